@@ -1,8 +1,8 @@
 /* pagedinfer bench: measures speed with the flags and the table of llama-bench.
  *
- * Every engine option may be a comma list, numbers also ranges (1-8, 1-8+2, 1-8*2); each combination gets an engine of
- * its own, loaded once, in which all tests run. Defaults differ from `run` in what a measurement needs: the prefix
- * cache is off unless a test starts at a depth, and the cache holds just what the tests take. */
+ * Every engine option may be a comma list; numbers may also be ranges (1-8, 1-8+2, 1-8*2). Each combination opens one
+ * engine, in which all tests run. Defaults differ from `run` where a measurement needs it: the prefix cache is
+ * disabled unless a test starts at a depth, and the cache size fits the tests. */
 #include "bench.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ int32_t bench_token(bench *b)
     return (int32_t) ((b->rng >> 33) % b->info.n_vocab);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ lists */
+/* ----------------------------------------------------------------------------------------------------------- lists */
 
 typedef struct texts {
     char **v;
@@ -52,8 +52,8 @@ static void texts_free(char **v, size_t n)
     free(v);
 }
 
-/* "FIRST-LAST", "FIRST-LAST+STEP" or "FIRST-LAST*FACTOR" as its numbers. 1: it was one; 0: it is none; -1: out of
- * memory, -2: it does not end. */
+/* Expands "FIRST-LAST", "FIRST-LAST+STEP" or "FIRST-LAST*FACTOR". Returns 1 for a range, 0 if s is not a range, -1 if
+ * out of memory, -2 if the range does not end. */
 static int add_range(texts *t, const char *s, size_t n)
 {
     enum { MOST = 10000 };
@@ -81,7 +81,7 @@ static int add_range(texts *t, const char *s, size_t n)
     return 1;
 }
 
-/* All values given for key, split at commas. */
+/* Collects all values given for key, split at commas. */
 static int gather(const cli *c, const char *key, bool numbers, texts *t)
 {
     size_t given = cli_n(c, key);
@@ -100,7 +100,7 @@ static int gather(const cli *c, const char *key, bool numbers, texts *t)
     return CLI_OK;
 }
 
-/* A list of numbers from 0 on. */
+/* Collects a list of non-negative numbers. */
 static int gather_numbers(const cli *c, const char *key, int32_t **out, size_t *n)
 {
     texts t = {0};
@@ -119,7 +119,7 @@ static int gather_numbers(const cli *c, const char *key, int32_t **out, size_t *
     return code;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ tests */
+/* ----------------------------------------------------------------------------------------------------------- tests */
 
 static int add_test(bench *b, int32_t n_prompt, int32_t n_gen, int32_t n_depth)
 {
@@ -131,7 +131,7 @@ static int add_test(bench *b, int32_t n_prompt, int32_t n_gen, int32_t n_depth)
     return CLI_OK;
 }
 
-/* Each -pg is one pair. */
+/* Adds a test for each -pg pair. */
 static int add_pairs(bench *b, int32_t n_depth)
 {
     int code = CLI_OK;
@@ -146,7 +146,7 @@ static int add_pairs(bench *b, int32_t n_depth)
     return code;
 }
 
-/* --shared-prefix: a test as long as a tenant's request, for the defaults that follow from lengths. */
+/* --shared-prefix: adds a test with the length of a tenant's request; defaults are derived from it. */
 static int list_shared(bench *b)
 {
     const cli *c = b->c;
@@ -161,9 +161,9 @@ static int list_shared(bench *b)
     if (strcmp(format, "md") && strcmp(format, "json") && strcmp(format, "jsonl"))
         return cli_usage_error(c, "--shared-prefix: the output is md, json or jsonl");
     if (cli_given(c, "prefix-cache"))
-        return cli_usage_error(c, "--shared-prefix measures with and without the prefix cache");
+        return cli_usage_error(c, "--shared-prefix measures with and without the prefix cache: omit --prefix-cache");
     if (cli_given(c, "n-prompt") || cli_given(c, "n-depth") || cli_given(c, "n-parallel") || cli_given(c, "pg"))
-        return cli_usage_error(c, "--shared-prefix takes --tenants, --prefix-tokens, --tail-tokens and -n");
+        return cli_usage_error(c, "--shared-prefix accepts --tenants, --prefix-tokens, --tail-tokens and -n");
     int code = cli_given(c, "n-gen") ? gather_numbers(c, "n-gen", &gen, &n_gen) : CLI_OK;
     if (!code && n_gen) b->shared.n_gen = gen[0];
     if (!code && (n_gen > 1 || b->shared.n_gen < 1))
@@ -176,7 +176,7 @@ static int list_shared(bench *b)
     return add_test(b, b->shared.n_prefix + b->shared.n_tail, b->shared.n_gen, 0);
 }
 
-/* --spec: one prompt length, 0 for the whole text; one request at a time unless -npl says more. */
+/* --spec: one prompt length (0 = the complete text); one request at a time unless -npl is given. */
 static int list_spec(bench *b)
 {
     const cli *c = b->c;
@@ -184,9 +184,9 @@ static int list_spec(bench *b)
     int32_t *prompt = NULL, *gen = NULL;
     size_t n_prompt = 0, n_gen = 0;
     b->spec.on = true;
-    if (!*cli_str(c, "spec-text")) return cli_usage_error(c, "--spec measures on a text: give -f FILE");
+    if (!*cli_str(c, "spec-text")) return cli_usage_error(c, "--spec needs a text: give -f FILE");
     if (cli_given(c, "n-depth") || cli_given(c, "pg") || cli_given(c, "spec-type") || (strcmp(format, "md") && strcmp(format, "jsonl")))
-        return cli_usage_error(c, "--spec goes without --n-depth, -pg and --spec-type; its output is md or jsonl");
+        return cli_usage_error(c, "--spec: omit --n-depth, -pg and --spec-type; the output is md or jsonl");
     int code = cli_read_file(c, cli_str(c, "spec-text"), &b->spec.text, &b->spec.len);
     if (!code) code = gather_numbers(c, "n-prompt", &prompt, &n_prompt);
     if (!code) code = gather_numbers(c, "n-gen", &gen, &n_gen);
@@ -196,19 +196,19 @@ static int list_spec(bench *b)
         if (b->n_par) b->n_par[b->n_n_par++] = 1;
         else code = cli_error(c, CLI_OS, "out of memory");
     }
-    if (!code && (n_prompt > 1 || n_gen > 1 || gen[0] < 1)) code = cli_usage_error(c, "--spec: -p and -n are one number each");
+    if (!code && (n_prompt > 1 || n_gen > 1 || gen[0] < 1)) code = cli_usage_error(c, "--spec: give one -p and one -n");
     if (!code) code = add_test(b, prompt[0], gen[0], 0);
     free(prompt);
     free(gen);
     return code;
 }
 
-/* -npl with prompts that are found in the cache. */
+/* True for -npl with prompts that are found in the cache. */
 static bool keeps_prompts(const cli *c) { return cli_bool(c, "prompt-shared") || cli_bool(c, "gen-separate"); }
 
 static int list_tests(bench *b)
 {
-    if (keeps_prompts(b->c) && !*cli_str(b->c, "n-parallel")) return cli_usage_error(b->c, "-pps and -tgs are of -npl: give that, too");
+    if (keeps_prompts(b->c) && !*cli_str(b->c, "n-parallel")) return cli_usage_error(b->c, "-pps and -tgs need -npl: give it too");
     if (cli_bool(b->c, "shared-prefix")) return list_shared(b);
     if (*cli_str(b->c, "spec")) return list_spec(b);
     int32_t *prompt = NULL, *gen = NULL, *depth = NULL;
@@ -218,7 +218,7 @@ static int list_tests(bench *b)
     if (!code) code = gather_numbers(b->c, "n-depth", &depth, &n_depth);
     if (!code && *cli_str(b->c, "n-parallel")) code = gather_numbers(b->c, "n-parallel", &b->n_par, &b->n_n_par);
     for (size_t i = 0; !code && i < b->n_n_par; i++) {
-        if (b->n_par[i] < 1 || b->n_par[i] > 4096) code = cli_usage_error(b->c, "-npl: 1 to 4096 requests at once");
+        if (b->n_par[i] < 1 || b->n_par[i] > 4096) code = cli_usage_error(b->c, "-npl: give 1 to 4096");
     }
     for (size_t d = 0; !code && d < n_depth; d++) {
         if (b->n_n_par) { /* every prompt length with every answer length */
@@ -230,7 +230,7 @@ static int list_tests(bench *b)
         for (size_t i = 0; !code && i < n_gen; i++) code = add_test(b, 0, gen[i], depth[d]);
         if (!code) code = add_pairs(b, depth[d]);
     }
-    if (!code && !b->n_test) code = cli_usage_error(b->c, "nothing to measure: all lengths are 0");
+    if (!code && !b->n_test) code = cli_usage_error(b->c, "nothing to measure: all lengths are 0; give -p or -n");
     free(prompt);
     free(gen);
     free(depth);
@@ -251,7 +251,7 @@ static sweep_key *new_key(bench *b, const char *name, const char *def)
     return k;
 }
 
-/* Where a value is a list itself, llama-bench writes it with another separator than the comma. */
+/* llama-bench writes list values with another separator than the comma; converts them. */
 static void put_commas(const char *key, char *value)
 {
     bool patterns = !strcmp(key, "override-tensor");
@@ -273,7 +273,7 @@ static int add_key(bench *b, const pi_option_info *info)
     return code;
 }
 
-/* -mmp and -dio of older llama-benches: values of load-mode. */
+/* Converts -mmp and -dio of older llama-bench versions to values of load-mode. */
 static int add_load_modes(bench *b)
 {
     static const char *const flag[] = {"mmap", "direct-io"}, *const mode[][2] = {{"read", "mmap"}, {"auto", "dio"}};
@@ -297,26 +297,26 @@ static int add_load_modes(bench *b)
         return CLI_OK;
     }
     if (!code && t.n)
-        code = cli_given(b->c, "load-mode") ? cli_usage_error(b->c, "--load-mode says what --mmap and --direct-io say")
+        code = cli_given(b->c, "load-mode") ? cli_usage_error(b->c, "--load-mode replaces --mmap and --direct-io")
                                             : cli_error(b->c, CLI_OS, "out of memory");
     texts_free(t.v, t.n);
     return code;
 }
 
-/* -embd 1 would measure another graph. */
+/* Refuses -embd 1, which would measure another graph. */
 static int check_embeddings(const bench *b)
 {
     texts t = {0};
     int code = gather(b->c, "embeddings", false, &t);
     for (size_t i = 0; !code && i < t.n; i++) {
         bool on;
-        if (!options_bool(t.v[i], &on) || on) code = cli_usage_error(b->c, "--embeddings is not built yet: 0 is all it takes");
+        if (!options_bool(t.v[i], &on) || on) code = cli_usage_error(b->c, "--embeddings is not built yet: give 0");
     }
     texts_free(t.v, t.n);
     return code;
 }
 
-/* Engine options become keys with lists of values; all values, and those of single options, are checked. */
+/* Turns engine options into sweep keys with their values. Checks all values, also those of options without a list. */
 static int list_keys(bench *b)
 {
     pi_option_info info;
@@ -351,8 +351,8 @@ static int set_default(const bench *b, pi_options *o, const char *key, int64_t v
     return pi_options_set(o, key, text, &err) ? cli_pi_error(b->c, &err) : CLI_OK;
 }
 
-/* Tokens of a step with which all tenants run at the same time: the first has not ended when the last one's prompt is
- * computed. */
+/* Returns a step size in tokens at which all tenants run concurrently: the first must not end before the last prompt
+ * is computed. */
 static int64_t shared_step(const bench *b)
 {
     int64_t n = (int64_t) b->shared.n_tenants * (b->shared.n_prefix + b->shared.n_tail);
@@ -360,14 +360,15 @@ static int64_t shared_step(const bench *b)
     return step < 512 ? 512 : step > 8192 ? 8192 : step;
 }
 
-/* What the tests need, where it was not given. */
+/* Sets the options that the tests need, unless they were given. */
 static int set_defaults(const bench *b, pi_options *o)
 {
     int64_t longest = 0, depth = 0, par = 1;
     pi_error err = {0};
     for (size_t i = 0; i < b->n_test; i++) {
         const bench_test *t = &b->test[i];
-        const int64_t n_prompt = b->spec.on && !t->n_prompt ? (int64_t) b->spec.len : t->n_prompt; /* a token is a byte at least */
+        /* a token has at least one byte */
+        const int64_t n_prompt = b->spec.on && !t->n_prompt ? (int64_t) b->spec.len : t->n_prompt;
         int64_t n = (int64_t) t->n_depth + n_prompt + t->n_gen + 2;
         if (n > longest) longest = n;
         if (t->n_depth > depth) depth = t->n_depth;
@@ -408,7 +409,7 @@ static int open_engine(bench *b)
     return CLI_OK;
 }
 
-/* The next combination; false after the last. */
+/* Advances to the next combination; returns false after the last. */
 static bool advance(bench *b)
 {
     for (size_t i = b->n_key; i-- > 0;) {
@@ -418,7 +419,7 @@ static bool advance(bench *b)
     return false;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- running */
+/* --------------------------------------------------------------------------------------------------------- running */
 
 static int pause_before(const bench *b)
 {
@@ -497,7 +498,7 @@ int cmd_bench(const cli *c)
     b.ops.json = !strcmp(format, "jsonl");
     if (b.ops.on && !b.ops.json && strcmp(format, "md")) return cli_usage_error(c, "--ops: the output is md or jsonl");
     if (b.ops.on && (cli_bool(c, "shared-prefix") || *cli_str(c, "spec")))
-        return cli_usage_error(c, "--ops goes without --shared-prefix and --spec");
+        return cli_usage_error(c, "--ops: omit --shared-prefix and --spec");
     int code = list_keys(&b);
     if (!code) code = list_tests(&b);
     if (!code) code = cli_catch_signals();

@@ -1,4 +1,4 @@
-/* `pagedinfer bench --op`: one op of the device by itself, as a table or as JSON lines. */
+/* `pagedinfer bench --op`: times a single op of the device; output as a table or as JSON lines. */
 #include <string.h>
 
 #include "bench.h"
@@ -6,10 +6,11 @@
 typedef struct op_table {
     const cli *c;
     bool json;
-    bool begun; /* the head was printed */
+    bool begun; /* the table header was printed */
 } op_table;
 
-/* The share of the bound is the time that the bytes would take at full bandwidth. */
+/* Prints one time. The share of the bound is the time that the bytes take at full bandwidth, divided by the measured
+ * time. */
 static bool print_time(void *ud, const pi_op_time *t)
 {
     op_table *o = ud;
@@ -31,7 +32,7 @@ static bool print_time(void *ud, const pi_op_time *t)
     return cli_signal() != 0;
 }
 
-/* The options that the op listens to. */
+/* Sets the options that affect the op. */
 static int set_options(const cli *c, pi_options *o)
 {
     static const char *const keys[] = {"threads", "cpu-mask", "poll", "cpu-isa"};

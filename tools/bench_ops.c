@@ -1,5 +1,5 @@
-/* `pagedinfer bench --ops`: of each test, where the time of its steps went, op by op, beside the least that memory and
- * arithmetic allow. */
+/* `pagedinfer bench --ops`: for each test, the step time per op, compared to the lower bound from memory bandwidth and
+ * arithmetic. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,7 +54,7 @@ static int slower_first(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* ns that the same work takes at least. */
+/* Returns the lower bound of the time for the work, in ns. */
 static double least(const bench_rates *r, const pi_op_share *s)
 {
     const double read = (double) s->bytes / r->read;

@@ -1,6 +1,6 @@
-/* Output of `pagedinfer bench`: llama-bench's table, CSV, JSON and SQL, with the names its scripts read.
+/* Output of `pagedinfer bench`: llama-bench's table, CSV, JSON and SQL, with the names that its scripts read.
  *
- * Two columns more: steady_avg_ts and steady_stddev_ts, the speed of decode without its first tokens. */
+ * Two additional columns: steady_avg_ts and steady_stddev_ts, the decode speed without the first tokens. */
 #include <ctype.h>
 #include <jansson.h>
 #include <math.h>
@@ -13,7 +13,6 @@
 
 typedef struct stat2 { double mean, sd; } stat2;
 
-/* Mean and standard deviation of a sample. */
 static stat2 stat_of(const double *v, size_t n)
 {
     stat2 s = {0, 0};
@@ -35,13 +34,13 @@ static stat2 speeds(const bench *b, const bench_test *t)
     return s;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- fields */
+/* ---------------------------------------------------------------------------------------------------------- fields */
 
 typedef struct field {
     const char *name;
-    char type;        /* 's' text, 'i' integer, 'f' number, 'b' 0 or 1, in JSON false or true */
+    char type;        /* 's' text, 'i' integer, 'f' number, 'b' bool: 0 or 1, in JSON false or true */
     const char *text; /* its value */
-    char buf[64];     /* where text may be */
+    char buf[64];     /* storage of text, if needed */
 } field;
 enum { MOST_FIELDS = 64 };
 
@@ -78,7 +77,7 @@ static void add_number(fields *fs, const char *name, double v)
     f->text = f->buf;
 }
 
-/* "cpu (avx512-vnni)" is CPU. */
+/* Converts a device name such as "cpu (avx512-vnni)" to "CPU". */
 static void backend_name(const bench *b, char *out, size_t size)
 {
     const char *d = b->info.device ? b->info.device : "cpu";
@@ -100,21 +99,21 @@ static void cpu_name(char *out, size_t size)
     if (f) fclose(f);
 }
 
-/* What the model's device is called, "" where that is the CPU. */
+/* Returns the name of the model's device; "" for the CPU. */
 static void gpu_name(const bench *b, char *out, size_t size)
 {
     const char *used = b->info.device ? b->info.device : "cpu";
     pi_device d = {.size = sizeof d};
     size_t n = 0;
     out[0] = 0;
-    if (!strncmp(used, "cpu", 3)) return; /* and no driver is woken up */
+    if (!strncmp(used, "cpu", 3)) return; /* does not initialize a GPU driver */
     for (size_t i = 0; !pi_device_describe(i, &d); i++, d.size = sizeof d) {
         if (strcmp(d.name, "cpu") && d.usable && strstr(used, d.name) && n < size)
             n += (size_t) snprintf(out + n, size - n, "%s%s", n ? ", " : "", *d.desc ? d.desc : d.name);
     }
 }
 
-/* An option's value, or what llama-bench has in its place where it is empty. */
+/* Returns an option's value, or llama-bench's text for an empty value. */
 static const char *value_or(const bench *b, const char *key, const char *empty)
 {
     const char *v = bench_value(b, key);
@@ -133,7 +132,7 @@ static bool bool_value(const bench *b, const char *key)
     return options_bool(bench_value(b, key), &v) && v;
 }
 
-/* What the engine was opened with, under llama-bench's names, all of which scripts may read. */
+/* Adds the engine's settings under llama-bench's names, for scripts. */
 static void collect_settings(const bench *b, fields *fs)
 {
     const char *layers = bench_value(b, "gpu-layers"), *mode = bench_value(b, "load-mode");
@@ -152,7 +151,7 @@ static void collect_settings(const bench *b, fields *fs)
     add_text(fs, "split_mode", bench_value(b, "split-mode"));
     add_int(fs, "main_gpu", int_value(b, "main-gpu"));
     add_bool(fs, "no_kv_offload", !bool_value(b, "kv-offload"));
-    add_int(fs, "flash_attn", 1); /* there is no other attention */
+    add_int(fs, "flash_attn", 1); /* always uses fused attention */
     add_text(fs, "devices", bench_value(b, "device"));
     add_text(fs, "tensor_split", value_or(b, "tensor-split", "0.00"));
     add_text(fs, "tensor_buft_overrides", value_or(b, "override-tensor", "none"));
@@ -169,7 +168,7 @@ static void collect_settings(const bench *b, fields *fs)
     add_int(fs, "block_size", int_value(b, "block-size"));
 }
 
-/* All fields; t NULL: their names alone. */
+/* Collects all fields; t == NULL: only their names. */
 static void collect(const bench *b, const bench_test *t, fields *fs)
 {
     static const bench_test none;
@@ -207,7 +206,7 @@ static void collect(const bench *b, const bench_test *t, fields *fs)
     add_number(fs, "steady_stddev_ts", steady.sd);
 }
 
-/* --------------------------------------------------------------------------------------------------- CSV, JSON, SQL */
+/* -------------------------------------------------------------------------------------------------- CSV, JSON, SQL */
 
 static void put_quoted(FILE *f, const char *s, char quote)
 {
@@ -222,7 +221,7 @@ static void put_quoted(FILE *f, const char *s, char quote)
 static void put_json_text(FILE *f, const char *s)
 {
     json_t *v = json_string(s);
-    char *text = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL; /* NULL also for a file name that is no UTF-8 */
+    char *text = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL; /* NULL also for a file name that is not UTF-8 */
     fputs(text ? text : "\"\"", f);
     free(text);
     json_decref(v);
@@ -267,9 +266,9 @@ static void print_sql_test(const fields *fs, FILE *f)
     fprintf(f, ");\n");
 }
 
-/* ------------------------------------------------------------------------------------------------------------ table */
+/* ----------------------------------------------------------------------------------------------------------- table */
 
-/* Columns beside the fixed ones: options that have more than one value or not the default. */
+/* True if the option has a column in addition to the fixed ones: it has several values or not the default. */
 static bool has_column(const sweep_key *k)
 {
     static const char *const never[] = {"model", "threads", "ctx-size", "kv-cache-tokens", "kv-cache-bytes", "parallel",
@@ -295,7 +294,7 @@ static const char *column_name(const sweep_key *k, int *width)
     return k->key;
 }
 
-/* A negative width is left aligned. */
+/* A negative width means left-aligned. */
 static void put_rule(FILE *f, int width)
 {
     fputc(' ', f);
@@ -360,7 +359,7 @@ static void print_md_test(const bench *b, FILE *f, const bench_test *t)
     fprintf(f, " %15s | %21s | %*s |\n", test, speed, *steady ? 21 : 20, steady); /* ± is two bytes and one column */
 }
 
-/* ---------------------------------------------------------------------------------------------------------- formats */
+/* --------------------------------------------------------------------------------------------------------- formats */
 
 void bench_print_header(const bench *b, const char *format, FILE *f)
 {

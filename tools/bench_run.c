@@ -1,9 +1,8 @@
 /* One measurement of `pagedinfer bench`, and the table of concurrent requests (-npl).
  *
- * What a test costs is what llama-bench counts: ppN is the prefill of N tokens and one logits row, tgN is N decode
- * steps of one token. A request that generates n tokens takes n - 1 steps after its prompt, so tests that start behind
- * a prompt ask for one token more. Times are from submit to the end as this process sees them, or between two
- * tokens. */
+ * A test measures the same work as in llama-bench: ppN is the prefill of N tokens and one logits row, tgN is N decode
+ * steps of one token. A request that generates n tokens takes n - 1 steps after its prompt, so tests with a prompt
+ * generate one additional token. Times are measured in this process, from submit to the end or between two tokens. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -55,10 +54,11 @@ void bench_drop(pi_request *r)
     pi_request_free(r);
 }
 
-/* The events of a request, and their times. */
+/* Event times of a request. */
 typedef struct timing {
-    double start, first, last, skipped; /* submit, first token, end, token number BENCH_SKIP or a little later; ns */
-    size_t n_tokens, n_skipped;         /* tokens in all, and up to `skipped` */
+    /* submit, first token, end, and the first event with at least BENCH_SKIP tokens; ns */
+    double start, first, last, skipped;
+    size_t n_tokens, n_skipped;         /* number of tokens in total, and up to `skipped` */
     bool done;
     pi_result res;
 } timing;
@@ -76,7 +76,7 @@ static void note_event(timing *t, const pi_event *ev)
     t->done |= ev->kind == PI_EVENT_DONE;
 }
 
-/* Waits for an event of any request and notes it where its user pointer says. */
+/* Waits for an event of any request and records it in the timing that its user pointer refers to. */
 static int wait_event(bench *b, timing **which)
 {
     pi_event *ev = NULL;
@@ -116,7 +116,7 @@ static int run_request(bench *b, const int32_t *ids, size_t n, int32_t max_token
     return code;
 }
 
-/* Tokens of a prompt: the first `depth` ones are the same in every repetition. */
+/* Makes a random prompt; the first `depth` tokens are equal in every repetition. */
 static int32_t *make_prompt(bench *b, size_t depth, size_t n)
 {
     int32_t *ids = malloc(n * sizeof *ids);
@@ -137,43 +137,43 @@ static int32_t *make_prompt(bench *b, size_t depth, size_t n)
 int bench_measure(bench *b, const bench_test *t, double *ns, double *steady)
 {
     size_t depth = (size_t) t->n_depth, n = depth + (size_t) t->n_prompt;
-    bool from_one = n == 0; /* tgN alone: the prompt's only token is the first step */
+    bool from_one = n == 0; /* tgN alone: the first step is the prompt's only token */
     int32_t *ids = make_prompt(b, depth, from_one ? 1 : n);
     timing m;
     int code = ids ? CLI_OK : CLI_OS;
-    if (!code && depth && t->n_prompt) { /* the depth is computed before, and found again */
+    if (!code && depth && t->n_prompt) { /* computes the depth first; the test finds it in the cache */
         code = run_request(b, ids, depth, 0, true, &m);
     }
     int32_t max_tokens = t->n_gen ? t->n_gen + !from_one : 0;
     if (!code) code = run_request(b, ids, from_one ? 1 : n, max_tokens, depth > 0, &m);
     free(ids);
     if (code) return code;
-    /* With nothing to process before the answer, what counts begins with its first token. */
+    /* Without a prompt, the measured time begins with the first token. */
     *ns = depth && !t->n_prompt ? m.res.decode_ms * 1e6 : m.last - m.start;
     if (*ns < 1) *ns = 1;
     size_t n_steady = m.n_skipped ? m.n_tokens - m.n_skipped : 0;
     *steady = n_steady ? (double) n_steady / (m.last - m.skipped) * 1e9 : 0;
     if (depth && t->n_prompt && m.res.cached_tokens + 64 < depth)
-        fprintf(stderr, "%s: only %u of %zu tokens of the depth were found in the cache; the rest is in the time\n",
+        fprintf(stderr, "%s: only %u of %zu tokens of the depth were found in the cache; the time includes the rest\n",
                 b->c->name, m.res.cached_tokens, depth);
     return CLI_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------ concurrency */
+/* ----------------------------------------------------------------------------------------------------- concurrency */
 
 typedef struct batch {
-    double pp_s, tg_s; /* prefill, until the last request had its first token; decode, from there to the end */
-    size_t n_tg;       /* tokens of all requests in tg_s */
-    uint64_t n_cached; /* of their prompts, which pp_s is without */
+    double pp_s, tg_s; /* prefill: until the last request has its first token; decode: from then to the end */
+    size_t n_tg;       /* tokens of all requests within tg_s */
+    uint64_t n_cached; /* prompt tokens found in the cache, not part of pp_s */
 } batch;
 
-/* What they compute: prompts of n tokens, all of them one behind the other, or one that all have; each max_tokens. */
+/* The requests of a batch: prompts of n tokens, concatenated or one shared prompt; each generates max_tokens. */
 typedef struct crowd {
     int32_t *ids;
-    size_t n, stride;   /* tokens of a prompt; from one to the next, 0: they are the same */
+    size_t n, stride;   /* tokens of a prompt; distance to the next prompt, 0 = shared */
     int32_t n_par;
     int32_t max_tokens;
-    bool cache;         /* prompts are kept, or found */
+    bool cache;         /* prompts use the prefix cache */
 } crowd;
 
 static int32_t *prompt_of(const crowd *w, int32_t i) { return w->ids + (size_t) i * w->stride; }
@@ -189,7 +189,7 @@ static int make_crowd(bench *b, const bench_test *t, int32_t n_par, crowd *w)
     return CLI_OK;
 }
 
-/* All requests at once. */
+/* Runs all requests concurrently. */
 static int run_crowd(bench *b, const crowd *w, batch *out)
 {
     const int32_t n_par = w->n_par;
@@ -209,7 +209,7 @@ static int run_crowd(bench *b, const crowd *w, batch *out)
         end = which->last;
         live -= which->done;
         if (!which->n_tokens || which->first < which->last || --waiting) continue;
-        first = end; /* that was the last of the first tokens */
+        first = end; /* the last request has its first token */
         for (int32_t i = 0; i < n_par; i++) at_first += m[i].n_tokens;
     }
     for (int32_t i = 0; i < n_par && m && r; i++) {
@@ -226,7 +226,7 @@ static int run_crowd(bench *b, const crowd *w, batch *out)
     return code;
 }
 
-/* All prompts at once, into the cache; then each answer by itself. */
+/* Computes all prompts concurrently into the cache, then runs each answer alone. */
 static int run_apart(bench *b, const crowd *w, batch *out)
 {
     crowd prompts = *w;
@@ -242,7 +242,7 @@ static int run_apart(bench *b, const crowd *w, batch *out)
     return code;
 }
 
-/* n_par requests. */
+/* Runs n_par requests. */
 static int run_batch(bench *b, const bench_test *t, int32_t n_par, batch *out)
 {
     crowd w;
@@ -273,7 +273,7 @@ static void print_batch(const bench *b, const bench_test *t, int32_t n_par, cons
 int bench_batched(bench *b)
 {
     bool jsonl = !strcmp(cli_str(b->c, "output"), "jsonl");
-    bench_test warm = b->test[0]; /* no longer than what the engine was made for */
+    bench_test warm = b->test[0]; /* at most the sizes that the engine was opened for */
     if (warm.n_prompt > 16) warm.n_prompt = 16;
     if (warm.n_gen > 4) warm.n_gen = 4;
     batch m;
@@ -288,7 +288,7 @@ int bench_batched(bench *b)
     }
     for (size_t i = 0; !code && i < b->n_test; i++) {
         for (size_t k = 0; !code && k < b->n_n_par; k++) {
-            if (b->test[i].n_depth) return cli_usage_error(b->c, "-npl goes without --n-depth");
+            if (b->test[i].n_depth) return cli_usage_error(b->c, "-npl: omit --n-depth");
             code = bench_ops_restart(b);
             if (!code) code = run_batch(b, &b->test[i], b->n_par[k], &m);
             if (!code) print_batch(b, &b->test[i], b->n_par[k], &m, jsonl);

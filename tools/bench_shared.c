@@ -1,9 +1,9 @@
-/* `pagedinfer bench --shared-prefix`: many tenants whose prompts start the same, with and without the prefix cache.
+/* `pagedinfer bench --shared-prefix`: many tenants with a common prompt prefix, with and without the prefix cache.
  *
- * Every tenant has the same first tokens and a tail and an answer of its own. They come all at once, then one after
- * the other; each order runs without reuse and with it, in one engine whose cache is cleared in between. What is
- * counted: prompt tokens computed (all less those from the cache), and blocks in use, looked at every millisecond from
- * this thread; bytes are blocks times what the plan says a block takes. The answers of both runs must be equal. */
+ * All tenants share their first tokens; each has its own tail and answer. The requests run concurrently, then
+ * sequentially. Each order runs without and with reuse, in one engine whose cache is cleared in between. The table
+ * shows the computed prompt tokens (total minus cached) and the peak of used blocks, sampled every millisecond by this
+ * thread. Bytes are blocks times the plan's bytes per block. The answers of both runs must be equal. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -16,13 +16,13 @@ typedef struct tenant {
     bool done;
 } tenant;
 
-/* One row of the table. */
+/* A row of the table. */
 typedef struct shared_run {
     bool at_once, cache;
-    uint64_t prompt, cached, generated, preempted; /* tokens, tokens, tokens, times */
+    uint64_t prompt, cached, generated, preempted; /* tokens, tokens, tokens, number of preemptions */
     double seconds;                                /* first submit to last answer */
-    uint64_t peak_bytes;                           /* most that was in use */
-    uint64_t peak_blocks[8];                       /* by group, at that moment */
+    uint64_t peak_bytes;                           /* maximum bytes in use */
+    uint64_t peak_blocks[8];                       /* blocks by group at that moment */
     int32_t *answer;                               /* [tenants * tokens] */
 } shared_run;
 
@@ -39,7 +39,7 @@ static void note_peak(const bench *b, shared_run *run)
     for (uint32_t i = 0; i < st.n_groups; i++) run->peak_blocks[i] = st.group[i].n_used;
 }
 
-/* Waits until an answer is complete, looking at the blocks. */
+/* Waits until an answer is complete and samples the used blocks. */
 static int wait_done(bench *b, shared_run *run)
 {
     for (;;) {
@@ -62,7 +62,7 @@ static int wait_done(bench *b, shared_run *run)
     }
 }
 
-/* Adds what a tenant's request took to the row, and keeps its answer. */
+/* Adds the numbers of a tenant's request to the row and keeps its answer. */
 static int count(bench *b, shared_run *run, const tenant *t, int32_t which)
 {
     pi_result res = {.size = sizeof res};
@@ -79,7 +79,7 @@ static int count(bench *b, shared_run *run, const tenant *t, int32_t which)
     return CLI_OK;
 }
 
-/* All tenants once; ids [tenants * tokens each] are their prompts. */
+/* Runs all tenants once; ids [tenants * tokens each] are their prompts. */
 static int run_tenants(bench *b, const int32_t *ids, shared_run *run)
 {
     size_t n = (size_t) b->shared.n_tenants, each = (size_t) n_tokens_each(b), ended = 0;
@@ -99,7 +99,7 @@ static int run_tenants(bench *b, const int32_t *ids, shared_run *run)
     }
     free(t);
     if (!code && run->preempted)
-        fprintf(stderr, "%s: requests were preempted %llu times for lack of cache; part was computed again\n",
+        fprintf(stderr, "%s: requests were preempted %llu times because the cache is small; tokens were recomputed\n",
                 b->c->name, (unsigned long long) run->preempted);
     return code;
 }
@@ -137,7 +137,7 @@ static void put_ratio(int width, double a, double of)
     printf(" %*s |", width, text);
 }
 
-/* How many times less the second of two rows takes. */
+/* Prints the ratios of the first row to the second. */
 static void print_ratio(const bench *b, const shared_run *off, const shared_run *on)
 {
     printf("| %-7s | %-12s | %7s | %9s | %9s |", order_name(on), "off / on", "", "", "");
@@ -182,7 +182,7 @@ static int print_run(bench *b, const shared_run *run, const shared_run *off)
 
 /* --------------------------------------------------------------------------------------------------------- running */
 
-/* Prompts of all tenants, random but for what they share. */
+/* Makes the prompts of all tenants, random except for the shared prefix. */
 static int32_t *make_prompts(bench *b)
 {
     int32_t each = n_tokens_each(b);
@@ -211,7 +211,7 @@ int bench_shared(bench *b)
         code = run_tenants(b, ids, r);
         if (!code) code = print_run(b, r, &run[0]);
         if (!code && r->cache && memcmp(run[0].answer, run[1].answer, n_answer * sizeof *r->answer))
-            code = cli_error(b->c, CLI_SOFTWARE, "with the prefix cache the answers are others");
+            code = cli_error(b->c, CLI_SOFTWARE, "the answers differ with the prefix cache");
     }
     free(ids);
     free(run[0].answer);

@@ -1,10 +1,11 @@
-/* `pagedinfer bench --spec`: decoding with drafters beside decoding without, on real text.
+/* `pagedinfer bench --spec`: compares decoding with drafters and without, on real text.
  *
- * Requests whose prompts are parts of a text (or all of it) answer greedily, so many at once; the same requests run with none
- * and with each drafter in turn, repetition after repetition, the order turned around each time, so that what else the machine
- * does hits all alike; time of processors is told, too, which that changes less (with -t 1 --poll 0 hardly). Each runs from
- * where all have their first token to where all have ended. What is told of the times is their median; the speed-up is the
- * median of the repetitions' own quotients. Answers must be equal. */
+ * The prompts are parts of a text (or all of it); the answers are greedy and run concurrently. In each repetition the
+ * same requests run without a drafter and with each drafter. The order is reversed in every other repetition, so that
+ * other load on the machine affects all of them equally. CPU time is also reported; other load changes it less (with
+ * -t 1 --poll 0 hardly at all). A measurement starts when all requests have their first token and ends when all have
+ * ended. Reported times are medians; the speed-up is the median of the per-repetition ratios. The answers must be
+ * equal. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,12 +14,12 @@
 
 enum { MOST_KINDS = 8, MOST_PARALLEL = 4096 };
 
-/* The same requests with one drafter. */
+/* One run of the requests with one drafter. */
 typedef struct spec_run {
-    double ms;                 /* decoding, of all of them together */
-    double cpu_ms;             /* the same as time of processors */
+    double ms;                 /* decode time of all requests together */
+    double cpu_ms;             /* the same in CPU time */
     uint64_t tokens, steps, drafted, accepted;
-    double step_ms, draft_ms;  /* added up: steps; what drafters took of them */
+    double step_ms, draft_ms;  /* totals: time of steps; part of it used by drafters */
 } spec_run;
 
 typedef struct spec_bench {
@@ -26,15 +27,15 @@ typedef struct spec_bench {
     const bench_test *t;
     int32_t *ids;              /* [n_ids] the text */
     size_t n_ids;
-    char kinds[MOST_KINDS][24]; /* [n_kinds] "none", then what is measured */
+    char kinds[MOST_KINDS][24]; /* [n_kinds] "none", then the drafters to measure */
     size_t n_kinds;
     spec_run *run;             /* [repetitions, n_kinds] */
-    double *cpu;               /* [repetitions] for medians */
-    int32_t *answer;           /* [n_par, n_gen + 1] of "none" */
-    bool differ;               /* an answer was another one */
+    double *cpu;               /* [repetitions] scratch for medians */
+    int32_t *answer;           /* [n_par, n_gen + 1] reference answers of a repetition */
+    bool differ;               /* an answer differs from the reference */
 } spec_bench;
 
-/* A request while it runs. */
+/* A running request. */
 typedef struct speaker {
     pi_request *r;
     size_t n_tokens;           /* so far */
@@ -58,7 +59,7 @@ static int wait_event(bench *b, speaker **who, size_t *n)
     return CLI_OK;
 }
 
-/* Milliseconds of processors that this process took. */
+/* Returns the CPU time of this process in milliseconds. */
 static double cpu_now(void)
 {
     struct timespec t;
@@ -66,7 +67,7 @@ static double cpu_now(void)
     return (double) t.tv_sec * 1e3 + (double) t.tv_nsec * 1e-6;
 }
 
-/* Until all have ended; the time since all had a token, and the tokens that came then. */
+/* Waits until all requests have ended. Sets the time since all had their first token, and the tokens from then on. */
 static int speak(spec_bench *s, speaker *all, size_t n, spec_run *run)
 {
     size_t silent = n, live = n, early = 0;
@@ -90,7 +91,8 @@ static int speak(spec_bench *s, speaker *all, size_t n, spec_run *run)
     return CLI_OK;
 }
 
-/* Counts and answers of the requests that ended. keep: the answers are what others have to be. */
+/* Collects counts and answers of the ended requests. keep: store the answers as the reference; else compare with
+ * it. */
 static int collect(spec_bench *s, speaker *all, size_t n, bool keep, spec_run *run)
 {
     const size_t n_gen = (size_t) s->t->n_gen + 1;
@@ -110,7 +112,7 @@ static int collect(spec_bench *s, speaker *all, size_t n, bool keep, spec_run *r
     return code;
 }
 
-/* n_par requests at once, of repetition rep. */
+/* Runs n_par concurrent requests of repetition rep. */
 static int run_once(spec_bench *s, size_t n_par, size_t rep, const char *kind, bool keep, spec_run *run)
 {
     const size_t n_prompt = s->t->n_prompt ? (size_t) s->t->n_prompt : s->n_ids, room = s->n_ids - n_prompt + 1;
@@ -148,7 +150,7 @@ static double median(double *v, size_t n)
 
 static void print_row(const spec_bench *s, size_t n_par, size_t kind, size_t reps, bool jsonl)
 {
-    double *ratio = s->b->sample_ns, *speed = s->b->steady, *cpu = s->cpu; /* of repetitions, as large */
+    double *ratio = s->b->sample_ns, *speed = s->b->steady, *cpu = s->cpu; /* scratch of [repetitions] elements */
     uint64_t tokens = 0, steps = 0, drafted = 0, accepted = 0;
     double step_ms = 0, draft_ms = 0;
     for (size_t rep = 0; rep < reps; rep++) {
@@ -173,7 +175,7 @@ static void print_row(const spec_bench *s, size_t n_par, size_t kind, size_t rep
                s->t->n_gen, n_par, t_s, gain, by_cpu, (unsigned long long) drafted, 100 * right, each, 100 * share);
 }
 
-/* One concurrency. */
+/* Measures one concurrency. */
 static int measure(spec_bench *s, size_t n_par, bool jsonl)
 {
     const size_t reps = (size_t) cli_int(s->b->c, "repetitions");
@@ -184,18 +186,18 @@ static int measure(spec_bench *s, size_t n_par, bool jsonl)
     for (size_t k = 0; k < s->n_kinds && !code && cli_bool(s->b->c, "warmup"); k++)
         code = run_once(s, n_par, reps, s->kinds[k], true, &warm);
     for (size_t rep = 0; rep < reps && !code; rep++)
-        for (size_t i = 0; i < s->n_kinds && !code; i++) { /* answers are compared with those of the first one, whichever it is */
+        for (size_t i = 0; i < s->n_kinds && !code; i++) { /* the first run of a repetition is the reference */
             const size_t k = rep % 2 ? s->n_kinds - 1 - i : i;
             code = run_once(s, n_par, rep, s->kinds[k], i == 0, &s->run[rep * s->n_kinds + k]);
         }
     for (size_t k = 0; k < s->n_kinds && !code; k++) print_row(s, n_par, k, reps, jsonl);
     free(s->answer);
     s->answer = NULL;
-    if (!code && s->differ) code = cli_error(s->b->c, CLI_SOFTWARE, "with drafts an answer was another one");
+    if (!code && s->differ) code = cli_error(s->b->c, CLI_SOFTWARE, "an answer differs with drafts");
     return code ? code : cli_flush(s->b->c);
 }
 
-/* The list of --spec behind "none". */
+/* Lists the drafters of --spec after "none". */
 static int list_kinds(spec_bench *s)
 {
     snprintf(s->kinds[s->n_kinds++], sizeof s->kinds[0], "none");
@@ -214,7 +216,7 @@ static int tokenize(spec_bench *s)
     const int64_t n = pi_tokenize(s->b->e, s->b->spec.text, s->b->spec.len, PI_TOK_BOS, NULL, 0);
     s->ids = n > 0 ? malloc((size_t) n * sizeof *s->ids) : NULL;
     if (!s->ids || pi_tokenize(s->b->e, s->b->spec.text, s->b->spec.len, PI_TOK_BOS, s->ids, (size_t) n) != n)
-        return cli_error(s->b->c, CLI_DATA, "--spec: the text cannot be tokenised");
+        return cli_error(s->b->c, CLI_DATA, "--spec: the text cannot be tokenized");
     s->n_ids = (size_t) n;
     if (s->n_ids < (size_t) s->t->n_prompt)
         return cli_usage_error(s->b->c, "--spec: the text has %zu tokens, less than a prompt of %d: lower -p", s->n_ids,

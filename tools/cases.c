@@ -1,4 +1,4 @@
-/* Parsing and checking cases.json (see cases.h). Memory: the result's own; jansson's tree is gone on return. */
+/* Parses and checks cases.json (see cases.h). The caller owns the result; jansson's tree is freed on return. */
 #include "cases.h"
 
 #include <jansson.h>
@@ -9,7 +9,7 @@
 
 #include "json.h"
 
-enum { NAME_MAX_BYTES = 200 }; /* ".f32" behind it still makes a file name anywhere */
+enum { NAME_MAX_BYTES = 200 }; /* with ".f32" appended, still valid on all file systems */
 
 static int bad(char *msg, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static int bad(char *msg, const char *fmt, ...)
@@ -102,7 +102,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *) a, *(char *const *) b);
 }
 
-/* Two cases of one name would write one file. */
+/* Refuses duplicate names: two cases would write one file. */
 static int check_unique(const cases *c, char *msg)
 {
     char **names = calloc(c->n ? c->n : 1, sizeof *names);

@@ -1,9 +1,8 @@
-/* pagedinfer chat: a conversation, line by line.
+/* pagedinfer chat: a line-oriented conversation.
  *
- * Every turn renders the whole conversation through the model's chat template and submits all of it: the engine takes
- * what it computed before from its cache. The answer goes to standard output, thoughts and everything else to standard
- * error. Ctrl-C ends the answer that is being written, which stays in the conversation; at the prompt it ends the
- * program. */
+ * Every turn renders the complete conversation through the model's chat template and submits all of it; the engine
+ * reuses computed tokens from its cache. The answer goes to standard output, reasoning and everything else to standard
+ * error. Ctrl-C ends the current answer, which stays in the conversation; at the prompt it ends the program. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,15 +14,15 @@
 #include "line.h"
 
 static const char help[] =
-    "  /clear        forget the conversation, but for the system prompt\n"
-    "  /regen        answer the last message again\n"
-    "  /system TEXT  another system prompt; without TEXT none\n"
-    "  /read FILE    the file's text is the beginning of the next message\n"
+    "  /clear        clear the conversation, except the system prompt\n"
+    "  /regen        regenerate the last answer\n"
+    "  /system TEXT  replace the system prompt; without TEXT remove it\n"
+    "  /read FILE    begin the next message with the file's text\n"
     "  /save FILE    write the conversation as JSON\n"
-    "  /load FILE    go on with a conversation that was saved\n"
+    "  /load FILE    continue a saved conversation\n"
     "  /exit         end (also Ctrl-D, or Ctrl-C at the prompt)\n"
-    "A line that ends in \\ goes on with the next one, and a paste of several lines is one message. A line that\n"
-    "begins with // is a message that begins with one slash. Ctrl-C ends the answer where it is.\n";
+    "A line that ends in \\ continues on the next one, and a paste of several lines is one message. A line that\n"
+    "begins with // is a message that begins with one slash. Ctrl-C ends the current answer.\n";
 
 struct text {
     char *p;
@@ -34,16 +33,16 @@ struct chat {
     const cli *c;
     pi_engine *e;
     json_t *messages;          /* the conversation */
-    char *options;             /* of rendering, JSON, or NULL; freed at the end */
+    char *options;             /* options of pi_chat_render as JSON, or NULL; freed at the end */
     bool multiline;            /* --multiline-input */
     line_input *in;
     struct text draft;         /* the message being written */
-    struct text answer, thoughts; /* of the turn */
-    pi_chat_parser *parser;    /* of the turn's answer */
-    bool split, hide;          /* tell thoughts from the answer; do not show them */
-    bool dimmed;               /* the terminal is in the style of thoughts */
-    bool color;                /* thoughts are dimmed: standard error is a terminal */
-    bool failed;               /* no memory, or standard output is gone */
+    struct text answer, thoughts; /* of the current turn */
+    pi_chat_parser *parser;    /* for the answer of the current turn */
+    bool split, hide;          /* separate reasoning from the answer; hide reasoning */
+    bool dimmed;               /* the terminal uses the reasoning style */
+    bool color;                /* dim the reasoning: standard error is a terminal with colors */
+    bool failed;               /* out of memory, or standard output is closed */
 };
 
 static bool append(struct text *t, const char *p, size_t n)
@@ -63,13 +62,13 @@ static bool append(struct text *t, const char *p, size_t n)
 
 static int no_memory(const struct chat *u) { return cli_error(u->c, CLI_OS, "out of memory"); }
 
-/* The texts are UTF-8: that was checked where they came in. */
+/* Adds a message. The texts are UTF-8, checked at input. */
 static bool add_message(struct chat *u, const char *role, const struct text *t, const struct text *thoughts)
 {
     return conversation_add(u->messages, role, t->p, t->n, thoughts ? thoughts->p : NULL, thoughts ? thoughts->n : 0);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- output */
+/* ---------------------------------------------------------------------------------------------------------- output */
 
 static void show_thought(struct chat *u, const char *text, size_t n)
 {
@@ -89,7 +88,8 @@ static void end_thought(struct chat *u)
 
 static void take_text(struct chat *u, bool thought, const char *text, size_t n)
 {
-    while (n && !thought && !u->answer.n && strchr(" \n\r\t", *text) && *text) text++, n--; /* in front of it all */
+    /* skips white space at the start of the answer */
+    while (n && !thought && !u->answer.n && strchr(" \n\r\t", *text) && *text) text++, n--;
     if (!n) return;
     u->failed |= !append(thought ? &u->thoughts : &u->answer, text, n);
     if (thought) {
@@ -100,7 +100,7 @@ static void take_text(struct chat *u, bool thought, const char *text, size_t n)
     u->failed |= !cli_text(stdout, text, n);
 }
 
-/* What the parser knows by now. */
+/* Takes the text that the parser has completed. */
 static void take_deltas(struct chat *u)
 {
     pi_chat_delta d = {.size = sizeof d};
@@ -117,9 +117,9 @@ static void take_event(struct chat *u, const pi_event *ev)
     take_deltas(u);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ turns */
+/* ----------------------------------------------------------------------------------------------------------- turns */
 
-/* Takes events until the request ended. A signal, and an output that is gone, cancel it. */
+/* Processes events until the request ends. A signal or a closed output cancels it. */
 static int stream(struct chat *u, pi_request *r)
 {
     pi_event *ev[32];
@@ -155,7 +155,7 @@ static int ask(struct chat *u, pi_request **out, pi_error *err)
     int rc = r ? pi_request_prompt_chat(r, json, NULL, u->options, err) : PI_ENOMEM;
     free(json);
     if (!rc && u->split) rc = pi_chat_parser_new(&u->parser, u->e, NULL, u->options, err);
-    /* Tags of thoughts may be control tokens. */
+    /* Reasoning tags may be control tokens. */
     if (!rc && u->split && !cli_given(u->c, "special")) rc = pi_request_set(r, "special", "true", err);
     return rc ? rc : pi_request_submit(r, err);
 }
@@ -176,7 +176,7 @@ static int print_prompt(const struct chat *u, pi_error *err)
     return rc;
 }
 
-/* Answers the conversation. Returns an exit code. */
+/* Generates the answer to the conversation. Returns an exit code. */
 static int take_turn(struct chat *u)
 {
     pi_error err = {0};
@@ -201,7 +201,7 @@ static int take_turn(struct chat *u)
     return code;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- typing */
+/* ---------------------------------------------------------------------------------------------------------- typing */
 
 enum typed { TYPED_MESSAGE, TYPED_AGAIN, TYPED_NOTHING, TYPED_END, TYPED_FAILED };
 
@@ -230,14 +230,14 @@ static enum typed answer_again(struct chat *u, const char *arg)
     (void) arg;
     if (conversation_last_is(u->messages, "assistant")) conversation_drop_last(u->messages);
     if (conversation_last_is(u->messages, "user")) return TYPED_AGAIN;
-    fputs("There is nothing to answer yet.\n", stderr);
+    fputs("No message to answer yet.\n", stderr);
     return TYPED_NOTHING;
 }
 
 static enum typed set_system(struct chat *u, const char *text)
 {
     if (!conversation_set_system(u->messages, text, strlen(text))) return TYPED_FAILED;
-    fputs(*text ? "The system prompt has changed.\n" : "There is no system prompt.\n", stderr);
+    fputs(*text ? "The system prompt has changed.\n" : "The system prompt is removed.\n", stderr);
     return TYPED_NOTHING;
 }
 
@@ -248,7 +248,7 @@ static enum typed save(struct chat *u, const char *path)
     return TYPED_NOTHING;
 }
 
-/* A conversation that the template refuses does not replace the one that is there. */
+/* Loads a conversation. If the template refuses it, the current one is kept. */
 static enum typed load(struct chat *u, const char *path)
 {
     json_t *list;
@@ -289,7 +289,7 @@ static enum typed refuse_media(struct chat *u, const char *arg)
 {
     (void) u;
     (void) arg;
-    fputs("Only text: this program shows models no images, audio or video. /read FILE takes a text file.\n", stderr);
+    fputs("Only text is supported, no images, audio or video. /read FILE reads a text file.\n", stderr);
     return TYPED_NOTHING;
 }
 
@@ -305,7 +305,7 @@ static const struct {
     {"/quit", NONE, leave}, {"/help", NONE, show_help}, {"/?", NONE, show_help}, {"/image", MAY_HAVE, refuse_media},
     {"/audio", MAY_HAVE, refuse_media}, {"/video", MAY_HAVE, refuse_media}};
 
-/* line ends where its last word does. */
+/* Runs a command. Trailing spaces of line are ignored. */
 static enum typed command(struct chat *u, char *line)
 {
     size_t n = strcspn(line, " "), len = strlen(line);
@@ -314,20 +314,20 @@ static enum typed command(struct chat *u, char *line)
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         if (strlen(commands[i].name) != n || strncmp(line, commands[i].name, n)) continue;
         if (*arg ? commands[i].arg != NONE : commands[i].arg != NEEDS_FILE) return commands[i].run(u, arg);
-        fprintf(stderr, "%s %s\n", commands[i].name, *arg ? "stands alone." : "needs the name of a file.");
+        fprintf(stderr, "%s %s\n", commands[i].name, *arg ? "accepts no text after it." : "needs a file name.");
         return TYPED_NOTHING;
     }
-    fprintf(stderr, "There is no command %.40s; a message that begins with / is typed with //. These are:\n", line);
+    fprintf(stderr, "Unknown command %.40s; type // for a message that begins with /. Commands:\n", line);
     return show_help(u, NULL);
 }
 
-/* Whether a text is one for this program: it begins with a slash, and has one line. */
+/* True if the text is a command: one line that begins with a single slash. */
 static bool is_command(const char *line, size_t n)
 {
     return n && line[0] == '/' && !(n > 1 && line[1] == '/') && !memchr(line, '\n', n);
 }
 
-/* The next line: a command, a message, or a part of one, which stays in the draft. */
+/* Reads the next line: a command, a message, or a part of a message, which is appended to the draft. */
 static enum typed next_line(struct chat *u, bool *more)
 {
     const char *line;
@@ -336,10 +336,10 @@ static enum typed next_line(struct chat *u, bool *more)
     int rc = line_read(u->in, first ? "> " : "| ", &line, &n);
     if (rc == -2) return TYPED_FAILED;
     *more = false;
-    /* A message that the end of input cut short is one. */
+    /* A message ended by the end of input counts as complete. */
     if (rc <= 0) return !rc && u->draft.n ? TYPED_MESSAGE : TYPED_END;
     if (!cli_is_utf8(u->c, "the line is not sent", line, n)) {
-        u->draft.n = 0; /* and what it went on from is not, either */
+        u->draft.n = 0; /* drops the previous lines of the message too */
         return TYPED_NOTHING;
     }
     if (first && is_command(line, n)) {
@@ -354,7 +354,7 @@ static enum typed next_line(struct chat *u, bool *more)
     return !ok ? TYPED_FAILED : *more || !u->draft.n ? TYPED_NOTHING : TYPED_MESSAGE;
 }
 
-/* Reads what to answer next. *end: there is nothing more, or no more memory (the exit code). */
+/* Reads the next message. *end: end of input, or an error (the exit code). */
 static int next_message(struct chat *u, bool *end)
 {
     bool more = false;
@@ -371,9 +371,10 @@ static int next_message(struct chat *u, bool *end)
     return ok ? CLI_OK : no_memory(u);
 }
 
-/* ----------------------------------------------------------------------------------------------------- conversation */
+/* ---------------------------------------------------------------------------------------------------- conversation */
 
-/* Turn after turn. What one turn refuses (a conversation that became too long, say) does not end an interactive one. */
+/* Runs turns until the end. In an interactive conversation, a failed turn (for example one that exceeds the context)
+ * does not end it. */
 static int converse(struct chat *u, bool first)
 {
     bool single = cli_bool(u->c, "single-turn"), end = false;
@@ -393,7 +394,7 @@ static int converse(struct chat *u, bool first)
     return code;
 }
 
-/* --system-prompt or its file, and --prompt or --file: *first says that there is something to answer. */
+/* Reads --system-prompt or its file, and --prompt or --file. *first: there is a message to answer. */
 static int first_messages(struct chat *u, bool *first)
 {
     struct text t = {0};
@@ -419,7 +420,7 @@ static int first_messages(struct chat *u, bool *first)
     return code;
 }
 
-/* Variables of the template that flags stand for. */
+/* Sets the template variables that flags imply. */
 static int make_options(struct chat *u)
 {
     const char *reasoning = cli_str(u->c, "reasoning");
@@ -455,17 +456,17 @@ static int with_engine(struct chat *u)
     return code;
 }
 
-/* The model has no template: a prompt is completed as it is, unless a conversation was asked for. */
+/* Handles a model without a template: completes the prompt unless a conversation was requested. */
 static int without_template(struct chat *u, const pi_error *err)
 {
     const cli *c = u->c;
     bool prompt = cli_given(c, "prompt") || cli_given(c, "file") || !isatty(STDIN_FILENO);
     if (!cli_given(c, "conversation") && prompt) {
-        fprintf(stderr, "%s: %s; completing the prompt as it is\n", c->name, err->msg);
+        fprintf(stderr, "%s: %s; completing the prompt without a template\n", c->name, err->msg);
         return cmd_run(c);
     }
     cli_pi_error(c, err);
-    fputs("A model without one continues texts: 'pagedinfer run -m FILE -p TEXT'. To talk with it all the same, name a "
+    fputs("This model continues texts: 'pagedinfer run -m FILE -p TEXT'. For a conversation, give a "
           "template with --chat-template or --chat-template-file.\n", stderr);
     return CLI_UNAVAILABLE;
 }
@@ -478,11 +479,11 @@ int cmd_chat(const cli *c)
     if (!cli_bool(c, "conversation")) return cmd_run(c);
     if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
     if (cli_given(c, "in-prefix") || cli_given(c, "in-suffix") || cli_given(c, "in-prefix-bos"))
-        fprintf(stderr, "%s: --in-prefix and --in-suffix are left out: the chat template says what stands around a "
+        fprintf(stderr, "%s: --in-prefix and --in-suffix are ignored: the chat template formats a "
                         "message\n", c->name);
     pi_options *o = cli_options(c, &code);
     if (o && !cli_given(c, "parallel") && pi_options_set(o, "parallel", "1", &err)) code = cli_pi_error(c, &err);
-    /* First of all: what is typed while the model loads waits for the prompt. */
+    /* Opened first: keys typed while the model loads are kept for the prompt. */
     if (o && !code && !(u.in = line_open(cli_bool(c, "simple-io"), u.color))) code = no_memory(&u);
     if (o && !code) code = cli_open(c, o, &u.e);
     static const char probe[] = "[{\"role\":\"user\",\"content\":\"\"}]";

@@ -1,7 +1,8 @@
 /* Data files of tasks (see choices.h).
  *
- * The order of tasks is llama-perplexity's, so that scores of a part of a file can be compared: numbers come from a
- * Mersenne Twister (MT19937) seeded with 1 and become indices in the way of the C++ library it is built with. */
+ * Tasks have llama-perplexity's order, so that scores on a part of a file are comparable. Random numbers come from a
+ * Mersenne Twister (MT19937) with seed 1. They become indices by the algorithm of the C++ library that
+ * llama-perplexity is built with. */
 #include "choices.h"
 
 #include <stdio.h>
@@ -25,7 +26,7 @@ void choices_free(choice_list *l)
 enum { TWIST = 624, AHEAD = 397 };
 typedef struct twister {
     uint32_t s[TWIST];
-    size_t at; /* numbers of s that were taken */
+    size_t at; /* consumed numbers of s */
 } twister;
 
 static void twister_start(twister *t, uint32_t seed)
@@ -49,7 +50,7 @@ static uint32_t twister_next(twister *t)
     return y ^ y >> 18;
 }
 
-/* std::uniform_int_distribution in [0, n): the upper half of a product, drawn again where that would favour some. */
+/* std::uniform_int_distribution on [0, n): the upper half of a product; redrawn where the result would be biased. */
 static size_t below(twister *t, uint32_t n)
 {
     uint64_t product = (uint64_t) twister_next(t) * n;
@@ -58,21 +59,21 @@ static size_t below(twister *t, uint32_t n)
     return (size_t) (product >> 32);
 }
 
-/* What is left of n tasks when each draw is a fraction of a float. */
+/* Returns an index below n, computed in float arithmetic. */
 static size_t below_float(twister *t, size_t n)
 {
     size_t i = (size_t) (0x1p-32f * (float) twister_next(t) * (float) n);
     return i < n ? i : n - 1;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- text */
+/* ------------------------------------------------------------------------------------------------------------ text */
 
 typedef struct span {
     const char *p;
     size_t n;
 } span;
 
-/* Takes the next line from *rest; false: there is none. A newline at the end of the file begins no line. */
+/* Takes the next line from *rest; returns false at the end. A final newline does not start another line. */
 static bool next_line(span *rest, span *line)
 {
     if (!rest->n) return false;
@@ -102,7 +103,7 @@ static bool add_choice(choice_task *t, const span *part, size_t n_parts, size_t 
     return true;
 }
 
-/* A task that has room for n choices behind the others; NULL: out of memory. */
+/* Appends a task with capacity for n choices; NULL = out of memory. */
 static choice_task *add_task(choice_list *l, size_t n)
 {
     choice_task *t = &l->task[l->n];
@@ -112,7 +113,7 @@ static choice_task *add_task(choice_list *l, size_t n)
     return t;
 }
 
-/* The indices 0 to n-1; NULL: out of memory. */
+/* Returns the indices 0 to n-1; NULL = out of memory. */
 static size_t *all_indices(size_t n)
 {
     size_t *left = malloc((n + 1) * sizeof *left);
@@ -120,7 +121,7 @@ static size_t *all_indices(size_t n)
     return left;
 }
 
-/* Whole number at the start of a text, -1: none. */
+/* Returns the integer at the start of a text; -1 = none. */
 static long number(span s)
 {
     size_t i = 0;
@@ -137,14 +138,14 @@ static const char *finish(choice_list *l, const char *what)
     return what;
 }
 
-/* -------------------------------------------------------------------------------------------------------- HellaSwag */
+/* ------------------------------------------------------------------------------------------------------- HellaSwag */
 
 static const char *hellaswag_task(choice_list *l, const span *line, size_t which, char msg[160])
 {
     long gold = number(line[1]);
     choice_task *t = add_task(l, 4);
     if (!t) return no_memory;
-    snprintf(msg, 160, "line %zu: the number of an ending, 0 to 3, is expected", which * 6 + 2);
+    snprintf(msg, 160, "line %zu: expected the number of an ending, 0 to 3", which * 6 + 2);
     if (gold < 0 || gold > 3) return msg;
     for (size_t i = 0; i < 4; i++) {
         const span part[] = {line[0], {" ", 1}, line[2 + i]};
@@ -160,8 +161,8 @@ const char *choices_hellaswag(const char *file, size_t n, size_t limit, choice_l
     *out = (choice_list) {0};
     while (next_line(&rest, &line)) n_lines++;
     size_t n_left = out->n_file = n_lines / 6;
-    if (!n_lines) return "there are no tasks";
-    snprintf(msg, 160, "%zu lines are no tasks of 6 lines", n_lines);
+    if (!n_lines) return "the file has no tasks";
+    snprintf(msg, 160, "%zu lines are not a multiple of 6", n_lines);
     if (n_lines % 6 || n_left > UINT32_MAX) return msg;
     if (!limit || limit > n_left) limit = n_left;
     span *lines = malloc(n_lines * sizeof *lines);
@@ -182,9 +183,9 @@ const char *choices_hellaswag(const char *file, size_t n, size_t limit, choice_l
     return finish(out, what);
 }
 
-/* ------------------------------------------------------------------------------------------------------- Winogrande */
+/* ------------------------------------------------------------------------------------------------------ Winogrande */
 
-/* Cuts a line at its first four commas outside of quotes. */
+/* Splits a line at its first four commas outside of quotes. */
 static bool cut_csv(span line, span field[5])
 {
     size_t n = 0, from = 0;
@@ -199,7 +200,7 @@ static bool cut_csv(span line, span field[5])
     return n == 4;
 }
 
-/* 1: a task was added, 0: the line is none, -1: out of memory. */
+/* Returns 1 if a task was added, 0 if the line is malformed, -1 if out of memory. */
 static int winogrande_task(choice_list *l, span line)
 {
     span field[5];
@@ -218,7 +219,7 @@ static int winogrande_task(choice_list *l, span line)
     return t ? 1 : -1;
 }
 
-/* Picks limit of the tasks of l, which are moved to the front. */
+/* Selects `limit` tasks of l and moves them to the front. */
 static const char *pick(choice_list *l, size_t limit)
 {
     size_t n_left = l->n;
@@ -270,13 +271,13 @@ const char *choices_winogrande(const char *file, size_t n, size_t limit, choice_
         *n_bad += rc == 0;
     }
     out->n_file = out->n;
-    snprintf(msg, 160, "no line of %zu is a task", n_lines);
+    snprintf(msg, 160, "none of %zu lines is a task", n_lines);
     if (!what && !out->n) what = msg;
     if (!what) what = pick(out, limit);
     return finish(out, what);
 }
 
-/* -------------------------------------------------------------------------------------------------- multiple choice */
+/* ------------------------------------------------------------------------------------------------- multiple choice */
 
 static bool take_u32(span *s, uint32_t *v)
 {
@@ -298,12 +299,12 @@ static bool take_text(span *s, span *text)
     return true;
 }
 
-/* The task that s begins with; what is left of s is not looked at. */
+/* Parses the task at the start of s; ignores the rest of s. */
 static const char *multiple_task(choice_list *l, span s, size_t which, char msg[160])
 {
     span question, answer[MOST_CHOICES];
     uint32_t n = 0, right = 0;
-    snprintf(msg, 160, "task %zu is cut short, or not well formed", which + 1);
+    snprintf(msg, 160, "task %zu is truncated or malformed", which + 1);
     if (!take_text(&s, &question) || !question.n || !take_u32(&s, &n) || n < 2 || n > MOST_CHOICES) return msg;
     for (uint32_t i = 0; i < n; i++)
         if (!take_text(&s, &answer[i]) || !answer[i].n) return msg;
@@ -322,8 +323,8 @@ const char *choices_multiple(const char *file, size_t n, size_t limit, choice_li
     span s = {file, n};
     uint32_t n_tasks, at;
     *out = (choice_list) {0};
-    if (!take_u32(&s, &n_tasks) || !n_tasks) return "there are no tasks";
-    if (n_tasks > s.n / 4) return "the file is shorter than its list of tasks";
+    if (!take_u32(&s, &n_tasks) || !n_tasks) return "the file has no tasks";
+    if (n_tasks > s.n / 4) return "the file ends within its list of tasks";
     out->n_file = n_tasks;
     size_t n_left = n_tasks;
     bool all = !limit || limit >= n_tasks;
@@ -338,7 +339,7 @@ const char *choices_multiple(const char *file, size_t n, size_t limit, choice_li
         if (!all) left[pos] = left[--n_left];
         span offset = {s.p + which * 4, 4};
         take_u32(&offset, &at);
-        snprintf(msg, 160, "task %zu lies outside of the file", which + 1);
+        snprintf(msg, 160, "task %zu is outside of the file", which + 1);
         what = at > n ? msg : multiple_task(out, (span) {file + at, n - at}, which, msg);
     }
     free(left);

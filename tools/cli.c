@@ -1,6 +1,7 @@
-/* The command line: flags looked up in the list of options (options.h), environment, values, and messages (see cli.h).
+/* The command line: flags from the option list (options.h), environment variables, values and messages (see cli.h).
  *
- * Memory: a growing list of values; texts point into argv and the environment. One thread, but for the log function. */
+ * Memory: a growing list of values; texts point into argv and the environment. Not thread-safe, except the log
+ * function. */
 #include "cli.h"
 
 #include <ctype.h>
@@ -15,7 +16,7 @@
 
 #include "options.h"
 
-/* True when word is one of the words in list, which are separated by spaces. */
+/* True if word is one of the space-separated words of list. */
 static bool has_word(const char *list, const char *word)
 {
     size_t n = strlen(word);
@@ -91,7 +92,8 @@ static double now(void)
     return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
 }
 
-/* A line as llama.cpp's tools have it, but where the log goes. What is no UTF-8, a file's name for one, loses those bytes. */
+/* Writes a log line in the format of llama.cpp's tools, to the log's destination. If the text is not UTF-8 (a file
+ * name, for example), its non-ASCII bytes become '?'. */
 static void log_json(const cli *c, int level, const char *msg)
 {
     static const char *const kind[] = {"info", "error", "warn", "info", "debug"};
@@ -108,8 +110,8 @@ static void log_json(const cli *c, int level, const char *msg)
     json_decref(v);
 }
 
-/* "0.01.234.567 W text": minutes, seconds, milliseconds, microseconds since the start, and the level's letter, where they
- * are asked for. One call of stdio a line, since several threads log. */
+/* Writes "0.01.234.567 W text": minutes, seconds, milliseconds and microseconds since the start, and the level's
+ * letter, if enabled. Each line is one stdio call, because several threads log. */
 static void log_line(void *ud, int level, const char *msg)
 {
     static const char *const kind[] = {"", "error: ", "warning: ", "", ""}, *const letter[] = {"", "E ", "W ", "I ", "D "};
@@ -132,7 +134,7 @@ static void log_line(void *ud, int level, const char *msg)
 
 /* --------------------------------------------------------------------------------------------------------- values */
 
-/* Takes owned, which value then is, and env, the variable's name for weak ones. */
+/* Takes ownership of owned, which then is the value, and of env, the variable's name for weak values. */
 static bool add_value(cli *c, size_t opt, const char *value, char *owned, bool weak, char *env)
 {
     if (c->n_val == c->cap_val) {
@@ -150,7 +152,8 @@ static bool add_value(cli *c, size_t opt, const char *value, char *owned, bool w
     return true;
 }
 
-/* Index of a key in the table. Keys in this program are literals that exist: a wrong one is said aloud. */
+/* Returns the index of a key in the table. Keys in this program are literals, so an unknown key is a bug and is
+ * reported. */
 static size_t key_index(const char *key, pi_option_info *info)
 {
     for (size_t i = 0; options_at(i, info); i++) {
@@ -162,7 +165,7 @@ static size_t key_index(const char *key, pi_option_info *info)
     return SIZE_MAX;
 }
 
-/* What the environment or the program's name says counts only where the command line says nothing. */
+/* A weak value (environment or program name) counts only if the command line does not set the option. */
 static bool counts(const cli *c, const struct cli_value *v)
 {
     for (size_t k = 0; v->weak && k < c->n_val; k++) {
@@ -171,7 +174,7 @@ static bool counts(const cli *c, const struct cli_value *v)
     return true;
 }
 
-/* Value number i (the last one when i is SIZE_MAX) of option opt, NULL: not given so often. *n: how often it was. */
+/* Returns value number i of option opt (SIZE_MAX = the last one), or NULL. *n: number of values. */
 static const char *value_of(const cli *c, size_t opt, size_t i, size_t *n)
 {
     const char *last = NULL;
@@ -256,8 +259,8 @@ const char *cli_arg(const cli *c, size_t i) { return i < c->n_arg ? c->arg[i] : 
 
 enum match { NO_MATCH, TAKES_VALUE, MAY_TAKE, FIXED, NEGATED };
 
-/* Does one spelling of the table ("-fa?on", "--no-mmap=read") match name (n characters)? *fixed is what follows = or ?.
- * */
+/* Compares one spelling of the table ("-fa?on", "--no-mmap=read") with name (n characters). *fixed is the text after =
+ * or ?. */
 static enum match match_spelling(const char *sp, size_t len, const char *name, size_t n, const pi_option_info *info,
                                  const char **fixed, size_t *fixed_len)
 {
@@ -278,7 +281,7 @@ static enum match match_spelling(const char *sp, size_t len, const char *name, s
 }
 
 struct found {
-    enum match how;      /* NO_MATCH: none */
+    enum match how;      /* NO_MATCH = not found */
     size_t opt;          /* index into the table */
     const char *fixed;   /* the value of FIXED and MAY_TAKE */
     size_t fixed_len;    /* bytes in fixed */
@@ -300,8 +303,8 @@ static void look_in(const pi_option_info *info, size_t opt, const char *name, si
     }
 }
 
-/* The option that name is a spelling of, for this subcommand: its own section first. What only other subcommands know is
- * *elsewhere. */
+/* Finds the option with spelling `name` for this subcommand; its own section has precedence. *elsewhere: an option
+ * that only other subcommands have. */
 static struct found find_flag(const cli_command *cmd, const char *name, size_t n, struct found *elsewhere)
 {
     struct found own = {0}, shared = {0};
@@ -318,8 +321,8 @@ static struct found find_flag(const cli_command *cmd, const char *name, size_t n
     return own.how ? own : shared;
 }
 
-/* The row of a name that is known and refused, NULL: none. What another subcommand has is refused only where the row names
- * this one. */
+/* Returns the refused row of a name, or NULL. If another subcommand has the flag, it is refused only if the row names
+ * this subcommand. */
 static const refused_option *find_refused(const cli_command *cmd, const char *name, bool elsewhere)
 {
     for (size_t i = 0; options_refused(i); i++) {
@@ -331,8 +334,8 @@ static const refused_option *find_refused(const cli_command *cmd, const char *na
 
 /* ------------------------------------------------------------------------------------------------------- arguments */
 
-/* Is word a value that info takes, or where the subcommand takes lists, a list of them? Asked only where a value may be
- * left out. */
+/* True if word is a valid value of info or, for subcommands with lists, a list of valid values. Used only for flags
+ * with an optional value. */
 static bool acceptable(const cli *c, const pi_option_info *info, const char *word)
 {
     if (!word || word[0] == '-') return false;
@@ -351,8 +354,8 @@ static bool acceptable(const cli *c, const pi_option_info *info, const char *wor
     return ok;
 }
 
-/* llama-bench writes "-nkvo 0,1" where other tools have bare flags. word as the values of a bool option, turned round
- * where the spelling means false. NULL: word is no list of truth values. */
+/* llama-bench accepts "-nkvo 0,1" where other tools have flags without a value. Returns word as values of a bool
+ * option, inverted for a negated spelling; NULL if word is not a list of booleans. */
 static char *truth_list(const char *word, bool inverted)
 {
     char *out = word ? malloc(6 * strlen(word) + 1) : NULL;
@@ -385,14 +388,14 @@ static int unknown_flag(const cli *c, const char *word, const char *name, const 
     if (r && r->later) return cli_usage_error(c, "%s is not built yet: %s", word, r->why);
     if (r) return cli_usage_error(c, "%s has no meaning here: %s", word, r->why);
     if (elsewhere->how)
-        return cli_usage_error(c, "%s belongs to the %s options, which '%s' does not take", word, elsewhere->info.section,
+        return cli_usage_error(c, "%s belongs to the %s options, which '%s' does not accept", word, elsewhere->info.section,
                                c->cmd->name);
     bool found = options_nearest(name + strspn(name, "-"), of_command, c->cmd, near);
     return cli_usage_error(c, "unknown option %s%s%s", word, found ? "; the nearest known one is " : "", near);
 }
 
-/* The value of f: what follows =, the next argument (*i moves on), or what the spelling stands for. Returns an exit code,
- * or -1: go on. */
+/* Gets the value of f: after =, from the next argument (advances *i), or implied by the spelling. Returns an exit
+ * code, or -1 to continue. */
 static int flag_value(const cli *c, const struct found *f, int argc, char **argv, int *i, const char **value,
                       char **owned)
 {
@@ -425,8 +428,8 @@ static int flag_value(const cli *c, const struct found *f, int argc, char **argv
     return cli_usage_error(c, "%.*s takes no value", (int) (eq ? eq - word : (ptrdiff_t) strlen(word)), word);
 }
 
-/* Takes flag number *i and its value. By the name of a tool of llama.cpp a flag of our other subcommands is no error:
- * those tools share one parser. */
+/* Parses flag number *i and its value. When called by a llama.cpp tool name, flags of other subcommands are accepted,
+ * because those tools share one parser. */
 static int parse_flag(cli *c, int argc, char **argv, int *i)
 {
     const char *word = argv[*i], *eq = strncmp(word, "--", 2) ? NULL : strchr(word, '=');
@@ -449,7 +452,7 @@ static int parse_flag(cli *c, int argc, char **argv, int *i)
     return -1;
 }
 
-/* Variables of the environment: for what a command line may say twice a day, not for prompts and files. */
+/* True if environment variables apply to the option: persistent settings, not prompts and files. */
 static bool env_applies(const cli_command *cmd, const pi_option_info *info)
 {
     if (!cli_has_section(cmd, info->section)) return false;
@@ -458,7 +461,7 @@ static bool env_applies(const cli_command *cmd, const pi_option_info *info)
            !strncmp(info->key, "verb", 4) || !strncmp(info->key, "log", 3);
 }
 
-enum { ENV_NAME = 160 }; /* bytes of a variable's name */
+enum { ENV_NAME = 160 }; /* maximum bytes of a variable's name */
 
 static const char *env_of_spelling(const char *prefix, const char *name, size_t n, char var[ENV_NAME])
 {
@@ -469,8 +472,8 @@ static const char *env_of_spelling(const char *prefix, const char *name, size_t 
     return getenv(var);
 }
 
-/* What the variable of one spelling sets: its text; of a spelling that stands for a value ("--no-mmap=read") that value,
- * where the text says yes. NULL: it is not there, or sets nothing. */
+/* Returns the value set by the variable of one spelling: its text. For a spelling with an implied value
+ * ("--no-mmap=read") returns that value if the text is true. NULL = not set, or no effect. */
 static const char *env_of(const char *prefix, const char *sp, char var[ENV_NAME], size_t *n)
 {
     size_t len = strcspn(sp, " "), name = strcspn(sp, " =?");
@@ -484,8 +487,8 @@ static const char *env_of(const char *prefix, const char *sp, char var[ENV_NAME]
     return options_bool(v, &yes) && yes ? sp + name + 1 : NULL;
 }
 
-/* The value, *n bytes, of the variables that follow from the long spellings in flags, or are named in env; var is the
- * one. */
+/* Returns the value (*n bytes) of the first variable derived from the long spellings in flags or named in env; var is
+ * its name. */
 static const char *env_value(const char *flags, const char *env, char var[ENV_NAME], size_t *n)
 {
     static const char *const prefix[] = {"PAGEDINFER_", "LLAMA_ARG_"};
@@ -509,7 +512,7 @@ static const char *env_value(const char *flags, const char *env, char var[ENV_NA
 
 static bool runs_a_model(const cli_command *cmd) { return has_word(cmd->sections, "generation"); }
 
-/* A variable that sets what is refused by name, where it says more than no. */
+/* Reports a variable that sets a refused flag to anything but off. */
 static int refuse_env(const cli *c)
 {
     for (size_t i = 0; options_refused(i); i++) {
@@ -523,7 +526,7 @@ static int refuse_env(const cli *c)
         size_t first = strcspn(r->flags, " ");
         if (find_flag(c->cmd, r->flags, first, &elsewhere).how) continue;
         return cli_error(c, CLI_CONFIG, "environment variable %s %s: %s", var,
-                         r->later ? "sets what is not built yet" : "has no meaning here", r->why);
+                         r->later ? "sets an option that is not built yet" : "has no meaning here", r->why);
     }
     return -1;
 }
@@ -548,7 +551,7 @@ static int parse_env(cli *c)
     return refuse_env(c);
 }
 
-/* What a tool of llama.cpp does where nobody says otherwise, and the subcommand in its place does not. */
+/* Sets defaults that a llama.cpp tool has and the matching subcommand does not. */
 static int defaults_by_name(cli *c)
 {
     pi_option_info info;
@@ -557,7 +560,7 @@ static int defaults_by_name(cli *c)
                ? -1 : cli_error(c, CLI_OS, "out of memory");
 }
 
-/* Every value against its row, so that what is wrong is said before a model is loaded. */
+/* Checks every value against its row, so that errors are reported before a model is loaded. */
 static int check_values(const cli *c)
 {
     int code = -1;
@@ -577,7 +580,7 @@ static int check_values(const cli *c)
     return code;
 }
 
-/* A line for each flag that is accepted and means nothing here. */
+/* Prints a line for each flag that is accepted and has no effect. */
 static void note_compat(const cli *c)
 {
     for (size_t i = 0; i < c->n_val; i++) {
@@ -633,7 +636,7 @@ static void list_devices(void)
     }
 }
 
-/* --help and its kin answer and end. */
+/* Handles --help and similar flags, which print and exit. */
 static int parse_answers(cli *c)
 {
     const char *extra = c->n_arg > (size_t) c->cmd->max_args ? c->arg[c->cmd->max_args] : NULL;
@@ -652,7 +655,7 @@ static int parse_answers(cli *c)
     return cli_flush(c);
 }
 
-/* --escape is for reverse prompts, too, as in llama.cpp: they often begin with a newline. */
+/* As in llama.cpp, --escape also applies to reverse prompts, which often begin with a newline. */
 static int unescape_stops(cli *c)
 {
     pi_option_info info;
@@ -707,7 +710,7 @@ bool cli_logs(const cli *c, int level) { return level <= c->log_level; }
 
 void cli_set_log(const cli *c, pi_options *o) { pi_options_set_log(o, log_line, (void *) c, c->log_level); }
 
-/* --prompt-cache FILE: a folder of that name holds the prefixes. */
+/* --prompt-cache FILE: stores the prefixes in a directory of that name. */
 static int set_prompt_cache(const cli *c, pi_options *o)
 {
     const char *path = cli_has_section(c->cmd, "run") ? cli_str(c, "prompt-cache") : "";
@@ -715,12 +718,12 @@ static int set_prompt_cache(const cli *c, pi_options *o)
     pi_error err = {0};
     if (!*path || cli_given(c, "prefix-cache-dir")) return CLI_OK;
     if (!stat(path, &st) && !S_ISDIR(st.st_mode))
-        return cli_error(c, CLI_CONFIG, "--prompt-cache: %s is a file, perhaps a state of llama.cpp's, which is not read: "
-                         "prompts are kept in a folder, give it another name", path);
+        return cli_error(c, CLI_CONFIG, "--prompt-cache: %s is a file; llama.cpp's state files are not supported: "
+                         "give the name of a directory", path);
     return pi_options_set(o, "prefix-cache-dir", path, &err) ? cli_pi_error(c, &err) : CLI_OK;
 }
 
-/* Options of the library whose text is in a file. */
+/* Sets a library option from the content of a file. */
 static int set_from_file(const cli *c, const char *file, const char *key, pi_options *o)
 {
     char *text;
@@ -735,7 +738,7 @@ static int set_from_file(const cli *c, const char *file, const char *key, pi_opt
     return code;
 }
 
-/* --n-cpu-ffn N as a rule of --override-tensor. */
+/* Converts --n-cpu-ffn N to a rule of --override-tensor. */
 static int set_cpu_ffn(const cli *c, pi_options *o)
 {
     int64_t n = cli_has_section(c->cmd, "model") ? cli_int(c, "n-cpu-ffn") : 0;

@@ -1,4 +1,4 @@
-/* Prompts and files in, text out (see cli.h). */
+/* Input of prompts and files, text output (see cli.h). */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -63,7 +63,7 @@ static int hex_digit(char c)
     return (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
 }
 
-/* The value of "\xHH" at the start of s, -1: something else is there. */
+/* Returns the value of "\xHH" at the start of s; -1 if s does not start with one. */
 static int hex_byte(const char *s, size_t n)
 {
     if (n < 4 || s[0] != '\\' || s[1] != 'x') return -1;
@@ -71,7 +71,7 @@ static int hex_byte(const char *s, size_t n)
     return hi < 0 || lo < 0 ? -1 : hi * 16 + lo;
 }
 
-/* Replaces \n \r \t \' \" \\ and \xHH in place; other backslashes stay. Returns the new length. */
+/* Replaces \n \r \t \' \" \\ and \xHH in place; other backslashes are kept. Returns the new length. */
 size_t cli_unescape(char *s, size_t n)
 {
     static const char from[] = "nrt'\"\\", to[] = "\n\r\t'\"\\";
@@ -116,8 +116,8 @@ int cli_prompt(const cli *c, bool keep_newline, char **text, size_t *len)
     return CLI_OK;
 }
 
-/* One token as text, control tokens spelled out; "" where it has none. The text of a sequence may lose its first space,
- * so the token is asked for twice in a row, and the second one is what is left of that text behind the first. */
+/* Prints one token as text, with control tokens spelled out. A sequence's text may lose its first space, so the token
+ * is detokenized twice in a row; the second copy is the token's text. */
 static void print_piece(const pi_engine *e, int32_t id)
 {
     const int32_t twice[2] = {id, id};
@@ -137,7 +137,7 @@ void cli_print_prompt(const cli *c, const pi_engine *e, const char *text, size_t
     int64_t n = pi_tokenize(e, text, len, flags, NULL, 0);
     int32_t *ids = n < 0 ? NULL : malloc(((size_t) n + 1) * sizeof *ids);
     if (!ids || pi_tokenize(e, text, len, flags, ids, (size_t) n) != n) {
-        fprintf(stderr, "%s: --verbose-prompt: the prompt cannot be tokenised\n", c->name);
+        fprintf(stderr, "%s: --verbose-prompt: the prompt cannot be tokenized\n", c->name);
     } else {
         fprintf(stderr, "%s: prompt: '%.*s'\n%s: number of tokens in prompt = %lld\n", c->name, (int) len, text, c->name,
                 (long long) n);
@@ -147,7 +147,7 @@ void cli_print_prompt(const cli *c, const pi_engine *e, const char *text, size_t
     free(ids);
 }
 
-/* The line that scripts look for in what llama.cpp's tools say. */
+/* Prints a timing line in the format that scripts expect from llama.cpp's tools. */
 static void print_timing(const cli *c, const char *what, const char *unit, double ms, uint64_t n)
 {
     double per = n ? ms / (double) n : 0;
@@ -155,7 +155,7 @@ static void print_timing(const cli *c, const char *what, const char *unit, doubl
             (unsigned long long) n, unit, per, per > 0 ? 1e3 / per : 0);
 }
 
-/* "prompt 45 tokens (32 cached), 1234.5 t/s; generated 64 tokens, 210.3 t/s" */
+/* Prints "prompt 45 tokens (32 cached), 1234.5 t/s; generated 64 tokens, 210.3 t/s". */
 void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
 {
     uint64_t prompt = 0, cached = 0, generated = 0, drafted = 0, accepted = 0;
@@ -187,8 +187,8 @@ void cli_print_speed(const cli *c, pi_request *const *r, size_t n)
     fputc('\n', stderr);
 }
 
-/* Whether the terminal that standard error goes to stands behind text without a newline. Log lines come from other
- * threads: the lock of stderr guards it. */
+/* True if the cursor of standard error's terminal follows text without a newline. Protected by the lock of stderr,
+ * because other threads write log lines. */
 static bool mid_line;
 
 bool cli_shares_terminal(FILE *f)
@@ -224,7 +224,7 @@ bool cli_color(const cli *c, int fd)
     return isatty(fd) && terminal_has_escapes() && !(never && *never);
 }
 
-/* Standard output is a pipe that nobody reads any more. */
+/* True if standard output is a pipe without a reader. */
 static bool reader_is_gone(void)
 {
     struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
@@ -255,7 +255,7 @@ const char *cli_bytes(uint64_t n, char buf[32])
     return buf;
 }
 
-/* Statistics of the cache, on standard error. */
+/* Prints the cache statistics on standard error. */
 static void print_kv_stats(const cli *c, const pi_engine *e)
 {
     pi_stats s = {.size = sizeof s};
@@ -265,7 +265,7 @@ static void print_kv_stats(const cli *c, const pi_engine *e)
             (unsigned long long) s.cached_tokens, (unsigned long long) s.prompt_tokens,
             (unsigned long long) s.n_prefix_hits, (unsigned long long) s.n_preempted);
     if (s.n_snapshots_saved)
-        fprintf(stderr, "%s: snapshots: %llu taken, %llu gone on from\n", c->name,
+        fprintf(stderr, "%s: snapshots: %llu taken, %llu restored\n", c->name,
                 (unsigned long long) s.n_snapshots_saved, (unsigned long long) s.n_snapshots_restored);
     if (s.n_drafted)
         fprintf(stderr, "%s: drafts: %llu of %llu accepted, %llu tokens in %llu steps\n", c->name,

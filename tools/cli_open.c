@@ -1,12 +1,12 @@
-/* Opening an engine from the command line: how far it is on a terminal, and a signal that ends it (see cli.h). */
+/* Opens an engine from the command line; shows the progress on a terminal and handles signals (see cli.h). */
 #include "cli.h"
 #include "meter.h"
 
-static const double QUICK = 0.5; /* seconds of loading that show no line */
+static const double QUICK = 0.5; /* loading times below this show no progress line, seconds */
 
 typedef struct opening {
-    meter m;   /* the line */
-    int stage; /* that it shows; 0: none yet */
+    meter m;   /* the progress line */
+    int stage; /* displayed stage; 0 = none yet */
     bool quiet;
 } opening;
 

@@ -1,4 +1,5 @@
-/* SIGINT and SIGTERM: the first one is noted, so that what runs can end cleanly; the second one kills (see cli.h). */
+/* SIGINT and SIGTERM: the first signal is recorded, so that running work can end cleanly; the second one ends the
+ * process (see cli.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -15,16 +16,16 @@ static int signal_pipe[2] = {-1, -1};
 static void on_signal(int sig)
 {
     int saved = errno;
-    if (caught) { /* the second one */
+    if (caught) { /* second signal */
         struct sigaction sa = {.sa_handler = SIG_DFL};
         sigemptyset(&sa.sa_mask);
         terminal_close();
         sigaction(sig, &sa, NULL);
-        raise(sig); /* when this handler ends */
+        raise(sig); /* delivered when this handler returns */
         return;
     }
     caught = sig;
-    if (write(signal_pipe[1], "", 1) < 0) errno = saved; /* full: it is readable anyway */
+    if (write(signal_pipe[1], "", 1) < 0) errno = saved; /* the pipe is full, so it is readable */
     errno = saved;
 }
 
@@ -76,7 +77,7 @@ int cli_poll(pi_engine *e, pi_event **ev, size_t cap)
         int n = pi_poll(e, ev, cap, 0);
         if (n || caught) return n;
         struct pollfd fds[2] = {{.fd = pi_poll_fd(e), .events = POLLIN}, {.fd = cli_signal_fd(), .events = POLLIN}};
-        /* A state that is not READY may mean that nothing comes any more: look again soon. */
+        /* If the state is not READY, no further event may arrive: check again soon. */
         if (poll(fds, 2, pi_engine_state(e) == PI_STATE_READY ? -1 : 100) < 0 && errno != EINTR) return 0;
     }
 }

@@ -1,5 +1,4 @@
-/* Messages as JSON (see conversation.h). Memory: jansson's. A file may hold anything: what is no conversation is
- * refused. */
+/* Messages as JSON (see conversation.h). Memory: jansson's. Files are untrusted: invalid conversations are refused. */
 #include "conversation.h"
 
 #include <errno.h>
@@ -53,7 +52,7 @@ bool conversation_set_system(json_t *messages, const char *text, size_t n)
     return !n || !json_array_insert_new(messages, 0, m);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ files */
+/* ----------------------------------------------------------------------------------------------------------- files */
 
 int conversation_save(const cli *c, const json_t *messages, const char *path)
 {
@@ -66,14 +65,14 @@ int conversation_save(const cli *c, const json_t *messages, const char *path)
     return ok ? CLI_OK : cli_error(c, CLI_IO, "%s: %s", path, strerror(errno));
 }
 
-/* What is wrong with a list of messages, NULL: nothing. */
+/* Returns the error in a list of messages; NULL = valid. */
 static const char *fault(const json_t *list)
 {
-    if (!json_is_array(list)) return "this is no array of messages";
+    if (!json_is_array(list)) return "the file is not an array of messages";
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *m = json_array_get(list, i), *content = json_object_get(m, "content");
         if (!json_is_string(json_object_get(m, "role"))) return "a message has no role";
-        if (!json_is_string(content)) return "a message's content is no text; only text can be talked about";
+        if (!json_is_string(content)) return "a message's content is not text; only text is supported";
     }
     return NULL;
 }
@@ -97,7 +96,7 @@ int conversation_load(const cli *c, const char *path, json_t **out)
     return code;
 }
 
-/* -------------------------------------------------------------------------------------------------------- rendering */
+/* ------------------------------------------------------------------------------------------------------- rendering */
 
 int conversation_render(pi_engine *e, const json_t *messages, const char *options, char **out, size_t *len,
                         pi_error *err)

@@ -1,7 +1,7 @@
 /* The line editor (see editor.h).
  *
- * The text lies in one buffer with a cursor. After each key that changes more than the end, all of it is drawn again,
- * as many rows around the cursor as the screen has. */
+ * The text is one buffer with a cursor. After each key that changes more than the end, the text is redrawn, limited to
+ * the rows around the cursor that fit the screen. */
 #include "editor.h"
 
 #include <stdint.h>
@@ -17,19 +17,19 @@ struct editor {
     void (*size)(size_t *rows, size_t *columns);
     const char *prompt;
     size_t prompt_columns;
-    char *s;            /* [n], NUL behind it */
-    size_t n, cap, at;  /* bytes, allocated, the cursor's place */
-    size_t above;       /* rows drawn above the cursor's */
-    char key[16];       /* an escape sequence so far, without the escape */
-    size_t n_key;       /* bytes in key, 0: none has begun; 1 and key[0] == 0: only the escape */
+    char *s;            /* [n], NUL-terminated */
+    size_t n, cap, at;  /* bytes; bytes allocated; cursor position */
+    size_t above;       /* rows drawn above the cursor's row */
+    char key[16];       /* current escape sequence, without the escape */
+    size_t n_key;       /* bytes in key; 0 = no sequence; 1 with key[0] == 0 = only the escape so far */
     paste paste;
     bool pasting;
-    char **past;        /* [n_past] texts that were sent, the oldest first */
-    size_t n_past, look; /* look == n_past: not in the history */
-    char *kept;         /* the text from before the history was looked at, or NULL */
+    char **past;        /* [n_past] sent texts, oldest first */
+    size_t n_past, look; /* look == n_past: not browsing the history */
+    char *kept;         /* the text before history browsing started, or NULL */
 };
 
-/* ------------------------------------------------------------------------------------------------------------ paste */
+/* ----------------------------------------------------------------------------------------------------------- paste */
 
 static bool room(char **s, size_t *cap, size_t want)
 {
@@ -66,9 +66,9 @@ int paste_feed(paste *p, unsigned char byte)
     return ok ? 0 : -1;
 }
 
-/* ------------------------------------------------------------------------------------------------------- characters */
+/* ------------------------------------------------------------------------------------------------------ characters */
 
-/* Bytes of the character at s (n > 0); *wc is it, or 0 where it is none. */
+/* Returns the length of the character at s (n > 0). *wc is the character; 0 if it is invalid. */
 static size_t character(const char *s, size_t n, wchar_t *wc)
 {
     mbstate_t state = {0};
@@ -120,11 +120,11 @@ static size_t line_end(const editor *e, size_t at)
     return at;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- drawing */
+/* --------------------------------------------------------------------------------------------------------- drawing */
 
-typedef struct place { size_t row, column; } place; /* row 0 has the prompt */
+typedef struct place { size_t row, column; } place; /* row 0 contains the prompt */
 
-/* How the character at s is shown at column: in cell, so many columns wide. Returns its bytes. */
+/* Formats the character at s for display at `column`: cell is its text, *columns its width. Returns its bytes. */
 static size_t shown(const char *s, size_t n, size_t column, char cell[TAB + 1], size_t *columns)
 {
     wchar_t wc;
@@ -147,7 +147,7 @@ static size_t shown(const char *s, size_t n, size_t column, char cell[TAB + 1], 
     return used;
 }
 
-/* Where the cursor stands in front of byte upto. With out, rows first to last are written on the way. */
+/* Returns the screen position of byte upto. If out is set, also draws rows first to last. */
 static place lay(const editor *e, size_t upto, size_t columns, FILE *out, size_t first, size_t last)
 {
     place p = {0, e->prompt_columns};
@@ -204,7 +204,7 @@ void editor_redraw(editor *e)
     fflush(e->out);
 }
 
-/* Without escapes there is only the end: characters are written and wiped out there. */
+/* Terminals without escapes can only edit the end: characters are appended and erased there. */
 static void wipe_end(editor *e, size_t upto)
 {
     while (e->n > upto) {
@@ -218,7 +218,7 @@ static void wipe_end(editor *e, size_t upto)
     fflush(e->out);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- text */
+/* ------------------------------------------------------------------------------------------------------------ text */
 
 static bool insert(editor *e, const char *s, size_t n)
 {
@@ -249,7 +249,7 @@ static void move(editor *e, size_t at)
     draw(e);
 }
 
-/* A byte that is text. It is drawn when its character is whole. */
+/* Inserts a text byte. It is drawn when its character is complete. */
 static int type(editor *e, unsigned char byte)
 {
     bool at_end = e->at == e->n;
@@ -269,7 +269,7 @@ static int type(editor *e, unsigned char byte)
     }
     size_t rows, columns;
     e->size(&rows, &columns);
-    if (lay(e, e->at, columns, NULL, 0, 0).column > 1) { /* not the first one of a row */
+    if (lay(e, e->at, columns, NULL, 0, 0).column > 1) { /* not at the start of a row */
         fputc(byte, e->out);
         fflush(e->out);
     } else {
@@ -278,7 +278,7 @@ static int type(editor *e, unsigned char byte)
     return EDITOR_MORE;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- history */
+/* --------------------------------------------------------------------------------------------------------- history */
 
 static void remember(editor *e)
 {
@@ -289,7 +289,7 @@ static void remember(editor *e)
     }
     char **past = realloc(e->past, (e->n_past + 1) * sizeof *past), *text = past ? strdup(e->s) : NULL;
     if (past) e->past = past;
-    if (text) e->past[e->n_past++] = text; /* without memory for it, it is only not remembered */
+    if (text) e->past[e->n_past++] = text; /* out of memory only skips the history entry */
 }
 
 static int show(editor *e, const char *text)
@@ -314,7 +314,7 @@ static int look_at(editor *e, size_t which)
     return show(e, which == e->n_past ? e->kept : e->past[which]);
 }
 
-/* Up and down: in a text of several lines to the line before or behind, at its ends to the history. */
+/* Up and down keys: move between lines of a text, and at its first or last line to the history. */
 static int vertical(editor *e, bool up)
 {
     size_t start = line_start(e, e->at), end = line_end(e, e->at), to, column = 0;
@@ -326,7 +326,7 @@ static int vertical(editor *e, bool up)
     return EDITOR_MORE;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- keys */
+/* ------------------------------------------------------------------------------------------------------------ keys */
 
 static int control(editor *e, unsigned char key)
 {
@@ -356,7 +356,7 @@ static int control(editor *e, unsigned char key)
     return EDITOR_MORE;
 }
 
-/* A whole escape sequence, without the escape. */
+/* Runs a complete escape sequence, without the escape. */
 static int sequence(editor *e, const char *key)
 {
     static const struct { const char *key; unsigned char as; } keys[] = {
@@ -372,7 +372,7 @@ static int sequence(editor *e, const char *key)
     return EDITOR_MORE;
 }
 
-/* Bytes behind an escape. Those of a sequence that is too long are dropped, as those of an unknown one are. */
+/* Collects the bytes after an escape. Unknown or too long sequences are dropped. */
 static int escaped(editor *e, unsigned char byte)
 {
     if (byte == '\033') {
@@ -426,7 +426,7 @@ int editor_feed(editor *e, unsigned char byte)
     return byte < 32 || byte == 127 ? control(e, byte) : type(e, byte);
 }
 
-/* --------------------------------------------------------------------------------------------------------- lifetime */
+/* -------------------------------------------------------------------------------------------------------- lifetime */
 
 editor *editor_new(FILE *out, bool escapes, void (*size)(size_t *, size_t *))
 {

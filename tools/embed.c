@@ -1,16 +1,16 @@
-/* pagedinfer embed: the vectors of texts, or scores of a reranker, printed as llama-embedding prints them.
+/* pagedinfer embed: prints the embeddings of texts, or the scores of a reranker, like llama-embedding.
  *
- * The prompt is split at --embd-separator; so many texts are under way at once as fill the engine's batches, and their vectors
- * are printed in the order of the texts. */
+ * The prompt is split at --embd-separator. Up to AHEAD texts are in progress, to fill the engine's batches; the
+ * results are printed in text order. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
 
-enum { AHEAD = 256 }; /* texts under way */
+enum { AHEAD = 256 }; /* maximum texts in progress */
 
-/* A text and what became of it. */
+/* A text and its result. */
 struct item {
     pi_request *r;
     float *v;         /* [n_rows, width] */
@@ -22,19 +22,19 @@ struct item {
 struct embed {
     const cli *c;
     pi_engine *e;
-    struct item item[AHEAD]; /* of text i: i % AHEAD */
+    struct item item[AHEAD]; /* text i uses item i % AHEAD */
     size_t n_started, n_printed;
     size_t n_all;     /* vectors printed */
-    float *kept;      /* [n_all, width] of format json+, for similarities */
+    float *kept;      /* [n_all, width] for the similarities of format json+ */
     size_t cap_kept;  /* floats allocated */
     const char *format;
     pi_info info;     /* of the model */
-    bool rank;        /* scores instead of vectors: a text may be a query and a document with cls_separator between */
+    bool rank;        /* scores instead of vectors; a text may be a query and a document separated by cls_separator */
     char cls_separator[256];
     size_t n_cls_separator;
 };
 
-/* A text as it is, or in the model's form of a query and a document. */
+/* Sets a text as the prompt, or a query and a document in the model's format. */
 static int set_prompt(const struct embed *u, pi_request *r, const char *text, size_t len, pi_error *err)
 {
     const size_t n = u->n_cls_separator;
@@ -96,7 +96,7 @@ static void print_scores(const struct embed *u, const float *v, size_t n)
     }
 }
 
-/* Vector number n of all. */
+/* Prints vector number n. */
 static void print_row(const struct embed *u, const float *v, size_t width, size_t n)
 {
     if (!strcmp(u->format, "raw")) {
@@ -127,7 +127,7 @@ static double dot(const float *a, const float *b, size_t n)
     return sum;
 }
 
-/* What follows all vectors; cosines of all pairs with json+. */
+/* Prints the end of the output; with json+ the cosine similarity of all pairs. */
 static void print_end(const struct embed *u, size_t width)
 {
     if (!strcmp(u->format, "array")) printf("%s]\n", u->n_all ? "" : "[");
@@ -163,7 +163,7 @@ static int keep(struct embed *u, const struct item *it)
     return CLI_OK;
 }
 
-/* Prints those that are done and next in order. */
+/* Prints completed texts in order. */
 static int print_done(struct embed *u, size_t *width)
 {
     int code = CLI_OK;
@@ -192,7 +192,7 @@ static int wait_some(struct embed *u, size_t *width)
     return print_done(u, width);
 }
 
-/* Whether there will be scores, and what pairs look like. */
+/* Determines if the output is scores, and the separator of pairs. */
 static void learn_form(struct embed *u)
 {
     const char *pooling = cli_str(u->c, "pooling");
@@ -220,7 +220,7 @@ static int embed_all(struct embed *u, const char *text, size_t len)
         while (!code && u->n_started - u->n_printed == AHEAD) code = wait_some(u, &width);
     }
     while (!code && u->n_printed < u->n_started) code = wait_some(u, &width);
-    if (!code && !u->n_started) code = cli_usage_error(u->c, "no text: give -p TEXT or -f FILE, a text a line");
+    if (!code && !u->n_started) code = cli_usage_error(u->c, "no text: give -p TEXT or -f FILE, one text per line");
     if (!code) print_end(u, width);
     for (size_t i = u->n_printed; i < u->n_started; i++) {
         pi_request_free(u->item[i % AHEAD].r);
@@ -241,7 +241,7 @@ int cmd_embed(const cli *c)
     if (u) u->c = c;
     if (u) u->format = cli_str(c, "embd-output-format");
     if (o && !code) code = cli_open(c, o, &u->e);
-    cli_release_signals(); /* from here on one kills */
+    cli_release_signals(); /* the next signal ends the process */
     if (o && !code) code = embed_all(u, text, len);
     if (u) cli_close(c, u->e);
     pi_options_free(o);

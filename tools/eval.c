@@ -1,7 +1,7 @@
-/* pagedinfer eval: the proof harness. Which job is wanted, and what the jobs have in common.
+/* pagedinfer eval: the verification harness. Selects the job; contains the parts that jobs share.
  *
- * A text is cut into chunks that are requests of their own with nothing to generate; rows of logits are worked on as
- * the engine computes them, so no job holds more than a row of them at a time. */
+ * A text is split into chunks. Each chunk is a request that generates no tokens. Logits rows are processed as the
+ * engine computes them, so a job never holds more than one row. */
 #include "eval.h"
 
 #include <errno.h>
@@ -19,14 +19,14 @@ int cmd_eval(const cli *c)
     size_t n_jobs = 0;
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) n_jobs += i ? cli_bool(c, jobs[i]) : cases;
     if (n_jobs > 1)
-        return cli_usage_error(c, "one at a time of --cases, --kl-divergence, --concurrency-suite, --hellaswag, "
+        return cli_usage_error(c, "give only one of --cases, --kl-divergence, --concurrency-suite, --hellaswag, "
                                   "--winogrande and --multiple-choice");
     bool text = cli_given(c, "file") || cli_given(c, "prompt"), base = *cli_str(c, "kl-divergence-base") != 0;
-    if (cases && (text || base)) return cli_usage_error(c, "--cases goes without a text and without --kl-divergence");
-    if (!cases && *cli_str(c, "logits-dir")) return cli_usage_error(c, "--logits-dir goes with --cases");
+    if (cases && (text || base)) return cli_usage_error(c, "--cases: omit the text and --kl-divergence");
+    if (!cases && *cli_str(c, "logits-dir")) return cli_usage_error(c, "--logits-dir needs --cases");
     if (kl && !base) return cli_usage_error(c, "--kl-divergence needs --kl-divergence-base FILE");
     if (suite && (text || base))
-        return cli_usage_error(c, "--concurrency-suite goes without a text and --kl-divergence");
+        return cli_usage_error(c, "--concurrency-suite: omit the text and --kl-divergence");
     int code = cli_catch_signals();
     if (code) return code;
     if (choices) return eval_choices(c);
@@ -65,10 +65,10 @@ int eval_interrupted(const cli *c, int n)
 {
     if (cli_signal()) return 128 + cli_signal();
     if (n < 0) return cli_error(c, cli_exit_code(n), "waiting for the engine: %s", pi_strerror(n));
-    return cli_error(c, CLI_SOFTWARE, "the engine has nothing left to do, but not everything was done");
+    return cli_error(c, CLI_SOFTWARE, "the engine is idle, but requests are unfinished");
 }
 
-/* ----------------------------------------------------------------------------------------------------------- chunks */
+/* ---------------------------------------------------------------------------------------------------------- chunks */
 
 int eval_open_chunks(const cli *c, int32_t *n_ctx, pi_options **o, pi_engine **e, pi_info *info)
 {
@@ -84,10 +84,10 @@ int eval_open_chunks(const cli *c, int32_t *n_ctx, pi_options **o, pi_engine **e
     if (pi_engine_plan(*o, &plan, &err)) return cli_pi_error(c, &err);
     if (*n_ctx && (int64_t) plan.ctx_size < *n_ctx)
         return cli_error(c, CLI_CONFIG, "chunks of %d tokens do not fit the context of %u", *n_ctx, plan.ctx_size);
-    if (plan.ctx_size < 4) return cli_usage_error(c, "--ctx-size: a chunk has at least 4 tokens");
+    if (plan.ctx_size < 4) return cli_usage_error(c, "--ctx-size: give at least 4 tokens");
     if (plan.ctx_size > INT32_MAX / 2) return cli_usage_error(c, "--ctx-size is too large");
     *n_ctx = (int32_t) plan.ctx_size;
-    /* Enough requests that a step is always full, and cache for just them. */
+    /* Enough requests to fill every step, and a cache that fits exactly these. */
     int64_t n_seq = 1024 / *n_ctx + 2, room = n_seq * ((*n_ctx + 63) / 64 * 64);
     if (!cli_given(c, "parallel")) code = eval_set_int(c, *o, "parallel", n_seq);
     if (!code && !cli_given(c, "kv-cache-tokens") && !cli_given(c, "kv-cache-bytes"))
@@ -102,18 +102,18 @@ int eval_bos(const cli *c, const pi_engine *e, const pi_info *info, int32_t *bos
     if (n < 0) return cli_error(c, cli_exit_code((int) n), "tokenizing: %s", pi_strerror((int) n));
     *bos = n > 0 && info->bos >= 0 && ids[0] == info->bos ? info->bos : -1;
     if (n > (*bos >= 0) && n <= 8 && ids[n - 1] == info->eos)
-        return cli_error(c, CLI_CONFIG, "this model's texts end in an EOS token, which chunks of a text cannot");
+        return cli_error(c, CLI_CONFIG, "this model needs EOS at the end of a text, which chunks do not have");
     return CLI_OK;
 }
 
 /* A chunk in flight. */
 typedef struct slot {
     const chunk_run *run;
-    size_t chunk;    /* its number */
-    pi_request *r;   /* NULL: free */
-    bool submitted;  /* the engine has it */
-    bool done;       /* it ended well */
-    int32_t n_rows;  /* rows given so far; the engine's thread until it is done */
+    size_t chunk;    /* chunk number */
+    pi_request *r;   /* NULL = free slot */
+    bool submitted;  /* submitted to the engine */
+    bool done;       /* completed without error */
+    int32_t n_rows;  /* rows passed on so far; owned by the engine's thread until done */
 } slot;
 
 static int32_t n_rows(const chunk_run *run) { return run->n_ctx - 1 - run->first; }
@@ -122,12 +122,12 @@ static void take_row(void *ud, uint32_t pos, const float *logits, size_t n_vocab
 {
     slot *s = ud;
     int64_t i = (int64_t) pos - s->run->first;
-    if (i != s->n_rows || i >= n_rows(s->run)) return; /* rows come in order, those before the first one too */
+    if (i != s->n_rows || i >= n_rows(s->run)) return; /* rows arrive in order, starting before `first` */
     s->run->row(s->run->ud, s->chunk, (int32_t) i, logits, n_vocab);
     s->n_rows++;
 }
 
-/* The last token of a chunk only is predicted: nothing is computed for it. */
+/* Starts a chunk. Its last token is only a target: nothing is computed for it. */
 static int start_chunk(slot *s, const chunk_run *run, size_t chunk, int32_t *ids)
 {
     const cli *c = run->c;
@@ -152,7 +152,7 @@ static int start_chunk(slot *s, const chunk_run *run, size_t chunk, int32_t *ids
     return CLI_OK;
 }
 
-/* Waits for one request to end. */
+/* Waits until one request has ended. */
 static int wait_chunk(const chunk_run *run)
 {
     for (;;) {
@@ -198,7 +198,7 @@ int eval_chunks(const chunk_run *run)
             code = run->done(run->ud, head);
         }
     }
-    for (size_t i = 0; i < n_slots; i++) { /* after an error: the engine must be through with rows before we go */
+    for (size_t i = 0; i < n_slots; i++) { /* after an error: wait until the engine has finished its rows */
         if (slots[i].submitted) {
             pi_request_cancel(slots[i].r);
             pi_request_wait(slots[i].r, -1);
@@ -209,7 +209,7 @@ int eval_chunks(const chunk_run *run)
     return code;
 }
 
-/* ------------------------------------------------------------------------------------------------- base-logits file */
+/* ------------------------------------------------------------------------------------------------ base-logits file */
 
 bool base_pread(const base_file *b, void *p, size_t n, uint64_t at)
 {

@@ -1,8 +1,7 @@
-/* pagedinfer eval --cases: runs cases.json greedily and prints a JSON line each, in the order of the file.
+/* pagedinfer eval --cases: runs cases.json greedily and prints one JSON line per case, in file order.
  *
- * Up to --parallel cases are submitted at once (one, when it is not given). Logits go to their file as the engine
- * computes them: a row is written at its place by the engine's thread. The engine is batch-invariant: the answers are
- * the same whatever runs together. */
+ * Up to --parallel cases are submitted at the same time (one by default). The engine's thread writes each logits row
+ * to its position in the output file. The engine is batch-invariant: the output does not depend on the batch. */
 #include "eval.h"
 
 #include <errno.h>
@@ -18,13 +17,13 @@
 
 typedef struct job {
     const eval_case *k;
-    pi_request *r;      /* NULL: not yet there, or done */
-    bool submitted;     /* the engine has it */
-    char *line;         /* its answer, until it is printed */
+    pi_request *r;      /* NULL = not started, or done */
+    bool submitted;     /* submitted to the engine */
+    char *line;         /* its output line, until it is printed */
     json_t *probs;      /* of its prompt (--prompt-logprobs), or NULL */
-    int fd;             /* NAME.f32, -1: none */
-    size_t n_rows;      /* rows written; the engine's thread until it is done */
-    int write_errno;    /* why one could not be written */
+    int fd;             /* NAME.f32; -1 = none */
+    size_t n_rows;      /* rows written; owned by the engine's thread until the case is done */
+    int write_errno;    /* errno of a failed write */
 } job;
 
 static void write_row(void *ud, uint32_t pos, const float *logits, size_t n_vocab)
@@ -88,7 +87,7 @@ static char *answer_line(job *j, const pi_result *res, const int32_t *ids, size_
     size_t n_keys = 6 + (j->probs != NULL);
     if (j->probs) json_object_set_new(root, "prompt_logprobs", j->probs);
     j->probs = NULL;
-    /* Whatever memory ran out for is missing; the line must be whole. */
+    /* A failed allocation leaves fields out; the line must be complete. */
     bool whole = json_object_size(root) == n_keys && json_array_size(json_object_get(root, "greedy")) == n;
     char *line = whole ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL;
     json_decref(root);
@@ -105,7 +104,7 @@ static int finish(const cli *c, job *j)
     if (j->write_errno) return cli_error(c, CLI_IO, "logits of case \"%s\": %s", name, strerror(j->write_errno));
     size_t rows = j->fd < 0 ? 0 : j->k->all_rows ? j->k->n_ids : 1;
     if (j->n_rows != rows)
-        return cli_error(c, CLI_SOFTWARE, "case \"%s\": %zu rows of logits of %zu", name, j->n_rows, rows);
+        return cli_error(c, CLI_SOFTWARE, "case \"%s\": %zu of %zu logits rows", name, j->n_rows, rows);
     if (j->fd >= 0 && close(j->fd)) return cli_error(c, CLI_IO, "logits of case \"%s\": %s", name, strerror(errno));
     j->fd = -1;
     size_t n = pi_request_tokens(j->r, NULL, 0);
@@ -116,7 +115,7 @@ static int finish(const cli *c, job *j)
     }
     free(ids);
     if (!j->line) return cli_error(c, CLI_OS, "out of memory");
-    if (n != (size_t) j->k->n) return cli_error(c, CLI_SOFTWARE, "case \"%s\": %zu tokens of %d", name, n, j->k->n);
+    if (n != (size_t) j->k->n) return cli_error(c, CLI_SOFTWARE, "case \"%s\": %zu of %d tokens", name, n, j->k->n);
     pi_request_free(j->r);
     j->r = NULL;
     return CLI_OK;
@@ -159,7 +158,7 @@ static int run_jobs(const cli *c, pi_engine *e, job *jobs, size_t n_jobs)
             fflush(stdout);
         }
     }
-    for (size_t i = 0; i < n_jobs; i++) { /* after an error: the engine must be through with rows before we go */
+    for (size_t i = 0; i < n_jobs; i++) { /* after an error: wait until the engine has finished its rows */
         if (jobs[i].r && jobs[i].submitted) {
             pi_request_cancel(jobs[i].r);
             pi_request_wait(jobs[i].r, -1);

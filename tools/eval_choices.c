@@ -1,9 +1,9 @@
-/* pagedinfer eval --hellaswag, --winogrande, --multiple-choice: how often the model finds the right one of several
- * texts likeliest, counted as llama-perplexity counts.
+/* pagedinfer eval --hellaswag, --winogrande, --multiple-choice: accuracy on multiple-choice tasks, scored like
+ * llama-perplexity: the choice with the highest likelihood is the model's answer.
  *
- * Each choice is a request with nothing to generate that wants the log-probabilities of its prompt from where the
- * choices of its task differ; what lies before is computed once and found by the others in the cache. Tasks are in
- * flight in the order of the list, so that the line of each is printed as soon as all before are done. */
+ * Each choice is a request that generates no tokens. It returns the log-probabilities of its prompt from the first
+ * token at which the choices of its task differ. The common prefix is computed once and found in the prefix cache by
+ * the other choices. Tasks run in list order; a task's line is printed when all earlier tasks are done. */
 #include "eval.h"
 
 #include <math.h>
@@ -13,33 +13,34 @@
 #include "choices.h"
 
 enum { HELLASWAG, WINOGRANDE, MULTIPLE_CHOICE };
-enum { AT_ONCE = 32 };      /* requests, where --parallel does not say */
-/* Winogrande: with more tokens from where the sentences differ, those of the choice itself are left out. */
+enum { AT_ONCE = 32 };      /* concurrent requests without --parallel */
+/* Winogrande: if more than this many tokens follow from the first difference, the tokens of the choice itself are not
+ * scored. */
 enum { ENOUGH_BEHIND = 3 };
 
 typedef struct sequence {
     int32_t *ids;   /* [n] */
     size_t n;       /* tokens */
-    size_t n_head;  /* tokens of the text up to the end of the choice */
-    float *logp;    /* [n - from] of ids[from] and later */
-    size_t from;    /* the first token that is scored */
-    pi_request *r;  /* NULL: not yet there, or done */
-    bool submitted; /* the engine has it */
-    bool scored;    /* logp is there */
+    size_t n_head;  /* tokens up to the end of the choice */
+    float *logp;    /* [n - from] log-probabilities of ids[from] and later */
+    size_t from;    /* index of the first scored token */
+    pi_request *r;  /* NULL = not started, or done */
+    bool submitted; /* submitted to the engine */
+    bool scored;    /* logp is filled */
 } sequence;
 
 typedef struct choosing {
     const cli *c;
     int kind;
     choice_list list;
-    sequence **seq;     /* [list.n] of each task its choices, while it is in flight; else NULL */
-    size_t *n_left;     /* [list.n] choices that are not done */
+    sequence **seq;     /* [list.n] choices of each task in progress; else NULL */
+    size_t *n_left;     /* [list.n] unfinished choices */
     pi_engine *e;
-    size_t longest;     /* tokens of a sequence */
+    size_t longest;     /* maximum tokens of a sequence */
     size_t n_done, n_right, n_choices;
 } choosing;
 
-/* -------------------------------------------------------------------------------------------------------- sequences */
+/* ------------------------------------------------------------------------------------------------------- sequences */
 
 static int tokenize(const cli *c, const pi_vocab *v, const char *text, size_t len, int32_t **out, size_t *n)
 {
@@ -68,7 +69,8 @@ static int make_sequence(choosing *u, const pi_vocab *v, const choice *k, sequen
     return code;
 }
 
-/* Where the choices of a task differ first: behind the first token, and before the last one of each. */
+/* Returns the position of the first difference between the choices of a task: at least 1, and at most the last token
+ * of the shortest. */
 static size_t common_prefix(const sequence *s, size_t n)
 {
     size_t at = 0, least = s[0].n;
@@ -88,7 +90,7 @@ static int make_task(choosing *u, const pi_vocab *v, size_t which)
     for (size_t i = 0; i < t->n; i++) {
         int code = make_sequence(u, v, &t->choice[i], &s[i]);
         if (code) return code;
-        if (s[i].n < 2) return cli_error(u->c, CLI_DATA, "task %zu: a text of less than two tokens", which + 1);
+        if (s[i].n < 2) return cli_error(u->c, CLI_DATA, "task %zu: a text has less than two tokens", which + 1);
         if (s[i].n > u->longest) u->longest = s[i].n;
     }
     size_t from = common_prefix(s, t->n);
@@ -114,7 +116,7 @@ static int make_tasks(choosing *u)
     return code;
 }
 
-/* Of a task that is done, or after an error: the engine must be through with requests before they go. */
+/* Frees a completed task, or any task after an error. Waits until the engine has finished its requests. */
 static void free_task(choosing *u, size_t which)
 {
     sequence *s = u->seq ? u->seq[which] : NULL;
@@ -131,10 +133,10 @@ static void free_task(choosing *u, size_t which)
     if (u->seq) u->seq[which] = NULL;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- scoring */
+/* --------------------------------------------------------------------------------------------------------- scoring */
 
-/* The mean log-probability of what a choice adds. Winogrande's sentences go on behind the choice: where there is enough
- * of that, it alone is counted, and never its last token, the full stop. */
+/* Returns the mean log-probability of the scored tokens of a choice. Winogrande's sentences continue after the choice:
+ * if the continuation is long enough, only it is scored. The last token, the full stop, is never scored. */
 static double score(const choosing *u, const sequence *s, size_t n, size_t i)
 {
     size_t from = s[i].from, to = s[i].n;
@@ -149,7 +151,7 @@ static double score(const choosing *u, const sequence *s, size_t n, size_t i)
     return sum / (double) (to - from);
 }
 
-/* The interval that covers 95% (Wilson). */
+/* Prints the accuracy with its 95% confidence interval (Wilson). */
 static void print_hellaswag(const choosing *u)
 {
     const double z = 1.95996398454;
@@ -169,7 +171,7 @@ static int task_done(choosing *u, size_t which)
         if (v[i] > v[best]) best = i;
         if (t->choice[i].right) right = i;
     }
-    if (u->kind == WINOGRANDE) best = !(v[0] > v[1]); /* equal: the second */
+    if (u->kind == WINOGRANDE) best = !(v[0] > v[1]); /* equal scores: the second choice */
     u->n_done++;
     u->n_right += t->choice[best].right;
     u->n_choices += t->n;
@@ -192,7 +194,7 @@ static void print_final(const choosing *u)
     printf("Random chance: %.4f +/- %.4f\n", 100 * chance, 100 * sqrt(chance * (1 - chance) / d));
 }
 
-/* --------------------------------------------------------------------------------------------------------- requests */
+/* -------------------------------------------------------------------------------------------------------- requests */
 
 static int submit(choosing *u, sequence *s)
 {
@@ -228,7 +230,7 @@ static void take_probs(sequence *s, const pi_event *ev)
     s->scored = true;
 }
 
-/* The task that a sequence belongs to, of those from first to next - 1. */
+/* Returns the task that contains the sequence, in [first, next); next if not found. */
 static size_t task_of(const choosing *u, const sequence *s, size_t first, size_t next)
 {
     for (size_t i = first; i < next; i++)
@@ -243,7 +245,7 @@ static int sequence_done(choosing *u, sequence *s, size_t which)
     if (rc || res.code)
         return cli_error(u->c, cli_exit_code(rc ? rc : res.code), "task %zu: %s", which + 1,
                          rc ? pi_strerror(rc) : res.msg);
-    if (!s->scored) return cli_error(u->c, CLI_SOFTWARE, "task %zu: a request without log-probabilities", which + 1);
+    if (!s->scored) return cli_error(u->c, CLI_SOFTWARE, "task %zu: a request has no log-probabilities", which + 1);
     s->submitted = false;
     pi_request_free(s->r);
     s->r = NULL;
@@ -281,7 +283,7 @@ static int run_tasks(choosing *u, size_t at_once)
     return code;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- job */
+/* ------------------------------------------------------------------------------------------------------------- job */
 
 static int read_tasks(choosing *u)
 {
@@ -298,12 +300,12 @@ static int read_tasks(choosing *u)
                                              : choices_multiple(text, n, limit, &u->list, msg);
     free(text);
     if (what) return cli_error(c, CLI_DATA, "%s: %s", path, what);
-    if (n_bad) fprintf(stderr, "%s: %s: %zu lines are no tasks and are left out\n", c->name, path, n_bad);
+    if (n_bad) fprintf(stderr, "%s: %s: %zu malformed lines were skipped\n", c->name, path, n_bad);
     if (cli_logs(c, PI_LOG_INFO)) fprintf(stderr, "%zu of %zu tasks\n", u->list.n, u->list.n_file);
     return CLI_OK;
 }
 
-/* As many requests at once as --parallel says, in a cache that has room for the longest of them. */
+/* Opens an engine for --parallel concurrent requests, with a cache that fits that many of the longest. */
 static int open_engine(choosing *u, pi_options *o, size_t *at_once)
 {
     const cli *c = u->c;

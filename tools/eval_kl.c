@@ -1,8 +1,8 @@
-/* How far the model is from a base model on the same text: llama-perplexity's --kl-divergence.
+/* KL divergence from a base model on the same text: llama-perplexity's --kl-divergence.
  *
- * The base model's log-probabilities come from a file that either tool wrote (the layout is in eval.h). It names the
- * tokens, so no text is needed. The file is not trusted: sizes, counts and ids are checked before use, and it is read,
- * not mapped, so that it may even shrink. Statistics are accumulated in the order of the text. */
+ * The base model's log-probabilities come from a file written by either tool (layout in eval.h). The file contains the
+ * tokens, so no text is needed. The file is untrusted: sizes, counts and ids are checked before use. It is read, not
+ * mapped, so truncation while it is in use is safe. Statistics are accumulated in text order. */
 #include "eval.h"
 
 #include <errno.h>
@@ -15,29 +15,29 @@
 
 #include "rows.h"
 
-/* What is kept of a scored token. */
+/* Values kept for each scored token. */
 typedef struct point {
-    float nll, nll_base; /* -log p of the text's token, here and in the base model */
-    double kld;          /* divergence of the whole distribution */
-    bool same_top;       /* the same token is the likeliest */
+    float nll, nll_base; /* -log p of the text's token, in this and in the base model */
+    double kld;          /* KL divergence of the full distribution */
+    bool same_top;       /* both models have the same most likely token */
 } point;
 
 typedef struct sums {
     size_t n, n_same_top;
-    double nll, nll2, base, base2, nll_base; /* of -log p, its square, and the product of the two */
+    double nll, nll2, base, base2, nll_base; /* sums of -log p, of its square, and of the product of both models */
     double kld, kld2;
-    double dp, dp2, dp4;                     /* of the difference of probabilities and its powers */
+    double dp, dp2, dp4;                     /* sums of the probability difference and of its powers */
 } sums;
 
 typedef struct kl {
     const cli *c;
     base_file base;
     int32_t *tokens;   /* [n_chunk * n_ctx] */
-    size_t n_chunk;    /* chunks that are compared */
-    point *points;     /* [n_chunk * rows]; engine's thread until the chunk is done */
-    float *kld, *dp;   /* [n_chunk * rows] for the percentiles */
+    size_t n_chunk;    /* number of compared chunks */
+    point *points;     /* [n_chunk * rows]; owned by the engine's thread until the chunk is done */
+    float *kld, *dp;   /* [n_chunk * rows] for percentiles */
     uint8_t *row;      /* one row of the file */
-    int read_errno;    /* why a row could not be read, -1: the file ended */
+    int read_errno;    /* errno of a failed read; -1 = end of file */
     sums s;
 } kl;
 
@@ -61,7 +61,7 @@ static void kl_row(void *ud, size_t chunk, int32_t i, const float *logits, size_
     p->same_top = rows_argmax(logits, n_vocab) == rows_argmax_q16(base.q, n_vocab);
 }
 
-/* ------------------------------------------------------------------------------------------------------- statistics */
+/* ------------------------------------------------------------------------------------------------------ statistics */
 
 typedef struct estimate { double value, error; } estimate;
 
@@ -72,7 +72,7 @@ static estimate mean_of(double sum, double sum2, size_t n)
     return (estimate) {m, var > 0 && n > 10 ? sqrt(var / (double) (n - 1)) : 0};
 }
 
-/* Covariance of the two means of -log p. */
+/* Returns the covariance of the two means of -log p. */
 static double covariance(const sums *s)
 {
     if (s->n < 10) return 0;
@@ -152,7 +152,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Of sorted values; between two of them by their distance. */
+/* Returns a percentile of sorted values, with linear interpolation. */
 static float percentile(const float *v, size_t n, float fraction)
 {
     float at = fraction * (float) (n - 1);
@@ -215,9 +215,9 @@ static void print_probabilities(const sums *s, float *v)
     printf("Same top p: %6.3f ± %5.3f %%\n", 100 * top.value, 100 * top.error);
 }
 
-/* --------------------------------------------------------------------------------------------------------- the file */
+/* -------------------------------------------------------------------------------------------------------- the file */
 
-/* Everything that the header promises must be in the file. */
+/* Checks that the file contains everything that its header describes. */
 static int check_header(const kl *k, uint64_t file_size)
 {
     const base_file *b = &k->base;
@@ -225,7 +225,7 @@ static int check_header(const kl *k, uint64_t file_size)
         return cli_error(k->c, CLI_DATA, "%s: n_ctx is %u", b->path, (uint32_t) b->n_ctx);
     if (b->n_vocab < 1) return cli_error(k->c, CLI_DATA, "%s: n_vocab is %d", b->path, b->n_vocab);
     if (b->n_chunk < 1) return cli_error(k->c, CLI_DATA, "%s: n_chunk is %d", b->path, b->n_chunk);
-    /* 2^30 * 2^31 tokens fit 64 bits, the rows may not. */
+    /* 2^30 * 2^31 tokens fit in 64 bits; the rows may not. */
     uint64_t rows = (uint64_t) b->n_chunk * (uint64_t) eval_rows(b->n_ctx), bytes;
     if (__builtin_mul_overflow(rows, base_row_bytes(b->n_vocab), &bytes) ||
         __builtin_add_overflow(bytes, base_row_offset(b, 0, 0), &bytes) || bytes > file_size)
@@ -271,7 +271,7 @@ static int compare(kl *k, pi_engine *e, const pi_info *info)
     int64_t limit = cli_int(c, "chunks");
     int32_t bos = -1;
     if ((int64_t) info->n_vocab != k->base.n_vocab)
-        return cli_error(c, CLI_DATA, "%s has a vocabulary of %d tokens, the model one of %u", k->base.path,
+        return cli_error(c, CLI_DATA, "%s has a vocabulary of %d tokens, the model has %u", k->base.path,
                          k->base.n_vocab, info->n_vocab);
     int code = eval_bos(c, e, info, &bos);
     if (code) return code;
@@ -287,7 +287,7 @@ static int compare(kl *k, pi_engine *e, const pi_info *info)
     code = eval_chunks(&run);
     if (code) return code;
     printf("\n");
-    if (k->s.n < 100) { /* the lines above are all that so few say */
+    if (k->s.n < 100) { /* too few tokens for the statistics below */
         fprintf(stderr, "%zu tokens are too few for statistics\n", k->s.n);
         return CLI_OK;
     }

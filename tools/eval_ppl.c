@@ -1,10 +1,10 @@
-/* Perplexity of a text as llama-perplexity counts it, and its file of base logits.
+/* Perplexity of a text computed like llama-perplexity, and its file of base logits.
  *
- * The text's tokens are cut into chunks of n_ctx, what is left over is dropped. In each chunk the first token is
- * replaced by BOS where the model has one, and the tokens behind the first half are scored: exp(mean(-log p)), with the
- * standard error of the mean carried over. With --ppl-stride S chunks begin S tokens apart and are S/2 longer, and the
- * last S tokens of each are scored; they begin with BOS, too, which llama-perplexity means to do but does not. Rows are
- * worked on by the engine's thread as they come. */
+ * The text's tokens are split into chunks of n_ctx; a remainder is dropped. In each chunk the first token is replaced
+ * by BOS if the model has one, and the tokens after the first half are scored: exp(mean(-log p)), with the propagated
+ * standard error of the mean. With --ppl-stride S, chunks begin S tokens apart and are S/2 longer; the last S tokens
+ * of each are scored. These chunks also begin with BOS; llama-perplexity intends that too, but does not do it. The
+ * engine's thread processes rows as they arrive. */
 #include "eval.h"
 
 #include <errno.h>
@@ -19,18 +19,19 @@
 
 typedef struct ppl {
     const cli *c;
-    const int32_t *tokens; /* of the whole text */
+    const int32_t *tokens; /* tokens of the complete text */
     int32_t n_ctx;
-    int32_t stride;        /* 0: chunks lie side by side */
+    int32_t stride;        /* 0 = adjacent chunks */
     size_t n_chunk;
-    size_t rows;           /* scored tokens of a chunk */
-    double *nll;           /* [n_chunk * rows] -log p of each scored token; engine's thread until the chunk is done */
-    double sum, sum2;      /* over the chunks that are done: of nll and of its square */
-    size_t count;          /* tokens in them */
-    base_file base;        /* fd < 0: none is written */
-    uint8_t *row;          /* one row of it */
-    int base_errno;        /* why a row could not be written */
-    double t_start;        /* seconds, for the estimate of the time left */
+    size_t rows;           /* scored tokens per chunk */
+    /* [n_chunk * rows] -log p of each scored token; owned by the engine's thread until the chunk is done */
+    double *nll;
+    double sum, sum2;      /* over completed chunks: sums of nll and of its square */
+    size_t count;          /* tokens in completed chunks */
+    base_file base;        /* fd < 0 = no file is written */
+    uint8_t *row;          /* one row of the file */
+    int base_errno;        /* errno of a failed row write */
+    double t_start;        /* seconds, for the estimate of the remaining time */
 } ppl;
 
 static size_t step_of(const ppl *p) { return (size_t) (p->stride ? p->stride : p->n_ctx); }
@@ -57,7 +58,7 @@ static double seconds(void)
     return (double) t.tv_sec + 1e-9 * (double) t.tv_nsec;
 }
 
-/* --ppl-output-type 1: a line for each chunk, with where it begins, the mean and its error. */
+/* --ppl-output-type 1: a line per chunk with its start, the mean and its error. */
 static void print_chunk(const ppl *p, size_t chunk)
 {
     double n = (double) p->count, mean = p->sum / n, var = p->sum2 / n - mean * mean;
@@ -94,12 +95,12 @@ static int print_estimate(const ppl *p)
 {
     double n = (double) p->count, mean = p->sum / n, var = p->sum2 / n - mean * mean;
     printf("\n");
-    if (!(var > 0)) return cli_error(p->c, CLI_SOFTWARE, "the log-probabilities do not vary, or are no numbers");
+    if (!(var > 0)) return cli_error(p->c, CLI_SOFTWARE, "the log-probabilities are constant or not finite");
     printf("Final estimate: PPL = %.4f +/- %.5f\n", exp(mean), sqrt(var / (n - 1)) * exp(mean));
     return CLI_OK;
 }
 
-/* The text. Unlike a prompt's, its backslashes are just that unless --escape is given. */
+/* Reads the text. Unlike in a prompt, backslashes are literal unless --escape is given. */
 static int read_text(const cli *c, char **text, size_t *len)
 {
     bool file = cli_given(c, "file");
@@ -161,7 +162,7 @@ static int score(ppl *p, pi_engine *e, const pi_info *info, size_t n_tokens)
                          n_tokens, n_ctx, 2 * n_ctx);
     p->n_chunk = p->stride ? (n_tokens - n_ctx + step_of(p) - 1) / step_of(p) : n_tokens / n_ctx;
     if (limit >= 0 && p->n_chunk > (size_t) limit) p->n_chunk = (size_t) limit;
-    if (p->n_chunk == 0 || p->n_chunk > INT32_MAX) return cli_usage_error(c, "--chunks: there must be at least one");
+    if (p->n_chunk == 0 || p->n_chunk > INT32_MAX) return cli_usage_error(c, "--chunks: give at least 1");
     p->rows = (size_t) (p->stride ? p->stride : eval_rows(p->n_ctx));
     p->nll = calloc(p->n_chunk * p->rows, sizeof *p->nll);
     if (!p->nll) return cli_error(c, CLI_OS, "out of memory");
@@ -175,15 +176,15 @@ static int score(ppl *p, pi_engine *e, const pi_info *info, size_t n_tokens)
     return code ? code : print_estimate(p);
 }
 
-/* --ppl-stride, and what chunks have then. */
+/* Applies --ppl-stride and the resulting chunk length. */
 static int set_stride(ppl *p)
 {
     int64_t stride = cli_int(p->c, "ppl-stride"), n_ctx = cli_given(p->c, "ctx-size") ? cli_int(p->c, "ctx-size") : 512;
     if (!stride) return CLI_OK;
     if (*cli_str(p->c, "kl-divergence-base"))
-        return cli_usage_error(p->c, "--kl-divergence-base has chunks side by side: leave --ppl-stride out");
+        return cli_usage_error(p->c, "--kl-divergence-base needs adjacent chunks: omit --ppl-stride");
     if (n_ctx < 4 || n_ctx > INT32_MAX / 4 || stride > n_ctx)
-        return cli_usage_error(p->c, "--ppl-stride is at most --ctx-size, which must be given as a number");
+        return cli_usage_error(p->c, "--ppl-stride: give at most --ctx-size, and --ctx-size as a number");
     p->stride = (int32_t) stride;
     p->n_ctx = (int32_t) (n_ctx + stride / 2);
     return CLI_OK;
@@ -206,7 +207,7 @@ int eval_perplexity(const cli *c)
     pi_options_free(o);
     if (p.base.fd >= 0) {
         if (close(p.base.fd) && !code) code = cli_error(c, CLI_IO, "%s: %s", p.base.path, strerror(errno));
-        if (code) unlink(p.base.path); /* half a file would only be refused later */
+        if (code) unlink(p.base.path); /* a partial file would be refused later */
     }
     free(p.row);
     free(p.nll);

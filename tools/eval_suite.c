@@ -1,17 +1,17 @@
-/* pagedinfer eval --concurrency-suite: conversations that each know a secret word, 1 to --parallel of them at once.
+/* pagedinfer eval --concurrency-suite: conversations with a secret word each, 1 to --parallel of them concurrently.
  *
- * Each conversation runs alone first, greedily and without the prefix cache. Then come rounds: more and more at once,
- * with the prefix cache and without, at last in a cache so small that requests are preempted; some are cancelled at a
- * random moment and asked again. Whatever the batch composition, tokens and text must be those of the conversation
- * alone, no answer may contain a word that is another's, and after a round every block must be free. What breaks a rule
- * is printed and counted as a fault. Which conversations run, and what is cancelled when, follows from --seed. */
+ * Each conversation first runs in a batch of one, greedily and without the prefix cache. Then come rounds with
+ * increasing concurrency, with and without the prefix cache, and finally a cache so small that requests are preempted.
+ * Some requests are cancelled at a random moment and repeated. For every batch composition, tokens and text must equal
+ * those of the single run. No answer may contain another conversation's word, and after a round every block must be
+ * free. A violation is printed and counted as a fault. --seed determines the conversations and the cancellations. */
 #include "eval.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-/* None contains another one, and none is in the sentences below. */
+/* No word contains another one or occurs in the sentences below. */
 static const char *const words[] = {
     "walnut", "glacier", "trumpet", "saffron", "harpoon", "velvet", "cactus", "lantern", "pelican", "granite",
     "marzipan", "zeppelin", "orchid", "tornado", "biscuit", "falcon", "magnet", "pumpkin", "violin", "asphalt",
@@ -33,23 +33,23 @@ typedef struct conversation {
     const char *word;
     char prompt[PROMPT_CAP];
     size_t n_prompt;     /* tokens of the prompt */
-    int32_t *ids;        /* [n_ids] its answer alone */
+    int32_t *ids;        /* [n_ids] its answer in a batch of one */
     size_t n_ids;
-    char *text;          /* the same as text */
-    bool recalls;        /* which names its word */
+    char *text;          /* its answer as text */
+    bool recalls;        /* the answer contains its word */
 } conversation;
 
-/* A request of a round. */
+/* A request in a round. */
 typedef struct job {
     conversation *k;
-    pi_request *r;       /* NULL: the slot is free */
-    int64_t cancel_at;   /* cancelled after so many tokens, -1: not */
-    size_t n_seen;       /* tokens in its events */
-    char *text;          /* of its events */
+    pi_request *r;       /* NULL = free slot */
+    int64_t cancel_at;   /* number of tokens after which it is cancelled; -1 = never */
+    size_t n_seen;       /* tokens received in events */
+    char *text;          /* text received in events */
     size_t len;
 } job;
 
-/* A line of the table. */
+/* A row of the table. */
 typedef struct suite_round {
     size_t at_once;
     bool alone, cache, small;
@@ -60,8 +60,8 @@ typedef struct suite {
     const cli *c;
     conversation conv[N_WORDS];
     size_t n_conv, n_rounds, n_faults;
-    int64_t n_answer;            /* tokens at most */
-    int64_t longest, n_all;      /* tokens of the longest prompt, of all */
+    int64_t n_answer;            /* maximum tokens of an answer */
+    int64_t longest, n_all;      /* tokens of the longest prompt; of all prompts */
     uint64_t rng;
 } suite;
 
@@ -74,11 +74,11 @@ static uint64_t draw(suite *s, uint64_t n)
 static void fault(suite *s, const suite_round *round, const char *who, const char *what)
 {
     s->n_faults++;
-    printf("fault: %zu at once, prefix cache %s%s%s: %s\n", round->at_once, round->cache ? "on" : "off",
+    printf("fault: %zu concurrent, prefix cache %s%s%s: %s\n", round->at_once, round->cache ? "on" : "off",
            *who ? ", " : "", who, what);
 }
 
-/* ---------------------------------------------------------------------------------------------------- conversations */
+/* --------------------------------------------------------------------------------------------------- conversations */
 
 static void write_prompt(suite *s, conversation *k)
 {
@@ -113,7 +113,7 @@ static int write_conversations(suite *s)
     return n < 0 ? cli_error(s->c, cli_exit_code((int) n), "tokenizing: %s", pi_strerror((int) n)) : CLI_OK;
 }
 
-/* --------------------------------------------------------------------------------------------------------- requests */
+/* -------------------------------------------------------------------------------------------------------- requests */
 
 static int submit(suite *s, pi_engine *e, job *j)
 {
@@ -148,7 +148,7 @@ static void drop(job *j)
     *j = (job) {0};
 }
 
-/* Adds an event to what is known of its request. *ended: it was the last one. */
+/* Adds an event to its request. *ended: this was the last event. */
 static int note_event(suite *s, const pi_event *ev, job **which, bool *ended)
 {
     job *j = ev->user;
@@ -165,7 +165,7 @@ static int note_event(suite *s, const pi_event *ev, job **which, bool *ended)
     return CLI_OK;
 }
 
-/* Waits until one of the requests ended. */
+/* Waits until one request has ended. */
 static int wait_job(suite *s, pi_engine *e, job **which)
 {
     bool ended = false;
@@ -193,8 +193,8 @@ static int keep_alone(suite *s, job *j, int32_t *ids, size_t n)
     return CLI_OK;
 }
 
-/* Whether the text of j, which was cancelled, is a beginning of text: its last character may be half of one, which the
- * end made U+FFFD. */
+/* True if the text of the cancelled request j is a prefix of text. Its last character may be incomplete; the end of
+ * the request turned it into U+FFFD. */
 static bool begins(const job *j, const char *text)
 {
     size_t n = j->len;
@@ -202,7 +202,7 @@ static bool begins(const job *j, const char *text)
     return strncmp(j->text, text, n) == 0;
 }
 
-/* The rules for one answer; one that was cancelled is a beginning. */
+/* Checks one answer; the answer of a cancelled request must be a prefix. */
 static void check_answer(suite *s, suite_round *round, const job *j, const int32_t *ids, size_t n, bool cancelled)
 {
     const conversation *k = j->k;
@@ -211,10 +211,10 @@ static void check_answer(suite *s, suite_round *round, const job *j, const int32
     while (same < n && same < k->n_ids && ids[same] == k->ids[same]) same++;
     bool equal = same == n && (cancelled || n == k->n_ids);
     if (!equal) {
-        snprintf(what, sizeof what, "%zu tokens, of which the first %zu are those of the %zu alone", n, same, k->n_ids);
+        snprintf(what, sizeof what, "%zu tokens, the first %zu equal to the %zu of the single run", n, same, k->n_ids);
         fault(s, round, k->word, what);
     } else if (cancelled ? !begins(j, k->text) : strcmp(j->text, k->text) != 0) {
-        fault(s, round, k->word, "equal tokens, another text");
+        fault(s, round, k->word, "equal tokens, different text");
     } else if (!cancelled) {
         round->equal++;
     }
@@ -222,14 +222,14 @@ static void check_answer(suite *s, suite_round *round, const job *j, const int32
         const char *other = s->conv[i].word;
         if (&s->conv[i] == k || !strcasestr(j->text, other) || strcasestr(k->text, other)) continue;
         round->bleeds++;
-        snprintf(what, sizeof what, "the answer contains \"%s\", another's word", other);
+        snprintf(what, sizeof what, "the answer contains \"%s\", the word of another conversation", other);
         fault(s, round, k->word, what);
     }
     if (!cancelled && k->recalls && !strcasestr(j->text, k->word))
-        fault(s, round, k->word, "the word did not come back");
+        fault(s, round, k->word, "the answer does not contain its word");
 }
 
-/* Checks a request that ended and frees it. *again: it was cancelled. */
+/* Checks and frees an ended request. *again: it was cancelled and must be repeated. */
 static int finish(suite *s, suite_round *round, job *j, bool *again)
 {
     pi_result res = {.size = sizeof res};
@@ -255,10 +255,10 @@ static int finish(suite *s, suite_round *round, job *j, bool *again)
     return code;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- rounds */
+/* ---------------------------------------------------------------------------------------------------------- rounds */
 
-/* Conversations in random order, at_once of them at any time; one in four is cancelled first: the very first one before
- * it says anything, others in the first half of their answer. */
+/* Runs conversations in random order, at_once of them concurrently. One in four is cancelled first: the very first one
+ * before its first token, the others in the first half of their answer. */
 static int run_jobs(suite *s, pi_engine *e, suite_round *round)
 {
     size_t n = round->at_once > FEWEST ? round->at_once : FEWEST, order[N_WORDS], next = 0, live = 0;
@@ -297,7 +297,8 @@ static int run_jobs(suite *s, pi_engine *e, suite_round *round)
     return code;
 }
 
-/* All blocks free and nobody left: soon, as the engine lets go of the last request after its last event. */
+/* Waits until all blocks are free and no request is left. The engine releases the last request shortly after its last
+ * event. */
 static bool all_free(const pi_engine *e)
 {
     const struct timespec ms = {.tv_nsec = 1000000};
@@ -317,9 +318,9 @@ static int run_round(suite *s, pi_engine *e, suite_round *round)
     int code = run_jobs(s, e, round);
     if (code) return code;
     if (!all_free(e)) fault(s, round, "", "blocks are in use after the round");
-    if (!round->cache && round->cached) fault(s, round, "", "tokens came from a prefix cache that is off");
+    if (!round->cache && round->cached) fault(s, round, "", "tokens were reused although the prefix cache is disabled");
     if (round->alone) return CLI_OK;
-    if (round->cache && !round->small && !round->cached) fault(s, round, "", "nothing came from the prefix cache");
+    if (round->cache && !round->small && !round->cached) fault(s, round, "", "the prefix cache was not used");
     s->n_rounds++;
     printf("| %7zu | %-12s | %-5s | %8zu | %9zu | %9zu | %8zu | %8zu | %6zu |\n", round->at_once,
            round->cache ? "on" : "off", round->small ? "small" : "ample", round->requests, round->cancelled,
@@ -327,9 +328,9 @@ static int run_round(suite *s, pi_engine *e, suite_round *round)
     return cli_flush(s->c);
 }
 
-static int64_t round_up(int64_t n) { return (n + 63) / 64 * 64; } /* whole blocks, however large */
+static int64_t round_up(int64_t n) { return (n + 63) / 64 * 64; } /* complete blocks of any supported size */
 
-/* An engine whose cache holds room tokens. */
+/* Opens an engine with a cache of `room` tokens. */
 static int open_engine(suite *s, size_t at_once, int64_t room, bool cache, pi_engine **e)
 {
     pi_info info;
@@ -346,7 +347,7 @@ static int open_engine(suite *s, size_t at_once, int64_t room, bool cache, pi_en
     return code;
 }
 
-/* Rounds of 1, 2, 4, ... most at once in an ample cache. */
+/* Runs rounds of 1, 2, 4, ... most concurrent requests in a large cache. */
 static int run_ample(suite *s, size_t most, bool cache)
 {
     pi_engine *e;
@@ -360,8 +361,8 @@ static int run_ample(suite *s, size_t most, bool cache)
     return code;
 }
 
-/* A round in a cache that holds at most half of the prompts at once, and then has no room for their answers. How well
- * prompts fill it is chance: when nobody had to be preempted, the round comes again in a smaller one. */
+/* Runs a round in a cache that holds at most half of the concurrent prompts, and no answers in addition. The fill
+ * level varies, so the round repeats with a smaller cache until a request is preempted. */
 static int run_small(suite *s, size_t most, bool cache)
 {
     int64_t one = round_up(s->longest + s->n_answer), room = s->n_all / (int64_t) s->n_conv * (int64_t) most / 2;
@@ -375,7 +376,7 @@ static int run_small(suite *s, size_t most, bool cache)
         if (!code) code = run_round(s, e, &round);
         cli_close(s->c, e);
     }
-    if (!code && most >= CROWD && !round.preempted) fault(s, &round, "", "nobody was preempted in a small cache");
+    if (!code && most >= CROWD && !round.preempted) fault(s, &round, "", "no request was preempted in a small cache");
     return code;
 }
 
@@ -400,9 +401,9 @@ int eval_suite(const cli *c)
 {
     size_t most = cli_given(c, "parallel") ? (size_t) strtoul(cli_str(c, "parallel"), NULL, 10) : N_WORDS;
     if (most < 1 || most > N_WORDS)
-        return cli_usage_error(c, "--concurrency-suite: --parallel is 1 to %d", (int) N_WORDS);
+        return cli_usage_error(c, "--concurrency-suite: give --parallel 1 to %d", (int) N_WORDS);
     if (cli_given(c, "kv-cache-tokens") || cli_given(c, "kv-cache-bytes") || cli_given(c, "prefix-cache"))
-        return cli_usage_error(c, "--concurrency-suite chooses the cache itself");
+        return cli_usage_error(c, "--concurrency-suite sets the cache size: omit cache options");
     suite *s = calloc(1, sizeof *s);
     if (!s) return cli_error(c, CLI_OS, "out of memory");
     s->c = c;
@@ -410,7 +411,7 @@ int eval_suite(const cli *c)
     s->rng = cli_given(c, "seed") ? strtoull(cli_str(c, "seed"), NULL, 10) : 1;
     s->n_answer = cli_given(c, "max-tokens") ? strtoll(cli_str(c, "max-tokens"), NULL, 10) : 24;
     int code = CLI_OK;
-    if (s->n_answer < 2 || s->n_answer > 4096) code = cli_usage_error(c, "--concurrency-suite: -n is 2 to 4096");
+    if (s->n_answer < 2 || s->n_answer > 4096) code = cli_usage_error(c, "--concurrency-suite: give -n 2 to 4096");
     if (!code) code = write_conversations(s);
     if (!code) code = run_alone(s);
     if (!code) code = run_ample(s, most, true);

@@ -1,10 +1,10 @@
-/* Models by repository or address (see fetch.h): what is wanted, what of it is there, and the rest through net/, where that
- * is built in.
+/* Models by repository or URL (see fetch.h): determines the requested files, finds cached ones, and downloads the rest
+ * through net/, if that is built in.
  *
- *     -hf user/name:quant  ->  list of files (hub, or cache)  ->  file, and its parts  ->  blobs/, linked from snapshots/
- *     -mu URL              ->  ETag and size                  ->  file, and its parts  ->  a folder of such files
+ *     -hf user/name:quant  ->  file list (hub or cache)  ->  file and its parts  ->  blobs/, linked from snapshots/
+ *     -mu URL              ->  ETag and size             ->  file and its parts  ->  download directory
  *
- * Without a network, with --offline and where nothing can be fetched, what the cache has is used. One thread. */
+ * Without a network, with --offline, and if a download fails, the cached files are used. Not thread-safe. */
 #include "fetch.h"
 
 #include <errno.h>
@@ -22,15 +22,15 @@
 typedef struct fetching {
     cli *c;
     const char *token;
-    bool offline;   /* nothing is asked of any network */
-    bool dry;       /* nothing is fetched, nothing written but to standard output */
-    uint64_t bytes; /* dry: that would be fetched */
+    bool offline;   /* no network access */
+    bool dry;       /* dry run: download nothing, write only to standard output */
+    uint64_t bytes; /* dry run: bytes to download */
 #ifdef PI_HAVE_CURL
-    http *h;        /* NULL until there is something to ask */
+    http *h;        /* NULL until the first request */
 #endif
 } fetching;
 
-/* A file, and from where. */
+/* A file and its origin. */
 typedef struct source {
     const char *name, *url, *page; /* see net_file */
     const char *path;
@@ -49,12 +49,12 @@ static bool connected(fetching *x)
 #else
 static int not_built_in(const fetching *x, const char *what)
 {
-    return cli_error(x->c, CLI_UNAVAILABLE, "%s is not in the cache, and this build cannot fetch it: it was built without libcurl "
+    return cli_error(x->c, CLI_UNAVAILABLE, "%s is not in the cache, and this build cannot download: it was built without libcurl "
                      "or OpenSSL (libcurl4-openssl-dev, libssl-dev; cmake -DPAGEDINFER_CURL=ON)", what);
 }
 #endif
 
-/* ------------------------------------------------------------------------------------------------------- dry, or not */
+/* ----------------------------------------------------------------------------------------------------- dry, or not */
 
 static void tell(const char *what, const char *name, uint64_t size, const char *path)
 {
@@ -68,7 +68,7 @@ static void tell_cached(const fetching *x, const char *name, const char *path)
     if (x->dry) tell("have", name, stat(path, &st) ? UINT64_MAX : (uint64_t) st.st_size, path);
 }
 
-/* The file comes, or would. */
+/* Downloads the file; in a dry run only reports it. */
 static int bring(fetching *x, const source *s)
 {
 #ifdef PI_HAVE_CURL
@@ -86,14 +86,14 @@ static int bring(fetching *x, const source *s)
 #endif
 }
 
-/* ------------------------------------------------------------------------------------------------------ a repository */
+/* ---------------------------------------------------------------------------------------------------- a repository */
 
 static int not_chosen(const fetching *x, const hub_repo *r, const char *file, const char *quant)
 {
     size_t n = 0;
     if (*file) cli_error(x->c, 0, "%s has no file %s", r->id, file);
-    else if (*quant) cli_error(x->c, 0, "%s has no GGUF of a model with %s in its name", r->id, quant);
-    else cli_error(x->c, 0, "%s has no GGUF of a model", r->id);
+    else if (*quant) cli_error(x->c, 0, "%s has no GGUF model with %s in its name", r->id, quant);
+    else cli_error(x->c, 0, "%s has no GGUF model", r->id);
     for (size_t i = 0; i < r->n; i++) {
         const char *dot = strrchr(r->file[i].path, '.');
         if (!dot || strcmp(dot, ".gguf")) continue;
@@ -102,7 +102,7 @@ static int not_chosen(const fetching *x, const hub_repo *r, const char *file, co
     return CLI_NO_INPUT;
 }
 
-/* The name in snapshots/ for what is in blobs/. */
+/* Creates the link in snapshots/ to the file in blobs/. */
 static int link_blob(const fetching *x, const hub_file *f, const char *blob, const char *path)
 {
     char target[64 + 3 * 64] = "../../";
@@ -112,8 +112,9 @@ static int link_blob(const fetching *x, const hub_file *f, const char *blob, con
     snprintf(target + n, sizeof target - n, "blobs/%s", f->oid);
     if (!hub_make_parents(path)) return cli_error(x->c, CLI_IO, "%s: %s", path, strerror(errno));
     if (!symlink(target, path)) return CLI_OK;
-    if (errno == EEXIST && !unlink(path) && !symlink(target, path)) return CLI_OK; /* it led to nothing, or to half of it */
-    if (!rename(blob, path)) return CLI_OK; /* a file system without links */
+    /* replaces a dangling or wrong link */
+    if (errno == EEXIST && !unlink(path) && !symlink(target, path)) return CLI_OK;
+    if (!rename(blob, path)) return CLI_OK; /* file system without links */
     return cli_error(x->c, CLI_IO, "%s: %s", path, strerror(errno));
 }
 
@@ -123,7 +124,7 @@ static bool has_size(const char *path, uint64_t size)
     return !stat(path, &st) && S_ISREG(st.st_mode) && size != UINT64_MAX && (uint64_t) st.st_size == size;
 }
 
-/* "https://hub/user/name/resolve/COMMIT/FILE", characters that addresses have not as %XX; free it. */
+/* Returns "https://hub/user/name/resolve/COMMIT/FILE" with other characters as %XX. The caller frees it. */
 static char *file_url(const hub_repo *r, const hub_file *f)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/";
@@ -137,7 +138,7 @@ static char *file_url(const hub_repo *r, const hub_file *f)
     return s;
 }
 
-/* One file of the repository is there afterwards, under its name in the cache. */
+/* Ensures that one file of the repository is cached under its name. */
 static int have_file(fetching *x, const hub_repo *r, const hub_file *f)
 {
     char *path = hub_snapshot_path(r, f), *blob = hub_blob_path(r, f), *url = file_url(r, f), *endpoint = hub_endpoint();
@@ -156,7 +157,7 @@ static int have_file(fetching *x, const hub_repo *r, const hub_file *f)
     return code;
 }
 
-/* All parts of a model are there afterwards. */
+/* Ensures that all parts of a model are cached. */
 static int have_parts(fetching *x, const hub_repo *r, const hub_file *f)
 {
     const int n = hub_parts(f->path);
@@ -164,12 +165,12 @@ static int have_parts(fetching *x, const hub_repo *r, const hub_file *f)
     for (int i = 1; i <= n && !code; i++) {
         const hub_file *part = n > 1 ? hub_part(r, f, i) : f;
         if (part) code = have_file(x, r, part);
-        else code = cli_error(x->c, CLI_DATA, "%s: part %d of %d of %s is not there", r->id, i, n, f->path);
+        else code = cli_error(x->c, CLI_DATA, "%s: part %d of %d of %s is missing", r->id, i, n, f->path);
     }
     return code;
 }
 
-/* Of a model in the cache: are all of its parts there? */
+/* True if all parts of the model are cached. */
 static bool is_cached(const hub_repo *r, const hub_file *f)
 {
     const int n = f ? hub_parts(f->path) : 0;
@@ -180,7 +181,7 @@ static bool is_cached(const hub_repo *r, const hub_file *f)
     return n > 0;
 }
 
-/* The list of the repository, from the hub if it answers. */
+/* Lists the repository: from the hub, or from the cache if the hub does not respond. */
 static int list(fetching *x, hub_repo *r, const char *id, const char *file, const char *quant, bool drafter)
 {
     int code = hub_init(x->c, r, id);
@@ -190,32 +191,32 @@ static int list(fetching *x, hub_repo *r, const char *id, const char *file, cons
         code = connected(x) ? net_list(x->c, x->h, x->token, x->dry, r) : no_memory(x);
         if (!code) hub_look(r);
         if (!code || cli_signal()) return code;
-        hub_clear(r); /* what the cache has may do */
+        hub_clear(r); /* falls back to the cache */
         int again = hub_init(x->c, r, id);
         if (!again) again = hub_list_cache(x->c, r);
         if (again || !is_cached(r, hub_choose(r, file, quant, drafter))) return code;
-        fprintf(stderr, "%s: going on with what the cache has of %s\n", x->c->name, id);
+        fprintf(stderr, "%s: continuing with the cached files of %s\n", x->c->name, id);
         return CLI_OK;
     }
 #endif
     code = hub_list_cache(x->c, r);
     if (code || is_cached(r, hub_choose(r, file, quant, drafter))) return code;
 #ifdef PI_HAVE_CURL
-    return cli_error(x->c, CLI_NO_INPUT, "%s%s%s%s%s is not in the cache (%s), and --offline forbids to fetch it: run it once without",
+    return cli_error(x->c, CLI_NO_INPUT, "%s%s%s%s%s is not in the cache (%s), and --offline prevents the download: run once without it",
                      id, *quant ? ":" : "", quant, *file ? ", " : "", file, r->dir);
 #else
     return not_built_in(x, id);
 #endif
 }
 
-/* Option key becomes the file that name ("user/name:quant") and file stand for. */
+/* Sets option `key` to the file described by name ("user/name:quant") and file. */
 static int from_hub(fetching *x, const char *name, const char *file, const char *key)
 {
     const bool drafter = !strcmp(key, "model-draft");
     char id[257], quant[65];
     hub_repo r = {0};
     if (!hub_split_name(name, id, quant))
-        return cli_usage_error(x->c, "'%.80s' is not the name of a repository: expected USER/NAME or USER/NAME:QUANT", name);
+        return cli_usage_error(x->c, "'%.80s' is not a repository name: expected USER/NAME or USER/NAME:QUANT", name);
     int code = list(x, &r, id, file, quant, drafter);
     const hub_file *f = code ? NULL : hub_choose(&r, file, quant, drafter);
     if (!code && !f) code = not_chosen(x, &r, file, quant);
@@ -227,7 +228,7 @@ static int from_hub(fetching *x, const char *name, const char *file, const char 
     return code;
 }
 
-/* -------------------------------------------------------------------------------------------------------- an address */
+/* ------------------------------------------------------------------------------------------------------ an address */
 
 #ifdef PI_HAVE_CURL
 static void read_first_line(const char *path, char *line, int cap)
@@ -238,7 +239,7 @@ static void read_first_line(const char *path, char *line, int cap)
     if (f) fclose(f);
 }
 
-/* A file that is there already: does the server have another one by now? */
+/* True if the cached file has the server's current ETag. */
 static bool is_current(const char *path, const net_file *f)
 {
     char etag[200] = "", name[4200];
@@ -258,7 +259,7 @@ static int have_url(fetching *x, const char *url, const char *name, const char *
         int code = connected(x) ? net_head(x->c, x->h, x->token, there, &f) : no_memory(x);
         if (cli_signal()) return code;
         if (code && there)
-            fprintf(stderr, "%s: %s cannot be reached; going on with the file that is there\n", x->c->name, url);
+            fprintf(stderr, "%s: %s cannot be reached; continuing with the existing file\n", x->c->name, url);
         if (there && (code || is_current(path, &f))) {
             tell_cached(x, name, path);
             return CLI_OK;
@@ -273,14 +274,14 @@ static int have_url(fetching *x, const char *url, const char *name, const char *
         return CLI_OK;
     }
 #ifdef PI_HAVE_CURL
-    return cli_error(x->c, CLI_NO_INPUT, "%s is not there, and --offline forbids to fetch it: run it once without", path);
+    return cli_error(x->c, CLI_NO_INPUT, "%s does not exist, and --offline prevents the download: run once without it", path);
 #else
     (void) url;
     return not_built_in(x, name);
 #endif
 }
 
-/* The file's name within an address; "": it has none. */
+/* Returns the file name in a URL; "" if there is none. */
 static void name_in(const char *url, char name[256])
 {
     const size_t n = strcspn(url, "?#");
@@ -290,7 +291,7 @@ static void name_in(const char *url, char name[256])
     if (!strcmp(name, "..") || !strcmp(name, ".")) *name = 0;
 }
 
-/* Option model becomes the file of an address; given: where it is to be, or "". */
+/* Sets option model to the file of a URL; given: its destination, or "". */
 static int from_url(fetching *x, const char *url, const char *given)
 {
     char name[256];
@@ -299,7 +300,7 @@ static int from_url(fetching *x, const char *url, const char *given)
     if (strncasecmp(url, "http://", 7) && strncasecmp(url, "https://", 8))
         return cli_usage_error(x->c, "--model-url: '%.80s' does not begin with https:// or http://", url);
     name_in(url, name);
-    if (!*name) return cli_usage_error(x->c, "--model-url: '%.80s' does not end in the name of a file", url);
+    if (!*name) return cli_usage_error(x->c, "--model-url: '%.80s' does not end in a file name", url);
     char *dir = !*given ? hub_url_dir() : slash ? strndup(given, (size_t) (slash - given) + 1) : strdup("");
     char *first = !dir ? NULL : *given && n == 1 ? strdup(given) : hub_join(dir, name);
     int code = first ? CLI_OK : no_memory(x);
@@ -317,9 +318,9 @@ static int from_url(fetching *x, const char *url, const char *given)
     return code;
 }
 
-/* ---------------------------------------------------------------------------------------------------- the command line */
+/* ------------------------------------------------------------------------------------------------ the command line */
 
-/* What is sent in a header must be one line. */
+/* True if the token is valid in a header line. */
 static bool is_token(const char *s)
 {
     for (; *s; s++)
@@ -327,7 +328,7 @@ static bool is_token(const char *s)
     return true;
 }
 
-/* A model named in the environment gives way to one on the command line. */
+/* A model on the command line has precedence over a model in the environment. */
 static bool wanted(const cli *c, const char *key, const char *instead)
 {
     return *cli_str(c, key) && !(cli_from_env(c, key) && cli_given(c, instead) && !cli_from_env(c, instead));
@@ -341,7 +342,7 @@ static int fetch_all(fetching *x)
     const char *given = cli_from_env(c, "model") ? "" : cli_str(c, "model");
     int code = CLI_OK;
     if (hub && *given) return cli_usage_error(c, "-m and -hf both name a model: give one of them");
-    if (*cli_str(c, "hf-file") && !hub) return cli_usage_error(c, "-hff names a file of a repository: give -hf USER/NAME too");
+    if (*cli_str(c, "hf-file") && !hub) return cli_usage_error(c, "-hff needs a repository: give -hf USER/NAME too");
     if (hub) code = from_hub(x, cli_str(c, "hf-repo"), cli_str(c, "hf-file"), "model");
     else if (url) code = from_url(x, cli_str(c, "model-url"), given);
     if (!code && wanted(c, "hf-repo-draft", "model-draft"))
@@ -356,7 +357,7 @@ int fetch_models(cli *c)
     const bool any = *cli_str(c, "hf-repo") || *cli_str(c, "model-url") || *cli_str(c, "hf-repo-draft");
     char bytes[32];
     if (!any && !x.dry && !*cli_str(c, "hf-file")) return -1;
-    if (!is_token(x.token)) return cli_usage_error(c, "the token has characters that no token has");
+    if (!is_token(x.token)) return cli_usage_error(c, "the token has invalid characters");
     int code = cli_catch_signals();
     if (!code) code = fetch_all(&x);
 #ifdef PI_HAVE_CURL

@@ -1,10 +1,10 @@
-/* Models that the command line names by repository or address (-hf, -mu, -hfd): from the cache, or fetched into it. */
+/* Models named by repository or URL (-hf, -mu, -hfd): found in the cache, or downloaded into it. */
 #ifndef PAGEDINFER_FETCH_H
 #define PAGEDINFER_FETCH_H
 
 #include "cli.h"
 
-/* Afterwards options "model" and "model-draft" are files. Returns an exit code, or -1: go on. */
+/* Sets options "model" and "model-draft" to local files. Returns an exit code, or -1 to continue. */
 int fetch_models(cli *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* --help, from the tables of options. (The manual page and the completions are written at build time: gen/gen_docs.c.) */
+/* --help, generated from the option tables. (gen/gen_docs.c writes the manual page and completions at build time.) */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 enum { WIDTH = 96, INDENT = 6 };
 
-/* Words of text from column col on, with line breaks before WIDTH and lines indented. Ends the line. */
+/* Prints words of text from column col on, wrapped before WIDTH and indented. Ends the line. */
 static void wrap(FILE *f, const char *text, int col, int indent)
 {
     while (*text) {
@@ -32,7 +32,7 @@ static void wrap(FILE *f, const char *text, int col, int indent)
     fputc('\n', f);
 }
 
-/* "-c, --ctx-size N" */
+/* Formats "-c, --ctx-size N". */
 static void heading(char *out, size_t cap, const pi_option_info *o)
 {
     size_t n = 0;
@@ -69,18 +69,18 @@ static void print_section(FILE *f, const char *section, bool common_only)
     for (size_t i = 0; options_at(i, &o); i++) {
         if (!*o.flags || strcmp(o.section, section) || (common_only && !o.common)) continue;
         bool compat = !strcmp(section, "compat");
-        if (!any && compat) fputs("\nFlags of other programs that are accepted and not needed:\n", f);
+        if (!any && compat) fputs("\nFlags of other programs that are accepted without effect:\n", f);
         else if (!any) fprintf(f, "\n%c%s:\n", section[0] & ~32, section + 1);
         any = true;
         print_option(f, &o);
     }
 }
 
-/* What is known by name and refused. */
+/* Prints the refused flags. */
 static void print_refused(FILE *f)
 {
     for (int later = 1; later >= 0; later--) {
-        fputs(later ? "\nNot built yet:\n" : "\nWithout a meaning here:\n", f);
+        fputs(later ? "\nNot built yet:\n" : "\nNot applicable:\n", f);
         for (size_t i = 0; options_refused(i); i++) {
             const refused_option *r = options_refused(i);
             if (r->later != (later == 1)) continue;
@@ -113,19 +113,19 @@ void cli_help(FILE *f, const cli_command *cmd, const char *what)
     if ((common || all) && cmd->run == cmd_quantize) quantize_print_types(f);
     if (!common) return;
     fprintf(f, "\n");
-    wrap(f, "These are the options that matter most. '--help all' shows every one, '--help SECTION' those of a "
+    wrap(f, "These are the main options. '--help all' shows all of them, '--help SECTION' one "
             "section.",
          0, 0);
     fprintf(f, "\n");
     wrap(f, "Each --long-option can also be given as PAGEDINFER_LONG_OPTION or LLAMA_ARG_LONG_OPTION in the "
-            "environment; the command line wins. Numbers may end in k, m, g (thousands) or K, M, G, KiB, MiB, GiB "
+            "environment; the command line has precedence. Numbers may end in k, m, g (thousands) or K, M, G, KiB, MiB, GiB "
             "(powers of 1024).",
          0, 0);
 }
 
 void cli_overview(FILE *f)
 {
-    fprintf(f, "pagedinfer %s: runs large language models, many requests at once, from one paged cache.\n\n"
+    fprintf(f, "pagedinfer %s: runs large language models with a paged cache and continuous batching.\n\n"
                "Usage: pagedinfer COMMAND [options]\n\n", pi_version());
     for (const cli_command *c = cli_commands; c->name; c++) fprintf(f, "  %-10s %s\n", c->name, c->summary);
     fputs("  help       help on a command: pagedinfer help run\n  version    the version of this build\n\n", f);

@@ -1,4 +1,4 @@
-/* The cache of fetched models, and the choice among the files of a repository (see hub.h). */
+/* The cache of downloaded models, and the selection among the files of a repository (see hub.h). */
 #include "hub.h"
 
 #include <ctype.h>
@@ -12,11 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ------------------------------------------------------------------------------------------------------------ names */
+/* ----------------------------------------------------------------------------------------------------------- names */
 
 static bool is_word(char c) { return isalnum((unsigned char) c) || c == '_'; }
 
-/* Letters, digits and _, with a single one of . - / between them; one / in all. */
+/* True for a valid repository name: letters, digits and _, single . - / in between, exactly one /. */
 static bool is_repo(const char *s)
 {
     int slashes = 0;
@@ -40,7 +40,7 @@ bool hub_split_name(const char *text, char id[257], char quant[65])
     return is_repo(id);
 }
 
-/* A path below a folder: nothing in it leads out of there. */
+/* True if the path is relative and stays below its directory. */
 static bool is_inside(const char *path)
 {
     if (!*path || *path == '/') return false;
@@ -55,7 +55,7 @@ static bool is_inside(const char *path)
     return true;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- folders */
+/* --------------------------------------------------------------------------------------------------------- folders */
 
 char *hub_join(const char *a, const char *b)
 {
@@ -72,7 +72,7 @@ static char *from_env(const char *name, const char *below)
     return v && *v ? hub_join(v, below) : NULL;
 }
 
-/* Below $XDG_CACHE_HOME or ~/.cache. */
+/* Returns a directory below $XDG_CACHE_HOME or ~/.cache. */
 static char *in_user_cache(const char *below)
 {
     char *dir = from_env("XDG_CACHE_HOME", below);
@@ -140,7 +140,7 @@ bool hub_write_file(const char *path, const char *text)
     return ok;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- list */
+/* ------------------------------------------------------------------------------------------------------------ list */
 
 int hub_init(const cli *c, hub_repo *r, const char *id)
 {
@@ -156,7 +156,7 @@ int hub_init(const cli *c, hub_repo *r, const char *id)
     free(root);
     if (r->id && r->dir) return CLI_OK;
     hub_clear(r);
-    return cli_error(c, CLI_OS, "there is no folder for fetched models, or no memory: set LLAMA_CACHE or HOME");
+    return cli_error(c, CLI_OS, "no cache directory, or out of memory: set LLAMA_CACHE or HOME");
 }
 
 void hub_clear(hub_repo *r)
@@ -173,7 +173,7 @@ void hub_clear(hub_repo *r)
 
 bool hub_add(hub_repo *r, const char *path, uint64_t size, const char *oid)
 {
-    if (!is_inside(path) || (*oid && !is_hex(oid, 40) && !is_hex(oid, 64))) return true; /* left out */
+    if (!is_inside(path) || (*oid && !is_hex(oid, 40) && !is_hex(oid, 64))) return true; /* skipped */
     if (r->n == r->cap) {
         const size_t cap = r->cap ? 2 * r->cap : 64;
         hub_file *f = realloc(r->file, cap * sizeof *f);
@@ -189,7 +189,7 @@ bool hub_add(hub_repo *r, const char *path, uint64_t size, const char *oid)
     return true;
 }
 
-/* The commit in a file of refs/; false: there is none. */
+/* Reads the commit from a file in refs/. Returns false if there is none. */
 static bool read_commit(const char *dir, const char *name, char commit[41])
 {
     char line[64] = "", *path = hub_join(dir, name);
@@ -203,7 +203,7 @@ static bool read_commit(const char *dir, const char *name, char commit[41])
     return true;
 }
 
-/* That of main, or of any branch. */
+/* Returns the cached commit of main, or of any branch. */
 static bool cached_commit(const hub_repo *r, char commit[41])
 {
     char *refs = hub_join(r->dir, "refs");
@@ -216,7 +216,7 @@ static bool cached_commit(const hub_repo *r, char commit[41])
     return found;
 }
 
-/* All files below dir; path is where that is within the snapshot. false: out of memory. */
+/* Adds all files below dir; path is dir relative to the snapshot. Returns false if out of memory. */
 static bool add_folder(hub_repo *r, const char *dir, const char *path, int depth)
 {
     bool ok = true;
@@ -247,7 +247,7 @@ int hub_list_cache(const cli *c, hub_repo *r)
     const bool ok = dir && add_folder(r, dir, "", 0);
     free(dir);
     if (!ok) return cli_error(c, CLI_OS, "out of memory");
-    if (r->n) qsort(r->file, r->n, sizeof *r->file, by_path); /* as a hub lists them */
+    if (r->n) qsort(r->file, r->n, sizeof *r->file, by_path); /* in the order of a hub's list */
     hub_look(r);
     return CLI_OK;
 }
@@ -269,7 +269,7 @@ char *hub_blob_path(const hub_repo *r, const hub_file *f)
     return hub_join(r->dir, name);
 }
 
-/* A file of the length that it must have. */
+/* True if the file exists and has the expected size. */
 static bool is_there(const char *path, uint64_t size)
 {
     struct stat st;
@@ -287,9 +287,10 @@ void hub_look(hub_repo *r)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------------------- choice */
+/* ---------------------------------------------------------------------------------------------------------- choice */
 
-/* "-00002-of-00003.gguf" at the end of path: its two numbers, and the length of what is before; false: it has no such end. */
+/* Parses "-00002-of-00003.gguf" at the end of path: the two numbers, and the length of the text before. Returns false
+ * for any other path. */
 static bool split_name(const char *path, int *no, int *of, size_t *stem)
 {
     static const char form[] = "-#####-of-#####.gguf";
@@ -344,7 +345,7 @@ static bool is_gguf(const char *path)
     return n > 5 && !strcmp(path + n - 5, ".gguf");
 }
 
-/* First part of a model, not what goes beside one. */
+/* True for the first part of a model; false for auxiliary files. */
 static bool is_model(const hub_file *f)
 {
     static const char *const beside[] = {"mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"};
@@ -358,7 +359,7 @@ static bool is_model(const hub_file *f)
 
 static bool is_drafter(const hub_file *f) { return is_gguf(f->path) && strstr(base_of(f->path), "mtp-"); }
 
-/* The quant's name, before a . or a - */
+/* True if path contains the quant name, followed by . or -. */
 static bool has_quant(const char *path, const char *quant)
 {
     const size_t n = strlen(quant);

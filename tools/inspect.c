@@ -1,4 +1,4 @@
-/* pagedinfer inspect: what is in a GGUF, and what running it with these options would take. */
+/* pagedinfer inspect: prints the content of a GGUF file and the memory plan for these options. */
 #include <string.h>
 
 #include <jansson.h>
@@ -20,7 +20,7 @@ static void print_amount(const char *what, uint64_t bytes)
 static void print_places(const pi_plan *p)
 {
     if (p->n_places < 2) return;
-    printf("\nOf that, with each device:\n");
+    printf("\nBy device:\n");
     for (uint32_t i = 0; i < p->n_places; i++) {
         char b[4][32];
         uint64_t cache = p->place[i].kv_bytes + p->place[i].state_bytes, weights = p->place[i].weights_bytes;
@@ -34,13 +34,13 @@ static void print_places(const pi_plan *p)
 static void print_plan(const pi_plan *p)
 {
     char b[32];
-    printf("\nRunning it would take %s", cli_bytes(p->total_bytes, b));
+    printf("\nMemory to run it: %s", cli_bytes(p->total_bytes, b));
     printf(", with a context of %u tokens and a cache of %llu:\n", p->ctx_size, (unsigned long long) p->kv_tokens);
     print_amount("weights", p->weights_bytes);
     printf("\n");
     if (p->state_bytes) {
         print_amount("states", p->state_bytes);
-        printf("  of the requests that run at once\n");
+        printf("  of concurrent requests\n");
     }
     for (uint32_t i = 0; i < p->n_groups; i++) {
         char name[32];
@@ -55,8 +55,8 @@ static void print_plan(const pi_plan *p)
     print_amount("scratch", p->scratch_bytes);
     printf("\n");
     if (p->host_cache_bytes) {
-        print_amount("beside it", p->host_cache_bytes);
-        printf("  of the host's memory at most, for evicted prefixes\n");
+        print_amount("host cache", p->host_cache_bytes);
+        printf("  at most, for evicted prefixes\n");
     }
     print_places(p);
 }
@@ -87,21 +87,21 @@ static json_t *plan_json(const pi_plan *p)
                      (json_int_t) p->host_cache_bytes, "groups", groups, "places", places_json(p));
 }
 
-/* The JSON that is put together of the library's lines. */
+/* The JSON document built from the library's lines. */
 typedef struct contents {
-    json_t *root;     /* the object that is printed */
-    json_t *metadata; /* of it: keys and values */
-    json_t *tensors;  /* of it: a list */
-    bool failed;      /* no memory, or a line that is none */
+    json_t *root;     /* the printed object */
+    json_t *metadata; /* its member: keys and values */
+    json_t *tensors;  /* its member: a list */
+    bool failed;      /* out of memory, or an invalid line */
 } contents;
 
 static json_t *parse(const char *line)
 {
     json_t *j = json_loads(line, 0, NULL);
-    return j ? j : json_loads(line, JSON_DECODE_INT_AS_REAL, NULL); /* beyond 63 bits */
+    return j ? j : json_loads(line, JSON_DECODE_INT_AS_REAL, NULL); /* integers of more than 63 bits */
 }
 
-/* {"key", "type", "value"}: key and value; an array that was cut is an object that says so. */
+/* Adds key and value of {"key", "type", "value"}; a truncated array becomes an object that describes it. */
 static int add_entry(contents *x, json_t *line)
 {
     const char *key = json_string_value(json_object_get(line, "key"));
@@ -124,7 +124,7 @@ static void add_line(void *ud, const char *text)
     json_decref(line);
 }
 
-/* Metadata of the architecture, without its name: what all models have under the same keys. */
+/* Returns the architecture's metadata without the name prefix, so that all models have the same keys. */
 static json_t *hyperparameters(const json_t *metadata)
 {
     const char *arch = json_string_value(json_object_get(metadata, "general.architecture")), *key;
@@ -152,7 +152,7 @@ static int print_json(const cli *c, const char *path, const pi_plan *plan, const
     }
     if (!code && x.failed) code = cli_error(c, CLI_OS, "out of memory");
     if (!code && json_dumpf(x.root, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15)))
-        code = cli_error(c, CLI_OS, "JSON could not be written");
+        code = cli_error(c, CLI_OS, "cannot write the JSON");
     if (!code) putchar('\n');
     json_decref(x.root);
     return code;
@@ -173,6 +173,6 @@ int cmd_inspect(const cli *c)
     if (cli_bool(c, "json")) return print_json(c, path, rc ? NULL : &plan, &why);
     if (pi_model_inspect(path, cli_bool(c, "tensors"), print_line, NULL, &err)) return cli_pi_error(c, &err);
     if (cli_bool(c, "cost") && !rc) print_plan(&plan);
-    else if (rc) printf("\nIt cannot be run: %s\n", why.msg);
+    else if (rc) printf("\nNot supported: %s\n", why.msg);
     return CLI_OK;
 }

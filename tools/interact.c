@@ -1,9 +1,9 @@
 /* pagedinfer run --interactive (see interact.h).
  *
- * The text is a list of tokens: the prompt's, the model's, and those of what is typed with --in-prefix before and
- * --in-suffix behind it. Each turn submits all of it; the engine has computed all but the end before. It is the
- * person's turn when the model writes a reverse prompt or ends its text, has written --n-predict tokens, or is stopped
- * by Ctrl-C; an empty line hands it back. */
+ * The text is a list of tokens: the prompt's, the model's, and the user's input with --in-prefix before and
+ * --in-suffix after it. Each turn submits all of it; the engine has cached everything except the end. The user's turn
+ * begins when the model writes a reverse prompt, ends its text, has written --n-predict tokens, or is stopped by
+ * Ctrl-C. An empty line returns the turn to the model. */
 #include "interact.h"
 
 #include <stdlib.h>
@@ -20,10 +20,10 @@ struct talk {
     line_input *in;
     int32_t *ids;       /* [n] the text so far */
     size_t n, cap;
-    char tail[TAIL];    /* the last line on standard output, as far as it fits */
-    size_t n_tail;      /* its bytes, TAIL or more: it does not fit */
-    bool failed;        /* standard output is gone */
-    char *typed;        /* [n_typed] what is being typed */
+    char tail[TAIL];    /* the last line on standard output, if it fits */
+    size_t n_tail;      /* its bytes; TAIL or more = it does not fit */
+    bool failed;        /* standard output is closed */
+    char *typed;        /* [n_typed] the current input */
     size_t n_typed;
 };
 
@@ -31,7 +31,7 @@ bool interact_wanted(const cli *c) { return cli_bool(c, "interactive") || cli_bo
 
 static int no_memory(const struct talk *t) { return cli_error(t->c, CLI_OS, "out of memory"); }
 
-/* ------------------------------------------------------------------------------------------------------------- text */
+/* ------------------------------------------------------------------------------------------------------------ text */
 
 static int reserve(struct talk *t, size_t more)
 {
@@ -65,12 +65,12 @@ static void show(struct talk *t, const char *text, size_t n)
             t->n_tail = 0;
         } else if (t->n_tail < TAIL) {
             t->tail[t->n_tail++] = text[i];
-            if (text[i] < 32 || text[i] > 126) t->n_tail = TAIL; /* its width is not known */
+            if (text[i] < 32 || text[i] > 126) t->n_tail = TAIL; /* unknown width */
         }
     }
 }
 
-/* A flag's text, escapes replaced; free it. NULL: out of memory. */
+/* Returns a flag's text with escapes replaced; the caller frees it. NULL = out of memory. */
 static char *flag_text(const cli *c, const char *key, size_t *n)
 {
     char *s = strdup(cli_str(c, key));
@@ -79,7 +79,7 @@ static char *flag_text(const cli *c, const char *key, size_t *n)
     return s;
 }
 
-/* --in-prefix or --in-suffix: shown, and part of the text. */
+/* Handles --in-prefix or --in-suffix: shows it, or adds it to the text. */
 static int add_flag(struct talk *t, const char *key, bool shown)
 {
     size_t n;
@@ -91,9 +91,9 @@ static int add_flag(struct talk *t, const char *key, bool shown)
     return code;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- typing */
+/* ---------------------------------------------------------------------------------------------------------- typing */
 
-/* What a line is typed behind: what stands there on the terminal, where that is known, as an editor draws it again. */
+/* Returns the prompt for the next line: the known text of the current terminal line, which an editor redraws. */
 static const char *prompt_of(struct talk *t)
 {
     if (!line_is_terminal(t->in)) return "";
@@ -106,7 +106,7 @@ static const char *prompt_of(struct talk *t)
     return t->tail;
 }
 
-/* 1: t->typed is what was typed; 0: the end of input; or as line_read. */
+/* Reads the user's input into t->typed. Returns 1, 0 at the end of input, or an error as line_read. */
 static int read_typed(struct talk *t)
 {
     const char *line, *prompt = prompt_of(t);
@@ -129,7 +129,7 @@ static int read_typed(struct talk *t)
     return 1;
 }
 
-/* The person's turn. *end: there is nothing more. */
+/* Handles the user's turn. *end: end of input. */
 static int take_typed(struct talk *t, bool *end)
 {
     int code = add_flag(t, "in-prefix", true), rc = code ? 0 : read_typed(t);
@@ -151,9 +151,9 @@ static int take_typed(struct talk *t, bool *end)
     return code;
 }
 
-/* ------------------------------------------------------------------------------------------------------ the model's */
+/* ----------------------------------------------------------------------------------------------------- the model's */
 
-/* Shows what the model writes until it ends, or is stopped by a signal. */
+/* Shows the model's output until it ends or a signal stops it. */
 static int stream(struct talk *t, pi_request *r)
 {
     for (bool done = false, canceled = false; !done;) {
@@ -173,7 +173,7 @@ static int stream(struct talk *t, pi_request *r)
     return t->failed ? cli_flush(t->c) : CLI_OK;
 }
 
-/* Behind a text that ended by itself the first reverse prompt follows, as if the model had written it. */
+/* If the model ended its text, adds the first reverse prompt as if the model had written it. */
 static int after_end(struct talk *t)
 {
     show(t, "\n", 1);
@@ -214,9 +214,9 @@ static int take_turn(struct talk *t)
     return code;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- job */
+/* ------------------------------------------------------------------------------------------------------------- job */
 
-/* Whether the text ends with a reverse prompt: then the person is next. */
+/* True if the text ends with a reverse prompt: the user's turn is next. */
 static bool ends_with_reverse(const cli *c, const char *text, size_t n)
 {
     for (size_t i = 0; i < cli_n(c, "stop"); i++) {
@@ -236,7 +236,7 @@ static int talk(struct talk *t, const char *prompt, size_t len)
     for (; !code; typing = true) {
         if (typing) code = take_typed(t, &end);
         if (end || code) break;
-        if (!t->n) continue; /* nothing to go on from yet */
+        if (!t->n) continue; /* no text to continue yet */
         code = take_turn(t);
     }
     if (t->n_tail && (code || !line_is_terminal(t->in))) show(t, "\n", 1);
@@ -250,7 +250,7 @@ int cmd_interact(const cli *c)
     size_t len = 0;
     pi_error err = {0};
     bool given = cli_given(c, "prompt") || cli_given(c, "file");
-    if (cli_int(c, "copies") > 1) return cli_usage_error(c, "--copies goes without --interactive");
+    if (cli_int(c, "copies") > 1) return cli_usage_error(c, "--interactive: omit --copies");
     int code = given ? cli_prompt(c, false, &prompt, &len) : CLI_OK;
     pi_options *o = code ? NULL : cli_options(c, &code);
     if (!code && !cli_given(c, "parallel") && pi_options_set(o, "parallel", "1", &err)) code = cli_pi_error(c, &err);

@@ -1,11 +1,11 @@
-/* run --interactive: text that the model and a person write in turns, with no template around it. */
+/* run --interactive: the model and the user write a text in turns, without a chat template. */
 #ifndef PAGEDINFER_INTERACT_H
 #define PAGEDINFER_INTERACT_H
 
 #include "cli.h"
 
-/* Whether the command line asks for it. */
+/* True if the command line requests it. */
 bool interact_wanted(const cli *c);
-int cmd_interact(const cli *c); /* an exit code */
+int cmd_interact(const cli *c); /* returns an exit code */
 
 #endif

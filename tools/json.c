@@ -1,4 +1,4 @@
-/* JSON text to values and back (see json.h). */
+/* Converts JSON text to values and back (see json.h). */
 #include "json.h"
 
 #include <math.h>
@@ -9,12 +9,12 @@
 
 #include "serve/buf.h"
 
-static const char NUMBER_KEY[] = "\xFF"; /* of the object that keeps a number's text */
+static const char NUMBER_KEY[] = "\xFF"; /* key of the object that keeps a number's text */
 
 typedef struct reader {
     const char *text; /* [n] */
-    size_t n, at;     /* the position */
-    buf s;            /* the string at hand, without escapes */
+    size_t n, at;     /* current position */
+    buf s;            /* the current string, unescaped */
     json_fault *fault;
 } reader;
 
@@ -57,9 +57,9 @@ bool json_add_members(json_t *to, const json_t *from)
     return ok;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- reading */
+/* --------------------------------------------------------------------------------------------------------- reading */
 
-/* Reports the fault at the reader's position; always NULL. */
+/* Records the fault at the reader's position; returns NULL. */
 static json_t *bad(reader *r, const char *what)
 {
     json_fault *f = r->fault;
@@ -84,7 +84,7 @@ static void skip_white(reader *r)
                             r->text[r->at] == '\r')) r->at++;
 }
 
-/* Steps over c where it is the next character but white space. */
+/* Skips white space, then consumes c if it is the next character. */
 static bool next_is(reader *r, char c)
 {
     skip_white(r);
@@ -93,7 +93,7 @@ static bool next_is(reader *r, char c)
     return true;
 }
 
-/* Four hexadecimal digits at `at`; -1: there are none. */
+/* Parses four hexadecimal digits at `at`; returns -1 if they are missing. */
 static long hex4(const reader *r, size_t at)
 {
     long v = 0;
@@ -125,7 +125,8 @@ static void put_utf8(buf *b, unsigned long cp)
     buf_put(b, out, n);
 }
 
-/* After "\u". A high half and the low half behind it are one character; a half by itself becomes U+FFFD. */
+/* Parses the rest of a \u escape. A high surrogate and a following low one make one character; a lone surrogate
+ * becomes U+FFFD. */
 static bool read_unicode(reader *r)
 {
     long cp = hex4(r, r->at);
@@ -146,14 +147,14 @@ static bool read_escape(reader *r)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     const char c = r->at < r->n ? r->text[r->at] : 0, *e = c ? strchr(from, c) : NULL;
-    if (!e && c != 'u') return bad(r, "this escape does not exist"), false;
+    if (!e && c != 'u') return bad(r, "unknown escape"), false;
     r->at++;
     if (!e) return read_unicode(r);
     buf_put(&r->s, to + (e - from), 1);
     return true;
 }
 
-/* The string that begins here, into r->s. */
+/* Parses a string into r->s. */
 static bool read_string(reader *r)
 {
     r->s.n = 0;
@@ -173,7 +174,7 @@ static bool read_string(reader *r)
     return !r->s.failed || (no_memory(r), false);
 }
 
-/* Bytes of the number at p by the grammar of RFC 8259; 0: it is none. */
+/* Returns the length of the number at p by the grammar of RFC 8259; 0 if there is none. */
 static size_t number_length(const char *p, size_t n, bool *whole)
 {
     size_t i = n && p[0] == '-', from = i;
@@ -268,7 +269,8 @@ static bool read_member(reader *r, json_t *map, int depth)
     buf key = r->s;
     r->s = (buf) {0};
     json_t *v = next_is(r, ':') ? read_value(r, depth + 1) : bad(r, "expected :");
-    const bool ok = v && !json_object_setn_new_nocheck(map, key.p, key.n, v); /* takes v, also when it fails */
+    /* takes ownership of v, also on failure */
+    const bool ok = v && !json_object_setn_new_nocheck(map, key.p, key.n, v);
     if (v && !ok) no_memory(r);
     buf_free(&key);
     return ok;
@@ -294,7 +296,7 @@ static json_t *read_value(reader *r, int depth)
         return s ? s : no_memory(r);
     }
     if (c != '[' && c != '{') return read_word(r);
-    if (depth >= JSON_MAX_DEPTH) return bad(r, "lists and objects are nested too deeply; 256 levels are allowed");
+    if (depth >= JSON_MAX_DEPTH) return bad(r, "lists and objects are nested too deeply; the limit is 256 levels");
     json_t *v = c == '[' ? json_array() : json_object();
     if (!v) return no_memory(r);
     if (c == '[' ? read_list(r, v, depth) : read_map(r, v, depth)) return v;
@@ -312,13 +314,13 @@ json_t *json_read(const char *p, size_t n, json_fault *fault)
     skip_white(&r);
     if (v && r.at < r.n) {
         json_decref(v);
-        v = bad(&r, "something follows the value");
+        v = bad(&r, "unexpected text after the value");
     }
     buf_free(&r.s);
     return v;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- writing */
+/* --------------------------------------------------------------------------------------------------------- writing */
 
 static void write_string(buf *b, const char *p, size_t n)
 {
@@ -337,7 +339,7 @@ static void write_string(buf *b, const char *p, size_t n)
     buf_put(b, "\"", 1);
 }
 
-/* With a point or an exponent, so that it is read as a real number again. */
+/* Writes a real number with a point or an exponent, so that it is parsed as real again. */
 static void write_real(buf *b, double d, int precision)
 {
     char text[40];

@@ -1,7 +1,7 @@
-/* Lines of standard input (see line.h). Reading waits for input and for a signal at once, so that Ctrl-C ends it.
+/* Reads lines of standard input (see line.h). Reading waits for input and for a signal, so that Ctrl-C ends it.
  *
- * A terminal's bytes go one by one to libedit (PI_HAVE_LIBEDIT) or to the editor; what was typed beyond a line stays in
- * the buffer for the next one, as it does where lines come through a pipe. */
+ * Terminal input is passed byte by byte to libedit (PI_HAVE_LIBEDIT) or to the editor. Input after the end of a line
+ * stays in the buffer for the next line, as with pipes. */
 #include "line.h"
 
 #include <errno.h>
@@ -27,24 +27,24 @@
 enum { PROMPT = 96 };
 
 struct line_input {
-    bool terminal;      /* standard input and error are one */
+    bool terminal;      /* standard input and error are terminals */
     bool color;
-    char prompt[PROMPT]; /* as it is written, with colours */
-    char *buf;          /* [n] read and not yet taken; [0, taken) was the last line */
+    char prompt[PROMPT]; /* as written, with colors */
+    char *buf;          /* [n] bytes read; [0, taken) are consumed */
     size_t n, cap, taken;
     bool end;           /* of input */
-    editor *editor;     /* NULL: no terminal, or libedit does it */
+    editor *editor;     /* NULL = no terminal, or libedit is used */
 #ifdef PI_HAVE_LIBEDIT
-    EditLine *el;       /* NULL: no terminal, it could not be set up, or it is not wanted */
+    EditLine *el;       /* NULL = no terminal, setup failed, or not wanted */
     History *history;
-    int why;            /* fetch ended so: as line_read */
+    int why;            /* result of a failed fetch, as line_read */
 #endif
 };
 
 static void redraw(line_input *l);
 
-/* Waits for standard input; false: a signal came. SIGCONT comes while it waits, or a line that is to be drawn again would wait
- * for the next key. */
+/* Waits for standard input; returns false after a signal. SIGCONT is unblocked only during the wait. Otherwise a
+ * pending redraw would wait for the next key. */
 static bool wait_input(line_input *l)
 {
     sigset_t held, before;
@@ -55,13 +55,13 @@ static bool wait_input(line_input *l)
     while ((more = !cli_signal()) && !done) {
         struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = cli_signal_fd(), .events = POLLIN}};
         if (l->terminal && terminal_continued()) redraw(l);
-        done = ppoll(fds, 2, NULL, &before) < 0 ? errno != EINTR : fds[0].revents != 0; /* reading will say what is wrong */
+        done = ppoll(fds, 2, NULL, &before) < 0 ? errno != EINTR : fds[0].revents != 0; /* read reports the error */
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return more;
 }
 
-/* More input behind what is there: 1, 0 at the end, or as line_read. */
+/* Reads more input into the buffer. Returns 1, 0 at the end, or an error as line_read. */
 static int read_more(line_input *l)
 {
     if (l->cap - l->n < 4096) {
@@ -81,7 +81,7 @@ static int read_more(line_input *l)
     }
 }
 
-/* The next byte, or how there is none: 0, -1 or -2 as line_read, in *why. */
+/* Returns the next byte. On failure *why is 0, -1 or -2 as in line_read. */
 static bool next_byte(line_input *l, unsigned char *byte, int *why)
 {
     if (l->taken == l->n) {
@@ -96,7 +96,7 @@ static bool next_byte(line_input *l, unsigned char *byte, int *why)
     return true;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- libedit */
+/* --------------------------------------------------------------------------------------------------------- libedit */
 
 #ifdef PI_HAVE_LIBEDIT
 static line_input *of(EditLine *el)
@@ -108,7 +108,7 @@ static line_input *of(EditLine *el)
 
 static char *show_prompt(EditLine *el) { return of(el)->prompt; }
 
-/* The next character for libedit: 1, 0 at the end, -1 when a signal came. */
+/* Returns the next character to libedit: 1, 0 at the end, -1 after a signal. */
 static int fetch(EditLine *el, wchar_t *out)
 {
     line_input *l = of(el);
@@ -123,7 +123,7 @@ static int fetch(EditLine *el, wchar_t *out)
     }
 }
 
-/* Behind the mark that begins a paste: everything up to the other one becomes text. */
+/* Called after the start marker of a paste: inserts everything up to the end marker as text. */
 static unsigned char take_paste(EditLine *el, wint_t key)
 {
     line_input *l = of(el);
@@ -151,10 +151,10 @@ static void edit_open(line_input *l)
     el_set(l->el, EL_EDITOR, "emacs");
     el_set(l->el, EL_HIST, history, l->history);
     el_set(l->el, EL_GETCFN, fetch);
-    el_wset(l->el, EL_ADDFN, L"insert-paste", L"Insert what the terminal pastes", take_paste); /* el_set leaks */
+    el_wset(l->el, EL_ADDFN, L"insert-paste", L"Insert a paste", take_paste); /* el_set leaks */
     el_source(l->el, NULL);
     el_set(l->el, EL_BIND, "\\e[200~", "insert-paste", NULL);
-    /* Between two lines the terminal is to be quiet, too; and a paste's ends of lines must come as they are. */
+    /* The terminal must not echo between two lines, and the line ends of a paste must arrive unchanged. */
     el_set(l->el, EL_SETTY, "-x", "-icanon", "-echo", "-iexten", "-icrnl", "-inlcr", NULL);
     el_set(l->el, EL_SETTY, "-d", "-icrnl", "-inlcr", NULL);
 }
@@ -185,7 +185,7 @@ static void edit_close(line_input *l)
 }
 #endif
 
-/* ------------------------------------------------------------------------------------------------------------ plain */
+/* ----------------------------------------------------------------------------------------------------------- plain */
 
 static void redraw(line_input *l)
 {
@@ -245,7 +245,7 @@ line_input *line_open(bool simple, bool color)
     l->color = color && terminal_has_escapes();
     l->terminal = terminal_find();
     if (!l->terminal) return l;
-    /* What is typed is UTF-8, whatever the locale says of bytes. */
+    /* Input is UTF-8, regardless of the locale's encoding. */
     if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
 #ifdef PI_HAVE_LIBEDIT
     if (!simple) edit_open(l);
@@ -278,13 +278,13 @@ bool line_is_terminal(const line_input *l) { return l->terminal; }
 int line_read(line_input *l, const char *prompt, const char **text, size_t *len)
 {
     if (!l->terminal) return pipe_read(l, text, len);
-    const char *mark = l->editor ? "" : "\1"; /* libedit wants to know what takes no room; at the end it is left out */
+    const char *mark = l->editor ? "" : "\1"; /* marks zero-width text for libedit; ignored at the end */
     int n = (int) strlen(prompt);
     if (l->color && n > 1)
         snprintf(l->prompt, PROMPT, "%s\033[1;32m%s%.*s%s\033[0m%s%s", mark, mark, n - 1, prompt, mark, mark,
                  prompt + n - 1);
     else snprintf(l->prompt, PROMPT, "%s", prompt);
-    terminal_continued(); /* nothing of ours is on the screen yet */
+    terminal_continued(); /* clears the flag: nothing to redraw yet */
 #ifdef PI_HAVE_LIBEDIT
     if (l->el) return edit_read(l, text, len);
 #endif

@@ -1,5 +1,5 @@
-/* pagedinfer: one program with subcommands. Called by the name of a llama.cpp tool it is the subcommand that does what
- * that tool does. */
+/* pagedinfer: one program with subcommands. When called by the name of a llama.cpp tool, it runs the matching
+ * subcommand. */
 #include <locale.h>
 #include <signal.h>
 #include <string.h>
@@ -11,66 +11,66 @@
 
 const cli_command cli_commands[] = {
     {"run", "llama-completion", "text from a prompt", "-m MODEL (-p TEXT | -f FILE) [options]",
-     "Continues a prompt and prints the answer on standard output as it comes; everything else goes to standard "
-     "error. The prompt is taken as it is, with no chat template around it; without -p and -f it is read from "
-     "standard input. --prompt-logprobs N prints a line of JSON before the answer: the log-probability of each token of "
-     "the prompt, and the N likeliest in its place. With -cnv, -st or -sys it is 'chat'; with --interactive you and the model "
-     "write in turns. Ctrl-C ends the answer where it is, a second one ends the program.",
+     "Continues a prompt and streams the answer to standard output; everything else goes to standard error. The "
+     "prompt is used without a chat template; without -p and -f it is read from standard input. "
+     "--prompt-logprobs N prints a line of JSON before the answer: the log-probability of each prompt token and the "
+     "N most likely alternatives. With -cnv, -st or -sys it runs 'chat'; with --interactive you and the model write "
+     "in turns. Ctrl-C ends the answer, a second one ends the program.",
      "prompt " ENGINE_SECTIONS " generation sampling template run chat general", 0, false, cmd_run},
     {"chat", "llama-cli", "a conversation", "-m MODEL [-sys TEXT] [-p TEXT] [options]",
-     "Talks with the model: what you type goes through its chat template with all that was said before, and the answer "
-     "appears on standard output as it comes; thoughts and everything else go to standard error. With -p the "
+     "Holds a conversation: your messages go through the model's chat template together with all earlier ones. The "
+     "answer is streamed to standard output; reasoning and everything else go to standard error. With -p the "
      "conversation begins with that message; without a terminal each line of standard input is a message. Ctrl-C ends "
-     "the answer where it is; /help tells the commands.",
+     "the answer; /help lists the commands.",
      "chat prompt template " ENGINE_SECTIONS " generation sampling run general", 0, false, cmd_chat},
     {"serve", "llama-server", "a server with OpenAI's API", "-m MODEL [--port N] [--api-key-file FILE] [options]",
-     "Answers requests over HTTP: /v1/chat/completions, /v1/completions, /v1/responses, /v1/models as OpenAI has "
-     "them; /v1/messages as Anthropic has it; /completion, "
-     "/tokenize, /detokenize, /apply-template, /props, /slots as llama-server has them; /health and /metrics. The port is "
-     "open at once, /health says 503 until the model is loaded. Options of generation and sampling are what a request has "
-     "that says nothing else. SIGTERM: running requests finish, new ones are refused; a second one ends at once. SIGHUP: "
-     "--api-key-file is read again.",
+     "Serves an HTTP API: /v1/chat/completions, /v1/completions, /v1/responses, /v1/models as in OpenAI's "
+     "API; /v1/messages as in Anthropic's; /completion, "
+     "/tokenize, /detokenize, /apply-template, /props, /slots as in llama-server; /health and /metrics. The port "
+     "opens immediately; /health returns 503 until the model is loaded. Options of generation and sampling are the "
+     "defaults of requests. SIGTERM: running requests finish, new ones are refused; a second one ends the server. "
+     "SIGHUP: rereads --api-key-file.",
      "serve " ENGINE_SECTIONS " generation sampling template general", 0, false, cmd_serve},
     {"bench", "llama-bench llama-batched-bench", "measure speed", "-m MODEL [options]",
-     "Measures prompt processing and generation, prints a table as llama-bench does, and the steady-state speed of "
-     "decoding. Most options take comma lists; every combination is measured.",
+     "Measures prompt processing and generation, prints llama-bench's table and the steady-state speed of "
+     "decoding. Most options accept comma lists; every combination is measured.",
      "bench " ENGINE_SECTIONS " general", 0, true, cmd_bench},
     {"eval", "llama-perplexity", "perplexity, KL divergence, scores of tasks, logits and greedy answers",
      "-m MODEL (-f TEXT | -f TASKS --hellaswag | --cases CASES.JSON | --concurrency-suite) [options]",
-     "With -f: perplexity of a text, in chunks of --ctx-size tokens, counted as llama-perplexity counts. With "
-     "--hellaswag, --winogrande or --multiple-choice the file has tasks instead, in the forms that llama-perplexity "
-     "reads, and a line tells after each how many were solved so far. With "
+     "With -f: perplexity of a text, in chunks of --ctx-size tokens, computed like llama-perplexity. With "
+     "--hellaswag, --winogrande or --multiple-choice the file has tasks instead, in llama-perplexity's "
+     "formats, and a line after each task prints the accuracy so far. With "
      "--cases: runs the cases of a JSON file greedily and prints one JSON line each. With --concurrency-suite: "
-     "conversations that each know a secret word run alone and then many at once, with cancels and too small a cache; "
+     "runs conversations with a secret word each, alone and concurrently, with cancels and a too small cache; "
      "tokens must be the same, and a word in another's answer is a fault (exit status 1).",
      "eval prompt " ENGINE_SECTIONS " generation sampling general", 0, false, cmd_eval},
     {"embed", "llama-embedding", "vectors of texts", "-m MODEL (-p TEXT | -f FILE) [options]",
-     "Prints a vector for each text; a line is a text (--embd-separator). Vectors are made as the model's metadata says, or "
-     "of its last token, or as --pooling says, and have length 1 (--embd-normalize). Of a reranker, or with --pooling "
-     "rank, it prints scores: a line is a query and a document, between them a tab (--cls-separator).",
+     "Prints a vector for each text; a line is a text (--embd-separator). Vectors are pooled as the model's metadata "
+     "says, else from the last token, or by --pooling, and have length 1 (--embd-normalize). For a reranker, or with "
+     "--pooling rank, prints scores: a line is a query and a document, separated by a tab (--cls-separator).",
      "embed prompt " ENGINE_SECTIONS " generation general", 0, false, cmd_embed},
     {"quantize", "llama-quantize", "rewrite a GGUF in another format", "[options] IN.gguf [OUT.gguf] TYPE [THREADS]",
-     "Writes the model again with its matrices in another format. Without OUT.gguf the file is named after the type "
-     "and put beside IN.gguf. With -hf or -mu there is no IN.gguf, and the file is put into the current folder.",
+     "Writes the model with its matrices in another format. Without OUT.gguf the file is named after the type "
+     "and written to the directory of IN.gguf. With -hf or -mu omit IN.gguf; the current directory is used.",
      "quantize download general", 4, false, cmd_quantize},
-    {"inspect", "", "what is in a GGUF, and what running it would cost", "MODEL [options]",
-     "Prints metadata and tensors of a model file, and the memory that running it with these options would take, "
+    {"inspect", "", "content of a GGUF, and memory to run it", "MODEL [options]",
+     "Prints metadata and tensors of a model file, and the memory to run it with these options, "
      "computed by the same plan that allocates it. Nothing is loaded.",
      "inspect " ENGINE_SECTIONS " general", 1, false, cmd_inspect},
     {"tokenize", "llama-tokenize", "text to token ids", "-m MODEL (-p TEXT | -f FILE | --stdin) [options]",
-     "Prints the tokens of a text, one a line, or with --ids as a JSON array. The model may be a file that holds a "
-     "vocabulary alone.",
+     "Prints the tokens of a text, one per line, or with --ids as a JSON array. The model may be a file with only a "
+     "vocabulary.",
      "tokenize prompt model download general", 0, false, cmd_tokenize},
-    {"weights", "", "hold a model's weights for several processes", "-m MODEL --socket PATH [options]",
-     "Loads and packs the weights of a model once, and passes them on to processes of the same user with --weights-from PATH, "
-     "which map them instead of loading their own: they start at once and share the memory, the host's and a GPU's. Give both "
-     "the same --device, -ngl and --split-mode. Ends with SIGINT or SIGTERM; those who have the weights keep them.",
+    {"weights", "", "share a model's weights among processes", "-m MODEL --socket PATH [options]",
+     "Loads and packs the weights of a model once, for processes of the same user with --weights-from PATH. "
+     "They map the weights instead of loading them: they start immediately and share host and GPU memory. Give both "
+     "the same --device, -ngl and --split-mode. Ends with SIGINT or SIGTERM; running processes keep the weights.",
      "weights model cpu speculation download general", 0, false, cmd_weights},
-    {"selftest", "", "check a device, and how fast it is", "[--device NAME] [--checks WORDS]",
-     "Runs every kernel of this build on the device, against references on the host: formats, shapes that fit nothing, "
-     "replay of captured work, two devices where there are two; then measures memory and products beside what is "
-     "published. Prints a page to paste into a report; the exit status is 0 where all is right. No model is needed. On "
-     "the CPU it checks the products of each instruction set.",
+    {"selftest", "", "check a device and measure its speed", "[--device NAME] [--checks WORDS]",
+     "Runs every kernel of this build on the device and compares with references on the host: formats, unaligned "
+     "shapes, replay of captured work, two devices if available; then compares measured memory and matmul rates with "
+     "published ones. Prints a report to paste; the exit status is 0 if all checks pass. Needs no model. On "
+     "the CPU it checks the matmuls of each instruction set.",
      "selftest model cpu general", 0, false, cmd_selftest},
     {0},
 };
@@ -97,7 +97,7 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* The subcommand that a symlink's name stands for. */
+/* Returns the subcommand for a symlink's name. */
 static const cli_command *by_program_name(const char *argv0)
 {
     const char *base = base_name(argv0);
@@ -118,8 +118,8 @@ static void note_template(void *found, const char *line)
     if (!strncmp(line, key, sizeof key - 1)) *(bool *) found = true;
 }
 
-/* `run` is a conversation where flags of one are given, and, as in llama-completion, for a model with a chat template
- * unless --no-conversation says otherwise. */
+/* True if `run` starts a conversation: if conversation flags are given or, as in llama-completion, if the model has a
+ * chat template and --no-conversation is not given. */
 static bool wants_chat(const cli *c)
 {
     bool found = *cli_str(c, "chat-template") || *cli_str(c, "chat-template-file");
@@ -128,18 +128,18 @@ static bool wants_chat(const cli *c)
     if (cli_given(c, "system-prompt") || cli_given(c, "system-prompt-file") || cli_bool(c, "single-turn")) return true;
     if (strcmp(c->called, "llama-completion") || !*cli_str(c, "model")) return false;
     if (!found) pi_model_inspect(cli_str(c, "model"), false, note_template, &found, &err);
-    return found; /* a file that cannot be read is an error that `run` reports */
+    return found; /* `run` reports an unreadable file */
 }
 
-/* The commands that open an engine, which may be that of several processes. */
+/* True for commands that open an engine, which can span several processes. */
 static bool has_ranks(const cli_command *cmd)
 {
     return cmd->run == cmd_run || cmd->run == cmd_chat || cmd->run == cmd_serve || cmd->run == cmd_bench || cmd->run == cmd_eval ||
            cmd->run == cmd_embed;
 }
 
-/* One of several processes that is not rank 0 does what that one asks, instead of the command; its signals are rank 0's
- * business. Returns an exit code, or -1: go on. */
+/* With several processes, a rank other than 0 executes rank 0's commands instead of the subcommand. Rank 0 handles the
+ * signals. Returns an exit code, or -1 to continue. */
 static int follow(cli *c)
 {
     const bool given = cli_given(c, "ranks");
@@ -164,7 +164,7 @@ static int follow(cli *c)
     return n == 1 || given || cli_set(c, "ranks", "auto") ? -1 : cli_error(c, CLI_OS, "out of memory");
 }
 
-/* called: the symlink's name where it chose the subcommand, else NULL. */
+/* called: the symlink's name if it selected the subcommand, else NULL. */
 static int run_command(const cli_command *cmd, const char *name, const char *called, int argc, char **argv)
 {
     cli c = {.name = name, .called = called};
@@ -193,7 +193,7 @@ static int help_on(const char *name)
 
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN); /* a reader that went away ends what runs, cleanly: see cli_flush */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe ends running work cleanly: see cli_flush */
     setlocale(LC_CTYPE, "");
     const cli_command *cmd = argc > 0 ? by_program_name(argv[0]) : NULL;
     if (cmd) return run_command(cmd, argv[0], base_name(argv[0]), argc, argv);
@@ -205,7 +205,7 @@ int main(int argc, char **argv)
     if (!strcmp(word, "help")) return help_on(argc > 2 ? argv[2] : NULL);
     if (!strcmp(word, "--help") || !strcmp(word, "-h")) return help_on(NULL);
     if (!strcmp(word, "version")) word = "--version";
-    if (word[0] == '-') { /* no subcommand: a prompt is to be run */
+    if (word[0] == '-') { /* no subcommand: `run` */
         argv[1] = (char *) word;
         return run_command(&cli_commands[0], "pagedinfer", NULL, argc, argv);
     }

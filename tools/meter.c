@@ -9,7 +9,7 @@
 
 #include "cli.h"
 
-static const double EVERY = 0.1; /* seconds from one line to the next */
+static const double EVERY = 0.1; /* minimum interval of updates, seconds */
 
 double meter_now(void)
 {
@@ -24,7 +24,7 @@ void meter_begin(meter *m, const char *what, bool quiet, double delay)
     m->next = m->start + delay;
 }
 
-/* "3 s", "2 min 5 s", "1 h 10 min" */
+/* Formats "3 s", "2 min 5 s" or "1 h 10 min". */
 static void time_text(double s, char out[32])
 {
     const long n = s < 1e7 ? (long) (s + 0.5) : 9999999;
@@ -33,7 +33,7 @@ static void time_text(double s, char out[32])
     else snprintf(out, 32, "%ld h %ld min", n / 3600, n / 60 % 60);
 }
 
-/* One line of the terminal: what does not fit of the name is left out, its beginning first. */
+/* Draws the line. If it is too wide, the start of the name is cut off. */
 static void show(const char *what, const char *text, int n)
 {
     struct winsize w = {0};

@@ -1,8 +1,8 @@
-/* How far something long is, as one line of the terminal on standard error that is written over and, at the end, wiped:
+/* Progress of a long operation: one line on standard error that is overwritten and finally erased.
  *
  *     gemma-3-270m-q4_k_m.gguf   45.2 %   110.3 MiB of 244.1 MiB   35.1 MiB/s   3 s left
  *
- * Where standard error is no terminal nothing is written. No memory of its own; one thread. */
+ * Nothing is written if standard error is not a terminal. No allocations; not thread-safe. */
 #ifndef PAGEDINFER_METER_H
 #define PAGEDINFER_METER_H
 
@@ -10,20 +10,21 @@
 #include <stdint.h>
 
 typedef struct meter {
-    const char *what;     /* the line begins with; lives as long as the meter */
-    bool on;              /* there is a terminal */
-    bool shown;           /* there is a line on it */
-    double start, next;   /* seconds: when it began, when the line is due */
-    uint64_t first;       /* bytes that were done when it began */
+    const char *what;     /* start of the line; must outlive the meter */
+    bool on;              /* standard error is a terminal */
+    bool shown;           /* the line is visible */
+    double start, next;   /* seconds: start time; time of the next update */
+    uint64_t first;       /* bytes already done at the start */
 } meter;
 
-/* quiet: nothing is shown. delay: seconds before the line appears, so that what is quick shows none. */
+/* Starts the meter. quiet: show nothing. delay: seconds before the line appears, so that short operations show
+ * none. */
 void meter_begin(meter *m, const char *what, bool quiet, double delay);
-/* done of total bytes, 0: not known. The first call after begin is where the rate counts from. */
+/* Updates the meter: done of total bytes; total == 0: unknown. The rate counts from the first call. */
 void meter_update(meter *m, uint64_t done, uint64_t total);
-/* Wipes the line. */
+/* Erases the line. */
 void meter_end(meter *m);
-/* Seconds since some moment. */
+/* Returns monotonic seconds. */
 double meter_now(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* The list of all options, and values checked against their rows (see options.h). */
+/* The list of all options, and value checks against their rows (see options.h). */
 #include "options.h"
 
 #include <ctype.h>
@@ -16,7 +16,7 @@ typedef struct row {
     const char *help;
 } row;
 
-/* Types by the names that pi_option_info has for them. */
+/* Type names as in pi_option_info. */
 #define TYPE_BOOL "bool"
 #define TYPE_INT "int"
 #define TYPE_FLOAT "float"
@@ -30,7 +30,7 @@ static const row table[] = {
 #undef X
 };
 
-/* Options of the library, found by halving: this is asked for each row. */
+/* Returns the number of library options. Uses binary search, because it is called for each row. */
 static size_t n_library(void)
 {
     pi_option_info info = {.size = sizeof info};
@@ -66,7 +66,7 @@ bool options_bool(const char *s, bool *out)
     return false;
 }
 
-/* The factor that a size's suffix stands for, 0: no such suffix. */
+/* Returns the factor of a size suffix; 0 if the suffix is unknown. */
 static int64_t suffix_factor(const char *s)
 {
     if (!*s) return 1;
@@ -116,7 +116,7 @@ static const char *float_fault(const char *range, const char *value)
     return v >= strtod(range, NULL) && v <= strtod(strstr(range, "..") + 2, NULL) ? NULL : "is out of range";
 }
 
-/* What is wrong with a value of the tool's, NULL: nothing. */
+/* Returns the error in a value of a tool option; NULL = valid. */
 static const char *fault(const pi_option_info *r, const char *value)
 {
     bool b;
@@ -142,10 +142,11 @@ int options_check(pi_options *o, const pi_option_info *r, const char *value, pi_
 
 /* ----------------------------------------------------------------------------------------------------------- names */
 
-/* Insertions, deletions, substitutions and swaps of neighbours that lead from a to b, each cut at 63 characters. */
+/* Returns the edit distance of a and b: insertions, deletions, substitutions and swaps of adjacent characters. Both
+ * are truncated to 63 characters. */
 static int edit_distance(const char *a, const char *b)
 {
-    int la = (int) strnlen(a, 63), lb = (int) strnlen(b, 63), row[3][64]; /* the last three rows, used in turn */
+    int la = (int) strnlen(a, 63), lb = (int) strnlen(b, 63), row[3][64]; /* the last three rows, used round-robin */
     for (int j = 0; j <= lb; j++) row[0][j] = j;
     for (int i = 1; i <= la; i++) {
         int *cur = row[i % 3];
@@ -163,8 +164,8 @@ static int edit_distance(const char *a, const char *b)
     return row[la % 3][lb];
 }
 
-/* Keeps the n characters at word in best when they are nearer to name than what is there; dashes in front do not
- * count. */
+/* Stores the n characters at word in best if they are closer to name than the current best; leading dashes are
+ * ignored. */
 static void consider(const char *name, const char *word, size_t n, char best[64], int *dist)
 {
     char text[64];
@@ -175,7 +176,7 @@ static void consider(const char *name, const char *word, size_t n, char best[64]
     memcpy(best, text, sizeof text);
 }
 
-/* The spellings of the rows that takes() lets through, long ones or short ones. */
+/* Searches the long or the short spellings of the rows that takes() accepts. */
 static bool nearest(const char *name, bool is_long, int dist, options_filter takes, const void *ud, char out[64])
 {
     pi_option_info r;

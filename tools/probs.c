@@ -1,10 +1,10 @@
-/* Log-probabilities of a prompt as JSON (see probs.h). One thread. */
+/* Log-probabilities of a prompt as JSON (see probs.h). Not thread-safe. */
 #include "probs.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* The token's own bytes as text; what is no UTF-8 by itself (a byte of a longer character) is left out. */
+/* Returns the token's bytes as text; null if they are not UTF-8 (a byte of a longer character). */
 static json_t *text_of(const pi_engine *e, int32_t id)
 {
     char small[256], *text = small;
@@ -19,14 +19,14 @@ static json_t *text_of(const pi_engine *e, int32_t id)
     return s ? s : json_null();
 }
 
-/* A probability of 0 has no logarithm that JSON could write: null. */
+/* A probability of 0 has no finite logarithm and becomes null. */
 static json_t *entry(const pi_engine *e, const pi_token_prob *p)
 {
     json_t *logprob = isfinite(p->logprob) ? json_real((double) p->logprob) : json_null();
     return json_pack("{s:i, s:o, s:o}", "id", (int) p->id, "text", text_of(e, p->id), "logprob", logprob);
 }
 
-/* One token and the likeliest in its place, fewer where no more are possible. */
+/* Writes one token and its most likely alternatives; fewer than n if no others are possible. */
 static json_t *token(const pi_engine *e, const pi_token_prob *p, size_t n)
 {
     json_t *own = entry(e, p), *top = json_array();

@@ -6,8 +6,8 @@
 
 #include "pagedinfer.h"
 
-/* Of a PI_EVENT_PROMPT: a list with an object for each token, {"id", "text", "logprob", "top": [{"id", "text",
- * "logprob"}, ...]}. NULL: out of memory. */
+/* Converts a PI_EVENT_PROMPT to a list with one object per token: {"id", "text", "logprob", "top": [{"id", "text",
+ * "logprob"}, ...]}. Returns NULL if out of memory. */
 json_t *probs_json(const pi_engine *e, const pi_event *ev);
 
 #endif

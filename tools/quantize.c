@@ -1,4 +1,4 @@
-/* pagedinfer quantize: a GGUF in another format, with llama-quantize's arguments. */
+/* pagedinfer quantize: converts a GGUF to another format, with llama-quantize's arguments. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -11,11 +11,11 @@ static void progress(void *ud, const char *line)
     fprintf(stderr, "%s\n", line);
 }
 
-/* Types of llama-quantize that pi_quantize does not write. */
+/* Types of llama-quantize that pi_quantize does not support. */
 static const char *const not_yet[] = {"Q1_0",    "Q2_0",  "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S",
                                       "IQ2_M",   "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M",  "TQ1_0",  "TQ2_0"};
 
-/* The name of the type that a word means, by name, short name or number. NULL: it is none. */
+/* Returns the type for a word: by name, short name or number. NULL = unknown. */
 static const char *type_named(const char *word)
 {
     pi_quantize_info t = {.size = sizeof t};
@@ -42,16 +42,17 @@ static int unknown_type(const cli *c, const char *word)
 void quantize_print_types(FILE *f)
 {
     pi_quantize_info t = {.size = sizeof t};
-    fprintf(f, "\nTypes, by name or number, with the format of most matrices and its bits a weight:\n");
+    fprintf(f, "\nTypes, by name or number, with the format of most matrices and its bits per weight:\n");
     for (size_t i = 0; !pi_quantize_describe(i, &t); i++) {
         char number[16] = "";
         if (t.number >= 0) snprintf(number, sizeof number, "%d", t.number);
         if (*t.matrices) fprintf(f, "  %3s  %-10s %-8s %6.3f\n", number, t.name, t.matrices, t.bits);
-        else fprintf(f, "  %3s  %-10s tensors stay as they are\n", number, t.name);
+        else fprintf(f, "  %3s  %-10s tensors stay unchanged\n", number, t.name);
     }
 }
 
-/* "dir/in.gguf" and "Q8_0": "dir/ggml-model-Q8_0.gguf", as llama-quantize names it. NULL: out of memory. */
+/* Returns the default output path, as llama-quantize names it: "dir/in.gguf" and "Q8_0" give
+ * "dir/ggml-model-Q8_0.gguf". NULL = out of memory. */
 static char *default_output(const char *in, const char *type)
 {
     const char *slash = strrchr(in, '/');
@@ -62,7 +63,7 @@ static char *default_output(const char *in, const char *type)
     return out;
 }
 
-struct list { /* "key=value" strings, ended by NULL */
+struct list { /* "key=value" strings, NULL-terminated */
     char **p;
     size_t n;
 };
@@ -82,7 +83,7 @@ static bool add(struct list *l, const char *key, const char *value)
     return true;
 }
 
-/* --tensor-type-file: NAME=TYPE words. */
+/* Reads --tensor-type-file: NAME=TYPE words. */
 static int add_rules(const cli *c, struct list *l)
 {
     char *text = NULL, *rest = NULL;
@@ -119,7 +120,8 @@ static int collect(const cli *c, const char *threads, struct list *l)
 
 int cmd_quantize(const cli *c)
 {
-    /* IN TYPE, IN TYPE THREADS, IN OUT TYPE, IN OUT TYPE THREADS: the word that is a type decides. IN may be fetched. */
+    /* IN TYPE, IN TYPE THREADS, IN OUT TYPE, IN OUT TYPE THREADS: the word that is a type decides. IN is absent if -m
+     * gives it. */
     const bool fetched = cli_given(c, "model");
     size_t n = cli_n_args(c), at = !fetched, t = n > at && type_named(cli_arg(c, at)) ? at : at + 1;
     if (n < at + 1) return cli_usage_error(c, "give IN.gguf [OUT.gguf] TYPE [THREADS]");

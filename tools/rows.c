@@ -1,10 +1,11 @@
-/* Row arithmetic (see rows.h). No memory, no state; any thread. */
+/* Row arithmetic (see rows.h). No memory, no state: thread-safe. */
 #include "rows.h"
 
 #include <math.h>
 #include <string.h>
 
-/* One build for each instruction set, chosen by the loader. Not under sanitizers, whose runtime starts after it. */
+/* One build per instruction set; the loader selects one. Not under sanitizers: their runtime starts after the
+ * selection. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #if !defined(__clang__)
@@ -20,7 +21,7 @@ enum { BLOCK = 512, LANES = 16 };
 static inline uint32_t bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
 static inline float from_bits(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
 
-/* exp(x) for x <= 0 to 2 ulp; 0 below -87. */
+/* Returns exp(x) for x <= 0 to 2 ulp; 0 below -87. */
 static inline float exp_neg(float x)
 {
     uint32_t keep = 0u - (uint32_t) ((int32_t) (bits(x) & 0x7FFFFFFFu) <= 0x42AE0000); /* |x| <= 87 */

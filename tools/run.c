@@ -1,7 +1,7 @@
-/* pagedinfer run: continues a prompt, the answer on standard output as it comes.
+/* pagedinfer run: continues a prompt and streams the answer to standard output.
  *
- * --prompt-logprobs N prints a line of JSON before it, {"prompt_logprobs": [...]} (probs.h), once for all copies.
- * --copies N runs the prompt N times at once, one answer is printed after the other. */
+ * --prompt-logprobs N prints a line of JSON first, {"prompt_logprobs": [...]} (probs.h), once for all copies. --copies
+ * N runs the prompt N times concurrently; the answers are printed one after another. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "interact.h"
 #include "probs.h"
 
-struct answer { /* text of a copy that waits for its turn to be printed */
+struct answer { /* buffered text of a copy that is not yet printed */
     char *text;
     size_t n, cap;
     bool done;
@@ -21,7 +21,7 @@ struct run {
     pi_request **r;   /* [n] */
     struct answer *a; /* [n] */
     size_t n;         /* copies */
-    size_t printing;  /* whose text goes to standard output */
+    size_t printing;  /* index of the copy that is being printed */
     size_t n_done;    /* answers that ended */
     bool canceled;    /* a signal came */
     int code;         /* exit code so far */
@@ -47,7 +47,7 @@ static void cancel_all(struct run *u)
     u->canceled = true;
 }
 
-/* Prints what is there of the answer whose turn it is, and of those behind it. */
+/* Prints the text of the current copy, and of later copies that are complete. */
 static void print_text(struct run *u, size_t i, const char *text, size_t n)
 {
     struct answer *a = &u->a[i];
@@ -68,7 +68,7 @@ static void print_text(struct run *u, size_t i, const char *text, size_t n)
     }
 }
 
-/* Of the first copy, which has printed nothing yet. */
+/* Prints the prompt's log-probabilities; called for the first copy before its text. */
 static void print_probs(struct run *u, const pi_event *ev)
 {
     json_t *list = probs_json(u->e, ev), *root = list ? json_pack("{s:o}", "prompt_logprobs", list) : NULL;
@@ -136,7 +136,7 @@ static int start(struct run *u, const char *text, size_t len)
     return CLI_OK;
 }
 
-/* The cache is sized for what is going to run, unless someone says otherwise. */
+/* Sizes the engine for the number of copies, unless --parallel is given. */
 static int set_parallel(const cli *c, pi_options *o)
 {
     pi_error err = {0};

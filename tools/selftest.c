@@ -1,11 +1,11 @@
-/* `pagedinfer selftest`: checks of a device, and its rates, as a page to paste. */
+/* `pagedinfer selftest`: prints a report with device checks and rates. */
 #include "cli.h"
 
 static void print_line(void *ud, const char *line)
 {
     (void) ud;
     puts(line);
-    fflush(stdout); /* a device that hangs has said how far it came */
+    fflush(stdout); /* shows how far a hanging device got */
 }
 
 int cmd_selftest(const cli *c)

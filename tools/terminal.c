@@ -1,5 +1,5 @@
-/* The terminal's modes (see terminal.h). No memory. Handlers run on any thread that lets signals through; they and what
- * they call use async-signal-safe functions only. */
+/* The terminal's modes (see terminal.h). No allocations. Signal handlers run on any thread that does not block the
+ * signal; handlers and their callees use only async-signal-safe functions. */
 #include "terminal.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 static struct termios original, quiet;
-static struct termios resumed; /* what on_continue sets: the modes when we were suspended */
+static struct termios resumed; /* modes set by on_continue: the modes at suspension */
 static volatile sig_atomic_t is_open, pastes, continued;
 
 static void say(const char *s, size_t n)
@@ -30,8 +30,8 @@ static void bracket_pastes(bool on)
     if (pastes) say(on ? "\033[?2004h" : "\033[?2004l", 8);
 }
 
-/* In the background the terminal belongs to somebody else, and touching it would stop us. One that controls nobody is
- * ours, too. */
+/* True if this process may change the terminal's modes. In the background another process group owns the terminal, and
+ * changing it would stop this process. Also true if the terminal controls no session. */
 static bool in_foreground(void)
 {
     pid_t group = tcgetpgrp(STDIN_FILENO);
@@ -49,7 +49,7 @@ void terminal_close(void)
     errno = saved;
 }
 
-/* Hands sig on to what it does to programs that know nothing of it. */
+/* Performs the default action of sig. */
 static void default_action(int sig)
 {
     struct sigaction sa = {.sa_handler = SIG_DFL};
@@ -77,7 +77,7 @@ static void on_continue(int sig)
     errno = saved;
 }
 
-/* The shell finds the terminal as it lent it to us. Behind raise the process has been continued. */
+/* Restores the original modes for the shell before suspension. raise returns after the process was continued. */
 static void on_stop(int sig)
 {
     int saved = errno;
@@ -92,7 +92,7 @@ static void on_stop(int sig)
     errno = saved;
 }
 
-/* What the caller of this program chose to ignore stays ignored. */
+/* Installs a handler. Signals that the parent process set to be ignored stay ignored. */
 static void handle(int sig, void (*fn)(int), int flags)
 {
     struct sigaction old, sa = {.sa_handler = fn, .sa_flags = flags | (int) SA_RESTART};
@@ -124,7 +124,7 @@ void terminal_open(void)
     handle(SIGTERM, on_end, 0);
     handle(SIGHUP, on_end, 0);
     handle(SIGQUIT, on_end, 0);
-    if (!in_foreground()) return; /* on_continue does it */
+    if (!in_foreground()) return; /* on_continue sets the modes later */
     tcsetattr(STDIN_FILENO, TCSANOW, &quiet);
     bracket_pastes(true);
 }

@@ -1,10 +1,10 @@
-/* pagedinfer tokenize: text to token ids, printed as llama-tokenize prints them. */
+/* pagedinfer tokenize: converts text to token ids and prints them like llama-tokenize. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
 
-/* The library's answer in a buffer that is large enough; NULL with *code set. */
+/* Returns the text's tokens in an allocated buffer; NULL on failure, with *code set. */
 static int32_t *tokens_of(const cli *c, const pi_vocab *v, const char *text, size_t len, size_t *n, int *code)
 {
     int flags = (cli_bool(c, "no-bos") ? 0 : PI_TOK_BOS) | (cli_bool(c, "parse-special") ? PI_TOK_SPECIAL : 0);
@@ -25,8 +25,8 @@ static int32_t *tokens_of(const cli *c, const pi_vocab *v, const char *text, siz
     }
 }
 
-/* One token as text, control tokens spelled out. The text of a sequence may lose its first space, so the token is asked
- * for twice in a row, and the second one is what is left of that text behind the first. */
+/* Prints one token as text, with control tokens spelled out. A sequence's text may lose its first space, so the token
+ * is detokenized twice in a row; the second copy is the token's text. */
 static int print_piece(const cli *c, const pi_vocab *v, int32_t id)
 {
     const int32_t twice[2] = {id, id};

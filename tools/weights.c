@@ -1,9 +1,9 @@
-/* `pagedinfer weights`: holds a model's packed weights for other processes, until a signal. */
+/* `pagedinfer weights`: shares a model's packed weights with other processes, until a signal. */
 #include <poll.h>
 
 #include "cli.h"
 
-/* Until SIGINT or SIGTERM. */
+/* Waits for SIGINT or SIGTERM. */
 static void wait_for_signal(void)
 {
     struct pollfd p = {.fd = cli_signal_fd(), .events = POLLIN};
@@ -27,7 +27,7 @@ int cmd_weights(const cli *c)
     int rc = pi_weights_open(&w, o, socket, &err);
     pi_options_free(o);
     if (rc) return cli_pi_error(c, &err);
-    printf("weights are given to processes with --weights-from %s\n", socket);
+    printf("sharing the weights with processes that use --weights-from %s\n", socket);
     code = cli_flush(c);
     if (!code) wait_for_signal();
     pi_weights_close(w);

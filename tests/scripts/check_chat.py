@@ -55,18 +55,18 @@ def commands(model, base, folder):
     same('/regen', expect(0, *base, stdin='hi\n/regen\n'), f'{one}\n{one}\n')
     same('/clear', expect(0, *base, *system, stdin='hi\n/clear\nhi\n'), f'{cleared}\n{cleared}\n')
     same('/exit', expect(0, *base, stdin='hi\n/exit\nhi\n'), one + '\n')
-    same('unknown', expect(0, *base, stdin='/nothing\nhi\n', err='There is no command /nothing'), one + '\n')
-    same('/regen at first', expect(0, *base, stdin='/regen\n', err='nothing to answer'), '')
+    same('unknown', expect(0, *base, stdin='/nothing\nhi\n', err='Unknown command /nothing'), one + '\n')
+    same('/regen at first', expect(0, *base, stdin='/regen\n', err='No message to answer'), '')
     path = os.path.join(folder, 'text')
     with open(path, 'w', encoding='utf-8') as f: f.write('a')
     same('/read', expect(0, *base, stdin=f'/read {path}\nb\n'), continuation(model, 'u:a\nb.a:') + '\n')
     expect(0, *base, stdin=f'/read {path}.gone\n', err='gone')
     same('/system', expect(0, *base, stdin='/system x\nhi\n'), cleared + '\n')
     same('/system twice', expect(0, *base, *system, stdin='/system  \n/system x \nhi\n'), cleared + '\n')
-    same('no /system', expect(0, *base, *system, stdin='/system\nhi\n', err='no system prompt'), one + '\n')
+    same('no /system', expect(0, *base, *system, stdin='/system\nhi\n', err='system prompt is removed'), one + '\n')
     same('/image', expect(0, *base, stdin='/image x.png\nhi\n', err='Only text'), one + '\n')
     same('//', expect(0, *base, stdin='//hi\n'), continuation(model, 'u:/hi.a:') + '\n')
-    same('/read alone', expect(0, *base, stdin='/read\n/clear all\n', err='needs the name'), '')
+    same('/read alone', expect(0, *base, stdin='/read\n/clear all\n', err='needs a file name'), '')
     same('cut short', expect(0, *base, stdin='a\\\nb\\\n'), continuation(model, 'u:a\nb.a:') + '\n')
     same('-mli', expect(0, *base, '-mli', stdin='a\nb\\\n/exit\n'), continuation(model, 'u:a\nb.a:') + '\n')
 
@@ -83,8 +83,8 @@ def saved(model, base, folder):
     same('/load, /regen', expect(0, *base, stdin=f'/load {path}\n/regen\n'), one + '\n')
     with open(path, 'w', encoding='utf-8') as f: json.dump({'messages': messages, 'model': 'x'}, f)
     same('as a request', expect(0, *base, stdin=f'/load {path}\nthe\n'), two + '\n')
-    for text, why in (('[{', 'line 1'), ('{}', 'no array'), ('[1]', 'no role'), ('[{"role": "user", "content": [1]}]', 'no text'),
-                      ('[{"role": "user"}]', 'no text'), ('\xff', 'line 1')):
+    for text, why in (('[{', 'line 1'), ('{}', 'not an array'), ('[1]', 'no role'), ('[{"role": "user", "content": [1]}]', 'not text'),
+                      ('[{"role": "user"}]', 'not text'), ('\xff', 'line 1')):
         with open(path, 'w', encoding='latin-1') as f: f.write(text)
         same(f'/load {text}', expect(0, *base, stdin=f'/load {path}\nhi\n', err=why), one + '\n')
     refuses = ['chat', '-m', model, '--chat-template', TEMPLATE + "{% if messages[0].content == 'no' %}{{ raise_exception('No.') }}{% endif %}", *GREEDY]

@@ -79,7 +79,7 @@ def winogrande(model, path):
     with open(path, 'w') as f:
         f.write(''.join(f'{i},{a} _{z},{x},{y},{r}\n' for i, (a, x, y, z, r) in enumerate(rows)) + 'no task\n')
     out = re.findall(r'^(\d+)\t([\d.]+)\t *(-?[\d.]+) +(-?[\d.]+)  (\d)  (\d)$',
-                     expect(0, 'eval', '-m', model, '-f', path, '--winogrande', err='1 lines are no tasks'), re.M)
+                     expect(0, 'eval', '-m', model, '-f', path, '--winogrande', err='1 malformed lines were skipped'), re.M)
     right = 0
     for i, (a, x, y, z, r) in enumerate(rows):
         got = [probs(model, f'{a} {k}{z}') for k in (x, y)]
@@ -119,7 +119,7 @@ def multiple_choice(model, path):
     if final not in out or f'Random chance: {600 / answers_n:.4f}' not in out: faults.append(f'multiple choice: no "{final}" in {out}')
     with open(path, 'wb') as f: f.write(data[:-60])
     expect(65, *base, err='task ')
-    expect(64, *base, '--winogrande', err='one at a time')
+    expect(64, *base, '--winogrande', err='give only one')
     expect(64, 'eval', '-m', model, '--hellaswag', err='--file')
     expect(66, 'eval', '-m', model, '--hellaswag', '-f', path + '.gone', err='gone')
 

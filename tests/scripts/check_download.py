@@ -191,7 +191,7 @@ def layout(t):
                                     'tiny-Q4_K_M.gguf': t.model, 'tiny-Q8_0.gguf': b'z'}
     dry = t.run(0, '-hf', 'org/tiny-GGUF', '--dry-run', out='%d bytes  tiny-Q4_K_M.gguf -> ' % len(t.model))
     t.check('mmproj' not in dry and not os.listdir(t.cache), 'a dry run that leaves something, or wants more than the model')
-    t.run(0, '-hf', 'org/tiny-GGUF', out='gemma3', err='fetching tiny-Q4_K_M.gguf')
+    t.run(0, '-hf', 'org/tiny-GGUF', out='gemma3', err='downloading tiny-Q4_K_M.gguf')
     dir = t.path('models--org--tiny-GGUF')
     oid = hashlib.sha256(t.model).hexdigest()
     t.check(open(os.path.join(dir, 'refs', 'main')).read() == COMMIT, 'refs/main is not the commit')
@@ -225,12 +225,12 @@ def choice(t):
     t.run(0, '-hf', 'o/m:Q2_K', out='gemma3')  # named by git's hash
     t.run(0, '-hf', 'o/m', '-hfd', 'o/m', '--dry-run', out='mtp-m-Q8_0.gguf -> ')
     t.run(66, '-hf', 'o/m:Q6_K', err='sub/my model-Q5_K_M.gguf')
-    t.run(66, '-hf', 'o/m:Q3_K', err='no GGUF of a model with Q3_K')
+    t.run(66, '-hf', 'o/m:Q3_K', err='no GGUF model with Q3_K')
     t.run(66, '-hf', 'o/m', '-hff', 'b.gguf', err='has no file b.gguf')
     t.hub.page_size = 2
     t.run(0, '-hf', 'o/m:Q2_K', '--dry-run', out='small-Q2_K.gguf')
     for bad in ('nothing', 'a/b/c', '../x', 'a/..', '-a/b', 'a/b:', 'a/b:c/d'):
-        t.run(64, '-hf', bad, err='is not the name of a repository')
+        t.run(64, '-hf', bad, err='is not a repository name')
     t.run(64, '-hf', 'o/m', '-m', 'x.gguf', err='give one of them')
     t.run(64, '-hff', 'x.gguf', err='-hf')
     t.run(64, '-hf', 'o/m', '-hft', 'a b', err='token')
@@ -272,7 +272,7 @@ def resume(t):
         t.check(not os.path.exists(blob + '.downloadInProgress'), 'a part is left')
     t.empty()
     t.hub.behave['r-Q4_K_M.gguf'] = ['garble', 'garble']
-    t.run(65, '-hf', 'o/r', err='checksum is wrong')
+    t.run(65, '-hf', 'o/r', err='wrong checksum')
     t.check(not os.path.exists(blob) and not os.path.exists(blob + '.downloadInProgress'), 'a wrong file is left')
     t.run(0, '-hf', 'o/r', out='gemma3')
     os.truncate(blob, 77)  # by whatever: it is seen, and fetched again
@@ -289,20 +289,20 @@ def statuses(t):
     t.hub.private.add('o/p')
     t.empty()
     t.run(78, '-hf', 'o/p', err='(401)')
-    t.run(78, '-hf', 'o/p', '-hft', 'hf_wrong', err='not valid')
+    t.run(78, '-hf', 'o/p', '-hft', 'hf_wrong', err='is invalid')
     t.run(0, '-hf', 'o/p', env={'HF_TOKEN': TOKEN}, out='gemma3')
-    t.run(0, '-hf', 'o/p', out='gemma3', err='going on with what the cache has')  # refused, but it is there
+    t.run(0, '-hf', 'o/p', out='gemma3', err='continuing with the cached files')  # refused, but it is there
     t.hub.gated.add('o/p')
     t.empty()
     t.run(78, '-hf', 'o/p', '--hf-token', TOKEN, err='accept its terms at ' + t.hub.url + 'o/p')
     t.hub.gated.clear(), t.hub.private.clear()
     t.hub.behave['p-Q4_K_M.gguf'] = ['404']
     t.run(66, '-hf', 'o/p', err='(404)')
-    t.run(66, '-hf', 'o/p', '--offline', err='--offline forbids')
+    t.run(66, '-hf', 'o/p', '--offline', err='--offline prevents')
     t.check(not t.hub.asked('HEAD', ''), 'asked offline')
     nobody = {'MODEL_ENDPOINT': 'http://127.0.0.1:9/'}
     t.run(0, '-hf', 'o/p', out='gemma3')
-    t.run(0, '-hf', 'o/p', env=nobody, out='gemma3', err='going on with what the cache has')
+    t.run(0, '-hf', 'o/p', env=nobody, out='gemma3', err='continuing with the cached files')
 
 
 def redirects(t):
@@ -317,7 +317,7 @@ def redirects(t):
     t.run(0, '-mu', t.hub.url + 'o/x/resolve/main/x-Q4_K_M.gguf', out='gemma3')
     t.hub.elsewhere.behave['x-Q4_K_M.gguf'] = ['200ok', 'garble', 'garble']
     os.unlink(t.path('x-Q4_K_M.gguf'))
-    t.run(65, '-mu', t.hub.url + 'o/x/resolve/main/x-Q4_K_M.gguf', err='checksum is wrong')
+    t.run(65, '-mu', t.hub.url + 'o/x/resolve/main/x-Q4_K_M.gguf', err='wrong checksum')
 
 
 def addresses(t):
@@ -334,9 +334,9 @@ def addresses(t):
     t.check(open(t.path('m.gguf'), 'rb').read() == t.model + b'new', 'not fetched again, though the ETag changed')
     t.run(0, '-mu', url, '--offline', out='gemma3')
     t.hub.behave['m.gguf'] = ['404']
-    t.run(0, '-mu', url, out='gemma3', err='going on with the file that is there')
+    t.run(0, '-mu', url, out='gemma3', err='continuing with the existing file')
     t.run(66, '-mu', t.hub.url + 'd/none.gguf', err='(404)')
-    t.run(66, '-mu', t.hub.url + 'd/none.gguf', '--offline', err='--offline forbids')
+    t.run(66, '-mu', t.hub.url + 'd/none.gguf', '--offline', err='--offline prevents')
     t.run(0, '-mu', url, '-m', t.path('named.gguf'), out='gemma3')
     t.check(os.path.exists(t.path('named.gguf')), '-m is not where -mu goes')
     for begun, etag, ranged in ((t.model[:500], t.model + b'new', True), (b'old' * 100, b'old', False), (b'old' * 100, None, False)):
@@ -380,7 +380,7 @@ def interrupts(t):
     t.hub.files.update({'f.gguf': t.model, 'huge.gguf': t.model})
     t.run(74, '-mu', t.hub.url + 'f.gguf', err='f.gguf.downloadInProgress')
     t.hub.behave['huge.gguf'] = ['huge']
-    t.run(74, '-mu', t.hub.url + 'huge.gguf', err='it does not fit the disk')
+    t.run(74, '-mu', t.hub.url + 'huge.gguf', err='the disk is too small')
     full_disk(t)
 
 

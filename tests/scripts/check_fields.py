@@ -190,7 +190,7 @@ def other_tools(url, log):
     ok(url, '/v1/responses', {**base, 'max_output_tokens': 2, 'tools': [function, space, *others, {'type': 'mcp', 'server_label': 'x'}]})
     with open(log.name) as f: text = f.read()
     for word in ('web_search', 'custom', 'mcp'):
-        if not re.search(f'left out.*{word}', text): fault(f'the log does not say that {word} is left out')
+        if not re.search(f'ignored.*{word}', text): fault(f'the log does not say that {word} is ignored')
     for choice in ({'type': 'function', 'name': 'g'}, {'type': 'function', 'name': 'g', 'namespace': 'mcp'}):
         a = ok(url, '/v1/responses', {**base, 'tools': [function, space], 'tool_choice': choice})
         calls = [i for i in (a or {}).get('output', []) if i['type'] == 'function_call']

@@ -79,11 +79,11 @@ def json_errors(s):
             (C, {'prompt': 'a', 'seed': 1 << 64}, 'seed', 'seed is out of range'),
             (C, {'prompt': 'a', 'max_tokens': 1 << 64}, 'max_tokens', 'max_tokens is out of range'),
             (C, b'{"prompt":"a","temperature":1e400}', 'temperature', 'temperature is out of range'),
-            (C, {'prompt': 'a', 'stop': 'a\0b'}, 'stop', "'stop' must not hold a zero byte"),
-            (C, {'prompt': 'a', 'stop': ['x', 'a\0b']}, 'stop', "'stop' must not hold a zero byte"),
-            (C, {'prompt': 'a', 'grammar': 'a\0b'}, 'grammar', "'grammar' must not hold a zero byte"),
-            (C, {'prompt': 'a', 'bad_words': ['a\0b']}, 'bad_words', "'bad_words' must not hold a zero byte"),
-            (C, {'prompt': 'a', 'cache_salt': 'a\0b'}, 'cache_salt', "'cache_salt' must not hold a zero byte"),
+            (C, {'prompt': 'a', 'stop': 'a\0b'}, 'stop', "'stop' must not contain a zero byte"),
+            (C, {'prompt': 'a', 'stop': ['x', 'a\0b']}, 'stop', "'stop' must not contain a zero byte"),
+            (C, {'prompt': 'a', 'grammar': 'a\0b'}, 'grammar', "'grammar' must not contain a zero byte"),
+            (C, {'prompt': 'a', 'bad_words': ['a\0b']}, 'bad_words', "'bad_words' must not contain a zero byte"),
+            (C, {'prompt': 'a', 'cache_salt': 'a\0b'}, 'cache_salt', "'cache_salt' must not contain a zero byte"),
             (CHAT, chat(tools=[tool('f\0g', 1)]), 'tools', 'zero byte'),
             (C, {'prompt': 1 << 70}, 'prompt', "'prompt' must be text")]:
         status, _, got = ask(s, path, body)
@@ -333,13 +333,13 @@ def files(model, d):
         put(make)
         s.p.send_signal(signal.SIGHUP)
         for _ in range(400):
-            if s.text().count('API keys were not read again') == n + 1: break
+            if s.text().count('API keys were not reloaded') == n + 1: break
             time.sleep(0.025)
         else: fault(f'SIGHUP with {what}: {s.text()[-200:]!r}')
         expect(f'the key after {what}', ask(s, '/version', headers='X-Api-Key: one\r\n')[0], 200)
     put(text('two\n'))
     s.p.send_signal(signal.SIGHUP)
-    s.wait_for('API keys read again: 1')
+    s.wait_for('API keys reloaded: 1')
     expect('keys', [ask(s, '/version', headers=f'X-Api-Key: {k}\r\n')[0] for k in ('one', 'two')], [401, 200])
     s.end()
 

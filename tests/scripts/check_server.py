@@ -596,7 +596,7 @@ def keys(model):
         f.write('delta\n')
         f.flush()
         s.p.send_signal(signal.SIGHUP)
-        s.wait_for('read again')
+        s.wait_for('reloaded')
         expect('a key that was taken out', cached('Authorization: Bearer alpha\r\n'), 401)
         expect('a new key', cached('Authorization: Bearer delta\r\n'), False)
         status, h, _ = ask(s, '/v1/chat/completions', headers='Origin: http://a\r\nAccess-Control-Request-Headers: x-y\r\n',
@@ -702,7 +702,7 @@ def encrypted(model):
         for i in range(20):
             with connect(s) as t: t.sendall(b'\x16\x03\x01' + bytes(random.Random(i).randrange(256) for _ in range(300)))
         s.p.send_signal(signal.SIGHUP)
-        s.wait_for('read again')
+        s.wait_for('reloaded')
         with c.wrap_socket(connect(s), server_hostname='localhost') as t:
             t.sendall(request('GET', '/health'))
             expect('after SIGHUP', read_answer(t.makefile('rb'))[0], 200)

@@ -72,7 +72,7 @@ static void anthropic_messages_become_chat_messages(void **state)
          .messages = "[{\"role\": \"system\", \"content\": \"a\"}, " USER ", {\"role\": \"system\","
              " \"content\": \"b\"}]"},
         {"{\"messages\": [{\"role\": \"tool\", \"content\": \"a\"}]}", .error = "user, assistant or system"},
-        {"{\"messages\": []}", .error = "not empty"},
+        {"{\"messages\": []}", .error = "non-empty"},
         {BLOCKS("{\"type\": \"text\", \"text\": \"a\", \"cache_control\": {\"type\": \"ephemeral\"}},"
             " {\"type\": \"text\", \"text\": \"b\"}"),
          .messages = SAYS("ab")},
@@ -146,11 +146,11 @@ static void anthropic_tools_and_thinking(void **state)
          .vars = "{\"tool_choice\": \"required\", \"parallel_tool_calls\": false}"},
         {ASK(TOOLS ", \"tool_choice\": {\"type\": \"tool\", \"name\": \"g\"}"),
          .vars = "{\"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"g\"}}}"},
-        {ASK(TOOLS ", \"tool_choice\": {\"type\": \"tool\", \"name\": \"web_search\"}"), .error = "no function"
+        {ASK(TOOLS ", \"tool_choice\": {\"type\": \"tool\", \"name\": \"web_search\"}"), .error = "not a function"
             " in 'tools'"},
         {ASK(TOOLS ", \"tool_choice\": {\"type\": \"tool\"}"), .error = "tool with a name"},
         {ASK(TOOLS ", \"tool_choice\": \"any\""), .error = "must be an object"},
-        {ASK("\"tool_choice\": {\"type\": \"any\"}"), .error = "no function that can be called"},
+        {ASK("\"tool_choice\": {\"type\": \"any\"}"), .error = "'tools' has no function"},
         {ASK("\"tools\": [{\"input_schema\": {}}]"), .error = "without a name"},
         {ASK("\"mcp_servers\": [{\"type\": \"url\", \"url\": \"http://x\", \"name\": \"m\"}]"), .tools = "",
             .left_out = "mcp_servers"},
@@ -252,9 +252,9 @@ static void responses_items_become_chat_messages(void **state)
         {IN("{\"type\": \"reasoning\", \"summary\": [], \"encrypted_content\": \"x\"}"), .error = "no message"},
         {IN("1"), .error = "list of items"},
         {IN("{\"type\": \"function_call\", \"name\": \"f\"}"), .error = "arguments as text"},
-        {"{\"input\": \"a\", \"conversation\": \"c\"}", .error = "conversations are not kept"},
-        {"{\"input\": \"a\", \"prompt\": {\"id\": \"p\"}}", .error = "prompts are not kept"},
-        {"{\"input\": \"a\", \"previous_response_id\": \"r\"}", .error = "answers are not kept"},
+        {"{\"input\": \"a\", \"conversation\": \"c\"}", .error = "conversations are not stored"},
+        {"{\"input\": \"a\", \"prompt\": {\"id\": \"p\"}}", .error = "prompts are not stored"},
+        {"{\"input\": \"a\", \"previous_response_id\": \"r\"}", .error = "responses are not stored"},
         {"{\"input\": \"a\", \"background\": true}", .error = "'background' is not supported"},
         {"{\"input\": \"hi\", \"background\": false, \"conversation\": null, \"prompt\": null}", .messages =
             "[" USER "]"},

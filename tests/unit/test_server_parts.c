@@ -141,22 +141,22 @@ static void wrong_json_is_located(void **state)
         {"", 1, 1, "the text ends where a value is expected"}, {"\xEF\xBB\xBF", 1, 1, "the text ends where a value is expected"},
         {"[1,\n 2,]", 2, 4, "expected a value"}, {"[1 2]", 1, 4, "expected , or ]"}, {"{\"a\" 1}", 1, 6, "expected :"},
         {"{a:1}", 1, 2, "expected a key in double quotes"}, {"{\"a\":1", 1, 7, "expected , or }"}, {"{\"a\":", 1, 6,
-        "the text ends where a value is expected"}, {"\"\xC3\xA9\" x", 1, 5, "something follows the value"},
+        "the text ends where a value is expected"}, {"\"\xC3\xA9\" x", 1, 5, "unexpected text after the value"},
         {"\"a\nb\"", 1, 3, "a control character in a string must be written as \\u00XX"},
-        {"\"abc", 1, 5, "the text ends within a string"}, {"\"abc\\", 1, 6, "this escape does not exist"},
-        {"\"\\x\"", 1, 3, "this escape does not exist"}, {"\"\\u12g4\"", 1, 4, "expected four hexadecimal digits after \\u"},
+        {"\"abc", 1, 5, "the text ends within a string"}, {"\"abc\\", 1, 6, "unknown escape"},
+        {"\"\\x\"", 1, 3, "unknown escape"}, {"\"\\u12g4\"", 1, 4, "expected four hexadecimal digits after \\u"},
         {"\"\xFF\"", 1, 2, "the text is not UTF-8"}, {"\"\xED\xA0\x80\"", 1, 2, "the text is not UTF-8"},
         {"01", 1, 1, "expected a value"}, {"1.", 1, 1, "expected a value"}, {".5", 1, 1, "expected a value"},
         {"+1", 1, 1, "expected a value"}, {"1e", 1, 1, "expected a value"}, {"-", 1, 1, "expected a value"},
         {"NaN", 1, 1, "expected a value"}, {"-Infinity", 1, 1, "expected a value"}, {"tru", 1, 1, "expected a value"},
-        {"{} {}", 1, 4, "something follows the value"}, {"'a'", 1, 1, "expected a value"}};
+        {"{} {}", 1, 4, "unexpected text after the value"}, {"'a'", 1, 1, "expected a value"}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         expect_fault(list[i].text, strlen(list[i].text), list[i].line, list[i].column, list[i].what);
-    expect_fault("{}\0", 3, 1, 3, "something follows the value");
+    expect_fault("{}\0", 3, 1, 3, "unexpected text after the value");
     expect_fault("\"\0\"", 3, 1, 2, "a control character in a string must be written as \\u00XX");
     char deep[2 * JSON_MAX_DEPTH + 4];
     memset(deep, '[', sizeof deep);
-    expect_fault(deep, sizeof deep, 1, JSON_MAX_DEPTH + 1, "lists and objects are nested too deeply; 256 levels are allowed");
+    expect_fault(deep, sizeof deep, 1, JSON_MAX_DEPTH + 1, "lists and objects are nested too deeply; the limit is 256 levels");
     memset(deep + JSON_MAX_DEPTH, ']', JSON_MAX_DEPTH);
     json_decref(read_text(deep, (size_t) 2 * JSON_MAX_DEPTH));
 }

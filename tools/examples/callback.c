@@ -1,30 +1,30 @@
-/* callback.c: several prompts at once, their events passed to a callback.
+/* callback.c: several concurrent prompts, with events passed to a callback.
  *
  *     callback MODEL PROMPT...
  *
- * The library calls back on one thread of its own, the dispatch thread, one call at a time: callbacks need no lock
- * among themselves, only against the threads of the program. This one collects the text and, with the last event of a
- * request, tells the main thread.
+ * The library calls back on one thread of its own, the dispatch thread, one call at a time. Callbacks need no lock
+ * among themselves, only against the program's threads. This callback collects the text and notifies the main thread
+ * at the last event of a request.
  *
- * The main thread waits for that, not with pi_request_wait: a request has ended as soon as nothing more is generated,
- * and its last events may then still be on their way; pi_request_free would drop them. */
+ * The main thread waits for that notification instead of pi_request_wait. A request ends when generation ends; its
+ * last events may then still be undelivered, and pi_request_free would drop them. */
 #include <pagedinfer.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct progress { /* of all requests */
+typedef struct progress { /* shared by all requests */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int left; /* requests whose last event has not come */
-    int bad;  /* something failed */
+    int left; /* requests without their last event */
+    int bad;  /* an error occurred */
 } progress;
 
 typedef struct answer {
     progress *all;
     pi_request *request;
-    FILE *text; /* collects in buf; the dispatch thread's until the last event */
+    FILE *text; /* collects in buf; owned by the dispatch thread until the last event */
     char *buf;
     size_t len;
 } answer;
@@ -48,7 +48,7 @@ static int open_engine(pi_engine **e, const char *model)
     return rc ? failed(model, rc, err.msg) : 0;
 }
 
-/* On the dispatch thread. ev is released after the return. */
+/* Runs on the dispatch thread. The library releases ev after the return. */
 static void on_event(void *ud, const pi_event *ev)
 {
     answer *a = ud;
@@ -72,7 +72,7 @@ static int submit(pi_engine *e, answer *a, const char *prompt)
     if (!a->text || !a->request) return failed("a prompt", PI_ENOMEM, "");
     pi_request_on_event(a->request, on_event, a);
     int rc = pi_request_prompt_text(a->request, prompt, strlen(prompt), &err);
-    if (!rc) rc = pi_request_submit(a->request, &err); /* from here on on_event may be called */
+    if (!rc) rc = pi_request_submit(a->request, &err); /* on_event may be called from here on */
     return rc ? failed("a prompt", rc, err.msg) : 0;
 }
 
@@ -115,7 +115,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < n && !bad; i++) bad = print(&a[i]);
 
     for (int i = 0; i < n; i++) {
-        pi_request_free(a[i].request); /* when it returns, no callback uses a[i] any more */
+        pi_request_free(a[i].request); /* after this call no callback uses a[i] */
         if (a[i].text) fclose(a[i].text);
         free(a[i].buf);
     }

@@ -1,10 +1,10 @@
-/* libuv.c: requests inside a foreign event loop.
+/* libuv.c: requests in another library's event loop.
  *
  *     libuv MODEL PROMPT...
  *
- * The loop watches the descriptor of pi_poll_fd; while it is readable, pi_poll with a time limit of 0 has events. The
- * last prompt is answered without end, until a timer cancels its request: what there is of the answer is printed. When
- * the last event has come the handles are closed, and the loop ends by itself. */
+ * The loop watches the descriptor of pi_poll_fd; while it is readable, pi_poll with a time limit of 0 returns events.
+ * The last prompt generates without limit until a timer cancels its request; the partial answer is printed. After the
+ * last event the handles are closed, and the loop ends. */
 #include <pagedinfer.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,11 +22,11 @@ typedef struct answer {
 
 typedef struct app {
     uv_loop_t loop;
-    uv_poll_t events; /* the engine has something */
+    uv_poll_t events; /* the engine has events */
     uv_timer_t timer; /* cancels the last request */
     pi_engine *e;
     answer *a; /* [n] */
-    int n, left, bad; /* requests, those not yet ended, something failed */
+    int n, left, bad; /* requests; unfinished requests; an error occurred */
 } app;
 
 static int failed(const char *what, int code, const char *msg)
@@ -77,7 +77,7 @@ static void take(app *p, const pi_event *ev)
     else if (ev->code) p->bad = failed("a request", ev->code, pi_request_result(a->request, &res) ? "" : res.msg);
 }
 
-/* After this neither of them calls back. */
+/* Closes the handles; they call back no more. */
 static void close_handles(app *p)
 {
     uv_close((uv_handle_t *) &p->events, NULL);
@@ -89,7 +89,7 @@ static void on_readable(uv_poll_t *h, int status, int what)
     app *p = h->data;
     pi_event *ev[16];
     (void) what;
-    int n = status < 0 ? 0 : pi_poll(p->e, ev, 16, 0); /* were there more than 16, the loop calls again */
+    int n = status < 0 ? 0 : pi_poll(p->e, ev, 16, 0); /* if there are more than 16, the loop calls again */
     if (status < 0) p->bad = failed_uv("uv_poll_t", status);
     if (n < 0) p->bad = failed("pi_poll", n, "");
     for (int i = 0; i < n; i++) {
@@ -102,7 +102,7 @@ static void on_readable(uv_poll_t *h, int status, int what)
 static void on_timer(uv_timer_t *h)
 {
     app *p = h->data;
-    pi_request_cancel(p->a[p->n - 1].request); /* its last event comes the usual way */
+    pi_request_cancel(p->a[p->n - 1].request); /* its last event arrives as usual */
 }
 
 static int run(app *p)
@@ -110,14 +110,14 @@ static int run(app *p)
     int fd = pi_poll_fd(p->e), rc = fd < 0 ? UV_EBADF : uv_poll_init(&p->loop, &p->events, fd);
     if (rc) return failed_uv("pi_poll_fd", rc);
     p->events.data = p->timer.data = p;
-    rc = uv_timer_init(&p->loop, &p->timer); /* always 0: from here on there are two handles to close */
+    rc = uv_timer_init(&p->loop, &p->timer); /* always 0: both handles must be closed from here on */
     if (!rc) rc = uv_poll_start(&p->events, UV_READABLE, on_readable);
     if (!rc) rc = uv_timer_start(&p->timer, on_timer, CANCEL_MS, 0);
     if (rc) {
         p->bad = failed_uv("start", rc);
         close_handles(p);
     }
-    rc = uv_run(&p->loop, UV_RUN_DEFAULT); /* returns once both handles are closed */
+    rc = uv_run(&p->loop, UV_RUN_DEFAULT); /* returns when both handles are closed */
     return rc ? failed_uv("uv_run", UV_EBUSY) : p->bad;
 }
 
@@ -150,7 +150,7 @@ int main(int argc, char **argv)
         free(p.a[i].buf);
     }
     free(p.a);
-    pi_engine_close(p.e); /* closes the descriptor: after the loop let go of it */
+    pi_engine_close(p.e); /* closes the descriptor: after the loop has stopped using it */
     if (!rc && (rc = uv_loop_close(&p.loop))) bad = failed_uv("uv_loop_close", rc);
     return bad;
 }

@@ -1,10 +1,10 @@
-/* poll.c: several prompts at once, with one thread and pi_poll.
+/* poll.c: several concurrent prompts, with one thread and pi_poll.
  *
  *     poll MODEL PROMPT...
  *
- * Submitting does not wait: all requests are submitted first and then share the steps of the engine. Their events
- * arrive mixed; each carries the pointer that was set with pi_request_set_user, which says where its text belongs. The
- * answers are printed in the order of the prompts. */
+ * Submitting does not block: all requests are submitted first and then share the engine's steps. Their events arrive
+ * interleaved. Each event carries the pointer set with pi_request_set_user, which identifies the answer. The answers
+ * are printed in prompt order. */
 #include <pagedinfer.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,8 @@ static int open_engine(pi_engine **e, const char *model)
     pi_options *o = pi_options_new();
     int rc = o ? PI_OK : (err.code = PI_ENOMEM);
     if (!rc) rc = pi_options_set(o, "model", model, &err);
-    if (!rc) rc = pi_options_set(o, "temp", "0", &err); /* options of requests are set here for all of them, */
+    /* request options set here are the defaults of all requests; */
+    if (!rc) rc = pi_options_set(o, "temp", "0", &err);
     if (!rc) rc = pi_options_set(o, "max-tokens", "48", &err); /* or with pi_request_set for one */
     if (!rc) rc = pi_engine_open(e, o, &err);
     pi_options_free(o); /* the engine has its own copy */
@@ -57,7 +58,7 @@ static int take(const pi_event *ev)
     return failed("a request", ev->code, pi_request_result(a->request, &res) ? "" : res.msg);
 }
 
-/* 0: all requests ended well. */
+/* Returns 0 if all requests ended without error. */
 static int loop(pi_engine *e)
 {
     pi_event *ev[16];
@@ -97,7 +98,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < n && !bad; i++) bad = print(&a[i]);
 
     for (int i = 0; i < n; i++) {
-        pi_request_free(a[i].request); /* one that still runs is cancelled */
+        pi_request_free(a[i].request); /* cancels a running request */
         if (a[i].text) fclose(a[i].text);
         free(a[i].buf);
     }

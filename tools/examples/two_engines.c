@@ -2,9 +2,9 @@
  *
  *     two_engines MODEL PROMPT...
  *
- * The library has no global state: engines know nothing of each other, not even when they read the same file. The
- * first prompt goes to the one engine, the others go to the other; the first engine is closed as soon as it has
- * answered, while the second one is at work on its own threads. */
+ * The library has no global state: engines are independent, even if they read the same file. The first prompt goes to
+ * the first engine, the other prompts to the second one. The first engine is closed as soon as it has answered, while
+ * the second one still works on its own threads. */
 #include <pagedinfer.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static int submit(pi_engine *e, answer *a, const char *prompt)
     return rc ? failed("a prompt", rc, err.msg) : 0;
 }
 
-/* Takes the events of one engine until it has answered everything. */
+/* Processes the events of one engine until all its requests have ended. */
 static int loop(pi_engine *e)
 {
     pi_event *ev[16];
@@ -71,7 +71,7 @@ static int loop(pi_engine *e)
     return n < 0 ? failed("pi_poll", n, "") : bad;
 }
 
-/* What an engine's requests and the engine itself hold goes back; the collected text stays. */
+/* Frees an engine and its requests; the collected text is kept. */
 static void close_engine(pi_engine **e, answer *a, int n)
 {
     for (int i = 0; i < n; i++) {

@@ -1,10 +1,10 @@
-/* gen_docs.c: writes the man page and the shell completions of the pagedinfer tool from the tables of options, at build time.
+/* gen_docs.c: writes the man page and the shell completions of the pagedinfer tool at build time.
  *
  *     gen_docs man|bash|zsh|fish >FILE
  *
- * Everything about options comes from the list that the tool reads (options.h), so that what is installed can never differ from what the
- * library takes; only the list of commands and the prose around it are written here. One thread, no heap memory.
- * Exit status 1: unknown form, or the output could not be written. */
+ * All option data comes from the list that the tool reads (options.h), so the installed files always match the tool.
+ * Only the list of commands and the surrounding text are written here. Single-threaded, no heap memory.
+ * Exit status 1: unknown format, or the output could not be written. */
 #include <pagedinfer.h>
 
 #include <stdio.h>
@@ -19,11 +19,11 @@ typedef struct command {
 
 static const command COMMANDS[] = {
     {"run", "Writes the continuation of a prompt to standard output."},
-    {"chat", "Holds a conversation through the model's chat template."},
-    {"serve", "Answers requests over HTTP, as OpenAI's API and llama-server have them."},
-    {"bench", "Measures prompt and generation speed, as a table."},
+    {"chat", "Holds a conversation with the model's chat template."},
+    {"serve", "Serves OpenAI's and llama-server's HTTP APIs."},
+    {"bench", "Measures prompt and generation speed and prints a table."},
     {"eval", "Computes perplexity, KL divergence, greedy tokens and logits."},
-    {"inspect", "Prints metadata and tensors of a GGUF, and what running it would cost."},
+    {"inspect", "Prints metadata and tensors of a GGUF, and the memory to run it."},
     {"quantize", "Rewrites a GGUF with its matrices in another format."},
     {"tokenize", "Prints the token ids of a text."},
 };
@@ -44,14 +44,14 @@ static bool is_model_file(const pi_option_info *o)
     return strcmp(o->key, "model") == 0;
 }
 
-/* Moves p to the next word of a list; its length, 0 at the end. */
+/* Moves p to the next word of a list; returns its length, 0 at the end. */
 static size_t next_word(const char **p, const char *separators)
 {
     *p += strspn(*p, separators);
     return strcspn(*p, separators);
 }
 
-/* Of a spelling of n bytes only the name: what follows = or ? is the value that it stands for. */
+/* Returns the length of a spelling's name, without the value after = or ?. */
 static int name_length(const char *p, size_t n)
 {
     size_t name = strcspn(p, "=?");
@@ -60,7 +60,7 @@ static int name_length(const char *p, size_t n)
 
 /* ---------------------------------------------------------------------------------------------------- man page */
 
-/* Text in which nothing is markup: a backslash is doubled, a dash stays a dash, no line starts a request. */
+/* Prints text with markup escaped: backslashes are doubled, dashes stay dashes, no line starts a request. */
 static void man_text(const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -98,7 +98,7 @@ static void man_option(const pi_option_info *o)
     printf("\n");
 }
 
-/* Sections in the order in which the table first names them. */
+/* True if no earlier option has this section. Sections keep the order of the table. */
 static bool section_is_new(size_t i, const char *section)
 {
     pi_option_info o;
@@ -128,26 +128,26 @@ static void write_man(void)
     printf(".SH COMMANDS\n");
     for (int i = 0; i < N_COMMANDS; i++) printf(".TP\n.B %s\n%s\n", COMMANDS[i].name, COMMANDS[i].help);
     printf(".SH OPTIONS\nUnderscores are accepted for dashes. "
-           "The command\n.BI \"pagedinfer \" command \" \\-\\-help\"\nsays which options matter to a command.\n");
+           "The command\n.BI \"pagedinfer \" command \" \\-\\-help\"\nlists the main options of a command.\n");
     man_options();
-    printf(".SH ENVIRONMENT\nAn option can be set by a variable named after its long spelling, in capitals and with "
-           "underscores:\n.BR PAGEDINFER_CTX_SIZE ,\nor\n.BR LLAMA_ARG_CTX_SIZE .\nThe command line wins.\n");
-    printf(".TP\n.BR HF_TOKEN\na token for repositories that are private or gated, as \\-hft\n"
+    printf(".SH ENVIRONMENT\nA variable sets an option; its name is the long spelling in capitals with "
+           "underscores:\n.BR PAGEDINFER_CTX_SIZE ,\nor\n.BR LLAMA_ARG_CTX_SIZE .\nThe command line has precedence.\n");
+    printf(".TP\n.BR HF_TOKEN\na token for private or gated repositories, as \\-hft\n"
            ".TP\n.BR MODEL_ENDPOINT \", \" HF_ENDPOINT\nthe hub of \\-hf, instead of https://huggingface.co/\n"
            ".TP\n.BR LLAMA_CACHE \", \" HF_HUB_CACHE \", \" HUGGINGFACE_HUB_CACHE\n"
-           "the folder of what is fetched; without them $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or "
+           "the directory of downloaded files; without them $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or "
            "~/.cache/huggingface/hub, and for \\-mu $XDG_CACHE_HOME/llama.cpp or ~/.cache/llama.cpp\n"
            ".TP\n.BR https_proxy \", \" no_proxy\nas for curl(1)\n");
     printf(".SH EXIT STATUS\n"
-           ".TP\n0\nsuccess\n.TP\n1\na comparison that was asked for found a difference\n.TP\n64\nusage\n"
-           ".TP\n65\nthe model file is bad or corrupt\n.TP\n66\nno such file\n"
-           ".TP\n69\nthis build or machine lacks what is needed: a usable device, the model's architecture, the format of "
-           "its weights. The message names it; the file itself is in order\n"
-           ".TP\n70\ninternal error\n.TP\n71\nout of memory, or the system refused\n"
-           ".TP\n74\nreading or writing failed\n.TP\n75\nbusy; the same may succeed later\n"
-           ".TP\n78\nconfiguration: options, environment and model do not fit together\n"
+           ".TP\n0\nsuccess\n.TP\n1\na requested comparison found a difference\n.TP\n64\nusage\n"
+           ".TP\n65\nthe model file is invalid or corrupt\n.TP\n66\nfile not found\n"
+           ".TP\n69\nthis build or machine lacks a usable device, the model's architecture or the format of "
+           "its weights. The message names it; the file is valid\n"
+           ".TP\n70\ninternal error\n.TP\n71\nout of memory, or a system call failed\n"
+           ".TP\n74\nreading or writing failed\n.TP\n75\nbusy; try again later\n"
+           ".TP\n78\nconfiguration: options, environment and model are incompatible\n"
            ".TP\n130, 143\ninterrupted, terminated\n"
-           ".TP\n141\nthe reader of the standard output went away; nothing is said\n");
+           ".TP\n141\nstandard output was closed by its reader; no message is printed\n");
     printf(".SH EXAMPLES\n.nf\npagedinfer run \\-m model.gguf \\-p \"Once upon a time\" \\-n 64\n"
            "pagedinfer run \\-hf ggml\\-org/gemma\\-3\\-1b\\-it\\-GGUF \\-p \"Once upon a time\" \\-n 64\n"
            "pagedinfer inspect model.gguf\n.fi\n");
@@ -155,7 +155,7 @@ static void write_man(void)
 
 /* ------------------------------------------------------------------------------------------------- completions */
 
-/* The words of a list, with something between them. */
+/* Prints the words of a list, separated by `between`. */
 static void words(const char *list, const char *separators, const char *between)
 {
     const char *first = "";
@@ -163,7 +163,7 @@ static void words(const char *list, const char *separators, const char *between)
         printf("%s%.*s", first, name_length(list, n), list);
 }
 
-/* What may follow an option that takes one of a few words, or a model file. */
+/* Prints the completions for an option with a fixed set of words or with a model file. */
 static void bash_values(const pi_option_info *o)
 {
     if (!o->flags[0] || (!is_enum(o) && !is_model_file(o))) return;
@@ -196,7 +196,7 @@ static void write_bash(void)
            "complete -o filenames -F _pagedinfer pagedinfer\n");
 }
 
-/* Within single quotes of a shell; zsh's _arguments also gives a meaning to brackets and colons. */
+/* Prints text for single quotes of a shell; for zsh's _arguments it also escapes brackets and colons. */
 static void shell_text(const char *s, bool zsh)
 {
     for (; *s; s++) {

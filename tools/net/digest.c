@@ -1,4 +1,4 @@
-/* Hashes of files (see digest.h). */
+/* File hashes (see digest.h). */
 #include "net/digest.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* The hash by which a hub names a file: SHA-256 of its bytes, or what git names a blob by, SHA-1 of "blob SIZE", NUL and its
- * bytes. By OpenSSL. */
+/* The hash that names a file on a hub: SHA-256 of its bytes, or git's blob id, SHA-1 of "blob SIZE", NUL and its
+ * bytes. Uses OpenSSL. */
 #ifndef PAGEDINFER_DIGEST_H
 #define PAGEDINFER_DIGEST_H
 
@@ -11,13 +11,13 @@
 
 typedef struct digest {
     EVP_MD_CTX *ctx;
-    bool failed; /* OpenSSL did */
+    bool failed; /* an OpenSSL call failed */
 } digest;
 
-/* Begins anew, for an oid of 40 digits with git's, whose size must be known, else with SHA-256. */
+/* Starts a new hash: git's blob id for 40 digits (size must be known), else SHA-256. */
 void digest_begin(digest *d, size_t digits, uint64_t size);
 void digest_add(digest *d, const void *p, size_t n);
-/* The digits in hex, "": it failed. Ends and frees it; may be called again. */
+/* Writes the hex digits; "" on failure. Ends and frees the hash; may be called again. */
 void digest_end(digest *d, char hex[65]);
 
 #endif

@@ -1,11 +1,12 @@
-/* One file by HTTP into PATH.downloadInProgress, which becomes PATH when it is complete and its hash is right (see net.h).
+/* Downloads one file by HTTP into PATH.downloadInProgress. It becomes PATH when it is complete and its hash matches
+ * (see net.h).
  *
- * What an earlier fetch left is gone on from: a hub's file by its hash, which is checked at the end; any other only with
- * If-Range and the ETag it was begun with (kept in PATH.downloadInProgress.etag). The file is locked meanwhile: of two
- * processes that want it one fetches, the other waits.
+ * A partial download is resumed. A hub's file is resumed by its hash, which is checked at the end. Any other file is
+ * resumed with If-Range and the ETag of its start (kept in PATH.downloadInProgress.etag). The partial file is locked:
+ * if two processes want the same file, one downloads it and the other waits.
  *
- *     lock -> hash what is there -> request from there on -> append and hash -> compare -> sync, rename -> unlock
- *                                        ^------- cut, 5xx: a pause, again -------'          */
+ *     lock -> hash partial file -> request the rest -> append and hash -> compare -> sync, rename -> unlock
+ *                                        ^------- cut, 5xx: pause, retry -------'          */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -21,7 +22,7 @@
 #include "net/digest.h"
 #include "net/net.h"
 
-enum { TRIES = 5 /* in a row that bring nothing */ };
+enum { TRIES = 5 /* consecutive attempts without progress */ };
 
 typedef struct fetch {
     const cli *c;
@@ -29,13 +30,13 @@ typedef struct fetch {
     const char *token;
     char *part;         /* PATH.downloadInProgress */
     char *part_etag;    /* PATH.downloadInProgress.etag */
-    int fd;             /* of part, locked; -1: not open */
-    uint64_t have;      /* bytes in it */
-    uint64_t from;      /* that the request under way left out */
-    digest sum;         /* of them */
+    int fd;             /* descriptor of part, locked; -1 = not open */
+    uint64_t have;      /* bytes in part */
+    uint64_t from;      /* start offset of the current request */
+    digest sum;         /* hash of the bytes in part */
     meter m;
-    int error;          /* errno of writing, 0: none */
-    bool wrong_range;   /* the answer's bytes are not those asked for */
+    int error;          /* errno of a failed write; 0 = none */
+    bool wrong_range;   /* the response is not the requested range */
 } fetch;
 
 bool net_sleep(double seconds)
@@ -45,7 +46,7 @@ bool net_sleep(double seconds)
     return !cli_signal();
 }
 
-/* ------------------------------------------------------------------------------------------------------------ words */
+/* ----------------------------------------------------------------------------------------------------------- words */
 
 static int explain_status(const cli *c, const net_where *w, const http_reply *r)
 {
@@ -53,20 +54,20 @@ static int explain_status(const cli *c, const net_where *w, const http_reply *r)
     switch (r->status) {
     case 401:
         return cli_error(c, CLI_CONFIG, w->has_token
-                         ? "%s: refused (401): the token is not valid, or it may not read this; make one that may, and give it "
+                         ? "%s: refused (401): the token is invalid or has no access; create another one and give it "
                            "as -hft TOKEN or HF_TOKEN (%s)"
-                         : "%s: refused (401): there is no such repository, or it is private or gated; for a gated one accept "
+                         : "%s: refused (401): the repository does not exist, is private or gated; if gated, accept "
                            "its terms at %s and give a token: -hft TOKEN or HF_TOKEN", w->name, page);
     case 403:
-        return cli_error(c, CLI_CONFIG, "%s: refused (403): it is gated; accept its terms at %s with the account of the token%s",
-                         w->name, page, w->has_token ? "" : ", and give that: -hft TOKEN or HF_TOKEN");
+        return cli_error(c, CLI_CONFIG, "%s: refused (403): the repository is gated; accept its terms at %s as the token's owner%s",
+                         w->name, page, w->has_token ? "" : ", and give the token: -hft TOKEN or HF_TOKEN");
     case 404:
-        return cli_error(c, CLI_NO_INPUT, "%s: not found (404): is the name right? (%s)", w->name, page);
+        return cli_error(c, CLI_NO_INPUT, "%s: not found (404): check the name (%s)", w->name, page);
     case 429:
         return cli_error(c, CLI_TEMPFAIL, "%s: too many requests (429): try again later%s", w->name,
-                         w->has_token ? "" : ", or with a token, which may do more: -hft TOKEN or HF_TOKEN");
+                         w->has_token ? "" : ", or give a token, which has a higher limit: -hft TOKEN or HF_TOKEN");
     }
-    return cli_error(c, http_passes(r->status) ? CLI_TEMPFAIL : CLI_IO, "%s: the server answers %ld%s%.200s", w->name, r->status,
+    return cli_error(c, http_passes(r->status) ? CLI_TEMPFAIL : CLI_IO, "%s: the server responds with %ld%s%.200s", w->name, r->status,
                      *r->text ? ": " : "", r->text);
 }
 
@@ -75,9 +76,9 @@ int net_explain(const cli *c, const net_where *w, enum http_result how, const ht
     if (cli_signal()) return 128 + cli_signal();
     if (how == HTTP_DONE) return explain_status(c, w, r);
     if (how == HTTP_NETWORK)
-        return cli_error(c, CLI_TEMPFAIL, "%s: %s; is there a network? What the cache has works with --offline", w->name,
+        return cli_error(c, CLI_TEMPFAIL, "%s: %s; check the network, or use cached files with --offline", w->name,
                          r->error);
-    return cli_error(c, CLI_IO, "%s: %s", w->name, *r->error ? r->error : "the answer is not one that was asked for");
+    return cli_error(c, CLI_IO, "%s: %s", w->name, *r->error ? r->error : "the response is not the requested content");
 }
 
 static int no_room(const fetch *x, const char *why)
@@ -86,7 +87,7 @@ static int no_room(const fetch *x, const char *why)
     char need[32], free_bytes[32];
     const uint64_t left = x->f->size == UINT64_MAX ? 0 : x->f->size - x->have;
     const uint64_t room = statvfs(x->part, &s) ? 0 : (uint64_t) s.f_bavail * s.f_frsize;
-    return cli_error(x->c, CLI_IO, "%s: %s: it needs %s more, and there are %s free; make room, or set LLAMA_CACHE to a folder of "
+    return cli_error(x->c, CLI_IO, "%s: %s: %s needed, %s free; free some space, or set LLAMA_CACHE to a directory on "
                      "another disk", x->part, why, left ? cli_bytes(left, need) : "some", cli_bytes(room, free_bytes));
 }
 
@@ -96,7 +97,7 @@ static int file_error(const fetch *x, int e)
     return cli_error(x->c, CLI_IO, "%s: %s", x->part, strerror(e));
 }
 
-/* ------------------------------------------------------------------------------------------------------- what there is */
+/* ------------------------------------------------------------------------------------------------- existing parts */
 
 static char *with(const char *path, const char *suffix)
 {
@@ -115,7 +116,8 @@ uint64_t net_partial(const net_file *f)
     return there ? (uint64_t) st.st_size : 0;
 }
 
-/* 1: part is open and locked. 0: another process had it, and it is no more: look again. -1: errno, or a signal. */
+/* Opens and locks part. Returns 1 on success; 0 if another process held the lock and the file has been replaced: try
+ * again; -1 on an error (errno) or a signal. */
 static int try_lock(fetch *x)
 {
     struct stat mine, named;
@@ -126,7 +128,7 @@ static int try_lock(fetch *x)
     if (!S_ISREG(mine.st_mode)) return errno = EINVAL, -1;
     while (flock(x->fd, LOCK_EX | LOCK_NB)) {
         if (errno != EWOULDBLOCK && errno != EINTR) return errno == ENOLCK || errno == ENOTSUP ? 1 : -1;
-        if (!said) fprintf(stderr, "%s: another process fetches %s; waiting for it\n", x->c->name, x->f->name);
+        if (!said) fprintf(stderr, "%s: another process downloads %s; waiting for it\n", x->c->name, x->f->name);
         said = true;
         if (!net_sleep(0.2)) return -1;
     }
@@ -136,7 +138,7 @@ static int try_lock(fetch *x)
     return 0;
 }
 
-/* Forgets what there is. false: errno. */
+/* Discards the partial file. Returns false on failure; errno is set. */
 static bool from_nothing(fetch *x)
 {
     x->have = 0;
@@ -144,7 +146,7 @@ static bool from_nothing(fetch *x)
     return !ftruncate(x->fd, 0) && lseek(x->fd, 0, SEEK_SET) == 0;
 }
 
-/* Bytes of part go into the hash. false: errno, or a signal. */
+/* Hashes the bytes of part. Returns false on an error (errno) or a signal. */
 static bool hash_part(fetch *x)
 {
     enum { N = 1 << 20 };
@@ -163,7 +165,7 @@ static bool hash_part(fetch *x)
     return n == 0;
 }
 
-/* The ETag that part was begun with. */
+/* Reads the ETag with which the partial download was started. */
 static void read_etag(const char *path, char etag[200])
 {
     FILE *f = fopen(path, "r");
@@ -172,7 +174,7 @@ static void read_etag(const char *path, char etag[200])
     if (f) fclose(f);
 }
 
-/* Can what there is be gone on from? */
+/* True if the partial download can be resumed. */
 static bool can_go_on(const fetch *x)
 {
     char etag[200];
@@ -181,7 +183,7 @@ static bool can_go_on(const fetch *x)
     return *etag == '"' && !strcmp(etag, x->f->etag) && x->have <= x->f->size;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- transfer */
+/* -------------------------------------------------------------------------------------------------------- transfer */
 
 static bool on_start(void *ud, const http_reply *r)
 {
@@ -191,7 +193,7 @@ static bool on_start(void *ud, const http_reply *r)
     if (!*x->f->oid && r->linked_sha256[0] && !x->from) memcpy(x->f->oid, r->linked_sha256, sizeof x->f->oid);
     if (!*x->f->etag && !*x->f->oid) memcpy(x->f->etag, r->etag, sizeof x->f->etag);
     if (r->status == 206) return true;
-    if (*x->f->etag) (void) hub_write_file(x->part_etag, x->f->etag); /* without it the next time begins anew */
+    if (*x->f->etag) (void) hub_write_file(x->part_etag, x->f->etag); /* if this fails, the next download restarts */
     if (from_nothing(x)) return true;
     x->error = errno;
     return false;
@@ -216,7 +218,7 @@ static bool on_body(void *ud, const char *p, size_t n)
 
 static bool complete(const fetch *x) { return x->f->size != UINT64_MAX && x->have == x->f->size; }
 
-/* Requests until all is there. */
+/* Sends requests until the file is complete. */
 static int transfer(fetch *x, http *h)
 {
     const net_where w = {.name = x->f->name, .page = x->f->page, .has_token = *x->token};
@@ -244,7 +246,7 @@ static int transfer(fetch *x, http *h)
     }
 }
 
-/* As the hash says? Where not, part is empty. */
+/* True if the hash matches; otherwise part is emptied. */
 static bool is_right(fetch *x)
 {
     char hex[65];
@@ -261,7 +263,7 @@ static int finish(fetch *x)
     unlink(x->part_etag);
     if (*x->f->etag) {
         char *path = with(x->f->path, ".etag");
-        if (path) (void) hub_write_file(path, x->f->etag); /* without it, it is fetched again when it is asked for */
+        if (path) (void) hub_write_file(path, x->f->etag); /* if this fails, the next use downloads the file again */
         free(path);
     }
     return CLI_OK;
@@ -269,15 +271,15 @@ static int finish(fetch *x)
 
 static int fetch_locked(fetch *x, http *h)
 {
-    char size[32] = "size not known", went_on[64] = "";
+    char size[32] = "size unknown", went_on[64] = "";
     struct statvfs s;
     if (!hash_part(x)) return cli_signal() ? 128 + cli_signal() : file_error(x, errno);
     if (!can_go_on(x) && !from_nothing(x)) return file_error(x, errno);
     if (x->f->size != UINT64_MAX) cli_bytes(x->f->size, size);
-    if (x->have) snprintf(went_on, sizeof went_on, ", %.0f %% are there", 100.0 * (double) x->have / (double) x->f->size);
+    if (x->have) snprintf(went_on, sizeof went_on, ", %.0f %% exist", 100.0 * (double) x->have / (double) x->f->size);
     if (x->f->size != UINT64_MAX && !statvfs(x->part, &s) && x->f->size - x->have > (uint64_t) s.f_bavail * s.f_frsize)
-        return no_room(x, "it does not fit the disk");
-    fprintf(stderr, "%s: fetching %s (%s%s) to %s\n", x->c->name, x->f->name, size, went_on, x->f->path);
+        return no_room(x, "the disk is too small");
+    fprintf(stderr, "%s: downloading %s (%s%s) to %s\n", x->c->name, x->f->name, size, went_on, x->f->path);
     for (int i = 0; i < 2; i++) {
         meter_begin(&x->m, x->f->name, false, 0);
         meter_update(&x->m, x->have, x->f->size == UINT64_MAX ? 0 : x->f->size);
@@ -285,11 +287,11 @@ static int fetch_locked(fetch *x, http *h)
         meter_end(&x->m);
         if (code) return code;
         if (is_right(x)) return finish(x);
-        if (!i) fprintf(stderr, "%s: %s: what came has not the checksum that it should have; fetching all of it again\n",
+        if (!i) fprintf(stderr, "%s: %s: wrong checksum; downloading it again\n",
                         x->c->name, x->f->name);
     }
     unlink(x->part);
-    return cli_error(x->c, CLI_DATA, "%s: the checksum is wrong twice: the server, or what is between, gives another file than the "
+    return cli_error(x->c, CLI_DATA, "%s: wrong checksum twice: the server or a proxy sends another file than the "
                      "hub lists", x->f->name);
 }
 
@@ -304,7 +306,7 @@ int net_fetch(const cli *c, http *h, const char *token, net_file *f)
     for (int got = 0; !code && !got;) {
         got = try_lock(&x);
         if (got < 0) code = cli_signal() ? 128 + cli_signal() : file_error(&x, errno);
-        else if (!stat(f->path, &now) && (!was || now.st_ino != before.st_ino)) { /* another process was faster */
+        else if (!stat(f->path, &now) && (!was || now.st_ino != before.st_ino)) { /* another process completed it */
             if (got) unlink(x.part);
             break;
         } else if (got) code = fetch_locked(&x, h);
@@ -327,7 +329,8 @@ int net_head(const cli *c, http *h, const char *token, bool quiet, net_file *f)
         how = http_run(h, &q, &r);
     }
     if (cli_signal()) return 128 + cli_signal();
-    if (how == HTTP_DONE && (r.status == 405 || r.status == 501 || r.status == 403)) return CLI_OK; /* GET may do */
+    /* GET may succeed */
+    if (how == HTTP_DONE && (r.status == 405 || r.status == 501 || r.status == 403)) return CLI_OK;
     if (how != HTTP_DONE || r.status / 100 != 2)
         return quiet ? CLI_TEMPFAIL : net_explain(c, &w, how, &r);
     f->size = r.linked_size != UINT64_MAX ? r.linked_size : r.length;

@@ -11,15 +11,15 @@
 enum { CONNECT_S = 20, SILENT_S = 60, MAX_REDIRECTS = 10 };
 
 struct http {
-    CURL *curl; /* keeps connections from one request to the next */
+    CURL *curl; /* keeps connections alive between requests */
 };
 
-typedef struct run { /* a request under way */
+typedef struct run { /* a request in progress */
     http *h;
     const http_request *q;
     http_reply *r;
-    bool started; /* q->start was asked */
-    bool refused; /* by q->start or q->body */
+    bool started; /* q->start was called */
+    bool refused; /* refused by q->start or q->body */
     size_t n_text; /* bytes in r->text */
 } run;
 
@@ -46,7 +46,7 @@ bool http_passes(long status) { return status == 408 || status == 425 || status 
 
 /* --------------------------------------------------------------------------------------------------------- answers */
 
-/* What follows "name:" in a header line, without spaces around it; NULL: another header. */
+/* Returns the value after "name:" in a header line, without surrounding spaces; NULL for another header. */
 static const char *value_of(const char *line, size_t n, const char *name, size_t *len)
 {
     const size_t k = strlen(name);
@@ -68,14 +68,14 @@ static uint64_t number(const char *p, size_t n)
     return strtoull(text, NULL, 10);
 }
 
-/* 64 hexadecimal digits within quotes: what a hub says of a file that it keeps elsewhere. */
+/* Stores 64 hexadecimal digits, optionally in quotes: the hash of a file that the hub stores on another host. */
 static void linked_sha256(http_reply *r, const char *p, size_t n)
 {
     if (n == 66 && *p == '"') p++, n -= 2;
     if (n == 64 && strspn(p, "0123456789abcdefABCDEF") >= 64) keep(r->linked_sha256, sizeof r->linked_sha256, p, n);
 }
 
-/* <https://...>; rel="next" */
+/* Parses <https://...>; rel="next". */
 static void next_page(http_reply *r, const char *p, size_t n)
 {
     const char *lt = memchr(p, '<', n), *gt = memchr(p, '>', n);
@@ -89,7 +89,8 @@ static size_t on_header(char *line, size_t one, size_t n, void *ud)
     size_t len;
     const char *p;
     n *= one;
-    if (n > 5 && !strncmp(line, "HTTP/", 5)) { /* another answer begins; what is linked was said by the one before */
+    /* a new response begins; values of linked files come from the previous one */
+    if (n > 5 && !strncmp(line, "HTTP/", 5)) {
         r->length = r->first = UINT64_MAX;
         *r->etag = *r->next = 0;
         r->retry_after = 0;
@@ -110,7 +111,7 @@ static size_t on_body(char *p, size_t one, size_t n, void *ud)
     run *x = ud;
     n *= one;
     curl_easy_getinfo(x->h->curl, CURLINFO_RESPONSE_CODE, &x->r->status);
-    if (x->r->status < 200 || x->r->status > 299) { /* words of an error */
+    if (x->r->status < 200 || x->r->status > 299) { /* text of an error response */
         const size_t room = sizeof x->r->text - 1 - x->n_text;
         memcpy(x->r->text + x->n_text, p, n < room ? n : room);
         x->n_text += n < room ? n : room;
@@ -143,7 +144,7 @@ static bool headers_of(const http_request *q, struct curl_slist **list)
 {
     bool ok = true;
     if (q->json) ok = add_header(list, "Accept: %s", "application/json");
-    /* libcurl sends this one to the first host alone. */
+    /* libcurl sends this header to the first host only. */
     if (q->token && *q->token) ok = ok && add_header(list, "Authorization: Bearer %s", q->token);
     if (q->from && q->if_range) ok = ok && add_header(list, "If-Range: %s", q->if_range);
     return ok;
@@ -215,7 +216,8 @@ enum http_result http_run(http *h, const http_request *q, http_reply *r)
     set_up(&x, headers, error);
     const CURLcode rc = curl_easy_perform(h->curl);
     curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, &r->status);
-    if (!rc && !x.started && r->status / 100 == 2 && q->start && !q->head) x.refused = !q->start(q->ud, r); /* no body */
+    /* no body */
+    if (!rc && !x.started && r->status / 100 == 2 && q->start && !q->head) x.refused = !q->start(q->ud, r);
     if (rc) snprintf(r->error, sizeof r->error, "%s", *error ? error : curl_easy_strerror(rc));
     curl_slist_free_all(headers);
     return result_of(&x, rc);

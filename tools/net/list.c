@@ -1,4 +1,4 @@
-/* Lists of a hub (see net.h): the head of a branch, the files there. */
+/* Repository lists of a hub (see net.h): the head of a branch and its files. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ static bool take(void *ud, const char *p, size_t n)
     return true;
 }
 
-/* The JSON at an address, asked for again where that may help. *next: room for the address of the next page. */
+/* Returns the JSON at a URL, with retries after temporary errors. *next: URL of the next page. */
 static int get(const cli *c, http *h, const char *url, const char *token, const net_where *w, json_t **out, char next[1000])
 {
     http_reply r;
@@ -49,7 +49,7 @@ static int get(const cli *c, http *h, const char *url, const char *token, const 
     *out = NULL;
     if (how != HTTP_DONE || r.status != 200) code = net_explain(c, w, how, &r);
     else if (!(*out = json_read(b.p ? b.p : "", b.n, &why)))
-        code = cli_error(c, CLI_DATA, "%s: the answer is no JSON (%s): is that a hub?", url, why.what);
+        code = cli_error(c, CLI_DATA, "%s: the response is not JSON (%s): check the hub's address", url, why.what);
     snprintf(next, 1000, "%s", r.next);
     free(b.p);
     return code;
@@ -57,7 +57,7 @@ static int get(const cli *c, http *h, const char *url, const char *token, const 
 
 static bool is_commit(const char *s) { return s && strlen(s) == 40 && strspn(s, "0123456789abcdef") == 40; }
 
-/* The commit of main, or of the first branch. */
+/* Returns the commit of main, or of the first branch. */
 static const char *head_of(const json_t *refs, const char **branch)
 {
     const char *commit = NULL;
@@ -91,18 +91,18 @@ static bool add_files(hub_repo *r, const json_t *tree)
     return true;
 }
 
-/* A file of refs/, so that the next time without a network knows the commit. */
+/* Stores the commit in refs/, so that a later run without a network finds it. */
 static void note_head(const hub_repo *r, const char *branch)
 {
     char name[80];
     if (!*branch || strlen(branch) > 60 || strpbrk(branch, "/\\") || *branch == '.') return;
     snprintf(name, sizeof name, "refs/%s", branch);
     char *path = hub_join(r->dir, name);
-    if (path) (void) hub_write_file(path, r->commit); /* if not, files are there all the same */
+    if (path) (void) hub_write_file(path, r->commit); /* not fatal: the files stay usable */
     free(path);
 }
 
-/* The address of something of the repository; free it. */
+/* Returns the URL of an item of the repository; the caller frees it. */
 static char *api_url(const char *endpoint, const char *id, const char *rest)
 {
     const size_t n = strlen(endpoint) + strlen(id) + strlen(rest) + 16;
@@ -111,7 +111,7 @@ static char *api_url(const char *endpoint, const char *id, const char *rest)
     return s;
 }
 
-/* The same host as the endpoint: nothing else is to be asked with its token. */
+/* True if the URL is on the endpoint: the token must not be sent to other hosts. */
 static bool is_of(const char *url, const char *endpoint) { return !strncmp(url, endpoint, strlen(endpoint)); }
 
 static int list_tree(const cli *c, http *h, const char *token, const char *endpoint, const net_where *w, hub_repo *r)
@@ -143,7 +143,7 @@ int net_list(const cli *c, http *h, const char *token, bool dry, hub_repo *r)
     json_t *refs = NULL;
     int code = url && page ? get(c, h, url, token, &w, &refs, next) : cli_error(c, CLI_OS, "out of memory");
     if (!code && !(commit = head_of(refs, &branch)))
-        code = cli_error(c, CLI_DATA, "%s: the hub's answer names no branch: is %s right?", r->id, endpoint);
+        code = cli_error(c, CLI_DATA, "%s: the hub's response has no branch: check %s", r->id, endpoint);
     if (!code) memcpy(r->commit, commit, sizeof r->commit);
     if (!code) code = list_tree(c, h, token, endpoint, &w, r);
     if (!code && !dry) note_head(r, branch);

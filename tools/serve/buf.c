@@ -1,4 +1,4 @@
-/* A growing run of bytes (see buf.h). */
+/* A growable byte buffer (see buf.h). */
 #include "serve/buf.h"
 
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* A growing run of bytes. The first allocation that fails sticks: after it nothing is added, and `failed` says so, so
- * that a text is put together without a check a line. One thread at a time. */
+/* A growable byte buffer. A failed allocation is sticky: later appends do nothing and `failed` stays set. So a caller
+ * can build a text with many calls and check `failed` once. Not thread-safe. */
 #ifndef PAGEDINFER_SERVE_BUF_H
 #define PAGEDINFER_SERVE_BUF_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 typedef struct buf {
-    char *p;       /* the bytes; a NUL follows them once anything was added */
+    char *p;       /* the bytes; NUL-terminated after the first append */
     size_t n, cap; /* bytes used, allocated */
     bool failed;   /* out of memory */
 } buf;
@@ -19,7 +19,8 @@ void buf_fmt(buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)))
 void buf_drop(buf *b, size_t n);
 void buf_free(buf *b);
 
-/* Room for want items of size bytes in *p, which has *cap. false: out of memory, and *p is as it was. */
+/* Ensures capacity for want items of size bytes in *p; *cap is the capacity. Returns false if out of memory; *p is
+ * then unchanged. */
 bool grow(void *p, size_t *cap, size_t want, size_t size);
 
 #endif

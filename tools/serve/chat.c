@@ -1,4 +1,4 @@
-/* Conversations (see chat.h), over the library's prompts and its parser of answers. */
+/* Conversations (see chat.h), on the library's prompt renderer and output parser. */
 #include "serve/chat.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ int chat_prepare(chat_state *c, const json_t *messages, const json_t *tools, con
 
 int chat_render(chat_state *c, pi_work *limit, const pi_engine *e, char **out, size_t *n, pi_error *err)
 {
-    size_t cap = 2 * strlen(c->messages) + (c->tools ? 2 * strlen(c->tools) : 0) + 4096; /* mostly enough for it */
+    size_t cap = 2 * strlen(c->messages) + (c->tools ? 2 * strlen(c->tools) : 0) + 4096; /* usually sufficient */
     int64_t len = 0;
     *out = NULL;
     for (int i = 0; i < 2; i++) {
@@ -31,7 +31,7 @@ int chat_render(chat_state *c, pi_work *limit, const pi_engine *e, char **out, s
         *out = p;
         len = pi_work_chat_render(limit, e, c->messages, c->tools, c->options, p, cap, err);
         if (len < 0) return (int) len;
-        *n = (size_t) len < cap ? (size_t) len : cap; /* a template with a clock in it may have grown again */
+        *n = (size_t) len < cap ? (size_t) len : cap; /* the output can grow again if the template uses the clock */
         if ((size_t) len <= cap) break;
         cap = (size_t) len;
     }
@@ -43,7 +43,8 @@ int chat_tokens(chat_state *c, pi_work *limit, const pi_engine *e, int32_t **ids
 {
     *ids = NULL;
     *n = 0;
-    for (size_t cap = strlen(c->messages) + 4096;; cap = *n) { /* mostly enough, so that it is rendered once */
+    /* usually sufficient, so that the prompt is rendered once */
+    for (size_t cap = strlen(c->messages) + 4096;; cap = *n) {
         int32_t *p = realloc(*ids, cap * sizeof *p);
         if (!p) return no_memory(err);
         *ids = p;
@@ -66,15 +67,15 @@ void chat_state_free(chat_state *c)
     free(c->options);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- reading */
+/* --------------------------------------------------------------------------------------------------------- reading */
 
-/* Calls are given out when they are complete: until then the parser may find that they are none, and what a client has
- * cannot be taken back. Those that are sure, since a grammar sees to it, are given out as they grow. */
+/* Tool calls are returned when complete: until then the parser may find that the text is not a call, and streamed data
+ * cannot be withdrawn. Calls that a grammar guarantees are returned while they grow. */
 struct chat_reader {
     pi_chat_parser *p;
-    chat_delta *delta;   /* of the last call */
+    chat_delta *delta;   /* result of the last chat_read */
     size_t cap_delta;
-    int n_calls;         /* given out */
+    int n_calls;         /* calls returned */
     bool called;         /* chat_called */
     bool cut;            /* chat_cut */
 };
@@ -124,7 +125,8 @@ static bool take(chat_reader *r, const pi_chat_delta *d, size_t *n)
     return ((t.kind == DELTA_CALL || t.kind == DELTA_ARGS) && !d->sure) || add(r, n, t);
 }
 
-/* The end. What a stop string cut off was no more complete than at a token limit. false: out of memory. */
+/* Ends the parser. Text truncated by a stop string is treated like text truncated by a token limit. Returns false if
+ * out of memory. */
 static bool end(chat_reader *r, int finish, bool stopped)
 {
     pi_chat_call call = {.size = sizeof call};

@@ -1,5 +1,5 @@
-/* Conversations: messages to a prompt, and the answer's text to content, reasoning and tool calls. The one place that
- * knows how the library does either. */
+/* Conversations: renders messages to a prompt, and splits the generated text into content, reasoning and tool calls.
+ * Only this module calls the library's functions for both. */
 #ifndef PAGEDINFER_SERVE_CHAT_H
 #define PAGEDINFER_SERVE_CHAT_H
 
@@ -10,40 +10,40 @@
 
 enum { DELTA_CONTENT, DELTA_REASONING, DELTA_CALL, DELTA_ARGS };
 
-/* Something that was added to an answer. */
+/* A part added to an answer. */
 typedef struct chat_delta {
     int kind;          /* DELTA_* */
-    const char *text;  /* of content, reasoning or arguments */
+    const char *text;  /* text of content, reasoning or arguments */
     size_t n;          /* bytes in text */
-    int call;          /* DELTA_CALL, DELTA_ARGS: which tool call, from 0 */
+    int call;          /* DELTA_CALL, DELTA_ARGS: index of the tool call, from 0 */
     const char *id;    /* DELTA_CALL */
     const char *name;  /* DELTA_CALL */
 } chat_delta;
 
-typedef struct chat_state { /* of a conversation */
-    char *messages, *tools, *options; /* as JSON text; NULL: none */
+typedef struct chat_state { /* of one conversation */
+    char *messages, *tools, *options; /* JSON text; NULL = not given */
 } chat_state;
 
-/* JSON text of the conversation; the engine is not needed yet. PI_ENOMEM or PI_OK. */
+/* Stores the conversation as JSON text. Does not need the engine. Returns PI_OK or PI_ENOMEM. */
 int chat_prepare(chat_state *c, const json_t *messages, const json_t *tools, const json_t *vars, pi_error *err);
-/* The prompt of r. Any thread. */
+/* Sets the prompt of r. Thread-safe. */
 int chat_prompt(chat_state *c, pi_request *r, pi_error *err);
-/* The prompt as text, of /apply-template, within a limit of work; free it. */
+/* Returns the prompt as text, for /apply-template, within a work limit. The caller frees *out. */
 int chat_render(chat_state *c, pi_work *limit, const pi_engine *e, char **out, size_t *n, pi_error *err);
-/* The prompt as token ids, the ones that chat_prompt gives to a request, in the same way. Free *ids in any case. */
+/* Returns the same prompt token ids as chat_prompt. The caller frees *ids, also after a failure. */
 int chat_tokens(chat_state *c, pi_work *limit, const pi_engine *e, int32_t **ids, size_t *n, pi_error *err);
 void chat_state_free(chat_state *c);
 
 typedef struct chat_reader chat_reader;
-/* Reads one answer. On failure *out is still to be freed. */
+/* Creates a parser for one answer. The caller frees *out, also after a failure. */
 int chat_reader_new(chat_reader **out, const chat_state *c, const pi_engine *e, pi_error *err);
-/* Takes text, with control tokens in it; *out are the deltas that it comes to, valid until the next call. bound: a
- * grammar of calls holds what follows, and calls may be given out as they grow. finish: PI_FINISH_* where nothing
- * follows, else 0; stopped: a stop string cut the text off. PI_ENOMEM or PI_OK. */
+/* Parses more text, which includes control tokens. *out: the resulting deltas, valid until the next call. bound: a
+ * tool-call grammar constrains the following text, so calls may be returned while they grow. finish: PI_FINISH_* if
+ * the text ends here, else 0. stopped: a stop string truncated the text. Returns PI_OK or PI_ENOMEM. */
 int chat_read(chat_reader *r, const char *text, size_t n, bool bound, int finish, bool stopped, const chat_delta **out, size_t *n_out);
-/* The answer ended by itself or at a stop string, and holds a tool call. */
+/* True if the answer ended normally or at a stop string, and contains a tool call. */
 bool chat_called(const chat_reader *r);
-/* The answer was cut off within a call that was given out as it grew: the last one. */
+/* True if the answer was truncated within its last tool call, after parts of that call were returned. */
 bool chat_cut(const chat_reader *r);
 void chat_reader_free(chat_reader *r);
 

@@ -1,11 +1,12 @@
 /* Connections (see conn.h).
  *
- * Memory: a connection holds its request, up to IN_MAX bytes that the client sent ahead, and what is to be written.
- * A connection is read also while its request is answered, because nothing else shows that the client left. Beyond IN_MAX
- * bytes all of them are dropped, and the answer is the connection's last.
- * What is to be written is bounded by those who write: a stream stops at its own bound (gen.c), other answers are made
- * one at a time, and with OUT_MAX bytes waiting no further request is begun. One write is under way at a time; what
- * comes meanwhile goes with the next one. Threads: the loop's. */
+ * Memory: a connection holds its request, up to IN_MAX bytes of pipelined input, and its output. The connection is
+ * read also while a request is in progress, because only a read detects that the client disconnected. If a client
+ * sends more than IN_MAX bytes ahead, they are dropped and the current response is the connection's last.
+ *
+ * The writers bound the output: a stream has its own bound (gen.c), other responses are built one at a time, and no
+ * further request is started while OUT_MAX bytes wait. One write is in progress at a time; later output goes into the
+ * next one. Threads: the loop's. */
 #include "serve/conn.h"
 
 #include <stdlib.h>
@@ -20,16 +21,16 @@
 #include "serve/text.h"
 
 enum {
-    IN_MAX = 1 << 20,    /* bytes that a client may send ahead of the answer */
-    KEEP = 128 << 10,    /* bytes of an empty buffer that a connection keeps */
-    DROP_MAX = 16 << 20, /* bytes beyond these that are read and dropped, so that its end is seen; then it is closed */
-    OUT_MAX = 256 << 10, /* bytes to be written; then no further request is begun */
-    PART = 256 << 10,    /* bytes of a large body that are given to the connection at a time */
-    BODY_STEP = 64 << 10, /* a body that moves on by so much has its time again */
+    IN_MAX = 1 << 20,    /* pipelined bytes that are kept */
+    KEEP = 128 << 10,    /* larger empty buffers are freed; bytes */
+    DROP_MAX = 16 << 20, /* bytes read and dropped to detect the client's end; after them the connection is closed */
+    OUT_MAX = 256 << 10, /* with this much output waiting, no further request is started; bytes */
+    PART = 256 << 10,    /* bytes of a large body passed to the connection at a time */
+    BODY_STEP = 64 << 10, /* each step of this many body bytes renews the deadline */
     TICK_MS = 250,
     LINGER_MS = 2000,
     BACKLOG = 512,
-    ID_MAX = 128,        /* bytes of a client's request id */
+    ID_MAX = 128,        /* maximum bytes of a client's request id */
 };
 
 struct conn {
@@ -41,22 +42,22 @@ struct conn {
     } h;
     net *net;
     conn *prev, *next;    /* in net->conns */
-    http_in in;           /* the request being read */
-    buf ahead;            /* bytes behind it that were read */
-    exchange *ex;         /* being answered, or NULL */
-    buf out;              /* to be written */
-    buf cipher;           /* the same encrypted, with what TLS has to say itself; TLS only */
-    buf writing;          /* being written */
-    tls *tls;             /* or NULL */
-    uv_write_t write;     /* its request */
-    size_t was_waiting;   /* bytes that had not left at the last look */
-    size_t body_mark;     /* bytes of the body that had come when the deadline was set */
-    size_t ahead_at;      /* bytes at the start of ahead that were taken */
-    size_t dropped;       /* bytes that were sent ahead and dropped */
-    uint64_t deadline;    /* uv_now; 0: none */
+    http_in in;           /* the request being parsed */
+    buf ahead;            /* bytes that were read and not yet parsed */
+    exchange *ex;         /* in progress, or NULL */
+    buf out;              /* output not yet in a write */
+    buf cipher;           /* the output encrypted, and TLS protocol messages; TLS only */
+    buf writing;          /* buffer of the write in progress */
+    tls *tls;             /* NULL = plain connection */
+    uv_write_t write;     /* libuv request of the write */
+    size_t was_waiting;   /* unsent bytes at the last tick */
+    size_t body_mark;     /* bytes of the body when the deadline was set */
+    size_t ahead_at;      /* bytes at the start of `ahead` already parsed */
+    size_t dropped;       /* pipelined bytes that were dropped */
+    uint64_t deadline;    /* uv_now; 0 = none */
     bool reading, in_write, closing, busy;
-    bool close_after;     /* once everything is written */
-    bool lingering;       /* written; what the client still sends is thrown away, so that it reads the answer */
+    bool close_after;     /* close after the output is sent */
+    bool lingering;       /* output is sent; further input is dropped, so that the client can read the response */
 };
 
 static void process(conn *c);
@@ -91,7 +92,7 @@ static void close_conn(conn *c)
     if (ex->on_gone) ex->on_gone(ex);
 }
 
-/* Frees the exchange; its connection goes on with the next request. */
+/* Frees the exchange; its connection continues with the next request. */
 static void exchange_end(exchange *ex)
 {
     conn *c = ex->conn;
@@ -138,7 +139,8 @@ static void on_shut(uv_shutdown_t *s, int status)
     free(s);
 }
 
-/* Closing while a client still sends makes its system forget the answer: first only our side, then some time. */
+/* Shuts down our side first, and closes later. Closing while the client still sends would make its system discard the
+ * response. */
 static void linger(conn *c)
 {
     uv_shutdown_t *s = malloc(sizeof *s);
@@ -227,7 +229,7 @@ static void end_rest(exchange *ex)
     exchange_end(ex);
 }
 
-/* The part before has left. */
+/* Sends the next part; the previous part has been sent. */
 static void send_part(exchange *ex)
 {
     conn *c = ex->conn;
@@ -238,7 +240,7 @@ static void send_part(exchange *ex)
     }
     buf_put(&c->out, ex->rest + ex->rest_at, n);
     ex->rest_at += n;
-    c->deadline = 0; /* the client reads: flush gives it its time again */
+    c->deadline = 0; /* the client reads: flush sets a new deadline */
     flush(c);
 }
 
@@ -300,7 +302,7 @@ static const char *error_type(int status)
     case 403: return "permission_error";
     case 404: return "not_found_error";
     case 429: return "rate_limit_error";
-    case 501: return "not_supported_error"; /* as llama-server names it */
+    case 501: return "not_supported_error"; /* llama-server's name */
     case 503: return "unavailable_error";
     }
     return status < 500 ? "invalid_request_error" : "server_error";
@@ -343,7 +345,7 @@ void answer_error(exchange *ex, int status, const char *param, const char *code,
 
 /* --------------------------------------------------------------------------------------------------------- reading */
 
-/* Whether the client's id may stand in a header and a log line. */
+/* True if the client's id is valid in a header and a log line. */
 static bool is_sound_id(const char *id)
 {
     const size_t n = id ? strlen(id) : 0;
@@ -352,7 +354,7 @@ static bool is_sound_id(const char *id)
     return sound;
 }
 
-/* The client's own id where it sent one, else a new one. */
+/* Sets the client's id if it sent a valid one, else a new one. */
 static void set_id(exchange *ex)
 {
     const char *x_id = http_field(&ex->req, HTTP_FIELD_X_REQUEST_ID), *id = http_field(&ex->req, HTTP_FIELD_REQUEST_ID);
@@ -361,7 +363,7 @@ static void set_id(exchange *ex)
     else ex->net->new_id(ex->net->ud, ex->id);
 }
 
-/* Takes the request that was read. */
+/* Creates an exchange for the parsed request. */
 static exchange *exchange_new(conn *c)
 {
     exchange *ex = calloc(1, sizeof *ex);
@@ -374,7 +376,7 @@ static exchange *exchange_new(conn *c)
     return ex;
 }
 
-/* A request that cannot be read: an answer, and the end of the connection, since nobody knows where the next begins. */
+/* Responds to an invalid request and closes the connection, because the start of the next request is unknown. */
 static void refuse(conn *c)
 {
     exchange *ex = exchange_new(c);
@@ -402,7 +404,7 @@ static void begin(conn *c)
     c->net->on_request(c->net->ud, ex);
 }
 
-/* Clients that hold a large body back until they are told to go on. */
+/* Sends 100 Continue to clients that wait for it before they send a large body. */
 static void answer_expect(conn *c)
 {
     const char *e = http_field(&c->in.req, HTTP_FIELD_EXPECT);
@@ -412,7 +414,7 @@ static void answer_expect(conn *c)
     flush(c);
 }
 
-/* What was sent, and what could not be, decides how long the client may take for the next step. */
+/* Sets the deadline for the client's next step, by the state of its input. */
 static void set_deadline(conn *c)
 {
     if (c->closing || c->ex || c->lingering) return;
@@ -431,7 +433,8 @@ static void set_deadline(conn *c)
 
 static size_t ahead(const conn *c) { return c->ahead.n - c->ahead_at; }
 
-/* Marks bytes as taken. They are dropped once they are half of the buffer, so that small requests move few bytes. */
+/* Marks bytes as parsed. They are removed when they make up half of the buffer, so that small requests move few
+ * bytes. */
 static void take_ahead(conn *c, size_t n)
 {
     c->ahead_at += n;
@@ -441,7 +444,7 @@ static void take_ahead(conn *c, size_t n)
     c->ahead_at = 0;
 }
 
-/* Requests out of what was read, until one is to be answered later. */
+/* Parses and starts requests from the input, until one stays in progress. */
 static void process(conn *c)
 {
     if (c->busy) return;
@@ -467,7 +470,7 @@ static void on_alloc(uv_handle_t *h, size_t want, uv_buf_t *b)
     *b = uv_buf_init(c->net->read_buf, sizeof c->net->read_buf);
 }
 
-/* The client has sent more than is kept for it. */
+/* The client has sent more than IN_MAX bytes ahead: drops them. */
 static void drop_ahead(conn *c)
 {
     c->dropped = ahead(c);
@@ -479,7 +482,7 @@ static void drop_ahead(conn *c)
 static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
 {
     conn *c = s->data;
-    if (n < 0) { /* also a client that has only closed its own side: that is how one that left looks */
+    if (n < 0) { /* also a half-closed connection: it looks like a disconnected client */
         close_conn(c);
         return;
     }
@@ -500,7 +503,7 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
     if (c->closing || ahead(c) <= IN_MAX) return;
     if (c->ex) {
         drop_ahead(c);
-    } else if (c->reading) { /* the client does not take its answers */
+    } else if (c->reading) { /* the client does not read its responses */
         uv_read_stop(&c->h.stream);
         c->reading = false;
     }
@@ -513,7 +516,7 @@ static void on_accept(uv_stream_t *listener, int status)
     bool pipe = listener->type == UV_NAMED_PIPE;
     conn *c = calloc(1, sizeof *c);
     int rc = !c ? UV_ENOMEM : pipe ? uv_pipe_init(n->loop, &c->h.pipe, 0) : uv_tcp_init(n->loop, &c->h.tcp);
-    if (rc) { /* the loop waits with further ones until this one is taken */
+    if (rc) { /* the loop delays further connections until this one is accepted */
         free(c);
         *(pipe ? &n->pipe_waits : &n->tcp_waits) = true;
         return;
@@ -553,7 +556,7 @@ static void on_accept(uv_stream_t *listener, int status)
 
 /* ------------------------------------------------------------------------------------------------------- deadlines */
 
-/* A request that came to a stop half way is answered; anything else is closed. */
+/* Responds to an incomplete request with 408; closes any other connection. */
 static void time_out(conn *c)
 {
     if (c->ex || c->close_after || http_is_idle(&c->in) || waiting(c)) {
@@ -576,16 +579,16 @@ static void on_tick(uv_timer_t *t)
     for (conn *c = n->conns, *next; c; c = next) {
         next = c->next;
         size_t left = waiting(c);
-        if (left && left < c->was_waiting) c->deadline = now + n->idle_ms; /* it moves */
+        if (left && left < c->was_waiting) c->deadline = now + n->idle_ms; /* the output makes progress */
         c->was_waiting = left;
-        if (c->ex && !left) c->deadline = 0; /* the model's time, not the client's */
+        if (c->ex && !left) c->deadline = 0; /* waiting for the model, not for the client */
         if (!c->reading && (c->ex || ahead(c) <= IN_MAX / 2) && !uv_read_start(&c->h.stream, on_alloc, on_read))
             c->reading = true;
         if (c->deadline && now >= c->deadline) time_out(c);
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------- listening */
+/* ------------------------------------------------------------------------------------------------------- listening */
 
 int net_init(net *n, uv_loop_t *loop)
 {
@@ -630,7 +633,7 @@ int net_listen_tcp(net *n, const char *host, int *port)
     return rc;
 }
 
-/* A socket that a process left behind when it did not end cleanly: nobody listens there. */
+/* Removes a socket file that no process listens on, left by an unclean exit. */
 static void unlink_dead(const char *path)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};

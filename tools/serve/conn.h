@@ -1,9 +1,9 @@
-/* Connections: bytes in, requests one after the other, answers out in the same order.
+/* Connections: read bytes, parse requests one after another, send responses in the same order.
  *
- * An EXCHANGE is a request that is being answered. A connection has at most one; what the client sent behind it waits
- * (pipelining). The handler answers at once or later, whole or as a stream; the exchange is over when it calls
- * exchange_end. When the client goes away before that, the exchange loses its connection (`conn` is NULL), on_gone is
- * called, and the handler still ends it. Everything here runs on the loop's thread. */
+ * An EXCHANGE is a request in progress. A connection has at most one; pipelined requests wait in the input buffer. The
+ * handler responds immediately or later, in one piece or as a stream. The exchange is over when the handler calls
+ * exchange_end. If the client disconnects before that, `conn` becomes NULL and on_gone is called; the handler still
+ * ends the exchange. Everything here runs on the loop's thread. */
 #ifndef PAGEDINFER_SERVE_CONN_H
 #define PAGEDINFER_SERVE_CONN_H
 
@@ -18,80 +18,82 @@ typedef struct exchange exchange;
 typedef struct net net;
 
 struct exchange {
-    conn *conn;                      /* NULL: the client is gone */
-    net *net;                        /* whose connection it was */
-    http_request req;                /* what was asked for */
-    char id[132];                    /* of the request: the client's own where it is sound, else one of ours */
-    const char *key;                 /* the API key it came with, or NULL; in req */
-    uint64_t began;                  /* uv_hrtime when the request was whole */
-    int status;                      /* of the answer, once it began */
+    conn *conn;                      /* NULL = the client has disconnected */
+    net *net;                        /* owner of the connection */
+    http_request req;                /* the parsed request */
+    char id[132];                    /* request id: the client's if it is valid, else generated */
+    const char *key;                 /* the API key of the request, or NULL; points into req */
+    uint64_t began;                  /* uv_hrtime when the request was complete */
+    int status;                      /* HTTP status of the response, once it began */
     bool chunked;                    /* the body is sent in chunks */
-    void *job;                       /* the handler's */
-    bool generates;                  /* the model answers it: the generation has a log line of its own */
-    char *rest;                      /* [rest_n] body that is sent in parts; owned; or NULL */
-    size_t rest_n, rest_at;          /* its bytes; those that were given to the connection */
-    void (*on_gone)(exchange *ex);   /* the client went away; the handler ends what it does */
-    void (*on_room)(exchange *ex);   /* what was written has left */
+    void *job;                       /* owned by the handler */
+    bool generates;                  /* the model generates the response; the generation writes its own log line */
+    char *rest;                      /* [rest_n] body that is sent in parts; owned; NULL = none */
+    size_t rest_n, rest_at;          /* bytes of rest; bytes already passed to the connection */
+    void (*on_gone)(exchange *ex);   /* the client disconnected; the handler stops its work */
+    void (*on_room)(exchange *ex);   /* the output buffer has been sent */
 };
 
 struct net {
     uv_loop_t *loop;                 /* not owned */
-    uv_timer_t tick;                 /* looks at deadlines */
-    uv_tcp_t tcp;                    /* listening, where has_tcp */
-    uv_pipe_t pipe;                  /* listening, where has_pipe */
+    uv_timer_t tick;                 /* checks the deadlines */
+    uv_tcp_t tcp;                    /* listener if has_tcp */
+    uv_pipe_t pipe;                  /* listener if has_pipe */
     bool has_tcp, has_pipe;
-    bool tcp_waits, pipe_waits;      /* a client is there that there was no memory for */
+    bool tcp_waits, pipe_waits;      /* a client is waiting to be accepted: there was no memory for its connection */
     http_limits limits;
-    unsigned header_ms;              /* a request's header has to arrive within this */
-    unsigned idle_ms;                /* nothing moves on a connection for so long: it is closed */
+    unsigned header_ms;              /* time limit for a request's header */
+    unsigned idle_ms;                /* a connection without progress is closed after this time */
     size_t max_conns;
-    const char *cors;                /* Access-Control-Allow-Origin, "": none */
-    tls_config *tls;                 /* of connections that are not local sockets; NULL: none. Not owned */
-    conn *conns;                     /* all of them */
+    const char *cors;                /* Access-Control-Allow-Origin; "" = no CORS headers */
+    tls_config *tls;                 /* for connections other than local sockets; NULL = no TLS. Not owned */
+    conn *conns;                     /* list of all connections */
     size_t n_conns;
-    uint64_t n_accepted, n_refused;  /* so far */
-    char read_buf[65536];            /* what is being read; it is looked at before the next read */
+    uint64_t n_accepted, n_refused;  /* totals since start */
+    char read_buf[65536];            /* receive buffer; processed before the next read */
     void *ud;                        /* the server */
-    /* Of a request's header: may it come in? As in http.h. */
+    /* Called with a complete request header; returns 0 to accept it, else the HTTP status (see http.h). */
     int (*on_head)(void *ud, const http_request *req, const char **why);
-    void (*new_id)(void *ud, char out[64]); /* the id of a request that comes without one */
+    void (*new_id)(void *ud, char out[64]); /* makes an id for a request that has none */
     void (*on_request)(void *ud, exchange *ex);
     void (*on_end)(void *ud, const exchange *ex);
 };
 
-/* Listeners and deadlines; a negative error of libuv. host may be a numeric address or a name. *port: as bound. */
+/* Start listeners and the deadline timer. They return 0 or a negative libuv error. host is a numeric address or a
+ * name. *port is set to the bound port. */
 int net_init(net *n, uv_loop_t *loop);
 int net_listen_tcp(net *n, const char *host, int *port);
 int net_listen_pipe(net *n, const char *path);
 int net_listen_fd(net *n, int fd);
-/* Accepts nobody any more; connections without an exchange are closed. */
+/* Stops accepting connections and closes connections without an exchange. */
 void net_stop(net *n);
-/* Closes everything; afterwards uv_run comes to an end. */
+/* Closes everything; uv_run then returns. */
 void net_close(net *n);
 
-/* ---- answering; each does nothing when the client is gone */
+/* ---- responding; these functions do nothing if the client has disconnected */
 
-/* The whole answer, and the end of the exchange. headers: further lines, each with \r\n, or "". */
+/* Sends the complete response and ends the exchange. headers: additional lines, each with \r\n, or "". */
 void answer(exchange *ex, int status, const char *type, const char *headers, const void *body, size_t n);
-/* The same with JSON, which it takes over; NULL: out of memory. */
+/* Sends a JSON response and takes ownership of root. root == NULL means out of memory. */
 void answer_json(exchange *ex, int status, json_t *root);
-/* The same with JSON as text, of any size: a part at a time is copied, encrypted and written as the client takes them. text is
+/* Sends JSON text of any size. The text is copied, encrypted and written in parts, as the client reads them. It is
  * freed with free. */
 void answer_owned(exchange *ex, int status, char *text, size_t n);
-/* A body that comes in parts, and its end. */
+/* Begin, extend and end a chunked response body. */
 void stream_begin(exchange *ex, const char *type);
 void stream_put(exchange *ex, const void *p, size_t n);
 void stream_end(exchange *ex);
-/* Bytes that were given and have not yet left for the network. */
+/* Returns the number of bytes queued and not yet sent to the network. */
 size_t stream_waiting(const exchange *ex);
-/* Closes the connection without a word: the client is too slow, or an answer cannot be finished. Ends the exchange. */
+/* Closes the connection without a response: the client is too slow, or the response cannot be finished. Ends the
+ * exchange. */
 void exchange_abort(exchange *ex);
 
-/* An error of OpenAI's shape. param and code may be NULL. */
+/* Sends an error in OpenAI's format. param and code may be NULL. */
 void answer_error(exchange *ex, int status, const char *param, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
-/* {"error": {...}}, as answer_error sends it; on the paths of Anthropic's API with "type" and "request_id" around it.
- * NULL: out of memory. */
+/* Returns {"error": {...}} as answer_error sends it. On the paths of Anthropic's API, "type" and "request_id" are
+ * added around it. Returns NULL if out of memory. */
 json_t *exchange_error(const exchange *ex, int status, const char *param, const char *code, const char *message);
 
 #endif

@@ -1,4 +1,5 @@
-/* /v1/chat/completions, OpenAI's form (see convert.h): checked, and passed on nearly as it is. Runs on the pool. */
+/* /v1/chat/completions, OpenAI's format (see convert.h): checks it and passes it on almost unchanged. Runs on the
+ * pool. */
 #include "serve/convert.h"
 
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "serve/convert_impl.h"
 #include "serve/fields.h"
 
-/* "tool_choice" and other fields that the template or the prompt's making reads. */
+/* Passes "tool_choice" and other fields to the template variables. */
 static int chat_vars(params *p, pi_error *err)
 {
     static const char *const passed[] = {"tool_choice", "parallel_tool_calls"};
@@ -30,7 +31,7 @@ static int chat_tools(params *p, pi_error *err)
     json_array_foreach(tools, i, t) {
         const char *type = text_of(t, "type");
         if (!type) return params_fail(p, "tools", err,
-                                      "'tools' has an entry without a type; functions have the type function");
+                                      "'tools' has an entry without a type; give functions the type function");
         if (strcmp(type, "function") != 0) {
             leave_out(p, type);
             continue;
@@ -43,7 +44,7 @@ static int chat_tools(params *p, pi_error *err)
     return PI_OK;
 }
 
-/* {"type": "allowed_tools", "allowed_tools": {"mode", "tools"}}: a choice among some of the tools. */
+/* Handles {"type": "allowed_tools", "allowed_tools": {"mode", "tools"}}: restricts the choice to some of the tools. */
 static int chat_choice(params *p, pi_error *err)
 {
     const json_t *choice = json_object_get(p->template_vars, "tool_choice");
@@ -56,7 +57,8 @@ static int chat_choice(params *p, pi_error *err)
     return check_choice(p, err);
 }
 
-/* A tool's result with parts that are not text: a copy of the message that holds text. NULL: the message as it is. */
+/* Replaces parts of a tool result that are not text: *copy is a copy of the message with text content. *copy == NULL:
+ * the message is used unchanged. */
 static int replace_media(params *p, json_t *m, json_t **copy, pi_error *err)
 {
     const json_t *content = json_object_get(m, "content"), *part;
@@ -81,7 +83,7 @@ static int chat_messages(params *p, pi_error *err)
     json_t *list = json_object_get(p->root, "messages"), *m, *copy;
     size_t i;
     if (!json_is_array(list) || !json_array_size(list))
-        return params_fail(p, "messages", err, "'messages' must be a list that is not empty");
+        return params_fail(p, "messages", err, "'messages' must be a non-empty list");
     if (!(p->messages = json_copy(list))) return params_no_memory(err);
     json_array_foreach(list, i, m) {
         int rc = replace_media(p, m, &copy, err);

@@ -1,5 +1,5 @@
-/* /v1/messages, Anthropic's form, as chat messages (see convert.h). Blocks become text, calls and tool results; blocks
- * of Anthropic's own tools in an assistant's turn are left out with a line in the log. Runs on the pool. */
+/* Converts /v1/messages, Anthropic's format, to chat messages (see convert.h). Blocks become text, calls and tool
+ * results. Blocks of Anthropic's own tools in assistant messages are skipped, with a log line. Runs on the pool. */
 #include "serve/convert.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "serve/convert_impl.h"
 #include "serve/fields.h"
 
-/* --------------------------------------------------------------------------------------------------------- messages */
+/* -------------------------------------------------------------------------------------------------------- messages */
 
 static int add_tool_use(params *p, const json_t *block, json_t *calls, pi_error *err)
 {
@@ -23,7 +23,7 @@ static int add_tool_use(params *p, const json_t *block, json_t *calls, pi_error 
     return ok ? PI_OK : params_no_memory(err);
 }
 
-/* An assistant's blocks as one message: text, thinking, calls. */
+/* Converts an assistant's blocks to one message: text, thinking, calls. */
 static int assistant_blocks(params *p, const json_t *blocks, pi_error *err)
 {
     buf text = {0}, thoughts = {0};
@@ -51,7 +51,7 @@ static int assistant_blocks(params *p, const json_t *blocks, pi_error *err)
     return rc;
 }
 
-/* What a tool returned; images become a line of text, so that a conversation that has one can go on. */
+/* Adds a tool result. Images are replaced by a line of text, so that a conversation that contains one can continue. */
 static int add_result_block(params *p, const json_t *block, pi_error *err)
 {
     json_t *text;
@@ -63,14 +63,14 @@ static int add_result_block(params *p, const json_t *block, pi_error *err)
     return rc ? rc : add_tool_result(p, json_object_get(block, "tool_use_id"), text, err);
 }
 
-/* A user's blocks: tool results are messages of their own, in front of the user's text. */
+/* Converts a user's blocks: tool results become separate messages before the user's text. */
 static int user_blocks(params *p, const json_t *blocks, pi_error *err)
 {
     const json_t *b;
     buf text = {0};
     size_t i, n_parts = 0;
     int rc = PI_OK;
-    if (!json_array_size(blocks)) rc = params_fail(p, "messages", err, "a user's content is a list without blocks");
+    if (!json_array_size(blocks)) rc = params_fail(p, "messages", err, "a user's content must not be an empty list");
     json_array_foreach(blocks, i, b) {
         if (rc) break;
         if (field_is(b, "type", "tool_result")) rc = add_result_block(p, b, err);
@@ -110,17 +110,17 @@ static int read_messages(params *p, pi_error *err)
     size_t i;
     int rc = PI_OK;
     if (!json_is_array(list) || !json_array_size(list))
-        return params_fail(p, "messages", err, "'messages' must be a list that is not empty");
+        return params_fail(p, "messages", err, "'messages' must be a non-empty list");
     if (!(p->messages = json_array())) return params_no_memory(err);
     if (system && !json_is_null(system)) rc = add_system(p, "system", system, err);
     json_array_foreach(list, i, m) if (!rc) rc = one_message(p, m, err);
     return rc;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ tools */
+/* ----------------------------------------------------------------------------------------------------------- tools */
 
-/* Functions are of type custom, or have none. Anthropic's own tools, which carry a date, run at Anthropic or in the
- * model's training: they are left out. */
+/* Reads the tools. Functions have type custom or no type. Anthropic's own tools, which have a date in their type, are
+ * skipped: Anthropic runs them, or its models are trained on them. */
 static int read_tools(params *p, pi_error *err)
 {
     const json_t *list = json_object_get(p->root, "tools"), *servers = json_object_get(p->root, "mcp_servers"), *t;
@@ -160,7 +160,7 @@ static int read_choice(params *p, pi_error *err)
     return rc ? rc : check_choice(p, err);
 }
 
-/* --------------------------------------------------------------------------------------------------------- thinking */
+/* -------------------------------------------------------------------------------------------------------- thinking */
 
 static int read_budget(params *p, const json_t *thinking, pi_error *err)
 {
@@ -172,7 +172,8 @@ static int read_budget(params *p, const json_t *thinking, pi_error *err)
     return params_add(p, "reasoning-budget", "thinking", text, err);
 }
 
-/* adaptive: the model thinks where it sees need, which is what templates with thinking on mean. */
+/* Reads "thinking". adaptive: the model decides if it reasons, which is the meaning of enabled thinking in
+ * templates. */
 static int read_thinking(params *p, pi_error *err)
 {
     const json_t *thinking = json_object_get(p->root, "thinking");
@@ -185,7 +186,7 @@ static int read_thinking(params *p, pi_error *err)
     return on ? read_budget(p, thinking, err) : PI_OK;
 }
 
-/* "output_config" with effort and format; "output_format" is the format's name in the beta API. */
+/* Reads "output_config" with effort and format; "output_format" is the format's name in the beta API. */
 static int read_output(params *p, pi_error *err)
 {
     const json_t *config = json_object_get(p->root, "output_config"), *beta = json_object_get(p->root, "output_format");

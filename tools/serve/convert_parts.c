@@ -1,4 +1,4 @@
-/* Parts that conversations of all APIs share (see convert_impl.h). Runs on the pool. */
+/* Helpers shared by the conversations of all APIs (see convert_impl.h). Runs on the pool. */
 #include "serve/convert_impl.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ bool field_is(const json_t *o, const char *field, const char *word) { return jso
 
 bool append(json_t *list, json_t *one) { return one && !json_array_append_new(list, one); }
 
-/* ------------------------------------------------------------------------------------------------------------ texts */
+/* ----------------------------------------------------------------------------------------------------------- texts */
 
 static int base64_digit(char c)
 {
@@ -28,7 +28,7 @@ static int base64_digit(char c)
     return c == '+' || c == '-' ? 62 : c == '/' || c == '_' ? 63 : -1;
 }
 
-/* Appends the bytes of base64 text; white space is skipped. false: the text is not base64. */
+/* Appends the bytes of base64 text; white space is skipped. Returns false if the text is not base64. */
 static bool put_base64(const char *s, size_t n, buf *out)
 {
     uint32_t bits = 0;
@@ -50,7 +50,7 @@ static bool put_base64(const char *s, size_t n, buf *out)
 
 static void put_json(buf *b, const json_t *s) { buf_put(b, json_string_value(s), json_string_length(s)); }
 
-/* <tag>text</tag> of a string field that is not empty. */
+/* Appends <tag>text</tag> for a non-empty string field. */
 static void put_tagged(buf *b, const json_t *o, const char *tag)
 {
     const json_t *s = json_object_get(o, tag);
@@ -66,11 +66,11 @@ static int no_media(params *p, const char *field, const char *what, enum media m
         buf_fmt(text, "[%s omitted: this server reads text only]", what);
         return PI_OK;
     }
-    return params_fail(p, field, err, "'%s' has %s %s, which this server cannot read: send text", field,
+    return params_fail(p, field, err, "'%s' has %s %s, which is not supported: send text", field,
                        strchr("aeiou", *what) ? "an" : "a", what);
 }
 
-/* Text of a string or a list of parts, appended to text. */
+/* Appends the text of a string or a list of parts. */
 static int put_content(params *p, const char *field, const json_t *content, enum media media, buf *text, pi_error *err)
 {
     const json_t *part;
@@ -92,13 +92,13 @@ static int put_decoded(params *p, const char *field, const json_t *source, buf *
     int rc = PI_OK;
     if (s) put_json(text, s);
     else if (bytes.failed || text_failed()) rc = params_no_memory(err);
-    else rc = params_fail(p, field, err, "'%s' has a document whose data is not base64 of UTF-8 text", field);
+    else rc = params_fail(p, field, err, "'%s' has a document with data other than base64 of UTF-8 text", field);
     json_decref(s);
     buf_free(&bytes);
     return rc;
 }
 
-/* Anthropic's document: its source is text, content blocks or base64 of text. */
+/* Appends Anthropic's document; its source is text, content blocks or base64 text. */
 static int put_document(params *p, const char *field, const json_t *part, enum media media, buf *text, pi_error *err)
 {
     const json_t *source = json_object_get(part, "source"), *data = json_object_get(source, "data");
@@ -168,7 +168,7 @@ int content_text(params *p, const char *field, const json_t *content, enum media
     return rc;
 }
 
-/* --------------------------------------------------------------------------------------------------------- messages */
+/* -------------------------------------------------------------------------------------------------------- messages */
 
 int add_message(params *p, const char *role, json_t *content, pi_error *err)
 {
@@ -188,7 +188,7 @@ json_t *call_json(json_t *id, const char *name, json_t *arguments)
                      arguments);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ tools */
+/* ----------------------------------------------------------------------------------------------------------- tools */
 
 int add_function(params *p, const json_t *tool, const char *name, const char *schema_field, pi_error *err)
 {
@@ -203,7 +203,8 @@ int add_function(params *p, const json_t *tool, const char *name, const char *sc
     return append(p->tools, json_pack("{s:s, s:o}", "type", "function", "function", f)) ? PI_OK : params_no_memory(err);
 }
 
-/* Names come from clients: what could break a line of the log is written as '?'. */
+/* Records a skipped item for the log. Names come from clients, so characters that could break a log line become
+ * '?'. */
 void leave_out(params *p, const char *what)
 {
     enum { MAX_NAME = 40, MAX_ALL = 200 };
@@ -295,12 +296,12 @@ int check_choice(params *p, pi_error *err)
                            "'tool_choice' is '%.40s'; it must be auto, required, none or a function", word);
     if (must && !p->tools)
         return params_fail(p, "tool_choice", err,
-                           "'tool_choice' asks for a call, but 'tools' has no function that can be called");
+                           "'tool_choice' requires a call, but 'tools' has no function");
     if (choice && !word && !json_is_null(choice) && !name)
         return params_fail(p, "tool_choice", err,
                            "'tool_choice' must be auto, required, none or an object that names a function");
     if (name && !names(p->tools, name))
-        return params_fail(p, "tool_choice", err, "'tool_choice' names '%.60s', which is no function in 'tools'", name);
+        return params_fail(p, "tool_choice", err, "'tool_choice' names '%.60s', not a function in 'tools'", name);
     return PI_OK;
 }
 
@@ -309,10 +310,10 @@ int set_effort(params *p, const char *field, const json_t *effort, pi_error *err
     const char *word = json_string_value(effort);
     json_t *vars = p->template_vars;
     if (!effort || json_is_null(effort)) return PI_OK;
-    if (!word) return params_fail(p, field, err, "'%s' must be a word such as low, medium or high", field);
+    if (!word) return params_fail(p, field, err, "'%s' must be a word: low, medium or high", field);
     if (strcmp(word, "none") != 0)
         return json_object_set_new(vars, "reasoning_effort", json_string(word)) ? params_no_memory(err) : PI_OK;
-    json_object_del(vars, "reasoning_effort"); /* templates switch thinking off by another variable */
+    json_object_del(vars, "reasoning_effort"); /* templates disable thinking with another variable */
     if (json_object_get(vars, "enable_thinking")) return PI_OK;
     return json_object_set_new(vars, "enable_thinking", json_false()) ? params_no_memory(err) : PI_OK;
 }

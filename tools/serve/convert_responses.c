@@ -1,10 +1,11 @@
-/* /v1/responses, OpenAI's newer form, as chat messages (see convert.h). The items of one turn become one message:
+/* Converts /v1/responses, OpenAI's newer format, to chat messages (see convert.h). The items of one turn become one
+ * message:
  *
  *     reasoning, message, function_call, function_call  ->  {assistant, reasoning_content, content, tool_calls}
  *     function_call_output                              ->  {tool}
  *
- * Functions of a namespace, which Codex makes of every MCP server, are offered as NAMESPACE__NAME; p->namespaces says
- * what they were, for the answer. Runs on the pool. */
+ * Functions of a namespace (Codex creates one for every MCP server) are shown to the model as NAMESPACE__NAME.
+ * p->namespaces maps them to their original names, for the response. Runs on the pool. */
 #include "serve/convert.h"
 
 #include <stdlib.h>
@@ -14,12 +15,13 @@
 #include "serve/convert_impl.h"
 #include "serve/fields.h"
 
-/* space: the namespace whose tools they are, or NULL. */
+/* Reads tools; space: their namespace, or NULL. */
 static int read_tools(params *p, const json_t *list, const char *space, pi_error *err);
 
-/* ------------------------------------------------------------------------------------------------------------ input */
+/* ----------------------------------------------------------------------------------------------------------- input */
 
-/* The message of the assistant's turn that the list ends with; a new one if it ends with another role. Borrowed. */
+/* Returns the assistant message at the end of the list; appends a new one if the last message has another role.
+ * Borrowed. */
 static json_t *assistant_turn(params *p)
 {
     json_t *last = json_array_get(p->messages, json_array_size(p->messages) - 1);
@@ -28,7 +30,7 @@ static json_t *assistant_turn(params *p)
     return append(p->messages, m) ? m : NULL;
 }
 
-/* Adds text to a string field of the turn. */
+/* Appends text to a string field of the assistant message. */
 static int extend_turn(params *p, const char *field, json_t *text, pi_error *err)
 {
     json_t *m = text ? assistant_turn(p) : NULL, *old = json_object_get(m, field);
@@ -58,7 +60,7 @@ static int message_item(params *p, const json_t *item, pi_error *err)
     return add_message(p, role, text, err);
 }
 
-/* The name under which a function of a namespace is offered; free it. */
+/* Returns the name shown to the model for a function of a namespace. The caller frees it. */
 static char *qualified(const char *space, const char *name)
 {
     const size_t n = strlen(space);
@@ -70,7 +72,7 @@ static char *qualified(const char *space, const char *name)
     return b.p;
 }
 
-/* A call of the turn. name: of the tool; takes arguments over. */
+/* Adds a call to the assistant message. name: the tool's name. Takes ownership of arguments. */
 static int add_call(params *p, const json_t *item, const char *name, json_t *arguments, pi_error *err)
 {
     const char *space = text_of(item, "namespace");
@@ -95,7 +97,7 @@ static int function_call(params *p, const json_t *item, pi_error *err)
     return add_call(p, item, name, none ? json_string("") : json_incref(args), err);
 }
 
-/* Calls of tools that are no functions, made elsewhere: their name, and the field that holds what was asked. */
+/* Calls of tools that are not functions: their type, tool name, and the field with their input. */
 static const struct other_call {
     const char *type, *name, *field;
 } other_calls[] = {
@@ -121,12 +123,13 @@ static int other_call(params *p, const struct other_call *kind, const json_t *it
     if (!text) return params_no_memory(err);
     int rc = add_call(p, item, name, text, err);
     if (rc || strcmp(kind->type, "mcp_call") != 0) return rc;
-    rc = content_text(p, "input", json_object_get(item, "output"), MEDIA_REPLACED, &text, err); /* holds its result,
-        too */
+    /* also contains its result */
+    rc = content_text(p, "input", json_object_get(item, "output"), MEDIA_REPLACED, &text, err);
     return rc ? rc : add_tool_result(p, json_object_get(item, "id"), text, err);
 }
 
-/* The result of a call; images become a line of text, so that a conversation that has one can go on. */
+/* Adds the result of a call. Images are replaced by a line of text, so that a conversation that contains one can
+ * continue. */
 static int call_output(params *p, const json_t *item, pi_error *err)
 {
     const json_t *out = json_object_get(item, "output"), *part;
@@ -135,7 +138,7 @@ static int call_output(params *p, const json_t *item, pi_error *err)
     size_t i;
     json_array_foreach(out, i, part) parts &= json_is_string(json_object_get(part, "type"));
     int rc = PI_OK;
-    if (json_is_object(out) || !parts) { /* of a shell */
+    if (json_is_object(out) || !parts) { /* result of a shell call */
         char *dump = json_write(out, 0);
         if (!dump || !(text = json_string(dump))) rc = params_no_memory(err);
         free(dump);
@@ -145,13 +148,13 @@ static int call_output(params *p, const json_t *item, pi_error *err)
     return rc ? rc : add_tool_result(p, id ? id : json_object_get(item, "id"), text, err);
 }
 
-/* Thoughts of the turn that follows; templates decide which turns show them. */
+/* Adds reasoning to the following assistant message; templates decide which messages show it. */
 static int reasoning_item(params *p, const json_t *item, pi_error *err)
 {
     const json_t *parts = json_object_get(item, "content");
     json_t *text;
     if (!json_array_size(parts)) parts = json_object_get(item, "summary");
-    if (!json_array_size(parts)) return PI_OK; /* encrypted, by another server */
+    if (!json_array_size(parts)) return PI_OK; /* encrypted by another server */
     int rc = content_text(p, "input", parts, MEDIA_REPLACED, &text, err);
     return rc ? rc : extend_turn(p, "reasoning_content", text, err);
 }
@@ -177,7 +180,7 @@ static int input_item(params *p, const json_t *item, pi_error *err)
                 output))
             return call_output(p, item, err);
     }
-    leave_out(p, word); /* searches and the like, which OpenAI's own tools did, and what only OpenAI can read */
+    leave_out(p, word); /* web searches and other items of OpenAI's own tools, and encrypted items */
     return PI_OK;
 }
 
@@ -204,7 +207,7 @@ static int read_input(params *p, pi_error *err)
     return rc;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ tools */
+/* ----------------------------------------------------------------------------------------------------------- tools */
 
 static int namespace_function(params *p, const json_t *tool, const char *space, const char *name, pi_error *err)
 {
@@ -217,7 +220,7 @@ static int namespace_function(params *p, const json_t *tool, const char *space, 
     return rc;
 }
 
-/* Puts the namespace's own description in front of the description of its first function, tool number `first`. */
+/* Prepends the namespace's description to the description of its first function, tool number `first`. */
 static int describe(params *p, size_t first, const json_t *description, pi_error *err)
 {
     json_t *f = json_object_get(json_array_get(p->tools, first), "function"), *own = json_object_get(f, "description");
@@ -235,7 +238,7 @@ static int one_tool(params *p, const json_t *t, const char *space, pi_error *err
 {
     const char *type = text_of(t, "type"), *name = text_of(t, "name");
     if (!type) return params_fail(p, "tools", err,
-                                  "'tools' has an entry without a type; functions have the type function");
+                                  "'tools' has an entry without a type; give functions the type function");
     const bool is_function = !strcmp(type, "function"), is_space = !strcmp(type, "namespace") && !space;
     if (!is_function && !is_space) {
         leave_out(p, type);
@@ -262,7 +265,8 @@ static int read_tools(params *p, const json_t *list, const char *space, pi_error
     return rc;
 }
 
-/* The name under which a function that a client names is offered; free it. NULL: out of memory. */
+/* Returns the name shown to the model for a function that a client names. The caller frees it. NULL = out of
+ * memory. */
 static char *offered(const params *p, const json_t *named)
 {
     const char *name = text_of(named, "name"), *key;
@@ -304,7 +308,7 @@ static int read_choice(params *p, pi_error *err)
         free(name);
     } else if (choice && !json_is_null(choice)) {
         rc = params_fail(p, "tool_choice", err,
-                         "'tool_choice' asks for a tool of type %.40s, which this server cannot offer: "
+                         "'tool_choice' asks for a tool of type %.40s, which this server does not support: "
                          "choose a function", type ? type : "none");
     }
     return rc ? rc : check_choice(p, err);

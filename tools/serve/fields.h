@@ -1,7 +1,7 @@
-/* The fields of requests, API by API: one table, which says of each field whether the server does what it asks for,
- * takes it without effect, or refuses it. The rule: a field that constrains the answer is honoured or refused; a field
- * that does not is accepted; a field that is not in the table is ignored. Readers of fields, the check before them,
- * /openapi.json and docs/FIELDS.md are made from this table. Constant: any thread. */
+/* The request fields of all APIs in one table. For each field it says if the server honours, accepts without effect,
+ * or refuses it. The rule: a field that constrains the output is honoured or refused; any other field in the table is
+ * accepted; a field that is not in the table is ignored. The field readers, the check before them, /openapi.json and
+ * docs/FIELDS.md use this table. Constant: thread-safe. */
 #ifndef PAGEDINFER_SERVE_FIELDS_H
 #define PAGEDINFER_SERVE_FIELDS_H
 
@@ -27,7 +27,7 @@ enum {
     API_ANSWERS = API_TALKS | API_PROMPTS,
 };
 
-/* JSON types of a value; TYPE_NEEDED: a request without the field is refused. */
+/* JSON types of a value; TYPE_NEEDED: the field is required. */
 enum {
     TYPE_STRING = 1, TYPE_NUMBER = 2, TYPE_INTEGER = 4, TYPE_BOOLEAN = 8, TYPE_LIST = 16, TYPE_OBJECT = 32,
     TYPE_NEEDED = 64, TYPE_ANY = 63,
@@ -40,16 +40,16 @@ typedef struct field {
     unsigned apis;            /* API_* */
     enum field_effect effect;
     unsigned types;           /* TYPE_* */
-    const char *key;          /* request option that it sets as it is; NULL = code of its own reads it */
-    const char *text;         /* one sentence; of a refused field the remedy */
-    const char *harmless;     /* JSON values of a refused field that are taken, with spaces between; NULL = none */
+    const char *key;          /* request option set to the unchanged value; NULL = read by separate code */
+    const char *text;         /* one sentence; for a refused field, the remedy */
+    const char *harmless; /* values of a refused field that are accepted, as JSON, separated by spaces; NULL = none */
 } field;
 
 extern const field fields[];
 extern const size_t n_fields;
 
-/* Refuses what rows of this API refuse. Null, false and empty values ask for nothing: they are removed from p->root, so that
- * no reader meets them. PI_EINVAL, PI_ENOMEM. */
+/* Refuses the request if a row of this API refuses a field. Fields that are null, false or empty have no effect; they
+ * are removed from p->root, so that later readers do not see them. Returns PI_EINVAL or PI_ENOMEM on failure. */
 int fields_check(params *p, unsigned api, pi_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Files that the server reads while it runs (see file.h). */
+/* Opens files that the server reads while it runs (see file.h). */
 #include "serve/file.h"
 
 #include <errno.h>
@@ -11,7 +11,8 @@ FILE *file_open(const char *path, const char **wrong)
 {
     struct stat st;
     FILE *f = NULL;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe without a writer would wait */
+    /* O_NONBLOCK: opening a pipe without a writer would block */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     *wrong = NULL;
     if (fd < 0 || fstat(fd, &st)) *wrong = strerror(errno);
     else if (S_ISDIR(st.st_mode)) *wrong = "it is a directory: give a file";

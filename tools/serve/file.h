@@ -1,13 +1,13 @@
-/* Files that the server reads while it runs: opened without waiting, whatever lies at the path. Any thread. */
+/* Opens files that the server reads while it runs. Opening never blocks, also on pipes and devices. Thread-safe. */
 #ifndef PAGEDINFER_SERVE_FILE_H
 #define PAGEDINFER_SERVE_FILE_H
 
 #include <stdio.h>
 
-enum { FILE_MAX = 1 << 20 }; /* bytes of a file of keys or certificates */
+enum { FILE_MAX = 1 << 20 }; /* maximum size of a key or certificate file, bytes */
 
-/* Opens a regular file of at most FILE_MAX bytes; a pipe or a device, whose reader may wait for ever, is refused.
- * NULL: *wrong says why. */
+/* Opens a regular file of at most FILE_MAX bytes. A pipe or a device is refused, because reading it may block forever.
+ * Returns NULL on failure and sets *wrong to the reason. */
 FILE *file_open(const char *path, const char **wrong);
 
 #endif

@@ -1,8 +1,8 @@
-/* Generations (see gen.h): from a body to requests of the engine, and from its events to pieces of an answer.
+/* Generations (see gen.h): from a body to engine requests, and from engine events to pieces of a response.
  *
- * Memory: a generation has its body, the tokens so far, and the text that has not been given out. A client that does
- * not take its text makes that grow: at s->send_max bytes the generation is canceled. Events are only stored where they
- * are taken; generations are given out, and freed, when no event is at hand, since events point to them. */
+ * Memory: a generation holds its body, the tokens so far, and the text not yet written. If a client does not read its
+ * stream, the text accumulates; at s->send_max bytes the generation is canceled. gen_event only stores an event.
+ * Generations are pumped, and freed, after the last pending event, because events point to them. */
 #include "serve/gen.h"
 
 #include <inttypes.h>
@@ -14,19 +14,19 @@
 #include "serve/log.h"
 
 enum {
-    ROOM = 64 << 10,       /* bytes on their way to a client; more wait here */
-    LARGE = 64 << 10,      /* bytes of an answer that is written, or of a body that is freed, on the pool */
+    ROOM = 64 << 10,       /* limit of bytes queued for a client; more output stays in the generation */
+    LARGE = 64 << 10,      /* larger responses are written, and larger bodies freed, on the pool; bytes */
 };
 
 /* ----------------------------------------------------------------------------------------------------- on the pool */
 
-/* Clients may make themselves more urgent only as far as the server lets them. */
+/* Clients may only request a priority within --priority-range. */
 static int check_priority(gen *g, const param_option *o, pi_error *err)
 {
     const server *s = g->s;
     const long long v = strtoll(o->value, NULL, 10);
     if (strcmp(cli_str(s->c, "policy"), "priority") || (v >= s->priority_lo && v <= s->priority_hi)) return PI_OK;
-    return params_fail(&g->p, o->field, err, "'%s' is %lld; give %lld to %lld, of which lower numbers run first "
+    return params_fail(&g->p, o->field, err, "'%s' is %lld; give %lld to %lld; lower numbers run first "
                        "(--priority-range)", o->field, v, (long long) s->priority_lo, (long long) s->priority_hi);
 }
 
@@ -62,12 +62,12 @@ static int set_options(gen *g, pi_request *r, pi_error *err)
     if (!rc && p->progress && g->w->progress) rc = pi_request_set(r, "prompt-progress", "true", err);
     if (!rc && g->salt) rc = pi_request_set(r, "cache-salt", g->salt, err);
     if (!rc && g->ex->key) rc = pi_request_set(r, "tenant", g->ex->key, err);
-    if (!rc && (g->is_chat || p->special)) /* tags of thoughts and calls, or all there is */
+    if (!rc && (g->is_chat || p->special)) /* tags of reasoning and calls; or the client wants control tokens */
         rc = pi_request_set(r, "special", "true", err);
     return rc;
 }
 
-/* The tenant's salt: the key's where that is asked for, with the client's own behind it. */
+/* The salt of the prefix cache: with --cache-salt-by-key the API key, then the client's own salt. */
 static int make_salt(gen *g, pi_error *err)
 {
     const char *own = g->p.cache_salt;
@@ -76,7 +76,7 @@ static int make_salt(gen *g, pi_error *err)
     buf b = {0};
     if (by_key) {
         buf_str(&b, g->ex->key);
-        buf_put(&b, "\n", 1); /* no key has one */
+        buf_put(&b, "\n", 1); /* no key contains a newline */
     }
     if (own) buf_str(&b, own);
     g->salt = b.p;
@@ -113,8 +113,8 @@ static int make_request(gen *g, size_t i, pi_error *err)
                    : pi_request_prompt_text(r, pr->text, pr->len, err);
 }
 
-/* A few alternatives to each token may be asked for at any length; of many all together are bounded, since an answer has
- * them in memory and writes some 100 bytes for each. */
+/* Limits the memory and size of logprobs. Up to FEW alternatives are allowed at any length. More alternatives are
+ * limited by their total number, because the response needs some 100 bytes for each. */
 static int check_probs(gen *g, size_t n_choices, pi_error *err)
 {
     enum { FEW = 64, MAX_ENTRIES = 1 << 18 };
@@ -122,7 +122,7 @@ static int check_probs(gen *g, size_t n_choices, pi_error *err)
     const uint64_t tokens = p->max_tokens >= 0 ? (uint64_t) p->max_tokens : g->s->info.ctx_size;
     const uint64_t per_token = (uint64_t) (p->logprobs + 1) * n_choices;
     if (p->logprobs <= FEW || per_token * tokens <= MAX_ENTRIES) return PI_OK;
-    return params_fail(&g->p, "logprobs", err, "%d alternatives to each of %" PRIu64 " tokens are too many: set 'max_tokens' "
+    return params_fail(&g->p, "logprobs", err, "%d alternatives for each of %" PRIu64 " tokens are too many: set 'max_tokens' "
                        "to at most %" PRIu64 ", or ask for at most %d", p->logprobs, tokens * n_choices,
                        MAX_ENTRIES / per_token, FEW);
 }
@@ -152,7 +152,7 @@ static int read_body(gen *g, pi_error *err)
 {
     buf *b = &g->ex->req.body;
     json_t *root = params_parse(b->p, b->n, err);
-    if (g->prep.heavy) buf_free(b); /* light work may begin anew */
+    if (g->prep.heavy) buf_free(b); /* light work may be restarted */
     if (!root) return err->code;
     int rc = params_read(&g->p, root, g->w->api, err);
     if (!rc) rc = gen_adapters(g, err);
@@ -160,19 +160,21 @@ static int read_body(gen *g, pi_error *err)
     return rc ? rc : gen_vocab_fields(g, err);
 }
 
-/* Readers hold what the template began; they are made once the prompt is known, before any event. */
+/* A parser needs the end of the rendered prompt. So the parsers are created after the prompt and before the first
+ * event. */
 static int make_readers(gen *g, pi_error *err)
 {
     if (!g->is_chat) return PI_OK;
     int rc = PI_OK;
     for (size_t i = 0; i < g->n_choices && !rc; i++) {
-        rc = pi_work_check(g->prep.limit); /* each renders a small prompt */
+        rc = pi_work_check(g->prep.limit); /* each parser renders a small prompt */
         if (!rc) rc = chat_reader_new(&g->choices[i].reader, &g->chat, g->s->e, err);
     }
     return rc;
 }
 
-/* The last message is the assistant's, and no call: the answer goes on with it, unless somebody says otherwise. */
+/* True if the last message is from the assistant and has no tool call, and the client does not set these variables.
+ * Generation then continues that message. */
 static bool goes_on(const server *s, const params *p)
 {
     const json_t *last = json_array_get(p->messages, json_array_size(p->messages) - 1), *vars = p->template_vars;
@@ -197,7 +199,7 @@ int gen_template_defaults(const server *s, params *p, pi_error *err)
     return ok ? PI_OK : params_no_memory(err);
 }
 
-/* One of the options holds the content to a form. */
+/* True if an option constrains the content (structured output). */
 static bool has_format(const params *p)
 {
     static const char *const keys[] = {"json-schema", "grammar", "regex", "choice"};
@@ -207,7 +209,7 @@ static bool has_format(const params *p)
     return false;
 }
 
-/* What the template gets, and --reasoning-format, where the client says nothing of it. */
+/* Sets the template defaults and --reasoning-format, if the client does not set them. */
 static int reasoning_defaults(gen *g, pi_error *err)
 {
     const char *format = cli_str(g->s->c, "reasoning-format");
@@ -245,7 +247,7 @@ static void free_choice(choice *ch)
     chat_reader_free(ch->reader);
 }
 
-/* No event of them comes any more. */
+/* Frees the engine requests; no further events of them arrive. */
 static void free_requests(gen *g)
 {
     for (size_t i = 0; i < g->n_r; i++) pi_request_free(g->r[i]);
@@ -254,7 +256,7 @@ static void free_requests(gen *g)
     g->n_r = 0;
 }
 
-/* All that preparation makes. The generation is as it was before. */
+/* Frees everything that preparation created and resets the generation to its initial state. */
 static void free_parts(gen *g)
 {
     free_requests(g);
@@ -271,7 +273,7 @@ static void free_parts(gen *g)
     g->adapter = NULL;
 }
 
-/* Everything up to the first submit, which may be done again. */
+/* Prepares everything up to the first submit. May be repeated. */
 static int make_all(gen *g, pi_error *err)
 {
     int rc = read_body(g, err);
@@ -281,14 +283,14 @@ static int make_all(gen *g, pi_error *err)
     if (!rc) rc = make_choices(g, err);
     for (size_t i = 0; i < g->n_r && !rc; i++) rc = make_request(g, i, err);
     if (!rc) rc = make_readers(g, err);
-    if (text_failed()) rc = params_no_memory(err); /* what looks wrong may only be missing */
+    if (text_failed()) rc = params_no_memory(err); /* an apparent error may only be a failed allocation */
     if (!rc) g->p.bad_field = NULL;
     for (size_t i = 0; i < g->n_choices && !rc; i++) g->choices[i].r = g->r[i / (size_t) g->p.n];
     return rc;
 }
 
-/* Submits all requests. The first compiles what they share; those behind it must not fail for want of a budget, since nothing
- * is done again after the first. */
+/* Submits all requests. The first submit compiles the shared parts. The later ones run without a budget, because
+ * nothing can be repeated after the first submit. */
 static int submit_all(gen *g, size_t *n, pi_error *err)
 {
     int rc = PI_OK;
@@ -314,11 +316,11 @@ static bool prepare(prep *p)
     if (!rc) g->submitted = true;
     else if (!err.code) err.code = rc;
     if (rc && !*err.msg) snprintf(err.msg, sizeof err.msg, "%s", pi_strerror(rc));
-    g->work_err = err; /* g->err is the loop's: events may have come already */
+    g->work_err = err; /* g->err belongs to the loop, which may already process events */
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- ends */
+/* ------------------------------------------------------------------------------------------------------------ ends */
 
 static bool free_on_pool(prep *p)
 {
@@ -334,7 +336,8 @@ static void freed(prep *p, int code)
     free(g);
 }
 
-/* The exchange may be gone. What a large body became has too many parts to be freed on the loop. */
+/* Frees the generation; the exchange may be freed already. The parts of a large body are freed on the pool, because
+ * they are too many for the loop. */
 static void gen_free(gen *g)
 {
     server *s = g->s;
@@ -373,8 +376,8 @@ static void on_gone(exchange *ex)
     gen *g = ex->job;
     if (g->finished) return;
     g->s->metrics.gone_clients++;
-    cancel(g, "the client went away");
-    gen_pump(g); /* it may be that all events have come already */
+    cancel(g, "the client disconnected");
+    gen_pump(g); /* all events may have arrived already */
 }
 
 static void on_room(exchange *ex) { gen_pump(ex->job); }
@@ -385,7 +388,7 @@ static json_t *error_of(const gen *g, int status, const pi_error *err)
     return exchange_error(g->ex, status, err->code == PI_EINVAL ? g->p.bad_field : NULL, code, err->msg);
 }
 
-/* Nothing follows: the log line, and the exchange's end. */
+/* Writes the log line. Nothing is sent after this; the caller ends the exchange. */
 static void end(gen *g)
 {
     g->finished = true;
@@ -406,7 +409,7 @@ static void fail(gen *g)
     gen_free(g);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- events */
+/* ---------------------------------------------------------------------------------------------------------- events */
 
 static void count_token_bytes(choice *ch, int32_t id)
 {
@@ -506,7 +509,8 @@ static bool take_vector(choice *ch, const pi_event *ev)
     return true;
 }
 
-/* t_max_predict_ms has passed since the first token: with its samples, since a request is canceled whole. */
+/* Ends the choice if t_max_predict_ms has passed since the first token. All samples of its request end with it,
+ * because a request is canceled as a unit. */
 static void end_late(choice *ch)
 {
     gen *g = ch->g;
@@ -517,7 +521,7 @@ static void end_late(choice *ch)
     pi_request_cancel(ch->r);
 }
 
-/* Bytes of new text up to the first character of a line that is indented by less than n_indent; n: all of them. */
+/* Returns the bytes of new text before the first line that is indented by less than n_indent; n if there is none. */
 static size_t indented(choice *ch, const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -533,7 +537,7 @@ static size_t indented(choice *ch, const char *text, size_t n)
     return n;
 }
 
-/* The answer ends here. Its request is canceled once all samples are at their end. */
+/* Ends the choice at this point. Its request is canceled when all its samples have ended. */
 static void cut_line(choice *ch)
 {
     const gen *g = ch->g;
@@ -559,7 +563,7 @@ static bool take_text(choice *ch, const pi_event *ev)
     return ok;
 }
 
-/* What a choice has that was not given out, about as it will be written. */
+/* Returns the approximate size of the choice's unwritten output, in bytes. */
 static size_t waiting(const choice *ch) { return ch->text.n + (ch->n_ids - ch->ids_out) * (64 + 24 * ch->n_probs); }
 
 gen *gen_event(const pi_event *ev)
@@ -591,7 +595,7 @@ gen *gen_event(const pi_event *ev)
     if (waiting(ch) > g->s->send_max && g->p.stream && !g->canceled) {
         g->s->metrics.slow_clients++;
         g->too_slow = true;
-        cancel(g, "the client is too slow");
+        cancel(g, "the client reads too slowly");
     }
     return g;
 }
@@ -616,7 +620,8 @@ static bool keep_call(choice *ch, const chat_delta *d)
     return !t->id.failed && !t->name.failed && !t->args.failed;
 }
 
-/* Of a whole answer, and of streams whose last event repeats it (/v1/responses). false: out of memory. */
+/* Keeps the piece for a complete response, and for streams that repeat the text in their last event (/v1/responses).
+ * Returns false if out of memory. */
 static bool keep(choice *ch, const piece *pc)
 {
     bool ok = true;
@@ -629,12 +634,13 @@ static bool keep(choice *ch, const piece *pc)
     return ok && !ch->content.failed && !ch->reasoning.failed;
 }
 
-/* The tokens whose text is here, as far as they end where the text does. */
+/* Returns the number of tokens with complete text, up to a position where a token and the text end together; *upto is
+ * that position. */
 static size_t aligned(const choice *ch, size_t *upto)
 {
     size_t k = ch->ids_out;
     *upto = ch->text_out;
-    if (ch->done || ch->text_in > ch->token_bytes + 8) { /* the second: these texts are not those of the tokens */
+    if (ch->done || ch->text_in > ch->token_bytes + 8) { /* second condition: the text differs from the tokens' text */
         *upto = ch->text_in;
         return ch->n_ids;
     }
@@ -646,7 +652,7 @@ static size_t aligned(const choice *ch, size_t *upto)
     return k;
 }
 
-/* Thoughts that nobody is to see. false: out of memory. */
+/* Removes reasoning deltas, for hidden reasoning. Returns false if out of memory. */
 static bool drop_thoughts(choice *ch, piece *pc)
 {
     size_t n = 0;
@@ -675,7 +681,8 @@ static void give(choice *ch, size_t k, size_t upto)
     chat_delta plain = {.kind = DELTA_CONTENT, .text = ch->text.p, .n = n};
     piece pc = {.delta = &plain, .n_deltas = n > 0, .text_at = ch->text_out, .last = ch->done};
     const int end = ch->done ? ch->finish : 0;
-    const bool bound = g->p.stream && ch->bound && upto > ch->bound_at; /* whole answers wait for complete calls */
+    /* complete responses wait for complete calls */
+    const bool bound = g->p.stream && ch->bound && upto > ch->bound_at;
     bool ok = !ch->reader ||
               !chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, bound, end, ch->done && *ch->res.stop, &pc.delta, &pc.n_deltas);
     if (ch->done && ch->reader && chat_called(ch->reader)) ch->reason = "tool_calls";
@@ -708,7 +715,7 @@ static void pump_choice(choice *ch)
     give(ch, k, upto);
 }
 
-/* About how long the answer is as JSON; parts of the body may be in it. */
+/* Returns the approximate size of the response as JSON. Parts of the body may be repeated in it. */
 static size_t answer_bytes(const gen *g)
 {
     size_t n = g->n_body;
@@ -719,7 +726,7 @@ static size_t answer_bytes(const gen *g)
     return n;
 }
 
-/* The answer as text; p is NULL where there was no memory. */
+/* Returns the response as text; p == NULL if out of memory. */
 static buf whole_text(gen *g)
 {
     buf b = {0};
@@ -817,7 +824,7 @@ void gen_ping_all(server *s)
         if (!g->err.code) stream_put(g->ex, ":\n\n", 3);
         g->sent_at = now;
         g->pumping = false;
-        if (!g->ex->conn) gen_pump(g); /* the client went away meanwhile */
+        if (!g->ex->conn) gen_pump(g); /* the client disconnected meanwhile */
     }
 }
 
@@ -828,7 +835,8 @@ void gen_pump(gen *g)
     bool begun = g->n_done > 0;
     for (size_t i = 0; i < g->n_choices && !begun; i++) begun = g->choices[i].n_ids > 0 || g->choices[i].progress.fresh;
     if (begun && g->p.stream && !g->streaming && !g->err.code) begin_stream(g);
-    for (size_t i = 0; i < g->n_choices && begun && !g->err.code; i++) { /* after an error nothing more is to be had */
+    /* after an error there is no further output */
+    for (size_t i = 0; i < g->n_choices && begun && !g->err.code; i++) {
         if (g->p.stream && stream_waiting(g->ex) > ROOM && !g->canceled) break;
         pump_choice(&g->choices[i]);
     }
@@ -848,16 +856,17 @@ void gen_pump(gen *g)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ start */
+/* ----------------------------------------------------------------------------------------------------------- start */
 
-/* A submit that was refused half way: what runs of it is canceled, and its events are dropped with it. */
+/* Ends the preparation, on the loop. If a submit failed half way, the submitted requests are canceled and their events
+ * dropped. */
 static void prepared(prep *p, int code)
 {
     gen *g = p->owner;
     g->working = false;
     g->sent_at = uv_now(&g->s->loop);
     if (g->work_err.code) g->err = g->work_err;
-    if (code && !g->err.code) g->err = (pi_error) {code, "the request took too long to be prepared"};
+    if (code && !g->err.code) g->err = (pi_error) {code, "the preparation of the request took too long"};
     if (code == PI_ENOMEM) params_no_memory(&g->err);
     if (!g->submitted) {
         if (!g->err.code) params_no_memory(&g->err);
@@ -892,7 +901,7 @@ void gen_start(server *s, exchange *ex, const wire *w)
     prep_start(&g->prep, s, ex, g->n_body);
 }
 
-/* -------------------------------------------------------------------------------------------------------- for wires */
+/* ------------------------------------------------------------------------------------------------------- for wires */
 
 bool gen_send(gen *g, const char *event, json_t *root)
 {

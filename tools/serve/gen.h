@@ -1,12 +1,13 @@
-/* Generations: a request of a client that the model answers.
+/* Generations: client requests that the model responds to.
  *
- * A generation is made when its body is whole. A thread of libuv's pool reads the JSON, renders, tokenises, and submits
- * requests to the engine, within a budget (prep.h); the loop takes their events and gives them to a WIRE, the form in which one API writes
- * answers. Text comes to a wire in PIECES that end where a token ends, so that ids and probabilities belong to the very
- * text they come with; a chat's pieces are first told apart into content, reasoning and tool calls (chat.h).
+ * A generation is created when the request body is complete. A thread of libuv's pool parses the JSON, renders,
+ * tokenizes, and submits requests to the engine, within a work budget (prep.h). The loop receives their events and
+ * passes them to a WIRE, the response writer of one API. A wire receives text in PIECES that end at token boundaries,
+ * so ids and probabilities match their text exactly. A chat's pieces are first split into content, reasoning and tool
+ * calls (chat.h).
  *
- * Threads: between gen_start and the end of its work the pool's thread has it, from then on the loop's; once more the pool's
- * while a large answer is written (finish). */
+ * Threads: from gen_start to the end of preparation the pool's thread owns the generation, then the loop's thread. The
+ * pool owns it once more while it writes a large response (finish). */
 #ifndef PAGEDINFER_SERVE_GEN_H
 #define PAGEDINFER_SERVE_GEN_H
 
@@ -18,169 +19,172 @@
 typedef struct gen gen;
 typedef struct choice choice;
 
-/* What a wire gets of a choice at a time. */
+/* One step of output of a choice, as a wire receives it. */
 typedef struct piece {
-    const chat_delta *delta;      /* what was added, in order */
+    const chat_delta *delta;      /* new parts, in order */
     size_t n_deltas;
     const int32_t *ids;           /* tokens of this text */
     size_t n_ids;
-    const pi_token_prob *probs;   /* of each, row_probs of them; NULL: not asked for */
-    size_t text_at;               /* bytes of the answer's text before this piece */
-    bool last;                    /* the choice ended: finish is set */
+    const pi_token_prob *probs;   /* row_probs entries for each token; NULL = not requested */
+    size_t text_at;               /* bytes of the choice's text before this piece */
+    bool last;                    /* the choice has ended; its finish is set */
 } piece;
 
 typedef struct wire {
     const char *id_prefix;                       /* "chatcmpl-" */
-    const char *what;                            /* for the log: "chat" */
-    /* On the pool: the API's own fields, from p->root; PI_EINVAL... */
+    const char *what;                            /* name for the log: "chat" */
+    /* On the pool: reads the API's own fields from p->root. Returns PI_OK or an error such as PI_EINVAL. */
     int (*read)(gen *g, pi_error *err);
-    /* On the loop. Streams: before the first piece; a piece; after the last one. */
+    /* On the loop, for streams: called before the first piece, for each piece, and after the last piece. */
     void (*begin)(gen *g);
     void (*piece)(gen *g, choice *ch, const piece *pc);
     void (*finish)(gen *g);
-    /* How far ch's prompt is (ch->progress); NULL: nobody asks this API for it. */
+    /* Writes the prompt progress of ch (ch->progress); NULL = the API has no progress events. */
     void (*progress)(gen *g, const choice *ch);
-    /* The whole answer. NULL: out of memory. A large one is written on the pool. */
+    /* Returns the complete response; NULL = out of memory. A large response is written on the pool. */
     json_t *(*whole)(gen *g);
-    /* The same as text, of APIs whose answers would be large trees; NULL: it is what whole says. false: a number in it is none. */
+    /* Writes the complete response as text, for APIs with large JSON trees; NULL = `whole` is used. Returns false if a
+     * number is not finite. */
     bool (*write)(const gen *g, buf *out);
-    unsigned api;                                /* API_* of its fields (fields.h) */
+    unsigned api;                                /* API_* of the request fields (fields.h) */
     bool raw_prompt;                             /* the prompts are p->prompts, not a conversation */
 } wire;
 
-typedef struct tool_call { /* of a whole answer */
+typedef struct tool_call { /* of a complete response */
     buf id, name, args;
 } tool_call;
 
-typedef struct prompt_probs { /* of a prompt that is echoed */
-    int32_t *ids;            /* its tokens but the first */
-    pi_token_prob *probs;    /* row of each */
+typedef struct prompt_probs { /* probabilities of an echoed prompt */
+    int32_t *ids;            /* its tokens except the first */
+    pi_token_prob *probs;    /* `row` entries for each token */
     size_t n, row;
 } prompt_probs;
 
-typedef struct prompt_progress { /* tokens of a prompt */
+typedef struct prompt_progress { /* numbers of prompt tokens */
     uint32_t n, cached, computed;
-    double ms;               /* since it was started */
-    bool fresh;              /* not written yet */
+    double ms;               /* milliseconds since the prompt was started */
+    bool fresh;              /* not yet written */
 } prompt_progress;
 
 struct choice {
     gen *g;
-    uint32_t index;          /* number among all choices of the generation */
-    pi_request *r;           /* its request, of which it is sample number `sample` */
+    uint32_t index;          /* index among all choices of the generation */
+    pi_request *r;           /* its engine request; the choice is sample number `sample` of it */
     uint32_t sample;
-    bool done;               /* its last event came */
-    bool ended;              /* and was written */
+    bool done;               /* its last event has arrived */
+    bool ended;              /* its end has been written */
     int finish;              /* PI_FINISH_* */
-    const char *reason;      /* "stop", "length", "tool_calls"; once it is done */
-    pi_result res;           /* once it is done */
-    buf text;                /* received, not yet given out */
-    size_t text_in, text_out; /* bytes received so far, and given out */
-    bool bound;              /* a grammar of calls holds the text behind */
-    size_t bound_at;         /* these bytes */
+    const char *reason;      /* "stop", "length" or "tool_calls"; valid once done */
+    pi_result res;           /* valid once done */
+    buf text;                /* received and not yet written */
+    size_t text_in, text_out; /* bytes received so far; bytes written */
+    bool bound;              /* a tool-call grammar constrains the text after byte bound_at */
+    size_t bound_at;         /* see `bound` */
     int32_t *ids;            /* all tokens so far */
-    size_t *end;             /* bytes of text after each; SIZE_MAX: it ends within a character */
-    size_t *chars;           /* characters of text after each */
-    pi_token_prob *probs;    /* n_probs of each */
+    size_t *end;             /* text bytes after each token; SIZE_MAX = the token ends within a character */
+    size_t *chars;           /* text characters after each token */
+    pi_token_prob *probs;    /* n_probs entries for each token */
     size_t n_ids, cap_ids, cap_end, cap_chars, cap_probs;
-    size_t n_probs;          /* entries a token; 0: none */
-    size_t ids_out;          /* tokens given out */
-    size_t ids_carry;        /* of these, the first whose text the chat parser has not let out yet */
-    utf8_hold utf8;          /* an unfinished character at the end of the tokens */
-    size_t token_bytes, token_chars; /* bytes and characters of text that the tokens so far make */
-    prompt_progress progress; /* of the first choice of a prompt */
-    bool has_line;           /* a line of the answer is complete */
-    bool over;               /* it was canceled since it took too long, or since all samples of its request are cut */
-    bool in_line;            /* n_indent: its last line has text behind its indentation */
-    bool indent_counts;      /* a line is complete, so that n_indent holds for the next ones */
-    bool cut;                /* n_indent ended it: later tokens are dropped */
-    int64_t indent;          /* blanks at the start of the last line */
-    prompt_probs prompt;     /* of the first choice of a prompt */
-    chat_reader *reader;     /* of a chat; NULL: text is content */
-    buf content, reasoning;  /* of a whole answer */
+    size_t n_probs;          /* entries per token; 0 = none */
+    size_t ids_out;          /* tokens written */
+    size_t ids_carry;        /* index of the first token with text that the chat parser still withholds */
+    utf8_hold utf8;          /* an incomplete character at the end of the tokens */
+    size_t token_bytes, token_chars; /* bytes and characters of text that the tokens so far represent */
+    prompt_progress progress; /* used by the first choice of a prompt */
+    bool has_line;           /* a line of the text is complete */
+    bool over;               /* canceled: a time limit passed, or all samples of its request were cut */
+    bool in_line;            /* n_indent: the last line has text after its indentation */
+    bool indent_counts;      /* a line is complete, so n_indent applies to the following ones */
+    bool cut;                /* n_indent ended the choice: later tokens are dropped */
+    int64_t indent;          /* number of blanks at the start of the last line */
+    prompt_probs prompt;     /* used by the first choice of a prompt */
+    chat_reader *reader;     /* parser of a chat; NULL = all text is content */
+    buf content, reasoning;  /* of a complete response */
     tool_call *calls;
     size_t n_calls, cap_calls;
-    bool cut_call;           /* the last of them is incomplete, and was shown as it grew */
-    uint64_t token_at;       /* uv_hrtime of its last token, 0: none came */
-    chat_delta *shown;       /* where thoughts are hidden: what is left of a piece */
+    bool cut_call;           /* the last call is incomplete, and parts of it were streamed */
+    uint64_t token_at;       /* uv_hrtime of its last token; 0 = no token yet */
+    chat_delta *shown;       /* deltas of a piece without hidden reasoning */
     size_t cap_shown;
-    float *vector;           /* of an embedding, one behind the other where there are several; or scores; owned */
-    size_t n_vector, n_vectors; /* values of all of them; how many */
-    int block, block_kind;   /* for wires: the open block, and what it is */
-    size_t n_blocks;         /* and how many there were */
-    size_t block_call;       /* which tool call it is, if it is one */
-    buf block_text;          /* its text so far, where the wire repeats it at the end */
+    float *vector;           /* embeddings, concatenated if there are several, or scores; owned */
+    size_t n_vector, n_vectors; /* number of values in total; number of vectors */
+    int block, block_kind;   /* for wires: the open block and its type */
+    size_t n_blocks;         /* number of blocks so far */
+    size_t block_call;       /* index of the block's tool call, if it is a call */
+    buf block_text;          /* the block's text so far, for wires that repeat it at the end */
 };
 
 struct gen {
     server *s;
-    exchange *ex;            /* NULL once it is answered */
+    exchange *ex;            /* NULL after the response */
     const wire *w;
     params p;
     char id[64];
     int64_t created;         /* seconds since 1970 */
     gen *prev, *next;        /* in s->gens */
-    prep prep;               /* its work on the pool: while `working`, it is the pool's */
-    size_t n_body;           /* bytes of its body */
-    char *salt;              /* of the cache, or NULL; owned */
-    const char *adapter;     /* that the client names as model, or NULL; in p.root */
-    pi_request **r;          /* one a prompt */
+    prep prep;               /* the work on the pool; while `working`, the pool owns the generation */
+    size_t n_body;           /* bytes of the request body */
+    char *salt;              /* prefix cache salt, or NULL; owned */
+    const char *adapter;     /* adapter that the client names as model, or NULL; in p.root */
+    pi_request **r;          /* one per prompt */
     size_t n_r;
-    choice *choices;         /* n of each prompt */
+    choice *choices;         /* n for each prompt */
     size_t n_choices, n_done, n_ended;
-    chat_state chat;         /* of a chat */
+    chat_state chat;         /* chats only */
     bool is_chat, working, submitted, streaming, canceled, pumping, too_slow, hide_thoughts;
-    bool dirty;              /* in the list of those to be pumped */
-    bool finished;           /* everything was written */
-    int status;              /* of an error */
-    pi_error err;            /* the error itself; code 0: none */
-    pi_error work_err;       /* of the work on the pool */
-    bool over_budget;        /* because that took too much work or memory */
-    buf whole;               /* a large answer as JSON, written on the pool */
-    uint64_t n_sent;         /* for wires: events so far */
-    uint64_t sent_at;        /* of a stream: uv_now of the loop when it was submitted, or something was sent last */
-    uint64_t first_at;       /* uv_hrtime of the first token, 0: none came */
-    const char *abort_why;   /* why it was canceled; for the log */
+    bool dirty;              /* in the list of generations to pump */
+    bool finished;           /* the response is complete */
+    int status;              /* HTTP status of an error */
+    pi_error err;            /* the error; code 0 = none */
+    pi_error work_err;       /* error of the work on the pool */
+    bool over_budget;        /* the work exceeded its time or memory budget */
+    buf whole;               /* a large response as JSON, written on the pool */
+    uint64_t n_sent;         /* for wires: number of events so far */
+    uint64_t sent_at;        /* streams: uv_now of the loop at submission or at the last write */
+    uint64_t first_at;       /* uv_hrtime of the first token; 0 = no token yet */
+    const char *abort_why;   /* reason of the cancellation, for the log */
 };
 
-/* Takes the exchange's body. */
+/* Starts a generation with the exchange's body. */
 void gen_start(server *s, exchange *ex, const wire *w);
-/* Takes an event of the engine into its generation, which it returns: to be pumped once no event is at hand. */
+/* Stores an event of the engine in its generation and returns the generation. The caller pumps it after the last
+ * pending event. */
 gen *gen_event(const pi_event *ev);
-/* Gives out what is ready; the generation may be gone afterwards. */
+/* Writes the available output. The generation may be freed by this call. */
 void gen_pump(gen *g);
-/* Streams that were silent for too long get a comment. */
+/* Sends a comment on every stream that was silent for too long. */
 void gen_ping_all(server *s);
-/* Cancels all that run. */
+/* Cancels all running generations. */
 void gen_cancel_all(server *s, const char *why);
 
-/* What the server's options (--reasoning, --reasoning-budget, --reasoning-effort, --prefill-assistant) give the template where
- * the client says nothing of it. On the pool. */
+/* Sets the template variables of the server's options (--reasoning, --reasoning-budget, --reasoning-effort,
+ * --prefill-assistant) that the client does not set. Runs on the pool. */
 int gen_template_defaults(const server *s, params *p, pi_error *err);
-/* vocab.c: prompts and biases become ids as far as they have to. On the pool. */
+/* vocab.c: converts prompts and biases to ids where needed. Runs on the pool. */
 int gen_vocab_fields(gen *g, pi_error *err);
-/* Tokens of a text, or of a list of texts and ids, within a limit of work (NULL = none); flags: PI_TOK_*, PI_TOK_BOS for a
- * text that comes first. *ids is to be freed in any case. Any thread. */
+/* Tokenizes a text, or a list of texts and ids, within a work limit (NULL = no limit). flags: PI_TOK_*; PI_TOK_BOS for
+ * a text at the start of a prompt. The caller frees *ids, also after a failure. Thread-safe. */
 int server_tokens(const server *s, pi_work *limit, const json_t *v, int flags, int32_t **ids, size_t *n);
-/* The adapters that the request asks for, as an option of its requests. On the pool. */
+/* Sets the adapters of the request as an option of its engine requests. Runs on the pool. */
 int gen_adapters(gen *g, pi_error *err);
 
 /* ---- for wires */
-/* An event of a stream; takes root over, NULL: out of memory. false: that, and g->err is set. */
+/* Sends one stream event and takes ownership of root; root == NULL means out of memory. Returns false if out of
+ * memory; g->err is then set. */
 bool gen_send(gen *g, const char *event, json_t *root);
 json_t *ids_json(const int32_t *ids, size_t n);
 json_t *progress_json(const choice *ch);
-/* Sums over the requests. */
+/* Sums over all engine requests of a generation. */
 typedef struct usage { uint64_t prompt, cached, completion, drafted, accepted; } usage;
 usage gen_usage(const gen *g);
 const char *gen_model(const gen *g);
-/* [{"token", "logprob", "bytes", "top_logprobs"}] of n rows of probs. */
+/* Returns [{"token", "logprob", "bytes", "top_logprobs"}] for n rows of probs. */
 json_t *gen_logprobs(const gen *g, const choice *ch, const pi_token_prob *probs, size_t n);
-json_t *gen_timings(const choice *ch); /* llama-server's object, so far or of all */
-/* The values of options in a request's fields, or with p NULL of one without any. */
+json_t *gen_timings(const choice *ch); /* llama-server's "timings" object, so far or of the complete response */
+/* Returns the option values of a request; p == NULL: the values of a request without fields. */
 json_t *server_settings(const server *s, const params *p);
 
-/* infill.c: the body of /infill, and a prompt made of these parts, as much of them as there is room for. */
+/* infill.c: reads the body of /infill; builds a prompt from these parts and truncates them to the context. */
 int infill_read(gen *g, pi_error *err);
 int infill_prompt(gen *g, const pi_infill_parts *parts, pi_error *err);
 

@@ -1,12 +1,12 @@
-/* Requests of HTTP/1.1 (see http.h). Lines are put together first and then read as a whole, the body is copied. */
+/* Parser of HTTP/1.1 requests (see http.h). Lines are collected and then parsed; the body is copied. */
 #include "serve/http.h"
 
 #include <string.h>
 #include <strings.h>
 
 enum {
-    MAX_BLANK = 8,   /* empty lines that a client may send before a request */
-    CHUNK_LINE = 32, /* bytes of a chunk's size and of the body's end, which do not count as header */
+    MAX_BLANK = 8,   /* maximum empty lines before a request */
+    CHUNK_LINE = 32, /* bytes allowed for a chunk size and the end of the body, not counted as header */
 };
 
 static const struct {
@@ -45,9 +45,9 @@ static size_t token_length(const char *p, size_t n)
 
 static bool same(const char *p, size_t n, const char *word) { return strlen(word) == n && !strncasecmp(p, word, n); }
 
-/* ----------------------------------------------------------------------------------------------------- request line */
+/* ---------------------------------------------------------------------------------------------------- request line */
 
-/* Bytes of "http://host:port" at the start of an absolute target; 0: it is none. */
+/* Returns the length of "http://host:port" at the start of an absolute target; 0 if the target is not absolute. */
 static size_t origin_length(const char *p, size_t n)
 {
     size_t i = n > 7 && !strncasecmp(p, "http://", 7) ? 7 : n > 8 && !strncasecmp(p, "https://", 8) ? 8 : 0;
@@ -61,8 +61,8 @@ static bool read_target(http_in *in, const char *p, size_t n)
     http_request *r = &in->req;
     for (size_t i = 0; i < n; i++)
         if (p[i] < '!' || p[i] > '~' || p[i] == '#')
-            return refuse(in, 400, "the request's target has a character that no URL has");
-    if (r->method == HTTP_CONNECT) return refuse(in, 405, "this is no proxy");
+            return refuse(in, 400, "the request's target has a character that is invalid in URLs");
+    if (r->method == HTTP_CONNECT) return refuse(in, 405, "this server is not a proxy");
     const size_t cut = *p == '/' ? 0 : origin_length(p, n);
     const bool star = r->method == HTTP_OPTIONS && n == 1 && *p == '*';
     if (*p != '/' && !cut && !star) return refuse(in, 400, "the request's target must be a path or an http URL");
@@ -78,7 +78,7 @@ static bool read_version(http_in *in, const char *p, size_t n)
 {
     if (n != 8 || memcmp(p, "HTTP/", 5) != 0 || p[5] < '0' || p[5] > '9' || p[6] != '.' || p[7] < '0' || p[7] > '9')
         return refuse(in, 400, "the request line must end with HTTP/1.1");
-    if (p[5] != '1') return refuse(in, 505, "HTTP/1.1 is spoken here");
+    if (p[5] != '1') return refuse(in, 505, "use HTTP/1.1");
     in->req.http10 = p[7] == '0';
     return true;
 }
@@ -92,7 +92,7 @@ static bool read_request_line(http_in *in, const char *p, size_t n)
     const bool has_target = verb && verb < n && p[verb] == ' ';
     const char *target = p + verb + 1, *end = has_target ? memchr(target, ' ', n - verb - 1) : NULL;
     if (!end || end == target) return refuse(in, 400, form);
-    if (verb >= sizeof r->verb) return refuse(in, 501, "the request's method is not known");
+    if (verb >= sizeof r->verb) return refuse(in, 501, "unknown request method");
     memcpy(r->verb, p, verb);
     r->verb[verb] = 0;
     r->method = HTTP_GET;
@@ -102,7 +102,7 @@ static bool read_request_line(http_in *in, const char *p, size_t n)
     return read_target(in, target, (size_t) (end - target));
 }
 
-/* ----------------------------------------------------------------------------------------------------------- fields */
+/* ---------------------------------------------------------------------------------------------------------- fields */
 
 static bool read_length(http_in *in, const char *p, size_t n)
 {
@@ -111,7 +111,8 @@ static bool read_length(http_in *in, const char *p, size_t n)
     in->left = 0;
     for (size_t i = 0; i < n; i++) {
         if (p[i] < '0' || p[i] > '9') return refuse(in, 400, "Content-Length must be decimal digits");
-        if (in->left < UINT64_MAX / 100) in->left = in->left * 10 + (uint64_t) (p[i] - '0'); /* else above any limit */
+        /* else above any limit already */
+        if (in->left < UINT64_MAX / 100) in->left = in->left * 10 + (uint64_t) (p[i] - '0');
     }
     return n || refuse(in, 400, "Content-Length must be decimal digits");
 }
@@ -147,12 +148,12 @@ static void read_connection(http_in *in, const char *p, size_t n)
 static bool keep_field(http_in *in, int i, const char *p, size_t n)
 {
     buf *b = &in->req.field[i];
-    if (b->p && fields[i].once) return refuse(in, 400, "the request has several keys");
+    if (b->p && fields[i].once) return refuse(in, 400, "the request has several API keys: send one");
     b->n = 0;
     return append(in, b, p, n);
 }
 
-/* "Name: value"; its control characters are refused already. Fields of a trailer are only checked. */
+/* Parses "Name: value". Control characters were refused before. Trailer fields are only checked. */
 static bool read_field(http_in *in, const char *p, size_t n)
 {
     const size_t name = token_length(p, n);
@@ -189,9 +190,9 @@ static bool end_head(http_in *in)
     return true;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- chunks */
+/* ---------------------------------------------------------------------------------------------------------- chunks */
 
-/* Hexadecimal digits, and after a semicolon extensions, which count as header and are dropped. */
+/* Parses hexadecimal digits. Extensions after a semicolon count as header and are dropped. */
 static bool read_chunk_size(http_in *in, const char *p, size_t n)
 {
     size_t i = 0;
@@ -209,9 +210,9 @@ static bool read_chunk_size(http_in *in, const char *p, size_t n)
     return true;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- reading */
+/* --------------------------------------------------------------------------------------------------------- reading */
 
-/* A line without its end. */
+/* Parses a line without its line end. */
 static bool read_line(http_in *in, const char *p, size_t n)
 {
     switch (in->step) {
@@ -227,7 +228,8 @@ static bool read_line(http_in *in, const char *p, size_t n)
     }
 }
 
-/* Bytes of the line at hand. A byte that no line has is refused at once. Returns how many bytes were taken. */
+/* Collects the bytes of the current line. Refuses an invalid byte immediately. Returns the number of bytes
+ * consumed. */
 static size_t take_line(http_in *in, const char *p, size_t n)
 {
     const char *lf = memchr(p, '\n', n);
@@ -248,7 +250,7 @@ static size_t take_line(http_in *in, const char *p, size_t n)
             return refuse(in, 400, "a header line has a control character, or does not end with CR LF"), 0;
     }
     if (!lf) return take;
-    if (b->n > 2 && in->step != HTTP_CHUNK_SIZE) in->n_header += b->n; /* read_chunk_size counts its own */
+    if (b->n > 2 && in->step != HTTP_CHUNK_SIZE) in->n_header += b->n; /* read_chunk_size counts its own bytes */
     read_line(in, b->p, b->n - 2);
     b->n = 0;
     return take;

@@ -1,17 +1,18 @@
-/* Requests of HTTP/1.1 from bytes, within limits and by the letter of RFC 9112. A request that another program could read
- * differently is refused. Knows no sockets: bytes go in, whole requests come out, one after the other.
+/* Parses HTTP/1.1 requests from bytes, within limits and strictly by RFC 9112. Requests that another program could
+ * interpret differently are refused. The parser has no sockets: the caller feeds bytes and takes complete requests one
+ * after another.
  *
  * Refused with 400:
  *
- *   lines               without CR LF at the end; control characters; white space at the start
- *   fields              white space before the colon; several Host, Authorization or X-Api-Key fields
- *   Transfer-Encoding   other than `chunked`; twice; in HTTP/1.0; together with Content-Length
- *   Content-Length      twice; other than digits
- *   chunk sizes         other than hexadecimal digits
+ *     lines               without CR LF at the end; control characters; white space at the start
+ *     fields              white space before the colon; several Host, Authorization or X-Api-Key fields
+ *     Transfer-Encoding   other than `chunked`; twice; in HTTP/1.0; together with Content-Length
+ *     Content-Length      twice; other than digits
+ *     chunk sizes         other than hexadecimal digits
  *
- * A request without Host is taken, because nothing here depends on it. Trailer fields are checked and dropped.
+ * A request without Host is accepted, because the server does not use it. Trailer fields are checked and dropped.
  *
- * Memory: the request at hand, at most its limits. One thread at a time. */
+ * Memory: the current request, within its limits. Not thread-safe. */
 #ifndef PAGEDINFER_SERVE_HTTP_H
 #define PAGEDINFER_SERVE_HTTP_H
 
@@ -24,7 +25,7 @@ typedef struct http_limits {
     size_t body;   /* bytes of the body */
 } http_limits;
 
-/* The header fields that the server reads; true: one that comes twice is refused, else the last one counts. */
+/* The header fields that the server reads. true: a repeated field is refused; false: the last one counts. */
 #define HTTP_FIELDS(X)                                                                                                 \
     X(AUTHORIZATION, "authorization", true) X(API_KEY, "x-api-key", true) X(ORIGIN, "origin", false)                   \
     X(EXPECT, "expect", false) X(ASKED_HEADERS, "access-control-request-headers", false)                               \
@@ -40,18 +41,18 @@ enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_OPTIONS, HTTP_CONNECT, H
 
 typedef struct http_request {
     enum http_method method;
-    char verb[16];           /* the method as sent; "" where the request line was refused */
-    buf target;              /* path and query; of an absolute target the scheme and host are cut */
-    size_t path_len;         /* bytes of target that are the path, without slashes at its end */
-    buf field[HTTP_N_FIELDS]; /* their values without white space around; p is NULL where there is none */
-    buf body;                /* all of it, chunks put together */
-    bool keep_alive;         /* the connection may serve another one */
-    bool http10;             /* HTTP/1.0: no chunks in the answer */
+    char verb[16];           /* the method as sent; "" if the request line was refused */
+    buf target;              /* path and query; scheme and host of an absolute target are removed */
+    size_t path_len;         /* bytes of the path in target, without trailing slashes */
+    buf field[HTTP_N_FIELDS]; /* values without surrounding white space; p == NULL = field not sent */
+    buf body;                /* complete body, chunks concatenated */
+    bool keep_alive;         /* the connection may be reused */
+    bool http10;             /* HTTP/1.0: no chunked response */
 } http_request;
 
 enum http_what { HTTP_MORE, HTTP_WHOLE, HTTP_REFUSED };
 
-enum http_step { /* what comes next */
+enum http_step { /* next element of the input */
     HTTP_REQUEST_LINE,
     HTTP_FIELD_LINE,
     HTTP_BODY,
@@ -63,37 +64,38 @@ enum http_step { /* what comes next */
 
 typedef struct http_in {
     http_limits limits;
-    http_request req;         /* the one being read */
+    http_request req;         /* the request being parsed */
     enum http_step step;
-    buf line;                 /* the line being read */
-    size_t n_header;          /* bytes that count against limits.header so far, but the line's */
+    buf line;                 /* the line being parsed */
+    size_t n_header;          /* bytes counted against limits.header so far, without the current line */
     size_t n_blank;           /* empty lines before the request line */
-    uint64_t left;            /* bytes of the body or the chunk that are still to come */
-    bool has_length, chunked; /* Content-Length, Transfer-Encoding was there */
+    uint64_t left;            /* remaining bytes of the body or chunk */
+    bool has_length, chunked; /* Content-Length, Transfer-Encoding was sent */
     bool has_host, close, keep; /* Host; Connection: close, keep-alive */
-    bool whole, has_head;     /* the request is complete; its header is */
-    int status;               /* why it was refused: 400, 413, 431, ... */
-    const char *why;          /* the same as text */
-    /* Called when the header is complete: 0 goes on, else the status to refuse it with, and *why. */
+    bool whole, has_head;     /* the request, its header is complete */
+    int status;               /* status of the refusal: 400, 413, 431, ... */
+    const char *why;          /* its reason as text */
+    /* Called when the header is complete. Returns 0 to continue, or the status to refuse the request with, and sets
+     * *why. */
     int (*on_head)(void *ud, const http_request *req, const char **why);
     void *ud;
 } http_in;
 
 void http_in_init(http_in *in, const http_limits *limits);
-/* Takes bytes until a request is whole: *used of n. After HTTP_WHOLE the request is taken with http_take, then reading
- * goes on; after HTTP_REFUSED nothing more is read. */
+/* Parses up to n bytes, until a request is complete; *used is the number of bytes consumed. After HTTP_WHOLE the
+ * caller takes the request with http_take and continues. After HTTP_REFUSED the parser reads no more input. */
 enum http_what http_feed(http_in *in, const char *p, size_t n, size_t *used);
-/* Moves the request out, and begins the next. */
+/* Moves the request to *out and starts the next one. */
 void http_take(http_in *in, http_request *out);
-/* No byte of the next request has come. */
+/* True if no byte of the next request has arrived. */
 bool http_is_idle(const http_in *in);
 void http_in_free(http_in *in);
 void http_request_free(http_request *r);
 
-/* A field's value, or NULL. */
+/* Returns a field's value, or NULL. */
 const char *http_field(const http_request *r, int field);
 const char *http_method_name(enum http_method m);
-/* "Not Found" */
+/* Returns the reason phrase, e.g. "Not Found". */
 const char *http_reason(int status);
 
 #endif

@@ -1,12 +1,13 @@
-/* /infill, llama-server's form of filling in the middle, and "suffix" of /v1/completions. Reading runs on the pool (gen.h). */
+/* /infill, llama-server's fill-in-the-middle API, and "suffix" of /v1/completions. Reading runs on the pool
+ * (gen.h). */
 #include <stdlib.h>
 #include <string.h>
 
 #include "json.h"
 #include "serve/gen.h"
 
-/* Tokens of the prompt at most: what the context holds without the answer, or of one that may be of any length without a
- * quarter of it. */
+/* Returns the maximum tokens of the prompt: the context minus max_tokens. If max_tokens is unlimited or too large, a
+ * quarter of the context is reserved. */
 static size_t room_for(const gen *g)
 {
     const int64_t ctx = (int64_t) g->s->info.ctx_size, own = g->p.max_tokens;
@@ -41,7 +42,7 @@ static int text_field(params *p, const char *field, bool needed, const char **te
     return PI_OK;
 }
 
-/* "input_extra": files of the same repository. */
+/* Reads "input_extra": files of the same repository. */
 static int read_files(params *p, pi_infill_file **files, size_t *n, pi_error *err)
 {
     static const char field[] = "input_extra";

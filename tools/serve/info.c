@@ -1,9 +1,9 @@
-/* What the server says of itself: the page at /, /health, /version, /v1/models, /props, /slots. The loop's thread. */
+/* Server information: the page at /, /health, /version, /v1/models, /props, /slots. Runs on the loop's thread. */
 #include <string.h>
 
 #include "serve/gen.h"
 
-/* Nothing but this page's own script, and requests to this server. */
+/* The policy allows only the page's own script, and requests to this server. */
 void handle_page(server *s, exchange *ex)
 {
     static const char more[] =
@@ -11,7 +11,7 @@ void handle_page(server *s, exchange *ex)
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
         "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-cache\r\n";
     if (cli_bool(s->c, "ui")) answer(ex, 200, "text/html; charset=utf-8", more, page_html, page_html_size);
-    else answer_error(ex, 404, NULL, NULL, "the page is switched off: start the server without --no-ui");
+    else answer_error(ex, 404, NULL, NULL, "the page is disabled: start the server without --no-ui");
 }
 
 void handle_health(server *s, exchange *ex)
@@ -27,7 +27,7 @@ void handle_health(server *s, exchange *ex)
     answer_json(ex, why ? 503 : 200, root);
 }
 
-/* Names with sep between. */
+/* Splits names separated by sep. */
 static json_t *names_json(const char *text, char sep)
 {
     const char seps[] = {sep, 0};
@@ -39,7 +39,7 @@ static json_t *names_json(const char *text, char sep)
     return list;
 }
 
-/* true: the model has this name. */
+/* True if the model has this name. */
 static bool is_named(const server *s, const char *name, size_t n)
 {
     if (n == strlen(s->alias) && !memcmp(name, s->alias, n)) return true;
@@ -59,7 +59,7 @@ static json_t *model_json(const server *s)
                      "max_model_len", (json_int_t) s->info.ctx_size, "meta", meta);
 }
 
-/* The list beside OpenAI's that llama-server has for clients of Ollama's. */
+/* Returns the list that llama-server adds to OpenAI's for clients of Ollama's API. */
 static json_t *named_models(const server *s)
 {
     return json_pack("[{s:s, s:s, s:s, s:s, s:[s], s:{s:s, s:s}}]", "name", s->alias, "model", s->alias, "type", "model",
@@ -70,7 +70,7 @@ static json_t *named_models(const server *s)
 void handle_models(server *s, exchange *ex)
 {
     json_t *one = model_json(s);
-    static const char before[] = "/v1/models/"; /* the name, behind --api-prefix if there is one */
+    static const char before[] = "/v1/models/"; /* the name follows, also after --api-prefix */
     const char *name = memmem(ex->req.target.p, ex->req.path_len, before, sizeof before - 1);
     if (name) {
         name += sizeof before - 1;
@@ -90,7 +90,7 @@ void handle_models(server *s, exchange *ex)
             answer_json(ex, 200, found);
             return;
         }
-        answer_error(ex, 404, "model", "model_not_found", "there is no such model; /v1/models lists what there is");
+        answer_error(ex, 404, "model", "model_not_found", "unknown model; GET /v1/models lists the models");
         return;
     }
     json_t *all = adapter_models(s, s->alias);
@@ -106,7 +106,7 @@ void handle_version(server *s, exchange *ex)
 
 static const char *default_of(const void *c, const char *key) { return cli_str(c, key); }
 
-/* The values of a list: of the request, or where it gives none the command line's. */
+/* Returns the values of a list option: the request's, else the command line's. */
 static json_t *list_json(const server *s, const params *p, const char *key)
 {
     json_t *list = json_array();
@@ -138,7 +138,7 @@ json_t *server_settings(const server *s, const params *p)
     return all;
 }
 
-/* A control token as text; "": the model has none. */
+/* Returns a control token as text; "" if the model has none. */
 static json_t *token_json(const server *s, int32_t id)
 {
     char text[256];
@@ -163,7 +163,7 @@ void handle_props(server *s, exchange *ex)
     answer_json(ex, 200, root);
 }
 
-/* What others may know of a request: none of its texts. */
+/* Returns the settings of a request that other clients may see: none of its texts. */
 static json_t *shown_settings(const server *s, const params *p)
 {
     static const char *const texts[] = {"grammar", "stop", "logit_bias", "reasoning_budget_message"};
@@ -188,13 +188,13 @@ static json_t *slot_json(const server *s, const gen *g, const choice *ch, int64_
     return one;
 }
 
-/* There are no slots that a client could hold; what runs is shown as if there were, one for each answer. With
- * ?fail_on_no_slot=1 it is an error that there are as many as run at once. */
+/* Lists running choices as if each had a slot, although the server has no slots. With ?fail_on_no_slot=1 the response
+ * is an error if the number of running choices has reached the limit. */
 void handle_slots(server *s, exchange *ex)
 {
     static const char question[] = "fail_on_no_slot=";
     if (!cli_bool(s->c, "slots")) {
-        answer_error(ex, 501, NULL, NULL, "/slots is switched off: start the server without --no-slots");
+        answer_error(ex, 501, NULL, NULL, "/slots is disabled: start the server without --no-slots");
         return;
     }
     const char *query = memmem(ex->req.target.p + ex->req.path_len, ex->req.target.n - ex->req.path_len, question,

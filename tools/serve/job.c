@@ -1,4 +1,4 @@
-/* Work on the pool for requests that the model need not answer (see job.h). */
+/* Work on the pool for requests that need no generation (see job.h). */
 #include "serve/job.h"
 
 #include <stdlib.h>
@@ -10,14 +10,14 @@ static json_t *body_of(job *j)
 {
     buf *b = &j->ex->req.body;
     json_t *root = params_parse(b->p, b->n, &j->err);
-    if (j->prep.heavy) buf_free(b); /* light work may begin anew */
+    if (j->prep.heavy) buf_free(b); /* light work may be restarted */
     return json_is_array(root) ? json_pack("{s:o}", "list", root) : root;
 }
 
-/* The answer as text, NULL where it is written already. */
+/* Writes the response as text, unless run has written it already. */
 static int write_text(job *j, json_t *answer)
 {
-    if (text_failed() || j->text.failed) return params_no_memory(&j->err); /* a part of what is written is missing */
+    if (text_failed() || j->text.failed) return params_no_memory(&j->err); /* a part of the output is missing */
     if (j->text.n) return PI_OK;
     if (!answer) return params_no_memory(&j->err);
     char *text = json_write(answer, ANSWER_DIGITS);
@@ -43,8 +43,8 @@ static bool run(prep *pr)
     }
     j->err.code = rc;
     if (rc && !*j->err.msg) snprintf(j->err.msg, sizeof j->err.msg, "%s", pi_strerror(rc));
-    if (j->p.bad_field) j->field = strdup(j->p.bad_field); /* which may be in the tree */
-    params_free(&j->p); /* here, since a large tree takes long to free */
+    if (j->p.bad_field) j->field = strdup(j->p.bad_field); /* bad_field may point into the tree */
+    params_free(&j->p); /* here, because freeing a large tree takes long */
     j->p = (params) {0};
     return true;
 }
@@ -54,7 +54,7 @@ static void done(prep *pr, int code)
     job *j = pr->owner;
     exchange *ex = j->ex;
     if (code == PI_ENOMEM) params_no_memory(&j->err);
-    else if (code) j->err = (pi_error) {code, "the request took too long to be worked on"};
+    else if (code) j->err = (pi_error) {code, "the request took too long"};
     ex->on_gone = NULL;
     if (!j->err.code) {
         answer_owned(ex, 200, j->text.p, j->text.n);

@@ -1,5 +1,5 @@
-/* Requests that the model need not answer: a body is read and worked on by a thread of libuv's pool (prep.h), since it may be
- * megabytes, or name a file that is read. The pool also writes the answer as text; the loop only sends it. */
+/* Requests that need no generation. A thread of libuv's pool reads and processes the body (prep.h), because it can be
+ * megabytes or name a file. The pool also writes the response as text; the loop only sends it. */
 #ifndef PAGEDINFER_SERVE_JOB_H
 #define PAGEDINFER_SERVE_JOB_H
 
@@ -11,17 +11,18 @@ typedef struct job {
     prep prep;
     server *s;
     exchange *ex;
-    params p;             /* of the body; a list is field "list" of it */
-    buf text;             /* the answer's JSON, or err */
-    char *field;          /* where the error is, or NULL; owned */
-    int status;           /* of the error; 0: what its code means to clients */
+    params p;             /* of the body; a top-level list becomes field "list" */
+    buf text;             /* the response's JSON; or err is set */
+    char *field;          /* field that caused the error, or NULL; owned */
+    int status;           /* HTTP status of the error; 0 = derived from its code */
     pi_error err;
     int (*run)(struct job *j, json_t **answer);
 } job;
 
-/* run is called on the pool, perhaps twice (prep.h). It gives *answer, or puts large answers into j->text itself. */
+/* Starts a job. run is called on the pool, possibly twice (prep.h). It sets *answer, or writes a large response to
+ * j->text itself. */
 void job_start(server *s, exchange *ex, int (*run)(job *, json_t **));
-/* The same for work that cannot be stopped and done again. */
+/* Starts a job in the heavy lane, for work that cannot be interrupted and repeated. */
 void job_start_heavy(server *s, exchange *ex, int (*run)(job *, json_t **));
 
 #endif

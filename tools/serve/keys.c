@@ -40,7 +40,7 @@ const char *keys_read(keys *k, const char *path)
     while (!wrong && fgets(line, sizeof line, f)) {
         if (*line != '#') wrong = add_one(k, line, strlen(line));
     }
-    if (!wrong && ferror(f)) wrong = "it cannot be read";
+    if (!wrong && ferror(f)) wrong = "the file cannot be read";
     fclose(f);
     return wrong;
 }
@@ -53,7 +53,7 @@ bool keys_allow(const keys *k, const char *key)
     size_t len = key ? strnlen(key, KEY_MAX) : 0;
     if (!len || len >= KEY_MAX) return false;
     memcpy(padded, key, len);
-    for (size_t i = 0; i < k->n; i++) { /* all bytes of all keys, whatever was found */
+    for (size_t i = 0; i < k->n; i++) { /* constant time: compares all bytes of all keys */
         volatile unsigned char differs = 0;
         for (size_t b = 0; b < KEY_MAX; b++) differs |= (unsigned char) (padded[b] ^ k->list[i][b]);
         found |= !differs;

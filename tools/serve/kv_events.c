@@ -21,11 +21,11 @@
 
 enum {
     ENDPOINT = 300,
-    PUB_BATCHES = 1000,  /* batches that wait for one subscriber */
-    MAX_FRAME = 1024,    /* bytes of a frame that a peer sends: subscriptions, requests of 8 bytes, handshakes */
-    HANDSHAKE_MS = 2000, /* time for a peer's handshake */
-    MAX_TOPICS = 1000,   /* topics of all peers; above it all peers are disconnected */
-    REOPEN_TICKS = 10,   /* of 10 ms, until the socket is opened again */
+    PUB_BATCHES = 1000,  /* batches that may wait for one subscriber */
+    MAX_FRAME = 1024,    /* maximum bytes of a frame from a peer: subscriptions, requests of 8 bytes, handshakes */
+    HANDSHAKE_MS = 2000, /* time limit of a peer's handshake */
+    MAX_TOPICS = 1000,   /* maximum topics of all peers; above it all peers are disconnected */
+    REOPEN_TICKS = 10,   /* ticks of 10 ms before the socket is opened again */
 };
 
 typedef struct batch {
@@ -36,22 +36,22 @@ typedef struct batch {
 struct kv_events {
     kv_queue queue;
     char topic[256];
-    char endpoint[2][ENDPOINT];  /* of PUB and ROUTER, as they are bound */
-    bool is_bound;               /* PUB; else it is connected */
-    int wake;                    /* eventfd: the queue has something, or the thread is to end */
+    char endpoint[2][ENDPOINT];  /* addresses of PUB and ROUTER as bound */
+    bool is_bound;               /* PUB is bound; false = connected */
+    int wake;                    /* eventfd: the queue has changes, or the thread must end */
     pthread_t thread;
     atomic_bool ends;
     atomic_uint_fast64_t sent, lost;
-    /* The thread's. */
-    void *ctx, *pub, *router;    /* pub: XPUB, NULL while it is being opened again; router: NULL without replay */
-    long n_topics;               /* different topics that are subscribed to */
+    /* Used by the thread only. */
+    void *ctx, *pub, *router;    /* pub: XPUB, NULL while it is being reopened; router: NULL without replay */
+    long n_topics;               /* number of distinct subscribed topics */
     int reopen_in;               /* ticks */
     uint64_t seq;                /* of the next batch */
-    batch *kept;                 /* [cap] a ring: the last n batches, oldest at first */
+    batch *kept;                 /* [cap] ring of the last n batches, oldest first */
     size_t cap, first, n;
 };
 
-/* ------------------------------------------------------------------------------------------------------------- packing */
+/* --------------------------------------------------------------------------------------------------------- packing */
 
 static void pack_word(msgpack_packer *p, const char *s) { msgpack_pack_str_with_body(p, s, strlen(s)); }
 
@@ -71,7 +71,7 @@ static void pack_tokens(msgpack_packer *p, const kv_changes *c, size_t at, size_
         for (size_t i = 0; i < ev.n_tokens; i++) msgpack_pack_int32(p, ev.tokens[i]);
 }
 
-/* The changes from `at` to `end`, a run of which `run` has the numbers. */
+/* Packs the changes from `at` to `end`, a run whose totals are in `run`. */
 static void pack_run(msgpack_packer *p, const kv_changes *c, size_t at, size_t end, const pi_cache_event *run)
 {
     switch (run->kind) {
@@ -99,7 +99,7 @@ static void pack_run(msgpack_packer *p, const kv_changes *c, size_t at, size_t e
     }
 }
 
-/* A sink that remembers when there was no memory: msgpack's own forgets it after the call. */
+/* An output buffer that remembers a failed allocation. msgpack's own buffer forgets it after the call. */
 typedef struct sink {
     msgpack_sbuffer buf;
     bool failed;
@@ -118,7 +118,7 @@ static void free_payload(void *p, void *hint)
     free(p);
 }
 
-/* The payload of a batch of these changes. false: out of memory. */
+/* Packs these changes as the payload of a batch. Returns false if out of memory. */
 static bool pack(zmq_msg_t *out, const kv_changes *c)
 {
     sink s = {0};
@@ -133,17 +133,17 @@ static bool pack(zmq_msg_t *out, const kv_changes *c)
     msgpack_pack_double(&p, (double) now.tv_sec + (double) now.tv_nsec * 1e-9);
     msgpack_pack_array(&p, n);
     for (size_t at = 0, from = 0; kv_changes_run(c, &at, &run); from = at) pack_run(&p, c, from, at, &run);
-    msgpack_pack_int32(&p, 0); /* the rank among servers that are one: there is one */
+    msgpack_pack_int32(&p, 0); /* data-parallel rank: always 0 */
     const size_t size = s.buf.size;
     char *bytes = msgpack_sbuffer_release(&s.buf);
-    char *tight = s.failed ? NULL : realloc(bytes, size); /* it is kept for long */
+    char *tight = s.failed ? NULL : realloc(bytes, size); /* shrunk, because the batch is kept for long */
     if (tight) bytes = tight;
     if (!s.failed && !zmq_msg_init_data(out, bytes, size, free_payload, NULL)) return true;
     free(bytes);
     return false;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- sending */
+/* --------------------------------------------------------------------------------------------------------- sending */
 
 static void big_endian(uint64_t v, unsigned char out[8])
 {
@@ -155,7 +155,7 @@ static bool send_bytes(void *socket, const void *p, size_t n, bool more)
     return zmq_send(socket, p, n, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) >= 0;
 }
 
-/* The message stays the caller's. */
+/* Sends a copy; the caller keeps the message. */
 static bool send_copy(void *socket, zmq_msg_t *m, bool more)
 {
     zmq_msg_t copy;
@@ -181,14 +181,14 @@ static void keep(kv_events *k, batch *b)
     zmq_msg_move(&to->payload, &b->payload);
 }
 
-/* One batch; false where memory was short: its number is left out. */
+/* Sends one batch. Returns false if out of memory; the batch number is then skipped. */
 static bool publish(kv_events *k, const kv_changes *c)
 {
     unsigned char number[8];
     batch b = {.seq = k->seq++};
     if (!pack(&b.payload, c)) return false;
     big_endian(b.seq, number);
-    /* XPUB drops what a subscriber has no room for, whole messages of it. */
+    /* XPUB drops complete messages if a subscriber's queue is full. */
     if (k->pub && send_bytes(k->pub, k->topic, strlen(k->topic), true) && send_bytes(k->pub, number, 8, true))
         send_copy(k->pub, &b.payload, false);
     keep(k, &b);
@@ -196,7 +196,7 @@ static bool publish(kv_events *k, const kv_changes *c)
     return true;
 }
 
-/* All changes that are there. true: look again soon. */
+/* Publishes all queued changes. Returns true if the caller must call again soon. */
 static bool publish_all(kv_events *k)
 {
     kv_changes c = kv_queue_take(&k->queue);
@@ -204,25 +204,26 @@ static bool publish_all(kv_events *k)
     pi_cache_event ev;
     if (c.n && !publish(k, &c)) {
         for (size_t at = 0; kv_changes_next(&c, &at, &ev);) lost++;
-    } else if (lost) k->seq++; /* a batch is missing here */
+    } else if (lost) k->seq++; /* skips a batch number: a batch was lost */
     if (!lost) return false;
     atomic_fetch_add(&k->lost, lost);
-    /* Among them may have been removals: also who does not look at numbers has to forget what it knows. */
+    /* The lost changes may include removals. So subscribers must clear their state, even if they ignore batch
+     * numbers. */
     kv_queue_put(&k->queue, &(pi_cache_event) {.kind = PI_CACHE_CLEARED});
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------- subscriptions */
+/* --------------------------------------------------------------------------------------------------- subscriptions */
 
 static void *open_socket(kv_events *k, int type, const char *endpoint, char out[ENDPOINT], bool *is_bound,
                          char err[256]);
 
-/* ZeroMQ keeps every topic that a peer subscribes to, without a limit. It cannot end the connection of one peer. So the
- * thread counts topics, and above MAX_TOPICS it closes the socket; subscribers connect again. */
+/* ZeroMQ keeps every topic that a peer subscribes to, without a limit. It cannot end the connection of one peer. So
+ * the thread counts topics, and above MAX_TOPICS it closes the socket; subscribers connect again. */
 static void read_subscriptions(kv_events *k)
 {
     zmq_msg_t m;
-    bool more = false; /* of a message that is no subscription */
+    bool more = false; /* within a message that is not a subscription */
     zmq_msg_init(&m);
     while (zmq_msg_recv(&m, k->pub, ZMQ_DONTWAIT) >= 0) {
         const unsigned char *p = zmq_msg_data(&m);
@@ -247,9 +248,10 @@ static void reopen(kv_events *k)
     k->reopen_in = REOPEN_TICKS;
 }
 
-/* -------------------------------------------------------------------------------------------------------------- replay */
+/* ---------------------------------------------------------------------------------------------------------- replay */
 
-/* A request that is as it should be: who asks, and from which number on. Its frames are read in any case. */
+/* Reads a request. Returns true if it is valid; sets the requester and the first batch number. Always reads all its
+ * frames. */
 static bool read_request(void *router, zmq_msg_t *who, uint64_t *from)
 {
     bool more = true, ok = true;
@@ -282,7 +284,8 @@ static bool send_kept(kv_events *k, zmq_msg_t *who, uint64_t seq, zmq_msg_t *pay
            (payload ? send_copy(k->router, payload, false) : send_bytes(k->router, "", 0, false));
 }
 
-/* One request. The socket has room for all that is kept and the end; who asks again without reading gets less, and no end. */
+/* Answers one request. The socket's queue can hold all kept batches and the end. A requester that does not read gets
+ * fewer batches and no end. */
 static void answer_replay(kv_events *k)
 {
     zmq_msg_t who;
@@ -310,7 +313,7 @@ static void *run(void *ud)
         if (k->pub) item[pub = n_items++] = (zmq_pollitem_t) {.socket = k->pub, .events = ZMQ_POLLIN};
         if (k->router) item[router = n_items++] = (zmq_pollitem_t) {.socket = k->router, .events = ZMQ_POLLIN};
         if (zmq_poll(item, n_items, soon || !k->pub ? 10 : -1) < 0 && errno != EINTR) break;
-        if (read(k->wake, &n, sizeof n) < 0) {} /* it was not that, then */
+        if (read(k->wake, &n, sizeof n) < 0) {} /* no wake-up was pending */
         if (!k->pub) reopen(k);
         else if (pub && item[pub].revents) read_subscriptions(k);
         soon = publish_all(k);
@@ -319,12 +322,12 @@ static void *run(void *ud)
     return NULL;
 }
 
-/* ---------------------------------------------------------------------------------------------------- opening, closing */
+/* ------------------------------------------------------------------------------------------------ opening, closing */
 
 static bool set_int(void *socket, int what, int v) { return !zmq_setsockopt(socket, what, &v, sizeof v); }
 static bool set_int64(void *socket, int what, int64_t v) { return !zmq_setsockopt(socket, what, &v, sizeof v); }
 
-/* Bound where the endpoint is an address of this machine, else connected to. false: errno says why. */
+/* Binds the socket if the endpoint is a local address, else connects it. Returns false on failure; errno is set. */
 static bool attach(void *socket, const char *endpoint, char out[ENDPOINT], bool *is_bound)
 {
     size_t n = ENDPOINT;
@@ -338,7 +341,7 @@ static bool attach(void *socket, const char *endpoint, char out[ENDPOINT], bool 
 
 static void *open_socket(kv_events *k, int type, const char *endpoint, char out[ENDPOINT], bool *is_bound, char err[256])
 {
-    /* ROUTER: all that is kept and the end have room, and who is gone or full is told by an error. */
+    /* ROUTER: the queue holds all kept batches and the end. A disconnected or full peer is reported as an error. */
     const int room = type == ZMQ_XPUB ? PUB_BATCHES : (int) k->cap + 1;
     void *s = NULL;
     if (strncmp(endpoint, "tcp://", 6) && strncmp(endpoint, "ipc://", 6)) {
@@ -365,9 +368,9 @@ static bool open_all(kv_events *k, const kv_events_config *c, char err[256])
     }
     if (!(k->pub = open_socket(k, ZMQ_XPUB, c->endpoint, k->endpoint[0], &k->is_bound, err))) return false;
     if (*c->replay && !(k->router = open_socket(k, ZMQ_ROUTER, c->replay, k->endpoint[1], &is_bound, err))) return false;
-    /* The first batch: who knew a server that was here before is to forget what that one had. */
+    /* The first batch makes subscribers drop the state of an earlier server. */
     kv_events_put(k, &(pi_cache_event) {.kind = PI_CACHE_CLEARED});
-    sigfillset(&all); /* signals are the loop's */
+    sigfillset(&all); /* the loop handles signals */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const int rc = pthread_create(&k->thread, NULL, run, k);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -375,14 +378,14 @@ static bool open_all(kv_events *k, const kv_events_config *c, char err[256])
     return !rc;
 }
 
-/* All but the thread. */
+/* Closes everything except the thread. */
 static void close_all(kv_events *k)
 {
     if (k->pub) zmq_close(k->pub);
     if (k->router) zmq_close(k->router);
     for (; k->n; k->n--, k->first = (k->first + 1) % k->cap) zmq_msg_close(&k->kept[k->first].payload);
     if (k->ctx) zmq_ctx_term(k->ctx);
-    for (int i = 0; i < 2; i++) /* ZeroMQ leaves these */
+    for (int i = 0; i < 2; i++) /* ZeroMQ does not remove these files */
         if (!strncmp(k->endpoint[i], "ipc:///", 7)) unlink(k->endpoint[i] + 6);
     if (k->wake >= 0) close(k->wake);
     kv_queue_close(&k->queue);
@@ -412,7 +415,7 @@ kv_events *kv_events_open(const kv_events_config *c, char err[256])
 static void wake(kv_events *k)
 {
     const uint64_t one = 1;
-    if (write(k->wake, &one, sizeof one) < 0) {} /* it is full of them already */
+    if (write(k->wake, &one, sizeof one) < 0) {} /* the counter is already at its maximum */
 }
 
 void kv_events_put(void *ud, const pi_cache_event *ev)

@@ -1,10 +1,10 @@
-/* The queue of changes of the prefix cache (see kv_queue.h). */
+/* Queue of prefix cache changes (see kv_queue.h). */
 #include "serve/kv_queue.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
-/* A change in a half: this, n_hashes hashes, n_tokens tokens, and what is missing to a multiple of 8 bytes. */
+/* A change in a half: this header, n_hashes hashes, n_tokens tokens, and padding to a multiple of 8 bytes. */
 typedef struct record {
     uint64_t parent;
     uint64_t n_hashes, n_tokens;
@@ -52,7 +52,7 @@ static void copy(unsigned char *to, const pi_cache_event *ev, uint64_t n_tokens)
 
 bool kv_queue_put(kv_queue *q, const pi_cache_event *ev)
 {
-    const uint64_t n_tokens = ev->tokens ? ev->n_tokens : 0; /* of removed blocks only the hashes matter */
+    const uint64_t n_tokens = ev->tokens ? ev->n_tokens : 0; /* removed blocks need only the hashes */
     const size_t n = bytes_of(ev->n_hashes, n_tokens);
     pthread_mutex_lock(&q->lock);
     const bool was_empty = !q->used && !q->lost;

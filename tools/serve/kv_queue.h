@@ -1,13 +1,13 @@
-/* The queue of changes of the prefix cache, from the engine's step thread to the one that publishes them.
+/* Queue of prefix cache changes, from the engine's step thread to the thread that publishes them.
  *
- * Two halves of fixed size: one is being filled, the other one read, and whoever reads swaps them. The lock is held for one
- * copy or for the swap. A change that does not fit is lost, and so are those after it until the reader comes: what is in
- * the half is whole up to there.
+ * The queue has two halves of fixed size. The writer fills one half, the reader reads the other, and the reader swaps
+ * them. The lock is held for one copy or for the swap. A change that does not fit is lost, and so are all changes
+ * after it until the next swap. So the content of a half has no gap before its end.
  *
  *     filling  | stored 3 blocks | removed 1 | stored 1 |      put: the step thread
  *     reading  | stored 9 blocks |                             next: the reader, until its next take
  *
- * Memory: two mappings at open, which become resident as they are used. Two threads, one on each side. */
+ * Memory: two mappings at open, which become resident as they are used. Two threads: one writer, one reader. */
 #ifndef PAGEDINFER_SERVE_KV_QUEUE_H
 #define PAGEDINFER_SERVE_KV_QUEUE_H
 
@@ -20,29 +20,30 @@
 typedef struct kv_queue {
     pthread_mutex_t lock;
     unsigned char *half[2];  /* [cap] */
-    size_t cap;              /* bytes of a half */
-    size_t used;             /* of the half that is being filled */
-    int filling;             /* which one that is */
-    uint64_t lost;           /* changes that did not fit, since the last take */
+    size_t cap;              /* capacity of a half, bytes */
+    size_t used;             /* bytes used in the half that is being filled */
+    int filling;             /* index of that half */
+    uint64_t lost;           /* changes that did not fit since the last take */
 } kv_queue;
 
-typedef struct kv_changes { /* what a take found; valid until the next one */
+typedef struct kv_changes { /* result of a take; valid until the next one */
     const unsigned char *p;
     size_t n;                /* bytes */
-    uint64_t lost;           /* changes that were lost behind them */
+    uint64_t lost;           /* number of changes lost after these */
 } kv_changes;
 
-bool kv_queue_open(kv_queue *q, size_t cap); /* false: out of memory, and there is nothing to close */
+bool kv_queue_open(kv_queue *q, size_t cap); /* false = out of memory; nothing to close */
 void kv_queue_close(kv_queue *q);
-/* true: the half was empty before, so the reader may be asleep. Never waits for memory or for work of the reader. */
+/* Appends a change. Returns true if the half was empty before, so the reader may be asleep. Never blocks on an
+ * allocation or on the reader's work. */
 bool kv_queue_put(kv_queue *q, const pi_cache_event *ev);
 kv_changes kv_queue_take(kv_queue *q);
-/* The change at *at, which is moved behind it; its arrays point into c. false: there is none. */
+/* Reads the change at *at and advances *at; the arrays of ev point into c. Returns false at the end. */
 bool kv_changes_next(const kv_changes *c, size_t *at, pi_cache_event *ev);
 
-/* What changes are published as: neighbours of one kind together, stored blocks as far as each follows from the one
- * before, removed ones as they come. The run that begins at *at, which is moved behind it: its first change, with the
- * numbers of the whole run in n_hashes and n_tokens. */
+/* Merges consecutive changes of one kind, as they are published. Stored blocks are merged while each block follows the
+ * previous one; removed blocks are always merged. Reads the run at *at and advances *at. *run is the run's first
+ * change, with n_hashes and n_tokens summed over the run. */
 bool kv_changes_run(const kv_changes *c, size_t *at, pi_cache_event *run);
 
 #endif

@@ -1,4 +1,4 @@
-/* Log lines (see log.h). With --log-json each is an object. */
+/* Log lines (see log.h). With --log-json each line is a JSON object. */
 #include "serve/log.h"
 
 #include <stdarg.h>
@@ -23,7 +23,7 @@ static void write_json(const server *s, json_t *o)
     json_object_set_new(o, "time", json_string(when));
     char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(6) | JSON_SORT_KEYS);
     if (text) fprintf(s->c->log, "%s\n", text);
-    (void) text_failed(); /* what is not logged is no part of an answer */
+    (void) text_failed(); /* a failed log line does not fail the response */
     free(text);
     json_decref(o);
 }
@@ -40,7 +40,7 @@ void log_line(const server *s, int level, const char *fmt, ...)
     else fprintf(s->c->log, "%s\n", text);
 }
 
-/* Paths come from outside: control characters and quotes do not go to the log. */
+/* Copies the path. It comes from the client, so control characters and quotes become '?'. */
 static void clean(const exchange *ex, char out[128])
 {
     size_t n = ex->req.path_len < 127 ? ex->req.path_len : 127;
@@ -81,7 +81,7 @@ void log_generation(const gen *g)
     const server *s = g->s;
     if (!cli_logs(s->c, PI_LOG_WARN)) return;
     if (g->p.left_out.n)
-        log_line(s, PI_LOG_WARN, "%s: left out, since this server does not have it: %s", g->id, g->p.left_out.p);
+        log_line(s, PI_LOG_WARN, "%s: ignored, not supported by this server: %s", g->id, g->p.left_out.p);
     usage u = {0};
     const pi_result *first = g->n_choices && g->choices[0].done ? &g->choices[0].res : NULL;
     if (g->submitted) u = gen_usage(g);

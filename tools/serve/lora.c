@@ -1,6 +1,6 @@
-/* Adapters (LoRA): which of them a request has, by its model's name or field "lora"; /lora-adapters as llama-server has it;
- * /v1/load_lora_adapter and /v1/unload_lora_adapter as vLLM has them. The list is the engine's; what is in it may change
- * from one look to the next. */
+/* LoRA adapters: their selection for a request, by model name or field "lora"; /lora-adapters in llama-server's
+ * format; /v1/load_lora_adapter and /v1/unload_lora_adapter in vLLM's. The engine owns the list, which may change
+ * between two calls. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,9 +22,9 @@ bool server_adapter(const server *s, const char *name, size_t n, pi_lora *out)
     return false;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ requests */
+/* -------------------------------------------------------------------------------------------------------- requests */
 
-/* An entry of a list [{"id" or "name", "scale"}]; *i is which adapter it is. */
+/* Reads an entry of a list [{"id" or "name", "scale"}]; sets *l and *scale. */
 static int read_entry(const server *s, params *p, const char *field, const json_t *v, pi_lora *l, double *scale, pi_error *err)
 {
     const json_t *id = json_object_get(v, "id"), *name = json_object_get(v, "name"), *by = json_object_get(v, "scale");
@@ -36,12 +36,12 @@ static int read_entry(const server *s, params *p, const char *field, const json_
     const bool there = name ? server_adapter(s, json_string_value(name), json_string_length(name), l)
                             : n >= 0 && adapter_at(s, (size_t) n, l);
     if (there) return PI_OK;
-    if (name) return params_fail(p, field, err, "'%s': there is no adapter '%.60s'; GET /lora-adapters lists them", field,
+    if (name) return params_fail(p, field, err, "'%s': unknown adapter '%.60s'; GET /lora-adapters lists them", field,
                                  json_string_value(name));
-    return params_fail(p, field, err, "'%s': there is no adapter %lld; GET /lora-adapters lists them", field, (long long) n);
+    return params_fail(p, field, err, "'%s': unknown adapter %lld; GET /lora-adapters lists them", field, (long long) n);
 }
 
-/* Field "lora": these adapters and no others. */
+/* Reads field "lora": the request uses these adapters and no others. */
 static int read_list(gen *g, const json_t *list, pi_error *err)
 {
     static const char field[] = "lora";
@@ -73,7 +73,7 @@ int gen_adapters(gen *g, pi_error *err)
     return g->adapter ? params_add(&g->p, "lora", "model", g->adapter, err) : PI_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- the lists */
+/* ------------------------------------------------------------------------------------------------------- the lists */
 
 json_t *adapter_models(const server *s, const char *parent)
 {
@@ -97,9 +97,9 @@ void handle_adapters(server *s, exchange *ex)
     answer_json(ex, 200, list);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- changes */
+/* --------------------------------------------------------------------------------------------------------- changes */
 
-/* The scales of requests that say nothing of adapters; those that are not in the list get 0. */
+/* Sets the default scales, for requests that do not name adapters. Adapters missing in the list get scale 0. */
 static int run_scales(job *j, json_t **out)
 {
     static const char field[] = "list";
@@ -110,10 +110,10 @@ static int run_scales(job *j, json_t **out)
     pi_lora l;
     if (!json_is_array(list))
         return params_fail(&j->p, NULL, &j->err, "the body must be a list of objects with \"id\" or \"name\", and \"scale\"");
-    json_array_foreach(list, i, v) { /* all of them are there, before anything is changed */
+    json_array_foreach(list, i, v) { /* checks all entries before any change */
         if ((rc = read_entry(j->s, &j->p, field, v, &l, &scale, &j->err))) return rc;
     }
-    for (int pass = 0; pass < 2 && !rc; pass++) { /* those that nobody is to have any more go first: they may make room */
+    for (int pass = 0; pass < 2 && !rc; pass++) { /* pass 0 sets scales of 0, which may free capacity */
         for (i = 0; adapter_at(j->s, i, &l) && !rc; i++) {
             double to = 0;
             size_t k;
@@ -121,7 +121,7 @@ static int run_scales(job *j, json_t **out)
             json_array_foreach(list, k, v)
                 if (!read_entry(j->s, &j->p, field, v, &of, &scale, &j->err) && !strcmp(of.name, l.name)) to = scale;
             if (!pass == !to) rc = pi_lora_scale(j->s->e, l.name, (float) to, &j->err);
-            if (rc == PI_ENOENT) rc = PI_OK; /* it has gone, and needs none */
+            if (rc == PI_ENOENT) rc = PI_OK; /* it was unloaded meanwhile */
         }
     }
     if (rc) return rc;
@@ -129,12 +129,12 @@ static int run_scales(job *j, json_t **out)
     return PI_OK;
 }
 
-/* Clients name files of this machine: only where that was allowed. */
+/* Clients name files of the server's machine, so --lora-updates must allow it. */
 static int allowed(job *j)
 {
     if (cli_bool(j->s->c, "lora-updates")) return PI_OK;
     j->status = 403;
-    return params_fail(&j->p, NULL, &j->err, "clients may not load or unload adapters here: start the server with --lora-updates");
+    return params_fail(&j->p, NULL, &j->err, "loading and unloading adapters is disabled: start the server with --lora-updates");
 }
 
 static int run_load(job *j, json_t **out)
@@ -146,8 +146,8 @@ static int run_load(job *j, json_t **out)
     if (!rc) rc = params_string(&j->p, j->p.root, "lora_path", &path, &j->err);
     if (!rc) rc = params_bool(&j->p, j->p.root, "load_inplace", &again, &j->err);
     if (!rc && (!name || !path)) rc = params_fail(&j->p, name ? "lora_path" : "lora_name", &j->err,
-                                                  "'lora_name' and 'lora_path' are needed");
-    if (!rc && !strcmp(name, j->s->alias)) rc = params_fail(&j->p, "lora_name", &j->err, "this is the model's own name");
+                                                  "'lora_name' and 'lora_path' are required");
+    if (!rc && !strcmp(name, j->s->alias)) rc = params_fail(&j->p, "lora_name", &j->err, "this is the model's own name: choose another");
     if (rc) return rc;
     pi_lora old;
     again = again && server_adapter(j->s, name, strlen(name), &old);
@@ -163,7 +163,7 @@ static int run_unload(job *j, json_t **out)
     const char *name = NULL;
     int rc = allowed(j);
     if (!rc) rc = params_string(&j->p, j->p.root, "lora_name", &name, &j->err);
-    if (!rc && !name) rc = params_fail(&j->p, "lora_name", &j->err, "'lora_name' is needed");
+    if (!rc && !name) rc = params_fail(&j->p, "lora_name", &j->err, "'lora_name' is required");
     if (rc) return rc;
     rc = pi_lora_unload(j->s->e, name, &j->err);
     if (rc == PI_ENOENT) j->status = 404;

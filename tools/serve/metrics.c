@@ -1,6 +1,6 @@
-/* /metrics in Prometheus' text form: histograms of times, the engine's counters, and the gauges that pickers of
- * endpoints read. Names follow vLLM's, with llama-server's beside them where its dashboards know others; the prefix of
- * the first is an option. The loop's thread. */
+/* /metrics in Prometheus text format: histograms of times, the engine's counters, and the gauges that endpoint pickers
+ * read. Names follow vLLM's. llama-server's names are added if its dashboards use others. An option sets the prefix of
+ * vLLM's names. Runs on the loop's thread. */
 #include "serve/metrics.h"
 
 #include <inttypes.h>
@@ -37,7 +37,8 @@ static void value(struct out *o, const char *name, const char *type, const char 
     buf_fmt(&o->b, "%s:%s{%s} %.17g\n", o->prefix, name, o->labels, v);
 }
 
-/* count: by upper bound, times the unit of all but the last one, which is of what is above; total is in seconds. */
+/* Writes a histogram. count: by upper bound; the last entry has no bound. bound: in multiples of unit. total:
+ * seconds. */
 static void put_hist(struct out *o, const char *name, const char *help, const uint64_t *count, const double *bound,
                      double unit, int n, double total)
 {
@@ -57,7 +58,7 @@ static void hist(struct out *o, const char *name, const char *help, const histog
     put_hist(o, name, help, h->count, histogram_bounds, 1, METRIC_BUCKETS, h->sum);
 }
 
-/* The part in use of the pool that is the fullest. */
+/* Returns the used part of the fullest pool. */
 static double cache_usage(const pi_stats *st)
 {
     double most = 0;
@@ -72,20 +73,20 @@ static void requests(struct out *o, const server *s)
 {
     static const char *const end[N_ENDS] = {"stop", "length", "abort", "error"};
     const metrics *m = &s->metrics;
-    head(o, "request_success_total", "counter", "Answers that ended, by how.");
+    head(o, "request_success_total", "counter", "Completed requests, by reason.");
     for (int i = 0; i < N_ENDS; i++) {
         buf_fmt(&o->b, "%s:request_success_total{%s,finished_reason=\"%s\"} %" PRIu64 "\n", o->prefix, o->labels,
                 end[i], m->ended[i]);
     }
-    hist(o, "time_to_first_token_seconds", "From a request's arrival to its first token.", &m->first_token);
-    hist(o, "inter_token_latency_seconds", "From one token of an answer to the next.", &m->inter_token);
-    hist(o, "request_queue_time_seconds", "From submission to the first step.", &m->queue);
-    hist(o, "request_prefill_time_seconds", "From the first step to the first token.", &m->prefill);
-    hist(o, "request_decode_time_seconds", "From the first token to the last.", &m->decode);
-    hist(o, "e2e_request_latency_seconds", "From a request's arrival to its end.", &m->request);
+    hist(o, "time_to_first_token_seconds", "Time from a request's arrival to its first token.", &m->first_token);
+    hist(o, "inter_token_latency_seconds", "Time between tokens of a request.", &m->inter_token);
+    hist(o, "request_queue_time_seconds", "Time from submission to the first step.", &m->queue);
+    hist(o, "request_prefill_time_seconds", "Time from the first step to the first token.", &m->prefill);
+    hist(o, "request_decode_time_seconds", "Time from the first token to the last.", &m->decode);
+    hist(o, "e2e_request_latency_seconds", "Time from a request's arrival to its end.", &m->request);
 }
 
-/* Prefixes are taken over, and told to routers, in multiples of the largest block. */
+/* Returns the largest block size in tokens. Prefixes are reused, and reported to routers, in multiples of it. */
 static uint32_t reuse_block(const pi_plan *p)
 {
     uint32_t most = 0;
@@ -96,22 +97,22 @@ static uint32_t reuse_block(const pi_plan *p)
 
 static void engine_values(struct out *o, const server *s, const pi_stats *st)
 {
-    value(o, "num_requests_running", "gauge", "Answers in the batch.", st->n_running);
-    value(o, "num_requests_waiting", "gauge", "Answers in the queue.", st->n_waiting);
-    value(o, "kv_cache_usage_perc", "gauge", "Part of the cache's blocks that is in use, 0 to 1.", cache_usage(st));
-    value(o, "num_preemptions_total", "counter", "Times an answer lost its blocks and waited.",
+    value(o, "num_requests_running", "gauge", "Requests in the batch.", st->n_running);
+    value(o, "num_requests_waiting", "gauge", "Requests in the queue.", st->n_waiting);
+    value(o, "kv_cache_usage_perc", "gauge", "Used part of the cache's blocks, 0 to 1.", cache_usage(st));
+    value(o, "num_preemptions_total", "counter", "Times a request lost its blocks and was requeued.",
           (double) st->n_preempted);
-    value(o, "prompt_tokens_total", "counter", "Tokens of prompts.", (double) st->prompt_tokens);
-    value(o, "generation_tokens_total", "counter", "Tokens sampled.", (double) st->generated_tokens);
+    value(o, "prompt_tokens_total", "counter", "Prompt tokens.", (double) st->prompt_tokens);
+    value(o, "generation_tokens_total", "counter", "Sampled tokens.", (double) st->generated_tokens);
     value(o, "prefix_cache_queries_total", "counter", "Tokens looked up in the prefix cache.",
           (double) st->prompt_tokens);
-    value(o, "prefix_cache_hits_total", "counter", "Tokens found there.", (double) st->cached_tokens);
-    value(o, "spec_decode_num_draft_tokens_total", "counter", "Drafts that were verified.", (double) st->n_drafted);
-    value(o, "spec_decode_num_accepted_tokens_total", "counter", "Drafts that were right.", (double) st->n_accepted);
-    put_hist(o, "step_time_seconds", "Steps of the engine.", st->step_count, st->step_bound_ms, 1e-3, PI_N_STEP_BOUNDS,
+    value(o, "prefix_cache_hits_total", "counter", "Tokens found in the prefix cache.", (double) st->cached_tokens);
+    value(o, "spec_decode_num_draft_tokens_total", "counter", "Verified draft tokens.", (double) st->n_drafted);
+    value(o, "spec_decode_num_accepted_tokens_total", "counter", "Accepted draft tokens.", (double) st->n_accepted);
+    put_hist(o, "step_time_seconds", "Time of engine steps.", st->step_count, st->step_bound_ms, 1e-3, PI_N_STEP_BOUNDS,
              st->step_total_ms * 1e-3);
     const uint32_t block = reuse_block(&s->plan);
-    head(o, "cache_config_info", "gauge", "Tokens of a block of the prefix cache, and how many blocks it can hold.");
+    head(o, "cache_config_info", "gauge", "Block size in tokens and number of blocks of the prefix cache.");
     buf_fmt(&o->b, "%s:cache_config_info{%s,block_size=\"%u\",num_gpu_blocks=\"%" PRIu64 "\"} 1\n", o->prefix,
             o->labels, block, block ? s->plan.kv_tokens / block : 0);
 }
@@ -119,9 +120,10 @@ static void engine_values(struct out *o, const server *s, const pi_stats *st)
 static void groups(struct out *o, const pi_stats *st)
 {
     static const struct { const char *name, *help; } what[] = {
-        {"blocks", "Blocks of a cache group."}, {"blocks_free", "Of them, free."}, {"blocks_used", "Of them, in use."},
-        {"blocks_cached", "Of the free ones, those that hold a prefix."}, {"blocks_shared", "Used by more than one."},
-        {"blocks_evicted", "Prefixes forgotten so far."}};
+        {"blocks", "Blocks of a cache group."}, {"blocks_free", "Free blocks of a cache group."},
+        {"blocks_used", "Used blocks of a cache group."},
+        {"blocks_cached", "Free blocks that hold a prefix."}, {"blocks_shared", "Blocks used by several requests."},
+        {"blocks_evicted", "Evicted prefix blocks."}};
     for (int k = 0; k < 6; k++) {
         buf_fmt(&o->b, "# HELP pagedinfer:%s %s\n# TYPE pagedinfer:%s gauge\n", what[k].name, what[k].help,
                 what[k].name);
@@ -136,7 +138,7 @@ static void groups(struct out *o, const pi_stats *st)
 
 static double quotient(double a, double b) { return b > 0 ? a / b : 0; }
 
-/* llama-server's names, without labels, as it writes them. */
+/* Writes llama-server's metrics, without labels, as it does. */
 static void native_values(struct out *o, const server *s, const pi_stats *st)
 {
     const metrics *m = &s->metrics;
@@ -145,21 +147,21 @@ static void native_values(struct out *o, const server *s, const pi_stats *st)
         const char *name, *type, *help;
         double v;
     } list[] = {
-        {"prompt_tokens_total", "counter", "Tokens of prompts that were computed.", computed},
-        {"prompt_tokens_cached_total", "counter", "Tokens of prompts that came from the cache.", (double) st->cached_tokens},
-        {"prompt_seconds_total", "counter", "Seconds from first step to first token, of all answers.",
+        {"prompt_tokens_total", "counter", "Computed prompt tokens.", computed},
+        {"prompt_tokens_cached_total", "counter", "Prompt tokens found in the cache.", (double) st->cached_tokens},
+        {"prompt_seconds_total", "counter", "Seconds of prefill, all requests.",
          m->prompt_seconds},
-        {"tokens_predicted_total", "counter", "Tokens sampled.", sampled},
-        {"tokens_predicted_seconds_total", "counter", "Seconds from first token to last, of all.", m->decode_seconds},
-        {"requests_processing", "gauge", "Answers in the batch.", st->n_running},
-        {"requests_deferred", "gauge", "Answers in the queue.", st->n_waiting},
-        {"n_decode_total", "counter", "Steps.", (double) st->n_steps},
-        {"prompt_tokens_seconds", "gauge", "Tokens of prompts a second, of all answers.", quotient(computed, m->prompt_seconds)},
-        {"predicted_tokens_seconds", "gauge", "Tokens sampled a second, of all answers.", quotient(sampled, m->decode_seconds)},
-        {"n_busy_slots_per_decode", "gauge", "Tokens sampled a step.", quotient(sampled, (double) st->n_steps)},
-        {"n_tokens_max", "counter", "Tokens of the longest prompt with its answer.", (double) m->most_tokens},
-        {"spec_decode_num_draft_tokens_total", "counter", "Drafts that were verified.", (double) st->n_drafted},
-        {"spec_decode_num_accepted_tokens_total", "counter", "Of them, those that were right.", (double) st->n_accepted},
+        {"tokens_predicted_total", "counter", "Sampled tokens.", sampled},
+        {"tokens_predicted_seconds_total", "counter", "Seconds of decoding, all requests.", m->decode_seconds},
+        {"requests_processing", "gauge", "Requests in the batch.", st->n_running},
+        {"requests_deferred", "gauge", "Requests in the queue.", st->n_waiting},
+        {"n_decode_total", "counter", "Engine steps.", (double) st->n_steps},
+        {"prompt_tokens_seconds", "gauge", "Prompt tokens per second.", quotient(computed, m->prompt_seconds)},
+        {"predicted_tokens_seconds", "gauge", "Sampled tokens per second.", quotient(sampled, m->decode_seconds)},
+        {"n_busy_slots_per_decode", "gauge", "Sampled tokens per step.", quotient(sampled, (double) st->n_steps)},
+        {"n_tokens_max", "counter", "Maximum tokens of a request, prompt and answer.", (double) m->most_tokens},
+        {"spec_decode_num_draft_tokens_total", "counter", "Verified draft tokens.", (double) st->n_drafted},
+        {"spec_decode_num_accepted_tokens_total", "counter", "Accepted draft tokens.", (double) st->n_accepted},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         buf_fmt(&o->b, "# HELP llamacpp:%s %s\n# TYPE llamacpp:%s %s\nllamacpp:%s %.17g\n", list[i].name, list[i].help,
@@ -171,34 +173,34 @@ static void server_values(struct out *o, const server *s)
 {
     const char *keep = o->prefix;
     o->prefix = "pagedinfer";
-    head(o, "http_responses_total", "counter", "Answers of HTTP by status.");
+    head(o, "http_responses_total", "counter", "HTTP responses by status.");
     for (int i = 2; i < 6; i++) {
         buf_fmt(&o->b, "pagedinfer:http_responses_total{%s,code=\"%dxx\"} %" PRIu64 "\n", o->labels, i,
                 s->metrics.status[i]);
     }
     value(o, "connections", "gauge", "Open connections.", (double) s->net.n_conns);
-    value(o, "connections_accepted_total", "counter", "Connections so far.", (double) s->net.n_accepted);
-    value(o, "connections_refused_total", "counter", "Connections above the limit.", (double) s->net.n_refused);
-    value(o, "preparations_running", "gauge", "Pieces of work on the pool: bodies that are read, answers that are written.",
+    value(o, "connections_accepted_total", "counter", "Accepted connections.", (double) s->net.n_accepted);
+    value(o, "connections_refused_total", "counter", "Connections refused above the limit.", (double) s->net.n_refused);
+    value(o, "preparations_running", "gauge", "Running work on the pool: request bodies and large responses.",
           s->preps.n_running[0] + s->preps.n_running[1]);
-    value(o, "preparations_waiting", "gauge", "Pieces of work that wait for a thread of the pool.", (double) s->preps.n_waiting);
-    value(o, "preparation_oldest_seconds", "gauge", "Age of the oldest of both.", preps_oldest(s));
-    hist(o, "preparation_time_seconds", "From a piece of work's arrival to its end, waiting included.",
+    value(o, "preparations_waiting", "gauge", "Work waiting for a thread of the pool.", (double) s->preps.n_waiting);
+    value(o, "preparation_oldest_seconds", "gauge", "Age of the oldest running or waiting work.", preps_oldest(s));
+    hist(o, "preparation_time_seconds", "Time from the arrival of work on the pool to its end, including the wait.",
          &s->metrics.preparation);
-    value(o, "generations", "gauge", "Requests of clients that are not finished.", (double) s->n_gens);
-    value(o, "slow_clients_total", "counter", "Streams that were ended because nobody read them.",
+    value(o, "generations", "gauge", "Unfinished client requests.", (double) s->n_gens);
+    value(o, "slow_clients_total", "counter", "Streams canceled because the client did not read them.",
           (double) s->metrics.slow_clients);
     if (s->kv) {
-        value(o, "kv_event_batches_total", "counter", "Batches of KV events that were published.",
+        value(o, "kv_event_batches_total", "counter", "Published batches of KV events.",
               (double) kv_events_sent(s->kv));
-        value(o, "kv_events_lost_total", "counter", "Changes of the cache that no batch has: the queue was full.",
+        value(o, "kv_events_lost_total", "counter", "Cache changes not published: the queue was full.",
               (double) kv_events_lost(s->kv));
     }
-    value(o, "gone_clients_total", "counter", "Requests whose client went away.", (double) s->metrics.gone_clients);
+    value(o, "gone_clients_total", "counter", "Requests canceled by a disconnect.", (double) s->metrics.gone_clients);
     o->prefix = keep;
 }
 
-/* A label's value: quotes, backslashes and newlines escaped. */
+/* Builds a label value: escapes quotes and backslashes, replaces control characters by spaces. */
 static void make_labels(struct out *o, const char *name)
 {
     size_t n = (size_t) snprintf(o->labels, sizeof o->labels, "model_name=\"");

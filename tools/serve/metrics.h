@@ -7,20 +7,20 @@
 enum { METRIC_BUCKETS = 20 };
 
 typedef struct histogram {
-    uint64_t count[METRIC_BUCKETS + 1]; /* by upper bound (histogram_bounds); the last one: above all of them */
-    double sum;                         /* of all that was observed, seconds */
+    uint64_t count[METRIC_BUCKETS + 1]; /* by upper bound (histogram_bounds); the last bucket has no upper bound */
+    double sum;                         /* sum of all observations, seconds */
 } histogram;
 
 enum { END_STOP, END_LENGTH, END_ABORT, END_ERROR, N_ENDS };
 
 typedef struct metrics {
     histogram first_token, inter_token, queue, prefill, decode, request, preparation;
-    uint64_t ended[N_ENDS];      /* answers, by how they ended */
-    uint64_t status[6];          /* answers of HTTP, by the first digit of their status */
-    uint64_t slow_clients;       /* generations canceled because nobody took their text */
-    uint64_t gone_clients;       /* those canceled because the client went away */
-    double prompt_seconds, decode_seconds; /* of answers that ended */
-    uint64_t most_tokens;        /* of one of them with its prompt */
+    uint64_t ended[N_ENDS];      /* generations, by reason of their end */
+    uint64_t status[6];          /* HTTP responses, by the first digit of their status */
+    uint64_t slow_clients;       /* generations canceled because the client did not read its stream */
+    uint64_t gone_clients;       /* generations canceled because the client disconnected */
+    double prompt_seconds, decode_seconds; /* totals of completed generations */
+    uint64_t most_tokens;        /* maximum number of tokens of one generation, prompt included */
 } metrics;
 
 void histogram_add(histogram *h, double seconds);

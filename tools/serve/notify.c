@@ -1,4 +1,4 @@
-/* systemd's protocols (see notify.h), which are an environment variable and a datagram. */
+/* systemd's protocols (see notify.h): environment variables and a datagram. */
 #include "serve/notify.h"
 
 #include <fcntl.h>
@@ -16,11 +16,12 @@ void notify(const char *what)
     size_t n = path ? strlen(path) : 0;
     if (!n || n >= sizeof a.sun_path || (*path != '/' && *path != '@')) return;
     memcpy(a.sun_path, path, n);
-    if (*path == '@') a.sun_path[0] = 0; /* an abstract name */
+    if (*path == '@') a.sun_path[0] = 0; /* abstract socket name */
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return;
     socklen_t len = (socklen_t) (offsetof(struct sockaddr_un, sun_path) + n);
-    if (sendto(fd, what, strlen(what), MSG_NOSIGNAL, (struct sockaddr *) &a, len) < 0) {} /* systemd will see that */
+    /* systemd detects a missing message */
+    if (sendto(fd, what, strlen(what), MSG_NOSIGNAL, (struct sockaddr *) &a, len) < 0) {}
     close(fd);
 }
 
@@ -30,7 +31,7 @@ static long long number(const char *name)
     return v ? strtoll(v, NULL, 10) : 0;
 }
 
-/* Meant for this process, not for one that started it. */
+/* True if the variables are for this process, not for its parent. */
 static int is_for_us(const char *pid_name, int when_absent)
 {
     long long pid = number(pid_name);

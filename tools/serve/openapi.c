@@ -1,6 +1,5 @@
-/* /openapi.json: the server's own description, OpenAPI 3.1, made of the tables of routes and fields when it is asked
- * for,
- * so that it cannot differ from them. Schemas of answers are written here. The loop's thread. */
+/* /openapi.json: a description of the server in OpenAPI 3.1. It is generated on request from the tables of routes and
+ * fields, so it cannot differ from them. Response schemas are defined here. Runs on the loop's thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,8 +10,7 @@
 /* A field's effect, for docs and clients: honoured, accepted (without effect), refused. */
 #define EFFECT "x-pagedinfer-effect"
 
-/* ------------------------------------------------------------------------------------------------- schemas of
- * answers */
+/* -------------------------------------------------------------------------------------------- schemas of responses */
 
 #define STR "{\"type\":\"string\"}"
 #define STR_NULL "{\"type\":[\"string\",\"null\"]}"
@@ -93,10 +91,9 @@ static const char *content_type(const char *name)
     return "application/json";
 }
 
-/* ------------------------------------------------------------------------------------------------- schemas of
- * bodies */
+/* ----------------------------------------------------------------------------------------------- schemas of bodies */
 
-/* Values that a refused field may have: those that ask for nothing. */
+/* Lists the accepted values of a refused field, which have no effect. */
 static json_t *harmless(const field *f)
 {
     json_t *list = json_pack("[n, b, s, [], {}]", 0, "");
@@ -139,7 +136,7 @@ static json_t *body_schema(unsigned api)
     return schema;
 }
 
-/* Names of bodies, by the bits of API_*. */
+/* Names of bodies, in the bit order of API_*. */
 static const char *const bodies[] = {"ChatRequest", "CompletionRequest", "ResponseRequest", "MessageRequest",
                                      "NativeRequest", "InfillRequest", "EmbeddingsRequest", "VectorsRequest",
                                      "RerankRequest", "TokenizeRequest", "DetokenizeRequest", "LoadAdapterRequest",
@@ -164,10 +161,9 @@ static json_t *schemas(void)
     return all;
 }
 
-/* --------------------------------------------------------------------------------------------------------------
- * paths */
+/* ----------------------------------------------------------------------------------------------------------- paths */
 
-/* Without fields of its own: the list that /lora-adapters takes. */
+/* Returns the body schema. A route without fields has a list as body (/lora-adapters). */
 static json_t *body_of(const route *r)
 {
     json_t *schema = r->api ? ref(body_name(r->api)) : json_pack("{s:s, s:{s:s}}", "type", "array", "items", "type",

@@ -1,4 +1,5 @@
-/* Fields of a request (see params.h). Many set one option as they are: rows of the table in fields.c with a key. */
+/* Fields of a request (see params.h). Many fields set one option to their value: the rows of fields.c that have a
+ * key. */
 #include "serve/params.h"
 
 #include <inttypes.h>
@@ -14,16 +15,16 @@
 #include "serve/text.h"
 
 enum {
-    MAX_ALTERNATIVES = 1024,       /* of a generated token */
-    MAX_PROMPT_ALTERNATIVES = 64,  /* of a prompt's */
+    MAX_ALTERNATIVES = 1024,       /* maximum for a generated token */
+    MAX_PROMPT_ALTERNATIVES = 64,  /* maximum for a prompt token */
     MAX_N = 64,
     MAX_PROMPTS = 1024,
-    MAX_BREAKERS = 256,            /* each is looked for in the whole vocabulary */
-    MAX_STOPS = 4096,              /* stop tokens; stop strings, and */
-    MAX_STOP_BYTES = 64 << 10,     /* their bytes together */
+    MAX_BREAKERS = 256,            /* each is searched in the complete vocabulary */
+    MAX_STOPS = 4096,              /* maximum number of stop tokens and of stop strings */
+    MAX_STOP_BYTES = 64 << 10,     /* maximum bytes of all stop strings */
 };
 
-/* ------------------------------------------------------------------------------------------------------------ parts */
+/* ----------------------------------------------------------------------------------------------------------- parts */
 
 int params_fail(params *p, const char *field, pi_error *err, const char *fmt, ...)
 {
@@ -44,7 +45,7 @@ int params_no_memory(pi_error *err)
 json_t *params_parse(const char *body, size_t n, pi_error *err)
 {
     json_fault f;
-    (void) text_failed(); /* of earlier work on this thread */
+    (void) text_failed(); /* clears the state of earlier work on this thread */
     json_t *root = json_read(body ? body : "", n, &f);
     if (root) return root;
     *err = (pi_error) {.code = PI_EINVAL};
@@ -66,7 +67,7 @@ int params_add(params *p, const char *key, const char *field, const char *value,
 
 int params_add_text(params *p, const char *key, const char *field, const json_t *text, pi_error *err)
 {
-    if (!json_is_c_string(text)) return params_fail(p, field, err, "'%s' must not hold a zero byte", field);
+    if (!json_is_c_string(text)) return params_fail(p, field, err, "'%s' must not contain a zero byte", field);
     return params_add(p, key, field, json_string_value(text), err);
 }
 
@@ -78,7 +79,7 @@ int params_add_json(params *p, const char *key, const char *field, const json_t 
     return rc;
 }
 
-/* NULL for null, too: clients write it for what they do not set. */
+/* Returns the field's value, or NULL. JSON null counts as absent, because clients send it for unset fields. */
 static const json_t *given(const json_t *o, const char *field)
 {
     const json_t *v = json_object_get(o, field);
@@ -94,16 +95,16 @@ int params_bool(params *p, const json_t *o, const char *field, bool *out, pi_err
     return PI_OK;
 }
 
-/* A number that was too long to be read as one. */
+/* A number that does not fit in 63 bits. */
 static int out_of_range(params *p, const char *field, pi_error *err)
 {
     return params_fail(p, field, err, "%s is out of range: give a number of at most 63 bits", field);
 }
 
-/* A whole number, also one that was written with a point, as some clients do: 40.0. */
+/* True if v is an integer, also one with a decimal point such as 40.0, which some clients send. */
 static bool is_whole(const json_t *v, json_int_t *out)
 {
-    const double d = json_real_value(v); /* 0 of anything else */
+    const double d = json_real_value(v); /* 0 for other types */
     const bool real = json_is_real(v) && fabs(d) <= 0x1p53 && d == floor(d);
     *out = real ? (json_int_t) d : json_integer_value(v);
     return real || json_is_integer(v);
@@ -127,7 +128,7 @@ int params_string(params *p, const json_t *o, const char *field, const char **ou
     const json_t *v = given(o, field);
     if (!v) return PI_OK;
     if (!json_is_string(v)) return params_fail(p, field, err, "'%s' must be a string", field);
-    if (!json_is_c_string(v)) return params_fail(p, field, err, "'%s' must not hold a zero byte", field);
+    if (!json_is_c_string(v)) return params_fail(p, field, err, "'%s' must not contain a zero byte", field);
     *out = json_string_value(v);
     return PI_OK;
 }
@@ -162,9 +163,9 @@ static int read_field(params *p, const field *f, pi_error *err)
     return params_add(p, f->key, f->name, text, err);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ lists */
+/* ----------------------------------------------------------------------------------------------------------- lists */
 
-/* "stop": a text or a list of texts. */
+/* Reads "stop": a text or a list of texts. */
 static int read_stop(params *p, const char *field, pi_error *err)
 {
     const json_t *v = given(p->root, field), *s;
@@ -176,9 +177,9 @@ static int read_stop(params *p, const char *field, pi_error *err)
     if (!json_is_array(v) || json_array_size(v) > MAX_STOPS)
         return params_fail(p, field, err, "'%s' must be a string or a list of at most %d", field, MAX_STOPS);
     json_array_foreach(v, i, s) {
-        if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
+        if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must contain non-empty strings", field);
         if ((bytes += json_string_length(s)) > MAX_STOP_BYTES)
-            return params_fail(p, field, err, "'%s' holds more than %d bytes in all: send fewer or shorter strings",
+            return params_fail(p, field, err, "'%s' has more than %d bytes in total: send fewer or shorter strings",
                                field, MAX_STOP_BYTES);
         int rc = params_add_text(p, "stop", field, s, err);
         if (rc) return rc;
@@ -194,7 +195,7 @@ static int read_bad_words(params *p, pi_error *err)
     if (!v) return PI_OK;
     if (!json_is_array(v) || json_array_size(v) > 256) return params_fail(p, field, err, "'%s' must be a list of at most 256 texts", field);
     json_array_foreach(v, i, s) {
-        if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
+        if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must contain non-empty strings", field);
         int rc = params_add_text(p, "bad-words", field, s, err);
         if (rc) return rc;
     }
@@ -210,7 +211,7 @@ static int read_stop_ids(params *p, pi_error *err)
     if (!json_is_array(v) || json_array_size(v) > MAX_STOPS)
         return params_fail(p, "stop_token_ids", err, "'stop_token_ids' must be a list of at most %d token ids", MAX_STOPS);
     json_array_foreach(v, i, id) {
-        if (!json_is_integer(id)) return params_fail(p, "stop_token_ids", err, "'stop_token_ids' must hold token ids");
+        if (!json_is_integer(id)) return params_fail(p, "stop_token_ids", err, "'stop_token_ids' must contain token ids");
         snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(id));
         int rc = params_add(p, "stop-token", "stop_token_ids", text, err);
         if (rc) return rc;
@@ -246,14 +247,14 @@ static int read_breakers(params *p, pi_error *err)
     if (!json_array_size(v)) return params_add(p, "dry-sequence-breaker", field, "none", err);
     json_array_foreach(v, i, s) {
         if (!json_string_length(s))
-            return params_fail(p, field, err, "'%s' must hold strings that are not empty", field);
+            return params_fail(p, field, err, "'%s' must contain non-empty strings", field);
         int rc = params_add_text(p, "dry-sequence-breaker", field, s, err);
         if (rc) return rc;
     }
     return PI_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- prompts */
+/* --------------------------------------------------------------------------------------------------------- prompts */
 
 static int no_prompt(params *p, const char *field, pi_error *err)
 {
@@ -263,7 +264,7 @@ static int no_prompt(params *p, const char *field, pi_error *err)
 
 static bool is_id(const json_t *v) { return json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) <= INT32_MAX; }
 
-/* Ids, or ids and texts. */
+/* Reads a list of ids, or of ids and texts. */
 static int read_list(params *p, const char *field, const json_t *list, prompt *out, pi_error *err)
 {
     size_t n = json_array_size(list), n_texts = 0, i;
@@ -294,7 +295,7 @@ static int read_prompt(params *p, const char *field, const json_t *v, pi_error *
     return PI_OK;
 }
 
-/* A list with an id in it is one prompt. */
+/* True if v is a list of prompts. A list that contains an id is one prompt. */
 static bool is_many(const json_t *v)
 {
     const json_t *one;
@@ -311,7 +312,7 @@ int params_prompts(params *p, const char *field, pi_error *err)
     const bool many = is_many(v);
     size_t n = many ? json_array_size(v) : 1;
     if (n > MAX_PROMPTS)
-        return params_fail(p, field, err, "'%s' holds %zu prompts; %d are allowed", field, n, MAX_PROMPTS);
+        return params_fail(p, field, err, "'%s' has %zu prompts; the limit is %d", field, n, MAX_PROMPTS);
     if (!(p->prompts = calloc(n, sizeof *p->prompts))) return params_no_memory(err);
     if (!many) return read_prompt(p, field, v, err);
     json_array_foreach(v, i, one) {
@@ -327,14 +328,14 @@ int params_pairs(params *p, const char *query_field, const char *list_field, pi_
     const size_t n = json_array_size(list);
     size_t i;
     if (!json_is_string(query)) return params_fail(p, query_field, err, "'%s' must be a string", query_field);
-    if (!n) return params_fail(p, list_field, err, "'%s' must be a list of texts that is not empty", list_field);
+    if (!n) return params_fail(p, list_field, err, "'%s' must be a non-empty list of texts", list_field);
     if (n > MAX_PROMPTS)
-        return params_fail(p, list_field, err, "'%s' holds %zu texts; %d are allowed", list_field, n, MAX_PROMPTS);
+        return params_fail(p, list_field, err, "'%s' has %zu texts; the limit is %d", list_field, n, MAX_PROMPTS);
     if (!(p->prompts = calloc(n, sizeof *p->prompts))) return params_no_memory(err);
     json_array_foreach(list, i, one) {
         const json_t *text = json_is_object(one) ? json_object_get(one, "text") : one;
         if (!json_is_string(text))
-            return params_fail(p, list_field, err, "'%s' must hold texts, or objects with a \"text\"", list_field);
+            return params_fail(p, list_field, err, "'%s' must contain texts, or objects with a \"text\"", list_field);
         p->prompts[p->n_prompts++] = (prompt) {.text = json_string_value(text), .len = json_string_length(text),
                                                .query = json_string_value(query), .query_len = json_string_length(query)};
     }
@@ -356,14 +357,14 @@ int params_response_format(params *p, const json_t *f, const char *field, pi_err
         return params_add(p, "json-schema", field, "{\"type\":\"object\"}", err);
     }
     if (strcmp(type, "json_schema") != 0)
-        return params_fail(p, field, err, "'%s' has type %.40s; text, json_object and json_schema are known", field,
+        return params_fail(p, field, err, "'%s' has type %.40s; send text, json_object or json_schema", field,
                            type);
     if (!schema) schema = json_object_get(json_object_get(f, "json_schema"), "schema");
     if (!schema) return params_fail(p, field, err, "'%s' of type json_schema needs a schema", field);
     return params_add_json(p, "json-schema", field, schema, err);
 }
 
-/* vLLM's object with one of "json", "regex", "choice", "grammar". */
+/* Reads vLLM's object with one of "json", "regex", "choice", "grammar". */
 static int read_structured_outputs(params *p, pi_error *err)
 {
     static const char name[] = "structured_outputs", *const texts[] = {"regex", "grammar"};
@@ -403,7 +404,7 @@ static int read_structure(params *p, pi_error *err)
 
 /* ------------------------------------------------------------------------------------------------------------- all */
 
-/* logprobs: a number in completions (llama.cpp: n_probs), true with top_logprobs in chats. */
+/* Reads logprobs: a number in completions (llama.cpp: n_probs), true with top_logprobs in chats. */
 static int read_logprobs(params *p, pi_error *err)
 {
     const json_t *v = given(p->root, "logprobs");
@@ -426,14 +427,14 @@ static int read_logprobs(params *p, pi_error *err)
     return rc;
 }
 
-/* vLLM's: probabilities of the prompt's tokens, and how much of it is taken. */
+/* Reads vLLM's fields for prompt logprobs and prompt truncation. */
 static int read_prompt_fields(params *p, pi_error *err)
 {
     int64_t n = -1;
     bool special = true;
     int rc = params_int(p, p->root, "prompt_logprobs", 0, MAX_PROMPT_ALTERNATIVES, &n, err);
     if (!rc && n >= 0 && p->stream)
-        rc = params_fail(p, "prompt_logprobs", err, "'prompt_logprobs' is for answers that are not streamed");
+        rc = params_fail(p, "prompt_logprobs", err, "'prompt_logprobs' needs 'stream': false");
     if (!rc) rc = params_int(p, p->root, "truncate_prompt_tokens", -1, INT32_MAX, &p->most_prompt, err);
     if (!rc && !p->most_prompt) rc = params_fail(p, "truncate_prompt_tokens", err, "'truncate_prompt_tokens' must be 1 or more, or -1");
     if (!rc) rc = params_bool(p, p->root, "add_special_tokens", &special, err);
@@ -444,7 +445,8 @@ static int read_prompt_fields(params *p, pi_error *err)
 
 static int read_max_tokens(params *p, pi_error *err)
 {
-    static const char *const names[] = {"max_output_tokens", "max_tokens", "max_completion_tokens", "n_predict"}; /* the last one counts */
+    /* the last one has precedence */
+    static const char *const names[] = {"max_output_tokens", "max_tokens", "max_completion_tokens", "n_predict"};
     p->max_tokens = INT64_MIN;
     for (int i = 0; i < 4; i++) {
         int rc = params_int(p, p->root, names[i], -2, INT32_MAX, &p->max_tokens, err);
@@ -514,14 +516,15 @@ json_t *params_settings(const params *p, const char *(*otherwise)(const void *ud
     json_t *all = json_object();
     json_fault f = {0};
     for (size_t i = 0; i < n_fields && fields[i].key; i++) {
-        bool known = !strncmp(fields[i].name, "guided_", 7); /* by a name before this one, or another field */
+        bool known = !strncmp(fields[i].name, "guided_", 7); /* known by an earlier name or field */
         for (size_t k = 0; k < i && !known; k++) known = !strcmp(fields[k].key, fields[i].key);
         if (known) continue;
         const char *v = params_value(p, fields[i].key);
         if (!v) v = otherwise(ud, fields[i].key);
         json_t *number = fields[i].types == TYPE_STRING ? NULL : json_read(v, strlen(v), &f);
         if (f.no_memory) text_no_memory();
-        if (fields[i].types == TYPE_NUMBER && json_is_integer(number)) { /* 1.0, which was written as 1 */
+        /* a real number such as 1.0 that is stored as "1" */
+        if (fields[i].types == TYPE_NUMBER && json_is_integer(number)) {
             const json_int_t whole = json_integer_value(number);
             json_decref(number);
             number = json_real((double) whole);

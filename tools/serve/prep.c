@@ -7,11 +7,11 @@
 #include "serve/server.h"
 
 enum {
-    LIGHT_BODY = 64 << 10,   /* bytes of a body that may be light */
-    LIGHT_STEPS = 300000,    /* 30 ms of processor time at most */
+    LIGHT_BODY = 64 << 10,   /* maximum body of light work, bytes */
+    LIGHT_STEPS = 300000,    /* at most 30 ms of processor time */
     LIGHT_BYTES = 32 << 20,
-    HEAVY_BYTES = 256 << 20, /* memory that heavy work may take, and so many bytes more */
-    HEAVY_FACTOR = 96,       /* for each byte it begins with */
+    HEAVY_BYTES = 256 << 20, /* memory limit of heavy work: this plus HEAVY_FACTOR per input byte */
+    HEAVY_FACTOR = 96,       /* bytes per input byte */
 };
 
 void preps_init(struct server *s)
@@ -19,11 +19,11 @@ void preps_init(struct server *s)
     char threads[16];
     const int64_t asked = cli_int(s->c, "threads-http");
     snprintf(threads, sizeof threads, "%d", asked < 2 ? 2 : (int) asked);
-    setenv("UV_THREADPOOL_SIZE", threads, 1); /* read when the pool is first used */
+    setenv("UV_THREADPOOL_SIZE", threads, 1); /* libuv reads it at the first use of the pool */
     s->preps.n_threads = atoi(threads);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ lists */
+/* ----------------------------------------------------------------------------------------------------------- lists */
 
 static void enqueue(preps *q, prep *p)
 {
@@ -66,7 +66,7 @@ static void leave(preps *q, prep *p)
     q->n_running[p->heavy]--;
 }
 
-/* The first that waits, of the key that was served longest ago; NULL: none waits. */
+/* Returns the first waiting work of the key that was served longest ago; NULL if the lane is empty. */
 static prep *next_in_turn(const preps *q, bool heavy)
 {
     prep *best = NULL;
@@ -75,7 +75,7 @@ static prep *next_in_turn(const preps *q, bool heavy)
     return best;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- running */
+/* --------------------------------------------------------------------------------------------------------- running */
 
 static void dispatch(server *s);
 
@@ -108,7 +108,7 @@ static void after_work(uv_work_t *w, int status)
     dispatch(s);
 }
 
-/* Milliseconds that are left to p, 0: none, -1: no limit. */
+/* Returns the milliseconds left until the deadline of p; 0 = none, -1 = no limit. */
 static int left_to(const prep *p)
 {
     const uint64_t now = uv_hrtime();
@@ -117,7 +117,7 @@ static int left_to(const prep *p)
     return ms > INT32_MAX ? -1 : (int) ms;
 }
 
-/* p does not wait any more: it runs, or ends where it cannot. */
+/* Removes p from the queue and runs it, or ends it if it cannot run. */
 static void launch(server *s, prep *p)
 {
     const int ms = left_to(p);
@@ -129,7 +129,7 @@ static void launch(server *s, prep *p)
     }
     p->again = false;
     p->work.data = p;
-    pi_work_free(p->limit); /* of the light lane */
+    pi_work_free(p->limit); /* left from the light lane */
     p->limit = pi_work_new(p->heavy ? 0 : LIGHT_STEPS, bytes, ms);
     enter(&s->preps, p);
     s->preps.turn[p->key] = ++s->preps.n_served;
@@ -138,7 +138,7 @@ static void launch(server *s, prep *p)
     finish(p, PI_ENOMEM);
 }
 
-/* What a free thread does next; NULL: nothing, or none is free. */
+/* Returns the next work for a free thread; NULL if nothing waits or no thread is free. */
 static prep *next_to_run(const preps *q)
 {
     if (q->n_running[0] + q->n_running[1] >= q->n_threads) return NULL;
@@ -149,13 +149,13 @@ static prep *next_to_run(const preps *q)
 static void dispatch(server *s)
 {
     preps *q = &s->preps;
-    if (q->dispatching) return; /* work that ended at once began other work: the loop below finds it */
+    if (q->dispatching) return; /* work that ended immediately has started other work: the loop below finds it */
     q->dispatching = true;
     for (prep *p; (p = next_to_run(q));) launch(s, p);
     q->dispatching = false;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ entry */
+/* ----------------------------------------------------------------------------------------------------------- entry */
 
 static uint32_t turn_of(const char *key)
 {
@@ -164,7 +164,7 @@ static uint32_t turn_of(const char *key)
     return h % PREP_TURNS;
 }
 
-/* When the time of a request that arrived at `began` is up. */
+/* Returns the deadline of a request that arrived at `began`. */
 static uint64_t until_of(const server *s, uint64_t began)
 {
     const double limit = cli_float(s->c, "prepare-timeout"), deadline = cli_float(s->c, "timeout");
@@ -214,10 +214,10 @@ static prep *first_useless(const preps *q)
 
 void preps_sweep(server *s)
 {
-    for (prep *p; (p = first_useless(&s->preps));) launch(s, p); /* which may change the lists */
+    for (prep *p; (p = first_useless(&s->preps));) launch(s, p); /* launch may change the lists */
 }
 
-/* ---------------------------------------------------------------------------------------------------------- reports */
+/* --------------------------------------------------------------------------------------------------------- reports */
 
 static uint64_t older(uint64_t oldest, const prep *p)
 {

@@ -1,4 +1,4 @@
-/* Which path is whose: the table of routes, keys, preflights. The loop's thread. */
+/* The table of routes; API keys; CORS preflights. Runs on the loop's thread. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -10,21 +10,21 @@
 
 const route routes[] = {
     {"/", HTTP_GET, ROUTE_PUBLIC | ROUTE_ANY_STATE, handle_page, NULL, 0, "Page",
-     "The page with a conversation"},
+     "Web page for conversations"},
     {"/health", HTTP_GET, ROUTE_PUBLIC | ROUTE_ANY_STATE, handle_health, NULL, 0, "Status",
-     "Whether requests are answered"},
+     "State of the server"},
     {"/v1/health", HTTP_GET, ROUTE_PUBLIC | ROUTE_ANY_STATE, handle_health, NULL, 0, "Status",
-     "Whether requests are answered"},
+     "State of the server"},
     {"/ping", HTTP_GET, ROUTE_PUBLIC | ROUTE_ANY_STATE, handle_health, NULL, 0, "Status",
-     "Whether requests are answered"},
+     "State of the server"},
     {"/ping", HTTP_POST, ROUTE_PUBLIC | ROUTE_ANY_STATE, handle_health, NULL, 0, "Status",
-     "Whether requests are answered"},
+     "State of the server"},
     {"/version", HTTP_GET, ROUTE_ANY_STATE, handle_version, NULL, 0, "Version",
      "The version"},
     {"/openapi.json", HTTP_GET, ROUTE_ANY_STATE, handle_openapi, NULL, 0, "Description",
      "This description"},
     {"/metrics", HTTP_GET, ROUTE_ANY_STATE, handle_metrics, NULL, 0, "Metrics",
-     "Numbers for Prometheus"},
+     "Metrics for Prometheus"},
     {"/v1/models", HTTP_GET, 0, handle_models, NULL, 0, "Models",
      "The model and its adapters"},
     {"/models", HTTP_GET, 0, handle_models, NULL, 0, "Models",
@@ -32,49 +32,49 @@ const route routes[] = {
     {"/props", HTTP_GET, 0, handle_props, NULL, 0, "Object",
      "Properties of the server"},
     {"/slots", HTTP_GET, 0, handle_slots, NULL, 0, "List",
-     "Requests that run"},
+     "Running requests"},
     {"/lora-adapters", HTTP_GET, 0, handle_adapters, NULL, 0, "List",
-     "Adapters"},
+     "LoRA adapters"},
     {"/lora-adapters", HTTP_POST, 0, handle_adapter_scales, NULL, 0, "Object",
-     "Scales of requests that name no adapter"},
+     "Set the default scales, for requests that name no adapter"},
     {"/v1/load_lora_adapter", HTTP_POST, 0, handle_adapter_load, NULL, API_LOAD, "Object",
      "Load an adapter"},
     {"/v1/unload_lora_adapter", HTTP_POST, 0, handle_adapter_unload, NULL, API_UNLOAD, "Object",
      "Unload an adapter"},
     {"/tokenize", HTTP_POST, 0, handle_tokenize, NULL, API_TOKENIZE, "Tokens",
-     "Text to token ids"},
+     "Convert text to token ids"},
     {"/detokenize", HTTP_POST, 0, handle_detokenize, NULL, API_DETOKENIZE, "Text",
-     "Token ids to text"},
+     "Convert token ids to text"},
     {"/apply-template", HTTP_POST, 0, handle_apply_template, NULL, API_CHAT, "Prompt",
-     "A conversation as the template writes it"},
+     "Render a conversation with the chat template"},
     {"/v1/chat/completions", HTTP_POST, 0, NULL, &wire_chat, API_CHAT, "ChatCompletion",
-     "Answer a conversation, OpenAI's form"},
+     "Generate a chat message, OpenAI's format"},
     {"/chat/completions", HTTP_POST, 0, NULL, &wire_chat, API_CHAT, "ChatCompletion",
-     "Answer a conversation, OpenAI's form"},
+     "Generate a chat message, OpenAI's format"},
     {"/v1/completions", HTTP_POST, 0, NULL, &wire_completions, API_TEXT, "Completion",
-     "Continue a text, OpenAI's form"},
+     "Continue a text, OpenAI's format"},
     {"/v1/chat/completions/input_tokens", HTTP_POST, 0, handle_count_chat, NULL, API_CHAT, "InputTokens",
-     "Tokens of a conversation"},
+     "Count the tokens of a conversation"},
     {"/chat/completions/input_tokens", HTTP_POST, 0, handle_count_chat, NULL, API_CHAT, "InputTokens",
-     "Tokens of a conversation"},
+     "Count the tokens of a conversation"},
     {"/v1/responses", HTTP_POST, 0, NULL, &wire_responses, API_RESPONSES, "Response",
-     "Answer a conversation, OpenAI's newer form"},
+     "Generate a chat response, OpenAI's newer format"},
     {"/responses", HTTP_POST, 0, NULL, &wire_responses, API_RESPONSES, "Response",
-     "Answer a conversation, OpenAI's newer form"},
+     "Generate a chat response, OpenAI's newer format"},
     {"/v1/responses/input_tokens", HTTP_POST, 0, handle_count_response, NULL, API_RESPONSES, "InputTokens",
-     "Tokens of a conversation"},
+     "Count the tokens of a conversation"},
     {"/responses/input_tokens", HTTP_POST, 0, handle_count_response, NULL, API_RESPONSES, "InputTokens",
-     "Tokens of a conversation"},
+     "Count the tokens of a conversation"},
     {"/v1/messages/count_tokens", HTTP_POST, 0, handle_count_tokens, NULL, API_MESSAGES, "MessageTokens",
-     "Tokens of a conversation, Anthropic's form"},
+     "Count the tokens of a conversation, Anthropic's format"},
     {"/v1/messages", HTTP_POST, 0, NULL, &wire_messages, API_MESSAGES, "Message",
-     "Answer a conversation, Anthropic's form"},
+     "Generate a chat message, Anthropic's format"},
     {"/v1/embeddings", HTTP_POST, 0, NULL, &wire_embeddings, API_EMBEDDINGS, "Embeddings",
-     "Vectors of texts, OpenAI's form"},
+     "Embeddings of texts, OpenAI's format"},
     {"/embeddings", HTTP_POST, 0, NULL, &wire_native_embeddings, API_VECTORS, "Vectors",
-     "Vectors of texts, llama-server's form"},
+     "Embeddings of texts, llama-server's format"},
     {"/embedding", HTTP_POST, 0, NULL, &wire_native_embeddings, API_VECTORS, "Vectors",
-     "Vectors of texts, llama-server's form"},
+     "Embeddings of texts, llama-server's format"},
     {"/v1/rerank", HTTP_POST, 0, NULL, &wire_rerank, API_RERANK, "Ranking",
      "Score documents for a query"},
     {"/v2/rerank", HTTP_POST, 0, NULL, &wire_rerank, API_RERANK, "Ranking",
@@ -86,11 +86,11 @@ const route routes[] = {
     {"/reranking", HTTP_POST, 0, NULL, &wire_rerank, API_RERANK, "Ranking",
      "Score documents for a query"},
     {"/completions", HTTP_POST, 0, NULL, &wire_native, API_NATIVE, "NativeCompletion",
-     "Continue a text, llama-server's form"},
+     "Continue a text, llama-server's format"},
     {"/completion", HTTP_POST, 0, NULL, &wire_native, API_NATIVE, "NativeCompletion",
-     "Continue a text, llama-server's form"},
+     "Continue a text, llama-server's format"},
     {"/infill", HTTP_POST, 0, NULL, &wire_infill, API_INFILL, "NativeCompletion",
-     "Fill the middle of a text"},
+     "Fill in the middle of a text"},
 };
 const size_t n_routes = sizeof routes / sizeof *routes;
 
@@ -99,7 +99,7 @@ static bool path_is(const http_request *r, const char *path)
     return strlen(path) == r->path_len && !memcmp(r->target.p, path, r->path_len);
 }
 
-/* Behind --api-prefix; what is outside of it has no path here. */
+/* Removes --api-prefix from the path. A path outside the prefix becomes empty. */
 static http_request inside(const server *s, const http_request *r)
 {
     const char *prefix = cli_str(s->c, "api-prefix");
@@ -114,7 +114,7 @@ static http_request inside(const server *s, const http_request *r)
     return in;
 }
 
-/* *known: the path exists, if not for this method. */
+/* Finds the route. *known: a route with this path, possibly for another method. */
 static const route *find(const http_request *r, const route **known)
 {
     enum http_method m = r->method == HTTP_HEAD ? HTTP_GET : r->method;
@@ -138,7 +138,7 @@ static const char *key_of(const http_request *r)
     return http_field(r, HTTP_FIELD_API_KEY);
 }
 
-/* Before a body is read: who has no key does not get to send one. Whether a path exists is not told, either. */
+/* Checks the API key before the body is read. The result does not depend on the existence of the path. */
 int route_head(void *ud, const http_request *req, const char **why)
 {
     const server *s = ud;
@@ -181,13 +181,13 @@ void route_request(void *ud, exchange *ex)
     } else if (!rt && known) {
         char allow[64];
         snprintf(allow, sizeof allow, "Allow: %s\r\n", http_method_name(known->method));
-        json_t *e = exchange_error(ex, 405, NULL, NULL, "this path has another method");
+        json_t *e = exchange_error(ex, 405, NULL, NULL, "wrong method for this path: see the header Allow");
         char *text = json_write(e, ANSWER_DIGITS);
         json_decref(e);
         answer(ex, text_failed() ? 503 : 405, "application/json", allow, text ? text : "", text ? strlen(text) : 0);
         free(text);
     } else if (!rt) {
-        answer_error(ex, 404, NULL, NULL, "there is nothing at this path");
+        answer_error(ex, 404, NULL, NULL, "no such path: see /openapi.json");
     } else if (!(rt->flags & ROUTE_ANY_STATE) && s->state != SERVE_READY) {
         not_now(s, ex);
     } else {

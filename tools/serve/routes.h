@@ -1,20 +1,20 @@
-/* The table of routes: what a path is, who answers it, and how /openapi.json describes it. Constant: any thread. */
+/* The route table: path, handler and description for /openapi.json. Constant: thread-safe. */
 #ifndef PAGEDINFER_SERVE_ROUTES_H
 #define PAGEDINFER_SERVE_ROUTES_H
 
 #include "serve/gen.h"
 
-enum { ROUTE_PUBLIC = 1, ROUTE_ANY_STATE = 2 }; /* no key needed; also while loading or shutting down */
+enum { ROUTE_PUBLIC = 1, ROUTE_ANY_STATE = 2 }; /* no API key required; served also while loading or shutting down */
 
 typedef struct route {
     const char *path;
     enum http_method method;
     int flags;               /* ROUTE_* */
     void (*handle)(server *s, exchange *ex);
-    const wire *w;           /* a generation; NULL = handle answers */
-    unsigned api;            /* API_* of its body's fields; 0 = none, or a body of its own */
-    const char *answer;      /* name of its answer's schema in openapi.c */
-    const char *summary;     /* one line */
+    const wire *w;           /* wire of a generation; NULL = `handle` responds */
+    unsigned api;            /* API_* of its body's fields; 0 = no body, or a body with its own format */
+    const char *answer;      /* name of the response schema in openapi.c */
+    const char *summary;
 } route;
 
 extern const route routes[];

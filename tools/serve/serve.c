@@ -1,9 +1,10 @@
-/* pagedinfer serve: a server that speaks OpenAI's API and some others, on libuv.
+/* pagedinfer serve: a server for OpenAI's API and others, on libuv.
  *
- * One loop has all connections and never waits for the engine: the engine's events come through its descriptor
- * (pi_poll_fd), what takes long (JSON, templates, tokens of a large body) is done by libuv's pool, and the model is
- * loaded by a thread of its own while /health says 503. Life: loading, ready, draining (the first SIGTERM or SIGINT:
- * nothing new, what runs may finish), ending (all of it done, the time for it over, or a second signal).
+ * The loop handles all connections and never waits for the engine. The engine's events arrive through its descriptor
+ * (pi_poll_fd). Long work (JSON, templates, tokenization of a large body) runs on libuv's pool. The model is loaded by
+ * a thread of its own, while /health returns 503. The states are loading, ready, draining and ending. The first
+ * SIGTERM or SIGINT starts draining: no new requests, running ones may finish. Ending starts when all of them are
+ * done, at a timeout, or at a second signal.
  *
  * Threads: the loop; libuv's pool; the loader until it is joined; the engine's own. */
 #include <stdatomic.h>
@@ -17,7 +18,7 @@
 #include "serve/log.h"
 #include "serve/notify.h"
 
-static const char STEP_TARGET_MS[] = "200"; /* unless the command line says something else */
+static const char STEP_TARGET_MS[] = "200"; /* default of the server */
 
 enum { TICK_MS = 200, EVENTS = 128, ROUNDS = 16, END_MS = 3000, KV_QUEUE_BYTES = 32 << 20 };
 
@@ -25,18 +26,18 @@ typedef struct app {
     server s;
     uv_signal_t term, intr, hup;
     uv_timer_t tick, watchdog;
-    uv_async_t loaded;       /* the loader is done */
-    uv_poll_t events;        /* the engine has something */
+    uv_async_t loaded;       /* the loader has finished */
+    uv_poll_t events;        /* the engine has events */
     bool has_events;
     uv_thread_t loader;
-    atomic_bool stop_loading; /* the loader is to give up */
-    bool loading;            /* it has not been joined */
-    pi_options *o;           /* the loader's */
-    pi_engine *engine;       /* its result */
-    pi_error err;            /* or why there is none */
+    atomic_bool stop_loading; /* requests the loader to stop */
+    bool loading;            /* the loader has not been joined */
+    pi_options *o;           /* owned by the loader */
+    pi_engine *engine;       /* the loader's result */
+    pi_error err;            /* its error if `engine` is NULL */
     int load_rc;
-    int signal;              /* the first one that came */
-    uint64_t end_at;         /* uv_now: draining is over */
+    int signal;              /* the first signal received */
+    uint64_t end_at;         /* uv_now at which draining ends */
 } app;
 
 /* --------------------------------------------------------------------------------------------- shared by the parts */
@@ -44,14 +45,14 @@ typedef struct app {
 void server_new_id(server *s, const char *prefix, char out[64])
 {
     uint64_t x =
-        s->id_seed + ++s->n_ids * 0x9E3779B97F4A7C15u; /* splitmix64: ids that do not tell how many there were */
+        s->id_seed + ++s->n_ids * 0x9E3779B97F4A7C15u; /* splitmix64: ids do not reveal their count */
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
     snprintf(out, 64, "%s%016llx%08llx", prefix, (unsigned long long) (x ^ (x >> 31)),
              (unsigned long long) (s->n_ids & 0xFFFFFFFFu));
 }
 
-/* When the engine last got on, for /health. */
+/* Records when the engine last completed a step, for /health. */
 static void look_at_steps(server *s)
 {
     pi_stats st = {.size = sizeof st};
@@ -60,7 +61,7 @@ static void look_at_steps(server *s)
         s->last_steps = st.n_steps;
         s->step_at = uv_now(&s->loop);
     }
-    if (!st.n_running && !st.n_waiting) s->step_at = 0; /* nothing to do: nothing hangs */
+    if (!st.n_running && !st.n_waiting) s->step_at = 0; /* no work: not a hang */
     else if (!s->step_at) s->step_at = uv_now(&s->loop);
 }
 
@@ -79,7 +80,7 @@ double server_step_age(const server *s) { return s->step_at ? (double) (uv_now(&
 
 size_t server_token_text(const server *s, int32_t id, bool special, char *out, size_t cap)
 {
-    /* By itself a token would lose the space in front that tokenizers add: it is looked at behind another one. */
+    /* A token alone would lose the leading space that tokenizers add, so it is decoded after another token. */
     const int32_t two[] = {s->anchor, id};
     char buf[512], *p = buf;
     int flags = special ? PI_TOK_SPECIAL : 0;
@@ -132,14 +133,14 @@ int status_of(int pi_code)
     return 500;
 }
 
-/* ------------------------------------------------------------------------------------------------------------- keys */
+/* ------------------------------------------------------------------------------------------------------------ keys */
 
 static const char *read_keys(const cli *c, keys *k)
 {
     const char *wrong = NULL;
     for (size_t i = 0; i < cli_n(c, "api-key") && !wrong; i++) wrong = keys_add(k, cli_nth(c, "api-key", i));
     if (!wrong && *cli_str(c, "api-key-file")) wrong = keys_read(k, cli_str(c, "api-key-file"));
-    if (!wrong && !k->n && (cli_given(c, "api-key") || cli_given(c, "api-key-file"))) wrong = "there is no key in it";
+    if (!wrong && !k->n && (cli_given(c, "api-key") || cli_given(c, "api-key-file"))) wrong = "it contains no key";
     return wrong;
 }
 
@@ -148,8 +149,8 @@ static const char *read_tls(const cli *c, tls_config **out, char err[256])
     const char *cert = cli_str(c, "ssl-cert-file"), *key = cli_str(c, "ssl-key-file");
     *out = NULL;
     if (!*cert && !*key) return NULL;
-    if (!*cert || !*key) return "--ssl-cert-file and --ssl-key-file belong together";
-    for (int i = 0; i < 2; i++) { /* OpenSSL would wait for a pipe */
+    if (!*cert || !*key) return "give both --ssl-cert-file and --ssl-key-file";
+    for (int i = 0; i < 2; i++) { /* OpenSSL would block on a pipe */
         const char *wrong;
         FILE *f = file_open(i ? key : cert, &wrong);
         if (!f) {
@@ -167,7 +168,7 @@ static void read_tls_again(server *s)
     char err[256];
     tls_config *t;
     const char *wrong = read_tls(s->c, &t, err);
-    if (wrong) log_line(s, PI_LOG_ERROR, "the certificate was not read again: %s; the one from before stays", wrong);
+    if (wrong) log_line(s, PI_LOG_ERROR, "the certificate was not reloaded: %s; the old one stays in use", wrong);
     if (!t) return;
     tls_close(s->net.tls);
     s->net.tls = t;
@@ -181,18 +182,18 @@ static void on_hup(uv_signal_t *h, int sig)
     read_tls_again(s);
     const char *wrong = read_keys(s->c, &k);
     if (wrong) {
-        log_line(s, PI_LOG_ERROR, "API keys were not read again: %s; those from before stay", wrong);
+        log_line(s, PI_LOG_ERROR, "API keys were not reloaded: %s; the old keys stay in use", wrong);
         keys_free(&k);
         return;
     }
     keys_free(&s->keys);
     s->keys = k;
-    log_line(s, PI_LOG_WARN, "API keys read again: %zu", s->keys.n);
+    log_line(s, PI_LOG_WARN, "API keys reloaded: %zu", s->keys.n);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- events */
+/* ---------------------------------------------------------------------------------------------------------- events */
 
-/* Events are stored first; generations, which may go away, are pumped when none is at hand. */
+/* Stores all pending events first. Then pumps the generations, which may free them. */
 static int take_events(server *s)
 {
     pi_event *ev[EVENTS];
@@ -220,9 +221,9 @@ static void on_events(uv_poll_t *h, int status, int what)
     for (int i = 0; i < ROUNDS && take_events(&a->s) == EVENTS; i++) {}
 }
 
-/* ---------------------------------------------------------------------------------------------------------- loading */
+/* --------------------------------------------------------------------------------------------------------- loading */
 
-/* On the loader's thread. */
+/* Runs on the loader's thread. */
 static bool on_progress(void *ud, int stage, uint64_t done, uint64_t total)
 {
     app *a = ud;
@@ -298,14 +299,14 @@ static void on_loaded(uv_async_t *h)
         begin_end(a);
         return;
     }
-    if (s->state != SERVE_LOADING) return; /* a signal came meanwhile */
+    if (s->state != SERVE_LOADING) return; /* a signal arrived meanwhile */
     s->state = SERVE_READY;
     log_line(s, PI_LOG_WARN, "%s on %s is ready: %u tokens of context, %llu in the cache", s->alias, s->info.device,
              s->info.ctx_size, (unsigned long long) s->plan.kv_tokens);
     notify("READY=1\nSTATUS=ready");
 }
 
-/* ----------------------------------------------------------------------------------------------------------- ending */
+/* ---------------------------------------------------------------------------------------------------------- ending */
 
 static void begin_end(app *a)
 {
@@ -333,7 +334,7 @@ static void on_signal(uv_signal_t *h, int sig)
     notify("STOPPING=1");
     s->state = SERVE_DRAINING;
     a->end_at = uv_now(&s->loop) + (uint64_t) cli_int(s->c, "drain-timeout") * 1000;
-    log_line(s, PI_LOG_WARN, "shutting down: %zu requests may finish; a second signal ends them", s->n_gens);
+    log_line(s, PI_LOG_WARN, "shutting down: %zu requests may finish; a second signal cancels them", s->n_gens);
 }
 
 static void close_handle(uv_handle_t *h)
@@ -341,7 +342,7 @@ static void close_handle(uv_handle_t *h)
     if (!uv_is_closing(h)) uv_close(h, NULL);
 }
 
-/* Nothing is left: without these handles the loop comes to its end. */
+/* Closes the remaining handles, so that the loop ends. */
 static void close_handles(app *a)
 {
     close_handle((uv_handle_t *) &a->term);
@@ -363,14 +364,14 @@ static void on_tick(uv_timer_t *t)
     gen_ping_all(s);
     if (s->kv && !s->kv_warned && kv_events_lost(s->kv)) {
         s->kv_warned = true;
-        log_line(s, PI_LOG_WARN, "--kv-events: changes of the cache were lost; routers are told to forget what they know");
+        log_line(s, PI_LOG_WARN, "--kv-events: cache changes were lost; routers must clear their state");
     }
     if (s->state == SERVE_DRAINING && (!busy || late)) {
-        if (late && busy) log_line(s, PI_LOG_WARN, "--drain-timeout is over: %zu requests are canceled", s->n_gens);
+        if (late && busy) log_line(s, PI_LOG_WARN, "--drain-timeout has passed: %zu requests are canceled", s->n_gens);
         begin_end(a);
     } else if (s->state == SERVE_ENDING && late) {
         fflush(NULL);
-        _exit(s->exit_code ? s->exit_code : CLI_SOFTWARE); /* a step hangs, or loading cannot be stopped */
+        _exit(s->exit_code ? s->exit_code : CLI_SOFTWARE); /* a step hangs, or loading cannot be interrupted */
     }
     if (s->state == SERVE_ENDING && !busy && !a->loading) close_handles(a);
     if (s->state == SERVE_LOADING && !(++s->n_ticks % 25)) notify("EXTEND_TIMEOUT_USEC=30000000\nSTATUS=loading");
@@ -383,7 +384,7 @@ static void on_watchdog(uv_timer_t *t)
     if (!server_hangs(&a->s, &why)) notify("WATCHDOG=1");
 }
 
-/* ------------------------------------------------------------------------------------------------------------ start */
+/* ----------------------------------------------------------------------------------------------------------- start */
 
 static void new_id(void *ud, char out[64]) { server_new_id(ud, "req_", out); }
 
@@ -415,7 +416,7 @@ static int listen_all(app *a)
     log_line(s, PI_LOG_WARN, strchr(host, ':') ? "listening on %s://[%s]:%d" : "listening on %s://%s:%d",
              s->net.tls ? "https" : "http", host, port);
     if (!s->keys.n && strcmp(host, "127.0.0.1") && strcmp(host, "localhost") && strcmp(host, "::1"))
-        log_line(s, PI_LOG_WARN, "anyone who can reach this address may use the model: --api-key-file asks for a key");
+        log_line(s, PI_LOG_WARN, "every client of this address can use the model: require a key with --api-key-file");
     return CLI_OK;
 }
 
@@ -440,7 +441,7 @@ static int open_handles(app *a)
     return rc ? cli_error(s->c, CLI_OS, "the event loop: %s", uv_strerror(rc)) : CLI_OK;
 }
 
-/* --alias: a name, or several with commas between. */
+/* Parses --alias: a name, or several separated by commas. */
 static void take_names(server *s, const char *said)
 {
     char *comma = NULL;
@@ -491,13 +492,13 @@ static int open_kv_events(server *s)
                                 .topic = cli_str(c, "kv-events-topic"), .keep = (size_t) cli_int(c, "kv-events-buffer"),
                                 .queue_bytes = KV_QUEUE_BYTES};
     char err[256];
-    if (!*f.endpoint && *f.replay) return cli_error(c, CLI_CONFIG, "--kv-events-replay repeats what --kv-events sends: give both");
+    if (!*f.endpoint && *f.replay) return cli_error(c, CLI_CONFIG, "--kv-events-replay needs --kv-events: give both");
     if (!*f.endpoint) return CLI_OK;
     if (!(s->kv = kv_events_open(&f, err))) return cli_error(c, CLI_CONFIG, "KV events: %s", err);
     log_line(s, PI_LOG_WARN, "KV events %s %s%s%s", kv_events_is_bound(s->kv) ? "at" : "to",
              kv_events_endpoint(s->kv, false), *f.replay ? ", replay at " : "", kv_events_endpoint(s->kv, true));
     if (is_open_to_all(kv_events_endpoint(s->kv, false)) || (*f.replay && is_open_to_all(kv_events_endpoint(s->kv, true))))
-        log_line(s, PI_LOG_WARN, "KV events have the tokens of prompts: let nobody but routers reach these ports");
+        log_line(s, PI_LOG_WARN, "KV events contain prompt tokens: only routers should reach these ports");
     return CLI_OK;
 }
 
@@ -523,7 +524,7 @@ static int serve(app *a)
     return code ? code : s->exit_code;
 }
 
-/* LO..HI */
+/* Parses LO..HI. */
 static bool read_range(const char *text, int64_t *lo, int64_t *hi)
 {
     char *end;
@@ -542,8 +543,8 @@ int cmd_serve(const cli *c)
     if (!read_range(cli_str(c, "priority-range"), &lo, &hi))
         return cli_usage_error(c, "--priority-range %s: give LO..HI, as 0..100", cli_str(c, "priority-range"));
     const char *prefix = cli_str(c, "api-prefix");
-    if (*prefix && *prefix != '/') return cli_usage_error(c, "--api-prefix %s: a path begins with /", prefix);
-    app *a = calloc(1, sizeof *a); /* large: it holds a buffer for reading */
+    if (*prefix && *prefix != '/') return cli_usage_error(c, "--api-prefix %s: the path must begin with /", prefix);
+    app *a = calloc(1, sizeof *a); /* on the heap, because it holds a receive buffer */
     if (!a) return cli_error(c, CLI_OS, "out of memory");
     text_watch_memory();
     configure(a, c);
@@ -552,16 +553,16 @@ int cmd_serve(const cli *c)
     preps_init(&a->s);
     a->o = cli_options(c, &code);
     if (a->o && !cli_given(c, "step-target-ms")) pi_options_set(a->o, "step-target-ms", STEP_TARGET_MS, NULL);
-    if (a->o) pi_options_set(a->o, "pooling", "off", NULL); /* it is of /v1/embeddings alone, which sets it */
+    if (a->o) pi_options_set(a->o, "pooling", "off", NULL); /* only /v1/embeddings uses it, and sets it per request */
     if (a->o && uv_loop_init(&a->s.loop)) {
-        code = cli_error(c, CLI_OS, "cannot make an event loop");
+        code = cli_error(c, CLI_OS, "cannot create an event loop");
     } else if (a->o) {
         code = serve(a);
         uv_loop_close(&a->s.loop);
         cli_close(c, a->engine);
     }
     pi_options_free(a->o);
-    kv_events_close(a->s.kv); /* the engine, whose step thread calls it, is closed */
+    kv_events_close(a->s.kv); /* after the engine is closed, because its step thread calls it */
     keys_free(&a->s.keys);
     tls_close(a->s.net.tls);
     free(a->s.names);

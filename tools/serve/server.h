@@ -1,5 +1,5 @@
-/* What the parts of `pagedinfer serve` share: the server, its counters and keys. Everything is the loop's thread's but
- * where a function says otherwise. */
+/* State shared by the parts of `pagedinfer serve`: the server, its counters and keys. Everything runs on the loop's
+ * thread unless a function says otherwise. */
 #ifndef PAGEDINFER_SERVE_SERVER_H
 #define PAGEDINFER_SERVE_SERVER_H
 
@@ -16,7 +16,7 @@ struct gen;
 enum serve_state {
     SERVE_LOADING,
     SERVE_READY,
-    SERVE_DRAINING, /* no new requests; what runs may finish */
+    SERVE_DRAINING, /* no new requests; running ones may finish */
     SERVE_ENDING,   /* everything is being closed */
 };
 
@@ -26,56 +26,57 @@ typedef struct server {
     net net;
     keys keys;
     metrics metrics;
-    pi_engine *e;            /* NULL until it is loaded */
+    pi_engine *e;            /* NULL until the model is loaded */
     pi_info info;            /* of e */
     bool suffix_first;       /* --spm-infill */
     pi_plan plan;            /* of e */
-    const char *alias;       /* the model's name for clients */
-    const char *aliases;     /* its other names, with commas between; "": it has none */
+    const char *alias;       /* copy of --alias that they point into, if it has several names; owned */
+    const char *aliases;     /* other names, separated by commas; "" = none */
     char *names;             /* where these are, if --alias gives several; owned */
-    char build[48];          /* of this program, as llama-server writes it: "bNUMBER-COMMIT" */
-    int64_t created;         /* when the server started, seconds since 1970 */
+    char build[48];          /* build of this program in llama-server's format: "bNUMBER-COMMIT" */
+    int64_t created;         /* start of the server, seconds since 1970 */
     enum serve_state state;
     int exit_code;
-    /* Set when the engine is ready, constant from then on: any thread. */
-    int32_t anchor;          /* a token that prints text; -1: there is none */
+    /* Set when the engine is ready, constant afterwards: thread-safe. */
+    int32_t anchor;          /* a token that prints text; -1 = none found */
     size_t anchor_len;       /* bytes of its text */
-    bool has_structure;      /* the library knows json-schema, grammar, ... */
-    struct gen *gens;        /* generations, from their body's arrival to their end */
+    bool has_structure;      /* the library supports json-schema, grammar, ... */
+    struct gen *gens;        /* generations, from the arrival of their body to their end */
     size_t n_gens;           /* in the list */
     size_t n_jobs;           /* other work on the pool */
-    preps preps;             /* its lanes */
-    uint64_t n_ids;          /* requests so far, for their ids */
-    int64_t priority_lo, priority_hi; /* that clients may ask for */
-    int64_t ping_s;          /* seconds after which a silent stream gets a comment; below 1: never */
-    size_t send_max;         /* bytes of an answer that may wait for a slow client */
-    uint64_t last_steps;     /* n_steps at the last look, and when it changed (uv_now) */
+    preps preps;             /* lanes of the pool */
+    uint64_t n_ids;          /* number of ids made so far */
+    int64_t priority_lo, priority_hi; /* range that clients may request */
+    int64_t ping_s;          /* a silent stream gets a comment after this many seconds; below 1 = never */
+    size_t send_max;         /* limit of bytes that wait for a slow client */
+    uint64_t last_steps;     /* n_steps at the last check, and uv_now when it changed */
     uint64_t step_at;
-    uint64_t n_ticks;        /* of the timer */
+    uint64_t n_ticks;        /* ticks of the timer */
     uint64_t id_seed;        /* makes ids differ from those of other runs */
-    kv_events *kv;           /* what the cache holds, published; NULL: it is not */
-    bool kv_warned;          /* the log has a line of changes that were lost */
+    kv_events *kv;           /* publisher of prefix cache changes; NULL = disabled */
+    bool kv_warned;          /* the log has a warning about lost changes */
 } server;
 
-/* "chatcmpl-..."; in out. */
+/* Writes an id such as "chatcmpl-..." to out. */
 void server_new_id(server *s, const char *prefix, char out[64]);
-/* true: the model is not answering, and *why says so. For /health. */
+/* For /health: true if the model makes no progress; *why is set to the reason. */
 bool server_hangs(server *s, const char **why);
-/* Seconds since the last step, while there is something to compute; else 0. */
+/* Returns the seconds since the last step if there is work; else 0. */
 double server_step_age(const server *s);
-/* The bytes of one token, as they come in the middle of a text; the number, of which at most cap are written. Any
- * thread. */
+/* Writes the text of one token, as it appears within a text, to out; at most cap bytes. Returns its full length in
+ * bytes. Thread-safe. */
 size_t server_token_text(const server *s, int32_t id, bool special, char *out, size_t cap);
-/* Bytes of text that a token adds behind those held in h, and how many characters begin in them, added to *chars. */
+/* Returns the bytes of text that a token adds after those held in h. Adds the number of characters that begin in them
+ * to *chars. */
 size_t server_token_count(const server *s, int32_t id, bool special, utf8_hold *h, size_t *chars);
-/* The adapter of this name. Any thread. */
+/* Finds the adapter with this name. Thread-safe. */
 bool server_adapter(const server *s, const char *name, size_t n, pi_lora *out);
-/* Adapters as entries of a list of models. */
+/* Returns the adapters as entries of a list of models. */
 json_t *adapter_models(const server *s, const char *parent);
-/* Status that an error of the library means to a client. */
+/* Returns the HTTP status for an error code of the library. */
 int status_of(int pi_code);
 
-/* page.html; made by CMake. */
+/* page.html; generated by CMake. */
 extern const unsigned char page_html[];
 extern const size_t page_html_size;
 

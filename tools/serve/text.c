@@ -1,4 +1,4 @@
-/* UTF-8 for JSON, and its memory (see text.h). */
+/* UTF-8 for JSON, and detection of failed allocations (see text.h). */
 #include "serve/text.h"
 
 #include <stdint.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes that a first byte promises; 0: it begins nothing. */
+/* Returns the length of the character that begins with b; 0 if b is not a first byte. */
 static size_t promised(unsigned char b)
 {
     if (b < 0x80) return 1;
@@ -14,7 +14,7 @@ static size_t promised(unsigned char b)
     return b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
 }
 
-/* May c follow what is held? No overlong forms, no surrogates, nothing above U+10FFFF. */
+/* True if c may follow the held bytes: no overlong forms, no surrogates, nothing above U+10FFFF. */
 static int fits(const utf8_hold *h, unsigned char c)
 {
     unsigned char lo = 0x80, hi = 0xBF;
@@ -51,7 +51,7 @@ size_t utf8_step(utf8_hold *h, unsigned char c, char out[8])
     return o;
 }
 
-/* ----------------------------------------------------------------------------------------------------------- memory */
+/* ---------------------------------------------------------------------------------------------------------- memory */
 
 static _Thread_local bool failed;
 
@@ -75,7 +75,7 @@ bool text_failed(void)
 
 json_t *text_json(const char *p, size_t n)
 {
-    json_t *s = json_stringn(n ? p : "", n); /* NULL: no UTF-8, or no memory */
+    json_t *s = json_stringn(n ? p : "", n); /* NULL: invalid UTF-8, or out of memory */
     if (s) return s;
     char *fixed = n < SIZE_MAX / 4 ? watched_malloc(n * 3 + 8) : NULL;
     utf8_hold h = {{0}, 0};
@@ -88,7 +88,7 @@ json_t *text_json(const char *p, size_t n)
     return s;
 }
 
-/* An ASCII character as JSON writes it; how many bytes that takes. */
+/* Writes an ASCII character in JSON notation; returns the number of bytes. */
 static size_t escape(unsigned char c, char out[8])
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
@@ -111,7 +111,7 @@ void text_put_json(buf *b, const char *p, size_t n)
     buf_put(b, "\"", 1);
     for (size_t i = 0; i < n; i++) {
         const size_t k = utf8_step(&h, (unsigned char) p[i], c);
-        /* What was cut off comes before an ASCII character. */
+        /* A replacement character for a truncated one comes before an ASCII character. */
         const size_t cut = k && (unsigned char) c[k - 1] < 0x80 ? k - 1 : k;
         if (m > sizeof part - 16) {
             buf_put(b, part, m);

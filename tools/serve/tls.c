@@ -15,7 +15,7 @@ struct tls_config {
 
 struct tls {
     SSL *ssl;
-    BIO *in, *out; /* bytes from and for the network; ssl's */
+    BIO *in, *out; /* bytes from and to the network; owned by ssl */
 };
 
 static void say(char *err, size_t n, const char *what)
@@ -41,7 +41,7 @@ tls_config *tls_open(const char *cert_path, const char *key_path, char *err, siz
     SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS);
     if (SSL_CTX_use_certificate_chain_file(ctx, cert_path) != 1) say(err, n_err, cert_path);
     else if (SSL_CTX_use_PrivateKey_file(ctx, key_path, SSL_FILETYPE_PEM) != 1) say(err, n_err, key_path);
-    else if (SSL_CTX_check_private_key(ctx) != 1) say(err, n_err, "certificate and key do not belong together");
+    else if (SSL_CTX_check_private_key(ctx) != 1) say(err, n_err, "certificate and key do not match");
     else return c;
     tls_close(c);
     return NULL;
@@ -68,7 +68,7 @@ tls *tls_new(tls_config *c)
         free(t);
         return NULL;
     }
-    SSL_set_bio(t->ssl, t->in, t->out); /* theirs from here on */
+    SSL_set_bio(t->ssl, t->in, t->out); /* ssl owns both from here on */
     SSL_set_accept_state(t->ssl);
     return t;
 }

@@ -1,4 +1,4 @@
-/* /tokenize, /detokenize, /apply-template, counts of tokens: text to ids and back. */
+/* /tokenize, /detokenize, /apply-template and token counts: conversion of text to ids and back. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 /* ------------------------------------------------------------------------------------------------------ the work */
 
-/* The token's text, in small where it has room, to be freed where it is not. NULL: out of memory. */
+/* Returns the token's text: in `small` if it fits, else allocated and freed by the caller. NULL = out of memory. */
 static char *text_of(const server *s, int32_t id, char *small, size_t cap, size_t *n)
 {
     char *p = small;
@@ -27,7 +27,7 @@ static bool is_utf8(const char *p, size_t n)
     return i == n;
 }
 
-enum { PIECE_ID, PIECE, PIECE_TEXT }; /* the id; the id and its text, or bytes of a part of a character; the text */
+enum { PIECE_ID, PIECE, PIECE_TEXT }; /* id only; id and text, or bytes of an incomplete character; text only */
 
 static void put_piece(buf *b, const server *s, int32_t id, int form)
 {
@@ -49,7 +49,7 @@ static void put_piece(buf *b, const server *s, int32_t id, int form)
     if (p != small) free(p);
 }
 
-/* A list of all tokens, behind what is in the answer. */
+/* Appends a list of all tokens to the response. */
 static int put_pieces(job *j, const int32_t *ids, size_t n, int form)
 {
     int rc = PI_OK;
@@ -71,7 +71,7 @@ static int conversation(job *j, int (*convert)(params *, pi_error *), chat_state
     return rc ? rc : chat_prepare(c, p->messages, p->tools, p->template_vars, &j->err);
 }
 
-/* The ids of the conversation as a prompt. Free *ids in any case. */
+/* Returns the prompt ids of the conversation. The caller frees *ids, also after a failure. */
 static int conversation_tokens(job *j, int (*convert)(params *, pi_error *), int32_t **ids, size_t *n)
 {
     chat_state c = {0};
@@ -94,7 +94,7 @@ static bool is_text_or_ids(const json_t *v)
     return json_is_string(v) || json_is_array(v);
 }
 
-/* What is to be tokenised: llama-server's "content", vLLM's "prompt". */
+/* Tokenizes the input: llama-server's "content", vLLM's "prompt". */
 static int input_tokens(job *j, bool bos, bool special, int32_t **ids, size_t *n)
 {
     params *p = &j->p;
@@ -104,7 +104,7 @@ static int input_tokens(job *j, bool bos, bool special, int32_t **ids, size_t *n
     int rc = server_tokens(j->s, j->prep.limit, v, (bos ? PI_TOK_BOS : 0) | (special ? PI_TOK_SPECIAL : 0), ids, n);
     for (size_t i = 0; i < *n && !rc; i++)
         if ((*ids)[i] >= (int32_t) j->s->info.n_vocab)
-            rc = params_fail(p, "content", &j->err, "'content' holds token %d; ids go to %u", (*ids)[i],
+            rc = params_fail(p, "content", &j->err, "'content' has token %d; the highest id is %u", (*ids)[i],
                              j->s->info.n_vocab - 1);
     return rc;
 }
@@ -113,7 +113,7 @@ static int run_tokenize(job *j, json_t **out)
 {
     params *p = &j->p;
     const bool content = json_object_get(p->root, "content"), prompt = json_object_get(p->root, "prompt");
-    const bool chat = !content && !prompt && json_object_get(p->root, "messages"); /* vLLM's */
+    const bool chat = !content && !prompt && json_object_get(p->root, "messages"); /* vLLM's format */
     bool add_special = !content, parse_special = true, pieces = false, strs = false;
     int rc = params_bool(p, p->root, "add_special", &add_special, &j->err);
     if (!rc) rc = params_bool(p, p->root, "add_special_tokens", &add_special, &j->err);
@@ -144,7 +144,7 @@ static int run_detokenize(job *j, json_t **out)
     const prompt *t = &p->prompts[0];
     for (size_t i = 0; i < t->n_ids; i++) {
         if (t->ids[i] >= (int32_t) j->s->info.n_vocab)
-            return params_fail(p, "tokens", &j->err, "'tokens' holds %d; ids go to %u", t->ids[i],
+            return params_fail(p, "tokens", &j->err, "'tokens' has %d; the highest id is %u", t->ids[i],
                                j->s->info.n_vocab - 1);
     }
     int64_t n = pi_detokenize(j->s->e, t->ids, t->n_ids, PI_TOK_SPECIAL, NULL, 0);
@@ -173,7 +173,7 @@ static int run_template(job *j, json_t **out)
     return rc;
 }
 
-/* How many tokens a conversation has as a prompt. */
+/* Counts the tokens of a conversation's prompt. */
 static int count(job *j, int (*convert)(params *, pi_error *), json_int_t *out)
 {
     int32_t *ids;

@@ -1,16 +1,16 @@
-/* Fields of a request that take the model's vocabulary to read: prompts of texts and ids, cut ones, biases of texts. On the
- * pool. */
+/* Request fields that need the model's vocabulary: prompts of texts and ids, truncated prompts, biases of texts. Runs
+ * on the pool. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "serve/gen.h"
 
-enum { MAX_BIASED = 4096 }; /* bytes of a text whose tokens are biased */
+enum { MAX_BIASED = 4096 }; /* maximum bytes of a biased text */
 
-/* ---------------------------------------------------------------------------------------------------------- prompts */
+/* --------------------------------------------------------------------------------------------------------- prompts */
 
-/* Tokens behind the *n that are there. */
+/* Appends the tokens of a text to the *n tokens in *ids. */
 static int add_text(const server *s, pi_work *limit, const char *text, size_t len, int flags, int32_t **ids, size_t *n, size_t *cap)
 {
     if (!grow(ids, cap, *n + len + 16, sizeof **ids)) return PI_ENOMEM;
@@ -34,7 +34,7 @@ int server_tokens(const server *s, pi_work *limit, const json_t *v, int flags, i
     if (json_is_string(v)) return add_text(s, limit, json_string_value(v), json_string_length(v), flags, ids, n, &cap);
     json_array_foreach(v, i, one) {
         if (json_is_string(one)) {
-            const int of = i ? flags & ~PI_TOK_BOS : flags; /* which only a text that comes first gets */
+            const int of = i ? flags & ~PI_TOK_BOS : flags; /* only a text at the start gets BOS */
             rc = add_text(s, limit, json_string_value(one), json_string_length(one), of, ids, n, &cap);
         } else if (!grow(ids, &cap, *n + 1, sizeof **ids)) {
             rc = PI_ENOMEM;
@@ -46,7 +46,7 @@ int server_tokens(const server *s, pi_work *limit, const json_t *v, int flags, i
     return PI_OK;
 }
 
-/* The last tokens that there is room for; the one that texts begin with stays. */
+/* Truncates the prompt to its last tokens. A leading BOS of a text prompt is kept. */
 static void cut(const gen *g, prompt *pr, bool text)
 {
     const int64_t ctx = (int64_t) g->s->info.ctx_size, said = g->p.most_prompt;
@@ -57,7 +57,7 @@ static void cut(const gen *g, prompt *pr, bool text)
     pr->n_ids = most;
 }
 
-/* Texts stay texts, which can be echoed as they are, unless something is done to their tokens. */
+/* Tokenizes a prompt only if needed. Other texts stay texts, so that they can be echoed unchanged. */
 static int read_prompt(gen *g, prompt *pr, pi_error *err)
 {
     const params *p = &g->p;
@@ -78,11 +78,11 @@ static int read_prompt(gen *g, prompt *pr, pi_error *err)
     return PI_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ biases */
+/* ---------------------------------------------------------------------------------------------------------- biases */
 
 static const char bias_field[] = "logit_bias";
 
-/* false and "-inf" forbid the token. More biases than tokens only repeat them. */
+/* Adds a bias. false and "-inf" forbid the token. More biases than tokens would only repeat them. */
 static int add_bias(gen *g, json_int_t id, const json_t *v, pi_error *err)
 {
     params *p = &g->p;
@@ -97,7 +97,7 @@ static int add_bias(gen *g, json_int_t id, const json_t *v, pi_error *err)
     return params_add(p, "logit-bias", bias_field, text, err);
 }
 
-/* All tokens of a text, as it is written in the middle of another. */
+/* Biases all tokens of a text, tokenized as in the middle of another text. */
 static int bias_text(gen *g, const char *text, size_t len, const json_t *v, pi_error *err)
 {
     int32_t *ids = NULL;
@@ -115,7 +115,7 @@ static int bias_text(gen *g, const char *text, size_t len, const json_t *v, pi_e
     return rc;
 }
 
-/* A key of an object: an id in digits, or else a text. */
+/* Reads a key of an object: an id in digits, or a text. */
 static int bias_key(gen *g, const char *key, size_t len, const json_t *v, pi_error *err)
 {
     char *end;
@@ -124,7 +124,7 @@ static int bias_key(gen *g, const char *key, size_t len, const json_t *v, pi_err
     return add_bias(g, id, v, err);
 }
 
-/* OpenAI's object of ids, or llama.cpp's list of pairs; both also with texts. */
+/* Reads OpenAI's object of ids, or llama.cpp's list of pairs; both may also contain texts. */
 static int read_bias(gen *g, pi_error *err)
 {
     json_t *v = json_object_get(g->p.root, bias_field), *b;
@@ -141,7 +141,7 @@ static int read_bias(gen *g, pi_error *err)
         const json_t *of = json_array_get(b, 0), *by = json_array_get(b, 1);
         if (json_is_integer(of)) rc = add_bias(g, json_integer_value(of), by, err);
         else if (json_is_string(of)) rc = bias_text(g, json_string_value(of), json_string_length(of), by, err);
-        else return params_fail(&g->p, bias_field, err, "'logit_bias' as a list holds pairs of token id, or text, and bias");
+        else return params_fail(&g->p, bias_field, err, "'logit_bias' as a list must contain pairs of token id, or text, and bias");
         if (rc) return rc;
     }
     return PI_OK;

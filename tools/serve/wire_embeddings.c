@@ -1,24 +1,24 @@
-/* /v1/embeddings: vectors of texts, as OpenAI has them; /embeddings: as llama-server has them, lists of vectors, which are
- * those of all tokens where the server is asked for it (--pooling none: they can be many). Each text is a request with
- * pooling, in the engine's batches with everybody's answers. Reading runs on the pool, as does writing where there is much (gen.h). */
+/* /v1/embeddings in OpenAI's format, and /embeddings in llama-server's: lists of vectors, or the vectors of all tokens
+ * with --pooling none. Each text is an engine request with pooling, batched with all other requests. Reading runs on
+ * the pool; so does the writing of large responses (gen.h). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "serve/gen.h"
 
-/* What vectors are made of: what the command line says, or the model; the mean where neither does. tokens: there may be one
- * for each token. */
+/* Returns the pooling type: from the command line, else from the model, else "mean". tokens: "none" (a vector per
+ * token) is allowed. */
 static const char *pooling(const server *s, bool tokens)
 {
     const char *said = cli_given(s->c, "pooling") ? cli_str(s->c, "pooling") : "model";
     if (tokens && !strcmp(said, "none")) return said;
     if (!strcmp(said, "off") || !strcmp(said, "model") || !strcmp(said, "none")) said = s->info.pooling;
-    if (!strcmp(said, "rank")) return "last"; /* what the scores are made of */
+    if (!strcmp(said, "rank")) return "last"; /* the input of the classifier */
     return *said && strcmp(said, "none") != 0 ? said : "mean";
 }
 
-/* Fields and options of both forms. */
+/* Reads the fields shared by both formats. */
 static int read_input(gen *g, const char *input, const char *kind, pi_error *err)
 {
     params *p = &g->p;
@@ -45,7 +45,7 @@ static int read_embeddings(gen *g, pi_error *err)
     return rc ? rc : read_input(g, "input", pooling(g->s, false), err);
 }
 
-/* Vectors of tokens are as they are; others have the norm that embd_normalize says. */
+/* Token vectors are not normalized; other vectors are normalized as embd_normalize says. */
 static int read_native(gen *g, pi_error *err)
 {
     params *p = &g->p;
@@ -59,7 +59,7 @@ static int read_native(gen *g, pi_error *err)
     return rc ? rc : read_input(g, input, kind, err);
 }
 
-/* false: one of them is no number. */
+/* Appends a list of numbers. Returns false if one is not finite. */
 static bool put_numbers(buf *b, const float *v, size_t n)
 {
     char text[32];
@@ -67,14 +67,15 @@ static bool put_numbers(buf *b, const float *v, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (!isfinite(v[i])) return false;
         int len = snprintf(text, sizeof text, i ? ",%.*g" : "%.*g", ANSWER_DIGITS, (double) v[i]);
-        if (!strpbrk(text, ".e")) len += snprintf(text + len, sizeof text - (size_t) len, ".0"); /* a real number to all readers */
+        /* a decimal point, so that readers parse a real number */
+        if (!strpbrk(text, ".e")) len += snprintf(text + len, sizeof text - (size_t) len, ".0");
         buf_put(b, text, (size_t) len);
     }
     buf_put(b, "]", 1);
     return true;
 }
 
-/* The bytes of little-endian floats. */
+/* Appends the little-endian floats as base64. */
 static void put_base64(buf *b, const float *v, size_t n)
 {
     static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -110,7 +111,7 @@ static bool write_embeddings(const gen *g, buf *b)
     return true;
 }
 
-/* All vectors of each text. */
+/* Writes all vectors of each text. */
 static bool write_native(const gen *g, buf *b)
 {
     buf_put(b, "[", 1);

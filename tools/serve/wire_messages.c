@@ -1,4 +1,4 @@
-/* /v1/messages: Anthropic's form. An answer is a list of blocks, text, thinking and tool_use, one open at a time.
+/* /v1/messages in Anthropic's format. A response is a list of blocks (text, thinking, tool_use), one open at a time.
  * Reading runs on the pool, writing on the loop (gen.h). */
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* /completion and /infill: llama-server's own form. Reading runs on the pool, writing on the loop (gen.h). */
+/* /completion and /infill in llama-server's format. Reading runs on the pool, writing on the loop (gen.h). */
 #include <math.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ static json_t *bytes_json(const char *p, size_t n)
     return list;
 }
 
-/* With post_sampling_probs a probability, of those that the token was drawn by; else its logarithm. */
+/* Writes a token with its log probability; with post_sampling_probs its probability after the sampler chain. */
 static json_t *prob_json(const gen *g, const pi_token_prob *p)
 {
     char text[256];
@@ -53,7 +53,7 @@ static json_t *probs_json(const gen *g, const choice *ch, const piece *pc)
     return list;
 }
 
-/* A prompt as it was given, ids as text. */
+/* Returns the prompt as text; ids are detokenized. */
 static json_t *prompt_json(const gen *g, const prompt *p)
 {
     if (!p->ids) return text_json(p->text, p->len);
@@ -68,7 +68,7 @@ static json_t *prompt_json(const gen *g, const prompt *p)
     return s;
 }
 
-/* What the last event has beside its text. */
+/* Adds the fields of the last event to o. */
 static void add_end(const gen *g, const choice *ch, json_t *o)
 {
     const pi_result *r = &ch->res;
@@ -85,7 +85,8 @@ static void add_end(const gen *g, const choice *ch, json_t *o)
     json_decref(more);
 }
 
-/* "response_fields": those alone, "a/b" being member b of a, which is then called "a/b". Takes o over. */
+/* Applies "response_fields": keeps only the named fields. "a/b" is member b of a and is returned as "a/b". Takes
+ * ownership of o. */
 static json_t *chosen_fields(const gen *g, json_t *o)
 {
     const json_t *paths = json_object_get(g->p.root, "response_fields"), *path;
@@ -113,7 +114,7 @@ static bool wants_tokens(const gen *g)
     return g->p.stream || g->p.token_ids || json_is_true(json_object_get(g->p.root, "return_tokens"));
 }
 
-/* What each event of a stream has. */
+/* Returns the fields of every stream event. */
 static json_t *event_of(const choice *ch, const piece *pc)
 {
     const chat_delta *d = pc->n_deltas ? pc->delta : NULL;

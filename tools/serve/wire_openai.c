@@ -1,4 +1,5 @@
-/* /v1/chat/completions and /v1/completions: OpenAI's forms. Reading runs on the pool, writing on the loop (gen.h). */
+/* /v1/chat/completions and /v1/completions in OpenAI's formats. Reading runs on the pool, writing on the loop
+ * (gen.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include "serve/fields.h"
 #include "serve/gen.h"
 
-/* ---------------------------------------------------------------------------------------------------- probabilities */
+/* --------------------------------------------------------------------------------------------------- probabilities */
 
 static json_t *token_json(const gen *g, int32_t id, json_t **bytes)
 {
@@ -28,7 +29,7 @@ static json_t *token_json(const gen *g, int32_t id, json_t **bytes)
     return s;
 }
 
-/* OpenAI's way to write a logarithm of zero. */
+/* OpenAI writes -9999 for the logarithm of zero. */
 static json_t *logprob_json(float v) { return json_real(isfinite(v) ? (double) v : -9999.0); }
 
 static json_t *chat_entry(const gen *g, const pi_token_prob *p)
@@ -55,7 +56,7 @@ static json_t *chat_logprobs(const gen *g, const choice *ch, const pi_token_prob
     return json_pack("{s:o, s:n}", "content", gen_logprobs(g, ch, probs, n), "refusal");
 }
 
-/* A token of completions as text. Bytes that are no whole characters are written as OpenAI does: "bytes:\xe6\x97". */
+/* Returns the text of a completion token. Incomplete characters are written in OpenAI's format: "bytes:\xe6\x97". */
 static json_t *token_name(const gen *g, int32_t id)
 {
     char small[256], *p = small;
@@ -73,7 +74,7 @@ static json_t *token_name(const gen *g, int32_t id)
     return s;
 }
 
-struct text_probs { /* of completions: lists side by side */
+struct text_probs { /* for completions: parallel lists */
     json_t *tokens, *probs, *top, *offsets;
 };
 
@@ -82,7 +83,8 @@ static struct text_probs text_probs_new(void)
     return (struct text_probs) {json_array(), json_array(), json_array(), json_array()};
 }
 
-/* The chosen token comes first, then the likeliest ones, it among them. Of tokens with one text the first one counts. */
+/* Adds one entry of top_logprobs. The chosen token comes first, then the most likely tokens, which may include it. If
+ * several tokens have the same text, the first one is kept. */
 static void add_top(const gen *g, json_t *top, const pi_token_prob *p)
 {
     json_t *name = token_name(g, p->id);
@@ -92,7 +94,7 @@ static void add_top(const gen *g, json_t *top, const pi_token_prob *p)
     json_decref(name);
 }
 
-/* row may be NULL: the first token of a prompt. */
+/* Adds one token. row == NULL: the first token of a prompt. */
 static void text_probs_add(const gen *g, struct text_probs *t, int32_t id, const pi_token_prob *row, size_t n_row,
                            size_t at)
 {
@@ -114,7 +116,8 @@ static json_t *text_probs_json(struct text_probs *t)
                      "text_offset", t->offsets);
 }
 
-/* An entry of vLLM's prompt_logprobs: by token id. row[0] is the token itself, whose rank is known where it is among the others. */
+/* Returns an entry of vLLM's prompt_logprobs, keyed by token id. row[0] is the prompt token; its rank is known only if
+ * it is among the alternatives. */
 static json_t *prompt_entry(const gen *g, const pi_token_prob *row, size_t n)
 {
     json_t *all = json_object();
@@ -131,7 +134,7 @@ static json_t *prompt_entry(const gen *g, const pi_token_prob *row, size_t n)
     return all;
 }
 
-/* Of each token of the prompt; nothing is known of the first. */
+/* Returns prompt_logprobs for each token of the prompt; null for the first one. */
 static json_t *prompt_logprobs(const gen *g, const choice *first)
 {
     const prompt_probs *pp = &first->prompt;
@@ -151,7 +154,7 @@ static json_t *text_logprobs(const gen *g, const choice *ch, size_t from, size_t
     return text_probs_json(&t);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ usage */
+/* ----------------------------------------------------------------------------------------------------------- usage */
 
 static json_t *usage_json(const gen *g)
 {
@@ -163,7 +166,7 @@ static json_t *usage_json(const gen *g)
                      (json_int_t) u.accepted, "rejected_prediction_tokens", (json_int_t) (u.drafted - u.accepted));
 }
 
-/* What all answers and chunks begin with. */
+/* Returns the fields at the start of every response and chunk. */
 static json_t *envelope(const gen *g, const char *object)
 {
     return json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", g->id, "object", object, "created", (json_int_t) g->created,
@@ -178,7 +181,8 @@ static json_t *chunk_of(const gen *g, const char *object, json_t *one)
     return root;
 }
 
-/* last: the one that ends ch, or with one NULL the stream. What comes last has the times. */
+/* Sends a chunk. last: the chunk ends ch, or, if one is NULL, the stream. The last chunk of a stream has the
+ * timings. */
 static void send_chunk(gen *g, const char *object, const choice *ch, json_t *one, bool last)
 {
     json_t *root = chunk_of(g, object, one);
@@ -188,7 +192,7 @@ static void send_chunk(gen *g, const char *object, const choice *ch, json_t *one
     gen_send(g, NULL, root);
 }
 
-/* A chunk with a choice that says nothing yet. */
+/* Sends a progress chunk; its choice is empty. */
 static void send_progress(gen *g, const char *object, const choice *ch, json_t *one)
 {
     json_t *root = chunk_of(g, object, one);
@@ -202,7 +206,7 @@ static void send_end(gen *g, const char *object)
     stream_put(g->ex, "data: [DONE]\n\n", 14);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ chats */
+/* ----------------------------------------------------------------------------------------------------------- chats */
 
 static int read_chat(gen *g, pi_error *err)
 {
@@ -211,7 +215,7 @@ static int read_chat(gen *g, pi_error *err)
     return convert_chat(&g->p, err);
 }
 
-/* What an answer that is echoed begins with: the text of the last message, which it goes on with. */
+/* Appends the text of the last message to out, if an echoed response continues that message. */
 static void last_text(const gen *g, buf *out)
 {
     const json_t *list = g->p.messages, *last = json_array_get(list, json_array_size(list) - 1), *part;
@@ -219,7 +223,7 @@ static void last_text(const gen *g, buf *out)
     size_t i;
     if (!g->p.echo_last || !json_is_true(json_object_get(g->p.template_vars, "continue_final_message"))) return;
     buf_put(out, json_string_value(content), json_string_length(content));
-    json_array_foreach(content, i, part) { /* as the prompt has them */
+    json_array_foreach(content, i, part) { /* joined as in the prompt */
         const json_t *text = json_object_get(part, "text");
         if (i) buf_put(out, "\n", 1);
         buf_put(out, json_string_value(text), json_string_length(text));
@@ -227,7 +231,7 @@ static void last_text(const gen *g, buf *out)
     if (out->failed) text_no_memory();
 }
 
-/* vLLM's: the text that ended it. */
+/* Adds vLLM's stop_reason: the stop string that ended the choice. */
 static void add_stop_reason(const choice *ch, json_t *one)
 {
     if (ch->res.stop && *ch->res.stop) json_object_set_new(one, "stop_reason", text_json(ch->res.stop, strlen(ch->res.stop)));
@@ -338,15 +342,15 @@ const wire wire_chat = {.id_prefix = "chatcmpl-", .what = "chat", .api = API_CHA
                         .piece = chat_piece, .finish = chat_finish, .progress = chat_progress,
                         .whole = chat_whole};
 
-/* ------------------------------------------------------------------------------------------------------ completions */
+/* ----------------------------------------------------------------------------------------------------- completions */
 
-/* "suffix": the answer stands between the prompt and it. */
+/* Reads "suffix": the model fills in the text between prompt and suffix. */
 static int read_middle(gen *g, const json_t *suffix, pi_error *err)
 {
     params *p = &g->p;
     const json_t *prefix = json_object_get(p->root, "prompt");
     if (!json_is_string(prefix)) return params_fail(p, "prompt", err, "with 'suffix', 'prompt' must be one text");
-    if (p->echo) return params_fail(p, "echo", err, "'echo' does not go with 'suffix'");
+    if (p->echo) return params_fail(p, "echo", err, "'echo' does not support 'suffix': send one of them");
     p->bad_field = "suffix";
     const pi_infill_parts in = {.prefix = json_string_value(prefix), .prefix_len = json_string_length(prefix),
                                 .suffix = json_string_value(suffix), .suffix_len = json_string_length(suffix)};
@@ -362,8 +366,8 @@ static int read_completion(gen *g, pi_error *err)
         return params_fail(p, "suffix", err, "'suffix' must be a string");
     int rc = params_int(p, p->root, "best_of", 1, 64, &best, err);
     if (rc) return rc;
-    if (best > p->n) return params_fail(p, "best_of", err, "'best_of' is not supported: take 'n', and choose");
-    if (p->echo && p->stream) return params_fail(p, "echo", err, "'echo' is for answers that are not streamed");
+    if (best > p->n) return params_fail(p, "best_of", err, "'best_of' is not supported: send 'n' and choose one");
+    if (p->echo && p->stream) return params_fail(p, "echo", err, "'echo' needs 'stream': false");
     if (p->max_tokens == INT64_MIN) p->max_tokens = 16; /* OpenAI's default */
     return json_string_length(suffix) ? read_middle(g, suffix, err) : params_prompts(p, "prompt", err);
 }
@@ -384,7 +388,7 @@ static void text_piece(gen *g, choice *ch, const piece *pc)
 static void text_begin(gen *g) { (void) g; }
 static void text_finish(gen *g) { send_end(g, "text_completion"); }
 
-/* The prompt's text, for echo; owned by out. */
+/* Appends the prompt's text for echo; out owns it. */
 static void prompt_text(const gen *g, const prompt *pr, buf *out)
 {
     if (!pr->ids) {
@@ -397,7 +401,7 @@ static void prompt_text(const gen *g, const prompt *pr, buf *out)
     if (!out->failed) out->n = (size_t) n;
 }
 
-/* The first token of a prompt, which has no probability. */
+/* Returns the first token of a prompt, which has no probability; -1 if none. */
 static int32_t first_token(const gen *g, const prompt *pr)
 {
     int32_t id = -1;
@@ -433,7 +437,7 @@ static json_t *text_choice(gen *g, choice *ch)
     size_t which = ch->index / (size_t) g->p.n;
     const prompt *pr = &g->p.prompts[which];
     if (g->p.echo) prompt_text(g, pr, &text);
-    size_t base = 0; /* characters of the prompt */
+    size_t base = 0; /* characters in the prompt */
     for (size_t i = 0; i < text.n; i++) base += (text.p[i] & 0xC0) != 0x80;
     buf_put(&text, ch->content.p, ch->content.n);
     if (text.failed) text_no_memory();

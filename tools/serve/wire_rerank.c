@@ -1,7 +1,7 @@
-/* /v1/rerank: documents by how well they answer a query, as Jina, Cohere and llama-server have it; with "texts" instead of
- * "documents" in the form of text-embeddings-inference. Each document is a request with the query, in the engine's batches
- * with everybody's answers; its score is the first one of the model's classifier. Reading runs on the pool, writing on the
- * loop (gen.h). */
+/* /v1/rerank: sorts documents by relevance to a query, in the format of Jina, Cohere and llama-server. With "texts"
+ * instead of "documents" it uses the format of text-embeddings-inference. Each document is an engine request with the
+ * query, batched with all other requests. Its score is the first output of the model's classifier. Reading runs on the
+ * pool, writing on the loop (gen.h). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 static const char *list_field(const params *p) { return json_object_get(p->root, "texts") ? "texts" : "documents"; }
 
-/* Whether the texts are part of the answer. */
+/* Reads the option to return the texts. */
 static int wants_texts(params *p, bool *out, pi_error *err)
 {
     *out = false;
@@ -26,8 +26,8 @@ static int read_rerank(gen *g, pi_error *err)
     p->stream = p->echo = false;
     p->max_tokens = INT64_MIN;
     if (!g->s->info.n_labels)
-        return params_fail(p, "model", err, "this model has no classifier to score documents with: serve a "
-                           "reranker, converted by a llama.cpp that knows it as one");
+        return params_fail(p, "model", err, "this model has no classifier for scoring documents: serve a "
+                           "reranker, converted by a llama.cpp that supports rerankers");
     int rc = params_int(p, p->root, "top_n", 1, INT32_MAX, &top_n, err);
     if (!rc) rc = wants_texts(p, &texts, err);
     if (!rc) rc = params_add(p, "pooling", "query", "rank", err);
@@ -41,7 +41,8 @@ static int by_score(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-/* One document; text: it is repeated, as text-embeddings-inference does or in an object. */
+/* Returns one document's entry. text: include the document's text, as a plain field (text-embeddings-inference) or in
+ * an object. */
 static json_t *result(const gen *g, const choice *ch, bool bare, bool text)
 {
     const prompt *pr = &g->p.prompts[ch->index];
@@ -53,7 +54,7 @@ static json_t *result(const gen *g, const choice *ch, bool bare, bool text)
     return NULL;
 }
 
-/* The first n documents by score. */
+/* Returns the first n documents by score. */
 static json_t *results(const gen *g, size_t n, bool bare, bool text)
 {
     const choice **order = malloc(g->n_choices * sizeof *order);
@@ -76,7 +77,7 @@ static json_t *rerank_whole(gen *g)
     const bool bare = !strcmp(list_field(p), "texts");
     int64_t top_n = (int64_t) g->n_choices;
     bool texts;
-    pi_error err; /* read_rerank has looked at both */
+    pi_error err; /* read_rerank has checked both fields */
     params_int(p, p->root, "top_n", 1, INT32_MAX, &top_n, &err);
     wants_texts(p, &texts, &err);
     json_t *list = results(g, (size_t) top_n < g->n_choices ? (size_t) top_n : g->n_choices, bare, texts);

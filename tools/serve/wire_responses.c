@@ -1,5 +1,6 @@
-/* /v1/responses: OpenAI's newer form. An answer is a list of items, reasoning, message and function_call, one open at a
- * time. Nothing is kept: a conversation is sent as a whole. Reading runs on the pool, writing on the loop (gen.h). */
+/* /v1/responses, OpenAI's newer format. A response is a list of items (reasoning, message, function_call), one open at
+ * a time. The server is stateless: the client sends the complete conversation. Reading runs on the pool, writing on
+ * the loop (gen.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +28,9 @@ static int read_responses(gen *g, pi_error *err)
     return rc ? rc : convert_responses(&g->p, err);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ items */
+/* ----------------------------------------------------------------------------------------------------------- items */
 
-/* probs: of the tokens of the answer; NULL: not asked for. */
+/* Returns the text part. probs: logprobs of the tokens; NULL = not requested. */
 static json_t *text_part(const buf *text, json_t *probs)
 {
     return json_pack("{s:s, s:o, s:[], s:o}", "type", "output_text", "text", text_json(text->p, text->n), "annotations",
@@ -57,7 +58,7 @@ static json_t *reasoning_item(const gen *g, int number, const char *status, cons
                      "content", parts);
 }
 
-/* A function of a namespace is named as the client named it. */
+/* Returns a call item. A function of a namespace has the client's original name. */
 static json_t *call_item(const gen *g, int number, const char *status, const char *call_id, const char *name,
                          const buf *args)
 {
@@ -98,7 +99,7 @@ static json_t *usage_of(const gen *g)
                      (json_int_t) 0, "total_tokens", (json_int_t) (u.prompt + u.completion));
 }
 
-/* A field of the request as the answer repeats it; otherwise: where the request leaves it out or says null. */
+/* Copies a field of the request to the response; `otherwise` is used if the request omits it or sends null. */
 static void copy_field(json_t *to, const gen *g, const char *field, json_t *otherwise)
 {
     json_t *v = json_object_get(g->p.root, field);
@@ -106,7 +107,7 @@ static void copy_field(json_t *to, const gen *g, const char *field, json_t *othe
     json_decref(otherwise);
 }
 
-/* Fields of an object, of those that the request's object leaves out, by their default. Takes defaults over. */
+/* Copies an object of the request; its missing fields come from defaults. Takes ownership of defaults. */
 static void copy_object(json_t *to, const gen *g, const char *field, json_t *defaults)
 {
     json_t *v = json_object_get(g->p.root, field), *one;
@@ -116,7 +117,7 @@ static void copy_object(json_t *to, const gen *g, const char *field, json_t *def
     json_object_set_new(to, field, defaults);
 }
 
-/* The number that the request or else the server gives an option. */
+/* Returns the value of a numeric option: from the request, else from the server. */
 static json_t *number_of(const gen *g, const char *key)
 {
     const char *v = params_value(&g->p, key);
@@ -132,7 +133,8 @@ static void copy_sampling(json_t *r, const gen *g)
     json_object_set_new(r, "top_logprobs", json_integer(g->p.logprobs > 0 ? g->p.logprobs : 0));
 }
 
-/* The request's tools; functions have all fields that OpenAI's do. Arguments always meet the schema. */
+/* Returns the request's tools; functions get all of OpenAI's fields. "strict" is true, because arguments always match
+ * the schema. */
 static json_t *tools_of(const gen *g)
 {
     json_t *list = json_copy(json_object_get(g->p.root, "tools")), *t;
@@ -150,7 +152,7 @@ static json_t *tools_of(const gen *g)
     return list;
 }
 
-/* The request's fields, as OpenAI repeats them in each answer. Nothing is stored, whatever "store" says. */
+/* Copies the request's fields, as OpenAI repeats them in each response. Nothing is stored, regardless of "store". */
 static void copy_request(json_t *r, const gen *g)
 {
     static const char *const or_null[] = {"instructions", "max_output_tokens", "max_tool_calls", "previous_response_id",
@@ -187,7 +189,7 @@ static json_t *response(const gen *g, const char *status, const choice *done)
     return r;
 }
 
-/* ---------------------------------------------------------------------------------------------------------- streams */
+/* --------------------------------------------------------------------------------------------------------- streams */
 
 static void send_event(gen *g, const char *type, json_t *o)
 {
@@ -212,7 +214,7 @@ static json_t *item_of(const gen *g, const choice *ch, const char *status, const
     return call_item(g, ch->block, status, t && t->id.p ? t->id.p : "", t && t->name.p ? t->name.p : "", text);
 }
 
-/* Fields that events of an open item share. */
+/* Returns the fields shared by the events of an open item. */
 static json_t *place(const gen *g, const choice *ch)
 {
     json_t *item = item_of(g, ch, "in_progress", NULL);
@@ -230,7 +232,7 @@ static json_t *part(const choice *ch)
     return text_part(b, NULL);
 }
 
-/* The event that an item's text, thoughts or arguments are complete. */
+/* Sends the event for a complete text, reasoning or arguments of an item. */
 static void send_done(gen *g, choice *ch)
 {
     const buf *b = &ch->block_text;
@@ -282,7 +284,7 @@ static void open_item(gen *g, choice *ch, int kind, int call)
     send_event(g, "response.content_part.added", o);
 }
 
-/* pc: the piece whose first delta it is, for the tokens' probabilities; else NULL. */
+/* Writes one delta. pc: the piece, for token probabilities, if d is its first delta; else NULL. */
 static void one_delta(gen *g, choice *ch, const chat_delta *d, const piece *pc)
 {
     if (d->kind == DELTA_CALL) {
@@ -311,7 +313,7 @@ static void responses_piece(gen *g, choice *ch, const piece *pc)
     close_item(g, ch, strcmp(ch->reason, "length") ? "completed" : "incomplete");
 }
 
-/* llama-server's: an event of the open response that says how far the prompt is. */
+/* Sends llama-server's progress event: the open response with the prompt progress. */
 static void responses_progress(gen *g, const choice *ch)
 {
     send_event(g, "response.in_progress", json_pack("{s:o, s:o}", "response", response(g, "in_progress", NULL),
