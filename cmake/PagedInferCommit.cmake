@@ -1,5 +1,5 @@
-# Writes build_commit.c, the git commit that is being built: run at each build, and the file changes only when the commit
-# does. "unknown" and 0 outside of a repository of this tree's own.
+# Writes build_commit.c with the git commit of the build. Runs at each build; the file changes only when the commit
+# changes. Outside of this tree's own repository the commit is "unknown" and the number 0.
 #
 #     cmake -DSOURCE=DIR -DOUTPUT=FILE -P PagedInferCommit.cmake
 set(commit unknown)

@@ -1,16 +1,16 @@
-# The CUDA backend: src/backend/cuda/*.c (host) and launch_*.cu there, which include kernels/*_kernels.cuh and launch
-# them. Sets PI_CUDA_LIBRARIES (what the library links with).
+# The CUDA backend: src/backend/cuda/*.c (host), and launch_*.cu there, which include and launch kernels/*_kernels.cuh.
+# Sets PI_CUDA_LIBRARIES (libraries that the library links with).
 #
-# The kernels are minutes of compiling for each target, so AUTO builds them for the GPUs of this machine alone, and not
-# at all where there is none. ON builds for all targets; CMAKE_CUDA_ARCHITECTURES names others, and asks for them.
+# The kernels take minutes to compile for each target. So AUTO builds them only for the GPUs of this machine, and not
+# at all without one. ON builds for all targets. CMAKE_CUDA_ARCHITECTURES builds for the given targets, also with AUTO.
 set(PI_CUDA_LIBRARIES "")
 if(NOT PAGEDINFER_CUDA MATCHES "^(AUTO|ON|OFF)$")
-    message(FATAL_ERROR "PAGEDINFER_CUDA is AUTO, ON or OFF, not '${PAGEDINFER_CUDA}'.")
+    message(FATAL_ERROR "PAGEDINFER_CUDA must be AUTO, ON or OFF, not '${PAGEDINFER_CUDA}'.")
 endif()
 file(GLOB PI_CUDA_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cuda/*.c)
 file(GLOB PI_KERNELS CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cuda/launch_*.cu)
 
-# pi_gpu_targets(LIST): of the targets that the toolkit knows, those that this machine's GPUs run; empty without a GPU of
+# pi_gpu_targets(LIST): sets LIST to the toolkit's targets that this machine's GPUs run. LIST is empty without a GPU of
 # compute capability 8.0 or newer.
 function(pi_gpu_targets list)
     set(targets "")
@@ -37,16 +37,16 @@ function(pi_gpu_targets list)
     set(${list} "${targets}" PARENT_SCOPE)
 endfunction()
 
-# What to build for: PI_CUDA_ARCHITECTURES, empty for nothing, and why.
+# Sets PI_CUDA_ARCHITECTURES to the targets (empty: no CUDA backend), and why to the reason.
 set(PI_CUDA_ARCHITECTURES "")
 set(why "")
 if(PAGEDINFER_CUDA STREQUAL "OFF")
     set(why "off (PAGEDINFER_CUDA)")
 elseif(PAGEDINFER_CUDA STREQUAL "AUTO" AND (PAGEDINFER_TESTS OR PAGEDINFER_FUZZ))
-    set(why "no: left out where tests are built, whose emulator runs the same kernels (PAGEDINFER_CUDA=ON asks for it)")
+    set(why "no: left out in builds with tests, which run the kernels on an emulator (PAGEDINFER_CUDA=ON builds it)")
 else()
     find_package(CUDAToolkit QUIET)
-    set(least 12.8) # of PTX 8.7, which kernels/ptx.cuh has instructions of
+    set(least 12.8) # has PTX 8.7, which kernels/ptx.cuh needs
     set(PI_CUDA_TARGETS 80 90a-real 120a-real)
     if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.9)
         list(APPEND PI_CUDA_TARGETS 121a-real)
@@ -58,7 +58,7 @@ else()
         set(lack "the CUDA toolkit of ${CUDAToolkit_NVCC_EXECUTABLE} is ${CUDAToolkit_VERSION}, ${least} or newer is needed")
     endif()
     if(lack)
-        set(why "no: ${lack}; CUDAToolkit_ROOT or CUDACXX name one")
+        set(why "no: ${lack}; set CUDAToolkit_ROOT or CUDACXX to use another")
         if(PAGEDINFER_CUDA STREQUAL "ON" OR CMAKE_CUDA_ARCHITECTURES)
             message(FATAL_ERROR "PAGEDINFER_CUDA=${PAGEDINFER_CUDA}, but ${lack} (set CUDAToolkit_ROOT or CUDACXX).")
         endif()
@@ -68,8 +68,8 @@ else()
         set(PI_CUDA_ARCHITECTURES ${PI_CUDA_TARGETS})
     else()
         pi_gpu_targets(PI_CUDA_ARCHITECTURES)
-        set(why "no: toolkit ${CUDAToolkit_VERSION} is here, but no GPU (nvidia-smi): PAGEDINFER_CUDA=ON \
-builds for all, CMAKE_CUDA_ARCHITECTURES=90a-real (or others) for one")
+        set(why "no: found toolkit ${CUDAToolkit_VERSION}, but no GPU (nvidia-smi). PAGEDINFER_CUDA=ON builds for all \
+targets, CMAKE_CUDA_ARCHITECTURES=90a-real (or others) for one")
     endif()
 endif()
 
@@ -77,21 +77,22 @@ if(PI_CUDA_ARCHITECTURES)
     if(NOT CMAKE_CUDA_COMPILER)
         set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
     endif()
-    set(CMAKE_CUDA_ARCHITECTURES ${PI_CUDA_ARCHITECTURES}) # or enable_language sets a default
+    set(CMAKE_CUDA_ARCHITECTURES ${PI_CUDA_ARCHITECTURES}) # otherwise enable_language sets a default
     enable_language(CUDA)
     target_sources(pi_objects PRIVATE ${PI_CUDA_SOURCES})
     target_compile_definitions(pi_objects PUBLIC PI_HAVE_CUDA)
     target_include_directories(pi_objects PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
-    # The runtime is linked in; a machine without a driver still starts, and says that it found no device.
+    # The runtime is linked statically: without a driver the program still starts, and reports that it found no device.
     set(PI_CUDA_LIBRARIES CUDA::cudart_static ${CMAKE_DL_LIBS})
     add_library(pi_kernels OBJECT ${PI_KERNELS})
     set_target_properties(pi_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 17
                           CUDA_ARCHITECTURES "${PI_CUDA_ARCHITECTURES}" CUDA_VISIBILITY_PRESET hidden)
-    target_compile_options(pi_kernels PRIVATE -fmad=false) # a fused multiply-add is one because the source says so
+    # The compiler must not fuse multiply and add: only the source decides.
+    target_compile_options(pi_kernels PRIVATE -fmad=false)
     target_include_directories(pi_kernels PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
                                                   ${PROJECT_SOURCE_DIR}/kernels)
     list(APPEND PI_CUDA_LIBRARIES $<BUILD_INTERFACE:pi_kernels>)
-    # The self-test's checks of kernels are C++: its run-time library is linked anyway, with what nvcc compiles.
+    # The self-test's kernel checks are C++. Its run-time library is linked anyway, because nvcc's objects need it.
     enable_language(CXX)
     file(GLOB checks CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/selftest/*.cpp)
     add_library(pi_selftest OBJECT ${checks})

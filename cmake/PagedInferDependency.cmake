@@ -1,7 +1,7 @@
-# pi_dependency(NAME HEADER h [LIBRARY l] PACKAGE deb WHAT text): finds one C library by its header and its library file
-# (none: the header is all of it), without pkg-config, so that a cross build needs nothing but the foreign -dev package;
-# makes PagedInferDep::NAME. NAME_INCLUDE_DIR and NAME_LIBRARY can be given by hand. Missing: the configure ends and
-# names the package.
+# `pi_dependency(NAME HEADER h [LIBRARY l] PACKAGE deb WHAT text)`: finds a C library by its header and its library
+# file, and makes PagedInferDep::NAME. Without LIBRARY the header is enough. pkg-config is not used, so a cross build
+# needs only the foreign -dev package. NAME_INCLUDE_DIR and NAME_LIBRARY can be set by hand. If the library is missing,
+# the configure step ends and names the package.
 function(pi_dependency name)
     cmake_parse_arguments(A "" "HEADER;LIBRARY;PACKAGE;WHAT" "" ${ARGN})
     find_path(${name}_INCLUDE_DIR ${A_HEADER})
@@ -24,7 +24,7 @@ function(pi_dependency name)
         endif()
         message(FATAL_ERROR "Missing: ${A_WHAT}.\n"
             "  Debian, Ubuntu:  apt-get install ${package}\n"
-            "  elsewhere: the package with ${files}; if it is in an unusual place, add\n  ${hints}\n")
+            "  elsewhere: the package with ${files}; for an unusual location, add\n  ${hints}\n")
     endif()
     if(NOT TARGET PagedInferDep::${name})
         if(A_LIBRARY)
@@ -37,12 +37,13 @@ function(pi_dependency name)
     endif()
 endfunction()
 
-# pi_optional(NAME FOR text LIBRARIES NAME header library package ...): a part that the build can go without, and the libraries
-# that it needs, four words each (a library with two names: one|other). Makes PAGEDINFER_NAME (AUTO, ON, OFF); sets PI_HAVE_NAME, with PagedInferDep::NAME of each
-# library; says in the summary what it is for, or which packages are missing. ON without them ends the configure.
+# pi_optional(NAME FOR text LIBRARIES NAME header library package ...): an optional part, and the libraries that it
+# needs, four words each (a library with two names: one|other). Makes the option PAGEDINFER_NAME (AUTO, ON, OFF). Sets
+# PI_HAVE_NAME and makes PagedInferDep::NAME of each library. The summary shows the part's purpose, or the missing
+# packages. With ON, missing libraries end the configure step.
 macro(pi_optional part)
     cmake_parse_arguments(PI_O "" "FOR" "LIBRARIES" ${ARGN})
-    set(PAGEDINFER_${part} AUTO CACHE STRING "${PI_O_FOR}: AUTO (where its libraries are found), ON or OFF")
+    set(PAGEDINFER_${part} AUTO CACHE STRING "${PI_O_FOR}: AUTO (if its libraries are found), ON or OFF")
     set_property(CACHE PAGEDINFER_${part} PROPERTY STRINGS AUTO ON OFF)
     string(TOLOWER ${part} PI_O_name)
     string(TOUPPER "${PAGEDINFER_${part}}" PI_O_wish)

@@ -1,11 +1,11 @@
-# Compiler flags of everything in the tree (target pi_flags), flags of single files for an instruction set, and LTO.
+# Compiler flags of all targets (pi_flags), flags of single files for an instruction set, and LTO.
 
 if(NOT CMAKE_C_COMPILER_ID MATCHES "GNU|Clang")
     message(FATAL_ERROR "libpagedinfer needs GCC 11 or Clang 14 or newer; this is ${CMAKE_C_COMPILER_ID}.")
 endif()
 
 add_library(pi_flags INTERFACE)
-# -ffp-contract=off: a fused multiply-add is one because the source says so, or results would depend on the compiler.
+# -ffp-contract=off: only the source decides on fused multiply-adds. Otherwise results would depend on the compiler.
 target_compile_options(pi_flags INTERFACE -Wall -Wextra -Wpedantic -Wno-overlength-strings -ffp-contract=off
                                           -fvisibility=hidden)
 if(PAGEDINFER_WERROR)
@@ -23,9 +23,9 @@ if(PAGEDINFER_FUZZ)
                             "  Debian, Ubuntu:  apt-get install clang libclang-rt-14-dev")
     endif()
     if(PAGEDINFER_SANITIZE)
-        message(FATAL_ERROR "PAGEDINFER_FUZZ brings its own sanitizers; leave PAGEDINFER_SANITIZE empty.")
+        message(FATAL_ERROR "PAGEDINFER_FUZZ sets its own sanitizers; leave PAGEDINFER_SANITIZE empty.")
     endif()
-    # No fuzzer reaches the CPU kernels, and clang takes a minute for each of them with UBSan, or to optimise it.
+    # No fuzzer reaches the CPU kernels. clang takes a minute for each of them with UBSan, and also to optimise it.
     file(GLOB kernels ${PROJECT_SOURCE_DIR}/src/backend/cpu/*.c)
     set_source_files_properties(${kernels} PROPERTIES COMPILE_FLAGS "-O0 -fno-sanitize=undefined")
     set(PI_SANITIZE_TEXT "fuzzer,address,undefined")
@@ -39,8 +39,8 @@ if(flags)
     target_link_options(pi_flags INTERFACE ${flags})
 endif()
 
-# pi_select_isa(LIST): drops the files of LIST that are for another processor, and sets the flags of those that are for
-# an instruction set. The flags are the file's own; with LTO, GCC and Clang keep them function by function.
+# pi_select_isa(LIST): drops the files of LIST that are for another processor, and sets the flags of files for an
+# instruction set. The flags belong to the file; with LTO, GCC and Clang keep them per function.
 function(pi_select_isa list)
     set(sources ${${list}})
     set(avx2 -mavx2 -mfma -mf16c -mbmi2)
@@ -68,16 +68,16 @@ function(pi_select_isa list)
             foreach(f ${sources})
                 if(f MATCHES "_${isa}\\.c$")
                     set(flags ${${isa}})
-                    # Hundreds of inlined instances: instrumented they take gigabytes and minutes to compile. The same
-                    # source runs instrumented as linear_generic.c.
+                    # Hundreds of inlined instances: with instrumentation they take gigabytes and minutes to compile.
+                    # linear_generic.c runs the same source with instrumentation.
                     if(f MATCHES "/linear_[a-z0-9]+\\.c$" AND (PAGEDINFER_SANITIZE OR PAGEDINFER_FUZZ))
                         list(APPEND flags -fno-sanitize=all -O2)
                     elseif(f MATCHES "/linear_[a-z0-9]+\\.c$" AND PAGEDINFER_LTO)
-                        # It calls nothing of other files: linking it with LTO would only compile it once more.
+                        # The file calls nothing of other files, so LTO would only compile it a second time.
                         list(APPEND flags -fno-lto)
                     endif()
                     if(f MATCHES "/linear_(neon|i8mm|sve256)\\.c$" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
-                        # GCC moves so many loads ahead of their use that sums go to memory: 10 to 20 % more instructions.
+                        # GCC moves many loads far ahead of their use, which spills sums: 10 to 20 % more instructions.
                         list(APPEND flags -fno-schedule-insns)
                     endif()
                     set_source_files_properties(${f} PROPERTIES COMPILE_OPTIONS "${flags}")
@@ -88,9 +88,8 @@ function(pi_select_isa list)
     set(${list} ${sources} PARENT_SCOPE)
 endfunction()
 
-# pi_enable_lto(): link-time optimisation for Release builds of the library. With GCC the objects also carry plain
-# machine code, so that the static library works for everyone and each of the many tests links without optimising all of
-# it again.
+# pi_enable_lto(): enables link-time optimisation for Release builds of the library. With GCC the objects also contain
+# machine code. So the static library works without LTO, and the many tests link without optimising it again.
 macro(pi_enable_lto)
     set(PI_LTO off)
     set(PI_NO_LTO_LINK "")

@@ -1,5 +1,5 @@
-# `cmake --install`: library, header, pkg-config file, CMake package, tool, man page, completions, licence. Everything
-# finds everything else by relative paths, so an installed tree may be moved. Target uninstall removes it again.
+# `cmake --install`: library, header, pkg-config file, CMake package, tool, man page, completions, licence. All paths
+# between them are relative, so an installed tree can be moved. The target uninstall removes it again.
 include(CMakePackageConfigHelpers)
 
 set(PI_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/PagedInfer)
@@ -9,7 +9,7 @@ if(PAGEDINFER_STATIC)
 endif()
 install(TARGETS ${targets} EXPORT PagedInferTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-if(TARGET pagedinfer_mpi) # beside the library, which looks for it there
+if(TARGET pagedinfer_mpi) # the library loads the plug-in from its own folder
     install(TARGETS pagedinfer_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 install(FILES ${PROJECT_SOURCE_DIR}/include/pagedinfer.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -23,7 +23,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/PagedInferConfigVersion.c
 install(FILES ${PROJECT_BINARY_DIR}/PagedInferConfig.cmake ${PROJECT_BINARY_DIR}/PagedInferConfigVersion.cmake
               ${PROJECT_SOURCE_DIR}/cmake/PagedInferDependency.cmake DESTINATION ${PI_PACKAGE_DIR})
 
-# pcfiledir is where pkg-config found the file: the prefix follows the tree.
+# pcfiledir is the folder of the .pc file, so the prefix moves with the tree.
 file(RELATIVE_PATH PI_PC_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" PI_PC_PREFIX "${PI_PC_PREFIX}")
 foreach(dir LIBDIR INCLUDEDIR)
@@ -38,8 +38,8 @@ install(FILES ${PROJECT_BINARY_DIR}/pagedinfer.pc DESTINATION ${CMAKE_INSTALL_LI
 
 if(TARGET pagedinfer_cli)
     install(TARGETS pagedinfer_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-    # The names of llama.cpp's tools, for scripts written for them: the tool is then the subcommand in their place (the
-    # table in tools/main.c). Off, since llama.cpp itself may be installed there.
+    # Links with the names of llama.cpp's tools, for existing scripts. Called by such a name, the tool runs the
+    # matching subcommand (table in tools/main.c). Off by default, because llama.cpp itself may be installed there.
     option(PAGEDINFER_LLAMA_NAMES "Install links to the tool under the names of llama.cpp's tools" OFF)
     if(PAGEDINFER_LLAMA_NAMES)
         set(names cli completion bench batched-bench perplexity quantize tokenize embedding)
@@ -47,7 +47,8 @@ if(TARGET pagedinfer_cli)
             list(APPEND names server)
         endif()
         file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/llama-names)
-        file(CREATE_LINK ../pagedinfer ${PROJECT_BINARY_DIR}/llama-names/pagedinfer SYMBOLIC) # so that none is dangling
+        # The links below point to `pagedinfer` in their own folder, so the build's folder needs one too.
+        file(CREATE_LINK ../pagedinfer ${PROJECT_BINARY_DIR}/llama-names/pagedinfer SYMBOLIC)
         foreach(name ${names})
             file(CREATE_LINK pagedinfer ${PROJECT_BINARY_DIR}/llama-names/llama-${name} SYMBOLIC)
             install(FILES ${PROJECT_BINARY_DIR}/llama-names/llama-${name} DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -55,9 +56,9 @@ if(TARGET pagedinfer_cli)
     endif()
 endif()
 
-# The server as a service of systemd, with its options in /etc.
+# The server as a systemd service; its options are in /etc.
 if(TARGET pagedinfer_cli)
-    set(PAGEDINFER_SYSTEMD_DIR lib/systemd/system CACHE STRING "Where units are installed, below the prefix")
+    set(PAGEDINFER_SYSTEMD_DIR lib/systemd/system CACHE STRING "Folder of systemd units, relative to the prefix")
     configure_file(${PROJECT_SOURCE_DIR}/packaging/pagedinfer.service.in ${PROJECT_BINARY_DIR}/pagedinfer.service @ONLY)
     install(FILES ${PROJECT_BINARY_DIR}/pagedinfer.service DESTINATION ${PAGEDINFER_SYSTEMD_DIR})
     install(FILES ${PROJECT_SOURCE_DIR}/packaging/pagedinfer-gpu.conf ${PROJECT_SOURCE_DIR}/packaging/pagedinfer.conf
@@ -70,7 +71,7 @@ endif()
 if(NOT TARGET uninstall)
     add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -DMANIFEST=${CMAKE_BINARY_DIR}/install_manifest.txt
                                         -P ${PROJECT_SOURCE_DIR}/cmake/PagedInferUninstall.cmake
-                      COMMENT "Removing what was installed" VERBATIM)
+                      COMMENT "Removing the installed files" VERBATIM)
 endif()
 
 # Man page and completions come from the tables of options, by a small program that runs during the build.
@@ -95,14 +96,14 @@ if(TARGET pagedinfer_cli AND NOT PAGEDINFER_SANITIZE AND (NOT CMAKE_CROSSCOMPILI
     add_custom_target(pagedinfer_docs ALL DEPENDS ${docs})
 endif()
 
-# A Debian package: configure with -DCMAKE_INSTALL_PREFIX=/usr, then `cpack -G DEB` in the build folder. What it depends on
-# is read from the programs; the service is installed, not started.
+# A Debian package: configure with -DCMAKE_INSTALL_PREFIX=/usr, then run `cpack -G DEB` in the build folder.
+# Dependencies are read from the programs. The service is installed, but not started.
 if(PROJECT_IS_TOP_LEVEL)
     set(CPACK_PACKAGE_NAME pagedinfer)
     set(CPACK_PACKAGE_VENDOR "the pagedinfer authors")
     set(CPACK_PACKAGE_CONTACT "the pagedinfer authors <pagedinfer@localhost>")
     set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "paged inference engine for large language models")
-    set(CPACK_PACKAGE_DESCRIPTION "Runs GGUF models for many requests at once from one paged cache: a library, a command line tool\nand an OpenAI-compatible server.")
+    set(CPACK_PACKAGE_DESCRIPTION "Runs GGUF models for many concurrent requests with one paged cache: a library, a command line tool\nand an OpenAI-compatible server.")
     set(CPACK_STRIP_FILES ON)
     set(CPACK_GENERATOR DEB)
     set(CPACK_PACKAGING_INSTALL_PREFIX ${CMAKE_INSTALL_PREFIX})

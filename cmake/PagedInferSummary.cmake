@@ -1,6 +1,6 @@
-# The summary that ends the configure: what was found, and what the build goes without.
+# The summary that the configure step prints at its end: enabled parts, and parts that are left out.
 
-# pi_summary(WHAT STATE): one line of it.
+# `pi_summary(WHAT STATE)`: adds one line to the summary.
 function(pi_summary what state)
     set_property(GLOBAL APPEND PROPERTY PI_SUMMARY_NAMES "${what}")
     string(REPLACE ";" ", " state "${state}")

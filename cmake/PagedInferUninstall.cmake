@@ -1,8 +1,8 @@
-# `cmake --build build --target uninstall`: removes the files of the last install from this build folder, by its
-# manifest, and the folders that are ours alone. DESTDIR counts as it did for the install.
+# `cmake --build build --target uninstall`: removes the files of the last install from this build folder, according to
+# its manifest, and the folders that belong only to this project. DESTDIR is used as in the install.
 #     cmake -DMANIFEST=build/install_manifest.txt -P PagedInferUninstall.cmake
 if(NOT EXISTS "${MANIFEST}")
-    message(FATAL_ERROR "Nothing to uninstall: there is no ${MANIFEST}, which `cmake --install` writes.")
+    message(FATAL_ERROR "Nothing to uninstall: ${MANIFEST} does not exist (`cmake --install` writes it).")
 endif()
 file(STRINGS "${MANIFEST}" files)
 set(removed 0)
@@ -11,7 +11,7 @@ foreach(f IN LISTS files)
     if(EXISTS "${f}" OR IS_SYMLINK "${f}")
         file(REMOVE "${f}")
         if(EXISTS "${f}" OR IS_SYMLINK "${f}")
-            message(FATAL_ERROR "Cannot remove ${f} (are you allowed to?)")
+            message(FATAL_ERROR "Cannot remove ${f}: check the permissions of its folder.")
         endif()
         math(EXPR removed "${removed} + 1")
     endif()

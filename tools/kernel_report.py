@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Compiles the kernels (src/backend/cuda/launch_*.cu) for every target and writes what ptxas says of each kernel, and how
-full it makes a device.
+"""Compiles the kernels (src/backend/cuda/launch_*.cu) for every target. Reports ptxas's numbers for each kernel, and
+the occupancy of a device.
 
     tools/kernel_report.py [--check] [--out docs/kernels.md] BUILD
 
-Needs nvcc (CUDACXX, PATH or /usr/local/cuda/bin); without it the exit status is 77. BUILD is a build directory with tests:
-BUILD/tests/simt/launches tells how blocks are launched. A kernel that spills registers is an error. What main loops are
-made of is told where there is nvdisasm (sass.py says where it is looked for).
+Needs nvcc (CUDACXX, PATH or /usr/local/cuda/bin); without it the exit status is 77. BUILD is a build directory with
+tests: BUILD/tests/simt/launches reports the launch shapes. A kernel that spills registers is an error. If nvdisasm is
+available (sass.py says where it is searched), the report has the instructions of the main loops.
 
-With each table is a hash of all that it was made from: toolkit, flags, targets, sources and these programs. Kernels of which
-the hash is the file's, and that are launched as it says, were compiled when it was written, and are not compiled again,
-unless PAGEDINFER_LONG is set. --check compares with the file instead of writing it, where that comes from the same toolkit,
-and compiles for sm_120a alone (for all targets with PAGEDINFER_LONG).
+Each table has a hash of its inputs: toolkit, flags, targets, sources and these programs. Kernels are not compiled
+again if the hash and the launch shapes are those of the file, unless PAGEDINFER_LONG is set. --check compares with the
+file instead of writing it, if the file comes from the same toolkit. It compiles for sm_120a only (with PAGEDINFER_LONG
+for all targets).
 """
 import argparse
 import hashlib
@@ -28,21 +28,24 @@ import sass
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ["sm_80", "sm_90a", "sm_120a", "sm_121a"]
-OTHERS = ("sm_80", "sm_90a", "sm_121a")  # --check leaves them out, unless PAGEDINFER_LONG is set, but for those of ELSEWHERE
-LOOPS = "sm_120a"  # whose main loops are told
-ELSEWHERE = {name: "sm_90a" for name in ("launch_wgmma", "launch_wgmma_glu", "launch_attention_wgmma")}  # of kernels that are there alone
-TOLD = f"Last, for {LOOPS}, the instructions of the main loop by class (tools/sass.py)."
-NOT_TOLD = "What main loops are made of is left out: there was no nvdisasm."
+# --check skips these targets, unless PAGEDINFER_LONG is set. The files of ELSEWHERE are still compiled for theirs.
+OTHERS = ("sm_80", "sm_90a", "sm_121a")
+LOOPS = "sm_120a"  # target of the main-loop column
+# Launch files with kernels for one target only.
+ELSEWHERE = {name: "sm_90a" for name in ("launch_wgmma", "launch_wgmma_glu", "launch_attention_wgmma")}
+TOLD = f"Last column, for {LOOPS}: instructions of the main loop, by class (tools/sass.py)."
+NOT_TOLD = "Main loops are left out: nvdisasm was not found."
 FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Xptxas=-v", "-Werror=all-warnings", "-I", str(ROOT / "src"),
          "-I", str(ROOT / "include"), "-I", str(ROOT / "kernels"), "-cubin"]
 
-# Of a multiprocessor, from the CUDA programming guide's table of compute capabilities: threads, blocks, KiB of shared memory.
+# Limits of a multiprocessor, from the compute capabilities table of the CUDA programming guide: threads, blocks, KiB
+# of shared memory.
 LIMITS = {"sm_80": (2048, 32, 164), "sm_90a": (2048, 32, 228), "sm_120a": (1536, 24, 100), "sm_121a": (1536, 24, 100)}
 REGISTERS = 65536
 
 
 def kernels_of(source):
-    """The file of kernels/ that a launch file includes, itself or through the .cuh of its launches."""
+    """Returns the file of kernels/ that a launch file includes, directly or through the .cuh of its launches."""
     for part in (source, source.with_suffix(".cuh"), *(source.parent / i for i in re.findall(
             r'#include "backend/cuda/(launch_\w+\.cuh)"', source.read_text()))):
         if part.exists() and (m := re.search(r'#include "(\w+_kernels\.cuh)"', part.read_text())):
@@ -51,8 +54,8 @@ def kernels_of(source):
 
 
 def sources_of(source, found=None):
-    """{path: text} of the source and all of this tree that it includes; without what changes no kernel: comments, spaces, and
-    functions of the public interface."""
+    """Returns {path: text} of the source and all files of this tree that it includes. Comments, spaces and functions
+    of the public interface are removed, because they change no kernel."""
     found = {} if found is None else found
     if source in found: return found
     text = source.read_bytes()
@@ -67,7 +70,7 @@ def sources_of(source, found=None):
 
 
 def stamp(version, sources):
-    """A line with a hash of all that the table of these sources is made from."""
+    """Returns a line with a hash of all inputs of the table of these sources."""
     found, h = {}, hashlib.sha256(repr((version, [f for f in FLAGS if str(ROOT) not in f], TARGETS)).encode())
     for s in sources: sources_of(s.resolve(), found)
     for tool in (Path(__file__), Path(sass.__file__)): found[tool.resolve()] = tool.read_bytes()
@@ -83,7 +86,7 @@ def find_nvcc():
     for c in (os.environ.get("CUDACXX"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"):
         if c and os.access(c, os.X_OK):
             return c
-    print("no nvcc here: set CUDACXX, or install the CUDA toolkit (13.0 or newer)")
+    print("nvcc not found: set CUDACXX, or install the CUDA toolkit (13.0 or newer)")
     sys.exit(77)
 
 
@@ -97,7 +100,7 @@ def demangle(names):
 
 
 def compile_one(nvcc, source, target, out):
-    """{mangled kernel: (registers, stack bytes, spilled bytes)}; the cubin stays at out"""
+    """Returns {mangled kernel: (registers, stack bytes, spilled bytes)}. The cubin stays at out."""
     run = subprocess.run([nvcc, *FLAGS, f"-arch={target}", "-o", out, str(source)], capture_output=True, text=True)
     text = run.stdout + run.stderr
     if run.returncode:
@@ -110,7 +113,7 @@ def compile_one(nvcc, source, target, out):
         elif m := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
             stack, spill = int(m[1]), int(m[2]) + int(m[3])
         elif (m := re.search(r"Used (\d+) registers", line)) and name:
-            if "pi_mark" in name:  # every file's empty one (device.cuh)
+            if "pi_mark" in name:  # an empty kernel that every file has (device.cuh)
                 continue
             found[name] = (int(m[1]), stack, spill)
             name = None
@@ -118,10 +121,10 @@ def compile_one(nvcc, source, target, out):
 
 
 def launched(build):
-    """{demangled kernel: (threads of a block, its most bytes of shared memory)}"""
+    """Returns {demangled kernel: (threads per block, maximum bytes of shared memory per block)}."""
     program = build / "tests" / "simt" / "launches"
     if not program.exists():
-        sys.exit(f"{program} is not there: build {build} with -DPAGEDINFER_TESTS=ON first")
+        sys.exit(f"{program} does not exist: build {build} with -DPAGEDINFER_TESTS=ON first")
     lines = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
     at = {int(a, 16): (int(t), int(b)) for a, t, b in (line.split() for line in lines)}
     table = subprocess.run(["nm", program], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -131,8 +134,8 @@ def launched(build):
 
 
 def occupancy(target, registers, threads, shared):
-    """Warps that a multiprocessor holds, of those it could: registers are given out 256 to a warp and warps four at a time,
-    shared memory in units of 128 bytes with 1 KiB more a block."""
+    """Returns the resident warps of a multiprocessor, in percent of the maximum. Registers are allocated in units of
+    256 per warp, warps in units of four. Shared memory is allocated in units of 128 bytes, plus 1 KiB per block."""
     most, blocks, room = LIMITS[target]
     warps = (threads + 31) // 32
     by_registers = REGISTERS // (-(-registers * 32 // 256) * 256) // 4 * 4 // warps
@@ -151,23 +154,23 @@ def version_of(nvcc):
 
 
 def sections_of(text):
-    """{file of kernels/: its part of a report}"""
+    """Returns {file of kernels/: its section of a report}."""
     return {part.split("\n", 1)[0]: f"## kernels/{part}".rstrip() for part in text.split("## kernels/")[1:]}
 
 
 def stands(section, line, shapes):
-    """Whether a part of a report is of these sources, and of how their kernels are launched."""
+    """True if a section of a report is up to date: made from these sources, with the same launch shapes."""
     rows = re.findall(r"^\| `(.*?)` \| (\d+) \| (\d+) \|", section, re.M)
     return line in section and bool(rows) and all(shapes.get(n) == (int(t), int(b)) for n, t, b in rows)
 
 
 def report(nvcc, build, targets, old):
-    """The text, of which parts of old are kept where they stand, and the files that were compiled."""
+    """Returns the report's text and the files that were compiled. Sections of old that are up to date are kept."""
     shapes, nvdisasm, version, known = launched(build), sass.find_nvdisasm(), version_of(nvcc), sections_of(old)
     lines = ["# Kernels", "",
-             f"Written by tools/kernel_report.py with nvcc {version}. Threads and the most bytes of shared memory of a block at "
-             "the shapes of large models; then, by target, registers a thread, the bytes of stack where there are any, and the "
-             "share of a multiprocessor's warps that can be resident. No kernel spills. " +
+             f"Written by tools/kernel_report.py with nvcc {version}. Columns: threads per block, and maximum bytes of shared "
+             "memory per block at the shapes of large models. For each target: registers per thread, bytes of stack if any, and "
+             "occupancy (resident warps of a multiprocessor, in percent). No kernel spills. " +
              (TOLD if nvdisasm else NOT_TOLD), ""]
     missing = []
     sources = sorted((ROOT / "src" / "backend" / "cuda").glob("launch_*.cu"))
@@ -209,14 +212,14 @@ def report(nvcc, build, targets, old):
 
 
 def untold(text, file):
-    """The report's tables without the main loops of a file's kernels."""
+    """Returns the report without the main loops of a file's kernels."""
     head, mark, tail = text.partition(f"## kernels/{file}\n")
     part, end, rest = tail.partition("\n## ")
     return head + mark + re.sub(r"^(\| `.*) \| [^|]* \|$", r"\1 | - |", part, flags=re.M) + end + rest
 
 
 def without(text, column):
-    """The report's tables without a column, if they have it."""
+    """Returns the report's tables without a column, if they have it."""
     lines, at = [], None
     for line in text.split("\n"):
         cells = line[2:-2].split(" | ")
@@ -256,7 +259,7 @@ def main():
     if f"nvcc {version_of(nvcc)}." in old and unstamped(old) != unstamped(text):
         sys.exit(f"{a.out} is out of date: run tools/kernel_report.py")
     print(f"{text.count(chr(10) + '| `')} kernels compile for {', '.join(targets)} without spills; now compiled: "
-          f"{', '.join(f.removesuffix('_kernels.cuh') for f in compiled) or 'none, as all are as they were'}")
+          f"{', '.join(f.removesuffix('_kernels.cuh') for f in compiled) or 'none, all are up to date'}")
 
 
 if __name__ == "__main__":

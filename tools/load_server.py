@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Load on a server with OpenAI's API, and what its clients see: tokens a second, time to the first token, gaps, memory.
+"""Loads a server with OpenAI's API and reports the clients' view: tokens per second, time to the first token, gaps,
+memory.
 
     tools/load_server.py --model MODEL.gguf --bin build/pagedinfer [--peer llama-server] [--clients 16,64]
     tools/load_server.py --url http://127.0.0.1:8080 --clients 16
 
 With --bin (and --peer) it starts the servers itself, one after the other, with the same model, context and number of
-requests at once, and prints a table with a row a server and number of clients. Each client sends --requests streams, one
-after the other, of mixed lengths; a quarter of the clients begin with the same long prefix. The load is the same for
-every server and every run (--seed). Tokens are counted as the server counts them (usage), gaps from one chunk with text to
-the next. One thread that only reads sockets, so that the clients take little from the server's cores; standard library
-only."""
+concurrent requests. It prints a table with one row per server and number of clients. Each client sends --requests
+streams of mixed lengths, one after the other. A quarter of the clients start with the same long prefix. The load is
+the same for every server and every run (--seed).
+
+Tokens are counted by the server (usage). A gap is the time from one chunk with text to the next. One thread, which
+only reads sockets, so that the clients take little from the server's cores. Standard library only."""
 import argparse, json, os, random, selectors, signal, socket, subprocess, sys, time, urllib.parse, urllib.request
 
 WORDS = ('time people way water day man year work world life hand part child eye woman place week case point company number '
@@ -21,7 +23,7 @@ def prompt(r, n):
 
 
 def plan(clients, requests, seed):
-    """For each client its requests: (prompt, tokens to generate)."""
+    """Returns the requests of each client: [(prompt, tokens to generate)]."""
     r = random.Random(seed)
     common = prompt(r, 500)
     out = []
@@ -50,7 +52,7 @@ class Client:
         sel.register(self.s, selectors.EVENT_READ, self)
 
     def read(self, sel, seen):
-        """false: this request is over."""
+        """Reads from the socket. Returns False when the request is finished."""
         data = self.s.recv(262144)
         now = time.perf_counter()
         if not data:
@@ -120,7 +122,7 @@ def one_server(name, argv, port, clients, a):
     p = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_ready(f'http://127.0.0.1:{port}', p)
-        run('127.0.0.1', port, 2, 1, a.seed + 1)  # warm
+        run('127.0.0.1', port, 2, 1, a.seed + 1)  # warm-up
         row(name, clients, run('127.0.0.1', port, clients, a.requests, a.seed), f'{memory(p.pid):.0f}')
     finally:
         p.send_signal(signal.SIGTERM)
@@ -139,7 +141,7 @@ def main():
     o.add_argument('--seed', type=int, default=1)
     o.add_argument('--rounds', type=int, default=1)
     o.add_argument('--context', type=int, default=1536, help='tokens of the longest request')
-    o.add_argument('--at-once', type=int, default=16, help='requests that run at once')
+    o.add_argument('--at-once', type=int, default=16, help='maximum number of concurrent requests')
     o.add_argument('--port', type=int, default=18900)
     a = o.parse_args()
     if not a.url and not (a.model and a.bin): o.error('give --url, or --model and --bin')

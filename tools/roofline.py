@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
-"""Counts what a step of large models launches on the CUDA backend, without a device and without the models, and says what is the least.
+"""Counts the work of a step of large models on the CUDA backend, without a device or the models, and computes its
+minimum.
 
     tools/roofline.py [--models NAME;...] [--json FILE] [--before FILE] [--out docs/roofline.md] BUILD
     tools/roofline.py --steps STEP;... [--models NAME;...] BUILD
     tools/roofline.py --check [--bless] BUILD
 
-BUILD is a build directory with tests (BUILD/tests/simt/roofline). Of each model a file is written with the real shapes, few layers
-and holes for weights; the backend runs its step on the emulator, of large launches a sample of blocks (tests/simt/counters.h).
-What a layer of a kind launches is multiplied by how many the model has. Takes about a quarter of an hour; --models allows parts: the
-results are kept in the file of --json, and of models that are neither counted nor there the document's own tables stay. --before takes an earlier document (of another revision), to which
-steps and kernels are compared; without it, what the document says of that stays. --steps counts some steps ("prefill of 2,048")
-and changes nothing in the document but what it has of these.
+BUILD is a build directory with tests (BUILD/tests/simt/roofline). For each model the script writes a file with the
+real shapes, few layers and holes for weights. The backend runs its step on the emulator; a sample of blocks stands for
+a large launch (tests/simt/counters.h). The launches of one layer of a kind are multiplied by the kind's number of
+layers.
 
---check counts a few small steps whole and compares them with tests/simt/roofline_bounds.json: more launches, bytes or conflicts
-are an error. --bless writes that file anew.
+A run takes about a quarter of an hour; --models allows parts. The file of --json keeps results. Models that are
+neither counted nor in it keep their tables of the old document. --before names a document of an earlier revision, to
+compare steps and kernels with; without it the document's old comparison stays. --steps counts some steps ("prefill of
+2,048") and changes only their lines in the document.
+
+--check counts a few small steps completely and compares them with tests/simt/roofline_bounds.json. More launches,
+bytes or conflicts are an error. --bless writes that file anew.
 """
 import argparse
 import json
@@ -30,8 +34,8 @@ from shapes import F32, I32, MXFP4, NVFP4, Q4_K, Q8_0, SHAPES, gemma3, qwen, siz
 
 ROOT = Path(__file__).resolve().parent.parent
 BOUNDS = ROOT / "tests" / "simt" / "roofline_bounds.json"
-SMS = 188   # multiprocessors of the device that is emulated: an RTX PRO 6000
-SAMPLE = 6  # blocks of the first dimension of a grid; of the others 2
+SMS = 188   # multiprocessors of the emulated device: an RTX PRO 6000
+SAMPLE = 6  # sampled blocks of a grid's first dimension; of the other dimensions 2
 
 MODELS = {name: SHAPES[shape](weights) for name, shape, weights in (
     ("Qwen3.6-27B, NVFP4", "qwen3.6-27b", NVFP4), ("Qwen3.6-35B-A3B, NVFP4", "qwen3.6-35b-a3b", NVFP4),
@@ -39,9 +43,9 @@ MODELS = {name: SHAPES[shape](weights) for name, shape, weights in (
     ("DeepSeek V4 Flash, MXFP4 and Q8_0", "deepseek-v4-flash", MXFP4), ("DeepSeek V3, NVFP4", "deepseek-v3", NVFP4),
     ("Gemma 3 270M, Q8_0", "gemma-3-270m", Q8_0))}
 
-# Steps: name, parts of (sequences, tokens each, tokens in the cache then), times how many. Positions are in the middle of a
-# chunk of delta-net layers. Of the four chunks of the longer prefill the first and the last are counted, twice each: what
-# attention reads grows evenly.
+# Steps: name, and [((sequences, tokens per sequence, cached tokens at the end), repetitions)]. Positions are in the
+# middle of a chunk of delta-net layers. Of the longer prefill's four chunks the first and the last are counted, twice
+# each, because attention's reads grow linearly.
 CHUNK = 2048
 STEPS = {f"decode, {n}": [((n, 1, 1992), 1)] for n in (1, 8, 32, 128)}
 STEPS["prefill of 2,048"] = [((1, CHUNK, CHUNK), 1)]
@@ -56,14 +60,15 @@ def steps_of(name):
 # ---- files with holes
 
 def floats(rng, n):
-    """Between -1 and -0.5 or 0.5 and 1."""
+    """Returns n random F32 values with magnitudes between 0.5 and 1."""
     bits = int.from_bytes(rng.randbytes(4 * n), "little")
     keep = int.from_bytes(struct.pack("<I", 0x807fffff) * n, "little")
     return (bits & keep | int.from_bytes(struct.pack("<I", 0x3f000000) * n, "little")).to_bytes(4 * n, "little")
 
 
 def contents(name, kind, dims, rng):
-    """What has to be there: vectors; routers, and rows of tokens, that differ; of the rest holes will do."""
+    """Returns the data of a tensor that needs some: vectors, and distinct rows of routers and tokens. Others get a
+    hole."""
     if name == "token_embd.weight":
         return b"".join(b"\0\x24" + rng.randbytes(32) for _ in range(dims[0] // 32 * 64))
     if name.endswith("ffn_gate_inp.weight"):
@@ -82,7 +87,7 @@ def fill(rng):
 # ---- counting
 
 def run(build, model, kinds, steps, sample):
-    """[{part: {kernel: counts}}] of the steps."""
+    """Runs the steps on the emulator. Returns [{part: {kernel: counts}}], one entry per step."""
     with tempfile.TemporaryDirectory() as tmp:
         path = f"{tmp}/model.gguf"
         write_model(path, model, kinds, tensors_of(model, kinds), fill(random.Random(1)))
@@ -95,7 +100,7 @@ def run(build, model, kinds, steps, sample):
 
 
 def add(total, part, factor):
-    """total + factor * part, by kernel."""
+    """Adds factor * part to total, by kernel."""
     for kernel, counts in part.items():
         mine = total.setdefault(kernel, {})
         for what, n in counts.items():
@@ -103,8 +108,8 @@ def add(total, part, factor):
 
 
 def count_model(build, model, steps):
-    """{step: {kernel: counts}} of the whole model: the first layer, whose input no layer before it prepares, a layer of each kind, and
-    the last one, of whose tokens few are needed."""
+    """Returns {step: {kernel: counts}} of the complete model. Counted are the first layer (no layer before it packs
+    its input), one layer of each kind, and the last one (only few of its tokens are needed)."""
     parts = list(dict.fromkeys(p for step in steps.values() for p, _ in step))
     kinds = list(model["layers"])
     many = [1, *(model["layers"][k] for k in kinds), 1]
@@ -123,26 +128,27 @@ def count_model(build, model, steps):
     return out
 
 
-# ---- what is the least, and what time follows
+# ---- the minimum, and the resulting time
 
-MMA = {"mma_bf16": (4096, "half"), "mma_f16": (4096, "half"), "mma_tf32": (4096, "half"), # as long as one of 16-bit floats
+# mma_tf32 takes as long as a product of 16-bit floats. Values are (operations, peak rate of CARDS).
+MMA = {"mma_bf16": (4096, "half"), "mma_f16": (4096, "half"), "mma_tf32": (4096, "half"),
        "mma_s8_k16": (4096, "int8"), "mma_s8_k32": (8192, "int8"),
        "mma_nvfp4": (16384, "fp4"), "mma_mxfp4": (16384, "fp4"), "mma_mx8": (8192, "fp8"),
-       "wgmma": (65536, "half")}  # operations, rate by which they go
+       "wgmma": (65536, "half")}
 MEMORY = ("ldmatrix", "lds", "sts", "ldg", "stg", "cp_async", "bulk")
 
-# Published: bytes a second, multiprocessors, clock, operations a second of dense products.
+# Published numbers: bytes per second, multiprocessors, clock, operations per second of dense products.
 CARDS = {
     "GB10": dict(bytes=273e9, sms=48, clock=2.418e9, half=119e12, int8=238e12, fp8=238e12, fp4=475e12),
     "RTX PRO 6000": dict(bytes=1.792e12, sms=188, clock=2.617e9, half=503.8e12, int8=1007.6e12, fp8=1007.6e12, fp4=2015.2e12),
     "H100 SXM": dict(bytes=3.35e12, sms=132, clock=1.83e9, half=989.4e12, int8=1978.9e12, fp8=1978.9e12, fp4=None),
 }
-LAUNCH = 1.5e-6  # seconds from one kernel's end to the next one's work, in a graph: assumed
-L2_BYTES, ISSUES = 64, 4  # a multiprocessor moves and issues at most in a clock
+LAUNCH = 1.5e-6  # assumed seconds from one kernel's end to the start of the next one's work, in a graph
+L2_BYTES, ISSUES = 64, 4  # a multiprocessor's maximum bytes and instructions per clock
 
 
 def loops_of_report(path):
-    """{kernel: {class: instructions}} of the main loops that kernel_report.py wrote."""
+    """Returns {kernel: {class: instructions}} of the main loops in kernel_report.py's document."""
     found = {}
     for line in path.read_text().splitlines():
         if m := re.match(r"\| `([^`]+)` \|.*\| \d+: ([^|]+) \|$", line):
@@ -155,8 +161,9 @@ def of_each_mma(loop):
 
 
 def issue_slots(kernel, counts, loops):
-    """Instructions of warps: what was counted, times what else the main loop has for each of those. Of mixed the report tells one of
-    several loops, that of BF16 matrices; packed types, here all F16, have w16_few's, of which Q4_K has most."""
+    """Returns the warp instructions of a kernel: the counted ones, scaled by the other instructions of the main loop.
+    For `mixed` the report has only the loop of BF16 matrices. Packed types, here all F16, use the loop of w16_few for
+    Q4_K, which is the longest."""
     seen = sum(counts.get(k, 0) for k in (*MMA, *MEMORY))
     loop = loops.get(kernel)
     mma = sum(counts.get(k, 0) for k in MMA)
@@ -169,7 +176,7 @@ def issue_slots(kernel, counts, loops):
 
 
 def bounds(counts, slots, card):
-    """{what: seconds} that each of a kernel's needs takes by itself."""
+    """Returns {limit: seconds} for each resource that a kernel needs, taken alone."""
     working = (counts["blocks"] - counts["empty"]) / max(1, counts["launches"])
     sms = max(1.0, min(card["sms"], working))
     part = sms / card["sms"]
@@ -185,7 +192,8 @@ def bounds(counts, slots, card):
 
 
 def latent_rows(shape, each, ctx):
-    """Bytes of rows, entries and the indexer's keys that a sequence's step needs, and operations a token: F16, one row for all heads."""
+    """Returns (bytes of rows, entries and indexer keys that a sequence's step reads, operations per token). Values are
+    F16; all heads share one row."""
     h, d, ratio, (ih, i_dim, top) = shape
     entries = ctx // ratio if ratio else 0
     seen = min(entries, top) if ratio == 4 else entries
@@ -195,7 +203,8 @@ def latent_rows(shape, each, ctx):
 
 
 def least(model, step):
-    """Bytes and operations of a step at least: weights that are needed once, caches and states once, operations of the products."""
+    """Returns the minimum bytes and operations of a step: used weights once, caches and states once, product
+    operations."""
     size = work = 0
     for (seqs, each, ctx), times in step:
         rows = seqs * each
@@ -239,29 +248,43 @@ def least(model, step):
 NOTES = "**Of which tree.**"
 HEAD = """# Rooflines
 
-Written by tools/roofline.py from counts of the emulator: nothing here was measured on a device. It says what a step of the backend, as it
-is, asks of one, and how far that is from the least that the model needs.
+Written by tools/roofline.py from counts of the emulator; nothing here was measured on a device. The tables show the
+work of a step of the current backend, and compare it with the minimum that the model needs.
 
-**What was counted.** The backend runs the real step (forward and logits; tokens are not drawn) of a model with the real shapes on the
-emulator, set to sm_120 with {sms} multiprocessors; weights are zeros, caches F16, embeddings and output matrices Q8_0, and options are as by
-default (fp4-mode auto: MXFP4 with activations in FP8). A layer of each kind is counted, and multiplied. Of launches with more than {few} blocks up to {sample} in the first
-dimension of the grid run, 2 in others, and stand for all, but for
-attention's in decode, which all run (tests/simt/counters.h). Tensor-core instructions, asynchronous copies and ldmatrix are exact in
-what runs. Plain loads and stores are the host compiler's, which keeps fewer values in registers than nvcc does: their requests are an upper
-bound, by about a tenth in kernels of products, by more in the delta net's. Decode is at 1,992 tokens a sequence; steps are padded as captured
-ones are, so 1 and 8 sequences see 2,047 keys at most. A prefill step has 2,048 tokens; that of 8,192 is four.
+**Counts.** The backend runs the real step (forward and logits, without sampling) of a model with the real shapes on
+the emulator. The emulator is set to sm_120 with {sms} multiprocessors. Weights are zeros, caches F16, embeddings and
+output matrices Q8_0. Options are the defaults (fp4-mode auto: MXFP4 with activations in FP8). One layer of each kind
+is counted and multiplied.
 
-**Bytes**: what each launch touches, each 32-byte sector once a launch. **Least**: weights once (of experts those that so many rows choose at
-random), caches and states once, the state of a delta net written every 16 tokens. **Requested**: sectors by request, from the second-level
-cache. **Operations**: of the tensor-core instructions, two for a multiplication with its addition; at least those of the products themselves.
-**Issue slots**: instructions of warps: the counted tensor-core instructions, or else the counted loads, stores and copies, each with what the
-main loop has beside it (docs/kernels.md): good to a quarter in the first case, to a factor of two in the second. For kernels whose loop is
-not told there, four for one counted (marked *). Attention's are too few: what lies between its inner loops is not in the loop that is told.
+Of launches with more than {few} blocks, up to {sample} blocks run in the grid's first dimension and 2 in the others;
+they stand for all. Attention in decode runs all its blocks (tests/simt/counters.h). Counts of tensor-core
+instructions, asynchronous copies and ldmatrix are exact for the blocks that run. Plain loads and stores are the host
+compiler's, which keeps fewer values in registers than nvcc. Their requests are therefore an upper bound: by about a
+tenth in matmul kernels, by more in the delta net's.
 
-**Time** is what follows for each kernel from the slowest of: bytes by the memory's bandwidth, requests by {l2} bytes a clock and
-multiprocessor, wavefronts of shared memory by one, issue slots by {issues}, operations by the peak, on as many multiprocessors as have blocks;
-and {launch} us a launch, which is assumed. No kernel reaches these, so a real step takes longer; H100's mma.sync reaches about two thirds of
-the peak, which is wgmma's. Peaks (dense): {cards}. They are NVIDIA's data sheets' (GB10's operations follow from 1 PFLOP of FP4 with sparsity).
+Decode has 1,992 tokens per sequence. Steps are padded like captured ones, so 1 and 8 sequences see up to 2,047 keys.
+A prefill step has 2,048 tokens; a prefill of 8,192 is four steps.
+
+| column | meaning |
+|---|---|
+| bytes | memory that each launch touches; each 32-byte sector counts once per launch |
+| least | weights (experts as random rows select them), caches and states once; delta-net states written every 16 tokens |
+| requested | sectors by request, from the L2 cache |
+| operations | of the tensor-core instructions; a multiply-add is two. The minimum is that of the products |
+| issue slots | warp instructions, see below |
+
+**Issue slots** are the counted tensor-core instructions, or else the counted loads, stores and copies. Each is scaled
+by the other instructions of the main loop (docs/kernels.md). The result is accurate to a quarter in the first case,
+and to a factor of two in the second. A kernel without a main loop there has four slots per counted instruction
+(marked *). Attention's numbers are too low, because work between its inner loops is outside the main loop.
+
+**Time** of a kernel is the slowest of these, plus {launch} us per launch, which is assumed: bytes by memory
+bandwidth, requests by {l2} bytes per clock and multiprocessor, shared-memory wavefronts by one, issue slots by
+{issues}, operations by the peak. Only multiprocessors with blocks count. No kernel reaches these limits, so a real
+step takes longer. H100's mma.sync reaches about two thirds of the peak, which is wgmma's.
+
+Peaks (dense): {cards}. They are from NVIDIA's data sheets (GB10's operations follow from 1 PFLOP of FP4 with
+sparsity).
 """
 
 
@@ -277,7 +300,7 @@ def micro(seconds):
 
 
 def times_of(kernels, slots, card):
-    """{kernel: (seconds, what it is bound by)} with launches."""
+    """Returns {kernel: (seconds including launches, limiting resource)}."""
     out = {}
     for k, c in kernels.items():
         b = bounds(c, slots[k], card)
@@ -336,7 +359,7 @@ def cells_of(line):
 
 
 def tables_of(text):
-    """{model: {step: ({column: cell}, {kernel: {column: cell}})}} of a document."""
+    """Parses a document. Returns {model: {step: ({column: cell}, {kernel: {column: cell}})}}."""
     out, model, step, names = {}, None, None, []
     for line in text.splitlines():
         if line.startswith("#"):
@@ -360,7 +383,7 @@ def figure(cell):
 
 
 def families(kernels, card):
-    """{name without template arguments: (launches, microseconds)}"""
+    """Returns {kernel name without template arguments: (launches, microseconds)}."""
     out = {}
     for k, cells in kernels.items():
         n, t = out.get(name := k.strip("`").split("<")[0], (0, 0))
@@ -369,7 +392,8 @@ def families(kernels, card):
 
 
 def compared(before, now):
-    """Steps, and of each the kernels whose time has changed by a tenth, and by a hundredth of the step's."""
+    """Returns a table of steps, and one of the kernels with a time that changed by a tenth and by a hundredth of its
+    step's."""
     card = "RTX PRO 6000"
     lines = ["| step | launches | bytes | operations | issue slots | GB10, ms | RTX PRO 6000, ms | H100 SXM, ms |", "|---" * 8 + "|"]
     kernels = [f"| step | kernels | launches | {card}, us |", "|---" * 4 + "|"]
@@ -388,47 +412,50 @@ def compared(before, now):
 
 
 def comparison(out, before, after):
-    """The lines of the section: against the document `before`, or those of the file `out`."""
+    """Returns the comparison section: against the document `before`, or the section of the file `out`."""
     if before:
         text = before.read_text()
-        return [COMPARED, "", "Of an earlier tree (left) and this one, where both were counted.", "",
+        return [COMPARED, "", "An earlier tree (left) and this one, for the steps that both counted.", "",
                 *compared(tables_of(text), tables_of(after))]
     old = out.read_text() if out.exists() else ""
     return [COMPARED + old.split(COMPARED, 1)[1].rstrip(), ""] if COMPARED in old else []
 
 
-# Types that have products in 16-bit floats (kernels/w16.cuh): the number that their kernels have, bytes of 32 weights.
+# Types with 16-bit float products (kernels/w16.cuh): type number of their kernels, bytes of 32 weights.
 W16 = {"Q8_0": (8, 34), "Q4_0": (2, 18), "Q4_K": (12, 18), "Q6_K": (14, 26.25), "IQ4_XS": (23, 17), "MXFP4": (39, 17), "NVFP4": (40, 18)}
-W16_LOOPS = {"8 rows, small": (1, 1), "8 rows": (1, 4), "16": (2, 4), "32": (4, 4), "64": (8, 4)}  # groups of rows, tiles of W
+# Column: (groups of rows, tiles of W).
+W16_LOOPS = {"8 rows, small": (1, 1), "8 rows": (1, 4), "16": (2, 4), "32": (4, 4), "64": (8, 4)}
 TYPES = "Products of few rows, by type"
 
 
 def types_text(loops):
-    """For each type of w16_few() its main loop's instructions for a byte of W, and what part that is of those that cards can issue."""
+    """Returns a table of w16_few() by type: main-loop instructions per byte of W, and their share of the issue
+    slots."""
     cards = {n: c["sms"] * ISSUES * c["clock"] / c["bytes"] for n, c in CARDS.items() if n in ("GB10", "RTX PRO 6000")}
     lines = [f"## {TYPES}", "",
-             "Instructions of w16_few's main loop (docs/kernels.md, sm_120a) for a byte of W, and the issue slots that they are while memory",
-             f"brings that byte, of {' and '.join(f'the {v:.2f} that {n} has' for n, v in cards.items())}. Few rows of small matrices have",
-             "blocks of one tile of 16 rows of W, others of four.", "",
+             "Instructions of w16_few's main loop (docs/kernels.md, sm_120a) per byte of W, and their share of the issue slots that pass",
+             f"while memory delivers that byte ({' and '.join(f'{v:.2f} on {n}' for n, v in cards.items())}). Small matrices with few rows use",
+             "blocks of one tile of 16 rows of W, others blocks of four.", "",
              "| type | " + " | ".join(f"{n}{'' if 'rows' in n else ' rows'}" for n in W16_LOOPS) + " |", "|---" * (1 + len(W16_LOOPS)) + "|"]
     for name, (number_of, size) in W16.items():
         cells = []
         for groups, tiles in W16_LOOPS.values():
             loop = loops[f"w16_few<{number_of}, {groups}, {tiles}>"]
-            each = sum(loop.values()) / (loop["mma"] / (2 * groups)) / (16 * size)  # a tile's 32 columns are two instructions a group
+            # A tile's 32 columns are two instructions per group.
+            each = sum(loop.values()) / (loop["mma"] / (2 * groups)) / (16 * size)
             cells.append(f"{each:.2f}: " + ", ".join(f"{100 * each / v:.0f} %" for v in cards.values()))
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return [*lines, ""]
 
 
 def section(text, name):
-    """The lines of a part of a document that has a heading."""
+    """Returns the lines of a section with this heading."""
     found = re.search(rf"^## {re.escape(name)}\n.*?(?=^## |\Z)", text, re.M | re.S)
     return found[0].rstrip().split("\n") + [""] if found else []
 
 
 def notes(text):
-    """What somebody wrote of the counts, behind the head of a document."""
+    """Returns the hand-written notes after the head of a document."""
     found = re.search(rf"^{re.escape(NOTES)}.*?(?=^## |\Z)", text, re.M | re.S)
     return [found[0].rstrip(), ""] if found else []
 
@@ -452,7 +479,7 @@ def document(counts, kernels, before):
 
 
 def with_steps(text, name, counted, loops):
-    """The document, in which a model's steps are as they were counted now."""
+    """Returns the document with a model's steps replaced by the new counts."""
     new, old = "\n".join(model_text(name, counted, loops)), "\n".join(section(text, name))
     if not old:
         sys.exit(f"{name} is not in the document yet")
@@ -491,7 +518,8 @@ def small_counts(build):
 
 
 def check(build, bless):
-    """Nothing may be more than a twentieth above the file, whose numbers are one compiler's, and one choice of experts."""
+    """Fails if a count exceeds the file's by a twentieth. The file's numbers are of one compiler and one choice of
+    experts."""
     now = small_counts(build)
     if bless:
         BOUNDS.write_text(json.dumps(now, indent=1) + "\n")
@@ -500,18 +528,18 @@ def check(build, bless):
     worse = [f"{step}: {what} {n:,.0f}, where {BOUNDS.name} has {before[step][what]:,.0f}" for step, c in now.items()
              for what, n in c.items() if n > 1.05 * before[step][what]]
     if worse:
-        sys.exit("\n".join(worse) + "\nA step asks for more than before. Where that has a reason: tools/roofline.py --check --bless BUILD")
-    print(f"{len(now)} steps ask for no more than {BOUNDS.name} says")
+        sys.exit("\n".join(worse) + "\nA step needs more than before. If that is intended: tools/roofline.py --check --bless BUILD")
+    print(f"{len(now)} steps need no more than {BOUNDS.name} allows")
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--models", help="names, ';' between; '' for none: the document from the file of --json alone")
-    p.add_argument("--steps", help="of them these alone, ';' between")
-    p.add_argument("--json", type=Path, help="file of counts")
-    p.add_argument("--before", type=Path, help="an earlier document")
+    p.add_argument("--models", help="names, separated by ';'; '' for none: make the document from the --json file only")
+    p.add_argument("--steps", help="count only these steps, separated by ';'")
+    p.add_argument("--json", type=Path, help="file that keeps counts")
+    p.add_argument("--before", type=Path, help="document of an earlier revision to compare with")
     p.add_argument("--out", type=Path, default=ROOT / "docs" / "roofline.md")
-    p.add_argument("--kernels", type=Path, default=ROOT / "docs" / "kernels.md", help="where main loops are told")
+    p.add_argument("--kernels", type=Path, default=ROOT / "docs" / "kernels.md", help="document with the main loops")
     p.add_argument("--check", action="store_true")
     p.add_argument("--bless", action="store_true")
     p.add_argument("build", type=Path)

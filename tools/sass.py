@@ -1,9 +1,9 @@
-"""What the main loops of kernels are made of, from the disassembly of a cubin.
+"""Counts the instructions of kernels' main loops, by class, from the disassembly of a cubin.
 
-A loop is what a backward branch closes. Of the innermost ones among those with tensor-core instructions that with most of them is
-the main loop (small loops in it, which issue copies lane by lane, are part of it), or, where there are none, of the innermost that
-which moves most data; a kernel without loops is all main loop. Needs nvdisasm: NVDISASM, PATH,
-/usr/local/cuda/bin, or the PyPI package nvidia-cuda-nvdisasm in this Python.
+A backward branch closes a loop. If loops have tensor-core instructions, the main loop is the one with most of them,
+among the innermost of these. (Small loops inside, which issue copies lane by lane, count as part of it.) Otherwise
+the main loop is the innermost loop that moves most data. A kernel without loops counts completely. Needs nvdisasm:
+NVDISASM, PATH, /usr/local/cuda/bin, or the PyPI package nvidia-cuda-nvdisasm in this Python.
 """
 import os
 import re
@@ -24,7 +24,7 @@ PREFIXES = {
 
 
 def find_nvdisasm():
-    """None: there is none."""
+    """Returns the path of nvdisasm, or None."""
     places = [os.environ.get("NVDISASM"), shutil.which("nvdisasm"), "/usr/local/cuda/bin/nvdisasm"]
     places += [str(f) for p in sys.path if p for f in Path(p).glob("nvidia/*/bin/nvdisasm")]
     return next((p for p in places if p and os.access(p, os.X_OK)), None)
@@ -42,11 +42,12 @@ def count(opcodes):
 
 
 def main_loop(code, labels):
-    """{class: instructions} of code, [(opcode, label it branches to or None)], where labels are {name: index}."""
+    """Returns {class: instructions} of the main loop. code is [(opcode, branch target or None)]; labels is {name:
+    index}."""
     loops = sorted({(labels[to], i) for i, (o, to) in enumerate(code) if to in labels and labels[to] < i})
     innermost = lambda some: [(a, b) for a, b in some if not any(a <= c and d <= b and (a, b) != (c, d) for c, d in some)]
     counts_of = lambda some: [count(o for o, _ in code[a:b + 1]) for a, b in some]
-    # Waits that go on for longer lie behind a kernel's end: what comes back from there is no loop.
+    # The compiler places the slow path of waits after a kernel's EXIT. A branch back from there closes no loop.
     ends = [i for i, (o, _) in enumerate(code) if o == "EXIT"]
     loops = [(x, y) for x, y in loops if not any(x <= i <= y for i in ends)] or loops
     with_mma = [loop for loop, c in zip(loops, counts_of(loops)) if c["mma"]]
@@ -58,7 +59,7 @@ def main_loop(code, labels):
 
 
 def loops_of(nvdisasm, cubin):
-    """{mangled kernel: {class: instructions}}"""
+    """Returns {mangled kernel: {class: instructions}} of a cubin."""
     text = subprocess.run([nvdisasm, "-c", cubin], capture_output=True, text=True, check=True).stdout
     found = {}
     for part in re.split(r"^\.text\.", text, flags=re.M)[1:]:

@@ -1,13 +1,15 @@
-"""Shapes of models: what their files hold, and how such a file is written. For tools/roofline.py and tools/synth.py.
+"""Shapes of models: the contents of their files, and a writer for them. For tools/roofline.py and
+tools/synth.py.
 
-A shape comes from the model's published configuration; names of keys and tensors are GGUF's.
+A shape comes from the model's published configuration. Names of keys and tensors are GGUF's.
 """
 import math
 import struct
 
 F32, F16, Q4_0, Q5_0, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, I32, BF16, MXFP4, NVFP4 = 0, 1, 2, 6, 8, 12, 13, 14, 20, 23, 26, 30, 39, 40
 BLOCK = {F32: (1, 4), F16: (1, 2), Q4_0: (32, 18), Q5_0: (32, 22), Q8_0: (32, 34), Q4_K: (256, 144), Q5_K: (256, 176), Q6_K: (256, 210),
-         IQ4_NL: (32, 18), IQ4_XS: (256, 136), I32: (1, 4), BF16: (1, 2), MXFP4: (32, 17), NVFP4: (64, 36)}  # values, bytes
+         # values, bytes
+         IQ4_NL: (32, 18), IQ4_XS: (256, 136), I32: (1, 4), BF16: (1, 2), MXFP4: (32, 17), NVFP4: (64, 36)}
 
 
 def size_of(kind, dims):
@@ -15,8 +17,9 @@ def size_of(kind, dims):
     return math.prod(dims) // values * size
 
 
-# ---- models: keys, tensors, kinds of layers and how many of each, the order in which they come, again and again. A tensor: name, type,
-# dimensions (first the columns). The type of matrices is a parameter: None where somebody else chooses.
+# ---- models. Each function returns the keys, tensors, kinds of layers with their numbers, and the repeating order of
+# kinds. A tensor is (name, type, dimensions), columns first. The parameter `weights` is the type of the matrices; None
+# leaves the choice to the caller.
 
 def qwen(moe, e, f, h, g, u, layers, weights, x=0, y=0, tied=False):
     d, t, s = 256, 16, 128
@@ -50,7 +53,7 @@ def qwen(moe, e, f, h, g, u, layers, weights, x=0, y=0, tied=False):
                       ("ffn_gate_inp_shexp.weight", F32, [e]), ("ffn_gate_shexp.weight", weights, [e, y]),
                       ("ffn_up_shexp.weight", weights, [e, y]), ("ffn_down_shexp.weight", weights, [y, e])]
 
-    # attention: heads of queries, of keys, their size, window; delta: values of a state
+    # attention: {kind: (query heads, KV heads, head size, window)}; state: {kind: number of values of a state}
     return dict(arch="qwen35moe" if moe else "qwen35", keys=keys, layer=layer, e=e, vocab=248320, tied=tied, order=HYBRID,
                 head=[("output_norm.weight", F32, [e])], layers=layers, used=8 if moe else 0, experts=x,
                 attention={"attention": (h, g, d, 0)}, state={"delta": u * s * s})
@@ -109,7 +112,8 @@ def gemma3(e, f, h, g, d, window, layers, weights):
 
 
 def deepseek4(e, h, d, q, g, o, x, used, f, index, layers, weights=MXFP4):
-    """weights: of the experts, other matrices are Q8_0. Kinds of layers: tokens an entry (0, 4, 128), and whether its experts are chosen by a table. index: heads, size, picks."""
+    """weights: type of the experts; other matrices are Q8_0. Kinds of layers: tokens per cache entry (0, 4, 128), and
+    whether a table chooses the experts. index: the indexer's number of heads, head size and top-k."""
     ih, i_dim, top = index
     kind_of = {"window, by table": (0, True), "ratio 4, by table": (4, True), "ratio 128": (128, False), "ratio 4": (4, False)}
 
@@ -156,7 +160,7 @@ def deepseek4(e, h, d, q, g, o, x, used, f, index, layers, weights=MXFP4):
 
 
 def dense(arch, e, f, h, g, d, layers, vocab, tied, base, weights, x=0, y=0):
-    """Layers of one kind: llama, qwen3, qwen3moe with x experts of y of which 8 are used."""
+    """Models with one kind of layer: llama, qwen3, qwen3moe. The last has x experts of width y, 8 of them active."""
     def keys(_):
         k = {"embedding_length": e, "attention.head_count": h, "attention.head_count_kv": g, "attention.key_length": d,
              "attention.value_length": d, "rope.dimension_count": d, "rope.freq_base": base, "feed_forward_length": f or y}
@@ -177,7 +181,7 @@ def dense(arch, e, f, h, g, d, layers, vocab, tied, base, weights, x=0, y=0):
 
 
 def gpt_oss(layers, x, weights=MXFP4):
-    """weights: of the experts, of which 4 are used; other matrices are Q8_0."""
+    """weights: type of the experts, 4 of them active; other matrices are Q8_0."""
     e, h, g, d, y = 2880, 64, 8, 64, 2880
 
     def keys(_):
@@ -201,8 +205,9 @@ def gpt_oss(layers, x, weights=MXFP4):
 
 
 def deepseek2(e, f, h, q, x, used, y, shared, groups, scale, lead, layers, vocab, v3, weights):
-    """Of all sizes: keys of 128 values and 64 rotated ones, values of 128, rows of 512 and 64. q: rank of queries, 0: none; groups: of
-    experts, and those that are used; lead: first layers without experts."""
+    """All sizes have keys of 128 plus 64 rotated values, values of 128, and cache rows of 512 plus 64. q: rank of the
+    queries (0: no low rank). groups: (expert groups, groups used per token). lead: number of first layers without
+    experts."""
     nope, rot, v, rank = 128, 64, 128, 512
 
     def keys(kinds):
@@ -245,7 +250,7 @@ def text(s):
 
 
 def value(v):
-    if isinstance(v, bytes):  # as it was in another file
+    if isinstance(v, bytes):  # already encoded, from another file
         return v
     if isinstance(v, str):
         return struct.pack("<I", 8) + text(v)
@@ -261,7 +266,7 @@ def value(v):
 
 
 def tensors_of(model, kinds, ends=Q8_0):
-    """All tensors; embeddings and the output matrix are of type `ends`."""
+    """Returns all tensors. Embeddings and the output matrix have type `ends`."""
     e, v = model["e"], model["vocab"]
     out = [("token_embd.weight", ends, [e, v])] + ([] if model["tied"] else [("output.weight", ends, [e, v])]) + model["head"]
     for i, kind in enumerate(kinds):
@@ -270,7 +275,8 @@ def tensors_of(model, kinds, ends=Q8_0):
 
 
 def write_model(path, model, kinds, tensors, fill, more=()):
-    """A GGUF of these layers and tensors, with more keys; fill(file, name, type, dims) writes what a tensor has, or leaves a hole."""
+    """Writes a GGUF with these layers and tensors; `more` adds keys. fill(file, name, type, dims) writes a tensor's
+    data, or leaves a hole."""
     arch, at, infos, places = model["arch"], 0, [], []
     keys = {"general.architecture": arch, "general.alignment": 32, f"{arch}.block_count": len(kinds),
             f"{arch}.context_length": model.get("context", 262144), f"{arch}.attention.layer_norm_rms_epsilon": 1e-6,
@@ -292,14 +298,14 @@ def write_model(path, model, kinds, tensors, fill, more=()):
 # ---- names
 
 def of_layers(order, n):
-    """{kind: how many} of n layers in this order."""
+    """Returns {kind: number of layers} for n layers in this order."""
     kinds = [order[i % len(order)] for i in range(n)]
     return {k: kinds.count(k) for k in dict.fromkeys(order) if k in kinds}
 
 
 HYBRID, WINDOWED = ["delta"] * 3 + ["attention"], ["window"] * 5 + ["global"]
 
-# By name: a function of the matrices' type.
+# Shape name: function of the matrices' type.
 SHAPES = {
     "llama-3.2-1b": lambda w: dense("llama", 2048, 8192, 32, 8, 64, 16, 128256, True, 5e5, w),
     "llama-3.2-3b": lambda w: dense("llama", 3072, 8192, 24, 8, 128, 28, 128256, True, 5e5, w),

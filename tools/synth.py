@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Writes GGUFs of real models' shapes with random weights, for benchmarks without the models.
+"""Writes GGUFs with real models' shapes and random weights, for benchmarks without the models.
 
     tools/synth.py SHAPE TYPE OUT.gguf [--layers N] [--vocab FILE.gguf] [--seed N]
     tools/synth.py --list
 
-SHAPE is a name of --list; TYPE one of f32, f16, bf16, q4_0, q8_0, q4_k, q6_k, iq4_xs, mxfp4, nvfp4, or one of the mixtures q4_k_m and
-q5_k_m, which give some matrices more bits as llama.cpp's quantize does. Where a row is no multiple of a type's block another type is
-taken, as there. --layers writes fewer of them, in their order. Every block has random values and one scale, so that a row's
-standard deviation is about 1 over the root of its length: speeds and memory are those of the real model, logits are finite and mean
-nothing. The vocabulary is made up (bytes, and words that no text has), or that of another file, whose size it then has.
+SHAPE is a name from --list. TYPE is one of f32, f16, bf16, q4_0, q8_0, q4_k, q6_k, iq4_xs, mxfp4, nvfp4, or one of the
+mixtures q4_k_m and q5_k_m, which give some matrices more bits as llama.cpp's quantize does. If a row is no multiple of
+a type's block, another type is used, also as there. --layers writes fewer layers, in their order.
 
-Any engine that reads the architecture can load the file. Needs as much disk as the model, and little memory. Standard library only.
+Every block has random values and one scale, so that a row's standard deviation is about 1 over the root of its length.
+Speed and memory equal the real model's; logits are finite but meaningless. The vocabulary is made up (bytes, and words
+that occur in no text), or copied from --vocab with its size.
+
+Any engine that supports the architecture can load the file. Needs as much disk as the model, and little memory.
+Standard library only.
 """
 import argparse
 import math
@@ -26,20 +29,21 @@ from shapes import (BF16, F16, F32, I32, IQ4_NL, IQ4_XS, MXFP4, NVFP4, Q4_0, Q4_
 TYPES = {"f32": F32, "f16": F16, "bf16": BF16, "q4_0": Q4_0, "q8_0": Q8_0, "q4_k": Q4_K, "q6_k": Q6_K, "iq4_xs": IQ4_XS,
          "mxfp4": MXFP4, "nvfp4": NVFP4}
 FILE_TYPE = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 7, "q4_k": 14, "q4_k_m": 15, "q5_k_m": 17, "q6_k": 18, "iq4_xs": 30, "bf16": 32}
-MIXTURES = {"q4_k_m": Q4_K, "q5_k_m": Q5_K}  # with Q6_K for some
-NARROW = {Q4_K: Q5_0, Q5_K: Q5_0, Q6_K: Q8_0, IQ4_XS: IQ4_NL, NVFP4: Q8_0, MXFP4: Q8_0}  # where rows do not fit
-CHUNK = 1 << 13  # blocks at a time
+MIXTURES = {"q4_k_m": Q4_K, "q5_k_m": Q5_K}  # some matrices are Q6_K instead
+# types for rows that are no multiple of the block
+NARROW = {Q4_K: Q5_0, Q5_K: Q5_0, Q6_K: Q8_0, IQ4_XS: IQ4_NL, NVFP4: Q8_0, MXFP4: Q8_0}
+CHUNK = 1 << 13  # blocks written in one piece
 
 
 # ---- types
 
 def more_bits(i, n):
-    """Layers whose values and down matrices are Q6_K in a mixture."""
+    """True if layer i of n has Q6_K values and down matrices in a mixture."""
     return i < n // 8 or i >= 7 * n // 8 or (i - n // 8) % 3 == 2
 
 
 def type_of(wanted, name, dims, n_layers):
-    """The type of a matrix whose type is open."""
+    """Returns the type of a matrix for the requested TYPE."""
     kind = TYPES.get(wanted, MIXTURES.get(wanted))
     ends = name in ("token_embd.weight", "output.weight")
     if ends and kind in (MXFP4, NVFP4):
@@ -57,22 +61,23 @@ def half(x): return struct.pack("<e", x)
 
 
 def sign_and(high, keep):
-    """For bytes with a sign: the sign and the low bits in keep are random, the others are high's."""
+    """Returns a byte table that keeps the sign bit and the bits of `keep` random, and sets the bits of `high`."""
     return bytes((b & (0x80 | keep)) | high for b in range(256))
 
 
 def exponent(std, bias):
-    """A biased exponent for values of about this size."""
+    """Returns a biased exponent for values of about size std."""
     return bias + math.floor(math.log2(std))
 
 
 def ue4m3(x):
-    """An 8-bit float without a sign, 2^-9 at least, near x."""
+    """Returns an unsigned 8-bit float near x, at least 2^-9."""
     return max(1, round(x * 512)) if x < 2 ** -6 else exponent(x, 7) << 3
 
 
 def fixed_bytes(kind, std):
-    """[(offset in a block, byte or table of 256)]: what is not random there. Levels are evenly likely."""
+    """Returns [(offset in a block, byte or 256-byte table)] of the bytes that are not fully random. All levels are
+    equally likely."""
     const = lambda at, data: [(at + i, b) for i, b in enumerate(data)]
     if kind == F32:
         e = exponent(std, 127)
@@ -88,7 +93,8 @@ def fixed_bytes(kind, std):
         return const(0, half(std / 4.64))
     if kind == Q5_0:
         return const(0, half(std / 9.24))
-    if kind in (Q4_K, Q5_K):  # scales and minima of 32 in all eight parts: 4 and 6 bits of each are where the format wants them
+    # A scale of 32 and a minimum of 32 for all eight parts, packed as the format requires (4 and 6 bits each).
+    if kind in (Q4_K, Q5_K):
         levels = 15 if kind == Q4_K else 31
         deviation = 4.61 if kind == Q4_K else 9.23
         d = std / deviation / 32
@@ -97,7 +103,7 @@ def fixed_bytes(kind, std):
         return const(192, b"\x20" * 16) + const(208, half(std / 18.5 / 32))
     if kind == IQ4_NL:
         return const(0, half(std / 69))
-    if kind == IQ4_XS:  # scales of 48, of which 32 are taken: 6 bits
+    if kind == IQ4_XS:  # 6-bit scales with an offset of 32; all are 48, which gives 16
         return const(0, half(std / 69 / 16)) + const(2, b"\xff\xff") + const(4, b"\0" * 4)
     if kind == MXFP4:
         return const(0, bytes([exponent(std / 2.9, 127)]))
@@ -123,7 +129,7 @@ def fill(rng, model):
         if kind == I32:
             top = model["experts"] or 1
             f.write(struct.pack(f"<{dims[0] * dims[1]}i", *(rng.randrange(top) for _ in range(dims[0] * dims[1]))))
-        elif len(dims) == 1:  # norms, biases and their like
+        elif len(dims) == 1:  # norms, biases and similar vectors
             f.write(struct.pack("<f", -0.1 if name.endswith("ssm_a") else 0.1 if "bias" in name else 1.0) * dims[0])
         else:
             write_random(f, kind, dims, rng, dims[0] ** -0.5)
@@ -133,7 +139,7 @@ def fill(rng, model):
 # ---- vocabularies
 
 def made_up(n):
-    """Keys of a byte-level BPE vocabulary of n tokens."""
+    """Returns the keys of a byte-level BPE vocabulary of n tokens."""
     visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters, other = {b: chr(b) for b in visible}, 256
     for b in range(256):
@@ -149,11 +155,11 @@ def made_up(n):
             "tokenizer.ggml.bos_token_id": 256, "tokenizer.ggml.add_bos_token": False}
 
 
-SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes of GGUF's types of values
+SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # GGUF scalar value types: bytes
 
 
 def vocabulary_of(path):
-    """(keys as they are in the file, number of tokens)."""
+    """Returns (tokenizer keys with their encoded values, number of tokens)."""
     with open(path, "rb") as f:
         number = lambda form: struct.unpack("<" + form, f.read(struct.calcsize("<" + form)))[0]
         if f.read(4) != b"GGUF" or number("I") not in (2, 3):
@@ -200,7 +206,7 @@ def main():
     p.add_argument("--layers", type=int)
     p.add_argument("--vocab", type=Path)
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--list", action="store_true", help="names of shapes, with layers and billions of weights")
+    p.add_argument("--list", action="store_true", help="list shapes with their layers and billions of weights")
     a = p.parse_args()
     if a.list:
         for name, shape in SHAPES.items():
@@ -209,7 +215,7 @@ def main():
             print(f"{name:20} {len(kinds):3} layers {sum(size_of(F32, d) for _, t, d in tensors_of(model, kinds, F32) if t == F32) / 4e9:7.2f} B")
         return
     if not a.out:
-        p.error("SHAPE, TYPE and OUT.gguf are needed; --list names shapes")
+        p.error("give SHAPE, TYPE and OUT.gguf; --list lists shapes")
     model = SHAPES[a.shape](None)
     n = a.layers or sum(model["layers"].values())
     kinds = [model["order"][i % len(model["order"])] for i in range(n)]

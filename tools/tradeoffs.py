@@ -1,24 +1,36 @@
 #!/usr/bin/env python3
-"""What one gives for what, measured: drafters, fewer layers, fewer experts, types of the cache.
+"""Measures trade-offs of accuracy, speed and memory: drafters, fewer layers, fewer experts, cache types, sparse
+prefill.
 
-    tools/tradeoffs.py -m MODEL.gguf -f TEXT [--parts drafts,floor,layers,experts,cache,memory,long,sparse,needle] [--bin build/pagedinfer]
+    tools/tradeoffs.py -m MODEL.gguf -f TEXT [--parts drafts,floor,layers,experts,cache,memory,long,sparse,needle]
+                       [--bin build/pagedinfer]
 
-Prints tables in Markdown, each with the commands that it is made of:
+Prints Markdown tables of these parts:
 
-drafts    bench --spec: how often drafts are right, tokens a step, speed beside none; with as many as are worth it, and with as
-          many as there may be (--no-spec-adaptive). --md FILE,... are drafting models. -p 0 takes each text whole as the
-          prompt, else so many tokens of it.
-floor     the same where drafting cannot help: random words, 1 and 16 sequences, by processor time
-layers    --n-layer-exit at 100, 75 and 50 % of the layers: KL divergence from all of them, perplexity, speed
-experts   --moe-n-expert at 100, 75 and 50 % of the experts a token: the same
-cache     --cache-type: bytes a token, KL divergence from an f32 cache, perplexity
-memory    what pools of each of those types take when their memory is taken at once, beside the plan
-long      decoding behind --depth tokens, q4_0 and tq4_0 in turns
-sparse    --prefill-sparsity, contexts of --context tokens whose second half is scored: KL divergence from dense, time
-needle    the same flag: a number is said somewhere in a prompt of about --context tokens, and asked for at its end
+drafts    bench --spec: share of accepted drafts, tokens per step, and speed relative to no drafting. Once with the
+          engine's choice of draft length, once with the maximum (--no-spec-adaptive). --md FILE,... are drafting
+          models. -p 0 uses each complete text as the prompt, otherwise -p tokens of it.
 
-Speeds are by processor time of one thread, since machines are shared: that of a run with generation less that of one
-without. Rounds alternate what is compared; medians are shown. Standard library only.
+floor     The same where drafting cannot help: random words, 1 and 16 sequences, by processor time.
+
+layers    --n-layer-exit at 100, 75 and 50 % of the layers: KL divergence from all layers, perplexity, speed.
+
+experts   --moe-n-expert at 100, 75 and 50 % of the experts per token: the same columns.
+
+cache     --cache-type: bytes per token, KL divergence from an f32 cache, perplexity.
+
+memory    Memory of fully committed pools of each of these types, compared with the plan.
+
+long      Decoding after --depth tokens, q4_0 and tq4_0 in alternation.
+
+sparse    --prefill-sparsity: contexts of --context tokens, with the second half scored. KL divergence from dense
+          prefill, and time.
+
+needle    --prefill-sparsity: a number occurs somewhere in a prompt of about --context tokens, and is asked for at its
+          end.
+
+Speeds are by processor time of one thread, because machines are shared: the time of a run with generation minus that
+of one without. Rounds alternate the compared variants; medians are printed. Standard library only.
 """
 import argparse, json, os, random, re, resource, statistics, subprocess, sys, tempfile
 
@@ -26,7 +38,7 @@ CACHE = ['*:f16', '*:q8_0', 'first2:f16,last2:f16,*:tq4_0', '*.k:q8_0,*.v:tq3_0'
 
 
 def run(a, *args):
-    """Output and processor seconds."""
+    """Runs the tool. Returns (output, processor seconds)."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     r = subprocess.run([a.bin, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -38,7 +50,7 @@ def inspect(a, *flags): return json.loads(run(a, 'inspect', '-m', a.model, '--js
 
 
 def quality(a, text, base, *flags):
-    """Mean KL divergence from the file base, how often the first token is the same, perplexity."""
+    """Returns (mean KL divergence from the file base, percentage of equal first tokens, perplexity)."""
     out = run(a, 'eval', '-m', a.model, '-f', text, '-c', a.context, '-t', a.threads, '--kl-divergence', '--kl-divergence-base', base,
               *flags)[0]
     number = lambda name: float(re.search(name + r' *: *(-?[0-9.]+)', out).group(1))
@@ -50,7 +62,8 @@ def base_of(a, text, to, *flags):
 
 
 def decode_ms(a, n, depth, ways):
-    """Processor milliseconds of a decoded token for each list of flags in ways: medians of rounds that alternate them."""
+    """Returns the processor milliseconds per decoded token for each list of flags in ways. They are medians of rounds
+    that alternate the lists."""
     got = [[] for _ in ways]
     for r in range(a.rounds):
         order = range(len(ways)) if r % 2 == 0 else reversed(range(len(ways)))
@@ -62,20 +75,20 @@ def decode_ms(a, n, depth, ways):
 
 
 def drafters(a):
-    """Names of drafters and their flags."""
+    """Returns [(drafter, its name in tables, its flags)]."""
     ways = [('ngram', []), ('layer-exit', [])] + [('mtp', [])] * a.mtp + [('draft', ['-md', f]) for f in a.md]
     return [(spec, f'{spec} ({os.path.basename(flags[1])})' if flags else spec, flags) for spec, flags in ways]
 
 
 def spec_rows(a, text, spec, n_prompt, *flags):
-    """What bench --spec tells of a drafter, for each number of sequences."""
+    """Returns the result rows of bench --spec for a drafter, one per number of sequences."""
     out, _ = run(a, 'bench', '-m', a.model, '-f', text, '-t', 1, '--poll', 0, '-p', n_prompt, '-n', a.generate, '-r', a.rounds,
                  '-o', 'jsonl', '--spec', spec, *flags)
     return [r for r in map(json.loads, out.splitlines()) if r['spec'] == spec]
 
 
 def drafts(a):
-    print('\n| text | drafter | drafts | right, % | tokens a step | speed, by CPU |\n|---|---|---|---|---|---|')
+    print('\n| text | drafter | drafts | accepted, % | tokens per step | speed, by CPU |\n|---|---|---|---|---|---|')
     for text in a.file:
         for spec, name, flags in drafters(a):
             for most in [], ['--no-spec-adaptive']:
@@ -88,7 +101,7 @@ def drafts(a):
 def floor(a):
     rng = random.Random(1)
     words = [w for w in re.findall(r'[A-Za-z]{3,}', open(a.file[0], encoding='utf-8').read())]
-    print('\n| drafter | sequences | drafts | right, % | speed, by CPU | speed |\n|---|---|---|---|---|---|')
+    print('\n| drafter | sequences | drafts | accepted, % | speed, by CPU | speed |\n|---|---|---|---|---|---|')
     with tempfile.NamedTemporaryFile('w', suffix='.txt') as f:
         f.write(' '.join(rng.choice(words) for _ in range(40 * a.prompt)))
         f.flush()
@@ -99,10 +112,10 @@ def floor(a):
 
 
 def fewer(a, most, option, what):
-    """Tables of 100, 75 and 50 %."""
+    """Prints a table for 100, 75 and 50 % of `most` layers or experts."""
     ns = sorted({most, -(-most * 3 // 4), -(-most // 2)}, reverse=True)
     speeds = decode_ms(a, a.generate, 0, [[option, n] for n in ns]) if a.speed else [None] * len(ns)
-    print(f'\n| {what} | perplexity | mean KL divergence | same first token, % | ms a token | speed |\n|---|---|---|---|---|---|')
+    print(f'\n| {what} | perplexity | mean KL divergence | same first token, % | ms per token | speed |\n|---|---|---|---|---|---|')
     with tempfile.TemporaryDirectory() as d:
         base = os.path.join(d, 'base')
         base_of(a, a.file[0], base)
@@ -120,11 +133,11 @@ def layers(a):
 
 def experts(a):
     meta = inspect(a)['metadata']
-    fewer(a, meta[meta['general.architecture'] + '.expert_used_count'], '--moe-n-expert', 'experts a token')
+    fewer(a, meta[meta['general.architecture'] + '.expert_used_count'], '--moe-n-expert', 'experts per token')
 
 
 def peak(a, *flags):
-    """Peak resident set of a request of one token, in bytes."""
+    """Returns the peak resident set, in bytes, of a request for one token."""
     p = subprocess.Popen([a.bin, 'run', '-m', a.model, '-p', 'a', '-n', '1', '-no-cnv', '-t', '1', *flags],
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, used = os.wait4(p.pid, 0)
@@ -134,8 +147,8 @@ def peak(a, *flags):
 
 
 def memory(a):
-    """The pools' memory as it is taken at once, beside the same engine that takes none of it yet."""
-    print(f'\n| `--cache-type` | bytes a token, planned | pools of {a.context} tokens, planned, MiB | resident set more, MiB | measured / planned |\n|---|---|---|---|---|')
+    """Prints the measured memory of fully committed pools: the difference from an engine that has committed none."""
+    print(f'\n| `--cache-type` | bytes per token, planned | pools of {a.context} tokens, planned, MiB | added resident set, MiB | measured / planned |\n|---|---|---|---|---|')
     for rules in CACHE:
         flags = ['--cache-type', rules, '-c', str(a.context), '--parallel', '8', '--kv-cache-tokens', str(a.context)]
         plan = inspect(a, *flags)['plan']
@@ -145,7 +158,7 @@ def memory(a):
 
 
 def cache(a):
-    print('\n| `--cache-type` | bytes a token | perplexity | mean KL divergence | same first token, % |\n|---|---|---|---|---|')
+    print('\n| `--cache-type` | bytes per token | perplexity | mean KL divergence | same first token, % |\n|---|---|---|---|---|')
     with tempfile.TemporaryDirectory() as d:
         base = os.path.join(d, 'base')
         base_of(a, a.file[0], base, '-ctk', 'f32', '-ctv', 'f32')
@@ -159,7 +172,7 @@ def cache(a):
 def long(a):
     ways = [['-ctk', t, '-ctv', t] for t in ('q4_0', 'tq4_0')]
     got = decode_ms(a, 24, a.depth, ways)
-    print(f'\nDecoding behind {a.depth} tokens: {got[0]:.2f} ms a token with q4_0, {got[1]:.2f} ms with tq4_0 ({got[1] / got[0]:.3f})')
+    print(f'\nDecoding after {a.depth} tokens: {got[0]:.2f} ms per token with q4_0, {got[1]:.2f} ms with tq4_0 ({got[1] / got[0]:.3f})')
 
 
 def sparse(a):
@@ -180,7 +193,7 @@ def needle(a):
     rng = random.Random(2)
     text = open(a.file[0], encoding='utf-8').read()
     size = a.context * len(text) // len(json.loads(run(a, 'tokenize', '-m', a.model, '-f', a.file[0], '--ids')[0]))
-    print('\n| how far into the prompt | `--prefill-sparsity` | found | CPU, s |\n|---|---|---|---|')
+    print('\n| position in the prompt | `--prefill-sparsity` | found | CPU, s |\n|---|---|---|---|')
     for depth in 0.1, 0.3, 0.5, 0.7, 0.9:
         code = f'{rng.randrange(10000, 100000)}'
         at = text.index('\n', int(depth * size))
@@ -197,18 +210,18 @@ def needle(a):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('-m', '--model', required=True)
-    p.add_argument('-f', '--file', action='append', required=True, help='text; several for drafts')
+    p.add_argument('-f', '--file', action='append', required=True, help='text; may be repeated for drafts')
     p.add_argument('--bin', default='build/pagedinfer')
     p.add_argument('--parts', default='drafts,layers,cache')
-    p.add_argument('--md', default=[], type=lambda s: s.split(','), help='drafting models, with commas between')
-    p.add_argument('--mtp', action='store_true', help='the model has a draft head: measure it, too')
-    p.add_argument('-p', '--prompt', type=int, default=512, help='tokens of a prompt for drafts; 0: all of the text')
+    p.add_argument('--md', default=[], type=lambda s: s.split(','), help='drafting models, separated by commas')
+    p.add_argument('--mtp', action='store_true', help="also measure the model's own draft head")
+    p.add_argument('-p', '--prompt', type=int, default=512, help='prompt tokens for drafts; 0: the complete text')
     p.add_argument('-n', '--generate', type=int, default=128)
     p.add_argument('-c', '--context', type=int, default=512)
     p.add_argument('-t', '--threads', type=int, default=1)
     p.add_argument('-d', '--depth', type=int, default=32768)
     p.add_argument('-r', '--rounds', type=int, default=3)
-    p.add_argument('--no-speed', dest='speed', action='store_false', help='layers and experts: no speeds')
+    p.add_argument('--no-speed', dest='speed', action='store_false', help='do not measure speeds of layers and experts')
     a = p.parse_args()
     for part in a.parts.split(','):
         if part not in ('drafts', 'floor', 'layers', 'experts', 'cache', 'memory', 'long', 'sparse', 'needle'): p.error(f'no part named {part}')

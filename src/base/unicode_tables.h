@@ -1,4 +1,5 @@
-/* By tools/gen/gen_unicode.py from Python's Unicode 14.0.0: sets of characters and maps of letter case and accents, see unicode.c. */
+/* By tools/gen/gen_unicode.py from Python's Unicode 14.0.0: sets of characters, and maps of letter case and accents.
+ * See unicode.c. */
 #ifndef PI__UNICODE_TABLES_H
 #define PI__UNICODE_TABLES_H
 
@@ -387,7 +388,7 @@ static const uint16_t set_bounds[] = {
     0xE960,
 };
 
-/* By plane: 0, 1, 2, 3, 14, and where the last one ends. */
+/* Start of the bounds of planes 0, 1, 2, 3 and 14, and the end of the last. */
 static const uint16_t set_start[][6] = {
     [PI__U_PRINT] = {0, 690, 1384, 1396, 1398, 1400},
     [PI__U_ALPHA] = {1400, 2160, 2682, 2694, 2696, 2696},
@@ -516,7 +517,7 @@ static const case_special upper_special[] = {
     {0xFB17, {0x544, 0x53D}},
 };
 
-/* Where titlecase is not uppercase. */
+/* Characters with a titlecase that differs from their uppercase. */
 static const case_run title_runs[] = {
     {0x1C4, 0, 0, 1}, {0x1C5, 0, 0, 0}, {0x1C6, 0, 0, -1}, {0x1C7, 0, 0, 1}, {0x1C8, 0, 0, 0}, {0x1C9, 0, 0, -1},
     {0x1CA, 0, 0, 1}, {0x1CB, 0, 0, 0}, {0x1CC, 0, 0, -1}, {0x1F1, 0, 0, 1}, {0x1F2, 0, 0, 0}, {0x1F3, 0, 0, -1},

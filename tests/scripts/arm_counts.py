@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Instructions that op linear takes on AArch64, by type of weight, instruction set and width of activations, counted by
-qemu-user with a plugin (tests/support/qemu_count.c). Prints the table of docs/perf/cpu_isa.md.
+"""Counts the instructions that op linear executes on AArch64, by weight type, instruction set and activation width.
+qemu-user counts them with a plugin (tests/support/qemu_count.c). Prints the table of docs/perf/cpu_isa.md.
 
     python3 tests/scripts/arm_counts.py BUILD [TYPE ...]
 
 BUILD: a Release build for aarch64 with tests (cmake --preset cross-aarch64). Needs a C compiler and qemu-aarch64.
 
-Numbers are instructions of the kernels, unpacking and rounding included, for each product of a weight and an activation. With
-few rows, unpacking is most of them."""
+Numbers are kernel instructions per product of a weight and an activation, including unpacking and rounding. With few
+rows most of them are unpacking."""
 import os
 import re
 import subprocess
@@ -18,7 +18,7 @@ N_IN, N_OUT = 1024, 256
 ROWS = (1, 4, 64)
 SETS = (("neon", "max"), ("i8mm", "max"), ("sve256", "max,sve-max-vq=2"))
 TYPES = ("Q4_0", "Q8_0", "Q4_K", "Q6_K", "Q2_K", "IQ4_XS", "MXFP4")
-# Functions that do the work: kernels by type and kind, rounding.
+# Functions that are counted: kernels by type and kind, and rounding.
 OURS = re.compile(r"^(mul_|direct_|unpack_|input_|rms_factor|pi__lin_decode_rows)")
 
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# check_abi.sh: the exported interface of the shared library.
+# check_abi.sh: checks the exported interface of the shared library.
 #     bash tests/scripts/check_abi.sh BUILD            compares with tests/scripts/abi.txt
-#     bash tests/scripts/check_abi.sh BUILD --update   writes tests/scripts/abi.txt (say in the commit message why it changed)
-# 1. it exports functions pi_*, no pi__*, nothing else; all that pagedinfer.h declares, nothing that it does not
-# 2. it imports nothing that prints or ends the process
-# 3. its SONAME is libpagedinfer.so.PI_ABI_VERSION
-# 4. functions, sizes and offsets of the public structs, and values of constants are those of tests/scripts/abi.txt: functions,
-#    constants and fields at a struct's end may be added; any other change breaks programs compiled before it.
+#     bash tests/scripts/check_abi.sh BUILD --update   writes tests/scripts/abi.txt (give the reason in the commit
+#     message)
+# 1. The library exports exactly the functions that pagedinfer.h declares: pi_*, no pi__*.
+# 2. It imports nothing that prints or ends the process.
+# 3. Its SONAME is libpagedinfer.so.PI_ABI_VERSION.
+# 4. Functions, sizes and offsets of the public structs, and values of constants match tests/scripts/abi.txt.
+#    Functions, constants and fields at a struct's end may be added. Any other change breaks programs compiled before
+#    it.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 build=${1:?usage: check_abi.sh BUILD [--update]}
@@ -21,7 +23,7 @@ each() { while read -r symbol; do finding "$1: $symbol"; done; }
 each "exported, but not public" < <(grep -Ev '^pi_[a-z0-9][a-z0-9_]*$' "$tmp/exported")
 
 "$cc" -E -P -include stdbool.h include/pagedinfer.h >"$tmp/header.i" || exit 1
-# A declaration is an attribute, a return type, the name and a parenthesis.
+# A declaration is an attribute, a return type, a name and a parenthesis.
 tr '\n' ' ' <"$tmp/header.i" | tr ';{}' '\n\n\n' | grep 'visibility("default")' |
     sed -E 's/.*visibility\("default"\)\)\) *//; s/^([^(]*[^a-z0-9_])(pi_[a-z0-9_]+) *\(.*/\2/' |
     LC_ALL=C sort -u >"$tmp/declared"
@@ -40,7 +42,7 @@ done
 abi=$(sed -nE 's/^#define PI_ABI_VERSION ([0-9]+)$/\1/p' include/pagedinfer.h)
 readelf -d "$lib" | grep -q "SONAME.*\[libpagedinfer\.so\.$abi\]" || finding "SONAME is not libpagedinfer.so.$abi"
 
-# Sizes and offsets come from the compiler's own debug information of the header.
+# Sizes and offsets come from the compiler's debug information for the header.
 printf '#include <pagedinfer.h>\n' >"$tmp/a.c"
 "$cc" -Iinclude -gdwarf-4 -gstrict-dwarf -fno-eliminate-unused-debug-types -c "$tmp/a.c" -o "$tmp/a.o" || exit 1
 {
@@ -68,6 +70,6 @@ if [ "${2:-}" = --update ]; then
     echo "tests/scripts/abi.txt: $(grep -c ^function tests/scripts/abi.txt) functions, $(grep -c ^struct tests/scripts/abi.txt) structs"
 elif ! diff -u tests/scripts/abi.txt "$tmp/abi.txt" >"$tmp/diff"; then
     cat "$tmp/diff"
-    finding "the interface differs from tests/scripts/abi.txt. Meant? Then: bash tests/scripts/check_abi.sh $build --update"
+    finding "the interface differs from tests/scripts/abi.txt. If intended, run: bash tests/scripts/check_abi.sh $build --update"
 fi
 exit $bad

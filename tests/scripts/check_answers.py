@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Tool calls as chat templates of real models write them, read back by the parser of answers.
+"""Parses tool calls as the chat templates of real models write them.
 
     check_answers.py [--tool build/tests/tool_chat_answer] [--templates DIR] [--only NAME] [-v]
 
-Each template of llama.cpp's source tree (in $PAGEDINFER_VOCAB, or where --templates says) renders conversations that end in an
-answer: with calls, content null and not, arguments as an object and as text, thoughts, and without any call. What the
-rendering has behind the prompt is parsed, whole and byte by byte: the same calls must come out, and the content. Templates
-whose form of calls is not known, or that have no place for tools, get the generic form. Exits with 77 where the templates or the package gguf are not there.
+Each template of llama.cpp's source tree (in $PAGEDINFER_VOCAB, or --templates) renders conversations that end in an
+assistant message: with and without calls, with null and other content, with arguments as an object and as text, and
+with reasoning. The rendered text after the prompt is parsed in one piece and byte by byte. Both must give the original
+calls and content. Templates with an unknown call format, or without tools, get the generic format. Exit 77: the
+templates or the Python package gguf are missing.
 """
 import concurrent.futures
 import json
@@ -35,7 +36,7 @@ def call(args, name="get_weather", ident="call12345", as_text=False):
 
 
 def answers():
-    """(name, the answer, its calls, its content or None for any)."""
+    """Yields (name, the assistant message, its calls, its content or None for any)."""
     yield "call", {"content": None, "tool_calls": [call(ARGS)]}, [("get_weather", ARGS)], ""
     yield "text arguments", {"content": None, "tool_calls": [call(ARGS, as_text=True)]}, [("get_weather", ARGS)], ""
     yield "lines", {"content": "", "tool_calls": [call(LINES)]}, [("get_weather", LINES)], ""
@@ -78,17 +79,18 @@ def main():
                 continue
             got = json.loads(run.stdout)
             if not got or name in got["splits"] or (name == "content" and "Nemotron-Nano-v2" in template):
-                # what becomes several messages is no answer in one
+                # The template splits this message into several, so no single answer can give it back.
                 continue
             forms[template] = got["form"]
             found = [(c[0], c[1]) for c in got["calls"]]
             if not got["form"]:
                 wrong = bool(found)
             else:
-                if "{'lat'" in got["text"] and got["form"] != "lfm2":  # Python's way to write a map, which is no JSON: it is text
+                # A map in Python's syntax is not JSON: the parser returns it as text.
+                if "{'lat'" in got["text"] and got["form"] != "lfm2":
                     calls = [(c, {k: v if not isinstance(v, (dict, list)) else str(v) for k, v in a.items()})
                              for c, a in calls]
-                # gpt-oss's template writes one call, DeepSeek R1's none where there is content
+                # gpt-oss's template writes only one call; DeepSeek R1's writes none when there is content.
                 calls = [c for c in calls if c[0] in got["text"]]
                 wrong = found != calls or (not calls and content not in got["content"] + got["reasoning"])
             n_calls += len(found)

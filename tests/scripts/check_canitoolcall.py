@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The fixtures of the package canitoolcall through the parser of answers: see suite_canitoolcall.py."""
+"""Runs the fixtures of the package canitoolcall through the answer parser: see suite_canitoolcall.py."""
 import sys
 
 import suite_canitoolcall

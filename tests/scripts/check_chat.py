@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The tool's chat: turns through a template, commands, reasoning flags, a terminal with Ctrl-C, Ctrl-D, Ctrl-Z and pastes.
+"""Checks `pagedinfer chat`: turns through a template, commands, reasoning flags, and a terminal with Ctrl-C, Ctrl-D,
+Ctrl-Z and pastes.
 
     check_chat.py [PAGEDINFER]
 
-Every answer must be the one that `run` gives to the conversation as the template writes it. Uses a tiny random model
-that it writes itself. Standard library only; PAGEDINFER_BIN names the tool otherwise."""
+Every answer must equal the answer of `run` to the conversation as the template renders it. Uses a tiny random model
+that the script writes itself. Standard library only; PAGEDINFER_BIN names the tool if the argument is missing."""
 import json
 import os
 import pty
@@ -72,7 +73,7 @@ def commands(model, base, folder):
 
 
 def saved(model, base, folder):
-    """A conversation that is saved and loaded goes on as if it had never ended."""
+    """A saved and reloaded conversation continues like one that never ended."""
     one = continuation(model, 'u:hi.a:')
     two = continuation(model, f'u:hi.a:{one}.u:the.a:')
     path = os.path.join(folder, 'saved.json')
@@ -94,7 +95,7 @@ def saved(model, base, folder):
 
 
 def broken_text(model, base, folder):
-    """What is not UTF-8 is named, and the conversation goes on."""
+    """Input that is not UTF-8 is reported, and the conversation continues."""
     one = continuation(model, 'u:hi.a:')
     for line in b'\xff', b'the \xe6\x97', b'\xed\xa0\x80', b'\xc0\xaf', b'\xf4\x90\x80\x80', b'a\\\nb\x80':
         same(f'{line!r}', expect(0, *base, stdin=line + b'\nhi\n', err='is not UTF-8'), one + '\n')
@@ -124,7 +125,7 @@ def options(model, base, folder):
     expect(78, 'chat', '-m', model, '--chat-template', '{% if %}', '-p', 'x', err='line 1')
     expect(78, *base, '-p', 'x' * 9000, '-st', err='4096')
     expect(78, 'chat', '-m', model, '--chat-template', "{{ raise_exception('No.') }}", '-p', 'x', err='No.')
-    # Without a template the prompt is completed as it is, unless a conversation was asked for.
+    # Without a template the prompt is completed without one, unless the user asked for a conversation (-cnv).
     bare = ['chat', '-m', model, *GREEDY]
     same('no template', expect(0, *bare, '-p', 'hi', err='no chat template'), expect(0, 'run', '-m', model, '-p', 'hi', *GREEDY))
     same('-no-cnv', expect(0, *base, '-no-cnv', '-p', 'hi'), expect(0, 'run', '-m', model, '-p', 'hi', *GREEDY))
@@ -133,20 +134,20 @@ def options(model, base, folder):
 
 
 def looks(model):
-    """Thoughts are dimmed where colours are wanted; --color decides, else whether there is a terminal."""
+    """Reasoning is dimmed when colours are on. --color decides; the default is on for a terminal."""
     thinks = ['chat', '-m', model, '--chat-template', TEMPLATE + '<think>', '-st', '-p', 'hi', *GREEDY]
     expect(0, *thinks, '--color', 'on', err='\x1b[2m')
     expect(0, *thinks, '-co', err='\x1b[0m')
     expect(0, *thinks, no_err='\x1b')
     expect(0, *thinks, '--reasoning-format', 'hidden', '-co', no_err='\x1b')
-    t = Terminal('chat', '-m', model)  # nothing to complete: what to do is said
+    t = Terminal('chat', '-m', model)  # no template: the error names the remedy
     t.wait_for(b'no chat template')
     t.wait_for(b'--chat-template')
     t.end(69)
 
 
 class Terminal:
-    """The tool on a terminal of its own; standard output goes to a pipe."""
+    """Runs the tool on a pseudo-terminal of its own; standard output goes to a pipe."""
 
     def __init__(self, *args, term='dumb'):
         self.master, slave = pty.openpty()
@@ -198,7 +199,7 @@ def terminal(model):
     t.type(b'/exit\n')
     same('on a terminal', t.end(0).decode(), continuation(model, 'u:hi.a:') + '\n')
 
-    t = Terminal(*chat)  # the answer has no end: a signal ends it, and the conversation goes on
+    t = Terminal(*chat)  # the answer is endless: SIGINT ends it, and the conversation continues
     t.wait_for(b'> ')
     t.type(b'hi\n')
     first = t.p.stdout.read(1)
@@ -227,7 +228,7 @@ def terminal(model):
         t.wait_for(b'> ')
         t.p.send_signal(sig)
         t.end(-sig)
-    t = Terminal(*chat)  # what is sent while the model loads waits
+    t = Terminal(*chat)  # input that arrives while the model loads waits
     t.type(b'hi\n')
     t.p.stdout.read(1)
     t.p.send_signal(signal.SIGTERM)
@@ -235,7 +236,7 @@ def terminal(model):
 
 
 def typing(model, *simple):
-    """Pastes, and keys typed before they are wanted, with libedit or without."""
+    """Pastes, and keys typed before the prompt appears, with and without libedit."""
     chat = ['chat', '-m', model, '--chat-template', TEMPLATE, '--temp', '0', '--ignore-eos', '--no-perf', '-n', '6', *simple]
     one = continuation(model, 'u:hi.a:')
     several = continuation(model, 'u:one\ntwo\nthree!.a:')
@@ -243,23 +244,25 @@ def typing(model, *simple):
     t = Terminal(*chat, term='xterm')
     t.wait_for(b'> ')
     t.type(paste)
-    t.wait_for(b'> ', 3)  # drawn twice, and once after the answer
+    t.wait_for(b'> ', 3)  # the prompt is drawn twice while typing, and once after the answer
     t.type(b'\004')
     same(f'paste {simple}', t.end(0).decode(), several + '\n')
 
-    t = Terminal(*chat, term='xterm')  # a paste that looks like a command is none
+    t = Terminal(*chat, term='xterm')  # a paste that looks like a command is not a command
     t.wait_for(b'> ')
     t.type(b'\033[200~/exit\n/exit\033[201~\r\004')
     same(f'slash {simple}', t.end(0).decode(), continuation(model, 'u:/exit\n/exit.a:') + '\n')
 
-    for term, sign in ('xterm', b'\033[?2004h'), ('dumb', b'Type a'):  # all at once: it waits for each answer
+    # All input is sent in one write: the tool reads each line only after the previous answer.
+    for term, sign in ('xterm', b'\033[?2004h'), ('dumb', b'Type a'):
         t = Terminal(*chat, term=term)
         t.wait_for(sign)
         t.type(b'hi\rthe\r\004never\r')
         two = continuation(model, f'u:hi.a:{one}.u:the.a:')
         same(f'typed ahead {simple}', t.end(0).decode(), f'{one}\n{two}\n')
 
-    t = Terminal(*chat[:-2 - len(simple)], *simple, term='xterm')  # the answer has no end, Ctrl-C and then Ctrl-D end it
+    # The answer is endless: Ctrl-C and then Ctrl-D end it.
+    t = Terminal(*chat[:-2 - len(simple)], *simple, term='xterm')
     t.wait_for(b'> ')
     t.type(b'hi\r')
     first = t.p.stdout.read(1)
@@ -277,7 +280,7 @@ def typing(model, *simple):
 
 
 def suspended(model):
-    """Ctrl-Z gives the terminal back to the shell, and fg takes it again."""
+    """Ctrl-Z restores the terminal modes for the shell, and fg sets the tool's modes again."""
     script = ('set -m; before=$(stty -g); "$@"; code=$?; [ "$(stty -g)" = "$before" ] && echo restored $code; '
               'fg >/dev/null; echo done $?; [ "$(stty -g)" = "$before" ] && echo again')
     pid, master = pty.fork()
@@ -301,7 +304,7 @@ def suspended(model):
 
 
 def greedy(model, folder, ids, n=6):
-    """Tokens that follow ids, and their text."""
+    """Returns the n greedy tokens after ids, and their text."""
     cases = os.path.join(folder, 'cases.json')
     with open(cases, 'w', encoding='utf-8') as f: json.dump([{'name': 'x', 'ids': ids, 'n': n}], f)
     got = json.loads(expect(0, 'eval', '-m', model, '--cases', cases, '--ignore-eos'))['greedy']
@@ -311,7 +314,7 @@ def greedy(model, folder, ids, n=6):
 
 
 def interactive(model, folder):
-    """run -i: the text is the prompt, what the model writes, and what is typed between prefix and suffix."""
+    """run -i: the context is the prompt, the generated text, and the user's lines between prefix and suffix."""
     def ids(text): return [261 + ord(c) - ord('a') if c != ' ' else 260 for c in text]
     run = ['run', '-m', model, '--no-perf', '-c', '512', *GREEDY]
     text = [2] + ids('zz')
@@ -330,7 +333,7 @@ def interactive(model, folder):
     lines, g = greedy(model, folder, [2] + ids('zz') + ids('y') + [14] + ids('y'))
     same('continued', expect(0, *run, '-if', '-p', 'zz', stdin='y\\\ny\n'), f'zz{g}\n')
     same('-mli', expect(0, *run, '-if', '-p', 'zz', '-mli', stdin='y\ny\\\n'), f'zz{g}\n')
-    # A reverse prompt is shown, stays in the text and hands over.
+    # A reverse prompt is printed, stays in the context, and passes control to the user.
     stop = next((ch for ch in a if ch.isalpha()), None)
     if stop:
         out = expect(0, *run, '-i', '-p', 'zz', '-r', stop, stdin='')
@@ -339,7 +342,7 @@ def interactive(model, folder):
         same('without', expect(0, *run, '-i', '-p', 'zz', '-r', f'\\x{ord(stop):02x}', '--no-escape', stdin=''), f'zz{a}\n')
     same('nothing typed', expect(0, *run, '-i', stdin=''), '')
     expect(64, *run, '-i', '--copies', '2', err='--copies')
-    # On a terminal: typed behind what stands there, with Ctrl-C for one's turn.
+    # On a terminal the user types after the printed text; Ctrl-C interrupts generation for the user's next line.
     for simple in [], ['--simple-io']:
         master, slave = pty.openpty()
         p = subprocess.Popen([BIN, 'run', '-m', model, '--temp', '0', '--ignore-eos', '-if', '-p', 'zz', *simple], stdin=slave,
@@ -365,7 +368,7 @@ def interactive(model, folder):
 
 
 def logs(model):
-    """On a terminal a log line never stands behind the answer's text; elsewhere the answer has no newline for its sake."""
+    """On a terminal a log line starts on a line of its own. Elsewhere the log adds no newline to the answer."""
     args = ['run', '-m', model, '-p', 'hi', '-lv', '3', '--no-perf', *GREEDY]
     master, slave = pty.openpty()
     p = subprocess.Popen([BIN, *args], stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""eval --hellaswag, --winogrande, --multiple-choice: each task's scores against sums done here.
+"""eval --hellaswag, --winogrande, --multiple-choice: compares each task's scores with sums computed here.
 
     check_choices.py [PAGEDINFER]
 
-What the model thinks of a text comes from `run --prompt-logprobs`; which of its tokens count, and what is printed, is
-worked out again here. Then strided perplexity, the same way. Uses a tiny random model. Standard library only."""
+`run --prompt-logprobs` gives the model's log-probabilities of a text. The script computes again which tokens count and
+which scores are printed. It checks strided perplexity the same way. Uses a tiny random model. Standard library
+only."""
 import json
 import math
 import os
@@ -22,7 +23,7 @@ rng = random.Random(11)
 
 
 def probs(model, text):
-    """Tokens of a text, and the log-probability of each but the first."""
+    """Returns the tokens of a text, and the log-probability of each one except the first."""
     ids = json.loads(expect(0, 'tokenize', '-m', model, '--ids', '--no-escape', '-p', text))
     line = expect(0, 'run', '-m', model, '-p', text, '--no-escape', '--prompt-logprobs', '0', '-n', '0', '--no-perf').splitlines()[0]
     return ids, [None] + [p['logprob'] for p in json.loads(line)['prompt_logprobs'][-(len(ids) - 1):]]
@@ -38,7 +39,8 @@ def mean(values): return sum(values) / len(values)
 
 
 def best_of(model, texts):
-    """Which of the texts is likeliest from where they differ; the last of equal ones first."""
+    """Returns the index of the text with the highest mean log-probability after the common prefix; a tie gives the
+    first."""
     got = [probs(model, t) for t in texts]
     at = prefix([ids for ids, _ in got])
     scores = [mean(p[at:]) for _, p in got]
@@ -72,7 +74,7 @@ def hellaswag(model, path):
 
 
 def winogrande(model, path):
-    """Scores are printed, so each is compared."""
+    """The tool prints each task's scores, so each one is compared."""
     rows = []
     for i in range(8):
         rows.append((words(4), words(2), words(1), rng.choice(('.', ' it.', ' ' + words(6) + '.')), rng.randrange(1, 3)))
@@ -125,7 +127,7 @@ def multiple_choice(model, path):
 
 
 def strided(model, path):
-    """Chunks of c + s/2 tokens that begin s apart, of which the last s count."""
+    """Chunks of c + s/2 tokens start every s tokens; the last s tokens of each chunk are scored."""
     text = words(70)
     with open(path, 'w') as f: f.write(text)
     ids = json.loads(expect(0, 'tokenize', '-m', model, '--ids', '-p', text))

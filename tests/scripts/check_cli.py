@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The tool's command line: exit codes, streams, flags, environment, symlink names, signals.
+"""Checks the tool's command line: exit codes, streams, flags, environment, symlink names, signals.
 
     check_cli.py [PAGEDINFER]
 
-Uses a tiny random model that it writes itself. Standard library only; PAGEDINFER_BIN names the tool otherwise."""
+Uses a tiny random model that the script writes itself. Standard library only; PAGEDINFER_BIN names the tool if the
+argument is missing."""
 import json
 import math
 import os
@@ -37,7 +38,8 @@ def gguf_value(v):
 
 
 def write_model(path, tensors=True, wide=64):
-    """gemma3 with one local and one global layer, F32, random; bytes and a few letters as vocabulary. A wide one is zeros."""
+    """Writes a gemma3 model with one local and one global layer, in F32 with random weights. The vocabulary is bytes
+    and a few letters. A model with another `wide` has zeros instead."""
     rng = random.Random(7)
     pieces = ['\u2581'] + [chr(c) for c in range(ord('a'), ord('z') + 1)] + ['th', 'the', '\u2581the']
     vocab = ['<pad>', '<eos>', '<bos>', '<unk>'] + ['<0x%02X>' % b for b in range(256)] + pieces
@@ -200,9 +202,10 @@ def files(model, folder):
 
 
 def quantising(model, folder):
-    """quantize's types by name and number, rules from a file, metadata, dry runs."""
+    """quantize: types by name and number, rules from a file, metadata, dry runs."""
     expect(0, 'quantize', '--help', out='15  Q4_K_M')
-    for word, kind in (('7', 'Q8_0'), ('IQ4_XS', 'IQ4_NL'), ('Q4_K', 'Q5_0')):  # rows of 64 values take what fits
+    # Rows of 64 values fit no block of 256, so quantize falls back to a type with smaller blocks.
+    for word, kind in (('7', 'Q8_0'), ('IQ4_XS', 'IQ4_NL'), ('Q4_K', 'Q5_0')):
         out = os.path.join(folder, 'q.gguf')
         expect(0, 'quantize', model, out, word, '2')
         expect(0, 'inspect', out, out=f' {kind} ')
@@ -245,10 +248,11 @@ def tokens(model, vocab, folder):
 
 
 def profile(model):
-    """bench --ops: each op of a step with its time; counts are those of the work that was asked for."""
+    """bench --ops: each op of a step has a time, and its counts match the requested work."""
     ops = ['bench', '-m', model, '-npp', '8', '-ntg', '6', '-t', '1', '--ops']
     linear = {}
-    for n in (1, *[3] * 10): # three that are submitted one after the other may begin in different steps: once more then
+    # Three requests that are submitted one after the other may start in different steps: then the loop tries again.
+    for n in (1, *[3] * 10):
         if n in linear and all(linear[n].get(op) == (calls, n * x) for op, (calls, x) in linear[1].items()): break
         rows = [json.loads(l) for l in expect(0, *ops, '-npl', str(n), '-o', 'jsonl').splitlines()]
         if not all(rows[0].get(k, 0) > 0 for k in ('read', 'integers', 'floats')): faults.append(f'bench --ops: rates {rows[0]}')
@@ -266,7 +270,7 @@ def profile(model):
 
 
 def bench_lists(model):
-    """llama-bench's lists, ranges and 0/1 forms, and the names of what it reports."""
+    """llama-bench's lists, ranges and 0/1 values, and the names of its output columns."""
     base = ['bench', '-m', model, '-p', '4', '-n', '2', '-r', '1', '-t', '1', '-o', 'jsonl']
     rows = [json.loads(l) for l in expect(0, *base, '-nkvo', '0,1', '-mmp', '1,0', '-fa', '0,1', '--repack', '1', '-nopo', '0',
                                           '--no-host', '0', '-embd', '0', '-ngl', '0-1', '-b', '64', '-ub', '32',
@@ -310,7 +314,7 @@ def answers(model):
     expect(0, *base, '--no-perf', no_err='t/s')
     expect(0, *base, '-v', err='cached')
     expect(0, *base, '-cb', '-fa', '-ngl', '99', '--mlock', '-b', '2048', '-fa', 'on', err='cont-batching')
-    for seed in range(50):  # an answer with a letter in it
+    for seed in range(50):  # search for an answer with a letter in it
         flags = base + ['-s', str(seed)]
         text = expect(0, *flags)
         letters = [c for c in text if c.isalpha() and c.isascii()]
@@ -320,7 +324,7 @@ def answers(model):
 
 
 def scores(model, folder):
-    """--prompt-logprobs of run and of eval --cases, against whole rows of logits."""
+    """--prompt-logprobs of run and of eval --cases, compared with full rows of logits."""
     ids = json.loads(expect(0, 'tokenize', '-m', model, '-p', 'the quick', '--ids'))
     lines = expect(0, 'run', '-m', model, '-p', 'the quick', '-n', '0', '--prompt-logprobs', '2', '--copies', '2').split('\n')
     got = json.loads(lines[0])['prompt_logprobs']
@@ -358,7 +362,7 @@ def environment(model):
 
 
 def log_lines(model, folder):
-    """What stands before and around a line of the log."""
+    """The prefix, the timestamp and the formats of log lines."""
     base = ['run', '-m', model, '-p', 'the', '-n', '2', '--ignore-eos', '--no-perf', '-v']
     for flags, pattern in (([], r'request 1: '), (['--log-prefix'], r'I request 1: '),
                            (['--log-timestamps'], r'\d+\.\d\d\.\d{3}\.\d{3} request 1: '),
@@ -382,7 +386,7 @@ def log_lines(model, folder):
 
 
 def broken_pipe(model):
-    """A reader that goes away: quietly, and as 141."""
+    """When the reader of its output goes away, the tool ends silently with exit code 141."""
     for args in (['run', '-m', model, '-p', 'the', '-n', '2000', '--ignore-eos'], ['run', '--help', 'all'], ['help'],
                  ['tokenize', '-m', model, '-p', 'the end ' * 9000], ['inspect', model]):
         read_end, write_end = os.pipe()
@@ -395,7 +399,7 @@ def broken_pipe(model):
 
 
 def prompts(model, folder):
-    """--verbose-prompt, --prompt-cache, and what makes `run` a conversation."""
+    """--verbose-prompt, --prompt-cache, and the flags that make `run` a conversation."""
     base = ['run', '-m', model, '-p', 'the quick brown fox ' * 8, '-n', '2', '--temp', '0', '--ignore-eos']
     expect(0, *base, '--verbose-prompt', err="     2 -> '<bos>'\n")
     kept = os.path.join(folder, 'kept')
@@ -436,7 +440,7 @@ def signals(model):
     for sig in (signal.SIGINT, signal.SIGTERM):
         p = subprocess.Popen([BIN, 'run', '-m', model, '-p', 'the', '-n', '4000', '--ignore-eos', '--copies', '4'],
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        p.stdout.read(1)  # it has begun
+        p.stdout.read(1)  # generation has started
         p.send_signal(sig)
         out, err = p.communicate(timeout=60)
         if p.returncode != 128 + sig: faults.append(f'{sig.name}: exit {p.returncode}, not {128 + sig}')
@@ -444,7 +448,7 @@ def signals(model):
 
 
 def canceled(folder):
-    """Ctrl-C while a model of 200 MB is loaded: the signal is noted, and loading ends at once, without an answer."""
+    """Ctrl-C while a 200 MB model loads: the tool catches the signal and stops loading immediately, without output."""
     wide = os.path.join(folder, 'wide.gguf')
     write_model(wide, wide=131072)
     for mode in ('mmap', 'read'):

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""tools/compare_peers.py with programs that only say numbers: medians, ratios, what is missing, what is built.
+"""Checks tools/compare_peers.py with fake engines that only print numbers: medians, ratios, missing values, builds.
 
-1. Three engines, two widths of activations, two models: medians of three rounds, ratios, a "-" for what ik_llama.cpp did not say in
-   every round, changing order; the flags that each program was given. All of it in the JSON too.
+1. Three engines, two activation widths, two models: medians of three rounds, ratios, alternating order, and the flags
+   that each program received. A "-" where ik_llama.cpp has no number in some round. The JSON has all of it too.
 2. Two engines, one model: the table with one ratio, memory and accuracy.
-3. --suite takes the files that are there, with its own defaults. --ik with a source tree builds it, by a CMake that writes its flags.
-4. llama.cpp that fails or says nothing, and wrong arguments: the right exit status, and a message that names it.
-Standard library only; seconds.
+3. --suite uses the existing files, with its own defaults. --ik with a source tree builds it; a fake CMake records its
+   flags.
+4. A failing or silent llama.cpp, and wrong arguments: the right exit status, and a message that names the cause.
+Standard library only; takes seconds.
 """
 import json, os, re, subprocess, sys, tempfile
 from pathlib import Path
 
 TOOL = Path(__file__).resolve().parent.parent.parent / 'tools' / 'compare_peers.py'
-# Speeds are BASE of the engine times 1, 3, 2 in the rounds: the median is twice the base. A call is a line of calls.txt.
+# Speeds are the engine's `base` times 1, 3 and 2 in the rounds, so the median is twice `base`. Each call adds a line
+# to calls.txt.
 FAKE = f'''#!{sys.executable} -IS
 import json, sys
 from pathlib import Path
@@ -64,7 +66,7 @@ def programs(folder):
 
 
 def compare(folder, *argv, code=0, says=''):
-    """(what it printed, calls.txt) in a folder whose counts begin again."""
+    """Runs the tool with all round counts reset. Returns (its standard output, the lines of calls.txt)."""
     for f in [*folder.glob('*/*.count'), folder / 'calls.txt']: f.unlink(missing_ok=True)
     argv = ['--bin', 'ours/pagedinfer', '--peer', 'peer', '--work', 'work', '-t', '1', *argv]
     r = subprocess.run([sys.executable, TOOL, *argv], cwd=folder, capture_output=True, text=True, timeout=120,
@@ -81,7 +83,7 @@ def has(text, *lines):
 
 def three_engines(folder):
     text, calls = compare(folder, '-m', 'a.gguf', '-m', 'b.gguf', '--ik', 'ik', '--activation-bits', '15,8', '--rounds', '3',
-                          '-p', '512', '-n', '64', '--npl', '4,16', '--no-kl', '--out', 'out', says='ik_llama.cpp tells no speed of')
+                          '-p', '512', '-n', '64', '--npl', '4,16', '--no-kl', '--out', 'out', says='ik_llama.cpp reports no speed for')
     row = '800.0 / 1600.0 / 200.0 / 500.0 | 80.0 / 160.0 / 20.0 / 50.0 | '
     row += '3200.0 / 6400.0 / 800.0 / 2000.0 | 12800.0 / 25600.0 / 3200.0 / - |'
     has(text, '| | pp512 | tg64 | decode at 4 | decode at 16 |', f'| a | {row}', f'| b | {row}',
@@ -90,9 +92,9 @@ def three_engines(folder):
         '| decode, 16 at once, t/s | 12800.0 | 25600.0 | 3200.0 | - | 4.00 (± 50 %) |  | 8.00 (± 50 %) |  |')
     result = json.loads((folder / 'out/compare.json').read_text())
     expect('the JSON has another median', result['models'][1]['speeds']['pagedinfer, 8 bits']['prefill'] == [800, 2400, 1600])
-    expect('the JSON lacks a round that there was', len(result['models'][0]['speeds']['ik_llama.cpp']['decode, 16 at once']) == 2)
+    expect('the JSON lacks a round that was run', len(result['models'][0]['speeds']['ik_llama.cpp']['decode, 16 at once']) == 2)
     expect('ik_llama.cpp has another cache', result['models'][0]['kv']['ik_llama.cpp'] == 3 << 20)
-    expect('compare.md is not what was printed', (folder / 'out/compare.md').read_text() == text.removesuffix('\n'))
+    expect('compare.md differs from the printed report', (folder / 'out/compare.md').read_text() == text.removesuffix('\n'))
     order = [c.split()[0] for c in calls if re.search(r' -p 512 .*a\.gguf|a\.gguf -p 512 ', c)]
     expect(f'the order of the rounds: {order}', order == ['ours', 'ours', 'peer', 'ik', 'ik', 'peer', 'ours', 'ours'] + order[:4])
     expect('8 bits are not asked for', any(c.startswith('ours pagedinfer bench --activation-bits 8 ') for c in calls))
@@ -135,7 +137,7 @@ def mistakes(folder):
     compare(folder, '-m', 'c.gguf', code=2, says='no such file: c.gguf')
     compare(folder, '-m', 'a.gguf', '--activation-bits', '15,4', code=2, says='--activation-bits is 15, 8 or 15,8')
     compare(folder, '-m', 'a.gguf', '--ik', 'bin', code=1, says='lacks llama-bench, llama-batched-bench')
-    for way, says in (('fails', 'exit 1\nno such luck'), ('mute', 'llama.cpp tells no speed of: prefill; decode; prefill, 4 at once')):
+    for way, says in (('fails', 'exit 1\nno such luck'), ('mute', 'llama.cpp reports no speed for: prefill; decode; prefill, 4 at once')):
         (folder / 'peer' / way).touch()
         text, _ = compare(folder, '-m', 'a.gguf', '--rounds', '1', '--npl', '4', '--no-kl', code=1, says=says)
         expect(f'a table although llama.cpp {way}', not text)

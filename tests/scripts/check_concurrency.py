@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Many requests at once through the tool, with the real model.
+"""Runs many concurrent requests through the tool with the real model.
 
-bench --shared-prefix with 8 tenants: what they share is computed once, to the token, and lies in the cache once; by
-these numbers 32 tenants save 15 times the prompt tokens and 10 times the memory.
+bench --shared-prefix with 8 tenants: the shared tokens are computed exactly once and stored in the cache once. With
+these counts, 32 tenants save a factor of 15 in prompt tokens and 10 in memory.
 
-eval --concurrency-suite with up to 16 at once: no faults, the model names the words, and the rounds were what they should
-be: of every size, with cancels, with tokens from the cache and without, and with preemptions in the small cache.
-test_best_rows: requests that sample in many ways get together what they get alone, of a large vocabulary.
+eval --concurrency-suite with up to 16 concurrent requests: no faults, the model names the words, and the rounds are
+the expected ones: every size, with cancels, with and without cached tokens, and with preemptions in the small cache.
+test_best_rows: with a large vocabulary, requests with different sampling settings get the same tokens in a batch as in
+a batch of one.
 Standard library only. Exit 77: no model to run.
 """
 import json, os, re, subprocess, sys
@@ -37,7 +38,7 @@ def shared_prefix():
     full, common = (off['peak_blocks']['full'], on['peak_blocks']['full']), PREFIX // BLOCK
     if full != (TENANTS * (common + OWN), common + TENANTS * OWN):
         faults.append(f'blocks of the group full at the peak: {full[0]} and {full[1]}')
-    # What each has of its own grows with the tenants, what they share does not: 32 of them save so much.
+    # Private tokens and blocks grow with the number of tenants; shared ones do not. This extrapolates to 32 tenants.
     tokens = off['computed_tokens'] * 32 / TENANTS, on['computed_tokens'] + (32 - TENANTS) * TAIL
     if tokens[0] < 15 * tokens[1]: faults.append(f'prompt tokens computed by 32 tenants: {tokens}')
     for name, n in on['peak_blocks'].items():

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Conversations as prompts: every template places every message, through every API of `pagedinfer serve`.
+"""Renders conversations as prompts: every template places every message, through every API of `pagedinfer serve`.
 
     check_conversations.py [--templates DIR] [--only NAME]
 
-1. Each template of llama.cpp's source tree (in $PAGEDINFER_VOCAB, or where --templates says) and each built-in form renders
-   conversations of all shapes: instructions anywhere, users and assistants in a row, calls and results. Each text and each
-   argument must be in the prompt once, in order; only instructions, and text beside calls, may be at another place.
-2. Content that is null, missing or empty gives the same prompt, and so do arguments that mean the same.
-3. Endpoints that count tokens agree with the request that runs, and text in a message never becomes a control token.
-4. The same conversation through /v1/chat/completions, /v1/responses, /v1/messages and /apply-template has the same tokens.
-Standard library only. Without the templates only the built-in forms are tried. PAGEDINFER_BUILD names the build."""
+1. Each template of llama.cpp's source tree (in $PAGEDINFER_VOCAB, or --templates) and each built-in template renders
+   conversations of all shapes: instructions anywhere, users and assistants in a row, calls and results. Each text and
+   each argument must be in the prompt once, in order. Only instructions, and text next to calls, may move.
+2. Null, missing and empty content give the same prompt, and so do equivalent forms of arguments.
+3. The endpoints that count tokens agree with the request that runs. Text in a message never becomes a control token.
+4. The same conversation through /v1/chat/completions, /v1/responses, /v1/messages and /apply-template has the same
+   tokens.
+Standard library only. Without the llama.cpp templates, only the built-in ones are tried. PAGEDINFER_BUILD names the
+build."""
 import concurrent.futures, itertools, json, os, pathlib, re, subprocess, sys, tempfile
 
 import check_prompts
@@ -25,8 +27,9 @@ TEXTS = ['suasuau', 'sdsudad', 'uauauas', 'aausuau', 'ssddssu']
 # ------------------------------------------------------------------------------------------------- conversations
 
 def conversation(spec):
-    """Messages of a spec, a letter each: s system, d developer, u user, a assistant, c a call, C a call beside text, D two
-    calls, t a result. And their texts and arguments: (text, may be anywhere)."""
+    """Returns the messages of a spec, and [(text or argument, True if the template may move it)]. The spec has one
+    letter per message: s system, d developer, u user, a assistant, c a call, C a call with text, D two calls, t a
+    result."""
     messages, marks, calls = [], [], []
 
     def mark(loose=False):
@@ -49,7 +52,7 @@ def conversation(spec):
 
 
 def misplaced(prompt, marks):
-    """What is wrong with the places of the marks, or None."""
+    """Returns an error text if marks are missing or out of order, else None."""
     found = re.findall(r'mk\d+z', prompt)
     if sorted(found) != sorted(m for m, _ in marks): return f'has {found}'
     fixed = [m for m, loose in marks if not loose]
@@ -57,7 +60,7 @@ def misplaced(prompt, marks):
 
 
 def prompts(template, conversations):
-    """The results of tool_chat_prompt."""
+    """Runs tool_chat_prompt. Returns its result for each conversation."""
     lines = ''.join(json.dumps({'messages': m}) + '\n' for m in conversations)
     run = subprocess.run([os.path.join(BUILD, 'tests', 'tool_chat_prompt'), template], input=lines, capture_output=True,
                          text=True, timeout=600)
@@ -66,7 +69,7 @@ def prompts(template, conversations):
 
 
 def has_calls(template):
-    """Whether past calls of tools have a place, in the template or as text."""
+    """True if the template renders past tool calls, natively or as text."""
     return 'prompt' in prompts(template, [conversation('ucta')[0]])[0]
 
 
@@ -96,7 +99,7 @@ def result(content='r1z', **more): return {'role': 'tool', 'tool_call_id': 'call
 
 
 def with_content(messages, i):
-    """The conversation with each form of no text in message i."""
+    """Yields the conversation with each representation of empty content in message i."""
     for v in ('', None, ..., [], [{'type': 'text', 'text': ''}]):
         m = json.loads(json.dumps(messages))
         if v is ...: del m[i]['content']
@@ -105,12 +108,12 @@ def with_content(messages, i):
 
 
 def forms():
-    """(name, conversations that give the same prompt, texts in it)."""
+    """Yields (name, conversations that give the same prompt, texts that the prompt must contain)."""
     tools = [user(), answer('', call()), result(), user('z1z')]
     plain = [{'role': 'system', 'content': ''}, user('a1z'), answer(''), user()]
     for i, role in enumerate(('system', 'user', 'assistant', 'user')): yield f'no text, {role}', list(with_content(plain, i)), []
     yield 'no text, developer', list(with_content([{'role': 'developer', 'content': ''}, user()], 0)), ['u1z']
-    yield 'no text beside a call', list(with_content(tools, 1)), ['u1z', 'a1z', 'r1z', 'z1z']
+    yield 'no text next to a call', list(with_content(tools, 1)), ['u1z', 'a1z', 'r1z', 'z1z']
     yield 'no result', list(with_content(tools, 2)), ['a1z', 'z1z']
     empty = ['{}', '', None, ..., ' \n', {}]
     yield 'no arguments', [[user(), answer('', call(a)), result(), user('z1z')] for a in empty], ['get_it', 'r1z']
@@ -161,7 +164,7 @@ def check_templates(files):
 # ------------------------------------------------------------------------------------------------------- APIs
 
 def counts(model):
-    """The same number from every endpoint, and one control token less than the message spells."""
+    """Every endpoint counts the same number of tokens; text that spells a control token never becomes one."""
     with tempfile.NamedTemporaryFile('w', suffix='.jinja') as f:
         f.write('{% for m in messages %}{{ m.role }}:{{ m.content }}<eos>{% endfor %}')
         f.flush()
@@ -177,7 +180,7 @@ def counts(model):
 
 
 def same_count(s, what, want, chat, response, message):
-    """Each API counts, and uses, as many tokens."""
+    """Every API's counting endpoint returns `want` tokens, and the request itself uses as many."""
     for path, body, field in (('/v1/chat/completions', chat, 'max_tokens'), ('/v1/responses', response, 'max_output_tokens'),
                               ('/v1/messages', message, 'max_tokens')):
         if body is None: continue
@@ -190,7 +193,7 @@ def same_count(s, what, want, chat, response, message):
 
 
 def same_in_all(s, template):
-    """Conversations that all APIs can say: as the chat's, the responses' and the messages' form."""
+    """Renders conversations that every API can express, in the formats of chat completions, responses and messages."""
     name = os.path.basename(template)
     item = {'type': 'function_call', 'call_id': 'c1', 'name': 'get_it', 'arguments': '{"k": "a1z"}'}
     block = {'type': 'tool_use', 'id': 'c1', 'name': 'get_it', 'input': {'k': 'a1z'}}
@@ -231,7 +234,7 @@ def same_in_all(s, template):
 
 
 def check_apis(model, files, only):
-    """A template of each kind: with and without a system role, strict turns, one place for instructions, several."""
+    """One template per kind: with and without a system role, strict turns, one or several places for instructions."""
     kinds = ('gpt-oss', 'Qwen3.5', 'gemma-2', 'gemma-4-31B-it.', 'Mistral-Nemo', 'DeepSeek-V3.2', 'DeepSeek-V4.', 'command-r7b',
              'MiniMax-M2', 'Llama-3.1-8B-Instruct', 'SmolLM3', 'Apertus')
     chosen = [f for f in files if any(k in f.name for k in kinds)]

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Fetching models: the tool against a hub of its own, on this machine, that behaves, misbehaves and breaks off.
+"""Fetches models from a local HTTP server that imitates a hub, both well-behaved and faulty.
 
     check_download.py [PAGEDINFER]
 
-Standard library only; PAGEDINFER_BIN names the tool otherwise. Where it was built without libcurl, that it says so."""
+Standard library only; PAGEDINFER_BIN names the tool if the argument is missing. A tool built without libcurl must say
+so."""
 import hashlib
 import http.server
 import json
@@ -27,7 +28,7 @@ faults = []
 
 
 class Hub(http.server.ThreadingHTTPServer):
-    """Repositories are {path: bytes}; `behave` maps a path's end to what goes wrong there, once for each word."""
+    """Repositories are {path: bytes}. `behave` maps a path's end to a list of faults, one per request."""
     daemon_threads = True
 
     def __init__(self):
@@ -37,7 +38,7 @@ class Hub(http.server.ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, request, client_address):
-        pass  # a client that went away
+        pass  # a client that disconnected
 
     @property
     def url(self):
@@ -153,7 +154,7 @@ def call(*args, env=None, **how):
 
 
 class Test:
-    """A hub and an empty cache."""
+    """A hub and an empty cache folder."""
 
     def __init__(self, dir, model):
         self.hub, self.cache, self.model = Hub(), os.path.join(dir, 'cache-%d' % time.monotonic_ns()), model
@@ -186,7 +187,7 @@ class Test:
 
 
 def layout(t):
-    """As llama.cpp and huggingface_hub lay it out; the second time nothing is fetched."""
+    """Files are stored as llama.cpp and huggingface_hub store them; the second run fetches nothing."""
     t.hub.repos['org/tiny-GGUF'] = {'README.md': b'hello', 'mmproj-tiny-Q4_K_M.gguf': b'x', 'tiny-F16.gguf': b'y',
                                     'tiny-Q4_K_M.gguf': t.model, 'tiny-Q8_0.gguf': b'z'}
     dry = t.run(0, '-hf', 'org/tiny-GGUF', '--dry-run', out='%d bytes  tiny-Q4_K_M.gguf -> ' % len(t.model))
@@ -222,7 +223,7 @@ def choice(t):
         t.run(0, *args, '--dry-run', out=want + ' -> ')
     t.run(0, '-hf', 'o/m:Q5_K_M', out='gemma3')
     t.check(os.path.exists(t.path('models--o--m/snapshots', COMMIT, 'sub/my model-Q5_K_M.gguf')), 'a file in a folder')
-    t.run(0, '-hf', 'o/m:Q2_K', out='gemma3')  # named by git's hash
+    t.run(0, '-hf', 'o/m:Q2_K', out='gemma3')  # this blob is named by git's hash
     t.run(0, '-hf', 'o/m', '-hfd', 'o/m', '--dry-run', out='mtp-m-Q8_0.gguf -> ')
     t.run(66, '-hf', 'o/m:Q6_K', err='sub/my model-Q5_K_M.gguf')
     t.run(66, '-hf', 'o/m:Q3_K', err='no GGUF model with Q3_K')
@@ -250,7 +251,7 @@ def splits(t):
 
 
 def resume(t):
-    """Answers that are cut, what is left of another time, servers without ranges, files that are wrong."""
+    """Truncated responses, partial files of an earlier run, servers without ranges, and wrong files."""
     t.hub.repos['o/r'] = {'r-Q4_K_M.gguf': t.model}
     oid = hashlib.sha256(t.model).hexdigest()
     blob = t.path('models--o--r/blobs', oid)
@@ -258,7 +259,7 @@ def resume(t):
     t.run(0, '-hf', 'o/r', out='gemma3')
     asked = t.hub.asked('GET', 'r-Q4_K_M.gguf')
     t.check(len(asked) == 3 and [a[2].get('Range') for a in asked] == [None, 'bytes=%d-' % (len(t.model) // 2), 'bytes=%d-' % (
-        len(t.model) // 2 + (len(t.model) - len(t.model) // 2) // 2)], 'cut answers are not gone on from: %s' % [a[2].get('Range') for a in asked])
+        len(t.model) // 2 + (len(t.model) - len(t.model) // 2) // 2)], 'truncated responses are not resumed: %s' % [a[2].get('Range') for a in asked])
     for begun, behave, requests in ((t.model[:1000], [], 1), (t.model[:1000], ['norange'], 1), (b'wrong' * 200, [], 2),
                                     (t.model + b'more', [], 1), (t.model, [], 0), (b'', ['garble'], 2)):
         t.empty()
@@ -275,7 +276,7 @@ def resume(t):
     t.run(65, '-hf', 'o/r', err='wrong checksum')
     t.check(not os.path.exists(blob) and not os.path.exists(blob + '.downloadInProgress'), 'a wrong file is left')
     t.run(0, '-hf', 'o/r', out='gemma3')
-    os.truncate(blob, 77)  # by whatever: it is seen, and fetched again
+    os.truncate(blob, 77)  # damage to a cached blob is noticed, and the file is fetched again
     t.run(0, '-hf', 'o/r', out='gemma3')
 
 
@@ -306,7 +307,7 @@ def statuses(t):
 
 
 def redirects(t):
-    """The token goes to the hub, and not to where it sends for the file."""
+    """The token goes to the hub only, not to the host that the hub redirects to."""
     t.hub.elsewhere, t.hub.repos['o/x'] = Hub(), {'x-Q4_K_M.gguf': t.model}
     t.hub.private.add('o/x')
     t.run(0, '-hf', 'o/x', '-hft', TOKEN, out='gemma3')
@@ -321,7 +322,8 @@ def redirects(t):
 
 
 def addresses(t):
-    """-mu: kept by ETag, fetched again when that changes, gone on from only where it is the same."""
+    """-mu: a file is kept by its ETag and fetched again when that changes. Only a part with the current ETag is
+    resumed."""
     t.hub.files['d/m.gguf'] = t.model
     url = t.hub.url + 'd/m.gguf'
     t.run(0, '-mu', url, '--dry-run', out='%d bytes  m.gguf -> %s' % (len(t.model), t.path('m.gguf')))
@@ -346,17 +348,18 @@ def addresses(t):
         t.hub.seen.clear()
         t.run(0, '-mu', url, out='gemma3')
         t.check([('Range' in s[2]) for s in t.hub.asked('GET', 'm.gguf')] == [ranged], 'a part, ETag %s' % etag)
-        t.check(open(t.path('m.gguf'), 'rb').read() == t.model + b'new', 'a part of another file was gone on from')
+        t.check(open(t.path('m.gguf'), 'rb').read() == t.model + b'new', 'a part of another file was resumed')
     for i in (1, 2): t.hub.files['d/s-%05d-of-00002.gguf' % i] = t.model + b'%d' % i
     t.run(0, '-mu', t.hub.url + 'd/s-00001-of-00002.gguf', out='gemma3', err='s-00002-of-00002.gguf')
     t.check(open(t.path('s-00002-of-00002.gguf'), 'rb').read() == t.model + b'2', 'part 2 of an address')
     for bad in ('ftp://x/y.gguf', 'm.gguf', 'http://127.0.0.1/'):
         t.run(64, '-mu', bad, err='--model-url')
-    t.run(74, '-mu', url, env={'LLAMA_CACHE': t.path('m.gguf')}, err='m.gguf')  # a file where the folder is to be
+    # a file where the cache folder should be
+    t.run(74, '-mu', url, env={'LLAMA_CACHE': t.path('m.gguf')}, err='m.gguf')
 
 
 def interrupts(t):
-    """Ctrl-C keeps what came; two that want the same fetch it once; a disk that is full."""
+    """Ctrl-C keeps the received part; two concurrent runs fetch the same file once; a full disk is reported."""
     t.hub.repos['o/i'] = {'i-Q4_K_M.gguf': t.model}
     oid = hashlib.sha256(t.model).hexdigest()
     part = t.path('models--o--i/blobs', oid + '.downloadInProgress')
@@ -374,8 +377,9 @@ def interrupts(t):
     both = [call('inspect', '-hf', 'o/i', '--no-cost', env=t.env) for _ in range(2)]
     said = [b.communicate(timeout=60)[1].decode() for b in both]
     t.stderr = ' '.join(said)
-    t.check([b.returncode for b in both] == [0, 0], 'two at once: exits %s' % [b.returncode for b in both])
-    t.check(len(t.hub.asked('GET', 'i-Q4_K_M.gguf')) == 2, 'two at once: %d requests' % (len(t.hub.asked('GET', 'i-Q4_K_M.gguf')) - 1))
+    t.check([b.returncode for b in both] == [0, 0], 'two concurrent runs: exits %s' % [b.returncode for b in both])
+    t.check(len(t.hub.asked('GET', 'i-Q4_K_M.gguf')) == 2,
+            'two concurrent runs: %d requests' % (len(t.hub.asked('GET', 'i-Q4_K_M.gguf')) - 1))
     os.symlink('/dev/full', t.path('f.gguf.downloadInProgress'))
     t.hub.files.update({'f.gguf': t.model, 'huge.gguf': t.model})
     t.run(74, '-mu', t.hub.url + 'f.gguf', err='f.gguf.downloadInProgress')
@@ -385,7 +389,7 @@ def interrupts(t):
 
 
 def on_terminal(t):
-    """There a line says how far it is, and is gone at the end."""
+    """On a terminal one line shows the progress, and is erased at the end."""
     name = 'a' * 50 + '-' + 'b' * 50 + '.gguf'
     t.hub.files[name], t.hub.behave[name] = t.model, [None, 'slow']
     pid, fd = pty.fork()
@@ -407,11 +411,12 @@ def on_terminal(t):
 
 
 def full_disk(t):
-    """On a small file system, where a user may make one."""
+    """A full file system: a small tmpfs, where an unprivileged user may mount one."""
     dir, url = t.path('small'), t.hub.url + 'full.gguf'
     os.mkdir(dir)
     mount = 'mount -t tmpfs -o size=128k none "$1" && echo mounted && exec "$2" inspect -mu "$3"'
-    t.hub.files['full.gguf'], t.hub.behave['full.gguf'] = t.model, ['405']  # of unknown length until it comes
+    # the size is unknown until the body arrives
+    t.hub.files['full.gguf'], t.hub.behave['full.gguf'] = t.model, ['405']
     env = {**os.environ, **t.env, 'LLAMA_CACHE': dir}
     p = subprocess.run(['unshare', '-rm', 'sh', '-c', mount, 'sh', dir, BIN, url], env=env, capture_output=True, timeout=60)
     t.stderr = p.stderr.decode()

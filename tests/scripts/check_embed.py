@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""pagedinfer embed: formats, separators, what pools are made of, and the same vectors on the emulated CUDA device, split with
-the CPU, and on two devices; vectors of encoders as transformers computes them (tests/golden/vectors_*.json, which
-gen_vectors.py wrote), and a cross-encoder's scores.
+"""Checks pagedinfer embed: formats, separators and pooling. Vectors must be the same on the emulated CUDA device,
+split with the CPU, and on two devices. Vectors of encoders, and a cross-encoder's scores, must match transformers
+(tests/golden/vectors_*.json, written by gen_vectors.py).
 
     check_embed.py
 
-Uses a tiny random model. Standard library only; PAGEDINFER_BIN names the tool, PAGEDINFER_BUILD the build folder, whose
-emulator is used where it is there."""
+Uses a tiny random model. Standard library only. PAGEDINFER_BIN names the tool. PAGEDINFER_BUILD names the build
+folder; its emulator is used if it was built."""
 import glob
 import json
 import math
@@ -54,9 +54,10 @@ def formats(model):
             if abs(c - sum(x * y for x, y in zip(want[i], want[k]))) > 1e-5: faults.append(f'similarity of {i} and {k}: {c}')
     if worst(raw(model, '--pooling', 'mean', '--embd-separator', '<#>', text='<#>'.join(TEXTS)), want): faults.append('another separator')
     if worst(raw(model, '--pooling', 'mean', '--parallel', '1', '--ubatch-size', '3'), want): faults.append('other steps, other values')
-    many = raw(model, '--pooling', 'mean', text='\n'.join(TEXTS * 100)) # more than are under way at once
+    # More texts than the engine runs concurrently.
+    many = raw(model, '--pooling', 'mean', text='\n'.join(TEXTS * 100))
     if worst(many, want * 100): faults.append('many texts: other values')
-    if embed(model, text='', code=64).find('no text') < 0: faults.append('nothing to do is not said')
+    if embed(model, text='', code=64).find('no text') < 0: faults.append('no error for an empty text')
     if embed(model, '--dimensions', '10000', code=78).find('values') < 0: faults.append('dimensions are not refused')
 
 

@@ -1,22 +1,27 @@
 #!/usr/bin/env python3
-"""Small reference models on the CUDA backend, whose kernels an emulator, or a card, runs: the tokens of the CPU, and nearly its logits.
+"""Runs small reference models on the CUDA backend, with an emulator or a card. Tokens must equal the
+CPU backend's, and logits must be close to them.
 
-    check_emulated.py [--long] [DIR [NAME...]]     DIR: $PAGEDINFER_GOLDEN, or ../shared/golden beside the checkout
+    check_emulated.py [--long] [DIR [NAME...]]     DIR: $PAGEDINFER_GOLDEN, or ../shared/golden next to the checkout
 
-For each folder NAME of DIR (check_goldens.py says what is in it): greedy tokens of some cases are the CPU's, and logits are
-within TOLERANCE of the row's spread. A case in company gives the bytes it gives alone, and a drafter changes none. Models
-with experts give the same bytes on two devices; some are quantised to FP4 as well: with matmul exact and in 16-bit floats as
-above, in the other modes of FP4_MODES within what these allow. With --long, or PAGEDINFER_LONG set: all cases but the longest,
-which only DeepSeek V4 runs, more tokens, and every mode on two devices. Standard library only.
-With PAGEDINFER_DEVICE=cuda (or cuda0): on that card, by $PAGEDINFER_BIN; what takes two devices is left out.
-Exit 77: no such models, or no emulator in the build.
+For each folder NAME of DIR (check_goldens.py describes its files): greedy tokens of some cases are the CPU's, and
+logits are within TOLERANCE of the row's spread. A case has the same bytes in a batch as in a batch of one, and a
+drafter changes none of them. Models with experts give the same bytes on two devices.
+
+Some models are also quantised to FP4. With matmul exact and with 16-bit floats they meet TOLERANCE, in the other modes
+of FP4_MODES the tolerance given there.
+
+--long, or PAGEDINFER_LONG: more tokens, every mode on two devices, and all cases except the longest. DeepSeek V4 runs
+the longest ones too. Standard library only.
+PAGEDINFER_DEVICE=cuda (or cuda0) runs $PAGEDINFER_BIN on that card and skips the checks that need two devices.
+Exit 77: no reference models, or no emulator in the build.
 """
 import json, os, subprocess, sys, tempfile, time
 
 import eval_runs
 from eval_runs import differences, floats, run, unpack, worst_row
 
-# Cases, and tokens of each: short ones; those that pass the window, or the end of a chunk of the delta rule, once.
+# Cases with their token counts: short ones, and one that passes the window or the end of a delta-rule chunk.
 FOLDERS = {
     'gemma4-dense-tiny': [('p1_short', 4), ('p4_window_plus3', 2)],
     'gemma4-moe-tiny': [('p1_short', 4), ('p4_window_plus3', 2)],
@@ -24,33 +29,36 @@ FOLDERS = {
     'qwen35-dense-tiny': [('short', 3), ('memo_start', 2)],
     'qwen35-mtp-tiny': [('short', 5), ('memo_start', 2)],
     'qwen35-moe64-micro': [('short', 3), ('memo_start', 2)],
-    'dsv4-micro': [('short', 4), ('rand140', 1)], # the indexer chooses from token 35 on, entries of 128 tokens come at 128
+    # The indexer selects from token 35 on. The first entry of 128 tokens appears at token 128.
+    'dsv4-micro': [('short', 4), ('rand140', 1)],
 }
-# Their drafters: a model beside it (by its folder, and file), or a head of their own.
+# Flags of each model's drafter: a model next to it (folder, file), or a draft head of its own.
 DRAFTERS = {'gemma4-dense-tiny': ['-md', 'gemma4-assistant-tiny'], 'qwen35-mtp-tiny': ['--spec-type', 'mtp'],
             'dsv4-micro': ['-md', 'dsv4-micro', 'dsv4-micro-mtp-f32.gguf']}
-UNTRAINED = {'dsv4-micro'} # whose drafts are never right
-# Drafters of blocks, whose drafts are not right either.
+UNTRAINED = {'dsv4-micro'} # no draft of these models is accepted
+# Block drafters; their drafts are never accepted either.
 BLOCKS = {'gemma4-dense-tiny': ('dflash-tiny', 'dflash-tiny-F32.gguf')}
-# What runs on two devices, and with some layers on the CPU, to which it is compared as the device alone is.
+# Models that also run on two devices, and models that run with some layers on the CPU. Two devices must give the bytes
+# of one. The split is compared with the CPU.
 TWO_DEVICES = ['gemma4-moe-tiny', 'qwen35-moe64-micro', 'dsv4-micro']
 SPLIT = {'dsv4-micro': ['-ngl', '2']}
-# What is quantised to FP4, and cases that no expert is left for another in when activations are rounded too.
+# Models that are also quantised to FP4, with cases in which rounding the activations changes no expert selection.
 FP4 = {
     'gemma4-moe-tiny': ('NVFP4', [('p1_short', 3), ('p3_bytes', 2)]),
     'qwen35-moe64-micro': ('MXFP4_MOE', [('memo_start', 2), ('one_token', 2)]),
 }
-# Whose longest cases run too, with --long: there the indexer leaves out most entries. Its rows are F32: of two entries with
-# nearly the same score, rounding may choose.
+# With --long the longest cases of these models run too: there the indexer leaves out most entries. The cache is F32,
+# because rounding could change the order of two entries with nearly equal scores.
 LONGEST = {'dsv4-micro': ['-ctk', 'f32']}
 TOLERANCE = 5e-3
-# By what it is quantised to: modes, auto being in 16-bit floats or of FP8 activations; what they may be off by; whether two
-# devices give the same, too.
+# For each FP4 type: (mode, tolerance, True if two devices must give the same bytes). auto means 16-bit floats for
+# NVFP4 and FP8 activations for MXFP4.
 FP4_MODES = {
     'NVFP4': [('auto', TOLERANCE, False), ('w4a4', 0.4, True)],
     'MXFP4_MOE': [('w4a16', TOLERANCE, False), ('auto', 0.1, True), ('w4a4', 0.4, False)],
 }
-STAGES = {'qwen35-moe64-micro': ['--device', 'emu,emu', '--split-mode', 'layer', '--no-prefix-cache']} # and as stages of layers
+# Models that also run as pipeline stages of layers.
+STAGES = {'qwen35-moe64-micro': ['--device', 'emu,emu', '--split-mode', 'layer', '--no-prefix-cache']}
 TWO = ['--device', 'emu,emu', '--split-mode', 'tensor', '--no-prefix-cache']
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEVICE = os.environ.get('PAGEDINFER_DEVICE', 'emu')
@@ -75,12 +83,12 @@ def compare(label, cases, cpu, emulated, width, tolerance=TOLERANCE):
 
 
 def check_devices(label, model, cases, flags, alone):
-    """The same bytes on two devices, which only the emulator is sure to have."""
+    """Two devices give the same bytes as one. Only the emulator always has two devices."""
     return [] if ON_CARD else differences(label, run(model, cases, *flags), alone)
 
 
 def check_drafter(model, flags, cases, plain, untrained):
-    """Drafts change the number of steps alone, and as many are right as with the CPU."""
+    """Drafts change only the number of steps, and as many drafts are accepted as on the CPU."""
     flags = ['--no-prefix-cache', *flags, '--no-spec-adaptive', '--spec-draft-n-max', '3']
     got = run(model, cases, '--device', DEVICE, *flags)
     faults = differences('with a drafter', got, plain)
@@ -90,14 +98,14 @@ def check_drafter(model, flags, cases, plain, untrained):
 
 
 def multiplies_fp4():
-    """A card has tensor cores for FP4."""
+    """True if the device has FP4 tensor cores. The emulator always does."""
     if not ON_CARD: return True
     told = subprocess.run([BINARY, 'selftest', '--device', DEVICE, '--checks', 'fp4'], stdout=subprocess.PIPE, text=True).stdout
     return 'no tensor cores for FP4' not in told
 
 
 def check_fp4(folder, model, width, long):
-    """Experts, and what else is in FP4, by products that round activations to it."""
+    """Quantises a model to FP4 and runs it in every mode of FP4_MODES."""
     kind, names = FP4[os.path.basename(folder)]
     cases, label, other = choose(folder, names), os.path.basename(folder) + ', ' + kind, model + '.fp4'
     r = subprocess.run([BINARY, 'quantize', model, other, kind], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -113,7 +121,7 @@ def check_fp4(folder, model, width, long):
         faults += more + differences(own + ', alone', run(other, cases[:1], *flags, '--fp4-mode', mode, '--parallel', '1'), got)
         if on_two or long: faults += check_devices(own + ', two devices', other, cases[:1], [*TWO, '--fp4-mode', mode], got)
         if mode == 'w4a4' and worst <= TOLERANCE: faults.append(f'{own} changes nothing')
-        faults += [f'{own} gives what {name} does' for name, other_one in seen if not differences('', got, other_one)]
+        faults += [f'{own} and {name} give the same bytes' for name, other_one in seen if not differences('', got, other_one)]
         seen.append((mode, got))
         print(f'{own}: logits within {worst:.6f} of the CPU')
     os.unlink(other)

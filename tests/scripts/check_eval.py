@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""eval and bench through the tool, against sums done here.
+"""Compares the tool's eval and bench with sums computed here.
 
-1. Perplexity of a chunk equals exp(mean(-log p)) over the logits that --cases writes for the same tokens, and the last
-   of all rows is the row that "last" gives.
-2. The base-logits file has the layout of llama-perplexity's: tokens, and log-probabilities within half a step of 16
-   bits. A model compared with itself has no divergence; a file that lies about its size is refused.
-3. Bad cases.json, ids outside the vocabulary, short texts, wrong lists: the right exit code and a message that names it.
-4. bench: every format parses, a line a combination, speeds are tokens by time.
+1. The perplexity of a chunk equals exp(mean(-log p)) over the logits that --cases writes for the same tokens. The last
+   row of "all" equals the row of "last".
+2. The base-logits file has llama-perplexity's layout: tokens, and log-probabilities within half a step of 16 bits. A
+   model compared with itself has no divergence. A file with wrong sizes in its header is refused.
+3. Bad cases.json, ids outside the vocabulary, short texts, wrong lists: the right exit code and a message that names
+   it.
+4. bench: every format parses and has one row per combination; speeds are tokens divided by time.
 Standard library only. Exit 77: no model to run.
 """
 import array, csv, io, json, math, os, re, sqlite3, struct, subprocess, sys, tempfile
@@ -40,7 +41,8 @@ def log_sum(row):
 
 
 def perplexity(d, text, ids, width):
-    """The chunk's own tokens as a case; the first token is BOS already."""
+    """Compares --cases and the printed perplexity of the text's first chunk. The chunk's first token is BOS
+    already."""
     chunk = ids[:CTX]
     cases = [{'name': 'all', 'ids': chunk, 'n': 1, 'rows': 'all'}, {'name': 'last', 'ids': chunk, 'n': 1, 'rows': 'last'}]
     path = write(os.path.join(d, 'cases.json'), json.dumps(cases))

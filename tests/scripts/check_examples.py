@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The programs of tools/examples on the real model: every answer is what `pagedinfer run` gives for its prompt alone.
+"""Runs the programs of tools/examples on the real model: every answer equals `pagedinfer run`'s for its prompt alone.
 
 poll, callback, two_engines: standard output is exactly the answers in the order of the prompts. libuv cancels its last
-request: what it prints there begins the answer that `run` gives without an end. Nothing else is printed, failures say
-why on standard error and exit with 1, wrong usage with 2.
+request, so that request's text must be a prefix of the endless answer that `run` gives with --ignore-eos. The programs
+print nothing else. Failures are explained on standard error and exit with 1; wrong usage exits with 2.
 Standard library only. Exit 77: no model to run.
 """
 import os, subprocess, sys
@@ -12,7 +12,7 @@ BUILD = os.environ.get('PAGEDINFER_BUILD', 'build')
 BIN, MODEL = os.environ.get('PAGEDINFER_BIN', 'build/pagedinfer'), os.environ.get('PAGEDINFER_MODEL', '')
 PROMPTS = ['Once upon a time', 'The capital of France is', 'Die drei größten Städte Deutschlands sind',
            '1, 2, 3, 4,', 'Dear Sir or Madam,', 'A recipe for bread: ']
-LONG = 512  # tokens; more than anyone makes before libuv's timer fires
+LONG = 512  # tokens; more than any machine generates before libuv's timer fires
 faults = []
 
 
@@ -31,7 +31,8 @@ def example(name): return os.path.join(BUILD, 'examples', name)
 
 
 def check(name, prompts, want, begins=None):
-    """want: standard output. begins: all of what may come after it; at least some of it, and a newline, must."""
+    """want: the start of standard output. begins: None, or a text: a nonempty prefix of it, and a newline, must
+    follow."""
     rc, out, err = command(example(name), MODEL, *prompts)
     if rc: return faults.append(f'{name}: exited with {rc}: {err}')
     if begins is None:

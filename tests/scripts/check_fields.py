@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Fields of the HTTP APIs: each one is honoured, accepted or refused, as the server's own description says.
+"""Checks the fields of the HTTP APIs: each one is honoured, accepted or refused, as the server's own description says.
 
     check_fields.py [--write]        --write: docs/FIELDS.md from the description
 
-1. /openapi.json is valid, covers every route of tools/serve/routes.c and every field of docs/FIELDS.md.
-2. Each refused field is refused by name, its harmless values and each accepted field are taken, at every API.
-3. Structured output, tools, documents, images and other servers' items, by raw HTTP at each API, and by the openai and
-   anthropic packages where they are installed.
+1. /openapi.json is valid. It covers every route of tools/serve/routes.c and every field of docs/FIELDS.md.
+2. At every API, each refused field is refused by name, except for its harmless values. Each accepted field is
+   accepted.
+3. Structured output, tools, documents, images and other servers' items work by raw HTTP at each API, and through the
+   openai and anthropic packages if they are installed.
 Exit 77: no chat model."""
 import base64, importlib.util, json, os, re, signal, subprocess, sys, tempfile, time, urllib.error, urllib.request
 
@@ -20,7 +21,7 @@ CHAT = os.environ.get('PAGEDINFER_CHAT_MODEL', '')
 DOC = os.path.join(ROOT, 'docs/FIELDS.md')
 SCHEMA = {'type': 'object', 'properties': {'a': {'type': 'boolean'}}, 'required': ['a'], 'additionalProperties': False}
 NOTE = 'omitted: this server reads text only]'
-BODIES = {  # name in the description -> path, a request
+BODIES = {  # name in the description -> (path, a minimal request)
     'ChatRequest': ('/v1/chat/completions', {'messages': [{'role': 'user', 'content': 'hi'}], 'max_tokens': 1}),
     'CompletionRequest': ('/v1/completions', {'prompt': 'hi', 'max_tokens': 1}),
     'ResponseRequest': ('/v1/responses', {'input': 'hi', 'max_output_tokens': 1}),
@@ -159,7 +160,7 @@ def structured(url):
 
 
 def echoes(url):
-    """/v1/responses repeats the request."""
+    """/v1/responses repeats the request's fields."""
     sent = {'input': 'hi', 'max_output_tokens': 1, 'instructions': 'Be brief.', 'metadata': {'k': 'v'}, 'temperature': 0.5, 'top_p': 0.5,
             'truncation': 'auto', 'user': 'u', 'service_tier': 'flex', 'parallel_tool_calls': False, 'max_tool_calls': 3,
             'safety_identifier': 's', 'prompt_cache_key': 'p', 'tool_choice': 'auto', 'top_logprobs': 2,
@@ -182,7 +183,7 @@ def echoes(url):
 
 
 def other_tools(url, log):
-    """Tools and items that only other servers have."""
+    """Tools and items that only other servers support."""
     function = {'type': 'function', 'name': 'f', 'parameters': {'type': 'object', 'properties': {}}}
     space = {'type': 'namespace', 'name': 'mcp', 'description': 'd', 'tools': [{**function, 'name': 'g'}, {'type': 'custom', 'name': 'c'}]}
     others = [{'type': t} for t in ('web_search', 'local_shell', 'code_interpreter', 'image_generation', 'file_search', 'shell')]
@@ -212,7 +213,7 @@ def other_tools(url, log):
 
 
 def content(url):
-    """Documents and media: what the prompt holds shows in its number of tokens."""
+    """Documents and media: the token counts show the prompt's content."""
     def tokens(path, body): return (ok(url, path, body) or {}).get('input_tokens', 0)
     image = {'type': 'image', 'source': {'type': 'base64', 'media_type': 'image/png', 'data': 'eA=='}}
     text = lambda t: {'type': 'document', 'source': {'type': 'text', 'media_type': 'text/plain', 'data': t}}
@@ -245,7 +246,7 @@ def content(url):
 
 
 def numbers(url):
-    """Seeds, partial characters, stop strings, alternatives."""
+    """Seeds, partial characters, stop strings, alternative tokens."""
     texts = {}
     for path, base in BODIES.values():
         for seed in (-5, -2**63, 2**63 - 1, -1, 7): ok(url, path, {**base, 'seed': seed})
@@ -273,7 +274,7 @@ def numbers(url):
 
 
 def packages(url):
-    """Typed parsing by the packages."""
+    """Structured output through the anthropic and openai packages' own parsers."""
     used = []
     if importlib.util.find_spec('anthropic'):
         import anthropic, pydantic

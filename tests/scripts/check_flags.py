@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Every flag of llama.cpp's tools, given to ours under the same program name: what becomes of it?
+"""Gives every flag of llama.cpp's tools to ours under the same program name, and classifies the result.
 
     check_flags.py [--write]
 
-Reads tests/golden/llama_flags.json (gen_llama_flags.py) and calls the tool for each spelling. A flag is
-accepted, accepted with a line that says what replaces it, refused as not built yet, or refused as having no meaning
-here; one that is not known at all is a fault, as is one that takes a value there and none here. The table is
-docs/FLAGS.md: --write makes it anew, and without that a difference is a fault. PAGEDINFER_BIN names the tool. Standard
-library only."""
+Reads tests/golden/llama_flags.json (gen_llama_flags.py) and calls the tool for each spelling. A flag is accepted,
+accepted with a line that names its replacement, refused as not built yet, or refused as having no meaning here. An
+unknown flag is a fault, and so is a flag that takes a value in llama.cpp but not here. The table is docs/FLAGS.md:
+--write writes it anew; without --write a difference is a fault. PAGEDINFER_BIN names the tool. Standard library
+only."""
 import json
 import os
 import re
@@ -24,20 +24,20 @@ OURS = {'llama-cli': 'chat', 'llama-completion': 'run', 'llama-perplexity': 'eva
         'llama-server': 'serve'}
 KINDS = ('accepted', 'noted', 'not yet', 'no meaning')
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(('LLAMA_', 'PAGEDINFER_', 'HF_'))}
-CLEAN['LLAMA_ARG_OFFLINE'] = '1'  # nothing is to be fetched
-SCRATCH = tempfile.TemporaryDirectory()  # for files that flags name
+CLEAN['LLAMA_ARG_OFFLINE'] = '1'  # the tool must fetch nothing
+SCRATCH = tempfile.TemporaryDirectory()  # for files that flags create
 faults = []
 
 
 def call(tool, *args, env=None):
-    """By the tool's name, as a symlink would."""
+    """Runs the tool under the name `tool`, as a symlink would."""
     r = subprocess.run([tool, *args], executable=BIN, stdin=subprocess.DEVNULL, capture_output=True, cwd=SCRATCH.name,
                        env={**CLEAN, **(env or {})}, timeout=60)
     return r.returncode, r.stdout.decode(), r.stderr.decode()
 
 
 def judge(tool, flag, name):
-    """What becomes of one spelling: kind and what the tool says."""
+    """Returns (kind, explanation of the tool) for one spelling of a flag."""
     value = {'yes': ['1'], 'may': ['on'], 'no': []}[flag['value']]
     code, out, err = call(tool, name, *value, '--version')
     first = err.split('\n')[0]
@@ -54,15 +54,16 @@ def judge(tool, flag, name):
 
 
 def check_env(tool, flag, kind):
-    """The variable means what the flag means: what is refused is refused by its name, and so is a bad value."""
+    """The environment variable acts like its flag: a refused flag and a bad value give an error that names the
+    variable."""
     var = flag['env']
-    if not var.startswith('LLAMA_'): return  # HF_TOKEN and the like belong to other programs, too
+    if not var.startswith('LLAMA_'): return  # HF_TOKEN and similar variables also belong to other programs
     if kind in ('not yet', 'no meaning'):
         code, _, err = call(tool, env={var: 'x'})
-        if code != 78 or var not in err: faults.append(f'{tool}: {var} sets what is refused, and exit is {code}: {err[:200]}')
+        if code != 78 or var not in err: faults.append(f'{tool}: {var} sets a refused flag, but exit is {code}: {err[:200]}')
     elif kind == 'accepted' and flag['value'] == 'yes':
         said = call(tool, flag['names'][-1], '@')[2].split('\n')[0]
-        if "'@' is" not in said: return  # a text, which may be anything
+        if "'@' is" not in said: return  # a text: any value is valid
         code, _, err = call(tool, env={var: '@'})
         if said not in err and (code != 78 or var not in err): faults.append(f'{tool}: {var}=@: exit {code}: {err[:200]}')
 
@@ -107,7 +108,7 @@ def page(results):
 
 
 def check_refused(results):
-    """Each row of REFUSED_OPTIONS must still refuse something: what was built since leaves that table."""
+    """Each row of REFUSED_OPTIONS must still refuse some flag; a flag that works by now has to leave that table."""
     with open(os.path.join(ROOT, 'tools/options_table.h')) as f: table = f.read().split('#define REFUSED_OPTIONS')[1]
     used = {n for rows in results.values() for kind, names, _, _ in rows if kind in KINDS[2:] for n in names}
     for row in re.findall(r'(?:LATER|NEVER)\((.*?)\)(?: *\\)?\n', table, re.S):

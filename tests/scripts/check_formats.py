@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares the readers, and the writers that must agree to the bit, with the reference package on random blocks.
+"""Compares the block readers with the reference package on random blocks. Where the writers must agree, they are
+compared bit for bit.
 
 usage: check_formats.py [SEED]     PAGEDINFER_BUILD: build folder with tests/tool_formats (default: build); needs gguf
 """

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Gemma 3 270M through the tool: right, and the same to the bit however it is run.
+"""Runs Gemma 3 270M through the tool: correct results, bitwise identical in every configuration.
 
-1. Against golden/gemma3-270m.json (float32 arithmetic on the same weights): tokens equal up to the first position where
-   the reference's two highest logits are closer than TIE; the reference's 10 highest logits met within TOP10. Engines
-   with 8-bit activations miss those by 0.16 to 0.86.
-2. The logits after the prompt and every token are the same bytes for each step budget, block size, number of threads,
-   number of requests at once, and with prefixes reused.
+1. Against golden/gemma3-270m.json (float32 arithmetic on the same weights): tokens are equal up to the first position
+   where the reference's two highest logits are closer than TIE. The reference's 10 highest logits are met within
+   TOP10. Engines with 8-bit activations miss them by 0.16 to 0.86.
+2. The logits after the prompt and every token are the same bytes for each step budget, block size, number of threads
+   and number of concurrent requests, and with reused prefixes.
 Standard library only. Exit 77: no model to run.
 """
 import array, json, os, sys
@@ -49,13 +49,13 @@ def main():
     for v in variants: same(' '.join(v), run(MODEL, cases, *plain, *v), base)
     one = [i for i, c in enumerate(cases) if len(c['ids']) < 100]
     same('-ub 1', run(MODEL, [cases[i] for i in one], *plain, '-ub', '1'), ([lines[i] for i in one], [logits[i] for i in one]))
-    # each case in a batch of 32, prefixes reused or not
+    # Each case runs in a batch of 32, with and without reused prefixes.
     many, want = crowd(cases, base, 32)
     for v in (plain, []):
-        same('32 at once' + (', prefixes reused' if not v else ''),
+        same('batch of 32' + (', prefixes reused' if not v else ''),
              run(MODEL, many, *v, '--parallel', '32', '--kv-cache-tokens', '32768'), want)
     for f in faults[:20]: print(f)
-    print(f'gemma3: {len(cases)} cases, {len(variants) + 3} ways to run them, top-10 logits within {worst:.4f}, {len(faults)} faults')
+    print(f'gemma3: {len(cases)} cases, {len(variants) + 3} configurations, top-10 logits within {worst:.4f}, {len(faults)} faults')
     return 1 if faults else 0
 
 

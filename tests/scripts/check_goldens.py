@@ -1,21 +1,28 @@
 #!/usr/bin/env python3
-"""Small reference models: right, and the same to the bit however they are run.
+"""Runs small reference models: correct results, bitwise identical in every configuration.
 
-    check_goldens.py [DIR [NAME...]]     DIR: $PAGEDINFER_GOLDEN, or ../shared/golden beside the checkout
+    check_goldens.py [DIR [NAME...]]     DIR: $PAGEDINFER_GOLDEN, or ../shared/golden next to the checkout
 
-A folder of DIR holds a model (golden.json names it, .gguf.xz), cases.json, expect.json (greedy tokens and the reference's
-gap between its two highest logits at each) and NAME.f32 (the reference's logits). For each folder in FOLDERS:
-1. greedy tokens are the reference's up to the first near tie; logits within TIGHT of the row's spread with an f32 cache,
-   within LOOSE with the default one (see CHAOTIC);
-2. the logits and tokens are the same bytes for each step budget, block size and number of threads, in a crowd, with
-   prefixes reused, and with a cache so small that requests are preempted.
-3. where the folder has mtp.json, or a drafter: its drafts (and a draft head's logits) are the reference's; with drafting
-   on, whatever their number, tokens and logits are those of the plain run, in fewer steps.
-4. where MEDIAN_KL names the folder: quantised files stay close to the reference; perplexities of texts at once are those
-   of each alone.
-5. of a file in the layout of another program (LAYOUT) the mean NLL is the reference's; its vocabulary is checked, too.
-And the texts of DIR/tokenizer give the ids written there, for the vocabularies that are at hand.
-Standard library only. Exit 77: no such models here.
+A folder of DIR holds a model (golden.json names it, .gguf.xz), cases.json, expect.json (greedy tokens and the
+reference's gap between its two highest logits at each) and NAME.f32 (the reference's logits). For each folder in
+FOLDERS:
+
+1. Greedy tokens are the reference's up to the first near tie. Logits are within TIGHT of the row's spread with an f32
+   cache, and within LOOSE with the default cache (see CHAOTIC).
+
+2. Logits and tokens are the same bytes for each step budget, block size and number of threads. They stay the same in a
+   batch, with reused prefixes, and with a cache so small that requests are preempted.
+
+3. If the folder has mtp.json or a drafter, its drafts (and a draft head's logits) are the reference's. With any number
+   of drafts, tokens and logits are the plain run's, in fewer steps.
+
+4. If MEDIAN_KL names the folder, quantised files stay close to the reference. Perplexity does not depend on the number
+   of chunks per batch.
+
+5. A file in the layout of another program (LAYOUT) has the reference's mean NLL. Its vocabulary is checked too.
+
+The texts of DIR/tokenizer give the ids recorded there, for the available vocabularies.
+Standard library only. Exit 77: no reference models.
 """
 import array, json, lzma, math, os, shutil, statistics, subprocess, sys, tempfile, unicodedata
 
@@ -23,13 +30,14 @@ from eval_runs import BIN, crowd, differences, floats, run, unpack, worst_row
 
 FOLDERS = ['gemma4-dense-tiny', 'gemma4-moe-tiny', 'gemma4-e-tiny', 'qwen35-dense-tiny', 'qwen35-mtp-tiny',
            'qwen35-moe64-micro', 'dsv4-micro']
-# Random models in which rounding the cache to 16 bits changes what a router or an indexer chooses in some rows, and all
-# that follows: with the default cache most rows are within LOOSE, and greedy tokens are not compared.
+# Random models in which rounding the cache to 16 bits changes some selections of a router or an indexer, and
+# everything after them. With the default cache most rows are within LOOSE, and greedy tokens are not compared.
 CHAOTIC = {'dsv4-micro'}
-# Of rows of the reference to those of a file in the format: about one and a half times what float arithmetic on it gives.
+# Limits of the median KL divergence between the reference's rows and a file's in the format. They are
+# about one and a half times the divergence of float arithmetic on the same file.
 MEDIAN_KL = {'qwen35-dense-tiny': {'Q8_0': 2.5e-5, 'Q4_K_M': 3e-3, 'NVFP4': 7e-3}}
 TIE, TIGHT, LOOSE = 1e-3, 5e-4, 5e-3
-LAYOUT = 'dsv4-tiny'  # whose golden.json has the mean NLL that an engine which is right comes close to
+LAYOUT = 'dsv4-tiny'  # its golden.json has the mean NLL that a correct engine comes close to
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOL = os.path.join(os.environ.get('PAGEDINFER_BUILD', 'build'), 'tests', 'tool_draft')
 
@@ -55,7 +63,8 @@ def against_reference(folder, width, result, tolerance, chaotic=False):
 
 
 def ways(cases):
-    """Flags, and which cases: what must change nothing. The cache of the last is too small for all at once."""
+    """Returns (flags, cases) that must not change any bytes. The cache of the last one is too small for all its
+    requests."""
     longest = max(len(c['ids']) + c['n'] for c in cases)
     short = [i for i, c in enumerate(cases) if len(c['ids']) < 100]
     everything = range(len(cases))
@@ -72,12 +81,13 @@ def drafting_ways(cases):
             mtp + ['3', '--parallel', '8', '--kv-cache-tokens', str((longest + 63) // 64 * 64 + 64)]]
 
 
-# As many as are worth it; how many of them are right follows the times that steps take.
+# The engine chooses the number of drafts; the choice depends on measured step times, so accepted drafts are not
+# counted.
 ADAPTIVE = ['--spec-type', 'mtp', '--parallel', '4']
 
 
 def drafter(model, ids, start, step, drafts=3, beside=None):
-    """Its logits for positions 1.., and the drafts behind positions start, start + step, ..."""
+    """Returns the drafter's logits for positions 1.., and its drafts after positions start, start + step, ..."""
     with tempfile.TemporaryDirectory() as d:
         rows = os.path.join(d, 'rows')
         r = subprocess.run([TOOL, model, rows, str(drafts), str(start), str(step), *([beside] if beside else [])],
@@ -126,7 +136,8 @@ def check_folder(folder, model):
         faults += differences(' '.join(flags), run(model, [cases[i] for i in which], *plain, *flags), want)
         n += 1
     path = os.path.join(folder, 'mtp.json')
-    if os.path.exists(path) and 'acceptance_prefix' in json.load(open(path)): # of a draft head in the same file
+    # the draft head is in the model's own file
+    if os.path.exists(path) and 'acceptance_prefix' in json.load(open(path)):
         faults += check_drafts(folder, model, meta['vocab'], cases)
         for flags in drafting_ways(cases):
             got = run(model, cases, *plain, *flags)
@@ -139,7 +150,7 @@ def check_folder(folder, model):
     many, want = crowd(cases, base, 3 * len(cases))
     for label, flags in (('', ['--no-prefix-cache']), (', prefixes reused', [])):
         got = run(model, many, *flags, '--parallel', '16', '--kv-cache-tokens', '16384')
-        faults += differences('a crowd' + label, got, want)
+        faults += differences('a batch' + label, got, want)
         if not flags and not any(l['cached_tokens'] for l in got[0]): faults.append('no prefix was reused')
         n += 1
     print(f'{os.path.basename(folder)}: {len(cases)} cases, {n + 2} ways to run them, logits within {tight:.6f} (f32 cache) '
@@ -153,7 +164,7 @@ def divergence(p, q):
 
 
 def check_quantised(folder, model, width, limits):
-    """Files of other formats, beside the exact one in the folder or made from it."""
+    """Compares files in other formats with the reference. They are next to the F32 file, or quantised from it."""
     faults, name = [], os.path.basename(folder)
     cases = json.load(open(os.path.join(folder, 'cases.json')))
     for kind, most in limits.items():
@@ -182,11 +193,11 @@ def check_perplexity(model, text):
         r = subprocess.run([BIN, 'eval', '-m', model, '-f', text, '-c', '256', '--chunks', '4', *flags],
                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
         out.add(r.stdout)
-    return [] if len(out) == 1 else ['perplexities of texts at once are not those of each alone']
+    return [] if len(out) == 1 else ['the perplexity of a text depends on the other texts of the batch']
 
 
 def check_assistant(folder, model, target):
-    """A drafter beside its model: as many drafts are right as in the reference, and no token or logit is another."""
+    """A drafting model accepts as many drafts as the reference, and changes no token or logit."""
     faults, n = [], 0
     rounds = json.load(open(os.path.join(folder, 'golden.json')))['acceptance_greedy']
     cases = []
@@ -194,7 +205,7 @@ def check_assistant(folder, model, target):
         ids = array.array('i')
         ids.frombytes(open(os.path.join(folder, r['name'] + '.ids.i32'), 'rb').read())
         if sys.byteorder == 'big': ids.byteswap()
-        # The last of ids is the first token sampled; each round gives the accepted drafts and one more token.
+        # The last id is the first sampled token; each round adds the accepted drafts and one more token.
         cases.append({'name': r['name'], 'ids': list(ids)[:-1], 'n': sum(r['accepted']) + r['rounds'] + 1, 'rows': 'last'})
     drafts = ['-md', model, '--no-spec-adaptive', '--spec-draft-n-max']
     f32 = run(target, cases, '-ctk', 'f32', '-ctv', 'f32')
@@ -216,7 +227,8 @@ def check_assistant(folder, model, target):
 
 
 def check_blocks(folder, target, cases, base, to):
-    """A drafter of blocks: its block's logits and drafts are the reference's, and no token or logit of the target is another."""
+    """Checks a block drafter: its logits and drafts are the reference's, and it changes no token or logit of the
+    target."""
     faults, worst, name = [], 0.0, os.path.basename(folder)
     model, meta = unpack(os.path.dirname(folder), name, to, name + '-F32.gguf'), json.load(open(os.path.join(folder, 'golden.json')))
     for case in meta['cases']:
@@ -240,7 +252,8 @@ def check_blocks(folder, target, cases, base, to):
 
 
 def check_head(folder, model, to):
-    """A draft head in a file of its own: its logits are the reference's, and no token or logit of the model is another."""
+    """Checks a draft head in a separate file: its logits are the reference's, and it changes no token or logit of the
+    model."""
     faults, worst = [], 0.0
     meta = json.load(open(os.path.join(folder, 'golden.json')))
     width, head = meta['vocab'], os.path.join(to, 'head.gguf')
@@ -268,7 +281,8 @@ def check_head(folder, model, to):
 
 
 def check_layout(golden, to):
-    """Types and names as ds4 writes them; the weights are 2 bits of random ones, so that only the mean says something."""
+    """Reads a file with ds4's types and names. The weights are random ones in 2 bits, so only the mean NLL is
+    meaningful."""
     folder, path, head = os.path.join(golden, LAYOUT), os.path.join(to, 'layout.gguf'), os.path.join(to, 'head.gguf')
     for name, file in ((LAYOUT + '-ds4', path), (LAYOUT + '-ds4mtp', head)):
         with lzma.open(os.path.join(folder, name + '.gguf.xz')) as i, open(file, 'wb') as o: shutil.copyfileobj(i, o)
@@ -324,7 +338,8 @@ def main():
                 width = json.load(open(os.path.join(folder, 'golden.json')))['vocab']
                 faults += check_quantised(folder, model, width, MEDIAN_KL[name])
                 faults += check_perplexity(model, os.path.join(golden, 'text', 'eval.txt'))
-            if name == 'qwen35-dense-tiny': # the ids of a text that is not composed are those of another one, composed
+            # the reference composes texts (NFC) before tokenizing, so other texts are skipped
+            if name == 'qwen35-dense-tiny':
                 texts = json.load(open(os.path.join(golden, 'tokenizer', 'qwen35.json')))
                 faults += check_texts(name, model, [t for t in texts if unicodedata.is_normalized('NFC', t['text'])])
             if name == 'dsv4-micro': faults += check_head(folder, model, d) + check_layout(golden, d)

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""pagedinfer serve: what arrives on its sockets, with a tiny random model.
+"""Checks the HTTP input of pagedinfer serve, with a tiny random model.
 
-1. JSON bodies: zero characters, byte order marks, long integers, duplicate keys, half surrogates, and the words of errors.
-2. HTTP: what two readers could take for different requests is refused and the connection closed; trailers change nothing.
-3. Ids of requests: in every response, in the log, in the errors of Anthropic's API.
-4. Clients that send ahead and leave: their answers end, over TCP, TLS and unix sockets.
-5. Files of keys and certificates that are pipes, devices or folders, at the start and on SIGHUP.
-6. A request of each kind.
-run.sh also runs it with a server that clang has built with UBSan, which has a kind of error that gcc's does not know. Exit 77: there is no server, or no tiny model."""
+1. JSON bodies: zero characters, byte order marks, long integers, duplicate keys, lone surrogates, and the error
+   messages.
+2. HTTP: input that two parsers could read as different requests is refused and the connection closed. Trailers change
+   nothing.
+3. Request ids: in every response, in the log, and in the errors of Anthropic's API.
+4. Clients that pipeline requests and disconnect: their generations stop, over TCP, TLS and unix sockets.
+5. Key and certificate files that are pipes, devices or folders, at startup and on SIGHUP.
+6. One request of each kind.
+run.sh also runs it with a server that clang has built with UBSan, which reports a kind of error that gcc's does not.
+Exit 77: there is no server, or no tiny model."""
 import json, os, re, signal, socket, ssl, struct, subprocess, sys, tempfile, time
 
 import check_server as base
@@ -54,7 +57,7 @@ def json_bodies(s):
     for what, body, same in [
             ('the last key', b'{"content":"x","content":"b"}', {'content': 'b'}),
             ('half a surrogate', b'{"content":"a\\ud83d"}', {'content': 'a\ufffd'}),
-            ('a pair behind a half', b'{"content":"\\ud83d\\ud83d\\ude00"}', {'content': '\ufffd\U0001f600'})]:
+            ('a pair after a lone half', b'{"content":"\\ud83d\\ud83d\\ude00"}', {'content': '\ufffd\U0001f600'})]:
         expect(what, ask(s, one, body)[2]['tokens'], ask(s, one, same)[2]['tokens'])
     for text in 'a\0b', '\0', '\0\0x', 'ab\0':
         tokens = ask(s, one, {'content': text})[2]['tokens']
@@ -111,7 +114,7 @@ def length(n): return b'Content-Length: %d\r\n' % n
 
 CHUNKED = b'Transfer-Encoding: chunked\r\n'
 CHUNKS = b'%x\r\n' % len(BODY) + BODY + b'\r\n0\r\n\r\n'
-SECOND = b'GET /version HTTP/1.1\r\nHost: x\r\n' + KEY + b'\r\n'  # what a second reader might see
+SECOND = b'GET /version HTTP/1.1\r\nHost: x\r\n' + KEY + b'\r\n'  # a request that a second parser might see
 ACCEPTED = {
     'a length': post(length(len(BODY))), 'chunks': post(CHUNKED, CHUNKS), 'another case': post(b'tRANSFER-eNCODING: Chunked\r\n', CHUNKS),
     'a tab': post(b'Transfer-Encoding:\tchunked \r\n', CHUNKS), 'an extension': post(CHUNKED, CHUNKS.replace(b'\r\n', b';a="b"\r\n', 1)),
@@ -120,7 +123,7 @@ ACCEPTED = {
     'a slash and post': post(length(len(BODY)), line=b'POST /v1/completions/ HTTP/1.1'),
     'absolute': get(b'http://127.0.0.1:8080/version'), 'absolute, TLS': get(b'HTTPS://host/version/?x'),
     'absolute post': post(length(len(BODY)), line=b'POST http://host/v1/completions HTTP/1.1'),
-    'no path': get(b'http://host', b''), 'blanks behind a key': get(head=b'Authorization: Bearer alpha \t \r\n'),
+    'no path': get(b'http://host', b''), 'blanks after a key': get(head=b'Authorization: Bearer alpha \t \r\n'),
     'blanks before a key': get(head=b'Authorization:    Bearer   alpha\r\n'), 'no blanks': get(head=b'Authorization:Bearer alpha\r\n'),
     'X-Api-Key': get(head=b'X-Api-Key: alpha  \r\n'), 'empty lines': b'\r\n\r\n' + get(), 'HTTP/1.0': get(version=b'HTTP/1.0'),
     'HTTP/1.2': get(version=b'HTTP/1.2'), 'no Host': get().replace(b'Host: x\r\n', b''), 'bytes': get(head=KEY + b'X: \xff\xe9\r\n'),
@@ -147,12 +150,12 @@ REFUSED = {
     'no colon': get(head=KEY + b'Nothing\r\n'), 'a blank in a name': get(head=KEY + b'X Y: a\r\n'), 'a name in brackets': get(head=KEY + b'(X): a\r\n'),
     'bytes in a name': get(head=KEY + b'X\xff: a\r\n'), 'two hosts': get(head=KEY + b'Host: y\r\n'), 'a host with a path': get(head=KEY).replace(b'Host: x', b'Host: x/y'),
     'two keys': get(head=KEY * 2), 'two other keys': get(head=b'X-Api-Key: beta\r\nX-Api-Key: alpha\r\n'), 'no version': b'GET /version\r\n\r\n',
-    'two blanks': b'GET  /version HTTP/1.1\r\n\r\n', 'a blank behind': b'GET /version HTTP/1.1 \r\n\r\n', 'a tab between': b'GET\t/version HTTP/1.1\r\n\r\n',
+    'two blanks': b'GET  /version HTTP/1.1\r\n\r\n', 'a blank at the end': b'GET /version HTTP/1.1 \r\n\r\n', 'a tab between': b'GET\t/version HTTP/1.1\r\n\r\n',
     'a blank in front': b' GET /version HTTP/1.1\r\n\r\n', 'a small http': b'GET /version http/1.1\r\n\r\n', 'HTTP/11': b'GET /version HTTP/11\r\n\r\n',
     'HTTP/1.10': b'GET /version HTTP/1.10\r\n\r\n', 'bytes in a path': get(b'/\xff'), 'a fragment': get(b'/version#x'), 'no slash': get(b'version'),
     'another scheme': get(b'ftp://host/version'), 'a user': get(b'http://user@host/version'), 'no host': get(b'http:///version'), 'a star': get(b'*'),
     'a chunk of -1': post(CHUNKED, b'-1\r\nabc'), 'a chunk of zz': post(CHUNKED, b'zz\r\nabc'), 'a chunk of 0x5': post(CHUNKED, b'0x5\r\nabcde\r\n0\r\n\r\n'),
-    'a blank behind the size': post(CHUNKED, b'5 \r\nabcde\r\n0\r\n\r\n'), 'a blank before the size': post(CHUNKED, b' 5\r\nabcde\r\n0\r\n\r\n'),
+    'a blank after the size': post(CHUNKED, b'5 \r\nabcde\r\n0\r\n\r\n'), 'a blank before the size': post(CHUNKED, b' 5\r\nabcde\r\n0\r\n\r\n'),
     'no size': post(CHUNKED, b'\r\nabc'), 'a size of 17 digits': post(CHUNKED, b'00000000000000005\r\nabcde\r\n0\r\n\r\n'), 'chunks with LF': post(CHUNKED, b'1\na\n0\n\n'),
     'a chunk that is longer': post(CHUNKED, b'3\r\nabcde\r\n0\r\n\r\n'), 'a chunk without its end': post(CHUNKED, b'3\r\nabc0\r\n\r\n'),
     'an extension with LF': post(CHUNKED, b'3;a\nb\r\nabc\r\n0\r\n\r\n'), 'a bad trailer': post(CHUNKED, CHUNKS[:-2] + b'X : y\r\n\r\n'),
@@ -174,21 +177,21 @@ def http_strict(s):
     for what, text in ACCEPTED.items(): expect(what, statuses(text), [200])
     for what, text in REFUSED.items(): expect(what, statuses(text), [400])
     for status, text in OTHERS.items(): expect(f'status {status}', statuses(text), [status])
-    for what in 'gzip', 'a chunk that is longer', 'a trailer with LF':  # the same byte by byte
+    for what in 'gzip', 'a chunk that is longer', 'a trailer with LF':  # the same input, sent byte by byte
         with connect(s) as c:
             for b in REFUSED[what][:-1]: c.send(bytes([b]))
             c.sendall(REFUSED[what][-1:])
             expect(f'{what}, byte by byte', read_all(c)[9:12], b'400')
-    with connect(s) as c:  # many at once, and the answers in order
+    with connect(s) as c:  # thousands of pipelined requests: the responses come in order
         c.sendall(get().replace(b'Connection: close\r\n', b'') * 5000 + get())
         expect('pipelined', read_all(c).count(b'HTTP/1.1 200'), 5001)
-    with connect(s) as c:  # 400 KB behind an answer
+    with connect(s) as c:  # 300 KB of bodies queued after a response
         c.sendall(post(length(len(BODY)), close=False) + (post(length(1000), b' ' * (1000 - len(BODY)) + BODY, close=False)) * 300 + get())
-        expect('bodies behind an answer', read_all(c).count(b'HTTP/1.1 200'), 302)
+        expect('bodies after a response', read_all(c).count(b'HTTP/1.1 200'), 302)
 
 
 def trailers(s):
-    """With --cache-salt-by-key a key's prefixes are its own, whatever a trailer says."""
+    """With --cache-salt-by-key each key has its own prefixes, and no trailer changes that."""
     prompt = [40 + i % 37 for i in range(300)]
     def cached(key, trailer=b''):
         body = json.dumps({'prompt': prompt, 'max_tokens': 1}).encode()
@@ -205,7 +208,7 @@ def trailers(s):
         expect('a key in the trailer alone', read_all(c)[9:12], b'401')
 
 
-# --------------------------------------------------------------------------------------------------------------- 3. ids
+# -------------------------------------------------------------------------------------------------------------- 3. ids
 
 def ids(s):
     def ids_of(text):
@@ -249,14 +252,14 @@ def ids(s):
     expect('a path in the log', logged.get('there-too', {}).get('status'), 404)
 
 
-# ------------------------------------------------------------------------------------------------------- 4. gone clients
+# ----------------------------------------------------------------------------------------------------- 4. gone clients
 
 def gone_clients(s, open_one, what):
-    """30,000 tokens that would take long; the client sends so much ahead, and leaves."""
+    """A client requests 30,000 tokens, pipelines `ahead` more requests, and disconnects: its generation must stop."""
     for stream in False, True:
         body = json.dumps({'prompt': 'a', 'max_tokens': 30000, 'ignore_eos': True, 'stream': stream}).encode()
         text = b'POST /v1/completions HTTP/1.1\r\nHost: x\r\n' + length(len(body)) + b'\r\n' + body
-        for ahead in 0, 6000, 90000:  # of 33 bytes: nothing, 200 KB, 3 MB
+        for ahead in 0, 6000, 90000:  # number of requests of 33 bytes: none, 200 KB, 3 MB
             for reset in True, False:
                 c = open_one()
                 c.settimeout(20)
@@ -269,8 +272,9 @@ def gone_clients(s, open_one, what):
                 for _ in range(400):
                     if not s.metrics()['pagedinfer:generations']: break
                     time.sleep(0.01)
-                else: fault(f'{what}: {ahead} requests ahead, stream {stream}, reset {reset}: the answer goes on')
-    with open_one() as c:  # a client that sends too much ahead and stays has its answer, and the connection ends
+                else: fault(f'{what}: {ahead} requests ahead, stream {stream}, reset {reset}: the generation does not stop')
+    # A client that pipelines too much but stays connected gets its answer; then the server closes the connection.
+    with open_one() as c:
         c.settimeout(60)
         body = json.dumps({'prompt': 'a', 'max_tokens': 400, 'ignore_eos': True}).encode()
         c.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: x\r\n' + length(len(body)) + b'\r\n' + body + b'GET /health HTTP/1.1\r\nHost: x\r\n\r\n' * 50000)
@@ -307,7 +311,7 @@ def part_gone_tls(model, d):
     s.end()
 
 
-# --------------------------------------------------------------------------------------------------------------- 5. files
+# ------------------------------------------------------------------------------------------------------------ 5. files
 
 def files(model, d):
     keys = os.path.join(d, 'keys')

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# check_install.sh: an installed tree serves someone who has nothing else.
+# check_install.sh: checks that an installed tree is complete on its own.
 #     bash tests/scripts/check_install.sh BUILD WORK [MODEL]
-# Installs BUILD into WORK, copies the tree and uninstalls the first one (the copy must not know where it was), compiles the first C
-# program (tools/examples/first.c) with pkg-config, with find_package and by README's commands for a build tree, runs them, and the
-# installed tool. With MODEL (one with a chat template) the programs must write text; without, they must end with an error
-# that names the file, once.
+# Installs BUILD into WORK, copies the tree and uninstalls the original (the copy must not depend on its old path).
+# Then compiles the first C program (tools/examples/first.c) in three ways: with pkg-config, with find_package, and
+# with README's commands for a build tree. Runs these programs and the installed tool. With MODEL (one with a chat
+# template) the programs must write text. Without it they must end with an error that names the file exactly once.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 build=${1:?usage: check_install.sh BUILD WORK [MODEL]} work=${2:?WORK} model=${3:-}
@@ -31,29 +31,30 @@ for name in LICENSE pagedinfer.pc PagedInferConfig.cmake PagedInferConfigVersion
     [ -n "$(find "$prefix" -name "$name")" ] || finding "not installed: $name"
 done
 
-# Under the names of llama.cpp's tools, where they are installed, it is the same program.
+# Under the names of llama.cpp's tools, if they are installed, the same program runs.
 if grep -q '^PAGEDINFER_LLAMA_NAMES:BOOL=ON' "$build/CMakeCache.txt"; then
     for name in cli completion bench batched-bench perplexity quantize tokenize embedding; do
         "$prefix/bin/llama-$name" --version 2>&1 | grep -q '^pagedinfer ' || finding "bin/llama-$name is not the tool"
     done
 elif [ -e "$prefix/bin/llama-cli" ]; then
-    finding "bin/llama-cli was installed, and nobody asked"
+    finding "bin/llama-cli was installed without PAGEDINFER_LLAMA_NAMES"
 fi
 
-# The service is there, and as confined as it says.
+# The service is installed, and as confined as it claims.
 unit=$(find "$prefix" -name pagedinfer.service | head -n 1)
 if [ -z "$unit" ]; then
     finding "not installed: pagedinfer.service"
 elif command -v systemd-analyze >/dev/null; then
     mkdir -p "$work/unit"
-    sed 's,^ExecStart=.*/pagedinfer,ExecStart=/bin/true,' "$unit" >"$work/unit/pagedinfer.service" # what is verified must exist
+    # systemd-analyze needs an ExecStart that exists.
+    sed 's,^ExecStart=.*/pagedinfer,ExecStart=/bin/true,' "$unit" >"$work/unit/pagedinfer.service"
     exposure=$(systemd-analyze security --offline=true "$work/unit/pagedinfer.service" 2>/dev/null |
         sed -nE 's/.*exposure level for [^:]*: ([0-9.]+) .*/\1/p')
     [ -n "$exposure" ] && awk "BEGIN { exit !($exposure <= 2.0) }" ||
         finding "pagedinfer.service: exposure ${exposure:-unknown}, not 2.0 or less (systemd-analyze security)"
 fi
 
-# The header is C99 and C++, alone.
+# The header compiles alone as C99 and as C++11.
 printf '#include <pagedinfer.h>\nint main(void) { return pi_abi_version() != PI_ABI_VERSION; }\n' >"$work/h.c"
 "$cc" -std=c99 -Wall -Wextra -Wpedantic -Werror -I"$prefix/include" -fsyntax-only "$work/h.c" ||
     finding "not C99: pagedinfer.h"
@@ -62,7 +63,7 @@ if command -v "${CXX:-c++}" >/dev/null; then
         finding "not C++11: pagedinfer.h"
 fi
 
-# marked FILE NAME: the code between the markers of that name in a document.
+# marked FILE NAME: prints the code between the markers of that name in a document.
 marked() {
     awk -v begin="<!-- $2: begin -->" -v end="<!-- $2: end -->" \
         '$0 == begin { on = 1; next } $0 == end { on = 0 } on && !/^```/' "$1"
@@ -88,10 +89,10 @@ if command -v pkg-config >/dev/null; then
         finding "the first program does not build with pkg-config"
     programs+=("$work/first")
 else
-    echo "pkg-config is not here: not tried"
+    echo "pkg-config is not installed: not tried"
 fi
 
-# The two commands of README.md, in a folder that looks like the clone.
+# Run the two commands of README.md in a folder that looks like the clone.
 mkdir -p "$work/clone"
 ln -s "$PWD/include" "$work/clone/include"
 ln -s "$(cd "$build" && pwd)" "$work/clone/build"

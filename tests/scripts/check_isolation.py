@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""pagedinfer serve: one client's heavy requests beside another's small ones, with a tiny random model.
+"""Checks that one client's heavy requests do not slow another client's small ones, with pagedinfer serve and a tiny
+random model.
 
-1. Each kind of heavy request (schemas, grammars, templates, tokens, vectors, tools, JSON) is sent by two clients, of which
-   one leaves before its answer, for a second or two (20 s with PAGEDINFER_LONG=1). Meanwhile a client with another key asks for two
-   tokens at a time. Its 99th percentile is printed beside that without the others. It must not grow by more than BOUND.
-2. Work stops: when the client leaves, at --prepare-timeout and --deadline, and at shutdown.
-3. /health and /metrics tell of work that is under way.
-4. Large answers: memory by byte of input, slow readers, clients that leave.
-5. Keys take turns; --priority-range; aged requests.
+1. Two clients send each kind of heavy request (schemas, grammars, templates, tokens, vectors, tools, JSON) for a
+   second or two (20 s with PAGEDINFER_LONG=1). One of them disconnects before its response. Meanwhile a client with
+   another key requests two tokens at a time. The script prints the 99th percentile of its latency with and without the
+   heavy clients. The difference must not exceed BOUND.
+2. Work stops when its client disconnects, at --prepare-timeout and --deadline, and at shutdown.
+3. /health and /metrics report work in progress.
+4. Large responses: memory per input byte, slow readers, clients that disconnect.
+5. Keys are served round-robin; --priority-range; aged requests.
 Exit 77: there is no server, or no tiny model."""
 import http.client, json, multiprocessing, os, re, subprocess, sys, tempfile, threading, time
 
@@ -16,14 +18,14 @@ from check_server import BIN, BUILD, Server, ask, connect, expect, fault, read_a
 
 LONG = bool(os.environ.get('PAGEDINFER_LONG'))
 SECONDS = 20 if LONG else 1
-BOUND = 50 if LONG else 1000  # ms; a slow machine with two busy cores meets the second
+BOUND = 50 if LONG else 1000  # ms; a slow machine with two busy cores meets the second value
 HEAVY, SMALL = 'Authorization: Bearer heavy\r\n', 'Authorization: Bearer small\r\n'
 METRIC = re.compile(r'^([a-z_:]+)(?:\{model_name="[^"]*"(?:,([^}]*))?\})? (\S+)$', re.M)
 C, CHAT = '/v1/completions', '/v1/chat/completions'
 
 
 class Keyed(Server):
-    """One whose metrics need a key."""
+    """A server with a key for /metrics."""
     def metrics(self):
         text = ask(self, '/metrics', headers=SMALL)[2].decode()
         return {m[1] + (m[2] or ''): float(m[3]) for m in METRIC.finditer(text)}
@@ -36,7 +38,7 @@ def short(**more):
 
 
 def nested(depth, k):
-    """A choice of two objects at each level, by reference."""
+    """Returns a schema with a choice of two objects at each level, linked by references."""
     levels = {f'l{i}': {'anyOf': [{'type': 'object', 'properties': {x: {'$ref': f'#/$defs/l{i + 1}'}}, 'required': [x]}
                                   for x in (f'a{k}', f'b{k}')]} for i in range(depth)}
     return {'$defs': {**levels, f'l{depth}': {'type': 'string'}}, '$ref': '#/$defs/l0'}
@@ -76,7 +78,7 @@ KINDS = {
 
 
 def attack(port, bodies, leaves, results):
-    """One client, in a process of its own, until that is ended."""
+    """Sends requests as one client, in a process of its own, until the parent terminates it."""
     n = 0
     while True:
         path, body = bodies[n % len(bodies)]
@@ -93,7 +95,7 @@ def attack(port, bodies, leaves, results):
 
 
 def probe(port, seconds):
-    """Milliseconds of requests for two tokens, one after the other."""
+    """Returns the sorted milliseconds of consecutive requests for two tokens each."""
     c = http.client.HTTPConnection('127.0.0.1', port, timeout=300)
     body, took, end = json.dumps({'prompt': 'b', 'max_tokens': 2}), [], time.monotonic() + seconds
     while time.monotonic() < end or len(took) < 5:
@@ -120,7 +122,7 @@ def beside(s, kind, alone):
     statuses = []
     while not results.empty(): statuses.append(results.get())
     for c in clients:
-        c.terminate() # which leaves a request that is under way
+        c.terminate() # this leaves a request in progress
         c.join()
     p99 = percentile(took, 0.99)
     said = ', '.join(f'{statuses.count(x)} x {x or "left"}' for x in sorted(set(statuses)))
@@ -163,7 +165,8 @@ def gone_from_pool(s, seconds=20):
 
 
 def stops(model):
-    """A template that never ends: a budget of steps would stop it after some seconds, these do so earlier."""
+    """Stops a template that never ends. A budget of steps would stop it after some seconds; these limits act
+    earlier."""
     with tempfile.NamedTemporaryFile('w', suffix='.jinja') as t:
         t.write("{% if messages[0]['content'] == 'a' %}" + LOOP * 20 + '{% endif %}x')
         t.flush()
@@ -179,13 +182,13 @@ def stops(model):
             expect('/health meanwhile', (h[0], h[2]['status'], h[2]['preparation']['running']), (200, 'ok', 1))
             expect('a small one meanwhile', ask(s, C, {'prompt': 'b', 'max_tokens': 2}, SMALL)[0], 200)
             c.close()
-            if not gone_from_pool(s, 1.2): fault(f'{path}: work goes on after its client left')
+            if not gone_from_pool(s, 1.2): fault(f'{path}: preparation continues after its client disconnected')
         clients = [connect(s) for _ in range(6)]
         for c in clients: c.sendall(request('POST', CHAT, ENDLESS, HEAVY))
         s.until('pagedinfer:preparations_waiting', 5)
-        expect('small ones beside six', [ask(s, C, {'prompt': 'b', 'max_tokens': 2}, SMALL)[0] for _ in range(3)], [200] * 3)
+        expect('small requests next to six', [ask(s, C, {'prompt': 'b', 'max_tokens': 2}, SMALL)[0] for _ in range(3)], [200] * 3)
         ended = [read_answer(c.makefile('rb'))[0] for c in clients]
-        expect('those that waited', set(ended) <= {400, 504} and ended.count(504) >= 3, True)
+        expect('the waiting requests', set(ended) <= {400, 504} and ended.count(504) >= 3, True)
         for c in clients: c.close()
         s.quiet('after timeouts')
         c = connect(s)
@@ -221,7 +224,7 @@ def large(s):
     expect('tokens', (status, tokens['count'], len(tokens['tokens'])), (200, len(tokens['tokens']), tokens['count']))
     expect('their text', ''.join(t['piece'] for t in tokens['tokens'][1:]) in text, True)
     if grown > 100: fault(f'/tokenize with pieces takes {grown:.0f} bytes a byte of its text')
-    with connect(s, 300) as c: # two answers that were asked for at once, read slowly
+    with connect(s, 300) as c: # two pipelined responses, read slowly
         ask_one = request('POST', '/tokenize', {'content': 'a b ' * 100000}, HEAVY)
         c.sendall(ask_one + ask_one)
         time.sleep(0.3)
@@ -242,7 +245,7 @@ def large(s):
 # --------------------------------------------------------------------------------------------------------- priorities
 
 def hogs(s, n, **fields):
-    """n clients with requests of many tokens, until the result is called."""
+    """Starts n clients that request many tokens each. Returns a function that ends them."""
     stop = []
     def one():
         while not stop: ask(s, C, {'prompt': [40] * 20, 'max_tokens': 200, 'ignore_eos': True, **fields}, HEAVY)
@@ -269,14 +272,14 @@ def priorities(model):
     s = Keyed(model, *flags, '--policy', 'priority', '--priority-range', '-10..10')
     expect('within -10..10', [ask(s, C, short(priority=p), SMALL)[0] for p in (-11, -10, 10, 11)], [400, 200, 200, 400])
     end = hogs(s, 8, priority=-10)
-    expect('behind those', ask(s, C, short(priority=10), SMALL)[0], 200)
+    expect('after higher priorities', ask(s, C, short(priority=10), SMALL)[0], 200)
     end()
     s.end()
     s = Keyed(model, *flags)
     expect('fcfs takes any', ask(s, C, short(priority=-5), SMALL)[0], 200)
     end = hogs(s, 24)
     finished = s.metrics()['vllm:request_success_totalfinished_reason="length"']
-    expect('beside 24 of another key', ask(s, C, short(), SMALL)[0], 200)
+    expect('next to 24 of another key', ask(s, C, short(), SMALL)[0], 200)
     passed = s.metrics()['vllm:request_success_totalfinished_reason="length"'] - finished
     if passed > 8: fault(f'fcfs: {passed:.0f} requests of another key came first')
     end()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Templates beside Python's jinja2: every character's case and class, then random small expressions.
+"""Compares template rendering with Python's jinja2: every character's case and class, then random small expressions.
 
     check_jinja_fuzz.py [--tool build/tests/tool_chat_template] [--n 1500] [--seed 1]
 
-Both must print the same, or both must fail. Left out is what differs on purpose: integers have 64 bits here, what
-jinja2 makes a generator or a view is a list, and functions and the like print otherwise. The characters are those that
-both Unicode versions know. Exits with 77 where jinja2 is not there.
+Both must print the same text, or both must fail. Intended differences are left out: integers have 64 bits here,
+jinja2's generators and views are lists here, and functions and the like print differently. Only characters
+that both Unicode versions define are compared. Exit 77: jinja2 is not installed.
 """
 import argparse
 import concurrent.futures
@@ -20,7 +20,7 @@ import warnings
 
 import check_templates
 
-# Code points per template: a rendering has bounds.
+# Code points per template: the library limits the work of one rendering.
 CHUNK = 8192
 CASES = ("{% for c in s %}{{ c.upper() }} {{ c.lower() }} {{ c.title() }} {{ c | title }} {{ [c] }} {{ c.isalpha() }}"
          "{{ c.isalnum() }}{{ c.isdigit() }}{{ c.isdecimal() }}{{ c.isspace() }}{{ c.isupper() }}{{ c.islower() }}"
@@ -49,7 +49,7 @@ TESTS = ["defined", "none", "string", "mapping", "iterable", "sequence", "number
 
 
 class Maker:
-    """Expressions by chance."""
+    """Makes random expressions."""
 
     def __init__(self, rnd):
         self.rnd = rnd
@@ -99,7 +99,7 @@ class Maker:
 
 
 def render(tool, tmp, name, text, variables):
-    """What the library prints; None and its message where it refuses."""
+    """Returns the library's output, or None and its error message."""
     path = os.path.join(tmp, name)
     with open(path, "w") as f:
         f.write(text)
@@ -114,16 +114,16 @@ def render(tool, tmp, name, text, variables):
 def wanted(env, text, variables):
     try:
         return env.from_string(text).render(**json.loads(json.dumps(variables))), ""
-    except Exception as e:  # noqa: BLE001: any error is one
+    except Exception as e:  # any exception counts as an error
         return None, repr(e)
 
 
 def on_purpose(want, why, said):
-    """True where the two may differ."""
+    """True if the two results may differ on purpose."""
     if want is None:
         return "generator" in why or "dict_" in why or "Exceeds the limit" in why or "Unhandled" in why
     if "cannot be sliced" in said or "slice's bounds" in said:
-        return True  # jinja2 makes undefined of it, but only where all is constant
+        return True  # jinja2 makes an undefined value of this, but only if all operands are constant
     return "too large" in said or any(x in want for x in ("<generator", "<bound", "<built", "<function", "<Loop", "<Macro", "dict_items(",
                                                           "dict_keys(", "dict_values(", "range(", "<class", "Undefined"))
 
@@ -137,9 +137,9 @@ def same_unicode():
 def check_characters(env, tool, tmp, pool):
     chars = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
     if not same_unicode():
-        print("check_jinja_fuzz: this Python has another Unicode than the tables: characters that are not assigned are left out")
+        print("check_jinja_fuzz: Python and the tables have different Unicode versions: unassigned characters are left out")
         chars = [c for c in chars if unicodedata.category(c) not in ("Cn", "Co")]
-    else:  # samples where nothing is expected
+    else:  # characters without expected differences are sampled
         chars = [c for c in chars if ord(c) < 0x20000 or ord(c) >> 16 == 14 and ord(c) & 0xFFFF < 0x400 or ord(c) % 97 == 0]
         chars = [c for c in chars if unicodedata.category(c) not in ("Lo", "Co", "Cn") or ord(c) < 0x3000 or ord(c) % 11 == 0]
     todo = [chars[i:i + CHUNK] for i in range(0, len(chars), CHUNK)]
@@ -150,7 +150,7 @@ def check_characters(env, tool, tmp, pool):
         got, said = render(tool, tmp, f"chars{i}", CASES, v)
         if want is None or got is None:
             return [f"characters from U+{ord(todo[i][0]):04X}: {why or said}"]
-        # By split("\n") the lines of both stay in step even where a character is a line break of Python's.
+        # split("\n") keeps the lines of both in step, even where a character is a line break in Python.
         return [f"{x!r}, expected {y!r}" for x, y in zip(got.split("\n"), want.split("\n")) if x != y]
     bad = [line for lines in pool.map(one, range(len(todo))) for line in lines]
     return len(chars), bad
@@ -180,9 +180,9 @@ def main():
     except ImportError:
         print("check_jinja_fuzz: jinja2 is not installed")
         return 77
-    warnings.simplefilter("ignore")  # about (1)[0] and the like
+    warnings.simplefilter("ignore")  # warnings about (1)[0] and similar expressions
     env = check_templates.environment(jinja2)
-    del env.filters["center"], env.filters["batch"]  # which the library has not
+    del env.filters["center"], env.filters["batch"]  # filters that the library does not have
     with tempfile.TemporaryDirectory() as tmp, concurrent.futures.ThreadPoolExecutor(2) as pool:
         n_chars, bad = check_characters(env, args.tool, tmp, pool)
         bad_chars = len(bad)

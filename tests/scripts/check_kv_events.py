@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""pagedinfer serve --kv-events as routers meet it: a subscriber over PyPI's pyzmq and msgspec, which knows nothing but the
-stream, keeps the set of blocks that the server has cached.
+"""Subscribes to pagedinfer serve --kv-events as a router does. The subscriber uses PyPI's pyzmq and msgspec, reads
+only the stream, and tracks the set of blocks that the server has cached.
 
-1. Thousands of random requests with shared beginnings through a small cache (10,000 with PAGEDINFER_LONG=1), for a model
-   with full attention, one with windows and one with recurrent layers: what the subscriber expects of a prompt is what the
-   server then reports as cached_tokens; with batches missed and replayed it is the same set; a subscriber that never reads
-   costs nobody anything.
-2. Replay: from any number on, what is no longer kept, requests that are none.
-3. Long conversations over two servers: sent where the stream says that they are cached, they find at least 1.8 times as
-   many cached tokens as in turn.
-4. The index of PyPI's ai-dynamo-runtime, where that is installed, subscribed to the same server: it says the same.
+1. Thousands of random requests with shared prefixes through a small cache (10,000 with PAGEDINFER_LONG=1), for a model
+   with full attention, one with windows and one with recurrent layers. The server must report as cached_tokens the
+   number that the subscriber expects of a prompt. After missed and replayed batches the subscriber has the same set of
+   blocks. A subscriber that never reads slows nothing.
+2. Replay: from any batch number on, of batches that are no longer stored, and malformed requests.
+3. Long conversations over two servers. Routing by the stream must give at least 1.8 times as many cached tokens as
+   round-robin routing.
+4. The index of PyPI's ai-dynamo-runtime, if it is installed, subscribes to the same server and must report the same.
 Exit 77: the build has no KV events, or a package is missing."""
 import json, http.client, os, random, re, signal, socket, subprocess, sys, tempfile, threading, time, urllib.error, urllib.request
 
@@ -75,7 +75,7 @@ class Server:
         return float(re.search(rf'^{name}\{{.*\}} (\S+)$', text, re.M)[1])
 
     def ask(self, ids, n=1, **more):
-        """Cached tokens of this prompt. One connection a thread."""
+        """Returns the cached tokens of this prompt. Each thread has its own connection."""
         for again in (True, False):
             c = getattr(self.local, 'c', None)
             if not c: c = self.local.c = http.client.HTTPConnection('127.0.0.1', self.port, timeout=60)
@@ -92,11 +92,11 @@ class Server:
 
 
 class Index:
-    """The blocks that a server says it has, from its stream alone."""
+    """The blocks that a server has reported as stored, tracked from its stream only."""
     def __init__(self, server, topic=''):
         self.s, self.topic, self.blocks, self.block, self.next = server, topic, {}, 0, None
         self.gaps = 0
-        self.children = {}   # hash of a block (None: the empty prefix) -> {tokens: hash of what follows}
+        self.children = {}   # hash of a block (None: the empty prefix) -> {tokens of the next block: its hash}
         self.connect()
         self.replay(0)
 
@@ -107,7 +107,7 @@ class Index:
         self.sub.connect(self.s.events)
 
     def replay(self, first):
-        """Batches from this number on, as far as they are kept."""
+        """Applies the batches from number `first` on that the server still stores. Returns their numbers."""
         d = ZMQ.socket(zmq.DEALER)
         d.setsockopt(zmq.RCVHWM, 0)
         d.connect(self.s.replay)
@@ -131,7 +131,7 @@ class Index:
     def close(self): self.sub.close(0)
 
     def batch(self, n, payload):
-        if self.next is not None and n < self.next: return  # known from a replay
+        if self.next is not None and n < self.next: return  # already applied by a replay
         if n != (self.next or 0): self.gaps += 1
         self.next = n + 1
         when, events, rank = msgspec.msgpack.decode(payload)
@@ -170,7 +170,7 @@ class Index:
             self.batch(int.from_bytes(number, 'big'), payload)
 
     def settle(self):
-        """Reads until nothing is missing and nothing more comes."""
+        """Reads until no batch is missing and no more arrive."""
         for _ in range(500):
             sent = self.s.metric('pagedinfer:kv_event_batches_total')
             if self.sub.poll(15): self.read(5)
@@ -179,7 +179,7 @@ class Index:
         fault(f'{self.next} batches arrive of {sent}')
 
     def match(self, ids):
-        """Tokens of the longest known prefix, and whether nothing is known behind it."""
+        """Returns the number of tokens of the longest known prefix, and True if no block is known after it."""
         at, n = None, 0
         while self.block and n + self.block < len(ids):
             h = self.children.get(at, {}).get(tuple(ids[n:n + self.block]))
@@ -189,7 +189,7 @@ class Index:
 
 
 def prompts(r, n):
-    """Prompts that share beginnings: a random one, or another one's beginning with something new behind it."""
+    """Yields prompts with shared prefixes: a random one, or the beginning of an earlier one followed by new tokens."""
     known = []
     for _ in range(n):
         base = r.choice(known)[:r.randrange(8, 220)] if known and r.random() < 0.8 else []
@@ -200,7 +200,8 @@ def prompts(r, n):
 
 
 def load(s, ps, seed, index):
-    """Sends the prompts, four at a time; some have a salt and are nobody's business. index is read meanwhile."""
+    """Sends the prompts, four at a time; a few have a salt and must not appear in the stream. Reads `index`
+    meanwhile."""
     r = random.Random(seed)
     left, lock, done = iter(ps), threading.Lock(), threading.Event()
 
@@ -220,14 +221,14 @@ def load(s, ps, seed, index):
 
 
 def probe(s, index, ps, full, what):
-    """What the index expects is what the server says."""
+    """The number of cached tokens that the index expects must be the number that the server reports."""
     hits = exact = 0
     for p in ps:
         index.settle()
         want, is_last = index.match(p)
         got = s.ask(p)
         if got > want: fault(f'{what}: {got} tokens cached, {want} known')
-        # A prefix that lies inside of a longer one need not be one to take over, unless all attention is full.
+        # A prefix inside a longer one cannot always be reused, unless all attention layers are full.
         if (full or is_last or not want) and got != want: fault(f'{what}: {got} tokens cached of {len(p)}, {want} expected')
         hits += got > 0
         exact += got == want
@@ -240,14 +241,14 @@ def state(index): return {h: v for h, v in index.blocks.items()}
 
 def same_set(model, full, n):
     s = Server(model, '-c', '512', '--kv-cache-tokens', '4096', topic='kv@test@tiny')
-    index = Index(s, 'kv@')  # a prefix of the topic is enough
+    index = Index(s, 'kv@')  # a prefix of the topic is enough for a subscription
     index.topic = 'kv@test@tiny'
-    asleep = ZMQ.socket(zmq.SUB)  # never reads
+    asleep = ZMQ.socket(zmq.SUB)  # this subscriber never reads
     asleep.setsockopt(zmq.RCVHWM, 1)
     asleep.setsockopt(zmq.RCVBUF, 4096)
     asleep.setsockopt_string(zmq.SUBSCRIBE, '')
     asleep.connect(s.events)
-    other = ZMQ.socket(zmq.SUB)   # of another topic
+    other = ZMQ.socket(zmq.SUB)   # a subscription to another topic
     other.setsockopt_string(zmq.SUBSCRIBE, 'kv@none')
     other.connect(s.events)
     s.wait_for('is ready')
@@ -257,7 +258,7 @@ def same_set(model, full, n):
     for part in range(2):
         load(s, ps[part * n // 2:(part + 1) * n // 2], part, index)
         told.append(probe(s, index, [r.choice(ps[(part + 1) * n // 2 - 50:(part + 1) * n // 2]) for _ in range(24)], full, f'{name}, part {part}'))
-    # Batches are missed while nobody listens; they are replayed from the last one known.
+    # Batches are missed while no subscriber listens. The replay starts at the last known one.
     index.settle()
     fresh = Index(s, 'kv@test@tiny')
     fresh.settle()
@@ -292,23 +293,23 @@ def replays(model):
     d.connect(s.replay)
     for wrong in ([b'x'], [b''], [b'', b'short'], [b'', bytes(8), b''], [b'', bytes(9)], [b'x', bytes(8)], [b'', b'', bytes(8)]):
         d.send_multipart(wrong)
-    d.send_multipart([b'', (last - 1).to_bytes(8, 'big')])  # the only one that is answered
+    d.send_multipart([b'', (last - 1).to_bytes(8, 'big')])  # the only valid request
     got = []
     while not got or got[-1] != END:
         if not d.poll(10000):
-            fault('no answer after requests that are none')
+            fault('no answer after malformed requests')
             break
         got.append(int.from_bytes(d.recv_multipart()[1], 'big'))
-    expect('a replay after requests that are none', got, [last - 1, last, END])
+    expect('a replay after malformed requests', got, [last - 1, last, END])
     expect('nothing else', d.poll(100), 0)
     d.send_multipart([b'', (last + 5).to_bytes(8, 'big')])
-    expect('a replay of what is to come', d.poll(10000) and d.recv_multipart()[1], END.to_bytes(8, 'big'))
+    expect('a replay of future batches', d.poll(10000) and d.recv_multipart()[1], END.to_bytes(8, 'big'))
     d.close(0)
-    late = Index(s)  # too late for most of it: it knows the last five batches
-    expect('what is kept', (late.next - 1, late.gaps), (last, 1))
+    late = Index(s)  # subscribes too late: only the last five batches are stored
+    expect('the stored batches', (late.next - 1, late.gaps), (last, 1))
     late.close()
     index.close()
-    gone = Index(s)  # who asks and goes away
+    gone = Index(s)  # a peer requests replays and disconnects
     x = ZMQ.socket(zmq.DEALER)
     x.connect(s.replay)
     for _ in range(50): x.send_multipart([b'', bytes(8)])
@@ -319,8 +320,9 @@ def replays(model):
     s.end()
     r = subprocess.run([BIN, 'serve', '-m', model, '--port', '0', '--kv-events', s.events.replace('tcp', 'udp')],
                        capture_output=True, text=True, timeout=60)
-    expect('an endpoint that is none', (r.returncode, 'give tcp://' in r.stderr), (78, True))
-    with tempfile.TemporaryDirectory() as d:  # connected to who listens, as for a subscriber that is a service
+    expect('an invalid endpoint', (r.returncode, 'give tcp://' in r.stderr), (78, True))
+    # here the server connects and the subscriber listens, like a subscriber that is a service
+    with tempfile.TemporaryDirectory() as d:
         sub = ZMQ.socket(zmq.SUB)
         sub.setsockopt_string(zmq.SUBSCRIBE, '')
         port = sub.bind_to_random_port('tcp://127.0.0.1')
@@ -330,7 +332,7 @@ def replays(model):
         if 'KV events to tcp://localhost:' not in line: fault(f'an endpoint elsewhere: {line!r}')
         while line and 'is ready' not in line: line = p.stderr.readline()
         c = http.client.HTTPConnection('localhost')
-        for _ in range(40):  # until the connection is there
+        for _ in range(40):  # until the connection is established
             c.sock = socket.socket(socket.AF_UNIX)
             c.sock.connect(os.path.join(d, 's'))
             c.request('POST', '/v1/completions', json.dumps({'prompt': [random.randrange(3, 200) for _ in range(40)], 'max_tokens': 1}))
@@ -342,11 +344,11 @@ def replays(model):
         p.send_signal(signal.SIGTERM)
         expect('exit status', p.wait(20), 0)
         p.stderr.close()
-        expect('what is left behind', sorted(os.listdir(d)), [])
+        expect('files left in the folder', sorted(os.listdir(d)), [])
 
 
 def conversations(model, by_index):
-    """Cached tokens of long conversations over two servers that can hold half of them each."""
+    """Returns the cached tokens of long conversations over two servers; each server can store half of them."""
     n, turns = 16, 12
     servers = [Server(model, '-c', '1024', '--kv-cache-tokens', '4736') for _ in range(2)]
     indexes = [Index(s) for s in servers]
@@ -354,14 +356,14 @@ def conversations(model, by_index):
     r = random.Random(5)
     talk = [[r.randrange(3, 200) for _ in range(400)] for _ in range(n)]
     cached = total = sent = to = 0
-    given = [0, 0]  # prompt tokens that each had to compute
+    given = [0, 0]  # prompt tokens that each server had to compute
     for _ in range(turns):
         order = list(range(n))
-        r.shuffle(order)  # who is quick with an answer differs from turn to turn
+        r.shuffle(order)  # clients reply in a different order in each turn
         for i in order:
             talk[i] += [r.randrange(3, 200) for _ in range(16)]
             if by_index:
-                indexes[to].settle()  # the other one has nothing new
+                indexes[to].settle()  # the other server has no new events
                 known = [x.match(talk[i])[0] for x in indexes]
                 to = known.index(max(known)) if known[0] != known[1] else given.index(min(given))
             else: to = sent % 2
@@ -381,10 +383,10 @@ def routed(model):
 
 
 def dynamo(model):
-    """The index of NVIDIA's router as a program, subscribed to the same stream."""
+    """Runs the index of NVIDIA's router as a program, subscribed to the same stream."""
     try: import dynamo._core
     except ImportError:
-        print('ai-dynamo-runtime is not installed: its index is not asked')
+        print('ai-dynamo-runtime is not installed: its index is not compared')
         return
     s = Server(model, '-c', '512', '--kv-cache-tokens', '4096')
     index = Index(s)
@@ -410,10 +412,10 @@ def dynamo(model):
     same = 0
     for i in range(40):
         ids = r.choice(ps[-150:])
-        for wait in range(50):  # it has a thread of its own
+        for wait in range(50):  # the index reads in a thread of its own
             index.settle()
             theirs = call('/query', {'token_ids': ids, 'model_name': 'm'})['scores'].get('1', {}).get('0', 0)
-            ours = index.match(ids + [0])[0]  # it counts a prompt's last block, too
+            ours = index.match(ids + [0])[0]  # the index also counts the last block of a prompt
             if theirs == ours: break
             time.sleep(0.02)
         expect('tokens that its index knows of a prompt', theirs, ours)
@@ -427,7 +429,7 @@ def dynamo(model):
 
 
 def raw_peer(endpoint, kind):
-    """A peer that has shaken hands over ZMTP 3.0, as bytes on a socket."""
+    """Returns a socket and file of a peer that has completed the ZMTP 3.0 handshake."""
     host, port = endpoint[len('tcp://'):].rsplit(':', 1)
     c = socket.create_connection((host, int(port)), 20)
     c.sendall(b'\xff' + bytes(7) + b'\1\x7f\3\0NULL' + bytes(16) + b'\0' + bytes(31))
@@ -445,7 +447,8 @@ def memory(s, what):
 
 
 def hostile(model):
-    """Frames without end, topics without number, peers that are silent: memory stays, and subscribers are served."""
+    """Endless frames, a million topics, silent peers: the server's memory stays bounded, and subscribers are
+    served."""
     s = Server(model, '-c', '512', '--kv-cache-tokens', '2048')
     index = Index(s)
     s.wait_for('is ready')
@@ -475,12 +478,12 @@ def hostile(model):
     if n > 900000: fault(f'{n} topics of one peer were taken')
     grown = memory(s, 'VmHWM') - before
     if grown > 100: fault(f'peers made the server grow by {grown} MB')
-    for i in range(100):  # the subscriber comes back by itself
+    for i in range(100):  # the subscriber reconnects by itself
         s.ask([5 + i] * 40)
         if index.sub.poll(200): break
     else: fault('the subscriber gets nothing any more')
-    index.settle()        # and asks for what it missed
-    expect('what the subscriber knows', index.match([5 + i] * 40)[0], 32)
+    index.settle()        # and requests the missed batches
+    expect('blocks that the subscriber knows', index.match([5 + i] * 40)[0], 32)
     expect('lost changes', s.metric('pagedinfer:kv_events_lost_total'), 0)
     for x in silent: x.close()
     index.close()

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# check_layout.sh: the rules of docs/design/overview.md that a text search can see.
+# check_layout.sh: checks the rules of docs/design/overview.md that a text search can check.
 #     bash tests/scripts/check_layout.sh
-# 1. includes in src/ point down the list api selftest engine sampler grammar cache model template tokenizer gguf backend formats base, or sideways inside a folder
-# 2. tools/ and examples see the public header only
+#
+# 1. includes in src/ point down the list api selftest engine sampler grammar cache model template tokenizer gguf backend
+#    formats base, or sideways inside a folder
+# 2. tools/ and examples include only the public header
 # 3. src/ calls nothing that prints or ends the process
-# 4. kernels/ has PTX in ptx.cuh, __shared__ in device.cuh, and no launches; these are in src/backend/cuda/launch*, <<<>>> in launch.cuh
+# 4. kernels/ has PTX only in ptx.cuh, __shared__ only in device.cuh, and no launches; launches are in
+#    src/backend/cuda/launch*, <<<>>> in launch.cuh
 # 5. lines aim at 120 columns and end before 140, without tabs; every source file opens with a comment
 # 6. the files of src/api know one another in no circle (NAME.c and NAME.h are one file)
 # 7. in src/engine files call downwards only, without a circle, and each header is included for something that it
@@ -25,13 +28,13 @@ while IFS=: read -r file line text; do
         pagedinfer.h) continue ;;
         */*) ;;
         *)  [ -f "$(dirname "$file")/$target" ] ||
-                finding "$file:$line: \"$target\" is not beside the file; write its folder"
+                finding "$file:$line: \"$target\" is not in this folder; include it with its folder"
             continue ;;
     esac
     to=${target%%/*}
     [ -f "src/$target" ] || { finding "$file:$line: there is no src/$target"; continue; }
     if [ "$(rank "$to")" -lt "$(rank "$folder")" ]; then
-        finding "$file:$line: $folder must not know $to ($target)"
+        finding "$file:$line: $folder must not include $to ($target)"
     fi
 done < <(grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]+"' src --include='*.c' --include='*.h')
 
@@ -43,7 +46,7 @@ done
 
 for dir in src/*/; do
     name=$(basename "$dir")
-    [ "$(rank "$name")" -ge 0 ] || finding "src/$name: no folder of docs/design/overview.md"
+    [ "$(rank "$name")" -ge 0 ] || finding "src/$name: not a folder of docs/design/overview.md"
 done
 
 while IFS=: read -r file line text; do
@@ -55,7 +58,7 @@ while IFS=: read -r file line text; do
     esac
 done < <(grep -rnE '^[[:space:]]*#[[:space:]]*include[[:space:]]+"' tools --include='*.c' --include='*.h' 2>/dev/null)
 
-# Comments and strings may speak of printf; code may not call it.
+# Comments and strings may mention printf; code may not call it.
 strip='s{/\*.*?\*/}{ my $c = $&; $c =~ s/[^\n]//g; $c }gse; s{//[^\n]*}{}g; s{"(?:\\.|[^"\\\n])*"}{""}g;'
 calls='\b(v?f?printf|v?dprintf|f?puts|putchar|f?putc|perror|errx?|warnx?'
 calls+='|abort|exit|_exit|_Exit|quick_exit|assert|raise|kill|system)\s*\('

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""One shell script written for llama.cpp's tools (llama_script.sh), run with ours under the same names.
+"""Runs a shell script written for llama.cpp's tools (llama_script.sh) with our tools under the same names.
 
-Where PAGEDINFER_PEER names a folder with llama.cpp's tools it runs with those, too, and what both print is compared:
-the same names; tokens and counts equal; perplexities 3 % apart at most. Where the source tree of llama.cpp lies above
-that folder and GitPython and tabulate are installed, its compare-llama-bench.py reads our output in every format.
+If PAGEDINFER_PEER names a folder with llama.cpp's tools, the script also runs with them, and the outputs are compared:
+the same keys, equal tokens and counts, perplexities within 3 %. If llama.cpp's source tree is the parent of that
+folder, and GitPython and tabulate are installed, its compare-llama-bench.py reads our output in every format.
 PAGEDINFER_BIN names the tool, PAGEDINFER_MODEL a model. Standard library only."""
 import importlib.util
 import json
@@ -40,7 +40,7 @@ def compare(ours, theirs):
 
 
 def compare_llama_bench(script, bench, model, tmp):
-    """Two builds as that script wants them: the second one is the first with another commit."""
+    """Makes files with two builds, as that script expects them: the second one is a copy with another commit."""
     files = {}
     for form in 'json', 'jsonl', 'csv', 'sql':
         out = subprocess.run([bench, '-m', model, '-p', '8', '-n', '2', '-r', '1', '-t', '2', '-o', form], capture_output=True)

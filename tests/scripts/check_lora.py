@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Adapters (LoRA) by the command line and the server, with random adapters for a tiny random model.
+"""Checks LoRA adapters on the command line and in the server, with random adapters for a tiny random model.
 
-The tool: --lora, --lora-scaled, what is refused. The server: adapters as models, field "lora", /lora-adapters, loading and
-unloading while clients ask; answers are those of the same adapter alone, prefixes are kept apart. With PAGEDINFER_PEER (the
-folder of llama.cpp's programs, or its llama-server) and PAGEDINFER_MODEL: the peer with the same adapter file gives the same
-log-probabilities, as far as two programs do. Exit 77: the tiny models could not be made."""
+The tool: --lora, --lora-scaled, refused arguments. The server: adapters as models, the field "lora", /lora-adapters,
+and loading and unloading while clients send requests. Answers equal those of the same adapter in a batch of one, and
+each adapter has its own prefixes. With PAGEDINFER_PEER (the folder of llama.cpp's programs, or its llama-server) and
+PAGEDINFER_MODEL, llama-server with the same adapter file gives close log-probabilities.
+Exit 77: the tiny models could not be made."""
 import json, os, subprocess, sys, tempfile, threading, time, urllib.error, urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -22,7 +23,7 @@ def ask(s, path, body=None, method=None):
 
 
 def answer(s, **fields):
-    """Tokens of a greedy answer, how many came from the cache, the model's name."""
+    """Returns (tokens of a greedy answer, number of cached prompt tokens, the model's name)."""
     status, a = ask(s, '/v1/completions', {'prompt': [1 + i * 7 % 250 for i in range(90)], 'max_tokens': 12, 'temperature': 0,
                                            'ignore_eos': True, 'return_token_ids': True, **fields})
     if status != 200: return status, a['error']
@@ -81,7 +82,7 @@ def server(model, a, b):
         r = answer(s, lora=bad)
         if r[0] != 400 or 'lora' not in str(r[1]) and 'adapter' not in str(r[1]): fault(f'lora {bad}: {r}')
 
-    # scales of those who say nothing
+    # The server's default scales apply to requests without the field "lora".
     expect('scales', ask(s, '/lora-adapters', [{'id': 0, 'scale': 0.5}]), (200, {'success': True}))
     expect('adapters', [(x['id'], x['name'], x['scale'], x['rank']) for x in ask(s, '/lora-adapters')[1]],
            [(0, 'a', 0.5, 8), (1, 'b', 0.0, 4)])
@@ -92,15 +93,16 @@ def server(model, a, b):
     expect('scales', ask(s, '/lora-adapters', [])[0], 200)
     expect('none again', answer(s)[0], base[0])
 
-    # loading and unloading while others ask
+    # Adapters are loaded and unloaded while other threads send requests.
     stop = threading.Event()
 
     def company():
         while not stop.is_set():
             for name in ('a', 'b', 'base'):
-                expect('in company', answer(s, model=name)[0], (of.get(name) or base)[0])
+                expect('in a batch', answer(s, model=name)[0], (of.get(name) or base)[0])
 
-    def moving():  # a name that is never without an adapter, however often another comes in its place
+    # The name "moving" always has an adapter, however often another one replaces it.
+    def moving():
         while not stop.is_set():
             got = answer(s, model='moving')[0]
             if got not in (of['a'][0], of['b'][0]): fault(f'while it is replaced: {got}')
@@ -116,7 +118,7 @@ def server(model, a, b):
         expect('load in place', ask(s, '/v1/load_lora_adapter', {'lora_name': 'c', 'lora_path': b, 'load_inplace': True})[0], 200)
         expect('loaded in place', answer(s, model='c')[0], of['b'][0])
         expect('no file in place', ask(s, '/v1/load_lora_adapter', {'lora_name': 'c', 'lora_path': model, 'load_inplace': True})[0], 400)
-        expect('what there was', answer(s, model='c')[0], of['b'][0])
+        expect('the old adapter', answer(s, model='c')[0], of['b'][0])
         expect('unload', ask(s, '/v1/unload_lora_adapter', {'lora_name': 'c'})[0], 200)
         expect('unload again', ask(s, '/v1/unload_lora_adapter', {'lora_name': 'c'})[0], 404)
     stop.set()
@@ -137,7 +139,7 @@ TEXT = 'The history of the city begins at the river, where two roads met and a m
 
 
 def first_tokens(s, scale):
-    """For each beginning of a text the likeliest token behind it, and log-probabilities of the likeliest ones."""
+    """For each beginning of a text, returns its most likely next token and the log-probabilities of the top ones."""
     out = []
     for n in range(4, len(TEXT) + 1):
         a = ask(s, '/completion', {'prompt': ' '.join(TEXT[:n]), 'n_predict': 1, 'temperature': 0, 'n_probs': 20,
@@ -148,25 +150,27 @@ def first_tokens(s, scale):
 
 
 def distance(a, b):
-    """Mean difference of log-probabilities that both have among their best."""
+    """Returns the mean difference of the log-probabilities of tokens that are in both top lists."""
     d = [abs(p[k] - q[k]) for (_, p), (_, q) in zip(a, b) for k in p if k in q]
     return sum(d) / len(d)
 
 
 def peer(maker, d):
-    """llama-server with the same file: tokens, and log-probabilities nearer to ours than an adapter's effect by far."""
+    """Compares with llama-server and the same file: log-probabilities are much closer to ours than an adapter's
+    effect."""
     program, model = os.environ.get('PAGEDINFER_PEER', ''), os.environ.get('PAGEDINFER_MODEL', '')
     if os.path.isdir(program): program = os.path.join(program, 'llama-server')
     if not os.path.exists(program) or not os.path.exists(model): return 'no peer'
-    a = os.path.join(d, 'real.gguf')  # of layers alone: the peer ends at an embedding that is the output, too
+    # The adapter changes layers only: llama-server exits if one changes an embedding that is also the output matrix.
+    a = os.path.join(d, 'real.gguf')
     subprocess.run([maker, a, model, '16', '3', '5', 'F16', 'blk.'], check=True)
     p = subprocess.Popen([program, '-m', model, '--lora', a, '--port', '18471', '-c', '1024', '--no-webui', '--parallel', '1',
-                          '-t', '1'],  # threads of its own would wait for each other on a busy machine
+                          '-t', '1'],  # one thread: several would wait for each other on a busy machine
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     class Peer: url = 'http://127.0.0.1:18471'
     try:
-        for _ in range(1200): # it repacks the model's matrices first
+        for _ in range(1200): # llama-server repacks the model's matrices first
             try:
                 if ask(Peer, '/health')[0] == 200: break
             except OSError: pass
@@ -185,7 +189,7 @@ def peer(maker, d):
     off, does = [distance(*both) for both in zip(ours, theirs)], distance(*theirs)
     print(f'  peer: {same[0]} and with the adapter {same[1]} of {len(TEXT) - 3} tokens the same; log-probabilities differ by '
           f'{off[0]:.3f} and {off[1]:.3f}, the adapter changes them by {does:.3f}')
-    if off[1] > 2 * off[0] + 0.02 or off[1] > does / 4: fault('not what the peer makes of the adapter')
+    if off[1] > 2 * off[0] + 0.02 or off[1] > does / 4: fault("differs from the peer's result with the adapter")
     return 'the peer'
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""pagedinfer serve: the cost of structured output, with a tiny random model.
+"""Checks the cost of structured output in pagedinfer serve, with a tiny random model.
 
 1. Long lists of values, of every kind and by every field; limits that no answer can reach; the codes of errors.
-2. A form whose masks take long, next to short requests: all end, each with the answer that it has alone.
-3. Clients that leave while a mask is made; the server ends while one is.
+2. A constraint with slow masks next to short requests: all end, each with the same answer as in a batch of one.
+3. Clients that disconnect while a mask is computed; the server shuts down while one is computed.
 Exit 77: there is no server, or no tiny model."""
 import json, os, subprocess, sys, tempfile, threading
 
@@ -11,7 +11,7 @@ import check_server as base
 from check_server import BIN, BUILD, Server, ask, connect, expect, fault, request
 
 C = '/v1/completions'
-SLOW = '|'.join('[^0-9]{9,%d}%d' % (500 + i, i) for i in range(2000))  # so many ways at once
+SLOW = '|'.join('[^0-9]{9,%d}%d' % (500 + i, i) for i in range(2000))  # 2000 alternatives make each mask slow
 QUICK = {'type': 'object', 'properties': {'a': {'type': 'string', 'maxLength': 9}}, 'required': ['a']}
 
 
@@ -63,7 +63,7 @@ def slow_masks(s):
     for b, w in zip(quick, want): expect('a short request next to slow masks', answer(s, b), w)
     t.join()
     expect('the request with slow masks', got[0], want_slow)
-    for i in range(6):  # each form is another one, so that its masks are not there yet
+    for i in range(6):  # each constraint is a new one, so its masks are not cached yet
         b = json.dumps(body(guided_regex=SLOW + '|x%d' % i)).encode()
         with connect(s) as c: c.sendall(request('POST', C, b))
     expect('a short request after clients left', answer(s, quick[0]), want[0])

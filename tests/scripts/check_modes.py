@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""What quantisation costs whole models in every mode of the products: mean KL divergence from the unquantised file.
+"""Measures how much accuracy quantised models lose in every matmul mode: mean KL divergence from the unquantised file.
 
-    check_modes.py [--long] [NAME...]      compares with tests/simt/modes_peer.json
-    check_modes.py --peer DIR [NAME...]    writes that file: the same quantised files in DIR/llama-perplexity, on the CPU
-    check_modes.py --doc FILE [NAME...]    runs all, and writes the table (docs/perf/modes.md)
+    check_modes.py [--long] [NAME...]      compares with tests/simt/modes_peer.json.
+    check_modes.py --peer DIR [NAME...]    writes that file, from DIR/llama-perplexity on the CPU with the same files.
+    check_modes.py --doc FILE [NAME...]    runs all, and writes the table (docs/perf/modes.md).
 
-Reference models (check_goldens.py says where they are) are quantised by `quantize`, and `eval` compares tests/golden/text.txt
-with the unquantised file (of Gemma 3 270M, PAGEDINFER_MODEL, with the file as it is): on the CPU, and on the CUDA backend, whose kernels an emulator runs, in each of its modes. What
-`auto` takes is to be at most 1.1 of llama.cpp's divergence for each format, in the geometric mean of the models. Without
---long, or PAGEDINFER_LONG set, the models and formats of FEW only. Standard library only. Exit 77: no models, or no emulator in the build.
+`quantize` quantises reference models (check_goldens.py describes them). `eval` compares each with the unquantised file
+on tests/golden/text.txt: on the CPU, and on the emulated CUDA backend in each of its modes. For Gemma 3 270M
+(PAGEDINFER_MODEL) the original file is the reference. For each format, mode `auto` may have at most 1.1 times
+llama.cpp's divergence, as the geometric mean over the models.
+Without --long or PAGEDINFER_LONG, only the models and formats of FEW run. Standard library only. Exit 77: no models,
+or no emulator in the build.
 """
 import json, math, os, re, subprocess, sys, tempfile
 
@@ -20,7 +22,8 @@ FEW = {'qwen35-moe64-micro': ['Q4_K_M', 'MXFP4', 'NVFP4']}
 REAL, REAL_FORMATS = 'Gemma 3 270M', ['Q8_0', 'MXFP4', 'NVFP4']
 MODES = {'cpu': ['--device', 'cpu'], 'auto': [], 'exact': ['--matmul', 'exact'], 'w4a4': ['--fp4-mode', 'w4a4'],
          'w4a8': ['--fp4-mode', 'w4a8'], 'w4a16': ['--fp4-mode', 'w4a16']}
-ONLY = {'w4a4': ['MXFP4', 'NVFP4'], 'w4a8': ['MXFP4'], 'w4a16': ['MXFP4', 'NVFP4']} # formats that have the mode; all have the others
+# Modes that only some formats have. All formats have the other modes.
+ONLY = {'w4a4': ['MXFP4', 'NVFP4'], 'w4a8': ['MXFP4'], 'w4a16': ['MXFP4', 'NVFP4']}
 TEXT, REAL_TEXT = ['-c', '128', '--chunks', '2'], ['-c', '64', '--chunks', '2']
 LIMIT = 1.1
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -38,7 +41,8 @@ def output(*argv):
 
 
 def mean_kl(evaluate, model, base, *flags):
-    """Of few tokens only the last chunk's line has it. llama-perplexity may end before all that it prints is out."""
+    """Returns the mean KL divergence. With few tokens only the last chunk's line shows it. llama-perplexity may exit
+    before its output is complete, so the run is repeated until the value appears."""
     for _ in range(20):
         text = output(*evaluate, '-m', model, '--kl-divergence-base', base, '--kl-divergence', *flags)
         found = re.findall(r'Mean +KLD: +(-?[0-9.]+)', text) or \
@@ -48,7 +52,7 @@ def mean_kl(evaluate, model, base, *flags):
 
 
 def measure(name, kinds, modes, peer):
-    """{format: {mode: mean divergence}}"""
+    """Returns {format: {mode: mean divergence}}."""
     rows = {}
     with tempfile.TemporaryDirectory() as to:
         model, base, other = MODEL if name == REAL else unpack(GOLDEN, name, to), os.path.join(to, 'base'), os.path.join(to, 'other')
@@ -65,7 +69,7 @@ def measure(name, kinds, modes, peer):
 
 
 def ratio_of(got, peer, kind, mode):
-    """To llama.cpp's divergence, the geometric mean of the models; and how many there are."""
+    """Returns (the geometric mean over the models of the divergence divided by llama.cpp's, the number of models)."""
     ratios = [math.log(rows[kind][mode] / peer[name][kind]) for name, rows in got.items()
               if name in peer and mode in rows.get(kind, {})]
     return math.exp(sum(ratios) / len(ratios)) if ratios else None, len(ratios)

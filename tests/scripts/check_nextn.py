@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Draft heads behind the last layer (NextN, MTP) of random models: what they compute, and that being right is accepted.
+"""Checks draft heads after the last layer (NextN, MTP) of random models: their results, and that correct drafts are
+accepted.
 
     check_nextn.py [NAME...]     default: each tests/golden/reference_NAME.json that has "drafts"
 
-1. Logits of the head for each position of a text, and the tokens that it drafts behind some, are the reference's, which
-   tests/scripts/gen_reference.py made with transformers' own decoder layer;
-2. answers and logits are the same bytes with drafts as without, in small steps, in a crowd and with prefixes reused;
-3. models whose answers count tokens up, and whose head is made to know that by the token alone, or by the hidden state alone,
-   have every draft accepted; one that counts wrong has none. On the emulated device, too, where the build has it.
+1. The head's logits for each position of a text, and its drafts at some positions, are the reference's.
+   tests/scripts/gen_reference.py made them with transformers' own decoder layer.
+2. Answers and logits are the same bytes with and without drafts: in small steps, in a batch, and with reused prefixes.
+3. Constructed models count tokens up. A head that knows the next token from the token alone, or from the hidden state
+   alone, has every draft accepted. A head that counts wrong has none accepted. If the build has an emulated device,
+   drafts run there too.
 Needs gguf and numpy. Exit 77: no tool_tiny_model, or no gguf."""
 import glob, json, os, shutil, subprocess, sys, tempfile
 
@@ -30,7 +32,7 @@ COUNT = 40 # tokens that a constructed model counts through
 
 
 def check_reference(model, want):
-    """The head's logits and drafts."""
+    """Compares the head's logits and drafts with the reference. Returns (faults, largest difference of a logit)."""
     with tempfile.TemporaryDirectory() as d:
         rows = os.path.join(d, 'rows')
         r = subprocess.run([DRAFT, model, rows, '3', str(want['start']), str(want['step'])], input=' '.join(map(str, want['ids'])),
@@ -51,13 +53,14 @@ def check_same(model, cases, ways):
     base, faults = run(model, cases, *plain), []
     for flags in ways: faults += differences(' '.join(flags), run(model, cases, *plain, *MTP, *flags), base)
     many, want = crowd(cases, base, 9)
-    return faults + differences('a crowd', run(model, many, *MTP, '3', '--parallel', '9', '--kv-cache-tokens', '4096'), want)
+    return faults + differences('a batch', run(model, many, *MTP, '3', '--parallel', '9', '--kv-cache-tokens', '4096'), want)
 
 
 def counting(path, to, by):
-    """The model changed so that token i is followed by i + 1 (of COUNT): mixers and feed-forwards give nothing, embeddings are
-    unit vectors, and row i + 1 of the output is unit vector i. The head's block gives nothing either; its input is the embedding
-    (by 'token'), the hidden state moved on by one ('state'), or the embedding moved on, which counts one too far ('wrong')."""
+    """Writes a copy of the model in which token i + 1 (mod COUNT) follows token i. Mixers and feed-forwards give zero,
+    embeddings are unit vectors, and row i + 1 of the output matrix is unit vector i. The head's block gives zero too.
+    Its input is the embedding (by 'token'), the hidden state advanced by one ('state'), or the embedding advanced by
+    one, which counts one too far ('wrong')."""
     shutil.copy(path, to)
     reader = gguf.GGUFReader(to, 'r+')
     t = {x.name: x.data for x in reader.tensors}
@@ -89,9 +92,9 @@ def check_counting(path, d):
             for c, l in zip(cases, lines):
                 if l['greedy'] != [(c['ids'][-1] + 1 + i) % COUNT for i in range(c['n'])]: faults.append(f'{by}: it does not count')
                 drafted, right = l['drafted'], l['accepted']
-                # All are right, but of the last step's some may come too late to be wanted.
+                # All drafts are right, but some of the last step may exceed the requested number of tokens.
                 if by != 'wrong' and not (drafted - int(n_max) <= right and right >= c['n'] * int(n_max) // (int(n_max) + 1) - int(n_max)):
-                    faults.append(f"{by}, {n_max} at once: {right} of {drafted} drafts accepted in {c['n']} tokens")
+                    faults.append(f"{by}, {n_max} drafts: {right} of {drafted} drafts accepted in {c['n']} tokens")
                 if by == 'wrong' and (right or not drafted): faults.append(f'{by}: {right} of {drafted} drafts accepted')
     return faults
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# check_package.sh: the Debian package is built, installed, run and removed without a trace.
+# check_package.sh: builds the Debian package, installs it, runs it, and removes it without a trace.
 #     bash tests/scripts/check_package.sh WORK [MODEL]
-# Installs into this system: needs root, dpkg and cpack, and no pagedinfer package there before. Exit 77: not possible here.
+# Installs into this system. Needs root, dpkg and cpack; no pagedinfer package may be installed. Exit 77: not possible
+# here.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 work=${1:?usage: check_package.sh WORK [MODEL]} model=${2:-}
@@ -26,6 +27,6 @@ if [ -n "$model" ]; then
     [ -n "$(/usr/bin/pagedinfer run -m "$model" -p 'Once upon' -n 4 --log-disable)" ] || finding "the tool writes no text"
 fi
 dpkg -P pagedinfer >>"$work/dpkg.log" 2>&1 || { cat "$work/dpkg.log"; finding "the package cannot be removed"; }
-while read -r f; do [ ! -e "$f" ] || finding "left behind: $f"; done <"$work/files"
+while read -r f; do [ ! -e "$f" ] || finding "not removed: $f"; done <"$work/files"
 echo "package: $(wc -l <"$work/files") files"
 exit $bad

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The page at / in headless Chromium, at the width of a phone and of a desktop: a conversation, markdown as nodes (never as
-HTML), stop, regenerate, the engine drawn; nothing wider than the window, no error in the console.
+"""Opens the page at / in headless Chromium, at the width of a phone and of a desktop. Checks a conversation, markdown
+as nodes (never as HTML), stop, regenerate and the drawing of the engine. Nothing may be wider than the window, and the
+console must have no error.
 
-A tiny random model answers, which says nothing sensible; markdown is looked at by itself. Chromium is driven over its debugging
-pipe; standard library only. Exit 77: no Chromium (PAGEDINFER_CHROMIUM), or no server in this build."""
+A tiny random model answers, so its text is random; markdown is checked separately. Chromium is controlled over its
+debugging pipe; standard library only. Exit 77: no Chromium (PAGEDINFER_CHROMIUM), or no server in this build."""
 import json, os, shutil, subprocess, sys, tempfile, time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -78,7 +79,8 @@ def page(b, url, width, height):
     b.errors = []
     b.open(url, width, height)
     b.wait("document.getElementById('model')?.textContent.endsWith('.gguf')")
-    # A phone widens its window to what does not fit, so the width is not asked of it.
+    # A phone widens its window to content that does not fit. So the checks compare with the emulated width, not the
+    # window's.
     fits = f"""document.documentElement.scrollWidth <= {width} && innerWidth === {width} &&
                ['model', 'clear', 'more', 'send'].every(id => document.getElementById(id).getBoundingClientRect().right <= {width})"""
     base.expect(f'{width}: width with a long name', b.js(fits), True)

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Servers that share a folder of prefixes (--prefix-cache-dir): what one has computed another answers from.
+"""Checks servers that share a folder of prefixes (--prefix-cache-dir): one server reuses another's computed prefixes.
 
     check_prefix_dir.py
 
 For models with full attention, with windows and with recurrent layers:
-1. One server computes prompts, another, which has never seen them, answers: with as many cached tokens as the first one has when
-   asked again, and with the tokens and log-probabilities of a server that has no such folder.
-2. The first is killed while it computes and writes: answers of the other are the same, whatever it finds.
-3. Logits of `eval` with the folder are those without it, to the byte, and most of each prompt came from there.
+1. One server computes prompts; another, which has never seen them, answers. It has as many cached tokens as the first
+   one when that gets the prompts again. Its tokens and log-probabilities equal a server's without the folder.
+2. The first server is killed while it computes and writes. The other's answers stay the same with any files that it
+   finds.
+3. The logits of `eval` with the folder are bitwise identical to those without it, and most of each prompt came from
+   it.
 Exit 77: the build has no server, or no tests. Standard library only."""
 import json, os, random, signal, subprocess, sys, tempfile, threading, time, urllib.request
 
@@ -37,7 +39,7 @@ class Server:
             except OSError: time.sleep(0.02)
 
     def ask(self, ids):
-        """What the answer says, and how many tokens of the prompt were cached."""
+        """Returns the answer's choices, and the number of cached prompt tokens."""
         body = {'prompt': ids, 'max_tokens': 8, 'ignore_eos': True, 'temperature': 0, 'logprobs': 5}
         q = urllib.request.Request(self.url + '/v1/completions', json.dumps(body).encode(), {'Content-Type': 'application/json'})
         with urllib.request.urlopen(q, timeout=120) as r: answer = json.load(r)
@@ -53,7 +55,7 @@ def files(folder): return sum(len(names) for _, _, names in os.walk(folder))
 
 
 def settle(folder):
-    """Until nothing has been written for a moment."""
+    """Waits until no file has been added for 0.4 s."""
     last, since = -1, time.time()
     while time.time() - since < 0.4:
         n = files(folder)
@@ -74,12 +76,13 @@ def by_servers(arch, model, folder):
     for p in prompts: a.ask(p)
     settle(folder)
     known = [a.ask(p)[1] for p in prompts]
-    b.ask(prompts_of(rng, 1)[0]) # it has looked at the folder: a request waits a second for that, and then no longer
+    # This request makes b read the folder: a request waits up to a second for that.
+    b.ask(prompts_of(rng, 1)[0])
     for p, w, k in zip(prompts, want, known):
         choices, cached = b.ask(p)
         if choices != w: faults.append(f'{arch}: another answer from the folder')
         if cached != k or k < N_PROMPT // 2: faults.append(f'{arch}: {cached} tokens from the folder, {k} where they were computed')
-    # the writer dies in the midst of it
+    # The writer is killed while it writes.
     def ask_all():
         for p in late:
             try: a.ask(p)
@@ -101,7 +104,7 @@ def by_servers(arch, model, folder):
 
 
 def by_eval(arch, model, folder, to):
-    """Logits of cases: without the folder, with it, with it and what is in it."""
+    """Compares logits of cases without the folder, with an empty one, and with the prefixes it then has."""
     cases, out = [{'name': f'c{i}', 'ids': p, 'n': 4, 'rows': 'last'} for i, p in enumerate(prompts_of(random.Random(8), 3))], []
     path = os.path.join(to, 'cases.json')
     with open(path, 'w') as f: json.dump(cases, f)

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""What servers believe of a folder of prefixes (--prefix-cache-dir): files that a holder of the key wrote (--prefix-cache-key).
+"""Checks which files of a prefix folder (--prefix-cache-dir) servers accept: files written with their key
+(--prefix-cache-key).
 
     check_prefix_key.py
 
-1. Two servers that start at once make one key file between them, with mode 0600, and answer from each other's files; one with
-   another key finds nothing, answers right, and leaves their files alone.
-2. Files are forged by somebody who knows the format and can write to the folder, but has not the key: data changed with sums
-   made right, headers, files under other files' names, cut ones. Answers are those of a server without the folder.
-3. Without a key a folder that other users can write to is refused, as are key files that others can read, that are too short,
-   or no files; the error says what to do.
-4. Two prompts whose 128-bit hashes were made equal (tests/unit/test_cache_crafted.c) do not answer each other.
+1. Two servers that start at the same time make one key file, with mode 0600, and use each other's prefixes. A server
+   with another key finds nothing, answers correctly, and leaves their files alone.
+2. Files are forged as an attacker would who knows the format and can write to the folder, but lacks the key: changed
+   data with corrected sums, changed headers, files under other files' names, truncated files. The answers stay those
+   of a server without the folder.
+3. Without a key, a folder that other users can write to is refused. A key file is refused if others can read it, if it
+   is too short, or if it is no regular file. The error names the remedy.
+4. Two prompts whose 128-bit hashes were made equal (tests/unit/test_cache_crafted.c) do not get each other's prefix.
 Exit 77: the build has no server, or no tests. Standard library only."""
 import hashlib, hmac, os, random, re, stat, subprocess, sys, tempfile, time
 
@@ -17,7 +19,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import check_prefix_dir as shared
 from check_prefix_dir import BIN, N_PROMPT, TINY, Server, prompts_of, settle
 
-HEAD, DATA_SUM, HEAD_SUM, TOKENS = 200, 136, 168, 128  # bytes of a header; where its sums and the number of tokens are
+# bytes of a header; offsets of its two sums and of the number of tokens
+HEAD, DATA_SUM, HEAD_SUM, TOKENS = 200, 136, 168, 128
 faults = shared.faults
 
 
@@ -25,11 +28,11 @@ def paths(folder): return sorted(os.path.join(at, n) for at, _, names in os.walk
 
 
 def forge(path, others, how):
-    """Changes a file as somebody can who does not know the key."""
+    """Changes a file as an attacker without the key could."""
     with open(path, 'rb') as f: b = bytearray(f.read())
     n = int.from_bytes(b[TOKENS:TOKENS + 4], 'little')
     head = (HEAD + 4 * n + 63) // 64 * 64
-    if how == 'data':  # and all sums that need no key
+    if how == 'data':  # changes the data and corrects all sums that need no key
         for i in range(head, len(b), 2): b[i] ^= 0x15
         b[DATA_SUM:DATA_SUM + 32] = hashlib.sha256(b[head:]).digest()
         b[HEAD_SUM:HEAD_SUM + 32] = hmac.new(b'', b[:HEAD_SUM] + b[HEAD:head], 'sha256').digest()
@@ -37,7 +40,7 @@ def forge(path, others, how):
         with open(others[0], 'rb') as f: b = f.read()
     elif how == 'cut': b = b[:len(b) // 2]
     elif how == 'bit': b[random.Random(path).randrange(len(b))] ^= 4
-    elif how == 'no key':  # as files without a key have them
+    elif how == 'no key':  # makes a file as a server without a key writes it
         b[DATA_SUM:HEAD] = bytes(HEAD - DATA_SUM)
     with open(path, 'wb') as f: f.write(b)
 
@@ -65,7 +68,7 @@ def by_keys(model, folder, key):
     settle(folder)
     mine = paths(folder)
     for s, shares in (b, True), (other, False):
-        s.ask(prompts_of(rng, 1)[0])  # it has looked at the folder
+        s.ask(prompts_of(rng, 1)[0])  # this request makes s read the folder
         for p, w in zip(prompts, want):
             choices, cached = s.ask(p)
             if choices != w: faults.append(f'another answer, same key: {shares}')
@@ -81,7 +84,7 @@ def by_forgery(model, folder, key, prompts, want, mine):
     for path in mine:
         with open(path, 'rb') as f: content[path] = f.read()
     for how in 'data', 'name', 'cut', 'bit', 'no key', 'none':
-        for path in mine:  # all of them as they were, then forged
+        for path in mine:  # restore all of them, then forge
             with open(path, 'wb') as f: f.write(content[path])
         for i, path in enumerate(mine): forge(path, mine[i - 1:] + mine, how)
         s = Server(model, '--prefix-cache-dir', folder, '--prefix-cache-key', key, '--prefix-cache-dir-ro')
@@ -127,7 +130,7 @@ def by_permissions(model, d):
 
 
 def by_crafted(model):
-    """Known tokens are asked for after crafted ones whose hash equalled theirs, with one text behind both."""
+    """Requests known tokens after crafted ones with the same hash; both have the same text after them."""
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'unit', 'test_cache_crafted.c')
     with open(source) as f: text = f.read()
     lists = dict(re.findall(r'int32_t (\w+)\[\d+\] = \{([\d,\s]+)\}', text))

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Prompts made in one go: the same ids as in plain text, and no control token that a message asked for.
+"""Tokenizes rendered prompts: the ids equal the plain text's, and no message can insert a control token.
 
     check_prompts.py [--tool build/tests/tool_chat_tokens] [--templates DIR] [--per N] [--only NAME] [FILE.gguf ...]
 
-Templates are those of llama.cpp's source tree (in $PAGEDINFER_VOCAB, or where --templates says), each with a vocabulary made for
-it: bytes, and as control tokens all that looks like one in the template; some of them user-defined. Templates whose
-model's vocabulary lies in that tree are tried with that one, too, and GGUF files named with their own. N prompts (3) a
-conversation have the text of random control tokens in messages, tools and their results; PAGEDINFER_LONG=1: 10, more
-than 10,000 in all. Exits with 77 where the templates or the Python package gguf are not there.
+Templates are those of llama.cpp's source tree (in $PAGEDINFER_VOCAB, or --templates). Each gets a vocabulary made for
+it: bytes, and as control tokens everything in the template that looks like one; some of them are user-defined. If that
+tree has the vocabulary of a template's model, the template is also tried with it. GGUF files are tried with their own
+templates. Per conversation, N prompts (3) have the text of random control tokens in messages, tools and their results.
+PAGEDINFER_LONG=1: 10, more than 10,000 in all. Exit 77: the templates or the Python package gguf are missing.
 """
 import argparse
 import concurrent.futures
@@ -80,7 +80,7 @@ def make_vocab(path, template):
 
 
 def arguments(tool):
-    """What checks over the templates of llama.cpp's source tree take; PAGEDINFER_VOCAB names the folder that has them."""
+    """Returns the argument parser of the checks over llama.cpp's templates; PAGEDINFER_VOCAB names their folder."""
     ap = argparse.ArgumentParser()
     build, vocab = os.environ.get("PAGEDINFER_BUILD", "build"), os.environ.get("PAGEDINFER_VOCAB", "models")
     ap.add_argument("--tool", default=os.path.join(build, "tests", tool))

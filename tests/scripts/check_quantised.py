@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Quantised models lose no more than llama.cpp's do: mean KL divergence from the F32 file.
+"""Checks that quantised models lose no more accuracy than llama.cpp's: mean KL divergence from the F32 file.
 
     check_quantised.py [NAME...]
-    check_quantised.py --peer DIR [NAME...]     prints the numbers for PEER, with llama-quantize and llama-perplexity in DIR
+    check_quantised.py --peer DIR [NAME...]     prints the numbers for PEER (llama-quantize, llama-perplexity in DIR)
 
-An F32 file is quantised by `quantize`, and `eval` compares both on tests/golden/text.txt. The F32 files are SmolLM2's
-(PAGEDINFER_CHAT_MODEL, rewritten; left out where there is none), and for each row in ROWS (of
-tests/support/random_rows.c, wide enough for K-quants; those of LATER with PAGEDINFER_LONG, or where they are named) the
-mean of SEEDS random models. PEER has what llama-quantize and
-llama-perplexity make of the same files (llama.cpp as in llama-cpp-python 0.3.36, CPU). SmolLM2 and the sum over all rows
-must not be worse; a single row, whose models have few directions in which an error counts, by NOISE at most.
+`quantize` quantises an F32 file, and `eval` compares both on tests/golden/text.txt. One F32 file is SmolLM2's
+(PAGEDINFER_CHAT_MODEL, rewritten; left out if it is missing). Each row in ROWS (of tests/support/random_rows.c, wide
+enough for K-quants) is the mean of SEEDS random models. The rows of LATER run with PAGEDINFER_LONG, or if they are
+named.
+
+PEER has the results of llama-quantize and llama-perplexity for the same files (llama.cpp as in llama-cpp-python
+0.3.36, CPU). SmolLM2 and the sum over all rows must not be worse. A single row may be worse by a factor of NOISE,
+because its models have few directions in which an error counts.
 Standard library only. Exit 77: no tool_tiny_model."""
 import os, re, subprocess, sys, tempfile
 
@@ -20,7 +22,7 @@ ROWS = {name: 'E=256 H=4 G=2 D=64 F=256' + more for name, more in
          ('glm4moe', ' F=96 Z=256 R=32 N=0 L=3'), ('phi3', ' R=32'), ('mistral3', ''), ('minimax-m2', ' R=32'), ('granite', ''),
          ('granitemoe', ' Z=256'), ('qwen3next', ''), ('deepseek3', ' q=256 K=128 O=64 R=32 A=256 Z=256 N=0 L=3'),
          ('deepseek2', ' q=256 K=128 O=64 R=32 A=256 Z=256'))}
-LATER = [n for n in list(ROWS)[4:] if n != 'deepseek3'] # one with matrices of heads is always among them
+LATER = [n for n in list(ROWS)[4:] if n != 'deepseek3'] # deepseek3, which has per-head matrices, always runs
 SEEDS, NOISE = range(1, 7), 1.05
 PEER = {
     'llama3': {'Q4_K_M': 0.005077, 'Q8_0': 0.000047},
@@ -55,14 +57,14 @@ def output(*argv):
 
 
 def mean_kl(evaluate, model, base):
-    for _ in range(20): # llama-perplexity may end before all that it prints is out
+    for _ in range(20): # llama-perplexity may exit before its output is complete
         found = re.search(r'Mean +KLD: +(-?[0-9.]+)', output(*evaluate, '-m', model, '--kl-divergence-base', base, '--kl-divergence'))
         if found: return float(found[1])
     sys.exit(f'{model}: no mean divergence')
 
 
 def divergences(f32, to, evaluate, quantize, text):
-    """{format: mean divergence}"""
+    """Returns {format: mean divergence}."""
     base, other, out = os.path.join(to, 'base'), os.path.join(to, 'other'), {}
     output(*evaluate, '-m', f32, '-f', TEXT, *text, '--kl-divergence-base', base)
     for kind in FORMATS:
@@ -107,7 +109,7 @@ def main():
         try:
             with tempfile.TemporaryDirectory() as d: got[name] = measure(name, d, how)
             print(f'    {name!r}: {{' + ', '.join(f'{k!r}: {v:.6f}' for k, v in got[name].items()) + '},', flush=True)
-        except SystemExit as e: # a run failed
+        except SystemExit as e: # a subprocess failed
             faults.append(f'{name}: {e}')
     if not peer: faults += compare(got)
     for f in faults: print(f)

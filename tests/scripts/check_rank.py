@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Reranking: scores of `pagedinfer embed` and POST /v1/rerank, on a random model with a classifier head.
+"""Checks reranking: scores of `pagedinfer embed` and POST /v1/rerank, on a random model with a classifier head.
 
     check_rank.py
 
 1. embed: llama-embedding's lines, formats, separators; the emulated CUDA device, split with the CPU, and two devices.
-2. serve: the forms of Jina, Cohere, llama-server and text-embeddings-inference; errors; requests of other kinds beside it;
-   /metrics counts every step.
-3. Against llama-server --rerank, where PAGEDINFER_PEER names it, or a folder that has it: scores on the same file.
-Standard library only. PAGEDINFER_BIN names the tool, PAGEDINFER_BUILD the build folder, which has the model's writer."""
+2. serve: the request formats of Jina, Cohere, llama-server and text-embeddings-inference; errors; concurrent requests
+   of other kinds; /metrics counts every step.
+3. Against llama-server --rerank, if PAGEDINFER_PEER names it or its folder: scores on the same file.
+Standard library only. PAGEDINFER_BIN names the tool. PAGEDINFER_BUILD names the build folder, which has
+tool_tiny_model."""
 import json, math, os, re, socket, subprocess, sys, tempfile, threading, time, urllib.error, urllib.request
 
 BUILD = os.environ.get('PAGEDINFER_BUILD', 'build')
@@ -49,7 +50,7 @@ def far(a, b):
 # ----------------------------------------------------------------------------------------------------------- 1. embed
 
 def printed(model):
-    """Returns the scores "yes"."""
+    """Checks the printed scores of every format. Returns the scores of the label "yes"."""
     want = raw(model)
     expect('scores of a text', [len(v) for v in want], [2] * len(DOCS))
     if any(abs(sum(v) - 1) > 1e-5 for v in want): fault(f'no probabilities: {want}')
@@ -139,11 +140,11 @@ def refused(s):
 
 
 def beside(s, want):
-    """Scores while others generate are the same to the bit; other requests of a reranker are what they are elsewhere."""
+    """Scores are bitwise identical while other requests generate; other endpoints of a reranker work as usual."""
     alone = s.ask('/v1/rerank', {'query': QUERY, 'documents': DOCS})[1]['results']
     busy = [threading.Thread(target=s.ask, args=('/v1/completions', {'prompt': 'the' * i, 'max_tokens': 60})) for i in range(1, 5)]
     for t in busy: t.start()
-    for _ in range(4): expect('beside others', s.ask('/v1/rerank', {'query': QUERY, 'documents': DOCS})[1]['results'], alone)
+    for _ in range(4): expect('next to others', s.ask('/v1/rerank', {'query': QUERY, 'documents': DOCS})[1]['results'], alone)
     for t in busy: t.join()
     c = s.ask('/v1/completions', {'prompt': 'the', 'max_tokens': 4})[1]
     expect('a completion', c['usage']['completion_tokens'], 4)

@@ -1,21 +1,27 @@
 #!/usr/bin/env python3
-"""Processes that work as one (--ranks): the bits of one process, and clean ends where a process dies.
+"""Checks processes that work as one engine (--ranks): bitwise identical results, and clean exits when a process dies.
 
-    check_ranks.py [DIR]     DIR: $PAGEDINFER_GOLDEN, or ../shared/golden beside the checkout
+    check_ranks.py [DIR]     DIR: $PAGEDINFER_GOLDEN, or ../shared/golden next to the checkout
 
-1. Cases of reference models give the same tokens and logits, to the byte, by mpirun with 2 and 4 ranks as by one process; so
-   do drafts of a draft head, and a crowd of requests in small steps. Only rank 0 reads the model. (The shortest cases of some
-   models.)
+1. Cases of reference models give bitwise identical tokens and logits with mpirun and 2 or 4 ranks as with one process.
+   So do the drafts of a draft head, and a batch of requests in small steps. Only rank 0 reads the model. (The shortest
+   cases of some models.)
+
 2. `run` and `serve` give the same text.
-3. Devices that are emulated GPUs, one a process, give what one gives, prompts, captured decode steps and all.
-4. A rank that is killed ends the run of the others with an error in the time that --rank-timeout says; so
-   does rank 0. No process is left.
-5. Processes that only WORLD_SIZE, RANK, MASTER_ADDR and MASTER_PORT were set for (torchrun's variables) give the same bits, over
-   TCP, while strangers connect to that port as well; one that is killed ends the other. That needs no MPI.
-6. A rank that dies when NCCL joins the emulated GPUs of three processes, or hangs there, ends the other two in the time that
-   --rank-timeout says.
-With --long: all cases of all reference models with 2 and 4 ranks, deaths at many moments, and a rank that is stopped.
-Exit 77: no Open MPI, no such models, or a build without it. Standard library only.
+
+3. Emulated GPUs, one per process, give the results of one: prompts, captured decode steps and the rest.
+
+4. A rank that is killed ends the other ranks' run with an error within --rank-timeout; so does rank 0. No process is
+   left.
+
+5. Processes started with only torchrun's variables (WORLD_SIZE, RANK, MASTER_ADDR, MASTER_PORT) give the same bits
+   over TCP, even if strangers connect to that port. If one is killed, the other exits. This part needs no MPI.
+
+6. If a rank dies or hangs while NCCL joins the emulated GPUs of three processes, the other two exit within
+   --rank-timeout.
+
+--long: all cases of all reference models with 2 and 4 ranks, deaths at many moments, and a rank that is stopped.
+Exit 77: no Open MPI, no reference models, or a build without MPI. Standard library only.
 """
 import json, os, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time, urllib.request
 
@@ -28,13 +34,13 @@ QUICK = [('gemma4-dense-tiny', 2, []), ('qwen35-moe64-micro', 2, []), ('dsv4-mic
          ('qwen35-mtp-tiny', 2, ['--spec-type', 'mtp', '--no-spec-adaptive', '--spec-draft-n-max', '3'])]
 ALL = ['gemma4-dense-tiny', 'gemma4-moe-tiny', 'gemma4-e-tiny', 'qwen35-dense-tiny', 'qwen35-mtp-tiny', 'qwen35-moe64-micro',
        'dsv4-micro']
-TIMEOUT = 3 # seconds of --rank-timeout where a rank dies
+TIMEOUT = 3 # seconds of --rank-timeout in the tests in which a rank dies
 BUILD = os.environ.get('PAGEDINFER_BUILD', 'build')
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def ranked(n, model, cases, *flags):
-    """eval --cases by n ranks, of which all but rank 0 are in a folder where there is no model: as eval_runs.run."""
+    """Runs eval --cases with n ranks, like eval_runs.run. Only rank 0 is in a folder with the model."""
     with tempfile.TemporaryDirectory() as d:
         path, alone = os.path.join(d, 'cases.json'), os.path.join(d, 'alone')
         with open(path, 'w') as f: json.dump(cases, f)
@@ -59,7 +65,7 @@ def same_bits(golden, tmp, name, n, flags, many=False):
     faults = differences(f'{name} by {n} ranks', ranked(n, model, cases, *flags), plain)
     if many:
         some, want = crowd(cases, plain, 12)
-        faults += differences(f'{name}, a crowd by {n} ranks', ranked(n, model, some, '--parallel', '6', '-ub', '48'), want)
+        faults += differences(f'{name}, a batch by {n} ranks', ranked(n, model, some, '--parallel', '6', '-ub', '48'), want)
     return faults
 
 
@@ -70,12 +76,13 @@ def free_port():
 
 
 def set_for(n, port, rank, **more):
-    """The environment of a rank that torchrun started."""
+    """Returns the environment of a rank that torchrun started."""
     return dict(os.environ, WORLD_SIZE=str(n), RANK=str(rank), LOCAL_RANK=str(rank), MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port), **more)
 
 
 def by_variables(golden, tmp):
-    """eval --cases by 2 processes; in between somebody else connects, and says nothing, or something."""
+    """Runs eval --cases with 2 processes. Meanwhile strangers connect to the port; one sends nothing, one sends
+    text."""
     model, port, n = unpack(golden, 'gemma4-dense-tiny', tmp), free_port(), 2
     cases = sorted(json.load(open(os.path.join(golden, 'gemma4-dense-tiny', 'cases.json'))), key=lambda c: len(c['ids']))[:1]
     with tempfile.TemporaryDirectory() as d:
@@ -107,7 +114,7 @@ def by_variables(golden, tmp):
 
 
 def variables_death(golden, tmp, victim):
-    """Of two such processes one is killed: the other ends by itself."""
+    """Kills one of two processes: the other must exit by itself."""
     model, port = unpack(golden, 'gemma4-dense-tiny', tmp), free_port()
     own = [BIN, 'run', '-m', model, '-p', 'abc', '-n', '100000', '-c', '100100', '--ignore-eos', '--temp', '0', '-no-cnv', '--rank-timeout', '20']
     ranks = [subprocess.Popen(own, env=set_for(2, port, r), stdout=subprocess.PIPE, stderr=subprocess.PIPE) for r in range(2)]
@@ -127,7 +134,7 @@ def variables_death(golden, tmp, victim):
 
 
 def text_of(golden, tmp):
-    """`run` by 2 ranks gives the text that it gives alone."""
+    """`run` with 2 ranks gives the same text as with one process."""
     model = unpack(golden, 'gemma4-dense-tiny', tmp)
     command = [BIN, 'run', '-m', model, '-p', 'abc', '-n', '24', '--temp', '0', '--ignore-eos', '-no-cnv']
     plain = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
@@ -137,7 +144,7 @@ def text_of(golden, tmp):
 
 
 def tiny(tmp):
-    """The tool with emulated GPUs, and a model for these."""
+    """Returns the tool with emulated GPUs, and the path of a model for it."""
     emu, make, model = os.path.join(BUILD, 'tests/simt/pagedinfer_emu'), os.path.join(BUILD, 'tests/tool_tiny_model'), os.path.join(tmp, 'tiny.gguf')
     if not os.path.exists(emu) or not os.path.exists(make): sys.exit('no emulator in the build')
     subprocess.run([make, model, '32768'], check=True)
@@ -145,7 +152,7 @@ def tiny(tmp):
 
 
 def emulated(tmp):
-    """Cases of a tiny model on one emulated device, and on those of two processes."""
+    """Compares a tiny model's cases on one emulated device and on two processes with a device each."""
     emu, model = tiny(tmp)
     out = []
     for n in (1, 2):
@@ -161,8 +168,9 @@ def emulated(tmp):
 
 
 def joining(tmp, wrong, n=3):
-    """Of n processes with emulated GPUs the last one dies, or is never heard of again, when NCCL joins them, as the environment
-    tells tests/simt/nccl_twin.c: all end in time, rank 0 with an error that says why, and those that nobody tells to end, too."""
+    """Of n processes with emulated GPUs, the last one dies or hangs while NCCL joins them (tests/simt/nccl_twin.c
+    reads `wrong` from the environment). All must exit in time: rank 0 with an error that names the reason, and also
+    the ranks that receive no command to exit."""
     emu, model = tiny(tmp)
     port, command = free_port(), [emu, 'eval', '-m', model, '--cases', os.path.join(HERE, '../simt/cases.json'), '--device', 'emu',
                                   '--rank-timeout', str(TIMEOUT)]
@@ -173,9 +181,9 @@ def joining(tmp, wrong, n=3):
     try:
         for r, p in enumerate(ranks):
             errors = p.communicate(timeout=120)[1]
-            if wrong == 'dies' and r == n - 1: ok = p.returncode == 9 # as the twin does it
+            if wrong == 'dies' and r == n - 1: ok = p.returncode == 9 # the twin's own exit status
             elif wrong == 'dies' or r == 0: ok = p.returncode > 0 and (b'NCCL' if r == 0 else b'rank-timeout') in errors
-            else: ok = p.returncode == 0 # rank 0 has told it to end
+            else: ok = p.returncode == 0 # rank 0 has told it to exit
             if not ok: faults.append(f'NCCL, the last one {wrong}: rank {r} exited with {p.returncode}: {errors[-500:]}')
         took = time.time() - start
         if took > 2 * TIMEOUT + 8: faults.append(f'NCCL, the last one {wrong}: all had ended after {took:.1f} s')
@@ -189,7 +197,7 @@ def joining(tmp, wrong, n=3):
 # ---- death
 
 def ranks_of(parent):
-    """{rank: pid} of the tool's processes that mpirun started."""
+    """Returns {rank: pid} of the tool's processes that mpirun started."""
     found = {}
     for p in filter(str.isdigit, os.listdir('/proc')):
         try:
@@ -203,7 +211,7 @@ def ranks_of(parent):
 
 
 def answered(port, body, timeout):
-    """Status and body of a completion."""
+    """Returns the status and body of a completion."""
     q = urllib.request.Request(f'http://127.0.0.1:{port}/completion', json.dumps(body).encode(), {'Content-Type': 'application/json'})
     try:
         with urllib.request.urlopen(q, timeout=timeout) as r: return r.status, r.read()
@@ -224,7 +232,8 @@ def ready(port, p):
 
 
 def a_death(golden, tmp, victim, how, delay):
-    """A server of 2 ranks, of which one is killed or stopped while it answers. --enable-recovery: mpirun leaves the other alone."""
+    """Kills or stops one of a server's 2 ranks while it answers. --enable-recovery: mpirun lets the other one
+    continue."""
     model = unpack(golden, 'gemma4-dense-tiny', tmp)
     with socket.socket() as s:
         s.bind(('127.0.0.1', 0))
@@ -253,16 +262,17 @@ def a_death(golden, tmp, victim, how, delay):
         if took > TIMEOUT + 5: faults.append(f'{label}: the request ended after {took:.1f} s')
         if victim:
             status = answered(port, {'prompt': 'abc', 'n_predict': 8}, 30)[0]
-            if status == 200: faults.append(f'{label}: answers go on')
+            if status == 200: faults.append(f'{label}: the server still answers')
             if how == signal.SIGSTOP: os.kill(pids[1], signal.SIGKILL)
             os.kill(other, signal.SIGTERM)
         start = time.time()
         while other in ranks_of(p.pid).values() and time.time() - start < TIMEOUT + 10: time.sleep(0.05)
-        if other in ranks_of(p.pid).values(): faults.append(f'{label}: the other process goes on')
+        if other in ranks_of(p.pid).values(): faults.append(f'{label}: the other process is still running')
         def said():
             log.seek(0)
             return 'rank-timeout' in log.read()
-        while not victim and not said() and time.time() - start < TIMEOUT + 20: time.sleep(0.05) # mpirun passes it on
+        # mpirun forwards the log
+        while not victim and not said() and time.time() - start < TIMEOUT + 20: time.sleep(0.05)
         if not victim and not said(): faults.append(f'{label}: the other one does not say why it ended')
     finally:
         try: os.killpg(p.pid, signal.SIGKILL)
@@ -273,7 +283,7 @@ def a_death(golden, tmp, victim, how, delay):
 
 
 def no_mpi():
-    """Why ranks by MPI cannot be checked; empty: they can."""
+    """Returns the reason why ranks over MPI cannot be checked, or an empty string if they can."""
     if not shutil.which('mpirun'): return 'no Open MPI (openmpi-bin): ranks by MPI are not checked'
     if not os.path.exists(os.path.join(os.path.dirname(os.path.abspath(BIN)), 'libpagedinfer-mpi.so')):
         return 'the build has no plug-in for MPI (libopenmpi-dev): ranks by MPI are not checked'

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Random models of each dense architecture: transformers' tokens and logits, and the same to the bit however they are run.
+"""Compares random models of each dense architecture with transformers: tokens and logits, bitwise identical in every
+configuration.
 
     check_reference.py [NAME...]     default: each tests/golden/reference_NAME.json
 
-For each golden (tests/scripts/gen_reference.py wrote it) the model is written anew by tool_tiny_model, then
-1. with an f32 cache, greedy tokens are the reference's and its logits are met within TIGHT; within LOOSE with the default
-   cache;
-2. logits and tokens are the same bytes for each step budget, block size and number of threads, in a crowd, with prefixes
-   reused, and with a cache so small that requests are preempted;
-3. on the emulated CUDA device, with an f32 cache too: the reference's tokens, logits within TIGHT, and a case in company
-   the bytes that it has alone. Without an emulator in the build this is left out, and said.
-An architecture that the program refuses fails. Standard library only. Exit 77: no tool_tiny_model."""
+tool_tiny_model writes each golden's model anew (tests/scripts/gen_reference.py wrote the goldens). Then:
+1. With an f32 cache, greedy tokens are the reference's and its logits are met within TIGHT; with the default cache,
+   within LOOSE.
+2. Logits and tokens are the same bytes for each step budget, block size and number of threads. They stay the same in a
+   batch, with reused prefixes, and with a cache so small that requests are preempted.
+3. On the emulated CUDA device, also with an f32 cache: the reference's tokens, and logits within TIGHT. A case has the
+   same bytes in a batch as in a batch of one. Without an emulator in the build this part is left out, with a message.
+A refused architecture is a fault. Standard library only. Exit 77: no tool_tiny_model."""
 import glob, json, os, subprocess, sys, tempfile, time
 
 import eval_runs
@@ -21,8 +22,8 @@ BUILD = os.environ.get('PAGEDINFER_BUILD', 'build')
 TOOL, EMULATED = os.path.join(BUILD, 'tests', 'tool_tiny_model'), os.path.join(BUILD, 'tests', 'simt', 'pagedinfer_emu')
 CPU = eval_runs.BIN
 TIGHT, LOOSE = 5e-4, 5e-3
-# Without a window or a rotation that changes with the context's length: on the emulated device, whose time is short, they do
-# without the longest case, unless PAGEDINFER_LONG is set.
+# Models without a window, and without a rotation that changes with the context's length. On the slow emulated device
+# their longest case is left out, unless PAGEDINFER_LONG is set.
 SHORT = ('glm4moe', 'qwen3next', 'minimax-m2', 'granite', 'granite-nope', 'granitemoe', 'deepseek3', 'deepseek2', 'deepseek2-old',
          'llama2', 'llama-bias', 'mixtral', 'qwen2', 'qwen2-large', 'qwen3', 'qwen3-large', 'qwen3moe', 'smollm')
 F32 = ['-ctk', 'f32', '-ctv', 'f32', '--no-prefix-cache']
@@ -56,7 +57,7 @@ def check_cpu(model, golden, cases):
     many, want = crowd(cases, base, 12)
     for flags in (['--no-prefix-cache'], []):
         got = run(model, many, *flags, '--parallel', '12', '--kv-cache-tokens', '8192')
-        faults += differences(' '.join(['a crowd', *flags]), got, want)
+        faults += differences(' '.join(['a batch', *flags]), got, want)
     return faults, tight
 
 
@@ -74,7 +75,7 @@ def check(path, to):
     cases = [{'name': c['name'], 'ids': c['ids'], 'n': c['n'], 'rows': 'all'} for c in golden]
     model = os.path.join(to, name + '.gguf')
     subprocess.run([TOOL, model, '512', name], check=True)
-    # "-whole" is another order of rows in the file, which no device sees
+    # The "-whole" rows differ only in the order of rows in the file, which the device never sees.
     faults, worst, emulated = [], [], os.path.exists(EMULATED) and not name.endswith('-whole')
     try:
         for binary, part in ((CPU, check_cpu), (EMULATED, check_emulated))[:1 + emulated]:
@@ -83,7 +84,7 @@ def check(path, to):
             more, off = part(model, golden[:n], cases[:n])
             faults += more
             worst.append(f'{off:.6f}')
-    except SystemExit as e: # a run failed
+    except SystemExit as e: # a subprocess failed
         faults.append(str(e))
     os.unlink(model)
     print(f'{name}: logits within {" and ".join(worst) or "nothing"} (CPU{" and emulated" if emulated else ""}), '

@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""JSON Schemas beside python-jsonschema: what the masks let through validates, and valid texts get through.
+"""Compares structured output with python-jsonschema: every text that the masks allow is valid, and valid texts are
+allowed.
 
     check_schemas.py [--n 1000] [--seed 1] [--suite FOLDER] [--list]
 
-Two parts. JSON-Schema-Test-Suite, the required tests of draft 2020-12 (in the sdist of PyPI package jsonschema): a schema is
-refused by name or kept to. Of a schema that is kept to no invalid instance may get through, as JSON in the order of the
-schema's properties; a valid one that does not is one that is never generated, and counted (--list names them): of types that
-the keywords do not speak of, or with properties or items that nothing is said of. Then --n random schemas (PAGEDINFER_LONG: 10,000): a text is made of random
-tokens under the masks of each, which has to be valid.
+Part 1: JSON-Schema-Test-Suite, the required tests of draft 2020-12 (in the sdist of PyPI package jsonschema). A schema
+is refused by name or enforced. An enforced schema must reject every invalid instance, given as JSON in the order of
+the schema's properties. A valid instance that it rejects is never generated. The script counts these instances; --list
+names them. They have types that the keywords do not mention, or properties or items that the schema does not describe.
 
-Exits with 77 where jsonschema is not there.
+Part 2: --n random schemas (PAGEDINFER_LONG: 10,000). Random tokens under each schema's masks make a text, which must
+be valid.
+
+Exit 77: jsonschema is not installed.
 """
 import argparse
 import glob
@@ -24,14 +27,14 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.environ.get("PAGEDINFER_BUILD", os.path.join(HERE, "../../build"))
-# Files of the suite that are about what no schema here can have.
+# Files of the suite about features that no schema here can have.
 REMOTE = {"refRemote.json", "vocabulary.json", "dynamicRef.json"}
 SCHEMA = 1
 UNSUPPORTED = -6  # PI_EUNSUPPORTED
 
 
 class Tool:
-    """tool_grammar on a tiny vocabulary that has every byte."""
+    """Runs tool_grammar on a tiny vocabulary that has every byte."""
 
     def __init__(self, folder):
         model = os.path.join(folder, "tiny.gguf")
@@ -48,10 +51,10 @@ class Tool:
         return json.loads(line)
 
 
-# ------------------------------------------------------------------------------------------------------------ the suite
+# ----------------------------------------------------------------------------------------------------------- the suite
 
 def ordered(value, schema):
-    """The value with properties in the order of the first properties that can be found for it."""
+    """Returns the value with its properties in the order in which the schema first names them."""
     if isinstance(value, list):
         return [ordered(v, schema) for v in value]
     if not isinstance(value, dict):
@@ -120,7 +123,7 @@ def suite(tool, folder, names):
     return not bad and count["valid"] > 200 and count["schemas"] - count["refused"] > 100
 
 
-# -------------------------------------------------------------------------------------------------------- random schemas
+# ------------------------------------------------------------------------------------------------------ random schemas
 
 class Maker:
     def __init__(self, seed):
@@ -230,7 +233,7 @@ class Maker:
 
 
 def as_written(text):
-    """As a reader of JSON takes it: a key that comes twice is the caller's to see, so it fails."""
+    """Parses JSON; a number that is not finite raises ValueError. A repeated key keeps its last value."""
     def pairs(p):
         return dict(p)
     value = json.loads(text, object_pairs_hook=pairs)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Drafters of blocks with convolutions and a selector (DFlash2) against double precision.
+"""Compares block drafters with convolutions and a selector (DFlash2) with double precision.
 
-For random models (tool_tiny_model), a Qwen 3 and a drafter for it, numpy computes the target's features, the drafter's block
-and the walk of its selector as "DFlash2" is defined; tool_draft's logits are within 1e-3 of the row's spread, its drafts equal
-wherever the reference's choice is not a near tie. On the emulated device as many drafts are made, and as many are right, as on
-the CPU. Exit 77: no gguf or numpy.
+For random models (tool_tiny_model), a Qwen 3 target and its drafter, numpy computes three things: the target's
+features, the drafter's block, and the path that its selector takes, as "DFlash2" defines them. tool_draft's logits are
+within 1e-3 of the row's spread. Its drafts are equal wherever the reference's choice is not a near tie. On the
+emulated device as many drafts are made and accepted as on the CPU. Exit 77: no gguf or numpy.
 """
 import json, os, subprocess, sys, tempfile
 
@@ -34,7 +34,7 @@ class File:
     def __contains__(self, name): return name in self.tensor
 
     def __getitem__(self, name):
-        """As numpy has it: rows first."""
+        """Returns the tensor in numpy's order: rows first."""
         t = self.tensor[name]
         x = t.data if t.data.dtype in (np.float32, np.int64) else dequantize(t.data, t.tensor_type)
         return x.reshape([int(n) for n in reversed(t.shape)]).astype(np.float64)
@@ -44,7 +44,7 @@ def rms(x, w, eps=1e-6): return x / np.sqrt((x * x).mean(-1, keepdims=True) + ep
 
 
 def turn(x, pos, base):
-    """Rotation of [n, heads, D] in pairs i, i + D/2."""
+    """Applies RoPE to [n, heads, D] in pairs i, i + D/2."""
     half = x.shape[-1] // 2
     angle = pos[:, None, None] * base ** (-np.arange(half) / half)
     a, b = x[..., :half], x[..., half:]
@@ -52,7 +52,7 @@ def turn(x, pos, base):
 
 
 def attend(q, k, v, seen):
-    """q [n, H, D], k and v [m, G, D], seen [n, m]."""
+    """Attention with q [n, H, D], k and v [m, G, D], and the mask seen [n, m]."""
     rep = q.shape[1] // k.shape[1]
     s = np.einsum('nhd,mhd->hnm', q, np.repeat(k, rep, 1)) / np.sqrt(q.shape[-1])
     s = np.where(seen[None], s, -np.inf)
@@ -72,7 +72,7 @@ def qkv(f, n, h, pos, base, dim):
 
 
 def features(f, ids, layers):
-    """The stream before these layers, side by side: a Qwen 3."""
+    """Returns the residual stream before these layers of a Qwen 3, concatenated along the columns."""
     dim, base, n = f.key('attention.key_length'), f.key('rope.freq_base'), len(ids)
     pos, x, got = np.arange(n), f['token_embd.weight'][ids], {}
     for i in range(f.key('block_count')):
@@ -86,7 +86,7 @@ def features(f, ids, layers):
 
 
 def conv(x, own, base, group):
-    """[n, E], the taps of each token [n, K, E / group] added to base [K, E]."""
+    """Causal convolution of x [n, E]: each token's taps own [n, K, E / group] are added to base [K, E]."""
     out = np.zeros_like(x)
     for s in range(len(x)):
         for tap in range(min(s + 1, len(base))): out[s] += (base[tap] + np.repeat(own[s, tap], group)) * x[s - tap]
@@ -94,14 +94,15 @@ def conv(x, own, base, group):
 
 
 def around(f, n, kind, x, group):
-    """The taps of both sides of a layer's attention or feed-forward: side -> what it does to rows."""
+    """Returns a function (rows, side) that applies the convolution before (0) or after (1) attention or
+    feed-forward."""
     base = f[f'blk.{n}.{kind}_conv_base']
     own = (x @ f[f'blk.{n}.{kind}_conv_proj.weight'].T).reshape(len(x), 2, len(base[0]), -1)
     return lambda rows, side: conv(rows, own[:, side], base[side], group)
 
 
 def block(f, target, ids, n_drafts):
-    """Logits of a block behind ids[:-1] that begins with the last of them, its gates, and the drafts with how sure each is."""
+    """Returns (logits of the block, [(draft, its margin)]). The block follows ids[:-1] and begins with the last id."""
     dim, base, last = f.key('attention.key_length'), f.key('rope.freq_base'), len(ids) - 1
     g = rms(features(target, ids[:last], f.key('target_layers')) @ f['fc.weight'].T, f['enc.output_norm.weight'])
     embd = (f if 'token_embd.weight' in f else target)['token_embd.weight']
@@ -171,7 +172,7 @@ def check(name, sizes, d):
 
 
 def emulated(name, paths, d):
-    """As many drafts, and as many of them right, on a device as on the CPU."""
+    """A device makes and accepts as many drafts as the CPU."""
     cases, counts = os.path.join(d, 'cases.json'), []
     if not os.path.exists(EMULATED) or name != 'plain': return []
     json.dump([{'name': str(n), 'ids': [(7 * i * i + 13 * i) % 300 for i in range(n)], 'n': 6} for n in (9, 33)], open(cases, 'w'))

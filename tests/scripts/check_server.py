@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""pagedinfer serve as clients meet it.
+"""Checks pagedinfer serve with real clients.
 
 1. With raw sockets and a tiny random model: HTTP (keep-alive, pipelining, chunks, limits, garbage, half-open clients),
-   errors and their statuses, API keys, preflights, text aligned with token ids, cancel, draining, a model that is not
-   there yet, and for some seconds (30 minutes with PAGEDINFER_LONG=1) clients that misbehave in every way at once.
-   Afterwards the cache's pools are full again and nothing runs.
-2. With PyPI's openai package and SmolLM2: streams, stop, seed, n, logprobs, cancel, errors; the same part against
-   llama-server where PAGEDINFER_PEER names its program, to show that it asks for nothing of ours.
+   errors and their statuses, API keys, preflights, text aligned with token ids. Then cancel, draining, a model that is
+   still loading, and for some seconds (30 minutes with PAGEDINFER_LONG=1) clients that misbehave in every way
+   concurrently. Afterwards the cache's pools are full again and nothing runs.
+
+2. With PyPI's openai package and SmolLM2: streams, stop, seed, n, logprobs, cancel, errors. The same part runs against
+   llama-server if PAGEDINFER_PEER names its program, to show that it needs nothing specific to this server.
+
 3. With PyPI's anthropic package: /v1/messages.
-LangChain's and LiteLLM's clients, where they are installed, have a round, too. Parts 2 and 3 are left out where a package
-(PAGEDINFER_NO_PIP=1: or the network) or the model is missing. Exit 77: nothing could be run."""
+
+LangChain's and LiteLLM's clients are checked too if they are installed. Parts 2 and 3 need the model. Each is left out
+if its package is missing and cannot be installed (PAGEDINFER_NO_PIP=1: no try). Exit 77: nothing could be run."""
 import array, base64, importlib.util, json, os, random, re, shutil, signal, socket, ssl, struct, subprocess, sys, tempfile, threading, time, urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -30,7 +33,7 @@ def expect(what, got, want):
 
 
 class Server:
-    """One process, its port taken from the line that it prints."""
+    """A server process; its port is read from the line that it prints."""
     def __init__(self, model, *flags, ready=True, env=None):
         self.log = tempfile.NamedTemporaryFile('w+', suffix='.log')
         self.p = subprocess.Popen([BIN, 'serve', '-m', model, '--port', '0', *flags], stdout=subprocess.DEVNULL,
@@ -66,7 +69,7 @@ class Server:
                                                                     text, re.M)}
 
     def quiet(self, what):
-        """Nothing runs, and every block is free."""
+        """Waits until nothing runs and every block is free."""
         for _ in range(200):
             m = self.metrics()
             blocks = sum(v for k, v in m.items() if k.startswith('pagedinfer:blocksgroup='))
@@ -99,7 +102,7 @@ def read_all(c):
 
 
 def read_answer(f):
-    """One response from a file of a socket: status, headers, body."""
+    """Reads one response from a socket's file. Returns (status, headers, body)."""
     line = f.readline()
     if not line: return 0, {}, b''
     status, headers = int(line.split()[1]), {}
@@ -134,7 +137,7 @@ def events(body):
     return [json.loads(l[6:]) for l in body.decode().split('\n') if l.startswith('data: ') and l != 'data: [DONE]']
 
 
-# ---------------------------------------------------------------------------------------------------- 1. the tiny model
+# --------------------------------------------------------------------------------------------------- 1. the tiny model
 
 def http_forms(s):
     with connect(s) as c:
@@ -142,13 +145,13 @@ def http_forms(s):
         for i in range(3):  # keep-alive
             c.sendall(request('GET', '/health'))
             expect('keep-alive', read_answer(f)[0], 200)
-        # pipelined: answers come in order, though the first takes the longest
+        # Pipelined requests: responses come in order, though the first one takes the longest.
         c.sendall(request('POST', '/v1/completions', {'prompt': 'a', 'max_tokens': 20, 'ignore_eos': True}) +
                   request('GET', '/health') + request('GET', '/none') + request('POST', '/tokenize', {'content': 'x'}))
         got = [read_answer(f) for _ in range(4)]
         expect('pipelined', [g[0] for g in got], [200, 200, 404, 200])
         expect('the first of them', json.loads(got[0][2])['object'], 'text_completion')
-        # a body in chunks, byte by byte
+        # A body in chunks, sent byte by byte.
         body = b'{"content": "hello"}'
         for b in (b'POST /tokenize HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n' +
                   b''.join(b'1\r\n%c\r\n' % x for x in body) + b'0\r\n\r\n'):
@@ -163,7 +166,7 @@ def http_forms(s):
         f.readline()
         c.sendall(b'{"content":"x"}')
         expect('after it', read_answer(f)[0], 200)
-    with connect(s) as c:  # HTTP/1.0: no chunks, and the connection ends
+    with connect(s) as c:  # HTTP/1.0: the response has no chunks, and the connection ends
         body = json.dumps({'prompt': 'a', 'max_tokens': 4, 'stream': True, 'ignore_eos': True}).encode()
         c.sendall(b'POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n' % len(body) + body)
         got = read_all(c)
@@ -173,10 +176,10 @@ def http_forms(s):
 def limits(s):
     expect('a long header', ask(s, '/health', headers='X: ' + 'y' * 5000 + '\r\n')[0], 431)
     expect('a long path', ask(s, '/' + 'y' * 5000)[0], 431)
-    with connect(s) as c:  # refused before it is sent
+    with connect(s) as c:  # refused before the body is sent
         c.sendall(b'POST /tokenize HTTP/1.1\r\nContent-Length: 999999999\r\n\r\n')
         expect('a large body', read_answer(c.makefile('rb'))[0], 413)
-    with connect(s) as c:  # while it is sent: the answer arrives all the same
+    with connect(s) as c:  # refused while the body is sent: the client still receives the response
         c.sendall(b'POST /tokenize HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n')
         try:
             for _ in range(64): c.sendall(b'10000\r\n' + b'x' * 65536 + b'\r\n')
@@ -244,7 +247,7 @@ def errors(s):
             ('encoding_format', 400, '/v1/embeddings', {'input': 'a', 'encoding_format': 'x'}), ('no input', 400, '/v1/embeddings', {}),
             ('previous_response_id', 400, '/v1/responses', {'input': 'a', 'previous_response_id': 'r'}),
             ('a call without arguments', 400, '/v1/responses', {'input': [{'type': 'function_call', 'name': 'f'}]}),
-            ('a user who says nothing', 400, '/v1/messages', {'max_tokens': 1, 'messages': [{'role': 'user', 'content': []}]}),
+            ('a user without content', 400, '/v1/messages', {'max_tokens': 1, 'messages': [{'role': 'user', 'content': []}]}),
             ('a call without a name', 400, '/v1/messages', {'max_tokens': 1, 'messages': [
                 {'role': 'assistant', 'content': [{'type': 'tool_use', 'id': 'a', 'input': {}}]}]}),
             ('tokens', 400, '/detokenize', {'tokens': [1 << 30]}), ('content', 400, '/tokenize', {'content': 5}),
@@ -257,7 +260,7 @@ def errors(s):
 
 
 def aligned(s):
-    """Ids and text of every chunk belong together, on a model whose tokens are often parts of characters."""
+    """The ids and text of every chunk belong together, on a model with many tokens that are parts of characters."""
     def text_of(ids):
         return ask(s, '/detokenize', {'tokens': ids})[2]['content']
     for seed in range(12):
@@ -270,8 +273,9 @@ def aligned(s):
         for c in chunks[:-1]:
             ids = [0] * 0 + c['token_ids']
             if not c['text'] and ids: fault(f'seed {seed}: ids without text {c}')
-            got = text_of([36] + ids)  # behind another token: by itself the first one loses its space
-            if '�' in got or '�' in c['text']: continue  # repaired characters depend on what is around them
+            got = text_of([36] + ids)  # after another token: the first token of a text loses its space
+            # the repair of broken characters depends on the neighbouring tokens
+            if '�' in got or '�' in c['text']: continue
             if not got.endswith(c['text']): fault(f'seed {seed}: {ids} is {got!r}, with it came {c["text"]!r}')
         for c in chunks:
             if len(c['logprobs']['tokens'] if c['logprobs'] else []) != len(c['token_ids']): fault(f'seed {seed}: logprobs {c}')
@@ -310,7 +314,7 @@ def forms(s):
     if not any(isinstance(x['piece'], list) for x in pieces): fault(f'pieces: {pieces}')
     got = ask(s, '/completion', {'prompt': [40, 41], 'n_predict': 3, 'mirostat': 2, 'mirostat_tau': 4.5, 'response_fields': [
         'content', 'prompt', 'generation_settings/mirostat_tau', 'generation_settings/n_predict', 'no/such', 'timings']})[2]
-    of = lambda name: got[f'generation_settings/{name}']  # named as llama-server names them
+    of = lambda name: got[f'generation_settings/{name}']  # llama-server uses the same names
     expect('response_fields', (sorted(got), got['prompt'], of('mirostat_tau'), of('n_predict'), got['timings']['predicted_n']),
            (['content', 'generation_settings/mirostat_tau', 'generation_settings/n_predict', 'prompt', 'timings'], '$%', 4.5, 3, 3))
     expect('a whole number with a point', ask(s, '/completion', {'prompt': 'a', 'n_predict': 2.0, 'top_k': 40.0})[2]['tokens_predicted'], 2)
@@ -366,14 +370,14 @@ def forms(s):
 
 
 def greedy(s, path='/completion', n=6, **body):
-    """The ids of an answer, or of several."""
+    """Returns the ids of an answer, or a list of them."""
     a = ask(s, path, {'n_predict': n, 'temperature': 0, 'ignore_eos': True, 'return_tokens': True, 'return_token_ids': True, **body})[2]
     if path == '/v1/completions': return [x['token_ids'] for x in a['choices']]
     return [x['tokens'] for x in a] if isinstance(a, list) else a['tokens']
 
 
 def vocabulary(s):
-    """Prompts of texts and ids, cut prompts, biases of texts."""
+    """Prompts of mixed texts and ids, truncated prompts, biases and forbidden texts."""
     of = lambda text, add: ask(s, '/tokenize', {'content': text, 'add_special': add})[2]['tokens']
     first, inner = of('ab cd', True), of('ab cd', False)
     if first[1:] != inner: fault(f'BOS: {first}, {inner}')
@@ -393,7 +397,7 @@ def vocabulary(s):
     expect('embeddings of a mixed list', e[0]['embedding'], e[1]['embedding'])
     echo = ask(s, '/v1/completions', {'prompt': [40, 'ab'], 'echo': True, 'max_tokens': 1})[2]['choices'][0]['text']
     expect('echo of a mixed list', echo.startswith(ask(s, '/detokenize', {'tokens': [40] + of('ab', False)})[2]['content']), True)
-    # cut prompts
+    # truncated prompts
     text = 'abcd efgh ijkl mnop'
     ids = of(text, True)
     expect('truncate_prompt_tokens', greedy(s, prompt=text, truncate_prompt_tokens=4), greedy(s, prompt=ids[:1] + ids[-3:]))
@@ -403,7 +407,7 @@ def vocabulary(s):
     expect('truncate_prompt_tokens -1', len(greedy(s, prompt=long, truncate_prompt_tokens=-1)), 6)
     expect('without it', ask(s, '/completion', {'prompt': long})[0], 400)
     expect('add_special_tokens false', greedy(s, prompt=text, add_special_tokens=False), greedy(s, prompt=ids[1:]))
-    # vLLM's tokenizing
+    # vLLM's form of /tokenize
     expect('its default', ask(s, '/tokenize', {'prompt': text, 'return_token_strs': True})[2], {
         'tokens': ids, 'count': len(ids), 'max_model_len': 4096,
         'token_strs': [x['piece'] for x in ask(s, '/tokenize', {'content': ids, 'with_pieces': True})[2]['tokens']]})
@@ -412,7 +416,7 @@ def vocabulary(s):
     expect('of messages', ask(s, '/tokenize', {'messages': m})[2]['tokens'], of(t, True))
     for path, body in (('/v1/chat/completions/input_tokens', {'messages': m}), ('/v1/responses/input_tokens', {'input': 'a'})):
         expect(path, ask(s, path, body)[2], {'object': 'response.input_tokens', 'input_tokens': len(of(t, True))})
-    # texts that an answer may not hold: of several tokens and of one
+    # bad_words of several tokens and of one
     for seed in range(50):
         drawn = {'prompt': 'x', 'n': 12, 'temperature': 1.5, 'seed': seed}
         ids = greedy(s, **drawn)
@@ -420,7 +424,7 @@ def vocabulary(s):
         k = next((k for k in range(11) if of(pairs[k], False) == ids[k:k + 2] and of(ones[k], False) == ids[k:k + 1] and
                   pairs[k][0] != ' '), None)
         if k is not None: break
-    else: fault('no two tokens whose text is them')
+    else: fault('no two tokens that their text tokenizes to')
     pair, one = pairs[k], ones[k]
     got = greedy(s, **drawn, bad_words=[pair])
     expect('bad_words up to there', got[:k + 1], ids[:k + 1])
@@ -436,7 +440,7 @@ def vocabulary(s):
 
 
 def probabilities(s):
-    """Those that tokens are drawn by, and those of the prompt."""
+    """Probabilities after sampling filters (post_sampling_probs), and log-probabilities of the prompt."""
     body = {'prompt': 'abc', 'n_predict': 8, 'n_probs': 6, 'ignore_eos': True, 'post_sampling_probs': True, 'seed': 1}
     for what, more, n in (('three', {'temperature': 1.3, 'top_k': 3}, 3), ('the best', {'temperature': 0}, 1), ('all', {'temperature': 2, 'top_k': 0,
                           'top_p': 1, 'min_p': 0}, 6), ('a grammar', {'temperature': 1, 'top_k': 2, 'grammar': 'root ::= [a-z]+'}, 2)):
@@ -465,7 +469,7 @@ def probabilities(s):
 
 
 def told(s):
-    """Times in whole answers and in the last event of a stream; what the server says of itself; answers that go on."""
+    """Timings in complete answers and in the last event of a stream; server information; continued answers."""
     m = [{'role': 'user', 'content': 'abc'}]
     for path, body in (('/v1/chat/completions', {'messages': m}), ('/v1/completions', {'prompt': 'abc'}), ('/completion', {'prompt': 'abc', 'n_predict': 4})):
         body = {**body, 'max_tokens': 4, 'ignore_eos': True}
@@ -486,18 +490,18 @@ def told(s):
     if not re.fullmatch(r'token_id:\d+', t['tokens'][0]): fault(f'return_tokens_as_token_ids: {t}')
     goes_on = m + [{'role': 'assistant', 'content': 'xy'}]
     prompt = ask(s, '/apply-template', {'messages': goes_on})[2]['prompt']
-    expect('an answer that goes on', prompt, ask(s, '/apply-template', {'messages': m})[2]['prompt'] + 'xy')
+    expect('a continued answer', prompt, ask(s, '/apply-template', {'messages': m})[2]['prompt'] + 'xy')
     new = ask(s, '/apply-template', {'messages': goes_on, 'add_generation_prompt': True})[2]['prompt']
     if not new.startswith(prompt + '<|im_end|>') or not new.endswith('assistant\n'): fault(f'a new answer: {new!r}')
     expect('asked for', ask(s, '/apply-template', {'messages': goes_on, 'continue_final_message': True})[2]['prompt'], prompt)
     expect('not wanted', ask(s, '/apply-template', {'messages': goes_on, 'continue_final_message': False})[2]['prompt'], new)
     expect('both', ask(s, '/apply-template', {'messages': goes_on, 'continue_final_message': True, 'add_generation_prompt': True})[0], 400)
-    expect('nothing to go on with', ask(s, '/v1/chat/completions', {'messages': m, 'continue_final_message': True})[0], 400)
+    expect('nothing to continue', ask(s, '/v1/chat/completions', {'messages': m, 'continue_final_message': True})[0], 400)
     chat = {'max_tokens': 8, 'temperature': 0, 'ignore_eos': True}
     text = ask(s, '/completion', {**chat, 'prompt': prompt, 'n_predict': 8})[2]['content']
-    expect('it goes on', ask(s, '/v1/chat/completions', {**chat, 'messages': goes_on})[2]['choices'][0]['message']['content'], text)
+    expect('it continues', ask(s, '/v1/chat/completions', {**chat, 'messages': goes_on})[2]['choices'][0]['message']['content'], text)
     c = ask(s, '/v1/chat/completions', {**chat, 'messages': goes_on, 'echo': True, 'logprobs': True})[2]['choices'][0]
-    expect('with what it goes on with', (c['message']['content'], len(c['logprobs']['content'])), ('xy' + text, 8))
+    expect('a continued answer with echo', (c['message']['content'], len(c['logprobs']['content'])), ('xy' + text, 8))
     got = events(ask(s, '/v1/chat/completions', {**chat, 'messages': goes_on, 'echo': True, 'stream': True})[2])
     expect('its stream', ''.join(e['choices'][0]['delta'].get('content', '') for e in got), 'xy' + text)
     expect('nothing to echo', ask(s, '/v1/chat/completions', {**chat, 'messages': m, 'echo': True})[2]['choices'][0]['message']['content'],
@@ -534,7 +538,7 @@ def told(s):
 
 
 def cancel(s):
-    """A client that goes away ends its own request, and no other."""
+    """A client that disconnects ends its own request, and no other."""
     before = s.metrics()['pagedinfer:gone_clients_total']
     slow = {'prompt': 'a', 'max_tokens': 3500, 'ignore_eos': True, 'stream': True}
     stay = connect(s, 60)
@@ -545,13 +549,13 @@ def cancel(s):
     for c in gone: c.close()
     status, _, body = read_answer(stay.makefile('rb'))
     ids = len(events(body))
-    if status != 200 or ids < 100: fault(f'who stayed: {status}, {ids} events')
+    if status != 200 or ids < 100: fault(f'the connected client: {status}, {ids} events')
     s.quiet('after clients went away')
     expect('clients that went away', s.metrics()['pagedinfer:gone_clients_total'] - before, 4)
 
 
 def slow_reader(s):
-    """A client that does not read: its request is canceled, and others go on."""
+    """A client that does not read: the server cancels its request, and others continue."""
     before = s.metrics()['pagedinfer:slow_clients_total']
     with socket.socket() as c:
         c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -562,7 +566,7 @@ def slow_reader(s):
             if s.metrics()['pagedinfer:slow_clients_total'] > before: break
             time.sleep(0.05)
         else: fault('a slow reader was not ended')
-        expect('beside a slow reader', ask(s, '/v1/completions', {'prompt': 'b', 'max_tokens': 3})[0], 200)
+        expect('next to a slow reader', ask(s, '/v1/completions', {'prompt': 'b', 'max_tokens': 3})[0], 200)
     s.quiet('after a slow reader')
 
 
@@ -580,7 +584,7 @@ def keys(model):
         status, _, a = ask(s, '/slots', headers='Authorization: Bearer gamma\r\n')
         expect('--no-slots', (status, a['error']['type']), (501, 'not_supported_error'))
         expect('--no-ui', ask(s, '/')[0], 404)
-        with connect(s) as c:  # who has no key does not get to send a body
+        with connect(s) as c:  # a client without a key is refused before it sends a body
             c.sendall(b'POST /v1/completions HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n')
             expect('a body without a key', read_answer(c.makefile('rb'))[0], 401)
         def cached(h):
@@ -624,8 +628,8 @@ def life(model):
     expect('/health while draining', ask(s, '/health')[0], 503)
     status, _, body = read_answer(running.makefile('rb'))
     if status != 200 or not body.endswith(b'data: [DONE]\n\n'): fault(f'a stream while draining: {body[-200:]!r}')
-    expect('who waited', read_answer(waiting.makefile('rb'))[0], 200)
-    s.end(0)  # no second signal
+    expect('the waiting request', read_answer(waiting.makefile('rb'))[0], 200)
+    s.end(0)  # without a second signal
     lines = [json.loads(l) for l in s.text().split('\n') if l.startswith('{')]
     if not any(l.get('completion_tokens') == 3000 for l in lines): fault(f'--log-json: {lines[-3:]}')
     s = Server(model, '-c', '32768')
@@ -634,7 +638,7 @@ def life(model):
     c.recv(100)
     s.p.send_signal(signal.SIGTERM)
     s.wait_for('shutting down')
-    s.end(code=143, within=10)  # a second one is immediate
+    s.end(code=143, within=10)  # the second signal ends the server immediately
     r = subprocess.run([BIN, 'serve', '-m', '/nowhere.gguf', '--port', '0'], capture_output=True, text=True, timeout=60)
     expect('no such model', r.returncode, 66)
     with tempfile.TemporaryDirectory() as d:
@@ -650,11 +654,11 @@ def life(model):
         time.sleep(1)
         p.send_signal(signal.SIGTERM)
         p.wait(20)
-        if os.path.exists(path): fault('the socket is left behind')
+        if os.path.exists(path): fault('the socket file was not removed')
 
 
 def notified(model):
-    """systemd's protocols: readiness, watchdog, a socket that was opened before."""
+    """systemd's protocols: readiness, watchdog, and a socket that systemd has opened."""
     with tempfile.TemporaryDirectory() as d, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as n, socket.socket() as l:
         n.bind(os.path.join(d, 'notify'))
         n.settimeout(20)
@@ -677,7 +681,7 @@ def notified(model):
 
 
 def encrypted(model):
-    """TLS, where it is built in and a certificate can be made."""
+    """TLS, if it is built in and openssl can make a certificate."""
     if not shutil.which('openssl'): return
     with tempfile.TemporaryDirectory() as d:
         cert, key = os.path.join(d, 'c.pem'), os.path.join(d, 'k.pem')
@@ -685,7 +689,7 @@ def encrypted(model):
                         '/CN=localhost'], check=True, capture_output=True)
         flags = ['serve', '-m', model, '-c', '4096', '--port', '0', '--ssl-cert-file', cert]
         r = subprocess.run([BIN, *flags, '--ssl-key-file', cert], capture_output=True, text=True, timeout=60)
-        expect('a key that is none', r.returncode, 78)
+        expect('an invalid key', r.returncode, 78)
         if 'this build has no TLS' in r.stderr: return
         s = Server(model, '-c', '4096', '--ssl-cert-file', cert, '--ssl-key-file', key)
         c = ssl.create_default_context(cafile=cert)
@@ -774,7 +778,7 @@ def soak(s):
 
 
 def progress(s):
-    """How far a long prompt is, in each form; an answer that takes too long ends with a line."""
+    """Progress of a long prompt in each API; an answer that exceeds its time limit ends after a line."""
     base = [5 + i % 30 for i in range(1500)]
     for path, body, end in (('/completion', {'prompt': base, 'n_predict': 3}, lambda e: e.get('stop')),
                             ('/v1/completions', {'prompt': base[::-1], 'max_tokens': 3}, lambda e: e['choices'][0]['finish_reason']),
@@ -791,7 +795,7 @@ def progress(s):
             if not end(got[-1]) or texts and 'prompt_progress' in got[texts[0]]: fault(f'{path}: {got}')
         if any('prompt_progress' in e for e in events(ask(s, path, {**body, 'stream': True})[2])): fault(f'{path}: progress was not asked for')
     if 'prompt_progress' in ask(s, '/completion', {'prompt': base, 'n_predict': 3, 'return_progress': True})[2]: fault('progress without a stream')
-    busy = [connect(s) for _ in range(20)]  # of 80 samples 8 run at once
+    busy = [connect(s) for _ in range(20)]  # 80 samples; 8 of them run concurrently
     for c in busy: c.sendall(request('POST', '/v1/completions', {'prompt': 'a', 'n': 4, 'max_tokens': 3500, 'ignore_eos': True}))
     time.sleep(.2)
     waits = connect(s, 60)
@@ -862,7 +866,8 @@ TOOLS = [{'type': 'function', 'function': {'name': 'weather', 'description': 'Th
 
 
 def tools(s):
-    """Calls of functions in every form. The schema has one value, and the function is named, so that any model makes the call."""
+    """Function calls in every API. The schema allows one value and the function is named, so any model makes the
+    call."""
     chat = {'messages': [{'role': 'user', 'content': 'Weather?'}], 'tools': TOOLS, 'max_tokens': 200,
             'tool_choice': {'type': 'function', 'function': {'name': 'weather'}}}
     def named(f): return f and (f.get('name'), json.loads(f.get('arguments') or 'null'))
@@ -881,7 +886,8 @@ def tools(s):
     if sum(len(c.get('token_ids', [])) for c in chunks) < 10: fault('a call as a stream: token ids are missing')
     second = [*chat['messages'], m, {'role': 'tool', 'tool_call_id': m['tool_calls'][0]['id'], 'content': 'sunny'}]
     expect('a second turn', ask(s, '/v1/chat/completions', {'messages': second, 'tools': TOOLS, 'max_tokens': 4})[0], 200)
-    for how in ('required', {'type': 'function', 'function': {'name': 'weather'}}):  # here the library makes the grammar
+    # here the library makes the grammar
+    for how in ('required', {'type': 'function', 'function': {'name': 'weather'}}):
         body = {**chat, 'tool_choice': how, 'max_tokens': 400, 'temperature': 1, 'seed': 3}
         a = ask(s, '/v1/chat/completions', body)[2]['choices'][0]
         chunks = [e['choices'][0] for e in events(ask(s, '/v1/chat/completions', {**body, 'stream': True})[2])]
@@ -892,7 +898,7 @@ def tools(s):
                ('tool_calls', 'weather', ['city']))
         expect('the same as a stream', args, got['arguments'])
     both = ask(s, '/v1/chat/completions', {**chat, 'grammar': 'root ::= "no"'})[2]['choices'][0]
-    expect('a required call beside a form', both['finish_reason'], 'tool_calls')
+    expect('a required call with a grammar', both['finish_reason'], 'tool_calls')
     none = ask(s, '/v1/chat/completions', {**chat, 'grammar': CALL, 'tool_choice': 'none'})[2]['choices'][0]
     if none['finish_reason'] != 'stop' or 'weather' not in none['message']['content']: fault(f'tool_choice none: {none}')
     cut = ask(s, '/v1/chat/completions', {**chat, 'max_tokens': 12})[2]['choices'][0]
@@ -917,7 +923,8 @@ def tools(s):
 
 
 def with_tag(model, out):
-    """The tiny model with <tool_call> as its token 0; a key that is not needed gives the bytes."""
+    """Writes the tiny model with <tool_call> as its token 0. Shortening the name of an unneeded key frees the
+    bytes."""
     with open(model, 'rb') as f: b = f.read()
     for old, new in ((b'<pad>', b'<tool_call>'), (b'tokenizer.ggml.add_space_prefix', b'tokenizer.ggml.add_space_')):
         old, new = (struct.pack('<Q', len(x)) + x for x in (old, new))
@@ -927,15 +934,15 @@ def with_tag(model, out):
 
 
 def again(once, grew):
-    """What a busy machine gives out in one piece comes in several another time."""
+    """Repeats a request until it grows in several pieces: a busy machine may send everything in one piece."""
     for _ in range(40):
         got = once()
         if grew(got): break
     return got
 
 def growing(s):
-    """Under tool_choice auto a call that began grows in a stream, in every API. A bias makes the tag the first token, behind
-    which the library's grammar lets nothing but a call through."""
+    """With tool_choice auto, a call streams while it is generated, in every API. A bias makes the tag the first token;
+    after it the library's grammar allows only a call."""
     shape = {'type': 'object', 'properties': {'city': {'type': 'string', 'minLength': 12, 'maxLength': 40}, 'days': {'type': 'integer'}},
              'required': ['city', 'days'], 'additionalProperties': False}
     tool = {'name': 'weather', 'description': 'The weather', 'parameters': shape}
@@ -997,7 +1004,7 @@ def growing(s):
 
 
 def prefixed(model):
-    """--api-prefix: all paths are behind it, with their keys."""
+    """--api-prefix: every path starts with it, and needs the same keys."""
     s = Server(model, '-c', '4096', '--api-prefix', '/models/a/', '--api-key', 'k', '--alias', 'it,that')
     key = 'Authorization: Bearer k\r\n'
     for path, status in (('/models/a/health', 200), ('/models/a/', 200), ('/models/a/props', 200), ('/models/a/v1/models', 200),
@@ -1012,7 +1019,7 @@ def prefixed(model):
 
 
 def efforts(model):
-    """What the server's options give the template, and what a request says instead."""
+    """Template variables from the server's options, and their overrides in a request."""
     with tempfile.NamedTemporaryFile('w', suffix='.jinja') as f:
         f.write('{{ reasoning_effort }}|{{ enable_thinking }}|{{ messages[0].content }}')
         f.flush()
@@ -1027,7 +1034,7 @@ def efforts(model):
 
 
 def infill(model):
-    """Fill in the middle: the prompt is that of its parts' tokens, so the answer is that of those ids."""
+    """Fill in the middle: the answer equals that of a prompt made of the parts' token ids."""
     pre, suf, mid, sep = range(260, 264)
     of = lambda *flags: Server(model, '-c', '512', '--override-kv', f'tokenizer.ggml.fim_pre_token_id=int:{pre}', '--override-kv',
                                f'tokenizer.ggml.fim_suf_token_id=int:{suf}', '--override-kv', f'tokenizer.ggml.fim_mid_token_id=int:{mid}',
@@ -1074,7 +1081,7 @@ def infill(model):
 
 
 def thinking(s):
-    """Thoughts are told apart, whatever they are told with."""
+    """Reasoning is separated from the answer in every format."""
     grammar = 'root ::= "<think>\\nhm\\n</think>\\n\\nyes"'
     chat = {'messages': [{'role': 'user', 'content': 'a'}], 'grammar': grammar, 'max_tokens': 100}
     m = ask(s, '/v1/chat/completions', chat)[2]['choices'][0]['message']
@@ -1122,10 +1129,10 @@ def openai_part(url, model, ours):
     if ours and 'Paris' not in c.choices[0].text: fault(f'a completion: {c}')
     try: chat(messages='hello')
     except openai.APIStatusError: pass
-    else: fault('messages that are none: no error')
+    else: fault('invalid messages: no error')
     stream = chat(stream=True, max_tokens=400)
     next(iter(stream))
-    stream.close()  # leaves in the middle
+    stream.close()  # the client disconnects in the middle
     if not ours: return
     vectors = [o.embeddings.create(model=model, input=['Paris', 'Rome'], **k).data for k in ({}, {'encoding_format': 'float'})]
     if max(abs(a - b) for x, y in zip(*vectors) for a, b in zip(x.embedding, y.embedding)) > 1e-6: fault('embeddings differ')
@@ -1173,7 +1180,7 @@ def anthropic_part(url, want):
 
 
 def langchain_part(url):
-    """One round, and a stream, where it is installed."""
+    """One request and one stream, if LangChain is installed."""
     from langchain_openai import ChatOpenAI
     c = ChatOpenAI(base_url=url + '/v1', api_key='none', model='x', temperature=0, max_tokens=24, max_retries=0)
     got = c.invoke('What is the capital of France?').content
@@ -1182,7 +1189,7 @@ def langchain_part(url):
 
 
 def calls_of_a_model():
-    """A model that was shown how others called makes a call by itself, behind words of its own; both stream."""
+    """After examples of calls in the conversation, the model makes a call by itself after some text; both stream."""
     with tempfile.NamedTemporaryFile('w', suffix='.jinja') as f:
         f.write(HERMES)
         f.flush()
@@ -1205,8 +1212,9 @@ def calls_of_a_model():
 
 
 def litellm_part(url):
-    """Rounds by OpenAI's and Anthropic's forms, a stream, and vectors, where it is installed."""
-    os.environ.setdefault('LITELLM_LOCAL_MODEL_COST_MAP', 'True')  # or it asks the network
+    """Requests in OpenAI's and Anthropic's formats, a stream and embeddings, if LiteLLM is installed."""
+    # otherwise LiteLLM fetches a price list from the network
+    os.environ.setdefault('LITELLM_LOCAL_MODEL_COST_MAP', 'True')
     import litellm
     litellm.suppress_debug_info = True
     k = {'api_key': 'none', 'temperature': 0, 'max_tokens': 24, 'num_retries': 0,

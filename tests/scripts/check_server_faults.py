@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""pagedinfer serve in trouble: no memory, a step that takes too long, tenants beside each other.
+"""Checks pagedinfer serve under failures: no memory, a step that takes too long, tenants that run concurrently.
 
-1. Requests of every kind with one allocation of the server that fails, and with 30 in a row (support/failing_malloc.c):
-   each is answered as if nothing had been, or with 500 or 503, or the connection ends; a stream that had begun says so or
-   breaks off. Afterwards /health is 200, nothing runs and every block of the cache is free. Allocations are taken at
-   intervals; PAGEDINFER_LONG=1 takes each of them.
+1. Requests of every kind while one allocation of the server fails, and while 30 in a row fail
+   (support/failing_malloc.c). Each request gets its normal answer, or 500 or 503, or the connection ends. A stream
+   that has begun reports the error or breaks off. Afterwards /health is 200, nothing runs and every block of the cache
+   is free. One allocation in several fails in turn; PAGEDINFER_LONG=1 lets each of them fail.
 2. /health and the log while a step is slower than --hang-timeout, and after it.
-3. Two tenants with the same prompt at the same time: the cache's blocks are those of two.
+3. Two tenants with the same prompt at the same time: each has its own cache blocks.
 Exit 77: there is no server, or no tiny model."""
 import json, mmap, os, re, struct, subprocess, sys, tempfile, threading, time
 
@@ -15,11 +15,11 @@ from check_server import BIN, BUILD, HERMES, TOOLS, Server, ask, connect, events
 
 SHIM = os.path.join(BUILD, 'tests', 'failing_malloc.so')
 LONG = bool(os.environ.get('PAGEDINFER_LONG'))
-PER_KIND = 24  # faults of each sort, where not all are tried
+PER_KIND = 24  # faults of each sort, unless all are tried
 
 
 class Faults:
-    """The allocations of a server that runs with the shim."""
+    """Counts the allocations of a server that runs with the shim, and makes some fail."""
     def __init__(self, path):
         with open(path, 'wb') as f: f.write(bytes(32))
         self.file = open(path, 'r+b')
@@ -61,19 +61,19 @@ KINDS = {
                               'logit_bias': [['ab cd', -1], [50, False]], 'bad_words': ['zz', 'ab'], 'post_sampling_probs': True}),
     'cut': ('/v1/completions', {'prompt': ['abc def', [40, 41, 42]], 'truncate_prompt_tokens': 2, 'temperature': 0, 'max_tokens': 4,
                                 'prompt_logprobs': 1, 'logit_bias': {'ab': -1}, 'stop': ['q'], 'include_stop_str_in_output': True}),
-    'goes on': ('/v1/chat/completions', {**CHAT, 'messages': [*CHAT['messages'], {'role': 'assistant', 'content': 'b'}]}),
+    'continued': ('/v1/chat/completions', {**CHAT, 'messages': [*CHAT['messages'], {'role': 'assistant', 'content': 'b'}]}),
     'tokens of a chat': ('/tokenize', {'messages': CHAT['messages'], 'return_token_strs': True}),
     'mixed tokens': ('/tokenize', {'content': ['a', 40, 'b'], 'with_pieces': True}), 'counted': ('/v1/responses/input_tokens', {'input': 'a'}),
     'models': ('/v1/models', None), 'props': ('/props', None), 'slots': ('/slots', None), 'metrics': ('/metrics', None),
     'health': ('/health', None), 'page': ('/', None), 'nothing': ('/none', {}), 'an error': ('/v1/completions', {'prompt': 5}),
 }
-CHANGES = {'metrics', 'slots'}  # say something else each time
+CHANGES = {'metrics', 'slots'}  # kinds with a different response each time
 VARIES = re.compile(r'(chatcmpl-|cmpl-|resp_|msg_|rs_|fc_|call_|item_)[0-9a-zA-Z]+|"(created|created_at|\w+_ms|\w+_per_second|'
                     r'cached_tokens|cache_n|cache_read_input_tokens|input_tokens|prompt_n)":\s*[-0-9.e+]+')
 
 
 def once(s, path, body):
-    """Status and body; 0 where the connection ended. A body that broke off ends in b'<cut>'."""
+    """Returns (status, body); status 0 if the connection ended. A body that broke off ends in b'<cut>'."""
     try:
         with connect(s) as c:
             c.sendall(request('GET' if body is None else 'POST', path, b'' if body is None else body, 'Connection: close\r\n'))
@@ -98,7 +98,8 @@ def once(s, path, body):
 
 
 def texts(o):
-    """What an event adds, whatever the event: how a stream is cut into events is a matter of time."""
+    """Yields the texts of an event. The split of a stream into events depends on timing, so only texts are
+    compared."""
     for k, v in o.items() if isinstance(o, dict) else enumerate(o) if isinstance(o, list) else ():
         if isinstance(v, str) and k in ('content', 'text', 'delta', 'arguments', 'partial_json', 'finish_reason', 'stop_reason'): yield v
         elif isinstance(v, (dict, list)) and k not in ('response', 'item', 'part', 'logprobs'): yield from texts(v)
@@ -147,7 +148,8 @@ def no_memory(model, folder):
         if n < 1: fault(f'{kind}: no allocation was counted')
         for count in (1, 30):
             step = 1 if LONG else max(1, n // PER_KIND)
-            for first in range((1 if count == 1 else 2) + done % step, n + 2, step): # 1 is the connection: it waits
+            # allocation 1 is the connection's: the server waits for memory then
+            for first in range((1 if count == 1 else 2) + done % step, n + 2, step):
                 one_fault(s, faults, kind, want, first, count)
                 done += 1
         expect(f'/health after {kind}', ask(s, '/health')[0], 200)
@@ -157,7 +159,7 @@ def no_memory(model, folder):
 
 
 def slow_step(maker, folder):
-    """A model that is large enough for steps of some tenths of a second, and a limit far below."""
+    """Runs a model with steps of some tenths of a second, and a --hang-timeout far below that."""
     model = os.path.join(folder, 'slow.gguf')
     subprocess.run([maker, model, '32768', 'gemma3', '0', 'Q8_0', 'L=4 E=512 F=2048'], check=True)
     s = Server(model, '-c', '32768', '--hang-timeout', '0.02', '-t', '1', '-b', '32768', '--step-target-ms', '0')
@@ -172,14 +174,15 @@ def slow_step(maker, folder):
         if status == 503: said.append(a['error']['message'])
     t.join()
     expect('the slow request', answer, [200])
-    said = set(said) - {'the preparation of a request takes too long'} # on a machine that is very slow
+    said = set(said) - {'the preparation of a request takes too long'} # on a very slow machine
     expect('/health while a step is slow', said, {'a step takes too long'})
     expect('/health after it', ask(s, '/health')[0], 200)
     s.end()
 
 
 def tenants(model):
-    """How many blocks two requests with one prompt hold while both run: with one key those of the prompt once."""
+    """Compares the cache blocks of two concurrent requests with one prompt. They share the prompt's blocks only with
+    the same key and salt."""
     s = Server(model, '-c', '8192', '--kv-cache-tokens', '32768', '--parallel', '4', '--cache-salt-by-key', '--api-key', 'alpha,beta')
     key = lambda k: f'Authorization: Bearer {k}\r\n'
     used = lambda: sum(v * (1 if 'blocksgroup' in k else -1) for k, v in metrics().items()
@@ -189,7 +192,7 @@ def tenants(model):
         return {m[1] + (m[2] or ''): float(m[3]) for m in re.finditer(
             r'^([a-z_:]+)(?:\{model_name="[^"]*"(?:,([^}]*))?\})? (\S+)$', text.decode(), re.M)}
     def together(one, two, prompt):
-        """Blocks in use when both have begun, more than one of them alone."""
+        """Returns (blocks that the second request adds, blocks of the first)."""
         open_, seen = [], []
         for k, salt in (one, two):
             c = connect(s, 60)
@@ -212,7 +215,7 @@ def tenants(model):
     for k in ('alph', 'alphA', 'alphaa', 'x', 'alpha ' + 'y' * 200, '\xff'):
         status, h, b = ask(s, '/v1/completions', {'prompt': 'a'}, f'Authorization: Bearer {k}\r\n')
         bodies.add(json.dumps([status, sorted((n, v) for n, v in h.items() if 'request-id' not in n), b]))
-    expect('what a wrong key is told', len(bodies), 1)
+    expect('responses to a wrong key', len(bodies), 1)
     s.end()
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""SmolLM2 135M Instruct (Q4_1) through the tool: tokens, perplexity, answers of `chat` with its own template.
+"""Runs SmolLM2 135M Instruct (Q4_1) through the tool: tokens, perplexity, and answers of `chat` with its own template.
 
 1. The ids of TEXTS are llama-tokenize's.
-2. Perplexity of tests/golden/text.txt: within PEER of what llama-perplexity prints for it, and within EXACT of float32
-   arithmetic on the file's weights, which transformers did. Made by
+2. The perplexity of tests/golden/text.txt is within PEER of llama-perplexity's, and within EXACT of float32 arithmetic
+   on the file's weights (computed with transformers). llama.cpp's number comes from
        llama-perplexity -m SmolLM2-135M-Instruct.Q4_1.gguf -f tests/golden/text.txt -c 512
    llama.cpp rounds activations to 8 bits, and is 0.46 % above the exact number.
-3. Greedy answers have the words of ANSWERS in them; they are the same each time and with one thread.
-4. Logits and tokens are the same bytes for other step budgets, and beside other requests.
+3. Greedy answers contain the words of ANSWERS. They are the same each time and with one thread.
+4. Logits and tokens are the same bytes for other step budgets, and in a batch with other requests.
 Standard library only. Exit 77: no model (PAGEDINFER_CHAT_MODEL)."""
 import json, os, re, subprocess, sys, tempfile
 
@@ -74,7 +74,7 @@ def same_bits():
     for flags in (['-ub', '16', '-t', '1'], ['--block-size', '64', '--parallel', '3']):
         faults.extend(differences(' '.join(flags), run(MODEL, cases, '--no-prefix-cache', *flags), base))
     many, want = crowd(cases, base, 9)
-    faults.extend(differences('a crowd', run(MODEL, many, '--parallel', '9', '--kv-cache-tokens', '4096'), want))
+    faults.extend(differences('a batch', run(MODEL, many, '--parallel', '9', '--kv-cache-tokens', '4096'), want))
 
 
 def main():

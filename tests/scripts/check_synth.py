@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Files of tools/synth.py can be run, and what they give is what random weights give: nothing is likelier than the rest.
+"""Checks that files of tools/synth.py run, and behave like random weights: no token is much more likely than the
+others.
 
-usage: check_synth.py     PAGEDINFER_BIN: the tool; PAGEDINFER_CHAT_MODEL: whose vocabulary is taken, a made-up one without
+usage: check_synth.py     PAGEDINFER_BIN: the tool; PAGEDINFER_CHAT_MODEL: the source of the vocabulary
 """
 import os
 import re

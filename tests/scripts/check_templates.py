@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Chat templates of real models, rendered by this library and by Python's jinja2 as transformers sets it up.
+"""Renders chat templates of real models with this library and with Python's jinja2, configured as in transformers.
 
     check_templates.py [--tool build/tests/tool_chat_template] [--templates DIR] [FILE.gguf ...]
 
-The templates are those of llama.cpp's source tree (models/templates/*.jinja, by default where the peer was unpacked) and
-of the GGUF files named. Each is rendered for conversations of all kinds, with and without tools, thinking on and off;
-both must write the same bytes, or both must fail. Exits with 77 where jinja2 or the templates are not there.
+The templates are those of llama.cpp's source tree (models/templates/*.jinja; by default from the peer's cache folder)
+and of the given GGUF files. Each is rendered for conversations of all kinds, with and without tools, with thinking on
+and off. Both must write the same bytes, or both must fail. Exit 77: jinja2 or the templates are missing.
 """
 import argparse
 import concurrent.futures
@@ -61,7 +61,7 @@ def parts(*texts):
 
 
 def conversations():
-    """(name, variables) of each."""
+    """Yields (name, template variables) of each conversation."""
     plain = [user("Hello, wörld! <b>&'\"\n  two  lines  ")]
     turns = [system("  Be brief.\n"), user("One?"), assistant("1"), user("Two?"), assistant("  2\n\n"), user("Three?")]
     think = [system("Be brief."), user("One?"), assistant("<think>\nHm, one.\n</think>\n\n1"), user("Two?"),
@@ -122,12 +122,13 @@ def environment(jinja2):
     def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
         return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
-    # Lists may be appended to, which transformers' own environment forbids and llama.cpp's templates use.
+    # Templates of llama.cpp append to lists, which transformers' ImmutableSandboxedEnvironment forbids.
     env = SandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
                                extensions=[Generation, "jinja2.ext.loopcontrols"])
     env.filters["tojson"] = tojson
     env.filters["from_json"] = json.loads
-    # Without escaping "safe" means nothing; jinja2 itself would begin to escape what is added to such a string.
+    # There is no HTML escaping here, so "safe" does nothing. jinja2's own filter would escape text appended to its
+    # result.
     env.filters["safe"] = str
     env.globals["raise_exception"] = raise_exception
     env.globals["strftime_now"] = lambda f: datetime.datetime.fromtimestamp(NOW, datetime.timezone.utc).strftime(f)
@@ -143,13 +144,13 @@ def gguf_templates(paths):
 
 
 def check(env, tool_path, name, text, tmp):
-    """Lines that say what differs, the number of conversations, and of those that the template refuses."""
+    """Returns (lines that describe differences, number of conversations, number that the template refuses)."""
     bad, n, refused = [], 0, 0
     path = pathlib.Path(tmp) / (name.replace("/", "_") + ".jinja")
     path.write_bytes(text.encode())
     try:
         template = env.from_string(text)
-    except Exception as e:  # noqa: BLE001: whatever jinja2 says
+    except Exception as e:  # any error of jinja2
         template, why = None, repr(e)
     for conv, variables in conversations():
         n += 1
@@ -165,7 +166,7 @@ def check(env, tool_path, name, text, tmp):
         if run.returncode not in (0, 1):
             bad.append(f"{name}: {conv}: exit status {run.returncode}: {run.stderr.decode()}")
         elif want is None and "generator is not JSON" in why:
-            pass  # what map and select make is a list here, which jinja2 only makes with "| list"
+            pass  # map and select give lists here; in jinja2 they need "| list"
         elif got != want:
             at = next((i for i, (a, b) in enumerate(zip(got or "", want or "")) if a != b), 0)
             bad.append(f"{name}: {conv}:\n  jinja2 {why if want is None else repr(want[max(0, at - 40):at + 80])}\n  here   "

@@ -4,13 +4,13 @@
     check_tokenizers.py [--bin build/pagedinfer] [--cmd 'CMD -m {model} -f {file}'] [--peer llama-tokenize]
                         [--text FILE]... [--random SEED] [--pre] MODELS_DIR [NAME...]
 
-MODELS_DIR holds ggml-vocab-NAME.gguf with .inp (texts, split by a marker line) and .out (their ids, a line each). A
-NAME that is given must be there; without names all families that the library reads are checked. Each .inp text is
-tokenized without BOS. With --peer, each --text file is also tokenized whole by both programs and the ids are compared, as
-is a random text of words, scripts, white space and special tokens with --random. --pre does so for every pre-tokenizer
-that src/tokenizer/pretok.c names, by writing its name into a copy of the llama-bpe vocabulary.
-With PAGEDINFER_LIB, a vocabulary is opened once: its texts go to the library, and only some of them (TOOL_EACH) through the
-program as well, which opens it anew for each. Standard library only."""
+MODELS_DIR holds ggml-vocab-NAME.gguf with .inp (texts, separated by a marker line) and .out (their ids, one line
+each). Each given NAME must exist; without names all families that the library reads are checked. Each .inp text is
+tokenized without BOS. With --peer, both programs also tokenize each --text file in one piece, and the ids are
+compared. --random adds a random text of words, scripts, white space and special tokens. --pre does that for every
+pre-tokenizer that src/tokenizer/pretok.c names, by writing its name into a copy of the llama-bpe vocabulary.
+With PAGEDINFER_LIB, the library opens each vocabulary once and tokenizes all texts. Only one text in TOOL_EACH also
+goes through the program, which opens the vocabulary anew each time. Standard library only."""
 import argparse
 import ctypes
 import json
@@ -40,7 +40,7 @@ def run(cmd, model, path):
 
 
 class Library:
-    """A vocabulary in libpagedinfer.so."""
+    """A vocabulary opened through libpagedinfer.so."""
     def __init__(self, lib, model):
         self.lib, self.v = ctypes.CDLL(lib), ctypes.c_void_p()
         self.lib.pi_vocab_tokenize.restype = ctypes.c_int64
@@ -98,9 +98,9 @@ def pre_tokenizers():
 
 
 def with_pre(vocab, name):
-    """The bytes of a vocabulary without tensors, with another tokenizer.ggml.pre."""
+    """Returns the bytes of a vocabulary without tensors, with another tokenizer.ggml.pre."""
     key = b"tokenizer.ggml.pre"
-    at = vocab.index(key) + len(key) + 4  # behind the type, which is a string
+    at = vocab.index(key) + len(key) + 4  # after the value type, which is a string
     n = struct.unpack_from("<Q", vocab, at)[0]
     return vocab[:at] + struct.pack("<Q", len(name)) + name.encode() + vocab[at + 8 + n:]
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# check_tool.sh: the pagedinfer tool as a user meets it.
+# check_tool.sh: checks the pagedinfer tool from a user's view.
 #     bash tests/scripts/check_tool.sh TOOL [MODEL]
-# Exit codes and streams without a model; with one, a greedy completion: only text on stdout, the speed on stderr, the
-# same text the second time and with one thread. Without a model that part is left out, and the exit status is 77.
+# Without a model: exit codes and streams; the exit status is 77. With a model also a greedy completion: stdout has
+# only text, stderr the speed, and the text is the same the second time and with one thread.
 set -uo pipefail
 tool=${1:?usage: check_tool.sh TOOL [MODEL]} model=${2:-}
 bad=0
@@ -10,7 +10,7 @@ finding() { printf '%s\n' "$*"; bad=1; }
 tmp=$(mktemp -d) && trap 'rm -rf "$tmp"' EXIT
 [ -x "$tool" ] || { echo "$tool: not built"; exit 1; }
 
-# expect CODE ARGUMENT...: the exit code; output in $tmp/out and $tmp/err.
+# expect CODE ARGUMENT...: runs the tool and checks the exit code; its output is in $tmp/out and $tmp/err.
 expect() {
     local want=$1 rc
     shift

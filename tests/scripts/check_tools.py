@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Tools with the chat templates of real models: generated calls, whatever the model's weights.
+"""Checks tools with the chat templates of real models: generated calls are valid for any model weights.
 
     check_tools.py [--templates DIR] [--only NAME] [--all]
 
-A server runs SmolLM2 ($PAGEDINFER_CHAT_MODEL) with each template of llama.cpp's source tree (in $PAGEDINFER_VOCAB, or where
---templates says): a few, one a form of calls, or --all (PAGEDINFER_LONG=1).
+A server runs SmolLM2 ($PAGEDINFER_CHAT_MODEL) with templates of llama.cpp's source tree (in $PAGEDINFER_VOCAB, or
+--templates). By default there is one template per call format; --all (PAGEDINFER_LONG=1) runs every template.
 
-1. tool_choice required: each call that comes out is of a tool, with arguments by its schema.
-2. A named choice: exactly that call, once; parallel_tool_calls false: at most one.
-3. An answer cut at each number of tokens: complete calls only, no markup as content, whole and in a stream.
-4. Tools and response_format: auto is a call or the form, required a call, none the form; on all three APIs.
-Exits with 77 where the model, the templates or the package jsonschema are not there."""
+1. tool_choice required: each generated call names a given tool, with arguments that match its schema.
+2. A named choice: exactly that call, once. parallel_tool_calls false: at most one call.
+3. An answer cut after any number of tokens has only complete calls and no markup as content, with and without a
+   stream.
+4. Tools and response_format: auto gives a call or the format, required a call, none the format; on all three APIs.
+Exit 77: the model, the templates or the package jsonschema are missing."""
 import json
 import os
 import pathlib
@@ -79,7 +80,7 @@ class Server:
 
 
 def body(**more):
-    # Thoughts are off, and where a template has none to turn off a token of them is unlikely.
+    # Reasoning is off. A template without that switch rarely produces a reasoning token.
     return {"messages": [{"role": "user", "content": "What is the weather in Paris?"}], "tools": TOOLS, "max_tokens": 40,
             "temperature": 0, "chat_template_kwargs": {"enable_thinking": False, "thinking": False}, **more}
 
@@ -90,7 +91,7 @@ def check_calls(what, calls, validate):
         function = call["function"]
         try:
             validate(json.loads(function["arguments"]), schemas[function["name"]])
-        except Exception as error:  # any of json's, jsonschema's and ours
+        except Exception as error:  # errors of json, jsonschema and this script
             fault(f"{what}: {function}: {error}")
 
 
@@ -147,7 +148,7 @@ def with_form(s, name, validate):
         if message["content"] and finish != "length":
             try:
                 validate(json.loads(message["content"]), FORM)
-            except Exception as error:  # any of json's and jsonschema's
+            except Exception as error:  # errors of json and jsonschema
                 fault(f"{name}: a form, {choice}: {message['content']!r}: {error}")
         if choice == "none" and calls or choice == "required" and message["content"] or calls and message["content"]:
             fault(f"{name}: a form, {choice}: {message} {finish}")
@@ -170,7 +171,7 @@ def other_apis(s, name, validate):
 
 
 def history(s, name):
-    """Past calls and results are in the prompt, with tools and without."""
+    """Past calls and results are in the prompt, with and without tools."""
     call = {"id": "call00001", "type": "function", "function": {"name": "get_weather", "arguments": "{\"city\": \"Qx7\"}"}}
     messages = [{"role": "user", "content": "Weather?"}, {"role": "assistant", "content": None, "tool_calls": [call]},
                 {"role": "tool", "tool_call_id": "call00001", "content": "Zr9 degrees"}, {"role": "user", "content": "Again."}]

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Later turns of a long conversation compute only what is new.
+"""Checks that later turns of a long conversation compute only new tokens.
 
-    check_turns.py [DIR]     DIR: $PAGEDINFER_GOLDEN, or ../shared/golden beside the checkout
+    check_turns.py [DIR]     DIR: $PAGEDINFER_GOLDEN, or ../shared/golden next to the checkout
 
-On small models with windows, with recurrent states, with entries made of 128 tokens, and with drafting and not: a first
-turn of 4,000 tokens and its answer; then the conversation goes on, goes on with the answer cut short (as templates do that drop the reasoning), and is
-asked again, and edited in its middle. Each finds all it can in the cache (at most one interval between snapshots less, where there are
-states), and gives the tokens and logits of a run that finds nothing. Standard library only. Exit 77: no such models here.
+Small models have windows, recurrent states, or entries made of 128 tokens; some run with drafting. The first turn has
+4,000 tokens and an answer. Then the conversation continues, continues with the answer cut short (as templates do that
+drop the reasoning), is repeated, and is edited in its middle. Each turn finds all reusable tokens in the cache; with
+recurrent states at most one interval between snapshots is missing. It gives the tokens and logits of a run without a
+cache. Standard library only. Exit 77: no reference models.
 """
 import json, lzma, os, random, shutil, sys, tempfile
 
@@ -33,8 +34,8 @@ def check(name, model, vocab, more):
              dict(first, name='edited', n=8, ids=edited)]
     cached = run(model, [first] + turns, *flags)
     faults = differences('with prefixes', cached, run(model, [first] + turns, '--no-prefix-cache', *flags))
-    # What is known of each is a whole number of blocks; the answer's last token was never computed.
-    # A window far back is kept where a prompt ended, not in its middle.
+    # Cached tokens are whole blocks, and the answer's last token was never computed. Window blocks are kept only where
+    # a prompt ended, not in its middle.
     states, block = name.startswith('qwen'), 128 if name.startswith('dsv4') else 16
     least = {'first': 0, 'next': FIRST + ANSWER - 1 - block, 'cut': FIRST - block, 'again': FIRST - 1 - block,
              'edited': FIRST // 2 - 16 - INTERVAL if states else 0}

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Weights once a machine, with a model of 500 MB: two servers on one owner take the memory of one, open in a moment, and answer the same.
+"""Checks weights that servers share, with a 500 MB model. Two servers with one owner use the memory of one, open
+within OPEN_SECONDS, and give the same answers.
 
     check_weights.py      PAGEDINFER_CHAT_MODEL: SmolLM2, which is rewritten with F32 matrices
 
-Memory is the proportional set size of /proc/PID/smaps_rollup, where shared pages count by their users. With PAGEDINFER_LONG
-set, owner and servers are killed and started again 100 times. Then the same with a small model on an emulated CUDA device, where the
-build has one: owner and engines are processes, some are killed, and answers are those of an engine that loads by itself; 100 times
-with PAGEDINFER_LONG. Standard library only. Exit 77: no model, no server in the build, and no emulator."""
+Memory is the proportional set size of /proc/PID/smaps_rollup, which divides shared pages by the number of their users.
+With PAGEDINFER_LONG, the owner and the servers are killed and started again 100 times. If the build has an emulated
+CUDA device, a small model is checked on it. Owner and engines are processes, some are killed, and the answers are
+those of an engine that loads the weights itself (100 times with PAGEDINFER_LONG).
+Standard library only. Exit 77: no model, no server in the build, and no emulator."""
 import json, os, signal, subprocess, sys, tempfile, time, urllib.request
 
 BIN = os.environ.get('PAGEDINFER_BIN', 'build/pagedinfer')
@@ -31,7 +33,7 @@ def line_with(process, text):
 
 
 def serve(model, *flags):
-    """The process, its address, and seconds until it answers."""
+    """Starts a server. Returns (process, address, seconds until it answers)."""
     begin = time.time()
     process = start('serve', '-m', model, *FLAGS, *flags)
     line = line_with(process, 'http://')
@@ -100,13 +102,14 @@ def check_served(to):
 
 
 def emulated_answers(model, *flags):
-    """What the small model answers, and None; or None, and the text of an error."""
+    """Returns (the small model's answers, None) or (None, an error text)."""
     r = subprocess.run([EMULATED, 'eval', '-m', model, '--cases', model + '.json', *flags], capture_output=True, text=True, timeout=300)
     return (r.stdout, None) if r.returncode == 0 else (None, r.stderr)
 
 
 def check_emulated(to):
-    """The CUDA backend, alone and with layers on the CPU: owner, engine and another engine that is killed are processes."""
+    """CUDA backend, alone and with layers on the CPU. The owner, an engine, and a second engine that is killed are
+    processes."""
     model, socket, faults, want = os.path.join(to, 'tiny.gguf'), os.path.join(to, 'emulated'), [], []
     subprocess.run([TINY, model, '32768'], check=True, stdout=subprocess.DEVNULL)
     json.dump([CASE], open(model + '.json', 'w'))
@@ -123,12 +126,12 @@ def check_emulated(to):
         if round == 0:
             error = emulated_answers(model, '--device', 'cpu', '--weights-from', socket)[1] or ''
             if 'give both the same device' not in error: faults.append(f'an engine of another device: {error}')
-        for _ in range(100): # an answer that nobody waits for is on its way for a moment
+        for _ in range(100): # the owner may still be sending to the killed engine
             if len(os.listdir(f'/proc/{owner.pid}/fd')) == descriptors: break
             time.sleep(0.01)
         else: faults.append('the owner has more descriptors than before')
         end(owner, signal.SIGTERM if round % 3 == 1 else signal.SIGKILL)
-    print('emulated device: answers with an owner are those without')
+    print('emulated device: answers are the same with and without an owner')
     return faults
 
 

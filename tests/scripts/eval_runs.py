@@ -1,12 +1,12 @@
-"""Runs of `pagedinfer eval --cases` for the checks that compare them with a reference or with each other."""
+"""Runs `pagedinfer eval --cases` for checks that compare its results with a reference or with another run."""
 import array, json, lzma, math, os, shutil, subprocess, sys, tempfile
 
 BIN = os.environ.get('PAGEDINFER_BIN', 'build/pagedinfer')
-SECONDS = 3600 if os.environ.get('PAGEDINFER_LONG') else 900 # of a run, at most
+SECONDS = 3600 if os.environ.get('PAGEDINFER_LONG') else 900 # time limit of one run
 
 
 def run(model, cases, *flags):
-    """Result lines and the bytes of each case's logits."""
+    """Runs the cases. Returns (result lines, bytes of each case's logits)."""
     with tempfile.TemporaryDirectory() as d:
         path = os.path.join(d, 'cases.json')
         with open(path, 'w') as f: json.dump(cases, f)
@@ -21,7 +21,7 @@ def run(model, cases, *flags):
 
 
 def differences(label, got, want):
-    """Faults, as text, where two runs of the same cases are not the same bytes."""
+    """Returns fault texts where two runs of the same cases are not bitwise identical."""
     faults = []
     for a, b, x, y in zip(got[0], want[0], got[1], want[1]):
         if x != y: faults.append(f"{label}: logits of {a['name']} differ from the plain run")
@@ -30,7 +30,7 @@ def differences(label, got, want):
 
 
 def crowd(cases, run_of_cases, n):
-    """n requests made of the cases in turn, and what they should give."""
+    """Returns n requests that repeat the cases round-robin, and their expected results."""
     many = [dict(cases[i % len(cases)], name=f"{cases[i % len(cases)]['name']}_{i}") for i in range(n)]
     lines, logits = run_of_cases
     return many, ([lines[i % len(cases)] for i in range(n)], [logits[i % len(cases)] for i in range(n)])
@@ -44,7 +44,7 @@ def floats(raw):
 
 
 def worst_row(want, got, width):
-    """Largest difference of a logit, in units of its row's spread (at least 1)."""
+    """Returns the largest difference of a logit, in units of its row's standard deviation (at least 1)."""
     worst = math.inf if len(want) != len(got) or len(want) % width else 0.0
     for i in range(0, len(want), width):
         p, q = want[i:i + width], got[i:i + width]
@@ -56,7 +56,7 @@ def worst_row(want, got, width):
 
 
 def unpack(golden, name, to, file=None):
-    """The file of a reference model that its reference is of, or another one beside it, in folder `to`."""
+    """Unpacks the exact file of a reference model, or the named one from the same folder, into folder `to`."""
     folder, path = os.path.join(golden, name), os.path.join(to, file or name + '.gguf')
     exact = file or json.load(open(os.path.join(folder, 'golden.json'))).get('exact') or name + '-BF16.gguf'
     with lzma.open(os.path.join(folder, exact + '.xz')) as i, open(path, 'wb') as o: shutil.copyfileobj(i, o)

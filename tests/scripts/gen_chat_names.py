@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/support/chat_names_expected.h: what llama.cpp's llama_chat_apply_template makes of three conversations,
-for each name that it knows.
+"""Writes tests/support/chat_names_expected.h: the output of llama.cpp's llama_chat_apply_template for three
+conversations, for each template name that it knows.
 
     gen_chat_names.py LIBLLAMA.SO > tests/support/chat_names_expected.h
 
-LIBLLAMA.SO is a build of llama.cpp; no model is needed. The conversations are those of test_chat.c."""
+LIBLLAMA.SO is a build of llama.cpp; no model is needed. The conversations are test_chat.c's."""
 import ctypes
 import json
 import sys
@@ -25,7 +25,7 @@ def main():
     n = lib.llama_chat_builtin_templates(None, 0)
     names = (ctypes.c_char_p * n)()
     lib.llama_chat_builtin_templates(names, n)
-    print('/* What llama.cpp makes of three conversations for each of its template names; by gen_chat_names.py. */')
+    print('/* By gen_chat_names.py: llama.cpp\'s renderings of three conversations for each of its template names. */')
     print('#ifndef CHAT_NAMES_EXPECTED_H\n#define CHAT_NAMES_EXPECTED_H\n')
     print('static const struct {\n    const char *name, *text[3];\n} chat_names_expected[] = {')
     for name in sorted(x.decode() for x in names):
@@ -42,7 +42,7 @@ def main():
 
 
 def lines(text):
-    """A C string in lines that fit."""
+    """Returns a JSON string as C string literals, one per line of limited width."""
     rest, out = text[1:-1], []
     while len(rest) > 90:
         cut = 90

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Writes formats_expected.h: hashes of what the reference package (pip install gguf) reads from pseudo-random blocks.
+"""Writes formats_expected.h: hashes of the values that the reference package (pip install gguf) reads from
+pseudo-random blocks.
 
 usage: python3 tests/scripts/gen_formats.py > tests/support/formats_expected.h
 
-For each format N_BLOCKS blocks of bytes come from a linear congruential generator seeded with the type's number; the
-hash is FNV-1a (64 bits) over the bits of the floats, with every NaN counted as 0x7fc00000. test_formats.c does the same.
+For each format a linear congruential generator, seeded with the type's number, makes the bytes of N_BLOCKS blocks. The
+hash is FNV-1a (64 bits) over the bits of the floats, with every NaN counted as 0x7fc00000. test_formats.c does the
+same.
 """
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
@@ -32,7 +34,7 @@ def fnv1a(data):
 
 def main():
     np.seterr(all="ignore")
-    print("/* Written by gen_formats.py from the reference package: what it reads, hashed. */")
+    print("/* Written by gen_formats.py: hashes of the values that the reference package reads. */")
     print("#include <stdint.h>\n")
     print(f"#define EXPECTED_N_BLOCKS {N_BLOCKS}")
     print("static const struct {\n    int32_t type;\n    const char *name;\n    uint32_t blck_size, type_size;")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/support/jinja_expected.h: small templates and what Python's jinja2 makes of them (see check_templates.py).
+"""Writes tests/support/jinja_expected.h: small templates and their results in Python's jinja2 (see
+check_templates.py).
 
     pip install jinja2; python3 tests/scripts/gen_jinja_expected.py > tests/support/jinja_expected.h
 """
@@ -16,7 +17,8 @@ VARS = {
 }
 
 def whitespace():
-    """One template for each kind of tag: all signs on both sides, between all sorts of neighbours."""
+    """Yields one template for each kind of tag: all sign characters on both sides, with all kinds of text around
+    it."""
     for kind, (begin, inner, end) in {"block": ("{%", " if t ", "%}"), "print": ("{{", " n ", "}}"),
                                       "comment": ("{#", " c ", "#}")}.items():
         pieces = []
@@ -152,7 +154,7 @@ TEMPLATES = list(whitespace()) + [
     "{{ x | int }}", "{{ x | float }}", "{{ ('inf' | float) | int }}", "{{ ('nan' | float) | int(3) }}", "{{ 2.7 | int }} {{ -2.7 | int }} {{ '2.7' | int }} {{ 1e3 | int }}",
     "{{ 2 | round }} {{ 25 | round(-1) }} {{ 35 | round(-1) }} {{ -25 | round(-1) }} {{ 2.5 | round(none) }} {{ 2.675 | round(2) }} {{ 0.5 | round }} {{ 1.5 | round }} {{ 1234.5 | round(-2) }} {{ 1e300 | round(2) }} {{ 2 | round(1, 'floor') }} {{ -0.5 | round(0, 'ceil') }}",
     "{{ 2.5 | round('a') }}", "{{ 2.5 | round(0, 'x') }}", "{{ 'a' | round }}", "{{ 7.5 % 0.1 }} {{ -1.0 // 0.1 }} {{ 1.0 // 0.1 }} {{ -0.0 }} {{ +(-0.0) }} {{ 5.0 is odd }} {{ 4.0 is divisibleby(2) }}", "{{ 'a' is divisibleby(2) }}",
-    # what indent takes
+    # arguments of indent
     "{{ 'a\rb\u2028\nc\x1cd' | indent(1) }}|{{ 'a\r' | indent(1) }}|{{ 'a\n\nb' | indent(-1) }}|{{ '\n' | indent(2, true, true) }}|", "{{ 1 | indent }}", "{{ none | indent }}", "{{ x | indent }}", "{{ [1] | indent }}", "{{ s | indent(1.5) }}", "{{ s | indent(none) }}", "{{ s | indent([]) }}",
     # loops
     "{% for i in range(5) %}{{ loop.cycle('a', 'b', 'c') }}{{ loop.changed(i // 2) }} {% endfor %}", "{% for i in l %}{{ loop.cycle() }}{% endfor %}", "{% for i in l %}{{ loop.cycle(*['x', 'y']) }}{{ loop.changed() }}{{ loop.changed(1, i is odd) }} {% endfor %}",
@@ -165,7 +167,7 @@ TEMPLATES = list(whitespace()) + [
     "{% macro o() %}[{{ caller(1, *[2], z=3) }}]{% endmacro %}{% call(a) o() %}{{ a }}{{ varargs }}{{ kwargs }}{% endcall %}", "{% macro o() %}x{% endmacro %}{% call o() %}y{% endcall %}", "{% macro o() %}{{ caller() }}{% endmacro %}{{ o() }}", "{% call range(3) %}y{% endcall %}",
     "{% macro m() %}{% set kwargs = 1 %}{{ kwargs }}{% endmacro %}{{ m(a=1) }}", "{% macro m(kwargs) %}{{ kwargs }}{% endmacro %}{{ m(1) }}{{ m(kwargs=2) }}", "{% macro m() %}{% macro i() %}{{ varargs }}{% endmacro %}{{ i(1) }}{% endmacro %}{{ m(2) }}", "{% macro m(caller=1) %}{{ caller }}{% endmacro %}{{ m() }}{{ m(2) }}",
     "{{ ('abc' % l) }} {{ '%s' % l }} {{ 'a' % x }} {{ '%s' % x }}| {{ x is callable }}", "{{ 'a' % 1 }}", "{{ 'a' % (1,) }}", "{{ [{}] | unique | list }}", "{{ [[1]] | unique | list }}", "{{ [(1,), (1,)] | unique | list }}", "{{ [1] + (2,) }}", "{{ [1] < (2,) }}", "{{ [1] in d }}", "{{ {} in d }}", "{{ (1,) in d }} {{ (1,) + (2,) }} {{ (1,) < (2,) }}",
-    # what is no template
+    # invalid templates
     "{{", "{{ }}", "{% %}", "{% if %}{% endif %}", "{% if t %}", "{% endif %}", "{% for %}{% endfor %}", "{% for a of b %}{% endfor %}", "{{ 1 + }}", "{{ (1 }}", "{{ [1 }}", "{{ 'a }}", "{# a", "{% raw %}a",
     "{% unknown %}", "{{ a b }}", "{% set %}", "{% set 1 = 2 %}", "{% macro %}{% endmacro %}", "{% macro m(1) %}{% endmacro %}", "{% call 1 %}{% endcall %}", "{% break %}", "{{ a | }}", "{{ a is }}", "{{ a. }}", "{{ {1} }}", "{% if t %}{% endfor %}",
     "{{ a ! b }}", "{{ 1 $ 2 }}", "{% else %}", "{% for i in l %}{% else %}{% else %}{% endfor %}", "{% set true = 1 %}", "{{ f(a=1, 2 }}", "{{ } }}",
@@ -195,15 +197,15 @@ def c_string(s):
 def main():
     import jinja2
     env = check_templates.environment(jinja2)
-    print("/* By tests/scripts/gen_jinja_expected.py: templates, and what Python's jinja2 makes of them with these variables. NULL: an\n"
-          " * error. */\n#ifndef JINJA_EXPECTED_H\n#define JINJA_EXPECTED_H\n")
+    print("/* By tests/scripts/gen_jinja_expected.py: templates, and their results in Python's jinja2 with these\n"
+          " * variables. NULL: an error. */\n#ifndef JINJA_EXPECTED_H\n#define JINJA_EXPECTED_H\n")
     print(f"enum {{ JINJA_NOW = {check_templates.NOW} }};")
     print("static const char jinja_vars[] =\n     " + c_string(json.dumps(VARS)) + ";\n")
     print("static const struct {\n    const char *text, *want;\n} jinja_expected[] = {")
     for text in TEMPLATES:
         try:
             want = env.from_string(text).render(**json.loads(json.dumps(VARS)))
-        except Exception:  # noqa: BLE001: any error is one
+        except Exception:  # any exception counts as an error
             want = None
         print("    {" + c_string(text) + ",\n     " + (c_string(want) if want is not None else "NULL") + "},")
     print("};\n\n#endif")

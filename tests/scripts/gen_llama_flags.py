@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/llama_flags.json: the flags of llama.cpp's tools, from what they print for --help.
+"""Writes tests/golden/llama_flags.json: the flags of llama.cpp's tools, from their --help output.
 
     gen_llama_flags.py FOLDER... >tests/golden/llama_flags.json
 
-FOLDER: where llama-cli, llama-completion and the others were built. Kept are facts alone: spellings, the environment's
-name, and whether a value follows (no, yes, or may). Flags that are gone from the newest tools but still in scripts are
-listed here by hand. Standard library only."""
+FOLDER: a build folder with llama-cli, llama-completion and the other tools. Only facts are stored: spellings, the name
+of the environment variable, and whether a value follows (no, yes, or may). Flags that the newest tools no longer have,
+but scripts still use, are listed here by hand. Standard library only."""
 import json
 import os
 import re
@@ -15,7 +15,7 @@ import sys
 TOOLS = ('llama-cli llama-completion llama-perplexity llama-bench llama-batched-bench llama-quantize llama-tokenize '
          'llama-server').split()
 
-# Spellings that older versions had, by the tools that had them; a trailing = takes a value.
+# Spellings of older versions, by the tools that had them; a trailing = means that a value follows.
 OF_EACH = '''--mmap --no-mmap --mlock -dio --direct-io -ndio --no-direct-io --color --keep= -dt= --defrag-thold= -gan=
     --grp-attn-n= -gaw= --grp-attn-w= -dkvc --dump-kv-cache -nkvo -nr --no-repack --memory-f32 -nommq --no-mul-mat-q
     -mmq --mul-mat-q --logdir= -ld= --log-enable --log-new --log-append --log-test -ctxcp= --swa-checkpoints=
@@ -37,7 +37,7 @@ REMOVED = {
 
 
 def spellings(line):
-    """The names at the start of a line of help, and what is left of it."""
+    """Returns (the flag names at the start of a line of help, the rest of the line)."""
     names = []
     while m := re.match(r'(-{1,2}[A-Za-z][\w-]*)(, *| (?=-)|(?=\s|$))', line):
         names.append(m.group(1))
@@ -46,8 +46,8 @@ def spellings(line):
 
 
 def value_of(rest):
-    """Does a value follow? The rest of the line begins with its description after two spaces, or with the value's
-    name after one."""
+    """Returns "no", "yes" or "may": whether a value follows the flag. The rest of the line starts with the description
+    after two spaces, or with the value's name after one space."""
     if not rest.strip() or rest.startswith('  '): return 'no'
     hint = rest.strip().split('  ')[0]
     return 'may' if hint.startswith('[') and not hint.startswith('[<') else 'yes'

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/reference_NAME.json: what transformers computes, in float32, with the weights of random models.
+"""Writes tests/golden/reference_NAME.json: results of transformers, in float32, with the weights of random models.
 
-    gen_reference.py [NAME...]     needs torch (CPU), transformers and gguf; PAGEDINFER_BUILD: with tests/tool_tiny_model
+    gen_reference.py [NAME...]     needs torch (CPU), transformers and gguf; PAGEDINFER_BUILD: a build folder
+                                   with tests/tool_tiny_model
 
-The weights come from the GGUF that tool_tiny_model writes for the row NAME of tests/support/random_rows.c; what the
-converter of llama.cpp does to them (q and k of `llama` with the pairs of a rotation side by side, 1 added to the norms of
-Gemma) is undone. A golden has a few cases: greedy tokens, the gap between the two highest logits at each, and the logits
-of some positions of the prompt. Prompts are drawn anew until no gap is below GAP. Each model is also run with something
-left out (MUTATIONS), and the script fails where that changes no logit by CLEAR: such a golden would prove nothing.
+The weights come from the GGUF that tool_tiny_model writes for the row NAME of tests/support/random_rows.c. The script
+undoes the changes of llama.cpp's converter (in q and k of `llama` the pairs of a rotation are adjacent; the norms of
+Gemma have 1 added).
+
+A golden has a few cases: greedy tokens, the gap between the two highest logits at each, and the logits of some
+positions of the prompt. Prompts are drawn anew until no gap is below GAP. Each model also runs with single features
+left out (MUTATIONS). If that changes no logit by CLEAR, the script fails: the golden would not test the feature.
 tests/scripts/check_reference.py runs the goldens."""
 import json, os, subprocess, sys, tempfile
 
@@ -16,7 +19,7 @@ import gguf, numpy, torch, transformers
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOL = os.path.join(os.environ.get('PAGEDINFER_BUILD', os.path.join(HERE, '../../build')), 'tests', 'tool_tiny_model')
 GAP, CLEAR = 2e-3, 5e-3
-# Length of the prompt, tokens generated, positions whose logits are kept; the longest passes every window.
+# Name, prompt length, number of generated tokens, positions with recorded logits. The longest passes every window.
 CASES = [('one', 1, 6, [0]), ('short', 17, 12, [16]), ('long', 203, 8, [60, 131, 202])]
 NAMES = {'token_embd': 'model.embed_tokens', 'output_norm': 'model.norm', 'output': 'lm_head', 'attn_norm': 'input_layernorm',
          'attn_q': 'self_attn.q_proj', 'attn_k': 'self_attn.k_proj', 'attn_v': 'self_attn.v_proj',
@@ -42,8 +45,8 @@ GRANITE = {'ffn_gate_inp': 'block_sparse_moe.router', 'ffn_down_exps': 'block_sp
 PHI = {'attn_qkv': 'self_attn.qkv_proj', 'ffn_up': 'mlp.gate_up_proj'}
 LLAMA3 = {'rope_type': 'llama3', 'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0,
           'original_max_position_embeddings': 256}
-HEADS = ('glm4moe', 'qwen3next', 'deepseek3') # whose draft heads are computed, too
-# NAME: (class, what the configuration has beside what every model has)
+HEADS = ('glm4moe', 'qwen3next', 'deepseek3') # models with a draft head that is also computed
+# NAME: (class, additional configuration entries)
 MODELS = {
     'gemma3': ('Gemma3', lambda k: {'query_pre_attn_scalar': k('attention.key_length'), 'sliding_window': k('attention.sliding_window'),
                                     'layer_types': layers(k, lambda i: (i + 1) % k('attention.sliding_window_pattern')),
@@ -123,7 +126,7 @@ def granite(k, **more):
 
 
 def longrope(step):
-    """The factors of both kinds are the same: transformers chooses by each request, an engine once."""
+    """Both kinds of factors are equal: transformers chooses per request, an engine once."""
     factors = [1 + step * i for i in range(12)]
     return {'rope_parameters': {'rope_type': 'longrope', 'rope_theta': 1e4, 'long_factor': factors, 'short_factor': factors,
                                 'attention_factor': 1.1875, 'original_max_position_embeddings': 128, 'partial_rotary_factor': 0.75}}
@@ -133,7 +136,7 @@ def layers(k, local): return ['sliding_attention' if local(i) else 'full_attenti
 
 
 def tensors_of(reader, arch, n_head, n_head_kv, left_out):
-    """Weights under the names of transformers, as they were before they were converted."""
+    """Returns the weights with transformers' names and layouts, before llama.cpp's conversion."""
     own = {'phi3': PHI, 'gpt-oss': OSS, 'glm4moe': GLM, 'qwen3next': NEXT, 'minimax-m2': MINIMAX, 'granitemoe': GRANITE,
            'deepseek2': MLA}
     names, out = {**NAMES, **(GEMMA if arch.startswith('gemma') else own.get(arch, {}))}, {}
@@ -157,7 +160,7 @@ def tensors_of(reader, arch, n_head, n_head_kv, left_out):
 
 
 def together(out):
-    """Gate and up of experts as one matrix, and the experts' parameters without ".weight"."""
+    """Joins gate and up of experts into one matrix, and removes ".weight" from the experts' parameter names."""
     for name in list(out):
         if name.endswith('ffn_gate_exps.weight'):
             up = out.pop(name.replace('gate_exps', 'up_exps'))
@@ -172,7 +175,7 @@ def together(out):
 
 
 def both_latent(out):
-    """What makes keys and values of the latents, as one matrix: a head's keys, then its values."""
+    """Joins the matrices that make keys and values from latents: for each head its keys, then its values."""
     for name in list(out):
         if not name.endswith('attn_k_b.weight'): continue
         parts = torch.cat([out.pop(name).mT, out.pop(name.replace('k_b', 'v_b'))], 1)
@@ -181,7 +184,8 @@ def both_latent(out):
 
 
 def woven(out):
-    """The same as gpt-oss has it: columns of gate and up in turn, matrices transposed, biases; sinks without ".weight"."""
+    """Converts to gpt-oss's layout: columns of gate and up alternate, matrices transposed, biases; sinks without
+    ".weight"."""
     both = lambda gate, up: torch.stack([gate, up], -1).flatten(-2)
     for name in list(out):
         experts, part = name.rsplit('.', 2)[0] + '.mlp.experts.', name.rsplit('.', 2)[1:]
@@ -196,7 +200,8 @@ def woven(out):
 
 
 def by_key_head(out, reader):
-    """Delta nets as Qwen3-Next has them: rows of queries, keys, values and z of each key head together."""
+    """Converts delta nets to Qwen3-Next's layout: rows of queries, keys, values and z of each key head are
+    adjacent."""
     keys, dim = (reader.fields[f'qwen3next.ssm.{k}'].contents() for k in ('group_count', 'state_size'))
     for name in list(out):
         if name.endswith('attn_qkv.weight'):
@@ -258,7 +263,7 @@ def generate(model, ids, n):
 
 
 def mutations(model):
-    """(what, a function that leaves it out or does it wrong) for what this model has."""
+    """Yields (name, configuration changes, function or None): each leaves out or breaks one feature of this model."""
     def zero(part): return lambda m: [p.data.zero_() for n, p in m.named_parameters() if n.endswith(part)]
     def ones(part): return lambda m: [p.data.fill_(0.0 if 'Gemma' in type(m).__name__ or 'Next' in type(m).__name__ else 1.0) for n, p in m.named_parameters() if part in n]
     def pairs_of_two(m):
@@ -266,13 +271,13 @@ def mutations(model):
             if n.endswith(('q_proj.weight', 'k_proj.weight')):
                 h = p.shape[0] // m.config.head_dim
                 p.data = p.data.reshape(h, 2, -1, p.shape[1]).transpose(1, 2).reshape(p.shape).contiguous()
-    def pairs_of_one(m): # of q and k in one matrix
+    def pairs_of_one(m): # for q and k in one matrix
         for n, p in m.named_parameters():
             if not n.endswith('qkv_proj.weight'): continue
             d, h = m.config.head_dim, m.config.num_attention_heads + m.config.num_key_value_heads
             p.data[:h * d] = p.data[:h * d].reshape(h, 2, -1, p.shape[1]).transpose(1, 2).reshape(h * d, -1)
     c = model.config
-    def pairs_of_latent(m): # of the rotated part of queries, and of what keys share
+    def pairs_of_latent(m): # for the rotated part of the queries, and of the shared keys
         for n, p in m.named_parameters():
             h = 1 if n.endswith('kv_a_proj_with_mqa.weight') else c.num_attention_heads if n.endswith(('q_proj.weight', 'q_b_proj.weight')) else 0
             if not h: continue
@@ -296,7 +301,7 @@ def mutations(model):
         yield 'the last of the window', {'sliding_window': c.sliding_window - 1}, None
     if any(n.endswith('q_proj.bias') for n, _ in model.named_parameters()):
         turned = not hasattr(model.model, 'rotary_emb') or bool(model.model.rotary_emb.inv_freq.any())
-        for x in 'qkv' if turned else 'qv': # without rotation that of k adds the same to all scores
+        for x in 'qkv' if turned else 'qv': # without RoPE, the bias of k adds the same value to all scores
             yield f'bias of {x}', {}, zero(f'{x}_proj.bias')
     if any('q_norm' in n for n, _ in model.named_parameters()):
         for x in 'qk': yield f'norm of {x}', {}, ones(f'{x}_norm')
@@ -352,8 +357,9 @@ def mutations(model):
 
 
 def draft_head(model, path, ids):
-    """Logits [n - 1, V] of the file's draft head behind each token from the second on: a decoder layer of the model's own kind over
-    [norm(embedding), norm(hidden state before it)]. Such heads are in no class of transformers."""
+    """Returns the logits [n - 1, V] of the file's draft head after each token from the second on. The head is a
+    decoder layer of the model's own kind, applied to [norm(embedding), norm(previous hidden state)]. transformers has
+    no class for it."""
     reader = gguf.GGUFReader(path)
     arch = reader.fields['general.architecture'].contents()
     field, last = lambda key: reader.fields[f'{arch}.{key}'].contents(), reader.fields[f'{arch}.block_count'].contents() - 1
@@ -379,7 +385,7 @@ def draft_head(model, path, ids):
 
 
 def drafts_of(name, path, model):
-    """Of a text, the head's logits at some positions, and the token that it drafts behind START, START + STEP, ..."""
+    """Returns the head's logits at some positions of a random text, and its drafts after start, start + step, ..."""
     start, step, rng = 20, 7, numpy.random.default_rng(29)
     while True:
         ids = [int(x) for x in rng.integers(0, model.config.vocab_size, 61)]

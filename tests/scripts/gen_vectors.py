@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/vectors_NAME.json: what transformers computes, in float32, with the weights of random encoders.
+"""Writes tests/golden/vectors_NAME.json: results of transformers, in float32, with the weights of random encoders.
 
     gen_vectors.py [NAME...]     needs torch (CPU), transformers and gguf; PAGEDINFER_BUILD: with tests/tool_tiny_model
 
-As gen_reference.py, for models that make vectors: of a few texts their tokens, the mean of the tokens' vectors and the vector of
-one of them; and of a pair of texts a cross-encoder's scores. Each model is also run with something left out (MUTATIONS), and
-the script fails where that changes no value by CLEAR. tests/scripts/check_embed.py looks at the goldens."""
+Like gen_reference.py, for embedding models. For a few texts it records the tokens, the mean of the tokens' vectors and
+the vector of one token; for a pair of texts, the scores of a cross-encoder. Each model also runs with single features
+left out (MUTATIONS). If that changes no value by CLEAR, the script fails. tests/scripts/check_embed.py reads the
+goldens."""
 import json, os, subprocess, sys, tempfile
 
 import gguf, numpy, torch, transformers
@@ -57,9 +58,10 @@ def sizes(k):
                 max_position_embeddings=k('context_length'), attn_implementation='eager')
 
 
-# NAME: (the model, names of its tensors, where its layers are)
+# NAME: (function that makes the model, names of its tensors, prefix of its layers)
 MODELS = {'bert': (bert, BERT, 'encoder.layer.'), 'nomic-bert': (nomic, NOMIC, 'layers.'), 'gemma-embedding': (gemma, GEMMA, 'layers.')}
-# Parts of names of tensors that are left out: 0, or, of weights of norms, 1. (A bias of keys adds the same to all of a row's scores.)
+# Parts of tensor names. A matching tensor is set to 0, or to 1 for weights of norms. (A bias of keys is missing: it
+# adds the same value to all scores of a row.)
 MUTATIONS = {'bert': ['position_embeddings.weight', 'token_type_embeddings.weight', 'query.bias', 'value.bias',
                       'attention.output.dense.bias', 'intermediate.dense.bias', 'output.LayerNorm.bias', 'LayerNorm.weight'],
              'nomic-bert': ['token_type_embeddings.weight', 'layernorm.weight', 'layernorm.bias', 'gate_proj.weight'],
@@ -97,7 +99,7 @@ def numbers(v): return [float(f'{x:.7g}') for x in v]
 
 
 def prove(name, path, ids):
-    """Nothing that could be left out would not be missed."""
+    """Fails if the model gives nearly the same vectors with a feature left out."""
     want = vectors(load(name, path), ids)
     for part in MUTATIONS[name]:
         other = load(name, path)
@@ -109,7 +111,7 @@ def prove(name, path, ids):
 
 
 def scores(name, folder):
-    """Of a pair: as [CLS] query [SEP] document [SEP], whose second text has the second type."""
+    """Returns the scores of a pair as [CLS] query [SEP] document [SEP]; the second text has token type 1."""
     path = os.path.join(folder, 'rank.gguf')
     subprocess.run([TOOL, path, '512', name, '0', 'F32', 'j=2 q=96 y=1'], check=True)
     a, b = (tokens(path, text) for text in PAIR)

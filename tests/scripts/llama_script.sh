@@ -1,14 +1,14 @@
 #!/bin/sh
-# A script as people have them for llama.cpp's tools: completion, tokenize, bench, perplexity, quantize, batched-bench.
+# A typical user's script for llama.cpp's tools: completion, tokenize, bench, perplexity, quantize, batched-bench.
 #     sh llama_script.sh FOLDER MODEL TEXT TMP
-# FOLDER holds the programs, of llama.cpp or of this project; nothing else differs. Prints what it found, a line NAME=VALUE
-# each; ends at the first thing that is not as such scripts expect it.
+# FOLDER holds llama.cpp's programs or this project's; nothing else differs. Prints one line NAME=VALUE per result, and
+# ends at the first unexpected result.
 set -eu
 bin=$1 model=$2 text=$3 tmp=$4
 fail() { echo "$*" >&2; exit 1; }
 number() { case $2 in ''|*[!0-9.]*|.) fail "$1: '$2' is not a number" ;; esac; echo "$1=$2"; }
 
-# Completion: the prompt and what follows it on standard output, the speed somewhere on standard error.
+# Completion: prompt and continuation on standard output, the speed somewhere on standard error.
 prompt="The capital of France is"
 "$bin/llama-completion" -m "$model" -p "$prompt" -n 8 -c 256 -b 128 -ub 64 -t 1 -ngl 0 -fa on --temp 0 --seed 1 \
     --no-warmup -no-cnv --no-context-shift --simple-io --log-colors off >"$tmp/out" 2>"$tmp/err" </dev/null
@@ -19,14 +19,14 @@ LLAMA_ARG_CTX_SIZE=256 LLAMA_ARG_THREADS=1 "$bin/llama-completion" -m "$model" -
     --no-display-prompt --no-perf >"$tmp/out" 2>/dev/null </dev/null
 if grep -q "$prompt" "$tmp/out"; then fail "completion: the prompt, against --no-display-prompt"; fi
 
-# Tokens: a list that Python reads, and the count in the last line.
+# Tokens: a list that Python can read, and the count in the last line.
 ids=$("$bin/llama-tokenize" -m "$model" -p "$prompt" --ids --log-disable 2>/dev/null)
 case $ids in \[[0-9]*\]) echo "ids=$ids" ;; *) fail "tokenize --ids: $ids" ;; esac
 number n_tokens "$(printf '%s' "$prompt" | "$bin/llama-tokenize" -m "$model" --stdin --show-count 2>/dev/null |
     sed -n 's/^Total number of tokens: //p')"
 "$bin/llama-tokenize" -m "$model" -p "$prompt" --no-bos 2>/dev/null | grep -q "^ *[0-9][0-9]* -> '" || fail "tokenize: no lines"
 
-# Benchmark: the table, CSV by the names of its columns, one JSON object a test, SQL.
+# Benchmark: the table, CSV with named columns, one JSON object per test, SQL.
 bench="$bin/llama-bench -m $model -t 1 -ngl 0 -fa 1 -nkvo 0 -ctk f16 -ctv f16 --repack 1 -b 128 -r 1 --no-warmup"
 $bench -p 16 -n 4 -ub 32,64 >"$tmp/md" 2>/dev/null
 number md_rows "$(grep -cE '\| *(pp16|tg4) \| *[0-9.]+ ± [0-9.]+ \|' "$tmp/md")"
@@ -47,11 +47,11 @@ db = sqlite3.connect(":memory:")
 db.executescript(open(sys.argv[1]).read())
 print("sql_rows=%d" % db.execute("select count(*) from llama_bench where n_prompt = 8 and avg_ts > 0").fetchone())' "$tmp/sql"
 
-# Perplexity: the last line that everybody looks for.
+# Perplexity: the last line, which scripts search for.
 "$bin/llama-perplexity" -m "$model" -f "$text" -c 128 -b 128 --chunks 2 -t 1 -ngl 0 >"$tmp/ppl" 2>&1 </dev/null
 number ppl "$(sed -n 's/.*Final estimate: PPL = \([0-9.]*\) +\/- [0-9.]*.*/\1/p' "$tmp/ppl")"
 
-# Quantisation: by number, with a rule for a tensor, threads last; and what it would be.
+# Quantization: type by number, with a rule for a tensor, threads last; and a dry run.
 "$bin/llama-quantize" --allow-requantize --leave-output-tensor --tensor-type attn_v=q5_0 "$model" "$tmp/q.gguf" 7 1 \
     >"$tmp/out" 2>&1
 [ "$(head -c 4 "$tmp/q.gguf")" = GGUF ] || fail "quantize: no GGUF"
@@ -60,6 +60,6 @@ rm -f "$tmp/q.gguf"
 "$bin/llama-quantize" --dry-run --allow-requantize "$model" Q4_K >"$tmp/out" 2>&1
 grep -Eiq '(quant|model)[a-z]* size *[:=] *[0-9.]+ MiB' "$tmp/out" || fail "quantize --dry-run: $(tail -n 3 "$tmp/out")"
 
-# Many at once.
+# Batched benchmark.
 "$bin/llama-batched-bench" -m "$model" -c 512 -b 128 -ub 64 -npp 16 -ntg 4 -npl 1,2 -t 1 -ngl 0 >"$tmp/npl" 2>/dev/null
 number npl_rows "$(grep -cE '^\| +16 \| +4 \| +[12] \|' "$tmp/npl")"

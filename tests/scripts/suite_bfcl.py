@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""BFCL's tool lists (PyPI's bfcl-eval, installed with --no-deps): every list compiles, and every forced call validates.
+"""BFCL's tool lists (PyPI's bfcl-eval, installed with --no-deps): every list compiles, and every forced call
+validates.
 
     suite_bfcl.py [--write] [--calls N] [--only PART]
 
-Each list goes to /v1/chat/completions with tool_choice required and one token: template and grammar are made. A tiny random
-model does that (tests/tool_tiny_model of PAGEDINFER_BUILD). N of each file (default 3; -1: all) are answered in full by
-PAGEDINFER_CHAT_MODEL, and the calls' arguments are checked by jsonschema; their sense is not judged."""
+Each list goes to /v1/chat/completions with tool_choice required and one token, so that the server builds the prompt
+and the grammar. A tiny random model does that (tests/tool_tiny_model of PAGEDINFER_BUILD). For N entries of each file
+(default 3; -1: all), PAGEDINFER_CHAT_MODEL generates the complete call. jsonschema checks the arguments; their sense
+is not judged."""
 import argparse, glob, importlib.util, json, os, subprocess, sys, tempfile
 import jsonschema
 import suites
@@ -17,7 +19,7 @@ TYPES = {'dict': 'object', 'float': 'number', 'tuple': 'array', 'any': None, 'li
 
 
 def typed(schema):
-    """BFCL writes types of Python and Java: those of JSON Schema, as its own OpenAI handler makes them."""
+    """Converts BFCL's Python and Java types to JSON Schema's, like BFCL's own OpenAI handler."""
     if not isinstance(schema, dict): return schema
     out = {k: {n: typed(s) for n, s in v.items()} if k == 'properties' else typed(v) if k == 'items' else v
            for k, v in schema.items() if k not in ('optional', 'default', 'format', 'maximum')}
@@ -30,10 +32,10 @@ def typed(schema):
 
 
 def lists():
-    """(file, id, tools) of every entry with functions."""
+    """Yields (file, id, tools, question) of every entry with functions."""
     root = importlib.util.find_spec('bfcl_eval').submodule_search_locations[0]
     for path in sorted(glob.glob(os.path.join(root, 'data', 'BFCL_v4_*.json')) + glob.glob(os.path.join(root, 'data/multi_turn_func_doc/*.json'))):
-        if 'format_sensitivity' in path: continue # names entries of other files
+        if 'format_sensitivity' in path: continue # this file names entries of other files
         name, whole = os.path.basename(path)[:-5].removeprefix('BFCL_v4_'), []
         with open(path) as f: entries = [json.loads(line) for line in f if line.strip()]
         for e in entries:
@@ -43,7 +45,7 @@ def lists():
 
 
 def valid(tools, call):
-    """Why a call does not meet its function's schema; None: it does."""
+    """Returns an error text if a call does not match its function's schema, else None."""
     try:
         schema = next(t['function']['parameters'] for t in tools if t['function']['name'] == call['function']['name'])
         jsonschema.validate(json.loads(call['function']['arguments']), schema)
@@ -71,7 +73,8 @@ def compile_all(o, counts, faults):
                 text = json.dumps(ask['tools'], sort_keys=True)
                 status, a = (200, None) if text in seen else s.ask('/v1/chat/completions', {**ask, 'max_tokens': 1})
                 seen.add(text)
-                # A required array that is one of several strings, say: no value meets it, and no call can be forced.
+                # No value meets some schemas, for example a required array that is one of several strings. No call can
+                # be forced then.
                 empty = status == 400 and 'allows no text' in a['error']['message']
                 c['compiled'] += status == 200
                 c['empty'] += empty

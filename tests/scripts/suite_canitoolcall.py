@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Fixtures of the package canitoolcall (answers of real models with tool calls), parsed by the library.
+"""Parses the fixtures of the package canitoolcall (answers of real models with tool calls) with the library.
 
     suite_canitoolcall.py [--tool build/tests/tool_chat_parse] [--templates DIR] [--only TEXT] [-v] [--write]
 
-Each fixture is parsed as a whole and split 8 ways: by bytes, by characters, at tags, and at random places. The checks of the
-package compare the parses with what the fixture expects and with each other. Templates are those of llama.cpp's source tree (in
-$PAGEDINFER_VOCAB, or where --templates says); models that have none there get a short one of the same format. --write puts the
-results into docs/SUITES.md. Exits with 77 where the templates or the package are not there.
+Each fixture is parsed in one piece and split in 8 ways: by bytes, by characters, at tags, and at random places. The
+package's checks compare the parses with the fixture's expectation and with each other. Templates are those of
+llama.cpp's source tree (in $PAGEDINFER_VOCAB, or --templates). Models without one there get a short template of the
+same format. --write puts the results into docs/SUITES.md. Exit 77: the templates or the package are missing.
 """
 import collections
 import json
@@ -20,11 +20,12 @@ import tempfile
 import check_prompts
 import suites
 
-# Results of other engines, published with version 0.1.1 of the package: engine, fixtures it supports, pass, soft pass, fail.
+# Results of other engines, published with version 0.1.1 of the package: engine, fixtures it supports, pass, soft pass,
+# fail.
 SOURCE = "the description of the package, version 0.1.1"
 PUBLISHED = [("vLLM 0.30.0", 469, 268, 86, 115), ("SGLang 0.5.20", 448, 189, 62, 197), ("llama.cpp a25c9865", 438, 278, 46, 114),
              ("Ollama 7af39318", 261, 224, 10, 27), ("HF transformers 5.17.0", 48, 33, 7, 8)]
-# Fixtures that are not passed, and why.
+# Failing fixtures and the reasons.
 EXCEPTIONS = {
     "gemma4/vllm-text-before-call": "expects the space in front of a call to be dropped; gemma4/sglang-text-before-call expects "
                                     "it in the content",
@@ -35,7 +36,7 @@ EXCEPTIONS = {
 SHOWS = ("{% for m in messages %}<|{{ m.role }}|>{{ m.content or '' }}{{ m.tool_calls or '' }}\n{% endfor %}"
          "{% if tools %}{{ tools | tojson }}{% endif %}")
 V41 = "<\uff5cDSML\uff5c calls>\n<\uff5cDSML\uff5c invoke name=\"f\">"
-# The template of a model, by the first of these that its name contains: a file's name, or the text that tells its format.
+# The template of a model. The first pair with a key in the model's name counts: (key, file name or format text).
 TEMPLATES = [
     ("DeepSeek-V3-0324", "<\uff5ctool\u2581calls\u2581begin\uff5c> ```json"),
     ("DeepSeek-V3.1", "deepseek-ai-DeepSeek-V3.1.jinja"),
@@ -79,7 +80,7 @@ def template_of(fixture, folder):
 
 
 def splits(text):
-    """Lists of byte counts: whole tags, words, characters, bytes, and four at random."""
+    """Returns lists of byte counts: tags, words, characters, bytes, and four random splits."""
     tags = [len(p.encode()) for p in re.split(r"(<[^<>\s]{1,40}>|\[/?[A-Z_]+\])", text) if p]
     words = [len(p.encode()) for p in re.findall(r"\s*\S+|\s+", text)]
     characters = [len(c.encode()) for c in text]

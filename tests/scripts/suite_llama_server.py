@@ -1,29 +1,30 @@
 #!/usr/bin/env python3
-"""llama.cpp's own server tests against pagedinfer serve, through a program that takes llama-server's arguments.
+"""Runs llama.cpp's own server tests against pagedinfer serve, through a program that takes llama-server's arguments.
 
     suite_llama_server.py --llama DIR [--write] [--only WORD] [FILE...]
 
-DIR: a checkout of llama.cpp. The models that its tests name are not fetched: every one is replaced by
-PAGEDINFER_CHAT_MODEL, so that a test which knows its model's words, or its number of tokens, fails; those are counted
-apart, as are differences that are meant (DESIGN). Options that have no meaning here are dropped. Needs pytest, requests,
-openai, aiohttp, filelock, numpy, wget and prometheus-client. The result of each test, and why it failed, goes to standard
-output. Files about features that are not offered are left out: the router, built-in tools, MCP, proxies, images, sleeping
-and Vertex AI's form."""
+DIR: a checkout of llama.cpp. The models that its tests name are not fetched: PAGEDINFER_CHAT_MODEL replaces each of
+them. A test that expects its own model's texts or token counts therefore fails. These tests are counted separately,
+and so are intended differences (DESIGN). Options without a meaning here are dropped. Needs pytest, requests, openai,
+aiohttp, filelock, numpy, wget and prometheus-client.
+
+Each test's result, and the reason of a failure, goes to standard output. Files about features that are not supported
+are left out: the router, built-in tools, MCP, proxies, images, sleeping and Vertex AI's API."""
 import argparse, os, re, shutil, subprocess, sys, tempfile, xml.etree.ElementTree as tree
 import suites
 
 FILES = ['basic', 'chat_completion', 'compat_anthropic', 'compat_oai_responses', 'completion', 'ctx_shift', 'embedding', 'ignore_eos',
          'infill', 'kv_keep_only_active', 'lora', 'metrics', 'rerank', 'security', 'slot_save', 'speculative', 'stream', 'template',
          'tokenize', 'tool_call']
-# What a test says that is about its own model, which is not here: its words, its number of tokens, its kind.
+# Parts of messages about the test's own model, which is not used: its texts, token counts and kind.
 MODEL = re.compile(r'match_regex|re\.search|n_prompt|prompt_tokens|tokens_evaluated|prompt_n|cached|input_tokens|n_embd|no classifier|len\(res|'
                    r'embedding|FIM|fill|infill|logprob|timings|predicted_n|stories|tinyllama|content.*==|text.*==|n_vocab|tokens_predicted|'
                    r'getaddrinfo|download_file')
-# Tests whose failure comes from the model alone: rerankers, infill, prompts that fit into this model's context.
+# Tests that fail only because of the model: rerankers, infill, prompts that fit into this model's context.
 MODEL_TESTS = re.compile(r'rerank test_rerank|infill test_infill_with|tokenize test_tokenize_with_bos|completion test_nocache_long_input|'
                          r'ctx_shift test_ctx_shift_disabled_long_prompt|completion test_completion_parallel_slots|'
                          r'completion test_completion_response_fields|(lora|speculative) ')
-# Differences that are meant: file and test, what the failure says, and the reason for docs/SUITES.md.
+# Intended differences: file and test, text of the failure, and the reason for docs/SUITES.md.
 DESIGN = [(re.compile(test), re.compile(text), why) for test, text, why in [
     ('security test_access_static', 'sw.js', 'The page at / is one file; there is no service worker, manifest or version.json.'),
     ('security test_cors_options|security test_cors_origins', 'in res.headers|KeyError|headers\\[|in \\{', 'No origin may ask unless '
@@ -82,7 +83,7 @@ os.execv(os.environ['SUITE_PROGRAM'], [os.environ['SUITE_PROGRAM'], *out, '-t', 
 
 
 def prepare(o, folder):
-    """The tests, with local models and short waits."""
+    """Copies the tests and makes them use local models. Returns the tests' folder and the wrapper program."""
     tests = os.path.join(folder, 'tests')
     shutil.copytree(os.path.join(o.llama, 'tools/server/tests'), tests)
     path = os.path.join(tests, 'utils.py')
@@ -93,7 +94,7 @@ def prepare(o, folder):
     wrapper = os.path.join(folder, 'llama-server')
     with open(wrapper, 'w') as f: f.write(WRAPPER)
     os.chmod(wrapper, 0o755)
-    # Templates are read from ../../../models.
+    # The tests read templates from ../../../models.
     os.makedirs(os.path.join(folder, 'x/y'), exist_ok=True)
     shutil.move(tests, os.path.join(folder, 'x/y/tests'))
     os.symlink(os.path.join(os.path.abspath(o.llama), 'models'), os.path.join(folder, 'models'))
@@ -101,7 +102,7 @@ def prepare(o, folder):
 
 
 def kind_of(test, said):
-    """Of a failure: whose it is, and the reason if it is meant."""
+    """Returns ('design', reason), ('model', '') or ('failed', '') for a failed test."""
     for name, text, why in DESIGN:
         if name.search(test) and text.search(said): return 'design', why
     return 'model' if MODEL_TESTS.search(test) or MODEL.search(said) else 'failed', ''

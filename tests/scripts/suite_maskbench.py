@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""MaskBench: which real-world JSON schemas compile, and whether their instances are told apart.
+"""MaskBench: counts the real-world JSON schemas that compile, and checks that valid and invalid instances are
+distinguished.
 
     suite_maskbench.py FOLDER|ARCHIVE [--sample N] [--list] [--write] [--model FILE.gguf]
 
-Reads MaskBench's data (github.com/guidance-ai/jsonschemabench, maskbench/data): one file per schema, with instances that
-are valid or invalid. Each schema is compiled; the bytes of each instance go through the automaton, as compact JSON in the
-order of the file. An invalid instance that gets through is an error. A valid one that does not is counted, with its
-reason: a generator writes properties in the schema's order, and no others unless the schema speaks of them.
+Reads MaskBench's data (github.com/guidance-ai/jsonschemabench, maskbench/data): one file per schema, with valid and
+invalid instances. Each schema is compiled. The automaton reads the bytes of each instance, as compact JSON in the
+order of the file. An accepted invalid instance is an error. A rejected valid one is counted with its reason:
+generation writes properties in the schema's order, and others only if the schema mentions them.
 
 --sample N takes every N-th schema. --list names refusals and instances. --model adds compile and mask times with the
 vocabulary of a model. --write puts the results into docs/SUITES.md.
@@ -27,7 +28,7 @@ from check_schemas import BUILD, SCHEMA, Tool
 
 
 def in_order(value, orders):
-    """The value with each object's properties in the order of the properties keyword that has most of them."""
+    """Returns the value with each object's properties in the order of the best-matching properties keyword."""
     if isinstance(value, list):
         return [in_order(v, orders) for v in value]
     if not isinstance(value, dict):
@@ -37,7 +38,7 @@ def in_order(value, orders):
 
 
 def orders_of(schema, out):
-    """The places of names in each properties keyword of the schema."""
+    """Appends {name: position} of each properties keyword of the schema to `out`. Returns `out`."""
     if isinstance(schema, dict):
         if isinstance(schema.get("properties"), dict):
             out.append({k: i for i, k in enumerate(schema["properties"])})
@@ -50,7 +51,7 @@ def orders_of(schema, out):
 
 
 def without_paths(why):
-    """The reason of a refusal without names and numbers of the schema."""
+    """Returns the reason of a refusal without names and numbers of the schema."""
     why = re.sub(r"^json-schema: (at #\S*: )?", "", why)
     return re.sub(r'"[^"]*"|\d+', "_", why)[:90]
 
@@ -101,7 +102,7 @@ def run(tool, files, count, show):
 
 
 class Model(Tool):
-    """tool_grammar on the vocabulary of a model."""
+    """Runs tool_grammar on the vocabulary of a model."""
 
     def __init__(self, model):
         self.process = subprocess.Popen([os.path.join(BUILD, "tests/tool_grammar"), model], stdin=subprocess.PIPE,
@@ -109,7 +110,7 @@ class Model(Tool):
 
 
 def measure(model, files):
-    """Compile and mask times in CPU time: each valid instance is walked token by token."""
+    """Measures compile and mask times as CPU time; each valid instance is processed token by token."""
     tool = Model(model)
     slow = []
     for path in files:

@@ -3,8 +3,9 @@
 
     suite_open_responses.py --schema FILE [--write] [--url URL --model NAME]
 
-FILE: an OpenAPI description with the schemas of /v1/responses, that project's or OpenAI's. Without --url a server with
-PAGEDINFER_CHAT_MODEL is started. Tool calls need a model that calls tools; with a smaller one they are forced."""
+FILE: an OpenAPI description with the schemas of /v1/responses, that project's or OpenAI's. Without --url the script
+starts a server with PAGEDINFER_CHAT_MODEL. Tool calls need a model that calls tools; with a smaller one they are
+forced."""
 import argparse, contextlib, json, os, re, sys
 import jsonschema
 import suites
@@ -14,7 +15,7 @@ WEATHER = [{'type': 'function', 'name': 'get_weather', 'description': 'Get the c
     'type': 'object', 'properties': {'location': {'type': 'string', 'description': 'The city and state'}}, 'required': ['location']}}]
 user = lambda content: {'type': 'message', 'role': 'user', 'content': content}
 ask = user("What's the weather like in San Francisco?")
-CASES = [  # name, streams, request, type of an output item, must be completed
+CASES = [  # name, streams, request, required type of an output item (None: any), must be completed
     ('basic response', False, {'input': [user('Say hello in exactly 3 words.')]}, None, True),
     ('streaming response', True, {'input': [user('Count from 1 to 5.')]}, None, True),
     ('system prompt', False, {'input': [{'type': 'message', 'role': 'system', 'content': 'You are a pirate.'}, user('Say hello.')]}, None, True),
@@ -42,7 +43,7 @@ class Schemas:
 
     def errors(self, name, value):
         v = jsonschema.Draft202012Validator({'$ref': f'#/components/schemas/{name}', 'components': self.d['components']})
-        # OpenAI's own answers have null in these two fields, which its description does not say.
+        # OpenAI's own answers have null in these two fields, although its description does not allow it.
         null = lambda e: e.instance is None and e.absolute_path and e.absolute_path[-1] in ('user', 'usage')
         return [f'{"/".join(map(str, e.absolute_path))}: {e.message[:120]}' for e in v.iter_errors(value) if not null(e)]
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""schemathesis (PyPI) against pagedinfer serve: no 5xx, no answer outside its schema.
+"""schemathesis (PyPI) against pagedinfer serve: no 5xx, no response that violates its schema.
 
     suite_schemathesis.py [--openai FILE] [--examples N] [--seed N] [--write]
 
-Generates requests, valid and invalid ones, from the server's own /openapi.json, and with --openai from OpenAI's published
-description (openapi.json of openai/openai-openapi), of which the paths that the server has are taken. A tiny random model
-answers (tests/tool_tiny_model of PAGEDINFER_BUILD). Errors are described by both: 4xx of OpenAI's description has no
-schema there, so that only its status is checked."""
+Generates valid and invalid requests from the server's own /openapi.json. With --openai it also uses OpenAI's published
+description (openapi.json of openai/openai-openapi), limited to the paths that the server has. A tiny random model
+answers (tests/tool_tiny_model of PAGEDINFER_BUILD). OpenAI's description has no schema for 4xx, so only their status
+is checked."""
 import argparse, json, os, re, shutil, subprocess, sys, tempfile
 import suites
 
@@ -15,7 +15,7 @@ CHECKS = 'not_a_server_error,response_schema_conformance,content_type_conformanc
 
 
 def reachable(d):
-    """The description with only the paths that the server has and the schemas that these need."""
+    """Returns the description with only the server's paths and the schemas that they need."""
     paths = {p: {m: o for m, o in ops.items() if m == 'post' or (p.startswith('/models') and m == 'get')} for p, ops in d['paths'].items() if p in PATHS}
     names, queue = set(), [json.dumps(paths)]
     while queue:

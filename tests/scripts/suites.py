@@ -5,7 +5,7 @@ PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../../docs/SUIT
 
 
 def publish(name, markdown):
-    """Replaces the section of suite `name` in docs/SUITES.md by the given Markdown."""
+    """Replaces the section of suite `name` in docs/SUITES.md with the given Markdown."""
     with open(PAGE) as f: page = f.read()
     section = re.compile(rf'(<!-- suite: {re.escape(name)} -->\n).*?(<!-- end -->)', re.S)
     page, n = section.subn(lambda m: m[1] + markdown.rstrip('\n') + '\n' + m[2], page)
@@ -14,13 +14,13 @@ def publish(name, markdown):
 
 
 def table(head, rows):
-    """A Markdown table."""
+    """Returns a Markdown table."""
     line = lambda cells: '| ' + ' | '.join(str(c) for c in cells) + ' |'
     return '\n'.join([line(head), line(['---'] * len(head)), *map(line, rows)])
 
 
 class Server:
-    """pagedinfer serve with a model, on a free port; ends with the block."""
+    """Runs pagedinfer serve with a model on a free port; used in a `with` statement."""
     def __init__(self, model, *flags, program=None):
         build = os.environ.get('PAGEDINFER_BUILD', os.path.join(os.path.dirname(PAGE), '../build'))
         self.log = tempfile.NamedTemporaryFile('w+', suffix='.log')
@@ -46,7 +46,7 @@ class Server:
         self.p.wait(60)
 
     def ask(self, path, body=None, timeout=600):
-        """Status, and the body as JSON or text."""
+        """Returns the status, and the body as JSON or text."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {'Content-Type': 'application/json'})
         try:
@@ -56,7 +56,7 @@ class Server:
         except ValueError: return status, text.decode()
 
 
-# A template with tools, for models whose own has none.
+# A chat template with tools, for models without one of their own.
 TOOL_TEMPLATE = """{% if tools %}<|im_start|>system
 <tools>{% for t in tools %}{{ t | tojson }}{% endfor %}</tools> Call one as <tool_call>
 {"name": NAME, "arguments": OBJECT}

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Writes src/base/unicode_tables.h: letter case and classes of characters, as Python's str has them, and what they are without
-accents.
+"""Writes src/base/unicode_tables.h: letter case and classes of characters like Python's str, and forms without accents.
 
     python3 tools/gen/gen_unicode.py > src/base/unicode_tables.h
 
-Templates are written for Python, so that its answers are the table, whatever of Unicode stands behind them: every code
-point is asked, none is known here. What the tables look like is said in unicode.c. Standard library only."""
+Chat templates are written for Python. The script therefore queries Python about every code point and has no data of
+its own. unicode.c describes the tables. Standard library only."""
 import unicodedata
 
 CHARS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
@@ -13,7 +12,7 @@ COLUMNS = 116
 
 
 def ignorable(c):
-    """Case_Ignorable, which Python does not tell: what may stand between a word and its final sigma."""
+    """Case_Ignorable, which Python does not export: characters between a word and its final sigma."""
     s = chr(c)
     return ('a' + s + '\u03a3').lower()[-1] == '\u03c2' and (' ' + s + '\u03a3').lower()[-1] != '\u03c2'
 
@@ -33,11 +32,11 @@ SETS = {
 }
 
 
-PLANES = (0, 1, 2, 3, 14)  # the others have no characters of any set
+PLANES = (0, 1, 2, 3, 14)  # planes with characters of any set
 
 
 def bounds(member, plane):
-    """Code points of a plane where membership begins or ends, in order."""
+    """Returns the sorted code points of a plane at which membership begins or ends."""
     out, inside = [], False
     for c in range(plane << 16, (plane + 1) << 16):
         now = not 0xD800 <= c < 0xE000 and member(c)
@@ -45,7 +44,7 @@ def bounds(member, plane):
             out.append(c & 0xFFFF)
             inside = now
     if inside:
-        raise SystemExit('a set goes on behind plane %d' % plane)
+        raise SystemExit('a set continues after plane %d' % plane)
     return out
 
 
@@ -73,7 +72,7 @@ def print_sets():
     print('static const uint16_t set_bounds[] = {')
     rows(values, lambda v: '0x%X' % v)
     print('};\n')
-    print('/* By plane: 0, 1, 2, 3, 14, and where the last one ends. */')
+    print('/* Start of the bounds of planes 0, 1, 2, 3 and 14, and the end of the last. */')
     print('static const uint16_t set_start[][6] = {')
     for name, start in starts:
         print('    [PI__U_%s] = {%s},' % (name, ', '.join(map(str, start))))
@@ -81,7 +80,8 @@ def print_sets():
 
 
 def runs(pairs):
-    """(first, count, stride, delta) of characters that map alike: neighbours, or every second one."""
+    """Returns (first, count, stride, delta) of runs of characters with one delta: adjacent ones, or every second
+    one."""
     out = []
     for c, to in pairs:
         if out:
@@ -113,7 +113,7 @@ def print_maps(name, how, base=None):
 
 
 def print_bare():
-    """Characters whose canonical decomposition has others in it than nonspacing marks; Hangul goes by arithmetic."""
+    """Characters with a canonical decomposition that has base characters; Hangul is computed."""
     out = []
     for c in CHARS:
         s = unicodedata.normalize('NFD', chr(c))
@@ -130,13 +130,14 @@ def print_bare():
 
 
 def main():
-    print('/* By tools/gen/gen_unicode.py from Python\'s Unicode %s: sets of characters and maps of letter case and accents, see unicode.c. */'
+    print('/* By tools/gen/gen_unicode.py from Python\'s Unicode %s: sets of characters, and maps of letter case and accents.\n'
+          ' * See unicode.c. */'
           % unicodedata.unidata_version)
     print('#ifndef PI__UNICODE_TABLES_H\n#define PI__UNICODE_TABLES_H\n')
     print_sets()
     print_maps('lower', str.lower)
     print_maps('upper', str.upper)
-    print('/* Where titlecase is not uppercase. */')
+    print('/* Characters with a titlecase that differs from their uppercase. */')
     print_maps('title', str.title, str.upper)
     print_bare()
     print('#endif')
