@@ -2,16 +2,14 @@
 """Compiles the kernels (src/backend/cuda/launch_*.cu) for every target. Reports ptxas's numbers for each kernel, and
 the occupancy of a device.
 
-    tools/kernel_report.py [--check] [--out docs/kernels.md] BUILD
+    tools/kernel_report.py [--check] [--out FILE] BUILD
 
 Needs nvcc (CUDACXX, PATH or /usr/local/cuda/bin); without it the exit status is 77. BUILD is a build directory with
-tests: BUILD/tests/simt/launches reports the launch shapes. A kernel that spills registers is an error. If nvdisasm is
-available (sass.py says where it is searched), the report has the instructions of the main loops.
+tests: BUILD/tests/simt/launches reports the launch shapes. The report is BUILD/kernels.md unless --out names another
+file. If nvdisasm is available (sass.py says where it is searched), the report has the instructions of the main loops.
 
-Each table has a hash of its inputs: toolkit, flags, targets, sources and these programs. Kernels are not compiled
-again if the hash and the launch shapes are those of the file, unless PAGEDINFER_LONG is set. --check compares with the
-file instead of writing it, if the file comes from the same toolkit. It compiles for sm_120a only (with PAGEDINFER_LONG
-for all targets).
+A kernel that spills registers is an error, and so is a kernel that launches.cpp does not launch. --check writes no
+report. It compiles for sm_120a, and kernels of one target for theirs; with PAGEDINFER_LONG for all targets.
 """
 import argparse
 import hashlib
@@ -28,13 +26,11 @@ import sass
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ["sm_80", "sm_90a", "sm_120a", "sm_121a"]
-# --check skips these targets, unless PAGEDINFER_LONG is set. The files of ELSEWHERE are still compiled for theirs.
-OTHERS = ("sm_80", "sm_90a", "sm_121a")
 LOOPS = "sm_120a"  # target of the main-loop column
 # Launch files with kernels for one target only.
 ELSEWHERE = {name: "sm_90a" for name in ("launch_wgmma", "launch_wgmma_glu", "launch_attention_wgmma")}
-TOLD = f"Last column, for {LOOPS}: instructions of the main loop, by class (tools/sass.py)."
-NOT_TOLD = "Main loops are left out: nvdisasm was not found."
+LOOPS_TEXT = f"Last column, for {LOOPS}: instructions of the main loop, by class (tools/sass.py)."
+NO_LOOPS_TEXT = "Main loops are left out: nvdisasm was not found."
 FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Xptxas=-v", "-Werror=all-warnings", "-I", str(ROOT / "src"),
          "-I", str(ROOT / "include"), "-I", str(ROOT / "kernels"), "-cubin"]
 
@@ -59,7 +55,8 @@ def sources_of(source, found=None):
     found = {} if found is None else found
     if source in found: return found
     text = source.read_bytes()
-    found[source] = re.sub(rb"/\*.*?\*/|//[^\n]*|\bPI_API [^;{]*;|\s+", b" ", text, flags=re.S)
+    bare = re.sub(rb"/\*.*?\*/|//[^\n]*|\bPI_API [^;{]*;", b" ", text, flags=re.S)
+    found[source] = re.sub(rb"\s+", b" ", bare)
     for name in re.findall(rb'^ *# *include "([^"]+)"', text, re.M):
         for folder in (source.parent, ROOT / "src", ROOT / "include", ROOT / "kernels"):
             path = (folder / name.decode()).resolve()
@@ -76,10 +73,6 @@ def stamp(version, sources):
     for tool in (Path(__file__), Path(sass.__file__)): found[tool.resolve()] = tool.read_bytes()
     for path in sorted(found): h.update(f"{path.relative_to(ROOT)} {len(found[path])}\n".encode() + found[path])
     return f"Made from sources with the hash {h.hexdigest()[:16]}."
-
-
-def unstamped(text):
-    return re.sub(r"^Made from sources .*\n\n", "", text, flags=re.M)
 
 
 def find_nvcc():
@@ -171,7 +164,7 @@ def report(nvcc, build, targets, old):
              f"Written by tools/kernel_report.py with nvcc {version}. Columns: threads per block, and maximum bytes of shared "
              "memory per block at the shapes of large models. For each target: registers per thread, bytes of stack if any, and "
              "occupancy (resident warps of a multiprocessor, in percent). No kernel spills. " +
-             (TOLD if nvdisasm else NOT_TOLD), ""]
+             (LOOPS_TEXT if nvdisasm else NO_LOOPS_TEXT), ""]
     missing = []
     sources = sorted((ROOT / "src" / "backend" / "cuda").glob("launch_*.cu"))
     files = {file: [s for s in sources if kernels_of(s) == file] for file in map(kernels_of, sources)}
@@ -211,55 +204,27 @@ def report(nvcc, build, targets, old):
     return "\n".join(lines).rstrip() + "\n", todo
 
 
-def untold(text, file):
-    """Returns the report without the main loops of a file's kernels."""
-    head, mark, tail = text.partition(f"## kernels/{file}\n")
-    part, end, rest = tail.partition("\n## ")
-    return head + mark + re.sub(r"^(\| `.*) \| [^|]* \|$", r"\1 | - |", part, flags=re.M) + end + rest
-
-
-def without(text, column):
-    """Returns the report's tables without a column, if they have it."""
-    lines, at = [], None
-    for line in text.split("\n"):
-        cells = line[2:-2].split(" | ")
-        if line.startswith("| kernel |"): at = cells.index(column) if column in cells else None
-        if at is not None and line.startswith("|---"):
-            line = "|---" * (line.count("|---") - 1) + "|"
-        elif at is not None and line.startswith("| "):
-            del cells[at]
-            line = "| " + " | ".join(cells) + " |"
-        lines.append(line)
-    return "\n".join(lines)
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--check", action="store_true")
     p.add_argument("build", type=Path)
-    p.add_argument("--out", type=Path, default=ROOT / "docs" / "kernels.md")
+    p.add_argument("--out", type=Path, help="report to write; default BUILD/kernels.md")
     a = p.parse_args()
     nvcc, long = find_nvcc(), bool(os.environ.get("PAGEDINFER_LONG"))
-    old, told = a.out.read_text() if a.out.exists() else "", bool(sass.find_nvdisasm())
     if not a.check:
-        a.out.write_text(report(nvcc, a.build, TARGETS, "" if long or told != (TOLD in old) else old)[0])
+        out = a.out or a.build / "kernels.md"
+        old = out.read_text() if out.exists() and not long else ""
+        out.write_text(report(nvcc, a.build, TARGETS, old if bool(sass.find_nvdisasm()) == (LOOPS_TEXT in old) else "")[0])
         return
-    targets = [t for t in TARGETS if t not in OTHERS or long]
-    elsewhere = {kernels_of(ROOT / "src" / "backend" / "cuda" / f"{stem}.cu"): (stem, target)
-                 for stem, target in ELSEWHERE.items() if target not in targets}
-    for file in elsewhere: old = untold(old, file)
-    for column in [t for t in TARGETS if t not in targets] + ([] if told else ["main loop"]):
-        old = without(old, column)
-    if not told: old = old.replace(TOLD, NOT_TOLD)
-    text, compiled = report(nvcc, a.build, targets, "" if long else old)
+    targets = TARGETS if long else [LOOPS]
+    text, _ = report(nvcc, a.build, targets, "")
     with tempfile.TemporaryDirectory() as tmp:
-        for stem, target in (elsewhere[f] for f in compiled if f in elsewhere):
+        for stem, target in ELSEWHERE.items():
+            if target in targets: continue
             found = compile_one(nvcc, ROOT / "src" / "backend" / "cuda" / f"{stem}.cu", target, f"{tmp}/{stem}")
             if any(spill for _, _, spill in found.values()): sys.exit(f"{stem}.cu spills for {target}")
-    if f"nvcc {version_of(nvcc)}." in old and unstamped(old) != unstamped(text):
-        sys.exit(f"{a.out} is out of date: run tools/kernel_report.py")
-    print(f"{text.count(chr(10) + '| `')} kernels compile for {', '.join(targets)} without spills; now compiled: "
-          f"{', '.join(f.removesuffix('_kernels.cuh') for f in compiled) or 'none, all are up to date'}")
+    rows = text.count(chr(10) + "| `")
+    print(f"{rows} kernels compile for {', '.join(targets)} without spills")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """Counts the work of a step of large models on the CUDA backend, without a device or the models, and computes its
 minimum.
 
-    tools/roofline.py [--models NAME;...] [--json FILE] [--before FILE] [--out docs/roofline.md] BUILD
+    tools/roofline.py [--models NAME;...] [--json FILE] [--before FILE] [--out FILE] BUILD
     tools/roofline.py --steps STEP;... [--models NAME;...] BUILD
     tools/roofline.py --check [--bless] BUILD
 
@@ -274,7 +274,7 @@ A prefill step has 2,048 tokens; a prefill of 8,192 is four steps.
 | issue slots | warp instructions, see below |
 
 **Issue slots** are the counted tensor-core instructions, or else the counted loads, stores and copies. Each is scaled
-by the other instructions of the main loop (docs/kernels.md). The result is accurate to a quarter in the first case,
+by the other instructions of the main loop (tools/kernel_report.py's report). The result is accurate to a quarter in the first case,
 and to a factor of two in the second. A kernel without a main loop there has four slots per counted instruction
 (marked *). Attention's numbers are too low, because work between its inner loops is outside the main loop.
 
@@ -433,7 +433,7 @@ def types_text(loops):
     slots."""
     cards = {n: c["sms"] * ISSUES * c["clock"] / c["bytes"] for n, c in CARDS.items() if n in ("GB10", "RTX PRO 6000")}
     lines = [f"## {TYPES}", "",
-             "Instructions of w16_few's main loop (docs/kernels.md, sm_120a) per byte of W, and their share of the issue slots that pass",
+             "Instructions of w16_few's main loop (tools/kernel_report.py's report, sm_120a) per byte of W, and their share of the issue slots that pass",
              f"while memory delivers that byte ({' and '.join(f'{v:.2f} on {n}' for n, v in cards.items())}). Small matrices with few rows use",
              "blocks of one tile of 16 rows of W, others blocks of four.", "",
              "| type | " + " | ".join(f"{n}{'' if 'rows' in n else ' rows'}" for n in W16_LOOPS) + " |", "|---" * (1 + len(W16_LOOPS)) + "|"]
@@ -538,8 +538,8 @@ def main():
     p.add_argument("--steps", help="count only these steps, separated by ';'")
     p.add_argument("--json", type=Path, help="file that keeps counts")
     p.add_argument("--before", type=Path, help="document of an earlier revision to compare with")
-    p.add_argument("--out", type=Path, default=ROOT / "docs" / "roofline.md")
-    p.add_argument("--kernels", type=Path, default=ROOT / "docs" / "kernels.md", help="document with the main loops")
+    p.add_argument("--out", type=Path, help="document to write; default BUILD/roofline.md")
+    p.add_argument("--kernels", type=Path, help="report of kernel_report.py with the main loops; default BUILD/kernels.md")
     p.add_argument("--check", action="store_true")
     p.add_argument("--bless", action="store_true")
     p.add_argument("build", type=Path)
@@ -547,6 +547,7 @@ def main():
     if a.check:
         check(a.build, a.bless)
         return
+    a.out, a.kernels = a.out or a.build / "roofline.md", a.kernels or a.build / "kernels.md"
     models = [n for n in a.models.split(";") if n] if a.models is not None else MODELS
     if a.steps:
         text, loops = a.out.read_text(), loops_of_report(a.kernels)

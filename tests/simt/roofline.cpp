@@ -1,4 +1,4 @@
-/* Counts the work of a model's launches per step, for tools/roofline.py, which writes docs/roofline.md.
+/* Counts the work of a model's launches per step, for tools/roofline.py, which writes the roofline report.
  *
  *     roofline MODEL SAMPLE SMS SEQUENCESxTOKENSxCONTEXT...
  *
