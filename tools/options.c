@@ -122,7 +122,7 @@ static const char *fault(const pi_option_info *r, const char *value)
     bool b;
     int64_t v;
     if (!strcmp(r->type, TYPE_BOOL)) return options_bool(value, &b) ? NULL : "is neither true nor false";
-    if (!strcmp(r->type, TYPE_ENUM)) return is_word_of(r->range, value) ? NULL : "is not among the choices";
+    if (!strcmp(r->type, TYPE_ENUM)) return is_word_of(r->range, value) ? NULL : "is not an allowed value";
     if (!strcmp(r->type, TYPE_FLOAT)) return float_fault(r->range, value);
     if (strcmp(r->type, TYPE_INT)) return NULL;
     if (!options_int(value, &v)) return "is not a whole number";

@@ -40,9 +40,9 @@ static int parse_shape(op_bench *b, const char *text, pi_error *err)
     if (!text || !*text) text = "16,32,128,24"; /* Qwen 3.5 9B */
     b->st = (pi__state_layer) {.n_conv = 4};
     if (sscanf(text, "%d,%d,%d,%d%n", &b->st.n_k, &b->st.n_v, &b->st.dim, &b->n_layers, &n) != 4 || text[n])
-        return pi__fail(err, PI_EINVAL, "shape \"%.40s\" is not KEY_HEADS,VALUE_HEADS,HEAD_SIZE,LAYERS", text);
+        return pi__fail(err, PI_EINVAL, "shape \"%.40s\": expected KEY_HEADS,VALUE_HEADS,HEAD_SIZE,LAYERS", text);
     if (b->st.n_k < 1 || b->st.n_k > 256 || b->st.n_v < 1 || b->st.n_v > 256 || b->n_layers < 1 || b->n_layers > 256)
-        return pi__fail(err, PI_EINVAL, "shape \"%.40s\": heads and layers are 1 to 256", text);
+        return pi__fail(err, PI_EINVAL, "shape \"%.40s\": heads and layers must be 1 to 256", text);
     b->slot = b->be->dev->state_bytes(b->be, &b->st);
     b->snap = b->be->dev->snapshot_bytes(b->be, &b->st);
     if (!b->slot) return pi__fail(err, PI_EUNSUPPORTED, "shape \"%.40s\": the head size is not supported", text);
@@ -229,7 +229,7 @@ int pi_bench_op(const pi_options *o, const char *op, const char *shape, pi_op_ti
 {
     if (!o || !op || !fn) return pi__fail(err, PI_EINVAL, "pi_bench_op: options, an op and a function are needed");
     if (!strcmp(op, "rates")) return pi__bench_rates(o, fn, ud, err);
-    if (strcmp(op, "gdn")) return pi__fail(err, PI_EINVAL, "op \"%.40s\" cannot be measured by itself; there are: gdn, rates", op);
+    if (strcmp(op, "gdn")) return pi__fail(err, PI_EINVAL, "op \"%.40s\" has no benchmark: give gdn or rates", op);
     op_bench b = {.fn = fn, .ud = ud};
     b.cpu = pi__cpu_params_of(o);
     int rc = pi__cpu_create(&b.be, &b.cpu, &(pi__log) {0}, err);

@@ -47,7 +47,7 @@ static int read_file(const char *path, char **out, pi_error *err)
     if (fd < 0) return pi__fail(err, errno == ENOENT ? PI_ENOENT : PI_EIO, "%s: %s", path, strerror(errno));
     int rc = PI_OK;
     if (fstat(fd, &st) || !S_ISREG(st.st_mode)) rc = pi__fail(err, PI_EIO, "%s: not a file", path);
-    else if (st.st_size > FILE_MAX) rc = pi__fail(err, PI_ETOOBIG, "%s: larger than any chat template (1 MiB)", path);
+    else if (st.st_size > FILE_MAX) rc = pi__fail(err, PI_ETOOBIG, "%s: a chat template has at most 1 MiB", path);
     else rc = read_text(fd, (size_t) st.st_size, path, out, err);
     close(fd);
     return rc;

@@ -14,7 +14,7 @@ int pi_chat_parser_new(pi_chat_parser **out, const pi_engine *e, const char *too
 {
     if (!out) return pi__fail(err, PI_EINVAL, "pi_chat_parser_new: out is NULL");
     *out = NULL;
-    if (!e) return pi__fail(err, PI_EINVAL, "pi_chat_parser_new: there is no engine");
+    if (!e) return pi__fail(err, PI_EINVAL, "pi_chat_parser_new: engine is NULL");
     if (!e->chat) return pi__fail(err, e->chat_err.code, "%s", e->chat_err.msg);
     pi_chat_parser *p = pi__calloc(1, sizeof *p);
     if (!p) return pi__fail_mem(err, "the answer's parser");

@@ -26,7 +26,7 @@ static int check_device(const char *name, pi_error *err)
         size_t n = strlen(all);
         snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", pi__devices[i].name);
     }
-    return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build, which has: %s", name, all);
+    return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build: give one of %s", name, all);
 }
 
 /* Returns the name of the selected instruction set; "auto" = not selected. */
@@ -135,11 +135,13 @@ static int devices_with_parts(pi__config *c, const double *part, size_t n, pi_er
     const bool automatic = !*c->device || !strcasecmp(c->device, "auto"), is_cpu = !strcmp(dev[0]->name, "cpu");
     size_t at = 0;
     if (is_cpu && (n_dev < 2 || !c->layers)) return PI_OK;
-    if (n > PI__MAX_DEVICES) return pi__fail(err, PI_EINVAL, "tensor-split: %zu parts; there are at most %d devices", n, PI__MAX_DEVICES);
+    if (n > PI__MAX_DEVICES) return pi__fail(err, PI_EINVAL, "tensor-split: %zu parts: give at most %d",
+                                             n, PI__MAX_DEVICES);
     for (size_t i = 0; i < n; i++) {
         if (part[i] <= 0) continue;
         if (!automatic && i >= (size_t) n_dev)
-            return pi__fail(err, PI_EINVAL, "tensor-split: part %zu, but option 'device' names %d", i + 1, n_dev);
+            return pi__fail(err, PI_EINVAL, "tensor-split: part %zu has no device, option 'device' names %d: "
+                            "give a part per device", i + 1, n_dev);
         int k = snprintf(c->chosen_device + at, sizeof c->chosen_device - at, "%s%s", at ? "," : "", dev[0]->name);
         if (k < 0 || (size_t) k >= sizeof c->chosen_device - at - 4) return pi__fail(err, PI_EINVAL, "tensor-split: too many parts");
         at += (size_t) k;
@@ -172,7 +174,8 @@ static int choose_devices(const pi__opt_set *s, pi__config *c, pi_error *err)
         if (part[i] > 0 && equal <= 0) equal = part[i];
     }
     if (uneven && c->device == c->chosen_device)
-        pi__logf(&c->log, PI_LOG_WARN, "tensor-split: devices get equal parts, as matrices are cut evenly; 0 leaves one out");
+        pi__logf(&c->log, PI_LOG_WARN,
+                 "tensor-split: split-mode tensor splits evenly, so devices get equal parts: 0 leaves a device out");
     return rc;
 }
 
@@ -182,8 +185,8 @@ static int check_split(const pi__opt_set *s, const pi__config *c, pi_error *err)
     if (pi__opt_is(s, PI__OPT_SPLIT_MODE, "row"))
         return pi__fail(err, PI_EUNSUPPORTED, "split-mode row: use tensor, which divides every layer among the devices, or layer");
     if (c->ranks && c->layers)
-        return pi__fail(err, PI_EUNSUPPORTED, "split-mode layer is of the devices of one process: with ranks use split-mode tensor, or "
-                        "none");
+        return pi__fail(err, PI_EUNSUPPORTED, "split-mode layer splits among the devices of one process: with ranks "
+                        "use split-mode tensor, or none");
     return PI_OK;
 }
 
@@ -194,7 +197,7 @@ static int find_ranks(const pi_options *o, pi__config *c, pi_error *err)
     const int rank = pi_rank(o, &n, err);
     if (rank < 0 || n < 2) return rank < 0 ? rank : PI_OK;
     if (rank)
-        return pi__fail(err, PI_EINVAL, "this process is rank %d of %d, which takes orders of rank 0: pi_rank_follow()", rank, n);
+        return pi__fail(err, PI_EINVAL, "this process is worker rank %d of %d: call pi_rank_follow()", rank, n);
     return pi__ranks_of_process(&c->ranks, pi__opt_float(&o->set, PI__OPT_RANK_TIMEOUT) * 1e3,
                                 pi__opt_str(&o->set, PI__OPT_RANK_SECRET), &c->log, err);
 }
@@ -273,7 +276,7 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
     (void) pi__parse_drafters(pi__opt_str(s, PI__OPT_SPEC_TYPE), &c->spec, &c->spec_also);
     if (!*c->model) return pi__fail(err, PI_EINVAL, "no model: option 'model' is the path of a GGUF file");
     if (pi__opt_float(s, PI__OPT_ROPE_SCALE) > 0 && pi__opt_float(s, PI__OPT_ROPE_FREQ_SCALE) > 0)
-        return pi__fail(err, PI_EINVAL, "rope-scale and rope-freq-scale say the same in two ways: give one of them");
+        return pi__fail(err, PI_EINVAL, "rope-scale and rope-freq-scale exclude each other: give one of them");
     const int64_t window = pi__opt_int(s, PI__OPT_CACHE_TYPE_WINDOW); /* 0 = same as cache-type */
     int rc = pi__cache_rules_parse(&c->cache_types, pi__opt_str(s, PI__OPT_CACHE_TYPE), err);
     if (rc) return rc;

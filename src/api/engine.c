@@ -42,7 +42,7 @@ static void log_placement(const pi__log *log, const pi_plan *p)
     for (uint32_t i = 0; p->n_places > 1 && i < p->n_places; i++) {
         const uint64_t weights = p->place[i].weights_bytes, scratch = p->place[i].scratch_bytes;
         const uint64_t cache = p->place[i].kv_bytes + p->place[i].state_bytes;
-        pi__logf(log, PI_LOG_INFO, "of that  %8.1f  %s: weights %.1f, cache %.1f, scratch %.1f",
+        pi__logf(log, PI_LOG_INFO, "device   %8.1f  %s: weights %.1f, cache %.1f, scratch %.1f",
                  (double) (weights + cache + scratch) / mib, p->place[i].name, (double) weights / mib,
                  (double) cache / mib, (double) scratch / mib);
     }
@@ -66,7 +66,7 @@ static int log_plan(const pi__config *c, pi_error *err)
         if (!strcmp(p.group[i].name, "recurrent")) {
             pi__logf(log, PI_LOG_INFO, "%-8s %8.1f  states of %u layers for %d requests", "states",
                      (double) p.state_bytes / mib, p.group[i].n_layers, c->max_seqs);
-            pi__logf(log, PI_LOG_INFO, "%-8s %8.1f  %llu of such states", "snapshots",
+            pi__logf(log, PI_LOG_INFO, "%-8s %8.1f  %llu saved states", "snapshots",
                      (double) (p.group[i].n_blocks * p.group[i].block_bytes) / mib,
                      (unsigned long long) p.group[i].n_blocks);
             continue;
@@ -76,12 +76,12 @@ static int log_plan(const pi__config *c, pi_error *err)
                  (unsigned long long) p.group[i].n_blocks, p.group[i].block_size, (unsigned long long) tokens,
                  p.group[i].window ? " within windows" : "");
     }
-    pi__logf(log, PI_LOG_INFO, "scratch  %8.1f  one step of at most %d tokens", (double) p.scratch_bytes / mib,
+    pi__logf(log, PI_LOG_INFO, "scratch  %8.1f  steps of up to %d tokens", (double) p.scratch_bytes / mib,
              c->max_batch_tokens);
     if (p.host_cache_bytes)
-        pi__logf(log, PI_LOG_INFO, "host     %8.1f  of the host's memory at most, for prefixes that the device evicts",
+        pi__logf(log, PI_LOG_INFO, "host     %8.1f  host memory, at most, for prefixes evicted from the device",
                  (double) p.host_cache_bytes / mib);
-    pi__logf(log, PI_LOG_INFO, "total    %8.1f  context %u, %d requests at once", (double) p.total_bytes / mib,
+    pi__logf(log, PI_LOG_INFO, "total    %8.1f  context %u, up to %d running requests", (double) p.total_bytes / mib,
              p.ctx_size, c->max_seqs);
     log_placement(log, &p);
     return PI_OK;
@@ -258,7 +258,7 @@ int64_t pi_tokenize(const pi_engine *e, const char *text, size_t len, int flags,
 
 int64_t pi_work_infill(pi_work *w, const pi_engine *e, const pi_infill_parts *in, int32_t *out, size_t cap, pi_error *err)
 {
-    if (!e || !in || (!out && cap)) return pi__fail(err, PI_EINVAL, "pi_infill: an engine, parts and room are needed");
+    if (!e || !in || (!out && cap)) return pi__fail(err, PI_EINVAL, "pi_infill: engine, parts and buffer are needed");
     pi__ids ids = {.work = w ? &w->w : NULL};
     int rc = pi__infill(pi__core_vocab(e->core), in, &ids, err);
     if (!rc && cap) memcpy(out, ids.p, (ids.n < cap ? ids.n : cap) * sizeof *out);

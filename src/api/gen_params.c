@@ -42,8 +42,8 @@ static int check_some_allowed(const pi__vocab *v, const pi__sampling *p, bool no
     pi__free(forbidden);
     if (id < n_vocab) return PI_OK;
     return pi__fail(err, PI_EINVAL, "logit-bias forbids every token%s", no_end
-                    ? " but ends of generation, which ignore-eos"
-                    " or min-tokens forbid" : "; leave at least one");
+                    ? " except ends of generation, which ignore-eos"
+                    " or min-tokens forbid" : ": leave at least one");
 }
 
 static int logit_biases(const pi__opt_set *s, int32_t n_vocab, pi__sampling *p, pi_error *err)
@@ -93,10 +93,11 @@ static int bad_word(const pi__vocab *v, const char *word, int space, pi__ids *as
     while (*word == ' ') word++;
     const int n = snprintf(text, sizeof text, "%s%s", space ? " " : "", word);
     if (!*word || n >= (int) sizeof text)
-        return pi__fail(err, PI_EINVAL, "bad-words: '%.60s': a text has 1 to %zu bytes beside spaces in front", word, sizeof text - 2);
+        return pi__fail(err, PI_EINVAL, "bad-words: '%.60s': give 1 to %zu bytes, not counting leading spaces",
+                        word, sizeof text - 2);
     int rc = pi__tokenize(v, text, (size_t) n, false, false, &ids);
     const bool other = !space || (ids.n == as_it_is->n && ids.n && ids.p[0] != as_it_is->p[0]);
-    if (!rc && all->n + ids.n + 1 > MAX_BAD) rc = pi__fail(err, PI_ETOOBIG, "bad-words: too many");
+    if (!rc && all->n + ids.n + 1 > MAX_BAD) rc = pi__fail(err, PI_ETOOBIG, "bad-words: too many: give fewer");
     if (!rc && ids.n && other) {
         if (!pi__grow(&all->p, &all->cap, all->n + ids.n + 1, sizeof *all->p)) rc = PI_ENOMEM;
         for (size_t i = 0; i < ids.n && !rc; i++) all->p[all->n++] = ids.p[i];
@@ -178,7 +179,7 @@ static int grammar_of_calls(pi_request *r, pi__gen_params *p, pi_error *err)
     int rc = pi__core_grammar(r->e->core, &parts, r->work, &p->grammar, &why);
     p->calls = !rc;
     if (rc && rc != PI_ENOMEM && !r->calls.required && !pi__work_code(r->work)) {
-        pi__logf(&r->e->log, PI_LOG_DEBUG, "tool calls of this request are not bound to a grammar: %s", why.msg);
+        pi__logf(&r->e->log, PI_LOG_DEBUG, "tool calls of this request are not constrained by a grammar: %s", why.msg);
         return PI_OK;
     }
     if (rc && err) *err = why;
@@ -208,15 +209,15 @@ static int grammar_of(pi_request *r, pi__gen_params *p, pi_error *err)
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         const char *text = pi__opt_str(&r->set, of[i].id);
         if (!*text) continue;
-        if (name) return pi__fail(err, PI_EINVAL, "%s and %s: an answer can have one form only; give one of them", name,
+        if (name) return pi__fail(err, PI_EINVAL, "%s and %s: an answer has one constraint: give one of them", name,
                                   of[i].name);
         name = of[i].name;
         parts.form.kind = of[i].kind;
         parts.form.text = text;
     }
     if (!name && *trigger)
-        return pi__fail(err, PI_EINVAL, "grammar-trigger says when a form binds, but there is none: give grammar, json-schema, "
-                        "regex or choice");
+        return pi__fail(err, PI_EINVAL,
+                        "grammar-trigger has no constraint to start: give grammar, json-schema, regex or choice");
     if (r->calls.grammar.p && (r->calls.required || !name)) return grammar_of_calls(r, p, err);
     if (name && !*trigger) add_chat(r, p, &parts);
     return name ? pi__core_grammar(r->e->core, &parts, r->work, &p->grammar, err) : PI_OK;

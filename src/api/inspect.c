@@ -194,9 +194,9 @@ static const char *base_name(const char *path)
 static void show_kind(const pi__gguf *g, pi_line_fn fn, void *ud)
 {
     static const char *const text[] = {
-        [PI__KIND_WITH_HEAD] = "a model with a draft head of its own (spec-type mtp)",
-        [PI__KIND_DRAFTER] = "a drafter: it runs beside the model it was made for, as model-draft (-md)",
-        [PI__KIND_VOCABULARY] = "a vocabulary alone, without tensors",
+        [PI__KIND_WITH_HEAD] = "a model with a draft head (spec-type mtp)",
+        [PI__KIND_DRAFTER] = "a drafter: give it as model-draft (-md) with its model",
+        [PI__KIND_VOCABULARY] = "a vocabulary without tensors",
     };
     const char *kind = text[pi__model_kind(g)];
     if (kind) fn(ud, kind);

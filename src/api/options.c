@@ -93,8 +93,8 @@ static int check_stop(const char *value, pi_error *err)
     size_t n = strlen(value), valid = pi__utf8_valid(value, n);
     if (n > 4096) return pi__fail(err, PI_EINVAL, "stop: the text is longer than 4096 bytes");
     if (valid == n) return PI_OK;
-    return pi__fail(err, PI_EINVAL, "stop: byte %zu of the text (0x%02X) is not UTF-8; a stop string consists of whole "
-                    "characters", valid, (unsigned char) value[valid]);
+    return pi__fail(err, PI_EINVAL, "stop: byte %zu of the text (0x%02X) is not UTF-8: give complete characters",
+                    valid, (unsigned char) value[valid]);
 }
 
 /* Checks syntax and range. */
@@ -105,8 +105,8 @@ static int check_logit_bias(const row *r, const char *value, pi_error *err)
     if (!pi__parse_logit_bias(value, &token, &bias)) return refuse(r, value, "is not ID+BIAS, ID-BIAS or ID-inf", err);
     bool finite = bias >= -PI__MAX_LOGIT_BIAS && bias <= PI__MAX_LOGIT_BIAS, forbids = isinf(bias) && bias < 0;
     if (token < INT32_MAX && (finite || forbids)) return PI_OK;
-    return pi__fail(err, PI_EINVAL, "%s: '%.60s' is out of range (a token id is below %d; a bias goes from -%d to %d, or "
-                    "is -inf)", r->key, value, INT32_MAX, PI__MAX_LOGIT_BIAS, PI__MAX_LOGIT_BIAS);
+    return pi__fail(err, PI_EINVAL, "%s: '%.60s' is out of range (token ids are below %d; a bias is -%d to %d, "
+                    "or -inf)", r->key, value, INT32_MAX, PI__MAX_LOGIT_BIAS, PI__MAX_LOGIT_BIAS);
 }
 
 /* Checks lists and strings with a syntax of their own. */
@@ -122,25 +122,26 @@ static int check_form(const row *r, const char *value, pi_error *err)
     case PI__OPT_LOGIT_BIAS: return check_logit_bias(r, value, err);
     case PI__OPT_GPU_LAYERS:
         if (!strcasecmp(value, "auto") || !strcasecmp(value, "all") || pi__parse_int(value, false, &n)) break;
-        return refuse(r, value, "is not a number of layers, auto or all", err);
+        return refuse(r, value, "is not a number of layers: give a number, auto or all", err);
     case PI__OPT_SPEC_TYPE: {
         int first;
         unsigned all;
         if (pi__parse_drafters(value, &first, &all)) break;
-        return refuse(r, value, "is not a list of auto, none, mtp, draft, ngram, layer-exit", err);
+        return refuse(r, value,
+                      "is not a list of drafters: give auto, none, mtp, draft, ngram or layer-exit, with commas", err);
     }
     case PI__OPT_SAMPLERS: return pi__parse_samplers(value, chain, err);
     case PI__OPT_CPU_RANGE:
         if (!*value || pi__parse_range(value, NULL)) break;
-        return refuse(r, value, "is not LO-HI of cores 0 to 63", err);
+        return refuse(r, value, "is not a range of CPUs: give LO-HI, 0 to 63", err);
     case PI__OPT_TENSOR_SPLIT:
     case PI__OPT_FIT_TARGET:
         if (!*value || pi__parse_numbers(value, NULL, 0) > 0) break;
-        return refuse(r, value, "is not a list of at most 128 numbers that are not negative, as 1,0,1", err);
+        return refuse(r, value, "is not a list of parts: give up to 128 numbers of 0 or more, as 1,0,1", err);
     case PI__OPT_CPU_MASK: {
         const char *h = !strncmp(value, "0x", 2) || !strncmp(value, "0X", 2) ? value + 2 : value;
         if (strlen(h) > 16 || h[strspn(h, "0123456789abcdefABCDEF")] || (*value && !*h)) {
-            return refuse(r, value, "is not a hexadecimal mask of at most 64 cores", err);
+            return refuse(r, value, "is not a hexadecimal mask of up to 64 CPUs", err);
         }
         break;
     }
@@ -164,7 +165,7 @@ static int parse_value(const row *r, const char *value, pi__opt_value *out, pi_e
         return float_in_range(r->range, out->f) ? PI_OK : refuse(r, value, "is out of range", err);
     case PI__T_ENUM:
         out->i = word_index(r->range, value);
-        return out->i >= 0 ? PI_OK : refuse(r, value, "is not among the choices", err);
+        return out->i >= 0 ? PI_OK : refuse(r, value, "is not an allowed value", err);
     default: return check_form(r, value, err);
     }
 }
@@ -326,7 +327,7 @@ static int unknown_key(unsigned scope_mask, const char *key, pi_error *err)
         while ((name = next_long(&flags, &n))) consider(given, name, n, best, &dist);
     }
     if (!*best) return pi__fail(err, PI_EINVAL, "the library has no option '%.63s'", given);
-    return pi__fail(err, PI_EINVAL, "the library has no option '%.63s'; the nearest it has is '%s'", given, best);
+    return pi__fail(err, PI_EINVAL, "the library has no option '%.63s': did you mean '%s'?", given, best);
 }
 
 int pi__opt_set_text(pi__opt_set *s, unsigned scope_mask, const char *key, const char *value, pi_error *err)

@@ -230,8 +230,9 @@ int pi__parse_samplers(const char *s, uint8_t *chain, pi_error *err)
         int k = letters ? stage_by_letter(*s) : stage_by_name(s, len);
         if (len) {
             if (k < 0) {
-                return pi__fail(err, PI_EINVAL, "samplers: '%.*s' is not a stage; stages are penalties;dry;top_n_sigma;"
-                                "top_k;typ_p;top_p;min_p;xtc;temperature;adaptive_p or the letters edskypmxta",
+                return pi__fail(err, PI_EINVAL, "samplers: '%.*s' is not a stage: give "
+                                "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature;adaptive_p or the "
+                                "letters edskypmxta",
                                 (int) (len > 40 ? 40 : len), s);
             }
             if (seen >> k & 1) return pi__fail(err, PI_EINVAL, "samplers: '%.*s' occurs twice", (int) len, s);

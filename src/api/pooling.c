@@ -27,7 +27,7 @@ static int check(const pi_request *r, pi_error *err)
     const char *wrong = pi__opt_int(s, PI__OPT_N) > 1 ? "n" : pi__opt_int(s, PI__OPT_LOGPROBS) >= 0 ? "logprobs"
                         : pi__opt_int(s, PI__OPT_PROMPT_LOGPROBS) >= 0 ? "prompt-logprobs" : r->on_logits ? "logits" : NULL;
     if (!wrong) return PI_OK;
-    return pi__fail(err, PI_EINVAL, "pooling gives vectors of the prompt and nothing else: leave out option %s", wrong);
+    return pi__fail(err, PI_EINVAL, "pooling returns vectors of the prompt only: leave out option %s", wrong);
 }
 
 /* Returns the requested enum pi__pooling, or a negative PI_E*. */
@@ -37,8 +37,8 @@ static int64_t kind_of(const pi_request *r, const pi_info *info, pi_error *err)
                                         [PI__POOL_RANK] = "rank"};
     int64_t kind = pi__opt_int(&r->set, PI__OPT_POOLING);
     if (kind == PI__POOL_RANK && !info->n_labels)
-        return pi__fail(err, PI_EUNSUPPORTED, "pooling rank: the model has no classifier (tensor cls.output.weight): give "
-                        "a reranker, converted by a llama.cpp that knows it as one, or pooling last for a vector");
+        return pi__fail(err, PI_EUNSUPPORTED, "pooling rank: the model has no classifier (tensor cls.output.weight): "
+                        "give a reranker that a recent llama.cpp converted, or pooling last for a vector");
     if (kind != PI__POOL_MODEL) return kind;
     for (kind = PI__POOL_MEAN; kind <= PI__POOL_RANK; kind++)
         if (info->pooling && !strcmp(info->pooling, words[kind]) && (kind != PI__POOL_RANK || info->n_labels)) return kind;
@@ -57,7 +57,8 @@ static size_t width_of(const pi_request *r, const pi_info *info, int64_t kind, p
     const int64_t dims = pi__opt_int(&r->set, PI__OPT_DIMENSIONS);
     if (kind == PI__POOL_RANK) return info->n_labels;
     if (dims <= info->n_embd) return dims ? (size_t) dims : info->n_embd;
-    pi__fail(err, PI_EINVAL, "dimensions is %lld; the model's vectors have %u values", (long long) dims, info->n_embd);
+    pi__fail(err, PI_EINVAL, "dimensions is %lld, but the model's vectors have %u values: give at most that",
+             (long long) dims, info->n_embd);
     return 0;
 }
 

@@ -27,7 +27,7 @@ int pi_engine_profile(pi_engine *e, pi_op_share_fn fn, void *ud, pi_error *err)
 {
     if (!e || !fn) return pi__fail(err, PI_EINVAL, "pi_engine_profile: an engine and a function are needed");
     pi__profile *p = pi__core_profile(e->core);
-    if (!p) return pi__fail(err, PI_EINVAL, "the engine keeps no profile: open it with option profile-ops");
+    if (!p) return pi__fail(err, PI_EINVAL, "the engine records no profile: open it with option profile-ops");
     reader r = {fn, ud, false};
     pi__profile_take(p, tell, &r);
     return PI_OK;

@@ -41,8 +41,8 @@ int pi__prompt_probs_make(pi_request *r, const pi__gen_params *p, pi_error *err)
     size_t from = (size_t) p->logits_from, n, bytes;
     if (n_more < 0 || from + 1 >= r->n_prompt) return PI_OK;
     if (p->logits == PI__LOGITS_GENERATED)
-        return pi__fail(err, PI_EINVAL, "prompt-logprobs does not go with logits=generated; take logits=all or last, or "
-                        "the generated tokens' from another request");
+        return pi__fail(err, PI_EINVAL, "prompt-logprobs does not work with logits=generated: give logits=all or "
+                        "last, or use a second request");
     pi_info info = {.size = sizeof info};
     int rc = pi__core_info(r->e->core, &info);
     if (!rc) rc = make_scratch(r->e, (int32_t) info.n_vocab, err);

@@ -124,7 +124,7 @@ static int type_value(const char *key, const char *v, int32_t *out, pi_error *er
 {
     *out = pi__type_from_name(v);
     if (*out >= 0 && pi__type_info_of(*out)->writable) return PI_OK;
-    return pi__fail(err, PI_EINVAL, "%s=%.80s: not a type that can be written", key, v);
+    return pi__fail(err, PI_EINVAL, "%s=%.80s: this type cannot be written", key, v);
 }
 
 /* Returns the value of "key=value", or NULL if option has another key. */
@@ -167,7 +167,7 @@ static int set_option(settings *s, const char *option, pi_error *err)
     if (strcmp(key, "keep-split") == 0) {
         bool keep = false;
         int rc = flag_value(key, v, &keep, err);
-        return rc != PI_OK || !keep ? rc : pi__fail(err, PI_EUNSUPPORTED, "keep-split: the output is always one file");
+        return rc != PI_OK || !keep ? rc : pi__fail(err, PI_EUNSUPPORTED, "keep-split is not supported: leave it out");
     }
     if (strcmp(key, "threads") == 0) {
         char *end;
@@ -199,7 +199,7 @@ static int get_settings(settings *s, const char *type, const char *const *option
         exclude |= value_of(options[i], "exclude-weights") != NULL;
     }
     if (rc == PI_OK && include && exclude)
-        rc = pi__fail(err, PI_EINVAL, "include-weights and exclude-weights cannot go together: give one of them");
+        rc = pi__fail(err, PI_EINVAL, "include-weights and exclude-weights exclude each other: give one of them");
     return rc;
 }
 
@@ -248,8 +248,8 @@ static int check_item(const run *r, const item *it, pi_error *err)
         return pi__fail(err, PI_EUNSUPPORTED, "tensor %.80s: %s cannot be converted", t->cname, from->name);
     }
     if (from->blck_size > 1 && !r->set.allow_requantize) {
-        return pi__fail(err, PI_EINVAL, "tensor %.60s is %s already, and would lose more than it has to: start from "
-                        "F16, BF16 or F32, or set allow-requantize=1", t->cname, from->name);
+        return pi__fail(err, PI_EINVAL, "tensor %.60s is already quantized (%s), which adds error: start from F16, "
+                        "BF16 or F32, or set allow-requantize=1", t->cname, from->name);
     }
     return PI_OK;
 }
@@ -483,7 +483,8 @@ static void report_tensor(const run *r, size_t i, long long n_odd)
     say(r, "[%4zu/%4zu] %-36s - [%lld, %lld, %lld, %lld], %s -> %s, %.3f -> %.3f MiB", i + 1, r->n_items, t->cname,
         (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) t->ne[3], from, to,
         (double) t->size / MIB, (double) it->size / MIB);
-    if (n_odd) say(r, "warning: %s: %lld values are not finite or above 65504; stored as 0 or cut", t->cname, n_odd);
+    if (n_odd) say(r, "warning: %s: %lld values are not finite or above 65504: stored as 0 or clamped",
+                   t->cname, n_odd);
 }
 
 static int write_tensors(run *r, pi_error *err)
@@ -503,8 +504,8 @@ static int write_tensors(run *r, pi_error *err)
         values += (uint64_t) n_values(it->t);
     }
     double n = values ? (double) values : 1;
-    say(r, "model size: %.2f MiB (%.2f bits a weight)", (double) before / MIB, (double) before * 8 / n);
-    say(r, "quantised size: %.2f MiB (%.2f bits a weight)", (double) after / MIB, (double) after * 8 / n);
+    say(r, "model size: %.2f MiB (%.2f bits per weight)", (double) before / MIB, (double) before * 8 / n);
+    say(r, "quantized size: %.2f MiB (%.2f bits per weight)", (double) after / MIB, (double) after * 8 / n);
     return PI_OK;
 }
 
@@ -525,7 +526,7 @@ static int check_paths(const char *in, const char *out, bool dry_run, pi_error *
     if (dry_run && in) return PI_OK;
     if (!in || !out || !*out) return pi__fail(err, PI_EINVAL, "pi_quantize needs an input and an output file");
     if (stat(in, &a) != 0 || stat(out, &b) != 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino) return PI_OK;
-    return pi__fail(err, PI_EINVAL, "%.160s is the input and the output", out);
+    return pi__fail(err, PI_EINVAL, "%.160s is both input and output: give another output file", out);
 }
 
 int pi_quantize(const char *in, const char *out, const char *type, const char *const *options, pi_line_fn progress,

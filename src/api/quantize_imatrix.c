@@ -18,14 +18,14 @@ int pi__imatrix_open(pi__imatrix *m, const char *path, pi_error *err)
     memset(m, 0, sizeof *m);
     int rc = pi__gguf_open(&m->g, path, PI__LOAD_READ, err);
     if (rc == PI_EFORMAT) {
-        return pi__fail(err, rc, "imatrix %.120s: not a GGUF (llama-imatrix converts the older format)", path);
+        return pi__fail(err, rc, "imatrix %.120s: not a GGUF file: convert the older format by llama-imatrix", path);
     }
     if (rc != PI_OK) return rc;
     for (size_t i = 0; i < pi__gguf_n_tensors(m->g); i++) {
         pi__str name = pi__gguf_tensor_at(m->g, i)->name;
         m->n += name.n > suffix && memcmp(name.p + name.n - suffix, sums_suffix, suffix) == 0;
     }
-    if (m->n == 0) rc = pi__fail(err, PI_EFORMAT, "imatrix %.160s: holds no sums (NAME%s)", path, sums_suffix);
+    if (m->n == 0) rc = pi__fail(err, PI_EFORMAT, "imatrix %.160s: has no tensor NAME%s", path, sums_suffix);
     if (rc == PI_OK) rc = pi__gguf_get_u32(m->g, "imatrix.chunk_count", &m->n_chunks, 0, err);
     if (rc != PI_OK) pi__imatrix_close(m);
     return rc;
@@ -57,9 +57,9 @@ int pi__imatrix_weights(const pi__imatrix *m, const pi__tensor *t, float **out, 
     if (!sums && !counts) return PI_OK;
     bool fits = sums && counts && sums->type == PI__F32 && counts->type == PI__F32 && sum_data && count_data &&
                 n_values(sums) == t->ne[0] * t->ne[2] && n_values(counts) == t->ne[2];
-    if (!fits) return pi__fail(err, PI_EFORMAT, "imatrix: %.100s is of another shape there", t->cname);
+    if (!fits) return pi__fail(err, PI_EFORMAT, "imatrix: %.100s has another shape than in the model", t->cname);
     float *w = pi__realloc_array(NULL, (size_t) n_values(sums), sizeof *w);
-    if (!w) return pi__fail_mem(err, "the importance of columns");
+    if (!w) return pi__fail_mem(err, "the importance values of columns");
     memcpy(w, sum_data, (size_t) n_values(sums) * sizeof *w);
     for (int64_t expert = 0; expert < t->ne[2]; expert++) {
         float count, *row = w + expert * t->ne[0];
@@ -68,7 +68,7 @@ int pi__imatrix_weights(const pi__imatrix *m, const pi__tensor *t, float **out, 
             row[i] = count > 0 ? row[i] / count : 1; /* an expert that was never used: all columns weigh the same */
             if (row[i] >= 0 && row[i] < 1e30f) continue;
             pi__free(w);
-            return pi__fail(err, PI_EFORMAT, "imatrix: %.100s holds a value that is no importance", t->cname);
+            return pi__fail(err, PI_EFORMAT, "imatrix: %.100s has a value that is negative or not finite", t->cname);
         }
     }
     *out = w;

@@ -75,7 +75,7 @@ int pi__mix_add_rule(pi__mix *m, const char *rule, pi_error *err)
     int32_t type = eq ? pi__type_from_name(eq + 1) : -1;
     if (!eq || eq == rule) return pi__fail(err, PI_EINVAL, "tensor-type '%.120s': expected REGEX=TYPE", rule);
     if (type < 0 || !pi__type_info_of(type)->writable) {
-        return pi__fail(err, PI_EINVAL, "tensor-type '%.120s': '%.40s' is no type that can be written", rule, eq + 1);
+        return pi__fail(err, PI_EINVAL, "tensor-type '%.120s': type '%.40s' cannot be written", rule, eq + 1);
     }
     char why[PI__REGEX_ERROR];
     pi__regex *re = NULL;
@@ -101,7 +101,8 @@ static int by_rule(const pi__mix *m, const pi__tensor *t, int32_t *type, pi_erro
         int n = pi__regex_test(m->rules[i].pattern, m->scratch, t->name.p, t->name.n);
         if (n == PI_ENOMEM) return pi__fail_mem(err, "matching a pattern");
         if (n < 0)
-            return pi__fail(err, PI_EINVAL, "tensor-type: pattern %zu gives up on the name '%.80s'", i + 1, t->cname);
+            return pi__fail(err, PI_EINVAL, "tensor-type: pattern %zu exceeds the match limit on the name '%.80s': "
+                            "simplify it", i + 1, t->cname);
         if (n == 0) continue;
         *type = m->rules[i].type;
         return PI_OK;

@@ -33,7 +33,8 @@ static int read_list(pi__prune *p, const char *list, pi_error *err)
         s = end;
         if (!*s) break;
     }
-    if (p->n_gone == p->n_layer) return pi__fail(err, PI_EINVAL, "prune-layers=%.80s: no layer would be left", list);
+    if (p->n_gone == p->n_layer) return pi__fail(err, PI_EINVAL,
+                                                 "prune-layers=%.80s: no layer is left: leave at least one", list);
     return PI_OK;
 }
 
@@ -48,10 +49,12 @@ int pi__prune_init(pi__prune *p, const char *list, const pi__gguf *g, pi_error *
     snprintf(key, sizeof key, "%.*s.block_count", arch.n < 64 ? (int) arch.n : 64, arch.p);
     rc = pi__gguf_get_u32(g, key, &n, 0, err);
     if (rc) return rc;
-    if (n < 1 || n > 1u << 20) return pi__fail(err, PI_EINVAL, "prune-layers: the model says it has %u layers", n);
+    if (n < 1 || n > 1u << 20) return pi__fail(err, PI_EINVAL,
+                                               "prune-layers: a layer count of %u in the model is not supported", n);
     const pi__gguf_kv *kv = by_layer(g, arch, (int) n);
     if (kv)
-        return pi__fail(err, PI_EUNSUPPORTED, "prune-layers: %.*s has a value for each layer", (int) kv->key.n, kv->key.p);
+        return pi__fail(err, PI_EUNSUPPORTED, "prune-layers: %.*s has a value per layer, which is not supported",
+                        (int) kv->key.n, kv->key.p);
     p->n_layer = (int) n;
     p->gone = pi__calloc(n, sizeof *p->gone);
     if (!p->gone) return pi__fail_mem(err, "the list of layers");

@@ -22,7 +22,7 @@ int pi__engine_open_rank(pi_engine *e, pi_error *err)
     e->rank_template = pi__malloc((size_t) n + 1);
     if (e->rank_template) pi_engine_meta(e, KEY, e->rank_template, (size_t) n + 1);
     if (e->rank_template) e->rank_markup = pi__trust_markup(pi__core_vocab(e->core), e->rank_template, (size_t) n);
-    return e->rank_markup ? PI_OK : pi__fail_mem(err, "the template of pairs");
+    return e->rank_markup ? PI_OK : pi__fail_mem(err, "the template of query and document");
 }
 
 /* Text under construction; p NULL = only counts n. */
@@ -111,7 +111,7 @@ int pi_request_prompt_rank(pi_request *r, const char *query, size_t query_len, c
         return pi__fail(err, PI_EINVAL, "query and document must not be NULL");
     const pi__str pair[2] = {{query ? query : "", query_len}, {document ? document : "", document_len}};
     if (query_len > INT32_MAX || document_len > INT32_MAX)
-        return pi__fail(err, PI_ETOOBIG, "query or document is longer than any prompt");
+        return pi__fail(err, PI_ETOOBIG, "query or document exceeds the length limit of a prompt");
     pi__ids ids = {.work = r->work};
     rc = (r->e->rank_template ? by_template : by_tokens)(r->e, pair, &ids, err);
     if (!rc && !ids.n) rc = pi__fail(err, PI_EINVAL, "the prompt is empty");

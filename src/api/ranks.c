@@ -21,7 +21,8 @@ int pi_rank_follow(const pi_options *o, pi_error *err)
     int n;
     const int rank = pi_rank(o, &n, err);
     if (rank < 0) return rank;
-    if (rank == 0) return pi__fail(err, PI_EINVAL, "pi_rank_follow: this process is rank 0 of %d, which opens the engine", n);
+    if (rank == 0) return pi__fail(err, PI_EINVAL,
+                                   "pi_rank_follow: this process is rank 0 of %d: call pi_engine_open()", n);
     const pi__log log = {o->log_fn, o->log_ud, (int) pi__opt_int(&o->set, PI__OPT_LOG_LEVEL)};
     pi__ranks *ranks;
     int rc = pi__ranks_of_process(&ranks, pi__opt_float(&o->set, PI__OPT_RANK_TIMEOUT) * 1e3,

@@ -84,7 +84,7 @@ int pi__request_check_new(pi_request *r, pi_error *err)
     pthread_mutex_lock(&r->e->lock);
     bool is_new = r->state == PI__REQ_NEW;
     pthread_mutex_unlock(&r->e->lock);
-    return is_new ? PI_OK : pi__fail(err, PI_EINVAL, "the request was submitted before");
+    return is_new ? PI_OK : pi__fail(err, PI_EINVAL, "the request was already submitted");
 }
 
 void pi__request_take_prompt(pi_request *r, int32_t *ids, size_t n)
@@ -109,7 +109,7 @@ int pi_request_prompt_tokens(pi_request *r, const int32_t *ids, size_t n, pi_err
     int32_t n_vocab = pi__vocab_size(pi__core_vocab(r->e->core));
     for (size_t i = 0; i < n; i++) {
         if (ids[i] >= 0 && ids[i] < n_vocab) continue;
-        return pi__fail(err, PI_EINVAL, "prompt token %zu is %d; token ids go from 0 to %d", i, ids[i], n_vocab - 1);
+        return pi__fail(err, PI_EINVAL, "prompt token %zu is %d: token ids are 0 to %d", i, ids[i], n_vocab - 1);
     }
     size_t bytes;
     int32_t *copy = pi__mul_ok(n, sizeof *ids, &bytes) ? pi__malloc(bytes) : NULL;
@@ -168,7 +168,7 @@ void pi_request_set_user(pi_request *r, void *user)
 /* Allocates and checks everything that a run needs, so that nothing fails later. */
 static int prepare(pi_request *r, pi__gen_params *p, pi_error *err)
 {
-    if (!r->n_prompt) return pi__fail(err, PI_EINVAL, "the request has no prompt");
+    if (!r->n_prompt) return pi__fail(err, PI_EINVAL, "the request has no prompt: set one before it is submitted");
     if (r->work && !pi__work_look(r->work, 0)) return pi__work_fail(r->work, err, "the request");
     int rc = pi__gen_params_of(r, p, err);
     if (rc) return rc;

@@ -693,7 +693,7 @@ static void test_options(void **)
     pi_options *o = pi_options_new();
     for (const char *bad : {"some", "", "2.5", "1e3x"}) {
         assert_int_equal(pi_options_set(o, "n-gpu-layers", bad, &err), PI_EINVAL);
-        assert_non_null(strstr(err.msg, "is not a number of layers, auto or all"));
+        assert_non_null(strstr(err.msg, "is not a number of layers: give a number, auto or all"));
     }
     assert_int_equal(pi_options_set(o, "n-cpu-moe", "-1", &err), PI_EINVAL);
     pi_options_free(o);

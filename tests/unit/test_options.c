@@ -230,7 +230,7 @@ static void errors_name_key_value_and_range(void **state)
     pi_options *o = pi_options_new();
     pi_error err;
     assert_int_equal(set(o, "ctx-sise", "1", &err), PI_EINVAL);
-    assert_string_equal(err.msg, "the library has no option 'ctx-sise'; the nearest it has is 'ctx-size'");
+    assert_string_equal(err.msg, "the library has no option 'ctx-sise': did you mean 'ctx-size'?");
     assert_int_equal(set(o, "n_pred", "1", &err), PI_EINVAL);
     assert_non_null(strstr(err.msg, "n-predict"));
     assert_int_equal(set(o, "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzz", "1", &err), PI_EINVAL);
@@ -238,7 +238,7 @@ static void errors_name_key_value_and_range(void **state)
     assert_int_equal(set(o, "top-p", "1.5", &err), PI_EINVAL);
     assert_string_equal(err.msg, "top-p: '1.5' is out of range (0..1)");
     assert_int_equal(set(o, "cache-type-k", "f61", &err), PI_EINVAL);
-    assert_string_equal(err.msg, "cache-type-k: 'f61' is not among the choices (f32|f16|bf16|q8_0|q5_1|q5_0|q4_1|q4_0|iq4_nl|tq4_0|tq3_0)");
+    assert_string_equal(err.msg, "cache-type-k: 'f61' is not an allowed value (f32|f16|bf16|q8_0|q5_1|q5_0|q4_1|q4_0|iq4_nl|tq4_0|tq3_0)");
     assert_int_equal(set(o, "threads", "two", &err), PI_EINVAL);
     assert_string_equal(err.msg, "threads: 'two' is not a whole number (-1..1024)");
     assert_int_equal(set(o, "prefix-cache", "maybe", &err), PI_EINVAL);

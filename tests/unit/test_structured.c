@@ -309,7 +309,7 @@ static void refused(void **state)
         {{"grammar=root ::= \"a\nb ::=", NULL}, "line 1"}, {{"json-schema={\"type\": \"object\"", NULL}, "line 1"},
         {{"json-schema={\"type\": \"array\", \"uniqueItems\": true}", NULL}, "json-schema: #/uniqueItems: "},
         {{"regex=(?=a)", NULL}, "lookahead"}, {{"choice=[]", NULL}, "JSON array"},
-        {{"regex=a", "choice=[\"a\"]"}, "one form only"}, {{"grammar-trigger=[\"a\"]", NULL}, "there is none"},
+        {{"regex=a", "choice=[\"a\"]"}, "one constraint"}, {{"grammar-trigger=[\"a\"]", NULL}, "no constraint to start"},
     };
     pi_engine *e = open_with(model, NULL);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

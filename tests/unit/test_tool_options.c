@@ -91,7 +91,7 @@ static void values_are_checked(void **state)
         {"copies", "99999999999999999999", "whole number"}, {"copies", "9999999999T", "whole number"},
         {"chunks", "-1", NULL}, {"chunks", "-2", "out of range"}, {"escape", "Yes", NULL}, {"escape", "DISABLED", NULL},
         {"escape", "maybe", "escape: 'maybe' is neither true nor false"}, {"output", "JSON", NULL},
-        {"output", "xml", "output: 'xml' is not among the choices (csv|json|jsonl|md|sql)"}, {"output", "", "choices"},
+        {"output", "xml", "output: 'xml' is not an allowed value (csv|json|jsonl|md|sql)"}, {"output", "", "allowed value"},
         {"prompt", "anything", NULL}, {"n-prompt", "1,2", NULL}, {"flash-attn", "on", NULL},
         {"temp", "x", "temp: 'x' is not a number"}, {"temp", "1", NULL},
     };
