@@ -19,7 +19,7 @@ static inline int pi__progress_add(pi__progress *p, uint64_t n, pi_error *err)
     if (!p || !p->fn) return PI_OK;
     p->done += n;
     if (!p->fn(p->ud, p->stage, p->done, p->total)) return PI_OK;
-    return pi__fail(err, PI_ECANCELED, "opening was canceled, with %llu of %llu bytes loaded", (unsigned long long) p->done,
+    return pi__fail(err, PI_ECANCELED, "opening was canceled after %llu of %llu bytes", (unsigned long long) p->done,
                     (unsigned long long) p->total);
 }
 

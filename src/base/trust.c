@@ -26,7 +26,7 @@ static int check_parents(char *path, const char *option, const char *remedy, pi_
     struct stat st;
     for (char *slash; (slash = strrchr(path, '/')) && path[1];) {
         slash[slash == path] = 0; /* the root keeps its slash */
-        if (stat(path, &st)) return pi__fail(err, PI_EIO, "%s: cannot look at %.150s: %s", option, path, strerror(errno));
+        if (stat(path, &st)) return pi__fail(err, PI_EIO, "%s: cannot stat %.150s: %s", option, path, strerror(errno));
         if ((st.st_mode & (S_IWGRP | S_IWOTH)) && !(st.st_mode & S_ISVTX))
             return pi__fail(err, PI_EINVAL, "%s: other users can replace the directory, as they can write to %.70s (mode %04o): run "
                             "chmod go-w on it, or %s", option, path, mode_of(&st), remedy);
@@ -38,17 +38,20 @@ int pi__trust_dir(int fd, const char *path, const char *option, const char *reme
 {
     struct stat st;
     char resolved[PATH_MAX];
-    if (fstat(fd, &st)) return pi__fail(err, PI_EIO, "%s: cannot look at %.150s: %s", option, path, strerror(errno));
+    if (fstat(fd, &st)) return pi__fail(err, PI_EIO, "%s: cannot stat %.150s: %s", option, path, strerror(errno));
     if (!pi__trust_stat(&st, 0))
-        return pi__fail(err, PI_EINVAL, "%s: the directory %.80s is another user's (%ld): use one of your own, or %s", option, path,
+        return pi__fail(err, PI_EINVAL, "%s: the directory %.80s belongs to another user (%ld): "
+                        "use one of your own, or %s", option, path,
                         (long) st.st_uid, remedy);
     if (!pi__trust_stat(&st, S_IWGRP | S_IWOTH))
         return pi__fail(err, PI_EINVAL, "%s: other users can write to the directory %.80s (mode %04o): run chmod go-w on it, or %s",
                         option, path, mode_of(&st), remedy);
     if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && !pi__trust_stat(&st, 0))
-        return pi__fail(err, PI_EINVAL, "%s: %.80s is a link of another user (%ld): name the directory itself, or %s", option, path,
+        return pi__fail(err, PI_EINVAL, "%s: the link %.80s belongs to another user (%ld): "
+                        "name the directory itself, or %s", option, path,
                         (long) st.st_uid, remedy);
-    if (!realpath(path, resolved)) return pi__fail(err, PI_EIO, "%s: cannot look at %.150s: %s", option, path, strerror(errno));
+    if (!realpath(path, resolved)) return pi__fail(err, PI_EIO, "%s: cannot stat %.150s: %s",
+                                                   option, path, strerror(errno));
     return check_parents(resolved, option, remedy, err);
 }
 
@@ -91,9 +94,11 @@ static int make_secret(const char *path)
 static int read_secret(pi__secret *s, int fd, const char *path, const char *option, pi_error *err)
 {
     struct stat st;
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) return pi__fail(err, PI_EINVAL, "%s: %.150s is no regular file", option, path);
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode)) return pi__fail(err, PI_EINVAL, "%s: %.150s is not a regular file",
+                                                                option, path);
     if (!pi__trust_stat(&st, 0))
-        return pi__fail(err, PI_EINVAL, "%s: the key file %.120s is another user's (%ld): use one of your own", option, path,
+        return pi__fail(err, PI_EINVAL, "%s: the key file %.120s belongs to another user (%ld): use one of your own",
+                        option, path,
                         (long) st.st_uid);
     if (!pi__trust_stat(&st, S_IRWXG | S_IRWXO))
         return pi__fail(err, PI_EINVAL, "%s: other users can read or write the key file %.100s (mode %04o): run chmod 600 on it",
@@ -106,8 +111,9 @@ static int read_secret(pi__secret *s, int fd, const char *path, const char *opti
         s->n += (size_t) got;
     }
     if (s->n >= PI__SECRET_MIN && s->n <= PI__SECRET_MAX) return PI_OK;
-    return pi__fail(err, PI_EINVAL, "%s: the key file %.80s has %s%zu bytes, and should have %d to %d: remove it, and the next start "
-                    "makes one", option, path, s->n > PI__SECRET_MAX ? "at least " : "", s->n, PI__SECRET_MIN, PI__SECRET_MAX);
+    return pi__fail(err, PI_EINVAL, "%s: the key file %.80s has %s%zu bytes, expected %d to %d: remove it, "
+                    "the next start creates one",
+                    option, path, s->n > PI__SECRET_MAX ? "at least " : "", s->n, PI__SECRET_MIN, PI__SECRET_MAX);
 }
 
 int pi__secret_load(pi__secret *s, const char *path, const char *option, pi_error *err)
@@ -116,7 +122,7 @@ int pi__secret_load(pi__secret *s, const char *path, const char *option, pi_erro
     int fd = open(path, FLAGS);
     if (fd < 0 && errno == ENOENT) {
         const int e = make_secret(path);
-        if (e) return pi__fail(err, PI_EIO, "%s: cannot make the key file %.120s: %s", option, path, strerror(e));
+        if (e) return pi__fail(err, PI_EIO, "%s: cannot create the key file %.120s: %s", option, path, strerror(e));
         fd = open(path, FLAGS);
     }
     if (fd < 0) return pi__fail(err, PI_EIO, "%s: cannot open the key file %.120s: %s", option, path, strerror(errno));

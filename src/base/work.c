@@ -62,13 +62,14 @@ void pi__work_give(pi__work *w, size_t n)
 int pi__work_fail(const pi__work *w, pi_error *err, const char *what)
 {
     switch (w->code) {
-    case PI_ECANCELED: return pi__fail(err, PI_ECANCELED, "%s: canceled while it was prepared", what);
+    case PI_ECANCELED: return pi__fail(err, PI_ECANCELED, "%s: canceled during preparation", what);
     case PI_ETIMEDOUT:
-        return pi__fail(err, PI_ETIMEDOUT, "%s: preparing it took longer than it may: make it smaller or simpler", what);
+        return pi__fail(err, PI_ETIMEDOUT, "%s: preparation exceeded the time limit: make it smaller or simpler",
+                        what);
     default:
         if (w->steps > w->max_steps)
-            return pi__fail(err, PI_ETOOBIG, "%s: preparing it takes too much work: make it smaller or simpler", what);
-        return pi__fail(err, PI_ETOOBIG, "%s: preparing it takes more than %zu KiB of memory: make it smaller", what,
+            return pi__fail(err, PI_ETOOBIG, "%s: preparation takes too many steps: make it smaller or simpler", what);
+        return pi__fail(err, PI_ETOOBIG, "%s: preparation takes more than %zu KiB of memory: make it smaller", what,
                         w->max_bytes >> 10);
     }
 }

@@ -90,7 +90,8 @@ static void take_chunk(pi__host_tier *h, host_group *g)
         return;
     }
     atomic_store(&h->full, true);
-    pi__logf(&h->config.log, PI_LOG_WARN, "the host cache (cache-ram) gets no more memory and stays at what it has");
+    pi__logf(&h->config.log, PI_LOG_WARN,
+             "the host cache (cache-ram) cannot pin more memory: it keeps its current size");
 }
 
 static void *grow(void *arg)

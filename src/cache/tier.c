@@ -111,7 +111,7 @@ static void write_error(pi__tier *t, int e)
     if (!t->stats.writable) return;
     t->stats.writable = false;
     pthread_mutex_unlock(&t->lock);
-    pi__logf(&t->config.log, PI_LOG_WARN, "prefix cache: cannot write to %s: %s; it is only read from now on", t->dir,
+    pi__logf(&t->config.log, PI_LOG_WARN, "prefix cache: cannot write to %s: %s: it is read-only from now on", t->dir,
              strerror(e));
     pthread_mutex_lock(&t->lock);
 }
@@ -181,7 +181,7 @@ static void damaged(pi__tier *t, int32_t entry)
     t->stats.damaged++;
     remove_entry(t, entry, true);
     pthread_mutex_unlock(&t->lock);
-    pi__logf(&t->config.log, level, "prefix cache: %s/%s was damaged and is removed", t->dir, path);
+    pi__logf(&t->config.log, level, "prefix cache: removed %s/%s, which was damaged", t->dir, path);
     pthread_mutex_lock(&t->lock);
 }
 
@@ -283,13 +283,14 @@ static void *tier_thread(void *arg)
 /* Checks the configuration and sets defaults. */
 static int check_config(pi__tier_config *c, pi_error *err)
 {
-    if (!c->dir || !c->dir[0]) return pi__fail(err, PI_EINVAL, "prefix cache: no directory is given");
+    if (!c->dir || !c->dir[0]) return pi__fail(err, PI_EINVAL,
+                                               "prefix cache: no directory is given: set prefix-cache-dir");
     if (!c->staging_bytes) c->staging_bytes = (size_t) 64 << 20;
     if (!c->max_tokens) c->max_tokens = 256;
     if (!c->max_loads) c->max_loads = 256;
     if (!c->close_ms) c->close_ms = 2000;
     if (c->limit_bytes < PI__TIER_PAGE)
-        return pi__fail(err, PI_EINVAL, "prefix cache: the limit of %llu bytes on disk holds nothing",
+        return pi__fail(err, PI_EINVAL, "prefix cache: the limit of %llu bytes on disk is too small: raise it",
                         (unsigned long long) c->limit_bytes);
     if (c->max_tokens < 0 || c->max_loads < 0 || c->max_loads > 1 << 20 || c->close_ms < 0)
         return pi__fail(err, PI_EINVAL, "prefix cache: a count is out of range");

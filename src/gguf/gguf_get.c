@@ -122,7 +122,7 @@ static int fail_unfit(const pi__gguf_file *f, const pi__gguf_kv *kv, const char 
         pi__str_escape(key, sizeof key, kv->key);
         return pi__fail(err, PI_EINVAL, "override-kv: %s is %s, expected %s", key, found, want);
     }
-    return pi__gguf_fail(f, at, &w, err, PI_EFORMAT, "found %s, expected %s: the file's writer is wrong", found, want);
+    return pi__gguf_fail(f, at, &w, err, PI_EFORMAT, "found %s, expected %s: convert the model again", found, want);
 }
 
 static number scalar(const pi__gguf_kv *kv) { return kv->type == PI__GGUF_ARR ? (number) {.kind = NONE} : load(kv, 0); }
@@ -192,7 +192,7 @@ int pi__gguf_read(const pi__gguf *g, const pi__tensor *t, uint64_t off, void *ds
     const pi__gguf_file *f = &g->file[t->file];
     if (off > t->size || n > t->size - off) {
         pi__gguf_where w = {"data of tensor", &t->name, UINT64_MAX};
-        return pi__gguf_fail(f, t->offset, &w, err, PI_EINVAL, "%zu bytes from %llu asked for, it has %llu", n,
+        return pi__gguf_fail(f, t->offset, &w, err, PI_EINVAL, "reading %zu bytes at %llu, but it has %llu", n,
                              (unsigned long long) off, (unsigned long long) t->size);
     }
     return pi__gguf_file_read(f, t->offset + off, dst, n, err);

@@ -54,14 +54,14 @@ int pi__gguf_file_open(pi__gguf_file *f, const char *path, pi_error *err)
     }
     if (!S_ISREG(st.st_mode)) {
         pi__gguf_file_close(f);
-        return pi__fail(err, PI_EINVAL, "%s is %s, not a file: name the .gguf itself", f->label,
+        return pi__fail(err, PI_EINVAL, "%s is %s, not a file: name the .gguf file", f->label,
                         S_ISDIR(st.st_mode) ? "a folder" : "a device or pipe");
     }
     f->size = (uint64_t) st.st_size;
     f->time = (int64_t) st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
     if (f->size > SIZE_MAX / 2) {
         pi__gguf_file_close(f);
-        return pi__fail(err, PI_EUNSUPPORTED, "%s: %llu bytes are more than this machine can address", f->label,
+        return pi__fail(err, PI_EUNSUPPORTED, "%s: %llu bytes exceed this machine's address space", f->label,
                         (unsigned long long) f->size);
     }
     return PI_OK;
@@ -79,7 +79,7 @@ static int read_buffered(const pi__gguf_file *f, uint64_t off, void *dst, size_t
                             (unsigned long long) (off + done), strerror(errno));
         }
         if (got == 0) {
-            return pi__fail(err, PI_EIO, "%s: the file ended at offset %llu, it had %llu bytes when it was opened",
+            return pi__fail(err, PI_EIO, "%s: the file ends at offset %llu, but had %llu bytes when it was opened",
                             f->label, (unsigned long long) (off + done), (unsigned long long) f->size);
         }
         done += (size_t) got;
@@ -94,7 +94,7 @@ static int load_mapped(pi__gguf_file *f, pi_error *err)
     void *p = mmap(NULL, (size_t) f->size, PROT_READ, MAP_PRIVATE, f->fd, 0);
     if (p == MAP_FAILED) {
         return pi__fail(err, errno == ENOMEM ? PI_ENOMEM : PI_EIO,
-                        "%s: cannot map the file: %s (load mode \"read\" needs no map)", f->label, strerror(errno));
+                        "%s: cannot map the file: %s: use load mode \"read\"", f->label, strerror(errno));
     }
     f->p = p;
     f->image = PI__IMAGE_MAPPED;
@@ -105,7 +105,7 @@ static int load_copy(pi__gguf_file *f, pi__progress *progress, pi_error *err)
 {
     void *p = pi__map((size_t) f->size);
     if (!p) {
-        return pi__fail(err, PI_ENOMEM, "%s: no memory for its %llu bytes (load mode \"mmap\" needs none)", f->label,
+        return pi__fail(err, PI_ENOMEM, "%s: no memory for its %llu bytes: use load mode \"mmap\"", f->label,
                         (unsigned long long) f->size);
     }
     f->p = p;

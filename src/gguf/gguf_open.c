@@ -77,13 +77,13 @@ static int add_split(pi__gguf *g, char *path, size_t stem, uint32_t i, uint32_t 
     if (rc == PI_ENOENT) {
         char label[64];
         pi__gguf_label(label, sizeof label, path);
-        pi__fail(err, rc, "no such file: %s, part %u of %u of this model; all parts must lie in one folder", label,
+        pi__fail(err, rc, "no such file: %s, part %u of %u of this model: put all parts into one folder", label,
                  i + 1, count);
     }
     if (rc == PI_OK) rc = split_keys(m, &g->file[i], &its_no, &its_count, err);
     if (rc == PI_OK && (its_no != i || its_count != count)) {
         rc = pi__fail(err, PI_EFORMAT,
-                      "%s: split.no %u, split.count %u, but by its name it is number %u of %u: files are mixed up",
+                      "%s: split.no %u, split.count %u, but its name says number %u of %u: the files are mixed up",
                       g->file[i].label, its_no, its_count, i, count);
     }
     pi__gguf_meta_free(&other);
@@ -101,7 +101,7 @@ static int open_splits(pi__gguf *g, const char *given, how h, pi_error *err)
     size_t n = given ? strlen(given) : 0, stem = n - strlen(suffix);
     if (n < strlen(suffix) || strcmp(given + stem, suffix) != 0) {
         return pi__fail(err, PI_EFORMAT,
-                        "%s: split.count: part %u of %u of a model, so its name must end in \"%s\"; rename it",
+                        "%s: split.count: part %u of %u of a model, its name must end in \"%s\": rename it",
                         g->file[0].label, no + 1, count, suffix);
     }
     path = pi__malloc(n + sizeof suffix);
@@ -131,7 +131,7 @@ static int index_tensors(pi__gguf *g, pi_error *err)
     const pi__gguf_file *f = &g->file[t->file];
     pi__gguf_where w = {"tensor name", &t->name, UINT64_MAX};
     return pi__gguf_fail(f, (uint64_t) ((const uint8_t *) t->name.p - f->p) - sizeof(uint64_t), &w, err, PI_EFORMAT,
-                         "the name occurs twice: the file is damaged, or its writer is");
+                         "the name occurs twice: the file is damaged or was written wrongly");
 }
 
 /* ------------------------------------------------------------------------------------------------------ open, close */
@@ -146,7 +146,7 @@ int pi__gguf_open_with(pi__gguf **out, const char *path, int load_mode, pi__prog
     const how h = {load_mode, p};
     *out = NULL;
     if (load_mode != PI__LOAD_MMAP && load_mode != PI__LOAD_READ && load_mode != PI__LOAD_DIO) {
-        return pi__fail(err, PI_EINVAL, "load mode %d is none of mmap, read, dio", load_mode);
+        return pi__fail(err, PI_EINVAL, "load mode %d is unknown: give mmap, read or dio", load_mode);
     }
     pi__gguf *g = pi__calloc(1, sizeof *g);
     if (!g) return pi__fail_mem(err, "a GGUF reader");

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "gguf/gguf.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values of a GGUF are read as they lie: little-endian");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "GGUF values are read in place: little-endian");
 
 enum {
     PI__GGUF_HEAD = 24,           /* bytes: magic, version, tensor count, metadata count */

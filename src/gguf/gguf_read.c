@@ -36,7 +36,7 @@ static uint64_t left(const cursor *c) { return c->f->size - c->pos; }
 static int fail_cut(const cursor *c, const pi__gguf_where *w, uint64_t want)
 {
     return FAIL(c, c->pos, w, PI_EFORMAT,
-                "needs %llu bytes, but the file ends after %llu: it is cut or damaged, fetch it again",
+                "needs %llu bytes, but the file ends after %llu: it is truncated or damaged, fetch it again",
                 (unsigned long long) want, (unsigned long long) left(c));
 }
 
@@ -65,7 +65,7 @@ static int read_str(cursor *c, const pi__gguf_where *w, uint64_t max, pi__str *o
     if (rc != PI_OK) return rc;
     if (n > left(c)) {
         return FAIL(c, at, w, PI_EFORMAT,
-                    "a length of %llu bytes, but the file ends after %llu: it is cut or damaged, fetch it again",
+                    "a length of %llu bytes, but the file ends after %llu: it is truncated or damaged, fetch it again",
                     (unsigned long long) n, (unsigned long long) left(c));
     }
     if (n > max) {
@@ -85,25 +85,27 @@ int pi__gguf_check_head(const pi__gguf_file *f, const uint8_t *head, size_t n, u
     if (n == 0) return pi__fail(err, PI_EFORMAT, "%s: the file is empty, fetch it again", f->label);
     if (n >= 4 && memcmp(head, "FUGG", 4) == 0) {
         return pi__gguf_fail(f, 0, &magic, err, PI_EUNSUPPORTED,
-                             "a big-endian GGUF; convert it with gguf-py's gguf_convert_endian");
+                             "a big-endian GGUF: convert it with gguf-py's gguf_convert_endian");
     }
     if (memcmp(head, "GGUF", n < 4 ? n : 4) != 0) {
         char found[24];
         pi__str_escape(found, sizeof found, (pi__str) {(const char *) head, n < 4 ? n : 4});
-        return pi__gguf_fail(f, 0, &magic, err, PI_EFORMAT, "found \"%s\", not \"GGUF\": this is no GGUF model file",
+        return pi__gguf_fail(f, 0, &magic, err, PI_EFORMAT,
+                             "found \"%s\", not \"GGUF\": this is not a GGUF model file",
                              found);
     }
     if (n < PI__GGUF_HEAD) {
         return pi__fail(
             err, PI_EFORMAT,
-            "%s: header at offset 0: needs %d bytes, but the file ends after %zu: it is cut, fetch it again", f->label,
+            "%s: header at offset 0: needs %d bytes, but the file ends after %zu: it is truncated, fetch it again",
+            f->label,
             PI__GGUF_HEAD, n);
     }
     memcpy(version, head + 4, 4);
     if (*version == 2 || *version == 3) return PI_OK;
     if ((*version & 0xffff) == 0 && *version != 0) {
         return pi__gguf_fail(f, 4, &field, err, PI_EUNSUPPORTED,
-                             "a big-endian GGUF (version %u); convert it with gguf-py's gguf_convert_endian",
+                             "a big-endian GGUF (version %u): convert it with gguf-py's gguf_convert_endian",
                              *version >> 24);
     }
     return pi__gguf_fail(f, 4, &field, err, PI_EUNSUPPORTED, "GGUF version %u, this build reads 2 and 3: %s", *version,
@@ -119,7 +121,8 @@ static int read_values(cursor *c, pi__gguf_kv *kv, int32_t elem, uint64_t n)
     uint64_t least = elem == PI__GGUF_STR ? sizeof(uint64_t) : value_size[elem];
     if (n > left(c) / least) {
         return FAIL(c, c->pos, &w, PI_EFORMAT,
-                    "%llu values of type %s, but the file ends after %llu bytes: it is cut or damaged, fetch it again",
+                    "%llu values of type %s, but the file ends after %llu bytes: it is truncated or damaged, "
+                    "fetch it again",
                     (unsigned long long) n, pi__gguf_type_name(elem), (unsigned long long) left(c));
     }
     kv->n = n;
@@ -146,7 +149,7 @@ static int read_values(cursor *c, pi__gguf_kv *kv, int32_t elem, uint64_t n)
 
 static int fail_value_type(const cursor *c, uint64_t at, const pi__gguf_where *w, uint32_t type)
 {
-    return FAIL(c, at, w, PI_EFORMAT, "%u is no value type of a GGUF (0..%d): the file is damaged, fetch it again",
+    return FAIL(c, at, w, PI_EFORMAT, "%u is not a GGUF value type (0..%d): the file is damaged, fetch it again",
                 type, PI__GGUF_N_TYPES - 1);
 }
 
@@ -170,7 +173,7 @@ static int read_kv(cursor *c, pi__gguf_kv *kv)
         if ((rc = read_u32(c, &w, &elem)) != PI_OK) return rc;
         if (elem >= PI__GGUF_N_TYPES) return fail_value_type(c, at, &w, elem);
         if (elem == PI__GGUF_ARR)
-            return FAIL(c, at, &w, PI_EUNSUPPORTED, "an array of arrays, which no model file uses");
+            return FAIL(c, at, &w, PI_EUNSUPPORTED, "an array of arrays is not supported");
         w.field = "element count of";
         if ((rc = read_u64(c, &w, &n)) != PI_OK) return rc;
     }
@@ -203,7 +206,7 @@ static int read_meta(cursor *c, uint64_t n, pi__gguf_meta *m)
     if (rc == PI_OK) return PI_OK;
     pi__gguf_where w = {"metadata key", &m->kv[dup].key, UINT64_MAX};
     uint64_t at = (uint64_t) ((const uint8_t *) m->kv[dup].key.p - c->f->p) - sizeof(uint64_t);
-    return FAIL(c, at, &w, PI_EFORMAT, "the key occurs twice: the file is damaged, or its writer is");
+    return FAIL(c, at, &w, PI_EFORMAT, "the key occurs twice: the file is damaged or was written wrongly");
 }
 
 static int read_alignment(const cursor *c, const pi__gguf_meta *m, uint32_t *out)
@@ -214,7 +217,7 @@ static int read_alignment(const cursor *c, const pi__gguf_meta *m, uint32_t *out
     const pi__gguf_kv *kv = pi__gguf_meta_find(m, "general.alignment");
     pi__gguf_where w = {"value of", &kv->key, UINT64_MAX};
     return FAIL(c, (uint64_t) ((const uint8_t *) kv->data - c->f->p), &w, PI_EFORMAT,
-                "an alignment of %u; it must be a power of two, at least 8", *out);
+                "alignment is %u, expected a power of two, at least 8", *out);
 }
 
 /* --------------------------------------------------------------------------------------------------------- tensors */
@@ -238,7 +241,7 @@ static int read_shape(cursor *c, pi__tensor *t)
         if ((rc = read_u64(c, &w, &ne)) != PI_OK) return rc;
         if (ne == 0 || ne > INT64_MAX || __builtin_mul_overflow(count, ne, &count) || count > INT64_MAX) {
             return FAIL(c, at, &w, PI_EFORMAT, "%llu elements %s: the file is damaged", (unsigned long long) ne,
-                        ne == 0 ? "(a tensor may not be empty)" : "make a tensor larger than any file");
+                        ne == 0 ? "(a tensor may not be empty)" : "exceed the size limit of a tensor");
         }
         t->ne[d] = (int64_t) ne;
     }
@@ -273,8 +276,8 @@ static int read_type(cursor *c, pi__tensor *t)
         const char *old = removed_type(type);
         if (old)
             return FAIL(c, at, &w, PI_EUNSUPPORTED,
-                        "type %u (%s) was removed from the format: quantise the model again", type, old);
-        return FAIL(c, at, &w, PI_EUNSUPPORTED, "type %u is not known: the file is damaged or newer than this build",
+                        "type %u (%s) was removed from the format: quantize the model again", type, old);
+        return FAIL(c, at, &w, PI_EUNSUPPORTED, "type %u is unknown: the file is damaged or newer than this build",
                     type);
     }
     for (int d = 0; d < 4; d++) count *= (uint64_t) t->ne[d]; /* read_shape has checked for overflow */
@@ -284,7 +287,7 @@ static int read_type(cursor *c, pi__tensor *t)
                     (long long) t->ne[0], info->name, info->blck_size);
     }
     if (__builtin_mul_overflow(count / info->blck_size, (uint64_t) info->type_size, &size)) {
-        return FAIL(c, at, &w, PI_EFORMAT, "%llu values of type %s are larger than any file: the file is damaged",
+        return FAIL(c, at, &w, PI_EFORMAT, "%llu values of type %s exceed the size limit: the file is damaged",
                     (unsigned long long) count, info->name);
     }
     t->type = (int32_t) type;
@@ -356,7 +359,7 @@ static int check_extents(const cursor *c, pi__tensor *t, size_t n, uint32_t alig
         if (__builtin_add_overflow(f->data_start, t[i].offset, &begin) || begin > f->size) begin = f->size;
         if (__builtin_add_overflow(begin, t[i].size, &end) || end > f->size) {
             return FAIL(c, begin, &w, PI_EFORMAT,
-                        "%llu bytes reach beyond the file's %llu bytes: it is cut or damaged, fetch it again",
+                        "%llu bytes reach beyond the file's %llu bytes: it is truncated or damaged, fetch it again",
                         (unsigned long long) t[i].size, (unsigned long long) f->size);
         }
         t[i].offset = begin;
@@ -416,20 +419,20 @@ int pi__gguf_parse(pi__gguf *g, pi__gguf_file *f, int32_t file, pi__gguf_meta *m
      * length 8, name 1, n_dims 4, type 4, offset 8. */
     if (n_kv > left(&c) / 14 || n_kv > UINT32_MAX / 4) {
         return FAIL(&c, 16, &w, PI_EFORMAT,
-                    "%llu entries do not fit into the %llu bytes that follow: the file is cut or damaged",
+                    "%llu entries do not fit into the %llu bytes that follow: the file is truncated or damaged",
                     (unsigned long long) n_kv, (unsigned long long) left(&c));
     }
     w.field = "n_tensors";
     if (n_tensors > (left(&c) - 14 * n_kv) / 25) {
         return FAIL(&c, 8, &w, PI_EFORMAT,
-                    "%llu tensors do not fit into the %llu bytes that follow: the file is cut or damaged",
+                    "%llu tensors do not fit into the %llu bytes that follow: the file is truncated or damaged",
                     (unsigned long long) n_tensors, (unsigned long long) left(&c));
     }
     if ((rc = read_meta(&c, n_kv, m)) != PI_OK) return rc;
     if ((rc = read_alignment(&c, m, &alignment)) != PI_OK) return rc;
     if (n_tensors > left(&c) / 25) {
         return FAIL(&c, 8, &w, PI_EFORMAT,
-                    "%llu tensors do not fit into the %llu bytes after the metadata: the file is cut or damaged",
+                    "%llu tensors do not fit into the %llu bytes after the metadata: the file is truncated or damaged",
                     (unsigned long long) n_tensors, (unsigned long long) left(&c));
     }
     if (file == 0) g->alignment = alignment;

@@ -85,7 +85,7 @@ static void put_name(pi__gguf_writer *w, bytes *b, entry **list, size_t *n, size
     if (w->failed.code != PI_OK) return;
     if (w->begun) REMEMBER(w, PI_EINVAL, "a %s after the header was written", what);
     else if (name.n == 0 || name.n > PI__GGUF_MAX_NAME) {
-        REMEMBER(w, PI_EINVAL, "a %s of %zu bytes; 1..%d are allowed", what, name.n, PI__GGUF_MAX_NAME);
+        REMEMBER(w, PI_EINVAL, "a %s of %zu bytes: give 1 to %d", what, name.n, PI__GGUF_MAX_NAME);
     } else if (!pi__grow(list, cap, *n + 1, sizeof **list)) pi__fail_mem(&w->failed, "the header of a GGUF");
     if (w->failed.code != PI_OK) return;
     (*list)[(*n)++] = (entry) {b->n + sizeof(uint64_t), name.n, size};
@@ -97,7 +97,7 @@ int pi__gguf_writer_open(pi__gguf_writer **out, const char *path, uint32_t align
     *out = NULL;
     if (alignment == 0) alignment = PI__GGUF_DEFAULT_ALIGNMENT;
     if (alignment < 8 || (alignment & (alignment - 1)) != 0) {
-        return pi__fail(err, PI_EINVAL, "an alignment of %u; it must be a power of two, at least 8", alignment);
+        return pi__fail(err, PI_EINVAL, "alignment is %u, expected a power of two, at least 8", alignment);
     }
     pi__gguf_writer *w = pi__calloc(1, sizeof *w);
     if (!w) return pi__fail_mem(err, "a GGUF writer");
@@ -214,7 +214,7 @@ static void write_all(pi__gguf_writer *w, const uint8_t *p, size_t n)
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) {
             pi__fail(&w->failed, PI_EIO, "cannot write %.120s: %s", w->path,
-                     got < 0 ? strerror(errno) : "nothing was taken");
+                     got < 0 ? strerror(errno) : "no bytes were written");
             return;
         }
         p += got;
@@ -263,7 +263,7 @@ static void check_unique(pi__gguf_writer *w, const bytes *b, const entry *list, 
     if (rc == PI_OK) rc = pi__strmap_build(&map, name, sizeof *name, n, &dup);
     if (rc == PI_ENOMEM) pi__fail_mem(&w->failed, "the index of a GGUF");
     else if (rc != PI_OK) {
-        fail_name(w, what, name[dup], "was put twice");
+        fail_name(w, what, name[dup], "was added twice");
     }
     pi__strmap_free(&map);
     pi__free(name);
@@ -278,7 +278,7 @@ static int report(const pi__gguf_writer *w, pi_error *err)
 int pi__gguf_writer_begin(pi__gguf_writer *w, pi_error *err)
 {
     static const char alignment_key[] = "general.alignment";
-    if (w->begun) REMEMBER(w, PI_EINVAL, "the header of %.120s was written before", w->path);
+    if (w->begun) REMEMBER(w, PI_EINVAL, "the header of %.120s was already written", w->path);
     check_unique(w, &w->kv, w->key, w->n_kv, "metadata key");
     check_unique(w, &w->ti, w->tensor, w->n_tensors, "tensor");
     if (w->failed.code != PI_OK) return report(w, err);
@@ -308,7 +308,7 @@ int pi__gguf_writer_data(pi__gguf_writer *w, const void *data, size_t n, pi_erro
     const uint8_t *p = data;
     while (n > 0 && w->failed.code == PI_OK) {
         if (w->cur == w->n_tensors) {
-            REMEMBER(w, PI_EINVAL, "%zu bytes more than the tensors of %.120s hold", n, w->path);
+            REMEMBER(w, PI_EINVAL, "%zu bytes more than the tensors of %.120s have", n, w->path);
             break;
         }
         uint64_t rest = w->tensor[w->cur].size - w->done;

@@ -12,7 +12,8 @@
 int pi__sampler_scratch_create(pi__sampler_scratch **out, int32_t n_vocab, pi_error *err)
 {
     *out = NULL;
-    if (n_vocab <= 0) return pi__fail(err, PI_EINVAL, "sampler: a vocabulary of %d tokens", (int) n_vocab);
+    if (n_vocab <= 0) return pi__fail(err, PI_EINVAL, "sampler: a vocabulary of %d tokens is not supported",
+                                      (int) n_vocab);
     pi__sampler_scratch *w = pi__calloc(1, sizeof *w);
     if (w) {
         w->n_vocab = n_vocab;
@@ -89,15 +90,17 @@ static int check(const pi__sampling *p, int32_t n_vocab, int32_t max_history, pi
             return pi__fail(err, PI_EINVAL, "%s: %g is out of range", f[i].name, (double) f[i].value);
     }
     if (n_vocab <= 0 || max_history <= 0) return pi__fail(err, PI_EINVAL, "sampler: an empty vocabulary or context");
-    if (p->repeat_last_n < -1) return pi__fail(err, PI_EINVAL, "repeat-last-n: %d is below -1", (int) p->repeat_last_n);
+    if (p->repeat_last_n < -1) return pi__fail(err, PI_EINVAL, "repeat-last-n: %d is below -1: give -1 or more",
+                                               (int) p->repeat_last_n);
     if (p->dry_penalty_last_n < -1)
-        return pi__fail(err, PI_EINVAL, "dry-penalty-last-n: %d is below -1", (int) p->dry_penalty_last_n);
+        return pi__fail(err, PI_EINVAL, "dry-penalty-last-n: %d is below -1: give -1 or more",
+                        (int) p->dry_penalty_last_n);
     if (p->dry_allowed_length < 0 || p->min_keep < 0)
-        return pi__fail(err, PI_EINVAL, "dry-allowed-length and min-keep are not negative");
+        return pi__fail(err, PI_EINVAL, "dry-allowed-length and min-keep must not be negative");
     for (size_t i = 0; i < p->n_bias; i++) {
         if (p->bias[i].id < 0 || p->bias[i].id >= n_vocab)
             return pi__fail(err, PI_EINVAL, "logit-bias: the vocabulary has no token %d", (int) p->bias[i].id);
-        if (!(p->bias[i].bias <= FLT_MAX)) return pi__fail(err, PI_EINVAL, "logit-bias: not a number to add");
+        if (!(p->bias[i].bias <= FLT_MAX)) return pi__fail(err, PI_EINVAL, "logit-bias: a bias is NaN or +inf");
     }
     for (size_t i = 0; p->chain[i] != PI__SMP_N; i++) {
         if (i == PI__SMP_N || p->chain[i] > PI__SMP_N) return pi__fail(err, PI_EINVAL, "samplers: not a valid chain");

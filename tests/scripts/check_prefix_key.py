@@ -121,7 +121,7 @@ def by_permissions(model, d):
     refused(model, ['5 bytes'], '--prefix-cache-dir', folder, '--prefix-cache-key', key)
     os.unlink(key)
     os.mkfifo(key, 0o600)
-    refused(model, ['no regular file'], '--prefix-cache-dir', folder, '--prefix-cache-key', key)
+    refused(model, ['not a regular file'], '--prefix-cache-dir', folder, '--prefix-cache-key', key)
     refused(model, ['prefix-cache-dir'], '--prefix-cache-key', os.path.join(d, 'key'))
     cache = os.path.join(d, 'weights')
     os.mkdir(cache)

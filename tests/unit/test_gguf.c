@@ -411,7 +411,7 @@ static void test_refused_header(void **state)
     image m;
     refused("", 0, PI_EFORMAT, "(memory): the file is empty");
     refused("GG", 2, PI_EFORMAT, "header at offset 0|needs 24 bytes, but the file ends after 2|fetch it again");
-    refused("ggjt\1\0\0\0", 8, PI_EFORMAT, "magic at offset 0|\"ggjt\"|no GGUF");
+    refused("ggjt\1\0\0\0", 8, PI_EFORMAT, "magic at offset 0|\"ggjt\"|not a GGUF");
     refused("\x7f" "ELF", 4, PI_EFORMAT, "magic at offset 0: found \"\\x7fELF\"");
     refused("FUGG", 4, PI_EUNSUPPORTED, "magic at offset 0|big-endian|gguf_convert_endian");
     img_head(&m, 0x03000000, 0, 0);
@@ -452,13 +452,13 @@ static void test_refused_metadata(void **state)
     img_str(&m, "a\x1b[31m");
     img_u32(&m, 13);
     img_bytes(&m, zeros, 8);
-    refused(m.b, m.n, PI_EFORMAT, "type of 'a\\x1b[31m' at offset 38: 13 is no value type");
+    refused(m.b, m.n, PI_EFORMAT, "type of 'a\\x1b[31m' at offset 38: 13 is not a GGUF value type");
     img_head(&m, 3, 0, 1);
     img_str(&m, "key");
     img_u32(&m, PI__GGUF_ARR);
     img_u32(&m, 99);
     img_u64(&m, 0);
-    refused(m.b, m.n, PI_EFORMAT, "element type of 'key' at offset 39: 99 is no value type");
+    refused(m.b, m.n, PI_EFORMAT, "element type of 'key' at offset 39: 99 is not a GGUF value type");
     img_head(&m, 3, 0, 1);
     img_str(&m, "key");
     img_u32(&m, PI__GGUF_ARR);
@@ -516,7 +516,7 @@ static void test_refused_alignment(void **state)
     image m;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char text[40];
-        snprintf(text, sizeof text, "an alignment of %u;", bad[i]);
+        snprintf(text, sizeof text, "alignment is %u,", bad[i]);
         img_head(&m, 3, 0, 1);
         img_kv_u32(&m, "general.alignment", bad[i]);
         refused(m.b, m.n, PI_EFORMAT, "value of 'general.alignment' at offset 53: |power of two, at least 8");
@@ -561,12 +561,12 @@ static void test_refused_tensors(void **state)
     refused_tensor("t", PI__F32, 5, NE(1, 1, 1, 1, 1), 0, PI_EFORMAT, "tensor 't' at offset 33: 5 dimensions");
     refused_tensor("t", PI__F32, 2, NE(4, 0), 0, PI_EFORMAT, "dimensions of tensor 't'[1] at offset 45: 0 elements");
     refused_tensor("t", PI__F32, 1, NE(1ull << 63), 0, PI_EFORMAT, "'t'[0] at offset 37: 9223372036854775808");
-    refused_tensor("t", PI__I8, 3, NE(1ull << 31, 1ull << 31, 2), 0, PI_EFORMAT, "tensor 't'[2]|larger than any file");
-    refused_tensor("t", PI__I8, 4, NE(1ull << 32, 1ull << 31, 2, 4), 0, PI_EFORMAT, "'t'[1]|larger than any file");
-    refused_tensor("t", PI__F64, 1, NE(1ull << 62), 0, PI_EFORMAT, "of tensor 't'|type F64 are larger than any");
-    refused_tensor("t", 41, 1, NE(1), 0, PI_EUNSUPPORTED, "tensor 't' at offset 45: type 41 is not known|newer");
-    refused_tensor("t", -1, 1, NE(1), 0, PI_EUNSUPPORTED, "type 4294967295 is not known");
-    refused_tensor("t", 31, 1, NE(32), 0, PI_EUNSUPPORTED, "type 31 (Q4_0_4_4) was removed|quantise the model again");
+    refused_tensor("t", PI__I8, 3, NE(1ull << 31, 1ull << 31, 2), 0, PI_EFORMAT, "tensor 't'[2]|exceed the size limit");
+    refused_tensor("t", PI__I8, 4, NE(1ull << 32, 1ull << 31, 2, 4), 0, PI_EFORMAT, "'t'[1]|exceed the size limit");
+    refused_tensor("t", PI__F64, 1, NE(1ull << 62), 0, PI_EFORMAT, "of tensor 't'|type F64 exceed the size limit");
+    refused_tensor("t", 41, 1, NE(1), 0, PI_EUNSUPPORTED, "tensor 't' at offset 45: type 41 is unknown|newer");
+    refused_tensor("t", -1, 1, NE(1), 0, PI_EUNSUPPORTED, "type 4294967295 is unknown");
+    refused_tensor("t", 31, 1, NE(32), 0, PI_EUNSUPPORTED, "type 31 (Q4_0_4_4) was removed|quantize the model again");
     refused_tensor("t", 4, 1, NE(32), 0, PI_EUNSUPPORTED, "type 4 (Q4_2) was removed");
     refused_tensor("t", PI__Q4_K, 2, NE(128, 2), 0, PI_EFORMAT, "tensor 't'|rows of 128 |Q4_K, which has");
     refused_tensor("t", PI__F32, 1, NE(4), 4, PI_EFORMAT, "data of tensor 't' at offset 64: begins at 4, not a");
@@ -608,7 +608,7 @@ static void test_long_names(void **state)
     char name[3001];
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = 0;
-    refused_tensor(name, 41, 1, (uint64_t[]) {1}, 0, PI_EUNSUPPORTED, "nnnnn...' at offset|type 41 is not known");
+    refused_tensor(name, 41, 1, (uint64_t[]) {1}, 0, PI_EUNSUPPORTED, "nnnnn...' at offset|type 41 is unknown");
     image m;
     img_head(&m, 3, 1, 1);
     img_kv_u32(&m, name, 5);

@@ -249,10 +249,10 @@ static void open_directories_are_refused(void **state)
     if (geteuid() == 0) {
         assert_int_equal(lchown(link, OTHER_USER, OTHER_USER), 0);
         assert_int_equal(pi__tier_open(&t, &c, &err), PI_EINVAL);
-        assert_non_null(strstr(err.msg, "link of another user"));
+        assert_non_null(strstr(err.msg, "belongs to another user"));
         assert_int_equal(chown(dir, OTHER_USER, OTHER_USER), 0);
         assert_int_equal(try_open(NULL, &err), PI_EINVAL);
-        assert_non_null(strstr(err.msg, "is another user's (12345)"));
+        assert_non_null(strstr(err.msg, "belongs to another user (12345)"));
         assert_int_equal(try_open(&key, &err), PI_OK);
         assert_int_equal(chown(dir, 0, 0), 0);
     }
@@ -379,17 +379,17 @@ static void bad_key_files(void **state)
     }
     if (geteuid() == 0) {
         assert_int_equal(chown(file, OTHER_USER, OTHER_USER), 0);
-        refused("another user's (12345)");
+        refused("another user (12345)");
     }
     assert_int_equal(unlink(file) || mkfifo(file, 0600), 0);
-    refused("no regular file"); /* must not block on the FIFO */
+    refused("not a regular file"); /* must not block on the FIFO */
     assert_int_equal(unlink(file) || mkdir(file, 0700), 0);
-    refused("no regular file");
+    refused("not a regular file");
     assert_int_equal(rmdir(file) || symlink("nothing-there", file), 0);
     refused("key file");
     assert_int_equal(unlink(file), 0);
     snprintf(file, sizeof file, "%s/none/key", root);
-    refused("cannot make the key file");
+    refused("cannot create the key file");
 }
 
 int main(void)

@@ -135,7 +135,7 @@ static void templates_obey(void **state)
     z.work = &w;
     assert_true(pi__val_new_map(&z, &vars));
     assert_int_equal(pi__jinja_render(t, &z, vars.map, &env, &out, &err), PI_ETOOBIG);
-    assert_non_null(strstr(err.msg, "too much work"));
+    assert_non_null(strstr(err.msg, "too many steps"));
     pi__zone_free(&z);
     pi__jinja_free(t);
     pi__free(out.p);
