@@ -20,7 +20,7 @@ static int32_t add_target(pi__model *m, int kind, const pi__weight *w, const cha
 {
     if (!m->arch->adapters || m->target || !pi__model_ok(m)) return 0;
     if (!pi__grow(&m->lora_target, &m->cap_lora_target, (size_t) m->n_lora_target + 1, sizeof *m->lora_target)) {
-        pi__fail_mem(&m->error, "the matrices that adapters can change");
+        pi__fail_mem(&m->error, "the matrices of adapters");
         return 0;
     }
     pi__lora_target *t = &m->lora_target[m->n_lora_target++];
@@ -94,14 +94,16 @@ static int need_text(const reader *r, const char *key, const char *want, const c
 
 static int read_head(reader *r, pi_error *err)
 {
-    int rc = need_text(r, "general.type", "adapter", "this file is no adapter", err);
-    if (!rc) rc = need_text(r, "adapter.type", "lora", "only LoRA adapters can be used", err);
+    int rc = need_text(r, "general.type", "adapter", "this file is not an adapter", err);
+    if (!rc) rc = need_text(r, "adapter.type", "lora", "only LoRA adapters are supported", err);
     if (!rc) rc = need_text(r, "general.architecture", r->m->arch->name, "it was made for another model", err);
     if (!rc) rc = pi__gguf_get_f32(r->g, "adapter.lora.alpha", &r->alpha, 0, err);
     if (rc) return rc;
-    if (!isfinite(r->alpha)) return pi__fail(err, PI_EFORMAT, "adapter %s: adapter.lora.alpha is no number", r->path);
+    if (!isfinite(r->alpha)) return pi__fail(err, PI_EFORMAT, "adapter %s: adapter.lora.alpha is not a number",
+                                             r->path);
     if (pi__gguf_find(r->g, "adapter.alora.invocation_tokens"))
-        return pi__fail(err, PI_EUNSUPPORTED, "adapter %s begins at a text in the prompt (aLoRA), which is not supported", r->path);
+        return pi__fail(err, PI_EUNSUPPORTED, "adapter %s: activation by a text in the prompt (aLoRA) is not supported",
+                        r->path);
     return PI_OK;
 }
 
@@ -110,11 +112,11 @@ static bool is_name(const char *is, const char *name, size_t n) { return strlen(
 /* Refuses a tensor that belongs to no target. */
 static int refuse_tensor(const reader *r, const pi__tensor *t, size_t n, pi_error *err)
 {
-    const char *why = "the model has no such matrix: it was made for another model";
+    const char *why = "the model has no matrix of this name: the adapter was made for another model";
     int code = PI_EINVAL;
-    if (!n) why = "an adapter has tensors NAME.lora_a and NAME.lora_b alone", code = PI_EFORMAT;
+    if (!n) why = "its name does not end in .lora_a or .lora_b", code = PI_EFORMAT;
     else if (!strncmp(t->cname, output, sizeof output - 1))
-        why = "the model's output is its embedding, token_embd.weight: an adapter of these has that";
+        why = "the model's output matrix is token_embd.weight: the adapter must name that tensor";
     return pi__fail(err, code, "adapter %s: tensor %.80s: %s", r->path, t->cname, why);
 }
 
@@ -127,7 +129,8 @@ static int find_target(reader *r, const pi__tensor *t, size_t n, int32_t k, bool
     const bool both = is_name(of->both, t->cname, n);
     if (!both && !is_name(of->name, t->cname, n)) return PI_OK;
     if ((f->a || f->b) && f->both != both)
-        return pi__fail(err, PI_EFORMAT, "adapter %s changes %s twice, by its name and as part of %s", r->path, of->name, of->both);
+        return pi__fail(err, PI_EFORMAT, "adapter %s changes %s twice: by its name and as part of %s",
+                        r->path, of->name, of->both);
     f->both = both;
     if (t->cname[n + strlen(".lora_")] == 'a') f->a = t;
     else f->b = t;
@@ -187,11 +190,12 @@ static int check_shape(const reader *r, int32_t i, pi_error *err)
     shape_of(r, i, want);
     const bool stacked = (a->ne[2] == want[2] || (one && a->ne[2] == 1)) && (b->ne[2] == want[2] || (one && b->ne[2] == 1));
     if (n_in != want[0] || n_out != want[1] || !stacked || a->ne[3] != 1 || b->ne[3] != 1)
-        return pi__fail(err, PI_EINVAL, "adapter %s: %s is of %lld matrices of %lld columns and %lld rows, the model has %lld of %lld and "
-                        "%lld: it was made for another model", r->path, name_of(r, i), (long long) n_mat, (long long) n_in,
+        return pi__fail(err, PI_EINVAL, "adapter %s: %s has %lld matrices of %lld columns and %lld rows, the model "
+                        "%lld of %lld and %lld: it was made for another model",
+                        r->path, name_of(r, i), (long long) n_mat, (long long) n_in,
                         (long long) n_out, (long long) want[2], (long long) want[0], (long long) want[1]);
     if (a->ne[!turned] != b->ne[0])
-        return pi__fail(err, PI_EFORMAT, "adapter %s: %s: lora_a is of rank %lld, lora_b of %lld", r->path, name_of(r, i),
+        return pi__fail(err, PI_EFORMAT, "adapter %s: %s: lora_a has rank %lld, lora_b %lld", r->path, name_of(r, i),
                         (long long) a->ne[!turned], (long long) b->ne[0]);
     return PI_OK;
 }
@@ -203,13 +207,15 @@ static int check_pair(const reader *r, int32_t i, pi_error *err)
     const int rc = check_shape(r, i, err);
     if (rc) return rc;
     if (rank_of(r, i) > PI__MAX_LORA_RANK)
-        return pi__fail(err, PI_EUNSUPPORTED, "adapter %s: %s is of rank %lld; at most %d are supported", r->path, name_of(r, i),
+        return pi__fail(err, PI_EUNSUPPORTED, "adapter %s: %s has rank %lld: at most %d is supported",
+                        r->path, name_of(r, i),
                         (long long) rank_of(r, i), PI__MAX_LORA_RANK);
     for (int k = 0; k < 2; k++) {
         const pi__tensor *of = k ? b : a;
         const pi__type_info *info = pi__type_info_of(of->type);
         if (!info || !info->readable || of->ne[0] % info->blck_size)
-            return pi__fail(err, PI_EUNSUPPORTED, "adapter %s: tensor %.80s is of type %s, which cannot be read; convert it to f16",
+            return pi__fail(err, PI_EUNSUPPORTED,
+                            "adapter %s: tensor %.80s has type %s, which is not supported: convert it to f16",
                             r->path, of->cname, info && info->name ? info->name : "?");
     }
     return PI_OK;
@@ -281,8 +287,8 @@ static int read_row(const reader *r, const pi__tensor *t, int64_t i, pi_error *e
     pi__dequantize_row(t->type, (const char *) pi__gguf_tensor_data(r->g, t) + (size_t) i * row, r->row, t->ne[0]);
     for (int64_t k = 0; k < t->ne[0]; k++)
         if (!isfinite(r->row[k]))
-            return pi__fail(err, PI_EFORMAT, "adapter %s: tensor %.80s: row %lld has a value that is no finite number: the file is "
-                            "damaged", r->path, t->cname, (long long) i);
+            return pi__fail(err, PI_EFORMAT, "adapter %s: tensor %.80s: row %lld has a value that is not finite: "
+                            "the file is damaged", r->path, t->cname, (long long) i);
     return PI_OK;
 }
 

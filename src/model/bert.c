@@ -55,12 +55,12 @@ static void read_heads(pi__model *m, bert *p)
     pi__attn *a = &p->attn;
     a->n_head = a->n_head_kv = pi__hp_u32(m, "attention.head_count", 1, PI__MAX_HEADS);
     if (pi__hp_u32_or(m, "attention.head_count_kv", (uint32_t) a->n_head, 1, PI__MAX_HEADS) != a->n_head)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.head_count_kv: only as many as head_count %d are supported",
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.head_count_kv: only head_count, %d, is supported",
                          m->arch->name, a->n_head);
     a->head_dim = m->n_embd / a->n_head;
     if (m->n_embd % a->n_head || a->head_dim % 16 || a->head_dim < 32)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.embedding_length %d of %d heads: heads must have a multiple of 16 values, "
-                         "from 32 on", m->arch->name, m->n_embd, a->n_head);
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.embedding_length %d of %d heads: the head size must be a "
+                         "multiple of 16, at least 32", m->arch->name, m->n_embd, a->n_head);
     a->flags = PI__ATTN_BLOCK | (p->nomic ? 0 : PI__ATTN_BIAS);
     a->q_scale = 1.0f / sqrtf((float) a->head_dim);
     if (!p->nomic) return;
@@ -137,7 +137,8 @@ static void declare(pi__model *m)
     if (pi__model_ok(m)) pi__gguf_get_bool(m->g, key, &causal, false, &m->error);
     if (causal) pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s is true: only false is supported", key);
     if (!p->nomic && m->n_ctx > m->n_ctx_train)
-        pi__model_refuse(m, PI_EINVAL, "ctx-size is %d, and the model has %d positions: give at most that", m->n_ctx, m->n_ctx_train);
+        pi__model_refuse(m, PI_EINVAL, "ctx-size is %d, but the model has %d positions: give at most that",
+                         m->n_ctx, m->n_ctx_train);
     p->eps = pi__hp_f32(m, "attention.layer_norm_epsilon");
     p->n_ff = pi__hp_u32(m, "feed_forward_length", 1, PI__MAX_EMBD);
     p->layers = pi__model_calloc(m, (size_t) m->n_layer, sizeof *p->layers, "the layers");

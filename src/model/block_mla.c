@@ -60,8 +60,9 @@ void pi__mla_read(pi__model *m, pi__mla *a)
     a->eps = pi__hp_f32(m, "attention.layer_norm_rms_epsilon");
     a->q_scale = 1.0f / sqrtf((float) key);
     if (a->n_key < 16 || a->n_key % 16 || a->n_value < 16 || a->n_value % 16 || a->rank % 16 || a->n_rot % 16)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention: key_length_mla %d with rope.dimension_count %d, value_length_mla "
-                         "%d and kv_lora_rank %d: parts that are not multiples of 16 are not supported", arch, key, a->n_rot,
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention: key_length_mla %d with rope.dimension_count %d, "
+                         "value_length_mla %d and kv_lora_rank %d: only multiples of 16 are supported",
+                         arch, key, a->n_rot,
                          a->n_value, a->rank);
     if (row_width(a) > MOST_ROW)
         pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.kv_lora_rank %d with rope.dimension_count %d: rows of more than "

@@ -75,20 +75,21 @@ int pi__cache_rules_parse(pi__cache_rules *r, const char *text, pi_error *err)
         pi__cache_rule rule = {.at = (int32_t) (p - text)};
         const int at = rule.at + 1, n = end - p < 40 ? (int) (end - p) : 40;
         if (!colon || !parse_which(p, colon, &rule))
-            return pi__fail(err, PI_EINVAL, "cache-type, character %d: '%.*s' is no rule: give WHICH:TYPE, WHICH.k:TYPE or "
-                            "WHICH.v:TYPE, where WHICH is *, full, window, L2, L0-3, first2 or last2", at, n, p);
+            return pi__fail(err, PI_EINVAL, "cache-type, character %d: '%.*s' is not a rule: give WHICH:TYPE, "
+                            "WHICH.k:TYPE or WHICH.v:TYPE, where WHICH is *, full, window, L2, L0-3, first2 or last2",
+                            at, n, p);
         rule.type = pi__kv_from_name(colon + 1, (size_t) (end - colon - 1));
         if (rule.type < 0)
-            return pi__fail(err, PI_EINVAL, "cache-type, character %d: '%.*s' is no type of caches: give one of %s",
+            return pi__fail(err, PI_EINVAL, "cache-type, character %d: '%.*s' is not a cache type: give one of %s",
                             at + (int) (colon + 1 - p), (int) (end - colon - 1 < 20 ? end - colon - 1 : 20), colon + 1,
                             &PI__CACHE_TYPE_WORDS[1]);
         if (r->n == PI__MAX_CACHE_RULES)
-            return pi__fail(err, PI_EINVAL, "cache-type, character %d: there are more than %d rules: join layers to ranges", at,
+            return pi__fail(err, PI_EINVAL, "cache-type, character %d: more than %d rules: join layers to ranges", at,
                             PI__MAX_CACHE_RULES);
         r->rule[r->n++] = rule;
         p = end + (*end == ',');
         if (*end == ',' && !*p)
-            return pi__fail(err, PI_EINVAL, "cache-type ends with a comma: give a rule behind it, or leave it out");
+            return pi__fail(err, PI_EINVAL, "cache-type ends with a comma: give a rule after it, or leave it out");
     }
     return PI_OK;
 }
@@ -123,7 +124,8 @@ int pi__cache_rules_check(const pi__cache_rules *r, int32_t n_layer, pi_error *e
     for (int32_t i = 0; i < r->n; i++) {
         const pi__cache_rule *one = &r->rule[i];
         if (one->kind != PI__LAYERS_NUMBERED || (one->last < n_layer && -one->first <= n_layer)) continue;
-        return pi__fail(err, PI_EINVAL, "cache-type, character %d: the model has no such layer: its %d are L0 to L%d", one->at + 1,
+        return pi__fail(err, PI_EINVAL, "cache-type, character %d: the layer is out of range: "
+                        "give one of the model's %d, L0 to L%d", one->at + 1,
                         n_layer, n_layer - 1);
     }
     return PI_OK;

@@ -37,7 +37,7 @@ static void read_labels(pi__model *m, pi__classifier *c)
     const pi__gguf_kv *kv = pi__gguf_find(m->g, key);
     c->labels = pi__model_calloc(m, (size_t) c->n_labels, sizeof *c->labels, "the classifier's labels");
     if (kv && (kv->type != PI__GGUF_ARR || kv->arr_type != PI__GGUF_STR || kv->n != (uint64_t) c->n_labels))
-        pi__model_refuse(m, PI_EFORMAT, "metadata %s: expected %d names, one a row of the head", key, c->n_labels);
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s: expected %d names, one per row of the head", key, c->n_labels);
     for (int32_t i = 0; i < c->n_labels && pi__model_ok(m); i++) {
         const pi__str s = kv ? pi__gguf_elem_str(kv, (uint64_t) i) : (pi__str) {"", 0};
         char *name = pi__model_calloc(m, s.n + 1, 1, "the classifier's labels");
@@ -104,7 +104,8 @@ void pi__dense_heads_declare(pi__model *m)
     d->scratch = pi__model_calloc(m, (size_t) d->n[1] + (size_t) d->n[2], sizeof *d->scratch, "the dense heads");
     d->n_out = d->n[2];
     if (d->n_out != m->n_embd)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "dense heads: vectors of %d values become %d: only as many are supported", m->n_embd,
+        pi__model_refuse(m, PI_EUNSUPPORTED,
+                         "dense heads: vectors of %d values become %d: only equal sizes are supported", m->n_embd,
                          d->n_out);
 }
 

@@ -138,7 +138,8 @@ const pi__gguf_kv *pi__hp_array(pi__model *m, const char *name, int type, int32_
 void pi__read_trunk(pi__model *m, int32_t n)
 {
     if (m->n_exit > n)
-        pi__model_refuse(m, PI_EINVAL, "n-layer-exit is %d, and the model has %d layers: give 1 to %d", m->n_exit, n, n);
+        pi__model_refuse(m, PI_EINVAL, "n-layer-exit is %d, but the model has %d layers: give 1 to %d",
+                         m->n_exit, n, n);
     m->n_trunk = m->n_exit && pi__model_ok(m) ? m->n_exit : n;
 }
 
@@ -146,7 +147,7 @@ void pi__read_vocab_size(pi__model *m)
 {
     const pi__tensor *t = pi__gguf_find_tensor(m->g, "token_embd.weight");
     m->n_vocab = 1;
-    if (!t) pi__model_refuse(m, PI_EFORMAT, "tensor token_embd.weight is missing: this file holds no weights");
+    if (!t) pi__model_refuse(m, PI_EFORMAT, "tensor token_embd.weight is missing: this file has no weights");
     else if (t->ne[1] < 1 || t->ne[1] > 1 << 24)
         pi__model_refuse(m, PI_EFORMAT, "tensor token_embd.weight has %lld rows", (long long) t->ne[1]);
     else m->n_vocab = (int32_t) t->ne[1];
@@ -314,7 +315,8 @@ void pi__want_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out
     if (!t || !shaped(m, t, full, turned ? n_out : n_in, n_rows, 1)) return;
     if (turned) shape.type = t->type == PI__F32 || t->type == PI__BF16 ? t->type : PI__F16;
     if (turned && !pi__type_info_of(t->type)->readable)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %s is %s, which is not supported there", full, pi__type_info_of(t->type)->name);
+        pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %s has type %s, which is not supported for it",
+                         full, pi__type_info_of(t->type)->name);
     add_matrices(m, w, t, shape, (ask) {.row = row, .turned = turned, .heads = true}, full);
     want_scale(m, w, full);
     need_heads(m, n_in, n_out, n_mat);
@@ -497,7 +499,8 @@ void pi__refuse_unwanted(pi__model *m, const char *suffix)
         const pi__tensor *t = pi__gguf_tensor_at(m->g, i);
         const size_t n = strlen(t->cname);
         if (n >= tail && !strcmp(t->cname + n - tail, suffix) && !is_wanted(m, t) && !is_left_out(m, t))
-            pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %.96s: a %s model with such a tensor is not supported", t->cname,
+            pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %.96s: %s models with this tensor are not supported",
+                             t->cname,
                              m->arch->name);
     }
 }

@@ -29,8 +29,9 @@ static void read_groups(pi__model *m, pi__experts *e)
     }
     if (e->n_expert % e->n_group || e->n_group_used < 1 || e->n_group_used > e->n_group ||
         e->n_expert / e->n_group * e->n_group_used < e->n_used)
-        pi__model_refuse(m, PI_EFORMAT, "metadata deepseek2: of %d experts in %d groups (expert_group_count), those of %d "
-                         "(expert_group_used_count) cannot be %d (expert_used_count)", e->n_expert, e->n_group, e->n_group_used,
+        pi__model_refuse(m, PI_EFORMAT, "metadata deepseek2: %d experts in %d groups (expert_group_count): %d groups "
+                         "(expert_group_used_count) have fewer than %d experts (expert_used_count)",
+                         e->n_expert, e->n_group, e->n_group_used,
                          e->n_used);
 }
 

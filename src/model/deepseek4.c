@@ -141,8 +141,8 @@ static void read_indexer(pi__model *m, deepseek4 *p)
     p->indexer_dim = pi__hp_u32(m, "attention.indexer.key_length", 16, MAX_DIM);
     p->n_top = pi__hp_u32(m, "attention.indexer.top_k", 1, 1 << 16);
     if (p->indexer_dim % 16 || p->indexer_dim < p->n_rot)
-        pi__model_refuse(m, PI_EFORMAT, "metadata deepseek4.attention.indexer.key_length is %d, expected a multiple of 16 "
-                         "that is no less than rope.dimension_count %d", p->indexer_dim, p->n_rot);
+        pi__model_refuse(m, PI_EFORMAT, "metadata deepseek4.attention.indexer.key_length is %d, expected a multiple "
+                         "of 16, at least rope.dimension_count %d", p->indexer_dim, p->n_rot);
     m->lim.indexer_head = p->indexer_head;
     m->lim.indexer_dim = p->indexer_dim;
     m->lim.indexer_ratio = CSA;
@@ -343,7 +343,7 @@ static void check_target(pi__model *m)
 {
     const pi__tensor *embd = pi__gguf_find_tensor(m->g, "token_embd.weight"); /* some files have a copy */
     if (embd && embd->ne[1] != m->target->n_vocab)
-        pi__model_refuse(m, PI_EINVAL, "model-draft has %lld tokens, the model %d: it was not made for this one",
+        pi__model_refuse(m, PI_EINVAL, "model-draft has %lld tokens, the model %d: give a drafter of this model",
                          (long long) embd->ne[1], m->target->n_vocab);
     if (m->target->arch != &pi__arch_deepseek4 || m->target->n_embd != m->n_embd)
         pi__model_refuse(m, PI_EINVAL, "model-draft: a deepseek4 draft head for an embedding of %d values does not draft for a "

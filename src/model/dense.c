@@ -11,8 +11,8 @@ static void read_heads(pi__model *m, pi__attn *a, uint32_t def_head_dim)
     a->head_dim = pi__hp_u32_or(m, "attention.key_length", def_head_dim, 1, PI__MAX_HEAD_DIM);
     const int32_t vdim = pi__hp_u32_or(m, "attention.value_length", (uint32_t) a->head_dim, 1, PI__MAX_HEAD_DIM);
     if (vdim != a->head_dim || a->head_dim % 16 || a->head_dim < 32)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.key_length %d and value_length %d must be equal and a "
-                         "multiple of 16 from 32 on", m->arch->name, a->head_dim, vdim);
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.key_length %d and value_length %d must be equal "
+                         "and a multiple of 16, at least 32", m->arch->name, a->head_dim, vdim);
     if (a->n_head % a->n_head_kv)
         pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count %d is not a multiple of head_count_kv %d",
                          m->arch->name, a->n_head, a->n_head_kv);

@@ -148,7 +148,7 @@ static void read_activation(pi__model *m, dflash *p)
     if (!pi__model_ok(m) || pi__gguf_get_str(m->g, key, &s, &m->error) || !s.p) return;
     const bool gelu = (s.n == 4 && !memcmp(s.p, "gelu", 4)) || (s.n == 17 && !memcmp(s.p, "gelu_pytorch_tanh", 17));
     if (!gelu && (s.n != 4 || memcmp(s.p, "silu", 4)))
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s is none of \"silu\", \"gelu\" and \"gelu_pytorch_tanh\"", key);
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s is not \"silu\", \"gelu\" or \"gelu_pytorch_tanh\"", key);
     p->act = gelu ? PI__IN_GEGLU : PI__IN_SWIGLU;
 }
 
@@ -162,7 +162,7 @@ static void read_block(pi__model *m, dflash *p)
     const char *name = p->lucebox && pi__gguf_find(m->g, key) ? key : "tokenizer.ggml.mask_token_id";
     if (!pi__model_ok(m) || pi__gguf_get_u32(m->g, name, &mask, UINT32_MAX, &m->error)) return;
     if (mask >= (uint32_t) m->n_vocab)
-        pi__model_refuse(m, PI_EFORMAT, "metadata %s must be there, and one of the model's %d tokens", name, m->n_vocab);
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s must be one of the model's %d tokens", name, m->n_vocab);
     m->block.mask = (int32_t) mask;
 }
 
@@ -191,8 +191,8 @@ static void read_captured(pi__model *m, const dflash *p)
     for (int32_t k = 0; k < c->n && pi__model_ok(m); k++) {
         const int64_t layer = kv ? pi__gguf_elem_i64(kv, (uint64_t) k) + p->lucebox : c->layer[k];
         if (layer < 0 || layer > m->target->n_trunk)
-            pi__model_refuse(m, PI_EINVAL, "model-draft: it reads layer %lld of its model, and this one has %d: it was not made "
-                             "for it", (long long) layer, m->target->n_trunk);
+            pi__model_refuse(m, PI_EINVAL, "model-draft: it reads layer %lld of its model, but this model has %d: "
+                             "give a drafter of this model", (long long) layer, m->target->n_trunk);
         else c->layer[k] = (int32_t) layer;
     }
 }
@@ -229,7 +229,8 @@ static void want_layer(pi__model *m, dflash *p, int32_t i)
     layer *l = &p->layers[i];
     const int64_t E = m->n_embd;
     if (pi__has_tensor(m, "attn_qkv.weight", i))
-        pi__model_refuse(m, PI_EUNSUPPORTED, "tensor blk.%d.attn_qkv.weight: a drafter's queries, keys and values must be apart", i);
+        pi__model_refuse(m, PI_EUNSUPPORTED,
+                         "tensor blk.%d.attn_qkv.weight: a drafter needs separate query, key and value matrices", i);
     if (!pi__has_tensor(m, "attn_v.weight", i)) l->attn.flags |= PI__ATTN_K_IS_V | PI__ATTN_V_NORM;
     pi__want_vec(m, &l->attn.norm, E, "attn_norm.weight", i);
     pi__attn_declare(m, &l->attn, i, &p->work);
@@ -265,7 +266,8 @@ static void want_head(pi__model *m, dflash *p)
     p->embd = p->head.tok_embd.n_out ? &p->head.tok_embd : &t->head->tok_embd;
     p->output = p->head.output.n_out ? &p->head.output : p->head.tok_embd.n_out ? &p->head.tok_embd : pi__head_output(t->head);
     if (p->embd->n_in != E || p->output->n_in != E)
-        pi__model_refuse(m, PI_EINVAL, "model-draft: its embedding has %lld values, the model's %d: it was not made for this one",
+        pi__model_refuse(m, PI_EINVAL,
+                         "model-draft: its embedding has %lld values, the model's %d: give a drafter of this model",
                          (long long) E, t->n_embd);
     pi__want_vec(m, &p->head.output_norm, E, "output_norm.weight", PI__OF_FILE);
 }

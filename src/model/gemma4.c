@@ -164,8 +164,8 @@ static void share_kv(pi__model *m, gemma4 *p, int32_t i)
     while (d >= 0 && t->layers[d].kind != k) d--;
     if (d < 0 || k->head_dim != l->kind->head_dim || k->window != l->kind->window ||
         l->attn.n_head % m->target->kv[t->layers[d].attn.kv].n_head_kv)
-        pi__model_refuse(m, PI_EINVAL, "model-draft: layer %d has heads of %d values, %d of them, in a window of %d: it was "
-                         "not made for this model", i, l->kind->head_dim, l->attn.n_head, l->kind->window);
+        pi__model_refuse(m, PI_EINVAL, "model-draft: layer %d has heads of %d values, %d of them, in a window of %d: "
+                         "give a drafter of this model", i, l->kind->head_dim, l->attn.n_head, l->kind->window);
     else l->attn.kv = t->layers[d].attn.kv;
 }
 
@@ -180,7 +180,8 @@ static void find_cache(pi__model *m, gemma4 *p, int32_t i)
     }
     if (l->shares)
         for (d = p->n_own - 1; d >= 0 && p->layers[d].kind != l->kind;) d--;
-    if (d < 0) pi__model_refuse(m, PI_EFORMAT, "layer %d shares the cache of a layer of its kind, and there is none", i);
+    if (d < 0) pi__model_refuse(m, PI_EFORMAT, "layer %d shares the cache of an earlier layer of its kind, "
+                                "but the model has none", i);
     else if (l->attn.n_head % p->layers[d].attn.n_head_kv)
         pi__model_refuse(m, PI_EFORMAT, "metadata gemma4.attention: layer %d has %d heads for %d of keys", i, l->attn.n_head,
                          p->layers[d].attn.n_head_kv);
@@ -270,7 +271,7 @@ static void check_target(pi__model *m)
 {
     const bool drafter = m->arch != &pi__arch_gemma4;
     if (!drafter && m->target)
-        pi__model_refuse(m, PI_EINVAL, "model-draft: a gemma4 model cannot draft; its drafters are gemma4-assistant files");
+        pi__model_refuse(m, PI_EINVAL, "model-draft: a gemma4 model cannot draft: give a gemma4-assistant file");
     if (!drafter || !m->target) return;
     if (m->target->arch != &pi__arch_gemma4)
         pi__model_refuse(m, PI_EINVAL, "model-draft: a gemma4-assistant file drafts for gemma4, not for %s",

@@ -63,12 +63,13 @@ static const pi__arch *arch_of(const pi__gguf *g, pi_error *err)
     pi__str s;
     if (pi__gguf_get_str(g, "general.architecture", &s, err)) return NULL;
     if (!s.p) {
-        pi__fail(err, PI_EFORMAT, "metadata general.architecture is missing: this is not a model");
+        pi__fail(err, PI_EFORMAT, "metadata general.architecture is missing: this file is not a model");
         return NULL;
     }
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
         if (strlen(archs[i]->name) == s.n && memcmp(archs[i]->name, s.p, s.n) == 0) return archs[i];
-    pi__fail(err, PI_EUNSUPPORTED, "architecture \"%.*s\" is not supported; docs/MODELS.md lists the %zu that this version runs",
+    pi__fail(err, PI_EUNSUPPORTED,
+             "architecture \"%.*s\" is not supported: docs/MODELS.md lists the %zu supported ones",
              (int) (s.n < 40 ? s.n : 40), s.p, sizeof archs / sizeof *archs);
     return NULL;
 }
@@ -110,8 +111,8 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     const pi__arch *arch = arch_of(g, &why);
     if (!arch) return pi__fail(err, why.code, "%s", why.msg);
     if (!use->target && pi__model_kind(g) == PI__KIND_DRAFTER)
-        return pi__fail(err, PI_EUNSUPPORTED, "this file is a drafter of architecture %s: give it as model-draft (-md), beside the "
-                        "model it drafts for", arch->name);
+        return pi__fail(err, PI_EUNSUPPORTED, "this file is a drafter of architecture %s: give it as model-draft "
+                        "(-md), with the model it drafts for", arch->name);
     pi__model *m = pi__calloc(1, sizeof *m);
     if (!m) return pi__fail_mem(err, "the model");
     m->arch = arch;
@@ -136,7 +137,7 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     if (m->both_ways && (!*m->pooling || !strcmp(m->pooling, "none"))) m->pooling = "mean";
     if (pi__model_ok(m)) arch->declare(m);
     if (m->n_used && !m->lim.max_expert)
-        pi__model_refuse(m, PI_EINVAL, "moe-n-expert: a %s model has no experts; leave it out", arch->name);
+        pi__model_refuse(m, PI_EINVAL, "moe-n-expert: a %s model has no experts: leave it out", arch->name);
     describe(m);
     m->placement = NULL;
     if (!pi__model_ok(m)) {
@@ -200,8 +201,9 @@ static int check_values(const pi__tensor *t, uint64_t off, const char *data, siz
         pi__dequantize_row(t->type, data + at, v, k);
         for (int64_t i = 0; i < k; i++)
             if (!isfinite(v[i]))
-                return pi__fail(err, PI_EFORMAT, "tensor %.100s: value %llu is %s: the file is damaged, or its writer is "
-                                "wrong", t->cname, (unsigned long long) ((off + at) / info->type_size * info->blck_size) +
+                return pi__fail(err, PI_EFORMAT, "tensor %.100s: value %llu is %s: "
+                                "the file is damaged or was written wrongly",
+                                t->cname, (unsigned long long) ((off + at) / info->type_size * info->blck_size) +
                                 (unsigned long long) i, v[i] != v[i] ? "not a number" : "infinite");
     }
     return PI_OK;
@@ -229,7 +231,8 @@ static int check_numbers(const pi__tensor *t, const float *v, int64_t n, pi_erro
 {
     for (int64_t i = 0; i < n; i++)
         if (v[i] != v[i])
-            return pi__fail(err, PI_EFORMAT, "tensor %.100s: value %lld is not a number: the file is damaged, or its writer is wrong",
+            return pi__fail(err, PI_EFORMAT,
+                            "tensor %.100s: value %lld is not a number: the file is damaged or was written wrongly",
                             t->cname, (long long) i);
     return PI_OK;
 }

@@ -103,7 +103,7 @@ static int add_rules(rules *r, const char *text, pi_error *err)
         if (!eq || eq == p || !n)
             return pi__fail(err, PI_EINVAL, "override-tensor '%.80s': expected REGEX=DEVICE,...", p);
         if (!parse_device(r, device, n, &placement))
-            return pi__fail(err, PI_EINVAL, "override-tensor: there is no device '%.*s' here, only: %s%scpu",
+            return pi__fail(err, PI_EINVAL, "override-tensor: device '%.*s' is not in use: give one of %s%scpu",
                             (int) (n < 40 ? n : 40), device, strcasecmp(r->device, "cpu") ? r->device : "",
                             strcasecmp(r->device, "cpu") ? ", " : "");
         int rc = add_rule(r, p, (size_t) (eq - p), placement, err);
@@ -132,7 +132,8 @@ static int apply(const rules *r, const pi__tensor *t, bool *found, uint8_t *plac
         int n = pi__regex_test(r->list[i].pattern, r->scratch, t->name.p, t->name.n);
         if (n == PI_ENOMEM) return pi__fail_mem(err, "override-tensor");
         if (n < 0)
-            return pi__fail(err, PI_EINVAL, "override-tensor: expression %zu gives up on the name '%.80s'", i + 1, t->cname);
+            return pi__fail(err, PI_EINVAL, "override-tensor: expression %zu exceeds the match limit on the name "
+                            "'%.80s': simplify it", i + 1, t->cname);
         if (n == 0) continue;
         *found = true;
         *placement = r->list[i].placement;
@@ -245,12 +246,12 @@ int pi__placement_create(pi__placement **out, const pi__placement_rules *r, cons
     int32_t n_layer = 0;
     *out = NULL;
     pi__placement *p = pi__calloc(1, sizeof *p);
-    if (!p) return pi__fail_mem(err, "the places of tensors");
+    if (!p) return pi__fail_mem(err, "the devices of tensors");
     p->g = g;
     p->n = pi__gguf_n_tensors(g);
     p->kv_on_cpu = r->kv_on_cpu;
     p->placement = pi__calloc(p->n, 1);
-    int rc = p->placement ? rules_open(&over, r, device, err) : pi__fail_mem(err, "the places of tensors");
+    int rc = p->placement ? rules_open(&over, r, device, err) : pi__fail_mem(err, "the devices of tensors");
     if (!rc) rc = count_layers(g, &n_layer, err);
     p->n_layer = n_layer;
     if (!rc) {

@@ -171,7 +171,8 @@ static void read_params(pi__model *m, qwen35 *p)
         pi__model_refuse(m, PI_EUNSUPPORTED, "spec-type mtp: the file has no draft head (%s.nextn_predict_layers is 0)",
                          m->arch->name);
     if (p->n_trunk < 1)
-        pi__model_refuse(m, PI_EFORMAT, "metadata %s.block_count leaves no layer beside the draft head", m->arch->name);
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.block_count leaves no layer besides the draft head",
+                         m->arch->name);
     p->layers = pi__model_calloc(m, (size_t) p->n_trunk, sizeof *p->layers, "the layers");
     if (m->with_head) p->draft = pi__model_calloc(m, 1, sizeof *p->draft, "the layers");
     read_heads(m, p);
@@ -294,8 +295,8 @@ static void declare(pi__model *m)
     read_params(m, p);
     if (p->n_trunk < m->n_layer && pi__has_tensor(m, "token_embd.weight", PI__OF_FILE) &&
         !pi__has_tensor(m, "attn_norm.weight", 0))
-        pi__model_refuse(m, PI_EFORMAT, "tensor blk.0.attn_norm.weight is missing: this file holds a draft head alone; give "
-                         "the model it belongs to");
+        pi__model_refuse(m, PI_EFORMAT, "tensor blk.0.attn_norm.weight is missing, this file is only a draft head: "
+                         "give the model it belongs to");
     pi__head_declare(m, &p->head, true);
     if (p->next) order_heads(m, p);
     for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, p, &p->layers[i], i);

@@ -47,11 +47,12 @@ static scaling read_scaling(pi__model *m)
     s.trained = pi__hp_u32_or(m, "rope.scaling.original_context_length", (uint32_t) m->n_ctx_train, 1, 1 << 28);
     s.kind = !type.p || is(type, "linear") ? LINEAR : is(type, "yarn") ? YARN : NONE;
     if (s.kind == NONE && !is(type, "none"))
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s is none of \"none\", \"linear\" and \"yarn\"", key);
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s is not \"none\", \"linear\" or \"yarn\"", key);
     if (s.kind == NONE) s.factor = s.attn = 1;
     if (!(s.factor > 0) || !(s.attn > 0) || !(s.all >= 0) || !(s.slow > 0) || !(s.fast >= s.slow) || s.ext < 0 || s.ext > 1)
-        pi__model_refuse(m, PI_EFORMAT, "metadata %s.rope.scaling: factor, attn_factor and yarn_beta_slow are positive, "
-                         "yarn_log_multiplier is not negative, yarn_beta_fast is no less than that, yarn_ext_factor 0 to 1", m->arch->name);
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.rope.scaling: factor, attn_factor and yarn_beta_slow must be "
+                         "positive, yarn_log_multiplier not negative, "
+                         "yarn_beta_fast at least yarn_beta_slow, yarn_ext_factor 0 to 1", m->arch->name);
     return s;
 }
 

@@ -43,7 +43,7 @@ static int no_memory(const pi__model *m, int32_t place, pi_error *err)
 {
     const pi__backend *be = pi__backend_at(m->be, place);
     return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of weights on %s%s", m->weights_size[place] >> 20,
-                    be->dev->describe(be), be->discrete ? ": gpu-layers or cpu-moe leave some to the CPU" : "");
+                    be->dev->describe(be), be->discrete ? ": lower gpu-layers, or give cpu-moe" : "");
 }
 
 /* Returns the bytes of a region's arena. In an image it includes the mark. */

@@ -165,10 +165,11 @@ static const char *fault(const pi__model *m, bool sum)
 {
     header h;
     memcpy(&h, m->image.map, sizeof h);
-    if (memcmp(h.magic, magic, sizeof magic) || h.version != VERSION || h.head_sum != sum_head(&h)) return "it is no image of weights";
+    if (memcmp(h.magic, magic, sizeof magic) || h.version != VERSION || h.head_sum != sum_head(&h))
+        return "not a weights image";
     if (h.layout != PI__PACKED_LAYOUT || !pi__digest_equal(&h.key, &m->image.key) || h.size != m->image.size)
-        return "it is of another model, or was packed by another version or for another processor";
-    if (sum && h.data_sum != pi__hash64(m->image.map + PAGE, m->image.size - PAGE, 0)) return "it is damaged";
+        return "packed from another model, by another version or for another processor";
+    if (sum && h.data_sum != pi__hash64(m->image.map + PAGE, m->image.size - PAGE, 0)) return "damaged";
     return NULL;
 }
 
@@ -177,8 +178,8 @@ static const char *fault(const pi__model *m, bool sum)
 static const char *adopt(pi__model *m, int fd, bool sum)
 {
     struct stat st;
-    if (fstat(fd, &st) || !S_ISREG(st.st_mode) || (uint64_t) st.st_size != m->image.size) return "it has another size";
-    if (sum && !pi__trust_stat(&st, S_IWGRP | S_IWOTH)) return "other users can write to it";
+    if (fstat(fd, &st) || !S_ISREG(st.st_mode) || (uint64_t) st.st_size != m->image.size) return "of another size";
+    if (sum && !pi__trust_stat(&st, S_IWGRP | S_IWOTH)) return "writable by other users";
     if (!map_fd(m, fd, false)) return strerror(errno);
     const char *what = fault(m, sum);
     if (what) {
@@ -216,7 +217,8 @@ int pi__weights_image_map(pi__model *m, int32_t placement, char *base, pi_error 
     if (!im->complete) return be->dev->arena_share(be, base, size, &mark, im->part, err);
     const int rc = be->dev->arena_adopt(be, base, size, &mark, im->part, &why);
     close_parts(m);
-    return rc ? pi__fail(err, rc, "weights-from %.60s: the weights that it gives cannot be used: %.110s", im->source.from, why.msg)
+    return rc ? pi__fail(err, rc, "weights-from %.60s: the owner's weights cannot be used: %.110s",
+                         im->source.from, why.msg)
               : PI_OK;
 }
 
@@ -231,10 +233,11 @@ static int from_owner(pi__model *m, pi_error *err)
     memcpy(m->image.part, all + 1, (size_t) m->image.n_parts * sizeof *all);
     const char *what = NULL;
     const int fd = all[0], need = F_SEAL_SHRINK | F_SEAL_WRITE, seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || (seals & need) != need) what = "its memory is not sealed: the owner could change it under us";
+    if (seals < 0 || (seals & need) != need) what = "its memory is not sealed against changes by the owner";
     if (!what) what = adopt(m, fd, false);
     (void) close(fd);
-    return what ? pi__fail(err, PI_EIO, "weights-from %.120s: the weights that it gives cannot be used: %s", socket, what) : PI_OK;
+    return what ? pi__fail(err, PI_EIO, "weights-from %.120s: the owner's weights cannot be used: %s",
+                           socket, what) : PI_OK;
 }
 
 /* Allocates all of the file's memory now, so that a full disk or machine is an error here and not a SIGBUS later. */
@@ -253,7 +256,8 @@ static int in_memory(pi__model *m, pi_error *err)
     m->image.fd = memfd_create("pagedinfer weights", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (m->image.fd < 0) return pi__fail(err, PI_EUNSUPPORTED, "this system cannot share memory between processes: %s", strerror(errno));
     if (take_room(m, m->image.fd) && map_fd(m, m->image.fd, true)) return PI_OK;
-    return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of weights to be shared: %s", m->image.size >> 20, strerror(errno));
+    return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of shared weights: %s",
+                    m->image.size >> 20, strerror(errno));
 }
 
 static void path_of(const pi__model *m, char *out, size_t cap)
@@ -265,8 +269,8 @@ static void path_of(const pi__model *m, char *out, size_t cap)
 
 static void cannot_keep(const pi__model *m, int e)
 {
-    pi__logf(&m->image.source.log, PI_LOG_WARN, "weights-cache: cannot keep %zu MiB of packed weights in %s: %s; the next start packs "
-             "again", m->image.size >> 20, m->image.source.cache, strerror(e));
+    pi__logf(&m->image.source.log, PI_LOG_WARN, "weights-cache: cannot store %zu MiB of packed weights in %s: %s: "
+             "the next start packs again", m->image.size >> 20, m->image.source.cache, strerror(e));
 }
 
 /* Removes temporary files of killed writers: they are not locked. A writer locks its file before it writes the first
@@ -293,9 +297,11 @@ static int in_directory(pi__model *m, pi_error *err)
 {
     char path[300];
     if (strlen(m->image.source.cache) > 200)
-        return pi__fail(err, PI_EINVAL, "weights-cache: the name of the directory has more than 200 bytes");
+        return pi__fail(err, PI_EINVAL,
+                        "weights-cache: the directory's name has more than 200 bytes: give a shorter one");
     if (mkdir(m->image.source.cache, 0700) && errno != EEXIST)
-        return pi__fail(err, PI_EIO, "weights-cache: cannot make the directory %.200s: %s", m->image.source.cache, strerror(errno));
+        return pi__fail(err, PI_EIO, "weights-cache: cannot create the directory %.200s: %s",
+                        m->image.source.cache, strerror(errno));
     /* if this fails, all calls below fail as well */
     int fd = open(m->image.source.cache, O_PATH | O_DIRECTORY | O_CLOEXEC);
     const int rc = fd >= 0 ? pi__trust_dir(fd, m->image.source.cache, "weights-cache", "unset weights-cache", err) : PI_OK;
@@ -307,7 +313,7 @@ static int in_directory(pi__model *m, pi_error *err)
         const char *what = adopt(m, fd, true);
         (void) close(fd);
         if (!what) return PI_OK;
-        pi__logf(&m->image.source.log, PI_LOG_WARN, "weights-cache: %s is removed: %s", path, what);
+        pi__logf(&m->image.source.log, PI_LOG_WARN, "weights-cache: removed %s: %s", path, what);
         (void) unlink(path);
     }
     sweep(m->image.source.cache);
@@ -336,8 +342,9 @@ static const pi__backend *who_cannot(const pi__model *m)
 
 static int refuse(const pi__backend *be, pi_error *err)
 {
-    return pi__fail(err, PI_EUNSUPPORTED, "%.60s cannot share weights with other processes: ranks and the CPU as several devices do "
-                    "not, and GPUs where the driver makes no descriptors of mapped memory: leave weights-from out, or give device cpu",
+    return pi__fail(err, PI_EUNSUPPORTED, "%.60s cannot share weights with other processes (ranks, several CPU "
+                    "devices, or a driver that does not export mapped memory): leave weights-from out, "
+                    "or give device cpu",
                     be->dev->describe(be));
 }
 

@@ -75,7 +75,8 @@ static int address(struct sockaddr_un *at, const char *path, pi_error *err)
 {
     *at = (struct sockaddr_un) {.sun_family = AF_UNIX};
     if (!*path || strlen(path) >= sizeof at->sun_path)
-        return pi__fail(err, PI_EINVAL, "a socket's path has 1 to %zu bytes, this one has %zu", sizeof at->sun_path - 1, strlen(path));
+        return pi__fail(err, PI_EINVAL, "a socket's path must have 1 to %zu bytes, this one has %zu",
+                        sizeof at->sun_path - 1, strlen(path));
     memcpy(at->sun_path, path, strlen(path) + 1);
     return PI_OK;
 }
@@ -122,16 +123,18 @@ static bool receive(int s, answer *a, int fd[PI__WEIGHTS_FDS], int *n)
 static int refused(const char *path, answer *a, const char *target, pi_error *err)
 {
     if (memcmp(a->magic, magic, sizeof magic) || a->version != VERSION)
-        return pi__fail(err, PI_EIO, "weights-from %.120s: whoever answers there is no owner of weights, or one of another version "
-                        "of this library", path);
+        return pi__fail(err, PI_EIO, "weights-from %.120s: the process at this socket is not an owner of weights, or "
+                        "its library version differs: run the same build", path);
     a->text[sizeof a->text - 1] = 0;
-    if (a->status == OTHER_USER) return pi__fail(err, PI_EIO, "weights-from %.120s: its owner is another user", path);
+    if (a->status == OTHER_USER) return pi__fail(err, PI_EIO, "weights-from %.120s: the owner of weights runs as "
+                                                 "another user: run both as one user", path);
     if (a->status == OTHER_TARGET)
-        return pi__fail(err, PI_EIO, "weights-from %.28s: the owner has %.80s, this engine runs on %.50s: give both the same device",
+        return pi__fail(err, PI_EIO,
+                        "weights-from %.28s: the owner uses %.80s, this engine %.50s: give both the same device",
                         path, a->text, target);
     if (a->status != GIVEN)
-        return pi__fail(err, PI_EIO, "weights-from %.40s: the owner has %.64s, which is another model, another version of its file "
-                        "or of this library, or has other layers on the CPU", path, a->text);
+        return pi__fail(err, PI_EIO, "weights-from %.40s: the owner has %.64s: another model, file or library "
+                        "version, or other layers on the CPU: give both the same", path, a->text);
     return PI_OK;
 }
 
@@ -141,9 +144,10 @@ static int read_answer(const char *path, int s, const pi__weights_question *q, i
     int n;
     const bool whole = receive(s, &a, fd, &n);
     int rc = whole ? refused(path, &a, q->target, err)
-                   : pi__fail(err, PI_EIO, "weights-from %.120s: the owner gave no answer", path);
+                   : pi__fail(err, PI_EIO, "weights-from %.120s: the owner did not respond", path);
     if (!rc && n != q->n_fd)
-        rc = pi__fail(err, PI_EIO, "weights-from %.120s: the owner gave %d pieces of memory, and these weights have %d", path, n, q->n_fd);
+        rc = pi__fail(err, PI_EIO, "weights-from %.120s: the owner sent %d memory regions, but these weights have %d",
+                      path, n, q->n_fd);
     if (rc) close_all(fd, n);
     return rc;
 }
@@ -160,11 +164,12 @@ int pi__weights_ask(const char *path, const pi__weights_question *want, int fd[P
     if (s < 0) return pi__fail(err, PI_EIO, "weights-from %.120s: %s", path, strerror(errno));
     set_timeout(s, ASK_SECONDS);
     if (connect(s, (struct sockaddr *) &at, sizeof at))
-        rc = pi__fail(err, PI_EIO, "weights-from %.120s: no owner of weights answers there (%s): start `pagedinfer weights`, or "
-                      "leave the option out", path, strerror(errno));
-    else if (!own_user(s)) rc = pi__fail(err, PI_EIO, "weights-from %.120s: its owner is another user", path);
+        rc = pi__fail(err, PI_EIO, "weights-from %.120s: no owner of weights listens there (%s): start `pagedinfer "
+                      "weights`, or leave the option out", path, strerror(errno));
+    else if (!own_user(s)) rc = pi__fail(err, PI_EIO, "weights-from %.120s: the owner of weights runs as another "
+                                         "user: run both as one user", path);
     else if (send(s, &q, sizeof q, MSG_NOSIGNAL) != (ssize_t) sizeof q)
-        rc = pi__fail(err, PI_EIO, "weights-from %.120s: the owner went away", path);
+        rc = pi__fail(err, PI_EIO, "weights-from %.120s: the owner closed the connection", path);
     else rc = read_answer(path, s, want, fd, err);
     (void) close(s);
     return rc;
@@ -287,7 +292,8 @@ static int bind_socket(pi__weights_listener *l, pi_error *err)
     l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (l->fd < 0) return pi__fail(err, PI_EIO, "a socket for weights: %s", strerror(errno));
     if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_uid == geteuid()) {
-        if (is_alive(&l->at)) return pi__fail(err, PI_EBUSY, "%.100s: another owner of weights answers there", path);
+        if (is_alive(&l->at)) return pi__fail(err, PI_EBUSY, "%.100s: another owner of weights listens at this "
+                                              "socket: stop it, or give another path", path);
         (void) unlink(path); /* left by a killed process */
     }
     if (fchmod(l->fd, 0600) || bind(l->fd, (struct sockaddr *) &l->at, sizeof l->at) || chmod(path, 0600) || stat(path, &l->st) ||
@@ -310,7 +316,7 @@ int pi__weights_listen(pi__weights_listener **out, const char *path, const pi__w
     int rc = address(&l->at, path, err);
     if (!rc) rc = bind_socket(l, err);
     if (!rc && (pipe2(l->stop, O_CLOEXEC) || !start_thread(l)))
-        rc = pi__fail(err, PI_ENOMEM, "cannot start the thread that passes weights on");
+        rc = pi__fail(err, PI_ENOMEM, "cannot start the thread that shares weights");
     if (rc) pi__weights_unlisten(l);
     else *out = l;
     return rc;

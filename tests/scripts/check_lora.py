@@ -45,7 +45,7 @@ def tool(model, a, b):
     expect('--lora-modules', run('--lora-modules', 'x=' + a)[1], base[1])
     expect('--lora-use', run('--lora-modules', 'x=' + a, '--lora-use', 'x:0.5')[1], half[1])
     expect('--lora-use none', run('--lora', a, '--lora-use', 'none')[1], base[1])
-    for flags, why in ((('--lora', '/nowhere.gguf'), '/nowhere.gguf'), (('--lora', model), 'no adapter'),
+    for flags, why in ((('--lora', '/nowhere.gguf'), '/nowhere.gguf'), (('--lora', model), 'not an adapter'),
                        (('--lora-modules', 'x'), 'NAME=FILE'),
                        (('--lora', a, '--lora', a), 'loaded already'),
                        (('--lora-use', 'y'), "no adapter 'y'")):

@@ -684,8 +684,8 @@ static void test_options(void **)
 {
     const std::string model = model_file("gemma3", PI__F32);
     refused(model, "emu", {{"override-tensor", "attn_(q=CPU"}}, "'attn_(q': missing closing parenthesis at byte 7");
-    refused(model, "emu", {{"override-tensor", "ffn_up=CUDA0"}}, "no device 'CUDA0' here, only: emu, cpu");
-    refused(model, "cpu", {{"override-tensor", "ffn_up=emu"}}, "no device 'emu' here, only: cpu");
+    refused(model, "emu", {{"override-tensor", "ffn_up=CUDA0"}}, "device 'CUDA0' is not in use: give one of emu, cpu");
+    refused(model, "cpu", {{"override-tensor", "ffn_up=emu"}}, "device 'emu' is not in use: give one of cpu");
     refused(model, "emu", {{"override-tensor", "ffn_up=CPU,attn"}}, "'attn': expected REGEX=DEVICE");
     refused(model, "emu", {{"override-tensor", "=CPU"}}, "expected REGEX=DEVICE");
     refused(model, "emu", {{"override-tensor", "ffn_up="}}, "expected REGEX=DEVICE");

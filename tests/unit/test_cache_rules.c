@@ -55,19 +55,19 @@ static void refused(const char *text, const char *part)
 static void test_refused(void **state)
 {
     (void) state;
-    refused("f16", "character 1: 'f16' is no rule: give WHICH:TYPE");
-    refused("*:f16,L:q8_0", "character 7: 'L:q8_0' is no rule");
+    refused("f16", "character 1: 'f16' is not a rule: give WHICH:TYPE");
+    refused("*:f16,L:q8_0", "character 7: 'L:q8_0' is not a rule");
     refused("*:f16,L3-1:q8_0", "character 7");
     refused("first0:f16", "character 1");
     refused("last:f16", "character 1");
     refused("L99999999999:f16", "character 1");
     refused(".k:f16", "character 1");
     refused("full.x:f16", "character 1");
-    refused(",*:f16", "character 1: '' is no rule");
+    refused(",*:f16", "character 1: '' is not a rule");
     refused("*:f16,", "ends with a comma");
-    refused("*:f16,full.v:q9", "character 14: 'q9' is no type of caches: give one of f32|f16");
-    refused("*:q4_k", "'q4_k' is no type of caches");
-    refused("*:", "character 3: '' is no type");
+    refused("*:f16,full.v:q9", "character 14: 'q9' is not a cache type: give one of f32|f16");
+    refused("*:q4_k", "'q4_k' is not a cache type");
+    refused("*:", "character 3: '' is not a cache type");
     char many[65 * 6 + 1] = "";
     for (int i = 0; i < 65; i++) strcat(many, i ? ",*:f16" : "*:f16");
     refused(many, "more than 64 rules");
@@ -80,7 +80,7 @@ static void test_layers_there(void **state)
     pi__cache_rules r = parsed("L0-17:f16,last18:f16,window:f16");
     assert_int_equal(pi__cache_rules_check(&r, 18, &err), PI_OK);
     assert_int_equal(pi__cache_rules_check(&r, 17, &err), PI_EINVAL);
-    assert_non_null(strstr(err.msg, "character 1: the model has no such layer: its 17 are L0 to L16"));
+    assert_non_null(strstr(err.msg, "character 1: the layer is out of range: give one of the model's 17, L0 to L16"));
     r = parsed("*:f16,last3:q8_0");
     assert_int_equal(pi__cache_rules_check(&r, 2, &err), PI_EINVAL);
     assert_non_null(strstr(err.msg, "character 7"));
@@ -123,7 +123,7 @@ static void test_plan(void **state)
     pi_plan p = {.size = sizeof p};
     pi_error err = {0};
     assert_int_equal(pi__core_plan(&c, &p, &err), PI_EINVAL);
-    assert_non_null(strstr(err.msg, "the model has no such layer"));
+    assert_non_null(strstr(err.msg, "the layer is out of range"));
 }
 
 /* Rotated and mixed types give the same bits for any schedule of requests, with prefixes and preemption. */

@@ -121,7 +121,7 @@ static void test_refused_numbers(void **st)
     static const bad_value glm[] = {
         {"expert_gating_func", 4, 1, "expert_gating_func is not 2"}, {"leading_dense_block_count", 4, 0, "blk.0.ffn_gate_inp.weight"},
         {"leading_dense_block_count", 4, 2, "blk.1.ffn_gate.weight"}, {"expert_shared_count", 4, 2, "blk.1.ffn_gate_shexp.weight"},
-        {"expert_shared_count", 4, 0, "such a tensor"}, {"nextn_predict_layers", 4, 4, "nextn_predict_layers is 4"}};
+        {"expert_shared_count", 4, 0, "with this tensor"}, {"nextn_predict_layers", 4, 4, "nextn_predict_layers is 4"}};
     pi__config c = config(arch_of("llama3")), moe = config(arch_of("mixtral")), g = config(arch_of("gemma2"));
     pi__config gpt = config(arch_of("gpt-oss")), chat = config(arch_of("glm4moe"));
     models_refused(&gpt, "gpt-oss.", oss, sizeof oss / sizeof *oss);
@@ -138,13 +138,13 @@ static void test_refused_numbers(void **st)
     models_refused(&mm, "minimax-m2.", minimax, sizeof minimax / sizeof *minimax);
     models_refused(&gr, "granitemoe.", granite, sizeof granite / sizeof *granite);
     static const bad_value latent[] = {
-        {"attention.kv_lora_rank", 4, 72, "are not multiples of 16"}, {"attention.kv_lora_rank", 4, 1024, "expected 16 to"},
+        {"attention.kv_lora_rank", 4, 72, "only multiples of 16"}, {"attention.kv_lora_rank", 4, 1024, "expected 16 to"},
         {"attention.kv_lora_rank", 4, 576, "rows of more than 576"}, {"attention.q_lora_rank", 4, 32, "blk.0.attn_q_a.weight"},
-        {"attention.key_length_mla", 4, 16, "are not multiples of 16"}, {"attention.key_length_mla", 4, 8, "are not multiples of 16"},
-        {"attention.value_length_mla", 4, 0, "are not multiples of 16"}, {"rope.dimension_count", 4, 15, "are not multiples of 16"},
+        {"attention.key_length_mla", 4, 16, "only multiples of 16"}, {"attention.key_length_mla", 4, 8, "only multiples of 16"},
+        {"attention.value_length_mla", 4, 0, "only multiples of 16"}, {"rope.dimension_count", 4, 15, "only multiples of 16"},
         {"attention.head_count", 4, 2, "blk.0.attn_q_b.weight"}, {"expert_gating_func", 4, 3, "expert_gating_func is 3"},
-        {"expert_group_count", 4, 3, "8 experts in 3 groups"}, {"expert_group_used_count", 4, 1, "cannot be 3"},
-        {"expert_group_used_count", 4, 5, "cannot be 3"}, {"expert_group_count", 4, 65, "expected 0 to 64"},
+        {"expert_group_count", 4, 3, "8 experts in 3 groups"}, {"expert_group_used_count", 4, 1, "fewer than 3 experts"},
+        {"expert_group_used_count", 4, 5, "fewer than 3 experts"}, {"expert_group_count", 4, 65, "expected 0 to 64"},
         {"expert_shared_count", 4, 2, "blk.1.ffn_gate_shexp.weight"}, {"leading_dense_block_count", 4, 0, "blk.0.ffn_gate_inp.weight"}};
     pi__config d3 = config(arch_of("deepseek3"));
     models_refused(&d3, "deepseek2.", latent, sizeof latent / sizeof *latent);

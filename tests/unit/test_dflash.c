@@ -282,7 +282,7 @@ static void test_refused(void **st)
         {"target_layers", 16, 7, "reads layer 7 of its model"}, {"target_layers", 16, UINT32_MAX, "reads layer -1"},
         {"target_layers", 4, 6, "target_layers needs 1 to 16"}};
     static const bad_value window[] = {{"sliding_window_pattern", 4, 1, "needs a bool for each"}};
-    static const bad_value mask[] = {{"mask_token_id", 4, TINY_VOCAB, "mask_token_id must be there"}};
+    static const bad_value mask[] = {{"mask_token_id", 4, TINY_VOCAB, "mask_token_id must be one of"}};
     static const char *const needed[] = {"fc.weight", "enc.output_norm.weight", "output_norm.weight", "blk.1.attn_q.weight",
                                          "blk.0.attn_k_norm.weight", "blk.1.ffn_norm.weight", "output.weight"};
     static const char *const markov[] = {"markov_w2.weight"};

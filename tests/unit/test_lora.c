@@ -720,7 +720,7 @@ static void test_layer_exit(void **st)
     assert_int_equal(pi__core_lora_at(e, 0, &l), PI_OK);
     assert_int_equal(l.n_matrices, 2);
     refused_spec(e, path, &(adapter_spec) {.seed = 1, .rank = 2, .only = "attn_q", .more = "blk.3.attn_q.weight.lora_a"}, PI_EINVAL,
-                 "no such matrix"); /* belongs to a model with more layers */
+                 "no matrix of this name"); /* belongs to a model with more layers */
     pi__core_close(e);
     unlink(model), unlink(path);
 }
@@ -735,7 +735,7 @@ static void test_tied(void **st)
     pi__config c = config(model);
     pi__core *e = job_core(&c);
     refused_spec(e, bad, &(adapter_spec) {.seed = 1, .rank = 4, .only = "attn_", .more = "output.weight.lora_a"}, PI_EINVAL,
-                 "output is its embedding");
+                 "output matrix is token_embd.weight");
     pi__core_close(e);
     unlink(model), unlink(bad);
 }
@@ -763,7 +763,7 @@ static void test_refused_heads(void **st)
         s.only = i ? "attn_v_b" : "attn_kv_b";
         assert_int_equal(tiny_write(other, &(tiny_spec) {.arch = archs_of[i], .sizes = "H=2"}, &err), PI_OK);
         assert_int_equal(adapter_write(bad, other, &s, &err), PI_OK);
-        refused(e, bad, PI_EINVAL, i ? "attn_v_b.weight is of 2 matrices" : "attn_kv_b.weight is of 1 matrices");
+        refused(e, bad, PI_EINVAL, i ? "attn_v_b.weight has 2 matrices" : "attn_kv_b.weight has 1 matrices");
     }
     pi__core_close(e);
     unlink(model), unlink(bad), unlink(other);
@@ -784,7 +784,7 @@ static void test_refused(void **st)
     memset(far_too_long, 'x', sizeof far_too_long);
     far_too_long[sizeof far_too_long - 1] = 0;
     refused(e, far_too_long, PI_EINVAL, "cannot open");
-    refused(e, model, PI_EFORMAT, "this file is no adapter");
+    refused(e, model, PI_EFORMAT, "this file is not an adapter");
     s.arch = "qwen3";
     refused_spec(e, bad, &s, PI_EINVAL, "made for another model");
     s.arch = NULL, s.alpha = INFINITY;
@@ -794,15 +794,15 @@ static void test_refused(void **st)
     s.more = "token_embd.weight.lora_b";
     refused_spec(e, bad, &s, PI_EFORMAT, "token_embd.weight.lora_a is missing");
     s.more = "blk.99.attn_q.weight.lora_a";
-    refused_spec(e, bad, &s, PI_EINVAL, "no such matrix");
+    refused_spec(e, bad, &s, PI_EINVAL, "no matrix of this name");
     s.more = "blk.0.attn_q.weight";
-    refused_spec(e, bad, &s, PI_EFORMAT, "NAME.lora_a");
+    refused_spec(e, bad, &s, PI_EFORMAT, "does not end in .lora_a");
     s.more = NULL, s.only = "nothing";
     refused_spec(e, bad, &s, PI_EFORMAT, "changes no matrix");
     s.only = "blk.1.attn_k.weight", s.rank = PI__MAX_LORA_RANK + 1;
     refused_spec(e, bad, &s, PI_EUNSUPPORTED, "rank 513");
     s.rank = 4, s.size = NAN;
-    refused_spec(e, bad, &s, PI_EFORMAT, "no finite number");
+    refused_spec(e, bad, &s, PI_EFORMAT, "not finite");
     pi_error err = {0};
     char narrow[256];
     tiny_path(narrow, "lora-narrow");

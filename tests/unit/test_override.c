@@ -121,7 +121,7 @@ static void refusals(void **st)
     refused("gemma3.block_count=int:-1", PI_EINVAL, "override-kv: gemma3.block_count is i64 -1");
     refused("gemma3.block_count=str:three", PI_EINVAL, "is a string");
     refused("gemma3.block_count=int:4", PI_EFORMAT, "blk.3");
-    refused("gemma3.rope.scaling.type=str:longrope", PI_EUNSUPPORTED, "none of");
+    refused("gemma3.rope.scaling.type=str:longrope", PI_EUNSUPPORTED, "is not \"none\"");
     refused("gemma3.rope.scaling.factor=float:0", PI_EFORMAT, "positive");
     refused("gemma3.rope.freq_base=float:1", PI_EFORMAT, "above 1");
 }

@@ -175,7 +175,7 @@ static void test_refused(void **st)
     assert_refused(f, "needs a bool for each layer");
     f = model_read(model_path);
     model_find(f, "blk.0.attn_norm.weight")[0] = 'X';
-    assert_refused(f, "a draft head alone");
+    assert_refused(f, "only a draft head");
 }
 
 /* Without the array, every fourth layer has attention, which does not match the file's tensors. */
