@@ -65,7 +65,7 @@ int pi__ranks_begin(pi__ranks *r, pi_error *err)
     (void) pi__cond_init(&r->quit);
     if (r->rank) return PI_OK;
     r->pings = pi__thread_start(&r->pinger, ping_main, r);
-    return r->pings ? PI_OK : pi__fail(err, PI_ENOMEM, "cannot start the thread that looks after ranks");
+    return r->pings ? PI_OK : pi__fail(err, PI_ENOMEM, "cannot start the thread that pings ranks");
 }
 
 void pi__ranks_end(pi__ranks *r)
@@ -110,8 +110,9 @@ int pi__ranks_launched(pi__launch *out, pi_error *err)
     const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
     if (n < 2 || rank < 0 || rank >= n) return PI_OK;
     if (!host || !*host || env_number("MASTER_PORT") < 1 || env_number("MASTER_PORT") > 65534)
-        return pi__fail(err, PI_EUNSUPPORTED, "WORLD_SIZE is %d, but MASTER_ADDR or MASTER_PORT is not set (%.40s, %.10s), at which "
-                        "ranks meet: set them, start them by mpirun, or use --ranks off", n, host ? host : "none",
+        return pi__fail(err, PI_EUNSUPPORTED, "WORLD_SIZE is %d, but the address of rank 0 is not set (MASTER_ADDR "
+                        "%.40s, MASTER_PORT %.10s): set both, start the ranks by mpirun, or use --ranks off",
+                        n, host ? host : "none",
                         port ? port : "none");
     *out = (pi__launch) {.rank = rank, .n = n, .by = "torchrun", .tcp = true};
     return PI_OK;
@@ -151,7 +152,7 @@ static const pi__mpi_plugin *load_plugin(pi_error *err)
     const pi__mpi_plugin *p = get ? get() : NULL;
     if (p && p->version == PI__MPI_PLUGIN_VERSION) return p;
     dlclose(lib);
-    pi__fail(err, PI_EUNSUPPORTED, "%s is of another version of this library: install both from one build", name);
+    pi__fail(err, PI_EUNSUPPORTED, "%s: its version differs from this library's: install both from one build", name);
     return NULL;
 }
 
@@ -173,7 +174,8 @@ static int join_by_mpi(const pi__launch *launch, double timeout_ms, pi_error *er
     *r = (pi__ranks) {.fns = &fns, .timeout_ms = timeout_ms};
     if (!mpi->open(&r->rank, &r->n, &r->local, &r->n_local, why, sizeof why)) return pi__fail(err, PI_EUNSUPPORTED, "%s", why);
     if (r->n != launch->n)
-        return pi__fail(err, PI_EUNSUPPORTED, "%s started %d processes, MPI knows of %d: with srun give --mpi=pmix", launch->by,
+        return pi__fail(err, PI_EUNSUPPORTED, "%s started %d processes, MPI reports %d: with srun give --mpi=pmix",
+                        launch->by,
                         launch->n, r->n);
     return PI_OK;
 }
@@ -187,7 +189,8 @@ static int secret_of(pi__secret *out, const char *path, pi_error *err)
     if (*path) return pi__secret_load(out, path, "rank-secret", err);
     if (!n) return PI_OK;
     if (n < PI__SECRET_MIN || n > PI__SECRET_MAX)
-        return pi__fail(err, PI_EINVAL, "PAGEDINFER_RANK_KEY has %zu characters: give it %d to %d", n, PI__SECRET_MIN, PI__SECRET_MAX);
+        return pi__fail(err, PI_EINVAL, "PAGEDINFER_RANK_KEY has %zu characters: give %d to %d",
+                        n, PI__SECRET_MIN, PI__SECRET_MAX);
     memcpy(out->byte, text, n);
     out->n = n;
     return PI_OK;
@@ -216,10 +219,11 @@ static int join_world(double timeout_ms, const char *secret, const pi__log *log,
     int rc = pi__ranks_launched(&launch, err);
     if (rc) return rc;
     if (launch.n > PI__MOST_RANKS)
-        return pi__fail(err, PI_EUNSUPPORTED, "%d ranks: at most %d work as one", launch.n, PI__MOST_RANKS);
+        return pi__fail(err, PI_EUNSUPPORTED, "%d ranks: at most %d are supported: start fewer",
+                        launch.n, PI__MOST_RANKS);
     if (!launch.tcp && launch.n > 1 && *secret)
-        return pi__fail(err, PI_EINVAL, "rank-secret is for ranks that meet at MASTER_ADDR: leave it out with %s, whose launcher "
-                        "connects the processes", launch.by);
+        return pi__fail(err, PI_EINVAL, "rank-secret applies to ranks connected by TCP: leave it out with %s, which "
+                        "connects the processes itself", launch.by);
     rc = launch.tcp ? join_by_tcp(&launch, timeout_ms, secret, log, err) : join_by_mpi(&launch, timeout_ms, err);
     if (!rc) rc = pi__ranks_begin(&world.r, err);
     if (!rc && atexit(end_world)) rc = pi__fail_mem(err, "ranks");

@@ -164,7 +164,7 @@ static int place_of(const pi__tcp_place *at, struct addrinfo **out, pi_error *er
     if (rc || at->n_secret || is_loopback(*out)) return rc;
     freeaddrinfo(*out);
     *out = NULL;
-    return pi__fail(err, PI_EINVAL, "MASTER_ADDR %.60s is reached by a network, where strangers may join: give all ranks one secret "
+    return pi__fail(err, PI_EINVAL, "MASTER_ADDR %.60s is reachable from the network: give all ranks one secret "
                     "(--rank-secret FILE, or PAGEDINFER_RANK_KEY in the environment)", at->host);
 }
 
@@ -315,7 +315,7 @@ static void drop(door *d, guest *g, const char *why)
     memcpy(w.magic, MAGIC, sizeof w.magic);
     snprintf(w.text, sizeof w.text, "%s", why);
     (void) send(g->fd, &w, sizeof w, MSG_NOSIGNAL | MSG_DONTWAIT);
-    pi__logf(d->log, PI_LOG_WARN, "ranks: a connection from %s is dropped: %s", g->from, why);
+    pi__logf(d->log, PI_LOG_WARN, "ranks: dropped a connection from %s: %s", g->from, why);
     close_one(&g->fd);
 }
 
@@ -325,13 +325,13 @@ static const char *refusal(const door *d, const hello *h)
     char build[64];
     pi__ranks_build(build);
     const pi__digest proof = hello_proof(d->at, &d->g, h);
-    if (memcmp(h->magic, MAGIC, sizeof h->magic)) return "it is no rank's";
-    if (!pi__mac_equal(&h->proof, &proof)) return "it has another secret: give all ranks the same (--rank-secret)";
-    if (strncmp(h->build, build, sizeof build)) return "it is of another build: all ranks run the same one";
-    if (h->n != d->t->r.n) return "it has another WORLD_SIZE";
-    if (strncmp(h->run, d->at->run, sizeof h->run - 1)) return "it is of another job";
-    if (h->rank < 1 || h->rank >= h->n) return "its RANK is not below WORLD_SIZE";
-    return d->t->fd[h->rank] >= 0 ? "its RANK has come already" : NULL;
+    if (memcmp(h->magic, MAGIC, sizeof h->magic)) return "not a rank of this program";
+    if (!pi__mac_equal(&h->proof, &proof)) return "another secret: give all ranks the same one (--rank-secret)";
+    if (strncmp(h->build, build, sizeof build)) return "another build: run the same build on all ranks";
+    if (h->n != d->t->r.n) return "another WORLD_SIZE: give all ranks the same one";
+    if (strncmp(h->run, d->at->run, sizeof h->run - 1)) return "a rank of another job: start all ranks by one command";
+    if (h->rank < 1 || h->rank >= h->n) return "RANK is not below WORLD_SIZE";
+    return d->t->fd[h->rank] >= 0 ? "another process has this RANK: give each process its own" : NULL;
 }
 
 /* Accepts or drops a connection with a complete hello. */
@@ -356,8 +356,8 @@ static void listen_to(door *d, guest *g)
     if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return;
     if (k > 0) g->n += (size_t) k;
     const size_t known = g->n < sizeof MAGIC ? g->n : sizeof MAGIC;
-    if (k <= 0) drop(d, g, "it ended before it said hello");
-    else if (memcmp(g->h.magic, MAGIC, known)) drop(d, g, "it is no rank's");
+    if (k <= 0) drop(d, g, "the connection closed before its hello");
+    else if (memcmp(g->h.magic, MAGIC, known)) drop(d, g, "not a rank of this program");
     else if (g->n == sizeof g->h) let_in(d, g);
 }
 
@@ -371,11 +371,11 @@ static void open_door(door *d)
     if (fd < 0) return;
     for (guest *k = d->guest; k < d->guest + MAX_GUESTS && g->fd >= 0; k++)
         if (k->fd < 0 || k->end < g->end) g = k;
-    if (g->fd >= 0) drop(d, g, "it has not said hello, and others wait");
+    if (g->fd >= 0) drop(d, g, "no hello, and other connections wait");
     *g = (guest) {.fd = fd, .end = pi__now_ms() + HELLO_MS};
     if (getnameinfo((struct sockaddr *) &from, size, g->from, sizeof g->from, NULL, 0, NI_NUMERICHOST)) strcpy(g->from, "?");
     set_up(fd);
-    if (send(fd, &d->g, sizeof d->g, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t) sizeof d->g) drop(d, g, "it takes nothing");
+    if (send(fd, &d->g, sizeof d->g, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t) sizeof d->g) drop(d, g, "send failed");
 }
 
 /* Waits for the next event on any connection, until end. */
@@ -389,7 +389,7 @@ static void attend(door *d, double end)
     if (poll(p, 1 + MAX_GUESTS, left_until(end)) < 0) return;
     for (int i = 0; i < MAX_GUESTS; i++) {
         if (d->guest[i].fd >= 0 && p[1 + i].revents) listen_to(d, &d->guest[i]);
-        if (d->guest[i].fd >= 0 && d->guest[i].end <= pi__now_ms()) drop(d, &d->guest[i], "it has not said hello");
+        if (d->guest[i].fd >= 0 && d->guest[i].end <= pi__now_ms()) drop(d, &d->guest[i], "no hello in time");
     }
     if (p[0].revents) open_door(d);
 }
@@ -408,8 +408,8 @@ static int listen_at(const pi__tcp_place *at, int *out, pi_error *err)
     }
     if (all) freeaddrinfo(all);
     if (!rc && fd < 0)
-        rc = pi__fail(err, PI_EUNSUPPORTED, "rank 0 cannot listen at MASTER_ADDR %.60s, port %.10s: %s: it is an address of rank 0's "
-                      "machine, and a port that nobody has", at->host, at->port, strerror(why));
+        rc = pi__fail(err, PI_EUNSUPPORTED, "rank 0 cannot listen at MASTER_ADDR %.60s, port %.10s: %s: give an "
+                      "address of rank 0's machine and a free port", at->host, at->port, strerror(why));
     *out = fd;
     return rc;
 }
@@ -448,16 +448,18 @@ static int join_as_first(pi__ranks_tcp *t, const pi__tcp_place *at, const pi__lo
     door d = {.t = t, .at = at, .log = log, .g = {.version = VERSION}, .n_here = 1};
     const double end = pi__now_ms() + r->timeout_ms;
     memcpy(d.g.magic, MAGIC, sizeof d.g.magic);
-    if (!random_nonce(d.g.nonce)) return pi__fail(err, PI_EUNSUPPORTED, "the system gives no random numbers");
+    if (!random_nonce(d.g.nonce)) return pi__fail(err, PI_EUNSUPPORTED, "the system returned no random numbers");
     for (int i = 0; i < MAX_GUESTS; i++) d.guest[i].fd = -1;
     name_machine(d.rank[0].machine);
     int rc = listen_at(at, &d.listener, err);
     if (rc) return rc;
     while (d.n_here < r->n && pi__now_ms() < end) attend(&d, end);
     if (d.n_here < r->n)
-        rc = pi__fail(err, PI_EDEVICE, "%d of %d ranks came to MASTER_ADDR %.60s, port %.10s, within %.0f s (rank-timeout)", d.n_here,
+        rc = pi__fail(err, PI_EDEVICE, "%d of %d ranks connected to MASTER_ADDR %.60s, port %.10s, "
+                      "within %.0f s (rank-timeout)", d.n_here,
                       r->n, at->host, at->port, r->timeout_ms / 1e3);
-    else if (!welcome_all(&d, end)) rc = pi__fail(err, PI_EDEVICE, "a rank was gone before all had come: start all of them again");
+    else if (!welcome_all(&d, end)) rc = pi__fail(err, PI_EDEVICE,
+                                                  "a rank exited before all were connected: restart all ranks");
     for (int i = 0; i < MAX_GUESTS; i++) close_one(&d.guest[i].fd);
     close_one(&d.listener);
     return rc;
@@ -506,20 +508,22 @@ static int say_hello(pi__ranks_tcp *t, const pi__tcp_place *at, double end, pi_e
     if (!receive_all(t->fd[0], &g, sizeof g, end) || memcmp(g.magic, MAGIC, sizeof g.magic) || g.version != VERSION)
         return pi__fail(err, PI_EUNSUPPORTED, "MASTER_ADDR %.60s, port %.10s, is not rank 0 of this version: check the address, and "
                         "run the same build everywhere", at->host, at->port);
-    if (!random_nonce(h.nonce)) return pi__fail(err, PI_EUNSUPPORTED, "the system gives no random numbers");
+    if (!random_nonce(h.nonce)) return pi__fail(err, PI_EUNSUPPORTED, "the system returned no random numbers");
     pi__ranks_build(h.build);
     snprintf(h.run, sizeof h.run, "%s", at->run);
     name_machine(h.machine);
     h.proof = hello_proof(at, &g, &h);
     if (!send_all(t->fd[0], &h, sizeof h, end) || !receive_all(t->fd[0], &w, sizeof w, end))
-        return pi__fail(err, PI_EDEVICE, "rank 0 is gone, or not all ranks came within %.0f s (rank-timeout)", t->r.timeout_ms / 1e3);
+        return pi__fail(err, PI_EDEVICE, "rank 0 exited, or not all ranks connected within %.0f s "
+                        "(rank-timeout): restart all ranks", t->r.timeout_ms / 1e3);
     w.text[sizeof w.text - 1] = 0;
     make_printable(w.text);
-    if (memcmp(w.magic, MAGIC, sizeof w.magic) || w.code) return pi__fail(err, PI_EUNSUPPORTED, "rank 0 dropped this one: %s", w.text);
+    if (memcmp(w.magic, MAGIC, sizeof w.magic) || w.code) return pi__fail(err, PI_EUNSUPPORTED, "rank 0 refused it: %s",
+                                                                          w.text);
     const pi__digest proof = welcome_proof(at, &g, &h, &w);
     if (!pi__mac_equal(&w.proof, &proof))
-        return pi__fail(err, PI_EUNSUPPORTED, "MASTER_ADDR %.60s, port %.10s, has another secret: give all ranks the same "
-                        "(--rank-secret)", at->host, at->port);
+        return pi__fail(err, PI_EUNSUPPORTED, "MASTER_ADDR %.60s, port %.10s, has another secret: "
+                        "give all ranks the same one (--rank-secret)", at->host, at->port);
     if (w.n_local < 1 || w.local < 0 || w.local >= w.n_local || w.n_local > t->r.n)
         return pi__fail(err, PI_EUNSUPPORTED, "rank 0 counts %d ranks on this machine", w.n_local);
     t->r.local = w.local, t->r.n_local = w.n_local;

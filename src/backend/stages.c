@@ -363,10 +363,12 @@ static void set_ops(stages *s, const pi__backend *can)
 static int check(pi__backend *const *dev, int32_t n, pi_error *err)
 {
     if (n > PI__MAX_STAGES)
-        return pi__fail(err, PI_EUNSUPPORTED, "split-mode layer with %d devices: at most %d, or split-mode tensor", n, PI__MAX_STAGES);
+        return pi__fail(err, PI_EUNSUPPORTED, "split-mode layer with %d devices: give at most %d, "
+                        "or use split-mode tensor", n, PI__MAX_STAGES);
     for (int32_t i = 1; i < n; i++)
         if (dev[i]->dev != dev[0]->dev)
-            return pi__fail(err, PI_EUNSUPPORTED, "%s and %s cannot be stages of one model: name devices of one kind",
+            return pi__fail(err, PI_EUNSUPPORTED,
+                            "split-mode layer: %s and %s are of different kinds: name devices of one kind",
                             dev[0]->dev->describe(dev[0]), dev[i]->dev->describe(dev[i]));
     return PI_OK;
 }

@@ -138,7 +138,8 @@ static void keep_error(pi__tensor *t)
             const bool own = k->failed || !k->lost;
             if (k->rc && (own || pass)) t->rc = pi__fail(&t->err, k->rc, "device %d of %d: %s", i + 1, t->n, k->err.msg);
             else if (k->lost && pass == 2)
-                t->rc = pi__fail(&t->err, PI_EDEVICE, "device %d of %d: the others were not reached", i + 1, t->n);
+                t->rc = pi__fail(&t->err, PI_EDEVICE, "device %d of %d: the other devices did not respond",
+                                 i + 1, t->n);
         }
     for (int32_t i = 0; i < t->n; i++) t->rank[i].lost = t->rank[i].failed = false;
     t->any_lost = false;
@@ -644,7 +645,8 @@ static int join_ranks(pi__tensor *t, pi_error *err)
 {
     pi__backend *dev[PI__MAX_RANKS];
     if (t->link) return PI_OK;
-    if (t->ranks) return t->ranks->rank ? pi__fail(err, PI_EINTERNAL, "rank %d was not joined", t->ranks->rank) : pi__order_join(t, err);
+    if (t->ranks) return t->ranks->rank ? pi__fail(err, PI_EINTERNAL, "rank %d did not join the others",
+                                                   t->ranks->rank) : pi__order_join(t, err);
     for (int32_t i = 0; i < t->n; i++) dev[i] = t->rank[i].be;
     return dev[0]->dev->join(&t->link, dev, t->n, err);
 }
@@ -658,7 +660,7 @@ static int reserve_rank(rank *k, const pi__limits *lim, pi_error *err)
     k->stage = k->be->dev->alloc(k->be, k->t->stage_floats * sizeof(float));
     k->embd_row = pi__calloc(2 * (size_t) lim->max_tokens, sizeof *k->embd_row);
     k->owner = pi__calloc(2 * (size_t) lim->max_tokens, sizeof *k->owner);
-    return k->stage && k->embd_row && k->owner ? PI_OK : pi__fail_mem(err, "results on their way between devices");
+    return k->stage && k->embd_row && k->owner ? PI_OK : pi__fail_mem(err, "buffers for results between devices");
 }
 
 static int tensor_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
@@ -674,7 +676,7 @@ static int tensor_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     if (!rc && t->ranks) {
         pi__wire_free(t->wire);
         t->wire = pi__wire_create(lim);
-        if (!t->wire) rc = pi__fail_mem(err, "calls on their way between ranks");
+        if (!t->wire) rc = pi__fail_mem(err, "buffers for calls between ranks");
     }
     return rc ? rc : pi__order_reserve(t, lim, err);
 }
@@ -815,7 +817,8 @@ static int create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t
     pthread_cond_init(&t->made, NULL);
     t->calls = pi__calloc(MAX_CALLS, sizeof *t->calls);
     int rc = t->calls ? PI_OK : pi__fail_mem(err, "the devices");
-    if (!rc && !dev[0]->dev->join) rc = pi__fail(err, PI_EUNSUPPORTED, "%s: they do not work together", t->desc);
+    if (!rc && !dev[0]->dev->join) rc = pi__fail(err, PI_EUNSUPPORTED, "%s: split-mode tensor is not supported",
+                                                 t->desc);
     if (!rc) rc = start_ranks(t, err);
     if (rc) tensor_destroy(&t->be);
     else *out = &t->be;
@@ -825,11 +828,13 @@ static int create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t
 int pi__tensor_create(pi__backend **out, pi__backend *const *dev, int32_t n, pi_error *err)
 {
     *out = NULL;
-    int rc = n < 1 || n > PI__MAX_RANKS ? pi__fail(err, PI_EUNSUPPORTED, "%d devices as one: at most %d", n, PI__MAX_RANKS)
+    int rc = n < 1 || n > PI__MAX_RANKS ? pi__fail(err, PI_EUNSUPPORTED, "%d devices: give at most %d",
+                                                   n, PI__MAX_RANKS)
                                         : PI_OK;
     for (int32_t i = 1; i < n && !rc; i++)
         if (dev[i]->dev != dev[0]->dev)
-            rc = pi__fail(err, PI_EUNSUPPORTED, "%s and %s cannot work as one device", dev[0]->dev->describe(dev[0]),
+            rc = pi__fail(err, PI_EUNSUPPORTED, "split-mode tensor: %s and %s are of different kinds: "
+                          "name devices of one kind", dev[0]->dev->describe(dev[0]),
                           dev[i]->dev->describe(dev[i]));
     if (rc) {
         destroy_all(dev, n);

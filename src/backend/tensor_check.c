@@ -214,7 +214,7 @@ typedef struct host_pointer {
     PLACE(op, WEIGHT, of lin[0].w), PLACE(op, WEIGHT, of lin[1].w), PLACE(op, WEIGHT, of lin[2].w), \
         PLACE(op, WEIGHT, of lin[3].w), PLACE(op, WEIGHT, of lin[4].w), PLACE(op, WEIGHT, of lin[5].w), \
         PLACE(op, WEIGHT, of lin[6].w), PLACE(op, WEIGHT, of lin[7].w), PLACE(op, VECTOR, of best)
-_Static_assert(PI__MAX_LIN == 8, "LINEAR lists the matrices of an op");
+_Static_assert(PI__MAX_LIN == 8, "LINEAR lists all matrices of an op");
 static const host_pointer host_pointers[] = {
     PLACE(embed, WEIGHT, w),
     LINEAR(linear, ),

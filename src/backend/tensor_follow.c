@@ -57,14 +57,14 @@ static int create(follower *f, pi__rank_device *d, pi_error *err)
     char build[64];
     pi__ranks_build(build);
     if (strncmp(build, d->build, sizeof build))
-        return pi__fail(err, PI_EUNSUPPORTED, "its library is of another build than that of rank 0");
+        return pi__fail(err, PI_EUNSUPPORTED, "its build differs from rank 0's: run the same build on all ranks");
     d->isa[sizeof d->isa - 1] = d->name[sizeof d->name - 1] = 0;
     d->params.isa = d->isa;
     bool *const flags[] = {&d->params.act8, &d->params.blas, &d->params.no_graphs, &d->params.no_fuse, &d->params.exports};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) pi__fix_flag(flags[i]);
     const pi__cpu_params *c = &d->params;
     if (c->n_threads < 0 || c->n_threads > MAX_THREADS || c->n_batch < 0 || c->n_batch > MAX_THREADS || c->prio < -1 || c->prio > 3)
-        return pi__fail(err, PI_EINTERNAL, "threads that no option of rank 0 gives");
+        return pi__fail(err, PI_EINTERNAL, "rank 0 sent a thread count or priority out of range");
     return pi__device_create_rank(&f->be, d->name, f->r, &d->params, f->log, err);
 }
 
@@ -84,7 +84,7 @@ static bool take_reserve(follower *f)
     pi__limits lim;
     pi_error err = {0};
     memcpy(&lim, f->buf, sizeof lim);
-    if (!pi__valid_limits(&lim)) return reply(f, PI_EINTERNAL, "limits that no model has", 0);
+    if (!pi__valid_limits(&lim)) return reply(f, PI_EINTERNAL, "rank 0 sent limits out of range", 0);
     const int rc = f->be->dev->reserve(f->be, &lim, &err);
     return reply(f, rc, rc ? err.msg : "", 0);
 }
@@ -111,7 +111,8 @@ static bool is_here(follower *f, const pi__order *o)
 
 static bool take_upload(follower *f, const pi__order *o)
 {
-    if (o->size != o->n_bytes || !is_here(f, o)) return reply(f, PI_EINTERNAL, "no such memory", 0);
+    if (o->size != o->n_bytes || !is_here(f, o)) return reply(f, PI_EINTERNAL,
+                                                              "the memory range is not allocated on this rank", 0);
     if (o->size) f->be->dev->upload(f->be, (void *) (uintptr_t) o->at, f->buf, o->size);
     return reply(f, PI_OK, "", 0);
 }
@@ -147,7 +148,7 @@ static bool take_kept(follower *f, const pi__order *o)
 {
     const pi__tensor *t = tensor_of(f);
     const bool ok = t->wire && o->size == o->n_bytes && pi__wire_keep(t->wire, (void *) (uintptr_t) o->at, f->buf, o->size);
-    return reply(f, ok ? PI_OK : PI_ENOMEM, "no room for the model's tables", 0);
+    return reply(f, ok ? PI_OK : PI_ENOMEM, "out of memory for the model's tables", 0);
 }
 
 /* Runs the calls in the wire buffer. */
@@ -246,6 +247,7 @@ int pi__tensor_follow(pi__ranks *r, const pi__log *log, pi_error *err)
     close_device(&f);
     pi__free(f.buf);
     if (ok) return PI_OK;
-    return pi__fail(err, PI_EDEVICE, "rank %d of %d: rank 0 or another rank is gone, or did not answer within %.0f s (rank-timeout)",
+    return pi__fail(err, PI_EDEVICE, "rank %d of %d: rank 0 or another rank exited, or did not respond within %.0f s "
+                    "(rank-timeout): restart all ranks",
                     r->rank, r->n, r->timeout_ms / 1e3);
 }

@@ -36,7 +36,8 @@ static int first_error(const pi__ranks *r, const pi__reply *all, pi_error *err)
 
 static int silence(const pi__ranks *r, pi_error *err)
 {
-    return pi__fail(err, PI_EDEVICE, "a rank is gone, or did not answer within %.0f s (rank-timeout): start all of them again",
+    return pi__fail(err, PI_EDEVICE,
+                    "a rank exited, or did not respond within %.0f s (rank-timeout): restart all ranks",
                     r->timeout_ms / 1e3);
 }
 
@@ -66,7 +67,8 @@ static int compare(const pi__tensor *t, const pi__reply *all, pi_error *err)
     const char *desc = own->dev->describe(own);
     for (int32_t i = 1; i < t->n; i++) {
         if (strncmp(all[i].text, desc, sizeof all[i].text) == 0 && all[i].a == own->page) continue;
-        return pi__fail(err, PI_EUNSUPPORTED, "rank 0 is %.60s, rank %d is %.60s: ranks are of one kind (--device, --cpu-isa)", desc, i,
+        return pi__fail(err, PI_EUNSUPPORTED, "rank 0 is %.60s, rank %d is %.60s: "
+                        "give all ranks the same device (--device, --cpu-isa)", desc, i,
                         all[i].text);
     }
     return PI_OK;

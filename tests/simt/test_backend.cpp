@@ -212,7 +212,7 @@ static void test_fp4_auto()
         {120, PI__MATMUL_AUTO, PI__FP4_OFF, 0, false, nullptr},
         {120, PI__MATMUL_AUTO, PI__FP4_W4A16, 0, false, nullptr},
         {90, PI__MATMUL_AUTO, PI__FP4_AUTO, 0, false, nullptr},
-        {120, PI__MATMUL_AUTO, PI__FP4_AUTO, simt::SPOIL_FP4, false, "MXFP4 matrices wrongly with activations in FP8: fp4-mode is w4a16"}};
+        {120, PI__MATMUL_AUTO, PI__FP4_AUTO, simt::SPOIL_FP4, false, "MXFP4 matrices wrongly with activations in FP8: fp4-mode w4a16"}};
     for (const auto &c : cases) {
         std::string lines;
         pi__log log = {append_line, &lines, PI_LOG_INFO};
@@ -223,7 +223,7 @@ static void test_fp4_auto()
         simt::options.arch = c.arch, simt::options.spoil = c.spoil;
         assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
         be->dev->destroy(be);
-        assert_true((strstr(lines.c_str(), "; of MXFP4 matrices by FP8's, activations in FP8") != nullptr) == c.fp8);
+        assert_true((strstr(lines.c_str(), "; FP8 tensor cores for MXFP4 matrices, activations in FP8") != nullptr) == c.fp8);
         assert_null(strstr(lines.c_str(), "no FP4 tensor cores"));
         if (c.line) assert_non_null(strstr(lines.c_str(), c.line));
     }
@@ -242,12 +242,12 @@ static void test_wrong_products(void **)
     assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
     be->dev->destroy(be);
     assert_non_null(strstr(lines.c_str(), "activations in FP4"));
-    assert_null(strstr(lines.c_str(), "switched off"));
+    assert_null(strstr(lines.c_str(), "disabled"));
     lines.clear();
     simt::options.spoil = simt::SPOIL_FP4;
     assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
     be->dev->destroy(be);
-    assert_non_null(strstr(lines.c_str(), "NVFP4 matrices wrongly in FP4: fp4-mode is w4a16"));
+    assert_non_null(strstr(lines.c_str(), "NVFP4 matrices wrongly in FP4: fp4-mode w4a16 is used"));
     assert_null(strstr(lines.c_str(), "activations in FP4"));
     simt::options.spoil = simt::SPOIL_NONE;
     p.blas = true;
@@ -257,9 +257,9 @@ static void test_wrong_products(void **)
         simt::watch.wrong_products = i == 2;
         assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
         be->dev->destroy(be);
-        assert_true((strstr(lines.c_str(), "64 rows and more by cuBLAS") != nullptr) == (i == 0));
-        assert_true((strstr(lines.c_str(), "no cuBLAS is installed: cublas is switched off") != nullptr) == (i == 1));
-        assert_true((strstr(lines.c_str(), "F16 matrices wrongly by cuBLAS: cublas is switched off") != nullptr) == (i == 2));
+        assert_true((strstr(lines.c_str(), "cuBLAS for F16 and BF16 matrices") != nullptr) == (i == 0));
+        assert_true((strstr(lines.c_str(), "cublas is disabled, cuBLAS was not found") != nullptr) == (i == 1));
+        assert_true((strstr(lines.c_str(), "F16 matrices wrongly by cuBLAS: cublas is disabled") != nullptr) == (i == 2));
     }
     simt::watch.wrong_products = p.blas = false;
     simt::options.arch = 90;
@@ -278,8 +278,8 @@ static void test_wrong_products(void **)
         assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
         be->dev->destroy(be);
         assert_true((strstr(lines.c_str(), "many rows by wgmma") != nullptr) == !spoil);
-        assert_true((strstr(lines.c_str(), "wgmma does not give the sums of mma.sync") != nullptr) == !!spoil);
-        assert_true((strstr(lines.c_str(), "attention by wgmma does not give the bits") != nullptr) == !!spoil);
+        assert_true((strstr(lines.c_str(), "wgmma is disabled, its results differ from mma.sync") != nullptr) == !!spoil);
+        assert_true((strstr(lines.c_str(), "attention by wgmma differs from mma.sync") != nullptr) == !!spoil);
     }
     simt::options.spoil = simt::SPOIL_NONE;
     for (const char *broken : {(const char *) nullptr, "launch_wgmma_glu", "launch_attention_wgmma"}) {
@@ -289,8 +289,8 @@ static void test_wrong_products(void **)
         be->dev->destroy(be);
         assert_non_null(strstr(lines.c_str(), "many rows by wgmma"));
         const bool glu = broken && strstr(broken, "glu"), attention = broken && strstr(broken, "attention");
-        assert_true((strstr(lines.c_str(), "gate and up with their activation are wrong as one launch") != nullptr) == glu);
-        assert_true((strstr(lines.c_str(), "attention by wgmma does not give the bits") != nullptr) == attention);
+        assert_true((strstr(lines.c_str(), "gate, up and activation in one launch are wrong") != nullptr) == glu);
+        assert_true((strstr(lines.c_str(), "attention by wgmma differs from mma.sync") != nullptr) == attention);
     }
     simt::watch.broken = nullptr;
     simt::watch.thorough = false;
@@ -305,26 +305,26 @@ static void test_done_without(void **)
     const struct { const char *broken; bool replay; int spoil, has; const char *line; long after; } cases[] = {
         {nullptr, false, 0, all, nullptr, 0},
         {"launch_attention", false, 0, all & ~CACHE, "attention is wrong", 0},
-        {"launch_attention", false, 0, all, "attention with split keys is wrong: keys are not split", 1},
+        {"launch_attention", false, 0, all, "attention with split keys is wrong: KV splits are disabled", 1},
         {"launch_gdn", false, 0, all & ~DELTA, "delta nets are wrong", 0},
         {"launch_gdn", false, 0, all & ~DELTA, "delta nets are wrong", 1},
         {"launch_moe", false, 0, all & ~EXPERTS, "routed experts are wrong", 0},
         {"launch_moe_w16", false, 0, all & ~EXPERTS, "routed experts are wrong", 0},
-        {"launch_mixed", false, 0, all, "cuda-fuse is switched off", 0},
-        {"launch_fp4_glu", false, 0, all, "gate and up with their activation are wrong as one launch", 0},
-        {"launch_w16_glu", false, 0, all, "gate and up with their activation are wrong as one launch", 0},
-        {"launch_moe_fp4", false, 0, all, "gate and up with their activation are wrong as one launch", 0},
-        {"launch_w16", false, 0, all, "slices of products that blocks share are wrong", 21},
-        {"launch_key_blocks", false, 0, all, "sparse prefill is wrong: prompts attend to all keys", 0},
-        {"launch_top", false, 0, all & ~TOP, "rows of logits come to the host", 0},
-        {"launch_draw", false, 0, all & ~TOP, "rows of logits come to the host", 0},
-        {nullptr, true, 0, all, "cuda-graphs is switched off", 0},
-        {"launch_gemm", false, 0, all & ~EXPERTS, "Q8_0 matrices wrongly with many rows: 32 are taken at a time", 0},
+        {"launch_mixed", false, 0, all, "cuda-fuse is disabled", 0},
+        {"launch_fp4_glu", false, 0, all, "gate, up and activation in one launch are wrong", 0},
+        {"launch_w16_glu", false, 0, all, "gate, up and activation in one launch are wrong", 0},
+        {"launch_moe_fp4", false, 0, all, "gate, up and activation in one launch are wrong", 0},
+        {"launch_w16", false, 0, all, "matmul tiles shared by blocks are wrong", 21},
+        {"launch_key_blocks", false, 0, all, "sparse prefill is wrong: prefill-sparsity is disabled", 0},
+        {"launch_top", false, 0, all & ~TOP, "logits are copied to the host", 0},
+        {"launch_draw", false, 0, all & ~TOP, "logits are copied to the host", 0},
+        {nullptr, true, 0, all, "cuda-graphs is disabled", 0},
+        {"launch_gemm", false, 0, all & ~EXPERTS, "Q8_0 matrices wrongly with many rows: 32 rows are computed per launch", 0},
         {nullptr, false, simt::SPOIL_MMA16, all & ~CACHE & ~DELTA,
-         "F16 matrices wrongly by 16-bit tensor cores: they are multiplied as floats", 0},
-        {"launch_w16", false, 0, all, "Q8_0 matrices wrongly in 16-bit floats: matmul is exact", 0},
+         "F16 matrices wrongly by 16-bit tensor cores: they use F32", 0},
+        {"launch_w16", false, 0, all, "Q8_0 matrices wrongly in 16-bit floats: matmul exact is used", 0},
         {nullptr, false, simt::SPOIL_S8, all & ~INT8 & ~EXPERTS, "Q8_0 matrices wrongly by int8 tensor cores", 0},
-        {nullptr, false, simt::SPOIL_FP4, all, "NVFP4 matrices wrongly in FP4: fp4-mode is w4a16", 0}};
+        {nullptr, false, simt::SPOIL_FP4, all, "NVFP4 matrices wrongly in FP4: fp4-mode w4a16 is used", 0}};
     simt::watch.thorough = true;
     for (const auto &c : cases) {
         if (getenv("PI_TEST_EMULATED") && &c > cases + 1) break;

@@ -229,7 +229,7 @@ static void test_no_pages(void **)
         simt::options.page = page;
         assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
         assert_int_equal(be->page, page);
-        assert_int_equal(lines.find("weights lie in one piece") != std::string::npos, !page);
+        assert_int_equal(lines.find("weights are one allocation") != std::string::npos, !page);
         be->dev->destroy(be);
     }
 }

@@ -345,7 +345,7 @@ static void test_loaded(void **)
         simt::watch.lazy = lazy == 1;
         assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
         be->dev->destroy(be);
-        assert_int_equal(lines.find("kernels are loaded as they are first used") != std::string::npos, lazy);
+        assert_int_equal(lines.find("kernels are loaded at first use") != std::string::npos, lazy);
     }
     simt::watch.lazy = false;
 }

@@ -229,7 +229,7 @@ static int32_t last_split(const pi__attn_rows *w) { return w->hi[w->n - 1] / PI_
 /* Returns the key blocks of a split that the run attends to: bit 0 = the first, bit 1 = the second. */
 static int halves(const attn_job *j, int32_t run, int32_t head, int32_t split)
 {
-    _Static_assert(PI__KV_SPLIT == 2 * PI__SPARSE_BLOCK, "as it is said here");
+    _Static_assert(PI__KV_SPLIT == 2 * PI__SPARSE_BLOCK, "assumed by the code below");
     const int32_t block = query_block(j, run);
     if (block < 0) return 3;
     int is = pi__is_taken(&j->taken, block, head, 2 * split);

@@ -179,12 +179,13 @@ static void tell_of_places(const pi__cpu_params *p, const pi__log *log)
 {
     cpu_set_t node[PI__MAX_NODES];
     if (p->numa && p->affinity)
-        pi__logf(log, PI_LOG_INFO, "numa: cpu-mask and cpu-range say where threads run");
+        pi__logf(log, PI_LOG_INFO, "numa: has no effect, cpu-mask or cpu-range sets the CPUs of threads");
     else if (p->numa && pi__numa_nodes(PI__NUMA_ROOT, node, PI__MAX_NODES) < 2)
-        pi__logf(log, PI_LOG_INFO, "numa: this process may use the processors of one node only, so nothing changes");
+        pi__logf(log, PI_LOG_INFO, "numa: has no effect, this process may use one NUMA node only");
     if (!pi__prio_allowed(p->prio))
-        pi__logf(log, PI_LOG_WARN, "prio %d: the system does not let this process have it: raise its limit (ulimit -%s, Limit%s "
-                 "of a service), or give CAP_SYS_NICE", p->prio, p->prio >= 3 ? "r" : "e", p->prio >= 3 ? "RTPRIO=" : "NICE=");
+        pi__logf(log, PI_LOG_WARN, "prio %d: not permitted for this process: raise its limit (ulimit -%s, Limit%s of "
+                 "a service), or give CAP_SYS_NICE",
+                 p->prio, p->prio >= 3 ? "r" : "e", p->prio >= 3 ? "RTPRIO=" : "NICE=");
 }
 
 /* Creates a pool of max(n_threads, n_batch) threads. n_threads 0 = the pool's default; n_batch 0 = n_threads. */

@@ -112,8 +112,10 @@ int pi__isa_choose(const char *name, int *out, pi_error *err)
             *out = isa;
             return PI_OK;
         }
-        if (!any) return pi__fail(err, PI_EUNSUPPORTED, "this processor has no %s, or this build has no kernels for it", name);
+        if (!any) return pi__fail(err, PI_EUNSUPPORTED, "%s is not supported by this processor, "
+                                  "or not in this build: give cpu-isa auto", name);
     }
-    return pi__fail(err, PI_EUNSUPPORTED, "unknown instruction set %s: auto, amx, avx512, avxvnni, avx2, sve256, i8mm, neon or generic",
+    return pi__fail(err, PI_EUNSUPPORTED,
+                    "unknown instruction set %s: give auto, amx, avx512, avxvnni, avx2, sve256, i8mm, neon or generic",
                     name);
 }

@@ -309,11 +309,12 @@ int pi__pool_create_with(pi__pool **out, const pi__pool_config *config, pi_error
     *out = NULL;
     if (n_threads == 0) n_threads = count_cores(false);
     if (n_threads < 1 || n_threads > MAX_THREADS) {
-        return pi__fail(err, PI_EINVAL, "%d threads: must be 1..%d", (int) n_threads, MAX_THREADS);
+        return pi__fail(err, PI_EINVAL, "threads %d: give 1 to %d", (int) n_threads, MAX_THREADS);
     }
-    if (poll < 0 || poll > 100) return pi__fail(err, PI_EINVAL, "poll %d: must be 0..100", (int) poll);
+    if (poll < 0 || poll > 100) return pi__fail(err, PI_EINVAL, "poll %d: give 0 to 100", (int) poll);
     if (affinity && !affinity_usable(affinity)) {
-        return pi__fail(err, PI_EINVAL, "cpu mask %llx: none of its cores may be used", (unsigned long long) affinity);
+        return pi__fail(err, PI_EINVAL, "cpu-mask %llx: this process may use none of these CPUs",
+                        (unsigned long long) affinity);
     }
     /* Page-aligned memory: gates need their own cache lines, and pi__malloc only guarantees 16 bytes. */
     size_t size = pool_bytes(n_threads);

@@ -112,10 +112,10 @@ static int join(nccl_link *l, pi_error *err)
 {
     int device[PI__RT_MAX];
     pi__nccl_comm comm[PI__RT_MAX] = {0};
-    if (l->n > PI__RT_MAX) return pi__fail(err, PI_EUNSUPPORTED, "at most %d devices", PI__RT_MAX);
+    if (l->n > PI__RT_MAX) return pi__fail(err, PI_EUNSUPPORTED, "give at most %d devices", PI__RT_MAX);
     for (int32_t i = 0; i < l->n; i++) device[i] = pi__rt_index(l->member[i].rt);
     int code = l->fn.init_all(comm, l->n, device);
-    if (code) return pi__fail(err, PI_EDEVICE, "NCCL cannot join the devices: %.200s", l->fn.text(code));
+    if (code) return pi__fail(err, PI_EDEVICE, "NCCL cannot connect the devices: %.200s", l->fn.text(code));
     for (int32_t i = 0; i < l->n; i++) l->member[i].comm = comm[i];
     return PI_OK;
 }

@@ -274,7 +274,8 @@ static int32_t cuda_n_threads(const pi__backend *be)
 static int cuda_join(pi__link **out, pi__backend *const *be, int32_t n, pi_error *err)
 {
     pi__rt *rt[PI__RT_MAX];
-    if (n > PI__RT_MAX) return pi__fail(err, PI_EUNSUPPORTED, "at most %d CUDA devices work together", PI__RT_MAX);
+    if (n > PI__RT_MAX) return pi__fail(err, PI_EUNSUPPORTED, "at most %d CUDA devices are supported: name fewer",
+                                        PI__RT_MAX);
     bool records = true;
     for (int32_t i = 0; i < n; i++) {
         rt[i] = ((pi__cuda *) be[i])->rt;
@@ -429,13 +430,15 @@ enum { OF_FP4, OF_BLAS, OF_MMA16, OF_INT8, OF_W16, OF_W4A8 };
 
 static void give_up(pi__cuda *c, int way, const char *name, int wrong, const pi__log *log)
 {
-    static const char *const then[] = {"in FP4: fp4-mode is w4a16", "by cuBLAS: cublas is switched off",
-                                       "by 16-bit tensor cores: they are multiplied as floats, slower", "by int8 tensor cores: no "
-                                       "matrix of a quantised format can run there; update the driver, or give device cpu",
-                                       "in 16-bit floats: matmul is exact", "with activations in FP8: fp4-mode is w4a16"};
+    static const char *const then[] = {"in FP4: fp4-mode w4a16 is used", "by cuBLAS: cublas is disabled",
+                                       "by 16-bit tensor cores: they use F32 and are slower",
+                                       "by int8 tensor cores: quantized models cannot run: update the driver, "
+                                       "or give device cpu",
+                                       "in 16-bit floats: matmul exact is used",
+                                       "with activations in FP8: fp4-mode w4a16 is used"};
     const bool many = way == OF_INT8 && !(wrong & PI__WRONG_FEW);
     pi__logf(log, PI_LOG_WARN, "%s multiplies %s matrices wrongly %s", c->desc, name,
-             many ? "with many rows: 32 are taken at a time, prompts are slower" : then[way]);
+             many ? "with many rows: 32 rows are computed per launch, prompts are slower" : then[way]);
     if (way == OF_FP4) c->ways = (c->ways & ~PI__WAY_FP4) | PI__WAY_W4A16;
     else if (way == OF_W4A8) c->ways &= ~PI__WAY_W4A8; /* W4A16 is enabled as well */
     else if (way == OF_BLAS) drop_library(c);
@@ -482,8 +485,8 @@ static int choose_wgmma(pi__cuda *c, const pi__log *log, pi_error *err)
     const int rc = c->wgmma && !c->info.slow ? pi__cuda_check_wgmma(c->rt, &wrong, err) : PI_OK;
     if (wrong) {
         c->wgmma = false;
-        pi__logf(log, PI_LOG_WARN, "%s: wgmma does not give the sums of mma.sync, which has its place: prompts are slower; build "
-                 "for sm_90a, or update the driver", c->desc);
+        pi__logf(log, PI_LOG_WARN, "%s: wgmma is disabled, its results differ from mma.sync; prompts are slower: "
+                 "build for sm_90a, or update the driver", c->desc);
     }
     return rc;
 }
@@ -497,7 +500,8 @@ static int fp4_ways(const pi__cuda *c, const pi__cpu_params *p, const pi__log *l
     if (p->fp4 == PI__FP4_AUTO) return can && p->matmul == PI__MATMUL_AUTO ? PI__WAY_W4A8 : 0;
     if (can && p->fp4 == PI__FP4_W4A4) return PI__WAY_FP4;
     if (can && p->fp4 == PI__FP4_W4A8) return PI__WAY_W4A8 | PI__WAY_W4A16;
-    if (p->fp4 != PI__FP4_W4A16) pi__logf(log, PI_LOG_WARN, "%s has no FP4 tensor cores: fp4-mode is w4a16", c->desc);
+    if (p->fp4 != PI__FP4_W4A16) pi__logf(log, PI_LOG_WARN, "%s has no FP4 tensor cores: fp4-mode w4a16 is used",
+                                          c->desc);
     return PI__WAY_W4A16;
 }
 
@@ -508,18 +512,20 @@ static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *
     c->ways = PI__WAY_MMA16 | fp4_ways(c, p, log) | (p->matmul != PI__MATMUL_EXACT ? PI__WAY_W16 : 0);
     int code = p->blas ? pi__blas_open(&c->blas, c->rt) : 0;
     if (code) return pi__fail(err, PI_EDEVICE, "cuBLAS cannot use %s: %.300s", c->desc, pi__rt_text(code));
-    if (p->blas && !c->blas) pi__logf(log, PI_LOG_WARN, "%s: no cuBLAS is installed: cublas is switched off", c->desc);
+    if (p->blas && !c->blas) pi__logf(log, PI_LOG_WARN, "%s: cublas is disabled, cuBLAS was not found: install it",
+                                      c->desc);
     int rc = check_products(c, log, err);
     if (!rc) rc = choose_wgmma(c, log, err);
     if (rc) return rc;
-    pi__logf(log, PI_LOG_INFO, "%s: products by int8 tensor cores, activations in 15 bits, and by 16-bit ones, in parts%s%s%s", c->desc,
+    pi__logf(log, PI_LOG_INFO, "%s: matmuls use int8 tensor cores with 15-bit activations, and 16-bit tensor cores "
+             "with split operands%s%s%s", c->desc,
              !(c->ways & PI__WAY_W16) ? ""
              : c->wgmma ? ", or weights and activations in 16-bit floats (matmul), many rows by wgmma"
                         : ", or weights and activations in 16-bit floats (matmul)",
-             c->blas ? ", those of F16 and BF16 matrices with 64 rows and more by cuBLAS" : "",
-             c->ways & PI__WAY_FP4 ? "; of NVFP4 and MXFP4 matrices by FP4's, activations in FP4"
-             : c->ways & PI__WAY_W4A8 ? "; of MXFP4 matrices by FP8's, activations in FP8"
-             : can  ? " (fp4-mode would use FP4's for NVFP4 and MXFP4 matrices)"
+             c->blas ? ", cuBLAS for F16 and BF16 matrices from 64 rows on" : "",
+             c->ways & PI__WAY_FP4 ? "; FP4 tensor cores for NVFP4 and MXFP4 matrices, activations in FP4"
+             : c->ways & PI__WAY_W4A8 ? "; FP8 tensor cores for MXFP4 matrices, activations in FP8"
+             : can  ? " (fp4-mode enables FP4 tensor cores for NVFP4 and MXFP4 matrices)"
                     : "");
     return PI_OK;
 }
@@ -529,10 +535,10 @@ static int load_kernels(pi__cuda *c, const pi__log *log, pi_error *err)
 {
     const char *lazy;
     int code = pi__rt_load_kernels(c->rt, &lazy);
-    if (code) return pi__fail(err, PI_EDEVICE, "the kernels cannot be loaded to %s: %.300s", c->desc, pi__rt_text(code));
+    if (code) return pi__fail(err, PI_EDEVICE, "cannot load the kernels to %s: %.300s", c->desc, pi__rt_text(code));
     if (lazy) {
-        pi__logf(log, PI_LOG_WARN, "%s: kernels are loaded as they are first used (%.100s): some steps will be slower, and take "
-                 "memory that is not planned", c->desc, lazy);
+        pi__logf(log, PI_LOG_WARN, "%s: kernels are loaded at first use (%.100s): "
+                 "first steps are slower and allocate memory outside the plan", c->desc, lazy);
     }
     return PI_OK;
 }
@@ -553,7 +559,7 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     int code = pi__rt_open(&c->rt, index, &c->info);
     if (code) {
         pi__free(c);
-        return pi__fail(err, PI_EDEVICE, "no CUDA device %d can be used: %.200s", index, pi__rt_text(code));
+        return pi__fail(err, PI_EDEVICE, "CUDA device %d cannot be used: %.200s", index, pi__rt_text(code));
     }
     const char *name = c->info.name;
     if (strcmp(name, pi__rt_kind)) snprintf(c->desc, sizeof c->desc, "%s (%s)", pi__rt_kind, name);
@@ -562,8 +568,9 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     c->be.exports = c->info.exports;
     if (p->exports && c->info.exports) c->info.shares = false; /* host-written memory cannot be exported */
     c->be.page = c->info.shares ? 0 : c->info.page; /* nor mapped page by page */
-    if (c->info.shares) pi__logf(log, PI_LOG_INFO, "%s uses the host's memory: weights are packed where they stay", c->desc);
-    else if (!c->be.page) pi__logf(log, PI_LOG_INFO, "%s cannot map memory page by page: weights lie in one piece", c->desc);
+    if (c->info.shares) pi__logf(log, PI_LOG_INFO, "%s shares host memory: weights are packed in place", c->desc);
+    else if (!c->be.page) pi__logf(log, PI_LOG_INFO, "%s cannot map memory page by page: weights are one allocation",
+                                   c->desc);
     int rc = load_kernels(c, log, err);
     if (!rc) rc = choose_products(c, p, log, err);
     if (!rc && c->info.arch && !c->info.slow) rc = pi__cuda_check_ops(c, log, err);

@@ -76,7 +76,7 @@ template <class S> static int run_units(void *stream, attn_job j, int32_t tiles,
 /* Tiles of 16 rows. KV splits are used if the tiles are few and the caller allows it. */
 template <class S> static int run_few(void *stream, attn_job j)
 {
-    static_assert(S::R == UNIT_ROWS, "as those that combine them have them");
+    static_assert(S::R == UNIT_ROWS, "same row count as the combine kernel");
     const pi__k_attn &a = j.a;
     int32_t tiles = a.n_tokens * j.group / S::R + a.n_seqs, heads = a.cache.n_head_kv, at_once = 0;
     if (a.n_sm && a.scratch && !a.run_seq && a.max_keys >> KV_SHIFT && tiles * heads < 2 * a.n_sm) {

@@ -15,7 +15,7 @@ template <class S> static bool pays(const pi__k_attn &a, int32_t tiles)
 template <int D> static bool run_for(void *stream, const pi__k_attn *a, int *code)
 {
     using S = wgmma_heads<D>;
-    static_assert(BYTES<S> <= WGMMA_ROOM, "it has room");
+    static_assert(BYTES<S> <= WGMMA_ROOM, "shared memory of a block fits the limit");
     const int32_t group = a->n_head / a->cache.n_head_kv, tiles = a->n_tokens * group / S::R + a->n_seqs;
     if (!pays<S>(*a, tiles)) return false;
     const attn_job j = {*a, group, 0, a->cache.n_head_kv, 0, 0, {}};

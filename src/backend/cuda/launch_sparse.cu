@@ -16,7 +16,7 @@ template <int KIND> static int run_for(void *stream, const pi__k_sparse *a, uint
     return a->a.dim > 2 * WIDTH ? run<KIND, 8>(stream, a, arrived) : run<KIND, 2>(stream, a, arrived);
 }
 
-static_assert(PI__K_RAW_QUERIES <= 8 * WIDTH, "longer ones have another kernel");
+static_assert(PI__K_RAW_QUERIES <= 8 * WIDTH, "longer queries use another kernel");
 
 bool pi__k_sparse_groups(const pi__sparse *a, int32_t heads)
 {

@@ -12,7 +12,7 @@ typedef void sparse_kernel(const pi__k_sparse, int32_t, int32_t, uint32_t *);
 template <class S>
 static int run_units(void *stream, const pi__k_sparse *a, sparse_kernel *kernel, int32_t splits, int32_t at_once, uint32_t *arrived)
 {
-    static_assert(2 * S::THREADS >= S::W * WIDTH, "when splits are folded, a thread has two columns");
+    static_assert(2 * S::THREADS >= S::W * WIDTH, "folding splits: two columns per thread");
     const unsigned blocks = (unsigned) (a->a.n_head + S::HEADS - 1) / S::HEADS;
     int code = 0;
     for (int32_t t = 0; t < a->n_tokens && !code; t += at_once) {

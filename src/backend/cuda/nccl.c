@@ -31,8 +31,8 @@ int pi__nccl_load(pi__nccl *f, pi_error *err)
     }
     if (all) return PI_OK;
     pi__nccl_unload(f);
-    return pi__fail(err, PI_EUNSUPPORTED, "several devices need NCCL, and libnccl.so.2 was not found: install it, or use "
-                    "split-mode none");
+    return pi__fail(err, PI_EUNSUPPORTED,
+                    "several devices need NCCL, but libnccl.so.2 was not found: install it, or use split-mode none");
 }
 
 void pi__nccl_unload(pi__nccl *f)
@@ -47,7 +47,7 @@ int pi__nccl_make_id(char id[PI__RANK_ID_BYTES], pi_error *err)
     pi__nccl f;
     int rc = pi__nccl_load(&f, err);
     const int code = rc ? 0 : f.make_id(&own);
-    if (code) rc = pi__fail(err, PI_EDEVICE, "NCCL has no way for others to join: %.200s", f.text(code));
+    if (code) rc = pi__fail(err, PI_EDEVICE, "NCCL cannot create an ID for the ranks: %.200s", f.text(code));
     if (!rc) memcpy(id, own.bytes, sizeof own.bytes);
     return rc;
 }
@@ -93,7 +93,7 @@ static void *attempt_main(void *arg)
 static int attempt_start(attempt *a, pthread_t *thread, pi_error *err)
 {
     const bool started = pi__thread_start(thread, attempt_main, a);
-    return started ? PI_OK : pi__fail(err, PI_ENOMEM, "cannot start the thread that joins devices");
+    return started ? PI_OK : pi__fail(err, PI_ENOMEM, "cannot start the thread that connects devices");
 }
 
 /* Returns true if NCCL has returned. False = timeout; the attempt then belongs to its thread. */
@@ -142,13 +142,15 @@ int pi__nccl_join(pi__nccl_comm *out, const pi__seat *seat, int32_t device, void
     }
     if (!attempt_wait(a, seat->timeout_ms)) {
         pthread_detach(thread);
-        return pi__fail(err, PI_EDEVICE, "NCCL has not joined the devices of %d processes within %.0f s (rank-timeout): one has "
-                        "ended, or cannot be reached (NCCL_DEBUG=INFO tells more): start all of them again", seat->n,
+        return pi__fail(err, PI_EDEVICE, "NCCL has not connected the devices of %d processes within %.0f s "
+                        "(rank-timeout): one exited or is not reachable (NCCL_DEBUG=INFO shows more): "
+                        "restart all ranks", seat->n,
                         seat->timeout_ms / 1e3);
     }
     pthread_join(thread, NULL);
     if (a->code)
-        rc = pi__fail(err, PI_EDEVICE, "NCCL cannot join the devices of %d processes: %.180s", seat->n, a->fn.text(a->code));
+        rc = pi__fail(err, PI_EDEVICE, "NCCL cannot connect the devices of %d processes: %.180s",
+                      seat->n, a->fn.text(a->code));
     else *out = a->comm;
     attempt_free(a);
     return rc;

@@ -69,10 +69,10 @@ const char *const pi__rt_kind = "cuda";
 const char *pi__rt_text(int code)
 {
     switch ((cudaError_t) code) {
-    case cudaErrorInsufficientDriver: return "there is no NVIDIA driver, or it is older than this build's CUDA needs";
-    case cudaErrorNoDevice: return "the NVIDIA driver finds no device";
-    case cudaErrorNoKernelImageForDevice: return "it is older than compute capability 8.0, or newer than this build";
-    case cudaErrorInvalidDevice: return "there is no device of that number";
+    case cudaErrorInsufficientDriver: return "no NVIDIA driver, or one too old for this build: update it";
+    case cudaErrorNoDevice: return "the NVIDIA driver finds no GPU";
+    case cudaErrorNoKernelImageForDevice: return "its compute capability is below 8.0, or newer than this build";
+    case cudaErrorInvalidDevice: return "no device has this number";
     default: return cudaGetErrorString((cudaError_t) code);
     }
 }
@@ -510,7 +510,7 @@ int pi__rt_load_kernels(pi__rt *rt, const char **lazy)
     const driver *d = &rt->fn;
     const bool can = d->module_of && d->count_functions && d->list_functions && d->load_function;
     cudaError_t e = cudaSetDevice(rt->device);
-    *lazy = can ? NULL : "the driver is older than CUDA 12.4";
+    *lazy = can ? NULL : "the driver is older than CUDA 12.4: update it";
     for (const void *const *k = __start_pi__kernel_files; k < __stop_pi__kernel_files && !e; k++) {
         cudaFunction_t f;
         e = cudaGetFuncBySymbol(&f, *k);

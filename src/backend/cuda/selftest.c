@@ -131,6 +131,6 @@ int pi__cuda_check_product(pi__rt *rt, int32_t type, int ways, pi__blas *blas, b
     bool no_memory = !t || (!p && !code);
     pi__rt_free(rt, p);
     pi__free(t);
-    if (code) return pi__fail(err, PI_EDEVICE, "the device's first product failed: %.300s", pi__rt_text(code));
-    return no_memory ? pi__fail_mem(err, "a first product on the device") : PI_OK;
+    if (code) return pi__fail(err, PI_EDEVICE, "the matmul self-test failed to run: %.300s", pi__rt_text(code));
+    return no_memory ? pi__fail_mem(err, "the matmul self-test") : PI_OK;
 }

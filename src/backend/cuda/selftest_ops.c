@@ -458,18 +458,22 @@ static void tell(const pi__cuda *c, bool records, const pi__log *log)
 {
     const cuda_without *w = &c->without;
     const struct { bool is; const char *what; } lines[] = {
-        {w->attention, "attention is wrong: no cache can lie there; update the driver, or give device cpu"},
-        {w->splits && !w->attention, "attention with split keys is wrong: keys are not split, long contexts are slower"},
+        {w->attention,
+         "attention is wrong: the cache cannot be on this device: update the driver, or give device cpu"},
+        {w->splits && !w->attention,
+         "attention with split keys is wrong: KV splits are disabled, long contexts are slower"},
         {w->wgmma_attention && !w->attention,
-         "attention by wgmma does not give the bits of mma.sync, which has its place: prompts are slower"},
-        {w->slices, "slices of products that blocks share are wrong: each tile is one block's, prompts and many sequences are slower"},
-        {w->key_blocks && !w->attention, "sparse prefill is wrong: prompts attend to all keys, prefill-sparsity or not"},
-        {w->glu, "gate and up with their activation are wrong as one launch: they are several, which is slower"},
-        {w->delta, "delta nets are wrong: models that have them cannot run there; update the driver, or give device cpu"},
-        {w->tails, "launches that do the work of several ops are wrong: cuda-fuse is switched off, which is slower"},
-        {w->experts, "routed experts are wrong: models that have them cannot run there; give cpu-moe, or device cpu"},
-        {w->topk, "the largest values of a row, or tokens drawn from them, are wrong: rows of logits come to the host, which is slower"},
-        {records && !c->records, "captured work is wrong when it is replayed: cuda-graphs is switched off"},
+         "attention by wgmma differs from mma.sync: it is disabled, prompts are slower"},
+        {w->slices,
+         "matmul tiles shared by blocks are wrong: sharing is disabled, prompts and large batches are slower"},
+        {w->key_blocks && !w->attention, "sparse prefill is wrong: prefill-sparsity is disabled"},
+        {w->glu, "gate, up and activation in one launch are wrong: they are separate launches, which is slower"},
+        {w->delta, "delta nets are wrong: models with delta nets cannot run on this device: update the driver, "
+         "or give device cpu"},
+        {w->tails, "fused ops are wrong: cuda-fuse is disabled, which is slower"},
+        {w->experts, "routed experts are wrong: MoE models cannot run on this device: give cpu-moe, or device cpu"},
+        {w->topk, "top-k of a row, or sampling from it, is wrong: logits are copied to the host, which is slower"},
+        {records && !c->records, "replay of captured work is wrong: cuda-graphs is disabled"},
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         if (lines[i].is) pi__logf(log, PI_LOG_WARN, "%s: %s", c->desc, lines[i].what);
@@ -494,8 +498,8 @@ int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
     t.used = 0;
     if (!t.code && !t.no_room && records) c->records = try_replay(&t);
     pi__rt_free(c->rt, p);
-    if (t.code) return pi__fail(err, PI_EDEVICE, "%s failed when it was tried out: %.300s", c->desc, pi__rt_text(t.code));
-    if (t.no_room) return pi__fail_mem(err, "trying out the device");
+    if (t.code) return pi__fail(err, PI_EDEVICE, "%s failed in the self-test: %.300s", c->desc, pi__rt_text(t.code));
+    if (t.no_room) return pi__fail_mem(err, "the device's self-test");
     c->fuses = c->fuses && !c->without.tails;
     tell(c, records, log);
     return PI_OK;

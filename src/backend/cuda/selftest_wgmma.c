@@ -78,8 +78,8 @@ int pi__cuda_check_wgmma(pi__rt *rt, bool *wrong, pi_error *err)
     const bool no_memory = !t || (!d && !code);
     pi__rt_free(rt, d);
     pi__free(t);
-    if (code) return pi__fail(err, PI_EDEVICE, "the device's first product by wgmma failed: %.300s", pi__rt_text(code));
-    return no_memory ? pi__fail_mem(err, "a first product by wgmma") : PI_OK;
+    if (code) return pi__fail(err, PI_EDEVICE, "the wgmma self-test failed to run: %.300s", pi__rt_text(code));
+    return no_memory ? pi__fail_mem(err, "the wgmma self-test") : PI_OK;
 }
 
 /* ----------------------------------------------------------------------------------------------------------

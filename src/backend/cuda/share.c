@@ -28,7 +28,7 @@ int pi__cuda_arena_share(pi__backend *be, void *p, size_t size, const pi__digest
     if (done) pi__rt_unmap(c->rt, p, size);
     if (*fd >= 0) (void) close(*fd);
     *fd = -1;
-    return pi__fail(err, PI_EDEVICE, "%s: weights cannot be shared: %.200s", c->desc, pi__rt_text(code));
+    return pi__fail(err, PI_EDEVICE, "%s: cannot share weights: %.200s", c->desc, pi__rt_text(code));
 }
 
 int pi__cuda_arena_adopt(pi__backend *be, void *p, size_t size, const pi__digest *mark, const int *fd, pi_error *err)
@@ -42,7 +42,8 @@ int pi__cuda_arena_adopt(pi__backend *be, void *p, size_t size, const pi__digest
     const bool same = !code && pi__digest_equal(&found, mark);
     if (!same) pi__rt_unmap(c->rt, p, size); /* a copy still in the stream completes first */
     return code ? pi__fail(err, PI_EDEVICE, "%s: %.200s", c->desc, pi__rt_text(code)) :
-           same ? PI_OK : pi__fail(err, PI_EIO, "%s: the memory is not that of these weights", c->desc);
+           same ? PI_OK : pi__fail(err, PI_EIO, "%s: the shared memory does not hold these weights: restart the owner",
+                                   c->desc);
 }
 
 void pi__cuda_identify(const pi__backend *be, char *out, size_t size)

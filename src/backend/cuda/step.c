@@ -513,7 +513,8 @@ int pi__cuda_finish(pi__backend *be, pi_error *err)
     c->no_room = false;
     memset(c->marks, 0, sizeof c->marks);
     if (code) return pi__fail(err, PI_EDEVICE, "%s failed: %.400s", c->info.name, pi__rt_text(code));
-    if (no_room) return pi__fail(err, PI_ENOMEM, "%s: no room for what the device was given", c->info.name);
+    if (no_room) return pi__fail(err, PI_ENOMEM, "%s: out of memory for a step's inputs: lower ubatch-size",
+                                 c->info.name);
     return PI_OK;
 }
 
@@ -536,7 +537,8 @@ int pi__cuda_wait(pi__backend *be, int i, pi_error *err)
     if (c->wraps && m->end <= c->n_ints) c->wraps = false;
     c->first_live = m->end;
     if (code) return pi__fail(err, PI_EDEVICE, "%s failed: %.400s", c->info.name, pi__rt_text(code));
-    if (m->no_room) return pi__fail(err, PI_ENOMEM, "%s: no room for what the device was given", c->info.name);
+    if (m->no_room) return pi__fail(err, PI_ENOMEM, "%s: out of memory for a step's inputs: lower ubatch-size",
+                                    c->info.name);
     return PI_OK;
 }
 

@@ -107,11 +107,12 @@ static bool mpi_open(int32_t *rank, int32_t *n, int32_t *local, int32_t *n_local
     }
     if (rc != MPI_SUCCESS) return refused(why, cap, "MPI did not start", rc);
     if (level < MPI_THREAD_SERIALIZED)
-        return refused(why, cap, "MPI was begun without support for threads: MPI_Init_thread with MPI_THREAD_SERIALIZED", rc);
+        return refused(why, cap, "MPI was initialized without thread support: "
+                       "call MPI_Init_thread with MPI_THREAD_SERIALIZED", rc);
     rc = MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     if (rc == MPI_SUCCESS) rc = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     if (rc == MPI_SUCCESS) rc = MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine);
-    if (rc != MPI_SUCCESS) return refused(why, cap, "MPI has no group of these processes", rc);
+    if (rc != MPI_SUCCESS) return refused(why, cap, "MPI cannot create a communicator of these processes", rc);
     MPI_Comm_rank(comm, &i), MPI_Comm_size(comm, &size);
     MPI_Comm_rank(machine, &near), MPI_Comm_size(machine, &n_near);
     MPI_Comm_free(&machine);
