@@ -113,12 +113,12 @@ inline void expect_bytes_at(const void *a, const void *b, size_t n, const char *
     const size_t word = i / 4 * 4, size = n - word < 4 ? n - word : 4;
     std::memcpy(&u, p + word, size);
     std::memcpy(&v, q + word, size);
-    fail_check("line %d: %.100s: of %zu bytes the first that differs is %zu: %08x, %08x", line, what, n, i, u, v);
+    fail_check("line %d: %.100s: %zu bytes, the first difference is at %zu: %08x, %08x", line, what, n, i, u, v);
 }
 
 inline void expect_at(bool is, const char *what, int line)
 {
-    if (!is) fail_check("line %d: not so: %.200s", line, what);
+    if (!is) fail_check("line %d: false: %.200s", line, what);
 }
 
 inline void expect_equal_at(long long a, long long b, const char *what, int line)
@@ -158,8 +158,8 @@ public:
         void *p = nullptr;
         const size_t bytes = (n ? n : 1) * sizeof(T) + guard_;
         const int code = pi__rt_alloc_shared(now->rt, &p, bytes);
-        if (code) fail_check("memory that host and device reach: %.200s", pi__rt_text(code));
-        if (!p) fail_check("no memory for %zu values that host and device reach", n);
+        if (code) fail_check("memory that host and device share: %.200s", pi__rt_text(code));
+        if (!p) fail_check("no memory for %zu values that host and device share", n);
         p_ = static_cast<T *>(p);
         std::memset(p, 0xff, bytes);
     }
@@ -209,7 +209,7 @@ template <class F> void on_arch(int arch, F f)
 {
     const emulation *e = now->emu;
     if (!e || !e->arch) {
-        if (now->info.arch != arch) skip_check("it is about another kind of device");
+        if (now->info.arch != arch) skip_check("it applies to another kind of device");
         return f();
     }
     struct back {

@@ -329,6 +329,7 @@ const entry checks[] = {
 
 } // namespace
 
-const family checks_of_centroid_head = {"centroid_head", "heads in clusters", checks, sizeof checks / sizeof *checks};
+const family checks_of_centroid_head = {"centroid_head", "clustered output heads",
+                                        checks, sizeof checks / sizeof *checks};
 
 } // namespace selftest

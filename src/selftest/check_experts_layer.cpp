@@ -136,6 +136,7 @@ const entry checks[] = {{"same_bits", test_same_bits}, {"launches", test_launche
 
 } // namespace
 
-const family checks_of_experts_layer = {"experts_layer", "layers of experts in few launches", checks, sizeof checks / sizeof *checks};
+const family checks_of_experts_layer = {"experts_layer", "expert layers in few launches",
+                                        checks, sizeof checks / sizeof *checks};
 
 } // namespace selftest

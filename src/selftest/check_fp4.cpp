@@ -445,6 +445,6 @@ const entry checks[] = {
 
 } // namespace
 
-const family checks_of_fp4 = {"fp4", "products in FP4", checks, sizeof checks / sizeof *checks};
+const family checks_of_fp4 = {"fp4", "matmuls in FP4", checks, sizeof checks / sizeof *checks};
 
 } // namespace selftest

@@ -468,7 +468,7 @@ void test_longest_rings()
                 b.run({{1, right, n_draft - right, {}}});
                 b.run({{1, 0, n_draft, {}}});
                 b.run({{40 - b.seq[0].done, 0, 0, {}}});
-                same_results(a, b, "drafts after accepted ones", right);
+                same_results(a, b, "drafts after accepted drafts", right);
             }
         }
     }

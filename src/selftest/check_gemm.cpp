@@ -38,7 +38,8 @@ void test_same_bits()
             std::vector<float> some = in_pieces(w, x, c.rows), all = multiply(w, rows_of(x, w.m.n_in, 0), c.rows);
             for (size_t i = 0; i < all.size(); i++) {
                 if (std::memcmp(&all[i], &some[i], 4)) {
-                    fail_check("%s %lldx%lld, row %zu of %d, result %zu: %a, and alone %a", pi__type_info_of(type)->name,
+                    fail_check("%s %lldx%lld, row %zu of %d, result %zu: %a, but %a in a batch of one",
+                               pi__type_info_of(type)->name,
                              (long long) w.m.n_in, (long long) c.n_out, i / (size_t) c.n_out, c.rows, i % (size_t) c.n_out,
                              (double) all[i], (double) some[i]);
                 }
@@ -81,6 +82,6 @@ const entry checks[] = {
 
 } // namespace
 
-const family checks_of_gemm = {"gemm", "products with many rows", checks, sizeof checks / sizeof *checks};
+const family checks_of_gemm = {"gemm", "matmuls with many rows", checks, sizeof checks / sizeof *checks};
 
 } // namespace selftest

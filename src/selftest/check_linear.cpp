@@ -203,6 +203,7 @@ const entry checks[] = {
 
 } // namespace
 
-const family checks_of_linear = {"linear", "products with few rows, embeddings", checks, sizeof checks / sizeof *checks};
+const family checks_of_linear = {"linear", "matmuls with few rows, embeddings",
+                                 checks, sizeof checks / sizeof *checks};
 
 } // namespace selftest

@@ -272,7 +272,7 @@ void check_streams(const streams &s, size_t row)
     for (size_t col = 0; col < n; col++) {
         double want = 0;
         for (size_t k = 0; k < 4; k++) want += (sigmoid(m[k] * f * s.scale.get()[0] + s.base.get()[k]) + 1e-6) * x[k * n + col];
-        check_near(s.y.get()[row * n + col], want, 1e-5, "what is read", col);
+        check_near(s.y.get()[row * n + col], want, 1e-5, "mixed input", col);
     }
     if (!s.n_iter) return;
     const std::vector<double> c = mixing(m.data(), f, s.scale.get(), s.base.get(), 1e-6, s.n_iter);
@@ -601,7 +601,8 @@ void check_picks(const index_case &c, const rows &kv, int32_t seq, const float *
     for (int32_t i = 0; i < k; i++) {
         expect_true(pick[i] >= (i ? pick[i - 1] + 1 : 0) && pick[i] < n);
         const double s = score[(size_t) pick[i]];
-        if (s < sorted[(size_t) k - 1] - off[(size_t) pick[i]]) fail_check("entry %d of %d is not among the best", pick[i], n);
+        if (s < sorted[(size_t) k - 1] - off[(size_t) pick[i]]) fail_check("entry %d of %d is not in the top k",
+                                                                           pick[i], n);
     }
 }
 

@@ -192,6 +192,6 @@ const entry checks[] = {
 
 } // namespace
 
-const family checks_of_mma16 = {"mma16", "products with 16-bit matrices", checks, sizeof checks / sizeof *checks};
+const family checks_of_mma16 = {"mma16", "matmuls with 16-bit matrices", checks, sizeof checks / sizeof *checks};
 
 } // namespace selftest

@@ -165,7 +165,7 @@ void test_pages()
     void *at = nullptr;
     const int code = pi__rt_reserve(now->rt, &at, 3 * page);
     if (code) fail_check("addresses: %.200s", pi__rt_text(code));
-    if (!at) fail_check("no addresses for %zu bytes", 3 * page);
+    if (!at) fail_check("no address range for %zu bytes", 3 * page);
     all.p = static_cast<char *>(at);
     must_run(pi__rt_map(now->rt, all.p + 2 * page, page, &all.mapped[1]));
     must_run(pi__rt_map(now->rt, all.p, 2 * page, &all.mapped[0]));
@@ -202,8 +202,8 @@ struct other {
     {
         pi__rt_info info;
         const char *lazy;
-        if (pi__rt_open(&rt, pi__rt_index(now->rt) ? 0 : 1, &info)) skip_check("there is one device");
-        if (pi__rt_load_kernels(rt, &lazy)) fail_check("kernels cannot be loaded to the second device");
+        if (pi__rt_open(&rt, pi__rt_index(now->rt) ? 0 : 1, &info)) skip_check("only one device is present");
+        if (pi__rt_load_kernels(rt, &lazy)) fail_check("cannot load kernels to the second device");
     }
     ~other() { pi__rt_close(rt); }
 };

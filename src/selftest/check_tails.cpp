@@ -267,6 +267,7 @@ const entry checks[] = {{"residual", test_residual}, {"gate", test_gate}, {"wide
 
 } // namespace
 
-const family checks_of_tails = {"tails", "residual, norm and rounding behind products", checks, sizeof checks / sizeof *checks};
+const family checks_of_tails = {"tails", "residual, norm and rounding as matmul epilogues",
+                                checks, sizeof checks / sizeof *checks};
 
 } // namespace selftest

@@ -392,6 +392,6 @@ const entry checks[] = {
 
 } // namespace
 
-const family checks_of_w16 = {"w16", "products in 16-bit floats", checks, sizeof checks / sizeof *checks};
+const family checks_of_w16 = {"w16", "matmuls in 16-bit floats", checks, sizeof checks / sizeof *checks};
 
 } // namespace selftest

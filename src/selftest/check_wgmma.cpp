@@ -150,6 +150,6 @@ const entry checks[] = {
 
 } // namespace
 
-const family checks_of_wgmma = {"wgmma", "products of many rows by wgmma", checks, sizeof checks / sizeof *checks};
+const family checks_of_wgmma = {"wgmma", "matmuls with many rows by wgmma", checks, sizeof checks / sizeof *checks};
 
 } // namespace selftest

@@ -77,7 +77,7 @@ static int check_type(pi__backend *be, int32_t type, trial *t, double *worst, co
     pi__weight w = {.type = type, .n_in = N_IN, .n_out = N_OUT, .n_mat = 1};
     w.size = be->dev->weight_size(be, &w);
     w.data = w.size ? be->dev->alloc(be, w.size) : NULL;
-    if (!w.data) return pi__fail_mem(err, "a matrix to check with");
+    if (!w.data) return pi__fail_mem(err, "a test matrix");
     fill(t, type);
     for (int64_t i = 0; i < N_OUT; i += PI__LOAD_ROWS) {
         be->dev->weight_load(be, &w, 0, i, N_OUT - i < PI__LOAD_ROWS ? N_OUT - i : PI__LOAD_ROWS,
@@ -86,8 +86,8 @@ static int check_type(pi__backend *be, int32_t type, trial *t, double *worst, co
     int rc = multiply(be, &w, t, N_X, t->y, err);
     if (!rc) rc = multiply(be, &w, t, N_FEW, t->few, err);
     if (!rc) compare(t, worst);
-    if (!rc && *worst > 1) *wrong = "is not what sums in double precision are";
-    else if (!rc && memcmp(t->y, t->few, sizeof t->few)) *wrong = "depends on how many rows there are";
+    if (!rc && *worst > 1) *wrong = "differs from sums in double precision";
+    else if (!rc && memcmp(t->y, t->few, sizeof t->few)) *wrong = "depends on the number of rows";
     be->dev->free(be, w.data, w.size);
     return rc;
 }
@@ -104,13 +104,14 @@ static int check_isa(pi__selftest *to, pi__backend *be, const char *isa, trial *
         double worst = 0;
         if (!info || !info->writable || !info->readable || N_IN % info->blck_size || !be->dev->weight_size(be, &w)) continue;
         rc = check_type(be, type, t, &worst, &wrong, err);
-        if (wrong) pi__selftest_line(to, "  FAILED cpu.%s: a product with %s %s", isa, info->name, wrong);
+        if (wrong) pi__selftest_line(to, "  FAILED cpu.%s: a matmul with %s %s", isa, info->name, wrong);
         if (worst > most) most = worst;
         ok += !wrong, failed += wrong != NULL;
     }
     to->n_done += ok + failed, to->n_failed += failed;
     if (!rc) {
-        pi__selftest_line(to, "  %-14s %-6s %d of %d formats, worst error %.0f %% of what is allowed (%s)", isa, failed ? "FAILED" : "ok",
+        pi__selftest_line(to, "  %-14s %-6s %d of %d formats, max error %.0f %% of the limit (%s)",
+                          isa, failed ? "FAILED" : "ok",
                           ok, ok + failed, 100 * most, be->dev->describe(be));
     }
     return rc;
@@ -123,7 +124,7 @@ int pi__selftest_cpu(pi__selftest *to, pi_error *err)
     int rc = t ? PI_OK : pi__fail_mem(err, "the self-test");
     pi__cpu_tell(0, &info);
     pi__selftest_line(to, "pagedinfer %s self-test of cpu: %s", pi_version(), info.desc);
-    pi__selftest_line(to, "checks: products of %d rows and of %d, by each instruction set of this processor", N_X, N_FEW);
+    pi__selftest_line(to, "checks: matmuls of %d and %d rows, by each instruction set of this processor", N_X, N_FEW);
     for (int i = 0; i < PI__N_ISAS && !rc; i++) {
         pi__backend *be;
         pi__cpu_params p = to->cpu;

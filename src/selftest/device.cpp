@@ -33,7 +33,8 @@ void describe(const pi__selftest &to, const target &t, const pi__rt_facts &f)
     bool published;
     const double peak = memory_peak(t, f, &published);
     pi__selftest_line(&to, "pagedinfer %s self-test of %s: %s", pi_version(), t.name, t.info.name);
-    pi__selftest_line(&to, "  compute capability %d.%d, %d multiprocessors, %.1f GiB%s%s, L2 %.1f MiB, %d bytes of shared memory a block",
+    pi__selftest_line(&to, "  compute capability %d.%d, %d multiprocessors, %.1f GiB%s%s, L2 %.1f MiB, "
+                      "%d bytes of shared memory per block",
                       t.info.arch / 10, t.info.arch % 10, (int) t.info.n_sm, gib, t.info.integrated ? " shared with the host" : "",
                       f.ecc ? " with ECC" : "", f.l2 / 1024.0, (int) f.block_shared);
     if (!f.driver) return;
@@ -90,10 +91,11 @@ bool run_family(pi__selftest &to, target &t, const family &f)
         alive = !pi__rt_wait(t.rt);
     }
     char worst[60] = "";
-    if (all.worst > 0) std::snprintf(worst, sizeof worst, ", worst error %.0f %% of what is allowed", 100 * all.worst);
+    if (all.worst > 0) std::snprintf(worst, sizeof worst, ", max error %.0f %% of the limit", 100 * all.worst);
     pi__selftest_line(&to, "  %-14s %-6s %d of %d%s, %.1f s (%s%s)", f.name, all.failed ? "FAILED" : "ok", all.ok, all.ok + all.failed,
                       worst, seconds() - begin, f.what, why);
-    if (!alive) pi__selftest_line(&to, "  the device cannot go on: %s", pi__rt_text(pi__rt_wait(t.rt)));
+    if (!alive) pi__selftest_line(&to, "  the device failed, later checks are skipped: %s",
+                                  pi__rt_text(pi__rt_wait(t.rt)));
     return alive;
 }
 

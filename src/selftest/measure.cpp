@@ -84,7 +84,7 @@ struct meter {
     void tell(const char *what, double ms, double rate, const char *unit, double most)
     {
         if (ms < 0) return;
-        if (!timed) pi__selftest_line(&to, "  %-44s ran; there is no clock", what);
+        if (!timed) pi__selftest_line(&to, "  %-44s ran; no clock is available", what);
         else if (most > 0) pi__selftest_line(&to, "  %-44s %8.1f %s  %3.0f %% of %.0f", what, rate, unit, 100 * rate / most, most);
         else pi__selftest_line(&to, "  %-44s %8.1f %s", what, rate, unit);
     }
@@ -269,7 +269,7 @@ void meter::launches()
     if (code || queued) pi__selftest_line(&to, "  launches in a graph: not measured: %s", pi__rt_text(code ? code : queued));
     if (alone >= 0 && replayed >= 0 && timed)
         pi__selftest_line(&to, "  %-44s %8.2f us, replayed %.2f us", "a launch", alone * 1000 / N, replayed * 1000 / N);
-    else if (!timed) pi__selftest_line(&to, "  %-44s ran; there is no clock", "launches, queued and replayed");
+    else if (!timed) pi__selftest_line(&to, "  %-44s ran; no clock is available", "launches, queued and replayed");
 }
 
 } // namespace

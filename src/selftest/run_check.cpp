@@ -20,7 +20,7 @@ static outcome run(const entry &c, char *text, size_t size)
         return CHECK_FAILED;
     }
     if (now->worst <= 1) return CHECK_OK;
-    std::snprintf(text, size, "%.160s: something was written behind a buffer's end", now->about);
+    std::snprintf(text, size, "%.160s: a write past the end of a buffer", now->about);
     return CHECK_FAILED;
 }
 

@@ -80,7 +80,8 @@ static int check_words(const pi__selftest *t, pi_error *err)
     char all[300] = "cpu";
     if (!any_word(t->checks, is_unknown, &unknown)) return PI_OK;
     for (int i = 0; (name = family_of(i)); i++) snprintf(all + strlen(all), sizeof all - strlen(all), ", %s", name);
-    return pi__fail(err, PI_EINVAL, "there is no check '%.*s': give %s, or one of them with .NAME", (int) strcspn(unknown, ", "),
+    return pi__fail(err, PI_EINVAL, "unknown check '%.*s': give %s, or one of them with .NAME",
+                    (int) strcspn(unknown, ", "),
                     unknown, all);
 }
 
@@ -93,13 +94,13 @@ int pi__selftest_run(pi__selftest *t, pi_error *err)
     int rc = check_words(t, err);
     if (rc) return rc;
     if (n != 1) {
-        return pi__fail(err, n ? PI_EINVAL : PI_EUNSUPPORTED, n ? "device '%.60s': give one, the self-test takes the next one "
-                        "by itself where it needs two" : "device '%.60s' is not in this build", t->device);
+        return pi__fail(err, n ? PI_EINVAL : PI_EUNSUPPORTED, n ? "device '%.60s': give one device; checks that need "
+                        "two also use the next one" : "device '%.60s' is not in this build", t->device);
     }
     snprintf(name, sizeof name, strcmp(dev[0]->name, "cpu") ? "%s%d" : "%s", dev[0]->name, (int) index[0]);
     rc = strcmp(dev[0]->name, "cpu") ? pi__selftest_device(t, name, index[0], err) : pi__selftest_cpu(t, err);
     if (rc) return rc;
-    if (!t->n_done) pi__selftest_line(t, "no check was asked for that this device has");
+    if (!t->n_done) pi__selftest_line(t, "none of the given checks applies to this device");
     else if (!t->n_failed) pi__selftest_line(t, "RESULT: all %d checks passed", t->n_done);
     else pi__selftest_line(t, "RESULT: %d of %d checks FAILED", t->n_failed, t->n_done);
     return t->n_failed ? pi__fail(err, PI_EDEVICE, "%d of %d checks of %s failed", t->n_failed, t->n_done, name) : PI_OK;

@@ -172,7 +172,7 @@ def files(model, folder):
         expect(74, 'run', '--help', stdout=full)
     expect(78, 'run', '-m', model, '-p', 'x' * 9000, err='4096')
     expect(0, 'selftest', '--device', 'cpu', out='RESULT: all')
-    expect(64, 'selftest', '--checks', 'nothing', err='there is no check')
+    expect(64, 'selftest', '--checks', 'nothing', err='unknown check')
     expect(0, 'inspect', model, out='gemma3')
     expect(0, 'inspect', model, out='Memory to run it')
     j = json.loads(expect(0, 'inspect', '-m', model, '--json', '-c', '256', '--no-tensors'))
