@@ -171,7 +171,7 @@ template <class S> struct block_facts {
 /* Fills facts, called by all threads; readers need a barrier afterwards. */
 template <class S> PI_FN void find_facts(const pi__k_attn &a, const work &w, block_facts<S> &facts)
 {
-    static_assert(sizeof facts <= block_facts<S>::SIZE, "it has room");
+    static_assert(sizeof facts <= block_facts<S>::SIZE, "facts fit their part of shared memory");
     const int r = (int) threadIdx.x;
     if (r == 0) {
         const cache_plane k = plane_of(a.cache, false, w.kv_head), v = plane_of(a.cache, true, w.kv_head);

@@ -62,7 +62,7 @@ template <int D_, int TEAMS_ = 2, int SHARE_ = (D_ > 128 ? 2 : 1)> struct wgmma_
  * STAGES tiles earlier: a team releases tile t - 1 after it has started t + 1. */
 template <class S> PI_FN void copy_tiles(const attn_job &j, const block_facts<S> &facts, wgmma_ring<S> &ring)
 {
-    static_assert(S::AHEAD >= 1, "a tile is copied while another one is waited for");
+    static_assert(S::AHEAD >= 1, "the next tile is copied during the wait");
     wgmma_ring<S> there = ring; /* reader position: the tile that is waited for */
     int32_t tile, last, block[copies<S>::PASSES];
     find_tiles<S>(j, facts.w, &tile, &last);
@@ -133,7 +133,7 @@ template <class S> PI_FN void begin_scores(team_state<S> &t, int phase, uint32_t
 /* Ends a phase's score products: adds the finished parts in pairs. */
 template <class S> PI_FN void end_scores(team_state<S> &t, int phase)
 {
-    static_assert(S::EACH <= 2, "one pair at most");
+    static_assert(S::EACH <= 2, "at most one pair of parts");
 #pragma unroll
     for (int p = 0; p < S::EACH; p++) ptx_wgmma_pin(t.part[phase][p]);
 #pragma unroll

@@ -244,7 +244,8 @@ template <int WAY_, int TILES_, int GROUPS_, int WT> struct fp4_shape {
     static constexpr uint32_t X_AT = TILES * W::TILE, STAGE = X_AT + GROUPS * W::GROUP_STRIDE;
     static constexpr uint32_t BYTES = TILES * W::TILE + GROUPS * W::GROUP; /* bytes copied into a stage */
     static constexpr int FIT = (int) (((99 << 10) - 128) / STAGE), STAGES = FIT < 8 ? FIT : 8;
-    static_assert(STAGES >= 2 && RT * WT == TILES && RG * WG == GROUPS && (RG % 4 == 0 || RG == 1), "it can be shared");
+    static_assert(STAGES >= 2 && RT * WT == TILES && RG * WG == GROUPS && (RG % 4 == 0 || RG == 1), "warps divide the "
+                  "tiles and column groups evenly");
     using ring = fp4_ring<STAGES>;
     static constexpr size_t SHARED = ring::bytes(STAGE);
     static constexpr int N = RG < 4 ? RG : 4, PARTS = RG / N; /* groups per load of B; loads per step */
@@ -321,7 +322,7 @@ template <int WAY, class S> struct fp4_hand {
 template <int WAY, class S, class RING, class END>
 PI_FN void fp4_consume(RING &ring, int32_t n_block, int k0, int k1, const END &end)
 {
-    static_assert(S::PARTS <= 2, "two sets of words");
+    static_assert(S::PARTS <= 2, "at most two register sets");
     constexpr int RT = S::RT, RG = S::RG, LAST = S::PARTS - 1;
     const int32_t n = (n_block + 1) / 2;
     int32_t left = fp4_steps(n, k1) - fp4_steps(n, k0);

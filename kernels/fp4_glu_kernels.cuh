@@ -153,7 +153,7 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
     ptx_take_turn();
     if (!ptx_has_fp4()) return;
     PI_SMEM(raw);
-    static_assert(S::ring::HEAD + fp4_meeting<S>::BYTES <= S::SHARED, "where the stages were");
+    static_assert(S::ring::HEAD + fp4_meeting<S>::BYTES <= S::SHARED, "partial sums fit where the stages were");
     const int32_t chunk = (int32_t) blockIdx.y, group = (int32_t) blockIdx.x * S::GROUPS, n_block = (int32_t) p.shape.n_block;
     typename S::ring ring(raw, S::STAGE);
     ring.open();

@@ -132,7 +132,7 @@ template <class S> struct fp4_group_source {
 
     __device__ __forceinline__ fp4_group_source(const uint8_t *x, int32_t n_step, int32_t group, int32_t last)
     {
-        static_assert(2 * S::TILES + S::GROUPS <= 32, "a lane for each");
+        static_assert(2 * S::TILES + S::GROUPS <= 32, "one lane per copy");
         int32_t i = (int32_t) (threadIdx.x % 32) - 2 * S::TILES;
         from = i < 0 || i >= S::GROUPS ? nullptr : x + (size_t) min(group + i, last) * (size_t) n_step * W::GROUP;
         to = S::X_AT + (uint32_t) i * W::GROUP_STRIDE;

@@ -16,7 +16,7 @@ template <class S> struct fp4_meeting {
     static constexpr int ROWS = S::GROUPS * 8, HALF = S::TILES / 2;
     static constexpr int UNIT = ROWS * 20 + 8, EACH = 4 * UNIT; /* floats: of 16 columns; of a matrix */
     static constexpr size_t BYTES = 2 * (size_t) EACH * sizeof(float);
-    static_assert(HALF == 4, "a chunk of mid");
+    static_assert(HALF == 4, "a half of mid is one chunk");
 
     __device__ __forceinline__ static int at(int which, int unit, int row) { return which * EACH + unit * UNIT + row * 20; }
 };

@@ -104,7 +104,7 @@ PI_FN float own_max(const float *x, int32_t first, int32_t step, int32_t n)
 
 /* Number of warps per row, if rows are fewer than warps. */
 PI_FN int32_t warps_of_row(int32_t n_rows) { return n_rows > 4 ? 1 : n_rows > 2 ? 2 : n_rows > 1 ? 4 : 8; }
-static_assert(THREADS / 32 == 8, "all of them then have one row at most");
+static_assert(THREADS / 32 == 8, "warps_of_row() assumes 8 warps");
 
 /* Packs head h's parts of all rows into shared memory: words, and a factor per row. ends: also writes the values
  * after the head's results. most: one float per warp. */

@@ -32,7 +32,8 @@ enum {
     HYPER_PRE = 32, HYPER_SCRATCH = 64, HYPER_LEFT = 191, HYPER_ROW = 192,
     HYPER_NEAR = 44 << 10, /* max bytes of a row in shared memory, so that any device has room for two blocks */
 };
-static_assert(HYPER_EACH * HYPER_WARPS == PI__HYPER_MIX && (int) HYPER_SUMS <= (int) HYPER_PRE, "warps have it all");
+static_assert(HYPER_EACH * HYPER_WARPS == PI__HYPER_MIX && (int) HYPER_SUMS <= (int) HYPER_PRE, "warps divide the "
+              "products evenly; sums end before pre");
 
 /* True if the epilogue's input is y under RMSNorm, in a supported format. */
 static inline bool streams_read(const pi__k_streams &k, const pi__k_tail &t)

@@ -20,7 +20,8 @@ PI_FN void streams_at(const pi__k_streams &k, int64_t row, int64_t i, float4 (&x
 }
 
 enum { MANY = 8 /* rows per block, if there are many */ };
-static_assert(PI__K_HYPER_PIECE == 32 * HYPER_COLUMNS && (int) MANY == (int) HYPER_WARPS, "a warp has a row's piece");
+static_assert(PI__K_HYPER_PIECE == 32 * HYPER_COLUMNS && (int) MANY == (int) HYPER_WARPS,
+              "one warp per piece of a row");
 
 /* Grid: x = piece, y = R rows. t: as for finish_streams(); executed by the last `read` blocks of the rows, 0 = not
  * here. */

@@ -101,7 +101,7 @@ template <int TYPE> struct slice_stream {
     enum { CHUNK = format<TYPE>::BITS == 8 ? 2 : 4, STAGES = 3 };
     /* Max bytes per block of codes and of scales, and of scales of scales. */
     enum { MOST_CODE = codebook<TYPE>::POINTS ? 208 : 64 * format<TYPE>::BITS, MOST_SIDE = 64, MOST_SUPER = 64 };
-    static_assert(8 % CHUNK == 0, "a chunk has one set of scales of scales");
+    static_assert(8 % CHUNK == 0, "one set of super-scales per chunk");
 
     const uint8_t *tile;
     pi__cuda_shape at;        /* shape of the matrix, then with the offsets in a stage */
@@ -255,7 +255,7 @@ template <int NT, int ONCE, int R> PI_FN void keep_tiles(const float (&acc)[R][N
 template <int NT, int R, int ONCE, class F>
 PI_FN void put_tiles(const float (&acc)[R][NT][4], float *part, int32_t n_row, const F &put)
 {
-    static_assert(R % ONCE == 0, "as many each time");
+    static_assert(R % ONCE == 0, "R is a multiple of ONCE");
     enum { TILE = tile_sums<NT>, ROW = ONCE * 16 };
 #pragma unroll
     for (int first = 0; first < R; first += ONCE) {

@@ -28,7 +28,8 @@
 #include "w16_kernels.cuh"
 
 enum { MIXED_WARPS = THREADS / 32 };
-static_assert((int) THREADS == (int) LATENT_THREADS && (int) THREADS == (int) HYPER_THREADS, "what is beside products, and behind");
+static_assert((int) THREADS == (int) LATENT_THREADS && (int) THREADS == (int) HYPER_THREADS,
+              "side jobs and epilogues use the same block size");
 
 /* Arguments of a launch. */
 struct mixed_products {

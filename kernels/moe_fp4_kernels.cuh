@@ -31,7 +31,8 @@ template <int WAY> struct fp4_lists {
     using few = fp4_shape<WAY, 8, 1, 8>;
     using some = fp4_shape<WAY, 8, 4, 8>;
     using many = fp4_shape<WAY, 8, 8, 4>;
-    static_assert((int) FEW == 8 * few::GROUPS && (int) SOME == 8 * some::GROUPS && (int) MANY == 8 * many::GROUPS, "of moe.cuh");
+    static_assert((int) FEW == 8 * few::GROUPS && (int) SOME == 8 * some::GROUPS && (int) MANY == 8 * many::GROUPS,
+                  "column counts match moe.cuh");
     using ring = typename many::ring;
 };
 
@@ -159,7 +160,7 @@ template <int WAY> struct fp4_mid_lists : fp4_lists<WAY> {
     using many = typename fp4_lists<WAY>::many;
     static constexpr size_t MEETING = fp4_meeting<many>::BYTES;
     static constexpr int STAGES = (int) (((99 << 10) - 128 - MEETING) / many::STAGE);
-    static_assert(STAGES >= 2, "one is filled while another is used");
+    static_assert(STAGES >= 2, "one stage is filled while another is used");
     using ring = fp4_ring<STAGES>;
     static constexpr size_t MEET_AT = ring::bytes(many::STAGE), BYTES = MEET_AT + MEETING;
 };

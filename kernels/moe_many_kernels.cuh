@@ -10,7 +10,7 @@
 #include "moe.cuh"
 #include "tile.cuh"
 
-static_assert((int) GROUPS * 8 == (int) MANY, "a group of columns a warp");
+static_assert((int) GROUPS * 8 == (int) MANY, "one column group per warp");
 
 using pieces = pipe<STAGES, PIPE_BOTH>;
 

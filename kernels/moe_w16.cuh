@@ -133,14 +133,14 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
     /* Number of tiles summed over slices together, so that at least two stages still fit. */
     static constexpr int ONCE = NT > 1 ? 1 : FIT<4> >= 2 ? 4 : FIT<2> >= 2 ? 2 : 1;
     static constexpr int STAGES = FIT<ONCE> < 6 ? FIT<ONCE> : 6;
-    static_assert(STAGES >= 2, "one is filled while another is used");
+    static_assert(STAGES >= 2, "one stage is filled while another is used");
     static constexpr size_t SUMS = tiles_bytes<NT, ONCE>;
     static constexpr uint32_t CODE_LANES = T::CODE / 16, SIDE_LANES = FEW_TILES * T::SIDE / 16,
                               ALL_SIDES = SIDE_LANES + FEW_TILES * T::SUPER / 16; /* 16-byte pieces */
     /* max 16-byte pieces of codes that a lane copies */
     static constexpr uint32_t CODES = (FEW_TILES * CODE_LANES + 31) / 32;
-    static_assert(ALL_SIDES <= 32, "one of scales a lane");
-    static_assert(FEW_TILES * CODE_LANES == 32 * CODES, "every lane has as many pieces of codes");
+    static_assert(ALL_SIDES <= 32, "at most one scale copy per lane");
+    static_assert(FEW_TILES * CODE_LANES == 32 * CODES, "every lane copies the same number of code pieces");
     static constexpr size_t BYTES = SUMS + (size_t) SLICES * STAGES * STAGE;
 
     const P &p;

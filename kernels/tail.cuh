@@ -48,7 +48,7 @@ static __host__ __device__ __forceinline__ bool rows_are_whole(const pi__k_tail 
 /* Values that a row is made of, by decreasing use of copies of them: of the first addition y, x and its weights, or biases; weights of
  * the norm of what is prepared; x and weights of the second addition; what is prepared where it is not what was added. */
 enum { NEAR_Y, NEAR_X, NEAR_IN_W, NEAR_W, NEAR_X2, NEAR_W2, NEAR_IN_X };
-static_assert(NEAR_IN_X + 1 == PI__K_TAIL_NEAR, "a place for each");
+static_assert(NEAR_IN_X + 1 == PI__K_TAIL_NEAR, "one slot per value");
 
 /* What is prepared is the norm of what was added last. */
 static __host__ __device__ __forceinline__ bool norm_is_of(const pi__k_tail &t, const pi__k_add &a)

@@ -243,7 +243,7 @@ template <int TYPE> PI_FN void w16_weights(const uint8_t *codes, const w16_packe
         }
     } else if constexpr (F::BITS == 4) { /* removes 1024 + OFFSET; for codes 4 bits further up, 64 + OFFSET */
         constexpr uint32_t LOW = F::OFFSET ? 0xe408e408 : 0xe400e400, HIGH = F::OFFSET ? 0xd480d480 : 0xd400d400;
-        static_assert(F::OFFSET == 0 || F::OFFSET == 8, "the constants say so");
+        static_assert(F::OFFSET == 0 || F::OFFSET == 8, "the constants assume these offsets");
         uint2 u = ((const uint2 *) codes)[lane];
 #pragma unroll
         for (int j = 0; j < 4; j++) {
@@ -254,7 +254,7 @@ template <int TYPE> PI_FN void w16_weights(const uint8_t *codes, const w16_packe
             for (int i = 0; i < 2; i++) w[i][j] = ptx_fma_f16x2(w[i][j], k[i].s, k[i].m);
         }
     } else {
-        static_assert(F::BITS == 6 && F::OFFSET == 32, "4 bits and 2");
+        static_assert(F::BITS == 6 && F::OFFSET == 32, "codes are 4 low bits and 2 high bits");
         uint2 u = ((const uint2 *) codes)[lane];
         uint32_t v = ((const uint32_t *) (codes + 256))[lane];
 #pragma unroll

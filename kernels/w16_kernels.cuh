@@ -95,16 +95,16 @@ template <int TYPE, int NT, int R> struct w16_stream {
     /* BLOCKS: blocks of columns in a stage; PARTS: (tile, block) pairs */
     static constexpr int BLOCKS = W16_TILES / R, PARTS = R * BLOCKS;
     static constexpr bool STAGED = R > 1; /* x is staged in shared memory */
-    static_assert(PARTS == 4 && (BLOCKS == 1 || NT == 1), "scales of a part are one of four lanes'");
+    static_assert(PARTS == 4 && (BLOCKS == 1 || NT == 1), "one of four lanes holds a part's scales");
     static constexpr uint32_t SIDE_AT = PARTS * T::CODE, SUPER_AT = SIDE_AT + PARTS * T::SIDE, X_AT = SUPER_AT + R * T::SUPER,
                               STAGE = X_AT + (STAGED ? BLOCKS * NT * 512 : 0);
     static constexpr int FIT = (int) (w16_room<NT> / SLICES / STAGE), STAGES = FIT < W16_MOST_STAGES ? FIT : W16_MOST_STAGES;
-    static_assert(STAGES >= 2, "one is filled while another is used");
+    static_assert(STAGES >= 2, "one stage is filled while another is used");
     /* Counts of 16-byte pieces: of a tile's codes and scales, of all scales. */
     static constexpr uint32_t WARP = STAGES * STAGE, TILE_CODES = BLOCKS * T::CODE / 16, TILE_SIDES = BLOCKS * T::SIDE / 16,
                               SIDE_LANES = R * TILE_SIDES, ALL_SIDES = SIDE_LANES + R * T::SUPER / 16;
     static constexpr uint32_t CODES = (R * TILE_CODES + 31) / 32; /* max 16-byte pieces of codes that a lane copies */
-    static_assert(ALL_SIDES <= 32, "one of scales a lane");
+    static_assert(ALL_SIDES <= 32, "at most one scale copy per lane");
 
     int32_t first, end, base; /* blocks of the slice, [first, end); first block of the first stage */
     /* Addresses of the lane's pieces at block 0, and the end of the range of stages' first blocks for which they
