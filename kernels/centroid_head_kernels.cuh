@@ -28,7 +28,7 @@ PI_FN int is_better(uint32_t v, int32_t j, uint32_t own, int32_t i) { return v >
 /* Grid: x = 32 clusters, one per lane; y = row. Each warp compares them with a slice of the scores. */
 __global__ void __launch_bounds__(THREADS) pick_centroids(pi__k_centroids a, int32_t *row, pi__k_tile *tile, int32_t *n_tile)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     uint32_t *rank = (uint32_t *) raw;           /* [CHUNK] */
     int32_t *above = (int32_t *) (rank + CHUNK); /* [WARPS][32] */
@@ -79,7 +79,7 @@ PI_FN float block_least(float v, float *scratch)
 /* Grid: x = BLOCK_LOGITS logits; y = row. */
 __global__ void __launch_bounds__(THREADS) scatter_logits(pi__k_centroids a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
     const int64_t r = blockIdx.y, n_some = a.n_pick * a.n, n_vocab = a.n_mat * a.n;

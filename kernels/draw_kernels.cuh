@@ -270,7 +270,7 @@ PI_FN void weigh_by_id(candidates *c, const pi__draw &d)
  * id. */
 __global__ void __launch_bounds__(LANES) draw_tokens(pi__k_draw a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     candidates *c = (candidates *) raw;
     const int row = (int) blockIdx.x;

@@ -231,7 +231,7 @@ template <class F> PI_FN int32_t pick_of_row(row_board *s, int32_t n, double u, 
 /* Grid: a block per row; only rows that draw_tokens left (out[1]). */
 __global__ void __launch_bounds__(ROW_THREADS, 1) draw_rows(pi__k_draw a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     row_board *s = (row_board *) raw;
     const int row = (int) blockIdx.x;

@@ -9,14 +9,14 @@ enum { CHOICE_WARPS = 8, SORT_WARPS = 32 /* max warps of the block that also sor
 
 __global__ void __launch_bounds__(CHOICE_WARPS * 32) expert_choice(pi__k_expert_choice a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     const int32_t row = (int32_t) blockIdx.x * CHOICE_WARPS + (int32_t) threadIdx.x / 32;
     if (row < a.r.n_rows) choose_row(a, row);
 }
 
 __global__ void __launch_bounds__(SORT_WARPS * 32, 1) choose_and_sort(PI_CONSTANT pi__k_expert_choice a, PI_CONSTANT pi__k_routes by_table)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     choose_all(a, by_table, raw);
 }

@@ -15,7 +15,7 @@
 /* Grid: x = FLOAT_WARPS warps of R rows of W each; y = FLOAT_ROWS rows of x. */
 template <int TYPE, int R> __global__ void __launch_bounds__(FLOAT_WARPS * 32) floats_many(product p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     const int lane = (int) threadIdx.x % 32;
     const int64_t n_in = p.w.n_in, o = ((int64_t) blockIdx.x * FLOAT_WARPS + threadIdx.x / 32) * R;
     const int32_t first = (int32_t) blockIdx.y * FLOAT_ROWS;

@@ -114,7 +114,7 @@ template <int WAY> PI_FN void fp4_end_few(const fp4_glu &p, unsigned char *share
 template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, NT < 4 ? 2 : 1) fp4_glu_few(PI_CONSTANT fp4_glu p)
 {
     using C = fp4_few_columns<WAY>;
-    ptx_take_turn();
+    ptx_wait_dependency();
     if (!ptx_has_fp4()) return;
     PI_SMEM(raw);
     float *part = (float *) raw;
@@ -150,7 +150,7 @@ template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, NT < 4 ? 2
 /* Grid: x = groups of rows of x, y = chunk. */
 template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_glu_tiles(fp4_glu p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     if (!ptx_has_fp4()) return;
     PI_SMEM(raw);
     static_assert(S::ring::HEAD + fp4_meeting<S>::BYTES <= S::SHARED, "partial sums fit where the stages were");
@@ -182,7 +182,7 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
 [[maybe_unused]] static __global__ void __launch_bounds__(THREADS) fp4_end(uint8_t *mid, float *factors, int64_t n_rows,
                                                                           int32_t n_step)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     const int64_t row = (int64_t) blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     if (row < n_rows) fp4_end_row(mid, factors, row, n_step);
 }

@@ -16,7 +16,7 @@
 template <int WAY> __global__ void __launch_bounds__(THREADS) fp4_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                           uint8_t *prepared, float *factors)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     const int64_t row = blockIdx.x;
     const bool there = row < n_rows;
@@ -106,7 +106,7 @@ template <int WAY, int NT> PI_FN void fp4_slice(const fp4_reader<WAY, NT> &in, f
 /* Grid: a block of threads per 16 rows of W, times up to NT groups of 8 rows of x. A warp has one slice. */
 template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, 2) fp4_few(PI_CONSTANT fp4_products p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     if (!ptx_has_fp4()) return;
     PI_SMEM(raw);
     const auto &w = p.w[fp4_which(p, blockIdx.x)];
@@ -172,7 +172,7 @@ template <class S> PI_FN void fp4_put(const fp4_products &p, const fp4_where &at
 /* Grid: x = groups of x, y = tiles of all matrices, z = part of the slices. */
 template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_tiles(fp4_products p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     if (!ptx_has_fp4()) return;
     PI_SMEM(raw);
     const fp4_where at = fp4_where_of<S>(p);

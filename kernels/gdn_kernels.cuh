@@ -785,7 +785,7 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
 template <int D, int PARTS, bool EXACT>
 __global__ void __launch_bounds__(many_shape<D, PARTS, EXACT>::THREADS, D > 64 && PARTS == 1 ? 1 : 2) many(job j)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     using S = many_shape<D, PARTS, EXACT>;
     PI_SMEM(raw);
     float *sm = (float *) raw;

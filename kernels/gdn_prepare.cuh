@@ -219,7 +219,7 @@ PI_FN bool one_finds_tile(const job &j, sequence &to)
  * `convolution`. */
 template <int D, bool EXACT, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, FAST ? 3 : 2) prepare(job j)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     using P = planes<D, EXACT>;
     using S = prepare_shape<D, EXACT>;
     PI_SMEM(raw);
@@ -283,7 +283,7 @@ template <int D> PI_FN void keep_rows(const job &j, const sequence &s, const chu
  * heads, one per warp. */
 template <int D, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, 5) finish(job j)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     const sequence &s = *(const sequence *) raw;
     if (!one_finds_tile(j, *(sequence *) raw)) return;

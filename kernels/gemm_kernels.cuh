@@ -22,7 +22,7 @@ struct group_rows {
 /* Grid: x = GROUPS groups of 8 rows of x; y = 16 rows of W per warp. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) gemm(product p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     uint32_t warp = threadIdx.x / 32;
     int64_t row = ((int64_t) blockIdx.y * WARPS + warp) * 16, first = (int64_t) blockIdx.x * GROUPS * 8;

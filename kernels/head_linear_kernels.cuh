@@ -28,7 +28,7 @@ PI_FN void list_tiles(const pi__k_head_rows &a, int32_t h)
 /* Grid: x = row, y = head; without `column` one block per head. */
 __global__ void __launch_bounds__(HEAD_THREADS) head_rows(pi__k_head_rows a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     const int32_t r = (int32_t) blockIdx.x, h = (int32_t) blockIdx.y;
     const float *x = a.x + r * a.ldx + h * a.x_step;
     float *to = a.column + ((int64_t) h * a.n_rows + r) * a.n_in;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(HEAD_THREADS) head_rows(pi__k_head_rows a)
 /* Grid: x = row, y = head. */
 __global__ void __launch_bounds__(HEAD_THREADS) put_heads(pi__k_head_rows a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     const int32_t r = (int32_t) blockIdx.x, h = (int32_t) blockIdx.y;
     const float *from = a.column + ((int64_t) h * a.n_rows + r) * a.n_out, *tail = a.x + r * a.ldx + h * a.x_step + a.n_in;
     float *y = a.y + r * a.ldy + h * a.y_step;

@@ -73,7 +73,7 @@ PI_FN void put_behind(const pi__k_heads &a, behind b, float *y, int32_t i)
 template <bool BF16>
 __global__ void __launch_bounds__(THREADS) heads_prepare(PI_CONSTANT pi__k_heads a, uint16_t *words, float *factor)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     const int64_t r = blockIdx.x, h = blockIdx.y, n_in = a.w.n_in;
     const float *x = a.x + r * a.ldx + h * a.x_step;

@@ -29,7 +29,7 @@ PI_FN uint32_t block_most(uint32_t v, uint32_t *scratch)
 template <int TYPE> __global__ void __launch_bounds__(THREADS) hilo_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                              uint16_t *terms)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     int64_t row = blockIdx.x, next = n_rows * n_in;
     input_row x = open_row(in, row, n_in, true, (float *) raw);
@@ -57,7 +57,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) hilo_prepare(pi__
 __global__ void __launch_bounds__(THREADS) hilo_finish(const float *factor, const float *scale, float *y, int64_t ldy,
                                                         int64_t n_out)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     float f = factor[blockIdx.x], s = scale ? *scale : 1.0f;
     y += blockIdx.x * ldy;
     for (int64_t i = threadIdx.x; i < n_out; i += THREADS) y[i] = y[i] * f * s;

@@ -87,7 +87,7 @@ hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, 
 /* Grid: a block per row. */
 __global__ void __launch_bounds__(HYPER_THREADS, 2) hyper_read(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, int32_t near)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     finish_streams(k, t, blockIdx.x, near, (float *) raw);
 }
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(HYPER_THREADS, 2) hyper_read(PI_CONSTANT pi__k
 /* Adds the block's result. Grid: x = columns, y = rows, a warp per row. */
 __global__ void __launch_bounds__(HYPER_THREADS) hyper_post(PI_CONSTANT pi__k_streams k)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     const int64_t row = (int64_t) blockIdx.y * HYPER_WARPS + threadIdx.x / 32;
     float4 x[PI__STREAMS];
     if (row < k.n_rows) streams_at(k, row, (int64_t) blockIdx.x * PI__K_HYPER_PIECE + threadIdx.x % 32 * HYPER_COLUMNS, x);

@@ -151,7 +151,7 @@ PI_FN void multiply_heads(const pi__k_indexer &k, const uint4 *q, const cache_ro
 template <bool SPLIT, int TILES> __global__ void __launch_bounds__(SCORE_WARPS * 32, 3)
 index_scores(pi__k_indexer k, int32_t first, int32_t each, float *score, int64_t room)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     constexpr int N = SPLIT ? 2 : 4; /* groups of 8 entries per warp */
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
@@ -255,7 +255,7 @@ template <class VALUE, class PUT> PI_FN void choose(int32_t n, uint32_t k, count
 __global__ void __launch_bounds__(PICK_THREADS)
 pick_some(pi__k_indexer k, int32_t first, const float *score, int64_t room, int32_t *some, int64_t room_some)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     const int32_t token = first + (int32_t) blockIdx.y, n = entries_seen(k, token), top = k.a.n_top;
     const int32_t from = (int32_t) blockIdx.x * PART, own = min((int32_t) PART, n - from);
@@ -274,7 +274,7 @@ pick_some(pi__k_indexer k, int32_t first, const float *score, int64_t room, int3
 __global__ void __launch_bounds__(PICK_THREADS)
 pick_rest(pi__k_indexer k, int32_t first, const float *score, int64_t room, const int32_t *some, int64_t room_some)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     const int32_t token = first + (int32_t) blockIdx.x, n = entries_seen(k, token), top = k.a.n_top, most = min((int32_t) PART, top);
     int32_t *pick = k.a.pick + (size_t) token * (size_t) top;

@@ -59,7 +59,7 @@ PI_FN void key8(const pi__k_cache &cache, const cache_row &row, int32_t c, float
  * block, y = kv head. */
 static __global__ void __launch_bounds__(MEAN_THREADS) mean_keys(blocks_job j)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(shared);
     const pi__k_attn &a = j.a.a;
     const int32_t block = (int32_t) blockIdx.x, head = (int32_t) blockIdx.y, cols = j.dim / 8, rows = MEAN_THREADS / cols;
@@ -124,7 +124,7 @@ template <class S> static constexpr size_t RANK_BYTES = S::TILE * S::D * 2 + S::
 /* Grid: x = query block, y = head. */
 template <class S> __global__ void __launch_bounds__(S::THREADS, 1) rank_keys(blocks_job j)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(shared);
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
     const int32_t block = (int32_t) blockIdx.x, head = (int32_t) blockIdx.y, n = seen_by(j, block), tiles = (n + S::TILE - 1) / S::TILE;
@@ -161,7 +161,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, 1) rank_keys(bl
  * the group; the first (sinks) and the last ones (window) always. */
 static __global__ void __launch_bounds__(32) choose_keys(blocks_job j)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     const int32_t lane = (int32_t) threadIdx.x, block = (int32_t) blockIdx.x, kv_head = (int32_t) blockIdx.y, n = seen_by(j, block);
     const int32_t group = j.a.a.n_head / j.a.a.cache.n_head_kv, words = j.a.a.taken_words;
     uint32_t *taken = j.a.taken + ((size_t) (j.a.first_block + block) * (size_t) j.a.a.cache.n_head_kv + (size_t) kv_head) * (size_t) words;

@@ -290,7 +290,7 @@ template <int KIND, bool UNITS>
 __global__ void __launch_bounds__(32 * LATENT_WARPS, UNITS ? 2 : 1)
 latent(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *arrived)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     using S = shape<KIND, UNITS>;
     PI_SMEM(shared);
     see_list<S>(

@@ -15,7 +15,7 @@
 __global__ void __launch_bounds__(THREADS) prepare(pi__k_input in, int32_t n_rows, int64_t n_in, float *floats,
                                                    uint8_t *codes, block_meta *meta)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     int64_t row = blockIdx.x;
     bool there = row < n_rows;
@@ -77,7 +77,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear
 /* Grid: x = FLOAT_WARPS rows of W, one per warp; y = FLOAT_ROWS rows of x. */
 template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) linear_floats(product p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     int64_t w_row = (int64_t) blockIdx.x * FLOAT_WARPS + threadIdx.x / 32, first = (int64_t) blockIdx.y * FLOAT_ROWS;
     const float *x = (const float *) p.codes + first * p.w.n_in;
     int n = (int) min((int64_t) FLOAT_ROWS, p.n_rows - first);
@@ -106,7 +106,7 @@ template <int TYPE> PI_FN float packed_at(const pi__k_matrix &w, int64_t row, in
 /* Grid: a block per token. */
 template <int TYPE> __global__ void embed(pi__k_matrix w, const int32_t *token, float scale, float *out)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     int64_t row = token[blockIdx.x];
     float factor = w.scale ? *w.scale * scale : scale;
     for (int64_t i = threadIdx.x; i < w.n_in; i += blockDim.x) {

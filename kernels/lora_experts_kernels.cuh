@@ -31,7 +31,7 @@ PI_FN lora_pair_at lora_pair_of(const pi__k_lora_experts &a, const pi__k_lora_gr
 
 __global__ void __launch_bounds__(LORA_THREADS) lora_experts_shrink(PI_CONSTANT pi__k_lora_experts a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     float *tile = (float *) raw, *scratch = tile + LORA_TILE;
     const pi__k_lora_group g = a.group[blockIdx.x];
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_experts_shrink(PI_CONSTANT 
 
 __global__ void __launch_bounds__(LORA_THREADS) lora_experts_expand(PI_CONSTANT pi__k_lora_experts a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     float *t = (float *) raw; /* [rank] */
     const int l = (int) blockIdx.z % a.n_lin, first = a.lin[l].first;

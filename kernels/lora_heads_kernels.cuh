@@ -21,7 +21,7 @@ PI_FN void load_heads(const pi__k_lora_heads &a, const pi__k_lora_group &g, int6
 
 __global__ void __launch_bounds__(LORA_THREADS, 4) lora_heads(PI_CONSTANT pi__k_lora_heads a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     float *x = (float *) raw, *t = x + PI__K_LORA_ROWS * a.n_in; /* t: [rank][PI__K_LORA_ROWS] */
     const pi__k_lora_group g = a.group[blockIdx.x];

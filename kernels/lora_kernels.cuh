@@ -28,7 +28,7 @@ PI_FN void lora_tile(const input_row (&row)[PI__K_LORA_ROWS], int32_t n, int64_t
 
 __global__ void __launch_bounds__(LORA_THREADS) lora_shrink(PI_CONSTANT pi__k_lora a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     float *tile = (float *) raw, *scratch = tile + PI__K_LORA_ROWS * LORA_TILE;
     const pi__k_lora_group g = a.group[blockIdx.x];
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_shrink(PI_CONSTANT pi__k_lo
 
 __global__ void __launch_bounds__(LORA_THREADS) lora_look_up(PI_CONSTANT pi__k_lora a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     const pi__k_lora_group g = a.group[blockIdx.x];
     if (!g.n) return;
     const pi__lora_pair p = g.pair[a.lin[0].target];
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_look_up(PI_CONSTANT pi__k_l
 
 __global__ void __launch_bounds__(LORA_THREADS) lora_expand(PI_CONSTANT pi__k_lora a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     float *t = (float *) raw; /* [rank][PI__K_LORA_ROWS] */
     const pi__k_lora_group g = a.group[blockIdx.x];

@@ -7,7 +7,7 @@
 /* Grid: x = token, y = block of the token. */
 __global__ void __launch_bounds__(LATENT_THREADS) latent_inputs(PI_CONSTANT latent_blocks p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     latent_block(p, (int32_t) blockIdx.x, (int32_t) blockIdx.y, raw);
 }

@@ -15,7 +15,7 @@
 template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                               uint8_t *blocks)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     const int64_t row = blockIdx.x;
     const bool there = row < n_rows;
@@ -98,7 +98,7 @@ template <int TYPE> struct term_group {
 /* A thread block: 128 rows of W times 64 rows of x. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_many_rows(product p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     int64_t row = (int64_t) blockIdx.y * MMA16_ROWS, first = (int64_t) blockIdx.x * MMA16_GROUPS * 8;
     size_t group = (size_t) blockIdx.x * MMA16_GROUPS + threadIdx.x / 32, n = (size_t) (p.w.n_in + 31) / 32;

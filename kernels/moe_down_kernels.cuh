@@ -57,7 +57,7 @@ template <int TYPE, int NT, bool MID, class P> PI_FN void multiply_items(const P
 
 template <int NT> __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) moe_down(PI_CONSTANT w16_down p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     /* This block's items: first the shared expert's, then the routed ones. */
     const down_share s = share_of(p);

@@ -127,7 +127,7 @@ template <int WAY, class S, class RING> PI_FN void fp4_multiply_item(const fp4_g
 
 template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts(fp4_grouped p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     if (!ptx_has_fp4()) return;
     PI_SMEM(raw);
     using L = fp4_lists<WAY>;
@@ -211,7 +211,7 @@ PI_FN void fp4_item_to_mid(const fp4_grouped &p, const fp4_item &item, RING &rin
 /* n_column: number of columns; the last blocks finish their NVFP4 scales; 0 = a separate launch does. */
 template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts_glu(fp4_grouped p, int32_t n_column)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     if (!ptx_has_fp4()) return;
     PI_SMEM(raw);
     using L = fp4_mid_lists<WAY>;

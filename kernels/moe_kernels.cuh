@@ -28,7 +28,7 @@ enum { FEW_WARPS = 16, ROUTE_WARPS = 8 };
 /* Small row counts: one block does all steps. */
 __global__ void __launch_bounds__(FEW_WARPS * 32, 1) route_few(pi__k_routes a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     route_all(a, raw);
 }
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(FEW_WARPS * 32, 1) route_few(pi__k_routes a)
  * marks in smaller rows. */
 __global__ void __launch_bounds__(32 * 32, 1) route_rows(pi__k_routes a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     uint32_t *marks = (uint32_t *) raw;
     int32_t r = (int32_t) threadIdx.x / 32;
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(32 * 32, 1) route_rows(pi__k_routes a)
  * expert's tiles, and the first column of each group of 32 rows. */
 __global__ void __launch_bounds__(32 * 32, 1) count_marks(pi__k_routes a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     int32_t *first = a.first, n_group = (a.n_rows + 31) / 32, carry = 0;
     for (int32_t e0 = 0; e0 < a.n_expert; e0 += 32 * 32) {
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(32 * 32, 1) count_marks(pi__k_routes a)
 /* Computes the columns of all pairs; a warp has a row. */
 __global__ void __launch_bounds__(ROUTE_WARPS * 32) sort_pairs(pi__k_routes a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     int64_t row = (int64_t) blockIdx.x * ROUTE_WARPS + threadIdx.x / 32, at = row / 32 * a.n_expert;
     if (row < a.n_rows) sort_row(a, row, (int) (row % 32), a.marks + at, a.first + at);
 }
@@ -122,7 +122,7 @@ template <int NT> PI_FN gathered_rows<NT> gather(const grouped &p, const pi__k_t
 /* A thread block: 16 rows of an expert's matrix times the columns of a tile. */
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) experts(grouped p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     if ((int32_t) blockIdx.y >= *p.n_tile) return;
     const share own = share_of(p);
@@ -136,7 +136,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) expert
 /* F32, F16 and BF16: a warp multiplies one row of an expert's matrix by the columns of a tile. */
 template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) experts_floats(grouped p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     int64_t w_row = (int64_t) blockIdx.x * FLOAT_WARPS + threadIdx.x / 32, n_in = p.a.w.n_in;
     if ((int32_t) blockIdx.y >= *p.n_tile || w_row >= p.a.w.n_out) return;
     const share own = share_of(p);
@@ -153,7 +153,7 @@ template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) experts_
 /* Adds the biases of a pair's expert to both halves of its column. Grid: one block a pair. */
 __global__ void __launch_bounds__(THREADS) add_biases(pi__k_routes r, float *h, const float *bias, const float *bias2, int64_t n)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     float *at = h + (int64_t) r.column[blockIdx.x] * 2 * n;
     const int64_t from = (int64_t) r.id[blockIdx.x] * n;
     for (int64_t i = threadIdx.x; i < n; i += THREADS) at[i] += bias[from + i], at[n + i] += bias2[from + i];
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(THREADS) add_biases(pi__k_routes r, float *h, 
 /* Sums the expert outputs of row blockIdx.x. gridDim.y blocks divide the row's values. */
 __global__ void __launch_bounds__(THREADS) add_experts(pi__k_sum s)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     sum_row(s, blockIdx.x, {blockIdx.y, gridDim.y});
 }
 

@@ -41,7 +41,7 @@ PI_FN gathered_group group_of(const grouped &p, const pi__k_tile &t)
 
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) experts_many(grouped p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     if ((int32_t) blockIdx.y >= *p.n_tile) return;
     const share own = share_of(p);

@@ -27,7 +27,7 @@ template <int TYPE, int NT> struct gathered_terms {
 
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) mma16_experts(grouped p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     if ((int32_t) blockIdx.y >= *p.n_tile) return;
     const share own = share_of(p);
@@ -76,7 +76,7 @@ template <int TYPE> PI_FN gathered_column<TYPE> column_of(const grouped &p, cons
 
 template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_experts_many(grouped p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     if ((int32_t) blockIdx.y >= *p.n_tile) return;
     const share own = share_of(p);

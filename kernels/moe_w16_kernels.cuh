@@ -46,7 +46,7 @@ PI_FN void put_mid(uint8_t *block, int32_t c, int o, float v0, float v1, bool bf
 /* Packs mid from gate and up in memory, where they did not meet in a block. Grid: one block a column. */
 __global__ void __launch_bounds__(THREADS) w16_mid(pi__k_input in, int64_t n_in, int32_t bf16, uint8_t *mid)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     const int32_t c = (int32_t) blockIdx.x;
     const float *x = in.x + c * in.ldx, *x2 = in.x2 + c * in.ldx2;
     const int o = (int) threadIdx.x % 16;
@@ -93,7 +93,7 @@ PI_FN void few_to_mid(const w16_experts &p, const w16_item &i, const float (&acc
 
 template <int TYPE, int NT, bool MID> __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) experts_w16_few(w16_experts p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     uint32_t first, end;
     items_of_block(p, first, end);
@@ -263,7 +263,7 @@ PI_FN void many_to_mid(const w16_experts &p, const w16_item &i, float (&total)[2
 
 template <int TYPE, bool MID> __global__ void __launch_bounds__(THREADS, 1) experts_w16_many(w16_experts p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     using S = many_stage<TYPE, MID>;
     uint32_t first, end;

@@ -681,7 +681,7 @@ PI_FN float ptx_of_bf16(uint16_t h) { return __uint_as_float((uint32_t) h << 16)
 
 /* Start of most kernels with programmatic dependent launch: lets the next kernel begin, then waits for the previous
  * ones. */
-PI_FN void ptx_take_turn()
+PI_FN void ptx_wait_dependency()
 {
     ptx_launch_dependents();
     ptx_wait_grids();

@@ -10,7 +10,7 @@ enum { QKV_WARPS = 4 };
 
 __global__ void __launch_bounds__(QKV_WARPS * 32) qkv(pi__k_qkv a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
     int32_t head = (int32_t) blockIdx.y * QKV_WARPS + warp;
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) qkv(pi__k_qkv a)
 /* Unrotates attention's results over values of a rotated type, then applies the gate. One warp a head of a token. */
 __global__ void __launch_bounds__(QKV_WARPS * 32) turn_back(pi__k_turn a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
     const int32_t token = (int32_t) blockIdx.x, head = (int32_t) blockIdx.y * QKV_WARPS + warp;
     if (head >= a.n_head) return;

@@ -13,7 +13,7 @@ enum { ROW_THREADS = 256 };
 __global__ void __launch_bounds__(ROW_THREADS) norm(float *out, int64_t ldo, const float *x, const float *w, float eps,
                                                     int64_t n)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     x += blockIdx.x * n;
     out += blockIdx.x * ldo;
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(ROW_THREADS) norm(float *out, int64_t ldo, con
 
 __global__ void __launch_bounds__(ROW_THREADS) add_norm(pi__k_add a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     add_row(a, blockIdx.x, (float *) raw);
 }
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(ROW_THREADS) add_norm(pi__k_add a)
  * block_conv). */
 __global__ void __launch_bounds__(ROW_THREADS) block_conv(pi__block_conv a, const int32_t *seq, const int32_t *seq_start)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     const int64_t t = blockIdx.x, n_groups = a.n / a.group;
     const int32_t slot = (int32_t) t - seq_start[seq[t]], taps = slot + 1 < a.n_tap ? slot + 1 : a.n_tap;
     const float *own = a.own + t * a.ldo;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(ROW_THREADS) block_conv(pi__block_conv a, cons
 
 __global__ void rope(const int32_t *pos, PI_CONSTANT pi__rope a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     const int32_t i = (int32_t) (blockIdx.y * blockDim.x + threadIdx.x), p = pos[blockIdx.x];
     if (i >= a.n_freq) return;
     float *row = a.table + (size_t) blockIdx.x * 2 * (size_t) a.n_freq, angle = (float) p * a.freq[i], scale = a.mscale;
@@ -57,7 +57,7 @@ __global__ void rope(const int32_t *pos, PI_CONSTANT pi__rope a)
 
 __global__ void __launch_bounds__(ROW_THREADS) gather_rows(const float *x, const int32_t *row, int64_t n, float *out)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     int64_t from = row[blockIdx.x];
     out += blockIdx.x * n;
     row_values((int32_t) threadIdx.x, ROW_THREADS, (int32_t) n, [&](int32_t i) { return from < 0 ? 0.0f : x[from * n + i]; },
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(ROW_THREADS) gather_rows(const float *x, const
 
 __global__ void __launch_bounds__(ROW_THREADS) add_rows(float *x, const float *table, const int32_t *row, int64_t n)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     x += blockIdx.x * n;
     table += row[blockIdx.x] * n;
     struct addends {
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(ROW_THREADS) add_rows(float *x, const float *t
 
 __global__ void __launch_bounds__(ROW_THREADS) softcap(float *x, float cap, size_t n)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     size_t step = (size_t) gridDim.x * ROW_THREADS;
     for (size_t i = (size_t) blockIdx.x * ROW_THREADS + threadIdx.x; i < n; i += step) x[i] = cap * tanhf(x[i] / cap);
 }
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(ROW_THREADS) softcap(float *x, float cap, size
 /* Grid: one block a row. A thread changes only values that it reads itself. */
 __global__ void __launch_bounds__(ROW_THREADS) layer_norm(pi__layer_norm a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     float *x = a.x + blockIdx.x * a.n, sum = 0, squares = 0;
     const float *y = a.y ? a.y + blockIdx.x * a.n : nullptr;
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(ROW_THREADS) layer_norm(pi__layer_norm a)
 /* Grid: one block a row. */
 __global__ void __launch_bounds__(ROW_THREADS) gelu(float *x, const float *b, int64_t n)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     x += blockIdx.x * n;
     for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) {
         const float t = x[i] + (b ? b[i] : 0.0f);
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(ROW_THREADS) gelu(float *x, const float *b, in
 
 __global__ void __launch_bounds__(ROW_THREADS) add_gated(float *y, const float *x, const float *gate, int64_t ldg, int64_t n)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     float g = 1.0f / (1.0f + expf(-gate[blockIdx.x * ldg]));
     x += blockIdx.x * n;
     y += blockIdx.x * n;
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(ROW_THREADS) add_gated(float *y, const float *
 /* Grid: one block a row. Copies n values of each shard p to y[row, p * n..]. */
 __global__ void copy_2d(const float *x, int64_t step, int64_t ldx, int32_t n_shards, int64_t n, float *y, int64_t ldy)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     x += blockIdx.x * ldx;
     y += blockIdx.x * ldy;
     for (int32_t p = 0; p < n_shards; p++)

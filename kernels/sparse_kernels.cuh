@@ -333,7 +333,7 @@ template <int KIND, int W, bool UNITS>
 __global__ void __launch_bounds__(W * 32, UNITS && (W <= 8 || (KIND == COPIED && LONG_TWICE)) ? 2 : 1)
 sparse(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *arrived)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     using S = shape<KIND, W, UNITS>;
     PI_SMEM(shared);
     see_list<S>(

@@ -9,7 +9,7 @@
 
 __global__ void __launch_bounds__(THREADS, 3) finish_rows(PI_CONSTANT pi__k_tail t)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     tail_row<false>(t, blockIdx.x, {0, 1}, (float *) raw);
 }
@@ -84,7 +84,7 @@ template <int N> PI_FN void put_held(const pi__k_tail &t, int64_t row, const row
 /* A row, by a block. */
 template <int N> __global__ void __launch_bounds__(THREADS, N > 24 ? 2 : N > 16 ? 3 : 4) finish_held(PI_CONSTANT pi__k_tail t)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     float *scratch = (float *) raw, v[N] = {}, most = 0;
     const int64_t row = blockIdx.x;

@@ -68,7 +68,7 @@ PI_FN uint32_t warp_most(uint32_t v)
 /* Grid: x = BLOCK_VALUES values, y = row. Also masks the row's skipped indices with -inf. */
 __global__ void __launch_bounds__(THREADS) group_max(pi__k_top a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     const int row = (int) blockIdx.y, lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
     const int32_t *request = a.request + row * 3;
     const room r = room_of(a.n);
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(THREADS) group_max(pi__k_top a)
 /* Grid: x = blocks of 256 values, y = row. Each half of a warp computes one partial sum. */
 __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     uint32_t *warp_value = (uint32_t *) raw, most = 0;
     const int row = (int) blockIdx.y, lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, j = lane % 16;
@@ -287,7 +287,7 @@ PI_FN double whole_sum(const double *sum, int32_t n, board *s)
 
 __global__ void __launch_bounds__(MOST) best(pi__k_top a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     board *s = (board *) raw;
     const int row = (int) blockIdx.x;
@@ -316,7 +316,7 @@ __global__ void __launch_bounds__(MOST) best(pi__k_top a)
 /* token[t] = index of the best value of row[t], or 0 if there is none. found: results of a launch with k = 1. */
 __global__ void best_tokens(const uint64_t *found, const int32_t *row, int32_t n, int32_t *token)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     const int32_t t = (int32_t) (blockIdx.x * blockDim.x + threadIdx.x);
     if (t >= n) return;
     const uint64_t *best = found + (size_t) row[t] * 3;

@@ -77,7 +77,7 @@ PI_FN void put_gated(const float (&gates)[NT][4], const U &ups, const F &gate, c
 /* Grid: x = 128 rows of x, y = 64 rows of both matrices, z = part of the slices (split.cuh). */
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_glu(w16_both a)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     using S = w16_stage<TYPE>;
     const w16_products &p = a.p;
@@ -133,7 +133,7 @@ template <bool BF16> PI_FN void round_row(const float *x, const row_scale &scale
 template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_round(const float *x, int64_t ldx, uint32_t *most, int32_t n_rows,
                                                                           int64_t n_in, uint4 *words, float *factor)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     const int64_t row = blockIdx.x;
     const bool there = row < n_rows;
     const row_scale scale = scale_of_row(there ? __uint_as_float(most[row]) : 0.0f);

@@ -66,7 +66,7 @@ template <int TYPE> struct w16_times {
 template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                              uint16_t *words, float *factor)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     int64_t row = blockIdx.x;
     bool there = row < n_rows;
@@ -430,7 +430,7 @@ template <int TYPE> PI_FN w16_source<TYPE> w16_source_of(const w16_products &p, 
 
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_many(w16_products p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     PI_SMEM(raw);
     using S = w16_stage<TYPE>;
     const auto &w = p.w[w16_which(p, blockIdx.y)];

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__((TEAMS + 1) * 128, 1) wgmma_glu(PI_CONSTANT w1
 {
     using S = wgmma_shape<TYPE, TEAMS>;
     static_assert(TEAMS % 2 == 0 && S::BARRIERS_AT + 16 * S::STAGES + 4 * TEAMS <= S::BYTES, "two teams and a barrier for each pair");
-    ptx_take_turn();
+    ptx_wait_dependency();
     if (!ptx_has_wgmma()) return;
     PI_SMEM(raw);
     const w16_products &p = a.p;

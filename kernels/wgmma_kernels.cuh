@@ -241,7 +241,7 @@ PI_FN bool wgmma_sums(const w16_products &p, const wgmma_where &at, unsigned cha
 template <int TYPE, int TEAMS>
 __global__ void __launch_bounds__((TEAMS + 1) * 128, 1) w16_wgmma(PI_CONSTANT w16_products p)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     if (!ptx_has_wgmma()) return;
     PI_SMEM(raw);
     const auto &w = p.w[w16_which(p, blockIdx.y)];

@@ -234,7 +234,7 @@ __global__ void rows(int stride, float *y)
 
 __global__ void numbered(float *x)
 {
-    ptx_take_turn();
+    ptx_wait_dependency();
     x[threadIdx.x] = (float) threadIdx.x;
 }
 
