@@ -457,7 +457,7 @@ struct gate {
 PI_FN gate gate_of_row(const job &j, const sequence &s, int32_t head, const chunk &c, int lane)
 {
     gate x = {0, 0, 0, 0};
-    if (lane < c.n_old) x.decay = *decay_at(j, s.slot, head, c.from + ptx_anew(lane));
+    if (lane < c.n_old) x.decay = *decay_at(j, s.slot, head, c.from + ptx_opaque(lane));
     else if (lane < c.n_old + c.n_new) {
         const int32_t token = s.first + c.from + lane - s.pos;
         const int64_t at = row_at(token, j.a.ld_ab) + head;

@@ -142,7 +142,7 @@ template <int D> PI_FN void times_quad(patch<D / 2> &st, const patch_place &p, c
         uint32_t hi[4], lo[4], b[4];
         /* Recompute the words: registers do not suffice to keep them. */
 #pragma unroll
-        for (int i = 0; i < 8; i++) ptx_anew(st.x[k][i]);
+        for (int i = 0; i < 8; i++) ptx_opaque(st.x[k][i]);
         for (int i = 0; i < 4; i++) { /* like words_of(), but with fewer registers */
             hi[i] = ptx_half2(st.x[k][2 * i], st.x[k][2 * i + 1]);
             const uint32_t rest = ptx_rest(st.x[k][2 * i], st.x[k][2 * i + 1], hi[i]);

@@ -387,7 +387,7 @@ PI_FN void stage_chunk(const job &j, const copies &m, int32_t from, uint32_t at)
     constexpr int ROW = 2 * key_words(D, EXACT), PLANES = S::PLANES;
     const uint32_t *kq = m.kq + (int64_t) from * ROW;
     const float *mixed = m.mix + (int64_t) from * (2 * MIX);
-    const uint32_t mix_to = (uint32_t) ptx_anew((int) (m.mix_to + at));
+    const uint32_t mix_to = (uint32_t) ptx_opaque((int) (m.mix_to + at));
 #pragma unroll
     for (int n = 0; n < PLANES * C / S::ROWS; n++) {
         /* All planes of a row in sequence, since their addresses are close. */
@@ -714,7 +714,7 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
     const uint32_t next = (uint32_t) (S::STAGE * 4 - a.stage);
     const float power = power_of_2(a.exponent);
     /* Makes a row's address one instruction, without 64-bit multiples. */
-    const int32_t ld = ptx_anew((int32_t) j.a.ldo);
+    const int32_t ld = ptx_opaque((int32_t) j.a.ldo);
     values x, y[2];
     /* Wait for the chunk; start the copies of the next one. */
     ptx_cp_async_wait<0>();

@@ -60,7 +60,7 @@ PI_FN float put_factors(const float *dots, float *own, gate &x)
 {
     using S = own_shape;
     const int lane = (int) threadIdx.x % 32, l = lane % C, query = lane / C;
-    const int later = ptx_anew(0xfffe << l); /* bit mask of later rows */
+    const int later = ptx_opaque(0xfffe << l); /* bit mask of later rows */
     float decayed = 0, left = 0, decay[C / 4][4], sign[C / 4][4], dot[C / 4][4];
 #pragma unroll
     for (int i = 0; i < C / 4; i++) { /* load everything before the stores below */
@@ -103,7 +103,7 @@ PI_FN void put_whole_mix(float *to, const float *own)
     using S = own_shape;
     const int lane = (int) threadIdx.x % 32, l = lane % C, high = lane / C;
     const uint32_t first = high ? 0xffffe000 : 0; /* mask of rest_of_tf32(), or none */
-    const int own_row = ptx_anew(1 << l);
+    const int own_row = ptx_opaque(1 << l);
     float t[C], left[C / 4][4];
 #pragma unroll
     for (int i = 0; i < C; i += 4) four(*(const float4 *) (own + S::left + i), left[i / 4]);
@@ -132,7 +132,7 @@ PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t hea
     using S = own_shape;
     const int lane = (int) threadIdx.x % 32, l = lane % C, high = lane / C;
     /* Keeps this case's values from being computed ahead for full chunks. */
-    const chunk c = {ptx_anew(c0.from), ptx_anew(c0.n_old), c0.n_new};
+    const chunk c = {ptx_opaque(c0.from), ptx_opaque(c0.n_old), c0.n_new};
     float *to = new_mix(j, head, token) - c.n_old * 2 * MIX, t[C];
 #pragma unroll
     for (int i = 0; i < C; i++) {

@@ -390,8 +390,8 @@ PI_FN int ptx_low(int64_t x)
 }
 
 /* Makes x opaque: values derived from it are recomputed in each loop iteration. */
-PI_FN void ptx_anew(float &x) { asm volatile("" : "+f"(x)); }
-PI_FN int ptx_anew(int x)
+PI_FN void ptx_opaque(float &x) { asm volatile("" : "+f"(x)); }
+PI_FN int ptx_opaque(int x)
 {
     asm volatile("" : "+r"(x));
     return x;
@@ -635,9 +635,9 @@ PI_FN uint32_t ptx_fma_f16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::
 PI_FN uint32_t ptx_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c) { return simt::fma_bf16x2(a, b, c); }
 PI_FN int ptx_thread() { return (int) threadIdx.x; }
 PI_FN int ptx_read_thread() { return (int) threadIdx.x; }
-PI_FN void ptx_anew(float &) {}
+PI_FN void ptx_opaque(float &) {}
 PI_FN int ptx_low(int64_t x) { return (int) x; }
-PI_FN int ptx_anew(int x) { return x; }
+PI_FN int ptx_opaque(int x) { return x; }
 PI_FN uint32_t ptx_kept(uint32_t x) { return x; }
 PI_FN const uint8_t *ptx_kept(const uint8_t *p) { return p; }
 /* In the emulator only the resident blocks run concurrently. In a sampled launch one block counts as the last, and the
