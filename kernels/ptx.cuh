@@ -398,12 +398,12 @@ PI_FN int ptx_opaque(int x)
 }
 /* Returns x pinned to a register. Without it the compiler, short of registers, recomputes addresses in each
  * iteration. */
-PI_FN uint32_t ptx_kept(uint32_t x)
+PI_FN uint32_t ptx_pin(uint32_t x)
 {
     asm volatile("" : "+r"(x));
     return x;
 }
-PI_FN const uint8_t *ptx_kept(const uint8_t *p)
+PI_FN const uint8_t *ptx_pin(const uint8_t *p)
 {
     asm volatile("" : "+l"(p));
     return p;
@@ -638,8 +638,8 @@ PI_FN int ptx_read_thread() { return (int) threadIdx.x; }
 PI_FN void ptx_opaque(float &) {}
 PI_FN int ptx_low(int64_t x) { return (int) x; }
 PI_FN int ptx_opaque(int x) { return x; }
-PI_FN uint32_t ptx_kept(uint32_t x) { return x; }
-PI_FN const uint8_t *ptx_kept(const uint8_t *p) { return p; }
+PI_FN uint32_t ptx_pin(uint32_t x) { return x; }
+PI_FN const uint8_t *ptx_pin(const uint8_t *p) { return p; }
 /* In the emulator only the resident blocks run concurrently. In a sampled launch one block counts as the last, and the
  * counter stays 0. */
 PI_FN uint32_t ptx_blocks_that_wait(uint32_t) { return simt::options.resident; }

@@ -128,30 +128,30 @@ template <int TYPE, int NT, int R> struct w16_stream {
 #pragma unroll
         for (uint32_t i = 0; i < CODES; i++) {
             const uint32_t at = lane + 32 * i, k = at % TILE_CODES;
-            code[i] = ptx_kept(tile_of(min(at / TILE_CODES, (uint32_t) R - 1)) + k * 16);
+            code[i] = ptx_pin(tile_of(min(at / TILE_CODES, (uint32_t) R - 1)) + k * 16);
             code_end[i] = kept(at < R * TILE_CODES ? end - (int32_t) (k * 16 / T::CODE) : 0);
         }
         const w16_side_piece own = w16_side_piece_of<TYPE, R>(lane, SIDE_LANES, TILE_SIDES);
-        side = ptx_kept(tile_of(own.tile) + (own.sup ? shape.super_at : shape.side_at) + own.piece * 16);
+        side = ptx_pin(tile_of(own.tile) + (own.sup ? shape.super_at : shape.side_at) + own.piece * 16);
         side_end = kept(lane >= ALL_SIDES ? 0 : own.sup ? end : end - (int32_t) (own.piece * 16 / T::SIDE));
         side_step = kept(own.sup ? T::SUPER : T::SIDE);
         side_shift = kept(own.sup ? 3u : 0u);
         if constexpr (STAGED) {
-            x[0] = ptx_kept((const uint8_t *) (rows + lane));
+            x[0] = ptx_pin((const uint8_t *) (rows + lane));
         } else {
             const uint32_t row = lane / 4;
-            for (uint32_t j = 0; j < 4; j++) x[j] = ptx_kept((const uint8_t *) rows + row * 64 + (j ^ row / 2) * 16 + lane % 4 * 4);
+            for (uint32_t j = 0; j < 4; j++) x[j] = ptx_pin((const uint8_t *) rows + row * 64 + (j ^ row / 2) * 16 + lane % 4 * 4);
         }
         /* A single group loads only its existing rows, 4 pieces each: one row is an eighth of the x that all blocks
          * read. */
         x_end = kept(NT > 1 || lane < 4 * (uint32_t) rows_there ? end : 0);
         group = (size_t) shape.n_block * 512;
         n_group = (rows_there + 7) / 8;
-        to = ptx_kept(ptx_shared(shared) + threadIdx.x / 32 * WARP + lane * 16);
+        to = ptx_pin(ptx_shared(shared) + threadIdx.x / 32 * WARP + lane * 16);
         once = ptx_read_once();
     }
     /* With four groups, where sm_90 runs two blocks a multiprocessor, the accumulators need the registers. */
-    static __device__ __forceinline__ uint32_t kept(uint32_t x) { return NT != 4 ? ptx_kept(x) : x; }
+    static __device__ __forceinline__ uint32_t kept(uint32_t x) { return NT != 4 ? ptx_pin(x) : x; }
     static __device__ __forceinline__ int32_t kept(int32_t x) { return (int32_t) kept((uint32_t) x); }
     /* More than half of the NT groups always exist; otherwise the kernel for NT / 2 would be used. */
     __device__ __forceinline__ bool has(int g) const { return g <= NT / 2 || g < n_group; }
