@@ -59,12 +59,6 @@ PI_FN uint32_t ordered(float f)
 }
 PI_FN float unordered(uint32_t u) { return __uint_as_float(u >> 31 ? u ^ 0x80000000u : ~u); }
 
-PI_FN uint32_t warp_most(uint32_t v)
-{
-    for (int o = 16; o; o >>= 1) v = max(v, __shfl_xor_sync(PI_FULL, v, o));
-    return v;
-}
-
 /* Grid: x = BLOCK_VALUES values, y = row. Also masks the row's skipped indices with -inf. */
 __global__ void __launch_bounds__(THREADS) group_max(pi__k_top a)
 {
@@ -95,7 +89,7 @@ __global__ void __launch_bounds__(THREADS) group_max(pi__k_top a)
     uint32_t *most = groups_of(a, r, row);
 #pragma unroll
     for (int g = 0; g < AT_ONCE; g++) {
-        const uint32_t m = warp_most(max(ordered(v[g][0]), ordered(v[g][1])));
+        const uint32_t m = warp_max(max(ordered(v[g][0]), ordered(v[g][1])));
         if (lane == 0 && group + g < r.n_group) most[group + g] = m;
     }
     nan = __any_sync(PI_FULL, nan);
@@ -114,10 +108,10 @@ __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
     if (!a.request[row * 3] || !a.request[row * 3 + 2]) return;
     /* The row's maximum, from the group maxima. */
     for (int32_t i = (int32_t) threadIdx.x; i < r.n_group; i += THREADS) most = max(most, group[i]);
-    most = warp_most(most);
+    most = warp_max(most);
     if (lane == 0) warp_value[warp] = most;
     __syncthreads();
-    most = warp_most(warp_value[lane % (THREADS / 32)]);
+    most = warp_max(warp_value[lane % (THREADS / 32)]);
     const float top = unordered(most), *x = a.x + row * a.n;
     const int32_t b = (int32_t) blockIdx.x * (THREADS / 16) + warp * 2 + lane / 16;
     /* 16 running sums of 16 values each, added in order. */
@@ -208,30 +202,24 @@ PI_FN void sort_keys(uint64_t *key, uint32_t n)
 
 PI_FN uint64_t key_of(uint32_t v, uint32_t index) { return (uint64_t) ~v << 32 | index; }
 
-PI_FN uint64_t warp_least(uint64_t v)
-{
-    for (int o = 16; o; o >>= 1) v = min(v, __shfl_xor_sync(PI_FULL, v, o));
-    return v;
-}
-
 /* Finds only the best value, to s->key[0]: the first group with the largest maximum, and its first maximal value. */
 PI_FN uint32_t best_one(const pi__k_top &a, const float *x, const uint32_t *group, int32_t n_group, board *s)
 {
     const int lane = (int) threadIdx.x % 32;
     uint64_t best = ~(uint64_t) 0;
     for (uint32_t i = threadIdx.x; i < (uint32_t) n_group; i += blockDim.x) best = min(best, key_of(group[i], i));
-    best = warp_least(best);
+    best = warp_min(best);
     if (lane == 0) s->key[threadIdx.x / 32] = best;
     __syncthreads();
     if (threadIdx.x >= 32) return 0;
-    best = warp_least((uint32_t) lane < blockDim.x / 32 ? s->key[lane] : ~(uint64_t) 0);
+    best = warp_min((uint32_t) lane < blockDim.x / 32 ? s->key[lane] : ~(uint64_t) 0);
     const uint32_t v = ~(uint32_t) (best >> 32);
     uint64_t key = ~(uint64_t) 0;
     for (int h = 0; h < 2; h++) {
         const uint32_t i = (uint32_t) best * GROUP + (uint32_t) (h * 32 + lane);
         if (i < (uint64_t) a.n) key = min(key, key_of(ordered(x[i]), i));
     }
-    key = warp_least(key);
+    key = warp_min(key);
     if (lane == 0) s->key[0] = key;
     return v ? 1 : 0;
 }

@@ -16,6 +16,16 @@ PI_FN float warp_max(float v)
     for (int o = 16; o; o >>= 1) v = fmaxf(v, __shfl_xor_sync(PI_FULL, v, o));
     return v;
 }
+PI_FN uint32_t warp_max(uint32_t v)
+{
+    for (int o = 16; o; o >>= 1) v = max(v, __shfl_xor_sync(PI_FULL, v, o));
+    return v;
+}
+PI_FN uint64_t warp_min(uint64_t v)
+{
+    for (int o = 16; o; o >>= 1) v = min(v, __shfl_xor_sync(PI_FULL, v, o));
+    return v;
+}
 PI_FN int warp_sum_int(int v)
 {
     for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(PI_FULL, v, o);
