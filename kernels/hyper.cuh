@@ -30,7 +30,7 @@ enum {
     HYPER_COLUMNS = 4,                        /* columns per lane and stream */
     /* float offsets in shared memory: sums at 0, pre, scratch, the arrival word, y */
     HYPER_PRE = 32, HYPER_SCRATCH = 64, HYPER_LEFT = 191, HYPER_ROW = 192,
-    HYPER_NEAR = 44 << 10, /* max bytes of a row in shared memory, so that any device has room for two blocks */
+    HYPER_SMEM_COPY = 44 << 10, /* max bytes of a row in shared memory, so that any device has room for two blocks */
 };
 static_assert(HYPER_EACH * HYPER_WARPS == PI__HYPER_MIX && (int) HYPER_SUMS <= (int) HYPER_PRE, "warps divide the "
               "products evenly; sums end before pre");
@@ -172,8 +172,8 @@ PI_FN float *sum_at(const pi__k_streams &k, int64_t row, int which, int64_t i)
     return k.sums + (row * HYPER_SUMS + which) * pi__k_hyper_parts(k.n) + i / PI__K_HYPER_PART;
 }
 
-/* Computes y of a row; near: also keeps it in shared memory, or NULL. Returns the copy to read. */
-PI_FN float *read_row(const pi__k_streams &k, int64_t row, const float *pre, float *near)
+/* Computes y of a row; smem_copy: also keeps it in shared memory, or NULL. Returns the copy to read. */
+PI_FN float *read_row(const pi__k_streams &k, int64_t row, const float *pre, float *smem_copy)
 {
     const int64_t n = k.n;
     const float *x = k.x + row * PI__STREAMS * n;
@@ -185,14 +185,14 @@ PI_FN float *read_row(const pi__k_streams &k, int64_t row, const float *pre, flo
         for (int s = 0; s < PI__STREAMS; s++) of[s] = columns_of(x + s * n, i, n);
         const float4 v = weighted(pre, 1, of, {0, 0, 0, 0});
         put_columns(y, i, n, v);
-        if (near) put_columns(near, i, n, v);
+        if (smem_copy) put_columns(smem_copy, i, n, v);
     }
-    return near ? near : y;
+    return smem_copy ? smem_copy : y;
 }
 
 /* Completes a row when all its sums are written. t: epilogue with y under a norm as input; t.n_rows == 0 = none.
- * near: keep y in shared memory. */
-PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t row, bool near, float *shared)
+ * smem_copy: keep y in shared memory. */
+PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t row, bool smem_copy, float *shared)
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_mix = k.n_iter ? (int) PI__HYPER_MIX : (int) PI__STREAMS;
     const int32_t parts = pi__k_hyper_parts(k.n);
@@ -216,11 +216,12 @@ PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t r
     if (k.n_iter && warp == 1) mixing(k, m, f, k.coef + row * PI__HYPER_COEF);
     __syncthreads();
     /* y = sum of pre x, then its norm, and packing for the matrices that read it. */
-    const float *y = read_row(k, row, pre, near ? shared + HYPER_ROW : nullptr);
+    const float *y = read_row(k, row, pre, smem_copy ? shared + HYPER_ROW : nullptr);
     if (!t.n_rows) return;
     __syncthreads(); /* the row is complete */
     const float norm = norm_factor(y, t.in.eps, k.n, scratch);
-    if (near && !t.integers) return near_norm(t, row, shared + HYPER_ROW, t.in.w, norm, (int32_t) k.n, scratch + HYPER_WARPS);
+    if (smem_copy && !t.integers)
+        return smem_copy_norm(t, row, shared + HYPER_ROW, t.in.w, norm, (int32_t) k.n, scratch + HYPER_WARPS);
     const input_row in = {y, nullptr, t.in.w, PI__IN_RMSNORM, norm, 0.0f};
     put_input(t, in, row, {0, 1}, scratch + HYPER_WARPS);
     if (t.terms) tail_terms(t, in, row, {0, 1});
@@ -282,14 +283,14 @@ PI_CALL void add_results(const pi__k_streams &k, const pi__k_sum &sum, const pi_
     }
 }
 
-/* Reads the rows after add_results(), in the last blocks of the launch. near: as for finish_streams(). */
-PI_CALL void read_streams(const pi__k_streams &k, const pi__k_tail &t, bool near, unsigned char *raw)
+/* Reads the rows after add_results(), in the last blocks of the launch. smem_copy: as for finish_streams(). */
+PI_CALL void read_streams(const pi__k_streams &k, const pi__k_tail &t, bool smem_copy, unsigned char *raw)
 {
     float *shared = (float *) raw;
     const uint32_t total = blocks_of_launch(), most = blocks_for((uint32_t) k.n_rows, t.n_sm);
     const tail_share s = arrive_of(t.arrived, total, min(most, total), (uint32_t *) (shared + HYPER_LEFT));
     for (int32_t row = s.part; s.parts && row < k.n_rows; row += s.parts) {
-        finish_streams(k, t, row, near, shared);
+        finish_streams(k, t, row, smem_copy, shared);
         __syncthreads(); /* shared memory may be overwritten */
     }
 }

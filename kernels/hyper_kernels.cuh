@@ -27,7 +27,7 @@ static_assert(PI__K_HYPER_PIECE == 32 * HYPER_COLUMNS && (int) MANY == (int) HYP
  * here. */
 template <int TYPE, int R>
 __global__ void __launch_bounds__(HYPER_THREADS, 2)
-hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, int32_t near)
+hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, int32_t smem_copy)
 {
     ptx_launch_dependents();
     PI_SMEM(raw);
@@ -79,17 +79,18 @@ hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, 
     if (!s.parts) return;
 #pragma unroll 1
     for (int own = s.part; own < R && row0 + own < k.n_rows; own += s.parts) {
-        finish_streams(k, t, row0 + own, near, shared);
+        finish_streams(k, t, row0 + own, smem_copy, shared);
         __syncthreads(); /* shared memory may be overwritten */
     }
 }
 
 /* Grid: a block per row. */
-__global__ void __launch_bounds__(HYPER_THREADS, 2) hyper_read(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, int32_t near)
+__global__ void __launch_bounds__(HYPER_THREADS, 2)
+hyper_read(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, int32_t smem_copy)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
-    finish_streams(k, t, blockIdx.x, near, (float *) raw);
+    finish_streams(k, t, blockIdx.x, smem_copy, (float *) raw);
 }
 
 /* Adds the block's result. Grid: x = columns, y = rows, a warp per row. */

@@ -104,7 +104,7 @@ PI_FN float norm_factor(const float *x, float eps, int64_t n, float *scratch)
 }
 
 /* Copies of a row's values and factors in shared memory; NULL = no copy. Each thread accesses its own columns only. */
-struct add_near {
+struct add_smem_copy {
     float *x;
     const float *y, *w;
 };
@@ -137,14 +137,15 @@ PI_FN float add_values(const pi__k_add &a, float factor, const float *x, const f
 /* Updates row `row`: x = (x + rmsnorm(y) * w) * scale. w == NULL: x = (x + y + bias) * scale. fresh: x = rmsnorm(y) *
  * w. scratch: as for block_sum. A thread changes the columns of x that it reads in norm_factor(). Returns the sum of
  * the squares of the thread's new values, in the order of norm_factor(). */
-PI_FN float add_row(const pi__k_add &a, int64_t row, float *scratch, const add_near &near = {})
+PI_FN float add_row(const pi__k_add &a, int64_t row, float *scratch, const add_smem_copy &smem_copy = {})
 {
     float *to = a.x + row * a.n;
-    const float *x = near.x ? near.x : to, *y = near.y ? near.y : a.y + row * a.n, *w = near.w ? near.w : a.w ? a.w : a.bias;
+    const float *x = smem_copy.x ? smem_copy.x : to, *y = smem_copy.y ? smem_copy.y : a.y + row * a.n;
+    const float *w = smem_copy.w ? smem_copy.w : a.w ? a.w : a.bias;
     const float factor = a.w ? norm_factor(y, a.eps, a.n, scratch) : 1.0f;
     return add_values(a, factor, x, y, w, [&](int32_t i, float v) {
         to[i] = v;
-        if (near.x) near.x[i] = v;
+        if (smem_copy.x) smem_copy.x[i] = v;
     });
 }
 

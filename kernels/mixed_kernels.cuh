@@ -55,7 +55,7 @@ struct mixed_products {
     latent_blocks latent;       /* other inputs of latent attention, in the first n_latent blocks */
     uint32_t n_latent;          /* blocks of `latent` for all tokens */
     pi__k_streams streams;      /* residual streams to add the results to; n_rows 0 = none */
-    int32_t near;               /* bool: a row read from the streams is also kept in shared memory */
+    int32_t smem_copy;               /* bool: a row read from the streams is also kept in shared memory */
 };
 
 /* Number of thread blocks that cover all rows of an F32 matrix, for up to FLOAT_ROWS rows of x. */
@@ -179,7 +179,7 @@ template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_
     /* Epilogue: the residual streams, or rows, routes and side input. */
     if (p.streams.n_rows) {
         add_results(p.streams, p.tail.sum, p.tail.add[0], first, columns, (float4 *) raw);
-        read_streams(p.streams, p.tail, p.near, raw);
+        read_streams(p.streams, p.tail, p.smem_copy, raw);
     } else if (p.tail.arrived) {
         run_mixed_tail(p, raw);
     }

@@ -22,9 +22,9 @@ PI_FN float4 sum_values(const pi__k_sum &s, int64_t row, int64_t i)
 
 enum { SUM_AT_ONCE = 8 /* values that a thread loads together */ };
 
-/* Sums the part `of` of a row, by the threads of a block. near: a second destination in shared memory, or NULL =
+/* Sums the part `of` of a row, by the threads of a block. smem_copy: a second destination in shared memory, or NULL =
  * none. */
-PI_FN void sum_row(const pi__k_sum &s, int64_t row, row_share of, float *near = nullptr)
+PI_FN void sum_row(const pi__k_sum &s, int64_t row, row_share of, float *smem_copy = nullptr)
 {
     const int32_t *column = s.column + row * s.n_used;
     const float *weight = s.weight + row * s.n_used;
@@ -46,7 +46,7 @@ PI_FN void sum_row(const pi__k_sum &s, int64_t row, row_share of, float *near = 
             if (at >= s.n) break;
             const float v = s.shared ? fmaf(gate, s.shared[row * s.n + at], sum[j]) : sum[j];
             s.y[row * s.ldy + at] = v;
-            if (near) near[at] = v;
+            if (smem_copy) smem_copy[at] = v;
         }
     }
 }

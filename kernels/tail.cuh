@@ -242,7 +242,7 @@ PI_CALL void tail_sum(const pi__k_sum &s, int64_t row, float *near) { sum_row(s,
 
 /* A row x of n values in shared memory times norm and w, which take its place, to where floats and halves of it are wanted: what
  * put_input() and tail_terms() do of any row, in less code. scratch: as of block_max. x is there for all threads then. */
-PI_CALL void near_norm(const pi__k_tail &t, int64_t row, float *x, const float *w, float norm, int32_t n, float *scratch)
+PI_CALL void smem_copy_norm(const pi__k_tail &t, int64_t row, float *x, const float *w, float norm, int32_t n, float *scratch)
 {
     const int32_t first = (int32_t) threadIdx.x, step = (int32_t) blockDim.x;
     float *floats = t.floats ? (float *) t.floats + row * n : nullptr, most = 0;
@@ -283,7 +283,7 @@ PI_CALL void near_row(const pi__k_tail &t, int64_t row, float *scratch)
     const float *y = scratch + t.near[NEAR_Y], *w = a.w || a.bias ? scratch + t.near[NEAR_W] : nullptr;
     const float factor = a.w ? norm_factor(y, a.eps, n, scratch) : 1.0f;
     const float squares = add_values(a, factor, x, y, w, [&](int32_t i, float v) { to[i] = x[i] = v; });
-    near_norm(t, row, x, scratch + t.near[NEAR_IN_W], norm_of(squares, t.in.eps, n, scratch + 32), n, scratch + 64);
+    smem_copy_norm(t, row, x, scratch + t.near[NEAR_IN_W], norm_of(squares, t.in.eps, n, scratch + 32), n, scratch + 64);
 }
 
 /* Row `row`, by the threads of a block: what they read of y after the sum, and of x after an addition, are the values that each

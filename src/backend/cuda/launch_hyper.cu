@@ -13,22 +13,23 @@ static int add_result(void *stream, const pi__k_streams &k)
     return pi_launch_dependent(stream, hyper_post, grid, dim3(HYPER_THREADS), 0, k);
 }
 
-/* bytes: shared memory of the last block of a row. near: y is also kept in shared memory. */
-template <int TYPE> static int run(void *stream, const pi__k_streams &k, const pi__k_tail &t, size_t bytes, bool near)
+/* bytes: shared memory of the last block of a row. smem_copy: y is also kept in shared memory. */
+template <int TYPE> static int run(void *stream, const pi__k_streams &k, const pi__k_tail &t, size_t bytes, bool smem_copy)
 {
     const size_t piece = PI__STREAMS * PI__K_HYPER_PIECE * sizeof(float);
     const unsigned pieces = pieces_of(k);
     if (k.n_rows <= PI__K_HYPER_ROWS)
         return pi_launch_dependent(stream, hyper_mix<TYPE, 1>, dim3(pieces, (unsigned) k.n_rows), dim3(HYPER_THREADS),
-                                   max(bytes, piece), k, t, 1u, (int32_t) near);
+                                   max(bytes, piece), k, t, 1u, (int32_t) smem_copy);
     const unsigned groups = (unsigned) ((k.n_rows + MANY - 1) / MANY), room = (unsigned) max(k.n_sm / 2, (int32_t) PI__K_TAIL_STAY);
     const dim3 grid(pieces, groups);
     if (groups <= PI__K_HYPER_GROUPS)
         return pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(HYPER_THREADS), max(bytes, MANY * piece), k, t,
-                                   min((unsigned) MANY, room / groups), (int32_t) near);
+                                   min((unsigned) MANY, room / groups), (int32_t) smem_copy);
     const int code = pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(HYPER_THREADS), MANY * piece, k, t, 0u, 0);
     if (code) return code;
-    return pi_launch_dependent(stream, hyper_read, dim3((unsigned) k.n_rows), dim3(HYPER_THREADS), bytes, k, t, (int32_t) near);
+    return pi_launch_dependent(stream, hyper_read, dim3((unsigned) k.n_rows), dim3(HYPER_THREADS), bytes, k, t,
+                               (int32_t) smem_copy);
 }
 
 int pi__k_streams_run(void *stream, const pi__k_streams *k, const pi__k_tail *then)
@@ -37,12 +38,12 @@ int pi__k_streams_run(void *stream, const pi__k_streams *k, const pi__k_tail *th
     const pi__k_tail t = then ? *then : pi__k_tail{};
     if ((then && !streams_read(*k, t)) || t.sum.n_used || t.add[0].x || t.qkv.n_tokens || t.routes.n_rows) return 1;
     if (!k->w && !k->y) return k->result ? add_result(stream, *k) : 0;
-    const size_t row = (size_t) k->n * sizeof(float), near = k->y && then && row <= HYPER_NEAR ? row : 0;
-    const size_t bytes = HYPER_ROW * sizeof(float) + near;
+    const size_t row = (size_t) k->n * sizeof(float), smem_copy = k->y && then && row <= HYPER_SMEM_COPY ? row : 0;
+    const size_t bytes = HYPER_ROW * sizeof(float) + smem_copy;
     switch (k->w ? k->type : (int32_t) PI__F32) {
-    case PI__F32: return run<PI__F32>(stream, *k, t, bytes, near > 0);
-    case PI__F16: return run<PI__F16>(stream, *k, t, bytes, near > 0);
-    case PI__BF16: return run<PI__BF16>(stream, *k, t, bytes, near > 0);
+    case PI__F32: return run<PI__F32>(stream, *k, t, bytes, smem_copy > 0);
+    case PI__F16: return run<PI__F16>(stream, *k, t, bytes, smem_copy > 0);
+    case PI__BF16: return run<PI__BF16>(stream, *k, t, bytes, smem_copy > 0);
     default: return 1;
     }
 }

@@ -61,10 +61,10 @@ static bool take_streams(mixed_products &p, const pi__k_streams &k, const pi__k_
     if (k.n_rows != p.n_rows || k.result != w.y || !k.w || !k.y || !streams_read(k, t)) return false;
     if (sums != (a.x != nullptr) || t.add[1].x || (sums && (a.x != w.y || a.y != t.sum.y || a.w || a.bias || a.fresh))) return false;
     if (sums && (t.sum.shared || t.sum.bias || t.sum.n != k.n || t.sum.n_rows != p.n_rows)) return false;
-    const size_t row = (size_t) k.n * sizeof(float), near = row <= HYPER_NEAR ? row : 0;
+    const size_t row = (size_t) k.n * sizeof(float), smem_copy = row <= HYPER_SMEM_COPY ? row : 0;
     p.streams = k;
-    p.near = near > 0;
-    bytes = HYPER_ROW * sizeof(float) + near;
+    p.smem_copy = smem_copy > 0;
+    bytes = HYPER_ROW * sizeof(float) + smem_copy;
     return true;
 }
 
