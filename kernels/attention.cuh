@@ -57,7 +57,7 @@ template <int D_, int GROUPS_, int WARPS_, int KIND_, int COMES_> struct shape {
     static constexpr uint32_t PLANE = 2 * TILE * D;          /* bytes of a tile of K or V; HILO: lo follows hi */
     static constexpr uint32_t TILES = 2 * PLANES * PLANE;    /* bytes of K and V */
     static constexpr uint32_t EXCHANGE = WARPS > 1 ? THREADS * TILE / 8 * 16 : 0; /* bytes for parts of scores */
-    static constexpr int LEAST_BLOCKS = THREADS == 256 ? 1 : 2; /* blocks per multiprocessor that registers allow */
+    static constexpr int MIN_BLOCKS = THREADS == 256 ? 1 : 2; /* blocks per multiprocessor that registers allow */
     static constexpr int STEP = TILE;                        /* keys of a softmax step */
     static constexpr int STEPS = N / 2;                      /* mma steps of 16 values of Q and K per warp */
     static constexpr int FIRST_COPIER = 0, COPIERS = THREADS; /* threads that copy keys and values */

@@ -203,14 +203,14 @@ PI_FN void fold_units(const attn_job &j, int32_t row)
     }
 }
 
-enum { MOST_COMBINE = 64 /* max blocks that wait to combine units */ };
+enum { MAX_COMBINE = 64 /* max blocks that wait to combine units */ };
 
 /* Returns the number of the launch's blocks that wait to combine units. The others must have room to run. At most
- * MOST_COMBINE, half of the launch's blocks, and half the number of multiprocessors wait; more if an epilogue needs
+ * MAX_COMBINE, half of the launch's blocks, and half the number of multiprocessors wait; more if an epilogue needs
  * it. */
 PI_FN uint32_t blocks_that_combine(const attn_job &j)
 {
-    const uint32_t total = blocks_of_launch(), some = min(min(total, (uint32_t) j.a.n_sm) / 2, (uint32_t) MOST_COMBINE);
+    const uint32_t total = blocks_of_launch(), some = min(min(total, (uint32_t) j.a.n_sm) / 2, (uint32_t) MAX_COMBINE);
     return min(ptx_blocks_that_wait(max(some, (uint32_t) PI__K_TAIL_STAY)), total);
 }
 
@@ -230,7 +230,7 @@ PI_CALL void combine_units(const attn_job &j, unsigned char *shared)
     if (s.parts) do_input_share(j.tail, s, scratch);
 }
 
-template <class S> __global__ void __launch_bounds__(S::THREADS, S::LEAST_BLOCKS) attention(PI_CONSTANT attn_job j)
+template <class S> __global__ void __launch_bounds__(S::THREADS, S::MIN_BLOCKS) attention(PI_CONSTANT attn_job j)
 {
     PI_SMEM(shared);
     attend<S>(j, shared);

@@ -21,12 +21,12 @@
 
 #include "draw.cuh"
 
-enum { LANES = 32, MOST_KEYS = 256, KEYS_EACH = MOST_KEYS / LANES, SUM = 256 /* ids per block of base/logits.h */ };
+enum { LANES = 32, MAX_KEYS = 256, KEYS_EACH = MAX_KEYS / LANES, SUM = 256 /* ids per block of base/logits.h */ };
 
 /* The candidates of a row, in shared memory. */
 struct candidates {
-    uint64_t key[MOST_KEYS];
-    float weight[MOST_KEYS]; /* weight of key[i] */
+    uint64_t key[MAX_KEYS];
+    float weight[MAX_KEYS]; /* weight of key[i] */
     double run[16];          /* sums of every 16th block of ids */
     int32_t n;
     seen_list seen;

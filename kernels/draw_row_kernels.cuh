@@ -17,13 +17,13 @@
 
 #include "draw.cuh"
 
-enum { ROW_THREADS = 1024, ROW_WARPS = ROW_THREADS / 32, ROW_SUM = 256, MOST_SUMS = (1 << 20) / ROW_SUM, DIGIT = 11 };
+enum { ROW_THREADS = 1024, ROW_WARPS = ROW_THREADS / 32, ROW_SUM = 256, MAX_SUMS = (1 << 20) / ROW_SUM, DIGIT = 11 };
 
 /* Shared memory of a block. */
 struct row_board {
     union {
-        double sum[MOST_SUMS];     /* sums of the weights of 256 values each */
-        uint64_t mass[MOST_SUMS];  /* masses as integers: of each digit, or of 256 values each */
+        double sum[MAX_SUMS];     /* sums of the weights of 256 values each */
+        uint64_t mass[MAX_SUMS];  /* masses as integers: of each digit, or of 256 values each */
     };
     double run[16];                /* sums of every 16th of `sum` */
     float weight[ROW_SUM];         /* weights of the chosen 256 values */

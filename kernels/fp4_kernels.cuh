@@ -41,7 +41,7 @@ struct fp4_products {
         int64_t ldy, n_out;
         uint32_t first;    /* its first block of threads: in x, fp4_tiles in y */
         float add;         /* fp4_tiles: as in pi__k_product */
-    } w[PI__K_MOST_LINEAR];
+    } w[PI__K_MAX_LINEAR];
     pi__k_tail tail;       /* fp4_few: the epilogue */
     split_sums split;      /* fp4_tiles: sums of tiles that several blocks share */
 };

@@ -53,7 +53,7 @@ enum {
     C = PI__STATE_CHUNK,
     SLICE = 32,       /* columns of S0 with one owner */
     PATCH = 16,       /* columns with one bound */
-    MOST_SHIFT = 100, /* max exponent derived from a bound */
+    MAX_SHIFT = 100, /* max exponent derived from a bound */
 };
 constexpr int32_t KEY_EXPONENT = -2;
 constexpr float KEY_UNIT = 0x1p-2f, QUERY_UNIT = 0x1p-6f; /* value of 1 in a key's F16; in a query's */
@@ -245,7 +245,7 @@ PI_FN bool find_tile(const job &j, int32_t tile, sequence &s, chunk &c)
 /* ------------------------------------------------------------------------------------------------ sums of one row */
 
 /* Upper limit of `over`, a divisor of silu: a larger value times e^-x = 0 could be NaN. */
-constexpr float MOST_OVER = 0x1p100f;
+constexpr float MAX_OVER = 0x1p100f;
 /* 1 / (1 + 2^exponent) / over. */
 PI_FN float sigmoid_over(float exponent, float over) { return ptx_rcp(fmaf(ptx_exp2(exponent), over, over)); }
 /* x / (1 + e^-x) / over, with an error of 3e-7 of itself, or of its value at 0. */
@@ -266,7 +266,7 @@ constexpr float CONV_UNIT = -0.693147181f;
 PI_FN float silu_in_units(float exponent) { return exponent * sigmoid_over(exponent, 1); }
 /* A value times beta; over: result of over_of(). */
 PI_FN float value_of(float exponent, float over) { return exponent * sigmoid_over(exponent, over); }
-PI_FN float over_of(float beta_over) { return fminf(beta_over, MOST_OVER) * -LOG2E; }
+PI_FN float over_of(float beta_over) { return fminf(beta_over, MAX_OVER) * -LOG2E; }
 
 /* Returns a channel's convolution at a position, as exponent: the sum over taps in order. Some taps are loaded
  * together, to wait for memory once. More of them would need more registers on sm_80. */
@@ -495,10 +495,10 @@ template <int STEP = 1> PI_FN float left_of(const float *decay, int l, int i)
     return ptx_exp2(sum);
 }
 
-/* Returns sqrt(mean(o^2) + eps), at most MOST_OVER. */
+/* Returns sqrt(mean(o^2) + eps), at most MAX_OVER. */
 template <int D> PI_FN float root_of_mean(float squares, float eps)
 {
-    return fminf(ptx_rcp(ptx_rsqrt(fmaf(squares, 1.0f / (float) D, eps))), MOST_OVER);
+    return fminf(ptx_rcp(ptx_rsqrt(fmaf(squares, 1.0f / (float) D, eps))), MAX_OVER);
 }
 
 /* out = o / sqrt(mean(o^2) + eps) * norm * silu(z) for one token and head; out may be o. A lane has four values and

@@ -298,7 +298,7 @@ PI_FN float power_of_2(int32_t n) { return __uint_as_float((uint32_t) (127 + n) 
 /* Exponent for columns with this bound (not negative): values divided by its power of two are below 2^15. */
 PI_FN int32_t exponent_of(float bound)
 {
-    return min(max((int32_t) (__float_as_uint(bound) >> 23) - 141, (int32_t) -MOST_SHIFT), (int32_t) MOST_SHIFT);
+    return min(max((int32_t) (__float_as_uint(bound) >> 23) - 141, (int32_t) -MAX_SHIFT), (int32_t) MAX_SHIFT);
 }
 
 /* Upper limit of the sum of |u| in a column of the patch, at most four times too large. w: u decayed to the chunk's

@@ -54,7 +54,7 @@
 #include "gdn_prepare.cuh"
 #include "tail.cuh"
 
-enum { MOST_FEW = C }; /* max tokens of a sequence for few() */
+enum { MAX_FEW = C }; /* max tokens of a sequence for few() */
 
 /* A warp's patch of W columns from `col`: half of the rows. The first W / 16 warps have the first half. */
 template <int D, int W> PI_FN patch_place place_of(int thread, int32_t col)
@@ -102,8 +102,8 @@ template <int D> struct few_shape {
     static constexpr int DOT = C + 4, DOTS = C / 4 * 16 * DOT;
     /* `x` in quads: exponents of v, then x. */
     static constexpr int x = part + (halves<D>::WORDS > DOTS ? halves<D>::WORDS : DOTS);
-    static constexpr int rows = x + quads<D>::WORDS;         /* [MOST_FEW][D], new rows: q . S0, then o */
-    static constexpr int ck = rows + MOST_FEW * D;           /* [C][C] factors of keys */
+    static constexpr int rows = x + quads<D>::WORDS;         /* [MAX_FEW][D], new rows: q . S0, then o */
+    static constexpr int ck = rows + MAX_FEW * D;           /* [C][C] factors of keys */
     static constexpr int cq = ck + C * C + C;                /* [C][C] of queries, 16 banks further */
     static constexpr int mix = cq + C * C;                   /* T and P */
     static constexpr int decay = mix + mix_rows::WORDS;      /* [C] log2 decays */

@@ -25,7 +25,7 @@ enum {
     LATENT_THREADS = 256,
     LATENT_WARPS = LATENT_THREADS / 32,
     LATENT_HEADS_BYTES = 32 << 10,  /* max bytes of heads in shared memory */
-    LEAST_HEADS = 4,
+    MIN_HEADS = 4,
     MAX_SLOTS = 128,                /* max tokens of one or two windows */
     MAX_ENTRY = 2 * LATENT_THREADS, /* max values of an entry */
 };
@@ -33,8 +33,8 @@ enum {
 /* Arguments of a launch, and its blocks per token. */
 struct latent_blocks {
     pi__k_latent_inputs of;
-    int32_t each[PI__K_MOST_LATENT];   /* heads per block */
-    int32_t blocks[PI__K_MOST_LATENT]; /* number of blocks with heads */
+    int32_t each[PI__K_MAX_LATENT];   /* heads per block */
+    int32_t blocks[PI__K_MAX_LATENT]; /* number of blocks with heads */
     int32_t all;                       /* blocks per token, with compressors */
     int32_t n_tokens;
 };
@@ -143,11 +143,11 @@ static inline bool latent_blocks_of(const pi__k_latent_inputs &a, latent_blocks 
 {
     p = {a, {}, {}, a.n_compress, a.n_q ? a.q[0].n_tokens : a.n_compress ? a.compress[0].n_tokens : 0};
     bytes = a.n_compress ? MAX_SLOTS * sizeof(window_token) + (MAX_ENTRY + MAX_ENTRY / 32) * sizeof(float) : 0;
-    if (a.n_q > PI__K_MOST_LATENT || a.n_compress > PI__K_MOST_LATENT) return false;
+    if (a.n_q > PI__K_MAX_LATENT || a.n_compress > PI__K_MAX_LATENT) return false;
     for (int32_t i = 0; i < a.n_q; i++) {
         const pi__mla_qkv &q = a.q[i].a;
         const int32_t row = (q.dim + 31) / 32 * 32 * (int32_t) sizeof(float), heads = q.n_head + (q.row ? 1 : 0);
-        p.each[i] = max((int32_t) LEAST_HEADS, min((int32_t) LATENT_WARPS, LATENT_HEADS_BYTES / row));
+        p.each[i] = max((int32_t) MIN_HEADS, min((int32_t) LATENT_WARPS, LATENT_HEADS_BYTES / row));
         p.blocks[i] = (heads + p.each[i] - 1) / p.each[i];
         p.all += p.blocks[i];
         bytes = max(bytes, (size_t) (p.each[i] * row));

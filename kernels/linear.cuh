@@ -100,8 +100,8 @@ template <int TYPE> PI_FN void add_block(const uint32_t (&a)[4], const float (&s
 template <int TYPE> struct slice_stream {
     enum { CHUNK = format<TYPE>::BITS == 8 ? 2 : 4, STAGES = 3 };
     /* Max bytes per block of codes and of scales, and of scales of scales. */
-    enum { MOST_CODE = codebook<TYPE>::POINTS ? 208 : 64 * format<TYPE>::BITS, MOST_SIDE = 64, MOST_SUPER = 64 };
-    static_assert(8 % CHUNK == 0, "one set of super-scales per chunk");
+    enum { MAX_CODE = codebook<TYPE>::POINTS ? 208 : 64 * format<TYPE>::BITS, MAX_SIDE = 64, MAX_SUPER = 64 };
+    static_assert(8 % CHUNK == 0, "a chunk has one set of scales of scales");
 
     const uint8_t *tile;
     pi__cuda_shape at;        /* shape of the matrix, then with the offsets in a stage */
@@ -141,10 +141,10 @@ template <int TYPE> struct slice_stream {
     {
         int32_t first = max(lo, c * CHUNK), n = min(hi, (c + 1) * CHUNK) - first, skip = first - c * CHUNK;
         uint32_t dst = to + (uint32_t) i * size, code = (uint32_t) at.code_bytes, side = (uint32_t) at.side_bytes;
-        copy<CHUNK * MOST_CODE>(dst + (uint32_t) skip * code, tile + (size_t) first * code, (uint32_t) n * code);
-        copy<CHUNK * MOST_SIDE>(dst + (uint32_t) at.side_at + (uint32_t) skip * side, tile + side_at + (size_t) first * side,
+        copy<CHUNK * MAX_CODE>(dst + (uint32_t) skip * code, tile + (size_t) first * code, (uint32_t) n * code);
+        copy<CHUNK * MAX_SIDE>(dst + (uint32_t) at.side_at + (uint32_t) skip * side, tile + side_at + (size_t) first * side,
                                 (uint32_t) n * side);
-        copy<MOST_SUPER>(dst + (uint32_t) at.super_at, tile + super_at + (size_t) (c * CHUNK / 8) * at.super_bytes,
+        copy<MAX_SUPER>(dst + (uint32_t) at.super_at, tile + super_at + (size_t) (c * CHUNK / 8) * at.super_bytes,
                          (uint32_t) at.super_bytes);
     }
 };

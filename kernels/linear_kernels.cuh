@@ -54,7 +54,7 @@ struct products {
         float *y;
         int64_t ldy, n_out;
         uint32_t first;     /* block of threads with its first 16 rows */
-    } w[PI__K_MOST_LINEAR];
+    } w[PI__K_MAX_LINEAR];
     pi__k_tail tail;
 };
 

@@ -47,7 +47,7 @@ struct mixed_products {
         int64_t ldy, n_in, n_out;
         int32_t type;
         uint32_t first;   /* index of the matrix's first thread block in the grid */
-    } w[PI__K_MOST_MIXED];
+    } w[PI__K_MAX_MIXED];
     pi__k_tail tail;
     /* grouped expert choice that writes the table for the epilogue's routes; r.n_rows 0 = none */
     pi__k_expert_choice choice;

@@ -52,7 +52,7 @@ struct mma16_products {
         float *y;
         int64_t ldy, n_out;
         uint32_t first;   /* index of the matrix's first thread block in the grid */
-    } w[PI__K_MOST_MMA16];
+    } w[PI__K_MAX_MMA16];
 };
 
 /* Multiplies tile `tile` (16 rows) of w by up to NT groups of 8 packed rows; each warp has one slice. w has fields

@@ -118,12 +118,11 @@ template <int TYPE, int NT, bool MID> __global__ void __launch_bounds__(THREADS,
 
 /* ------------------------------------------------------------------------------------------------ large row counts */
 
-/* MANY_TILES: tiles of W in a stage; MANY_BLOCKS: blocks of 32 columns in a stage; MANY_MOST: bytes of the warps'
+/* MANY_TILES: tiles of W in a stage; MANY_BLOCKS: blocks of 32 columns in a stage; MAX_WARP_SUMS: bytes of the warps'
  * column maxima, stored after the stages. */
 enum { MANY_TILES = 16, MANY_BLOCKS = 2, MANY_GROUPS = MANY / 8,
-       MANY_MOST = THREADS / 32 * MANY * 4 };
-static_assert(MANY_GROUPS == THREADS / 32 && MANY_TILES == 2 * THREADS / 32,
-              "each warp copies one column group and two tiles");
+       MAX_WARP_SUMS = THREADS / 32 * MANY * 4 };
+static_assert(MANY_GROUPS == THREADS / 32 && MANY_TILES == 2 * THREADS / 32, "a warp copies a group of columns and two tiles");
 
 /* A stage: 16 tiles of W, { codes [2], scales [2], scales of scales } each; 8 groups of columns, words [2] each. */
 template <int TYPE, bool MID> struct many_stage {
@@ -131,9 +130,9 @@ template <int TYPE, bool MID> struct many_stage {
     static constexpr uint32_t SIDE_AT = MANY_BLOCKS * T::CODE, SUPER_AT = SIDE_AT + MANY_BLOCKS * T::SIDE,
                               TILE = SUPER_AT + T::SUPER, X_AT = MANY_TILES * TILE, X_BLOCK = MID ? MID_BLOCK : 512,
                               SIZE = X_AT + MANY_GROUPS * MANY_BLOCKS * X_BLOCK;
-    static constexpr int FIT = (int) ((ROOM_OF_ONE - PIPE_HEAD - MANY_MOST) / SIZE), STAGES = FIT < 4 ? FIT : 4;
-    static_assert(STAGES >= 3, "two stages are in flight while one is used");
-    static constexpr size_t SUMS_AT = pipe_bytes<STAGES>(SIZE), BYTES = SUMS_AT + MANY_MOST;
+    static constexpr int FIT = (int) ((ROOM_OF_ONE - PIPE_HEAD - MAX_WARP_SUMS) / SIZE), STAGES = FIT < 4 ? FIT : 4;
+    static_assert(STAGES >= 3, "two are on their way while one is used");
+    static constexpr size_t SUMS_AT = pipe_bytes<STAGES>(SIZE), BYTES = SUMS_AT + MAX_WARP_SUMS;
     using queue = pipe<STAGES, PIPE_SMALL>;
 };
 

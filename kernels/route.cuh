@@ -107,7 +107,7 @@ PI_FN float weigh_experts(const pi__k_routes &a, const float *logits, const int3
         for (int32_t j = 0; j < min(n_used - first, 32); j++) sum += __shfl_sync(PI_FULL, w, j);
         if (k < n_used) weight[k] = w;
     }
-    return sum < PI__K_LEAST_SUM ? PI__K_LEAST_SUM : sum;
+    return sum < PI__K_MIN_SUM ? PI__K_MIN_SUM : sum;
 }
 
 /* Routes row r: writes its experts and weights. */

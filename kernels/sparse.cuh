@@ -5,7 +5,7 @@
  * A token's list has the rows of its window by position, then its entries. A block has a token and 32 or 16 of its
  * heads. It streams the list through shared memory, S::TILE rows at a time. S is the kernel's shape.
  *
- * KV SPLITS. A list is divided into splits of KV_SPLIT rows, doubled until there are at most MOST_SPLITS. Each
+ * KV SPLITS. A list is divided into splits of KV_SPLIT rows, doubled until there are at most MAX_SPLITS. Each
  * split has its own sum (m, l, O). The sums are folded in order, either by the one block that made all of them, or
  * from scratch. In the second case the last-arriving blocks of the launch divide the heads of all tokens
  * (tail.cuh):
@@ -37,7 +37,7 @@
 enum {
     WIDTH = 64,      /* columns of the results that a warp has */
     KV_SPLIT = 128,  /* rows of the shortest split */
-    MOST_SPLITS = 16,
+    MAX_SPLITS = 16,
     AHEAD = 2 * KV_SPLIT, /* number of row addresses kept in shared memory */
 };
 
@@ -76,7 +76,7 @@ PI_FN bool stays_turned(const pi__k_sparse &k)
 template <bool FEW> PI_FN int32_t split_of(int32_t n)
 {
     int32_t rows = FEW && n > 8 * KV_SPLIT ? 2 * KV_SPLIT : KV_SPLIT;
-    while (n > MOST_SPLITS * rows) rows *= 2;
+    while (n > MAX_SPLITS * rows) rows *= 2;
     return rows;
 }
 /* Returns the number of splits of a list of n rows. */
@@ -85,7 +85,7 @@ template <bool FEW> PI_FN int32_t splits_of(int32_t n) { return (n + split_of<FE
 template <bool FEW> static inline int32_t most_splits(int32_t n)
 {
     const bool some = FEW && n > 8 * KV_SPLIT;
-    const int32_t rows = some ? 2 * KV_SPLIT : KV_SPLIT, splits = min((n + rows - 1) / rows, (int32_t) MOST_SPLITS);
+    const int32_t rows = some ? 2 * KV_SPLIT : KV_SPLIT, splits = min((n + rows - 1) / rows, (int32_t) MAX_SPLITS);
     return some ? max(splits, 8) : splits;
 }
 

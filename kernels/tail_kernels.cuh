@@ -15,14 +15,14 @@ __global__ void __launch_bounds__(THREADS, 3) finish_rows(PI_CONSTANT pi__k_tail
 }
 
 /* Values of a row that a thread of finish_held() has at most. */
-enum { MOST_HELD = 32 };
+enum { MAX_HELD = 32 };
 
 /* How many values that is for the tail; 0: finish_rows() has to do it. */
 static inline int held_values(const pi__k_tail &t)
 {
     const bool plain = !t.integers && !t.fp4 && !t.terms && !t.add[1].x && !t.in.x2 && (t.halves || t.floats);
     const bool norm = t.in.kind == PI__IN_RMSNORM, own = t.add[0].x ? norm && norm_is_of(t, t.add[0]) : norm || t.in.kind == PI__IN_PLAIN;
-    if (!plain || !own || t.n_in % 32 || t.n_in > MOST_HELD * THREADS) return 0;
+    if (!plain || !own || t.n_in % 32 || t.n_in > MAX_HELD * THREADS) return 0;
     return (int) (t.n_in + THREADS - 1) / THREADS;
 }
 

@@ -37,7 +37,7 @@ struct w16_products {
         int64_t ldy, n_out;
         uint32_t first;   /* index of the matrix's first thread block; w16_many: in blockIdx.y */
         float add;        /* w16_many: as in pi__k_product */
-    } w[PI__K_MOST_LINEAR];
+    } w[PI__K_MAX_LINEAR];
     pi__k_tail tail;      /* w16_few: epilogue */
     split_sums split;     /* w16_many: partial sums, where several blocks compute a tile */
 };
@@ -80,12 +80,12 @@ template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_prepare(pi__
  * KiB (sm_90). One block then has more in flight than a multiprocessor of an RTX PRO 6000 or GB10 receives in a
  * microsecond. */
 template <int NT> constexpr uint32_t w16_room = (NT == 1 ? 75 : 99) << 10;
-enum { W16_MOST_STAGES = 6 };
+enum { W16_MAX_STAGES = 6 };
 
 /* W16_TILES: tiles of W a thread block, for up to 64 rows of x. Up to 8 rows use fewer tiles if that gives fewer
- * than W16_LEAST_BLOCKS blocks, about the number that most devices run concurrently. If the grid is twice the
+ * than W16_MIN_BLOCKS blocks, about the number that most devices run concurrently. If the grid is twice the
  * device's capacity, nearly half of the device is idle at the end. */
-enum { W16_TILES = 4, W16_LEAST_BLOCKS = 256 };
+enum { W16_TILES = 4, W16_MIN_BLOCKS = 256 };
 
 /* A warp's K slice of R tiles of W and up to NT groups of x, streamed through shared memory. With few tiles a stage
  * has several blocks of columns, aligned to their number, so that a round's overhead is shared by more of W. With
@@ -98,8 +98,8 @@ template <int TYPE, int NT, int R> struct w16_stream {
     static_assert(PARTS == 4 && (BLOCKS == 1 || NT == 1), "one of four lanes holds a part's scales");
     static constexpr uint32_t SIDE_AT = PARTS * T::CODE, SUPER_AT = SIDE_AT + PARTS * T::SIDE, X_AT = SUPER_AT + R * T::SUPER,
                               STAGE = X_AT + (STAGED ? BLOCKS * NT * 512 : 0);
-    static constexpr int FIT = (int) (w16_room<NT> / SLICES / STAGE), STAGES = FIT < W16_MOST_STAGES ? FIT : W16_MOST_STAGES;
-    static_assert(STAGES >= 2, "one stage is filled while another is used");
+    static constexpr int FIT = (int) (w16_room<NT> / SLICES / STAGE), STAGES = FIT < W16_MAX_STAGES ? FIT : W16_MAX_STAGES;
+    static_assert(STAGES >= 2, "one is filled while another is used");
     /* Counts of 16-byte pieces: of a tile's codes and scales, of all scales. */
     static constexpr uint32_t WARP = STAGES * STAGE, TILE_CODES = BLOCKS * T::CODE / 16, TILE_SIDES = BLOCKS * T::SIDE / 16,
                               SIDE_LANES = R * TILE_SIDES, ALL_SIDES = SIDE_LANES + R * T::SUPER / 16;

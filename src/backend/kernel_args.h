@@ -22,7 +22,7 @@ enum { PI__GATE_SOFTMAX, PI__GATE_SQRT_SOFTPLUS, PI__GATE_SIGMOID };
 enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64, PI__MAX_EXPERT_GROUPS = 64 };
 /* Delta nets, see pi__state_layer. */
 enum { PI__STATE_CHUNK = 16 }; /* tokens; boundaries are at multiples of it in the sequence's own positions */
-enum { PI__LEAST_CONV = 2, PI__MOST_CONV = 8 };
+enum { PI__MIN_CONV = 2, PI__MAX_CONV = 8 };
 
 /* Sparse prefill. Positions are divided into blocks of PI__SPARSE_BLOCK. A query block is a full block of prompt
  * tokens of one sequence, all in one step. With pi__attention.sparsity it attends exactly, but only to some of the

@@ -191,7 +191,7 @@ typedef struct pi__kv_layer {
 typedef struct pi__state_layer {
     int32_t n_k, n_v;   /* key heads, value heads (value head j uses key head j % n_k) */
     int32_t dim;        /* values per head */
-    int32_t n_conv;     /* taps of the convolution, PI__LEAST_CONV to PI__MOST_CONV */
+    int32_t n_conv;     /* taps of the convolution, PI__MIN_CONV to PI__MAX_CONV */
     int32_t n_draft;    /* max drafts of a sequence per step */
     /* Nonzero: keys and queries come from float matrices, and products with them keep that precision. 0 = they may
      * be 16-bit floats, as the results of quantised matrices are (option matmul). */

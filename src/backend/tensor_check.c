@@ -68,7 +68,7 @@ bool pi__valid_limits(const pi__limits *lim)
     return within(lim->max_tokens, 1, 1 << 20) && within(lim->max_seqs, 1, 1 << 20) &&
            within(lim->max_rows, 0, PI__MAX_ROWS) && within(lim->max_ctx, 1, 1 << 30) &&
            lim->max_expert <= PI__MAX_EXPERTS && lim->max_used <= PI__MAX_USED && lim->max_pick <= PI__MAX_PICK &&
-           s->n_conv <= PI__MOST_CONV;
+           s->n_conv <= PI__MAX_CONV;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- weights */

@@ -208,9 +208,9 @@ static void order_heads(pi__model *m, qwen35 *p)
     const pi__state_layer *s = &p->delta;
     const int32_t nv = s->n_v, r = nv / s->n_k, first = 2 * s->n_k * s->dim, taps = s->n_conv;
     const size_t C = (size_t) n_channels(p);
-    if (C > PI__MAX_EMBD || taps > PI__MOST_CONV)
+    if (C > PI__MAX_EMBD || taps > PI__MAX_CONV)
         pi__model_refuse(m, PI_EUNSUPPORTED, "metadata qwen3next.ssm: %zu channels with %d taps are more than %d with %d", C, taps,
-                         PI__MAX_EMBD, PI__MOST_CONV);
+                         PI__MAX_EMBD, PI__MAX_CONV);
     p->rows_in = pi__model_calloc(m, C + (size_t) nv * (size_t) s->dim, sizeof *p->rows_in, "the order of heads");
     p->taps = pi__model_calloc(m, C * (size_t) taps, sizeof *p->taps, "the order of heads");
     p->rows_ab = pi__model_calloc(m, 2 * (size_t) nv, sizeof *p->rows_ab, "the order of heads");

@@ -532,7 +532,7 @@ void test_parts()
 /* Convolutions of every length: the recurrence in every chunking, with drafts, and from a snapshot. */
 void test_taps()
 {
-    for (int32_t taps = PI__LEAST_CONV; taps <= PI__MOST_CONV; taps++) {
+    for (int32_t taps = PI__MIN_CONV; taps <= PI__MAX_CONV; taps++) {
         const shape c = {1, 2, 32, taps % 3, taps};
         const std::vector<int> lens = {37, 18};
         fixture a(c, lens), b(c, lens), d(c, lens);

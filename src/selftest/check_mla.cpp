@@ -760,7 +760,7 @@ void same_prepared(const prepared_rows &a, const prepared_rows &b)
 int32_t grouped_heads(const sparse_case &c)
 {
     int32_t n = c.dim % 32 || c.dim_v || c.dim > PI__K_RAW_QUERIES ? 0 : 1;
-    while (n && n < PI__K_MOST_GROUPED && c.n_head % (2 * n) == 0) n *= 2;
+    while (n && n < PI__K_MAX_GROUPED && c.n_head % (2 * n) == 0) n *= 2;
     return n;
 }
 

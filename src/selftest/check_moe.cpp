@@ -31,7 +31,7 @@ void route(const float *from, int32_t n_expert, int32_t n_used, double scale, st
         weight[i] = std::exp(logits[id[i]] - most) / all;
         sum += weight[i];
     }
-    for (double &w : weight) w *= scale / std::max(sum, (double) PI__K_LEAST_SUM);
+    for (double &w : weight) w *= scale / std::max(sum, (double) PI__K_MIN_SUM);
 }
 
 /* Buffers for the results of pi__k_route. */
@@ -340,7 +340,7 @@ void test_odd_logits()
 
     routes many(std::vector<float>(20001, 1.0f), 1, 20000, 1);
     must_run(pi__k_route(stream(), &many.a));
-    expect_true(std::fabs(many.weight[0] - 0.5 / 20000 / PI__K_LEAST_SUM) < 1e-6);
+    expect_true(std::fabs(many.weight[0] - 0.5 / 20000 / PI__K_MIN_SUM) < 1e-6);
     t.a.n_used = 5;
     expect_equal(pi__k_route(stream(), &t.a), 1);
 }

@@ -223,7 +223,7 @@ static void test_taps(void **state)
     (void) state;
     static const int lens[] = {37, 18};
     for (int i = 0; i < n_isas; i++) {
-        for (int32_t taps = PI__LEAST_CONV; taps <= PI__MOST_CONV; taps++) {
+        for (int32_t taps = PI__MIN_CONV; taps <= PI__MAX_CONV; taps++) {
             gdn_config c = base;
             c.isa = isas[i];
             c.n_conv = taps;

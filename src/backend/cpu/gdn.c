@@ -94,7 +94,7 @@ static slot_layout layout(const pi__state_layer *st)
 static bool supported(const pi__state_layer *st)
 {
     return st->n_k > 0 && st->n_v > 0 && st->dim > 0 && st->dim % PI__GDN_PANEL == 0 && st->dim <= PI__GDN_MAX_DIM &&
-           st->n_conv >= PI__LEAST_CONV && st->n_conv <= PI__MOST_CONV && st->n_draft >= 0;
+           st->n_conv >= PI__MIN_CONV && st->n_conv <= PI__MAX_CONV && st->n_draft >= 0;
 }
 
 size_t pi__cpu_state_bytes(const pi__backend *be, const pi__state_layer *st)
@@ -186,7 +186,7 @@ static void fetch(const float *row, int32_t n)
 
 static void convolve(const gdn_job *j, const gdn_seq *s, int32_t pos, size_t channel, float *y)
 {
-    const float *x[PI__MOST_CONV];
+    const float *x[PI__MAX_CONV];
     const int32_t n = j->st->n_conv;
     for (int32_t i = 0; i < n; i++) x[i] = raw_of(j, s, pos - history(j->st) + i, channel);
     j->kn->conv(x, j->a->conv + channel * (size_t) n, n, j->st->dim, y);

@@ -159,9 +159,9 @@ static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_
  * are at most SPARSE_SPLITS splits, and each pass takes the tokens that fit. */
 static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
 {
-    enum { MOST = 1 << 16, LEAST_KEYS = 256, SPAN_KEYS = 1024, BLOCKS = 8, SPARSE_SPLITS = 16 };
+    enum { MOST = 1 << 16, MIN_KEYS = 256, SPAN_KEYS = 1024, BLOCKS = 8, SPARSE_SPLITS = 16 };
     const size_t n_sm = (size_t) c->info.n_sm, ctx = (size_t) lim->max_ctx, all = (size_t) lim->max_tokens * (size_t) lim->max_n_head;
-    size_t rows = 2 * n_sm * 16, fine = all * (ctx / LEAST_KEYS + 2), sparse = ctx / LEAST_KEYS + 2, n;
+    size_t rows = 2 * n_sm * 16, fine = all * (ctx / MIN_KEYS + 2), sparse = ctx / MIN_KEYS + 2, n;
     sparse = rows * (sparse < SPARSE_SPLITS ? sparse : SPARSE_SPLITS);
     if (rows > all) rows = all;
     n = rows * (ctx / SPAN_KEYS + 2);

@@ -343,7 +343,7 @@ static bool hold_queries(pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a)
     const cuda_latent *held = &c->held.latent;
     const pi__mla_qkv *first = &held->q[0];
     const bool apart = !held->n_q || (first->q != a->q && !(first->row && a->row));
-    cuda_latent *l = hold_latent(c, b, a->row, held->n_q < PI__K_MOST_LATENT && apart);
+    cuda_latent *l = hold_latent(c, b, a->row, held->n_q < PI__K_MAX_LATENT && apart);
     if (l) l->q[l->n_q++] = *a;
     return l;
 }
@@ -353,7 +353,7 @@ static bool hold_compress(pi__cuda *c, const pi__batch *b, const pi__compress *a
     const cuda_latent *held = &c->held.latent;
     const pi__compress *first = &held->compress[0];
     const bool apart = !held->n_compress || (first->recent != a->recent && first->entries != a->entries);
-    cuda_latent *l = hold_latent(c, b, a->x, held->n_compress < PI__K_MOST_LATENT && apart);
+    cuda_latent *l = hold_latent(c, b, a->x, held->n_compress < PI__K_MAX_LATENT && apart);
     if (l) l->compress[l->n_compress++] = *a;
     return l;
 }

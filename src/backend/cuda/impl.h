@@ -87,8 +87,8 @@ typedef struct cuda_streams {
 
 /* What latent attention reads, of the same tokens: so many of mla_qkv, and of compress. */
 typedef struct cuda_latent {
-    pi__mla_qkv q[PI__K_MOST_LATENT]; /* n_head 0: without queries, which somebody else makes, or nobody reads */
-    pi__compress compress[PI__K_MOST_LATENT];
+    pi__mla_qkv q[PI__K_MAX_LATENT]; /* n_head 0: without queries, which somebody else makes, or nobody reads */
+    pi__compress compress[PI__K_MAX_LATENT];
     int32_t n_q, n_compress;
 } cuda_latent;
 
@@ -321,8 +321,8 @@ bool pi__cuda_as_it_is(int form, const pi__k_input *in, int32_t n_rows, int64_t 
  * valid. */
 void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in);
 static inline void pi__cuda_forget(pi__cuda *c) { c->ready.n_rows = 0; }
-/* Queue the packing of an input, and n products with matrices of one type. n is at most PI__K_MOST_LINEAR, or
- * PI__K_MOST_MMA16 in format MMA16. `split` is scratch for split-K, which is used where it fits. */
+/* Queue the packing of an input, and n products with matrices of one type. n is at most PI__K_MAX_LINEAR, or
+ * PI__K_MAX_MMA16 in format MMA16. `split` is scratch for split-K, which is used where it fits. */
 int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to);
 int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows,
                      const pi__k_split *split);

@@ -199,7 +199,7 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
 } pi__k_gdn;
 
 /* Bytes of a layer's state in a slot, and in a snapshot. 0 = no kernel for these heads. Supported: dim 32, 64, 96 or
- * 128, at least as many value heads as key heads, PI__LEAST_CONV to PI__MOST_CONV taps. */
+ * 128, at least as many value heads as key heads, PI__MIN_CONV to PI__MAX_CONV taps. */
 size_t pi__k_state_bytes(const pi__k_state *st);
 size_t pi__k_snapshot_bytes(const pi__k_state *st);
 size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens);
@@ -266,12 +266,12 @@ typedef struct pi__k_groups {
     char *words, *factor; /* words NULL = unpacked floats, at `out` */
     size_t step;          /* bytes */
     int32_t rows;
-    /* heads per group: a power of two up to PI__K_MOST_GROUPED that divides n_head. A head has a multiple of 32
+    /* heads per group: a power of two up to PI__K_MAX_GROUPED that divides n_head. A head has a multiple of 32
      * values, all of them results */
     int32_t heads;
     int32_t bf16;         /* pi__k_w16_input() of the matrices' type */
 } pi__k_groups;
-enum { PI__K_MOST_GROUPED = 8 };
+enum { PI__K_MAX_GROUPED = 8 };
 typedef struct pi__k_sparse {
     pi__sparse a;
     pi__k_rows rows, entries;
@@ -295,7 +295,7 @@ int pi__k_sparse_run(void *stream, const pi__k_sparse *a);
 
 /* ---- routed experts. A pair is a row and one of its experts. Columns are the pairs sorted by expert, then by row */
 
-#define PI__K_LEAST_SUM 6.1e-5f /* min sum of routing weights: the divisor is at least this */
+#define PI__K_MIN_SUM 6.1e-5f /* min sum of routing weights: the divisor is at least this */
 
 typedef struct pi__k_tile {
     int32_t expert;
@@ -457,8 +457,8 @@ typedef struct pi__k_product {
     int64_t ldy;
     float add;            /* not 0: y = (y + W x) * add; requires pi__k_w16_adds() or pi__k_fp4_adds() */
 } pi__k_product;
-enum { PI__K_MOST_LINEAR = 4 };
-/* n products, at most PI__K_MOST_LINEAR, with matrices of equal type and equal n_in. */
+enum { PI__K_MAX_LINEAR = 4 };
+/* n products, at most PI__K_MAX_LINEAR, with matrices of equal type and equal n_in. */
 int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 /* Same with an epilogue, for at most PI__K_TAIL_ROWS rows and types other than floats. */
 int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
@@ -471,7 +471,7 @@ int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const voi
  *
  * pi__k_w16_has types of one launch share one of the two packed formats (F16 or BF16). An epilogue that only computes
  * routes has the row limit of F32. */
-enum { PI__K_MOST_MIXED = 8, PI__K_MIXED_ROWS = 32 };
+enum { PI__K_MAX_MIXED = 8, PI__K_MIXED_ROWS = 32 };
 int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
                        const pi__k_tail *t);
 /* launch_fp4.cu: NVFP4 and MXFP4 matrices times x in the matrix's own format, on devices with FP4 tensor cores
@@ -580,7 +580,7 @@ typedef struct pi__k_centroids {
     const int32_t *order; /* [n_mat * n] token of each row */
     float *logits;        /* [n_rows, n_mat * n] */
 } pi__k_centroids;
-enum { PI__K_MOST_PAIRS = 65535 }; /* max rows * picks */
+enum { PI__K_MAX_PAIRS = 65535 }; /* max rows * picks */
 /* Picks the best clusters of each row, also as routes: r->row, r->n_tile and r->tile[0], one tile per pair, are
  * written. */
 int pi__k_pick_centroids(void *stream, const pi__k_centroids *a, const pi__k_routes *r);

@@ -8,13 +8,13 @@
 extern "C" {
 #endif
 
-enum { PI__K_MOST_LATENT = 2 /* max mla_qkv, and max compress, per launch */ };
+enum { PI__K_MAX_LATENT = 2 /* max mla_qkv, and max compress, per launch */ };
 
-/* Up to PI__K_MOST_LATENT mla_qkv, with a row or without, and compressors of the same tokens. Each has its own rows
+/* Up to PI__K_MAX_LATENT mla_qkv, with a row or without, and compressors of the same tokens. Each has its own rows
  * and caches. */
 typedef struct pi__k_latent_inputs {
-    pi__k_mla_qkv q[PI__K_MOST_LATENT];
-    pi__k_compress compress[PI__K_MOST_LATENT];
+    pi__k_mla_qkv q[PI__K_MAX_LATENT];
+    pi__k_compress compress[PI__K_MAX_LATENT];
     int32_t n_q, n_compress;
 } pi__k_latent_inputs;
 

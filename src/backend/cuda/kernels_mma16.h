@@ -8,9 +8,9 @@
 extern "C" {
 #endif
 
-enum { PI__K_MOST_MMA16 = 8 };
+enum { PI__K_MAX_MMA16 = 8 };
 
-/* n products, at most PI__K_MOST_MMA16, with matrices of equal type and n_in, each as of pi__k_mma16_linear. One
+/* n products, at most PI__K_MAX_MMA16, with matrices of equal type and n_in, each as of pi__k_mma16_linear. One
  * launch if n_rows is small. */
 int pi__k_mma16_products(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 

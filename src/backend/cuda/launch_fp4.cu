@@ -50,7 +50,7 @@ template <int WAY, int NT> static int run_few(void *stream, fp4_products &p)
     return pi_launch_dependent(stream, fp4_few<WAY, NT>, dim3(share(p, 1)), dim3(THREADS), bytes, p);
 }
 
-enum { LEAST_BLOCKS = 128 /* below the SM count of most devices */ };
+enum { MIN_BLOCKS = 128 /* below the SM count of most devices */ };
 
 /* The largest tiles, for products with many of them, do not split K. The tensor cores of an SM multiply 2048 FP4
  * values per clock, or 1024 FP8 values. */
@@ -72,7 +72,7 @@ template <int WAY> static int run_many(void *stream, fp4_products &p, const pi__
     const unsigned columns = (unsigned) (p.n_rows + 127) / 128;
     int64_t most = 0;
     for (int i = 0; i < p.n; i++) most = p.w[i].n_out > most ? p.w[i].n_out : most;
-    const bool thin = most <= 64, few = p.n_rows <= 64 || (!thin && share(p, 8) * columns < LEAST_BLOCKS);
+    const bool thin = most <= 64, few = p.n_rows <= 64 || (!thin && share(p, 8) * columns < MIN_BLOCKS);
     if constexpr (WAY != FP4_MX8) {
         if (!few && thin) return run_tiles<WAY, fp4_shape<WAY, 4, 16, 2>>(stream, p, split);
         if (!few) return run_tiles<WAY, fp4_shape<WAY, 8, 16, 4>>(stream, p, split);
@@ -96,7 +96,7 @@ static int run(void *stream, int way, const pi__k_product *w, int32_t n, const v
                const pi__k_split *split)
 {
     if (n_rows < 1 || n < 1) return 0;
-    if (n > PI__K_MOST_LINEAR || way < 0 || (t && n_rows > PI__K_TAIL_ROWS)) return 1;
+    if (n > PI__K_MAX_LINEAR || way < 0 || (t && n_rows > PI__K_TAIL_ROWS)) return 1;
     for (int i = 0; i < n; i++)
         if (w[i].add != 0 && !pi__k_fp4_adds(n_rows)) return 1;
     const int64_t n_in = w->w.n_in;

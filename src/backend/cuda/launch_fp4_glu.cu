@@ -24,7 +24,7 @@ template <int WAY, class S> static int run_tiles(void *stream, const fp4_glu &p)
     return code || !fp4_way<WAY>::NV ? code : pi__k_fp4_end(stream, p.mid, p.n_rows, p.n_out);
 }
 
-enum { LEAST_BLOCKS = 128 /* below the SM count of most devices */ };
+enum { MIN_BLOCKS = 128 /* below the SM count of most devices */ };
 
 template <int WAY> static int run_glu(void *stream, const fp4_glu &p)
 {
@@ -32,7 +32,7 @@ template <int WAY> static int run_glu(void *stream, const fp4_glu &p)
     if (p.n_rows <= 16) return run_few<WAY, 2>(stream, p);
     if (p.n_rows <= 32) return run_few<WAY, 4>(stream, p);
     if constexpr (WAY != FP4_MX8) { /* tiles of half the rows if these leave too few blocks */
-        const bool many = p.n_rows > 64 && (int64_t) p.mid_chunks * ((p.n_rows + 127) / 128) >= LEAST_BLOCKS;
+        const bool many = p.n_rows > 64 && (int64_t) p.mid_chunks * ((p.n_rows + 127) / 128) >= MIN_BLOCKS;
         if (many) return run_tiles<WAY, fp4_shape<WAY, 8, 16, 4>>(stream, p);
     }
     return run_tiles<WAY, fp4_shape<WAY, 8, 8, 4>>(stream, p);

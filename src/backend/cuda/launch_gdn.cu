@@ -5,7 +5,7 @@
 static bool supported(const pi__k_state *st)
 {
     bool dim = st->dim == 32 || st->dim == 64 || st->dim == 96 || st->dim == 128;
-    bool taps = st->n_conv >= PI__LEAST_CONV && st->n_conv <= PI__MOST_CONV;
+    bool taps = st->n_conv >= PI__MIN_CONV && st->n_conv <= PI__MAX_CONV;
     return dim && taps && st->n_k > 0 && st->n_v >= st->n_k && st->n_draft >= 0;
 }
 
@@ -64,7 +64,7 @@ static job job_of(const pi__k_state *st)
     job j = {};
     j.a.state = *st;
     j.at = places_of(st);
-    j.few = st->n_draft < MOST_FEW ? st->n_draft + 1 : MOST_FEW;
+    j.few = st->n_draft < MAX_FEW ? st->n_draft + 1 : MAX_FEW;
     return j;
 }
 

@@ -19,7 +19,7 @@ int pi__k_prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n
 }
 
 /* groups of 8 rows: one for decode, four for a few drafts or sequences; prefill uses gemm_kernels.cuh */
-enum { MOST_GROUPS = 4 };
+enum { MAX_GROUPS = 4 };
 
 template <int TYPE, int NT> static int run_few(void *stream, products &p, unsigned tiles)
 {
@@ -29,7 +29,7 @@ template <int TYPE, int NT> static int run_few(void *stream, products &p, unsign
 
 template <int TYPE> static int run_packed(void *stream, products &p, unsigned tiles)
 {
-    return p.n_rows <= 8 ? run_few<TYPE, 1>(stream, p, tiles) : run_few<TYPE, MOST_GROUPS>(stream, p, tiles);
+    return p.n_rows <= 8 ? run_few<TYPE, 1>(stream, p, tiles) : run_few<TYPE, MAX_GROUPS>(stream, p, tiles);
 }
 
 template <int TYPE> static int run_floats(void *stream, const product &p)
@@ -60,9 +60,9 @@ int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const voi
 {
     const uint8_t *codes = (const uint8_t *) prepared;
     if (n_rows < 1 || n < 1) return 0;
-    if (n > PI__K_MOST_LINEAR || (t && (n_rows > PI__K_TAIL_ROWS || is_float(w->w.type)))) return 1;
+    if (n > PI__K_MAX_LINEAR || (t && (n_rows > PI__K_TAIL_ROWS || is_float(w->w.type)))) return 1;
     const block_meta *meta = (const block_meta *) (codes + codes_bytes(n_rows, w->w.n_in));
-    if (n_rows > 8 * MOST_GROUPS || is_float(w->w.type)) {
+    if (n_rows > 8 * MAX_GROUPS || is_float(w->w.type)) {
         int code = 0;
         for (int i = 0; i < n && !code; i++) {
             code = run_one(stream, product{w[i].w, (const uint4 *) codes, meta, w[i].y, w[i].ldy, n_rows});

@@ -82,7 +82,7 @@ int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, con
     if (more->latent && !latent_blocks_of(*more->latent, p.latent, bytes)) return 1;
     p.n_latent = (uint32_t) (p.latent.n_tokens * p.latent.all);
     if (choice) p.choice = *choice, p.tail.routes = routes_by_table(*choice);
-    if (n > PI__K_MOST_MIXED || n_rows > PI__K_ROUTER_ROWS || !is_tail(p.tail)) return 1;
+    if (n > PI__K_MAX_MIXED || n_rows > PI__K_ROUTER_ROWS || !is_tail(p.tail)) return 1;
     if (more->streams && !take_streams(p, *more->streams, w[0], bytes)) return 1;
     /* like: packed format of the 16-bit input. other: type of matrices that read `floats`, F32, F16 or BF16. -1 =
      * none */
@@ -103,9 +103,9 @@ int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, con
     const bool groups = like >= 0 || other != PI__F32; /* blocks process all rows */
     if (n_rows > 16 && groups) return run<W16_TILES, 4>(stream, p, blocks, bytes);
     if (n_rows > 8 && groups) return run<W16_TILES, 2>(stream, p, blocks, bytes);
-    if (blocks - p.n_latent >= W16_LEAST_BLOCKS) return run<W16_TILES, 1>(stream, p, blocks, bytes);
+    if (blocks - p.n_latent >= W16_MIN_BLOCKS) return run<W16_TILES, 1>(stream, p, blocks, bytes);
     const unsigned twice = share(p, 2);
-    if (twice - p.n_latent >= W16_LEAST_BLOCKS) return run<2, 1>(stream, p, twice, bytes);
+    if (twice - p.n_latent >= W16_MIN_BLOCKS) return run<2, 1>(stream, p, twice, bytes);
     return run<1, 1>(stream, p, share(p, 1), bytes);
 }
 

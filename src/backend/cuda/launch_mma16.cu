@@ -52,7 +52,7 @@ template <int TYPE> static int run_mma16(void *stream, const pi__k_product *w, i
 int pi__k_mma16_products(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
 {
     if (n_rows < 1 || n < 1) return 0;
-    if (n > PI__K_MOST_MMA16) return 1;
+    if (n > PI__K_MAX_MMA16) return 1;
     for (int32_t i = 0; i < n; i++)
         if (w[i].w.type != w->w.type || w[i].w.n_in != w->w.n_in || !pi__k_mma16_has(w->w.type, w->w.n_in)) return 1;
     if (w->w.type == PI__BF16) return run_mma16<PI__BF16>(stream, w, n, prepared, n_rows);

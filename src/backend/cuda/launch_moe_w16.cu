@@ -3,8 +3,8 @@
 #include "backend/cuda/launch_moe.cuh"
 #include "moe_w16_kernels.cuh"
 
-/* MOST_FEW: max batch rows for experts_w16_few. USUAL_SM: SMs if n_sm is unknown. */
-enum { MOST_FEW = 32, USUAL_SM = 128 };
+/* MAX_FEW: max batch rows for experts_w16_few. USUAL_SM: SMs if n_sm is unknown. */
+enum { MAX_FEW = 32, USUAL_SM = 128 };
 
 /* Blocks for at most `items` items: the number that is resident at the same time, `each` per SM. */
 static dim3 blocks_of(const pi__k_experts &a, uint64_t items, unsigned each)
@@ -21,7 +21,7 @@ template <int TYPE, int NT, bool MID> static int run_few(void *stream, const w16
 
 template <int TYPE, bool MID> static int run_w16(void *stream, const pi__k_routes *r, w16_experts p)
 {
-    const bool many = r->n_rows > MOST_FEW;
+    const bool many = r->n_rows > MAX_FEW;
     const int64_t rows = (many ? (int) MANY_TILES : (int) FEW_TILES) * 16 / (p.a.data2 ? 2 : 1);
     uint64_t tiles = 0;
     p.n_item = (uint32_t) ((p.a.w.n_out + rows - 1) / rows);
@@ -30,7 +30,7 @@ template <int TYPE, bool MID> static int run_w16(void *stream, const pi__k_route
     if (tiles > (uint64_t) r->n_rows * (uint64_t) r->n_used) tiles = (uint64_t) r->n_rows * (uint64_t) r->n_used;
     if (tiles * p.n_item > UINT32_MAX) return 1;
     if (r->n_rows <= FEW) return run_few<TYPE, FEW / 8, MID>(stream, p, tiles);
-    if (!many) return run_few<TYPE, MOST_FEW / 8, MID>(stream, p, tiles);
+    if (!many) return run_few<TYPE, MAX_FEW / 8, MID>(stream, p, tiles);
     return pi_launch_dependent(stream, experts_w16_many<TYPE, MID>, blocks_of(p.a, tiles * p.n_item, 1), dim3(THREADS),
                      many_stage<TYPE, MID>::BYTES, p);
 }

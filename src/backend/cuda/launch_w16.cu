@@ -62,8 +62,8 @@ template <int TYPE> static int run_w16(void *stream, w16_products &p, const pi__
 {
     unsigned blocks = share(p, p.n_rows <= PI__K_MMA_ROWS ? (int64_t) W16_TILES : (int64_t) W16_MANY_TILES);
     if (p.n_rows <= 8) {
-        if (blocks >= W16_LEAST_BLOCKS) return run_few<TYPE, 1, W16_TILES>(stream, p, blocks);
-        if (2 * blocks >= W16_LEAST_BLOCKS) return run_few<TYPE, 1, 2>(stream, p, share(p, 2));
+        if (blocks >= W16_MIN_BLOCKS) return run_few<TYPE, 1, W16_TILES>(stream, p, blocks);
+        if (2 * blocks >= W16_MIN_BLOCKS) return run_few<TYPE, 1, 2>(stream, p, share(p, 2));
         return run_few<TYPE, 1, 1>(stream, p, share(p, 1));
     }
     if (p.n_rows <= 16) return run_few<TYPE, 2, W16_TILES>(stream, p, blocks);
@@ -76,7 +76,7 @@ static int run(void *stream, const pi__k_product *w, int32_t n, const void *prep
                const pi__k_split *split)
 {
     if (n_rows < 1 || n < 1) return 0;
-    if (n > PI__K_MOST_LINEAR || (t && n_rows > PI__K_TAIL_ROWS)) return 1;
+    if (n > PI__K_MAX_LINEAR || (t && n_rows > PI__K_TAIL_ROWS)) return 1;
     for (int i = 0; i < n; i++)
         if (w[i].add != 0 && !pi__k_w16_adds(n_rows)) return 1;
     const char *factors = (const char *) prepared + w16_rows_bytes(n_rows, w->w.n_in);

@@ -11,7 +11,7 @@ template <int TYPE, int NT, int R> static int run(void *stream, const w16_both &
 
 template <int TYPE> static int run_rows(void *stream, const w16_both &a)
 {
-    if (a.p.n_rows <= 8 && a.p.w[0].n_out < 8 * W16_TILES * W16_LEAST_BLOCKS) return run<TYPE, 1, 2>(stream, a);
+    if (a.p.n_rows <= 8 && a.p.w[0].n_out < 8 * W16_TILES * W16_MIN_BLOCKS) return run<TYPE, 1, 2>(stream, a);
     if (a.p.n_rows <= 8) return run<TYPE, 1, W16_TILES>(stream, a);
     if (a.p.n_rows <= 16) return run<TYPE, 2, W16_TILES>(stream, a);
     if (a.p.n_rows <= 32) return run<TYPE, 4, W16_TILES>(stream, a);

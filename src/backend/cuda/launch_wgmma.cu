@@ -32,7 +32,7 @@ template <int TYPE> static int run_type(void *stream, w16_products &p, int32_t n
 int pi__k_wgmma_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, int32_t n_sm)
 {
     if (n_rows < 1 || n < 1) return 0;
-    if (n > PI__K_MOST_LINEAR) return 1;
+    if (n > PI__K_MAX_LINEAR) return 1;
     const char *factors = (const char *) prepared + w16_rows_bytes(n_rows, w->w.n_in);
     w16_products p = {w->w.shape, (const uint4 *) prepared, (const float *) factors, n_rows, n, {}, {}, {}};
     for (int i = 0; i < n; i++) p.w[i] = {w[i].w.data, w[i].w.scale, w[i].y, w[i].ldy, w[i].w.n_out, 0, w[i].add};

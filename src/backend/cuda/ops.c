@@ -193,7 +193,7 @@ static bool mixes_terms(const pi__cuda *c, const pi__linear *a, int32_t i)
 static int32_t run_of_mixed(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
     int32_t n = 0, like = -1, other = -1;
-    for (; i + n < a->n_lin && n < PI__K_MOST_MIXED; n++) {
+    for (; i + n < a->n_lin && n < PI__K_MAX_MIXED; n++) {
         const bool packed = form_of(c, a, i + n) == PI__FORM_W16;
         int32_t *const one = packed ? &like : &other, own = packed ? w16_input(a, i + n) : a->lin[i + n].w->type;
         if (!mixes(c, a, i + n) && !mixes_terms(c, a, i + n)) break;
@@ -206,7 +206,7 @@ static int32_t run_of_mixed(const pi__cuda *c, const pi__linear *a, int32_t i)
 /* Returns how many matrices of one type from i on fit into one launch. */
 static int32_t run_of_type(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
-    const int32_t most = form_of(c, a, i) == PI__FORM_MMA16 ? PI__K_MOST_MMA16 : PI__K_MOST_LINEAR;
+    const int32_t most = form_of(c, a, i) == PI__FORM_MMA16 ? PI__K_MAX_MMA16 : PI__K_MAX_LINEAR;
     int32_t n = 1;
     while (n < most && i + n < a->n_lin && a->lin[i + n].w->type == a->lin[i].w->type) n++;
     return n;
@@ -254,7 +254,7 @@ static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, 
 {
     prepare_both(c, a, i, n);
     const pi__k_input in = pi__cuda_input(&a->in);
-    pi__k_product p[PI__K_MOST_MIXED];
+    pi__k_product p[PI__K_MAX_MIXED];
     const void *x[2] = {NULL, NULL}; /* packed 16-bit floats; floats or terms */
     for (int32_t k = 0; k < n; k++) {
         const pi__k_matrix m = pi__cuda_matrix(a->lin[i + k].w);
@@ -275,7 +275,7 @@ void pi__cuda_queue_more(pi__cuda *c, const pi__linear *a, const pi__k_tail *the
         const int32_t mixed = c->fuses ? run_of_mixed(c, a, i) : 0;
         const bool last = i + mixed == a->n_lin;
         const pi__k_tail *tail = last ? then : NULL; /* epilogue of the mixed launch */
-        pi__k_product p[PI__K_MOST_MMA16]; /* max for matrices of one type */
+        pi__k_product p[PI__K_MAX_MMA16]; /* max for matrices of one type */
         n = run_of_type(c, a, i);
         if (mixed > n || (mixed > 1 && a->lin[i].w->type == PI__F32) || (mixed && last && (more->latent || more->streams)) ||
             (mixed && tail && (tail->routes.n_rows || a->lin[i].w->type == PI__F32))) {

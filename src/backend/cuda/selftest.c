@@ -13,7 +13,7 @@
 #include "formats/formats.h"
 
 /* more than the small-batch kernels take */
-enum { N_IN = 1280, LEAST_IN = 64, N_OUT = 19, N_X = 33, N_FEW = 5, TILE = 16 };
+enum { N_IN = 1280, MIN_IN = 64, N_OUT = 19, N_X = 33, N_FEW = 5, TILE = 16 };
 
 /* Offsets in device memory; W is at 0. */
 typedef struct layout {
@@ -21,11 +21,11 @@ typedef struct layout {
 } layout;
 static const layout of_all = {256 << 10, 640 << 10, 1664 << 10, 1728 << 10, 1984 << 10};
 static const layout of_least = {64 << 10, 128 << 10, 192 << 10, 256 << 10, 512 << 10};
-static const layout *layout_of(int64_t n_in) { return n_in > LEAST_IN ? &of_all : &of_least; }
+static const layout *layout_of(int64_t n_in) { return n_in > MIN_IN ? &of_all : &of_least; }
 
 /* Inputs and results of the product on the host. */
 typedef struct trial {
-    int32_t n_in;             /* columns: N_IN, or LEAST_IN */
+    int32_t n_in;             /* columns: N_IN, or MIN_IN */
     float w[N_OUT * N_IN];    /* as in the packed matrix */
     float x[N_X * N_IN];      /* values that every activation format represents exactly, or nearly */
     float y[2][N_X * N_OUT];  /* device results: all rows in one launch; the first rows in their own */
@@ -115,7 +115,7 @@ static int run(pi__rt *rt, trial *t, const pi__k_matrix *m, int ways, pi__blas *
 int pi__cuda_check_product(pi__rt *rt, int32_t type, int ways, pi__blas *blas, bool slow, int *wrong, pi_error *err)
 {
     void *p = NULL;
-    pi__k_matrix m = {.type = type, .n_in = slow ? LEAST_IN : N_IN, .n_out = N_OUT};
+    pi__k_matrix m = {.type = type, .n_in = slow ? MIN_IN : N_IN, .n_out = N_OUT};
     trial *t = pi__calloc(1, sizeof *t);
     int code = t ? pi__rt_alloc(rt, &p, layout_of(m.n_in)->size) : 0;
     *wrong = 0;

@@ -86,14 +86,14 @@ int pi__cuda_check_wgmma(pi__rt *rt, bool *wrong, pi_error *err)
  * attention */
 
 enum {
-    TOKENS = 60, GROUP = 3, MOST_DIM = 256,
+    TOKENS = 60, GROUP = 3, MAX_DIM = 256,
     KEYS = 800, /* several KV splits, and both barrier phases of every stage */
     BLOCK = 16, BLOCKS = KEYS / BLOCK,
 };
 
 typedef struct prompt {
-    uint16_t cache[BLOCKS * 2 * BLOCK * MOST_DIM]; /* per block: keys, then values, of one head */
-    float q[TOKENS * GROUP * MOST_DIM], out[2][TOKENS * GROUP * MOST_DIM]; /* out: results of mma.sync; of wgmma */
+    uint16_t cache[BLOCKS * 2 * BLOCK * MAX_DIM]; /* per block: keys, then values, of one head */
+    float q[TOKENS * GROUP * MAX_DIM], out[2][TOKENS * GROUP * MAX_DIM]; /* out: results of mma.sync; of wgmma */
     int32_t pos[TOKENS], start[2], table[BLOCKS];
 } prompt;
 

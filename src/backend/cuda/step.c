@@ -50,7 +50,7 @@
 #include "backend/top_shape.h"
 #include "base/error.h"
 
-enum { MIN_BLOCK = 16, SAVE_INTS = sizeof(pi__save) / sizeof(int32_t), LEAST_KEYS = 255,
+enum { MIN_BLOCK = 16, SAVE_INTS = sizeof(pi__save) / sizeof(int32_t), MIN_KEYS = 255,
        REQUEST_INTS = sizeof(pi__topk_request) / sizeof(int32_t), DRAW_INTS = sizeof(pi__draw) / sizeof(int32_t) };
 
 /* Size in int32 of the image of a batch within these limits, with n_groups cache groups and without adapters. */
@@ -251,7 +251,7 @@ static bool has_adapters(const pi__batch *b, int kind)
 /* Returns the shape of a step that can be captured, padded as far as the limits allow. */
 static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b, int kind)
 {
-    cuda_shape s = {kind, 1, b->n_tokens / b->n_seqs, b->n_rows / b->n_seqs, LEAST_KEYS, 0, 0};
+    cuda_shape s = {kind, 1, b->n_tokens / b->n_seqs, b->n_rows / b->n_seqs, MIN_KEYS, 0, 0};
     s.top = pi__top_shape(&b->top, &c->draw);
     const int32_t most = most_keys(b);
     if (has_adapters(b, kind)) s.lora = pi__cuda_lora_shape(&c->lim, &b->lora);
