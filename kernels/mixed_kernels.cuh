@@ -51,7 +51,7 @@ struct mixed_products {
     pi__k_tail tail;
     /* grouped expert choice that writes the table for the epilogue's routes; r.n_rows 0 = none */
     pi__k_expert_choice choice;
-    pi__k_beside beside;        /* side input, with the epilogue's number of rows */
+    pi__k_side_input beside;        /* side input, with the epilogue's number of rows */
     latent_blocks latent;       /* other inputs of latent attention, in the first n_latent blocks */
     uint32_t n_latent;          /* blocks of `latent` for all tokens */
     pi__k_streams streams;      /* residual streams to add the results to; n_rows 0 = none */
@@ -114,7 +114,7 @@ template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, 
 }
 
 /* Packs a block's part of the side input. scratch: for open_row(), then for put_halves(). */
-PI_FN void share_beside(const pi__k_beside &b, tail_share s, int32_t n_rows, float *scratch)
+PI_FN void share_beside(const pi__k_side_input &b, tail_share s, int32_t n_rows, float *scratch)
 {
     uint16_t *words = (uint16_t *) b.halves;
     float *factor = (float *) ((char *) b.halves + w16_rows_bytes(n_rows, b.n_in));

@@ -264,7 +264,7 @@ bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_
     if (few && !pi__cuda_reads_same(c, l, next)) prepare_next(c, next, &own);
     if (few && last) pi__cuda_add_targets(c, last, c->scratch + c->at.beside, NULL, &apart);
     const bool alone = !prepares(&own) && prepares(&apart), both = prepares(&own) && apart.halves;
-    const pi__k_beside beside_own = {.in = apart.in, .n_in = apart.n_in, .halves = apart.halves, .bf16 = apart.bf16};
+    const pi__k_side_input beside_own = {.in = apart.in, .n_in = apart.n_in, .halves = apart.halves, .bf16 = apart.bf16};
     pi__k_tail *t = alone ? &apart : &own;
     t->routes = *r;
     c->held.id = PI__N_OPS;

@@ -11,18 +11,18 @@ extern "C" {
 
 /* A second input that an epilogue packs for other matrices: an equal number of rows, in the format of
  * pi__k_w16_prepare. */
-typedef struct pi__k_beside {
+typedef struct pi__k_side_input {
     pi__k_input in;
     int64_t n_in;
     void *halves; /* NULL = nothing is packed */
     int32_t bf16;
-} pi__k_beside;
+} pi__k_side_input;
 
 /* Extra work of a launch; each may be NULL. */
 typedef struct pi__k_mixed_more {
     /* with an epilogue: replaces its routes, as pi__k_expert_choice_run does */
     const pi__k_expert_choice *choice;
-    const pi__k_beside *beside;        /* with an epilogue: also packed */
+    const pi__k_side_input *beside;        /* with an epilogue: also packed */
     /* inputs of latent attention that do not depend on this launch, as of pi__k_latent_inputs_run */
     const pi__k_latent_inputs *latent;
     /* With an epilogue, and without the other fields: residual streams of n_out values, a multiple of 16. The results

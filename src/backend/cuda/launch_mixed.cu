@@ -72,7 +72,7 @@ int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, con
                             const pi__k_tail *t, const pi__k_mixed_more *more)
 {
     const pi__k_expert_choice *choice = more->choice;
-    const pi__k_beside *beside = more->beside;
+    const pi__k_side_input *beside = more->beside;
     size_t bytes = 0;
     if (n_rows < 1 || n < 1) return 0;
     if ((choice && (!t || !choice_is_right(*choice))) || (beside && (!t || t->n_rows != n_rows))) return 1;
