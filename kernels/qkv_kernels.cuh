@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) qkv(pi__k_qkv a)
 }
 
 /* Unrotates attention's results over values of a rotated type, then applies the gate. One warp a head of a token. */
-__global__ void __launch_bounds__(QKV_WARPS * 32) turn_back(pi__k_turn a)
+__global__ void __launch_bounds__(QKV_WARPS * 32) turn_back(pi__k_unrotate a)
 {
     ptx_wait_dependency();
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;

@@ -131,8 +131,8 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
     if (few) tail.check();
     expect_true(!arrived.get()[0] && !arrived.get()[1]);
     if (split) *split = std::count(scratch.get(), scratch.get() + scratch.size(), (char) 0xff) < (std::ptrdiff_t) scratch.size();
-    pi__k_turn t = {out.get(), (int64_t) nq, c.gate ? dg.get() : nullptr, (int64_t) nq, c.dim, a.n_tokens, c.n_head, c.dim};
-    if (pi__kv_rotated(c.type_v)) must_run(pi__k_turn_run(stream(), &t));
+    pi__k_unrotate t = {out.get(), (int64_t) nq, c.gate ? dg.get() : nullptr, (int64_t) nq, c.dim, a.n_tokens, c.n_head, c.dim};
+    if (pi__kv_rotated(c.type_v)) must_run(pi__k_unrotate_run(stream(), &t));
     return std::vector<float>(out.get(), out.get() + out.size());
 }
 

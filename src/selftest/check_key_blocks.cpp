@@ -106,8 +106,8 @@ result run(const fixture &w, bool sparse, int32_t n_sm = 0, bool fast = true, bo
     int code;
     if (wgmma) expect_true(pi__k_attention_wgmma(stream(), &a, &code));
     must_run(wgmma ? code : pi__k_attention(stream(), &a));
-    const pi__k_turn t = {out.get(), a.ldo, nullptr, a.ldo, c.dim, T, c.n_head, c.dim};
-    if (pi__kv_rotated(c.type)) must_run(pi__k_turn_run(stream(), &t));
+    const pi__k_unrotate t = {out.get(), a.ldo, nullptr, a.ldo, c.dim, T, c.n_head, c.dim};
+    if (pi__kv_rotated(c.type)) must_run(pi__k_unrotate_run(stream(), &t));
     return {{out.get(), out.get() + out.size()}, {taken.get(), taken.get() + taken.size()}, {counts.get(), counts.get() + 2}};
 }
 

@@ -149,8 +149,8 @@ void attention(int32_t n, int32_t dim, int32_t type)
     q.n_tokens = n;
     q.cache = {memory, 0, type, type, 4, dim, 16};
     CHECK(pi__k_qkv_run(nullptr, &q));
-    const pi__k_turn t = {nullptr, 0, nullptr, 0, 0, n, 16, dim};
-    if (pi__kv_rotated(type)) CHECK(pi__k_turn_run(nullptr, &t));
+    const pi__k_unrotate t = {nullptr, 0, nullptr, 0, 0, n, 16, dim};
+    if (pi__kv_rotated(type)) CHECK(pi__k_unrotate_run(nullptr, &t));
     pi__k_attn a = {};
     a.n_head = 16;
     a.n_tokens = n;

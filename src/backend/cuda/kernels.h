@@ -63,7 +63,7 @@ typedef struct pi__k_cache {
     int32_t type_v;     /* chosen separately */
     int32_t n_head_kv;  /* KV heads */
     /* values per head: a multiple of 16 up to 512, or of 32 for types with scales. For rotated types qkv also rotates
-     * queries; attention returns results in the rotated basis of the values, for pi__k_turn */
+     * queries; attention returns results in the rotated basis of the values, for pi__k_unrotate */
     int32_t head_dim;
     int32_t block_size; /* tokens per block: 16, 32 or 64; any number in pi__k_rows */
 } pi__k_cache;
@@ -89,14 +89,14 @@ int pi__k_qkv_run(void *stream, const pi__k_qkv *a);
 
 /* Rotates attention results back after attention to values of a rotated type (cache_rotation.h), then applies the
  * gate. */
-typedef struct pi__k_turn {
+typedef struct pi__k_unrotate {
     float *out;          /* [n_tokens, n_head * head_dim], in place */
     int64_t ldo;
     const float *gate;   /* the result is multiplied by its sigmoid; NULL = no gate */
     int64_t ldg, gate_stride; /* floats between rows; between heads */
     int32_t n_tokens, n_head, head_dim;
-} pi__k_turn;
-int pi__k_turn_run(void *stream, const pi__k_turn *a);
+} pi__k_unrotate;
+int pi__k_unrotate_run(void *stream, const pi__k_unrotate *a);
 
 /* ---- launch_attention.cu: fields as in pi__attention and pi__batch of ops.h; heads of q and out start at multiples
  * of 8 bytes */

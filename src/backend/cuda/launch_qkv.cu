@@ -11,7 +11,7 @@ int pi__k_qkv_run(void *stream, const pi__k_qkv *a)
     return pi_launch_dependent(stream, qkv, grid, dim3(QKV_WARPS * 32), shared, *a);
 }
 
-int pi__k_turn_run(void *stream, const pi__k_turn *a)
+int pi__k_unrotate_run(void *stream, const pi__k_unrotate *a)
 {
     if (a->n_tokens < 1) return 0;
     dim3 grid((unsigned) a->n_tokens, (unsigned) (a->n_head + QKV_WARPS - 1) / QKV_WARPS);

@@ -532,11 +532,11 @@ void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attenti
     };
     if (a->sparsity > 0 && b->runs.n_blocks && !c->without.key_blocks) choose_keys(c, b, a, &k);
     PI__QUEUE(c, pi__k_attention(pi__rt_stream(c->rt), &k));
-    pi__k_turn t = {
+    pi__k_unrotate t = {
         .out = a->out, .ldo = a->ldo, .gate = a->gate, .ldg = a->ldq, .gate_stride = q_stride, .n_tokens = b->n_tokens,
         .n_head = a->n_head, .head_dim = a->kv->head_dim,
     };
-    if (turn) PI__QUEUE(c, pi__k_turn_run(pi__rt_stream(c->rt), &t));
+    if (turn) PI__QUEUE(c, pi__k_unrotate_run(pi__rt_stream(c->rt), &t));
 }
 
 void pi__cuda_add_rows(pi__backend *be, const pi__batch *b, const pi__add_rows *a)
