@@ -79,7 +79,7 @@ PI_FN void load_queries(const pi__k_indexer &k, int32_t token, int32_t first, in
             const bool in = there && i < a.dim;
             float2 f = in ? query_pair(k, token, x, i) : float2{0, 0};
             f = {clean(f.x * up), clean(f.y * up)};
-            if (turn) f = turn2(f, lane);
+            if (turn) f = rotate2(f, lane);
             if (i >= 32 * n_block) break;
             uint32_t high, low;
             ptx_split(f.x, f.y, high, low);

@@ -102,7 +102,7 @@ template <class S, int N> PI_FN void put_columns(const float (&f)[N][2], int i, 
 template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, S &t)
 {
     const int lane = (int) threadIdx.x % 32, part = (int) threadIdx.x / 32 % PARTS;
-    const bool turn = S::KIND != COPIED && stays_turned(k);
+    const bool turn = S::KIND != COPIED && stays_rotated(k);
 #pragma unroll
     for (int i = 0; i < 2 * S::M; i++) {
         const int32_t h = head + 8 * i + lane / 4;
@@ -110,7 +110,7 @@ template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32
         for (int s = 0; s < STEPS - 1; s += 4) {
             float f[8][2];
             query_columns(k, token, h, PART * part + 16 * s, f);
-            if (turn) turn_columns(f, false);
+            if (turn) rotate_columns(f, false);
             put_columns<S>(f, i, s, t);
         }
         float own[2][2];
@@ -118,7 +118,7 @@ template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32
         if (turn) {
             float f[8][2];
             query_columns(k, token, h, LAST, f);
-            turn_columns(f, false);
+            rotate_columns(f, false);
 #pragma unroll
             for (int n = 0; n < 16; n++) own[n / 2 % 2][n % 2] = n / 4 == part ? f[n / 2][n % 2] : own[n / 2 % 2][n % 2];
         }

@@ -7,17 +7,17 @@
 #include "cache.cuh"
 
 /* Returns the factor of value i of a group: +-1 / sqrt(32). */
-PI_FN float turn_by(int i) { return PI__ROTATION_SIGNS >> i & 1 ? -PI__ROTATION_SCALE : PI__ROTATION_SCALE; }
+PI_FN float rotate_by(int i) { return PI__ROTATION_SIGNS >> i & 1 ? -PI__ROTATION_SCALE : PI__ROTATION_SCALE; }
 
 /* A butterfly stage between lanes: value i of a group with value i ^ o, which lane ^ by holds. */
-PI_FN float turn_across(float f, bool high, int by, uint32_t lanes)
+PI_FN float rotate_across(float f, bool high, int by, uint32_t lanes)
 {
     const float other = __shfl_xor_sync(lanes, f, by);
     return high ? other - f : f + other;
 }
 
 /* A butterfly stage within a lane. */
-PI_FN void turn_pair(float &low, float &high)
+PI_FN void butterfly(float &low, float &high)
 {
     const float f = low;
     low = f + high;
@@ -26,54 +26,54 @@ PI_FN void turn_pair(float &low, float &high)
 
 /* Unrotates a stored group. Lane l of four adjacent lanes has values 8 l .. 8 l + 7. lanes: mask of the calling
  * lanes. */
-PI_FN void turn8_back(float (&f)[8], int lane, uint32_t lanes)
+PI_FN void unrotate8(float (&f)[8], int lane, uint32_t lanes)
 {
 #pragma unroll
-    for (int i = 0; i < 8; i++) f[i] = turn_across(f[i], lane & 2, 2, lanes);
+    for (int i = 0; i < 8; i++) f[i] = rotate_across(f[i], lane & 2, 2, lanes);
 #pragma unroll
-    for (int i = 0; i < 8; i++) f[i] = turn_across(f[i], lane & 1, 1, lanes);
+    for (int i = 0; i < 8; i++) f[i] = rotate_across(f[i], lane & 1, 1, lanes);
 #pragma unroll
     for (int o = 4; o; o /= 2)
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            if (!(i & o)) turn_pair(f[i], f[i | o]);
+            if (!(i & o)) butterfly(f[i], f[i | o]);
 #pragma unroll
-    for (int i = 0; i < 8; i++) f[i] *= turn_by(lane % 4 * 8 + i);
+    for (int i = 0; i < 8; i++) f[i] *= rotate_by(lane % 4 * 8 + i);
 }
 
 /* Rotates a group for storing. Lane l of 16 adjacent lanes has values 2 l and 2 l + 1. All lanes of the warp call
  * it. */
-PI_FN float2 turn2(float2 f, int lane)
+PI_FN float2 rotate2(float2 f, int lane)
 {
-    f.x *= turn_by(lane % 16 * 2);
-    f.y *= turn_by(lane % 16 * 2 + 1);
+    f.x *= rotate_by(lane % 16 * 2);
+    f.y *= rotate_by(lane % 16 * 2 + 1);
     for (int o = 8; o; o /= 2) {
-        f.x = turn_across(f.x, lane & o, o, PI_FULL);
-        f.y = turn_across(f.y, lane & o, o, PI_FULL);
+        f.x = rotate_across(f.x, lane & o, o, PI_FULL);
+        f.y = rotate_across(f.y, lane & o, o, PI_FULL);
     }
-    turn_pair(f.x, f.y);
+    butterfly(f.x, f.y);
     return f;
 }
 
 /* Rotates 64 columns in an mma accumulator, or unrotates them if `back`. f[n][p] is column 8 n + 2 (lane % 4) + p. */
-PI_FN void turn_columns(float (&f)[8][2], bool back)
+PI_FN void rotate_columns(float (&f)[8][2], bool back)
 {
     const int lane = ptx_thread() % 32;
 #pragma unroll
-    for (int i = 0; i < 16; i++) f[i / 2][i % 2] *= back ? 1.0f : turn_by(i / 2 % 4 * 8 + lane % 4 * 2 + i % 2);
+    for (int i = 0; i < 16; i++) f[i / 2][i % 2] *= back ? 1.0f : rotate_by(i / 2 % 4 * 8 + lane % 4 * 2 + i % 2);
 #pragma unroll
     for (int o = 2; o; o /= 2)
 #pragma unroll
         for (int i = 0; i < 16; i++)
-            if (!(i / 2 & o)) turn_pair(f[i / 2][i % 2], f[i / 2 | o][i % 2]);
+            if (!(i / 2 & o)) butterfly(f[i / 2][i % 2], f[i / 2 | o][i % 2]);
 #pragma unroll
     for (int o = 2; o; o /= 2)
 #pragma unroll
-        for (int i = 0; i < 16; i++) f[i / 2][i % 2] = turn_across(f[i / 2][i % 2], lane & o, o, PI_FULL);
+        for (int i = 0; i < 16; i++) f[i / 2][i % 2] = rotate_across(f[i / 2][i % 2], lane & o, o, PI_FULL);
 #pragma unroll
-    for (int n = 0; n < 8; n++) turn_pair(f[n][0], f[n][1]);
+    for (int n = 0; n < 8; n++) butterfly(f[n][0], f[n][1]);
 #pragma unroll
-    for (int i = 0; i < 16; i++) f[i / 2][i % 2] *= back ? turn_by(i / 2 % 4 * 8 + lane % 4 * 2 + i % 2) : 1.0f;
+    for (int i = 0; i < 16; i++) f[i / 2][i % 2] *= back ? rotate_by(i / 2 % 4 * 8 + lane % 4 * 2 + i % 2) : 1.0f;
 }
 
 #endif

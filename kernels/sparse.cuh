@@ -67,7 +67,7 @@ PI_FN list list_of(const pi__k_sparse &k, int32_t token)
 }
 
 /* True if all rows are of rotated types, and therefore stay rotated. */
-PI_FN bool stays_turned(const pi__k_sparse &k)
+PI_FN bool stays_rotated(const pi__k_sparse &k)
 {
     return is_rotated(k.rows.cache.type_k) && (!k.entries.cache.base || is_rotated(k.entries.cache.type_k));
 }
@@ -162,7 +162,7 @@ PI_FN void convert_tile(const pi__k_sparse &k, const cache_row *address, uint16_
             /* equal for all lanes */
             const int32_t type = at < n_window ? k.rows.cache.type_k : k.entries.cache.type_k;
             if (there) cache_get8(type, row, c, f);
-            if (is_rotated(type) && !stays_turned(k)) turn8_back(f, lane, c - lane + 32 > S::CHUNKS ? LAST : PI_FULL);
+            if (is_rotated(type) && !stays_rotated(k)) unrotate8(f, lane, c - lane + 32 > S::CHUNKS ? LAST : PI_FULL);
             put8<S::KIND == TWO>(to, to + S::PLANE, f);
         }
     }
@@ -209,7 +209,7 @@ PI_FN float2 *result_at(const pi__k_sparse &k, int32_t token, int32_t head, int3
 }
 
 /* Applies inverse RoPE to columns d and d + 1 of a token's result, if they are among the last n_rot. */
-PI_FN float2 turned_back(const pi__k_sparse &k, int32_t token, int32_t d, float x, float y)
+PI_FN float2 unrotated(const pi__k_sparse &k, int32_t token, int32_t d, float x, float y)
 {
     const pi__sparse &a = k.a;
     const int32_t i = (d - (a.dim_v - a.n_rot)) / 2;
@@ -253,16 +253,16 @@ template <class S> PI_FN int32_t head_of_part(int i)
 PI_FN int32_t first_column() { return (int32_t) threadIdx.x / 32 * WIDTH + 2 * ((int32_t) threadIdx.x % 4); }
 
 /* Unrotates a split's sum if its rows stayed rotated. */
-template <class S> PI_FN void turn_sum(const pi__k_sparse &k, S &t)
+template <class S> PI_FN void unrotate_sum(const pi__k_sparse &k, S &t)
 {
-    const bool turn = S::KIND != COPIED && stays_turned(k);
+    const bool turn = S::KIND != COPIED && stays_rotated(k);
 #pragma unroll
     for (int i = 0; i < 2 * S::M; i++) {
         const int m = i / 2, r = i % 2;
         float f[8][2];
 #pragma unroll
         for (int j = 0; j < 16; j++) f[j / 2][j % 2] = t.acc[m][j / 2][2 * r + j % 2];
-        if (turn) turn_columns(f, true);
+        if (turn) rotate_columns(f, true);
 #pragma unroll
         for (int j = 0; j < 16; j++) t.acc[m][j / 2][2 * r + j % 2] = f[j / 2][j % 2];
     }
@@ -294,7 +294,7 @@ template <class S> PI_FN void fold_split(const float *state, float *run, S &t)
 template <class S> PI_FN void end_split(const pi__k_sparse &k, unsigned char *shared, S &t)
 {
     float *run = (float *) (shared + S::run) + ptx_thread() / 32 * S::M * 32;
-    turn_sum<S>(k, t); /* with UNITS, the block's only split */
+    unrotate_sum<S>(k, t); /* with UNITS, the block's only split */
     if (!S::UNITS) fold_split<S>((const float *) (shared + S::state), run, t);
 }
 
@@ -374,7 +374,7 @@ template <class S> PI_FN void finish_sums(const pi__k_sparse &k, const unsigned 
             const int32_t d = first_column() + 8 * n;
             float (&o)[4] = t.o[m][n];
             if (d >= k.a.dim_v) continue;
-            const float2 v = turned_back(k, token, d, o[2 * r] * by, o[2 * r + 1] * by);
+            const float2 v = unrotated(k, token, d, o[2 * r] * by, o[2 * r + 1] * by);
             o[2 * r] = v.x, o[2 * r + 1] = v.y;
         }
     }
@@ -474,7 +474,7 @@ PI_FN void fold_head(const pi__k_sparse &k, int32_t token0, int32_t n_splits, in
         y = fmaf(o.y, f.split, y * f.run);
     }
     const float by = factor_of(k, head, m, l);
-    const float2 v = turned_back(k, token, d, x * by, y * by);
+    const float2 v = unrotated(k, token, d, x * by, y * by);
     *(float2 *) (to + d) = v;
 }
 

@@ -122,13 +122,13 @@ PI_FN void make_columns(const pi__k_sparse &k, int32_t token, int32_t col0, floa
 template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, const float *factor, S &t)
 {
     const int lane = (int) threadIdx.x % 32;
-    const bool turn = S::KIND != COPIED && stays_turned(k);
+    const bool turn = S::KIND != COPIED && stays_rotated(k);
 #pragma unroll
     for (int i = 0; i < 2 * S::M; i++) { /* words i % 2 and i % 2 + 2 of A */
         float f[8][2];
         query_columns(k, token, head + 8 * i + lane / 4, col0, f);
         if (k.raw) make_columns(k, token, col0, factor[8 * i + lane / 4], f);
-        if (turn) turn_columns(f, false);
+        if (turn) rotate_columns(f, false);
 #pragma unroll
         for (int n = 0; n < 8; n++) {
             const float x = clean(f[n][0]), y = clean(f[n][1]);
