@@ -143,13 +143,13 @@ template <int TYPE> PI_FN w16_packed w16_pack(const uint8_t *side, const uint8_t
 
 /* Scales of scales of four tiles are adjacent in shared memory, 64 bytes each, and lanes read all four at the same
  * time. The third and fourth tile have their 16-byte pieces in another order, to avoid bank conflicts: piece p of
- * tile r is stored at piece p ^ w16_turn(r). */
-template <int TYPE> PI_FN uint32_t w16_turn(uint32_t tile) { return w16<TYPE>::SUPER == 64 ? tile / 2 : 0; }
+ * tile r is stored at piece p ^ w16_super_swizzle(r). */
+template <int TYPE> PI_FN uint32_t w16_super_swizzle(uint32_t tile) { return w16<TYPE>::SUPER == 64 ? tile / 2 : 0; }
 
 /* Byte offset of a tile's scales of scales for 8 rows: the first 8 (half 0) or the other 8 (half 1). */
 template <int TYPE> PI_FN uint32_t w16_super_at(uint32_t tile, uint32_t half)
 {
-    return tile * w16<TYPE>::SUPER + (half ^ w16_turn<TYPE>(tile)) * 16;
+    return tile * w16<TYPE>::SUPER + (half ^ w16_super_swizzle<TYPE>(tile)) * 16;
 }
 
 /* The 16-byte piece that the lane copies. Lanes below `sides` copy the scales of R tiles, `of_tile` pieces a tile.
@@ -162,7 +162,7 @@ template <int TYPE, uint32_t R> PI_FN w16_side_piece w16_side_piece_of(uint32_t 
 {
     const bool sup = lane >= sides;
     const uint32_t k = sup ? lane - sides : lane, n = sup ? w16<TYPE>::SUPER / 16 : of_tile, tile = n ? min(k / n, R - 1) : 0;
-    return {sup, tile, n ? k % n ^ (sup ? w16_turn<TYPE>(tile) : 0) : 0};
+    return {sup, tile, n ? k % n ^ (sup ? w16_super_swizzle<TYPE>(tile) : 0) : 0};
 }
 
 /* Spreads the scales over the lane's words of both rows. */
