@@ -98,7 +98,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_glu(w16_bo
 }
 
 /* Transposes the words of four adjacent lanes, four words each: lane k gets word k of every lane. */
-PI_FN uint4 turn_words(uint4 w, uint32_t k)
+PI_FN uint4 transpose_words(uint4 w, uint32_t k)
 {
     const bool odd = k & 1, high = k & 2;
     uint32_t a = __shfl_xor_sync(PI_FULL, odd ? w.x : w.y, 1), b = __shfl_xor_sync(PI_FULL, odd ? w.z : w.w, 1);
@@ -122,7 +122,7 @@ template <bool BF16> PI_FN void round_row(const float *x, const row_scale &scale
         float4 low = {0, 0, 0, 0}, high = low;
         if (b < n && there && !scale.bad) low = from[b * 8 + k], high = from[b * 8 + 4 + k];
         const float by = scale.by;
-        const uint4 w = turn_words({w16_word(low.x * by, high.x * by, BF16), w16_word(low.y * by, high.y * by, BF16),
+        const uint4 w = transpose_words({w16_word(low.x * by, high.x * by, BF16), w16_word(low.y * by, high.y * by, BF16),
                                     w16_word(low.z * by, high.z * by, BF16), w16_word(low.w * by, high.w * by, BF16)}, k);
         if (b < n) words[(row / 8 * n + b) * 32 + r * 4 + (k ^ r / 2)] = w;
     }
