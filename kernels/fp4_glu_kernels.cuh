@@ -172,7 +172,7 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
     float *meet = (float *) (raw + S::ring::HEAD);
     const fp4_result gate = {p.factors + first, times(p.scale[0])}, up = {p.factors + first, times(p.scale[1])};
     ptx_sync_first<FP4_WARPS * 32>(); /* no warp reads a stage any more */
-    fp4_meet<S>(total, [&](int which, int row, float sum) { return which ? up(row, sum) : gate(row, sum); }, n, meet);
+    fp4_exchange<S>(total, [&](int which, int row, float sum) { return which ? up(row, sum) : gate(row, sum); }, n, meet);
     ptx_sync_first<FP4_WARPS * 32>();
     fp4_put_chunk<WAY, S>(meet, p.act, p.limit, p.n_out - (int64_t) chunk * 64, p.mid, p.mid_chunks, p.mid_steps, chunk, first, n);
     if (!fp4_way<WAY>::NV && chunk == 0 && (int32_t) threadIdx.x < n) p.mid_factors[first + (int32_t) threadIdx.x] = 1.0f;

@@ -23,7 +23,7 @@ template <class S> struct fp4_meeting {
 
 /* Writes the warp's totals to the exchange buffer as result(which, row, sum), for rows below n_row. */
 template <class S, class F>
-PI_FN void fp4_meet(const float (&total)[S::RT][S::RG][4], const F &result, int32_t n_row, float *to)
+PI_FN void fp4_exchange(const float (&total)[S::RT][S::RG][4], const F &result, int32_t n_row, float *to)
 {
     using M = fp4_meeting<S>;
     const int lane = (int) threadIdx.x % 32;

@@ -198,7 +198,7 @@ PI_FN void fp4_item_to_mid(const fp4_grouped &p, const fp4_item &item, RING &rin
     const times gate(p.a.w.scale ? p.a.w.scale + t.expert : nullptr), up(p.a.scale2 ? p.a.scale2 + t.expert : nullptr);
     /* all have read the previous item's results; the producer warp does not take part */
     ptx_sync_first<FP4_WARPS * 32>();
-    fp4_meet<S>(total, [&](int which, int c, float sum) {
+    fp4_exchange<S>(total, [&](int which, int c, float sum) {
         sum *= p.factors[row_of(p.a, t, c)];
         return which ? up(c, sum) : gate(c, sum);
     }, t.n, meet);
