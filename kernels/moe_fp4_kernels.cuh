@@ -104,7 +104,7 @@ struct fp4_column_result {
 };
 
 /* Producer: copies the item's tiles of W and columns of x to the ring. */
-template <class S, class RING> PI_FN void fp4_bring(const fp4_grouped &p, const fp4_item &item, RING &ring)
+template <class S, class RING> PI_FN void fp4_produce_item(const fp4_grouped &p, const fp4_item &item, RING &ring)
 {
     const fp4_source<S> tiles(p.a.w.shape, item.data, item.tile, (int32_t) ((p.a.w.n_out + 15) / 16 - 1));
     fp4_produce<S>(ring, tiles, fp4_gathered<S>(p, item.t), (int32_t) p.a.w.shape.n_block, 0, SLICES);
@@ -139,9 +139,9 @@ template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts
         ptx_fewer_registers<FP4_FEW_REGISTERS>();
         if (threadIdx.x / 32 > FP4_WARPS) return;
         for (int32_t i = (int32_t) blockIdx.x; fp4_item_at(p, i, item); i += (int32_t) gridDim.x) {
-            if (item.list == 2) fp4_bring<typename L::many>(p, item, ring);
-            else if (item.list == 1) fp4_bring<typename L::some>(p, item, ring);
-            else fp4_bring<typename L::few>(p, item, ring);
+            if (item.list == 2) fp4_produce_item<typename L::many>(p, item, ring);
+            else if (item.list == 1) fp4_produce_item<typename L::some>(p, item, ring);
+            else fp4_produce_item<typename L::few>(p, item, ring);
         }
         return;
     }
@@ -180,7 +180,7 @@ PI_FN bool fp4_chunk_at(const fp4_grouped &p, int32_t i, fp4_item &item)
 }
 
 /* Producer: copies both matrices' rows of the chunk, and the columns of x. */
-template <class S, class RING> PI_FN void fp4_bring_both(const fp4_grouped &p, const fp4_item &item, RING &ring)
+template <class S, class RING> PI_FN void fp4_produce_item_both(const fp4_grouped &p, const fp4_item &item, RING &ring)
 {
     const size_t at = (size_t) item.t.expert * p.a.w.shape.mat_bytes;
     fp4_produce<S>(ring, fp4_both<S>(p.a.w.shape, p.a.w.data + at, p.a.data2 + at, item.tile, p.a.w.n_out), fp4_gathered<S>(p, item.t),
@@ -222,9 +222,9 @@ template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts
         ptx_fewer_registers<FP4_FEW_REGISTERS>();
         if (threadIdx.x / 32 > FP4_WARPS) return;
         for (int32_t i = (int32_t) blockIdx.x; fp4_chunk_at(p, i, item); i += (int32_t) gridDim.x) {
-            if (item.list == 2) fp4_bring_both<typename L::many>(p, item, ring);
-            else if (item.list == 1) fp4_bring_both<typename L::some>(p, item, ring);
-            else fp4_bring_both<typename L::few>(p, item, ring);
+            if (item.list == 2) fp4_produce_item_both<typename L::many>(p, item, ring);
+            else if (item.list == 1) fp4_produce_item_both<typename L::some>(p, item, ring);
+            else fp4_produce_item_both<typename L::few>(p, item, ring);
         }
         return;
     }

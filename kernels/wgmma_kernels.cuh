@@ -115,7 +115,7 @@ template <int TYPE, class S> struct wgmma_source {
 };
 
 /* Producer warps: copy all stages. */
-template <int TYPE, class S> PI_FN void wgmma_bring(wgmma_ring<S> &ring, const w16_products &p, const wgmma_where &at)
+template <int TYPE, class S> PI_FN void wgmma_produce(wgmma_ring<S> &ring, const w16_products &p, const wgmma_where &at)
 {
     using T = w16<TYPE>;
     const wgmma_source<TYPE, S> in(p, at);
@@ -222,7 +222,7 @@ PI_FN bool wgmma_sums(const w16_products &p, const wgmma_where &at, unsigned cha
     ring.open();
     if (team == TEAMS) {
         if (TEAMS > 2) ptx_fewer_registers<S::LEFT>();
-        wgmma_bring<TYPE, S>(ring, p, at);
+        wgmma_produce<TYPE, S>(ring, p, at);
         return false;
     }
     if (TEAMS > 2) ptx_more_registers<S::TAKEN>();
