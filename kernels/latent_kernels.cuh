@@ -249,7 +249,8 @@ template <class S> PI_FN void weigh(uint32_t stage, uint32_t p, const float *c, 
 
 /* Processes the tile in stage s: waits for it, starts the load of the next one; then S, P and O. */
 template <class S>
-PI_FN void see_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, int32_t s, int32_t at, int32_t end, bool opens, S &t)
+PI_FN void process_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, int32_t s, int32_t at, int32_t end,
+                        bool opens, S &t)
 {
     float4 *part = (float4 *) (shared + S::part);
     float *state = (float *) (shared + S::state);
@@ -279,7 +280,8 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
         look_ahead<S>(k, token, shared, from, end, rows);
         const int32_t last = min(from + KV_SPLIT, end);
 #pragma unroll 1
-        for (int32_t at = from; at < last; at += S::TILE, s ^= 1, opens = false) see_tile<S>(k, n_window, shared, s, at, end, opens, t);
+        for (int32_t at = from; at < last; at += S::TILE, s ^= 1, opens = false)
+            process_tile<S>(k, n_window, shared, s, at, end, opens, t);
     }
     if (first < end) end_split<S>(k, shared, t);
     __syncwarp();
@@ -293,7 +295,7 @@ latent(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *a
     ptx_wait_dependency();
     using S = shape<KIND, UNITS>;
     PI_SMEM(shared);
-    see_list<S>(
+    process_list<S>(
         k, token0, n_splits, arrived, shared, [&](int32_t token, int32_t head, S &t) { load_q<S>(k, token, head, t); },
         [&](int32_t token, int32_t first, int32_t end, ahead<S> &rows, S &t) { walk<S>(k, token, shared, first, end, rows, t); });
 }

@@ -51,11 +51,11 @@ struct mixed_products {
     pi__k_tail tail;
     /* grouped expert choice that writes the table for the epilogue's routes; r.n_rows 0 = none */
     pi__k_expert_choice choice;
-    pi__k_side_input beside;        /* side input, with the epilogue's number of rows */
+    pi__k_side_input beside;    /* side input, with the epilogue's number of rows */
     latent_blocks latent;       /* other inputs of latent attention, in the first n_latent blocks */
     uint32_t n_latent;          /* blocks of `latent` for all tokens */
     pi__k_streams streams;      /* residual streams to add the results to; n_rows 0 = none */
-    int32_t smem_copy;               /* bool: a row read from the streams is also kept in shared memory */
+    int32_t smem_copy;          /* bool: a row read from the streams is also kept in shared memory */
 };
 
 /* Number of thread blocks that cover all rows of an F32 matrix, for up to FLOAT_ROWS rows of x. */

@@ -515,8 +515,8 @@ PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, ui
  * list. load(token, head, t) loads the queries; walk(token, first, end, rows, t) processes rows [first, end) of the
  * list. */
 template <class S, class L, class W>
-PI_FN void see_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint32_t *arrived, unsigned char *shared, const L &load,
-                    const W &walk)
+PI_FN void process_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint32_t *arrived, unsigned char *shared, const L &load,
+                        const W &walk)
 {
     const int32_t token = token0 + (int32_t) blockIdx.y;
     const list l = list_of(k, token);

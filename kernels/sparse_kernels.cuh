@@ -276,7 +276,8 @@ template <class S> PI_FN void add_values(const pi__k_sparse &k, unsigned char *s
 
 /* Computes S and P of the current tile. is_first: the split's first tile. */
 template <class S>
-PI_FN void see_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, const place &at, int32_t end, bool is_first, S &t)
+PI_FN void process_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, const place &at, int32_t end,
+                        bool is_first, S &t)
 {
     float *part = (float *) (shared + S::part);
     scores<S>(columns_of<S>(shared, at.stage), t, part + ptx_thread() / 32 * S::HEADS * TILE);
@@ -301,14 +302,14 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
         if (at.i > begin) add_values<S>(k, shared, at, t);
         if (at.i > begin && opens) end_split<S>(k, shared, t);
         look_ahead<S>(k, token, shared, at.i * TILE, end, rows);
-        see_tile<S>(k, n_window, shared, at, end, opens, t);
+        process_tile<S>(k, n_window, shared, at, end, opens, t);
         go_on<S>(at);
 #pragma unroll 1
         /* The other tiles of these KV_SPLIT rows. */
         for (; at.i < last && at.i % (KV_SPLIT / TILE); go_on<S>(at)) {
             arrive<S>();
             add_values<S>(k, shared, at, t);
-            see_tile<S>(k, n_window, shared, at, end, false, t);
+            process_tile<S>(k, n_window, shared, at, end, false, t);
         }
     }
     arrive<S>();
@@ -335,7 +336,7 @@ sparse(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *a
     ptx_wait_dependency();
     using S = shape<KIND, W, UNITS>;
     PI_SMEM(shared);
-    see_list<S>(
+    process_list<S>(
         k, token0, n_splits, arrived, shared,
         [&](int32_t token, int32_t head, S &t) {
             float *factor = (float *) (shared + S::part); /* not in use yet */

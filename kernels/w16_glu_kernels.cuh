@@ -123,7 +123,7 @@ template <bool BF16> PI_FN void round_row(const float *x, const row_scale &scale
         if (b < n && there && !scale.bad) low = from[b * 8 + k], high = from[b * 8 + 4 + k];
         const float by = scale.by;
         const uint4 w = transpose_words({w16_word(low.x * by, high.x * by, BF16), w16_word(low.y * by, high.y * by, BF16),
-                                    w16_word(low.z * by, high.z * by, BF16), w16_word(low.w * by, high.w * by, BF16)}, k);
+                                         w16_word(low.z * by, high.z * by, BF16), w16_word(low.w * by, high.w * by, BF16)}, k);
         if (b < n) words[(row / 8 * n + b) * 32 + r * 4 + (k ^ r / 2)] = w;
     }
 }

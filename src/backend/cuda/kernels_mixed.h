@@ -22,7 +22,7 @@ typedef struct pi__k_side_input {
 typedef struct pi__k_mixed_more {
     /* with an epilogue: replaces its routes, as pi__k_expert_choice_run does */
     const pi__k_expert_choice *choice;
-    const pi__k_side_input *beside;        /* with an epilogue: also packed */
+    const pi__k_side_input *beside; /* with an epilogue: also packed */
     /* inputs of latent attention that do not depend on this launch, as of pi__k_latent_inputs_run */
     const pi__k_latent_inputs *latent;
     /* With an epilogue, and without the other fields: residual streams of n_out values, a multiple of 16. The results
