@@ -277,7 +277,7 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
     for (int32_t from = first; from < end; from += KV_SPLIT) {
         bool opens = !(from & (split - 1));
         if (opens && from > first) end_split<S>(k, shared, t);
-        look_ahead<S>(k, token, shared, from, end, rows);
+        advance_lookup<S>(k, token, shared, from, end, rows);
         const int32_t last = min(from + KV_SPLIT, end);
 #pragma unroll 1
         for (int32_t at = from; at < last; at += S::TILE, s ^= 1, opens = false)

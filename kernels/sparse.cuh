@@ -89,7 +89,7 @@ template <bool FEW> static inline int32_t most_splits(int32_t n)
     return some ? max(splits, 8) : splits;
 }
 
-/* Address lookup for KV_SPLIT rows of the list, EACH a thread: want_rows() reads row indices, look_up_rows() the
+/* Address lookup for KV_SPLIT rows of the list, EACH a thread: want_rows() reads row indices, lookup_rows() the
  * blocks in the cache, put_rows() stores the addresses. */
 template <int EACH> struct wanted {
     int32_t row[EACH], block[EACH]; /* row negative = none */
@@ -108,7 +108,7 @@ template <int EACH> PI_FN void want_rows(const list &l, int32_t from, int32_t en
         else w.row[e] = l.pick ? l.pick[i - l.n_window] : i - l.n_window;
     }
 }
-template <int EACH> PI_FN void look_up_rows(const pi__k_sparse &k, const list &l, int32_t from, wanted<EACH> &w)
+template <int EACH> PI_FN void lookup_rows(const pi__k_sparse &k, const list &l, int32_t from, wanted<EACH> &w)
 {
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
@@ -305,25 +305,25 @@ template <class S> struct ahead {
 
 /* Advances the lookup when the walk reaches row `from`: the addresses of the rows KV_SPLIT later are stored. */
 template <class S>
-PI_FN void look_ahead(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t from, int32_t end, ahead<S> &a)
+PI_FN void advance_lookup(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t from, int32_t end, ahead<S> &a)
 {
     const list l = list_of(k, token); /* computed again instead of kept in registers */
     /* overwrites addresses that are no longer needed */
     put_rows(k, l, from + KV_SPLIT, a.next, (cache_row *) (shared + S::address));
     a.next = a.later;
-    look_up_rows(k, l, from + 2 * KV_SPLIT, a.next);
+    lookup_rows(k, l, from + 2 * KV_SPLIT, a.next);
     want_rows(l, from + 3 * KV_SPLIT, end, a.later);
 }
 
 /* Starts the lookup: rows from `first` on, and the next two KV_SPLIT. */
 template <class S>
-PI_FN void look_for(const pi__k_sparse &k, const list &l, int32_t first, int32_t end, wanted<S::EACH> &now, ahead<S> &rows)
+PI_FN void begin_lookup(const pi__k_sparse &k, const list &l, int32_t first, int32_t end, wanted<S::EACH> &now, ahead<S> &rows)
 {
     want_rows(l, first, end, now);
     want_rows(l, first + KV_SPLIT, end, rows.next);
     want_rows(l, first + 2 * KV_SPLIT, end, rows.later);
-    look_up_rows(k, l, first, now);
-    look_up_rows(k, l, first + KV_SPLIT, rows.next);
+    lookup_rows(k, l, first, now);
+    lookup_rows(k, l, first + KV_SPLIT, rows.next);
 }
 
 /* Initializes empty sums. */
@@ -532,7 +532,7 @@ PI_FN void process_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits,
     begin_sums<S>(shared, t);
     wanted<S::EACH> now = {};
     ahead<S> rows = {};
-    look_for<S>(k, l, first, end, now, rows);
+    begin_lookup<S>(k, l, first, end, now, rows);
     load(token, (int32_t) blockIdx.x * S::HEADS, t);
     put_rows(k, l, first, now, (cache_row *) (shared + S::address));
     __syncthreads();

@@ -301,7 +301,7 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
         arrive<S>();
         if (at.i > begin) add_values<S>(k, shared, at, t);
         if (at.i > begin && opens) end_split<S>(k, shared, t);
-        look_ahead<S>(k, token, shared, at.i * TILE, end, rows);
+        advance_lookup<S>(k, token, shared, at.i * TILE, end, rows);
         process_tile<S>(k, n_window, shared, at, end, opens, t);
         go_on<S>(at);
 #pragma unroll 1
