@@ -66,7 +66,7 @@ template <class S> PI_FN void exchange(bool active, float4 *room, float (&s)[S::
 }
 
 /* O = O + P V for the warp's columns, l = l + P 1. */
-template <class S> PI_FN void weigh(uint32_t tile, const float (&s)[S::TILE / 8][4], sums<S::N> &acc)
+template <class S> PI_FN void add_pv(uint32_t tile, const float (&s)[S::TILE / 8][4], sums<S::N> &acc)
 {
     const int lane = (int) threadIdx.x % 32, col = (int) threadIdx.x / 32 % S::WARPS * S::N + lane / 16;
     const uint32_t v = tile + S::PLANES * S::PLANE + (uint32_t) (lane % 16 * S::D * 2);
@@ -136,7 +136,7 @@ template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
             if (!active) continue;
             softmax(j.a, facts, key0, s, acc.m, c);
             if (is_new(c)) scale(c, acc);
-            weigh<S>(here, s, acc);
+            add_pv<S>(here, s, acc);
         }
         return tile;
     });

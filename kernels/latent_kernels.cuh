@@ -222,7 +222,7 @@ template <class S> PI_FN void scale_sums(const float *c, S &t)
 }
 
 /* O = O c + P V for the warp's columns. */
-template <class S> PI_FN void weigh(uint32_t stage, uint32_t p, const float *c, S &t)
+template <class S> PI_FN void add_pv(uint32_t stage, uint32_t p, const float *c, S &t)
 {
     const uint32_t lane = (uint32_t) ptx_thread() % 32, warp = (uint32_t) ptx_thread() / 32;
     scale_sums<S>(c, t);
@@ -262,7 +262,7 @@ PI_FN void process_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *
     __syncthreads();
     softmax<S>(part, end - at, opens, (uint16_t *) (shared + S::p), state, t);
     __syncthreads();
-    weigh<S>(stage, ptx_shared(shared + S::p), state + 2 * S::HEADS, t);
+    add_pv<S>(stage, ptx_shared(shared + S::p), state + 2 * S::HEADS, t);
 }
 
 /* Processes rows first .. end - 1 of the list. Results: acc, state; without UNITS also run and the folded sums. */

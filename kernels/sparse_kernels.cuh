@@ -214,7 +214,7 @@ template <class S> PI_FN void softmax(const float *part, int32_t n, bool is_firs
 }
 
 /* O = O c + P V for the warp's columns at `row`. */
-template <class S> PI_FN void weigh(uint32_t row, uint32_t p, const float *c, S &t)
+template <class S> PI_FN void add_pv(uint32_t row, uint32_t p, const float *c, S &t)
 {
     const int lane = ptx_thread() % 32;
     uint32_t w[2][S::M][4];
@@ -271,7 +271,7 @@ template <class S> PI_FN uint32_t columns_of(unsigned char *shared, int32_t stag
 template <class S> PI_FN void add_values(const pi__k_sparse &k, unsigned char *shared, const place &at, S &t)
 {
     if (S::W <= 8 || ptx_thread() / 32 * WIDTH < k.a.dim_v)
-        weigh<S>(columns_of<S>(shared, at.before), ptx_shared(shared + S::p), (const float *) (shared + S::state) + 2 * S::HEADS, t);
+        add_pv<S>(columns_of<S>(shared, at.before), ptx_shared(shared + S::p), (const float *) (shared + S::state) + 2 * S::HEADS, t);
 }
 
 /* Computes S and P of the current tile. is_first: the split's first tile. */
