@@ -175,7 +175,7 @@ PI_FN void fp4_unit_at(const input_row &x, int64_t i, int64_t n, float (&v)[16])
         for (int k = 0; k < 16; k += 4) x.four(i + k, v + k);
     } else {
 #pragma unroll
-        for (int k = 0; k < 16; k++) v[k] = x.at_apart(i + k);
+        for (int k = 0; k < 16; k++) v[k] = x.at_noinline(i + k);
     }
 }
 

@@ -17,7 +17,7 @@ PI_FN float gated(int32_t kind, float x, float up, float limit)
 }
 
 /* gated() as a call, for code size. */
-PI_CALL float gated_apart(int32_t kind, float x, float up, float limit) { return gated(kind, x, up, limit); }
+PI_CALL float gated_noinline(int32_t kind, float x, float up, float limit) { return gated(kind, x, up, limit); }
 
 /* A block's part of a row: pieces of blockDim.x columns, number first, first + step, ... Complete row: {0, 1}. */
 struct row_share {
@@ -58,7 +58,10 @@ struct input_row {
         return x2 ? gated(kind, first_at(i), x2[i], limit) : first_at(i);
     }
     /* Value i; for callers with many uses in their code. */
-    __device__ __forceinline__ float at_apart(int64_t i) const { return x2 ? gated_apart(kind, first_at(i), x2[i], limit) : first_at(i); }
+    __device__ __forceinline__ float at_noinline(int64_t i) const
+    {
+        return x2 ? gated_noinline(kind, first_at(i), x2[i], limit) : first_at(i);
+    }
     /* Calls use(i, value i) for a part of the row, by the threads of a block, each in order. */
     template <class F> __device__ __forceinline__ void each(row_share of, int64_t n, const F &use) const
     {
@@ -70,7 +73,7 @@ struct input_row {
         row_values((int32_t) (of.first * blockDim.x + threadIdx.x), (int32_t) (of.step * blockDim.x), (int32_t) n,
                    [&](int32_t i) { return factors{x[i], second ? second[i] : 0.0f}; },
                    [&](int32_t i, const factors &f) {
-                       use(i, normed ? f.v * norm * f.w : second ? gated_apart(kind, f.v, f.w, limit) : f.v);
+                       use(i, normed ? f.v * norm * f.w : second ? gated_noinline(kind, f.v, f.w, limit) : f.v);
                    });
     }
     /* Four values; i and all pointers are multiples of four values. */
@@ -84,8 +87,8 @@ struct input_row {
         }
         if (!x2) return;
         const float4 up = *(const float4 *) (x2 + i);
-        to[0] = gated_apart(kind, to[0], up.x, limit), to[1] = gated_apart(kind, to[1], up.y, limit);
-        to[2] = gated_apart(kind, to[2], up.z, limit), to[3] = gated_apart(kind, to[3], up.w, limit);
+        to[0] = gated_noinline(kind, to[0], up.x, limit), to[1] = gated_noinline(kind, to[1], up.y, limit);
+        to[2] = gated_noinline(kind, to[2], up.z, limit), to[3] = gated_noinline(kind, to[3], up.w, limit);
     }
 };
 

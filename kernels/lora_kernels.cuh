@@ -23,7 +23,7 @@ PI_FN void lora_tile(const input_row (&row)[PI__K_LORA_ROWS], int32_t n, int64_t
 {
     for (int i = (int) threadIdx.x; i < LORA_TILE; i += LORA_THREADS)
         for (int j = 0; j < PI__K_LORA_ROWS; j++)
-            tile[j * LORA_TILE + i] = j < n && first + i < n_in ? row[j].at_apart(first + i) : 0.0f;
+            tile[j * LORA_TILE + i] = j < n && first + i < n_in ? row[j].at_noinline(first + i) : 0.0f;
 }
 
 __global__ void __launch_bounds__(LORA_THREADS) lora_shrink(PI_CONSTANT pi__k_lora a)

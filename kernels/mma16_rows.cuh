@@ -13,7 +13,7 @@ template <int TYPE> PI_FN void put_terms(const input_row &x, int64_t row, int64_
     const int64_t n_block = (n_in + 31) / 32;
     const int lane = (int) threadIdx.x % 32, r = (int) (row % 8);
     for (int64_t i = of.first * blockDim.x + threadIdx.x; i < n_block * 32; i += of.step * blockDim.x) {
-        float v = there && i < n_in ? x.at_apart(i) : 0.0f;
+        float v = there && i < n_in ? x.at_noinline(i) : 0.0f;
         uint8_t *block = blocks + (size_t) (row / 8 * n_block + i / 32) * mma16<TYPE>::BYTES;
         uint16_t *p = (uint16_t *) block + (r * 4 + lane / 8) * 8 + lane % 8;
         /* Each term is the rounding error of the terms before it. */
