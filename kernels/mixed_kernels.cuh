@@ -114,7 +114,7 @@ template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, 
 }
 
 /* Packs a block's part of the side input. scratch: for open_row(), then for put_halves(). */
-PI_FN void share_beside(const pi__k_side_input &b, tail_share s, int32_t n_rows, float *scratch)
+PI_FN void pack_side_input(const pi__k_side_input &b, tail_share s, int32_t n_rows, float *scratch)
 {
     uint16_t *words = (uint16_t *) b.halves;
     float *factor = (float *) ((char *) b.halves + w16_rows_bytes(n_rows, b.n_in));
@@ -144,8 +144,8 @@ PI_CALL void run_mixed_tail(const mixed_products &p, unsigned char *shared)
     if (t.routes.n_rows && s.parts > 1 && s.part == --s.parts) return;
     const bool apart = p.beside.halves && s.parts > t.n_rows; /* some blocks have no row of their own */
     if (t.n_rows && (!apart || s.part < t.n_rows)) do_share(t, {s.part, apart ? t.n_rows : s.parts}, scratch, false);
-    if (apart && s.part >= t.n_rows) share_beside(p.beside, {s.part - t.n_rows, s.parts - t.n_rows}, t.n_rows, scratch);
-    if (p.beside.halves && !apart) share_beside(p.beside, s, t.n_rows, scratch);
+    if (apart && s.part >= t.n_rows) pack_side_input(p.beside, {s.part - t.n_rows, s.parts - t.n_rows}, t.n_rows, scratch);
+    if (p.beside.halves && !apart) pack_side_input(p.beside, s, t.n_rows, scratch);
 }
 
 /* NT: groups of 8 rows of x, as in w16_few(). 1 if all matrices are F32, for any number of rows. */
