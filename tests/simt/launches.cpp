@@ -261,7 +261,7 @@ void experts(int32_t n, const pi__k_matrix &w)
         CHECK(pi__k_w16_down(nullptr, &r, &e, memory));
         const pi__k_down down = {r, e, memory};
         const pi__k_product shared = {w, some, N_OUT, 0};
-        if (n <= PI__K_DOWN_ROWS) CHECK(pi__k_w16_down_beside(nullptr, &down, &shared, memory, nullptr));
+        if (n <= PI__K_DOWN_ROWS) CHECK(pi__k_w16_down_shared(nullptr, &down, &shared, memory, nullptr));
     }
     pi__k_sum sum = {};
     sum.n_rows = n, sum.n = N_IN;

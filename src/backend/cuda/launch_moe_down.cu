@@ -28,7 +28,7 @@ template <int NT> static int run(void *stream, w16_down &p, uint64_t tiles)
 
 static uint32_t items_of(int64_t n_out) { return (uint32_t) ((n_out + FEW_TILES * 16 - 1) / (FEW_TILES * 16)); }
 
-int pi__k_w16_down_beside(void *stream, const pi__k_down *a, const pi__k_product *shared, const void *prepared, const pi__k_tail *t)
+int pi__k_w16_down_shared(void *stream, const pi__k_down *a, const pi__k_product *shared, const void *prepared, const pi__k_tail *t)
 {
     const pi__k_routes &r = a->routes;
     const int64_t pairs = (int64_t) r.n_rows * r.n_used;

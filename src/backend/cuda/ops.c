@@ -313,7 +313,7 @@ void pi__cuda_queue_down(pi__cuda *c, const pi__linear *a, const pi__k_down *dow
     const pi__k_input in = pi__cuda_input(&a->in);
     const pi__k_product p = {.w = pi__cuda_matrix(a->lin[0].w), .y = a->lin[0].y, .ldy = a->lin[0].ldy};
     const void *x = pi__cuda_prepared(c, PI__FORM_W16, &in, p.w.type, a->n_rows, p.w.n_in);
-    PI__QUEUE(c, pi__k_w16_down_beside(pi__rt_stream(c->rt), down, &p, x, then));
+    PI__QUEUE(c, pi__k_w16_down_shared(pi__rt_stream(c->rt), down, &p, x, then));
 }
 
 bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add)
