@@ -79,7 +79,7 @@ void pi__cuda_upload(pi__backend *be, void *dst, const void *src, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;
     pi__cuda_flush(c);
-    pi__cuda_forget(c);
+    pi__cuda_invalidate(c);
     if (pi__cuda_queues(c)) pi__cuda_keep(c, pi__rt_upload(c->rt, dst, src, n));
 }
 
@@ -380,7 +380,7 @@ static const pi__device_fns cuda_device = {
     static void run_##name(pi__backend *be, const pi__batch *b, const type *a)                                          \
     {                                                                                                                   \
         if (pi__cuda_hold((pi__cuda *) be, PI__OP_##name, b, a)) return;                                                \
-        if (PI__OP_##name != PI__OP_moe && PI__OP_##name != PI__OP_experts_layer) pi__cuda_forget((pi__cuda *) be);     \
+        if (PI__OP_##name != PI__OP_moe && PI__OP_##name != PI__OP_experts_layer) pi__cuda_invalidate((pi__cuda *) be); \
         pi__cuda_##name(be, b, a);                                                                                      \
     }
 PI__OPS_ALL(FN)

@@ -160,7 +160,7 @@ static void queue_beside(pi__cuda *c, const cuda_held *h)
     const pi__k_latent_inputs rows = pi__cuda_latent_inputs(c, h->b, &h->latent, false, true);
     const bool some = rows.n_q || rows.n_compress;
     pi__cuda_queue_more(c, &h->of.linear, NULL, &(pi__k_mixed_more) {.latent = some ? &rows : NULL});
-    pi__cuda_forget(c);
+    pi__cuda_invalidate(c);
     pi__cuda_queue_latent(c, h->b, &h->latent, true, false);
 }
 
@@ -187,7 +187,7 @@ static bool queue_added(pi__cuda *c, cuda_held *h)
     h->id = PI__N_OPS;
     for (int i = 1; i < h->n_adds; i++) h->add[i - 1] = h->add[i];
     h->n_adds--;
-    pi__cuda_forget(c);
+    pi__cuda_invalidate(c);
     return true;
 }
 
@@ -203,7 +203,7 @@ static bool queue_with_streams(pi__cuda *c, const cuda_held *h, const pi__linear
     c->held.sums = false;
     c->held.n_adds = 0;
     pi__cuda_queue_more(c, &h->of.linear, &t, &(pi__k_mixed_more) {.streams = &k});
-    pi__cuda_forget(c);
+    pi__cuda_invalidate(c);
     if (prepares(&t)) pi__cuda_has_prepared(c, &t);
     return true;
 }
@@ -241,7 +241,7 @@ static void queue_held(pi__cuda *c, const pi__linear *next)
     const bool added = queue_added(c, &h);
     const bool more = tail_of(c, &h, one || h.n_adds || added ? next : NULL, &t), sums_alone = h.sums && !h.n_adds && !t.n_in;
     queue_launch(c, &h, one && more ? &t : NULL);
-    if (h.sums || h.n_adds || next) pi__cuda_forget(c);
+    if (h.sums || h.n_adds || next) pi__cuda_invalidate(c);
     if (more && !one && sums_alone) PI__QUEUE(c, pi__k_add_experts(pi__rt_stream(c->rt), &t.sum));
     else if (more && !one) PI__QUEUE(c, pi__k_finish_rows(pi__rt_stream(c->rt), &t));
     if (more && prepares(&t)) pi__cuda_has_prepared(c, &t);
@@ -272,7 +272,7 @@ bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_
     if (prepares(&own)) pi__cuda_has_prepared(c, &own);
     if (!last) return true;
     const cuda_prepared ready = c->ready;
-    pi__cuda_forget(c);
+    pi__cuda_invalidate(c);
     if (alone || both) pi__cuda_has_prepared(c, &apart);
     *beside = c->ready, c->ready = ready;
     return true;
@@ -297,7 +297,7 @@ static bool add_heads(pi__cuda *c, const pi__batch *b, const pi__qkv *a)
     t.qkv = pi__cuda_heads(c, b, a);
     c->held.id = PI__N_OPS;
     pi__cuda_queue_linear(c, l, &t);
-    pi__cuda_forget(c);
+    pi__cuda_invalidate(c);
     return true;
 }
 
@@ -331,7 +331,7 @@ static cuda_latent *hold_latent(pi__cuda *c, const pi__batch *b, const float *fr
     if (!beside) {
         pi__cuda_flush(c);
         if (!stays(c, b)) return NULL;
-        pi__cuda_forget(c);
+        pi__cuda_invalidate(c);
         h->id = PI__OP_mla_qkv;
     }
     h->b = b;
@@ -412,7 +412,7 @@ static bool hold_indexer(pi__cuda *c, const pi__batch *b, const pi__indexer *a)
 static cuda_streams *begin_streams(pi__cuda *c)
 {
     pi__cuda_flush(c);
-    pi__cuda_forget(c);
+    pi__cuda_invalidate(c);
     c->held.id = PI__OP_hyper_pre;
     c->held.streams = (cuda_streams) {.posts = false};
     return &c->held.streams;
@@ -496,7 +496,7 @@ static bool hold_heads(pi__cuda *c, const pi__head_linear *a)
 {
     const bool in_16 = pi__cuda_heads_in_16(c, a), ready = in_16 && queue_grouped(c, a);
     if (!ready) pi__cuda_flush(c);
-    pi__cuda_forget(c);
+    pi__cuda_invalidate(c);
     if (!in_16) return false;
     c->held.id = PI__OP_head_linear;
     c->held.ready = ready;
@@ -511,7 +511,7 @@ static bool hold_sparse(pi__cuda *c, const pi__batch *b, const pi__sparse *a)
     const pi__mla_qkv raw = take_queries(c, b, a);
     pi__cuda_flush(c);
     if (!stays(c, b)) return false;
-    pi__cuda_forget(c);
+    pi__cuda_invalidate(c);
     h->id = PI__OP_sparse, h->b = b, h->raw = raw;
     h->of.sparse = *a;
     return true;
@@ -563,7 +563,7 @@ static bool hold_linear(pi__cuda *c, const pi__linear *a)
     }
     const bool sums = c->held.sums && !c->held.n_adds && c->held.id == PI__N_OPS && c->held.sum.n_rows == a->n_rows;
     if (!sums || touches(a, &c->held.sum)) queue_held(c, a);
-    else pi__cuda_forget(c);
+    else pi__cuda_invalidate(c);
     c->held.id = PI__OP_linear;
     c->held.of.linear = *a;
     c->held.streams.posts = false;
@@ -590,10 +590,10 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
         queue_held(c, &reads);
         return false;
     }
-    if (id == PI__OP_experts_layer) pi__cuda_forget(c);
+    if (id == PI__OP_experts_layer) pi__cuda_invalidate(c);
     pi__cuda_flush(c);
     if (!fuses || !stays(c, b) || (id != PI__OP_attention && id != PI__OP_gdn) || b->n_tokens > pi__cuda_tail_rows(c)) return false;
-    pi__cuda_forget(c);
+    pi__cuda_invalidate(c);
     c->held.id = id;
     c->held.b = b;
     if (id == PI__OP_attention) c->held.of.attention = *(const pi__attention *) args;

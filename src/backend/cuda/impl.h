@@ -320,7 +320,7 @@ bool pi__cuda_as_it_is(int form, const pi__k_input *in, int32_t n_rows, int64_t 
 /* Returns the packed input in this format for matrices of this type. Queues the packing unless it is already
  * valid. */
 void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in);
-static inline void pi__cuda_forget(pi__cuda *c) { c->ready.n_rows = 0; }
+static inline void pi__cuda_invalidate(pi__cuda *c) { c->ready.n_rows = 0; }
 /* Queue the packing of an input, and n products with matrices of one type. n is at most PI__K_MAX_LINEAR, or
  * PI__K_MAX_MMA16 in format MMA16. `split` is scratch for split-K, which is used where it fits. */
 int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to);

@@ -126,7 +126,7 @@ void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at)
     const bool there = !a->lora.rows && gate_up_to_mid(c, a, &at->r, at->mid);
     if (!there) gate_up(c, a, &at->r, h);
     if (a->shard) {
-        pi__cuda_forget(c);
+        pi__cuda_invalidate(c);
         a->shard->complete(a->shard, h, pairs, n_ff);
     }
     pi__cuda_lora_gate_up(c, a, at);
@@ -220,7 +220,7 @@ void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
         if (some.in.x2) some.in.x2 += r * a->in.ldx2;
         some.logits += r * a->ldl;
         some.y += r * a->ldy;
-        pi__cuda_forget(c);
+        pi__cuda_invalidate(c);
         run_rows(c, b, &some, r, false);
     }
 }

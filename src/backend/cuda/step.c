@@ -364,7 +364,7 @@ static void make_graph(pi__cuda *c, bool wanted)
 {
     pi__rt_graph **to = c->becomes, *made;
     pi__cuda_flush(c);
-    pi__cuda_forget(c);
+    pi__cuda_invalidate(c);
     c->becomes = NULL;
     if (!to) return;
     pi__cuda_keep(c, pi__rt_capture_end(c->rt, &made));
