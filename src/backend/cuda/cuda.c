@@ -125,10 +125,10 @@ static void cuda_unpin(pi__backend *be, void *host, size_t n)
 
 static size_t cuda_weight_size(const pi__backend *be, pi__weight *w)
 {
-    const cuda_without *without = &((const pi__cuda *) be)->without;
+    const cuda_disabled *disabled = &((const pi__cuda *) be)->disabled;
     pi__cuda_shape s;
     w->layout = 0;
-    if ((without->packed && !pi__type_is_float(w->type)) || (without->experts && w->n_mat > 1)) return 0;
+    if ((disabled->packed && !pi__type_is_float(w->type)) || (disabled->experts && w->n_mat > 1)) return 0;
     if (w->n_mat < 1 || !pi__cuda_shape_of(w->type, w->n_in, w->n_out, &s)) return 0;
     if ((size_t) w->n_mat > SIZE_MAX / 2 / s.mat_bytes) return 0;
     return (s.mat_bytes * (size_t) w->n_mat + 63) & ~(size_t) 63;
@@ -140,7 +140,7 @@ static size_t cuda_weight_size(const pi__backend *be, pi__weight *w)
 static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
                             int32_t block_size)
 {
-    if (((const pi__cuda *) be)->without.attention) return 0;
+    if (((const pi__cuda *) be)->disabled.attention) return 0;
     const int32_t types[] = {type_k, type_v};
     size_t row = 0;
     for (int i = 0; i < 2; i++) {
@@ -176,7 +176,7 @@ static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
 static size_t slices_bytes(const pi__cuda *c, const pi__limits *lim)
 {
     const bool fp4 = c->ways & (PI__WAY_FP4 | PI__WAY_W4A8), w16 = c->ways & (PI__WAY_W16 | PI__WAY_W4A16);
-    if (c->wgmma || c->without.slices || !(fp4 || w16) || lim->max_tokens <= (fp4 ? PI__CUDA_FEW_ROWS : PI__K_MMA_ROWS)) return 0;
+    if (c->wgmma || c->disabled.slices || !(fp4 || w16) || lim->max_tokens <= (fp4 ? PI__CUDA_FEW_ROWS : PI__K_MMA_ROWS)) return 0;
     return pi__k_split_bytes(c->info.n_sm);
 }
 
@@ -320,7 +320,7 @@ static void cuda_destroy(pi__backend *be)
     pi__free(c);
 }
 
-static bool cuda_topk_here(const pi__backend *be) { return !((const pi__cuda *) be)->without.topk; }
+static bool cuda_topk_here(const pi__backend *be) { return !((const pi__cuda *) be)->disabled.topk; }
 
 static const pi__device_fns cuda_device = {
     .destroy = cuda_destroy,
@@ -444,8 +444,8 @@ static void give_up(pi__cuda *c, int way, const char *name, int wrong, const pi_
     else if (way == OF_BLAS) drop_library(c);
     else if (way == OF_MMA16) c->ways &= ~PI__WAY_MMA16;
     else if (way == OF_W16) c->ways &= ~(PI__WAY_W16 | PI__WAY_W4A16);
-    else if (many) c->without.many_rows = true;
-    else c->without.packed = true;
+    else if (many) c->disabled.many_rows = true;
+    else c->disabled.packed = true;
 }
 
 static int way_of(int of)
@@ -464,7 +464,7 @@ static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
     for (size_t i = 0; i < sizeof ways / sizeof *ways && c->info.arch; i++) {
         const int32_t type = ways[i].type;
         const int of = ways[i].of;
-        const bool off[] = {!(c->ways & PI__WAY_FP4), !c->blas, !(c->ways & PI__WAY_MMA16), c->without.packed,
+        const bool off[] = {!(c->ways & PI__WAY_FP4), !c->blas, !(c->ways & PI__WAY_MMA16), c->disabled.packed,
                             !(c->ways & (PI__WAY_W16 | PI__WAY_W4A16)), !(c->ways & PI__WAY_W4A8)};
         int wrong;
         /* slow devices: only the first test of each mode */

@@ -557,7 +557,7 @@ static bool touches(const pi__linear *a, const pi__k_sum *s)
 static bool hold_linear(pi__cuda *c, const pi__linear *a)
 {
     if (pi__cuda_is_mix(c, a)) return hold_mix(c, a);
-    if (c->without.many_rows && a->n_rows > PI__CUDA_FEW_ROWS) {
+    if (c->disabled.many_rows && a->n_rows > PI__CUDA_FEW_ROWS) {
         pi__cuda_flush(c);
         return false;
     }

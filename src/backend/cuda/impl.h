@@ -147,7 +147,7 @@ typedef struct cuda_stage {
 } cuda_stage;
 
 /* Features disabled by the start-up self-test because their results were wrong (selftest.c). */
-typedef struct cuda_without {
+typedef struct cuda_disabled {
     bool packed;    /* int8 tensor core products: matrices of packed formats are refused */
     /* products with more than PI__CUDA_FEW_ROWS rows: larger inputs run in pieces of that many rows */
     bool many_rows;
@@ -161,7 +161,7 @@ typedef struct cuda_without {
     bool glu;       /* fused gate and up: the activation has its own launch */
     bool key_blocks; /* sparse prefill: all keys are attended to */
     bool topk;      /* topk on the device: rows of logits are copied to the host */
-} cuda_without;
+} cuda_disabled;
 
 typedef struct pi__cuda {
     pi__backend be;         /* must be first: the public interface */
@@ -174,7 +174,7 @@ typedef struct pi__cuda {
     /* Round to one F16 instead of a hi + lo pair: queries and P of attention; keys, queries and states in the
      * products of delta nets. Constant after creation. */
     bool one_f16;
-    cuda_without without;   /* features disabled by the self-test; constant after creation */
+    cuda_disabled disabled; /* features disabled by the self-test; constant after creation */
     bool fuses;             /* several ops may share a launch; constant after creation */
     bool records;           /* decode steps and drafts are captured as graphs; constant after creation and join */
     bool joined;            /* one of several devices or ranks, which must all capture the same steps */
@@ -393,7 +393,7 @@ enum { PI__WRONG_FEW = 1 /* few rows */, PI__WRONG_MANY = 2 };
 int pi__cuda_check_product(pi__rt *rt, int32_t type, int ways, pi__blas *blas, bool slow, int *wrong, pi_error *err);
 /* selftest_wgmma.c: sets *wrong if wgmma and mma.sync results differ. */
 int pi__cuda_check_wgmma(pi__rt *rt, bool *wrong, pi_error *err);
-/* selftest_ops.c: checks the other ops. Clears c->records or sets fields of c->without for wrong results, and logs
+/* selftest_ops.c: checks the other ops. Clears c->records or sets fields of c->disabled for wrong results, and logs
  * one line for each. */
 int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err);
 

@@ -379,7 +379,7 @@ bool pi__cuda_queue_glu(pi__cuda *c, const pi__linear *a, const pi__linear *next
     pi__k_input in = pi__cuda_input(&a->in);
     pi__k_glu g = {.act = next->in.kind, .limit = next->in.limit, .fp8 = form == PI__FORM_W4A8, .mid = c->scratch + c->at.mid,
                    .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived)};
-    if (!glu || c->without.glu || next->n_lin != 1 || next->n_rows != rows || rows < 1) return false;
+    if (!glu || c->disabled.glu || next->n_lin != 1 || next->n_rows != rows || rows < 1) return false;
     if (form == PI__FORM_W16) return queue_glu_16(c, a, next);
     if (form != PI__FORM_FP4 && form != PI__FORM_W4A8) return false;
     if (!halves_of(a, &next->in, down->n_in, &g) || g.gate.type != type || pi__cuda_linear_form(c, type, a) != form) return false;
@@ -394,7 +394,7 @@ void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
     pi__cuda *c = (pi__cuda *) be;
     if (pi__cuda_is_mix(c, a)) pi__cuda_queue_streams(c, &(cuda_streams) {.mixes = true, .mix = *a}, NULL);
-    else if (c->without.many_rows && a->n_rows > PI__CUDA_FEW_ROWS) linear_in_pieces(be, b, a);
+    else if (c->disabled.many_rows && a->n_rows > PI__CUDA_FEW_ROWS) linear_in_pieces(be, b, a);
     else pi__cuda_queue_linear(c, a, NULL);
 }
 
@@ -525,12 +525,12 @@ void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attenti
         .sinks = a->sinks, .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .pos = d->pos, .seq_start = d->seq_start,
         .block_table = d->table[a->kv->group], .table_stride = b->kv[a->kv->group].table_stride,
         .max_keys = d->keys ? seen_of(d->keys, a->window) : pi__cuda_most_keys(b, a->window), .cache = cache_of(b, a->kv),
-        .scratch = c->without.splits ? NULL : c->scratch + c->at.kv_splits, .scratch_size = c->at.total - c->at.kv_splits,
+        .scratch = c->disabled.splits ? NULL : c->scratch + c->at.kv_splits, .scratch_size = c->at.total - c->at.kv_splits,
         .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived) + 1,
         .n_sm = c->info.n_sm, .block = a->block, .ahead = a->ahead, .tail = then, .fast = c->one_f16,
-        .wgmma = c->info.arch == 90 && !c->without.wgmma_attention,
+        .wgmma = c->info.arch == 90 && !c->disabled.wgmma_attention,
     };
-    if (a->sparsity > 0 && b->runs.n_blocks && !c->without.key_blocks) choose_keys(c, b, a, &k);
+    if (a->sparsity > 0 && b->runs.n_blocks && !c->disabled.key_blocks) choose_keys(c, b, a, &k);
     PI__QUEUE(c, pi__k_attention(pi__rt_stream(c->rt), &k));
     pi__k_unrotate t = {
         .out = a->out, .ldo = a->ldo, .gate = a->gate, .ldg = a->ldq, .gate_stride = q_stride, .n_tokens = b->n_tokens,

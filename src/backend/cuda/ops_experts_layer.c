@@ -92,7 +92,7 @@ void pi__cuda_experts_layer(pi__backend *be, const pi__batch *b, const pi__exper
     cuda_prepared ready;
     moe.logits = a->logits;
     if (moe.n_rows < 1) return;
-    if (!c->fuses || c->joined || c->without.many_rows) {
+    if (!c->fuses || c->joined || c->disabled.many_rows) {
         one_by_one(be, b, a);
         return;
     }

@@ -19,7 +19,7 @@ static pi__k_state state_of(const pi__cuda *c, const pi__state_layer *st)
 size_t pi__cuda_state_bytes(const pi__backend *be, const pi__state_layer *st)
 {
     pi__k_state k = layout_of(st);
-    return ((const pi__cuda *) be)->without.delta ? 0 : pi__k_state_bytes(&k);
+    return ((const pi__cuda *) be)->disabled.delta ? 0 : pi__k_state_bytes(&k);
 }
 
 size_t pi__cuda_snapshot_bytes(const pi__backend *be, const pi__state_layer *st)

@@ -126,7 +126,7 @@ pi__k_groups pi__cuda_groups(const pi__cuda *c, const pi__head_linear *a, int32_
     const size_t size = pi__k_w16_prepared_bytes(rows, n_in), words = size - pi__k_w16_factor_bytes(rows);
     pi__k_groups g = {.heads = heads, .bf16 = pi__k_w16_input(pi__cuda_packed_type(a->w->type))};
     if (is_apart(a)) {
-        if (c->without.many_rows || (size_t) n * size > c->at.mid - c->at.prepared) return g;
+        if (c->disabled.many_rows || (size_t) n * size > c->at.mid - c->at.prepared) return g;
         g.words = c->scratch + c->at.prepared, g.factor = g.words + words, g.step = size;
         return g;
     }

@@ -94,7 +94,7 @@ static bool gate_up_to_mid(pi__cuda *c, const pi__moe *a, const pi__k_routes *r,
                        .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived)};
     const int form = pi__cuda_form(c->ways, e.w.type, e.w.n_in);
     const bool fp4 = (form == PI__FORM_FP4 || form == PI__FORM_W4A8) && e.mid_type == e.w.type && c->fuses &&
-                     !c->without.glu;
+                     !c->disabled.glu;
     if ((form != PI__FORM_W16 && !fp4) || pi__cuda_form(c->ways, e.mid_type, n_ff) != form) return false;
     if (a->shard || a->gate_bias || (a->up && a->up->type != a->gate->type)) return false;
     e.data2 = a->up ? a->up->data : e.w.data + (size_t) (n_ff / 16) * e.w.shape.tile_bytes;

@@ -103,7 +103,7 @@ static bool glu_is_right(tryout *t, glu_try *g, int form, const glu_at *at, int3
     return (same_mid(t, g, at, bytes) && right) || t->code;
 }
 
-void pi__cuda_try_glu(tryout *t, cuda_without *without)
+void pi__cuda_try_glu(tryout *t, cuda_disabled *disabled)
 {
     static const int32_t types[] = {PI__NVFP4, PI__MXFP4, PI__Q8_0};
     static const uint32_t none;
@@ -124,7 +124,7 @@ void pi__cuda_try_glu(tryout *t, cuda_without *without)
         at.logits = put(t, g->zeros, sizeof g->zeros), at.arrived = put(t, &none, sizeof none);
         at.most = put(t, g->zeros, sizeof g->zeros);
         for (int many = 0; many < 2 && !t->code; many++)
-            without->glu |= !glu_is_right(t, g, form, &at, many ? G_ROWS : FEW);
+            disabled->glu |= !glu_is_right(t, g, form, &at, many ? G_ROWS : FEW);
     }
     pi__free(g);
 }
@@ -155,7 +155,7 @@ static bool slices_are_right(tryout *t, slices_try *a, int form, const pi__k_pro
     return right;
 }
 
-void pi__cuda_try_slices(tryout *t, cuda_without *without)
+void pi__cuda_try_slices(tryout *t, cuda_disabled *disabled)
 {
     static const int32_t types[] = {PI__Q8_0, PI__NVFP4, PI__MXFP4};
     slices_try *a = own(t, sizeof *a);
@@ -178,7 +178,7 @@ void pi__cuda_try_slices(tryout *t, cuda_without *without)
         void *prepared = take(t, bytes);
         p.w.data = put(t, a->tile, p.w.shape.tile_bytes), p.y = take(t, sizeof a->y[0]);
         if (!t->code) keep(t, pi__cuda_prepare(pi__rt_stream(t->rt), form, &in, types[i], S_ROWS, S_IN, prepared));
-        without->slices |= !slices_are_right(t, a, form, &p, prepared);
+        disabled->slices |= !slices_are_right(t, a, form, &p, prepared);
     }
     pi__free(a);
 }
@@ -226,7 +226,7 @@ static bool sparse_row_is_right(const sparse_try *a, int32_t i)
     return right;
 }
 
-void pi__cuda_try_key_blocks(tryout *t, cuda_without *without)
+void pi__cuda_try_key_blocks(tryout *t, cuda_disabled *disabled)
 {
     const int32_t ints[] = {0, KEY, 0, 0}; /* start of the run, its end, its sequence, its query block */
     sparse_try *a = own(t, sizeof *a);
@@ -250,6 +250,6 @@ void pi__cuda_try_key_blocks(tryout *t, cuda_without *without)
     if (!t->code) keep(t, pi__k_blocks_run(pi__rt_stream(t->rt), &blocks));
     if (!t->code) keep(t, pi__k_attention(pi__rt_stream(t->rt), &k));
     if (get(t, a->out, k.out, sizeof a->out))
-        for (int32_t i = 0; i < KEY; i += 21) without->key_blocks |= !sparse_row_is_right(a, i);
+        for (int32_t i = 0; i < KEY; i += 21) disabled->key_blocks |= !sparse_row_is_right(a, i);
     pi__free(a);
 }

@@ -49,7 +49,7 @@ static void attention_want(attention_try *a)
         }
 }
 
-static void try_attention(tryout *t, cuda_without *without)
+static void try_attention(tryout *t, cuda_disabled *disabled)
 {
     attention_try *a = own(t, sizeof *a);
     const size_t bytes = sizeof a->out[0];
@@ -77,8 +77,8 @@ static void try_attention(tryout *t, cuda_without *without)
         if (!t->code) keep(t, pi__k_attention(pi__rt_stream(t->rt), &k));
         if (!get(t, a->out[i], out, bytes)) break;
     }
-    for (size_t i = 0; i < bytes / 4; i++) without->attention |= !near(a->out[0][i], a->want[i], 3e-3);
-    without->splits = memcmp(a->out[0], a->out[1], bytes) != 0;
+    for (size_t i = 0; i < bytes / 4; i++) disabled->attention |= !near(a->out[0][i], a->want[i], 3e-3);
+    disabled->splits = memcmp(a->out[0], a->out[1], bytes) != 0;
     pi__free(a);
 }
 
@@ -151,7 +151,7 @@ static void delta_step(tryout *t, pi__k_gdn k, int32_t from, int32_t to)
     t->used = used; /* safe: a later copy in the stream comes after this step */
 }
 
-static void try_delta(tryout *t, cuda_without *without)
+static void try_delta(tryout *t, cuda_disabled *disabled)
 {
     static const int32_t cuts[2][4] = {{0, STEPS, STEPS, STEPS}, {0, 17, 18, STEPS}};
     const float dt_a[2] = {-1, -0.5f};
@@ -179,7 +179,7 @@ static void try_delta(tryout *t, cuda_without *without)
         for (int c = 0; c < 3; c++)
             if (cuts[i % 2][c + 1] > cuts[i % 2][c]) delta_step(t, k, cuts[i % 2][c], cuts[i % 2][c + 1]);
         if (!get(t, out, k.out, sizeof d->out[0])) break;
-        if (i % 2) without->delta |= !delta_is_right(d) || memcmp(d->out[0], d->out[1], sizeof d->out[0]);
+        if (i % 2) disabled->delta |= !delta_is_right(d) || memcmp(d->out[0], d->out[1], sizeof d->out[0]);
     }
     pi__free(d);
 }
@@ -244,7 +244,7 @@ static bool experts_agree(tryout *t, experts_try *e, const pi__k_routes *r, cons
 
 /* Most rows go to expert 1, so that tiles of every width occur. Products of single matrices, which have been checked
  * before, are the reference. In integers, and in 16-bit floats if these are enabled. */
-static void try_experts(tryout *t, cuda_without *without)
+static void try_experts(tryout *t, cuda_disabled *disabled)
 {
     experts_try *e = own(t, sizeof *e);
     pi__k_matrix m = {.type = PI__Q8_0, .n_in = E_IN, .n_out = E_OUT};
@@ -274,7 +274,7 @@ static void try_experts(tryout *t, cuda_without *without)
             p.w.data += (size_t) i * m.shape.mat_bytes;
             keep(t, pi__cuda_product(s, form, &p, 1, prepared, ROWS, NULL));
         }
-        without->experts |= !experts_agree(t, e, &r, alone, y);
+        disabled->experts |= !experts_agree(t, e, &r, alone, y);
     }
     pi__free(e);
 }
@@ -314,7 +314,7 @@ static void queue_layer(tryout *t, const pi__k_product p[2], const pi__k_tail *t
 }
 
 /* Checks that one launch with an epilogue is bitwise identical to separate launches. */
-static void try_tails(tryout *t, cuda_without *without)
+static void try_tails(tryout *t, cuda_disabled *disabled)
 {
     static const uint32_t none;
     static const int32_t columns[FEW_PAIRS] = {2, 0, 1, 3};
@@ -350,7 +350,7 @@ static void try_tails(tryout *t, cuda_without *without)
         queue_layer(t, p, &tail, halves, in.x, i);
         if (!get(t, &f->got[i], to, sizeof *to)) break;
     }
-    without->tails = memcmp(&f->got[0], &f->got[1], sizeof *to) != 0;
+    disabled->tails = memcmp(&f->got[0], &f->got[1], sizeof *to) != 0;
     pi__free(f);
 }
 
@@ -376,7 +376,7 @@ static int32_t drawn(const float *x, const pi__draw *d, double u)
 
 /* Draws from the values that topk found, and from complete rows. The expected token is known where no order of sums
  * matters. With a top-p of 1e-6 it is the best one. */
-static void try_draw(tryout *t, const pi__k_top *k, const float *x, cuda_without *without)
+static void try_draw(tryout *t, const pi__k_top *k, const float *x, cuda_disabled *disabled)
 {
     enum { DRAWS = 9 };
     for (int i = 0; i < DRAWS; i++) {
@@ -389,11 +389,11 @@ static void try_draw(tryout *t, const pi__k_top *k, const float *x, cuda_without
         uint64_t got[3];
         blank(t, a.out, got, sizeof got);
         if (!t->code) keep(t, pi__k_draw_run(pi__rt_stream(t->rt), &a));
-        if (get(t, got, a.out, sizeof got)) without->topk |= (uint32_t) got[0] || (int32_t) (uint32_t) got[2] != want;
+        if (get(t, got, a.out, sizeof got)) disabled->topk |= (uint32_t) got[0] || (int32_t) (uint32_t) got[2] != want;
     }
 }
 
-static void try_topk(tryout *t, cuda_without *without)
+static void try_topk(tryout *t, cuda_disabled *disabled)
 {
     /* left: values that are not among the best ones so far */
     float *x = own(t, 2 * VOCAB * sizeof *x), *left = x + VOCAB;
@@ -412,10 +412,10 @@ static void try_topk(tryout *t, cuda_without *without)
         for (int i = 0; i < TOP; i++) {
             int32_t best = 0;
             for (int32_t j = 1; j < VOCAB; j++) best = left[j] > left[best] ? j : best;
-            without->topk |= (int32_t) (uint32_t) got[2 + i] != best;
+            disabled->topk |= (int32_t) (uint32_t) got[2 + i] != best;
             left[best] = -2;
         }
-        if (!without->topk) try_draw(t, &k, x, without);
+        if (!disabled->topk) try_draw(t, &k, x, disabled);
     }
     pi__free(x);
 }
@@ -456,7 +456,7 @@ static bool try_replay(tryout *t)
 /* Logs the disabled features. records: captures were requested. */
 static void tell(const pi__cuda *c, bool records, const pi__log *log)
 {
-    const cuda_without *w = &c->without;
+    const cuda_disabled *w = &c->disabled;
     const struct { bool is; const char *what; } lines[] = {
         {w->attention,
          "attention is wrong: the cache cannot be on this device: update the driver, or give device cpu"},
@@ -481,7 +481,7 @@ static void tell(const pi__cuda *c, bool records, const pi__log *log)
 
 int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
 {
-    static void (*const tries[])(tryout *t, cuda_without *without) = {
+    static void (*const tries[])(tryout *t, cuda_disabled *disabled) = {
         try_attention, pi__cuda_try_wgmma, try_delta, try_experts, try_tails, try_topk, pi__cuda_try_glu, pi__cuda_try_slices,
         pi__cuda_try_key_blocks};
     const bool records = c->records;
@@ -493,14 +493,14 @@ int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
     t.no_room = !p;
     for (size_t i = 0; i < sizeof tries / sizeof *tries && !t.code && !t.no_room; i++) {
         t.used = 0;
-        tries[i](&t, &c->without);
+        tries[i](&t, &c->disabled);
     }
     t.used = 0;
     if (!t.code && !t.no_room && records) c->records = try_replay(&t);
     pi__rt_free(c->rt, p);
-    if (t.code) return pi__fail(err, PI_EDEVICE, "%s failed in the self-test: %.300s", c->desc, pi__rt_text(t.code));
-    if (t.no_room) return pi__fail_mem(err, "the device's self-test");
-    c->fuses = c->fuses && !c->without.tails;
+    if (t.code) return pi__fail(err, PI_EDEVICE, "%s failed when it was tried out: %.300s", c->desc, pi__rt_text(t.code));
+    if (t.no_room) return pi__fail_mem(err, "trying out the device");
+    c->fuses = c->fuses && !c->disabled.tails;
     tell(c, records, log);
     return PI_OK;
 }

@@ -124,7 +124,7 @@ static bool attention_agrees(tryout *t, prompt *p, int32_t dim, int32_t type_k, 
     return !memcmp(p->out[0], p->out[1], bytes);
 }
 
-void pi__cuda_try_wgmma(tryout *t, cuda_without *without)
+void pi__cuda_try_wgmma(tryout *t, cuda_disabled *disabled)
 {
     static const int32_t tries[][3] = {{64, PI__BF16, PI__F16}, {128, PI__F16, PI__F16}, {256, PI__F16, PI__BF16}};
     if (t->arch != 90 || !t->fast) return;
@@ -134,6 +134,6 @@ void pi__cuda_try_wgmma(tryout *t, cuda_without *without)
     for (int32_t i = 0; i < BLOCKS; i++) p->table[i] = i * 7 % BLOCKS;
     p->start[1] = TOKENS;
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++)
-        without->wgmma_attention |= !attention_agrees(t, p, tries[i][0], tries[i][1], tries[i][2]);
+        disabled->wgmma_attention |= !attention_agrees(t, p, tries[i][0], tries[i][1], tries[i][2]);
     pi__free(p);
 }

@@ -81,10 +81,10 @@ static inline float next(tryout *t)
 static inline bool near(double got, double want, double tolerance) { return fabs(got - want) <= tolerance * (1 + fabs(want)); }
 
 /* selftest_wgmma.c: wgmma attention */
-void pi__cuda_try_wgmma(tryout *t, cuda_without *without);
+void pi__cuda_try_wgmma(tryout *t, cuda_disabled *disabled);
 /* selftest_fused.c */
-void pi__cuda_try_glu(tryout *t, cuda_without *without);
-void pi__cuda_try_slices(tryout *t, cuda_without *without);
-void pi__cuda_try_key_blocks(tryout *t, cuda_without *without);
+void pi__cuda_try_glu(tryout *t, cuda_disabled *disabled);
+void pi__cuda_try_slices(tryout *t, cuda_disabled *disabled);
+void pi__cuda_try_key_blocks(tryout *t, cuda_disabled *disabled);
 
 #endif
