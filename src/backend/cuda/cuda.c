@@ -175,7 +175,7 @@ static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
 /* Bytes for the sums of split-K (kernels/split.cuh); 0 if no step has enough rows. */
 static size_t slices_bytes(const pi__cuda *c, const pi__limits *lim)
 {
-    const bool fp4 = c->ways & (PI__WAY_FP4 | PI__WAY_W4A8), w16 = c->ways & (PI__WAY_W16 | PI__WAY_W4A16);
+    const bool fp4 = c->matmul_modes & (PI__WAY_FP4 | PI__WAY_W4A8), w16 = c->matmul_modes & (PI__WAY_W16 | PI__WAY_W4A16);
     if (c->wgmma || c->disabled.slices || !(fp4 || w16) || lim->max_tokens <= (fp4 ? PI__CUDA_FEW_ROWS : PI__K_MMA_ROWS)) return 0;
     return pi__k_split_bytes(c->info.n_sm);
 }
@@ -192,7 +192,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.picks = pi__cuda_take(&at, pi__cuda_top_bytes(lim));
     /* Size of the largest format: 6 bytes per value; integers take 2.5, FP4 0.6. */
     s.prepared = pi__cuda_take(&at, pi__k_mma16_prepared_bytes(PI__BF16, lim->max_tokens, n_in));
-    const bool fp4 = c->fuses && c->ways & (PI__WAY_FP4 | PI__WAY_W4A8);
+    const bool fp4 = c->fuses && c->matmul_modes & (PI__WAY_FP4 | PI__WAY_W4A8);
     s.mid = pi__cuda_take(&at, fp4 ? pi__k_fp4_prepared_bytes(lim->max_tokens, n_in) : 0);
     s.row_most = pi__cuda_take(&at, (size_t) lim->max_tokens * sizeof(uint32_t));
     s.n_slices = slices_bytes(c, lim);
@@ -438,37 +438,37 @@ static void give_up(pi__cuda *c, int way, const char *name, int wrong, const pi_
                                        "with activations in FP8: fp4-mode w4a16 is used"};
     const bool many = way == OF_INT8 && !(wrong & PI__WRONG_FEW);
     pi__logf(log, PI_LOG_WARN, "%s multiplies %s matrices wrongly %s", c->desc, name,
-             many ? "with many rows: 32 rows are computed per launch, prompts are slower" : then[way]);
-    if (way == OF_FP4) c->ways = (c->ways & ~PI__WAY_FP4) | PI__WAY_W4A16;
-    else if (way == OF_W4A8) c->ways &= ~PI__WAY_W4A8; /* W4A16 is enabled as well */
+             many ? "with many rows: 32 are taken at a time, prompts are slower" : then[way]);
+    if (way == OF_FP4) c->matmul_modes = (c->matmul_modes & ~PI__WAY_FP4) | PI__WAY_W4A16;
+    else if (way == OF_W4A8) c->matmul_modes &= ~PI__WAY_W4A8; /* W4A16 is enabled as well */
     else if (way == OF_BLAS) drop_library(c);
-    else if (way == OF_MMA16) c->ways &= ~PI__WAY_MMA16;
-    else if (way == OF_W16) c->ways &= ~(PI__WAY_W16 | PI__WAY_W4A16);
+    else if (way == OF_MMA16) c->matmul_modes &= ~PI__WAY_MMA16;
+    else if (way == OF_W16) c->matmul_modes &= ~(PI__WAY_W16 | PI__WAY_W4A16);
     else if (many) c->disabled.many_rows = true;
     else c->disabled.packed = true;
 }
 
 static int way_of(int of)
 {
-    static const int ways[] = {PI__WAY_FP4, 0, PI__WAY_MMA16, 0, PI__WAY_W16, PI__WAY_W4A8};
-    return ways[of];
+    static const int modes[] = {PI__WAY_FP4, 0, PI__WAY_MMA16, 0, PI__WAY_W16, PI__WAY_W4A8};
+    return modes[of];
 }
 
 static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
 {
-    static const struct { int32_t type; int of; } ways[] = {
+    static const struct { int32_t type; int of; } modes[] = {
         {PI__Q8_0, OF_INT8}, {PI__Q4_K, OF_INT8}, {PI__NVFP4, OF_INT8}, {PI__F16, OF_MMA16}, {PI__BF16, OF_MMA16},
         {PI__NVFP4, OF_FP4}, {PI__MXFP4, OF_FP4}, {PI__MXFP4, OF_W4A8}, {PI__F16, OF_BLAS}, {PI__BF16, OF_BLAS},
         {PI__Q8_0, OF_W16},   {PI__Q4_K, OF_W16},  {PI__MXFP4, OF_W16},
     };
-    for (size_t i = 0; i < sizeof ways / sizeof *ways && c->info.arch; i++) {
-        const int32_t type = ways[i].type;
-        const int of = ways[i].of;
-        const bool off[] = {!(c->ways & PI__WAY_FP4), !c->blas, !(c->ways & PI__WAY_MMA16), c->disabled.packed,
-                            !(c->ways & (PI__WAY_W16 | PI__WAY_W4A16)), !(c->ways & PI__WAY_W4A8)};
+    for (size_t i = 0; i < sizeof modes / sizeof *modes && c->info.arch; i++) {
+        const int32_t type = modes[i].type;
+        const int of = modes[i].of;
+        const bool off[] = {!(c->matmul_modes & PI__WAY_FP4), !c->blas, !(c->matmul_modes & PI__WAY_MMA16), c->disabled.packed,
+                            !(c->matmul_modes & (PI__WAY_W16 | PI__WAY_W4A16)), !(c->matmul_modes & PI__WAY_W4A8)};
         int wrong;
         /* slow devices: only the first test of each mode */
-        if (off[of] || (c->info.slow && i && ways[i - 1].of == of)) continue;
+        if (off[of] || (c->info.slow && i && modes[i - 1].of == of)) continue;
         int rc = pi__cuda_check_product(c->rt, type, way_of(of), of == OF_BLAS ? c->blas : NULL, c->info.slow,
                                         &wrong, err);
         if (rc) return rc;
@@ -481,7 +481,7 @@ static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
 static int choose_wgmma(pi__cuda *c, const pi__log *log, pi_error *err)
 {
     bool wrong = false;
-    c->wgmma = c->info.arch == 90 && c->ways & (PI__WAY_W16 | PI__WAY_W4A16);
+    c->wgmma = c->info.arch == 90 && c->matmul_modes & (PI__WAY_W16 | PI__WAY_W4A16);
     const int rc = c->wgmma && !c->info.slow ? pi__cuda_check_wgmma(c->rt, &wrong, err) : PI_OK;
     if (wrong) {
         c->wgmma = false;
@@ -493,7 +493,7 @@ static int choose_wgmma(pi__cuda *c, const pi__log *log, pi_error *err)
 
 /* Matmul modes for FP4 matrices. By default MXFP4 uses W4A8, unless matmul is exact or w16: its error is within the
  * bound of the types that matmul auto computes in 16-bit floats (docs/perf/modes.md). */
-static int fp4_ways(const pi__cuda *c, const pi__cpu_params *p, const pi__log *log)
+static int fp4_modes(const pi__cuda *c, const pi__cpu_params *p, const pi__log *log)
 {
     const bool can = c->info.arch / 10 == 12;
     if (p->fp4 == PI__FP4_OFF) return 0;
@@ -509,7 +509,7 @@ static int fp4_ways(const pi__cuda *c, const pi__cpu_params *p, const pi__log *l
 static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *log, pi_error *err)
 {
     const bool can = c->info.arch / 10 == 12;
-    c->ways = PI__WAY_MMA16 | fp4_ways(c, p, log) | (p->matmul != PI__MATMUL_EXACT ? PI__WAY_W16 : 0);
+    c->matmul_modes = PI__WAY_MMA16 | fp4_modes(c, p, log) | (p->matmul != PI__MATMUL_EXACT ? PI__WAY_W16 : 0);
     int code = p->blas ? pi__blas_open(&c->blas, c->rt) : 0;
     if (code) return pi__fail(err, PI_EDEVICE, "cuBLAS cannot use %s: %.300s", c->desc, pi__rt_text(code));
     if (p->blas && !c->blas) pi__logf(log, PI_LOG_WARN, "%s: cublas is disabled, cuBLAS was not found: install it",
@@ -517,15 +517,14 @@ static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *
     int rc = check_products(c, log, err);
     if (!rc) rc = choose_wgmma(c, log, err);
     if (rc) return rc;
-    pi__logf(log, PI_LOG_INFO, "%s: matmuls use int8 tensor cores with 15-bit activations, and 16-bit tensor cores "
-             "with split operands%s%s%s", c->desc,
-             !(c->ways & PI__WAY_W16) ? ""
+    pi__logf(log, PI_LOG_INFO, "%s: products by int8 tensor cores, activations in 15 bits, and by 16-bit ones, in parts%s%s%s", c->desc,
+             !(c->matmul_modes & PI__WAY_W16) ? ""
              : c->wgmma ? ", or weights and activations in 16-bit floats (matmul), many rows by wgmma"
                         : ", or weights and activations in 16-bit floats (matmul)",
-             c->blas ? ", cuBLAS for F16 and BF16 matrices from 64 rows on" : "",
-             c->ways & PI__WAY_FP4 ? "; FP4 tensor cores for NVFP4 and MXFP4 matrices, activations in FP4"
-             : c->ways & PI__WAY_W4A8 ? "; FP8 tensor cores for MXFP4 matrices, activations in FP8"
-             : can  ? " (fp4-mode enables FP4 tensor cores for NVFP4 and MXFP4 matrices)"
+             c->blas ? ", those of F16 and BF16 matrices with 64 rows and more by cuBLAS" : "",
+             c->matmul_modes & PI__WAY_FP4 ? "; of NVFP4 and MXFP4 matrices by FP4's, activations in FP4"
+             : c->matmul_modes & PI__WAY_W4A8 ? "; of MXFP4 matrices by FP8's, activations in FP8"
+             : can  ? " (fp4-mode would use FP4's for NVFP4 and MXFP4 matrices)"
                     : "");
     return PI_OK;
 }
@@ -574,7 +573,7 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, c
     int rc = load_kernels(c, log, err);
     if (!rc) rc = choose_products(c, p, log, err);
     if (!rc && c->info.arch && !c->info.slow) rc = pi__cuda_check_ops(c, log, err);
-    c->be.rounds_mxfp4 = c->ways & PI__WAY_W4A8;
+    c->be.rounds_mxfp4 = c->matmul_modes & PI__WAY_W4A8;
     if (rc) cuda_destroy(&c->be);
     else *out = &c->be;
     return rc;

@@ -169,7 +169,7 @@ typedef struct pi__cuda {
     pi__rt_info info;       /* device properties */
     char desc[112];         /* text of describe() */
     pi__blas *blas;         /* cuBLAS, for F16 and BF16 matrices times many rows; NULL = own kernels */
-    int ways;               /* PI__WAY_*: enabled matmul modes; constant after creation */
+    int matmul_modes;       /* PI__WAY_*: enabled matmul modes; constant after creation */
     bool wgmma;             /* W16 products with many rows use wgmma; constant after creation */
     /* Round to one F16 instead of a hi + lo pair: queries and P of attention; keys, queries and states in the
      * products of delta nets. Constant after creation. */
@@ -314,7 +314,7 @@ enum {
     PI__WAY_W4A8 = 8,  /* MXFP4 matrices with FP8 activations */
     PI__WAY_W4A16 = 16, /* FP4 matrices as W16; no other types */
 };
-int pi__cuda_form(int ways, int32_t type, int64_t n_in);
+int pi__cuda_form(int matmul_modes, int32_t type, int64_t n_in);
 /* True if x itself can be read in this format, without packing. */
 bool pi__cuda_as_it_is(int form, const pi__k_input *in, int32_t n_rows, int64_t n_in);
 /* Returns the packed input in this format for matrices of this type. Queues the packing unless it is already
@@ -387,10 +387,10 @@ bool pi__cuda_hold_sum(pi__cuda *c, const pi__k_sum *s);
 /* Defers an addition of rows, or a norm. */
 void pi__cuda_hold_add(pi__cuda *c, const pi__k_add *a, int32_t n_rows);
 
-/* selftest.c: checks a small product with a matrix of this type against the host. `ways` selects the matmul mode;
+/* selftest.c: checks a small product with a matrix of this type against the host. `matmul_modes` selects the mode;
  * blas, if not NULL, selects the library. *wrong: PI__WRONG_*, the row counts with wrong results. */
 enum { PI__WRONG_FEW = 1 /* few rows */, PI__WRONG_MANY = 2 };
-int pi__cuda_check_product(pi__rt *rt, int32_t type, int ways, pi__blas *blas, bool slow, int *wrong, pi_error *err);
+int pi__cuda_check_product(pi__rt *rt, int32_t type, int matmul_modes, pi__blas *blas, bool slow, int *wrong, pi_error *err);
 /* selftest_wgmma.c: sets *wrong if wgmma and mma.sync results differ. */
 int pi__cuda_check_wgmma(pi__rt *rt, bool *wrong, pi_error *err);
 /* selftest_ops.c: checks the other ops. Clears c->records or sets fields of c->disabled for wrong results, and logs

@@ -30,14 +30,14 @@ void pi__cuda_embed(pi__backend *be, const pi__batch *b, const pi__embed *a)
     PI__QUEUE(c, pi__k_embed(pi__rt_stream(c->rt), &m, row, b->n_tokens, a->scale, a->out));
 }
 
-int pi__cuda_form(int ways, int32_t type, int64_t n_in)
+int pi__cuda_form(int matmul_modes, int32_t type, int64_t n_in)
 {
     const bool fp4 = type == PI__NVFP4 || type == PI__MXFP4;
-    if (ways & PI__WAY_FP4 && fp4) return PI__FORM_FP4;
-    if (ways & PI__WAY_W4A8 && type == PI__MXFP4) return PI__FORM_W4A8;
-    if (ways & PI__WAY_W4A16 && fp4) return PI__FORM_W16;
-    if (ways & PI__WAY_MMA16 && pi__k_mma16_has(type, n_in)) return PI__FORM_MMA16;
-    if (ways & PI__WAY_W16 && pi__k_w16_has(type)) return PI__FORM_W16;
+    if (matmul_modes & PI__WAY_FP4 && fp4) return PI__FORM_FP4;
+    if (matmul_modes & PI__WAY_W4A8 && type == PI__MXFP4) return PI__FORM_W4A8;
+    if (matmul_modes & PI__WAY_W4A16 && fp4) return PI__FORM_W16;
+    if (matmul_modes & PI__WAY_MMA16 && pi__k_mma16_has(type, n_in)) return PI__FORM_MMA16;
+    if (matmul_modes & PI__WAY_W16 && pi__k_w16_has(type)) return PI__FORM_W16;
     return pi__type_is_float(type) ? PI__FORM_FLOATS : PI__FORM_INTEGERS;
 }
 
@@ -162,7 +162,7 @@ static void linear_in_pieces(pi__backend *be, const pi__batch *b, const pi__line
 
 int pi__cuda_linear_form(const pi__cuda *c, int32_t type, const pi__linear *a)
 {
-    const int form = pi__cuda_form(c->ways, type, a->lin[0].w->n_in);
+    const int form = pi__cuda_form(c->matmul_modes, type, a->lin[0].w->n_in);
     return form == PI__FORM_MMA16 && c->blas && a->n_rows >= PI__CUDA_BLAS_ROWS ? PI__FORM_HILO : form;
 }
 

@@ -45,7 +45,7 @@ size_t pi__cuda_head_linear_bytes(const pi__limits *lim)
 bool pi__cuda_heads_in_16(const pi__cuda *c, const pi__head_linear *a)
 {
     const int32_t type = pi__cuda_packed_type(a->w->type);
-    return a->n_rows > 0 && pi__cuda_form(c->ways, type, a->w->n_in) == PI__FORM_W16;
+    return a->n_rows > 0 && pi__cuda_form(c->matmul_modes, type, a->w->n_in) == PI__FORM_W16;
 }
 
 /* Returns the arguments for rows first to first + n_rows - 1 of the op, without gathered columns. */
@@ -167,7 +167,7 @@ static void multiply(pi__cuda *c, const pi__head_linear *a, int32_t first, int32
     const pi__k_routes r = routes_of(&k);
     const pi__k_input in = {.kind = PI__IN_PLAIN, .x = k.column, .ldx = k.n_in};
     const pi__k_experts e = {.w = pi__cuda_matrix(a->w), .y = k.column, .ldy = k.n_out, .n_sm = c->info.n_sm};
-    const int form = pi__cuda_form(c->ways, e.w.type, k.n_in);
+    const int form = pi__cuda_form(c->matmul_modes, e.w.type, k.n_in);
     PI__QUEUE(c, pi__k_head_rows_run(stream, &k));
     PI__QUEUE(c, pi__cuda_prepare(stream, form, &in, e.w.type, n_rows * k.n_head, k.n_in, prepared));
     PI__QUEUE(c, pi__cuda_experts(stream, form, &r, &e, prepared));

@@ -66,7 +66,7 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     void *stream = pi__rt_stream(c->rt);
     pi__k_input in = pi__cuda_input(&a->in);
     pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .y = h, .ldy = 2 * n_ff, .n_sm = c->info.n_sm};
-    const int form = pi__cuda_form(c->ways, e.w.type, e.w.n_in);
+    const int form = pi__cuda_form(c->matmul_modes, e.w.type, e.w.n_in);
     void *x = pi__cuda_prepared(c, form, &in, e.w.type, r->n_rows, e.w.n_in);
     if (a->up && a->up->type == a->gate->type) {
         e.data2 = a->up->data;
@@ -77,7 +77,7 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     if (!a->up || e.data2) return;
     e.w = pi__cuda_matrix(a->up);
     e.y = h + n_ff;
-    const int form2 = pi__cuda_form(c->ways, e.w.type, e.w.n_in);
+    const int form2 = pi__cuda_form(c->matmul_modes, e.w.type, e.w.n_in);
     x = pi__cuda_prepared(c, form2, &in, e.w.type, r->n_rows, e.w.n_in);
     PI__QUEUE(c, pi__cuda_experts(stream, form2, r, &e, x));
 }
@@ -92,10 +92,10 @@ static bool gate_up_to_mid(pi__cuda *c, const pi__moe *a, const pi__k_routes *r,
     pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .n_sm = c->info.n_sm, .mid = mid, .act = a->act,
                        .mid_type = pi__cuda_packed_type(a->down->type), .limit = a->limit,
                        .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived)};
-    const int form = pi__cuda_form(c->ways, e.w.type, e.w.n_in);
+    const int form = pi__cuda_form(c->matmul_modes, e.w.type, e.w.n_in);
     const bool fp4 = (form == PI__FORM_FP4 || form == PI__FORM_W4A8) && e.mid_type == e.w.type && c->fuses &&
                      !c->disabled.glu;
-    if ((form != PI__FORM_W16 && !fp4) || pi__cuda_form(c->ways, e.mid_type, n_ff) != form) return false;
+    if ((form != PI__FORM_W16 && !fp4) || pi__cuda_form(c->matmul_modes, e.mid_type, n_ff) != form) return false;
     if (a->shard || a->gate_bias || (a->up && a->up->type != a->gate->type)) return false;
     e.data2 = a->up ? a->up->data : e.w.data + (size_t) (n_ff / 16) * e.w.shape.tile_bytes;
     e.scale2 = a->up ? a->up->scale : e.w.scale;
@@ -108,7 +108,7 @@ static bool gate_up_to_mid(pi__cuda *c, const pi__moe *a, const pi__k_routes *r,
 bool pi__cuda_gate_up_for(pi__cuda *c, const pi__moe *a, const cuda_moe *at, pi__k_down *down)
 {
     const pi__k_experts e = {.w = pi__cuda_matrix(a->down), .y = at->h, .ldy = a->down->n_out, .n_sm = c->info.n_sm};
-    if (a->lora.rows || pi__cuda_form(c->ways, e.w.type, a->down->n_in) != PI__FORM_W16) return false;
+    if (a->lora.rows || pi__cuda_form(c->matmul_modes, e.w.type, a->down->n_in) != PI__FORM_W16) return false;
     if (!gate_up_to_mid(c, a, &at->r, at->mid)) return false;
     *down = (pi__k_down) {.routes = at->r, .experts = e, .mid = at->mid};
     return true;
@@ -122,7 +122,7 @@ void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at)
     void *stream = pi__rt_stream(c->rt);
     float *h = at->h;
     const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = a->down->n_out, .n_sm = c->info.n_sm};
-    const int form = pi__cuda_form(c->ways, down.w.type, n_ff);
+    const int form = pi__cuda_form(c->matmul_modes, down.w.type, n_ff);
     const bool there = !a->lora.rows && gate_up_to_mid(c, a, &at->r, at->mid);
     if (!there) gate_up(c, a, &at->r, h);
     if (a->shard) {

@@ -80,12 +80,12 @@ static int compare(const trial *t, bool exact, double most)
     return wrong;
 }
 
-static int multiply(pi__rt *rt, const pi__k_matrix *m, int ways, pi__blas *blas, char *p, int32_t n_rows)
+static int multiply(pi__rt *rt, const pi__k_matrix *m, int matmul_modes, pi__blas *blas, char *p, int32_t n_rows)
 {
     const layout *at = layout_of(m->n_in);
     void *stream = pi__rt_stream(rt), *prepared = p + at->prepared;
     pi__k_input in = {.kind = PI__IN_PLAIN, .x = (const float *) (p + at->x), .ldx = m->n_in};
-    const int form = blas ? PI__FORM_HILO : pi__cuda_form(ways, m->type, m->n_in);
+    const int form = blas ? PI__FORM_HILO : pi__cuda_form(matmul_modes, m->type, m->n_in);
     int rc = pi__cuda_prepare(stream, form, &in, m->type, n_rows, m->n_in, prepared);
     const pi__k_product product = {*m, (float *) (p + at->y), N_OUT, 0};
     if (rc) return rc;
@@ -94,7 +94,7 @@ static int multiply(pi__rt *rt, const pi__k_matrix *m, int ways, pi__blas *blas,
 }
 
 /* Runs the products on the device; returns a code of the runtime. */
-static int run(pi__rt *rt, trial *t, const pi__k_matrix *m, int ways, pi__blas *blas, char *p)
+static int run(pi__rt *rt, trial *t, const pi__k_matrix *m, int matmul_modes, pi__blas *blas, char *p)
 {
     const layout *at = layout_of(m->n_in);
     int rc = blas ? pi__blas_use(blas, p + at->work, at->size - at->work) : 0;
@@ -105,14 +105,14 @@ static int run(pi__rt *rt, trial *t, const pi__k_matrix *m, int ways, pi__blas *
         /* NaN: old results must not pass for results of a kernel that did not run */
         memset(t->y[i], 0xff, sizeof t->y[i]);
         rc = pi__rt_upload(rt, p + at->y, t->y[i], sizeof t->y[i]);
-        if (!rc) rc = multiply(rt, m, ways, blas, p, n_rows);
+        if (!rc) rc = multiply(rt, m, matmul_modes, blas, p, n_rows);
         if (!rc) rc = pi__rt_download(rt, t->y[i], p + at->y, (size_t) n_rows * N_OUT * sizeof(float));
         if (!rc) rc = pi__rt_wait(rt);
     }
     return rc;
 }
 
-int pi__cuda_check_product(pi__rt *rt, int32_t type, int ways, pi__blas *blas, bool slow, int *wrong, pi_error *err)
+int pi__cuda_check_product(pi__rt *rt, int32_t type, int matmul_modes, pi__blas *blas, bool slow, int *wrong, pi_error *err)
 {
     void *p = NULL;
     pi__k_matrix m = {.type = type, .n_in = slow ? MIN_IN : N_IN, .n_out = N_OUT};
@@ -124,9 +124,9 @@ int pi__cuda_check_product(pi__rt *rt, int32_t type, int ways, pi__blas *blas, b
         t->n_in = (int32_t) m.n_in;
         fill(t, type);
         pack(t, type, &m.shape);
-        code = run(rt, t, &m, ways, blas, p);
+        code = run(rt, t, &m, matmul_modes, blas, p);
         /* W16 has 11-bit weights and 11-bit scales */
-        if (!code) *wrong = compare(t, !blas, ways & PI__WAY_W16 ? 1e-3 : 1e-4);
+        if (!code) *wrong = compare(t, !blas, matmul_modes & PI__WAY_W16 ? 1e-3 : 1e-4);
     }
     bool no_memory = !t || (!p && !code);
     pi__rt_free(rt, p);

@@ -109,7 +109,7 @@ void pi__cuda_try_glu(tryout *t, cuda_disabled *disabled)
     static const uint32_t none;
     glu_try *g = own(t, sizeof *g);
     for (int i = 0; g && i < 3 && !t->code; i++) {
-        const int form = pi__cuda_form(t->ways, types[i], G_IN);
+        const int form = pi__cuda_form(t->matmul_modes, types[i], G_IN);
         glu_at at = {.gate = {.type = types[i], .n_in = G_IN, .n_out = G_OUT}};
         t->used = 0;
         const bool fp4 = form == PI__FORM_FP4 || form == PI__FORM_W4A8;
@@ -160,7 +160,7 @@ void pi__cuda_try_slices(tryout *t, cuda_disabled *disabled)
     static const int32_t types[] = {PI__Q8_0, PI__NVFP4, PI__MXFP4};
     slices_try *a = own(t, sizeof *a);
     for (int i = 0; a && i < 3 && !t->code; i++) {
-        const int form = pi__cuda_form(t->ways, types[i], S_IN);
+        const int form = pi__cuda_form(t->matmul_modes, types[i], S_IN);
         pi__k_product p = {.w = {.type = types[i], .n_in = S_IN, .n_out = S_OUT}, .ldy = S_OUT};
         const size_t row = pi__row_size(pi__type_info_of(types[i]), S_IN);
         t->used = 0;

@@ -485,8 +485,8 @@ int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
         try_attention, pi__cuda_try_wgmma, try_delta, try_experts, try_tails, try_topk, pi__cuda_try_glu, pi__cuda_try_slices,
         pi__cuda_try_key_blocks};
     const bool records = c->records;
-    tryout t = {.rt = c->rt, .rng = 1, .fast = c->one_f16, .w16 = (c->ways & PI__WAY_W16) != 0,
-                .ways = c->ways, .wgmma = c->wgmma, .arch = c->info.arch};
+    tryout t = {.rt = c->rt, .rng = 1, .fast = c->one_f16, .w16 = (c->matmul_modes & PI__WAY_W16) != 0,
+                .matmul_modes = c->matmul_modes, .wgmma = c->wgmma, .arch = c->info.arch};
     void *p;
     keep(&t, pi__rt_alloc(c->rt, &p, DEVICE_BYTES));
     t.p = p;

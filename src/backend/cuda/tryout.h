@@ -21,7 +21,7 @@ typedef struct tryout {
     bool no_room; /* host memory ran out */
     bool fast;    /* attention rounds its queries to F16 */
     bool w16;     /* products use 16-bit floats */
-    int ways;     /* PI__WAY_*: matmul modes */
+    int matmul_modes; /* PI__WAY_*: matmul modes */
     bool wgmma;   /* products of many rows in 16-bit floats use wgmma */
     int arch;     /* compute capability of the device */
     uint64_t rng;
