@@ -29,7 +29,7 @@ static void *cuda_alloc(pi__backend *be, size_t size)
 {
     pi__cuda *c = (pi__cuda *) be;
     void *p;
-    pi__cuda_keep(c, (c->info.shares ? pi__rt_alloc_shared : pi__rt_alloc)(c->rt, &p, size));
+    pi__cuda_record_error(c, (c->info.shares ? pi__rt_alloc_shared : pi__rt_alloc)(c->rt, &p, size));
     if (p && c->info.shares) memset(p, 0, size);
     return p;
 }
@@ -43,7 +43,7 @@ static uint64_t cuda_free_memory(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
     uint64_t bytes;
-    pi__cuda_keep(c, pi__rt_free_memory(c->rt, &bytes));
+    pi__cuda_record_error(c, pi__rt_free_memory(c->rt, &bytes));
     return bytes;
 }
 
@@ -51,7 +51,7 @@ static void *cuda_arena_alloc(pi__backend *be, size_t size)
 {
     pi__cuda *c = (pi__cuda *) be;
     void *p;
-    pi__cuda_keep(c, pi__rt_reserve(c->rt, &p, size));
+    pi__cuda_record_error(c, pi__rt_reserve(c->rt, &p, size));
     return p;
 }
 static void cuda_arena_free(pi__backend *be, void *arena, size_t size)
@@ -62,7 +62,7 @@ static bool cuda_arena_map(pi__backend *be, void *p, size_t size)
 {
     pi__cuda *c = (pi__cuda *) be;
     bool done;
-    pi__cuda_keep(c, pi__rt_map(c->rt, p, size, &done));
+    pi__cuda_record_error(c, pi__rt_map(c->rt, p, size, &done));
     return done;
 }
 static void cuda_arena_unmap(pi__backend *be, void *p, size_t size) { pi__rt_unmap(((pi__cuda *) be)->rt, p, size); }
@@ -80,14 +80,14 @@ void pi__cuda_upload(pi__backend *be, void *dst, const void *src, size_t n)
     pi__cuda *c = (pi__cuda *) be;
     pi__cuda_flush(c);
     pi__cuda_invalidate(c);
-    if (pi__cuda_queues(c)) pi__cuda_keep(c, pi__rt_upload(c->rt, dst, src, n));
+    if (pi__cuda_queues(c)) pi__cuda_record_error(c, pi__rt_upload(c->rt, dst, src, n));
 }
 
 static void *cuda_host_alloc(pi__backend *be, size_t size)
 {
     pi__cuda *c = (pi__cuda *) be;
     void *p;
-    pi__cuda_keep(c, pi__rt_host_alloc(c->rt, &p, size));
+    pi__cuda_record_error(c, pi__rt_host_alloc(c->rt, &p, size));
     return p;
 }
 static void cuda_host_free(pi__backend *be, void *p, size_t size)
@@ -241,7 +241,7 @@ static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
         pi__rt_host_free(c->rt, image);
         return pi__fail_mem(err, "scratch of the device");
     }
-    if (c->blas) pi__cuda_keep(c, pi__blas_use(c->blas, p + at.blas, pi__blas_workspace(c->blas)));
+    if (c->blas) pi__cuda_record_error(c, pi__blas_use(c->blas, p + at.blas, pi__blas_workspace(c->blas)));
     pi__cuda_free_graphs(c);
     pi__rt_free(c->rt, c->scratch);
     pi__rt_host_free(c->rt, c->image);
@@ -255,9 +255,10 @@ static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     c->open = false;
     c->loads = true;
     static const uint32_t none[PI__CUDA_COUNTERS];
-    pi__cuda_keep(c, pi__rt_upload(c->rt, p + at.arrived, none, sizeof none));
+    pi__cuda_record_error(c, pi__rt_upload(c->rt, p + at.arrived, none, sizeof none));
     for (size_t i = 0, n = (size_t) lim->max_tokens * sizeof *none; i < n; i += sizeof none)
-        pi__cuda_keep(c, pi__rt_upload(c->rt, p + at.row_most + i, none, n - i < sizeof none ? n - i : sizeof none));
+        pi__cuda_record_error(c, pi__rt_upload(c->rt, p + at.row_most + i, none,
+                                               n - i < sizeof none ? n - i : sizeof none));
     return PI_OK;
 }
 

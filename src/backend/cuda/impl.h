@@ -228,15 +228,15 @@ typedef struct pi__cuda {
 static inline bool pi__cuda_failed(const pi__cuda *c) { return c->error || c->no_room; }
 /* True if an op has to queue its kernels: no error occurred and its segment was not replayed. */
 static inline bool pi__cuda_queues(const pi__cuda *c) { return !pi__cuda_failed(c) && !c->replayed; }
-/* Keeps the first error code that is not 0, for finish(). */
-static inline void pi__cuda_keep(pi__cuda *c, int code)
+/* Records the first error code that is not 0, for finish(). */
+static inline void pi__cuda_record_error(pi__cuda *c, int code)
 {
     if (!c->error) c->error = code;
 }
 /* Queues a kernel, unless an error occurred or the segment was replayed. */
 #define PI__QUEUE(c, call)                                                                                              \
     do {                                                                                                                \
-        if (pi__cuda_queues(c)) pi__cuda_keep(c, call);                                                                 \
+        if (pi__cuda_queues(c)) pi__cuda_record_error(c, call);                                                         \
     } while (0)
 
 /* Returns the device's batch: the one passed to begin, or its logits rows. */

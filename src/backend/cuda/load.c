@@ -69,7 +69,7 @@ static bool ready(pi__cuda *c)
     void *p;
     if (!s->pool && !pi__cuda_failed(c)) c->no_room = pi__pool_create(&s->pool, c->n_threads, 0, 0, NULL) != PI_OK;
     for (int i = 0; i < 2 && !s->buffer[i] && !c->info.shares && !pi__cuda_failed(c); i++) {
-        pi__cuda_keep(c, pi__rt_host_alloc(c->rt, &p, BUFFER));
+        pi__cuda_record_error(c, pi__rt_host_alloc(c->rt, &p, BUFFER));
         s->buffer[i] = p;
         if (!p) c->no_room = true;
     }
@@ -83,10 +83,10 @@ static uint8_t *room(pi__cuda *c, size_t n, size_t size, size_t *got)
     size_t left = (BUFFER - s->used) / size;
     if (size > BUFFER) c->no_room = true;
     if (left < n && (!left || s->used > BUFFER / 2)) {
-        if (!pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_fence(c->rt, s->now));
+        if (!pi__cuda_failed(c)) pi__cuda_record_error(c, pi__rt_fence(c->rt, s->now));
         s->now = 1 - s->now;
         s->used = 0;
-        if (!pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_fence_wait(c->rt, s->now));
+        if (!pi__cuda_failed(c)) pi__cuda_record_error(c, pi__rt_fence_wait(c->rt, s->now));
         left = BUFFER / size;
     }
     *got = left < n ? left : n;
@@ -96,7 +96,7 @@ static uint8_t *room(pi__cuda *c, size_t n, size_t size, size_t *got)
 /* Queues the copy of n bytes of the buffer to dst. */
 static void send(pi__cuda *c, char *dst, const uint8_t *from, size_t n)
 {
-    pi__cuda_keep(c, pi__rt_upload(c->rt, dst, from, n));
+    pi__cuda_record_error(c, pi__rt_upload(c->rt, dst, from, n));
     c->stage.used += (n + 63) & ~(size_t) 63;
 }
 

@@ -135,7 +135,7 @@ static void open_image(pi__cuda *c, size_t n)
         c->n_ints = 0;
         c->wraps = true;
     } else if (!c->open || n > room_behind(c)) {
-        if (c->open) pi__cuda_keep(c, pi__rt_wait(c->rt));
+        if (c->open) pi__cuda_record_error(c, pi__rt_wait(c->rt));
         c->n_ints = c->first_live = 0;
         c->wraps = false;
     }
@@ -331,7 +331,7 @@ static bool make_room(pi__cuda *c)
         for (cuda_captured *r = c->recorded; r < c->recorded + PI__CUDA_MAX_SHAPES; r++)
             if (r != c->now && r->n_graphs && (!old || r->used < old->used)) old = r;
         if (!old) return false;
-        pi__cuda_keep(c, pi__rt_wait(c->rt)); /* an unfinished step may be using the graph */
+        pi__cuda_record_error(c, pi__rt_wait(c->rt)); /* an unfinished step may be using the graph */
         drop(c, old);
     }
     return true;
@@ -351,10 +351,10 @@ static void begin_segment(pi__cuda *c)
     if (r && r->n_segments < c->n_segments) r->n_segments = c->n_segments;
     if (!r || i >= PI__CUDA_MAX_SEGMENTS || pi__cuda_failed(c)) return;
     if (r->segment[i]) {
-        pi__cuda_keep(c, pi__rt_replay(c->rt, r->segment[i]));
+        pi__cuda_record_error(c, pi__rt_replay(c->rt, r->segment[i]));
         c->replayed = true;
     } else if (make_room(c)) {
-        pi__cuda_keep(c, pi__rt_capture(c->rt));
+        pi__cuda_record_error(c, pi__rt_capture(c->rt));
         c->becomes = pi__cuda_failed(c) ? NULL : &r->segment[i];
     }
 }
@@ -367,7 +367,7 @@ static void make_graph(pi__cuda *c, bool wanted)
     pi__cuda_invalidate(c);
     c->becomes = NULL;
     if (!to) return;
-    pi__cuda_keep(c, pi__rt_capture_end(c->rt, &made));
+    pi__cuda_record_error(c, pi__rt_capture_end(c->rt, &made));
     if (pi__cuda_failed(c) || !wanted) {
         pi__rt_graph_free(c->rt, made);
         return;
@@ -386,7 +386,7 @@ static void end_segment(pi__cuda *c, bool wanted)
 {
     make_graph(c, wanted);
     c->replayed = false;
-    if (c->made && wanted && !pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_replay(c->rt, c->made));
+    if (c->made && wanted && !pi__cuda_failed(c)) pi__cuda_record_error(c, pi__rt_replay(c->rt, c->made));
     c->made = NULL;
 }
 
@@ -494,7 +494,7 @@ void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n)
     pi__cuda *c = (pi__cuda *) be;
     pi__cuda_flush(c);
     if (!c->segmented) end_segment(c, true);
-    if (pi__cuda_queues(c)) pi__cuda_keep(c, pi__rt_download(c->rt, dst, src, n));
+    if (pi__cuda_queues(c)) pi__cuda_record_error(c, pi__rt_download(c->rt, dst, src, n));
 }
 
 int pi__cuda_finish(pi__backend *be, pi_error *err)
@@ -502,7 +502,8 @@ int pi__cuda_finish(pi__backend *be, pi_error *err)
     pi__cuda *c = (pi__cuda *) be;
     end_segment(c, true);
     unsigned long long counts[2] = {0, 0}; /* since reserve() */
-    if (c->counts && !pi__cuda_failed(c)) pi__cuda_keep(c, pi__rt_download(c->rt, counts, c->scratch + c->at.counts, sizeof counts));
+    if (c->counts && !pi__cuda_failed(c))
+        pi__cuda_record_error(c, pi__rt_download(c->rt, counts, c->scratch + c->at.counts, sizeof counts));
     int code = pi__rt_wait(c->rt); /* also after an error: work queued before it may still run */
     bool no_room = c->no_room;
     if (c->error) code = c->error;
@@ -523,7 +524,7 @@ void pi__cuda_mark(pi__backend *be, int i, uint64_t *found, int32_t n_rows)
     pi__cuda *c = (pi__cuda *) be;
     end_segment(c, true);
     pi__cuda_bring_found(c, found, n_rows);
-    if (!c->error) pi__cuda_keep(c, pi__rt_fence(c->rt, i));
+    if (!c->error) pi__cuda_record_error(c, pi__rt_fence(c->rt, i));
     /* once the host has waited for it, its part of the image has been read */
     c->marks[i] = (cuda_mark) {c->open ? c->n_ints : 0, c->no_room};
     c->no_room = false; /* the next step has its own flag */
@@ -546,5 +547,5 @@ void pi__cuda_follow(pi__backend *be, pi__backend *first)
 {
     pi__cuda *c = (pi__cuda *) be;
     pi__cuda_flush(c);
-    if (pi__cuda_queues(c)) pi__cuda_keep(c, pi__rt_follow(c->rt, ((pi__cuda *) first)->rt));
+    if (pi__cuda_queues(c)) pi__cuda_record_error(c, pi__rt_follow(c->rt, ((pi__cuda *) first)->rt));
 }
