@@ -253,7 +253,7 @@ void pi__cuda_flush(pi__cuda *c)
 }
 
 bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_choice *choice, const pi__linear *next,
-                         const pi__linear *last, cuda_prepared *beside)
+                         const pi__linear *last, cuda_packed_x *beside)
 {
     const cuda_held h = c->held;
     const pi__linear *l = &h.of.linear;
@@ -271,7 +271,7 @@ bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_
     pi__cuda_queue_more(c, l, t, &(pi__k_mixed_more) {.choice = choice, .beside = both ? &beside_own : NULL});
     if (prepares(&own)) pi__cuda_has_prepared(c, &own);
     if (!last) return true;
-    const cuda_prepared ready = c->ready;
+    const cuda_packed_x ready = c->ready;
     pi__cuda_invalidate(c);
     if (alone || both) pi__cuda_has_prepared(c, &apart);
     *beside = c->ready, c->ready = ready;

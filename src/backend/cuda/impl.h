@@ -62,14 +62,14 @@ typedef struct cuda_freq {
 
 /* The packed activations of the last op: the input in the layouts that matrices read, in scratch. Experts reuse the
  * input that the router and the shared expert have read. */
-typedef struct cuda_prepared {
+typedef struct cuda_packed_x {
     pi__k_input in;         /* the input before packing */
     int32_t n_rows;         /* 0 = nothing is packed */
     int64_t n_in;           /* columns */
     /* activation format of either copy, combined with the matrix type where the format depends on it; -1 = no copy */
     int what[2];
     void *where[2];         /* the copies: at `at.prepared` and `at.floats`, or at `at.beside` and `at.mid` */
-} cuda_prepared;
+} cuda_packed_x;
 
 /* The end of a step that later steps may follow before the host waits for it. */
 typedef struct cuda_mark {
@@ -203,7 +203,7 @@ typedef struct pi__cuda {
     pi__rt_graph **becomes; /* destination of the graph being captured; NULL = no capture */
     pi__rt_graph *made;     /* captured and not yet replayed; NULL, or one of `recorded` */
     bool replayed;          /* the segment was replayed: calls of its ops do nothing */
-    cuda_prepared ready;    /* what moe, which alone does not forget it, may find */
+    cuda_packed_x ready;    /* what moe, which alone does not forget it, may find */
     cuda_held held;         /* nothing, when a step has ended */
     pi__mla_qkv raw;        /* what indexer, which comes next, does with its queries; n_head 0: nothing */
     const int32_t *skip;    /* the indices at `scratch + at.picks`, or NULL */
@@ -319,7 +319,7 @@ int pi__cuda_form(int matmul_modes, int32_t type, int64_t n_in);
 bool pi__cuda_as_it_is(int form, const pi__k_input *in, int32_t n_rows, int64_t n_in);
 /* Returns the packed input in this format for matrices of this type. Queues the packing unless it is already
  * valid. */
-void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in);
+void *pi__cuda_packed_x(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in);
 static inline void pi__cuda_invalidate(pi__cuda *c) { c->ready.n_rows = 0; }
 /* Queue the packing of an input, and n products with matrices of one type. n is at most PI__K_MAX_LINEAR, or
  * PI__K_MAX_MMA16 in format MMA16. `split` is scratch for split-K, which is used where it fits. */
@@ -381,7 +381,7 @@ void pi__cuda_add_targets(const pi__cuda *c, const pi__linear *next, void *prepa
  * *beside describes the separate packed input of `last`. Returns false, and queues nothing, if no suitable linear is
  * pending. */
 bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_choice *choice, const pi__linear *next,
-                         const pi__linear *last, cuda_prepared *beside);
+                         const pi__linear *last, cuda_packed_x *beside);
 /* Defers a sum of experts; it joins the pending linear, if any. Returns false if it cannot be deferred. */
 bool pi__cuda_hold_sum(pi__cuda *c, const pi__k_sum *s);
 /* Defers an addition of rows, or a norm. */
@@ -426,7 +426,7 @@ typedef struct cuda_moe {
 bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe *to);
 /* Queues the routes after the logits. Returns true if they became the epilogue of the pending linear, with packed
  * input as in pi__cuda_add_routes(). Else queues one launch or more. */
-bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linear *last, cuda_prepared *beside);
+bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linear *last, cuda_packed_x *beside);
 /* Returns the sums of the experts' results, without a shared expert. */
 pi__k_sum pi__cuda_sum_of(const pi__moe *a, const cuda_moe *at);
 /* Queues all products of experts after the routes; results by column at `h`. */

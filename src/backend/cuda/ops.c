@@ -84,7 +84,7 @@ static int known_by(int form, int like) { return form > PI__FORM_FLOATS ? form +
 
 void pi__cuda_has_prepared(pi__cuda *c, const pi__k_tail *t)
 {
-    c->ready = (cuda_prepared) {.in = t->in, .n_rows = t->n_rows, .n_in = t->n_in, .what = {-1, -1}};
+    c->ready = (cuda_packed_x) {.in = t->in, .n_rows = t->n_rows, .n_in = t->n_in, .what = {-1, -1}};
     if (t->integers) c->ready.what[0] = PI__FORM_INTEGERS, c->ready.where[0] = t->integers;
     if (t->halves) c->ready.what[0] = known_by(PI__FORM_W16, t->bf16), c->ready.where[0] = t->halves;
     if (t->terms) c->ready.what[1] = known_by(PI__FORM_MMA16, t->terms_type), c->ready.where[1] = t->terms;
@@ -106,14 +106,14 @@ static int prepare(pi__cuda *c, int form, const pi__k_input *in, int32_t type, i
     return pi__k_finish_rows(stream, &rounds);
 }
 
-void *pi__cuda_prepared(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in)
+void *pi__cuda_packed_x(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in)
 {
-    cuda_prepared *r = &c->ready;
+    cuda_packed_x *r = &c->ready;
     if (pi__cuda_as_it_is(form, in, n_rows, n_in)) return (void *) (uintptr_t) in->x;
     const bool apart = form == PI__FORM_FLOATS || (form == PI__FORM_MMA16 && n_rows <= pi__cuda_tail_rows(c));
     const int at = apart ? 1 : 0, what = known_by(form, form == PI__FORM_W16 ? pi__k_w16_input(type) : type);
     if (r->n_rows != n_rows || r->n_in != n_in || !same_input(&r->in, in))
-        *r = (cuda_prepared) {.in = *in, .n_rows = n_rows, .n_in = n_in, .what = {-1, -1}};
+        *r = (cuda_packed_x) {.in = *in, .n_rows = n_rows, .n_in = n_in, .what = {-1, -1}};
     if (r->what[at] != what) {
         r->where[at] = c->scratch + (at ? c->at.floats : c->at.prepared);
         PI__QUEUE(c, prepare(c, form, in, type, n_rows, n_in, r->where[at]));
@@ -260,7 +260,7 @@ static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, 
         const pi__k_matrix m = pi__cuda_matrix(a->lin[i + k].w);
         const int form = form_of(c, a, i + k);
         p[k] = (pi__k_product) {.w = m, .y = a->lin[i + k].y, .ldy = a->lin[i + k].ldy};
-        x[form != PI__FORM_W16] = pi__cuda_prepared(c, form, &in, m.type, a->n_rows, m.n_in);
+        x[form != PI__FORM_W16] = pi__cuda_packed_x(c, form, &in, m.type, a->n_rows, m.n_in);
     }
     void *stream = pi__rt_stream(c->rt);
     PI__QUEUE(c, pi__k_mixed_linear_more(stream, p, n, x[0], x[1], a->n_rows, then, more));
@@ -286,7 +286,7 @@ void pi__cuda_queue_more(pi__cuda *c, const pi__linear *a, const pi__k_tail *the
         for (int32_t m = 0; m < n; m++)
             p[m] = (pi__k_product) {.w = pi__cuda_matrix(a->lin[i + m].w), .y = a->lin[i + m].y, .ldy = a->lin[i + m].ldy};
         const int32_t type = p->w.type, form = pi__cuda_linear_form(c, type, a);
-        void *x = pi__cuda_prepared(c, form, &k, type, a->n_rows, p->w.n_in);
+        void *x = pi__cuda_packed_x(c, form, &k, type, a->n_rows, p->w.n_in);
         PI__QUEUE(c, multiply(c, form, p, n, x, a->n_rows, i + n < a->n_lin ? NULL : then));
     }
 }
@@ -312,7 +312,7 @@ void pi__cuda_queue_down(pi__cuda *c, const pi__linear *a, const pi__k_down *dow
 {
     const pi__k_input in = pi__cuda_input(&a->in);
     const pi__k_product p = {.w = pi__cuda_matrix(a->lin[0].w), .y = a->lin[0].y, .ldy = a->lin[0].ldy};
-    const void *x = pi__cuda_prepared(c, PI__FORM_W16, &in, p.w.type, a->n_rows, p.w.n_in);
+    const void *x = pi__cuda_packed_x(c, PI__FORM_W16, &in, p.w.type, a->n_rows, p.w.n_in);
     PI__QUEUE(c, pi__k_w16_down_shared(pi__rt_stream(c->rt), down, &p, x, then));
 }
 
@@ -326,7 +326,7 @@ bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add
     if (add->y != a->lin[0].y || a->lin[0].ldy != add->n || w->n_out != add->n) return false;
     if (fp4 ? !pi__k_fp4_adds(a->n_rows) : form != PI__FORM_W16 || !pi__k_w16_adds(a->n_rows)) return false;
     const pi__k_product p = {pi__cuda_matrix(w), add->x, add->n, add->scale};
-    const void *x = pi__cuda_prepared(c, form, &in, type, a->n_rows, w->n_in);
+    const void *x = pi__cuda_packed_x(c, form, &in, type, a->n_rows, w->n_in);
     PI__QUEUE(c, multiply(c, form, &p, 1, x, a->n_rows, NULL));
     return true;
 }
@@ -357,7 +357,7 @@ static bool queue_glu_16(pi__cuda *c, const pi__linear *a, const pi__linear *nex
     const bool few = rows <= PI__K_MMA_ROWS;
     if (!halves_of(a, reads, n, &g) || (!few && c->wgmma && !pi__k_wgmma_has_glu(g.gate.type))) return false;
     if (pi__cuda_linear_form(c, g.gate.type, a) != PI__FORM_W16 || n % 32 || reads->ldx % 4 || (uintptr_t) reads->x % 16) return false;
-    const void *x = pi__cuda_prepared(c, PI__FORM_W16, &in, g.gate.type, rows, g.gate.n_in);
+    const void *x = pi__cuda_packed_x(c, PI__FORM_W16, &in, g.gate.type, rows, g.gate.n_in);
     const pi__k_w16_glu both = {.gate = g.gate, .up = g.up, .up_scale = g.up_scale, .act = g.act, .limit = reads->limit, .y = a->lin[0].y,
                                 .ldy = reads->ldx, .most = (uint32_t *) (void *) (c->scratch + c->at.row_most), .mid_type = mid_type,
                                 .mid = c->scratch + c->at.prepared, .n_sm = c->info.n_sm,
@@ -365,7 +365,7 @@ static bool queue_glu_16(pi__cuda *c, const pi__linear *a, const pi__linear *nex
     if (few) PI__QUEUE(c, pi__k_w16_glu_few(pi__rt_stream(c->rt), &both, x, rows));
     else if (c->wgmma) PI__QUEUE(c, pi__k_wgmma_glu_run(pi__rt_stream(c->rt), &both, x, rows, c->info.n_sm));
     else PI__QUEUE(c, pi__k_w16_glu_run(pi__rt_stream(c->rt), &both, x, rows, &split));
-    c->ready = (cuda_prepared) {.in = pi__cuda_input(reads), .n_rows = rows, .n_in = n,
+    c->ready = (cuda_packed_x) {.in = pi__cuda_input(reads), .n_rows = rows, .n_in = n,
                                 .what = {known_by(PI__FORM_W16, pi__k_w16_input(mid_type)), -1}, .where = {both.mid, NULL}};
     return true;
 }
@@ -383,9 +383,9 @@ bool pi__cuda_queue_glu(pi__cuda *c, const pi__linear *a, const pi__linear *next
     if (form == PI__FORM_W16) return queue_glu_16(c, a, next);
     if (form != PI__FORM_FP4 && form != PI__FORM_W4A8) return false;
     if (!halves_of(a, &next->in, down->n_in, &g) || g.gate.type != type || pi__cuda_linear_form(c, type, a) != form) return false;
-    const void *x = pi__cuda_prepared(c, form, &in, type, rows, g.gate.n_in);
+    const void *x = pi__cuda_packed_x(c, form, &in, type, rows, g.gate.n_in);
     PI__QUEUE(c, pi__k_fp4_glu(pi__rt_stream(c->rt), &g, x, rows));
-    c->ready = (cuda_prepared) {.in = pi__cuda_input(&next->in), .n_rows = rows, .n_in = down->n_in,
+    c->ready = (cuda_packed_x) {.in = pi__cuda_input(&next->in), .n_rows = rows, .n_in = down->n_in,
                                 .what = {known_by(form, type), -1}, .where = {g.mid, NULL}};
     return true;
 }

@@ -34,7 +34,7 @@ static void multiply(pi__cuda *c, const pi__centroid_head *a, const pi__k_routes
     const pi__k_experts e = {.w = pi__cuda_matrix(a->head), .row = r->row, .y = a->some, .ldy = a->head->n_out,
                              .n_sm = c->info.n_sm};
     const int form = pi__cuda_form(c->matmul_modes, e.w.type, e.w.n_in);
-    void *x = pi__cuda_prepared(c, form, &in, e.w.type, r->n_rows, e.w.n_in);
+    void *x = pi__cuda_packed_x(c, form, &in, e.w.type, r->n_rows, e.w.n_in);
     PI__QUEUE(c, pi__cuda_experts(stream, form, r, &e, x));
 }
 

@@ -72,7 +72,7 @@ static void hold(pi__cuda *c, const pi__linear *a)
 
 /* Routes, and the shared expert's gate and up with what they make for its down, which *ready then is. false: these are to be
  * multiplied yet. The router's bits are the same with few rows and with many. */
-static bool first_half(pi__cuda *c, const pi__experts_layer *a, cuda_moe *at, cuda_prepared *ready)
+static bool first_half(pi__cuda *c, const pi__experts_layer *a, cuda_moe *at, cuda_packed_x *ready)
 {
     const pi__linear logits = logits_of(a), first = shared_gate_up(a), last = shared_down(a);
     pi__linear all = logits;
@@ -89,7 +89,7 @@ void pi__cuda_experts_layer(pi__backend *be, const pi__batch *b, const pi__exper
     const pi__linear last = shared_down(a);
     pi__moe moe = a->moe;
     cuda_moe at;
-    cuda_prepared ready;
+    cuda_packed_x ready;
     moe.logits = a->logits;
     if (moe.n_rows < 1) return;
     if (!c->fuses || c->joined || c->disabled.many_rows) {

@@ -67,7 +67,7 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     pi__k_input in = pi__cuda_input(&a->in);
     pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .y = h, .ldy = 2 * n_ff, .n_sm = c->info.n_sm};
     const int form = pi__cuda_form(c->matmul_modes, e.w.type, e.w.n_in);
-    void *x = pi__cuda_prepared(c, form, &in, e.w.type, r->n_rows, e.w.n_in);
+    void *x = pi__cuda_packed_x(c, form, &in, e.w.type, r->n_rows, e.w.n_in);
     if (a->up && a->up->type == a->gate->type) {
         e.data2 = a->up->data;
         e.scale2 = a->up->scale;
@@ -78,7 +78,7 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     e.w = pi__cuda_matrix(a->up);
     e.y = h + n_ff;
     const int form2 = pi__cuda_form(c->matmul_modes, e.w.type, e.w.n_in);
-    x = pi__cuda_prepared(c, form2, &in, e.w.type, r->n_rows, e.w.n_in);
+    x = pi__cuda_packed_x(c, form2, &in, e.w.type, r->n_rows, e.w.n_in);
     PI__QUEUE(c, pi__cuda_experts(stream, form2, r, &e, x));
 }
 
@@ -100,7 +100,7 @@ static bool gate_up_to_mid(pi__cuda *c, const pi__moe *a, const pi__k_routes *r,
     e.data2 = a->up ? a->up->data : e.w.data + (size_t) (n_ff / 16) * e.w.shape.tile_bytes;
     e.scale2 = a->up ? a->up->scale : e.w.scale;
     e.w.n_out = n_ff;
-    void *x = pi__cuda_prepared(c, form, &in, e.w.type, r->n_rows, e.w.n_in);
+    void *x = pi__cuda_packed_x(c, form, &in, e.w.type, r->n_rows, e.w.n_in);
     PI__QUEUE(c, pi__cuda_experts(pi__rt_stream(c->rt), form, r, &e, x));
     return true;
 }
@@ -178,7 +178,7 @@ pi__k_sum pi__cuda_sum_of(const pi__moe *a, const cuda_moe *at)
                         .n = a->down->n_out, .y = a->y, .ldy = a->ldy};
 }
 
-bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linear *last, cuda_prepared *beside)
+bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linear *last, cuda_packed_x *beside)
 {
     const pi__linear reads = {.in = a->in, .n_rows = a->n_rows, .n_lin = 1, .lin = {{a->gate, NULL, 0}}};
     const pi__k_expert_choice *choice = a->n_group || a->undivided ? &at->choice : NULL;
