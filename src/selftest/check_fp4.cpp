@@ -25,7 +25,7 @@ enum activations { A4, A8 };
 std::vector<float> product(const matrix &w, const float *x, int32_t n_rows, activations a = A4)
 {
     pi__k_input in = {PLAIN, x, w.m.n_in, nullptr, 0, nullptr, 0, 0};
-    buffer<char> prepared(pi__k_fp4_prepared_bytes(n_rows, w.m.n_in));
+    buffer<char> prepared(pi__k_fp4_packed_x_bytes(n_rows, w.m.n_in));
     buffer<float> y((size_t) (n_rows * w.m.n_out));
     must_run((a == A8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare)(stream(), &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
     const pi__k_product one = {w.m, y.get(), w.m.n_out, 0};
@@ -177,7 +177,7 @@ void test_shapes()
     for (int32_t rows : {5, 40}) {
         random r(6);
         buffer<float> x(r.normals((size_t) rows * 192)), y0((size_t) rows * 140), y1((size_t) rows * 33);
-        buffer<char> prepared(pi__k_fp4_prepared_bytes(rows, 192));
+        buffer<char> prepared(pi__k_fp4_packed_x_bytes(rows, 192));
         pi__k_input in = {PLAIN, x.get(), 192, nullptr, 0, nullptr, 0, 0};
         const pi__k_product both[] = {{w0.m, y0.get(), 140, 0}, {w1.m, y1.get(), 33, 0}};
         must_run(pi__k_fp4_prepare(stream(), &in, PI__NVFP4, rows, 192, prepared.get()));
@@ -196,7 +196,7 @@ void test_added()
     for (auto c : cases) {
         const matrix w = fp4_matrix(c.type, c.n_in, c.n_out, 0);
         buffer<float> x(random(4).normals((size_t) (c.rows * c.n_in)));
-        buffer<char> prepared(pi__k_fp4_prepared_bytes(c.rows, c.n_in));
+        buffer<char> prepared(pi__k_fp4_packed_x_bytes(c.rows, c.n_in));
         const pi__k_input in = {PLAIN, x.get(), c.n_in, nullptr, 0, nullptr, 0, 0};
         const auto multiply = c.a == A8 ? pi__k_w4a8_linear : pi__k_fp4_linear;
         must_run((c.a == A8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare)(stream(), &in, c.type, c.rows, c.n_in, prepared.get()));
@@ -222,7 +222,7 @@ void check_shared(const shared_case &c, int parts, float add = 0.75f)
     const size_t tiles = (size_t) (((c.n_out + c.tile[0] - 1) / c.tile[0] + 1) * columns);
     matrix w0 = fp4_matrix(c.type, c.n_in, c.n_out, 0), w1 = fp4_matrix(c.type, c.n_in, 20, 1);
     buffer<float> x(random(7).normals((size_t) (c.rows * c.n_in))), factor(std::vector<float>{0.5f});
-    buffer<char> prepared(pi__k_fp4_prepared_bytes(c.rows, c.n_in));
+    buffer<char> prepared(pi__k_fp4_packed_x_bytes(c.rows, c.n_in));
     const pi__k_input in = {PLAIN, x.get(), c.n_in, nullptr, 0, nullptr, 0, 0};
     w1.m.scale = factor.get();
     about("%s, %d columns, %d rows, %d parts", pi__type_info_of(c.type)->name, (int) c.n_in, (int) c.rows, parts);
@@ -287,7 +287,7 @@ void check_glu(int32_t type, activations a, int64_t n_in, int64_t n, int32_t row
     const int64_t ldu = below ? 2 * n : n;
     const pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0, 0},
                       glu = {act, gate.get(), 2 * n, up.get() + (below ? n : 0), ldu, nullptr, 0, 0.7f};
-    buffer<char> prepared(pi__k_fp4_prepared_bytes(rows, n_in)), want(pi__k_fp4_prepared_bytes(rows, n)), mid(want.size());
+    buffer<char> prepared(pi__k_fp4_packed_x_bytes(rows, n_in)), want(pi__k_fp4_packed_x_bytes(rows, n)), mid(want.size());
     buffer<uint32_t> arrived(std::vector<uint32_t>{0});
     pi__k_glu g = {w.m, below ? second : w2.m.data, second_scale, act, 0.7f, fp8, arrived.get(), mid.get()};
     g.gate.n_out = n;
@@ -333,9 +333,9 @@ int multiply_one_8(void *stream, const pi__k_matrix *w, const void *prepared, in
     return pi__k_w4a8_linear(stream, &one, 1, prepared, n_rows);
 }
 
-const way in_fp8 = {fp4_matrix, [](int32_t, int32_t n, int64_t n_in) { return pi__k_fp4_prepared_bytes(n, n_in); },
+const way in_fp8 = {fp4_matrix, [](int32_t, int32_t n, int64_t n_in) { return pi__k_fp4_packed_x_bytes(n, n_in); },
                            pi__k_w4a8_prepare, multiply_one_8, pi__k_w4a8_experts, check_one_8};
-const way in_fp4 = {fp4_matrix, [](int32_t, int32_t n, int64_t n_in) { return pi__k_fp4_prepared_bytes(n, n_in); },
+const way in_fp4 = {fp4_matrix, [](int32_t, int32_t n, int64_t n_in) { return pi__k_fp4_packed_x_bytes(n, n_in); },
                            pi__k_fp4_prepare, multiply_one, pi__k_fp4_experts, check_one};
 
 void test_experts()
@@ -364,7 +364,7 @@ void check_experts_glu(int32_t type, activations a, int64_t n_in, int64_t n, int
     expert_stack w(fp8 ? in_fp8 : in_fp4, type, n_in, n, 1), w2(fp8 ? in_fp8 : in_fp4, type, n_in, n, 9);
     buffer<float> x(random(7).normals((size_t) (rows * n_in))), scale(std::vector<float>{0.5f, 1, 2, 0.7f});
     buffer<float> y((size_t) (columns * 2 * n));
-    buffer<char> prepared(pi__k_fp4_prepared_bytes(rows, n_in)), want(pi__k_fp4_prepared_bytes(columns, n)), mid(want.size());
+    buffer<char> prepared(pi__k_fp4_packed_x_bytes(rows, n_in)), want(pi__k_fp4_packed_x_bytes(columns, n)), mid(want.size());
     buffer<uint32_t> arrived(std::vector<uint32_t>{0});
     const pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0, 0},
                       glu = {SWIGLU, y.get(), 2 * n, y.get() + n, 2 * n, nullptr, 0, 0.7f};

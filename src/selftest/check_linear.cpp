@@ -142,7 +142,7 @@ void test_together()
         for (int64_t n : n_out) w.push_back(make_matrix(type, n_in, n));
         w[2].m.scale = factor.get();
         for (int32_t rows : {1, 8, 9, 32, 40}) {
-            buffer<char> prepared(pi__k_prepared_bytes(rows, n_in, pi__type_is_float(type)));
+            buffer<char> prepared(pi__k_packed_x_bytes(rows, n_in, pi__type_is_float(type)));
             must_run(pi__k_prepare(stream(), &in, rows, n_in, pi__type_is_float(type), prepared.get()));
             buffer<float> y((size_t) rows * 200);
             pi__k_product p[4];
@@ -169,7 +169,7 @@ void test_many_floats()
         pi__k_input in = {PLAIN, x.get(), c.n_in, nullptr, 0, nullptr, 0, 0};
         if (c.type == PI__F32) w.m.scale = factor.get();
         const std::vector<float> want = multiply(w, in, c.rows);
-        buffer<char> prepared(pi__k_prepared_bytes(c.rows, c.n_in, 1));
+        buffer<char> prepared(pi__k_packed_x_bytes(c.rows, c.n_in, 1));
         const int64_t ld = c.n_out + 3;
         buffer<float> y((size_t) (c.rows * ld));
         y.fill(0xff);

@@ -737,12 +737,12 @@ struct prepared_rows {
 };
 prepared_rows part_of(const uint8_t *words, const float *factor, int32_t n_rows, int64_t n_in)
 {
-    const size_t bytes = pi__k_w16_prepared_bytes(n_rows, n_in) - pi__k_w16_factor_bytes(n_rows);
+    const size_t bytes = pi__k_w16_packed_x_bytes(n_rows, n_in) - pi__k_w16_factor_bytes(n_rows);
     return {{words, words + bytes}, {factor, factor + n_rows}};
 }
 prepared_rows prepare_rows(const std::vector<float> &x, int32_t type, int32_t n_rows, int64_t n_in)
 {
-    const size_t bytes = pi__k_w16_prepared_bytes(n_rows, n_in);
+    const size_t bytes = pi__k_w16_packed_x_bytes(n_rows, n_in);
     buffer<float> from(x);
     buffer<uint8_t> to(bytes);
     const pi__k_input in = {PI__IN_PLAIN, from.get(), n_in, nullptr, 0, nullptr, 0, 0};
@@ -771,7 +771,7 @@ template <class F> void run_groups(const sparse_case &c, const std::vector<float
     pi__k_groups g = {};
     g.heads = grouped_heads(c), g.bf16 = pi__k_w16_input(type);
     const int32_t T = (int32_t) c.pos.size(), n = c.n_head / g.heads, W = g.heads * c.dim, rows = apart ? T : n * T;
-    const size_t size = pi__k_w16_prepared_bytes(rows, W), factors = size - pi__k_w16_factor_bytes(rows);
+    const size_t size = pi__k_w16_packed_x_bytes(rows, W), factors = size - pi__k_w16_factor_bytes(rows);
     buffer<char> all(apart ? (size_t) n * size : size);
     all.fill(0); /* rows after the last one are not written */
     g.words = all.get(), g.factor = all.get() + factors;

@@ -10,7 +10,7 @@ namespace {
 std::vector<float> product(const matrix &w, const float *x, int32_t n_rows)
 {
     pi__k_input in = {PLAIN, x, w.m.n_in, nullptr, 0, nullptr, 0, 0};
-    buffer<char> prepared(pi__k_mma16_prepared_bytes(w.m.type, n_rows, w.m.n_in));
+    buffer<char> prepared(pi__k_mma16_packed_x_bytes(w.m.type, n_rows, w.m.n_in));
     buffer<float> y((size_t) (n_rows * w.m.n_out));
     must_run(pi__k_mma16_prepare(stream(), &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
     must_run(pi__k_mma16_linear(stream(), &w.m, prepared.get(), n_rows, y.get(), w.m.n_out));
@@ -83,7 +83,7 @@ void test_several()
         pi__k_product p[N];
         random r((uint64_t) type);
         buffer<float> x(r.normals(MOST * IN));
-        buffer<char> prepared(pi__k_mma16_prepared_bytes(type, MOST, IN));
+        buffer<char> prepared(pi__k_mma16_packed_x_bytes(type, MOST, IN));
         const pi__k_input in = {PLAIN, x.get(), IN, nullptr, 0, nullptr, 0, 0};
         for (int64_t n : n_out) w.push_back(make_matrix(type, IN, n)), y.emplace_back(new buffer<float>((size_t) (MOST * n)));
         for (int32_t i = 0; i < N; i++) p[i] = {w[(size_t) i].m, y[(size_t) i]->get(), n_out[i], 0};
@@ -109,7 +109,7 @@ void check_one(const matrix &w, const float *x, const std::vector<float> &y)
     check(w, std::vector<float>(x, x + w.m.n_in), y, 1);
 }
 
-const way in_mma16 = {seeded, pi__k_mma16_prepared_bytes, pi__k_mma16_prepare, pi__k_mma16_linear,
+const way in_mma16 = {seeded, pi__k_mma16_packed_x_bytes, pi__k_mma16_prepare, pi__k_mma16_linear,
                               pi__k_mma16_experts,
                               check_one};
 

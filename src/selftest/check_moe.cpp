@@ -519,7 +519,7 @@ struct columns {
         t.reset(new routes(l, rows, 3, 1));
         must_run(pi__k_route(stream(), &t->a));
         pi__k_input in = {PI__IN_PLAIN, x.get(), E, nullptr, 0, nullptr, 0, 0};
-        prepared.reset(new buffer<char>(pi__k_prepared_bytes(rows, E, pi__type_is_float(type))));
+        prepared.reset(new buffer<char>(pi__k_packed_x_bytes(rows, E, pi__type_is_float(type))));
         must_run(pi__k_prepare(stream(), &in, rows, E, pi__type_is_float(type), prepared->get()));
         one.m.data = (const uint8_t *) s.w.data;
     }
@@ -592,7 +592,7 @@ std::vector<float> multiply(const stack &s, int32_t e, const pi__k_input &in)
     m.type = s.w.type, m.n_in = s.w.n_in, m.n_out = s.w.n_out, m.scale = s.scale->get() + e;
     expect_true(pi__cuda_shape_of(m.type, m.n_in, m.n_out, &m.shape));
     m.data = (const uint8_t *) s.w.data + (size_t) e * m.shape.mat_bytes;
-    buffer<char> prepared(pi__k_mma16_prepared_bytes(PI__BF16, 1, m.n_in)); /* the largest size */
+    buffer<char> prepared(pi__k_mma16_packed_x_bytes(PI__BF16, 1, m.n_in)); /* the largest size */
     buffer<float> y((size_t) m.n_out);
     if (m.type == PI__NVFP4 || m.type == PI__MXFP4) {
         must_run(pi__k_fp4_prepare(stream(), &in, m.type, 1, m.n_in, prepared.get()));

@@ -10,7 +10,7 @@
 namespace selftest {
 namespace {
 
-size_t bytes_of(int32_t, int32_t n_rows, int64_t n_in) { return pi__k_w16_prepared_bytes(n_rows, n_in); }
+size_t bytes_of(int32_t, int32_t n_rows, int64_t n_in) { return pi__k_w16_packed_x_bytes(n_rows, n_in); }
 matrix make(int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
 {
     random r(seed);
@@ -68,7 +68,7 @@ struct layer {
     std::unique_ptr<buffer<char>> prepare(const float *x, int32_t n) const
     {
         pi__k_input in = {PLAIN, x, E, nullptr, 0, nullptr, 0, 0};
-        std::unique_ptr<buffer<char>> p(new buffer<char>(pi__k_w16_prepared_bytes(n, E)));
+        std::unique_ptr<buffer<char>> p(new buffer<char>(pi__k_w16_packed_x_bytes(n, E)));
         must_run(pi__k_w16_prepare(stream(), &in, type, n, E, p->get()));
         return p;
     }
@@ -240,7 +240,7 @@ struct heads {
         : rows(rows_), n_tail(n_tail_), n_in(n_in_), n_out(n_out_), ldx(N * (n_in + n_tail) + 4), ldy(N * (n_out + n_tail) + 3),
           w(in_w16, type, n_in, n_out, 5), x(values(rows * ldx, size)), row(values(rows * dim(), 1)), norm(values(n_out, 1)),
           rope(values(rows * n_tail, 1)), scale(std::vector<float>{0.5f, 1, 2, 0.7f}), slot((size_t) rows),
-          prepared(pi__k_w16_prepared_bytes(rows * N, n_in)), queries(queries_)
+          prepared(pi__k_w16_packed_x_bytes(rows * N, n_in)), queries(queries_)
     {
         for (int32_t i = 0; i < rows; i++) slot[(size_t) i] = i % 5 == 3 ? -1 : i;
     }

@@ -56,7 +56,7 @@ struct work {
 
     work(int32_t type, int64_t n_in, int64_t n_out, int32_t n)
         : rows(n), w(make_matrix(type, n_in, n_out)), x((size_t) (n * n_in)), y((size_t) (n * n_out)), sum((size_t) (n * n_out)),
-          norm(random(4).normals((size_t) n_out)), prepared(pi__k_prepared_bytes(n, n_in, pi__type_is_float(type)))
+          norm(random(4).normals((size_t) n_out)), prepared(pi__k_packed_x_bytes(n, n_in, pi__type_is_float(type)))
     {
     }
     void begin(uint64_t seed)

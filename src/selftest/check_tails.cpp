@@ -24,8 +24,8 @@ struct half_layer {
 
     static size_t bytes(way_of way, int32_t rows, int64_t n_in)
     {
-        if (way == W16) return pi__k_w16_prepared_bytes(rows, n_in);
-        return way == EXACT ? pi__k_prepared_bytes(rows, n_in, 0) : pi__k_fp4_prepared_bytes(rows, n_in);
+        if (way == W16) return pi__k_w16_packed_x_bytes(rows, n_in);
+        return way == EXACT ? pi__k_packed_x_bytes(rows, n_in, 0) : pi__k_fp4_packed_x_bytes(rows, n_in);
     }
     half_layer(const matrix &w_, way_of way_, bool adds_, const float *norm_, int32_t rows_)
         : w(w_), way(way_), adds(adds_), twice(norm_ && rows_ == 1), norm(norm_), rows(rows_), prepared(bytes(way, rows, w.m.n_in)),

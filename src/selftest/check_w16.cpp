@@ -178,7 +178,7 @@ void test_together()
             const int kind = rows == 40 ? SWIGLU : RMSNORM;
             const float *up = kind == SWIGLU ? x.get() + rows * n_in : nullptr;
             const pi__k_input in = {kind, x.get(), n_in, up, n_in, norm.get(), 1e-5f, 0};
-            buffer<char> prepared(pi__k_w16_prepared_bytes(rows, n_in));
+            buffer<char> prepared(pi__k_w16_packed_x_bytes(rows, n_in));
             must_run(pi__k_w16_prepare(stream(), &in, type, rows, n_in, prepared.get()));
             buffer<float> y((size_t) rows * 240);
             pi__k_product p[4];
@@ -207,7 +207,7 @@ void test_added()
         const matrix w = make_matrix(type, 288, 140);
         const int32_t rows = 67;
         buffer<float> x(random(4).normals(rows * 288));
-        buffer<char> prepared(pi__k_w16_prepared_bytes(rows, 288));
+        buffer<char> prepared(pi__k_w16_packed_x_bytes(rows, 288));
         const pi__k_input in = {PLAIN, x.get(), 288, nullptr, 0, nullptr, 0, 0};
         must_run(pi__k_w16_prepare(stream(), &in, type, rows, 288, prepared.get()));
         check_added(w, rows, [&](const pi__k_product &p) { must_run(pi__k_w16_linear(stream(), &p, 1, prepared.get(), rows)); });
@@ -228,7 +228,7 @@ struct shared_products {
     buffer<char> prepared;
 
     shared_products(int32_t type_, int64_t blocks, const std::vector<int64_t> &n_out, int32_t rows_)
-        : n_in(columns_of(type_, blocks)), type(type_), rows(rows_), prepared(pi__k_w16_prepared_bytes(rows_, n_in))
+        : n_in(columns_of(type_, blocks)), type(type_), rows(rows_), prepared(pi__k_w16_packed_x_bytes(rows_, n_in))
     {
         for (int64_t n : n_out) {
             w.push_back(make_matrix(type, n_in, n));

@@ -43,7 +43,7 @@ struct products {
     {
         buffer<float> x(values);
         const pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0, 0};
-        buffer<char> prepared(pi__k_w16_prepared_bytes(rows, n_in));
+        buffer<char> prepared(pi__k_w16_packed_x_bytes(rows, n_in));
         about("%s, %d columns, %d rows of x, %d of W", pi__type_info_of(type)->name, (int) n_in, (int) rows, (int) w[0].m.n_out);
         must_run(pi__k_w16_prepare(stream(), &in, type, rows, n_in, prepared.get()));
         const std::vector<float> want = multiply(prepared.get(), rows, 0), got = multiply(prepared.get(), rows, n_sm);

@@ -20,8 +20,8 @@ struct gate_and_up {
     gate_and_up(int32_t type, int64_t blocks, int64_t n_, int32_t rows_)
         : n_in(columns_of(type, blocks)), n(n_), ld(2 * n_), rows(rows_), w{make_matrix(type, n_in, n), make_matrix(type, n_in, n)},
           x(random((uint64_t) rows_).normals((size_t) (rows_ * n_in))), y(std::vector<float>((size_t) (rows_ * ld), 7.0f)),
-          prepared(pi__k_w16_prepared_bytes(rows_, n_in)), want(pi__k_w16_prepared_bytes(rows_, n_)),
-          mid(pi__k_w16_prepared_bytes(rows_, n_)), most(std::vector<uint32_t>((size_t) rows_, 0))
+          prepared(pi__k_w16_packed_x_bytes(rows_, n_in)), want(pi__k_w16_packed_x_bytes(rows_, n_)),
+          mid(pi__k_w16_packed_x_bytes(rows_, n_)), most(std::vector<uint32_t>((size_t) rows_, 0))
     {
         w[1].m.scale = factor.get();
         for (size_t r = 0; r < 3 && rows >= 3; r++) { /* rows of very different magnitude, and a row with NaN */

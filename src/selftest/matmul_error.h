@@ -20,7 +20,7 @@ inline int64_t columns_of(int32_t type, int64_t blocks)
 
 inline std::vector<float> multiply_w16(const matrix &w, const pi__k_input &in, int32_t n_rows)
 {
-    const size_t bytes = pi__k_w16_prepared_bytes(n_rows, w.m.n_in);
+    const size_t bytes = pi__k_w16_packed_x_bytes(n_rows, w.m.n_in);
     const int64_t ld = w.m.n_out + 3;
     buffer<char> prepared(bytes);
     buffer<float> y((size_t) (n_rows * ld));
@@ -164,7 +164,7 @@ inline fp4_error fp4_error_of(int32_t type, bool outliers)
 {
     const error_case c(type, outliers);
     buffer<float> x(c.v), y(c.ROWS * c.N_OUT);
-    buffer<char> prepared(pi__k_fp4_prepared_bytes(c.ROWS, c.N_IN));
+    buffer<char> prepared(pi__k_fp4_packed_x_bytes(c.ROWS, c.N_IN));
     const pi__k_input in = {PLAIN, x.get(), c.N_IN, nullptr, 0, nullptr, 0, 0};
     const pi__k_product one = {c.w.m, y.get(), c.N_OUT, 0};
     fp4_error e = {0, 0, c.error(c.with(in_usual_fp4(type, c.v, c.N_IN))), c.error(c.with(in_q8_1(c.v)))};

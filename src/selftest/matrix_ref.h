@@ -110,7 +110,7 @@ inline matrix make_matrix(int32_t type, int64_t n_in, int64_t n_out)
 inline std::vector<float> multiply(const matrix &w, const pi__k_input &in, int32_t n_rows)
 {
     int floats = pi__type_is_float(w.m.type);
-    buffer<char> prepared(pi__k_prepared_bytes(n_rows, w.m.n_in, floats));
+    buffer<char> prepared(pi__k_packed_x_bytes(n_rows, w.m.n_in, floats));
     buffer<float> y((size_t) (n_rows * (w.m.n_out + 3)));
     must_run(pi__k_prepare(stream(), &in, n_rows, w.m.n_in, floats, prepared.get()));
     const pi__k_product one = {w.m, y.get(), w.m.n_out + 3, 0};

@@ -142,7 +142,7 @@ void meter::product(int32_t type, int way, int32_t n_rows, double peak_tflops)
     region w, x, y, prepared;
     if (!take(w, m.shape.mat_bytes) || !take(x, (size_t) n_rows * (size_t) m.n_in * 4) ||
         !take(y, (size_t) n_rows * (size_t) m.n_out * 4) ||
-        !take(prepared, pi__k_mma16_prepared_bytes(PI__BF16, n_rows, m.n_in))) return no_room(what);
+        !take(prepared, pi__k_mma16_packed_x_bytes(PI__BF16, n_rows, m.n_in))) return no_room(what);
     m.data = (const uint8_t *) w.p;
     const pi__k_input in = {PI__IN_PLAIN, (const float *) x.p, m.n_in, nullptr, 0, nullptr, 0, 0};
     const pi__k_product p = {m, (float *) y.p, m.n_out, 0};

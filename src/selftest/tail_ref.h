@@ -30,8 +30,8 @@ struct forms {
     bool fp8;
 
     forms(int32_t rows_, int64_t n_, int32_t fp4_type_ = PI__MXFP4, bool fp8_ = false)
-        : integers(pi__k_prepared_bytes(rows_, n_, 0)), halves(pi__k_w16_prepared_bytes(rows_, n_)),
-          fp4(pi__k_fp4_prepared_bytes(rows_, n_)), floats((size_t) (rows_ * n_)), rows(rows_), fp4_type(fp4_type_), n(n_), fp8(fp8_)
+        : integers(pi__k_packed_x_bytes(rows_, n_, 0)), halves(pi__k_w16_packed_x_bytes(rows_, n_)),
+          fp4(pi__k_fp4_packed_x_bytes(rows_, n_)), floats((size_t) (rows_ * n_)), rows(rows_), fp4_type(fp4_type_), n(n_), fp8(fp8_)
     {
         integers.fill(0), halves.fill(0), floats.fill(0), fp4.fill(0);
     }
@@ -75,7 +75,7 @@ struct term_form {
     int64_t n;
     buffer<char> at;
 
-    term_form(int32_t type_, int32_t rows_, int64_t n_) : type(type_), rows(rows_), n(n_), at(pi__k_mma16_prepared_bytes(type, rows, n))
+    term_form(int32_t type_, int32_t rows_, int64_t n_) : type(type_), rows(rows_), n(n_), at(pi__k_mma16_packed_x_bytes(type, rows, n))
     {
         at.fill(0xff);
     }
@@ -147,7 +147,7 @@ inline void run_heads_as_tail(const pi__k_qkv &heads)
     const matrix w = make_matrix(PI__Q8_0, 64, 100);
     buffer<float> x(random(1).normals(64)), y(100);
     buffer<uint32_t> arrived(std::vector<uint32_t>{0});
-    buffer<char> prepared(pi__k_prepared_bytes(1, 64, 0));
+    buffer<char> prepared(pi__k_packed_x_bytes(1, 64, 0));
     const pi__k_input in = {PLAIN, x.get(), 64, nullptr, 0, nullptr, 0, 0};
     const pi__k_product p = {w.m, y.get(), 100, 0};
     pi__k_tail t = {};

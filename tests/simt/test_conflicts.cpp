@@ -27,7 +27,7 @@ simt::launch_counts product(int32_t type, int64_t n_in, int32_t rows, bool wgmma
 {
     pi__k_matrix w = {};
     assert_true(pi__cuda_shape_of(type, n_in, 64, &w.shape));
-    buffer<uint8_t> data(w.shape.mat_bytes), prepared(pi__k_w16_prepared_bytes(rows, n_in));
+    buffer<uint8_t> data(w.shape.mat_bytes), prepared(pi__k_w16_packed_x_bytes(rows, n_in));
     buffer<float> y((size_t) rows * 64);
     data.fill(0);
     prepared.fill(0);
@@ -61,7 +61,7 @@ void test_mma16(void **)
         for (int32_t rows : {1, 8, 32, 70}) {
             pi__k_matrix w = {};
             assert_true(pi__cuda_shape_of(type, 512, 32, &w.shape));
-            buffer<uint8_t> data(w.shape.mat_bytes), prepared(pi__k_mma16_prepared_bytes(type, rows, 512));
+            buffer<uint8_t> data(w.shape.mat_bytes), prepared(pi__k_mma16_packed_x_bytes(type, rows, 512));
             buffer<float> y((size_t) rows * 32);
             data.fill(0);
             prepared.fill(0);

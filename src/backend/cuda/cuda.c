@@ -191,19 +191,19 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.freq = pi__cuda_take(&at, PI__CUDA_MAX_ROPES * PI__CUDA_MAX_FREQ * sizeof(float));
     s.picks = pi__cuda_take(&at, pi__cuda_top_bytes(lim));
     /* Size of the largest format: 6 bytes per value; integers take 2.5, FP4 0.6. */
-    s.prepared = pi__cuda_take(&at, pi__k_mma16_prepared_bytes(PI__BF16, lim->max_tokens, n_in));
+    s.prepared = pi__cuda_take(&at, pi__k_mma16_packed_x_bytes(PI__BF16, lim->max_tokens, n_in));
     const bool fp4 = c->fuses && c->matmul_modes & (PI__WAY_FP4 | PI__WAY_W4A8);
-    s.mid = pi__cuda_take(&at, fp4 ? pi__k_fp4_prepared_bytes(lim->max_tokens, n_in) : 0);
+    s.mid = pi__cuda_take(&at, fp4 ? pi__k_fp4_packed_x_bytes(lim->max_tokens, n_in) : 0);
     s.row_most = pi__cuda_take(&at, (size_t) lim->max_tokens * sizeof(uint32_t));
     s.n_slices = slices_bytes(c, lim);
     s.slices = pi__cuda_take(&at, s.n_slices);
     const int32_t tails = pi__cuda_tail_rows(c);
-    const size_t floats = pi__k_prepared_bytes(lim->max_tokens, n_in, 1), terms = pi__k_mma16_prepared_bytes(PI__BF16, tails, n_in);
+    const size_t floats = pi__k_packed_x_bytes(lim->max_tokens, n_in, 1), terms = pi__k_mma16_packed_x_bytes(PI__BF16, tails, n_in);
     /* for few rows, terms are stored here, so that other formats keep their region */
     s.floats = pi__cuda_take(&at, floats > terms ? floats : terms);
     /* a second packed input of epilogues: integers are the largest format */
     const int32_t few = lim->max_expert ? tails : 0;
-    s.beside = pi__cuda_take(&at, pi__k_prepared_bytes(few, n_in, 0));
+    s.beside = pi__cuda_take(&at, pi__k_packed_x_bytes(few, n_in, 0));
     s.experts = pi__cuda_take(&at, pi__cuda_moe_bytes(lim));
     s.heads = pi__cuda_take(&at, pi__cuda_head_linear_bytes(lim));
     s.clusters = pi__cuda_take(&at, pi__cuda_centroid_bytes(lim));

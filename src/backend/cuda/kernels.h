@@ -446,7 +446,7 @@ enum { PI__K_TAIL_ROWS = 32, PI__K_TAIL_STAY = 8 };
 int pi__k_finish_rows(void *stream, const pi__k_tail *t);
 
 /* Bytes of n_rows packed rows for packed types, or with `floats` for F32, F16 and BF16. */
-size_t pi__k_prepared_bytes(int32_t n_rows, int64_t n_in, int floats);
+size_t pi__k_packed_x_bytes(int32_t n_rows, int64_t n_in, int floats);
 /* Packs an input: norm or gate, then rounding to 15 bits in blocks of 32 (or floats unchanged). Shared by all
  * matrices that read it. */
 int pi__k_prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n_in, int floats, void *prepared);
@@ -476,11 +476,11 @@ int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const vo
                        const pi__k_tail *t);
 /* launch_fp4.cu: NVFP4 and MXFP4 matrices times x in the matrix's own format, on devices with FP4 tensor cores
  * (sm_120, sm_121). */
-size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in);
+size_t pi__k_fp4_packed_x_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_fp4_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 int pi__k_fp4_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
-/* MXFP4 matrices times x in MXFP8 (e4m3). x takes pi__k_fp4_prepared_bytes(), too. */
+/* MXFP4 matrices times x in MXFP8 (e4m3). x takes pi__k_fp4_packed_x_bytes(), too. */
 int pi__k_w4a8_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 /* Returns not 0 if products with n_rows rows can be added to y, in FP4 and in W4A8. */
 int pi__k_fp4_adds(int32_t n_rows);
@@ -507,7 +507,7 @@ int pi__k_w16_has(int32_t type);
 int pi__k_w16_input(int32_t type);
 /* Returns not 0 if products with n_rows rows can be added to y, by mma.sync and by wgmma. */
 int pi__k_w16_adds(int32_t n_rows);
-size_t pi__k_w16_prepared_bytes(int32_t n_rows, int64_t n_in);
+size_t pi__k_w16_packed_x_bytes(int32_t n_rows, int64_t n_in);
 size_t pi__k_w16_factor_bytes(int32_t n_rows); /* part of these bytes, at the end: one float factor per row */
 int pi__k_w16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
@@ -518,7 +518,7 @@ enum { PI__K_MMA_ROWS = 64 };
 int pi__k_wgmma_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, int32_t n_sm);
 /* launch_mma16.cu: F16 and BF16 matrices on 16-bit tensor cores, as exact as with floats. has: a kernel exists. */
 int pi__k_mma16_has(int32_t type, int64_t n_in);
-size_t pi__k_mma16_prepared_bytes(int32_t type, int32_t n_rows, int64_t n_in);
+size_t pi__k_mma16_packed_x_bytes(int32_t type, int32_t n_rows, int64_t n_in);
 int pi__k_mma16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_mma16_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
 /* launch_hilo.cu: input of cuBLAS products with F16 and BF16 matrices (blas.h). x is hi + lo in w's type, [2][n_rows,

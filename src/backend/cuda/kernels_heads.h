@@ -23,7 +23,7 @@ typedef struct pi__k_heads { /* fields as in pi__head_linear of ops.h */
     int32_t n_tail;
     float *y;
     int64_t ldy, y_step;
-    void *prepared;      /* scratch for long rows: pi__k_w16_prepared_bytes() of n_rows * n_head rows */
+    void *prepared;      /* scratch for long rows: pi__k_w16_packed_x_bytes() of n_rows * n_head rows */
     int32_t n_sm;        /* as in pi__k_experts */
     /* op mla_qkv with y as its queries, without a norm of the queries, and with its row; `q` is not read. n_tokens 0
      * = none */

@@ -4,7 +4,7 @@
 
 static int way_of(int32_t type) { return type == PI__NVFP4 ? FP4_NV : type == PI__MXFP4 ? FP4_MX : -1; }
 
-size_t pi__k_fp4_prepared_bytes(int32_t n_rows, int64_t n_in)
+size_t pi__k_fp4_packed_x_bytes(int32_t n_rows, int64_t n_in)
 {
     return fp4_factors_at(FP4_MX8, n_rows, n_in) + ((size_t) n_rows + 7) / 8 * 8 * sizeof(float);
 }

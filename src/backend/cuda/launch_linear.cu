@@ -2,7 +2,7 @@
 #include "backend/cuda/launch.cuh"
 #include "linear_kernels.cuh"
 
-size_t pi__k_prepared_bytes(int32_t n_rows, int64_t n_in, int floats)
+size_t pi__k_packed_x_bytes(int32_t n_rows, int64_t n_in, int floats)
 {
     if (floats) return (size_t) n_rows * (size_t) n_in * sizeof(float);
     return codes_bytes(n_rows, n_in) + (size_t) ((n_rows + 7) / 8 * (n_in / 32)) * 8 * sizeof(block_meta);

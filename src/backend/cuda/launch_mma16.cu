@@ -4,7 +4,7 @@
 
 int pi__k_mma16_has(int32_t type, int64_t n_in) { return (type == PI__F16 || type == PI__BF16) && n_in % 8 == 0; }
 
-size_t pi__k_mma16_prepared_bytes(int32_t type, int32_t n_rows, int64_t n_in)
+size_t pi__k_mma16_packed_x_bytes(int32_t type, int32_t n_rows, int64_t n_in)
 {
     return mma16_bytes(type, n_rows, n_in);
 }

@@ -17,7 +17,7 @@ int pi__k_w16_input(int32_t type) { return is_bf16(type); }
 int pi__k_w16_adds(int32_t n_rows) { return n_rows > PI__K_MMA_ROWS; }
 
 size_t pi__k_w16_factor_bytes(int32_t n_rows) { return (size_t) ((n_rows + 7) / 8 * 8) * sizeof(float); }
-size_t pi__k_w16_prepared_bytes(int32_t n_rows, int64_t n_in)
+size_t pi__k_w16_packed_x_bytes(int32_t n_rows, int64_t n_in)
 {
     return w16_rows_bytes(n_rows, n_in) + pi__k_w16_factor_bytes(n_rows);
 }

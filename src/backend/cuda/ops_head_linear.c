@@ -30,7 +30,7 @@ static head_layout layout(size_t at, int32_t n_rows, int32_t n_head, int64_t n_i
         p.tile[i] = pi__cuda_take(&at, (size_t) pi__k_max_tiles(n_rows, n_head, n_head, i) * sizeof(pi__k_tile));
     p.n_tile = pi__cuda_take(&at, 3 * sizeof(int32_t));
     /* size of the largest format */
-    p.prepared = pi__cuda_take(&at, pi__k_mma16_prepared_bytes(PI__BF16, columns, (n_in + 31) / 32 * 32));
+    p.prepared = pi__cuda_take(&at, pi__k_mma16_packed_x_bytes(PI__BF16, columns, (n_in + 31) / 32 * 32));
     p.column = pi__cuda_take(&at, (size_t) columns * (size_t) (n_in > n_out ? n_in : n_out) * sizeof(float));
     p.end = at;
     return p;
@@ -123,7 +123,7 @@ pi__k_groups pi__cuda_groups(const pi__cuda *c, const pi__head_linear *a, int32_
 {
     const int32_t n = (int32_t) a->w->n_mat, rows = a->n_rows;
     const int64_t n_in = a->w->n_in;
-    const size_t size = pi__k_w16_prepared_bytes(rows, n_in), words = size - pi__k_w16_factor_bytes(rows);
+    const size_t size = pi__k_w16_packed_x_bytes(rows, n_in), words = size - pi__k_w16_factor_bytes(rows);
     pi__k_groups g = {.heads = heads, .bf16 = pi__k_w16_input(pi__cuda_packed_type(a->w->type))};
     if (is_apart(a)) {
         if (c->disabled.many_rows || (size_t) n * size > c->at.mid - c->at.prepared) return g;
@@ -134,7 +134,7 @@ pi__k_groups pi__cuda_groups(const pi__cuda *c, const pi__head_linear *a, int32_
     const pi__k_head_rows k = rows_of(c, a, &p, 0, rows);
     const pi__k_heads h = heads_of(c, a, &k, p.prepared);
     if (rows > ROWS || (rows <= PI__K_HEADS_ROWS && pi__k_heads_own(&h))) return g;
-    g.words = h.prepared, g.factor = g.words + pi__k_w16_prepared_bytes(rows * n, n_in) - pi__k_w16_factor_bytes(rows * n), g.rows = rows;
+    g.words = h.prepared, g.factor = g.words + pi__k_w16_packed_x_bytes(rows * n, n_in) - pi__k_w16_factor_bytes(rows * n), g.rows = rows;
     return g;
 }
 

@@ -36,7 +36,7 @@ static moe_layout layout(size_t at, int32_t n_rows, int32_t n_expert, int32_t n_
     p.own_weight = pi__cuda_take(&at, (size_t) pairs * sizeof(float));
     p.token = pi__cuda_take(&at, (size_t) n_rows * sizeof(int32_t));
     /* Size of the largest format: 6 bytes per value; floats take 4, integers 2.5. */
-    p.mid = pi__cuda_take(&at, pi__k_mma16_prepared_bytes(PI__BF16, (int32_t) pairs, n_ff));
+    p.mid = pi__cuda_take(&at, pi__k_mma16_packed_x_bytes(PI__BF16, (int32_t) pairs, n_ff));
     p.out = pi__cuda_take(&at, (size_t) (pairs * wide) * sizeof(float));
     p.end = at;
     return p;

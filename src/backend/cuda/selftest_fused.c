@@ -88,7 +88,7 @@ static bool glu_is_right(tryout *t, glu_try *g, int form, const glu_at *at, int3
     void *s = pi__rt_stream(t->rt);
     const pi__k_product p[2] = {{at->gate, at->y, 2 * G_OUT, 0}, {at->up, at->y + G_OUT, 2 * G_OUT, 0}};
     const pi__k_input gated = {.kind = PI__IN_SWIGLU, .x = at->y, .ldx = 2 * G_OUT, .x2 = at->y + G_OUT, .ldx2 = 2 * G_OUT};
-    const size_t bytes = form == PI__FORM_W16 ? pi__k_w16_prepared_bytes(rows, G_OUT) : pi__k_fp4_prepared_bytes(rows, G_OUT);
+    const size_t bytes = form == PI__FORM_W16 ? pi__k_w16_packed_x_bytes(rows, G_OUT) : pi__k_fp4_packed_x_bytes(rows, G_OUT);
     const int32_t type = at->gate.type;
     pi__assert(bytes <= sizeof g->got);
     blank(t, at->want, g->blank, bytes), blank(t, at->mid, g->blank, bytes);
@@ -118,7 +118,7 @@ void pi__cuda_try_glu(tryout *t, cuda_disabled *disabled)
         at.up = at.gate;
         at.gate.data = put_matrix(t, g, &at.gate), at.up.data = put_matrix(t, g, &at.up);
         at.in = (pi__k_input) {.kind = PI__IN_PLAIN, .x = put(t, g->x, sizeof g->x), .ldx = G_IN};
-        at.prepared = take(t, fp4 ? pi__k_fp4_prepared_bytes(G_ROWS, G_IN) : pi__k_w16_prepared_bytes(G_ROWS, G_IN));
+        at.prepared = take(t, fp4 ? pi__k_fp4_packed_x_bytes(G_ROWS, G_IN) : pi__k_w16_packed_x_bytes(G_ROWS, G_IN));
         at.y = take(t, G_ROWS * 2 * G_OUT * sizeof(float));
         at.want = take(t, sizeof g->want), at.mid = take(t, sizeof g->got);
         at.logits = put(t, g->zeros, sizeof g->zeros), at.arrived = put(t, &none, sizeof none);
@@ -174,7 +174,7 @@ void pi__cuda_try_slices(tryout *t, cuda_disabled *disabled)
         pi__assert(p.w.shape.tile_bytes <= sizeof a->tile);
         pi__cuda_pack_tile(types[i], &p.w.shape, S_IN, a->file, S_OUT, a->tile);
         const pi__k_input in = {.kind = PI__IN_PLAIN, .x = put(t, a->x, sizeof a->x), .ldx = S_IN};
-        const size_t bytes = form == PI__FORM_W16 ? pi__k_w16_prepared_bytes(S_ROWS, S_IN) : pi__k_fp4_prepared_bytes(S_ROWS, S_IN);
+        const size_t bytes = form == PI__FORM_W16 ? pi__k_w16_packed_x_bytes(S_ROWS, S_IN) : pi__k_fp4_packed_x_bytes(S_ROWS, S_IN);
         void *prepared = take(t, bytes);
         p.w.data = put(t, a->tile, p.w.shape.tile_bytes), p.y = take(t, sizeof a->y[0]);
         if (!t->code) keep(t, pi__cuda_prepare(pi__rt_stream(t->rt), form, &in, types[i], S_ROWS, S_IN, prepared));

@@ -259,7 +259,7 @@ static void try_experts(tryout *t, cuda_disabled *disabled)
         e->logits[i] = i % EXPERTS == 2 ? 5.0f : i % EXPERTS == (i / EXPERTS % 9 ? 1 : 0) ? 4.0f : 0.0f;
     const pi__k_routes r = routes_of(t, put(t, e->logits, sizeof e->logits), ROWS);
     const pi__k_input in = {.kind = PI__IN_PLAIN, .x = put(t, e->x, sizeof e->x), .ldx = E_IN};
-    void *prepared = take(t, pi__k_prepared_bytes(ROWS, E_IN, 0)), *s = pi__rt_stream(t->rt);
+    void *prepared = take(t, pi__k_packed_x_bytes(ROWS, E_IN, 0)), *s = pi__rt_stream(t->rt);
     float *alone = take(t, sizeof e->alone), *y = take(t, sizeof e->got);
     m.data = data;
     const pi__k_experts all = {.w = m, .row = r.row, .y = y, .ldy = E_OUT};
@@ -331,7 +331,7 @@ static void try_tails(tryout *t, cuda_disabled *disabled)
     for (int32_t i = 0; i < FEW_ROWS * E_OUT; i++) f->x[i] = next(t);
     m[0].data = put(t, f->router, sizeof f->router), m[1].data = data;
     const pi__k_input in = {.kind = PI__IN_PLAIN, .x = put(t, f->e.x, FEW_ROWS * E_IN * sizeof(float)), .ldx = E_IN};
-    void *halves = take(t, pi__k_w16_prepared_bytes(FEW_ROWS, E_IN)), *s = pi__rt_stream(t->rt);
+    void *halves = take(t, pi__k_w16_packed_x_bytes(FEW_ROWS, E_IN)), *s = pi__rt_stream(t->rt);
     tail_results *to = take(t, sizeof *to);
     const float *parts = in.x;
     pi__k_tail tail = {
