@@ -27,7 +27,7 @@ std::vector<float> product(const matrix &w, const float *x, int32_t n_rows, acti
     pi__k_input in = {PLAIN, x, w.m.n_in, nullptr, 0, nullptr, 0, 0};
     buffer<char> prepared(pi__k_fp4_packed_x_bytes(n_rows, w.m.n_in));
     buffer<float> y((size_t) (n_rows * w.m.n_out));
-    must_run((a == A8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare)(stream(), &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
+    must_run((a == A8 ? pi__k_w4a8_pack_x : pi__k_fp4_pack_x)(stream(), &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
     const pi__k_product one = {w.m, y.get(), w.m.n_out, 0};
     must_run((a == A8 ? pi__k_w4a8_linear : pi__k_fp4_linear)(stream(), &one, 1, prepared.get(), n_rows));
     return std::vector<float>(y.get(), y.get() + y.size());
@@ -180,7 +180,7 @@ void test_shapes()
         buffer<char> prepared(pi__k_fp4_packed_x_bytes(rows, 192));
         pi__k_input in = {PLAIN, x.get(), 192, nullptr, 0, nullptr, 0, 0};
         const pi__k_product both[] = {{w0.m, y0.get(), 140, 0}, {w1.m, y1.get(), 33, 0}};
-        must_run(pi__k_fp4_prepare(stream(), &in, PI__NVFP4, rows, 192, prepared.get()));
+        must_run(pi__k_fp4_pack_x(stream(), &in, PI__NVFP4, rows, 192, prepared.get()));
         must_run(pi__k_fp4_linear(stream(), both, 2, prepared.get(), rows));
         expect_bytes(product(w0, x.get(), rows).data(), y0.get(), y0.size() * 4);
         expect_bytes(product(w1, x.get(), rows).data(), y1.get(), y1.size() * 4);
@@ -199,7 +199,7 @@ void test_added()
         buffer<char> prepared(pi__k_fp4_packed_x_bytes(c.rows, c.n_in));
         const pi__k_input in = {PLAIN, x.get(), c.n_in, nullptr, 0, nullptr, 0, 0};
         const auto multiply = c.a == A8 ? pi__k_w4a8_linear : pi__k_fp4_linear;
-        must_run((c.a == A8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare)(stream(), &in, c.type, c.rows, c.n_in, prepared.get()));
+        must_run((c.a == A8 ? pi__k_w4a8_pack_x : pi__k_fp4_pack_x)(stream(), &in, c.type, c.rows, c.n_in, prepared.get()));
         check_added(w, c.rows, [&](const pi__k_product &p) { must_run(multiply(stream(), &p, 1, prepared.get(), c.rows)); });
         const pi__k_product few = {w.m, x.get(), c.n_out, 1};
         expect_true(multiply(stream(), &few, 1, prepared.get(), 32) != 0);
@@ -226,7 +226,7 @@ void check_shared(const shared_case &c, int parts, float add = 0.75f)
     const pi__k_input in = {PLAIN, x.get(), c.n_in, nullptr, 0, nullptr, 0, 0};
     w1.m.scale = factor.get();
     about("%s, %d columns, %d rows, %d parts", pi__type_info_of(c.type)->name, (int) c.n_in, (int) c.rows, parts);
-    must_run((c.a == A8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare)(stream(), &in, c.type, c.rows, c.n_in, prepared.get()));
+    must_run((c.a == A8 ? pi__k_w4a8_pack_x : pi__k_fp4_pack_x)(stream(), &in, c.type, c.rows, c.n_in, prepared.get()));
     shared_slices s(parts, tiles, (size_t) (c.tile[0] * c.tile[1]));
     buffer<float> y(std::vector<float>((size_t) (3 * c.rows * n), 3.0f));
     for (int32_t i = 0; i < 3; i++) {
@@ -292,8 +292,8 @@ void check_glu(int32_t type, activations a, int64_t n_in, int64_t n, int32_t row
     pi__k_glu g = {w.m, below ? second : w2.m.data, second_scale, act, 0.7f, fp8, arrived.get(), mid.get()};
     g.gate.n_out = n;
     want.fill(0);
-    must_run((fp8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare)(stream(), &in, type, rows, n_in, prepared.get()));
-    must_run((fp8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare)(stream(), &glu, type, rows, n, want.get()));
+    must_run((fp8 ? pi__k_w4a8_pack_x : pi__k_fp4_pack_x)(stream(), &in, type, rows, n_in, prepared.get()));
+    must_run((fp8 ? pi__k_w4a8_pack_x : pi__k_fp4_pack_x)(stream(), &glu, type, rows, n, want.get()));
     const auto run = [&] {
         mid.fill(0);
         must_run(pi__k_fp4_glu(stream(), &g, prepared.get(), rows));
@@ -334,9 +334,9 @@ int multiply_one_8(void *stream, const pi__k_matrix *w, const void *prepared, in
 }
 
 const way in_fp8 = {fp4_matrix, [](int32_t, int32_t n, int64_t n_in) { return pi__k_fp4_packed_x_bytes(n, n_in); },
-                           pi__k_w4a8_prepare, multiply_one_8, pi__k_w4a8_experts, check_one_8};
+                           pi__k_w4a8_pack_x, multiply_one_8, pi__k_w4a8_experts, check_one_8};
 const way in_fp4 = {fp4_matrix, [](int32_t, int32_t n, int64_t n_in) { return pi__k_fp4_packed_x_bytes(n, n_in); },
-                           pi__k_fp4_prepare, multiply_one, pi__k_fp4_experts, check_one};
+                           pi__k_fp4_pack_x, multiply_one, pi__k_fp4_experts, check_one};
 
 void test_experts()
 {
@@ -357,7 +357,7 @@ void check_experts_glu(int32_t type, activations a, int64_t n_in, int64_t n, int
 {
     about("%s, %d rows, %d results", pi__type_info_of(type)->name, (int) rows, (int) n);
     const bool fp8 = a == A8;
-    const auto prepare = fp8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare;
+    const auto prepare = fp8 ? pi__k_w4a8_pack_x : pi__k_fp4_pack_x;
     const auto multiply = fp8 ? pi__k_w4a8_experts : pi__k_fp4_experts;
     const int32_t columns = rows * concurrency::USED;
     concurrency c(rows);

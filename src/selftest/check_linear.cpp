@@ -143,7 +143,7 @@ void test_together()
         w[2].m.scale = factor.get();
         for (int32_t rows : {1, 8, 9, 32, 40}) {
             buffer<char> prepared(pi__k_packed_x_bytes(rows, n_in, pi__type_is_float(type)));
-            must_run(pi__k_prepare(stream(), &in, rows, n_in, pi__type_is_float(type), prepared.get()));
+            must_run(pi__k_pack_x(stream(), &in, rows, n_in, pi__type_is_float(type), prepared.get()));
             buffer<float> y((size_t) rows * 200);
             pi__k_product p[4];
             for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) p[i] = {w[(size_t) i].m, y.get() + at, 200, 0};
@@ -175,7 +175,7 @@ void test_many_floats()
         y.fill(0xff);
         const pi__k_product one = {w.m, y.get(), ld, 0};
         expect_true(pi__k_floats_has(c.type, c.n_out, c.rows) && !pi__k_floats_has(c.type, c.n_out, 8));
-        must_run(pi__k_prepare(stream(), &in, c.rows, c.n_in, 1, prepared.get()));
+        must_run(pi__k_pack_x(stream(), &in, c.rows, c.n_in, 1, prepared.get()));
         must_run(pi__k_floats_linear(stream(), &one, 1, prepared.get(), c.rows));
         for (int32_t r = 0; r < c.rows; r++) {
             expect_bytes(&y[(size_t) (r * ld)], &want[(size_t) (r * c.n_out)], (size_t) c.n_out * 4);

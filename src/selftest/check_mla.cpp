@@ -746,7 +746,7 @@ prepared_rows prepare_rows(const std::vector<float> &x, int32_t type, int32_t n_
     buffer<float> from(x);
     buffer<uint8_t> to(bytes);
     const pi__k_input in = {PI__IN_PLAIN, from.get(), n_in, nullptr, 0, nullptr, 0, 0};
-    must_run(pi__k_w16_prepare(stream(), &in, type, n_rows, n_in, to.get()));
+    must_run(pi__k_w16_pack_x(stream(), &in, type, n_rows, n_in, to.get()));
     const void *factor = to.get() + bytes - pi__k_w16_factor_bytes(n_rows);
     return part_of(to.get(), (const float *) factor, n_rows, n_in);
 }

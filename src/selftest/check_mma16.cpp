@@ -12,7 +12,7 @@ std::vector<float> product(const matrix &w, const float *x, int32_t n_rows)
     pi__k_input in = {PLAIN, x, w.m.n_in, nullptr, 0, nullptr, 0, 0};
     buffer<char> prepared(pi__k_mma16_packed_x_bytes(w.m.type, n_rows, w.m.n_in));
     buffer<float> y((size_t) (n_rows * w.m.n_out));
-    must_run(pi__k_mma16_prepare(stream(), &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
+    must_run(pi__k_mma16_pack_x(stream(), &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
     must_run(pi__k_mma16_linear(stream(), &w.m, prepared.get(), n_rows, y.get(), w.m.n_out));
     return std::vector<float>(y.get(), y.get() + y.size());
 }
@@ -88,7 +88,7 @@ void test_several()
         for (int64_t n : n_out) w.push_back(make_matrix(type, IN, n)), y.emplace_back(new buffer<float>((size_t) (MOST * n)));
         for (int32_t i = 0; i < N; i++) p[i] = {w[(size_t) i].m, y[(size_t) i]->get(), n_out[i], 0};
         for (int32_t rows : {1, 9, 32, MOST + 0}) {
-            must_run(pi__k_mma16_prepare(stream(), &in, type, rows, IN, prepared.get()));
+            must_run(pi__k_mma16_pack_x(stream(), &in, type, rows, IN, prepared.get()));
             must_run(pi__k_mma16_products(stream(), p, N, prepared.get(), rows));
             for (size_t i = 0; i < N; i++)
                 expect_bytes(product(w[i], x.get(), rows).data(), y[i]->get(), (size_t) (rows * n_out[i]) * 4);
@@ -109,7 +109,7 @@ void check_one(const matrix &w, const float *x, const std::vector<float> &y)
     check(w, std::vector<float>(x, x + w.m.n_in), y, 1);
 }
 
-const way in_mma16 = {seeded, pi__k_mma16_packed_x_bytes, pi__k_mma16_prepare, pi__k_mma16_linear,
+const way in_mma16 = {seeded, pi__k_mma16_packed_x_bytes, pi__k_mma16_pack_x, pi__k_mma16_linear,
                               pi__k_mma16_experts,
                               check_one};
 
@@ -139,7 +139,7 @@ void test_parts()
         pi__k_input in = {PLAIN, x.get(), N, nullptr, 0, nullptr, 0, 0};
         std::vector<char> first;
         in_all_modes([&] {
-            must_run(pi__k_hilo_prepare(stream(), &in, type, ROWS, N, prepared.get()));
+            must_run(pi__k_hilo_pack_x(stream(), &in, type, ROWS, N, prepared.get()));
             if (first.empty()) first.assign(prepared.get(), prepared.get() + prepared.size());
             expect_bytes(first.data(), prepared.get(), first.size());
         });

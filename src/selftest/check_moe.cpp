@@ -520,7 +520,7 @@ struct columns {
         must_run(pi__k_route(stream(), &t->a));
         pi__k_input in = {PI__IN_PLAIN, x.get(), E, nullptr, 0, nullptr, 0, 0};
         prepared.reset(new buffer<char>(pi__k_packed_x_bytes(rows, E, pi__type_is_float(type))));
-        must_run(pi__k_prepare(stream(), &in, rows, E, pi__type_is_float(type), prepared->get()));
+        must_run(pi__k_pack_x(stream(), &in, rows, E, pi__type_is_float(type), prepared->get()));
         one.m.data = (const uint8_t *) s.w.data;
     }
     void run()
@@ -595,14 +595,14 @@ std::vector<float> multiply(const stack &s, int32_t e, const pi__k_input &in)
     buffer<char> prepared(pi__k_mma16_packed_x_bytes(PI__BF16, 1, m.n_in)); /* the largest size */
     buffer<float> y((size_t) m.n_out);
     if (m.type == PI__NVFP4 || m.type == PI__MXFP4) {
-        must_run(pi__k_fp4_prepare(stream(), &in, m.type, 1, m.n_in, prepared.get()));
+        must_run(pi__k_fp4_pack_x(stream(), &in, m.type, 1, m.n_in, prepared.get()));
         const pi__k_product one = {m, y.get(), m.n_out, 0};
         must_run(pi__k_fp4_linear(stream(), &one, 1, prepared.get(), 1));
     } else if (pi__k_mma16_has(m.type, m.n_in)) {
-        must_run(pi__k_mma16_prepare(stream(), &in, m.type, 1, m.n_in, prepared.get()));
+        must_run(pi__k_mma16_pack_x(stream(), &in, m.type, 1, m.n_in, prepared.get()));
         must_run(pi__k_mma16_linear(stream(), &m, prepared.get(), 1, y.get(), m.n_out));
     } else {
-        must_run(pi__k_prepare(stream(), &in, 1, m.n_in, pi__type_is_float(m.type), prepared.get()));
+        must_run(pi__k_pack_x(stream(), &in, 1, m.n_in, pi__type_is_float(m.type), prepared.get()));
         const pi__k_product one = {m, y.get(), m.n_out, 0};
         must_run(pi__k_linear(stream(), &one, 1, prepared.get(), 1));
     }

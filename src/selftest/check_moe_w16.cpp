@@ -23,7 +23,7 @@ int one_product(void *stream, const pi__k_matrix *w, const void *prepared, int32
 }
 void no_check(const matrix &, const float *, const std::vector<float> &) {} /* check_w16.cpp checks these values */
 
-const way in_w16 = {make, bytes_of, pi__k_w16_prepare, one_product, pi__k_w16_experts, no_check};
+const way in_w16 = {make, bytes_of, pi__k_w16_pack_x, one_product, pi__k_w16_experts, no_check};
 
 /* Shapes that do not fill an item, fewer blocks than slices; covers each kernel. */
 void test_products()
@@ -69,7 +69,7 @@ struct layer {
     {
         pi__k_input in = {PLAIN, x, E, nullptr, 0, nullptr, 0, 0};
         std::unique_ptr<buffer<char>> p(new buffer<char>(pi__k_w16_packed_x_bytes(n, E)));
-        must_run(pi__k_w16_prepare(stream(), &in, type, n, E, p->get()));
+        must_run(pi__k_w16_pack_x(stream(), &in, type, n, E, p->get()));
         return p;
     }
     size_t mid_bytes(size_t columns) const { return pi__k_w16_mid_bytes((int64_t) columns, F); }
@@ -283,7 +283,7 @@ struct heads {
         pi__k_experts e = {};
         e.w = a.w, e.y = a.y, e.ldy = a.ldy, e.n_sm = a.n_sm;
         must_run(pi__k_head_rows_run(stream(), &k));
-        must_run(pi__k_heads_prepare(stream(), &a));
+        must_run(pi__k_heads_pack_x(stream(), &a));
         must_run(pi__k_w16_heads(stream(), &r, &e, a.prepared, a.y_step, queries ? a.prep.a.q_scale : 1.0f));
     }
     void check(unsigned long launches)

@@ -73,7 +73,7 @@ struct work {
         const pi__add_norm add = {sum.get(), y.get(), norm.get(), nullptr, 1e-6f, 0.5f, rows, w.m.n_out};
         int code = 0;
         for (int i = 0; i < times && !code; i++) {
-            code = pi__k_prepare(pi__rt_stream(rt), &in, rows, w.m.n_in, pi__type_is_float(w.m.type), prepared.get());
+            code = pi__k_pack_x(pi__rt_stream(rt), &in, rows, w.m.n_in, pi__type_is_float(w.m.type), prepared.get());
             if (!code) code = pi__k_linear(pi__rt_stream(rt), &p, 1, prepared.get(), rows);
             if (!code) code = pi__k_add_norm(pi__rt_stream(rt), &add);
         }

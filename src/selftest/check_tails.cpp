@@ -35,10 +35,10 @@ struct half_layer {
         random r(9);
         buffer<float> in(r.normals((size_t) (rows * w.m.n_in)));
         const pi__k_input k = {PLAIN, in.get(), w.m.n_in, nullptr, 0, nullptr, 0, 0};
-        if (way == W16) must_run(pi__k_w16_prepare(stream(), &k, w.m.type, rows, w.m.n_in, prepared.get()));
-        else if (way == W4A4) must_run(pi__k_fp4_prepare(stream(), &k, w.m.type, rows, w.m.n_in, prepared.get()));
-        else if (way == W4A8) must_run(pi__k_w4a8_prepare(stream(), &k, w.m.type, rows, w.m.n_in, prepared.get()));
-        else must_run(pi__k_prepare(stream(), &k, rows, w.m.n_in, 0, prepared.get()));
+        if (way == W16) must_run(pi__k_w16_pack_x(stream(), &k, w.m.type, rows, w.m.n_in, prepared.get()));
+        else if (way == W4A4) must_run(pi__k_fp4_pack_x(stream(), &k, w.m.type, rows, w.m.n_in, prepared.get()));
+        else if (way == W4A8) must_run(pi__k_w4a8_pack_x(stream(), &k, w.m.type, rows, w.m.n_in, prepared.get()));
+        else must_run(pi__k_pack_x(stream(), &k, rows, w.m.n_in, 0, prepared.get()));
     }
     pi__k_input next(const float *x) const
     {

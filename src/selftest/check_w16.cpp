@@ -179,7 +179,7 @@ void test_together()
             const float *up = kind == SWIGLU ? x.get() + rows * n_in : nullptr;
             const pi__k_input in = {kind, x.get(), n_in, up, n_in, norm.get(), 1e-5f, 0};
             buffer<char> prepared(pi__k_w16_packed_x_bytes(rows, n_in));
-            must_run(pi__k_w16_prepare(stream(), &in, type, rows, n_in, prepared.get()));
+            must_run(pi__k_w16_pack_x(stream(), &in, type, rows, n_in, prepared.get()));
             buffer<float> y((size_t) rows * 240);
             pi__k_product p[4];
             for (int64_t i = 0, at = 0; i < 4; at += n_out[i++]) p[i] = {w[(size_t) i].m, y.get() + at, 240, 0};
@@ -209,7 +209,7 @@ void test_added()
         buffer<float> x(random(4).normals(rows * 288));
         buffer<char> prepared(pi__k_w16_packed_x_bytes(rows, 288));
         const pi__k_input in = {PLAIN, x.get(), 288, nullptr, 0, nullptr, 0, 0};
-        must_run(pi__k_w16_prepare(stream(), &in, type, rows, 288, prepared.get()));
+        must_run(pi__k_w16_pack_x(stream(), &in, type, rows, 288, prepared.get()));
         check_added(w, rows, [&](const pi__k_product &p) { must_run(pi__k_w16_linear(stream(), &p, 1, prepared.get(), rows)); });
         const pi__k_product few = {w.m, x.get(), 140, 1};
         expect_true(pi__k_w16_linear(stream(), &few, 1, prepared.get(), 64) != 0);
@@ -239,7 +239,7 @@ struct shared_products {
         random r((uint64_t) rows);
         buffer<float> x(r.normals((size_t) (rows * n_in)));
         const pi__k_input in = plain(x.get(), n_in);
-        must_run(pi__k_w16_prepare(stream(), &in, type, rows, n_in, prepared.get()));
+        must_run(pi__k_w16_pack_x(stream(), &in, type, rows, n_in, prepared.get()));
     }
     int queue(void *to, float *y, const pi__k_split *split, float add) const
     {

@@ -45,7 +45,7 @@ struct products {
         const pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0, 0};
         buffer<char> prepared(pi__k_w16_packed_x_bytes(rows, n_in));
         about("%s, %d columns, %d rows of x, %d of W", pi__type_info_of(type)->name, (int) n_in, (int) rows, (int) w[0].m.n_out);
-        must_run(pi__k_w16_prepare(stream(), &in, type, rows, n_in, prepared.get()));
+        must_run(pi__k_w16_pack_x(stream(), &in, type, rows, n_in, prepared.get()));
         const std::vector<float> want = multiply(prepared.get(), rows, 0), got = multiply(prepared.get(), rows, n_sm);
         expect_bytes(want.data(), got.data(), want.size() * 4);
         return got;

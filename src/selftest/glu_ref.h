@@ -49,9 +49,9 @@ struct gate_and_up {
         const pi__k_input reads = {act, y.get(), ld, y.get() + n, ld, nullptr, 0, limit};
         const pi__k_product p[2] = {{w[0].m, y.get(), ld, 0}, {w[1].m, y.get() + n, ld, 0}};
         about("%s, %d x %d, %d rows, activation %d", pi__type_info_of(w[0].m.type)->name, (int) n_in, (int) n, (int) rows, (int) act);
-        must_run(pi__k_w16_prepare(stream(), &in, w[0].m.type, rows, n_in, prepared.get()));
+        must_run(pi__k_w16_pack_x(stream(), &in, w[0].m.type, rows, n_in, prepared.get()));
         must_run(pi__k_w16_linear(stream(), p, 2, prepared.get(), rows));
-        must_run(pi__k_w16_prepare(stream(), &reads, mid_type, rows, n, want.get()));
+        must_run(pi__k_w16_pack_x(stream(), &reads, mid_type, rows, n, want.get()));
         for (int again = 0; again < 2; again++) {
             std::fill(mid.get(), mid.get() + mid.size(), 1);
             must_run(run(launch(act, limit, mid_type), prepared.get(), rows));

@@ -24,7 +24,7 @@ inline std::vector<float> multiply_w16(const matrix &w, const pi__k_input &in, i
     const int64_t ld = w.m.n_out + 3;
     buffer<char> prepared(bytes);
     buffer<float> y((size_t) (n_rows * ld));
-    must_run(pi__k_w16_prepare(stream(), &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
+    must_run(pi__k_w16_pack_x(stream(), &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
     const pi__k_product one = {w.m, y.get(), ld, 0};
     must_run(pi__k_w16_linear(stream(), &one, 1, prepared.get(), n_rows));
     std::vector<float> out;
@@ -168,11 +168,11 @@ inline fp4_error fp4_error_of(int32_t type, bool outliers)
     const pi__k_input in = {PLAIN, x.get(), c.N_IN, nullptr, 0, nullptr, 0, 0};
     const pi__k_product one = {c.w.m, y.get(), c.N_OUT, 0};
     fp4_error e = {0, 0, c.error(c.with(in_usual_fp4(type, c.v, c.N_IN))), c.error(c.with(in_q8_1(c.v)))};
-    must_run(pi__k_fp4_prepare(stream(), &in, type, c.ROWS, c.N_IN, prepared.get()));
+    must_run(pi__k_fp4_pack_x(stream(), &in, type, c.ROWS, c.N_IN, prepared.get()));
     must_run(pi__k_fp4_linear(stream(), &one, 1, prepared.get(), c.ROWS));
     e.w4a4 = c.error(std::vector<float>(y.get(), y.get() + y.size()));
     if (type != PI__MXFP4) return e;
-    must_run(pi__k_w4a8_prepare(stream(), &in, type, c.ROWS, c.N_IN, prepared.get()));
+    must_run(pi__k_w4a8_pack_x(stream(), &in, type, c.ROWS, c.N_IN, prepared.get()));
     must_run(pi__k_w4a8_linear(stream(), &one, 1, prepared.get(), c.ROWS));
     e.w4a8 = c.error(std::vector<float>(y.get(), y.get() + y.size()));
     return e;

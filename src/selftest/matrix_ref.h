@@ -112,7 +112,7 @@ inline std::vector<float> multiply(const matrix &w, const pi__k_input &in, int32
     int floats = pi__type_is_float(w.m.type);
     buffer<char> prepared(pi__k_packed_x_bytes(n_rows, w.m.n_in, floats));
     buffer<float> y((size_t) (n_rows * (w.m.n_out + 3)));
-    must_run(pi__k_prepare(stream(), &in, n_rows, w.m.n_in, floats, prepared.get()));
+    must_run(pi__k_pack_x(stream(), &in, n_rows, w.m.n_in, floats, prepared.get()));
     const pi__k_product one = {w.m, y.get(), w.m.n_out + 3, 0};
     must_run(pi__k_linear(stream(), &one, 1, prepared.get(), n_rows));
     std::vector<float> out;

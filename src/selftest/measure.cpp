@@ -147,10 +147,10 @@ void meter::product(int32_t type, int way, int32_t n_rows, double peak_tflops)
     const pi__k_input in = {PI__IN_PLAIN, (const float *) x.p, m.n_in, nullptr, 0, nullptr, 0, 0};
     const pi__k_product p = {m, (float *) y.p, m.n_out, 0};
     void *s = pi__rt_stream(t.rt);
-    int code = way == IN_FP4 ? pi__k_fp4_prepare(s, &in, type, n_rows, m.n_in, prepared.p)
-             : way >= IN_W16 ? pi__k_w16_prepare(s, &in, type, n_rows, m.n_in, prepared.p)
-             : mma16 ? pi__k_mma16_prepare(s, &in, type, n_rows, m.n_in, prepared.p)
-                     : pi__k_prepare(s, &in, n_rows, m.n_in, 0, prepared.p);
+    int code = way == IN_FP4 ? pi__k_fp4_pack_x(s, &in, type, n_rows, m.n_in, prepared.p)
+             : way >= IN_W16 ? pi__k_w16_pack_x(s, &in, type, n_rows, m.n_in, prepared.p)
+             : mma16 ? pi__k_mma16_pack_x(s, &in, type, n_rows, m.n_in, prepared.p)
+                     : pi__k_pack_x(s, &in, n_rows, m.n_in, 0, prepared.p);
     const double ms = code ? -1 : time([&] {
         s = pi__rt_stream(t.rt);
         return way == IN_FP4 ? pi__k_fp4_linear(s, &p, 1, prepared.p, n_rows)

@@ -52,10 +52,10 @@ struct forms {
     }
     void prepare(const pi__k_input &in, int32_t type)
     {
-        must_run(pi__k_prepare(stream(), &in, rows, n, 0, integers.get()));
-        must_run(pi__k_prepare(stream(), &in, rows, n, 1, floats.get()));
-        must_run(pi__k_w16_prepare(stream(), &in, type, rows, n, halves.get()));
-        must_run((fp8 ? pi__k_w4a8_prepare : pi__k_fp4_prepare)(stream(), &in, fp4_type, rows, n, fp4.get()));
+        must_run(pi__k_pack_x(stream(), &in, rows, n, 0, integers.get()));
+        must_run(pi__k_pack_x(stream(), &in, rows, n, 1, floats.get()));
+        must_run(pi__k_w16_pack_x(stream(), &in, type, rows, n, halves.get()));
+        must_run((fp8 ? pi__k_w4a8_pack_x : pi__k_fp4_pack_x)(stream(), &in, fp4_type, rows, n, fp4.get()));
     }
     /* Compares all outputs, except the factors of rows after the last one. */
     void expect_same(const forms &o) const
@@ -80,7 +80,7 @@ struct term_form {
         at.fill(0xff);
     }
     void put_in(pi__k_tail &t) { t.terms = at.get(), t.terms_type = type; }
-    void prepare(const pi__k_input &in) { must_run(pi__k_mma16_prepare(stream(), &in, type, rows, n, at.get())); }
+    void prepare(const pi__k_input &in) { must_run(pi__k_mma16_pack_x(stream(), &in, type, rows, n, at.get())); }
     /* Compares groups of 8 rows, except rows after the last one. */
     void expect_same(const term_form &o) const
     {
@@ -155,7 +155,7 @@ inline void run_heads_as_tail(const pi__k_qkv &heads)
     t.n_sm = now->info.n_sm;
     t.n_rows = heads.n_tokens;
     t.qkv = heads;
-    must_run(pi__k_prepare(stream(), &in, 1, 64, 0, prepared.get()));
+    must_run(pi__k_pack_x(stream(), &in, 1, 64, 0, prepared.get()));
     must_run(pi__k_linear_then(stream(), &p, 1, prepared.get(), 1, &t));
     expect_equal(*arrived.get(), 0u);
 }

@@ -280,7 +280,7 @@ void products(int32_t n, int32_t type)
     w.n_out = N_OUT;
     pi__k_input in = {};
     CHECK(pi__k_embed(nullptr, &w, ints, n, 1, some));
-    CHECK(pi__k_prepare(nullptr, &in, n, N_IN, 0, memory));
+    CHECK(pi__k_pack_x(nullptr, &in, n, N_IN, 0, memory));
     const pi__k_product one = {w, some, N_OUT, 0};
     CHECK(pi__k_linear(nullptr, &one, 1, memory, n));
     for (int64_t n_out : {64, 12288}) {
@@ -290,7 +290,7 @@ void products(int32_t n, int32_t type)
     }
     experts(n, w);
     if (type == PI__NVFP4 || type == PI__MXFP4) {
-        CHECK(pi__k_fp4_prepare(nullptr, &in, type, n, N_IN, memory));
+        CHECK(pi__k_fp4_pack_x(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_fp4_linear(nullptr, &one, 1, memory, n));
         pi__k_product thin = one;
         thin.w.n_out = 64;
@@ -305,14 +305,14 @@ void products(int32_t n, int32_t type)
             }
     }
     if (type == PI__MXFP4) {
-        CHECK(pi__k_w4a8_prepare(nullptr, &in, type, n, N_IN, memory));
+        CHECK(pi__k_w4a8_pack_x(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_w4a8_linear(nullptr, &one, 1, memory, n));
         pi__k_product thin = one;
         thin.w.n_out = 64;
         CHECK(pi__k_w4a8_linear(nullptr, &thin, 1, memory, n));
     }
     if (pi__k_w16_has(type)) {
-        CHECK(pi__k_w16_prepare(nullptr, &in, type, n, N_IN, memory));
+        CHECK(pi__k_w16_pack_x(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_w16_linear(nullptr, &one, 1, memory, n));
         const pi__k_w16_glu both = {w, w.data, nullptr, PI__IN_SWIGLU, 0, some, N_OUT, nullptr, type, memory, nullptr, 0};
         for (int64_t n_out : {1024, 12288}) {
@@ -343,9 +343,9 @@ void products(int32_t n, int32_t type)
         for (int32_t n_sm : {1, INT32_MAX}) CHECK(pi__k_wgmma_linear(nullptr, &one, 1, memory, n, n_sm));
     }
     if (pi__k_mma16_has(type, N_IN)) {
-        CHECK(pi__k_mma16_prepare(nullptr, &in, type, n, N_IN, memory));
+        CHECK(pi__k_mma16_pack_x(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_mma16_linear(nullptr, &w, memory, n, some, N_OUT));
-        CHECK(pi__k_hilo_prepare(nullptr, &in, type, n, N_IN, memory));
+        CHECK(pi__k_hilo_pack_x(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_hilo_finish(nullptr, &w, memory, n, some, N_OUT));
     }
 }

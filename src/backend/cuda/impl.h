@@ -323,7 +323,7 @@ void *pi__cuda_packed_x(pi__cuda *c, int form, const pi__k_input *in, int32_t ty
 static inline void pi__cuda_invalidate(pi__cuda *c) { c->ready.n_rows = 0; }
 /* Queue the packing of an input, and n products with matrices of one type. n is at most PI__K_MAX_LINEAR, or
  * PI__K_MAX_MMA16 in format MMA16. `split` is scratch for split-K, which is used where it fits. */
-int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to);
+int pi__cuda_pack_x(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to);
 int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows,
                      const pi__k_split *split);
 

@@ -260,7 +260,7 @@ int pi__k_indexer_run(void *stream, const pi__k_indexer *a);
 
 /* launch_sparse.cu, launch_latent.cu */
 /* Packed results of op sparse, as the heads' own matrices read them (op head_linear). A group is `heads` heads of a
- * token and one row in the format of pi__k_w16_prepare. The row of group g and token t is row g * rows + t of words +
+ * token and one row in the format of pi__k_w16_pack_x. The row of group g and token t is row g * rows + t of words +
  * g * step; its factor is at factor + g * step. */
 typedef struct pi__k_groups {
     char *words, *factor; /* words NULL = unpacked floats, at `out` */
@@ -420,15 +420,15 @@ typedef struct pi__k_tail {
     pi__k_add add[PI__K_TAIL_ADDS]; /* in order; the second requires a first */
     pi__k_input in;      /* input to pack */
     int64_t n_in;        /* columns of `in` */
-    /* packed output in the format of pi__k_prepare (integers, floats) and pi__k_w16_prepare (halves); NULL = not
+    /* packed output in the format of pi__k_pack_x (integers, floats) and pi__k_w16_pack_x (halves); NULL = not
      * written. Rows past n_rows are not written */
     void *integers, *floats, *halves;
     int32_t bf16;        /* halves are BF16 */
-    /* packed output as of pi__k_fp4_prepare for matrices of fp4_type, or with fp8 as of pi__k_w4a8_prepare; or
+    /* packed output as of pi__k_fp4_pack_x for matrices of fp4_type, or with fp8 as of pi__k_w4a8_pack_x; or
      * NULL */
     void *fp4;
     int32_t fp4_type, fp8;
-    /* packed output as of pi__k_mma16_prepare for matrices of terms_type, F16 or BF16; or NULL. Not supported by
+    /* packed output as of pi__k_mma16_pack_x for matrices of terms_type, F16 or BF16; or NULL. Not supported by
      * pi__k_attention and pi__k_gdn */
     void *terms;
     int32_t terms_type;
@@ -449,7 +449,7 @@ int pi__k_finish_rows(void *stream, const pi__k_tail *t);
 size_t pi__k_packed_x_bytes(int32_t n_rows, int64_t n_in, int floats);
 /* Packs an input: norm or gate, then rounding to 15 bits in blocks of 32 (or floats unchanged). Shared by all
  * matrices that read it. */
-int pi__k_prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n_in, int floats, void *prepared);
+int pi__k_pack_x(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n_in, int floats, void *prepared);
 /* y = W x for n_rows packed rows; y [n_rows, n_out]. */
 typedef struct pi__k_product {
     pi__k_matrix w;
@@ -477,11 +477,11 @@ int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const vo
 /* launch_fp4.cu: NVFP4 and MXFP4 matrices times x in the matrix's own format, on devices with FP4 tensor cores
  * (sm_120, sm_121). */
 size_t pi__k_fp4_packed_x_bytes(int32_t n_rows, int64_t n_in);
-int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
+int pi__k_fp4_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_fp4_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 int pi__k_fp4_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
 /* MXFP4 matrices times x in MXFP8 (e4m3). x takes pi__k_fp4_packed_x_bytes(), too. */
-int pi__k_w4a8_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
+int pi__k_w4a8_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 /* Returns not 0 if products with n_rows rows can be added to y, in FP4 and in W4A8. */
 int pi__k_fp4_adds(int32_t n_rows);
 int pi__k_w4a8_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
@@ -509,22 +509,22 @@ int pi__k_w16_input(int32_t type);
 int pi__k_w16_adds(int32_t n_rows);
 size_t pi__k_w16_packed_x_bytes(int32_t n_rows, int64_t n_in);
 size_t pi__k_w16_factor_bytes(int32_t n_rows); /* part of these bytes, at the end: one float factor per row */
-int pi__k_w16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
+int pi__k_w16_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 int pi__k_w16_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
-/* launch_wgmma.cu: the same products by wgmma (sm_90), with x from pi__k_w16_prepare. Bitwise identical to mma.sync
+/* launch_wgmma.cu: the same products by wgmma (sm_90), with x from pi__k_w16_pack_x. Bitwise identical to mma.sync
  * (selftest_wgmma.c), and faster above PI__K_MMA_ROWS rows. n_sm: SMs of the device. */
 enum { PI__K_MMA_ROWS = 64 };
 int pi__k_wgmma_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, int32_t n_sm);
 /* launch_mma16.cu: F16 and BF16 matrices on 16-bit tensor cores, as exact as with floats. has: a kernel exists. */
 int pi__k_mma16_has(int32_t type, int64_t n_in);
 size_t pi__k_mma16_packed_x_bytes(int32_t type, int32_t n_rows, int64_t n_in);
-int pi__k_mma16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
+int pi__k_mma16_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_mma16_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
 /* launch_hilo.cu: input of cuBLAS products with F16 and BF16 matrices (blas.h). x is hi + lo in w's type, [2][n_rows,
  * n_in], hi first. finish: the products' epilogue, which applies the factors of y. */
 size_t pi__k_hilo_bytes(int32_t n_rows, int64_t n_in);
-int pi__k_hilo_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
+int pi__k_hilo_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_hilo_finish(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
 /* out[i] = row token[i] of w, times scale. [n_tokens, n_in] */
 int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32_t n_tokens, float scale, float *out);
@@ -547,7 +547,7 @@ typedef struct pi__k_experts {
     int64_t ldy;
     int32_t n_sm;           /* SMs to fill; 0 = unknown. Affects speed only, as in pi__k_attn */
     /* not NULL (pi__k_w16_experts, pi__k_fp4_experts, pi__k_w4a8_experts only): act(y) * y2 is packed here, as of
-     * pi__k_w16_mid, pi__k_fp4_prepare or pi__k_w4a8_prepare; y is not written */
+     * pi__k_w16_mid, pi__k_fp4_pack_x or pi__k_w4a8_pack_x; y is not written */
     void *mid;
     uint32_t *arrived;      /* with mid, in FP4: as in pi__k_tail */
     int32_t mid_type, act;  /* type of the matrices that read mid; PI__IN_* of ops.h */
@@ -555,12 +555,12 @@ typedef struct pi__k_experts {
 } pi__k_experts;
 /* y = W x by column. `prepared` has one row per input row, or one per column. */
 int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
-/* NVFP4 and MXFP4 matrices, with x from pi__k_fp4_prepare. */
+/* NVFP4 and MXFP4 matrices, with x from pi__k_fp4_pack_x. */
 int pi__k_fp4_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
 int pi__k_w4a8_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared); /* MXFP4 */
-/* F16 and BF16 matrices that pi__k_mma16_has, with x from pi__k_mma16_prepare. */
+/* F16 and BF16 matrices that pi__k_mma16_has, with x from pi__k_mma16_pack_x. */
 int pi__k_mma16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
-/* Types that pi__k_w16_has, with x from pi__k_w16_prepare. */
+/* Types that pi__k_w16_has, with x from pi__k_w16_pack_x. */
 int pi__k_w16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
 /* Down in 16-bit floats: packed columns have one factor per 32 values. mid: packs gated floats by column. */
 size_t pi__k_w16_mid_bytes(int64_t n_columns, int64_t n_in);

@@ -10,7 +10,7 @@ extern "C" {
 
 /* True if a kernel exists for this type (F32, F16 or BF16) and enough rows to fill the SMs. */
 int pi__k_floats_has(int32_t type, int64_t n_out, int32_t n_rows);
-/* n matrices of one type, bitwise identical to pi__k_linear; x is packed by pi__k_prepare with `floats`. */
+/* n matrices of one type, bitwise identical to pi__k_linear; x is packed by pi__k_pack_x with `floats`. */
 int pi__k_floats_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 
 #ifdef __cplusplus

@@ -31,13 +31,13 @@ typedef struct pi__k_heads { /* fields as in pi__head_linear of ops.h */
     const pi__k_tail *tail; /* epilogue of the product, or NULL; requires n_rows <= PI__K_TAIL_ROWS */
 } pi__k_heads;
 
-/* ready: pi__k_heads_prepare has already run. */
+/* ready: pi__k_heads_pack_x has already run. */
 int pi__k_heads_run(void *stream, const pi__k_heads *a, bool ready);
 /* Returns true if the blocks of the products pack their own input, so that no packing launch is needed. */
 bool pi__k_heads_own(const pi__k_heads *a);
 /* Packs the input, for any number of rows: packed row head * n_rows + row, and writes the values after the
  * results. */
-int pi__k_heads_prepare(void *stream, const pi__k_heads *a);
+int pi__k_heads_pack_x(void *stream, const pi__k_heads *a);
 /* Products of many packed rows (launch_moe_w16.cu), as of pi__k_w16_experts: each expert is a head and has all rows.
  * Results of row r and head h, times `by`, go to y + r * ldy + h * y_step. */
 int pi__k_w16_heads(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared, int64_t y_step, float by);

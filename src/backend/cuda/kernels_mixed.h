@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* A second input that an epilogue packs for other matrices: an equal number of rows, in the format of
- * pi__k_w16_prepare. */
+ * pi__k_w16_pack_x. */
 typedef struct pi__k_side_input {
     pi__k_input in;
     int64_t n_in;

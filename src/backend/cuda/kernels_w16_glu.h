@@ -19,7 +19,7 @@ typedef struct pi__k_w16_glu {
     int64_t ldy;
     uint32_t *most;        /* [n_rows] row maxima, 0 before and after the launch */
     int32_t mid_type;      /* type of the next matrix */
-    void *mid;             /* packed output, as of pi__k_w16_prepare; may overlap x */
+    void *mid;             /* packed output, as of pi__k_w16_pack_x; may overlap x */
     uint32_t *arrived;     /* as in pi__k_tail; only for few rows, with n_sm */
     int32_t n_sm;
 } pi__k_w16_glu;

@@ -16,7 +16,7 @@ template <int WAY> static int prepare(void *stream, const pi__k_input *in, int32
                      (float *) (to + fp4_factors_at(WAY, n_rows, n_in)));
 }
 
-int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
+int pi__k_fp4_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
 {
     if (n_rows < 1) return 0;
     switch (way_of(type)) {
@@ -26,7 +26,7 @@ int pi__k_fp4_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t
     }
 }
 
-int pi__k_w4a8_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
+int pi__k_w4a8_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
 {
     if (n_rows < 1) return 0;
     return type == PI__MXFP4 ? prepare<FP4_MX8>(stream, in, n_rows, n_in, (uint8_t *) prepared) : 1;

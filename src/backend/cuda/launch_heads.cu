@@ -8,7 +8,7 @@ enum { SHORT = 1024, SHORT_THREADS = 64, USUAL_SM = 128 };
 /* Shared memory of `warps` warps with a token's row each. */
 static size_t row_bytes(const pi__k_mla_qkv &k, size_t warps) { return warps * (size_t) ((k.a.dim + 31) / 32 * 32) * sizeof(float); }
 
-int pi__k_heads_prepare(void *stream, const pi__k_heads *a)
+int pi__k_heads_pack_x(void *stream, const pi__k_heads *a)
 {
     if (a->n_rows < 1) return 0;
     uint16_t *words = (uint16_t *) a->prepared;
@@ -94,6 +94,6 @@ int pi__k_heads_run(void *stream, const pi__k_heads *a, bool ready)
     if (size / 16 > UINT32_MAX || (uint64_t) p.n_item * (uint64_t) a->n_head > UINT32_MAX || !fits(a)) return 1;
     if (pi__k_heads_own(a)) return ready ? 1 : run_own(stream, a);
     p.x = (const uint8_t *) a->prepared, p.factor = (const float *) ((const char *) a->prepared + size);
-    if (int code = ready ? 0 : pi__k_heads_prepare(stream, a)) return code;
+    if (int code = ready ? 0 : pi__k_heads_pack_x(stream, a)) return code;
     return run_type(stream, p);
 }

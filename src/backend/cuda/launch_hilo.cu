@@ -4,7 +4,7 @@
 
 size_t pi__k_hilo_bytes(int32_t n_rows, int64_t n_in) { return (size_t) n_rows * (size_t) (n_in + 1) * 4; }
 
-int pi__k_hilo_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
+int pi__k_hilo_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
 {
     if (n_rows < 1) return 0;
     auto kernel = type == PI__BF16 ? hilo_prepare<PI__BF16> : hilo_prepare<PI__F16>;

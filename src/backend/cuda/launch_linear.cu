@@ -8,7 +8,7 @@ size_t pi__k_packed_x_bytes(int32_t n_rows, int64_t n_in, int floats)
     return codes_bytes(n_rows, n_in) + (size_t) ((n_rows + 7) / 8 * (n_in / 32)) * 8 * sizeof(block_meta);
 }
 
-int pi__k_prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n_in, int floats, void *prepared)
+int pi__k_pack_x(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n_in, int floats, void *prepared)
 {
     if (n_rows < 1) return 0;
     uint8_t *codes = floats ? nullptr : (uint8_t *) prepared;

@@ -9,7 +9,7 @@ size_t pi__k_mma16_packed_x_bytes(int32_t type, int32_t n_rows, int64_t n_in)
     return mma16_bytes(type, n_rows, n_in);
 }
 
-int pi__k_mma16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
+int pi__k_mma16_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
 {
     if (n_rows < 1) return 0;
     auto kernel = type == PI__BF16 ? mma16_prepare<PI__BF16> : mma16_prepare<PI__F16>;

@@ -22,7 +22,7 @@ size_t pi__k_w16_packed_x_bytes(int32_t n_rows, int64_t n_in)
     return w16_rows_bytes(n_rows, n_in) + pi__k_w16_factor_bytes(n_rows);
 }
 
-int pi__k_w16_prepare(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
+int pi__k_w16_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
 {
     if (n_rows < 1) return 0;
     auto kernel = is_bf16(type) ? w16_prepare<true> : w16_prepare<false>;

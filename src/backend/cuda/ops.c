@@ -41,14 +41,14 @@ int pi__cuda_form(int matmul_modes, int32_t type, int64_t n_in)
     return pi__type_is_float(type) ? PI__FORM_FLOATS : PI__FORM_INTEGERS;
 }
 
-int pi__cuda_prepare(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to)
+int pi__cuda_pack_x(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to)
 {
-    if (form == PI__FORM_FP4) return pi__k_fp4_prepare(stream, in, type, n_rows, n_in, to);
-    if (form == PI__FORM_W4A8) return pi__k_w4a8_prepare(stream, in, type, n_rows, n_in, to);
-    if (form == PI__FORM_MMA16) return pi__k_mma16_prepare(stream, in, type, n_rows, n_in, to);
-    if (form == PI__FORM_HILO) return pi__k_hilo_prepare(stream, in, type, n_rows, n_in, to);
-    if (form == PI__FORM_W16) return pi__k_w16_prepare(stream, in, type, n_rows, n_in, to);
-    return pi__k_prepare(stream, in, n_rows, n_in, form == PI__FORM_FLOATS, to);
+    if (form == PI__FORM_FP4) return pi__k_fp4_pack_x(stream, in, type, n_rows, n_in, to);
+    if (form == PI__FORM_W4A8) return pi__k_w4a8_pack_x(stream, in, type, n_rows, n_in, to);
+    if (form == PI__FORM_MMA16) return pi__k_mma16_pack_x(stream, in, type, n_rows, n_in, to);
+    if (form == PI__FORM_HILO) return pi__k_hilo_pack_x(stream, in, type, n_rows, n_in, to);
+    if (form == PI__FORM_W16) return pi__k_w16_pack_x(stream, in, type, n_rows, n_in, to);
+    return pi__k_pack_x(stream, in, n_rows, n_in, form == PI__FORM_FLOATS, to);
 }
 
 /* Uses the large-batch kernel where n_rows suffices. */
@@ -97,11 +97,11 @@ bool pi__cuda_as_it_is(int form, const pi__k_input *in, int32_t n_rows, int64_t 
     return form == PI__FORM_FLOATS && in->kind == PI__IN_PLAIN && (in->ldx == n_in || n_rows == 1);
 }
 
-/* pi__cuda_prepare(), except that 16-bit floats of rows or their norms use a kernel that reads each value once. */
+/* pi__cuda_pack_x(), except that 16-bit floats of rows or their norms use a kernel that reads each value once. */
 static int prepare(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to)
 {
     void *stream = pi__rt_stream(c->rt);
-    if (!c->fuses || form != PI__FORM_W16 || in->x2) return pi__cuda_prepare(stream, form, in, type, n_rows, n_in, to);
+    if (!c->fuses || form != PI__FORM_W16 || in->x2) return pi__cuda_pack_x(stream, form, in, type, n_rows, n_in, to);
     const pi__k_tail rounds = {.n_rows = n_rows, .in = *in, .n_in = n_in, .halves = to, .bf16 = pi__k_w16_input(type)};
     return pi__k_finish_rows(stream, &rounds);
 }

@@ -98,7 +98,7 @@ static void queue_in_16(pi__cuda *c, const pi__head_linear *a, int32_t first, in
     void *stream = pi__rt_stream(c->rt);
     if (prep) heads.prep = part_of(prep, first, n_rows);
     if (first == 0 || n_rows < ROWS) PI__QUEUE(c, pi__k_head_rows_run(stream, &k));
-    if (!ready) PI__QUEUE(c, pi__k_heads_prepare(stream, &heads));
+    if (!ready) PI__QUEUE(c, pi__k_heads_pack_x(stream, &heads));
     PI__QUEUE(c, pi__k_w16_heads(stream, &r, &e, heads.prepared, k.y_step, prep ? prep->a.q_scale : 1.0f));
 }
 
@@ -169,7 +169,7 @@ static void multiply(pi__cuda *c, const pi__head_linear *a, int32_t first, int32
     const pi__k_experts e = {.w = pi__cuda_matrix(a->w), .y = k.column, .ldy = k.n_out, .n_sm = c->info.n_sm};
     const int form = pi__cuda_form(c->matmul_modes, e.w.type, k.n_in);
     PI__QUEUE(c, pi__k_head_rows_run(stream, &k));
-    PI__QUEUE(c, pi__cuda_prepare(stream, form, &in, e.w.type, n_rows * k.n_head, k.n_in, prepared));
+    PI__QUEUE(c, pi__cuda_pack_x(stream, form, &in, e.w.type, n_rows * k.n_head, k.n_in, prepared));
     PI__QUEUE(c, pi__cuda_experts(stream, form, &r, &e, prepared));
     PI__QUEUE(c, pi__k_put_heads(stream, &k));
 }

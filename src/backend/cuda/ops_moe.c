@@ -137,7 +137,7 @@ void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at)
         if (!there) PI__QUEUE(c, pi__k_w16_mid(stream, &glu, down.w.type, pairs, n_ff, at->mid));
         PI__QUEUE(c, pi__k_w16_down(stream, &at->r, &down, at->mid));
     } else {
-        if (!there) PI__QUEUE(c, pi__cuda_prepare(stream, form, &glu, down.w.type, pairs, n_ff, at->mid));
+        if (!there) PI__QUEUE(c, pi__cuda_pack_x(stream, form, &glu, down.w.type, pairs, n_ff, at->mid));
         PI__QUEUE(c, pi__cuda_experts(stream, form, &at->r, &down, at->mid));
     }
     pi__cuda_lora_down(c, a, at, true);

@@ -86,7 +86,7 @@ static int multiply(pi__rt *rt, const pi__k_matrix *m, int matmul_modes, pi__bla
     void *stream = pi__rt_stream(rt), *prepared = p + at->prepared;
     pi__k_input in = {.kind = PI__IN_PLAIN, .x = (const float *) (p + at->x), .ldx = m->n_in};
     const int form = blas ? PI__FORM_HILO : pi__cuda_form(matmul_modes, m->type, m->n_in);
-    int rc = pi__cuda_prepare(stream, form, &in, m->type, n_rows, m->n_in, prepared);
+    int rc = pi__cuda_pack_x(stream, form, &in, m->type, n_rows, m->n_in, prepared);
     const pi__k_product product = {*m, (float *) (p + at->y), N_OUT, 0};
     if (rc) return rc;
     if (blas) return pi__cuda_blas_product(blas, stream, &product, prepared, n_rows);

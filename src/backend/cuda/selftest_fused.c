@@ -92,9 +92,9 @@ static bool glu_is_right(tryout *t, glu_try *g, int form, const glu_at *at, int3
     const int32_t type = at->gate.type;
     pi__assert(bytes <= sizeof g->got);
     blank(t, at->want, g->blank, bytes), blank(t, at->mid, g->blank, bytes);
-    if (!t->code) keep(t, pi__cuda_prepare(s, form, &at->in, type, rows, G_IN, at->prepared));
+    if (!t->code) keep(t, pi__cuda_pack_x(s, form, &at->in, type, rows, G_IN, at->prepared));
     if (!t->code) keep(t, pi__cuda_product(s, form, p, 2, at->prepared, rows, NULL));
-    if (!t->code) keep(t, pi__cuda_prepare(s, form, &gated, type, rows, G_OUT, at->want));
+    if (!t->code) keep(t, pi__cuda_pack_x(s, form, &gated, type, rows, G_OUT, at->want));
     if (!t->code) keep(t, as_one(t, form, at, rows));
     const bool right = get(t, g->want, at->want, bytes) && same_mid(t, g, at, bytes);
     if (form == PI__FORM_W16) return right || t->code;
@@ -177,7 +177,7 @@ void pi__cuda_try_slices(tryout *t, cuda_disabled *disabled)
         const size_t bytes = form == PI__FORM_W16 ? pi__k_w16_packed_x_bytes(S_ROWS, S_IN) : pi__k_fp4_packed_x_bytes(S_ROWS, S_IN);
         void *prepared = take(t, bytes);
         p.w.data = put(t, a->tile, p.w.shape.tile_bytes), p.y = take(t, sizeof a->y[0]);
-        if (!t->code) keep(t, pi__cuda_prepare(pi__rt_stream(t->rt), form, &in, types[i], S_ROWS, S_IN, prepared));
+        if (!t->code) keep(t, pi__cuda_pack_x(pi__rt_stream(t->rt), form, &in, types[i], S_ROWS, S_IN, prepared));
         disabled->slices |= !slices_are_right(t, a, form, &p, prepared);
     }
     pi__free(a);

@@ -267,7 +267,7 @@ static void try_experts(tryout *t, cuda_disabled *disabled)
     for (int w16 = 0; w16 <= t->w16 && !t->code; w16++) {
         const int form = w16 ? PI__FORM_W16 : PI__FORM_INTEGERS;
         blank(t, y, e->got, sizeof e->got);
-        if (!t->code) keep(t, pi__cuda_prepare(s, form, &in, m.type, ROWS, E_IN, prepared));
+        if (!t->code) keep(t, pi__cuda_pack_x(s, form, &in, m.type, ROWS, E_IN, prepared));
         if (!t->code) keep(t, pi__cuda_experts(s, form, &r, &all, prepared));
         for (int32_t i = 0; i < EXPERTS && !t->code; i++) {
             pi__k_product p = {m, alone + (size_t) i * ROWS * E_OUT, E_OUT, 0};
@@ -309,7 +309,7 @@ static void queue_layer(tryout *t, const pi__k_product p[2], const pi__k_tail *t
     if (!code && !one) code = pi__k_route(s, &tail->routes);
     if (!code && !one) code = pi__k_add_experts(s, &tail->sum);
     if (!code && !one) code = pi__k_add_norm(s, &add);
-    if (!code && !one) code = pi__k_prepare(s, &tail->in, FEW_ROWS, E_OUT, 1, tail->floats);
+    if (!code && !one) code = pi__k_pack_x(s, &tail->in, FEW_ROWS, E_OUT, 1, tail->floats);
     keep(t, code);
 }
 
@@ -343,7 +343,7 @@ static void try_tails(tryout *t, cuda_disabled *disabled)
     };
     tail.routes.weight = to->weight, tail.routes.column = to->column;
     const pi__k_product p[2] = {{m[0], to->logits, EXPERTS, 0}, {m[1], to->y, E_OUT, 0}};
-    if (!t->code) keep(t, pi__k_w16_prepare(s, &in, PI__Q8_0, FEW_ROWS, E_IN, halves));
+    if (!t->code) keep(t, pi__k_w16_pack_x(s, &in, PI__Q8_0, FEW_ROWS, E_IN, halves));
     for (int i = 0; i < 2; i++) {
         blank(t, to, &f->got[i], sizeof *to);
         if (!t->code) keep(t, pi__rt_upload(t->rt, to->x, f->x, sizeof f->x));

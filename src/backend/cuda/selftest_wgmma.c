@@ -58,7 +58,7 @@ static int compare(pi__rt *rt, trial *t, int32_t type, char *d, bool *wrong)
     int code = pi__rt_upload(rt, d, t->packed, p.w.shape.mat_bytes);
     for (int32_t i = 0; i < N_X * N_IN; i++) t->x[i] = far_apart(&t->rng);
     if (!code) code = pi__rt_upload(rt, d + X_AT, t->x, sizeof t->x);
-    if (!code) code = pi__k_w16_prepare(pi__rt_stream(rt), &in, type, N_X, N_IN, d + PREPARED_AT);
+    if (!code) code = pi__k_w16_pack_x(pi__rt_stream(rt), &in, type, N_X, N_IN, d + PREPARED_AT);
     if (!code) code = multiply(rt, t, &p, d + PREPARED_AT, 0, 0);
     for (int i = 0; i < 2 && !code; i++) {
         code = multiply(rt, t, &p, d + PREPARED_AT, 1, i ? 1 : 1000);
