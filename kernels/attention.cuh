@@ -21,6 +21,8 @@
 #include "ptx.cuh"
 #include "warp.cuh"
 
+namespace attention {
+
 enum {
     KV_SHIFT = 8,                 /* log2 of the keys of a split (256) */
     SPAN_SHIFT = KV_SHIFT + 2,    /* log2 of the keys of a span (4 splits) */
@@ -347,5 +349,7 @@ PI_FN void put_span(const attn_job &j, const work &w, bool last, SUMS<S::N> &run
     of = all;
     clear<S::N>(run);
 }
+
+} /* namespace attention */
 
 #endif

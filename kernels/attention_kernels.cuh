@@ -32,6 +32,8 @@
 #include "attention_walk.cuh"
 #include "tail.cuh"
 
+namespace attention {
+
 /* --------------------------------------------------------------------------------------------------------- a tile */
 
 PI_FN float4 operator+(const float4 &a, const float4 &b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
@@ -237,5 +239,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, S::MIN_BLOCKS) 
     if (j.n_units) combine_units(j, shared);
     else if (j.tail.arrived) run_input_tail(j.tail, shared);
 }
+
+} /* namespace attention */
 
 #endif

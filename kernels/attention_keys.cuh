@@ -18,6 +18,8 @@
 
 #include "attention.cuh"
 
+namespace attention {
+
 /* Index of piece c of row r of a tile after swizzling; depends on the last three bits of r. */
 template <class S> PI_FN int swizzled(int r, int c) { return c ^ (S::COLS % 8 ? r >> 1 & 3 : r & 7); }
 
@@ -273,5 +275,7 @@ template <class S> struct tiles {
         return ptx_shared(shared);
     }
 };
+
+} /* namespace attention */
 
 #endif

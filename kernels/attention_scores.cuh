@@ -5,6 +5,8 @@
 
 #include "attention_keys.cuh"
 
+namespace attention {
+
 /* Operand A of the thread's rows and the warp's columns: hi, lo. */
 template <class S> struct queries {
     uint32_t q[S::Q_TERMS][S::STEPS][4];
@@ -89,5 +91,7 @@ PI_FN float capped(float x, float cap)
     const float e = ptx_exp2(x * (2 * LOG2E / cap));
     return fmaf(-2 * cap, ptx_rcp(1.0f + e), cap);
 }
+
+} /* namespace attention */
 
 #endif

@@ -5,6 +5,8 @@
 
 #include "attention_scores.cuh"
 
+namespace attention {
+
 /* Finds the tiles of block (tile of rows, kv head, unit): all tiles that its rows attend to, or the unit's tiles only.
  * Returns false if there are none. */
 template <class S> PI_FN bool find_tiles(const attn_job &j, const work &w, int32_t *first, int32_t *last)
@@ -93,5 +95,7 @@ template <bool LOW> PI_FN void make_a(const float (&first)[4], const float (&nex
         if (LOW) low[i] = ptx_half2(x - ptx_floats(high[i]).x, y - ptx_floats(high[i]).y);
     }
 }
+
+} /* namespace attention */
 
 #endif

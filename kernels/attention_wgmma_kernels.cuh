@@ -23,6 +23,8 @@
 #include "attention_walk.cuh"
 #include "wgmma_ring.cuh"
 
+namespace attention {
+
 /* Sizes. TEAMS teams multiply; SHARE teams work on the same rows. */
 template <int D_, int TEAMS_ = 2, int SHARE_ = (D_ > 128 ? 2 : 1)> struct wgmma_heads {
     static constexpr int D = D_, TEAMS = TEAMS_, SHARE = SHARE_, KIND = FAST, COMES = COPIED, WARPS = 1;
@@ -293,5 +295,7 @@ template <class S> __global__ void __launch_bounds__(S::THREADS + 128, 1) attent
     ptx_more_registers<S::TAKEN>();
     attend_team(j, facts, ring, shared);
 }
+
+} /* namespace attention */
 
 #endif

@@ -16,6 +16,8 @@
 #include "ptx.cuh"
 #include "warp.cuh"
 
+namespace centroid_head {
+
 enum {
     THREADS = 256, WARPS = THREADS / 32,
     CHUNK = 2048, /* scores that a block of pick_centroids holds in shared memory at a time */
@@ -99,5 +101,7 @@ __global__ void __launch_bounds__(THREADS) scatter_logits(pi__k_centroids a)
             if (order[i] >= lo && order[i] < hi) logits[order[i]] = some[p * a.n + i];
     }
 }
+
+} /* namespace centroid_head */
 
 #endif

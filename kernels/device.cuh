@@ -7,6 +7,8 @@
  *   both round alike. Only exp2, sine and cosine may differ, within a tolerance.
  *
  * This file has no host code: src/backend/cuda/launch_NAME.cu includes NAME_kernels.cuh and launches its kernels.
+ * Each kernel family has its own namespace (gdn, attention, sparse, ...), so that a file can include several. Shared
+ * headers, and families whose names have a prefix (w16_, mma16_, wgmma_), are global.
  *
  * CUDA loads a kernel at its first launch, which allocates device memory and waits for the device. The runtime
  * therefore loads all kernels at start. Every file that includes this header has an entry in a section of the

@@ -9,6 +9,8 @@
 #include "ptx.cuh"
 #include "warp.cuh"
 
+namespace draw {
+
 /* Sanitizes a computed logit: NaN gives -inf, +inf the largest float. */
 PI_FN float finite(float x)
 {
@@ -85,5 +87,7 @@ PI_FN float penalised(const pi__draw &d, float x, int32_t count)
     x = x <= 0 ? x * d.repeat : x / d.repeat;
     return finite(x - ((float) count * d.frequency + d.presence));
 }
+
+} /* namespace draw */
 
 #endif

@@ -21,6 +21,8 @@
 
 #include "draw.cuh"
 
+namespace draw {
+
 enum { LANES = 32, MAX_KEYS = 256, KEYS_EACH = MAX_KEYS / LANES, SUM = 256 /* ids per block of base/logits.h */ };
 
 /* The candidates of a row, in shared memory. */
@@ -300,5 +302,7 @@ __global__ void __launch_bounds__(LANES) draw_tokens(pi__k_draw a)
     out[1] = left;
     out[2] = (uint32_t) id;
 }
+
+} /* namespace draw */
 
 #endif

@@ -17,6 +17,8 @@
 
 #include "draw.cuh"
 
+namespace draw {
+
 enum { ROW_THREADS = 1024, ROW_WARPS = ROW_THREADS / 32, ROW_SUM = 256, MAX_SUMS = (1 << 20) / ROW_SUM, DIGIT = 11 };
 
 /* Shared memory of a block. */
@@ -264,5 +266,7 @@ __global__ void __launch_bounds__(ROW_THREADS, 1) draw_rows(pi__k_draw a)
     out[1] = 0;
     out[2] = (uint32_t) id;
 }
+
+} /* namespace draw */
 
 #endif

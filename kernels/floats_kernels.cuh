@@ -12,6 +12,8 @@
 
 #include "linear.cuh"
 
+namespace floats {
+
 /* Grid: x = FLOAT_WARPS warps of R rows of W each; y = FLOAT_ROWS rows of x. */
 template <int TYPE, int R> __global__ void __launch_bounds__(FLOAT_WARPS * 32) floats_many(product p)
 {
@@ -46,5 +48,7 @@ template <int TYPE, int R> __global__ void __launch_bounds__(FLOAT_WARPS * 32) f
         if (lane == 0 && o + r < p.w.n_out && first + j < p.n_rows) p.y[(first + j) * p.ldy + o + r] = sum * factor;
     }
 }
+
+} /* namespace floats */
 
 #endif

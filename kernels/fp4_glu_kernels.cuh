@@ -14,6 +14,8 @@
 #include "fp4_kernels.cuh"
 #include "fp4_mid.cuh"
 
+namespace fp4 {
+
 /* Arguments of a launch. */
 struct fp4_glu {
     pi__cuda_shape shape;  /* shape of both matrices */
@@ -186,5 +188,7 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
     const int64_t row = (int64_t) blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     if (row < n_rows) fp4_end_row(mid, factors, row, n_step);
 }
+
+} /* namespace fp4 */
 
 #endif

@@ -10,6 +10,8 @@
 
 #include "split.cuh"
 
+namespace fp4 {
+
 /* --------------------------------------------------------------------------------------------------------- pack x */
 
 /* Grid: a block of threads per row; row numbers up to a multiple of 8 are rows of zeros. */
@@ -198,5 +200,7 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
     });
     if (split_last(p.split, total, true, raw + S::ring::HEAD)) fp4_put<S>(p, at, total);
 }
+
+} /* namespace fp4 */
 
 #endif

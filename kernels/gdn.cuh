@@ -49,6 +49,8 @@
 #include "ptx.cuh"
 #include "warp.cuh"
 
+namespace gdn {
+
 enum {
     C = PI__STATE_CHUNK,
     SLICE = 32,       /* columns of S0 with one owner */
@@ -551,5 +553,7 @@ PI_FN void gated_norm_of_quarter(float eps, const float (&norm)[D / 32][4], cons
         if (ALL || has) *(float4 *) (out + 32 * n) = {x[n][0], x[n][1], x[n][2], x[n][3]};
     }
 }
+
+} /* namespace gdn */
 
 #endif

@@ -20,6 +20,8 @@
 
 #include "gdn.cuh"
 
+namespace gdn {
+
 template <int D, bool EXACT> struct planes { /* sizes in words */
     static constexpr int PITCH = D / 2 + 4, PLANE = C * PITCH, KIND = (EXACT ? 2 : 1) * PLANE + 16, WORDS = 2 * KIND;
 };
@@ -340,5 +342,7 @@ PI_FN void fold(const values &w, float of_s, const uint32_t *pl, const patch_pla
         for (int i = 0; i < 8; i++) st.x[n][i] = fmaf(keep, st.x[n][i], sum[i / 4][i % 4]);
     }
 }
+
+} /* namespace gdn */
 
 #endif

@@ -54,6 +54,8 @@
 #include "gdn_prepare.cuh"
 #include "tail.cuh"
 
+namespace gdn {
+
 enum { MAX_FEW = C }; /* max tokens of a sequence for few() */
 
 /* A warp's patch of W columns from `col`: half of the rows. The first W / 16 warps have the first half. */
@@ -907,5 +909,7 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE) load(job j, int32_
     if (p.row == 0 && p.lane == 0) *bound_at(j, slot, w.head, p.col) = *snap_bound(j, snap, w.head, p.col);
     move_raw<D>(j, w, slot, snap, pos, true);
 }
+
+} /* namespace gdn */
 
 #endif

@@ -21,6 +21,8 @@
 
 #include "gdn_chunk.cuh"
 
+namespace gdn {
+
 enum {
     ROWS_THREADS = 128,
     FINISH_HEADS = 16, /* value heads per block of finish() */
@@ -308,5 +310,7 @@ template <int D, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, 5) f
         if (c.from >= s.keep) keep_rows<D>(j, s, c, head, lane);
     }
 }
+
+} /* namespace gdn */
 
 #endif

@@ -5,6 +5,8 @@
 
 #include "tile.cuh"
 
+namespace gemm {
+
 /* A group of 8 packed rows of x. */
 struct group_rows {
     const uint8_t *codes, *meta; /* NULL = the group does not exist */
@@ -35,5 +37,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) gemm(product p
     multiply_tile<TYPE, pipe<STAGES>>(p.w.shape, tile, rows, raw, (min(GROUPS * 8, n) + 7) / 8, total);
     put_totals(total, times(p.w.scale), p.y + first * p.ldy + row, p.ldy, n, p.w.n_out - row);
 }
+
+} /* namespace gemm */
 
 #endif

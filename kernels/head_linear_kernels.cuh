@@ -10,6 +10,8 @@
 
 #include "moe.cuh"
 
+namespace head_linear {
+
 enum { HEAD_THREADS = 128 };
 
 /* Lists the tiles of head h; its columns are all rows. Every head has the same number of tiles in each list. */
@@ -45,5 +47,7 @@ __global__ void __launch_bounds__(HEAD_THREADS) put_heads(pi__k_head_rows a)
     float *y = a.y + r * a.ldy + h * a.y_step;
     for (int64_t i = threadIdx.x; i < a.n_out + a.n_tail; i += HEAD_THREADS) y[i] = i < a.n_out ? from[i] : tail[i - a.n_out];
 }
+
+} /* namespace head_linear */
 
 #endif

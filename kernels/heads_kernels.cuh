@@ -25,6 +25,9 @@
 #include "mla.cuh"
 #include "moe_w16.cuh"
 #include "tail.cuh"
+
+namespace heads {
+
 /* Max bytes of rows in shared memory; max values after a head's results. */
 enum { OWN_BYTES = 32 << 10, OWN_TAIL = 64 };
 
@@ -205,5 +208,7 @@ template <int TYPE, int NT, bool OWN> __global__ void __launch_bounds__(THREADS,
     else own_tokens(p.h, blockIdx.x - blocks, (float *) raw);
     if (p.tail.arrived) run_tail(p.tail, raw);
 }
+
+} /* namespace heads */
 
 #endif

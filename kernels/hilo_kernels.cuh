@@ -12,6 +12,8 @@
 #include "input.cuh"
 #include "ptx.cuh"
 
+namespace hilo {
+
 enum { THREADS = 256 };
 
 /* Maximum over the block's threads; scratch as for block_sum. */
@@ -62,5 +64,7 @@ __global__ void __launch_bounds__(THREADS) hilo_finish(const float *factor, cons
     y += blockIdx.x * ldy;
     for (int64_t i = threadIdx.x; i < n_out; i += THREADS) y[i] = y[i] * f * s;
 }
+
+} /* namespace hilo */
 
 #endif

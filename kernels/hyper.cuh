@@ -22,6 +22,8 @@
 #include "backend/cuda/kernels_hyper.h"
 #include "tail.cuh"
 
+namespace hyper {
+
 enum {
     HYPER_THREADS = 256,
     HYPER_WARPS = HYPER_THREADS / 32,
@@ -294,5 +296,7 @@ PI_CALL void read_streams(const pi__k_streams &k, const pi__k_tail &t, bool smem
         __syncthreads(); /* shared memory may be overwritten */
     }
 }
+
+} /* namespace hyper */
 
 #endif

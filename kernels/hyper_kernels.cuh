@@ -12,6 +12,8 @@
 
 #include "hyper.cuh"
 
+namespace hyper {
+
 /* Loads columns i .. of a row's streams. If the block has a result, adds it and writes the streams. */
 PI_FN void streams_at(const pi__k_streams &k, int64_t row, int64_t i, float4 (&x)[PI__STREAMS])
 {
@@ -101,5 +103,7 @@ __global__ void __launch_bounds__(HYPER_THREADS) hyper_post(PI_CONSTANT pi__k_st
     float4 x[PI__STREAMS];
     if (row < k.n_rows) streams_at(k, row, (int64_t) blockIdx.x * PI__K_HYPER_PIECE + threadIdx.x % 32 * HYPER_COLUMNS, x);
 }
+
+} /* namespace hyper */
 
 #endif

@@ -24,6 +24,8 @@
 #include "row_turn.cuh"
 #include "warp.cuh"
 
+namespace indexer {
+
 enum {
     SCORE_WARPS = 4,
     PICK_THREADS = 1024,
@@ -289,5 +291,7 @@ pick_rest(pi__k_indexer k, int32_t first, const float *score, int64_t room, cons
     choose(has, (uint32_t) top, (counts *) raw, [=](int32_t i) { return score[some[i]]; },
            [=](int32_t i, int32_t j) { pick[j] = some[i]; });
 }
+
+} /* namespace indexer */
 
 #endif

@@ -18,6 +18,8 @@
 
 #include "attention_scores.cuh"
 
+namespace attention {
+
 enum {
     MEAN_THREADS = 128,
     MEAN_BYTES = MEAN_THREADS * 8 * 4, /* shared memory of mean_keys() */
@@ -183,5 +185,7 @@ static __global__ void __launch_bounds__(32) choose_keys(blocks_job j)
     atomicAdd(&j.a.counts[0], sum);
     atomicAdd(&j.a.counts[1], (unsigned long long) n);
 }
+
+} /* namespace attention */
 
 #endif

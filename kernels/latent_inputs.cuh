@@ -21,6 +21,8 @@
 #include "mla.cuh"
 #include "ptx.cuh"
 
+namespace mla {
+
 enum {
     LATENT_THREADS = 256,
     LATENT_WARPS = LATENT_THREADS / 32,
@@ -159,5 +161,7 @@ static inline bool latent_blocks_of(const pi__k_latent_inputs &a, latent_blocks 
     }
     return true;
 }
+
+} /* namespace mla */
 
 #endif

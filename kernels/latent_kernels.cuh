@@ -25,6 +25,10 @@
 
 #include "sparse.cuh"
 
+namespace latent {
+
+using namespace sparse;
+
 enum {
     LATENT_WARPS = 8,
     PARTS = 4,        /* parts of a score */
@@ -299,5 +303,7 @@ latent(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *a
         k, token0, n_splits, arrived, shared, [&](int32_t token, int32_t head, S &t) { load_q<S>(k, token, head, t); },
         [&](int32_t token, int32_t first, int32_t end, ahead<S> &rows, S &t) { walk<S>(k, token, shared, first, end, rows, t); });
 }
+
+} /* namespace latent */
 
 #endif

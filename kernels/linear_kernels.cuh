@@ -8,6 +8,8 @@
 
 #include "tail.cuh"
 
+namespace linear {
+
 /* --------------------------------------------------------------------------------------------------------- pack x */
 
 /* Packs x. Grid: a block per row; row numbers up to a multiple of 8 are rows of zeros. floats: copy instead, or
@@ -119,5 +121,7 @@ template <int TYPE> __global__ void embed(pi__k_matrix w, const int32_t *token, 
         out[blockIdx.x * w.n_in + i] = v * factor;
     }
 }
+
+} /* namespace linear */
 
 #endif

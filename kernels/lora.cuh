@@ -7,6 +7,8 @@
 #include "input.cuh"
 #include "ptx.cuh"
 
+namespace lora {
+
 enum { LORA_THREADS = 256, LORA_WARPS = LORA_THREADS / 32 };
 
 /* Address of an offset in an adapter's image. */
@@ -19,5 +21,7 @@ PI_FN float lora_value(int32_t type, const void *p, int64_t i)
     const uint16_t h = ((const uint16_t *) p)[i];
     return type == PI__F16 ? ptx_of_half(h) : ptx_of_bf16(h);
 }
+
+} /* namespace lora */
 
 #endif

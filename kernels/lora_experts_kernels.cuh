@@ -14,6 +14,8 @@
 
 #include "lora_kernels.cuh"
 
+namespace lora {
+
 /* Pair number i of a group's rows. */
 struct lora_pair_at {
     int32_t row, pair, expert; /* pair: index in routes */
@@ -87,5 +89,7 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_experts_expand(PI_CONSTANT 
     float *y = a.lin[l].y + a.column[at.pair] * a.lin[l].ldy + i;
     *y = fmaf(g.scale * p.factor * (a.lin[l].scale ? a.lin[l].scale[at.expert] : 1.0f), sum, *y);
 }
+
+} /* namespace lora */
 
 #endif

@@ -11,6 +11,8 @@
 
 #include "lora.cuh"
 
+namespace lora {
+
 /* Loads x: [row][n_in]; missing rows are zeros. */
 PI_FN void load_heads(const pi__k_lora_heads &a, const pi__k_lora_group &g, int64_t head, float *x)
 {
@@ -60,5 +62,7 @@ __global__ void __launch_bounds__(LORA_THREADS, 4) lora_heads(PI_CONSTANT pi__k_
         }
     }
 }
+
+} /* namespace lora */
 
 #endif

@@ -15,6 +15,8 @@
 
 #include "lora.cuh"
 
+namespace lora {
+
 enum { LORA_TILE = 1024 /* columns per pass */, LORA_RANKS = 2 /* values of r per warp and pass */ };
 
 /* Loads LORA_TILE columns from `first` of the group's rows, with their prologue. Columns past the end and missing
@@ -110,5 +112,7 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_expand(PI_CONSTANT pi__k_lo
         *y = fmaf(g.scale * p.factor * a.scale, sum[j], *y);
     }
 }
+
+} /* namespace lora */
 
 #endif

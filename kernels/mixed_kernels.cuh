@@ -27,6 +27,11 @@
 #include "mma16_kernels.cuh"
 #include "w16_kernels.cuh"
 
+namespace mixed {
+
+using namespace hyper;
+using namespace mla;
+
 enum { MIXED_WARPS = THREADS / 32 };
 static_assert((int) THREADS == (int) LATENT_THREADS && (int) THREADS == (int) HYPER_THREADS,
               "side jobs and epilogues use the same block size");
@@ -184,5 +189,7 @@ template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_
         run_mixed_tail(p, raw);
     }
 }
+
+} /* namespace mixed */
 
 #endif

@@ -4,6 +4,8 @@
 
 #include "latent_inputs.cuh"
 
+namespace mla {
+
 /* Grid: x = token, y = block of the token. */
 __global__ void __launch_bounds__(LATENT_THREADS) latent_inputs(PI_CONSTANT latent_blocks p)
 {
@@ -11,5 +13,7 @@ __global__ void __launch_bounds__(LATENT_THREADS) latent_inputs(PI_CONSTANT late
     PI_SMEM(raw);
     latent_block(p, (int32_t) blockIdx.x, (int32_t) blockIdx.y, raw);
 }
+
+} /* namespace mla */
 
 #endif

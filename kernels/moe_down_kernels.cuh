@@ -14,6 +14,8 @@
 #include "moe_w16.cuh"
 #include "tail.cuh"
 
+namespace moe {
+
 /* The shared expert's matrix as a single expert that gets all rows. */
 struct w16_shared : w16_experts {
     int32_t n_rows;
@@ -80,5 +82,7 @@ template <int NT> __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) mo
     /* Epilogue: sum of experts, residual, norm, next input. */
     if (p.tail.arrived) run_tail(p.tail, raw);
 }
+
+} /* namespace moe */
 
 #endif

@@ -15,6 +15,8 @@
 #include "fp4_mid.cuh"
 #include "moe.cuh"
 
+namespace moe {
+
 struct fp4_grouped {
     pi__k_experts a;
     const pi__k_tile *tile[3]; /* tiles of each list; NULL = empty list */
@@ -237,5 +239,7 @@ template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts
     }
     if (fp4_way<WAY>::NV && n_column) fp4_end_rows((uint8_t *) p.a.mid, p.mid_factors, n_column, p.mid_steps, p.a.arrived, raw);
 }
+
+} /* namespace moe */
 
 #endif

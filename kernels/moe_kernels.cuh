@@ -21,6 +21,8 @@
 #include "route.cuh"
 #include "sum.cuh"
 
+namespace moe {
+
 enum { FEW_WARPS = 16, ROUTE_WARPS = 8 };
 
 /* --------------------------------------------------------------------------------------------------------- routing */
@@ -165,5 +167,7 @@ __global__ void __launch_bounds__(THREADS) add_experts(pi__k_sum s)
     ptx_wait_dependency();
     sum_row(s, blockIdx.x, {blockIdx.y, gridDim.y});
 }
+
+} /* namespace moe */
 
 #endif

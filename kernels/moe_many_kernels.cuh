@@ -10,7 +10,9 @@
 #include "moe.cuh"
 #include "tile.cuh"
 
-static_assert((int) GROUPS * 8 == (int) MANY, "one column group per warp");
+namespace moe {
+
+static_assert((int) GROUPS * 8 == (int) MANY, "a group of columns a warp");
 
 using pieces = pipe<STAGES, PIPE_BOTH>;
 
@@ -51,5 +53,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) experts_many(g
     multiply_tile<TYPE, pieces>(p.a.w.shape, tile, group_of(p, own.t), raw, (own.t.n + 7) / 8, total);
     put_totals(total, times(own.scale), own.y + row, p.a.ldy, own.t.n, n_out - row);
 }
+
+} /* namespace moe */
 
 #endif

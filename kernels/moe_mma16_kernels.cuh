@@ -9,7 +9,9 @@
 #include "mma16.cuh"
 #include "moe.cuh"
 
-static_assert((int) MMA16_GROUPS * 8 == (int) MANY, "one column group per warp");
+namespace moe {
+
+static_assert((int) MMA16_GROUPS * 8 == (int) MANY, "a group of columns a warp");
 
 /* Gathered columns for mma16_experts(): the lane's offsets of one row for its words of B, and of two rows for their
  * scales. */
@@ -85,5 +87,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_experts_man
     mma16_tile<TYPE>(own.data + (size_t) row * pitch, pitch, p.a.w.n_in, p.a.w.n_out - row, column_of<TYPE>(p, own.t), own.t.n,
                       raw, times(own.scale), own.y + row, p.a.ldy);
 }
+
+} /* namespace moe */
 
 #endif

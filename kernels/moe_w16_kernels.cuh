@@ -27,6 +27,8 @@
 #include "moe_w16.cuh"
 #include "pipe.cuh"
 
+namespace moe {
+
 /* ------------------------------------------------------------------------------------------------------------- mid */
 
 /* Returns block b of column c of mid. */
@@ -304,5 +306,7 @@ template <int TYPE, bool MID> __global__ void __launch_bounds__(THREADS, 1) expe
         }
     }
 }
+
+} /* namespace moe */
 
 #endif

@@ -6,6 +6,8 @@
 #include "ptx.cuh"
 #include "qkv.cuh"
 
+namespace qkv {
+
 enum { QKV_WARPS = 4 };
 
 __global__ void __launch_bounds__(QKV_WARPS * 32) qkv(pi__k_qkv a)
@@ -31,5 +33,7 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) turn_back(pi__k_unrotate a)
         out[i] = gate ? f * (1.0f / (1.0f + expf(-gate[i]))) : f;
     }
 }
+
+} /* namespace qkv */
 
 #endif

@@ -8,6 +8,8 @@
 #include "input.cuh"
 #include "ptx.cuh"
 
+namespace rows {
+
 enum { ROW_THREADS = 256 };
 
 __global__ void __launch_bounds__(ROW_THREADS) norm(float *out, int64_t ldo, const float *x, const float *w, float eps,
@@ -131,5 +133,7 @@ __global__ void copy_2d(const float *x, int64_t step, int64_t ldx, int32_t n_sha
     for (int32_t p = 0; p < n_shards; p++)
         for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) y[p * n + i] = x[p * step + i];
 }
+
+} /* namespace rows */
 
 #endif

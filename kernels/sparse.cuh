@@ -34,6 +34,8 @@
 #include "row_turn.cuh"
 #include "tail.cuh"
 
+namespace sparse {
+
 enum {
     WIDTH = 64,      /* columns of the results that a warp has */
     KV_SPLIT = 128,  /* rows of the shortest split */
@@ -547,5 +549,7 @@ PI_FN void process_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits,
     /* reuses the memory of S::part */
     else if constexpr (S::GROUPED) put_groups<S>(k, (float *) (shared + S::part), token, t);
 }
+
+} /* namespace sparse */
 
 #endif

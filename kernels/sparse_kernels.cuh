@@ -21,6 +21,8 @@
 #include "mla.cuh"
 #include "sparse.cuh"
 
+namespace sparse {
+
 enum {
     TILE = 16,       /* rows of a tile */
     LDS = TILE + 8,  /* halves from row to row of P */
@@ -36,7 +38,7 @@ template <int KIND_, int W_, bool UNITS_> struct shape {
     /* GROUPED: results may be packed as rows of head groups */
     static constexpr bool UNITS = UNITS_, FEW = false, GROUPED = W <= 8;
     static constexpr int M = UNITS || W != 8 || KIND != COPIED ? 1 : 2, HEADS = 16 * M; /* M: tiles of 16 heads */
-    static constexpr int STAGES = KIND == COPIED ? 4 : 2, TILE = ::TILE;
+    static constexpr int STAGES = KIND == COPIED ? 4 : 2, TILE = sparse::TILE;
     /* EACH: row addresses that a thread looks up */
     static constexpr int THREADS = W * 32, EACH = (KV_SPLIT + THREADS - 1) / THREADS;
     static constexpr int LD = W * WIDTH + 8;                                 /* halves from row to row */
@@ -345,5 +347,7 @@ sparse(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *a
         },
         [&](int32_t token, int32_t first, int32_t end, ahead<S> &rows, S &t) { walk<S>(k, token, shared, first, end, rows, t); });
 }
+
+} /* namespace sparse */
 
 #endif

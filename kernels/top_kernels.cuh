@@ -22,6 +22,8 @@
 #include "ptx.cuh"
 #include "warp.cuh"
 
+namespace top {
+
 enum {
     GROUP = 64,      /* values of a group */
     AT_ONCE = 4,     /* groups that a warp reads with loads in flight together */
@@ -310,5 +312,7 @@ __global__ void best_tokens(const uint64_t *found, const int32_t *row, int32_t n
     const uint64_t *best = found + (size_t) row[t] * 3;
     token[t] = (uint32_t) best[0] ? 0 : (int32_t) (uint32_t) best[2];
 }
+
+} /* namespace top */
 
 #endif

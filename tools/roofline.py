@@ -168,7 +168,7 @@ def issue_slots(kernel, counts, loops):
     loop = loops.get(kernel)
     mma = sum(counts.get(k, 0) for k in MMA)
     if loop and loop.get("mma") and mma:
-        packed = counts.get("mma_f16", 0) if (m := re.match(r"mixed<(\d), (\d)>", kernel)) else 0
+        packed = counts.get("mma_f16", 0) if (m := re.match(r"mixed::mixed<(\d), (\d)>", kernel)) else 0
         more = packed * of_each_mma(loops[f"w16_few<12, {m[2]}, {m[1]}>"]) if m else 0
         return more + (mma - packed) * of_each_mma(loop)
     known = loop and loop.get("mma", 0) + loop.get("shared", 0) + loop.get("global", 0)

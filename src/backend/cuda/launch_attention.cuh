@@ -6,6 +6,8 @@
 #include "backend/cuda/launch.cuh"
 #include "attention_kernels.cuh"
 
+using namespace attention;
+
 /* launch_attention_mid.cu: heads of 112, 128 and 192 values; launch_attention_wide.cu: of 256 and 512. */
 int pi__k_attention_mid(void *stream, const pi__k_attn *a);
 int pi__k_attention_wide(void *stream, const pi__k_attn *a);
@@ -56,7 +58,7 @@ template <class S> static size_t shared_bytes(const pi__k_cache &c)
 template <class S> static int run_blocks(void *stream, const attn_job &j, int32_t tiles, int32_t heads, int32_t units)
 {
     const dim3 grid((unsigned) tiles, (unsigned) heads, (unsigned) units);
-    return pi_launch_dependent(stream, attention<S>, grid, dim3(S::THREADS), shared_bytes<S>(j.a.cache), j);
+    return pi_launch_dependent(stream, attention::attention<S>, grid, dim3(S::THREADS), shared_bytes<S>(j.a.cache), j);
 }
 
 /* Launches by units; in several launches of some KV heads each, if scratch is too small for all of them. */

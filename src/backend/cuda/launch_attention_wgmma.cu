@@ -2,6 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "attention_wgmma_kernels.cuh"
 
+using namespace attention;
+
 template <class S> static constexpr size_t BYTES = S::FACTS_AT + block_facts<S>::SIZE;
 
 /* Requires that sequences fill more than half of a tile's rows, and that blocks fill half of the SMs; else smaller

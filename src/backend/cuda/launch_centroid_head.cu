@@ -2,6 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "centroid_head_kernels.cuh"
 
+using namespace centroid_head;
+
 int pi__k_pick_centroids(void *stream, const pi__k_centroids *a, const pi__k_routes *r)
 {
     if (a->n_rows < 1) return 0;

@@ -3,6 +3,8 @@
 #include "draw_kernels.cuh"
 #include "draw_row_kernels.cuh"
 
+using namespace draw;
+
 int pi__k_draw_run(void *stream, const pi__k_draw *a)
 {
     static_assert((int) MAX_KEYS == (int) PI__K_TOP, "all that topk finds");

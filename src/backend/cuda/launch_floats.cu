@@ -3,6 +3,8 @@
 #include "backend/cuda/kernels_floats.h"
 #include "floats_kernels.cuh"
 
+using namespace floats;
+
 /* MOST, FEWER: rows of W per warp. ENOUGH: warps that keep the SMs busy. */
 enum { MOST = 8, FEWER = 4, ENOUGH = 1024 };
 

@@ -2,6 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "fp4_kernels.cuh"
 
+using namespace fp4;
+
 static int way_of(int32_t type) { return type == PI__NVFP4 ? FP4_NV : type == PI__MXFP4 ? FP4_MX : -1; }
 
 size_t pi__k_fp4_packed_x_bytes(int32_t n_rows, int64_t n_in)

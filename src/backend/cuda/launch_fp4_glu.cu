@@ -2,6 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "fp4_glu_kernels.cuh"
 
+using namespace fp4;
+
 template <int WAY, int NT> static int run_few(void *stream, const fp4_glu &p)
 {
     using C = fp4_few_columns<WAY>;

@@ -2,6 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "gdn_kernels.cuh"
 
+using namespace gdn;
+
 static bool supported(const pi__k_state *st)
 {
     bool dim = st->dim == 32 || st->dim == 64 || st->dim == 96 || st->dim == 128;

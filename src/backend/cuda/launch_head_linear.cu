@@ -2,6 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "head_linear_kernels.cuh"
 
+using namespace head_linear;
+
 static dim3 grid_of(const pi__k_head_rows *a) { return dim3((unsigned) a->n_rows, (unsigned) a->n_head); }
 
 int pi__k_head_rows_run(void *stream, const pi__k_head_rows *a)

@@ -2,6 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "heads_kernels.cuh"
 
+using namespace heads;
+
 /* SHORT: rows up to this many columns are packed by SHORT_THREADS threads. USUAL_SM: SMs if n_sm is unknown. */
 enum { SHORT = 1024, SHORT_THREADS = 64, USUAL_SM = 128 };
 

@@ -2,6 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "hilo_kernels.cuh"
 
+using namespace hilo;
+
 size_t pi__k_hilo_bytes(int32_t n_rows, int64_t n_in) { return (size_t) n_rows * (size_t) (n_in + 1) * 4; }
 
 int pi__k_hilo_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)

@@ -3,6 +3,8 @@
 #include "backend/cuda/launch.cuh"
 #include "hyper_kernels.cuh"
 
+using namespace hyper;
+
 size_t pi__k_hyper_sums(int32_t n_rows, int64_t n) { return (size_t) n_rows * HYPER_SUMS * (size_t) pi__k_hyper_parts(n); }
 
 static unsigned pieces_of(const pi__k_streams &k) { return (unsigned) ((k.n + PI__K_HYPER_PIECE - 1) / PI__K_HYPER_PIECE); }

@@ -2,6 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "indexer_kernels.cuh"
 
+using namespace indexer;
+
 /* Scratch of one token: [scores][best entries of each part, if there are several]. */
 typedef struct room {
     int64_t score, some; /* values in each of the two arrays */

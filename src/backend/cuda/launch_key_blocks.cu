@@ -2,6 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "key_blocks_kernels.cuh"
 
+using namespace attention;
+
 /* Returns D of the kernel for this head size. */
 static int32_t padded(int32_t head_dim) { return head_dim == 80 ? 96 : head_dim == 112 ? 128 : head_dim; }
 static int32_t means_of(int32_t key_blocks) { return (key_blocks + MEANS_ALIGN - 1) / MEANS_ALIGN * MEANS_ALIGN; }

@@ -2,6 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "linear_kernels.cuh"
 
+using namespace linear;
+
 size_t pi__k_packed_x_bytes(int32_t n_rows, int64_t n_in, int floats)
 {
     if (floats) return (size_t) n_rows * (size_t) n_in * sizeof(float);
@@ -24,7 +26,7 @@ enum { MAX_GROUPS = 4 };
 template <int TYPE, int NT> static int run_few(void *stream, products &p, unsigned tiles)
 {
     const size_t own = slice_bytes<TYPE, NT>(p.shape), bytes = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32, own, ROOM_OF_TWO) : own;
-    return pi_launch_dependent(stream, linear<TYPE, NT>, dim3(tiles), dim3(THREADS), bytes, p);
+    return pi_launch_dependent(stream, linear::linear<TYPE, NT>, dim3(tiles), dim3(THREADS), bytes, p);
 }
 
 template <int TYPE> static int run_packed(void *stream, products &p, unsigned tiles)

@@ -2,6 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "lora_experts_kernels.cuh"
 
+using namespace lora;
+
 int pi__k_lora_run(void *stream, const pi__k_lora *a)
 {
     if (a->n_groups < 1 || a->n_lin < 1) return 0;

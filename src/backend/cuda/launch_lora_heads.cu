@@ -2,6 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "lora_heads_kernels.cuh"
 
+using namespace lora;
+
 int pi__k_lora_heads_run(void *stream, const pi__k_lora_heads *a)
 {
     if (a->n_groups < 1) return 0;

@@ -3,6 +3,8 @@
 #include "backend/cuda/launch.cuh"
 #include "mixed_kernels.cuh"
 
+using namespace mixed;
+
 /* Assigns blocks of `tiles` tiles to each matrix, after the blocks for latent attention; returns the number of
  * blocks. */
 static unsigned share(mixed_products &p, int64_t tiles)
@@ -38,7 +40,7 @@ template <int R, int NT> static int run(void *stream, mixed_products &p, unsigne
         if (bytes < bytes_for<R, NT>(p.w[i].type)) bytes = bytes_for<R, NT>(p.w[i].type);
     if (p.streams.n_rows) bytes = max(bytes, (size_t) (R * p.n_rows) * PI__K_HYPER_PART * PI__STREAMS * sizeof(float));
     else if (p.tail.arrived) bytes = tail_bytes(p.tail, MIXED_WARPS, bytes);
-    return pi_launch_dependent(stream, mixed<R, NT>, dim3(blocks), dim3(THREADS), bytes, p);
+    return pi_launch_dependent(stream, mixed::mixed<R, NT>, dim3(blocks), dim3(THREADS), bytes, p);
 }
 
 /* True if these kernels support the epilogue. */

@@ -3,6 +3,8 @@
 #include "backend/cuda/launch.cuh"
 #include "mla_kernels.cuh"
 
+using namespace mla;
+
 int pi__k_latent_inputs_run(void *stream, const pi__k_latent_inputs *a)
 {
     latent_blocks p;

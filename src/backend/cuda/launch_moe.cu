@@ -2,6 +2,8 @@
 #include "backend/cuda/launch_moe.cuh"
 #include "moe_kernels.cuh"
 
+using namespace moe;
+
 int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int list)
 {
     int64_t pairs = (int64_t) n_rows * n_used;

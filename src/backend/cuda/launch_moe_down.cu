@@ -3,6 +3,8 @@
 #include "backend/cuda/launch_moe.cuh"
 #include "moe_down_kernels.cuh"
 
+using namespace moe;
+
 enum { USUAL_SM = 128 };
 
 /* Shared memory that a block needs for a matrix of this type. */

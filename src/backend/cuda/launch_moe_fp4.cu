@@ -2,6 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "moe_fp4_kernels.cuh"
 
+using namespace moe;
+
 enum { USUAL_SM = 148 }; /* SMs if n_sm is unknown */
 
 /* Max tiles of all lists. */

@@ -2,6 +2,8 @@
 #include "backend/cuda/launch_moe.cuh"
 #include "moe_many_kernels.cuh"
 
+using namespace moe;
+
 template <int TYPE> static int run_many(void *stream, const grouped &p, unsigned n_tile)
 {
     dim3 grid((unsigned) ((p.a.w.n_out + WARPS * 16 - 1) / (WARPS * 16)), n_tile, p.a.data2 ? 2 : 1);

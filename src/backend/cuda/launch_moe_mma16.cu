@@ -2,6 +2,8 @@
 #include "backend/cuda/launch_moe.cuh"
 #include "moe_mma16_kernels.cuh"
 
+using namespace moe;
+
 template <int TYPE> static int run_mma16(void *stream, const pi__k_routes *r, const grouped &p)
 {
     unsigned rows = (unsigned) ((p.a.w.n_out + 15) / 16), n = p.a.data2 ? 2 : 1;

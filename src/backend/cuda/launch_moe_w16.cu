@@ -3,6 +3,8 @@
 #include "backend/cuda/launch_moe.cuh"
 #include "moe_w16_kernels.cuh"
 
+using namespace moe;
+
 /* MAX_FEW: max batch rows for experts_w16_few. USUAL_SM: SMs if n_sm is unknown. */
 enum { MAX_FEW = 32, USUAL_SM = 128 };
 

@@ -2,6 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "rows_kernels.cuh"
 
+using namespace rows;
+
 static dim3 rows_grid(int32_t n) { return dim3((unsigned) n); }
 
 int pi__k_add_norm(void *stream, const pi__add_norm *a)

@@ -2,9 +2,12 @@
 #include "backend/cuda/launch_sparse.cuh"
 #include "sparse_kernels.cuh"
 
+using namespace sparse;
+
 template <int KIND, int W> static int run(void *stream, const pi__k_sparse *a, uint32_t *arrived)
 {
-    return run_lists<shape<KIND, W, false>, shape<KIND, W, true>>(stream, a, sparse<KIND, W, false>, sparse<KIND, W, true>, arrived);
+    return run_lists<shape<KIND, W, false>, shape<KIND, W, true>>(stream, a, sparse::sparse<KIND, W, false>,
+                                                                  sparse::sparse<KIND, W, true>, arrived);
 }
 
 /* Selects the warps by the row size. Long rows use another kernel if their products may be rounded

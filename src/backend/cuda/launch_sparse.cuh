@@ -6,6 +6,8 @@
 #include "backend/cuda/launch.cuh"
 #include "sparse.cuh"
 
+using namespace sparse;
+
 typedef void sparse_kernel(const pi__k_sparse, int32_t, int32_t, uint32_t *);
 
 /* One block per split; each launch takes the tokens that scratch has room for. */

@@ -2,6 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "top_kernels.cuh"
 
+using namespace top;
+
 size_t pi__k_top_scratch(int32_t n_rows, int64_t n) { return n_rows > 0 && n > 0 ? (size_t) n_rows * room_of(n).bytes : 0; }
 
 int pi__k_top_run(void *stream, const pi__k_top *a)
