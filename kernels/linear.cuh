@@ -101,7 +101,7 @@ template <int TYPE> struct slice_stream {
     enum { CHUNK = format<TYPE>::BITS == 8 ? 2 : 4, STAGES = 3 };
     /* Max bytes per block of codes and of scales, and of scales of scales. */
     enum { MAX_CODE = codebook<TYPE>::POINTS ? 208 : 64 * format<TYPE>::BITS, MAX_SIDE = 64, MAX_SUPER = 64 };
-    static_assert(8 % CHUNK == 0, "a chunk has one set of scales of scales");
+    static_assert(8 % CHUNK == 0, "one set of super-scales per chunk");
 
     const uint8_t *tile;
     pi__cuda_shape at;        /* shape of the matrix, then with the offsets in a stage */

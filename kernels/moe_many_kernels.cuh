@@ -12,7 +12,7 @@
 
 namespace moe {
 
-static_assert((int) GROUPS * 8 == (int) MANY, "a group of columns a warp");
+static_assert((int) GROUPS * 8 == (int) MANY, "one column group per warp");
 
 using pieces = pipe<STAGES, PIPE_BOTH>;
 

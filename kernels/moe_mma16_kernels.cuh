@@ -11,7 +11,7 @@
 
 namespace moe {
 
-static_assert((int) MMA16_GROUPS * 8 == (int) MANY, "a group of columns a warp");
+static_assert((int) MMA16_GROUPS * 8 == (int) MANY, "one column group per warp");
 
 /* Gathered columns for mma16_experts(): the lane's offsets of one row for its words of B, and of two rows for their
  * scales. */

@@ -124,7 +124,7 @@ template <int TYPE, int NT, bool MID> __global__ void __launch_bounds__(THREADS,
  * column maxima, stored after the stages. */
 enum { MANY_TILES = 16, MANY_BLOCKS = 2, MANY_GROUPS = MANY / 8,
        MAX_WARP_SUMS = THREADS / 32 * MANY * 4 };
-static_assert(MANY_GROUPS == THREADS / 32 && MANY_TILES == 2 * THREADS / 32, "a warp copies a group of columns and two tiles");
+static_assert(MANY_GROUPS == THREADS / 32 && MANY_TILES == 2 * THREADS / 32, "each warp copies one column group and two tiles");
 
 /* A stage: 16 tiles of W, { codes [2], scales [2], scales of scales } each; 8 groups of columns, words [2] each. */
 template <int TYPE, bool MID> struct many_stage {
@@ -133,7 +133,7 @@ template <int TYPE, bool MID> struct many_stage {
                               TILE = SUPER_AT + T::SUPER, X_AT = MANY_TILES * TILE, X_BLOCK = MID ? MID_BLOCK : 512,
                               SIZE = X_AT + MANY_GROUPS * MANY_BLOCKS * X_BLOCK;
     static constexpr int FIT = (int) ((ROOM_OF_ONE - PIPE_HEAD - MAX_WARP_SUMS) / SIZE), STAGES = FIT < 4 ? FIT : 4;
-    static_assert(STAGES >= 3, "two are on their way while one is used");
+    static_assert(STAGES >= 3, "two stages are in flight while one is used");
     static constexpr size_t SUMS_AT = pipe_bytes<STAGES>(SIZE), BYTES = SUMS_AT + MAX_WARP_SUMS;
     using queue = pipe<STAGES, PIPE_SMALL>;
 };

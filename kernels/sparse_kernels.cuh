@@ -54,7 +54,7 @@ template <int KIND_, int W_, bool UNITS_> struct shape {
     /* m, l of a warp's folded splits: [W][M][2][16] */
     static constexpr size_t run = state + 4 * (size_t) (3 * HEADS);
     static constexpr size_t total = run + 4 * (size_t) (W * M * 2 * 16);
-    static_assert(16 + 4 * (size_t) (PI__K_MAX_GROUPED * W * WIDTH + W) <= total, "a group's results have room when splits are folded");
+    static_assert(16 + 4 * (size_t) (PI__K_MAX_GROUPED * W * WIDTH + W) <= total, "a group's results fit during the fold of splits");
 
     uint32_t q[2][M][4][4];     /* Q of the warp's columns: hi, lo */
     float acc[M][8][4];         /* O of the current split */

@@ -99,7 +99,7 @@ template <int TYPE, int NT, int R> struct w16_stream {
     static constexpr uint32_t SIDE_AT = PARTS * T::CODE, SUPER_AT = SIDE_AT + PARTS * T::SIDE, X_AT = SUPER_AT + R * T::SUPER,
                               STAGE = X_AT + (STAGED ? BLOCKS * NT * 512 : 0);
     static constexpr int FIT = (int) (w16_room<NT> / SLICES / STAGE), STAGES = FIT < W16_MAX_STAGES ? FIT : W16_MAX_STAGES;
-    static_assert(STAGES >= 2, "one is filled while another is used");
+    static_assert(STAGES >= 2, "one stage is filled while another is used");
     /* Counts of 16-byte pieces: of a tile's codes and scales, of all scales. */
     static constexpr uint32_t WARP = STAGES * STAGE, TILE_CODES = BLOCKS * T::CODE / 16, TILE_SIDES = BLOCKS * T::SIDE / 16,
                               SIDE_LANES = R * TILE_SIDES, ALL_SIDES = SIDE_LANES + R * T::SUPER / 16;
