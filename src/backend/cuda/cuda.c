@@ -439,7 +439,7 @@ static void give_up(pi__cuda *c, int way, const char *name, int wrong, const pi_
                                        "with activations in FP8: fp4-mode w4a16 is used"};
     const bool many = way == OF_INT8 && !(wrong & PI__WRONG_FEW);
     pi__logf(log, PI_LOG_WARN, "%s multiplies %s matrices wrongly %s", c->desc, name,
-             many ? "with many rows: 32 are taken at a time, prompts are slower" : then[way]);
+             many ? "with many rows: 32 rows are computed per launch, prompts are slower" : then[way]);
     if (way == OF_FP4) c->matmul_modes = (c->matmul_modes & ~PI__WAY_FP4) | PI__WAY_W4A16;
     else if (way == OF_W4A8) c->matmul_modes &= ~PI__WAY_W4A8; /* W4A16 is enabled as well */
     else if (way == OF_BLAS) drop_library(c);
@@ -518,14 +518,15 @@ static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *
     int rc = check_products(c, log, err);
     if (!rc) rc = choose_wgmma(c, log, err);
     if (rc) return rc;
-    pi__logf(log, PI_LOG_INFO, "%s: products by int8 tensor cores, activations in 15 bits, and by 16-bit ones, in parts%s%s%s", c->desc,
+    pi__logf(log, PI_LOG_INFO, "%s: matmuls use int8 tensor cores with 15-bit activations, and 16-bit tensor cores "
+             "with split operands%s%s%s", c->desc,
              !(c->matmul_modes & PI__WAY_W16) ? ""
              : c->wgmma ? ", or weights and activations in 16-bit floats (matmul), many rows by wgmma"
                         : ", or weights and activations in 16-bit floats (matmul)",
-             c->blas ? ", those of F16 and BF16 matrices with 64 rows and more by cuBLAS" : "",
-             c->matmul_modes & PI__WAY_FP4 ? "; of NVFP4 and MXFP4 matrices by FP4's, activations in FP4"
-             : c->matmul_modes & PI__WAY_W4A8 ? "; of MXFP4 matrices by FP8's, activations in FP8"
-             : can  ? " (fp4-mode would use FP4's for NVFP4 and MXFP4 matrices)"
+             c->blas ? ", cuBLAS for F16 and BF16 matrices from 64 rows on" : "",
+             c->matmul_modes & PI__WAY_FP4 ? "; FP4 tensor cores for NVFP4 and MXFP4 matrices, activations in FP4"
+             : c->matmul_modes & PI__WAY_W4A8 ? "; FP8 tensor cores for MXFP4 matrices, activations in FP8"
+             : can  ? " (fp4-mode enables FP4 tensor cores for NVFP4 and MXFP4 matrices)"
                     : "");
     return PI_OK;
 }

@@ -7,7 +7,7 @@ using namespace draw;
 
 int pi__k_draw_run(void *stream, const pi__k_draw *a)
 {
-    static_assert((int) MAX_KEYS == (int) PI__K_TOP, "all that topk finds");
+    static_assert((int) MAX_KEYS == (int) PI__K_TOP, "same count as topk finds");
     if (a->n_rows < 1) return 0;
     if (a->x && (a->n < 1 || a->n > MAX_SUMS * ROW_SUM)) return 1;
     const dim3 rows((unsigned) a->n_rows);

@@ -4,7 +4,7 @@
 
 using namespace latent;
 
-static_assert(shape<COPIED, false>::total <= 99 << 10, "a block of sm_120 has no more");
+static_assert(shape<COPIED, false>::total <= 99 << 10, "sm_120 has 99 KiB of shared memory per block");
 
 template <int KIND> static int run(void *stream, const pi__k_sparse *a, uint32_t *arrived)
 {

@@ -498,8 +498,8 @@ int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
     t.used = 0;
     if (!t.code && !t.no_room && records) c->records = try_replay(&t);
     pi__rt_free(c->rt, p);
-    if (t.code) return pi__fail(err, PI_EDEVICE, "%s failed when it was tried out: %.300s", c->desc, pi__rt_text(t.code));
-    if (t.no_room) return pi__fail_mem(err, "trying out the device");
+    if (t.code) return pi__fail(err, PI_EDEVICE, "%s failed in the self-test: %.300s", c->desc, pi__rt_text(t.code));
+    if (t.no_room) return pi__fail_mem(err, "the device's self-test");
     c->fuses = c->fuses && !c->disabled.tails;
     tell(c, records, log);
     return PI_OK;
