@@ -1,4 +1,4 @@
-/* Internals of the tensor-parallel backend (tensor.c): its object and its ranks, shared with tensor_ops.c. */
+/* Internals of the tensor-parallel backend (tensor.c): its object and its ranks, shared by tensor_*.c. */
 #ifndef PI__TENSOR_IMPL_H
 #define PI__TENSOR_IMPL_H
 
@@ -53,15 +53,12 @@ typedef struct region {
     bool arena;              /* addresses without memory, except where it is mapped */
 } region;
 
-/* A recorded call: an op, or one of tensor.c's own. run makes it on one rank. */
+/* A recorded call: an op, the beginning of a step, or a download. run makes it on one rank. */
 typedef struct call {
     void (*run)(rank *k, const struct call *c);
     pi__op_record op;       /* the op and its batch */
     struct { void *dst; const void *src; size_t n; } download;
 } call;
-
-/* tensor.c: downloads from rank 0, in the order of its queue. */
-void pi__tensor_run_download(rank *k, const call *c);
 
 struct pi__tensor {
     pi__backend be;         /* first: the public interface */
@@ -101,7 +98,14 @@ struct pi__tensor {
     bool quit;              /* threads have to end */
 };
 
-/* tensor.c */
+/* Returns the first rank of this process. */
+static inline rank *pi__tensor_first(const pi__backend *be)
+{
+    pi__tensor *t = (pi__tensor *) be;
+    return &t->rank[t->first];
+}
+
+/* tensor_shards.c */
 /* One rank's shard of a matrix, or of one of the matrices fused in it. */
 typedef struct piece {
     pi__weight w;           /* pi__weight for the rank's device */
@@ -112,24 +116,44 @@ typedef struct piece {
 bool pi__tensor_is_cut(const pi__tensor *t, const pi__weight *w);
 /* Fills in the shards of a matrix on rank k, one per fused matrix; returns their number. */
 int32_t pi__tensor_pieces(const rank *k, const pi__weight *w, piece out[MAX_FUSED]);
+/* Clips rows row..row + n of the file's matrix in p to rank r's rows *lo..*hi. Returns false if there are none. */
+bool pi__tensor_share(const piece *p, int32_t r, int64_t row, int64_t n, int64_t *lo, int64_t *hi);
 /* Returns rank k's address of p, an address in memory of alloc or arena_alloc; NULL for NULL. */
 void *pi__tensor_at(const rank *k, const void *p);
-/* Records a call. If the list is full, runs it first. */
-call *pi__tensor_note(pi__tensor *t, void (*run)(rank *k, const call *c));
 
+/* tensor_run.c */
 /* Makes the rank's graph of the step and waits for the other ranks' graphs. */
 void pi__tensor_meet(rank *k);
 /* Makes the recorded calls on one rank. If the run ends, waits for them and sets the rank's rc, lost and err. */
 void pi__tensor_run_rank(rank *k);
-/* Clips rows row..row + n of the file's matrix in p to rank r's rows *lo..*hi. Returns false if there are none. */
-bool pi__tensor_share(const piece *p, int32_t r, int64_t row, int64_t n, int64_t *lo, int64_t *hi);
-/* For a rank that is a process: links its device. All processes call this at the same time. */
-int pi__tensor_join_rank(pi__tensor *t, const char id[PI__RANK_ID_BYTES], pi_error *err);
+/* Downloads from rank 0, in the order of its queue. */
+void pi__tensor_run_download(rank *k, const call *c);
+/* Drops captured graphs, which refer to the link, before the rank leaves it. */
+void pi__tensor_graph_reset(rank *k);
+/* Start and end the threads of the ranks of this process, except the first, which runs on the step thread. */
+int pi__tensor_start_ranks(pi__tensor *t, pi_error *err);
+void pi__tensor_stop_ranks(pi__tensor *t);
+
+/* tensor_record.c */
+/* Records a call. If the list is full, runs it first. */
+call *pi__tensor_note(pi__tensor *t, void (*run)(rank *k, const call *c));
+/* Makes the recorded calls before the step thread uses a device directly. Returns the object of be. */
+pi__tensor *pi__tensor_settled(pi__backend *be);
+/* Sets t's steps and downloads, and the ops that the first rank's device has. */
+void pi__tensor_set_calls(pi__tensor *t);
+
+/* tensor_memory.c */
+/* Sets t's functions of memory and copies that all its devices have. */
+void pi__tensor_set_memory(pi__tensor *t);
 /* On a worker rank: allocate and free memory that rank 0 has at base. */
 int pi__tensor_keep_region(pi__tensor *t, char *base, size_t size, bool arena);
 void pi__tensor_drop_region(pi__tensor *t, const char *base);
+/* Frees the memory of all regions. */
+void pi__tensor_free_regions(pi__tensor *t);
 
 /* tensor_orders.c: rank 0's commands to worker ranks. In a single process the functions do nothing and succeed. */
+/* For a rank that is a process: links its device. All processes call this at the same time. */
+int pi__tensor_join_rank(pi__tensor *t, const char id[PI__RANK_ID_BYTES], pi_error *err);
 /* Opens the devices of the worker ranks. */
 int pi__order_open(pi__tensor *t, pi_error *err);
 /* Links the devices of all ranks. */
@@ -150,7 +174,5 @@ void pi__order_run_end(pi__tensor *t, bool ends);
 /* Returns the function that makes a call received from rank 0: an op, or the beginning of a step. */
 void (*pi__tensor_run_of(pi__op_id id))(rank *k, const call *c);
 void pi__tensor_run_begin(rank *k, const call *c);
-/* Sets t's begin, and the ops that `can` has. */
-void pi__tensor_set_ops(pi__tensor *t, const pi__backend *can);
 
 #endif

@@ -1,4 +1,4 @@
-/* The ops of several devices that act as one (see tensor.c): recording them, and making them on one rank.
+/* The ops of several devices that act as one (see tensor.c): making them on one rank. tensor_record.c records them.
  *
  * A rank computes its shard of a result either in place, at its columns of full-length rows, where the graph's
  * next op finds it. Or it computes the shard on the stage, with all ranks' shards concatenated as the all-gather
@@ -6,8 +6,7 @@
  *
  *     stage  [rank 0: n_rows x n] [rank 1: n_rows x n] ...     copied to     y  [n_rows, rank 0 | rank 1 | ...]
  *
- * A single row needs no stage, because both layouts are equal. No memory. The step thread records calls; each
- * rank's thread makes them. */
+ * A single row needs no stage, because both layouts are equal. No memory. Threads: each rank's. */
 #include <string.h>
 
 #include "backend/tensor_impl.h"
@@ -86,31 +85,6 @@ void pi__tensor_run_begin(rank *k, const call *c)
     k->met = false;
     k->b = k->be->dev->begin(k->be, &k->batch, t->kind);
     if (!k->b != t->replays) k->lost = true; /* this rank deviates from the others */
-}
-
-/* Looks up replay and padding of the step before the devices begin it. */
-static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind)
-{
-    pi__tensor *t = (pi__tensor *) be;
-    const rank *first = &t->rank[t->first];
-    int32_t n = b->n_seqs;
-    if (b->lora.n_runs && t->ranks) kind = PI__STEP_ANY; /* other processes lack the ranks that select the graph */
-    t->given = b;
-    t->kind = kind;
-    t->n_met = 0;
-    t->replays = kind != PI__STEP_ANY && first->be->dev->graph_lookup && first->be->dev->graph_lookup(first->be, b, kind, &n);
-    t->b = *b;
-    const int32_t more = n > b->n_seqs ? (n - b->n_seqs) * (b->n_tokens / b->n_seqs) : 0; /* padding tokens */
-    const int32_t rows = more ? (n - b->n_seqs) * (b->n_rows / b->n_seqs) : 0;
-    t->b.n_tokens += more, t->b.n_rows += rows, t->b.n_seqs = n;
-    if (b->logits_batch) {
-        t->logits_batch = *b->logits_batch;
-        t->logits_batch.n_tokens += rows, t->logits_batch.n_seqs = n;
-        t->b.logits_batch = &t->logits_batch;
-    }
-    if (!t->replays) t->embd_rows[kind] = 0;
-    pi__tensor_note(t, pi__tensor_run_begin);
-    return t->replays ? NULL : &t->b;
 }
 
 /* ------------------------------------------------------------------------------------------------------ not sharded */
@@ -371,7 +345,7 @@ static void run_moe(rank *k, const call *c)
     complete(k, a.n_rows, down[0].n, y, ldy);
 }
 
-/* ----------------------------------------------------------------------------------------------------------- noting */
+/* ------------------------------------------------------------------------------------------------------------ calls */
 
 /* The ops with sharded operands. All other ops are replicated. */
 static void (*const cut_run[PI__N_OPS])(rank *k, const call *c) = {
@@ -380,36 +354,3 @@ static void (*const cut_run[PI__N_OPS])(rank *k, const call *c) = {
 };
 
 void (*pi__tensor_run_of(pi__op_id id))(rank *k, const call *c) { return cut_run[id] ? cut_run[id] : run_whole; }
-
-static void note(pi__tensor *t, pi__op_id id, const pi__batch *b, const void *args)
-{
-    call *c = pi__tensor_note(t, pi__tensor_run_of(id));
-    c->op.id = id;
-    c->op.b = b;
-    memcpy(&c->op.args, args, pi__op_size(id));
-}
-
-/* Also records the rows per rank of a sharded embedding, by which number_tokens numbers the step's tokens. */
-static void note_embed(pi__backend *be, const pi__batch *b, const pi__embed *a)
-{
-    pi__tensor *t = (pi__tensor *) be;
-    note(t, PI__OP_embed, b, a);
-    if (pi__tensor_is_cut(t, a->w)) t->embd_rows[t->kind] = a->w->n_out / t->n;
-}
-
-#define NOTE(name, type)                                                                                                \
-    static void note_any_##name(pi__backend *be, const pi__batch *b, const type *a)                                     \
-    {                                                                                                                   \
-        note((pi__tensor *) be, PI__OP_##name, b, a);                                                                   \
-    }
-PI__OPS(NOTE)
-#undef NOTE
-
-void pi__tensor_set_ops(pi__tensor *t, const pi__backend *can)
-{
-    t->dev.begin = note_begin;
-#define SET(name, type) t->ops.name = can->ops->name ? note_any_##name : NULL;
-    PI__OPS(SET)
-#undef SET
-    t->ops.embed = note_embed;
-}

@@ -17,12 +17,6 @@
 #include "base/error.h"
 #include "formats/formats.h"
 
-void pi__ranks_build(char build[64])
-{
-    snprintf(build, 64, "%.20s|%zu|%zu|%zu|%zu|%d", pi_version(), sizeof(pi__op_record), sizeof(pi__batch), sizeof(pi__limits),
-             sizeof(pi__cpu_params), (int) PI__N_OPS);
-}
-
 /* Returns true if this is rank 0 of several processes, and the worker ranks have opened their devices. */
 static bool orders(const pi__tensor *t) { return t->ranks && !t->ranks->rank && t->opened; }
 
@@ -88,6 +82,14 @@ void pi__order_close(pi__tensor *t)
 {
     if (orders(t)) tell(t->ranks, &(pi__order) {.kind = PI__ORDER_CLOSE}, NULL);
     t->opened = false;
+}
+
+int pi__tensor_join_rank(pi__tensor *t, const char id[PI__RANK_ID_BYTES], pi_error *err)
+{
+    const pi__ranks *r = t->ranks;
+    pi__seat seat = {.ranks = t->ranks, .rank = r->rank, .n = r->n, .timeout_ms = r->timeout_ms};
+    memcpy(seat.id, id, sizeof seat.id);
+    return t->link ? PI_OK : pi__device_join_rank(&t->link, t->rank[t->first].be, t->device.name, &seat, err);
 }
 
 int pi__order_join(pi__tensor *t, pi_error *err)

@@ -13,7 +13,7 @@ typedef struct pi__rank_device {
     char isa[16];         /* pi__cpu_params.isa */
     pi__cpu_params params;
 } pi__rank_device;
-/* Writes an identifier of this build: its version, and the sizes of the structs that ranks exchange. */
+/* Writes an identifier of this build (ranks_build.c): its version, and the sizes of the structs that ranks exchange. */
 void pi__ranks_build(char build[64]);
 
 /* Payload of PI__ORDER_LOAD. */

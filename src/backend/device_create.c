@@ -1,0 +1,126 @@
+/* Creation of the devices that the options name: one, several as one, or the device of a rank. No memory except the
+ * backends', any thread. */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "backend/device.h"
+#include "backend/stages.h"
+#include "backend/tensor.h"
+#include "base/error.h"
+
+static const pi__device *cpu(void) { return &pi__devices[pi__n_devices - 1]; }
+static bool is_auto(const char *name) { return !name || !*name || !strcasecmp(name, "auto"); }
+
+static int create_all(pi__backend **be, const pi__device *const *dev, const int32_t *index, int n, const pi__cpu_params *p,
+                      const pi__log *log, pi_error *err)
+{
+    for (int i = 0; i < n; i++) {
+        const int rc = dev[i]->create(&be[i], index[i], p, log, err);
+        while (rc && i > 0) be[i - 1]->dev->destroy(be[i - 1]), i--;
+        if (rc) return rc;
+    }
+    return PI_OK;
+}
+
+/* Returns true if all devices multiply alike. Results that one device computes alone must be bitwise identical on
+ * any other. */
+static bool alike(pi__backend *const *be, int n)
+{
+    int some = 0;
+    for (int i = 0; i < n; i++) some += be[i]->rounds_mxfp4;
+    return some == 0 || some == n;
+}
+
+/* Creates n devices as one. CPU devices split the threads. */
+static int create_several(pi__backend **out, int split, const pi__device *const *dev, const int32_t *index, int n,
+                         const pi__cpu_params *p, const pi__log *log, pi_error *err)
+{
+    pi__backend *be[PI__MAX_DEVICES];
+    pi__cpu_params share = *p;
+    if (dev[0] == cpu()) {
+        share.n_threads = p->n_threads > n ? p->n_threads / n : 1;
+        share.n_batch = p->n_batch > n ? p->n_batch / n : p->n_batch > 0;
+    }
+    int rc = create_all(be, dev, index, n, &share, log, err);
+    if (!rc && share.fp4 == PI__FP4_AUTO && !alike(be, n)) {
+        for (int i = 0; i < n; i++) be[i]->dev->destroy(be[i]);
+        share.fp4 = PI__FP4_OFF;
+        rc = create_all(be, dev, index, n, &share, log, err);
+    }
+    if (rc) return rc;
+    return split == PI__SPLIT_LAYER ? pi__stages_create(out, be, n, 0, err) : pi__tensor_create(out, be, n, err);
+}
+
+/* Appends all usable devices of the kind of dev[0]; returns the number of devices. */
+static int all_of(const pi__device *dev[PI__MAX_DEVICES], int32_t index[PI__MAX_DEVICES])
+{
+    pi__device_info info;
+    int n = 1;
+    for (int32_t i = 1; n < PI__MAX_DEVICES && dev[0]->tell(i, &info); i++)
+        if (info.usable) dev[n] = dev[0], index[n++] = i;
+    return n;
+}
+
+int pi__device_create(pi__backend **out, const char *names, int split, const pi__cpu_params *p, const pi__log *log, pi_error *err)
+{
+    const pi__device *dev[PI__MAX_DEVICES];
+    int32_t index[PI__MAX_DEVICES];
+    int n = pi__devices_named(names, dev, index);
+    *out = NULL;
+    if (!n) return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build", names);
+    if (n > 1 && !split)
+        return pi__fail(err, PI_EINVAL, "device '%.60s' names %d devices: a model runs on several with split-mode tensor or "
+                        "layer", names, n);
+    if (split && n == 1 && dev[0] != cpu() && (is_auto(names) || !strcasecmp(names, dev[0]->name))) n = all_of(dev, index);
+    int rc = n > 1 ? create_several(out, split, dev, index, n, p, log, err) : dev[0]->create(out, index[0], p, log, err);
+    if (rc && is_auto(names) && dev[0] != cpu()) {
+        pi__logf(log, PI_LOG_INFO, "%s; running on the CPU", err ? err->msg : dev[0]->name);
+        rc = cpu()->create(out, 0, p, log, err);
+    }
+    return rc;
+}
+
+/* Returns the number of threads for a process that shares all cores of its machine with other ranks; 0 = it has
+ * its own cores. */
+static int32_t share_of_cores(const pi__ranks *r)
+{
+    cpu_set_t allowed;
+    const long all = sysconf(_SC_NPROCESSORS_ONLN);
+    /* the process has its own cores */
+    if (r->n_local < 2 || sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) < all) return 0;
+    return all > r->n_local ? (int32_t) (all / r->n_local) : 1;
+}
+
+/* Returns the device index of this process: its number among the machine's ranks, or the only device that it can
+ * see. */
+static int32_t index_of_rank(const pi__device *d, const int32_t *named, int n, int32_t local)
+{
+    pi__device_info info;
+    if (local < n) return named[local];
+    return d == cpu() || d->tell(local, &info) ? local : named[0];
+}
+
+int pi__device_create_rank(pi__backend **out, const char *names, pi__ranks *ranks, const pi__cpu_params *p, const pi__log *log,
+                           pi_error *err)
+{
+    const pi__device *dev[PI__MAX_DEVICES];
+    int32_t index[PI__MAX_DEVICES];
+    const int n = pi__devices_named(names, dev, index);
+    pi__cpu_params own = *p;
+    pi__rank_device as = {.params = *p};
+    pi__backend *be = NULL;
+    *out = NULL;
+    if (!n) return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build", names);
+    if (own.fp4 == PI__FP4_AUTO) own.fp4 = PI__FP4_OFF; /* other ranks' devices are not known yet */
+    as.params.fp4 = own.fp4;
+    pi__ranks_build(as.build);
+    snprintf(as.name, sizeof as.name, "%s", dev[0]->name);
+    snprintf(as.isa, sizeof as.isa, "%s", p->isa ? p->isa : "");
+    as.params.isa = NULL;
+    if (!own.n_threads) own.n_threads = share_of_cores(ranks);
+    int rc = dev[0]->create(&be, index_of_rank(dev[0], index, n, ranks->local), &own, log, err);
+    return rc ? rc : pi__tensor_create_rank(out, be, ranks, &as, err);
+}
