@@ -40,43 +40,6 @@ static stages *of(pi__backend *be) { return (stages *) be; }
 
 /* ----------------------------------------------------------------------------------------------------------- memory */
 
-static region *region_of(const stages *s, const void *p)
-{
-    const char *c = p;
-    for (const region *r = s->region; p && r < s->region + MAX_REGIONS; r++)
-        if (r->host && c >= r->host && c < r->host + r->size) return (region *) r;
-    return NULL;
-}
-
-void *pi__stages_at(const stages *s, int32_t i, const void *p)
-{
-    const region *r = region_of(s, p);
-    return r ? r->at[i] + ((const char *) p - r->host) : (void *) p;
-}
-
-void pi__stages_copy(stages *s, int32_t i, char *lo, char *hi, bool out)
-{
-    pi__backend *be = s->be.at[i];
-    char *at = pi__stages_at(s, i, lo);
-    const size_t n = (size_t) (hi - lo);
-    if (out) be->dev->download(be, lo, at, n);
-    else be->dev->upload(be, at, lo, n);
-}
-
-const void *pi__stages_pairs_at(const void *ud, const void *p)
-{
-    const stage *k = ud;
-    return pi__stages_at(k->s, k->i, p);
-}
-
-void pi__stages_fail(stages *s, const pi_error *err)
-{
-    pthread_mutex_lock(&s->lock);
-    if (!s->error.code) s->error = *err;
-    pthread_mutex_unlock(&s->lock);
-    atomic_store(&s->failed, true);
-}
-
 /* Waits for all devices. Errors are recorded. */
 static void settle(stages *s)
 {
@@ -147,7 +110,7 @@ static void *stages_alloc(pi__backend *be, size_t size)
 static void stages_free(pi__backend *be, void *p, size_t size)
 {
     stages *s = settled(be);
-    region *r = region_of(s, p);
+    region *r = pi__stages_region_of(s, p);
     (void) size;
     if (!r) return;
     pi__stages_forget(s, r->host, r->host + r->size);

@@ -153,7 +153,9 @@ struct stages {
     bool quit;                /* threads have to end */
 };
 
-/* stages.c */
+/* stages_memory.c */
+/* Returns the region that has p; NULL = none. */
+region *pi__stages_region_of(const stages *s, const void *p);
 /* Returns stage i's address of p; p itself if it is not memory of alloc. */
 void *pi__stages_at(const stages *s, int32_t i, const void *p);
 /* Queues a copy of bytes lo..hi (host addresses) from a stage to the host (out), or to the stage. Its finish
