@@ -13,29 +13,6 @@ static int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
 static int32_t *row_of(const pi__cache_group *g, int32_t s) { return g->table + (size_t) s * (size_t) g->stride; }
 static pi__digest *hashes_of(const pi__cache *c, int32_t s) { return c->hashes + (size_t) s * (size_t) c->hashes_stride; }
 
-/* Returns the number of leading table entries before the window of every token from position n on. */
-static int32_t behind(const pi__group_spec *g, int32_t window, int32_t n)
-{
-    if (!window || n < window) return 0;
-    return (n - window + 1) / g->block_size;
-}
-
-int32_t pi__group_first(const pi__group_spec *g, int32_t n)
-{
-    const int32_t end = n / g->block_size;
-    if (g->state) return end > 0 ? end - 1 : 0;
-    return min_i32(behind(g, g->window, n), end);
-}
-
-int32_t pi__group_need(const pi__group_spec *g, int32_t n_tokens, int32_t chunk)
-{
-    int32_t all = g->state ? 0 : ceil_div(n_tokens, g->block_size);
-    if (!g->window) return all;
-    int64_t span = (int64_t) pi__group_window(g) - 1 + chunk;
-    int64_t most = span / g->block_size + 2; /* a span of k tokens touches at most k/bs + 2 blocks */
-    return most < all ? (int32_t) most : all;
-}
-
 int32_t pi__cache_stride(const pi__group_spec *g, int32_t max_ctx)
 {
     return g->state ? 0 : ceil_div(max_ctx, g->block_size);
@@ -292,7 +269,7 @@ static int32_t first_reuse(const pi__cache *c, const pi__group_spec *g, int32_t 
 /* True if some reuse point after block i has the block in its window. */
 static bool is_seen(const pi__cache *c, int32_t s, const pi__group_spec *g, int32_t i)
 {
-    for (int32_t n = first_reuse(c, g, i); c->reuse_point && behind(g, g->window, n) <= i; n += c->reuse_block)
+    for (int32_t n = first_reuse(c, g, i); c->reuse_point && pi__group_behind(g, g->window, n) <= i; n += c->reuse_block)
         if (c->reuse_point(c->reuse_point_ud, s, n)) return true;
     return false;
 }
@@ -300,7 +277,7 @@ static bool is_seen(const pi__cache *c, int32_t s, const pi__group_spec *g, int3
 /* True if some reusable prefix needs block i of the group. */
 static bool is_needed(const pi__cache *c, const pi__group_spec *g, int32_t i)
 {
-    return behind(g, g->window, first_reuse(c, g, i)) <= i;
+    return pi__group_behind(g, g->window, first_reuse(c, g, i)) <= i;
 }
 
 int pi__cache_listen(pi__cache *c, uint32_t without, pi_cache_event_fn fn, void *ud, pi_error *err)
@@ -353,7 +330,7 @@ void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_
             if (c->hashed && !q->is_private && g->pool.block[row[k]].hashed)
                 c->hashed(c->hashed_ud, i, row[k], &key, tokens + (size_t) k * (size_t) bs);
         }
-        int32_t gone = min_i32(behind(&g->spec, pi__group_window(&g->spec), n_computed), q->n_blocks[i]);
+        int32_t gone = min_i32(pi__group_behind(&g->spec, pi__group_window(&g->spec), n_computed), q->n_blocks[i]);
         for (; q->n_freed[i] < gone; q->n_freed[i]++) {
             int32_t k = q->n_freed[i];
             if (keep && is_seen(c, s, &g->spec, k)) pi__block_release(&g->pool, row[k]);

@@ -149,6 +149,8 @@ const char *pi__cache_check(const pi__cache *c, const int32_t *const *more);
 /* Returns the first block of group g that a reused prefix of n tokens (a multiple of reuse_block) needs; it needs all
  * blocks from there to its end. */
 int32_t pi__group_first(const pi__group_spec *g, int32_t n);
+/* Returns the number of leading table entries before the window of every token from position n on. */
+int32_t pi__group_behind(const pi__group_spec *g, int32_t window, int32_t n);
 /* Returns the tokens that a running sequence keeps in a window group. */
 static inline int32_t pi__group_window(const pi__group_spec *g) { return g->keep ? g->keep : g->window; }
 /* True if every token stays: the longest prefix then ends at the first missing block. */
