@@ -1,4 +1,4 @@
-/* The engine object: plan, open, close, facts, and tokenizing with the engine's vocabulary.
+/* The engine object: plan, open, close, and tokenizing with the engine's vocabulary.
  *
  * Memory: the object; the core holds the rest. Threads: as in the header. Closing proceeds from the outside in:
  * refuse requests, cancel running ones and wait for their ends, call their callbacks, then free the core. A callback
@@ -145,82 +145,6 @@ void pi_engine_close(pi_engine *e)
     pi__opt_clear(&e->defaults);
     pi__events_destroy(e);
     pi__free(e);
-}
-
-/* ----------------------------------------------------------------------------------------------------------- facts */
-
-int pi_device_describe(size_t i, pi_device *out)
-{
-    pi__device_info info;
-    pi_device d = {0};
-    if (!out || out->size < sizeof out->size) return PI_EINVAL;
-    for (int k = 0; k < pi__n_devices; k++) {
-        const pi__device *kind = &pi__devices[k];
-        for (int32_t index = 0; kind->tell(index, &info); index++) {
-            if (i--) continue;
-            if (index) snprintf(d.name, sizeof d.name, "%.4s%d", kind->name, index);
-            else snprintf(d.name, sizeof d.name, "%s", kind->name);
-            memcpy(d.desc, info.desc, sizeof d.desc);
-            memcpy(d.lacks, info.lacks, sizeof d.lacks);
-            d.memory_bytes = info.memory;
-            d.usable = info.usable;
-            d.size = out->size < sizeof d ? out->size : (uint32_t) sizeof d;
-            memcpy(out, &d, d.size);
-            return PI_OK;
-        }
-    }
-    return PI_ENOENT;
-}
-
-int pi_engine_state(const pi_engine *e) { return e ? pi__core_state(e->core) : PI_EINVAL; }
-
-int pi_engine_info(const pi_engine *e, pi_info *out)
-{
-    if (!e || !out || out->size < sizeof out->size) return PI_EINVAL;
-    pi_info i = {.size = sizeof i};
-    int rc = pi__core_info(e->core, &i);
-    if (rc) return rc;
-    i.size = out->size < sizeof i ? out->size : (uint32_t) sizeof i;
-    memcpy(out, &i, i.size);
-    return PI_OK;
-}
-
-/* Terminates the text with a NUL within cap, like snprintf. Returns its full length. */
-static int64_t finish_text(const pi__sink *t, char *out, size_t cap)
-{
-    if (cap) out[t->n < cap ? t->n : cap - 1] = 0;
-    return (int64_t) t->n;
-}
-
-int64_t pi_engine_meta(const pi_engine *e, const char *key, char *out, size_t cap)
-{
-    if (!e || !key || (!out && cap)) return PI_EINVAL;
-    const pi__gguf_kv *kv = pi__gguf_copy_find(pi__core_metadata(e->core), key);
-    pi__sink t = {.p = out, .cap = cap};
-    if (!kv) return PI_ENOENT;
-    pi__gguf_value_text(&t, kv, UINT64_MAX, false);
-    return finish_text(&t, out, cap);
-}
-
-int64_t pi_engine_meta_key(const pi_engine *e, size_t i, char *out, size_t cap)
-{
-    if (!e || (!out && cap)) return PI_EINVAL;
-    const pi__gguf_copy *c = pi__core_metadata(e->core);
-    pi__sink t = {.p = out, .cap = cap};
-    if (i >= c->n) return PI_ENOENT;
-    pi__sink_add(&t, c->kv[i].key.p, c->kv[i].key.n);
-    return finish_text(&t, out, cap);
-}
-
-int pi_engine_stats(const pi_engine *e, pi_stats *out)
-{
-    if (!e || !out || out->size < sizeof out->size) return PI_EINVAL;
-    pi_stats s = {.size = sizeof s};
-    int rc = pi__core_stats(e->core, &s);
-    if (rc) return rc;
-    s.size = out->size < sizeof s ? out->size : (uint32_t) sizeof s;
-    memcpy(out, &s, s.size);
-    return PI_OK;
 }
 
 int pi_engine_drain(pi_engine *e, int timeout_ms) { return e ? pi__core_drain(e->core, timeout_ms) : PI_EINVAL; }
