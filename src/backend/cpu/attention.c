@@ -53,11 +53,6 @@ typedef struct attn_job {
 
 /* --------------------------------------------------------------------------------------------------------- layout */
 
-static size_t tile_bytes(int32_t type, int32_t head_dim)
-{
-    return PI__ATTN_TILE * pi__kv_row_size(type, head_dim);
-}
-
 size_t pi__cpu_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
                         int32_t block_size)
 {
@@ -67,22 +62,16 @@ size_t pi__cpu_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, i
     if (head_dim % pi__kv_group(type_k) || head_dim % pi__kv_group(type_v)) return 0;
     if (block_size != 16 && block_size != 32 && block_size != 64) return 0;
     size_t tiles = (size_t) n_head_kv * (size_t) (block_size / PI__ATTN_TILE);
-    size_t size = tiles * (tile_bytes(type_k, head_dim) + tile_bytes(type_v, head_dim));
+    size_t size = tiles * (pi__cpu_tile_bytes(type_k, head_dim) + pi__cpu_tile_bytes(type_v, head_dim));
     return (size + 63) & ~(size_t) 63;
 }
 
-char *pi__cpu_k_tile(const pi__kv_layer *kv, int32_t block_size, int64_t block, int32_t offset, int32_t head)
-{
-    int32_t tile = head * (block_size / PI__ATTN_TILE) + offset / PI__ATTN_TILE;
-    return kv->base + (size_t) block * kv->stride + (size_t) tile * tile_bytes(kv->type_k, kv->head_dim);
-}
-
-/* Returns the V tile likewise. */
+/* Returns the tile of the values, as pi__cpu_k_tile does for keys. */
 static char *v_tile(const pi__kv_layer *kv, int32_t block_size, int64_t block, int32_t offset, int32_t head)
 {
     int32_t per_head = block_size / PI__ATTN_TILE, tile = head * per_head + offset / PI__ATTN_TILE;
-    size_t keys = (size_t) (kv->n_head_kv * per_head) * tile_bytes(kv->type_k, kv->head_dim);
-    return kv->base + (size_t) block * kv->stride + keys + (size_t) tile * tile_bytes(kv->type_v, kv->head_dim);
+    size_t keys = (size_t) (kv->n_head_kv * per_head) * pi__cpu_tile_bytes(kv->type_k, kv->head_dim);
+    return kv->base + (size_t) block * kv->stride + keys + (size_t) tile * pi__cpu_tile_bytes(kv->type_v, kv->head_dim);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ qkv */
