@@ -404,14 +404,6 @@ bool pi__sampler_draw(const pi__sampler *s, int32_t ahead, pi__draw *out, uint32
     return *c == PI__SMP_N;
 }
 
-int32_t pi__sampler_draw_top(const pi__sampler *s, bool *sum)
-{
-    const bool row = !s->greedy && s->chain[s->chain[0] == PI__SMP_PENALTIES] != PI__SMP_TOP_K;
-    if (!row) return pi__sampler_top(s, 0, sum);
-    *sum = s->chain[0] == PI__SMP_TOP_P;
-    return *sum || s->chain[0] == PI__SMP_MIN_P ? PI__MAX_TOP : 1;
-}
-
 void pi__put_logprobs(const uint64_t *key, size_t n_key, float max, double log_sum, int32_t n, pi_token_prob *out)
 {
     for (int32_t i = 0; i < n; i++) {

@@ -43,6 +43,14 @@ int32_t pi__sampler_top(const pi__sampler *s, size_t n_forbid, bool *sum)
     }
 }
 
+int32_t pi__sampler_draw_top(const pi__sampler *s, bool *sum)
+{
+    const bool row = !s->greedy && s->chain[s->chain[0] == PI__SMP_PENALTIES] != PI__SMP_TOP_K;
+    if (!row) return pi__sampler_top(s, 0, sum);
+    *sum = s->chain[0] == PI__SMP_TOP_P;
+    return *sum || s->chain[0] == PI__SMP_MIN_P ? PI__MAX_TOP : 1;
+}
+
 /* Applies biases and excludes tokens with probability 0. */
 static void lower(const pi__sampler *s, pi__cands *v, const pi__excluded *x)
 {
