@@ -1,52 +1,11 @@
-/* The self-test's request (device and checks) and the lines of its report. Uses only the stack, on the caller's
- * thread. Compiled a second time, with PI_HAVE_EMU, for programs with the emulator. */
+/* The self-test's request: device and checks. Uses only the stack, on the caller's thread. Compiled a second time, with
+ * PI_HAVE_EMU, for programs with the emulator. */
 #include "selftest/selftest.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-
-void pi__selftest_line(const pi__selftest *t, const char *fmt, ...)
-{
-    char line[600];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(line, sizeof line, fmt, args);
-    va_end(args);
-    t->fn(t->ud, line);
-}
-
-/* Calls f with each word of the list until it returns true; returns true if it did. */
-static bool any_word(const char *list, bool (*f)(void *ud, const char *word, size_t n), void *ud)
-{
-    for (const char *p = list ? list : ""; *p;) {
-        const size_t n = strcspn(p, ", ");
-        if (n && f(ud, p, n)) return true;
-        p += n + (p[n] != 0);
-    }
-    return false;
-}
-
-typedef struct wish {
-    const char *family, *check; /* check NULL = any check of the family */
-} wish;
-
-static bool asks_for(void *ud, const char *word, size_t n)
-{
-    const wish *w = ud;
-    const size_t f = strlen(w->family);
-    if (n < f || memcmp(word, w->family, f)) return false;
-    if (n == f || !w->check) return n == f || word[f] == '.';
-    return word[f] == '.' && n - f - 1 == strlen(w->check) && !memcmp(word + f + 1, w->check, n - f - 1);
-}
-
-bool pi__selftest_wants(const pi__selftest *t, const char *family, const char *check)
-{
-    wish w = {family, check};
-    return !t->checks || !*t->checks || any_word(t->checks, asks_for, &w);
-}
 
 #if defined(PI_HAVE_CUDA) || defined(PI_HAVE_EMU)
 static const char *family_of(int i) { return pi__selftest_device_family(i); }
@@ -78,7 +37,7 @@ static int check_words(const pi__selftest *t, pi_error *err)
 {
     const char *unknown = NULL, *name;
     char all[300] = "cpu";
-    if (!any_word(t->checks, is_unknown, &unknown)) return PI_OK;
+    if (!pi__selftest_any_word(t->checks, is_unknown, &unknown)) return PI_OK;
     for (int i = 0; (name = family_of(i)); i++) snprintf(all + strlen(all), sizeof all - strlen(all), ", %s", name);
     return pi__fail(err, PI_EINVAL, "unknown check '%.*s': give %s, or one of them with .NAME",
                     (int) strcspn(unknown, ", "),

@@ -26,6 +26,8 @@ typedef struct pi__selftest {
  * run. */
 int pi__selftest_run(pi__selftest *t, pi_error *err);
 
+/* Calls f with each word of the list until f returns true. Returns true if f did. */
+bool pi__selftest_any_word(const char *list, bool (*f)(void *ud, const char *word, size_t n), void *ud);
 /* Passes a line of the report to `fn`. */
 void pi__selftest_line(const pi__selftest *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* True if the words select the family, or one of its checks. */
