@@ -30,6 +30,8 @@ struct pi__chat {
     bool describes;     /* tools go in the system message: the template does not place them, or in no known form */
 };
 
+/* Returns the error of a zone that failed. */
+int pi__chat_no_room(const pi__zone *z, pi_error *err);
 /* Creates the variables of a rendering: a map of c->kwargs and options (JSON or NULL). */
 int pi__chat_vars(const pi__chat *c, pi__zone *z, const char *options, pi__val *vars, pi_error *err);
 /* Renders messages and tools without converting them. */
@@ -59,7 +61,11 @@ int pi__chat_place(const pi__chat_roles *r, const pi__chat *c, pi__zone *z, pi__
  * drops one, err names it. PI_EINVAL: the rendering failed. limit: memory limit of the first rendering in bytes. */
 int pi__chat_check(const pi__chat *c, const pi__list *messages, const pi__list *origin, const char *options,
                    bool goes_on, bool tools, const pi__jinja_env *env, size_t limit, pi__work *work, pi_error *err);
-bool pi__chat_has_role(const pi__val *m, const char *role);
+/* Returns true if a converted message has this role. */
+static inline bool pi__chat_has_role(const pi__val *m, const char *role)
+{
+    return pi__str_is(pi__dict_get_str(m->map, "role")->s, role);
+}
 /* Returns the text of converted content: a string, or parts with a single text. NULL = anything else. */
 pi__val *pi__chat_content_text(const pi__val *m);
 /* Writes v, parsed from JSON, as JSON text in z. False: z->code is set. */

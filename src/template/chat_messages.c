@@ -156,11 +156,6 @@ static int fit_message(const fit *f, const pi__val *v)
     return rc ? rc : pi__chat_fit_calls(f->c, f->z, v->map, f->i, f->err);
 }
 
-bool pi__chat_has_role(const pi__val *m, const char *role)
-{
-    return pi__str_is(pi__dict_get_str(m->map, "role")->s, role);
-}
-
 pi__val *pi__chat_content_text(const pi__val *m)
 {
     pi__val *v = pi__dict_get_str(m->map, "content");
