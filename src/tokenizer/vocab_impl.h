@@ -91,6 +91,11 @@ struct pi__vocab {
 
 /* ---- pieces (vocab.c) */
 static inline const char *pi__piece_text(const pi__vocab *v, int32_t id) { return v->pool + v->piece[id].off; }
+/* Hashes of the bytes of a piece, and of a pair. */
+uint32_t pi__piece_hash(const char *p, size_t n);
+uint32_t pi__merge_hash(int32_t left, int32_t right);
+/* Returns the slot that holds the bytes, or the free slot for them. */
+pi__piece_slot *pi__piece_slot_of(const pi__vocab *v, const char *p, size_t n, uint32_t hash);
 /* Returns the piece with exactly these bytes; -1 if there is none. */
 int32_t pi__piece_find(const pi__vocab *v, const char *p, size_t n);
 /* Returns the merge of this pair; NULL if there is none. */
