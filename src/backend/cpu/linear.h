@@ -222,7 +222,7 @@ typedef struct pi__lin_tile {
     bool unpacked;                   /* w is in the format that k->mul reads */
 } pi__lin_tile;
 
-/* linear.c, shared by ops that multiply: */
+/* linear_run.c, shared by ops that multiply: */
 
 /* Returns the bytes of a group of `cols` rows of n_blk blocks with `digits` digits. Sets the arrays of x in base; x
  * NULL = only the size. */
@@ -231,6 +231,8 @@ size_t pi__lin_group(char *base, int32_t digits, int64_t n_blk, int32_t cols, bo
  * this. */
 size_t pi__lin_row_stride(int32_t digits, int64_t n_blk, bool floats);
 size_t pi__lin_tile_bytes(int64_t n_blk);
+/* Returns the bytes of a thread's own groups, for ops with few rows. */
+size_t pi__lin_own_bytes(int32_t digits);
 pi__lin_tile pi__lin_tile_of(const pi__cpu_linear_kernels *k, const pi__weight *w, const pi__lin_shape *s, int64_t mat,
                              int64_t tile, uint8_t *buf);
 /* Unpacks the tile to canonical blocks in its buf; no effect on float formats. */
