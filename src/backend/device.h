@@ -64,7 +64,7 @@ enum {
     PI__STEP_CATCH_UP,
     /* DRAFT_NEXT with token ids from the device: token t is the best value of row hidden_row[t] in the last step, or
      * 0 if that row has none. The batch's ids are ignored. The last step's topk must have requested one value in each
-     * row. Used only if dev->chains. */
+     * row. Used only if opt->chains. */
     PI__STEP_CHAINED,
     /* Steps of drafters that run a model, including their ops on the logits rows, follow. Every sequence has the same
      * number of tokens and the same number of logits rows, at any of its tokens. */
@@ -76,7 +76,7 @@ enum {
     PI__STEP_INJECT,
     /* DECODE with one token per sequence and token ids from the device: token t is the result of row hidden_row[t] in
      * the last step, or 0 if that row has none. The batch's ids are ignored. The last step must have been DECODE or
-     * FED, and must have requested one value, or drawn a token, in each row. Used only if dev->mark. */
+     * FED, and must have requested one value, or drawn a token, in each row. Used only if opt->mark. */
     PI__STEP_FED,
     /* A DECODE step that the CPU or other stages compute in part: the device's work is captured in segments, see
      * graph_segment. A backend sees either DECODE or SEGMENTS steps, never both. */
@@ -86,11 +86,10 @@ enum {
 typedef struct pi__backend pi__backend;
 typedef struct pi__link pi__link;   /* all-gather between devices (link.h) */
 
-/* The functions of a backend. A device backend has to provide each function, unless its comment says "Optional":
- * then NULL means that the backend lacks the feature. Backends that combine others (split.c, stages.c) leave out the
- * functions for weights, caches and states, which are called on their parts (pi__backend_at). Calls come from the one
- * thread that uses the backend, unless a comment says otherwise. A function without a result reports errors through
- * finish(). */
+/* The functions that each device backend has to provide; pi__device_check checks them when a device is created.
+ * Backends that combine others (split.c, stages.c) leave out commit, trim and the functions for weights, caches and
+ * states, which are called on their parts (pi__backend_at). Calls come from the one thread that uses the backend. A
+ * function without a result reports errors through finish(). */
 typedef struct pi__device_fns {
     /* Frees the backend. No step is in flight. */
     void (*destroy)(pi__backend *be);
@@ -99,57 +98,27 @@ typedef struct pi__device_fns {
     /* Returns the number of host threads that compute ops; 1 for a GPU. */
     int32_t (*n_threads)(const pi__backend *be);
 
+    /* ---- memory */
+
     /* Allocates device memory, zeroed and aligned to at least 64 bytes. Returns NULL if out of memory. */
     void *(*alloc)(pi__backend *be, size_t size);
     void (*free)(pi__backend *be, void *p, size_t size);
-    /* Optional. Returns the bytes that alloc can still provide; 0 = unknown, or an error. NULL = the system's
-     * memory is the only limit. */
-    uint64_t (*free_memory)(pi__backend *be);
     /* Memory of alloc may be backed by the system only at its first write. commit backs it now. trim returns its
      * pages to the system; their contents are lost, and the next read sees zeros or garbage. Both may do nothing. */
     void (*commit)(pi__backend *be, void *p, size_t size);
     void (*trim)(pi__backend *be, void *p, size_t size);
-    /* Optional; all four are required if `pi__backend.page` is not 0. An arena is a reserved address range, a
-     * multiple of the page, in which tensors are mapped and unmapped one by one.
-     *   arena_alloc   reserves addresses without memory; NULL = no address space left
-     *   arena_map     maps zeroed memory at whole pages of the arena; false = out of memory
-     *   arena_unmap   unmaps the range of one arena_map, arena_share or arena_adopt call
-     *   arena_free    releases the addresses; nothing is mapped in the arena any more */
-    void *(*arena_alloc)(pi__backend *be, size_t size);
-    void (*arena_free)(pi__backend *be, void *arena, size_t size);
-    bool (*arena_map)(pi__backend *be, void *p, size_t size);
-    void (*arena_unmap)(pi__backend *be, void *p, size_t size);
-    /* Optional; both are required if `pi__backend.exports` is set. They share arena memory with other processes of
-     * the machine. arena_share is arena_map that also exports the memory: fd receives one descriptor per device of
-     * be. The caller closes them; each is -1 after an error. arena_adopt maps the memory of these descriptors,
-     * read-only. arena_share stores `mark` in the last 16 bytes of the memory, and arena_adopt refuses memory with
-     * another mark. Both return PI_OK or an error code. */
-    int (*arena_share)(pi__backend *be, void *p, size_t size, const pi__digest *mark, int *fd, pi_error *err);
-    int (*arena_adopt)(pi__backend *be, void *p, size_t size, const pi__digest *mark, const int *fd, pi_error *err);
-    /* Optional. Writes names of the devices that are the same in every process, for example "GPU-4f0e...". NULL = all
-     * devices of this kind are interchangeable. */
-    void (*identify)(const pi__backend *be, char *out, size_t size);
-    /* Copy to and from the device, in order with the ops. src may be changed after upload returns; dst is valid after
-     * finish(). */
-    void (*upload)(pi__backend *be, void *dst, const void *src, size_t n);
-    void (*download)(pi__backend *be, void *dst, const void *src, size_t n);
     /* Allocates host memory that downloads are fastest to. Returns NULL if out of memory. */
     void *(*host_alloc)(pi__backend *be, size_t size);
     void (*host_free)(pi__backend *be, void *p, size_t size);
 
-    /* Optional, for discrete devices: the next five functions are all provided or all NULL. copy_out and copy_in
-     * copy between device and host memory in the background; steps do not wait for them. A copy starts after all
-     * work that was queued before it. Both return the copy's number, counted from 1 in the order of completion; 0
-     * = not queued. The host memory must be pinned. If the backend is several devices, each copies n bytes; host
-     * holds their parts in rank order. */
-    uint64_t (*copy_out)(pi__backend *be, void *host, const void *src, size_t n);
-    uint64_t (*copy_in)(pi__backend *be, void *dst, const void *host, size_t n);
-    /* Sets *ended to the number of the last completed copy. wait: waits for all copies first. Returns false if a copy
-     * failed; later copies do not complete either. */
-    bool (*copies)(pi__backend *be, bool wait, uint64_t *ended);
-    /* Pins whole pages of host memory, as copy_out and copy_in require. Any thread. Returns false on failure. */
-    bool (*pin)(pi__backend *be, void *host, size_t n);
-    void (*unpin)(pi__backend *be, void *host, size_t n);
+    /* ---- copies */
+
+    /* Copy to and from the device, in order with the ops. src may be changed after upload returns; dst is valid after
+     * finish(). */
+    void (*upload)(pi__backend *be, void *dst, const void *src, size_t n);
+    void (*download)(pi__backend *be, void *dst, const void *src, size_t n);
+
+    /* ---- weights, caches and states */
 
     /* Fills in w->layout and returns the bytes of the matrix in that layout; 0 = unsupported type. */
     size_t (*weight_size)(const pi__backend *be, pi__weight *w);
@@ -161,20 +130,16 @@ typedef struct pi__device_fns {
     /* Returns the bytes of one layer's keys and values in one block; 0 = unsupported head_dim or cache type. */
     size_t (*kv_bytes)(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
                        int32_t block_size);
-
-    /* Optional. Returns the bytes of one layer's rows (n values each, n_rows per block) in one block; 0 =
-     * unsupported. NULL = the backend supports neither caches of rows nor the ops that use them. */
-    size_t (*row_bytes)(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
-
     /* Return the bytes of a delta-net layer in a slot and in a snapshot; 0 = unsupported. */
     size_t (*state_bytes)(const pi__backend *be, const pi__state_layer *st);
     size_t (*snapshot_bytes)(const pi__backend *be, const pi__state_layer *st);
+
+    /* ---- steps */
 
     /* scratch_bytes returns the size of the scratch memory of all ops within these limits. reserve allocates it
      * and replaces an earlier one; returns PI_OK or an error code, for example PI_ENOMEM. No step is in flight. */
     size_t (*scratch_bytes)(const pi__backend *be, const pi__limits *lim);
     int (*reserve)(pi__backend *be, const pi__limits *lim, pi_error *err);
-
     /* begin starts a step of kind PI__STEP_*. The step's ops have to use the returned batch, valid until the next
      * begin. This is b, or a copy of b with padding sequences after its own (position and slots -1, seq_len 0); rows
      * of padding are undefined. For kinds that can be captured, begin may return NULL: a captured step is replayed,
@@ -184,9 +149,67 @@ typedef struct pi__device_fns {
      * after copies outside a step, and in the middle of a step of kind ANY or SEGMENTS. */
     const pi__batch *(*begin)(pi__backend *be, const pi__batch *b, int kind);
     int (*finish)(pi__backend *be, pi_error *err);
-    /* Optional, both or neither: the next step may begin before the last one has finished (kind FED).
-     *
-     * mark ends a step after its topk found one value, or drew one token, in each of n_rows rows, at most the step's
+} pi__device_fns;
+
+/* The functions and facts that a device backend may leave out: NULL or false means that it lacks the feature. A group
+ * is provided as a whole or not at all, which pi__device_check checks, too. Threads and errors: as above, unless a
+ * comment says otherwise. */
+typedef struct pi__device_opt {
+    /* ---- single functions */
+
+    /* Returns the bytes that alloc can still provide; 0 = unknown, or an error. NULL = the system's memory is the only
+     * limit. */
+    uint64_t (*free_memory)(pi__backend *be);
+    /* Writes names of the devices that are the same in every process, for example "GPU-4f0e...". NULL = all devices of
+     * this kind are interchangeable. */
+    void (*identify)(const pi__backend *be, char *out, size_t size);
+    /* Returns the bytes of one layer's rows (n values each, n_rows per block) in one block; 0 = unsupported. NULL = the
+     * backend supports neither caches of rows nor the ops that use them. */
+    size_t (*row_bytes)(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
+    /* Returns true if op topk can run on the rows that the last op wrote. NULL = never: the host samples from a copy
+     * of the rows. */
+    bool (*topk_here)(const pi__backend *be);
+
+    /* ---- arenas: this group is required if `pi__backend.page` is not 0 */
+
+    /* An arena is a reserved address range, a multiple of the page, in which tensors are mapped and unmapped one by
+     * one.
+     *   arena_alloc   reserves addresses without memory; NULL = no address space left
+     *   arena_map     maps zeroed memory at whole pages of the arena; false = out of memory
+     *   arena_unmap   unmaps the range of one arena_map, arena_share or arena_adopt call
+     *   arena_free    releases the addresses; nothing is mapped in the arena any more */
+    void *(*arena_alloc)(pi__backend *be, size_t size);
+    void (*arena_free)(pi__backend *be, void *arena, size_t size);
+    bool (*arena_map)(pi__backend *be, void *p, size_t size);
+    void (*arena_unmap)(pi__backend *be, void *p, size_t size);
+
+    /* ---- shared arenas: this group is required if `pi__backend.exports` is set */
+
+    /* They share arena memory with other processes of the machine. arena_share is arena_map that also exports the
+     * memory: fd receives one descriptor per device of be. The caller closes them; each is -1 after an error.
+     * arena_adopt maps the memory of these descriptors, read-only. arena_share stores `mark` in the last 16 bytes of
+     * the memory, and arena_adopt refuses memory with another mark. Both return PI_OK or an error code. */
+    int (*arena_share)(pi__backend *be, void *p, size_t size, const pi__digest *mark, int *fd, pi_error *err);
+    int (*arena_adopt)(pi__backend *be, void *p, size_t size, const pi__digest *mark, const int *fd, pi_error *err);
+
+    /* ---- background copies, for the host tier of discrete devices */
+
+    /* copy_out and copy_in copy between device and host memory in the background; steps do not wait for them. A copy
+     * starts after all work that was queued before it. Both return the copy's number, counted from 1 in the order of
+     * completion; 0 = not queued. The host memory must be pinned. If the backend is several devices, each copies n
+     * bytes; host holds their parts in rank order. */
+    uint64_t (*copy_out)(pi__backend *be, void *host, const void *src, size_t n);
+    uint64_t (*copy_in)(pi__backend *be, void *dst, const void *host, size_t n);
+    /* Sets *ended to the number of the last completed copy. wait: waits for all copies first. Returns false if a copy
+     * failed; later copies do not complete either. */
+    bool (*copies)(pi__backend *be, bool wait, uint64_t *ended);
+    /* Pins whole pages of host memory, as copy_out and copy_in require. Any thread. Returns false on failure. */
+    bool (*pin)(pi__backend *be, void *host, size_t n);
+    void (*unpin)(pi__backend *be, void *host, size_t n);
+
+    /* ---- lookahead: the next step may begin before the last one has finished (kind FED) */
+
+    /* mark ends a step after its topk found one value, or drew one token, in each of n_rows rows, at most the step's
      * rows. It queues a copy of these results to `found`, [n_rows, 3] in memory of host_alloc, and then mark i (0 or
      * 1). n_rows 0 = no results are copied.
      *
@@ -194,32 +217,29 @@ typedef struct pi__device_fns {
      * finish would. */
     void (*mark)(pi__backend *be, int i, uint64_t *found, int32_t n_rows);
     int (*wait)(pi__backend *be, int i, pi_error *err);
-    /* Optional; requires mark. The device draws one token per logits row of the next step, from the results of the
-     * topk that the step's batch requests. These results stay on the device. begin reads the arrays of draws. */
+    /* Not part of the group; requires it. The device draws one token per logits row of the next step, from the results
+     * of the topk that the step's batch requests. These results stay on the device. begin reads the arrays of draws. */
     void (*draw)(pi__backend *be, const pi__draws *draws);
-    /* Optional, both or neither; requires mark, draw and graph_segment. A pipeline of several devices uses them to
-     * begin the next step before the last one has finished.
-     *
-     * follow: work queued on be from now on waits for all work queued on `first` up to now. `first` is a backend
+
+    /* ---- lookahead of pipelines of several devices; requires mark, draw and graph_segment */
+
+    /* follow: work queued on be from now on waits for all work queued on `first` up to now. `first` is a backend
      * of the same kind. feed: the SEGMENTS step that begins next takes its tokens as kind FED does. It reads them
      * from `found`, which another device's mark writes. */
     void (*follow)(pi__backend *be, pi__backend *first);
     void (*feed)(pi__backend *be, const uint64_t *found, int32_t n_rows);
-    /* Optional. Returns true if op topk can run on the rows that the last op wrote. NULL = never: the host samples
-     * from a copy of the rows. */
-    bool (*topk_here)(const pi__backend *be);
-    /* Op linear honours pi__best_rows. */
-    bool best_rows;
 
     /* ---- several devices that act as one (tensor.c) */
 
-    /* Optional. Creates the link between n backends of this kind. Returns PI_EUNSUPPORTED if they cannot be
-     * linked. NULL = this kind of backend cannot be linked. */
+    /* Creates the link between n backends of this kind. Returns PI_EUNSUPPORTED if they cannot be linked. NULL = this
+     * kind of backend cannot be linked. */
     int (*join)(pi__link **out, pi__backend *const *be, int32_t n, pi_error *err);
-    /* Optional, as are the next four; NULL = the backend captures no steps. Predicts the result of begin for a step of
-     * a kind that can be captured; all devices give the same result. True = begin replays the step and returns NULL;
-     * for kind SEGMENTS, the graphs of all its segments exist. *n_seqs receives the number of sequences in the batch
-     * that begin returns, padding included. */
+
+    /* ---- graphs: captured steps */
+
+    /* Predicts the result of begin for a step of a kind that can be captured; all devices give the same result. True =
+     * begin replays the step and returns NULL; for kind SEGMENTS, the graphs of all its segments exist. *n_seqs receives
+     * the number of sequences in the batch that begin returns, padding included. */
     bool (*graph_lookup)(pi__backend *be, const pi__batch *b, int kind, int32_t *n_seqs);
     /* Begins a graph segment in a step of kind SEGMENTS; end_capture or finish ends it. The calls in the n-th
      * segment are the same in all steps with the same number of sequences and tokens. This includes copies to and
@@ -236,13 +256,18 @@ typedef struct pi__device_fns {
     /* Drops all captured graphs and a capture in progress. Called before a link is destroyed, as graphs refer to
      * it. */
     void (*graph_reset)(pi__backend *be);
-    bool moe_shards; /* op moe supports pi__moe_shard */
+
+    /* ---- facts */
+
+    bool best_rows;     /* op linear honours pi__best_rows */
+    bool moe_shards;    /* op moe supports pi__moe_shard */
     bool experts_layer; /* the backend has op experts_layer */
-    bool chains;     /* a CHAINED step can begin before the last step has finished */
-} pi__device_fns;
+    bool chains;        /* a CHAINED step can begin before the last step has finished */
+} pi__device_opt;
 
 struct pi__backend {
-    const pi__device_fns *dev; /* memory, copies, steps */
+    const pi__device_fns *dev; /* memory, copies, weights, steps */
+    const pi__device_opt *opt; /* optional functions, never NULL */
     const pi__op_fns *ops;     /* the compute ops */
     const pi__log *trace;      /* log that receives one line per op (trace.c); NULL = no trace */
     struct pi__profile *profile; /* time per op (profile.h); NULL = no profile */
@@ -288,6 +313,10 @@ void pi__check_op(pi__op_id id, const pi__batch *b, const void *args);
     }
 PI__OPS(PI__OP_CALL)
 #undef PI__OP_CALL
+
+/* Checks that a device backend provides all functions of dev, and the groups of opt as a whole. PI_EINTERNAL: the
+ * backend is incomplete; err names the function. */
+int pi__device_check(const pi__backend *be, pi_error *err);
 
 /* Returns the backend that allocates, loads and sizes tensors of this placement. */
 static inline pi__backend *pi__backend_at(pi__backend *be, int32_t placement)

@@ -14,11 +14,21 @@
 static const pi__device *cpu(void) { return &pi__devices[pi__n_devices - 1]; }
 static bool is_auto(const char *name) { return !name || !*name || !strcasecmp(name, "auto"); }
 
+/* Creates device `index` of a kind. */
+static int create_one(pi__backend **out, const pi__device *d, int32_t index, const pi__cpu_params *p, const pi__log *log,
+                      pi_error *err)
+{
+    int rc = d->create(out, index, p, log, err);
+    if (!rc) rc = pi__device_check(*out, err);
+    if (rc) *out = NULL; /* an incomplete backend may lack destroy */
+    return rc;
+}
+
 static int create_all(pi__backend **be, const pi__device *const *dev, const int32_t *index, int n, const pi__cpu_params *p,
                       const pi__log *log, pi_error *err)
 {
     for (int i = 0; i < n; i++) {
-        const int rc = dev[i]->create(&be[i], index[i], p, log, err);
+        const int rc = create_one(&be[i], dev[i], index[i], p, log, err);
         while (rc && i > 0) be[i - 1]->dev->destroy(be[i - 1]), i--;
         if (rc) return rc;
     }
@@ -75,10 +85,10 @@ int pi__device_create(pi__backend **out, const char *names, int split, const pi_
         return pi__fail(err, PI_EINVAL, "device '%.60s' names %d devices: a model runs on several with split-mode tensor or "
                         "layer", names, n);
     if (split && n == 1 && dev[0] != cpu() && (is_auto(names) || !strcasecmp(names, dev[0]->name))) n = all_of(dev, index);
-    int rc = n > 1 ? create_several(out, split, dev, index, n, p, log, err) : dev[0]->create(out, index[0], p, log, err);
+    int rc = n > 1 ? create_several(out, split, dev, index, n, p, log, err) : create_one(out, dev[0], index[0], p, log, err);
     if (rc && is_auto(names) && dev[0] != cpu()) {
         pi__logf(log, PI_LOG_INFO, "%s; running on the CPU", err ? err->msg : dev[0]->name);
-        rc = cpu()->create(out, 0, p, log, err);
+        rc = create_one(out, cpu(), 0, p, log, err);
     }
     return rc;
 }
@@ -121,6 +131,6 @@ int pi__device_create_rank(pi__backend **out, const char *names, pi__ranks *rank
     snprintf(as.isa, sizeof as.isa, "%s", p->isa ? p->isa : "");
     as.params.isa = NULL;
     if (!own.n_threads) own.n_threads = share_of_cores(ranks);
-    int rc = dev[0]->create(&be, index_of_rank(dev[0], index, n, ranks->local), &own, log, err);
+    int rc = create_one(&be, dev[0], index_of_rank(dev[0], index, n, ranks->local), &own, log, err);
     return rc ? rc : pi__tensor_create_rank(out, be, ranks, &as, err);
 }

@@ -394,7 +394,7 @@ typedef struct pi__moe_shard {
 } pi__moe_shard;
 
 /* A layer of routed experts without biases, with its shared expert and residual add, in one op; only if
- * dev->experts_layer. The op replaces these ops:
+ * opt->experts_layer. The op replaces these ops:
  *   linear:    logits = router in, followed by beside in; ff = gate in, up in
  *   moe:       y = experts of in                linear: shared = down(act(gate) up)
  *   add_gated: y += sigmoid(beside in) shared   add_norm: x += y
@@ -493,7 +493,7 @@ static inline int32_t pi__gdn_place(int32_t n_k, int32_t n_v, bool grouped, int3
     return grouped ? j % n_k * (n_v / n_k) + j / n_k : j;
 }
 
-/* The largest values of rows, for the sampler; only if dev->topk_here. out is valid after finish(). k below is the
+/* The largest values of rows, for the sampler; only if opt->topk_here. out is valid after finish(). k below is the
  * largest request[r].k; with the step's own requests (pi__batch.top) it is top.k. Words of out per row:
  *
  *     word 0      request[r].k minus the number of values found above -inf; plus 2^32 if the row holds NaN or +inf
@@ -552,7 +552,7 @@ typedef struct pi__state_copy {
     OP(compress, pi__compress)                                                                                          \
     OP(indexer, pi__indexer)                                                                                            \
     OP(sparse, pi__sparse)
-/* Optional ops: a backend announces them with dev->topk_here and dev->experts_layer. topk serves the sampler. */
+/* Optional ops: a backend announces them with opt->topk_here and opt->experts_layer. topk serves the sampler. */
 #define PI__OPS_DEVICE(OP)                                                                                              \
     OP(topk, pi__topk)                                                                                                  \
     OP(experts_layer, pi__experts_layer)

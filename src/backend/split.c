@@ -129,7 +129,7 @@ static void *split_alloc(pi__backend *be, size_t size)
 static void begin_segment(split *s)
 {
     pi__backend *dev = backend_at(s, PI__AT_DEVICE);
-    if (s->segmented && !s->in_segment) dev->dev->graph_segment(dev);
+    if (s->segmented && !s->in_segment) dev->opt->graph_segment(dev);
     s->in_segment = s->segmented;
 }
 
@@ -137,7 +137,7 @@ static void begin_segment(split *s)
 static void end_segment(split *s)
 {
     pi__backend *dev = backend_at(s, PI__AT_DEVICE);
-    if (s->in_segment) (void) dev->dev->end_capture(dev);
+    if (s->in_segment) (void) dev->opt->end_capture(dev);
     s->in_segment = false;
 }
 
@@ -302,7 +302,7 @@ static const pi__batch *split_begin(pi__backend *be, const pi__batch *b, int kin
 {
     split *s = of(be);
     pi__backend *dev = backend_at(s, PI__AT_DEVICE), *cpu = backend_at(s, PI__AT_CPU);
-    s->segmented = kind == PI__STEP_DECODE && dev->dev->graph_segment;
+    s->segmented = kind == PI__STEP_DECODE && dev->opt->graph_segment;
     if (kind == PI__STEP_DECODE) s->n_newer = 0; /* a decode step reads no earlier activations */
     const bool adapters = b->lora.n_runs > 0;
     if (adapters) {
@@ -433,7 +433,7 @@ static bool split_topk_here(const pi__backend *be)
 {
     const split *s = (const split *) be;
     const pi__backend *dev = be->at[PI__AT_DEVICE];
-    return s->last == PI__AT_DEVICE && dev->dev->topk_here && dev->dev->topk_here(dev);
+    return s->last == PI__AT_DEVICE && dev->opt->topk_here && dev->opt->topk_here(dev);
 }
 
 /* -------------------------------------------------------------------------------------------------- create, destroy */
@@ -465,6 +465,8 @@ static const pi__device_fns split_device = {
     .reserve = split_reserve,
     .begin = split_begin,
     .finish = split_finish,
+};
+static const pi__device_opt split_opt = {
     .topk_here = split_topk_here,
 };
 
@@ -478,6 +480,7 @@ int pi__split_create(pi__backend **out, pi__backend *device, pi__backend *cpu, p
     split *s = pi__calloc(1, sizeof *s);
     if (!s) return pi__fail_mem(err, "the devices");
     s->be.dev = &split_device;
+    s->be.opt = &split_opt;
     s->fns = split_fns;
     s->fns.linear = split_linear;
     s->be.ops = &s->fns;

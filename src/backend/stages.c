@@ -177,7 +177,7 @@ static const pi__batch *stages_begin(pi__backend *be, const pi__batch *b, int ki
     s->apart = false;
     memset(s->own, 0, sizeof s->own);
     pi__stages_cut(s, b, kind);
-    if (decodes && s->n_micro == 1 && be->at[0]->dev->graph_segment) b = pi__stages_begin_decode(s, b, kind == PI__STEP_FED);
+    if (decodes && s->n_micro == 1 && be->at[0]->opt->graph_segment) b = pi__stages_begin_decode(s, b, kind == PI__STEP_FED);
     s->draw = (pi__draws) {0};
     return b;
 }
@@ -198,7 +198,7 @@ static void stages_mark(pi__backend *be, int i, uint64_t *found, int32_t n_rows)
 {
     stages *s = called(be);
     s->finder = s->last, s->found = found, s->n_found = n_rows;
-    for (int32_t k = 0; k < s->n; k++) s->be.at[k]->dev->mark(s->be.at[k], i, found, k == s->finder ? n_rows : 0);
+    for (int32_t k = 0; k < s->n; k++) s->be.at[k]->opt->mark(s->be.at[k], i, found, k == s->finder ? n_rows : 0);
 }
 
 static int stages_wait(pi__backend *be, int i, pi_error *err)
@@ -206,7 +206,7 @@ static int stages_wait(pi__backend *be, int i, pi_error *err)
     stages *s = of(be);
     pi_error why = {0};
     for (int32_t k = 0; k < s->n; k++)
-        if (s->be.at[k]->dev->wait(s->be.at[k], i, &why)) pi__stages_fail(s, &why);
+        if (s->be.at[k]->opt->wait(s->be.at[k], i, &why)) pi__stages_fail(s, &why);
     return s->error.code ? pi__fail(err, s->error.code, "%s", s->error.msg) : PI_OK; /* finish clears the error */
 }
 
@@ -215,7 +215,7 @@ static void stages_draw(pi__backend *be, const pi__draws *draws) { of(be)->draw 
 static bool stages_topk_here(const pi__backend *be)
 {
     const pi__backend *last = be->at[((const stages *) be)->last];
-    return last->dev->topk_here && last->dev->topk_here(last);
+    return last->opt->topk_here && last->opt->topk_here(last);
 }
 
 /* -------------------------------------------------------------------------------------------------------------- ops */
@@ -353,12 +353,12 @@ int pi__stages_create(pi__backend **out, pi__backend *const *dev, int32_t n, int
     s->least = least ? least : dev[0]->discrete ? LEAST_DEVICE : LEAST_CPU;
     s->n_micro = 1;
     s->dev = stages_device;
-    s->be = (pi__backend) {.dev = &s->dev, .ops = &s->ops, .discrete = true, .integrated = dev[0]->integrated, .n_stages = n};
+    s->be = (pi__backend) {.dev = &s->dev, .opt = &s->opt, .ops = &s->ops, .discrete = true, .integrated = dev[0]->integrated, .n_stages = n};
     for (int32_t i = 0; i < n; i++) s->be.at[i] = dev[i];
     set_ops(s, dev[0]);
-    if (dev[0]->dev->topk_here) s->dev.topk_here = stages_topk_here;
-    if (dev[0]->dev->follow) s->dev.mark = stages_mark, s->dev.wait = stages_wait, s->dev.draw = stages_draw;
-    s->dev.experts_layer = dev[0]->dev->experts_layer;
+    if (dev[0]->opt->topk_here) s->opt.topk_here = stages_topk_here;
+    if (dev[0]->opt->follow) s->opt.mark = stages_mark, s->opt.wait = stages_wait, s->opt.draw = stages_draw;
+    s->opt.experts_layer = dev[0]->opt->experts_layer;
     snprintf(s->desc, sizeof s->desc, "%d stages of %.96s", n, dev[0]->dev->describe(dev[0]));
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);

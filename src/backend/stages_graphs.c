@@ -55,7 +55,7 @@ static captured *find_whole(stages *s, const pi__batch *b)
 {
     int32_t n_seqs = 0;
     for (int32_t i = 0; i < s->n; i++)
-        if (!s->be.at[i]->dev->graph_lookup(s->be.at[i], b, PI__STEP_SEGMENTS, &n_seqs)) return NULL;
+        if (!s->be.at[i]->opt->graph_lookup(s->be.at[i], b, PI__STEP_SEGMENTS, &n_seqs)) return NULL;
     const captured is = shape_of(s, b, n_seqs);
     for (captured *c = s->captured; c < s->captured + MAX_CAPTURED; c++)
         if (same_shape(c, &is)) return c;
@@ -65,9 +65,9 @@ static captured *find_whole(stages *s, const pi__batch *b)
 void pi__stages_begin_turn(stages *s, int32_t stage)
 {
     pi__backend *be = s->be.at[stage];
-    if (s->turn >= 0 && s->turn != stage) be->dev->follow(be, s->be.at[s->turn]);
+    if (s->turn >= 0 && s->turn != stage) be->opt->follow(be, s->be.at[s->turn]);
     s->turn = stage;
-    be->dev->graph_segment(be);
+    be->opt->graph_segment(be);
 }
 
 /* finish returns any error. */
@@ -75,7 +75,7 @@ static void end_turn(stages *s, int32_t stage)
 {
     pi__backend *be = s->be.at[stage];
     pi_error err = {0};
-    if (!be->dev->end_capture(be) && be->dev->finish(be, &err)) pi__stages_fail(s, &err);
+    if (!be->opt->end_capture(be) && be->dev->finish(be, &err)) pi__stages_fail(s, &err);
 }
 
 void pi__stages_end_turn(stages *s, int32_t stage)
@@ -103,15 +103,15 @@ static void begin_on(stages *s, int32_t i, const pi__batch *b, bool fed)
     pi__backend *be = s->be.at[i];
     pi__batch *here = &s->stage[i].given;
     *here = *b;
-    if (fed && i != s->finder) be->dev->follow(be, s->be.at[s->finder]);
-    if (fed) be->dev->feed(be, s->found, s->n_found);
+    if (fed && i != s->finder) be->opt->follow(be, s->be.at[s->finder]);
+    if (fed) be->opt->feed(be, s->found, s->n_found);
     if (b->lora.n_runs) here->lora = *pi__lora_local_of(&s->stage[i].lora, &b->lora, pi__stages_pairs_at, &s->stage[i]);
     s->own[i] = be->dev->begin(be, here, PI__STEP_SEGMENTS);
 }
 
 const pi__batch *pi__stages_begin_decode(stages *s, const pi__batch *b, bool fed)
 {
-    for (int32_t i = 0; i < s->n && s->draw.row; i++) s->be.at[i]->dev->draw(s->be.at[i], &s->draw);
+    for (int32_t i = 0; i < s->n && s->draw.row; i++) s->be.at[i]->opt->draw(s->be.at[i], &s->draw);
     captured *c = find_whole(s, b);
     for (int32_t i = 0; i < s->n; i++) begin_on(s, i, b, fed);
     s->step = *s->own[0];

@@ -101,6 +101,7 @@ typedef struct stage {
 struct stages {
     pi__backend be;           /* first: the public interface, with all stages */
     pi__device_fns dev;       /* be.dev */
+    pi__device_opt opt;       /* be.opt */
     pi__op_fns ops;           /* be.ops */
     char desc[128];           /* describe() */
     int32_t n;                /* stages */

@@ -106,7 +106,7 @@ static size_t tensor_kv_bytes(const pi__backend *be, int32_t type_k, int32_t typ
 static size_t tensor_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows)
 {
     const rank *k = pi__tensor_first(be);
-    return k->be->dev->row_bytes(k->be, type, n, n_rows);
+    return k->be->opt->row_bytes(k->be, type, n, n_rows);
 }
 
 static size_t tensor_state_bytes(const pi__backend *be, const pi__state_layer *st)
@@ -151,7 +151,7 @@ static int join_ranks(pi__tensor *t, pi_error *err)
     if (t->ranks) return t->ranks->rank ? pi__fail(err, PI_EINTERNAL, "rank %d did not join the others",
                                                    t->ranks->rank) : pi__order_join(t, err);
     for (int32_t i = 0; i < t->n; i++) dev[i] = t->rank[i].be;
-    return dev[0]->dev->join(&t->link, dev, t->n, err);
+    return dev[0]->opt->join(&t->link, dev, t->n, err);
 }
 
 /* Allocates scratch and stage of one rank. */
@@ -187,7 +187,7 @@ static int tensor_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
 static bool tensor_topk_here(const pi__backend *be)
 {
     const rank *k = pi__tensor_first(be);
-    return k->be->dev->topk_here(k->be);
+    return k->be->opt->topk_here(k->be);
 }
 
 /* -------------------------------------------------------------------------------------------------- create, destroy */
@@ -249,7 +249,7 @@ static int create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t
         return pi__fail_mem(err, "the devices");
     }
     t->dev = tensor_device;
-    t->be = (pi__backend) {.dev = &t->dev, .ops = &t->ops, .discrete = dev[0]->discrete, .integrated = dev[0]->integrated, .n_ranks = n};
+    t->be = (pi__backend) {.dev = &t->dev, .opt = &t->opt, .ops = &t->ops, .discrete = dev[0]->discrete, .integrated = dev[0]->integrated, .n_ranks = n};
     t->n = n, t->first = first, t->end = first + n_here;
     t->ranks = ranks;
     if (as) t->device = *as;
@@ -257,8 +257,8 @@ static int create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t
     for (int32_t i = 0; i < n_here; i++) t->rank[first + i].be = dev[i];
     pi__tensor_set_memory(t);
     pi__tensor_set_calls(t);
-    if (dev[0]->dev->row_bytes) t->dev.row_bytes = tensor_row_bytes;
-    if (dev[0]->dev->topk_here) t->dev.topk_here = tensor_topk_here;
+    if (dev[0]->opt->row_bytes) t->opt.row_bytes = tensor_row_bytes;
+    if (dev[0]->opt->topk_here) t->opt.topk_here = tensor_topk_here;
     const char *one = dev[0]->dev->describe(dev[0]);
     if (ranks) snprintf(t->desc, sizeof t->desc, "%.70s, %d ranks", one, n);
     else snprintf(t->desc, sizeof t->desc, "%d x %.80s", n, one);
@@ -268,7 +268,7 @@ static int create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t
     pthread_cond_init(&t->made, NULL);
     t->calls = pi__calloc(MAX_CALLS, sizeof *t->calls);
     int rc = t->calls ? PI_OK : pi__fail_mem(err, "the devices");
-    if (!rc && !dev[0]->dev->join) rc = pi__fail(err, PI_EUNSUPPORTED, "%s: they do not work together", t->desc);
+    if (!rc && !dev[0]->opt->join) rc = pi__fail(err, PI_EUNSUPPORTED, "%s: they do not work together", t->desc);
     if (!rc) rc = pi__tensor_start_ranks(t, err);
     if (rc) tensor_destroy(&t->be);
     else *out = &t->be;

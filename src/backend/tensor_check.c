@@ -318,8 +318,8 @@ static bool valid_cache(const checker *c, const pi__kv_layer *layer, bool needs_
     if (b->block_size < 1 || (needs_table && !b->block_table)) return false;
     if (!kv->ratio)
         bytes = c->t->dev.kv_bytes(&c->t->be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, b->block_size);
-    else if (kv->ratio > 0 && b->block_size % kv->ratio == 0 && c->t->dev.row_bytes)
-        bytes = c->t->dev.row_bytes(&c->t->be, kv->f32 ? PI__F32 : kv->type_k, kv->head_dim, b->block_size / kv->ratio);
+    else if (kv->ratio > 0 && b->block_size % kv->ratio == 0 && c->t->opt.row_bytes)
+        bytes = c->t->opt.row_bytes(&c->t->be, kv->f32 ? PI__F32 : kv->type_k, kv->head_dim, b->block_size / kv->ratio);
     const int32_t n = c->n_blocks[kv->group];
     if (!bytes || kv->stride > SIZE_MAX / 2) return false;
     if (!n) return pi__valid_memory(c->k, kv->base, bytes);

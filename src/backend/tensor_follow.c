@@ -170,16 +170,17 @@ static bool take_run(follower *f, bool ends)
 static bool take_memory(follower *f, const pi__order *o)
 {
     const pi__device_fns *dev = f->be->dev;
+    const pi__device_opt *opt = f->be->opt;
     void *at = (void *) (uintptr_t) o->at;
     if (o->kind == PI__ORDER_FREE) {
         pi__tensor_drop_region(tensor_of(f), at);
         return true;
     }
-    if (!is_here(f, o) || (!dev->arena_map && (o->kind == PI__ORDER_MAP || o->kind == PI__ORDER_UNMAP)))
+    if (!is_here(f, o) || (!opt->arena_map && (o->kind == PI__ORDER_MAP || o->kind == PI__ORDER_UNMAP)))
         return pi__ranks_note(f->r, false);
     switch (o->kind) {
-    case PI__ORDER_MAP: return reply(f, dev->arena_map(f->be, at, o->size) ? PI_OK : PI_ENOMEM, "out of memory", 0);
-    case PI__ORDER_UNMAP: dev->arena_unmap(f->be, at, o->size); return true;
+    case PI__ORDER_MAP: return reply(f, opt->arena_map(f->be, at, o->size) ? PI_OK : PI_ENOMEM, "out of memory", 0);
+    case PI__ORDER_UNMAP: opt->arena_unmap(f->be, at, o->size); return true;
     case PI__ORDER_COMMIT: dev->commit(f->be, at, o->size); return reply(f, PI_OK, "", 0);
     default: dev->trim(f->be, at, o->size); return true;
     }

@@ -63,6 +63,7 @@ typedef struct call {
 struct pi__tensor {
     pi__backend be;         /* first: the public interface */
     pi__device_fns dev;     /* be.dev */
+    pi__device_opt opt;     /* be.opt */
     pi__op_fns ops;         /* be.ops */
     char desc[96];          /* describe() */
     int32_t n;              /* ranks */

@@ -20,7 +20,7 @@ static void region_free(pi__tensor *t, region *r)
 {
     for (int32_t i = t->first; i < t->end; i++) {
         pi__backend *dev = t->rank[i].be;
-        if (r->at[i] && r->arena) dev->dev->arena_free(dev, r->at[i], r->size);
+        if (r->at[i] && r->arena) dev->opt->arena_free(dev, r->at[i], r->size);
         else if (r->at[i]) dev->dev->free(dev, r->at[i], r->size);
     }
     memset(r, 0, sizeof *r);
@@ -43,7 +43,7 @@ static region *region_alloc(pi__tensor *t, size_t size, bool arena)
     r->size = size, r->arena = arena;
     for (int32_t i = t->first; i < t->end && all; i++) {
         pi__backend *dev = t->rank[i].be;
-        r->at[i] = arena ? dev->dev->arena_alloc(dev, size) : dev->dev->alloc(dev, size);
+        r->at[i] = arena ? dev->opt->arena_alloc(dev, size) : dev->dev->alloc(dev, size);
         all = r->at[i] != NULL;
     }
     if (!all) region_free(t, r);
@@ -76,7 +76,7 @@ static void tensor_free(pi__backend *be, void *p, size_t size)
 
 int pi__tensor_keep_region(pi__tensor *t, char *base, size_t size, bool arena)
 {
-    region *r = base && (!arena || t->dev.arena_alloc) ? region_alloc(t, size, arena) : NULL;
+    region *r = base && (!arena || t->opt.arena_alloc) ? region_alloc(t, size, arena) : NULL;
     if (!r) return PI_ENOMEM;
     r->base = base;
     return PI_OK;
@@ -95,7 +95,7 @@ static uint64_t tensor_free_memory(pi__backend *be)
     uint64_t least = 0;
     for (int32_t i = t->first; i < t->end; i++) {
         pi__backend *dev = t->rank[i].be;
-        const uint64_t bytes = dev->dev->free_memory ? dev->dev->free_memory(dev) : 0;
+        const uint64_t bytes = dev->opt->free_memory ? dev->opt->free_memory(dev) : 0;
         if (i == t->first || bytes < least) least = bytes;
     }
     return least;
@@ -128,7 +128,7 @@ static void unmap_ranks(pi__tensor *t, int32_t end, void *p, size_t size)
 {
     for (int32_t i = t->first; i < end; i++) {
         rank *k = &t->rank[i];
-        k->be->dev->arena_unmap(k->be, pi__tensor_at(k, p), size);
+        k->be->opt->arena_unmap(k->be, pi__tensor_at(k, p), size);
     }
 }
 
@@ -138,7 +138,7 @@ static bool tensor_arena_map(pi__backend *be, void *p, size_t size)
     int32_t i = t->first;
     for (bool ok = true; i < t->end && ok; i += ok) {
         rank *k = &t->rank[i];
-        ok = k->be->dev->arena_map(k->be, pi__tensor_at(k, p), size);
+        ok = k->be->opt->arena_map(k->be, pi__tensor_at(k, p), size);
     }
     const bool all = i == t->end && pi__order_memory(t, PI__ORDER_MAP, p, size);
     if (!all) unmap_ranks(t, i, p, size);
@@ -166,7 +166,7 @@ static int tensor_arena_share(pi__backend *be, void *p, size_t size, const pi__d
     for (; i < t->n && !rc; i += !rc) {
         const rank *k = &t->rank[i];
         const pi__digest own = mark_of(mark, k);
-        rc = k->be->dev->arena_share(k->be, pi__tensor_at(k, p), size, &own, &fd[i], err);
+        rc = k->be->opt->arena_share(k->be, pi__tensor_at(k, p), size, &own, &fd[i], err);
     }
     if (!rc) return PI_OK;
     unmap_ranks(t, i, p, size);
@@ -185,7 +185,7 @@ static int tensor_arena_adopt(pi__backend *be, void *p, size_t size, const pi__d
     for (; i < t->n && !rc; i += !rc) {
         const rank *k = &t->rank[i];
         const pi__digest own = mark_of(mark, k);
-        rc = k->be->dev->arena_adopt(k->be, pi__tensor_at(k, p), size, &own, &fd[i], err);
+        rc = k->be->opt->arena_adopt(k->be, pi__tensor_at(k, p), size, &own, &fd[i], err);
     }
     if (rc) unmap_ranks(t, i, p, size);
     return rc;
@@ -198,7 +198,7 @@ static void tensor_identify(const pi__backend *be, char *out, size_t size)
     for (int32_t i = 0; i < t->n; i++) {
         const size_t at = strlen(out);
         const int sep = i ? snprintf(out + at, size - at, ",") : 0;
-        if (at + (size_t) sep < size) t->rank[i].be->dev->identify(t->rank[i].be, out + at + sep, size - at - (size_t) sep);
+        if (at + (size_t) sep < size) t->rank[i].be->opt->identify(t->rank[i].be, out + at + sep, size - at - (size_t) sep);
     }
 }
 
@@ -230,12 +230,12 @@ static uint64_t copy_all(pi__backend *be, void *device, char *host, size_t n, bo
     for (bool ok = true; i < t->n && ok; i += ok) {
         rank *k = &t->rank[i];
         void *at = pi__tensor_at(k, device), *part = host + (size_t) i * n;
-        ok = out ? k->be->dev->copy_out(k->be, part, at, n) : k->be->dev->copy_in(k->be, at, part, n);
+        ok = out ? k->be->opt->copy_out(k->be, part, at, n) : k->be->opt->copy_in(k->be, at, part, n);
     }
     if (i == t->n) return ++t->n_copies;
     for (uint64_t ended; i-- > 0;) {
         rank *k = &t->rank[i];
-        (void) k->be->dev->copies(k->be, true, &ended);
+        (void) k->be->opt->copies(k->be, true, &ended);
         k->n_unnumbered++;
     }
     return 0;
@@ -257,7 +257,7 @@ static bool tensor_copies(pi__backend *be, bool wait, uint64_t *ended)
     for (int32_t i = 0; i < t->n; i++) {
         rank *k = &t->rank[i];
         uint64_t n = 0;
-        all = k->be->dev->copies(k->be, wait, &n) && all;
+        all = k->be->opt->copies(k->be, wait, &n) && all;
         n = n > k->n_unnumbered ? n - k->n_unnumbered : 0;
         if (n < *ended) *ended = n;
     }
@@ -268,12 +268,12 @@ static bool tensor_copies(pi__backend *be, bool wait, uint64_t *ended)
 static bool tensor_pin(pi__backend *be, void *host, size_t n)
 {
     const rank *k = pi__tensor_first(be);
-    return k->be->dev->pin(k->be, host, n);
+    return k->be->opt->pin(k->be, host, n);
 }
 static void tensor_unpin(pi__backend *be, void *host, size_t n)
 {
     const rank *k = pi__tensor_first(be);
-    k->be->dev->unpin(k->be, host, n);
+    k->be->opt->unpin(k->be, host, n);
 }
 
 void pi__tensor_free_regions(pi__tensor *t)
@@ -295,29 +295,29 @@ static void set_page(pi__tensor *t)
 /* Background copies are not supported for several processes: a block's host copy would be spread over all of them. */
 void pi__tensor_set_memory(pi__tensor *t)
 {
-    const pi__device_fns *can = t->rank[t->first].be->dev;
+    const pi__device_opt *can = t->rank[t->first].be->opt;
     t->dev.alloc = tensor_alloc;
     t->dev.free = tensor_free;
-    t->dev.free_memory = tensor_free_memory;
+    t->opt.free_memory = tensor_free_memory;
     t->dev.commit = tensor_commit;
     t->dev.trim = tensor_trim;
     t->dev.upload = tensor_upload;
     t->dev.host_alloc = tensor_host_alloc;
     t->dev.host_free = tensor_host_free;
     if (can->copy_out && !t->ranks) {
-        t->dev.copy_out = tensor_copy_out;
-        t->dev.copy_in = tensor_copy_in;
-        t->dev.copies = tensor_copies;
-        t->dev.pin = tensor_pin;
-        t->dev.unpin = tensor_unpin;
+        t->opt.copy_out = tensor_copy_out;
+        t->opt.copy_in = tensor_copy_in;
+        t->opt.copies = tensor_copies;
+        t->opt.pin = tensor_pin;
+        t->opt.unpin = tensor_unpin;
     }
-    if (can->identify && !t->ranks) t->dev.identify = tensor_identify;
+    if (can->identify && !t->ranks) t->opt.identify = tensor_identify;
     set_page(t);
     if (!t->be.page) return;
-    t->dev.arena_alloc = tensor_arena_alloc;
-    t->dev.arena_free = tensor_free;
-    t->dev.arena_map = tensor_arena_map;
-    t->dev.arena_unmap = tensor_arena_unmap;
-    t->dev.arena_share = tensor_arena_share;
-    t->dev.arena_adopt = tensor_arena_adopt;
+    t->opt.arena_alloc = tensor_arena_alloc;
+    t->opt.arena_free = tensor_free;
+    t->opt.arena_map = tensor_arena_map;
+    t->opt.arena_unmap = tensor_arena_unmap;
+    t->opt.arena_share = tensor_arena_share;
+    t->opt.arena_adopt = tensor_arena_adopt;
 }

@@ -87,7 +87,7 @@ static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind
     t->given = b;
     t->kind = kind;
     t->n_met = 0;
-    t->replays = kind != PI__STEP_ANY && first->be->dev->graph_lookup && first->be->dev->graph_lookup(first->be, b, kind, &n);
+    t->replays = kind != PI__STEP_ANY && first->be->opt->graph_lookup && first->be->opt->graph_lookup(first->be, b, kind, &n);
     t->b = *b;
     const int32_t more = n > b->n_seqs ? (n - b->n_seqs) * (b->n_tokens / b->n_seqs) : 0; /* padding tokens */
     const int32_t rows = more ? (n - b->n_seqs) * (b->n_rows / b->n_seqs) : 0;

@@ -8,7 +8,7 @@
 
 void pi__tensor_graph_reset(rank *k)
 {
-    if (k->be->dev->graph_reset) k->be->dev->graph_reset(k->be);
+    if (k->be->opt->graph_reset) k->be->opt->graph_reset(k->be);
 }
 
 static void leave(rank *k)
@@ -29,9 +29,9 @@ static void leave(rank *k)
 void pi__tensor_meet(rank *k)
 {
     pi__tensor *t = k->t;
-    if (k->met || t->kind == PI__STEP_ANY || t->replays || !k->be->dev->make_graph) return;
+    if (k->met || t->kind == PI__STEP_ANY || t->replays || !k->be->opt->make_graph) return;
     k->met = true;
-    if (!k->be->dev->make_graph(k->be)) k->lost = k->failed = true;
+    if (!k->be->opt->make_graph(k->be)) k->lost = k->failed = true;
     pthread_mutex_lock(&t->lock);
     t->n_met++;
     t->any_lost |= k->lost;
@@ -43,10 +43,10 @@ void pi__tensor_meet(rank *k)
 /* Waits for the rank's queued work, including its all-gathers. */
 static void end_rank(rank *k)
 {
-    const pi__device_fns *op = k->be->dev;
+    const pi__device_opt *opt = k->be->opt;
     pi__link *l = k->t->link;
     int how = PI__LINK_DONE;
-    if (op->end_capture && !op->end_capture(k->be)) how = PI__LINK_FAILED;
+    if (opt->end_capture && !opt->end_capture(k->be)) how = PI__LINK_FAILED;
     else if (l) how = l->ops->wait(l, k->i);
     k->failed = how == PI__LINK_FAILED;
     if (how != PI__LINK_DONE) leave(k);

@@ -30,7 +30,7 @@ bool pi__tensor_is_cut(const pi__tensor *t, const pi__weight *w)
     int64_t rows[MAX_FUSED], unit = (int64_t) PI__TILE_ROWS * t->n;
     /* Columns of an expert's down are rows of its gate and up, and vice versa: all three are sharded, or none. */
     if (w->whole) return false;
-    if (w->routed && (!t->rank[t->first].be->dev->moe_shards || w->n_in % unit)) return false;
+    if (w->routed && (!t->rank[t->first].be->opt->moe_shards || w->n_in % unit)) return false;
     for (int32_t p = 0, n = fused_rows_of(w, rows); p < n; p++)
         if (rows[p] % unit) return false;
     return true;

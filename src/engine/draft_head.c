@@ -212,7 +212,7 @@ static int32_t make_some(draft_head *d, const pi__batch *step, pi__seq *const *s
         add(d, s, s->tokens + s->n_tokens - 1, s->n_tokens - 1, 1, hidden_of(d, step, q, s->n_computed - 1));
         pi__batch_add_row(&d->batch, b->n_tokens - 1);
     }
-    if (b->n_seqs && d->be->dev->chains && pi__rows_searches(d->rows)) {
+    if (b->n_seqs && d->be->opt->chains && pi__rows_searches(d->rows)) {
         *rc = run_round(d, err);
         return q;
     }

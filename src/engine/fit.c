@@ -25,7 +25,7 @@ static pi__backend *device_of(const pi__setup *s) { return pi__backend_at(s->be,
 static int free_memory(pi__setup *s, uint64_t *bytes, pi_error *err)
 {
     pi__backend *dev = device_of(s);
-    *bytes = dev->discrete && dev->dev->free_memory ? dev->dev->free_memory(dev) : 0;
+    *bytes = dev->discrete && dev->opt->free_memory ? dev->opt->free_memory(dev) : 0;
     return *bytes || !dev->discrete ? PI_OK : dev->dev->finish(dev, err);
 }
 
@@ -140,7 +140,7 @@ static int check_stages(pi__setup *s, pi_error *err)
     if (!rc) pi__setup_tell(s, 0, &p);
     for (uint32_t i = 0; i < p.n_places && !rc; i++) {
         pi__backend *dev = s->be->at[i];
-        const uint64_t left = dev->discrete && dev->dev->free_memory ? dev->dev->free_memory(dev) : 0;
+        const uint64_t left = dev->discrete && dev->opt->free_memory ? dev->opt->free_memory(dev) : 0;
         const uint64_t need = p.place[i].weights_bytes + p.place[i].kv_bytes + p.place[i].state_bytes + p.place[i].scratch_bytes;
         if (left && need > left)
             rc = pi__fail(err, PI_ENOMEM, "%s, stage %u of %u, has %llu MiB free, and what the model has there takes %llu: give it a "

@@ -24,7 +24,7 @@ static size_t layer_bytes(const pi__memory *mem, const pi__kv_layer *kv)
     const int32_t block_size = mem->spec[kv->group].block_size;
     size_t n;
     if (!kv->ratio) n = be->dev->kv_bytes(be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, block_size);
-    else n = be->dev->row_bytes ? be->dev->row_bytes(be, kv->type_k, kv->head_dim, block_size / kv->ratio) : 0;
+    else n = be->opt->row_bytes ? be->opt->row_bytes(be, kv->type_k, kv->head_dim, block_size / kv->ratio) : 0;
     return (n + 63) & ~(size_t) 63;
 }
 

@@ -43,7 +43,7 @@ enum {
 static bool is_far(const pi__offload_config *c, int32_t place)
 {
     const pi__backend *be = pi__backend_at(c->be, place);
-    return be->discrete && be->dev->copy_out;
+    return be->discrete && be->opt->copy_out;
 }
 
 /* Returns the max bytes of the host tier: the configured bytes, at most three quarters of the free memory. */
@@ -96,13 +96,13 @@ size_t pi__offload_bytes(const pi__offload_config *c)
 static bool pin(void *ud, void *p, size_t n)
 {
     pi__backend *be = ud;
-    return !be->dev->pin || be->dev->pin(be, p, n);
+    return !be->opt->pin || be->opt->pin(be, p, n);
 }
 
 static void unpin(void *ud, void *p, size_t n)
 {
     pi__backend *be = ud;
-    if (be->dev->unpin) be->dev->unpin(be, p, n);
+    if (be->opt->unpin) be->opt->unpin(be, p, n);
 }
 
 int pi__offload_open(pi__offload *o, const pi__offload_config *config, pi_error *err)
@@ -124,7 +124,7 @@ static void look(pi__offload *o, bool wait)
 {
     for (int32_t i = 0; i < pi__n_places(o->config.be); i++) {
         pi__backend *be = pi__backend_at(o->config.be, i);
-        if (is_far(&o->config, i) && !be->dev->copies(be, wait, &o->ended.at[i])) o->copies_lost = true;
+        if (is_far(&o->config, i) && !be->opt->copies(be, wait, &o->ended.at[i])) o->copies_lost = true;
     }
 }
 
@@ -151,7 +151,7 @@ static bool copy_shard(pi__offload *o, int32_t place, char *p, char *host, size_
 {
     pi__backend *be = pi__backend_at(o->config.be, place);
     if (is_far(&o->config, place)) {
-        *number = back ? be->dev->copy_in(be, p, host, n) : be->dev->copy_out(be, host, p, n);
+        *number = back ? be->opt->copy_in(be, p, host, n) : be->opt->copy_out(be, host, p, n);
         return *number != 0;
     }
     memcpy(back ? p : host, back ? host : p, n);

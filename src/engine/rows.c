@@ -44,7 +44,7 @@ static int init_topk(pi__rows *rows, const pi__special *sp, pi_error *err)
     rows->draw = (pi__draw *) (void *) (rows->request + rows->max_rows);
     rows->seen = (uint32_t *) (void *) (rows->draw + rows->max_rows);
     rows->ids = (int32_t *) (void *) (rows->seen + (size_t) rows->max_rows * PI__MAX_SEEN);
-    if (!be->dev->topk_here || n > PI__MAX_SKIP || rows->n_vocab > PI__MAX_TOP_ROW) return PI_OK;
+    if (!be->opt->topk_here || n > PI__MAX_SKIP || rows->n_vocab > PI__MAX_TOP_ROW) return PI_OK;
     rows->skip = pi__calloc(n + 1, sizeof *rows->skip);
     if (!rows->skip) return pi__fail_mem(err, "logits");
     rows->n_skip = (int32_t) n;
@@ -111,7 +111,7 @@ bool pi__rows_request(pi__rows *rows, int32_t n)
     for (int32_t r = 0; r < n; r++) most = rows->request[r].k > most ? rows->request[r].k : most;
     if (!most) return false; /* keeps the previous results: a drafter may run before they are read */
     rows->topk_k = most;
-    if (!be->dev->topk_here(be)) return false;
+    if (!be->opt->topk_here(be)) return false;
     pi__op_topk(be, NULL, &(pi__topk) {.x = rows->logits, .n_rows = n, .n = rows->n_vocab, .skip = rows->skip,
                                        .n_skip = rows->n_skip, .request = rows->request, .out = rows->topk_result});
     return true;
@@ -136,7 +136,7 @@ pi__step_top pi__rows_of_step(pi__rows *rows, int32_t n)
 bool pi__rows_request_in_step(pi__rows *rows, const pi__batch *b, int32_t n)
 {
     pi__backend *be = rows->be;
-    if (!be->dev->topk_here(be)) return false;
+    if (!be->opt->topk_here(be)) return false;
     pi__op_topk(be, b, &(pi__topk) {.x = rows->logits, .n_rows = n, .n = rows->n_vocab, .skip = b->top.skip, .n_skip = b->top.n_skip,
                                     .request = b->top.request, .out = rows->topk_result});
     return true;
@@ -153,7 +153,7 @@ pi__top pi__rows_topk(const pi__rows *rows, int32_t r)
 
 _Static_assert(PI__MAX_DRAFT * BEST_WORDS <= 2 + PI__MAX_TOP, "results of all searches in topk_result");
 
-bool pi__rows_searches(const pi__rows *rows) { return rows->skip && rows->be->dev->topk_here(rows->be); }
+bool pi__rows_searches(const pi__rows *rows) { return rows->skip && rows->be->opt->topk_here(rows->be); }
 
 void pi__rows_search(pi__rows *rows, int32_t n, int32_t i, bool sum)
 {
@@ -164,7 +164,7 @@ void pi__rows_search(pi__rows *rows, int32_t n, int32_t i, bool sum)
                                              .out = rows->topk_result + (size_t) (i * rows->max_rows) * BEST_WORDS});
 }
 
-void pi__rows_mark(pi__rows *rows, int i, int32_t n) { rows->be->dev->mark(rows->be, i, rows->best[i], n); }
+void pi__rows_mark(pi__rows *rows, int i, int32_t n) { rows->be->opt->mark(rows->be, i, rows->best[i], n); }
 
 int32_t pi__rows_best(const pi__rows *rows, int i, int32_t r)
 {

@@ -28,10 +28,10 @@ typedef struct pi__rows {
     int32_t topk_k;            /* values per row in topk_result */
     pi__topk_request *request; /* [max_rows] request of each row; k 0 = none, the full row is copied */
     pi__best_rows wanted;      /* required values of the step's rows, for backends that compute only these */
-    pi__draw *draw;            /* [max_rows] sampling parameters of steps that stay in flight (dev->draw) */
+    pi__draw *draw;            /* [max_rows] sampling parameters of steps that stay in flight (opt->draw) */
     uint32_t *seen;            /* [max_rows, PI__MAX_SEEN] tokens with penalties in these steps */
     int32_t *ids;              /* [max_rows] argmax of each row, set by pi__rows_pick */
-    uint64_t *best[2];         /* [max_rows, 3] results of decode steps in flight (dev->mark) */
+    uint64_t *best[2];         /* [max_rows, 3] results of decode steps in flight (opt->mark) */
 } pi__rows;
 
 /* special: the ids that topk skips; need not outlive init. */

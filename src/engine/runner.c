@@ -411,7 +411,7 @@ static pi__best_rows *wanted_rows(const pi__runner *r)
 {
     pi__rows *rows = r->config.rows;
     const pi__batch *b = &r->batch.b;
-    if (!b->top.request || !r->config.be->dev->best_rows) return NULL;
+    if (!b->top.request || !r->config.be->opt->best_rows) return NULL;
     if (r->hidden || (b->lora.n_runs && pi__adapters_of_logits(r->config.m, &b->lora))) return NULL;
     rows->wanted = (pi__best_rows) {.request = rows->request};
     return &rows->wanted;
@@ -498,7 +498,7 @@ static bool can_be_fed(const pi__runner *r, const pi__seq *s)
     pi__draw d;
     const bool looks = s->matcher || s->thoughts || s->params.n_bad || s->call.on_logits || s->probs;
     if (looks || r->config.drafting->of[s->spec.kind] || s->n_tokens >= s->max_total) return false;
-    return pi__sampler_is_argmax(s->sampler) || (r->config.be->dev->draw && pi__sampler_draw(s->sampler, 0, &d, NULL));
+    return pi__sampler_is_argmax(s->sampler) || (r->config.be->opt->draw && pi__sampler_draw(s->sampler, 0, &d, NULL));
 }
 
 /* True if the step may stay in flight: its rows can be searched on the device, and the device can sample all its
@@ -506,7 +506,7 @@ static bool can_be_fed(const pi__runner *r, const pi__seq *s)
 static bool may_stay_in_flight(const pi__runner *r)
 {
     const pi__step_plan *p = r->plan;
-    bool all = r->config.ahead && r->config.be->dev->mark && p->n_tokens == p->n_seqs && is_decoding(r);
+    bool all = r->config.ahead && r->config.be->opt->mark && p->n_tokens == p->n_seqs && is_decoding(r);
     for (int32_t q = 0; q < p->n_seqs && all; q++) all = can_be_fed(r, p->seq[q]);
     return all;
 }
@@ -529,7 +529,7 @@ static void draw_rows(const pi__runner *r)
         whole |= d->row;
         drawn |= !pi__sampler_is_argmax(s->sampler);
     }
-    if (drawn) be->dev->draw(be, &(pi__draws) {rows->draw, penalties ? rows->seen : NULL, whole});
+    if (drawn) be->opt->draw(be, &(pi__draws) {rows->draw, penalties ? rows->seen : NULL, whole});
 }
 
 /* Queues the model's graph and the logits rows of the first pass, with their topk if these are all rows. Queues
@@ -640,7 +640,7 @@ int pi__runner_land(pi__runner *r, pi_error *err)
 {
     pi__backend *be = r->config.be;
     pi__step_plan *p = r->flight;
-    const int rc = be->dev->wait(be, r->turn, err);
+    const int rc = be->opt->wait(be, r->turn, err);
     for (int32_t q = 0; q < p->n_seqs && !rc; q++) {
         pi__seq *s = p->seq[q];
         if (s) pi__cache_commit(r->config.cache, s->row, s->tokens, ++s->n_computed, s->keeps);

@@ -149,7 +149,7 @@ static int place_stages(pi__setup *s, pi_error *err)
                         "n-cpu-moe, override-tensor and no-kv-offload, or use split-mode none");
     for (int32_t i = 0; i < n; i++) {
         pi__backend *dev = s->be->at[i];
-        part[i] = dev->discrete && dev->dev->free_memory ? (double) dev->dev->free_memory(dev) : 0;
+        part[i] = dev->discrete && dev->opt->free_memory ? (double) dev->opt->free_memory(dev) : 0;
         least = part[i] < least ? part[i] : least;
     }
     for (int32_t i = 0; i < n; i++) {
@@ -195,7 +195,7 @@ int pi__setup_open(pi__setup *s, const pi__config *c, pi_error *err)
     int rc = pi__gguf_open_with(&s->g, c->model, c->load_mode, &s->progress, err);
     if (!rc) rc = pi__override_metadata(s->g, c, err);
     if (!rc) rc = open_devices(s, err);
-    if (!rc && s->be->n_ranks > 1 && s->cfg.prefix_dir && !s->be->dev->copy_out)
+    if (!rc && s->be->n_ranks > 1 && s->cfg.prefix_dir && !s->be->opt->copy_out)
         rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir and the CPU as several devices, or ranks, do not go together: unset "
                       "it, or use split-mode none and ranks off");
     return rc ? rc : pi__setup_declare(s, err);

@@ -158,7 +158,7 @@ static void mixture(pi__model *m, const pi__dense *d, const pi__dense_layer *l, 
 static bool is_one_op(const pi__model *m, const pi__dense_layer *l)
 {
     const pi__experts *e = &l->experts;
-    if (!m->be->dev->experts_layer || m->lora || !e->n_expert || !l->mlp.n_ff || !l->mlp.up.n_out || l->post_ffn_norm) return false;
+    if (!m->be->opt->experts_layer || m->lora || !e->n_expert || !l->mlp.n_ff || !l->mlp.up.n_out || l->post_ffn_norm) return false;
     return !e->gate_bias && !e->up_bias && !e->down_bias && !e->table && l->mlp.act == e->act && l->mlp.limit == e->limit;
 }
 

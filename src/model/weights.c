@@ -61,13 +61,13 @@ static int alloc_region(pi__model *m, int32_t place, pi_error *err)
     if (!size) return PI_OK;
     r->part = pi__weights_image_part(m, place);
     r->base = r->part == PI__PART_HOST ? pi__weights_image_at(m, place) :
-              r->page ? be->dev->arena_alloc(be, arena_bytes(m, place)) : be->dev->alloc(be, size);
+              r->page ? be->opt->arena_alloc(be, arena_bytes(m, place)) : be->dev->alloc(be, size);
     if (r->base && r->part == PI__PART_DEVICE) {
         const int rc = pi__weights_image_map(m, place, r->base, err);
         r->mapped = !rc;
         return rc;
     }
-    if (r->base && r->page && shared) r->mapped = be->dev->arena_map(be, r->base + r->own, shared);
+    if (r->base && r->page && shared) r->mapped = be->opt->arena_map(be, r->base + r->own, shared);
     return r->base && (r->mapped || !r->page || !shared) ? PI_OK : no_memory(m, place, err);
 }
 
@@ -79,7 +79,7 @@ int pi__weights_alloc(pi__model *m, pi_error *err)
         pi__want *w = &m->want[i];
         pi__backend *be = pi__backend_at(m->be, w->placement);
         if (!w->own || m->weights[w->placement].part == PI__PART_DEVICE) continue;
-        w->mapped = be->dev->arena_map(be, pi__weights_at(m, w), in_pages(w->size, be->page));
+        w->mapped = be->opt->arena_map(be, pi__weights_at(m, w), in_pages(w->size, be->page));
         if (!w->mapped) rc = no_memory(m, w->placement, err);
     }
     return rc;
@@ -109,16 +109,16 @@ void pi__weights_free(pi__model *m)
     for (size_t i = 0; i < m->n_want; i++) {
         pi__want *w = &m->want[i];
         pi__backend *be = pi__backend_at(m->be, w->placement);
-        if (w->mapped) be->dev->arena_unmap(be, pi__weights_at(m, w), in_pages(w->size, be->page));
+        if (w->mapped) be->opt->arena_unmap(be, pi__weights_at(m, w), in_pages(w->size, be->page));
         w->mapped = false;
     }
     for (int32_t i = 0; i < PI__N_REGIONS; i++) {
         pi__region *r = &m->weights[i];
         pi__backend *be = pi__backend_at(m->be, i);
         const bool one = r->part == PI__PART_DEVICE;
-        if (r->mapped && one) be->dev->arena_unmap(be, r->base, arena_bytes(m, i));
-        else if (r->mapped) be->dev->arena_unmap(be, r->base + r->own, in_pages(r->shared, r->page));
-        if (r->base && r->page) be->dev->arena_free(be, r->base, arena_bytes(m, i));
+        if (r->mapped && one) be->opt->arena_unmap(be, r->base, arena_bytes(m, i));
+        else if (r->mapped) be->opt->arena_unmap(be, r->base + r->own, in_pages(r->shared, r->page));
+        if (r->base && r->page) be->opt->arena_free(be, r->base, arena_bytes(m, i));
         else if (r->base && r->part != PI__PART_HOST) be->dev->free(be, r->base, m->weights_size[i]);
         r->base = NULL;
         r->mapped = false;

@@ -107,9 +107,9 @@ static void name_target(pi__model *m)
     for (int32_t i = 0; i < PI__N_PLACEMENTS; i++) {
         const pi__backend *be = pi__backend_at(m->be, i);
         const size_t n = strlen(to);
-        if (part_of(m, i) != PI__PART_DEVICE || !be->dev->identify || n + 2 > cap) continue;
+        if (part_of(m, i) != PI__PART_DEVICE || !be->opt->identify || n + 2 > cap) continue;
         to[n] = ' ';
-        be->dev->identify(be, to + n + 1, cap - n - 1);
+        be->opt->identify(be, to + n + 1, cap - n - 1);
     }
 }
 
@@ -214,8 +214,8 @@ int pi__weights_image_map(pi__model *m, int32_t placement, char *base, pi_error 
     const size_t size = pi__weights_image_bytes(m, placement);
     pi_error why = {0};
     const pi__digest mark = mark_of(m, placement);
-    if (!im->complete) return be->dev->arena_share(be, base, size, &mark, im->part, err);
-    const int rc = be->dev->arena_adopt(be, base, size, &mark, im->part, &why);
+    if (!im->complete) return be->opt->arena_share(be, base, size, &mark, im->part, err);
+    const int rc = be->opt->arena_adopt(be, base, size, &mark, im->part, &why);
     close_parts(m);
     return rc ? pi__fail(err, rc, "weights-from %.60s: the owner's weights cannot be used: %.110s",
                          im->source.from, why.msg)

@@ -58,7 +58,7 @@ static pi__batch batch_of(tool *t, int32_t start[2], int32_t len[1], int32_t fro
 static size_t layer_bytes(const tool *t, const pi__kv_layer *kv)
 {
     const int32_t block = block_of(t, kv->group);
-    if (kv->ratio) return t->be->dev->row_bytes(t->be, PI__F32, kv->head_dim, block / kv->ratio);
+    if (kv->ratio) return t->be->opt->row_bytes(t->be, PI__F32, kv->head_dim, block / kv->ratio);
     return t->be->dev->kv_bytes(t->be, PI__F32, PI__F32, kv->n_head_kv, kv->head_dim, block);
 }
 

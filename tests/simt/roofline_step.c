@@ -34,7 +34,7 @@ static size_t kv_bytes(const pi__kv_layer *kv)
 {
     const int32_t block = block_of(kv->group);
     if (!kv->ratio) return s.be->dev->kv_bytes(s.be, kv->type_k, kv->type_v, kv->n_head_kv, kv->head_dim, block);
-    return s.be->dev->row_bytes(s.be, kv->type_k, kv->head_dim, block / kv->ratio);
+    return s.be->opt->row_bytes(s.be, kv->type_k, kv->head_dim, block / kv->ratio);
 }
 
 /* The layer of a matrix; the number of layers for a matrix outside of layers; -1 for a part of a file tensor, which

@@ -352,7 +352,7 @@ static void test_done_without(void **)
         has |= be->dev->kv_bytes(be, PI__F16, PI__F16, 1, 64, 16) ? CACHE : 0;
         has |= be->dev->state_bytes(be, &st) ? DELTA : 0;
         has |= be->dev->weight_size(be, &experts) ? EXPERTS : 0;
-        has |= be->dev->topk_here(be) ? TOP : 0;
+        has |= be->opt->topk_here(be) ? TOP : 0;
         if (has != c.has) fail_msg("%s: the device has %x, not %x; %s", c.line, has, c.has, lines.c_str());
         be->dev->destroy(be);
         assert_int_equal(simt::watch.live, 0);

@@ -149,17 +149,17 @@ static void test_arena(void **)
     pi_error err;
     char text[] = "what the other tensor has", got[sizeof text] = "", zeros[sizeof text] = "";
     assert_int_equal(be->page, page);
-    assert_null(be->dev->arena_alloc(be, page / 2));
-    char *a = static_cast<char *>(be->dev->arena_alloc(be, 4 * page)), *b = a + page;
+    assert_null(be->opt->arena_alloc(be, page / 2));
+    char *a = static_cast<char *>(be->opt->arena_alloc(be, 4 * page)), *b = a + page;
     assert_non_null(a);
     assert_int_equal((uintptr_t) a % page, 0);
     assert_int_equal(simt::device_bytes(), 0);
-    assert_true(be->dev->arena_map(be, a, page));
-    assert_true(be->dev->arena_map(be, b, 2 * page));
+    assert_true(be->opt->arena_map(be, a, page));
+    assert_true(be->opt->arena_map(be, b, 2 * page));
     assert_int_equal(simt::device_bytes(), 3 * page);
     be->dev->upload(be, a, text, sizeof text);
     be->dev->upload(be, b + 2 * page - sizeof text, text, sizeof text);
-    be->dev->arena_unmap(be, a, page);
+    be->opt->arena_unmap(be, a, page);
     assert_int_equal(simt::device_bytes(), 2 * page);
     be->dev->download(be, got, b + 2 * page - sizeof text, sizeof text);
     assert_int_equal(be->dev->finish(be, &err), PI_OK);
@@ -170,13 +170,13 @@ static void test_arena(void **)
         assert_int_equal(be->dev->finish(be, &err), PI_EDEVICE);
         assert_non_null(strstr(err.msg, "leaves device memory"));
     }
-    assert_true(be->dev->arena_map(be, a, page)); /* again, without the old contents */
+    assert_true(be->opt->arena_map(be, a, page)); /* again, without the old contents */
     be->dev->download(be, got, a, sizeof text);
     assert_int_equal(be->dev->finish(be, &err), PI_OK);
     assert_memory_equal(got, zeros, sizeof zeros);
-    be->dev->arena_unmap(be, b, 2 * page);
-    be->dev->arena_unmap(be, a, page);
-    be->dev->arena_free(be, a, 4 * page);
+    be->opt->arena_unmap(be, b, 2 * page);
+    be->opt->arena_unmap(be, a, page);
+    be->opt->arena_free(be, a, 4 * page);
     be->dev->destroy(be);
     assert_int_equal(simt::watch.live, 0);
 }

@@ -101,21 +101,21 @@ static void test_arena(void **)
     char text[] = "what all of them have", got[sizeof text] = "";
     assert_int_equal(pi__device_create(&be, "emu,emu,emu", true, &p, nullptr, &err), PI_OK);
     assert_int_equal(be->page, page);
-    assert_null(be->dev->arena_alloc(be, page / 2));
-    char *a = static_cast<char *>(be->dev->arena_alloc(be, 4 * page)), *b = a + page;
+    assert_null(be->opt->arena_alloc(be, page / 2));
+    char *a = static_cast<char *>(be->opt->arena_alloc(be, 4 * page)), *b = a + page;
     assert_non_null(a);
     assert_int_equal(simt::device_bytes(), 0);
-    assert_true(be->dev->arena_map(be, a, page));
+    assert_true(be->opt->arena_map(be, a, page));
     assert_int_equal(simt::device_bytes(), 3 * page);
     for (long i = 0; i < 3; i++) {
         simt::options.fail_alloc = i;
-        assert_false(be->dev->arena_map(be, b, 2 * page));
+        assert_false(be->opt->arena_map(be, b, 2 * page));
         assert_int_equal(simt::device_bytes(), 3 * page);
     }
-    assert_true(be->dev->arena_map(be, b, 2 * page));
+    assert_true(be->opt->arena_map(be, b, 2 * page));
     assert_int_equal(simt::device_bytes(), 9 * page);
     be->dev->upload(be, b + 2 * page - sizeof text, text, sizeof text);
-    be->dev->arena_unmap(be, a, page);
+    be->opt->arena_unmap(be, a, page);
     assert_int_equal(simt::device_bytes(), 6 * page);
     be->dev->download(be, got, b + 2 * page - sizeof text, sizeof text);
     assert_int_equal(be->dev->finish(be, &err), PI_OK);
@@ -123,8 +123,8 @@ static void test_arena(void **)
     be->dev->upload(be, a, text, sizeof text);
     assert_int_equal(be->dev->finish(be, &err), PI_EDEVICE);
     assert_non_null(strstr(err.msg, "leaves device memory"));
-    be->dev->arena_unmap(be, b, 2 * page);
-    be->dev->arena_free(be, a, 4 * page);
+    be->opt->arena_unmap(be, b, 2 * page);
+    be->opt->arena_free(be, a, 4 * page);
     be->dev->destroy(be);
     assert_int_equal(simt::watch.live, 0);
 }

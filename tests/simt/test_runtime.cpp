@@ -245,12 +245,12 @@ static int parted_step(segmented &p, int32_t n, int32_t keys, int n_segments)
     assert_int_equal(padded->n_tokens, n == 3 ? 4 : n);
     for (int i = 0; i < 16; i++) p.host[i] = (float) (i + n_segments), p.host[16 + i] = -1;
     for (int i = 0; i < n_segments; i++) {
-        op->graph_segment(p.be);
+        p.be->opt->graph_segment(p.be);
         op->upload(p.be, p.x, p.host, 64);
         const pi__softcap cap = {p.x, 8, 1, 16};
         pi__op_softcap(p.be, nullptr, &cap);
         op->download(p.be, p.host + 16, p.x, 64);
-        if (i + 1 < n_segments) (void) op->end_capture(p.be); /* finish ends the last segment */
+        if (i + 1 < n_segments) (void) p.be->opt->end_capture(p.be); /* finish ends the last segment */
     }
     int rc = op->finish(p.be, nullptr);
     for (int i = 0; i < 16 && !rc; i++) {
@@ -299,7 +299,7 @@ static void test_parts_fail(void **)
     segmented p = open_parted();
     long n = 0;
     for (bool reached = true; reached; n++) {
-        p.be->dev->graph_reset(p.be);
+        p.be->opt->graph_reset(p.be);
         simt::watch.n_calls = 0;
         simt::watch.fail_at = n;
         int n_failed = 0;

@@ -372,23 +372,23 @@ static void test_failing_memory(void **)
     int fd[2];
     assert_int_equal(pi__device_create(&be, "emu,emu", true, &params, nullptr, &err), PI_OK);
     const long live = simt::watch.live;
-    char *a = static_cast<char *>(be->dev->arena_alloc(be, 2 * size));
+    char *a = static_cast<char *>(be->opt->arena_alloc(be, 2 * size));
     for (long i = 0;; i++) {
         simt::watch.n_calls = 0, simt::watch.fail_at = i;
         fd[0] = fd[1] = -1;
-        const bool shared = be->dev->arena_share(be, a, size, &mark, fd, &err) == PI_OK;
-        const bool adopted = shared && be->dev->arena_adopt(be, a + size, size, &mark, fd, &err) == PI_OK;
+        const bool shared = be->opt->arena_share(be, a, size, &mark, fd, &err) == PI_OK;
+        const bool adopted = shared && be->opt->arena_adopt(be, a + size, size, &mark, fd, &err) == PI_OK;
         const bool all = simt::watch.n_calls <= i; /* no further calls */
         simt::watch.fail_at = -1;
-        if (adopted) be->dev->arena_unmap(be, a + size, size);
-        if (adopted) assert_int_equal(be->dev->arena_adopt(be, a + size, size, &other, fd, &err), PI_EIO);
-        if (shared) be->dev->arena_unmap(be, a, size);
+        if (adopted) be->opt->arena_unmap(be, a + size, size);
+        if (adopted) assert_int_equal(be->opt->arena_adopt(be, a + size, size, &other, fd, &err), PI_EIO);
+        if (shared) be->opt->arena_unmap(be, a, size);
         for (int f : fd) assert_int_equal(shared ? close(f) : f, shared ? 0 : -1);
         assert_int_equal(simt::device_bytes() + simt::device_imported(), 0);
         assert_int_equal(adopted, all);
         if (all && i >= 10) break;
     }
-    be->dev->arena_free(be, a, 2 * size);
+    be->opt->arena_free(be, a, 2 * size);
     assert_int_equal(simt::watch.live, live);
     be->dev->destroy(be);
     nothing_left(fds);

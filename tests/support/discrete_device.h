@@ -24,7 +24,7 @@ typedef struct discrete_copy {
 } discrete_copy;
 
 static struct {
-    pi__device_fns ops;       /* the CPU's functions, with other copy functions */
+    pi__device_opt opt;       /* the CPU's functions, with other copy functions */
     discrete_copy copy[DISCRETE_MOST]; /* ring of running copies */
     uint64_t n_copies, n_ended;
     uint64_t rng;
@@ -85,16 +85,16 @@ static void discrete_unpin(pi__backend *be, void *host, size_t n)
     (void) n;
 }
 
-/* Returns `ops` with its copy functions replaced. */
-static pi__device_fns discrete_ops(pi__device_fns ops)
+/* Returns `opt` with its copy functions replaced. */
+static pi__device_opt discrete_opt(pi__device_opt opt)
 {
-    ops.copy_out = discrete_copy_out;
-    ops.copy_in = discrete_copy_beside;
-    ops.copies = discrete_copies;
-    ops.pin = discrete_pin;
-    ops.unpin = discrete_unpin;
+    opt.copy_out = discrete_copy_out;
+    opt.copy_in = discrete_copy_beside;
+    opt.copies = discrete_copies;
+    opt.pin = discrete_pin;
+    opt.unpin = discrete_unpin;
     discrete_device.n_copies = discrete_device.n_ended = 0;
-    return ops;
+    return opt;
 }
 
 static int near_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err)
@@ -108,8 +108,8 @@ static int discrete_create(pi__backend **out, int32_t index, const pi__cpu_param
     (void) index;
     int rc = pi__cpu_create(out, p, log, err);
     if (rc) return rc;
-    discrete_device.ops = discrete_ops(*(*out)->dev);
-    (*out)->dev = &discrete_device.ops;
+    discrete_device.opt = discrete_opt(*(*out)->opt);
+    (*out)->opt = &discrete_device.opt;
     (*out)->discrete = true;
     return PI_OK;
 }

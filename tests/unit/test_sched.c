@@ -95,12 +95,12 @@ static void load_state(pi__backend *be, const pi__batch *b, const pi__state_copy
 static const pi__op_fns state_ops = {.state_save = save_state, .state_load = load_state};
 
 /* Opens a host tier of twice the size of the pools, in the fixture's memory. */
-static void open_tier(fixture *w, pi__device_fns *ops)
+static void open_tier(fixture *w, pi__device_opt *opt)
 {
     pi__tiering_config c = {.offload = {.be = &w->be, .map = &w->map, .cache = &w->cache, .stats = &w->stats, .keeps = true,
                                         .ahead = w->budget, .ahead_seqs = SEQS}};
-    *ops = discrete_ops((pi__device_fns) {0});
-    w->be.dev = ops;
+    *opt = discrete_opt((pi__device_opt) {0});
+    w->be.opt = opt;
     w->be.discrete = true;
     w->map.n_groups = w->cache.n_groups;
     w->map.n_ranks = 1;
@@ -399,7 +399,7 @@ static void step(fixture *w)
 static void run_fixture(const pi__group_spec *spec, int32_t n_groups, int n_ops, bool tier, bool masks)
 {
     static const int32_t turn_id = 500;
-    pi__device_fns ops;
+    pi__device_opt opt;
     fixture *w = calloc(1, sizeof *w);
     w->rng = 5 + (uint64_t) n_groups;
     w->be.ops = &state_ops;
@@ -422,7 +422,7 @@ static void run_fixture(const pi__group_spec *spec, int32_t n_groups, int n_ops,
     assert_int_equal(pi__snapshots_init(&w->snapshots, &snapshots, NULL), PI_OK);
     w->cache.reuse_point = pi__reuse_point;
     w->cache.reuse_point_ud = &w->snapshots;
-    if (tier) open_tier(w, &ops);
+    if (tier) open_tier(w, &opt);
     for (int i = 0; i < n_ops; i++) {
         uint32_t what = rnd(w, 100);
         pi__seq *s = any(w);

@@ -255,6 +255,7 @@ static void test_parts(void **state)
     static fixture v;
     static float got[ROWS * N];
     pi__device_fns dev;
+    pi__device_opt opt;
     const pi__batch b = {.n_tokens = 3, .n_seqs = 3, .n_rows = 3};
     open_fixture(&v);
     const pi__device_fns *op = v.two->dev;
@@ -265,9 +266,11 @@ static void test_parts(void **state)
     traced.linear = traced_linear;
     traced_cpu = v.two->at[PI__AT_CPU];
     dev = *cpu_ops;
-    dev.begin = traced_begin, dev.graph_segment = traced_part, dev.end_capture = traced_queued, dev.upload = traced_upload;
+    opt = *v.one->opt;
+    dev.begin = traced_begin, opt.graph_segment = traced_part, opt.end_capture = traced_queued, dev.upload = traced_upload;
     dev.download = traced_download, dev.finish = traced_finish;
     v.two->at[PI__AT_DEVICE]->dev = &dev;
+    v.two->at[PI__AT_DEVICE]->opt = &opt;
     for (int i = 0; i < 2; i++) v.two->at[i]->ops = &traced;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(op->begin(v.two, &b, PI__STEP_DECODE)->n_tokens, ROWS);
@@ -294,6 +297,7 @@ static void test_parts(void **state)
     assert_int_equal(op->finish(v.two, NULL), PI_OK);
     asks("any down wait CPU3 up dev3 wait ");
     v.two->at[PI__AT_DEVICE]->dev = cpu_ops;
+    v.two->at[PI__AT_DEVICE]->opt = v.one->opt;
     for (int i = 0; i < 2; i++) v.two->at[i]->ops = fns;
     close_fixture(&v);
 }

@@ -170,6 +170,7 @@ static void test_qwen35(void **st)
 /* ---- failures: two CPUs; the second one fails on request */
 
 static pi__device_fns ops;          /* the CPU's functions, except finish */
+static pi__device_opt opt;          /* likewise, except join */
 static int (*cpu_finish)(pi__backend *be, pi_error *err);
 static pi__backend *second;          /* the device that fails */
 static int fail_finish;              /* error code of the failure; 0 = no failure */
@@ -207,11 +208,13 @@ static pi__backend *two_cpus(void)
     for (int i = 0; i < 2; i++) {
         written(pi__cpu_create(&dev[i], &(pi__cpu_params) {.n_threads = 1}, &(pi__log) {0}, &err), &err);
         ops = *dev[i]->dev;
+        opt = *dev[i]->opt;
         cpu_finish = ops.finish;
     }
     ops.finish = failing_finish;
-    ops.join = join;
+    opt.join = join;
     dev[0]->dev = dev[1]->dev = &ops;
+    dev[0]->opt = dev[1]->opt = &opt;
     second = dev[1];
     written(pi__tensor_create(&be, dev, 2, &err), &err);
     return be;

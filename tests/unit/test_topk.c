@@ -112,7 +112,7 @@ static void test_same(void **state)
             const pi__cpu_params p = {.n_threads = threads, .isa = isas[i]};
             if (pi__cpu_create(&be, &p, &(pi__log) {0}, NULL)) continue;
             assert_int_equal(be->dev->reserve(be, &(pi__limits) {.max_rows = ROWS, .n_vocab = MOST}, NULL), PI_OK);
-            assert_true(be->dev->topk_here(be));
+            assert_true(be->opt->topk_here(be));
             for (int t = 0; t < 120; t++) run_once(be, 1 + rnd_int(ROWS), sizes[t % 10], rnd_int(2));
             be->dev->destroy(be);
         }

@@ -145,13 +145,15 @@ static const pi__device_fns cpu_device = {
     .weight_size = pi__cpu_weight_size,
     .weight_load = pi__cpu_weight_load,
     .kv_bytes = pi__cpu_kv_bytes,
-    .row_bytes = pi__cpu_row_bytes,
     .state_bytes = pi__cpu_state_bytes,
     .snapshot_bytes = pi__cpu_snapshot_bytes,
     .scratch_bytes = cpu_scratch_bytes,
     .reserve = cpu_reserve,
     .begin = cpu_begin,
     .finish = cpu_finish,
+};
+static const pi__device_opt cpu_opt = {
+    .row_bytes = pi__cpu_row_bytes,
     .join = cpu_join,
     .topk_here = pi__cpu_topk_here,
     .best_rows = true,
@@ -210,6 +212,7 @@ int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *lo
     pi__cpu *cpu = pi__calloc(1, sizeof *cpu);
     if (!cpu) return pi__fail_mem(err, "the CPU backend");
     cpu->be.dev = &cpu_device;
+    cpu->be.opt = &cpu_opt;
     cpu->be.ops = &cpu_fns;
     cpu->isa = isa;
     cpu->lin = pi__cpu_linear_kernels_of(isa, p->act8 ? 8 : 15);

@@ -1,6 +1,6 @@
 /* The largest values of rows of logits (op topk): requests are uploaded, and the results come back in one copy.
  *
- * In a step that stays in flight, one token per row may be sampled from these values (dev->draw). Then the values
+ * In a step that stays in flight, one token per row may be sampled from these values (opt->draw). Then the values
  * stay on the device, and only the tokens come back.
  *
  * Memory: scratch + at.picks, [indices to skip][requests][results of topk][sampled tokens][work]; a step's requests
