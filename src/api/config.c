@@ -54,11 +54,19 @@ pi__cpu_params pi__cpu_params_of(const pi_options *o)
         .poll = (int32_t) pi__opt_int(s, PI__OPT_POLL),
         .isa = isa_of(s),
         .act8 = pi__opt_is(s, PI__OPT_ACTIVATION_BITS, "8"),
-        .matmul = (int) pi__opt_int(s, PI__OPT_MATMUL), /* the words' order is the one of PI__MATMUL_* */
-        .fp4 = (int) pi__opt_int(s, PI__OPT_FP4_MODE), /* the words' order is the one of PI__FP4_* */
-        .blas = pi__opt_is(s, PI__OPT_CUBLAS, "on"),
-        .no_graphs = pi__opt_is(s, PI__OPT_CUDA_GRAPHS, "off"),
-        .no_fuse = pi__opt_is(s, PI__OPT_CUDA_FUSE, "off"),
+    };
+}
+
+pi__device_params pi__device_params_of(const pi_options *o)
+{
+    const pi__opt_set *s = &o->set;
+    return (pi__device_params) {
+        .cpu = pi__cpu_params_of(o),
+        .cuda.matmul = (int) pi__opt_int(s, PI__OPT_MATMUL), /* the words' order is the one of PI__MATMUL_* */
+        .cuda.fp4 = (int) pi__opt_int(s, PI__OPT_FP4_MODE), /* the words' order is the one of PI__FP4_* */
+        .cuda.blas = pi__opt_is(s, PI__OPT_CUBLAS, "on"),
+        .cuda.no_graphs = pi__opt_is(s, PI__OPT_CUDA_GRAPHS, "off"),
+        .cuda.no_fuse = pi__opt_is(s, PI__OPT_CUDA_FUSE, "off"),
     };
 }
 
@@ -267,12 +275,12 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .placement = places_of(s),
         .tensor = pi__opt_is(s, PI__OPT_SPLIT_MODE, "tensor"),
         .layers = pi__opt_is(s, PI__OPT_SPLIT_MODE, "layer"),
-        .cpu = pi__cpu_params_of(o),
+        .params = pi__device_params_of(o),
         .log = {o->log_fn, o->log_ud, (int) pi__opt_int(s, PI__OPT_LOG_LEVEL)},
         .progress = o->progress_fn,
         .progress_ud = o->progress_ud,
     };
-    c->cpu.exports = *c->weights_from != 0;
+    c->params.cuda.exports = *c->weights_from != 0;
     (void) pi__parse_drafters(pi__opt_str(s, PI__OPT_SPEC_TYPE), &c->spec, &c->spec_also);
     if (!*c->model) return pi__fail(err, PI_EINVAL, "no model: option 'model' is the path of a GGUF file");
     if (pi__opt_float(s, PI__OPT_ROPE_SCALE) > 0 && pi__opt_float(s, PI__OPT_ROPE_FREQ_SCALE) > 0)

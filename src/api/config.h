@@ -8,5 +8,6 @@
 /* Fills c from o. Strings and lists in c belong to o. */
 int pi__config_of(const pi_options *o, pi__config *c, pi_error *err);
 pi__cpu_params pi__cpu_params_of(const pi_options *o);
+pi__device_params pi__device_params_of(const pi_options *o);
 
 #endif

@@ -7,7 +7,7 @@
 int pi_selftest(const pi_options *o, const char *checks, pi_line_fn fn, void *ud, pi_error *err)
 {
     if (!o || !fn) return pi__fail(err, PI_EINVAL, "pi_selftest: options and a function are needed");
-    pi__selftest t = {.device = pi__opt_str(&o->set, PI__OPT_DEVICE), .checks = checks, .cpu = pi__cpu_params_of(o), .fn = fn,
-                      .ud = ud};
+    pi__selftest t = {.device = pi__opt_str(&o->set, PI__OPT_DEVICE), .checks = checks,
+                      .params = pi__device_params_of(o), .fn = fn, .ud = ud};
     return pi__selftest_run(&t, err);
 }

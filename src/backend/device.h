@@ -152,19 +152,19 @@ typedef struct pi__device_fns {
 } pi__device_fns;
 
 /* The functions and facts that a device backend may leave out: NULL or false means that it lacks the feature. A group
- * is provided as a whole or not at all, which pi__device_check checks, too. Threads and errors: as above, unless a
- * comment says otherwise. */
+ * is provided as a whole or not at all; pi__device_check checks this. Threads and errors: as above, unless a comment
+ * says otherwise. */
 typedef struct pi__device_opt {
     /* ---- single functions */
 
-    /* Returns the bytes that alloc can still provide; 0 = unknown, or an error. NULL = the system's memory is the only
-     * limit. */
+    /* Returns the bytes that alloc can still provide; 0 = unknown, or an error. NULL = the system's memory is the
+     * only limit. */
     uint64_t (*free_memory)(pi__backend *be);
-    /* Writes names of the devices that are the same in every process, for example "GPU-4f0e...". NULL = all devices of
-     * this kind are interchangeable. */
+    /* Writes names of the devices that are the same in every process, for example "GPU-4f0e...". NULL = all devices
+     * of this kind are interchangeable. */
     void (*identify)(const pi__backend *be, char *out, size_t size);
-    /* Returns the bytes of one layer's rows (n values each, n_rows per block) in one block; 0 = unsupported. NULL = the
-     * backend supports neither caches of rows nor the ops that use them. */
+    /* Returns the bytes of one layer's rows (n values each, n_rows per block) in one block; 0 = unsupported. NULL =
+     * the backend supports neither caches of rows nor the ops that use them. */
     size_t (*row_bytes)(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
     /* Returns true if op topk can run on the rows that the last op wrote. NULL = never: the host samples from a copy
      * of the rows. */
@@ -217,8 +217,9 @@ typedef struct pi__device_opt {
      * finish would. */
     void (*mark)(pi__backend *be, int i, uint64_t *found, int32_t n_rows);
     int (*wait)(pi__backend *be, int i, pi_error *err);
-    /* Not part of the group; requires it. The device draws one token per logits row of the next step, from the results
-     * of the topk that the step's batch requests. These results stay on the device. begin reads the arrays of draws. */
+    /* Not part of the group; requires it. The device draws one token per logits row of the next step, from the
+     * results of the topk that the step's batch requests. These results stay on the device. begin reads the arrays of
+     * draws. */
     void (*draw)(pi__backend *be, const pi__draws *draws);
 
     /* ---- lookahead of pipelines of several devices; requires mark, draw and graph_segment */
@@ -231,15 +232,15 @@ typedef struct pi__device_opt {
 
     /* ---- several devices that act as one (tensor.c) */
 
-    /* Creates the link between n backends of this kind. Returns PI_EUNSUPPORTED if they cannot be linked. NULL = this
-     * kind of backend cannot be linked. */
+    /* Creates the link between n backends of this kind. Returns PI_EUNSUPPORTED if they cannot be linked. NULL =
+     * this kind of backend cannot be linked. */
     int (*join)(pi__link **out, pi__backend *const *be, int32_t n, pi_error *err);
 
     /* ---- graphs: captured steps */
 
-    /* Predicts the result of begin for a step of a kind that can be captured; all devices give the same result. True =
-     * begin replays the step and returns NULL; for kind SEGMENTS, the graphs of all its segments exist. *n_seqs receives
-     * the number of sequences in the batch that begin returns, padding included. */
+    /* Predicts the result of begin for a step of a kind that can be captured; all devices give the same result.
+     * True = begin replays the step and returns NULL; for kind SEGMENTS, the graphs of all its segments exist. *n_seqs
+     * receives the number of sequences in the batch that begin returns, padding included. */
     bool (*graph_lookup)(pi__backend *be, const pi__batch *b, int kind, int32_t *n_seqs);
     /* Begins a graph segment in a step of kind SEGMENTS; end_capture or finish ends it. The calls in the n-th
      * segment are the same in all steps with the same number of sequences and tokens. This includes copies to and
@@ -341,22 +342,7 @@ typedef struct pi__device_info {
     bool usable;     /* create() is expected to succeed */
 } pi__device_info;
 
-/* Precision of products with packed matrices. EXACT: 15-bit activations. W16: weights and activations in 16-bit
- * floats. AUTO: the fastest mode within the usual error (kernels/w16.cuh). Attention rounds queries to F16, except
- * with EXACT. */
-enum { PI__MATMUL_AUTO, PI__MATMUL_EXACT, PI__MATMUL_W16 };
-
-/* Products of NVFP4 and MXFP4 matrices on FP4 tensor cores.
- *   OFF     not used: as other packed types
- *   W4A4    activations in the matrix's own format
- *   W4A8    MXFP4: 8-bit activations; NVFP4: as W4A16
- *   W4A16   weights and activations in 16-bit floats
- *   AUTO    with MATMUL_AUTO, MXFP4 by 8-bit activations; everything else as OFF
- * Devices that act as one must multiply alike: AUTO becomes OFF if only some of them support it, and for ranks
- * that are processes (devices.c). */
-enum { PI__FP4_AUTO, PI__FP4_OFF, PI__FP4_W4A4, PI__FP4_W4A8, PI__FP4_W4A16 };
-
-/* Options of devices; the last six are for GPUs. */
+/* Options of the CPU backend, which every build has. */
 typedef struct pi__cpu_params {
     int32_t n_threads; /* 0 = all cores that the process may use */
     int32_t n_batch;   /* threads for steps with prompt tokens; 0 = n_threads */
@@ -365,37 +351,9 @@ typedef struct pi__cpu_params {
     int32_t poll;      /* 0..100: time that idle threads spin before they sleep; default 50 */
     const char *isa;   /* upper bound: "" or "auto", "avx512", "avx2", "neon", "generic" */
     bool act8;         /* quantised matrices: 8-bit activations instead of 15-bit */
-    int matmul;        /* CUDA: PI__MATMUL_*, the mode of packed matrices; the CPU always uses EXACT */
-    int fp4;           /* CUDA: PI__FP4_*, the mode of FP4 matrices on devices with FP4 instructions */
-    bool blas;         /* CUDA: cuBLAS, if installed, multiplies F16 and BF16 matrices by many rows */
-    bool no_graphs;    /* CUDA: do not capture decode steps as graphs */
-    bool no_fuse;      /* CUDA: do not fuse ops; each has its own launches */
-    bool exports;      /* CUDA: weights lie in arenas where possible, so that other processes can map them */
 } pi__cpu_params;
 /* Creates the CPU backend. Returns PI_EUNSUPPORTED if the CPU lacks the requested isa. */
 int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);
 bool pi__cpu_tell(int32_t index, pi__device_info *out);
-
-/* The kinds of devices of this build (devices.c), best first. */
-typedef struct pi__device {
-    const char *name; /* value of the option "device" */
-    int (*create)(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err);
-    /* Describes device `index` of this kind. Returns false if it does not exist; for index 0 it still fills in the
-     * reason. */
-    bool (*tell)(int32_t index, pi__device_info *out);
-} pi__device;
-/* Ends with the CPU, which every build has and which can always be created. */
-extern const pi__device pi__devices[];
-extern const int pi__n_devices;
-enum { PI__MAX_DEVICES = 16 }; /* devices that act as one */
-enum { PI__SPLIT_NONE, PI__SPLIT_TENSOR /* tensor.h */, PI__SPLIT_LAYER /* stages.h */ };
-/* Parses a list of devices: "cuda", "cuda1", "cuda0,cuda1". A name without a number is the next device of its
- * kind. "" and "auto" (the best kind) and "none" (the CPU) are names too. Returns the number of devices; 0 = a
- * name is not in this build. */
-int pi__devices_named(const char *names, const pi__device *dev[PI__MAX_DEVICES], int32_t index[PI__MAX_DEVICES]);
-/* Creates the backend of `names`; "auto" takes the first device that can be opened. split (PI__SPLIT_*): combines
- * all named devices, or all devices of the one named kind, in one backend. */
-int pi__device_create(pi__backend **out, const char *names, int split, const pi__cpu_params *p, const pi__log *log,
-                      pi_error *err);
 
 #endif

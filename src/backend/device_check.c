@@ -44,7 +44,8 @@ static int check_group(const pi__backend *be, const fn *group, pi_error *err)
 {
     for (int i = 1; i < MAX_GROUP && group[i].name; i++)
         if (has(be->opt, &group[i]) != has(be->opt, &group[0]))
-            return pi__fail(err, PI_EINTERNAL, "device backend: %s and %s: provide both, or neither", group[0].name, group[i].name);
+            return pi__fail(err, PI_EINTERNAL, "device backend: %s and %s: provide both, or neither", group[0].name,
+                            group[i].name);
     return PI_OK;
 }
 
@@ -65,10 +66,11 @@ static int check_requirements(const pi__backend *be, pi_error *err)
 
 int pi__device_check(const pi__backend *be, pi_error *err)
 {
-    int rc = be->dev && be->opt && be->ops ? PI_OK : pi__fail(err, PI_EINTERNAL, "device backend: set dev, opt and ops");
+    if (!be->dev || !be->opt || !be->ops) return pi__fail(err, PI_EINTERNAL, "device backend: set dev, opt and ops");
+    int rc = PI_OK;
     for (int i = 0; i < N_OBLIGATORY && !rc; i++)
         if (!has(be->dev, &obligatory[i]))
-            rc = pi__fail(err, PI_EINTERNAL, "device backend: provide %s, which every backend needs", obligatory[i].name);
+            rc = pi__fail(err, PI_EINTERNAL, "device backend: provide %s, as every backend does", obligatory[i].name);
     for (int i = 0; i < N_GROUPS && !rc; i++) rc = check_group(be, groups[i], err);
     return rc ? rc : check_requirements(be, err);
 }

@@ -6,7 +6,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "backend/device.h"
+#include "backend/devices.h"
 #include "backend/stages.h"
 #include "backend/tensor.h"
 #include "base/error.h"
@@ -15,17 +15,20 @@ static const pi__device *cpu(void) { return &pi__devices[pi__n_devices - 1]; }
 static bool is_auto(const char *name) { return !name || !*name || !strcasecmp(name, "auto"); }
 
 /* Creates device `index` of a kind. */
-static int create_one(pi__backend **out, const pi__device *d, int32_t index, const pi__cpu_params *p, const pi__log *log,
-                      pi_error *err)
+static int create_one(pi__backend **out, const pi__device *d, int32_t index, const pi__device_params *p,
+                      const pi__log *log, pi_error *err)
 {
+    *out = NULL;
     int rc = d->create(out, index, p, log, err);
     if (!rc) rc = pi__device_check(*out, err);
-    if (rc) *out = NULL; /* an incomplete backend may lack destroy */
+    if (!rc || !*out) return rc;
+    if ((*out)->dev && (*out)->dev->destroy) (*out)->dev->destroy(*out);
+    *out = NULL;
     return rc;
 }
 
-static int create_all(pi__backend **be, const pi__device *const *dev, const int32_t *index, int n, const pi__cpu_params *p,
-                      const pi__log *log, pi_error *err)
+static int create_all(pi__backend **be, const pi__device *const *dev, const int32_t *index, int n,
+                      const pi__device_params *p, const pi__log *log, pi_error *err)
 {
     for (int i = 0; i < n; i++) {
         const int rc = create_one(&be[i], dev[i], index[i], p, log, err);
@@ -46,18 +49,17 @@ static bool alike(pi__backend *const *be, int n)
 
 /* Creates n devices as one. CPU devices split the threads. */
 static int create_several(pi__backend **out, int split, const pi__device *const *dev, const int32_t *index, int n,
-                         const pi__cpu_params *p, const pi__log *log, pi_error *err)
+                         const pi__device_params *p, const pi__log *log, pi_error *err)
 {
     pi__backend *be[PI__MAX_DEVICES];
-    pi__cpu_params share = *p;
+    pi__device_params share = *p;
     if (dev[0] == cpu()) {
-        share.n_threads = p->n_threads > n ? p->n_threads / n : 1;
-        share.n_batch = p->n_batch > n ? p->n_batch / n : p->n_batch > 0;
+        share.cpu.n_threads = p->cpu.n_threads > n ? p->cpu.n_threads / n : 1;
+        share.cpu.n_batch = p->cpu.n_batch > n ? p->cpu.n_batch / n : p->cpu.n_batch > 0;
     }
     int rc = create_all(be, dev, index, n, &share, log, err);
-    if (!rc && share.fp4 == PI__FP4_AUTO && !alike(be, n)) {
+    if (!rc && !alike(be, n) && dev[0]->fix_modes && dev[0]->fix_modes(&share)) {
         for (int i = 0; i < n; i++) be[i]->dev->destroy(be[i]);
-        share.fp4 = PI__FP4_OFF;
         rc = create_all(be, dev, index, n, &share, log, err);
     }
     if (rc) return rc;
@@ -74,7 +76,8 @@ static int all_of(const pi__device *dev[PI__MAX_DEVICES], int32_t index[PI__MAX_
     return n;
 }
 
-int pi__device_create(pi__backend **out, const char *names, int split, const pi__cpu_params *p, const pi__log *log, pi_error *err)
+int pi__device_create(pi__backend **out, const char *names, int split, const pi__device_params *p, const pi__log *log,
+                      pi_error *err)
 {
     const pi__device *dev[PI__MAX_DEVICES];
     int32_t index[PI__MAX_DEVICES];
@@ -113,24 +116,24 @@ static int32_t index_of_rank(const pi__device *d, const int32_t *named, int n, i
     return d == cpu() || d->tell(local, &info) ? local : named[0];
 }
 
-int pi__device_create_rank(pi__backend **out, const char *names, pi__ranks *ranks, const pi__cpu_params *p, const pi__log *log,
-                           pi_error *err)
+int pi__device_create_rank(pi__backend **out, const char *names, pi__ranks *ranks, const pi__device_params *p,
+                           const pi__log *log, pi_error *err)
 {
     const pi__device *dev[PI__MAX_DEVICES];
     int32_t index[PI__MAX_DEVICES];
     const int n = pi__devices_named(names, dev, index);
-    pi__cpu_params own = *p;
-    pi__rank_device as = {.params = *p};
+    pi__device_params own = *p;
+    pi__rank_device as = {0};
     pi__backend *be = NULL;
     *out = NULL;
     if (!n) return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build", names);
-    if (own.fp4 == PI__FP4_AUTO) own.fp4 = PI__FP4_OFF; /* other ranks' devices are not known yet */
-    as.params.fp4 = own.fp4;
+    if (dev[0]->fix_modes) (void) dev[0]->fix_modes(&own); /* other ranks' devices are not known yet */
+    as.params = own;
     pi__ranks_build(as.build);
     snprintf(as.name, sizeof as.name, "%s", dev[0]->name);
-    snprintf(as.isa, sizeof as.isa, "%s", p->isa ? p->isa : "");
-    as.params.isa = NULL;
-    if (!own.n_threads) own.n_threads = share_of_cores(ranks);
+    snprintf(as.isa, sizeof as.isa, "%s", p->cpu.isa ? p->cpu.isa : "");
+    as.params.cpu.isa = NULL;
+    if (!own.cpu.n_threads) own.cpu.n_threads = share_of_cores(ranks);
     int rc = create_one(&be, dev[0], index_of_rank(dev[0], index, n, ranks->local), &own, log, err);
     return rc ? rc : pi__tensor_create_rank(out, be, ranks, &as, err);
 }

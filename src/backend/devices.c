@@ -1,33 +1,88 @@
-/* The devices of this build, and the selection among them. No memory, any thread.
+/* The table of device kinds, and the selection by name (see devices.h). No memory, any thread.
  *
  * PI_HAVE_CUDA: the CUDA backend is linked in. PI_HAVE_EMU: so is the CUDA backend over the tests' emulator, which
  * "auto" never selects. */
 #include <string.h>
 #include <strings.h>
 
-#include "backend/device.h"
-#include "backend/tensor.h"
+#include "backend/devices.h"
 #if defined(PI_HAVE_CUDA) || defined(PI_HAVE_EMU)
 #include "backend/cuda/cuda.h"
 #endif
-#include "base/error.h"
+#include "backend/tensor_check.h"
+
+enum { MAX_THREADS = 1024 /* limit of the option threads */ };
+
+/* ------------------------------------------------------------------------------------------------------------- CPU */
 
 /* There is no limit on the number of CPU backends. */
-static int cpu_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err)
+static int cpu_create(pi__backend **out, int32_t index, const pi__device_params *p, const pi__log *log, pi_error *err)
 {
     (void) index;
-    return pi__cpu_create(out, p, log, err);
+    return pi__cpu_create(out, &p->cpu, log, err);
 }
 
+/* Ranks of CPUs use the processes' transport and need no id. */
+static int cpu_rank_id(char id[PI__RANK_ID_BYTES], pi_error *err)
+{
+    (void) err;
+    memset(id, 0, PI__RANK_ID_BYTES);
+    return PI_OK;
+}
+
+static int cpu_join_rank(pi__link **out, pi__backend *be, const pi__seat *seat, pi_error *err)
+{
+    (void) be;
+    return pi__link_ranks(out, seat, err);
+}
+
+static bool cpu_check_params(pi__device_params *p)
+{
+    const pi__cpu_params *c = &p->cpu;
+    pi__fix_flag(&p->cpu.act8);
+    return c->n_threads >= 0 && c->n_threads <= MAX_THREADS && c->n_batch >= 0 && c->n_batch <= MAX_THREADS &&
+           c->prio >= -1 && c->prio <= 3;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ CUDA */
+
+#if defined(PI_HAVE_CUDA) || defined(PI_HAVE_EMU)
+static int cuda_create(pi__backend **out, int32_t index, const pi__device_params *p, const pi__log *log, pi_error *err)
+{
+    pi__cuda_params own = p->cuda;
+    own.n_threads = p->cpu.n_threads;
+    return pi__cuda_create(out, index, &own, log, err);
+}
+
+static bool cuda_fix_modes(pi__device_params *p)
+{
+    if (p->cuda.fp4 != PI__FP4_AUTO) return false;
+    p->cuda.fp4 = PI__FP4_OFF;
+    return true;
+}
+
+static bool cuda_check_params(pi__device_params *p)
+{
+    bool *const flags[] = {&p->cuda.blas, &p->cuda.no_graphs, &p->cuda.no_fuse, &p->cuda.exports};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) pi__fix_flag(flags[i]);
+    return true;
+}
+#endif
+
+/* ----------------------------------------------------------------------------------------------------------- table */
+
+#define CUDA(name)                                                                                                      \
+    {name, cuda_create, pi__cuda_tell, pi__cuda_rank_id, pi__cuda_join_rank, cuda_fix_modes, cuda_check_params}
 const pi__device pi__devices[] = {
 #ifdef PI_HAVE_CUDA
-    {"cuda", pi__cuda_create, pi__cuda_tell},
+    CUDA("cuda"),
 #endif
 #ifdef PI_HAVE_EMU
-    {"emu", pi__cuda_create, pi__cuda_tell},
+    CUDA("emu"),
 #endif
-    {"cpu", cpu_create, pi__cpu_tell},
+    {"cpu", cpu_create, pi__cpu_tell, cpu_rank_id, cpu_join_rank, NULL, cpu_check_params},
 };
+#undef CUDA
 const int pi__n_devices = sizeof pi__devices / sizeof *pi__devices;
 
 static const pi__device *cpu(void) { return &pi__devices[pi__n_devices - 1]; }
@@ -69,21 +124,9 @@ int pi__devices_named(const char *names, const pi__device *dev[PI__MAX_DEVICES],
     }
 }
 
-int pi__device_rank_id(const char *name, char id[PI__RANK_ID_BYTES], pi_error *err)
+const pi__device *pi__device_kind(const char *name)
 {
-#if defined(PI_HAVE_CUDA) || defined(PI_HAVE_EMU)
-    if (strcmp(name, "cpu")) return pi__cuda_rank_id(id, err);
-#endif
-    (void) name, (void) err;
-    memset(id, 0, PI__RANK_ID_BYTES);
-    return PI_OK;
-}
-
-int pi__device_join_rank(pi__link **out, pi__backend *be, const char *name, const pi__seat *seat, pi_error *err)
-{
-#if defined(PI_HAVE_CUDA) || defined(PI_HAVE_EMU)
-    if (strcmp(name, "cpu")) return pi__cuda_join_rank(out, be, seat, err);
-#endif
-    (void) be, (void) name;
-    return pi__link_ranks(out, seat, err);
+    for (int i = 0; i < pi__n_devices; i++)
+        if (!strcmp(pi__devices[i].name, name)) return &pi__devices[i];
+    return NULL;
 }

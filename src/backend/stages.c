@@ -353,7 +353,8 @@ int pi__stages_create(pi__backend **out, pi__backend *const *dev, int32_t n, int
     s->least = least ? least : dev[0]->discrete ? LEAST_DEVICE : LEAST_CPU;
     s->n_micro = 1;
     s->dev = stages_device;
-    s->be = (pi__backend) {.dev = &s->dev, .opt = &s->opt, .ops = &s->ops, .discrete = true, .integrated = dev[0]->integrated, .n_stages = n};
+    s->be = (pi__backend) {.dev = &s->dev, .opt = &s->opt, .ops = &s->ops, .discrete = true,
+                           .integrated = dev[0]->integrated, .n_stages = n};
     for (int32_t i = 0; i < n; i++) s->be.at[i] = dev[i];
     set_ops(s, dev[0]);
     if (dev[0]->opt->topk_here) s->opt.topk_here = stages_topk_here;

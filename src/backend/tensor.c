@@ -249,7 +249,8 @@ static int create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t
         return pi__fail_mem(err, "the devices");
     }
     t->dev = tensor_device;
-    t->be = (pi__backend) {.dev = &t->dev, .opt = &t->opt, .ops = &t->ops, .discrete = dev[0]->discrete, .integrated = dev[0]->integrated, .n_ranks = n};
+    t->be = (pi__backend) {.dev = &t->dev, .opt = &t->opt, .ops = &t->ops, .discrete = dev[0]->discrete,
+                           .integrated = dev[0]->integrated, .n_ranks = n};
     t->n = n, t->first = first, t->end = first + n_here;
     t->ranks = ranks;
     if (as) t->device = *as;

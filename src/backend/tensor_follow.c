@@ -25,8 +25,6 @@ typedef struct follower {
     size_t cap;        /* bytes */
 } follower;
 
-enum { MAX_THREADS = 1024 /* limit of the option threads */ };
-
 static pi__tensor *tensor_of(follower *f) { return (pi__tensor *) f->be; }
 
 static bool room(follower *f, size_t n) { return pi__grow(&f->buf, &f->cap, n, 1); }
@@ -59,12 +57,10 @@ static int create(follower *f, pi__rank_device *d, pi_error *err)
     if (strncmp(build, d->build, sizeof build))
         return pi__fail(err, PI_EUNSUPPORTED, "its build differs from rank 0's: run the same build on all ranks");
     d->isa[sizeof d->isa - 1] = d->name[sizeof d->name - 1] = 0;
-    d->params.isa = d->isa;
-    bool *const flags[] = {&d->params.act8, &d->params.blas, &d->params.no_graphs, &d->params.no_fuse, &d->params.exports};
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) pi__fix_flag(flags[i]);
-    const pi__cpu_params *c = &d->params;
-    if (c->n_threads < 0 || c->n_threads > MAX_THREADS || c->n_batch < 0 || c->n_batch > MAX_THREADS || c->prio < -1 || c->prio > 3)
-        return pi__fail(err, PI_EINTERNAL, "rank 0 sent a thread count or priority out of range");
+    d->params.cpu.isa = d->isa;
+    for (int i = 0; i < pi__n_devices; i++)
+        if (!pi__devices[i].check_params(&d->params))
+            return pi__fail(err, PI_EINTERNAL, "threads that no option of rank 0 gives");
     return pi__device_create_rank(&f->be, d->name, f->r, &d->params, f->log, err);
 }
 

@@ -89,7 +89,10 @@ int pi__tensor_join_rank(pi__tensor *t, const char id[PI__RANK_ID_BYTES], pi_err
     const pi__ranks *r = t->ranks;
     pi__seat seat = {.ranks = t->ranks, .rank = r->rank, .n = r->n, .timeout_ms = r->timeout_ms};
     memcpy(seat.id, id, sizeof seat.id);
-    return t->link ? PI_OK : pi__device_join_rank(&t->link, t->rank[t->first].be, t->device.name, &seat, err);
+    const pi__device *kind = pi__device_kind(t->device.name);
+    if (t->link) return PI_OK;
+    if (!kind) return pi__fail(err, PI_EUNSUPPORTED, "device '%s' is not in this build", t->device.name);
+    return kind->join_rank(&t->link, t->rank[t->first].be, &seat, err);
 }
 
 int pi__order_join(pi__tensor *t, pi_error *err)
@@ -97,7 +100,9 @@ int pi__order_join(pi__tensor *t, pi_error *err)
     pi__ranks *r = t->ranks;
     pi__reply all[PI__MOST_RANKS];
     char id[PI__RANK_ID_BYTES];
-    int rc = pi__device_rank_id(t->device.name, id, err);
+    const pi__device *kind = pi__device_kind(t->device.name);
+    int rc = kind ? kind->rank_id(id, err)
+                  : pi__fail(err, PI_EUNSUPPORTED, "device '%s' is not in this build", t->device.name);
     if (rc) return rc;
     pthread_mutex_lock(&r->lock);
     bool ok = pi__ranks_order(r, &(pi__order) {.kind = PI__ORDER_JOIN, .n_bytes = sizeof id}, id);

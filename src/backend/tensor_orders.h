@@ -3,7 +3,7 @@
 #ifndef PI__TENSOR_ORDERS_H
 #define PI__TENSOR_ORDERS_H
 
-#include "backend/device.h"
+#include "backend/devices.h"
 #include "backend/ranks.h"
 
 /* Payload of PI__ORDER_OPEN. */
@@ -11,7 +11,7 @@ typedef struct pi__rank_device {
     char build[64];       /* pi__ranks_build: must be equal on all ranks */
     char name[16];        /* name in pi__devices */
     char isa[16];         /* pi__cpu_params.isa */
-    pi__cpu_params params;
+    pi__device_params params;
 } pi__rank_device;
 /* Writes an identifier of this build (ranks_build.c): its version, and the sizes of the structs that ranks exchange. */
 void pi__ranks_build(char build[64]);

@@ -3,7 +3,7 @@
 #ifndef PI__ENGINE_CONFIG_H
 #define PI__ENGINE_CONFIG_H
 
-#include "backend/device.h"
+#include "backend/devices.h"
 #include "backend/ranks.h"
 #include "base/log.h"
 #include "model/cache_rules.h"
@@ -90,7 +90,7 @@ typedef struct pi__config {
     pi__ranks *ranks;          /* tensor parallel processes, this one is rank 0; NULL = a single process */
     uint64_t fit_margin;       /* bytes of the device that gpu-layers auto leaves free; 0 = 1 GiB, at most an eighth */
     pi__placement_rules placement; /* device or CPU for weights and caches */
-    pi__cpu_params cpu;        /* threads and instruction set */
+    pi__device_params params;  /* options of the devices */
     pi__log log;               /* log sink */
     pi_progress_fn progress;   /* progress callback of open, or NULL */
     void *progress_ud;         /* its first argument */

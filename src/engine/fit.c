@@ -99,7 +99,7 @@ static int run_on_cpu(pi__setup *s, pi_error *err)
     pi__setup_undeclare(s);
     s->be->dev->destroy(s->be);
     s->be = NULL;
-    int rc = pi__device_create(&s->be, "cpu", false, &s->cfg.cpu, &s->cfg.log, err);
+    int rc = pi__device_create(&s->be, "cpu", false, &s->cfg.params, &s->cfg.log, err);
     return rc ? rc : pi__setup_declare(s, err);
 }
 

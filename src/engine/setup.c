@@ -5,9 +5,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "backend/devices.h"
 #include "backend/profile.h"
 #include "backend/split.h"
-#include "backend/tensor.h"
 #include "base/error.h"
 #include "engine/metadata.h"
 #include "engine/vocab_compare.h"
@@ -110,7 +110,7 @@ int pi__setup_declare(pi__setup *s, pi_error *err)
 int pi__setup_add_cpu(pi__setup *s, pi_error *err)
 {
     pi__backend *device = s->be, *cpu = NULL;
-    int rc = pi__device_create(&cpu, "cpu", false, &s->cfg.cpu, &s->cfg.log, err);
+    int rc = pi__device_create(&cpu, "cpu", false, &s->cfg.params, &s->cfg.log, err);
     if (!rc) rc = pi__split_create(&s->be, device, cpu, err);
     if (rc) {
         if (cpu) cpu->dev->destroy(cpu);
@@ -167,8 +167,8 @@ static int open_devices(pi__setup *s, pi_error *err)
     const bool none = !rc && pi__placement_cpu(s->placement);
     const char *device = none ? "cpu" : c->device;
     const int split = c->layers ? PI__SPLIT_LAYER : c->tensor ? PI__SPLIT_TENSOR : PI__SPLIT_NONE;
-    if (!rc) rc = c->ranks ? pi__device_create_rank(&s->be, device, c->ranks, &c->cpu, &c->log, err)
-                           : pi__device_create(&s->be, device, split, &c->cpu, &c->log, err);
+    if (!rc) rc = c->ranks ? pi__device_create_rank(&s->be, device, c->ranks, &c->params, &c->log, err)
+                           : pi__device_create(&s->be, device, split, &c->params, &c->log, err);
     if (!rc) note_no_gpu(s);
     if (!rc && s->be->n_stages) return place_stages(s, err);
     if (rc || !s->be->discrete || !pi__placement_both(s->placement)) return rc;
@@ -339,14 +339,15 @@ pi__digest pi__setup_fingerprint(const pi__setup *s)
     char text[512];
     pi__hasher h;
     const pi__rope_config *r = &s->cfg.rope;
-    const pi__cpu_params *p = &s->cfg.cpu;
-    const int products = s->be->discrete ? p->matmul << 4 | p->fp4 << 1 | p->blas : 0; /* these change result bits */
+    const pi__device_params *p = &s->cfg.params;
+    /* modes that change result bits */
+    const int products = s->be->discrete ? p->cuda.matmul << 4 | p->cuda.fp4 << 1 | p->cuda.blas : 0;
     const bool drafts = s->drafter && s->drafter != s->m;
     const int n = snprintf(text, sizeof text, "%d|%d|%d|%d|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%d|%d|%zu|%d", s->m->n_exit, s->m->n_used,
                            s->m->long_rope, products, r->base, r->scaling, r->scale, (long long) r->orig_ctx,
                            r->ext_factor.set ? r->ext_factor.value : -1, r->attn_factor.set ? r->attn_factor.value : -1,
                            r->beta_slow.set ? r->beta_slow.value : -1, r->beta_fast.set ? r->beta_fast.value : -1,
-                           s->cfg.block_size, s->m->n_kv, s->m->n_state, p->act8, s->cfg.n_override_kv, drafts);
+                           s->cfg.block_size, s->m->n_kv, s->m->n_state, p->cpu.act8, s->cfg.n_override_kv, drafts);
     pi__hash_begin(&h, PI__HASH_FINGERPRINT);
     pi__hash_field(&h, text, (size_t) n);
     pi__hash_field(&h, &s->cfg.sparsity, sizeof s->cfg.sparsity);
@@ -367,7 +368,7 @@ void pi__setup_close_files(pi__setup *s)
     pi__gguf_close(s->draft_g);
     s->g = s->draft_g = NULL;
     s->cfg.model = s->cfg.prefix_dir = s->cfg.prefix_key = s->cfg.draft_model = s->cfg.weights_from = s->cfg.weights_cache = NULL;
-    s->cfg.cpu.isa = s->cfg.device = NULL;
+    s->cfg.params.cpu.isa = s->cfg.device = NULL;
     s->cfg.placement.override = s->cfg.override_kv = NULL;
 }
 

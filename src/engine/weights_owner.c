@@ -37,7 +37,7 @@ static void take(pi__weights_owner *w, pi__model *m)
 static int load(pi__weights_owner *w, pi__setup *s, const pi__config *c, pi_error *err)
 {
     pi__config own = *c;
-    own.cpu.exports = true;
+    own.params.cuda.exports = true;
     int rc = pi__setup_open(s, &own, err);
     if (!rc) rc = pi__setup_size(s, err);
     if (!rc) rc = pi__setup_load(s, true, err);

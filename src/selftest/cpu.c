@@ -127,7 +127,7 @@ int pi__selftest_cpu(pi__selftest *to, pi_error *err)
     pi__selftest_line(to, "checks: matmuls of %d and %d rows, by each instruction set of this processor", N_X, N_FEW);
     for (int i = 0; i < PI__N_ISAS && !rc; i++) {
         pi__backend *be;
-        pi__cpu_params p = to->cpu;
+        pi__cpu_params p = to->params.cpu;
         p.isa = pi__isa_names[i].name;
         if (!pi__selftest_wants(to, "cpu", p.isa)) continue;
         rc = pi__cpu_create(&be, &p, &(pi__log) {0}, err);

@@ -55,7 +55,7 @@ int tell_choices(pi__selftest &to, const char *name, pi_error *err)
     pi__backend *be;
     log.fn = log_line, log.ud = &to, log.level = PI_LOG_INFO;
     pi__selftest_line(&to, "chosen:");
-    const int rc = pi__device_create(&be, name, false, &to.cpu, &log, err);
+    const int rc = pi__device_create(&be, name, false, &to.params, &log, err);
     if (!rc) be->dev->destroy(be);
     return rc;
 }

@@ -5,7 +5,7 @@
 #include "selftest/matrix_ref.h"
 
 extern "C" {
-#include "backend/device.h"
+#include "backend/devices.h"
 }
 
 namespace selftest {
@@ -16,12 +16,12 @@ struct device {
     /* matmul: EXACT, as most references assume. no_fuse: every op has separate launches. */
     explicit device(bool fp4 = false, const char *name = nullptr, int matmul = PI__MATMUL_EXACT, bool no_fuse = false)
     {
-        pi__cpu_params cpu = {};
-        cpu.fp4 = fp4 ? PI__FP4_W4A4 : PI__FP4_AUTO;
-        cpu.matmul = matmul;
-        cpu.no_fuse = no_fuse;
+        pi__device_params params = {};
+        params.cuda.fp4 = fp4 ? PI__FP4_W4A4 : PI__FP4_AUTO;
+        params.cuda.matmul = matmul;
+        params.cuda.no_fuse = no_fuse;
         pi_error err;
-        if (pi__device_create(&be, name ? name : now->name, false, &cpu, nullptr, &err)) fail_check("%s", err.msg);
+        if (pi__device_create(&be, name ? name : now->name, false, &params, nullptr, &err)) fail_check("%s", err.msg);
     }
     void reserve(const pi__limits &lim)
     {

@@ -11,12 +11,12 @@
 extern "C" {
 #endif
 
-#include "backend/device.h"
+#include "backend/devices.h"
 
 typedef struct pi__selftest {
     const char *device;   /* one device, as in option device; NULL = the best device */
     const char *checks;   /* words: "linear", "linear.formats", "rates"; NULL or "" = all */
-    pi__cpu_params cpu;   /* from the options */
+    pi__device_params params; /* options of the devices */
     pi_line_fn fn;        /* receives the report's lines */
     void *ud;
     int n_failed, n_done; /* checks so far */

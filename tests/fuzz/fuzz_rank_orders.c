@@ -107,7 +107,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     process f = {.r = {.fns = &fns, .rank = 1, .n = 2, .local = 0, .n_local = 1, .timeout_ms = 1000},
                  .p = data,
                  .n = size};
-    f.device = (pi__rank_device){.name = "cpu", .isa = "generic", .params = {.n_threads = 1, .poll = 1}};
+    f.device = (pi__rank_device){.name = "cpu", .isa = "generic", .params.cpu = {.n_threads = 1, .poll = 1}};
     pi__ranks_build(f.device.build);
     f.lim = (pi__limits){.max_tokens = 16,
                          .max_seqs = 4,

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/devices.h"
 #include "base/alloc.h"
 #include "formats/formats.h"
 #include "model/model.h"
@@ -103,7 +104,7 @@ static void fill_scratch(void)
 
 int roofline_open(const char *path, int32_t max_tokens, int32_t max_seqs, size_t cache_tokens)
 {
-    const pi__cpu_params p = {.n_threads = 1, .poll = 1};
+    const pi__device_params p = {.cpu = {.n_threads = 1, .poll = 1}};
     const pi__log log = {0};
     pi_error err = {0};
     s.lim = (pi__limits) {.max_tokens = max_tokens, .max_seqs = max_seqs, .max_rows = pi__rows_at_once(max_seqs), .max_ctx = CTX};

@@ -216,7 +216,7 @@ static void test_fp4_auto()
     for (const auto &c : cases) {
         std::string lines;
         pi__log log = {append_line, &lines, PI_LOG_INFO};
-        pi__cpu_params p = {};
+        pi__cuda_params p = {};
         pi__backend *be = nullptr;
         pi_error err;
         p.matmul = c.matmul, p.fp4 = c.fp4;
@@ -235,7 +235,7 @@ static void test_wrong_products(void **)
 {
     std::string lines;
     pi__log log = {append_line, &lines, PI_LOG_INFO};
-    pi__cpu_params p = {};
+    pi__cuda_params p = {};
     pi__backend *be = nullptr;
     pi_error err;
     p.fp4 = PI__FP4_W4A4;
@@ -330,7 +330,7 @@ static void test_done_without(void **)
         if (getenv("PI_TEST_EMULATED") && &c > cases + 1) break;
         std::string lines;
         pi__log log = {append_line, &lines, PI_LOG_WARN};
-        pi__cpu_params p = {};
+        pi__cuda_params p = {};
         pi__backend *be = nullptr;
         pi_error err;
         p.fp4 = PI__FP4_W4A4;

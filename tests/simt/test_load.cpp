@@ -17,7 +17,7 @@ int simt_small_write(const char *path, const char *arch, int32_t type);
 
 static pi__backend *create()
 {
-    pi__cpu_params p = {};
+    pi__cuda_params p = {};
     pi__backend *be = nullptr;
     pi_error err;
     p.n_threads = 3;
@@ -223,7 +223,7 @@ static void test_no_pages(void **)
     for (size_t page : {(size_t) 0, (size_t) 2 << 20}) {
         std::string lines;
         pi__log log = {append_line, &lines, PI_LOG_INFO};
-        pi__cpu_params p = {};
+        pi__cuda_params p = {};
         pi__backend *be;
         pi_error err;
         simt::options.page = page;

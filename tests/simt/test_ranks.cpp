@@ -3,7 +3,7 @@
 #include "engine_jobs.h"
 
 extern "C" {
-#include "backend/device.h"
+#include "backend/devices.h"
 int simt_tiny_write_even(const char *path, int32_t type);
 int simt_draft_logits(const char *devices, int32_t n_pick, float *logits, size_t room, size_t *n_rows, size_t *n_vocab);
 }
@@ -95,7 +95,7 @@ static void test_clusters(void **)
 static void test_arena(void **)
 {
     const size_t page = simt::options.page;
-    const pi__cpu_params p = {};
+    const pi__device_params p = {};
     pi__backend *be;
     pi_error err;
     char text[] = "what all of them have", got[sizeof text] = "";

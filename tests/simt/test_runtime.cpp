@@ -204,7 +204,7 @@ static segmented open_parted()
 {
     segmented p = {};
     pi_error err;
-    pi__cpu_params params = {};
+    pi__cuda_params params = {};
     pi__limits lim = {};
     lim.max_tokens = lim.max_seqs = lim.max_rows = 4;
     lim.max_ctx = 1024;
@@ -338,7 +338,7 @@ static void test_loaded(void **)
 
     std::string lines;
     pi__log log = {append_line, &lines, PI_LOG_WARN};
-    pi__cpu_params p = {};
+    pi__cuda_params p = {};
     for (int lazy = 0; lazy < 2; lazy++) {
         pi_error err;
         pi__backend *be;
@@ -550,7 +550,7 @@ static void test_first_calls_fail(void **)
     for (bool reached = true; reached; n++) {
         pi_error err = {};
         pi__backend *be;
-        pi__cpu_params p = {};
+        pi__cuda_params p = {};
         p.fp4 = PI__FP4_W4A4;
         p.blas = true;
         simt::watch.n_calls = 0;

@@ -13,7 +13,7 @@
 #include "backend/cuda/runtime.h"
 
 extern "C" {
-#include "backend/device.h"
+#include "backend/devices.h"
 int simt_tiny_write_even(const char *path, int32_t type);
 }
 
@@ -364,7 +364,7 @@ template <class F> static void each_failing(F open_and_close)
 static void test_failing_memory(void **)
 {
     const int fds = count_fds();
-    const pi__cpu_params params = {};
+    const pi__device_params params = {};
     const pi__digest mark = {{1, 2}}, other = {{1, 3}};
     const size_t size = simt::options.page;
     pi__backend *be;

@@ -63,7 +63,7 @@ static void test_attention(void **)
 {
     const spread_case cases[] = {{1, 131072, 24, 4, 256}, {16, 16384, 24, 4, 256}, {1, 131072, 32, 4, 512}, {2, 131072, 8, 1, 128}};
     pi__limits lim = {};
-    const pi__cpu_params p = {};
+    const pi__cuda_params p = {};
     lim.max_tokens = lim.max_seqs = 16, lim.max_rows = 1, lim.max_ctx = 131072, lim.n_vocab = 1, lim.max_n_head = 32;
     lim.max_head_dim = 512;
     simt::options.untouched = simt::options.no_mma = true;

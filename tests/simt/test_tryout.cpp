@@ -30,7 +30,7 @@ static double instructions(const simt::counter &c)
 
 static void test_bound(void **)
 {
-    pi__cpu_params p = {};
+    pi__cuda_params p = {};
     pi__backend *be;
     pi_error err;
     simt::counter c;

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "api/objects.h"
+#include "backend/devices.h"
 #include "backend/split.h"
 #include "adapter_file.h"
 #include "counting_alloc.h"
@@ -73,7 +74,7 @@ int simt_open_split(const char *path, const pi__placement_rules *placement, long
     pi_error err = {0};
     pi__config c = {.model = path, .device = "emu", .ctx_size = 64, .max_batch_tokens = 8, .max_seqs = 2, .max_queue = 4,
                     .block_size = 16, .type_k = PI__F16, .type_v = PI__F16, .prefix_cache = true, .snapshot_interval = 256,
-                    .cpu = {.n_threads = 1}};
+                    .params.cpu = {.n_threads = 1}};
     if (placement) c.placement = *placement;
     counting_use(&a, fail_at);
     int rc = pi__core_open(&e, &c, &err);
@@ -113,7 +114,7 @@ int simt_flash_write(const char *path, const char *sizes)
 /* Opens the named devices, several as one; "emu+cpu": as in a split model. */
 static int open_devices(pi__backend **out, const char *names, pi_error *err)
 {
-    const pi__cpu_params p = {.n_threads = 2, .poll = 1};
+    const pi__device_params p = {.cpu = {.n_threads = 2, .poll = 1}};
     const pi__log log = {0};
     pi__backend *at[PI__N_PLACEMENTS];
     if (strcmp(names, "emu+cpu")) return pi__device_create(out, names, true, &p, &log, err);

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "backend/device.h"
+#include "backend/devices.h"
 #include "backend/stages.h"
 #include "backend/tensor.h"
 #include "base/error.h"
@@ -97,16 +97,18 @@ static pi__device_opt discrete_opt(pi__device_opt opt)
     return opt;
 }
 
-static int near_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err)
+static int near_create(pi__backend **out, int32_t index, const pi__device_params *p, const pi__log *log,
+                           pi_error *err)
 {
     (void) index;
-    return pi__cpu_create(out, p, log, err);
+    return pi__cpu_create(out, &p->cpu, log, err);
 }
 
-static int discrete_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err)
+static int discrete_create(pi__backend **out, int32_t index, const pi__device_params *p, const pi__log *log,
+                           pi_error *err)
 {
     (void) index;
-    int rc = pi__cpu_create(out, p, log, err);
+    int rc = pi__cpu_create(out, &p->cpu, log, err);
     if (rc) return rc;
     discrete_device.opt = discrete_opt(*(*out)->opt);
     (*out)->opt = &discrete_device.opt;
@@ -114,7 +116,8 @@ static int discrete_create(pi__backend **out, int32_t index, const pi__cpu_param
     return PI_OK;
 }
 
-const pi__device pi__devices[] = {{"far", discrete_create, pi__cpu_tell}, {"cpu", near_create, pi__cpu_tell}};
+const pi__device pi__devices[] = {{.name = "far", .create = discrete_create, .tell = pi__cpu_tell},
+                                  {.name = "cpu", .create = near_create, .tell = pi__cpu_tell}};
 const int pi__n_devices = 2;
 
 int pi__devices_named(const char *names, const pi__device *dev[PI__MAX_DEVICES], int32_t index[PI__MAX_DEVICES])
@@ -124,7 +127,7 @@ int pi__devices_named(const char *names, const pi__device *dev[PI__MAX_DEVICES],
     return 1;
 }
 
-int pi__device_create(pi__backend **out, const char *names, int split, const pi__cpu_params *p, const pi__log *log,
+int pi__device_create(pi__backend **out, const char *names, int split, const pi__device_params *p, const pi__log *log,
                       pi_error *err)
 {
     const pi__device *dev[PI__MAX_DEVICES];
@@ -143,21 +146,16 @@ int pi__device_create(pi__backend **out, const char *names, int split, const pi_
 }
 
 /* Ranks are not supported here. */
-int pi__device_create_rank(pi__backend **out, const char *names, pi__ranks *ranks, const pi__cpu_params *p, const pi__log *log,
+int pi__device_create_rank(pi__backend **out, const char *names, pi__ranks *ranks, const pi__device_params *p, const pi__log *log,
                            pi_error *err)
 {
     (void) out, (void) ranks, (void) p, (void) log;
     return pi__fail(err, PI_EUNSUPPORTED, "no ranks of %s", names);
 }
-int pi__device_rank_id(const char *name, char id[PI__RANK_ID_BYTES], pi_error *err)
+const pi__device *pi__device_kind(const char *name)
 {
-    memset(id, 0, PI__RANK_ID_BYTES);
-    return pi__fail(err, PI_EUNSUPPORTED, "no ranks of %s", name);
-}
-int pi__device_join_rank(pi__link **out, pi__backend *be, const char *name, const pi__seat *seat, pi_error *err)
-{
-    (void) out, (void) be, (void) seat;
-    return pi__fail(err, PI_EUNSUPPORTED, "no ranks of %s", name);
+    (void) name;
+    return NULL;
 }
 
 #endif

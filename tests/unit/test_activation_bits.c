@@ -14,7 +14,7 @@ static pi__config config(int model, bool act8)
 {
     return (pi__config) {.model = path[model], .max_batch_tokens = 64, .max_seqs = 8, .max_queue = 20, .block_size = 16,
                          .snapshot_interval = 512, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 4096,
-                         .cpu = {.n_threads = 2, .poll = 1, .act8 = act8}};
+                         .params.cpu = {.n_threads = 2, .poll = 1, .act8 = act8}};
 }
 
 static void run(pi__config c, bool together, job *out)
@@ -36,7 +36,7 @@ static void test_same_bits(void **state)
         pi__config c = config(i, true);
         c.max_batch_tokens = 7;
         c.block_size = 32;
-        c.cpu.n_threads = 3;
+        c.params.cpu.n_threads = 3;
         run(c, true, got);
         jobs_check(got, want, arch, 7);
 

@@ -14,7 +14,7 @@ static pi__config config(void)
 {
     return (pi__config) {.model = model_path, .draft_model = draft_path, .n_draft = 3, .max_batch_tokens = 64, .max_seqs = 8,
                          .max_queue = 20, .block_size = 16, .snapshot_interval = 512, .type_k = PI__F16, .type_v = PI__F16,
-                         .kv_tokens = 4096, .cpu = {.n_threads = 2, .poll = 1}};
+                         .kv_tokens = 4096, .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
 /* `sizes`: K clusters to search; see random_rows.c */
@@ -61,7 +61,7 @@ static void draft_logits(const char *sizes, int load_mode, const char *devices, 
     pi_error err = {0};
     pi__backend *be;
     write_drafter(sizes);
-    if (pi__device_create(&be, devices, true, &(pi__cpu_params) {.n_threads = 2, .poll = 1}, &(pi__log) {0}, &err) ||
+    if (pi__device_create(&be, devices, true, &(pi__device_params) {.cpu = {.n_threads = 2, .poll = 1}}, &(pi__log) {0}, &err) ||
         da_logits(be, model_path, draft_path, load_mode, logits, &err)) fail_msg("%s", err.msg);
     be->dev->destroy(be);
 }
@@ -120,7 +120,7 @@ static void test_out_of_memory(void **st)
     (void) st;
     pi__config c = config();
     write_drafter("K=40 i=1");
-    c.cpu.n_threads = 1;
+    c.params.cpu.n_threads = 1;
     open_out_of_memory(&c);
 }
 

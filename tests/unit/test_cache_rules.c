@@ -94,7 +94,7 @@ static pi__config config(const char *rules)
 {
     return (pi__config) {.model = path, .max_batch_tokens = 64, .max_seqs = 8, .max_queue = 20, .block_size = 16,
                          .snapshot_interval = 512, .cache_types = parsed(rules), .type_k = PI__F16, .type_v = PI__F16,
-                         .kv_tokens = 4096, .cpu = {.n_threads = 2, .poll = 1}};
+                         .kv_tokens = 4096, .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
 /* Returns the bytes per token over all layers, from the plan. */
@@ -142,7 +142,7 @@ static void test_same_bits(void **state)
         last = want[0].rows;
         c.max_batch_tokens = 7;
         c.block_size = 32;
-        c.cpu.n_threads = 3;
+        c.params.cpu.n_threads = 3;
         jobs_run(&c, true, PI__LOGITS_GENERATED, got);
         jobs_check(got, want, rules[i], 7);
         c = config(rules[i]);

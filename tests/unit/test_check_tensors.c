@@ -9,7 +9,7 @@ static int open_at(bool check, pi_error *err)
     pi__core *e;
     pi__config c = {.model = path, .max_batch_tokens = 16, .max_seqs = 1, .max_queue = 1, .block_size = 16,
                     .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 512,
-                    .check_tensors = check, .cpu = {.n_threads = 1}};
+                    .check_tensors = check, .params.cpu = {.n_threads = 1}};
     int rc = pi__core_open(&e, &c, err);
     pi__core_close(e);
     return rc;

@@ -80,7 +80,7 @@ static pi__config base_config(void)
     return (pi__config){.model = model_path, .max_batch_tokens = 64, .max_seqs = 40, .max_queue = 100, .block_size = 16,
                         .type_k = PI__F16, .type_v = PI__F16, .prefix_cache = true, .kv_tokens = 16384,
                         .snapshot_interval = 512,
-                        .cpu = {.n_threads = 2, .poll = 1}};
+                        .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
 static pi__core *open_core(const pi__config *c)
@@ -223,12 +223,12 @@ static void batch_composition_changes_nothing(void **st)
     }
     pi__core_close(e);
     run_as(&c, 32, "32 at once");
-    c.cpu.n_threads = 1;
+    c.params.cpu.n_threads = 1;
     run_as(&c, 8, "1 thread, 8 at once");
-    c.cpu.n_batch = 4;
+    c.params.cpu.n_batch = 4;
     run_as(&c, 16, "1 thread, 4 where there are prompts");
-    c.cpu.n_batch = 0;
-    c.cpu.n_threads = 3;
+    c.params.cpu.n_batch = 0;
+    c.params.cpu.n_threads = 3;
     c.max_batch_tokens = 16;
     run_as(&c, 16, "3 threads, budget 16");
     c.max_batch_tokens = 512;
@@ -242,7 +242,7 @@ static void batch_composition_changes_nothing(void **st)
     c = base_config();
     run_as(&c, 32, "prefix reuse, nothing to reuse");
     /* may sum floats in another order, so results are not compared; it must still load and run */
-    c.cpu.isa = "generic";
+    c.params.cpu.isa = "generic";
     e = open_core(&c);
     pi__core_close(e);
 }
@@ -1022,7 +1022,7 @@ static void out_of_memory(void **st)
     static counting_alloc a;
     pi__config c = base_config();
     c.kv_tokens = 256;
-    c.cpu.n_threads = 1;
+    c.params.cpu.n_threads = 1;
     long failures = 0;
     for (long i = 0;; i++) {
         counting_use(&a, i);

@@ -17,7 +17,7 @@ static pi__config config(int arch)
 {
     return (pi__config) {.model = path[arch], .max_batch_tokens = 64, .max_seqs = 8, .max_queue = 20, .block_size = 16,
                          .snapshot_interval = 512, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 4096,
-                         .cpu = {.n_threads = 2, .poll = 1}};
+                         .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
 /* Returns the number of preemptions with a cache that is too small for all requests. */
@@ -32,7 +32,7 @@ static uint32_t same_bits(int arch)
         c = config(arch);
         c.max_batch_tokens = ub;
         c.block_size = ub == 7 ? 32 : 64;
-        c.cpu.n_threads = ub == 7 ? 3 : 1;
+        c.params.cpu.n_threads = ub == 7 ? 3 : 1;
         jobs_run(&c, true, PI__LOGITS_GENERATED, got);
         jobs_check(got, want, archs[arch], ub);
     }
@@ -94,7 +94,7 @@ static void test_out_of_memory(void **st)
     if (crossed()) skip(); /* does not depend on the processor */
     for (int i = 0; i < N_ARCHS; i++) {
         pi__config c = config(i);
-        c.cpu.n_threads = 1;
+        c.params.cpu.n_threads = 1;
         assert_true(open_out_of_memory(&c) > 20);
     }
 }

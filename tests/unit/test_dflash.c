@@ -17,7 +17,7 @@ static pi__config config(void)
 {
     return (pi__config) {.model = model_path, .draft_model = draft_path, .n_draft = 7, .max_batch_tokens = 64, .max_seqs = 8,
                          .max_queue = 20, .block_size = 16, .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16,
-                         .kv_tokens = 4096, .cpu = {.n_threads = 2, .poll = 1}};
+                         .kv_tokens = 4096, .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
 static void write_model(const char *path, const char *arch, const char *sizes)
@@ -323,7 +323,7 @@ static void test_out_of_memory(void **st)
     pi__config c = config();
     write_model(model_path, "gemma4", "");
     write_model(draft_path, "dflash", "v=1 w=1 K=9 k=2 i=3 R=32");
-    c.cpu.n_threads = 1;
+    c.params.cpu.n_threads = 1;
     open_out_of_memory(&c);
 }
 

@@ -19,7 +19,7 @@ static pi__config config(int model)
 {
     return (pi__config) {.model = path[model], .device = "far", .max_batch_tokens = 32, .max_seqs = 2, .max_queue = 20,
                          .ctx_size = 320, .block_size = 16, .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16,
-                         .kv_tokens = 320, .prefix_cache = true, .cache_ram = 16 << 20, .cpu = {.n_threads = 1}};
+                         .kv_tokens = 320, .prefix_cache = true, .cache_ram = 16 << 20, .params.cpu = {.n_threads = 1}};
 }
 
 /* Splits the layers over several devices; each device has a shard of each block. */

@@ -17,7 +17,7 @@ static pi__config config(int arch)
 {
     return (pi__config) {.model = path[arch], .n_draft = 3, .max_batch_tokens = 64, .max_seqs = CROWD, .max_queue = 40,
                          .block_size = 16, .snapshot_interval = 512, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 8192,
-                         .ngram_n = 2, .ngram_m = 16, .cpu = {.n_threads = 2, .poll = 1}};
+                         .ngram_n = 2, .ngram_m = 16, .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
 /* Creates repetitive prompts; some share a prefix. */

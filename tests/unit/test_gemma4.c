@@ -14,7 +14,7 @@ static pi__config config(void)
 {
     return (pi__config) {.model = model_path, .max_batch_tokens = 64, .max_seqs = 8, .max_queue = 20, .block_size = 16,
                          .snapshot_interval = 512, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 4096,
-                         .cpu = {.n_threads = 2, .poll = 1}};
+                         .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
 static void test_same_bits(void **st)
@@ -29,7 +29,7 @@ static void test_same_bits(void **st)
         c = config();
         c.max_batch_tokens = ub;
         c.block_size = ub == 7 ? 32 : ub == 43 ? 64 : 16;
-        c.cpu.n_threads = ub == 7 ? 3 : 1;
+        c.params.cpu.n_threads = ub == 7 ? 3 : 1;
         jobs_run(&c, ub > 1, PI__LOGITS_GENERATED, got);
         jobs_check(got, want, "step budget", ub);
     }
@@ -103,7 +103,7 @@ static void test_out_of_memory(void **st)
     (void) st;
     if (crossed()) skip(); /* does not depend on the processor */
     pi__config c = config();
-    c.cpu.n_threads = 1;
+    c.params.cpu.n_threads = 1;
     assert_true(open_out_of_memory(&c) > 20);
 }
 

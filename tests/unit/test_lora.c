@@ -24,7 +24,7 @@ static pi__config config(const char *path)
 {
     return (pi__config) {.model = path, .max_batch_tokens = 64, .max_seqs = 8, .max_queue = 20, .block_size = 16,
                          .snapshot_interval = 32, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 4096,
-                         .cpu = {.n_threads = 2, .poll = 1}};
+                         .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
 static void write_model(const char *arch)
@@ -298,7 +298,7 @@ static void company(const char *arch)
         c = config(model);
         c.max_batch_tokens = mask % 3 ? 13 : 300;
         c.block_size = mask % 2 ? 32 : 16;
-        c.cpu.n_threads = 1 + (int32_t) mask % 3;
+        c.params.cpu.n_threads = 1 + (int32_t) mask % 3;
         fill(got, mask);
         run(&c, true, true, got);
         for (int i = 0; i < N_JOBS; i++) {
@@ -370,7 +370,7 @@ static void test_divided(void **st)
         run(&c, false, true, want);
         for (int how = 0; how < 7; how++) {
             c = config(model);
-            c.cpu.n_threads = 1;
+            c.params.cpu.n_threads = 1;
             divide(&c, how);
             fill(got, 2);
             run(&c, how != 4, true, got);

@@ -69,7 +69,7 @@ static bool makes_vectors; /* the model computes embedding vectors and generates
 static bool open_and_ask(const char *path)
 {
     pi__config c = {.model = path, .max_batch_tokens = 8, .max_seqs = 2, .max_queue = 4, .block_size = 16, .ctx_size = 64,
-                    .snapshot_interval = 512, .type_k = PI__F16, .type_v = PI__F16, .cpu = {.n_threads = 1}};
+                    .snapshot_interval = 512, .type_k = PI__F16, .type_v = PI__F16, .params.cpu = {.n_threads = 1}};
     pi__core *e;
     pi__seq *s;
     pi_error err = {0};

@@ -163,7 +163,7 @@ static void test_trace(void **state)
     for (int i = 0; i < 3; i++) {
         pi__config c = {.model = path, .max_batch_tokens = 32, .max_seqs = 2, .max_queue = 4, .block_size = 16,
                         .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 512, .trace_ops = true,
-                        .log = {on_log, &t[i], PI_LOG_DEBUG}, .cpu = {.n_threads = 1}};
+                        .log = {on_log, &t[i], PI_LOG_DEBUG}, .params.cpu = {.n_threads = 1}};
         jobs_fill(j);
         pi__core *e = job_core(&c);
         job_submit(e, &j[i == 2], PI__LOGITS_GENERATED, NULL);

@@ -331,7 +331,7 @@ static void flags_become_one_config(void **state)
     assert_int_equal(set(o, "model", "m.gguf", &err) | set(o, "device", "cpu", &err), 0);
     assert_int_equal(pi__config_of(o, &c, &err), PI_OK);
     assert_int_equal(c.max_batch_tokens, 512);
-    assert_true(!c.tensor && !c.mlock && c.placement.fit && !c.fit_margin && !c.cpu.n_batch && !c.cpu.affinity);
+    assert_true(!c.tensor && !c.mlock && c.placement.fit && !c.fit_margin && !c.params.cpu.n_batch && !c.params.cpu.affinity);
     assert_int_equal(set(o, "batch-size", "2048", &err) | set(o, "split-mode", "layer", &err) | set(o, "load-mode", "mlock", &err) |
                      set(o, "fit", "off", &err) | set(o, "fit-target", "512,2048", &err) | set(o, "threads-batch", "7", &err) |
                      set(o, "cpu-mask", "10", &err) | set(o, "cpu-range", "0-1", &err) | set(o, "cpu-strict", "1", &err) |
@@ -340,8 +340,8 @@ static void flags_become_one_config(void **state)
     assert_int_equal(pi__config_of(o, &c, &err), PI_OK);
     assert_int_equal(c.max_batch_tokens, 512);
     assert_true(c.layers && !c.tensor && c.mlock && c.load_mode == PI__LOAD_READ && !c.placement.fit && c.fit_margin == UINT64_C(2) << 30);
-    assert_true(c.cpu.n_batch == 7 && c.cpu.affinity == 0x13 && c.cpu.strict == PI__STRICT_YES);
-    assert_true(c.cpu.numa == PI__NUMA_ISOLATE && c.cpu.prio == 2);
+    assert_true(c.params.cpu.n_batch == 7 && c.params.cpu.affinity == 0x13 && c.params.cpu.strict == PI__STRICT_YES);
+    assert_true(c.params.cpu.numa == PI__NUMA_ISOLATE && c.params.cpu.prio == 2);
     assert_string_equal(c.device, "cpu"); /* the CPU has no device number */
     assert_int_equal(set(o, "batch-size", "100", &err) | set(o, "load-mode", "mmap+mlock", &err), 0);
     assert_int_equal(pi__config_of(o, &c, &err), PI_OK);

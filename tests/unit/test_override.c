@@ -12,7 +12,7 @@ static pi__config config(const char *const *rules, size_t n)
 {
     return (pi__config) {.model = path, .max_batch_tokens = 64, .max_seqs = 2, .max_queue = 20, .block_size = 16,
                          .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 512,
-                         .override_kv = rules, .n_override_kv = n, .cpu = {.n_threads = 1}};
+                         .override_kv = rules, .n_override_kv = n, .params.cpu = {.n_threads = 1}};
 }
 
 static void same_or_not(const pi__config *c, bool same)

@@ -14,7 +14,7 @@ static pi__config config(int model)
 {
     return (pi__config) {.model = path[model], .device = "cpu", .max_batch_tokens = 32, .max_seqs = 4, .max_queue = 20,
                          .block_size = 16, .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 2048,
-                         .prefix_cache = true, .cpu = {.n_threads = 1}};
+                         .prefix_cache = true, .params.cpu = {.n_threads = 1}};
 }
 
 /* Under a slow emulator, tests every ninth placement only. */

@@ -190,7 +190,7 @@ static pi__config config(pi__ranks *ranks)
 {
     return (pi__config) {.model = path, .max_batch_tokens = 64, .max_seqs = 8, .max_queue = 20, .block_size = 16,
                          .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 4096, .device = "cpu",
-                         .ranks = ranks, .cpu = {.n_threads = 1, .poll = 1}};
+                         .ranks = ranks, .params.cpu = {.n_threads = 1, .poll = 1}};
 }
 
 enum { PATIENT_MS = 60000, HASTY_MS = 80 };

@@ -58,7 +58,7 @@ static pi__config base_config(void)
 {
     return (pi__config) {.model = model_path, .max_batch_tokens = 512, .max_seqs = 8, .max_queue = 100, .block_size = 16,
                          .type_k = PI__F16, .type_v = PI__F16, .prefix_cache = true, .kv_tokens = 16384,
-                         .snapshot_interval = 512, .sparsity = 0.97f, .sparse_from = 200, .cpu = {.n_threads = 2, .poll = 1}};
+                         .snapshot_interval = 512, .sparsity = 0.97f, .sparse_from = 200, .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
 static pi__core *open_core(const pi__config *c)
@@ -163,7 +163,7 @@ static void company_changes_nothing(void)
     run_as(&c, true, "together");
     c.max_batch_tokens = 136;
     run_as(&c, true, "together, steps of 136");
-    c.cpu.n_threads = 1;
+    c.params.cpu.n_threads = 1;
     c.block_size = 64;
     c.max_batch_tokens = 300;
     c.step_target_ms = 1;

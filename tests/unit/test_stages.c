@@ -26,7 +26,7 @@ static pi__config config(const char *device)
 {
     return (pi__config) {.model = path, .device = device, .max_batch_tokens = 128, .max_seqs = 8, .max_queue = 20, .block_size = 16,
                          .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 4096, .layers = true,
-                         .cpu = {.n_threads = 1, .poll = 1}};
+                         .params.cpu = {.n_threads = 1, .poll = 1}};
 }
 
 static void written(int rc, const pi_error *err)

@@ -14,7 +14,7 @@ static pi__config config(const char *device)
 {
     return (pi__config) {.model = path, .max_batch_tokens = 64, .max_seqs = 8, .max_queue = 20, .block_size = 16,
                          .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 4096, .device = device,
-                         .tensor = true, .cpu = {.n_threads = 2, .poll = 1}};
+                         .tensor = true, .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
 /* 1, 2 and 4 devices, one request at a time; then 2 devices with all kinds of batches. */

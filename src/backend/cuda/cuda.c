@@ -496,7 +496,7 @@ static int choose_wgmma(pi__cuda *c, const pi__log *log, pi_error *err)
 
 /* Matmul modes for FP4 matrices. By default MXFP4 uses W4A8, unless matmul is exact or w16: its error is within the
  * bound of the types that matmul auto computes in 16-bit floats (docs/perf/modes.md). */
-static int fp4_modes(const pi__cuda *c, const pi__cpu_params *p, const pi__log *log)
+static int fp4_ways(const pi__cuda *c, const pi__cuda_params *p, const pi__log *log)
 {
     const bool can = c->info.arch / 10 == 12;
     if (p->fp4 == PI__FP4_OFF) return 0;
@@ -509,7 +509,7 @@ static int fp4_modes(const pi__cuda *c, const pi__cpu_params *p, const pi__log *
 }
 
 /* Selects the matmul modes once per engine. They are batch-invariant, except for cublas (blas.h). */
-static int choose_products(pi__cuda *c, const pi__cpu_params *p, const pi__log *log, pi_error *err)
+static int choose_products(pi__cuda *c, const pi__cuda_params *p, const pi__log *log, pi_error *err)
 {
     const bool can = c->info.arch / 10 == 12;
     c->matmul_modes = PI__WAY_MMA16 | fp4_modes(c, p, log) | (p->matmul != PI__MATMUL_EXACT ? PI__WAY_W16 : 0);
@@ -546,7 +546,7 @@ static int load_kernels(pi__cuda *c, const pi__log *log, pi_error *err)
     return PI_OK;
 }
 
-int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err)
+int pi__cuda_create(pi__backend **out, int32_t index, const pi__cuda_params *p, const pi__log *log, pi_error *err)
 {
     *out = NULL;
     pi__cuda *c = pi__calloc(1, sizeof *c);

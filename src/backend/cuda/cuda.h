@@ -2,12 +2,12 @@
 #ifndef PI__CUDA_H
 #define PI__CUDA_H
 
+#include "backend/cuda/params.h"
 #include "backend/device.h"
 #include "backend/link.h"
 
-/* Opens device number `index`. Returns PI_EDEVICE if the device or the driver is missing. Only the GPU parameters and
- * n_threads (threads that pack weights) are used. */
-int pi__cuda_create(pi__backend **out, int32_t index, const pi__cpu_params *p, const pi__log *log, pi_error *err);
+/* Opens device number `index`. Returns PI_EDEVICE if the device or the driver is missing. */
+int pi__cuda_create(pi__backend **out, int32_t index, const pi__cuda_params *p, const pi__log *log, pi_error *err);
 bool pi__cuda_tell(int32_t index, pi__device_info *out);
 
 /* For ranks in separate processes. rank_id: creates the id by which the devices find each other. join_rank: joins

@@ -1,0 +1,33 @@
+/* Options of the CUDA backend. */
+#ifndef PI__CUDA_PARAMS_H
+#define PI__CUDA_PARAMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Precision of products with packed matrices. EXACT: 15-bit activations. W16: weights and activations in 16-bit
+ * floats. AUTO: the fastest mode within the usual error (kernels/w16.cuh). Attention rounds queries to F16, except
+ * with EXACT. */
+enum { PI__MATMUL_AUTO, PI__MATMUL_EXACT, PI__MATMUL_W16 };
+
+/* Products of NVFP4 and MXFP4 matrices on FP4 tensor cores.
+ *   OFF     not used: as other packed types
+ *   W4A4    activations in the matrix's own format
+ *   W4A8    MXFP4: 8-bit activations; NVFP4: as W4A16
+ *   W4A16   weights and activations in 16-bit floats
+ *   AUTO    with MATMUL_AUTO, MXFP4 by 8-bit activations; everything else as OFF
+ * Devices that act as one must multiply alike: AUTO becomes OFF if only some of them support it, and for ranks
+ * that are processes (devices.c). */
+enum { PI__FP4_AUTO, PI__FP4_OFF, PI__FP4_W4A4, PI__FP4_W4A8, PI__FP4_W4A16 };
+
+typedef struct pi__cuda_params {
+    int32_t n_threads; /* host threads that pack weights; 0 = all cores that the process may use */
+    int matmul;        /* PI__MATMUL_*, the mode of packed matrices */
+    int fp4;           /* PI__FP4_*, the mode of FP4 matrices on devices with FP4 instructions */
+    bool blas;         /* cuBLAS, if installed, multiplies F16 and BF16 matrices by many rows */
+    bool no_graphs;    /* do not capture decode steps as graphs */
+    bool no_fuse;      /* do not fuse ops; each has its own launches */
+    bool exports;      /* weights lie in arenas where possible, so that other processes can map them */
+} pi__cuda_params;
+
+#endif
