@@ -144,7 +144,7 @@ pi__tensor *pi__tensor_settled(pi__backend *be);
 void pi__tensor_set_calls(pi__tensor *t);
 
 /* tensor_memory.c */
-/* Sets t's functions of memory and copies that all its devices have. */
+/* Sets t's functions for memory and copies: those that its devices have. */
 void pi__tensor_set_memory(pi__tensor *t);
 /* On a worker rank: allocate and free memory that rank 0 has at base. */
 int pi__tensor_keep_region(pi__tensor *t, char *base, size_t size, bool arena);

@@ -1,5 +1,5 @@
-/* Memory of a tensor-parallel backend (see tensor.c): allocations, arenas, uploads, downloads and background copies. Each
- * is made on every rank of this process, and sent to the other processes as a command (tensor_orders.c).
+/* Memory of a tensor-parallel backend (see tensor.c): allocations, arenas, uploads and background copies. Each call is
+ * made on every rank of this process, and sent to the other processes as a command (tensor_orders.c).
  *
  * Memory: the devices'; the object has the table of regions. Threads: the one thread that uses the backend. */
 #include <stdio.h>

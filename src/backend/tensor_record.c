@@ -1,5 +1,5 @@
-/* Recording the calls of a step, and running them on all ranks (see tensor.c). Only the step thread is here. The list of
- * calls belongs to the object; nothing is allocated. */
+/* Records the calls of a step and runs them on all ranks (see tensor.c). No memory: the list of calls belongs to the
+ * object. Threads: the step thread. */
 #include <string.h>
 
 #include "backend/tensor_impl.h"

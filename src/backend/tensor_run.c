@@ -1,5 +1,5 @@
-/* A run of a tensor-parallel backend on one rank (see tensor.c): the recorded calls, the rank's graph and its wait, and
- * the threads of the ranks after the first. tensor_record.c begins the runs. No memory. */
+/* A run of a tensor-parallel backend on one rank (see tensor.c): the recorded calls, the rank's graph and its wait.
+ * tensor_record.c begins the runs. No memory. Threads: the rank's; this file starts and ends them. */
 #include <string.h>
 
 #include "backend/tensor_impl.h"
