@@ -85,8 +85,8 @@ int pi__device_create(pi__backend **out, const char *names, int split, const pi_
     *out = NULL;
     if (!n) return pi__fail(err, PI_EUNSUPPORTED, "device '%.60s' is not in this build", names);
     if (n > 1 && !split)
-        return pi__fail(err, PI_EINVAL, "device '%.60s' names %d devices: a model runs on several with split-mode tensor or "
-                        "layer", names, n);
+        return pi__fail(err, PI_EINVAL, "device '%.60s' names %d devices: give split-mode tensor or layer, "
+                        "or name one device", names, n);
     if (split && n == 1 && dev[0] != cpu() && (is_auto(names) || !strcasecmp(names, dev[0]->name))) n = all_of(dev, index);
     int rc = n > 1 ? create_several(out, split, dev, index, n, p, log, err) : create_one(out, dev[0], index[0], p, log, err);
     if (rc && is_auto(names) && dev[0] != cpu()) {

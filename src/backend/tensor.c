@@ -269,7 +269,7 @@ static int create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t
     pthread_cond_init(&t->made, NULL);
     t->calls = pi__calloc(MAX_CALLS, sizeof *t->calls);
     int rc = t->calls ? PI_OK : pi__fail_mem(err, "the devices");
-    if (!rc && !dev[0]->opt->join) rc = pi__fail(err, PI_EUNSUPPORTED, "%s: they do not work together", t->desc);
+    if (!rc && !dev[0]->opt->join) rc = pi__fail(err, PI_EUNSUPPORTED, "%s: split-mode tensor is not supported", t->desc);
     if (!rc) rc = pi__tensor_start_ranks(t, err);
     if (rc) tensor_destroy(&t->be);
     else *out = &t->be;

@@ -60,7 +60,7 @@ static int create(follower *f, pi__rank_device *d, pi_error *err)
     d->params.cpu.isa = d->isa;
     for (int i = 0; i < pi__n_devices; i++)
         if (!pi__devices[i].check_params(&d->params))
-            return pi__fail(err, PI_EINTERNAL, "threads that no option of rank 0 gives");
+            return pi__fail(err, PI_EINTERNAL, "rank 0 sent a thread count or priority out of range");
     return pi__device_create_rank(&f->be, d->name, f->r, &d->params, f->log, err);
 }
 

@@ -18,7 +18,7 @@ static void keep_error(pi__tensor *t)
             const bool own = k->failed || !k->lost;
             if (k->rc && (own || pass)) t->rc = pi__fail(&t->err, k->rc, "device %d of %d: %s", i + 1, t->n, k->err.msg);
             else if (k->lost && pass == 2)
-                t->rc = pi__fail(&t->err, PI_EDEVICE, "device %d of %d: the others were not reached", i + 1, t->n);
+                t->rc = pi__fail(&t->err, PI_EDEVICE, "device %d of %d: the other devices did not respond", i + 1, t->n);
         }
     for (int32_t i = 0; i < t->n; i++) t->rank[i].lost = t->rank[i].failed = false;
     t->any_lost = false;
