@@ -1,11 +1,11 @@
-/* The engine: opening, closing, accepting jobs, and the loop of the step thread, which calls the modules in order.
+/* The engine: accepting jobs, and the loop of the step thread, which calls the modules in order.
  *
- * Two domains. Callers touch only the data guarded by `lock` (inbox, counters, flags), the atomics, and immutable
- * data. The step thread owns the lists, the cache, the model and the device. A job crosses over once, through the
- * inbox; a cancel is a flag on the job. The step thread's memory is allocated before open returns.
+ * Two domains: see core_impl.h. A job crosses over once, through the inbox; a cancel is a flag on the job. The step
+ * thread's memory is allocated before open returns.
  *
- *     core  ->  setup (fit, memory)                      files, devices, sizes
- *           ->  sched  ->  cache                         the plan of a step
+ *     core_open  ->  core, setup (fit, memory)           open, close, facts
+ *     core_lora  ->  loras                               adapters
+ *     core  ->  sched  ->  cache                         the plan of a step
  *           ->  runner  ->  drafting, rows, snapshots    the tokens of a step
  *           ->  tiering  ->  offload                     transfers between the pools and lower tiers
  *
@@ -22,60 +22,12 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/thread.h"
+#include "engine/core_impl.h"
 #include "engine/drafters.h"
-#include "engine/fit.h"
-#include "engine/pace.h"
-#include "engine/runner.h"
-#include "engine/sched.h"
-#include "engine/setup.h"
-#include "engine/tiering.h"
-
-struct pi__core {
-    pi__setup setup;           /* config, devices, models, memory */
-    pi__vocab *vocab;          /* tokenizer */
-    pi__special special;       /* special tokens */
-    char *chat_template;       /* text, or NULL */
-    pi__grammars *grammars;    /* compiled grammars for this vocabulary */
-    pi__gguf_copy *metadata;   /* metadata of the model's file */
-
-    /* step thread only */
-    pi__cache cache;           /* block tables and prefixes */
-    pi__cache draft_cache;     /* block tables and prefixes of a separate draft model */
-    pi__sched sched;           /* queues and plans */
-    pi__rows rows;             /* logits rows */
-    pi__drafting drafting;     /* drafters */
-    pi__snapshots snapshots;   /* snapshots of recurrent states */
-    pi__runner runner;         /* runs steps */
-    pi__pace pace;             /* limits prefill per step */
-    double step_start;         /* start of the step in flight, or end of the step before it, ms */
-    pi__tiering tiering;       /* host memory and disk below the pools */
-    pi__stats stats;           /* written by the step thread, read by any thread */
-
-    /* shared with callers, under lock */
-    pthread_mutex_t lock;
-    pthread_cond_t wake;       /* the step thread has something to do */
-    pthread_cond_t changed;    /* n_live, state or clear_done changed */
-    pi__seq *inbox_head, *inbox_tail; /* submitted, not yet seen by the step thread */
-    int32_t n_live;            /* jobs submitted and not ended */
-    int32_t n_queued;          /* of n_live, jobs that are not running */
-    uint64_t n_submitted;      /* last arrival number */
-    bool closing, draining;    /* no more submits */
-    char failure[256];         /* reason for PI_STATE_FAILED */
-    bool poke;                 /* a cancel or clear is waiting for the step thread */
-    uint64_t clear_asked, clear_done; /* cache_clear tickets; at most one is pending */
-    const char *clear_salt;    /* pending clear: salt of the tenant, NULL = all tenants */
-    pi__loras loras;           /* adapters */
-    bool lora_work;            /* an adapter must be placed or freed */
-    bool thread_started;       /* thread must be joined */
-    pthread_t thread;          /* runs steps */
-    atomic_int state;          /* PI_STATE_* */
-};
 
 /* ---------------------------------------------------------------------------------------------------------- submit */
 
-/* Wakes the step thread. */
-static void poke(void *ud)
+void pi__core_poke(void *ud)
 {
     pi__core *e = ud;
     pthread_mutex_lock(&e->lock);
@@ -87,7 +39,7 @@ static void poke(void *ud)
 void pi__seq_cancel(pi__core *e, pi__seq *s)
 {
     atomic_store(&s->cancel, true);
-    poke(e);
+    pi__core_poke(e);
 }
 
 /* Validates a job for a bidirectional (encoder) model. */
@@ -234,8 +186,7 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
 
 /* ----------------------------------------------------------------------------------------------------- step thread */
 
-/* Publishes the counts of lists, pools and tiers for pi__core_stats. */
-static void update_stats(pi__core *e)
+void pi__core_update_stats(pi__core *e)
 {
     e->stats.n_waiting = (unsigned) e->sched.waiting.n;
     e->stats.n_running = (unsigned) e->sched.running.n;
@@ -267,8 +218,7 @@ static void leave_sample_group(pi__core *e, pi__seq *s)
     pi__free(s->sample_group);
 }
 
-/* Ends s: removes it from its list, releases everything it holds and calls on_done. */
-static void finish(void *ud, pi__seq *s, int reason, int code, const char *msg)
+void pi__core_finish(void *ud, pi__seq *s, int reason, int code, const char *msg)
 {
     pi__core *e = ud;
     const bool waited = s->row < 0;
@@ -291,7 +241,7 @@ static void finish(void *ud, pi__seq *s, int reason, int code, const char *msg)
         .decode_ms = s->t.first ? s->t.last - s->t.first : 0,
     };
     e->stats.n_finished++; /* on_done sees counters that include this job */
-    update_stats(e);
+    pi__core_update_stats(e);
     pthread_mutex_lock(&e->lock);
     e->lora_work |= pi__loras_release(&s->lora);
     pthread_mutex_unlock(&e->lock);
@@ -327,10 +277,10 @@ static void reap(pi__core *e, pi__seq_list *l, int code, const char *msg)
     double now = pi__now_ms();
     for (pi__seq *s = l->head, *next; s; s = next) {
         next = s->next;
-        if (code) finish(e, s, PI_FINISH_ERROR, code, msg);
+        if (code) pi__core_finish(e, s, PI_FINISH_ERROR, code, msg);
         else if (!is_due(s, now)) continue;
-        else if (atomic_load(&s->cancel)) finish(e, s, PI_FINISH_CANCEL, PI_ECANCELED, "canceled");
-        else finish(e, s, PI_FINISH_ERROR, PI_ETIMEDOUT, "the request's deadline passed");
+        else if (atomic_load(&s->cancel)) pi__core_finish(e, s, PI_FINISH_CANCEL, PI_ECANCELED, "canceled");
+        else pi__core_finish(e, s, PI_FINISH_ERROR, PI_ETIMEDOUT, "the request's deadline passed");
     }
 }
 
@@ -339,7 +289,7 @@ static void trim_pools(pi__core *e)
 {
     pi__memory_trim(&e->setup.mem, &e->cache);
     if (e->setup.beside) pi__memory_trim(&e->setup.beside_mem, &e->draft_cache);
-    update_stats(e);
+    pi__core_update_stats(e);
 }
 
 /* Polling intervals: of copies, of deadlines and masks; idle time before pools are trimmed. */
@@ -372,7 +322,7 @@ static void clear_prefixes(pi__core *e)
     pi__tiering_clear(&e->tiering, tenant);
     pi__drafters_clear(&e->drafting, tenant);
     pi__cache_clear(&e->draft_cache, tenant);
-    update_stats(e);
+    pi__core_update_stats(e);
 }
 
 /* Ends every remaining sequence of the step with this error. After a device error the device's memory is not
@@ -387,7 +337,7 @@ static void fail_step(pi__core *e, const pi__step_plan *plan, int code, const ch
         pi__logf(&e->setup.cfg.log, PI_LOG_ERROR, "the engine failed: %s", msg);
     }
     for (int32_t i = 0; i < plan->n_seqs; i++)
-        if (plan->seq[i]) finish(e, plan->seq[i], PI_FINISH_ERROR, code, msg);
+        if (plan->seq[i]) pi__core_finish(e, plan->seq[i], PI_FINISH_ERROR, code, msg);
 }
 
 /* Updates statistics after a step of n_prefill + n_decode tokens. */
@@ -397,7 +347,7 @@ static void count_step(pi__core *e, int32_t n_prefill, int32_t n_decode)
     e->step_start = now;
     pi__pace_measure(&e->pace, n_prefill, n_decode, ms);
     pi__stats_step(&e->stats, ms);
-    update_stats(e);
+    pi__core_update_stats(e);
 }
 
 static void run_step(pi__core *e, pi__step_plan *plan)
@@ -437,7 +387,7 @@ static void land_step(pi__core *e)
     pi__tiering_poll(&e->tiering);
 }
 
-static void *step_thread(void *arg)
+void *pi__core_step_thread(void *arg)
 {
     pi__core *e = arg;
     bool idle = true;
@@ -473,323 +423,11 @@ static void *step_thread(void *arg)
         if (plan->n_seqs) run_step(e, plan);
         idle = plan->n_tokens == 0;
         if (idle) pi__profile_idle(e->setup.be->profile);
-        update_stats(e);
+        pi__core_update_stats(e);
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------- the plan */
-
-static pi__tiering_config tiering_of(pi__setup *s)
-{
-    const pi__config *c = &s->cfg;
-    /* The host tier of an integrated device would be in the same memory as its pools. */
-    const bool copies = !s->be->integrated && pi__backend_at(s->be, PI__AT_DEVICE)->discrete;
-    const int64_t ram = copies ? c->cache_ram : 0;
-    return (pi__tiering_config) {
-        .offload = {.be = s->be, .map = &s->mem.map, .keeps = c->prefix_cache, .ram = ram,
-                    .to_disk = c->prefix_dir != NULL, .ahead = s->mem.lim.max_tokens, .ahead_seqs = s->mem.lim.max_seqs,
-                    .log = c->log},
-        .dir = c->prefix_dir, .dir_key = c->prefix_key, .dir_bytes = c->prefix_dir_bytes, .dir_read_only = c->prefix_dir_read_only,
-    };
-}
-
-static pi__batch_shape shape_of(const pi__memory *mem)
-{
-    pi__batch_shape s = pi__batch_shape_of(mem->spec, mem->map.n_groups, mem->lim.max_tokens, mem->lim.max_seqs, mem->longest,
-                                           mem->lim.max_rows);
-    s.runs = mem->lim.key_blocks > 0;
-    return s;
-}
-
-static int32_t max_saves_of(const pi__memory *mem)
-{
-    int32_t least = mem->cfg->block_size;
-    for (int32_t i = 0; i < mem->map.n_groups; i++)
-        if (mem->spec[i].block_size < least) least = mem->spec[i].block_size;
-    return pi__most_saves(least, mem->lim.max_tokens, mem->lim.max_seqs);
-}
-
-/* Returns the host memory of all modules for any device; each module reports the bytes that its init allocates. */
-static size_t host_bytes(pi__setup *s)
-{
-    const pi__memory *mem = &s->mem;
-    const pi__tiering_config tiering = tiering_of(s);
-    const pi__batch_shape step = shape_of(mem);
-    size_t n = pi__cache_bytes(mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest);
-    n += pi__sched_bytes(mem->lim.max_seqs) + pi__snapshots_bytes(max_saves_of(mem));
-    n += pi__rows_bytes(s->be->discrete, mem->lim.max_rows, s->m->n_vocab, s->m->n_embd);
-    n += pi__runner_bytes(&step, s->m->n_vocab) + pi__classifier_bytes(&s->m->classifier) + pi__dense_heads_bytes(&s->m->dense);
-    n += pi__drafters_bytes(s);
-    if (s->beside) n += pi__cache_bytes(s->beside_mem.spec, s->beside_mem.map.n_groups, mem->lim.max_seqs, mem->longest);
-    return n + pi__tiering_bytes(&tiering);
-}
-
-/* Decides placement and sizes. Loads nothing. */
-static int prepare(pi__setup *s, const pi__config *c, pi_error *err)
-{
-    int rc = pi__setup_open(s, c, err);
-    if (!rc && c->placement.fit) rc = pi__fit(s, err);
-    return rc ? rc : pi__setup_size(s, err);
-}
-
-int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
-{
-    pi__setup s;
-    pi__host_config host;
-    pi__config meta = *c; /* only the metadata of its file is read */
-    if (meta.load_mode == PI__LOAD_READ) meta.load_mode = PI__LOAD_MMAP;
-    meta.progress = NULL;
-    int rc = prepare(&s, &meta, err);
-    if (!rc) {
-        const pi__tiering_config tiering = tiering_of(&s);
-        pi_plan p = {.size = out->size};
-        pi__setup_tell(&s, host_bytes(&s), &p);
-        if (pi__offload_plan(&tiering.offload, &host)) p.host_cache_bytes = pi__host_memory(&host);
-        memcpy(out, &p, out->size < sizeof p ? out->size : sizeof p);
-    }
-    pi__setup_free(&s);
-    return rc;
-}
-
-/* ----------------------------------------------------------------------------------------------------- open, close */
-
-static bool hook_yield(void *ud) { return pi__offload_yield(&((pi__core *) ud)->tiering.offload); }
-static bool hook_wait(void *ud, pi__seq *s, int32_t got) { return pi__tiering_wait(&((pi__core *) ud)->tiering, s, got); }
-
-static bool hook_ready(void *ud, pi__seq *s) { return pi__runner_ready(&((pi__core *) ud)->runner, s); }
-
-static void hook_admitted(void *ud, pi__seq *s)
-{
-    pi__core *e = ud;
-    pi__snapshot_restore(&e->snapshots, s);
-    pi__drafts_start(&e->drafting, s);
-}
-
-static void hook_leaves(void *ud, pi__seq *s, bool intact)
-{
-    pi__core *e = ud;
-    if (intact) pi__snapshot_last(&e->snapshots, s);
-    pi__drafts_forget(&e->drafting, s);
-    pi__tiering_touch(&e->tiering, s);
-}
-
-static int open_vocab(pi__core *e, pi_error *err)
-{
-    pi__str t;
-    int rc = pi__vocab_load(&e->vocab, e->setup.g, err);
-    if (!rc) rc = pi__special_collect(&e->special, e->vocab, e->setup.g, e->setup.m->n_vocab, err);
-    if (!rc) rc = pi__grammars_create(&e->grammars, e->vocab, e->setup.m->n_vocab, e->special.suppress, e->special.n_suppress, err);
-    if (!rc) pi__grammars_on_ready(e->grammars, poke, e);
-    if (!rc) rc = pi__gguf_get_str(e->setup.g, "tokenizer.chat_template", &t, err);
-    if (rc || !t.p) return rc;
-    e->chat_template = pi__strndup(t.p, t.n);
-    return e->chat_template ? PI_OK : pi__fail_mem(err, "the chat template");
-}
-
-static int copy_metadata(pi__core *e, pi_error *err)
-{
-    e->metadata = pi__gguf_copy_of(e->setup.g);
-    return e->metadata ? PI_OK : pi__fail_mem(err, "the model's metadata");
-}
-
-/* Locks the weights in memory. A failure only logs a warning. */
-static void lock_weights(const pi__core *e, const pi__model *m)
-{
-    size_t left;
-    const int error = pi__weights_lock(m, &left);
-    if (!error) return;
-    pi__logf(&e->setup.cfg.log, PI_LOG_WARN, "mlock: %zu MiB of weights can be swapped out (%s): raise the limit (ulimit -l, "
-             "LimitMEMLOCK= of a service), or give CAP_IPC_LOCK", left >> 20, strerror(error));
-}
-
-static int load(pi__core *e, pi_error *err)
-{
-    const pi__setup *s = &e->setup;
-    const pi__model *beside = pi__setup_beside(s);
-    int rc = pi__setup_load(&e->setup, false, err);
-    if (!rc && s->cfg.mlock) lock_weights(e, s->m);
-    if (!rc && s->cfg.mlock && beside) lock_weights(e, beside);
-    return rc;
-}
-
-/* Opens the cache, the scheduler and snapshots. */
-static int open_sched(pi__core *e, pi_error *err)
-{
-    const pi__memory *mem = &e->setup.mem;
-    const pi__sched_config sched = {
-        .max_seqs = mem->lim.max_seqs, .log = e->setup.cfg.log,
-        .by_priority = e->setup.cfg.policy == PI__POLICY_PRIORITY, .max_wait_ms = e->setup.cfg.max_wait_ms,
-        .least_prefill = mem->lim.key_blocks ? PI__SPARSE_BLOCK : 0,
-        .hooks = {e, hook_yield, hook_wait, hook_ready, hook_admitted, hook_leaves},
-    };
-    int rc = pi__cache_init(&e->cache, mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest, err);
-    if (!rc && e->setup.beside)
-        rc = pi__cache_init(&e->draft_cache, e->setup.beside_mem.spec, e->setup.beside_mem.map.n_groups, mem->lim.max_seqs,
-                            mem->longest, err);
-    if (!rc) rc = pi__sched_init(&e->sched, &sched, &e->cache, &e->stats, err);
-    if (rc) return rc;
-    const pi__snapshots_config snapshots = {
-        .cache = &e->cache, .stats = &e->stats, .row_seq = e->sched.row_seq, .be = e->setup.be, .layer = e->setup.m->state,
-        .n_layers = e->setup.m->n_state, .group = mem->state_group, .interval = e->setup.cfg.snapshot_interval,
-        .turn_id = e->special.turn_id, .n_turn_ids = e->special.n_turn_ids, .max_saves = max_saves_of(mem),
-    };
-    e->cache.reuse_point = pi__reuse_point;
-    e->cache.reuse_point_ud = &e->snapshots;
-    return pi__snapshots_init(&e->snapshots, &snapshots, err);
-}
-
-static int open_tiering(pi__core *e, pi_error *err)
-{
-    pi__tiering_config c = tiering_of(&e->setup);
-    if (e->setup.be->integrated && e->setup.cfg.cache_ram) {
-        pi__logf(&e->setup.cfg.log, PI_LOG_INFO, "cache-ram is off: the memory of %s is the host's, a copy would win nothing",
-                 e->setup.be->dev->describe(e->setup.be));
-    }
-    c.offload.cache = &e->cache;
-    c.offload.stats = &e->stats;
-    c.wake = poke;
-    c.wake_ud = e;
-    if (c.dir) c.fingerprint = pi__setup_fingerprint(&e->setup);
-    return pi__tiering_open(&e->tiering, &c, err);
-}
-
-/* Opens the modules that compute: rows, drafting, runner. */
-static int open_runner(pi__core *e, pi_error *err)
-{
-    pi__setup *s = &e->setup;
-    const pi__batch_shape step = shape_of(&s->mem);
-    const pi__runner_config runner = {
-        .be = s->be, .m = s->m, .cache = &e->cache, .rows = &e->rows, .drafting = &e->drafting, .snapshots = &e->snapshots,
-        .special = &e->special, .stats = &e->stats, .n_draft = s->n_draft, .ahead = s->cfg.ahead, .finish = finish, .ud = e,
-    };
-    int rc = pi__rows_init(&e->rows, s->be, s->mem.lim.max_rows, s->m->n_vocab, s->m->n_embd, &e->special, err);
-    if (!rc) rc = pi__drafters_create(&e->drafting, s, &e->cache, &e->draft_cache, &e->rows, err);
-    if (!rc) rc = pi__runner_init(&e->runner, &runner, &step, err);
-    return rc ? rc : s->be->dev->finish(s->be, err); /* reports errors of alloc and upload */
-}
-
-static int open_all(pi__core *e, const pi__config *c, pi_error *err)
-{
-    int rc = prepare(&e->setup, c, err);
-    e->pace.target_ms = c->step_target_ms;
-    if (!rc) rc = open_vocab(e, err);
-    if (!rc) rc = copy_metadata(e, err);
-    if (!rc) rc = pi__fit_check(&e->setup, err);
-    if (!rc) rc = load(e, err);
-    if (!rc) rc = pi__memory_alloc(&e->setup.mem, err);
-    if (!rc && e->setup.beside) rc = pi__memory_alloc(&e->setup.beside_mem, err);
-    if (!rc) rc = open_sched(e, err);
-    if (!rc) rc = open_tiering(e, err);
-    if (!rc) rc = open_runner(e, err);
-    if (rc) return rc;
-    update_stats(e);
-    pi__setup_close_files(&e->setup); /* everything needed was copied */
-    if (!pi__thread_start(&e->thread, step_thread, e)) return pi__fail(err, PI_ENOMEM, "cannot start the step thread");
-    e->thread_started = true;
-    return PI_OK;
-}
-
-static void core_free(pi__core *e)
-{
-    pi__tiering_close(&e->tiering); /* first: its loads write into the pools */
-    pi__runner_destroy(&e->runner);
-    pi__drafting_destroy(&e->drafting);
-    pi__rows_destroy(&e->rows);
-    pi__snapshots_destroy(&e->snapshots);
-    pi__sched_destroy(&e->sched);
-    pi__cache_destroy(&e->cache);
-    pi__cache_destroy(&e->draft_cache);
-    pi__loras_destroy(&e->loras, e->setup.be);
-    pi__setup_free(&e->setup);
-    pi__grammars_free(e->grammars);
-    pi__vocab_free(e->vocab);
-    pi__special_free(&e->special);
-    pi__free(e->chat_template);
-    pi__free(e->metadata);
-    pthread_mutex_destroy(&e->lock);
-    pthread_cond_destroy(&e->wake);
-    pthread_cond_destroy(&e->changed);
-    pi__free(e);
-}
-
-int pi__core_open(pi__core **out, const pi__config *c, pi_error *err)
-{
-    *out = NULL;
-    pi__core *e = pi__calloc(1, sizeof *e);
-    if (!e) return pi__fail_mem(err, "the engine");
-    pthread_mutex_init(&e->lock, NULL);
-    (void) pi__cond_init(&e->wake); /* fails on no known system */
-    (void) pi__cond_init(&e->changed);
-    int rc = open_all(e, c, err);
-    if (rc) {
-        pi_error why; /* a dead device cannot allocate either: report the device error */
-        if (rc == PI_ENOMEM && e->setup.be && e->setup.be->dev->finish(e->setup.be, &why) == PI_EDEVICE)
-            rc = pi__fail(err, PI_EDEVICE, "%s", why.msg);
-        core_free(e);
-        return rc;
-    }
-    *out = e;
-    return PI_OK;
-}
-
-void pi__core_close(pi__core *e)
-{
-    if (!e) return;
-    pthread_mutex_lock(&e->lock);
-    e->closing = true;
-    pthread_cond_signal(&e->wake);
-    pthread_mutex_unlock(&e->lock);
-    if (e->thread_started) pthread_join(e->thread, NULL);
-    core_free(e);
-}
-
-/* ----------------------------------------------------------------------------------------------------------- facts */
-
-int pi__core_state(const pi__core *e) { return atomic_load(&((pi__core *) e)->state); }
-const pi__vocab *pi__core_vocab(const pi__core *e) { return e->vocab; }
-
-int pi__core_grammar(pi__core *e, const pi__grammar_parts *parts, pi__work *work, pi__grammar **out, pi_error *err)
-{
-    return pi__grammar_get_within(e->grammars, parts, work, out, err);
-}
-const pi__classifier *pi__core_classifier(const pi__core *e) { return &e->setup.m->classifier; }
-const pi__dense_heads *pi__core_dense(const pi__core *e) { return &e->setup.m->dense; }
-const pi__gguf_copy *pi__core_metadata(const pi__core *e) { return e->metadata; }
-
-int pi__core_info(const pi__core *e, pi_info *out)
-{
-    const pi__model *m = e->setup.m;
-    const pi__backend *be = e->setup.be;
-    pi_info i = {
-        .size = out->size, .arch = m->arch->name, .name = m->name, .type_desc = m->desc, .n_params = m->n_params,
-        .file_bytes = m->file_bytes, .n_vocab = (uint32_t) m->n_vocab, .n_ctx_train = (uint32_t) m->n_ctx_train,
-        .n_embd = (uint32_t) m->n_embd, .n_layer = (uint32_t) m->n_layer, .ctx_size = (uint32_t) e->setup.mem.ctx,
-        .n_threads = (uint32_t) be->dev->n_threads(be), .device = be->dev->describe(be), .bos = pi__vocab_bos(e->vocab),
-        .eos = pi__vocab_eos(e->vocab), .chat_template = e->chat_template ? e->chat_template : "", .pooling = m->pooling,
-        .n_labels = (uint32_t) m->classifier.n_labels, .labels = m->classifier.labels,
-    };
-    memcpy(out, &i, out->size < sizeof i ? out->size : sizeof i);
-    return PI_OK;
-}
-
-const pi__stats *pi__core_counters(const pi__core *e) { return &e->stats; }
-struct pi__profile *pi__core_profile(const pi__core *e) { return e->setup.be->profile; }
-
-int pi__core_stats(const pi__core *e, pi_stats *out)
-{
-    const pi__memory *mem = &e->setup.mem;
-    pi_stats s = {.size = out->size};
-    pi__stats_tell(&e->stats, e->cache.n_groups, &s);
-    for (uint32_t i = 0; i < s.n_groups; i++) {
-        s.group_name[i] = mem->spec[i].name;
-        s.group[i].n_blocks = (uint64_t) mem->spec[i].n_blocks;
-        s.group[i].n_used = s.group[i].n_blocks - s.group[i].n_free;
-        s.group[i].committed_bytes = (e->setup.cfg.kv_commit ? s.group[i].n_blocks : e->stats.group[i].n_written) *
-                                     pi__block_bytes(&mem->map, (int32_t) i);
-    }
-    memcpy(out, &s, out->size < sizeof s ? out->size : sizeof s);
-    return PI_OK;
-}
+/* -------------------------------------------------------------------------------------------- drain, events, clear */
 
 /* Waits for `changed` until time `until`, ms; negative = forever. False = time is up. Call with the lock held. */
 static bool wait_changed(pi__core *e, double until)
@@ -814,104 +452,6 @@ int pi__core_drain(pi__core *e, int timeout_ms)
     int rc = e->n_live ? PI_ETIMEDOUT : PI_OK;
     pthread_mutex_unlock(&e->lock);
     return rc;
-}
-
-/* Fails with the error that requests without own adapters would get more than PI__MAX_LORA. */
-static int too_many(const char *name, pi_error *err)
-{
-    return pi__fail(err, PI_EINVAL, "adapter '%.60s': requests that do not choose would have more than %d adapters: give some of them "
-                    "the scale 0", name, PI__MAX_LORA);
-}
-
-static int no_adapter(const char *name, pi_error *err) { return pi__fail(err, PI_ENOENT, "there is no adapter '%.60s'", name); }
-
-/* Waits until n is ready or has failed. Call with the lock held; the wait releases it. */
-static int await_adapter(pi__core *e, pi__lora_entry *n, pi_error *err)
-{
-    int rc = PI_OK;
-    n->n_users++; /* this call is a user */
-    e->lora_work = true;
-    pthread_cond_signal(&e->wake);
-    while (!n->there && !n->gone) pthread_cond_wait(&e->changed, &e->lock);
-    if (n->code) rc = pi__fail(err, n->code, "%s", n->err.msg);
-    n->n_users--;
-    e->lora_work |= n->gone;
-    return rc;
-}
-
-int pi__core_lora_replace(pi__core *e, const char *name, const char *path, pi_error *err)
-{
-    pi__adapter *a;
-    int rc = pi__adapter_read(&a, e->setup.m, path, err);
-    if (rc) return rc;
-    pthread_mutex_lock(&e->lock);
-    pi__lora_entry *old = pi__loras_find(&e->loras, name);
-    const bool up = e->state != PI_STATE_FAILED && !e->closing, can = old && up;
-    pi__lora_entry *n = can ? pi__loras_offer(&e->loras, name, path, a, 0, old) : NULL;
-    if (n) rc = await_adapter(e, n, err);
-    pthread_mutex_unlock(&e->lock);
-    if (n) return rc;
-    if (can) return pi__fail_mem(err, "an adapter");
-    pi__adapter_free(a, NULL);
-    return up ? no_adapter(name, err) : pi__fail(err, PI_ECLOSED, "the engine failed or is closing");
-}
-
-int pi__core_lora_load(pi__core *e, const char *name, const char *path, float scale, pi_error *err)
-{
-    pi__adapter *a;
-    int rc = pi__adapter_read(&a, e->setup.m, path, err);
-    if (rc) return rc;
-    pthread_mutex_lock(&e->lock);
-    const bool there = pi__loras_taken(&e->loras, name), up = e->state != PI_STATE_FAILED && !e->closing;
-    const bool few = pi__loras_may_have(&e->loras, NULL, scale);
-    pi__lora_entry *n = there || !up || !few ? NULL : pi__loras_offer(&e->loras, name, path, a, scale, NULL);
-    if (n) rc = await_adapter(e, n, err);
-    pthread_mutex_unlock(&e->lock);
-    if (n) return rc;
-    if (there || !up || !few) pi__adapter_free(a, NULL);
-    if (!up) return pi__fail(err, PI_ECLOSED, "the engine failed or is closing");
-    if (!there && !few) return too_many(name, err);
-    return there ? pi__fail(err, PI_EBUSY, "an adapter '%.60s' is loaded already: unload it first, or take another name", name)
-                 : pi__fail_mem(err, "an adapter");
-}
-
-/* Finds an adapter and unloads it or changes its scale. */
-static int change_adapter(pi__core *e, const char *name, bool unload, float scale, pi_error *err)
-{
-    pthread_mutex_lock(&e->lock);
-    pi__lora_entry *n = pi__loras_find(&e->loras, name);
-    const bool few = !n || unload || pi__loras_may_have(&e->loras, n, scale);
-    if (n && unload) n->gone = e->lora_work = true;
-    else if (n && few) n->scale = scale;
-    if (n) pthread_cond_signal(&e->wake);
-    pthread_mutex_unlock(&e->lock);
-    if (!few) return too_many(name, err);
-    return n ? PI_OK : no_adapter(name, err);
-}
-
-int pi__core_lora_unload(pi__core *e, const char *name, pi_error *err) { return change_adapter(e, name, true, 0, err); }
-int pi__core_lora_scale(pi__core *e, const char *name, float scale, pi_error *err)
-{
-    return change_adapter(e, name, false, scale, err);
-}
-
-int pi__core_lora_at(pi__core *e, size_t i, pi_lora *out)
-{
-    pthread_mutex_lock(&e->lock);
-    const pi__lora_entry *n = pi__loras_at(&e->loras, i);
-    pi_lora l = {.size = out->size < sizeof l ? out->size : (uint32_t) sizeof l};
-    if (n) {
-        snprintf(l.name, sizeof l.name, "%s", n->name);
-        snprintf(l.path, sizeof l.path, "%s", n->path);
-        l.scale = n->scale;
-        l.rank = (uint32_t) n->adapter->max_rank;
-        l.n_matrices = (uint32_t) n->adapter->n_pairs;
-        l.bytes = n->adapter->size;
-        l.n_running = (uint32_t) n->n_users;
-        memcpy(out, &l, l.size);
-    }
-    pthread_mutex_unlock(&e->lock);
-    return n ? PI_OK : PI_ENOENT;
 }
 
 int pi__core_on_cache_event(pi__core *e, pi_cache_event_fn fn, void *ud, pi_error *err)
