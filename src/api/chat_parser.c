@@ -4,6 +4,7 @@
 #include "api/objects.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/versioned.h"
 #include "template/answer.h"
 
 struct pi_chat_parser {
@@ -56,7 +57,7 @@ int pi_chat_parser_end(pi_chat_parser *p, int finish)
 
 bool pi_chat_parser_next(pi_chat_parser *p, pi_chat_delta *out)
 {
-    return p && out && out->size >= sizeof out->size && pi__answer_next(p->a, out);
+    return p && !pi__versioned_check(out) && pi__answer_next(p->a, out);
 }
 
 static size_t give(pi__str s, const char **text)
@@ -77,6 +78,6 @@ size_t pi_chat_parser_reasoning(const pi_chat_parser *p, const char **text)
 
 int pi_chat_parser_call(const pi_chat_parser *p, uint32_t i, pi_chat_call *out)
 {
-    if (!p || !out || out->size < sizeof out->size) return PI_EINVAL;
+    if (!p || pi__versioned_check(out)) return PI_EINVAL;
     return pi__answer_call(p->a, i, out) ? PI_OK : PI_ENOENT;
 }

@@ -46,7 +46,7 @@ int pi_lora_scale(pi_engine *e, const char *name, float scale, pi_error *err)
 
 int pi_lora_describe(pi_engine *e, size_t i, pi_lora *out)
 {
-    return e && out && out->size >= sizeof out->size ? pi__core_lora_at(e->core, i, out) : PI_EINVAL;
+    return e ? pi__core_lora_at(e->core, i, out) : PI_EINVAL;
 }
 
 /* --------------------------------------------------------------------------------------------------------- options */

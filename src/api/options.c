@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/utf8.h"
+#include "base/versioned.h"
 
 typedef struct row {
     const char *key, *def, *range, *flags, *env, *section, *help;
@@ -33,13 +34,11 @@ static const char *const type_names[] = {"bool", "int", "size", "float", "string
 int pi_options_describe(size_t i, pi_option_info *out)
 {
     if (i >= PI__N_OPTIONS) return PI_ENOENT;
-    if (!out || out->size < sizeof out->size) return PI_EINVAL;
+    if (pi__versioned_check(out)) return PI_EINVAL;
     const row *r = &table[i];
     pi_option_info info = {0,          r->key,  type_names[r->type], r->def,    r->range, r->flags,
                            r->section, r->help, r->scope,            r->common, r->env};
-    info.size = out->size < sizeof info ? out->size : (uint32_t) sizeof info;
-    memcpy(out, &info, info.size);
-    return PI_OK;
+    return pi__versioned_copy(out, &info, sizeof info);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- values */

@@ -21,6 +21,7 @@
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "base/versioned.h"
 #include "formats/formats.h"
 
 #define PIECE 16384 /* values that a thread takes at a time; a multiple of every block size */
@@ -85,13 +86,11 @@ int pi_quantize_describe(size_t i, pi_quantize_info *out)
 {
     const pi__ftype *f = pi__ftype_at(i);
     if (!f) return PI_ENOENT;
-    if (!out || out->size < sizeof out->size) return PI_EINVAL;
+    if (pi__versioned_check(out)) return PI_EINVAL;
     const pi__type_info *t = f->type < 0 ? NULL : pi__type_info_of(f->type);
     double bits = t ? (double) t->type_size * 8 / (double) t->blck_size : 0;
     pi_quantize_info info = {0, f->number, f->name, t ? t->name : "", bits};
-    info.size = out->size < sizeof info ? out->size : (uint32_t) sizeof info;
-    memcpy(out, &info, info.size);
-    return PI_OK;
+    return pi__versioned_copy(out, &info, sizeof info);
 }
 
 static void say(const run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

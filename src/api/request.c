@@ -14,6 +14,7 @@
 #include "api/sample.h"
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/versioned.h"
 
 /* ------------------------------------------------------------------------------------------------------------ life */
 
@@ -274,34 +275,28 @@ int pi_request_wait(pi_request *r, int timeout_ms)
     return state == PI__REQ_DONE ? PI_OK : state == PI__REQ_NEW ? PI_EINVAL : PI_ETIMEDOUT;
 }
 
-static void give_result(pi_result *s, pi_result *out)
-{
-    s->size = out->size < sizeof *out ? out->size : (uint32_t) sizeof *out;
-    memcpy(out, s, s->size);
-}
-
 int pi_request_result(const pi_request *r, pi_result *out)
 {
-    if (!r || !out || out->size < sizeof out->size) return PI_EINVAL;
+    if (!r || pi__versioned_check(out)) return PI_EINVAL;
     pi_result s;
     pthread_mutex_lock(&r->e->lock);
     pi__samples_sum(r, &s);
     int state = r->state;
     pthread_mutex_unlock(&r->e->lock);
-    give_result(&s, out);
+    (void) pi__versioned_copy(out, &s, sizeof s); /* checked above */
     return state == PI__REQ_DONE ? PI_OK : state == PI__REQ_NEW ? PI_EINVAL : PI_EBUSY;
 }
 
 int pi_request_sample(const pi_request *r, uint32_t index, pi_result *out)
 {
-    if (!r || !out || out->size < sizeof out->size) return PI_EINVAL;
+    if (!r || pi__versioned_check(out)) return PI_EINVAL;
     pthread_mutex_lock(&r->e->lock);
     bool known = r->state != PI__REQ_NEW && index < r->n_samples;
     pi_result s = known ? pi__sample_at(r, index)->result : (pi_result) {0};
     bool over = known && pi__sample_at(r, index)->over;
     pthread_mutex_unlock(&r->e->lock);
     if (!known) return PI_EINVAL;
-    give_result(&s, out);
+    (void) pi__versioned_copy(out, &s, sizeof s); /* checked above */
     return over ? PI_OK : PI_EBUSY;
 }
 

@@ -5,9 +5,9 @@
 #include "engine/core.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/error.h"
+#include "base/versioned.h"
 #include "engine/core_impl.h"
 
 /* Fails with the error that requests without own adapters would get more than PI__MAX_LORA. */
@@ -91,9 +91,11 @@ int pi__core_lora_scale(pi__core *e, const char *name, float scale, pi_error *er
 
 int pi__core_lora_at(pi__core *e, size_t i, pi_lora *out)
 {
+    int rc = pi__versioned_check(out);
+    if (rc) return rc;
     pthread_mutex_lock(&e->lock);
     const pi__lora_entry *n = pi__loras_at(&e->loras, i);
-    pi_lora l = {.size = out->size < sizeof l ? out->size : (uint32_t) sizeof l};
+    pi_lora l = {.size = sizeof l};
     if (n) {
         snprintf(l.name, sizeof l.name, "%s", n->name);
         snprintf(l.path, sizeof l.path, "%s", n->path);
@@ -102,8 +104,7 @@ int pi__core_lora_at(pi__core *e, size_t i, pi_lora *out)
         l.n_matrices = (uint32_t) n->adapter->n_pairs;
         l.bytes = n->adapter->size;
         l.n_running = (uint32_t) n->n_users;
-        memcpy(out, &l, l.size);
     }
     pthread_mutex_unlock(&e->lock);
-    return n ? PI_OK : PI_ENOENT;
+    return n ? pi__versioned_copy(out, &l, sizeof l) : PI_ENOENT;
 }

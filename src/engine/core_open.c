@@ -4,13 +4,13 @@
  * the same sizing without loading. The facts are immutable after open, except state and counters, which are atomic. */
 #include "engine/core.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "base/versioned.h"
 #include "engine/core_impl.h"
 #include "engine/drafters.h"
 #include "engine/fit.h"
@@ -80,10 +80,10 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
     int rc = prepare(&s, &meta, err);
     if (!rc) {
         const pi__tiering_config tiering = tiering_of(&s);
-        pi_plan p = {.size = out->size};
+        pi_plan p = {.size = sizeof p};
         pi__setup_tell(&s, host_bytes(&s), &p);
         if (pi__offload_plan(&tiering.offload, &host)) p.host_cache_bytes = pi__host_memory(&host);
-        memcpy(out, &p, out->size < sizeof p ? out->size : sizeof p);
+        rc = pi__versioned_copy(out, &p, sizeof p);
     }
     pi__setup_free(&s);
     return rc;
@@ -300,15 +300,14 @@ int pi__core_info(const pi__core *e, pi_info *out)
     const pi__model *m = e->setup.m;
     const pi__backend *be = e->setup.be;
     pi_info i = {
-        .size = out->size, .arch = m->arch->name, .name = m->name, .type_desc = m->desc, .n_params = m->n_params,
+        .arch = m->arch->name, .name = m->name, .type_desc = m->desc, .n_params = m->n_params,
         .file_bytes = m->file_bytes, .n_vocab = (uint32_t) m->n_vocab, .n_ctx_train = (uint32_t) m->n_ctx_train,
         .n_embd = (uint32_t) m->n_embd, .n_layer = (uint32_t) m->n_layer, .ctx_size = (uint32_t) e->setup.mem.ctx,
         .n_threads = (uint32_t) be->dev->n_threads(be), .device = be->dev->describe(be), .bos = pi__vocab_bos(e->vocab),
         .eos = pi__vocab_eos(e->vocab), .chat_template = e->chat_template ? e->chat_template : "", .pooling = m->pooling,
         .n_labels = (uint32_t) m->classifier.n_labels, .labels = m->classifier.labels,
     };
-    memcpy(out, &i, out->size < sizeof i ? out->size : sizeof i);
-    return PI_OK;
+    return pi__versioned_copy(out, &i, sizeof i);
 }
 
 const pi__stats *pi__core_counters(const pi__core *e) { return &e->stats; }
@@ -317,7 +316,7 @@ struct pi__profile *pi__core_profile(const pi__core *e) { return e->setup.be->pr
 int pi__core_stats(const pi__core *e, pi_stats *out)
 {
     const pi__memory *mem = &e->setup.mem;
-    pi_stats s = {.size = out->size};
+    pi_stats s = {.size = sizeof s};
     pi__stats_tell(&e->stats, e->cache.n_groups, &s);
     for (uint32_t i = 0; i < s.n_groups; i++) {
         s.group_name[i] = mem->spec[i].name;
@@ -326,6 +325,5 @@ int pi__core_stats(const pi__core *e, pi_stats *out)
         s.group[i].committed_bytes = (e->setup.cfg.kv_commit ? s.group[i].n_blocks : e->stats.group[i].n_written) *
                                      pi__block_bytes(&mem->map, (int32_t) i);
     }
-    memcpy(out, &s, out->size < sizeof s ? out->size : sizeof s);
-    return PI_OK;
+    return pi__versioned_copy(out, &s, sizeof s);
 }

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
+#include "base/versioned.h"
 #include "engine/rows.h"
 #include "formats/cache_types.h"
 
@@ -234,13 +235,13 @@ void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out)
     const int32_t n = pi__n_places(mem->be);
     for (int32_t placement = 0; placement < n; placement++) tell_placement(mem, &p, placement, host);
     p.total_bytes = p.weights_bytes + p.kv_bytes + p.state_bytes + p.scratch_bytes;
-    memcpy(out, &p, out->size < sizeof p ? out->size : sizeof p);
+    (void) pi__versioned_copy(out, &p, sizeof p);
 }
 
 void pi__memory_tell_beside(const pi__memory *mem, pi_plan *out)
 {
-    pi_plan p = {.size = out->size};
-    memcpy(&p, out, out->size < sizeof p ? out->size : sizeof p);
+    pi_plan p = {.size = sizeof p};
+    (void) pi__versioned_copy(&p, out, out->size);
     for (uint32_t i = 0; i < p.n_places; i++) {
         uint64_t kv = 0, weights = mem->m->weights_size[i];
         if (mem->be->n_stages || !i) weights += mem->m->weights_size[PI__AT_BOTH];
@@ -251,7 +252,7 @@ void pi__memory_tell_beside(const pi__memory *mem, pi_plan *out)
         p.place[i].state_bytes += state, p.state_bytes += state;
         p.total_bytes += weights + kv + state;
     }
-    memcpy(out, &p, out->size < sizeof p ? out->size : sizeof p);
+    (void) pi__versioned_copy(out, &p, sizeof p);
 }
 
 /* Sets the limits of sparse prefill from the layers with full attention. */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/versioned.h"
 
 enum { BEGIN, THOUGHT, UNCLOSED, TEXT, CALL, MESSAGE };
 enum { MAX_MARKERS = 12 };
@@ -412,9 +413,7 @@ bool pi__answer_next(pi__answer *a, pi_chat_delta *out)
     pi_chat_delta full = {.kind = d->kind, .index = d->call, .text = d->n ? t->p + d->from : "", .text_len = d->n,
                           .id = of_call ? c->id : "", .name = of_call ? c->name : "", .sure = of_call && c->sure};
     if (d->kind == PI_CHAT_CALL) c->told = true;
-    full.size = out->size < sizeof full ? out->size : (uint32_t) sizeof full;
-    memcpy(out, &full, full.size);
-    return true;
+    return pi__versioned_copy(out, &full, sizeof full) == PI_OK;
 }
 
 pi__str pi__answer_content(const pi__answer *a) { return (pi__str) {a->content.p ? a->content.p : "", a->content.n}; }

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/versioned.h"
 
 /* ----------------------------------------------------------------------------------------------------------- calls */
 
@@ -146,9 +147,7 @@ bool pi__answer_call(const pi__answer *a, uint32_t i, pi_chat_call *out)
         if (!c->done || i--) continue;
         pi_chat_call full = {.index = (uint32_t) k, .id = c->id, .name = c->name, .arguments = c->args.p,
                              .arguments_len = c->args.n};
-        full.size = out->size < sizeof full ? out->size : (uint32_t) sizeof full;
-        memcpy(out, &full, full.size);
-        return true;
+        return pi__versioned_copy(out, &full, sizeof full) == PI_OK;
     }
     return false;
 }

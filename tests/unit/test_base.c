@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/regex.h"
+#include "base/versioned.h"
 #include "formats/formats.h"
 #include "pagedinfer.h"
 
@@ -133,11 +134,35 @@ static void cache_types_add_up(void **state)
     assert_int_equal(pi__kv_row_size(PI__TQ3_0, 64), 28);
 }
 
+static void versioned_structs_get_their_prefix(void **state)
+{
+    (void) state;
+    typedef struct thing { uint32_t size, a, b; } thing;
+    const thing full = {99, 1, 2};
+    const struct { uint32_t size, expected, a, b; } row[] = {
+        {sizeof(thing), sizeof(thing), 1, 2},     /* the same version */
+        {sizeof(thing) + 8, sizeof(thing), 1, 2}, /* the caller's struct is longer */
+        {8, 8, 1, 7},                             /* the caller's struct is shorter */
+        {4, 4, 7, 7},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        thing out = {row[i].size, 7, 7};
+        assert_int_equal(pi__versioned_copy(&out, &full, sizeof full), PI_OK);
+        assert_true(out.size == row[i].expected && out.a == row[i].a && out.b == row[i].b);
+    }
+    thing small = {3, 7, 7};
+    assert_int_equal(pi__versioned_copy(&small, &full, sizeof full), PI_EINVAL);
+    assert_true(small.size == 3 && small.a == 7 && small.b == 7);
+    assert_int_equal(pi__versioned_check(&small), PI_EINVAL);
+    assert_int_equal(pi__versioned_check(NULL), PI_EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clocks_go_on),   cmocka_unit_test(hashes_stay),        cmocka_unit_test(expressions_find),
         cmocka_unit_test(formats_add_up), cmocka_unit_test(cache_types_add_up),
+        cmocka_unit_test(versioned_structs_get_their_prefix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
