@@ -7,7 +7,9 @@
  * sequence in decode was left out, and the budget was kept. Decode-only steps are followed by asynchronous steps.
  *
  * A second run has a host tier: blocks that the pools evict are copied there and back, torn and late, and must be
- * unchanged. A third run has sequences with slow grammars: their last token waits, while all others continue. */
+ * unchanged. A third run has sequences with slow grammars: their last token waits, while all others continue.
+ *
+ * test_sched_rules.c has one test per rule of the scheduler. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +20,6 @@
 #include <cmocka.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "engine/sched.h"
 #include "engine/snapshots.h"
 #include "engine/tiering.h"
@@ -457,153 +458,6 @@ static const pi__group_spec only_full[] = {{"full", 16, 0, 40, false, 0}};
 static const pi__group_spec with_window[] = {{"full", 16, 0, 44, false, 0}, {"window", 16, 50, 40, false, 0}};
 static const pi__group_spec with_states[] = {{"full", 16, 0, 44, false, 0}, {"recurrent", 16, 0, 12, true, 0}};
 
-/* ---------------------------------------------------------------------------------------------- order of admission */
-
-/* A scheduler with one row, so that only the first sequence in the order is admitted. */
-typedef struct queue {
-    pi__cache cache;
-    pi__stats stats;
-    pi__sched sched;
-    uint64_t n;
-} queue;
-
-static void queue_open(queue *q, bool by_priority, double max_wait_ms, int32_t rows)
-{
-    const pi__sched_config c = {.max_seqs = rows, .by_priority = by_priority, .max_wait_ms = max_wait_ms};
-    *q = (queue) {.n = 0};
-    assert_int_equal(pi__cache_init(&q->cache, only_full, 1, rows, CTX, NULL), PI_OK);
-    assert_int_equal(pi__sched_init(&q->sched, &c, &q->cache, &q->stats, NULL), PI_OK);
-}
-
-/* Adds a request of 4 tokens that has already waited for `waited` ms. */
-static pi__seq *queue_add(queue *q, int32_t priority, uint32_t tenant, double waited)
-{
-    pi__seq *s = calloc(1, sizeof *s);
-    s->tokens = calloc(CTX, sizeof *s->tokens);
-    s->row = -1;
-    s->n_tokens = s->n_prompt = 4;
-    s->max_total = 100;
-    s->arrival = ++q->n;
-    s->params.priority = priority;
-    s->params.tenant = tenant;
-    s->t.submit = pi__now_ms() - waited;
-    pi__sched_add(&q->sched, s);
-    return s;
-}
-
-static void queue_end(queue *q, pi__seq *s)
-{
-    pi__sched_remove(&q->sched, s, true);
-    free(s->tokens);
-    free(s);
-}
-
-/* Returns the sequence that is admitted next, after all others have ended. */
-static pi__seq *queue_next(queue *q)
-{
-    pi__schedule(&q->sched, 64);
-    assert_int_equal(q->sched.running.n, 1);
-    return q->sched.running.head;
-}
-
-static void queue_close(queue *q)
-{
-    while (q->sched.running.n) queue_end(q, q->sched.running.head);
-    while (q->sched.waiting.n) queue_end(q, q->sched.waiting.head);
-    pi__sched_destroy(&q->sched);
-    pi__cache_destroy(&q->cache);
-}
-
-static void lower_priority_goes_first(void **st)
-{
-    (void) st;
-    for (int policy = 0; policy < 2; policy++) {
-        queue q;
-        queue_open(&q, policy == 1, 0, 1);
-        pi__seq *a = queue_add(&q, 5, 0, 0), *b = queue_add(&q, -3, 0, 0), *c = queue_add(&q, 0, 0, 0);
-        pi__seq *fcfs[] = {a, b, c}, *priority[] = {b, c, a};
-        for (int i = 0; i < 3; i++) {
-            pi__seq *s = queue_next(&q);
-            assert_ptr_equal(s, (policy ? priority : fcfs)[i]);
-            queue_end(&q, s);
-        }
-        queue_close(&q);
-    }
-}
-
-/* Aged requests are admitted first, for any number of more urgent arrivals. */
-static void aged_requests_go_first(void **st)
-{
-    (void) st;
-    queue q;
-    queue_open(&q, true, 10000, 1);
-    pi__seq *late = queue_add(&q, 1000, 0, 10001), *later = queue_add(&q, 2000, 0, 10001);
-    queue_add(&q, 1500, 0, 9000); /* not aged yet */
-    for (int i = 0; i < 5; i++) queue_add(&q, -1000, 0, 0);
-    assert_ptr_equal(queue_next(&q), late);
-    queue_end(&q, late);
-    queue_add(&q, -1000, 0, 0);
-    assert_ptr_equal(queue_next(&q), later);
-    queue_end(&q, later);
-    assert_int_equal(queue_next(&q)->params.priority, -1000);
-    queue_close(&q);
-    queue_open(&q, true, 0, 1); /* no aging */
-    queue_add(&q, 1, 0, 1e9);
-    pi__seq *urgent = queue_add(&q, 0, 0, 0);
-    assert_ptr_equal(queue_next(&q), urgent);
-    queue_close(&q);
-}
-
-/* An aged running sequence is not the first to be preempted. */
-static void aged_requests_stay_in_front(void **st)
-{
-    (void) st;
-    queue q;
-    queue_open(&q, true, 10000, 2);
-    pi__seq *old = queue_add(&q, 1000, 0, 10001), *urgent = queue_add(&q, 0, 0, 0);
-    pi__schedule(&q.sched, 64);
-    assert_true(q.sched.running.head == old && q.sched.running.tail == urgent);
-    queue_close(&q);
-}
-
-/* One tenant has a hundred requests; another tenant's three requests get every second place. */
-static void tenants_take_turns(void **st)
-{
-    (void) st;
-    for (int policy = 0; policy < 2; policy++) {
-        queue q;
-        pi__seq *few[3];
-        queue_open(&q, policy == 1, 0, 4);
-        for (int i = 0; i < 100; i++) queue_add(&q, 0, 1, 0);
-        for (int i = 0; i < 3; i++) few[i] = queue_add(&q, 0, 2, 0);
-        pi__schedule(&q.sched, 64);
-        assert_int_equal(q.sched.running.n, 4);
-        assert_true(few[0]->row >= 0 && few[1]->row >= 0 && few[2]->row < 0);
-        queue_close(&q);
-    }
-}
-
-/* A tenant with running sequences waits for a tenant without any, but only until its request has aged. */
-static void turns_count_what_runs(void **st)
-{
-    (void) st;
-    queue q;
-    queue_open(&q, false, 10000, 3);
-    queue_add(&q, 0, 1, 0);
-    queue_add(&q, 0, 1, 0);
-    pi__schedule(&q.sched, 64);
-    assert_int_equal(q.sched.running.n, 2);
-    pi__seq *first = queue_add(&q, 0, 1, 0), *other = queue_add(&q, 0, 2, 0);
-    pi__schedule(&q.sched, 64);
-    assert_true(other->row >= 0 && first->row < 0);
-    queue_end(&q, other);
-    first->t.submit -= 10001;
-    other = queue_add(&q, 0, 2, 0);
-    pi__schedule(&q.sched, 64);
-    assert_true(first->row >= 0 && other->row < 0);
-    queue_close(&q);
-}
-
 static void full(void **st)
 {
     (void) st;
@@ -643,9 +497,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(late_masks), cmocka_unit_test(full), cmocka_unit_test(full_and_window), cmocka_unit_test(full_and_recurrent),
         cmocka_unit_test(host_tier),
-        cmocka_unit_test(lower_priority_goes_first), cmocka_unit_test(aged_requests_go_first),
-        cmocka_unit_test(aged_requests_stay_in_front), cmocka_unit_test(tenants_take_turns),
-        cmocka_unit_test(turns_count_what_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
