@@ -95,7 +95,7 @@ static void read_run(void *arg, int32_t ith, int32_t nth)
 }
 
 /* Runs one step of all layers: n[s] tokens for each of the n_seqs slots from `first` on. Returns ns. */
-static double step(op_bench *b, int32_t first, int32_t n_seqs, const int32_t *n)
+static double run_bench_step(op_bench *b, int32_t first, int32_t n_seqs, const int32_t *n)
 {
     static const pi__save no_save;
     int32_t pos[PROMPT], start[MAX_SEQS + 1] = {0}, slot[MAX_SEQS], save_start[MAX_SEQS + 1] = {0};
@@ -123,7 +123,7 @@ static double step(op_bench *b, int32_t first, int32_t n_seqs, const int32_t *n)
     return (double) (pi__now_ns() - t0);
 }
 
-static double median(double *v)
+static double median_time(double *v)
 {
     for (int i = 1; i < ROUNDS; i++) {
         for (int k = i; k > 0 && v[k] < v[k - 1]; k--) {
@@ -149,17 +149,18 @@ static int measure_bandwidth(op_bench *b, double *rate, pi_error *err)
         ns[i] = (double) (pi__now_ns() - t0);
     }
     pi__pool_destroy(pool);
-    *rate = (double) b->region_size / median(ns) * 1e9;
+    *rate = (double) b->region_size / median_time(ns) * 1e9;
     return PI_OK;
 }
 
-static int report(op_bench *b, const char *what, int32_t n_seqs, int32_t n_tokens, double *ns, double bytes, pi_error *err)
+static int report_time(op_bench *b, const char *what, int32_t n_seqs, int32_t n_tokens, double *ns, double bytes,
+                       pi_error *err)
 {
     double rate;
     int rc = measure_bandwidth(b, &rate, err);
     if (rc) return rc;
     pi_op_time t = {.size = sizeof t, .what = what, .n_seqs = (uint32_t) n_seqs, .n_tokens = (uint32_t) n_tokens,
-                    .ns = median(ns), .bytes = (uint64_t) (bytes * b->n_layers), .bandwidth = rate};
+                    .ns = median_time(ns), .bytes = (uint64_t) (bytes * b->n_layers), .bandwidth = rate};
     b->stop = b->fn(b->ud, &t);
     return PI_OK;
 }
@@ -171,7 +172,7 @@ static double row_bytes(const op_bench *b) { return (double) (n_values(b) + (siz
 /* Measures decoding, with each sequence at a different position in its chunk. Over 16 steps, n_seqs folds happen, no
  * matter which slots the steps use. A step reads S0, on average half a chunk of rows, and 3 raw inputs. It writes one
  * row of each kind; S0 is written once in 16 steps. */
-static int decode(op_bench *b, int32_t n_seqs, pi_error *err)
+static int bench_decode(op_bench *b, int32_t n_seqs, pi_error *err)
 {
     int32_t first[MAX_SEQS], one[MAX_SEQS];
     double ns[ROUNDS] = {0};
@@ -180,17 +181,17 @@ static int decode(op_bench *b, int32_t n_seqs, pi_error *err)
         one[s] = 1;
         first[s] = 1 + s * 7 % PI__STATE_CHUNK;
     }
-    step(b, 0, MAX_SEQS, first);
+    run_bench_step(b, 0, MAX_SEQS, first);
     for (int r = -1; r < ROUNDS; r++) {
         double sum = 0;
-        for (int i = 0; i < PI__STATE_CHUNK; i++) sum += step(b, i * n_seqs % MAX_SEQS, n_seqs, one);
+        for (int i = 0; i < PI__STATE_CHUNK; i++) sum += run_bench_step(b, i * n_seqs % MAX_SEQS, n_seqs, one);
         if (r >= 0) ns[r] = sum / PI__STATE_CHUNK;
     }
     double each = s0_bytes(b) * (1 + 1.0 / PI__STATE_CHUNK) + row_bytes(b) * 8.5 + (double) n_channels(b) * 4 * 4;
-    return report(b, "decode", n_seqs, 1, ns, each * n_seqs, err);
+    return report_time(b, "decode", n_seqs, 1, ns, each * n_seqs, err);
 }
 
-static int prompt(op_bench *b, int32_t n_seqs, pi_error *err)
+static int bench_prompt(op_bench *b, int32_t n_seqs, pi_error *err)
 {
     int32_t n[MAX_SEQS];
     double ns[ROUNDS] = {0};
@@ -199,18 +200,19 @@ static int prompt(op_bench *b, int32_t n_seqs, pi_error *err)
             n[s] = PROMPT / n_seqs;
             b->pos[s] = 0;
         }
-        double t = step(b, 0, n_seqs, n);
+        double t = run_bench_step(b, 0, n_seqs, n);
         if (r >= 0) ns[r] = t;
     }
-    return report(b, "prompt", n_seqs, PROMPT / n_seqs, ns, s0_bytes(b) * n_seqs + (double) n_inputs(b) * 4 * PROMPT, err);
+    return report_time(b, "prompt", n_seqs, PROMPT / n_seqs, ns,
+                       s0_bytes(b) * n_seqs + (double) n_inputs(b) * 4 * PROMPT, err);
 }
 
-static int snapshots(op_bench *b, bool load, pi_error *err)
+static int bench_snapshots(op_bench *b, bool load, pi_error *err)
 {
     double ns[ROUNDS] = {0};
     int32_t n = PI__STATE_CHUNK;
     b->pos[0] = 0;
-    step(b, 0, 1, &n);
+    run_bench_step(b, 0, 1, &n);
     for (int r = -1; r < ROUNDS; r++) {
         int64_t t0 = pi__now_ns();
         for (int32_t i = 0; i < b->n_layers; i++) {
@@ -222,7 +224,7 @@ static int snapshots(op_bench *b, bool load, pi_error *err)
         }
         if (r >= 0) ns[r] = (double) (pi__now_ns() - t0);
     }
-    return report(b, load ? "load" : "save", 1, 0, ns, 2 * (s0_bytes(b) + (double) n_channels(b) * 3 * 4), err);
+    return report_time(b, load ? "load" : "save", 1, 0, ns, 2 * (s0_bytes(b) + (double) n_channels(b) * 3 * 4), err);
 }
 
 int pi_bench_op(const pi_options *o, const char *op, const char *shape, pi_op_time_fn fn, void *ud, pi_error *err)
@@ -235,11 +237,11 @@ int pi_bench_op(const pi_options *o, const char *op, const char *shape, pi_op_ti
     int rc = pi__cpu_create(&b.be, &b.cpu, &(pi__log) {0}, err);
     if (!rc) rc = parse_shape(&b, shape, err);
     if (!rc) rc = take_memory(&b, err);
-    for (int32_t n = 1; n <= MAX_SEQS && !rc && !b.stop; n *= 2) rc = decode(&b, n, err);
-    if (!rc && !b.stop) rc = prompt(&b, 1, err);
-    if (!rc && !b.stop) rc = prompt(&b, MAX_SEQS, err);
-    if (!rc && !b.stop) rc = snapshots(&b, false, err);
-    if (!rc && !b.stop) rc = snapshots(&b, true, err);
+    for (int32_t n = 1; n <= MAX_SEQS && !rc && !b.stop; n *= 2) rc = bench_decode(&b, n, err);
+    if (!rc && !b.stop) rc = bench_prompt(&b, 1, err);
+    if (!rc && !b.stop) rc = bench_prompt(&b, MAX_SEQS, err);
+    if (!rc && !b.stop) rc = bench_snapshots(&b, false, err);
+    if (!rc && !b.stop) rc = bench_snapshots(&b, true, err);
     pi__free(b.rows);
     pi__free(b.out);
     pi__free(b.weights);

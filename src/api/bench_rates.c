@@ -58,7 +58,7 @@ static int read_rate(const pi__cpu_params *cpu, pi_op_time *t, pi_error *err)
     return p ? PI_OK : pi__fail_mem(err, "memory to read");
 }
 
-static double multiply(pi__backend *be, const pi__weight *w, const float *x, float *y)
+static double multiply_ns(pi__backend *be, const pi__weight *w, const float *x, float *y)
 {
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = x, .ldx = N_IN};
     const pi__lin lin = {w, y, w->n_out};
@@ -82,7 +82,7 @@ static int product_rate(pi__backend *be, int32_t type, int64_t n_out, pi_op_time
         be->dev->weight_load(be, &w, 0, i, PI__LOAD_ROWS, (const char *) zeros + (size_t) i * row);
     t->ns = 1e300;
     for (int i = 0; i < ROUNDS && ok; i++) {
-        const double ns = multiply(be, &w, x, y);
+        const double ns = multiply_ns(be, &w, x, y);
         if (ns < t->ns) t->ns = ns;
     }
     t->bytes = w.size;

@@ -68,7 +68,7 @@ static void breakers_free(pi__breakers *k)
 }
 
 /* Joins all texts with their NULs; the result identifies a list. NULL = out of memory. */
-static char *join(const pi__opt_list *l, size_t *len)
+static char *join_texts(const pi__opt_list *l, size_t *len)
 {
     static char *const defaults[] = {"\n", ":", "\"", "*"};
     char *const *item = l->n ? l->item : defaults;
@@ -80,7 +80,7 @@ static char *join(const pi__opt_list *l, size_t *len)
     return p;
 }
 
-static pi__breakers *make(const pi__vocab *v, char *texts, size_t len, pi__work *work)
+static pi__breakers *make_breakers(const pi__vocab *v, char *texts, size_t len, pi__work *work)
 {
     builder b = {0};
     pi__breakers *k = pi__calloc(1, sizeof *k);
@@ -104,7 +104,7 @@ static pi__breakers *make(const pi__vocab *v, char *texts, size_t len, pi__work 
 int pi__breakers_get(pi_engine *e, const pi__opt_list *l, pi__work *work, pi__breakers **out, pi_error *err)
 {
     size_t len;
-    char *texts = join(l, &len);
+    char *texts = join_texts(l, &len);
     *out = NULL;
     if (!texts) return pi__fail_mem(err, "sequence breakers");
     pthread_mutex_lock(&e->lock);
@@ -118,7 +118,7 @@ int pi__breakers_get(pi_engine *e, const pi__opt_list *l, pi__work *work, pi__br
         pi__free(texts);
         return PI_OK;
     }
-    k = make(pi__core_vocab(e->core), texts, len, work);
+    k = make_breakers(pi__core_vocab(e->core), texts, len, work);
     if (!k) {
         pi__free(texts);
         if (pi__work_code(work)) return pi__work_fail(work, err, "sequence breakers");

@@ -60,7 +60,7 @@ bool pi_chat_parser_next(pi_chat_parser *p, pi_chat_delta *out)
     return p && !pi__versioned_check(out) && pi__answer_next(p->a, out);
 }
 
-static size_t give(pi__str s, const char **text)
+static size_t give_text(pi__str s, const char **text)
 {
     if (text) *text = s.p;
     return s.n;
@@ -68,12 +68,12 @@ static size_t give(pi__str s, const char **text)
 
 size_t pi_chat_parser_content(const pi_chat_parser *p, const char **text)
 {
-    return give(p ? pi__answer_content(p->a) : pi__str_of(""), text);
+    return give_text(p ? pi__answer_content(p->a) : pi__str_of(""), text);
 }
 
 size_t pi_chat_parser_reasoning(const pi_chat_parser *p, const char **text)
 {
-    return give(p ? pi__answer_reasoning(p->a) : pi__str_of(""), text);
+    return give_text(p ? pi__answer_reasoning(p->a) : pi__str_of(""), text);
 }
 
 int pi_chat_parser_call(const pi_chat_parser *p, uint32_t i, pi_chat_call *out)

@@ -89,7 +89,7 @@ static pi__placement_rules places_of(const pi__opt_set *s)
     };
 }
 
-static pi__given given(const pi__opt_set *s, int option)
+static pi__given given_of(const pi__opt_set *s, int option)
 {
     const double v = pi__opt_float(s, option);
     return (pi__given) {v >= 0, v};
@@ -103,10 +103,10 @@ static pi__rope_config rope_of(const pi__opt_set *s)
         .scaling = (int) pi__opt_int(s, PI__OPT_ROPE_SCALING),
         .scale = inverse > 0 ? 1 / inverse : pi__opt_float(s, PI__OPT_ROPE_SCALE),
         .orig_ctx = pi__opt_int(s, PI__OPT_YARN_ORIG_CTX),
-        .ext_factor = given(s, PI__OPT_YARN_EXT_FACTOR),
-        .attn_factor = given(s, PI__OPT_YARN_ATTN_FACTOR),
-        .beta_slow = given(s, PI__OPT_YARN_BETA_SLOW),
-        .beta_fast = given(s, PI__OPT_YARN_BETA_FAST),
+        .ext_factor = given_of(s, PI__OPT_YARN_EXT_FACTOR),
+        .attn_factor = given_of(s, PI__OPT_YARN_ATTN_FACTOR),
+        .beta_slow = given_of(s, PI__OPT_YARN_BETA_SLOW),
+        .beta_fast = given_of(s, PI__OPT_YARN_BETA_FAST),
     };
 }
 

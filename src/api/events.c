@@ -85,7 +85,7 @@ int pi_poll_fd(const pi_engine *ce)
 /* --------------------------------------------------------------------------------------------------------- pushing */
 
 /* lock held: appends n to the list for callbacks or the list for pi_poll. */
-static void enqueue(pi_request *r, pi__node *n)
+static void enqueue_event(pi_request *r, pi__node *n)
 {
     pi_engine *e = r->e;
     n->state = PI__NODE_QUEUED;
@@ -152,7 +152,7 @@ bool pi__event_text(pi__sample *s, const pi__token_out *t, const char *text, siz
     node_fill(node, t->id, t->probs, n_probs, text, n);
     node->ev.calls_bound |= t->calls_bound;
     node->ev.user = r->user;
-    if (node != s->open_text) enqueue(r, node);
+    if (node != s->open_text) enqueue_event(r, node);
     s->open_text = node;
     return true;
 }
@@ -167,7 +167,7 @@ void pi__event_progress(pi_request *r, uint32_t n_computed, uint32_t n_cached, d
         n->ev = (pi_event) {.size = sizeof n->ev, .kind = PI_EVENT_PROGRESS, .request = r, .text = "", .user = r->user,
                             .n_prompt = (uint32_t) r->n_prompt};
         r->open_progress = n;
-        enqueue(r, n);
+        enqueue_event(r, n);
     }
     n->ev.n_computed = n_computed;
     n->ev.n_cached = n_cached;
@@ -178,7 +178,7 @@ void pi__event_prompt(pi_request *r)
 {
     if (r->freed) return;
     r->prompt_event.ev.user = r->user;
-    enqueue(r, &r->prompt_event);
+    enqueue_event(r, &r->prompt_event);
 }
 
 void pi__event_done(pi__sample *s, char *text, size_t n)
@@ -197,7 +197,7 @@ void pi__event_done(pi__sample *s, char *text, size_t n)
                         .text = text ? text : "", .text_len = text ? n : 0,
                         .finish_reason = s->result.finish_reason, .code = s->result.code, .index = s->index,
                         .n_left = r->n_live};
-    enqueue(r, d);
+    enqueue_event(r, d);
 }
 
 void pi__events_drop(pi_request *r)
@@ -276,7 +276,7 @@ void pi_event_release(pi_event *ev)
 /* ------------------------------------------------------------------------------------------------------- callbacks */
 
 /* Calls the callback for n. The lock is held before and after, not during the callback. */
-static void dispatch(pi_engine *e, pi__node *n)
+static void dispatch_event(pi_engine *e, pi__node *n)
 {
     pi_request *r = n->ev.request;
     list_remove(&e->push, n);
@@ -302,7 +302,7 @@ static void *dispatch_thread(void *arg)
     for (;;) {
         while (!e->push.head && !e->stop_dispatch) pthread_cond_wait(&e->pushed, &e->lock);
         if (!e->push.head) break;
-        dispatch(e, e->push.head);
+        dispatch_event(e, e->push.head);
     }
     pthread_mutex_unlock(&e->lock);
     return NULL;

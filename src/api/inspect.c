@@ -34,9 +34,9 @@ typedef struct line { /* text, truncated at LINE_MAX_BYTES */
     size_t n; /* bytes, without the final NUL */
 } line;
 
-static void add(line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add_text(line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-static void add(line *l, const char *fmt, ...)
+static void add_text(line *l, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -49,7 +49,7 @@ static void add_str(line *l, pi__str s, size_t max)
 {
     char buf[STR_MAX_BYTES + 1];
     pi__str_escape(buf, max < sizeof buf ? max : sizeof buf, s);
-    add(l, "%s", buf);
+    add_text(l, "%s", buf);
 }
 
 /* Adds the shortest decimal that reads back as v. */
@@ -60,24 +60,24 @@ static void add_float(line *l, double v, bool single)
         snprintf(buf, sizeof buf, "%.*g", digits, v);
         if (single ? strtof(buf, NULL) == (float) v : strtod(buf, NULL) == v) break;
     }
-    add(l, "%s", buf);
+    add_text(l, "%s", buf);
 }
 
 static void add_value(line *l, const pi__gguf_kv *kv, uint64_t i, size_t str_max)
 {
     switch (kv->arr_type) {
     case PI__GGUF_STR:
-        add(l, "\"");
+        add_text(l, "\"");
         add_str(l, pi__gguf_elem_str(kv, i), str_max);
-        add(l, "\"");
+        add_text(l, "\"");
         break;
-    case PI__GGUF_BOOL: add(l, "%s", pi__gguf_elem_u64(kv, i) ? "true" : "false"); break;
+    case PI__GGUF_BOOL: add_text(l, "%s", pi__gguf_elem_u64(kv, i) ? "true" : "false"); break;
     case PI__GGUF_F32: add_float(l, pi__gguf_elem_f64(kv, i), true); break;
     case PI__GGUF_F64: add_float(l, pi__gguf_elem_f64(kv, i), false); break;
     case PI__GGUF_I8: case PI__GGUF_I16: case PI__GGUF_I32: case PI__GGUF_I64:
-        add(l, "%lld", (long long) pi__gguf_elem_i64(kv, i));
+        add_text(l, "%lld", (long long) pi__gguf_elem_i64(kv, i));
         break;
-    default: add(l, "%llu", (unsigned long long) pi__gguf_elem_u64(kv, i));
+    default: add_text(l, "%llu", (unsigned long long) pi__gguf_elem_u64(kv, i));
     }
 }
 
@@ -91,17 +91,17 @@ static void show_kv(const pi__gguf_kv *kv, pi_line_fn fn, void *ud)
     } else {
         snprintf(type, sizeof type, "%s", pi__gguf_type_name(kv->type));
     }
-    add(&l, "%*s  %-12s ", l.n < 42 ? (int) (42 - l.n) : 0, "", type);
+    add_text(&l, "%*s  %-12s ", l.n < 42 ? (int) (42 - l.n) : 0, "", type);
     if (kv->type != PI__GGUF_ARR) {
         add_value(&l, kv, 0, STR_MAX_BYTES);
     } else {
         uint64_t i = 0;
-        add(&l, "[");
+        add_text(&l, "[");
         for (; i < kv->n && i < 8 && l.n < ARRAY_MAX_BYTES; i++) {
-            if (i > 0) add(&l, ", ");
+            if (i > 0) add_text(&l, ", ");
             add_value(&l, kv, i, ELEM_STR_MAX_BYTES);
         }
-        add(&l, i < kv->n ? ", ...]" : "]");
+        add_text(&l, i < kv->n ? ", ...]" : "]");
     }
     fn(ud, l.text);
 }
@@ -116,11 +116,11 @@ static void add_amount(line *l, uint64_t v, const char *what, double step, const
         r /= step;
         u++;
     }
-    add(l, "%llu %s", (unsigned long long) v, what);
-    if (u >= 0) add(l, " (%.2f %s)", r, units[u]);
+    add_text(l, "%llu %s", (unsigned long long) v, what);
+    if (u >= 0) add_text(l, " (%.2f %s)", r, units[u]);
 }
 
-static uint64_t elements(const pi__tensor *t)
+static uint64_t n_elements(const pi__tensor *t)
 {
     return (uint64_t) t->ne[0] * (uint64_t) t->ne[1] * (uint64_t) t->ne[2] * (uint64_t) t->ne[3];
 }
@@ -132,11 +132,11 @@ typedef struct total {
 static void add_tensor(total *to, const pi__tensor *t)
 {
     to->tensors++;
-    to->params += elements(t);
+    to->params += n_elements(t);
     to->bytes += t->size;
 }
 
-static void count(const pi__gguf *g, total by_type[PI__N_TYPES], total *all)
+static void count_tensors(const pi__gguf *g, total by_type[PI__N_TYPES], total *all)
 {
     for (size_t i = 0; i < pi__gguf_n_tensors(g); i++) {
         const pi__tensor *t = pi__gguf_tensor_at(g, i);
@@ -149,19 +149,19 @@ static void show_totals(const pi__gguf *g, pi_line_fn fn, void *ud)
 {
     static const char *const thousands[4] = {"K", "M", "B", "T"}, *const binary[4] = {"KiB", "MiB", "GiB", "TiB"};
     total by_type[PI__N_TYPES] = {{0, 0, 0}}, all = {0, 0, 0};
-    count(g, by_type, &all);
+    count_tensors(g, by_type, &all);
     line l = {.n = 0};
-    add(&l, "tensors: %zu, ", pi__gguf_n_tensors(g));
+    add_text(&l, "tensors: %zu, ", pi__gguf_n_tensors(g));
     add_amount(&l, all.params, "parameters", 1000, thousands);
-    add(&l, ", ");
+    add_text(&l, ", ");
     add_amount(&l, all.bytes, "bytes", 1024, binary);
     fn(ud, l.text);
     for (int32_t type = 0; type < PI__N_TYPES; type++) {
         if (by_type[type].tensors == 0) continue;
         l.n = 0;
-        add(&l, "  %-8s %6llu tensors %16llu parameters %16llu bytes", pi__type_info_of(type)->name,
-            (unsigned long long) by_type[type].tensors, (unsigned long long) by_type[type].params,
-            (unsigned long long) by_type[type].bytes);
+        add_text(&l, "  %-8s %6llu tensors %16llu parameters %16llu bytes", pi__type_info_of(type)->name,
+                 (unsigned long long) by_type[type].tensors, (unsigned long long) by_type[type].params,
+                 (unsigned long long) by_type[type].bytes);
         fn(ud, l.text);
     }
 }
@@ -170,10 +170,11 @@ static void show_tensor(const pi__tensor *t, pi_line_fn fn, void *ud)
 {
     line l = {.n = 0};
     add_str(&l, t->name, KEY_MAX_BYTES);
-    add(&l, "%*s  [", l.n < 34 ? (int) (34 - l.n) : 0, "");
-    for (int d = 0; d < t->n_dims; d++) add(&l, "%s%lld", d ? ", " : "", (long long) t->ne[d]);
-    add(&l, "]  %s  %llu bytes  file %d  offset %llu", pi__type_info_of(t->type)->name, (unsigned long long) t->size,
-        t->file, (unsigned long long) t->offset);
+    add_text(&l, "%*s  [", l.n < 34 ? (int) (34 - l.n) : 0, "");
+    for (int d = 0; d < t->n_dims; d++) add_text(&l, "%s%lld", d ? ", " : "", (long long) t->ne[d]);
+    add_text(&l, "]  %s  %llu bytes  file %d  offset %llu", pi__type_info_of(t->type)->name,
+             (unsigned long long) t->size,
+             t->file, (unsigned long long) t->offset);
     fn(ud, l.text);
 }
 
@@ -212,10 +213,11 @@ int pi_model_inspect(const char *path, bool tensors, pi_line_fn fn, void *ud, pi
     line l = {.n = 0};
     const char *base = base_name(path);
     add_str(&l, (pi__str) {base, strlen(base)}, STR_MAX_BYTES);
-    add(&l, ": GGUF v%u, ", pi__gguf_version(g));
-    if (pi__gguf_n_files(g) > 1) add(&l, "%d files, ", pi__gguf_n_files(g));
-    add(&l, "%llu bytes, alignment %u, %zu metadata entries", (unsigned long long) bytes_of_files(g), pi__gguf_alignment(g),
-        pi__gguf_n_kv(g));
+    add_text(&l, ": GGUF v%u, ", pi__gguf_version(g));
+    if (pi__gguf_n_files(g) > 1) add_text(&l, "%d files, ", pi__gguf_n_files(g));
+    add_text(&l, "%llu bytes, alignment %u, %zu metadata entries", (unsigned long long) bytes_of_files(g),
+             pi__gguf_alignment(g),
+             pi__gguf_n_kv(g));
     fn(ud, l.text);
     show_kind(g, fn, ud);
 
@@ -288,7 +290,7 @@ static void json_totals(pi__sink *t, const item *it)
 {
     total by_type[PI__N_TYPES] = {{0, 0, 0}}, all = {0, 0, 0};
     bool any = false;
-    count(it->g, by_type, &all);
+    count_tensors(it->g, by_type, &all);
     pi__sink_puts(t, "{");
     json_total(t, &all);
     pi__sink_puts(t, ", \"types\": {");
@@ -334,7 +336,7 @@ typedef struct json_out {
 } json_out;
 
 /* Writes a line. If the buffer is too small, grows it and writes the line again. */
-static void emit(json_out *o, void (*write)(pi__sink *, const item *), const item *it)
+static void emit_item(json_out *o, void (*write)(pi__sink *, const item *), const item *it)
 {
     for (int i = 0; i < 2 && !o->rc; i++) {
         pi__sink t = {.p = o->line, .cap = o->cap};
@@ -356,16 +358,16 @@ int pi_model_json(const char *path, int flags, pi_line_fn fn, void *ud, pi_error
     o.rc = pi__gguf_open(&g, path, PI__LOAD_MMAP, err);
     if (o.rc) return o.rc;
     item it = {.g = g, .path = path};
-    emit(&o, json_file, &it);
+    emit_item(&o, json_file, &it);
     for (size_t i = 0; i < pi__gguf_n_kv(g); i++) {
         it.kv = pi__gguf_kv_at(g, i);
         it.most = it.kv->n > LONG_ARRAY && !(flags & PI_JSON_ALL) ? FIRST_ELEMENTS : UINT64_MAX;
-        emit(&o, json_kv, &it);
+        emit_item(&o, json_kv, &it);
     }
-    emit(&o, json_totals, &it);
+    emit_item(&o, json_totals, &it);
     for (size_t i = 0; flags & PI_JSON_TENSORS && i < pi__gguf_n_tensors(g); i++) {
         it.t = pi__gguf_tensor_at(g, i);
-        emit(&o, json_tensor, &it);
+        emit_item(&o, json_tensor, &it);
     }
     pi__free(o.line);
     pi__gguf_close(g);

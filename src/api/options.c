@@ -80,7 +80,7 @@ static bool float_in_range(const char *range, double v)
     return !(pi__parse_float(lo, false, &b) && v < b) && !(pi__parse_float(hi, false, &b) && v > b);
 }
 
-static int refuse(const row *r, const char *value, const char *why, pi_error *err)
+static int refuse_value(const row *r, const char *value, const char *why, pi_error *err)
 {
     return pi__fail(err, PI_EINVAL, "%s: '%.60s' %s%s%s%s", r->key, value, why, *r->range ? " (" : "", r->range,
                     *r->range ? ")" : "");
@@ -101,7 +101,8 @@ static int check_logit_bias(const row *r, const char *value, pi_error *err)
 {
     int32_t token;
     double bias;
-    if (!pi__parse_logit_bias(value, &token, &bias)) return refuse(r, value, "is not ID+BIAS, ID-BIAS or ID-inf", err);
+    if (!pi__parse_logit_bias(value, &token, &bias))
+        return refuse_value(r, value, "is not ID+BIAS, ID-BIAS or ID-inf", err);
     bool finite = bias >= -PI__MAX_LOGIT_BIAS && bias <= PI__MAX_LOGIT_BIAS, forbids = isinf(bias) && bias < 0;
     if (token < INT32_MAX && (finite || forbids)) return PI_OK;
     return pi__fail(err, PI_EINVAL, "%s: '%.60s' is out of range (token ids are below %d; a bias is -%d to %d, "
@@ -117,30 +118,30 @@ static int check_form(const row *r, const char *value, pi_error *err)
     switch (id) {
     case PI__OPT_STOP_TOKEN:
         if (pi__parse_int(value, false, &n) && n >= 0 && n <= INT32_MAX) break;
-        return refuse(r, value, "is not a token id", err);
+        return refuse_value(r, value, "is not a token id", err);
     case PI__OPT_LOGIT_BIAS: return check_logit_bias(r, value, err);
     case PI__OPT_GPU_LAYERS:
         if (!strcasecmp(value, "auto") || !strcasecmp(value, "all") || pi__parse_int(value, false, &n)) break;
-        return refuse(r, value, "is not a number of layers: give a number, auto or all", err);
+        return refuse_value(r, value, "is not a number of layers: give a number, auto or all", err);
     case PI__OPT_SPEC_TYPE: {
         int first;
         unsigned all;
         if (pi__parse_drafters(value, &first, &all)) break;
-        return refuse(r, value,
-                      "is not a list of drafters: give auto, none, mtp, draft, ngram or layer-exit, with commas", err);
+        return refuse_value(r, value,
+                            "is not a list of drafters: give auto, none, mtp, draft, ngram or layer-exit, with commas", err);
     }
     case PI__OPT_SAMPLERS: return pi__parse_samplers(value, chain, err);
     case PI__OPT_CPU_RANGE:
         if (!*value || pi__parse_range(value, NULL)) break;
-        return refuse(r, value, "is not a range of CPUs: give LO-HI, 0 to 63", err);
+        return refuse_value(r, value, "is not a range of CPUs: give LO-HI, 0 to 63", err);
     case PI__OPT_TENSOR_SPLIT:
     case PI__OPT_FIT_TARGET:
         if (!*value || pi__parse_numbers(value, NULL, 0) > 0) break;
-        return refuse(r, value, "is not a list of parts: give up to 128 numbers of 0 or more, as 1,0,1", err);
+        return refuse_value(r, value, "is not a list of parts: give up to 128 numbers of 0 or more, as 1,0,1", err);
     case PI__OPT_CPU_MASK: {
         const char *h = !strncmp(value, "0x", 2) || !strncmp(value, "0X", 2) ? value + 2 : value;
         if (strlen(h) > 16 || h[strspn(h, "0123456789abcdefABCDEF")] || (*value && !*h)) {
-            return refuse(r, value, "is not a hexadecimal mask of up to 64 CPUs", err);
+            return refuse_value(r, value, "is not a hexadecimal mask of up to 64 CPUs", err);
         }
         break;
     }
@@ -154,17 +155,18 @@ static int check_form(const row *r, const char *value, pi_error *err)
 static int parse_value(const row *r, const char *value, pi__opt_value *out, pi_error *err)
 {
     switch (r->type) {
-    case PI__T_BOOL: return pi__parse_bool(value, &out->i) ? PI_OK : refuse(r, value, "is neither true nor false", err);
+    case PI__T_BOOL: return pi__parse_bool(value, &out->i) ? PI_OK
+                            : refuse_value(r, value, "is neither true nor false", err);
     case PI__T_INT:
     case PI__T_SIZE:
-        if (!pi__parse_int(value, true, &out->i)) return refuse(r, value, "is not a whole number", err);
-        return int_in_range(r->range, out->i) ? PI_OK : refuse(r, value, "is out of range", err);
+        if (!pi__parse_int(value, true, &out->i)) return refuse_value(r, value, "is not a whole number", err);
+        return int_in_range(r->range, out->i) ? PI_OK : refuse_value(r, value, "is out of range", err);
     case PI__T_FLOAT:
-        if (!pi__parse_float(value, false, &out->f)) return refuse(r, value, "is not a number", err);
-        return float_in_range(r->range, out->f) ? PI_OK : refuse(r, value, "is out of range", err);
+        if (!pi__parse_float(value, false, &out->f)) return refuse_value(r, value, "is not a number", err);
+        return float_in_range(r->range, out->f) ? PI_OK : refuse_value(r, value, "is out of range", err);
     case PI__T_ENUM:
         out->i = word_index(r->range, value);
-        return out->i >= 0 ? PI_OK : refuse(r, value, "is not an allowed value", err);
+        return out->i >= 0 ? PI_OK : refuse_value(r, value, "is not an allowed value", err);
     default: return check_form(r, value, err);
     }
 }
@@ -188,7 +190,7 @@ static bool list_add(pi__opt_list *l, const char *s)
 }
 
 /* Stores a checked value. An empty value clears a list. */
-static int store(pi__opt_set *s, const row *r, const char *value, const pi__opt_value *parsed, pi_error *err)
+static int store_value(pi__opt_set *s, const row *r, const char *value, const pi__opt_value *parsed, pi_error *err)
 {
     pi__opt_value *v = &s->v[r - table];
     if (r->type == PI__T_STRING) {
@@ -215,7 +217,7 @@ int pi__opt_init(pi__opt_set *s)
         pi__opt_value parsed = {0};
         if (r->type == PI__T_LIST || (r->type == PI__T_STRING && !*r->def)) continue;
         int rc = parse_value(r, r->def, &parsed, NULL);
-        if (!rc) rc = store(s, r, r->def, &parsed, NULL);
+        if (!rc) rc = store_value(s, r, r->def, &parsed, NULL);
         if (rc) {
             pi__opt_clear(s);
             return rc;
@@ -301,7 +303,7 @@ static const row *find_row(const char *key)
 }
 
 /* Copies name to best if it is closer to key than the current best. */
-static void consider(const char *key, const char *name, size_t n, char best[64], int *dist)
+static void consider_name(const char *key, const char *name, size_t n, char best[64], int *dist)
 {
     char word[64];
     snprintf(word, sizeof word, "%.*s", (int) n, name);
@@ -320,10 +322,10 @@ static int unknown_key(unsigned scope_mask, const char *key, pi_error *err)
     for (char *p = given; *p; p++) *p = *p == '_' ? '-' : *p;
     for (int i = 0; i < PI__N_OPTIONS; i++) {
         if (!(scope_mask >> table[i].scope & 1)) continue;
-        consider(given, table[i].key, strlen(table[i].key), best, &dist);
+        consider_name(given, table[i].key, strlen(table[i].key), best, &dist);
         const char *flags = table[i].flags, *name;
         size_t n;
-        while ((name = next_long(&flags, &n))) consider(given, name, n, best, &dist);
+        while ((name = next_long(&flags, &n))) consider_name(given, name, n, best, &dist);
     }
     if (!*best) return pi__fail(err, PI_EINVAL, "the library has no option '%.63s'", given);
     return pi__fail(err, PI_EINVAL, "the library has no option '%.63s': did you mean '%s'?", given, best);
@@ -341,7 +343,7 @@ int pi__opt_set_text(pi__opt_set *s, unsigned scope_mask, const char *key, const
     pi__opt_value parsed = {0};
     bool clears = r->type == PI__T_LIST && !*value;
     int rc = clears ? PI_OK : parse_value(r, value, &parsed, err);
-    if (!rc) rc = store(s, r, value, &parsed, err);
+    if (!rc) rc = store_value(s, r, value, &parsed, err);
     return rc;
 }
 

@@ -103,7 +103,7 @@ void pi__output_free(pi__output *o)
 }
 
 /* Matches buf[from .. n) and sets shown. If a byte completes several stop strings, the longest one ends the text. */
-static void scan(pi__output *o, size_t from)
+static void scan_stops(pi__output *o, size_t from)
 {
     const pi__stops *a = o->stops;
     for (size_t i = from; a && i < o->n; i++) {
@@ -118,7 +118,7 @@ static void scan(pi__output *o, size_t from)
 }
 
 /* Removes the text that the last call released. */
-static void compact(pi__output *o)
+static void compact_output(pi__output *o)
 {
     if (o->shown && o->shown < o->n) memmove(o->buf, o->buf + o->shown, o->n - o->shown);
     o->n -= o->shown;
@@ -133,10 +133,10 @@ int pi__output_feed(pi__output *o, const char *bytes, size_t n_bytes, const char
     size_t need;
     if (!pi__mul_ok(n_bytes + 4, 3, &need) || !pi__add_ok(need, o->n + FLUSH_ROOM, &need)) return PI_ENOMEM;
     if (!pi__grow(&o->buf, &o->cap, need, 1)) return PI_ENOMEM;
-    compact(o);
+    compact_output(o);
     size_t from = o->n;
     o->n += pi__utf8_feed(&o->hold, bytes, n_bytes, o->buf + o->n);
-    scan(o, from);
+    scan_stops(o, from);
     *text = o->buf;
     *n = o->shown;
     return PI_OK;
@@ -144,11 +144,11 @@ int pi__output_feed(pi__output *o, const char *bytes, size_t n_bytes, const char
 
 char *pi__output_finish(pi__output *o, size_t *n)
 {
-    compact(o);
+    compact_output(o);
     if (!o->hit) {
         size_t from = o->n;
         o->n += pi__utf8_flush(&o->hold, o->buf + o->n);
-        scan(o, from);
+        scan_stops(o, from);
         if (!o->hit) o->shown = o->n;
     }
     char *text = o->buf;

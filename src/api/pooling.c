@@ -21,7 +21,7 @@
 #include "base/error.h"
 
 /* Refuses options that need generated tokens or logits. */
-static int check(const pi_request *r, pi_error *err)
+static int check_pooling(const pi_request *r, pi_error *err)
 {
     const pi__opt_set *s = &r->set;
     const char *wrong = pi__opt_int(s, PI__OPT_N) > 1 ? "n" : pi__opt_int(s, PI__OPT_LOGPROBS) >= 0 ? "logprobs"
@@ -66,7 +66,7 @@ int pi__pooling_make(pi_request *r, pi__gen_params *p, pi_error *err)
 {
     r->pooling = PI__POOL_OFF;
     if (pi__opt_int(&r->set, PI__OPT_POOLING) == PI__POOL_OFF) return PI_OK;
-    int rc = check(r, err);
+    int rc = check_pooling(r, err);
     if (rc) return rc;
     pi_info info = {.size = sizeof info};
     rc = pi__core_info(r->e->core, &info);
@@ -100,7 +100,7 @@ int pi__pooling_make(pi_request *r, pi__gen_params *p, pi_error *err)
 }
 
 /* Applies option embd-normalize: -1 = none, 0 = the largest value becomes 32760, p = the p-norm becomes 1. */
-static void normalize(float *v, size_t n, int64_t how)
+static void normalize_vector(float *v, size_t n, int64_t how)
 {
     double sum = 0;
     if (how < 0) return;
@@ -136,7 +136,8 @@ void pi__pooling_row(pi_request *r, uint32_t pos, const float *row)
     else if (own) memcpy(v, row, n * sizeof *v);
     if (dense && is_last) pi__dense_heads_apply(dense, v, v);
     if (rank && is_last) pi__classifier_scores(head, v, v);
-    else if (r->pooling == PI__POOL_NONE || is_last) normalize(v, d->ev.n_embd, pi__opt_int(&r->set, PI__OPT_EMBD_NORMALIZE));
+    else if (r->pooling == PI__POOL_NONE || is_last)
+        normalize_vector(v, d->ev.n_embd, pi__opt_int(&r->set, PI__OPT_EMBD_NORMALIZE));
     if (!is_last) return;
     pthread_mutex_lock(&r->e->lock);
     pi__event_prompt(r);

@@ -10,7 +10,7 @@ typedef struct reader {
     bool stop;
 } reader;
 
-static void tell(void *ud, const pi__profile_row *row, uint64_t n_steps)
+static void report_row(void *ud, const pi__profile_row *row, uint64_t n_steps)
 {
     reader *r = ud;
     char name[80];
@@ -29,6 +29,6 @@ int pi_engine_profile(pi_engine *e, pi_op_share_fn fn, void *ud, pi_error *err)
     pi__profile *p = pi__core_profile(e->core);
     if (!p) return pi__fail(err, PI_EINVAL, "the engine records no profile: open it with option profile-ops");
     reader r = {fn, ud, false};
-    pi__profile_take(p, tell, &r);
+    pi__profile_take(p, report_row, &r);
     return PI_OK;
 }

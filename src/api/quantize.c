@@ -93,8 +93,8 @@ int pi_quantize_describe(size_t i, pi_quantize_info *out)
     return pi__versioned_copy(out, &info, sizeof info);
 }
 
-static void say(const run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void say(const run *r, const char *fmt, ...)
+static void log_run(const run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void log_run(const run *r, const char *fmt, ...)
 {
     char line[400];
     if (!r->progress) return;
@@ -479,11 +479,11 @@ static void report_tensor(const run *r, size_t i, long long n_odd)
     const item *it = &r->items[i];
     const pi__tensor *t = it->t;
     const char *from = pi__type_info_of(t->type)->name, *to = pi__type_info_of(it->type)->name;
-    say(r, "[%4zu/%4zu] %-36s - [%lld, %lld, %lld, %lld], %s -> %s, %.3f -> %.3f MiB", i + 1, r->n_items, t->cname,
-        (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) t->ne[3], from, to,
-        (double) t->size / MIB, (double) it->size / MIB);
-    if (n_odd) say(r, "warning: %s: %lld values are not finite or above 65504: stored as 0 or clamped",
-                   t->cname, n_odd);
+    log_run(r, "[%4zu/%4zu] %-36s - [%lld, %lld, %lld, %lld], %s -> %s, %.3f -> %.3f MiB", i + 1, r->n_items, t->cname,
+            (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) t->ne[3], from, to,
+            (double) t->size / MIB, (double) it->size / MIB);
+    if (n_odd) log_run(r, "warning: %s: %lld values are not finite or above 65504: stored as 0 or clamped",
+                       t->cname, n_odd);
 }
 
 static int write_tensors(run *r, pi_error *err)
@@ -503,8 +503,8 @@ static int write_tensors(run *r, pi_error *err)
         values += (uint64_t) n_values(it->t);
     }
     double n = values ? (double) values : 1;
-    say(r, "model size: %.2f MiB (%.2f bits per weight)", (double) before / MIB, (double) before * 8 / n);
-    say(r, "quantized size: %.2f MiB (%.2f bits per weight)", (double) after / MIB, (double) after * 8 / n);
+    log_run(r, "model size: %.2f MiB (%.2f bits per weight)", (double) before / MIB, (double) before * 8 / n);
+    log_run(r, "quantized size: %.2f MiB (%.2f bits per weight)", (double) after / MIB, (double) after * 8 / n);
     return PI_OK;
 }
 

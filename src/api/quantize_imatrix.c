@@ -38,7 +38,8 @@ void pi__imatrix_close(pi__imatrix *m)
 }
 
 /* Returns the tensor NAME + suffix and its floats, unaligned, in *data; NULL = absent. */
-static const pi__tensor *find(const pi__imatrix *m, const pi__tensor *t, const char *suffix, const uint8_t **data)
+static const pi__tensor *find_floats(const pi__imatrix *m, const pi__tensor *t, const char *suffix,
+                                     const uint8_t **data)
 {
     char name[192];
     if (t->name.n + strlen(suffix) >= sizeof name) return NULL;
@@ -53,7 +54,8 @@ int pi__imatrix_weights(const pi__imatrix *m, const pi__tensor *t, float **out, 
     const uint8_t *sum_data = NULL, *count_data = NULL;
     *out = NULL;
     if (!m->g) return PI_OK;
-    const pi__tensor *sums = find(m, t, sums_suffix, &sum_data), *counts = find(m, t, counts_suffix, &count_data);
+    const pi__tensor *sums = find_floats(m, t, sums_suffix, &sum_data),
+                             *counts = find_floats(m, t, counts_suffix, &count_data);
     if (!sums && !counts) return PI_OK;
     bool fits = sums && counts && sums->type == PI__F32 && counts->type == PI__F32 && sum_data && count_data &&
                 n_values(sums) == t->ne[0] * t->ne[2] && n_values(counts) == t->ne[2];

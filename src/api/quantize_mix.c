@@ -116,12 +116,12 @@ enum category {
     EMBD, OUTPUT, ATTN_QKV, ATTN_KV_B, ATTN_V, ATTN_K, ATTN_Q, ATTN_OUT, FFN_UP, FFN_GATE, FFN_DOWN, OTHER
 };
 
-static bool has(const pi__tensor *t, const char *part)
+static bool name_has(const pi__tensor *t, const char *part)
 {
     return memmem(t->name.p, t->name.n, part, strlen(part)) != NULL;
 }
 
-static bool is(const pi__tensor *t, const char *name)
+static bool name_is(const pi__tensor *t, const char *name)
 {
     return t->name.n == strlen(name) && memcmp(t->name.p, name, t->name.n) == 0;
 }
@@ -133,10 +133,10 @@ static enum category category_of(const pi__tensor *t)
         {"attn_k.weight", ATTN_K}, {"attn_q.weight", ATTN_Q}, {"attn_output.weight", ATTN_OUT},
         {"ffn_up", FFN_UP}, {"ffn_gate", FFN_GATE}, {"ffn_down", FFN_DOWN},
     };
-    if (is(t, "output.weight")) return OUTPUT;
-    if (is(t, "token_embd.weight") || is(t, "per_layer_token_embd.weight")) return EMBD;
+    if (name_is(t, "output.weight")) return OUTPUT;
+    if (name_is(t, "token_embd.weight") || name_is(t, "per_layer_token_embd.weight")) return EMBD;
     for (size_t i = 0; i < COUNT(parts); i++)
-        if (has(t, parts[i].part)) return parts[i].cat;
+        if (name_has(t, parts[i].part)) return parts[i].cat;
     return OTHER;
 }
 
@@ -214,10 +214,10 @@ static bool may_quantize(const pi__mix *m, const pi__tensor *t)
     const size_t n = sizeof suffix - 1;
     if (t->ne[1] == 1 && t->ne[2] == 1 && t->ne[3] == 1) return false;
     if (t->name.n < n || memcmp(t->name.p + t->name.n - n, suffix, n) != 0) return false;
-    if (is(t, "position_embd.weight") || is(t, "token_types.weight")) return false;
-    if (m->leave_output && is(t, "output.weight")) return false;
+    if (name_is(t, "position_embd.weight") || name_is(t, "token_types.weight")) return false;
+    if (m->leave_output && name_is(t, "output.weight")) return false;
     for (size_t i = 0; i < COUNT(small); i++)
-        if (has(t, small[i])) return false;
+        if (name_has(t, small[i])) return false;
     return true;
 }
 
@@ -307,7 +307,7 @@ int pi__mix_type(pi__mix *m, const pi__tensor *t, int32_t *type, pi_error *err)
     int rc = by_rule(m, t, &named, err);
     if (rc != PI_OK) return rc;
     enum category c = category_of(t);
-    bool per_layer = is(t, "per_layer_token_embd.weight"); /* follows token_embd unless a rule names it */
+    bool per_layer = name_is(t, "per_layer_token_embd.weight"); /* follows token_embd unless a rule names it */
     if (m->embd_type >= 0 && c == EMBD && !(per_layer && named >= 0)) want = m->embd_type;
     else if (m->output_type >= 0 && c == OUTPUT) want = m->output_type;
     else if (pi__type_info_of(want)->blck_size > 1) want = named >= 0 ? named : m->pure ? want : by_mixture(m, t, want);

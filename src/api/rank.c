@@ -31,7 +31,7 @@ typedef struct out {
     size_t n;
 } out;
 
-static void put(out *o, const char *p, size_t n, bool trusted)
+static void put_bytes(out *o, const char *p, size_t n, bool trusted)
 {
     if (o->p && n) memcpy(o->p + o->n, p, n);
     if (o->p) memset(o->trust + o->n, trusted, n);
@@ -39,7 +39,7 @@ static void put(out *o, const char *p, size_t n, bool trusted)
 }
 
 /* Inserts the pair into the template. false = the template lacks {query} or {document}. */
-static bool fill(out *o, const char *template, const pi__str pair[2])
+static bool fill_template(out *o, const char *template, const pi__str pair[2])
 {
     static const char *const place[2] = {"{query}", "{document}"};
     bool found[2] = {false, false};
@@ -49,11 +49,11 @@ static bool fill(out *o, const char *template, const pi__str pair[2])
         while (which < 2 && strncmp(at, place[which], strlen(place[which])) != 0) which++;
         if (which == 2) {
             const size_t n = 1 + strcspn(at + 1, "{");
-            put(o, at, n, true);
+            put_bytes(o, at, n, true);
             at += n;
             continue;
         }
-        put(o, pair[which].p, pair[which].n, false);
+        put_bytes(o, pair[which].p, pair[which].n, false);
         found[which] = true;
         at += strlen(place[which]);
     }
@@ -63,13 +63,13 @@ static bool fill(out *o, const char *template, const pi__str pair[2])
 static int by_template(const pi_engine *e, const pi__str pair[2], pi__ids *ids, pi_error *err)
 {
     out o = {0};
-    if (!fill(&o, e->rank_template, pair))
+    if (!fill_template(&o, e->rank_template, pair))
         return pi__fail(err, PI_EUNSUPPORTED, "metadata " KEY " lacks {query} or {document}: give the whole prompt as text");
     o.p = pi__malloc(o.n + 1);
     o.trust = pi__malloc(o.n + 1);
     int rc = PI_ENOMEM;
     if (o.p && o.trust) {
-        fill(&o, e->rank_template, pair);
+        fill_template(&o, e->rank_template, pair);
         const pi__trust trust = {o.trust, e->rank_markup};
         rc = pi__tokenize_trusted(pi__core_vocab(e->core), o.p, o.n, false, &trust, ids);
     }

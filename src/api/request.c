@@ -167,7 +167,7 @@ void pi_request_set_user(pi_request *r, void *user)
 /* ---------------------------------------------------------------------------------------------------------- submit */
 
 /* Allocates and checks everything that a run needs, so that nothing fails later. */
-static int prepare(pi_request *r, pi__gen_params *p, pi_error *err)
+static int prepare_run(pi_request *r, pi__gen_params *p, pi_error *err)
 {
     if (!r->n_prompt) return pi__fail(err, PI_EINVAL, "the request has no prompt: set one before it is submitted");
     if (r->work && !pi__work_look(r->work, 0)) return pi__work_fail(r->work, err, "the request");
@@ -227,7 +227,7 @@ static void keep_seqs(pi_request *r, pi__seq **seq)
 }
 
 /* Submits the jobs to the core. */
-static int run(pi_request *r, const pi__job *job, pi_error *err)
+static int submit_jobs(pi_request *r, const pi__job *job, pi_error *err)
 {
     pi_engine *e = r->e;
     pi__seq *seq[PI__MAX_SAMPLES] = {NULL};
@@ -248,11 +248,11 @@ int pi_request_submit(pi_request *r, pi_error *err)
 {
     pi__gen_params params;
     int rc = pi__request_check_new(r, err);
-    if (!rc) rc = prepare(r, &params, err);
+    if (!rc) rc = prepare_run(r, &params, err);
     if (rc) return rc;
     pi__job one, *job = r->n_samples > 1 ? pi__calloc(r->n_samples, sizeof *job) : &one;
     for (uint32_t i = 0; job && i < r->n_samples; i++) pi__sample_job(pi__sample_at(r, i), &params, &job[i]);
-    rc = job ? run(r, job, err) : pi__fail_mem(err, "the request's answers");
+    rc = job ? submit_jobs(r, job, err) : pi__fail_mem(err, "the request's answers");
     if (job != &one) pi__free(job);
     pi__gen_params_free(&params);
     return rc;

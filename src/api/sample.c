@@ -41,7 +41,7 @@ int pi__samples_make(pi_request *r, pi_error *err)
 /* ---------------------------------------------------------------------------------------------- on the step thread */
 
 /* Converts a token to text that may be shown. false = out of memory. */
-static bool feed(pi__sample *s, int32_t id, const char **text, size_t *n)
+static bool feed_output(pi__sample *s, int32_t id, const char **text, size_t *n)
 {
     char small[256], *bytes = small;
     const pi__vocab *v = pi__core_vocab(s->r->e->core);
@@ -63,7 +63,7 @@ static bool on_token(void *ud, const pi__token_out *t)
     const char *text = "";
     size_t n = 0;
     if (s->failed) return true;
-    if (!t->eog && !feed(s, t->id, &text, &n)) s->failed = true;
+    if (!t->eog && !feed_output(s, t->id, &text, &n)) s->failed = true;
     pthread_mutex_lock(&r->e->lock);
     if (!s->failed) {
         bool ok = pi__grow(&s->tokens, &s->cap_tokens, s->n_tokens + 1, sizeof *s->tokens) &&
@@ -197,7 +197,7 @@ void pi__sample_job(pi__sample *s, const pi__gen_params *p, pi__job *j)
 /* --------------------------------------------------------------------------------------------------------- results */
 
 /* Returns the result of the first failed sample, or of sample 0. */
-static const pi_result *telling(const pi_request *r)
+static const pi_result *first_failure(const pi_request *r)
 {
     for (uint32_t i = 0; i < r->n_samples; i++) {
         const pi_result *s = &pi__sample_at(r, i)->result;
@@ -227,7 +227,7 @@ void pi__samples_sum(const pi_request *r, pi_result *sum)
     *sum = r->first.result;
     if (r->n_samples == 1) return;
     if (r->state == PI__REQ_DONE) {
-        const pi_result *t = telling(r);
+        const pi_result *t = first_failure(r);
         sum->code = t->code;
         sum->finish_reason = t->finish_reason;
         sum->stop = t->stop;

@@ -19,32 +19,32 @@ pi__batch_shape pi__batch_shape_of(const pi__group_spec *spec, int32_t n_groups,
     return s;
 }
 
-static int32_t *take(pi__arena *a, size_t n) { return pi__arena_take(a, n * sizeof(int32_t)); }
+static int32_t *take_ints(pi__arena *a, size_t n) { return pi__arena_take(a, n * sizeof(int32_t)); }
 
 /* Takes all arrays from the arena; without memory, only measures them. */
 static void lay_out(pi__batch_builder *bb, const pi__batch_shape *s, pi__arena *a)
 {
     const size_t T = (size_t) s->max_tokens, S = (size_t) s->max_seqs;
-    bb->token = take(a, T), bb->pos = take(a, T), bb->seq = take(a, T), bb->row = take(a, T);
-    bb->seq_start = take(a, S + 1), bb->save_start = take(a, S + 1);
-    bb->seq_len = take(a, S), bb->n_verified = take(a, S), bb->state_slot = take(a, S);
+    bb->token = take_ints(a, T), bb->pos = take_ints(a, T), bb->seq = take_ints(a, T), bb->row = take_ints(a, T);
+    bb->seq_start = take_ints(a, S + 1), bb->save_start = take_ints(a, S + 1);
+    bb->seq_len = take_ints(a, S), bb->n_verified = take_ints(a, S), bb->state_slot = take_ints(a, S);
     for (int32_t i = 0; i < s->n_groups; i++) {
-        bb->slot[i] = take(a, T);
-        bb->table[i] = take(a, S * (size_t) s->stride[i]);
+        bb->slot[i] = take_ints(a, T);
+        bb->table[i] = take_ints(a, S * (size_t) s->stride[i]);
     }
     const size_t R = (size_t) pi__most_runs(s->max_seqs, s->max_tokens);
-    if (s->runs) bb->run_start = take(a, R + 1), bb->run_seq = take(a, R), bb->run_block = take(a, R);
+    if (s->runs) bb->run_start = take_ints(a, R + 1), bb->run_seq = take_ints(a, R), bb->run_block = take_ints(a, R);
     if (!s->max_rows) return;
     const size_t A = S * PI__MAX_LORA;
     bb->lora = pi__arena_take(a, A * sizeof *bb->lora);
     bb->lora_run = pi__arena_take(a, A * sizeof *bb->lora_run), bb->row_lora_run = pi__arena_take(a, A * sizeof *bb->lora_run);
-    bb->lora_row = take(a, T * PI__MAX_LORA), bb->row_lora_row = take(a, T * PI__MAX_LORA);
+    bb->lora_row = take_ints(a, T * PI__MAX_LORA), bb->row_lora_row = take_ints(a, T * PI__MAX_LORA);
     const size_t P = (size_t) s->max_rows * PI__MAX_LORA;
     bb->piece = pi__arena_take(a, (size_t) s->max_rows * sizeof *bb->piece);
     bb->piece_run = pi__arena_take(a, P * sizeof *bb->piece_run);
-    bb->piece_row = take(a, P);
-    bb->row_token = take(a, T), bb->row_pos = take(a, T), bb->row_seq = take(a, T);
-    bb->row_start = take(a, S + 1);
+    bb->piece_row = take_ints(a, P);
+    bb->row_token = take_ints(a, T), bb->row_pos = take_ints(a, T), bb->row_seq = take_ints(a, T);
+    bb->row_start = take_ints(a, S + 1);
 }
 
 size_t pi__batch_bytes(const pi__batch_shape *shape)

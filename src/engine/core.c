@@ -55,7 +55,7 @@ static int validate_both_ways(const pi__core *e, const pi__job *j, pi_error *err
     return PI_OK;
 }
 
-static int validate(const pi__core *e, const pi__job *j, int32_t *max_total, int *drafter, pi_error *err)
+static int validate_job(const pi__core *e, const pi__job *j, int32_t *max_total, int *drafter, pi_error *err)
 {
     if (!j->n_prompt) return pi__fail(err, PI_EINVAL, "the prompt is empty");
     int32_t longest = e->setup.mem.longest, gen = j->params.max_tokens;
@@ -86,7 +86,7 @@ static void log_shortened(const pi__core *e, const pi__seq *s)
 }
 
 /* Admission control: returns an error if n more jobs cannot be accepted. Call with the lock held. */
-static int admissible(const pi__core *e, size_t n, pi_error *err)
+static int check_admission(const pi__core *e, size_t n, pi_error *err)
 {
     if (e->state == PI_STATE_FAILED)
         return pi__fail(err, PI_ECLOSED, "the engine failed and takes no requests, close it: %s", e->failure);
@@ -111,7 +111,7 @@ static int use_adapters(pi__core *e, const pi__job *j, pi__seq **s, size_t n, pi
 }
 
 /* Appends all n sequences to the inbox. Call with the lock held. */
-static void enqueue(pi__core *e, pi__seq **s, size_t n)
+static void enqueue_jobs(pi__core *e, pi__seq **s, size_t n)
 {
     if (s[0]->sample_group) s[0]->sample_group->root = pi__block_root_private(e->n_submitted);
     for (size_t i = 0; i < n; i++) {
@@ -155,7 +155,7 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
     for (; made < n && !rc; made += !rc) {
         int32_t max_total = 0;
         int drafter;
-        rc = validate(e, &j[made], &max_total, &drafter, err);
+        rc = validate_job(e, &j[made], &max_total, &drafter, err);
         if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, e->vocab, &out[made], err);
         if (!rc) out[made]->t.submit = now, out[made]->spec.kind = drafter;
         if (!rc) out[made]->sparse = sparse_span(&e->setup.cfg, out[made]->n_prompt);
@@ -167,9 +167,9 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
         for (size_t i = 0; i < n; i++)
             out[i]->keeps = (out[i]->params.cache || out[i]->sample_group) && e->setup.cfg.prefix_cache && !out[i]->whole;
         pthread_mutex_lock(&e->lock);
-        rc = admissible(e, n, err);
+        rc = check_admission(e, n, err);
         if (!rc) rc = use_adapters(e, j, out, n, err);
-        if (!rc) enqueue(e, out, n);
+        if (!rc) enqueue_jobs(e, out, n);
         pthread_mutex_unlock(&e->lock);
     }
     if (!rc) {
@@ -272,7 +272,7 @@ static bool is_due(const pi__seq *s, double now)
 }
 
 /* Ends cancelled and late sequences of the list; all of them if code is not PI_OK. */
-static void reap(pi__core *e, pi__seq_list *l, int code, const char *msg)
+static void reap_seqs(pi__core *e, pi__seq_list *l, int code, const char *msg)
 {
     double now = pi__now_ms();
     for (pi__seq *s = l->head, *next; s; s = next) {
@@ -409,8 +409,8 @@ void *pi__core_step_thread(void *arg)
 
         bool failed = e->state == PI_STATE_FAILED;
         int code = closing || failed ? PI_ECLOSED : PI_OK;
-        reap(e, &e->sched.running, code, failed ? "the engine failed" : "the engine is closing");
-        reap(e, &e->sched.waiting, code, failed ? "the engine failed" : "the engine is closing");
+        reap_seqs(e, &e->sched.running, code, failed ? "the engine failed" : "the engine is closing");
+        reap_seqs(e, &e->sched.waiting, code, failed ? "the engine failed" : "the engine is closing");
         if (closing) return NULL;
         pi__tiering_poll(&e->tiering);
         e->sched.max_prefill = pi__pace_limit(&e->pace);

@@ -63,7 +63,7 @@ static size_t host_bytes(pi__setup *s)
 }
 
 /* Decides placement and sizes. Loads nothing. */
-static int prepare(pi__setup *s, const pi__config *c, pi_error *err)
+static int prepare_setup(pi__setup *s, const pi__config *c, pi_error *err)
 {
     int rc = pi__setup_open(s, c, err);
     if (!rc && c->placement.fit) rc = pi__fit(s, err);
@@ -77,7 +77,7 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
     pi__config meta = *c; /* only the metadata of its file is read */
     if (meta.load_mode == PI__LOAD_READ) meta.load_mode = PI__LOAD_MMAP;
     meta.progress = NULL;
-    int rc = prepare(&s, &meta, err);
+    int rc = prepare_setup(&s, &meta, err);
     if (!rc) {
         const pi__tiering_config tiering = tiering_of(&s);
         pi_plan p = {.size = sizeof p};
@@ -140,7 +140,7 @@ static void lock_weights(const pi__core *e, const pi__model *m)
              "LimitMEMLOCK= of a service), or give CAP_IPC_LOCK", left >> 20, strerror(error));
 }
 
-static int load(pi__core *e, pi_error *err)
+static int load_weights(pi__core *e, pi_error *err)
 {
     const pi__setup *s = &e->setup;
     const pi__model *beside = pi__setup_beside(s);
@@ -209,12 +209,12 @@ static int open_runner(pi__core *e, pi_error *err)
 
 static int open_all(pi__core *e, const pi__config *c, pi_error *err)
 {
-    int rc = prepare(&e->setup, c, err);
+    int rc = prepare_setup(&e->setup, c, err);
     e->pace.target_ms = c->step_target_ms;
     if (!rc) rc = open_vocab(e, err);
     if (!rc) rc = copy_metadata(e, err);
     if (!rc) rc = pi__fit_check(&e->setup, err);
-    if (!rc) rc = load(e, err);
+    if (!rc) rc = load_weights(e, err);
     if (!rc) rc = pi__memory_alloc(&e->setup.mem, err);
     if (!rc && e->setup.beside) rc = pi__memory_alloc(&e->setup.beside_mem, err);
     if (!rc) rc = open_sched(e, err);

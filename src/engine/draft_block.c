@@ -131,7 +131,7 @@ static int32_t add_blocks(draft_block *d, const pi__batch *step, pi__seq *const 
 }
 
 /* Waits for the top tokens of n rows, with the data for their probabilities. */
-static int pick(draft_block *d, int32_t n, bool *found, pi_error *err)
+static int pick_block_drafts(draft_block *d, int32_t n, bool *found, pi_error *err)
 {
     pi__rows *rows = &d->rows;
     const int32_t k = d->select.n ? d->select.n : 1;
@@ -146,7 +146,7 @@ static int pick(draft_block *d, int32_t n, bool *found, pi_error *err)
 }
 
 /* Returns the probability of token id of row r; from the drafter's confidence output if it has one. */
-static double probability(const draft_block *d, int32_t r, int32_t id, const pi__top *top)
+static double draft_probability(const draft_block *d, int32_t r, int32_t id, const pi__top *top)
 {
     const float *x = pi__row(&d->rows, r);
     double sum = top ? top->sum : 0;
@@ -162,13 +162,13 @@ static int32_t token_of(const draft_block *d, int32_t r, bool found)
     const int32_t *name = d->c.drafter->block.token;
     const int32_t id = found ? pi__top_best(&top) : pi__argmax(pi__row(&d->rows, r), d->rows.n_vocab);
     if (id < 0) return -1;
-    if (d->c.p_min > 0 && !(probability(d, r, id, found ? &top : NULL) >= (double) d->c.p_min)) return -1;
+    if (d->c.p_min > 0 && !(draft_probability(d, r, id, found ? &top : NULL) >= (double) d->c.p_min)) return -1;
     return name ? name[id] : id;
 }
 
 /* Appends the tokens of logits rows first..first+n to their sequences. A missing token ends the drafts of its
  * sequence. */
-static void take(draft_block *d, int32_t first, int32_t n, bool found)
+static void take_block_drafts(draft_block *d, int32_t first, int32_t n, bool found)
 {
     const pi__batch *b = &d->batch.b;
     for (int32_t r = 0; r < n; r++) {
@@ -189,7 +189,7 @@ static pi__seq *going_on(const draft_block *d, int32_t first, int32_t r)
     return b->pos[t] == s->n_tokens + s->n_draft ? s : NULL;
 }
 
-/* Like `take` with a selector: stores the candidates of all rows, then chooses one per row in order. */
+/* Like take_block_drafts with a selector: stores the candidates of all rows, then chooses one per row in order. */
 static int take_selected(draft_block *d, int32_t first, int32_t n, bool found, pi_error *err)
 {
     const pi__batch *b = &d->batch.b;
@@ -215,7 +215,7 @@ static int take_selected(draft_block *d, int32_t first, int32_t n, bool found, p
 static bool is_even(const draft_block *d) { return pi__batch_is_even(&d->batch.b, d->base.n_max + 1, d->rows.max_rows); }
 
 /* Runs the batch and takes the drafts, max_rows logits rows at a time. */
-static int run(draft_block *d, pi_error *err)
+static int run_block_step(draft_block *d, pi_error *err)
 {
     pi__model *m = d->c.drafter;
     const int32_t n_rows = d->batch.b.n_rows;
@@ -228,9 +228,9 @@ static int run(draft_block *d, pi_error *err)
     for (int32_t first = 0; first < n_rows && !rc; first += d->rows.max_rows) {
         const int32_t n = n_rows - first < d->rows.max_rows ? n_rows - first : d->rows.max_rows;
         if (!even) m->arch->logits(m, first, n, d->rows.logits);
-        rc = pick(d, n, &found, err);
+        rc = pick_block_drafts(d, n, &found, err);
         if (!rc && d->select.n) rc = take_selected(d, first, n, found, err);
-        else if (!rc) take(d, first, n, found);
+        else if (!rc) take_block_drafts(d, first, n, found);
     }
     return rc;
 }
@@ -253,7 +253,7 @@ static int32_t add_next(draft_block *d, int32_t n, int32_t i)
     return k;
 }
 
-/* Like `run` for a chained drafter: one token of each sequence at a time. */
+/* Like run_block_step for a chained drafter: one token of each sequence at a time. */
 static int run_chained(draft_block *d, pi_error *err)
 {
     pi__model *m = d->c.drafter;
@@ -266,7 +266,7 @@ static int run_chained(draft_block *d, pi_error *err)
     for (int32_t i = 0; !rc && (n = add_next(d, n, i)) > 0; i++) {
         b = be->dev->begin(be, &d->batch.b, PI__STEP_DRAFT);
         if (b) m->arch->draft(m, b, i > 0, d->rows.logits);
-        rc = pick(d, n, &found, err);
+        rc = pick_block_drafts(d, n, &found, err);
         for (int32_t r = 0; r < n && !rc; r++) {
             pi__seq *s = d->seq[r];
             const int32_t id = token_of(d, r, found);
@@ -283,7 +283,7 @@ static int block_draft(pi__drafter *base, const pi__batch *b, pi__seq *const *se
     for (int32_t q = 0; q < b->n_seqs && !rc;) {
         q = add_blocks(d, b, seq, q);
         if (!d->batch.b.n_seqs) break;
-        rc = d->c.drafter->block.chained ? run_chained(d, err) : run(d, err);
+        rc = d->c.drafter->block.chained ? run_chained(d, err) : run_block_step(d, err);
     }
     return rc;
 }

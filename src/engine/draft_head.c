@@ -35,7 +35,7 @@ typedef struct draft_head {
 } draft_head;
 
 /* Adds n tokens; token i takes the hidden state of the step's token h + i as the one before it. */
-static void add(draft_head *d, pi__seq *s, const int32_t *tokens, int32_t pos, int32_t n, int32_t h)
+static void add_head_tokens(draft_head *d, pi__seq *s, const int32_t *tokens, int32_t pos, int32_t n, int32_t h)
 {
     const pi__batch *b = &d->batch.b;
     for (int32_t i = 0; i < n; i++) d->hidden[b->n_tokens + i] = h + i;
@@ -44,7 +44,7 @@ static void add(draft_head *d, pi__seq *s, const int32_t *tokens, int32_t pos, i
 }
 
 /* Queues the drafter's step of that kind over the draft batch, unless the backend replays it (begin returns NULL). */
-static void queue(draft_head *d, int kind)
+static void queue_head_step(draft_head *d, int kind)
 {
     const pi__batch *b = d->be->dev->begin(d->be, &d->batch.b, kind);
     const bool chained = kind == PI__STEP_DRAFT_NEXT || kind == PI__STEP_CHAINED;
@@ -52,9 +52,9 @@ static void queue(draft_head *d, int kind)
 }
 
 /* Runs the step and picks a token for each row. */
-static int run(draft_head *d, int kind, pi_error *err)
+static int run_head_step(draft_head *d, int kind, pi_error *err)
 {
-    queue(d, kind);
+    queue_head_step(d, kind);
     return pi__rows_pick(d->rows, d->batch.b.n_rows, d->p_min, err);
 }
 
@@ -87,7 +87,7 @@ static void catch_up_with(draft_head *d, pi__seq *s, int32_t first, int32_t n, i
     s->spec.n_computed = end;
     if (from >= end) return;
     const int32_t t = d->batch.b.n_tokens;
-    add(d, s, s->tokens + from, from, end - from, first + from - 1 - pos);
+    add_head_tokens(d, s, s->tokens + from, from, end - from, first + from - 1 - pos);
     /* the hidden state before it is not available */
     for (int32_t i = from; i <= pos && i < end; i++) d->hidden[t + i - from] = -1;
 }
@@ -101,7 +101,7 @@ static int head_catch_up(pi__drafter *base, const pi__batch *b, pi__seq *const *
     pi__batch_clear(&d->batch);
     for (int32_t q = 0; q < b->n_seqs; q++)
         if (seq[q]) catch_up_with(d, seq[q], b->seq_start[q], seq[q]->n_new, &spare);
-    return d->batch.b.n_tokens ? run(d, catch_up_kind(d), err) : PI_OK;
+    return d->batch.b.n_tokens ? run_head_step(d, catch_up_kind(d), err) : PI_OK;
 }
 
 static void head_start(pi__drafter *base, pi__seq *s)
@@ -124,7 +124,7 @@ static int32_t head_offer(pi__drafter *base, pi__seq *s, int32_t most)
 }
 
 /* Appends the tokens in ids to the sequences of the rows and builds the batch of sequences that want more drafts. */
-static void take(draft_head *d, int32_t n_rows)
+static void take_head_drafts(draft_head *d, int32_t n_rows)
 {
     const pi__batch *b = &d->batch.b;
     /* the new batch has no more sequences than the old one has rows: it overwrites only entries already read */
@@ -135,7 +135,7 @@ static void take(draft_head *d, int32_t n_rows)
         const int32_t last = s->n_tokens + s->n_draft++;
         s->tokens[last] = d->rows->ids[r];
         if (s->n_draft == s->n_wish) continue;
-        add(d, s, &s->tokens[last], d->drafter->arch->draft_has_cache ? last : s->n_tokens - 1, 1, r);
+        add_head_tokens(d, s, &s->tokens[last], d->drafter->arch->draft_has_cache ? last : s->n_tokens - 1, 1, r);
         pi__batch_add_row(&d->batch, b->n_tokens - 1);
     }
 }
@@ -164,7 +164,7 @@ static void queue_next(draft_head *d, pi__seq *const *round, int32_t n, int32_t 
         pi__seq *s = round[q];
         if (s->n_wish <= i) continue; /* s had no row in draft i */
         if (s->n_wish > i + 1) {
-            add(d, s, &any, d->drafter->arch->draft_has_cache ? s->n_tokens + i : s->n_tokens - 1, 1, r);
+            add_head_tokens(d, s, &any, d->drafter->arch->draft_has_cache ? s->n_tokens + i : s->n_tokens - 1, 1, r);
             pi__batch_add_row(&d->batch, b->n_tokens - 1);
         }
         r++;
@@ -181,7 +181,7 @@ static int run_round(draft_head *d, pi_error *err)
     const int32_t n = b->n_seqs;
     for (int32_t q = 0; q < n; q++) round[q] = d->seq[q];
     for (int32_t i = 0; b->n_seqs; i++) {
-        queue(d, i ? PI__STEP_CHAINED : PI__STEP_DRAFT);
+        queue_head_step(d, i ? PI__STEP_CHAINED : PI__STEP_DRAFT);
         pi__rows_search(d->rows, b->n_rows, i, d->p_min > 0);
         queue_next(d, round, n, i);
     }
@@ -209,7 +209,8 @@ static int32_t make_some(draft_head *d, const pi__batch *step, pi__seq *const *s
         /* skipped tokens are missing: no drafts this time */
         if (d->drafter->arch->draft_has_cache && s->spec.n_computed < s->n_tokens - 1) continue;
         s->spec.n_computed = s->n_tokens;
-        add(d, s, s->tokens + s->n_tokens - 1, s->n_tokens - 1, 1, hidden_of(d, step, q, s->n_computed - 1));
+        add_head_tokens(d, s, s->tokens + s->n_tokens - 1, s->n_tokens - 1, 1,
+                        hidden_of(d, step, q, s->n_computed - 1));
         pi__batch_add_row(&d->batch, b->n_tokens - 1);
     }
     if (b->n_seqs && d->be->opt->chains && pi__rows_searches(d->rows)) {
@@ -217,8 +218,8 @@ static int32_t make_some(draft_head *d, const pi__batch *step, pi__seq *const *s
         return q;
     }
     for (int kind = PI__STEP_DRAFT; b->n_seqs && !*rc; kind = PI__STEP_DRAFT_NEXT) {
-        *rc = run(d, kind, err);
-        if (!*rc) take(d, b->n_rows);
+        *rc = run_head_step(d, kind, err);
+        if (!*rc) take_head_drafts(d, b->n_rows);
     }
     return q;
 }

@@ -33,11 +33,15 @@ typedef struct draft_lookup {
     uint64_t *owner;           /* [others.window] tenant of each token; 0 = dropped */
 } draft_lookup;
 
-static int32_t indexed(const pi__lookup_shape *s) { return s->longest < MOST_INDEXED ? s->longest : MOST_INDEXED; }
+static int32_t n_indexed_tokens(const pi__lookup_shape *s)
+{
+    return s->longest < MOST_INDEXED ? s->longest : MOST_INDEXED;
+}
 
 size_t pi__draft_lookup_bytes(const pi__lookup_shape *s)
 {
-    size_t n = sizeof(draft_lookup) + (size_t) s->max_seqs * (sizeof(pi__ngrams) + pi__ngrams_bytes(indexed(s)));
+    const size_t index = sizeof(pi__ngrams) + pi__ngrams_bytes(n_indexed_tokens(s));
+    size_t n = sizeof(draft_lookup) + (size_t) s->max_seqs * index;
     /* head and prev, then tokens, then owners of twice the width */
     if (s->shared) n += pi__ngrams_bytes(s->shared) / 2 * 5;
     return n;
@@ -172,7 +176,7 @@ int pi__draft_lookup_create(pi__drafter **out, const pi__lookup_shape *s, pi_err
     *d = (draft_lookup) {.base = {.fns = &fns, .n_max = s->n_max}, .n = s->n, .max_seqs = s->max_seqs};
     d->own = pi__calloc((size_t) s->max_seqs, sizeof *d->own);
     int rc = d->own ? PI_OK : pi__fail_mem(err, "drafts");
-    for (int32_t i = 0; i < s->max_seqs && !rc; i++) rc = pi__ngrams_init(&d->own[i], indexed(s), s->n, err);
+    for (int32_t i = 0; i < s->max_seqs && !rc; i++) rc = pi__ngrams_init(&d->own[i], n_indexed_tokens(s), s->n, err);
     if (!rc && s->shared) rc = init_others(d, s, err);
     if (rc) lookup_destroy(&d->base);
     else *out = &d->base;

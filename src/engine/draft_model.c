@@ -39,7 +39,10 @@ typedef struct draft_model {
     pi__seq **seq;             /* [max_seqs] sequence of each logits row of the batch */
 } draft_model;
 
-static int32_t seen(const draft_model *d, const pi__seq *s) { return d->c.own ? s->spec.n_computed : s->n_tokens - 1; }
+static int32_t n_tokens_seen(const draft_model *d, const pi__seq *s)
+{
+    return d->c.own ? s->spec.n_computed : s->n_tokens - 1;
+}
 
 static void model_start(pi__drafter *base, pi__seq *s)
 {
@@ -71,12 +74,12 @@ static int32_t model_offer(pi__drafter *base, pi__seq *s, int32_t most)
     const draft_model *d = (const draft_model *) base;
     s->spec.level = 0;
     s->spec.n_guessed = 0; /* drafts that did not get into the step are not kept */
-    return s->n_tokens - seen(d, s) <= d->few ? most : 0;
+    return s->n_tokens - n_tokens_seen(d, s) <= d->few ? most : 0;
 }
 
 /* Adds n tokens from position pos on; tokens before position `sure` are committed. row: the last one gets a logits
  * row. Recurrent states can absorb committed tokens. */
-static void add(draft_model *d, pi__seq *s, int32_t pos, int32_t n, int32_t sure, bool row)
+static void add_model_tokens(draft_model *d, pi__seq *s, int32_t pos, int32_t n, int32_t sure, bool row)
 {
     const pi__batch *b = &d->batch.b;
     const int32_t first = b->n_tokens;
@@ -90,7 +93,7 @@ static void add(draft_model *d, pi__seq *s, int32_t pos, int32_t n, int32_t sure
 /* Queues the batch, unless the backend replays a capture (begin returns NULL), and picks a token per row. In most
  * passes all sequences have one token, or two in the first pass after all drafts were accepted; these passes can be
  * captured. */
-static int run(draft_model *d, pi_error *err)
+static int run_model_step(draft_model *d, pi_error *err)
 {
     pi__model *m = d->c.m;
     const pi__batch *b = &d->batch.b;
@@ -103,7 +106,7 @@ static int run(draft_model *d, pi_error *err)
 }
 
 /* Commits the first n tokens of s to the drafter's cache. */
-static void keep(draft_model *d, pi__seq *s, int32_t n)
+static void commit_tokens(draft_model *d, pi__seq *s, int32_t n)
 {
     s->spec.n_computed = n;
     pi__cache_commit(d->c.cache, s->row, s->tokens, n, d->c.keeps && s->keeps);
@@ -125,15 +128,15 @@ static int model_catch_up(pi__drafter *base, const pi__batch *b, pi__seq *const 
         int32_t n = s->n_tokens - 1 - s->spec.n_computed;
         if (n > left) n = left;
         if (!pi__cache_reserve(d->c.cache, s->row, s->spec.n_computed + n)) continue;
-        add(d, s, s->spec.n_computed, n, s->n_tokens, false);
+        add_model_tokens(d, s, s->spec.n_computed, n, s->n_tokens, false);
         s->spec.n_guessed = 0;
         left -= n;
     }
     if (!d->batch.b.n_tokens) return PI_OK;
     base->n_caught = d->batch.b.n_tokens;
-    const int rc = run(d, err);
+    const int rc = run_model_step(d, err);
     for (int32_t q = 0, k = 0; k < d->batch.b.n_seqs && !rc; q++)
-        if (seq[q] && seq[q]->row == d->batch.state_slot[k]) keep(d, seq[q], d->batch.seq_len[k++]);
+        if (seq[q] && seq[q]->row == d->batch.state_slot[k]) commit_tokens(d, seq[q], d->batch.seq_len[k++]);
     return rc;
 }
 
@@ -145,28 +148,29 @@ static int32_t first_pass(draft_model *d, const pi__batch *step, pi__seq *const 
     for (; q < step->n_seqs && b->n_seqs < d->rows.max_rows; q++) {
         pi__seq *s = seq[q];
         if (!s || !s->n_wish) continue;
-        const int32_t from = seen(d, s), n = s->n_tokens - from;
+        const int32_t from = n_tokens_seen(d, s), n = s->n_tokens - from;
         if (b->n_tokens + n > d->max_tokens) break; /* this sequence goes into the next first pass */
         if (d->c.own && !pi__cache_reserve(d->c.cache, s->row, s->n_tokens + s->n_wish)) continue;
-        add(d, s, from, n, d->c.own ? s->n_tokens : s->n_tokens - 1, true);
+        add_model_tokens(d, s, from, n, d->c.own ? s->n_tokens : s->n_tokens - 1, true);
     }
     return q;
 }
 
 /* Appends the picked tokens in ids to the sequences and builds the next pass of sequences that want more. first: the
  * pass had the missing tokens. */
-static void take(draft_model *d, bool first)
+static void take_model_drafts(draft_model *d, bool first)
 {
     const int32_t n_rows = d->batch.b.n_rows;
     /* the new batch has no more sequences than the old one has rows: it overwrites only entries already read */
     pi__batch_clear(&d->batch);
     for (int32_t r = 0; r < n_rows; r++) {
         pi__seq *s = d->seq[r];
-        if (d->c.own && first) keep(d, s, s->n_tokens);
+        if (d->c.own && first) commit_tokens(d, s, s->n_tokens);
         else if (d->c.own) s->spec.n_guessed++;
         if (d->rows.ids[r] < 0) continue; /* not probable enough, or no usable logits */
         s->tokens[s->n_tokens + s->n_draft++] = d->rows.ids[r];
-        if (s->n_draft < s->n_wish) add(d, s, s->n_tokens + s->n_draft - 1, 1, d->c.own ? s->n_tokens : s->n_tokens - 1, true);
+        if (s->n_draft < s->n_wish)
+            add_model_tokens(d, s, s->n_tokens + s->n_draft - 1, 1, d->c.own ? s->n_tokens : s->n_tokens - 1, true);
     }
 }
 
@@ -178,8 +182,8 @@ static int model_draft(pi__drafter *base, const pi__batch *b, pi__seq *const *se
         q = first_pass(d, b, seq, q);
         if (!d->batch.b.n_seqs) break;
         for (bool first = true; d->batch.b.n_seqs && !rc; first = false) {
-            rc = run(d, err);
-            if (!rc) take(d, first);
+            rc = run_model_step(d, err);
+            if (!rc) take_model_drafts(d, first);
         }
     }
     return rc;

@@ -21,17 +21,18 @@
 #include "base/error.h"
 
 /* Returns the number of ids of all rows. */
-static size_t places(int32_t n, int32_t max_rows) { return (size_t) max_rows * (size_t) (n + 1); }
+static size_t n_candidate_ids(int32_t n, int32_t max_rows) { return (size_t) max_rows * (size_t) (n + 1); }
 
 /* Returns the bytes of vec. */
 static size_t vec_bytes(const pi__model *m, int32_t max_rows)
 {
-    return ((size_t) max_rows + 2 * places(m->block.n_select, max_rows)) * (size_t) m->block.rank * sizeof(float);
+    const size_t n_vec = (size_t) max_rows + 2 * n_candidate_ids(m->block.n_select, max_rows);
+    return n_vec * (size_t) m->block.rank * sizeof(float);
 }
 
 size_t pi__selector_bytes(const pi__model *m, int32_t max_rows)
 {
-    const size_t n = places(m->block.n_select, max_rows), rows = (size_t) max_rows;
+    const size_t n = n_candidate_ids(m->block.n_select, max_rows), rows = (size_t) max_rows;
     if (!m->block.n_select) return 0;
     return vec_bytes(m, max_rows) + (n + rows) * sizeof(int32_t) + rows * (size_t) m->block.n_select * sizeof(float);
 }
@@ -41,7 +42,7 @@ int pi__selector_init(pi__selector *s, pi__model *m, pi__backend *be, int32_t ma
     const size_t rows = (size_t) max_rows;
     *s = (pi__selector) {.m = m, .be = be, .n = m->block.n_select, .max_rows = max_rows, .max_tokens = max_tokens};
     if (!s->n) return PI_OK;
-    s->id = pi__calloc(places(s->n, max_rows), sizeof *s->id);
+    s->id = pi__calloc(n_candidate_ids(s->n, max_rows), sizeof *s->id);
     s->n_found = pi__calloc(rows, sizeof *s->n_found);
     s->logit = pi__calloc(rows * (size_t) s->n, sizeof *s->logit);
     s->vec = be->dev->host_alloc(be, vec_bytes(m, max_rows));
@@ -58,15 +59,15 @@ void pi__selector_destroy(pi__selector *s)
 }
 
 /* Queues the copy of n vectors to the host. */
-static void copy(const pi__selector *s, float *to, const float *from, int32_t n)
+static void download_vectors(const pi__selector *s, float *to, const float *from, int32_t n)
 {
     s->be->dev->download(s->be, to, from, (size_t) n * (size_t) s->m->block.rank * sizeof *to);
 }
 
-void pi__selector_copy(pi__selector *s, int32_t n) { copy(s, s->vec, s->m->block.gate, n); }
+void pi__selector_copy(pi__selector *s, int32_t n) { download_vectors(s, s->vec, s->m->block.gate, n); }
 
 /* Inserts a candidate into the sorted top n_found by logit; for equal logits the lower index comes first. */
-static int32_t insert(float *logit, int32_t *id, int32_t n_found, int32_t most, float x, int32_t i)
+static int32_t insert_candidate(float *logit, int32_t *id, int32_t n_found, int32_t most, float x, int32_t i)
 {
     int32_t at = n_found < most ? n_found : most - 1;
     if (n_found == most && !(x > logit[at])) return n_found;
@@ -76,7 +77,7 @@ static int32_t insert(float *logit, int32_t *id, int32_t n_found, int32_t most, 
 }
 
 /* Scales and caps a logit like the target's. */
-static float adjusted(const pi__selector *s, float x)
+static float adjusted_logit(const pi__selector *s, float x)
 {
     const pi__draft_blocks *b = &s->m->block;
     x *= b->logit_scale;
@@ -91,9 +92,9 @@ void pi__selector_row(pi__selector *s, int32_t r, const float *row, const pi__to
     for (int32_t i = 0; i < (top && !top->odd ? top->n : 0) && n < s->n; i++, n++)
         id[n] = (int32_t) (uint32_t) top->key[i], logit[n] = pi__top_logit(top->key[i]);
     for (int32_t i = 0; i < (top ? 0 : s->m->block.n_out); i++)
-        if (isfinite(row[i])) n = insert(logit, id, n, s->n, row[i], i);
+        if (isfinite(row[i])) n = insert_candidate(logit, id, n, s->n, row[i], i);
     for (int32_t i = 0; i < n; i++) {
-        logit[i] = adjusted(s, logit[i]);
+        logit[i] = adjusted_logit(s, logit[i]);
         if (s->m->block.token) id[i] = s->m->block.token[id[i]];
     }
     for (int32_t i = n; i < s->n; i++) id[i] = 0;
@@ -104,14 +105,14 @@ int pi__selector_read(pi__selector *s, int32_t n, pi_error *err)
 {
     const size_t rank = (size_t) s->m->block.rank;
     const int32_t all = n * (s->n + 1);
-    float *before = s->vec + (size_t) s->max_rows * rank, *after = before + places(s->n, s->max_rows) * rank;
+    float *before = s->vec + (size_t) s->max_rows * rank, *after = before + n_candidate_ids(s->n, s->max_rows) * rank;
     int rc = PI_OK;
     for (int32_t i = 0; i < all && !rc; i += s->max_tokens) {
         const int32_t k = all - i < s->max_tokens ? all - i : s->max_tokens;
         const pi__batch b = {.n_tokens = k, .token = s->id + i};
         s->m->arch->candidates(s->m, s->be->dev->begin(s->be, &b, PI__STEP_ANY));
-        copy(s, before + (size_t) i * rank, s->m->block.before, k);
-        copy(s, after + (size_t) i * rank, s->m->block.after, k);
+        download_vectors(s, before + (size_t) i * rank, s->m->block.before, k);
+        download_vectors(s, after + (size_t) i * rank, s->m->block.after, k);
         rc = s->be->dev->finish(s->be, err);
     }
     return rc;

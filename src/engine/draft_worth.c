@@ -41,14 +41,17 @@ static float rows_of(int32_t cell)
     return cell < EXACT_ROWS ? (float) (cell + 1) : (float) EXACT_ROWS * exp2f((float) (cell - EXACT_ROWS) / 4);
 }
 
-static bool known(const pi__worth *w, const pi__worth_cell *c, uint32_t old) { return c->n && w->n_steps - c->last < old; }
+static bool is_known(const pi__worth *w, const pi__worth_cell *c, uint32_t old)
+{
+    return c->n && w->n_steps - c->last < old;
+}
 
 void pi__worth_step(pi__worth *w, int32_t n_seqs, int32_t n_rows, double ms)
 {
     pi__worth_cell *c = &w->step[class_of(n_seqs)][cell_of(n_rows)];
     w->n_steps++;
     w->n_seqs = n_seqs;
-    if (!known(w, c, OLD)) c->n = 0;
+    if (!is_known(w, c, OLD)) c->n = 0;
     float v = (float) ms;
     if (c->n >= 4 && v > 2 * c->ms) v = 2 * c->ms; /* an outlier: another process used the machine */
     if (!c->n) c->ms = v;
@@ -63,8 +66,8 @@ static float step_ms(const pi__worth *w, int32_t n_seqs, int32_t n_rows)
     const pi__worth_cell *c = w->step[class_of(n_seqs)];
     const int32_t at = cell_of(n_rows);
     int32_t lo = at, hi = at;
-    while (lo >= 0 && !known(w, &c[lo], OLD)) lo--;
-    while (hi < PI__WORTH_ROWS && !known(w, &c[hi], OLD)) hi++;
+    while (lo >= 0 && !is_known(w, &c[lo], OLD)) lo--;
+    while (hi < PI__WORTH_ROWS && !is_known(w, &c[hi], OLD)) hi++;
     if (lo == at && n_rows <= EXACT_ROWS) return c[at].ms;
     if (lo < 0) return hi < PI__WORTH_ROWS ? c[hi].ms : 0;
     const float more = (float) n_rows - rows_of(lo);
@@ -98,7 +101,7 @@ void pi__worth_caught_up(pi__worth *w, int kind, int32_t n, double ms, bool prom
 void pi__worth_ended(pi__worth *w, int32_t n) { take_mean(&w->answer, (float) n); }
 
 /* Takes ms from the first account down to 0, and the rest from the second one down to least. */
-static void pay(float *first, float *second, float ms, float least)
+static void settle_accounts(float *first, float *second, float ms, float least)
 {
     const float part = *first <= 0 ? 0 : *first < ms ? *first : ms;
     *first -= part;
@@ -112,26 +115,30 @@ void pi__worth_settle(pi__worth *w, int kind, int32_t n_seqs, int32_t n_rows, in
     float *lost = &w->lost[kind], *owed = &w->owed[kind];
     if (n_drafts) *lost += (now - alone) * (float) n_drafts / (float) (n_rows - n_seqs);
     else w->pass_ms[kind] *= back_all; /* decays the estimate, so that drafting is tried again */
-    pay(owed, lost, alone * (float) n_right / (float) n_seqs, -may_keep * alone);
+    settle_accounts(owed, lost, alone * (float) n_right / (float) n_seqs, -may_keep * alone);
     if (*lost > 0) *lost -= income * now;
     else if (*owed > 0) *owed -= income * now;
 }
 
 /* True if the drafter has not lost too much. */
-static bool allowed(const pi__worth *w, int kind, float alone) { return w->lost[kind] < may_lose * alone; }
+static bool may_draft(const pi__worth *w, int kind, float alone) { return w->lost[kind] < may_lose * alone; }
 
 /* ---- probability */
 
 /* Returns the assumed acceptance probability before any draft was checked. */
-static float guess(int kind, int32_t level) { return kind == PI__SPEC_NGRAM ? 0.4f + 0.07f * (float) level : 0.7f; }
+static float prior_probability(int kind, int32_t level)
+{
+    return kind == PI__SPEC_NGRAM ? 0.4f + 0.07f * (float) level : 0.7f;
+}
 
 /* Returns the probability that the next draft of s is accepted if all before it were. */
-static float chance(const pi__worth *w, const pi__seq *s)
+static float accept_probability(const pi__worth *w, const pi__seq *s)
 {
     enum { WEIGHT_ALL = 4, WEIGHT = 2 }; /* weights of the prior, in tries */
     const int kind = s->spec.kind;
     const int32_t level = s->spec.level;
-    const float all = (w->hits[kind][level] + WEIGHT_ALL * guess(kind, level)) / (w->tries[kind][level] + WEIGHT_ALL);
+    const float assumed = WEIGHT_ALL * prior_probability(kind, level);
+    const float all = (w->hits[kind][level] + assumed) / (w->tries[kind][level] + WEIGHT_ALL);
     const float p = (s->spec.hits[level] + WEIGHT * all) / (s->spec.tries[level] + WEIGHT);
     return p < 0.99f ? p : 0.99f;
 }
@@ -156,7 +163,7 @@ static void forget_some(pi__worth *w, pi__seq *s)
 }
 
 /* True if enough drafts were checked that the estimate is not mostly the prior. */
-static bool proven(const pi__worth *w, int kind)
+static bool is_proven(const pi__worth *w, int kind)
 {
     float n = 0;
     for (int32_t l = 0; l < PI__DRAFT_LEVELS; l++) n += w->tries[kind][l];
@@ -179,9 +186,9 @@ typedef struct tally {
     int32_t depth[BUCKETS][PI__N_SPEC];
 } tally;
 
-static void count(const pi__worth *w, const pi__seq *s, tally *t)
+static void count_probabilities(const pi__worth *w, const pi__seq *s, tally *t)
 {
-    const float p = chance(w, s);
+    const float p = accept_probability(w, s);
     float right = p;
     for (int32_t j = 1; j <= s->n_wish; j++, right *= p) {
         const int32_t b = bucket_of(right);
@@ -229,7 +236,7 @@ static void make_alike(pi__seq *const *seq, int32_t n)
 static void only_try(const pi__worth *w, pi__seq *const *seq, int32_t n)
 {
     int32_t left[PI__N_SPEC];
-    for (int k = 0; k < PI__N_SPEC; k++) left[k] = proven(w, k) ? INT32_MAX : TRIAL;
+    for (int k = 0; k < PI__N_SPEC; k++) left[k] = is_proven(w, k) ? INT32_MAX : TRIAL;
     for (int32_t i = 0; i < n; i++) {
         int32_t *of = &left[seq[i]->spec.kind];
         if (*of == INT32_MAX) continue;
@@ -245,15 +252,15 @@ void pi__worth_choose(pi__worth *w, pi__seq *const *seq, int32_t n, int32_t n_se
     tally t = {0};
     int32_t last = -1;
     for (int32_t i = 0; i < n; i++)
-        if (allowed(w, seq[i]->spec.kind, alone)) count(w, seq[i], &t);
+        if (may_draft(w, seq[i]->spec.kind, alone)) count_probabilities(w, seq[i], &t);
     /* without a recent baseline this is a step without drafts, to be measured */
-    if (known(w, base, OLD_BASE)) last = choose_buckets(w, &t, n_seqs, alone);
+    if (is_known(w, base, OLD_BASE)) last = choose_buckets(w, &t, n_seqs, alone);
     for (int32_t i = 0; i < n; i++) {
         pi__seq *s = seq[i];
-        const float p = chance(w, s);
+        const float p = accept_probability(w, s);
         float right = p;
         int32_t take = 0;
-        if (allowed(w, s->spec.kind, alone))
+        if (may_draft(w, s->spec.kind, alone))
             for (; take < s->n_wish && bucket_of(right) <= last; take++) right *= p;
         if (s->n_wish && !take) forget_some(w, s);
         s->spec.n_offer = s->n_wish;
@@ -268,8 +275,8 @@ bool pi__worth_wants(const pi__worth *w, const pi__seq *s, int32_t n, int32_t n_
     enum { ANSWER = 128 /* assumed length of an answer before one has ended, tokens */ };
     const int kind = s->spec.kind;
     const int32_t n_seqs = w->n_seqs > 1 ? w->n_seqs : 1;
-    const float alone = step_ms(w, n_seqs, n_seqs), pass = pass_ms(w, kind, alone), p = chance(w, s);
-    if (alone <= 0 || !allowed(w, kind, alone)) return false;
+    const float alone = step_ms(w, n_seqs, n_seqs), pass = pass_ms(w, kind, alone), p = accept_probability(w, s);
+    if (alone <= 0 || !may_draft(w, kind, alone)) return false;
     float gain = 0, tokens = 1, right = p; /* gain: of the rate, if all sequences have that number of drafts */
     for (int32_t k = 1; k <= n_max; k++, right *= p) {
         tokens += right;
@@ -277,7 +284,7 @@ bool pi__worth_wants(const pi__worth *w, const pi__seq *s, int32_t n, int32_t n_
         gain = tokens * alone / ms > gain ? tokens * alone / ms : gain;
     }
     if (gain < least_gain) return false;
-    if (!proven(w, kind) && w->owed[kind] >= may_owe * alone) return false;
+    if (!is_proven(w, kind) && w->owed[kind] >= may_owe * alone) return false;
     /* many tokens are computed in one pass */
     const float token = w->token_ms[kind] > 0 ? w->token_ms[kind] : pass / 8;
     const float left = (float) (s->max_total - s->n_tokens), answer = w->answer > 0 ? w->answer : ANSWER;

@@ -10,7 +10,7 @@
 /* the names in the options */
 static const char *const names[PI__N_SPEC] = {"auto", "none", "mtp", "draft", "ngram", "layer-exit"};
 
-static bool has(const pi__setup *s, int kind) { return s->kinds >> kind & 1; }
+static bool has_drafter(const pi__setup *s, int kind) { return s->kinds >> kind & 1; }
 
 /* Returns the shape of batches that drafters run. */
 static pi__batch_shape shape_of(const pi__setup *s, const pi__memory *mem, bool rows)
@@ -63,8 +63,8 @@ size_t pi__drafters_bytes(const pi__setup *s)
     size_t n = pi__drafting_bytes(s->mem.lim.max_seqs);
     if (s->drafter && s->drafter->block.size) n += pi__draft_block_bytes(s->drafter, &shape, s->mem.lim.max_rows);
     else if (s->drafter) n += pi__draft_head_bytes(&shape);
-    if (has(s, PI__SPEC_NGRAM)) n += pi__draft_lookup_bytes(&lookup);
-    if (has(s, PI__SPEC_LAYER_EXIT)) n += pi__draft_model_bytes(&exit);
+    if (has_drafter(s, PI__SPEC_NGRAM)) n += pi__draft_lookup_bytes(&lookup);
+    if (has_drafter(s, PI__SPEC_LAYER_EXIT)) n += pi__draft_model_bytes(&exit);
     if (!s->beside) return n;
     const pi__batch_shape beside = shape_of(s, &s->beside_mem, true);
     n += pi__draft_model_bytes(&beside);
@@ -88,12 +88,12 @@ int pi__drafters_create(pi__drafting *d, const pi__setup *s, pi__cache *cache, p
         rc = pi__draft_head_create(&one, s->drafter, s->be, cache, rows, &shape, s->cfg.n_draft, s->cfg.draft_p_min, err);
         if (!rc) pi__drafting_add(d, s->drafter == s->m ? PI__SPEC_MTP : PI__SPEC_DRAFT, one);
     }
-    if (!rc && has(s, PI__SPEC_NGRAM)) {
+    if (!rc && has_drafter(s, PI__SPEC_NGRAM)) {
         rc = pi__draft_lookup_create(&one, &lookup, err);
         if (!rc) pi__drafting_add(d, PI__SPEC_NGRAM, one);
     }
     if (!rc && s->beside) rc = add_model(d, s, PI__SPEC_DRAFT, draft_cache, rows, err);
-    if (!rc && has(s, PI__SPEC_LAYER_EXIT)) rc = add_model(d, s, PI__SPEC_LAYER_EXIT, cache, rows, err);
+    if (!rc && has_drafter(s, PI__SPEC_LAYER_EXIT)) rc = add_model(d, s, PI__SPEC_LAYER_EXIT, cache, rows, err);
     return rc;
 }
 
@@ -119,7 +119,7 @@ uint32_t pi__drafter_without(const pi__setup *s, int kind)
 int pi__drafter_of(const pi__setup *s, int asked, int *kind, pi_error *err)
 {
     *kind = asked == PI__SPEC_AUTO ? s->cfg.spec : asked;
-    if (*kind == PI__SPEC_NONE || has(s, *kind)) return PI_OK;
+    if (*kind == PI__SPEC_NONE || has_drafter(s, *kind)) return PI_OK;
     if (*kind != s->cfg.spec)
         return pi__fail(err, PI_EINVAL, "spec-type %s: the engine was not opened with that drafter: add it to the engine's "
                         "spec-type, or ask for none", names[*kind]);

@@ -46,7 +46,7 @@ void pi__drafting_destroy(pi__drafting *d)
 }
 
 /* Decides whether a drafter with `asks` should catch up with s. */
-static void want(const pi__drafting *d, const pi__drafter *r, pi__seq *s)
+static void update_wanted(const pi__drafting *d, const pi__drafter *r, pi__seq *s)
 {
     s->spec.wanted = !d->adaptive || pi__worth_wants(&d->worth, s, s->n_tokens - s->spec.n_computed, r->n_max);
 }
@@ -56,7 +56,7 @@ void pi__drafts_start(pi__drafting *d, pi__seq *s)
     pi__drafter *r = d->of[s->spec.kind];
     s->spec.n_in_step = s->spec.n_idle = 0;
     if (r && r->fns->start) r->fns->start(r, s);
-    if (r && r->asks) want(d, r, s);
+    if (r && r->asks) update_wanted(d, r, s);
 }
 
 void pi__drafts_forget(pi__drafting *d, pi__seq *s)
@@ -94,7 +94,7 @@ int pi__drafts_catch_up(pi__drafting *d, const pi__batch *b, pi__seq *const *seq
 }
 
 /* Records the outcome of the drafts that were in the step. */
-static void learn(pi__drafting *d, const pi__batch *b, pi__seq *const *seq, bool prefill)
+static void record_outcomes(pi__drafting *d, const pi__batch *b, pi__seq *const *seq, bool prefill)
 {
     int32_t n[PI__N_SPEC] = {0}, drafts[PI__N_SPEC] = {0}, right[PI__N_SPEC] = {0};
     for (int32_t q = 0; q < b->n_seqs; q++) {
@@ -116,14 +116,14 @@ static void learn(pi__drafting *d, const pi__batch *b, pi__seq *const *seq, bool
 
 /* Returns the number of drafts that its drafter can give and s can use. Verification gives one token anyway, so s can
  * use one less than it may still generate. */
-static int32_t offered(pi__drafter *r, pi__seq *s)
+static int32_t offered_drafts(pi__drafter *r, pi__seq *s)
 {
     const int32_t left = s->max_total - s->n_tokens - 1, most = left < r->n_max ? left : r->n_max;
     return most > 0 ? r->fns->offer(r, s, most) : 0;
 }
 
 /* Limits the first draft of a drafter to the minimum, to measure its cost. */
-static int32_t first_time(const pi__drafting *d, const pi__seq *s)
+static int32_t first_draft_len(const pi__drafting *d, const pi__seq *s)
 {
     const int k = s->spec.kind, least = d->n_least > 1 ? d->n_least : 1;
     const bool measured = k == PI__SPEC_NGRAM || d->worth.pass_ms[k] > 0 || d->of[k]->once;
@@ -131,7 +131,7 @@ static int32_t first_time(const pi__drafting *d, const pi__seq *s)
 }
 
 /* Sets n_wish of each sequence: the offered or the profitable number of drafts, if the cache has room. */
-static void wish(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
+static void set_wishes(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
 {
     int32_t n = 0, n_seqs = 0;
     for (int32_t q = 0; q < b->n_seqs; q++) {
@@ -139,12 +139,12 @@ static void wish(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
         if (!s) continue;
         s->n_wish = s->n_draft = 0;
         pi__drafter *r = d->of[s->spec.kind];
-        if (r && r->asks) want(d, r, s);
+        if (r && r->asks) update_wanted(d, r, s);
         if (s->n_computed != s->n_tokens - 1) continue; /* s is in its prefill, or its grammar forced tokens */
         n_seqs++;
         s->spec.n_idle++;
-        if (r) s->n_wish = offered(r, s);
-        if (r && d->adaptive) s->n_wish = first_time(d, s);
+        if (r) s->n_wish = offered_drafts(r, s);
+        if (r && d->adaptive) s->n_wish = first_draft_len(d, s);
         if (s->n_wish) d->wishing[n++] = s;
     }
     if (d->adaptive && n) pi__worth_choose(&d->worth, d->wishing, n, n_seqs, d->alike);
@@ -156,7 +156,7 @@ static void wish(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
 }
 
 /* Runs one drafter. */
-static int draft(pi__drafting *d, int kind, const pi__batch *b, pi__seq *const *seq, pi_error *err)
+static int run_drafter(pi__drafting *d, int kind, const pi__batch *b, pi__seq *const *seq, pi_error *err)
 {
     pi__drafter *r = d->of[kind];
     const double t0 = d->clock();
@@ -178,11 +178,11 @@ int pi__drafts_make(pi__drafting *d, const pi__batch *b, pi__seq *const *seq, do
     if (!d->any) return PI_OK;
     const int64_t t0 = pi__now_ns();
     if (!prefill) pi__worth_step(&d->worth, b->n_seqs, b->n_tokens, ms);
-    learn(d, b, seq, prefill);
-    wish(d, b, seq);
+    record_outcomes(d, b, seq, prefill);
+    set_wishes(d, b, seq);
     int rc = PI_OK;
     for (int k = 0; k < PI__N_SPEC && !rc; k++)
-        if (d->of[k]) rc = draft(d, k, b, seq, err);
+        if (d->of[k]) rc = run_drafter(d, k, b, seq, err);
     d->ns += (uint64_t) (pi__now_ns() - t0);
     return rc;
 }

@@ -30,7 +30,7 @@ static int free_memory(pi__setup *s, uint64_t *bytes, pi_error *err)
 }
 
 /* Declares the model with these rules. *need: bytes of device memory; 0 if the CPU has everything. */
-static int try(pi__setup *s, const pi__placement_rules *r, uint64_t *need, pi_error *err)
+static int try_rules(pi__setup *s, const pi__placement_rules *r, uint64_t *need, pi_error *err)
 {
     *need = 0;
     pi__setup_undeclare(s);
@@ -53,14 +53,14 @@ static pi__placement_rules rules_of(const pi__setup *s, bool experts, int32_t n)
 }
 
 /* Finds the smallest n in lo..hi for which the device part fits `room` bytes; hi + 1 = none fits. */
-static int least(pi__setup *s, bool experts, int32_t lo, int32_t hi, uint64_t room, int32_t *n, pi_error *err)
+static int find_min_n(pi__setup *s, bool experts, int32_t lo, int32_t hi, uint64_t room, int32_t *n, pi_error *err)
 {
     int rc = PI_OK;
     for (hi++; lo < hi && !rc;) {
         const int32_t mid = lo + (hi - lo) / 2;
         const pi__placement_rules r = rules_of(s, experts, mid);
         uint64_t need;
-        rc = try(s, &r, &need, err);
+        rc = try_rules(s, &r, &need, err);
         if (need <= room) hi = mid;
         else lo = mid + 1;
     }
@@ -69,22 +69,22 @@ static int least(pi__setup *s, bool experts, int32_t lo, int32_t hi, uint64_t ro
 }
 
 /* Finds the rules that move the least to the CPU; s has two backends. *experts: moving experts is enough. */
-static int search(pi__setup *s, uint64_t room, bool *experts, int32_t *n, pi_error *err)
+static int search_rules(pi__setup *s, uint64_t room, bool *experts, int32_t *n, pi_error *err)
 {
     const int32_t n_layer = s->m->n_layer, given = s->cfg.placement.n_cpu_moe;
     int rc = PI_OK;
     *experts = false;
     if (s->m->lim.max_expert && given < n_layer) {
-        rc = least(s, true, given + 1, n_layer, room, n, err);
+        rc = find_min_n(s, true, given + 1, n_layer, room, n, err);
         *experts = *n <= n_layer;
         if (rc || *experts) return rc;
         s->cfg.placement.n_cpu_moe = n_layer;
     }
-    return least(s, false, 1, n_layer + 1, room, n, err);
+    return find_min_n(s, false, 1, n_layer + 1, room, n, err);
 }
 
 /* Describes the placement that was found. */
-static void tell(const pi__setup *s, bool experts, int32_t n, char *text, size_t size)
+static void describe_rules(const pi__setup *s, bool experts, int32_t n, char *text, size_t size)
 {
     const int32_t n_layer = s->m->n_layer, moe = s->cfg.placement.n_cpu_moe;
     char also[64] = "";
@@ -118,14 +118,14 @@ int pi__fit(pi__setup *s, pi_error *err)
     rc = pi__setup_device_need(s, &all, err);
     if (rc || all <= room) return rc;
     if (!s->be->at[PI__AT_CPU]) rc = pi__setup_add_cpu(s, err);
-    if (!rc) rc = search(s, room, &experts, &n, err);
+    if (!rc) rc = search_rules(s, room, &experts, &n, err);
     if (rc) return rc;
     /* placement rules of the user may still name the device */
     if (!experts && n > s->m->n_layer + 1) n = s->m->n_layer + 1;
     s->cfg.placement = rules_of(s, experts, n);
-    rc = try(s, &s->cfg.placement, &need, err);
+    rc = try_rules(s, &s->cfg.placement, &need, err);
     if (rc) return rc;
-    tell(s, experts, n, what, sizeof what);
+    describe_rules(s, experts, n, what, sizeof what);
     pi__logf(&s->cfg.log, PI_LOG_INFO, "%s has %llu MiB free, and all of the model would take %llu with its cache: %s, which "
              "takes %llu there; the CPU has the rest", device_of(s)->dev->describe(device_of(s)),
              (unsigned long long) left >> 20, (unsigned long long) all >> 20, what, (unsigned long long) need >> 20);
@@ -165,10 +165,10 @@ int pi__fit_check(pi__setup *s, pi_error *err)
         snprintf(what, sizeof what, "use more devices, or lower ctx-size or kv-cache-tokens");
     } else if (!s->cfg.weights_from || !*s->cfg.weights_from) { /* the owner chose a placement that fits */
         if (!s->be->at[PI__AT_CPU]) rc = pi__setup_add_cpu(s, err);
-        if (!rc) rc = search(s, left, &experts, &n, err);
+        if (!rc) rc = search_rules(s, left, &experts, &n, err);
         if (rc) return rc;
         if (experts || n <= s->m->n_layer + 1) {
-            tell(s, experts, n, what, sizeof what);
+            describe_rules(s, experts, n, what, sizeof what);
             strncat(what, " would fit", sizeof what - strlen(what) - 1);
         }
     }

@@ -56,7 +56,7 @@ bool pi__loras_may_have(const pi__loras *l, const pi__lora_entry *e, float scale
 
 /* -------------------------------------------------------------------------------------------------------- requests */
 
-static int unknown(const pi__loras *l, const char *name, pi_error *err)
+static int fail_unknown(const pi__loras *l, const char *name, pi_error *err)
 {
     char known[120] = "";
     for (size_t i = 0, n = 0; pi__loras_at(l, i) && n < sizeof known; i++)
@@ -72,7 +72,7 @@ static int order_of(const pi__lora_entry *a, const pi__lora_entry *b)
 }
 
 /* Inserts an adapter by id; equal ids (two files with the same content) by scale. */
-static int insert(pi__lora_uses *u, pi__lora_entry *e, float scale, pi_error *err)
+static int insert_use(pi__lora_uses *u, pi__lora_entry *e, float scale, pi_error *err)
 {
     int32_t at = u->n;
     if (scale == 0) return PI_OK;
@@ -90,7 +90,7 @@ static int insert(pi__lora_uses *u, pi__lora_entry *e, float scale, pi_error *er
     return PI_OK;
 }
 
-static void identify(pi__lora_uses *u)
+static void set_uses_id(pi__lora_uses *u)
 {
     for (int32_t i = 0; i < u->n; i++) {
         pi__hasher h;
@@ -107,25 +107,25 @@ int pi__loras_use(const pi__loras *l, const pi__gen_params *p, pi__lora_uses *ou
     int rc = PI_OK;
     *out = (pi__lora_uses) {.n = 0};
     for (pi__lora_entry *e = l->first; e && !p->lora_given && !rc; e = e->next)
-        if (e->there && !e->gone) rc = insert(out, e, e->scale, err);
+        if (e->there && !e->gone) rc = insert_use(out, e, e->scale, err);
     for (size_t i = 0; i < p->n_lora && !rc; i++) {
         pi__lora_entry *e = pi__loras_find(l, p->lora[i].name);
-        rc = e ? insert(out, e, p->lora[i].scale, err) : unknown(l, p->lora[i].name, err);
+        rc = e ? insert_use(out, e, p->lora[i].scale, err) : fail_unknown(l, p->lora[i].name, err);
     }
     if (rc) return rc;
     for (int32_t i = 0; i < out->n; i++) out->use[i].of->n_users++;
-    identify(out);
+    set_uses_id(out);
     return PI_OK;
 }
 
-static bool unused(const pi__lora_entry *e) { return e->gone && !e->n_users; }
+static bool is_unused(const pi__lora_entry *e) { return e->gone && !e->n_users; }
 
 bool pi__loras_release(pi__lora_uses *u)
 {
     bool sweep = false;
     for (int32_t i = 0; i < u->n; i++) {
         u->use[i].of->n_users--;
-        sweep = sweep || unused(u->use[i].of);
+        sweep = sweep || is_unused(u->use[i].of);
     }
     u->n = 0;
     return sweep;
@@ -145,7 +145,7 @@ static void entry_free(pi__lora_entry *e, pi__backend *be)
 static pi__lora_entry *next_of(pi__loras *l, bool *frees)
 {
     for (pi__lora_entry **at = &l->first, *e; (e = *at); at = &e->next) {
-        *frees = unused(e);
+        *frees = is_unused(e);
         if (*frees) *at = e->next;
         if (*frees || (!e->there && !e->gone)) return e;
     }
@@ -154,7 +154,7 @@ static pi__lora_entry *next_of(pi__loras *l, bool *frees)
 
 /* Makes a placed entry visible to requests. It replaces the entry of its name, if so requested, and takes its current
  * scale. */
-static void appear(pi__loras *l, pi__lora_entry *e)
+static void publish_entry(pi__loras *l, pi__lora_entry *e)
 {
     pi__lora_entry *old = e->replaces ? pi__loras_find(l, e->name) : NULL;
     if (old) e->scale = old->scale, old->gone = true;
@@ -176,7 +176,7 @@ void pi__loras_serve(pi__loras *l, pi__backend *be, pthread_mutex_t *lock, pthre
         e->code = rc;
         e->err = err;
         e->gone = rc != PI_OK;
-        if (!rc) appear(l, e);
+        if (!rc) publish_entry(l, e);
         pthread_cond_broadcast(changed);
     }
     pthread_mutex_unlock(lock);

@@ -12,7 +12,7 @@ typedef struct rules {
 } rules;
 
 /* Overrides ARCH.rope.NAME with value. */
-static void set(rules *r, const char *name, const char *value)
+static void set_rule(rules *r, const char *name, const char *value)
 {
     char rule[160];
     if (r->rc || !r->arch.p) return;
@@ -24,7 +24,7 @@ static void set_number(rules *r, const char *name, bool given, const char *type,
 {
     char text[48];
     snprintf(text, sizeof text, "%s:%.17g", type, v);
-    if (given) set(r, name, text);
+    if (given) set_rule(r, name, text);
 }
 
 /* Returns the value of the key, or def. */
@@ -56,7 +56,7 @@ static int set_rope(pi__gguf *g, const pi__rope_config *c, pi_error *err)
     rules r = {.g = g, .err = err};
     r.rc = pi__gguf_get_str(g, "general.architecture", &r.arch, err);
     set_number(&r, "freq_base", c->base > 0, "float", c->base);
-    if (c->scaling) set(&r, "scaling.type", words[c->scaling]);
+    if (c->scaling) set_rule(&r, "scaling.type", words[c->scaling]);
     set_number(&r, "scaling.original_context_length", c->orig_ctx > 0, "int", (double) c->orig_ctx);
     if (c->scale > 0 && c->scaling == PI__ROPE_YARN) longer_context(&r, c);
     set_number(&r, "scaling.factor", c->scale > 0, "float", c->scale);

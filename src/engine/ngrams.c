@@ -35,7 +35,7 @@ void pi__ngrams_destroy(pi__ngrams *g)
 
 void pi__ngrams_clear(pi__ngrams *g) { memset(g->head, 0xFF, (size_t) g->window * sizeof *g->head); }
 
-static uint64_t mix(uint64_t h, int32_t token) { return (h ^ (uint32_t) token) * UINT64_C(0x9E3779B97F4A7C15); }
+static uint64_t mix_token(uint64_t h, int32_t token) { return (h ^ (uint32_t) token) * UINT64_C(0x9E3779B97F4A7C15); }
 
 static uint32_t slot_of(const pi__ngrams *g, uint64_t h)
 {
@@ -45,14 +45,14 @@ static uint32_t slot_of(const pi__ngrams *g, uint64_t h)
 void pi__ngrams_add(pi__ngrams *g, const pi__text *t, int32_t at)
 {
     uint64_t h = t->owner ? t->owner[at & t->mask] : 0;
-    for (int32_t i = at - g->n + 1; i <= at; i++) h = mix(h, t->token[i & t->mask]);
+    for (int32_t i = at - g->n + 1; i <= at; i++) h = mix_token(h, t->token[i & t->mask]);
     int32_t *head = &g->head[slot_of(g, h)];
     g->prev[at & (g->window - 1)] = *head;
     *head = at;
 }
 
 /* Returns the number of tokens up to token `at` of t that equal the last tokens of `last`. */
-static int32_t same(const pi__text *t, int32_t at, const int32_t *last, int32_t n_last, uint64_t owner)
+static int32_t same_tokens(const pi__text *t, int32_t at, const int32_t *last, int32_t n_last, uint64_t owner)
 {
     int32_t n = 0;
     for (; n < n_last && n < PI__MOST_MATCH && at - n >= t->first; n++) {
@@ -69,10 +69,10 @@ int32_t pi__ngrams_find(const pi__ngrams *g, const pi__text *t, const int32_t *l
     *length = 0;
     if (n_last < g->n) return -1;
     uint64_t h = t->owner ? owner : 0;
-    for (int32_t i = n_last - g->n; i < n_last; i++) h = mix(h, last[i]);
+    for (int32_t i = n_last - g->n; i < n_last; i++) h = mix_token(h, last[i]);
     int32_t at = g->head[slot_of(g, h)];
     for (int i = 0; i < MOST_PLACES && at >= t->first && at > t->end - g->window; i++) {
-        const int32_t n = at < t->end ? same(t, at, last, n_last, owner) : 0;
+        const int32_t n = at < t->end ? same_tokens(t, at, last, n_last, owner) : 0;
         if (n >= g->n && n > *length) {
             *length = n;
             best = at;

@@ -93,13 +93,13 @@ size_t pi__offload_bytes(const pi__offload_config *c)
 }
 
 /* Pins host memory. Memory pinned by one device is accessible to all; a CPU backend needs no pinning. */
-static bool pin(void *ud, void *p, size_t n)
+static bool pin_memory(void *ud, void *p, size_t n)
 {
     pi__backend *be = ud;
     return !be->opt->pin || be->opt->pin(be, p, n);
 }
 
-static void unpin(void *ud, void *p, size_t n)
+static void unpin_memory(void *ud, void *p, size_t n)
 {
     pi__backend *be = ud;
     if (be->opt->unpin) be->opt->unpin(be, p, n);
@@ -110,8 +110,8 @@ int pi__offload_open(pi__offload *o, const pi__offload_config *config, pi_error 
     pi__host_config c;
     *o = (pi__offload) {.config = *config};
     if (!pi__offload_plan(config, &c)) return PI_OK;
-    c.pin = pin;
-    c.unpin = unpin;
+    c.pin = pin_memory;
+    c.unpin = unpin_memory;
     c.ud = pi__backend_at(config->be, PI__AT_DEVICE);
     o->host_keeps = config->ram != 0;
     o->copy = pi__calloc(PI__MAX_COPIES, sizeof *o->copy);
@@ -120,7 +120,7 @@ int pi__offload_open(pi__offload *o, const pi__offload_config *config, pi_error 
 }
 
 /* Reads the completed copies from the devices; wait: waits for all of them. */
-static void look(pi__offload *o, bool wait)
+static void read_completed(pi__offload *o, bool wait)
 {
     for (int32_t i = 0; i < pi__n_places(o->config.be); i++) {
         pi__backend *be = pi__backend_at(o->config.be, i);
@@ -131,7 +131,7 @@ static void look(pi__offload *o, bool wait)
 void pi__offload_end(pi__offload *o)
 {
     if (!o->host) return;
-    look(o, true);
+    read_completed(o, true);
     pi__offload_poll(o);
 }
 
@@ -171,7 +171,7 @@ static bool copy_shards(pi__offload *o, int32_t group, int32_t block, int32_t sl
     for (int32_t i = 0; i < PI__N_PLACEMENTS; i++) {
         const size_t n = map->bytes[group][i];
         if (n && !copy_shard(o, i, pi__block_at(map, group, block, i), host, n, back, &number->at[i])) {
-            if (i > 0) look(o, true);
+            if (i > 0) read_completed(o, true);
             return false;
         }
         host += pi__copy_bytes_at(map, group, i);
@@ -244,7 +244,7 @@ static void end_copy(pi__offload *o, const pi__copy *c, bool ok)
 void pi__offload_poll(pi__offload *o)
 {
     if (!o->host) return;
-    if (!o->copies_lost) look(o, false);
+    if (!o->copies_lost) read_completed(o, false);
     while (o->n_copies) {
         const pi__copy *c = &o->copy[o->first_copy];
         const bool ended = pi__offload_ended(o, &c->number);
@@ -256,7 +256,7 @@ void pi__offload_poll(pi__offload *o)
 }
 
 /* Queues a copy of block id to the host tier, unless it has one. False = no more copies now. */
-static bool offer(pi__offload *o, int32_t g, int32_t id)
+static bool offer_block(pi__offload *o, int32_t g, int32_t id)
 {
     pi__block_pool *p = &o->config.cache->group[g].pool, *h = pi__host_pool(o->host, g);
     pi__block *b = &p->block[id];
@@ -276,6 +276,6 @@ void pi__offload_ahead(pi__offload *o)
         const pi__block_pool *p = &o->config.cache->group[g].pool;
         int32_t step = o->config.ahead / p->block_size + o->config.ahead_seqs + 1, left = AHEAD_STEPS * step;
         for (int32_t id = p->head; id >= 0 && left > 0; id = p->block[id].next, left--)
-            if (!offer(o, g, id)) break;
+            if (!offer_block(o, g, id)) break;
     }
 }

@@ -3,17 +3,17 @@
 
 enum { LEAST = 8 }; /* min prefill tokens of a step at any cost: a prompt always advances */
 
-static double mean(double so_far, double now) { return so_far > 0 ? so_far + 0.25 * (now - so_far) : now; }
+static double running_mean(double so_far, double now) { return so_far > 0 ? so_far + 0.25 * (now - so_far) : now; }
 
 void pi__pace_measure(pi__pace *p, int32_t n_prefill, int32_t n_decode, double ms)
 {
-    if (!n_prefill && n_decode) p->decode_ms = mean(p->decode_ms, ms);
+    if (!n_prefill && n_decode) p->decode_ms = running_mean(p->decode_ms, ms);
     if (!n_prefill) return;
     /* The time of decoding sequences was measured without prefill. Take at most half of this step for it: fewer
      * sequences may decode now. */
     double others = n_decode ? p->decode_ms : 0;
     if (others > ms / 2) others = ms / 2;
-    p->token_ms = mean(p->token_ms, (ms - others) / n_prefill);
+    p->token_ms = running_mean(p->token_ms, (ms - others) / n_prefill);
 }
 
 int32_t pi__pace_limit(const pi__pace *p)

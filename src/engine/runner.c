@@ -130,7 +130,7 @@ static void forbid_bad(const pi__seq *s, float *row)
 }
 
 /* Samples the next token of s from the full row. */
-static int32_t choose(pi__runner *r, pi__seq *s, const pi__mask *mask, float *row, int32_t n_gen)
+static int32_t choose_from_row(pi__runner *r, pi__seq *s, const pi__mask *mask, float *row, int32_t n_gen)
 {
     const pi__special *sp = r->config.special;
     int32_t V = r->config.m->n_vocab, id;
@@ -150,7 +150,7 @@ static int32_t choose(pi__runner *r, pi__seq *s, const pi__mask *mask, float *ro
 }
 
 /* Samples the next token of s from the topk result of row i. Returns PI__NEED_ROW if that is not enough. */
-static int32_t choose_found(pi__runner *r, pi__seq *s, const pi__mask *mask, int32_t i, float *row, int32_t n_gen)
+static int32_t choose_from_topk(pi__runner *r, pi__seq *s, const pi__mask *mask, int32_t i, float *row, int32_t n_gen)
 {
     const pi__special *sp = r->config.special;
     const pi__top t = pi__rows_topk(r->config.rows, i);
@@ -165,18 +165,18 @@ static int32_t choose_found(pi__runner *r, pi__seq *s, const pi__mask *mask, int
 }
 
 /* Fills log-probabilities for a token that is the only choice: its probability is 1. */
-static void tell_certain(pi__seq *s, int32_t id)
+static void fill_certain_probs(pi__seq *s, int32_t id)
 {
     for (int32_t i = 0; s->probs && i <= s->params.n_logprobs; i++)
         s->probs[i] = i > 1 ? (pi_token_prob) {-1, -INFINITY} : (pi_token_prob) {id, 0};
 }
 
 /* Fills the log-probabilities of a forced token from the full row. */
-static void take_forced(pi__runner *r, pi__seq *s, float *row, int32_t id)
+static void fill_forced_probs(pi__runner *r, pi__seq *s, float *row, int32_t id)
 {
     const pi__special *sp = r->config.special;
     for (int32_t i = 0; i < sp->n_suppress; i++) row[sp->suppress[i]] = -INFINITY;
-    if (s->params.probs_drawn) tell_certain(s, id);
+    if (s->params.probs_drawn) fill_certain_probs(s, id);
     else pi__logprobs(row, r->config.m->n_vocab, id, s->params.n_logprobs, s->probs, r->scratch);
 }
 
@@ -193,7 +193,8 @@ static void complete_row(pi__runner *r, int32_t i)
 }
 
 /* Samples the next token of s from row i, and copies the full row to the host if needed. *id -1 = no usable logits. */
-static int sample(pi__runner *r, pi__seq *s, const pi__mask *mask, int32_t i, float *row, int32_t *id, pi_error *err)
+static int sample_token(pi__runner *r, pi__seq *s, const pi__mask *mask, int32_t i, float *row, int32_t *id,
+                        pi_error *err)
 {
     const int32_t n_gen = s->n_tokens - s->n_prompt;
     pi__rows *rows = r->config.rows;
@@ -201,7 +202,7 @@ static int sample(pi__runner *r, pi__seq *s, const pi__mask *mask, int32_t i, fl
     int32_t forced = pi__thoughts_forced(s->thoughts);
     if (forced >= 0 && mask && !pi__mask_has(mask, forced)) forced = -1; /* the grammar takes precedence */
     if (forced >= 0) *id = s->probs ? PI__NEED_ROW : forced;
-    else *id = rows->request[i].k ? choose_found(r, s, mask, i, row, n_gen) : PI__NEED_ROW;
+    else *id = rows->request[i].k ? choose_from_topk(r, s, mask, i, row, n_gen) : PI__NEED_ROW;
     if (*id != PI__NEED_ROW) return PI_OK;
     if (rows->request[i].k) {
         complete_row(r, i);
@@ -209,18 +210,18 @@ static int sample(pi__runner *r, pi__seq *s, const pi__mask *mask, int32_t i, fl
         int rc = be->dev->finish(be, err);
         if (rc) return rc;
     }
-    *id = forced >= 0 ? forced : choose(r, s, mask, row, n_gen);
-    if (forced >= 0) take_forced(r, s, row, forced);
+    *id = forced >= 0 ? forced : choose_from_row(r, s, mask, row, n_gen);
+    if (forced >= 0) fill_forced_probs(r, s, row, forced);
     return PI_OK;
 }
 
-static void finish(const pi__runner *r, pi__seq *s, int reason, int code, const char *msg)
+static void finish_seq(const pi__runner *r, pi__seq *s, int reason, int code, const char *msg)
 {
     r->config.finish(r->config.ud, s, reason, code, msg);
 }
 
 /* Appends token id to s, with its log-probabilities in s->probs. True: s has ended and may be freed. */
-static bool append(pi__runner *r, pi__seq *s, int32_t id)
+static bool append_token(pi__runner *r, pi__seq *s, int32_t id)
 {
     const pi__special *sp = r->config.special;
     int reason = PI_FINISH_NONE;
@@ -236,8 +237,8 @@ static bool append(pi__runner *r, pi__seq *s, int32_t id)
     if (s->call.on_token(s->call.ud, &out) || out.eog) reason = PI_FINISH_STOP;
     else if (s->n_tokens == s->max_total) reason = PI_FINISH_LENGTH;
     const int rc = s->matcher && !reason ? pi__matcher_accept(s->matcher, id, &why) : PI_OK;
-    if (rc) finish(r, s, PI_FINISH_ERROR, rc, why.msg);
-    else if (reason) finish(r, s, reason, PI_OK, "");
+    if (rc) finish_seq(r, s, PI_FINISH_ERROR, rc, why.msg);
+    else if (reason) finish_seq(r, s, reason, PI_OK, "");
     return rc || reason;
 }
 
@@ -249,8 +250,8 @@ static bool allowed_next(pi__runner *r, pi__seq *s, pi__mask *mask)
 {
     pi_error why;
     const int rc = pi__matcher_mask(s->matcher, !forbids_end(s, s->n_tokens - s->n_prompt), mask, &why);
-    if (rc) finish(r, s, PI_FINISH_ERROR, rc, why.msg);
-    else if (!mask->n) finish(r, s, PI_FINISH_STOP, PI_OK, "");
+    if (rc) finish_seq(r, s, PI_FINISH_ERROR, rc, why.msg);
+    else if (!mask->n) finish_seq(r, s, PI_FINISH_STOP, PI_OK, "");
     return rc || !mask->n;
 }
 
@@ -268,8 +269,8 @@ static bool append_forced(pi__runner *r, pi__seq *s, const pi__mask *next)
         const int32_t id = next->only;
         next = NULL;
         r->config.stats->n_forced++;
-        tell_certain(s, id);
-        if (append(r, s, id)) return true;
+        fill_certain_probs(s, id);
+        if (append_token(r, s, id)) return true;
         if (s->call.on_logits) return false;
     }
     return false;
@@ -289,7 +290,7 @@ static int next_token(pi__runner *r, pi__seq *s, int32_t i, float *row, bool *en
     *ended = true;
     note_time(s);
     if (s->n_tokens >= s->max_total) { /* no token was to be generated */
-        finish(r, s, s->params.hidden ? PI_FINISH_STOP : PI_FINISH_LENGTH, PI_OK, "");
+        finish_seq(r, s, s->params.hidden ? PI_FINISH_STOP : PI_FINISH_LENGTH, PI_OK, "");
         return PI_OK;
     }
     if (s->matcher && allowed_next(r, s, &mask)) return PI_OK;
@@ -299,15 +300,16 @@ static int next_token(pi__runner *r, pi__seq *s, int32_t i, float *row, bool *en
         if (!*ended) s->n_ahead = s->n_tokens - known;
         return PI_OK;
     }
-    int rc = sample(r, s, s->matcher ? &mask : NULL, i, row, &id, err);
+    int rc = sample_token(r, s, s->matcher ? &mask : NULL, i, row, &id, err);
     *ended = !rc;
     if (rc) return rc;
     if (id < 0) {
-        finish(r, s, PI_FINISH_ERROR, PI_EINTERNAL, !s->matcher ? NO_LOGITS
-               : "no token that the grammar allows may be sampled: logit-bias or the model's own logits forbid them all");
+        finish_seq(r, s, PI_FINISH_ERROR, PI_EINTERNAL, !s->matcher ? NO_LOGITS
+                   : "no token that the grammar allows may be sampled: logit-bias or the model's own logits "
+                     "forbid them all");
         return PI_OK;
     }
-    *ended = append(r, s, id) || append_forced(r, s, NULL);
+    *ended = append_token(r, s, id) || append_forced(r, s, NULL);
     if (!*ended && s->matcher) s->n_ahead = s->n_tokens - known;
     return PI_OK;
 }
@@ -315,7 +317,7 @@ static int next_token(pi__runner *r, pi__seq *s, int32_t i, float *row, bool *en
 /* -------------------------------------------------------------------------------------------------------- the step */
 
 /* Checks the draft at pos. True: the draft equals the sampled token, so the row after it is valid. */
-static bool accept(pi__runner *r, pi__seq *s, int32_t pos, int32_t draft)
+static bool verify_draft(pi__runner *r, pi__seq *s, int32_t pos, int32_t draft)
 {
     s->n_drafted++;
     r->config.stats->n_drafted++;
@@ -343,9 +345,9 @@ static int deliver_row(pi__runner *r, int32_t first, int32_t i, pi_error *err)
     int32_t t = b->logits_indices[first + i], pos = b->pos[t];
     float *row = pi__row(r->config.rows, i);
     pi__seq *s = r->plan->seq[b->seq[t]];
-    if (!s || (pos >= s->n_computed && !accept(r, s, pos, b->token[t]))) return PI_OK;
+    if (!s || (pos >= s->n_computed && !verify_draft(r, s, pos, b->token[t]))) return PI_OK;
     if (s->params.hidden && !all_finite(pi__row_hidden(r->config.rows, i), r->config.m->n_embd)) {
-        finish(r, s, PI_FINISH_ERROR, PI_EINTERNAL, "the model gave no usable vectors");
+        finish_seq(r, s, PI_FINISH_ERROR, PI_EINTERNAL, "the model gave no usable vectors");
         r->plan->seq[b->seq[t]] = NULL;
         return PI_OK;
     }
@@ -619,7 +621,7 @@ void pi__runner_ahead(pi__runner *r, pi__step_plan *next)
 }
 
 /* Removes the q-th sequence of the step in flight, which has ended, from both steps. */
-static void leave(pi__runner *r, int32_t q)
+static void drop_from_flight(pi__runner *r, int32_t q)
 {
     r->flight->seq[q] = NULL;
     for (int32_t i = 0; r->next && i < r->next->n_seqs; i++)
@@ -627,12 +629,12 @@ static void leave(pi__runner *r, int32_t q)
 }
 
 /* Appends the token that the device sampled for s, -1 = no usable logits. True: s has ended. */
-static bool take_found(pi__runner *r, pi__seq *s, int32_t id)
+static bool append_device_token(pi__runner *r, pi__seq *s, int32_t id)
 {
     note_time(s);
     r->config.stats->n_from_topk++;
-    if (id >= 0) return append(r, s, id);
-    finish(r, s, PI_FINISH_ERROR, PI_EINTERNAL, NO_LOGITS);
+    if (id >= 0) return append_token(r, s, id);
+    finish_seq(r, s, PI_FINISH_ERROR, PI_EINTERNAL, NO_LOGITS);
     return true;
 }
 
@@ -646,7 +648,8 @@ int pi__runner_land(pi__runner *r, pi_error *err)
         if (s) pi__cache_commit(r->config.cache, s->row, s->tokens, ++s->n_computed, s->keeps);
     }
     for (int32_t q = 0; q < p->n_seqs && !rc; q++)
-        if (p->seq[q] && take_found(r, p->seq[q], pi__rows_best(r->config.rows, r->turn, q))) leave(r, q);
+        if (p->seq[q] && append_device_token(r, p->seq[q], pi__rows_best(r->config.rows, r->turn, q)))
+            drop_from_flight(r, q);
     r->flight = rc ? NULL : r->next;
     r->next = NULL;
     r->turn = 1 - r->turn;

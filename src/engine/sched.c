@@ -129,7 +129,7 @@ void pi__sched_remove(pi__sched *sc, pi__seq *s, bool intact)
 }
 
 /* Preempts s. Returns the tokens of the budget that it had taken. */
-static int32_t preempt(pi__sched *sc, pi__seq *s)
+static int32_t preempt_seq(pi__sched *sc, pi__seq *s)
 {
     int32_t back = s->n_new;
     s->n_new = s->n_draft = 0;
@@ -146,14 +146,14 @@ static int32_t preempt(pi__sched *sc, pi__seq *s)
 
 /* Takes n tokens of s into the step; preempts the last running sequences if blocks are missing. False: s was
  * preempted. */
-static bool take(pi__sched *sc, pi__seq *s, int32_t n, int32_t *budget, bool *preempted)
+static bool take_tokens(pi__sched *sc, pi__seq *s, int32_t n, int32_t *budget, bool *preempted)
 {
     while (!pi__cache_reserve(sc->cache, s->row, s->n_computed + n)) {
         const pi__sched_hooks *h = &sc->config.hooks;
         if (h->yield && h->yield(h->ud)) continue;
         pi__seq *victim = sc->running.tail;
         *preempted = true;
-        *budget += preempt(sc, victim);
+        *budget += preempt_seq(sc, victim);
         if (victim == s) return false;
     }
     s->n_new = n;
@@ -225,7 +225,7 @@ static void start_row(const pi__sched *sc, const pi__seq *s, int32_t row)
 }
 
 /* Gives a waiting sequence a row and the longest cached prefix, if there is room. */
-static enum admission admit(pi__sched *sc, pi__seq *s)
+static enum admission admit_seq(pi__sched *sc, pi__seq *s)
 {
     const int32_t row = free_row(sc, s);
     if (row < 0) return NO_ROOM;
@@ -325,13 +325,13 @@ static void admit_waiting(pi__sched *sc, int32_t *budget, bool *preempted)
         /* The next step has room for a single-step prompt: bidirectional sequences end in the step they start in. */
         if (!s || (s->whole && s->n_tokens > *budget)) return;
         s->tried = true;
-        enum admission a = admit(sc, s);
+        enum admission a = admit_seq(sc, s);
         passed |= a == LATER;
         if (a == LATER) continue;
         sc->full = a == NO_ROOM && !passed;
         if (a == NO_ROOM) return;
         const int32_t n = chunk_of(sc, s, *budget);
-        if (n && !take(sc, s, n, budget, preempted)) return;
+        if (n && !take_tokens(sc, s, n, budget, preempted)) return;
         sc->n_of[s->params.tenant]++;
     }
 }
@@ -380,7 +380,7 @@ static pi__step_plan *plan_of(pi__sched *sc)
 }
 
 /* True if s is decoding: it has one uncomputed token, or a short run forced by its grammar. */
-static bool decodes(const pi__seq *s)
+static bool is_decoding(const pi__seq *s)
 {
     const int32_t missing = s->n_tokens - s->n_computed;
     return missing == 1 || (missing == s->n_ahead && missing <= MAX_AHEAD);
@@ -396,11 +396,11 @@ pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)
     for (int pass = 0; pass < 2; pass++) { /* decode, then prefill */
         for (pi__seq *s = sc->running.head, *next; s && budget > 0; s = next) {
             next = s->next;
-            if (decodes(s) != (pass == 0) || s->n_new) continue;
+            if (is_decoding(s) != (pass == 0) || s->n_new) continue;
             const int32_t missing = pass ? 0 : missing_of(sc, s);
             const int32_t n = pass ? chunk_of(sc, s, budget) : missing < budget ? missing : budget;
             if (!n) continue;
-            if (!take(sc, s, n, &budget, &preempted)) break;
+            if (!take_tokens(sc, s, n, &budget, &preempted)) break;
             next = s->next; /* the sequences after s may have been preempted */
         }
         if (pass) break;

@@ -74,7 +74,7 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const p
     return PI_OK;
 }
 
-static bool before(const pi__seq *a, const pi__seq *b, bool by_priority)
+static bool seq_before(const pi__seq *a, const pi__seq *b, bool by_priority)
 {
     if (by_priority && a->aged != b->aged) return a->aged;
     if (by_priority && !a->aged && a->params.priority != b->params.priority) return a->params.priority < b->params.priority;
@@ -85,7 +85,7 @@ void pi__list_insert(pi__seq_list *l, pi__seq *s, bool by_priority)
 {
     pi__seq *at = l->tail; /* a new sequence is usually the last */
     pi__assert(!s->prev && !s->next && l->head != s && !l->n == !l->head);
-    while (at && before(s, at, by_priority)) at = at->prev;
+    while (at && seq_before(s, at, by_priority)) at = at->prev;
     s->prev = at;
     s->next = at ? at->next : l->head;
     if (s->next) s->next->prev = s;

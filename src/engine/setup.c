@@ -20,7 +20,7 @@ void pi__setup_undeclare(pi__setup *s)
     s->drafter = s->beside = s->m = NULL;
 }
 
-static bool has(const pi__setup *s, int kind) { return s->kinds >> kind & 1; }
+static bool has_drafter(const pi__setup *s, int kind) { return s->kinds >> kind & 1; }
 
 /* Resolves the drafters from the options and checks the combination. *n_draft: max drafts per sequence and step. */
 static int choose_drafters(pi__setup *s, int32_t *n_draft, pi_error *err)
@@ -31,12 +31,12 @@ static int choose_drafters(pi__setup *s, int32_t *n_draft, pi_error *err)
     if (!c->n_draft) s->kinds &= 1u << PI__SPEC_NGRAM;
     if (!c->ngram_m) c->ngram_m = c->n_draft;
     if (!c->ngram_m) s->kinds &= ~(1u << PI__SPEC_NGRAM);
-    if (has(s, PI__SPEC_DRAFT) && !c->draft_model)
+    if (has_drafter(s, PI__SPEC_DRAFT) && !c->draft_model)
         return pi__fail(err, PI_EINVAL, "spec-type draft needs model-draft, the drafter's GGUF file");
     if (c->n_draft < 0 || c->n_draft > PI__MAX_DRAFT)
         return pi__fail(err, PI_EINVAL, "spec-draft-n-max is %d, expected 0 to %d", c->n_draft, PI__MAX_DRAFT);
     *n_draft = s->kinds & ~(1u << PI__SPEC_NGRAM) ? c->n_draft : 0;
-    if (has(s, PI__SPEC_NGRAM) && c->ngram_m > *n_draft) *n_draft = c->ngram_m;
+    if (has_drafter(s, PI__SPEC_NGRAM) && c->ngram_m > *n_draft) *n_draft = c->ngram_m;
     return PI_OK;
 }
 
@@ -89,19 +89,19 @@ int pi__setup_declare(pi__setup *s, pi_error *err)
     pi__model_use use = {.placement = s->be->at[PI__AT_CPU] ? s->placement : NULL, .n_exit = s->cfg.n_layer_exit,
                          .n_used = s->cfg.n_expert, .n_ctx = s->cfg.ctx_size};
     int rc = choose_drafters(s, &use.n_draft, err);
-    if (!rc && has(s, PI__SPEC_MTP) && has(s, PI__SPEC_DRAFT))
+    if (!rc && has_drafter(s, PI__SPEC_MTP) && has_drafter(s, PI__SPEC_DRAFT))
         rc = pi__fail(err, PI_EUNSUPPORTED, "spec-type mtp and model-draft: give one of them");
     if (rc) return rc;
-    use.with_head = has(s, PI__SPEC_MTP);
+    use.with_head = has_drafter(s, PI__SPEC_MTP);
     s->n_draft = use.n_draft;
     rc = pi__model_declare(&s->m, s->g, s->be, &use, err);
     bool head = false;
     if (!rc && s->m->both_ways && s->cfg.draft_model)
         rc = pi__fail(err, PI_EUNSUPPORTED, "a %s model generates nothing: leave out model-draft", s->m->arch->name);
-    if (!rc && has(s, PI__SPEC_DRAFT)) rc = open_drafter(s, &head, err);
-    if (!rc && has(s, PI__SPEC_DRAFT) && !head) rc = declare_beside(s, err);
-    if (!rc && (has(s, PI__SPEC_MTP) || head)) rc = declare_head(s, head, err);
-    if (!rc && has(s, PI__SPEC_LAYER_EXIT) && s->cfg.draft_layers >= s->m->n_trunk)
+    if (!rc && has_drafter(s, PI__SPEC_DRAFT)) rc = open_drafter(s, &head, err);
+    if (!rc && has_drafter(s, PI__SPEC_DRAFT) && !head) rc = declare_beside(s, err);
+    if (!rc && (has_drafter(s, PI__SPEC_MTP) || head)) rc = declare_head(s, head, err);
+    if (!rc && has_drafter(s, PI__SPEC_LAYER_EXIT) && s->cfg.draft_layers >= s->m->n_trunk)
         rc = pi__fail(err, PI_EINVAL, "spec-draft-layers is %d, and the model has %d layers: give less", s->cfg.draft_layers,
                       s->m->n_trunk);
     return rc;

@@ -79,7 +79,7 @@ static void add_bytes(pi__thoughts *t, int32_t id)
 }
 
 /* True if the tail contains tag. */
-static bool has(const pi__thoughts *t, const char *tag)
+static bool tail_has_tag(const pi__thoughts *t, const char *tag)
 {
     const size_t len = strlen(tag);
     for (size_t i = t->n_tail; i >= len; i--)
@@ -87,7 +87,7 @@ static bool has(const pi__thoughts *t, const char *tag)
     return false;
 }
 
-static void enter(pi__thoughts *t, int state, int which)
+static void enter_state(pi__thoughts *t, int state, int which)
 {
     t->state = state;
     t->which = which;
@@ -96,20 +96,21 @@ static void enter(pi__thoughts *t, int state, int which)
 }
 
 /* True if an opening tag ends with this token, and enters THOUGHT. text: also match tags in the text. */
-static bool opens(pi__thoughts *t, int32_t id, bool text)
+static bool opens_thought(pi__thoughts *t, int32_t id, bool text)
 {
     for (int i = 0; i < PI__N_THOUGHT_TAGS; i++) {
-        if (t->pair[i].open >= 0 ? t->pair[i].open != id : !text || !has(t, pi__thought_tags_of[i].open)) continue;
-        enter(t, THOUGHT, i);
+        if (t->pair[i].open >= 0 ? t->pair[i].open != id : !text || !tail_has_tag(t, pi__thought_tags_of[i].open))
+            continue;
+        enter_state(t, THOUGHT, i);
         return true;
     }
     return false;
 }
 
-static bool closes(const pi__thoughts *t, int32_t id)
+static bool closes_thought(const pi__thoughts *t, int32_t id)
 {
     const pair *p = &t->pair[t->which];
-    return p->close >= 0 ? p->close == id : has(t, pi__thought_tags_of[t->which].close);
+    return p->close >= 0 ? p->close == id : tail_has_tag(t, pi__thought_tags_of[t->which].close);
 }
 
 /* True if the tail does not end within a UTF-8 character. */
@@ -155,8 +156,9 @@ static void read_prompt(pi__thoughts *t, const int32_t *prompt, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         add_bytes(t, prompt[i]);
-        if (t->state == THOUGHT && (closes(t, prompt[i]) || (t->pair[t->which].open < 0 && !is_blank(t)))) enter(t, BEFORE, 0);
-        if (t->state == BEFORE) opens(t, prompt[i], true);
+        if (t->state == THOUGHT && (closes_thought(t, prompt[i]) || (t->pair[t->which].open < 0 && !is_blank(t))))
+            enter_state(t, BEFORE, 0);
+        if (t->state == BEFORE) opens_thought(t, prompt[i], true);
     }
     t->n_tail = 0;
     look_at_budget(t);
@@ -167,14 +169,14 @@ void pi__thoughts_accept(pi__thoughts *t, int32_t id)
     if (t->forcing) {
         if (++t->n_forced < t->pair[t->which].forced.n) return;
         t->forcing = false;
-        enter(t, ANSWER, 0);
+        enter_state(t, ANSWER, 0);
         return;
     }
     add_bytes(t, id);
     if (t->state == THOUGHT) {
         t->n_thought++;
-        if (closes(t, id)) enter(t, ANSWER, 0);
-    } else if (!opens(t, id, t->state == BEFORE) && !is_blank_or_begun(t)) {
+        if (closes_thought(t, id)) enter_state(t, ANSWER, 0);
+    } else if (!opens_thought(t, id, t->state == BEFORE) && !is_blank_or_begun(t)) {
         t->state = ANSWER;
     }
     look_at_budget(t);

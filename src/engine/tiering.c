@@ -28,7 +28,7 @@ static char *near_block(const pi__tiering *t, int32_t g, int32_t block)
 
 /* Sends block `block` of group g, which got its hash, to disk; from a discrete device through a copy to the host
  * tier. */
-static void hashed(void *ud, int32_t g, int32_t block, const pi__block_key *key, const int32_t *tokens)
+static void on_hashed(void *ud, int32_t g, int32_t block, const pi__block_key *key, const int32_t *tokens)
 {
     pi__tiering *t = ud;
     if (!t->offload.host)
@@ -78,7 +78,7 @@ int pi__tiering_open(pi__tiering *t, const pi__tiering_config *c, pi_error *err)
     if (!t->load) return pi__fail_mem(err, "the cache's tiers");
     t->offload.disk = t->disk;
     if (!t->disk) return PI_OK;
-    t->cache->hashed = hashed;
+    t->cache->hashed = on_hashed;
     t->cache->hashed_ud = t;
     return PI_OK;
 }
@@ -141,7 +141,7 @@ static void end_load(pi__tiering *t, pi__load *l, bool ok)
 }
 
 /* Starts the copy from the slot to the block. */
-static void bring(pi__tiering *t, pi__load *l)
+static void copy_to_block(pi__tiering *t, pi__load *l)
 {
     l->copying = pi__offload_back(&t->offload, l->group, l->block, l->slot, &l->copy);
     if (!l->copying) end_load(t, l, false);
@@ -155,7 +155,7 @@ static void take_read(pi__tiering *t, pi__load *l, bool ok)
     }
     if (t->offload.host_keeps && !l->forgotten)
         pi__block_set_hash(pi__host_pool(t->offload.host, l->group), l->slot, &l->key, l->tokens);
-    bring(t, l);
+    copy_to_block(t, l);
 }
 
 void pi__tiering_poll(pi__tiering *t)
@@ -176,14 +176,14 @@ void pi__tiering_poll(pi__tiering *t)
 }
 
 /* True if a load with number 1..upto is pending. */
-static bool pending(const pi__tiering *t, uint64_t upto)
+static bool is_pending(const pi__tiering *t, uint64_t upto)
 {
     for (int32_t i = 0; i < PI__MAX_LOADS; i++)
         if (t->load[i].number && t->load[i].number <= upto) return true;
     return false;
 }
 
-static bool loading(const pi__tiering *t, int32_t g, const pi__block_key *key)
+static bool is_loading(const pi__tiering *t, int32_t g, const pi__block_key *key)
 {
     for (int32_t i = 0; i < PI__MAX_LOADS; i++) {
         const pi__load *l = &t->load[i];
@@ -216,7 +216,7 @@ static bool in_pool(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i
     return pi__block_find(&t->cache->group[g].pool, &key, block_tokens(t, s, g, i)) >= 0;
 }
 
-static bool somewhere(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
+static bool is_anywhere(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
 {
     if (in_pool(t, s, g, i) || find_slot(t, s, g, i) >= 0) return true;
     const pi__block_key key = block_key(t, s, g, i);
@@ -224,7 +224,7 @@ static bool somewhere(const pi__tiering *t, const pi__seq *s, int32_t g, int32_t
 }
 
 /* Returns the length of the longest prefix that pools and tiers hold together. */
-static int32_t longest(const pi__tiering *t, const pi__seq *s)
+static int32_t longest_prefix(const pi__tiering *t, const pi__seq *s)
 {
     const int32_t reuse = t->cache->reuse_block;
     int32_t n = pi__seq_most(s) / reuse * reuse, before;
@@ -235,11 +235,11 @@ static int32_t longest(const pi__tiering *t, const pi__seq *s)
             if (!pi__cache_has(t->cache, s->row, g)) continue;
             int32_t i = n / sp->block_size - 1, first = pi__group_first(sp, n);
             if (pi__group_is_full(sp)) {
-                for (i = 0; i < n / sp->block_size && somewhere(t, s, g, i);) i++;
+                for (i = 0; i < n / sp->block_size && is_anywhere(t, s, g, i);) i++;
                 n = i * sp->block_size / reuse * reuse;
                 continue;
             }
-            while (i >= first && somewhere(t, s, g, i)) i--;
+            while (i >= first && is_anywhere(t, s, g, i)) i--;
             if (i >= first) n = i * sp->block_size / reuse * reuse; /* no prefix that needs block i is complete */
         }
     } while (n > 0 && n != before);
@@ -263,7 +263,7 @@ static bool start_load(pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
     pi__cache_expect(t->cache, s->row, s->tokens, (i + 1) * (bs / t->cache->hash_block));
     memcpy(l->tokens, block_tokens(t, s, g, i), (size_t) bs * sizeof *l->tokens);
     void *to = slot >= 0 ? pi__host_at(t->offload.host, g, slot) : near_block(t, g, l->block);
-    if (there) bring(t, l);
+    if (there) copy_to_block(t, l);
     else if (!pi__tier_load(t->disk, &key, g, l->tokens, bs, to, pi__copy_bytes(t->map, g), (uint64_t) k)) end_load(t, l, false);
     return l->number != 0;
 }
@@ -275,13 +275,13 @@ bool pi__tiering_busy(const pi__tiering *t, int32_t n_waiting)
 
 /* True while s waits for a rescan of the directory: other processes may have written blocks that s needs. Rescans
  * once per request, unless pools and tiers hold everything. Sequences of a sample group do not wait. */
-static bool looking(pi__tiering *t, pi__seq *s)
+static bool awaits_rescan(pi__tiering *t, pi__seq *s)
 {
     if (!t->disk || s->sample_group || (s->fetch.look && !s->fetch.look_end)) return false;
     if (!s->fetch.look) {
         const int32_t reuse = t->cache->reuse_block, most = pi__seq_most(s) / reuse * reuse;
         s->fetch.look = 1;
-        if (longest(t, s) >= most) return false;
+        if (longest_prefix(t, s) >= most) return false;
         s->fetch.look = pi__tier_look(t->disk);
         s->fetch.look_end = pi__now_ms() + LOOK_MS;
     }
@@ -293,13 +293,13 @@ static bool looking(pi__tiering *t, pi__seq *s)
 bool pi__tiering_wait(pi__tiering *t, pi__seq *s, int32_t got)
 {
     if (!t->disk && !t->offload.host) return false;
-    if (looking(t, s)) return true;
-    if (pending(t, s->fetch.upto)) return true;
+    if (awaits_rescan(t, s)) return true;
+    if (is_pending(t, s->fetch.upto)) return true;
     if (!s->fetch.rounds) { /* each round starts as many loads as fit; a failed load ends the rounds */
         s->fetch.rounds = 2 * (s->n_tokens / t->cache->hash_block * t->cache->n_groups / PI__MAX_LOADS + 2);
         s->fetch.bad = t->n_bad_loads;
     }
-    int32_t n = s->fetch.rounds > 1 && s->fetch.bad == t->n_bad_loads ? longest(t, s) : 0;
+    int32_t n = s->fetch.rounds > 1 && s->fetch.bad == t->n_bad_loads ? longest_prefix(t, s) : 0;
     if (n <= got) {
         s->fetch.rounds = 1;
         return false;
@@ -310,11 +310,11 @@ bool pi__tiering_wait(pi__tiering *t, pi__seq *s, int32_t got)
         if (!pi__cache_has(t->cache, s->row, g)) continue;
         for (int32_t i = pi__group_first(&t->cache->group[g].spec, n); i < n / t->map->block_size[g] && room; i++) {
             const pi__block_key key = block_key(t, s, g, i);
-            if (!in_pool(t, s, g, i) && !loading(t, g, &key)) room = start_load(t, s, g, i);
+            if (!in_pool(t, s, g, i) && !is_loading(t, g, &key)) room = start_load(t, s, g, i);
         }
     }
     s->fetch.upto = t->n_loads;
-    if (pending(t, s->fetch.upto) || (t->offload.host && pi__host_grows(t->offload.host))) return true;
+    if (is_pending(t, s->fetch.upto) || (t->offload.host && pi__host_grows(t->offload.host))) return true;
     s->fetch.rounds = 1;
     return false;
 }

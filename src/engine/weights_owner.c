@@ -20,7 +20,7 @@ struct pi__weights_owner {
 _Static_assert(PI__WEIGHTS_FDS == 1 + PI__WEIGHTS_PARTS, "the host's memory, and the devices'");
 
 /* Moves the descriptors from the model to the owner. */
-static void take(pi__weights_owner *w, pi__model *m)
+static void take_weights(pi__weights_owner *w, pi__model *m)
 {
     pi__weights_image *im = &m->image;
     pi__weights_offer *o = &w->offer[w->n++];
@@ -34,7 +34,7 @@ static void take(pi__weights_owner *w, pi__model *m)
     }
 }
 
-static int load(pi__weights_owner *w, pi__setup *s, const pi__config *c, pi_error *err)
+static int load_shared_weights(pi__weights_owner *w, pi__setup *s, const pi__config *c, pi_error *err)
 {
     pi__config own = *c;
     own.params.cuda.exports = true;
@@ -42,8 +42,8 @@ static int load(pi__weights_owner *w, pi__setup *s, const pi__config *c, pi_erro
     if (!rc) rc = pi__setup_size(s, err);
     if (!rc) rc = pi__setup_load(s, true, err);
     if (rc) return rc;
-    take(w, s->m);
-    if (pi__setup_beside(s)) take(w, pi__setup_beside(s));
+    take_weights(w, s->m);
+    if (pi__setup_beside(s)) take_weights(w, pi__setup_beside(s));
     return PI_OK;
 }
 
@@ -53,7 +53,7 @@ int pi__weights_owner_open(pi__weights_owner **out, const pi__config *c, const c
     pi__setup s = {0};
     pi__weights_owner *w = pi__calloc(1, sizeof *w);
     if (!w) return pi__fail_mem(err, "the owner of weights");
-    int rc = load(w, &s, c, err);
+    int rc = load_shared_weights(w, &s, c, err);
     if (!rc) snprintf(what, sizeof what, "%.60s for %.160s", s.m->desc, s.m->image.target);
     pi__setup_free(&s);
     if (!rc) rc = pi__weights_listen(&w->listener, socket, w->offer, w->n, what, err);
