@@ -285,7 +285,7 @@ static int32_t chunk_of(const pi__sched *sc, pi__seq *s, int32_t budget)
 }
 
 /* Counts the running sequences of each tenant and marks waiting sequences that exceeded max_wait_ms. */
-static void take_stock(pi__sched *sc)
+static void update_admission(pi__sched *sc)
 {
     const double now = pi__now_ms(), most = sc->config.max_wait_ms;
     sc->chosen = false;
@@ -319,7 +319,7 @@ static void admit_waiting(pi__sched *sc, int32_t *budget, bool *preempted)
 {
     bool passed = false; /* a sequence was skipped because it waits for a prefix or a copy */
     if (*budget <= 0 || *preempted) return;
-    take_stock(sc);
+    update_admission(sc);
     for (int tries = MAX_TRIES; *budget > 0 && !*preempted && tries > 0; tries--) {
         pi__seq *s = next_waiting(sc);
         /* The next step has room for a single-step prompt: bidirectional sequences end in the step they start in. */
