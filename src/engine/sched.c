@@ -337,7 +337,7 @@ static void admit_waiting(pi__sched *sc, int32_t *budget, bool *preempted)
 }
 
 /* Extends chunks that were cut for other sequences by the rest of the budget. */
-static void use_the_rest(pi__sched *sc, int32_t budget)
+static void extend_chunks(pi__sched *sc, int32_t budget)
 {
     for (pi__seq *s = sc->running.head; s && budget > 0; s = s->next) {
         if (!s->n_new) continue;
@@ -410,7 +410,7 @@ pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)
         if (any && sc->max_prefill && budget > most) budget = most;
     }
     admit_waiting(sc, &budget, &preempted);
-    use_the_rest(sc, budget);
+    extend_chunks(sc, budget);
     return plan_of(sc);
 }
 
