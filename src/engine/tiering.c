@@ -19,7 +19,7 @@
 enum { LOOK_MS = 1000 }; /* max time that a request waits for a rescan of the directory */
 
 /* Returns the address of a block with all shards at one place of host memory; used without a host tier. */
-static char *near_block(const pi__tiering *t, int32_t g, int32_t block)
+static char *host_block(const pi__tiering *t, int32_t g, int32_t block)
 {
     int32_t place = 0;
     while (place < PI__N_PLACEMENTS - 1 && !t->map->bytes[g][place]) place++;
@@ -32,7 +32,7 @@ static void on_hashed(void *ud, int32_t g, int32_t block, const pi__block_key *k
 {
     pi__tiering *t = ud;
     if (!t->offload.host)
-        pi__tier_put(t->disk, key, g, tokens, t->map->block_size[g], near_block(t, g, block), pi__copy_bytes(t->map, g));
+        pi__tier_put(t->disk, key, g, tokens, t->map->block_size[g], host_block(t, g, block), pi__copy_bytes(t->map, g));
     else if (pi__tier_has(t->disk, &key->hash, g)) pi__tier_touch(t->disk, &key->hash, g);
     else pi__offload_out(&t->offload, g, block);
 }
@@ -262,7 +262,7 @@ static bool start_load(pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
     *l = (pi__load){.number = ++t->n_loads, .key = key, .group = g, .block = pi__block_get_new(pool), .slot = slot};
     pi__cache_expect(t->cache, s->row, s->tokens, (i + 1) * (bs / t->cache->hash_block));
     memcpy(l->tokens, block_tokens(t, s, g, i), (size_t) bs * sizeof *l->tokens);
-    void *to = slot >= 0 ? pi__host_at(t->offload.host, g, slot) : near_block(t, g, l->block);
+    void *to = slot >= 0 ? pi__host_at(t->offload.host, g, slot) : host_block(t, g, l->block);
     if (there) copy_to_block(t, l);
     else if (!pi__tier_load(t->disk, &key, g, l->tokens, bs, to, pi__copy_bytes(t->map, g), (uint64_t) k)) end_load(t, l, false);
     return l->number != 0;
