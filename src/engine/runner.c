@@ -276,7 +276,7 @@ static bool append_forced(pi__runner *r, pi__seq *s, const pi__mask *next)
     return false;
 }
 
-static void note_time(pi__seq *s)
+static void record_time(pi__seq *s)
 {
     s->t.last = pi__now_ms();
     if (!s->t.first) s->t.first = s->t.last;
@@ -288,7 +288,7 @@ static int next_token(pi__runner *r, pi__seq *s, int32_t i, float *row, bool *en
     int32_t id;
     pi__mask mask;
     *ended = true;
-    note_time(s);
+    record_time(s);
     if (s->n_tokens >= s->max_total) { /* no token was to be generated */
         finish_seq(r, s, s->params.hidden ? PI_FINISH_STOP : PI_FINISH_LENGTH, PI_OK, "");
         return PI_OK;
@@ -631,7 +631,7 @@ static void drop_from_flight(pi__runner *r, int32_t q)
 /* Appends the token that the device sampled for s, -1 = no usable logits. True: s has ended. */
 static bool append_device_token(pi__runner *r, pi__seq *s, int32_t id)
 {
-    note_time(s);
+    record_time(s);
     r->config.stats->n_from_topk++;
     if (id >= 0) return append_token(r, s, id);
     finish_seq(r, s, PI_FINISH_ERROR, PI_EINTERNAL, NO_LOGITS);
