@@ -155,7 +155,7 @@ void pi__worth_verified(pi__worth *w, pi__seq *s, int32_t n, int32_t right)
 }
 
 /* Decays the statistics while nothing is tried, so that drafting is tried again. */
-static void forget_some(pi__worth *w, pi__seq *s)
+static void decay_statistics(pi__worth *w, pi__seq *s)
 {
     const int32_t level = s->spec.level;
     s->spec.tries[level] *= back, s->spec.hits[level] *= back;
@@ -262,7 +262,7 @@ void pi__worth_choose(pi__worth *w, pi__seq *const *seq, int32_t n, int32_t n_se
         int32_t take = 0;
         if (may_draft(w, s->spec.kind, alone))
             for (; take < s->n_wish && bucket_of(right) <= last; take++) right *= p;
-        if (s->n_wish && !take) forget_some(w, s);
+        if (s->n_wish && !take) decay_statistics(w, s);
         s->spec.n_offer = s->n_wish;
         s->n_wish = take;
     }
