@@ -14,7 +14,7 @@ enum {
 };
 
 static const float cheap_row = 0.03f;   /* assumed part of a step that a row costs, until one was measured */
-static const float least_gain = 1.03f;  /* min gain of the rate over a step without drafts */
+static const float min_gain = 1.03f;  /* min gain of the rate over a step without drafts */
 /* decay of tries and hits per verification: of a sequence, of a drafter */
 static const float fade = 0.9f, fade_all = 0.99f;
 static const float back = 0.98f, back_all = 0.998f; /* decay per step without drafts: of a sequence, of a drafter */
@@ -201,7 +201,7 @@ static void count_probabilities(const pi__worth *w, const pi__seq *s, tally *t)
 /* Returns the last probability class from which drafts are taken; -1 = take no drafts. */
 static int32_t choose_buckets(const pi__worth *w, const tally *t, int32_t n_seqs, float alone)
 {
-    float best = least_gain * (float) n_seqs / alone, tokens = (float) n_seqs;
+    float best = min_gain * (float) n_seqs / alone, tokens = (float) n_seqs;
     int32_t rows = n_seqs, last = -1;
     float passes[PI__N_SPEC] = {0};
     for (int32_t b = 0; b < BUCKETS; b++) {
@@ -283,7 +283,7 @@ bool pi__worth_wants(const pi__worth *w, const pi__seq *s, int32_t n, int32_t n_
         const float ms = step_ms(w, n_seqs, n_seqs * (k + 1)) + (w->once[kind] ? 1 : (float) k) * pass;
         gain = tokens * alone / ms > gain ? tokens * alone / ms : gain;
     }
-    if (gain < least_gain) return false;
+    if (gain < min_gain) return false;
     if (!is_proven(w, kind) && w->owed[kind] >= may_owe * alone) return false;
     /* many tokens are computed in one pass */
     const float token = w->token_ms[kind] > 0 ? w->token_ms[kind] : pass / 8;
