@@ -130,10 +130,10 @@ static void add_group(pi__batch_builder *bb, const pi__cache *c, int32_t i, int3
 }
 
 int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, const int32_t *tokens, int32_t pos, int32_t n,
-                      int32_t n_sure)
+                      int32_t n_committed)
 {
     pi__batch *b = &bb->b;
-    pi__assert(b->n_seqs < bb->max_seqs && n > 0 && n_sure <= n && b->n_tokens + n <= bb->max_tokens);
+    pi__assert(b->n_seqs < bb->max_seqs && n > 0 && n_committed <= n && b->n_tokens + n <= bb->max_tokens);
     const int32_t q = b->n_seqs++, first = b->n_tokens;
     for (int32_t i = 0; i < b->n_groups; i++)
         if (!c->group[i].spec.state) add_group(bb, c, i, q, row, pos, n);
@@ -142,7 +142,7 @@ int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, co
     bb->seq_start[q] = first;
     bb->seq_start[q + 1] = b->n_tokens;
     bb->seq_len[q] = pos + n;
-    bb->n_verified[q] = n_sure;
+    bb->n_verified[q] = n_committed;
     bb->state_slot[q] = row;
     for (int32_t i = 0; i < n; i++) {
         bb->token[first + i] = tokens[i];

@@ -62,10 +62,10 @@ int pi__batch_init(pi__batch_builder *bb, const pi__batch_shape *shape, pi_error
 void pi__batch_destroy(pi__batch_builder *bb);
 
 void pi__batch_clear(pi__batch_builder *bb);
-/* Appends n tokens of the sequence in cache row `row`, from position pos on. The first n_sure are committed, the
+/* Appends n tokens of the sequence in cache row `row`, from position pos on. The first n_committed are committed, the
  * others are drafts (see pi__batch.n_verified). Returns the index of the sequence in the batch. */
 int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, const int32_t *tokens, int32_t pos, int32_t n,
-                      int32_t n_sure);
+                      int32_t n_committed);
 /* Gives token t, an index of the batch, a logits row. t must ascend from call to call. */
 void pi__batch_add_row(pi__batch_builder *bb, int32_t t);
 /* Adds an adapter as number `level` of sequence q. q must be the last sequence or an earlier one. */
