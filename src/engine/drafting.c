@@ -16,10 +16,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-int pi__drafting_init(pi__drafting *d, pi__cache *cache, int32_t max_seqs, int32_t n_least, bool adaptive, bool alike,
+int pi__drafting_init(pi__drafting *d, pi__cache *cache, int32_t max_seqs, int32_t n_min, bool adaptive, bool alike,
                       pi_error *err)
 {
-    *d = (pi__drafting) {.cache = cache, .n_least = n_least, .adaptive = adaptive, .alike = alike,
+    *d = (pi__drafting) {.cache = cache, .n_min = n_min, .adaptive = adaptive, .alike = alike,
                           .clock = alike ? pi__now_ms : pi__thread_ms};
     d->mine = pi__calloc(2 * (size_t) max_seqs, sizeof *d->mine);
     if (!d->mine) return pi__fail_mem(err, "drafts");
@@ -125,7 +125,7 @@ static int32_t offered_drafts(pi__drafter *r, pi__seq *s)
 /* Limits the first draft of a drafter to the minimum, to measure its cost. */
 static int32_t first_draft_len(const pi__drafting *d, const pi__seq *s)
 {
-    const int k = s->spec.kind, least = d->n_least > 1 ? d->n_least : 1;
+    const int k = s->spec.kind, least = d->n_min > 1 ? d->n_min : 1;
     const bool measured = k == PI__SPEC_NGRAM || d->worth.pass_ms[k] > 0 || d->of[k]->once;
     return measured || s->n_wish < least ? s->n_wish : least;
 }
@@ -150,7 +150,7 @@ static void set_wishes(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
     if (d->adaptive && n) pi__worth_choose(&d->worth, d->wishing, n, n_seqs, d->alike);
     for (int32_t i = 0; i < n; i++) {
         pi__seq *s = d->wishing[i];
-        if (s->n_wish < d->n_least || !pi__cache_reserve(d->cache, s->row, s->n_tokens + s->n_wish)) s->n_wish = 0;
+        if (s->n_wish < d->n_min || !pi__cache_reserve(d->cache, s->row, s->n_tokens + s->n_wish)) s->n_wish = 0;
         if (s->n_wish) s->spec.n_idle = 0;
     }
 }
@@ -166,7 +166,7 @@ static int run_drafter(pi__drafting *d, int kind, const pi__batch *b, pi__seq *c
     for (int32_t q = 0; q < b->n_seqs && !rc; q++) {
         pi__seq *s = d->mine[q];
         if (!s) continue;
-        if (s->n_draft < d->n_least) s->n_draft = 0;
+        if (s->n_draft < d->n_min) s->n_draft = 0;
         most = s->n_draft > most ? s->n_draft : most;
     }
     pi__worth_drafting(&d->worth, kind, r->once ? most > 0 : most, d->clock() - t0);

@@ -11,7 +11,7 @@
 typedef struct pi__drafting {
     pi__drafter *of[PI__N_SPEC]; /* by PI__SPEC_*; NULL = not available in this engine */
     pi__cache *cache;          /* the target's cache, to reserve blocks for drafts */
-    int32_t n_least;           /* min drafts; fewer are not verified */
+    int32_t n_min;           /* min drafts; fewer are not verified */
     bool adaptive;             /* choose the number of drafts by expected gain */
     bool alike;                /* on a device: the same number for all sequences of model drafters (draft_worth.h) */
     bool any;                  /* there is at least one drafter */
@@ -22,7 +22,7 @@ typedef struct pi__drafting {
     uint64_t ns;               /* total time of drafters */
 } pi__drafting;
 
-int pi__drafting_init(pi__drafting *d, pi__cache *cache, int32_t max_seqs, int32_t n_least, bool adaptive, bool alike,
+int pi__drafting_init(pi__drafting *d, pi__cache *cache, int32_t max_seqs, int32_t n_min, bool adaptive, bool alike,
                       pi_error *err);
 /* Bytes that init allocates. */
 size_t pi__drafting_bytes(int32_t max_seqs);
