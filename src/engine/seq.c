@@ -108,7 +108,7 @@ void pi__list_remove(pi__seq_list *l, pi__seq *s)
     l->n--;
 }
 
-int32_t pi__seq_most(const pi__seq *s)
+int32_t pi__seq_max_reuse(const pi__seq *s)
 {
     const bool rows = s->params.logits == PI__LOGITS_ALL && s->n_rows_given < s->n_prompt;
     return rows ? s->n_rows_given : s->n_tokens - 1;

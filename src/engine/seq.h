@@ -123,6 +123,6 @@ void pi__list_remove(pi__seq_list *l, pi__seq *s);
 
 /* Max tokens that s may reuse from the cache: all but the last, or all before the first prompt row that it still has
  * to deliver. */
-int32_t pi__seq_most(const pi__seq *s);
+int32_t pi__seq_max_reuse(const pi__seq *s);
 
 #endif

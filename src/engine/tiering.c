@@ -227,7 +227,7 @@ static bool is_anywhere(const pi__tiering *t, const pi__seq *s, int32_t g, int32
 static int32_t longest_prefix(const pi__tiering *t, const pi__seq *s)
 {
     const int32_t reuse = t->cache->reuse_block;
-    int32_t n = pi__seq_most(s) / reuse * reuse, before;
+    int32_t n = pi__seq_max_reuse(s) / reuse * reuse, before;
     do {
         before = n;
         for (int32_t g = 0; g < t->cache->n_groups && n > 0; g++) {
@@ -279,7 +279,7 @@ static bool awaits_rescan(pi__tiering *t, pi__seq *s)
 {
     if (!t->disk || s->sample_group || (s->fetch.look && !s->fetch.look_end)) return false;
     if (!s->fetch.look) {
-        const int32_t reuse = t->cache->reuse_block, most = pi__seq_most(s) / reuse * reuse;
+        const int32_t reuse = t->cache->reuse_block, most = pi__seq_max_reuse(s) / reuse * reuse;
         s->fetch.look = 1;
         if (longest_prefix(t, s) >= most) return false;
         s->fetch.look = pi__tier_look(t->disk);
