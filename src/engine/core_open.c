@@ -44,7 +44,7 @@ static int32_t max_saves_of(const pi__memory *mem)
     int32_t least = mem->cfg->block_size;
     for (int32_t i = 0; i < mem->map.n_groups; i++)
         if (mem->spec[i].block_size < least) least = mem->spec[i].block_size;
-    return pi__most_saves(least, mem->lim.max_tokens, mem->lim.max_seqs);
+    return pi__max_saves(least, mem->lim.max_tokens, mem->lim.max_seqs);
 }
 
 /* Returns the host memory of all modules for any device; each module reports the bytes that its init allocates. */

@@ -44,7 +44,10 @@ void pi__snapshots_destroy(pi__snapshots *sn)
     memset(sn, 0, sizeof *sn);
 }
 
-int32_t pi__most_saves(int32_t block_size, int32_t max_tokens, int32_t max_seqs) { return max_tokens / block_size + max_seqs; }
+int32_t pi__max_saves(int32_t block_size, int32_t max_tokens, int32_t max_seqs)
+{
+    return max_tokens / block_size + max_seqs;
+}
 
 static const pi__cache_group *group_of(const pi__snapshots *sn) { return &sn->config.cache->group[sn->config.group]; }
 

@@ -41,7 +41,7 @@ int pi__snapshots_init(pi__snapshots *sn, const pi__snapshots_config *config, pi
 size_t pi__snapshots_bytes(int32_t max_saves);
 void pi__snapshots_destroy(pi__snapshots *sn);
 /* Max snapshots of a step: one per block of the smallest size, and one per sequence. */
-int32_t pi__most_saves(int32_t block_size, int32_t max_tokens, int32_t max_seqs);
+int32_t pi__max_saves(int32_t block_size, int32_t max_tokens, int32_t max_seqs);
 
 /* Implements pi__cache.reuse_point; ud: the pi__snapshots. */
 bool pi__reuse_point(void *ud, int32_t row, int32_t n);
