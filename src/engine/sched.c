@@ -8,7 +8,7 @@
  *  5. Decoding sequences take budget first, in list order.
  *  6. Drafts take budget after all decoding sequences and before prefill.
  *  7. Only a sequence with exactly one uncomputed token, and that token in the step, gets its drafts verified.
- *  8. Drafts leave `least_prefill` tokens of the budget for prefill.
+ *  8. Drafts leave `min_prefill` tokens of the budget for prefill.
  *  9. Drafts of a sequence are left out if the cache has no free blocks for them.
  * 10. Running prefills take budget next, in list order.
  * 11. Waiting sequences are admitted last, while budget remains.
@@ -17,7 +17,7 @@
  * Prefill chunks
  * 13. A prefill takes all of the remaining budget.
  * 14. A prefill of more than LONG_PROMPT * max_tokens uncomputed tokens takes half of it if others wait for prefill.
- * 15. With max_prefill set, a step that decodes has at most max(max_prefill, `least_prefill`) prefill tokens.
+ * 15. With max_prefill set, a step that decodes has at most max(max_prefill, `min_prefill`) prefill tokens.
  * 16. A chunk inside the sparse span of a sequence ends at a sparse block boundary.
  * 17. A single-step prompt (bidirectional attention) is admitted only if the remaining budget holds all of it.
  *
@@ -354,7 +354,7 @@ static void extend_chunks(pi__sched *sc, int32_t budget)
 static void take_drafts(pi__sched *sc, int32_t *budget)
 {
     for (pi__seq *s = sc->running.head; s; s = s->next) {
-        const int32_t room = *budget - sc->config.least_prefill;
+        const int32_t room = *budget - sc->config.min_prefill;
         int32_t n = s->n_draft < room ? s->n_draft : room;
         if (n <= 0 || s->n_new != 1 || s->n_tokens - s->n_computed != 1) continue;
         if (!pi__cache_reserve(sc->cache, s->row, s->n_tokens + n)) continue;
@@ -406,7 +406,7 @@ pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)
         if (pass) break;
         take_drafts(sc, &budget);
         const bool any = budget < max_tokens;
-        const int32_t most = sc->max_prefill > sc->config.least_prefill ? sc->max_prefill : sc->config.least_prefill;
+        const int32_t most = sc->max_prefill > sc->config.min_prefill ? sc->max_prefill : sc->config.min_prefill;
         if (any && sc->max_prefill && budget > most) budget = most;
     }
     admit_waiting(sc, &budget, &preempted);

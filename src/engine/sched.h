@@ -31,7 +31,7 @@ typedef struct pi__sched_config {
     int32_t max_seqs;          /* max running sequences; rows of the cache */
     bool by_priority;          /* lower params.priority first */
     double max_wait_ms;        /* waiting longer than this puts a sequence before all others; 0 = never */
-    int32_t least_prefill;     /* min prefill tokens of a step: one block of sparse prefill, or 0 */
+    int32_t min_prefill;     /* min prefill tokens of a step: one block of sparse prefill, or 0 */
     pi__log log;               /* logs preemptions */
     pi__sched_hooks hooks;
 } pi__sched_config;

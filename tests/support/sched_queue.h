@@ -39,7 +39,7 @@ typedef struct queue_config {
     pi__group_spec other;      /* second group; block_size 0 = none */
     bool by_priority;          /* see pi__sched_config */
     double max_wait_ms;        /* see pi__sched_config */
-    int32_t least_prefill;     /* see pi__sched_config */
+    int32_t min_prefill;     /* see pi__sched_config */
 } queue_config;
 
 static inline bool queue_yield(void *ud)
@@ -68,7 +68,7 @@ static inline void queue_open_with(queue *q, queue_config c)
     const int32_t rows = c.rows ? c.rows : 1;
     const pi__group_spec spec[] = {{"full", QUEUE_BLOCK, 0, c.n_blocks ? c.n_blocks : QUEUE_BLOCKS, false, 0}, c.other};
     const pi__sched_config sched = {.max_seqs = rows, .by_priority = c.by_priority, .max_wait_ms = c.max_wait_ms,
-                                    .least_prefill = c.least_prefill,
+                                    .min_prefill = c.min_prefill,
                                     .hooks = {q, queue_yield, queue_wait, queue_ready, NULL, NULL}};
     *q = (queue) {.n = 0};
     assert_int_equal(pi__cache_init(&q->cache, spec, 1 + (c.other.block_size > 0), rows, QUEUE_CTX, NULL), PI_OK);

@@ -193,7 +193,7 @@ static void drafts_leave_min_prefill_tokens_of_the_budget(void **st)
 {
     (void) st;
     queue q;
-    queue_open_with(&q, (queue_config) {.least_prefill = 16});
+    queue_open_with(&q, (queue_config) {.min_prefill = 16});
     pi__seq *s = queue_add_decoding(&q, 10);
     s->n_draft = 8;
     pi__schedule(&q.sched, 20);
@@ -309,7 +309,7 @@ static void max_prefill_limits_a_step_that_decodes(void **st)
     (void) st;
     for (int32_t min_prefill = 0; min_prefill <= 16; min_prefill += 16) {
         queue q;
-        queue_open_with(&q, (queue_config) {.rows = 3, .least_prefill = min_prefill});
+        queue_open_with(&q, (queue_config) {.rows = 3, .min_prefill = min_prefill});
         pi__seq *decode = queue_add_decoding(&q, 10), *a = queue_add(&q, 200), *b = queue_add(&q, 200);
         q.sched.max_prefill = 10;
         const pi__step_plan *p = pi__schedule(&q.sched, 64);
