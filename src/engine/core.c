@@ -374,14 +374,14 @@ static bool is_quiet(pi__core *e)
 
 /* Completes the step in flight. Before waiting for it, queues a lookahead step if there is no other work; that step
  * is then in flight. All other work is done while no step is in flight. */
-static void land_step(pi__core *e)
+static void complete_step(pi__core *e)
 {
     pi__step_plan *plan = e->runner.flight;
     const int32_t n_decode = plan->n_tokens;
     pi_error err = {0};
     pi__step_plan *next = is_quiet(e) ? pi__schedule_ahead(&e->sched) : NULL;
     if (next && next->n_seqs) pi__runner_ahead(&e->runner, next);
-    int rc = pi__runner_land(&e->runner, &err);
+    int rc = pi__runner_complete(&e->runner, &err);
     if (rc) fail_step(e, plan, rc, err.msg);
     count_step(e, 0, n_decode);
     pi__tiering_poll(&e->tiering);
@@ -392,7 +392,7 @@ void *pi__core_step_thread(void *arg)
     pi__core *e = arg;
     bool idle = true;
     for (;;) {
-        while (e->runner.flight) land_step(e);
+        while (e->runner.flight) complete_step(e);
         pthread_mutex_lock(&e->lock);
         if (idle) wait_for_work(e);
         take_inbox(e);

@@ -638,7 +638,7 @@ static bool append_device_token(pi__runner *r, pi__seq *s, int32_t id)
     return true;
 }
 
-int pi__runner_land(pi__runner *r, pi_error *err)
+int pi__runner_complete(pi__runner *r, pi_error *err)
 {
     pi__backend *be = r->config.be;
     pi__step_plan *p = r->flight;

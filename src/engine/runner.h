@@ -61,11 +61,11 @@ bool pi__runner_ready(pi__runner *r, const pi__seq *s);
  * plan. */
 int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err);
 /* Queues the lookahead step `next` (pi__schedule_ahead) after the step in flight. Errors are reported by
- * pi__runner_land. */
+ * pi__runner_complete. */
 void pi__runner_ahead(pi__runner *r, pi__step_plan *next);
 /* Completes the step in flight: waits for it and appends a token to each of its sequences. Sequences that end leave
  * their rows and are removed from the lookahead step, which is then in flight. On error as for step; the lookahead
  * step is dropped, too. */
-int pi__runner_land(pi__runner *r, pi_error *err);
+int pi__runner_complete(pi__runner *r, pi_error *err);
 
 #endif
