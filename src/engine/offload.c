@@ -40,7 +40,7 @@ enum {
 /* ----------------------------------------------------------------------------------------------- size, open, close */
 
 /* True if the device copies the shards of this placement asynchronously; false = memcpy on the host. */
-static bool is_far(const pi__offload_config *c, int32_t place)
+static bool is_async_copy(const pi__offload_config *c, int32_t place)
 {
     const pi__backend *be = pi__backend_at(c->be, place);
     return be->discrete && be->opt->copy_out;
@@ -57,19 +57,19 @@ bool pi__offload_plan(const pi__offload_config *c, pi__host_config *out)
 {
     const pi__block_map *map = c->map;
     double budget = 0, pools = 0;
-    bool all = true, any = false, far = false, apart = false;
+    bool all = true, any = false, async = false, apart = false;
     *out = (pi__host_config) {.n_groups = map->n_groups, .log = c->log};
     for (int32_t g = 0; g < map->n_groups; g++) {
         pools += (double) map->n_blocks[g] * (double) pi__copy_bytes(map, g);
         int32_t n_places = 0;
         for (int32_t i = 0; i < PI__N_PLACEMENTS; i++) {
             n_places += map->bytes[g][i] > 0;
-            far = far || (map->bytes[g][i] && is_far(c, i));
+            async = async || (map->bytes[g][i] && is_async_copy(c, i));
         }
         apart = apart || n_places > 1;
     }
-    if (!c->keeps || !(far || (apart && c->to_disk))) return false; /* a file stores all shards adjacently */
-    if (far) budget = budget_of(c);
+    if (!c->keeps || !(async || (apart && c->to_disk))) return false; /* a file stores all shards adjacently */
+    if (async) budget = budget_of(c);
     for (int32_t g = 0; g < map->n_groups; g++) { /* slots in proportion to the device's pools */
         double n = pools > 0 ? budget / pools * map->n_blocks[g] : 0;
         out->group[g].n_slots = n < MAX_SLOTS ? (int32_t) n : MAX_SLOTS;
@@ -124,7 +124,7 @@ static void read_completed(pi__offload *o, bool wait)
 {
     for (int32_t i = 0; i < pi__n_places(o->config.be); i++) {
         pi__backend *be = pi__backend_at(o->config.be, i);
-        if (is_far(&o->config, i) && !be->opt->copies(be, wait, &o->ended.at[i])) o->copies_lost = true;
+        if (is_async_copy(&o->config, i) && !be->dev->copies(be, wait, &o->ended.at[i])) o->copies_lost = true;
     }
 }
 
@@ -150,8 +150,8 @@ void pi__offload_close(pi__offload *o)
 static bool copy_shard(pi__offload *o, int32_t place, char *p, char *host, size_t n, bool back, uint64_t *number)
 {
     pi__backend *be = pi__backend_at(o->config.be, place);
-    if (is_far(&o->config, place)) {
-        *number = back ? be->opt->copy_in(be, p, host, n) : be->opt->copy_out(be, host, p, n);
+    if (is_async_copy(&o->config, place)) {
+        *number = back ? be->dev->copy_in(be, p, host, n) : be->dev->copy_out(be, host, p, n);
         return *number != 0;
     }
     memcpy(back ? p : host, back ? host : p, n);
