@@ -288,7 +288,7 @@ static void reap_seqs(pi__core *e, pi__seq_list *l, int code, const char *msg)
 static void trim_pools(pi__core *e)
 {
     pi__memory_trim(&e->setup.mem, &e->cache);
-    if (e->setup.beside) pi__memory_trim(&e->setup.beside_mem, &e->draft_cache);
+    if (e->setup.draft_model) pi__memory_trim(&e->setup.draft_model_mem, &e->draft_cache);
     pi__core_update_stats(e);
 }
 

@@ -58,7 +58,9 @@ static size_t host_bytes(pi__setup *s)
     n += pi__rows_bytes(s->be->discrete, mem->lim.max_rows, s->m->n_vocab, s->m->n_embd);
     n += pi__runner_bytes(&step, s->m->n_vocab) + pi__classifier_bytes(&s->m->classifier) + pi__dense_heads_bytes(&s->m->dense);
     n += pi__drafters_bytes(s);
-    if (s->beside) n += pi__cache_bytes(s->beside_mem.spec, s->beside_mem.map.n_groups, mem->lim.max_seqs, mem->longest);
+    if (s->draft_model)
+        n += pi__cache_bytes(s->draft_model_mem.spec, s->draft_model_mem.map.n_groups, mem->lim.max_seqs,
+                             mem->longest);
     return n + pi__tiering_bytes(&tiering);
 }
 
@@ -143,10 +145,10 @@ static void lock_weights(const pi__core *e, const pi__model *m)
 static int load_weights(pi__core *e, pi_error *err)
 {
     const pi__setup *s = &e->setup;
-    const pi__model *beside = pi__setup_beside(s);
+    const pi__model *second = pi__setup_second_model(s);
     int rc = pi__setup_load(&e->setup, false, err);
     if (!rc && s->cfg.mlock) lock_weights(e, s->m);
-    if (!rc && s->cfg.mlock && beside) lock_weights(e, beside);
+    if (!rc && s->cfg.mlock && second) lock_weights(e, second);
     return rc;
 }
 
@@ -161,8 +163,9 @@ static int open_sched(pi__core *e, pi_error *err)
         .hooks = {e, hook_yield, hook_wait, hook_ready, hook_admitted, hook_leaves},
     };
     int rc = pi__cache_init(&e->cache, mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest, err);
-    if (!rc && e->setup.beside)
-        rc = pi__cache_init(&e->draft_cache, e->setup.beside_mem.spec, e->setup.beside_mem.map.n_groups, mem->lim.max_seqs,
+    if (!rc && e->setup.draft_model)
+        rc = pi__cache_init(&e->draft_cache, e->setup.draft_model_mem.spec, e->setup.draft_model_mem.map.n_groups,
+                            mem->lim.max_seqs,
                             mem->longest, err);
     if (!rc) rc = pi__sched_init(&e->sched, &sched, &e->cache, &e->stats, err);
     if (rc) return rc;
@@ -216,7 +219,7 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     if (!rc) rc = pi__fit_check(&e->setup, err);
     if (!rc) rc = load_weights(e, err);
     if (!rc) rc = pi__memory_alloc(&e->setup.mem, err);
-    if (!rc && e->setup.beside) rc = pi__memory_alloc(&e->setup.beside_mem, err);
+    if (!rc && e->setup.draft_model) rc = pi__memory_alloc(&e->setup.draft_model_mem, err);
     if (!rc) rc = open_sched(e, err);
     if (!rc) rc = open_tiering(e, err);
     if (!rc) rc = open_runner(e, err);

@@ -23,7 +23,7 @@ static pi__batch_shape shape_of(const pi__setup *s, const pi__memory *mem, bool 
 static float share_of(const pi__setup *s)
 {
     uint64_t own = 0, all = 0;
-    for (int i = 0; i < PI__N_REGIONS; i++) own += s->beside->weights_size[i], all += s->m->weights_size[i];
+    for (int i = 0; i < PI__N_REGIONS; i++) own += s->draft_model->weights_size[i], all += s->m->weights_size[i];
     return all ? (float) own / (float) all : 0;
 }
 
@@ -31,18 +31,18 @@ static float share_of(const pi__setup *s)
 static pi__draft_model_config model_of(const pi__setup *s, int kind, pi__cache *cache, pi__rows *rows)
 {
     const bool own = kind == PI__SPEC_DRAFT;
-    pi__model *m = own ? s->beside : s->m;
+    pi__model *m = own ? s->draft_model : s->m;
     const int32_t half = m->n_trunk > 1 ? m->n_trunk / 2 : 1;
     return (pi__draft_model_config) {
         .m = m, .n_layer = own ? m->n_trunk : s->cfg.draft_layers ? s->cfg.draft_layers : half, .own = own, .be = s->be,
-        .keeps = own && s->beside_cfg.prefix_cache, .cache = cache, .rows = rows, .n_max = s->cfg.n_draft,
+        .keeps = own && s->draft_model_cfg.prefix_cache, .cache = cache, .rows = rows, .n_max = s->cfg.n_draft,
         .p_min = s->cfg.draft_p_min, .share = own ? share_of(s) : 0};
 }
 
 static int add_model(pi__drafting *d, const pi__setup *s, int kind, pi__cache *cache, pi__rows *rows, pi_error *err)
 {
     const pi__draft_model_config c = model_of(s, kind, cache, rows);
-    const pi__batch_shape shape = shape_of(s, c.own ? &s->beside_mem : &s->mem, true);
+    const pi__batch_shape shape = shape_of(s, c.own ? &s->draft_model_mem : &s->mem, true);
     pi__drafter *one = NULL;
     int rc = pi__draft_model_create(&one, &c, &shape, err);
     if (!rc) pi__drafting_add(d, kind, one);
@@ -65,9 +65,9 @@ size_t pi__drafters_bytes(const pi__setup *s)
     else if (s->drafter) n += pi__draft_head_bytes(&shape);
     if (has_drafter(s, PI__SPEC_NGRAM)) n += pi__draft_lookup_bytes(&lookup);
     if (has_drafter(s, PI__SPEC_LAYER_EXIT)) n += pi__draft_model_bytes(&exit);
-    if (!s->beside) return n;
-    const pi__batch_shape beside = shape_of(s, &s->beside_mem, true);
-    n += pi__draft_model_bytes(&beside);
+    if (!s->draft_model) return n;
+    const pi__batch_shape draft = shape_of(s, &s->draft_model_mem, true);
+    n += pi__draft_model_bytes(&draft);
     return n;
 }
 
@@ -92,7 +92,7 @@ int pi__drafters_create(pi__drafting *d, const pi__setup *s, pi__cache *cache, p
         rc = pi__draft_lookup_create(&one, &lookup, err);
         if (!rc) pi__drafting_add(d, PI__SPEC_NGRAM, one);
     }
-    if (!rc && s->beside) rc = add_model(d, s, PI__SPEC_DRAFT, draft_cache, rows, err);
+    if (!rc && s->draft_model) rc = add_model(d, s, PI__SPEC_DRAFT, draft_cache, rows, err);
     if (!rc && has_drafter(s, PI__SPEC_LAYER_EXIT)) rc = add_model(d, s, PI__SPEC_LAYER_EXIT, cache, rows, err);
     return rc;
 }

@@ -208,13 +208,13 @@ static int32_t longest_request(const pi__memory *mem)
 static void tell_placement(const pi__memory *mem, pi_plan *p, int32_t placement, size_t host)
 {
     const pi__backend *be = mem->be->at[placement] ? mem->be->at[placement] : mem->be;
-    const pi__model *beside = mem->drafter != mem->m ? mem->drafter : NULL;
+    const pi__model *second = mem->drafter != mem->m ? mem->drafter : NULL;
     const bool split = be != mem->be;
     uint32_t i = p->n_places++;
     strncpy(p->place[i].name, be->dev->describe(be), sizeof p->place[i].name - 1);
-    p->place[i].weights_bytes = mem->m->weights_size[placement] + (beside ? beside->weights_size[placement] : 0);
+    p->place[i].weights_bytes = mem->m->weights_size[placement] + (second ? second->weights_size[placement] : 0);
     if (split)
-        p->place[i].weights_bytes += mem->m->weights_size[PI__AT_BOTH] + (beside ? beside->weights_size[PI__AT_BOTH] : 0);
+        p->place[i].weights_bytes += mem->m->weights_size[PI__AT_BOTH] + (second ? second->weights_size[PI__AT_BOTH] : 0);
     for (int32_t g = 0; g < mem->map.n_groups; g++) p->place[i].kv_bytes += pi__pool_bytes(&mem->map, g, placement);
     p->place[i].state_bytes = (uint64_t) mem->lim.max_seqs * mem->slot_bytes[placement];
     p->place[i].scratch_bytes = mem->scratch + be->dev->scratch_bytes(be, &mem->lim) + pi__logits_bytes(mem);
@@ -238,7 +238,7 @@ void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out)
     (void) pi__versioned_copy(out, &p, sizeof p);
 }
 
-void pi__memory_tell_beside(const pi__memory *mem, pi_plan *out)
+void pi__memory_tell_draft_model(const pi__memory *mem, pi_plan *out)
 {
     pi_plan p = {.size = sizeof p};
     (void) pi__versioned_copy(&p, out, out->size);

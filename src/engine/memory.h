@@ -36,7 +36,7 @@ int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi_
 void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out);
 /* Adds the weights, pools and slots of a separate draft model to the plan. Its activations share the first model's
  * scratch. */
-void pi__memory_tell_beside(const pi__memory *mem, pi_plan *p);
+void pi__memory_tell_draft_model(const pi__memory *mem, pi_plan *p);
 /* Allocates pools and slots as sized and sets the addresses of layers in them. */
 int pi__memory_alloc(pi__memory *mem, pi_error *err);
 void pi__memory_free(pi__memory *mem);

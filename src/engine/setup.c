@@ -15,9 +15,9 @@
 void pi__setup_undeclare(pi__setup *s)
 {
     if (s->drafter != s->m) pi__model_free(s->drafter);
-    pi__model_free(s->beside);
+    pi__model_free(s->draft_model);
     pi__model_free(s->m);
-    s->drafter = s->beside = s->m = NULL;
+    s->drafter = s->draft_model = s->m = NULL;
 }
 
 static bool has_drafter(const pi__setup *s, int kind) { return s->kinds >> kind & 1; }
@@ -53,31 +53,31 @@ static int open_drafter(pi__setup *s, bool *head, pi_error *err)
 static int declare_beside(pi__setup *s, pi_error *err)
 {
     const pi__model_use use = {.n_draft = s->cfg.n_draft};
-    int rc = pi__model_declare(&s->beside, s->draft_g, s->be, &use, err);
-    if (!rc && s->beside->both_ways)
-        rc = pi__fail(err, PI_EUNSUPPORTED, "model-draft: a %s model generates nothing", s->beside->arch->name);
+    int rc = pi__model_declare(&s->draft_model, s->draft_g, s->be, &use, err);
+    if (!rc && s->draft_model->both_ways)
+        rc = pi__fail(err, PI_EUNSUPPORTED, "model-draft: a %s model generates nothing", s->draft_model->arch->name);
     if (!rc) rc = pi__vocab_compare(s->g, s->draft_g, err);
-    if (!rc && s->beside->n_vocab > s->m->n_vocab)
+    if (!rc && s->draft_model->n_vocab > s->m->n_vocab)
         rc = pi__fail(err, PI_EINVAL, "model-draft has %d tokens, the model %d: it was not made for this one",
-                      s->beside->n_vocab, s->m->n_vocab);
+                      s->draft_model->n_vocab, s->m->n_vocab);
     return rc;
 }
 
-/* Declares the drafter that reads the target's hidden states: the target itself, or with `beside` the one of
+/* Declares the drafter that reads the target's hidden states: the target itself, or with `own_file` the one of
  * model-draft. */
-static int declare_head(pi__setup *s, bool beside, pi_error *err)
+static int declare_head(pi__setup *s, bool own_file, pi_error *err)
 {
     int rc = PI_OK;
-    if (!beside) s->drafter = s->m;
+    if (!own_file) s->drafter = s->m;
     const pi__model_use use = {.target = s->m, .n_draft = s->cfg.n_draft};
-    if (beside && !rc) rc = pi__model_declare(&s->drafter, s->draft_g, s->be, &use, err);
+    if (own_file && !rc) rc = pi__model_declare(&s->drafter, s->draft_g, s->be, &use, err);
     if (rc) return rc;
     if (s->drafter->arch->draft && s->drafter->no_draft)
         return pi__fail(err, PI_EUNSUPPORTED, "spec-type mtp: the draft head of a %s model is a file of its own: give it as "
                         "model-draft", s->drafter->arch->name);
     if (!s->drafter->arch->draft && !s->drafter->arch->inject)
         return pi__fail(err, PI_EUNSUPPORTED, "%s: a model of architecture %s cannot draft",
-                        beside ? "model-draft" : "spec-type mtp", s->drafter->arch->name);
+                        own_file ? "model-draft" : "spec-type mtp", s->drafter->arch->name);
     if (s->drafter->n_vocab != s->m->n_vocab)
         return pi__fail(err, PI_EINVAL, "model-draft has %d tokens, the model %d: it was not made for this one",
                         s->drafter->n_vocab, s->m->n_vocab);
@@ -212,30 +212,30 @@ static int64_t cache_tokens(const pi__memory *mem)
 
 /* Sizes the cache of the separate draft model for the same number of tokens. Its recurrent states get no snapshots,
  * so a model with states does not reuse prefixes. */
-static int size_beside(pi__setup *s, pi_error *err)
+static int size_draft_model(pi__setup *s, pi_error *err)
 {
-    s->beside_cfg = s->cfg;
-    s->beside_cfg.kv_bytes = 0;
-    s->beside_cfg.sparsity = 0;
-    s->beside_cfg.kv_tokens = (uint64_t) cache_tokens(&s->mem);
-    s->beside_cfg.ctx_size = s->mem.ctx;
-    s->beside_cfg.prefix_cache = s->cfg.prefix_cache && !s->beside->n_state;
-    int rc = pi__memory_size(&s->beside_mem, &s->beside_cfg, s->be, s->beside, NULL, s->n_draft, err);
+    s->draft_model_cfg = s->cfg;
+    s->draft_model_cfg.kv_bytes = 0;
+    s->draft_model_cfg.sparsity = 0;
+    s->draft_model_cfg.kv_tokens = (uint64_t) cache_tokens(&s->mem);
+    s->draft_model_cfg.ctx_size = s->mem.ctx;
+    s->draft_model_cfg.prefix_cache = s->cfg.prefix_cache && !s->draft_model->n_state;
+    int rc = pi__memory_size(&s->draft_model_mem, &s->draft_model_cfg, s->be, s->draft_model, NULL, s->n_draft, err);
     if (rc) return rc;
-    s->mem.scratch += pi__model_scratch(s->beside, &s->mem.lim);
+    s->mem.scratch += pi__model_scratch(s->draft_model, &s->mem.lim);
     return PI_OK;
 }
 
 int pi__setup_size(pi__setup *s, pi_error *err)
 {
     int rc = pi__memory_size(&s->mem, &s->cfg, s->be, s->m, s->drafter, s->n_draft, err);
-    return rc || !s->beside ? rc : size_beside(s, err);
+    return rc || !s->draft_model ? rc : size_draft_model(s, err);
 }
 
 void pi__setup_tell(const pi__setup *s, size_t host, pi_plan *p)
 {
     pi__memory_tell(&s->mem, host, p);
-    if (s->beside) pi__memory_tell_beside(&s->beside_mem, p);
+    if (s->draft_model) pi__memory_tell_draft_model(&s->draft_model_mem, p);
     for (int32_t i = 0; i < s->be->n_stages && p->size >= sizeof *p; i++) {
         int32_t first;
         const int32_t n = pi__placement_layers(s->placement, i, &first);
@@ -254,9 +254,9 @@ int pi__setup_device_need(pi__setup *s, uint64_t *bytes, pi_error *err)
     return rc;
 }
 
-pi__model *pi__setup_beside(const pi__setup *s)
+pi__model *pi__setup_second_model(const pi__setup *s)
 {
-    return s->beside ? s->beside : s->drafter != s->m ? s->drafter : NULL;
+    return s->draft_model ? s->draft_model : s->drafter != s->m ? s->drafter : NULL;
 }
 
 /* Starts the op profile. A device that runs asynchronously cannot be measured: an op returns before it has run. */
@@ -270,7 +270,7 @@ static int start_profile(pi__setup *s, pi_error *err)
 
 int pi__setup_load(pi__setup *s, bool keep, pi_error *err)
 {
-    pi__model *m[] = {s->m, pi__setup_beside(s)};
+    pi__model *m[] = {s->m, pi__setup_second_model(s)};
     uint64_t all = 0;
     int rc = s->be->dev->reserve(s->be, &s->mem.lim, err);
     if (!rc && s->cfg.trace_ops) s->be->trace = &s->cfg.log;
@@ -374,7 +374,7 @@ void pi__setup_close_files(pi__setup *s)
 
 void pi__setup_free(pi__setup *s)
 {
-    pi__memory_free(&s->beside_mem);
+    pi__memory_free(&s->draft_model_mem);
     pi__memory_free(&s->mem);
     pi__setup_undeclare(s);
     if (s->be) pi__profile_free(s->be->profile);

@@ -22,9 +22,9 @@ typedef struct pi__setup {
     unsigned kinds;            /* bit PI__SPEC_* of each available drafter */
     int32_t n_draft;           /* max drafts per sequence and step */
     pi__memory mem;            /* sizes, then pools */
-    pi__model *beside;         /* a separate draft model with its own cache; or NULL */
-    pi__config beside_cfg;     /* its configuration */
-    pi__memory beside_mem;     /* its sizes, then pools */
+    pi__model *draft_model;    /* a separate draft model with its own cache; or NULL */
+    pi__config draft_model_cfg; /* its configuration */
+    pi__memory draft_model_mem; /* its sizes, then pools */
     pi__progress progress;     /* progress callback of opening */
 } pi__setup;
 
@@ -46,7 +46,7 @@ int pi__setup_device_need(pi__setup *s, uint64_t *bytes, pi_error *err);
 /* Loads the models. Weights come from the configured source; with keep, they go to memory that can be shared. */
 int pi__setup_load(pi__setup *s, bool keep, pi_error *err);
 /* Returns the separate draft model, of either kind, or NULL. */
-pi__model *pi__setup_beside(const pi__setup *s);
+pi__model *pi__setup_second_model(const pi__setup *s);
 /* Returns the digest of everything that determines the bytes of a cache block. The model must be loaded. */
 pi__digest pi__setup_fingerprint(const pi__setup *s);
 /* Closes the files and drops the caller's strings. Call once everything needed was copied. */

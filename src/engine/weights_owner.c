@@ -43,7 +43,7 @@ static int load_shared_weights(pi__weights_owner *w, pi__setup *s, const pi__con
     if (!rc) rc = pi__setup_load(s, true, err);
     if (rc) return rc;
     take_weights(w, s->m);
-    if (pi__setup_beside(s)) take_weights(w, pi__setup_beside(s));
+    if (pi__setup_second_model(s)) take_weights(w, pi__setup_second_model(s));
     return PI_OK;
 }
 
