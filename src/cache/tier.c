@@ -60,7 +60,7 @@ static void remove_entry(pi__tier *t, int32_t slot, bool unlink_file)
         const pi__tier_entry *e = &t->index.entry[slot];
         char path[PI__TIER_PATH];
         pi__tier_path(path, &t->space[e->space], &e->name);
-        pi__tier_doom(&t->index, slot); /* it can no longer be found */
+        pi__tier_mark_cleared(&t->index, slot); /* it can no longer be found */
         pthread_mutex_unlock(&t->lock);
         (void) pi__tier_unlink(t->dir_fd, path, 0);
         pthread_mutex_lock(&t->lock);
@@ -138,7 +138,7 @@ static void write_staged(pi__tier *t, bool late)
     pi__tier_entry *e = &t->index.entry[s->entry];
     pi__tier_result rc = PI__TIER_PASSING;
     int64_t used = e->used;
-    if (t->stats.writable && !late && !e->doomed) {
+    if (t->stats.writable && !late && !e->cleared) {
         /* files of other processes count towards the limit */
         if (pi__now_ns() - t->looked_at > (int64_t) LOOK_MS * 1000000 && !t->closing) look(t);
         evict(t);
@@ -156,9 +156,9 @@ static void write_staged(pi__tier *t, bool late)
     if (rc == PI__TIER_OK || rc == PI__TIER_ADOPTED) {
         t->stats.writes += rc == PI__TIER_OK;
         e->staged = false;
-        pi__tier_set_dirty(&t->index, s->entry, e->doomed || e->used != used);
+        pi__tier_set_dirty(&t->index, s->entry, e->cleared || e->used != used);
     } else {
-        t->stats.dropped += !e->doomed;
+        t->stats.dropped += !e->cleared;
         remove_entry(t, s->entry, false);
     }
 }
@@ -234,7 +234,7 @@ static void flush_one(pi__tier *t)
     const pi__tier_entry e = t->index.entry[slot];
     pi__tier_set_dirty(&t->index, slot, false);
     if (!t->index.list[PI__TIER_DIRTY].tail) t->flush_at = 0;
-    if (e.doomed) {
+    if (e.cleared) {
         remove_entry(t, slot, true);
         return;
     }
@@ -267,7 +267,7 @@ static void *tier_thread(void *arg)
         bool dirty = t->index.list[PI__TIER_DIRTY].tail != 0, late = t->closing && pi__now_ns() >= t->close_at;
         if (!dirty) t->flush_at = 0;
         else if (!t->flush_at) t->flush_at = pi__now_ns() + (int64_t) FLUSH_MS * 1000000;
-        if (t->index.n_doomed && dirty) flush_one(t);
+        if (t->index.n_cleared && dirty) flush_one(t);
         else if (t->queued.head && !t->closing) serve_load(t);
         else if (t->looks_begun < t->looks_asked && !t->closing) look(t);
         else if (t->stage_count && t->stage[t->stage_first].ready) write_staged(t, late);
@@ -603,7 +603,7 @@ void pi__tier_clear(pi__tier *t, const uint64_t *tenant)
     t->n_clears++;
     for (int32_t i = t->index.list[PI__TIER_LRU].head; i; i = t->index.entry[i].link[PI__TIER_LRU].next)
         if (t->index.entry[i].space == 0 && (!tenant || t->index.entry[i].name.tenant == *tenant))
-            pi__tier_doom(&t->index, i);
+            pi__tier_mark_cleared(&t->index, i);
     pthread_cond_signal(&t->work);
     pthread_mutex_unlock(&t->lock);
 }

@@ -43,7 +43,7 @@ typedef struct pi__tier_entry {
     int32_t chain;      /* next in the hash bucket, or next free slot */
     bool staged;        /* not yet written to disk */
     bool dirty;         /* on the DIRTY list: its file must still get the time of last use, or be removed */
-    bool doomed;        /* cleared: no longer in the hash table */
+    bool cleared;       /* no longer in the hash table; its file must be removed */
     bool seen;          /* found by the running rescan of its shard */
     struct { int32_t prev, next; } link[PI__TIER_LISTS]; /* list neighbors: newer, older */
 } pi__tier_entry;
@@ -58,7 +58,7 @@ typedef struct pi__tier_index {
     struct { int32_t head, tail; } list[PI__TIER_LISTS]; /* most and least recently used */
     int32_t n_entries;      /* in use */
     int32_t n_own;          /* of n_entries, findable entries of space 0 */
-    int32_t n_doomed;       /* of n_entries, cleared entries */
+    int32_t n_cleared;      /* of n_entries, cleared entries */
     uint64_t n_pages;       /* disk pages of all entries */
     int64_t clock;          /* last time returned by pi__tier_tick */
 } pi__tier_index;
@@ -74,7 +74,7 @@ void pi__tier_use(pi__tier_index *x, int32_t slot);
 void pi__tier_used(pi__tier_index *x, int32_t slot, int64_t used);
 void pi__tier_set_dirty(pi__tier_index *x, int32_t slot, bool dirty);
 /* Hides the entry from find; it becomes dirty unless it is staged. */
-void pi__tier_doom(pi__tier_index *x, int32_t slot);
+void pi__tier_mark_cleared(pi__tier_index *x, int32_t slot);
 /* Returns the current time, adjusted to be later than all times returned before. */
 int64_t pi__tier_tick(pi__tier_index *x);
 

@@ -74,7 +74,7 @@ void pi__tier_erase(pi__tier_index *x, int32_t slot)
     pi__tier_entry *e = &x->entry[slot];
     pi__tier_set_dirty(x, slot, false);
     list_remove(x, PI__TIER_LRU, slot);
-    if (e->doomed) x->n_doomed--;
+    if (e->cleared) x->n_cleared--;
     else hide(x, slot);
     x->n_entries--;
     x->n_pages -= e->pages;
@@ -90,12 +90,12 @@ void pi__tier_set_dirty(pi__tier_index *x, int32_t slot, bool dirty)
     else list_remove(x, PI__TIER_DIRTY, slot);
 }
 
-void pi__tier_doom(pi__tier_index *x, int32_t slot)
+void pi__tier_mark_cleared(pi__tier_index *x, int32_t slot)
 {
-    if (x->entry[slot].doomed) return;
+    if (x->entry[slot].cleared) return;
     hide(x, slot);
-    x->entry[slot].doomed = true;
-    x->n_doomed++;
+    x->entry[slot].cleared = true;
+    x->n_cleared++;
     if (!x->entry[slot].staged) pi__tier_set_dirty(x, slot, true);
 }
 

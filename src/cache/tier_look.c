@@ -89,7 +89,8 @@ static void erase_unseen(pi__tier *t, const bool read[PI__TIER_SHARDS])
     for (int32_t i = x->list[PI__TIER_LRU].head, next; i; i = next) {
         const pi__tier_entry *e = &x->entry[i];
         next = e->link[PI__TIER_LRU].next;
-        if (e->space == 0 && read[pi__tier_shard_of(&e->name)] && !e->seen && !e->staged && !e->doomed) pi__tier_erase(x, i);
+        if (e->space == 0 && read[pi__tier_shard_of(&e->name)] && !e->seen && !e->staged && !e->cleared)
+            pi__tier_erase(x, i);
     }
 }
 
