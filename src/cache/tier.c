@@ -17,7 +17,7 @@
 #include "base/trust.h"
 #include "cache/tier_impl.h"
 
-enum { MAX_ENTRIES = 1 << 20, MIN_STAGE = 16, MAX_STAGE = 4096, FLUSH_MS = 1000, LOOK_MS = 2000, MAX_RESCUES = 64 };
+enum { MAX_ENTRIES = 1 << 20, MIN_STAGE = 16, MAX_STAGE = 4096, FLUSH_MS = 1000, RESCAN_MS = 2000, MAX_RESCUES = 64 };
 
 static uint64_t pages_of(size_t size) { return ((uint64_t) size + PI__TIER_PAGE - 1) / PI__TIER_PAGE; }
 
@@ -117,13 +117,13 @@ static void write_error(pi__tier *t, int e)
 }
 
 /* Rescans the directory. The rescan covers all requests made before it begins. Unlocks meanwhile. */
-static void look(pi__tier *t)
+static void rescan(pi__tier *t)
 {
-    const uint64_t number = t->looks_begun = t->looks_asked;
-    pi__tier_look_again(t);
-    const bool awaited = t->looks_done < number;
-    t->looks_done = number;
-    t->looked_at = pi__now_ns();
+    const uint64_t number = t->rescans_begun = t->rescans_requested;
+    pi__tier_rescan_folders(t);
+    const bool awaited = t->rescans_done < number;
+    t->rescans_done = number;
+    t->rescanned_at = pi__now_ns();
     if (!awaited || !t->config.wake) return;
     pthread_mutex_unlock(&t->lock);
     t->config.wake(t->config.wake_ud);
@@ -140,7 +140,7 @@ static void write_staged(pi__tier *t, bool late)
     int64_t used = e->used;
     if (t->stats.writable && !late && !e->cleared) {
         /* files of other processes count towards the limit */
-        if (pi__now_ns() - t->looked_at > (int64_t) LOOK_MS * 1000000 && !t->closing) look(t);
+        if (pi__now_ns() - t->rescanned_at > (int64_t) RESCAN_MS * 1000000 && !t->closing) rescan(t);
         evict(t);
         used = e->used;
         pthread_mutex_unlock(&t->lock);
@@ -269,7 +269,7 @@ static void *tier_thread(void *arg)
         else if (!t->flush_at) t->flush_at = pi__now_ns() + (int64_t) FLUSH_MS * 1000000;
         if (t->index.n_cleared && dirty) flush_one(t);
         else if (t->queued.head && !t->closing) serve_load(t);
-        else if (t->looks_begun < t->looks_asked && !t->closing) look(t);
+        else if (t->rescans_begun < t->rescans_requested && !t->closing) rescan(t);
         else if (t->stage_count && t->stage[t->stage_first].ready) write_staged(t, late);
         else if (dirty && !late && (t->closing || pi__now_ns() >= t->flush_at)) flush_one(t);
         else if (t->closing) break;
@@ -413,7 +413,7 @@ int pi__tier_open(pi__tier **out, const pi__tier_config *config, pi_error *err)
     for (int32_t i = t->config.max_loads; i > 0; i--) free_load(t, i);
     t->stats.writable = !t->config.read_only;
     rc = open_files(t, err);
-    t->looked_at = pi__now_ns();
+    t->rescanned_at = pi__now_ns();
     if (rc) goto out;
     if (!start_thread(t)) rc = pi__fail(err, PI_ENOMEM, "cannot start the prefix cache's thread");
 out:
@@ -457,20 +457,20 @@ bool pi__tier_has(pi__tier *t, const pi__digest *hash, int32_t group)
     return has;
 }
 
-uint64_t pi__tier_look(pi__tier *t)
+uint64_t pi__tier_rescan(pi__tier *t)
 {
     pthread_mutex_lock(&t->lock);
-    if (t->looks_asked == t->looks_begun) t->looks_asked++;
-    const uint64_t number = t->looks_asked;
+    if (t->rescans_requested == t->rescans_begun) t->rescans_requested++;
+    const uint64_t number = t->rescans_requested;
     pthread_cond_signal(&t->work);
     pthread_mutex_unlock(&t->lock);
     return number;
 }
 
-bool pi__tier_looked(pi__tier *t, uint64_t n)
+bool pi__tier_rescanned(pi__tier *t, uint64_t n)
 {
     pthread_mutex_lock(&t->lock);
-    const bool done = t->looks_done >= n;
+    const bool done = t->rescans_done >= n;
     pthread_mutex_unlock(&t->lock);
     return done;
 }

@@ -55,7 +55,7 @@
  *
  * The limit holds for all files in the directory, of all models. Each process counts the files found at open, its own
  * writes, and for its own model the files found since. It rescans before a write if the last rescan is older than
- * LOOK_MS (tier.c). So concurrent writers may exceed the limit for that long. A file that another process used
+ * RESCAN_MS (tier.c). So concurrent writers may exceed the limit for that long. A file that another process used
  * recently is not evicted by a process that used it longer ago. On a network file system the client's directory cache
  * determines how soon files of others are seen.
  *
@@ -122,9 +122,9 @@ size_t pi__tier_memory(const pi__tier_config *config);
 bool pi__tier_has(pi__tier *t, const pi__digest *hash, int32_t group);
 /* Requests a rescan of the directory for files that other processes wrote or removed. Returns its number. A requested
  * rescan that has not begun is shared. wake is called when it has ended. */
-uint64_t pi__tier_look(pi__tier *t);
+uint64_t pi__tier_rescan(pi__tier *t);
 /* True if rescan n has ended: has() then knows the files that existed when it was requested. */
-bool pi__tier_looked(pi__tier *t, uint64_t n);
+bool pi__tier_rescanned(pi__tier *t, uint64_t n);
 /* Marks the entry as used now. Touch a finished sequence's entries from the last to the first, like the release of
  * its blocks. Its first blocks are then evicted last. O(1); no-op for an unknown entry. */
 void pi__tier_touch(pi__tier *t, const pi__digest *hash, int32_t group);

@@ -5,7 +5,7 @@
  *   tier_index.c  the entries in the order of last use; memory only
  *   tier_io.c     names; writes or reads one file
  *   tier_scan.c   builds the index from the directory, at open
- *   tier_look.c   rescan: finds changes by other processes
+ *   tier_rescan.c rescan: finds changes by other processes
  *
  * Slots of entries and loads are numbered from 1, and 0 = none: zeroed memory is an empty tier. */
 #ifndef PI__TIER_IMPL_H
@@ -200,7 +200,7 @@ struct pi__tier {
     /* Tier's thread only: a shard folder's time at the last rescan, and when that time was first seen, monotonic
      * ns. */
     struct { int64_t time, since; } shard[PI__TIER_SHARDS];
-    int64_t looked_at;            /* tier's thread only: end of the last rescan, or of open, monotonic ns */
+    int64_t rescanned_at;         /* tier's thread only: end of the last rescan, or of open, monotonic ns */
 
     pthread_mutex_t lock;         /* guards all fields below */
     pthread_cond_t work;          /* the thread has work */
@@ -218,12 +218,12 @@ struct pi__tier {
     int32_t load_free;            /* first free load slot */
     bool told_damage;             /* a damaged file was logged */
     uint64_t n_clears;            /* number of clear calls */
-    uint64_t looks_asked, looks_begun, looks_done; /* numbers of rescans */
+    uint64_t rescans_requested, rescans_begun, rescans_done; /* numbers of rescans */
     pi__tier_stats stats;         /* counters; pi__tier_get_stats fills in the rest */
 };
 
 /* Rescans the directory and updates the index. Tier's thread, with the lock held; unlocks meanwhile. */
-void pi__tier_look_again(pi__tier *t);
+void pi__tier_rescan_folders(pi__tier *t);
 /* Fills the empty index from the directory; removes files over the limit and temporary files of dead writers. */
 int pi__tier_scan(pi__tier *t, pi_error *err);
 

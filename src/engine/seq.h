@@ -34,8 +34,8 @@ typedef struct pi__seq_fetch {
     int32_t rounds;            /* rounds of loads that are left, plus one; 0 = the tiers were not queried yet */
     uint64_t upto;             /* number of the last load to wait for */
     uint64_t bad;              /* failed loads when the tiers were queried first */
-    uint64_t look;             /* rescan of the directory for files of other processes; 0 = not requested */
-    double look_end;           /* with look: time to stop waiting for the rescan, ms; 0 = the wait is over */
+    uint64_t rescan;           /* rescan of the directory for files of other processes; 0 = not requested */
+    double rescan_end;         /* with rescan: time to stop waiting for the rescan, ms; 0 = the wait is over */
 } pi__seq_fetch;
 
 /* Drafting state of a sequence: its drafter, acceptance statistics, and data of drafters (drafter.h). */

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/trust.h"
 
-enum { LOOK_MS = 1000 }; /* max time that a request waits for a rescan of the directory */
+enum { RESCAN_MS = 1000 }; /* max time that a request waits for a rescan of the directory */
 
 /* Returns the address of a block with all shards at one place of host memory; used without a host tier. */
 static char *host_block(const pi__tiering *t, int32_t g, int32_t block)
@@ -277,16 +277,16 @@ bool pi__tiering_busy(const pi__tiering *t, int32_t n_waiting)
  * once per request, unless pools and tiers hold everything. Sequences of a sample group do not wait. */
 static bool awaits_rescan(pi__tiering *t, pi__seq *s)
 {
-    if (!t->disk || s->sample_group || (s->fetch.look && !s->fetch.look_end)) return false;
-    if (!s->fetch.look) {
+    if (!t->disk || s->sample_group || (s->fetch.rescan && !s->fetch.rescan_end)) return false;
+    if (!s->fetch.rescan) {
         const int32_t reuse = t->cache->reuse_block, most = pi__seq_max_reuse(s) / reuse * reuse;
-        s->fetch.look = 1;
+        s->fetch.rescan = 1;
         if (longest_prefix(t, s) >= most) return false;
-        s->fetch.look = pi__tier_look(t->disk);
-        s->fetch.look_end = pi__now_ms() + LOOK_MS;
+        s->fetch.rescan = pi__tier_rescan(t->disk);
+        s->fetch.rescan_end = pi__now_ms() + RESCAN_MS;
     }
-    if (!pi__tier_looked(t->disk, s->fetch.look) && pi__now_ms() < s->fetch.look_end) return true;
-    s->fetch.look_end = 0;
+    if (!pi__tier_rescanned(t->disk, s->fetch.rescan) && pi__now_ms() < s->fetch.rescan_end) return true;
+    s->fetch.rescan_end = 0;
     return false;
 }
 

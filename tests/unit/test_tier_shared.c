@@ -7,11 +7,11 @@
 #include <sys/wait.h>
 
 /* Starts a rescan and waits for its single wake. */
-static void look(pi__tier *t)
+static void rescan(pi__tier *t)
 {
-    const uint64_t n = pi__tier_look(t);
+    const uint64_t n = pi__tier_rescan(t);
     wait_for(&finished);
-    assert_true(pi__tier_looked(t, n));
+    assert_true(pi__tier_rescanned(t, n));
 }
 
 static void test_found_elsewhere(void **state)
@@ -21,7 +21,7 @@ static void test_found_elsewhere(void **state)
     for (int round = 0; round < 4; round++) { /* the later rounds are within the resolution of a folder's timestamp */
         put_all(a, round * 10, round * 10 + 10);
         assert_false(has(b, round * 10));
-        look(b);
+        rescan(b);
         for (int id = round * 10; id < round * 10 + 10; id++) assert_true(has(b, id) && loads(b, id));
     }
     assert_int_equal(stats(b).entries, 40);
@@ -30,11 +30,11 @@ static void test_found_elsewhere(void **state)
     assert_int_equal(stats(b).writes, 0);
     pi__tier_clear(a, NULL);
     for (count_files(); seen.files; count_files()) pause_ms(1);
-    look(b);
+    rescan(b);
     assert_int_equal(stats(b).entries, 0);
     for (int id = 0; id < 40; id++) assert_false(has(b, id) || loads(b, id));
     put_all(b, 0, 5);
-    look(a);
+    rescan(a);
     for (int id = 0; id < 5; id++) assert_true(loads(a, id));
     pi__tier_close(a);
     pi__tier_close(b);
@@ -52,11 +52,11 @@ static void test_nothing_new(void **state)
     put_all(a, 0, 20);
     for (int i = 0; i < 3; i++) {
         for (int id = 20 + 40 * i; id < 60 + 40 * i; id++) (void) put(a, id); /* some staged, some being written */
-        look(a);
+        rescan(a);
         for (int id = 0; id < 20; id++) assert_true(has(a, id));
     }
     sync_writes(a);
-    look(a);
+    rescan(a);
     const pi__tier_stats s = stats(a);
     count_files();
     assert_int_equal(s.entries + 5, seen.files);
@@ -76,7 +76,7 @@ static void test_one_limit(void **state)
     pi__tier *t[2] = {open_tier(LIMIT), open_tier(LIMIT)};
     put_all(t[0], 0, 4);
     for (int id = 4; id < 300; id++) {
-        look(t[id % 2]);
+        rescan(t[id % 2]);
         for (int k = 0; k < 4; k++) assert_true(loads(t[0], k)); /* t[0] keeps using the first four */
         pause_ms(1);
         put_all(t[id % 2], id, id + 1);
@@ -97,7 +97,7 @@ static _Noreturn void work(int from)
     for (;;) {
         const int id = from + (int) rnd(&seed, 200);
         (void) put(t, id);
-        if (rnd(&seed, 8) == 0) look(t);
+        if (rnd(&seed, 8) == 0) rescan(t);
         if (has(t, id)) (void) loads(t, id);
     }
 }
@@ -117,7 +117,7 @@ static void test_killed(void **state)
             assert_int_equal(kill(child[k], SIGKILL), 0);
             assert_int_equal(waitpid(child[k], NULL, 0), child[k]);
         }
-        look(t);
+        rescan(t);
         for (int id = 0; id < 400; id++) found += has(t, id) && loads(t, id); /* loads checks the data */
     }
     assert_true(found > 100);

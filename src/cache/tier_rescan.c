@@ -36,7 +36,7 @@ static bool read_shard(pi__tier *t, uint32_t shard, names *out)
     }
     const int64_t time = (int64_t) st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec, now = pi__now_ns();
     const bool same = time == t->shard[shard].time;
-    if (same && t->looked_at - t->shard[shard].since > (int64_t) SETTLED_MS * 1000000) {
+    if (same && t->rescanned_at - t->shard[shard].since > (int64_t) SETTLED_MS * 1000000) {
         closedir(d);
         return false;
     }
@@ -94,7 +94,7 @@ static void erase_unseen(pi__tier *t, const bool read[PI__TIER_SHARDS])
     }
 }
 
-void pi__tier_look_again(pi__tier *t)
+void pi__tier_rescan_folders(pi__tier *t)
 {
     names files = {0};
     bool read[PI__TIER_SHARDS], any = false;
