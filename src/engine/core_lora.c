@@ -26,10 +26,10 @@ static int await_adapter(pi__core *e, pi__lora_entry *n, pi_error *err)
     n->n_users++; /* this call is a user */
     e->lora_work = true;
     pthread_cond_signal(&e->wake);
-    while (!n->there && !n->gone) pthread_cond_wait(&e->changed, &e->lock);
+    while (!n->ready && !n->removed) pthread_cond_wait(&e->changed, &e->lock);
     if (n->code) rc = pi__fail(err, n->code, "%s", n->err.msg);
     n->n_users--;
-    e->lora_work |= n->gone;
+    e->lora_work |= n->removed;
     return rc;
 }
 
@@ -56,16 +56,16 @@ int pi__core_lora_load(pi__core *e, const char *name, const char *path, float sc
     int rc = pi__adapter_read(&a, e->setup.m, path, err);
     if (rc) return rc;
     pthread_mutex_lock(&e->lock);
-    const bool there = pi__loras_taken(&e->loras, name), up = e->state != PI_STATE_FAILED && !e->closing;
+    const bool taken = pi__loras_taken(&e->loras, name), up = e->state != PI_STATE_FAILED && !e->closing;
     const bool few = pi__loras_may_have(&e->loras, NULL, scale);
-    pi__lora_entry *n = there || !up || !few ? NULL : pi__loras_offer(&e->loras, name, path, a, scale, NULL);
+    pi__lora_entry *n = taken || !up || !few ? NULL : pi__loras_offer(&e->loras, name, path, a, scale, NULL);
     if (n) rc = await_adapter(e, n, err);
     pthread_mutex_unlock(&e->lock);
     if (n) return rc;
-    if (there || !up || !few) pi__adapter_free(a, NULL);
+    if (taken || !up || !few) pi__adapter_free(a, NULL);
     if (!up) return pi__fail(err, PI_ECLOSED, "the engine failed or is closing");
-    if (!there && !few) return too_many(name, err);
-    return there ? pi__fail(err, PI_EBUSY, "an adapter '%.60s' is loaded already: unload it first, or take another name", name)
+    if (!taken && !few) return too_many(name, err);
+    return taken ? pi__fail(err, PI_EBUSY, "an adapter '%.60s' is loaded already: unload it first, or take another name", name)
                  : pi__fail_mem(err, "an adapter");
 }
 
@@ -75,7 +75,7 @@ static int change_adapter(pi__core *e, const char *name, bool unload, float scal
     pthread_mutex_lock(&e->lock);
     pi__lora_entry *n = pi__loras_find(&e->loras, name);
     const bool few = !n || unload || pi__loras_may_have(&e->loras, n, scale);
-    if (n && unload) n->gone = e->lora_work = true;
+    if (n && unload) n->removed = e->lora_work = true;
     else if (n && few) n->scale = scale;
     if (n) pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);

@@ -29,28 +29,28 @@ pi__lora_entry *pi__loras_offer(pi__loras *l, const char *name, const char *path
 bool pi__loras_taken(const pi__loras *l, const char *name)
 {
     for (const pi__lora_entry *e = l->first; e; e = e->next)
-        if (!e->gone && !strcmp(e->name, name)) return true;
+        if (!e->removed && !strcmp(e->name, name)) return true;
     return false;
 }
 
 pi__lora_entry *pi__loras_find(const pi__loras *l, const char *name)
 {
     for (pi__lora_entry *e = l->first; e; e = e->next)
-        if (e->there && !e->gone && !strcmp(e->name, name)) return e;
+        if (e->ready && !e->removed && !strcmp(e->name, name)) return e;
     return NULL;
 }
 
 pi__lora_entry *pi__loras_at(const pi__loras *l, size_t i)
 {
     for (pi__lora_entry *e = l->first; e; e = e->next)
-        if (e->there && !e->gone && !i--) return e;
+        if (e->ready && !e->removed && !i--) return e;
     return NULL;
 }
 
 bool pi__loras_may_have(const pi__loras *l, const pi__lora_entry *e, float scale)
 {
     int32_t n = scale != 0;
-    for (const pi__lora_entry *of = l->first; of; of = of->next) n += of != e && !of->gone && of->scale != 0;
+    for (const pi__lora_entry *of = l->first; of; of = of->next) n += of != e && !of->removed && of->scale != 0;
     return !(scale != 0) || n <= PI__MAX_LORA;
 }
 
@@ -107,7 +107,7 @@ int pi__loras_use(const pi__loras *l, const pi__gen_params *p, pi__lora_uses *ou
     int rc = PI_OK;
     *out = (pi__lora_uses) {.n = 0};
     for (pi__lora_entry *e = l->first; e && !p->lora_given && !rc; e = e->next)
-        if (e->there && !e->gone) rc = insert_use(out, e, e->scale, err);
+        if (e->ready && !e->removed) rc = insert_use(out, e, e->scale, err);
     for (size_t i = 0; i < p->n_lora && !rc; i++) {
         pi__lora_entry *e = pi__loras_find(l, p->lora[i].name);
         rc = e ? insert_use(out, e, p->lora[i].scale, err) : fail_unknown(l, p->lora[i].name, err);
@@ -118,7 +118,7 @@ int pi__loras_use(const pi__loras *l, const pi__gen_params *p, pi__lora_uses *ou
     return PI_OK;
 }
 
-static bool is_unused(const pi__lora_entry *e) { return e->gone && !e->n_users; }
+static bool is_unused(const pi__lora_entry *e) { return e->removed && !e->n_users; }
 
 bool pi__loras_release(pi__lora_uses *u)
 {
@@ -147,7 +147,7 @@ static pi__lora_entry *next_of(pi__loras *l, bool *frees)
     for (pi__lora_entry **at = &l->first, *e; (e = *at); at = &e->next) {
         *frees = is_unused(e);
         if (*frees) *at = e->next;
-        if (*frees || (!e->there && !e->gone)) return e;
+        if (*frees || (!e->ready && !e->removed)) return e;
     }
     return NULL;
 }
@@ -157,8 +157,8 @@ static pi__lora_entry *next_of(pi__loras *l, bool *frees)
 static void publish_entry(pi__loras *l, pi__lora_entry *e)
 {
     pi__lora_entry *old = e->replaces ? pi__loras_find(l, e->name) : NULL;
-    if (old) e->scale = old->scale, old->gone = true;
-    e->there = true;
+    if (old) e->scale = old->scale, old->removed = true;
+    e->ready = true;
 }
 
 void pi__loras_serve(pi__loras *l, pi__backend *be, pthread_mutex_t *lock, pthread_cond_t *changed)
@@ -175,7 +175,7 @@ void pi__loras_serve(pi__loras *l, pi__backend *be, pthread_mutex_t *lock, pthre
         if (frees) continue;
         e->code = rc;
         e->err = err;
-        e->gone = rc != PI_OK;
+        e->removed = rc != PI_OK;
         if (!rc) publish_entry(l, e);
         pthread_cond_broadcast(changed);
     }

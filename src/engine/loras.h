@@ -24,9 +24,9 @@ typedef struct pi__lora_entry {
     pi__adapter *adapter;
     float scale;           /* scale in requests that name no adapters; 0 = not used by them */
     int32_t n_users;       /* requests that have not ended, and callers that wait for the entry */
-    bool there;            /* ready: placed on the device */
+    bool ready;            /* placed on the device */
     bool replaces;         /* once ready, it takes the scale and the list position of the adapter with its name */
-    bool gone;             /* removed: unloaded, or placing failed; can no longer be found */
+    bool removed;          /* unloaded, or placing failed; can no longer be found */
     int code;              /* result of placing */
     pi_error err;          /* message of code */
 } pi__lora_entry;
