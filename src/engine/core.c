@@ -165,7 +165,8 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
     if (!rc) rc = make_sample_group(out, n, err);
     if (!rc) {
         for (size_t i = 0; i < n; i++)
-            out[i]->keeps = (out[i]->params.cache || out[i]->sample_group) && e->setup.cfg.prefix_cache && !out[i]->whole;
+            out[i]->cacheable = (out[i]->params.cache || out[i]->sample_group) && e->setup.cfg.prefix_cache &&
+                                !out[i]->whole;
         pthread_mutex_lock(&e->lock);
         rc = check_admission(e, n, err);
         if (!rc) rc = use_adapters(e, j, out, n, err);

@@ -88,7 +88,7 @@ static int32_t lookup_offer(pi__drafter *base, pi__seq *s, int32_t most)
     index_own(d, s, &own);
     s->spec.from = pi__ngrams_find(&d->own[s->row], &own, s->tokens, s->n_tokens, 0, &length);
     s->spec.elsewhere = false;
-    if (d->others.window && s->keeps && !s->sample_group && length < PI__MOST_MATCH) {
+    if (d->others.window && s->cacheable && !s->sample_group && length < PI__MOST_MATCH) {
         const int32_t at = pi__ngrams_find(&d->others, &d->text, s->tokens, s->n_tokens, tenant_of(s), &other);
         if (at >= 0 && other > length && at + 1 < d->text.end) {
             s->spec.from = at;
@@ -122,7 +122,7 @@ void pi__draft_lookup_keep(pi__drafter *base, const pi__seq *s)
     draft_lookup *d = (draft_lookup *) base;
     pi__text *t = &d->text;
     const int32_t W = d->others.window, n = s->n_tokens < W ? s->n_tokens : W;
-    if (!W || !s->keeps || s->sample_group || n < d->n) return;
+    if (!W || !s->cacheable || s->sample_group || n < d->n) return;
     if (t->end > INT32_MAX - W - n) pi__draft_lookup_clear(base, NULL);
     const int32_t start = t->end;
     const uint64_t tenant = tenant_of(s);

@@ -325,7 +325,7 @@ static bool verify_draft(pi__runner *r, pi__seq *s, int32_t pos, int32_t draft)
     s->n_accepted++;
     r->config.stats->n_accepted++;
     s->n_computed = pos + 1;
-    pi__cache_commit(r->config.cache, s->row, s->tokens, s->n_computed, s->keeps);
+    pi__cache_commit(r->config.cache, s->row, s->tokens, s->n_computed, s->cacheable);
     return true;
 }
 
@@ -379,7 +379,7 @@ static void commit_step(pi__runner *r)
         s->n_computed += r->batch.n_verified[q];
         s->spec.n_in_step = s->n_new - r->batch.n_verified[q];
         s->n_draft = 0;
-        pi__cache_commit(r->config.cache, s->row, s->tokens, s->n_computed, s->keeps);
+        pi__cache_commit(r->config.cache, s->row, s->tokens, s->n_computed, s->cacheable);
         tell_progress(s, before);
     }
 }
@@ -645,7 +645,7 @@ int pi__runner_complete(pi__runner *r, pi_error *err)
     const int rc = be->opt->wait(be, r->turn, err);
     for (int32_t q = 0; q < p->n_seqs && !rc; q++) {
         pi__seq *s = p->seq[q];
-        if (s) pi__cache_commit(r->config.cache, s->row, s->tokens, ++s->n_computed, s->keeps);
+        if (s) pi__cache_commit(r->config.cache, s->row, s->tokens, ++s->n_computed, s->cacheable);
     }
     for (int32_t q = 0; q < p->n_seqs && !rc; q++)
         if (p->seq[q] && append_device_token(r, p->seq[q], pi__rows_best(r->config.rows, r->turn, q)))

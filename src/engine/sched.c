@@ -180,7 +180,7 @@ static bool better_to_wait(const pi__sched *sc, const pi__seq *s, int32_t got)
 {
     const int32_t most = pi__seq_max_reuse(s);
     for (pi__seq *r = sc->running.head; r; r = r->next) {
-        if (r->n_computed >= r->n_prompt || !r->keeps || r->without & ~s->without) continue;
+        if (r->n_computed >= r->n_prompt || !r->cacheable || r->without & ~s->without) continue;
         int32_t common = pi__cache_common(sc->cache, s->row, r->row);
         if (common > most) common = most;
         common = pi__span_cut(&s->sparse, common - common % sc->cache->reuse_block);
@@ -232,9 +232,9 @@ static enum admission admit_seq(pi__sched *sc, pi__seq *s)
     s->row = row;
     start_row(sc, s, row);
     int32_t wanted = 0, got = 0;
-    if (s->keeps) got = pi__cache_match(sc->cache, row, s->tokens, pi__seq_max_reuse(s) + 1, &wanted);
+    if (s->cacheable) got = pi__cache_match(sc->cache, row, s->tokens, pi__seq_max_reuse(s) + 1, &wanted);
     enum admission a = !has_room(sc, s) ? NO_ROOM
-                       : s->keeps && (better_to_wait(sc, s, got) || tiers_bring(sc, s, got)) ? LATER : ADMITTED;
+                       : s->cacheable && (better_to_wait(sc, s, got) || tiers_bring(sc, s, got)) ? LATER : ADMITTED;
     if (a != ADMITTED) {
         pi__cache_leave(sc->cache, row, s->arrival);
         s->row = -1;

@@ -95,7 +95,7 @@ struct pi__seq {
     pi__gen_params params;     /* arrays in it are owned */
     pi__lora_uses lora;        /* LoRA adapters, held from submit to its end */
     bool whole;                /* its prompt is computed in one step */
-    bool keeps;                /* its blocks are shared with other sequences (of its sample group, if any) */
+    bool cacheable;            /* its blocks are shared with other sequences (of its sample group, if any) */
     pi__sample_group *sample_group; /* NULL = not in a sample group */
     pi__sampler *sampler;      /* its own */
     pi__thoughts *thoughts;    /* limit of thinking tokens, or NULL */

@@ -53,7 +53,7 @@ static const pi__cache_group *group_of(const pi__snapshots *sn) { return &sn->co
 
 static bool takes_snapshots(const pi__snapshots *sn, const pi__seq *s)
 {
-    return sn->config.group >= 0 && group_of(sn)->spec.n_blocks > 0 && s->keeps;
+    return sn->config.group >= 0 && group_of(sn)->spec.n_blocks > 0 && s->cacheable;
 }
 
 /* True at reuse points that are known without looking at the tokens, except for the grid. */

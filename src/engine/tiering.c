@@ -94,7 +94,7 @@ void pi__tiering_close(pi__tiering *t)
 
 void pi__tiering_touch(pi__tiering *t, const pi__seq *s)
 {
-    if (!t->disk || !s->keeps) return;
+    if (!t->disk || !s->cacheable) return;
     const pi__cache_seq *q = &t->cache->seq[s->row];
     for (int32_t i = q->n_hashes; i-- > 0;)
         for (int32_t g = 0; g < t->cache->n_groups; g++) {

@@ -101,7 +101,7 @@ static inline pi__seq *queue_add(queue *q, int32_t n) { return queue_put(q, queu
 static inline pi__seq *queue_add_cached(queue *q, int32_t n, const pi__seq *like)
 {
     pi__seq *s = queue_new(q, n);
-    s->keeps = s->params.cache = true;
+    s->cacheable = s->params.cache = true;
     if (like) memcpy(s->tokens, like->tokens, (size_t) n * sizeof *s->tokens);
     return queue_put(q, s);
 }
@@ -120,7 +120,7 @@ static inline void queue_complete(queue *q, const pi__step_plan *p)
         pi__seq *s = p->seq[i];
         const int32_t missing = s->n_tokens - s->n_computed;
         s->n_computed += s->n_new < missing ? s->n_new : missing;
-        pi__cache_commit(&q->cache, s->row, s->tokens, s->n_computed, s->keeps);
+        pi__cache_commit(&q->cache, s->row, s->tokens, s->n_computed, s->cacheable);
         if (s->n_computed == s->n_tokens) s->tokens[s->n_tokens++] = 7;
     }
 }

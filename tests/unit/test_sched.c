@@ -198,7 +198,7 @@ static void submit(fixture *w)
     s->n_tokens = s->n_prompt = n;
     s->max_total = n + 1 + (int32_t) rnd(w, 60);
     s->arrival = ++w->n_arrived;
-    s->params.cache = s->keeps = rnd(w, 10) != 0;
+    s->params.cache = s->cacheable = rnd(w, 10) != 0;
     s->params.salt = rnd(w, 8) ? NULL : "tenant";
     if (w->masks && rnd(w, 2)) s->matcher = (pi__matcher *) (void *) w; /* never dereferenced */
     pi__sched_add(&w->sched, s);
@@ -292,7 +292,7 @@ static void check_windows(const fixture *w, const pi__seq *s)
 static bool landed(fixture *w, pi__seq *s, int32_t n_new, int32_t token)
 {
     s->n_computed += n_new;
-    pi__cache_commit(&w->cache, s->row, s->tokens, s->n_computed, s->keeps);
+    pi__cache_commit(&w->cache, s->row, s->tokens, s->n_computed, s->cacheable);
     check_windows(w, s);
     if (s->n_computed < s->n_tokens) return false;
     s->tokens[s->n_tokens++] = token;
