@@ -24,7 +24,7 @@ static pi__tiering_config tiering_of(pi__setup *s)
     const bool copies = !s->be->integrated && pi__backend_at(s->be, PI__AT_DEVICE)->discrete;
     const int64_t ram = copies ? c->cache_ram : 0;
     return (pi__tiering_config) {
-        .offload = {.be = s->be, .map = &s->mem.map, .keeps = c->prefix_cache, .ram = ram,
+        .offload = {.be = s->be, .map = &s->mem.map, .prefix_cache = c->prefix_cache, .ram = ram,
                     .to_disk = c->prefix_dir != NULL, .ahead = s->mem.lim.max_tokens, .ahead_seqs = s->mem.lim.max_seqs,
                     .log = c->log},
         .dir = c->prefix_dir, .dir_key = c->prefix_key, .dir_bytes = c->prefix_dir_bytes, .dir_read_only = c->prefix_dir_read_only,

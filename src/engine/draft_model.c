@@ -52,7 +52,7 @@ static void model_start(pi__drafter *base, pi__seq *s)
     s->spec.n_computed = s->spec.n_guessed = 0;
     pi__cache_start(d->c.cache, s->row, s->params.salt);
     if (s->sample_group) pi__cache_start_private(d->c.cache, s->row, &s->sample_group->root);
-    if (d->c.keeps && s->cacheable)
+    if (d->c.prefix_cache && s->cacheable)
         s->spec.n_computed = pi__cache_match(d->c.cache, s->row, s->tokens, s->n_tokens, &longest);
 }
 
@@ -110,7 +110,7 @@ static int run_model_step(draft_model *d, pi_error *err)
 static void commit_tokens(draft_model *d, pi__seq *s, int32_t n)
 {
     s->spec.n_computed = n;
-    pi__cache_commit(d->c.cache, s->row, s->tokens, n, d->c.keeps && s->cacheable);
+    pi__cache_commit(d->c.cache, s->row, s->tokens, n, d->c.prefix_cache && s->cacheable);
 }
 
 /* Computes known tokens that the drafter has not seen, mostly of prompts. Only for sequences that miss more than a

@@ -12,7 +12,7 @@ typedef struct pi__draft_model_config {
     pi__model *m;              /* model that drafts */
     int32_t n_layer;           /* number of its layers to run */
     bool own;                  /* `cache` is the drafter's own; false = the target's cache, which has its layers */
-    bool keeps;                /* reuse prefixes in its own cache */
+    bool prefix_cache;         /* reuse prefixes in its own cache */
     pi__backend *be;           /* runs the model */
     pi__cache *cache;          /* keys, values and states */
     pi__rows *rows;            /* buffers for logits */

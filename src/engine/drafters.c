@@ -35,7 +35,7 @@ static pi__draft_model_config model_of(const pi__setup *s, int kind, pi__cache *
     const int32_t half = m->n_trunk > 1 ? m->n_trunk / 2 : 1;
     return (pi__draft_model_config) {
         .m = m, .n_layer = own ? m->n_trunk : s->cfg.draft_layers ? s->cfg.draft_layers : half, .own = own, .be = s->be,
-        .keeps = own && s->draft_model_cfg.prefix_cache, .cache = cache, .rows = rows, .n_max = s->cfg.n_draft,
+        .prefix_cache = own && s->draft_model_cfg.prefix_cache, .cache = cache, .rows = rows, .n_max = s->cfg.n_draft,
         .p_min = s->cfg.draft_p_min, .share = own ? share_of(s) : 0};
 }
 

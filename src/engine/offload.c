@@ -68,7 +68,7 @@ bool pi__offload_plan(const pi__offload_config *c, pi__host_config *out)
         }
         apart = apart || n_places > 1;
     }
-    if (!c->keeps || !(async || (apart && c->to_disk))) return false; /* a file stores all shards adjacently */
+    if (!c->prefix_cache || !(async || (apart && c->to_disk))) return false; /* a file stores all shards adjacently */
     if (async) budget = budget_of(c);
     for (int32_t g = 0; g < map->n_groups; g++) { /* slots in proportion to the device's pools */
         double n = pools > 0 ? budget / pools * map->n_blocks[g] : 0;

@@ -17,7 +17,7 @@ typedef struct pi__offload_config {
     const pi__block_map *map;  /* addresses of blocks */
     pi__cache *cache;          /* block pools of the device; NULL to plan */
     pi__stats *stats;          /* counters; NULL to plan */
-    bool keeps;                /* the prefix cache is enabled */
+    bool prefix_cache;         /* the prefix cache is enabled */
     int64_t ram;               /* max bytes of host memory, capped at 3/4 of the available; -1 = the cap, 0 = none */
     bool to_disk;              /* there is a disk tier, reached through the host tier */
     int32_t ahead;             /* max tokens of a step: bounds the blocks that one step takes from the free list */

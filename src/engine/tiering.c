@@ -44,7 +44,7 @@ static pi__tier_config disk_of(const pi__tiering_config *c)
                              .fingerprint = c->fingerprint, .log = c->offload.log};
 }
 
-static bool has_disk(const pi__tiering_config *c) { return c->dir && c->offload.keeps; }
+static bool has_disk(const pi__tiering_config *c) { return c->dir && c->offload.prefix_cache; }
 
 size_t pi__tiering_bytes(const pi__tiering_config *c)
 {

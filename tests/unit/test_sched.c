@@ -98,7 +98,8 @@ static const pi__op_fns state_ops = {.state_save = save_state, .state_load = loa
 /* Opens a host tier of twice the size of the pools, in the fixture's memory. */
 static void open_tier(fixture *w, pi__device_opt *opt)
 {
-    pi__tiering_config c = {.offload = {.be = &w->be, .map = &w->map, .cache = &w->cache, .stats = &w->stats, .keeps = true,
+    pi__tiering_config c = {.offload = {.be = &w->be, .map = &w->map, .cache = &w->cache, .stats = &w->stats,
+                                        .prefix_cache = true,
                                         .ahead = w->budget, .ahead_seqs = SEQS}};
     *opt = discrete_opt((pi__device_opt) {0});
     w->be.opt = opt;
