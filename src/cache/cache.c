@@ -100,7 +100,7 @@ bool pi__cache_start_again(pi__cache *c, int32_t s, uint64_t owner)
     return true;
 }
 
-void pi__cache_start_without(pi__cache *c, int32_t s, uint32_t groups) { c->seq[s].without = groups; }
+void pi__cache_skip_groups(pi__cache *c, int32_t s, uint32_t groups) { c->seq[s].skip_groups = groups; }
 
 void pi__cache_start_sparse(pi__cache *c, int32_t s, const pi__sparse_span *span) { c->seq[s].sparse = *span; }
 
@@ -280,9 +280,9 @@ static bool is_needed(const pi__cache *c, const pi__group_spec *g, int32_t i)
     return pi__group_behind(g, g->window, first_reuse(c, g, i)) <= i;
 }
 
-int pi__cache_listen(pi__cache *c, uint32_t without, pi_cache_event_fn fn, void *ud, pi_error *err)
+int pi__cache_listen(pi__cache *c, uint32_t skip_groups, pi_cache_event_fn fn, void *ud, pi_error *err)
 {
-    int rc = pi__prefix_index_open(&c->index, c, without, fn, ud, err);
+    int rc = pi__prefix_index_open(&c->index, c, skip_groups, fn, ud, err);
     for (int32_t i = 0; i < c->n_groups && !rc; i++) {
         c->group[i].pool.index = c->index;
         c->group[i].pool.group = i;

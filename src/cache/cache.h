@@ -80,7 +80,7 @@ typedef struct pi__cache_seq {
     pi__block_root root;                        /* hash and tenant of its empty prefix */
     uint64_t left_for;                          /* owner that its hashes are kept for (pi__cache_leave); 0 = none */
     bool is_private;                            /* `hashed` is not called for its blocks */
-    uint32_t without;                           /* bit of each group that it does not use */
+    uint32_t skip_groups;                       /* bit of each group that it does not use */
     pi__sparse_span sparse;                     /* blocks in this span get other hashes than dense ones */
 } pi__cache_seq;
 
@@ -101,14 +101,14 @@ void pi__cache_leave(pi__cache *c, int32_t s, uint64_t owner);
 /* Restarts row s with the hashes that its owner left, same salt, variant and span. False = not left for this owner. */
 bool pi__cache_start_again(pi__cache *c, int32_t s, uint64_t owner);
 /* Row s, just started, does not use these groups (bits): they do not limit its match and hold no blocks of it. */
-void pi__cache_start_without(pi__cache *c, int32_t s, uint32_t groups);
+void pi__cache_skip_groups(pi__cache *c, int32_t s, uint32_t groups);
 /* Sets the sparse prefill span of row s, just started. */
 void pi__cache_start_sparse(pi__cache *c, int32_t s, const pi__sparse_span *span);
 /* Row s, just started and given its root, shares prefixes only with rows of the same variant: adapters make it in
  * effect another model. pi__digest_none = the base model. */
 void pi__cache_start_variant(pi__cache *c, int32_t s, const pi__digest *variant);
 /* True if row s uses group g. */
-static inline bool pi__cache_has(const pi__cache *c, int32_t s, int32_t g) { return !(c->seq[s].without >> g & 1); }
+static inline bool pi__cache_has(const pi__cache *c, int32_t s, int32_t g) { return !(c->seq[s].skip_groups >> g & 1); }
 /* Row s, just started, shares prefixes only with rows of the same root; `hashed` is not called for its blocks. */
 void pi__cache_start_private(pi__cache *c, int32_t s, const pi__block_root *root);
 /* Reuses the longest prefix of tokens[0..n) that every group still has. At most n - 1 tokens, since one token must be
@@ -122,8 +122,8 @@ const pi__digest *pi__cache_hash(const pi__cache *c, int32_t s, int32_t i);
 /* Returns the key of block i of row s for blocks of block_size tokens; match or commit must have made its hash. */
 pi__block_key pi__cache_key(const pi__cache *c, int32_t s, int32_t block_size, int32_t i);
 /* Registers fn to be called when the set of reusable prefixes changes (see prefix_index.h). Call once, before the
- * first sequence. Groups in `without` (bits) are ignored. */
-int pi__cache_listen(pi__cache *c, uint32_t without, pi_cache_event_fn fn, void *ud, pi_error *err);
+ * first sequence. Groups in `skip_groups` (bits) are ignored. */
+int pi__cache_listen(pi__cache *c, uint32_t skip_groups, pi_cache_event_fn fn, void *ud, pi_error *err);
 /* Announces that a tier may add blocks for the first n_hashes hash blocks of row s. */
 void pi__cache_expect(const pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_hashes);
 /* Allocates blocks so that row s can hold n_tokens tokens. False = out of blocks, nothing changed. */

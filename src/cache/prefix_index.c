@@ -34,7 +34,7 @@ struct pi__prefix_index {
     const pi__cache *cache;
     pi_cache_event_fn fn;  /* the listener */
     void *ud;              /* its first argument */
-    uint32_t without;      /* bit of each group to ignore */
+    uint32_t skip_groups;  /* bit of each group to ignore */
     node *node;            /* [n_nodes] node 0 is the empty prefix */
     int32_t *token;        /* [n_nodes, hash_block] */
     int32_t *bucket;       /* [n_buckets] first node of each hash chain, -1 = none */
@@ -47,7 +47,7 @@ struct pi__prefix_index {
 
 static bool counts(const pi__prefix_index *x, int32_t g)
 {
-    return !(x->without >> g & 1) && x->cache->group[g].spec.window != 1;
+    return !(x->skip_groups >> g & 1) && x->cache->group[g].spec.window != 1;
 }
 
 static int32_t tokens_of(const pi__prefix_index *x, const node *n) { return n->depth * x->cache->hash_block; }
@@ -95,7 +95,8 @@ static void lay_out(pi__prefix_index *x, const pi__cache *c, pi__arena *a)
     x->told = pi__arena_take(a, D * H * sizeof *x->told);
 }
 
-int pi__prefix_index_open(pi__prefix_index **out, const pi__cache *c, uint32_t without, pi_cache_event_fn fn, void *ud, pi_error *err)
+int pi__prefix_index_open(pi__prefix_index **out, const pi__cache *c, uint32_t skip_groups, pi_cache_event_fn fn,
+                          void *ud, pi_error *err)
 {
     pi__prefix_index *x = pi__calloc(1, sizeof *x);
     pi__arena a = {0};
@@ -108,7 +109,7 @@ int pi__prefix_index_open(pi__prefix_index **out, const pi__cache *c, uint32_t w
     }
     lay_out(x, c, &a);
     x->cache = c;
-    x->without = without;
+    x->skip_groups = skip_groups;
     x->fn = fn;
     x->ud = ud;
     reset(x);

@@ -22,7 +22,8 @@
 typedef struct pi__prefix_index pi__prefix_index;
 
 /* fn is called in the middle of a change: it must not call the index or the cache. */
-int pi__prefix_index_open(pi__prefix_index **out, const pi__cache *c, uint32_t without, pi_cache_event_fn fn, void *ud, pi_error *err);
+int pi__prefix_index_open(pi__prefix_index **out, const pi__cache *c, uint32_t skip_groups, pi_cache_event_fn fn,
+                          void *ud, pi_error *err);
 void pi__prefix_index_close(pi__prefix_index *x); /* x may be NULL */
 
 /* Announces n block hashes of hash_block tokens each, chained from the empty prefix: blocks that end with one of them

@@ -160,7 +160,7 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
         if (!rc) out[made]->t.submit = now, out[made]->spec.kind = drafter;
         if (!rc) out[made]->sparse = sparse_span(&e->setup.cfg, out[made]->n_prompt);
         if (!rc) out[made]->whole = e->setup.m->both_ways;
-        if (!rc) out[made]->without = pi__drafter_without(&e->setup, drafter);
+        if (!rc) out[made]->skip_groups = pi__drafter_skip_groups(&e->setup, drafter);
     }
     if (!rc) rc = make_sample_group(out, n, err);
     if (!rc) {
@@ -463,7 +463,7 @@ int pi__core_on_cache_event(pi__core *e, pi_cache_event_fn fn, void *ud, pi_erro
     if (e->cache.index) rc = pi__fail(err, PI_EBUSY, "somebody is told of the cache's changes already");
     else if (e->n_submitted)
         rc = pi__fail(err, PI_EBUSY, "who is to be told of the cache's changes has to say so before the first request");
-    else rc = pi__cache_listen(&e->cache, pi__drafter_without(&e->setup, e->setup.cfg.spec), fn, ud, err);
+    else rc = pi__cache_listen(&e->cache, pi__drafter_skip_groups(&e->setup, e->setup.cfg.spec), fn, ud, err);
     pthread_mutex_unlock(&e->lock);
     return rc;
 }

@@ -107,7 +107,7 @@ void pi__drafters_clear(pi__drafting *d, const uint64_t *tenant)
     if (d->of[PI__SPEC_NGRAM]) pi__draft_lookup_clear(d->of[PI__SPEC_NGRAM], tenant);
 }
 
-uint32_t pi__drafter_without(const pi__setup *s, int kind)
+uint32_t pi__drafter_skip_groups(const pi__setup *s, int kind)
 {
     const int whose = s->drafter == s->m ? PI__SPEC_MTP : PI__SPEC_DRAFT;
     uint32_t groups = 0;

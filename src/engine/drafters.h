@@ -17,7 +17,7 @@ void pi__drafters_keep(pi__drafting *d, const pi__seq *s);
 /* Drops the texts kept for a tenant (pi__tenant_of); NULL = of all tenants. */
 void pi__drafters_clear(pi__drafting *d, const uint64_t *tenant);
 /* Returns the bits of the cache groups that a sequence with this drafter does not use: groups of another drafter. */
-uint32_t pi__drafter_without(const pi__setup *s, int kind);
+uint32_t pi__drafter_skip_groups(const pi__setup *s, int kind);
 /* Finds the drafter for a request with this PI__SPEC_*. PI_EINVAL = the engine does not have it. */
 int pi__drafter_of(const pi__setup *s, int asked, int *kind, pi_error *err);
 

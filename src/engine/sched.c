@@ -180,7 +180,7 @@ static bool better_to_wait(const pi__sched *sc, const pi__seq *s, int32_t got)
 {
     const int32_t most = pi__seq_max_reuse(s);
     for (pi__seq *r = sc->running.head; r; r = r->next) {
-        if (r->n_computed >= r->n_prompt || !r->cacheable || r->without & ~s->without) continue;
+        if (r->n_computed >= r->n_prompt || !r->cacheable || r->skip_groups & ~s->skip_groups) continue;
         int32_t common = pi__cache_common(sc->cache, s->row, r->row);
         if (common > most) common = most;
         common = pi__span_cut(&s->sparse, common - common % sc->cache->reuse_block);
@@ -218,7 +218,7 @@ static void start_row(const pi__sched *sc, const pi__seq *s, int32_t row)
     /* hashing a long prompt again in each step would be slow */
     if (pi__cache_start_again(sc->cache, row, s->arrival)) return;
     pi__cache_start(sc->cache, row, s->params.salt);
-    pi__cache_start_without(sc->cache, row, s->without);
+    pi__cache_skip_groups(sc->cache, row, s->skip_groups);
     pi__cache_start_sparse(sc->cache, row, &s->sparse);
     if (s->sample_group) pi__cache_start_private(sc->cache, row, &s->sample_group->root);
     pi__cache_start_variant(sc->cache, row, &s->lora.id);

@@ -73,7 +73,7 @@ struct pi__seq {
     bool aged;                 /* scheduler: it has waited too long and goes first */
     bool tried;                /* scheduler: admission was tried in this step */
     int32_t row;               /* scheduler: table row in the cache, -1 = waiting, holds nothing */
-    uint32_t without;          /* bit of each cache group that it does not use */
+    uint32_t skip_groups;      /* bit of each cache group that it does not use */
     pi__sparse_span sparse;    /* span of its tokens with sparse prefill */
     int32_t *tokens;           /* [max_total + 1] prompt, then answer, then drafts */
     int32_t n_tokens;          /* in tokens */

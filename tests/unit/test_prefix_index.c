@@ -96,14 +96,14 @@ static void listen(void *ud, const pi_cache_event *ev)
 }
 
 /* The index reports exactly the blocks that some prompt finds; with `all` false, a subset of them. */
-static void compare(run *r, uint32_t without, bool all)
+static void compare(run *r, uint32_t skip_groups, bool all)
 {
     static bool found[KNOWN];
     int32_t n = 0, wanted;
     memset(found, 0, sizeof found);
     for (int32_t i = 0; i < r->n_prompts; i++) {
         pi__cache_start(&r->c, SEQS, NULL);
-        pi__cache_start_without(&r->c, SEQS, without);
+        pi__cache_skip_groups(&r->c, SEQS, skip_groups);
         const int32_t got = pi__cache_match(&r->c, SEQS, r->prompt[i].token, r->prompt[i].n, &wanted);
         pi__cache_release(&r->c, SEQS);
         pi__digest h = {{0}};
@@ -119,13 +119,13 @@ static void compare(run *r, uint32_t without, bool all)
     assert_int_equal(n, r->n_there);
 }
 
-static void start(run *r, int32_t s, int32_t longest, uint32_t without)
+static void start(run *r, int32_t s, int32_t longest, uint32_t skip_groups)
 {
     int32_t n = 1 + (int32_t) rnd(r, (uint32_t) longest), wanted;
     for (int32_t i = 0; i < n; i++) r->seq[s].token[i] = i < 96 ? (int32_t) (i / 48 + (rnd(r, 40) == 0)) : (int32_t) rnd(r, 3);
     r->seq[s].salted = rnd(r, 8) == 0;
     pi__cache_start(&r->c, s, r->seq[s].salted ? "tenant" : NULL);
-    pi__cache_start_without(&r->c, s, without);
+    pi__cache_skip_groups(&r->c, s, skip_groups);
     r->seq[s].computed = pi__cache_match(&r->c, s, r->seq[s].token, n, &wanted);
     r->seq[s].n = n;
     r->seq[s].on = true;
@@ -161,10 +161,10 @@ static void go_on(run *r, int32_t s)
     pi__cache_commit(&r->c, s, r->seq[s].token, to, true);
 }
 
-static void one_op(run *r, int32_t longest, uint32_t without)
+static void one_op(run *r, int32_t longest, uint32_t skip_groups)
 {
     const int32_t s = (int32_t) rnd(r, SEQS);
-    if (!r->seq[s].on) start(r, s, longest, rnd(r, 2) ? without : 0);
+    if (!r->seq[s].on) start(r, s, longest, rnd(r, 2) ? skip_groups : 0);
     else if (rnd(r, 200) == 0) pi__cache_clear(&r->c, NULL);
     else if (rnd(r, 100) == 0) pi__cache_clear(&r->c, rnd(r, 2) ? &(uint64_t){0} : &(uint64_t){1});
     else if (r->seq[s].computed < r->seq[s].n && rnd(r, 8)) go_on(r, s);
@@ -175,20 +175,21 @@ static void one_op(run *r, int32_t longest, uint32_t without)
     }
 }
 
-static void random_ops(const pi__group_spec *spec, int32_t n_groups, uint32_t without, int32_t longest, int n_ops, bool all)
+static void random_ops(const pi__group_spec *spec, int32_t n_groups, uint32_t skip_groups, int32_t longest, int n_ops,
+                       bool all)
 {
     run *r = calloc(1, sizeof *r);
     assert_non_null(r);
     r->rng = 7 + (uint64_t) n_groups;
     assert_int_equal(pi__cache_init(&r->c, spec, n_groups, SEQS + 1, CTX, NULL), PI_OK);
-    assert_int_equal(pi__cache_listen(&r->c, without, listen, r, NULL), PI_OK);
+    assert_int_equal(pi__cache_listen(&r->c, skip_groups, listen, r, NULL), PI_OK);
     for (int i = 0; i < n_ops && r->n_prompts < PROMPTS; i++) {
-        one_op(r, longest, without);
+        one_op(r, longest, skip_groups);
         if (i % 16) continue;
         const int32_t n = r->n_prompts; /* includes running sequences */
         for (int32_t s = 0; s < SEQS && r->n_prompts < PROMPTS; s++)
             if (r->seq[s].on) remember(r, s);
-        compare(r, without, all);
+        compare(r, skip_groups, all);
         while (r->n_prompts > n) free(r->prompt[--r->n_prompts].token);
     }
     assert_true(r->n_stored > 200 && r->n_removed > 100 && r->n_cleared > 0);
