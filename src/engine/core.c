@@ -43,7 +43,7 @@ void pi__seq_cancel(pi__core *e, pi__seq *s)
 }
 
 /* Validates a job for a bidirectional (encoder) model. */
-static int validate_both_ways(const pi__core *e, const pi__job *j, pi_error *err)
+static int validate_bidirectional(const pi__core *e, const pi__job *j, pi_error *err)
 {
     const int32_t most = e->setup.mem.lim.max_tokens;
     if (!j->params.hidden)
@@ -63,7 +63,7 @@ static int validate_job(const pi__core *e, const pi__job *j, int32_t *max_total,
     if (j->n_prompt + (gen != 0) > (size_t) longest)
         return pi__fail(err, PI_ETOOBIG, "the prompt has %zu tokens; %s holds %d, so at most %d fit", j->n_prompt, limit,
                         longest, longest - (gen != 0));
-    int rc = e->setup.m->both_ways ? validate_both_ways(e, j, err) : PI_OK;
+    int rc = e->setup.m->bidirectional ? validate_bidirectional(e, j, err) : PI_OK;
     if (rc) return rc;
     int32_t n = (int32_t) j->n_prompt;
     for (int32_t i = 0; i < n; i++)
@@ -159,7 +159,7 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
         if (!rc) rc = pi__seq_create(&j[made], max_total, e->setup.m->n_vocab, e->vocab, &out[made], err);
         if (!rc) out[made]->t.submit = now, out[made]->spec.kind = drafter;
         if (!rc) out[made]->sparse = sparse_span(&e->setup.cfg, out[made]->n_prompt);
-        if (!rc) out[made]->whole = e->setup.m->both_ways;
+        if (!rc) out[made]->whole = e->setup.m->bidirectional;
         if (!rc) out[made]->skip_groups = pi__drafter_skip_groups(&e->setup, drafter);
     }
     if (!rc) rc = make_sample_group(out, n, err);

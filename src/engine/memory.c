@@ -261,7 +261,7 @@ static int size_sparse(pi__memory *mem, pi_error *err)
     pi__model *m = mem->m;
     for (int32_t i = 0; i < m->n_kv; i++) {
         const pi__kv_layer *kv = &m->kv[i];
-        if (m->both_ways || m->group[kv->group].window || m->group[kv->group].draft || kv->ratio) continue;
+        if (m->bidirectional || m->group[kv->group].window || m->group[kv->group].draft || kv->ratio) continue;
         if (kv->n_head_kv > mem->lim.sparse_heads) mem->lim.sparse_heads = kv->n_head_kv;
     }
     if (!mem->lim.sparse_heads)
@@ -281,7 +281,7 @@ static int32_t rows_at_once(const pi__memory *mem, int32_t n_draft)
 {
     int64_t most = (int64_t) mem->lim.max_seqs * (1 + n_draft);
     if (most > mem->lim.max_tokens) most = mem->lim.max_tokens;
-    return mem->be->discrete && !mem->m->both_ways ? pi__rows_at_once(most) : PI__USUAL_ROWS;
+    return mem->be->discrete && !mem->m->bidirectional ? pi__rows_at_once(most) : PI__USUAL_ROWS;
 }
 
 int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter, int32_t n_draft,

@@ -54,7 +54,7 @@ static int declare_beside(pi__setup *s, pi_error *err)
 {
     const pi__model_use use = {.n_draft = s->cfg.n_draft};
     int rc = pi__model_declare(&s->draft_model, s->draft_g, s->be, &use, err);
-    if (!rc && s->draft_model->both_ways)
+    if (!rc && s->draft_model->bidirectional)
         rc = pi__fail(err, PI_EUNSUPPORTED, "model-draft: a %s model generates nothing", s->draft_model->arch->name);
     if (!rc) rc = pi__vocab_compare(s->g, s->draft_g, err);
     if (!rc && s->draft_model->n_vocab > s->m->n_vocab)
@@ -96,7 +96,7 @@ int pi__setup_declare(pi__setup *s, pi_error *err)
     s->n_draft = use.n_draft;
     rc = pi__model_declare(&s->m, s->g, s->be, &use, err);
     bool head = false;
-    if (!rc && s->m->both_ways && s->cfg.draft_model)
+    if (!rc && s->m->bidirectional && s->cfg.draft_model)
         rc = pi__fail(err, PI_EUNSUPPORTED, "a %s model generates nothing: leave out model-draft", s->m->arch->name);
     if (!rc && has_drafter(s, PI__SPEC_DRAFT)) rc = open_drafter(s, &head, err);
     if (!rc && has_drafter(s, PI__SPEC_DRAFT) && !head) rc = declare_beside(s, err);

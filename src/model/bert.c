@@ -228,7 +228,7 @@ static void hidden(pi__model *m, int32_t first, int32_t n, float *out)
 
 #define BERT(arch)                                                                                                      \
     {.name = arch, .size = sizeof(bert), .declare = declare, .layout = layout, .forward = forward, .hidden = hidden,        \
-     .both_ways = true}
+     .bidirectional = true}
 
 const pi__arch pi__arch_bert = BERT("bert");
 const pi__arch pi__arch_nomic_bert = BERT("nomic-bert");

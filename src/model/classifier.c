@@ -58,7 +58,7 @@ void pi__classifier_declare(pi__model *m)
     if (has_dense) c->n_dense = rows_of(m, dense, c->n_in, PI__MAX_EMBD);
     c->n_labels = has_out ? rows_of(m, out, has_dense ? c->n_dense : c->n_in, MAX_LABELS) : c->n_dense;
     c->mean = pi__hp_u32_or(m, "classifier.pooling_type", 0, 0, 4) == POOLING_MEAN;
-    c->first = !c->mean && m->both_ways;
+    c->first = !c->mean && m->bidirectional;
     c->softmax = !strcmp(m->arch->name, "qwen3");
     if (!pi__model_ok(m)) return;
     if (has_dense) want_matrix(m, &c->dense, &c->dense_bias, c->n_in, c->n_dense, dense, "cls.bias");

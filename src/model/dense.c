@@ -213,7 +213,7 @@ void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
     pi__dense *d = m->arch_data;
     pi__stream s = pi__stream_of(&d->work, b);
     /* True if all rows are needed: by bidirectional attention, the draft head or a drafter. */
-    const bool all = m->both_ways || m->with_head || pi__last_captured(m) >= n_layer;
+    const bool all = m->bidirectional || m->with_head || pi__last_captured(m) >= n_layer;
     pi__head_embed(m, &d->head, b, s.x);
     pi__rotation_forward(m, &d->rot, b);
     pi__rotation_forward(m, &d->rot_local, b);

@@ -20,8 +20,8 @@ static void read_pattern(pi__model *m, pi__dense *d)
         const bool local = array ? pi__gguf_elem_u64(kv, (uint64_t) i) != 0 : i % every != every - 1;
         if (!local || !d->window) continue;
         /* bidirectional: half of the window before the token, half after it */
-        d->layers[i].attn.window = m->both_ways ? d->window / 2 + 1 : d->window;
-        d->layers[i].attn.ahead = m->both_ways ? d->window / 2 : 0;
+        d->layers[i].attn.window = m->bidirectional ? d->window / 2 + 1 : d->window;
+        d->layers[i].attn.ahead = m->bidirectional ? d->window / 2 : 0;
         d->layers[i].attn.rot = &d->rot_local;
     }
 }
@@ -30,7 +30,7 @@ static void declare(pi__model *m)
 {
     pi__dense *d = pi__dense_read(m, 256);
     const float E = (float) m->n_embd;
-    d->attn.flags = PI__ATTN_QK_NORM | (m->both_ways ? PI__ATTN_BLOCK : 0);
+    d->attn.flags = PI__ATTN_QK_NORM | (m->bidirectional ? PI__ATTN_BLOCK : 0);
     d->post_norms = true;
     d->act = PI__IN_GEGLU;
     d->head.embd_scale = sqrtf(E);
@@ -57,4 +57,4 @@ static const char *size_name(const pi__model *m)
 
 const pi__arch pi__arch_gemma3 = {.name = "gemma3", .declare = declare, .size_name = size_name, PI__DENSE_ARCH};
 const pi__arch pi__arch_gemma_embedding = {.name = "gemma-embedding", .declare = declare, .size_name = size_name,
-                                           .both_ways = true, PI__DENSE_ARCH};
+                                           .bidirectional = true, PI__DENSE_ARCH};

@@ -131,10 +131,10 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     m->n_layer = pi__hp_u32(m, "block_count", 1, PI__MAX_LAYERS);
     m->pooling = poolings[pi__hp_u32_or(m, "pooling_type", UNSAID, 0, UNSAID)];
     m->n_trunk = m->n_layer;
-    m->both_ways = arch->both_ways;
+    m->bidirectional = arch->bidirectional;
     if (!use->target) pi__classifier_declare(m), pi__dense_heads_declare(m);
     /* the last token does not summarize the text */
-    if (m->both_ways && (!*m->pooling || !strcmp(m->pooling, "none"))) m->pooling = "mean";
+    if (m->bidirectional && (!*m->pooling || !strcmp(m->pooling, "none"))) m->pooling = "mean";
     if (pi__model_ok(m)) arch->declare(m);
     if (m->n_used && !m->lim.max_expert)
         pi__model_refuse(m, PI_EINVAL, "moe-n-expert: a %s model has no experts: leave it out", arch->name);

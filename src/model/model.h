@@ -84,7 +84,7 @@ typedef struct pi__arch {
      * read. */
     void (*candidates)(pi__model *m, const pi__batch *b);
     bool captures;    /* forward captures the hidden states that block drafters read (pi__capture) */
-    bool both_ways;   /* see pi__model */
+    bool bidirectional;   /* see pi__model */
     bool adapters;    /* forward uses `pi__multiply` in its layers, on rows listed in pi__model.lora */
     /* Returns the size name from the shape, for example "270M". NULL = derive it from the parameter count. */
     const char *(*size_name)(const pi__model *m);
@@ -158,7 +158,7 @@ struct pi__model {
     bool long_rope;            /* RoPE uses the factors for long contexts (LongRoPE) */
     /* bidirectional attention: a prompt is computed in one step, does not use the prefix cache, and only produces
      * vectors */
-    bool both_ways;
+    bool bidirectional;
     int32_t n_embd;            /* embedding_length */
     int32_t n_layer;           /* block_count */
     int32_t n_trunk;           /* max layers that forward runs: excludes a draft head's and layers left out */

@@ -108,7 +108,10 @@ static void vectors_of(pi_engine *e, size_t n, uint64_t seed, const char *const 
 }
 
 /* True if the architecture's attention is bidirectional. */
-static bool both_ways(const char *arch) { return !strcmp(arch, "bert") || !strcmp(arch, "nomic-bert") || !strcmp(arch, "gemma-embedding"); }
+static bool bidirectional(const char *arch)
+{
+    return !strcmp(arch, "bert") || !strcmp(arch, "nomic-bert") || !strcmp(arch, "gemma-embedding");
+}
 
 /* Each kind of pooling matches its definition over the token vectors. */
 static void check_kinds(pi_engine *e, const char *name, vectors *all)
@@ -122,7 +125,8 @@ static void check_kinds(pi_engine *e, const char *name, vectors *all)
     assert_memory_equal(one.v[0], all->v[0], all->width * sizeof(float));
     vectors_of(e, n, 7, LIST("pooling=last", "embd-normalize=-1"), &one);
     assert_memory_equal(one.v[0], all->v[n - 1], all->width * sizeof(float));
-    if (both_ways(name) ? one.cached : one.cached < 32) fail_msg("%s: %u tokens came from the cache", name, one.cached);
+    if (bidirectional(name) ? one.cached : one.cached < 32)
+        fail_msg("%s: %u tokens came from the cache", name, one.cached);
     vectors_of(e, n, 7, LIST("pooling=mean", "embd-normalize=-1"), &one);
     assert_int_equal(one.cached, 0);
     double apart = 0;
@@ -230,7 +234,7 @@ static void every_architecture_gives_vectors(void **state)
             check_kinds(e, s.arch, &all);
             check_norms(e, &all);
             pi_engine_close(e);
-            (both_ways(s.arch) ? check_ways_whole : check_ways)(path, &all);
+            (bidirectional(s.arch) ? check_ways_whole : check_ways)(path, &all);
         }
         unlink(path);
     }

@@ -148,7 +148,10 @@ static bool left_out(size_t i) { return getenv("PI_TEST_EMULATED") && strcmp(tin
 
 /* True if attention is bidirectional: the first token's vector is scored, a prompt is one step, and no prefix is
  * cached. */
-static bool both_ways(const char *arch) { return !strcmp(arch, "bert") || !strcmp(arch, "nomic-bert") || !strcmp(arch, "gemma-embedding"); }
+static bool bidirectional(const char *arch)
+{
+    return !strcmp(arch, "bert") || !strcmp(arch, "nomic-bert") || !strcmp(arch, "gemma-embedding");
+}
 
 static void check_beside(const char *path, const values *want)
 {
@@ -209,12 +212,12 @@ static void every_architecture_scores(void **state)
         if (e) {
             n_models++;
             of_tokens(e, "rank", 3, &got);
-            const char *of = both_ways(s.arch) ? "cls" : "last";
+            const char *of = bidirectional(s.arch) ? "cls" : "last";
             check_scores(e, path, of, &got);
             of_tokens(e, "model", 3, &got);
             check_scores(e, path, of, &got);
             pi_engine_close(e);
-            (both_ways(s.arch) ? check_beside : check_ways)(path, &got);
+            (bidirectional(s.arch) ? check_beside : check_ways)(path, &got);
         }
         unlink(path);
     }
