@@ -173,8 +173,7 @@ static void show_tensor(const pi__tensor *t, pi_line_fn fn, void *ud)
     add_text(&l, "%*s  [", l.n < 34 ? (int) (34 - l.n) : 0, "");
     for (int d = 0; d < t->n_dims; d++) add_text(&l, "%s%lld", d ? ", " : "", (long long) t->ne[d]);
     add_text(&l, "]  %s  %llu bytes  file %d  offset %llu", pi__type_info_of(t->type)->name,
-             (unsigned long long) t->size,
-             t->file, (unsigned long long) t->offset);
+             (unsigned long long) t->size, t->file, (unsigned long long) t->offset);
     fn(ud, l.text);
 }
 
@@ -216,8 +215,7 @@ int pi_model_inspect(const char *path, bool tensors, pi_line_fn fn, void *ud, pi
     add_text(&l, ": GGUF v%u, ", pi__gguf_version(g));
     if (pi__gguf_n_files(g) > 1) add_text(&l, "%d files, ", pi__gguf_n_files(g));
     add_text(&l, "%llu bytes, alignment %u, %zu metadata entries", (unsigned long long) bytes_of_files(g),
-             pi__gguf_alignment(g),
-             pi__gguf_n_kv(g));
+             pi__gguf_alignment(g), pi__gguf_n_kv(g));
     fn(ud, l.text);
     show_kind(g, fn, ud);
 

@@ -47,11 +47,12 @@ static int validate_bidirectional(const pi__core *e, const pi__job *j, pi_error 
 {
     const int32_t most = e->setup.mem.lim.max_tokens;
     if (!j->params.hidden)
-        return pi__fail(err, PI_EUNSUPPORTED, "a %s model generates nothing: ask for vectors, or scores (option pooling)",
+        return pi__fail(err, PI_EUNSUPPORTED,
+                        "a %s model generates nothing: ask for vectors, or scores (option pooling)",
                         e->setup.m->arch->name);
     if (j->n_prompt > (size_t) most)
-        return pi__fail(err, PI_ETOOBIG, "the prompt has %zu tokens, a step %d, and tokens of a %s model see each other: raise "
-                        "ubatch-size to %zu", j->n_prompt, most, e->setup.m->arch->name, j->n_prompt);
+        return pi__fail(err, PI_ETOOBIG, "the prompt has %zu tokens, a step %d, and tokens of a %s model see each "
+                        "other: raise ubatch-size to %zu", j->n_prompt, most, e->setup.m->arch->name, j->n_prompt);
     return PI_OK;
 }
 
@@ -61,8 +62,8 @@ static int validate_job(const pi__core *e, const pi__job *j, int32_t *max_total,
     int32_t longest = e->setup.mem.longest, gen = j->params.max_tokens;
     const char *limit = longest < e->setup.mem.ctx ? "the cache" : "the context";
     if (j->n_prompt + (gen != 0) > (size_t) longest)
-        return pi__fail(err, PI_ETOOBIG, "the prompt has %zu tokens; %s holds %d, so at most %d fit", j->n_prompt, limit,
-                        longest, longest - (gen != 0));
+        return pi__fail(err, PI_ETOOBIG, "the prompt has %zu tokens; %s holds %d, so at most %d fit", j->n_prompt,
+                        limit, longest, longest - (gen != 0));
     int rc = e->setup.m->bidirectional ? validate_bidirectional(e, j, err) : PI_OK;
     if (rc) return rc;
     int32_t n = (int32_t) j->n_prompt;
@@ -80,8 +81,8 @@ static void log_shortened(const pi__core *e, const pi__seq *s)
     const int32_t longest = e->setup.mem.longest, fit = s->max_total - s->n_prompt;
     const bool cache = longest < e->setup.mem.ctx;
     if (s->params.max_tokens <= fit) return;
-    pi__logf(&e->setup.cfg.log, PI_LOG_WARN, "of %d tokens to generate (max-tokens) %d fit behind a prompt of %d: %s holds %d "
-             "(%s)", s->params.max_tokens, fit, s->n_prompt, cache ? "the cache" : "the context", longest,
+    pi__logf(&e->setup.cfg.log, PI_LOG_WARN, "of %d tokens to generate (max-tokens) %d fit behind a prompt of %d: "
+             "%s holds %d (%s)", s->params.max_tokens, fit, s->n_prompt, cache ? "the cache" : "the context", longest,
              cache ? "kv-cache-tokens" : "ctx-size");
 }
 

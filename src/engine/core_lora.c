@@ -13,11 +13,14 @@
 /* Fails with the error that requests without own adapters would get more than PI__MAX_LORA. */
 static int too_many(const char *name, pi_error *err)
 {
-    return pi__fail(err, PI_EINVAL, "adapter '%.60s': requests that do not choose would have more than %d adapters: give some of them "
-                    "the scale 0", name, PI__MAX_LORA);
+    return pi__fail(err, PI_EINVAL, "adapter '%.60s': requests that do not choose would have more than %d adapters: "
+                    "give some of them the scale 0", name, PI__MAX_LORA);
 }
 
-static int no_adapter(const char *name, pi_error *err) { return pi__fail(err, PI_ENOENT, "there is no adapter '%.60s'", name); }
+static int no_adapter(const char *name, pi_error *err)
+{
+    return pi__fail(err, PI_ENOENT, "there is no adapter '%.60s'", name);
+}
 
 /* Waits until n is ready or has failed. Call with the lock held; the wait releases it. */
 static int await_adapter(pi__core *e, pi__lora_entry *n, pi_error *err)
@@ -65,8 +68,9 @@ int pi__core_lora_load(pi__core *e, const char *name, const char *path, float sc
     if (taken || !up || !few) pi__adapter_free(a, NULL);
     if (!up) return pi__fail(err, PI_ECLOSED, "the engine failed or is closing");
     if (!taken && !few) return too_many(name, err);
-    return taken ? pi__fail(err, PI_EBUSY, "an adapter '%.60s' is loaded already: unload it first, or take another name", name)
-                 : pi__fail_mem(err, "an adapter");
+    if (!taken) return pi__fail_mem(err, "an adapter");
+    return pi__fail(err, PI_EBUSY, "an adapter '%.60s' is loaded already: unload it first, or take another name",
+                    name);
 }
 
 /* Finds an adapter and unloads it or changes its scale. */

@@ -27,14 +27,15 @@ static pi__tiering_config tiering_of(pi__setup *s)
         .offload = {.be = s->be, .map = &s->mem.map, .prefix_cache = c->prefix_cache, .ram = ram,
                     .to_disk = c->prefix_dir != NULL, .ahead = s->mem.lim.max_tokens, .ahead_seqs = s->mem.lim.max_seqs,
                     .log = c->log},
-        .dir = c->prefix_dir, .dir_key = c->prefix_key, .dir_bytes = c->prefix_dir_bytes, .dir_read_only = c->prefix_dir_read_only,
+        .dir = c->prefix_dir, .dir_key = c->prefix_key, .dir_bytes = c->prefix_dir_bytes,
+        .dir_read_only = c->prefix_dir_read_only,
     };
 }
 
 static pi__batch_shape shape_of(const pi__memory *mem)
 {
-    pi__batch_shape s = pi__batch_shape_of(mem->spec, mem->map.n_groups, mem->lim.max_tokens, mem->lim.max_seqs, mem->longest,
-                                           mem->lim.max_rows);
+    pi__batch_shape s = pi__batch_shape_of(mem->spec, mem->map.n_groups, mem->lim.max_tokens, mem->lim.max_seqs,
+                                           mem->longest, mem->lim.max_rows);
     s.runs = mem->lim.key_blocks > 0;
     return s;
 }
@@ -56,7 +57,8 @@ static size_t host_bytes(pi__setup *s)
     size_t n = pi__cache_bytes(mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest);
     n += pi__sched_bytes(mem->lim.max_seqs) + pi__snapshots_bytes(max_saves_of(mem));
     n += pi__rows_bytes(s->be->discrete, mem->lim.max_rows, s->m->n_vocab, s->m->n_embd);
-    n += pi__runner_bytes(&step, s->m->n_vocab) + pi__classifier_bytes(&s->m->classifier) + pi__dense_heads_bytes(&s->m->dense);
+    n += pi__runner_bytes(&step, s->m->n_vocab) + pi__classifier_bytes(&s->m->classifier);
+    n += pi__dense_heads_bytes(&s->m->dense);
     n += pi__drafters_bytes(s);
     if (s->draft_model)
         n += pi__cache_bytes(s->draft_model_mem.spec, s->draft_model_mem.map.n_groups, mem->lim.max_seqs,
@@ -94,7 +96,10 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
 /* ----------------------------------------------------------------------------------------------------- open, close */
 
 static bool hook_yield(void *ud) { return pi__offload_yield(&((pi__core *) ud)->tiering.offload); }
-static bool hook_wait(void *ud, pi__seq *s, int32_t got) { return pi__tiering_wait(&((pi__core *) ud)->tiering, s, got); }
+static bool hook_wait(void *ud, pi__seq *s, int32_t got)
+{
+    return pi__tiering_wait(&((pi__core *) ud)->tiering, s, got);
+}
 
 static bool hook_ready(void *ud, pi__seq *s) { return pi__runner_ready(&((pi__core *) ud)->runner, s); }
 
@@ -118,7 +123,9 @@ static int open_vocab(pi__core *e, pi_error *err)
     pi__str t;
     int rc = pi__vocab_load(&e->vocab, e->setup.g, err);
     if (!rc) rc = pi__special_collect(&e->special, e->vocab, e->setup.g, e->setup.m->n_vocab, err);
-    if (!rc) rc = pi__grammars_create(&e->grammars, e->vocab, e->setup.m->n_vocab, e->special.suppress, e->special.n_suppress, err);
+    if (!rc)
+        rc = pi__grammars_create(&e->grammars, e->vocab, e->setup.m->n_vocab, e->special.suppress,
+                                 e->special.n_suppress, err);
     if (!rc) pi__grammars_on_ready(e->grammars, pi__core_poke, e);
     if (!rc) rc = pi__gguf_get_str(e->setup.g, "tokenizer.chat_template", &t, err);
     if (rc || !t.p) return rc;
@@ -138,8 +145,8 @@ static void lock_weights(const pi__core *e, const pi__model *m)
     size_t left;
     const int error = pi__weights_lock(m, &left);
     if (!error) return;
-    pi__logf(&e->setup.cfg.log, PI_LOG_WARN, "mlock: %zu MiB of weights can be swapped out (%s): raise the limit (ulimit -l, "
-             "LimitMEMLOCK= of a service), or give CAP_IPC_LOCK", left >> 20, strerror(error));
+    pi__logf(&e->setup.cfg.log, PI_LOG_WARN, "mlock: %zu MiB of weights can be swapped out (%s): raise the limit "
+             "(ulimit -l, LimitMEMLOCK= of a service), or give CAP_IPC_LOCK", left >> 20, strerror(error));
 }
 
 static int load_weights(pi__core *e, pi_error *err)
@@ -165,12 +172,12 @@ static int open_sched(pi__core *e, pi_error *err)
     int rc = pi__cache_init(&e->cache, mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest, err);
     if (!rc && e->setup.draft_model)
         rc = pi__cache_init(&e->draft_cache, e->setup.draft_model_mem.spec, e->setup.draft_model_mem.map.n_groups,
-                            mem->lim.max_seqs,
-                            mem->longest, err);
+                            mem->lim.max_seqs, mem->longest, err);
     if (!rc) rc = pi__sched_init(&e->sched, &sched, &e->cache, &e->stats, err);
     if (rc) return rc;
     const pi__snapshots_config snapshots = {
-        .cache = &e->cache, .stats = &e->stats, .row_seq = e->sched.row_seq, .be = e->setup.be, .layer = e->setup.m->state,
+        .cache = &e->cache, .stats = &e->stats, .row_seq = e->sched.row_seq, .be = e->setup.be,
+        .layer = e->setup.m->state,
         .n_layers = e->setup.m->n_state, .group = mem->state_group, .interval = e->setup.cfg.snapshot_interval,
         .turn_id = e->special.turn_id, .n_turn_ids = e->special.n_turn_ids, .max_saves = max_saves_of(mem),
     };
@@ -183,7 +190,8 @@ static int open_tiering(pi__core *e, pi_error *err)
 {
     pi__tiering_config c = tiering_of(&e->setup);
     if (e->setup.be->integrated && e->setup.cfg.cache_ram) {
-        pi__logf(&e->setup.cfg.log, PI_LOG_INFO, "cache-ram is off: the memory of %s is the host's, a copy would win nothing",
+        pi__logf(&e->setup.cfg.log, PI_LOG_INFO,
+                 "cache-ram is off: the memory of %s is the host's, a copy would win nothing",
                  e->setup.be->dev->describe(e->setup.be));
     }
     c.offload.cache = &e->cache;
@@ -200,8 +208,10 @@ static int open_runner(pi__core *e, pi_error *err)
     pi__setup *s = &e->setup;
     const pi__batch_shape step = shape_of(&s->mem);
     const pi__runner_config runner = {
-        .be = s->be, .m = s->m, .cache = &e->cache, .rows = &e->rows, .drafting = &e->drafting, .snapshots = &e->snapshots,
-        .special = &e->special, .stats = &e->stats, .n_draft = s->n_draft, .ahead = s->cfg.ahead, .finish = pi__core_finish,
+        .be = s->be, .m = s->m, .cache = &e->cache, .rows = &e->rows, .drafting = &e->drafting,
+        .snapshots = &e->snapshots,
+        .special = &e->special, .stats = &e->stats, .n_draft = s->n_draft, .ahead = s->cfg.ahead,
+        .finish = pi__core_finish,
         .ud = e,
     };
     int rc = pi__rows_init(&e->rows, s->be, s->mem.lim.max_rows, s->m->n_vocab, s->m->n_embd, &e->special, err);
@@ -226,7 +236,8 @@ static int open_all(pi__core *e, const pi__config *c, pi_error *err)
     if (rc) return rc;
     pi__core_update_stats(e);
     pi__setup_close_files(&e->setup); /* everything needed was copied */
-    if (!pi__thread_start(&e->thread, pi__core_step_thread, e)) return pi__fail(err, PI_ENOMEM, "cannot start the step thread");
+    if (!pi__thread_start(&e->thread, pi__core_step_thread, e))
+        return pi__fail(err, PI_ENOMEM, "cannot start the step thread");
     e->thread_started = true;
     return PI_OK;
 }
@@ -307,7 +318,8 @@ int pi__core_info(const pi__core *e, pi_info *out)
         .file_bytes = m->file_bytes, .n_vocab = (uint32_t) m->n_vocab, .n_ctx_train = (uint32_t) m->n_ctx_train,
         .n_embd = (uint32_t) m->n_embd, .n_layer = (uint32_t) m->n_layer, .ctx_size = (uint32_t) e->setup.mem.ctx,
         .n_threads = (uint32_t) be->dev->n_threads(be), .device = be->dev->describe(be), .bos = pi__vocab_bos(e->vocab),
-        .eos = pi__vocab_eos(e->vocab), .chat_template = e->chat_template ? e->chat_template : "", .pooling = m->pooling,
+        .eos = pi__vocab_eos(e->vocab), .chat_template = e->chat_template ? e->chat_template : "",
+        .pooling = m->pooling,
         .n_labels = (uint32_t) m->classifier.n_labels, .labels = m->classifier.labels,
     };
     return pi__versioned_copy(out, &i, sizeof i);

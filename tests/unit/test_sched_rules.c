@@ -4,49 +4,49 @@
  * tests read n_new (tokens of a sequence in the step), row (-1 = waiting) and the plan. test_sched.c checks the same
  * scheduler with random operations.
  *
- *  1 a_step_mixes_prefill_and_decode
- *  2 a_step_computes_at_most_max_tokens_tokens
- *  3 a_sequence_with_one_uncomputed_token_is_decoding
- *  4 a_forced_run_of_up_to_32_tokens_is_decoding
- *  5 decoding_sequences_take_budget_first_in_list_order
- *  6 drafts_take_budget_after_decoding_and_before_prefill
- *  7 only_one_uncomputed_token_in_the_step_gets_drafts_verified
- *  8 drafts_leave_min_prefill_tokens_of_the_budget
- *  9 drafts_without_free_blocks_are_left_out
- * 10 running_prefills_take_budget_before_admission
- * 11 waiting_sequences_are_admitted_last_while_budget_remains
- * 12 budget_left_extends_chunks, extending_a_chunk_preempts_nothing
- * 13 a_prefill_takes_all_of_the_remaining_budget
- * 14 a_long_prefill_takes_half_of_the_budget_if_others_wait
- * 15 max_prefill_limits_a_step_that_decodes
- * 16 a_chunk_in_the_sparse_span_ends_at_a_sparse_block
- * 17 a_single_step_prompt_needs_budget_for_all_of_it
- * 18 lower_priority_goes_first
- * 19 tenants_with_fewer_running_sequences_go_first, turns_count_running_sequences
- * 20 equals_go_in_order_of_arrival (also lower_priority_goes_first)
- * 21 aged_requests_go_first, aged_requests_stay_in_front
- * 22 a_sequence_waits_for_a_free_row
- * 23 a_sequence_waits_for_blocks_for_all_of_its_tokens, a_window_needs_blocks_for_one_chunk
- * 24 a_sequence_without_room_ends_the_admission
- * 25 a_single_step_prompt_over_the_budget_ends_the_admission
- * 26 a_prompt_whose_prefix_is_being_computed_waits
- * 27 a_prompt_whose_prefix_is_being_loaded_waits
- * 28 a_sequence_that_waits_for_a_prefix_lets_others_pass
- * 29 a_step_tries_to_admit_at_most_64_sequences
- * 30 a_step_that_has_preempted_admits_no_more
- * 31 the_last_token_waits_for_its_grammar_mask
- * 32 a_single_step_prompt_waits_for_its_grammar_mask
- * 33 pinned_blocks_are_unpinned_one_by_one_before_a_preemption
- * 34 the_last_running_sequence_is_preempted
- * 35 a_preempted_sequence_loses_row_and_blocks_and_waits
- * 36 a_preempted_sequence_returns_its_budget
- * 37 hashed_blocks_of_a_preempted_sequence_stay_cached
- * 38 a_lookahead_step_has_one_token_of_each_sequence
- * 39 no_lookahead_if_a_running_sequence_is_not_in_flight
- * 40 no_lookahead_while_a_sequence_waits_that_may_fit
- * 41 at_most_32_lookahead_steps_in_a_row_while_a_sequence_waits
- * 42 no_lookahead_without_a_free_block
- * 43 no_lookahead_that_completes_a_chunk_of_a_recurrent_state */
+ *  1 -> a_step_mixes_prefill_and_decode
+ *  2 -> a_step_computes_at_most_max_tokens_tokens
+ *  3 -> a_sequence_with_one_uncomputed_token_is_decoding
+ *  4 -> a_forced_run_of_up_to_32_tokens_is_decoding
+ *  5 -> decoding_sequences_take_budget_first_in_list_order
+ *  6 -> drafts_take_budget_after_decoding_and_before_prefill
+ *  7 -> only_one_uncomputed_token_in_the_step_gets_drafts_verified
+ *  8 -> drafts_leave_min_prefill_tokens_of_the_budget
+ *  9 -> drafts_without_free_blocks_are_left_out
+ * 10 -> running_prefills_take_budget_before_admission
+ * 11 -> waiting_sequences_are_admitted_last_while_budget_remains
+ * 12 -> budget_left_extends_chunks, extending_a_chunk_preempts_nothing
+ * 13 -> a_prefill_takes_all_of_the_remaining_budget
+ * 14 -> a_long_prefill_takes_half_of_the_budget_if_others_wait
+ * 15 -> max_prefill_limits_a_step_that_decodes
+ * 16 -> a_chunk_in_the_sparse_span_ends_at_a_sparse_block
+ * 17 -> a_single_step_prompt_needs_budget_for_all_of_it
+ * 18 -> lower_priority_goes_first
+ * 19 -> tenants_with_fewer_running_sequences_go_first, turns_count_running_sequences
+ * 20 -> equals_go_in_order_of_arrival (also lower_priority_goes_first)
+ * 21 -> aged_requests_go_first, aged_requests_stay_in_front
+ * 22 -> a_sequence_waits_for_a_free_row
+ * 23 -> a_sequence_waits_for_blocks_for_all_of_its_tokens, a_window_needs_blocks_for_one_chunk
+ * 24 -> a_sequence_without_room_ends_the_admission
+ * 25 -> a_single_step_prompt_over_the_budget_ends_the_admission
+ * 26 -> a_prompt_whose_prefix_is_being_computed_waits
+ * 27 -> a_prompt_whose_prefix_is_being_loaded_waits
+ * 28 -> a_sequence_that_waits_for_a_prefix_lets_others_pass
+ * 29 -> a_step_tries_to_admit_at_most_64_sequences
+ * 30 -> a_step_that_has_preempted_admits_no_more
+ * 31 -> the_last_token_waits_for_its_grammar_mask
+ * 32 -> a_single_step_prompt_waits_for_its_grammar_mask
+ * 33 -> pinned_blocks_are_unpinned_one_by_one_before_a_preemption
+ * 34 -> the_last_running_sequence_is_preempted
+ * 35 -> a_preempted_sequence_loses_row_and_blocks_and_waits
+ * 36 -> a_preempted_sequence_returns_its_budget
+ * 37 -> hashed_blocks_of_a_preempted_sequence_stay_cached
+ * 38 -> a_lookahead_step_has_one_token_of_each_sequence
+ * 39 -> no_lookahead_if_a_running_sequence_is_not_in_flight
+ * 40 -> no_lookahead_while_a_sequence_waits_that_may_fit
+ * 41 -> at_most_32_lookahead_steps_in_a_row_while_a_sequence_waits
+ * 42 -> no_lookahead_without_a_free_block
+ * 43 -> no_lookahead_that_completes_a_chunk_of_a_recurrent_state */
 #include "sched_queue.h"
 
 #include "backend/kernel_args.h"
