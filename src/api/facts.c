@@ -4,12 +4,13 @@
 
 #include "api/objects.h"
 #include "base/error.h"
+#include "base/versioned.h"
 
 int pi_device_describe(size_t i, pi_device *out)
 {
     pi__device_info info;
     pi_device d = {0};
-    if (!out || out->size < sizeof out->size) return PI_EINVAL;
+    if (pi__versioned_check(out)) return PI_EINVAL;
     for (int k = 0; k < pi__n_devices; k++) {
         const pi__device *kind = &pi__devices[k];
         for (int32_t index = 0; kind->tell(index, &info); index++) {
@@ -20,9 +21,7 @@ int pi_device_describe(size_t i, pi_device *out)
             memcpy(d.lacks, info.lacks, sizeof d.lacks);
             d.memory_bytes = info.memory;
             d.usable = info.usable;
-            d.size = out->size < sizeof d ? out->size : (uint32_t) sizeof d;
-            memcpy(out, &d, d.size);
-            return PI_OK;
+            return pi__versioned_copy(out, &d, sizeof d);
         }
     }
     return PI_ENOENT;
@@ -32,13 +31,7 @@ int pi_engine_state(const pi_engine *e) { return e ? pi__core_state(e->core) : P
 
 int pi_engine_info(const pi_engine *e, pi_info *out)
 {
-    if (!e || !out || out->size < sizeof out->size) return PI_EINVAL;
-    pi_info i = {.size = sizeof i};
-    int rc = pi__core_info(e->core, &i);
-    if (rc) return rc;
-    i.size = out->size < sizeof i ? out->size : (uint32_t) sizeof i;
-    memcpy(out, &i, i.size);
-    return PI_OK;
+    return e ? pi__core_info(e->core, out) : PI_EINVAL;
 }
 
 /* Terminates the text with a NUL within cap, like snprintf. Returns its full length. */
@@ -70,11 +63,5 @@ int64_t pi_engine_meta_key(const pi_engine *e, size_t i, char *out, size_t cap)
 
 int pi_engine_stats(const pi_engine *e, pi_stats *out)
 {
-    if (!e || !out || out->size < sizeof out->size) return PI_EINVAL;
-    pi_stats s = {.size = sizeof s};
-    int rc = pi__core_stats(e->core, &s);
-    if (rc) return rc;
-    s.size = out->size < sizeof s ? out->size : (uint32_t) sizeof s;
-    memcpy(out, &s, s.size);
-    return PI_OK;
+    return e ? pi__core_stats(e->core, out) : PI_EINVAL;
 }

@@ -124,7 +124,7 @@ static void read_completed(pi__offload *o, bool wait)
 {
     for (int32_t i = 0; i < pi__n_places(o->config.be); i++) {
         pi__backend *be = pi__backend_at(o->config.be, i);
-        if (is_async_copy(&o->config, i) && !be->dev->copies(be, wait, &o->ended.at[i])) o->copies_lost = true;
+        if (is_async_copy(&o->config, i) && !be->opt->copies(be, wait, &o->ended.at[i])) o->copies_lost = true;
     }
 }
 
@@ -151,7 +151,7 @@ static bool copy_shard(pi__offload *o, int32_t place, char *p, char *host, size_
 {
     pi__backend *be = pi__backend_at(o->config.be, place);
     if (is_async_copy(&o->config, place)) {
-        *number = back ? be->dev->copy_in(be, p, host, n) : be->dev->copy_out(be, host, p, n);
+        *number = back ? be->opt->copy_in(be, p, host, n) : be->opt->copy_out(be, host, p, n);
         return *number != 0;
     }
     memcpy(back ? p : host, back ? host : p, n);

@@ -100,8 +100,8 @@ static void open_tier(fixture *w, pi__device_opt *opt)
 {
     pi__tiering_config c = {.offload = {.be = &w->be, .map = &w->map, .cache = &w->cache, .stats = &w->stats,
                                         .prefix_cache = true, .ahead = w->budget, .ahead_seqs = SEQS}};
-    *ops = discrete_ops((pi__device_fns) {0});
-    w->be.dev = ops;
+    *opt = discrete_opt((pi__device_opt) {0});
+    w->be.opt = opt;
     w->be.discrete = true;
     w->map.n_groups = w->cache.n_groups;
     w->map.n_ranks = 1;
