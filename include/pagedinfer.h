@@ -127,7 +127,7 @@ PI_API int pi_set_allocator(const pi_allocator *a);
 /* --------------------------------------------------------------------------------------------------------- options
  *
  * OPTIONS. All settings are pairs of text: a key and a value. One table describes the options of engines and of
- * requests; pi_options_describe enumerates it, and docs/FLAGS.md prints it.
+ * requests; pi_options_describe enumerates it, and docs/OPTIONS.md lists them.
  *
  * Create a pi_options, set keys, pass it to pi_engine_open, then free it; the engine keeps its own copy. A request
  * option in a pi_options is the default of every request of the engine. pi_request_set overrides it for one request.
@@ -717,7 +717,7 @@ PI_API pi_request *pi_request_new(pi_engine *e);
  * Log-probabilities cover the tokens that the constraint allows.
  *
  * JSON may contain white space of one space, or of two line ends and 20 spaces or tabs. Properties of a schema appear
- * in its order; other properties appear only with additionalProperties or patternProperties. docs/SERVER.md lists the
+ * in its order; other properties appear only with additionalProperties or patternProperties. docs/STRUCTURED.md lists
  * supported keywords of JSON Schema.
  *
  * Memory, in addition to the plan: the first constraint builds a trie of the vocabulary (20 to 60 MB for Gemma 3's
