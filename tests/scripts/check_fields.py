@@ -82,9 +82,11 @@ def refused(url, path, body, param, words):
 
 def page_of(d):
     """docs/FIELDS.md."""
-    out = ['# Request fields', '', 'Written by tests/scripts/check_fields.py --write from /openapi.json, which the server makes of the',
-           'table in tools/serve/fields.c. A field that constrains the answer is honoured or refused; a field that does not is',
-           'accepted. Fields that are not listed are ignored. Null, false and empty values of refused fields are taken.', '']
+    out = ['# Request fields', '', 'Written by `tests/scripts/check_fields.py --write` from `/openapi.json`, which the server builds from',
+           'the table in tools/serve/fields.c.', '', '| effect | meaning |', '|---|---|',
+           '| honoured | the field has its documented effect |', '| accepted | the field has no effect on the answer |',
+           '| refused | 400 that names the field; null, false and empty values are accepted |', '',
+           'A field that constrains the answer is honoured or refused. Unlisted fields are ignored.', '']
     for name, path in TITLES.items():
         fields = d['components']['schemas'][name]['properties']
         out += [f'## {path}', '', '| field | effect | notes |', '|---|---|---|']

@@ -86,10 +86,13 @@ def code(names): return ', '.join(f'`{n}`' for n in names)
 
 def page(results):
     text = ["# llama.cpp's flags here", '',
-            "Written by tests/scripts/check_flags.py --write from what the tool does when it is called by the name of each "
-            "of llama.cpp's tools. *Accepted*: it does what it does there. *Noted*: it is taken, and a line says why it is "
-            "not needed. *Not yet*: known by name and refused (exit status 64). *No meaning*: refused, and will be. Flags "
-            'that only older versions have are among them.', '',
+            'Written by `tests/scripts/check_flags.py --write`. The script calls the tool by the name of each tool of '
+            'llama.cpp, with each of its flags. Flags of older versions are included.', '',
+            '| column | meaning |', '|---|---|',
+            '| accepted | same effect as in llama.cpp |',
+            '| noted | accepted without effect; a line on standard error gives the reason |',
+            '| not yet | known, not implemented: exit status 64 |',
+            '| no meaning | refused; will not be implemented |', '',
             '| tool | here | accepted | noted | not yet | no meaning |', '|---|---|---:|---:|---:|---:|']
     for tool, rows in results.items():
         n = [sum(r[0] == k for r in rows) for k in KINDS]

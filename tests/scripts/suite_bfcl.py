@@ -111,8 +111,8 @@ def main():
           f'{total["calls"]} forced calls are valid, {len(faults)} faults')
     if o.write:
         rows = [(n, *c.values()) for n, c in counts.items()] + [('all', *total.values())]
-        suites.publish('bfcl', f'Tool lists of bfcl-eval 2026.3.23 ({different} different ones), with `tool_choice` required. Calls are '
-                       'a sample, by SmolLM2 135M; one that 300 tokens cut off is not counted.\n\n' +
+        suites.publish('bfcl', f'Tool lists of bfcl-eval 2026.3.23 ({different} different ones), with `tool_choice` required. SmolLM2 135M '
+                       'makes a sample of the calls; a call that exceeds 300 tokens is not counted.\n\n' +
                        suites.table(['file', 'lists', 'compile', 'met by no value', 'forced calls', 'valid'], rows))
     return 1 if faults else 0
 

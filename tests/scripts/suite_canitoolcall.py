@@ -27,10 +27,10 @@ PUBLISHED = [("vLLM 0.30.0", 469, 268, 86, 115), ("SGLang 0.5.20", 448, 189, 62,
              ("Ollama 7af39318", 261, 224, 10, 27), ("HF transformers 5.17.0", 48, 33, 7, 8)]
 # Failing fixtures and the reasons.
 EXCEPTIONS = {
-    "gemma4/vllm-text-before-call": "expects the space in front of a call to be dropped; gemma4/sglang-text-before-call expects "
+    "gemma4/vllm-text-before-call": "expects the space before a call to be dropped; gemma4/sglang-text-before-call expects "
                                     "it in the content",
-    "llama/l4-truncated-missing-close-bracket": "expects no call where the second of two is cut off; here complete calls are kept, "
-                                                "as the package's own rule for parallel calls says",
+    "llama/l4-truncated-missing-close-bracket": "expects no call if the second of two is cut off. Complete calls are kept "
+                                                "here, as the package's rule for parallel calls requires",
 }
 
 SHOWS = ("{% for m in messages %}<|{{ m.role }}|>{{ m.content or '' }}{{ m.tool_calls or '' }}\n{% endfor %}"

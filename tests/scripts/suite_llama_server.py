@@ -27,39 +27,38 @@ MODEL_TESTS = re.compile(r'rerank test_rerank|infill test_infill_with|tokenize t
 # Intended differences: file and test, text of the failure, and the reason for docs/SUITES.md.
 DESIGN = [(re.compile(test), re.compile(text), why) for test, text, why in [
     ('security test_access_static', 'sw.js', 'The page at / is one file; there is no service worker, manifest or version.json.'),
-    ('security test_cors_options|security test_cors_origins', 'in res.headers|KeyError|headers\\[|in \\{', 'No origin may ask unless '
-     '--cors names it; llama-server reflects any origin.'),
+    ('security test_cors_options|security test_cors_origins', 'in res.headers|KeyError|headers\\[|in \\{', 'No origin is allowed '
+     'unless --cors names it; llama-server reflects any origin.'),
     ('security test_cors_(origins_defaults|proxy)', 'return code 64', 'There are no built-in tools and no proxy; '
      'the options are refused at the start.'),
-    ('security test_local_media|compat_anthropic .*(vision|image)', '', 'Only text is read: images are refused with 400, in results of tools '
-     'a note replaces them.'),
-    ('basic test_server_multiple_addresses', '', 'A server listens at one address.'),
+    ('security test_local_media|compat_anthropic .*(vision|image)', '', 'The server reads text only: images give '
+     '400, and in tool results a note replaces them.'),
+    ('basic test_server_multiple_addresses', '', 'A server listens on one address.'),
     ('basic test_server_(props|slots)', 'n_ctx', 'A request may fill the whole context; --parallel does not divide it.'),
-    ('basic test_server_model_aliases', '', 'The first name of --alias is the id, as in vLLM, and `aliases` has the others.'),
-    ('^stream ', '', 'There is no router, and a stream that was left cannot be taken up again.'),
-    ('template test_reasoning.*-auto-', '', 'With --reasoning auto templates get no enable_thinking, as in Transformers and vLLM; '
-     'llama-server sets it to true. --reasoning on does so here.'),
-    ('template test_date', '', 'A template gets no date_string, as in Transformers and vLLM (chat_template_kwargs gives one), and '
-     'Firefunction\'s datetime has the time of day.'),
-    ('', "'' is None|non empty content delta", 'The first delta of a chat has the content "", as in OpenAI\'s and vLLM\'s streams; llama-server '
+    ('basic test_server_model_aliases', '', 'The first name of --alias is the id, as in vLLM; `aliases` has the others.'),
+    ('^stream ', '', 'There is no router, and an abandoned stream cannot be resumed.'),
+    ('template test_reasoning.*-auto-', '', 'With --reasoning auto, templates get no enable_thinking, as in Transformers and vLLM. '
+     'llama-server sets it to true; use --reasoning on here.'),
+    ('template test_date', '', 'Templates get no date_string, as in Transformers and vLLM; chat_template_kwargs can set it. '
+     'Firefunction\'s datetime includes the time of day.'),
+    ('', "'' is None|non empty content delta", 'The first delta of a chat has content "", as in the streams of OpenAI and vLLM; llama-server '
      'writes null.'),
     ('', '__verbose', 'There is no `__verbose`; /apply-template shows the prompt.'),
-    ('chat_completion test_chat_completion\\[.*not a chat template', 'return code 78', 'A template that shows no message is refused at the start.'),
-    ('chat_completion test_invalid.*messages7', '', 'Two messages of the assistant at the end are taken.'),
-    ('context_size_exceeded', '', 'A prompt that is too long is an invalid_request_error with the code context_length_exceeded, as at OpenAI.'),
-    ('(return|prompt)_progress', 'assert', 'prompt_progress comes after each step, not before the first one.'),
-    ('compat_oai_responses .*telemetry', 'completed is not None', 'An answer that max_output_tokens ended has the event response.incomplete, as at '
-     'OpenAI.'),
-    ('compat_anthropic test_anthropic_empty_messages', '', 'An empty list of messages is refused, as at Anthropic.'),
-    ('embedding test_embedding_mixed_input\\[-', '', 'An empty text has no vector, as at OpenAI.'),
-    ('embedding test_embedding_(mixed_input|content_text)', '', 'A text to embed is a string, ids or prompt_string; lists of content parts are '
-     'not read.'),
-    ('embedding test_embedding_pooling_none_oai', '', '/v1/embeddings pools with the mean where --pooling none is given.'),
-    ('embedding test_embedding_error', 'too large', 'Another wording of the error.'),
-    ('ignore_eos ', 'logit_bias', '`generation_settings` has ignore_eos by itself, and in logit_bias the biases that were asked for.'),
-    ('^metrics ', 'Process-Start-Time-Unix|== 501', '/metrics is always there, with names of its own and without the header '
-     'Process-Start-Time-Unix.'),
-    ('^slot_save ', '', 'Prefixes are kept by content, not by slot; --prefix-cache-dir keeps them on disk.'),
+    ('chat_completion test_chat_completion\\[.*not a chat template', 'return code 78', 'A template that shows no message is refused at start.'),
+    ('chat_completion test_invalid.*messages7', '', 'Two assistant messages at the end are accepted.'),
+    ('context_size_exceeded', '', 'A prompt that is too long gives an invalid_request_error with code context_length_exceeded, as '
+     'OpenAI\'s API does.'),
+    ('(return|prompt)_progress', 'assert', 'prompt_progress follows each step; none precedes the first.'),
+    ('compat_oai_responses .*telemetry', 'completed is not None', 'An answer that max_output_tokens ends sends response.incomplete, as OpenAI\'s API does.'),
+    ('compat_anthropic test_anthropic_empty_messages', '', 'An empty list of messages is refused, as in Anthropic\'s API.'),
+    ('embedding test_embedding_mixed_input\\[-', '', 'An empty text has no vector, as in OpenAI\'s API.'),
+    ('embedding test_embedding_(mixed_input|content_text)', '', 'A text to embed is a string, ids or prompt_string; content parts are not supported.'),
+    ('embedding test_embedding_pooling_none_oai', '', '/v1/embeddings uses mean pooling if --pooling is none.'),
+    ('embedding test_embedding_error', 'too large', 'The error has another wording.'),
+    ('ignore_eos ', 'logit_bias', '`generation_settings` lists ignore_eos separately; logit_bias contains only the requested '
+     'biases.'),
+    ('^metrics ', 'Process-Start-Time-Unix|== 501', '/metrics is always available, with its own names and without the header Process-Start-Time-Unix.'),
+    ('^slot_save ', '', 'Prefixes are stored by content, not by slot; --prefix-cache-dir stores them on disk.'),
 ]]
 WRAPPER = r'''#!/usr/bin/env python3
 import os, sys
@@ -150,9 +149,8 @@ def main():
     total = [sum(r[i] for r in rows) for i in range(1, 6)]
     print(f'llama-server: {total[0]} passed, {total[1]} need their model, {total[2]} differ by design, {total[3]} failed, {total[4]} skipped')
     if o.write:
-        suites.publish('llama-server', 'SmolLM2 135M stands for all models. Tests of llama.cpp that know the words or the number of tokens '
-                       'of their own model, or need another kind of model, are in the third column, and differences that are '
-                       'meant in the fourth.\n\n' +
+        suites.publish('llama-server', 'SmolLM2 135M replaces all models. The third column counts tests that expect texts or token '
+                       'counts of their own model, or need another kind of model. The fourth counts intended differences.\n\n' +
                        suites.table(['file', 'passed', 'need their model', 'differ by design', 'failed', 'skipped'], [*rows, ('all', *total)]) +
                        '\n\nDifferences by design:\n\n' + ''.join(f'- {why} ({len(names)})\n' for why, names in reasons.items()))
     return 1 if total[3] else 0

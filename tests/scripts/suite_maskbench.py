@@ -151,11 +151,11 @@ def page(count, totals, model):
     text = ["%s schemas of [MaskBench](https://github.com/guidance-ai/jsonschemabench/tree/main/maskbench) (a quarter of it), with "
             "%s valid and %s invalid instances; `tests/scripts/suite_maskbench.py DATA --model MODEL --write`." % (
                 format(n, ","), format(count["valid"], ","), format(count["invalid"], ",")), "", PEERS.replace("\\\n", "") % ours]
-    text.append("The other engines' numbers are from maskbench/README.md of that repository: all of its schemas, formats as "
-                "annotations or not as the engine has it, wall time on another machine. Ours are CPU time%s. "
-                "Of %s valid instances %s get through as they are, %s after their properties are put into the schema's order, and "
-                "%s are never generated: nearly all have a property that the schema does not name, which is written only where "
-                "additionalProperties or patternProperties speak of it." % (
+    text.append("Numbers of other engines are from maskbench/README.md of that repository. They cover all of its "
+                "schemas, treat formats as the engine does, and are wall times of another machine. Ours are CPU times%s. "
+                "Of %s valid instances, %s pass unchanged and %s with their properties in the schema's order. The other "
+                "%s are never generated: nearly all have a property that the schema does not name. "
+                "Unnamed properties are written only with additionalProperties or patternProperties." % (
                     " with the vocabulary of " + os.path.basename(model) if model else "", format(count["valid"], ","),
                     format(count["kept"], ","), format(count["moved"], ","), format(count["never"], ",")))
     return "\n".join(text)

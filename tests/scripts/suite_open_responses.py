@@ -87,9 +87,9 @@ def main():
             rows.append((case[0], 'passed' if not errors else 'refused: text only' if case[0] == 'image input' else 'failed'))
     if o.write:
         passed = sum(r[1] == 'passed' for r in rows)
-        suites.publish('open-responses', f'{passed} of {len(rows)} cases pass with SmolLM2 135M, whose calls are forced. Images are refused '
-                       'with a 400, since the server reads text only. Published: ogx 6 of 6 before the streaming tool case was '
-                       'added (its issue 5232).\n\n' + suites.table(['case', 'result'], rows))
+        suites.publish('open-responses', f'{passed} of {len(rows)} cases pass with SmolLM2 135M; its calls are forced. Images give 400, '
+                       'because the server reads text only. Published: ogx 6 of 6, before the streaming tool case was added '
+                       '(its issue 5232).\n\n' + suites.table(['case', 'result'], rows))
     return 0 if all(r[1] != 'failed' for r in rows) else 1
 
 
