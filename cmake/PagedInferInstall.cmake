@@ -74,25 +74,46 @@ if(NOT TARGET uninstall)
                       COMMENT "Removing the installed files" VERBATIM)
 endif()
 
-# Man page and completions come from the tables of options, by a small program that runs during the build.
+# Man pages and completions come from the tables of options and the tool's help texts, by a small program that runs
+# during the build.
 if(TARGET pagedinfer_cli AND NOT PAGEDINFER_SANITIZE AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
     add_executable(pagedinfer_gen_docs ${PROJECT_SOURCE_DIR}/tools/gen/gen_docs.c ${PROJECT_SOURCE_DIR}/tools/options.c)
     target_compile_definitions(pagedinfer_gen_docs PRIVATE _GNU_SOURCE)
     target_include_directories(pagedinfer_gen_docs PRIVATE ${PROJECT_SOURCE_DIR}/tools)
     target_link_libraries(pagedinfer_gen_docs PRIVATE pagedinfer pi_flags)
     set(docs "")
-    macro(pi_doc form file destination)
-        add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/docs/${file}
-                           COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/docs/${form}
-                           COMMAND pagedinfer_gen_docs ${form} > ${PROJECT_BINARY_DIR}/docs/${file}
-                           DEPENDS pagedinfer_gen_docs pagedinfer COMMENT "Writing docs/${file}" VERBATIM)
-        list(APPEND docs ${PROJECT_BINARY_DIR}/docs/${file})
-        install(FILES ${PROJECT_BINARY_DIR}/docs/${file} DESTINATION ${destination})
+    set(doc_dir ${PROJECT_BINARY_DIR}/docs)
+    macro(pi_doc file destination) # the rest: arguments of gen_docs; inputs are in doc_dir/help
+        get_filename_component(folder ${doc_dir}/${file} DIRECTORY)
+        add_custom_command(OUTPUT ${doc_dir}/${file}
+                           COMMAND ${CMAKE_COMMAND} -E make_directory ${folder}
+                           COMMAND pagedinfer_gen_docs ${ARGN} > ${doc_dir}/${file}
+                           DEPENDS pagedinfer_gen_docs pagedinfer ${helps} COMMENT "Writing docs/${file}" VERBATIM)
+        list(APPEND docs ${doc_dir}/${file})
+        install(FILES ${doc_dir}/${file} DESTINATION ${destination})
     endmacro()
-    pi_doc(man man/pagedinfer.1 ${CMAKE_INSTALL_MANDIR}/man1)
-    pi_doc(bash bash/pagedinfer ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-    pi_doc(zsh zsh/_pagedinfer ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
-    pi_doc(fish fish/pagedinfer.fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+    set(helps "")
+    macro(pi_help file) # the rest: arguments of the tool
+        add_custom_command(OUTPUT ${doc_dir}/help/${file}
+                           COMMAND ${CMAKE_COMMAND} -E make_directory ${doc_dir}/help
+                           COMMAND pagedinfer_cli ${ARGN} > ${doc_dir}/help/${file}
+                           DEPENDS pagedinfer_cli VERBATIM)
+        list(APPEND helps ${doc_dir}/help/${file})
+    endmacro()
+    set(commands run chat serve bench eval embed quantize inspect tokenize weights selftest)
+    pi_help(overview.txt help)
+    foreach(command ${commands})
+        pi_help(${command}.txt ${command} --help all)
+    endforeach()
+    pi_doc(man/pagedinfer.1 ${CMAKE_INSTALL_MANDIR}/man1 man ${doc_dir}/help/overview.txt)
+    foreach(command ${commands})
+        pi_doc(man/pagedinfer-${command}.1 ${CMAKE_INSTALL_MANDIR}/man1
+               command ${doc_dir}/help/overview.txt ${doc_dir}/help/${command}.txt)
+    endforeach()
+    pi_doc(man/pagedinfer-options.7 ${CMAKE_INSTALL_MANDIR}/man7 options-man)
+    pi_doc(bash/pagedinfer ${CMAKE_INSTALL_DATADIR}/bash-completion/completions bash ${doc_dir}/help/overview.txt)
+    pi_doc(zsh/_pagedinfer ${CMAKE_INSTALL_DATADIR}/zsh/site-functions zsh ${doc_dir}/help/overview.txt)
+    pi_doc(fish/pagedinfer.fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d fish ${doc_dir}/help/overview.txt)
     add_custom_target(pagedinfer_docs ALL DEPENDS ${docs})
 endif()
 

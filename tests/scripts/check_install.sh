@@ -27,7 +27,7 @@ lib=$(dirname "$(find "$prefix" -name libpagedinfer.so | head -n 1)")
 for f in include/pagedinfer.h bin/pagedinfer; do
     [ -f "$prefix/$f" ] || finding "not installed: $f"
 done
-for name in LICENSE pagedinfer.pc PagedInferConfig.cmake PagedInferConfigVersion.cmake pagedinfer.1; do
+for name in LICENSE pagedinfer.pc PagedInferConfig.cmake PagedInferConfigVersion.cmake pagedinfer.1 pagedinfer-embed.1 pagedinfer-options.7; do
     [ -n "$(find "$prefix" -name "$name")" ] || finding "not installed: $name"
 done
 
