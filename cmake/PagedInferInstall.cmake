@@ -114,6 +114,17 @@ if(TARGET pagedinfer_cli AND NOT PAGEDINFER_SANITIZE AND (NOT CMAKE_CROSSCOMPILI
     pi_doc(bash/pagedinfer ${CMAKE_INSTALL_DATADIR}/bash-completion/completions bash ${doc_dir}/help/overview.txt)
     pi_doc(zsh/_pagedinfer ${CMAKE_INSTALL_DATADIR}/zsh/site-functions zsh ${doc_dir}/help/overview.txt)
     pi_doc(fish/pagedinfer.fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d fish ${doc_dir}/help/overview.txt)
+    # Section 3 comes from the header, by a script; without Python these pages are not installed.
+    find_package(Python3 QUIET COMPONENTS Interpreter)
+    if(Python3_Interpreter_FOUND)
+        set(gen_man3 ${PROJECT_SOURCE_DIR}/tools/gen/gen_man3.py)
+        set(header ${PROJECT_SOURCE_DIR}/include/pagedinfer.h)
+        add_custom_command(OUTPUT ${doc_dir}/man3/pagedinfer.3
+                           COMMAND ${Python3_EXECUTABLE} ${gen_man3} ${header} --man ${doc_dir}/man3
+                           DEPENDS ${gen_man3} ${header} COMMENT "Writing docs/man3" VERBATIM)
+        list(APPEND docs ${doc_dir}/man3/pagedinfer.3)
+        install(DIRECTORY ${doc_dir}/man3 DESTINATION ${CMAKE_INSTALL_MANDIR})
+    endif()
     add_custom_target(pagedinfer_docs ALL DEPENDS ${docs})
 endif()
 
