@@ -3,8 +3,8 @@
 
     site_pages.py DIR
 
-DIR/pages gets README.md as index.md, the files of docs/, CONTRIBUTING.md, SECURITY.md and CHANGELOG.md, the API page
-of gen_man3.py as api.md, and a page with the text of each other file that a page links to. Links are rewritten.
+DIR/pages gets README.md as index.md, the files of docs/, CONTRIBUTING.md, SECURITY.md and CHANGELOG.md. The API page of
+gen_man3.py becomes api.md. Every other file that a page links to gets a page with its text. Links are rewritten.
 DIR/mkdocs.yml gets the navigation. Standard library only."""
 import glob, os, re, shutil, subprocess, sys
 
