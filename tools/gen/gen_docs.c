@@ -249,26 +249,26 @@ static void write_man(void)
         printf("\n");
     }
     printf(".SH OPTIONS\nUnderscores are accepted for dashes. "
-           "The command\n.BI \"pagedinfer \" command \" \\-\\-help\"\nlists the options of a command.\n");
+           "The command\n.BI \"pagedinfer \" command \" \\-\\-help\"\nlists the main options of a command.\n");
     man_options();
     printf(".SH ENVIRONMENT\nA variable can set an option. Its name is the long spelling, in capitals and with "
-           "underscores:\n.BR PAGEDINFER_CTX_SIZE ,\nor\n.BR LLAMA_ARG_CTX_SIZE .\nThe command line wins.\n");
+           "underscores:\n.BR PAGEDINFER_CTX_SIZE ,\nor\n.BR LLAMA_ARG_CTX_SIZE .\nThe command line has precedence.\n");
     printf(".TP\n.BR HF_TOKEN\na token for private or gated repositories, as \\-hft\n"
            ".TP\n.BR MODEL_ENDPOINT \", \" HF_ENDPOINT\nthe address of the hub for \\-hf\n"
            ".TP\n.BR LLAMA_CACHE \", \" HF_HUB_CACHE \", \" HUGGINGFACE_HUB_CACHE\n"
-           "the folder of downloaded files; without them $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or "
+           "the directory of downloaded files; without them $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or "
            "~/.cache/huggingface/hub, and for \\-mu $XDG_CACHE_HOME/llama.cpp or ~/.cache/llama.cpp\n"
            ".TP\n.BR https_proxy \", \" no_proxy\nas for curl(1)\n");
     printf(".SH EXIT STATUS\n"
            ".TP\n0\nsuccess\n.TP\n1\na requested comparison found a difference\n.TP\n64\nusage\n"
-           ".TP\n65\nthe model file is bad or corrupt\n.TP\n66\nno such file\n"
-           ".TP\n69\nthis build or machine lacks a requirement: a usable device, the model's architecture, the format "
-           "of its weights. The message names it; the file itself is in order\n"
-           ".TP\n70\ninternal error\n.TP\n71\nout of memory, or the system refused\n"
-           ".TP\n74\nreading or writing failed\n.TP\n75\nbusy; the same may succeed later\n"
-           ".TP\n78\nconfiguration: options, environment and model do not fit together\n"
+           ".TP\n65\nthe model file is invalid or corrupt\n.TP\n66\nfile not found\n"
+           ".TP\n69\nthis build or machine lacks a usable device, the model's architecture or the format of "
+           "its weights. The message names it; the file is valid\n"
+           ".TP\n70\ninternal error\n.TP\n71\nout of memory, or a system call failed\n"
+           ".TP\n74\nreading or writing failed\n.TP\n75\nbusy; try again later\n"
+           ".TP\n78\nconfiguration: options, environment and model are incompatible\n"
            ".TP\n130, 143\ninterrupted, terminated\n"
-           ".TP\n141\nthe reader of the standard output has closed it; no message is written\n");
+           ".TP\n141\nstandard output was closed by its reader; no message is printed\n");
     man_examples(NULL);
     man_see_also(NULL);
 }

@@ -15,7 +15,7 @@ NAV = [('Use', ['FEATURES', 'MODELS', 'OPTIONS', 'FLAGS', 'LLAMA_CPP', 'VLLM']),
        ('Server', ['SERVER', 'SERVER_API', 'CONVERSATIONS', 'STRUCTURED', 'FIELDS', 'KV_EVENTS']),
        ('Operate', ['SCALING', 'RANKS', 'TRUST', 'DEVICES', 'CUDA']),
        ('Design', ['TOUR', 'design/overview', 'design/*']),
-       ('Measurements', ['perf/*', 'SUITES', 'kernels', 'roofline']),
+       ('Measurements', ['perf/README', 'perf/*', 'SUITES']),
        ('Contribute', ['CONTRIBUTING', 'STYLE', 'SECURITY', 'CHANGELOG', '*'])]
 CSS = """.md-grid { max-width: 76rem; }
 .md-typeset table:not([class]) { font-size: .66rem; }
