@@ -114,18 +114,20 @@ if(TARGET pagedinfer_cli AND NOT PAGEDINFER_SANITIZE AND (NOT CMAKE_CROSSCOMPILI
     pi_doc(bash/pagedinfer ${CMAKE_INSTALL_DATADIR}/bash-completion/completions bash ${doc_dir}/help/overview.txt)
     pi_doc(zsh/_pagedinfer ${CMAKE_INSTALL_DATADIR}/zsh/site-functions zsh ${doc_dir}/help/overview.txt)
     pi_doc(fish/pagedinfer.fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d fish ${doc_dir}/help/overview.txt)
-    # Section 3 comes from the header, by a script; without Python these pages are not installed.
-    find_package(Python3 QUIET COMPONENTS Interpreter)
-    if(Python3_Interpreter_FOUND)
-        set(gen_man3 ${PROJECT_SOURCE_DIR}/tools/gen/gen_man3.py)
-        set(header ${PROJECT_SOURCE_DIR}/include/pagedinfer.h)
-        add_custom_command(OUTPUT ${doc_dir}/man3/pagedinfer.3
-                           COMMAND ${Python3_EXECUTABLE} ${gen_man3} ${header} --man ${doc_dir}/man3
-                           DEPENDS ${gen_man3} ${header} COMMENT "Writing docs/man3" VERBATIM)
-        list(APPEND docs ${doc_dir}/man3/pagedinfer.3)
-        install(DIRECTORY ${doc_dir}/man3 DESTINATION ${CMAKE_INSTALL_MANDIR})
-    endif()
     add_custom_target(pagedinfer_docs ALL DEPENDS ${docs})
+endif()
+
+# Man pages of section 3 come from the header, by a script. Without Python they are not installed.
+find_package(Python3 QUIET COMPONENTS Interpreter)
+if(Python3_Interpreter_FOUND)
+    set(gen_man3 ${PROJECT_SOURCE_DIR}/tools/gen/gen_man3.py)
+    set(header ${PROJECT_SOURCE_DIR}/include/pagedinfer.h)
+    set(man3 ${PROJECT_BINARY_DIR}/docs/man3)
+    add_custom_command(OUTPUT ${man3}/pagedinfer.3
+                       COMMAND ${Python3_EXECUTABLE} ${gen_man3} ${header} --man ${man3}
+                       DEPENDS ${gen_man3} ${header} COMMENT "Writing docs/man3" VERBATIM)
+    add_custom_target(pagedinfer_man3 ALL DEPENDS ${man3}/pagedinfer.3)
+    install(DIRECTORY ${man3} DESTINATION ${CMAKE_INSTALL_MANDIR})
 endif()
 
 # A Debian package: configure with -DCMAKE_INSTALL_PREFIX=/usr, then run `cpack -G DEB` in the build folder.

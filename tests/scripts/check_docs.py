@@ -5,8 +5,8 @@
 
 1. Every relative link, its anchor, and every path in backticks exists.
 2. Every flag of a `pagedinfer` command, and every flag in backticks, is an option of PAGEDINFER_BIN or of a script.
-3. A table after `<!-- complete: NAME -->` is complete: "routes" (tools/serve/routes.c), "options SECTION" (--help of
-   serve), "cmake" (options of CMakeLists.txt and cmake/).
+3. A table after `<!-- complete: NAME -->` is complete: "routes" (tools/serve/routes.c), "states" (the paths
+   with an answer in every state), "options SECTION" (--help of serve), "cmake" (options of CMakeLists.txt and cmake/).
 4. Numbers that the tree has: lines per file in docs/MODELS.md and of first.c, architectures, chat templates, version.
 5. With PAGEDINFER_CHAT_MODEL, the `sh` blocks run, page by page, in a folder of their own. Commands that need a
    network, a GPU, several processes or a build are left out. The words MODEL.gguf mean the chat model.
@@ -157,6 +157,14 @@ def check_routes(path, rows):
     return len(said)
 
 
+def check_states(path, rows):
+    """Paths that respond in every state of the server: the table names them, and no other path."""
+    have = set(re.findall(r'\{"(/[^"]*)", HTTP_\w+, [^,]*ROUTE_ANY_STATE', read('tools/serve/routes.c')))
+    said = {p for row in rows for p in re.findall(r'`(/[^`]*)`', row)}
+    for p in sorted(have ^ said): fault(path, f'{p}: the table and ROUTE_ANY_STATE of routes.c differ')
+    return len(said)
+
+
 def check_options(path, rows, section):
     said = {f for row in rows for f in re.findall(r'`(--?[\w-]+)`', row)}
     options = [set(re.findall(r'(?<![\w-])(--?[A-Za-z][\w-]*)', line)) for line in re.findall(r'^  (-.*)$', help_of(section, section), re.M)]
@@ -185,6 +193,7 @@ def check_tables(pages, files):
         for m in re.finditer(r'(?m)^<!-- complete: (\w+) ?(\w*) -->', text):
             rows = rows_after(text, m.end())
             if m[1] == 'routes': n += check_routes(path, rows)
+            elif m[1] == 'states': n += check_states(path, rows)
             elif m[1] == 'options': n += check_options(path, rows, m[2])
             elif m[1] == 'cmake': n += check_cmake(path, rows, files)
             else: fault(path, f'unknown table: {m[0]}')
