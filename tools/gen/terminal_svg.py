@@ -5,7 +5,9 @@
     build/venv-docs/bin/python tools/gen/terminal_svg.py [--bin FILE] [--model FILE] [--out FILE]
 
 Runs each line of SESSION with the tool and a chat model, and draws the lines with their output. The server listens on
-a free port, which the picture shows as 8080. PAGEDINFER_BIN and PAGEDINFER_CHAT_MODEL are the defaults."""
+a free port, which the picture shows as 8080. PAGEDINFER_BIN and PAGEDINFER_CHAT_MODEL are the defaults.
+
+The log lines show the rates of that one run; they are no benchmark. Record on an idle machine."""
 import argparse, os, re, signal, socket, subprocess, sys, tempfile, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
