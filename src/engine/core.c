@@ -51,8 +51,8 @@ static int validate_bidirectional(const pi__core *e, const pi__job *j, pi_error 
                         "a %s model generates nothing: ask for vectors, or scores (option pooling)",
                         e->setup.m->arch->name);
     if (j->n_prompt > (size_t) most)
-        return pi__fail(err, PI_ETOOBIG, "the prompt has %zu tokens, a step %d, and tokens of a %s model see each "
-                        "other: raise ubatch-size to %zu", j->n_prompt, most, e->setup.m->arch->name, j->n_prompt);
+        return pi__fail(err, PI_ETOOBIG, "the prompt has %zu tokens, a step at most %d, and a %s model needs it "
+                        "in one step: raise ubatch-size to %zu", j->n_prompt, most, e->setup.m->arch->name, j->n_prompt);
     return PI_OK;
 }
 
@@ -81,7 +81,7 @@ static void log_shortened(const pi__core *e, const pi__seq *s)
     const int32_t longest = e->setup.mem.longest, fit = s->max_total - s->n_prompt;
     const bool cache = longest < e->setup.mem.ctx;
     if (s->params.max_tokens <= fit) return;
-    pi__logf(&e->setup.cfg.log, PI_LOG_WARN, "of %d tokens to generate (max-tokens) %d fit behind a prompt of %d: "
+    pi__logf(&e->setup.cfg.log, PI_LOG_WARN, "max-tokens: of %d tokens, %d fit after a prompt of %d: "
              "%s holds %d (%s)", s->params.max_tokens, fit, s->n_prompt, cache ? "the cache" : "the context", longest,
              cache ? "kv-cache-tokens" : "ctx-size");
 }
@@ -90,13 +90,13 @@ static void log_shortened(const pi__core *e, const pi__seq *s)
 static int check_admission(const pi__core *e, size_t n, pi_error *err)
 {
     if (e->state == PI_STATE_FAILED)
-        return pi__fail(err, PI_ECLOSED, "the engine failed and takes no requests, close it: %s", e->failure);
-    if (e->closing || e->draining) return pi__fail(err, PI_ECLOSED, "the engine is closing and takes no requests");
+        return pi__fail(err, PI_ECLOSED, "the engine failed and accepts no requests: close it: %s", e->failure);
+    if (e->closing || e->draining) return pi__fail(err, PI_ECLOSED, "the engine is closing and accepts no requests");
     if (n > 1 && n > (size_t) e->setup.cfg.max_queue)
-        return pi__fail(err, PI_ETOOBIG, "%zu answers at once do not fit the queue of %d (max-queue)", n,
+        return pi__fail(err, PI_ETOOBIG, "max-queue: %zu answers do not fit the queue of %d: raise it, or request fewer", n,
                         e->setup.cfg.max_queue);
     if (e->n_queued + (int64_t) n > e->setup.cfg.max_queue)
-        return pi__fail(err, PI_EBUSY, "the queue holds %d requests, its limit (max-queue) is %d: try again later",
+        return pi__fail(err, PI_EBUSY, "max-queue: the queue has %d requests of at most %d: try again later",
                         e->n_queued, e->setup.cfg.max_queue);
     return PI_OK;
 }
@@ -199,12 +199,12 @@ void pi__core_update_stats(pi__core *e)
 
 static const char *miss_reason(const pi__core *e, const pi__seq *s)
 {
-    if ((!s->params.cache && !s->n_cached) || !e->setup.cfg.prefix_cache) return "prefix cache off";
-    if (s->whole) return "tokens see those behind them";
+    if ((!s->params.cache && !s->n_cached) || !e->setup.cfg.prefix_cache) return "prefix cache disabled";
+    if (s->whole) return "attention is bidirectional";
     const int32_t bs = e->cache.reuse_block, most = (s->n_prompt - 1) / bs * bs, from = s->params.logits_from;
     if (s->n_cached >= most) return "";
     if (s->params.logits == PI__LOGITS_ALL && s->n_cached >= from / bs * bs)
-        return from ? "logits of the rest of the prompt wanted" : "logits of the whole prompt wanted";
+        return from ? "logits of the remaining prompt requested" : "logits of all prompt tokens requested";
     if (s->n_matched > s->n_cached) return "a cache group had dropped its part of the prefix";
     return s->n_cached ? "the rest was not in the cache" : "not in the cache";
 }
@@ -461,9 +461,9 @@ int pi__core_on_cache_event(pi__core *e, pi_cache_event_fn fn, void *ud, pi_erro
     int rc;
     /* before the first request, the step thread does not use the cache without the lock */
     pthread_mutex_lock(&e->lock);
-    if (e->cache.index) rc = pi__fail(err, PI_EBUSY, "somebody is told of the cache's changes already");
+    if (e->cache.index) rc = pi__fail(err, PI_EBUSY, "a cache event listener is already registered");
     else if (e->n_submitted)
-        rc = pi__fail(err, PI_EBUSY, "who is to be told of the cache's changes has to say so before the first request");
+        rc = pi__fail(err, PI_EBUSY, "register the cache event listener before the first request");
     else rc = pi__cache_listen(&e->cache, pi__drafter_skip_groups(&e->setup, e->setup.cfg.spec), fn, ud, err);
     pthread_mutex_unlock(&e->lock);
     return rc;

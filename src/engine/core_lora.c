@@ -13,13 +13,13 @@
 /* Fails with the error that requests without own adapters would get more than PI__MAX_LORA. */
 static int too_many(const char *name, pi_error *err)
 {
-    return pi__fail(err, PI_EINVAL, "adapter '%.60s': requests that do not choose would have more than %d adapters: "
-                    "give some of them the scale 0", name, PI__MAX_LORA);
+    return pi__fail(err, PI_EINVAL, "adapter '%.60s': requests without option lora would use more than %d adapters: "
+                    "set the scale of some to 0", name, PI__MAX_LORA);
 }
 
 static int no_adapter(const char *name, pi_error *err)
 {
-    return pi__fail(err, PI_ENOENT, "there is no adapter '%.60s'", name);
+    return pi__fail(err, PI_ENOENT, "adapter '%.60s' is not loaded", name);
 }
 
 /* Waits until n is ready or has failed. Call with the lock held; the wait releases it. */
@@ -69,7 +69,7 @@ int pi__core_lora_load(pi__core *e, const char *name, const char *path, float sc
     if (!up) return pi__fail(err, PI_ECLOSED, "the engine failed or is closing");
     if (!taken && !few) return too_many(name, err);
     if (!taken) return pi__fail_mem(err, "an adapter");
-    return pi__fail(err, PI_EBUSY, "an adapter '%.60s' is loaded already: unload it first, or take another name",
+    return pi__fail(err, PI_EBUSY, "adapter '%.60s' is already loaded: unload it first, or use another name",
                     name);
 }
 

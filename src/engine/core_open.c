@@ -191,7 +191,7 @@ static int open_tiering(pi__core *e, pi_error *err)
     pi__tiering_config c = tiering_of(&e->setup);
     if (e->setup.be->integrated && e->setup.cfg.cache_ram) {
         pi__logf(&e->setup.cfg.log, PI_LOG_INFO,
-                 "cache-ram is off: the memory of %s is the host's, a copy would win nothing",
+                 "cache-ram is disabled: %s shares host memory",
                  e->setup.be->dev->describe(e->setup.be));
     }
     c.offload.cache = &e->cache;

@@ -61,8 +61,8 @@ static int fail_unknown(const pi__loras *l, const char *name, pi_error *err)
     char known[120] = "";
     for (size_t i = 0, n = 0; pi__loras_at(l, i) && n < sizeof known; i++)
         n += (size_t) snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", pi__loras_at(l, i)->name);
-    if (!*known) return pi__fail(err, PI_ENOENT, "there is no adapter '%.60s': none is loaded", name);
-    return pi__fail(err, PI_ENOENT, "there is no adapter '%.60s': those loaded are %s", name, known);
+    if (!*known) return pi__fail(err, PI_ENOENT, "adapter '%.60s' is not loaded: no adapter is", name);
+    return pi__fail(err, PI_ENOENT, "adapter '%.60s' is not loaded: give one of %s", name, known);
 }
 
 /* Returns < 0 if a is added before b. */
@@ -76,7 +76,7 @@ static int insert_use(pi__lora_uses *u, pi__lora_entry *e, float scale, pi_error
 {
     int32_t at = u->n;
     if (scale == 0) return PI_OK;
-    if (u->n == PI__MAX_LORA) return pi__fail(err, PI_EINVAL, "a request can have %d adapters at once", PI__MAX_LORA);
+    if (u->n == PI__MAX_LORA) return pi__fail(err, PI_EINVAL, "a request can use at most %d adapters: give fewer", PI__MAX_LORA);
     for (int32_t i = 0; i < u->n; i++)
         if (u->use[i].of == e) return pi__fail(err, PI_EINVAL, "adapter '%.60s' is named twice", e->name);
     for (; at > 0; at--) {

@@ -156,7 +156,7 @@ static int size_groups(pi__memory *mem, pi_error *err)
         if (tokens < block && block > mem->cfg->block_size) tokens = block;
     }
     if (tokens < block)
-        return pi__fail(err, PI_EINVAL, "the cache would hold %lld tokens, less than one block of %d: raise kv-cache-%s",
+        return pi__fail(err, PI_EINVAL, "the cache holds %lld tokens, less than one block of %d: raise kv-cache-%s",
                         (long long) tokens, block, mem->cfg->kv_bytes ? "bytes" : "tokens");
     for (int32_t i = 0; i < m->n_groups; i++) mem->spec[i].n_blocks = blocks_for(mem, &mem->spec[i], tokens);
     if (mem->state_group >= 0) mem->spec[mem->state_group].n_blocks = n_snapshots(mem, pools_bytes(mem, tokens));
@@ -265,7 +265,7 @@ static int size_sparse(pi__memory *mem, pi_error *err)
         if (kv->n_head_kv > mem->lim.sparse_heads) mem->lim.sparse_heads = kv->n_head_kv;
     }
     if (!mem->lim.sparse_heads)
-        return pi__fail(err, PI_EUNSUPPORTED, "prefill-sparsity: a %s model has no attention to all tokens: leave it out", m->arch->name);
+        return pi__fail(err, PI_EUNSUPPORTED, "prefill-sparsity: a %s model has no full attention: leave it out", m->arch->name);
     if (mem->lim.max_tokens < mem->lim.max_seqs + PI__SPARSE_BLOCK)
         return pi__fail(err, PI_EINVAL, "prefill-sparsity: a step has to have room for %d tokens of prompts beside %d that are "
                         "answered: raise ubatch-size to %d, or lower parallel", PI__SPARSE_BLOCK, mem->lim.max_seqs,

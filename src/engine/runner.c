@@ -29,7 +29,7 @@
 
 enum { MAX_FORCED = 256 }; /* max tokens that a grammar may force per sequence and step, without logits */
 
-static const char NO_LOGITS[] = "the model gave no usable logits";
+static const char NO_LOGITS[] = "the model computed logits that are not finite";
 
 int pi__runner_init(pi__runner *r, const pi__runner_config *config, const pi__batch_shape *shape, pi_error *err)
 {
@@ -347,7 +347,7 @@ static int deliver_row(pi__runner *r, int32_t first, int32_t i, pi_error *err)
     pi__seq *s = r->plan->seq[b->seq[t]];
     if (!s || (pos >= s->n_computed && !verify_draft(r, s, pos, b->token[t]))) return PI_OK;
     if (s->params.hidden && !all_finite(pi__row_hidden(r->config.rows, i), r->config.m->n_embd)) {
-        finish_seq(r, s, PI_FINISH_ERROR, PI_EINTERNAL, "the model gave no usable vectors");
+        finish_seq(r, s, PI_FINISH_ERROR, PI_EINTERNAL, "the model computed vectors that are not finite");
         r->plan->seq[b->seq[t]] = NULL;
         return PI_OK;
     }

@@ -139,7 +139,7 @@ static int32_t preempt_seq(pi__sched *sc, pi__seq *s)
     pi__list_remove(&sc->running, s);
     drop_row(sc, s, true);
     pi__list_insert(&sc->waiting, s, sc->config.by_priority);
-    pi__logf(&sc->config.log, PI_LOG_DEBUG, "request %llu is preempted: out of cache blocks",
+    pi__logf(&sc->config.log, PI_LOG_DEBUG, "preempted request %llu: out of cache blocks",
              (unsigned long long) s->arrival);
     return back;
 }

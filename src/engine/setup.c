@@ -58,7 +58,7 @@ static int declare_beside(pi__setup *s, pi_error *err)
         rc = pi__fail(err, PI_EUNSUPPORTED, "model-draft: a %s model generates nothing", s->draft_model->arch->name);
     if (!rc) rc = pi__vocab_compare(s->g, s->draft_g, err);
     if (!rc && s->draft_model->n_vocab > s->m->n_vocab)
-        rc = pi__fail(err, PI_EINVAL, "model-draft has %d tokens, the model %d: it was not made for this one",
+        rc = pi__fail(err, PI_EINVAL, "model-draft has %d tokens, the model %d: give a drafter of this model",
                       s->draft_model->n_vocab, s->m->n_vocab);
     return rc;
 }
@@ -79,7 +79,7 @@ static int declare_head(pi__setup *s, bool own_file, pi_error *err)
         return pi__fail(err, PI_EUNSUPPORTED, "%s: a model of architecture %s cannot draft",
                         own_file ? "model-draft" : "spec-type mtp", s->drafter->arch->name);
     if (s->drafter->n_vocab != s->m->n_vocab)
-        return pi__fail(err, PI_EINVAL, "model-draft has %d tokens, the model %d: it was not made for this one",
+        return pi__fail(err, PI_EINVAL, "model-draft has %d tokens, the model %d: give a drafter of this model",
                         s->drafter->n_vocab, s->m->n_vocab);
     return PI_OK;
 }
@@ -102,7 +102,7 @@ int pi__setup_declare(pi__setup *s, pi_error *err)
     if (!rc && has_drafter(s, PI__SPEC_DRAFT) && !head) rc = declare_beside(s, err);
     if (!rc && (has_drafter(s, PI__SPEC_MTP) || head)) rc = declare_head(s, head, err);
     if (!rc && has_drafter(s, PI__SPEC_LAYER_EXIT) && s->cfg.draft_layers >= s->m->n_trunk)
-        rc = pi__fail(err, PI_EINVAL, "spec-draft-layers is %d, and the model has %d layers: give less", s->cfg.draft_layers,
+        rc = pi__fail(err, PI_EINVAL, "spec-draft-layers is %d, but the model has %d layers: give fewer", s->cfg.draft_layers,
                       s->m->n_trunk);
     return rc;
 }
@@ -135,7 +135,7 @@ static void note_no_gpu(const pi__setup *s)
     pi__device_info info = {0};
     if (pi__n_devices > 1 && !strcmp(pi__devices[0].name, "cuda")) pi__devices[0].tell(0, &info);
     pi__logf(&s->cfg.log, PI_LOG_WARN, "gpu-layers: %s%s, so all layers run on the CPU%s", *info.lacks ? "no usable GPU: " : "",
-             *info.lacks ? info.lacks : "this build has no code for GPUs", *info.lacks ? "" :
+             *info.lacks ? info.lacks : "this build has no GPU support", *info.lacks ? "" :
              " (-DPAGEDINFER_CUDA=ON builds it for NVIDIA GPUs)");
 }
 
@@ -263,7 +263,7 @@ pi__model *pi__setup_second_model(const pi__setup *s)
 static int start_profile(pi__setup *s, pi_error *err)
 {
     if (s->be->discrete || s->be->n_ranks > 1)
-        return pi__fail(err, PI_EUNSUPPORTED, "profile-ops measures the CPU alone: give --device cpu");
+        return pi__fail(err, PI_EUNSUPPORTED, "profile-ops measures only the CPU: give device cpu");
     s->be->profile = pi__profile_new(s->be);
     return s->be->profile ? PI_OK : pi__fail_mem(err, "the profile of ops");
 }

@@ -20,7 +20,7 @@ static int collect_suppressed(pi__special *sp, const pi__gguf *g, int32_t n_voca
     for (uint64_t i = 0; i < kv->n; i++) {
         int64_t id = pi__gguf_elem_i64(kv, i);
         if (id < 0 || id >= n_vocab)
-            return pi__fail(err, PI_EFORMAT, "metadata %s has token %lld, of %d", key, (long long) id, n_vocab);
+            return pi__fail(err, PI_EFORMAT, "metadata %s has token %lld, but the vocabulary has %d", key, (long long) id, n_vocab);
         sp->suppress[sp->n_suppress++] = (int32_t) id;
     }
     return PI_OK;

@@ -47,8 +47,8 @@ def tool(model, a, b):
     expect('--lora-use none', run('--lora', a, '--lora-use', 'none')[1], base[1])
     for flags, why in ((('--lora', '/nowhere.gguf'), '/nowhere.gguf'), (('--lora', model), 'not an adapter'),
                        (('--lora-modules', 'x'), 'NAME=FILE'),
-                       (('--lora', a, '--lora', a), 'loaded already'),
-                       (('--lora-use', 'y'), "no adapter 'y'")):
+                       (('--lora', a, '--lora', a), 'already loaded'),
+                       (('--lora-use', 'y'), "adapter 'y' is not loaded")):
         r = run(*flags)
         if not r[0] or why not in r[2]: fault(f'{flags}: exit {r[0]}, {r[2][-200:]!r} does not say {why!r}')
 

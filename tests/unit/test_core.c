@@ -320,7 +320,7 @@ static void jobs_of_one_call(void **st)
                 wait_job(&j[k][i]);
                 const bool found = j[k][i].end.cached_tokens > 0;
                 assert_int_equal(j[k][i].end.cached_tokens, found ? 256 : 0);
-                assert_string_equal(j[k][i].end.miss_reason, found ? "" : keep ? "not in the cache" : "prefix cache off");
+                assert_string_equal(j[k][i].end.miss_reason, found ? "" : keep ? "not in the cache" : "prefix cache disabled");
                 computed += !found;
             }
             all_computed += computed;
@@ -685,9 +685,9 @@ static void scoring_reuses(void **st)
     wait_job(&plain_one);
     assert_int_equal(plain_one.end.cached_tokens, 192);
     static const int32_t from[5] = {100, 0, 7, 199, 150}, cached[5] = {96, 0, 0, 192, 144};
-    static const char *const why[5] = {"logits of the rest of the prompt wanted", "logits of the whole prompt wanted",
-                                       "logits of the rest of the prompt wanted", "",
-                                       "logits of the rest of the prompt wanted"};
+    static const char *const why[5] = {"logits of the remaining prompt requested", "logits of all prompt tokens requested",
+                                       "logits of the remaining prompt requested", "",
+                                       "logits of the remaining prompt requested"};
     for (int reopened = 0; reopened < 2; reopened++) { /* from the pools, then from disk */
         for (int i = 0; i < 5; i++) {
             score(e, &j, 21, from[i]);
@@ -750,7 +750,7 @@ static void what_fits(void **st)
     assert_int_equal(j.n_tokens, 56);
     assert_int_equal(j.end.reason, PI_FINISH_LENGTH);
     assert_int_equal(lines.n, 1);
-    assert_non_null(strstr(lines.last, "of 57 tokens to generate (max-tokens) 56 fit behind a prompt of 200: the cache holds 256"));
+    assert_non_null(strstr(lines.last, "max-tokens: of 57 tokens, 56 fit after a prompt of 200: the cache holds 256"));
     for (int i = 0; i < 3; i++) fill(&many[i], 3, 250, INT32_MAX); /* samples of one request: one line */
     pi_error err;
     assert_int_equal(submit_all(e, many, 3, &err), PI_OK);
