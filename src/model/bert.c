@@ -75,7 +75,7 @@ static void want_embeddings(pi__model *m, bert *p)
     const pi__tensor *types = pi__gguf_find_tensor(m->g, "token_types.weight");
     const int64_t E = m->n_embd;
     pi__read_vocab_size(m);
-    pi__want_weight(m, &p->tok_embd, E, m->n_vocab, "token_embd.weight", PI__OF_FILE);
+    pi__declare_weight(m, &p->tok_embd, E, m->n_vocab, "token_embd.weight", PI__OF_FILE);
     if (!p->nomic) pi__want_table(m, &p->positions, m->n_ctx_train, E, "position_embd.weight", PI__OF_FILE);
     if (types) p->n_types = types->ne[1] > 0 && types->ne[1] < 256 ? (int32_t) types->ne[1] : 1;
     if (types) pi__want_table(m, &p->types, p->n_types, E, "token_types.weight", PI__OF_FILE);
@@ -106,9 +106,9 @@ static void want_layer(pi__model *m, bert *p, int32_t i)
         pi__mlp_declare(m, &l->mlp, "", i, &p->work);
         return;
     }
-    pi__want_weight(m, &l->up, E, F, "ffn_up.weight", i);
+    pi__declare_weight(m, &l->up, E, F, "ffn_up.weight", i);
     pi__want_vec_or_not(m, &l->up_bias, F, "ffn_up.bias", i);
-    pi__want_weight(m, &l->down, F, E, "ffn_down.weight", i);
+    pi__declare_weight(m, &l->down, F, E, "ffn_down.weight", i);
     if (F > p->work.max_ff) p->work.max_ff = F;
 }
 

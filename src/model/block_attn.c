@@ -73,7 +73,7 @@ void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w)
     want_biases(m, a, layer);
     if (a->flags & PI__ATTN_QK_NORM) pi__want_vec(m, &a->q_norm, a->head_dim, "attn_q_norm.weight", layer);
     if (a->flags & PI__ATTN_QK_NORM && !shared) pi__want_vec(m, &a->k_norm, a->head_dim, "attn_k_norm.weight", layer);
-    pi__want_weight(m, &a->wo, (int64_t) a->n_head * a->head_dim, m->n_embd, "attn_output.weight", layer);
+    pi__declare_weight(m, &a->wo, (int64_t) a->n_head * a->head_dim, m->n_embd, "attn_output.weight", layer);
     if (a->flags & PI__ATTN_OUT_BIAS) pi__want_vec(m, &a->out_bias, m->n_embd, "attn_output.bias", layer);
     if (a->flags & PI__ATTN_SINKS) pi__want_vec(m, &a->sinks, a->n_head, "attn_sinks.weight", layer);
     w->max_qkv = widest(w->max_qkv, pi__attn_width(a));

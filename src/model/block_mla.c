@@ -93,12 +93,12 @@ static void want_queries(pi__model *m, pi__mla *a, int32_t layer)
 {
     const int64_t E = m->n_embd, Q = a->rank_q;
     if (!Q) {
-        pi__want_weight(m, &a->q, E, q_width(a), "attn_q.weight", layer);
+        pi__declare_weight(m, &a->q, E, q_width(a), "attn_q.weight", layer);
         return;
     }
-    pi__want_weight(m, &a->q_a, E, Q, "attn_q_a.weight", layer);
+    pi__declare_weight(m, &a->q_a, E, Q, "attn_q_a.weight", layer);
     pi__want_vec(m, &a->q_norm, Q, "attn_q_a_norm.weight", layer);
-    pi__want_weight(m, &a->q_b, Q, q_width(a), "attn_q_b.weight", layer);
+    pi__declare_weight(m, &a->q_b, Q, q_width(a), "attn_q_b.weight", layer);
 }
 
 void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w)
@@ -108,10 +108,10 @@ void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w)
     const int64_t H = a->n_head, results = H * a->n_value;
     a->rows = pi__want_rows(m, m, layer, &group, 1, row_width(a), false);
     want_queries(m, a, layer);
-    pi__want_weight(m, &a->kv, m->n_embd, row_width(a), "attn_kv_a_mqa.weight", layer);
+    pi__declare_weight(m, &a->kv, m->n_embd, row_width(a), "attn_kv_a_mqa.weight", layer);
     pi__want_vec(m, &a->kv_norm, a->rank, "attn_kv_a_norm.weight", layer);
     want_heads(m, a, layer);
-    pi__want_weight(m, &a->wo, results, m->n_embd, "attn_output.weight", layer);
+    pi__declare_weight(m, &a->wo, results, m->n_embd, "attn_output.weight", layer);
     w->max_qkv = widest(w->max_qkv, widest(pi__mla_width(a), results));
     w->max_att = widest(w->max_att, widest(q_width(a), results));
     w->max_ff = widest(w->max_ff, low_width(a));

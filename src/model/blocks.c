@@ -206,10 +206,10 @@ void pi__mlp_declare(pi__model *m, pi__mlp *l, const char *kind, int32_t layer, 
     if (l->fused) {
         pi__want_gate_up(m, &l->gate, E, F, up, layer);
     } else {
-        pi__want_weight(m, &l->gate, E, F, gate, layer);
-        pi__want_weight(m, &l->up, E, F, up, layer);
+        pi__declare_weight(m, &l->gate, E, F, gate, layer);
+        pi__declare_weight(m, &l->up, E, F, up, layer);
     }
-    pi__want_weight(m, &l->down, F, E, down, layer);
+    pi__declare_weight(m, &l->down, F, E, down, layer);
     w->max_ff = widest(w->max_ff, 2 * F);
 }
 
@@ -299,9 +299,9 @@ void pi__experts_forward(pi__model *m, const pi__experts *e, const pi__lin_in *i
 void pi__head_declare(pi__model *m, pi__head *h, bool tied)
 {
     pi__read_vocab_size(m);
-    pi__want_weight(m, &h->tok_embd, m->n_embd, m->n_vocab, "token_embd.weight", PI__OF_FILE);
+    pi__declare_weight(m, &h->tok_embd, m->n_embd, m->n_vocab, "token_embd.weight", PI__OF_FILE);
     if (tied) pi__want_weight_or_not(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
-    else pi__want_weight(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
+    else pi__declare_weight(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
     pi__want_vec(m, &h->output_norm, m->n_embd, "output_norm.weight", PI__OF_FILE);
     if (h->logit_scale != 0)
         pi__want_vec_times(m, &h->logits_norm, m->n_embd, h->logit_scale, "output_norm.weight", PI__OF_FILE);

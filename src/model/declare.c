@@ -258,7 +258,7 @@ static void want_matrices(pi__model *m, pi__weight *w, pi__weight shape, ask how
 
 static pi__weight plain(int64_t n_in, int64_t n_out) { return (pi__weight) {.n_in = n_in, .n_out = n_out, .n_mat = 1}; }
 
-void pi__want_weight(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer)
+void pi__declare_weight(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer)
 {
     want_matrices(m, w, plain(n_in, n_out), (ask) {0}, name, layer);
 }

@@ -49,28 +49,28 @@ float pi__rope_freqs(pi__model *m, const char *base_key, float def, bool scaled,
 bool pi__has_tensor(const pi__model *m, const char *name, int layer);
 /* Declares a matrix [n_out, n_in] called NAME.weight, and its factor NAME.scale if the file has one. With _or_not:
  * optional; w->n_out is 0 if absent. */
-void pi__want_weight(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
+void pi__declare_weight(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
 void pi__want_weight_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
-/* Like pi__want_weight with reordered rows: row[i] = file row of row i; must live until the model is loaded. NULL =
+/* Like pi__declare_weight with reordered rows: row[i] = file row of row i; must live until the model is loaded. NULL =
  * file order. */
 void pi__want_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row, const char *name,
                           int layer);
-/* Like pi__want_weight, replicated on every device of a sharded model. */
+/* Like pi__declare_weight, replicated on every device of a sharded model. */
 void pi__want_whole(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
-/* Like pi__want_weight, optional, and NAME.scale is not treated as its factor. */
+/* Like pi__declare_weight, optional, and NAME.scale is not treated as its factor. */
 void pi__want_unscaled_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
 /* Like pi__want_weight_rows, for queries, keys and values of a layer with n_head_kv KV heads. fused_rows: rows of each
  * stacked matrix, as in pi__weight. */
 void pi__want_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3], const int32_t *row,
                     const char *name, int layer);
-/* Like pi__want_weight, for n_mat stacked per-head matrices, replicated on every device. */
+/* Like pi__declare_weight, for n_mat stacked per-head matrices, replicated on every device. */
 void pi__want_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer);
 /* Like pi__want_head_linear, gathered from one file matrix [n_rows, columns]: row[i] = file row of each row, or with
  * `turned` of each column. The result is F32, BF16 or F16 for any file type. row must live until the model is
  * loaded. */
 void pi__want_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row, bool turned,
                         int64_t n_rows, const char *name, int layer);
-/* Like pi__want_weight, for n_mat stacked matrices, with one factor or n_mat factors. */
+/* Like pi__declare_weight, for n_mat stacked matrices, with one factor or n_mat factors. */
 void pi__want_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer);
 /* Declares the stacked gate and up matrices of a feed-forward: [2 n_ff, n_in]. */
 void pi__want_gate_up(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, const char *name, int layer);

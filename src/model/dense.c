@@ -79,7 +79,7 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
     if (routed) {
         l->experts = d->experts;
         if (m->n_used) l->experts.n_used = m->n_used;
-        pi__want_weight(m, &l->router, E, d->experts.n_expert, "ffn_gate_inp.weight", i);
+        pi__declare_weight(m, &l->router, E, d->experts.n_expert, "ffn_gate_inp.weight", i);
         pi__experts_declare(m, &l->experts, true, i, &d->work);
     }
     if (l->mlp.n_ff) pi__mlp_declare(m, &l->mlp, routed ? "_shexp" : "", i, &d->work);

@@ -221,7 +221,7 @@ static void read_windows(pi__model *m, dflash *p)
 static void want_around(pi__model *m, const dflash *p, around *c, const char *base, const char *own, int32_t i)
 {
     pi__want_tables(m, &c->base, 2, p->n_tap, m->n_embd, base, i);
-    pi__want_weight(m, &c->own, m->n_embd, p->n_own, own, i);
+    pi__declare_weight(m, &c->own, m->n_embd, p->n_own, own, i);
 }
 
 static void want_layer(pi__model *m, dflash *p, int32_t i)
@@ -257,7 +257,7 @@ static void want_head(pi__model *m, dflash *p)
     pi__want_weight_or_not(m, &p->head.tok_embd, E, V, "token_embd.weight", PI__OF_FILE);
     if (d2t) {
         int32_t *token = pi__model_calloc(m, (size_t) m->block.n_out, sizeof *token, "the drafter's tokens");
-        pi__want_weight(m, &p->head.output, E, m->block.n_out, "output.weight", PI__OF_FILE);
+        pi__declare_weight(m, &p->head.output, E, m->block.n_out, "output.weight", PI__OF_FILE);
         pi__want_ids(m, token, m->block.n_out, m->n_vocab, "d2t", PI__OF_FILE);
         m->block.token = token;
     } else {
@@ -285,8 +285,8 @@ static void want_markov(pi__model *m, dflash *p)
         pi__model_refuse(m, PI_EFORMAT, "tensor markov_w1.weight has %lld columns", (long long) t->ne[0]);
     if (!pi__model_ok(m)) return;
     p->rank = (int32_t) t->ne[0];
-    pi__want_weight(m, &p->markov_in, p->rank, m->n_vocab, "markov_w1.weight", PI__OF_FILE);
-    pi__want_weight(m, &p->markov_out, p->rank, m->block.n_out, "markov_w2.weight", PI__OF_FILE);
+    pi__declare_weight(m, &p->markov_in, p->rank, m->n_vocab, "markov_w1.weight", PI__OF_FILE);
+    pi__declare_weight(m, &p->markov_out, p->rank, m->block.n_out, "markov_w2.weight", PI__OF_FILE);
     pi__want_weight_or_not(m, &p->sure, m->n_embd + p->rank, 1, "conf_proj.weight", PI__OF_FILE);
     pi__want_host_or_not(m, &m->block.sure_bias, 1, "conf_proj.bias", PI__OF_FILE);
 }
@@ -315,9 +315,9 @@ static void want_selector(pi__model *m, dflash *p)
         pi__model_refuse(m, PI_EFORMAT, "metadata %s.embedding_length %d is not a multiple of conv_group_size %d", m->arch->name,
                          m->n_embd, p->group);
     p->n_own = 2 * (int64_t) p->n_tap * (m->n_embd / p->group);
-    pi__want_weight(m, &p->select, m->n_embd, m->block.rank, "selector_hidden.weight", PI__OF_FILE);
-    pi__want_weight(m, &p->select_before, m->block.rank, m->n_vocab, "selector_predecessor.weight", PI__OF_FILE);
-    pi__want_weight(m, &p->select_after, m->block.rank, m->n_vocab, "selector_successor.weight", PI__OF_FILE);
+    pi__declare_weight(m, &p->select, m->n_embd, m->block.rank, "selector_hidden.weight", PI__OF_FILE);
+    pi__declare_weight(m, &p->select_before, m->block.rank, m->n_vocab, "selector_predecessor.weight", PI__OF_FILE);
+    pi__declare_weight(m, &p->select_after, m->block.rank, m->n_vocab, "selector_successor.weight", PI__OF_FILE);
 }
 
 static void declare(pi__model *m)
@@ -338,7 +338,7 @@ static void declare(pi__model *m)
     read_block(m, p);
     read_captured(m, p);
     if (!pi__model_ok(m)) return;
-    pi__want_weight(m, &p->fc, (int64_t) m->target->captured.n * m->target->n_embd, m->n_embd,
+    pi__declare_weight(m, &p->fc, (int64_t) m->target->captured.n * m->target->n_embd, m->n_embd,
                     named(p, "fc.weight", "dflash.fc.weight"), PI__OF_FILE);
     pi__want_vec(m, &p->enc_norm, m->n_embd, named(p, "enc.output_norm.weight", "dflash.hidden_norm.weight"), PI__OF_FILE);
     want_head(m, p);

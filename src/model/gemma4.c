@@ -216,8 +216,8 @@ static void want_layer(pi__model *m, gemma4 *p, int32_t i)
     want_experts(m, p, i);
     pi__want_vec(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
     if (P) {
-        pi__want_weight(m, &l->ple_gate, E, P, "inp_gate.weight", i);
-        pi__want_weight(m, &l->ple_proj, P, E, "proj.weight", i);
+        pi__declare_weight(m, &l->ple_gate, E, P, "inp_gate.weight", i);
+        pi__declare_weight(m, &l->ple_proj, P, E, "proj.weight", i);
         pi__want_vec(m, &l->post_ple_norm, E, "post_norm.weight", i);
     }
     pi__want_host_or_not(m, &l->out_scale, 1, "layer_output_scale.weight", i);
@@ -245,7 +245,7 @@ static void want_head(pi__model *m, gemma4 *p)
     const char *name = pi__has_tensor(m, "output.weight", PI__OF_FILE) ? "output.weight" : "token_embd.weight";
     read_clusters(m, p);
     if (!p->n_cluster) {
-        pi__want_weight(m, &p->head.tok_embd, E, V, name, PI__OF_FILE);
+        pi__declare_weight(m, &p->head.tok_embd, E, V, name, PI__OF_FILE);
         return;
     }
     const char *order = "masked_embd_ordering"; /* converters name it without and with ".weight" */
@@ -262,8 +262,8 @@ static void want_head(pi__model *m, gemma4 *p)
 static void want_drafter(pi__model *m, gemma4 *p)
 {
     const int64_t E = m->n_embd, W = m->target->n_embd;
-    pi__want_weight(m, &p->pre, 2 * W, E, "nextn.pre_projection.weight", PI__OF_FILE);
-    pi__want_weight(m, &p->post, E, W, "nextn.post_projection.weight", PI__OF_FILE);
+    pi__declare_weight(m, &p->pre, 2 * W, E, "nextn.pre_projection.weight", PI__OF_FILE);
+    pi__declare_weight(m, &p->post, E, W, "nextn.post_projection.weight", PI__OF_FILE);
 }
 
 /* Refuses a drafter and a target that do not match. */
@@ -303,8 +303,8 @@ static void declare(pi__model *m)
         pi__head_declare(m, &p->head, true);
     }
     if (LP) {
-        pi__want_weight(m, &p->ple_embd, LP, m->n_vocab, "per_layer_token_embd.weight", PI__OF_FILE);
-        pi__want_weight(m, &p->ple_model, m->n_embd, LP, "per_layer_model_proj.weight", PI__OF_FILE);
+        pi__declare_weight(m, &p->ple_embd, LP, m->n_vocab, "per_layer_token_embd.weight", PI__OF_FILE);
+        pi__declare_weight(m, &p->ple_model, m->n_embd, LP, "per_layer_model_proj.weight", PI__OF_FILE);
         pi__want_vec(m, &p->ple_norm, p->n_ple, "per_layer_proj_norm.weight", PI__OF_FILE);
     }
     if (!m->target) pi__read_trunk(m, m->n_layer);

@@ -243,14 +243,14 @@ static void want_delta(pi__model *m, qwen35 *p, layer *l, int32_t i)
     if (p->next) {
         pi__want_weight_rows(m, &l->alpha, E, 2 * nv, p->rows_ab, "ssm_ba.weight", i);
     } else {
-        pi__want_weight(m, &l->alpha, E, nv, "ssm_alpha.weight", i);
-        pi__want_weight(m, &l->beta, E, nv, "ssm_beta.weight", i);
+        pi__declare_weight(m, &l->alpha, E, nv, "ssm_alpha.weight", i);
+        pi__declare_weight(m, &l->beta, E, nv, "ssm_beta.weight", i);
     }
     pi__want_table_at(m, &l->conv, C, p->delta.n_conv, p->taps, "ssm_conv1d.weight", i);
     pi__want_vec_rows(m, &l->dt_bias, nv, p->heads, "ssm_dt.bias", i);
     pi__want_vec_rows(m, &l->a, nv, p->heads, "ssm_a", i);
     pi__want_vec(m, &l->head_norm, p->delta.dim, "ssm_norm.weight", i);
-    pi__want_weight(m, &l->wo, VD, E, "ssm_out.weight", i);
+    pi__declare_weight(m, &l->wo, VD, E, "ssm_out.weight", i);
     p->delta.exact = pi__type_is_float(l->qkv.type);
     l->state = pi__want_state(m, i, &p->delta);
     p->work.max_qkv = widest(p->work.max_qkv, C + VD + 2 * nv);
@@ -264,9 +264,9 @@ static void want_experts(pi__model *m, qwen35 *p, layer *l, int32_t i)
     if (m->n_used) l->experts.n_used = m->n_used;
     l->experts.n_ff = expert_ff(m, p, i);
     l->mlp.n_ff = p->n_ff_shared;
-    pi__want_weight(m, &l->router, E, p->experts.n_expert, "ffn_gate_inp.weight", i);
+    pi__declare_weight(m, &l->router, E, p->experts.n_expert, "ffn_gate_inp.weight", i);
     pi__experts_declare(m, &l->experts, true, i, &p->work);
-    pi__want_weight(m, &l->shared_gate, E, 1, "ffn_gate_inp_shexp.weight", i);
+    pi__declare_weight(m, &l->shared_gate, E, 1, "ffn_gate_inp_shexp.weight", i);
     pi__mlp_declare(m, &l->mlp, "_shexp", i, &p->work);
     p->work.n_expert = p->experts.n_expert + 1; /* plus the shared expert's gate */
 }
