@@ -79,8 +79,8 @@ static void want_embeddings(pi__model *m, bert *p)
     if (!p->nomic) pi__want_table(m, &p->positions, m->n_ctx_train, E, "position_embd.weight", PI__OF_FILE);
     if (types) p->n_types = types->ne[1] > 0 && types->ne[1] < 256 ? (int32_t) types->ne[1] : 1;
     if (types) pi__want_table(m, &p->types, p->n_types, E, "token_types.weight", PI__OF_FILE);
-    pi__want_vec(m, &p->norm, E, "token_embd_norm.weight", PI__OF_FILE);
-    pi__want_vec(m, &p->shift, E, "token_embd_norm.bias", PI__OF_FILE);
+    pi__declare_vec(m, &p->norm, E, "token_embd_norm.weight", PI__OF_FILE);
+    pi__declare_vec(m, &p->shift, E, "token_embd_norm.bias", PI__OF_FILE);
 }
 
 static void want_norm(pi__model *m, sum_norm *s, const char *bias, const char *name, int32_t i)
@@ -88,9 +88,9 @@ static void want_norm(pi__model *m, sum_norm *s, const char *bias, const char *n
     char full[48];
     pi__want_vec_or_not(m, &s->bias, m->n_embd, bias, i);
     snprintf(full, sizeof full, "%s.weight", name);
-    pi__want_vec(m, &s->w, m->n_embd, full, i);
+    pi__declare_vec(m, &s->w, m->n_embd, full, i);
     snprintf(full, sizeof full, "%s.bias", name);
-    pi__want_vec(m, &s->shift, m->n_embd, full, i);
+    pi__declare_vec(m, &s->shift, m->n_embd, full, i);
 }
 
 static void want_layer(pi__model *m, bert *p, int32_t i)

@@ -34,7 +34,7 @@ static void want_biases(pi__model *m, pi__attn *a, int32_t layer)
     pi__want_vec_rows(m, &a->q_bias, Q, a->order, "attn_q.bias", layer);
     if (!KV) return;
     pi__want_vec_rows(m, &a->k_bias, KV, a->order, "attn_k.bias", layer);
-    pi__want_vec(m, &a->v_bias, KV, "attn_v.bias", layer);
+    pi__declare_vec(m, &a->v_bias, KV, "attn_v.bias", layer);
 }
 
 static void want_matrices(pi__model *m, pi__attn *a, int32_t n_head_kv, int32_t layer)
@@ -71,11 +71,11 @@ void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w)
     if (!pi__model_ok(m)) return;
     want_matrices(m, a, owner->kv[a->kv].n_head_kv, layer);
     want_biases(m, a, layer);
-    if (a->flags & PI__ATTN_QK_NORM) pi__want_vec(m, &a->q_norm, a->head_dim, "attn_q_norm.weight", layer);
-    if (a->flags & PI__ATTN_QK_NORM && !shared) pi__want_vec(m, &a->k_norm, a->head_dim, "attn_k_norm.weight", layer);
+    if (a->flags & PI__ATTN_QK_NORM) pi__declare_vec(m, &a->q_norm, a->head_dim, "attn_q_norm.weight", layer);
+    if (a->flags & PI__ATTN_QK_NORM && !shared) pi__declare_vec(m, &a->k_norm, a->head_dim, "attn_k_norm.weight", layer);
     pi__declare_weight(m, &a->wo, (int64_t) a->n_head * a->head_dim, m->n_embd, "attn_output.weight", layer);
-    if (a->flags & PI__ATTN_OUT_BIAS) pi__want_vec(m, &a->out_bias, m->n_embd, "attn_output.bias", layer);
-    if (a->flags & PI__ATTN_SINKS) pi__want_vec(m, &a->sinks, a->n_head, "attn_sinks.weight", layer);
+    if (a->flags & PI__ATTN_OUT_BIAS) pi__declare_vec(m, &a->out_bias, m->n_embd, "attn_output.bias", layer);
+    if (a->flags & PI__ATTN_SINKS) pi__declare_vec(m, &a->sinks, a->n_head, "attn_sinks.weight", layer);
     w->max_qkv = widest(w->max_qkv, pi__attn_width(a));
     w->max_att = widest(w->max_att, (int64_t) a->n_head * a->head_dim);
     if (a->n_head > m->lim.max_n_head) m->lim.max_n_head = a->n_head;

@@ -97,7 +97,7 @@ static void want_queries(pi__model *m, pi__mla *a, int32_t layer)
         return;
     }
     pi__declare_weight(m, &a->q_a, E, Q, "attn_q_a.weight", layer);
-    pi__want_vec(m, &a->q_norm, Q, "attn_q_a_norm.weight", layer);
+    pi__declare_vec(m, &a->q_norm, Q, "attn_q_a_norm.weight", layer);
     pi__declare_weight(m, &a->q_b, Q, q_width(a), "attn_q_b.weight", layer);
 }
 
@@ -109,7 +109,7 @@ void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w)
     a->rows = pi__want_rows(m, m, layer, &group, 1, row_width(a), false);
     want_queries(m, a, layer);
     pi__declare_weight(m, &a->kv, m->n_embd, row_width(a), "attn_kv_a_mqa.weight", layer);
-    pi__want_vec(m, &a->kv_norm, a->rank, "attn_kv_a_norm.weight", layer);
+    pi__declare_vec(m, &a->kv_norm, a->rank, "attn_kv_a_norm.weight", layer);
     want_heads(m, a, layer);
     pi__declare_weight(m, &a->wo, results, m->n_embd, "attn_output.weight", layer);
     w->max_qkv = widest(w->max_qkv, widest(pi__mla_width(a), results));

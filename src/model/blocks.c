@@ -260,9 +260,9 @@ void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer
         pi__want_experts(m, &e->up, E, F, X, "ffn_up_exps.weight", layer);
     }
     pi__want_experts(m, &e->down, F, E, X, "ffn_down_exps.weight", layer);
-    if (e->gating == PI__GATE_SIGMOID) pi__want_vec(m, &e->bias, X, "exp_probs_b.bias", layer);
+    if (e->gating == PI__GATE_SIGMOID) pi__declare_vec(m, &e->bias, X, "exp_probs_b.bias", layer);
     if (e->biases) {
-        pi__want_vec(m, &e->bias, X, "ffn_gate_inp.bias", layer);
+        pi__declare_vec(m, &e->bias, X, "ffn_gate_inp.bias", layer);
         pi__want_table(m, &e->gate_bias, X, F, "ffn_gate_exps.bias", layer);
         pi__want_table(m, &e->up_bias, X, F, "ffn_up_exps.bias", layer);
         pi__want_table(m, &e->down_bias, X, E, "ffn_down_exps.bias", layer);
@@ -302,7 +302,7 @@ void pi__head_declare(pi__model *m, pi__head *h, bool tied)
     pi__declare_weight(m, &h->tok_embd, m->n_embd, m->n_vocab, "token_embd.weight", PI__OF_FILE);
     if (tied) pi__want_weight_or_not(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
     else pi__declare_weight(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
-    pi__want_vec(m, &h->output_norm, m->n_embd, "output_norm.weight", PI__OF_FILE);
+    pi__declare_vec(m, &h->output_norm, m->n_embd, "output_norm.weight", PI__OF_FILE);
     if (h->logit_scale != 0)
         pi__want_vec_times(m, &h->logits_norm, m->n_embd, h->logit_scale, "output_norm.weight", PI__OF_FILE);
     if (!h->output.n_out) pi__adapter_tied(m, &h->tok_embd);

@@ -428,7 +428,7 @@ static void want_values(pi__model *m, pi__want want, bool optional, int64_t n, i
     want_stacked(m, want, optional, n, n_rows, 1, name, layer);
 }
 
-void pi__want_vec(pi__model *m, float **vec, int64_t n, const char *name, int layer)
+void pi__declare_vec(pi__model *m, float **vec, int64_t n, const char *name, int layer)
 {
     want_values(m, (pi__want) {.vec = vec, .factor = 1.0f}, false, n, 1, name, layer);
 }

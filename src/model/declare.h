@@ -78,10 +78,10 @@ void pi__want_gate_up(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, c
 void pi__want_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, int64_t n_mat, const char *name,
                              int layer);
 /* Declares n f32 values. With _or_not: optional; *vec stays NULL if absent. With _times: multiplied by factor. */
-void pi__want_vec(pi__model *m, float **vec, int64_t n, const char *name, int layer);
+void pi__declare_vec(pi__model *m, float **vec, int64_t n, const char *name, int layer);
 void pi__want_vec_or_not(pi__model *m, float **vec, int64_t n, const char *name, int layer);
 void pi__want_vec_times(pi__model *m, float **vec, int64_t n, float factor, const char *name, int layer);
-/* Like pi__want_vec, reordered: value i is the file's value row[i]. NULL = file order. */
+/* Like pi__declare_vec, reordered: value i is the file's value row[i]. NULL = file order. */
 void pi__want_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *row, const char *name, int layer);
 /* Declares n_rows rows of n values, of any file type, as f32. */
 void pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer);

@@ -252,8 +252,8 @@ static void want_hyper(pi__model *m, hyper *h, int32_t n_mix, const char *name, 
     snprintf(base, sizeof base, "%s_base.weight", name);
     snprintf(scale, sizeof scale, "%s_scale.weight", name);
     pi__declare_weight(m, &h->fn, (int64_t) PI__STREAMS * m->n_embd, n_mix, fn, i);
-    pi__want_vec(m, &h->base, n_mix, base, i);
-    pi__want_vec(m, &h->scale, n_mix == PI__STREAMS ? 1 : 3, scale, i);
+    pi__declare_vec(m, &h->base, n_mix, base, i);
+    pi__declare_vec(m, &h->scale, n_mix == PI__STREAMS ? 1 : 3, scale, i);
 }
 
 /* name: "attn" or "indexer". */
@@ -271,7 +271,7 @@ static void want_compressor(pi__model *m, compressor *c, int32_t ratio, int32_t 
     pi__declare_weight(m, &c->kv, m->n_embd, w, kv, i);
     pi__declare_weight(m, &c->gate, m->n_embd, w, gate, i);
     pi__want_table(m, &c->ape, ratio, w, ape, i);
-    pi__want_vec(m, &c->norm, dim, norm, i);
+    pi__declare_vec(m, &c->norm, dim, norm, i);
     c->recent = pi__want_rows(m, m, i, &recent[ratio == HCA], 1, 2 * w, true);
     c->entries = pi__want_rows(m, m, i, &entries, ratio, dim, false);
 }
@@ -281,13 +281,13 @@ static void want_attention(pi__model *m, deepseek4 *p, layer *l, int32_t i)
     const bool draft = m->target != NULL; /* its rows are in a group that only sequences with the draft head use */
     const pi__row_group window = {.name = draft ? "draft window" : "window", .window = p->window, .draft = draft};
     const int64_t E = m->n_embd, D = p->dim, Q = p->rank_q, H = p->n_head, G = p->n_group, O = p->rank_out;
-    pi__want_vec(m, &l->attn_norm, E, "attn_norm.weight", i);
+    pi__declare_vec(m, &l->attn_norm, E, "attn_norm.weight", i);
     pi__declare_weight(m, &l->q_a, E, Q, "attn_q_a.weight", i);
-    pi__want_vec(m, &l->q_norm, Q, "attn_q_a_norm.weight", i);
+    pi__declare_vec(m, &l->q_norm, Q, "attn_q_a_norm.weight", i);
     pi__declare_weight(m, &l->q_b, Q, H * D, "attn_q_b.weight", i);
     pi__declare_weight(m, &l->kv, E, D, "attn_kv.weight", i);
-    pi__want_vec(m, &l->kv_norm, D, "attn_kv_a_norm.weight", i);
-    pi__want_vec(m, &l->sinks, H, "attn_sinks.weight", i);
+    pi__declare_vec(m, &l->kv_norm, D, "attn_kv_a_norm.weight", i);
+    pi__declare_vec(m, &l->sinks, H, "attn_sinks.weight", i);
     pi__want_head_groups(m, &l->out_a, H * D / G, O, G, "attn_output_a.weight", i);
     pi__declare_weight(m, &l->out_b, G * O, E, "attn_output_b.weight", i);
     l->rows = pi__want_rows(m, kv_owner(m), i, &window, 1, p->dim, false);
@@ -301,13 +301,13 @@ static void want_attention(pi__model *m, deepseek4 *p, layer *l, int32_t i)
 static void want_experts(pi__model *m, deepseek4 *p, layer *l, int32_t i)
 {
     const int32_t X = p->experts.n_expert, K = p->experts.n_used;
-    pi__want_vec(m, &l->ffn_norm, m->n_embd, "ffn_norm.weight", i);
+    pi__declare_vec(m, &l->ffn_norm, m->n_embd, "ffn_norm.weight", i);
     pi__declare_weight(m, &l->router, m->n_embd, X, "ffn_gate_inp.weight", i);
     if (m->n_used && i >= p->n_hash) l->experts.n_used = m->n_used;
     if (i < p->n_hash) {
         pi__want_numbers(m, &l->table, m->n_vocab, K, X, "ffn_gate_tid2eid.weight", i);
     } else {
-        pi__want_vec(m, &l->bias, X, "exp_probs_b.bias", i);
+        pi__declare_vec(m, &l->bias, X, "exp_probs_b.bias", i);
     }
     pi__experts_declare(m, &l->experts, false, i, &p->work);
     pi__mlp_declare(m, &l->shared, "_shexp", i, &p->work);
@@ -334,9 +334,9 @@ static void want_draft(pi__model *m, deepseek4 *p)
     if (ds4) pi__declare_weight(m, &p->proj, E, E, "e_proj.weight", i);
     else pi__declare_weight(m, &p->proj, 2 * E, E, "nextn.eh_proj.weight", i);
     if (ds4) pi__declare_weight(m, &p->proj_hidden, E, E, "h_proj.weight", i);
-    pi__want_vec(m, &p->embd_norm, E, ds4 ? "enorm.weight" : "nextn.enorm.weight", i);
-    pi__want_vec(m, &p->hidden_norm, E, ds4 ? "hnorm.weight" : "nextn.hnorm.weight", i);
-    pi__want_vec(m, &p->head.output_norm, E, ds4 ? "norm.weight" : "nextn.shared_head_norm.weight", i);
+    pi__declare_vec(m, &p->embd_norm, E, ds4 ? "enorm.weight" : "nextn.enorm.weight", i);
+    pi__declare_vec(m, &p->hidden_norm, E, ds4 ? "hnorm.weight" : "nextn.hnorm.weight", i);
+    pi__declare_vec(m, &p->head.output_norm, E, ds4 ? "norm.weight" : "nextn.shared_head_norm.weight", i);
 }
 
 static void check_target(pi__model *m)

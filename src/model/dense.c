@@ -57,7 +57,7 @@ pi__dense *pi__dense_read_latent(pi__model *m)
 static void want_attention(pi__model *m, pi__dense *d, pi__dense_layer *l, int32_t i)
 {
     l->mla = d->mla;
-    pi__want_vec(m, d->mla.n_head ? &l->mla.norm : &l->attn.norm, m->n_embd, "attn_norm.weight", i);
+    pi__declare_vec(m, d->mla.n_head ? &l->mla.norm : &l->attn.norm, m->n_embd, "attn_norm.weight", i);
     if (d->mla.n_head) pi__mla_declare(m, &l->mla, i, &d->work);
     else pi__attn_declare(m, &l->attn, i, &d->work);
 }
@@ -72,8 +72,8 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
     l->attn.ahead = own.ahead;
     l->attn.rot = own.rot;
     want_attention(m, d, l, i);
-    if (d->post_norms) pi__want_vec(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
-    pi__want_vec(m, &l->ffn_norm, E, d->norm_behind ? "post_attention_norm.weight" : "ffn_norm.weight", i);
+    if (d->post_norms) pi__declare_vec(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
+    pi__declare_vec(m, &l->ffn_norm, E, d->norm_behind ? "post_attention_norm.weight" : "ffn_norm.weight", i);
     const bool routed = d->experts.n_expert && i >= d->n_lead;
     l->mlp = (pi__mlp) {.n_ff = routed ? d->n_ff_shared : d->n_ff, .act = d->act, .fused = d->fused};
     if (routed) {
@@ -83,7 +83,7 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
         pi__experts_declare(m, &l->experts, true, i, &d->work);
     }
     if (l->mlp.n_ff) pi__mlp_declare(m, &l->mlp, routed ? "_shexp" : "", i, &d->work);
-    if (d->post_norms) pi__want_vec(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
+    if (d->post_norms) pi__declare_vec(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
 }
 
 /* Declares the draft head. No error if the architecture has none: the caller then finds that it cannot draft. */

@@ -232,11 +232,11 @@ static void want_layer(pi__model *m, dflash *p, int32_t i)
         pi__model_refuse(m, PI_EUNSUPPORTED,
                          "tensor blk.%d.attn_qkv.weight: a drafter needs separate query, key and value matrices", i);
     if (!pi__has_tensor(m, "attn_v.weight", i)) l->attn.flags |= PI__ATTN_K_IS_V | PI__ATTN_V_NORM;
-    pi__want_vec(m, &l->attn.norm, E, "attn_norm.weight", i);
+    pi__declare_vec(m, &l->attn.norm, E, "attn_norm.weight", i);
     pi__attn_declare(m, &l->attn, i, &p->work);
     pi__want_vec_or_not(m, &l->attn.sinks, l->attn.n_head, "attn_sinks.weight", i);
     pi__want_vec_or_not(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
-    pi__want_vec(m, &l->ffn_norm, E, "ffn_norm.weight", i);
+    pi__declare_vec(m, &l->ffn_norm, E, "ffn_norm.weight", i);
     l->mlp = (pi__mlp) {.n_ff = p->n_ff, .act = p->act};
     pi__mlp_declare(m, &l->mlp, "", i, &p->work);
     pi__want_vec_or_not(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
@@ -269,7 +269,7 @@ static void want_head(pi__model *m, dflash *p)
         pi__model_refuse(m, PI_EINVAL,
                          "model-draft: its embedding has %lld values, the model's %d: give a drafter of this model",
                          (long long) E, t->n_embd);
-    pi__want_vec(m, &p->head.output_norm, E, "output_norm.weight", PI__OF_FILE);
+    pi__declare_vec(m, &p->head.output_norm, E, "output_norm.weight", PI__OF_FILE);
 }
 
 /* Declares DSpark's heads. */
@@ -340,7 +340,7 @@ static void declare(pi__model *m)
     if (!pi__model_ok(m)) return;
     pi__declare_weight(m, &p->fc, (int64_t) m->target->captured.n * m->target->n_embd, m->n_embd,
                     named(p, "fc.weight", "dflash.fc.weight"), PI__OF_FILE);
-    pi__want_vec(m, &p->enc_norm, m->n_embd, named(p, "enc.output_norm.weight", "dflash.hidden_norm.weight"), PI__OF_FILE);
+    pi__declare_vec(m, &p->enc_norm, m->n_embd, named(p, "enc.output_norm.weight", "dflash.hidden_norm.weight"), PI__OF_FILE);
     want_head(m, p);
     want_markov(m, p);
     want_selector(m, p);

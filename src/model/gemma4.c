@@ -195,9 +195,9 @@ static void want_experts(pi__model *m, gemma4 *p, int32_t i)
     pi__want_unscaled_or_not(m, &l->router, E, p->experts.n_expert, "ffn_gate_inp.weight", i);
     if (!l->router.n_out) return;
     pi__want_vec_times(m, &l->router_norm, E, 1.0f / sqrtf((float) E), "ffn_gate_inp.scale", i);
-    pi__want_vec(m, &l->moe_norm, E, "pre_ffw_norm_2.weight", i);
-    pi__want_vec(m, &l->post_mlp_norm, E, "post_ffw_norm_1.weight", i);
-    pi__want_vec(m, &l->post_moe_norm, E, "post_ffw_norm_2.weight", i);
+    pi__declare_vec(m, &l->moe_norm, E, "pre_ffw_norm_2.weight", i);
+    pi__declare_vec(m, &l->post_mlp_norm, E, "post_ffw_norm_1.weight", i);
+    pi__declare_vec(m, &l->post_moe_norm, E, "post_ffw_norm_2.weight", i);
     l->experts = p->experts;
     if (m->n_used) l->experts.n_used = m->n_used;
     pi__experts_declare(m, &l->experts, true, i, &p->work);
@@ -208,17 +208,17 @@ static void want_layer(pi__model *m, gemma4 *p, int32_t i)
     layer *l = &p->layers[i];
     const int64_t E = m->n_embd, P = p->n_ple;
     find_cache(m, p, i);
-    pi__want_vec(m, &l->attn.norm, E, "attn_norm.weight", i);
+    pi__declare_vec(m, &l->attn.norm, E, "attn_norm.weight", i);
     pi__attn_declare(m, &l->attn, i, &p->work);
-    pi__want_vec(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
-    pi__want_vec(m, &l->ffn_norm, E, "ffn_norm.weight", i);
+    pi__declare_vec(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
+    pi__declare_vec(m, &l->ffn_norm, E, "ffn_norm.weight", i);
     pi__mlp_declare(m, &l->mlp, "", i, &p->work);
     want_experts(m, p, i);
-    pi__want_vec(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
+    pi__declare_vec(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
     if (P) {
         pi__declare_weight(m, &l->ple_gate, E, P, "inp_gate.weight", i);
         pi__declare_weight(m, &l->ple_proj, P, E, "proj.weight", i);
-        pi__want_vec(m, &l->post_ple_norm, E, "post_norm.weight", i);
+        pi__declare_vec(m, &l->post_ple_norm, E, "post_norm.weight", i);
     }
     pi__want_host_or_not(m, &l->out_scale, 1, "layer_output_scale.weight", i);
 }
@@ -298,14 +298,14 @@ static void declare(pi__model *m)
     if (m->target) {
         pi__read_vocab_size(m);
         want_head(m, p);
-        pi__want_vec(m, &p->head.output_norm, m->n_embd, "output_norm.weight", PI__OF_FILE);
+        pi__declare_vec(m, &p->head.output_norm, m->n_embd, "output_norm.weight", PI__OF_FILE);
     } else {
         pi__head_declare(m, &p->head, true);
     }
     if (LP) {
         pi__declare_weight(m, &p->ple_embd, LP, m->n_vocab, "per_layer_token_embd.weight", PI__OF_FILE);
         pi__declare_weight(m, &p->ple_model, m->n_embd, LP, "per_layer_model_proj.weight", PI__OF_FILE);
-        pi__want_vec(m, &p->ple_norm, p->n_ple, "per_layer_proj_norm.weight", PI__OF_FILE);
+        pi__declare_vec(m, &p->ple_norm, p->n_ple, "per_layer_proj_norm.weight", PI__OF_FILE);
     }
     if (!m->target) pi__read_trunk(m, m->n_layer);
     for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, p, i);

@@ -249,7 +249,7 @@ static void want_delta(pi__model *m, qwen35 *p, layer *l, int32_t i)
     pi__want_table_at(m, &l->conv, C, p->delta.n_conv, p->taps, "ssm_conv1d.weight", i);
     pi__want_vec_rows(m, &l->dt_bias, nv, p->heads, "ssm_dt.bias", i);
     pi__want_vec_rows(m, &l->a, nv, p->heads, "ssm_a", i);
-    pi__want_vec(m, &l->head_norm, p->delta.dim, "ssm_norm.weight", i);
+    pi__declare_vec(m, &l->head_norm, p->delta.dim, "ssm_norm.weight", i);
     pi__declare_weight(m, &l->wo, VD, E, "ssm_out.weight", i);
     p->delta.exact = pi__type_is_float(l->qkv.type);
     l->state = pi__want_state(m, i, &p->delta);
@@ -275,7 +275,7 @@ static void want_layer(pi__model *m, qwen35 *p, layer *l, int32_t i)
 {
     const int64_t E = m->n_embd;
     l->attn = p->attn;
-    pi__want_vec(m, l->delta ? &l->norm : &l->attn.norm, E, "attn_norm.weight", i);
+    pi__declare_vec(m, l->delta ? &l->norm : &l->attn.norm, E, "attn_norm.weight", i);
     if (l->delta) want_delta(m, p, l, i);
     else pi__attn_declare(m, &l->attn, i, &p->work);
     l->mlp.act = PI__IN_SWIGLU;
@@ -285,7 +285,7 @@ static void want_layer(pi__model *m, qwen35 *p, layer *l, int32_t i)
         l->mlp.n_ff = p->n_ff;
         pi__mlp_declare(m, &l->mlp, "", i, &p->work);
     }
-    if (l->mlp.n_ff) pi__want_vec(m, &l->ffn_norm, E, "post_attention_norm.weight", i);
+    if (l->mlp.n_ff) pi__declare_vec(m, &l->ffn_norm, E, "post_attention_norm.weight", i);
     else pi__want_vec_or_not(m, &l->ffn_norm, E, "post_attention_norm.weight", i);
 }
 
