@@ -86,7 +86,7 @@ static void want_embeddings(pi__model *m, bert *p)
 static void want_norm(pi__model *m, sum_norm *s, const char *bias, const char *name, int32_t i)
 {
     char full[48];
-    pi__want_vec_or_not(m, &s->bias, m->n_embd, bias, i);
+    pi__declare_vec_or_not(m, &s->bias, m->n_embd, bias, i);
     snprintf(full, sizeof full, "%s.weight", name);
     pi__declare_vec(m, &s->w, m->n_embd, full, i);
     snprintf(full, sizeof full, "%s.bias", name);
@@ -107,7 +107,7 @@ static void want_layer(pi__model *m, bert *p, int32_t i)
         return;
     }
     pi__declare_weight(m, &l->up, E, F, "ffn_up.weight", i);
-    pi__want_vec_or_not(m, &l->up_bias, F, "ffn_up.bias", i);
+    pi__declare_vec_or_not(m, &l->up_bias, F, "ffn_up.bias", i);
     pi__declare_weight(m, &l->down, F, E, "ffn_down.weight", i);
     if (F > p->work.max_ff) p->work.max_ff = F;
 }

@@ -433,7 +433,7 @@ void pi__declare_vec(pi__model *m, float **vec, int64_t n, const char *name, int
     want_values(m, (pi__want) {.vec = vec, .factor = 1.0f}, false, n, 1, name, layer);
 }
 
-void pi__want_vec_or_not(pi__model *m, float **vec, int64_t n, const char *name, int layer)
+void pi__declare_vec_or_not(pi__model *m, float **vec, int64_t n, const char *name, int layer)
 {
     want_values(m, (pi__want) {.vec = vec, .factor = 1.0f}, true, n, 1, name, layer);
 }

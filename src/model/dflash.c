@@ -234,12 +234,12 @@ static void want_layer(pi__model *m, dflash *p, int32_t i)
     if (!pi__has_tensor(m, "attn_v.weight", i)) l->attn.flags |= PI__ATTN_K_IS_V | PI__ATTN_V_NORM;
     pi__declare_vec(m, &l->attn.norm, E, "attn_norm.weight", i);
     pi__attn_declare(m, &l->attn, i, &p->work);
-    pi__want_vec_or_not(m, &l->attn.sinks, l->attn.n_head, "attn_sinks.weight", i);
-    pi__want_vec_or_not(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
+    pi__declare_vec_or_not(m, &l->attn.sinks, l->attn.n_head, "attn_sinks.weight", i);
+    pi__declare_vec_or_not(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
     pi__declare_vec(m, &l->ffn_norm, E, "ffn_norm.weight", i);
     l->mlp = (pi__mlp) {.n_ff = p->n_ff, .act = p->act};
     pi__mlp_declare(m, &l->mlp, "", i, &p->work);
-    pi__want_vec_or_not(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
+    pi__declare_vec_or_not(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
     l->out_scale = 1;
     pi__want_host_or_not(m, &l->out_scale, 1, "layer_output_scale.weight", i);
     if (!p->n_tap) return;

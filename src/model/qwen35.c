@@ -286,7 +286,7 @@ static void want_layer(pi__model *m, qwen35 *p, layer *l, int32_t i)
         pi__mlp_declare(m, &l->mlp, "", i, &p->work);
     }
     if (l->mlp.n_ff) pi__declare_vec(m, &l->ffn_norm, E, "post_attention_norm.weight", i);
-    else pi__want_vec_or_not(m, &l->ffn_norm, E, "post_attention_norm.weight", i);
+    else pi__declare_vec_or_not(m, &l->ffn_norm, E, "post_attention_norm.weight", i);
 }
 
 static void declare(pi__model *m)
