@@ -27,13 +27,13 @@ static void want_biases(pi__model *m, pi__attn *a, int32_t layer)
     const int64_t Q = q_width(a), KV = kv_width(a);
     if (a->flags & PI__ATTN_GATED) return;
     if (pi__has_tensor(m, "attn_qkv.bias", layer)) {
-        pi__want_vec_rows(m, &a->qkv_bias, Q + 2 * KV, a->order, "attn_qkv.bias", layer);
+        pi__declare_vec_rows(m, &a->qkv_bias, Q + 2 * KV, a->order, "attn_qkv.bias", layer);
         return;
     }
     if (!(a->flags & PI__ATTN_BIAS) && !pi__has_tensor(m, "attn_q.bias", layer)) return;
-    pi__want_vec_rows(m, &a->q_bias, Q, a->order, "attn_q.bias", layer);
+    pi__declare_vec_rows(m, &a->q_bias, Q, a->order, "attn_q.bias", layer);
     if (!KV) return;
-    pi__want_vec_rows(m, &a->k_bias, KV, a->order, "attn_k.bias", layer);
+    pi__declare_vec_rows(m, &a->k_bias, KV, a->order, "attn_k.bias", layer);
     pi__declare_vec(m, &a->v_bias, KV, "attn_v.bias", layer);
 }
 
@@ -45,8 +45,8 @@ static void want_matrices(pi__model *m, pi__attn *a, int32_t n_head_kv, int32_t 
         pi__want_weight_rows(m, &a->wq, E, Q, a->order, "attn_q.weight", layer);
         pi__want_weight_rows(m, &a->wk, E, KV, a->order, "attn_k.weight", layer);
         pi__want_heads(m, &a->wv, E, n_head_kv, kv, NULL, "attn_v.weight", layer);
-        pi__want_vec_rows(m, &a->q_norm, Q, a->order, "attn_q_norm.weight", layer);
-        pi__want_vec_rows(m, &a->k_norm, KV, a->order, "attn_k_norm.weight", layer);
+        pi__declare_vec_rows(m, &a->q_norm, Q, a->order, "attn_q_norm.weight", layer);
+        pi__declare_vec_rows(m, &a->k_norm, KV, a->order, "attn_k_norm.weight", layer);
         return;
     }
     if (KV && pi__has_tensor(m, "attn_qkv.weight", layer)) {

@@ -443,7 +443,7 @@ void pi__want_vec_times(pi__model *m, float **vec, int64_t n, float factor, cons
     want_values(m, (pi__want) {.vec = vec, .factor = factor}, false, n, 1, name, layer);
 }
 
-void pi__want_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *row, const char *name, int layer)
+void pi__declare_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *row, const char *name, int layer)
 {
     want_values(m, (pi__want) {.vec = vec, .factor = 1.0f, .row = row}, false, n, 1, name, layer);
 }

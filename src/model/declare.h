@@ -82,7 +82,7 @@ void pi__declare_vec(pi__model *m, float **vec, int64_t n, const char *name, int
 void pi__declare_vec_or_not(pi__model *m, float **vec, int64_t n, const char *name, int layer);
 void pi__want_vec_times(pi__model *m, float **vec, int64_t n, float factor, const char *name, int layer);
 /* Like pi__declare_vec, reordered: value i is the file's value row[i]. NULL = file order. */
-void pi__want_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *row, const char *name, int layer);
+void pi__declare_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *row, const char *name, int layer);
 /* Declares n_rows rows of n values, of any file type, as f32. */
 void pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer);
 /* Like pi__want_table, reordered: value i is the file's value at[i]. NULL = file order. */
