@@ -76,9 +76,9 @@ static void want_embeddings(pi__model *m, bert *p)
     const int64_t E = m->n_embd;
     pi__read_vocab_size(m);
     pi__declare_weight(m, &p->tok_embd, E, m->n_vocab, "token_embd.weight", PI__OF_FILE);
-    if (!p->nomic) pi__want_table(m, &p->positions, m->n_ctx_train, E, "position_embd.weight", PI__OF_FILE);
+    if (!p->nomic) pi__declare_table(m, &p->positions, m->n_ctx_train, E, "position_embd.weight", PI__OF_FILE);
     if (types) p->n_types = types->ne[1] > 0 && types->ne[1] < 256 ? (int32_t) types->ne[1] : 1;
-    if (types) pi__want_table(m, &p->types, p->n_types, E, "token_types.weight", PI__OF_FILE);
+    if (types) pi__declare_table(m, &p->types, p->n_types, E, "token_types.weight", PI__OF_FILE);
     pi__declare_vec(m, &p->norm, E, "token_embd_norm.weight", PI__OF_FILE);
     pi__declare_vec(m, &p->shift, E, "token_embd_norm.bias", PI__OF_FILE);
 }

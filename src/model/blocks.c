@@ -263,9 +263,9 @@ void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer
     if (e->gating == PI__GATE_SIGMOID) pi__declare_vec(m, &e->bias, X, "exp_probs_b.bias", layer);
     if (e->biases) {
         pi__declare_vec(m, &e->bias, X, "ffn_gate_inp.bias", layer);
-        pi__want_table(m, &e->gate_bias, X, F, "ffn_gate_exps.bias", layer);
-        pi__want_table(m, &e->up_bias, X, F, "ffn_up_exps.bias", layer);
-        pi__want_table(m, &e->down_bias, X, E, "ffn_down_exps.bias", layer);
+        pi__declare_table(m, &e->gate_bias, X, F, "ffn_gate_exps.bias", layer);
+        pi__declare_table(m, &e->up_bias, X, F, "ffn_up_exps.bias", layer);
+        pi__declare_table(m, &e->down_bias, X, E, "ffn_down_exps.bias", layer);
     }
     if (e->n_expert > w->n_expert) w->n_expert = e->n_expert;
 }

@@ -448,7 +448,7 @@ void pi__declare_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *r
     want_values(m, (pi__want) {.vec = vec, .factor = 1.0f, .row = row}, false, n, 1, name, layer);
 }
 
-void pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer)
+void pi__declare_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer)
 {
     want_values(m, (pi__want) {.vec = vec, .factor = 1.0f}, false, n, n_rows, name, layer);
 }

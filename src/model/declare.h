@@ -84,10 +84,10 @@ void pi__want_vec_times(pi__model *m, float **vec, int64_t n, float factor, cons
 /* Like pi__declare_vec, reordered: value i is the file's value row[i]. NULL = file order. */
 void pi__declare_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *row, const char *name, int layer);
 /* Declares n_rows rows of n values, of any file type, as f32. */
-void pi__want_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer);
-/* Like pi__want_table, reordered: value i is the file's value at[i]. NULL = file order. */
+void pi__declare_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer);
+/* Like pi__declare_table, reordered: value i is the file's value at[i]. NULL = file order. */
 void pi__want_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, const int32_t *at, const char *name, int layer);
-/* Like pi__want_table, for n_mat consecutive tables. */
+/* Like pi__declare_table, for n_mat consecutive tables. */
 void pi__want_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name, int layer);
 /* Declares n f32 values at dst in host memory, filled by load. With _or_not: optional; dst is unchanged if absent. */
 void pi__want_host(pi__model *m, float *dst, int64_t n, const char *name, int layer);

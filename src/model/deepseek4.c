@@ -270,7 +270,7 @@ static void want_compressor(pi__model *m, compressor *c, int32_t ratio, int32_t 
     snprintf(norm, sizeof norm, "%s_compressor_norm.weight", name);
     pi__declare_weight(m, &c->kv, m->n_embd, w, kv, i);
     pi__declare_weight(m, &c->gate, m->n_embd, w, gate, i);
-    pi__want_table(m, &c->ape, ratio, w, ape, i);
+    pi__declare_table(m, &c->ape, ratio, w, ape, i);
     pi__declare_vec(m, &c->norm, dim, norm, i);
     c->recent = pi__want_rows(m, m, i, &recent[ratio == HCA], 1, 2 * w, true);
     c->entries = pi__want_rows(m, m, i, &entries, ratio, dim, false);
