@@ -42,8 +42,8 @@ static void want_matrices(pi__model *m, pi__attn *a, int32_t n_head_kv, int32_t 
     const int64_t E = m->n_embd, Q = q_width(a), KV = kv_width(a);
     const int64_t q[3] = {Q}, kv[3] = {KV}, all[3] = {Q, KV, KV};
     if (a->flags & PI__ATTN_WIDE_NORM) { /* the norm spans all heads, so every device has all of q and k */
-        pi__want_weight_rows(m, &a->wq, E, Q, a->order, "attn_q.weight", layer);
-        pi__want_weight_rows(m, &a->wk, E, KV, a->order, "attn_k.weight", layer);
+        pi__declare_weight_rows(m, &a->wq, E, Q, a->order, "attn_q.weight", layer);
+        pi__declare_weight_rows(m, &a->wk, E, KV, a->order, "attn_k.weight", layer);
         pi__want_heads(m, &a->wv, E, n_head_kv, kv, NULL, "attn_v.weight", layer);
         pi__declare_vec_rows(m, &a->q_norm, Q, a->order, "attn_q_norm.weight", layer);
         pi__declare_vec_rows(m, &a->k_norm, KV, a->order, "attn_k_norm.weight", layer);

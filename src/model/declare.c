@@ -273,7 +273,7 @@ void pi__want_unscaled_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t
     want_matrices(m, w, plain(n_in, n_out), (ask) {.optional = true, .unscaled = true}, name, layer);
 }
 
-void pi__want_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row, const char *name,
+void pi__declare_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row, const char *name,
                           int layer)
 {
     want_matrices(m, w, plain(n_in, n_out), (ask) {.row = row}, name, layer);

@@ -53,13 +53,13 @@ void pi__declare_weight(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out
 void pi__want_weight_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
 /* Like pi__declare_weight with reordered rows: row[i] = file row of row i; must live until the model is loaded. NULL =
  * file order. */
-void pi__want_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row, const char *name,
+void pi__declare_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row, const char *name,
                           int layer);
 /* Like pi__declare_weight, replicated on every device of a sharded model. */
 void pi__want_whole(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
 /* Like pi__declare_weight, optional, and NAME.scale is not treated as its factor. */
 void pi__want_unscaled_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
-/* Like pi__want_weight_rows, for queries, keys and values of a layer with n_head_kv KV heads. fused_rows: rows of each
+/* Like pi__declare_weight_rows, for queries, keys and values of a layer with n_head_kv KV heads. fused_rows: rows of each
  * stacked matrix, as in pi__weight. */
 void pi__want_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3], const int32_t *row,
                     const char *name, int layer);

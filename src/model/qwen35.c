@@ -235,13 +235,13 @@ static void want_delta(pi__model *m, qwen35 *p, layer *l, int32_t i)
 {
     const int64_t E = m->n_embd, C = n_channels(p), nv = p->delta.n_v, VD = nv * p->delta.dim;
     if (p->next && pi__has_tensor(m, "ssm_in.weight", i)) {
-        pi__want_weight_rows(m, &l->qkv, E, C + VD, p->rows_in, "ssm_in.weight", i);
+        pi__declare_weight_rows(m, &l->qkv, E, C + VD, p->rows_in, "ssm_in.weight", i);
     } else {
-        pi__want_weight_rows(m, &l->qkv, E, C, p->rows_in, "attn_qkv.weight", i);
-        pi__want_weight_rows(m, &l->z, E, VD, p->rows_in ? p->rows_in + C : NULL, "attn_gate.weight", i);
+        pi__declare_weight_rows(m, &l->qkv, E, C, p->rows_in, "attn_qkv.weight", i);
+        pi__declare_weight_rows(m, &l->z, E, VD, p->rows_in ? p->rows_in + C : NULL, "attn_gate.weight", i);
     }
     if (p->next) {
-        pi__want_weight_rows(m, &l->alpha, E, 2 * nv, p->rows_ab, "ssm_ba.weight", i);
+        pi__declare_weight_rows(m, &l->alpha, E, 2 * nv, p->rows_ab, "ssm_ba.weight", i);
     } else {
         pi__declare_weight(m, &l->alpha, E, nv, "ssm_alpha.weight", i);
         pi__declare_weight(m, &l->beta, E, nv, "ssm_beta.weight", i);
