@@ -300,7 +300,7 @@ void pi__head_declare(pi__model *m, pi__head *h, bool tied)
 {
     pi__read_vocab_size(m);
     pi__declare_weight(m, &h->tok_embd, m->n_embd, m->n_vocab, "token_embd.weight", PI__OF_FILE);
-    if (tied) pi__want_weight_or_not(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
+    if (tied) pi__declare_weight_or_not(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
     else pi__declare_weight(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
     pi__declare_vec(m, &h->output_norm, m->n_embd, "output_norm.weight", PI__OF_FILE);
     if (h->logit_scale != 0)

@@ -50,7 +50,7 @@ bool pi__has_tensor(const pi__model *m, const char *name, int layer);
 /* Declares a matrix [n_out, n_in] called NAME.weight, and its factor NAME.scale if the file has one. With _or_not:
  * optional; w->n_out is 0 if absent. */
 void pi__declare_weight(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
-void pi__want_weight_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
+void pi__declare_weight_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
 /* Like pi__declare_weight with reordered rows: row[i] = file row of row i; must live until the model is loaded. NULL =
  * file order. */
 void pi__declare_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row, const char *name,

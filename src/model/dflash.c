@@ -254,14 +254,14 @@ static void want_head(pi__model *m, dflash *p)
     const int64_t E = m->n_embd, V = m->n_vocab;
     const pi__tensor *d2t = pi__gguf_find_tensor(m->g, "d2t");
     m->block.n_out = d2t && d2t->ne[0] > 0 && d2t->ne[0] < V ? (int32_t) d2t->ne[0] : m->n_vocab;
-    pi__want_weight_or_not(m, &p->head.tok_embd, E, V, "token_embd.weight", PI__OF_FILE);
+    pi__declare_weight_or_not(m, &p->head.tok_embd, E, V, "token_embd.weight", PI__OF_FILE);
     if (d2t) {
         int32_t *token = pi__model_calloc(m, (size_t) m->block.n_out, sizeof *token, "the drafter's tokens");
         pi__declare_weight(m, &p->head.output, E, m->block.n_out, "output.weight", PI__OF_FILE);
         pi__want_ids(m, token, m->block.n_out, m->n_vocab, "d2t", PI__OF_FILE);
         m->block.token = token;
     } else {
-        pi__want_weight_or_not(m, &p->head.output, E, V, "output.weight", PI__OF_FILE);
+        pi__declare_weight_or_not(m, &p->head.output, E, V, "output.weight", PI__OF_FILE);
     }
     p->embd = p->head.tok_embd.n_out ? &p->head.tok_embd : &t->head->tok_embd;
     p->output = p->head.output.n_out ? &p->head.output : p->head.tok_embd.n_out ? &p->head.tok_embd : pi__head_output(t->head);
@@ -287,7 +287,7 @@ static void want_markov(pi__model *m, dflash *p)
     p->rank = (int32_t) t->ne[0];
     pi__declare_weight(m, &p->markov_in, p->rank, m->n_vocab, "markov_w1.weight", PI__OF_FILE);
     pi__declare_weight(m, &p->markov_out, p->rank, m->block.n_out, "markov_w2.weight", PI__OF_FILE);
-    pi__want_weight_or_not(m, &p->sure, m->n_embd + p->rank, 1, "conf_proj.weight", PI__OF_FILE);
+    pi__declare_weight_or_not(m, &p->sure, m->n_embd + p->rank, 1, "conf_proj.weight", PI__OF_FILE);
     pi__want_host_or_not(m, &m->block.sure_bias, 1, "conf_proj.bias", PI__OF_FILE);
 }
 

@@ -8,8 +8,8 @@ void pi__nextn_declare(pi__model *m, pi__nextn *h, int32_t layer)
     pi__declare_vec(m, &h->embd_norm, E, "nextn.enorm.weight", layer);
     pi__declare_vec(m, &h->hidden_norm, E, "nextn.hnorm.weight", layer);
     pi__declare_vec_or_not(m, &h->out_norm, E, "nextn.shared_head_norm.weight", layer);
-    pi__want_weight_or_not(m, &h->tok_embd, E, V, "nextn.embed_tokens.weight", layer);
-    pi__want_weight_or_not(m, &h->output, E, V, "nextn.shared_head_head.weight", layer);
+    pi__declare_weight_or_not(m, &h->tok_embd, E, V, "nextn.embed_tokens.weight", layer);
+    pi__declare_weight_or_not(m, &h->output, E, V, "nextn.shared_head_head.weight", layer);
 }
 
 void pi__nextn_layout(const pi__model *m, pi__nextn *h, const pi__limits *lim, pi__arena *a)
