@@ -44,20 +44,20 @@ static void want_matrices(pi__model *m, pi__attn *a, int32_t n_head_kv, int32_t 
     if (a->flags & PI__ATTN_WIDE_NORM) { /* the norm spans all heads, so every device has all of q and k */
         pi__declare_weight_rows(m, &a->wq, E, Q, a->order, "attn_q.weight", layer);
         pi__declare_weight_rows(m, &a->wk, E, KV, a->order, "attn_k.weight", layer);
-        pi__want_heads(m, &a->wv, E, n_head_kv, kv, NULL, "attn_v.weight", layer);
+        pi__declare_heads(m, &a->wv, E, n_head_kv, kv, NULL, "attn_v.weight", layer);
         pi__declare_vec_rows(m, &a->q_norm, Q, a->order, "attn_q_norm.weight", layer);
         pi__declare_vec_rows(m, &a->k_norm, KV, a->order, "attn_k_norm.weight", layer);
         return;
     }
     if (KV && pi__has_tensor(m, "attn_qkv.weight", layer)) {
-        pi__want_heads(m, &a->wqkv, E, n_head_kv, all, a->order, "attn_qkv.weight", layer);
+        pi__declare_heads(m, &a->wqkv, E, n_head_kv, all, a->order, "attn_qkv.weight", layer);
         return;
     }
-    pi__want_heads(m, &a->wq, E, n_head_kv, q, a->order, "attn_q.weight", layer);
+    pi__declare_heads(m, &a->wq, E, n_head_kv, q, a->order, "attn_q.weight", layer);
     if (!KV) return;
-    pi__want_heads(m, &a->wk, E, n_head_kv, kv, a->order, "attn_k.weight", layer);
+    pi__declare_heads(m, &a->wk, E, n_head_kv, kv, a->order, "attn_k.weight", layer);
     if (!(a->flags & PI__ATTN_K_IS_V) || pi__has_tensor(m, "attn_v.weight", layer))
-        pi__want_heads(m, &a->wv, E, n_head_kv, kv, NULL, "attn_v.weight", layer);
+        pi__declare_heads(m, &a->wv, E, n_head_kv, kv, NULL, "attn_v.weight", layer);
 }
 
 void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w)

@@ -335,7 +335,7 @@ void pi__want_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t 
     want_matrices(m, w, shape, (ask) {.optional = true}, name, layer);
 }
 
-void pi__want_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3], const int32_t *row,
+void pi__declare_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3], const int32_t *row,
                     const char *name, int layer)
 {
     const pi__weight shape = {.n_in = n_in, .n_out = fused_rows[0] + fused_rows[1] + fused_rows[2], .n_mat = 1, .n_head = n_head_kv,

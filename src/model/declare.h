@@ -61,7 +61,7 @@ void pi__want_whole(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, co
 void pi__want_unscaled_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
 /* Like pi__declare_weight_rows, for queries, keys and values of a layer with n_head_kv KV heads. fused_rows: rows of each
  * stacked matrix, as in pi__weight. */
-void pi__want_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3], const int32_t *row,
+void pi__declare_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3], const int32_t *row,
                     const char *name, int layer);
 /* Like pi__declare_weight, for n_mat stacked per-head matrices, replicated on every device. */
 void pi__want_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer);
