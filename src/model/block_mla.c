@@ -106,7 +106,7 @@ void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w)
     const bool draft = layer >= m->n_trunk;
     const pi__row_group group = {.name = draft ? "draft" : "full", .draft = draft};
     const int64_t H = a->n_head, results = H * a->n_value;
-    a->rows = pi__want_rows(m, m, layer, &group, 1, row_width(a), false);
+    a->rows = pi__declare_rows(m, m, layer, &group, 1, row_width(a), false);
     want_queries(m, a, layer);
     pi__declare_weight(m, &a->kv, m->n_embd, row_width(a), "attn_kv_a_mqa.weight", layer);
     pi__declare_vec(m, &a->kv_norm, a->rank, "attn_kv_a_norm.weight", layer);

@@ -556,7 +556,7 @@ int32_t pi__want_kv(pi__model *m, pi__model *owner, int32_t layer, int32_t windo
     return add_cache(m, owner, layer, &group, (pi__kv_layer) {.n_head_kv = n_head_kv, .head_dim = head_dim});
 }
 
-int32_t pi__want_rows(pi__model *m, pi__model *owner, int32_t layer, const pi__row_group *group, int32_t ratio, int32_t n,
+int32_t pi__declare_rows(pi__model *m, pi__model *owner, int32_t layer, const pi__row_group *group, int32_t ratio, int32_t n,
                       bool f32)
 {
     return add_cache(m, owner, layer, group, (pi__kv_layer) {.n_head_kv = 1, .head_dim = n, .ratio = ratio, .f32 = f32});

@@ -272,8 +272,8 @@ static void want_compressor(pi__model *m, compressor *c, int32_t ratio, int32_t 
     pi__declare_weight(m, &c->gate, m->n_embd, w, gate, i);
     pi__declare_table(m, &c->ape, ratio, w, ape, i);
     pi__declare_vec(m, &c->norm, dim, norm, i);
-    c->recent = pi__want_rows(m, m, i, &recent[ratio == HCA], 1, 2 * w, true);
-    c->entries = pi__want_rows(m, m, i, &entries, ratio, dim, false);
+    c->recent = pi__declare_rows(m, m, i, &recent[ratio == HCA], 1, 2 * w, true);
+    c->entries = pi__declare_rows(m, m, i, &entries, ratio, dim, false);
 }
 
 static void want_attention(pi__model *m, deepseek4 *p, layer *l, int32_t i)
@@ -290,7 +290,7 @@ static void want_attention(pi__model *m, deepseek4 *p, layer *l, int32_t i)
     pi__declare_vec(m, &l->sinks, H, "attn_sinks.weight", i);
     pi__want_head_groups(m, &l->out_a, H * D / G, O, G, "attn_output_a.weight", i);
     pi__declare_weight(m, &l->out_b, G * O, E, "attn_output_b.weight", i);
-    l->rows = pi__want_rows(m, kv_owner(m), i, &window, 1, p->dim, false);
+    l->rows = pi__declare_rows(m, kv_owner(m), i, &window, 1, p->dim, false);
     if (l->ratio) want_compressor(m, &l->comp, l->ratio, p->dim, "attn", i);
     if (l->ratio != CSA) return;
     want_compressor(m, &l->index, CSA, p->indexer_dim, "indexer", i);
