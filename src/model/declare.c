@@ -279,7 +279,7 @@ void pi__declare_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t 
     want_matrices(m, w, plain(n_in, n_out), (ask) {.row = row}, name, layer);
 }
 
-void pi__want_whole(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer)
+void pi__declare_replicated(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer)
 {
     const pi__weight shape = {.n_in = n_in, .n_out = n_out, .n_mat = 1, .whole = true};
     want_matrices(m, w, shape, (ask) {0}, name, layer);
