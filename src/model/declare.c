@@ -155,7 +155,7 @@ void pi__read_vocab_size(pi__model *m)
 
 /* -------------------------------------------------------------------------------------------------------- tensors */
 
-static void add_want(pi__model *m, pi__want want)
+static void add_want(pi__model *m, pi__declared want)
 {
     if (!pi__model_ok(m)) return;
     if (!pi__grow(&m->want, &m->cap_want, m->n_want + 1, sizeof *m->want)) {
@@ -213,15 +213,15 @@ static void want_scale(pi__model *m, pi__weight *w, const char *full)
                          (long long) t->ne[0], (long long) t->ne[1], (long long) w->n_mat);
     else if (t->type != PI__F32) pi__model_refuse(m, PI_EFORMAT, "tensor %s must be F32", name);
     const size_t size = (size_t) w->n_mat * sizeof(float);
-    add_want(m, (pi__want) {.tensor = t, .scale = w, .size = size, .placement = w->placement});
+    add_want(m, (pi__declared) {.tensor = t, .scale = w, .size = size, .placement = w->placement});
 }
 
 /* Options of a declared matrix. */
 typedef struct ask {
     bool optional;      /* may be absent */
     bool unscaled;      /* NAME.scale is not the matrix's factor */
-    const int32_t *row; /* see pi__want */
-    bool turned;        /* see pi__want */
+    const int32_t *row; /* see pi__declared */
+    bool turned;        /* see pi__declared */
     bool heads;         /* one matrix per head, with per-head adapters (block_mla.c) */
 } ask;
 
@@ -240,7 +240,7 @@ static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__w
     }
     at_least(&m->lim.max_n_in, w->n_in);
     at_least(&m->lim.max_n_out, w->n_out);
-    add_want(m, (pi__want) {.tensor = t, .weight = w, .row = how.row, .turned = how.turned, .size = w->size,
+    add_want(m, (pi__declared) {.tensor = t, .weight = w, .row = how.row, .turned = how.turned, .size = w->size,
                             .placement = w->placement});
     if (!how.heads) pi__adapter_target(m, w, full, how.row);
 }
@@ -367,7 +367,7 @@ void pi__want_ids(pi__model *m, int32_t *dst, int64_t n, int32_t below, const ch
     const pi__tensor *t = need(m, name, layer, full);
     if (!t || !shaped(m, t, full, n, 1, 1)) return;
     if (t->type != PI__I32 && t->type != PI__I64) pi__model_refuse(m, PI_EFORMAT, "tensor %s must be I32 or I64", full);
-    add_want(m, (pi__want) {.tensor = t, .order = dst, .below = below});
+    add_want(m, (pi__declared) {.tensor = t, .order = dst, .below = below});
 }
 
 void pi__want_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int layer)
@@ -377,7 +377,7 @@ void pi__want_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int
     if (!t) return;
     if (t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3] != n || (t->type != PI__I32 && t->type != PI__I64))
         pi__model_refuse(m, PI_EFORMAT, "tensor %s must be %lld whole numbers, I32 or I64", full, (long long) n);
-    add_want(m, (pi__want) {.tensor = t, .order = dst});
+    add_want(m, (pi__declared) {.tensor = t, .order = dst});
 }
 
 /* Returns the placement of values that ops of any backend read. */
@@ -391,7 +391,7 @@ void pi__want_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n
     if (!t || !shaped(m, t, full, n, n_rows, 1)) return;
     if (t->type != PI__I32 && t->type != PI__I64) pi__model_refuse(m, PI_EFORMAT, "tensor %s must be I32 or I64", full);
     const size_t size = (size_t) (n * n_rows) * sizeof **numbers;
-    add_want(m, (pi__want) {.tensor = t, .numbers = numbers, .below = below, .size = size, .placement = everywhere(m)});
+    add_want(m, (pi__declared) {.tensor = t, .numbers = numbers, .below = below, .size = size, .placement = everywhere(m)});
 }
 
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff)
@@ -404,7 +404,7 @@ void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_
 }
 
 /* Declares n_mat * n_rows rows of n values for `want.vec` or `want.host`. */
-static void want_stacked(pi__model *m, pi__want want, bool optional, int64_t n, int64_t n_rows, int64_t n_mat, const char *name,
+static void want_stacked(pi__model *m, pi__declared want, bool optional, int64_t n, int64_t n_rows, int64_t n_mat, const char *name,
                          int layer)
 {
     char full[96];
@@ -423,59 +423,59 @@ static void want_stacked(pi__model *m, pi__want want, bool optional, int64_t n, 
     add_want(m, want);
 }
 
-static void want_values(pi__model *m, pi__want want, bool optional, int64_t n, int64_t n_rows, const char *name, int layer)
+static void want_values(pi__model *m, pi__declared want, bool optional, int64_t n, int64_t n_rows, const char *name, int layer)
 {
     want_stacked(m, want, optional, n, n_rows, 1, name, layer);
 }
 
 void pi__declare_vec(pi__model *m, float **vec, int64_t n, const char *name, int layer)
 {
-    want_values(m, (pi__want) {.vec = vec, .factor = 1.0f}, false, n, 1, name, layer);
+    want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f}, false, n, 1, name, layer);
 }
 
 void pi__declare_vec_or_not(pi__model *m, float **vec, int64_t n, const char *name, int layer)
 {
-    want_values(m, (pi__want) {.vec = vec, .factor = 1.0f}, true, n, 1, name, layer);
+    want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f}, true, n, 1, name, layer);
 }
 
 void pi__want_vec_times(pi__model *m, float **vec, int64_t n, float factor, const char *name, int layer)
 {
-    want_values(m, (pi__want) {.vec = vec, .factor = factor}, false, n, 1, name, layer);
+    want_values(m, (pi__declared) {.vec = vec, .factor = factor}, false, n, 1, name, layer);
 }
 
 void pi__declare_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *row, const char *name, int layer)
 {
-    want_values(m, (pi__want) {.vec = vec, .factor = 1.0f, .row = row}, false, n, 1, name, layer);
+    want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f, .row = row}, false, n, 1, name, layer);
 }
 
 void pi__declare_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer)
 {
-    want_values(m, (pi__want) {.vec = vec, .factor = 1.0f}, false, n, n_rows, name, layer);
+    want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f}, false, n, n_rows, name, layer);
 }
 
 void pi__want_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, const int32_t *at, const char *name, int layer)
 {
-    want_values(m, (pi__want) {.vec = vec, .factor = 1.0f, .row = at}, false, n, n_rows, name, layer);
+    want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f, .row = at}, false, n, n_rows, name, layer);
 }
 
 void pi__want_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name, int layer)
 {
-    want_stacked(m, (pi__want) {.vec = vec, .factor = 1.0f}, false, n, n_rows, n_mat, name, layer);
+    want_stacked(m, (pi__declared) {.vec = vec, .factor = 1.0f}, false, n, n_rows, n_mat, name, layer);
 }
 
 void pi__want_host(pi__model *m, float *dst, int64_t n, const char *name, int layer)
 {
-    want_values(m, (pi__want) {.host = dst, .factor = 1.0f}, false, n, 1, name, layer);
+    want_values(m, (pi__declared) {.host = dst, .factor = 1.0f}, false, n, 1, name, layer);
 }
 
 void pi__want_host_table(pi__model *m, float *dst, int64_t n_rows, int64_t n, const char *name, int layer)
 {
-    want_values(m, (pi__want) {.host = dst, .factor = 1.0f}, false, n, n_rows, name, layer);
+    want_values(m, (pi__declared) {.host = dst, .factor = 1.0f}, false, n, n_rows, name, layer);
 }
 
 void pi__want_host_or_not(pi__model *m, float *dst, int64_t n, const char *name, int layer)
 {
-    want_values(m, (pi__want) {.host = dst, .factor = 1.0f}, true, n, 1, name, layer);
+    want_values(m, (pi__declared) {.host = dst, .factor = 1.0f}, true, n, 1, name, layer);
 }
 
 static bool is_wanted(const pi__model *m, const pi__tensor *t)

@@ -238,7 +238,7 @@ static int check_numbers(const pi__tensor *t, const float *v, int64_t n, pi_erro
 }
 
 /* Loads the values of a vec or scale to dst on the device, or the host values. */
-static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, pi_error *err)
+static int load_values(pi__model *m, const pi__declared *w, float *dst, stage *st, pi_error *err)
 {
     int rc = PI_OK;
     const int64_t n_file = w->tensor->ne[0] * w->tensor->ne[1] * w->tensor->ne[2], n = w->scale ? w->scale->n_mat : n_file;
@@ -265,7 +265,7 @@ static int load_values(pi__model *m, const pi__want *w, float *dst, stage *st, p
 
 /* Reads integers and checks that they are in range (a permutation: each once), so that they are safe as indices. to:
  * [the tensor's number of elements] */
-static int read_numbers(pi__model *m, const pi__want *w, int32_t *to, stage *st, pi_error *err)
+static int read_numbers(pi__model *m, const pi__declared *w, int32_t *to, stage *st, pi_error *err)
 {
     const pi__tensor *t = w->tensor;
     const int64_t n = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
@@ -290,7 +290,7 @@ static int read_numbers(pi__model *m, const pi__want *w, int32_t *to, stage *st,
 }
 
 /* Like read_numbers, and uploads them to dst on the device. */
-static int load_numbers(pi__model *m, const pi__want *w, int32_t *dst, stage *st, pi_error *err)
+static int load_numbers(pi__model *m, const pi__declared *w, int32_t *dst, stage *st, pi_error *err)
 {
     int32_t *tmp = pi__calloc(w->size, 1);
     if (!tmp) return pi__fail_mem(err, "reading a tensor");
@@ -303,7 +303,7 @@ static int load_numbers(pi__model *m, const pi__want *w, int32_t *dst, stage *st
 
 /* Returns n rows of a matrix from row `first` on, in want's order. st[0]: buffer for file data; st[1]: for gathered
  * rows. */
-static const char *rows_of(pi__model *m, const pi__want *want, int64_t first, int64_t n, size_t row, stage st[2], int *rc,
+static const char *rows_of(pi__model *m, const pi__declared *want, int64_t first, int64_t n, size_t row, stage st[2], int *rc,
                            pi_error *err)
 {
     if (!want->row) return piece(m, want->tensor, (uint64_t) first * row, (size_t) n * row, &st[0], rc, err);
@@ -317,7 +317,7 @@ static const char *rows_of(pi__model *m, const pi__want *want, int64_t first, in
 
 /* Builds in st[1] a matrix with file rows as columns: its dequantized columns as floats, then its rows.
  * Returns the rows, or NULL with *rc set on errors. */
-static const char *turned_matrix(pi__model *m, const pi__want *want, int64_t mat, size_t row, stage st[2], int *rc, pi_error *err)
+static const char *turned_matrix(pi__model *m, const pi__declared *want, int64_t mat, size_t row, stage st[2], int *rc, pi_error *err)
 {
     const pi__weight *w = want->weight;
     const pi__tensor *t = want->tensor;
@@ -336,7 +336,7 @@ static const char *turned_matrix(pi__model *m, const pi__want *want, int64_t mat
     return *rc ? NULL : st[1].p + floats;
 }
 
-static int load_turned(pi__model *m, const pi__want *want, stage st[2], pi_error *err)
+static int load_turned(pi__model *m, const pi__declared *want, stage st[2], pi_error *err)
 {
     const pi__weight *w = want->weight;
     pi__backend *be = pi__backend_at(m->be, w->placement);
@@ -352,7 +352,7 @@ static int load_turned(pi__model *m, const pi__want *want, stage st[2], pi_error
     return rc;
 }
 
-static int load_weight(pi__model *m, const pi__want *want, stage st[2], pi_error *err)
+static int load_weight(pi__model *m, const pi__declared *want, stage st[2], pi_error *err)
 {
     if (want->turned) return load_turned(m, want, st, err);
     const pi__weight *w = want->weight;
@@ -377,7 +377,7 @@ static int load_weight(pi__model *m, const pi__want *want, stage st[2], pi_error
 }
 
 /* Returns the file bytes of a declared tensor; for a matrix, the bytes of its rows. */
-static uint64_t file_bytes(const pi__want *want)
+static uint64_t file_bytes(const pi__declared *want)
 {
     const pi__weight *w = want->weight;
     return w ? pi__row_size(pi__type_info_of(w->type), w->n_in) * (uint64_t) w->n_out * (uint64_t) w->n_mat
@@ -406,7 +406,7 @@ int pi__model_load(pi__model *m, const pi__limits *lim, pi__progress *p, pi_erro
     m->want_digest |= m->image.map != NULL; /* for processes that share the image */
     stage st[2] = {0};
     for (size_t i = 0; i < m->n_want && !rc; i++) {
-        const pi__want *w = &m->want[i];
+        const pi__declared *w = &m->want[i];
         char *at = pi__weights_at(m, w);
         float *values = (float *) (void *) at;
         if (w->weight) w->weight->data = at;

@@ -18,7 +18,7 @@
 #include "model/weights_image.h"
 
 /* A tensor that the graph reads. Exactly one of `weight`, `scale`, `vec`, `host`, `order` and `numbers` is set. */
-typedef struct pi__want {
+typedef struct pi__declared {
     const pi__tensor *tensor; /* entry in the file */
     pi__weight *weight;       /* a matrix, or a stack of matrices, in the backend's layout */
     pi__weight *scale;        /* per-matrix output factors; a single factor in the file applies to all matrices */
@@ -37,7 +37,7 @@ typedef struct pi__want {
     bool own;                 /* the tensor has its own pages */
     bool mapped;              /* its own pages have physical memory */
     size_t at;                /* byte offset in the region's part for own pages, or in the shared part (weights.c) */
-} pi__want;
+} pi__declared;
 
 /* The weights of one placement (weights.c). */
 typedef struct pi__region {
@@ -190,7 +190,7 @@ struct pi__model {
     int32_t lora_embd;         /* target number of the embedding; 0 = not a target */
     const pi__lora_rows *lora; /* adapters of the rows of the current `pi__multiply` calls; NULL = no row has one */
     pi__best_rows *best;       /* requested values of the rows in `pi__head_logits`; NULL = all values */
-    pi__want *want;            /* tensors in file layer order */
+    pi__declared *want;            /* tensors in file layer order */
     size_t n_want, cap_want;   /* entries */
     pi__limits lim;            /* widest matrix and heads; the engine adds tokens, sequences, rows */
     uint64_t n_params;         /* number of values in all tensors of the file */
@@ -239,12 +239,12 @@ void pi__model_free(pi__model *m);
 
 /* weights.c. `pi__weights_want` assigns a tensor its bytes in its region. `pi__weights_alloc` allocates all
  * regions. */
-int pi__weights_want(pi__model *m, pi__want *w, pi_error *err);
+int pi__weights_want(pi__model *m, pi__declared *w, pi_error *err);
 int pi__weights_alloc(pi__model *m, pi_error *err);
 /* Locks the loaded weights that are in host memory (mlock). Returns 0 or errno; *left = bytes that are not locked. */
 int pi__weights_lock(const pi__model *m, size_t *left);
 /* Returns the tensor's address, or NULL if it has no bytes in a region. */
-char *pi__weights_at(const pi__model *m, const pi__want *w);
+char *pi__weights_at(const pi__model *m, const pi__declared *w);
 /* Frees all regions. */
 void pi__weights_free(pi__model *m);
 

@@ -24,7 +24,7 @@ static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
 /* Rounds n up to whole pages. n and page are at most SIZE_MAX / 2. */
 static size_t in_pages(size_t n, size_t page) { return page ? (n + page - 1) & ~(page - 1) : n; }
 
-int pi__weights_want(pi__model *m, pi__want *w, pi_error *err)
+int pi__weights_want(pi__model *m, pi__declared *w, pi_error *err)
 {
     pi__region *r = &m->weights[w->placement];
     r->page = pi__backend_at(m->be, w->placement)->page;
@@ -76,7 +76,7 @@ int pi__weights_alloc(pi__model *m, pi_error *err)
     int rc = pi__weights_image_open(m, err);
     for (int32_t i = 0; i < PI__N_REGIONS && !rc; i++) rc = alloc_region(m, i, err);
     for (size_t i = 0; i < m->n_want && !rc; i++) {
-        pi__want *w = &m->want[i];
+        pi__declared *w = &m->want[i];
         pi__backend *be = pi__backend_at(m->be, w->placement);
         if (!w->own || m->weights[w->placement].part == PI__PART_DEVICE) continue;
         w->mapped = be->opt->arena_map(be, pi__weights_at(m, w), in_pages(w->size, be->page));
@@ -98,7 +98,7 @@ int pi__weights_lock(const pi__model *m, size_t *left)
     return error;
 }
 
-char *pi__weights_at(const pi__model *m, const pi__want *w)
+char *pi__weights_at(const pi__model *m, const pi__declared *w)
 {
     const pi__region *r = &m->weights[w->placement];
     return w->size ? r->base + (w->own ? 0 : r->own) + w->at : NULL;
@@ -107,7 +107,7 @@ char *pi__weights_at(const pi__model *m, const pi__want *w)
 void pi__weights_free(pi__model *m)
 {
     for (size_t i = 0; i < m->n_want; i++) {
-        pi__want *w = &m->want[i];
+        pi__declared *w = &m->want[i];
         pi__backend *be = pi__backend_at(m->be, w->placement);
         if (w->mapped) be->opt->arena_unmap(be, pi__weights_at(m, w), in_pages(w->size, be->page));
         w->mapped = false;

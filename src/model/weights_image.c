@@ -82,7 +82,7 @@ static int sample(const pi__model *m, const pi__tensor *t, pi__hasher *h, pi_err
     return rc;
 }
 
-static int add_want(const pi__model *m, const pi__want *w, pi__hasher *h, pi_error *err)
+static int add_want(const pi__model *m, const pi__declared *w, pi__hasher *h, pi_error *err)
 {
     const pi__tensor *t = w->tensor;
     const pi__weight *x = w->weight;
