@@ -16,7 +16,7 @@ static bool ranks_gather(pi__link *link, int32_t rank, float *buf, size_t count)
     pi__ranks *r = ((link_ranks *) link)->r;
     (void) rank;
     if (atomic_load(&r->dead)) return false;
-    return !count || pi__ranks_note(r, r->fns->gather(r, buf, count * sizeof *buf, r->timeout_ms));
+    return !count || pi__ranks_check(r, r->fns->gather(r, buf, count * sizeof *buf, r->timeout_ms));
 }
 
 static int ranks_wait(pi__link *link, int32_t rank)
@@ -28,7 +28,7 @@ static int ranks_wait(pi__link *link, int32_t rank)
 static void ranks_leave(pi__link *link, int32_t rank)
 {
     (void) rank;
-    pi__ranks_note(((link_ranks *) link)->r, false);
+    pi__ranks_check(((link_ranks *) link)->r, false);
 }
 
 static void ranks_destroy(pi__link *link) { pi__free(link); }

@@ -18,7 +18,7 @@
 
 /* ----------------------------------------------------------------------------------------------------------- orders */
 
-bool pi__ranks_note(pi__ranks *r, bool ok)
+bool pi__ranks_check(pi__ranks *r, bool ok)
 {
     if (!ok) atomic_store(&r->dead, true);
     return ok;
@@ -28,8 +28,8 @@ bool pi__ranks_order(pi__ranks *r, const pi__order *o, const void *bytes)
 {
     pi__order head = *o;
     if (atomic_load(&r->dead)) return false;
-    if (!pi__ranks_note(r, r->fns->bcast(r, &head, sizeof head, r->timeout_ms))) return false;
-    return !o->n_bytes || pi__ranks_note(r, r->fns->bcast(r, (void *) (uintptr_t) bytes, o->n_bytes, r->timeout_ms));
+    if (!pi__ranks_check(r, r->fns->bcast(r, &head, sizeof head, r->timeout_ms))) return false;
+    return !o->n_bytes || pi__ranks_check(r, r->fns->bcast(r, (void *) (uintptr_t) bytes, o->n_bytes, r->timeout_ms));
 }
 
 bool pi__ranks_reply(pi__ranks *r, const pi__reply *own, pi__reply *all)
@@ -37,7 +37,7 @@ bool pi__ranks_reply(pi__ranks *r, const pi__reply *own, pi__reply *all)
     if (atomic_load(&r->dead)) return false;
     memset(all, 0, (size_t) r->n * sizeof *all);
     all[r->rank] = *own;
-    return pi__ranks_note(r, r->fns->gather(r, all, sizeof *all, r->timeout_ms));
+    return pi__ranks_check(r, r->fns->gather(r, all, sizeof *all, r->timeout_ms));
 }
 
 /* Checks that all ranks are alive, when no other command does. */

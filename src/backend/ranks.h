@@ -89,7 +89,7 @@ bool pi__ranks_order(pi__ranks *r, const pi__order *o, const void *bytes);
 /* All-gathers the replies: own is this rank's; all [n] receives every rank's. Returns false if the ranks are dead. */
 bool pi__ranks_reply(pi__ranks *r, const pi__reply *own, pi__reply *all);
 /* Marks the ranks as dead if ok is false. Returns ok. */
-bool pi__ranks_note(pi__ranks *r, bool ok);
+bool pi__ranks_check(pi__ranks *r, bool ok);
 
 /* Initializes the fields that are not the transport's, and starts the pings of rank 0. Returns PI_OK or PI_ENOMEM.
  * pi__ranks_end undoes this; on rank 0 it sends PI__ORDER_END to the others. */

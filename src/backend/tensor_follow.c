@@ -33,7 +33,7 @@ static bool room(follower *f, size_t n) { return pi__grow(&f->buf, &f->cap, n, 1
 static bool receive(follower *f, size_t n)
 {
     pi__ranks *r = f->r;
-    return room(f, n) && pi__ranks_note(r, !n || r->fns->bcast(r, f->buf, n, r->timeout_ms));
+    return room(f, n) && pi__ranks_check(r, !n || r->fns->bcast(r, f->buf, n, r->timeout_ms));
 }
 
 static bool reply(follower *f, int code, const char *text, uint64_t a)
@@ -123,7 +123,7 @@ static bool take_rows(follower *f)
     piece p[MAX_FUSED] = {{.n = 0}};
     int32_t n_piece = 1;
     memcpy(&rows, f->buf, sizeof rows);
-    if (!pi__valid_rows(k, &rows)) return pi__ranks_note(r, false);
+    if (!pi__valid_rows(k, &rows)) return pi__ranks_check(r, false);
     const size_t bytes = pi__row_size(pi__type_info_of(rows.w.type), rows.w.n_in);
     if (rows.cut) n_piece = pi__tensor_pieces(k, &rows.w, p);
     else p[0].w = rows.w, p[0].w.data = pi__tensor_at(k, rows.w.data);
@@ -131,8 +131,8 @@ static bool take_rows(follower *f)
         int64_t lo = rows.row, hi = rows.row + rows.n;
         if (rows.cut && !pi__tensor_share(&p[i], r->rank, rows.row, rows.n, &lo, &hi)) continue;
         const size_t size = (size_t) (hi - lo) * bytes;
-        if (!room(f, size)) return pi__ranks_note(r, false);
-        if (!pi__ranks_note(r, rows.cut ? r->fns->receive(r, f->buf, size, r->timeout_ms) : r->fns->bcast(r, f->buf, size, r->timeout_ms)))
+        if (!room(f, size)) return pi__ranks_check(r, false);
+        if (!pi__ranks_check(r, rows.cut ? r->fns->receive(r, f->buf, size, r->timeout_ms) : r->fns->bcast(r, f->buf, size, r->timeout_ms)))
             return false;
         const int64_t first = rows.cut ? p[i].first + r->rank * p[i].n : 0;
         k->be->dev->weight_load(k->be, &p[i].w, rows.mat, lo - first, hi - lo, f->buf);
@@ -152,7 +152,7 @@ static bool take_run(follower *f, bool ends)
 {
     pi__tensor *t = tensor_of(f);
     rank *k = &t->rank[f->r->rank];
-    if (!pi__wire_read(t->wire, t)) return pi__ranks_note(f->r, false);
+    if (!pi__wire_read(t->wire, t)) return pi__ranks_check(f->r, false);
     t->ends = ends;
     pi__tensor_run_rank(k);
     t->n_calls = 0;
@@ -173,7 +173,7 @@ static bool take_memory(follower *f, const pi__order *o)
         return true;
     }
     if (!is_here(f, o) || (!opt->arena_map && (o->kind == PI__ORDER_MAP || o->kind == PI__ORDER_UNMAP)))
-        return pi__ranks_note(f->r, false);
+        return pi__ranks_check(f->r, false);
     switch (o->kind) {
     case PI__ORDER_MAP: return reply(f, opt->arena_map(f->be, at, o->size) ? PI_OK : PI_ENOMEM, "out of memory", 0);
     case PI__ORDER_UNMAP: opt->arena_unmap(f->be, at, o->size); return true;
@@ -201,19 +201,19 @@ static bool take_order(follower *f, const pi__order *o)
 {
     pi__tensor *t = tensor_of(f);
     if (o->kind == PI__ORDER_RUN) { /* received directly into the wire buffer */
-        if (!t || !t->wire || o->n_bytes > t->wire->cap) return pi__ranks_note(f->r, false);
+        if (!t || !t->wire || o->n_bytes > t->wire->cap) return pi__ranks_check(f->r, false);
         t->wire->n = o->n_bytes;
-        if (o->n_bytes && !pi__ranks_note(f->r, f->r->fns->bcast(f->r, t->wire->bytes, o->n_bytes, f->r->timeout_ms))) return false;
+        if (o->n_bytes && !pi__ranks_check(f->r, f->r->fns->bcast(f->r, t->wire->bytes, o->n_bytes, f->r->timeout_ms))) return false;
         return take_run(f, o->size != 0);
     }
-    if (!valid_size(o) || !receive(f, o->n_bytes)) return pi__ranks_note(f->r, false);
+    if (!valid_size(o) || !receive(f, o->n_bytes)) return pi__ranks_check(f->r, false);
     if (o->kind == PI__ORDER_PING) return reply(f, PI_OK, "", 0);
     if (o->kind == PI__ORDER_OPEN) return take_open(f);
     if (o->kind == PI__ORDER_CLOSE) {
         close_device(f);
         return true;
     }
-    if (!f->be) return pi__ranks_note(f->r, false);
+    if (!f->be) return pi__ranks_check(f->r, false);
     switch (o->kind) {
     case PI__ORDER_JOIN: return take_join(f);
     case PI__ORDER_RESERVE: return take_reserve(f);
@@ -227,7 +227,7 @@ static bool take_order(follower *f, const pi__order *o)
     case PI__ORDER_UNMAP:
     case PI__ORDER_COMMIT:
     case PI__ORDER_TRIM: return take_memory(f, o);
-    default: return pi__ranks_note(f->r, false);
+    default: return pi__ranks_check(f->r, false);
     }
 }
 
@@ -237,7 +237,7 @@ int pi__tensor_follow(pi__ranks *r, const pi__log *log, pi_error *err)
     pi__order o = {.kind = PI__ORDER_PING};
     bool ok = true;
     while (ok) {
-        ok = pi__ranks_note(r, r->fns->bcast(r, &o, sizeof o, r->timeout_ms));
+        ok = pi__ranks_check(r, r->fns->bcast(r, &o, sizeof o, r->timeout_ms));
         if (ok && o.kind == PI__ORDER_END) break;
         ok = ok && take_order(&f, &o);
     }

@@ -145,7 +145,7 @@ void pi__order_upload(pi__tensor *t, const void *dst, const void *src, size_t n)
     for (size_t i = 0; i < n && orders(t); i += PI__MAX_UPLOAD) {
         const size_t part = n - i < PI__MAX_UPLOAD ? n - i : PI__MAX_UPLOAD;
         const pi__order o = {.kind = PI__ORDER_UPLOAD, .at = (uintptr_t) dst + i, .size = part, .n_bytes = part};
-        if (ask(t->ranks, &o, (const char *) src + i, all, &ignored)) pi__ranks_note(t->ranks, false);
+        if (ask(t->ranks, &o, (const char *) src + i, all, &ignored)) pi__ranks_check(t->ranks, false);
     }
 }
 
@@ -161,7 +161,7 @@ static bool send_shares(pi__tensor *t, const pi__weight *w, int64_t row, int64_t
             int64_t lo, hi;
             if (!pi__tensor_share(&p[i], k, row, n, &lo, &hi)) continue;
             const char *from = src + (size_t) (lo - row) * bytes;
-            if (!pi__ranks_note(r, r->fns->send(r, k, from, (size_t) (hi - lo) * bytes, r->timeout_ms))) return false;
+            if (!pi__ranks_check(r, r->fns->send(r, k, from, (size_t) (hi - lo) * bytes, r->timeout_ms))) return false;
         }
     return true;
 }
@@ -176,7 +176,7 @@ void pi__order_load(pi__tensor *t, const pi__weight *w, bool cut, int64_t mat, i
     if (ok && cut) send_shares(t, w, row, n, src);
     if (ok && !cut) {
         const size_t bytes = (size_t) n * pi__row_size(pi__type_info_of(w->type), w->n_in);
-        pi__ranks_note(r, r->fns->bcast(r, (void *) (uintptr_t) src, bytes, r->timeout_ms));
+        pi__ranks_check(r, r->fns->bcast(r, (void *) (uintptr_t) src, bytes, r->timeout_ms));
     }
     pthread_mutex_unlock(&r->lock);
 }
@@ -200,7 +200,7 @@ bool pi__order_run(pi__tensor *t, bool ends)
     pthread_mutex_lock(&r->lock);
     /* the engine uses the device before worker ranks have opened theirs */
     if (!t->opened || !t->wire) return t->n_calls == 0;
-    if (!pi__wire_write(t->wire, t, keep)) return pi__ranks_note(r, false);
+    if (!pi__wire_write(t->wire, t, keep)) return pi__ranks_check(r, false);
     return pi__ranks_order(r, &(pi__order) {.kind = PI__ORDER_RUN, .size = ends, .n_bytes = t->wire->n}, t->wire->bytes);
 }
 
