@@ -20,7 +20,7 @@ enum { MAX_MARKERS = 12 };
 
 /* ------------------------------------------------------------------------------------------------------------ text */
 
-void pi__answer_note(pi__answer *a, int kind, uint32_t call, size_t from, size_t n)
+void pi__answer_record(pi__answer *a, int kind, uint32_t call, size_t from, size_t n)
 {
     pi__answer_delta *last = a->n_delta > a->next_delta ? &a->delta[a->n_delta - 1] : NULL;
     if (last && n && last->kind == kind && last->call == call && last->from + last->n == from) {
@@ -47,7 +47,7 @@ void pi__answer_put(pi__answer *a, bool thought, size_t n)
     if (!thought) a->bare = false;
     pi__text_add(t, p, n);
     if (t->code) a->code = PI_ENOMEM;
-    else pi__answer_note(a, thought ? PI_CHAT_REASONING : PI_CHAT_CONTENT, 0, t->n - n, n);
+    else pi__answer_record(a, thought ? PI_CHAT_REASONING : PI_CHAT_CONTENT, 0, t->n - n, n);
 }
 
 void pi__answer_skip_white(pi__answer *a)

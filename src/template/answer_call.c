@@ -58,7 +58,7 @@ bool pi__answer_begin_call(pi__answer *a, pi__str name, pi__str id)
     *c = (pi__call) {.name = copy, .function = function, .args = {.limit = SIZE_MAX / 4}, .sure = a->bound};
     if (!take_id(c->id, id)) make_id(a, c->id);
     a->open = a->first = true;
-    pi__answer_note(a, PI_CHAT_CALL, (uint32_t) a->n_call++, 0, 0);
+    pi__answer_record(a, PI_CHAT_CALL, (uint32_t) a->n_call++, 0, 0);
     return !a->code;
 }
 
@@ -68,7 +68,7 @@ bool pi__answer_add_args(pi__answer *a, const char *p, size_t n)
     if (!n || a->code) return !a->code;
     pi__text_add(&c->args, p, n);
     if (c->args.code) a->code = PI_ENOMEM;
-    else pi__answer_note(a, PI_CHAT_ARGUMENTS, (uint32_t) a->n_call - 1, c->args.n - n, n);
+    else pi__answer_record(a, PI_CHAT_ARGUMENTS, (uint32_t) a->n_call - 1, c->args.n - n, n);
     return !a->code;
 }
 
@@ -114,7 +114,7 @@ bool pi__answer_end_call(pi__answer *a)
     a->n_done++;
     a->raw = a->at;
     a->bare = true;
-    pi__answer_note(a, PI_CHAT_CALL_END, (uint32_t) a->n_call - 1, 0, 0);
+    pi__answer_record(a, PI_CHAT_CALL_END, (uint32_t) a->n_call - 1, 0, 0);
     return !a->code;
 }
 
@@ -131,7 +131,7 @@ void pi__answer_drop_call(pi__answer *a)
     a->call[i].dropped = true;
     a->call[i].args.n = 0;
     if (told) {
-        pi__answer_note(a, PI_CHAT_CALL_DROPPED, i, 0, 0);
+        pi__answer_record(a, PI_CHAT_CALL_DROPPED, i, 0, 0);
         return;
     }
     pi__free(a->call[i].args.p);

@@ -135,7 +135,7 @@ bool pi__answer_add_escaped(pi__answer *a, const char *p, size_t n);
 bool pi__answer_end_call(pi__answer *a);
 /* Drops the open call. */
 void pi__answer_drop_call(pi__answer *a);
-void pi__answer_note(pi__answer *a, int kind, uint32_t call, size_t from, size_t n);
+void pi__answer_record(pi__answer *a, int kind, uint32_t call, size_t from, size_t n);
 /* Appends a key and the separator before it; sets a->types to the types of its value. */
 bool pi__answer_add_key(pi__answer *a, pi__str key);
 /* Appends a complete value written as text, converted by the schema. False: it cannot be converted, not even to
