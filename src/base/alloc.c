@@ -48,7 +48,7 @@ void pi__free(void *p) { if (p) hooks.free(hooks.ud, p); }
 void *pi__map(size_t size)
 {
     void *p = hooks.map(hooks.ud, size ? size : 1);
-    pi__extent_note(p, size);
+    pi__extent_register(p, size);
     return p;
 }
 
@@ -111,7 +111,7 @@ void *pi__arena_take(pi__arena *a, size_t size)
     if (a->base && end > a->size) return NULL;
     a->used = end;
     if (!a->base) return NULL;
-    if (a->buffers) pi__extent_note(a->base + start, size);
+    if (a->buffers) pi__extent_register(a->base + start, size);
     return a->base + start;
 }
 

@@ -20,7 +20,7 @@ static void drop(uintptr_t lo, uintptr_t hi)
     }
 }
 
-void pi__extent_note(const void *p, size_t size)
+void pi__extent_register(const void *p, size_t size)
 {
     const uintptr_t lo = (uintptr_t) p;
     if (!p || !size) return;

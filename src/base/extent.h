@@ -9,13 +9,13 @@
 
 #ifdef PI_CHECKED
 /* Registers a buffer: an entire region, or a range of one. */
-void pi__extent_note(const void *p, size_t size);
+void pi__extent_register(const void *p, size_t size);
 /* Removes a buffer and all buffers within it. */
 void pi__extent_drop(const void *p, size_t size);
 /* True if n bytes at p lie within the smallest buffer that contains p, or if p was never registered. */
 bool pi__extent_holds(const void *p, size_t n);
 #else
-static inline void pi__extent_note(const void *p, size_t size) { (void) p, (void) size; }
+static inline void pi__extent_register(const void *p, size_t size) { (void) p, (void) size; }
 static inline void pi__extent_drop(const void *p, size_t size) { (void) p, (void) size; }
 #endif
 

@@ -146,7 +146,7 @@ static bool map_fd(pi__model *m, int fd, bool write)
 #endif
     m->image.map = p;
     for (int32_t i = 0; i < PI__N_REGIONS; i++)
-        if (part_of(m, i) == PI__PART_HOST) pi__extent_note(pi__weights_image_at(m, i), m->weights_size[i]);
+        if (part_of(m, i) == PI__PART_HOST) pi__extent_register(pi__weights_image_at(m, i), m->weights_size[i]);
     return true;
 }
 
