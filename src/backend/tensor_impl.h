@@ -137,7 +137,7 @@ void pi__tensor_stop_ranks(pi__tensor *t);
 
 /* tensor_record.c */
 /* Records a call. If the list is full, runs it first. */
-call *pi__tensor_note(pi__tensor *t, void (*run)(rank *k, const call *c));
+call *pi__tensor_record_op(pi__tensor *t, void (*run)(rank *k, const call *c));
 /* Makes the recorded calls before the step thread uses a device directly. Returns the object of be. */
 pi__tensor *pi__tensor_settled(pi__backend *be);
 /* Sets t's steps and downloads, and the ops that the first rank's device has. */

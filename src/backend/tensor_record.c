@@ -51,7 +51,7 @@ pi__tensor *pi__tensor_settled(pi__backend *be)
     return t;
 }
 
-call *pi__tensor_note(pi__tensor *t, void (*run_one)(rank *k, const call *c))
+call *pi__tensor_record_op(pi__tensor *t, void (*run_one)(rank *k, const call *c))
 {
     if (t->n_calls == MAX_CALLS) run(t, false);
     call *c = &t->calls[t->n_calls++];
@@ -98,13 +98,13 @@ static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind
         t->b.logits_batch = &t->logits_batch;
     }
     if (!t->replays) t->embd_rows[kind] = 0;
-    pi__tensor_note(t, pi__tensor_run_begin);
+    pi__tensor_record_op(t, pi__tensor_run_begin);
     return t->replays ? NULL : &t->b;
 }
 
 static void note(pi__tensor *t, pi__op_id id, const pi__batch *b, const void *args)
 {
-    call *c = pi__tensor_note(t, pi__tensor_run_of(id));
+    call *c = pi__tensor_record_op(t, pi__tensor_run_of(id));
     c->op.id = id;
     c->op.b = b;
     memcpy(&c->op.args, args, pi__op_size(id));
@@ -120,7 +120,7 @@ static void note_embed(pi__backend *be, const pi__batch *b, const pi__embed *a)
 
 static void tensor_download(pi__backend *be, void *dst, const void *src, size_t n)
 {
-    call *c = pi__tensor_note((pi__tensor *) be, pi__tensor_run_download);
+    call *c = pi__tensor_record_op((pi__tensor *) be, pi__tensor_run_download);
     c->download.dst = dst, c->download.src = src, c->download.n = n;
 }
 
