@@ -332,7 +332,7 @@ static inline int32_t pi__n_places(const pi__backend *be)
 }
 
 /* Returns the placement of tensors that no rule places: the device, or the last stage, where drafters read. */
-static inline int32_t pi__usual_place(const pi__backend *be) { return be->n_stages ? be->n_stages - 1 : PI__AT_DEVICE; }
+static inline int32_t pi__default_placement(const pi__backend *be) { return be->n_stages ? be->n_stages - 1 : PI__AT_DEVICE; }
 
 /* Properties of a device, read without opening it. */
 typedef struct pi__device_info {

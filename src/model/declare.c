@@ -230,7 +230,7 @@ static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__w
 {
     *w = shape;
     w->type = shape.type ? shape.type : t->type;
-    w->placement = m->placement ? pi__placement_of_matrix(m->placement, t) : pi__usual_place(m->be);
+    w->placement = m->placement ? pi__placement_of_matrix(m->placement, t) : pi__default_placement(m->be);
     const pi__backend *be = pi__backend_at(m->be, w->placement);
     w->size = be->dev->weight_size(be, w);
     if (!w->size) {
@@ -539,7 +539,7 @@ static int32_t add_cache(pi__model *m, pi__model *owner, int32_t layer, const pi
     kv.group = group_of(m, owner, like, false);
     kv.layer = layer;
     if (kv.group < 0) return 0;
-    kv.placement = owner->placement ? pi__placement_of_cache(owner->placement, layer) : pi__usual_place(m->be);
+    kv.placement = owner->placement ? pi__placement_of_cache(owner->placement, layer) : pi__default_placement(m->be);
     if (!pi__grow(&owner->kv, &owner->cap_kv, (size_t) owner->n_kv + 1, sizeof *owner->kv)) {
         pi__fail_mem(&m->error, "the layer list");
         return 0;
@@ -571,7 +571,7 @@ int32_t pi__want_state(pi__model *m, int32_t layer, const pi__state_layer *shape
     }
     m->state[m->n_state] = *shape;
     m->state[m->n_state].n_draft = m->n_draft;
-    m->state[m->n_state].placement = m->placement ? pi__placement_of_cache(m->placement, layer) : pi__usual_place(m->be);
+    m->state[m->n_state].placement = m->placement ? pi__placement_of_cache(m->placement, layer) : pi__default_placement(m->be);
     pi__state_layer *most = &m->lim.state;
     at_least32(&most->n_k, shape->n_k);
     at_least32(&most->n_v, shape->n_v);
