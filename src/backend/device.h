@@ -326,7 +326,7 @@ static inline pi__backend *pi__backend_at(pi__backend *be, int32_t placement)
 }
 
 /* Returns the number of placements. */
-static inline int32_t pi__n_places(const pi__backend *be)
+static inline int32_t pi__n_placements(const pi__backend *be)
 {
     return be->n_stages ? be->n_stages : be->at[PI__AT_CPU] ? PI__AT_CPU + 1 : 1;
 }

@@ -219,7 +219,7 @@ static void tell_placement(const pi__memory *mem, pi_plan *p, int32_t placement,
     p->place[i].state_bytes = (uint64_t) mem->lim.max_seqs * mem->slot_bytes[placement];
     p->place[i].scratch_bytes = mem->scratch + be->dev->scratch_bytes(be, &mem->lim) + pi__logits_bytes(mem);
     /* host memory of other modules is reported with the last placement */
-    if (placement == pi__n_places(mem->be) - 1) p->place[i].scratch_bytes += host;
+    if (placement == pi__n_placements(mem->be) - 1) p->place[i].scratch_bytes += host;
     p->weights_bytes += p->place[i].weights_bytes;
     p->kv_bytes += p->place[i].kv_bytes;
     p->state_bytes += p->place[i].state_bytes;
@@ -232,7 +232,7 @@ void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out)
     tell_groups(mem, &p);
     /* pipeline stages: models hold host addresses of these (stages.c) */
     if (mem->be->n_stages) host += mem->scratch + pi__logits_bytes(mem) + mem->m->weights_size[PI__AT_BOTH];
-    const int32_t n = pi__n_places(mem->be);
+    const int32_t n = pi__n_placements(mem->be);
     for (int32_t placement = 0; placement < n; placement++) tell_placement(mem, &p, placement, host);
     p.total_bytes = p.weights_bytes + p.kv_bytes + p.state_bytes + p.scratch_bytes;
     (void) pi__versioned_copy(out, &p, sizeof p);

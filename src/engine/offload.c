@@ -122,7 +122,7 @@ int pi__offload_open(pi__offload *o, const pi__offload_config *config, pi_error 
 /* Reads the completed copies from the devices; wait: waits for all of them. */
 static void read_completed(pi__offload *o, bool wait)
 {
-    for (int32_t i = 0; i < pi__n_places(o->config.be); i++) {
+    for (int32_t i = 0; i < pi__n_placements(o->config.be); i++) {
         pi__backend *be = pi__backend_at(o->config.be, i);
         if (is_async_copy(&o->config, i) && !be->opt->copies(be, wait, &o->ended.at[i])) o->copies_lost = true;
     }
