@@ -22,7 +22,7 @@ static inline bool own_kernels(int isa)
     int named = isa;
     if (only) assert_int_equal(pi__isa_choose(only, &named, NULL), PI_OK);
     else if (crossed() && isa == PI__ISA_GENERIC) return false;
-    return named == isa && pi__isa_there(isa) &&
+    return named == isa && pi__isa_available(isa) &&
            (isa == PI__ISA_GENERIC || pi__cpu_attn_kernels_of(isa) != pi__cpu_attn_kernels_of(isa - 1));
 }
 

@@ -168,8 +168,8 @@ static inline const pi__cpu_linear_kernels *pi__lin_kernels_avxvnni_evex(int bit
  * instructions. */
 static inline const pi__cpu_linear_kernels *kernels_here(int isa, int bits)
 {
-    if (pi__isa_there(isa)) return pi__cpu_linear_kernels_of(isa, bits);
-    if (!pi__isa_there(PI__ISA_AVX512)) return NULL;
+    if (pi__isa_available(isa)) return pi__cpu_linear_kernels_of(isa, bits);
+    if (!pi__isa_available(PI__ISA_AVX512)) return NULL;
     return isa == PI__ISA_AVXVNNI ? pi__lin_kernels_avxvnni_evex(bits) : isa == PI__ISA_AMX ? kernels_amx_twin(bits) : NULL;
 }
 

@@ -270,14 +270,14 @@ static void test_isa(void **state)
     int best = -1, isa;
     pi_error err;
     assert_int_equal(pi__isa_choose(NULL, &best, &err), PI_OK);
-    assert_true(pi__isa_there(best));
+    assert_true(pi__isa_available(best));
     assert_int_equal(pi__isa_choose("", &isa, &err), PI_OK);
     assert_int_equal(isa, best);
     assert_int_equal(pi__isa_choose("auto", &isa, &err), PI_OK);
     assert_int_equal(isa, best);
     for (int i = PI__ISA_GENERIC; i < PI__N_ISAS; i++) {
-        assert_int_equal(pi__isa_choose(pi__isa_names[i].name, &isa, &err), pi__isa_there(i) ? PI_OK : PI_EUNSUPPORTED);
-        if (pi__isa_there(i)) assert_int_equal(isa, i);
+        assert_int_equal(pi__isa_choose(pi__isa_names[i].name, &isa, &err), pi__isa_available(i) ? PI_OK : PI_EUNSUPPORTED);
+        if (pi__isa_available(i)) assert_int_equal(isa, i);
     }
     assert_int_equal(pi__isa_choose("sse9", &isa, &err), PI_EUNSUPPORTED);
     assert_non_null(strstr(err.msg, "sse9"));

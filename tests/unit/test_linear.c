@@ -202,7 +202,7 @@ static void test_forms(void **state)
     for (int i = 0; i < 2 * N_TYPES; i++) {
         int n = 0;
         for (int isa = PI__ISA_GENERIC + 1; isa < PI__N_ISAS; isa++) {
-            if (!pi__isa_there(isa)) continue;
+            if (!pi__isa_available(isa)) continue;
             fixture f = {0};
             backend_start(&f.cpu, pi__cpu_linear_kernels_of(isa, i % 2 ? 8 : 15), 2, N, ROWS);
             seed = 54321; /* equal weights for all */
@@ -454,7 +454,7 @@ static void test_tryout(void **state)
     (void) state;
     const pi__cpu_linear_kernels *few = pi__lin_kernels_avx512(8), *two = pi__lin_kernels_avx512(15);
     /* otherwise the test compares nothing */
-    if (!pi__isa_there(PI__ISA_AVX512) || few->max_cols < PI__LIN_MANY) skip();
+    if (!pi__isa_available(PI__ISA_AVX512) || few->max_cols < PI__LIN_MANY) skip();
     assert_true(pi__lin_agrees(few, pi__lin_amx_twin[0]) && pi__lin_agrees(two, pi__lin_amx_twin[1]));
     assert_false(pi__lin_agrees(few, pi__lin_amx_twin[1]));
     assert_false(pi__lin_agrees(two, pi__lin_amx_twin[0]));

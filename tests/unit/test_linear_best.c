@@ -72,7 +72,7 @@ static void test_same(void **state)
 {
     (void) state;
     for (int isa = crossed(); isa < PI__N_ISAS; isa++) { /* plain C runs natively in other builds */
-        if (!pi__isa_there(isa) || !pi__cpu_linear_kernels_of(isa, 15)) continue;
+        if (!pi__isa_available(isa) || !pi__cpu_linear_kernels_of(isa, 15)) continue;
         for (int t = 0; t < N_TYPES; t += emulated() ? 5 : 1)
             if (!is_float(all_types[t])) run_type(isa, all_types[t]);
     }

@@ -51,7 +51,7 @@ typedef struct pi__isa_name {
 } pi__isa_name;
 extern const pi__isa_name pi__isa_names[]; /* by enum pi__isa */
 /* True if processor and system support the instructions of the isa's source files. */
-bool pi__isa_there(int isa);
+bool pi__isa_available(int isa);
 /* x86: True if AMX tile registers and byte products can be used. Checks the processor (edx of leaf 7) and the system
  * (XCR0). Only if both agree, calls permit(), which requests Linux's permission for this process. */
 bool pi__amx_usable(uint32_t leaf7_edx, uint64_t xcr0, bool (*permit)(void));

@@ -64,7 +64,7 @@ const pi__isa_name pi__isa_names[] = {
     [PI__ISA_AMX] = {"amx", "amx-int8"},
 };
 
-bool pi__isa_there(int isa)
+bool pi__isa_available(int isa)
 {
     switch (isa) {
     case PI__ISA_GENERIC: return true;
@@ -72,23 +72,23 @@ bool pi__isa_there(int isa)
     case PI__ISA_AVX2:
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
                has_f16c();
-    case PI__ISA_AVXVNNI: return pi__isa_there(PI__ISA_AVX2) && has_avx_vnni();
+    case PI__ISA_AVXVNNI: return pi__isa_available(PI__ISA_AVX2) && has_avx_vnni();
     case PI__ISA_AVX512:
-        return pi__isa_there(PI__ISA_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        return pi__isa_available(PI__ISA_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi") &&
                __builtin_cpu_supports("avx512bf16");
-    case PI__ISA_AMX: return pi__isa_there(PI__ISA_AVX512) && has_amx();
+    case PI__ISA_AMX: return pi__isa_available(PI__ISA_AVX512) && has_amx();
 #elif defined(PI__SIMD_ARM)
     case PI__ISA_NEON: {
         unsigned long want = 1ul << 20 /* HWCAP_ASIMDDP */ | 1ul << 10 /* HWCAP_ASIMDHP */ | 1ul << 9 /* HWCAP_FPHP */;
         return (getauxval(AT_HWCAP) & want) == want;
     }
-    case PI__ISA_I8MM: return pi__isa_there(PI__ISA_NEON) && (getauxval(AT_HWCAP2) & 1ul << 13 /* HWCAP2_I8MM */);
+    case PI__ISA_I8MM: return pi__isa_available(PI__ISA_NEON) && (getauxval(AT_HWCAP2) & 1ul << 13 /* HWCAP2_I8MM */);
     case PI__ISA_SVE256: {
         /* bytes of a register in this thread and in threads that it starts; -1 = no SVE */
         const int length = prctl(PR_SVE_GET_VL);
-        return length >= 0 && (length & PR_SVE_VL_LEN_MASK) == 32 && pi__isa_there(PI__ISA_I8MM) &&
+        return length >= 0 && (length & PR_SVE_VL_LEN_MASK) == 32 && pi__isa_available(PI__ISA_I8MM) &&
                (getauxval(AT_HWCAP2) & 1ul << 9 /* HWCAP2_SVEI8MM */);
     }
 #endif
@@ -108,7 +108,7 @@ int pi__isa_choose(const char *name, int *out, pi_error *err)
     bool any = !name || !*name || !strcmp(name, "auto");
     for (int isa = PI__N_ISAS - 1; isa >= PI__ISA_GENERIC; isa--) {
         if (!any && strcmp(name, pi__isa_names[isa].name)) continue;
-        if (pi__isa_there(isa)) {
+        if (pi__isa_available(isa)) {
             *out = isa;
             return PI_OK;
         }

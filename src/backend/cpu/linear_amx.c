@@ -8,7 +8,7 @@
  *
  * Integer sums are exact, and floats are added in the order of linear.h, so results are bitwise identical to AVX-512.
  * Each call configures the tile registers and releases them, because live tile registers slow down context switches.
- * The caller checks with pi__isa_there that the process may use AMX. */
+ * The caller checks with pi__isa_available that the process may use AMX. */
 #include "backend/cpu/linear.h"
 
 #include <immintrin.h>
