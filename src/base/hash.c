@@ -22,7 +22,7 @@ uint64_t pi__hash64(const void *p, size_t n, uint64_t seed) { return XXH3_64bits
 
 /* ----------------------------------------------------------------------------------------------------------- bytes */
 
-int pi__sha256_there(pi__sha256_fn *out[PI__SHA256_MAX])
+int pi__sha256_available(pi__sha256_fn *out[PI__SHA256_MAX])
 {
     int n = 0;
 #if defined(__x86_64__) && !defined(PI_NO_SIMD)
@@ -42,7 +42,7 @@ static void compress(uint32_t state[8], const uint8_t *p, size_t n)
     pi__sha256_fn *fn = atomic_load_explicit(&chosen, memory_order_relaxed);
     if (!fn) {
         pi__sha256_fn *there[PI__SHA256_MAX];
-        (void) pi__sha256_there(there);
+        (void) pi__sha256_available(there);
         fn = there[0];
         atomic_store_explicit(&chosen, fn, memory_order_relaxed);
     }

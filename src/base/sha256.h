@@ -21,6 +21,6 @@ extern const uint32_t pi__sha256_k[64]; /* constants of the rounds */
 /* Stores the functions that this processor supports, the fastest first; the last is the generic one. Returns their
  * number. */
 enum { PI__SHA256_MAX = 2 };
-int pi__sha256_there(pi__sha256_fn *out[PI__SHA256_MAX]);
+int pi__sha256_available(pi__sha256_fn *out[PI__SHA256_MAX]);
 
 #endif
