@@ -217,8 +217,8 @@ bool pi__jcall(pi__jrun *r, const pi__val *callee, const pi__jargs *args, pi__va
 /* Gets a member of a value; undefined if missing. item: "v[name]" prefers keys to methods. */
 bool pi__jmember(pi__jrun *r, const pi__val *v, pi__val name, bool item, pi__val *out);
 /* Booleans count as integers, because Python's bool is an int. */
-static inline bool pi__jis_whole(const pi__val *v) { return v->type == PI__V_INT || v->type == PI__V_BOOL; }
-/* requires pi__jis_whole */
+static inline bool pi__jis_integer(const pi__val *v) { return v->type == PI__V_INT || v->type == PI__V_BOOL; }
+/* requires pi__jis_integer */
 static inline int64_t pi__jwhole(const pi__val *v) { return v->type == PI__V_INT ? v->i : v->b; }
 /* Fails if v is undefined. */
 bool pi__jdefined(pi__jrun *r, const pi__val *v);

@@ -141,7 +141,7 @@ bool pi__jformat_percent(run *r, pi__str f, const pi__val *v, size_t n, bool alo
         else if (c == '%') pi__text_str(&t, "%");
         else if (used < n && c == 's') pi__text_value(&t, &v[used++]);
         else if (used < n && c == 'r') pi__text_repr(&t, &v[used++], 0);
-        else if (used < n && c == 'd' && pi__jis_whole(&v[used])) add_whole(&t, &v[used++]);
+        else if (used < n && c == 'd' && pi__jis_integer(&v[used])) add_whole(&t, &v[used++]);
         else {
             pi__free(t.p);
             return pi__jfail(r, "this use of %% is not supported: %%%c", c >= ' ' && c < 127 ? c : '?');
@@ -171,7 +171,7 @@ static bool int_arg(run *r, const pi__jargs *a, size_t i, const char *name, int6
     const pi__val *v = pi__jarg(a, i, name);
     *out = def;
     if (!v) return true;
-    if (!pi__jis_whole(v)) return pi__jfail(r, "expected a whole number, got %s", pi__val_type_name(v));
+    if (!pi__jis_integer(v)) return pi__jfail(r, "expected a whole number, got %s", pi__val_type_name(v));
     *out = pi__jwhole(v);
     return true;
 }

@@ -127,7 +127,7 @@ static bool int_of_str(run *r, pi__str text, const pi__val *base, enum parsed *h
 {
     double f;
     pi__str s;
-    int64_t b = pi__jis_whole(base) ? pi__jwhole(base) : -1;
+    int64_t b = pi__jis_integer(base) ? pi__jwhole(base) : -1;
     if (!plain(r, text, &s)) return false;
     *how = b == 0 || (b >= 2 && b <= 36) ? read_int(s, b, i) : NO_NUMBER;
     if (*how == NO_NUMBER && read_float(r, s, &f) == NUMBER) *how = truncate(f, i);
@@ -141,7 +141,7 @@ bool pi__jfilter_int(run *r, const pi__val *in, const pi__jargs *a, pi__val *out
     int64_t i = 0;
     if (!pi__jdefined(r, in)) return false;
     if (in->type == PI__V_STR && !int_of_str(r, in->s, base ? base : &ten, &how, &i)) return false;
-    if (pi__jis_whole(in)) {
+    if (pi__jis_integer(in)) {
         i = pi__jwhole(in);
         how = NUMBER;
     } else if (in->type == PI__V_FLOAT) {
@@ -201,7 +201,7 @@ static double round_float(double f, int64_t n)
 static bool round_common(run *r, const pi__val *in, const pi__val *precision, pi__val *out)
 {
     int64_t n = precision && precision->type != PI__V_NONE ? pi__jwhole(precision) : 0, i;
-    if (pi__jis_whole(in)) return round_whole(r, pi__jwhole(in), n < 0 ? n < -100 ? 100 : -n : 0, out);
+    if (pi__jis_integer(in)) return round_whole(r, pi__jwhole(in), n < 0 ? n < -100 ? 100 : -n : 0, out);
     *out = pi__val_float(round_float(in->f, n));
     if (!precision || precision->type != PI__V_NONE) return true;
     if (truncate(rint(in->f), &i) != NUMBER) return pi__jfail(r, "round: the number is too large");
@@ -219,7 +219,7 @@ bool pi__jfilter_round(run *r, const pi__val *in, const pi__jargs *a, pi__val *o
     if (!pi__val_is_number(in)) return pi__jfail(r, "round: %s is not a number", pi__val_type_name(in));
     if (!common && !up && !pi__str_is(how, "floor")) return pi__jfail(r, "round: the method must be common, ceil or "
                                                                          "floor");
-    if (precision && !pi__jis_whole(precision) && !(none && common))
+    if (precision && !pi__jis_integer(precision) && !(none && common))
         return pi__jfail(r, "round: the precision must be an integer");
     if (common) return round_common(r, in, precision, out);
     double scale = pow(10, precision ? (double) pi__jwhole(precision) : 0), x = pi__val_f64(in) * scale;

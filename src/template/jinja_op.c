@@ -21,7 +21,7 @@ static bool slice_bound(run *r, const node *n, int64_t *out, bool *given)
     if (!n) return true;
     if (!pi__jeval(r, n, &v)) return false;
     if (v.type == PI__V_NONE) return true;
-    if (!pi__jis_whole(&v)) return pi__jfail(r, "a slice's bounds must be whole numbers");
+    if (!pi__jis_integer(&v)) return pi__jfail(r, "a slice's bounds must be whole numbers");
     *out = pi__jwhole(&v);
     *given = true;
     return true;
@@ -182,9 +182,9 @@ bool pi__jarithmetic(run *r, char op, const pi__val *a, const pi__val *b, pi__va
     if (op == '+' && a->type == PI__V_STR && b->type == PI__V_STR) return pi__jconcat(r, a->s, b->s, out);
     if (op == '+' && a->type == PI__V_LIST && b->type == PI__V_LIST && a->list->tuple == b->list->tuple)
         return add_lists(r, a->list, b->list, out);
-    if (op == '*' && (a->type == PI__V_STR || a->type == PI__V_LIST) && pi__jis_whole(b))
+    if (op == '*' && (a->type == PI__V_STR || a->type == PI__V_LIST) && pi__jis_integer(b))
         return repeat(r, a, pi__jwhole(b), out);
-    if (op == '*' && (b->type == PI__V_STR || b->type == PI__V_LIST) && pi__jis_whole(a))
+    if (op == '*' && (b->type == PI__V_STR || b->type == PI__V_LIST) && pi__jis_integer(a))
         return repeat(r, b, pi__jwhole(a), out);
     const char name[3] = {op == 'f' ? '/' : op == 'p' ? '*' : op, op == 'f' ? '/' : op == 'p' ? '*' : 0, 0};
     return pi__jfail(r, "%s is not possible between %s and %s", name, pi__val_type_name(a), pi__val_type_name(b));
