@@ -113,7 +113,7 @@ pi__reg *pi__reg_of_values(pi__schema *s, const pi__val *v, size_t n);
 
 /* ---- numbers (schema_number.c), compared by their decimal digits */
 int pi__number_compare(const pi__val *a, const pi__val *b);
-bool pi__number_is_whole(const pi__val *v);
+bool pi__number_is_integer(const pi__val *v);
 bool pi__number_is_multiple(const pi__val *v, const pi__val *of);
 /* Returns a bound: minimum (k 0) or exclusiveMinimum (k 1) if low, else maximum or exclusiveMaximum; also in draft 4
  * syntax. *open: the bound itself is excluded. NULL = no bound. */

@@ -108,7 +108,7 @@ int pi__number_compare(const pi__val *a, const pi__val *b)
     return compare(&x, &y);
 }
 
-bool pi__number_is_whole(const pi__val *v)
+bool pi__number_is_integer(const pi__val *v)
 {
     const decimal d = decimal_of(v);
     return d.huge || (!d.n && !d.tiny);
@@ -466,7 +466,7 @@ pi__expr *pi__schema_number(pi__schema *s, const pi__parts *l, unsigned types)
         read_bounds(s, l->p[i].v, true, &lo);
         read_bounds(s, l->p[i].v, false, &hi);
         k = pi__member(l->p[i].v, "multipleOf");
-        whole |= k && pi__val_is_number(k) && k->type != PI__V_BOOL && pi__number_is_whole(k);
+        whole |= k && pi__val_is_number(k) && k->type != PI__V_BOOL && pi__number_is_integer(k);
     }
     if (whole && !(types & PI__T_WHOLE)) return pi__x_never(b);
     for (size_t i = 0; i < l->n && !b->code; i++) {

@@ -14,7 +14,7 @@ unsigned pi__type_of_value(const pi__val *v)
     case PI__V_NONE: return PI__T_NULL;
     case PI__V_BOOL: return PI__T_FALSE_TRUE;
     case PI__V_INT: return PI__T_WHOLE;
-    case PI__V_FLOAT: return pi__number_is_whole(v) ? PI__T_WHOLE : PI__T_REAL;
+    case PI__V_FLOAT: return pi__number_is_integer(v) ? PI__T_WHOLE : PI__T_REAL;
     case PI__V_STR: return PI__T_TEXT;
     case PI__V_LIST: return PI__T_LIST_OF;
     default: return PI__T_OBJECT;
