@@ -104,7 +104,7 @@ bool pi__jmember(run *r, const pi__val *v, pi__val name, bool item, pi__val *out
     }
     if (v->type == PI__V_LOOP && text) return loop_member(v->obj, name.s, out);
     if ((v->type == PI__V_LIST || v->type == PI__V_STR) && pi__jis_integer(&name))
-        return element(r, v, pi__jwhole(&name), out);
+        return element(r, v, pi__jinteger(&name), out);
     return true;
 }
 
@@ -228,7 +228,7 @@ static bool make_range(run *r, const pi__jargs *args, pi__val *out)
     if (args->n > 3 || args->n_kw) return pi__jfail(r, "range() takes up to three numbers");
     for (size_t i = 0; i < 3 && i < args->n; i++) {
         if (!pi__jis_integer(&args->v[i])) return pi__jfail(r, "range() takes whole numbers");
-        v[i] = pi__jwhole(&args->v[i]);
+        v[i] = pi__jinteger(&args->v[i]);
     }
     if (!args->n || !v[2]) return pi__jfail(r, args->n ? "range() with a step of 0" : "range() needs an end");
     if (args->n == 1) v[1] = v[0], v[0] = 0;

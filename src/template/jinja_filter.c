@@ -80,7 +80,7 @@ static bool f_replace(run *r, const pi__val *in, const pi__jargs *a, pi__val *ou
     pi__str s, from, to;
     if (!pi__jarg(a, 0, "old") || !pi__jarg(a, 1, "new")) return pi__jfail(r, "replace takes two strings");
     if (!input_str(r, in, &s) || !arg_str(r, a, 0, "old", "", &from) || !arg_str(r, a, 1, "new", "", &to)) return false;
-    return pi__jreplace(r, s, from, to, count && pi__jis_integer(count) ? pi__jwhole(count) : -1, out);
+    return pi__jreplace(r, s, from, to, count && pi__jis_integer(count) ? pi__jinteger(count) : -1, out);
 }
 
 static bool f_format(run *r, const pi__val *in, const pi__jargs *a, pi__val *out)
@@ -118,10 +118,10 @@ static bool indentation(run *r, const pi__val *width, pi__val *out)
     const pi__val space = pi__val_str(pi__str_of(" "));
     *out = width ? *width : pi__val_str(pi__str_of("    "));
     if (out->type == PI__V_STR) return true;
-    if (!pi__jis_integer(width) || pi__jwhole(width) > 4096)
+    if (!pi__jis_integer(width) || pi__jinteger(width) > 4096)
         return pi__jdefined(r, width) && pi__jfail(r, "indent takes a small number or a string");
     *out = pi__val_str((pi__str) {"", 0});
-    for (int64_t i = 0; i < pi__jwhole(width); i++)
+    for (int64_t i = 0; i < pi__jinteger(width); i++)
         if (!pi__jconcat(r, out->s, space.s, out)) return false;
     return true;
 }
@@ -158,10 +158,10 @@ static bool json_style(run *r, const pi__jargs *a, pi__json_style *s, pi__val *s
         s->pretty = true;
         s->item_sep = pi__str_of(",");
         if (indent->type == PI__V_STR) s->indent = indent->s;
-        else if (!pi__jis_integer(indent) || pi__jwhole(indent) > 64)
+        else if (!pi__jis_integer(indent) || pi__jinteger(indent) > 64)
             return pi__jfail(r, "tojson: indent must be a number up to 64");
         *spaces = pi__val_str(pi__str_of("                                                                "));
-        int64_t n = pi__jis_integer(indent) && pi__jwhole(indent) > 0 ? pi__jwhole(indent) : 0;
+        int64_t n = pi__jis_integer(indent) && pi__jinteger(indent) > 0 ? pi__jinteger(indent) : 0;
         if (pi__jis_integer(indent)) s->indent = (pi__str) {spaces->s.p, (size_t) n};
     }
     if (!sep || sep->type != PI__V_LIST || sep->list->n != 2) return true;

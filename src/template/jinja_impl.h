@@ -219,7 +219,7 @@ bool pi__jmember(pi__jrun *r, const pi__val *v, pi__val name, bool item, pi__val
 /* Booleans count as integers, because Python's bool is an int. */
 static inline bool pi__jis_integer(const pi__val *v) { return v->type == PI__V_INT || v->type == PI__V_BOOL; }
 /* requires pi__jis_integer */
-static inline int64_t pi__jwhole(const pi__val *v) { return v->type == PI__V_INT ? v->i : v->b; }
+static inline int64_t pi__jinteger(const pi__val *v) { return v->type == PI__V_INT ? v->i : v->b; }
 /* Fails if v is undefined. */
 bool pi__jdefined(pi__jrun *r, const pi__val *v);
 /* Resolves index i, negative from the end, in a value of length n; -1 = out of range. */

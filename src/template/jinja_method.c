@@ -126,7 +126,7 @@ bool pi__jreplace(run *r, pi__str s, pi__str from, pi__str to, int64_t count, pi
 
 static void add_whole(pi__text *t, const pi__val *v)
 {
-    const pi__val i = pi__val_int(pi__jwhole(v));
+    const pi__val i = pi__val_int(pi__jinteger(v));
     pi__text_value(t, &i);
 }
 
@@ -172,7 +172,7 @@ static bool int_arg(run *r, const pi__jargs *a, size_t i, const char *name, int6
     *out = def;
     if (!v) return true;
     if (!pi__jis_integer(v)) return pi__jfail(r, "expected a whole number, got %s", pi__val_type_name(v));
-    *out = pi__jwhole(v);
+    *out = pi__jinteger(v);
     return true;
 }
 

@@ -127,7 +127,7 @@ static bool int_of_str(run *r, pi__str text, const pi__val *base, enum parsed *h
 {
     double f;
     pi__str s;
-    int64_t b = pi__jis_integer(base) ? pi__jwhole(base) : -1;
+    int64_t b = pi__jis_integer(base) ? pi__jinteger(base) : -1;
     if (!plain(r, text, &s)) return false;
     *how = b == 0 || (b >= 2 && b <= 36) ? read_int(s, b, i) : NO_NUMBER;
     if (*how == NO_NUMBER && read_float(r, s, &f) == NUMBER) *how = truncate(f, i);
@@ -142,7 +142,7 @@ bool pi__jfilter_int(run *r, const pi__val *in, const pi__jargs *a, pi__val *out
     if (!pi__jdefined(r, in)) return false;
     if (in->type == PI__V_STR && !int_of_str(r, in->s, base ? base : &ten, &how, &i)) return false;
     if (pi__jis_integer(in)) {
-        i = pi__jwhole(in);
+        i = pi__jinteger(in);
         how = NUMBER;
     } else if (in->type == PI__V_FLOAT) {
         if (isinf(in->f)) return pi__jfail(r, "int: infinity is not an integer");
@@ -200,8 +200,8 @@ static double round_float(double f, int64_t n)
 /* precision NULL = 0, the filter's default; none = to an integer. */
 static bool round_common(run *r, const pi__val *in, const pi__val *precision, pi__val *out)
 {
-    int64_t n = precision && precision->type != PI__V_NONE ? pi__jwhole(precision) : 0, i;
-    if (pi__jis_integer(in)) return round_whole(r, pi__jwhole(in), n < 0 ? n < -100 ? 100 : -n : 0, out);
+    int64_t n = precision && precision->type != PI__V_NONE ? pi__jinteger(precision) : 0, i;
+    if (pi__jis_integer(in)) return round_whole(r, pi__jinteger(in), n < 0 ? n < -100 ? 100 : -n : 0, out);
     *out = pi__val_float(round_float(in->f, n));
     if (!precision || precision->type != PI__V_NONE) return true;
     if (truncate(rint(in->f), &i) != NUMBER) return pi__jfail(r, "round: the number is too large");
@@ -222,7 +222,7 @@ bool pi__jfilter_round(run *r, const pi__val *in, const pi__jargs *a, pi__val *o
     if (precision && !pi__jis_integer(precision) && !(none && common))
         return pi__jfail(r, "round: the precision must be an integer");
     if (common) return round_common(r, in, precision, out);
-    double scale = pow(10, precision ? (double) pi__jwhole(precision) : 0), x = pi__val_f64(in) * scale;
+    double scale = pow(10, precision ? (double) pi__jinteger(precision) : 0), x = pi__val_f64(in) * scale;
     if (isnan(x) || isinf(x)) return pi__jfail(r, "round: the number is too large");
     *out = pi__val_float((up ? ceil(x) : floor(x)) / scale + 0.0); /* avoids -0, which an integer never is */
     return true;

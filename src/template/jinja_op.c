@@ -22,7 +22,7 @@ static bool slice_bound(run *r, const node *n, int64_t *out, bool *given)
     if (!pi__jeval(r, n, &v)) return false;
     if (v.type == PI__V_NONE) return true;
     if (!pi__jis_integer(&v)) return pi__jfail(r, "a slice's bounds must be whole numbers");
-    *out = pi__jwhole(&v);
+    *out = pi__jinteger(&v);
     *given = true;
     return true;
 }
@@ -177,15 +177,15 @@ bool pi__jarithmetic(run *r, char op, const pi__val *a, const pi__val *b, pi__va
     if (!pi__jdefined(r, a) || !pi__jdefined(r, b)) return false;
     if (numbers && strchr("/f%", op) && pi__val_f64(b) == 0) return pi__jfail(r, "division by zero");
     if (numbers && op != '/' && a->type != PI__V_FLOAT && b->type != PI__V_FLOAT)
-        return integer_op(r, op, pi__jwhole(a), pi__jwhole(b), out);
+        return integer_op(r, op, pi__jinteger(a), pi__jinteger(b), out);
     if (numbers) return float_op(r, op, pi__val_f64(a), pi__val_f64(b), out);
     if (op == '+' && a->type == PI__V_STR && b->type == PI__V_STR) return pi__jconcat(r, a->s, b->s, out);
     if (op == '+' && a->type == PI__V_LIST && b->type == PI__V_LIST && a->list->tuple == b->list->tuple)
         return add_lists(r, a->list, b->list, out);
     if (op == '*' && (a->type == PI__V_STR || a->type == PI__V_LIST) && pi__jis_integer(b))
-        return repeat(r, a, pi__jwhole(b), out);
+        return repeat(r, a, pi__jinteger(b), out);
     if (op == '*' && (b->type == PI__V_STR || b->type == PI__V_LIST) && pi__jis_integer(a))
-        return repeat(r, b, pi__jwhole(a), out);
+        return repeat(r, b, pi__jinteger(a), out);
     const char name[3] = {op == 'f' ? '/' : op == 'p' ? '*' : op, op == 'f' ? '/' : op == 'p' ? '*' : 0, 0};
     return pi__jfail(r, "%s is not possible between %s and %s", name, pi__val_type_name(a), pi__val_type_name(b));
 }
