@@ -81,8 +81,8 @@ static struct seen run(const char *p, size_t n, size_t step)
         }
         http_request r;
         http_take(&in, &r);
-        if (what == HTTP_WHOLE) look(&s, &r, head);
-        bool more = what == HTTP_WHOLE && r.keep_alive;
+        if (what == HTTP_COMPLETE) look(&s, &r, head);
+        bool more = what == HTTP_COMPLETE && r.keep_alive;
         http_request_free(&r);
         if (!more) break;
     }

@@ -338,7 +338,7 @@ static void targets_become_paths(void **state)
         http_request r;
         size_t used, n = (size_t) snprintf(text, sizeof text, "GET %s HTTP/1.1\r\n\r\n", list[i].sent);
         http_in_init(&in, &limits);
-        assert_int_equal(http_feed(&in, text, n, &used), HTTP_WHOLE);
+        assert_int_equal(http_feed(&in, text, n, &used), HTTP_COMPLETE);
         assert_int_equal(used, n);
         http_take(&in, &r);
         assert_int_equal(r.path_len, strlen(list[i].path));
@@ -362,7 +362,7 @@ static void chunks_do_not_count_as_header(void **state)
     size_t used;
     http_in_init(&in, &limits);
     assert_int_equal(http_feed(&in, head, sizeof head - 1, &used), HTTP_MORE);
-    assert_int_equal(http_feed(&in, body, sizeof body - 1, &used), HTTP_WHOLE);
+    assert_int_equal(http_feed(&in, body, sizeof body - 1, &used), HTTP_COMPLETE);
     http_take(&in, &r);
     assert_string_equal(r.body.p, "ab");
     http_request_free(&r);

@@ -454,7 +454,7 @@ static void process(conn *c)
         enum http_what what = http_feed(&c->in, c->ahead.p + c->ahead_at, ahead(c), &used);
         take_ahead(c, used);
         if (what == HTTP_REFUSED) refuse(c);
-        else if (what == HTTP_WHOLE) begin(c);
+        else if (what == HTTP_COMPLETE) begin(c);
         else answer_expect(c);
     }
     c->busy = false;

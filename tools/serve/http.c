@@ -276,7 +276,7 @@ enum http_what http_feed(http_in *in, const char *p, size_t n, size_t *used)
         const bool body = in->step == HTTP_BODY || in->step == HTTP_CHUNK;
         *used += (body ? take_body : take_line)(in, p + *used, n - *used);
     }
-    return in->status ? HTTP_REFUSED : in->whole ? HTTP_WHOLE : HTTP_MORE;
+    return in->status ? HTTP_REFUSED : in->whole ? HTTP_COMPLETE : HTTP_MORE;
 }
 
 void http_take(http_in *in, http_request *out)

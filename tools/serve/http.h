@@ -50,7 +50,7 @@ typedef struct http_request {
     bool http10;             /* HTTP/1.0: no chunked response */
 } http_request;
 
-enum http_what { HTTP_MORE, HTTP_WHOLE, HTTP_REFUSED };
+enum http_what { HTTP_MORE, HTTP_COMPLETE, HTTP_REFUSED };
 
 enum http_step { /* next element of the input */
     HTTP_REQUEST_LINE,
@@ -82,7 +82,7 @@ typedef struct http_in {
 } http_in;
 
 void http_in_init(http_in *in, const http_limits *limits);
-/* Parses up to n bytes, until a request is complete; *used is the number of bytes consumed. After HTTP_WHOLE the
+/* Parses up to n bytes, until a request is complete; *used is the number of bytes consumed. After HTTP_COMPLETE the
  * caller takes the request with http_take and continues. After HTTP_REFUSED the parser reads no more input. */
 enum http_what http_feed(http_in *in, const char *p, size_t n, size_t *used);
 /* Moves the request to *out and starts the next one. */
