@@ -514,8 +514,8 @@ static bool take_vector(choice *ch, const pi_event *ev)
 static void end_late(choice *ch)
 {
     gen *g = ch->g;
-    if (g->p.most_ms <= 0 || !ch->has_line || ch->done || ch->over) return;
-    if ((double) (uv_hrtime() - g->first_at) / 1e6 <= (double) g->p.most_ms) return;
+    if (g->p.max_ms <= 0 || !ch->has_line || ch->done || ch->over) return;
+    if ((double) (uv_hrtime() - g->first_at) / 1e6 <= (double) g->p.max_ms) return;
     for (size_t i = 0; i < g->n_choices; i++)
         if (g->choices[i].r == ch->r) g->choices[i].over = true;
     pi_request_cancel(ch->r);

@@ -474,7 +474,7 @@ static int read_switches(params *p, pi_error *err)
     if (!rc) rc = params_bool(p, o, "post_sampling_probs", &p->drawn, err);
     if (!rc) rc = params_bool(p, o, "return_progress", &p->progress, err);
     if (!rc) rc = params_int(p, o, "sse_ping_interval", -1, 86400, &p->ping_s, err);
-    if (!rc) rc = params_int(p, o, "t_max_predict_ms", -1, INT32_MAX, &p->most_ms, err);
+    if (!rc) rc = params_int(p, o, "t_max_predict_ms", -1, INT32_MAX, &p->max_ms, err);
     p->progress &= p->stream;
     if (!rc) rc = params_int(p, o, "n_cmpl", 1, MAX_N, &n, err);
     if (!rc) rc = params_int(p, o, "n", 1, MAX_N, &n, err);

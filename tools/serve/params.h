@@ -54,7 +54,7 @@ typedef struct params {
     bool no_bos;              /* do not add BOS to text prompts (add_special_tokens false) */
     bool progress;            /* stream prompt progress events (return_progress) */
     int64_t ping_s;           /* sse_ping_interval in seconds; INT64_MIN = the server's default */
-    int64_t most_ms; /* t_max_predict_ms: after this time generation ends at the next complete line; 0 = no limit */
+    int64_t max_ms; /* t_max_predict_ms: after this time generation ends at the next complete line; 0 = no limit */
     int64_t n_indent;         /* end at the first line after line one with less indentation; 0 = disabled */
     int n;                    /* answers per prompt */
     int logprobs;             /* alternatives per token; -1 = no probabilities */
