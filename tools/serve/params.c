@@ -435,8 +435,8 @@ static int read_prompt_fields(params *p, pi_error *err)
     int rc = params_int(p, p->root, "prompt_logprobs", 0, MAX_PROMPT_ALTERNATIVES, &n, err);
     if (!rc && n >= 0 && p->stream)
         rc = params_fail(p, "prompt_logprobs", err, "'prompt_logprobs' needs 'stream': false");
-    if (!rc) rc = params_int(p, p->root, "truncate_prompt_tokens", -1, INT32_MAX, &p->most_prompt, err);
-    if (!rc && !p->most_prompt) rc = params_fail(p, "truncate_prompt_tokens", err, "'truncate_prompt_tokens' must be 1 or more, or -1");
+    if (!rc) rc = params_int(p, p->root, "truncate_prompt_tokens", -1, INT32_MAX, &p->max_prompt_tokens, err);
+    if (!rc && !p->max_prompt_tokens) rc = params_fail(p, "truncate_prompt_tokens", err, "'truncate_prompt_tokens' must be 1 or more, or -1");
     if (!rc) rc = params_bool(p, p->root, "add_special_tokens", &special, err);
     p->prompt_logprobs = (int) n;
     p->no_bos = !special;
@@ -486,7 +486,7 @@ static int read_switches(params *p, pi_error *err)
 
 int params_read(params *p, json_t *root, unsigned api, pi_error *err)
 {
-    *p = (params) {.root = root, .n = 1, .logprobs = -1, .prompt_logprobs = -1, .ping_s = INT64_MIN, .most_prompt = INT64_MIN};
+    *p = (params) {.root = root, .n = 1, .logprobs = -1, .prompt_logprobs = -1, .ping_s = INT64_MIN, .max_prompt_tokens = INT64_MIN};
     if (!json_is_object(root)) return params_fail(p, NULL, err, "the request's body must be a JSON object");
     int rc = fields_check(p, api, err);
     if (!rc) rc = read_switches(p, err);

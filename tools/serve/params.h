@@ -60,7 +60,7 @@ typedef struct params {
     int logprobs;             /* alternatives per token; -1 = no probabilities */
     int prompt_logprobs;      /* alternatives per prompt token, returned in a separate list */
     /* truncate_prompt_tokens: keep the last N tokens of a prompt; -1 = fit the context; INT64_MIN = keep all */
-    int64_t most_prompt;
+    int64_t max_prompt_tokens;
     int64_t max_tokens;       /* INT64_MIN = not given */
     const char *cache_salt;   /* NULL = none; in root */
     const char *bad_field; /* field that caused an error, for the response's "param"; static or in root; NULL = none */

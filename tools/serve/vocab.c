@@ -49,7 +49,7 @@ int server_tokens(const server *s, pi_work *limit, const json_t *v, int flags, i
 /* Truncates the prompt to its last tokens. A leading BOS of a text prompt is kept. */
 static void cut(const gen *g, prompt *pr, bool text)
 {
-    const int64_t ctx = (int64_t) g->s->info.ctx_size, said = g->p.most_prompt;
+    const int64_t ctx = (int64_t) g->s->info.ctx_size, said = g->p.max_prompt_tokens;
     const int64_t answer = g->p.max_tokens > 0 && g->p.max_tokens < ctx ? g->p.max_tokens : 1;
     const size_t most = (size_t) (said > 0 ? said : ctx - answer), keep = text && most > 1 && pr->ids[0] == g->s->info.bos;
     if (pr->n_ids <= most) return;
@@ -61,7 +61,7 @@ static void cut(const gen *g, prompt *pr, bool text)
 static int read_prompt(gen *g, prompt *pr, pi_error *err)
 {
     const params *p = &g->p;
-    const bool cuts = p->most_prompt != INT64_MIN, bos = !p->no_bos;
+    const bool cuts = p->max_prompt_tokens != INT64_MIN, bos = !p->no_bos;
     const bool text = pr->text && !pr->query, first = text || json_is_string(json_array_get(pr->mixed, 0));
     if (!pr->mixed && !(text && (cuts || p->no_bos)) && !(pr->ids && cuts)) return PI_OK;
     const int flags = PI_TOK_SPECIAL | (bos ? PI_TOK_BOS : 0);
