@@ -20,7 +20,7 @@ typedef struct metrics {
     uint64_t slow_clients;       /* generations canceled because the client did not read its stream */
     uint64_t gone_clients;       /* generations canceled because the client disconnected */
     double prompt_seconds, decode_seconds; /* totals of completed generations */
-    uint64_t most_tokens;        /* maximum number of tokens of one generation, prompt included */
+    uint64_t max_step_tokens;        /* maximum number of tokens of one generation, prompt included */
 } metrics;
 
 void histogram_add(histogram *h, double seconds);
