@@ -30,7 +30,7 @@
 /* PI__MAX_ROWS: logits rows per pass. */
 enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64, PI__TILE_ROWS = 16, PI__USUAL_ROWS = 32, PI__MAX_ROWS = 256 };
 /* Returns the number of logits rows per pass: `most`, clamped to [PI__USUAL_ROWS, PI__MAX_ROWS]. */
-static inline int32_t pi__rows_at_once(int64_t most)
+static inline int32_t pi__rows_per_pass(int64_t most)
 {
     return most < PI__USUAL_ROWS ? PI__USUAL_ROWS : most < PI__MAX_ROWS ? (int32_t) most : PI__MAX_ROWS;
 }

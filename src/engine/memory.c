@@ -281,7 +281,7 @@ static int32_t rows_at_once(const pi__memory *mem, int32_t n_draft)
 {
     int64_t most = (int64_t) mem->lim.max_seqs * (1 + n_draft);
     if (most > mem->lim.max_tokens) most = mem->lim.max_tokens;
-    return mem->be->discrete && !mem->m->bidirectional ? pi__rows_at_once(most) : PI__USUAL_ROWS;
+    return mem->be->discrete && !mem->m->bidirectional ? pi__rows_per_pass(most) : PI__USUAL_ROWS;
 }
 
 int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter, int32_t n_draft,

@@ -107,7 +107,7 @@ int roofline_open(const char *path, int32_t max_tokens, int32_t max_seqs, size_t
     const pi__device_params p = {.cpu = {.n_threads = 1, .poll = 1}};
     const pi__log log = {0};
     pi_error err = {0};
-    s.lim = (pi__limits) {.max_tokens = max_tokens, .max_seqs = max_seqs, .max_rows = pi__rows_at_once(max_seqs), .max_ctx = CTX};
+    s.lim = (pi__limits) {.max_tokens = max_tokens, .max_seqs = max_seqs, .max_rows = pi__rows_per_pass(max_seqs), .max_ctx = CTX};
     s.max_blocks = cache_tokens / BLOCK + (size_t) max_seqs;
     int rc = pi__device_create(&s.be, "emu", true, &p, &log, &err);
     if (!rc) {
