@@ -170,7 +170,7 @@ void pi_request_set_user(pi_request *r, void *user)
 static int prepare_run(pi_request *r, pi__gen_params *p, pi_error *err)
 {
     if (!r->n_prompt) return pi__fail(err, PI_EINVAL, "the request has no prompt: set one before it is submitted");
-    if (r->work && !pi__work_look(r->work, 0)) return pi__work_fail(r->work, err, "the request");
+    if (r->work && !pi__work_check_due(r->work, 0)) return pi__work_fail(r->work, err, "the request");
     int rc = pi__gen_params_of(r, p, err);
     if (rc) return rc;
     rc = pi__samples_make(r, err);

@@ -16,7 +16,7 @@ void pi_work_cancel(pi_work *w)
 
 int pi_work_check(pi_work *w)
 {
-    if (w) pi__work_look(&w->w, 0);
+    if (w) pi__work_check_due(&w->w, 0);
     return w ? w->w.code : PI_OK;
 }
 

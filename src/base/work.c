@@ -33,7 +33,7 @@ static bool ran_too_long(pi__work *w)
     return now - w->cpu_start > (int64_t) w->max_steps * STEP_NS;
 }
 
-bool pi__work_look(pi__work *w, uint64_t n)
+bool pi__work_check_due(pi__work *w, uint64_t n)
 {
     if (w->code) return false;
     w->steps += n - w->due; /* the steps until this look were counted in advance */

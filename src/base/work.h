@@ -46,7 +46,7 @@ void pi__work_init(pi__work *w, uint64_t max_steps, size_t max_bytes, int64_t ti
 /* Ends the work at its next check. Any thread. */
 void pi__work_cancel(pi__work *w);
 /* The slow path of pi__work_step: checks the clock, the flag and the limits. */
-bool pi__work_look(pi__work *w, uint64_t n);
+bool pi__work_check_due(pi__work *w, uint64_t n);
 /* Charges n bytes. false = over the limit, or the work has ended; nothing was charged. w may be NULL. */
 bool pi__work_take(pi__work *w, size_t n);
 /* Returns n charged bytes. w may be NULL. */
@@ -58,7 +58,7 @@ int pi__work_fail(const pi__work *w, pi_error *err, const char *what);
 static inline bool pi__work_step(pi__work *w, uint64_t n)
 {
     if (!w) return true;
-    if (n >= w->due) return pi__work_look(w, n);
+    if (n >= w->due) return pi__work_check_due(w, n);
     w->due -= (uint32_t) n;
     return true;
 }
