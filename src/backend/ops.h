@@ -102,7 +102,7 @@ typedef struct pi__runs {
     const int32_t *block;     /* [n] index of the run's query block, 0 and up in order; -1 = not a query block */
 } pi__runs;
 /* Returns the largest number of runs: the query blocks of one sequence are adjacent. */
-static inline int32_t pi__most_runs(int32_t n_seqs, int32_t n_tokens) { return 2 * n_seqs + n_tokens / PI__SPARSE_BLOCK; }
+static inline int32_t pi__max_runs(int32_t n_seqs, int32_t n_tokens) { return 2 * n_seqs + n_tokens / PI__SPARSE_BLOCK; }
 
 /* Rows that use one adapter at one scale. */
 typedef struct pi__lora_run {

@@ -32,7 +32,7 @@ static void lay_out(pi__batch_builder *bb, const pi__batch_shape *s, pi__arena *
         bb->slot[i] = take_ints(a, T);
         bb->table[i] = take_ints(a, S * (size_t) s->stride[i]);
     }
-    const size_t R = (size_t) pi__most_runs(s->max_seqs, s->max_tokens);
+    const size_t R = (size_t) pi__max_runs(s->max_seqs, s->max_tokens);
     if (s->runs) bb->run_start = take_ints(a, R + 1), bb->run_seq = take_ints(a, R), bb->run_block = take_ints(a, R);
     if (!s->max_rows) return;
     const size_t A = S * PI__MAX_LORA;

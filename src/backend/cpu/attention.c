@@ -367,7 +367,7 @@ size_t pi__cpu_attn_scratch(const pi__cpu *cpu, const pi__limits *lim)
 {
     attn_job j = {.cpu = (pi__cpu *) cpu};
     pi__arena ar = {0};
-    take_scratch(&j, &ar, pi__most_runs(lim->max_seqs, lim->key_blocks ? lim->max_tokens : 0), lim->max_head_dim);
+    take_scratch(&j, &ar, pi__max_runs(lim->max_seqs, lim->key_blocks ? lim->max_tokens : 0), lim->max_head_dim);
     return ar.used + pi__cpu_take_scratch(cpu, lim);
 }
 
