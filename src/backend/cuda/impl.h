@@ -298,7 +298,7 @@ void pi__cuda_identify(const pi__backend *be, char *out, size_t size);
 pi__k_matrix pi__cuda_matrix(const pi__weight *w);
 pi__k_input pi__cuda_input(const pi__lin_in *in);
 /* Max over sequences of the number of keys that its tokens see, first to last; window 0 = unlimited. */
-int32_t pi__cuda_most_keys(const pi__batch *b, int32_t window);
+int32_t pi__cuda_max_keys(const pi__batch *b, int32_t window);
 /* Returns the device copy of the frequencies; the first call copies them. NULL = table full. */
 const float *pi__cuda_frequencies(pi__cuda *c, const float *freq, int32_t n);
 

@@ -467,7 +467,7 @@ void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a)
 }
 
 /* Counts keys from the first one that the sequence's first token sees up to its last token. */
-int32_t pi__cuda_most_keys(const pi__batch *b, int32_t window)
+int32_t pi__cuda_max_keys(const pi__batch *b, int32_t window)
 {
     int32_t most = 0;
     for (int32_t s = 0; s < b->n_seqs; s++) {
@@ -524,7 +524,7 @@ void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attenti
         .ldo = a->ldo, .n_head = a->n_head, .window = a->window, .first = a->first, .past = a->past, .softcap = a->softcap,
         .sinks = a->sinks, .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .pos = d->pos, .seq_start = d->seq_start,
         .block_table = d->table[a->kv->group], .table_stride = b->kv[a->kv->group].table_stride,
-        .max_keys = d->keys ? seen_of(d->keys, a->window) : pi__cuda_most_keys(b, a->window), .cache = cache_of(b, a->kv),
+        .max_keys = d->keys ? seen_of(d->keys, a->window) : pi__cuda_max_keys(b, a->window), .cache = cache_of(b, a->kv),
         .scratch = c->disabled.splits ? NULL : c->scratch + c->at.kv_splits, .scratch_size = c->at.total - c->at.kv_splits,
         .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived) + 1,
         .n_sm = c->info.n_sm, .block = a->block, .ahead = a->ahead, .tail = then, .fast = c->one_f16,

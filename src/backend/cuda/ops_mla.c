@@ -32,7 +32,7 @@ static pi__k_rows rows_of(const cuda_batch *d, const pi__batch *b, const pi__kv_
 /* Returns an upper bound of the tokens that a token of the step sees; equal for all steps of a captured shape. */
 static int32_t most_seen(const pi__cuda *c, const cuda_batch *d, const pi__batch *b)
 {
-    const int32_t keys = d->keys ? d->keys : pi__cuda_most_keys(b, 0);
+    const int32_t keys = d->keys ? d->keys : pi__cuda_max_keys(b, 0);
     return keys < c->lim.max_ctx ? keys : c->lim.max_ctx;
 }
 
