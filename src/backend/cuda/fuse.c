@@ -70,7 +70,7 @@ void pi__cuda_add_targets(const pi__cuda *c, const pi__linear *next, void *prepa
     for (int32_t i = 0; i < next->n_lin; i++) {
         const int32_t type = pi__cuda_packed_type(next->lin[i].w->type);
         const int form = pi__cuda_linear_form(c, type, next);
-        if (form == PI__FORM_FLOATS && !pi__cuda_as_it_is(form, &t->in, t->n_rows, t->n_in)) t->floats = floats;
+        if (form == PI__FORM_FLOATS && !pi__cuda_reads_in_place(form, &t->in, t->n_rows, t->n_in)) t->floats = floats;
         if (form == PI__FORM_MMA16 && t->n_rows <= pi__cuda_tail_rows(c)) t->terms = floats, t->terms_type = type;
         if (t->integers || t->halves || t->fp4) continue; /* these have the same place */
         if (form == PI__FORM_INTEGERS) t->integers = prepared;

@@ -316,7 +316,7 @@ enum {
 };
 int pi__cuda_form(int matmul_modes, int32_t type, int64_t n_in);
 /* True if x itself can be read in this format, without packing. */
-bool pi__cuda_as_it_is(int form, const pi__k_input *in, int32_t n_rows, int64_t n_in);
+bool pi__cuda_reads_in_place(int form, const pi__k_input *in, int32_t n_rows, int64_t n_in);
 /* Returns the packed input in this format for matrices of this type. Queues the packing unless it is already
  * valid. */
 void *pi__cuda_packed_x(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in);

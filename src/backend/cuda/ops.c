@@ -92,7 +92,7 @@ void pi__cuda_has_prepared(pi__cuda *c, const pi__k_tail *t)
     if (t->fp4) c->ready.what[0] = known_by(t->fp8 ? PI__FORM_W4A8 : PI__FORM_FP4, t->fp4_type), c->ready.where[0] = t->fp4;
 }
 
-bool pi__cuda_as_it_is(int form, const pi__k_input *in, int32_t n_rows, int64_t n_in)
+bool pi__cuda_reads_in_place(int form, const pi__k_input *in, int32_t n_rows, int64_t n_in)
 {
     return form == PI__FORM_FLOATS && in->kind == PI__IN_PLAIN && (in->ldx == n_in || n_rows == 1);
 }
@@ -109,7 +109,7 @@ static int prepare(pi__cuda *c, int form, const pi__k_input *in, int32_t type, i
 void *pi__cuda_packed_x(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in)
 {
     cuda_packed_x *r = &c->ready;
-    if (pi__cuda_as_it_is(form, in, n_rows, n_in)) return (void *) (uintptr_t) in->x;
+    if (pi__cuda_reads_in_place(form, in, n_rows, n_in)) return (void *) (uintptr_t) in->x;
     const bool apart = form == PI__FORM_FLOATS || (form == PI__FORM_MMA16 && n_rows <= pi__cuda_tail_rows(c));
     const int at = apart ? 1 : 0, what = known_by(form, form == PI__FORM_W16 ? pi__k_w16_input(type) : type);
     if (r->n_rows != n_rows || r->n_in != n_in || !same_input(&r->in, in))
