@@ -204,7 +204,7 @@ static bool queue_with_streams(pi__cuda *c, const cuda_held *h, const pi__linear
     c->held.n_adds = 0;
     pi__cuda_queue_more(c, &h->of.linear, &t, &(pi__k_mixed_more) {.streams = &k});
     pi__cuda_invalidate(c);
-    if (prepares(&t)) pi__cuda_has_prepared(c, &t);
+    if (prepares(&t)) pi__cuda_set_packed(c, &t);
     return true;
 }
 
@@ -244,7 +244,7 @@ static void queue_held(pi__cuda *c, const pi__linear *next)
     if (h.sums || h.n_adds || next) pi__cuda_invalidate(c);
     if (more && !one && sums_alone) PI__QUEUE(c, pi__k_add_experts(pi__rt_stream(c->rt), &t.sum));
     else if (more && !one) PI__QUEUE(c, pi__k_finish_rows(pi__rt_stream(c->rt), &t));
-    if (more && prepares(&t)) pi__cuda_has_prepared(c, &t);
+    if (more && prepares(&t)) pi__cuda_set_packed(c, &t);
 }
 
 void pi__cuda_flush(pi__cuda *c)
@@ -269,11 +269,11 @@ bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_
     t->routes = *r;
     c->held.id = PI__N_OPS;
     pi__cuda_queue_more(c, l, t, &(pi__k_mixed_more) {.choice = choice, .beside = both ? &beside_own : NULL});
-    if (prepares(&own)) pi__cuda_has_prepared(c, &own);
+    if (prepares(&own)) pi__cuda_set_packed(c, &own);
     if (!last) return true;
     const cuda_packed_x ready = c->ready;
     pi__cuda_invalidate(c);
-    if (alone || both) pi__cuda_has_prepared(c, &apart);
+    if (alone || both) pi__cuda_set_packed(c, &apart);
     *beside = c->ready, c->ready = ready;
     return true;
 }

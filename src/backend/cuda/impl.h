@@ -356,7 +356,7 @@ bool pi__cuda_goes_with_down(const pi__cuda *c, const pi__linear *a);
  * reads it. Returns false, and queues nothing, if that is not supported. */
 bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add);
 /* Records that the epilogue's targets hold packed activations once the queued work has completed. */
-void pi__cuda_has_prepared(pi__cuda *c, const pi__k_tail *t);
+void pi__cuda_set_packed(pi__cuda *c, const pi__k_tail *t);
 /* Queues gate and up as one launch (pi__k_glu, pi__k_w16_glu) that writes only the packed input of `next`. Returns
  * false, and queues nothing, if they cannot be one launch. */
 bool pi__cuda_queue_glu(pi__cuda *c, const pi__linear *a, const pi__linear *next);

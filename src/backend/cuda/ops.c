@@ -82,7 +82,7 @@ static bool same_input(const pi__k_input *a, const pi__k_input *b)
 /* Key of a packed input: the activation format and, for formats that depend on it, the type (W16: F16 or BF16). */
 static int known_by(int form, int like) { return form > PI__FORM_FLOATS ? form + 16 * (like + 1) : form; }
 
-void pi__cuda_has_prepared(pi__cuda *c, const pi__k_tail *t)
+void pi__cuda_set_packed(pi__cuda *c, const pi__k_tail *t)
 {
     c->ready = (cuda_packed_x) {.in = t->in, .n_rows = t->n_rows, .n_in = t->n_in, .what = {-1, -1}};
     if (t->integers) c->ready.what[0] = PI__FORM_INTEGERS, c->ready.where[0] = t->integers;
@@ -246,7 +246,7 @@ static void prepare_both(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n)
     const bool some = c->ready.n_rows == a->n_rows && c->ready.n_in == t.n_in && same_input(&c->ready.in, &t.in);
     if (some || (!t.floats && !t.terms) || !t.halves) return;
     PI__QUEUE(c, pi__k_finish_rows(pi__rt_stream(c->rt), &t));
-    pi__cuda_has_prepared(c, &t);
+    pi__cuda_set_packed(c, &t);
 }
 
 /* Queues n matrices of several types, from i on, as one launch. */

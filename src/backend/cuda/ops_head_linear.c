@@ -112,7 +112,7 @@ static void queue_apart(pi__cuda *c, const pi__head_linear *a, const pi__k_group
         const pi__weight w = pi__head_matrix(a, i);
         const pi__linear one = pi__head_product(a, &w, i);
         pi__cuda_invalidate(c);
-        if (ready) pi__cuda_has_prepared(c, &(pi__k_tail) {.n_rows = a->n_rows, .in = pi__cuda_input(&one.in), .n_in = w.n_in,
+        if (ready) pi__cuda_set_packed(c, &(pi__k_tail) {.n_rows = a->n_rows, .in = pi__cuda_input(&one.in), .n_in = w.n_in,
                                                            .halves = ready->words + (size_t) i * ready->step, .bf16 = ready->bf16});
         pi__cuda_linear(&c->be, NULL, &one);
     }
