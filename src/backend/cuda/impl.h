@@ -351,7 +351,7 @@ void pi__cuda_queue_more(pi__cuda *c, const pi__linear *a, const pi__k_tail *the
 /* Queues a one-matrix linear and the experts' down in one launch, with the epilogue `then`, if not NULL.
  * goes_with_down: true if this linear can share that launch. */
 void pi__cuda_queue_down(pi__cuda *c, const pi__linear *a, const pi__k_down *down, const pi__k_tail *then);
-bool pi__cuda_goes_with_down(const pi__cuda *c, const pi__linear *a);
+bool pi__cuda_fits_down_launch(const pi__cuda *c, const pi__linear *a);
 /* Queues a linear of many rows that adds its result to x in the matmul kernel. y is not written, as only the addition
  * reads it. Returns false, and queues nothing, if that is not supported. */
 bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add);

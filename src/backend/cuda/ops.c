@@ -303,7 +303,7 @@ bool pi__cuda_has_streams(const pi__cuda *c, const pi__linear *a)
     return a->n_lin == 1 && a->lin[0].w->type != PI__F32 && a->n_rows <= pi__cuda_tail_rows(c) && pi__cuda_has_latent(c, a);
 }
 
-bool pi__cuda_goes_with_down(const pi__cuda *c, const pi__linear *a)
+bool pi__cuda_fits_down_launch(const pi__cuda *c, const pi__linear *a)
 {
     return a->n_lin == 1 && a->n_rows <= PI__K_DOWN_ROWS && form_of(c, a, 0) == PI__FORM_W16;
 }

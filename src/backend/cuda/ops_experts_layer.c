@@ -100,7 +100,7 @@ void pi__cuda_experts_layer(pi__backend *be, const pi__batch *b, const pi__exper
     const bool half = first_half(c, a, &at, &ready);
     pi__k_sum sum = pi__cuda_sum_of(&moe, &at);
     if (a->beside) sum.shared = a->shared, sum.gate = a->logits + moe.n_expert, sum.ldg = moe.ldl;
-    const bool downs = half && pi__cuda_goes_with_down(c, &last) && pi__cuda_gate_up_for(c, &moe, &at, &c->held.down);
+    const bool downs = half && pi__cuda_fits_down_launch(c, &last) && pi__cuda_gate_up_for(c, &moe, &at, &c->held.down);
     if (!downs) pi__cuda_gate_up_down(c, &moe, &at);
     if (half) {
         c->ready = ready;
