@@ -406,7 +406,7 @@ void pi__cuda_chain(pi__cuda *c, int32_t n, bool drawn);
 void pi__cuda_feed(pi__backend *be, const uint64_t *found, int32_t n_rows);
 void pi__cuda_draw(pi__backend *be, const pi__draws *draws);
 /* Queues a copy of n rows of topk results, with one value each, of this step. */
-void pi__cuda_bring_found(pi__cuda *c, uint64_t *to, int32_t n);
+void pi__cuda_download_topk(pi__cuda *c, uint64_t *to, int32_t n);
 size_t pi__cuda_top_bytes(const pi__limits *lim);
 
 /* ops_experts_layer.c: returns the matrices that read the layer's input, as one linear. */

@@ -53,7 +53,7 @@ void pi__cuda_chain(pi__cuda *c, int32_t n, bool drawn)
     PI__QUEUE(c, pi__k_top_tokens(pi__rt_stream(c->rt), from, d->hidden_row, n, (int32_t *) d->token));
 }
 
-void pi__cuda_bring_found(pi__cuda *c, uint64_t *to, int32_t n)
+void pi__cuda_download_topk(pi__cuda *c, uint64_t *to, int32_t n)
 {
     if (n) PI__QUEUE(c, pi__rt_download(c->rt, to, c->draws ? drawn_of(c) : found_of(c), (size_t) n * 3 * sizeof *to));
 }

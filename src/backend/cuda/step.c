@@ -523,7 +523,7 @@ void pi__cuda_mark(pi__backend *be, int i, uint64_t *found, int32_t n_rows)
 {
     pi__cuda *c = (pi__cuda *) be;
     end_segment(c, true);
-    pi__cuda_bring_found(c, found, n_rows);
+    pi__cuda_download_topk(c, found, n_rows);
     if (!c->error) pi__cuda_record_error(c, pi__rt_fence(c->rt, i));
     /* once the host has waited for it, its part of the image has been read */
     c->marks[i] = (cuda_mark) {c->open ? c->n_ints : 0, c->no_room};
