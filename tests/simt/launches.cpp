@@ -229,7 +229,7 @@ void latent(int32_t n, int32_t type)
     pi__k_head_rows h = {};
     h.n_rows = n, h.n_head = 128, h.n_in = 128, h.n_out = 512;
     CHECK(pi__k_head_rows_run(nullptr, &h));
-    CHECK(pi__k_put_heads(nullptr, &h));
+    CHECK(pi__k_scatter_heads(nullptr, &h));
     pi__k_expert_choice c = {};
     c.r.n_rows = n, c.r.n_expert = 256, c.r.n_used = 8, c.n_group = 8, c.n_group_used = 4;
     CHECK(pi__k_expert_choice_run(nullptr, &c));

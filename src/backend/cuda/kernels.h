@@ -374,7 +374,7 @@ typedef struct pi__k_head_rows {
     int32_t *n_tile;      /* [3] */
 } pi__k_head_rows;
 int pi__k_head_rows_run(void *stream, const pi__k_head_rows *a);
-int pi__k_put_heads(void *stream, const pi__k_head_rows *a);
+int pi__k_scatter_heads(void *stream, const pi__k_head_rows *a);
 
 /* ---- launch_linear.cu: matrices in the layout of pack.h */
 typedef struct pi__k_matrix {

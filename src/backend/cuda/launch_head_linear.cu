@@ -13,7 +13,7 @@ int pi__k_head_rows_run(void *stream, const pi__k_head_rows *a)
     return pi_launch_dependent(stream, head_rows, grid, dim3(HEAD_THREADS), 0, *a);
 }
 
-int pi__k_put_heads(void *stream, const pi__k_head_rows *a)
+int pi__k_scatter_heads(void *stream, const pi__k_head_rows *a)
 {
     if (a->n_rows < 1) return 0;
     return pi_launch_dependent(stream, put_heads, grid_of(a), dim3(HEAD_THREADS), 0, *a);

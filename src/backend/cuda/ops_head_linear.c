@@ -171,7 +171,7 @@ static void multiply(pi__cuda *c, const pi__head_linear *a, int32_t first, int32
     PI__QUEUE(c, pi__k_head_rows_run(stream, &k));
     PI__QUEUE(c, pi__cuda_pack_x(stream, form, &in, e.w.type, n_rows * k.n_head, k.n_in, prepared));
     PI__QUEUE(c, pi__cuda_experts(stream, form, &r, &e, prepared));
-    PI__QUEUE(c, pi__k_put_heads(stream, &k));
+    PI__QUEUE(c, pi__k_scatter_heads(stream, &k));
 }
 
 void pi__cuda_head_linear(pi__backend *be, const pi__batch *b, const pi__head_linear *a)
