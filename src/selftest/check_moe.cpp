@@ -47,7 +47,7 @@ struct routes {
         : a(), id(n(n_rows, n_used)), column(n(n_rows, n_used)), row(n(n_rows, n_used)), n_tile(3), weight(n(n_rows, n_used)),
           logits(l), few((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 0)),
           some((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 1)), many((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 2)),
-          marks(pi__k_marks(n_rows, n_expert)), first(marks.size())
+          marks(pi__k_route_scratch_words(n_rows, n_expert)), first(marks.size())
     {
         a = {logits.get(), n_expert + 1, n_rows, n_expert, n_used, 0.5f, PI__GATE_SOFTMAX, nullptr, nullptr, nullptr, id.get(),
              weight.get(), column.get(), row.get(),

@@ -29,7 +29,7 @@ struct concurrency {
     explicit concurrency(int32_t n)
         : logits((size_t) n * EXPERTS), weight(pairs(n)), id(pairs(n)), column(pairs(n)), row(pairs(n)), n_tile(3), few(tiles(n, 0)),
           some(tiles(n, 1)), many(tiles(n, 2)),
-          marks(pi__k_marks(n, EXPERTS)), first(marks.size())
+          marks(pi__k_route_scratch_words(n, EXPERTS)), first(marks.size())
     {
         for (int32_t r = 0; r < n; r++)
             for (int32_t e = 0; e < EXPERTS; e++)

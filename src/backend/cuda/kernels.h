@@ -321,8 +321,8 @@ typedef struct pi__k_routes {
     /* [pi__k_max_tiles] each: tiles of up to 8, 32, 64 columns; NULL = the list is not made, as in centroid heads */
     pi__k_tile *tile[3];
     int32_t *n_tile;      /* [3] length of each list */
-    uint32_t *marks;      /* [pi__k_marks] scratch of pi__k_route */
-    int32_t *first;       /* [pi__k_marks] scratch of pi__k_route */
+    uint32_t *marks;      /* [pi__k_route_scratch_words] scratch of pi__k_route */
+    int32_t *first;       /* [pi__k_route_scratch_words] scratch of pi__k_route */
 } pi__k_routes;
 
 enum { PI__K_ROUTER_ROWS = 32 }; /* max rows of an epilogue that computes routes; max experts: PI__MAX_EXPERTS */
@@ -534,7 +534,7 @@ int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32
 /* Max tiles of a list (0..2): an expert has at most one partial tile. */
 int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int list);
 /* Words of scratch for sorting this many rows; 0 = none, one block sorts them. */
-size_t pi__k_marks(int32_t n_rows, int32_t n_expert);
+size_t pi__k_route_scratch_words(int32_t n_rows, int32_t n_expert);
 int pi__k_route(void *stream, const pi__k_routes *a);
 /* One matrix per expert, or two of equal shape and type. */
 typedef struct pi__k_experts {

@@ -15,7 +15,7 @@ int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int li
 /* True if one block can keep all routing data in shared memory. */
 static bool in_one_block(int32_t n_rows, int32_t n_expert) { return n_rows <= 32 && n_expert <= PI__MAX_EXPERTS; }
 
-size_t pi__k_marks(int32_t n_rows, int32_t n_expert)
+size_t pi__k_route_scratch_words(int32_t n_rows, int32_t n_expert)
 {
     return in_one_block(n_rows, n_expert) ? 0 : (size_t) ((n_rows + 31) / 32) * (size_t) n_expert;
 }

@@ -11,7 +11,7 @@
 typedef struct moe_layout {
     size_t id, weight, column, row; /* [pairs] each */
     size_t tile[3], n_tile;         /* lists of tiles; [3] */
-    size_t marks, first;            /* [pi__k_marks] each */
+    size_t marks, first;            /* [pi__k_route_scratch_words] each */
     size_t table, own_weight, token; /* [pairs], [pairs], [rows] of pi__k_expert_choice */
     size_t mid;                     /* [pairs, F] packed input of down */
     size_t out;                     /* [pairs, 2F], then [pairs, E] */
@@ -30,8 +30,8 @@ static moe_layout layout(size_t at, int32_t n_rows, int32_t n_expert, int32_t n_
     for (int i = 0; i < 3; i++)
         p.tile[i] = pi__cuda_take(&at, (size_t) pi__k_max_tiles(n_rows, n_expert, n_used, i) * sizeof(pi__k_tile));
     p.n_tile = pi__cuda_take(&at, 3 * sizeof(int32_t));
-    p.marks = pi__cuda_take(&at, pi__k_marks(n_rows, n_expert) * sizeof(uint32_t));
-    p.first = pi__cuda_take(&at, pi__k_marks(n_rows, n_expert) * sizeof(int32_t));
+    p.marks = pi__cuda_take(&at, pi__k_route_scratch_words(n_rows, n_expert) * sizeof(uint32_t));
+    p.first = pi__cuda_take(&at, pi__k_route_scratch_words(n_rows, n_expert) * sizeof(int32_t));
     p.table = pi__cuda_take(&at, (size_t) pairs * sizeof(int32_t));
     p.own_weight = pi__cuda_take(&at, (size_t) pairs * sizeof(float));
     p.token = pi__cuda_take(&at, (size_t) n_rows * sizeof(int32_t));

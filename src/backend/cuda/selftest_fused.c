@@ -58,7 +58,7 @@ static int experts_glu(tryout *t, int form, const glu_at *at, int32_t rows)
     pi__k_routes r = {
         .logits = at->logits, .ldl = 1, .n_rows = rows, .n_expert = 1, .n_used = 1, .weights_scale = 1, .id = take(t, n),
         .weight = take(t, n), .column = take(t, n), .row = take(t, n), .n_tile = put(t, none, sizeof none),
-        .marks = take(t, pi__k_marks(rows, 1) * sizeof *r.marks), .first = take(t, pi__k_marks(rows, 1) * sizeof *r.first),
+        .marks = take(t, pi__k_route_scratch_words(rows, 1) * sizeof *r.marks), .first = take(t, pi__k_route_scratch_words(rows, 1) * sizeof *r.first),
     };
     for (int i = 0; i < 3; i++) r.tile[i] = take(t, (size_t) pi__k_max_tiles(rows, 1, 1, i) * sizeof(pi__k_tile));
     const pi__k_experts e = {.w = at->gate, .data2 = at->up.data, .row = r.row, .mid = at->mid, .mid_type = at->gate.type,

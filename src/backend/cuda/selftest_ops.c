@@ -221,8 +221,8 @@ static pi__k_routes routes_of(tryout *t, const float *logits, int32_t n_rows)
         .id = take(t, pairs * sizeof(int32_t)), .weight = take(t, pairs * sizeof(float)),
         .column = take(t, pairs * sizeof(int32_t)), .row = take(t, pairs * sizeof(int32_t)), .n_tile = take(t, 3 * sizeof(int32_t)),
     };
-    r.marks = take(t, pi__k_marks(n_rows, EXPERTS) * sizeof *r.marks);
-    r.first = take(t, pi__k_marks(n_rows, EXPERTS) * sizeof *r.first);
+    r.marks = take(t, pi__k_route_scratch_words(n_rows, EXPERTS) * sizeof *r.marks);
+    r.first = take(t, pi__k_route_scratch_words(n_rows, EXPERTS) * sizeof *r.first);
     for (int i = 0; i < 3; i++) r.tile[i] = take(t, (size_t) pi__k_max_tiles(n_rows, EXPERTS, USED, i) * sizeof(pi__k_tile));
     return r;
 }
