@@ -108,7 +108,7 @@ const pi__chat_form *pi__chat_form_of(pi__str t)
     return NULL;
 }
 
-const pi__thought_tags pi__thought_tags_of[PI__N_THOUGHT_TAGS] = {
+const pi__reasoning_tags pi__thought_tags_of[PI__N_THOUGHT_TAGS] = {
     {"<think>", "</think>", false}, {"<|channel>thought", "<channel|>", true}, {"[THINK]", "[/THINK]", false},
     {"<seed:think>", "</seed:think>", false}, {"<thinking>", "</thinking>", false},
     {"<|START_THINKING|>", "<|END_THINKING|>", false}, {"<|open|>think<|sep|>", "<|close|>think<|sep|>", false},

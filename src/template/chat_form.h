@@ -55,12 +55,12 @@ const pi__chat_form *pi__chat_form_of(pi__str template);
 extern const pi__chat_form pi__chat_form_generic;
 
 /* Tags around reasoning. */
-typedef struct pi__thought_tags {
+typedef struct pi__reasoning_tags {
     const char *open, *close;
     bool anywhere; /* the opening tag never occurs as text: reasoning may begin in the middle of an answer */
-} pi__thought_tags;
+} pi__reasoning_tags;
 enum { PI__N_THOUGHT_TAGS = 7 };
-extern const pi__thought_tags pi__thought_tags_of[PI__N_THOUGHT_TAGS];
+extern const pi__reasoning_tags pi__thought_tags_of[PI__N_THOUGHT_TAGS];
 /* Returns the index of the opening tag at the end of the text (ignoring white space); -1 if there is none. */
 int pi__thought_open_at_end(const char *text, size_t n);
 
