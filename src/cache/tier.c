@@ -164,7 +164,7 @@ static void write_staged(pi__tier *t, bool late)
 }
 
 /* Loads an entry from its image in the ring: it has no file yet. */
-static pi__tier_result copy_staged(const char *image, const pi__tier_what *w, void *dst)
+static pi__tier_result copy_staged(const char *image, const pi__tier_entry_id *w, void *dst)
 {
     if (!pi__tier_same_entry(image, w)) return PI__TIER_MISS;
     if (w->n_bytes) memcpy(dst, image + pi__tier_head_size(w->n_tokens), w->n_bytes);
@@ -189,7 +189,7 @@ static void damaged(pi__tier *t, int32_t entry)
 static bool read_entry(pi__tier *t, int32_t slot)
 {
     const pi__tier_load_slot *l = &t->load[slot];
-    const pi__tier_what w = {t->space[0], l->key, l->group, load_tokens(t, slot), l->n_tokens, l->n_bytes};
+    const pi__tier_entry_id w = {t->space[0], l->key, l->group, load_tokens(t, slot), l->n_tokens, l->n_bytes};
     void *dst = l->dst;
     int32_t entry = pi__tier_find(&t->index, &w.key.hash, w.group);
     if (!entry) return false;
@@ -539,7 +539,7 @@ bool pi__tier_put(pi__tier *t, const pi__block_key *key, int32_t group, const in
     pthread_mutex_unlock(&t->lock);
     if (at < 0) return entry != 0;
 
-    const pi__tier_what w = {t->space[0], *key, group, tokens, n_tokens, n_bytes};
+    const pi__tier_entry_id w = {t->space[0], *key, group, tokens, n_tokens, n_bytes};
     pi__tier_image(t->ring + t->stage[at].off, &w, data);
     pthread_mutex_lock(&t->lock);
     t->stage[at].ready = true;

@@ -103,14 +103,14 @@ typedef enum pi__tier_result {
 } pi__tier_result;
 
 /* The identity of an entry, for a load or an image. */
-typedef struct pi__tier_what {
+typedef struct pi__tier_entry_id {
     pi__digest fingerprint;
     pi__block_key key;
     int32_t group;
     const int32_t *tokens;
     int32_t n_tokens;
     size_t n_bytes;
-} pi__tier_what;
+} pi__tier_entry_id;
 
 /* Return the bytes before the data, and of the complete file; SIZE_MAX = overflow. */
 size_t pi__tier_head_size(int32_t n_tokens);
@@ -125,15 +125,15 @@ bool pi__tier_parse_entry(const char *text, pi__tier_name *name);
 bool pi__tier_parse_space(const char *text, pi__digest *fingerprint);
 
 /* Writes the entry to image[pi__tier_file_size()]; pi__tier_write computes the sums later, on the tier's thread. */
-void pi__tier_image(char *image, const pi__tier_what *w, const void *data);
+void pi__tier_image(char *image, const pi__tier_entry_id *w, const void *data);
 /* Computes the sums of the image and writes it; `used` becomes the file's time. Returns OK, ADOPTED, PASSING or
  * FAILED. key: NULL = no key, here and below. */
 pi__tier_result pi__tier_write(int dir_fd, const pi__mac_key *key, char *image, size_t size, int64_t used);
 /* True if a valid image has the tokens, parent and length of w. */
-bool pi__tier_same_entry(const char *image, const pi__tier_what *w);
+bool pi__tier_same_entry(const char *image, const pi__tier_entry_id *w);
 /* Reads the data into dst, using head[head_bytes] as a buffer, large enough for w->n_tokens. Returns OK, MISS, GONE,
  * DAMAGED or PASSING. */
-pi__tier_result pi__tier_read(int dir_fd, const pi__mac_key *key, const pi__tier_what *w, char *head,
+pi__tier_result pi__tier_read(int dir_fd, const pi__mac_key *key, const pi__tier_entry_id *w, char *head,
                               size_t head_bytes, void *dst);
 /* Returns a file's size in pages and its time. GONE, PASSING, or DAMAGED = not a regular file. */
 pi__tier_result pi__tier_stat(int dir_fd, const char *path, uint32_t *pages, int64_t *used);

@@ -95,7 +95,7 @@ size_t pi__tier_file_size(int32_t n_tokens, size_t n_bytes)
     return pi__add_ok(pi__tier_head_size(n_tokens), n_bytes, &n) && n <= SIZE_MAX / 2 ? n : SIZE_MAX;
 }
 
-void pi__tier_image(char *image, const pi__tier_what *w, const void *data)
+void pi__tier_image(char *image, const pi__tier_entry_id *w, const void *data)
 {
     pi__tier_head h = {.version = VERSION, .group = w->group, .fingerprint = w->fingerprint, .hash = w->key.hash,
                        .parent = w->key.parent, .tenant = w->key.tenant, .n_tokens = w->n_tokens, .n_bytes = w->n_bytes};
@@ -353,7 +353,7 @@ static bool read_all(int fd, char *p, size_t n, off_t at)
     return true;
 }
 
-bool pi__tier_same_entry(const char *image, const pi__tier_what *w)
+bool pi__tier_same_entry(const char *image, const pi__tier_entry_id *w)
 {
     pi__tier_head h;
     memcpy(&h, image, sizeof h);
@@ -361,7 +361,7 @@ bool pi__tier_same_entry(const char *image, const pi__tier_what *w)
            (!w->n_tokens || !memcmp(image + sizeof h, w->tokens, (size_t) w->n_tokens * sizeof *w->tokens));
 }
 
-static pi__tier_result read_open(int fd, const pi__mac_key *key, const pi__tier_what *w, char *head, size_t head_bytes, void *dst)
+static pi__tier_result read_open(int fd, const pi__mac_key *key, const pi__tier_entry_id *w, char *head, size_t head_bytes, void *dst)
 {
     struct stat st;
     pi__tier_head h;
@@ -384,7 +384,7 @@ static pi__tier_result read_open(int fd, const pi__mac_key *key, const pi__tier_
     return pi__mac_equal(&sum, &h.data_sum) ? PI__TIER_OK : PI__TIER_DAMAGED;
 }
 
-pi__tier_result pi__tier_read(int dir_fd, const pi__mac_key *key, const pi__tier_what *w, char *head, size_t head_bytes, void *dst)
+pi__tier_result pi__tier_read(int dir_fd, const pi__mac_key *key, const pi__tier_entry_id *w, char *head, size_t head_bytes, void *dst)
 {
     const char *name;
     char path[PI__TIER_PATH];

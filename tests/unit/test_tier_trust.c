@@ -125,7 +125,7 @@ static void forged_files_miss(void **state)
         tokens_of(7, tokens);
         keyed_path_of(&space, 7, path);
         assert_int_equal(unlink(path), 0);
-        pi__tier_image(image, &(pi__tier_what) {space, key_of(7), group_of(7), tokens, TOKENS, bytes_of(7)}, data);
+        pi__tier_image(image, &(pi__tier_entry_id) {space, key_of(7), group_of(7), tokens, TOKENS, bytes_of(7)}, data);
         assert_int_equal(pi__tier_write(dir_fd, by[how], image, file_of(7), 1), PI__TIER_OK);
         if (how == 2) { /* the header's MAC is right, the data are wrong */
             unsigned char file[1024];
