@@ -109,7 +109,7 @@ void pi__dense_declare(pi__model *m, pi__dense *d)
         if (!d->long_rope) pi__rotation_factors(m, &d->rot, false);
         else pi__rotation_long(m, &d->rot);
     }
-    if (d->neighbours) d->attn.order = pi__attn_order(m, a->n_head, a->n_head_kv, a->head_dim, d->n_rot);
+    if (d->interleaved_rope) d->attn.order = pi__attn_order(m, a->n_head, a->n_head_kv, a->head_dim, d->n_rot);
     pi__head_declare(m, &d->head, true);
     pi__read_trunk(m, m->n_layer - d->n_next);
     for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, d, i);

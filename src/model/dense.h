@@ -30,7 +30,7 @@ typedef struct pi__dense {
     bool norm_behind;        /* the feed-forward's norm is named post_attention_norm; not with post_norms */
     bool fused;              /* gate and up are one file matrix (pi__mlp) */
     bool long_rope;          /* RoPE has factors for short and for long contexts (pi__rotation_long) */
-    bool neighbours;         /* the file has interleaved RoPE pairs (2i, 2i+1) */
+    bool interleaved_rope;         /* the file has interleaved RoPE pairs (2i, 2i+1) */
     pi__attn attn;           /* template of the layers' attention; or */
     pi__mla mla;             /* template, if its n_head is not 0; then only eps of `attn` is used */
     pi__experts experts;     /* template; n_expert 0 = a dense feed-forward */

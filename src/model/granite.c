@@ -25,7 +25,7 @@ static void declare(pi__model *m)
 {
     pi__dense *d = pi__dense_read(m, 0);
     const float added = multiplier(m, "residual_scale");
-    d->neighbours = true;
+    d->interleaved_rope = true;
     d->head.embd_scale = multiplier(m, "embedding_scale") / added;
     d->head.logit_scale = 1 / multiplier(m, "logit_scale");
     d->attn.eps = d->head.eps = d->attn.eps / (added * added);

@@ -10,7 +10,7 @@
 static void declare(pi__model *m)
 {
     pi__dense *d = pi__dense_read(m, 0);
-    d->neighbours = true;
+    d->interleaved_rope = true;
     for (int32_t i = 0; i < m->n_layer && d->layers; i++) d->layers[i].attn.window = d->window;
     pi__dense_declare(m, d);
 }
@@ -18,7 +18,7 @@ static void declare(pi__model *m)
 static void mistral3(pi__model *m)
 {
     pi__dense *d = pi__dense_read(m, 0);
-    d->neighbours = true;
+    d->interleaved_rope = true;
     d->rot.temp = pi__hp_f32_or(m, "attention.temperature_scale", 0);
     if (d->rot.temp != 0) /* the scale starts at the original context length */
         d->rot.temp_len = pi__hp_u32(m, "rope.scaling.original_context_length", 1, 1 << 28);
