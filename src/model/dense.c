@@ -73,7 +73,7 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
     l->attn.rot = own.rot;
     want_attention(m, d, l, i);
     if (d->post_norms) pi__declare_vec(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
-    pi__declare_vec(m, &l->ffn_norm, E, d->norm_behind ? "post_attention_norm.weight" : "ffn_norm.weight", i);
+    pi__declare_vec(m, &l->ffn_norm, E, d->norm_post_attention_name ? "post_attention_norm.weight" : "ffn_norm.weight", i);
     const bool routed = d->experts.n_expert && i >= d->n_lead;
     l->mlp = (pi__mlp) {.n_ff = routed ? d->n_ff_shared : d->n_ff, .act = d->act, .fused = d->fused};
     if (routed) {

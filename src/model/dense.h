@@ -27,7 +27,7 @@ typedef struct pi__dense {
     int32_t n_rot;           /* rope.dimension_count, or D */
     int act;                 /* activation of the feed-forward */
     bool post_norms;         /* a norm after each block, too */
-    bool norm_behind;        /* the feed-forward's norm is named post_attention_norm; not with post_norms */
+    bool norm_post_attention_name;        /* the feed-forward's norm is named post_attention_norm; not with post_norms */
     bool fused;              /* gate and up are one file matrix (pi__mlp) */
     bool long_rope;          /* RoPE has factors for short and for long contexts (pi__rotation_long) */
     bool interleaved_rope;         /* the file has interleaved RoPE pairs (2i, 2i+1) */

@@ -30,7 +30,7 @@ static void declare(pi__model *m)
     pi__dense *d = pi__dense_read(m, 128);
     read_routing(m, &d->experts);
     if (pi__has_tensor(m, "attn_q_norm.weight", 0)) d->attn.flags = PI__ATTN_QK_NORM;
-    d->norm_behind = true;
+    d->norm_post_attention_name = true;
     d->n_next = pi__hp_u32_or(m, "nextn_predict_layers", 0, 0, (uint32_t) m->n_layer - 1);
     d->n_lead = pi__hp_u32_or(m, "leading_dense_block_count", 0, 0, (uint32_t) m->n_layer);
     d->n_ff_shared = d->experts.n_ff * pi__hp_u32_or(m, "expert_shared_count", 0, 0, 64);

@@ -26,7 +26,7 @@ static void declare(pi__model *m)
     pi__dense *d = pi__dense_read(m, 64);
     pi__experts_read(m, &d->experts, true);
     d->attn.flags = PI__ATTN_BIAS | PI__ATTN_OUT_BIAS | PI__ATTN_SINKS;
-    d->norm_behind = true;
+    d->norm_post_attention_name = true;
     d->act = PI__IN_SWIGLU_OAI;
     d->experts.limit = 7;
     d->experts.biases = true;
