@@ -213,7 +213,7 @@ enum { MAX_COMBINE = 64 /* max blocks that wait to combine units */ };
 PI_FN uint32_t blocks_that_combine(const attn_job &j)
 {
     const uint32_t total = blocks_of_launch(), some = min(min(total, (uint32_t) j.a.n_sm) / 2, (uint32_t) MAX_COMBINE);
-    return min(ptx_blocks_that_wait(max(some, (uint32_t) PI__K_TAIL_STAY)), total);
+    return min(ptx_max_spinning(max(some, (uint32_t) PI__K_TAIL_STAY)), total);
 }
 
 /* Combines the units in scratch into results, in the last blocks that arrive. The last of these run the epilogue. */

@@ -80,7 +80,7 @@ template <class S> PI_FN fp4_source<S> fp4_both(const pi__cuda_shape &shape, con
 PI_FN void fp4_end_rows(uint8_t *mid, float *factors, int32_t n_rows, int32_t n_step, uint32_t *arrived, unsigned char *shared)
 {
     const uint32_t total = blocks_of_launch();
-    const tail_share s = arrive_of(arrived, total, min(ptx_blocks_that_wait(PI__K_TAIL_STAY), total), (uint32_t *) shared);
+    const tail_share s = arrive_of(arrived, total, min(ptx_max_spinning(PI__K_TAIL_STAY), total), (uint32_t *) shared);
     if (!s.parts) return;
     for (int32_t row = s.part * FP4_WARPS + (int32_t) threadIdx.x / 32; row < n_rows; row += s.parts * FP4_WARPS)
         fp4_end_row(mid, factors, row, n_step);

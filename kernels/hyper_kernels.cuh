@@ -76,7 +76,7 @@ hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, 
     }
     if (!read) return;
     /* The last blocks to arrive read the rows. `wait`: waiting blocks of a group, in addition to its last block. */
-    const uint32_t wait = R > 1 ? (ptx_blocks_that_wait((read - 1) * gridDim.y + 1) - 1) / gridDim.y : 0;
+    const uint32_t wait = R > 1 ? (ptx_max_spinning((read - 1) * gridDim.y + 1) - 1) / gridDim.y : 0;
     const tail_share s = arrive_of(k.arrived + blockIdx.y, gridDim.x, min(wait + 1, gridDim.x), (uint32_t *) (shared + HYPER_LEFT));
     if (!s.parts) return;
 #pragma unroll 1

@@ -410,7 +410,7 @@ PI_FN const uint8_t *ptx_pin(const uint8_t *p)
 }
 /* Returns the number of blocks in a launch that spin until its other blocks arrive. On a device this is `want`: the
  * caller guarantees that the other blocks fit on the device alongside them. */
-PI_FN constexpr uint32_t ptx_blocks_that_wait(uint32_t want) { return want; }
+PI_FN constexpr uint32_t ptx_max_spinning(uint32_t want) { return want; }
 /* Marks the end of the thread's own work, before the fused epilogue. Only the emulator uses it. */
 PI_FN void ptx_arriving() {}
 /* Counts a block as arrived. Returns the number of blocks that arrived before it. */
@@ -642,7 +642,7 @@ PI_FN uint32_t ptx_pin(uint32_t x) { return x; }
 PI_FN const uint8_t *ptx_pin(const uint8_t *p) { return p; }
 /* In the emulator only the resident blocks run concurrently. In a sampled launch one block counts as the last, and the
  * counter stays 0. */
-PI_FN uint32_t ptx_blocks_that_wait(uint32_t) { return simt::options.resident; }
+PI_FN uint32_t ptx_max_spinning(uint32_t) { return simt::options.resident; }
 PI_FN void ptx_arriving() { simt::arrives(); }
 PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t total, SIMT_AT)
 {

@@ -504,7 +504,7 @@ PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, ui
     /* heads or groups of a token */
     const uint32_t each = (uint32_t) (grouped ? k.a.n_head / k.groups.heads : k.a.n_head);
     const uint32_t total = blocks_of_launch(), n = gridDim.y * each, least = PI__K_TAIL_STAY;
-    const uint32_t most = ptx_blocks_that_wait(min(max(n, least), max((uint32_t) k.n_sm / 2, least)));
+    const uint32_t most = ptx_max_spinning(min(max(n, least), max((uint32_t) k.n_sm / 2, least)));
     const tail_share s = arrive_of(arrived, total, min(most, total), (uint32_t *) shared);
     for (uint32_t i = (uint32_t) s.part; s.parts && i < n; i += (uint32_t) s.parts) {
         const int32_t token = token0 + (int32_t) (i / each), h = (int32_t) (i % each);

@@ -137,7 +137,7 @@ PI_FN uint32_t blocks_of_launch() { return gridDim.x * gridDim.y * gridDim.z; }
 PI_FN uint32_t blocks_for(uint32_t work, int32_t n_sm)
 {
     const uint32_t least = PI__K_TAIL_STAY, room = max((uint32_t) n_sm / 2, least);
-    return ptx_blocks_that_wait(min(max(work, least), room));
+    return ptx_max_spinning(min(max(work, least), room));
 }
 
 /* One for each row, and for routes, or for as many heads as it has warps. */
