@@ -100,7 +100,7 @@ PI_FN float own_max(const float *x, int32_t first, int32_t step, int32_t n)
 #pragma unroll 4
     for (int32_t i = first; i < n / 2; i += step) {
         const float *v = x + i / 16 * 32 + i % 16;
-        most = fmaxf(most, fmaxf(size_of_value(v[0]), size_of_value(v[16])));
+        most = fmaxf(most, fmaxf(abs_or_inf(v[0]), abs_or_inf(v[16])));
     }
     return warp_max(most);
 }

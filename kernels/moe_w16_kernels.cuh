@@ -37,7 +37,7 @@ PI_FN uint8_t *mid_block(uint8_t *mid, int32_t c, int64_t n_block, int64_t b) { 
 /* Packs a column's block, by 16 lanes. Lane o has values o and o + 16. there: false = nothing is written. */
 PI_FN void put_mid(uint8_t *block, int32_t c, int o, float v0, float v1, bool bf16, bool there)
 {
-    float most = fmaxf(size_of_value(v0), size_of_value(v1)), by;
+    float most = fmaxf(abs_or_inf(v0), abs_or_inf(v1)), by;
     for (int k = 8; k; k >>= 1) most = fmaxf(most, __shfl_xor_sync(PI_FULL, most, k));
     const float factor = mid_factor(most, by);
     if (!there) return;
@@ -238,7 +238,7 @@ PI_FN void many_to_mid(const w16_experts &p, const w16_item &i, float (&total)[2
             total[0][g][k] = gated(p.a.act, gate(c, total[0][g][k]), up(c, total[1][g][k]), p.a.limit);
         }
         for (int h = 0; h < 2; h++) {
-            float m = fmaxf(size_of_value(total[0][g][h]), size_of_value(total[0][g][h + 2]));
+            float m = fmaxf(abs_or_inf(total[0][g][h]), abs_or_inf(total[0][g][h + 2]));
             for (int o = 4; o < 32; o *= 2) m = fmaxf(m, __shfl_xor_sync(PI_FULL, m, o));
             if (lane < 4) most[warp * MANY + 8 * g + 2 * lane + h] = m;
         }

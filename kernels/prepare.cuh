@@ -43,7 +43,7 @@ PI_FN void put_integers(const input_row &x, int64_t row, int64_t n_in, bool ther
 PI_FN float row_max(const input_row &x, int64_t n_in, bool there, float *scratch)
 {
     float most = 0;
-    const auto see = [&](float v) { most = fmaxf(most, size_of_value(v)); };
+    const auto see = [&](float v) { most = fmaxf(most, abs_or_inf(v)); };
     if (x.kind == PI__IN_PLAIN && n_in % 4 == 0 && (uintptr_t) x.x % 16 == 0) {
         const float4 *four = (const float4 *) x.x;
         row_values((int32_t) threadIdx.x, (int32_t) blockDim.x, there ? (int32_t) (n_in / 4) : 0, [four](int32_t i) { return four[i]; },

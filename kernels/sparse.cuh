@@ -407,7 +407,7 @@ template <class S> PI_FN void see_groups(const pi__k_sparse &k, float *most, con
         const int m = i / 2, r = i % 2;
         float largest = 0; /* columns beyond the end are 0 */
 #pragma unroll
-        for (int j = 0; j < 16; j++) largest = fmaxf(largest, size_of_value(t.o[m][j / 2][2 * r + j % 2]));
+        for (int j = 0; j < 16; j++) largest = fmaxf(largest, abs_or_inf(t.o[m][j / 2][2 * r + j % 2]));
         for (int o = 1; o < 4 * heads; o *= 2) largest = fmaxf(largest, __shfl_xor_sync(PI_FULL, largest, o));
         if (lane % (4 * heads) == 0) most[(i * 8 + lane / 4 / heads) * S::W + warp] = largest;
     }

@@ -253,7 +253,7 @@ PI_CALL void smem_copy_norm(const pi__k_tail &t, int64_t row, float *x, const fl
         const float v = of.x * norm * of.w;
         x[i] = v;
         if (floats) floats[i] = v;
-        most = fmaxf(most, size_of_value(v));
+        most = fmaxf(most, abs_or_inf(v));
     });
     const row_scale scale = scale_of_row(block_max(most, scratch));
     if (t.terms) tail_terms(t, {x, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}, row, {0, 1});

@@ -96,7 +96,7 @@ template <int N> __global__ void __launch_bounds__(THREADS, N > 24 ? 2 : N > 16 
         each_held<N>(n, [&](int j, int32_t i) { v[j] = v[j] * norm * t.in.w[i]; });
     }
     each_held<N>(n, [&](int j, int32_t) {
-        most = fmaxf(most, size_of_value(v[j]));
+        most = fmaxf(most, abs_or_inf(v[j]));
     });
     if (t.floats) each_held<N>(n, [&](int j, int32_t i) { ((float *) t.floats)[row * n + i] = v[j]; });
     if (t.halves) put_held<N>(t, row, scale_of_row(block_max(most, scratch + 64)), v);
