@@ -126,7 +126,7 @@ OP vi vi_shl7_rows(vi t, int i)
     return t;
 }
 /* Compiler barrier: memory must be read again. */
-OP void vb_forget(void) { __asm__ volatile("" ::: "memory"); }
+OP void vb_barrier(void) { __asm__ volatile("" ::: "memory"); }
 OP int32_t vi_hmax(vi v) { return vmaxvq_s32(vmaxq_s32(vmaxq_s32(v.v[0], v.v[1]), vmaxq_s32(v.v[2], v.v[3]))); }
 OP int32_t sum_all(vi v) { return vaddvq_s32(vaddq_s32(vaddq_s32(v.v[0], v.v[1]), vaddq_s32(v.v[2], v.v[3]))); }
 OP void store_s8(int8_t *p, vi v)

@@ -187,14 +187,14 @@ INLINE void mul_tile(int digits, int kind, int bits, int cols, const pi__lin_w *
 }
 
 /* t += the rows in register i of a packed block (planes at p) times 32 codes of one column. The code unpacks the
- * entire block, and the compiler removes the unused registers. vb_forget() keeps it from unpacking once for all i and
+ * entire block, and the compiler removes the unused registers. vb_barrier() keeps it from unpacking once for all i and
  * spilling three quarters to memory. */
 INLINE void dot_rows(int digits, int type, const uint8_t *p, const int8_t *q, int i, vi t[2])
 {
     const pi__lin_format f = pi__lin_format_of(type);
     const int last = n_scales(f.kind) - 1;
     blk u;
-    vb_forget();
+    vb_barrier();
     unpack_codes(type, p, &u);
     if (f.offset == 7) to_canonical(7, 8, &u);
     if (digits == 2) {
