@@ -33,7 +33,7 @@ enum pi__node_state {
 
 typedef struct pi__node { /* an event and its memory */
     pi_event ev;             /* first member: pi_event_release casts back */
-    struct pi__node *prev, *next; /* interleaved_rope in the list that `state` names */
+    struct pi__node *prev, *next; /* neighbours in the list that `state` names */
     int state;               /* enum pi__node_state */
     bool embedded;           /* part of a sample or request, not freed separately */
     char *text;              /* [cap_text] ev.text, NUL terminated */
@@ -137,7 +137,7 @@ struct pi_request {
     bool freed;               /* the owner called pi_request_free: no more events */
     bool cancel;              /* cancel was requested; submit checks it */
     pi__node *open_progress;  /* queued PROGRESS node that is updated, or NULL */
-    pi_request *prev, *next;  /* interleaved_rope in the engine's list of running requests */
+    pi_request *prev, *next;  /* neighbours in the engine's list of running requests */
     bool in_event, in_logits; /* a callback is running on the dispatch or step thread */
     pthread_cond_t changed;   /* state or in_* changed */
     void *user;               /* pointer from pi_request_set_user */

@@ -30,7 +30,7 @@ static float error_of(const super *b, int g, int scale)
     return pi__try_levels(&pi__levels_iq4nl, x, w, GROUP, b->d * (float) scale);
 }
 
-/* Picks each group's best scale among the current one and its two interleaved_rope, for the current half. Returns the
+/* Picks each group's best scale among the current one and its two neighbours, for the current half. Returns the
  * error. */
 static float refine(super *b)
 {

@@ -32,7 +32,7 @@ static float try_group(const super *b, int g, float s, float m, float *code)
     return pi__try_codes(x, w, b->group, b->d * s, -b->dmin * m, b->lo, b->hi, code);
 }
 
-/* Tries the interleaved_rope of a group's quantised scale and minimum. Returns the error, and keeps the best codes. */
+/* Tries the neighbours of a group's quantised scale and minimum. Returns the error, and keeps the best codes. */
 static float refine_group(super *b, int g)
 {
     float *code = b->code + g * b->group, trial[PI__FIT_MAX];
