@@ -581,8 +581,8 @@ PI_API int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, i
  * (then cap were written). Errors: PI_EINVAL (invalid JSON; the template failed or refused, err quotes it),
  * PI_EUNSUPPORTED (no template; content that is not text), PI_ETOOBIG (too deep, too long), PI_ENOMEM. Thread-safe.
  * Needs 1 MiB of stack. */
-PI_API int64_t pi_chat_render(const pi_engine *e, const char *messages, const char *tools, const char *options, char *out,
-                              size_t cap, pi_error *err);
+PI_API int64_t pi_chat_render(const pi_engine *e, const char *messages, const char *tools, const char *options,
+                              char *out, size_t cap, pi_error *err);
 /* Like pi_chat_render, with a work budget; w NULL = no limit. Also returns the codes of WORK BUDGETS. */
 PI_API int64_t pi_work_chat_render(pi_work *w, const pi_engine *e, const char *messages, const char *tools,
                                    const char *options, char *out, size_t cap, pi_error *err);
@@ -1039,8 +1039,8 @@ PI_API int pi_model_json(const char *path, int flags, pi_line_fn fn, void *ud, p
  * progress gets one line per tensor, on the calling thread; NULL = none. The file `out` appears when complete, or not
  * at all. Returns PI_OK, PI_EIO (disk full), PI_EINVAL (option; quantized input), PI_EFORMAT, PI_EUNSUPPORTED,
  * PI_ENOENT or PI_ENOMEM. Thread-safe. */
-PI_API int pi_quantize(const char *in, const char *out, const char *type, const char *const *options, pi_line_fn progress,
-                       void *ud, pi_error *err);
+PI_API int pi_quantize(const char *in, const char *out, const char *type, const char *const *options,
+                       pi_line_fn progress, void *ud, pi_error *err);
 /* Returns the name of type number i of pi_quantize, or NULL past the last. "COPY" changes no tensor. The string is
  * static. Thread-safe. */
 PI_API const char *pi_quantize_type(size_t i);
@@ -1080,7 +1080,8 @@ typedef bool (*pi_op_time_fn)(void *ud, const pi_op_time *t);
  * matrices in its caches; it has no shape and takes 128 MiB. shape is "KEY_HEADS,VALUE_HEADS,HEAD_SIZE,LAYERS"; NULL
  * or "" = Qwen 3.5 9B. Takes some seconds, and memory for the states of 16 sequences. fn gets each time on the
  * calling thread. Returns PI_OK, PI_EINVAL, PI_EUNSUPPORTED or PI_ENOMEM. One thread per pi_options. */
-PI_API int pi_bench_op(const pi_options *o, const char *op, const char *shape, pi_op_time_fn fn, void *ud, pi_error *err);
+PI_API int pi_bench_op(const pi_options *o, const char *op, const char *shape, pi_op_time_fn fn, void *ud,
+                       pi_error *err);
 
 /* Part of an engine's step time. Each entry is one kind of op, or work of the step thread between ops: "(batch)",
  * "(between ops)", "(tokens)" (sampling, text, events) and "(schedule)". Only the library allocates it, so fields can

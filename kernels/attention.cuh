@@ -68,7 +68,10 @@ template <int D_, int GROUPS_, int WARPS_, int KIND_, int COMES_> struct shape {
     static constexpr uint32_t NEXT = COLS % 8 ? 64 : 128;
 
     /* False for columns past the head's end: some heads are smaller than D. */
-    static __device__ __forceinline__ bool has_column(int32_t d, int32_t dim) { return (D != 96 && D != 128) || d < dim; }
+    static __device__ __forceinline__ bool has_column(int32_t d, int32_t dim)
+    {
+        return (D != 96 && D != 128) || d < dim;
+    }
     /* Thread index; the warp's group of 16 rows; its part of O's columns; its first column of Q. */
     static __device__ __forceinline__ int thread() { return (int) threadIdx.x; }
     static __device__ __forceinline__ int group() { return (int) threadIdx.x / 32 / WARPS; }
@@ -183,7 +186,8 @@ template <class S> PI_FN void find_facts(const pi__k_attn &a, const work &w, blo
         facts.at.table = a.block_table + (size_t) (a.run_seq ? a.run_seq[w.seq] : w.seq) * (size_t) a.table_stride;
         facts.at.taken = nullptr;
         if (a.run_seq && a.run_block[w.seq] >= 0)
-            facts.at.taken = a.taken + (size_t) (a.run_block[w.seq] * a.cache.n_head_kv + w.kv_head) * (size_t) a.taken_words;
+            facts.at.taken = a.taken +
+                             (size_t) (a.run_block[w.seq] * a.cache.n_head_kv + w.kv_head) * (size_t) a.taken_words;
     }
     facts.all[r] = {{PI_MINUS_INF, PI_MINUS_INF}, {0, 0}};
     if (r < S::R) {
@@ -193,7 +197,8 @@ template <class S> PI_FN void find_facts(const pi__k_attn &a, const work &w, blo
     if (r >= S::GROUPS) return;
     facts.group[r] = {0, -1, 0, -1};
     if (!row_there(w, 16 * r)) return;
-    const int32_t first = a.pos[row_token(w, 16 * r)], last = a.pos[row_token(w, min(16 * r + 15, w.n_rows - 1 - w.first))];
+    const int32_t first = a.pos[row_token(w, 16 * r)],
+                  last = a.pos[row_token(w, min(16 * r + 15, w.n_rows - 1 - w.first))];
     facts.group[r] = {first_key(a, first), last_key(a, w.seq, last), first_key(a, last), last_key(a, w.seq, first)};
 }
 

@@ -110,7 +110,8 @@ template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
     int32_t tile, last;
     {
         work found;
-        if (!find_work<S::R>(j, (int32_t) (gridDim.x - 1 - blockIdx.x), found) || !find_tiles<S>(j, found, &tile, &last)) {
+        if (!find_work<S::R>(j, (int32_t) (gridDim.x - 1 - blockIdx.x), found) ||
+            !find_tiles<S>(j, found, &tile, &last)) {
             ptx_wait_grids();
             return;
         }
@@ -151,7 +152,8 @@ enum { FOLD_COLUMNS = 4, FOLD_UNITS = 8 };
 PI_FN void fold_units(const attn_job &j, int32_t row)
 {
     const pi__k_attn &a = j.a;
-    const int32_t heads = j.n_kv_heads * j.group, token = row / heads, head = j.kv_head0 * j.group + row % heads, dim = a.cache.head_dim;
+    const int32_t heads = j.n_kv_heads * j.group, token = row / heads, head = j.kv_head0 * j.group + row % heads,
+                  dim = a.cache.head_dim;
     int32_t lo = 0, hi = a.n_seqs - 1;
     while (lo < hi) { /* find the token's sequence */
         const int32_t mid = (lo + hi + 1) >> 1;
@@ -161,7 +163,8 @@ PI_FN void fold_units(const attn_job &j, int32_t row)
     const int32_t of_seq = (token - a.seq_start[lo]) * j.group + head % j.group;
     work w;
     if (!find_work<UNIT_ROWS>(j, first_tile<UNIT_ROWS>(j, lo) + of_seq / UNIT_ROWS, w)) return;
-    const int32_t first = w.lo >> j.unit_shift, n = (w.hi >> j.unit_shift) - first + 1, spans = (1 << (SPAN_SHIFT - j.unit_shift)) - 1;
+    const int32_t first = w.lo >> j.unit_shift, n = (w.hi >> j.unit_shift) - first + 1,
+                  spans = (1 << (SPAN_SHIFT - j.unit_shift)) - 1;
     const float2 *ml = unit_ml(j, (size_t) row, 0);
 #pragma unroll 1
     for (int32_t d = (int32_t) threadIdx.x % 32; d < dim; d += 32 * FOLD_COLUMNS) {
@@ -200,7 +203,8 @@ PI_FN void fold_units(const attn_job &j, int32_t row)
 #pragma unroll
         for (int c = 0; c < FOLD_COLUMNS; c++) {
             const int32_t at = d + 32 * c;
-            if (at < dim) out_of(a, token, head)[at] = a.gate ? all_o[c] * by * gate_of(a, token, head, at) : all_o[c] * by;
+            if (at < dim)
+                out_of(a, token, head)[at] = a.gate ? all_o[c] * by * gate_of(a, token, head, at) : all_o[c] * by;
         }
     }
 }
@@ -225,7 +229,8 @@ PI_CALL void combine_units(const attn_job &j, unsigned char *shared)
     if (!s.parts) return;
     const int32_t warps = (int32_t) blockDim.x / 32, rows = j.a.n_tokens * j.n_kv_heads * j.group;
 #pragma unroll 1
-    for (int32_t row = s.part * warps + (int32_t) threadIdx.x / 32; row < rows; row += s.parts * warps) fold_units(j, row);
+    for (int32_t row = s.part * warps + (int32_t) threadIdx.x / 32; row < rows; row += s.parts * warps)
+        fold_units(j, row);
     if (!j.tail.arrived) return;
     const uint32_t parts = (uint32_t) s.parts;
     s = arrive_of(j.a.arrived + 1, parts, min(blocks_that_stay(j.tail), parts), at);

@@ -34,7 +34,10 @@ template <class S> PI_FN uint32_t piece_at(uint32_t row, int r, int first, int i
     else return row + 16 * (uint32_t) swizzled<S>(r, first + 2 * i);
 }
 
-PI_FN int32_t block_of(const pi__k_attn &a, const keys_at &at, int32_t key) { return at.table[key >> block_shift(a.cache.block_size)]; }
+PI_FN int32_t block_of(const pi__k_attn &a, const keys_at &at, int32_t key)
+{
+    return at.table[key >> block_shift(a.cache.block_size)];
+}
 PI_FN int32_t offset_of(const pi__k_attn &a, int32_t key) { return key & (a.cache.block_size - 1); }
 
 /* True if any of the 16 keys from `key` (a multiple of 16) is attended to. */
@@ -66,7 +69,8 @@ template <class S> PI_FN bool copies_v() { return !copies<S>::HALVES || copier<S
 
 /* Finds the cache block of each of the thread's rows. */
 template <class S>
-PI_FN void find_blocks(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0, int32_t (&block)[copies<S>::PASSES])
+PI_FN void find_blocks(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0,
+                       int32_t (&block)[copies<S>::PASSES])
 {
     each_row<S>([&](int n, int row, int, uint32_t) {
         block[n] = any_seen(w, (key0 + row) & ~15) ? block_of(a, at, key0 + row) : 0;
@@ -75,8 +79,8 @@ PI_FN void find_blocks(const pi__k_attn &a, const keys_at &at, const work &w, in
 
 /* Copies a tile of two-byte values from key0 to shared address `to`. WHOLE: all keys are attended to. */
 template <class S, bool WHOLE>
-PI_FN void copy_tile(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0, const int32_t (&block)[copies<S>::PASSES],
-                     uint32_t to)
+PI_FN void copy_tile(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0,
+                     const int32_t (&block)[copies<S>::PASSES], uint32_t to)
 {
     using C = copies<S>;
     if (C::HALVES && copies_v<S>()) to += S::PLANE;
@@ -158,12 +162,15 @@ template <class S> PI_FN void copy_raw(const pi__k_attn &a, const keys_at &at, c
 }
 
 /* Bytes written by copy_raw(). */
-template <class S> PI_FN uint32_t raw_bytes(const keys_at &at) { return S::TILE * (at.k.row + at.k.side + at.v.row + at.v.side); }
+template <class S> PI_FN uint32_t raw_bytes(const keys_at &at)
+{
+    return S::TILE * (at.k.row + at.k.side + at.v.row + at.v.side);
+}
 
 /* Converts a tile of K or V of a type to f16: from the copy of copy_raw(), or from the cache (HILO). */
 template <class S, int TYPE>
-PI_FN void convert_type(const pi__k_attn &a, const keys_at &at, const work &w, const cache_plane &p, int32_t key0, unsigned char *raw,
-                        unsigned char *tile)
+PI_FN void convert_type(const pi__k_attn &a, const keys_at &at, const work &w, const cache_plane &p, int32_t key0,
+                        unsigned char *raw, unsigned char *tile)
 {
 #pragma unroll 1
     for (int i = (int) threadIdx.x; i < S::TILE * S::COLS; i += S::THREADS) {
@@ -184,7 +191,8 @@ PI_FN void convert_type(const pi__k_attn &a, const keys_at &at, const work &w, c
 
 /* Converts the tiles of K and V. */
 template <class S>
-PI_FN void convert_tile(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0, unsigned char *raw, unsigned char *tile)
+PI_FN void convert_tile(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0, unsigned char *raw,
+                        unsigned char *tile)
 {
 #pragma unroll 1
     for (int v = 0; v < 2; v++) {

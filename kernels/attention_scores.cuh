@@ -28,7 +28,8 @@ template <class S> PI_FN void load_q(const pi__k_attn &a, const work &w, queries
             const float x = clean(f.x), y = clean(f.y);
             const uint32_t high = ptx_half2(x, y);
             t.q[0][i / 2][i % 2 * 2 + r] = high;
-            if (S::Q_TERMS > 1) t.q[S::Q_TERMS - 1][i / 2][i % 2 * 2 + r] = ptx_half2(x - ptx_floats(high).x, y - ptx_floats(high).y);
+            if (S::Q_TERMS > 1)
+                t.q[S::Q_TERMS - 1][i / 2][i % 2 * 2 + r] = ptx_half2(x - ptx_floats(high).x, y - ptx_floats(high).y);
         }
     }
 }

@@ -23,7 +23,8 @@ template <class S> PI_FN bool find_tiles(const attn_job &j, const work &w, int32
 /* Walks tiles `tile` to `last`. do_split(tile, stop, acc) adds tiles `tile` to `stop` of a split to acc and returns
  * the next tile after them. */
 template <class S, template <int> class SUMS, class F>
-PI_FN void walk_splits(const attn_job &j, block_facts<S> &facts, int32_t tile, int32_t last, SUMS<S::N> &run, const F &do_split)
+PI_FN void walk_splits(const attn_job &j, block_facts<S> &facts, int32_t tile, int32_t last, SUMS<S::N> &run,
+                       const F &do_split)
 {
     sums<S::N> acc;
     clear<S::N>(run);
@@ -40,8 +41,8 @@ PI_FN void walk_splits(const attn_job &j, block_facts<S> &facts, int32_t tile, i
 /* Turns the scores of S::STEP keys from key0 into P, in f32. c: factors by which the new maxima m scale the old
  * sums. */
 template <class S>
-PI_FN void softmax(const pi__k_attn &a, const block_facts<S> &facts, int32_t key0, float (&s)[S::STEP / 8][4], float (&m)[2],
-                   float (&c)[2])
+PI_FN void softmax(const pi__k_attn &a, const block_facts<S> &facts, int32_t key0, float (&s)[S::STEP / 8][4],
+                   float (&m)[2], float (&c)[2])
 {
     const int lane = S::thread() % 32, group = S::group();
     float top[2] = {PI_MINUS_INF, PI_MINUS_INF}, base[2];
@@ -84,7 +85,8 @@ template <int N> PI_FN void scale(const float (&c)[2], sums<N> &acc)
 }
 
 /* Converts P of 16 keys, as two pieces of 8, into operand A in f16. LOW: `low` receives the remainders, for HILO. */
-template <bool LOW> PI_FN void make_a(const float (&first)[4], const float (&next)[4], uint32_t (&high)[4], uint32_t *low)
+template <bool LOW>
+PI_FN void make_a(const float (&first)[4], const float (&next)[4], uint32_t (&high)[4], uint32_t *low)
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) {

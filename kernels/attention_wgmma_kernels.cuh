@@ -49,12 +49,14 @@ template <int D_, int TEAMS_ = 2, int SHARE_ = (D_ > 128 ? 2 : 1)> struct wgmma_
     static constexpr int FILLERS = 4;
     static constexpr uint32_t SIZE = TILES, RUN = shared_sums<N>::SIZE, SEEN = 128;
     static constexpr uint32_t FACTS = 8192; /* max bytes of block_facts */
-    static constexpr int FIT = (int) ((WGMMA_ROOM - TEAMS * RUN - SEEN - 128 - FACTS) / SIZE), STAGES = FIT < 6 ? FIT : 6;
+    static constexpr int FIT = (int) ((WGMMA_ROOM - TEAMS * RUN - SEEN - 128 - FACTS) / SIZE),
+                         STAGES = FIT < 6 ? FIT : 6;
     static constexpr int AHEAD = STAGES - 3; /* tiles in flight when the first of them is waited for */
     static constexpr uint32_t RUN_AT = STAGES * SIZE, SEEN_AT = RUN_AT + TEAMS * RUN, BARRIERS_AT = SEEN_AT + SEEN,
                               FACTS_AT = BARRIERS_AT + 128;
     /* Registers per thread: copying threads release some for the multiplying threads. */
-    static constexpr int GIVEN = 65536 / (THREADS + 128) / 8 * 8, LEFT = 40, TAKEN = (GIVEN + (GIVEN - LEFT) / TEAMS) / 8 * 8;
+    static constexpr int GIVEN = 65536 / (THREADS + 128) / 8 * 8, LEFT = 40,
+                         TAKEN = (GIVEN + (GIVEN - LEFT) / TEAMS) / 8 * 8;
 };
 
 /* -------------------------------------------------------------------------------------------------- copying warps */
@@ -96,7 +98,10 @@ template <class S> PI_FN void copy_tiles(const attn_job &j, const block_facts<S>
  * number `step`. v_at: 16 keys of V, number j. Rows have 128 bytes, swizzled in groups of 8. Low words are added
  * without carry, since shared memory is below 2^18 bytes. The shuffle makes them warp-uniform, so they use uniform
  * registers. */
-template <class S> PI_FN uint32_t k_of(const wgmma_ring<S> &ring, int32_t stage) { return __shfl_sync(PI_FULL, ring.at(stage) / 16, 0); }
+template <class S> PI_FN uint32_t k_of(const wgmma_ring<S> &ring, int32_t stage)
+{
+    return __shfl_sync(PI_FULL, ring.at(stage) / 16, 0);
+}
 template <class S> PI_FN uint32_t v_of(const wgmma_ring<S> &ring, int32_t stage)
 {
     const uint32_t slab = (uint32_t) S::part() * (S::N / 8); /* offset of the team's columns */
@@ -139,7 +144,8 @@ template <class S> PI_FN void end_scores(team_state<S> &t, int phase)
 #pragma unroll
     for (int p = 0; p < S::EACH; p++) ptx_wgmma_pin(t.part[phase][p]);
 #pragma unroll
-    for (int i = 0; i < (S::EACH > 1 ? S::TILE / 2 : 0); i++) t.part[phase][0][i / 4][i % 4] += t.part[phase][S::EACH - 1][i / 4][i % 4];
+    for (int i = 0; i < (S::EACH > 1 ? S::TILE / 2 : 0); i++)
+        t.part[phase][0][i / 4][i % 4] += t.part[phase][S::EACH - 1][i / 4][i % 4];
 }
 
 /* Starts O = O + P V for step i of a tile. */
@@ -158,8 +164,8 @@ template <class S> PI_FN void begin_weighing(team_state<S> &t, int i, uint32_t o
  * product is left to the caller. BEFORE: the split has an earlier tile; this call starts its last O product. No
  * product is in flight before or after the call. */
 template <bool BEFORE, class S, class F>
-PI_FN void attend_tile(const pi__k_attn &a, const block_facts<S> &facts, int32_t key0, wgmma_ring<S> &ring, team_state<S> &t,
-                       sums<S::N> &acc, const F &go_on)
+PI_FN void attend_tile(const pi__k_attn &a, const block_facts<S> &facts, int32_t key0, wgmma_ring<S> &ring,
+                       team_state<S> &t, sums<S::N> &acc, const F &go_on)
 {
     const int32_t before = ring.before(), now = ring.now;
     const uint32_t ones = 0x3c003c00;
@@ -235,7 +241,9 @@ PI_FN void attend_team(const attn_job &j, block_facts<S> &facts, wgmma_ring<S> &
     load_q(j.a, facts.w, t.q);
     shared_sums<S::N> run = {(float2 *) (shared + S::RUN_AT)};
     walk_splits<S>(j, facts, tile, last, run, [&](int32_t tile, int32_t stop, sums<S::N> &acc) {
-        auto behind = [&] { return facts.at.taken && tile < facts.w.hi / S::TILE ? next_tile<S>(facts.at, tile) : tile + 1; };
+        auto behind = [&] {
+            return facts.at.taken && tile < facts.w.hi / S::TILE ? next_tile<S>(facts.at, tile) : tile + 1;
+        };
         auto pass = [&] { /* skips a tile that the team's rows do not attend to */
             ring.wait_full();
             ring.release(ring.now);

@@ -55,8 +55,10 @@ PI_FN cache_plane plane_of(const pi__k_cache &c, bool v, int32_t head)
     size_t n = (size_t) c.block_size;
     size_t k_head = n * (code_bytes(c.type_k, c.head_dim) + side_bytes(c.type_k, c.head_dim));
     int32_t type = v ? c.type_v : c.type_k;
-    size_t row = code_bytes(type, c.head_dim), side = side_bytes(type, c.head_dim), before = (size_t) head * n * (row + side);
-    return {c.base + (v ? (size_t) c.n_head_kv * k_head + before : before), c.stride, n * row, (uint32_t) row, (uint32_t) side};
+    size_t row = code_bytes(type, c.head_dim), side = side_bytes(type, c.head_dim),
+           before = (size_t) head * n * (row + side);
+    return {c.base + (v ? (size_t) c.n_head_kv * k_head + before : before), c.stride, n * row, (uint32_t) row,
+            (uint32_t) side};
 }
 
 /* Returns the row of token `offset` of the cache block. */
@@ -233,7 +235,8 @@ PI_FN void cache_get8_q4_1(cache_row row, int i, float (&f)[8])
 PI_FN void cache_put_q4_0(cache_row to, int32_t g, float f, int lane)
 {
     f = clean(f);
-    cache_put_nibbles(to, g, cache_code(cache_put_half(to, 1, g, 0, cache_most(f) / -8.0f, lane), f, -8.0f, 7.0f) + 8, lane);
+    cache_put_nibbles(to, g, cache_code(cache_put_half(to, 1, g, 0, cache_most(f) / -8.0f, lane), f, -8.0f, 7.0f) + 8,
+                      lane);
 }
 PI_FN void cache_get8_q4_0(cache_row row, int i, float (&f)[8])
 {
@@ -305,7 +308,8 @@ template <int HALF> PI_FN int cache_put_rotated(cache_row to, int32_t g, float f
         float value = (float) (HALF == 8 ? cache_tq4(HALF) : cache_tq3(HALF));
 #pragma unroll
         for (int i = HALF; i < 2 * HALF - 1; i++) {
-            const int low = HALF == 8 ? cache_tq4(i) : cache_tq3(i), high = HALF == 8 ? cache_tq4(i + 1) : cache_tq3(i + 1);
+            const int low = HALF == 8 ? cache_tq4(i) : cache_tq3(i),
+                      high = HALF == 8 ? cache_tq4(i + 1) : cache_tq3(i + 1);
             const bool above = 0.5f * (float) (low + high) < size;
             n += above;
             value = above ? (float) high : value;

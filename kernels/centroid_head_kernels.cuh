@@ -28,7 +28,8 @@ enum {
 PI_FN int is_better(uint32_t v, int32_t j, uint32_t own, int32_t i) { return v > own || (v == own && j < i); }
 
 /* Grid: x = 32 clusters, one per lane; y = row. Each warp compares them with a slice of the scores. */
-__global__ void __launch_bounds__(THREADS) pick_centroids(pi__k_centroids a, int32_t *row, pi__k_tile *tile, int32_t *n_tile)
+__global__ void __launch_bounds__(THREADS)
+    pick_centroids(pi__k_centroids a, int32_t *row, pi__k_tile *tile, int32_t *n_tile)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);

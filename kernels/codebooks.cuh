@@ -19,7 +19,9 @@ static __device__ const uint16_t iq2xxs_codes[256] = {PI__IQ2XXS_CODES}, iq2xs_c
 template <int TYPE> struct codebook {
     static constexpr pi__format_facts FACTS = pi__format_facts_of(TYPE);
     static constexpr bool TERNARY = FACTS.codes == PI__CODES_GRID1;
-    static constexpr int POINTS = FACTS.codes == PI__CODES_GRID4 ? 8 : FACTS.codes == PI__CODES_GRID8 || TERNARY ? 4 : 0;
+    static constexpr int POINTS = FACTS.codes == PI__CODES_GRID4              ? 8
+                                  : FACTS.codes == PI__CODES_GRID8 || TERNARY ? 4
+                                                                              : 0;
     static constexpr bool HALVES = FACTS.halves;
     /* 7 of 8 signs are stored; the eighth is their parity. */
     static constexpr bool PARITY = TYPE == PI__IQ2_XXS || TYPE == PI__IQ2_XS || TYPE == PI__IQ3_XXS;
@@ -68,12 +70,14 @@ template <int TYPE> PI_FN uint32_t points_word(const uint8_t *block, int row, in
     using C = codebook<TYPE>;
     int eight = 2 * k + t / 2, half = t % 2; /* group of 8 columns; its first or second four */
     if (C::TERNARY) {
-        uint32_t high = ((const uint16_t *) (block + 64))[row], rest = TYPE == PI__IQ1_S ? high >> 3 * eight : high >> 4 * eight;
+        uint32_t high = ((const uint16_t *) (block + 64))[row],
+                 rest = TYPE == PI__IQ1_S ? high >> 3 * eight : high >> 4 * eight;
         bool down = TYPE == PI__IQ1_S ? high >> 15 : rest >> 3 & 1;
         return point<TYPE>(block[4 * row + eight] | (rest & 7) << 8, half, down);
     }
     constexpr int SIGNS = 16 * C::POINTS; /* byte offset of the signs */
-    uint32_t signs = ((const uint32_t *) (block + SIGNS))[row], index = block[C::POINTS * row + (C::POINTS == 8 ? 4 * k + t : eight)];
+    uint32_t signs = ((const uint32_t *) (block + SIGNS))[row],
+             index = block[C::POINTS * row + (C::POINTS == 8 ? 4 * k + t : eight)];
     if (TYPE == PI__IQ2_XS) index |= (signs >> (28 + eight) & 1) << 8;
     if (TYPE == PI__IQ2_S) index |= (uint32_t) (block[SIGNS + 64 + row] >> 2 * eight & 3) << 8;
     if (TYPE == PI__IQ3_S) index |= (uint32_t) (block[SIGNS + 64 + row] >> (4 * k + t) & 1) << 8;
@@ -95,7 +99,8 @@ template <int TYPE> PI_FN void point_scales(const uint8_t *block, const uint8_t 
     constexpr float UNIT = TYPE == PI__IQ3_S ? 1.0f : TYPE == PI__IQ3_XXS ? 0.25f : 0.125f;
     for (int h = 0; h < 2; h++) {
         uint32_t scale;
-        if (TYPE == PI__IQ2_XXS || TYPE == PI__IQ3_XXS) scale = ((const uint32_t *) (block + 16 * C::POINTS))[row] >> 28;
+        if (TYPE == PI__IQ2_XXS || TYPE == PI__IQ3_XXS)
+            scale = ((const uint32_t *) (block + 16 * C::POINTS))[row] >> 28;
         else if (TYPE == PI__IQ1_S) scale = ((const uint16_t *) (block + 64))[row] >> 12 & 7;
         else scale = C::HALVES ? side[row] >> 4 * h & 15 : side[row];
         s[h] = d * (float) (2 * scale + 1) * UNIT;

@@ -69,7 +69,8 @@ template <int TYPE> PI_FN void load_codes(const uint8_t *block, int lane, uint32
 
 /* Loads the scales and minimums of a row (0..15) of block b of a tile, for its two halves. */
 template <int TYPE>
-PI_FN void load_scales(const pi__cuda_shape &shape, const uint8_t *tile, int64_t b, int row, float (&s)[2], float (&m)[2])
+PI_FN void load_scales(const pi__cuda_shape &shape, const uint8_t *tile, int64_t b, int row, float (&s)[2],
+                       float (&m)[2])
 {
     const uint8_t *side = tile + shape.side_at + (size_t) b * shape.side_bytes;
     const uint8_t *sup = tile + shape.super_at + (size_t) (b / 8) * shape.super_bytes;

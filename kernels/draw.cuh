@@ -65,7 +65,8 @@ PI_FN uint32_t seen_id(uint32_t token) { return token & ((1u << PI__SEEN_BITS) -
 PI_FN void look_back(seen_list *s, const pi__k_draw &a, int row, const pi__draw &d)
 {
     const int n = a.seen ? d.n_seen : 0;
-    for (int i = (int) threadIdx.x; i < n; i += (int) blockDim.x) s->token[i] = a.seen[(size_t) row * PI__MAX_SEEN + (size_t) i];
+    for (int i = (int) threadIdx.x; i < n; i += (int) blockDim.x)
+        s->token[i] = a.seen[(size_t) row * PI__MAX_SEEN + (size_t) i];
     if (threadIdx.x == 0) {
         if (d.fed) s->token[n] = PI__SEEN(a.token[a.index[row]], 1);
         s->n = n + d.fed;

@@ -106,7 +106,8 @@ PI_FN void sort(candidates *c)
 
 /* All lanes: the candidates after penalties and top-k. Lowered keys below the last value found are dropped, since
  * values below it are unknown. missing: the row has fewer values than wanted, so the candidates are all of them. */
-PI_FN void find_candidates(candidates *c, const pi__k_draw &a, int row, const pi__draw &d, const uint64_t *found, int32_t n, bool missing)
+PI_FN void find_candidates(candidates *c, const pi__k_draw &a, int row, const pi__draw &d, const uint64_t *found,
+                           int32_t n, bool missing)
 {
     look_back(&c->seen, a, row, d);
     fill(c, found, n, d);
@@ -191,7 +192,8 @@ PI_FN bool filter(candidates *c, const pi__draw &d, bool others, double sum)
     if (others && !(d.top_p < 1) && key_logit(c->key[n - 1]) >= limit) return false;
     if (d.top_p < 1) {
         weigh(c, max);
-        const uint64_t target = sum > 0 ? mass_units((double) d.top_p * sum) : (uint64_t) ((double) d.top_p * (double) all_units(c));
+        const uint64_t target = sum > 0 ? mass_units((double) d.top_p * sum)
+                                        : (uint64_t) ((double) d.top_p * (double) all_units(c));
         int32_t end;
         const bool reached = first_mass(c, target, &n, &end);
         if (others && (!reached || end == c->n)) return false;

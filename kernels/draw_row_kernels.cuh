@@ -186,7 +186,9 @@ PI_FN reach reach_of(row_board *s, const float *x, int32_t n, float max, double 
             const uint32_t far = far_below(max, finite(x[i]));
             if (known && (far ^ found) >> (32 - known)) continue;
             const uint64_t mass = weight_units(exp_neg(finite(x[i]) - max));
-            if (mass) atomicAdd((unsigned long long *) &s->mass[far >> shift & ((1u << bits) - 1)], (unsigned long long) mass);
+            if (mass)
+                atomicAdd((unsigned long long *) &s->mass[far >> shift & ((1u << bits) - 1)],
+                          (unsigned long long) mass);
         }
         __syncthreads();
         if (threadIdx.x < 32) find_digit(s, bits, shift);
@@ -216,7 +218,8 @@ template <class F> PI_FN int32_t pick_of_row(row_board *s, int32_t n, double u, 
             if (f(i) > 0) last = (uint32_t) i + 1;
         return (int32_t) block_most(s, last) - 1;
     }
-    if (threadIdx.x < ROW_SUM) s->weight[threadIdx.x] = first + (int) threadIdx.x < n ? f(first + (int) threadIdx.x) : 0.0f;
+    if (threadIdx.x < ROW_SUM)
+        s->weight[threadIdx.x] = first + (int) threadIdx.x < n ? f(first + (int) threadIdx.x) : 0.0f;
     __syncthreads();
     if (threadIdx.x == 0) {
         int last = 0;

@@ -14,8 +14,8 @@
 #include "route.cuh"
 
 /* Returns the best key below `than` of experts first .. end - 1 in open groups, over the warp; 0 = none. */
-PI_FN uint64_t best_open(const pi__k_routes &r, const float *logits, const held_keys &h, int32_t first, int32_t end, int32_t each,
-                         uint64_t open, uint64_t than)
+PI_FN uint64_t best_open(const pi__k_routes &r, const float *logits, const held_keys &h, int32_t first, int32_t end,
+                         int32_t each, uint64_t open, uint64_t than)
 {
     const int32_t lane = (int32_t) threadIdx.x % 32;
     uint64_t best = 0;
@@ -94,7 +94,8 @@ PI_FN void choose_row(const pi__k_expert_choice &a, int32_t row)
     if (lane == 0) a.token[row] = row;
     __syncwarp();
     const float sum = weigh_experts(a.r, logits, id, weight);
-    for (int32_t k = lane; k < n_used; k += 32) weight[k] = (a.undivided ? weight[k] : weight[k] / sum) * a.r.weights_scale;
+    for (int32_t k = lane; k < n_used; k += 32)
+        weight[k] = (a.undivided ? weight[k] : weight[k] / sum) * a.r.weights_scale;
 }
 
 /* Arguments for the kernel that sorts the pairs: it reads the table and ignores the table's weights. */
@@ -117,7 +118,8 @@ static inline bool choice_is_right(const pi__k_expert_choice &a)
  * shared memory as for route_all(). */
 PI_FN void choose_all(const pi__k_expert_choice &a, const pi__k_routes &by_table, unsigned char *raw)
 {
-    for (int32_t row = (int32_t) threadIdx.x / 32; row < a.r.n_rows; row += (int32_t) blockDim.x / 32) choose_row(a, row);
+    for (int32_t row = (int32_t) threadIdx.x / 32; row < a.r.n_rows; row += (int32_t) blockDim.x / 32)
+        choose_row(a, row);
     __syncthreads();
     route_all(by_table, raw);
 }

@@ -14,7 +14,8 @@ __global__ void __launch_bounds__(CHOICE_WARPS * 32) expert_choice(pi__k_expert_
     if (row < a.r.n_rows) choose_row(a, row);
 }
 
-__global__ void __launch_bounds__(SORT_WARPS * 32, 1) choose_and_sort(PI_CONSTANT pi__k_expert_choice a, PI_CONSTANT pi__k_routes by_table)
+__global__ void __launch_bounds__(SORT_WARPS * 32, 1)
+    choose_and_sort(PI_CONSTANT pi__k_expert_choice a, PI_CONSTANT pi__k_routes by_table)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);

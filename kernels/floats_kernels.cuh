@@ -38,7 +38,8 @@ template <int TYPE, int R> __global__ void __launch_bounds__(FLOAT_WARPS * 32) f
         for (int j = 0; j < FLOAT_ROWS; j++) by[j] = x[j][i];
 #pragma unroll
         for (int k = 0; k < R * FLOAT_ROWS; k++)
-            acc[k / FLOAT_ROWS][k % FLOAT_ROWS] = fmaf(from[k / FLOAT_ROWS], by[k % FLOAT_ROWS], acc[k / FLOAT_ROWS][k % FLOAT_ROWS]);
+            acc[k / FLOAT_ROWS][k % FLOAT_ROWS] = fmaf(from[k / FLOAT_ROWS], by[k % FLOAT_ROWS],
+                                                       acc[k / FLOAT_ROWS][k % FLOAT_ROWS]);
     }
     const float factor = p.w.scale ? *p.w.scale : 1.0f;
 #pragma unroll

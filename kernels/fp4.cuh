@@ -96,7 +96,8 @@ PI_FN uint32_t fp4_no_nan(uint32_t s) { return min(s, 254u); }
  * both its groups, from two lanes' words. For the second block the two reads are swapped, which avoids bank conflicts
  * with the first. The groups of a chunk are then in the order 0 2 1 3. */
 template <int WAY>
-PI_FN void fp4_load_a(const unsigned char *codes, const unsigned char *side, uint32_t lane, fp4_a<WAY> &a, uint32_t n = 4)
+PI_FN void fp4_load_a(const unsigned char *codes, const unsigned char *side, uint32_t lane, fp4_a<WAY> &a,
+                      uint32_t n = 4)
 {
     const uint32_t row = lane / 4 + 8 * (lane & 1), second = lane >> 1 & 1;
     auto block = [n](uint32_t i) { return n == 4 ? i : min(i, n - 1); };
@@ -162,8 +163,10 @@ PI_FN void fp4_multiply(const fp4_a<WAY> &a, const fp4_b<WAY> &b, const fp4_scal
     } else {
         const uint32_t *u = a.w[CHUNK];
         const uint4 x = b.w[CHUNK];
-        const uint32_t first[4] = {fp4_bytes(u[0], 0x1100), fp4_bytes(u[1], 0x1100), fp4_bytes(u[0], 0x3322), fp4_bytes(u[1], 0x3322)};
-        const uint32_t second[4] = {fp4_bytes(u[2], 0x1100), fp4_bytes(u[3], 0x1100), fp4_bytes(u[2], 0x3322), fp4_bytes(u[3], 0x3322)};
+        const uint32_t first[4] = {fp4_bytes(u[0], 0x1100), fp4_bytes(u[1], 0x1100), fp4_bytes(u[0], 0x3322),
+                                   fp4_bytes(u[1], 0x3322)};
+        const uint32_t second[4] = {fp4_bytes(u[2], 0x1100), fp4_bytes(u[3], 0x1100), fp4_bytes(u[2], 0x3322),
+                                    fp4_bytes(u[3], 0x3322)};
         ptx_mma_mxf8_e2m1_e4m3<2 * CHUNK, 0, 2 * CHUNK, K>(acc, first, {x.x, x.y}, a.scale, s.w[0]);
         ptx_mma_mxf8_e2m1_e4m3<2 * CHUNK + 1, 0, 2 * CHUNK + 1, K>(acc, second, {x.z, x.w}, a.scale, s.w[0]);
     }
@@ -171,7 +174,8 @@ PI_FN void fp4_multiply(const fp4_a<WAY> &a, const fp4_b<WAY> &b, const fp4_scal
 
 /* acc += a step of a tile times N groups, 4 or 1. */
 template <int WAY, int N, int RG>
-PI_FN void fp4_multiply_tile(const fp4_a<WAY> &a, const fp4_b<WAY> (&b)[N], const fp4_scales &s, int first, float (&acc)[RG][4])
+PI_FN void fp4_multiply_tile(const fp4_a<WAY> &a, const fp4_b<WAY> (&b)[N], const fp4_scales &s, int first,
+                             float (&acc)[RG][4])
 {
     fp4_multiply<WAY, 0, 0>(a, b[0], s, acc[first]);
     if constexpr (N == 4) {
@@ -276,7 +280,8 @@ template <class S> struct fp4_source {
         const uint8_t *p = from + (size_t) c * 2 * block;
         ptx_bulk_copy(stage + to, p, (uint32_t) n * block, full);
         for (int32_t i = n; i < 4; i++)
-            ptx_bulk_copy(stage + to + (uint32_t) i * block, p + (uint32_t) (W::NV ? i % 2 : n - 1) * block, block, full);
+            ptx_bulk_copy(stage + to + (uint32_t) i * block, p + (uint32_t) (W::NV ? i % 2 : n - 1) * block, block,
+                          full);
     }
 };
 

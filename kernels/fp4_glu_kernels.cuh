@@ -156,7 +156,8 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
     if (!ptx_has_fp4()) return;
     PI_SMEM(raw);
     static_assert(S::ring::HEAD + fp4_meeting<S>::BYTES <= S::SHARED, "partial sums fit where the stages were");
-    const int32_t chunk = (int32_t) blockIdx.y, group = (int32_t) blockIdx.x * S::GROUPS, n_block = (int32_t) p.shape.n_block;
+    const int32_t chunk = (int32_t) blockIdx.y, group = (int32_t) blockIdx.x * S::GROUPS,
+                  n_block = (int32_t) p.shape.n_block;
     typename S::ring ring(raw, S::STAGE);
     ring.open();
     /* Producer warp; the other three warps of its group exit. */
@@ -169,15 +170,19 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
     }
     ptx_more_registers<FP4_MANY_REGISTERS>();
     float total[S::RT][S::RG][4] = {};
-    fp4_consume<WAY, S>(ring, n_block, 0, SLICES, [&](int, const float (&acc)[S::RT][S::RG][4]) { fp4_add(total, acc); });
+    fp4_consume<WAY, S>(ring, n_block, 0, SLICES,
+                        [&](int, const float(&acc)[S::RT][S::RG][4]) { fp4_add(total, acc); });
     const int32_t first = group * 8, n = min(S::GROUPS * 8, p.n_rows - first);
     float *meet = (float *) (raw + S::ring::HEAD);
     const fp4_result gate = {p.factors + first, times(p.scale[0])}, up = {p.factors + first, times(p.scale[1])};
     ptx_sync_first<FP4_WARPS * 32>(); /* no warp reads a stage any more */
-    fp4_exchange<S>(total, [&](int which, int row, float sum) { return which ? up(row, sum) : gate(row, sum); }, n, meet);
+    fp4_exchange<S>(
+        total, [&](int which, int row, float sum) { return which ? up(row, sum) : gate(row, sum); }, n, meet);
     ptx_sync_first<FP4_WARPS * 32>();
-    fp4_put_chunk<WAY, S>(meet, p.act, p.limit, p.n_out - (int64_t) chunk * 64, p.mid, p.mid_chunks, p.mid_steps, chunk, first, n);
-    if (!fp4_way<WAY>::NV && chunk == 0 && (int32_t) threadIdx.x < n) p.mid_factors[first + (int32_t) threadIdx.x] = 1.0f;
+    fp4_put_chunk<WAY, S>(meet, p.act, p.limit, p.n_out - (int64_t) chunk * 64, p.mid, p.mid_chunks, p.mid_steps, chunk,
+                          first, n);
+    if (!fp4_way<WAY>::NV && chunk == 0 && (int32_t) threadIdx.x < n)
+        p.mid_factors[first + (int32_t) threadIdx.x] = 1.0f;
 }
 
 /* Converts the NVFP4 scales of all rows, a warp per row. */

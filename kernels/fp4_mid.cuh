@@ -18,7 +18,10 @@ template <class S> struct fp4_meeting {
     static constexpr size_t BYTES = 2 * (size_t) EACH * sizeof(float);
     static_assert(HALF == 4, "a half of mid is one chunk");
 
-    __device__ __forceinline__ static int at(int which, int unit, int row) { return which * EACH + unit * UNIT + row * 20; }
+    __device__ __forceinline__ static int at(int which, int unit, int row)
+    {
+        return which * EACH + unit * UNIT + row * 20;
+    }
 };
 
 /* Writes the warp's totals to the exchange buffer as result(which, row, sum), for rows below n_row. */
@@ -41,8 +44,8 @@ PI_FN void fp4_exchange(const float (&total)[S::RT][S::RG][4], const F &result, 
 /* Writes chunk `chunk` of mid for n rows from row `first`. Called by 256 threads when all results are in the buffer.
  * columns: columns of n_out from the chunk's start. */
 template <int WAY, class S>
-PI_FN void fp4_put_chunk(const float *from, int32_t act, float limit, int64_t columns, uint8_t *mid, int32_t n_chunk, int32_t n_step,
-                         int32_t chunk, int64_t first, int32_t n)
+PI_FN void fp4_put_chunk(const float *from, int32_t act, float limit, int64_t columns, uint8_t *mid, int32_t n_chunk,
+                         int32_t n_step, int32_t chunk, int64_t first, int32_t n)
 {
     using M = fp4_meeting<S>;
     const fp4_place_of_chunk to = fp4_find_chunk(n_chunk, chunk);
@@ -55,7 +58,8 @@ PI_FN void fp4_put_chunk(const float *from, int32_t act, float limit, int64_t co
 #pragma unroll
         for (int i = 0; i < 16; i += 4) {
             const bool has = there && unit * 16 < columns;
-            const float4 none = {0, 0, 0, 0}, g = has ? *(const float4 *) (gate + i) : none, h = has ? *(const float4 *) (up + i) : none;
+            const float4 none = {0, 0, 0, 0}, g = has ? *(const float4 *) (gate + i) : none,
+                         h = has ? *(const float4 *) (up + i) : none;
             v[i] = gated(act, g.x, h.x, limit), v[i + 1] = gated(act, g.y, h.y, limit);
             v[i + 2] = gated(act, g.z, h.z, limit), v[i + 3] = gated(act, g.w, h.w, limit);
         }
@@ -66,18 +70,21 @@ PI_FN void fp4_put_chunk(const float *from, int32_t act, float limit, int64_t co
 }
 
 /* Source of the tiles of both matrices, for the producer warp. */
-template <class S> PI_FN fp4_source<S> fp4_both(const pi__cuda_shape &shape, const uint8_t *gate, const uint8_t *up, int32_t chunk,
-                                                int64_t n_out)
+template <class S>
+PI_FN fp4_source<S> fp4_both(const pi__cuda_shape &shape, const uint8_t *gate, const uint8_t *up, int32_t chunk,
+                             int64_t n_out)
 {
     const int32_t i = (int32_t) (threadIdx.x % 32) % S::TILES;
     const bool second = i >= S::TILES / 2;
     /* The lane's tile is number i after the first tile that is given. */
-    return fp4_source<S>(shape, second ? up : gate, chunk * 4 - (second ? S::TILES / 2 : 0), (int32_t) (n_out / 16 - 1));
+    return fp4_source<S>(shape, second ? up : gate, chunk * 4 - (second ? S::TILES / 2 : 0),
+                         (int32_t) (n_out / 16 - 1));
 }
 
 /* Converts NVFP4 scales (fp4_end_row) of all rows, in the last blocks of a launch to finish, with FP4_WARPS warps
  * each. shared: a free word of shared memory. */
-PI_FN void fp4_end_rows(uint8_t *mid, float *factors, int32_t n_rows, int32_t n_step, uint32_t *arrived, unsigned char *shared)
+PI_FN void fp4_end_rows(uint8_t *mid, float *factors, int32_t n_rows, int32_t n_step, uint32_t *arrived,
+                        unsigned char *shared)
 {
     const uint32_t total = blocks_of_launch();
     const tail_share s = arrive_of(arrived, total, min(ptx_max_spinning(PI__K_TAIL_STAY), total), (uint32_t *) shared);

@@ -89,7 +89,8 @@ PI_FN float fp4_put_group(uint8_t *piece, uint32_t u, const float (&v)[16])
 }
 
 /* Writes half a group of MXFP4 or MXFP8 with scale byte `scale`. */
-template <int WAY> PI_FN void fp4_put_half(uint8_t *piece, uint32_t u, const float (&v)[16], uint32_t scale, float inverse)
+template <int WAY>
+PI_FN void fp4_put_half(uint8_t *piece, uint32_t u, const float (&v)[16], uint32_t scale, float inverse)
 {
     const uint32_t c = u / 4, block = u % 4 / 2, half = u % 2;
 #pragma unroll
@@ -143,7 +144,9 @@ PI_FN void fp4_end_scales(uint8_t *piece, float by)
 {
     uint4 *at = (uint4 *) (piece + fp4_way<FP4_NV>::WORDS);
     const uint4 w = *at;
-    auto two = [by](uint32_t v) { return nv_byte(__uint_as_float(v << 16), by) | nv_byte(__uint_as_float(v & 0xffff0000u), by) << 16; };
+    auto two = [by](uint32_t v) {
+        return nv_byte(__uint_as_float(v << 16), by) | nv_byte(__uint_as_float(v & 0xffff0000u), by) << 16;
+    };
     /* Input: groups 0 1 2 3 of a chunk; the bytes are in the order 0 2 1 3. */
     auto four = [&](uint32_t a, uint32_t b) {
         const uint32_t u = two(a), v = two(b);
@@ -158,7 +161,8 @@ PI_FN void fp4_end_row(uint8_t *prepared, float *factors, int64_t row, int32_t n
 {
     const int32_t lane = (int32_t) threadIdx.x % 32;
     float most = 0;
-    for (int32_t s = lane; s < n_step; s += 32) most = fmaxf(most, fp4_kept_most(fp4_piece_of<FP4_NV>(prepared, row, n_step, s)));
+    for (int32_t s = lane; s < n_step; s += 32)
+        most = fmaxf(most, fp4_kept_most(fp4_piece_of<FP4_NV>(prepared, row, n_step, s)));
     const float factor = nv_factor(warp_max(most)), by = nv_by(factor);
     for (int32_t s = lane; s < n_step; s += 32) fp4_end_scales(fp4_piece_of<FP4_NV>(prepared, row, n_step, s), by);
     if (lane == 0) factors[row] = factor;
@@ -182,8 +186,8 @@ PI_FN void fp4_unit_at(const input_row &x, int64_t i, int64_t n, float (&v)[16])
 /* Packs a row with the threads of a block; NVFP4 needs the complete row (of = {0, 1}). there: false = write zeros
  * (row past the last). scratch: one float per warp, in use until the next barrier. */
 template <int WAY>
-PI_FN void fp4_put_row(const input_row &x, int64_t row, int64_t n_in, bool there, row_share of, uint8_t *prepared, float *factors,
-                       float *scratch)
+PI_FN void fp4_put_row(const input_row &x, int64_t row, int64_t n_in, bool there, row_share of, uint8_t *prepared,
+                       float *factors, float *scratch)
 {
     const int32_t n_chunk = (int32_t) ((n_in + 63) / 64), n_step = fp4_steps(n_chunk), threads = (int32_t) blockDim.x;
     float most = 0;
@@ -207,7 +211,8 @@ PI_FN void fp4_put_row(const input_row &x, int64_t row, int64_t n_in, bool there
     for (int32_t i = 0; i < threads / 32; i++) most = fmaxf(most, scratch[i]);
     const float factor = nv_factor(most), by = nv_by(factor);
     if (threadIdx.x == 0) factors[row] = factor;
-    for (int32_t s = (int32_t) threadIdx.x; s < n_step; s += threads) fp4_end_scales(fp4_piece_of<WAY>(prepared, row, n_step, s), by);
+    for (int32_t s = (int32_t) threadIdx.x; s < n_step; s += threads)
+        fp4_end_scales(fp4_piece_of<WAY>(prepared, row, n_step, s), by);
 }
 
 #endif

@@ -119,7 +119,10 @@ PI_FN int32_t out_head(const pi__k_gdn &a, int32_t head)
 
 PI_FN int32_t n_channels(const pi__k_state &st) { return (2 * st.n_k + st.n_v) * st.dim; }
 PI_FN float *slot_at(const pi__k_state &st, int32_t slot) { return (float *) (st.base + (size_t) slot * st.stride); }
-PI_FN float *snap_at(const pi__k_state &st, int32_t snap) { return (float *) (st.snap + (size_t) snap * st.snap_stride); }
+PI_FN float *snap_at(const pi__k_state &st, int32_t snap)
+{
+    return (float *) (st.snap + (size_t) snap * st.snap_stride);
+}
 
 /* Address of the base of a slice of a head. */
 PI_FN int32_t *base_at(const job &j, float *slot, int32_t head, int32_t col)
@@ -294,7 +297,10 @@ PI_FN float exponent_at(const job &j, const sequence &s, int32_t p, int32_t c)
     for (; i <= 0; i++, tap++) sum = fmaf(*tap * -LOG2E, raw_input(j, s, p + i, c), sum);
     return sum;
 }
-PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c) { return silu_in_units(exponent_at(j, s, p, c)); }
+PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c)
+{
+    return silu_in_units(exponent_at(j, s, p, c));
+}
 
 /* Exponents of four channels at successive positions from p. FAST: 4 taps, as nearly all models have, and rows that
  * are multiples of 16 bytes. Scaled taps and the last inputs then stay in registers. */
@@ -321,7 +327,8 @@ template <bool FAST> struct convolution {
         /* Inputs before the step, as in raw_input(). */
 #pragma unroll 1
         for (int i = 0; i < 3; i++) {
-            const float *from = p - 3 + i < s.pos ? recent_at(j, s.slot, max(p - 3 + i, 0)) + c : next_in + row_at(i - 3, j.a.ld_qkv);
+            const float *from = p - 3 + i < s.pos ? recent_at(j, s.slot, max(p - 3 + i, 0)) + c
+                                                  : next_in + row_at(i - 3, j.a.ld_qkv);
 #pragma unroll
             for (int n = 0; n < 4; n++) last[0][n] = last[1][n], last[1][n] = last[2][n];
             four(*(const float4 *) from, last[2]);
@@ -380,7 +387,10 @@ PI_FN void silus(float (&x)[4])
 #pragma unroll
     for (int i = 0; i < 4; i++) x[i] = silu_in_units(x[i]);
 }
-PI_FN int32_t key_channel(const job &j, int32_t h, bool query, int dim) { return (query ? h : j.a.state.n_k + h) * dim; }
+PI_FN int32_t key_channel(const job &j, int32_t h, bool query, int dim)
+{
+    return (query ? h : j.a.state.n_k + h) * dim;
+}
 
 /* Converts two values to words of planes: hi and lo, or one F16 each. */
 template <bool EXACT> PI_FN void split(float x, float y, uint32_t &hi, uint32_t &lo)
@@ -388,7 +398,8 @@ template <bool EXACT> PI_FN void split(float x, float y, uint32_t &hi, uint32_t 
     if (EXACT) ptx_split(x, y, hi, lo);
     else hi = ptx_half2(x, y), lo = 0;
 }
-template <bool EXACT, class PUT> PI_FN void put_split(const float (&x)[4], float unit, int row, bool has, const PUT &put)
+template <bool EXACT, class PUT>
+PI_FN void put_split(const float (&x)[4], float unit, int row, bool has, const PUT &put)
 {
     uint2 hi, lo;
     split<EXACT>(x[0] * unit, x[1] * unit, hi.x, lo.x);
@@ -430,7 +441,8 @@ PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool quer
 /* One position's key or query, to rows of hi and lo in shared memory, with few registers. Without exact mode lo is
  * 0. */
 template <int D>
-PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, bool query, int32_t p, uint32_t *to_hi, uint32_t *to_lo)
+PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, bool query, int32_t p, uint32_t *to_hi,
+                        uint32_t *to_lo)
 {
     const int lane = (int) threadIdx.x % 32;
     const int32_t c = key_channel(j, h, query, D);

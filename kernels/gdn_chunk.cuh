@@ -117,8 +117,8 @@ template <bool EXACT> PI_FN void words_of(const float (&x)[8], uint32_t (&hi)[4]
 #pragma unroll
     for (int i = 0; i < 4; i++) split<EXACT>(x[2 * i], x[2 * i + 1], hi[i], lo[i]);
 }
-PI_FN void add_product(const uint32_t (&a_hi)[4], const uint32_t (&a_lo)[4], const uint32_t (&hi)[2], const uint32_t (&lo)[2],
-                       float (&y)[4])
+PI_FN void add_product(const uint32_t (&a_hi)[4], const uint32_t (&a_lo)[4], const uint32_t (&hi)[2],
+                       const uint32_t (&lo)[2], float (&y)[4])
 {
     ptx_mma_f16(y, a_lo, hi);
     ptx_mma_f16(y, a_hi, lo);
@@ -131,11 +131,12 @@ template <int D, bool EXACT> PI_FN uint32_t tokens_at(const uint32_t *pl, int qu
 {
     using P = planes<D, EXACT>;
     const int m = lane / 8;
-    return ptx_shared(pl + lane % 8 / 4 * P::KIND + m / 2 * (EXACT ? P::PLANE : 0) + (4 * quad + lane % 4) * P::PITCH + m % 2 * 4 +
-                      row / 2);
+    return ptx_shared(pl + lane % 8 / 4 * P::KIND + m / 2 * (EXACT ? P::PLANE : 0) + (4 * quad + lane % 4) * P::PITCH +
+                      m % 2 * 4 + row / 2);
 }
 /* Half of the rows of S0 times a quad of tokens: keys, then queries. exact == false: lo of S0 is 0. */
-template <int D> PI_FN void times_quad(patch<D / 2> &st, const patch_place &p, const uint32_t *pl, int quad, bool exact, float (&y)[4])
+template <int D>
+PI_FN void times_quad(patch<D / 2> &st, const patch_place &p, const uint32_t *pl, int quad, bool exact, float (&y)[4])
 {
     const uint32_t at = tokens_at<D, true>(pl, quad, p.row, p.lane);
     y[0] = y[1] = y[2] = y[3] = 0;
@@ -169,7 +170,8 @@ template <int ROWS, bool EXACT> PI_FN void words_of_patch(const patch<ROWS> &st,
  * `queries`: the lane's addresses in the first row. Four sums are interleaved, since each waits for its previous
  * product. */
 template <int D, int ROWS, bool EXACT>
-PI_FN void times_tokens(const patch_words<ROWS, EXACT> &w, uint32_t keys, uint32_t queries, values (&y)[2 * ROWS / D][2])
+PI_FN void times_tokens(const patch_words<ROWS, EXACT> &w, uint32_t keys, uint32_t queries,
+                        values (&y)[2 * ROWS / D][2])
 {
     using P = planes<D, EXACT>;
 #pragma unroll
@@ -186,7 +188,8 @@ PI_FN void times_tokens(const patch_words<ROWS, EXACT> &w, uint32_t keys, uint32
         for (int i = EXACT ? 0 : 8; i < 12; i++) { /* order of add_product() */
             const int term = i / 4, q = i / 2 % 2, h = i % 2;
             const auto &b = EXACT && term == 1 ? lo[q] : hi[q];
-            ptx_mma_f16(y[k / (D / 32)][q][h], EXACT && term == 0 ? w.lo[EXACT ? k : 0] : w.hi[k], {b[2 * h], b[2 * h + 1]});
+            ptx_mma_f16(y[k / (D / 32)][q][h], EXACT && term == 0 ? w.lo[EXACT ? k : 0] : w.hi[k],
+                        {b[2 * h], b[2 * h + 1]});
         }
     }
 }
@@ -323,11 +326,13 @@ PI_FN void fold(const values &w, float of_s, const uint32_t *pl, const patch_pla
     const int32_t was = exponent;
     bound = fmaf(of_s, bound, most_of(w));
     exponent = exponent_of(bound);
-    const float keep = of_s * power_of_2(min(max(was - exponent, -126), 126)), unit = power_of_2(KEY_EXPONENT - exponent);
+    const float keep = of_s * power_of_2(min(max(was - exponent, -126), 126)),
+                unit = power_of_2(KEY_EXPONENT - exponent);
     uint32_t hi[4], lo[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) ptx_split(w[i / 2][i % 2 * 2] * unit, w[i / 2][i % 2 * 2 + 1] * unit, hi[i], lo[i]);
-    const uint32_t keys = ptx_shared(pl + m / 2 * (EXACT ? P::PLANE : 4) + (m % 2 * 8 + lane % 8) * P::PITCH + p.row / 2);
+    const uint32_t keys = ptx_shared(pl + m / 2 * (EXACT ? P::PLANE : 4) + (m % 2 * 8 + lane % 8) * P::PITCH +
+                                     p.row / 2);
 #pragma unroll
     for (int n = 0; n < ROWS / 16; n++) { /* 16 rows of S0; the order of add_product(), for two */
         uint32_t b[2][4];

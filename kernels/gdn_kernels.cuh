@@ -74,8 +74,8 @@ PI_FN void clean(float (&x)[4])
 
 /* Writes S0, the state at pos, to all snapshots requested there. */
 template <int D, int ROWS>
-PI_FN void save_state(const job &j, const sequence &s, int32_t head, int32_t pos, const patch_place &p, const patch<ROWS> &st,
-                      float bound)
+PI_FN void save_state(const job &j, const sequence &s, int32_t head, int32_t pos, const patch_place &p,
+                      const patch<ROWS> &st, float bound)
 {
 #pragma unroll 1
     for (int32_t i = 0; i < s.n_save; i++) {
@@ -87,7 +87,8 @@ PI_FN void save_state(const job &j, const sequence &s, int32_t head, int32_t pos
 }
 /* Writes S0 to the slot. */
 template <int D, int ROWS>
-PI_FN void keep_state(const job &j, const sequence &s, int32_t head, const patch_place &p, const patch<ROWS> &st, float bound)
+PI_FN void keep_state(const job &j, const sequence &s, int32_t head, const patch_place &p, const patch<ROWS> &st,
+                      float bound)
 {
     store_patch<D>(s_at(j, s.slot, j.at.s, head), p, st);
     if (p.row == 0 && p.lane == 0) *bound_at(j, s.slot, head, p.col) = bound;
@@ -120,7 +121,8 @@ template <int D> struct few_shape {
 
 /* Starts the copies of x of the chunk's old rows; the caller waits. A warp's copies are 8 columns of 4 rows:
  * contiguous in shared memory, and 32 bytes of each row. Rows that are neither old nor new become zeros. */
-template <int W> PI_FN void stage_x(const job &j, const sequence &s, const work &w, const chunk &c, int threads, float *x)
+template <int W>
+PI_FN void stage_x(const job &j, const sequence &s, const work &w, const chunk &c, int threads, float *x)
 {
 #pragma unroll 1
     for (int i = ptx_thread(); i < C * W; i += threads) {
@@ -154,7 +156,8 @@ template <int W> PI_FN void load_x(const float *x, int h, const patch_place &p, 
     v[0] = a.x, v[1] = a.y, v[2] = b.x, v[3] = b.y;
 }
 /* y = rows 8 n .. of T (or P) times x. */
-template <int W> PI_FN void mix_of_x(const float *x, const float *rows, bool p_rows, int n, const patch_place &p, float (&y)[4])
+template <int W>
+PI_FN void mix_of_x(const float *x, const float *rows, bool p_rows, int n, const patch_place &p, float (&y)[4])
 {
     y[0] = y[1] = y[2] = y[3] = 0;
 #pragma unroll 1
@@ -203,7 +206,8 @@ template <int D> PI_FN void make_gates(const job &j, const sequence &s, const wo
 
 /* Computes x of a quad's new rows in place of the exponents of v, one column per thread. Other threads store q .
  * S0. */
-template <int D> PI_FN void solve_quad(const job &j, const sequence &s, const work &w, const chunk &c, int quad, float *sm)
+template <int D>
+PI_FN void solve_quad(const job &j, const sequence &s, const work &w, const chunk &c, int quad, float *sm)
 {
     using S = few_shape<D>;
     const int b = ptx_thread() % D;
@@ -353,7 +357,8 @@ struct copies {
     int32_t scalars;
     uint32_t kq_to, mix_to;
 };
-template <int D, int PARTS, bool EXACT> PI_FN copies copies_of(const job &j, const sequence &s, const work &w, const float *stage, int tid)
+template <int D, int PARTS, bool EXACT>
+PI_FN copies copies_of(const job &j, const sequence &s, const work &w, const float *stage, int tid)
 {
     using P = planes<D, EXACT>;
     using S = many_shape<D, PARTS, EXACT>;
@@ -368,14 +373,21 @@ template <int D, int PARTS, bool EXACT> PI_FN copies copies_of(const job &j, con
     return m;
 }
 /* Row and plane of a thread's copy i of keys and queries, relative to its first copy. */
-template <int D, int PARTS, bool EXACT> PI_FN constexpr int copy_row(int i) { return i * many_shape<D, PARTS, EXACT>::ROWS % C; }
-template <int D, int PARTS, bool EXACT> PI_FN constexpr int copy_plane(int i) { return i * many_shape<D, PARTS, EXACT>::ROWS / C; }
+template <int D, int PARTS, bool EXACT> PI_FN constexpr int copy_row(int i)
+{
+    return i * many_shape<D, PARTS, EXACT>::ROWS % C;
+}
+template <int D, int PARTS, bool EXACT> PI_FN constexpr int copy_plane(int i)
+{
+    return i * many_shape<D, PARTS, EXACT>::ROWS / C;
+}
 template <int D, int PARTS, bool EXACT> PI_FN constexpr uint32_t copy_to(int i)
 {
     using P = planes<D, EXACT>;
     constexpr int HALVES = EXACT ? 2 : 1;
-    return (uint32_t) (copy_plane<D, PARTS, EXACT>(i) / HALVES * P::KIND + copy_plane<D, PARTS, EXACT>(i) % HALVES * P::PLANE +
-                       copy_row<D, PARTS, EXACT>(i) * P::PITCH) * 4;
+    return (uint32_t) (copy_plane<D, PARTS, EXACT>(i) / HALVES * P::KIND +
+                       copy_plane<D, PARTS, EXACT>(i) % HALVES * P::PLANE + copy_row<D, PARTS, EXACT>(i) * P::PITCH) *
+           4;
 }
 
 /* First column of a thread's pieces of T and P. */
@@ -422,7 +434,8 @@ PI_FN void stage_part(const job &j, const sequence &s, const work &w, const chun
         const int row = tid / S::PIECES + copy_row<D, PARTS, EXACT>(i), plane = copy_plane<D, PARTS, EXACT>(i);
         const bool old = row < c.n_old && plane < S::PLANES / 2, fresh = row >= c.n_old && row < there;
         const uint32_t *kq = (const uint32_t *) j.a.scratch;
-        if (fresh) kq = m.kq + (int64_t) (c.from + copy_row<D, PARTS, EXACT>(i)) * (2 * key_words(D, EXACT)) + plane * (D / 2);
+        if (fresh)
+            kq = m.kq + (int64_t) (c.from + copy_row<D, PARTS, EXACT>(i)) * (2 * key_words(D, EXACT)) + plane * (D / 2);
         if (old) kq = k_at(j, s.slot, w.k_head, c.from + row) + plane * (D / 2) + tid % S::PIECES * 4;
         ptx_cp_async16(m.kq_to + at + copy_to<D, PARTS, EXACT>(i), kq, old || fresh ? 16 : 0);
     }
@@ -441,7 +454,8 @@ PI_FN void stage_part(const job &j, const sequence &s, const work &w, const chun
     ptx_cp_async4(ptx_shared(stage + S::scalars + tid) + at, from, old || fresh ? 4 : 0);
 }
 /* Adds T of the first chunk's old rows, after the copies have arrived. */
-template <int D, int PARTS, bool EXACT> PI_FN void stage_old_t(const job &j, const sequence &s, const work &w, const chunk &c, float *rows)
+template <int D, int PARTS, bool EXACT>
+PI_FN void stage_old_t(const job &j, const sequence &s, const work &w, const chunk &c, float *rows)
 {
     for (int n = (int) threadIdx.x; n < c.n_old * C; n += many_shape<D, PARTS, EXACT>::THREADS) {
         const float t = t_at(j, s.slot, w.head, c.from + n / C)[n % C];
@@ -460,8 +474,8 @@ PI_FN void load_values(int32_t ld, const float *v, values &x)
         x[n / 2][n % 2] = y.x, x[n / 2][n % 2 + 2] = y.y;
     }
 }
-PI_FN void load_part(const job &j, const sequence &s, const work &w, const patch_place &p, const chunk &c, const float *v,
-                     values &x)
+PI_FN void load_part(const job &j, const sequence &s, const work &w, const patch_place &p, const chunk &c,
+                     const float *v, values &x)
 {
 #pragma unroll
     for (int n = 0; n < 4; n++, v += n == 2 ? 7 * j.a.ldo : j.a.ldo) {
@@ -490,7 +504,8 @@ PI_FN void keep_x(const job &j, const sequence &s, const work &w, const patch_pl
 }
 
 /* Replaces y = q . S0 by o, for rows 8 h .. of the chunk; adds P x. of_s: S0's decay for the lane's rows. */
-PI_FN void outputs_of(const mix_words (&x)[2], const float *rows, float2 of_s, float power, int h, int lane, float (&y)[4])
+PI_FN void outputs_of(const mix_words (&x)[2], const float *rows, float2 of_s, float power, int h, int lane,
+                      float (&y)[4])
 {
     float o[4] = {};
     power *= QUERY_UNIT;
@@ -520,7 +535,11 @@ template <int D, int W> PI_FN void keep_raw(const job &j, const sequence &s, con
     const pi__k_state &st = j.a.state;
     int kind = (int) threadIdx.x / W; /* queries, keys, values; the last quarter of the threads is idle */
     if (kind > 2 || (kind < 2 && w.head != w.k_head)) return;
-    int32_t c = (kind == 0 ? w.head : kind == 1 ? st.n_k + w.head : 2 * st.n_k + w.head) * D + w.col + (int) threadIdx.x % W;
+    int32_t c = (kind == 0   ? w.head
+                 : kind == 1 ? st.n_k + w.head
+                             : 2 * st.n_k + w.head) *
+                    D +
+                w.col + (int) threadIdx.x % W;
     const float *raw = j.a.qkv + (int64_t) s.first * j.a.ld_qkv + c;
 #pragma unroll 1
     for (int32_t i = 0; i < s.n_save; i++) {
@@ -579,7 +598,8 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
         stage_t(j, s, w, chunk_now(), S::THREADS, sm + S::mix);
         make_keys<D>(j, s, w, chunk_now(), (uint32_t *) sm + S::pl);
         if (threadIdx.x / 32 == GATES) make_gates<D>(j, s, w, chunk_now(), sm);
-        if (place().row == 0 && place().lane == 0) sm[S::power + place().col / PATCH] = power_of_2(exponent_of(*bound_of()));
+        if (place().row == 0 && place().lane == 0)
+            sm[S::power + place().col / PATCH] = power_of_2(exponent_of(*bound_of()));
 #pragma unroll 1
         for (int n = S::THREADS - 1 - ptx_thread(); n < chunk_now().n_new * D; n += S::THREADS) {
             const int32_t channel = (2 * j.a.state.n_k + w.head) * D + n % D, row = chunk_now().n_old + n / D;
@@ -649,7 +669,8 @@ template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(P
 /* k . S0 and q . S0 of the warp's columns and the chunk. PARTS = 2: two warps exchange their halves of the sums, with
  * a barrier. For q each gets the half of the chunk's rows that it computes outputs for, in both halves of y. */
 template <int D, int PARTS, bool EXACT>
-PI_FN void times_state(const patch_words<D / PARTS, EXACT> &st, const patch_place &p, const uint32_t *pl, float *halves, values (&y)[2])
+PI_FN void times_state(const patch_words<D / PARTS, EXACT> &st, const patch_place &p, const uint32_t *pl, float *halves,
+                       values (&y)[2])
 {
     values half[2 / PARTS][2];
     const uint32_t at = tokens_of_lane<D, EXACT>(pl, p);
@@ -657,11 +678,13 @@ PI_FN void times_state(const patch_words<D / PARTS, EXACT> &st, const patch_plac
     const values(&k)[2] = half[0], (&other)[2] = half[2 / PARTS - 1];
     if (PARTS == 1) {
 #pragma unroll
-        for (int i = 0; i < 16; i++) y[i / 8][i / 4 % 2][i % 4] = k[i / 8][i / 4 % 2][i % 4] + other[i / 8][i / 4 % 2][i % 4];
+        for (int i = 0; i < 16; i++)
+            y[i / 8][i / 4 % 2][i % 4] = k[i / 8][i / 4 % 2][i % 4] + other[i / 8][i / 4 % 2][i % 4];
         return;
     }
     float4 *own = (float4 *) halves + threadIdx.x / 32 * 96 + p.lane;
-    const float4 *from = (const float4 *) halves + (threadIdx.x / 32 ^ many_shape<D, PARTS, EXACT>::W / PATCH) * 96 + p.lane;
+    const float4 *from = (const float4 *) halves + (threadIdx.x / 32 ^ many_shape<D, PARTS, EXACT>::W / PATCH) * 96 +
+                         p.lane;
     float got[3][4];
 #pragma unroll
     for (int h = 0; h < 3; h++) { /* keys, and the half of the queries that the other warp's outputs need */
@@ -774,7 +797,8 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
         values left;
         solve(words, now + S::mix, p.lane, left);
         if (PLAIN) __syncwarp();
-        fold<D, D / PARTS, EXACT>(left, scalars[(C - 1) * N_SCALARS + OF_S], (const uint32_t *) now, p, a.st, a.bound, a.exponent);
+        fold<D, D / PARTS, EXACT>(left, scalars[(C - 1) * N_SCALARS + OF_S], (const uint32_t *) now, p, a.st, a.bound,
+                                  a.exponent);
         if (PLAIN) words_of_patch(a.st, a.words);
     }
     if (!PLAIN && from + C == s.keep) keep_state<D>(j, s, w.head, p, a.st, a.bound);
@@ -802,8 +826,8 @@ __global__ void __launch_bounds__(many_shape<D, PARTS, EXACT>::THREADS, D > 64 &
     a.from = s.pos ? *base_at(j, s.slot, head, col) : 0;
     a.bound = a.from ? *bound_at(j, s.slot, head, a.p.col) : 0.0f;
     a.exponent = exponent_of(a.bound);
-    a.out = j.a.out + (s.first + a.from - s.pos + chunk_row(a.p.lane, 0, 0)) * j.a.ldo + out_head(j.a, head) * D + a.p.col +
-            chunk_col(a.p.lane, 0);
+    a.out = j.a.out + (s.first + a.from - s.pos + chunk_row(a.p.lane, 0, 0)) * j.a.ldo + out_head(j.a, head) * D +
+            a.p.col + chunk_col(a.p.lane, 0);
     a.m = copies_of<D, PARTS, EXACT>(j, s, w, sm, (int) threadIdx.x);
     a.stage = 0;
     if (a.from) load_patch<D>(s_at(j, s.slot, j.at.s, head), a.p, a.st);
@@ -850,13 +874,15 @@ PI_FN work slice_of(const job &j)
 }
 
 template <int D> struct save_shape { /* offsets in words, as in few_shape */
-    static constexpr int pl = 0, x = planes<D, true>::WORDS, mix = x + quads<SLICE>::WORDS, decay = mix + mix_rows::WORDS;
+    static constexpr int pl = 0, x = planes<D, true>::WORDS, mix = x + quads<SLICE>::WORDS,
+                         decay = mix + mix_rows::WORDS;
     static constexpr int left = decay + C;
     static constexpr size_t bytes = sizeof(float) * (left + C + 4);
 };
 
 /* Saves the state at `pos` as a snapshot: folds the full chunks from base up to pos. */
-template <int D> __global__ void __launch_bounds__(4 * SLICE, 3) save(job j, int32_t slot_index, int32_t pos, int32_t snap_index)
+template <int D>
+__global__ void __launch_bounds__(4 * SLICE, 3) save(job j, int32_t slot_index, int32_t pos, int32_t snap_index)
 {
     using S = save_shape<D>;
     PI_SMEM(raw);
@@ -897,7 +923,8 @@ template <int D> __global__ void __launch_bounds__(4 * SLICE, 3) save(job j, int
 }
 
 /* Loads a snapshot into a slot, with base = pos. */
-template <int D> __global__ void __launch_bounds__(4 * SLICE) load(job j, int32_t slot_index, int32_t pos, int32_t snap_index)
+template <int D>
+__global__ void __launch_bounds__(4 * SLICE) load(job j, int32_t slot_index, int32_t pos, int32_t snap_index)
 {
     float *slot = slot_at(j.a.state, slot_index), *snap = snap_at(j.a.state, snap_index);
     const work w = slice_of(j);

@@ -261,7 +261,8 @@ template <int D, bool EXACT, bool FAST> __global__ void __launch_bounds__(ROWS_T
     }
     __syncthreads();
     /* Gates, T, P and values, a value head per warp. */
-    for (int32_t head = k_head + warp * j.a.state.n_k; head < j.a.state.n_v; head += ROWS_THREADS / 32 * j.a.state.n_k) {
+    for (int32_t head = k_head + warp * j.a.state.n_k; head < j.a.state.n_v;
+         head += ROWS_THREADS / 32 * j.a.state.n_k) {
         prepare_head<D, FAST>(j, s, c, head, sm + S::dots, sm + S::own + warp * S::OWN);
     }
 }
@@ -273,7 +274,8 @@ template <int D> PI_FN void keep_rows(const job &j, const sequence &s, const chu
         const int32_t p = c.from + c.n_old + r, token = s.first + p - s.pos;
         if (head < j.a.state.n_k) {
             const int words = key_words(D, j.a.state.exact);
-            for (int i = lane; i < D; i += 32) k_at(j, s.slot, head, p)[i] = i < words ? new_kq(j, head, token, words)[i] : 0;
+            for (int i = lane; i < D; i += 32)
+                k_at(j, s.slot, head, p)[i] = i < words ? new_kq(j, head, token, words)[i] : 0;
         }
         const float *mixed = new_mix(j, head, token);
         if (lane < C) t_at(j, s.slot, head, p)[lane] = in_mix(c.n_old + r, lane) ? mixed[mix_at(lane, false)] : 0.0f;

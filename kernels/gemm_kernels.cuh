@@ -12,7 +12,8 @@ struct group_rows {
     const uint8_t *codes, *meta; /* NULL = the group does not exist */
 
     __device__ __forceinline__ uint32_t bulk_bytes(uint32_t n) const { return codes ? n * 640 : 0; }
-    __device__ __forceinline__ void fill(const pipe<STAGES> &q, const stage_map &m, int32_t i, int32_t b, uint32_t n) const
+    __device__ __forceinline__ void fill(const pipe<STAGES> &q, const stage_map &m, int32_t i, int32_t b,
+                                         uint32_t n) const
     {
         uint32_t warp = threadIdx.x / 32;
         if (!codes) return;

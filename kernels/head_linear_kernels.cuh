@@ -17,10 +17,12 @@ enum { HEAD_THREADS = 128 };
 /* Lists the tiles of head h; its columns are all rows. Every head has the same number of tiles in each list. */
 PI_FN void list_tiles(const pi__k_head_rows &a, int32_t h)
 {
-    const int32_t left = a.n_rows % MANY, many = a.n_rows / MANY + (left > SOME), list = left > FEW, first = h * a.n_rows;
+    const int32_t left = a.n_rows % MANY, many = a.n_rows / MANY + (left > SOME), list = left > FEW,
+                  first = h * a.n_rows;
     const bool few = left && left <= SOME;
     if (few) (list ? a.tile[1] : a.tile[0])[h] = {h, first + many * MANY, left};
-    for (int32_t i = 0; i < many; i++) a.tile[2][h * many + i] = {h, first + i * MANY, min((int32_t) MANY, a.n_rows - i * MANY)};
+    for (int32_t i = 0; i < many; i++)
+        a.tile[2][h * many + i] = {h, first + i * MANY, min((int32_t) MANY, a.n_rows - i * MANY)};
     if (h) return;
     a.n_tile[0] = few && !list ? a.n_head : 0;
     a.n_tile[1] = few && list ? a.n_head : 0;
@@ -43,9 +45,11 @@ __global__ void __launch_bounds__(HEAD_THREADS) put_heads(pi__k_head_rows a)
 {
     ptx_wait_dependency();
     const int32_t r = (int32_t) blockIdx.x, h = (int32_t) blockIdx.y;
-    const float *from = a.column + ((int64_t) h * a.n_rows + r) * a.n_out, *tail = a.x + r * a.ldx + h * a.x_step + a.n_in;
+    const float *from = a.column + ((int64_t) h * a.n_rows + r) * a.n_out,
+                *tail = a.x + r * a.ldx + h * a.x_step + a.n_in;
     float *y = a.y + r * a.ldy + h * a.y_step;
-    for (int64_t i = threadIdx.x; i < a.n_out + a.n_tail; i += HEAD_THREADS) y[i] = i < a.n_out ? from[i] : tail[i - a.n_out];
+    for (int64_t i = threadIdx.x; i < a.n_out + a.n_tail; i += HEAD_THREADS)
+        y[i] = i < a.n_out ? from[i] : tail[i - a.n_out];
 }
 
 } /* namespace head_linear */

@@ -32,7 +32,10 @@ namespace heads {
 enum { OWN_BYTES = 32 << 10, OWN_TAIL = 64 };
 
 /* Bytes of a head's rows in shared memory, without their factors. */
-__host__ __device__ static inline size_t own_bytes(int32_t n_rows, int64_t n_in) { return (size_t) n_rows * (size_t) n_in * 2; }
+__host__ __device__ static inline size_t own_bytes(int32_t n_rows, int64_t n_in)
+{
+    return (size_t) n_rows * (size_t) n_in * 2;
+}
 
 /* Arguments of a launch. Of w16_experts, tiles are unused. */
 template <bool OWN_> struct w16_heads : w16_experts {
@@ -84,7 +87,8 @@ __global__ void __launch_bounds__(THREADS) heads_prepare(PI_CONSTANT pi__k_heads
         if (threadIdx.x < 32) make_row(a.prep, (int32_t) r, a.n_head, (float *) raw, (int) threadIdx.x);
         return;
     }
-    put_halves({x, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}, h * a.n_rows + r, n_in, true, BF16, {0, 1}, words, factor, (float *) raw);
+    put_halves({x, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}, h * a.n_rows + r, n_in, true, BF16, {0, 1}, words,
+               factor, (float *) raw);
     float *y = a.y + r * a.ldy + h * a.y_step + a.w.n_out;
     for (int32_t i = (int32_t) threadIdx.x; 2 * i < a.n_tail; i += (int32_t) blockDim.x)
         put_behind(a, load_behind(a, r, x + n_in, i), y, i);
@@ -111,7 +115,8 @@ static_assert(THREADS / 32 == 8, "warps_of_row() assumes 8 warps");
 
 /* Packs head h's parts of all rows into shared memory: words, and a factor per row. ends: also writes the values
  * after the head's results. most: one float per warp. */
-template <bool BF16> PI_FN void own_rows(const pi__k_heads &a, int32_t h, bool ends, unsigned char *words, float *factor, float *most)
+template <bool BF16>
+PI_FN void own_rows(const pi__k_heads &a, int32_t h, bool ends, unsigned char *words, float *factor, float *most)
 {
     const int32_t lane = (int32_t) threadIdx.x % 32, warp = (int32_t) threadIdx.x / 32, n = (int32_t) a.w.n_in;
     const int32_t share = warps_of_row(a.n_rows), part = warp % share, first = lane + 32 * part, step = 32 * share;
@@ -138,7 +143,8 @@ template <bool BF16> PI_FN void own_rows(const pi__k_heads &a, int32_t h, bool e
         for (int32_t i = first; i < n / 2; i += step) {
             const int32_t block = i / 16, c = i % 16;
             const float *v = x + block * 32 + c;
-            uint32_t *to = (uint32_t *) (words + (block * a.n_rows + r / 8 * 8) * 64) + w16_word_at((uint32_t) r % 8, (uint32_t) c);
+            uint32_t *to = (uint32_t *) (words + (block * a.n_rows + r / 8 * 8) * 64) +
+                           w16_word_at((uint32_t) r % 8, (uint32_t) c);
             *to = mid_word(v[0], v[16], by, BF16);
         }
         if (has) put_behind(a, b, a.y + r * a.ldy + h * a.y_step + a.w.n_out, lane);
@@ -150,7 +156,8 @@ template <bool BF16> PI_FN void own_rows(const pi__k_heads &a, int32_t h, bool e
 PI_CALL void own_tokens(const pi__k_heads &a, uint32_t block, float *rows)
 {
     const int32_t warp = (int32_t) threadIdx.x / 32, r = (int32_t) block * (THREADS / 32) + warp;
-    if (r < a.n_rows) make_row(a.prep, r, a.n_head, rows + warp * ((a.prep.a.dim + 31) / 32 * 32), (int) threadIdx.x % 32);
+    if (r < a.n_rows)
+        make_row(a.prep, r, a.n_head, rows + warp * ((a.prep.a.dim + 31) / 32 * 32), (int) threadIdx.x % 32);
 }
 
 /* ------------------------------------------------------------------------------------------------------- products */
@@ -168,10 +175,12 @@ template <int TYPE> struct head_times {
 };
 
 /* Computes a block's items: heads times parts of their rows of W, evenly divided over `blocks` blocks. */
-template <int TYPE, int NT, bool OWN> PI_FN void multiply_heads(const w16_heads<OWN> &p, uint32_t blocks, unsigned char *raw)
+template <int TYPE, int NT, bool OWN>
+PI_FN void multiply_heads(const w16_heads<OWN> &p, uint32_t blocks, unsigned char *raw)
 {
     using S = expert_stream<TYPE, NT, false, w16_heads<OWN>>;
-    const uint32_t n = p.n_item * (uint32_t) p.n_head, first = part_of(n, blockIdx.x, blocks), end = part_of(n, blockIdx.x + 1, blocks);
+    const uint32_t n = p.n_item * (uint32_t) p.n_head, first = part_of(n, blockIdx.x, blocks),
+                   end = part_of(n, blockIdx.x + 1, blocks);
     unsigned char *words = raw + S::BYTES; /* used if OWN */
     float *part = (float *) raw, *factor = (float *) (words + own_bytes(p.n_rows, p.a.w.n_in));
     int32_t head = -1;
@@ -185,19 +194,21 @@ template <int TYPE, int NT, bool OWN> PI_FN void multiply_heads(const w16_heads<
             __syncthreads();
         }
     };
-    few_items<S, TYPE, NT, false>(p, first, end, raw + S::SUMS, begin, [&](const w16_item &i, const float (&acc)[FEW_TILES][NT][4]) {
-        const float *scale = p.a.w.scale ? p.a.w.scale + i.t.expert : nullptr;
-        const head_times<TYPE> times(OWN ? factor : p.factor + i.t.first, scale, p.by);
-        float *y = results_of(p, i.t, false);
-        put_tiles<NT, FEW_TILES, S::ONCE>(acc, part, i.t.n, [&](int r, int row, int o, float sum) {
-            const int32_t at = (i.part * FEW_TILES + r) * 16 + o;
-            if (at < p.a.w.n_out) y[row * p.a.ldy + at] = times(row, sum);
+    few_items<S, TYPE, NT, false>(
+        p, first, end, raw + S::SUMS, begin, [&](const w16_item &i, const float(&acc)[FEW_TILES][NT][4]) {
+            const float *scale = p.a.w.scale ? p.a.w.scale + i.t.expert : nullptr;
+            const head_times<TYPE> times(OWN ? factor : p.factor + i.t.first, scale, p.by);
+            float *y = results_of(p, i.t, false);
+            put_tiles<NT, FEW_TILES, S::ONCE>(acc, part, i.t.n, [&](int r, int row, int o, float sum) {
+                const int32_t at = (i.part * FEW_TILES + r) * 16 + o;
+                if (at < p.a.w.n_out) y[row * p.a.ldy + at] = times(row, sum);
+            });
         });
-    });
 }
 
 /* Grid: x = blocks for products, then row_blocks blocks for the tokens' cache rows. */
-template <int TYPE, int NT, bool OWN> __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) heads_w16(PI_CONSTANT w16_heads<OWN> p)
+template <int TYPE, int NT, bool OWN>
+__global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) heads_w16(PI_CONSTANT w16_heads<OWN> p)
 {
     ptx_launch_dependents();
     PI_SMEM(raw);

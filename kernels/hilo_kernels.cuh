@@ -28,8 +28,8 @@ PI_FN uint32_t block_most(uint32_t v, uint32_t *scratch)
 }
 
 /* Grid: a block per row. */
-template <int TYPE> __global__ void __launch_bounds__(THREADS) hilo_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
-                                                                             uint16_t *terms)
+template <int TYPE>
+__global__ void __launch_bounds__(THREADS) hilo_prepare(pi__k_input in, int32_t n_rows, int64_t n_in, uint16_t *terms)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);

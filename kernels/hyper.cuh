@@ -41,7 +41,8 @@ static_assert(HYPER_EACH * HYPER_WARPS == PI__HYPER_MIX && (int) HYPER_SUMS <= (
 static inline bool streams_read(const pi__k_streams &k, const pi__k_tail &t)
 {
     const pi__k_input &in = t.in;
-    return t.n_rows == k.n_rows && t.n_in == k.n && in.kind == PI__IN_RMSNORM && in.x == k.y && in.ldx == k.n && !in.x2 && !t.fp4;
+    return t.n_rows == k.n_rows && t.n_in == k.n && in.kind == PI__IN_RMSNORM && in.x == k.y && in.ldx == k.n &&
+           !in.x2 && !t.fp4;
 }
 
 PI_FN float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
@@ -59,7 +60,8 @@ PI_FN float divided(float c, int step, float eps)
 PI_FN void mixing(const pi__k_streams &a, const float *m, float f, float *coef)
 {
     const int lane = (int) threadIdx.x % 32, i = lane % (PI__STREAMS * PI__STREAMS), at = 2 * PI__STREAMS + i;
-    if (lane < PI__STREAMS) coef[lane] = 2.0f * sigmoid(m[PI__STREAMS + lane] * f * a.scale[1] + a.base[PI__STREAMS + lane]);
+    if (lane < PI__STREAMS)
+        coef[lane] = 2.0f * sigmoid(m[PI__STREAMS + lane] * f * a.scale[1] + a.base[PI__STREAMS + lane]);
     float z = m[at] * f * a.scale[2] + a.base[at], top = z, sum = 0;
     for (int o = 1; o < PI__STREAMS; o *= 2) top = fmaxf(top, __shfl_xor_sync(PI_FULL, top, o));
     z = expf(z - top);
@@ -83,7 +85,9 @@ template <int TYPE> PI_FN float4 weights_of(const void *w, int64_t first, int64_
     const uint16_t *p = (const uint16_t *) w + first + i;
     uint2 h = {0, 0};
     if (n % HYPER_COLUMNS == 0 && i < n) h = *(const uint2 *) p;
-    else if (i < n) h = {p[0] | (i + 1 < n ? (uint32_t) p[1] << 16 : 0), i + 2 < n ? p[2] | (i + 3 < n ? (uint32_t) p[3] << 16 : 0) : 0};
+    else if (i < n)
+        h = {p[0] | (i + 1 < n ? (uint32_t) p[1] << 16 : 0),
+             i + 2 < n ? p[2] | (i + 3 < n ? (uint32_t) p[3] << 16 : 0) : 0};
     if (TYPE == PI__BF16)
         return {ptx_of_bf16((uint16_t) h.x), ptx_of_bf16((uint16_t) (h.x >> 16)), ptx_of_bf16((uint16_t) h.y),
                 ptx_of_bf16((uint16_t) (h.y >> 16))};
@@ -120,8 +124,10 @@ PI_FN float weighted(const float *by, int step, float x0, float x1, float x2, fl
 }
 PI_FN float4 weighted(const float *by, int step, const float4 (&x)[PI__STREAMS], const float4 &sum)
 {
-    return {weighted(by, step, x[0].x, x[1].x, x[2].x, x[3].x, sum.x), weighted(by, step, x[0].y, x[1].y, x[2].y, x[3].y, sum.y),
-            weighted(by, step, x[0].z, x[1].z, x[2].z, x[3].z, sum.z), weighted(by, step, x[0].w, x[1].w, x[2].w, x[3].w, sum.w)};
+    return {weighted(by, step, x[0].x, x[1].x, x[2].x, x[3].x, sum.x),
+            weighted(by, step, x[0].y, x[1].y, x[2].y, x[3].y, sum.y),
+            weighted(by, step, x[0].z, x[1].z, x[2].z, x[3].z, sum.z),
+            weighted(by, step, x[0].w, x[1].w, x[2].w, x[3].w, sum.w)};
 }
 
 /* Loads columns i .. of a row's streams. */
@@ -196,7 +202,8 @@ PI_FN float *read_row(const pi__k_streams &k, int64_t row, const float *pre, flo
  * smem_copy: keep y in shared memory. */
 PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t row, bool smem_copy, float *shared)
 {
-    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_mix = k.n_iter ? (int) PI__HYPER_MIX : (int) PI__STREAMS;
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32,
+              n_mix = k.n_iter ? (int) PI__HYPER_MIX : (int) PI__STREAMS;
     const int32_t parts = pi__k_hyper_parts(k.n);
     float *m = shared, *pre = shared + HYPER_PRE, *scratch = shared + HYPER_SCRATCH, *mix = k.mix + row * n_mix;
     /* Total sums over the row; without a matrix the products are given in `mix`. */
@@ -214,7 +221,8 @@ PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t r
     __syncthreads();
     /* Weights: pre for this block's input; post and comb for its result. */
     const float f = 1.0f / sqrtf(m[HYPER_SUMS - 1] / (float) (PI__STREAMS * k.n) + k.norm_eps);
-    if (threadIdx.x < PI__STREAMS) pre[threadIdx.x] = sigmoid(m[threadIdx.x] * f * k.scale[0] + k.base[threadIdx.x]) + k.eps;
+    if (threadIdx.x < PI__STREAMS)
+        pre[threadIdx.x] = sigmoid(m[threadIdx.x] * f * k.scale[0] + k.base[threadIdx.x]) + k.eps;
     if (k.n_iter && warp == 1) mixing(k, m, f, k.coef + row * PI__HYPER_COEF);
     __syncthreads();
     /* y = sum of pre x, then its norm, and packing for the matrices that read it. */
@@ -232,7 +240,8 @@ PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t r
 /* Prefetches the mixing matrix' weights for these columns into L2. */
 PI_FN void prefetch_weights(const pi__k_streams &k, int32_t first, int32_t n)
 {
-    const int32_t size = k.type == PI__F32 ? 4 : 2, parts = n / PI__K_HYPER_PART, n_mix = k.n_iter ? PI__HYPER_MIX : PI__STREAMS;
+    const int32_t size = k.type == PI__F32 ? 4 : 2, parts = n / PI__K_HYPER_PART,
+                  n_mix = k.n_iter ? PI__HYPER_MIX : PI__STREAMS;
     for (int32_t i = (int32_t) threadIdx.x; i < n_mix * PI__STREAMS * parts; i += HYPER_THREADS)
         ptx_prefetch((const char *) k.w + (i / parts * k.n + first + i % parts * PI__K_HYPER_PART) * size);
 }
@@ -240,9 +249,11 @@ PI_FN void prefetch_weights(const pi__k_streams &k, int32_t first, int32_t n)
 /* Processes n columns from `first` of all n_rows rows, after the block has computed their results. Adds the experts'
  * sum (`sum`) if n_used is not 0, adds the result to the streams, then computes the columns' sums. The matrix may
  * have any type. staged: [PI__STREAMS][rows][n / 4] float4. */
-PI_CALL void add_results(const pi__k_streams &k, const pi__k_sum &sum, const pi__k_add &add, int32_t first, int32_t n, float4 *staged)
+PI_CALL void add_results(const pi__k_streams &k, const pi__k_sum &sum, const pi__k_add &add, int32_t first, int32_t n,
+                         float4 *staged)
 {
-    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_mix = k.n_iter ? (int) PI__HYPER_MIX : (int) PI__STREAMS;
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32,
+              n_mix = k.n_iter ? (int) PI__HYPER_MIX : (int) PI__STREAMS;
     const int32_t each = n / HYPER_COLUMNS, all = k.n_rows * each;
     ptx_wait_grids(); /* needed by warps that multiplied nothing */
     __syncthreads();  /* all results are written, and shared memory is free */

@@ -34,7 +34,8 @@ hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, 
     ptx_launch_dependents();
     PI_SMEM(raw);
     float *shared = (float *) raw; /* [R][PI__STREAMS][PI__K_HYPER_PIECE] */
-    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_mix = k.n_iter ? (int) PI__HYPER_MIX : (int) PI__STREAMS;
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32,
+              n_mix = k.n_iter ? (int) PI__HYPER_MIX : (int) PI__STREAMS;
     const int64_t i = (int64_t) blockIdx.x * PI__K_HYPER_PIECE + lane * HYPER_COLUMNS, row0 = (int64_t) blockIdx.y * R;
     /* Load the warp's rows of the mixing matrix, in the lane's columns. */
     float4 w[HYPER_EACH][PI__STREAMS] = {};
@@ -42,7 +43,8 @@ hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, 
     for (int o = 0; o < HYPER_EACH && k.w; o++)
 #pragma unroll
         for (int s = 0; s < PI__STREAMS; s++)
-            if (HYPER_EACH * warp + o < n_mix) w[o][s] = weights_of<TYPE>(k.w, ((HYPER_EACH * warp + o) * PI__STREAMS + s) * k.n, i, k.n);
+            if (HYPER_EACH * warp + o < n_mix)
+                w[o][s] = weights_of<TYPE>(k.w, ((HYPER_EACH * warp + o) * PI__STREAMS + s) * k.n, i, k.n);
     ptx_wait_grids(); /* results of earlier launches are read from here on */
     float v[32] = {};
     /* Warp r loads row r, adds the block's result, and sums its squares. */
@@ -61,7 +63,8 @@ hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, 
     for (int r = 0; r < R; r++) {
 #pragma unroll
         for (int s = 0; s < PI__STREAMS; s++) {
-            const float4 x = *(const float4 *) (shared + (r * PI__STREAMS + s) * PI__K_HYPER_PIECE + lane * HYPER_COLUMNS);
+            const float4 x = *(const float4 *) (shared + (r * PI__STREAMS + s) * PI__K_HYPER_PIECE +
+                                                lane * HYPER_COLUMNS);
 #pragma unroll
             for (int o = 0; o < HYPER_EACH; o++) v[o * MANY + r] = add4(v[o * MANY + r], w[o][s], x);
         }
@@ -72,12 +75,14 @@ hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, 
 #pragma unroll
     for (int n = 0; n < R; n++) { /* each warp has the squares of one row */
         const int r = q < HYPER_EACH ? n : warp;
-        if (i - HYPER_COLUMNS * q < k.n && r < R && row0 + r < k.n_rows && (q < HYPER_EACH || !n)) *sum_at(k, row0 + r, which, i) = v[n];
+        if (i - HYPER_COLUMNS * q < k.n && r < R && row0 + r < k.n_rows && (q < HYPER_EACH || !n))
+            *sum_at(k, row0 + r, which, i) = v[n];
     }
     if (!read) return;
     /* The last blocks to arrive read the rows. `wait`: waiting blocks of a group, in addition to its last block. */
     const uint32_t wait = R > 1 ? (ptx_max_spinning((read - 1) * gridDim.y + 1) - 1) / gridDim.y : 0;
-    const tail_share s = arrive_of(k.arrived + blockIdx.y, gridDim.x, min(wait + 1, gridDim.x), (uint32_t *) (shared + HYPER_LEFT));
+    const tail_share s = arrive_of(k.arrived + blockIdx.y, gridDim.x, min(wait + 1, gridDim.x),
+                                   (uint32_t *) (shared + HYPER_LEFT));
     if (!s.parts) return;
 #pragma unroll 1
     for (int own = s.part; own < R && row0 + own < k.n_rows; own += s.parts) {
@@ -101,7 +106,8 @@ __global__ void __launch_bounds__(HYPER_THREADS) hyper_post(PI_CONSTANT pi__k_st
     ptx_wait_dependency();
     const int64_t row = (int64_t) blockIdx.y * HYPER_WARPS + threadIdx.x / 32;
     float4 x[PI__STREAMS];
-    if (row < k.n_rows) streams_at(k, row, (int64_t) blockIdx.x * PI__K_HYPER_PIECE + threadIdx.x % 32 * HYPER_COLUMNS, x);
+    if (row < k.n_rows)
+        streams_at(k, row, (int64_t) blockIdx.x * PI__K_HYPER_PIECE + threadIdx.x % 32 * HYPER_COLUMNS, x);
 }
 
 } /* namespace hyper */

@@ -58,8 +58,8 @@ PI_FN float2 query_pair(const pi__k_indexer &k, int32_t token, const float *head
 
 /* Loads `heads` heads of the token's queries from `first` into q, and their weights into w; a warp per head. turn:
  * rotate them. */
-PI_FN void load_queries(const pi__k_indexer &k, int32_t token, int32_t first, int heads, int32_t n_block, bool turn, uint32_t *q,
-                        float *w)
+PI_FN void load_queries(const pi__k_indexer &k, int32_t token, int32_t first, int heads, int32_t n_block, bool turn,
+                        uint32_t *q, float *w)
 {
     const pi__indexer &a = k.a;
     const int lane = (int) threadIdx.x % 32;
@@ -157,7 +157,8 @@ index_scores(pi__k_indexer k, int32_t first, int32_t each, float *score, int64_t
     PI_SMEM(raw);
     constexpr int N = SPLIT ? 2 : 4; /* groups of 8 entries per warp */
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
-    const int32_t token = first + (int32_t) blockIdx.y, n = entries_seen(k, token), n_block = k.entries.cache.head_dim / 32;
+    const int32_t token = first + (int32_t) blockIdx.y, n = entries_seen(k, token),
+                  n_block = k.entries.cache.head_dim / 32;
     const int32_t from = (int32_t) blockIdx.x * each, to = min(n, from + each);
     if (n <= k.a.n_top || from >= n) return;
     uint4 *q = (uint4 *) raw;
@@ -203,7 +204,8 @@ struct counts {
 
 /* Picks the k best of n values, n > k, by a block of PICK_THREADS. value(i) returns value i. put(i, j) receives i as
  * the j-th pick, in ascending order of i. */
-template <class VALUE, class PUT> PI_FN void choose(int32_t n, uint32_t k, counts *s, const VALUE &value, const PUT &put)
+template <class VALUE, class PUT>
+PI_FN void choose(int32_t n, uint32_t k, counts *s, const VALUE &value, const PUT &put)
 {
     uint32_t v[EACH], edge = 0, c = 0;
     int turn = 0;
@@ -238,7 +240,8 @@ template <class VALUE, class PUT> PI_FN void choose(int32_t n, uint32_t k, count
         const int32_t at = first + (int32_t) threadIdx.x;
         const uint32_t x = at < n ? rank_of(value(at)) : 0;
         const bool is_above = at < n && x > edge, is_equal = at < n && x == edge;
-        const uint32_t a = __ballot_sync(PI_FULL, is_above), b = __ballot_sync(PI_FULL, is_equal), lower = (1u << lane) - 1;
+        const uint32_t a = __ballot_sync(PI_FULL, is_above), b = __ballot_sync(PI_FULL, is_equal),
+                       lower = (1u << lane) - 1;
         uint32_t *of_warp = s->of_warp[turn ^= 1];
         if (lane == 0) of_warp[warp] = (uint32_t) __popc(a) << 16 | (uint32_t) __popc(b);
         __syncthreads();
@@ -269,7 +272,9 @@ pick_some(pi__k_indexer k, int32_t first, const float *score, int64_t room, int3
         for (int32_t i = (int32_t) threadIdx.x; i < own; i += PICK_THREADS) to[i] = from + i;
         return;
     }
-    choose(own, (uint32_t) top, (counts *) raw, [=](int32_t i) { return score[i]; }, [=](int32_t i, int32_t j) { to[j] = from + i; });
+    choose(
+        own, (uint32_t) top, (counts *) raw, [=](int32_t i) { return score[i]; },
+        [=](int32_t i, int32_t j) { to[j] = from + i; });
 }
 
 /* Picks the best of pick_some's results, for tokens with more than PART entries. */
@@ -278,7 +283,8 @@ pick_rest(pi__k_indexer k, int32_t first, const float *score, int64_t room, cons
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
-    const int32_t token = first + (int32_t) blockIdx.x, n = entries_seen(k, token), top = k.a.n_top, most = min((int32_t) PART, top);
+    const int32_t token = first + (int32_t) blockIdx.x, n = entries_seen(k, token), top = k.a.n_top,
+                  most = min((int32_t) PART, top);
     int32_t *pick = k.a.pick + (size_t) token * (size_t) top;
     if (n <= PART) return;
     const int32_t has = n / PART * most + min(n % PART, most);

@@ -51,7 +51,10 @@ struct input_row {
     int32_t kind;
     float norm, limit;
 
-    __device__ __forceinline__ float first_at(int64_t i) const { return kind == PI__IN_RMSNORM ? x[i] * norm * w[i] : x[i]; }
+    __device__ __forceinline__ float first_at(int64_t i) const
+    {
+        return kind == PI__IN_RMSNORM ? x[i] * norm * w[i] : x[i];
+    }
     __device__ __forceinline__ float at(int64_t i) const
     {
         /* Inline: a call between sums would take their registers. */
@@ -83,7 +86,8 @@ struct input_row {
         to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
         if (kind == PI__IN_RMSNORM) {
             const float4 f = *(const float4 *) (w + i);
-            to[0] = to[0] * norm * f.x, to[1] = to[1] * norm * f.y, to[2] = to[2] * norm * f.z, to[3] = to[3] * norm * f.w;
+            to[0] = to[0] * norm * f.x, to[1] = to[1] * norm * f.y, to[2] = to[2] * norm * f.z,
+            to[3] = to[3] * norm * f.w;
         }
         if (!x2) return;
         const float4 up = *(const float4 *) (x2 + i);

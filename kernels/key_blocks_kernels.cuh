@@ -64,7 +64,8 @@ static __global__ void __launch_bounds__(MEAN_THREADS) mean_keys(blocks_job j)
     ptx_wait_dependency();
     PI_SMEM(shared);
     const pi__k_attn &a = j.a.a;
-    const int32_t block = (int32_t) blockIdx.x, head = (int32_t) blockIdx.y, cols = j.dim / 8, rows = MEAN_THREADS / cols;
+    const int32_t block = (int32_t) blockIdx.x, head = (int32_t) blockIdx.y, cols = j.dim / 8,
+                  rows = MEAN_THREADS / cols;
     const int32_t c = (int32_t) threadIdx.x % cols, r = (int32_t) threadIdx.x / cols;
     const bool there = block < seen_by(j, j.a.n - 1) && 8 * c < a.cache.head_dim && r < rows;
     const cache_plane plane = plane_of(a.cache, false, head);
@@ -101,8 +102,8 @@ template <class S> PI_FN void load_means(const uint16_t *from, unsigned char *to
 
 /* Computes the scores of tile t. Means that the query block may not attend to get -inf. */
 template <class S>
-PI_FN void tile_scores(const blocks_job &j, const queries<S> &q, int32_t head, int32_t t, int32_t n, unsigned char *tile,
-                       float (&s)[S::TILE / 8][4])
+PI_FN void tile_scores(const blocks_job &j, const queries<S> &q, int32_t head, int32_t t, int32_t n,
+                       unsigned char *tile, float (&s)[S::TILE / 8][4])
 {
     const int lane = (int) threadIdx.x % 32;
     __syncthreads(); /* the last tile has been read */
@@ -129,7 +130,8 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, 1) rank_keys(bl
     ptx_wait_dependency();
     PI_SMEM(shared);
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
-    const int32_t block = (int32_t) blockIdx.x, head = (int32_t) blockIdx.y, n = seen_by(j, block), tiles = (n + S::TILE - 1) / S::TILE;
+    const int32_t block = (int32_t) blockIdx.x, head = (int32_t) blockIdx.y, n = seen_by(j, block),
+                  tiles = (n + S::TILE - 1) / S::TILE;
     float *parts = (float *) (shared + S::TILE * S::D * 2); /* [warps, TILE] */
     queries<S> q;
     load_q(j.a.a, work{j.a.seq, head, 0, S::R, j.a.first_token + block * PI__SPARSE_BLOCK, 1, 0, 0}, q);
@@ -164,9 +166,12 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, 1) rank_keys(bl
 static __global__ void __launch_bounds__(32) choose_keys(blocks_job j)
 {
     ptx_wait_dependency();
-    const int32_t lane = (int32_t) threadIdx.x, block = (int32_t) blockIdx.x, kv_head = (int32_t) blockIdx.y, n = seen_by(j, block);
+    const int32_t lane = (int32_t) threadIdx.x, block = (int32_t) blockIdx.x, kv_head = (int32_t) blockIdx.y,
+                  n = seen_by(j, block);
     const int32_t group = j.a.a.n_head / j.a.a.cache.n_head_kv, words = j.a.a.taken_words;
-    uint32_t *taken = j.a.taken + ((size_t) (j.a.first_block + block) * (size_t) j.a.a.cache.n_head_kv + (size_t) kv_head) * (size_t) words;
+    uint32_t *taken = j.a.taken +
+                      ((size_t) (j.a.first_block + block) * (size_t) j.a.a.cache.n_head_kv + (size_t) kv_head) *
+                          (size_t) words;
     for (int32_t h = 0; h < group; h++) {
         const float *score = scores_of(j, block, kv_head * group + h);
         float most = 0;

@@ -52,7 +52,9 @@ struct window_token {
 /* Weighted sum of n values; weights: softmax of n scores, `apart` floats after the values. */
 PI_FN float pooled(const window_token *of, int32_t n, int32_t apart, int32_t d)
 {
-    const auto score = [&](int32_t i) { return of[i].ape ? of[i].value[apart + d] + of[i].ape[d] : of[i].value[apart + d]; };
+    const auto score = [&](int32_t i) {
+        return of[i].ape ? of[i].value[apart + d] + of[i].ape[d] : of[i].value[apart + d];
+    };
     float top = __uint_as_float(0xff800000u), all = 0, sum = 0;
 #pragma unroll 4
     for (int32_t i = 0; i < n; i++) top = fmaxf(top, score(i));
@@ -72,14 +74,16 @@ PI_FN void keep_recent(const pi__k_compress &k, int32_t t)
     if (slot < 0) return;
     const float *x = k.a.x + t * k.a.ldx, *ape = k.a.ape + (size_t) (k.pos[t] % k.a.ratio) * (size_t) width;
     float *to = (float *) row_at(k.recent, slot).codes;
-    for (int32_t i = (int32_t) threadIdx.x; i < 2 * width; i += (int32_t) blockDim.x) to[i] = i < width ? x[i] : x[i] + ape[i - width];
+    for (int32_t i = (int32_t) threadIdx.x; i < 2 * width; i += (int32_t) blockDim.x)
+        to[i] = i < width ? x[i] : x[i] + ape[i - width];
 }
 
 /* Returns the values of the token at position p of t's sequence (p <= position of t). half: offset in its values. */
 PI_FN window_token token_at(const pi__k_compress &k, int32_t t, int32_t p, int32_t half)
 {
     const int32_t at = t - (k.pos[t] - p);
-    if (at < 0 || k.seq[at] != k.seq[t] || k.pos[at] != p) return {(const float *) row_of(k.recent, k.seq[t], p).codes + half, nullptr};
+    if (at < 0 || k.seq[at] != k.seq[t] || k.pos[at] != p)
+        return {(const float *) row_of(k.recent, k.seq[t], p).codes + half, nullptr};
     return {k.a.x + at * k.a.ldx + half, k.a.ape + (size_t) (p % k.a.ratio) * (size_t) width_of(k.a) + half};
 }
 
@@ -89,8 +93,10 @@ PI_FN void make_entry(const pi__k_compress &k, int32_t t, unsigned char *raw)
     const pi__compress &a = k.a;
     window_token *window = (window_token *) raw; /* [MAX_SLOTS] */
     float *row = (float *) (window + MAX_SLOTS), *scratch = row + MAX_ENTRY;
-    const int32_t slot = k.entries.slot[t], pos = k.pos[t], warp = (int32_t) threadIdx.x / 32, lane = (int32_t) threadIdx.x % 32;
-    const int32_t start = pos + 1 - a.ratio, first = a.overlap && start > 0 ? start - a.ratio : start, n = pos + 1 - first;
+    const int32_t slot = k.entries.slot[t], pos = k.pos[t], warp = (int32_t) threadIdx.x / 32,
+                  lane = (int32_t) threadIdx.x % 32;
+    const int32_t start = pos + 1 - a.ratio, first = a.overlap && start > 0 ? start - a.ratio : start,
+                  n = pos + 1 - first;
     const int32_t groups = (a.dim + 31) / 32;
     if (slot < 0 || (pos + 1) % a.ratio) return;
     /* Addresses of the window's tokens. */
@@ -157,7 +163,8 @@ static inline bool latent_blocks_of(const pi__k_latent_inputs &a, latent_blocks 
     }
     for (int32_t i = 0; i < a.n_compress; i++) {
         const pi__compress &c = a.compress[i].a;
-        if (c.dim > MAX_ENTRY || c.ratio * (c.overlap ? 2 : 1) > MAX_SLOTS || a.compress[i].n_tokens != p.n_tokens) return false;
+        if (c.dim > MAX_ENTRY || c.ratio * (c.overlap ? 2 : 1) > MAX_SLOTS || a.compress[i].n_tokens != p.n_tokens)
+            return false;
     }
     return true;
 }

@@ -70,11 +70,15 @@ template <int KIND_, bool UNITS_> struct shape {
     float o[M][8][4];           /* O of the folded splits; UNITS: unused */
     float m, l;                 /* of the head that the thread computes P for */
 
-    static __device__ __forceinline__ uint16_t *stage(unsigned char *shared, int32_t i) { return (uint16_t *) (shared + row) + i * PLANE; }
+    static __device__ __forceinline__ uint16_t *stage(unsigned char *shared, int32_t i)
+    {
+        return (uint16_t *) (shared + row) + i * PLANE;
+    }
 };
 
 /* Starts asynchronous copies of a tile's rows from `first`; rows from `end` become zeros. 8 threads per row. */
-template <class S> PI_FN void copy_tile(const pi__k_sparse &k, const cache_row *address, uint16_t *stage, int32_t first, int32_t end)
+template <class S>
+PI_FN void copy_tile(const pi__k_sparse &k, const cache_row *address, uint16_t *stage, int32_t first, int32_t end)
 {
     const uint32_t r = (uint32_t) ptx_thread() / 8, c = (uint32_t) ptx_thread() % 8;
     const bool there = first + (int32_t) r < end;
@@ -87,7 +91,8 @@ template <class S> PI_FN void copy_tile(const pi__k_sparse &k, const cache_row *
 }
 
 template <class S>
-PI_FN void load_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, int32_t s, int32_t first, int32_t end)
+PI_FN void load_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, int32_t s, int32_t first,
+                     int32_t end)
 {
     const cache_row *address = (const cache_row *) (shared + S::address);
     if constexpr (S::KIND == COPIED) copy_tile<S>(k, address, S::stage(shared, s), first, end);
@@ -124,7 +129,8 @@ template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32
             query_columns(k, token, h, LAST, f);
             rotate_columns(f, false);
 #pragma unroll
-            for (int n = 0; n < 16; n++) own[n / 2 % 2][n % 2] = n / 4 == part ? f[n / 2][n % 2] : own[n / 2 % 2][n % 2];
+            for (int n = 0; n < 16; n++)
+                own[n / 2 % 2][n % 2] = n / 4 == part ? f[n / 2][n % 2] : own[n / 2 % 2][n % 2];
         }
         put_columns<S>(own, i, STEPS - 1, t);
     }
@@ -134,7 +140,8 @@ template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32
  * order. */
 template <class S> PI_FN void scores(uint32_t stage, const S &t, float4 *part)
 {
-    const uint32_t lane = (uint32_t) ptx_thread() % 32, warp = (uint32_t) ptx_thread() / 32, mine = warp % PARTS, half = warp / PARTS;
+    const uint32_t lane = (uint32_t) ptx_thread() % 32, warp = (uint32_t) ptx_thread() / 32, mine = warp % PARTS,
+                   half = warp / PARTS;
     float acc[2][S::M][4] = {};
     uint32_t b[4];
     stage += 2 * ((16 * half + lane % 8) * S::LD);
@@ -153,7 +160,8 @@ template <class S> PI_FN void scores(uint32_t stage, const S &t, float4 *part)
     /* One step of the last columns, for all 16 rows. */
     ptx_ldmatrix_x4(b, stage + 2 * (lane / 16 * 8 * S::LD + LAST + 16 * mine + lane / 8 % 2 * 8));
 #pragma unroll
-    for (int j = 0; j < 2 * S::M; j++) ptx_mma_f16(acc[j % 2][j / 2], t.q[j / 2][STEPS - 1], {b[j % 2 * 2], b[j % 2 * 2 + 1]});
+    for (int j = 0; j < 2 * S::M; j++)
+        ptx_mma_f16(acc[j % 2][j / 2], t.q[j / 2][STEPS - 1], {b[j % 2 * 2], b[j % 2 * 2 + 1]});
     /* Write the warp's parts for softmax(). */
     part += (2 * mine + half) * S::SCORES + lane;
 #pragma unroll
@@ -237,7 +245,8 @@ template <class S> PI_FN void add_pv(uint32_t stage, uint32_t p, const float *c,
     for (int s = 0; s < S::TILE / 16; s++) {
         uint32_t w[S::M][4];
 #pragma unroll
-        for (int m = 0; m < S::M; m++) ptx_ldmatrix_x4(w[m], p + 2 * (uint32_t) (2 * m * P_EIGHT) + 2 * place_in_p((uint32_t) s, 0));
+        for (int m = 0; m < S::M; m++)
+            ptx_ldmatrix_x4(w[m], p + 2 * (uint32_t) (2 * m * P_EIGHT) + 2 * place_in_p((uint32_t) s, 0));
 #pragma unroll
         for (int n = 0; n < 8; n += 2) {
             uint32_t b[4];
@@ -253,8 +262,8 @@ template <class S> PI_FN void add_pv(uint32_t stage, uint32_t p, const float *c,
 
 /* Processes the tile in stage s: waits for it, starts the load of the next one; then S, P and O. */
 template <class S>
-PI_FN void process_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, int32_t s, int32_t at, int32_t end,
-                        bool opens, S &t)
+PI_FN void process_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, int32_t s, int32_t at,
+                        int32_t end, bool opens, S &t)
 {
     float4 *part = (float4 *) (shared + S::part);
     float *state = (float *) (shared + S::state);
@@ -271,7 +280,8 @@ PI_FN void process_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *
 
 /* Processes rows first .. end - 1 of the list. Results: acc, state; without UNITS also run and the folded sums. */
 template <class S>
-PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t first, int32_t end, ahead<S> &rows, S &t)
+PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t first, int32_t end, ahead<S> &rows,
+                S &t)
 {
     const list all = list_of(k, token);
     const int32_t split = split_of<S::FEW>(all.n) /* 2^n */, n_window = all.n_window;
@@ -301,7 +311,9 @@ latent(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *a
     PI_SMEM(shared);
     process_list<S>(
         k, token0, n_splits, arrived, shared, [&](int32_t token, int32_t head, S &t) { load_q<S>(k, token, head, t); },
-        [&](int32_t token, int32_t first, int32_t end, ahead<S> &rows, S &t) { walk<S>(k, token, shared, first, end, rows, t); });
+        [&](int32_t token, int32_t first, int32_t end, ahead<S> &rows, S &t) {
+            walk<S>(k, token, shared, first, end, rows, t);
+        });
 }
 
 } /* namespace latent */

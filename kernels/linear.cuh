@@ -61,8 +61,9 @@ PI_FN int32_t slice_end(int32_t n, int32_t b)
 
 /* Adds a block's products to acc: rows lane / 4 and + 8 of W, rows 2 (lane % 4) and + 1 of a group of x, with metas
  * x0 and x1. */
-template <int TYPE> PI_FN void add_block(const uint32_t (&a)[4], const float (&s)[2][2], const float (&m)[2][2], uint4 b,
-                                         const block_meta *x0, const block_meta *x1, float (&acc)[4])
+template <int TYPE>
+PI_FN void add_block(const uint32_t (&a)[4], const float (&s)[2][2], const float (&m)[2][2], uint4 b,
+                     const block_meta *x0, const block_meta *x1, float (&acc)[4])
 {
     using F = format<TYPE>;
     int32_t high[2][4] = {}, low[2][4] = {}; /* of each half; without HALVES of the block, in [0] */
@@ -83,7 +84,8 @@ template <int TYPE> PI_FN void add_block(const uint32_t (&a)[4], const float (&s
              * arithmetic). */
             const uint32_t total = F::HALVES ? (uint32_t) x.sum[h] : (uint32_t) x.sum[0] + (uint32_t) x.sum[1];
             const int32_t sum = (int32_t) total;
-            const int32_t dot = (int32_t) (128u * (uint32_t) high[h][i] + (uint32_t) low[h][i] - (uint32_t) F::OFFSET * total);
+            const int32_t dot = (int32_t) (128u * (uint32_t) high[h][i] + (uint32_t) low[h][i] -
+                                           (uint32_t) F::OFFSET * total);
             acc[i] = fmaf((float) dot * s[i / 2][h], x.scale, acc[i]);
             if (F::MINS) acc[i] = fmaf(-m[i / 2][h], x.scale * (float) sum, acc[i]);
         }
@@ -114,9 +116,13 @@ template <int TYPE> struct slice_stream {
     {
         return (uint32_t) (CHUNK * (s.code_bytes + s.side_bytes) + s.super_bytes);
     }
-    __host__ __device__ static size_t bytes(const pi__cuda_shape &s) { return (size_t) SLICES * STAGES * stage_bytes(s); }
+    __host__ __device__ static size_t bytes(const pi__cuda_shape &s)
+    {
+        return (size_t) SLICES * STAGES * stage_bytes(s);
+    }
 
-    __device__ __forceinline__ slice_stream(const pi__cuda_shape &shape, const uint8_t *tile_, const unsigned char *shared)
+    __device__ __forceinline__ slice_stream(const pi__cuda_shape &shape, const uint8_t *tile_,
+                                            const unsigned char *shared)
         : tile(tile_), at(shape), side_at(shape.side_at), super_at(shape.super_at)
     {
         int32_t slice = (int32_t) threadIdx.x / 32, n = (int32_t) shape.n_block;
@@ -142,8 +148,8 @@ template <int TYPE> struct slice_stream {
         int32_t first = max(lo, c * CHUNK), n = min(hi, (c + 1) * CHUNK) - first, skip = first - c * CHUNK;
         uint32_t dst = to + (uint32_t) i * size, code = (uint32_t) at.code_bytes, side = (uint32_t) at.side_bytes;
         copy<CHUNK * MAX_CODE>(dst + (uint32_t) skip * code, tile + (size_t) first * code, (uint32_t) n * code);
-        copy<CHUNK * MAX_SIDE>(dst + (uint32_t) at.side_at + (uint32_t) skip * side, tile + side_at + (size_t) first * side,
-                                (uint32_t) n * side);
+        copy<CHUNK * MAX_SIDE>(dst + (uint32_t) at.side_at + (uint32_t) skip * side,
+                               tile + side_at + (size_t) first * side, (uint32_t) n * side);
         copy<MAX_SUPER>(dst + (uint32_t) at.super_at, tile + super_at + (size_t) (c * CHUNK / 8) * at.super_bytes,
                          (uint32_t) at.super_bytes);
     }
@@ -171,7 +177,8 @@ PI_FN void add_slice(const pi__cuda_shape &shape, const uint8_t *tile, const X &
     for (int32_t c = first; c < last; c++) {
         ptx_cp_async_wait<stream::STAGES - 2>();
         __syncwarp(); /* the chunk is complete for all lanes, and all are done with the previous one */
-        if (c + stream::STAGES - 1 < last) in.fill((stage + stream::STAGES - 1) % stream::STAGES, c + stream::STAGES - 1);
+        if (c + stream::STAGES - 1 < last)
+            in.fill((stage + stream::STAGES - 1) % stream::STAGES, c + stream::STAGES - 1);
         ptx_cp_async_commit();
         const unsigned char *w = mine + (uint32_t) stage * in.size;
 #pragma unroll
@@ -292,7 +299,8 @@ PI_FN void put_totals(const float (&total)[NT][4], const F &result, float *y, in
 
 /* put_totals with addition: y = (y + result) * scale, as add_row() computes it (input.cuh). */
 template <int NT, class F>
-PI_FN void add_totals(const float (&total)[NT][4], const F &result, float scale, float *y, int64_t ldy, int64_t n_row, int64_t n_out)
+PI_FN void add_totals(const float (&total)[NT][4], const F &result, float scale, float *y, int64_t ldy, int64_t n_row,
+                      int64_t n_out)
 {
     int lane = (int) threadIdx.x % 32;
 #pragma unroll

@@ -40,7 +40,10 @@ struct prepared_rows {
         bool there = 8 * g + (int32_t) (threadIdx.x % 32 / 4) < n_rows;
         return there ? words[(g * n_block + b) * 32] : uint4{0, 0, 0, 0};
     }
-    __device__ __forceinline__ const block_meta *meta(int g, int64_t b, int i) const { return metas + (g * n_block + b) * 8 + i; }
+    __device__ __forceinline__ const block_meta *meta(int g, int64_t b, int i) const
+    {
+        return metas + (g * n_block + b) * 8 + i;
+    }
 };
 
 /* Several matrices of one type times the same x, in one launch: a layer's matrices are too small to fill a device. */
@@ -84,8 +87,9 @@ template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) linear_f
     const float *x = (const float *) p.codes + first * p.w.n_in;
     int n = (int) min((int64_t) FLOAT_ROWS, p.n_rows - first);
     if (w_row >= p.w.n_out) return;
-    float_rows<TYPE>(p.w.data + (size_t) w_row * p.w.shape.tile_bytes, p.w.n_in, [&](int r) { return x + r * p.w.n_in; }, n,
-                     p.w.scale ? *p.w.scale : 1.0f, p.y + first * p.ldy + w_row, p.ldy);
+    float_rows<TYPE>(
+        p.w.data + (size_t) w_row * p.w.shape.tile_bytes, p.w.n_in, [&](int r) { return x + r * p.w.n_in; }, n,
+        p.w.scale ? *p.w.scale : 1.0f, p.y + first * p.ldy + w_row, p.ldy);
 }
 
 /* ------------------------------------------------------------------------------------------------------ embedding */

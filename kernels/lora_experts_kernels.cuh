@@ -79,11 +79,13 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_experts_expand(PI_CONSTANT 
     const lora_pair_at at = lora_pair_of(a, g, (int) blockIdx.z / a.n_lin);
     const int64_t i = (int64_t) blockIdx.y * LORA_THREADS + threadIdx.x, o = first + i;
     if (!p.rank || !at.there) return;
-    for (int r = (int) threadIdx.x; r < p.rank; r += LORA_THREADS) t[r] = a.t[(int64_t) at.pair * a.ldt + a.lin[l].at + r];
+    for (int r = (int) threadIdx.x; r < p.rank; r += LORA_THREADS)
+        t[r] = a.t[(int64_t) at.pair * a.ldt + a.lin[l].at + r];
     __syncthreads();
     if (i >= a.lin[l].n_out) return;
     const void *b_of = lora_at(g.pair, p.b);
-    const int64_t b_first = (int64_t) at.expert * p.rank * p.ldb + o / PI__LORA_TILE * p.rank * PI__LORA_TILE + o % PI__LORA_TILE;
+    const int64_t b_first = (int64_t) at.expert * p.rank * p.ldb + o / PI__LORA_TILE * p.rank * PI__LORA_TILE +
+                            o % PI__LORA_TILE;
     float sum = 0;
     for (int32_t r = 0; r < p.rank; r++) sum = fmaf(lora_value(p.type, b_of, b_first + r * PI__LORA_TILE), t[r], sum);
     float *y = a.lin[l].y + a.column[at.pair] * a.lin[l].ldy + i;

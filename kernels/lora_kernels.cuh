@@ -80,7 +80,8 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_look_up(PI_CONSTANT pi__k_l
     for (int i = (int) threadIdx.x; i < g.n * p.rank; i += LORA_THREADS) {
         const int j = i / p.rank, r = i % p.rank;
         const int64_t token = a.token[a.row[g.first + j]];
-        a.t[((int64_t) blockIdx.x * PI__K_LORA_ROWS + j) * a.ldt + r] = lora_value(p.type, lora_at(g.pair, p.a), token * p.rank + r);
+        a.t[((int64_t) blockIdx.x * PI__K_LORA_ROWS + j) * a.ldt + r] = lora_value(p.type, lora_at(g.pair, p.a),
+                                                                                   token * p.rank + r);
     }
 }
 
@@ -103,7 +104,8 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_expand(PI_CONSTANT pi__k_lo
     if (!p.rank || o >= a.lin[blockIdx.z].n_out) return;
     float sum[PI__K_LORA_ROWS] = {};
     for (int32_t r = 0; r < p.rank; r++) {
-        const float w = lora_value(p.type, lora_at(g.pair, p.b), (o / PI__LORA_TILE * p.rank + r) * PI__LORA_TILE + o % PI__LORA_TILE);
+        const float w = lora_value(p.type, lora_at(g.pair, p.b),
+                                   (o / PI__LORA_TILE * p.rank + r) * PI__LORA_TILE + o % PI__LORA_TILE);
         for (int j = 0; j < PI__K_LORA_ROWS; j++) sum[j] = fmaf(w, t[r * PI__K_LORA_ROWS + j], sum[j]);
     }
     for (int j = 0; j < PI__K_LORA_ROWS; j++) {

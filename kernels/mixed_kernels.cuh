@@ -85,10 +85,12 @@ PI_FN void load_ahead(const float *w, int32_t i, int32_t n, float (&v)[MIXED_AHE
 template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, uint32_t block)
 {
     const uint32_t blocks = mixed_float_blocks(w.n_out);
-    const int32_t lane = (int32_t) threadIdx.x % 32, n_in = (int32_t) w.n_in, first = (int32_t) (block / blocks) * FLOAT_ROWS;
+    const int32_t lane = (int32_t) threadIdx.x % 32, n_in = (int32_t) w.n_in,
+                  first = (int32_t) (block / blocks) * FLOAT_ROWS;
     const int64_t o = (int64_t) (block % blocks) * MIXED_WARPS + threadIdx.x / 32;
     const bool there = o < w.n_out;
-    const float *row = (const float *) (w.data + (there ? (size_t) o * w.shape.tile_bytes : 0)), factor = w.scale ? *w.scale : 1.0f;
+    const float *row = (const float *) (w.data + (there ? (size_t) o * w.shape.tile_bytes : 0)),
+                factor = w.scale ? *w.scale : 1.0f;
     float v[MIXED_AHEAD];
     load_ahead(row, lane, n_in, v);
     ptx_wait_grids();
@@ -149,7 +151,8 @@ PI_CALL void run_mixed_tail(const mixed_products &p, unsigned char *shared)
     if (t.routes.n_rows && s.parts > 1 && s.part == --s.parts) return;
     const bool apart = p.beside.halves && s.parts > t.n_rows; /* some blocks have no row of their own */
     if (t.n_rows && (!apart || s.part < t.n_rows)) do_share(t, {s.part, apart ? t.n_rows : s.parts}, scratch, false);
-    if (apart && s.part >= t.n_rows) pack_side_input(p.beside, {s.part - t.n_rows, s.parts - t.n_rows}, t.n_rows, scratch);
+    if (apart && s.part >= t.n_rows)
+        pack_side_input(p.beside, {s.part - t.n_rows, s.parts - t.n_rows}, t.n_rows, scratch);
     if (p.beside.halves && !apart) pack_side_input(p.beside, s, t.n_rows, scratch);
 }
 
@@ -170,12 +173,14 @@ template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_
     if (p.streams.n_rows) prefetch_weights(p.streams, first, columns);
     if (latent) {
         ptx_wait_grids();
-        latent_block(p.latent, (int32_t) (blockIdx.x / (uint32_t) p.latent.all), (int32_t) (blockIdx.x % (uint32_t) p.latent.all), raw);
+        latent_block(p.latent, (int32_t) (blockIdx.x / (uint32_t) p.latent.all),
+                     (int32_t) (blockIdx.x % (uint32_t) p.latent.all), raw);
     }
     /* Multiply: one kernel body per type. */
     if (!latent) switch (w.type) {
-#define RUN(t) case PI__##t: w16_tiles<PI__##t, NT, R>(w.shape, w, (int32_t) block * R, p.x, p.factor, p.n_rows, raw); break;
-        W16_TYPES(RUN)
+#define RUN(t)                                                                                                         \
+    case PI__##t: w16_tiles<PI__##t, NT, R>(w.shape, w, (int32_t) block * R, p.x, p.factor, p.n_rows, raw); break;
+            W16_TYPES(RUN)
 #undef RUN
     case PI__F16: mma16_few<PI__F16, NT>(w, w.shape.tile_bytes, w.n_in, block, p.terms, p.n_rows, raw); break;
     case PI__BF16: mma16_few<PI__BF16, NT>(w, w.shape.tile_bytes, w.n_in, block, p.terms, p.n_rows, raw); break;

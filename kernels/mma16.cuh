@@ -32,7 +32,8 @@ static inline size_t mma16_bytes(int32_t type, int64_t n_rows, int64_t n_in)
 template <int TYPE> PI_FN void load_terms(const uint8_t *block, uint4 (&b)[mma16<TYPE>::TERMS], float (&scale)[2])
 {
     for (int k = 0; k < mma16<TYPE>::TERMS; k++) b[k] = ((const uint4 *) block)[k * 32 + (int) threadIdx.x % 32];
-    for (int i = 0; i < 2; i++) scale[i] = TYPE == PI__F16 ? ((const float *) (block + 1024))[threadIdx.x % 4 * 2 + i] : 1.0f;
+    for (int i = 0; i < 2; i++)
+        scale[i] = TYPE == PI__F16 ? ((const float *) (block + 1024))[threadIdx.x % 4 * 2 + i] : 1.0f;
 }
 
 /* Adds the products of a block of 32 columns to acc. w0, w1: the lane's words of rows g and g + 8 of W. */
@@ -58,8 +59,8 @@ PI_FN void add_mma16(uint4 w0, uint4 w1, const uint4 (&b)[mma16<TYPE>::TERMS], c
  * (at most NT). x.load(g, c, words, scales) does the work of load_terms() for group g and block c. W is prefetched
  * to registers AHEAD blocks early. The first loads precede wait(), after which x is readable. */
 template <int TYPE, int NT, class X, class F>
-PI_FN void mma16_add_slice(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int n_group, const F &wait,
-                           float (&acc)[NT][4])
+PI_FN void mma16_add_slice(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int n_group,
+                           const F &wait, float (&acc)[NT][4])
 {
     enum { AHEAD = 2 };
     int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32, n = (int) ((n_in + 31) / 32);
@@ -102,8 +103,8 @@ template <int TYPE> constexpr uint32_t mma16_stage = MMA16_W + MMA16_GROUPS * mm
 /* Copies block c of the first 128 of n_out rows of W (64 bytes a row) and of 8 groups of x to stage i. Rows and
  * columns beyond the end of W become zeros. x.fill(q, i, to, c) copies the warp's group. */
 template <class X>
-PI_FN void mma16_fill(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, const mma16_pipe &q, int32_t i,
-                       int32_t c, uint32_t group_bytes)
+PI_FN void mma16_fill(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, const mma16_pipe &q,
+                      int32_t i, int32_t c, uint32_t group_bytes)
 {
     for (uint32_t k = threadIdx.x; k < MMA16_ROWS * 4; k += THREADS) {
         int64_t at = (int64_t) c * 64 + k % 4 * 16;
@@ -115,8 +116,8 @@ PI_FN void mma16_fill(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_ou
 
 /* A thread block: the first 128 of n_out rows at w times up to 64 of n_row rows of x. A warp computes 32 times 32. */
 template <int TYPE, class X, class F>
-PI_FN void mma16_tile(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int64_t n_row, unsigned char *raw,
-                       const F &result, float *y, int64_t ldy)
+PI_FN void mma16_tile(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int64_t n_row,
+                      unsigned char *raw, const F &result, float *y, int64_t ldy)
 {
     constexpr int BYTES = mma16<TYPE>::BYTES;
     int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, first_w = warp / 2 * 32, first_g = warp % 2 * 4;

@@ -12,8 +12,8 @@
 #include "mma16_rows.cuh"
 
 /* Packs row blockIdx.x of x. Row indices n_rows up to the next multiple of 8 are packed as zeros. */
-template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
-                                                                              uint8_t *blocks)
+template <int TYPE>
+__global__ void __launch_bounds__(THREADS) mma16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in, uint8_t *blocks)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
@@ -33,9 +33,11 @@ template <int TYPE> struct term_rows {
         for (int k = 0; k < mma16<TYPE>::TERMS; k++) b[k] = {0, 0, 0, 0};
         const uint8_t *block = blocks + ((size_t) g * (size_t) n_block + (size_t) c) * mma16<TYPE>::BYTES;
         if (8 * g + (int) threadIdx.x % 32 / 4 < n_rows) {
-            for (int k = 0; k < mma16<TYPE>::TERMS; k++) b[k] = ((const uint4 *) block)[k * 32 + (int) threadIdx.x % 32];
+            for (int k = 0; k < mma16<TYPE>::TERMS; k++)
+                b[k] = ((const uint4 *) block)[k * 32 + (int) threadIdx.x % 32];
         }
-        for (int i = 0; i < 2 && TYPE == PI__F16; i++) scale[i] = ((const float *) (block + 1024))[threadIdx.x % 4 * 2 + i];
+        for (int i = 0; i < 2 && TYPE == PI__F16; i++)
+            scale[i] = ((const float *) (block + 1024))[threadIdx.x % 4 * 2 + i];
     }
 };
 
@@ -58,7 +60,8 @@ struct mma16_products {
 /* Multiplies tile `tile` (16 rows) of w by up to NT groups of 8 packed rows; each warp has one slice. w has fields
  * data, scale, y, ldy and n_out; its rows are `pitch` bytes apart. */
 template <int TYPE, int NT, class W>
-PI_FN void mma16_few(const W &w, size_t pitch, int64_t n_in, uint32_t tile, const uint8_t *blocks, int32_t n_rows, unsigned char *raw)
+PI_FN void mma16_few(const W &w, size_t pitch, int64_t n_in, uint32_t tile, const uint8_t *blocks, int32_t n_rows,
+                     unsigned char *raw)
 {
     const int64_t row = (int64_t) tile * 16, n_out = w.n_out - row;
     const term_rows<TYPE> x = {blocks, (int) ((n_in + 31) / 32), n_rows};
@@ -75,7 +78,8 @@ template <int NT> constexpr int mma16_side_by_side = NT == 1 ? 3 : 2;
 template <int NT> constexpr int mma16_side_by_side = NT == 1 ? 4 : 2;
 #endif
 /* A thread block: 16 rows of one of the matrices. */
-template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, mma16_side_by_side<NT>) mma16_few_rows(PI_CONSTANT mma16_products p)
+template <int TYPE, int NT>
+__global__ void __launch_bounds__(THREADS, mma16_side_by_side<NT>) mma16_few_rows(PI_CONSTANT mma16_products p)
 {
     ptx_launch_dependents();
     PI_SMEM(raw);

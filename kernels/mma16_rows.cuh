@@ -8,7 +8,8 @@
 
 /* Packs a row, by the threads of a block with any number of warps. there: false for a row past the last, which
  * becomes zeros. */
-template <int TYPE> PI_FN void put_terms(const input_row &x, int64_t row, int64_t n_in, bool there, row_share of, uint8_t *blocks)
+template <int TYPE>
+PI_FN void put_terms(const input_row &x, int64_t row, int64_t n_in, bool there, row_share of, uint8_t *blocks)
 {
     const int64_t n_block = (n_in + 31) / 32;
     const int lane = (int) threadIdx.x % 32, r = (int) (row % 8);

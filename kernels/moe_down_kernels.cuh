@@ -35,26 +35,29 @@ struct down_share {
 };
 PI_FN down_share share_of(const w16_down &p)
 {
-    const uint32_t shared = p.shared.n_item, all = shared + (uint32_t) (p.routed.n_tile[0] + p.routed.n_tile[1]) * p.routed.n_item;
+    const uint32_t shared = p.shared.n_item,
+                   all = shared + (uint32_t) (p.routed.n_tile[0] + p.routed.n_tile[1]) * p.routed.n_item;
     const uint32_t at = part_of(all, blockIdx.x, gridDim.x), to = part_of(all, blockIdx.x + 1, gridDim.x);
     const uint32_t s = shared * at / all, s_end = shared * to / all;
     return {{s, at - s}, {s_end, to - s_end}};
 }
 
 /* Computes items [first, end) of one kind and writes their results. */
-template <int TYPE, int NT, bool MID, class P> PI_FN void multiply_items(const P &p, uint32_t first, uint32_t end, unsigned char *raw)
+template <int TYPE, int NT, bool MID, class P>
+PI_FN void multiply_items(const P &p, uint32_t first, uint32_t end, unsigned char *raw)
 {
     float *part = (float *) raw;
     const auto begin = [](const w16_item &) {};
     using S = expert_stream<TYPE, NT, MID, P>;
-    few_items<S, TYPE, NT, MID>(p, first, end, raw + S::SUMS, begin, [&](const w16_item &i, const float (&acc)[FEW_TILES][NT][4]) {
-        const expert_times<TYPE, MID> times(p, i.t, p.a.w.scale);
-        float *y = results_of(p, i.t, false);
-        put_tiles<NT, FEW_TILES, S::ONCE>(acc, part, i.t.n, [&](int r, int c, int o, float sum) {
-            const int32_t at = (i.part * FEW_TILES + r) * 16 + o;
-            if (at < p.a.w.n_out) y[c * p.a.ldy + at] = times(c, sum);
+    few_items<S, TYPE, NT, MID>(
+        p, first, end, raw + S::SUMS, begin, [&](const w16_item &i, const float(&acc)[FEW_TILES][NT][4]) {
+            const expert_times<TYPE, MID> times(p, i.t, p.a.w.scale);
+            float *y = results_of(p, i.t, false);
+            put_tiles<NT, FEW_TILES, S::ONCE>(acc, part, i.t.n, [&](int r, int c, int o, float sum) {
+                const int32_t at = (i.part * FEW_TILES + r) * 16 + o;
+                if (at < p.a.w.n_out) y[c * p.a.ldy + at] = times(c, sum);
+            });
         });
-    });
 }
 
 template <int NT> __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) moe_down(PI_CONSTANT w16_down p)

@@ -113,7 +113,8 @@ template <class S, class RING> PI_FN void fp4_produce_item(const fp4_grouped &p,
 }
 
 /* Consumers: multiply the item's stages and write the result. */
-template <int WAY, class S, class RING> PI_FN void fp4_multiply_item(const fp4_grouped &p, const fp4_item &item, RING &ring)
+template <int WAY, class S, class RING>
+PI_FN void fp4_multiply_item(const fp4_grouped &p, const fp4_item &item, RING &ring)
 {
     float total[S::RT][S::RG][4] = {};
     fp4_consume<WAY, S>(ring, (int32_t) p.a.w.shape.n_block, 0, SLICES,
@@ -122,8 +123,8 @@ template <int WAY, class S, class RING> PI_FN void fp4_multiply_item(const fp4_g
 #pragma unroll
     for (int r = 0; r < S::RT; r++) {
         const int64_t row = (int64_t) (item.tile + S::tile() + r) * 16;
-        put_totals(total[r], fp4_column_result {p, item, first, times(item.scale)}, item.y + first * p.a.ldy + row, p.a.ldy,
-                   item.t.n - first, p.a.w.n_out - row);
+        put_totals(total[r], fp4_column_result {p, item, first, times(item.scale)}, item.y + first * p.a.ldy + row,
+                   p.a.ldy, item.t.n - first, p.a.w.n_out - row);
     }
 }
 
@@ -185,8 +186,8 @@ PI_FN bool fp4_chunk_at(const fp4_grouped &p, int32_t i, fp4_item &item)
 template <class S, class RING> PI_FN void fp4_produce_item_both(const fp4_grouped &p, const fp4_item &item, RING &ring)
 {
     const size_t at = (size_t) item.t.expert * p.a.w.shape.mat_bytes;
-    fp4_produce<S>(ring, fp4_both<S>(p.a.w.shape, p.a.w.data + at, p.a.data2 + at, item.tile, p.a.w.n_out), fp4_gathered<S>(p, item.t),
-                   (int32_t) p.a.w.shape.n_block, 0, SLICES);
+    fp4_produce<S>(ring, fp4_both<S>(p.a.w.shape, p.a.w.data + at, p.a.data2 + at, item.tile, p.a.w.n_out),
+                   fp4_gathered<S>(p, item.t), (int32_t) p.a.w.shape.n_block, 0, SLICES);
 }
 
 /* Consumers: multiply gate and up, exchange them in shared memory, and write the packed chunk of mid. */
@@ -205,9 +206,10 @@ PI_FN void fp4_item_to_mid(const fp4_grouped &p, const fp4_item &item, RING &rin
         return which ? up(c, sum) : gate(c, sum);
     }, t.n, meet);
     ptx_sync_first<FP4_WARPS * 32>();
-    fp4_put_chunk<WAY, S>(meet, p.a.act, p.a.limit, p.a.w.n_out - (int64_t) item.tile * 64, (uint8_t *) p.a.mid, p.mid_chunks, p.mid_steps,
-                          item.tile, t.first, t.n);
-    if (!fp4_way<WAY>::NV && item.tile == 0 && (int32_t) threadIdx.x < t.n) p.mid_factors[t.first + (int32_t) threadIdx.x] = 1.0f;
+    fp4_put_chunk<WAY, S>(meet, p.a.act, p.a.limit, p.a.w.n_out - (int64_t) item.tile * 64, (uint8_t *) p.a.mid,
+                          p.mid_chunks, p.mid_steps, item.tile, t.first, t.n);
+    if (!fp4_way<WAY>::NV && item.tile == 0 && (int32_t) threadIdx.x < t.n)
+        p.mid_factors[t.first + (int32_t) threadIdx.x] = 1.0f;
 }
 
 /* n_column: number of columns; the last blocks finish their NVFP4 scales; 0 = a separate launch does. */
@@ -237,7 +239,8 @@ template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts
         else if (item.list == 1) fp4_item_to_mid<WAY, typename L::some>(p, item, ring, meet);
         else fp4_item_to_mid<WAY, typename L::few>(p, item, ring, meet);
     }
-    if (fp4_way<WAY>::NV && n_column) fp4_end_rows((uint8_t *) p.a.mid, p.mid_factors, n_column, p.mid_steps, p.a.arrived, raw);
+    if (fp4_way<WAY>::NV && n_column)
+        fp4_end_rows((uint8_t *) p.a.mid, p.mid_factors, n_column, p.mid_steps, p.a.arrived, raw);
 }
 
 } /* namespace moe */

@@ -130,9 +130,10 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) expert
     const share own = share_of(p);
     const pi__cuda_shape &shape = p.a.w.shape;
     float acc[NT][4] = {};
-    add_slice<TYPE>(shape, own.data + blockIdx.x * shape.tile_bytes, gather<NT>(p, own.t, shape.n_block), (own.t.n + 7) / 8,
-                    raw, acc);
-    put_sums(acc, (float *) raw, times(own.scale), own.y + blockIdx.x * 16, p.a.ldy, own.t.n, p.a.w.n_out - blockIdx.x * 16);
+    add_slice<TYPE>(shape, own.data + blockIdx.x * shape.tile_bytes, gather<NT>(p, own.t, shape.n_block),
+                    (own.t.n + 7) / 8, raw, acc);
+    put_sums(acc, (float *) raw, times(own.scale), own.y + blockIdx.x * 16, p.a.ldy, own.t.n,
+             p.a.w.n_out - blockIdx.x * 16);
 }
 
 /* F32, F16 and BF16: a warp multiplies one row of an expert's matrix by the columns of a tile. */
@@ -153,7 +154,8 @@ template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) experts_
 }
 
 /* Adds the biases of a pair's expert to both halves of its column. Grid: one block a pair. */
-__global__ void __launch_bounds__(THREADS) add_biases(pi__k_routes r, float *h, const float *bias, const float *bias2, int64_t n)
+__global__ void __launch_bounds__(THREADS)
+    add_biases(pi__k_routes r, float *h, const float *bias, const float *bias2, int64_t n)
 {
     ptx_wait_dependency();
     float *at = h + (int64_t) r.column[blockIdx.x] * 2 * n;

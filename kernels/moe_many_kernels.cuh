@@ -29,7 +29,8 @@ struct gathered_group {
         for (uint32_t k = 0; k < n; k++) {
             ptx_cp_async16(q.address(i) + m.b + (warp * STAGE + k) * 512 + lane * 16, words + ((size_t) b + k) * 32);
         }
-        if (lane < 8 * n) ptx_cp_async16(q.address(i) + m.meta + warp * STAGE * 128 + lane * 16, metas + (size_t) b * 8);
+        if (lane < 8 * n)
+            ptx_cp_async16(q.address(i) + m.meta + warp * STAGE * 128 + lane * 16, metas + (size_t) b * 8);
     }
 };
 

@@ -62,7 +62,8 @@ template <int TYPE> struct gathered_column {
         uint32_t lane = threadIdx.x % 32, at = q.address(i) + to;
         size_t off = (size_t) c * mma16<TYPE>::BYTES;
         if (!words) return;
-        for (uint32_t k = 0; k < mma16<TYPE>::TERMS; k++) ptx_cp_async16(at + k * 512 + lane * 16, words + off + k * 512);
+        for (uint32_t k = 0; k < mma16<TYPE>::TERMS; k++)
+            ptx_cp_async16(at + k * 512 + lane * 16, words + off + k * 512);
         if (TYPE == PI__F16 && lane < 8) ptx_cp_async4(at + 1024 + lane * 4, scale + off);
     }
 };
@@ -84,8 +85,8 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_experts_man
     const share own = share_of(p);
     int64_t row = (int64_t) blockIdx.x * MMA16_ROWS;
     size_t pitch = p.a.w.shape.tile_bytes;
-    mma16_tile<TYPE>(own.data + (size_t) row * pitch, pitch, p.a.w.n_in, p.a.w.n_out - row, column_of<TYPE>(p, own.t), own.t.n,
-                      raw, times(own.scale), own.y + row, p.a.ldy);
+    mma16_tile<TYPE>(own.data + (size_t) row * pitch, pitch, p.a.w.n_in, p.a.w.n_out - row, column_of<TYPE>(p, own.t),
+                     own.t.n, raw, times(own.scale), own.y + row, p.a.ldy);
 }
 
 } /* namespace moe */

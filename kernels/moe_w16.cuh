@@ -96,7 +96,10 @@ PI_FN uint16_t mid_value(float v, float by, bool bf16)
     return bf16 ? ptx_bf16(v) : ptx_half(v);
 }
 /* Two values as a word. */
-PI_FN uint32_t mid_word(float low, float high, float by, bool bf16) { return by > 0 ? w16_word(low * by, high * by, bf16) : 0; }
+PI_FN uint32_t mid_word(float low, float high, float by, bool bf16)
+{
+    return by > 0 ? w16_word(low * by, high * by, bf16) : 0;
+}
 
 /* Epilogue: a column's sum times the factors of matrix and row, and the common factor `by`. */
 template <int TYPE, bool MID> struct expert_times {
@@ -174,7 +177,8 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
             code[k] = tile_of(p, i, FEW_TILES, (int32_t) (at / CODE_LANES)) + at % CODE_LANES * 16;
         }
         const w16_side_piece own = w16_side_piece_of<TYPE, FEW_TILES>(lane, SIDE_LANES, T::SIDE / 16);
-        side = tile_of(p, i, FEW_TILES, (int32_t) own.tile) + (own.sup ? p.a.w.shape.super_at : p.a.w.shape.side_at) + own.piece * 16;
+        side = tile_of(p, i, FEW_TILES, (int32_t) own.tile) + (own.sup ? p.a.w.shape.super_at : p.a.w.shape.side_at) +
+               own.piece * 16;
         n_group = (i.t.n + 7) / 8;
 #pragma unroll
         for (int g = 0; g < NT && !P::OWN; g++) {
@@ -218,14 +222,18 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
         if (b == end && !open()) return;
         const uint32_t lane = threadIdx.x % 32, dst = to + (uint32_t) stage * STAGE + lane * 16;
 #pragma unroll
-        for (uint32_t k = 0; k < CODES; k++) ptx_cp_async16_once(dst + k * 512, code[k] + (size_t) (uint32_t) b * T::CODE, once);
-        ptx_cp_async16_once_below(dst + SIDE_AT, side + (size_t) (((uint32_t) b >> side_shift) * side_step), (int) lane, ALL_SIDES, once);
+        for (uint32_t k = 0; k < CODES; k++)
+            ptx_cp_async16_once(dst + k * 512, code[k] + (size_t) (uint32_t) b * T::CODE, once);
+        ptx_cp_async16_once_below(dst + SIDE_AT, side + (size_t) (((uint32_t) b >> side_shift) * side_step), (int) lane,
+                                  ALL_SIDES, once);
 #pragma unroll
         for (int g = 0; g < NT && !P::OWN; g++) {
             if (g && g >= n_group) break;
             const uint8_t *from = p.x + (size_t) (uint32_t) b * X_BLOCK;
             ptx_cp_async16(dst + X_AT + (uint32_t) g * X_BLOCK, from + (size_t) x[g] * 16);
-            if (MID) ptx_cp_async4_below(dst - lane * 12 + X_AT + (uint32_t) g * X_BLOCK + 512, from + (size_t) f[g] * 4, (int) lane, 8);
+            if (MID)
+                ptx_cp_async4_below(dst - lane * 12 + X_AT + (uint32_t) g * X_BLOCK + 512, from + (size_t) f[g] * 4,
+                                    (int) lane, 8);
         }
         if (++b == end) item++;
     }
@@ -252,7 +260,8 @@ PI_FN void expert_block(const S &in, int32_t k, int n_group, const unsigned char
     /* this lane unpacks the scales of this tile for all lanes */
     const int lane = (int) threadIdx.x % 32, tile = lane % FEW_TILES;
     const unsigned char *sup = at + S::SUPER_AT;
-    const w16_packed scales = w16_pack<TYPE>(at + S::SIDE_AT + tile * T::SIDE, sup + w16_super_at<TYPE>((uint32_t) tile, 0),
+    const w16_packed scales = w16_pack<TYPE>(at + S::SIDE_AT + tile * T::SIDE,
+                                             sup + w16_super_at<TYPE>((uint32_t) tile, 0),
                                              sup + w16_super_at<TYPE>((uint32_t) tile, 1), lane / 4);
     uint4 x[NT];
     float2 f[NT];
@@ -278,7 +287,8 @@ PI_FN void expert_block(const S &in, int32_t k, int n_group, const unsigned char
  * put(item, acc) gets each item's sums; it needs a barrier before it writes to the shared memory of sums. The
  * rounds that fill the first stages are rounds k < 0 of the first item, so that their code exists once. */
 template <class S, int TYPE, int NT, bool MID, class P, class B, class F>
-PI_FN void few_items(const P &p, uint32_t first, uint32_t end, const unsigned char *stages, const B &begin, const F &put)
+PI_FN void few_items(const P &p, uint32_t first, uint32_t end, const unsigned char *stages, const B &begin,
+                     const F &put)
 {
     const int32_t slice = (int32_t) threadIdx.x / 32, n_block = (int32_t) p.a.w.shape.n_block;
     const int32_t n = n_block * (slice + 1) / SLICES - n_block * slice / SLICES;

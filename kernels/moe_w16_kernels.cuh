@@ -32,7 +32,10 @@ namespace moe {
 /* ------------------------------------------------------------------------------------------------------------- mid */
 
 /* Returns block b of column c of mid. */
-PI_FN uint8_t *mid_block(uint8_t *mid, int32_t c, int64_t n_block, int64_t b) { return mid + ((c / 8) * n_block + b) * MID_BLOCK; }
+PI_FN uint8_t *mid_block(uint8_t *mid, int32_t c, int64_t n_block, int64_t b)
+{
+    return mid + ((c / 8) * n_block + b) * MID_BLOCK;
+}
 
 /* Packs a column's block, by 16 lanes. Lane o has values o and o + 16. there: false = nothing is written. */
 PI_FN void put_mid(uint8_t *block, int32_t c, int o, float v0, float v1, bool bf16, bool there)
@@ -77,7 +80,8 @@ PI_FN void few_to_mid(const w16_experts &p, const w16_item &i, const float (&acc
         for (int k = 0; k < EACH; k++) {
             const int at = (int) threadIdx.x + k * THREADS;
 #pragma unroll
-            for (int r = 0; r < ONCE; r++) v[first + r][k] = at < NT * 128 ? sum_of_slices<NT>(part + r * TILE, at / 16, at % 16) : 0;
+            for (int r = 0; r < ONCE; r++)
+                v[first + r][k] = at < NT * 128 ? sum_of_slices<NT>(part + r * TILE, at / 16, at % 16) : 0;
         }
     }
 /* Activation and packing. */
@@ -88,12 +92,13 @@ PI_FN void few_to_mid(const w16_experts &p, const w16_item &i, const float (&acc
         float both[2];
         for (int h = 0; h < 2; h++) both[h] = gated(p.a.act, gate(c, v[h][k]), up(c, v[2 + h][k]), p.a.limit);
         const int32_t column = i.t.first + c;
-        put_mid(mid_block((uint8_t *) p.a.mid, column, p.a.w.n_out / 32, i.part), column, at % 16, both[0], both[1], p.mid_bf16,
-                c < i.t.n);
+        put_mid(mid_block((uint8_t *) p.a.mid, column, p.a.w.n_out / 32, i.part), column, at % 16, both[0], both[1],
+                p.mid_bf16, c < i.t.n);
     }
 }
 
-template <int TYPE, int NT, bool MID> __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) experts_w16_few(w16_experts p)
+template <int TYPE, int NT, bool MID>
+__global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) experts_w16_few(w16_experts p)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
@@ -103,19 +108,20 @@ template <int TYPE, int NT, bool MID> __global__ void __launch_bounds__(THREADS,
     float *part = (float *) raw;
     using S = expert_stream<TYPE, NT, MID>;
     const auto begin = [](const w16_item &) {};
-    few_items<S, TYPE, NT, MID>(p, first, end, raw + S::SUMS, begin, [&](const w16_item &i, const float (&acc)[FEW_TILES][NT][4]) {
-        if (!MID && p.a.mid) {
-            few_to_mid<TYPE, NT, S::ONCE>(p, i, acc, part);
-            return;
-        }
-        const int32_t half = p.a.data2 ? FEW_TILES / 2 : FEW_TILES;
-        put_tiles<NT, FEW_TILES, S::ONCE>(acc, part, i.t.n, [&](int r, int c, int o, float sum) {
-            const bool second = r >= half;
-            const int32_t at = (i.part * half + r - (second ? half : 0)) * 16 + o;
-            const expert_times<TYPE, MID> times(p, i.t, second ? p.a.scale2 : p.a.w.scale);
-            if (at < p.a.w.n_out) results_of(p, i.t, second)[c * p.a.ldy + at] = times(c, sum);
+    few_items<S, TYPE, NT, MID>(
+        p, first, end, raw + S::SUMS, begin, [&](const w16_item &i, const float(&acc)[FEW_TILES][NT][4]) {
+            if (!MID && p.a.mid) {
+                few_to_mid<TYPE, NT, S::ONCE>(p, i, acc, part);
+                return;
+            }
+            const int32_t half = p.a.data2 ? FEW_TILES / 2 : FEW_TILES;
+            put_tiles<NT, FEW_TILES, S::ONCE>(acc, part, i.t.n, [&](int r, int c, int o, float sum) {
+                const bool second = r >= half;
+                const int32_t at = (i.part * half + r - (second ? half : 0)) * 16 + o;
+                const expert_times<TYPE, MID> times(p, i.t, second ? p.a.scale2 : p.a.w.scale);
+                if (at < p.a.w.n_out) results_of(p, i.t, second)[c * p.a.ldy + at] = times(c, sum);
+            });
         });
-    });
 }
 
 /* ------------------------------------------------------------------------------------------------ large row counts */
@@ -124,7 +130,8 @@ template <int TYPE, int NT, bool MID> __global__ void __launch_bounds__(THREADS,
  * column maxima, stored after the stages. */
 enum { MANY_TILES = 16, MANY_BLOCKS = 2, MANY_GROUPS = MANY / 8,
        MAX_WARP_SUMS = THREADS / 32 * MANY * 4 };
-static_assert(MANY_GROUPS == THREADS / 32 && MANY_TILES == 2 * THREADS / 32, "each warp copies one column group and two tiles");
+static_assert(MANY_GROUPS == THREADS / 32 && MANY_TILES == 2 * THREADS / 32,
+              "each warp copies one column group and two tiles");
 
 /* A stage: 16 tiles of W, { codes [2], scales [2], scales of scales } each; 8 groups of columns, words [2] each. */
 template <int TYPE, bool MID> struct many_stage {
@@ -165,7 +172,8 @@ template <int TYPE, bool MID> struct many_stream {
         /* two matrices: the same rows of both */
         for (int h = 0; h < 2; h++) tile[h] = tile_of(p, i, MANY_TILES, p.a.data2 ? warp + 8 * h : 2 * warp + h);
         busy = 8 * warp < i.t.n;
-        const uint32_t r = (uint32_t) row_of(p.a, i.t, 8 * warp + lane / 4), s = (uint32_t) row_of(p.a, i.t, 8 * warp + lane % 8);
+        const uint32_t r = (uint32_t) row_of(p.a, i.t, 8 * warp + lane / 4),
+                       s = (uint32_t) row_of(p.a, i.t, 8 * warp + lane % 8);
         x = p.x + r / 8 * group + piece_of(r) * 16;
         f = p.x + s / 8 * group + 512 + s % 8 * 4;
     }
@@ -179,7 +187,8 @@ template <int TYPE, bool MID> struct many_stream {
             const uint32_t dst = q.address(stage) + (2 * warp + h) * S::TILE + lane * 16;
 #pragma unroll
             for (uint32_t k = 0; k < MANY_BLOCKS * CODES; k += 32)
-                if (lane + k < n * CODES) ptx_cp_async16(dst + k * 16, tile[h] + (size_t) b * T::CODE + (lane + k) * 16);
+                if (lane + k < n * CODES)
+                    ptx_cp_async16(dst + k * 16, tile[h] + (size_t) b * T::CODE + (lane + k) * 16);
             const uint8_t *side = tile[h] + p.a.w.shape.side_at + (size_t) b * T::SIDE + lane * 16;
             if (lane < n * SIDES) ptx_cp_async16(dst + S::SIDE_AT, side);
             if constexpr (SUPERS > 0) {

@@ -32,7 +32,10 @@ template <int STAGES, int PIECES = PIPE_LARGE> struct pipe {
     __device__ __forceinline__ static bool bulk() { return PIECES != PIPE_SMALL && ptx_has_bulk(); }
     __device__ __forceinline__ static bool small_ones() { return PIECES != PIPE_LARGE || !ptx_has_bulk(); }
     __device__ __forceinline__ uint32_t barrier(int32_t i) const { return ptx_shared(raw) + 8 * (uint32_t) i; }
-    __device__ __forceinline__ uint32_t address(int32_t i) const { return ptx_shared(raw) + PIPE_HEAD + (uint32_t) i * size; }
+    __device__ __forceinline__ uint32_t address(int32_t i) const
+    {
+        return ptx_shared(raw) + PIPE_HEAD + (uint32_t) i * size;
+    }
 
     __device__ __forceinline__ void expect(int32_t i, uint32_t bytes) const
     {
@@ -48,7 +51,8 @@ template <int STAGES, int PIECES = PIPE_LARGE> struct pipe {
             ptx_bulk_copy(dst, src, n, barrier(i));
         }
     }
-    template <class FILL, class USE> __device__ __forceinline__ void run(int32_t n, int32_t step, const FILL &fill, const USE &use)
+    template <class FILL, class USE>
+    __device__ __forceinline__ void run(int32_t n, int32_t step, const FILL &fill, const USE &use)
     {
         start(n, step, fill);
         for (int32_t b = 0; b < n; b += step) use(next(b, n, step, fill), b);

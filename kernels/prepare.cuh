@@ -30,10 +30,13 @@ PI_FN void put_floats(const input_row &x, int64_t row, int64_t n_in, row_share o
 }
 
 /* there: false for a row past the last, which becomes zeros. */
-PI_FN void put_integers(const input_row &x, int64_t row, int64_t n_in, bool there, row_share of, uint8_t *codes, block_meta *meta)
+PI_FN void put_integers(const input_row &x, int64_t row, int64_t n_in, bool there, row_share of, uint8_t *codes,
+                        block_meta *meta)
 {
     const int lane = (int) threadIdx.x % 32;
-    const auto put = [&](int32_t i, float v) { put_block(codes, meta, row / 8 * (n_in / 32) + i / 32, (int) (row % 8), v, lane); };
+    const auto put = [&](int32_t i, float v) {
+        put_block(codes, meta, row / 8 * (n_in / 32) + i / 32, (int) (row % 8), v, lane);
+    };
     if (there) return x.each(of, n_in, put);
     for (int64_t i = of.first * blockDim.x + threadIdx.x; i < n_in; i += of.step * blockDim.x) put((int32_t) i, 0.0f);
 }
@@ -46,7 +49,8 @@ PI_FN float row_max(const input_row &x, int64_t n_in, bool there, float *scratch
     const auto see = [&](float v) { most = fmaxf(most, abs_or_inf(v)); };
     if (x.kind == PI__IN_PLAIN && n_in % 4 == 0 && (uintptr_t) x.x % 16 == 0) {
         const float4 *four = (const float4 *) x.x;
-        row_values((int32_t) threadIdx.x, (int32_t) blockDim.x, there ? (int32_t) (n_in / 4) : 0, [four](int32_t i) { return four[i]; },
+        row_values((int32_t) threadIdx.x, (int32_t) blockDim.x, there ? (int32_t) (n_in / 4) : 0,
+                   [four](int32_t i) { return four[i]; },
                    [&](int32_t, const float4 &v) { see(v.x), see(v.y), see(v.z), see(v.w); });
     } else {
         x.each({0, 1}, there ? n_in : 0, [&](int32_t, float v) { see(v); });
@@ -55,8 +59,8 @@ PI_FN float row_max(const input_row &x, int64_t n_in, bool there, float *scratch
 }
 
 /* Packs a row as 16-bit floats. scratch: as in row_max(). */
-PI_FN void put_halves(const input_row &x, int64_t row, int64_t n_in, bool there, bool bf16, row_share of, uint16_t *words,
-                      float *factor, float *scratch)
+PI_FN void put_halves(const input_row &x, int64_t row, int64_t n_in, bool there, bool bf16, row_share of,
+                      uint16_t *words, float *factor, float *scratch)
 {
     /* The row's scale comes first: it depends on the largest value. */
     const row_scale scale = scale_of_row(row_max(x, n_in, there, scratch));

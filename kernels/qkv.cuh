@@ -17,7 +17,8 @@ PI_FN void norm_row(float *row, int32_t n, const float *w, float eps, int lane)
     float s = 0;
     for (int32_t i = lane; i < n; i += 32) s = fmaf(row[i], row[i], s);
     s = 1.0f / sqrtf(warp_sum(s) / (float) n + eps);
-    row_values(lane, 32, n, [w](int32_t i) { return w ? w[i] : 1.0f; }, [&](int32_t i, float f) { row[i] = row[i] * s * f; });
+    row_values(
+        lane, 32, n, [w](int32_t i) { return w ? w[i] : 1.0f; }, [&](int32_t i, float f) { row[i] = row[i] * s * f; });
     __syncwarp();
 }
 
@@ -27,11 +28,13 @@ PI_FN void rotate_row(float *row, const float *table, int32_t n_rot, int32_t str
     struct turn {
         float c, s;
     };
-    row_values(lane, 32, n_rot / 2, [&](int32_t i) { return turn{table[i], table[n_rot / 2 + i]}; }, [&](int32_t i, const turn &t) {
-        const float a = row[i], b = row[i + stride];
-        row[i] = a * t.c - b * t.s;
-        row[i + stride] = a * t.s + b * t.c;
-    });
+    row_values(
+        lane, 32, n_rot / 2, [&](int32_t i) { return turn {table[i], table[n_rot / 2 + i]}; },
+        [&](int32_t i, const turn &t) {
+            const float a = row[i], b = row[i + stride];
+            row[i] = a * t.c - b * t.s;
+            row[i + stride] = a * t.s + b * t.c;
+        });
     __syncwarp();
 }
 
@@ -71,9 +74,10 @@ PI_FN void qkv_head(const pi__k_qkv &a, int32_t token, int32_t head, float *row,
             q[i] = turned ? cache_turn(f, false, lane) : f;
         }
     } else if (a.slot[token] >= 0) {
-        int32_t slot = a.slot[token], block = slot >> block_shift(a.cache.block_size), offset = slot & (a.cache.block_size - 1);
-        store_row(is_v ? a.cache.type_v : a.cache.type_k, cache_token(plane_of(a.cache, is_v, kv_head), block, offset), row, n,
-                  lane);
+        int32_t slot = a.slot[token], block = slot >> block_shift(a.cache.block_size),
+                offset = slot & (a.cache.block_size - 1);
+        store_row(is_v ? a.cache.type_v : a.cache.type_k, cache_token(plane_of(a.cache, is_v, kv_head), block, offset),
+                  row, n, lane);
     }
 }
 /* Number of heads of a token. */

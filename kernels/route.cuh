@@ -20,10 +20,16 @@ PI_FN uint64_t rank_key(float f, int32_t i)
 PI_FN float sqrt_softplus(float x) { return sqrtf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)))); }
 
 /* Returns the gate of a logit that does not depend on other logits (sigmoid, sqrt-softplus). */
-PI_FN float own_gate(const pi__k_routes &a, float x) { return a.gating == PI__GATE_SIGMOID ? 1.0f / (1.0f + expf(-x)) : sqrt_softplus(x); }
+PI_FN float own_gate(const pi__k_routes &a, float x)
+{
+    return a.gating == PI__GATE_SIGMOID ? 1.0f / (1.0f + expf(-x)) : sqrt_softplus(x);
+}
 
 /* Returns the softmax input of expert i. */
-PI_FN float soft_logit(const pi__k_routes &a, const float *logits, int32_t i) { return a.bias ? logits[i] + a.bias[i] : logits[i]; }
+PI_FN float soft_logit(const pi__k_routes &a, const float *logits, int32_t i)
+{
+    return a.bias ? logits[i] + a.bias[i] : logits[i];
+}
 
 /* Returns the value that ranks expert i. Softmax keeps the order of logits, so it needs no exp. */
 PI_FN float choice_of(const pi__k_routes &a, const float *logits, int32_t i)
@@ -118,7 +124,8 @@ PI_FN void route_row(const pi__k_routes &a, int64_t r)
     float *weight = a.weight + r * a.n_used;
     const int lane = (int) threadIdx.x % 32;
     if (!a.table) choose_experts(a, logits, id);
-    for (int32_t k = lane; k < a.n_used && a.table; k += 32) id[k] = a.table[(size_t) a.token[r] * (size_t) a.n_used + k];
+    for (int32_t k = lane; k < a.n_used && a.table; k += 32)
+        id[k] = a.table[(size_t) a.token[r] * (size_t) a.n_used + k];
     __syncwarp();
     const float sum = weigh_experts(a, logits, id, weight);
     for (int32_t k = lane; k < a.n_used; k += 32) weight[k] = weight[k] / sum * a.weights_scale;
@@ -159,7 +166,8 @@ PI_FN int32_t sum_before(int32_t v, int32_t &carry, int32_t *sums)
 /* Marks row `row` at its experts, as bit r (0..31). Called by a warp. */
 PI_FN void mark(const pi__k_routes &a, int64_t row, int r, uint32_t *marks)
 {
-    for (int32_t k = (int32_t) threadIdx.x % 32; k < a.n_used; k += 32) atomicOr(&marks[a.id[row * a.n_used + k]], 1u << r);
+    for (int32_t k = (int32_t) threadIdx.x % 32; k < a.n_used; k += 32)
+        atomicOr(&marks[a.id[row * a.n_used + k]], 1u << r);
 }
 
 /* Computes the columns of a row's pairs, by a warp. first: first column of each expert with these 32 rows. */
@@ -173,7 +181,10 @@ PI_FN void sort_row(const pi__k_routes &a, int64_t row, int r, const uint32_t *m
 }
 
 /* Bytes of shared memory for route_all(). */
-static inline size_t route_bytes(const pi__k_routes &a) { return 32 * sizeof(int32_t) + 2 * sizeof(uint32_t) * (size_t) a.n_expert; }
+static inline size_t route_bytes(const pi__k_routes &a)
+{
+    return 32 * sizeof(int32_t) + 2 * sizeof(uint32_t) * (size_t) a.n_expert;
+}
 
 /* Routes and sorts up to 32 rows, by a block of any number of threads. raw: sums, first column of each expert,
  * marks. */

@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(ROW_THREADS) add_norm(pi__k_add a)
 
 /* Grid: one block a token. Each thread convolves column c of the token with that of earlier tokens in its block (op
  * block_conv). */
-__global__ void __launch_bounds__(ROW_THREADS) block_conv(pi__block_conv a, const int32_t *seq, const int32_t *seq_start)
+__global__ void __launch_bounds__(ROW_THREADS)
+    block_conv(pi__block_conv a, const int32_t *seq, const int32_t *seq_start)
 {
     ptx_wait_dependency();
     const int64_t t = blockIdx.x, n_groups = a.n / a.group;
@@ -62,8 +63,8 @@ __global__ void __launch_bounds__(ROW_THREADS) gather_rows(const float *x, const
     ptx_wait_dependency();
     int64_t from = row[blockIdx.x];
     out += blockIdx.x * n;
-    row_values((int32_t) threadIdx.x, ROW_THREADS, (int32_t) n, [&](int32_t i) { return from < 0 ? 0.0f : x[from * n + i]; },
-               [&](int32_t i, float v) { out[i] = v; });
+    row_values((int32_t) threadIdx.x, ROW_THREADS, (int32_t) n,
+               [&](int32_t i) { return from < 0 ? 0.0f : x[from * n + i]; }, [&](int32_t i, float v) { out[i] = v; });
 }
 
 __global__ void __launch_bounds__(ROW_THREADS) add_rows(float *x, const float *table, const int32_t *row, int64_t n)
@@ -115,7 +116,8 @@ __global__ void __launch_bounds__(ROW_THREADS) gelu(float *x, const float *b, in
     }
 }
 
-__global__ void __launch_bounds__(ROW_THREADS) add_gated(float *y, const float *x, const float *gate, int64_t ldg, int64_t n)
+__global__ void __launch_bounds__(ROW_THREADS)
+    add_gated(float *y, const float *x, const float *gate, int64_t ldg, int64_t n)
 {
     ptx_wait_dependency();
     float g = 1.0f / (1.0f + expf(-gate[blockIdx.x * ldg]));

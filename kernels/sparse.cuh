@@ -97,7 +97,10 @@ template <int EACH> struct wanted {
     int32_t row[EACH], block[EACH]; /* row negative = none */
 };
 PI_FN int32_t nth_wanted(int e) { return (int32_t) (threadIdx.x + (unsigned) e * blockDim.x); }
-PI_FN const pi__k_rows &rows_of(const pi__k_sparse &k, const list &l, int32_t i) { return i < l.n_window ? k.rows : k.entries; }
+PI_FN const pi__k_rows &rows_of(const pi__k_sparse &k, const list &l, int32_t i)
+{
+    return i < l.n_window ? k.rows : k.entries;
+}
 
 template <int EACH> PI_FN void want_rows(const list &l, int32_t from, int32_t end, wanted<EACH> &w)
 {
@@ -147,7 +150,8 @@ template <bool SPLIT> PI_FN void put8(uint16_t *to, uint16_t *to_low, const floa
 /* Converts the tile of the list's rows from `first` on, up to `end`. Warp w converts rows w, w + W, ..; a lane
  * converts 8 values at a time. */
 template <class S>
-PI_FN void convert_tile(const pi__k_sparse &k, const cache_row *address, uint16_t *stage, int32_t n_window, int32_t first, int32_t end)
+PI_FN void convert_tile(const pi__k_sparse &k, const cache_row *address, uint16_t *stage, int32_t n_window,
+                        int32_t first, int32_t end)
 {
     /* lanes that have one of the last chunks */
     constexpr uint32_t LAST = S::CHUNKS % 32 ? (1u << S::CHUNKS % 32) - 1 : PI_FULL;
@@ -172,14 +176,16 @@ PI_FN void convert_tile(const pi__k_sparse &k, const cache_row *address, uint16_
 
 /* Loads columns of a head's query, from col0 on: f[n][p] is column col0 + 8 n + 2 (lane % 4) + p. Columns and heads
  * beyond the end are 0. */
-template <int N> PI_FN void query_columns(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, float (&f)[N][2])
+template <int N>
+PI_FN void query_columns(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, float (&f)[N][2])
 {
     const int lane = (int) threadIdx.x % 32;
 #pragma unroll
     for (int n = 0; n < N; n++) {
         const int32_t col = col0 + n * 8 + lane % 4 * 2;
         const bool there = head < k.a.n_head && col < k.a.dim;
-        const float2 x = there ? *(const float2 *) (k.a.q + token * k.a.ldq + (int64_t) head * k.a.dim + col) : float2{0, 0};
+        const float2 x = there ? *(const float2 *) (k.a.q + token * k.a.ldq + (int64_t) head * k.a.dim + col)
+                               : float2 {0, 0};
         f[n][0] = x.x, f[n][1] = x.y;
     }
 }
@@ -200,7 +206,8 @@ PI_FN fold_by fold(float m_run, float m_split)
 PI_FN float factor_of(const pi__k_sparse &k, int32_t head, float m, float l)
 {
     const float sink = k.a.sinks ? k.a.sinks[head] * LOG2E : PI_MINUS_INF, top = fmaxf(m, sink);
-    const float base = top == PI_MINUS_INF ? 0.0f : top, scale = ptx_exp2(m - base), all = fmaf(l, scale, ptx_exp2(sink - base));
+    const float base = top == PI_MINUS_INF ? 0.0f : top, scale = ptx_exp2(m - base),
+                all = fmaf(l, scale, ptx_exp2(sink - base));
     return all > 0.0f ? scale / all : 0.0f; /* 0 for padding, which attends to no row */
 }
 
@@ -236,7 +243,8 @@ PI_FN group_row row_of_group(const pi__k_groups &g, int32_t group, int32_t token
  * 16 heads, splits. */
 PI_FN float *unit_of(const pi__k_sparse &k, int32_t token, int32_t tile, int32_t split, int32_t n_splits)
 {
-    const size_t tiles = (size_t) (k.a.n_head + 15) / 16, unit = ((size_t) token * tiles + (size_t) tile) * (size_t) n_splits;
+    const size_t tiles = (size_t) (k.a.n_head + 15) / 16,
+                 unit = ((size_t) token * tiles + (size_t) tile) * (size_t) n_splits;
     return (float *) k.scratch + (unit + (size_t) split) * (size_t) (16 * (k.a.dim + 2));
 }
 
@@ -307,7 +315,8 @@ template <class S> struct ahead {
 
 /* Advances the lookup when the walk reaches row `from`: the addresses of the rows KV_SPLIT later are stored. */
 template <class S>
-PI_FN void advance_lookup(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t from, int32_t end, ahead<S> &a)
+PI_FN void advance_lookup(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t from, int32_t end,
+                          ahead<S> &a)
 {
     const list l = list_of(k, token); /* computed again instead of kept in registers */
     /* overwrites addresses that are no longer needed */
@@ -319,7 +328,8 @@ PI_FN void advance_lookup(const pi__k_sparse &k, int32_t token, unsigned char *s
 
 /* Starts the lookup: rows from `first` on, and the next two KV_SPLIT. */
 template <class S>
-PI_FN void begin_lookup(const pi__k_sparse &k, const list &l, int32_t first, int32_t end, wanted<S::EACH> &now, ahead<S> &rows)
+PI_FN void begin_lookup(const pi__k_sparse &k, const list &l, int32_t first, int32_t end, wanted<S::EACH> &now,
+                        ahead<S> &rows)
 {
     want_rows(l, first, end, now);
     want_rows(l, first + KV_SPLIT, end, rows.next);
@@ -339,8 +349,8 @@ template <class S> PI_FN void begin_sums(unsigned char *shared, S &t)
 
 /* Stores the block's sums to scratch as a unit. any: the split has rows. */
 template <class S>
-PI_FN void put_unit(const pi__k_sparse &k, const unsigned char *shared, int32_t token, int32_t token0, int32_t n_splits, bool any,
-                    const S &t)
+PI_FN void put_unit(const pi__k_sparse &k, const unsigned char *shared, int32_t token, int32_t token0, int32_t n_splits,
+                    bool any, const S &t)
 {
     const int lane = (int) threadIdx.x % 32;
     const float *state = (const float *) (shared + S::state);
@@ -423,7 +433,8 @@ template <class S> PI_FN uint4 words_of(const S &t, int i, int n0, float by, boo
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         const float (&x)[4] = t.o[m][n0 + j], (&y)[4] = t.o[m][n0 + j + 2];
-        const uint32_t first = w16_word(x[2 * r] * by, y[2 * r] * by, bf16), second = w16_word(x[2 * r + 1] * by, y[2 * r + 1] * by, bf16);
+        const uint32_t first = w16_word(x[2 * r] * by, y[2 * r] * by, bf16),
+                       second = w16_word(x[2 * r + 1] * by, y[2 * r + 1] * by, bf16);
         keep[j] = odd ? second : first;
         got[j] = __shfl_xor_sync(PI_FULL, odd ? first : second, 2);
     }
@@ -483,15 +494,18 @@ PI_FN void fold_head(const pi__k_sparse &k, int32_t token0, int32_t n_splits, in
 /* Folds a head group of a token and packs it as a row. values: [heads, dim] in shared memory, then one float a
  * warp. */
 template <class S>
-PI_FN void fold_group(const pi__k_sparse &k, int32_t token0, int32_t n_splits, int32_t token, int32_t group, float *values)
+PI_FN void fold_group(const pi__k_sparse &k, int32_t token0, int32_t n_splits, int32_t token, int32_t group,
+                      float *values)
 {
     const pi__k_groups &g = k.groups;
     const int32_t n = g.heads * k.a.dim;
     const group_row to = row_of_group(g, group, token);
     __syncthreads(); /* all have read the previous row, and the word that gave this block its part */
-    for (int32_t h = 0; h < g.heads; h++) fold_head<S>(k, token0, n_splits, token, group * g.heads + h, values + h * k.a.dim);
+    for (int32_t h = 0; h < g.heads; h++)
+        fold_head<S>(k, token0, n_splits, token, group * g.heads + h, values + h * k.a.dim);
     __syncthreads();
-    put_halves({values, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}, to.row, n, true, g.bf16, {0, 1}, to.words, to.factor, values + n);
+    put_halves({values, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}, to.row, n, true, g.bf16, {0, 1}, to.words,
+               to.factor, values + n);
 }
 
 /* Folds the units of all blocks to results, by the last-arriving blocks: up to one for each head, or head group, of
@@ -517,8 +531,8 @@ PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, ui
  * list. load(token, head, t) loads the queries; walk(token, first, end, rows, t) processes rows [first, end) of the
  * list. */
 template <class S, class L, class W>
-PI_FN void process_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint32_t *arrived, unsigned char *shared, const L &load,
-                        const W &walk)
+PI_FN void process_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint32_t *arrived,
+                        unsigned char *shared, const L &load, const W &walk)
 {
     const int32_t token = token0 + (int32_t) blockIdx.y;
     const list l = list_of(k, token);

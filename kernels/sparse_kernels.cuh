@@ -54,7 +54,8 @@ template <int KIND_, int W_, bool UNITS_> struct shape {
     /* m, l of a warp's folded splits: [W][M][2][16] */
     static constexpr size_t run = state + 4 * (size_t) (3 * HEADS);
     static constexpr size_t total = run + 4 * (size_t) (W * M * 2 * 16);
-    static_assert(16 + 4 * (size_t) (PI__K_MAX_GROUPED * W * WIDTH + W) <= total, "a group's results fit during the fold of splits");
+    static_assert(16 + 4 * (size_t) (PI__K_MAX_GROUPED * W * WIDTH + W) <= total,
+                  "a group's results fit during the fold of splits");
 
     uint32_t q[2][M][4][4];     /* Q of the warp's columns: hi, lo */
     float acc[M][8][4];         /* O of the current split */
@@ -121,7 +122,8 @@ PI_FN void make_columns(const pi__k_sparse &k, int32_t token, int32_t col0, floa
 }
 
 /* Loads the warp's columns, from col0 on, of the block's queries. factor: from query_factors(), for raw queries. */
-template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, const float *factor, S &t)
+template <class S>
+PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, const float *factor, S &t)
 {
     const int lane = (int) threadIdx.x % 32;
     const bool turn = S::KIND != COPIED && stays_rotated(k);
@@ -142,7 +144,8 @@ template <class S> PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32
 }
 
 /* S += Q K^T for two steps of 16 columns. b: 8 rows of K. */
-template <class S> PI_FN void add_scores(const uint32_t (&q)[S::M][4][4], int s, const uint32_t (&b)[4], float (&acc)[S::M][4])
+template <class S>
+PI_FN void add_scores(const uint32_t (&q)[S::M][4][4], int s, const uint32_t (&b)[4], float (&acc)[S::M][4])
 {
 #pragma unroll
     for (int m = 0; m < S::M; m++) ptx_mma_f16(acc[m], q[m][s], {b[0], b[1]});
@@ -273,7 +276,8 @@ template <class S> PI_FN uint32_t columns_of(unsigned char *shared, int32_t stag
 template <class S> PI_FN void add_values(const pi__k_sparse &k, unsigned char *shared, const place &at, S &t)
 {
     if (S::W <= 8 || ptx_thread() / 32 * WIDTH < k.a.dim_v)
-        add_pv<S>(columns_of<S>(shared, at.before), ptx_shared(shared + S::p), (const float *) (shared + S::state) + 2 * S::HEADS, t);
+        add_pv<S>(columns_of<S>(shared, at.before), ptx_shared(shared + S::p),
+                  (const float *) (shared + S::state) + 2 * S::HEADS, t);
 }
 
 /* Computes S and P of the current tile. is_first: the split's first tile. */
@@ -290,10 +294,12 @@ PI_FN void process_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *
 
 /* Processes the list's tiles from row `first` to `end`: acc and state; without UNITS, also run and the folded sums. */
 template <class S>
-PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t first, int32_t end, ahead<S> &rows, S &t)
+PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t first, int32_t end, ahead<S> &rows,
+                S &t)
 {
     const list all = list_of(k, token);
-    const int32_t split = split_of<S::FEW>(all.n) /* 2^n */, n_window = all.n_window, begin = first / TILE, last = (end + TILE - 1) / TILE;
+    const int32_t split = split_of<S::FEW>(all.n) /* 2^n */, n_window = all.n_window, begin = first / TILE,
+                  last = (end + TILE - 1) / TILE;
     place at = {begin, 0, S::STAGES - 1};
     for (int32_t i = 0; i < S::STAGES - 1; i++) load_tile<S>(k, n_window, shared, begin + i, i, end);
 #pragma unroll 1
@@ -345,7 +351,9 @@ sparse(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *a
             if (k.raw) query_factors<S>(k, token, head, factor);
             load_q<S>(k, token, head, ptx_thread() / 32 * WIDTH, factor, t);
         },
-        [&](int32_t token, int32_t first, int32_t end, ahead<S> &rows, S &t) { walk<S>(k, token, shared, first, end, rows, t); });
+        [&](int32_t token, int32_t first, int32_t end, ahead<S> &rows, S &t) {
+            walk<S>(k, token, shared, first, end, rows, t);
+        });
 }
 
 } /* namespace sparse */

@@ -46,8 +46,8 @@ static inline int split_parts(const pi__k_split *s, const split_work &w)
     for (int parts = 2; parts <= SLICES; parts *= 2) {
         const int64_t entries = split_entries(parts);
         if ((size_t) (w.tiles * entries * w.values) > s->n_sums) break;
-        const int64_t clocks = waves(w.tiles * parts) * (w.products + SLICES * entry) / parts + waves(w.tiles) * entries * entry +
-                               SPLIT_LATENCY;
+        const int64_t clocks = waves(w.tiles * parts) * (w.products + SLICES * entry) / parts +
+                               waves(w.tiles) * entries * entry + SPLIT_LATENCY;
         if (clocks < least) best = parts, least = clocks;
     }
     return best;
@@ -86,7 +86,8 @@ template <int A, int B> PI_FN void split_add(float (&total)[A][B][4], const floa
 }
 
 /* Ends a slice of the block: part 0 adds it to its total, the other parts store it as an entry. */
-template <int A, int B> PI_FN void split_end_slice(const split_sums &s, int slice, const float (&acc)[A][B][4], float (&total)[A][B][4])
+template <int A, int B>
+PI_FN void split_end_slice(const split_sums &s, int slice, const float (&acc)[A][B][4], float (&total)[A][B][4])
 {
     if (blockIdx.z == 0) split_add(total, acc);
     else split_put(s, slice - (int) (SLICES / gridDim.z) + 1, acc);
@@ -94,7 +95,8 @@ template <int A, int B> PI_FN void split_end_slice(const split_sums &s, int slic
 
 /* Ends the block's slices. Returns true in the last block of the tile, where `total` is then the sum of all slices.
  * All threads call it. has: this thread has results. shared: a free word. */
-template <int A, int B> PI_FN bool split_last(const split_sums &s, float (&total)[A][B][4], bool has, unsigned char *shared)
+template <int A, int B>
+PI_FN bool split_last(const split_sums &s, float (&total)[A][B][4], bool has, unsigned char *shared)
 {
     if (gridDim.z == 1) return true;
     if (blockIdx.z == 0 && has) split_put(s, 0, total);

@@ -57,7 +57,10 @@ static __host__ __device__ __forceinline__ bool norm_is_of(const pi__k_tail &t, 
 }
 
 /* How many such values the tail has: rows of n at p, which can be copied 16 bytes at a time. */
-static inline int64_t near_rows(bool has, const float *p, int64_t n) { return has && n % 4 == 0 && (uintptr_t) p % 16 == 0 ? n : 0; }
+static inline int64_t near_rows(bool has, const float *p, int64_t n)
+{
+    return has && n % 4 == 0 && (uintptr_t) p % 16 == 0 ? n : 0;
+}
 static inline int64_t near_values(const pi__k_tail &t, int which)
 {
     const pi__k_add &a = t.add[0], &b = t.add[1];
@@ -88,8 +91,8 @@ static inline size_t tail_bytes(pi__k_tail &t, size_t warps, size_t own, size_t 
     }
     const pi__k_add &a = t.add[0];
     if (t.add[1].x == a.x) t.near[NEAR_X2] = t.near[NEAR_X];
-    t.all_near = !t.add[1].x && norm_is_of(t, a) && !t.in.x2 && !t.integers && !t.fp4 && t.near[NEAR_Y] && t.near[NEAR_X] &&
-                 t.near[NEAR_IN_W] && (t.near[NEAR_W] || !(a.w || a.bias));
+    t.all_near = !t.add[1].x && norm_is_of(t, a) && !t.in.x2 && !t.integers && !t.fp4 && t.near[NEAR_Y] &&
+                 t.near[NEAR_X] && t.near[NEAR_IN_W] && (t.near[NEAR_W] || !(a.w || a.bias));
     return max(own, max(heads, end) * sizeof(float));
 }
 
@@ -160,7 +163,8 @@ PI_FN tail_share arrive(const pi__k_tail &t, uint32_t *at)
 }
 
 /* A row of the next input in FP4 or FP8, where the device multiplies such; scratch as of fp4_put_row. */
-template <int WAY> PI_CALL void put_fp4_way(const pi__k_tail &t, const input_row &in, int64_t row, row_share of, float *scratch)
+template <int WAY>
+PI_CALL void put_fp4_way(const pi__k_tail &t, const input_row &in, int64_t row, row_share of, float *scratch)
 {
     uint8_t *to = (uint8_t *) t.fp4;
     fp4_put_row<WAY>(in, row, t.n_in, true, of, to, (float *) (to + fp4_factors_at(WAY, t.n_rows, t.n_in)), scratch);
@@ -190,7 +194,10 @@ PI_FN void put_input(const pi__k_tail &t, const input_row &in, int64_t row, row_
 }
 
 /* Where a block has a copy of such values; NULL: there is no room. */
-PI_FN float *near_at(const pi__k_tail &t, int which, float *scratch) { return t.near[which] ? scratch + t.near[which] : nullptr; }
+PI_FN float *near_at(const pi__k_tail &t, int which, float *scratch)
+{
+    return t.near[which] ? scratch + t.near[which] : nullptr;
+}
 
 /* Copies n values, if there is room for them. */
 PI_CALL void copy_near(float *to, const float *from, int32_t n)
@@ -198,7 +205,8 @@ PI_CALL void copy_near(float *to, const float *from, int32_t n)
     if (!to || !from) return;
     const uint32_t at = ptx_shared(to);
 #pragma unroll 2
-    for (int32_t i = 4 * (int32_t) threadIdx.x; i < n; i += 4 * (int32_t) blockDim.x) ptx_cp_async16(at + 4 * (uint32_t) i, from + i);
+    for (int32_t i = 4 * (int32_t) threadIdx.x; i < n; i += 4 * (int32_t) blockDim.x)
+        ptx_cp_async16(at + 4 * (uint32_t) i, from + i);
 }
 
 /* What no block of the launch makes, and what its blocks have made. */
@@ -242,7 +250,8 @@ PI_CALL void tail_sum(const pi__k_sum &s, int64_t row, float *near) { sum_row(s,
 
 /* A row x of n values in shared memory times norm and w, which take its place, to where floats and halves of it are wanted: what
  * put_input() and tail_terms() do of any row, in less code. scratch: as of block_max. x is there for all threads then. */
-PI_CALL void smem_copy_norm(const pi__k_tail &t, int64_t row, float *x, const float *w, float norm, int32_t n, float *scratch)
+PI_CALL void smem_copy_norm(const pi__k_tail &t, int64_t row, float *x, const float *w, float norm, int32_t n,
+                            float *scratch)
 {
     const int32_t first = (int32_t) threadIdx.x, step = (int32_t) blockDim.x;
     float *floats = t.floats ? (float *) t.floats + row * n : nullptr, most = 0;
@@ -259,19 +268,25 @@ PI_CALL void smem_copy_norm(const pi__k_tail &t, int64_t row, float *x, const fl
     if (t.terms) tail_terms(t, {x, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}, row, {0, 1});
     if (!t.halves) return;
     if (threadIdx.x == 0) ((float *) ((char *) t.halves + w16_rows_bytes(t.n_rows, n)))[row] = scale.factor;
-    uint32_t *words = (uint32_t *) t.halves + row / 8 * (n / 32) * 128 + w16_word_at((uint32_t) (row % 8), threadIdx.x % 16);
+    uint32_t *words = (uint32_t *) t.halves + row / 8 * (n / 32) * 128 +
+                      w16_word_at((uint32_t) (row % 8), threadIdx.x % 16);
     struct pair {
-        float a, b; /* columns c and c + 16 of a block, of an odd one the other way round: so a warp's two meet in no bank */
+        float a,
+            b; /* columns c and c + 16 of a block, of an odd one the other way round: so a warp's two meet in no bank */
     };
     const int32_t odd = first / 16 % 2;
     const float *from = x + 16 * odd;
-    row_values(first, step, n / 2, [&](int32_t i) {
-        const int32_t c = i / 16 * 32 + i % 16;
-        return pair{from[c], from[c + 16 - 32 * odd]};
-    }, [&](int32_t i, const pair &p) {
-        const float low = scale.bad ? 0.0f : (odd ? p.b : p.a) * scale.by, high = scale.bad ? 0.0f : (odd ? p.a : p.b) * scale.by;
-        words[i / 16 * 128] = w16_word(low, high, t.bf16);
-    });
+    row_values(
+        first, step, n / 2,
+        [&](int32_t i) {
+            const int32_t c = i / 16 * 32 + i % 16;
+            return pair {from[c], from[c + 16 - 32 * odd]};
+        },
+        [&](int32_t i, const pair &p) {
+            const float low = scale.bad ? 0.0f : (odd ? p.b : p.a) * scale.by,
+                        high = scale.bad ? 0.0f : (odd ? p.a : p.b) * scale.by;
+            words[i / 16 * 128] = w16_word(low, high, t.bf16);
+        });
 }
 
 /* A row of which t.all_near is true, after its sum: what tail_row() does of any, in less code. */
@@ -283,7 +298,8 @@ PI_CALL void near_row(const pi__k_tail &t, int64_t row, float *scratch)
     const float *y = scratch + t.near[NEAR_Y], *w = a.w || a.bias ? scratch + t.near[NEAR_W] : nullptr;
     const float factor = a.w ? norm_factor(y, a.eps, n, scratch) : 1.0f;
     const float squares = add_values(a, factor, x, y, w, [&](int32_t i, float v) { to[i] = x[i] = v; });
-    smem_copy_norm(t, row, x, scratch + t.near[NEAR_IN_W], norm_of(squares, t.in.eps, n, scratch + 32), n, scratch + 64);
+    smem_copy_norm(t, row, x, scratch + t.near[NEAR_IN_W], norm_of(squares, t.in.eps, n, scratch + 32), n,
+                   scratch + 64);
 }
 
 /* Row `row`, by the threads of a block: what they read of y after the sum, and of x after an addition, are the values that each
@@ -292,7 +308,8 @@ template <bool NEAR = true> PI_FN void tail_row(const pi__k_tail &t, int64_t row
 {
     const pi__k_add &a = t.add[0], &b = t.add[1];
     const bool two = b.x;
-    float squares = 0, *copy = near_at(t, NEAR_IN_X, scratch), *x = near_at(t, NEAR_X, scratch), *y = near_at(t, NEAR_Y, scratch);
+    float squares = 0, *copy = near_at(t, NEAR_IN_X, scratch), *x = near_at(t, NEAR_X, scratch),
+          *y = near_at(t, NEAR_Y, scratch);
     if (t.sum.n_used) tail_sum(t.sum, row, y);
     if (NEAR && t.all_near) return near_row(t, row, scratch);
     if (a.x) squares = tail_add(a, row, scratch, x, y, near_at(t, NEAR_W, scratch));
@@ -305,8 +322,12 @@ template <bool NEAR = true> PI_FN void tail_row(const pi__k_tail &t, int64_t row
     const bool last = two ? norm_is_of(t, b) : norm_is_of(t, a);
     const float *w = near_at(t, NEAR_IN_W, scratch);
     if (last) copy = x;
-    input_row in = {copy ? copy : t.in.x + row * t.in.ldx, t.in.x2 ? t.in.x2 + row * t.in.ldx2 : nullptr, w ? w : t.in.w, t.in.kind,
-                    1.0f, t.in.limit};
+    input_row in = {copy ? copy : t.in.x + row * t.in.ldx,
+                    t.in.x2 ? t.in.x2 + row * t.in.ldx2 : nullptr,
+                    w ? w : t.in.w,
+                    t.in.kind,
+                    1.0f,
+                    t.in.limit};
     if (in.kind == PI__IN_RMSNORM && last) in.norm = norm_of(squares, t.in.eps, t.n_in, scratch + 32);
     else if (in.kind == PI__IN_RMSNORM) in.norm = norm_factor(in.x, t.in.eps, t.n_in, scratch + 32);
     if (in.kind == PI__IN_PLAIN && a.x) __syncthreads(); /* what was added is there: row_max() reads others' columns */

@@ -21,7 +21,8 @@ enum { MAX_HELD = 32 };
 static inline int held_values(const pi__k_tail &t)
 {
     const bool plain = !t.integers && !t.fp4 && !t.terms && !t.add[1].x && !t.in.x2 && (t.halves || t.floats);
-    const bool norm = t.in.kind == PI__IN_RMSNORM, own = t.add[0].x ? norm && norm_is_of(t, t.add[0]) : norm || t.in.kind == PI__IN_PLAIN;
+    const bool norm = t.in.kind == PI__IN_RMSNORM,
+               own = t.add[0].x ? norm && norm_is_of(t, t.add[0]) : norm || t.in.kind == PI__IN_PLAIN;
     if (!plain || !own || t.n_in % 32 || t.n_in > MAX_HELD * THREADS) return 0;
     return (int) (t.n_in + THREADS - 1) / THREADS;
 }
@@ -69,20 +70,25 @@ template <int N> PI_FN float add_held(const pi__k_tail &t, int64_t row, float *s
 template <int N> PI_FN void put_held(const pi__k_tail &t, int64_t row, const row_scale &scale, const float (&v)[N])
 {
     const int32_t n = (int32_t) t.n_in, lane = (int32_t) threadIdx.x % 32, high = lane / 16;
-    uint32_t *words = (uint32_t *) t.halves + row / 8 * (n / 32) * 128 + w16_word_at((uint32_t) (row % 8), (uint32_t) lane % 16);
+    uint32_t *words = (uint32_t *) t.halves + row / 8 * (n / 32) * 128 +
+                      w16_word_at((uint32_t) (row % 8), (uint32_t) lane % 16);
     if (threadIdx.x == 0) ((float *) ((char *) t.halves + w16_rows_bytes(t.n_rows, n)))[row] = scale.factor;
 #pragma unroll
     for (int j = 0; j < N; j += 2) {
         const float own = high ? v[j + 1] : v[j];
         const float other = __shfl_xor_sync(PI_FULL, high ? v[j] : v[j + 1], 16);
-        const float a = scale.bad ? 0.0f : (high ? other : own) * scale.by, b = scale.bad ? 0.0f : (high ? own : other) * scale.by;
+        const float a = scale.bad ? 0.0f : (high ? other : own) * scale.by,
+                    b = scale.bad ? 0.0f : (high ? own : other) * scale.by;
         const int32_t i = (j + high) * THREADS + (int32_t) threadIdx.x;
         if (i < n) words[i / 32 * 128] = w16_word(a, b, t.bf16);
     }
 }
 
 /* A row, by a block. */
-template <int N> __global__ void __launch_bounds__(THREADS, N > 24 ? 2 : N > 16 ? 3 : 4) finish_held(PI_CONSTANT pi__k_tail t)
+template <int N>
+__global__ void __launch_bounds__(THREADS, N > 24   ? 2
+                                           : N > 16 ? 3
+                                                    : 4) finish_held(PI_CONSTANT pi__k_tail t)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);

@@ -44,8 +44,8 @@ static __host__ __device__ __forceinline__ stage_map map_of(const pi__cuda_shape
 
 /* Copies the blocks from b on to stage i: the warp's tile of W, if it has one, and its group of x. */
 template <class PIPE, class X>
-PI_FN void fill_stage(const pi__cuda_shape &s, const stage_map &m, const uint8_t *tile, const X &x, const PIPE &q, int32_t i,
-                      int32_t b)
+PI_FN void fill_stage(const pi__cuda_shape &s, const stage_map &m, const uint8_t *tile, const X &x, const PIPE &q,
+                      int32_t i, int32_t b)
 {
     uint32_t n = (uint32_t) min((int32_t) STAGE, (int32_t) s.n_block - b), to = threadIdx.x / 32 * m.tile;
     q.expect(i, (tile ? n * (uint32_t) (s.code_bytes + s.side_bytes) + m.sup : 0) + x.bulk_bytes(n));

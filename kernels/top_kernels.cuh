@@ -51,8 +51,14 @@ static __host__ __device__ __forceinline__ room room_of(int64_t n)
     return r;
 }
 
-PI_FN double *sums_of(const pi__k_top &a, const room &r, int row) { return (double *) ((char *) a.scratch + row * r.bytes); }
-PI_FN uint32_t *groups_of(const pi__k_top &a, const room &r, int row) { return (uint32_t *) (sums_of(a, r, row) + r.n_sum); }
+PI_FN double *sums_of(const pi__k_top &a, const room &r, int row)
+{
+    return (double *) ((char *) a.scratch + row * r.bytes);
+}
+PI_FN uint32_t *groups_of(const pi__k_top &a, const room &r, int row)
+{
+    return (uint32_t *) (sums_of(a, r, row) + r.n_sum);
+}
 
 PI_FN uint32_t ordered(float f)
 {
@@ -157,7 +163,8 @@ typedef struct border {
 PI_FN bool is_in(border b, uint32_t v, uint32_t index) { return v > b.value || (v && v == b.value && index <= b.last); }
 
 /* Returns the threshold that selects the k best of all threads' v. Indices are below 2^20. */
-PI_FN border border_of(const uint32_t v[THREAD_VALUES], const uint32_t index[THREAD_VALUES], uint32_t k, board *s, int *turn)
+PI_FN border border_of(const uint32_t v[THREAD_VALUES], const uint32_t index[THREAD_VALUES], uint32_t k, board *s,
+                       int *turn)
 {
     border b = {0, 0xffffffffu};
     uint32_t n = 0; /* count of values >= b.value */

@@ -61,7 +61,10 @@ PI_FN row_scale scale_of_row(float most)
 PI_FN uint32_t w16_word_at(uint32_t r, uint32_t c) { return r * 16 + (c % 4 ^ r / 2) * 4 + c / 4; }
 
 /* Packs two columns to a word. */
-PI_FN uint32_t w16_word(float low, float high, bool bf16) { return bf16 ? ptx_bf16x2(low, high) : ptx_half2(low, high); }
+PI_FN uint32_t w16_word(float low, float high, bool bf16)
+{
+    return bf16 ? ptx_bf16x2(low, high) : ptx_half2(low, high);
+}
 
 /* Returns the offset within a group's block of the row piece that the lane passes to ldmatrix. w16_words() loads
  * the lane's words 0 .. 3 of B. All lanes call it. */
@@ -111,7 +114,8 @@ PI_FN uint32_t both(uint32_t low, uint32_t high) { return __byte_perm(low, high,
 struct w16_packed {
     uint32_t s[2];
 };
-template <int TYPE> constexpr bool w16_halves = w16<TYPE>::FACTS.scales == PI__SCALES_K6 || w16<TYPE>::FACTS.scales == PI__SCALES_UE4M3;
+template <int TYPE>
+constexpr bool w16_halves = w16<TYPE>::FACTS.scales == PI__SCALES_K6 || w16<TYPE>::FACTS.scales == PI__SCALES_UE4M3;
 template <int TYPE> constexpr bool w16_takes_off = w16<TYPE>::FACTS.scales == PI__SCALES_K4;
 
 template <int TYPE> PI_FN w16_packed w16_pack(const uint8_t *side, const uint8_t *sup, const uint8_t *next, int row)
@@ -121,7 +125,8 @@ template <int TYPE> PI_FN w16_packed w16_pack(const uint8_t *side, const uint8_t
     w16_packed k = {};
     if constexpr (SCALES == PI__SCALES_K4) { /* 6 bits times F16 */
         k.s[0] = ptx_fma_f16x2(from_bytes(side[row], side[row + 8]), of_both(sup, next), MINUS_ZEROS);
-        k.s[1] = ptx_fma_f16x2(from_bytes(side[16 + row], side[24 + row]), of_both(sup + 32, next + 32), MINUS_ZEROS) ^ 0x80008000;
+        k.s[1] = ptx_fma_f16x2(from_bytes(side[16 + row], side[24 + row]), of_both(sup + 32, next + 32), MINUS_ZEROS) ^
+                 0x80008000;
     } else if constexpr (SCALES == PI__SCALES_XS) {
         k.s[0] = ptx_fma_f16x2(from_signed(side[row], side[row + 8]), of_both(sup, next), MINUS_ZEROS);
     } else if constexpr (SCALES == PI__SCALES_K6) {
@@ -161,7 +166,8 @@ struct w16_side_piece {
 template <int TYPE, uint32_t R> PI_FN w16_side_piece w16_side_piece_of(uint32_t lane, uint32_t sides, uint32_t of_tile)
 {
     const bool sup = lane >= sides;
-    const uint32_t k = sup ? lane - sides : lane, n = sup ? w16<TYPE>::SUPER / 16 : of_tile, tile = n ? min(k / n, R - 1) : 0;
+    const uint32_t k = sup ? lane - sides : lane, n = sup ? w16<TYPE>::SUPER / 16 : of_tile,
+                   tile = n ? min(k / n, R - 1) : 0;
     return {sup, tile, n ? k % n ^ (sup ? w16_super_swizzle<TYPE>(tile) : 0) : 0};
 }
 
@@ -216,7 +222,8 @@ template <bool BF16> PI_FN void e2m1_to_words(uint32_t code, w16_scale k, uint32
 
 /* Unpacks the lane's words of A of a tile's block. a[i] is the operand of the block's i-th mma, with 16 of its 32
  * columns. */
-template <int TYPE> PI_FN void w16_weights(const uint8_t *codes, const w16_packed &scales, int lane, uint32_t (&a)[2][4])
+template <int TYPE>
+PI_FN void w16_weights(const uint8_t *codes, const w16_packed &scales, int lane, uint32_t (&a)[2][4])
 {
     using F = format<TYPE>;
     w16_scale k[2];
@@ -267,7 +274,8 @@ template <int TYPE> PI_FN void w16_weights(const uint8_t *codes, const w16_packe
         }
     }
     /* Reorder to the fragment layout of A. */
-    for (int i = 0; i < 2; i++) a[i][0] = w[0][2 * i], a[i][1] = w[1][2 * i], a[i][2] = w[0][2 * i + 1], a[i][3] = w[1][2 * i + 1];
+    for (int i = 0; i < 2; i++)
+        a[i][0] = w[0][2 * i], a[i][1] = w[1][2 * i], a[i][2] = w[0][2 * i + 1], a[i][3] = w[1][2 * i + 1];
 }
 
 template <int TYPE>

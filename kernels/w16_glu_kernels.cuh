@@ -50,8 +50,8 @@ static inline bool w16_both_of(const pi__k_w16_glu &a, const void *prepared, int
 /* Writes a warp's results: 16 rows of gate times n_row <= 8 NT rows of x. ups(g): the lane's sums of group g with
  * up. */
 template <int NT, class F, class U>
-PI_FN void put_gated(const float (&gates)[NT][4], const U &ups, const F &gate, const F &up, const w16_both &a, float *y, int64_t ldy,
-                     int64_t n_row, uint32_t *most)
+PI_FN void put_gated(const float (&gates)[NT][4], const U &ups, const F &gate, const F &up, const w16_both &a, float *y,
+                     int64_t ldy, int64_t n_row, uint32_t *most)
 {
     const int lane = (int) threadIdx.x % 32;
 #pragma unroll
@@ -82,7 +82,8 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_glu(w16_bo
     using S = w16_stage<TYPE>;
     const w16_products &p = a.p;
     const int warp = (int) threadIdx.x / 32, first_g = warp % 2 * 8;
-    const int32_t tile = (int32_t) blockIdx.y * (W16_MANY_TILES / 2) + warp / 2, last = (int32_t) (p.w[0].n_out / 16 - 1);
+    const int32_t tile = (int32_t) blockIdx.y * (W16_MANY_TILES / 2) + warp / 2,
+                  last = (int32_t) (p.w[0].n_out / 16 - 1);
     const int32_t group = (int32_t) blockIdx.x * W16_MANY_GROUPS + first_g;
     const uint8_t *matrix = warp % 2 ? p.w[1].data : p.w[0].data;
     const w16_source<TYPE> from = w16_source_of<TYPE>(p, matrix + (size_t) min(tile, last) * p.shape.tile_bytes);
@@ -94,7 +95,8 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_glu(w16_bo
     const int64_t row = (int64_t) group * 8;
     const w16_times<TYPE> gate(p.w[0].scale, p.factor + row), up(p.w[1].scale, p.factor + row);
     auto ups = [&](int g) { return float4 {total[1][g][0], total[1][g][1], total[1][g][2], total[1][g][3]}; };
-    put_gated(total[0], ups, gate, up, a, p.w[0].y + row * p.w[0].ldy + (int64_t) tile * 16, p.w[0].ldy, p.n_rows - row, a.most + row);
+    put_gated(total[0], ups, gate, up, a, p.w[0].y + row * p.w[0].ldy + (int64_t) tile * 16, p.w[0].ldy, p.n_rows - row,
+              a.most + row);
 }
 
 /* Transposes the words of four adjacent lanes, four words each: lane k gets word k of every lane. */
@@ -112,8 +114,9 @@ PI_FN uint4 transpose_words(uint4 w, uint32_t k)
 
 /* Packs part of a row of n blocks of 32 columns, with a known maximum. Four threads pack a block of columns; each
  * reads eight values and writes 16 bytes. */
-template <bool BF16> PI_FN void round_row(const float *x, const row_scale &scale, int64_t row, bool there, int64_t n, row_share of,
-                                          uint4 *words)
+template <bool BF16>
+PI_FN void round_row(const float *x, const row_scale &scale, int64_t row, bool there, int64_t n, row_share of,
+                     uint4 *words)
 {
     const uint32_t k = threadIdx.x % 4, r = (uint32_t) (row % 8);
     const float4 *from = (const float4 *) x;
@@ -122,16 +125,19 @@ template <bool BF16> PI_FN void round_row(const float *x, const row_scale &scale
         float4 low = {0, 0, 0, 0}, high = low;
         if (b < n && there && !scale.bad) low = from[b * 8 + k], high = from[b * 8 + 4 + k];
         const float by = scale.by;
-        const uint4 w = transpose_words({w16_word(low.x * by, high.x * by, BF16), w16_word(low.y * by, high.y * by, BF16),
-                                         w16_word(low.z * by, high.z * by, BF16), w16_word(low.w * by, high.w * by, BF16)}, k);
+        const uint4 w = transpose_words(
+            {w16_word(low.x * by, high.x * by, BF16), w16_word(low.y * by, high.y * by, BF16),
+             w16_word(low.z * by, high.z * by, BF16), w16_word(low.w * by, high.w * by, BF16)},
+            k);
         if (b < n) words[(row / 8 * n + b) * 32 + r * 4 + (k ^ r / 2)] = w;
     }
 }
 
 /* Packs row blockIdx.x, as w16_prepare does, and resets its word of `most` to 0. Rows of x are multiples of 16
  * bytes apart. */
-template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_round(const float *x, int64_t ldx, uint32_t *most, int32_t n_rows,
-                                                                          int64_t n_in, uint4 *words, float *factor)
+template <bool BF16>
+__global__ void __launch_bounds__(THREADS)
+    w16_round(const float *x, int64_t ldx, uint32_t *most, int32_t n_rows, int64_t n_in, uint4 *words, float *factor)
 {
     ptx_wait_dependency();
     const int64_t row = blockIdx.x;
@@ -148,8 +154,8 @@ template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_round(const 
 /* Sums the slices of a tile of gate and of up in shared memory, writes act(gate x) * up x to y, and updates the
  * rows' maxima. */
 template <int NT, class F>
-PI_FN void put_gated_sums(const float (&gates)[NT][4], const float (&ups)[NT][4], float *part, const F &gate, const F &up,
-                          const w16_both &a, float *y, int64_t ldy)
+PI_FN void put_gated_sums(const float (&gates)[NT][4], const float (&ups)[NT][4], float *part, const F &gate,
+                          const F &up, const w16_both &a, float *y, int64_t ldy)
 {
     float *second = part + sums_bytes<NT> / sizeof *part;
     keep_sums<NT>(gates, part);
@@ -187,7 +193,8 @@ PI_FN void round_all(const w16_both &a, unsigned char *shared)
 }
 
 /* A thread block: R / 2 tiles of each matrix. Even tiles are from gate, odd tiles from up. */
-template <int TYPE, int NT, int R> __global__ void __launch_bounds__(THREADS, w16_side_by_side<NT>) w16_glu_few(PI_CONSTANT w16_both a)
+template <int TYPE, int NT, int R>
+__global__ void __launch_bounds__(THREADS, w16_side_by_side<NT>) w16_glu_few(PI_CONSTANT w16_both a)
 {
     ptx_launch_dependents();
     PI_SMEM(raw);

@@ -63,8 +63,9 @@ template <int TYPE> struct w16_times {
 /* ---------------------------------------------------------------------------------------------------------- pack x */
 
 /* Packs row blockIdx.x of x. Row indices n_rows up to the next multiple of 8 are packed as zeros. */
-template <bool BF16> __global__ void __launch_bounds__(THREADS) w16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
-                                                                             uint16_t *words, float *factor)
+template <bool BF16>
+__global__ void __launch_bounds__(THREADS)
+    w16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in, uint16_t *words, float *factor)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
@@ -96,13 +97,15 @@ template <int TYPE, int NT, int R> struct w16_stream {
     static constexpr int BLOCKS = W16_TILES / R, PARTS = R * BLOCKS;
     static constexpr bool STAGED = R > 1; /* x is staged in shared memory */
     static_assert(PARTS == 4 && (BLOCKS == 1 || NT == 1), "one of four lanes holds a part's scales");
-    static constexpr uint32_t SIDE_AT = PARTS * T::CODE, SUPER_AT = SIDE_AT + PARTS * T::SIDE, X_AT = SUPER_AT + R * T::SUPER,
-                              STAGE = X_AT + (STAGED ? BLOCKS * NT * 512 : 0);
-    static constexpr int FIT = (int) (w16_room<NT> / SLICES / STAGE), STAGES = FIT < W16_MAX_STAGES ? FIT : W16_MAX_STAGES;
+    static constexpr uint32_t SIDE_AT = PARTS * T::CODE, SUPER_AT = SIDE_AT + PARTS * T::SIDE,
+                              X_AT = SUPER_AT + R * T::SUPER, STAGE = X_AT + (STAGED ? BLOCKS * NT * 512 : 0);
+    static constexpr int FIT = (int) (w16_room<NT> / SLICES / STAGE),
+                         STAGES = FIT < W16_MAX_STAGES ? FIT : W16_MAX_STAGES;
     static_assert(STAGES >= 2, "one stage is filled while another is used");
     /* Counts of 16-byte pieces: of a tile's codes and scales, of all scales. */
-    static constexpr uint32_t WARP = STAGES * STAGE, TILE_CODES = BLOCKS * T::CODE / 16, TILE_SIDES = BLOCKS * T::SIDE / 16,
-                              SIDE_LANES = R * TILE_SIDES, ALL_SIDES = SIDE_LANES + R * T::SUPER / 16;
+    static constexpr uint32_t WARP = STAGES * STAGE, TILE_CODES = BLOCKS * T::CODE / 16,
+                              TILE_SIDES = BLOCKS * T::SIDE / 16, SIDE_LANES = R * TILE_SIDES,
+                              ALL_SIDES = SIDE_LANES + R * T::SUPER / 16;
     static constexpr uint32_t CODES = (R * TILE_CODES + 31) / 32; /* max 16-byte pieces of codes that a lane copies */
     static_assert(ALL_SIDES <= 32, "at most one scale copy per lane");
 
@@ -119,8 +122,8 @@ template <int TYPE, int NT, int R> struct w16_stream {
 
     /* tile_of(r): address of the r-th tile. */
     template <class F>
-    __device__ __forceinline__ w16_stream(const pi__cuda_shape &shape, const uint4 *rows, int32_t rows_there, const F &tile_of,
-                                          const unsigned char *shared)
+    __device__ __forceinline__ w16_stream(const pi__cuda_shape &shape, const uint4 *rows, int32_t rows_there,
+                                          const F &tile_of, const unsigned char *shared)
     {
         const uint32_t lane = threadIdx.x % 32;
         const int32_t n_block = (int32_t) shape.n_block, slice = (int32_t) threadIdx.x / 32;
@@ -140,7 +143,8 @@ template <int TYPE, int NT, int R> struct w16_stream {
             x[0] = ptx_pin((const uint8_t *) (rows + lane));
         } else {
             const uint32_t row = lane / 4;
-            for (uint32_t j = 0; j < 4; j++) x[j] = ptx_pin((const uint8_t *) rows + row * 64 + (j ^ row / 2) * 16 + lane % 4 * 4);
+            for (uint32_t j = 0; j < 4; j++)
+                x[j] = ptx_pin((const uint8_t *) rows + row * 64 + (j ^ row / 2) * 16 + lane % 4 * 4);
         }
         /* A single group loads only its existing rows, 4 pieces each: one row is an eighth of the x that all blocks
          * read. */
@@ -171,7 +175,8 @@ template <int TYPE, int NT, int R> struct w16_stream {
 #pragma unroll
         for (uint32_t i = 0; i < CODES; i++)
             ptx_cp_async16_once_below(dst + i * 512, code[i] + (size_t) (uint32_t) b * T::CODE, b, code_end[i], once);
-        ptx_cp_async16_once_below(dst + SIDE_AT, side + (size_t) (((uint32_t) b >> side_shift) * side_step), b, side_end, once);
+        ptx_cp_async16_once_below(dst + SIDE_AT, side + (size_t) (((uint32_t) b >> side_shift) * side_step), b,
+                                  side_end, once);
     }
     __device__ __forceinline__ void fill_x(uint32_t at, int32_t b) const
     {
@@ -204,8 +209,8 @@ template <int TYPE, int NT, int R> struct w16_stream {
 
 /* Adds block k of the stage at `at` to acc[tile][group]. scales(part): scales of a (tile, block) pair. */
 template <int TYPE, int NT, int R, class F>
-PI_FN void w16_block_of(const w16_stream<TYPE, NT, R> &in, const unsigned char *at, const F &scales, int k, const uint4 (&x)[NT],
-                        float (&acc)[R][NT][4])
+PI_FN void w16_block_of(const w16_stream<TYPE, NT, R> &in, const unsigned char *at, const F &scales, int k,
+                        const uint4 (&x)[NT], float (&acc)[R][NT][4])
 {
     using S = w16_stream<TYPE, NT, R>;
 #pragma unroll
@@ -243,7 +248,9 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, unsigned char *shared, f
     /* Offsets of a part's scales within a stage. Each lane unpacks the scales of one of the four parts, for all
      * lanes of a row. */
     const auto side_at = [](uint32_t part) { return S::SIDE_AT + part * T::SIDE; };
-    const auto super_at = [](uint32_t part, uint32_t half) { return S::SUPER_AT + w16_super_at<TYPE>(part / S::BLOCKS, half); };
+    const auto super_at = [](uint32_t part, uint32_t half) {
+        return S::SUPER_AT + w16_super_at<TYPE>(part / S::BLOCKS, half);
+    };
     const uint32_t own = (uint32_t) lane % S::PARTS, words = in.kept(S::X_AT + w16_words_of_lane());
     const uint32_t side = in.kept(side_at(own)), super = in.kept(super_at(own, 0)), next = super_at(own, 1);
     uint32_t now = 0, before = S::WARP - S::STAGE;
@@ -288,8 +295,8 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, unsigned char *shared, f
 
 /* Multiplies R tiles of matrix w, from `tile` on, by packed rows x. w has fields data, scale, y, ldy and n_out. */
 template <int TYPE, int NT, int R, class W>
-PI_FN void w16_tiles(const pi__cuda_shape &shape, const W &w, int32_t tile, const uint4 *x, const float *factor, int32_t n_rows,
-                     unsigned char *raw)
+PI_FN void w16_tiles(const pi__cuda_shape &shape, const W &w, int32_t tile, const uint4 *x, const float *factor,
+                     int32_t n_rows, unsigned char *raw)
 {
     const int32_t last = (int32_t) ((w.n_out + 15) / 16 - 1);
     auto tile_of = [&](uint32_t r) { return w.data + (size_t) min(tile + (int32_t) r, last) * shape.tile_bytes; };
@@ -311,7 +318,8 @@ template <int NT> constexpr int w16_side_by_side = NT == 1 && __CUDA_ARCH__ == 9
 #else
 template <int NT> constexpr int w16_side_by_side = 1;
 #endif
-template <int TYPE, int NT, int R> __global__ void __launch_bounds__(THREADS, w16_side_by_side<NT>) w16_few(PI_CONSTANT w16_products p)
+template <int TYPE, int NT, int R>
+__global__ void __launch_bounds__(THREADS, w16_side_by_side<NT>) w16_few(PI_CONSTANT w16_products p)
 {
     ptx_launch_dependents();
     PI_SMEM(raw);
@@ -342,7 +350,8 @@ template <int TYPE> struct w16_source {
     const uint8_t *code, *side, *x[2]; /* pieces of the lane at block 0: codes, scales or scales of scales, x */
     uint32_t side_step, side_shift, to, n_block;
 
-    __device__ __forceinline__ w16_source(const pi__cuda_shape &s, const uint8_t *tile, const uint8_t *x0, const uint8_t *x1)
+    __device__ __forceinline__ w16_source(const pi__cuda_shape &s, const uint8_t *tile, const uint8_t *x0,
+                                          const uint8_t *x1)
     {
         uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         bool sup = lane >= W16_BLOCKS * SIDES;
@@ -399,10 +408,11 @@ PI_FN void w16_block(const unsigned char *w, const unsigned char *x, uint32_t k,
  * stage. The sums of each slice go where split.cuh says. busy: the warp has results, of the tiles and groups at
  * offsets w and x of a stage. */
 template <int TYPE>
-PI_FN void w16_many_slices(const w16_source<TYPE> &from, unsigned char *raw, int32_t n, bool busy, uint32_t w, uint32_t x,
-                           const split_sums &split, float (&total)[2][8][4])
+PI_FN void w16_many_slices(const w16_source<TYPE> &from, unsigned char *raw, int32_t n, bool busy, uint32_t w,
+                           uint32_t x, const split_sums &split, float (&total)[2][8][4])
 {
-    const int32_t first = n * split_first() / SLICES, base = first / W16_BLOCKS * W16_BLOCKS, most = n * split_end() / SLICES - base;
+    const int32_t first = n * split_first() / SLICES, base = first / W16_BLOCKS * W16_BLOCKS,
+                  most = n * split_end() / SLICES - base;
     float acc[2][8][4] = {};
     w16_pipe q(raw, w16_stage<TYPE>::SIZE);
     auto fill = [&](int32_t i, int32_t b) { from.fill(q, i, base + b); };
@@ -423,8 +433,11 @@ PI_FN void w16_many_slices(const w16_source<TYPE> &from, unsigned char *raw, int
 /* Addresses of the two groups of x that the warp copies for its block. */
 template <int TYPE> PI_FN w16_source<TYPE> w16_source_of(const w16_products &p, const uint8_t *tile)
 {
-    const int32_t first = (int32_t) (blockIdx.x * W16_MANY_GROUPS + threadIdx.x / 32 * 2), last = (p.n_rows + 7) / 8 - 1;
-    auto x = [&](int g) { return (const uint8_t *) p.x + (size_t) min(first + g, last) * (size_t) p.shape.n_block * 512; };
+    const int32_t first = (int32_t) (blockIdx.x * W16_MANY_GROUPS + threadIdx.x / 32 * 2),
+                  last = (p.n_rows + 7) / 8 - 1;
+    auto x = [&](int g) {
+        return (const uint8_t *) p.x + (size_t) min(first + g, last) * (size_t) p.shape.n_block * 512;
+    };
     return w16_source<TYPE>(p.shape, tile, x(0), x(1));
 }
 
@@ -441,7 +454,8 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_many(w16_p
     const w16_source<TYPE> from = w16_source_of<TYPE>(p, w.data + (size_t) min(tile + warp, last) * p.shape.tile_bytes);
     bool busy = tile + first_w <= last && group + first_g <= last_group;
     float total[2][8][4] = {};
-    w16_many_slices<TYPE>(from, raw, n, busy, (uint32_t) first_w * S::TILE, S::X_AT + first_g * W16_BLOCKS * 512, p.split, total);
+    w16_many_slices<TYPE>(from, raw, n, busy, (uint32_t) first_w * S::TILE, S::X_AT + first_g * W16_BLOCKS * 512,
+                          p.split, total);
     /* Sum over split blocks; only the last one writes. */
     if (!split_last(p.split, total, busy, raw)) return;
     int64_t row = (int64_t) (group + first_g) * 8, o = (int64_t) (tile + first_w) * 16;

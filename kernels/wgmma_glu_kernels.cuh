@@ -18,7 +18,8 @@ template <int TYPE, int TEAMS>
 __global__ void __launch_bounds__((TEAMS + 1) * 128, 1) wgmma_glu(PI_CONSTANT w16_both a)
 {
     using S = wgmma_shape<TYPE, TEAMS>;
-    static_assert(TEAMS % 2 == 0 && S::BARRIERS_AT + 16 * S::STAGES + 4 * TEAMS <= S::BYTES, "two teams and a barrier for each pair");
+    static_assert(TEAMS % 2 == 0 && S::BARRIERS_AT + 16 * S::STAGES + 4 * TEAMS <= S::BYTES,
+                  "two teams and a barrier for each pair");
     ptx_wait_dependency();
     if (!ptx_has_wgmma()) return;
     PI_SMEM(raw);
@@ -27,7 +28,8 @@ __global__ void __launch_bounds__((TEAMS + 1) * 128, 1) wgmma_glu(PI_CONSTANT w1
     const wgmma_where at = {(int32_t) blockIdx.y * (S::TILES / 2), (int32_t) (p.w[0].n_out / 16 - 1),
                             (int32_t) blockIdx.x * WGMMA_GROUPS, p.w[0].data, p.w[1].data};
     /* One mbarrier for each pair of teams, after the ring's. The four warps of the up team arrive. */
-    const uint32_t pairs = ptx_shared(raw) + S::BARRIERS_AT + 16 * S::STAGES, done = pairs + 4 * ((uint32_t) team & ~1u);
+    const uint32_t pairs = ptx_shared(raw) + S::BARRIERS_AT + 16 * S::STAGES,
+                   done = pairs + 4 * ((uint32_t) team & ~1u);
     for (uint32_t i = 0; i < TEAMS / 2 && threadIdx.x == 0; i++) ptx_mbarrier_init(pairs + 8 * i, 4);
     float acc[WGMMA_GROUPS][4] = {};
     if (!wgmma_sums<TYPE, TEAMS>(p, at, raw, acc)) return;
@@ -46,8 +48,9 @@ __global__ void __launch_bounds__((TEAMS + 1) * 128, 1) wgmma_glu(PI_CONSTANT w1
     if (tile > at.last) return;
     const int64_t row = (int64_t) at.group * 8;
     const w16_times<TYPE> gate(p.w[0].scale, p.factor + row), up(p.w[1].scale, p.factor + row);
-    put_gated(acc, [&](int g) { return ups[g * 128]; }, gate, up, a, p.w[0].y + row * p.w[0].ldy + (int64_t) tile * 16, p.w[0].ldy,
-              p.n_rows - row, a.most + row);
+    put_gated(
+        acc, [&](int g) { return ups[g * 128]; }, gate, up, a, p.w[0].y + row * p.w[0].ldy + (int64_t) tile * 16,
+        p.w[0].ldy, p.n_rows - row, a.most + row);
 }
 
 #endif

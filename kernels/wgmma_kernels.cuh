@@ -89,11 +89,13 @@ template <int TYPE, class S> struct wgmma_source {
     __device__ __forceinline__ wgmma_source(const w16_products &p, const wgmma_where &at)
     {
         const int32_t warp = (int32_t) threadIdx.x / 32 - 4 * S::TEAMS, lane = (int32_t) threadIdx.x % 32;
-        const int32_t i = lane - 4, r = warp * S::TEAMS + (i >= 0 ? i % S::TEAMS : 0), what = i >= 0 ? i / S::TEAMS : -1;
+        const int32_t i = lane - 4, r = warp * S::TEAMS + (i >= 0 ? i % S::TEAMS : 0),
+                      what = i >= 0 ? i / S::TEAMS : -1;
         from = nullptr, to = block = super = 0;
         if (what < 0) { /* the last group takes the place of missing ones */
             const int32_t g = 4 * warp + lane;
-            from = (const uint8_t *) p.x + (size_t) min(at.group + g, (p.n_rows + 7) / 8 - 1) * (size_t) p.shape.n_block * 512;
+            from = (const uint8_t *) p.x +
+                   (size_t) min(at.group + g, (p.n_rows + 7) / 8 - 1) * (size_t) p.shape.n_block * 512;
             to = (uint32_t) g * WGMMA_GROUP, block = 512;
         } else if (what < (T::SUPER ? 3 : 2) && at.has(r / 4)) {
             const uint8_t *tile = at.find(r, p.shape.tile_bytes);
@@ -104,7 +106,10 @@ template <int TYPE, class S> struct wgmma_source {
         }
     }
     /* Number of scales of scales (one per 8 blocks) that n blocks from b on use. */
-    __device__ __forceinline__ static uint32_t supers(int32_t b, uint32_t n) { return (uint32_t) b % 8 + n > 8 ? 2 : 1; }
+    __device__ __forceinline__ static uint32_t supers(int32_t b, uint32_t n)
+    {
+        return (uint32_t) b % 8 + n > 8 ? 2 : 1;
+    }
     /* Copies n blocks from b on. */
     __device__ __forceinline__ void fill(uint32_t stage, uint32_t full, int32_t b, uint32_t n) const
     {
@@ -145,7 +150,8 @@ PI_FN uint64_t wgmma_b(uint32_t stage, uint32_t k, uint32_t i)
 /* Unpacks the weights of block k of a stage to a, and issues its wgmmas. a must stay unchanged until they are done.
  * super: index of the stage's scales of scales. */
 template <int TYPE, class S>
-PI_FN void wgmma_block(const unsigned char *stage, uint32_t k, uint32_t super, uint32_t (&a)[2][4], float (&acc)[WGMMA_GROUPS][4])
+PI_FN void wgmma_block(const unsigned char *stage, uint32_t k, uint32_t super, uint32_t (&a)[2][4],
+                       float (&acc)[WGMMA_GROUPS][4])
 {
     using T = w16<TYPE>;
     const unsigned char *tile = stage + S::W_AT + threadIdx.x / 32 * S::TILE;
@@ -245,8 +251,8 @@ __global__ void __launch_bounds__((TEAMS + 1) * 128, 1) w16_wgmma(PI_CONSTANT w1
     if (!ptx_has_wgmma()) return;
     PI_SMEM(raw);
     const auto &w = p.w[w16_which(p, blockIdx.y)];
-    const wgmma_where at = {(int32_t) (blockIdx.y - w.first) * wgmma_shape<TYPE, TEAMS>::TILES, (int32_t) ((w.n_out + 15) / 16 - 1),
-                            (int32_t) blockIdx.x * WGMMA_GROUPS, w.data, nullptr};
+    const wgmma_where at = {(int32_t) (blockIdx.y - w.first) * wgmma_shape<TYPE, TEAMS>::TILES,
+                            (int32_t) ((w.n_out + 15) / 16 - 1), (int32_t) blockIdx.x * WGMMA_GROUPS, w.data, nullptr};
     float acc[WGMMA_GROUPS][4] = {};
     if (!wgmma_sums<TYPE, TEAMS>(p, at, raw, acc)) return;
     const int64_t row = (int64_t) at.group * 8, o = (int64_t) (at.tile + (int32_t) threadIdx.x / 32) * 16;

@@ -17,7 +17,10 @@ template <class S> struct wgmma_ring {
     uint32_t round = 0; /* number of passes over all stages, for the parity */
 
     __device__ __forceinline__ explicit wgmma_ring(unsigned char *raw_) : raw(raw_) {}
-    __device__ __forceinline__ uint32_t full(int32_t i) const { return ptx_shared(raw) + S::BARRIERS_AT + 8 * (uint32_t) i; }
+    __device__ __forceinline__ uint32_t full(int32_t i) const
+    {
+        return ptx_shared(raw) + S::BARRIERS_AT + 8 * (uint32_t) i;
+    }
     __device__ __forceinline__ uint32_t empty(int32_t i) const { return full(i) + 8 * S::STAGES; }
     __device__ __forceinline__ unsigned char *stage() const { return raw + (uint32_t) now * S::SIZE; }
     __device__ __forceinline__ uint32_t at(int32_t i) const { return ptx_shared(raw) + (uint32_t) i * S::SIZE; }

@@ -6,7 +6,7 @@
 # Without arguments this is the contributor's loop, a few minutes: layout and language rules; a Release build with
 # -Werror and its fast unit tests; the real model through the tool; three scripts.
 #
-# --all is what CI runs. In addition: all tests of the Release build (the CUDA backend on an emulator); kernels by nvcc;
+# --all is the run of CI. In addition: all tests of the Release build (the CUDA backend on an emulator); kernels by nvcc;
 # the exported interface; the installed tree; every tests/scripts/check_*.py; an ASan+UBSan build and its tests; tests
 # with threads under TSan; the server under clang's UBSan, and each fuzzer for ten seconds; an aarch64 build and its
 # tests under qemu.
@@ -15,7 +15,7 @@
 # --only takes names of steps: layout release cuda abi install tool scripts asan tsan fuzz aarch64. These steps then run
 # completely, as with --all.
 #
-# The script installs packages where apt can, and says what to install elsewhere. Builds go to build/test/, logs to
+# The script installs packages with apt, or lists the missing ones if it cannot. Builds go to build/test/, logs to
 # build/test/log/. Models and Python packages go to the cache folder and build/venv; a second run needs no network. A
 # step that cannot run here is skipped with a line, and counted. While a step runs, its progress is shown on standard
 # error. There is no time limit for a step; a single test or script may take an hour.
@@ -182,8 +182,8 @@ layout() {
     check layout bash tests/scripts/check_layout.sh
     check language python3 tests/scripts/check_language.py
 }
-# What steps ask of a device, by counts of the emulator; kernels for every target; and the host code that only a build with
-# CUDA compiles, whose twins for the emulator the other builds have.
+# Work of steps by counts of the emulator; kernels by nvcc; and the host code that only a build with CUDA compiles (other
+# builds compile the emulator's version of it).
 cuda() {
     check roofline python3 tools/roofline.py --check "$work/release"
     check cuda python3 tools/kernel_report.py --check "$work/release"
@@ -210,8 +210,8 @@ release() {
     [ "$long" = OFF ] || [ ! -x "$models" ] || check models-race "$models" all
 }
 abi() { check abi bash tests/scripts/check_abi.sh "$work/release"; }
-# What a sanitizer tells has functions and lines. Where variables are would be two fifths of the time that kernels take to
-# compile.
+# -g1 gives functions and lines to the reports of sanitizers. Locations of variables would add two thirds to the compile
+# time of kernels.
 debug=("-DCMAKE_C_FLAGS_DEBUG=-g1 -O1" -DCMAKE_CXX_FLAGS_DEBUG=-g1)
 asan() {
     build asan -DCMAKE_BUILD_TYPE=Debug "${debug[@]}" -DPAGEDINFER_TESTS=ON -DPAGEDINFER_WERROR=ON \
@@ -219,8 +219,8 @@ asan() {
     tests asan
 }
 
-# Kernels are those in plain C, which are instrumented whole: threads share their work as they do that of others.
-# TSan cannot live with every kernel's address randomisation; where it cannot, setarch switches that off, if it may.
+# The kernels are the ones in plain C, because TSan instruments them completely; threads share work in the same way.
+# TSan fails with the address randomisation of some Linux kernels. setarch disables it if that is permitted.
 tsan() {
     local threaded=(test_api test_core test_events test_pool) without=() target probe=$work/tsan-probe
     echo 'int main(void) { return 0; }' >"$probe.c"
@@ -327,7 +327,7 @@ fetch() {
 install() { check install bash tests/scripts/check_install.sh "$work/release" "$work/install" "$chat_model"; }
 tool() { check tool bash tests/scripts/check_tool.sh "$work/release/pagedinfer" "${model:-$chat_model}"; }
 
-# check_arguments NAME: a line an argument; nonzero: what the check needs is not here.
+# check_arguments NAME: prints one argument per line. Nonzero = a needed file is missing.
 check_arguments() {
     case $1 in
         check_templates | check_prompts | check_answers | check_canitoolcall | check_conversations | check_tools)
@@ -335,7 +335,7 @@ check_arguments() {
         check_tokenizers) [ -f "$vocab/complete" ] && printf '%s\n' --bin "$work/release/pagedinfer" "$vocab" ;;
     esac
 }
-# As many at once as there are cores: most of them wait for one thread of theirs most of the time.
+# One script per core: most scripts use one thread most of the time.
 scripts() {
     local f name arguments started=() files=(tests/scripts/check_*.py)
     [ $fast = 0 ] || files=(tests/scripts/check_{http,smollm,cli}.py)
@@ -344,7 +344,7 @@ scripts() {
         name=$(basename "$f" .py)
         [ "$name" != check_language ] || continue # step layout
         if ! arguments=$(check_arguments "$name"); then
-            skip "$name: what it reads could not be fetched"
+            skip "$name: its input files could not be downloaded"
             continue
         fi
         mapfile -t arguments < <(printf '%s' "$arguments")
@@ -358,14 +358,14 @@ scripts() {
     done
 }
 
-# Fuzzing needs clang and its runtime libraries, whose package has the version in its name on Debian.
+# Fuzzing needs clang and its runtime libraries. Debian's package name of these contains the version.
 fuzzer_code='#include <stddef.h>
 #include <stdint.h>
 int LLVMFuzzerTestOneInput(const uint8_t *d, size_t n) { return n > 1 && d[0] > 1 ? 1 : 0; }'
 can_fuzz() { pi_have clang && pi_compiles clang "$fuzzer_code" -fsanitize=fuzzer,address,undefined; }
 fuzz() {
     local f name short seeds started=()
-    local -x CCACHE_COMPILER='' # or one that ccache's configuration names would be taken for clang
+    local -x CCACHE_COMPILER='' # otherwise ccache may run its configured compiler instead of clang
     if ! can_fuzz && pi_can_apt; then
         { pi_apt clang && { can_fuzz || pi_apt libclang-rt-dev || pi_apt libclang-rt-14-dev; }; } >"$log/clang.log" 2>&1
     fi
@@ -382,8 +382,7 @@ fuzz() {
     else
         skip "the server under UBSan: no tool_tiny_model (step release)"
     fi
-    # As many at once as there are cores. New inputs go to the build folder and are there the next time; what crashes is
-    # kept in the log folder.
+    # One fuzzer per core. New inputs stay in the build folder for the next run. Inputs that crash go to the log folder.
     for f in tests/fuzz/fuzz_*.c; do
         [ -f "$f" ] || { fail "no fuzzers in tests/fuzz"; continue; }
         name=$(basename "$f" .c)

@@ -185,7 +185,8 @@ static int list_spec(bench *b)
     size_t n_prompt = 0, n_gen = 0;
     b->spec.on = true;
     if (!*cli_str(c, "spec-text")) return cli_usage_error(c, "--spec needs a text: give -f FILE");
-    if (cli_given(c, "n-depth") || cli_given(c, "pg") || cli_given(c, "spec-type") || (strcmp(format, "md") && strcmp(format, "jsonl")))
+    if (cli_given(c, "n-depth") || cli_given(c, "pg") || cli_given(c, "spec-type") ||
+        (strcmp(format, "md") && strcmp(format, "jsonl")))
         return cli_usage_error(c, "--spec: omit --n-depth, -pg and --spec-type; the output is md or jsonl");
     int code = cli_read_file(c, cli_str(c, "spec-text"), &b->spec.text, &b->spec.len);
     if (!code) code = gather_numbers(c, "n-prompt", &prompt, &n_prompt);
@@ -208,7 +209,8 @@ static bool keeps_prompts(const cli *c) { return cli_bool(c, "prompt-shared") ||
 
 static int list_tests(bench *b)
 {
-    if (keeps_prompts(b->c) && !*cli_str(b->c, "n-parallel")) return cli_usage_error(b->c, "-pps and -tgs need -npl: give it too");
+    if (keeps_prompts(b->c) && !*cli_str(b->c, "n-parallel"))
+        return cli_usage_error(b->c, "-pps and -tgs need -npl: give it too");
     if (cli_bool(b->c, "shared-prefix")) return list_shared(b);
     if (*cli_str(b->c, "spec")) return list_spec(b);
     int32_t *prompt = NULL, *gen = NULL, *depth = NULL;
@@ -285,7 +287,8 @@ static int add_load_modes(bench *b)
         code = gather(b->c, flag[f], false, &given);
         for (size_t i = from; !code && i < given.n; i++) {
             bool on;
-            if (!options_bool(given.v[i], &on)) code = cli_usage_error(b->c, "--%s: '%s' is not 0 or 1", flag[f], given.v[i]);
+            if (!options_bool(given.v[i], &on))
+                code = cli_usage_error(b->c, "--%s: '%s' is not 0 or 1", flag[f], given.v[i]);
             else if (!texts_add(&t, mode[f][on], strlen(mode[f][on]))) code = cli_error(b->c, CLI_OS, "out of memory");
         }
     }
@@ -380,7 +383,8 @@ static int set_defaults(const bench *b, pi_options *o)
     if (!code) code = set_default(b, o, "parallel", par);
     if (!code && b->shared.on) code = set_default(b, o, "ubatch-size", shared_step(b));
     if (!code) code = set_default(b, o, "prefix-cache", depth > 0 || b->shared.on || keeps_prompts(b->c));
-    if (!code && b->spec.on && pi_options_set(o, "spec-type", cli_str(b->c, "spec"), &err)) code = cli_pi_error(b->c, &err);
+    if (!code && b->spec.on && pi_options_set(o, "spec-type", cli_str(b->c, "spec"), &err))
+        code = cli_pi_error(b->c, &err);
     return code;
 }
 

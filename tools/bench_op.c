@@ -16,7 +16,8 @@ static bool print_time(void *ud, const pi_op_time *t)
     op_table *o = ud;
     double gbs = (double) t->bytes / t->ns, share = (double) t->bytes / t->bandwidth * 1e9 / t->ns;
     if (!o->json && !o->begun) {
-        printf("| %-6s | sequences | tokens | all, ms   | a sequence  | MiB       | GB/s  | of bound  |\n", cli_str(o->c, "op"));
+        printf("| %-6s | sequences | tokens | all, ms   | a sequence  | MiB       | GB/s  | of bound  |\n",
+               cli_str(o->c, "op"));
         printf("|--------|-----------|--------|-----------|-------------|-----------|-------|-----------|\n");
     }
     o->begun = true;

@@ -404,6 +404,7 @@ void bench_print_test(const bench *b, const char *format, FILE *f, const bench_t
 void bench_print_footer(const bench *b, const char *format, FILE *f)
 {
     (void) b;
-    if (!strcmp(format, "md")) fprintf(f, "\nbuild: %s (%d), pagedinfer %s\n", build_commit, build_number, pi_version());
+    if (!strcmp(format, "md"))
+        fprintf(f, "\nbuild: %s (%d), pagedinfer %s\n", build_commit, build_number, pi_version());
     if (!strcmp(format, "json")) fprintf(f, "\n]\n");
 }

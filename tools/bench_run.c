@@ -182,7 +182,8 @@ static int make_crowd(bench *b, const bench_test *t, int32_t n_par, crowd *w)
 {
     const bool shared = cli_bool(b->c, "prompt-shared");
     const size_t n = (size_t) (t->n_prompt ? t->n_prompt : 1), n_prompts = shared ? 1 : (size_t) n_par;
-    *w = (crowd) {.n = n, .stride = shared ? 0 : n, .n_par = n_par, .max_tokens = t->n_gen ? t->n_gen + 1 : 0, .cache = shared};
+    *w = (crowd) {
+        .n = n, .stride = shared ? 0 : n, .n_par = n_par, .max_tokens = t->n_gen ? t->n_gen + 1 : 0, .cache = shared};
     w->ids = malloc(n_prompts * n * sizeof *w->ids);
     if (!w->ids) return cli_error(b->c, CLI_OS, "out of memory");
     for (size_t i = 0; i < n_prompts * n; i++) w->ids[i] = i % n == 0 && b->bos >= 0 ? b->bos : bench_token(b);

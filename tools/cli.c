@@ -114,7 +114,8 @@ static void log_json(const cli *c, int level, const char *msg)
  * letter, if enabled. Each line is one stdio call, because several threads log. */
 static void log_line(void *ud, int level, const char *msg)
 {
-    static const char *const kind[] = {"", "error: ", "warning: ", "", ""}, *const letter[] = {"", "E ", "W ", "I ", "D "};
+    static const char *const kind[] = {"", "error: ", "warning: ", "", ""}, *const letter[] = {"", "E ", "W ", "I ",
+                                                                                               "D "};
     static const char *const color[] = {"", "\033[31m", "\033[33m", "", "\033[2m"};
     const cli *c = ud;
     char time[48] = "";
@@ -128,7 +129,9 @@ static void log_line(void *ud, int level, const char *msg)
     flockfile(c->log);
     if (c->log == stderr) cli_new_line();
     if (c->log_jsonl) log_json(c, level, msg);
-    else fprintf(c->log, "%s%s%s%s%s\n", on, time, c->log_prefix ? letter[level] : kind[level], msg, *on ? "\033[0m" : "");
+    else
+        fprintf(c->log, "%s%s%s%s%s\n", on, time, c->log_prefix ? letter[level] : kind[level], msg,
+                *on ? "\033[0m" : "");
     funlockfile(c->log);
 }
 
@@ -388,8 +391,8 @@ static int unknown_flag(const cli *c, const char *word, const char *name, const 
     if (r && r->later) return cli_usage_error(c, "%s is not built yet: %s", word, r->why);
     if (r) return cli_usage_error(c, "%s has no meaning here: %s", word, r->why);
     if (elsewhere->how)
-        return cli_usage_error(c, "%s belongs to the %s options, which '%s' does not accept", word, elsewhere->info.section,
-                               c->cmd->name);
+        return cli_usage_error(c, "%s belongs to the %s options, which '%s' does not accept", word,
+                               elsewhere->info.section, c->cmd->name);
     bool found = options_nearest(name + strspn(name, "-"), of_command, c->cmd, near);
     return cli_usage_error(c, "unknown option %s%s%s", word, found ? "; the nearest known one is " : "", near);
 }

@@ -139,8 +139,8 @@ void cli_print_prompt(const cli *c, const pi_engine *e, const char *text, size_t
     if (!ids || pi_tokenize(e, text, len, flags, ids, (size_t) n) != n) {
         fprintf(stderr, "%s: --verbose-prompt: the prompt cannot be tokenized\n", c->name);
     } else {
-        fprintf(stderr, "%s: prompt: '%.*s'\n%s: number of tokens in prompt = %lld\n", c->name, (int) len, text, c->name,
-                (long long) n);
+        fprintf(stderr, "%s: prompt: '%.*s'\n%s: number of tokens in prompt = %lld\n", c->name, (int) len, text,
+                c->name, (long long) n);
         for (int64_t i = 0; i < n; i++) print_piece(e, ids[i]);
         fputc('\n', stderr);
     }
@@ -151,8 +151,8 @@ void cli_print_prompt(const cli *c, const pi_engine *e, const char *text, size_t
 static void print_timing(const cli *c, const char *what, const char *unit, double ms, uint64_t n)
 {
     double per = n ? ms / (double) n : 0;
-    fprintf(stderr, "%s: %s = %10.2f ms / %5llu %s (%8.2f ms per token, %8.2f tokens per second)\n", c->called, what, ms,
-            (unsigned long long) n, unit, per, per > 0 ? 1e3 / per : 0);
+    fprintf(stderr, "%s: %s = %10.2f ms / %5llu %s (%8.2f ms per token, %8.2f tokens per second)\n", c->called, what,
+            ms, (unsigned long long) n, unit, per, per > 0 ? 1e3 / per : 0);
 }
 
 /* Prints "prompt 45 tokens (32 cached), 1234.5 t/s; generated 64 tokens, 210.3 t/s". */
@@ -261,8 +261,8 @@ static void print_kv_stats(const cli *c, const pi_engine *e)
     pi_stats s = {.size = sizeof s};
     char bytes[32];
     if (pi_engine_stats(e, &s)) return;
-    fprintf(stderr, "%s: cache: %llu of %llu prompt tokens reused, %llu requests found a prefix, %llu preempted\n", c->name,
-            (unsigned long long) s.cached_tokens, (unsigned long long) s.prompt_tokens,
+    fprintf(stderr, "%s: cache: %llu of %llu prompt tokens reused, %llu requests found a prefix, %llu preempted\n",
+            c->name, (unsigned long long) s.cached_tokens, (unsigned long long) s.prompt_tokens,
             (unsigned long long) s.n_prefix_hits, (unsigned long long) s.n_preempted);
     if (s.n_snapshots_saved)
         fprintf(stderr, "%s: snapshots: %llu taken, %llu restored\n", c->name,

@@ -15,7 +15,8 @@ static bool on_progress(void *ud, int stage, uint64_t done, uint64_t total)
     opening *o = ud;
     if (stage != o->stage || !done) {
         meter_end(&o->m);
-        meter_begin(&o->m, stage == PI_LOAD_READ ? "reading the model" : "loading the model", o->quiet, o->stage ? 0 : QUICK);
+        meter_begin(&o->m, stage == PI_LOAD_READ ? "reading the model" : "loading the model", o->quiet,
+                    o->stage ? 0 : QUICK);
         o->stage = stage;
     }
     if (done < total) meter_update(&o->m, done, total);

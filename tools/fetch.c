@@ -49,8 +49,10 @@ static bool connected(fetching *x)
 #else
 static int not_built_in(const fetching *x, const char *what)
 {
-    return cli_error(x->c, CLI_UNAVAILABLE, "%s is not in the cache, and this build cannot download: it was built without libcurl "
-                     "or OpenSSL (libcurl4-openssl-dev, libssl-dev; cmake -DPAGEDINFER_CURL=ON)", what);
+    return cli_error(x->c, CLI_UNAVAILABLE,
+                     "%s is not in the cache, and this build cannot download: it was built without libcurl "
+                     "or OpenSSL (libcurl4-openssl-dev, libssl-dev; cmake -DPAGEDINFER_CURL=ON)",
+                     what);
 }
 #endif
 
@@ -141,13 +143,16 @@ static char *file_url(const hub_repo *r, const hub_file *f)
 /* Ensures that one file of the repository is cached under its name. */
 static int have_file(fetching *x, const hub_repo *r, const hub_file *f)
 {
-    char *path = hub_snapshot_path(r, f), *blob = hub_blob_path(r, f), *url = file_url(r, f), *endpoint = hub_endpoint();
+    char *path = hub_snapshot_path(r, f), *blob = hub_blob_path(r, f), *url = file_url(r, f),
+         *endpoint = hub_endpoint();
     char *page = endpoint ? hub_join(endpoint, r->id) : NULL;
     int code = CLI_OK;
     if (!path || !blob || !url || !page) code = no_memory(x);
     else if (f->at) tell_cached(x, f->path, f->at);
     else if (has_size(blob, f->size)) tell_cached(x, f->path, blob);
-    else code = bring(x, &(source) {.name = f->path, .url = url, .page = page, .path = blob, .size = f->size, .oid = f->oid});
+    else
+        code = bring(
+            x, &(source) {.name = f->path, .url = url, .page = page, .path = blob, .size = f->size, .oid = f->oid});
     if (!code && !x->dry && !f->at && strcmp(blob, path)) code = link_blob(x, f, blob, path);
     free(page);
     free(endpoint);
@@ -202,7 +207,8 @@ static int list(fetching *x, hub_repo *r, const char *id, const char *file, cons
     code = hub_list_cache(x->c, r);
     if (code || is_cached(r, hub_choose(r, file, quant, drafter))) return code;
 #ifdef PI_HAVE_CURL
-    return cli_error(x->c, CLI_NO_INPUT, "%s%s%s%s%s is not in the cache (%s), and --offline prevents the download: run once without it",
+    return cli_error(x->c, CLI_NO_INPUT,
+                     "%s%s%s%s%s is not in the cache (%s), and --offline prevents the download: run once without it",
                      id, *quant ? ":" : "", quant, *file ? ", " : "", file, r->dir);
 #else
     return not_built_in(x, id);
@@ -274,7 +280,8 @@ static int have_url(fetching *x, const char *url, const char *name, const char *
         return CLI_OK;
     }
 #ifdef PI_HAVE_CURL
-    return cli_error(x->c, CLI_NO_INPUT, "%s does not exist, and --offline prevents the download: run once without it", path);
+    return cli_error(x->c, CLI_NO_INPUT, "%s does not exist, and --offline prevents the download: run once without it",
+                     path);
 #else
     (void) url;
     return not_built_in(x, name);
@@ -353,7 +360,8 @@ static int fetch_all(fetching *x)
 
 int fetch_models(cli *c)
 {
-    fetching x = {.c = c, .token = cli_str(c, "hf-token"), .offline = cli_bool(c, "offline"), .dry = cli_bool(c, "dry-run")};
+    fetching x = {
+        .c = c, .token = cli_str(c, "hf-token"), .offline = cli_bool(c, "offline"), .dry = cli_bool(c, "dry-run")};
     const bool any = *cli_str(c, "hf-repo") || *cli_str(c, "model-url") || *cli_str(c, "hf-repo-draft");
     char bytes[32];
     if (!any && !x.dry && !*cli_str(c, "hf-file")) return -1;

@@ -236,7 +236,10 @@ static bool add_folder(hub_repo *r, const char *dir, const char *path, int depth
     return ok;
 }
 
-static int by_path(const void *a, const void *b) { return strcmp(((const hub_file *) a)->path, ((const hub_file *) b)->path); }
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const hub_file *) a)->path, ((const hub_file *) b)->path);
+}
 
 int hub_list_cache(const cli *c, hub_repo *r)
 {

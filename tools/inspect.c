@@ -107,8 +107,9 @@ static int add_entry(contents *x, json_t *line)
     const char *key = json_string_value(json_object_get(line, "key"));
     json_t *value = json_object_get(line, "value");
     if (!json_object_get(line, "cut")) return json_object_set(x->metadata, key, value);
-    return json_object_set_new(x->metadata, key, json_pack("{s:O, s:O, s:O}", "type", json_object_get(line, "type"), "length",
-                                                           json_object_get(line, "length"), "first", value));
+    return json_object_set_new(x->metadata, key,
+                               json_pack("{s:O, s:O, s:O}", "type", json_object_get(line, "type"), "length",
+                                         json_object_get(line, "length"), "first", value));
 }
 
 static void add_line(void *ud, const char *text)

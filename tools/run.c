@@ -87,7 +87,8 @@ static void handle(struct run *u, const pi_event *ev)
     size_t i = 0;
     while (u->r[i] != ev->request) i++;
     if (ev->kind == PI_EVENT_PROGRESS) {
-        fprintf(stderr, "prompt: %u of %u tokens, %u cached, %.0f ms\n", ev->n_computed, ev->n_prompt, ev->n_cached, ev->prompt_ms);
+        fprintf(stderr, "prompt: %u of %u tokens, %u cached, %.0f ms\n", ev->n_computed, ev->n_prompt, ev->n_cached,
+                ev->prompt_ms);
         return;
     }
     if (ev->kind == PI_EVENT_PROMPT) {

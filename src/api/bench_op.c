@@ -109,8 +109,20 @@ static double run_bench_step(op_bench *b, int32_t first, int32_t n_seqs, const i
     const float *conv = b->weights, *dt = conv + n_channels(b) * 4, *a = dt + b->st.n_v, *norm = a + b->st.n_v;
     const float *z = b->rows + n_channels(b), *alpha = z + n_values(b), *beta = alpha + b->st.n_v;
     int64_t ld = (int64_t) n_inputs(b);
-    pi__gdn g = {.qkv = b->rows, .ld_qkv = ld, .z = z, .ld_z = ld, .alpha = alpha, .beta = beta, .ld_ab = ld, .conv = conv,
-                 .dt_bias = dt, .a = a, .norm = norm, .eps = 1e-6f, .out = b->out, .ldo = (int64_t) n_values(b)};
+    pi__gdn g = {.qkv = b->rows,
+                 .ld_qkv = ld,
+                 .z = z,
+                 .ld_z = ld,
+                 .alpha = alpha,
+                 .beta = beta,
+                 .ld_ab = ld,
+                 .conv = conv,
+                 .dt_bias = dt,
+                 .a = a,
+                 .norm = norm,
+                 .eps = 1e-6f,
+                 .out = b->out,
+                 .ldo = (int64_t) n_values(b)};
     int64_t t0 = pi__now_ns();
     b->be->dev->begin(b->be, &batch, PI__STEP_ANY);
     for (int32_t i = 0; i < b->n_layers; i++) {

@@ -76,8 +76,8 @@ int pi__engine_open_chat(pi_engine *e, const pi_options *o, pi_error *err)
     return PI_OK;
 }
 
-int64_t pi_work_chat_render(pi_work *w, const pi_engine *e, const char *messages, const char *tools, const char *options,
-                            char *out, size_t cap, pi_error *err)
+int64_t pi_work_chat_render(pi_work *w, const pi_engine *e, const char *messages, const char *tools,
+                            const char *options, char *out, size_t cap, pi_error *err)
 {
     if (!e || !messages || (!out && cap)) return pi__fail(err, PI_EINVAL, "pi_chat_render: an argument is NULL");
     if (!e->chat) return pi__fail(err, e->chat_err.code, "%s", e->chat_err.msg);
@@ -95,8 +95,8 @@ int64_t pi_chat_render(const pi_engine *e, const char *messages, const char *too
     return pi_work_chat_render(NULL, e, messages, tools, options, out, cap, err);
 }
 
-int64_t pi_work_chat_tokenize(pi_work *w, const pi_engine *e, const char *messages, const char *tools, const char *options,
-                              int32_t *out, size_t cap, pi_error *err)
+int64_t pi_work_chat_tokenize(pi_work *w, const pi_engine *e, const char *messages, const char *tools,
+                              const char *options, int32_t *out, size_t cap, pi_error *err)
 {
     if (!e || !messages || (!out && cap)) return pi__fail(err, PI_EINVAL, "pi_chat_tokenize: an argument is NULL");
     if (!e->chat) return pi__fail(err, e->chat_err.code, "%s", e->chat_err.msg);

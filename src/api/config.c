@@ -75,7 +75,8 @@ static pi__placement_rules places_of(const pi__opt_set *s)
 {
     int64_t layers;
     const bool limited = pi__parse_int(pi__opt_str(s, PI__OPT_GPU_LAYERS), false, &layers) && layers >= 0;
-    const bool cpu_moe = pi__opt_bool(s, PI__OPT_CPU_MOE), any = !strcasecmp(pi__opt_str(s, PI__OPT_GPU_LAYERS), "auto");
+    const bool cpu_moe = pi__opt_bool(s, PI__OPT_CPU_MOE),
+               any = !strcasecmp(pi__opt_str(s, PI__OPT_GPU_LAYERS), "auto");
     const pi__opt_list *over = pi__opt_list_of(s, PI__OPT_OVERRIDE_TENSOR);
     return (pi__placement_rules) {
         .limited = limited,
@@ -151,7 +152,8 @@ static int devices_with_parts(pi__config *c, const double *part, size_t n, pi_er
             return pi__fail(err, PI_EINVAL, "tensor-split: part %zu has no device, option 'device' names %d: "
                             "give a part per device", i + 1, n_dev);
         int k = snprintf(c->chosen_device + at, sizeof c->chosen_device - at, "%s%s", at ? "," : "", dev[0]->name);
-        if (k < 0 || (size_t) k >= sizeof c->chosen_device - at - 4) return pi__fail(err, PI_EINVAL, "tensor-split: too many parts");
+        if (k < 0 || (size_t) k >= sizeof c->chosen_device - at - 4)
+            return pi__fail(err, PI_EINVAL, "tensor-split: too many parts");
         at += (size_t) k;
         if (!is_cpu) at += (size_t) snprintf(c->chosen_device + at, 4, "%d", automatic ? (int) i : (int) index[i]);
         if (c->layers && n_used < PI__N_PLACEMENTS) c->part[n_used++] = part[i];
@@ -191,7 +193,8 @@ static int choose_devices(const pi__opt_set *s, pi__config *c, pi_error *err)
 static int check_split(const pi__opt_set *s, const pi__config *c, pi_error *err)
 {
     if (pi__opt_is(s, PI__OPT_SPLIT_MODE, "row"))
-        return pi__fail(err, PI_EUNSUPPORTED, "split-mode row: use tensor, which divides every layer among the devices, or layer");
+        return pi__fail(err, PI_EUNSUPPORTED,
+                        "split-mode row: use tensor, which divides every layer among the devices, or layer");
     if (c->ranks && c->layers)
         return pi__fail(err, PI_EUNSUPPORTED, "split-mode layer splits among the devices of one process: with ranks "
                         "use split-mode tensor, or none");
@@ -217,8 +220,8 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
 #define ROW(type, ...) PI__##type,
     static const int32_t kv_types[] = {PI__CACHE_TYPES(ROW)}; /* indexed like the options' words */
 #undef ROW
-    static const int load_modes[] = {PI__LOAD_MMAP, PI__LOAD_MMAP, PI__LOAD_READ, PI__LOAD_READ, PI__LOAD_DIO, PI__LOAD_READ,
-                                     PI__LOAD_MMAP};
+    static const int load_modes[] = {PI__LOAD_MMAP, PI__LOAD_MMAP, PI__LOAD_READ, PI__LOAD_READ,
+                                     PI__LOAD_DIO,  PI__LOAD_READ, PI__LOAD_MMAP};
     const pi__opt_set *s = &o->set;
     const pi__opt_list *over = pi__opt_list_of(s, PI__OPT_OVERRIDE_KV);
     const int64_t cache_ram = pi__opt_int(s, PI__OPT_CACHE_RAM); /* MiB */

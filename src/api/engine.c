@@ -160,7 +160,8 @@ int pi_engine_on_cache_event(pi_engine *e, pi_cache_event_fn fn, void *ud, pi_er
 
 /* ------------------------------------------------------------------------------------------------------------ text */
 
-int64_t pi_work_tokenize(pi_work *w, const pi_engine *e, const char *text, size_t len, int flags, int32_t *out, size_t cap)
+int64_t pi_work_tokenize(pi_work *w, const pi_engine *e, const char *text, size_t len, int flags, int32_t *out,
+                         size_t cap)
 {
     if (!e || (!text && len) || (!out && cap)) return PI_EINVAL;
     pi__ids ids = {.work = w ? &w->w : NULL};
@@ -176,7 +177,8 @@ int64_t pi_tokenize(const pi_engine *e, const char *text, size_t len, int flags,
     return pi_work_tokenize(NULL, e, text, len, flags, out, cap);
 }
 
-int64_t pi_work_infill(pi_work *w, const pi_engine *e, const pi_infill_parts *in, int32_t *out, size_t cap, pi_error *err)
+int64_t pi_work_infill(pi_work *w, const pi_engine *e, const pi_infill_parts *in, int32_t *out, size_t cap,
+                       pi_error *err)
 {
     if (!e || !in || (!out && cap)) return pi__fail(err, PI_EINVAL, "pi_infill: engine, parts and buffer are needed");
     pi__ids ids = {.work = w ? &w->w : NULL};

@@ -14,13 +14,15 @@ enum { NAME_BYTES = sizeof ((pi__lora_ask *) 0)->name };
 static int check_name(const char *name, pi_error *err)
 {
     if (!name || !*name || strlen(name) >= NAME_BYTES || strpbrk(name, ",:") || !strcmp(name, "none"))
-        return pi__fail(err, PI_EINVAL, "an adapter's name is 1 to %d bytes without ',' and ':', and not \"none\"", NAME_BYTES - 1);
+        return pi__fail(err, PI_EINVAL, "an adapter's name is 1 to %d bytes without ',' and ':', and not \"none\"",
+                        NAME_BYTES - 1);
     return PI_OK;
 }
 
 int pi_lora_load(pi_engine *e, const char *name, const char *path, float scale, pi_error *err)
 {
-    if (!e || !path || !isfinite(scale)) return pi__fail(err, PI_EINVAL, "pi_lora_load: an engine, a file and a scale are needed");
+    if (!e || !path || !isfinite(scale))
+        return pi__fail(err, PI_EINVAL, "pi_lora_load: an engine, a file and a scale are needed");
     const int rc = check_name(name, err);
     return rc ? rc : pi__core_lora_load(e->core, name, path, scale, err);
 }
@@ -40,7 +42,8 @@ int pi_lora_unload(pi_engine *e, const char *name, pi_error *err)
 
 int pi_lora_scale(pi_engine *e, const char *name, float scale, pi_error *err)
 {
-    if (!e || !name || !isfinite(scale)) return pi__fail(err, PI_EINVAL, "pi_lora_scale: an engine, a name and a scale are needed");
+    if (!e || !name || !isfinite(scale))
+        return pi__fail(err, PI_EINVAL, "pi_lora_scale: an engine, a name and a scale are needed");
     return pi__core_lora_scale(e->core, name, scale, err);
 }
 
@@ -127,7 +130,8 @@ static int load_module(pi_engine *e, const char *text, pi_error *err)
 
 int pi__engine_open_lora(pi_engine *e, const pi_options *o, pi_error *err)
 {
-    const pi__opt_list *file = pi__opt_list_of(&o->set, PI__OPT_LORA_FILE), *scaled = pi__opt_list_of(&o->set, PI__OPT_LORA_SCALED);
+    const pi__opt_list *file = pi__opt_list_of(&o->set, PI__OPT_LORA_FILE),
+                       *scaled = pi__opt_list_of(&o->set, PI__OPT_LORA_SCALED);
     const pi__opt_list *module = pi__opt_list_of(&o->set, PI__OPT_LORA_MODULES);
     const bool apply = !pi__opt_bool(&o->set, PI__OPT_LORA_NO_APPLY);
     int rc = PI_OK;

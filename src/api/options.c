@@ -127,8 +127,8 @@ static int check_form(const row *r, const char *value, pi_error *err)
         int first;
         unsigned all;
         if (pi__parse_drafters(value, &first, &all)) break;
-        return refuse_value(r, value,
-                            "is not a list of drafters: give auto, none, mtp, draft, ngram or layer-exit, with commas", err);
+        return refuse_value(
+            r, value, "is not a list of drafters: give auto, none, mtp, draft, ngram or layer-exit, with commas", err);
     }
     case PI__OPT_SAMPLERS: return pi__parse_samplers(value, chain, err);
     case PI__OPT_CPU_RANGE:

@@ -20,7 +20,8 @@
       "GGUF file of the model, or the first of its parts.")                                                            \
     X(LOAD_MODE, "load-mode", ENUM, "auto", "auto|mmap|read|none|dio|mlock|mmap+mlock",                                \
       "-lm --load-mode --mmap=mmap --no-mmap=read -dio=dio --direct-io=dio -ndio=auto --no-direct-io=auto", "",        \
-      "model", false, "How to read the file: map it (mmap; auto uses it), read it, or read"                            \
+      "model", false,                                                                                                  \
+      "How to read the file: map it (mmap; auto uses it), read it, or read"                                            \
       " it without the page cache (dio). Modes with mlock also set --mlock.")                                          \
     X(MLOCK, "mlock", BOOL, "false", "", "--mlock", "", "model", false,                                                \
       "Lock the weights in host memory, so that they are never swapped out.")                                          \
@@ -157,25 +158,28 @@
     X(PREFIX_DIR_RO, "prefix-cache-dir-ro", BOOL, "false", "", "--prefix-cache-dir-ro --prompt-cache-ro", "", "kv",    \
       false, "Only read the directory; do not store new prefixes.")                                                    \
     X(MODEL_DRAFT, "model-draft", STRING, "", "", "-md --model-draft --spec-draft-model", "LLAMA_ARG_MODEL_DRAFT",     \
-      "speculation", true, "GGUF file of a drafter made for the model, or of a smaller model with the same vocabulary.")\
+      "speculation", true,                                                                                             \
+      "GGUF file of a drafter made for the model, or of a smaller model with the same vocabulary.")                    \
     X(SPEC_N_MAX, "spec-draft-n-max", INT, "3", "0..16", "--spec-draft-n-max --draft --draft-n --draft-max",           \
       "LLAMA_ARG_DRAFT_MAX", "speculation", true, "Maximum drafted tokens for each verified token.")                   \
     X(SPEC_N_MIN, "spec-draft-n-min", INT, "0", "0..16", "--spec-draft-n-min --draft-min --draft-n-min",               \
       "LLAMA_ARG_DRAFT_MIN", "speculation", false, "Minimum drafted tokens; shorter drafts are not verified.")         \
-    X(SPEC_P_MIN, "spec-draft-p-min", FLOAT, "0", "0..1", "--spec-draft-p-min --draft-p-min",                          \
-      "LLAMA_ARG_DRAFT_P_MIN", "speculation", false,                                                                   \
-      "End a draft if its most likely token has a lower probability; 0: never.")                                       \
+    X(SPEC_P_MIN, "spec-draft-p-min", FLOAT, "0", "0..1", "--spec-draft-p-min --draft-p-min", "LLAMA_ARG_DRAFT_P_MIN", \
+      "speculation", false, "End a draft if its most likely token has a lower probability; 0: never.")                 \
     X(SPEC_LAYERS, "spec-draft-layers", INT, "0", "0..1024", "--spec-draft-layers", "", "speculation", false,          \
       "layer-exit: number of layers that draft; 0: half of them.")                                                     \
     X(SPEC_ADAPTIVE, "spec-adaptive", BOOL, "true", "", "--spec-adaptive", "", "speculation", false,                   \
       "Adapt the draft length to the acceptance rate and the cost; off: always the maximum.")                          \
-    X(SPEC_NGRAM_N, "spec-ngram-size-n", INT, "3", "1..1024", "--spec-ngram-size-n --spec-ngram-simple-size-n"         \
-      " --spec-ngram-map-k-size-n --spec-ngram-map-k4v-size-n --spec-ngram-mod-n-match", "", "speculation", false,     \
-      "ngram: minimum number of equal tokens; more than 64 mean 64.")                                                  \
-    X(SPEC_NGRAM_M, "spec-ngram-size-m", INT, "16", "0..1024", "--spec-ngram-size-m --spec-ngram-simple-size-m"        \
-      " --spec-ngram-map-k-size-m --spec-ngram-map-k4v-size-m --spec-ngram-mod-n-max", "", "speculation", false,       \
-      "ngram: maximum drafted tokens; more than 16 mean 16.")                                                          \
-    X(SPEC_NGRAM_SHARED, "spec-ngram-shared", SIZE, "0", "0..16777216", "--spec-ngram-shared", "", "speculation", false,\
+    X(SPEC_NGRAM_N, "spec-ngram-size-n", INT, "3", "1..1024",                                                          \
+      "--spec-ngram-size-n --spec-ngram-simple-size-n"                                                                 \
+      " --spec-ngram-map-k-size-n --spec-ngram-map-k4v-size-n --spec-ngram-mod-n-match",                               \
+      "", "speculation", false, "ngram: minimum number of equal tokens; more than 64 mean 64.")                        \
+    X(SPEC_NGRAM_M, "spec-ngram-size-m", INT, "16", "0..1024",                                                         \
+      "--spec-ngram-size-m --spec-ngram-simple-size-m"                                                                 \
+      " --spec-ngram-map-k-size-m --spec-ngram-map-k4v-size-m --spec-ngram-mod-n-max",                                 \
+      "", "speculation", false, "ngram: maximum drafted tokens; more than 16 mean 16.")                                \
+    X(SPEC_NGRAM_SHARED, "spec-ngram-shared", SIZE, "0", "0..16777216", "--spec-ngram-shared", "", "speculation",      \
+      false,                                                                                                           \
       "ngram: tokens of ended requests that are also searched, for requests with the same cache-salt; 0: none.")       \
     X(UBATCH_SIZE, "ubatch-size", INT, "512", "1..65536", "-ub --ubatch-size --max-num-batched-tokens",                \
       "LLAMA_ARG_UBATCH", "scheduler", true, "Maximum tokens per step, prompts and answers together.")                 \
@@ -183,7 +187,8 @@
       "In long prompts, attend only to some blocks of 128 keys: the first, the last, and blocks that score"            \
       " at least this part of the best. More is faster and less exact; start with 0.12; 0: attend to all.")            \
     X(PREFILL_SPARSITY_FROM, "prefill-sparsity-from", INT, "8192", "0..1073741824", "--prefill-sparsity-from", "",     \
-      "scheduler", false, "Prompt tokens before this position attend to all keys, regardless"                          \
+      "scheduler", false,                                                                                              \
+      "Prompt tokens before this position attend to all keys, regardless"                                              \
       " of prefill-sparsity; so do the last two blocks and the answer.")                                               \
     X(STEP_TARGET_MS, "step-target-ms", FLOAT, "0", "0..1000000", "--step-target-ms", "", "scheduler", false,          \
       "Target step time while a client streams: limits the prompt tokens of a step; 0: all that fit.")                 \
@@ -219,13 +224,13 @@
       "Priority of the threads: -1 low, 0 normal, 1 medium, 2 high, 3 realtime.")                                      \
     X(POLL, "poll", INT, "50", "0..100", "--poll", "", "cpu", false,                                                   \
       "Time that idle threads spin before they sleep; 0: not at all.")                                                 \
-    X(CPU_ISA, "cpu-isa", ENUM, "auto", "auto|amx|avx512|avxvnni|avx2|sve256|i8mm|neon|generic", "--cpu-isa", "", "cpu", false,\
-      "Highest instruction set to use; every choice gives correct results.")                                           \
+    X(CPU_ISA, "cpu-isa", ENUM, "auto", "auto|amx|avx512|avxvnni|avx2|sve256|i8mm|neon|generic", "--cpu-isa", "",      \
+      "cpu", false, "Highest instruction set to use; every choice gives correct results.")                             \
     X(ACTIVATION_BITS, "activation-bits", ENUM, "15", "8|15", "--activation-bits", "", "cpu", false,                   \
       "Activation bits in quantized matmuls on the CPU. 15: results as good as in float. 8, the"                       \
       " usual choice: half of the products, faster prompts; see docs/perf/cpu.md for speed and error.")                \
-    X(CHAT_TEMPLATE, "chat-template", STRING, "", "", "--chat-template -cml=chatml --chatml=chatml", "",               \
-      "template", false,                                                                                               \
+    X(CHAT_TEMPLATE, "chat-template", STRING, "", "", "--chat-template -cml=chatml --chatml=chatml", "", "template",   \
+      false,                                                                                                           \
       "Chat template to use instead of the model's own: Jinja text, or one of the names" PI__CHAT_NAME_LIST ".")       \
     X(CHAT_TEMPLATE_FILE, "chat-template-file", STRING, "", "", "--chat-template-file", "", "template", true,          \
       "File with the chat template to use instead of the model's own.")                                                \
@@ -245,11 +250,11 @@
       "Do not sample end-of-generation tokens, so that the model never ends its answer.")                              \
     X(NO_STOP, "no-stop", BOOL, "false", "", "--no-stop", "", "generation", false,                                     \
       "Sample end-of-generation tokens like others, without ending the answer.")                                       \
-    X(REASONING_BUDGET, "reasoning-budget", INT, "-1", "-1..2147483647", "--reasoning-budget", "LLAMA_ARG_THINK_BUDGET",\
-      "generation", false, "Maximum tokens of reasoning before its end is forced; 0: none, -1: no limit.")             \
+    X(REASONING_BUDGET, "reasoning-budget", INT, "-1", "-1..2147483647", "--reasoning-budget",                         \
+      "LLAMA_ARG_THINK_BUDGET", "generation", false,                                                                   \
+      "Maximum tokens of reasoning before its end is forced; 0: none, -1: no limit.")                                  \
     X(REASONING_MESSAGE, "reasoning-budget-message", STRING, "", "", "--reasoning-budget-message",                     \
-      "LLAMA_ARG_THINK_BUDGET_MESSAGE", "generation",                                                                  \
-      false, "Text to insert before the forced end of reasoning.")                                                     \
+      "LLAMA_ARG_THINK_BUDGET_MESSAGE", "generation", false, "Text to insert before the forced end of reasoning.")     \
     X(STOP, "stop", LIST, "", "", "--stop -r --reverse-prompt", "", "generation", true,                                \
       "Text that ends the answer and is not part of it; may be given several times.")                                  \
     X(STOP_TOKEN, "stop-token", LIST, "", "", "--stop-token", "", "generation", false,                                 \

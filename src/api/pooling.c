@@ -24,8 +24,11 @@
 static int check_pooling(const pi_request *r, pi_error *err)
 {
     const pi__opt_set *s = &r->set;
-    const char *wrong = pi__opt_int(s, PI__OPT_N) > 1 ? "n" : pi__opt_int(s, PI__OPT_LOGPROBS) >= 0 ? "logprobs"
-                        : pi__opt_int(s, PI__OPT_PROMPT_LOGPROBS) >= 0 ? "prompt-logprobs" : r->on_logits ? "logits" : NULL;
+    const char *wrong = pi__opt_int(s, PI__OPT_N) > 1                  ? "n"
+                        : pi__opt_int(s, PI__OPT_LOGPROBS) >= 0        ? "logprobs"
+                        : pi__opt_int(s, PI__OPT_PROMPT_LOGPROBS) >= 0 ? "prompt-logprobs"
+                        : r->on_logits                                 ? "logits"
+                                                                       : NULL;
     if (!wrong) return PI_OK;
     return pi__fail(err, PI_EINVAL, "pooling returns vectors of the prompt only: leave out option %s", wrong);
 }
@@ -41,7 +44,8 @@ static int64_t kind_of(const pi_request *r, const pi_info *info, pi_error *err)
                         "give a reranker that a recent llama.cpp converted, or pooling last for a vector");
     if (kind != PI__POOL_MODEL) return kind;
     for (kind = PI__POOL_MEAN; kind <= PI__POOL_RANK; kind++)
-        if (info->pooling && !strcmp(info->pooling, words[kind]) && (kind != PI__POOL_RANK || info->n_labels)) return kind;
+        if (info->pooling && !strcmp(info->pooling, words[kind]) && (kind != PI__POOL_RANK || info->n_labels))
+            return kind;
     return PI__POOL_LAST;
 }
 
@@ -88,8 +92,13 @@ int pi__pooling_make(pi_request *r, pi__gen_params *p, pi_error *err)
     if (mean) r->sums = pi__calloc(room, sizeof *r->sums);
     if (!d->values || (mean && !r->sums)) return pi__fail_mem(err, "the vectors of the prompt");
     d->embedded = true;
-    d->ev = (pi_event) {.size = sizeof d->ev, .kind = PI_EVENT_EMBEDDING, .request = r, .text = "", .embedding = d->values,
-                        .n_embd = dims, .n_embeddings = n};
+    d->ev = (pi_event) {.size = sizeof d->ev,
+                        .kind = PI_EVENT_EMBEDDING,
+                        .request = r,
+                        .text = "",
+                        .embedding = d->values,
+                        .n_embd = dims,
+                        .n_embeddings = n};
     r->pooling = (int32_t) kind;
     p->hidden = true;
     p->max_tokens = 0;

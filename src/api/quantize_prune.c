@@ -26,8 +26,9 @@ static int read_list(pi__prune *p, const char *list, pi_error *err)
         char *end;
         long layer = strtol(s, &end, 10);
         if (end == s || (*end && *end != ',') || layer < 0 || layer >= p->n_layer)
-            return pi__fail(err, PI_EINVAL, "prune-layers=%.80s: expected numbers of layers from 0 to %d, with commas between",
-                            list, p->n_layer - 1);
+            return pi__fail(err, PI_EINVAL,
+                            "prune-layers=%.80s: expected numbers of layers from 0 to %d, with commas between", list,
+                            p->n_layer - 1);
         p->n_gone += !p->gone[layer];
         p->gone[layer] = true;
         s = end;

@@ -64,7 +64,8 @@ static int by_template(const pi_engine *e, const pi__str pair[2], pi__ids *ids, 
 {
     out o = {0};
     if (!fill_template(&o, e->rank_template, pair))
-        return pi__fail(err, PI_EUNSUPPORTED, "metadata " KEY " lacks {query} or {document}: give the whole prompt as text");
+        return pi__fail(err, PI_EUNSUPPORTED,
+                        "metadata " KEY " lacks {query} or {document}: give the whole prompt as text");
     o.p = pi__malloc(o.n + 1);
     o.trust = pi__malloc(o.n + 1);
     int rc = PI_ENOMEM;
@@ -91,7 +92,8 @@ static int by_tokens(const pi_engine *e, const pi__str pair[2], pi__ids *ids, pi
     const pi__vocab *v = pi__core_vocab(e->core);
     const int32_t sep = pi__vocab_sep(v), eos = pi__vocab_eos(v) >= 0 ? pi__vocab_eos(v) : sep;
     if (eos < 0)
-        return pi__fail(err, PI_EUNSUPPORTED, "the model has neither the template " KEY " nor an EOS or SEP token: give the "
+        return pi__fail(err, PI_EUNSUPPORTED,
+                        "the model has neither the template " KEY " nor an EOS or SEP token: give the "
                         "whole prompt as text");
     int rc = add_id(ids, pi__vocab_add_bos(v), pi__vocab_bos(v));
     for (int i = 0; i < 2 && !rc; i++) {
@@ -102,8 +104,8 @@ static int by_tokens(const pi_engine *e, const pi__str pair[2], pi__ids *ids, pi
     return rc ? pi__fail(err, rc, "tokenizing query and document: %s", pi_strerror(rc)) : PI_OK;
 }
 
-int pi_request_prompt_rank(pi_request *r, const char *query, size_t query_len, const char *document, size_t document_len,
-                           pi_error *err)
+int pi_request_prompt_rank(pi_request *r, const char *query, size_t query_len, const char *document,
+                           size_t document_len, pi_error *err)
 {
     int rc = pi__request_check_new(r, err);
     if (rc) return rc;

@@ -122,10 +122,12 @@ static void log_end(const pi__sample *sample, const pi_result *s)
     char which[32] = "", drafts[64] = "";
     if (r->n_samples > 1) snprintf(which, sizeof which, ", sample %u", sample->index);
     if (s->n_drafted) snprintf(drafts, sizeof drafts, ", %u of %u drafts accepted", s->n_accepted, s->n_drafted);
-    pi__logf(&r->e->log, PI_LOG_INFO, "request %llu%s: %u prompt tokens, %u cached%s%s%s, first token after %.1f ms, "
-             "%u generated at %.1f t/s%s, %s%s%s", (unsigned long long) r->id, which, s->prompt_tokens, s->cached_tokens,
-             missed ? " (" : "", s->miss_reason, missed ? ")" : "", s->queue_ms + s->prefill_ms, s->generated_tokens,
-             rest, drafts, how[s->finish_reason], *s->msg ? ": " : "", s->msg);
+    pi__logf(&r->e->log, PI_LOG_INFO,
+             "request %llu%s: %u prompt tokens, %u cached%s%s%s, first token after %.1f ms, "
+             "%u generated at %.1f t/s%s, %s%s%s",
+             (unsigned long long) r->id, which, s->prompt_tokens, s->cached_tokens, missed ? " (" : "", s->miss_reason,
+             missed ? ")" : "", s->queue_ms + s->prefill_ms, s->generated_tokens, rest, drafts, how[s->finish_reason],
+             *s->msg ? ": " : "", s->msg);
 }
 
 static void fill_result(pi__sample *sample, const pi__job_end *end)

@@ -303,14 +303,14 @@ void pi__check_op(pi__op_id id, const pi__batch *b, const void *args);
 #define PI__CHECK_OP(id, b, args) ((void) 0)
 #endif
 /* pi__op_NAME(be, b, a) runs an op. */
-#define PI__OP_CALL(name, type)                                                                                         \
-    static inline void pi__op_##name(pi__backend *be, const pi__batch *b, const type *a)                                \
-    {                                                                                                                   \
-        PI__CHECK_OP(PI__OP_##name, b, a);                                                                              \
-        if (be->profile) pi__profile_before(be);                                                                        \
-        be->ops->name(be, b, a);                                                                                        \
-        if (be->profile) pi__profile_op(be, PI__OP_##name, b, a);                                                       \
-        if (be->trace) pi__trace_op(be, PI__OP_##name, b, a);                                                           \
+#define PI__OP_CALL(name, type)                                                                                        \
+    static inline void pi__op_##name(pi__backend *be, const pi__batch *b, const type *a)                               \
+    {                                                                                                                  \
+        PI__CHECK_OP(PI__OP_##name, b, a);                                                                             \
+        if (be->profile) pi__profile_before(be);                                                                       \
+        be->ops->name(be, b, a);                                                                                       \
+        if (be->profile) pi__profile_op(be, PI__OP_##name, b, a);                                                      \
+        if (be->trace) pi__trace_op(be, PI__OP_##name, b, a);                                                          \
     }
 PI__OPS(PI__OP_CALL)
 #undef PI__OP_CALL
@@ -332,7 +332,10 @@ static inline int32_t pi__n_placements(const pi__backend *be)
 }
 
 /* Returns the placement of tensors that no rule places: the device, or the last stage, where drafters read. */
-static inline int32_t pi__default_placement(const pi__backend *be) { return be->n_stages ? be->n_stages - 1 : PI__AT_DEVICE; }
+static inline int32_t pi__default_placement(const pi__backend *be)
+{
+    return be->n_stages ? be->n_stages - 1 : PI__AT_DEVICE;
+}
 
 /* Properties of a device, read without opening it. */
 typedef struct pi__device_info {

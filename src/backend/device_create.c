@@ -87,8 +87,10 @@ int pi__device_create(pi__backend **out, const char *names, int split, const pi_
     if (n > 1 && !split)
         return pi__fail(err, PI_EINVAL, "device '%.60s' names %d devices: give split-mode tensor or layer, "
                         "or name one device", names, n);
-    if (split && n == 1 && dev[0] != cpu() && (is_auto(names) || !strcasecmp(names, dev[0]->name))) n = all_of(dev, index);
-    int rc = n > 1 ? create_several(out, split, dev, index, n, p, log, err) : create_one(out, dev[0], index[0], p, log, err);
+    if (split && n == 1 && dev[0] != cpu() && (is_auto(names) || !strcasecmp(names, dev[0]->name)))
+        n = all_of(dev, index);
+    int rc = n > 1 ? create_several(out, split, dev, index, n, p, log, err)
+                   : create_one(out, dev[0], index[0], p, log, err);
     if (rc && is_auto(names) && dev[0] != cpu()) {
         pi__logf(log, PI_LOG_INFO, "%s; running on the CPU", err ? err->msg : dev[0]->name);
         rc = create_one(out, cpu(), 0, p, log, err);

@@ -71,7 +71,7 @@ static bool cuda_check_params(pi__device_params *p)
 
 /* ----------------------------------------------------------------------------------------------------------- table */
 
-#define CUDA(name)                                                                                                      \
+#define CUDA(name)                                                                                                     \
     {name, cuda_create, pi__cuda_tell, pi__cuda_rank_id, pi__cuda_join_rank, cuda_fix_modes, cuda_check_params}
 const pi__device pi__devices[] = {
 #ifdef PI_HAVE_CUDA
@@ -99,7 +99,8 @@ static const pi__device *find(const char *name, size_t n, int32_t *index)
     for (size_t i = n - digits; i < n; i++) *index = (*index < 0 ? 0 : *index * 10) + name[i] - '0';
     for (int i = 0; i < pi__n_devices; i++) {
         const pi__device *d = &pi__devices[i];
-        if (strlen(d->name) == n - digits && !strncasecmp(name, d->name, n - digits)) return digits && d == cpu() ? NULL : d;
+        if (strlen(d->name) == n - digits && !strncasecmp(name, d->name, n - digits))
+            return digits && d == cpu() ? NULL : d;
     }
     return NULL;
 }

@@ -259,13 +259,13 @@ typedef struct pi__sparse {
 
 /* Ops of this header that every backend implements and that need only their struct. A device's launch function
  * takes the struct; no other code is needed (pi__k_NAME of backend/cuda/kernels.h). */
-#define PI__OPS_ROWS(OP)                                                                                                \
-    OP(add_norm, pi__add_norm)                                                                                          \
-    OP(norm, pi__norm)                                                                                                  \
-    OP(layer_norm, pi__layer_norm)                                                                                      \
-    OP(gelu, pi__gelu)                                                                                                  \
-    OP(add_gated, pi__add_gated)                                                                                        \
-    OP(softcap, pi__softcap)                                                                                            \
+#define PI__OPS_ROWS(OP)                                                                                               \
+    OP(add_norm, pi__add_norm)                                                                                         \
+    OP(norm, pi__norm)                                                                                                 \
+    OP(layer_norm, pi__layer_norm)                                                                                     \
+    OP(gelu, pi__gelu)                                                                                                 \
+    OP(add_gated, pi__add_gated)                                                                                       \
+    OP(softcap, pi__softcap)                                                                                           \
     OP(copy_2d, pi__copy_2d)
 
 #endif

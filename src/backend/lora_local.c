@@ -19,8 +19,8 @@ void pi__lora_local_destroy(pi__lora_local *l)
     *l = (pi__lora_local) {.most = 0};
 }
 
-const pi__lora_rows *pi__lora_local_of(pi__lora_local *l, const pi__lora_rows *rows, const void *(*at)(const void *ud, const void *p),
-                                       const void *ud)
+const pi__lora_rows *pi__lora_local_of(pi__lora_local *l, const pi__lora_rows *rows,
+                                       const void *(*at)(const void *ud, const void *p), const void *ud)
 {
     if (!rows) return NULL;
     if (rows->no && l->rows.no == rows->no) return &l->rows;

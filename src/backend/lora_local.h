@@ -18,7 +18,7 @@ typedef struct pi__lora_local {
 int pi__lora_local_init(pi__lora_local *l, const pi__limits *lim, pi_error *err);
 void pi__lora_local_destroy(pi__lora_local *l);
 /* Returns a copy of rows with pairs translated by `at`; NULL for NULL rows. Valid until the next call. */
-const pi__lora_rows *pi__lora_local_of(pi__lora_local *l, const pi__lora_rows *rows, const void *(*at)(const void *ud, const void *p),
-                                       const void *ud);
+const pi__lora_rows *pi__lora_local_of(pi__lora_local *l, const pi__lora_rows *rows,
+                                       const void *(*at)(const void *ud, const void *p), const void *ud);
 
 #endif

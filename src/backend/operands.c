@@ -42,7 +42,8 @@ static void add(pi__operands *o, const void *args, pi__operand op)
     if (o->n < PI__MAX_OPERANDS && pi__operand_get(args, &op)) o->op[o->n++] = op;
 }
 
-#define ACT(kind, f, n, ld, width) add(o, a, (pi__operand) {#f, (size_t) ((const char *) &a->f - (const char *) a), kind, n, ld, width})
+#define ACT(kind, f, n, ld, width)                                                                                     \
+    add(o, a, (pi__operand) {#f, (size_t) ((const char *) &a->f - (const char *) a), kind, n, ld, width})
 #define ROWS() (o->rows_at = (int32_t) ((const char *) &a->n_rows - (const char *) a))
 #define READ(f, n, ld, width) ACT(PI__READ, f, n, ld, width)
 #define WRITE(f, n, ld, width) ACT(PI__WRITE, f, n, ld, width)
@@ -57,15 +58,18 @@ static void add(pi__operands *o, const void *args, pi__operand op)
 #define ADAPTERS(f) ACT(PI__ADAPTERS, f, 0, 0, 0)
 
 /* The input of a linear op. */
-#define INPUT(in, n_rows, n_in)                                                                                         \
-    do {                                                                                                                \
-        READ(in.x, n_rows, a->in.ldx, n_in);                                                                            \
-        if (pi__in_gated(a->in.kind)) READ(in.x2, n_rows, a->in.ldx2, n_in);           \
-        VECTOR(in.w);                                                                                                   \
+#define INPUT(in, n_rows, n_in)                                                                                        \
+    do {                                                                                                               \
+        READ(in.x, n_rows, a->in.ldx, n_in);                                                                           \
+        if (pi__in_gated(a->in.kind)) READ(in.x2, n_rows, a->in.ldx2, n_in);                                           \
+        VECTOR(in.w);                                                                                                  \
     } while (0)
 
 /* Returns the columns that n_head heads span, gaps between heads included. */
-static int64_t heads(int32_t n_head, int64_t stride, int64_t dim) { return (n_head - 1) * (stride ? stride : dim) + dim; }
+static int64_t heads(int32_t n_head, int64_t stride, int64_t dim)
+{
+    return (n_head - 1) * (stride ? stride : dim) + dim;
+}
 
 /* Returns the number of rows of x that are read: the largest index + 1. */
 static int64_t most_of(const int32_t *row, int32_t n)
@@ -112,7 +116,8 @@ static void lora(const pi__lora *a, const pi__batch *b, pi__operands *o)
     VECTOR(of.in.w);
     for (int32_t i = 0; i < a->of.n_lin; i++) {
         WEIGHT(of.lin[i].w);
-        UPDATE(of.lin[i].y, a->of.n_rows, a->of.lin[i].ldy, lora_width(a->of.lin[i].w, a->of.lin[i].ldy, a->of.lin[i].w->n_out));
+        UPDATE(of.lin[i].y, a->of.n_rows, a->of.lin[i].ldy,
+               lora_width(a->of.lin[i].w, a->of.lin[i].ldy, a->of.lin[i].w->n_out));
     }
     ADAPTERS(rows);
 }

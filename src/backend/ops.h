@@ -102,7 +102,10 @@ typedef struct pi__runs {
     const int32_t *block;     /* [n] index of the run's query block, 0 and up in order; -1 = not a query block */
 } pi__runs;
 /* Returns the largest number of runs: the query blocks of one sequence are adjacent. */
-static inline int32_t pi__max_runs(int32_t n_seqs, int32_t n_tokens) { return 2 * n_seqs + n_tokens / PI__SPARSE_BLOCK; }
+static inline int32_t pi__max_runs(int32_t n_seqs, int32_t n_tokens)
+{
+    return 2 * n_seqs + n_tokens / PI__SPARSE_BLOCK;
+}
 
 /* Rows that use one adapter at one scale. */
 typedef struct pi__lora_run {
@@ -528,33 +531,33 @@ typedef struct pi__state_copy {
 /* ---- the list: name, struct of arguments */
 
 /* Ops that every backend implements. */
-#define PI__OPS_ALL(OP)                                                                                                 \
-    PI__OPS_ROWS(OP)                                                                                                    \
-    OP(hyper_pre, pi__hyper)                                                                                            \
-    OP(hyper_post, pi__hyper)                                                                                           \
-    OP(embed, pi__embed)                                                                                                \
-    OP(linear, pi__linear)                                                                                              \
-    OP(lora, pi__lora)                                                                                                  \
-    OP(lora_embed, pi__lora_embed)                                                                                      \
-    OP(block_conv, pi__block_conv)                                                                                      \
-    OP(rope, pi__rope)                                                                                                  \
-    OP(qkv, pi__qkv)                                                                                                    \
-    OP(attention, pi__attention)                                                                                        \
-    OP(moe, pi__moe)                                                                                                    \
-    OP(head_linear, pi__head_linear)                                                                                    \
-    OP(gather_rows, pi__gather_rows)                                                                                    \
-    OP(add_rows, pi__add_rows)                                                                                          \
-    OP(centroid_head, pi__centroid_head)                                                                                \
-    OP(gdn, pi__gdn)                                                                                                    \
-    OP(state_save, pi__state_copy)                                                                                      \
-    OP(state_load, pi__state_copy)                                                                                      \
-    OP(mla_qkv, pi__mla_qkv)                                                                                            \
-    OP(compress, pi__compress)                                                                                          \
-    OP(indexer, pi__indexer)                                                                                            \
+#define PI__OPS_ALL(OP)                                                                                                \
+    PI__OPS_ROWS(OP)                                                                                                   \
+    OP(hyper_pre, pi__hyper)                                                                                           \
+    OP(hyper_post, pi__hyper)                                                                                          \
+    OP(embed, pi__embed)                                                                                               \
+    OP(linear, pi__linear)                                                                                             \
+    OP(lora, pi__lora)                                                                                                 \
+    OP(lora_embed, pi__lora_embed)                                                                                     \
+    OP(block_conv, pi__block_conv)                                                                                     \
+    OP(rope, pi__rope)                                                                                                 \
+    OP(qkv, pi__qkv)                                                                                                   \
+    OP(attention, pi__attention)                                                                                       \
+    OP(moe, pi__moe)                                                                                                   \
+    OP(head_linear, pi__head_linear)                                                                                   \
+    OP(gather_rows, pi__gather_rows)                                                                                   \
+    OP(add_rows, pi__add_rows)                                                                                         \
+    OP(centroid_head, pi__centroid_head)                                                                               \
+    OP(gdn, pi__gdn)                                                                                                   \
+    OP(state_save, pi__state_copy)                                                                                     \
+    OP(state_load, pi__state_copy)                                                                                     \
+    OP(mla_qkv, pi__mla_qkv)                                                                                           \
+    OP(compress, pi__compress)                                                                                         \
+    OP(indexer, pi__indexer)                                                                                           \
     OP(sparse, pi__sparse)
 /* Optional ops: a backend announces them with opt->topk_here and opt->experts_layer. topk serves the sampler. */
-#define PI__OPS_DEVICE(OP)                                                                                              \
-    OP(topk, pi__topk)                                                                                                  \
+#define PI__OPS_DEVICE(OP)                                                                                             \
+    OP(topk, pi__topk)                                                                                                 \
     OP(experts_layer, pi__experts_layer)
 #define PI__OPS(OP) PI__OPS_ALL(OP) PI__OPS_DEVICE(OP)
 

@@ -102,7 +102,8 @@ static void count_activations(pi__op_id id, const pi__batch *b, const void *args
     pi__operands_of(id, b, args, &o);
     for (int32_t i = 0; i < o.n; i++) {
         const pi__operand *p = &o.op[i];
-        if (p->kind <= PI__UPDATE && p->n > 0) r->bytes += (uint64_t) (p->n * p->width) * (p->kind == PI__UPDATE ? 8 : 4);
+        if (p->kind <= PI__UPDATE && p->n > 0)
+            r->bytes += (uint64_t) (p->n * p->width) * (p->kind == PI__UPDATE ? 8 : 4);
     }
 }
 
@@ -223,7 +224,8 @@ void pi__profile_name(const pi__profile_row *r, char *to, size_t size)
     const pi__type_info *t = r->type >= 0 ? pi__type_info_of(r->type) : NULL;
     const char *op = pi__op_name((pi__op_id) r->op), *space = t ? " " : "", *type = t ? t->name : "";
     const long long n_in = r->n_in, n_out = r->n_out;
-    if (r->op == PI__OP_attention && n_out) snprintf(to, size, "%s %s %lld window %lld", op, pi__kv_name(r->type), n_in, n_out);
+    if (r->op == PI__OP_attention && n_out)
+        snprintf(to, size, "%s %s %lld window %lld", op, pi__kv_name(r->type), n_in, n_out);
     else if (r->op == PI__OP_attention) snprintf(to, size, "%s %s %lld", op, pi__kv_name(r->type), n_in);
     else if (n_in) snprintf(to, size, "%s%s%s %lld x %lld", op, space, type, n_in, n_out);
     else snprintf(to, size, "%s", op);

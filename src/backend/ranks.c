@@ -44,7 +44,8 @@ bool pi__ranks_reply(pi__ranks *r, const pi__reply *own, pi__reply *all)
 static void ping(pi__ranks *r)
 {
     pi__reply all[PI__MOST_RANKS];
-    if (pi__ranks_order(r, &(pi__order) {.kind = PI__ORDER_PING}, NULL)) pi__ranks_reply(r, &(pi__reply) {.reached = true}, all);
+    if (pi__ranks_order(r, &(pi__order) {.kind = PI__ORDER_PING}, NULL))
+        pi__ranks_reply(r, &(pi__reply) {.reached = true}, all);
 }
 
 static void *ping_main(void *arg)
@@ -125,7 +126,11 @@ static const pi__mpi_plugin *mpi;
 
 static bool call_bcast(pi__ranks *r, void *p, size_t n, double ms) { (void) r; return mpi->bcast(p, n, ms); }
 static bool call_gather(pi__ranks *r, void *buf, size_t n, double ms) { (void) r; return mpi->gather(buf, n, ms); }
-static bool call_send(pi__ranks *r, int32_t to, const void *p, size_t n, double ms) { (void) r; return mpi->send(to, p, n, ms); }
+static bool call_send(pi__ranks *r, int32_t to, const void *p, size_t n, double ms)
+{
+    (void) r;
+    return mpi->send(to, p, n, ms);
+}
 static bool call_receive(pi__ranks *r, void *p, size_t n, double ms) { (void) r; return mpi->receive(p, n, ms); }
 
 /* Loads the plug-in from the directory of the library (or of the program that contains the library), or from the
@@ -144,7 +149,8 @@ static const pi__mpi_plugin *load_plugin(pi_error *err)
     if (!lib) lib = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
     if (!lib) {
         const char *why = dlerror();
-        pi__fail(err, PI_EUNSUPPORTED, "ranks need MPI: %.200s: install Open MPI, build with -DPAGEDINFER_MPI=ON, or use --ranks off",
+        pi__fail(err, PI_EUNSUPPORTED,
+                 "ranks need MPI: %.200s: install Open MPI, build with -DPAGEDINFER_MPI=ON, or use --ranks off",
                  why ? why : name);
         return NULL;
     }
@@ -172,7 +178,8 @@ static int join_by_mpi(const pi__launch *launch, double timeout_ms, pi_error *er
     char why[200];
     if (!(mpi = load_plugin(err))) return PI_EUNSUPPORTED;
     *r = (pi__ranks) {.fns = &fns, .timeout_ms = timeout_ms};
-    if (!mpi->open(&r->rank, &r->n, &r->local, &r->n_local, why, sizeof why)) return pi__fail(err, PI_EUNSUPPORTED, "%s", why);
+    if (!mpi->open(&r->rank, &r->n, &r->local, &r->n_local, why, sizeof why))
+        return pi__fail(err, PI_EUNSUPPORTED, "%s", why);
     if (r->n != launch->n)
         return pi__fail(err, PI_EUNSUPPORTED, "%s started %d processes, MPI reports %d: with srun give --mpi=pmix",
                         launch->by,
@@ -206,7 +213,8 @@ static int join_by_tcp(const pi__launch *launch, double timeout_ms, const char *
     const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE"), *run = getenv("TORCHELASTIC_RUN_ID");
     char port[16];
     snprintf(port, sizeof port, "%d", env_number("MASTER_PORT") + (agent && !strcmp(agent, "True")));
-    const pi__tcp_place at = {getenv("MASTER_ADDR"), port, run ? run : "", env_number("LOCAL_RANK"), secret.byte, secret.n};
+    const pi__tcp_place at = {getenv("MASTER_ADDR"),    port,        run ? run : "",
+                              env_number("LOCAL_RANK"), secret.byte, secret.n};
     rc = pi__tcp_join(&world, &at, launch->rank, launch->n, timeout_ms, log, err);
     pi__secret_clear(&secret);
     return rc;

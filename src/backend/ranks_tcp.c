@@ -141,7 +141,8 @@ static int look_up(const pi__tcp_place *at, struct addrinfo **out, pi_error *err
     const struct addrinfo hint = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC};
     const int rc = getaddrinfo(at->host, at->port, &hint, out);
     if (!rc) return PI_OK;
-    return pi__fail(err, PI_EUNSUPPORTED, "MASTER_ADDR %.60s, MASTER_PORT %.10s: %s", at->host, at->port, gai_strerror(rc));
+    return pi__fail(err, PI_EUNSUPPORTED, "MASTER_ADDR %.60s, MASTER_PORT %.10s: %s", at->host, at->port,
+                    gai_strerror(rc));
 }
 
 /* Returns true if all addresses are loopback, which only this machine can reach. */
@@ -275,7 +276,8 @@ static bool tcp_gather(pi__ranks *r, void *buf, size_t n, double ms)
     pi__ranks_tcp *t = (pi__ranks_tcp *) r;
     const double end = end_of(ms);
     char *all = buf;
-    if (r->rank) return tcp_send(r, 0, all + (size_t) r->rank * n, n, ms) && receive_message(t, 0, all, (size_t) r->n * n, end);
+    if (r->rank)
+        return tcp_send(r, 0, all + (size_t) r->rank * n, n, ms) && receive_message(t, 0, all, (size_t) r->n * n, end);
     bool ok = true;
     for (int32_t i = 1; i < r->n && ok; i++) ok = receive_message(t, i, all + (size_t) i * n, n, end);
     return ok && send_to_all(t, all, (size_t) r->n * n, end);
@@ -373,7 +375,8 @@ static void open_door(door *d)
         if (k->fd < 0 || k->end < g->end) g = k;
     if (g->fd >= 0) drop(d, g, "no hello, and other connections wait");
     *g = (guest) {.fd = fd, .end = pi__now_ms() + HELLO_MS};
-    if (getnameinfo((struct sockaddr *) &from, size, g->from, sizeof g->from, NULL, 0, NI_NUMERICHOST)) strcpy(g->from, "?");
+    if (getnameinfo((struct sockaddr *) &from, size, g->from, sizeof g->from, NULL, 0, NI_NUMERICHOST))
+        strcpy(g->from, "?");
     set_up(fd);
     if (send(fd, &d->g, sizeof d->g, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t) sizeof d->g) drop(d, g, "send failed");
 }
@@ -485,7 +488,9 @@ static int connect_once(const struct addrinfo *all, double end)
         socklen_t size = sizeof why;
         if (fd < 0) continue;
         const bool begun = !connect(fd, a->ai_addr, a->ai_addrlen) || errno == EINPROGRESS;
-        if (begun && wait_for(fd, POLLOUT, end) && !getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) && !why && !is_self(fd)) return fd;
+        if (begun && wait_for(fd, POLLOUT, end) && !getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &size) && !why &&
+            !is_self(fd))
+            return fd;
         close_one(&fd);
     }
     return -1;
@@ -506,8 +511,10 @@ static int say_hello(pi__ranks_tcp *t, const pi__tcp_place *at, double end, pi_e
     hello h = {.rank = t->r.rank, .n = t->r.n};
     memcpy(h.magic, MAGIC, sizeof h.magic);
     if (!receive_all(t->fd[0], &g, sizeof g, end) || memcmp(g.magic, MAGIC, sizeof g.magic) || g.version != VERSION)
-        return pi__fail(err, PI_EUNSUPPORTED, "MASTER_ADDR %.60s, port %.10s, is not rank 0 of this version: check the address, and "
-                        "run the same build everywhere", at->host, at->port);
+        return pi__fail(err, PI_EUNSUPPORTED,
+                        "MASTER_ADDR %.60s, port %.10s, is not rank 0 of this version: check the address, and "
+                        "run the same build everywhere",
+                        at->host, at->port);
     if (!random_nonce(h.nonce)) return pi__fail(err, PI_EUNSUPPORTED, "the system returned no random numbers");
     pi__ranks_build(h.build);
     snprintf(h.run, sizeof h.run, "%s", at->run);
@@ -541,14 +548,15 @@ static int join_as_other(pi__ranks_tcp *t, const pi__tcp_place *at, pi_error *er
     while ((t->fd[0] = connect_once(all, end)) < 0 && pi__now_ms() < end) (void) nanosleep(&pause, NULL);
     freeaddrinfo(all);
     if (t->fd[0] < 0)
-        return pi__fail(err, PI_EDEVICE, "rank 0 does not listen at MASTER_ADDR %.60s, port %.10s, after %.0f s (rank-timeout)", at->host,
-                        at->port, t->r.timeout_ms / 1e3);
+        return pi__fail(err, PI_EDEVICE,
+                        "rank 0 does not listen at MASTER_ADDR %.60s, port %.10s, after %.0f s (rank-timeout)",
+                        at->host, at->port, t->r.timeout_ms / 1e3);
     set_up(t->fd[0]);
     return say_hello(t, at, end, err);
 }
 
-int pi__tcp_join(pi__ranks_tcp *t, const pi__tcp_place *at, int32_t rank, int32_t n, double timeout_ms, const pi__log *log,
-                 pi_error *err)
+int pi__tcp_join(pi__ranks_tcp *t, const pi__tcp_place *at, int32_t rank, int32_t n, double timeout_ms,
+                 const pi__log *log, pi_error *err)
 {
     static const pi__ranks_fns fns = {tcp_bcast, tcp_gather, tcp_send, tcp_receive};
     memset(t, 0, sizeof *t);

@@ -33,8 +33,8 @@ typedef struct pi__tcp_place {
 /* Joins rank `rank` of n, and waits for all others for at most timeout_ms. Fills in t->r, except for
  * pi__ranks_begin's fields. Logs connections that are not from a rank. Returns PI_EINVAL if a secret is required
  * and missing, PI_EUNSUPPORTED or PI_EDEVICE if joining failed. After an error nothing is left open. */
-int pi__tcp_join(pi__ranks_tcp *t, const pi__tcp_place *at, int32_t rank, int32_t n, double timeout_ms, const pi__log *log,
-                 pi_error *err);
+int pi__tcp_join(pi__ranks_tcp *t, const pi__tcp_place *at, int32_t rank, int32_t n, double timeout_ms,
+                 const pi__log *log, pi_error *err);
 void pi__tcp_close(pi__ranks_tcp *t);
 
 #endif

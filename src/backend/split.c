@@ -78,7 +78,10 @@ typedef struct rows {
     int64_t n, ld, width; /* rows; floats between rows; floats per row that are used */
 } rows;
 
-static rows rows_of(const void *args, const pi__operand *o) { return (rows) {pi__operand_get(args, o), o->n, o->ld, o->width}; }
+static rows rows_of(const void *args, const pi__operand *o)
+{
+    return (rows) {pi__operand_get(args, o), o->n, o->ld, o->width};
+}
 
 static split *of(pi__backend *be) { return (split *) be; }
 static pi__backend *backend_at(const split *s, int32_t placement) { return s->be.at[placement]; }
@@ -105,7 +108,10 @@ static void *device_at(split *s, const void *p)
 static const void *on_device(const void *ud, const void *p) { return device_at((split *) (uintptr_t) ud, p); }
 
 /* Returns p as this backend sees it. */
-static void *at(split *s, int32_t placement, const void *p) { return placement == PI__AT_DEVICE ? device_at(s, p) : (void *) p; }
+static void *at(split *s, int32_t placement, const void *p)
+{
+    return placement == PI__AT_DEVICE ? device_at(s, p) : (void *) p;
+}
 
 static void *split_alloc(pi__backend *be, size_t size)
 {
@@ -309,7 +315,8 @@ static const pi__batch *split_begin(pi__backend *be, const pi__batch *b, int kin
         s->given = *b;
         s->given.lora = *pi__lora_local_of(&s->lora, &b->lora, on_device, s);
     }
-    s->own[PI__AT_DEVICE] = dev->dev->begin(dev, adapters ? &s->given : b, s->segmented ? PI__STEP_SEGMENTS : PI__STEP_ANY);
+    s->own[PI__AT_DEVICE] = dev->dev->begin(dev, adapters ? &s->given : b,
+                                            s->segmented ? PI__STEP_SEGMENTS : PI__STEP_ANY);
     s->own[PI__AT_CPU] = cpu->dev->begin(cpu, b, PI__STEP_ANY);
     s->batch = s->own[PI__AT_DEVICE];
     if (!adapters) return s->batch;
@@ -423,8 +430,11 @@ static void split_linear(pi__backend *be, const pi__batch *b, const pi__linear *
     }
 }
 
-#define RUN(name, type)                                                                                                 \
-    static void run_##name(pi__backend *be, const pi__batch *b, const type *a) { split_run(of(be), PI__OP_##name, b, a); }
+#define RUN(name, type)                                                                                                \
+    static void run_##name(pi__backend *be, const pi__batch *b, const type *a)                                         \
+    {                                                                                                                  \
+        split_run(of(be), PI__OP_##name, b, a);                                                                        \
+    }
 PI__OPS(RUN)
 #undef RUN
 

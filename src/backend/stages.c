@@ -177,7 +177,8 @@ static const pi__batch *stages_begin(pi__backend *be, const pi__batch *b, int ki
     s->apart = false;
     memset(s->own, 0, sizeof s->own);
     pi__stages_cut(s, b, kind);
-    if (decodes && s->n_micro == 1 && be->at[0]->opt->graph_segment) b = pi__stages_begin_decode(s, b, kind == PI__STEP_FED);
+    if (decodes && s->n_micro == 1 && be->at[0]->opt->graph_segment)
+        b = pi__stages_begin_decode(s, b, kind == PI__STEP_FED);
     s->draw = (pi__draws) {0};
     return b;
 }
@@ -265,8 +266,11 @@ static void note_linear(pi__backend *be, const pi__batch *b, const pi__linear *a
     }
 }
 
-#define NOTE(name, type)                                                                                                \
-    static void note_any_##name(pi__backend *be, const pi__batch *b, const type *a) { note(of(be), PI__OP_##name, b, a); }
+#define NOTE(name, type)                                                                                               \
+    static void note_any_##name(pi__backend *be, const pi__batch *b, const type *a)                                    \
+    {                                                                                                                  \
+        note(of(be), PI__OP_##name, b, a);                                                                             \
+    }
 PI__OPS(NOTE)
 #undef NOTE
 

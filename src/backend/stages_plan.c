@@ -224,7 +224,8 @@ static bool is_in_the_way(const stages *s, const call *c)
         const rows r = rows_of(&c->op.args, &o.op[i]);
         if ((o.op[i].kind != PI__WRITE && o.op[i].kind != PI__UPDATE) || !r.n) continue;
         for (int32_t k = 0; k < s->n_moves; k++)
-            if (r.p < s->move[k].hi && end_of(&r) > s->move[k].lo && s->move[k].t.row != r.n / (size_t) s->given->n_tokens * r.ld)
+            if (r.p < s->move[k].hi && end_of(&r) > s->move[k].lo &&
+                s->move[k].t.row != r.n / (size_t) s->given->n_tokens * r.ld)
                 return true;
     }
     return false;
@@ -239,7 +240,8 @@ int32_t pi__stages_plan(stages *s, int32_t first)
     if (s->n_ranges > MAX_RANGES - OP_RANGES) pi__stages_level(s);
     for (; i < s->n_calls && s->calls[i].cut == cut; i++) {
         const call *c = &s->calls[i];
-        if (s->n_ranges > MAX_RANGES - OP_RANGES || s->n_moves + 2 * s->n_ranges > MAX_MOVES || is_in_the_way(s, c)) break;
+        if (s->n_ranges > MAX_RANGES - OP_RANGES || s->n_moves + 2 * s->n_ranges > MAX_MOVES || is_in_the_way(s, c))
+            break;
         if (!s->n_segments || s->segment[s->n_segments - 1].stage != c->stage) {
             if (s->n_segments == MAX_SEGMENTS) break;
             s->segment[s->n_segments++] = (segment) {.stage = c->stage, .first = i};
@@ -263,7 +265,10 @@ size_t pi__stages_cut_numbers(int32_t max_tokens, int32_t max_seqs)
 }
 
 /* Returns true if sequence q of b has drafts. Their rows must stay in the microbatch of the token before them. */
-static bool has_drafts(const pi__batch *b, int32_t q) { return b->n_verified[q] != b->seq_start[q + 1] - b->seq_start[q]; }
+static bool has_drafts(const pi__batch *b, int32_t q)
+{
+    return b->n_verified[q] != b->seq_start[q + 1] - b->seq_start[q];
+}
 
 /* Returns the first token of a microbatch that should begin at t: t, or the start of the sequence if it has drafts. */
 static int32_t cut_at(const pi__batch *b, int32_t t)
@@ -276,7 +281,8 @@ static int32_t cut_at(const pi__batch *b, int32_t t)
 static void make_micro(micro *m, const pi__batch *b, int32_t from, int32_t to, int32_t **at)
 {
     const int32_t q0 = b->seq[from], n_tokens = to - from, n_seqs = b->seq[to - 1] - q0 + 1;
-    int32_t *seq = *at, *start = seq + n_tokens, *len = start + n_seqs + 1, *verified = len + n_seqs, *save = verified + n_seqs;
+    int32_t *seq = *at, *start = seq + n_tokens, *len = start + n_seqs + 1, *verified = len + n_seqs,
+            *save = verified + n_seqs;
     *at = save + n_seqs + 1;
     for (int32_t t = 0; t < n_tokens; t++) seq[t] = b->seq[from + t] - q0;
     for (int32_t i = 0; i < n_seqs; i++) {
@@ -296,7 +302,8 @@ static void make_micro(micro *m, const pi__batch *b, int32_t from, int32_t to, i
     m->b = *b;
     m->b.n_tokens = n_tokens, m->b.n_seqs = n_seqs, m->b.n_rows = 0;
     m->b.token += from, m->b.pos += from, m->b.seq = seq;
-    m->b.seq_start = start, m->b.seq_len = len, m->b.n_verified = verified, m->b.state_slot += q0, m->b.save_start = save;
+    m->b.seq_start = start, m->b.seq_len = len, m->b.n_verified = verified, m->b.state_slot += q0,
+    m->b.save_start = save;
     m->b.logits_batch = NULL;
     m->b.top = (pi__step_top) {0};
     for (int32_t g = 0; g < b->n_groups; g++) {
@@ -309,7 +316,9 @@ void pi__stages_cut(stages *s, const pi__batch *b, int kind)
 {
     int32_t n = b->n_tokens / s->least, from = 0, *at = s->arrays;
     s->n_micro = 1;
-    if ((kind != PI__STEP_ANY && kind != PI__STEP_DECODE) || b->runs.n || b->hidden_row || b->embd_row || b->lora.n_runs) return;
+    if ((kind != PI__STEP_ANY && kind != PI__STEP_DECODE) || b->runs.n || b->hidden_row || b->embd_row ||
+        b->lora.n_runs)
+        return;
     if (b->n_tokens > s->max_tokens || b->n_seqs > s->max_seqs || s->draw.row) return;
     if (n > 2 * s->n) n = 2 * s->n;
     int32_t made = 0;

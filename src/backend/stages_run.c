@@ -63,9 +63,12 @@ static void make_call(stages *s, const call *c, int32_t g, const pi__batch *own)
         const void *at = pi__operand_get(&c->op.args, p);
         stage *k = &s->stage[c->stage];
         if (p->kind <= PI__VECTOR) pi__operand_set(&r.args, p, operand_at(s, c, p, at, g));
-        else if (p->kind == PI__ADAPTERS) pi__operand_set(&r.args, p, pi__lora_local_of(&k->lora, at, pi__stages_pairs_at, k));
-        else if (p->kind == PI__TOKENS && own && at == s->given->logits_indices) pi__operand_set(&r.args, p, own->logits_indices);
-        else if (p->kind == PI__TOKENS && own && at == s->given->hidden_row) pi__operand_set(&r.args, p, own->hidden_row);
+        else if (p->kind == PI__ADAPTERS)
+            pi__operand_set(&r.args, p, pi__lora_local_of(&k->lora, at, pi__stages_pairs_at, k));
+        else if (p->kind == PI__TOKENS && own && at == s->given->logits_indices)
+            pi__operand_set(&r.args, p, own->logits_indices);
+        else if (p->kind == PI__TOKENS && own && at == s->given->hidden_row)
+            pi__operand_set(&r.args, p, own->hidden_row);
         else if (p->kind == PI__TOKENS && c->cut)
             pi__operand_set(&r.args, p, (const int32_t *) at + s->micro[g].first * (p->width / s->given->n_tokens));
     }
@@ -127,7 +130,8 @@ static void *stage_main(void *arg)
         if (quit) return NULL;
         for (int32_t wave = 0; wave < s->n_runs_of + s->n_segments - 1; wave++)
             for (int32_t k = 0; k < s->n_segments; k++)
-                if (s->segment[k].stage == own->i && wave >= k && wave - k < s->n_runs_of) task_of_stage(s, wave - k, k);
+                if (s->segment[k].stage == own->i && wave >= k && wave - k < s->n_runs_of)
+                    task_of_stage(s, wave - k, k);
         pthread_mutex_lock(&s->lock);
         s->n_done++;
         pthread_cond_broadcast(&s->moved);
@@ -156,7 +160,8 @@ int pi__stages_start(stages *s, pi_error *err)
         stage *k = &s->stage[i];
         if (k->started) continue;
         k->s = s, k->i = i;
-        if (!pi__thread_start(&k->thread, stage_main, k)) return pi__fail(err, PI_ENOMEM, "cannot start a device's thread");
+        if (!pi__thread_start(&k->thread, stage_main, k))
+            return pi__fail(err, PI_ENOMEM, "cannot start a device's thread");
         k->started = true;
     }
     return PI_OK;

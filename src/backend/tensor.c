@@ -75,7 +75,8 @@ static void load_pieces(const rank *k, const pi__weight *w, int64_t mat, int64_t
     }
 }
 
-static void tensor_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src)
+static void tensor_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n,
+                               const void *src)
 {
     pi__tensor *t = pi__tensor_settled(be);
     const bool cut = pi__tensor_is_cut(t, w);
@@ -94,8 +95,8 @@ static void tensor_weight_load(pi__backend *be, const pi__weight *w, int64_t mat
 
 /* ---------------------------------------------------------------------------------------- cache, states and scratch */
 
-static size_t tensor_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
-                              int32_t block_size)
+static size_t tensor_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv,
+                              int32_t head_dim, int32_t block_size)
 {
     const rank *k = pi__tensor_first(be);
     if (n_head_kv % k->t->n == 0) n_head_kv /= k->t->n;
@@ -240,8 +241,8 @@ static void destroy_all(pi__backend *const *dev, int32_t n)
 }
 
 /* Creates the backend of n ranks; dev has the n_here ranks from `first` on. */
-static int create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t first, int32_t n_here, pi__ranks *ranks,
-                  const pi__rank_device *as, pi_error *err)
+static int create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t first, int32_t n_here,
+                  pi__ranks *ranks, const pi__rank_device *as, pi_error *err)
 {
     pi__tensor *t = pi__calloc(1, sizeof *t);
     if (!t) {
@@ -269,7 +270,8 @@ static int create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t
     pthread_cond_init(&t->made, NULL);
     t->calls = pi__calloc(MAX_CALLS, sizeof *t->calls);
     int rc = t->calls ? PI_OK : pi__fail_mem(err, "the devices");
-    if (!rc && !dev[0]->opt->join) rc = pi__fail(err, PI_EUNSUPPORTED, "%s: split-mode tensor is not supported", t->desc);
+    if (!rc && !dev[0]->opt->join)
+        rc = pi__fail(err, PI_EUNSUPPORTED, "%s: split-mode tensor is not supported", t->desc);
     if (!rc) rc = pi__tensor_start_ranks(t, err);
     if (rc) tensor_destroy(&t->be);
     else *out = &t->be;
@@ -294,7 +296,8 @@ int pi__tensor_create(pi__backend **out, pi__backend *const *dev, int32_t n, pi_
     return create(out, dev, n, 0, n, NULL, NULL, err);
 }
 
-int pi__tensor_create_rank(pi__backend **out, pi__backend *dev, pi__ranks *ranks, const pi__rank_device *as, pi_error *err)
+int pi__tensor_create_rank(pi__backend **out, pi__backend *dev, pi__ranks *ranks, const pi__rank_device *as,
+                           pi_error *err)
 {
     *out = NULL;
     return create(out, &dev, ranks->n, ranks->rank, 1, ranks, as, err);

@@ -95,7 +95,8 @@ static bool take_join(follower *f)
 /* Allocates memory that rank 0 has at o->at. */
 static bool take_alloc(follower *f, const pi__order *o)
 {
-    const int rc = pi__tensor_keep_region(tensor_of(f), (char *) (uintptr_t) o->at, o->size, o->kind == PI__ORDER_ARENA);
+    const int rc = pi__tensor_keep_region(tensor_of(f), (char *) (uintptr_t) o->at, o->size,
+                                          o->kind == PI__ORDER_ARENA);
     return reply(f, rc, rc ? "out of memory" : "", 0);
 }
 
@@ -132,7 +133,8 @@ static bool take_rows(follower *f)
         if (rows.cut && !pi__tensor_share(&p[i], r->rank, rows.row, rows.n, &lo, &hi)) continue;
         const size_t size = (size_t) (hi - lo) * bytes;
         if (!room(f, size)) return pi__ranks_check(r, false);
-        if (!pi__ranks_check(r, rows.cut ? r->fns->receive(r, f->buf, size, r->timeout_ms) : r->fns->bcast(r, f->buf, size, r->timeout_ms)))
+        if (!pi__ranks_check(r, rows.cut ? r->fns->receive(r, f->buf, size, r->timeout_ms)
+                                         : r->fns->bcast(r, f->buf, size, r->timeout_ms)))
             return false;
         const int64_t first = rows.cut ? p[i].first + r->rank * p[i].n : 0;
         k->be->dev->weight_load(k->be, &p[i].w, rows.mat, lo - first, hi - lo, f->buf);
@@ -143,7 +145,8 @@ static bool take_rows(follower *f)
 static bool take_kept(follower *f, const pi__order *o)
 {
     const pi__tensor *t = tensor_of(f);
-    const bool ok = t->wire && o->size == o->n_bytes && pi__wire_keep(t->wire, (void *) (uintptr_t) o->at, f->buf, o->size);
+    const bool ok = t->wire && o->size == o->n_bytes &&
+                    pi__wire_keep(t->wire, (void *) (uintptr_t) o->at, f->buf, o->size);
     return reply(f, ok ? PI_OK : PI_ENOMEM, "out of memory for the model's tables", 0);
 }
 
@@ -157,7 +160,8 @@ static bool take_run(follower *f, bool ends)
     pi__tensor_run_rank(k);
     t->n_calls = 0;
     if (!ends) return !k->lost;
-    pi__reply all[PI__MOST_RANKS], own = {.code = k->rc, .reached = !k->lost, .a = k->be->n_attended, .b = k->be->n_possible};
+    pi__reply all[PI__MOST_RANKS],
+        own = {.code = k->rc, .reached = !k->lost, .a = k->be->n_attended, .b = k->be->n_possible};
     snprintf(own.text, sizeof own.text, "%s", k->rc ? k->err.msg : "");
     k->lost = k->failed = t->any_lost = false;
     return pi__ranks_reply(f->r, &own, all);
@@ -203,7 +207,8 @@ static bool take_order(follower *f, const pi__order *o)
     if (o->kind == PI__ORDER_RUN) { /* received directly into the wire buffer */
         if (!t || !t->wire || o->n_bytes > t->wire->cap) return pi__ranks_check(f->r, false);
         t->wire->n = o->n_bytes;
-        if (o->n_bytes && !pi__ranks_check(f->r, f->r->fns->bcast(f->r, t->wire->bytes, o->n_bytes, f->r->timeout_ms))) return false;
+        if (o->n_bytes && !pi__ranks_check(f->r, f->r->fns->bcast(f->r, t->wire->bytes, o->n_bytes, f->r->timeout_ms)))
+            return false;
         return take_run(f, o->size != 0);
     }
     if (!valid_size(o) || !receive(f, o->n_bytes)) return pi__ranks_check(f->r, false);

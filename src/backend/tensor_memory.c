@@ -119,7 +119,8 @@ static void tensor_commit(pi__backend *be, void *p, size_t size)
 static void tensor_trim(pi__backend *be, void *p, size_t size)
 {
     pi__tensor *t = pi__tensor_settled(be);
-    for (int32_t i = t->first; i < t->end; i++) t->rank[i].be->dev->trim(t->rank[i].be, pi__tensor_at(&t->rank[i], p), size);
+    for (int32_t i = t->first; i < t->end; i++)
+        t->rank[i].be->dev->trim(t->rank[i].be, pi__tensor_at(&t->rank[i], p), size);
     pi__order_memory(t, PI__ORDER_TRIM, p, size);
 }
 
@@ -177,7 +178,8 @@ static int tensor_arena_share(pi__backend *be, void *p, size_t size, const pi__d
     return rc;
 }
 
-static int tensor_arena_adopt(pi__backend *be, void *p, size_t size, const pi__digest *mark, const int *fd, pi_error *err)
+static int tensor_arena_adopt(pi__backend *be, void *p, size_t size, const pi__digest *mark, const int *fd,
+                              pi_error *err)
 {
     pi__tensor *t = pi__tensor_settled(be);
     int32_t i = 0;
@@ -198,7 +200,8 @@ static void tensor_identify(const pi__backend *be, char *out, size_t size)
     for (int32_t i = 0; i < t->n; i++) {
         const size_t at = strlen(out);
         const int sep = i ? snprintf(out + at, size - at, ",") : 0;
-        if (at + (size_t) sep < size) t->rank[i].be->opt->identify(t->rank[i].be, out + at + sep, size - at - (size_t) sep);
+        if (at + (size_t) sep < size)
+            t->rank[i].be->opt->identify(t->rank[i].be, out + at + sep, size - at - (size_t) sep);
     }
 }
 

@@ -23,7 +23,10 @@ static pi__weight whole_of(const rank *k, const pi__weight *w)
 }
 
 /* Returns the device's batch for a recorded batch. */
-static const pi__batch *batch_of(const rank *k, const pi__batch *b) { return b == &k->t->b ? k->b : k->b->logits_batch; }
+static const pi__batch *batch_of(const rank *k, const pi__batch *b)
+{
+    return b == &k->t->b ? k->b : k->b->logits_batch;
+}
 
 /* All-gather: buf receives the shards of all ranks, count floats each. */
 static void gather(rank *k, float *buf, size_t count)
@@ -36,8 +39,15 @@ static void gather(rank *k, float *buf, size_t count)
 static void copy_shards(rank *k, int64_t first, int64_t ld, int32_t n_rows, int64_t n, float *y, int64_t ldy)
 {
     if (k->lost) return;
-    pi__op_copy_2d(k->be, NULL, &(pi__copy_2d) {.x = k->stage + first, .step = n_rows * ld, .ldx = ld, .n_shards = k->t->n,
-                                               .n_rows = n_rows, .n = n, .y = y, .ldy = ldy});
+    pi__op_copy_2d(k->be, NULL,
+                   &(pi__copy_2d) {.x = k->stage + first,
+                                   .step = n_rows * ld,
+                                   .ldx = ld,
+                                   .n_shards = k->t->n,
+                                   .n_rows = n_rows,
+                                   .n = n,
+                                   .y = y,
+                                   .ldy = ldy});
 }
 
 /* Returns where the rank computes its shard of n_rows rows and n columns. complete() then all-gathers it to y. */
@@ -78,7 +88,8 @@ void pi__tensor_run_begin(rank *k, const call *c)
     number_tokens(k, &k->batch, t->b.n_tokens, k->embd_row, k->owner);
     if (k->batch.logits_batch) {
         k->logits_batch = *k->batch.logits_batch;
-        number_tokens(k, &k->logits_batch, t->logits_batch.n_tokens, k->embd_row + t->lim.max_tokens, k->owner + t->lim.max_tokens);
+        number_tokens(k, &k->logits_batch, t->logits_batch.n_tokens, k->embd_row + t->lim.max_tokens,
+                      k->owner + t->lim.max_tokens);
         k->batch.logits_batch = &k->logits_batch;
     }
     if (k->batch.lora.n_runs && !t->ranks) k->batch.lora = *pi__lora_local_of(&k->lora, &k->batch.lora, pairs_at, k);
@@ -260,7 +271,8 @@ static void run_qkv(rank *k, const call *c)
     const pi__kv_layer own = cache_of(k, a.kv, true);
     const bool apart = own.n_head_kv != a.kv->n_head_kv;
     if (apart) a.n_head /= k->t->n;
-    const int64_t i = apart ? k->i : 0, q = i * a.n_head * q_stride(&own, a.q_stride), kv = i * own.n_head_kv * own.head_dim;
+    const int64_t i = apart ? k->i : 0, q = i * a.n_head * q_stride(&own, a.q_stride),
+                  kv = i * own.n_head_kv * own.head_dim;
     a.q = (float *) at(k, a.q) + q;
     if (a.k) a.k = (float *) at(k, a.k) + kv;
     if (a.v) a.v = (float *) at(k, a.v) + kv;
@@ -304,8 +316,15 @@ static void complete_h(const pi__moe_shard *p, float *h, int32_t n_pairs, int64_
     const int64_t most = (int64_t) k->t->stage_floats / (p->n * ld);
     for (int32_t r = 0, rows; r < n_pairs && !k->lost; r += rows, h += rows * 2 * n_ff) {
         rows = n_pairs - r < most ? n_pairs - r : (int32_t) most;
-        pi__op_copy_2d(k->be, NULL, &(pi__copy_2d) {.x = h + k->i * n, .step = n_ff, .ldx = 2 * n_ff, .n_shards = 2,
-                                                   .n_rows = rows, .n = n, .y = k->stage + k->i * rows * ld, .ldy = ld});
+        pi__op_copy_2d(k->be, NULL,
+                       &(pi__copy_2d) {.x = h + k->i * n,
+                                       .step = n_ff,
+                                       .ldx = 2 * n_ff,
+                                       .n_shards = 2,
+                                       .n_rows = rows,
+                                       .n = n,
+                                       .y = k->stage + k->i * rows * ld,
+                                       .ldy = ld});
         gather(k, k->stage, (size_t) rows * (size_t) ld);
         copy_shards(k, 0, ld, rows, n, h, 2 * n_ff);
         copy_shards(k, n, ld, rows, n, h + n_ff, 2 * n_ff);
@@ -349,8 +368,8 @@ static void run_moe(rank *k, const call *c)
 
 /* The ops with sharded operands. All other ops are replicated. */
 static void (*const cut_run[PI__N_OPS])(rank *k, const call *c) = {
-    [PI__OP_embed] = run_embed, [PI__OP_linear] = run_linear, [PI__OP_qkv] = run_qkv, [PI__OP_attention] = run_attention,
-    [PI__OP_moe] = run_moe,
+    [PI__OP_embed] = run_embed,         [PI__OP_linear] = run_linear, [PI__OP_qkv] = run_qkv,
+    [PI__OP_attention] = run_attention, [PI__OP_moe] = run_moe,
 };
 
 void (*pi__tensor_run_of(pi__op_id id))(rank *k, const call *c) { return cut_run[id] ? cut_run[id] : run_whole; }

@@ -201,7 +201,8 @@ bool pi__order_run(pi__tensor *t, bool ends)
     /* the engine uses the device before worker ranks have opened theirs */
     if (!t->opened || !t->wire) return t->n_calls == 0;
     if (!pi__wire_write(t->wire, t, keep)) return pi__ranks_check(r, false);
-    return pi__ranks_order(r, &(pi__order) {.kind = PI__ORDER_RUN, .size = ends, .n_bytes = t->wire->n}, t->wire->bytes);
+    return pi__ranks_order(r, &(pi__order) {.kind = PI__ORDER_RUN, .size = ends, .n_bytes = t->wire->n},
+                           t->wire->bytes);
 }
 
 /* Records that the other ranks cannot be reached. */

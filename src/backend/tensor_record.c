@@ -16,9 +16,11 @@ static void keep_error(pi__tensor *t)
         for (int32_t i = 0; i < t->n && !t->rc; i++) {
             const rank *k = &t->rank[i];
             const bool own = k->failed || !k->lost;
-            if (k->rc && (own || pass)) t->rc = pi__fail(&t->err, k->rc, "device %d of %d: %s", i + 1, t->n, k->err.msg);
+            if (k->rc && (own || pass))
+                t->rc = pi__fail(&t->err, k->rc, "device %d of %d: %s", i + 1, t->n, k->err.msg);
             else if (k->lost && pass == 2)
-                t->rc = pi__fail(&t->err, PI_EDEVICE, "device %d of %d: the other devices did not respond", i + 1, t->n);
+                t->rc = pi__fail(&t->err, PI_EDEVICE, "device %d of %d: the other devices did not respond", i + 1,
+                                 t->n);
         }
     for (int32_t i = 0; i < t->n; i++) t->rank[i].lost = t->rank[i].failed = false;
     t->any_lost = false;
@@ -87,7 +89,8 @@ static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind
     t->given = b;
     t->kind = kind;
     t->n_met = 0;
-    t->replays = kind != PI__STEP_ANY && first->be->opt->graph_lookup && first->be->opt->graph_lookup(first->be, b, kind, &n);
+    t->replays = kind != PI__STEP_ANY && first->be->opt->graph_lookup &&
+                 first->be->opt->graph_lookup(first->be, b, kind, &n);
     t->b = *b;
     const int32_t more = n > b->n_seqs ? (n - b->n_seqs) * (b->n_tokens / b->n_seqs) : 0; /* padding tokens */
     const int32_t rows = more ? (n - b->n_seqs) * (b->n_rows / b->n_seqs) : 0;
@@ -124,10 +127,10 @@ static void tensor_download(pi__backend *be, void *dst, const void *src, size_t 
     c->download.dst = dst, c->download.src = src, c->download.n = n;
 }
 
-#define NOTE(name, type)                                                                                                \
-    static void note_any_##name(pi__backend *be, const pi__batch *b, const type *a)                                     \
-    {                                                                                                                   \
-        note((pi__tensor *) be, PI__OP_##name, b, a);                                                                   \
+#define NOTE(name, type)                                                                                               \
+    static void note_any_##name(pi__backend *be, const pi__batch *b, const type *a)                                    \
+    {                                                                                                                  \
+        note((pi__tensor *) be, PI__OP_##name, b, a);                                                                  \
     }
 PI__OPS(NOTE)
 #undef NOTE

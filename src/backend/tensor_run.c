@@ -95,7 +95,8 @@ int pi__tensor_start_ranks(pi__tensor *t, pi_error *err)
 {
     for (int32_t i = t->first + 1; i < t->end; i++) {
         rank *k = &t->rank[i];
-        if (!pi__thread_start(&k->thread, rank_main, k)) return pi__fail(err, PI_ENOMEM, "cannot start a device's thread");
+        if (!pi__thread_start(&k->thread, rank_main, k))
+            return pi__fail(err, PI_ENOMEM, "cannot start a device's thread");
         k->started = true;
     }
     return PI_OK;

@@ -22,7 +22,20 @@
 /* Kinds of calls. */
 enum { OP, BEGIN, DOWNLOAD };
 /* Replacements for a pointer in an op's arguments. */
-enum { NOTHING, WEIGHT, CACHE, STATE, INLINE, KEPT, LOGITS_INDICES, HIDDEN_ROW, TOP_REQUEST, LORA, BATCH_LORA, ROWS_LORA };
+enum {
+    NOTHING,
+    WEIGHT,
+    CACHE,
+    STATE,
+    INLINE,
+    KEPT,
+    LOGITS_INDICES,
+    HIDDEN_ROW,
+    TOP_REQUEST,
+    LORA,
+    BATCH_LORA,
+    ROWS_LORA
+};
 /* Batches of an op. */
 enum { NO_BATCH, WHOLE, ROWS };
 
@@ -56,12 +69,14 @@ enum { MOST_OF_CALL = 2560, MOST_BLOCK_SIZES = 16 };
 /* Returns the max bytes of a batch and of MAX_CALLS calls. */
 static size_t most_bytes(const pi__limits *lim)
 {
-    const size_t T = (size_t) lim->max_tokens, S = (size_t) lim->max_seqs, blocks = (size_t) lim->max_ctx / MOST_BLOCK_SIZES + 2;
+    const size_t T = (size_t) lim->max_tokens, S = (size_t) lim->max_seqs,
+                 blocks = (size_t) lim->max_ctx / MOST_BLOCK_SIZES + 2;
     const size_t words = T * (8 + PI__MAX_GROUPS) + S * (16 + PI__MAX_GROUPS * blocks) + (T / MOST_BLOCK_SIZES + S) * 2;
     const size_t top = (size_t) lim->max_rows * sizeof(pi__topk_request) + PI__MAX_SKIP * sizeof(int32_t);
     const size_t runs = 3 * (size_t) pi__max_runs(lim->max_seqs, lim->max_tokens);
     const size_t lora = sizeof(pi__lora_rows) + PI__MAX_LORA * (S * sizeof(pi__lora_run) + (T + 2) * sizeof(int32_t));
-    return align8((words + runs) * sizeof(int32_t) + top + sizeof(begin) + 3 * lora + 4096) + (size_t) MAX_CALLS * MOST_OF_CALL;
+    return align8((words + runs) * sizeof(int32_t) + top + sizeof(begin) + 3 * lora + 4096) +
+           (size_t) MAX_CALLS * MOST_OF_CALL;
 }
 
 pi__wire *pi__wire_create(const pi__limits *lim)
@@ -162,7 +177,9 @@ static void put_batch(writer *o, const pi__batch *b)
     if (b->top.request) put(o, b->top.request, (size_t) b->n_rows * sizeof *b->top.request);
     if (b->top.request) put_ints(o, b->top.skip, b->top.n_skip);
     for (int32_t g = 0; g < b->n_groups; g++) put_group(o, b, &b->kv[g]);
-    if (b->runs.n) put_ints(o, b->runs.start, b->runs.n + 1), put_ints(o, b->runs.seq, b->runs.n), put_ints(o, b->runs.block, b->runs.n);
+    if (b->runs.n)
+        put_ints(o, b->runs.start, b->runs.n + 1), put_ints(o, b->runs.seq, b->runs.n),
+            put_ints(o, b->runs.block, b->runs.n);
     if (b->lora.n_runs) put_lora(o, &b->lora);
     if (!b->logits_batch) return;
     const pi__batch *r = b->logits_batch; /* all other arrays are shared with b */
@@ -175,8 +192,14 @@ static void put_begin(writer *o)
 {
     const pi__tensor *t = o->t;
     put(o, &(head) {.what = BEGIN}, sizeof(head));
-    begin b = {.kind = t->kind, .replays = t->replays, .embd_rows = t->embd_rows[t->kind], .n_tokens = t->b.n_tokens,
-               .n_rows = t->b.n_rows, .n_seqs = t->b.n_seqs, .has_rows = t->given->logits_batch != NULL, .batch = *t->given};
+    begin b = {.kind = t->kind,
+               .replays = t->replays,
+               .embd_rows = t->embd_rows[t->kind],
+               .n_tokens = t->b.n_tokens,
+               .n_rows = t->b.n_rows,
+               .n_seqs = t->b.n_seqs,
+               .has_rows = t->given->logits_batch != NULL,
+               .batch = *t->given};
     if (b.has_rows) b.row_tokens = t->logits_batch.n_tokens;
     put(o, &b, sizeof b);
     put_batch(o, t->given);
@@ -184,7 +207,8 @@ static void put_begin(writer *o)
 
 /* Returns the fix for a pointer of an op's arguments: how the receiver replaces it. *bytes and *n: data to send
  * with it. */
-static fix fix_of(writer *o, const pi__op_record *r, const pi__operand *p, bool first_rank, const void **bytes, size_t *n)
+static fix fix_of(writer *o, const pi__op_record *r, const pi__operand *p, bool first_rank, const void **bytes,
+                  size_t *n)
 {
     const pi__tensor *t = o->t;
     const void *at = pi__operand_get(&r->args, p);
@@ -325,7 +349,8 @@ static bool read_batch(pi__wire *w, reader *i, int32_t max_tokens)
 {
     pi__batch *b = &w->batch;
     const int32_t T = b->n_tokens, S = b->n_seqs;
-    if (T < 0 || S < 0 || b->n_rows < 0 || b->n_rows > T || b->n_groups < 0 || b->n_groups > PI__MAX_GROUPS) return false;
+    if (T < 0 || S < 0 || b->n_rows < 0 || b->n_rows > T || b->n_groups < 0 || b->n_groups > PI__MAX_GROUPS)
+        return false;
     b->token = ints(i, b->token, T), b->pos = ints(i, b->pos, T), b->seq = ints(i, b->seq, T);
     b->seq_start = ints(i, b->seq_start, S + 1), b->seq_len = ints(i, b->seq_len, S);
     b->logits_indices = ints(i, b->logits_indices, b->n_rows), b->hidden_row = ints(i, b->hidden_row, T);
@@ -342,7 +367,8 @@ static bool read_batch(pi__wire *w, reader *i, int32_t max_tokens)
     for (int32_t g = 0; g < b->n_groups; g++)
         if (!read_group(w, i, b, &b->kv[g], &table)) return false;
     pi__runs *r = &b->runs;
-    if (r->n) r->start = ints(i, r->start, r->n + 1), r->seq = ints(i, r->seq, r->n), r->block = ints(i, r->block, r->n);
+    if (r->n)
+        r->start = ints(i, r->start, r->n + 1), r->seq = ints(i, r->seq, r->n), r->block = ints(i, r->block, r->n);
     if (b->lora.n_runs) {
         const pi__lora_rows *lora = read_lora(i, max_tokens);
         if (!lora) return false;
@@ -377,16 +403,18 @@ static bool sound_batch(pi__wire *w, const pi__limits *lim, const begin *head)
     const pi__batch *b = &w->batch, *rows = b->logits_batch;
     int32_t ignored[PI__MAX_GROUPS];
     pi__fix_flag(&w->batch.top.sum), pi__fix_flag(&w->rows.top.sum);
-    return pi__valid_batch(b, lim, w->n_blocks) && (!rows || pi__valid_batch(rows, lim, ignored)) && head->n_tokens >= b->n_tokens &&
-           head->n_seqs >= b->n_seqs && head->n_rows >= b->n_rows && head->n_rows <= head->n_tokens &&
-           (!rows || head->row_tokens >= rows->n_tokens);
+    return pi__valid_batch(b, lim, w->n_blocks) && (!rows || pi__valid_batch(rows, lim, ignored)) &&
+           head->n_tokens >= b->n_tokens && head->n_seqs >= b->n_seqs && head->n_rows >= b->n_rows &&
+           head->n_rows <= head->n_tokens && (!rows || head->row_tokens >= rows->n_tokens);
 }
 
 /* Reads the beginning of a step, and sets t's fields as note_begin does on rank 0. */
 static bool read_begin(pi__wire *w, reader *from, pi__tensor *t)
 {
     const begin *b = take(from, sizeof *b);
-    if (!b || b->kind < 0 || b->kind >= MAX_KINDS || b->n_tokens > t->lim.max_tokens || b->row_tokens > t->lim.max_tokens) return false;
+    if (!b || b->kind < 0 || b->kind >= MAX_KINDS || b->n_tokens > t->lim.max_tokens ||
+        b->row_tokens > t->lim.max_tokens)
+        return false;
     if (b->embd_rows < 0 || b->embd_rows > INT32_MAX || b->n_seqs > t->lim.max_seqs) return false;
     t->given = NULL; /* until a valid batch was read */
     const size_t rest = from->n - from->at;
@@ -415,12 +443,14 @@ static bool read_begin(pi__wire *w, reader *from, pi__tensor *t)
 
 /* Returns the pointer that replaces a fix, and the bytes at it. Clears i->good if the data is missing or of
  * another kind. */
-static const void *fixed(pi__wire *w, reader *i, const pi__tensor *t, const fix *f, pi__operand_kind kind, size_t *bytes)
+static const void *fixed(pi__wire *w, reader *i, const pi__tensor *t, const fix *f, pi__operand_kind kind,
+                         size_t *bytes)
 {
     static const pi__operand_kind kind_of[] = {
-        [WEIGHT] = PI__WEIGHT, [CACHE] = PI__CACHE, [STATE] = PI__STATE, [INLINE] = PI__TOKENS, [LOGITS_INDICES] = PI__TOKENS,
-        [HIDDEN_ROW] = PI__TOKENS, [KEPT] = PI__HOST, [TOP_REQUEST] = PI__HOST, [NOTHING] = PI__HOST, [LORA] = PI__ADAPTERS,
-        [BATCH_LORA] = PI__ADAPTERS, [ROWS_LORA] = PI__ADAPTERS};
+        [WEIGHT] = PI__WEIGHT, [CACHE] = PI__CACHE,           [STATE] = PI__STATE,
+        [INLINE] = PI__TOKENS, [LOGITS_INDICES] = PI__TOKENS, [HIDDEN_ROW] = PI__TOKENS,
+        [KEPT] = PI__HOST,     [TOP_REQUEST] = PI__HOST,      [NOTHING] = PI__HOST,
+        [LORA] = PI__ADAPTERS, [BATCH_LORA] = PI__ADAPTERS,   [ROWS_LORA] = PI__ADAPTERS};
     const pi__kept *k;
     *bytes = 0;
     i->good = i->good && f->what < sizeof kind_of / sizeof *kind_of && kind_of[f->what] == kind;
@@ -449,7 +479,8 @@ static bool read_op(pi__wire *w, reader *i, pi__tensor *t, const head *h, call *
 {
     pi__sent sent[PI__MAX_OPERANDS];
     if (h->id < 0 || h->id >= PI__N_OPS || h->n_fix < 0 || h->n_fix > PI__MAX_OPERANDS) return false;
-    if (h->batch != NO_BATCH && (!t->given || t->replays || (h->batch == ROWS && !t->given->logits_batch))) return false;
+    if (h->batch != NO_BATCH && (!t->given || t->replays || (h->batch == ROWS && !t->given->logits_batch)))
+        return false;
     const size_t size = pi__op_size((pi__op_id) h->id);
     const void *args = take(i, size);
     if (!args) return false;

@@ -9,7 +9,8 @@
  * penalties + 4 if a draw is from a full row. 0 = topk is not requested. */
 static inline int32_t pi__top_shape(const pi__step_top *top, const pi__draws *draw)
 {
-    return top->request ? 16 * top->k + 8 * top->sum + 4 * draw->rows + 2 * (draw->seen != NULL) + (draw->row != NULL) : 0;
+    return top->request ? 16 * top->k + 8 * top->sum + 4 * draw->rows + 2 * (draw->seen != NULL) + (draw->row != NULL)
+                        : 0;
 }
 
 #endif

@@ -36,8 +36,8 @@ void pi__trace_op(const pi__backend *be, pi__op_id id, const pi__batch *b, const
     for (int32_t i = 0; i < o.n && n < (int) sizeof line; i++) {
         const pi__operand *p = &o.op[i];
         if (p->kind > PI__UPDATE) continue;
-        n += snprintf(line + n, sizeof line - (size_t) n, " %s %c[%lld,%lld]", p->name, kinds[p->kind], (long long) p->n,
-                      (long long) p->width);
+        n += snprintf(line + n, sizeof line - (size_t) n, " %s %c[%lld,%lld]", p->name, kinds[p->kind],
+                      (long long) p->n, (long long) p->width);
         if (readable && n < (int) sizeof line)
             n += snprintf(line + n, sizeof line - (size_t) n, "=%08x", hash_of(p, pi__operand_get(args, p)));
     }

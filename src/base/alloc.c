@@ -24,7 +24,8 @@ static void *std_map(void *ud, size_t size)
 
 static void std_unmap(void *ud, void *p, size_t size) { (void) ud; munmap(p, size); }
 
-static const pi_allocator std_allocator = {sizeof(pi_allocator), NULL, std_malloc, std_realloc, std_free, std_map, std_unmap};
+static const pi_allocator std_allocator = {
+    sizeof(pi_allocator), NULL, std_malloc, std_realloc, std_free, std_map, std_unmap};
 static pi_allocator hooks = {sizeof(pi_allocator), NULL, std_malloc, std_realloc, std_free, std_map, std_unmap};
 
 int pi_set_allocator(const pi_allocator *a)

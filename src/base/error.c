@@ -9,7 +9,10 @@
 
 int pi_abi_version(void) { return PI_ABI_VERSION; }
 
-const char *pi_version(void) { return PI__STR(PI_VERSION_MAJOR) "." PI__STR(PI_VERSION_MINOR) "." PI__STR(PI_VERSION_PATCH); }
+const char *pi_version(void)
+{
+    return PI__STR(PI_VERSION_MAJOR) "." PI__STR(PI_VERSION_MINOR) "." PI__STR(PI_VERSION_PATCH);
+}
 
 const char *pi_strerror(int code)
 {

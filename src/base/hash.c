@@ -51,7 +51,8 @@ static void compress(uint32_t state[8], const uint8_t *p, size_t n)
 
 void pi__sha256_begin(pi__hasher *h)
 {
-    static const uint32_t first[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    static const uint32_t first[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     memcpy(h->state, first, sizeof first);
     h->n = 0;
 }

@@ -28,8 +28,10 @@ static int check_parents(char *path, const char *option, const char *remedy, pi_
         slash[slash == path] = 0; /* the root keeps its slash */
         if (stat(path, &st)) return pi__fail(err, PI_EIO, "%s: cannot stat %.150s: %s", option, path, strerror(errno));
         if ((st.st_mode & (S_IWGRP | S_IWOTH)) && !(st.st_mode & S_ISVTX))
-            return pi__fail(err, PI_EINVAL, "%s: other users can replace the directory, as they can write to %.70s (mode %04o): run "
-                            "chmod go-w on it, or %s", option, path, mode_of(&st), remedy);
+            return pi__fail(err, PI_EINVAL,
+                            "%s: other users can replace the directory, as they can write to %.70s (mode %04o): run "
+                            "chmod go-w on it, or %s",
+                            option, path, mode_of(&st), remedy);
     }
     return PI_OK;
 }
@@ -44,7 +46,8 @@ int pi__trust_dir(int fd, const char *path, const char *option, const char *reme
                         "use one of your own, or %s", option, path,
                         (long) st.st_uid, remedy);
     if (!pi__trust_stat(&st, S_IWGRP | S_IWOTH))
-        return pi__fail(err, PI_EINVAL, "%s: other users can write to the directory %.80s (mode %04o): run chmod go-w on it, or %s",
+        return pi__fail(err, PI_EINVAL,
+                        "%s: other users can write to the directory %.80s (mode %04o): run chmod go-w on it, or %s",
                         option, path, mode_of(&st), remedy);
     if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && !pi__trust_stat(&st, 0))
         return pi__fail(err, PI_EINVAL, "%s: the link %.80s belongs to another user (%ld): "
@@ -101,7 +104,8 @@ static int read_secret(pi__secret *s, int fd, const char *path, const char *opti
                         option, path,
                         (long) st.st_uid);
     if (!pi__trust_stat(&st, S_IRWXG | S_IRWXO))
-        return pi__fail(err, PI_EINVAL, "%s: other users can read or write the key file %.100s (mode %04o): run chmod 600 on it",
+        return pi__fail(err, PI_EINVAL,
+                        "%s: other users can read or write the key file %.100s (mode %04o): run chmod 600 on it",
                         option, path, mode_of(&st));
     for (s->n = 0; s->n < sizeof s->byte;) {
         const ssize_t got = read(fd, s->byte + s->n, sizeof s->byte - s->n);

@@ -11,7 +11,10 @@
 static int32_t ceil_div(int32_t a, int32_t b) { return (int32_t) (((int64_t) a + b - 1) / b); }
 static int32_t min_i32(int32_t a, int32_t b) { return a < b ? a : b; }
 static int32_t *row_of(const pi__cache_group *g, int32_t s) { return g->table + (size_t) s * (size_t) g->stride; }
-static pi__digest *hashes_of(const pi__cache *c, int32_t s) { return c->hashes + (size_t) s * (size_t) c->hashes_stride; }
+static pi__digest *hashes_of(const pi__cache *c, int32_t s)
+{
+    return c->hashes + (size_t) s * (size_t) c->hashes_stride;
+}
 
 int32_t pi__cache_stride(const pi__group_spec *g, int32_t max_ctx)
 {
@@ -19,7 +22,8 @@ int32_t pi__cache_stride(const pi__group_spec *g, int32_t max_ctx)
 }
 
 /* Takes all arrays except the pools' from the arena; without memory, only measures them. */
-static void lay_out(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx, pi__arena *a)
+static void lay_out(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx,
+                    pi__arena *a)
 {
     const size_t S = (size_t) max_seqs;
     c->max_seqs = max_seqs;
@@ -145,7 +149,8 @@ static int32_t reusable(const pi__cache *c, int32_t s, int32_t n)
 }
 
 /* Returns the longest reusable length n' <= n for which group g still has the blocks. */
-static int32_t longest_in_group(const pi__cache *c, int32_t s, const pi__cache_group *g, const int32_t *tokens, int32_t n)
+static int32_t longest_in_group(const pi__cache *c, int32_t s, const pi__cache_group *g, const int32_t *tokens,
+                                int32_t n)
 {
     const int32_t bs = g->spec.block_size;
     n = reusable(c, s, n);
@@ -226,8 +231,8 @@ pi__block_key pi__cache_key(const pi__cache *c, int32_t s, int32_t block_size, i
 {
     const int32_t each = block_size / c->hash_block, first = i * each;
     const pi__cache_seq *q = &c->seq[s];
-    return (pi__block_key) {*pi__cache_hash(c, s, first + each - 1), first ? *pi__cache_hash(c, s, first - 1) : q->root.hash,
-                            q->root.tenant};
+    return (pi__block_key) {*pi__cache_hash(c, s, first + each - 1),
+                            first ? *pi__cache_hash(c, s, first - 1) : q->root.hash, q->root.tenant};
 }
 
 int32_t pi__cache_common(const pi__cache *c, int32_t s, int32_t t)
@@ -269,7 +274,8 @@ static int32_t first_reuse(const pi__cache *c, const pi__group_spec *g, int32_t 
 /* True if some reuse point after block i has the block in its window. */
 static bool is_seen(const pi__cache *c, int32_t s, const pi__group_spec *g, int32_t i)
 {
-    for (int32_t n = first_reuse(c, g, i); c->reuse_point && pi__group_behind(g, g->window, n) <= i; n += c->reuse_block)
+    for (int32_t n = first_reuse(c, g, i); c->reuse_point && pi__group_behind(g, g->window, n) <= i;
+         n += c->reuse_block)
         if (c->reuse_point(c->reuse_point_ud, s, n)) return true;
     return false;
 }

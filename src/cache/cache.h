@@ -41,7 +41,10 @@ typedef struct pi__sparse_span {
 } pi__sparse_span;
 static inline bool pi__in_span(const pi__sparse_span *s, int32_t pos) { return pos >= s->from && pos < s->end; }
 /* Returns n, or the last position before it at which a chunk may end. */
-static inline int32_t pi__span_cut(const pi__sparse_span *s, int32_t n) { return pi__in_span(s, n) ? n - n % s->step : n; }
+static inline int32_t pi__span_cut(const pi__sparse_span *s, int32_t n)
+{
+    return pi__in_span(s, n) ? n - n % s->step : n;
+}
 
 typedef struct pi__cache_group {
     pi__group_spec spec;  /* as given */

@@ -31,7 +31,8 @@ static const char *check_free_list(const pi__block_pool *p)
         n++;
     }
     CHECK(p->tail == last, "the free list's tail is wrong");
-    CHECK(n == p->n_free && pinned_for_copy == p->n_pinned_for_copy && cached == p->n_cached, "the counts of the free list are wrong");
+    CHECK(n == p->n_free && pinned_for_copy == p->n_pinned_for_copy && cached == p->n_cached,
+          "the counts of the free list are wrong");
     return NULL;
 }
 

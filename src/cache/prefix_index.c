@@ -72,7 +72,8 @@ static void reset(pi__prefix_index *x)
 {
     memset(x->bucket, 0xff, x->n_buckets * sizeof *x->bucket);
     for (int32_t i = 0; i < x->n_nodes; i++)
-        x->node[i] = (node) {.parent = -1, .child = -1, .prev = -1, .next = i + 1 < x->n_nodes ? i + 1 : -1, .chain = -1};
+        x->node[i] = (node) {
+            .parent = -1, .child = -1, .prev = -1, .next = i + 1 < x->n_nodes ? i + 1 : -1, .chain = -1};
     x->node[ROOT].next = -1;
     x->node[ROOT].reach = true;
     x->first_free = ROOT + 1;
@@ -174,7 +175,12 @@ static int32_t add(pi__prefix_index *x, int32_t parent, const pi__digest *hash, 
     const int32_t i = x->first_free, H = x->cache->hash_block;
     node *n = &x->node[i], *p = &x->node[parent];
     x->first_free = n->next;
-    *n = (node) {.hash = *hash, .parent = parent, .child = -1, .prev = -1, .next = p->child, .chain = *bucket_of(x, hash),
+    *n = (node) {.hash = *hash,
+                 .parent = parent,
+                 .child = -1,
+                 .prev = -1,
+                 .next = p->child,
+                 .chain = *bucket_of(x, hash),
                  .depth = p->depth + 1};
     if (p->child >= 0) x->node[p->child].prev = i;
     p->child = *bucket_of(x, hash) = i;
@@ -216,8 +222,12 @@ static void tell_stored(pi__prefix_index *x, int32_t n)
     if (!m) return;
     int32_t before = first;
     for (int32_t j = 0; j < R; j++) before = x->node[before].parent;
-    const pi_cache_event ev = {.kind = PI_CACHE_STORED, .hashes = x->hash, .n_hashes = (size_t) m, .tokens = x->told,
-                               .n_tokens = (size_t) m * (size_t) x->cache->reuse_block, .parent = told_hash(&x->node[before]),
+    const pi_cache_event ev = {.kind = PI_CACHE_STORED,
+                               .hashes = x->hash,
+                               .n_hashes = (size_t) m,
+                               .tokens = x->told,
+                               .n_tokens = (size_t) m * (size_t) x->cache->reuse_block,
+                               .parent = told_hash(&x->node[before]),
                                .has_parent = before != ROOT};
     x->fn(x->ud, &ev);
 }

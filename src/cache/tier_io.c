@@ -97,8 +97,14 @@ size_t pi__tier_file_size(int32_t n_tokens, size_t n_bytes)
 
 void pi__tier_image(char *image, const pi__tier_entry_id *w, const void *data)
 {
-    pi__tier_head h = {.version = VERSION, .group = w->group, .fingerprint = w->fingerprint, .hash = w->key.hash,
-                       .parent = w->key.parent, .tenant = w->key.tenant, .n_tokens = w->n_tokens, .n_bytes = w->n_bytes};
+    pi__tier_head h = {.version = VERSION,
+                       .group = w->group,
+                       .fingerprint = w->fingerprint,
+                       .hash = w->key.hash,
+                       .parent = w->key.parent,
+                       .tenant = w->key.tenant,
+                       .n_tokens = w->n_tokens,
+                       .n_bytes = w->n_bytes};
     size_t head = pi__tier_head_size(w->n_tokens);
     memcpy(h.magic, magic, sizeof magic);
     memset(image, 0, head);
@@ -197,7 +203,8 @@ static int make_temp(int folder, char temp[PI__TIER_PATH])
 {
     int fd = -1;
     for (int try = 0; try < 8; try++) {
-        const uint64_t salt[3] = {(uint64_t) pi__wall_ns(), (uint64_t) getpid(), (uint64_t) (uintptr_t) temp + (uint64_t) try};
+        const uint64_t salt[3] = {(uint64_t) pi__wall_ns(), (uint64_t) getpid(),
+                                  (uint64_t) (uintptr_t) temp + (uint64_t) try};
         snprintf(temp, PI__TIER_PATH, "tmp-%016" PRIx64, pi__hash64(salt, sizeof salt, 0));
         fd = openat(folder, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, FILE_MODE);
         if (fd >= 0 || (errno != EEXIST && errno != EINTR)) break;
@@ -361,7 +368,8 @@ bool pi__tier_same_entry(const char *image, const pi__tier_entry_id *w)
            (!w->n_tokens || !memcmp(image + sizeof h, w->tokens, (size_t) w->n_tokens * sizeof *w->tokens));
 }
 
-static pi__tier_result read_open(int fd, const pi__mac_key *key, const pi__tier_entry_id *w, char *head, size_t head_bytes, void *dst)
+static pi__tier_result read_open(int fd, const pi__mac_key *key, const pi__tier_entry_id *w, char *head,
+                                 size_t head_bytes, void *dst)
 {
     struct stat st;
     pi__tier_head h;
@@ -377,14 +385,16 @@ static pi__tier_result read_open(int fd, const pi__mac_key *key, const pi__tier_
     if (!read_all(fd, head + sizeof h, size - sizeof h, sizeof h)) return PI__TIER_DAMAGED;
     sum = sum_head(key, head, size);
     if (!pi__mac_equal(&sum, &h.head_sum) || !pi__digest_equal(&h.fingerprint, &w->fingerprint) ||
-        !pi__digest_equal(&h.hash, &w->key.hash) || h.tenant != w->key.tenant || h.group != w->group) return PI__TIER_DAMAGED;
+        !pi__digest_equal(&h.hash, &w->key.hash) || h.tenant != w->key.tenant || h.group != w->group)
+        return PI__TIER_DAMAGED;
     if (!pi__tier_same_entry(head, w)) return PI__TIER_MISS;
     if (!read_all(fd, dst, w->n_bytes, (off_t) size)) return PI__TIER_DAMAGED;
     sum = sum_data(key, dst, w->n_bytes);
     return pi__mac_equal(&sum, &h.data_sum) ? PI__TIER_OK : PI__TIER_DAMAGED;
 }
 
-pi__tier_result pi__tier_read(int dir_fd, const pi__mac_key *key, const pi__tier_entry_id *w, char *head, size_t head_bytes, void *dst)
+pi__tier_result pi__tier_read(int dir_fd, const pi__mac_key *key, const pi__tier_entry_id *w, char *head,
+                              size_t head_bytes, void *dst)
 {
     const char *name;
     char path[PI__TIER_PATH];

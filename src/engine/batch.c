@@ -37,7 +37,8 @@ static void lay_out(pi__batch_builder *bb, const pi__batch_shape *s, pi__arena *
     if (!s->max_rows) return;
     const size_t A = S * PI__MAX_LORA;
     bb->lora = pi__arena_take(a, A * sizeof *bb->lora);
-    bb->lora_run = pi__arena_take(a, A * sizeof *bb->lora_run), bb->row_lora_run = pi__arena_take(a, A * sizeof *bb->lora_run);
+    bb->lora_run = pi__arena_take(a, A * sizeof *bb->lora_run),
+    bb->row_lora_run = pi__arena_take(a, A * sizeof *bb->lora_run);
     bb->lora_row = take_ints(a, T * PI__MAX_LORA), bb->row_lora_row = take_ints(a, T * PI__MAX_LORA);
     const size_t P = (size_t) s->max_rows * PI__MAX_LORA;
     bb->piece = pi__arena_take(a, (size_t) s->max_rows * sizeof *bb->piece);
@@ -62,9 +63,17 @@ int pi__batch_init(pi__batch_builder *bb, const pi__batch_shape *s, pi_error *er
                                .memory = a.base = pi__calloc(1, a.size)};
     if (!a.base) return pi__fail_mem(err, "a step's batch");
     lay_out(bb, s, &a);
-    bb->b = (pi__batch) {.n_groups = s->n_groups, .token = bb->token, .pos = bb->pos, .seq = bb->seq, .logits_indices = bb->row,
-                         .seq_start = bb->seq_start, .seq_len = bb->seq_len, .n_verified = bb->n_verified,
-                         .state_slot = bb->state_slot, .save_start = bb->save_start, .logits_batch = s->max_rows ? &bb->rows : NULL};
+    bb->b = (pi__batch) {.n_groups = s->n_groups,
+                         .token = bb->token,
+                         .pos = bb->pos,
+                         .seq = bb->seq,
+                         .logits_indices = bb->row,
+                         .seq_start = bb->seq_start,
+                         .seq_len = bb->seq_len,
+                         .n_verified = bb->n_verified,
+                         .state_slot = bb->state_slot,
+                         .save_start = bb->save_start,
+                         .logits_batch = s->max_rows ? &bb->rows : NULL};
     for (int32_t i = 0; i < s->n_groups; i++)
         bb->b.kv[i] = (pi__kv_batch) {.block_size = s->block_size[i], .table_stride = s->stride[i],
                                       .block_table = bb->table[i], .slot = bb->slot[i]};
@@ -111,7 +120,8 @@ static void add_runs(pi__batch_builder *bb, const pi__sparse_span *span, int32_t
 }
 
 /* Fills the slot mapping of the tokens in group i and copies the block table of the sequence. */
-static void add_group(pi__batch_builder *bb, const pi__cache *c, int32_t i, int32_t q, int32_t row, int32_t pos, int32_t n)
+static void add_group(pi__batch_builder *bb, const pi__cache *c, int32_t i, int32_t q, int32_t row, int32_t pos,
+                      int32_t n)
 {
     const pi__cache_group *g = &c->group[i];
     const int32_t *table = g->table + (size_t) row * (size_t) g->stride;
@@ -129,8 +139,8 @@ static void add_group(pi__batch_builder *bb, const pi__cache *c, int32_t i, int3
     memcpy(bb->table[i] + (size_t) q * (size_t) g->stride, table, (size_t) c->seq[row].n_blocks[i] * sizeof *table);
 }
 
-int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, const int32_t *tokens, int32_t pos, int32_t n,
-                      int32_t n_committed)
+int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, const int32_t *tokens, int32_t pos,
+                      int32_t n, int32_t n_committed)
 {
     pi__batch *b = &bb->b;
     pi__assert(b->n_seqs < bb->max_seqs && n > 0 && n_committed <= n && b->n_tokens + n <= bb->max_tokens);
@@ -169,7 +179,8 @@ bool pi__batch_is_even(const pi__batch *b, int32_t most, int32_t most_rows)
     return true;
 }
 
-void pi__batch_add_lora(pi__batch_builder *bb, int32_t q, int32_t level, const pi__lora_pair *pair, const int32_t *rank, float scale)
+void pi__batch_add_lora(pi__batch_builder *bb, int32_t q, int32_t level, const pi__lora_pair *pair, const int32_t *rank,
+                        float scale)
 {
     pi__assert(bb->lora && bb->n_lora < bb->max_seqs * PI__MAX_LORA);
     bb->lora[bb->n_lora++] = (pi__lora_note) {pair, rank, scale, level, q};
@@ -237,7 +248,8 @@ void pi__batch_end(pi__batch_builder *bb)
     if (!b->runs.n_blocks) b->runs = (pi__runs) {0};
     if (!b->logits_batch) return;
     bb->rows = *b; /* shares all other arrays with the batch of all tokens */
-    bb->rows.token = bb->row_token, bb->rows.pos = bb->row_pos, bb->rows.seq = bb->row_seq, bb->rows.seq_start = bb->row_start;
+    bb->rows.token = bb->row_token, bb->rows.pos = bb->row_pos, bb->rows.seq = bb->row_seq,
+    bb->rows.seq_start = bb->row_start;
     bb->rows.n_tokens = b->n_rows;
     bb->rows.n_rows = 0;
     bb->rows.logits_indices = NULL;

@@ -64,12 +64,13 @@ void pi__batch_destroy(pi__batch_builder *bb);
 void pi__batch_clear(pi__batch_builder *bb);
 /* Appends n tokens of the sequence in cache row `row`, from position pos on. The first n_committed are committed, the
  * others are drafts (see pi__batch.n_verified). Returns the index of the sequence in the batch. */
-int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, const int32_t *tokens, int32_t pos, int32_t n,
-                      int32_t n_committed);
+int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, const int32_t *tokens, int32_t pos,
+                      int32_t n, int32_t n_committed);
 /* Gives token t, an index of the batch, a logits row. t must ascend from call to call. */
 void pi__batch_add_row(pi__batch_builder *bb, int32_t t);
 /* Adds an adapter as number `level` of sequence q. q must be the last sequence or an earlier one. */
-void pi__batch_add_lora(pi__batch_builder *bb, int32_t q, int32_t level, const pi__lora_pair *pair, const int32_t *rank, float scale);
+void pi__batch_add_lora(pi__batch_builder *bb, int32_t q, int32_t level, const pi__lora_pair *pair, const int32_t *rank,
+                        float scale);
 /* Returns the adapters of logits rows first..first + n (n at most max_rows), rows numbered from 0; NULL = no adapters.
  * Valid until pi__batch_drop_lora_rows, or clear. */
 const pi__lora_rows *pi__batch_lora_rows(pi__batch_builder *bb, int32_t first, int32_t n);

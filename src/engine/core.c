@@ -51,8 +51,10 @@ static int validate_bidirectional(const pi__core *e, const pi__job *j, pi_error 
                         "a %s model generates nothing: ask for vectors, or scores (option pooling)",
                         e->setup.m->arch->name);
     if (j->n_prompt > (size_t) most)
-        return pi__fail(err, PI_ETOOBIG, "the prompt has %zu tokens, a step at most %d, and a %s model needs it "
-                        "in one step: raise ubatch-size to %zu", j->n_prompt, most, e->setup.m->arch->name, j->n_prompt);
+        return pi__fail(err, PI_ETOOBIG,
+                        "the prompt has %zu tokens, a step at most %d, and a %s model needs it "
+                        "in one step: raise ubatch-size to %zu",
+                        j->n_prompt, most, e->setup.m->arch->name, j->n_prompt);
     return PI_OK;
 }
 
@@ -93,7 +95,8 @@ static int check_admission(const pi__core *e, size_t n, pi_error *err)
         return pi__fail(err, PI_ECLOSED, "the engine failed and accepts no requests: close it: %s", e->failure);
     if (e->closing || e->draining) return pi__fail(err, PI_ECLOSED, "the engine is closing and accepts no requests");
     if (n > 1 && n > (size_t) e->setup.cfg.max_queue)
-        return pi__fail(err, PI_ETOOBIG, "max-queue: %zu answers do not fit the queue of %d: raise it, or request fewer", n,
+        return pi__fail(err, PI_ETOOBIG,
+                        "max-queue: %zu answers do not fit the queue of %d: raise it, or request fewer", n,
                         e->setup.cfg.max_queue);
     if (e->n_queued + (int64_t) n > e->setup.cfg.max_queue)
         return pi__fail(err, PI_EBUSY, "max-queue: the queue has %d requests of at most %d: try again later",

@@ -51,7 +51,8 @@ static int32_t first_slot(const draft_block *d) { return !d->c.drafter->block.an
  * while the batch has spare room. Hidden states of skipped tokens are no longer available; zeros replace them. */
 static void inject_of(draft_block *d, pi__seq *s, int32_t first, int32_t n, int32_t *spare)
 {
-    const int32_t pos = s->n_computed, t = d->batch.b.n_tokens, from = s->spec.n_computed < pos ? s->spec.n_computed : pos;
+    const int32_t pos = s->n_computed, t = d->batch.b.n_tokens,
+                  from = s->spec.n_computed < pos ? s->spec.n_computed : pos;
     const int32_t end = pos - from > *spare ? from + *spare : pos + n;
     if (pi__drafter_rests(s) || from == end) return;
     *spare -= (end < pos ? end : pos) - from;
@@ -104,7 +105,8 @@ static int32_t tokens_of_block(const draft_block *d, const pi__seq *s)
     const int32_t last = s->n_tokens - 1;
     int32_t n = d->base.n_max + first_slot(d);
     if (n > s->max_total - last) n = s->max_total - last;
-    if (n > s->n_wish + first_slot(d) && !pi__cache_reserve(d->c.cache, s->row, last + n)) n = s->n_wish + first_slot(d);
+    if (n > s->n_wish + first_slot(d) && !pi__cache_reserve(d->c.cache, s->row, last + n))
+        n = s->n_wish + first_slot(d);
     return n;
 }
 
@@ -206,13 +208,17 @@ static int take_selected(draft_block *d, int32_t first, int32_t n, bool found, p
         if (!s) continue;
         if (!r || b->seq[b->logits_indices[first + r]] != b->seq[b->logits_indices[first + r - 1]]) from = -1;
         from = pi__selector_best(&d->select, r, from, &p);
-        if (from >= 0 && p >= (double) d->c.p_min) s->tokens[s->n_tokens + s->n_draft++] = pi__selector_token(&d->select, r, from);
+        if (from >= 0 && p >= (double) d->c.p_min)
+            s->tokens[s->n_tokens + s->n_draft++] = pi__selector_token(&d->select, r, from);
     }
     return rc;
 }
 
 /* True if all blocks have the same shape and their logits rows fit one pass: the step can be captured. */
-static bool is_even(const draft_block *d) { return pi__batch_is_even(&d->batch.b, d->base.n_max + 1, d->rows.max_rows); }
+static bool is_even(const draft_block *d)
+{
+    return pi__batch_is_even(&d->batch.b, d->base.n_max + 1, d->rows.max_rows);
+}
 
 /* Runs the batch and takes the drafts, max_rows logits rows at a time. */
 static int run_block_step(draft_block *d, pi_error *err)
@@ -302,7 +308,8 @@ static void block_destroy(pi__drafter *base)
 size_t pi__draft_block_bytes(const pi__model *drafter, const pi__batch_shape *shape, int32_t max_rows)
 {
     return sizeof(draft_block) + pi__selector_bytes(drafter, max_rows) + pi__batch_bytes(shape) +
-           (size_t) shape->max_tokens * sizeof(int32_t) + (size_t) shape->max_seqs * (sizeof(pi__seq *) + sizeof(int32_t));
+           (size_t) shape->max_tokens * sizeof(int32_t) +
+           (size_t) shape->max_seqs * (sizeof(pi__seq *) + sizeof(int32_t));
 }
 
 /* Returns the max drafts of a block and of a step. */
@@ -313,7 +320,8 @@ static int32_t most_drafts(const pi__draft_block_config *c, const pi__batch_shap
     return n < shape->max_tokens - idle ? n : shape->max_tokens - idle;
 }
 
-int pi__draft_block_create(pi__drafter **out, const pi__draft_block_config *c, const pi__batch_shape *shape, pi_error *err)
+int pi__draft_block_create(pi__drafter **out, const pi__draft_block_config *c, const pi__batch_shape *shape,
+                           pi_error *err)
 {
     static const pi__drafter_fns fns = {.start = block_start, .catch_up = block_catch_up, .verify = block_verify,
                                         .offer = block_offer, .draft = block_draft, .destroy = block_destroy};

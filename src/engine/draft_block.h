@@ -17,7 +17,8 @@ typedef struct pi__draft_block_config {
 } pi__draft_block_config;
 
 /* shape: of a batch without logits rows. Borrows all pointers. */
-int pi__draft_block_create(pi__drafter **out, const pi__draft_block_config *c, const pi__batch_shape *shape, pi_error *err);
+int pi__draft_block_create(pi__drafter **out, const pi__draft_block_config *c, const pi__batch_shape *shape,
+                           pi_error *err);
 /* Bytes that create allocates. */
 size_t pi__draft_block_bytes(const pi__model *drafter, const pi__batch_shape *shape, int32_t max_rows);
 

@@ -243,19 +243,28 @@ static void head_destroy(pi__drafter *base)
 
 size_t pi__draft_head_bytes(const pi__batch_shape *shape)
 {
-    return pi__batch_bytes(shape) + (size_t) shape->max_tokens * sizeof(int32_t) + (size_t) shape->max_seqs * sizeof(pi__seq *) +
-           sizeof(draft_head);
+    return pi__batch_bytes(shape) + (size_t) shape->max_tokens * sizeof(int32_t) +
+           (size_t) shape->max_seqs * sizeof(pi__seq *) + sizeof(draft_head);
 }
 
 int pi__draft_head_create(pi__drafter **out, pi__model *drafter, pi__backend *be, pi__cache *cache, pi__rows *rows,
                           const pi__batch_shape *shape, int32_t n_max, float p_min, pi_error *err)
 {
-    static const pi__drafter_fns fns = {.start = head_start, .catch_up = head_catch_up, .verify = head_verify, .offer = head_offer,
-                                        .draft = head_draft, .destroy = head_destroy};
+    static const pi__drafter_fns fns = {.start = head_start,
+                                        .catch_up = head_catch_up,
+                                        .verify = head_verify,
+                                        .offer = head_offer,
+                                        .draft = head_draft,
+                                        .destroy = head_destroy};
     draft_head *d = pi__calloc(1, sizeof *d);
     if (!d) return pi__fail_mem(err, "drafts");
-    *d = (draft_head) {.base = {.fns = &fns, .n_max = n_max}, .drafter = drafter, .be = be, .cache = cache, .rows = rows,
-                       .max_tokens = shape->max_tokens, .p_min = p_min};
+    *d = (draft_head) {.base = {.fns = &fns, .n_max = n_max},
+                       .drafter = drafter,
+                       .be = be,
+                       .cache = cache,
+                       .rows = rows,
+                       .max_tokens = shape->max_tokens,
+                       .p_min = p_min};
     d->hidden = pi__calloc((size_t) shape->max_tokens, sizeof *d->hidden);
     d->seq = pi__calloc((size_t) shape->max_seqs, sizeof(pi__seq *));
     int rc = d->hidden && d->seq ? pi__batch_init(&d->batch, shape, err) : pi__fail_mem(err, "drafts");

@@ -203,7 +203,8 @@ size_t pi__draft_model_bytes(const pi__batch_shape *shape)
     return sizeof(draft_model) + pi__batch_bytes(shape) + (size_t) shape->max_seqs * sizeof(pi__seq *);
 }
 
-int pi__draft_model_create(pi__drafter **out, const pi__draft_model_config *config, const pi__batch_shape *shape, pi_error *err)
+int pi__draft_model_create(pi__drafter **out, const pi__draft_model_config *config, const pi__batch_shape *shape,
+                           pi_error *err)
 {
     static const pi__drafter_fns fns = {.start = model_start, .catch_up = model_catch_up, .verify = model_verify,
                                         .offer = model_offer, .draft = model_draft, .forget = model_forget,

@@ -22,7 +22,8 @@ typedef struct pi__draft_model_config {
 } pi__draft_model_config;
 
 /* shape: of a batch for that cache, with logits rows. Borrows all pointers of the config. */
-int pi__draft_model_create(pi__drafter **out, const pi__draft_model_config *config, const pi__batch_shape *shape, pi_error *err);
+int pi__draft_model_create(pi__drafter **out, const pi__draft_model_config *config, const pi__batch_shape *shape,
+                           pi_error *err);
 /* Bytes that create allocates. */
 size_t pi__draft_model_bytes(const pi__batch_shape *shape);
 

@@ -37,7 +37,8 @@ size_t pi__selector_bytes(const pi__model *m, int32_t max_rows)
     return vec_bytes(m, max_rows) + (n + rows) * sizeof(int32_t) + rows * (size_t) m->block.n_select * sizeof(float);
 }
 
-int pi__selector_init(pi__selector *s, pi__model *m, pi__backend *be, int32_t max_rows, int32_t max_tokens, pi_error *err)
+int pi__selector_init(pi__selector *s, pi__model *m, pi__backend *be, int32_t max_rows, int32_t max_tokens,
+                      pi_error *err)
 {
     const size_t rows = (size_t) max_rows;
     *s = (pi__selector) {.m = m, .be = be, .n = m->block.n_select, .max_rows = max_rows, .max_tokens = max_tokens};

@@ -21,7 +21,8 @@ typedef struct pi__selector {
 
 /* Bytes that init allocates; 0 for a drafter without a selector. */
 size_t pi__selector_bytes(const pi__model *m, int32_t max_rows);
-int pi__selector_init(pi__selector *s, pi__model *m, pi__backend *be, int32_t max_rows, int32_t max_tokens, pi_error *err);
+int pi__selector_init(pi__selector *s, pi__model *m, pi__backend *be, int32_t max_rows, int32_t max_tokens,
+                      pi_error *err);
 void pi__selector_destroy(pi__selector *s);
 
 /* Queues the copy of the gates of the last n logits rows; valid once finish has returned. */

@@ -75,7 +75,10 @@ static float step_ms(const pi__worth *w, int32_t n_seqs, int32_t n_rows)
     return c[lo].ms + (c[hi].ms - c[lo].ms) * more / (rows_of(hi) - rows_of(lo));
 }
 
-static void take_mean(float *mean, float v) { *mean += *mean > 0 ? ((v > 3 * *mean ? 3 * *mean : v) - *mean) / MOST_MEAN : v; }
+static void take_mean(float *mean, float v)
+{
+    *mean += *mean > 0 ? ((v > 3 * *mean ? 3 * *mean : v) - *mean) / MOST_MEAN : v;
+}
 
 void pi__worth_drafting(pi__worth *w, int kind, int32_t n_passes, double ms)
 {
@@ -229,7 +232,8 @@ static void make_alike(pi__seq *const *seq, int32_t n)
         if (seq[i]->spec.kind != PI__SPEC_NGRAM) all += seq[i]->n_wish, models++;
     const int32_t each = models ? (all + models / 2) / models : 0;
     for (int32_t i = 0; i < n; i++)
-        if (seq[i]->spec.kind != PI__SPEC_NGRAM) seq[i]->n_wish = each < seq[i]->spec.n_offer ? each : seq[i]->spec.n_offer;
+        if (seq[i]->spec.kind != PI__SPEC_NGRAM)
+            seq[i]->n_wish = each < seq[i]->spec.n_offer ? each : seq[i]->spec.n_offer;
 }
 
 /* Limits unproven drafters to a few drafts: one for each sequence of a full batch could cost as much as steps. */

@@ -16,7 +16,8 @@ static bool has_drafter(const pi__setup *s, int kind) { return s->kinds >> kind 
 static pi__batch_shape shape_of(const pi__setup *s, const pi__memory *mem, bool rows)
 {
     const pi__limits *lim = &s->mem.lim;
-    return pi__batch_shape_of(mem->spec, mem->map.n_groups, lim->max_tokens, lim->max_seqs, s->mem.longest, rows ? lim->max_rows : 0);
+    return pi__batch_shape_of(mem->spec, mem->map.n_groups, lim->max_tokens, lim->max_seqs, s->mem.longest,
+                              rows ? lim->max_rows : 0);
 }
 
 /* Estimates a pass of the separate draft model as a part of a target step: each reads its weights once. */
@@ -51,8 +52,11 @@ static int add_model(pi__drafting *d, const pi__setup *s, int kind, pi__cache *c
 
 static pi__lookup_shape lookup_of(const pi__setup *s)
 {
-    return (pi__lookup_shape) {.max_seqs = s->mem.lim.max_seqs, .longest = s->mem.longest, .n = s->cfg.ngram_n ? s->cfg.ngram_n : 3,
-                               .n_max = s->cfg.ngram_m, .shared = s->cfg.ngram_shared};
+    return (pi__lookup_shape) {.max_seqs = s->mem.lim.max_seqs,
+                               .longest = s->mem.longest,
+                               .n = s->cfg.ngram_n ? s->cfg.ngram_n : 3,
+                               .n_max = s->cfg.ngram_m,
+                               .shared = s->cfg.ngram_shared};
 }
 
 size_t pi__drafters_bytes(const pi__setup *s)
@@ -78,14 +82,15 @@ int pi__drafters_create(pi__drafting *d, const pi__setup *s, pi__cache *cache, p
     const pi__batch_shape shape = shape_of(s, &s->mem, false);
     const pi__lookup_shape lookup = lookup_of(s);
     pi__drafter *one = NULL;
-    int rc = pi__drafting_init(d, cache, s->mem.lim.max_seqs, s->cfg.n_draft_least, s->cfg.draft_adaptive, s->be->discrete,
-                               err);
+    int rc = pi__drafting_init(d, cache, s->mem.lim.max_seqs, s->cfg.n_draft_least, s->cfg.draft_adaptive,
+                               s->be->discrete, err);
     if (!rc && s->drafter && s->drafter->block.size) {
         const pi__draft_block_config c = {s->drafter, s->be, cache, rows, s->cfg.n_draft, s->cfg.draft_p_min};
         rc = pi__draft_block_create(&one, &c, &shape, err);
         if (!rc) pi__drafting_add(d, PI__SPEC_DRAFT, one);
     } else if (!rc && s->drafter) {
-        rc = pi__draft_head_create(&one, s->drafter, s->be, cache, rows, &shape, s->cfg.n_draft, s->cfg.draft_p_min, err);
+        rc = pi__draft_head_create(&one, s->drafter, s->be, cache, rows, &shape, s->cfg.n_draft, s->cfg.draft_p_min,
+                                   err);
         if (!rc) pi__drafting_add(d, s->drafter == s->m ? PI__SPEC_MTP : PI__SPEC_DRAFT, one);
     }
     if (!rc && has_drafter(s, PI__SPEC_NGRAM)) {
@@ -121,8 +126,10 @@ int pi__drafter_of(const pi__setup *s, int asked, int *kind, pi_error *err)
     *kind = asked == PI__SPEC_AUTO ? s->cfg.spec : asked;
     if (*kind == PI__SPEC_NONE || has_drafter(s, *kind)) return PI_OK;
     if (*kind != s->cfg.spec)
-        return pi__fail(err, PI_EINVAL, "spec-type %s: the engine was not opened with that drafter: add it to the engine's "
-                        "spec-type, or ask for none", names[*kind]);
+        return pi__fail(err, PI_EINVAL,
+                        "spec-type %s: the engine was not opened with that drafter: add it to the engine's "
+                        "spec-type, or ask for none",
+                        names[*kind]);
     *kind = PI__SPEC_NONE; /* the engine's default, disabled by its options */
     return PI_OK;
 }

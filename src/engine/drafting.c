@@ -111,7 +111,9 @@ static void record_outcomes(pi__drafting *d, const pi__batch *b, pi__seq *const 
         s->spec.n_in_step = 0;
     }
     for (int k = 0; k < PI__N_SPEC; k++) /* in a step with prefill, draft rows are not charged */
-        if (n[k]) pi__worth_settle(&d->worth, k, b->n_seqs, prefill ? b->n_seqs : b->n_tokens, prefill ? 0 : drafts[k], right[k]);
+        if (n[k])
+            pi__worth_settle(&d->worth, k, b->n_seqs, prefill ? b->n_seqs : b->n_tokens, prefill ? 0 : drafts[k],
+                             right[k]);
 }
 
 /* Returns the number of drafts that its drafter can give and s can use. Verification gives one token anyway, so s can

@@ -113,7 +113,8 @@ int pi__fit(pi__setup *s, pi_error *err)
     if (s->cfg.weights_from && *s->cfg.weights_from) return PI_OK; /* the weights' owner has placed them */
     int rc = free_memory(s, &left, err);
     if (rc || !left) return rc;
-    const uint64_t usual = left / 8 < MARGIN ? left / 8 : MARGIN, margin = s->cfg.fit_margin ? s->cfg.fit_margin : usual;
+    const uint64_t usual = left / 8 < MARGIN ? left / 8 : MARGIN,
+                   margin = s->cfg.fit_margin ? s->cfg.fit_margin : usual;
     const uint64_t room = left > margin ? left - margin : 0;
     rc = pi__setup_device_need(s, &all, err);
     if (rc || all <= room) return rc;
@@ -126,9 +127,11 @@ int pi__fit(pi__setup *s, pi_error *err)
     rc = try_rules(s, &s->cfg.placement, &need, err);
     if (rc) return rc;
     describe_rules(s, experts, n, what, sizeof what);
-    pi__logf(&s->cfg.log, PI_LOG_INFO, "%s has %llu MiB free, and all of the model would take %llu with its cache: %s, which "
-             "takes %llu there; the CPU has the rest", device_of(s)->dev->describe(device_of(s)),
-             (unsigned long long) left >> 20, (unsigned long long) all >> 20, what, (unsigned long long) need >> 20);
+    pi__logf(&s->cfg.log, PI_LOG_INFO,
+             "%s has %llu MiB free, and all of the model would take %llu with its cache: %s, which "
+             "takes %llu there; the CPU has the rest",
+             device_of(s)->dev->describe(device_of(s)), (unsigned long long) left >> 20, (unsigned long long) all >> 20,
+             what, (unsigned long long) need >> 20);
     return pi__placement_cpu(s->placement) ? run_on_cpu(s, err) : PI_OK;
 }
 
@@ -141,11 +144,14 @@ static int check_stages(pi__setup *s, pi_error *err)
     for (uint32_t i = 0; i < p.n_places && !rc; i++) {
         pi__backend *dev = s->be->at[i];
         const uint64_t left = dev->discrete && dev->opt->free_memory ? dev->opt->free_memory(dev) : 0;
-        const uint64_t need = p.place[i].weights_bytes + p.place[i].kv_bytes + p.place[i].state_bytes + p.place[i].scratch_bytes;
+        const uint64_t need = p.place[i].weights_bytes + p.place[i].kv_bytes + p.place[i].state_bytes +
+                              p.place[i].scratch_bytes;
         if (left && need > left)
-            rc = pi__fail(err, PI_ENOMEM, "%s, stage %u of %u, has %llu MiB free, and what the model has there takes %llu: give it a "
-                          "smaller part (tensor-split), or lower ctx-size or kv-cache-tokens", dev->dev->describe(dev), i + 1,
-                          p.n_places, (unsigned long long) left >> 20, (unsigned long long) need >> 20);
+            rc = pi__fail(err, PI_ENOMEM,
+                          "%s, stage %u of %u, has %llu MiB free, and what the model has there takes %llu: give it a "
+                          "smaller part (tensor-split), or lower ctx-size or kv-cache-tokens",
+                          dev->dev->describe(dev), i + 1, p.n_places, (unsigned long long) left >> 20,
+                          (unsigned long long) need >> 20);
     }
     return rc;
 }

@@ -7,7 +7,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-pi__lora_entry *pi__loras_offer(pi__loras *l, const char *name, const char *path, pi__adapter *a, float scale, pi__lora_entry *old)
+pi__lora_entry *pi__loras_offer(pi__loras *l, const char *name, const char *path, pi__adapter *a, float scale,
+                                pi__lora_entry *old)
 {
     pi__lora_entry *n = pi__calloc(1, sizeof *n), **end = old ? &old->next : &l->first;
     if (n) n->name = pi__strdup(name), n->path = pi__strdup(path);
@@ -76,7 +77,8 @@ static int insert_use(pi__lora_uses *u, pi__lora_entry *e, float scale, pi_error
 {
     int32_t at = u->n;
     if (scale == 0) return PI_OK;
-    if (u->n == PI__MAX_LORA) return pi__fail(err, PI_EINVAL, "a request can use at most %d adapters: give fewer", PI__MAX_LORA);
+    if (u->n == PI__MAX_LORA)
+        return pi__fail(err, PI_EINVAL, "a request can use at most %d adapters: give fewer", PI__MAX_LORA);
     for (int32_t i = 0; i < u->n; i++)
         if (u->use[i].of == e) return pi__fail(err, PI_EINVAL, "adapter '%.60s' is named twice", e->name);
     for (; at > 0; at--) {

@@ -44,7 +44,8 @@ typedef struct pi__lora_uses {
 
 /* Adds an entry for the step thread to place; takes ownership of a. old: the entry to replace, or NULL. Returns NULL
  * when out of memory, and frees a. */
-pi__lora_entry *pi__loras_offer(pi__loras *l, const char *name, const char *path, pi__adapter *a, float scale, pi__lora_entry *old);
+pi__lora_entry *pi__loras_offer(pi__loras *l, const char *name, const char *path, pi__adapter *a, float scale,
+                                pi__lora_entry *old);
 /* True if an entry of that name is waiting to be placed or ready. */
 bool pi__loras_taken(const pi__loras *l, const char *name);
 /* Returns the ready adapter of that name, or NULL. */

@@ -66,8 +66,10 @@ static int size_states(pi__memory *mem, pi_error *err)
         const pi__backend *be = pi__backend_at(mem->be, place);
         size_t slot = be->dev->state_bytes(be, &m->state[i]), snap = be->dev->snapshot_bytes(be, &m->state[i]);
         if (!slot || !snap)
-            return pi__fail(err, PI_EUNSUPPORTED, "recurrent layers of %d key and %d value heads of %d values are not "
-                            "supported by %s", m->state[i].n_k, m->state[i].n_v, m->state[i].dim, be->dev->describe(be));
+            return pi__fail(err, PI_EUNSUPPORTED,
+                            "recurrent layers of %d key and %d value heads of %d values are not "
+                            "supported by %s",
+                            m->state[i].n_k, m->state[i].n_v, m->state[i].dim, be->dev->describe(be));
         mem->slot_bytes[place] += (slot + 63) & ~(size_t) 63;
         mem->map.bytes[mem->state_group][place] += (snap + 63) & ~(size_t) 63;
     }
@@ -78,7 +80,8 @@ static int size_states(pi__memory *mem, pi_error *err)
 static int32_t n_snapshots(const pi__memory *mem, size_t kv)
 {
     if (!mem->cfg->prefix_cache) return 0;
-    size_t one = pi__block_bytes(&mem->map, mem->state_group), n = (mem->cfg->snapshot_bytes ? mem->cfg->snapshot_bytes : kv) / one;
+    size_t one = pi__block_bytes(&mem->map, mem->state_group),
+           n = (mem->cfg->snapshot_bytes ? mem->cfg->snapshot_bytes : kv) / one;
     if (!mem->cfg->snapshot_bytes && n < MIN_SNAPSHOTS) n = MIN_SNAPSHOTS;
     return n > MAX_SNAPSHOTS ? MAX_SNAPSHOTS : (int32_t) n;
 }
@@ -113,7 +116,8 @@ static int size_blocks(pi__memory *mem, int32_t *block, pi_error *err)
     mem->map = (pi__block_map) {.n_groups = m->n_groups, .n_ranks = mem->be->n_ranks > 1 ? mem->be->n_ranks : 1};
     for (int32_t i = 0; i < m->n_groups; i++) {
         const int32_t own = m->group[i].block > mem->cfg->block_size ? m->group[i].block : mem->cfg->block_size;
-        mem->spec[i] = (pi__group_spec) {m->group[i].name, own, m->group[i].window, 0, m->group[i].recurrent, m->group[i].keep};
+        mem->spec[i] = (pi__group_spec) {m->group[i].name, own, m->group[i].window, 0, m->group[i].recurrent,
+                                         m->group[i].keep};
         mem->map.block_size[i] = own;
         if (own > *block) *block = own;
     }
@@ -124,10 +128,11 @@ static int size_blocks(pi__memory *mem, int32_t *block, pi_error *err)
         set_types(mem, kv);
         size_t one = layer_bytes(mem, kv);
         if (!one)
-            return pi__fail(err, PI_EUNSUPPORTED, "layer %d: a %s/%s cache with %s of %d values is not supported: give it f16 by "
-                            "cache-type, or by cache-type-k and cache-type-v, or another device", kv->layer,
-                            pi__kv_name(kv->type_k), pi__kv_name(kv->type_v),
-                            kv->ratio ? "rows" : "heads", kv->head_dim);
+            return pi__fail(err, PI_EUNSUPPORTED,
+                            "layer %d: a %s/%s cache with %s of %d values is not supported: give it f16 by "
+                            "cache-type, or by cache-type-k and cache-type-v, or another device",
+                            kv->layer, pi__kv_name(kv->type_k), pi__kv_name(kv->type_v), kv->ratio ? "rows" : "heads",
+                            kv->head_dim);
         mem->map.bytes[kv->group][kv->placement] += one;
     }
     return PI_OK;
@@ -214,7 +219,8 @@ static void tell_placement(const pi__memory *mem, pi_plan *p, int32_t placement,
     strncpy(p->place[i].name, be->dev->describe(be), sizeof p->place[i].name - 1);
     p->place[i].weights_bytes = mem->m->weights_size[placement] + (second ? second->weights_size[placement] : 0);
     if (split)
-        p->place[i].weights_bytes += mem->m->weights_size[PI__AT_BOTH] + (second ? second->weights_size[PI__AT_BOTH] : 0);
+        p->place[i].weights_bytes += mem->m->weights_size[PI__AT_BOTH] +
+                                     (second ? second->weights_size[PI__AT_BOTH] : 0);
     for (int32_t g = 0; g < mem->map.n_groups; g++) p->place[i].kv_bytes += pi__pool_bytes(&mem->map, g, placement);
     p->place[i].state_bytes = (uint64_t) mem->lim.max_seqs * mem->slot_bytes[placement];
     p->place[i].scratch_bytes = mem->scratch + be->dev->scratch_bytes(be, &mem->lim) + pi__logits_bytes(mem);
@@ -265,11 +271,13 @@ static int size_sparse(pi__memory *mem, pi_error *err)
         if (kv->n_head_kv > mem->lim.sparse_heads) mem->lim.sparse_heads = kv->n_head_kv;
     }
     if (!mem->lim.sparse_heads)
-        return pi__fail(err, PI_EUNSUPPORTED, "prefill-sparsity: a %s model has no full attention: leave it out", m->arch->name);
+        return pi__fail(err, PI_EUNSUPPORTED, "prefill-sparsity: a %s model has no full attention: leave it out",
+                        m->arch->name);
     if (mem->lim.max_tokens < mem->lim.max_seqs + PI__SPARSE_BLOCK)
-        return pi__fail(err, PI_EINVAL, "prefill-sparsity: a step has to have room for %d tokens of prompts beside %d that are "
-                        "answered: raise ubatch-size to %d, or lower parallel", PI__SPARSE_BLOCK, mem->lim.max_seqs,
-                        PI__SPARSE_BLOCK + mem->lim.max_seqs);
+        return pi__fail(err, PI_EINVAL,
+                        "prefill-sparsity: a step has to have room for %d tokens of prompts beside %d that are "
+                        "answered: raise ubatch-size to %d, or lower parallel",
+                        PI__SPARSE_BLOCK, mem->lim.max_seqs, PI__SPARSE_BLOCK + mem->lim.max_seqs);
     mem->lim.key_blocks = (mem->longest + PI__SPARSE_BLOCK - 1) / PI__SPARSE_BLOCK;
     m->sparsity = mem->cfg->sparsity;
     return PI_OK;
@@ -284,10 +292,11 @@ static int32_t rows_at_once(const pi__memory *mem, int32_t n_draft)
     return mem->be->discrete && !mem->m->bidirectional ? pi__rows_per_pass(most) : PI__USUAL_ROWS;
 }
 
-int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter, int32_t n_draft,
-                    pi_error *err)
+int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter,
+                    int32_t n_draft, pi_error *err)
 {
-    *mem = (pi__memory) {.cfg = cfg, .be = be, .m = m, .drafter = drafter, .ctx = cfg->ctx_size ? cfg->ctx_size : m->n_ctx_train};
+    *mem = (pi__memory) {
+        .cfg = cfg, .be = be, .m = m, .drafter = drafter, .ctx = cfg->ctx_size ? cfg->ctx_size : m->n_ctx_train};
     mem->lim.max_tokens = cfg->max_batch_tokens;
     mem->lim.max_seqs = cfg->max_seqs < cfg->max_batch_tokens ? cfg->max_seqs : cfg->max_batch_tokens;
     mem->lim.max_rows = rows_at_once(mem, n_draft);
@@ -304,7 +313,10 @@ int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi_
 
 /* ------------------------------------------------------------------------------------------------- pools and slots */
 
-static size_t states_bytes(const pi__memory *mem, int32_t placement) { return (size_t) mem->lim.max_seqs * mem->slot_bytes[placement]; }
+static size_t states_bytes(const pi__memory *mem, int32_t placement)
+{
+    return (size_t) mem->lim.max_seqs * mem->slot_bytes[placement];
+}
 
 /* Allocates one slot per sequence and sets the addresses of layers within slots and snapshots. */
 static int alloc_states(pi__memory *mem, pi_error *err)
@@ -341,8 +353,8 @@ static int alloc_pool(pi__memory *mem, int32_t g, int32_t placement, pi_error *e
     if (!bytes) return PI_OK; /* no layers on this backend, or no snapshots */
     void *p = mem->map.pool[g][placement] = be->dev->alloc(be, bytes);
     if (!p)
-        return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of %s cache: lower kv-cache-tokens or ctx-size", bytes >> 20,
-                        mem->spec[g].name);
+        return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of %s cache: lower kv-cache-tokens or ctx-size",
+                        bytes >> 20, mem->spec[g].name);
     if (mem->cfg->kv_commit) be->dev->commit(be, p, bytes);
     return PI_OK;
 }
@@ -351,7 +363,8 @@ int pi__memory_alloc(pi__memory *mem, pi_error *err)
 {
     int rc = PI_OK;
     for (int32_t i = 0; i < mem->map.n_groups; i++)
-        for (int32_t placement = 0; placement < PI__N_PLACEMENTS && !rc; placement++) rc = alloc_pool(mem, i, placement, err);
+        for (int32_t placement = 0; placement < PI__N_PLACEMENTS && !rc; placement++)
+            rc = alloc_pool(mem, i, placement, err);
     if (rc) return rc;
     size_t at[PI__MAX_GROUPS][PI__N_PLACEMENTS] = {0};
     for (int32_t i = 0; i < mem->m->n_kv; i++) {

@@ -30,8 +30,8 @@ typedef struct pi__memory {
 
 /* Computes all sizes for a model and its drafter (or NULL) as declared, with up to n_draft drafts per sequence and
  * step. */
-int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter, int32_t n_draft,
-                    pi_error *err);
+int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter,
+                    int32_t n_draft, pi_error *err);
 /* Fills the plan. host: bytes of host memory taken by other modules on any device, reported as scratch. */
 void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out);
 /* Adds the weights, pools and slots of a separate draft model to the plan. Its activations share the first model's

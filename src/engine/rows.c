@@ -21,8 +21,8 @@ enum { BEST_WORDS = 3 /* uint64 words of a result with one value */ };
 /* Returns the bytes of topk_result, best, request, draw, seen and ids. */
 static size_t topk_bytes(int32_t max_rows)
 {
-    return (size_t) max_rows * ((2 + PI__MAX_TOP + 2 * BEST_WORDS) * sizeof(uint64_t) + sizeof(pi__topk_request) + sizeof(pi__draw) +
-                                (PI__MAX_SEEN + 1) * sizeof(int32_t));
+    return (size_t) max_rows * ((2 + PI__MAX_TOP + 2 * BEST_WORDS) * sizeof(uint64_t) + sizeof(pi__topk_request) +
+                                sizeof(pi__draw) + (PI__MAX_SEEN + 1) * sizeof(int32_t));
 }
 
 size_t pi__rows_bytes(bool discrete, int32_t max_rows, int32_t n_vocab, int32_t n_embd)
@@ -137,8 +137,14 @@ bool pi__rows_request_in_step(pi__rows *rows, const pi__batch *b, int32_t n)
 {
     pi__backend *be = rows->be;
     if (!be->opt->topk_here(be)) return false;
-    pi__op_topk(be, b, &(pi__topk) {.x = rows->logits, .n_rows = n, .n = rows->n_vocab, .skip = b->top.skip, .n_skip = b->top.n_skip,
-                                    .request = b->top.request, .out = rows->topk_result});
+    pi__op_topk(be, b,
+                &(pi__topk) {.x = rows->logits,
+                             .n_rows = n,
+                             .n = rows->n_vocab,
+                             .skip = b->top.skip,
+                             .n_skip = b->top.n_skip,
+                             .request = b->top.request,
+                             .out = rows->topk_result});
     return true;
 }
 

@@ -98,7 +98,10 @@ static bool in_list(const int32_t *ids, size_t n, int32_t id)
 }
 
 /* True if token number n_gen of the answer must not end it. */
-static bool forbids_end(const pi__seq *s, int32_t n_gen) { return s->params.ignore_eos || n_gen < s->params.min_tokens; }
+static bool forbids_end(const pi__seq *s, int32_t n_gen)
+{
+    return s->params.ignore_eos || n_gen < s->params.min_tokens;
+}
 
 /* Returns the topk request that suffices to sample token number n_gen of the answer: on the host, or for a step that
  * stays in flight on the device. k 0 = the full row is needed. With a grammar the top values may be forbidden, and
@@ -110,7 +113,8 @@ static pi__topk_request ask_of(const pi__runner *r, const pi__seq *s, int32_t n_
     const bool forbid = !s->matcher && forbids_end(s, n_gen);
     const bool later = forbid && s->probs; /* log-probabilities include forbidden tokens */
     bool sum;
-    if (!rows->skip || s->call.on_logits || s->params.n_bad || s->params.n_logprobs > PI__MAX_TOP) return (pi__topk_request) {0};
+    if (!rows->skip || s->call.on_logits || s->params.n_bad || s->params.n_logprobs > PI__MAX_TOP)
+        return (pi__topk_request) {0};
     if (s->probs && (s->matcher || s->params.probs_drawn)) return (pi__topk_request) {0};
     int32_t k = r->stays ? pi__sampler_draw_top(s->sampler, &sum)
                          : pi__sampler_top(s->sampler, s->matcher ? 1 : later ? (size_t) sp->n_eog : 0, &sum);
@@ -124,7 +128,8 @@ static void forbid_bad(const pi__seq *s, float *row)
     const int32_t *at = s->params.bad, *end = at + s->params.n_bad;
     for (int32_t n; at < end; at += n + 2) {
         for (n = 0; at[n + 1] >= 0;) n++; /* tokens before the last one of the sequence */
-        const bool ends = n <= s->n_tokens - s->n_prompt && !memcmp(s->tokens + s->n_tokens - n, at, (size_t) n * sizeof *at);
+        const bool ends = n <= s->n_tokens - s->n_prompt &&
+                          !memcmp(s->tokens + s->n_tokens - n, at, (size_t) n * sizeof *at);
         if (ends) row[at[n]] = -INFINITY;
     }
 }
@@ -141,8 +146,8 @@ static int32_t choose_from_row(pi__runner *r, pi__seq *s, const pi__mask *mask, 
     if (s->probs && !s->params.probs_drawn) memcpy(r->raw_row, row, (size_t) V * sizeof *row);
     forbid_bad(s, row);
     if (s->probs && s->params.probs_drawn)
-        return pi__sampler_sample_drawn(s->sampler, r->scratch, row, forbid ? sp->eog : NULL, forbid ? (size_t) sp->n_eog : 0,
-                                        s->params.n_logprobs, s->probs);
+        return pi__sampler_sample_drawn(s->sampler, r->scratch, row, forbid ? sp->eog : NULL,
+                                        forbid ? (size_t) sp->n_eog : 0, s->params.n_logprobs, s->probs);
     if (!forbid && pi__sampler_is_argmax(s->sampler)) id = pi__argmax(row, V);
     else id = pi__sampler_sample(s->sampler, r->scratch, row, forbid ? sp->eog : NULL, forbid ? (size_t) sp->n_eog : 0);
     if (s->probs && id >= 0) pi__logprobs(r->raw_row, V, id, s->params.n_logprobs, s->probs, r->scratch);
@@ -242,7 +247,10 @@ static bool append_token(pi__runner *r, pi__seq *s, int32_t id)
     return rc || reason;
 }
 
-bool pi__runner_ready(pi__runner *r, const pi__seq *s) { return !s->matcher || pi__matcher_ready(s->matcher, &r->mask_steps); }
+bool pi__runner_ready(pi__runner *r, const pi__seq *s)
+{
+    return !s->matcher || pi__matcher_ready(s->matcher, &r->mask_steps);
+}
 
 /* Gets the mask of tokens that the grammar of s allows next. True: s has ended, since nothing can follow or on an
  * error. */
@@ -367,8 +375,8 @@ static int deliver_row(pi__runner *r, int32_t first, int32_t i, pi_error *err)
 static void tell_progress(const pi__seq *s, int32_t before)
 {
     if (!s->call.on_prefill || before >= s->n_prompt) return;
-    s->call.on_prefill(s->call.ud, (uint32_t) (s->n_computed < s->n_prompt ? s->n_computed : s->n_prompt), (uint32_t) s->n_cached,
-                       pi__now_ms() - s->t.start);
+    s->call.on_prefill(s->call.ud, (uint32_t) (s->n_computed < s->n_prompt ? s->n_computed : s->n_prompt),
+                       (uint32_t) s->n_cached, pi__now_ms() - s->t.start);
 }
 
 static void commit_step(pi__runner *r)
@@ -458,7 +466,8 @@ static bool is_decoding(const pi__runner *r)
 {
     const pi__batch *b = &r->batch.b;
     const int32_t each = b->n_seqs ? b->n_tokens / b->n_seqs : 0;
-    if (!each || r->hidden || r->config.snapshots->n_saving || b->n_rows != b->n_tokens || each > 1 + r->config.n_draft) return false;
+    if (!each || r->hidden || r->config.snapshots->n_saving || b->n_rows != b->n_tokens || each > 1 + r->config.n_draft)
+        return false;
     for (int32_t s = 0; s < b->n_seqs; s++)
         if (b->seq_start[s + 1] - b->seq_start[s] != each) return false;
     /* Logits rows of several passes have separate adapter lists per pass; a captured step cannot have these. */
@@ -470,7 +479,8 @@ static void drop_drafts(const pi__step_plan *plan)
 {
     for (int32_t q = 0; q < plan->n_seqs; q++) {
         pi__seq *s = plan->seq[q];
-        if (s && s->matcher && s->n_draft) s->n_draft = pi__matcher_count(s->matcher, s->tokens + s->n_tokens, s->n_draft);
+        if (s && s->matcher && s->n_draft)
+            s->n_draft = pi__matcher_count(s->matcher, s->tokens + s->n_tokens, s->n_draft);
     }
 }
 
@@ -524,7 +534,8 @@ static void draw_rows(const pi__runner *r)
         const int32_t t = b->logits_indices[i];
         const pi__seq *s = r->plan->seq[b->seq[t]];
         pi__draw *d = &rows->draw[i];
-        const bool can = pi__sampler_draw(s->sampler, b->pos[t] + 1 - s->n_tokens, d, rows->seen + (size_t) i * PI__MAX_SEEN);
+        const bool can = pi__sampler_draw(s->sampler, b->pos[t] + 1 - s->n_tokens, d,
+                                          rows->seen + (size_t) i * PI__MAX_SEEN);
         pi__assert(can);
         (void) can;
         penalties |= d->n_seen || d->fed;
@@ -600,7 +611,8 @@ int pi__runner_step(pi__runner *r, pi__step_plan *plan, pi_error *err)
         }
         for (int32_t i = 0; i < n && !rc; i++) rc = deliver_row(r, first, i, err);
     }
-    if (!rc) rc = pi__drafts_make(r->config.drafting, &r->batch.b, plan->seq, cost_ms(r) - t0, plan->n_prefill > 0, err);
+    if (!rc)
+        rc = pi__drafts_make(r->config.drafting, &r->batch.b, plan->seq, cost_ms(r) - t0, plan->n_prefill > 0, err);
     r->config.stats->draft_total_ns = r->config.drafting->ns;
     if (!rc) drop_drafts(plan);
     pi__profile_end(r->config.be->profile, PI__PART_TOKENS);

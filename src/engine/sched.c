@@ -302,7 +302,8 @@ static bool goes_before(const pi__sched *sc, const pi__seq *a, const pi__seq *b)
 {
     const int32_t x = sc->n_of[a->params.tenant], y = sc->n_of[b->params.tenant];
     if (a->aged || b->aged) return a->aged && (!b->aged || a->arrival < b->arrival);
-    if (sc->config.by_priority && a->params.priority != b->params.priority) return a->params.priority < b->params.priority;
+    if (sc->config.by_priority && a->params.priority != b->params.priority)
+        return a->params.priority < b->params.priority;
     return x != y ? x < y : a->arrival < b->arrival;
 }
 

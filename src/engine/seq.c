@@ -29,15 +29,23 @@ void pi__seq_release(pi__seq *s)
     if (before == 1) pi__seq_free(s);
 }
 
-int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const pi__vocab *v, pi__seq **out, pi_error *err)
+int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const pi__vocab *v, pi__seq **out,
+                   pi_error *err)
 {
     pi__seq *s = pi__calloc(1, sizeof *s);
     if (!s) return pi__fail_mem(err, "the request");
-    *s = (pi__seq){.row = -1, .n_tokens = (int32_t) j->n_prompt, .n_prompt = (int32_t) j->n_prompt, .max_total = max_total,
-                   .params = j->params, .call = {.ud = j->ud, .on_token = j->on_token, .on_done = j->on_done,
-                            .on_prefill = j->on_prefill,
-                   .on_logits = j->params.logits == PI__LOGITS_NONE ? NULL : j->on_logits, .logits_ud = j->logits_ud},
-                   .n_rows_given = j->params.logits == PI__LOGITS_ALL ? j->params.logits_from : 0};
+    *s = (pi__seq) {.row = -1,
+                    .n_tokens = (int32_t) j->n_prompt,
+                    .n_prompt = (int32_t) j->n_prompt,
+                    .max_total = max_total,
+                    .params = j->params,
+                    .call = {.ud = j->ud,
+                             .on_token = j->on_token,
+                             .on_done = j->on_done,
+                             .on_prefill = j->on_prefill,
+                             .on_logits = j->params.logits == PI__LOGITS_NONE ? NULL : j->on_logits,
+                             .logits_ud = j->logits_ud},
+                    .n_rows_given = j->params.logits == PI__LOGITS_ALL ? j->params.logits_from : 0};
     atomic_init(&s->ref, 2);
     s->params.stop_ids = NULL;
     s->params.bad = NULL;
@@ -58,7 +66,8 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const p
         rc = pi__fail_mem(err, "the request");
     if (!rc) rc = pi__sampler_create(&s->sampler, &j->params.sampling, n_vocab, max_total + 1, err);
     if (!rc && j->params.limit_thoughts)
-        rc = pi__thoughts_new(&s->thoughts, v, j->params.thought_budget, j->params.thought_message, j->prompt, j->n_prompt, err);
+        rc = pi__thoughts_new(&s->thoughts, v, j->params.thought_budget, j->params.thought_message, j->prompt,
+                              j->n_prompt, err);
     if (!rc && j->params.grammar) rc = pi__matcher_create(&s->matcher, j->params.grammar, err);
     if (rc) {
         pi__seq_free(s);
@@ -77,7 +86,8 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const p
 static bool seq_before(const pi__seq *a, const pi__seq *b, bool by_priority)
 {
     if (by_priority && a->aged != b->aged) return a->aged;
-    if (by_priority && !a->aged && a->params.priority != b->params.priority) return a->params.priority < b->params.priority;
+    if (by_priority && !a->aged && a->params.priority != b->params.priority)
+        return a->params.priority < b->params.priority;
     return a->arrival < b->arrival;
 }
 

@@ -114,7 +114,8 @@ typedef struct pi__seq_list {
 } pi__seq_list;
 
 /* Creates a sequence with both references from a validated job; the model has n_vocab tokens. */
-int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const pi__vocab *v, pi__seq **out, pi_error *err);
+int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const pi__vocab *v, pi__seq **out,
+                   pi_error *err);
 /* Frees a sequence that was not submitted. */
 void pi__seq_free(pi__seq *s);
 

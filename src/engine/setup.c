@@ -73,8 +73,10 @@ static int declare_head(pi__setup *s, bool own_file, pi_error *err)
     if (own_file && !rc) rc = pi__model_declare(&s->drafter, s->draft_g, s->be, &use, err);
     if (rc) return rc;
     if (s->drafter->arch->draft && s->drafter->no_draft)
-        return pi__fail(err, PI_EUNSUPPORTED, "spec-type mtp: the draft head of a %s model is a file of its own: give it as "
-                        "model-draft", s->drafter->arch->name);
+        return pi__fail(err, PI_EUNSUPPORTED,
+                        "spec-type mtp: the draft head of a %s model is a file of its own: give it as "
+                        "model-draft",
+                        s->drafter->arch->name);
     if (!s->drafter->arch->draft && !s->drafter->arch->inject)
         return pi__fail(err, PI_EUNSUPPORTED, "%s: a model of architecture %s cannot draft",
                         own_file ? "model-draft" : "spec-type mtp", s->drafter->arch->name);
@@ -102,8 +104,8 @@ int pi__setup_declare(pi__setup *s, pi_error *err)
     if (!rc && has_drafter(s, PI__SPEC_DRAFT) && !head) rc = declare_beside(s, err);
     if (!rc && (has_drafter(s, PI__SPEC_MTP) || head)) rc = declare_head(s, head, err);
     if (!rc && has_drafter(s, PI__SPEC_LAYER_EXIT) && s->cfg.draft_layers >= s->m->n_trunk)
-        rc = pi__fail(err, PI_EINVAL, "spec-draft-layers is %d, but the model has %d layers: give fewer", s->cfg.draft_layers,
-                      s->m->n_trunk);
+        rc = pi__fail(err, PI_EINVAL, "spec-draft-layers is %d, but the model has %d layers: give fewer",
+                      s->cfg.draft_layers, s->m->n_trunk);
     return rc;
 }
 
@@ -134,9 +136,9 @@ static void note_no_gpu(const pi__setup *s)
     if (strncmp(s->be->dev->describe(s->be), "cpu", 3)) return;
     pi__device_info info = {0};
     if (pi__n_devices > 1 && !strcmp(pi__devices[0].name, "cuda")) pi__devices[0].tell(0, &info);
-    pi__logf(&s->cfg.log, PI_LOG_WARN, "gpu-layers: %s%s, so all layers run on the CPU%s", *info.lacks ? "no usable GPU: " : "",
-             *info.lacks ? info.lacks : "this build has no GPU support", *info.lacks ? "" :
-             " (-DPAGEDINFER_CUDA=ON builds it for NVIDIA GPUs)");
+    pi__logf(&s->cfg.log, PI_LOG_WARN, "gpu-layers: %s%s, so all layers run on the CPU%s",
+             *info.lacks ? "no usable GPU: " : "", *info.lacks ? info.lacks : "this build has no GPU support",
+             *info.lacks ? "" : " (-DPAGEDINFER_CUDA=ON builds it for NVIDIA GPUs)");
 }
 
 /* Assigns layers to devices: by tensor-split, or in proportion to free memory, or equally. */
@@ -145,7 +147,8 @@ static int place_stages(pi__setup *s, pi_error *err)
     double part[PI__N_PLACEMENTS], least = 1;
     const int32_t n = s->be->n_stages;
     if (pi__placement_both(s->placement))
-        return pi__fail(err, PI_EUNSUPPORTED, "split-mode layer runs all of the model on the devices: unset gpu-layers, cpu-moe, "
+        return pi__fail(err, PI_EUNSUPPORTED,
+                        "split-mode layer runs all of the model on the devices: unset gpu-layers, cpu-moe, "
                         "n-cpu-moe, override-tensor and no-kv-offload, or use split-mode none");
     for (int32_t i = 0; i < n; i++) {
         pi__backend *dev = s->be->at[i];
@@ -173,7 +176,8 @@ static int open_devices(pi__setup *s, pi_error *err)
     if (!rc && s->be->n_stages) return place_stages(s, err);
     if (rc || !s->be->discrete || !pi__placement_both(s->placement)) return rc;
     if (s->be->n_ranks > 1)
-        return pi__fail(err, PI_EUNSUPPORTED, "split-mode tensor and ranks run all of the model on the devices: unset gpu-layers, "
+        return pi__fail(err, PI_EUNSUPPORTED,
+                        "split-mode tensor and ranks run all of the model on the devices: unset gpu-layers, "
                         "cpu-moe, n-cpu-moe, override-tensor and no-kv-offload, or use split-mode none and ranks off");
     return pi__setup_add_cpu(s, err);
 }
@@ -188,15 +192,19 @@ int pi__setup_open(pi__setup *s, const pi__config *c, pi_error *err)
     if (c->block_size != 16 && c->block_size != 32 && c->block_size != 64)
         return pi__fail(err, PI_EINVAL, "block-size is %d, expected 16, 32 or 64", c->block_size);
     if (c->max_batch_tokens < 1 || c->max_seqs < 1 || c->ctx_size < 0 || c->snapshot_interval < 1)
-        return pi__fail(err, PI_EINVAL, "the step budget, the number of sequences, the context and the snapshot interval "
+        return pi__fail(err, PI_EINVAL,
+                        "the step budget, the number of sequences, the context and the snapshot interval "
                         "must be positive");
     if (s->cfg.prefix_key && !s->cfg.prefix_dir)
-        return pi__fail(err, PI_EINVAL, "prefix-cache-key is given, and no directory that it protects: set prefix-cache-dir, or unset it");
+        return pi__fail(
+            err, PI_EINVAL,
+            "prefix-cache-key is given, and no directory that it protects: set prefix-cache-dir, or unset it");
     int rc = pi__gguf_open_with(&s->g, c->model, c->load_mode, &s->progress, err);
     if (!rc) rc = pi__override_metadata(s->g, c, err);
     if (!rc) rc = open_devices(s, err);
     if (!rc && s->be->n_ranks > 1 && s->cfg.prefix_dir && !s->be->opt->copy_out)
-        rc = pi__fail(err, PI_EUNSUPPORTED, "prefix-cache-dir and the CPU as several devices, or ranks, do not go together: unset "
+        rc = pi__fail(err, PI_EUNSUPPORTED,
+                      "prefix-cache-dir and the CPU as several devices, or ranks, do not go together: unset "
                       "it, or use split-mode none and ranks off");
     return rc ? rc : pi__setup_declare(s, err);
 }
@@ -240,7 +248,8 @@ void pi__setup_tell(const pi__setup *s, size_t host, pi_plan *p)
         int32_t first;
         const int32_t n = pi__placement_layers(s->placement, i, &first);
         const pi__backend *dev = s->be->at[i];
-        snprintf(p->place[i].name, sizeof p->place[i].name, "layers %d-%d: %.40s", first, first + n - 1, dev->dev->describe(dev));
+        snprintf(p->place[i].name, sizeof p->place[i].name, "layers %d-%d: %.40s", first, first + n - 1,
+                 dev->dev->describe(dev));
     }
 }
 
@@ -250,7 +259,8 @@ int pi__setup_device_need(pi__setup *s, uint64_t *bytes, pi_error *err)
     int rc = pi__setup_size(s, err);
     if (!rc) pi__setup_tell(s, 0, &p);
     const bool shared = s->cfg.weights_from && *s->cfg.weights_from; /* the owner process has the memory already */
-    *bytes = (shared ? 0 : p.place[0].weights_bytes) + p.place[0].kv_bytes + p.place[0].state_bytes + p.place[0].scratch_bytes;
+    *bytes = (shared ? 0 : p.place[0].weights_bytes) + p.place[0].kv_bytes + p.place[0].state_bytes +
+             p.place[0].scratch_bytes;
     return rc;
 }
 
@@ -278,8 +288,8 @@ int pi__setup_load(pi__setup *s, bool keep, pi_error *err)
     for (int i = 0; i < 2 && m[i]; i++) {
         m[i]->want_digest = s->cfg.prefix_dir != NULL; /* the model's cache groups may include the drafter's */
         m[i]->check_tensors = s->cfg.check_tensors;
-        m[i]->image.source = (pi__weights_source) {keep ? NULL : s->cfg.weights_from, keep ? NULL : s->cfg.weights_cache, keep,
-                                                   s->cfg.log};
+        m[i]->image.source = (pi__weights_source) {keep ? NULL : s->cfg.weights_from,
+                                                   keep ? NULL : s->cfg.weights_cache, keep, s->cfg.log};
         all += pi__model_load_bytes(m[i]);
     }
     if (!rc) rc = pi__progress_begin(&s->progress, PI_LOAD_WEIGHTS, all, err);
@@ -311,7 +321,9 @@ static void add_file(pi__hasher *h, const pi__gguf *g)
 {
     for (size_t i = 0; i < pi__gguf_n_kv(g); i++) {
         const pi__gguf_kv *kv = pi__gguf_kv_at(g, i);
-        if ((kv->key.n > 8 && !memcmp(kv->key.p, "general.", 8)) || (kv->key.n > 10 && !memcmp(kv->key.p, "tokenizer.", 10))) continue;
+        if ((kv->key.n > 8 && !memcmp(kv->key.p, "general.", 8)) ||
+            (kv->key.n > 10 && !memcmp(kv->key.p, "tokenizer.", 10)))
+            continue;
         pi__hash_field(h, kv->key.p, kv->key.n);
         add_value(h, kv);
     }
@@ -343,11 +355,12 @@ pi__digest pi__setup_fingerprint(const pi__setup *s)
     /* modes that change result bits */
     const int products = s->be->discrete ? p->cuda.matmul << 4 | p->cuda.fp4 << 1 | p->cuda.blas : 0;
     const bool drafts = s->drafter && s->drafter != s->m;
-    const int n = snprintf(text, sizeof text, "%d|%d|%d|%d|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%d|%d|%zu|%d", s->m->n_exit, s->m->n_used,
-                           s->m->long_rope, products, r->base, r->scaling, r->scale, (long long) r->orig_ctx,
-                           r->ext_factor.set ? r->ext_factor.value : -1, r->attn_factor.set ? r->attn_factor.value : -1,
-                           r->beta_slow.set ? r->beta_slow.value : -1, r->beta_fast.set ? r->beta_fast.value : -1,
-                           s->cfg.block_size, s->m->n_kv, s->m->n_state, p->cpu.act8, s->cfg.n_override_kv, drafts);
+    const int n = snprintf(text, sizeof text, "%d|%d|%d|%d|%a|%d|%a|%lld|%a|%a|%a|%a|%d|%d|%d|%d|%zu|%d", s->m->n_exit,
+                           s->m->n_used, s->m->long_rope, products, r->base, r->scaling, r->scale,
+                           (long long) r->orig_ctx, r->ext_factor.set ? r->ext_factor.value : -1,
+                           r->attn_factor.set ? r->attn_factor.value : -1, r->beta_slow.set ? r->beta_slow.value : -1,
+                           r->beta_fast.set ? r->beta_fast.value : -1, s->cfg.block_size, s->m->n_kv, s->m->n_state,
+                           p->cpu.act8, s->cfg.n_override_kv, drafts);
     pi__hash_begin(&h, PI__HASH_FINGERPRINT);
     pi__hash_field(&h, text, (size_t) n);
     pi__hash_field(&h, &s->cfg.sparsity, sizeof s->cfg.sparsity);
@@ -367,7 +380,8 @@ void pi__setup_close_files(pi__setup *s)
     pi__gguf_close(s->g);
     pi__gguf_close(s->draft_g);
     s->g = s->draft_g = NULL;
-    s->cfg.model = s->cfg.prefix_dir = s->cfg.prefix_key = s->cfg.draft_model = s->cfg.weights_from = s->cfg.weights_cache = NULL;
+    s->cfg.model = s->cfg.prefix_dir = s->cfg.prefix_key = s->cfg.draft_model = s->cfg.weights_from =
+        s->cfg.weights_cache = NULL;
     s->cfg.params.cpu.isa = s->cfg.device = NULL;
     s->cfg.placement.override = s->cfg.override_kv = NULL;
 }

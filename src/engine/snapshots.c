@@ -59,7 +59,8 @@ static bool takes_snapshots(const pi__snapshots *sn, const pi__seq *s)
 /* True at reuse points that are known without looking at the tokens, except for the grid. */
 static bool is_reuse_point(const pi__seq *s, int32_t n, int32_t bs)
 {
-    const bool scored = s->params.logits == PI__LOGITS_ALL && n == pi__span_cut(&s->sparse, s->params.logits_from / bs * bs);
+    const bool scored = s->params.logits == PI__LOGITS_ALL &&
+                        n == pi__span_cut(&s->sparse, s->params.logits_from / bs * bs);
     const bool ends = n && (n == s->sparse.from || n == s->sparse.end);
     return scored || ends || n == (s->n_prompt - 1) / bs * bs || n == s->save.branch || n == s->save.requested;
 }
@@ -93,7 +94,8 @@ static bool turn_starts(const pi__snapshots *sn, const pi__seq *s, int32_t from,
 static bool worth_it(const pi__snapshots *sn, const pi__seq *s, int32_t pos, int32_t bs, int32_t grid)
 {
     if (is_reuse_point(s, pos, bs) || pos % grid == 0) return true;
-    return pos - s->save.last >= grid / 4 && turn_starts(sn, s, pos, pos + (pi__in_span(&s->sparse, pos) ? s->sparse.step : bs));
+    return pos - s->save.last >= grid / 4 &&
+           turn_starts(sn, s, pos, pos + (pi__in_span(&s->sparse, pos) ? s->sparse.step : bs));
 }
 
 void pi__snapshots_plan(pi__snapshots *sn, pi__seq *s, int32_t to)
@@ -131,7 +133,8 @@ void pi__snapshot_last(pi__snapshots *sn, pi__seq *s)
     int32_t id = pi__cache_snapshot(sn->config.cache, s->row, sn->config.group, s->tokens, pos);
     if (id < 0) return;
     for (int32_t i = 0; i < sn->config.n_layers; i++)
-        pi__op_state_save(be, NULL, &(pi__state_copy) {.st = &sn->config.layer[i], .slot = s->row, .pos = pos, .snap = id});
+        pi__op_state_save(be, NULL,
+                          &(pi__state_copy) {.st = &sn->config.layer[i], .slot = s->row, .pos = pos, .snap = id});
     pi__cache_snapshot_done(sn->config.cache, s->row, sn->config.group, s->tokens, pos, id, true);
     sn->config.stats->n_snapshots_saved++;
 }
@@ -145,6 +148,7 @@ void pi__snapshot_restore(pi__snapshots *sn, pi__seq *s)
     if (id < 0) return; /* no snapshot: the sequence starts with a zero state */
     const int32_t pos = s->n_computed;
     for (int32_t i = 0; i < sn->config.n_layers; i++)
-        pi__op_state_load(be, NULL, &(pi__state_copy) {.st = &sn->config.layer[i], .slot = s->row, .pos = pos, .snap = id});
+        pi__op_state_load(be, NULL,
+                          &(pi__state_copy) {.st = &sn->config.layer[i], .slot = s->row, .pos = pos, .snap = id});
     sn->config.stats->n_snapshots_restored++;
 }

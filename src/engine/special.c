@@ -20,7 +20,8 @@ static int collect_suppressed(pi__special *sp, const pi__gguf *g, int32_t n_voca
     for (uint64_t i = 0; i < kv->n; i++) {
         int64_t id = pi__gguf_elem_i64(kv, i);
         if (id < 0 || id >= n_vocab)
-            return pi__fail(err, PI_EFORMAT, "metadata %s has token %lld, but the vocabulary has %d", key, (long long) id, n_vocab);
+            return pi__fail(err, PI_EFORMAT, "metadata %s has token %lld, but the vocabulary has %d", key,
+                            (long long) id, n_vocab);
         sp->suppress[sp->n_suppress++] = (int32_t) id;
     }
     return PI_OK;
@@ -31,7 +32,8 @@ int pi__special_collect(pi__special *sp, const pi__vocab *v, const pi__gguf *g, 
     const int32_t n = pi__vocab_size(v);
     memset(sp, 0, sizeof *sp);
     if (n > n_vocab)
-        return pi__fail(err, PI_EFORMAT, "tokenizer.ggml.tokens has %d entries, token_embd.weight only %d rows", n, n_vocab);
+        return pi__fail(err, PI_EFORMAT, "tokenizer.ggml.tokens has %d entries, token_embd.weight only %d rows", n,
+                        n_vocab);
     for (int pass = 0; pass < 2; pass++) {
         int32_t k = 0;
         for (int32_t id = 0; id < n; id++)

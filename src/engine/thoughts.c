@@ -132,7 +132,8 @@ static bool is_blank_or_begun(const pi__thoughts *t)
     const size_t n = t->n_tail - at;
     if (!n) return true;
     for (int i = 0; i < PI__N_THOUGHT_TAGS; i++)
-        if (n < strlen(pi__thought_tags_of[i].open) && !memcmp(pi__thought_tags_of[i].open, t->tail + at, n)) return true;
+        if (n < strlen(pi__thought_tags_of[i].open) && !memcmp(pi__thought_tags_of[i].open, t->tail + at, n))
+            return true;
     return false;
 }
 

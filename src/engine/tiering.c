@@ -32,7 +32,8 @@ static void on_hashed(void *ud, int32_t g, int32_t block, const pi__block_key *k
 {
     pi__tiering *t = ud;
     if (!t->offload.host)
-        pi__tier_put(t->disk, key, g, tokens, t->map->block_size[g], host_block(t, g, block), pi__copy_bytes(t->map, g));
+        pi__tier_put(t->disk, key, g, tokens, t->map->block_size[g], host_block(t, g, block),
+                     pi__copy_bytes(t->map, g));
     else if (pi__tier_has(t->disk, &key->hash, g)) pi__tier_touch(t->disk, &key->hash, g);
     else pi__offload_out(&t->offload, g, block);
 }
@@ -99,7 +100,8 @@ void pi__tiering_touch(pi__tiering *t, const pi__seq *s)
     for (int32_t i = q->n_hashes; i-- > 0;)
         for (int32_t g = 0; g < t->cache->n_groups; g++) {
             const int32_t end = (i + 1) * t->cache->hash_block, bs = t->map->block_size[g];
-            if (end % bs == 0 && end / bs > q->n_freed[g]) pi__tier_touch(t->disk, pi__cache_hash(t->cache, s->row, i), g);
+            if (end % bs == 0 && end / bs > q->n_freed[g])
+                pi__tier_touch(t->disk, pi__cache_hash(t->cache, s->row, i), g);
         }
 }
 
@@ -264,7 +266,8 @@ static bool start_load(pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
     memcpy(l->tokens, block_tokens(t, s, g, i), (size_t) bs * sizeof *l->tokens);
     void *to = slot >= 0 ? pi__host_at(t->offload.host, g, slot) : host_block(t, g, l->block);
     if (there) copy_to_block(t, l);
-    else if (!pi__tier_load(t->disk, &key, g, l->tokens, bs, to, pi__copy_bytes(t->map, g), (uint64_t) k)) end_load(t, l, false);
+    else if (!pi__tier_load(t->disk, &key, g, l->tokens, bs, to, pi__copy_bytes(t->map, g), (uint64_t) k))
+        end_load(t, l, false);
     return l->number != 0;
 }
 

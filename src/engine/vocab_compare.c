@@ -19,7 +19,8 @@ int pi__vocab_compare(const pi__gguf *model, const pi__gguf *draft, pi_error *er
 {
     const pi__gguf_kv *a = tokens_of(model), *b = tokens_of(draft);
     if (!a || !b)
-        return pi__fail(err, PI_EFORMAT, "model-draft: metadata %s is missing in %s, so vocabularies cannot be compared", key,
+        return pi__fail(err, PI_EFORMAT,
+                        "model-draft: metadata %s is missing in %s, so vocabularies cannot be compared", key,
                         a ? "it" : "the model");
     const uint64_t n = a->n < b->n ? a->n : b->n;
     uint64_t other = 0, first = 0;
@@ -30,8 +31,9 @@ int pi__vocab_compare(const pi__gguf *model, const pi__gguf *draft, pi_error *er
     }
     if (other <= n / ONE_IN) return PI_OK;
     const pi__str x = a->strs[first], y = b->strs[first];
-    return pi__fail(err, PI_EINVAL, "model-draft has another vocabulary: %llu of %llu tokens differ, the first is %llu, \"%.*s\" "
-                    "instead of \"%.*s\"; give a smaller model of the same family", (unsigned long long) other,
-                    (unsigned long long) n, (unsigned long long) first, (int) (y.n < 32 ? y.n : 32), y.p,
-                    (int) (x.n < 32 ? x.n : 32), x.p);
+    return pi__fail(err, PI_EINVAL,
+                    "model-draft has another vocabulary: %llu of %llu tokens differ, the first is %llu, \"%.*s\" "
+                    "instead of \"%.*s\"; give a smaller model of the same family",
+                    (unsigned long long) other, (unsigned long long) n, (unsigned long long) first,
+                    (int) (y.n < 32 ? y.n : 32), y.p, (int) (x.n < 32 ? x.n : 32), x.p);
 }

@@ -60,7 +60,8 @@ CODES(q2_k)
 }
 CODES(q3_k)
 {
-    for (int i = 0; i < 32; i++) c[i] = (uint8_t) ((p[32 + 32 * (j / 4) + i] >> 2 * (j & 3) & 3) | (p[i] >> j & 1) << 2);
+    for (int i = 0; i < 32; i++)
+        c[i] = (uint8_t) ((p[32 + 32 * (j / 4) + i] >> 2 * (j & 3) & 3) | (p[i] >> j & 1) << 2);
 }
 CODES(q4_k)
 {

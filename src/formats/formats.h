@@ -30,7 +30,10 @@ int32_t pi__type_from_name(const char *name);
 /* Returns the cache type of an option's name of n bytes (case-insensitive); -1 = unknown name. */
 int32_t pi__kv_from_name(const char *name, size_t n);
 /* Returns the bytes of a row of n values; n is a multiple of blck_size. */
-static inline size_t pi__row_size(const pi__type_info *t, int64_t n) { return (size_t) n / t->blck_size * t->type_size; }
+static inline size_t pi__row_size(const pi__type_info *t, int64_t n)
+{
+    return (size_t) n / t->blck_size * t->type_size;
+}
 
 /* Converts n values (a multiple of blck_size) from src, which may be unaligned, to dst. Returns false if the type
  * is not readable. */

@@ -49,7 +49,8 @@ int pi__gguf_file_open(pi__gguf_file *f, const char *path, pi_error *err)
         int e = errno;
         pi__gguf_file_close(f);
         if (e == ENOENT || e == ENOTDIR) return pi__fail(err, PI_ENOENT, "no such file: %s", path);
-        if (e == ENAMETOOLONG || e == ELOOP) return pi__fail(err, PI_EINVAL, "%s: cannot open: %s", f->label, strerror(e));
+        if (e == ENAMETOOLONG || e == ELOOP)
+            return pi__fail(err, PI_EINVAL, "%s: cannot open: %s", f->label, strerror(e));
         return pi__fail(err, PI_EIO, "%s: cannot open: %s", f->label, strerror(e));
     }
     if (!S_ISREG(st.st_mode)) {

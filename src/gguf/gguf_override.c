@@ -62,8 +62,10 @@ int pi__gguf_override_kv(pi__gguf *g, const char *rule, pi_error *err)
     const pi__str key = {o->text, eq ? (size_t) (eq - rule) : 0};
     if (!colon || !key.n || !parse(eq + 1, (size_t) (colon - eq - 1), o->text + (colon + 1 - rule), o)) {
         pi__free(o);
-        return pi__fail(err, PI_EINVAL, "override-kv '%.100s': expected KEY=int:N, KEY=float:X, KEY=bool:true (or false) or "
-                        "KEY=str:TEXT", rule);
+        return pi__fail(err, PI_EINVAL,
+                        "override-kv '%.100s': expected KEY=int:N, KEY=float:X, KEY=bool:true (or false) or "
+                        "KEY=str:TEXT",
+                        rule);
     }
     pi__str *strs = o->type == PI__GGUF_STR ? pi__calloc(1, sizeof *strs) : NULL;
     pi__gguf_kv *kv = o->type == PI__GGUF_STR && !strs ? NULL : entry_of(g, key);

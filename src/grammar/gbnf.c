@@ -101,8 +101,8 @@ static uint32_t read_char(reader *r)
     case 'r': return '\r';
     case 'n': return '\n';
     case '\\': case '"': case '[': case ']': case '-': case '^': return (unsigned char) c;
-    default: r->at -= 2; return bad(r,
-                                    "an unknown escape: give \\n, \\r, \\t, \\xNN, \\uNNNN, \\UNNNNNNNN, \\\\, \\\", \\[ or \\]"), 0;
+    default: r->at -= 2;
+        return bad(r, "an unknown escape: give \\n, \\r, \\t, \\xNN, \\uNNNN, \\UNNNNNNNN, \\\\, \\\", \\[ or \\]"), 0;
     }
 }
 

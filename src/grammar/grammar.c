@@ -214,8 +214,10 @@ static pi__expr *add_trigger(pi__builder *b, const char *json, pi__expr *root)
     if (read_texts(b, json, "grammar-trigger", &b->trigger, &b->n_triggers)) return root;
     for (size_t i = 0; i < b->n_triggers; i++)
         if (!b->trigger[i].n)
-            pi__builder_fail(b, PI_EINVAL, "grammar-trigger: entry %zu is empty; leave the option out for a grammar that binds from "
-                             "the start", i);
+            pi__builder_fail(b, PI_EINVAL,
+                             "grammar-trigger: entry %zu is empty; leave the option out for a grammar that binds from "
+                             "the start",
+                             i);
     if (b->n_triggers > MAX_TRIGGERS)
         pi__builder_fail(b, PI_EINVAL, "grammar-trigger: %zu texts; give at most %d", b->n_triggers, MAX_TRIGGERS);
     pi__expr *x = pi__x_rule(b, rule);
@@ -296,7 +298,8 @@ static pi__digest key_of(const pi__grammar_parts *p)
     return pi__hash_end(&h);
 }
 
-int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_parts *parts, pi__work *work, pi__grammar **out, pi_error *err)
+int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_parts *parts, pi__work *work, pi__grammar **out,
+                           pi_error *err)
 {
     const pi__digest key = key_of(parts);
     int rc = PI_OK;

@@ -61,7 +61,8 @@ void pi__grammars_free(pi__grammars *gs);
 /* Returns the compiled grammar, cached or compiled now within the budget of `work`; the caller owns a reference.
  * PI_EINVAL: not a grammar (err has line, column and reason), or too large. PI_EUNSUPPORTED: err names the unsupported
  * feature. PI_ECANCELED, PI_ETIMEDOUT: `work` was stopped. Time and memory are linear in the text. */
-int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_parts *parts, pi__work *work, pi__grammar **out, pi_error *err);
+int pi__grammar_get_within(pi__grammars *gs, const pi__grammar_parts *parts, pi__work *work, pi__grammar **out,
+                           pi_error *err);
 /* pi__grammar_get_within for a single spec, with no limits except the grammar's own. */
 static inline int pi__grammar_get(pi__grammars *gs, const pi__grammar_spec *spec, pi__grammar **out, pi_error *err)
 {

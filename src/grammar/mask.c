@@ -73,7 +73,10 @@ static bool wide_way(pi__machine *m, uint32_t next, uint32_t cp, int more, uint6
     uint32_t last = PI__STATE_NONE;
     for (uint32_t c = 0; c < 64; c++) {
         const uint32_t each = span / 64, at = cp + c * each, to_next = pi__machine_byte(m, next, (uint8_t) (0x80 + c));
-        const bool valid = at < 0x110000 && (at < 0xD800 || at > 0xDFFF) && at >= (more == 2 ? 0x800u : more == 3 ? 0x10000u : 0);
+        const bool valid = at < 0x110000 && (at < 0xD800 || at > 0xDFFF) &&
+                           at >= (more == 2   ? 0x800u
+                                  : more == 3 ? 0x10000u
+                                              : 0);
         if (!valid || (to_next == last && !(pi__wide_kinds(at, each) & ~kinds))) continue; /* already checked */
         last = pi__wide_kinds(at, each) & ~kinds ? PI__STATE_NONE : to_next;
         if (!wide_way(m, to_next, at, more - 1, kinds, to)) return false;
@@ -84,7 +87,8 @@ static bool wide_way(pi__machine *m, uint32_t next, uint32_t cp, int more, uint6
 /* Returns the state that every character of these kinds leads to; PI__STATE_MIXED if they lead to several. */
 static uint32_t any_next(pi__machine *m, uint32_t s, uint64_t kinds)
 {
-    const uint64_t beyond = (uint64_t) 1 << PI__KIND_WIDE | (uint64_t) 1 << PI__KIND_BLANK | (uint64_t) 1 << PI__KIND_LINE;
+    const uint64_t beyond = (uint64_t) 1 << PI__KIND_WIDE | (uint64_t) 1 << PI__KIND_BLANK |
+                            (uint64_t) 1 << PI__KIND_LINE;
     pi__gstate *q = pi__state_at(m, s);
     uint32_t to = PI__STATE_NONE;
     bool same = true;
@@ -292,7 +296,8 @@ int pi__machine_walk(pi__machine *m, pi__walk *w, uint32_t s, uint64_t steps)
     const uint64_t left = PI__MASK_WORK - w->work, limit = start + (steps < left ? steps : left);
     if (m->full || m->wide || (w->stale && !refresh(m, w))) return stopped(m, w);
     const pi__slice *slice = w->slice;
-    const nodes v = slice ? (nodes) {slice->node, slice->skip, slice->n_rest} : (nodes) {NULL, m->t->skip, m->t->n_nodes};
+    const nodes v = slice ? (nodes) {slice->node, slice->skip, slice->n_rest}
+                          : (nodes) {NULL, m->t->skip, m->t->n_nodes};
     while (w->at < v.end) {
         m->work++;
         const uint32_t next = look_at(m, w, &v, w->at);

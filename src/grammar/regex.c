@@ -227,8 +227,9 @@ static bool read_counts(reader *r, uint32_t *min, uint32_t *max)
     for (; i < r->n && r->text[i] != '}'; i++) {
         const char c = r->text[i];
         if (c == ',' && !k && any) k = 1, any = false;
-        else if (c >= '0' && c <= '9') v[k] = v[k] < PI__REP_INF / 10 ? v[k] * 10 + (uint64_t) (c - '0') : PI__REP_INF, any =
-            true; /* too large to count: no limit */
+        else if (c >= '0' && c <= '9')
+            v[k] = v[k] < PI__REP_INF / 10 ? v[k] * 10 + (uint64_t) (c - '0') : PI__REP_INF,
+            any = true; /* too large to count: no limit */
         else return false;
     }
     if (i >= r->n || (!k && !any)) return false;

@@ -234,7 +234,8 @@ static bool alloc_nodes(pi__tokens *t, size_t n_nodes, size_t n)
     t->first = pi__calloc(n_nodes + 1, sizeof *t->first);
     t->kinds = pi__calloc(n_nodes, sizeof *t->kinds);
     t->id = pi__calloc(n + 1, sizeof *t->id);
-    return t->byte && t->n_chars && t->n_before && t->length && t->set_of && t->depth && t->skip && t->first && t->kinds && t->id;
+    return t->byte && t->n_chars && t->n_before && t->length && t->set_of && t->depth && t->skip && t->first &&
+           t->kinds && t->id;
 }
 
 static int collect_ends(pi__tokens *t, const uint64_t *never)

@@ -38,7 +38,8 @@ void pi__adapter_target(pi__model *m, pi__weight *w, const char *full, const int
         w->target = add_target(m, PI__LORA_MATRIX, w, full, row);
 }
 
-void pi__adapter_heads(pi__model *m, pi__weight *w, int layer, const char *name, const char *both, const pi__lora_target *part)
+void pi__adapter_heads(pi__model *m, pi__weight *w, int layer, const char *name, const char *both,
+                       const pi__lora_target *part)
 {
     char full[sizeof part->name];
     if (layer >= m->n_trunk) return;
@@ -50,7 +51,10 @@ void pi__adapter_heads(pi__model *m, pi__weight *w, int layer, const char *name,
     t->each = part->each, t->first = part->first, t->turned = part->turned;
 }
 
-void pi__adapter_tied(pi__model *m, pi__weight *embd) { embd->target = add_target(m, PI__LORA_TIED, embd, embedding, NULL); }
+void pi__adapter_tied(pi__model *m, pi__weight *embd)
+{
+    embd->target = add_target(m, PI__LORA_TIED, embd, embedding, NULL);
+}
 
 bool pi__adapters_of_logits(const pi__model *m, const pi__lora_rows *rows)
 {
@@ -88,8 +92,9 @@ static int need_text(const reader *r, const char *key, const char *want, const c
     const int rc = pi__gguf_get_str(r->g, key, &s, err);
     if (rc) return rc;
     if (s.p && s.n == strlen(want) && !memcmp(s.p, want, s.n)) return PI_OK;
-    return pi__fail(err, strcmp(key, "general.architecture") ? PI_EFORMAT : PI_EINVAL, "adapter %s: %s is \"%.*s\", expected \"%s\": %s",
-                    r->path, key, (int) (s.n < 40 ? s.n : 40), s.p ? s.p : "", want, what);
+    return pi__fail(err, strcmp(key, "general.architecture") ? PI_EFORMAT : PI_EINVAL,
+                    "adapter %s: %s is \"%.*s\", expected \"%s\": %s", r->path, key, (int) (s.n < 40 ? s.n : 40),
+                    s.p ? s.p : "", want, what);
 }
 
 static int read_head(reader *r, pi_error *err)
@@ -166,7 +171,10 @@ static int find_pairs(reader *r, pi_error *err)
 static int64_t rank_of(const reader *r, int32_t i) { return r->of[i].b->ne[0]; }
 
 /* Returns the name of the model's tensor that the pair changes. */
-static const char *name_of(const reader *r, int32_t i) { return r->of[i].both ? r->m->lora_target[i].both : r->m->lora_target[i].name; }
+static const char *name_of(const reader *r, int32_t i)
+{
+    return r->of[i].both ? r->m->lora_target[i].both : r->m->lora_target[i].name;
+}
 
 /* Returns the shape of that tensor: columns, rows, matrices. */
 static void shape_of(const reader *r, int32_t i, int64_t of[3])
@@ -188,7 +196,8 @@ static int check_shape(const reader *r, int32_t i, pi_error *err)
     const int64_t n_mat = a->ne[2] > b->ne[2] ? a->ne[2] : b->ne[2];
     int64_t want[3];
     shape_of(r, i, want);
-    const bool stacked = (a->ne[2] == want[2] || (one && a->ne[2] == 1)) && (b->ne[2] == want[2] || (one && b->ne[2] == 1));
+    const bool stacked = (a->ne[2] == want[2] || (one && a->ne[2] == 1)) &&
+                         (b->ne[2] == want[2] || (one && b->ne[2] == 1));
     if (n_in != want[0] || n_out != want[1] || !stacked || a->ne[3] != 1 || b->ne[3] != 1)
         return pi__fail(err, PI_EINVAL, "adapter %s: %s has %lld matrices of %lld columns and %lld rows, the model "
                         "%lld of %lld and %lld: it was made for another model",
@@ -203,7 +212,9 @@ static int check_shape(const reader *r, int32_t i, pi_error *err)
 static int check_pair(const reader *r, int32_t i, pi_error *err)
 {
     const pi__tensor *a = r->of[i].a, *b = r->of[i].b;
-    if (!a || !b) return pi__fail(err, PI_EFORMAT, "adapter %s: tensor %s.lora_%c is missing", r->path, name_of(r, i), a ? 'b' : 'a');
+    if (!a || !b)
+        return pi__fail(err, PI_EFORMAT, "adapter %s: tensor %s.lora_%c is missing", r->path, name_of(r, i),
+                        a ? 'b' : 'a');
     const int rc = check_shape(r, i, err);
     if (rc) return rc;
     if (rank_of(r, i) > PI__MAX_LORA_RANK)
@@ -268,9 +279,11 @@ static int lay_out(reader *r, pi_error *err)
         to->size += lines(&p, p.lda, r->m->lora_target[i].n_mat) + lines(&p, p.ldb, r->m->lora_target[i].n_mat);
     }
     to->size += BEHIND;
-    if (to->rank && !to->n_pairs) return pi__fail(err, PI_EFORMAT, "adapter %s changes no matrix of the model", r->path);
+    if (to->rank && !to->n_pairs)
+        return pi__fail(err, PI_EFORMAT, "adapter %s changes no matrix of the model", r->path);
     to->image = to->rank ? pi__map(to->size) : NULL;
-    r->row = pi__calloc((size_t) (r->m->lim.max_n_in > PI__MAX_LORA_RANK ? r->m->lim.max_n_in : PI__MAX_LORA_RANK), sizeof *r->row);
+    r->row = pi__calloc((size_t) (r->m->lim.max_n_in > PI__MAX_LORA_RANK ? r->m->lim.max_n_in : PI__MAX_LORA_RANK),
+                        sizeof *r->row);
     return to->image && r->row ? PI_OK : pi__fail_mem(err, "an adapter");
 }
 
@@ -293,7 +306,8 @@ static int read_row(const reader *r, const pi__tensor *t, int64_t i, pi_error *e
 }
 
 /* Writes n rows of t from `first` on as rows with stride ld. */
-static int put_rows(const reader *r, const pi__tensor *t, int64_t first, int64_t n, int32_t type, int64_t ld, char *to, pi_error *err)
+static int put_rows(const reader *r, const pi__tensor *t, int64_t first, int64_t n, int32_t type, int64_t ld, char *to,
+                    pi_error *err)
 {
     int rc = PI_OK;
     for (int64_t k = 0; k < n && !rc; k++) {
@@ -304,8 +318,8 @@ static int put_rows(const reader *r, const pi__tensor *t, int64_t first, int64_t
 }
 
 /* Writes n rows of t from `first` on as columns. */
-static int put_columns(const reader *r, const pi__tensor *t, int64_t first, int64_t n, int32_t type, int64_t ld, char *to,
-                       pi_error *err)
+static int put_columns(const reader *r, const pi__tensor *t, int64_t first, int64_t n, int32_t type, int64_t ld,
+                       char *to, pi_error *err)
 {
     int rc = PI_OK;
     for (int64_t c = 0; c < n && !rc; c++) {
@@ -319,8 +333,8 @@ static int put_columns(const reader *r, const pi__tensor *t, int64_t first, int6
 static size_t in_tile(int64_t rank, int64_t k, int64_t o) { return (size_t) ((o / TILE * rank + k) * TILE + o % TILE); }
 
 /* Writes n rows of t from `first` on as columns in tiles. row: see pi__lora_target. */
-static int put_tiles(const reader *r, const pi__tensor *t, int64_t first, int64_t n, int32_t type, const int32_t *row, char *to,
-                     pi_error *err)
+static int put_tiles(const reader *r, const pi__tensor *t, int64_t first, int64_t n, int32_t type, const int32_t *row,
+                     char *to, pi_error *err)
 {
     const int64_t rank = t->ne[0];
     int rc = PI_OK;
@@ -344,7 +358,8 @@ static int put_in_tiles(const reader *r, const pi__tensor *t, int64_t n, int32_t
 
 /* Writes head h's part of a pair of the `both` tensor: A as rows and B as columns, or with a transposed target B as
  * rows and A as columns. */
-static int put_head(const reader *r, int32_t i, const pi__lora_pair *p, int64_t h, char *rows, char *columns, pi_error *err)
+static int put_head(const reader *r, int32_t i, const pi__lora_pair *p, int64_t h, char *rows, char *columns,
+                    pi_error *err)
 {
     const pi__lora_target *t = &r->m->lora_target[i];
     const pi__tensor *a = r->of[i].a, *b = r->of[i].b;
@@ -364,7 +379,8 @@ static int put_stack(const reader *r, int32_t i, const pi__lora_pair *p, pi_erro
     const size_t one = (size_t) p->rank * value_size(p->type);
     int rc = PI_OK;
     for (int64_t e = 0; e < t->n_mat && !rc; e++) {
-        char *rows = r->to->image + p->a + (size_t) (e * p->lda) * one, *columns = r->to->image + p->b + (size_t) (e * p->ldb) * one;
+        char *rows = r->to->image + p->a + (size_t) (e * p->lda) * one,
+             *columns = r->to->image + p->b + (size_t) (e * p->ldb) * one;
         if (r->of[i].both) {
             rc = put_head(r, i, p, e, rows, columns, err);
             continue;
@@ -436,7 +452,9 @@ int pi__adapter_read(pi__adapter **out, const pi__model *m, const char *path, pi
 int pi__adapter_place(pi__adapter *a, pi__backend *be, pi_error *err)
 {
     char *to = be->dev->alloc(be, a->size);
-    if (!to) return pi__fail(err, PI_ENOMEM, "no memory for an adapter of %zu MiB on %s", a->size >> 20, be->dev->describe(be));
+    if (!to)
+        return pi__fail(err, PI_ENOMEM, "no memory for an adapter of %zu MiB on %s", a->size >> 20,
+                        be->dev->describe(be));
     a->device = (pi__lora_pair *) (void *) to;
     be->dev->upload(be, to, a->image, a->size);
     const int rc = be->dev->finish(be, err);

@@ -55,7 +55,8 @@ bool pi__adapters_of_logits(const pi__model *m, const pi__lora_rows *rows);
 void pi__adapter_target(pi__model *m, pi__weight *w, const char *full, const int32_t *row);
 /* Registers w as a stack of per-head matrices. name: the layer's tensor; both: the stacked tensor that contains it.
  * `part` gives the rows within `both` (see pi__lora_target). */
-void pi__adapter_heads(pi__model *m, pi__weight *w, int layer, const char *name, const char *both, const pi__lora_target *part);
+void pi__adapter_heads(pi__model *m, pi__weight *w, int layer, const char *name, const char *both,
+                       const pi__lora_target *part);
 /* Registers the declared embedding as the LM head, too. */
 void pi__adapter_tied(pi__model *m, pi__weight *embd);
 

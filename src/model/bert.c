@@ -65,7 +65,8 @@ static void read_heads(pi__model *m, bert *p)
     a->q_scale = 1.0f / sqrtf((float) a->head_dim);
     if (!p->nomic) return;
     a->rot = &p->rot;
-    pi__rotation_declare(m, &p->rot, pi__hp_u32_or(m, "rope.dimension_count", (uint32_t) a->head_dim, 2, (uint32_t) a->head_dim),
+    pi__rotation_declare(m, &p->rot,
+                         pi__hp_u32_or(m, "rope.dimension_count", (uint32_t) a->head_dim, 2, (uint32_t) a->head_dim),
                          "rope.freq_base", 1e4f, true);
 }
 
@@ -124,15 +125,18 @@ static void read_separator(pi__model *m, bert *p)
 
 static void declare(pi__model *m)
 {
-    static const char *const kin[][2] = {{"blk.0.attn_q_norm.weight", "norms of queries"}, {"blk.0.attn_norm_2.weight", "two norms"},
-                                         {"blk.0.ffn_gate.weight", "gates in its feed-forward"}, {"blk.1.ffn_gate_inp.weight", "experts"}};
+    static const char *const kin[][2] = {{"blk.0.attn_q_norm.weight", "norms of queries"},
+                                         {"blk.0.attn_norm_2.weight", "two norms"},
+                                         {"blk.0.ffn_gate.weight", "gates in its feed-forward"},
+                                         {"blk.1.ffn_gate_inp.weight", "experts"}};
     bert *p = m->arch_data;
     bool causal = false;
     char key[64];
     p->nomic = m->arch == &pi__arch_nomic_bert;
     for (size_t i = 0; i < sizeof kin / sizeof *kin; i++)
         if (pi__gguf_find_tensor(m->g, kin[i][0]) && !(p->nomic && i == 2))
-            pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %s: a %s model with %s is not supported", kin[i][0], m->arch->name, kin[i][1]);
+            pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %s: a %s model with %s is not supported", kin[i][0],
+                             m->arch->name, kin[i][1]);
     snprintf(key, sizeof key, "%s.attention.causal", m->arch->name);
     if (pi__model_ok(m)) pi__gguf_get_bool(m->g, key, &causal, false, &m->error);
     if (causal) pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s is true: only false is supported", key);
@@ -155,7 +159,8 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     bert *p = m->arch_data;
     pi__work_layout(m, &p->work, a, (size_t) lim->max_tokens);
     pi__rotation_layout(&p->rot, a, (size_t) lim->max_tokens);
-    if (a->base && p->sep >= 0) p->type = pi__model_calloc(m, (size_t) lim->max_tokens, sizeof *p->type, "types of tokens");
+    if (a->base && p->sep >= 0)
+        p->type = pi__model_calloc(m, (size_t) lim->max_tokens, sizeof *p->type, "types of tokens");
 }
 
 /* ---- the graph */
@@ -163,14 +168,22 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
 /* x = norm(x + y). */
 static void add_norm(pi__model *m, const bert *p, const sum_norm *s, const pi__stream *at)
 {
-    pi__op_layer_norm(m->be, NULL, &(pi__layer_norm) {.x = at->x, .y = at->y, .b = s->bias, .w = s->w, .shift = s->shift,
-                                                      .eps = p->eps, .n_rows = at->n, .n = m->n_embd});
+    pi__op_layer_norm(m->be, NULL,
+                      &(pi__layer_norm) {.x = at->x,
+                                         .y = at->y,
+                                         .b = s->bias,
+                                         .w = s->w,
+                                         .shift = s->shift,
+                                         .eps = p->eps,
+                                         .n_rows = at->n,
+                                         .n = m->n_embd});
 }
 
 /* x += table row row[t] for each token t. */
 static void add_rows(pi__model *m, const pi__stream *s, const float *table, const int32_t *row)
 {
-    pi__op_add_rows(m->be, NULL, &(pi__add_rows) {.x = s->x, .table = table, .row = row, .n_rows = s->n, .n = m->n_embd});
+    pi__op_add_rows(m->be, NULL,
+                    &(pi__add_rows) {.x = s->x, .table = table, .row = row, .n_rows = s->n, .n = m->n_embd});
 }
 
 static void embed(pi__model *m, const bert *p, const pi__stream *s)
@@ -182,8 +195,14 @@ static void embed(pi__model *m, const bert *p, const pi__stream *s)
     for (int32_t t = 0; t < s->n && p->type; t++)
         p->type[t] = b->pos[t] > 0 && (p->type[t - 1] || b->token[t - 1] == p->sep);
     if (p->type) add_rows(m, s, p->types, p->type);
-    pi__op_layer_norm(m->be, NULL, &(pi__layer_norm) {.x = s->x, .b = p->type ? NULL : p->types, .w = p->norm, .shift = p->shift,
-                                                      .eps = p->eps, .n_rows = s->n, .n = E});
+    pi__op_layer_norm(m->be, NULL,
+                      &(pi__layer_norm) {.x = s->x,
+                                         .b = p->type ? NULL : p->types,
+                                         .w = p->norm,
+                                         .shift = p->shift,
+                                         .eps = p->eps,
+                                         .n_rows = s->n,
+                                         .n = E});
 }
 
 static void feed_forward(pi__model *m, const bert *p, const layer *l, const pi__stream *s)
@@ -222,12 +241,19 @@ static void hidden(pi__model *m, int32_t first, int32_t n, float *out)
 {
     const bert *p = m->arch_data;
     const int64_t E = m->n_embd;
-    pi__op_copy_2d(m->be, NULL, &(pi__copy_2d) {.x = p->work.rows + (int64_t) first * E, .ldx = E, .n_shards = 1, .n_rows = n, .n = E,
-                                                .y = out, .ldy = E});
+    pi__op_copy_2d(
+        m->be, NULL,
+        &(pi__copy_2d) {
+            .x = p->work.rows + (int64_t) first * E, .ldx = E, .n_shards = 1, .n_rows = n, .n = E, .y = out, .ldy = E});
 }
 
-#define BERT(arch)                                                                                                      \
-    {.name = arch, .size = sizeof(bert), .declare = declare, .layout = layout, .forward = forward, .hidden = hidden,        \
+#define BERT(arch)                                                                                                     \
+    {.name = arch,                                                                                                     \
+     .size = sizeof(bert),                                                                                             \
+     .declare = declare,                                                                                               \
+     .layout = layout,                                                                                                 \
+     .forward = forward,                                                                                               \
+     .hidden = hidden,                                                                                                 \
      .bidirectional = true}
 
 const pi__arch pi__arch_bert = BERT("bert");

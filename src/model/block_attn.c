@@ -4,8 +4,14 @@
 static int64_t widest(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Returns the values in a row of queries (with their gates), and in a row of keys. */
-static int64_t q_width(const pi__attn *a) { return (int64_t) a->n_head * a->head_dim * (a->flags & PI__ATTN_GATED ? 2 : 1); }
-static int64_t kv_width(const pi__attn *a) { return a->flags & PI__ATTN_SHARED ? 0 : (int64_t) a->n_head_kv * a->head_dim; }
+static int64_t q_width(const pi__attn *a)
+{
+    return (int64_t) a->n_head * a->head_dim * (a->flags & PI__ATTN_GATED ? 2 : 1);
+}
+static int64_t kv_width(const pi__attn *a)
+{
+    return a->flags & PI__ATTN_SHARED ? 0 : (int64_t) a->n_head_kv * a->head_dim;
+}
 
 int64_t pi__attn_width(const pi__attn *a) { return q_width(a) + 2 * kv_width(a); }
 
@@ -65,14 +71,15 @@ void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w)
     const bool shared = a->flags & PI__ATTN_SHARED;
     pi__model *owner = a->owner ? a->owner : m;
     if (a->head_dim % 16 || a->head_dim > PI__MAX_HEAD_DIM)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "%s: heads of %d values are not supported, only multiples of 16", m->arch->name,
-                         a->head_dim);
+        pi__model_refuse(m, PI_EUNSUPPORTED, "%s: heads of %d values are not supported, only multiples of 16",
+                         m->arch->name, a->head_dim);
     if (!shared) a->kv = pi__want_kv(m, owner, layer, a->window, a->n_head_kv, a->head_dim);
     if (!pi__model_ok(m)) return;
     want_matrices(m, a, owner->kv[a->kv].n_head_kv, layer);
     want_biases(m, a, layer);
     if (a->flags & PI__ATTN_QK_NORM) pi__declare_vec(m, &a->q_norm, a->head_dim, "attn_q_norm.weight", layer);
-    if (a->flags & PI__ATTN_QK_NORM && !shared) pi__declare_vec(m, &a->k_norm, a->head_dim, "attn_k_norm.weight", layer);
+    if (a->flags & PI__ATTN_QK_NORM && !shared)
+        pi__declare_vec(m, &a->k_norm, a->head_dim, "attn_k_norm.weight", layer);
     pi__declare_weight(m, &a->wo, (int64_t) a->n_head * a->head_dim, m->n_embd, "attn_output.weight", layer);
     if (a->flags & PI__ATTN_OUT_BIAS) pi__declare_vec(m, &a->out_bias, m->n_embd, "attn_output.bias", layer);
     if (a->flags & PI__ATTN_SINKS) pi__declare_vec(m, &a->sinks, a->n_head, "attn_sinks.weight", layer);
@@ -92,7 +99,8 @@ void pi__attn_project(pi__model *m, const pi__attn *a, const pi__stream *s)
 static void norm_wide(pi__model *m, const pi__attn *a, const pi__stream *s, float *q, float *k, int64_t ld)
 {
     const int64_t Q = q_width(a), KV = kv_width(a);
-    pi__op_norm(m->be, NULL, &(pi__norm) {.out = q, .ldo = ld, .x = s->att, .w = a->q_norm, .eps = a->eps, .n_rows = s->n, .n = Q});
+    pi__op_norm(m->be, NULL,
+                &(pi__norm) {.out = q, .ldo = ld, .x = s->att, .w = a->q_norm, .eps = a->eps, .n_rows = s->n, .n = Q});
     pi__op_norm(m->be, NULL, &(pi__norm) {.out = k, .ldo = ld, .x = s->att + s->n * Q, .w = a->k_norm, .eps = a->eps,
                                           .n_rows = s->n, .n = KV});
 }
@@ -112,14 +120,27 @@ void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, 
     if (!a->wqkv.n_out && !a->wv.n_out) v = k; /* the raw keys, before norm and RoPE */
 
     const bool turned = a->rot && a->rot->n_freq;
-    const pi__qkv prep = {.kv = &(a->owner ? a->owner : m)->kv[a->kv], .q = q, .ldq = ld,
-                          .q_stride = a->flags & PI__ATTN_GATED ? 2 * D : 0, .k = KV ? k : NULL, .ldk = ld, .v = KV ? v : NULL, .ldv = ld,
-                          .n_head = a->n_head, .q_bias = bias ? bias : a->q_bias, .k_bias = bias ? bias + Q : a->k_bias,
-                          .v_bias = bias ? bias + Q + KV : a->v_bias, .q_norm = wide ? NULL : a->q_norm,
+    const pi__qkv prep = {.kv = &(a->owner ? a->owner : m)->kv[a->kv],
+                          .q = q,
+                          .ldq = ld,
+                          .q_stride = a->flags & PI__ATTN_GATED ? 2 * D : 0,
+                          .k = KV ? k : NULL,
+                          .ldk = ld,
+                          .v = KV ? v : NULL,
+                          .ldv = ld,
+                          .n_head = a->n_head,
+                          .q_bias = bias ? bias : a->q_bias,
+                          .k_bias = bias ? bias + Q : a->k_bias,
+                          .v_bias = bias ? bias + Q + KV : a->v_bias,
+                          .q_norm = wide ? NULL : a->q_norm,
                           .k_norm = wide ? NULL : a->k_norm,
-                          .v_norm = a->flags & PI__ATTN_V_NORM, .eps = a->eps, .rope = turned ? a->rot->table : NULL,
-                          .q_rope = turned ? a->rot->q_table : NULL, .n_rot = turned ? 2 * a->rot->n_freq : 0,
-                          .pair_stride = turned ? a->rot->n_rot / 2 : 0, .q_scale = a->q_scale};
+                          .v_norm = a->flags & PI__ATTN_V_NORM,
+                          .eps = a->eps,
+                          .rope = turned ? a->rot->table : NULL,
+                          .q_rope = turned ? a->rot->q_table : NULL,
+                          .n_rot = turned ? 2 * a->rot->n_freq : 0,
+                          .pair_stride = turned ? a->rot->n_rot / 2 : 0,
+                          .q_scale = a->q_scale};
     pi__op_qkv(m->be, s->b, &prep);
 }
 
@@ -127,13 +148,24 @@ void pi__attn_inject(pi__model *m, const pi__attn *a, const pi__lin_in *in, cons
 {
     const int64_t ld = 2 * kv_width(a);
     float *k = s->qkv, *v = a->wv.n_out ? k + kv_width(a) : k; /* [n, K*D | K*D] */
-    const pi__linear both = {.in = *in, .n_rows = s->n, .n_lin = a->wv.n_out ? 2 : 1, .lin = {{&a->wk, k, ld}, {&a->wv, v, ld}}};
+    const pi__linear both = {
+        .in = *in, .n_rows = s->n, .n_lin = a->wv.n_out ? 2 : 1, .lin = {{&a->wk, k, ld}, {&a->wv, v, ld}}};
     pi__multiply(m, &both);
     const bool turned = a->rot && a->rot->n_freq;
-    const pi__qkv prep = {.kv = &(a->owner ? a->owner : m)->kv[a->kv], .k = k, .ldk = ld, .v = v, .ldv = ld, .k_bias = a->k_bias,
-                          .v_bias = a->v_bias, .k_norm = a->k_norm, .v_norm = a->flags & PI__ATTN_V_NORM, .eps = a->eps,
-                          .rope = turned ? a->rot->table : NULL, .n_rot = turned ? 2 * a->rot->n_freq : 0,
-                          .pair_stride = turned ? a->rot->n_rot / 2 : 0, .q_scale = 1.0f};
+    const pi__qkv prep = {.kv = &(a->owner ? a->owner : m)->kv[a->kv],
+                          .k = k,
+                          .ldk = ld,
+                          .v = v,
+                          .ldv = ld,
+                          .k_bias = a->k_bias,
+                          .v_bias = a->v_bias,
+                          .k_norm = a->k_norm,
+                          .v_norm = a->flags & PI__ATTN_V_NORM,
+                          .eps = a->eps,
+                          .rope = turned ? a->rot->table : NULL,
+                          .n_rot = turned ? 2 * a->rot->n_freq : 0,
+                          .pair_stride = turned ? a->rot->n_rot / 2 : 0,
+                          .q_scale = 1.0f};
     pi__op_qkv(m->be, s->b, &prep);
 }
 
@@ -159,6 +191,13 @@ void pi__attn_result(pi__model *m, const pi__attn *a, const pi__stream *s)
 void pi__attn_output(pi__model *m, const pi__attn *a, const pi__stream *s)
 {
     pi__attn_result(m, a, s);
-    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = s->y, .w = a->post_norm, .bias = a->out_bias, .eps = a->eps,
-                                                  .scale = 1.0f, .n_rows = s->n, .n = m->n_embd});
+    pi__op_add_norm(m->be, NULL,
+                    &(pi__add_norm) {.x = s->x,
+                                     .y = s->y,
+                                     .w = a->post_norm,
+                                     .bias = a->out_bias,
+                                     .eps = a->eps,
+                                     .scale = 1.0f,
+                                     .n_rows = s->n,
+                                     .n = m->n_embd});
 }

@@ -32,7 +32,8 @@ int64_t pi__mla_width(const pi__mla *a) { return (int64_t) a->n_head * row_width
 static void read_order(pi__model *m, pi__mla *a)
 {
     const int32_t each = a->n_key + a->n_value;
-    if (!pi__model_ok(m) || pi__has_tensor(m, "attn_k_b.weight", 0) || !pi__has_tensor(m, "attn_kv_b.weight", 0)) return;
+    if (!pi__model_ok(m) || pi__has_tensor(m, "attn_k_b.weight", 0) || !pi__has_tensor(m, "attn_kv_b.weight", 0))
+        return;
     int32_t *k = pi__model_calloc(m, (size_t) (a->n_head * a->n_key), sizeof *k, "the order of rows");
     int32_t *v = pi__model_calloc(m, (size_t) (a->n_head * a->n_value), sizeof *v, "the order of rows");
     if (!k || !v) return;
@@ -65,11 +66,13 @@ void pi__mla_read(pi__model *m, pi__mla *a)
                          arch, key, a->n_rot,
                          a->n_value, a->rank);
     if (row_width(a) > MOST_ROW)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.kv_lora_rank %d with rope.dimension_count %d: rows of more than "
-                         "%d values are not supported", arch, a->rank, a->n_rot, MOST_ROW);
+        pi__model_refuse(m, PI_EUNSUPPORTED,
+                         "metadata %s.attention.kv_lora_rank %d with rope.dimension_count %d: rows of more than "
+                         "%d values are not supported",
+                         arch, a->rank, a->n_rot, MOST_ROW);
     if (q_width(a) > PI__MAX_EMBD || pi__mla_width(a) > PI__MAX_EMBD || (int64_t) a->n_head * a->n_value > PI__MAX_EMBD)
-        pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count: %d heads of %d values are more than %d", arch, a->n_head,
-                         row_width(a), PI__MAX_EMBD);
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count: %d heads of %d values are more than %d",
+                         arch, a->n_head, row_width(a), PI__MAX_EMBD);
     read_order(m, a);
 }
 
@@ -137,12 +140,29 @@ void pi__mla_project(pi__model *m, const pi__mla *a, const pi__stream *s)
 {
     const int64_t wide = pi__mla_width(a);
     queries_and_row(m, a, s);
-    const pi__head_linear through = {.w = &a->k_b, .n_rows = s->n, .x = s->att, .ldx = q_width(a), .x_step = a->n_key + a->n_rot,
-                                     .n_tail = a->n_rot, .y = s->qkv, .ldy = wide, .y_step = row_width(a)};
+    const pi__head_linear through = {.w = &a->k_b,
+                                     .n_rows = s->n,
+                                     .x = s->att,
+                                     .ldx = q_width(a),
+                                     .x_step = a->n_key + a->n_rot,
+                                     .n_tail = a->n_rot,
+                                     .y = s->qkv,
+                                     .ldy = wide,
+                                     .y_step = row_width(a)};
     pi__multiply_heads(m, &through);
-    const pi__mla_qkv prep = {.rows = &m->kv[a->rows], .q = s->qkv, .ldq = wide, .n_head = a->n_head, .dim = row_width(a),
-                              .q_scale = a->q_scale, .row = s->ff + a->rank_q, .ldr = low_width(a), .norm = a->kv_norm,
-                              .n_norm = a->rank, .eps = a->eps, .rope = a->rot->table, .n_rot = a->n_rot};
+    const pi__mla_qkv prep = {.rows = &m->kv[a->rows],
+                              .q = s->qkv,
+                              .ldq = wide,
+                              .n_head = a->n_head,
+                              .dim = row_width(a),
+                              .q_scale = a->q_scale,
+                              .row = s->ff + a->rank_q,
+                              .ldr = low_width(a),
+                              .norm = a->kv_norm,
+                              .n_norm = a->rank,
+                              .eps = a->eps,
+                              .rope = a->rot->table,
+                              .n_rot = a->n_rot};
     pi__op_mla_qkv(m->be, s->b, &prep);
 }
 
@@ -152,8 +172,14 @@ void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s, int32_t
     const pi__sparse att = {.rows = &m->kv[a->rows], .q = s->qkv, .ldq = wide, .n_head = a->n_head, .dim = row_width(a),
                             .dim_v = a->rank, .window = INT32_MAX, .first = first, .out = s->qkv, .ldo = wide};
     pi__op_sparse(m->be, s->b, &att);
-    const pi__head_linear values = {.w = &a->v_b, .n_rows = s->n, .x = s->qkv, .ldx = wide, .x_step = row_width(a), .y = s->att,
-                                    .ldy = (int64_t) a->n_head * a->n_value, .y_step = a->n_value};
+    const pi__head_linear values = {.w = &a->v_b,
+                                    .n_rows = s->n,
+                                    .x = s->qkv,
+                                    .ldx = wide,
+                                    .x_step = row_width(a),
+                                    .y = s->att,
+                                    .ldy = (int64_t) a->n_head * a->n_value,
+                                    .y_step = a->n_value};
     pi__multiply_heads(m, &values);
 }
 

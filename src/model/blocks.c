@@ -30,7 +30,8 @@ pi__stream pi__stream_of(const pi__work *w, const pi__batch *b)
 
 void pi__gather_logits_rows(pi__model *m, const pi__batch *b, const float *x, int64_t n, float *out)
 {
-    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->logits_indices, .n_rows = b->n_rows, .x = x, .n = n, .out = out});
+    pi__op_gather_rows(m->be, NULL,
+                       &(pi__gather_rows) {.row = b->logits_indices, .n_rows = b->n_rows, .x = x, .n = n, .out = out});
     if (m->lora) m->lora = &b->logits_batch->lora;
 }
 
@@ -140,7 +141,8 @@ void pi__rotation_declare(pi__model *m, pi__rotation *r, int32_t n_rot, const ch
     r->n_rot = n_rot;
     r->n_freq = n_rot / 2;
     if (n_rot % 2)
-        pi__model_refuse(m, PI_EFORMAT, "metadata %s.rope.dimension_count is %d, expected an even number", m->arch->name, n_rot);
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.rope.dimension_count is %d, expected an even number",
+                         m->arch->name, n_rot);
     r->freq = pi__model_calloc(m, (size_t) r->n_freq, sizeof *r->freq, "rope frequencies");
     r->mscale = pi__rope_freqs(m, base_key, base, scaled, n_rot, r->freq);
 }
@@ -155,7 +157,8 @@ void pi__rotation_factors(pi__model *m, pi__rotation *r, bool needed)
 
 void pi__rotation_long(pi__model *m, pi__rotation *r)
 {
-    const int32_t trained = pi__hp_u32_or(m, "rope.scaling.original_context_length", (uint32_t) m->n_ctx_train, 1, 1 << 28);
+    const int32_t trained = pi__hp_u32_or(m, "rope.scaling.original_context_length", (uint32_t) m->n_ctx_train, 1,
+                                          1 << 28);
     const char *name = m->n_ctx > trained ? "rope_factors_long.weight" : "rope_factors_short.weight";
     if (!pi__has_tensor(m, name, PI__OF_FILE)) return;
     m->long_rope = m->n_ctx > trained;
@@ -216,7 +219,8 @@ void pi__mlp_declare(pi__model *m, pi__mlp *l, const char *kind, int32_t layer, 
 void pi__mlp_gate_up(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32_t n, float *ff)
 {
     const int64_t F = l->n_ff;
-    const pi__linear both = {.in = *in, .n_rows = n, .n_lin = l->fused ? 1 : 2, .lin = {{&l->gate, ff, 2 * F}, {&l->up, ff + F, 2 * F}}};
+    const pi__linear both = {
+        .in = *in, .n_rows = n, .n_lin = l->fused ? 1 : 2, .lin = {{&l->gate, ff, 2 * F}, {&l->up, ff + F, 2 * F}}};
     pi__multiply(m, &both);
 }
 
@@ -273,16 +277,34 @@ void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer
 pi__moe pi__experts_args(const pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits,
                          int64_t ldl, float *y)
 {
-    return (pi__moe) {.n_rows = n, .in = *in, .logits = logits, .ldl = ldl, .n_expert = e->n_expert, .n_used = e->n_used,
-                      .weights_scale = e->weights_scale, .undivided = e->undivided, .n_group = e->n_group,
-                      .n_group_used = e->n_group_used, .gate = &e->gate, .up = e->up.n_out ? &e->up : NULL,
-                      .down = &e->down, .act = e->act, .limit = e->limit, .gate_bias = e->gate_bias,
-                      .up_bias = e->up_bias, .down_bias = e->down_bias, .ld_down_bias = m->n_embd, .gating = e->gating,
-                      .bias = e->bias, .table = e->table, .y = y, .ldy = m->n_embd};
+    return (pi__moe) {.n_rows = n,
+                      .in = *in,
+                      .logits = logits,
+                      .ldl = ldl,
+                      .n_expert = e->n_expert,
+                      .n_used = e->n_used,
+                      .weights_scale = e->weights_scale,
+                      .undivided = e->undivided,
+                      .n_group = e->n_group,
+                      .n_group_used = e->n_group_used,
+                      .gate = &e->gate,
+                      .up = e->up.n_out ? &e->up : NULL,
+                      .down = &e->down,
+                      .act = e->act,
+                      .limit = e->limit,
+                      .gate_bias = e->gate_bias,
+                      .up_bias = e->up_bias,
+                      .down_bias = e->down_bias,
+                      .ld_down_bias = m->n_embd,
+                      .gating = e->gating,
+                      .bias = e->bias,
+                      .table = e->table,
+                      .y = y,
+                      .ldy = m->n_embd};
 }
 
-void pi__experts_forward(pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits, int64_t ldl,
-                         const pi__batch *b, float *y)
+void pi__experts_forward(pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits,
+                         int64_t ldl, const pi__batch *b, float *y)
 {
     const pi__weight *const w[PI__N_LORA_MOE] = {&e->gate, &e->up, &e->down};
     pi__moe moe = pi__experts_args(m, e, in, n, logits, ldl, y);
@@ -314,14 +336,21 @@ void pi__head_embed(pi__model *m, const pi__head *h, const pi__batch *b, float *
     const int32_t rank = lora_rank(m, m->lora_embd);
     pi__op_embed(m->be, b, &(pi__embed) {.w = &h->tok_embd, .scale = h->embd_scale, .out = x});
     if (rank)
-        pi__op_lora_embed(m->be, b, &(pi__lora_embed) {.w = &h->tok_embd, .target = m->lora_embd, .rank = rank, .rows = m->lora,
-                                                       .scale = h->embd_scale, .out = x});
+        pi__op_lora_embed(m->be, b,
+                          &(pi__lora_embed) {.w = &h->tok_embd,
+                                             .target = m->lora_embd,
+                                             .rank = rank,
+                                             .rows = m->lora,
+                                             .scale = h->embd_scale,
+                                             .out = x});
 }
 
 void pi__head_hidden(pi__model *m, const pi__head *h, const float *x, int32_t n, float *out)
 {
-    pi__op_norm(m->be, NULL, &(pi__norm) {.out = out, .ldo = m->n_embd, .x = x, .w = h->output_norm, .eps = h->eps, .n_rows = n,
-                                          .n = m->n_embd});
+    pi__op_norm(
+        m->be, NULL,
+        &(pi__norm) {
+            .out = out, .ldo = m->n_embd, .x = x, .w = h->output_norm, .eps = h->eps, .n_rows = n, .n = m->n_embd});
 }
 
 const pi__weight *pi__head_output(const pi__head *h) { return h->output.n_out ? &h->output : &h->tok_embd; }
@@ -331,7 +360,11 @@ void pi__head_logits(pi__model *m, const pi__head *h, const float *x, int32_t n,
     const pi__lin_in in = pi__normed(m, x, h->logits_norm ? h->logits_norm : h->output_norm, h->eps);
     pi__best_rows *best = m->best;
     /* Near the softcap, different logits may map to equal values. */
-    if (best) best->margin = h->softcap > 0 ? 1e-4f * h->softcap : 0, best->most = h->softcap > 0 ? 3 * h->softcap : FLT_MAX;
-    pi__multiply(m, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 1, .lin = {{pi__head_output(h), out, m->n_vocab}}, .best = best});
-    if (h->softcap > 0) pi__op_softcap(m->be, NULL, &(pi__softcap) {.x = out, .cap = h->softcap, .n_rows = n, .n = m->n_vocab});
+    if (best)
+        best->margin = h->softcap > 0 ? 1e-4f * h->softcap : 0, best->most = h->softcap > 0 ? 3 * h->softcap : FLT_MAX;
+    pi__multiply(m,
+                 &(pi__linear) {
+                     .in = in, .n_rows = n, .n_lin = 1, .lin = {{pi__head_output(h), out, m->n_vocab}}, .best = best});
+    if (h->softcap > 0)
+        pi__op_softcap(m->be, NULL, &(pi__softcap) {.x = out, .cap = h->softcap, .n_rows = n, .n = m->n_vocab});
 }

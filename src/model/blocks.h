@@ -235,8 +235,8 @@ pi__moe pi__experts_args(const pi__model *m, const pi__experts *e, const pi__lin
                          int64_t ldl, float *y);
 /* y [n, E] = output of the selected experts for `in`. logits: router logits, row stride `ldl`. b: the batch of
  * these rows; read only with `table`. */
-void pi__experts_forward(pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits, int64_t ldl,
-                         const pi__batch *b, float *y);
+void pi__experts_forward(pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits,
+                         int64_t ldl, const pi__batch *b, float *y);
 
 /* ---- embedding and logits */
 typedef struct pi__head {

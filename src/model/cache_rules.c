@@ -63,7 +63,8 @@ static bool parse_which(const char *s, const char *end, pi__cache_rule *r)
         end -= 2;
     }
     r->kind = PI__LAYERS_NUMBERED;
-    if (parse_layers(s, end, r) || parse_end(s, end, "first", false, r) || parse_end(s, end, "last", true, r)) return true;
+    if (parse_layers(s, end, r) || parse_end(s, end, "first", false, r) || parse_end(s, end, "last", true, r))
+        return true;
     r->kind = is_word(s, end, "*") ? PI__LAYERS_ALL : is_word(s, end, "full") ? PI__LAYERS_FULL : PI__LAYERS_WINDOW;
     return r->kind != PI__LAYERS_WINDOW || is_word(s, end, "window");
 }
@@ -96,7 +97,8 @@ int pi__cache_rules_parse(pi__cache_rules *r, const char *text, pi_error *err)
 
 void pi__cache_rules_add(pi__cache_rules *r, int kind, bool k, bool v, int32_t type)
 {
-    if (r->n < PI__MAX_CACHE_RULES) r->rule[r->n++] = (pi__cache_rule) {.kind = kind, .k = k, .v = v, .type = type, .at = -1};
+    if (r->n < PI__MAX_CACHE_RULES)
+        r->rule[r->n++] = (pi__cache_rule) {.kind = kind, .k = k, .v = v, .type = type, .at = -1};
 }
 
 /* Returns the layer for a rule's number; negative numbers count from the end. */

@@ -21,7 +21,8 @@ static int32_t rows_of(pi__model *m, const char *name, int64_t n, int32_t most)
 }
 
 /* Declares a matrix [n_rows, n] in host memory, and its bias if the file has one. */
-static void want_matrix(pi__model *m, float **w, float **bias, int64_t n, int32_t n_rows, const char *name, const char *bias_name)
+static void want_matrix(pi__model *m, float **w, float **bias, int64_t n, int32_t n_rows, const char *name,
+                        const char *bias_name)
 {
     *w = pi__model_calloc(m, (size_t) n * (size_t) n_rows, sizeof **w, "the classifier");
     pi__want_host_table(m, *w, n_rows, n, name, PI__OF_FILE);
@@ -62,7 +63,8 @@ void pi__classifier_declare(pi__model *m)
     c->softmax = !strcmp(m->arch->name, "qwen3");
     if (!pi__model_ok(m)) return;
     if (has_dense) want_matrix(m, &c->dense, &c->dense_bias, c->n_in, c->n_dense, dense, "cls.bias");
-    if (has_out) want_matrix(m, &c->out, &c->out_bias, has_dense ? c->n_dense : c->n_in, c->n_labels, out, "cls.output.bias");
+    if (has_out)
+        want_matrix(m, &c->out, &c->out_bias, has_dense ? c->n_dense : c->n_in, c->n_labels, out, "cls.output.bias");
     c->scratch = pi__model_calloc(m, (size_t) c->n_dense + (size_t) c->n_labels, sizeof *c->scratch, "the classifier");
     read_labels(m, c);
 }
@@ -70,8 +72,8 @@ void pi__classifier_declare(pi__model *m)
 size_t pi__classifier_bytes(const pi__classifier *c)
 {
     const size_t in = (size_t) c->n_in, dense = (size_t) c->n_dense, labels = (size_t) c->n_labels;
-    const size_t n = (c->dense ? dense * in : 0) + (c->out ? labels * (dense ? dense : in) : 0) + (c->dense_bias ? dense : 0) +
-                     (c->out_bias ? labels : 0) + (labels ? dense + labels : 0);
+    const size_t n = (c->dense ? dense * in : 0) + (c->out ? labels * (dense ? dense : in) : 0) +
+                     (c->dense_bias ? dense : 0) + (c->out_bias ? labels : 0) + (labels ? dense + labels : 0);
     return n * sizeof(float);
 }
 

@@ -56,7 +56,10 @@ void pi__model_free_owned(pi__model *m)
 
 /* ------------------------------------------------------------------------------------------------------- metadata */
 
-static void key_of(const pi__model *m, const char *name, char key[128]) { snprintf(key, 128, "%s.%s", m->arch->name, name); }
+static void key_of(const pi__model *m, const char *name, char key[128])
+{
+    snprintf(key, 128, "%s.%s", m->arch->name, name);
+}
 
 /* True if the key exists. A missing key is recorded as an error. */
 static bool required(pi__model *m, const char *key)
@@ -117,8 +120,8 @@ void pi__hp_each(pi__model *m, const char *name, int32_t lo, int32_t hi, int32_t
     for (int32_t i = 0; i < m->n_layer; i++) {
         const int64_t v = enough ? pi__gguf_elem_i64(kv, (uint64_t) i) : lo;
         if (v < lo || v > hi)
-            pi__model_refuse(m, PI_EFORMAT, "metadata %s of layer %d is %lld, expected %d to %d", key, i, (long long) v, lo,
-                             hi);
+            pi__model_refuse(m, PI_EFORMAT, "metadata %s of layer %d is %lld, expected %d to %d", key, i, (long long) v,
+                             lo, hi);
         out[i] = v < lo || v > hi ? lo : (int32_t) v;
     }
 }
@@ -194,8 +197,8 @@ static bool shaped(pi__model *m, const pi__tensor *t, const char *full, int64_t 
 {
     if (t->ne[0] == n && t->ne[1] == n_rows && t->ne[2] == n_mat && t->ne[3] == 1) return true;
     pi__model_refuse(m, PI_EFORMAT, "tensor %s has shape [%lld, %lld, %lld], expected [%lld, %lld, %lld]", full,
-                     (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) n, (long long) n_rows,
-                     (long long) n_mat);
+                     (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) n,
+                     (long long) n_rows, (long long) n_mat);
     return false;
 }
 
@@ -273,8 +276,8 @@ void pi__want_unscaled_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t
     want_matrices(m, w, plain(n_in, n_out), (ask) {.optional = true, .unscaled = true}, name, layer);
 }
 
-void pi__declare_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row, const char *name,
-                          int layer)
+void pi__declare_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row,
+                             const char *name, int layer)
 {
     want_matrices(m, w, plain(n_in, n_out), (ask) {.row = row}, name, layer);
 }
@@ -285,7 +288,8 @@ void pi__declare_replicated(pi__model *m, pi__weight *w, int64_t n_in, int64_t n
     want_matrices(m, w, shape, (ask) {0}, name, layer);
 }
 
-void pi__want_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer)
+void pi__want_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
+                      int layer)
 {
     const pi__weight shape = {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .routed = true};
     want_matrices(m, w, shape, (ask) {0}, name, layer);
@@ -298,15 +302,16 @@ static void need_heads(pi__model *m, int64_t n_in, int64_t n_out, int64_t n_mat)
     at_least(&m->lim.head_out, n_out);
 }
 
-void pi__want_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer)
+void pi__want_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
+                          int layer)
 {
     const pi__weight shape = {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .whole = true};
     want_matrices(m, w, shape, (ask) {.heads = true}, name, layer);
     need_heads(m, n_in, n_out, n_mat);
 }
 
-void pi__want_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row, bool turned,
-                        int64_t n_rows, const char *name, int layer)
+void pi__want_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
+                        bool turned, int64_t n_rows, const char *name, int layer)
 {
     pi__weight shape = {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .whole = true};
     char full[96];
@@ -331,14 +336,18 @@ void pi__want_gate_up(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, c
 void pi__want_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, int64_t n_mat, const char *name,
                              int layer)
 {
-    const pi__weight shape = {.n_in = n_in, .n_out = 2 * n_ff, .n_mat = n_mat, .fused_rows = {n_ff, n_ff}, .routed = true};
+    const pi__weight shape = {
+        .n_in = n_in, .n_out = 2 * n_ff, .n_mat = n_mat, .fused_rows = {n_ff, n_ff}, .routed = true};
     want_matrices(m, w, shape, (ask) {.optional = true}, name, layer);
 }
 
-void pi__declare_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3], const int32_t *row,
-                    const char *name, int layer)
+void pi__declare_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3],
+                       const int32_t *row, const char *name, int layer)
 {
-    const pi__weight shape = {.n_in = n_in, .n_out = fused_rows[0] + fused_rows[1] + fused_rows[2], .n_mat = 1, .n_head = n_head_kv,
+    const pi__weight shape = {.n_in = n_in,
+                              .n_out = fused_rows[0] + fused_rows[1] + fused_rows[2],
+                              .n_mat = 1,
+                              .n_head = n_head_kv,
                               .fused_rows = {fused_rows[0], fused_rows[1], fused_rows[2]}};
     want_matrices(m, w, shape, (ask) {.row = row}, name, layer);
 }
@@ -350,10 +359,12 @@ void pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out,
     memset(w, 0, sizeof *w);
     const pi__tensor *t = need(m, name, layer, full);
     if (!t || !shaped(m, t, full, n_in, n_out * n_mat, 1)) return;
-    add_matrices(m, w, t, (pi__weight) {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .whole = true}, (ask) {.row = row}, full);
+    add_matrices(m, w, t, (pi__weight) {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .whole = true},
+                 (ask) {.row = row}, full);
 }
 
-void pi__want_head_groups(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer)
+void pi__want_head_groups(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
+                          int layer)
 {
     char full[96];
     pi__want_clusters(m, w, n_in, n_out, n_mat, NULL, name, layer);
@@ -383,7 +394,8 @@ void pi__want_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int
 /* Returns the placement of values that ops of any backend read. */
 static int32_t everywhere(const pi__model *m) { return m->be->at[PI__AT_CPU] ? PI__AT_BOTH : PI__AT_DEVICE; }
 
-void pi__want_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n, int32_t below, const char *name, int layer)
+void pi__want_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n, int32_t below, const char *name,
+                      int layer)
 {
     char full[96];
     *numbers = NULL;
@@ -391,7 +403,8 @@ void pi__want_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n
     if (!t || !shaped(m, t, full, n, n_rows, 1)) return;
     if (t->type != PI__I32 && t->type != PI__I64) pi__model_refuse(m, PI_EFORMAT, "tensor %s must be I32 or I64", full);
     const size_t size = (size_t) (n * n_rows) * sizeof **numbers;
-    add_want(m, (pi__declared) {.tensor = t, .numbers = numbers, .below = below, .size = size, .placement = everywhere(m)});
+    add_want(
+        m, (pi__declared) {.tensor = t, .numbers = numbers, .below = below, .size = size, .placement = everywhere(m)});
 }
 
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff)
@@ -404,8 +417,8 @@ void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_
 }
 
 /* Declares n_mat * n_rows rows of n values for `want.vec` or `want.host`. */
-static void want_stacked(pi__model *m, pi__declared want, bool optional, int64_t n, int64_t n_rows, int64_t n_mat, const char *name,
-                         int layer)
+static void want_stacked(pi__model *m, pi__declared want, bool optional, int64_t n, int64_t n_rows, int64_t n_mat,
+                         const char *name, int layer)
 {
     char full[96];
     if (want.vec) *want.vec = NULL;
@@ -423,7 +436,8 @@ static void want_stacked(pi__model *m, pi__declared want, bool optional, int64_t
     add_want(m, want);
 }
 
-static void want_values(pi__model *m, pi__declared want, bool optional, int64_t n, int64_t n_rows, const char *name, int layer)
+static void want_values(pi__model *m, pi__declared want, bool optional, int64_t n, int64_t n_rows, const char *name,
+                        int layer)
 {
     want_stacked(m, want, optional, n, n_rows, 1, name, layer);
 }
@@ -453,7 +467,8 @@ void pi__declare_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, con
     want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f}, false, n, n_rows, name, layer);
 }
 
-void pi__want_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, const int32_t *at, const char *name, int layer)
+void pi__want_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, const int32_t *at, const char *name,
+                       int layer)
 {
     want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f, .row = at}, false, n, n_rows, name, layer);
 }
@@ -556,10 +571,11 @@ int32_t pi__want_kv(pi__model *m, pi__model *owner, int32_t layer, int32_t windo
     return add_cache(m, owner, layer, &group, (pi__kv_layer) {.n_head_kv = n_head_kv, .head_dim = head_dim});
 }
 
-int32_t pi__declare_rows(pi__model *m, pi__model *owner, int32_t layer, const pi__row_group *group, int32_t ratio, int32_t n,
-                      bool f32)
+int32_t pi__declare_rows(pi__model *m, pi__model *owner, int32_t layer, const pi__row_group *group, int32_t ratio,
+                         int32_t n, bool f32)
 {
-    return add_cache(m, owner, layer, group, (pi__kv_layer) {.n_head_kv = 1, .head_dim = n, .ratio = ratio, .f32 = f32});
+    return add_cache(m, owner, layer, group,
+                     (pi__kv_layer) {.n_head_kv = 1, .head_dim = n, .ratio = ratio, .f32 = f32});
 }
 
 int32_t pi__want_state(pi__model *m, int32_t layer, const pi__state_layer *shape)
@@ -571,7 +587,8 @@ int32_t pi__want_state(pi__model *m, int32_t layer, const pi__state_layer *shape
     }
     m->state[m->n_state] = *shape;
     m->state[m->n_state].n_draft = m->n_draft;
-    m->state[m->n_state].placement = m->placement ? pi__placement_of_cache(m->placement, layer) : pi__default_placement(m->be);
+    m->state[m->n_state].placement = m->placement ? pi__placement_of_cache(m->placement, layer)
+                                                  : pi__default_placement(m->be);
     pi__state_layer *most = &m->lim.state;
     at_least32(&most->n_k, shape->n_k);
     at_least32(&most->n_v, shape->n_v);

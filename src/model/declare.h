@@ -53,25 +53,27 @@ void pi__declare_weight(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out
 void pi__declare_weight_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
 /* Like pi__declare_weight with reordered rows: row[i] = file row of row i; must live until the model is loaded. NULL =
  * file order. */
-void pi__declare_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row, const char *name,
-                          int layer);
+void pi__declare_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row,
+                             const char *name, int layer);
 /* Like pi__declare_weight, replicated on every device of a sharded model. */
 void pi__declare_replicated(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
 /* Like pi__declare_weight, optional, and NAME.scale is not treated as its factor. */
 void pi__want_unscaled_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
-/* Like pi__declare_weight_rows, for queries, keys and values of a layer with n_head_kv KV heads. fused_rows: rows of each
- * stacked matrix, as in pi__weight. */
-void pi__declare_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3], const int32_t *row,
-                    const char *name, int layer);
+/* Like pi__declare_weight_rows, for queries, keys and values of a layer with n_head_kv KV heads. fused_rows: rows of
+ * each stacked matrix, as in pi__weight. */
+void pi__declare_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3],
+                       const int32_t *row, const char *name, int layer);
 /* Like pi__declare_weight, for n_mat stacked per-head matrices, replicated on every device. */
-void pi__want_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer);
+void pi__want_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
+                          int layer);
 /* Like pi__want_head_linear, gathered from one file matrix [n_rows, columns]: row[i] = file row of each row, or with
  * `turned` of each column. The result is F32, BF16 or F16 for any file type. row must live until the model is
  * loaded. */
-void pi__want_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row, bool turned,
-                        int64_t n_rows, const char *name, int layer);
+void pi__want_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
+                        bool turned, int64_t n_rows, const char *name, int layer);
 /* Like pi__declare_weight, for n_mat stacked matrices, with one factor or n_mat factors. */
-void pi__want_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer);
+void pi__want_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
+                      int layer);
 /* Declares the stacked gate and up matrices of a feed-forward: [2 n_ff, n_in]. */
 void pi__want_gate_up(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, const char *name, int layer);
 /* Like pi__want_gate_up, optional, for n_mat stacks of gate [n_ff, n_in] above up [n_ff, n_in]. */
@@ -86,7 +88,8 @@ void pi__declare_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *r
 /* Declares n_rows rows of n values, of any file type, as f32. */
 void pi__declare_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer);
 /* Like pi__declare_table, reordered: value i is the file's value at[i]. NULL = file order. */
-void pi__want_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, const int32_t *at, const char *name, int layer);
+void pi__want_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, const int32_t *at, const char *name,
+                       int layer);
 /* Like pi__declare_table, for n_mat consecutive tables. */
 void pi__want_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name, int layer);
 /* Declares n f32 values at dst in host memory, filled by load. With _or_not: optional; dst is unchanged if absent. */
@@ -99,13 +102,15 @@ void pi__want_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int
 /* Like pi__want_order, for n integers in 0..below-1. */
 void pi__want_ids(pi__model *m, int32_t *dst, int64_t n, int32_t below, const char *name, int layer);
 /* Declares n_rows rows of n integers in 0..below-1 on the device; I32 or I64 in the file. */
-void pi__want_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n, int32_t below, const char *name, int layer);
+void pi__want_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n, int32_t below, const char *name,
+                      int layer);
 /* Declares a file matrix [n_out * n_mat, n_in] as n_mat stacked matrices, replicated on every device. row: file row
  * of each row, filled by a tensor declared earlier; NULL = file order. */
 void pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
                        const char *name, int layer);
 /* Like pi__want_clusters in file order, for op head_linear. */
-void pi__want_head_groups(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name, int layer);
+void pi__want_head_groups(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
+                          int layer);
 /* Raises the limits for layers of n_expert routed experts, n_used per token; gate and up are [n_ff, n_in] each. */
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff);
 /* Refuses a file with an undeclared tensor named *suffix. Ignores layers that are left out. */
@@ -126,8 +131,8 @@ typedef struct pi__row_group {
 int32_t pi__want_kv(pi__model *m, pi__model *owner, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim);
 /* Declares rows of n values that a layer caches, as in pi__kv_layer, in this group. owner: the model with the cache,
  * m or its target. Returns the index in owner->kv. */
-int32_t pi__declare_rows(pi__model *m, pi__model *owner, int32_t layer, const pi__row_group *group, int32_t ratio, int32_t n,
-                      bool f32);
+int32_t pi__declare_rows(pi__model *m, pi__model *owner, int32_t layer, const pi__row_group *group, int32_t ratio,
+                         int32_t n, bool f32);
 /* Declares a layer's recurrent state of this shape. Returns the index in m->state. */
 int32_t pi__want_state(pi__model *m, int32_t layer, const pi__state_layer *shape);
 

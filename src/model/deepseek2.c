@@ -45,7 +45,8 @@ static void read_routing(pi__model *m, pi__dense *d)
     const int32_t func = pi__hp_u32_or(m, "expert_gating_func", corrected ? SIGMOID : SOFTMAX, 0, 99);
     const float scale = pi__hp_f32_or(m, "expert_weights_scale", 1);
     if (func > SIGMOID)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata deepseek2.expert_gating_func is %d, expected 1 (softmax) or 2 (sigmoid)", func);
+        pi__model_refuse(m, PI_EUNSUPPORTED,
+                         "metadata deepseek2.expert_gating_func is %d, expected 1 (softmax) or 2 (sigmoid)", func);
     if (scale > 0) e->weights_scale = scale;
     e->gating = func == SIGMOID ? PI__GATE_SIGMOID : PI__GATE_SOFTMAX;
     e->n_ff = pi__hp_u32(m, "expert_feed_forward_length", 1, PI__MAX_EMBD);
@@ -67,7 +68,8 @@ static bool is_stretched(pi__model *m)
 /* Moves the attention scale for long contexts from cosines and sines into the query scale. */
 static void read_scaling(pi__model *m, pi__dense *d)
 {
-    const float all = pi__hp_f32_or(m, "rope.scaling.yarn_log_multiplier", 0), s = pi__hp_f32_or(m, "rope.scaling.factor", 1);
+    const float all = pi__hp_f32_or(m, "rope.scaling.yarn_log_multiplier", 0),
+                s = pi__hp_f32_or(m, "rope.scaling.factor", 1);
     pi__rotation_declare(m, &d->rot, d->mla.n_rot, "rope.freq_base", 1e4f, true);
     if (!(all > 0) || !(s > 1) || !is_stretched(m)) return;
     const float f = 1 + all * logf(s);

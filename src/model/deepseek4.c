@@ -124,10 +124,13 @@ static void read_attention(pi__model *m, deepseek4 *p)
     p->eps = p->head.eps = pi__hp_f32(m, "attention.layer_norm_rms_epsilon");
     p->head.embd_scale = 1.0f;
     if (vdim != p->dim || p->dim % 16)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata deepseek4.attention.key_length %d and value_length %d must be equal "
-                         "and a multiple of 16", p->dim, vdim);
+        pi__model_refuse(m, PI_EUNSUPPORTED,
+                         "metadata deepseek4.attention.key_length %d and value_length %d must be equal "
+                         "and a multiple of 16",
+                         p->dim, vdim);
     if (p->n_rot % 2)
-        pi__model_refuse(m, PI_EFORMAT, "metadata deepseek4.rope.dimension_count is %d, expected an even number", p->n_rot);
+        pi__model_refuse(m, PI_EFORMAT, "metadata deepseek4.rope.dimension_count is %d, expected an even number",
+                         p->n_rot);
     if (p->n_head % p->n_group)
         pi__model_refuse(m, PI_EFORMAT, "metadata deepseek4.attention.head_count %d is not a multiple of "
                          "output_group_count %d", p->n_head, p->n_group);
@@ -160,7 +163,8 @@ static void read_ratios(pi__model *m, deepseek4 *p)
     for (int32_t i = 0; i < p->n_layer && pi__model_ok(m); i++) {
         const int64_t r = pi__gguf_elem_i64(kv, (uint64_t) i);
         if (r != 0 && r != CSA && r != HCA)
-            pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s of layer %d is %lld, expected 0, 4 or 128", key, i, (long long) r);
+            pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s of layer %d is %lld, expected 0, 4 or 128", key, i,
+                             (long long) r);
         p->layers[i].ratio = (int32_t) r;
         any = any || r == CSA;
     }
@@ -173,7 +177,8 @@ static float read_limit(pi__model *m, const deepseek4 *p, const char *key, int32
     const pi__gguf_kv *kv = pi__gguf_find(m->g, key);
     if (!kv || !pi__model_ok(m)) return def;
     const int type = kv->type == PI__GGUF_ARR ? kv->arr_type : kv->type;
-    const bool wrong = (type != PI__GGUF_F32 && type != PI__GGUF_F64) || (kv->type == PI__GGUF_ARR && kv->n <= (uint64_t) i);
+    const bool wrong = (type != PI__GGUF_F32 && type != PI__GGUF_F64) ||
+                       (kv->type == PI__GGUF_ARR && kv->n <= (uint64_t) i);
     if (wrong)
         pi__model_refuse(m, PI_EFORMAT, "metadata %s needs a number for each of %d layers", key, p->first + p->n_layer);
     const double v = wrong ? 0 : pi__gguf_elem_f64(kv, kv->type == PI__GGUF_ARR ? (uint64_t) i : 0);
@@ -215,11 +220,13 @@ static void read_depth(pi__model *m, deepseek4 *p)
 {
     const int32_t n_draft = pi__hp_u32_or(m, "nextn_predict_layers", 0, 0, PI__MAX_LAYERS);
     p->n_layer = m->n_layer;
-    const bool there = n_draft && n_draft < m->n_layer && pi__has_tensor(m, "nextn.eh_proj.weight", m->n_layer - n_draft);
+    const bool there = n_draft && n_draft < m->n_layer &&
+                       pi__has_tensor(m, "nextn.eh_proj.weight", m->n_layer - n_draft);
     if (there) p->n_layer -= n_draft;
     p->ds4 = m->target && pi__has_tensor(m, "mtp.0.e_proj.weight", PI__OF_FILE);
     if (m->target && !p->ds4 && (!there || n_draft != 1))
-        pi__model_refuse(m, PI_EINVAL, "model-draft: the file has no draft head with one block, as llama.cpp's converter or ds4 "
+        pi__model_refuse(m, PI_EINVAL,
+                         "model-draft: the file has no draft head with one block, as llama.cpp's converter or ds4 "
                          "writes it");
     if (m->target) p->first = m->n_layer - 1, p->n_layer = 1;
     if (p->ds4) m->blk = "mtp.0";
@@ -346,8 +353,10 @@ static void check_target(pi__model *m)
         pi__model_refuse(m, PI_EINVAL, "model-draft has %lld tokens, the model %d: give a drafter of this model",
                          (long long) embd->ne[1], m->target->n_vocab);
     if (m->target->arch != &pi__arch_deepseek4 || m->target->n_embd != m->n_embd)
-        pi__model_refuse(m, PI_EINVAL, "model-draft: a deepseek4 draft head for an embedding of %d values does not draft for a "
-                         "%s model of %d", m->n_embd, m->target->arch->name, m->target->n_embd);
+        pi__model_refuse(m, PI_EINVAL,
+                         "model-draft: a deepseek4 draft head for an embedding of %d values does not draft for a "
+                         "%s model of %d",
+                         m->n_embd, m->target->arch->name, m->target->n_embd);
 }
 
 static void declare(pi__model *m)
@@ -408,15 +417,24 @@ static pi__hyper read_streams(pi__model *m, deepseek4 *p, const hyper *h, int32_
     const int64_t n_mix = h->fn.n_out, wide = (int64_t) PI__STREAMS * m->n_embd;
     pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->x, .ldx = wide};
     pi__matmul(m, &in, n, &h->fn, p->mix, n_mix);
-    pi__hyper a = {.n_rows = n, .x = p->x, .n = m->n_embd, .mix = p->mix, .scale = h->scale, .base = h->base, .norm_eps = p->eps,
-                   .eps = p->hyper_eps, .n_iter = n_mix == PI__STREAMS ? 0 : p->n_iter, .coef = p->coef, .y = p->y};
+    pi__hyper a = {.n_rows = n,
+                   .x = p->x,
+                   .n = m->n_embd,
+                   .mix = p->mix,
+                   .scale = h->scale,
+                   .base = h->base,
+                   .norm_eps = p->eps,
+                   .eps = p->hyper_eps,
+                   .n_iter = n_mix == PI__STREAMS ? 0 : p->n_iter,
+                   .coef = p->coef,
+                   .y = p->y};
     pi__op_hyper_pre(m->be, NULL, &a);
     return a;
 }
 
 /* Computes the entries of the compression windows that end in this step. */
-static void compress(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l, const compressor *c, const float *x,
-                     int32_t dim)
+static void compress(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l, const compressor *c,
+                     const float *x, int32_t dim)
 {
     const pi__compress a = {.recent = &m->kv[c->recent], .entries = &m->kv[c->entries], .x = x, .ldx = 2 * c->kv.n_out,
                             .ratio = l->ratio, .dim = dim, .overlap = l->ratio == CSA, .ape = c->ape, .norm = c->norm,
@@ -431,9 +449,10 @@ static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer 
     const int64_t Q = p->rank_q, HD = l->q_b.n_out, w = l->comp.kv.n_out, iw = l->index.kv.n_out, I = p->indexer_head;
     pi__lin_in in = pi__normed(m, p->y, l->attn_norm, p->eps);
     /* The next matrices' input is the last output: the backend can pack it in the same launch. */
-    const pi__lin lin[] = {{&l->index.kv, p->icomp, 2 * iw}, {&l->index.gate, p->icomp + iw, 2 * iw}, {&l->index_w, p->iw, I},
-                           {&l->comp.kv, p->comp, 2 * w}, {&l->comp.gate, p->comp + w, 2 * w},
-                           {&l->q_a, p->qa, Q}, {&l->kv, p->row, p->dim}};
+    const pi__lin lin[] = {
+        {&l->index.kv, p->icomp, 2 * iw}, {&l->index.gate, p->icomp + iw, 2 * iw}, {&l->index_w, p->iw, I},
+        {&l->comp.kv, p->comp, 2 * w},    {&l->comp.gate, p->comp + w, 2 * w},     {&l->q_a, p->qa, Q},
+        {&l->kv, p->row, p->dim}};
     const int32_t from = l->ratio == CSA ? 0 : l->ratio ? 3 : 5;
     pi__linear all = pi__linear_of(&in, b->n_tokens, lin + from, 7 - from);
     pi__op_linear(m->be, NULL, &all);
@@ -441,10 +460,20 @@ static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer 
     const pi__linear queries = {.in = in, .n_rows = b->n_tokens, .n_lin = l->ratio == CSA ? 2 : 1,
                                 .lin = {{&l->q_b, p->q, HD}, {&l->index_q, p->iq, I * p->indexer_dim}}};
     pi__op_linear(m->be, NULL, &queries);
-    const pi__mla_qkv prep = {.rows = &kv_owner(m)->kv[l->rows], .q = p->q, .ldq = HD, .n_head = p->n_head,
-                              .dim = p->dim, .q_norm = true,
-                             .q_scale = 1.0f / sqrtf((float) p->dim), .row = p->row, .ldr = p->dim, .norm = l->kv_norm,
-                             .n_norm = p->dim, .eps = p->eps, .rope = l->ratio ? p->scaled.table : p->plain.table, .n_rot = p->n_rot};
+    const pi__mla_qkv prep = {.rows = &kv_owner(m)->kv[l->rows],
+                              .q = p->q,
+                              .ldq = HD,
+                              .n_head = p->n_head,
+                              .dim = p->dim,
+                              .q_norm = true,
+                              .q_scale = 1.0f / sqrtf((float) p->dim),
+                              .row = p->row,
+                              .ldr = p->dim,
+                              .norm = l->kv_norm,
+                              .n_norm = p->dim,
+                              .eps = p->eps,
+                              .rope = l->ratio ? p->scaled.table : p->plain.table,
+                              .n_rot = p->n_rot};
     pi__op_mla_qkv(m->be, b, &prep);
 }
 
@@ -456,21 +485,45 @@ static void attend(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *
     if (l->ratio) compress(m, p, b, l, &l->comp, p->comp, p->dim);
     if (l->ratio == CSA) {
         compress(m, p, b, l, &l->index, p->icomp, p->indexer_dim);
-        const pi__mla_qkv prep = {.q = p->iq, .ldq = IJ, .n_head = p->indexer_head, .dim = p->indexer_dim, .q_scale = 1.0f,
-                                 .rope = rope, .n_rot = p->n_rot};
+        const pi__mla_qkv prep = {.q = p->iq,
+                                  .ldq = IJ,
+                                  .n_head = p->indexer_head,
+                                  .dim = p->indexer_dim,
+                                  .q_scale = 1.0f,
+                                  .rope = rope,
+                                  .n_rot = p->n_rot};
         pi__op_mla_qkv(m->be, b, &prep);
         const pi__indexer index = {.entries = &m->kv[l->index.entries], .q = p->iq, .ldq = IJ, .w = p->iw,
                                    .ldw = p->indexer_head, .n_head = p->indexer_head, .dim = p->indexer_dim,
                                    .scale = 1.0f / sqrtf((float) IJ), .n_top = p->n_top, .pick = p->pick};
         pi__op_indexer(m->be, b, &index);
     }
-    const pi__sparse att = {.rows = &kv_owner(m)->kv[l->rows], .entries = l->ratio ? &m->kv[l->comp.entries] : NULL,
-                            .q = p->q, .ldq = HD, .n_head = p->n_head, .dim = p->dim, .dim_v = p->dim, .window = p->window,
-                            .first = m->target != NULL, .pick = l->ratio == CSA ? p->pick : NULL, .n_top = p->n_top,
-                            .sinks = l->sinks, .rope = rope, .n_rot = p->n_rot, .out = p->q, .ldo = HD};
+    const pi__sparse att = {.rows = &kv_owner(m)->kv[l->rows],
+                            .entries = l->ratio ? &m->kv[l->comp.entries] : NULL,
+                            .q = p->q,
+                            .ldq = HD,
+                            .n_head = p->n_head,
+                            .dim = p->dim,
+                            .dim_v = p->dim,
+                            .window = p->window,
+                            .first = m->target != NULL,
+                            .pick = l->ratio == CSA ? p->pick : NULL,
+                            .n_top = p->n_top,
+                            .sinks = l->sinks,
+                            .rope = rope,
+                            .n_rot = p->n_rot,
+                            .out = p->q,
+                            .ldo = HD};
     pi__op_sparse(m->be, b, &att);
-    const pi__head_linear groups = {.w = &l->out_a, .n_rows = b->n_tokens, .x = p->q, .ldx = HD, .x_step = l->out_a.n_in, .y = p->low,
-                                    .ldy = GO, .y_step = p->rank_out, .large = true};
+    const pi__head_linear groups = {.w = &l->out_a,
+                                    .n_rows = b->n_tokens,
+                                    .x = p->q,
+                                    .ldx = HD,
+                                    .x_step = l->out_a.n_in,
+                                    .y = p->low,
+                                    .ldy = GO,
+                                    .y_step = p->rank_out,
+                                    .large = true};
     pi__op_head_linear(m->be, NULL, &groups);
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->low, .ldx = GO};
     pi__matmul(m, &in, b->n_tokens, &l->out_b, p->y, m->n_embd);
@@ -484,9 +537,15 @@ static void feed_forward(pi__model *m, deepseek4 *p, const pi__batch *b, const l
     const pi__lin_in in = pi__normed(m, p->y, l->ffn_norm, p->eps);
     /* one op for the code below, bitwise identical */
     if (m->be->opt->experts_layer && !m->lora && l->shared.limit == l->experts.limit) {
-        pi__op_experts_layer(m->be, l->experts.table ? b : NULL, &(pi__experts_layer) {
-            .moe = pi__experts_args(m, &l->experts, &in, n, NULL, X, p->routed), .router = &l->router, .gate = &l->shared.gate,
-            .up = &l->shared.up, .down = &l->shared.down, .logits = p->routes, .ff = p->ff, .shared = p->y});
+        pi__op_experts_layer(m->be, l->experts.table ? b : NULL,
+                             &(pi__experts_layer) {.moe = pi__experts_args(m, &l->experts, &in, n, NULL, X, p->routed),
+                                                   .router = &l->router,
+                                                   .gate = &l->shared.gate,
+                                                   .up = &l->shared.up,
+                                                   .down = &l->shared.down,
+                                                   .logits = p->routes,
+                                                   .ff = p->ff,
+                                                   .shared = p->y});
         return;
     }
     const pi__linear all = {.in = in, .n_rows = n, .n_lin = 3,
@@ -513,8 +572,14 @@ static void forward(pi__model *m, const pi__batch *b, int32_t n_layer)
     deepseek4 *p = m->arch_data;
     const int64_t E = m->n_embd;
     pi__head_embed(m, &p->head, b, p->y);
-    pi__op_copy_2d(m->be, NULL, &(pi__copy_2d) {.x = p->y, .ldx = E, .n_shards = PI__STREAMS, .n_rows = b->n_tokens, .n = E,
-                                                .y = p->x, .ldy = PI__STREAMS * E});
+    pi__op_copy_2d(m->be, NULL,
+                   &(pi__copy_2d) {.x = p->y,
+                                   .ldx = E,
+                                   .n_shards = PI__STREAMS,
+                                   .n_rows = b->n_tokens,
+                                   .n = E,
+                                   .y = p->x,
+                                   .ldy = PI__STREAMS * E});
     pi__rotation_forward(m, &p->plain, b);
     pi__rotation_forward(m, &p->scaled, b);
     for (int32_t i = 0; i < n_layer; i++) {
@@ -569,7 +634,12 @@ static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
                   .n_rows = n * PI__STREAMS, .n = E};
     pi__op_norm(m->be, NULL, &a);
     for (int32_t i = 0; i < PI__STREAMS; i++) {
-        a = (pi__norm) {.out = p->pairs + i * 2 * E, .ldo = 2 * wide, .x = p->y, .w = p->embd_norm, .eps = p->eps, .n_rows = n,
+        a = (pi__norm) {.out = p->pairs + i * 2 * E,
+                        .ldo = 2 * wide,
+                        .x = p->y,
+                        .w = p->embd_norm,
+                        .eps = p->eps,
+                        .n_rows = n,
                         .n = E};
         pi__op_norm(m->be, NULL, &a);
     }

@@ -17,8 +17,8 @@ static void read_heads(pi__model *m, pi__attn *a, uint32_t def_head_dim)
         pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count %d is not a multiple of head_count_kv %d",
                          m->arch->name, a->n_head, a->n_head_kv);
     if ((int64_t) a->n_head * a->head_dim > PI__MAX_EMBD)
-        pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count: %d heads of %d values are more than %d", m->arch->name,
-                         a->n_head, a->head_dim, PI__MAX_EMBD);
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count: %d heads of %d values are more than %d",
+                         m->arch->name, a->n_head, a->head_dim, PI__MAX_EMBD);
     const float scale = pi__hp_f32_or(m, "attention.scale", 0);
     a->q_scale = scale > 0 ? scale : 1.0f / sqrtf((float) a->head_dim);
 }
@@ -73,7 +73,8 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
     l->attn.rot = own.rot;
     want_attention(m, d, l, i);
     if (d->post_norms) pi__declare_vec(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
-    pi__declare_vec(m, &l->ffn_norm, E, d->norm_post_attention_name ? "post_attention_norm.weight" : "ffn_norm.weight", i);
+    pi__declare_vec(m, &l->ffn_norm, E, d->norm_post_attention_name ? "post_attention_norm.weight" : "ffn_norm.weight",
+                    i);
     const bool routed = d->experts.n_expert && i >= d->n_lead;
     l->mlp = (pi__mlp) {.n_ff = routed ? d->n_ff_shared : d->n_ff, .act = d->act, .fused = d->fused};
     if (routed) {
@@ -92,7 +93,8 @@ static void want_head(pi__model *m, pi__dense *d)
     if (!m->arch->draft) return;
     /* the file has another number of draft heads, or the converter left out the tensors */
     if (d->n_next != 1 || !pi__has_tensor(m, "nextn.eh_proj.weight", m->n_layer - 1))
-        pi__model_refuse(m, PI_EUNSUPPORTED, "spec-type mtp: the file has %s draft head (%s.nextn_predict_layers is %d)",
+        pi__model_refuse(m, PI_EUNSUPPORTED,
+                         "spec-type mtp: the file has %s draft head (%s.nextn_predict_layers is %d)",
                          d->n_next > 1 ? "more than one" : "no", m->arch->name, d->n_next);
     if (!pi__model_ok(m)) return;
     want_layer(m, d, m->n_layer - 1);
@@ -139,16 +141,26 @@ void pi__dense_layout(pi__model *m, const pi__limits *lim, pi__arena *a)
 
 static void add(pi__model *m, const pi__dense_layer *l, const pi__stream *s, const float *y)
 {
-    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = y, .w = l->post_ffn_norm, .eps = l->attn.eps, .scale = 1.0f,
-                                                  .n_rows = s->n, .n = m->n_embd});
+    pi__op_add_norm(m->be, NULL,
+                    &(pi__add_norm) {.x = s->x,
+                                     .y = y,
+                                     .w = l->post_ffn_norm,
+                                     .eps = l->attn.eps,
+                                     .scale = 1.0f,
+                                     .n_rows = s->n,
+                                     .n = m->n_embd});
 }
 
 /* y = the routed experts' output for `in`; shared = the shared expert's, if it exists. */
-static void mixture(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__lin_in *in, const pi__stream *s)
+static void mixture(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__lin_in *in,
+                    const pi__stream *s)
 {
     const int64_t X = l->experts.n_expert, F = l->mlp.n_ff;
-    const pi__linear all = {.in = *in, .n_rows = s->n, .n_lin = F ? 3 : 1,
-                            .lin = {{&l->router, d->work.routes, X}, {&l->mlp.gate, s->ff, 2 * F}, {&l->mlp.up, s->ff + F, 2 * F}}};
+    const pi__linear all = {
+        .in = *in,
+        .n_rows = s->n,
+        .n_lin = F ? 3 : 1,
+        .lin = {{&l->router, d->work.routes, X}, {&l->mlp.gate, s->ff, 2 * F}, {&l->mlp.up, s->ff + F, 2 * F}}};
     pi__multiply(m, &all);
     pi__experts_forward(m, &l->experts, in, s->n, d->work.routes, X, NULL, s->y);
     if (F) pi__mlp_down(m, &l->mlp, s->ff, s->n, d->shared);
@@ -158,16 +170,27 @@ static void mixture(pi__model *m, const pi__dense *d, const pi__dense_layer *l, 
 static bool is_one_op(const pi__model *m, const pi__dense_layer *l)
 {
     const pi__experts *e = &l->experts;
-    if (!m->be->opt->experts_layer || m->lora || !e->n_expert || !l->mlp.n_ff || !l->mlp.up.n_out || l->post_ffn_norm) return false;
-    return !e->gate_bias && !e->up_bias && !e->down_bias && !e->table && l->mlp.act == e->act && l->mlp.limit == e->limit;
+    if (!m->be->opt->experts_layer || m->lora || !e->n_expert || !l->mlp.n_ff || !l->mlp.up.n_out || l->post_ffn_norm)
+        return false;
+    return !e->gate_bias && !e->up_bias && !e->down_bias && !e->table && l->mlp.act == e->act &&
+           l->mlp.limit == e->limit;
 }
 
 /* x += routed experts, then x += shared expert, for input `in`. */
-static void experts(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__lin_in *in, const pi__stream *s)
+static void experts(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__lin_in *in,
+                    const pi__stream *s)
 {
-    pi__op_experts_layer(m->be, NULL, &(pi__experts_layer) {
-        .moe = pi__experts_args(m, &l->experts, in, s->n, NULL, l->experts.n_expert, s->y), .router = &l->router, .gate = &l->mlp.gate,
-        .up = &l->mlp.up, .down = &l->mlp.down, .logits = d->work.routes, .ff = s->ff, .shared = d->shared, .x = s->x});
+    pi__op_experts_layer(
+        m->be, NULL,
+        &(pi__experts_layer) {.moe = pi__experts_args(m, &l->experts, in, s->n, NULL, l->experts.n_expert, s->y),
+                              .router = &l->router,
+                              .gate = &l->mlp.gate,
+                              .up = &l->mlp.up,
+                              .down = &l->mlp.down,
+                              .logits = d->work.routes,
+                              .ff = s->ff,
+                              .shared = d->shared,
+                              .x = s->x});
 }
 
 /* x += norm(feed-forward of norm(x)). */

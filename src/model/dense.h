@@ -27,7 +27,7 @@ typedef struct pi__dense {
     int32_t n_rot;           /* rope.dimension_count, or D */
     int act;                 /* activation of the feed-forward */
     bool post_norms;         /* a norm after each block, too */
-    bool norm_post_attention_name;        /* the feed-forward's norm is named post_attention_norm; not with post_norms */
+    bool norm_post_attention_name; /* the feed-forward's norm is named post_attention_norm; not with post_norms */
     bool fused;              /* gate and up are one file matrix (pi__mlp) */
     bool long_rope;          /* RoPE has factors for short and for long contexts (pi__rotation_long) */
     bool interleaved_rope;         /* the file has interleaved RoPE pairs (2i, 2i+1) */
@@ -58,8 +58,8 @@ void pi__dense_logits(pi__model *m, int32_t first, int32_t n, float *out);
 void pi__dense_hidden(pi__model *m, int32_t first, int32_t n, float *out);
 /* For architectures with an optional draft head. */
 void pi__dense_draft(pi__model *m, const pi__batch *b, bool chained, float *logits);
-#define PI__DENSE_ARCH                                                                                                  \
-    .size = sizeof(pi__dense), .loaded = pi__dense_loaded, .layout = pi__dense_layout, .forward = pi__dense_forward,        \
+#define PI__DENSE_ARCH                                                                                                 \
+    .size = sizeof(pi__dense), .loaded = pi__dense_loaded, .layout = pi__dense_layout, .forward = pi__dense_forward,   \
     .logits = pi__dense_logits, .hidden = pi__dense_hidden, .captures = true, .adapters = true
 
 #endif

@@ -100,18 +100,21 @@ static void refuse_kin(pi__model *m)
     } kin[] = {{"hc_head_fn.weight", "DSpark for DeepSeek V4"}};
     for (size_t i = 0; i < sizeof kin / sizeof *kin; i++)
         if (pi__has_tensor(m, kin[i].tensor, PI__OF_FILE))
-            pi__model_refuse(m, PI_EUNSUPPORTED, "model-draft: this drafter is %s, which is not supported: give a DFlash drafter",
+            pi__model_refuse(m, PI_EUNSUPPORTED,
+                             "model-draft: this drafter is %s, which is not supported: give a DFlash drafter",
                              kin[i].what);
     const float v = pi__hp_f32_or(m, "attention.value_scale", 0);
     if (v != 0 && v != 1)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.value_scale is %g: only 1 is supported", m->arch->name, (double) v);
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.value_scale is %g: only 1 is supported",
+                         m->arch->name, (double) v);
 }
 
 static void check_target(pi__model *m)
 {
     const pi__model *t = m->target;
     if (!t->arch->captures || !t->head)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "model-draft: a %s file cannot draft for a %s model", m->arch->name, t->arch->name);
+        pi__model_refuse(m, PI_EUNSUPPORTED, "model-draft: a %s file cannot draft for a %s model", m->arch->name,
+                         t->arch->name);
 }
 
 static void read_heads(pi__model *m, dflash *p)
@@ -125,8 +128,10 @@ static void read_heads(pi__model *m, dflash *p)
     const int32_t n_rot = pi__hp_u32_or(m, "rope.dimension_count", (uint32_t) a->head_dim, 2, (uint32_t) a->head_dim);
     const float scale = pi__hp_f32_or(m, "attention.scale", 0);
     if (vdim != a->head_dim || a->head_dim % 32)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.key_length %d and value_length %d must be equal and a "
-                         "multiple of 32", m->arch->name, a->head_dim, vdim);
+        pi__model_refuse(m, PI_EUNSUPPORTED,
+                         "metadata %s.attention.key_length %d and value_length %d must be equal and a "
+                         "multiple of 32",
+                         m->arch->name, a->head_dim, vdim);
     if (a->n_head % a->n_head_kv)
         pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count %d is not a multiple of head_count_kv %d",
                          m->arch->name, a->n_head, a->n_head_kv);
@@ -205,9 +210,12 @@ static void read_windows(pi__model *m, dflash *p)
     char key[96];
     snprintf(key, sizeof key, "%s.attention.causal", m->arch->name);
     if (pi__model_ok(m)) pi__gguf_get_bool(m->g, key, &causal, false, &m->error);
-    const pi__gguf_kv *kv = window ? pi__hp_array(m, "attention.sliding_window_pattern", PI__GGUF_BOOL, m->n_layer, false) : NULL;
+    const pi__gguf_kv *kv = window
+                                ? pi__hp_array(m, "attention.sliding_window_pattern", PI__GGUF_BOOL, m->n_layer, false)
+                                : NULL;
     if (window && !kv)
-        pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.sliding_window_pattern needs a bool for each layer", m->arch->name);
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.sliding_window_pattern needs a bool for each layer",
+                         m->arch->name);
     if (causal) p->attn.flags &= ~PI__ATTN_BLOCK;
     for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) {
         pi__attn *a = &p->layers[i].attn;
@@ -264,7 +272,9 @@ static void want_head(pi__model *m, dflash *p)
         pi__declare_weight_or_not(m, &p->head.output, E, V, "output.weight", PI__OF_FILE);
     }
     p->embd = p->head.tok_embd.n_out ? &p->head.tok_embd : &t->head->tok_embd;
-    p->output = p->head.output.n_out ? &p->head.output : p->head.tok_embd.n_out ? &p->head.tok_embd : pi__head_output(t->head);
+    p->output = p->head.output.n_out     ? &p->head.output
+                : p->head.tok_embd.n_out ? &p->head.tok_embd
+                                         : pi__head_output(t->head);
     if (p->embd->n_in != E || p->output->n_in != E)
         pi__model_refuse(m, PI_EINVAL,
                          "model-draft: its embedding has %lld values, the model's %d: give a drafter of this model",
@@ -296,7 +306,8 @@ static float positive_or(pi__model *m, const char *name, float def)
 {
     const float v = pi__hp_f32_or(m, name, def);
     if (v != def && !(v > 0 && isfinite(v)))
-        pi__model_refuse(m, PI_EFORMAT, "metadata %s.%s is %g: it must be a positive number", m->arch->name, name, (double) v);
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.%s is %g: it must be a positive number", m->arch->name, name,
+                         (double) v);
     return v;
 }
 
@@ -304,7 +315,9 @@ static float positive_or(pi__model *m, const char *name, float def)
 static void want_selector(pi__model *m, dflash *p)
 {
     if (!pi__has_tensor(m, "selector_hidden.weight", PI__OF_FILE) || !pi__model_ok(m)) return;
-    if (p->rank) pi__model_refuse(m, PI_EUNSUPPORTED, "model-draft: this drafter has a Markov head and a selector: give one with either");
+    if (p->rank)
+        pi__model_refuse(m, PI_EUNSUPPORTED,
+                         "model-draft: this drafter has a Markov head and a selector: give one with either");
     p->n_tap = pi__hp_u32(m, "conv_kernel_size", 1, MOST_TAPS);
     p->group = pi__hp_u32(m, "conv_group_size", 1, (uint32_t) m->n_embd);
     m->block.rank = pi__hp_u32(m, "selector_rank", 1, PI__MAX_EMBD);
@@ -312,8 +325,8 @@ static void want_selector(pi__model *m, dflash *p)
     m->block.logit_scale = positive_or(m, "logit_scale", 1);
     m->block.softcap = positive_or(m, "final_logit_softcapping", 0);
     if (m->n_embd % p->group)
-        pi__model_refuse(m, PI_EFORMAT, "metadata %s.embedding_length %d is not a multiple of conv_group_size %d", m->arch->name,
-                         m->n_embd, p->group);
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.embedding_length %d is not a multiple of conv_group_size %d",
+                         m->arch->name, m->n_embd, p->group);
     p->n_own = 2 * (int64_t) p->n_tap * (m->n_embd / p->group);
     pi__declare_weight(m, &p->select, m->n_embd, m->block.rank, "selector_hidden.weight", PI__OF_FILE);
     pi__declare_weight(m, &p->select_before, m->block.rank, m->n_vocab, "selector_predecessor.weight", PI__OF_FILE);
@@ -330,7 +343,8 @@ static void declare(pi__model *m)
     if (!pi__model_ok(m)) return;
     m->n_vocab = m->target->n_vocab;
     p->n_ff = pi__hp_u32(m, "feed_forward_length", 1, PI__MAX_EMBD);
-    const float def = m->arch == &pi__arch_dflash_gemma4 ? sqrtf((float) m->n_embd) : 0, scale = pi__hp_f32_or(m, "embedding_scale", def);
+    const float def = m->arch == &pi__arch_dflash_gemma4 ? sqrtf((float) m->n_embd) : 0,
+                scale = pi__hp_f32_or(m, "embedding_scale", def);
     p->head.embd_scale = scale != 0 ? scale : 1;
     read_heads(m, p);
     read_activation(m, p);
@@ -340,7 +354,8 @@ static void declare(pi__model *m)
     if (!pi__model_ok(m)) return;
     pi__declare_weight(m, &p->fc, (int64_t) m->target->captured.n * m->target->n_embd, m->n_embd,
                     named(p, "fc.weight", "dflash.fc.weight"), PI__OF_FILE);
-    pi__declare_vec(m, &p->enc_norm, m->n_embd, named(p, "enc.output_norm.weight", "dflash.hidden_norm.weight"), PI__OF_FILE);
+    pi__declare_vec(m, &p->enc_norm, m->n_embd, named(p, "enc.output_norm.weight", "dflash.hidden_norm.weight"),
+                    PI__OF_FILE);
     want_head(m, p);
     want_markov(m, p);
     want_selector(m, p);
@@ -359,7 +374,8 @@ static void loaded(pi__model *m)
 
 static void layout_selector(pi__model *m, dflash *p, const pi__limits *lim, pi__arena *a)
 {
-    const size_t T = p->n_tap ? (size_t) lim->max_tokens : 0, E = (size_t) m->n_embd, M = (size_t) m->block.rank, f = sizeof(float);
+    const size_t T = p->n_tap ? (size_t) lim->max_tokens : 0, E = (size_t) m->n_embd, M = (size_t) m->block.rank,
+                 f = sizeof(float);
     p->normed = pi__arena_take(a, T * E * f);
     p->conv = pi__arena_take(a, T * E * f);
     p->own = pi__arena_take(a, T * (size_t) p->n_own * f);
@@ -393,8 +409,9 @@ static void inject(pi__model *m, const pi__batch *b, const int32_t *row)
     const int64_t N = p->fc.n_in, E = m->n_embd;
     for (int32_t t = 0; t < b->n_tokens; t += CHUNK) {
         const int32_t n = b->n_tokens - t < CHUNK ? b->n_tokens - t : CHUNK;
-        pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = row + t, .n_rows = n, .x = m->target->captured.x, .n = N,
-                                                            .out = p->features});
+        pi__op_gather_rows(
+            m->be, NULL,
+            &(pi__gather_rows) {.row = row + t, .n_rows = n, .x = m->target->captured.x, .n = N, .out = p->features});
         const pi__lin_in f = {.kind = PI__IN_PLAIN, .x = p->features, .ldx = N};
         pi__matmul(m, &f, n, &p->fc, s.x + t * E, E);
     }
@@ -406,9 +423,15 @@ static void inject(pi__model *m, const pi__batch *b, const int32_t *row)
 /* conv [T, E] = the convolution of x before (side 0) or after (side 1) the block. */
 static void convolve(pi__model *m, const dflash *p, const around *c, const pi__batch *b, const float *x, int32_t side)
 {
-    pi__op_block_conv(m->be, b, &(pi__block_conv) {.x = x, .base = c->base + side * p->n_tap * (int64_t) m->n_embd,
-                                                   .own = p->own + side * (p->n_own / 2), .ldo = p->n_own, .n_tap = p->n_tap,
-                                                   .group = p->group, .n = m->n_embd, .out = p->conv});
+    pi__op_block_conv(m->be, b,
+                      &(pi__block_conv) {.x = x,
+                                         .base = c->base + side * p->n_tap * (int64_t) m->n_embd,
+                                         .own = p->own + side * (p->n_own / 2),
+                                         .ldo = p->n_own,
+                                         .n_tap = p->n_tap,
+                                         .group = p->group,
+                                         .n = m->n_embd,
+                                         .out = p->conv});
 }
 
 /* Returns the input of attention or the feed-forward: the stream after its norm w, with the convolution if there is
@@ -418,7 +441,9 @@ static pi__lin_in read_stream(pi__model *m, const dflash *p, const around *c, co
     const int64_t E = m->n_embd;
     const pi__lin_in normed = {.kind = PI__IN_PLAIN, .x = p->normed, .ldx = E};
     if (!p->n_tap) return pi__normed(m, s->x, w, p->attn.eps);
-    pi__op_norm(m->be, NULL, &(pi__norm) {.out = p->normed, .ldo = E, .x = s->x, .w = w, .eps = p->attn.eps, .n_rows = s->n, .n = E});
+    pi__op_norm(
+        m->be, NULL,
+        &(pi__norm) {.out = p->normed, .ldo = E, .x = s->x, .w = w, .eps = p->attn.eps, .n_rows = s->n, .n = E});
     pi__matmul(m, &normed, s->n, &c->own, p->own, p->n_own);
     convolve(m, p, c, s->b, p->normed, 0);
     return (pi__lin_in) {.kind = PI__IN_PLAIN, .x = p->conv, .ldx = E};
@@ -455,7 +480,8 @@ static void forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 static void logits(pi__model *m, int32_t first, int32_t n, float *out)
 {
     const dflash *p = m->arch_data;
-    const pi__lin_in in = pi__normed(m, p->work.y + (size_t) first * (size_t) m->n_embd, p->head.output_norm, p->attn.eps);
+    const pi__lin_in in = pi__normed(m, p->work.y + (size_t) first * (size_t) m->n_embd, p->head.output_norm,
+                                     p->attn.eps);
     pi__matmul(m, &in, n, p->output, out, m->block.n_out);
     if (p->n_tap) pi__matmul(m, &in, n, &p->select, p->gate, m->block.rank);
 }
@@ -471,10 +497,13 @@ static void candidates(pi__model *m, const pi__batch *b)
 static void tell_sure(pi__model *m, const dflash *p, const float *x, int32_t n)
 {
     const int64_t E = m->n_embd, M = p->rank, ld = E + M;
-    pi__op_norm(m->be, NULL, &(pi__norm) {.out = p->pair, .ldo = ld, .x = x, .w = p->head.output_norm, .eps = p->attn.eps,
-                                          .n_rows = n, .n = E});
-    pi__op_copy_2d(m->be, NULL, &(pi__copy_2d) {.x = p->before, .ldx = M, .n_shards = 1, .n_rows = n, .n = M, .y = p->pair + E,
-                                                .ldy = ld});
+    pi__op_norm(
+        m->be, NULL,
+        &(pi__norm) {
+            .out = p->pair, .ldo = ld, .x = x, .w = p->head.output_norm, .eps = p->attn.eps, .n_rows = n, .n = E});
+    pi__op_copy_2d(
+        m->be, NULL,
+        &(pi__copy_2d) {.x = p->before, .ldx = M, .n_shards = 1, .n_rows = n, .n = M, .y = p->pair + E, .ldy = ld});
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->pair, .ldx = ld};
     pi__matmul(m, &in, n, &p->sure, p->sureness, 1);
 }
@@ -486,19 +515,30 @@ static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
     const int32_t n = b->n_tokens;
     float *rows = p->work.x; /* free at this point */
     (void) chained;
-    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->hidden_row, .n_rows = n, .x = p->work.y, .n = m->n_embd, .out = rows});
+    pi__op_gather_rows(
+        m->be, NULL,
+        &(pi__gather_rows) {.row = b->hidden_row, .n_rows = n, .x = p->work.y, .n = m->n_embd, .out = rows});
     const pi__lin_in in = pi__normed(m, rows, p->head.output_norm, p->attn.eps);
     pi__matmul(m, &in, n, p->output, logits, m->block.n_out);
     pi__op_embed(m->be, b, &(pi__embed) {.w = &p->markov_in, .scale = 1.0f, .out = p->before});
     const pi__lin_in before = {.kind = PI__IN_PLAIN, .x = p->before, .ldx = p->rank};
     pi__matmul(m, &before, n, &p->markov_out, p->bias, m->block.n_out);
-    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = logits, .y = p->bias, .scale = 1.0f, .n_rows = n, .n = m->block.n_out});
+    pi__op_add_norm(m->be, NULL,
+                    &(pi__add_norm) {.x = logits, .y = p->bias, .scale = 1.0f, .n_rows = n, .n = m->block.n_out});
     if (p->sure.n_out) tell_sure(m, p, rows, n);
 }
 
-#define DFLASH(arch)                                                                                                    \
-    {.name = arch, .size = sizeof(dflash), .declare = declare, .loaded = loaded, .layout = layout, .forward = forward,      \
-     .logits = logits, .inject = inject, .draft = draft, .candidates = candidates}
+#define DFLASH(arch)                                                                                                   \
+    {.name = arch,                                                                                                     \
+     .size = sizeof(dflash),                                                                                           \
+     .declare = declare,                                                                                               \
+     .loaded = loaded,                                                                                                 \
+     .layout = layout,                                                                                                 \
+     .forward = forward,                                                                                               \
+     .logits = logits,                                                                                                 \
+     .inject = inject,                                                                                                 \
+     .draft = draft,                                                                                                   \
+     .candidates = candidates}
 
 const pi__arch pi__arch_dflash = DFLASH("dflash");
 const pi__arch pi__arch_dflash_qwen35 = DFLASH("qwen35-dflash-draft");

@@ -88,8 +88,9 @@ static void read_kind(pi__model *m, kind *k, const char *key, const char *value,
     const int32_t vdim = pi__hp_u32_or(m, value, (uint32_t) k->head_dim, 32, PI__MAX_HEAD_DIM);
     const int32_t n_rot = pi__hp_u32_or(m, rot, (uint32_t) k->head_dim, 2, PI__MAX_HEAD_DIM);
     if (vdim != k->head_dim || n_rot != k->head_dim || k->head_dim % 32)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata gemma4.%s %d, %s %d and %s %d must be equal and a multiple of 32",
-                         key, k->head_dim, value, vdim, rot, n_rot);
+        pi__model_refuse(m, PI_EUNSUPPORTED,
+                         "metadata gemma4.%s %d, %s %d and %s %d must be equal and a multiple of 32", key, k->head_dim,
+                         value, vdim, rot, n_rot);
 }
 
 /* Reads which layers have a window, and the shape of both kinds. */
@@ -129,8 +130,14 @@ static void read_layers(pi__model *m, gemma4 *p)
     for (int32_t i = 0; i < L && pi__model_ok(m); i++) {
         layer *l = &p->layers[i];
         l->shares = i >= p->n_own;
-        l->attn = (pi__attn) {.n_head = v[i], .n_head_kv = v[L + i], .head_dim = l->kind->head_dim, .window = l->kind->window,
-                              .eps = p->eps, .q_scale = 1.0f, .rot = &l->kind->rot, .owner = m->target,
+        l->attn = (pi__attn) {.n_head = v[i],
+                              .n_head_kv = v[L + i],
+                              .head_dim = l->kind->head_dim,
+                              .window = l->kind->window,
+                              .eps = p->eps,
+                              .q_scale = 1.0f,
+                              .rot = &l->kind->rot,
+                              .owner = m->target,
                               .flags = PI__ATTN_QK_NORM | PI__ATTN_V_NORM | (l->shares ? PI__ATTN_SHARED : 0) |
                                        (l->kind == &p->global ? PI__ATTN_K_IS_V : 0) | (m->target ? PI__ATTN_PAST : 0)};
         l->mlp = (pi__mlp) {.n_ff = v[2 * L + i], .act = PI__IN_GEGLU};
@@ -183,8 +190,8 @@ static void find_cache(pi__model *m, gemma4 *p, int32_t i)
     if (d < 0) pi__model_refuse(m, PI_EFORMAT, "layer %d shares the cache of an earlier layer of its kind, "
                                 "but the model has none", i);
     else if (l->attn.n_head % p->layers[d].attn.n_head_kv)
-        pi__model_refuse(m, PI_EFORMAT, "metadata gemma4.attention: layer %d has %d heads for %d of keys", i, l->attn.n_head,
-                         p->layers[d].attn.n_head_kv);
+        pi__model_refuse(m, PI_EFORMAT, "metadata gemma4.attention: layer %d has %d heads for %d of keys", i,
+                         l->attn.n_head, p->layers[d].attn.n_head_kv);
     else if (l->shares) l->attn.kv = p->layers[d].attn.kv;
 }
 
@@ -278,8 +285,8 @@ static void check_target(pi__model *m)
                          m->target->arch->name);
     const int32_t width = pi__hp_u32(m, "embedding_length_out", 1, PI__MAX_EMBD);
     if (width != m->target->n_embd)
-        pi__model_refuse(m, PI_EINVAL, "model-draft: it was made for an embedding of %d values, the model has %d", width,
-                         m->target->n_embd);
+        pi__model_refuse(m, PI_EINVAL, "model-draft: it was made for an embedding of %d values, the model has %d",
+                         width, m->target->n_embd);
 }
 
 static void declare(pi__model *m)
@@ -289,7 +296,8 @@ static void declare(pi__model *m)
     p->layers = pi__model_calloc(m, (size_t) m->n_layer, sizeof *p->layers, "the layers");
     read_params(m, p);
     if (m->target && (p->n_own || p->n_ple || p->experts.n_expert))
-        pi__model_refuse(m, PI_EUNSUPPORTED, "a gemma4-assistant with keys and values, experts or per-layer embeddings of its "
+        pi__model_refuse(m, PI_EUNSUPPORTED,
+                         "a gemma4-assistant with keys and values, experts or per-layer embeddings of its "
                          "own is not supported");
     read_kinds(m, p);
     read_layers(m, p);
@@ -357,8 +365,9 @@ static void rotations(pi__model *m, const gemma4 *p, const pi__batch *b)
 /* x [n, E] = (x + norm(y)) * scale. */
 static void add(pi__model *m, const gemma4 *p, const pi__stream *s, const float *y, const float *norm, float scale)
 {
-    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = y, .w = norm, .eps = p->eps, .scale = scale, .n_rows = s->n,
-                                                  .n = m->n_embd});
+    pi__op_add_norm(
+        m->be, NULL,
+        &(pi__add_norm) {.x = s->x, .y = y, .w = norm, .eps = p->eps, .scale = scale, .n_rows = s->n, .n = m->n_embd});
 }
 
 /* ple [T, L*P] = (norm(ple_model x / sqrt(E)) + ple_embd * sqrt(P)) / sqrt(2), with the norm over each layer's P
@@ -370,8 +379,14 @@ static void embed_layers(pi__model *m, const gemma4 *p, const pi__batch *b)
     pi__matmul(m, &in, b->n_tokens, &p->ple_model, p->ple_tmp, LP);
     pi__op_embed(m->be, b, &(pi__embed) {.w = &p->ple_embd, .scale = sqrtf((float) p->n_ple), .out = p->ple});
     /* the factor 1/sqrt(E) before a norm only changes its eps */
-    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = p->ple, .y = p->ple_tmp, .w = p->ple_norm, .eps = p->eps * (float) E,
-                                                  .scale = sqrtf(0.5f), .n_rows = b->n_tokens * m->n_layer, .n = p->n_ple});
+    pi__op_add_norm(m->be, NULL,
+                    &(pi__add_norm) {.x = p->ple,
+                                     .y = p->ple_tmp,
+                                     .w = p->ple_norm,
+                                     .eps = p->eps * (float) E,
+                                     .scale = sqrtf(0.5f),
+                                     .n_rows = b->n_tokens * m->n_layer,
+                                     .n = p->n_ple});
 }
 
 /* f [n, E] = norm(y) + norm(experts(norm(x))), routed by the residual after the router's own norm. */
@@ -384,8 +399,10 @@ static void experts(pi__model *m, const gemma4 *p, const layer *l, const pi__str
     pi__matmul(m, &in, s->n, &l->router, p->work.routes, X);
     in.w = l->moe_norm;
     pi__experts_forward(m, &l->experts, &in, s->n, p->work.routes, X, NULL, s->y);
-    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = p->f, .y = s->y, .w = l->post_moe_norm, .eps = p->eps, .scale = 1.0f,
-                                                  .n_rows = s->n, .n = E});
+    pi__op_add_norm(
+        m->be, NULL,
+        &(pi__add_norm) {
+            .x = p->f, .y = s->y, .w = l->post_moe_norm, .eps = p->eps, .scale = 1.0f, .n_rows = s->n, .n = E});
 }
 
 /* Runs the layer from the attention's output projection on. ple: [n, L*P] */
@@ -457,11 +474,17 @@ static void enter(pi__model *m, gemma4 *p, const pi__batch *b, bool chained)
     const int32_t n = b->n_tokens, W = m->target->n_embd;
     float *before = p->pair_rows + p->pair_step; /* [n, W] hidden states */
     pi__head_embed(m, &t->head, b, p->pair_rows);
-    pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->hidden_row, .n_rows = n, .n = W,
-                                                        .x = chained ? p->hidden : t->work.rows, .out = chained ? before : p->pairs});
+    pi__op_gather_rows(m->be, NULL,
+                       &(pi__gather_rows) {.row = b->hidden_row,
+                                           .n_rows = n,
+                                           .n = W,
+                                           .x = chained ? p->hidden : t->work.rows,
+                                           .out = chained ? before : p->pairs});
     if (!chained)
-        pi__op_norm(m->be, NULL, &(pi__norm) {.out = before, .ldo = W, .x = p->pairs, .w = t->head.output_norm, .eps = t->eps,
-                                              .n_rows = n, .n = W});
+        pi__op_norm(
+            m->be, NULL,
+            &(pi__norm) {
+                .out = before, .ldo = W, .x = p->pairs, .w = t->head.output_norm, .eps = t->eps, .n_rows = n, .n = W});
     pi__op_copy_2d(m->be, NULL, &(pi__copy_2d) {.x = p->pair_rows, .step = p->pair_step, .ldx = W, .n_shards = 2,
                                                 .n_rows = n, .n = W, .y = p->pairs, .ldy = 2 * W});
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = p->pairs, .ldx = 2 * W};
@@ -486,8 +509,15 @@ static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
                             .lin = {{&p->post, p->hidden, W}, {&p->head.tok_embd, logits, m->n_vocab}}};
     pi__multiply(m, &out);
     if (!p->n_cluster) return;
-    const pi__centroid_head head = {.n_rows = n, .in = in, .centroids = &p->centroids, .head = &p->clusters, .order = p->order,
-                                    .n_pick = p->n_pick, .scores = p->scores, .pick = p->pick, .some = p->some,
+    const pi__centroid_head head = {.n_rows = n,
+                                    .in = in,
+                                    .centroids = &p->centroids,
+                                    .head = &p->clusters,
+                                    .order = p->order,
+                                    .n_pick = p->n_pick,
+                                    .scores = p->scores,
+                                    .pick = p->pick,
+                                    .some = p->some,
                                     .logits = logits};
     pi__op_centroid_head(m->be, NULL, &head);
 }
@@ -505,8 +535,17 @@ static const char *size_name(const pi__model *m)
 }
 
 const pi__arch pi__arch_gemma4 = {
-    .name = "gemma4", .size = sizeof(gemma4), .declare = declare, .loaded = loaded, .layout = layout, .forward = forward,
-    .logits = logits, .hidden = hidden_states, .captures = true, .adapters = true, .size_name = size_name,
+    .name = "gemma4",
+    .size = sizeof(gemma4),
+    .declare = declare,
+    .loaded = loaded,
+    .layout = layout,
+    .forward = forward,
+    .logits = logits,
+    .hidden = hidden_states,
+    .captures = true,
+    .adapters = true,
+    .size_name = size_name,
 };
 
 const pi__arch pi__arch_gemma4_assistant = {

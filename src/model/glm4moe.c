@@ -22,7 +22,8 @@ static void read_routing(pi__model *m, pi__experts *e)
     if (!pi__hp_u32_or(m, "expert_weights_norm", 1, 0, 1))
         pi__model_refuse(m, PI_EUNSUPPORTED, "metadata glm4moe.expert_weights_norm is false, which is not supported");
     if (pi__hp_u32_or(m, "expert_group_count", 1, 0, PI__MAX_EXPERTS) > 1)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata glm4moe.expert_group_count is more than 1, which is not supported");
+        pi__model_refuse(m, PI_EUNSUPPORTED,
+                         "metadata glm4moe.expert_group_count is more than 1, which is not supported");
 }
 
 static void declare(pi__model *m)
@@ -37,7 +38,10 @@ static void declare(pi__model *m)
     pi__dense_declare(m, d);
 }
 
-static const char *size_name(const pi__model *m) { return m->n_trunk == 46 ? "106B-A12B" : m->n_trunk == 92 ? "355B-A32B" : NULL; }
+static const char *size_name(const pi__model *m)
+{
+    return m->n_trunk == 46 ? "106B-A12B" : m->n_trunk == 92 ? "355B-A32B" : NULL;
+}
 
 const pi__arch pi__arch_glm4moe = {.name = "glm4moe", .declare = declare, .size_name = size_name, PI__DENSE_ARCH,
                                     .draft = pi__dense_draft, .draft_has_cache = true};

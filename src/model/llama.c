@@ -23,8 +23,8 @@ static void mistral3(pi__model *m)
     if (d->rot.temp != 0) /* the scale starts at the original context length */
         d->rot.temp_len = pi__hp_u32(m, "rope.scaling.original_context_length", 1, 1 << 28);
     if (d->rot.temp != 0 && d->n_rot != d->attn.head_dim)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata mistral3.rope.dimension_count %d must be the head size %d", d->n_rot,
-                         d->attn.head_dim);
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata mistral3.rope.dimension_count %d must be the head size %d",
+                         d->n_rot, d->attn.head_dim);
     pi__dense_declare(m, d);
 }
 

@@ -241,7 +241,8 @@ static int check_numbers(const pi__tensor *t, const float *v, int64_t n, pi_erro
 static int load_values(pi__model *m, const pi__declared *w, float *dst, stage *st, pi_error *err)
 {
     int rc = PI_OK;
-    const int64_t n_file = w->tensor->ne[0] * w->tensor->ne[1] * w->tensor->ne[2], n = w->scale ? w->scale->n_mat : n_file;
+    const int64_t n_file = w->tensor->ne[0] * w->tensor->ne[1] * w->tensor->ne[2],
+                  n = w->scale ? w->scale->n_mat : n_file;
     const char *src = piece(m, w->tensor, 0, w->tensor->size, st, &rc, err);
     if (!src) return rc;
     float *tmp = w->host ? w->host : pi__malloc((size_t) n * sizeof *tmp);
@@ -281,8 +282,9 @@ static int read_numbers(pi__model *m, const pi__declared *w, int32_t *to, stage 
         if (t->type == PI__I64) memcpy(&v, src + 8 * i, 8);
         else memcpy(&v32, src + 4 * i, 4), v = v32;
         if (v < 0 || v >= below || (seen[v] && !w->below))
-            rc = pi__fail(err, PI_EFORMAT, "tensor %s: number %lld is %lld, expected %s below %lld%s", t->cname, (long long) i,
-                          (long long) v, w->below ? "one" : "each", (long long) below, w->below ? "" : " once");
+            rc = pi__fail(err, PI_EFORMAT, "tensor %s: number %lld is %lld, expected %s below %lld%s", t->cname,
+                          (long long) i, (long long) v, w->below ? "one" : "each", (long long) below,
+                          w->below ? "" : " once");
         else to[i] = (int32_t) v, seen[v] = 1;
     }
     pi__free(seen);
@@ -303,8 +305,8 @@ static int load_numbers(pi__model *m, const pi__declared *w, int32_t *dst, stage
 
 /* Returns n rows of a matrix from row `first` on, in want's order. st[0]: buffer for file data; st[1]: for gathered
  * rows. */
-static const char *rows_of(pi__model *m, const pi__declared *want, int64_t first, int64_t n, size_t row, stage st[2], int *rc,
-                           pi_error *err)
+static const char *rows_of(pi__model *m, const pi__declared *want, int64_t first, int64_t n, size_t row, stage st[2],
+                           int *rc, pi_error *err)
 {
     if (!want->row) return piece(m, want->tensor, (uint64_t) first * row, (size_t) n * row, &st[0], rc, err);
     if (!pi__grow(&st[1].p, &st[1].cap, (size_t) n * row, 1)) *rc = pi__fail_mem(err, "reading a tensor");
@@ -317,12 +319,14 @@ static const char *rows_of(pi__model *m, const pi__declared *want, int64_t first
 
 /* Builds in st[1] a matrix with file rows as columns: its dequantized columns as floats, then its rows.
  * Returns the rows, or NULL with *rc set on errors. */
-static const char *turned_matrix(pi__model *m, const pi__declared *want, int64_t mat, size_t row, stage st[2], int *rc, pi_error *err)
+static const char *turned_matrix(pi__model *m, const pi__declared *want, int64_t mat, size_t row, stage st[2], int *rc,
+                                 pi_error *err)
 {
     const pi__weight *w = want->weight;
     const pi__tensor *t = want->tensor;
     const int64_t n_in = w->n_in, n_out = w->n_out;
-    const size_t floats = (size_t) (n_in * n_out + n_in) * sizeof(float), there = pi__row_size(pi__type_info_of(t->type), n_out);
+    const size_t floats = (size_t) (n_in * n_out + n_in) * sizeof(float),
+                 there = pi__row_size(pi__type_info_of(t->type), n_out);
     if (!pi__grow(&st[1].p, &st[1].cap, floats + (size_t) n_out * row, 1)) *rc = pi__fail_mem(err, "reading a tensor");
     float *column = (float *) (void *) st[1].p, *one = column + n_in * n_out;
     for (int64_t i = 0; i < n_in && !*rc; i++) {

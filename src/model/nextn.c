@@ -23,14 +23,17 @@ void pi__nextn_layout(const pi__model *m, pi__nextn *h, const pi__limits *lim, p
 /* out = norm(x) of n rows; ldo is the row stride of out. */
 static void norm(pi__model *m, const pi__head *head, const float *x, const float *w, int32_t n, float *out, int64_t ldo)
 {
-    pi__op_norm(m->be, NULL, &(pi__norm) {.out = out, .ldo = ldo, .x = x, .w = w, .eps = head->eps, .n_rows = n, .n = m->n_embd});
+    pi__op_norm(m->be, NULL,
+                &(pi__norm) {.out = out, .ldo = ldo, .x = x, .w = w, .eps = head->eps, .n_rows = n, .n = m->n_embd});
 }
 
 void pi__nextn_input(pi__model *m, const pi__nextn *h, const pi__head *head, const pi__batch *b, const float *states,
                      bool chained, float *y)
 {
     const int32_t E = m->n_embd, n = b->n_tokens;
-    pi__op_embed(m->be, b, &(pi__embed) {.w = h->tok_embd.n_out ? &h->tok_embd : &head->tok_embd, .scale = head->embd_scale, .out = y});
+    pi__op_embed(
+        m->be, b,
+        &(pi__embed) {.w = h->tok_embd.n_out ? &h->tok_embd : &head->tok_embd, .scale = head->embd_scale, .out = y});
     norm(m, head, y, h->embd_norm, n, h->pair, 2 * E);
     pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->hidden_row, .n_rows = n, .n = E,
                                                         .x = chained ? h->rows : states, .out = chained ? y : h->x});

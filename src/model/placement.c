@@ -189,7 +189,8 @@ static uint8_t by_layer(const pi__placement *p, const pi__placement_rules *r, in
 /* embeddings without a matching rule: their placement depends on all other tensors */
 enum { LATER = PI__N_PLACEMENTS };
 
-static int placement_of_tensors(pi__placement *p, const pi__placement_rules *r, const rules *over, int32_t n_layer, pi_error *err)
+static int placement_of_tensors(pi__placement *p, const pi__placement_rules *r, const rules *over, int32_t n_layer,
+                                pi_error *err)
 {
     for (size_t i = 0; i < p->n; i++) {
         const pi__tensor *t = pi__gguf_tensor_at(p->g, i);
@@ -240,7 +241,8 @@ static int count_layers(const pi__gguf *g, int32_t *n, pi_error *err)
     return rc;
 }
 
-int pi__placement_create(pi__placement **out, const pi__placement_rules *r, const char *device, const pi__gguf *g, pi_error *err)
+int pi__placement_create(pi__placement **out, const pi__placement_rules *r, const char *device, const pi__gguf *g,
+                         pi_error *err)
 {
     rules over = {0};
     int32_t n_layer = 0;
@@ -297,7 +299,8 @@ int pi__placement_stages(pi__placement *p, const double *part, int32_t n, pi_err
     double all = 0, sum = 0;
     const int32_t n_layer = p->n_layer;
     if (n > n_layer)
-        return pi__fail(err, PI_EINVAL, "split-mode layer with %d devices: the model has %d layers: name %d devices at most", n,
+        return pi__fail(err, PI_EINVAL,
+                        "split-mode layer with %d devices: the model has %d layers: name %d devices at most", n,
                         n_layer, n_layer);
     p->n_stages = n;
     for (int32_t i = 0; i < n; i++) all += part[i];

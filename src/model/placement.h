@@ -21,7 +21,8 @@ typedef struct pi__placement_rules {
 typedef struct pi__placement pi__placement;
 
 /* device: name of the non-CPU device. g must outlive the placement. PI_EINVAL: unknown device or bad regex. */
-int pi__placement_create(pi__placement **out, const pi__placement_rules *r, const char *device, const pi__gguf *g, pi_error *err);
+int pi__placement_create(pi__placement **out, const pi__placement_rules *r, const char *device, const pi__gguf *g,
+                         pi_error *err);
 void pi__placement_free(pi__placement *p);
 /* Turns it into n pipeline stages. A stage gets layers in proportion to part[i], and at least one. The output counts
  * as one more layer, the very last. PI_EINVAL: the file has fewer layers than stages. */

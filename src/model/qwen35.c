@@ -88,11 +88,13 @@ static void read_heads(pi__model *m, qwen35 *p)
     const float scale = pi__hp_f32_or(m, "attention.scale", 0);
     const char *name = m->arch->name;
     if (vdim != a->head_dim || a->head_dim % 32)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.key_length %d and value_length %d must be equal and a "
-                         "multiple of 32", name, a->head_dim, vdim);
+        pi__model_refuse(m, PI_EUNSUPPORTED,
+                         "metadata %s.attention.key_length %d and value_length %d must be equal and a "
+                         "multiple of 32",
+                         name, a->head_dim, vdim);
     if (a->n_head % a->n_head_kv)
-        pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count %d is not a multiple of head_count_kv %d", name,
-                         a->n_head, a->n_head_kv);
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count %d is not a multiple of head_count_kv %d",
+                         name, a->n_head, a->n_head_kv);
     a->q_scale = scale > 0 ? scale : 1.0f / sqrtf((float) a->head_dim);
     a->flags = PI__ATTN_QK_NORM | PI__ATTN_GATED;
     a->rot = &p->rot;
@@ -113,7 +115,8 @@ static void read_delta(pi__model *m, qwen35 *p)
         pi__model_refuse(m, PI_EFORMAT, "metadata %s.ssm.time_step_rank %d is not a multiple of group_count %d",
                          m->arch->name, s->n_v, s->n_k);
     if ((int64_t) s->n_v * s->dim != inner)
-        pi__model_refuse(m, PI_EFORMAT, "metadata %s.ssm.inner_size is %d, expected time_step_rank %d times state_size %d",
+        pi__model_refuse(m, PI_EFORMAT,
+                         "metadata %s.ssm.inner_size is %d, expected time_step_rank %d times state_size %d",
                          m->arch->name, inner, s->n_v, s->dim);
 }
 
@@ -129,7 +132,8 @@ static void read_ffn(pi__model *m, qwen35 *p)
     const float scale = pi__hp_f32_or(m, "expert_weights_scale", 0);
     if (scale > 0) p->experts.weights_scale = scale;
     const char *key = "expert_shared_feed_forward_length";
-    p->n_ff_shared = p->n_ff ? pi__hp_u32_or(m, key, (uint32_t) p->n_ff, 1, PI__MAX_EMBD) : pi__hp_u32(m, key, 1, PI__MAX_EMBD);
+    p->n_ff_shared = p->n_ff ? pi__hp_u32_or(m, key, (uint32_t) p->n_ff, 1, PI__MAX_EMBD)
+                             : pi__hp_u32(m, key, 1, PI__MAX_EMBD);
 }
 
 /* Returns F of layer i's experts; metadata has a number or an array with one per layer. */
@@ -194,7 +198,8 @@ static int32_t head_at(const pi__state_layer *s, int32_t j) { return pi__gdn_pla
 /* Sets the file rows of queries, keys, values and z. whole: they are one matrix, grouped by key head. */
 static void order_rows(const pi__state_layer *s, bool whole, int32_t *row)
 {
-    const int32_t d = s->dim, r = s->n_v / s->n_k, keys = s->n_k * d, C = 2 * keys + s->n_v * d, group = 2 * d + 2 * r * d;
+    const int32_t d = s->dim, r = s->n_v / s->n_k, keys = s->n_k * d, C = 2 * keys + s->n_v * d,
+                  group = 2 * d + 2 * r * d;
     for (int32_t i = 0; i < 2 * keys; i++) row[i] = whole ? i % keys / d * group + i / keys * d + i % d : i;
     for (int32_t i = 0; i < s->n_v * d; i++) {
         const int32_t j = head_at(s, i / d), at = j / r * group + 2 * d + j % r * d + i % d;
@@ -209,7 +214,8 @@ static void order_heads(pi__model *m, qwen35 *p)
     const int32_t nv = s->n_v, r = nv / s->n_k, first = 2 * s->n_k * s->dim, taps = s->n_conv;
     const size_t C = (size_t) n_channels(p);
     if (C > PI__MAX_EMBD || taps > PI__MAX_CONV)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata qwen3next.ssm: %zu channels with %d taps are more than %d with %d", C, taps,
+        pi__model_refuse(m, PI_EUNSUPPORTED,
+                         "metadata qwen3next.ssm: %zu channels with %d taps are more than %d with %d", C, taps,
                          PI__MAX_EMBD, PI__MAX_CONV);
     p->rows_in = pi__model_calloc(m, C + (size_t) nv * (size_t) s->dim, sizeof *p->rows_in, "the order of heads");
     p->taps = pi__model_calloc(m, C * (size_t) taps, sizeof *p->taps, "the order of heads");
@@ -334,9 +340,22 @@ static void delta_rule(pi__model *m, const qwen35 *p, const layer *l, const pi__
     for (int i = 0; i < 4; i++)
         if (lin[i].w->n_out) all.lin[all.n_lin++] = lin[i];
     pi__multiply(m, &all);
-    const pi__gdn a = {.st = &m->state[l->state], .qkv = qkv, .ld_qkv = ld, .z = z, .ld_z = ld, .alpha = alpha, .beta = beta,
-                       .ld_ab = ld, .conv = l->conv, .dt_bias = l->dt_bias, .a = l->a, .norm = l->head_norm, .eps = p->eps,
-                       .out = s->att, .ldo = VD, .grouped = p->next};
+    const pi__gdn a = {.st = &m->state[l->state],
+                       .qkv = qkv,
+                       .ld_qkv = ld,
+                       .z = z,
+                       .ld_z = ld,
+                       .alpha = alpha,
+                       .beta = beta,
+                       .ld_ab = ld,
+                       .conv = l->conv,
+                       .dt_bias = l->dt_bias,
+                       .a = l->a,
+                       .norm = l->head_norm,
+                       .eps = p->eps,
+                       .out = s->att,
+                       .ldo = VD,
+                       .grouped = p->next};
     pi__op_gdn(m->be, s->b, &a);
 }
 
@@ -358,7 +377,8 @@ static void experts(pi__model *m, const qwen35 *p, const layer *l, const pi__lin
     pi__multiply(m, &all);
     pi__experts_forward(m, &l->experts, in, s->n, logits, ld, NULL, s->y);
     pi__mlp_down(m, &l->mlp, s->ff, s->n, p->shared);
-    pi__op_add_gated(m->be, NULL, &(pi__add_gated) {.y = s->y, .x = p->shared, .gate = gate, .ldg = ld, .n_rows = s->n, .n = E});
+    pi__op_add_gated(m->be, NULL,
+                     &(pi__add_gated) {.y = s->y, .x = p->shared, .gate = gate, .ldg = ld, .n_rows = s->n, .n = E});
     pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = s->y, .scale = 1.0f, .n_rows = s->n, .n = E});
 }
 
@@ -451,17 +471,20 @@ static const char *size_name(const pi__model *m)
         bool moe;
         const char *name;
     } sizes[] = {
-        {24, 1024, false, "0.8B"}, {24, 2048, false, "2B"},  {32, 2560, false, "4B"}, {32, 4096, false, "9B"},
-        {64, 5120, false, "27B"},  {40, 2048, true, "35B-A3B"}, {60, 4096, true, "397B-A17B"}, {48, 2048, true, "80B-A3B"},
+        {24, 1024, false, "0.8B"},     {24, 2048, false, "2B"},     {32, 2560, false, "4B"},
+        {32, 4096, false, "9B"},       {64, 5120, false, "27B"},    {40, 2048, true, "35B-A3B"},
+        {60, 4096, true, "397B-A17B"}, {48, 2048, true, "80B-A3B"},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (sizes[i].n_layer == p->n_trunk && sizes[i].n_embd == m->n_embd && sizes[i].moe == p->moe) return sizes[i].name;
+        if (sizes[i].n_layer == p->n_trunk && sizes[i].n_embd == m->n_embd && sizes[i].moe == p->moe)
+            return sizes[i].name;
     return NULL;
 }
 
-#define QWEN35                                                                                                          \
-    .size = sizeof(qwen35), .declare = declare, .layout = layout, .forward = forward, .logits = logits,                    \
-    .hidden = hidden_states, .draft = draft, .draft_has_cache = true, .captures = true, .adapters = true, .size_name = size_name
+#define QWEN35                                                                                                         \
+    .size = sizeof(qwen35), .declare = declare, .layout = layout, .forward = forward, .logits = logits,                \
+    .hidden = hidden_states, .draft = draft, .draft_has_cache = true, .captures = true, .adapters = true,              \
+    .size_name = size_name
 
 const pi__arch pi__arch_qwen35 = {.name = "qwen35", QWEN35};
 const pi__arch pi__arch_qwen35moe = {.name = "qwen35moe", QWEN35};

@@ -49,7 +49,8 @@ static scaling read_scaling(pi__model *m)
     if (s.kind == NONE && !is(type, "none"))
         pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s is not \"none\", \"linear\" or \"yarn\"", key);
     if (s.kind == NONE) s.factor = s.attn = 1;
-    if (!(s.factor > 0) || !(s.attn > 0) || !(s.all >= 0) || !(s.slow > 0) || !(s.fast >= s.slow) || s.ext < 0 || s.ext > 1)
+    if (!(s.factor > 0) || !(s.attn > 0) || !(s.all >= 0) || !(s.slow > 0) || !(s.fast >= s.slow) || s.ext < 0 ||
+        s.ext > 1)
         pi__model_refuse(m, PI_EFORMAT, "metadata %s.rope.scaling: factor, attn_factor and yarn_beta_slow must be "
                          "positive, yarn_log_multiplier not negative, "
                          "yarn_beta_fast at least yarn_beta_slow, yarn_ext_factor 0 to 1", m->arch->name);

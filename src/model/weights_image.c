@@ -46,7 +46,10 @@ static int part_of(const pi__model *m, int32_t placement)
     return be->page && be->exports ? PI__PART_DEVICE : PI__PART_NONE;
 }
 
-int pi__weights_image_part(const pi__model *m, int32_t placement) { return m->image.map ? part_of(m, placement) : PI__PART_NONE; }
+int pi__weights_image_part(const pi__model *m, int32_t placement)
+{
+    return m->image.map ? part_of(m, placement) : PI__PART_NONE;
+}
 
 /* Returns the bytes of the image in host memory before the region `end`. */
 static size_t host_bytes(const pi__model *m, int32_t end)
@@ -88,9 +91,9 @@ static int add_want(const pi__model *m, const pi__declared *w, pi__hasher *h, pi
     const pi__weight *x = w->weight;
     char text[512];
     const int n = snprintf(text, sizeof text, "%d|%lld,%lld,%lld,%lld|%zu|%d|%d|%zu|%a|%d%d%d%d|%d|%d|%lld", t->type,
-                           (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) t->ne[3], w->size,
-                           w->placement, w->own, w->at, (double) w->factor, !!w->scale, !!w->vec, !!w->host, !!w->numbers,
-                           x ? x->layout : -1, x ? x->type : -1, x ? (long long) x->n_in : -1);
+                           (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) t->ne[3],
+                           w->size, w->placement, w->own, w->at, (double) w->factor, !!w->scale, !!w->vec, !!w->host,
+                           !!w->numbers, x ? x->layout : -1, x ? x->type : -1, x ? (long long) x->n_in : -1);
     pi__hash_field(h, t->name.p, t->name.n);
     pi__hash_field(h, text, (size_t) n);
     const int64_t n_row = x ? (w->turned ? x->n_in : x->n_out) * x->n_mat : t->ne[0] * t->ne[1];
@@ -254,7 +257,8 @@ static bool take_room(const pi__model *m, int fd)
 static int in_memory(pi__model *m, pi_error *err)
 {
     m->image.fd = memfd_create("pagedinfer weights", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (m->image.fd < 0) return pi__fail(err, PI_EUNSUPPORTED, "this system cannot share memory between processes: %s", strerror(errno));
+    if (m->image.fd < 0)
+        return pi__fail(err, PI_EUNSUPPORTED, "this system cannot share memory between processes: %s", strerror(errno));
     if (take_room(m, m->image.fd) && map_fd(m, m->image.fd, true)) return PI_OK;
     return pi__fail(err, PI_ENOMEM, "no memory for %zu MiB of shared weights: %s",
                     m->image.size >> 20, strerror(errno));
@@ -281,10 +285,13 @@ static void sweep(const char *dir)
     DIR *d = opendir(dir);
     for (const struct dirent *de; d && (de = readdir(d));) {
         struct stat st;
-        int fd = strncmp(de->d_name, "tmp-", 4) ? -1 : openat(dirfd(d), de->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        int fd = strncmp(de->d_name, "tmp-", 4)
+                     ? -1
+                     : openat(dirfd(d), de->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (fd < 0) continue;
         const bool file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
-        if (file && (st.st_size || pi__wall_ns() / 1000000000 - st.st_mtim.tv_sec > EMPTY_SECONDS) && !flock(fd, LOCK_EX | LOCK_NB))
+        if (file && (st.st_size || pi__wall_ns() / 1000000000 - st.st_mtim.tv_sec > EMPTY_SECONDS) &&
+            !flock(fd, LOCK_EX | LOCK_NB))
             (void) unlinkat(dirfd(d), de->d_name, 0);
         (void) close(fd);
     }
@@ -304,7 +311,8 @@ static int in_directory(pi__model *m, pi_error *err)
                         m->image.source.cache, strerror(errno));
     /* if this fails, all calls below fail as well */
     int fd = open(m->image.source.cache, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    const int rc = fd >= 0 ? pi__trust_dir(fd, m->image.source.cache, "weights-cache", "unset weights-cache", err) : PI_OK;
+    const int rc = fd >= 0 ? pi__trust_dir(fd, m->image.source.cache, "weights-cache", "unset weights-cache", err)
+                           : PI_OK;
     if (fd >= 0) (void) close(fd);
     if (rc) return rc;
     path_of(m, path, sizeof path);
@@ -381,7 +389,8 @@ static int seal(pi__model *m, pi_error *err)
     pi__weights_image *im = &m->image;
     char self[40];
     snprintf(self, sizeof self, "/proc/self/fd/%d", im->fd);
-    bool ok = mmap(im->map, im->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+    bool ok = mmap(im->map, im->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) !=
+              MAP_FAILED;
     if (ok) ok = !fcntl(im->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
     int fd = ok ? open(self, O_RDONLY | O_CLOEXEC) : -1;
     if (fd < 0) return pi__fail(err, PI_EUNSUPPORTED, "sealing the packed weights failed: %s", strerror(errno));

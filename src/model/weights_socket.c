@@ -68,7 +68,8 @@ static bool own_user(int fd)
 {
     struct ucred peer;
     socklen_t n = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && (peer.uid == geteuid() || peer.uid == 0 || geteuid() == 0);
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 &&
+           (peer.uid == geteuid() || peer.uid == 0 || geteuid() == 0);
 }
 
 static int address(struct sockaddr_un *at, const char *path, pi_error *err)
@@ -296,16 +297,19 @@ static int bind_socket(pi__weights_listener *l, pi_error *err)
                                               "socket: stop it, or give another path", path);
         (void) unlink(path); /* left by a killed process */
     }
-    if (fchmod(l->fd, 0600) || bind(l->fd, (struct sockaddr *) &l->at, sizeof l->at) || chmod(path, 0600) || stat(path, &l->st) ||
-        listen(l->fd, 64))
+    if (fchmod(l->fd, 0600) || bind(l->fd, (struct sockaddr *) &l->at, sizeof l->at) || chmod(path, 0600) ||
+        stat(path, &l->st) || listen(l->fd, 64))
         return pi__fail(err, PI_EIO, "cannot listen at %.100s: %s", path, strerror(errno));
     return PI_OK;
 }
 
-static bool start_thread(pi__weights_listener *l) { return l->started = pi__thread_start(&l->thread, listen_thread, l); }
+static bool start_thread(pi__weights_listener *l)
+{
+    return l->started = pi__thread_start(&l->thread, listen_thread, l);
+}
 
-int pi__weights_listen(pi__weights_listener **out, const char *path, const pi__weights_offer *offer, int n, const char *what,
-                       pi_error *err)
+int pi__weights_listen(pi__weights_listener **out, const char *path, const pi__weights_offer *offer, int n,
+                       const char *what, pi_error *err)
 {
     pi__weights_listener *l = pi__calloc(1, sizeof *l);
     if (!l) return pi__fail_mem(err, "the socket for weights");

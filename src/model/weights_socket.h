@@ -38,8 +38,8 @@ typedef struct pi__weights_listener pi__weights_listener;
 /* Answers requests on its own thread until pi__weights_unlisten. Creates the socket at path with access for the
  * current user only; replaces a socket without a listener. what: name of the model, for the errors of other
  * requests. */
-int pi__weights_listen(pi__weights_listener **out, const char *path, const pi__weights_offer *offer, int n, const char *what,
-                       pi_error *err);
+int pi__weights_listen(pi__weights_listener **out, const char *path, const pi__weights_offer *offer, int n,
+                       const char *what, pi_error *err);
 void pi__weights_unlisten(pi__weights_listener *l); /* NULL is a no-op */
 
 #endif

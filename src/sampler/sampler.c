@@ -161,7 +161,8 @@ static void set_chain(pi__sampler *s, const pi__sampling *p)
 /* True if the temperature is never above 0. A dynamic range may begin at 0 and include higher ones. */
 static bool is_greedy(const pi__sampling *p)
 {
-    return p->temp <= 0 && !(p->dynatemp_range > 0 && p->temp + p->dynatemp_range > 0 && in_chain(p, PI__SMP_TEMPERATURE));
+    return p->temp <= 0 &&
+           !(p->dynatemp_range > 0 && p->temp + p->dynatemp_range > 0 && in_chain(p, PI__SMP_TEMPERATURE));
 }
 
 /* Allocates the history of penalties and DRY. */
@@ -342,12 +343,13 @@ static void list_logprobs(pi__cands *v, int32_t id, int32_t n, pi_token_prob *ou
     const double log_sum = sum > 0 ? log(sum) : 0;
     out[0] = (pi_token_prob) {id, -INFINITY};
     for (size_t i = 0; i < v->n; i++)
-        if (pi__key_id(key[i]) == id) out[0].logprob = (float) ((double) pi__key_logit(key[i]) - (double) max - log_sum);
+        if (pi__key_id(key[i]) == id)
+            out[0].logprob = (float) ((double) pi__key_logit(key[i]) - (double) max - log_sum);
     pi__put_logprobs(key, v->n, max, log_sum, n, out + 1);
 }
 
-int32_t pi__sampler_sample_drawn(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid, size_t n_forbid,
-                                 int32_t n, pi_token_prob *out)
+int32_t pi__sampler_sample_drawn(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid,
+                                 size_t n_forbid, int32_t n, pi_token_prob *out)
 {
     pi__cands v = left_of(s, w, logits, forbid, n_forbid);
     const int32_t id = pi__sampler_pick(s, &v);
@@ -386,7 +388,11 @@ bool pi__sampler_draw(const pi__sampler *s, int32_t ahead, pi__draw *out, uint32
     const pi__sampling *p = &s->p;
     const uint64_t u = random_bits(s, s->n_seen + (uint64_t) ahead, DRAW_TOKEN);
     const uint8_t *c = s->chain;
-    *out = (pi__draw) {.low = (uint32_t) u, .high = (uint32_t) (u >> 32), .top_p = 1, .log_min_p = -INFINITY, .temp = s->greedy ? 0 : 1};
+    *out = (pi__draw) {.low = (uint32_t) u,
+                       .high = (uint32_t) (u >> 32),
+                       .top_p = 1,
+                       .log_min_p = -INFINITY,
+                       .temp = s->greedy ? 0 : 1};
     if (pi__sampler_is_argmax(s)) return true;
     if (s->has_feedback || p->n_bias || p->min_keep > 1 || p->dynatemp_range > 0) return false;
     if (*c == PI__SMP_PENALTIES) {

@@ -72,8 +72,8 @@ int32_t pi__sampler_sample_top(pi__sampler *s, pi__sampler_scratch *w, const pi_
 
 /* Returns the token that sample gives, and log-probabilities after the stages: out[0] is the token, out[1..n] the
  * most likely candidates, in the order and form of pi__logprobs. */
-int32_t pi__sampler_sample_drawn(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid, size_t n_forbid,
-                                 int32_t n, pi_token_prob *out);
+int32_t pi__sampler_sample_drawn(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid,
+                                 size_t n_forbid, int32_t n, pi_token_prob *out);
 /* Stores log-probabilities of the raw row: out[0] for id, out[1..n] for the n most likely tokens, descending, the
  * lower id first on ties; id -1 fills unused entries. */
 void pi__logprobs(const float *logits, int32_t n_vocab, int32_t id, int32_t n, pi_token_prob *out,

@@ -158,7 +158,8 @@ bool pi__cands_keep_mass(pi__cands *v, uint64_t target, size_t min_n, bool all)
     const bool reached = mass >= target;
     for (end = n; end < v->n && far_of(key[end], max) == far_of(key[n - 1], max);) end++;
     if (!all && (!reached || end == v->n || min_n > v->n)) return false;
-    for (from = n; reached && from > 0 && far_of(key[from - 1], max) == far_of(key[end - 1], max);) mass -= units_of(key[--from], max);
+    for (from = n; reached && from > 0 && far_of(key[from - 1], max) == far_of(key[end - 1], max);)
+        mass -= units_of(key[--from], max);
     if (n < min_n) {
         n = min_n < v->n ? min_n : v->n;
     } else if (reached && end - from > 1) {
@@ -191,7 +192,8 @@ static uint64_t list_mass(const pi__cands *v, float max)
 
 /* Adds the weights of n values to mass[(far >> shift) % bins], for values that share the first `known` bits of far
  * with `found`. */
-static void add_masses(const float *x, size_t n, float max, uint32_t found, int known, int shift, uint32_t bins, uint64_t *mass)
+static void add_masses(const float *x, size_t n, float max, uint32_t found, int known, int shift, uint32_t bins,
+                       uint64_t *mass)
 {
     enum { SOME = 64 };
     for (size_t i = 0; i < n; i += SOME) {
@@ -248,7 +250,8 @@ static reach reach_of_mass(const pi__cands *v, float max, uint64_t target)
         uint32_t digit = 0;
         memset(mass, 0, sizeof mass);
         if (!v->list) add_masses(v->row, (size_t) v->n_row, max, found, known, shift, bins, mass);
-        for (size_t i = 0; v->list && i < v->n; i++) add_masses(&(float) {logit_at(v, i)}, 1, max, found, known, shift, bins, mass);
+        for (size_t i = 0; v->list && i < v->n; i++)
+            add_masses(&(float) {logit_at(v, i)}, 1, max, found, known, shift, bins, mass);
         while (digit < bins && below + mass[digit] < target) below += mass[digit++];
         if (digit == bins) return (reach) {UINT32_MAX, INT32_MAX};
         found |= digit << shift;

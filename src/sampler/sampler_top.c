@@ -36,7 +36,8 @@ int32_t pi__sampler_top(const pi__sampler *s, size_t n_forbid, bool *sum)
     const bool as_it_is = c == s->chain && !s->p.n_bias && !n_forbid;
     switch (*c) {
     case PI__SMP_N: return s->greedy ? PI__MAX_TOP : 0;
-    case PI__SMP_TOP_K: return as_it_is && s->p.top_k <= PI__MAX_TOP ? s->p.top_k : s->p.top_k <= ROOM ? PI__MAX_TOP : 0;
+    case PI__SMP_TOP_K:
+        return as_it_is && s->p.top_k <= PI__MAX_TOP ? s->p.top_k : s->p.top_k <= ROOM ? PI__MAX_TOP : 0;
     case PI__SMP_MIN_P: return PI__MAX_TOP;
     case PI__SMP_TOP_P: return *sum = as_it_is, as_it_is ? PI__MAX_TOP : 0;
     default: return 0;
@@ -91,7 +92,8 @@ static bool min_p(pi__cands *v, const pi__sampling *p, uint64_t border, bool all
     size_t n = 0;
     while (n < v->n && pi__key_logit(v->w->key[n]) >= limit) n++;
     if (!all && pi__key_logit(border) >= limit) return false;
-    if (p->min_keep > 1 && n < (size_t) p->min_keep) return p->min_keep <= PI__MAX_TOP && top_k(v, (size_t) p->min_keep, all);
+    if (p->min_keep > 1 && n < (size_t) p->min_keep)
+        return p->min_keep <= PI__MAX_TOP && top_k(v, (size_t) p->min_keep, all);
     v->n = n;
     pi__keys_sort_by_id(v->w->key, n); /* in the order of the filter on a row: later stages add in this order */
     return true;

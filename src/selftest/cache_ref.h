@@ -25,7 +25,8 @@ inline void turn_ref(float *x, int32_t n, bool back)
         for (int i = 0; i < 32; i++) {
             y[i] = 0;
             for (int j = 0; j < 32; j++)
-                y[i] += (__builtin_popcount((unsigned) (i & j)) % 2 ? -1 : 1) * (back ? 1 : sign(j)) * (double) x[at + j];
+                y[i] += (__builtin_popcount((unsigned) (i & j)) % 2 ? -1 : 1) * (back ? 1 : sign(j)) *
+                        (double) x[at + j];
             y[i] *= (back ? sign(i) : 1) / std::sqrt(32.0);
         }
         for (int i = 0; i < 32; i++) x[at + i] = (float) y[i];
@@ -75,7 +76,9 @@ inline void to_rotated(int32_t type, const float *row, uint8_t *p, int32_t n)
             int best = 0;
             for (int c = 1; c < n_codes; c++) {
                 const float scale = pi__f16_to_f32(d), f = x[(size_t) (at + i)];
-                if (std::fabs(scale * (float) code_value(type, c) - f) < std::fabs(scale * (float) code_value(type, best) - f)) best = c;
+                if (std::fabs(scale * (float) code_value(type, c) - f) <
+                    std::fabs(scale * (float) code_value(type, best) - f))
+                    best = c;
             }
             for (int b = 0; b < code_bits(type); b++) {
                 const int bit = code_bit(type, i, b);
@@ -138,7 +141,8 @@ struct paged {
         const size_t side = side_bytes(type);
         for (size_t i = 0; i < row; i++) {
             size_t g = i / group, j = i % group;
-            char *p = j < side ? at(v, slot, head, true, side * g + j) : at(v, slot, head, false, g * (group - side) + j - side);
+            char *p = j < side ? at(v, slot, head, true, side * g + j)
+                               : at(v, slot, head, false, g * (group - side) + j - side);
             if (write) *p = (char) bytes[i];
             else bytes[i] = (uint8_t) *p;
         }

@@ -80,7 +80,8 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
     for (const span &s : spans) {
         const sequence &seq = w.seqs[s.seq];
         q.insert(q.end(), &seq.q[(size_t) s.from * nq], &seq.q[(size_t) s.from * nq] + (size_t) (s.to - s.from) * nq);
-        gate.insert(gate.end(), &seq.gate[(size_t) s.from * nq], &seq.gate[(size_t) s.from * nq] + (size_t) (s.to - s.from) * nq);
+        gate.insert(gate.end(), &seq.gate[(size_t) s.from * nq],
+                    &seq.gate[(size_t) s.from * nq] + (size_t) (s.to - s.from) * nq);
         for (int32_t p = s.from; p < s.to; p++) pos.push_back(p);
         start.push_back((int32_t) pos.size());
         std::vector<int32_t> row = seq.table;
@@ -130,8 +131,11 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
     must_run(w.wgmma ? code : pi__k_attention(stream(), &a));
     if (few) tail.check();
     expect_true(!arrived.get()[0] && !arrived.get()[1]);
-    if (split) *split = std::count(scratch.get(), scratch.get() + scratch.size(), (char) 0xff) < (std::ptrdiff_t) scratch.size();
-    pi__k_unrotate t = {out.get(), (int64_t) nq, c.gate ? dg.get() : nullptr, (int64_t) nq, c.dim, a.n_tokens, c.n_head, c.dim};
+    if (split)
+        *split = std::count(scratch.get(), scratch.get() + scratch.size(), (char) 0xff) <
+                 (std::ptrdiff_t) scratch.size();
+    pi__k_unrotate t = {out.get(), (int64_t) nq, c.gate ? dg.get() : nullptr, (int64_t) nq, c.dim, a.n_tokens,
+                        c.n_head,  c.dim};
     if (pi__kv_rotated(c.type_v)) must_run(pi__k_unrotate_run(stream(), &t));
     return std::vector<float>(out.get(), out.get() + out.size());
 }
@@ -143,13 +147,17 @@ void check(const fixture &w, const std::vector<span> &spans, const std::vector<f
     for (const span &s : spans) {
         const sequence &seq = w.seqs[s.seq];
         for (int32_t t = s.from; t < s.to; t++, row++) {
-            int32_t lo = std::max(c.first, c.window && t >= c.window ? t - c.window + 1 : 0), hi = c.past < 0 ? s.to - 1 : t - c.past;
+            int32_t lo = std::max(c.first, c.window && t >= c.window ? t - c.window + 1 : 0),
+                    hi = c.past < 0 ? s.to - 1 : t - c.past;
             for (int32_t h = 0; h < c.n_head; h++) {
                 int32_t kvh = h / (c.n_head / c.n_head_kv);
                 std::vector<double> p, o((size_t) c.dim);
                 double top = -1e300, sum = 0;
-                const float *q = &seq.q[(size_t) ((t * c.n_head + h) * c.dim)], *g = &seq.gate[(size_t) ((t * c.n_head + h) * c.dim)];
-                auto slot = [&](int32_t j) { return seq.table[(size_t) (j / w.block_size)] * w.block_size + j % w.block_size; };
+                const float *q = &seq.q[(size_t) ((t * c.n_head + h) * c.dim)],
+                            *g = &seq.gate[(size_t) ((t * c.n_head + h) * c.dim)];
+                auto slot = [&](int32_t j) {
+                    return seq.table[(size_t) (j / w.block_size)] * w.block_size + j % w.block_size;
+                };
                 for (int32_t j = lo; j <= hi; j++) {
                     std::vector<float> k = w.cache->read(false, slot(j), kvh);
                     double dot = 0;
@@ -169,8 +177,9 @@ void check(const fixture &w, const std::vector<span> &spans, const std::vector<f
                     double want = o[(size_t) d] * (c.gate ? 1 / (1 + std::exp(-(double) g[d])) : 1);
                     double have = got[(row * (size_t) c.n_head + (size_t) h) * (size_t) c.dim + (size_t) d];
                     if (!within(std::fabs(have - want), tolerance)) {
-                        fail_check("k %d v %d heads %d/%d dim %d window %d: sequence %zu token %d head %d: %g, expected %g",
-                                 c.type_k, c.type_v, c.n_head, c.n_head_kv, c.dim, c.window, s.seq, t, h, have, want);
+                        fail_check(
+                            "k %d v %d heads %d/%d dim %d window %d: sequence %zu token %d head %d: %g, expected %g",
+                            c.type_k, c.type_v, c.n_head, c.n_head_kv, c.dim, c.window, s.seq, t, h, have, want);
                     }
                 }
             }
@@ -187,17 +196,26 @@ double tolerance_of(const config &c, bool fast = false)
 
 void test_shapes()
 {
-    const config cases[] = {
-        {PI__F16, PI__F16, 2, 1, 32, 0, 0, false, false, 0, 0},     {PI__F16, PI__F16, 8, 2, 64, 20, 0, false, false, 0, 0},
-        {PI__BF16, PI__F16, 3, 3, 96, 0, 5, true, false, 0, 0},     {PI__Q8_0, PI__Q8_0, 4, 2, 128, 17, 0, false, true, 0, 0},
-        {PI__Q4_0, PI__Q8_0, 2, 2, 192, 0, 0, true, false, 0, 0},   {PI__F16, PI__BF16, 4, 1, 256, 33, 2, false, false, 0, 0},
-        {PI__F32, PI__F32, 2, 1, 64, 0, 0, true, true, 0, 0},       {PI__F32, PI__F16, 1, 1, 32, 9, 0, false, false, 0, 0},
-        {PI__F16, PI__Q4_0, 2, 1, 512, 0, 0, false, false, 0, 0},   {PI__F32, PI__F32, 1, 1, 256, 0, 0, false, false, 0, 0},
-        {PI__F32, PI__F32, 1, 1, 512, 0, 3, false, false, 0, 0},    {PI__F16, PI__F16, 16, 1, 64, 0, 0, false, false, 0, 0},
-        {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 2, 1}, {PI__F16, PI__F16, 2, 1, 32, 12, 0, true, false, 1, 1},
-        {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 0, -1},    {PI__F32, PI__F16, 3, 1, 32, 11, 0, true, false, 0, -1},
-        {PI__Q5_1, PI__Q5_0, 1, 1, 32, 0, 0, false, false, 0, 0},   {PI__Q4_1, PI__IQ4_NL, 1, 1, 32, 9, 0, false, false, 0, 0},
-        {PI__TQ4_0, PI__TQ3_0, 2, 1, 96, 0, 0, true, true, 0, 0},   {PI__TQ3_0, PI__TQ4_0, 5, 1, 64, 9, 0, false, false, 0, 0}};
+    const config cases[] = {{PI__F16, PI__F16, 2, 1, 32, 0, 0, false, false, 0, 0},
+                            {PI__F16, PI__F16, 8, 2, 64, 20, 0, false, false, 0, 0},
+                            {PI__BF16, PI__F16, 3, 3, 96, 0, 5, true, false, 0, 0},
+                            {PI__Q8_0, PI__Q8_0, 4, 2, 128, 17, 0, false, true, 0, 0},
+                            {PI__Q4_0, PI__Q8_0, 2, 2, 192, 0, 0, true, false, 0, 0},
+                            {PI__F16, PI__BF16, 4, 1, 256, 33, 2, false, false, 0, 0},
+                            {PI__F32, PI__F32, 2, 1, 64, 0, 0, true, true, 0, 0},
+                            {PI__F32, PI__F16, 1, 1, 32, 9, 0, false, false, 0, 0},
+                            {PI__F16, PI__Q4_0, 2, 1, 512, 0, 0, false, false, 0, 0},
+                            {PI__F32, PI__F32, 1, 1, 256, 0, 0, false, false, 0, 0},
+                            {PI__F32, PI__F32, 1, 1, 512, 0, 3, false, false, 0, 0},
+                            {PI__F16, PI__F16, 16, 1, 64, 0, 0, false, false, 0, 0},
+                            {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 2, 1},
+                            {PI__F16, PI__F16, 2, 1, 32, 12, 0, true, false, 1, 1},
+                            {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 0, -1},
+                            {PI__F32, PI__F16, 3, 1, 32, 11, 0, true, false, 0, -1},
+                            {PI__Q5_1, PI__Q5_0, 1, 1, 32, 0, 0, false, false, 0, 0},
+                            {PI__Q4_1, PI__IQ4_NL, 1, 1, 32, 9, 0, false, false, 0, 0},
+                            {PI__TQ4_0, PI__TQ3_0, 2, 1, 96, 0, 0, true, true, 0, 0},
+                            {PI__TQ3_0, PI__TQ4_0, 5, 1, 64, 9, 0, false, false, 0, 0}};
     for (const config &c : cases) {
         fixture w = make_fixture(c, {37, 1, 70, 18}, 16);
         std::vector<span> spans = {{0, 0, 5}, {2, 69, 70}, {1, 0, 1}, {0, 20, 37}, {3, 17, 18}};
@@ -273,14 +291,16 @@ void test_odd_heads()
 void poison(fixture &w, const span &rows)
 {
     const config &c = w.c;
-    const int32_t lo = std::max(c.first, c.window && rows.from >= c.window ? rows.from - c.window + 1 : 0), hi = rows.to - 1 - c.past;
+    const int32_t lo = std::max(c.first, c.window && rows.from >= c.window ? rows.from - c.window + 1 : 0),
+                  hi = rows.to - 1 - c.past;
     const sequence &s = w.seqs[rows.seq];
     for (int32_t t = 0; t < s.len; t++) {
         if (t >= lo && t <= hi) continue;
         for (int32_t h = 0; h < c.n_head_kv; h++) {
             for (bool v : {false, true}) {
                 std::vector<uint8_t> row(paged::row_bytes(v ? c.type_v : c.type_k, c.dim), 0xff);
-                w.cache->move(v, s.table[(size_t) (t / w.block_size)] * w.block_size + t % w.block_size, h, row.data(), true);
+                w.cache->move(v, s.table[(size_t) (t / w.block_size)] * w.block_size + t % w.block_size, h, row.data(),
+                              true);
             }
         }
     }
@@ -313,13 +333,18 @@ void check_tiles(const config &c, bool fast)
 
 void test_tiles()
 {
-    const config cases[] = {
-        {PI__F16, PI__F16, 4, 1, 32, 0, 0, false, false, 0, 0},   {PI__Q8_0, PI__F16, 4, 1, 64, 0, 0, true, false, 0, 0},
-        {PI__F16, PI__F16, 4, 1, 64, 37, 0, false, true, 3, 1},   {PI__BF16, PI__F16, 4, 1, 80, 0, 0, false, false, 0, 0},
-        {PI__F16, PI__F16, 4, 1, 112, 40, 5, false, false, 0, 0}, {PI__F16, PI__BF16, 4, 1, 128, 0, 0, false, false, 0, 0},
-        {PI__Q8_0, PI__Q8_0, 4, 1, 128, 0, 0, false, true, 0, 0}, {PI__F16, PI__F16, 4, 1, 192, 0, 0, false, false, 0, 0},
-        {PI__F16, PI__F16, 4, 1, 256, 0, 0, false, false, 0, 0},  {PI__Q4_0, PI__Q8_0, 4, 1, 256, 33, 0, false, false, 0, 0},
-        {PI__F16, PI__F16, 4, 1, 512, 0, 0, false, false, 0, 0},  {PI__BF16, PI__Q5_1, 4, 1, 512, 0, 0, false, false, 0, 0}};
+    const config cases[] = {{PI__F16, PI__F16, 4, 1, 32, 0, 0, false, false, 0, 0},
+                            {PI__Q8_0, PI__F16, 4, 1, 64, 0, 0, true, false, 0, 0},
+                            {PI__F16, PI__F16, 4, 1, 64, 37, 0, false, true, 3, 1},
+                            {PI__BF16, PI__F16, 4, 1, 80, 0, 0, false, false, 0, 0},
+                            {PI__F16, PI__F16, 4, 1, 112, 40, 5, false, false, 0, 0},
+                            {PI__F16, PI__BF16, 4, 1, 128, 0, 0, false, false, 0, 0},
+                            {PI__Q8_0, PI__Q8_0, 4, 1, 128, 0, 0, false, true, 0, 0},
+                            {PI__F16, PI__F16, 4, 1, 192, 0, 0, false, false, 0, 0},
+                            {PI__F16, PI__F16, 4, 1, 256, 0, 0, false, false, 0, 0},
+                            {PI__Q4_0, PI__Q8_0, 4, 1, 256, 33, 0, false, false, 0, 0},
+                            {PI__F16, PI__F16, 4, 1, 512, 0, 0, false, false, 0, 0},
+                            {PI__BF16, PI__Q5_1, 4, 1, 512, 0, 0, false, false, 0, 0}};
     for (const config &c : cases) {
         if (slow() && c.dim > 64) continue; /* the emulator is itself emulated */
         for (bool fast : {true, false}) check_tiles(c, fast);
@@ -382,7 +407,8 @@ void test_splits()
 
 /* WGMMA prefill gives the bits of mma.sync, with any side input or extra output. Rows end within tiles; keys that no
  * row attends to are NaN. */
-void check_wgmma(const config &c, const std::vector<int32_t> &lens, const std::vector<span> &spans, int32_t block_size, bool modes = false)
+void check_wgmma(const config &c, const std::vector<int32_t> &lens, const std::vector<span> &spans, int32_t block_size,
+                 bool modes = false)
 {
     fixture w = make_fixture(c, lens, block_size);
     w.fast = true, w.tails = false;
@@ -405,20 +431,24 @@ void test_wgmma()
         check_wgmma({PI__BF16, PI__F16, 4, 1, 128, 0, 0, false, false, 0, 0}, {300}, {{0, 240, 300}}, 32, !slow());
         check_wgmma({PI__F16, PI__F16, 3, 1, 256, 0, 0, true, false, 0, 0}, {290}, {{0, 250, 290}}, 16, !slow());
         if (slow()) return; /* the emulator is itself emulated */
-        check_wgmma({PI__BF16, PI__F16, 6, 2, 64, 70, 0, true, false, 0, 0}, {200, 70, 1}, {{0, 60, 200}, {2, 0, 1}, {1, 0, 70}}, 16);
+        check_wgmma({PI__BF16, PI__F16, 6, 2, 64, 70, 0, true, false, 0, 0}, {200, 70, 1},
+                    {{0, 60, 200}, {2, 0, 1}, {1, 0, 70}}, 16);
         check_wgmma({PI__F16, PI__BF16, 10, 2, 112, 0, 5, false, true, 3, 1}, {90, 40}, {{1, 0, 40}, {0, 50, 90}}, 64);
         check_wgmma({PI__BF16, PI__BF16, 16, 1, 128, 33, 0, false, false, 0, 0}, {150}, {{0, 118, 150}}, 128);
         check_wgmma({PI__F16, PI__F16, 7, 1, 128, 0, 0, false, false, 0, -1}, {80}, {{0, 33, 80}}, 16);
-        check_wgmma({PI__F16, PI__BF16, 2, 2, 256, 40, 3, false, true, 0, 0}, {130, 64}, {{0, 30, 130}, {1, 20, 64}}, 16);
+        check_wgmma({PI__F16, PI__BF16, 2, 2, 256, 40, 3, false, true, 0, 0}, {130, 64}, {{0, 30, 130}, {1, 20, 64}},
+                    16);
         check_wgmma({PI__F16, PI__F16, 8, 1, 128, 0, 0, false, false, 0, 0}, {1300}, {{0, 1270, 1300}}, 16);
         if (now->emu && !now->emu->thorough) return;
         for (int32_t dim : {64, 112, 128, 256}) {
             for (int32_t group = 1; group <= 16; group++) { /* every number of heads per token in a tile */
-                const int32_t k = group % 2 ? PI__F16 : PI__BF16, v = group % 3 ? PI__F16 : PI__BF16, n = 130 / group + 3;
+                const int32_t k = group % 2 ? PI__F16 : PI__BF16, v = group % 3 ? PI__F16 : PI__BF16,
+                              n = 130 / group + 3;
                 check_wgmma({k, v, 2 * group, 2, dim, group % 4 ? 0 : 19 + group, 0, group % 5 == 0, false, 0, 0},
                             {260 + group, n, n + 40}, {{0, 260 - n, 260 + group}, {2, 20, n + 40}, {1, 0, n}}, 16);
             }
-            if (!now->emu) check_wgmma({PI__F16, PI__F16, 6, 1, dim, 0, 0, false, false, 0, 0}, {5000}, {{0, 4000, 5000}}, 64);
+            if (!now->emu)
+                check_wgmma({PI__F16, PI__F16, 6, 1, dim, 0, 0, false, false, 0, 0}, {5000}, {{0, 4000, 5000}}, 64);
         }
     });
 }
@@ -430,6 +460,7 @@ const entry checks[] = {
 
 } // namespace
 
-const family checks_of_attention = {"attention", "attention over the paged cache", checks, sizeof checks / sizeof *checks};
+const family checks_of_attention = {"attention", "attention over the paged cache", checks,
+                                    sizeof checks / sizeof *checks};
 
 } // namespace selftest

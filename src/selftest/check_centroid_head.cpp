@@ -25,7 +25,8 @@ std::vector<int32_t> best(const float *s, int32_t n, int32_t n_pick)
 {
     std::vector<int32_t> id((size_t) n);
     std::iota(id.begin(), id.end(), 0);
-    std::stable_sort(id.begin(), id.end(), [=](int32_t a, int32_t b) { return s[a] > s[b] || (s[b] != s[b] && s[a] == s[a]); });
+    std::stable_sort(id.begin(), id.end(),
+                     [=](int32_t a, int32_t b) { return s[a] > s[b] || (s[b] != s[b] && s[a] == s[a]); });
     id.resize((size_t) n_pick);
     return id;
 }
@@ -59,8 +60,8 @@ void check_picks(int32_t n_rows, int32_t n_mat, int32_t n_pick, int kind)
             const int32_t p = i * n_pick + k;
             const pi__k_tile t = tile[(size_t) p];
             if (pick[(size_t) p] != want[(size_t) k])
-                fail_check("%d of %d, kind %d, row %d: pick %d is %d, expected %d", n_pick, n_mat, kind, i, k, pick[(size_t) p],
-                         want[(size_t) k]);
+                fail_check("%d of %d, kind %d, row %d: pick %d is %d, expected %d", n_pick, n_mat, kind, i, k,
+                           pick[(size_t) p], want[(size_t) k]);
             expect_true(row[(size_t) p] == i && t.expert == want[(size_t) k] && t.first == p && t.n == 1);
         }
     }
@@ -68,9 +69,9 @@ void check_picks(int32_t n_rows, int32_t n_mat, int32_t n_pick, int kind)
 
 void test_picks()
 {
-    const struct { int32_t rows, mats, picks; int kind; } cases[] = {{1, 1, 1, 0},    {3, 31, 31, 1}, {2, 33, 5, 2},
-                                                                     {5, 100, 7, 3},
-                                                                     {1, 2048, 32, 0}, {2, 2080, 40, 1}, {1, 4500, 3, 2}};
+    const struct { int32_t rows, mats, picks; int kind;
+    } cases[] = {{1, 1, 1, 0},     {3, 31, 31, 1},   {2, 33, 5, 2},  {5, 100, 7, 3},
+                 {1, 2048, 32, 0}, {2, 2080, 40, 1}, {1, 4500, 3, 2}};
     for (auto c : cases) check_picks(c.rows, c.mats, c.picks, c.kind);
     if (!slow()) in_all_modes([] { check_picks(2, 2051, 9, 1); });
     pi__k_centroids a = {};
@@ -138,14 +139,14 @@ struct fixture {
     pi__centroid_head a = {};
 
     explicit fixture(const shape &s_, const char *name = nullptr, bool fp4 = false)
-        : s(s_), d(fp4, name), x0(random(1).normals((size_t) (s.rows * s.E))),
-          w0(random(2).normals((size_t) s.E)), order(shuffled(V(), 5)), x(x0), w(w0),
-          scores((size_t) (s.rows * s.n_mat)), some((size_t) (s.rows * s.n_pick * s.per)), logits((size_t) s.rows * V()),
-          pick((size_t) (s.rows * s.n_pick))
+        : s(s_), d(fp4, name), x0(random(1).normals((size_t) (s.rows * s.E))), w0(random(2).normals((size_t) s.E)),
+          order(shuffled(V(), 5)), x(x0), w(w0), scores((size_t) (s.rows * s.n_mat)),
+          some((size_t) (s.rows * s.n_pick * s.per)), logits((size_t) s.rows * V()), pick((size_t) (s.rows * s.n_pick))
     {
         pi__limits lim = {};
         lim.max_tokens = lim.max_rows = s.rows, lim.max_seqs = 1, lim.max_ctx = 64, lim.max_n_in = s.E;
-        lim.max_n_out = std::max<int64_t>(s.per, s.n_mat), lim.max_n_head = 1, lim.max_head_dim = 64, lim.n_vocab = (int64_t) V();
+        lim.max_n_out = std::max<int64_t>(s.per, s.n_mat), lim.max_n_head = 1, lim.max_head_dim = 64,
+        lim.n_vocab = (int64_t) V();
         lim.max_order = lim.n_vocab, lim.max_pick = s.n_pick;
         d.reserve(lim);
         centroids.reset(new stack(d, PI__BF16, s.E, s.n_mat, 1));
@@ -155,7 +156,8 @@ struct fixture {
             std::fill(k->factors.begin(), k->factors.end(), 1.0f);
         }
         a.in = {PI__IN_RMSNORM, x.get(), s.E, nullptr, 0, w.get(), 1e-6f, 0};
-        a.centroids = &centroids->w, a.head = &head->w, a.order = order.data(), a.n_pick = s.n_pick, a.scores = scores.get();
+        a.centroids = &centroids->w, a.head = &head->w, a.order = order.data(), a.n_pick = s.n_pick,
+        a.scores = scores.get();
         a.pick = pick.get(), a.some = some.get(), a.logits = logits.get();
     }
     size_t V() const { return (size_t) (s.per * s.n_mat); }
@@ -201,7 +203,8 @@ void check_row(fixture &t, int32_t r, const std::vector<float> &all)
     const float *scores = t.scores.get() + r * t.s.n_mat;
     for (int32_t c = 0; c < t.s.n_mat; c++) {
         const double want = dot(*t.centroids, 0, c, x, &off);
-        if (!within(std::fabs(scores[c] - want), off + 1e-5)) fail_check("score %d: %g, expected %g", c, (double) scores[c], want);
+        if (!within(std::fabs(scores[c] - want), off + 1e-5))
+            fail_check("score %d: %g, expected %g", c, (double) scores[c], want);
     }
     const std::vector<int32_t> picks = best(scores, t.s.n_mat, t.s.n_pick);
     float least = INFINITY;
@@ -212,8 +215,8 @@ void check_row(fixture &t, int32_t r, const std::vector<float> &all)
             const size_t token = (size_t) t.order[(size_t) (c * t.s.per + i)];
             const double want = dot(*t.head, c, i, x, &off);
             if (!within(std::fabs(got[token] - want), off + 1e-5))
-                fail_check("%s, row %d, cluster %d, token %zu: %g, expected %g +- %g", pi__type_info_of(t.s.type)->name, r, c, token,
-                         (double) got[token], want, off);
+                fail_check("%s, row %d, cluster %d, token %zu: %g, expected %g +- %g", pi__type_info_of(t.s.type)->name,
+                           r, c, token, (double) got[token], want, off);
             expect_bytes(&got[token], &one[(size_t) i], sizeof(float));
             least = std::min(least, got[token]);
             seen[token] = true;
@@ -222,9 +225,9 @@ void check_row(fixture &t, int32_t r, const std::vector<float> &all)
     for (size_t i = 0; i < t.V(); i++) expect_true(seen[i] || got[i] == least - 1.0f);
 }
 
-const shape shapes[] = {{PI__F32, 45, 1, 97, 5, 3},     {PI__BF16, 96, 24, 10, 10, 9}, {PI__Q8_0, 256, 17, 40, 7, 20},
-                               {PI__Q4_K, 256, 16, 5, 1, 1},   {PI__F16, 64, 40, 7, 3, 33},   {PI__BF16, 45, 5, 9, 4, 2},
-                               {PI__NVFP4, 64, 33, 6, 4, 5},   {PI__IQ2_XXS, 256, 3, 12, 6, 2}};
+const shape shapes[] = {{PI__F32, 45, 1, 97, 5, 3},   {PI__BF16, 96, 24, 10, 10, 9},  {PI__Q8_0, 256, 17, 40, 7, 20},
+                        {PI__Q4_K, 256, 16, 5, 1, 1}, {PI__F16, 64, 40, 7, 3, 33},    {PI__BF16, 45, 5, 9, 4, 2},
+                        {PI__NVFP4, 64, 33, 6, 4, 5}, {PI__IQ2_XXS, 256, 3, 12, 6, 2}};
 
 void test_values()
 {
@@ -270,8 +273,8 @@ void test_cpu()
         for (float f : want) most = std::max(most, std::fabs(f));
         for (size_t i = 0; i < got.size(); i++)
             if (!within(std::fabs(got[i] - want[i]), 2e-3f * most))
-                fail_check("%s, row %zu, token %zu: %g, the CPU has %g", pi__type_info_of(s.type)->name, i / emu.V(), i % emu.V(),
-                         (double) got[i], (double) want[i]);
+                fail_check("%s, row %zu, token %zu: %g, the CPU has %g", pi__type_info_of(s.type)->name, i / emu.V(),
+                           i % emu.V(), (double) got[i], (double) want[i]);
     }
 }
 

@@ -86,7 +86,8 @@ struct request {
         p.adaptive_target = -1;
         add_penalties(r, i, &p);
         std::memcpy(p.chain, chain, sizeof chain);
-        if (pi__sampler_create(&s, &p, n, 1000, &err) || pi__sampler_scratch_create(&w, n, &err)) fail_check("%s", err.msg);
+        if (pi__sampler_create(&s, &p, n, 1000, &err) || pi__sampler_scratch_create(&w, n, &err))
+            fail_check("%s", err.msg);
         const std::vector<int32_t> best = by_value(row);
         for (int k = 0; k < i; k++) pi__sampler_accept(s, k);
         for (int k = 0; k < 7 * i; k++) pi__sampler_accept(s, best[r.below((unsigned) (i % 2 ? 20 : n))]);
@@ -131,11 +132,21 @@ void run_rows(int32_t n, int n_rows, int32_t most)
         buffer<char> scratch(pi__k_top_scratch(n_rows, n));
         buffer<uint64_t> found((size_t) (n_rows * (2 + k))), out((size_t) n_rows * 3);
         pi__k_top a = {};
-        a.x = x.get(), a.n_rows = n_rows, a.k = k, a.n = n, a.skip = request.get(), a.request = request.get(), a.sum = sum;
+        a.x = x.get(), a.n_rows = n_rows, a.k = k, a.n = n, a.skip = request.get(), a.request = request.get(),
+        a.sum = sum;
         a.scratch = scratch.get(), a.out = found.get();
         must_run(pi__k_top_run(stream(), &a));
-        const pi__k_draw d = {found.get(), request.get(), draw.get(), seen.get(), token.get(), index.get(), n_rows, k, out.get(),
-                              most ? nullptr : x.get(), n};
+        const pi__k_draw d = {found.get(),
+                              request.get(),
+                              draw.get(),
+                              seen.get(),
+                              token.get(),
+                              index.get(),
+                              n_rows,
+                              k,
+                              out.get(),
+                              most ? nullptr : x.get(),
+                              n};
         must_run(pi__k_draw_run(stream(), &d));
         expect_bytes(x.get(), all.data(), all.size() * sizeof(float));
         for (size_t i = 0; i < (size_t) n_rows; i++) {

@@ -27,18 +27,20 @@ struct layer {
 
     layer(const kinds &k, int32_t rows, bool fuse)
         : d(false, nullptr, k.matmul, !fuse), most(rows), groups(k.groups), streams(k.streams),
-          gate(with_room(d, rows), k.experts, E, F, X), up(d, k.experts, E, F, X), down(d, k.down, F, E, X), router(d, k.router, E, X, 1),
-          beside(d, k.router, E, 1, 1), shared_gate(d, k.shared, E, F, 1), shared_up(d, k.shared, E, F, 1),
-          shared_down(d, k.shared_down, F, E, 1), x((size_t) (rows * E)), x0(random(1).normals((size_t) (rows * E))),
-          w(random(2).normals(E)), bias(random(3).normals(X)), logits((size_t) (rows * LD)), ff((size_t) (rows * 2 * F)),
-          shared(x.size()), y(x.size())
+          gate(with_room(d, rows), k.experts, E, F, X), up(d, k.experts, E, F, X), down(d, k.down, F, E, X),
+          router(d, k.router, E, X, 1), beside(d, k.router, E, 1, 1), shared_gate(d, k.shared, E, F, 1),
+          shared_up(d, k.shared, E, F, 1), shared_down(d, k.shared_down, F, E, 1), x((size_t) (rows * E)),
+          x0(random(1).normals((size_t) (rows * E))), w(random(2).normals(E)), bias(random(3).normals(X)),
+          logits((size_t) (rows * LD)), ff((size_t) (rows * 2 * F)), shared(x.size()), y(x.size())
     {
     }
     static device &with_room(device &d, int32_t rows)
     {
         pi__limits lim = {};
-        lim.max_tokens = rows, lim.max_seqs = 1, lim.max_rows = 1, lim.max_ctx = 64, lim.max_n_in = E, lim.max_n_out = E;
-        lim.max_n_head = 1, lim.max_head_dim = 64, lim.max_expert = X, lim.max_used = USED, lim.max_in_exp = E, lim.max_ff_exp = 2 * F;
+        lim.max_tokens = rows, lim.max_seqs = 1, lim.max_rows = 1, lim.max_ctx = 64, lim.max_n_in = E,
+        lim.max_n_out = E;
+        lim.max_n_head = 1, lim.max_head_dim = 64, lim.max_expert = X, lim.max_used = USED, lim.max_in_exp = E,
+        lim.max_ff_exp = 2 * F;
         d.reserve(lim);
         return d;
     }
@@ -50,13 +52,15 @@ struct layer {
         a.moe.n_rows = n, a.moe.in = {PI__IN_RMSNORM, x.get() + first * E, E, nullptr, 0, w.get(), 1e-6f, 0};
         a.moe.ldl = LD, a.moe.n_expert = X, a.moe.n_used = USED, a.moe.weights_scale = 1, a.moe.act = PI__IN_SWIGLU;
         a.moe.gate = &gate.w, a.moe.up = &up.w, a.moe.down = &down.w, a.moe.y = y.get(), a.moe.ldy = E;
-        a.router = &router.w, a.beside = &beside.w, a.gate = &shared_gate.w, a.up = &shared_up.w, a.down = &shared_down.w;
+        a.router = &router.w, a.beside = &beside.w, a.gate = &shared_gate.w, a.up = &shared_up.w,
+        a.down = &shared_down.w;
         if (groups) {
             a.beside = nullptr, a.moe.ldl = X, a.moe.gating = PI__GATE_SIGMOID, a.moe.bias = bias.get();
             a.moe.n_group = groups, a.moe.n_group_used = 2, a.moe.weights_scale = 2.5f;
         }
         a.logits = logits.get(), a.ff = ff.get(), a.shared = shared.get(), a.x = x.get() + first * E;
-        if (streams) a.beside = nullptr, a.moe.ldl = X, a.moe.gating = PI__GATE_SQRT_SOFTPLUS, a.shared = a.x, a.x = nullptr;
+        if (streams)
+            a.beside = nullptr, a.moe.ldl = X, a.moe.gating = PI__GATE_SQRT_SOFTPLUS, a.shared = a.x, a.x = nullptr;
         pi__op_experts_layer(d.be, NULL, &a);
         d.finish();
         return std::vector<float>(x.get() + first * E, x.get() + (first + n) * E);

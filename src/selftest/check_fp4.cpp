@@ -27,7 +27,8 @@ std::vector<float> product(const matrix &w, const float *x, int32_t n_rows, acti
     pi__k_input in = {PLAIN, x, w.m.n_in, nullptr, 0, nullptr, 0, 0};
     buffer<char> prepared(pi__k_fp4_packed_x_bytes(n_rows, w.m.n_in));
     buffer<float> y((size_t) (n_rows * w.m.n_out));
-    must_run((a == A8 ? pi__k_w4a8_pack_x : pi__k_fp4_pack_x)(stream(), &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
+    must_run(
+        (a == A8 ? pi__k_w4a8_pack_x : pi__k_fp4_pack_x)(stream(), &in, w.m.type, n_rows, w.m.n_in, prepared.get()));
     const pi__k_product one = {w.m, y.get(), w.m.n_out, 0};
     must_run((a == A8 ? pi__k_w4a8_linear : pi__k_fp4_linear)(stream(), &one, 1, prepared.get(), n_rows));
     return std::vector<float>(y.get(), y.get() + y.size());
@@ -117,10 +118,12 @@ void check(const matrix &w, const float *x, const std::vector<float> &y, int32_t
         std::vector<double> xr = a == A8 ? rounded_8(x + r * n, n) : rounded(w.m.type, x + r * n, n);
         for (size_t o = 0; o < n_out; o++) {
             double want = 0, size = 1e-30;
-            for (size_t i = 0; i < n; i++) want += w.values[o * n + i] * xr[i], size += std::fabs(w.values[o * n + i] * xr[i]);
+            for (size_t i = 0; i < n; i++)
+                want += w.values[o * n + i] * xr[i], size += std::fabs(w.values[o * n + i] * xr[i]);
             if (!within(std::fabs(y[r * n_out + o] - want), 2e-6 * size)) {
-                fail_check("%s %zux%zu row %zu of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(w.m.type)->name, n,
-                         n_out, r, n_rows, o, (double) y[r * n_out + o], want, 2e-6 * size);
+                fail_check("%s %zux%zu row %zu of %d, result %zu: %g, expected %g +- %g",
+                           pi__type_info_of(w.m.type)->name, n, n_out, r, n_rows, o, (double) y[r * n_out + o], want,
+                           2e-6 * size);
             }
         }
     }
@@ -129,7 +132,10 @@ void check(const matrix &w, const float *x, const std::vector<float> &y, int32_t
 void test_values()
 {
     need_fp4();
-    const struct { int64_t n_in, n_out; int32_t rows; } shapes[] = {{64, 1, 1}, {320, 33, 9}, {704, 20, 32}, {192, 140, 70}};
+    const struct {
+        int64_t n_in, n_out;
+        int32_t rows;
+    } shapes[] = {{64, 1, 1}, {320, 33, 9}, {704, 20, 32}, {192, 140, 70}};
     const struct { int32_t type; activations a; } ways[] = {{PI__NVFP4, A4}, {PI__MXFP4, A4}, {PI__MXFP4, A8}};
     for (auto way : ways) {
         for (auto c : shapes) {
@@ -199,8 +205,10 @@ void test_added()
         buffer<char> prepared(pi__k_fp4_packed_x_bytes(c.rows, c.n_in));
         const pi__k_input in = {PLAIN, x.get(), c.n_in, nullptr, 0, nullptr, 0, 0};
         const auto multiply = c.a == A8 ? pi__k_w4a8_linear : pi__k_fp4_linear;
-        must_run((c.a == A8 ? pi__k_w4a8_pack_x : pi__k_fp4_pack_x)(stream(), &in, c.type, c.rows, c.n_in, prepared.get()));
-        check_added(w, c.rows, [&](const pi__k_product &p) { must_run(multiply(stream(), &p, 1, prepared.get(), c.rows)); });
+        must_run(
+            (c.a == A8 ? pi__k_w4a8_pack_x : pi__k_fp4_pack_x)(stream(), &in, c.type, c.rows, c.n_in, prepared.get()));
+        check_added(w, c.rows,
+                    [&](const pi__k_product &p) { must_run(multiply(stream(), &p, 1, prepared.get(), c.rows)); });
         const pi__k_product few = {w.m, x.get(), c.n_out, 1};
         expect_true(multiply(stream(), &few, 1, prepared.get(), 32) != 0);
     }
@@ -287,7 +295,8 @@ void check_glu(int32_t type, activations a, int64_t n_in, int64_t n, int32_t row
     const int64_t ldu = below ? 2 * n : n;
     const pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0, 0},
                       glu = {act, gate.get(), 2 * n, up.get() + (below ? n : 0), ldu, nullptr, 0, 0.7f};
-    buffer<char> prepared(pi__k_fp4_packed_x_bytes(rows, n_in)), want(pi__k_fp4_packed_x_bytes(rows, n)), mid(want.size());
+    buffer<char> prepared(pi__k_fp4_packed_x_bytes(rows, n_in)), want(pi__k_fp4_packed_x_bytes(rows, n)),
+        mid(want.size());
     buffer<uint32_t> arrived(std::vector<uint32_t>{0});
     pi__k_glu g = {w.m, below ? second : w2.m.data, second_scale, act, 0.7f, fp8, arrived.get(), mid.get()};
     g.gate.n_out = n;
@@ -341,7 +350,10 @@ const way in_fp4 = {fp4_matrix, [](int32_t, int32_t n, int64_t n_in) { return pi
 void test_experts()
 {
     need_fp4();
-    const struct { int64_t n_in, n_out; int32_t rows; } shapes[] = {{64, 1, 1}, {320, 33, 23}, {704, 20, 9}, {192, 140, 90}};
+    const struct {
+        int64_t n_in, n_out;
+        int32_t rows;
+    } shapes[] = {{64, 1, 1}, {320, 33, 23}, {704, 20, 9}, {192, 140, 90}};
     for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
         for (auto s : shapes) {
             experts(in_fp4, type, type == PI__MXFP4 ? s.n_in + 32 : s.n_in, s.n_out, s.rows).test();
@@ -364,7 +376,8 @@ void check_experts_glu(int32_t type, activations a, int64_t n_in, int64_t n, int
     expert_stack w(fp8 ? in_fp8 : in_fp4, type, n_in, n, 1), w2(fp8 ? in_fp8 : in_fp4, type, n_in, n, 9);
     buffer<float> x(random(7).normals((size_t) (rows * n_in))), scale(std::vector<float>{0.5f, 1, 2, 0.7f});
     buffer<float> y((size_t) (columns * 2 * n));
-    buffer<char> prepared(pi__k_fp4_packed_x_bytes(rows, n_in)), want(pi__k_fp4_packed_x_bytes(columns, n)), mid(want.size());
+    buffer<char> prepared(pi__k_fp4_packed_x_bytes(rows, n_in)), want(pi__k_fp4_packed_x_bytes(columns, n)),
+        mid(want.size());
     buffer<uint32_t> arrived(std::vector<uint32_t>{0});
     const pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0, 0},
                       glu = {SWIGLU, y.get(), 2 * n, y.get() + n, 2 * n, nullptr, 0, 0.7f};
@@ -408,7 +421,8 @@ void test_odd_scales()
     for (size_t i = 0; i < 4; i++) bytes[i] = 0x7f, bytes[36 + i] = 0xb8, bytes[72 + i] = 0xff;
     matrix w = pack_matrix(PI__NVFP4, 64, 3, bytes);
     buffer<float> x(std::vector<float>(64, 6.0f));
-    std::vector<float> y = product(w, x.get(), 1), exact = multiply(w, {PLAIN, x.get(), 64, nullptr, 0, nullptr, 0, 0}, 1);
+    std::vector<float> y = product(w, x.get(), 1),
+                       exact = multiply(w, {PLAIN, x.get(), 64, nullptr, 0, nullptr, 0, 0}, 1);
     const float want[] = {0, 6 * 64, 6 * 64 * 448}, as_read[] = {0, 6 * 64, 6 * 64 * 480};
     for (size_t i = 0; i < 3; i++) {
         expect_true(std::fabs(y[i] - want[i]) <= 1e-5f * want[i]);
@@ -428,7 +442,8 @@ void test_not_numbers()
         v[64 + 40] = INFINITY;
         buffer<float> x(v);
         std::vector<float> y = product(w, x.get(), 3);
-        for (size_t i = 0; i < 16; i++) expect_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[32 + i]));
+        for (size_t i = 0; i < 16; i++)
+            expect_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[32 + i]));
         if (!now->emu || !now->emu->arch) continue;
         now->emu->arch(90);
         y = product(w, x.get() + 128, 1);
@@ -438,9 +453,11 @@ void test_not_numbers()
 }
 
 const entry checks[] = {
-    {"values", test_values}, {"shapes", test_shapes}, {"added", test_added}, {"shared_slices", test_shared_slices},
-    {"modes", test_modes}, {"glu", test_glu}, {"experts", test_experts}, {"experts_glu", test_experts_glu}, {"odd_scales", test_odd_scales},
-    {"not_numbers", test_not_numbers},
+    {"values", test_values},         {"shapes", test_shapes},
+    {"added", test_added},           {"shared_slices", test_shared_slices},
+    {"modes", test_modes},           {"glu", test_glu},
+    {"experts", test_experts},       {"experts_glu", test_experts_glu},
+    {"odd_scales", test_odd_scales}, {"not_numbers", test_not_numbers},
 };
 
 } // namespace

@@ -59,11 +59,11 @@ public:
     float eps = 1e-6f;
 
     fixture(const shape &s, const std::vector<int> &lens)
-        : c(s), channels((size_t) ((2 * s.n_k + s.n_v) * s.dim)), values((size_t) (s.n_v * s.dim)), r_((uint64_t) s.dim),
-          state_{nullptr, 0, nullptr, 0, s.n_k, s.n_v, s.dim, s.n_draft, s.n_conv, exact},
+        : c(s), channels((size_t) ((2 * s.n_k + s.n_v) * s.dim)), values((size_t) (s.n_v * s.dim)),
+          r_((uint64_t) s.dim), state_ {nullptr, 0, nullptr, 0, s.n_k, s.n_v, s.dim, s.n_draft, s.n_conv, exact},
           slot_floats_(pi__k_state_bytes(&state_) / 4 + GAP), snap_floats_(pi__k_snapshot_bytes(&state_) / 4 + GAP),
-          slots_(slot_floats_ * SLOTS), snaps_(snap_floats_ * SNAPS), conv_(r_.normals(channels * (size_t) s.n_conv)), dt_((size_t) s.n_v),
-          a_((size_t) s.n_v), norm_((size_t) s.dim)
+          slots_(slot_floats_ * SLOTS), snaps_(snap_floats_ * SNAPS), conv_(r_.normals(channels * (size_t) s.n_conv)),
+          dt_((size_t) s.n_v), a_((size_t) s.n_v), norm_((size_t) s.dim)
     {
         state_.base = (char *) slots_.get(), state_.stride = slot_floats_ * 4;
         state_.snap = (char *) snaps_.get(), state_.snap_stride = snap_floats_ * 4;
@@ -108,14 +108,16 @@ public:
         std::vector<float> mix(T * ld);
         for (size_t t = 0; t < T; t++) fill(&mix[t * ld], rows[t].s, rows[t].at);
         buffer<float> in(mix), out(T * (values + 4)), scratch(pi__k_gdn_scratch(&state_, (int32_t) T) / 4);
-        buffer<int32_t> d_pos(pos), d_start(start), d_sure(verified), d_slot(slot), d_save_start(save_start), d_save(save);
+        buffer<int32_t> d_pos(pos), d_start(start), d_sure(verified), d_slot(slot), d_save_start(save_start),
+            d_save(save);
         a.qkv = in.get(), a.ld_qkv = a.ld_z = a.ld_ab = (int64_t) ld;
         a.z = in.get() + channels, a.alpha = a.z + values, a.beta = a.alpha + nv;
         a.conv = conv_.get(), a.dt_bias = dt_.get(), a.a = a_.get(), a.norm = norm_.get(), a.eps = eps;
         a.out = out.get(), a.ldo = (int64_t) values + 4;
         a.n_tokens = (int32_t) T, a.n_seqs = (int32_t) verified.size();
         a.pos = d_pos.get(), a.seq_start = d_start.get(), a.n_verified = d_sure.get(), a.state_slot = d_slot.get();
-        a.save_start = d_save_start.get(), a.save = d_save.get(), a.state = state_, a.scratch = scratch.get(), a.n_sm = n_sm;
+        a.save_start = d_save_start.get(), a.save = d_save.get(), a.state = state_, a.scratch = scratch.get(),
+        a.n_sm = n_sm;
         const bool few = pi__k_gdn_is_one(&a) && T <= PI__K_TAIL_ROWS;
         plain_tail tail(out.get(), a.ldo, few ? (int32_t) T : 1, few ? (int64_t) values : 32, false);
         if (few) a.tail = &tail.t;
@@ -159,7 +161,8 @@ public:
     void scale_values(float f)
     {
         const size_t from = (size_t) (2 * c.n_k * c.dim);
-        for (size_t k = from * (size_t) c.n_conv; k < channels * (size_t) c.n_conv; k++) conv_[k] = std::fabs(conv_[k]) * f;
+        for (size_t k = from * (size_t) c.n_conv; k < channels * (size_t) c.n_conv; k++)
+            conv_[k] = std::fabs(conv_[k]) * f;
         for (sequence &s : seq) {
             for (size_t k = 0; k < s.qkv.size(); k++) {
                 if (k % channels >= from) s.qkv[k] = std::fabs(s.qkv[k]);
@@ -167,8 +170,14 @@ public:
         }
     }
 
-    void save(size_t i, int32_t pos, int32_t snap) { must_run(pi__k_state_save(stream(), &state_, seq[i].slot, pos, snap)); }
-    void load(size_t i, int32_t pos, int32_t snap) { must_run(pi__k_state_load(stream(), &state_, seq[i].slot, pos, snap)); }
+    void save(size_t i, int32_t pos, int32_t snap)
+    {
+        must_run(pi__k_state_save(stream(), &state_, seq[i].slot, pos, snap));
+    }
+    void load(size_t i, int32_t pos, int32_t snap)
+    {
+        must_run(pi__k_state_load(stream(), &state_, seq[i].slot, pos, snap));
+    }
     float *snapshot(int32_t i) { return &snaps_[(size_t) i * snap_floats_]; }
     size_t snapshot_floats() const { return snap_floats_ - GAP; }
 
@@ -203,8 +212,8 @@ private:
     buffer<float> slots_, snaps_, conv_, dt_, a_, norm_;
 
     static void add_sequence(pi__k_gdn &a, int n, int n_verified, int n_slot, std::vector<int32_t> &start,
-                             std::vector<int32_t> &verified, std::vector<int32_t> &slot, std::vector<int32_t> &save_start,
-                             int32_t n_save)
+                             std::vector<int32_t> &verified, std::vector<int32_t> &slot,
+                             std::vector<int32_t> &save_start, int32_t n_save)
     {
         a.least = std::min(a.least, n);
         a.most = std::max(a.most, n);
@@ -298,8 +307,8 @@ private:
                 double z = s.z[((size_t) t * nv + (size_t) h) * n + b];
                 double want = o[b] * norm_[b] / std::sqrt(ss / (double) n + eps) * z * sigmoid(z);
                 if (within(std::fabs(s.out[at] - want) / (1 + std::fabs(want)), bound)) continue;
-                fail_check("heads %d/%d dim %d: sequence %zu token %d head %d value %zu: %g, expected %g", c.n_k, c.n_v, c.dim, i,
-                         t, h, b, (double) s.out[at], want);
+                fail_check("heads %d/%d dim %d: sequence %zu token %d head %d value %zu: %g, expected %g", c.n_k, c.n_v,
+                           c.dim, i, t, h, b, (double) s.out[at], want);
             }
         }
     }
@@ -313,8 +322,8 @@ void same_results(const fixture &a, const fixture &b, const char *what, int with
         if (!std::memcmp(x.out.data(), y.out.data(), x.out.size() * 4)) continue;
         size_t k = 0;
         while (!std::memcmp(&x.out[k], &y.out[k], 4)) k++;
-        fail_check("%s %d, dim %d, %d drafts: sequence %zu token %zu: %a is not %a", what, with, a.c.dim, a.c.n_draft, i,
-                 k / a.values, (double) x.out[k], (double) y.out[k]);
+        fail_check("%s %d, dim %d, %d drafts: sequence %zu token %zu: %a is not %a", what, with, a.c.dim, a.c.n_draft,
+                   i, k / a.values, (double) x.out[k], (double) y.out[k]);
     }
 }
 
@@ -605,11 +614,13 @@ void test_sizes()
     pi__k_state st = {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 4, 0};
     size_t s0 = 32 * 128 * 128 * 4, channels = 64 * 128 * 4;
     expect_equal(pi__k_snapshot_bytes(&st), s0 + 3 * channels + 256 * 4);
-    expect_equal(pi__k_state_bytes(&st), (128 + 256) * 4 + s0 + 16 * (16 + 32) * 128 * 4 + 32 * 16 * (1 + 16) * 4 + (4 + 2 * 3) * channels);
-    const pi__k_state bad[] = {{nullptr, 0, nullptr, 0, 16, 32, 256, 0, 4, 0}, {nullptr, 0, nullptr, 0, 16, 32, 100, 0, 4, 0},
-                               {nullptr, 0, nullptr, 0, 16, 32, 0, 0, 4, 0},   {nullptr, 0, nullptr, 0, 0, 32, 128, 0, 4, 0},
-                               {nullptr, 0, nullptr, 0, 16, 8, 128, 0, 4, 0},  {nullptr, 0, nullptr, 0, 16, 32, 128, -1, 4, 0},
-                               {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 1, 0}, {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 9, 0}};
+    expect_equal(pi__k_state_bytes(&st),
+                 (128 + 256) * 4 + s0 + 16 * (16 + 32) * 128 * 4 + 32 * 16 * (1 + 16) * 4 + (4 + 2 * 3) * channels);
+    const pi__k_state bad[] = {
+        {nullptr, 0, nullptr, 0, 16, 32, 256, 0, 4, 0}, {nullptr, 0, nullptr, 0, 16, 32, 100, 0, 4, 0},
+        {nullptr, 0, nullptr, 0, 16, 32, 0, 0, 4, 0},   {nullptr, 0, nullptr, 0, 0, 32, 128, 0, 4, 0},
+        {nullptr, 0, nullptr, 0, 16, 8, 128, 0, 4, 0},  {nullptr, 0, nullptr, 0, 16, 32, 128, -1, 4, 0},
+        {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 1, 0}, {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 9, 0}};
     for (const pi__k_state &b : bad) {
         expect_equal(pi__k_state_bytes(&b), 0);
         expect_equal(pi__k_snapshot_bytes(&b), 0);
@@ -617,10 +628,20 @@ void test_sizes()
 }
 
 const entry checks[] = {
-    {"reference", both<test_reference>}, {"long", both<test_long>}, {"scales", both<test_scales>}, {"modes", test_modes},
-    {"cuts", both<test_cuts>}, {"drafts", both<test_drafts>}, {"draft_counts", test_draft_counts},
-    {"longest_rings", test_longest_rings}, {"snapshots", both<test_snapshots>}, {"parts", both<test_parts>},
-    {"taps", both<test_taps>}, {"load", test_load}, {"launches", test_launches}, {"conflicts", both<test_conflicts>},
+    {"reference", both<test_reference>},
+    {"long", both<test_long>},
+    {"scales", both<test_scales>},
+    {"modes", test_modes},
+    {"cuts", both<test_cuts>},
+    {"drafts", both<test_drafts>},
+    {"draft_counts", test_draft_counts},
+    {"longest_rings", test_longest_rings},
+    {"snapshots", both<test_snapshots>},
+    {"parts", both<test_parts>},
+    {"taps", both<test_taps>},
+    {"load", test_load},
+    {"launches", test_launches},
+    {"conflicts", both<test_conflicts>},
     {"sizes", test_sizes},
 };
 

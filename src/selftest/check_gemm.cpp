@@ -39,9 +39,8 @@ void test_same_bits()
             for (size_t i = 0; i < all.size(); i++) {
                 if (std::memcmp(&all[i], &some[i], 4)) {
                     fail_check("%s %lldx%lld, row %zu of %d, result %zu: %a, but %a in a batch of one",
-                               pi__type_info_of(type)->name,
-                             (long long) w.m.n_in, (long long) c.n_out, i / (size_t) c.n_out, c.rows, i % (size_t) c.n_out,
-                             (double) all[i], (double) some[i]);
+                               pi__type_info_of(type)->name, (long long) w.m.n_in, (long long) c.n_out,
+                               i / (size_t) c.n_out, c.rows, i % (size_t) c.n_out, (double) all[i], (double) some[i]);
                 }
             }
         }

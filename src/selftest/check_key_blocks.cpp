@@ -53,7 +53,8 @@ fixture make_fixture(const config &c, int32_t block_size, int32_t blocks, int32_
     for (int32_t t = 0; t < others + n * B; t++) /* a query block matches every fifth block */
         for (int32_t h = 0; h < c.n_head; h++)
             for (int32_t d = 0; d < D; d++)
-                w.q.push_back(0.0625f * (float) common((t < others ? 0 : (t - others) / B) + h, h / (c.n_head / c.n_head_kv), d));
+                w.q.push_back(0.0625f *
+                              (float) common((t < others ? 0 : (t - others) / B) + h, h / (c.n_head / c.n_head_kv), d));
     for (int32_t s = 0; s <= others; s++)
         for (int32_t t = 0; t < len; t++)
             for (int32_t h = 0; h < c.n_head_kv; h++) {
@@ -99,7 +100,8 @@ result run(const fixture &w, bool sparse, int32_t n_sm = 0, bool fast = true, bo
     a.cache = w.cache->c, a.n_sm = n_sm, a.fast = fast;
     a.taken = taken.get(), a.taken_words = words;
     if (sparse) {
-        const pi__k_blocks blocks = {a, c.sparsity, w.others, w.others, w.blocks - w.n, 0, w.n, taken.get(), scratch.get(), counts.get()};
+        const pi__k_blocks blocks = {a, c.sparsity, w.others,    w.others,      w.blocks - w.n,
+                                     0, w.n,        taken.get(), scratch.get(), counts.get()};
         must_run(pi__k_blocks_run(stream(), &blocks));
         a.run_seq = dseq.get(), a.run_block = dblock.get(), a.seq_start = dstart.get(), a.n_seqs = (int32_t) seq.size();
     }
@@ -108,7 +110,9 @@ result run(const fixture &w, bool sparse, int32_t n_sm = 0, bool fast = true, bo
     must_run(wgmma ? code : pi__k_attention(stream(), &a));
     const pi__k_unrotate t = {out.get(), a.ldo, nullptr, a.ldo, c.dim, T, c.n_head, c.dim};
     if (pi__kv_rotated(c.type)) must_run(pi__k_unrotate_run(stream(), &t));
-    return {{out.get(), out.get() + out.size()}, {taken.get(), taken.get() + taken.size()}, {counts.get(), counts.get() + 2}};
+    return {{out.get(), out.get() + out.size()},
+            {taken.get(), taken.get() + taken.size()},
+            {counts.get(), counts.get() + 2}};
 }
 
 double logit(const config &c, const float *q, const double *k)
@@ -136,7 +140,8 @@ std::vector<bool> choice(const fixture &w, int32_t i, int32_t kvh)
         }
         const double most = *std::max_element(score.begin(), score.end());
         for (int32_t n = 0; n <= m; n++) /* scores that are equal in f16 count as equal */
-            taken[(size_t) n] = taken[(size_t) n] || n < 2 || m - n < 4 || score[(size_t) n] >= c.sparsity * most * (1 - 1e-9);
+            taken[(size_t) n] = taken[(size_t) n] || n < 2 || m - n < 4 ||
+                                score[(size_t) n] >= c.sparsity * most * (1 - 1e-9);
     }
     return taken;
 }
@@ -154,7 +159,8 @@ void check(const fixture &w, const result &got, double tolerance)
                 const bool want = n < (int32_t) taken.back().size() && taken.back()[(size_t) n];
                 const bool have = got.taken[(size_t) ((i * c.n_head_kv + h) * words + n / 32)] >> n % 32 & 1;
                 if (want != have)
-                    fail_check("type %d dim %d: query block %d head %d: key block %d is %d", c.type, c.dim, i, h, n, have);
+                    fail_check("type %d dim %d: query block %d head %d: key block %d is %d", c.type, c.dim, i, h, n,
+                               have);
                 counts[0] += want;
             }
             counts[1] += taken.back().size();
@@ -248,7 +254,8 @@ void test_wgmma()
         for (int32_t dim : {64, 128, 256}) {
             if (slow() && dim > 64) continue;
             about("%d values", dim);
-            const fixture w = make_fixture({PI__F16, 3, 1, dim, 0.5f, 0}, 16, dim > 64 ? 8 : 12, dim > 64 ? 1 : 2, dim > 64 ? 0 : 1);
+            const fixture w = make_fixture({PI__F16, 3, 1, dim, 0.5f, 0}, 16, dim > 64 ? 8 : 12, dim > 64 ? 1 : 2,
+                                           dim > 64 ? 0 : 1);
             const result want = run(w, true), got = run(w, true, 0, true, true);
             expect_true(want.counts[0] < want.counts[1]);
             expect_bytes(want.out.data(), got.out.data(), want.out.size() * 4);
@@ -256,10 +263,12 @@ void test_wgmma()
     });
 }
 
-const entry checks[] = {{"wgmma", test_wgmma}, {"choice", test_choice}, {"all_is_dense", test_all_is_dense}, {"modes", test_modes}};
+const entry checks[] = {
+    {"wgmma", test_wgmma}, {"choice", test_choice}, {"all_is_dense", test_all_is_dense}, {"modes", test_modes}};
 
 } // namespace
 
-const family checks_of_key_blocks = {"key_blocks", "sparse prefill: the choice of key blocks", checks, sizeof checks / sizeof *checks};
+const family checks_of_key_blocks = {"key_blocks", "sparse prefill: the choice of key blocks", checks,
+                                     sizeof checks / sizeof *checks};
 
 } // namespace selftest

@@ -15,15 +15,16 @@ void check(const matrix &w, const std::vector<double> &x, const std::vector<floa
             double want = 0, bound = 1e-6;
             for (size_t i = 0; i < n; i++) {
                 double most = 0, v = w.values[o * n + i];
-                for (size_t j = i / 32 * 32; j < std::min(n, i / 32 * 32 + 32); j++) most = std::max(most,
-                                                                                                     std::fabs(x[r * n + j]));
+                for (size_t j = i / 32 * 32; j < std::min(n, i / 32 * 32 + 32); j++)
+                    most = std::max(most, std::fabs(x[r * n + j]));
                 want += v * x[r * n + i];
                 bound += std::fabs(v) * ((pi__type_is_float(w.m.type) ? 0 : most / 16256 * 0.51) + 1e-6 * most);
             }
             double got = y[r * (size_t) w.m.n_out + o];
             if (!within(std::fabs(got - want), bound)) {
-                fail_check("%s %lldx%lld row %zu of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(w.m.type)->name,
-                         (long long) w.m.n_in, (long long) w.m.n_out, r, n_rows, o, got, want, bound);
+                fail_check("%s %lldx%lld row %zu of %d, result %zu: %g, expected %g +- %g",
+                           pi__type_info_of(w.m.type)->name, (long long) w.m.n_in, (long long) w.m.n_out, r, n_rows, o,
+                           got, want, bound);
             }
         }
     }
@@ -31,7 +32,10 @@ void check(const matrix &w, const std::vector<double> &x, const std::vector<floa
 
 void test_formats()
 {
-    const struct { int64_t blocks, n_out; int32_t rows; } cases[] = {{1, 1, 1}, {3, 33, 9}, {5, 16, 3}, {9, 50, 8}, {2, 17, 33}};
+    const struct {
+        int64_t blocks, n_out;
+        int32_t rows;
+    } cases[] = {{1, 1, 1}, {3, 33, 9}, {5, 16, 3}, {9, 50, 8}, {2, 17, 33}};
     for (int32_t type : types) {
         int64_t unit = pi__type_is_float(type) ? 13 : (int64_t) pi__type_info_of(type)->blck_size;
         for (auto c : cases) {
@@ -91,7 +95,8 @@ void test_inputs()
                     double a = v[(size_t) (i * ld + j)], up = glu ? v[(size_t) (i * ld + n + j)] : 1;
                     if (limit != 0) a = std::min(a, 0.5), up = std::min(std::max(up, -0.5), 0.5);
                     if (kind == RMSNORM) a *= nw[(size_t) j] / std::sqrt(ss / (double) n + 1e-5);
-                    if (kind == GEGLU) a = 0.5 * a * (1 + std::tanh(0.7978845608028654 * (a + 0.044715 * a * a * a))) * up;
+                    if (kind == GEGLU)
+                        a = 0.5 * a * (1 + std::tanh(0.7978845608028654 * (a + 0.044715 * a * a * a))) * up;
                     if (kind == SWIGLU) a = a / (1 + std::exp(-a)) * up;
                     want.push_back(a * 0.5);
                 }
@@ -109,9 +114,10 @@ void test_embed()
         buffer<float> out((size_t) (5 * w.m.n_in));
         must_run(pi__k_embed(stream(), &w.m, token.get(), 5, 3.0f, out.get()));
         for (size_t i = 0; i < out.size(); i++) {
-            float v = w.values[(size_t) token[i / (size_t) w.m.n_in] * (size_t) w.m.n_in + i % (size_t) w.m.n_in] * 3.0f;
-            if (!within(std::fabs(out[i] - v), 1e-6f * std::fabs(v))) fail_check("type %d value %zu: %g, expected %g", type, i,
-                                                                          (double) out[i], (double) v);
+            float v = w.values[(size_t) token[i / (size_t) w.m.n_in] * (size_t) w.m.n_in + i % (size_t) w.m.n_in] *
+                      3.0f;
+            if (!within(std::fabs(out[i] - v), 1e-6f * std::fabs(v)))
+                fail_check("type %d value %zu: %g, expected %g", type, i, (double) out[i], (double) v);
         }
     }
 }
@@ -127,7 +133,8 @@ void test_not_numbers()
     buffer<float> x(v);
     pi__k_input in = {PLAIN, x.get(), 64, nullptr, 0, nullptr, 0, 0};
     std::vector<float> y = multiply(w, in, 3);
-    for (size_t i = 0; i < 16; i++) expect_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[32 + i]));
+    for (size_t i = 0; i < 16; i++)
+        expect_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[32 + i]));
 }
 
 /* Several matrices in one call give the same bits as separate calls. */
@@ -183,7 +190,8 @@ void test_many_floats()
         }
     }
     const pi__k_product packed = {make_matrix(PI__Q8_0, 32, 16).m, nullptr, 16, 0};
-    expect_true(!pi__k_floats_has(PI__Q8_0, 1 << 20, 64) && pi__k_floats_linear(stream(), &packed, 1, nullptr, 64) == 1);
+    expect_true(!pi__k_floats_has(PI__Q8_0, 1 << 20, 64) &&
+                pi__k_floats_linear(stream(), &packed, 1, nullptr, 64) == 1);
 }
 
 void test_unsupported()

@@ -33,8 +33,10 @@ struct pair_of {
     float factor;
 
     pair_of(random &r, int32_t type, int64_t in, int64_t out, int32_t rank_)
-        : n_in(in), n_out(out), lda((in + 15) / 16 * 16), ldb((out + PI__LORA_TILE - 1) / PI__LORA_TILE * PI__LORA_TILE), rank(rank_),
-          a(type, padded(r, rank_, in, lda)), b(type, r.normals((size_t) (ldb * rank_))), factor(1.5f / (float) (rank_ + 1))
+        : n_in(in), n_out(out), lda((in + 15) / 16 * 16),
+          ldb((out + PI__LORA_TILE - 1) / PI__LORA_TILE * PI__LORA_TILE), rank(rank_),
+          a(type, padded(r, rank_, in, lda)), b(type, r.normals((size_t) (ldb * rank_))),
+          factor(1.5f / (float) (rank_ + 1))
     {
     }
     static std::vector<float> padded(random &r, int32_t rank, int64_t n, int64_t ld)
@@ -47,8 +49,14 @@ struct pair_of {
     /* Table entry with addresses relative to `from`, the address of its table. */
     pi__lora_pair raw(int32_t type, const pi__lora_pair *from) const
     {
-        return {(uint64_t) ((uintptr_t) a.raw.get() - (uintptr_t) from), (uint64_t) ((uintptr_t) b.raw.get() - (uintptr_t) from), lda, ldb,
-                rank, type, factor, 0};
+        return {(uint64_t) ((uintptr_t) a.raw.get() - (uintptr_t) from),
+                (uint64_t) ((uintptr_t) b.raw.get() - (uintptr_t) from),
+                lda,
+                ldb,
+                rank,
+                type,
+                factor,
+                0};
     }
     /* Returns factor * (B A x)[o]. */
     double times(const double *x, int64_t o) const
@@ -75,10 +83,10 @@ struct fixture {
     int32_t kind;
 
     fixture(int32_t type, int64_t in, int32_t rank, bool norm)
-        : n_in(in), n_out{130, 1, 300}, table{buffer<pi__lora_pair>(N_LIN + 1), buffer<pi__lora_pair>(N_LIN + 1)},
-          x0(random(1).normals((size_t) (ROWS * in))), w0(random(2).normals((size_t) in)), y0(random(3).normals(ROWS * 512)), x(x0),
-          w(w0), t((size_t) (GROUPS * PI__K_LORA_ROWS * N_LIN * 64)), row(std::vector<int32_t>{0, 2, 3, 5, 9, 1, 7, 10}), group(GROUPS),
-          kind(norm ? PI__IN_RMSNORM : PI__IN_PLAIN)
+        : n_in(in), n_out {130, 1, 300}, table {buffer<pi__lora_pair>(N_LIN + 1), buffer<pi__lora_pair>(N_LIN + 1)},
+          x0(random(1).normals((size_t) (ROWS * in))), w0(random(2).normals((size_t) in)),
+          y0(random(3).normals(ROWS * 512)), x(x0), w(w0), t((size_t) (GROUPS * PI__K_LORA_ROWS * N_LIN * 64)),
+          row(std::vector<int32_t> {0, 2, 3, 5, 9, 1, 7, 10}), group(GROUPS), kind(norm ? PI__IN_RMSNORM : PI__IN_PLAIN)
     {
         random r(4);
         for (int l = 0, o = 0; l < N_LIN; l++) {
@@ -129,7 +137,8 @@ struct fixture {
                 const std::vector<double> in = input(row[(size_t) e]);
                 for (int l = 0; l < N_LIN; l++)
                     for (int64_t o = 0; o < n_out[l]; o++)
-                        y1[(size_t) (row[(size_t) e] * 512 + at[l] + o)] += group[g].scale * pair[g == 3][(size_t) l].times(in.data(), o);
+                        y1[(size_t) (row[(size_t) e] * 512 + at[l] + o)] +=
+                            group[g].scale * pair[g == 3][(size_t) l].times(in.data(), o);
             }
         return y1;
     }
@@ -151,11 +160,12 @@ template <class F> void check_runs(F &f, const char *what, int64_t n_in, int32_t
     const double size = std::sqrt((double) n_in * rank);
     for (size_t i = 0; i < want.size(); i++) {
         if (!(std::fabs(all[i] - want[i]) <= 1e-6 * size * (1 + std::fabs(want[i]))))
-            fail_check("%s, %lld columns, rank %d: result %zu is %g, expected %g", what, (long long) n_in, rank, i, (double) all[i],
-                       want[i]);
+            fail_check("%s, %lld columns, rank %d: result %zu is %g, expected %g", what, (long long) n_in, rank, i,
+                       (double) all[i], want[i]);
     }
     const std::vector<float> last = f.run(3, 1); /* a batch of one */
-    for (size_t e = 5; e < 8; e++) expect_bytes(&all[(size_t) f.row[e] * ld], &last[(size_t) f.row[e] * ld], ld * sizeof(float));
+    for (size_t e = 5; e < 8; e++)
+        expect_bytes(&all[(size_t) f.row[e] * ld], &last[(size_t) f.row[e] * ld], ld * sizeof(float));
 }
 
 void check_shape(int32_t type, int64_t n_in, int32_t rank, bool norm, bool modes)
@@ -181,7 +191,15 @@ void test_modes() { check_shape(PI__F16, 200, 20, true, true); }
 
 /* Adapters of a matrix per head; each head's part of a row is followed by a gap. */
 struct heads_fixture {
-    enum { HEADS = 3, N_IN = 80, N_OUT = 144, X_STEP = N_IN + 16, Y_STEP = N_OUT + 16, LDX = HEADS * X_STEP, LDY = HEADS * Y_STEP };
+    enum {
+        HEADS = 3,
+        N_IN = 80,
+        N_OUT = 144,
+        X_STEP = N_IN + 16,
+        Y_STEP = N_OUT + 16,
+        LDX = HEADS * X_STEP,
+        LDY = HEADS * Y_STEP
+    };
     enum { LDB = (N_OUT + PI__LORA_TILE - 1) / PI__LORA_TILE * PI__LORA_TILE };
     int32_t type, rank[2];
     std::deque<values> a, b; /* by adapter, all heads */
@@ -201,8 +219,14 @@ struct heads_fixture {
             a.emplace_back(type, r.normals((size_t) (HEADS * rank[k] * N_IN)));
             b.emplace_back(type, r.normals((size_t) (HEADS * rank[k] * LDB)));
             const uintptr_t from = (uintptr_t) table[k].get();
-            table[k][1] = {(uint64_t) ((uintptr_t) a.back().raw.get() - from), (uint64_t) ((uintptr_t) b.back().raw.get() - from), N_IN,
-                           LDB, rank[k], type, 1.5f / (float) rank[k], 0};
+            table[k][1] = {(uint64_t) ((uintptr_t) a.back().raw.get() - from),
+                           (uint64_t) ((uintptr_t) b.back().raw.get() - from),
+                           N_IN,
+                           LDB,
+                           rank[k],
+                           type,
+                           1.5f / (float) rank[k],
+                           0};
         }
         group[0] = {table[0].get(), 1.0f, 0, 4, 0};
         group[1] = {table[0].get(), 1.0f, 4, 1, 0};
@@ -215,7 +239,8 @@ struct heads_fixture {
         pi__k_lora_heads k = {};
         k.x = x.get(), k.ldx = LDX, k.x_step = X_STEP, k.n_in = N_IN;
         k.y = out.get(), k.ldy = LDY, k.y_step = Y_STEP, k.n_out = N_OUT;
-        k.n_head = HEADS, k.target = 1, k.max_rank = rank[1], k.n_groups = n, k.group = group.get() + first, k.row = row.get();
+        k.n_head = HEADS, k.target = 1, k.max_rank = rank[1], k.n_groups = n, k.group = group.get() + first,
+        k.row = row.get();
         must_run(pi__k_lora_heads_run(stream(), &k));
         return std::vector<float>(out.get(), out.get() + out.size());
     }
@@ -225,7 +250,8 @@ struct heads_fixture {
         double sum = 0;
         for (int32_t r = 0; r < rank[k]; r++) {
             const size_t line = (size_t) (h * rank[k] + r) * N_IN;
-            const size_t at = (size_t) (h * rank[k] * LDB + (o / PI__LORA_TILE * rank[k] + r) * PI__LORA_TILE + o % PI__LORA_TILE);
+            const size_t at = (size_t) (h * rank[k] * LDB + (o / PI__LORA_TILE * rank[k] + r) * PI__LORA_TILE +
+                                        o % PI__LORA_TILE);
             double t = 0;
             for (int c = 0; c < N_IN; c++) t += a[k].of[line + (size_t) c] * x0[(size_t) (i * LDX + h * X_STEP + c)];
             sum += b[k].of[at] * t;
@@ -239,7 +265,8 @@ struct heads_fixture {
             for (int32_t e = group[g].first; e < group[g].first + group[g].n; e++)
                 for (int h = 0; h < HEADS; h++)
                     for (int o = 0; o < N_OUT; o++)
-                        y[(size_t) (row[(size_t) e] * LDY + h * Y_STEP + o)] += group[g].scale * times(g == 3, h, row[(size_t) e], o);
+                        y[(size_t) (row[(size_t) e] * LDY + h * Y_STEP + o)] += group[g].scale *
+                                                                                times(g == 3, h, row[(size_t) e], o);
         return y;
     }
 };

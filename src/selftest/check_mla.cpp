@@ -18,7 +18,8 @@ namespace {
 
 void check_near(double got, double want, double tolerance, const char *what, size_t i)
 {
-    if (!within(std::fabs(got - want), tolerance * (1 + std::fabs(want)))) fail_check("%s %zu: %g, expected %g", what, i, got, want);
+    if (!within(std::fabs(got - want), tolerance * (1 + std::fabs(want))))
+        fail_check("%s %zu: %g, expected %g", what, i, got, want);
 }
 
 int32_t width_of(int32_t n) { return (n + 31) / 32 * 32; }
@@ -34,9 +35,11 @@ struct rows {
 
     rows(int32_t type, int32_t n, int32_t block_size, int32_t tokens, int32_t max_pos)
         : block(block_size), ratio(tokens), each(max_pos / block_size + 1),
-          memory(type, type, 1, width_of(n), block_size / tokens, SEQS * each), blocks(order(SEQS * each)), table(blocks)
+          memory(type, type, 1, width_of(n), block_size / tokens, SEQS * each), blocks(order(SEQS * each)),
+          table(blocks)
     {
-        for (int32_t i = 0; i < SEQS * each; i++) memset(memory.c.base + (size_t) i * memory.c.stride, 0xff, memory.c.stride);
+        for (int32_t i = 0; i < SEQS * each; i++)
+            memset(memory.c.base + (size_t) i * memory.c.stride, 0xff, memory.c.stride);
     }
     static std::vector<int32_t> order(int32_t n)
     {
@@ -44,7 +47,10 @@ struct rows {
         for (int32_t i = 0; i < n; i++) v[(size_t) i] = n - 1 - i;
         return v;
     }
-    int32_t slot_of(int32_t seq, int32_t pos) const { return blocks[(size_t) (seq * each + pos / block)] * block + pos % block; }
+    int32_t slot_of(int32_t seq, int32_t pos) const
+    {
+        return blocks[(size_t) (seq * each + pos / block)] * block + pos % block;
+    }
     pi__k_rows at(const std::vector<int32_t> &pos, const std::vector<int32_t> &seq)
     {
         std::vector<int32_t> s;
@@ -57,7 +63,10 @@ struct rows {
         return memory.read(false, slot_of(seq, row * ratio) / ratio, 0, stored);
     }
     bool rotated() const { return pi__kv_rotated(memory.c.type_k); }
-    void write(int32_t seq, int32_t row, const float *x) { memory.write(false, slot_of(seq, row * ratio) / ratio, 0, x); }
+    void write(int32_t seq, int32_t row, const float *x)
+    {
+        memory.write(false, slot_of(seq, row * ratio) / ratio, 0, x);
+    }
     void fill(random &r, int32_t n, int32_t n_rows)
     {
         for (int32_t s = 0; s < SEQS; s++)
@@ -131,7 +140,8 @@ std::vector<double> mixing(const float *m, double f, const float *scale, const f
     double *k = &c[4];
     for (int a = 0; a < 4; a++) {
         double sum = 0;
-        for (int b = 0; b < 4; b++) sum += k[4 * a + b] = std::exp(m[8 + 4 * a + b] * f * scale[2] + base[8 + 4 * a + b]);
+        for (int b = 0; b < 4; b++)
+            sum += k[4 * a + b] = std::exp(m[8 + 4 * a + b] * f * scale[2] + base[8 + 4 * a + b]);
         for (int b = 0; b < 4; b++) k[4 * a + b] = k[4 * a + b] / sum + eps;
     }
     for (int32_t i = 0; i < 2 * n_iter - 1; i++) /* columns first, then rows and columns alternate */
@@ -157,9 +167,9 @@ struct streams {
 
     streams(random &r, int32_t rows, int64_t n_, int32_t iterations)
         : R(rows), n_iter(iterations), n(n_), x0(r.normals((size_t) (R * 4 * n))), result0(r.normals((size_t) (R * n))),
-          coef0(r.normals((size_t) R * 20)), x(x0), result(result0), w(r.normals((size_t) (mixes() * 4 * n))), mix((size_t) (R * mixes())),
-          scale(r.normals(3)), base(r.normals((size_t) mixes())), coef(coef0), y(result0.size()), sums(pi__k_hyper_sums(R, n)),
-          halves(w.size()), arrived((size_t) PI__K_HYPER_ROWS)
+          coef0(r.normals((size_t) R * 20)), x(x0), result(result0), w(r.normals((size_t) (mixes() * 4 * n))),
+          mix((size_t) (R * mixes())), scale(r.normals(3)), base(r.normals((size_t) mixes())), coef(coef0),
+          y(result0.size()), sums(pi__k_hyper_sums(R, n)), halves(w.size()), arrived((size_t) PI__K_HYPER_ROWS)
     {
         const float by = 1 / std::sqrt(4 * (float) n); /* so that sums have the magnitude of the streams */
         for (size_t i = 0; i < w.size(); i++) w.get()[i] *= by;
@@ -271,7 +281,8 @@ void check_streams(const streams &s, size_t row)
     const double f = 1 / std::sqrt(squares / (4 * (double) n) + 1e-6);
     for (size_t col = 0; col < n; col++) {
         double want = 0;
-        for (size_t k = 0; k < 4; k++) want += (sigmoid(m[k] * f * s.scale.get()[0] + s.base.get()[k]) + 1e-6) * x[k * n + col];
+        for (size_t k = 0; k < 4; k++)
+            want += (sigmoid(m[k] * f * s.scale.get()[0] + s.base.get()[k]) + 1e-6) * x[k * n + col];
         check_near(s.y.get()[row * n + col], want, 1e-5, "mixed input", col);
     }
     if (!s.n_iter) return;
@@ -294,7 +305,8 @@ void test_hyper()
             const std::vector<float> made = s.made();
             s.again(); /* post, mix and input in separate launches */
             pi__k_streams k = s.all(0, R), post = k, mix = k;
-            post.w = nullptr, post.y = nullptr, mix.result = nullptr, mix.y = nullptr, k.result = nullptr, k.w = nullptr;
+            post.w = nullptr, post.y = nullptr, mix.result = nullptr, mix.y = nullptr, k.result = nullptr,
+            k.w = nullptr;
             s.run(post), s.run(mix), s.run(k);
             expect_bytes(made.data(), s.made().data(), made.size() * 4);
             s.again(); /* one row at a time, with the output in place of the block's result */
@@ -314,15 +326,16 @@ struct given {
     buffer<int32_t> column;
     buffer<float> weight, x, y;
     given(random &r, int32_t rows, int64_t n)
-        : column((size_t) (rows * USED)), weight(r.normals((size_t) (rows * USED))), x(r.normals((size_t) (rows * USED * n))),
-          y((size_t) (rows * n))
+        : column((size_t) (rows * USED)), weight(r.normals((size_t) (rows * USED))),
+          x(r.normals((size_t) (rows * USED * n))), y((size_t) (rows * n))
     {
         for (int32_t i = 0; i < rows * USED; i++) column.get()[i] = rows * USED - 1 - i;
     }
     /* Adds the sums to `to` in the epilogue. */
     void put_in(pi__k_tail &t, float *to, int32_t rows, int64_t n)
     {
-        t.sum.n_rows = rows, t.sum.n_used = USED, t.sum.column = column.get(), t.sum.weight = weight.get(), t.sum.x = x.get();
+        t.sum.n_rows = rows, t.sum.n_used = USED, t.sum.column = column.get(), t.sum.weight = weight.get(),
+        t.sum.x = x.get();
         t.sum.n = n, t.sum.y = y.get(), t.sum.ldy = n;
         t.add[0].x = to, t.add[0].y = y.get(), t.add[0].scale = 1.0f, t.add[0].made = 1, t.add[0].n = n;
     }
@@ -400,19 +413,22 @@ void test_behind_product()
 void test_mla_qkv()
 {
     random r(2);
-    const struct { int32_t type, dim, n_head, n_norm; } cases[] = {
-        {PI__F32, 48, 5, 48}, {PI__F16, 512, 2, 512}, {PI__F16, 576, 3, 512}, {PI__Q8_0, 64, 3, 64}, {PI__Q4_0, 96, 1, 80},
-        {PI__TQ4_0, 96, 2, 96}, {PI__TQ3_0, 48, 1, 48}};
+    const struct { int32_t type, dim, n_head, n_norm;
+    } cases[] = {{PI__F32, 48, 5, 48},  {PI__F16, 512, 2, 512}, {PI__F16, 576, 3, 512}, {PI__Q8_0, 64, 3, 64},
+                 {PI__Q4_0, 96, 1, 80}, {PI__TQ4_0, 96, 2, 96}, {PI__TQ3_0, 48, 1, 48}};
     for (const auto &c : cases) {
         const int32_t T = 3, ROT = 16, H = c.n_head, D = c.dim, ld = H * D + 4;
         const std::vector<int32_t> pos = {5, 40, -1}, seq = {0, 1, 1};
-        std::vector<float> q0 = r.normals((size_t) (T * ld)), row0 = r.normals((size_t) (T * D)), table = rotation(pos, ROT);
+        std::vector<float> q0 = r.normals((size_t) (T * ld)), row0 = r.normals((size_t) (T * D)),
+                           table = rotation(pos, ROT);
         buffer<float> norm(r.normals((size_t) D)), row(row0), rope(table);
         in_all_modes([&] {
             rows kv(c.type, D, 16, 1, 63);
             buffer<float> q(q0);
-            pi__k_mla_qkv k = {{nullptr, q.get(), ld, H, D, c.type != PI__Q8_0, 0.25f, row.get(), D, norm.get(), c.n_norm, 1e-6f,
-                                rope.get(), ROT}, kv.at(pos, seq), T};
+            pi__k_mla_qkv k = {{nullptr, q.get(), ld, H, D, c.type != PI__Q8_0, 0.25f, row.get(), D, norm.get(),
+                                c.n_norm, 1e-6f, rope.get(), ROT},
+                               kv.at(pos, seq),
+                               T};
             must_run(pi__k_mla_qkv_run(stream(), &k));
             for (size_t t = 0; t < (size_t) T; t++) {
                 for (int32_t h = 0; h < H; h++) {
@@ -439,7 +455,8 @@ void test_mla_qkv()
 /* Reference entry e, compressed from tokens x [n_tokens, 2 * width]. */
 std::vector<double> entry_of(const std::vector<float> &x, const pi__compress &a, int32_t e)
 {
-    const int32_t W = a.overlap ? 2 * a.dim : a.dim, start = e * a.ratio, first = a.overlap && start ? start - a.ratio : start;
+    const int32_t W = a.overlap ? 2 * a.dim : a.dim, start = e * a.ratio,
+                  first = a.overlap && start ? start - a.ratio : start;
     std::vector<float> sum((size_t) a.dim);
     for (int32_t d = 0; d < a.dim; d++) {
         double all = 0, v = 0;
@@ -467,15 +484,21 @@ std::vector<double> entry_of(const std::vector<float> &x, const pi__compress &a,
 void test_compress()
 {
     random r(3);
-    const struct { int32_t type, ratio, dim, n; } cases[] = {{PI__F32, 4, 48, 39}, {PI__F16, 4, 512, 13}, {PI__F16, 128, 32, 260},
-                                                             {PI__TQ4_0, 4, 48, 13}, {PI__TQ3_0, 4, 64, 13}};
+    const struct {
+        int32_t type, ratio, dim, n;
+    } cases[] = {{PI__F32, 4, 48, 39},
+                 {PI__F16, 4, 512, 13},
+                 {PI__F16, 128, 32, 260},
+                 {PI__TQ4_0, 4, 48, 13},
+                 {PI__TQ3_0, 4, 64, 13}};
     for (const auto &c : cases) {
         const bool overlap = c.ratio == 4;
         const int32_t W = overlap ? 2 * c.dim : c.dim;
         std::vector<float> x0 = r.normals((size_t) (c.n * 2 * W));
         buffer<float> x(x0), ape(r.normals((size_t) (c.ratio * W))), norm(r.normals((size_t) c.dim));
         buffer<float> freq(std::vector<float>{1, 0.5f, 0.1f, 0.01f});
-        pi__compress a = {nullptr, nullptr, nullptr, 2 * W, c.ratio, c.dim, overlap, ape.get(), norm.get(), 1e-6f, freq.get(), 8};
+        pi__compress a = {nullptr, nullptr,   nullptr,    2 * W, c.ratio,    c.dim,
+                          overlap, ape.get(), norm.get(), 1e-6f, freq.get(), 8};
         for (int32_t step : {c.n, 7}) {
             rows recent(PI__F32, 2 * W, 16, 1, c.n), entries(c.type, c.dim, 128, c.ratio, c.n);
             for (int32_t from = 0; from < c.n; from += step) {
@@ -483,9 +506,11 @@ void test_compress()
                 for (int32_t p = from; p < std::min(c.n, from + step); p++) pos.push_back(p), seq.push_back(1);
                 pos.push_back(-1), seq.push_back(0); /* padding */
                 buffer<int32_t> p(pos), s(seq);
-                buffer<float> some(std::vector<float>(x0.begin() + from * 2 * W, x0.begin() + (from + (int32_t) pos.size() - 1) * 2 * W));
+                buffer<float> some(std::vector<float>(x0.begin() + from * 2 * W,
+                                                      x0.begin() + (from + (int32_t) pos.size() - 1) * 2 * W));
                 a.x = some.get();
-                pi__k_compress k = {a, recent.at(pos, seq), entries.at(pos, seq), (int32_t) pos.size(), p.get(), s.get()};
+                pi__k_compress k = {a,      recent.at(pos, seq), entries.at(pos, seq), (int32_t) pos.size(), p.get(),
+                                    s.get()};
                 if (step == c.n) in_all_modes([&] { must_run(pi__k_compress_run(stream(), &k)); });
                 else must_run(pi__k_compress_run(stream(), &k));
             }
@@ -511,10 +536,16 @@ struct latent_case {
         for (rows &to : recent)
             for (int32_t i = 0; i < 16; i++) to.write(0, i, zeros.data()), to.write(1, i, zeros.data());
         a.n_q = 1, a.n_compress = 2;
-        a.q[0] = {{nullptr, nullptr, 0, 0, D, 1, 1.0f, row.get(), D, w.get(), D, 1e-6f, rope.get(), 16}, kv.at(pos, seq), T};
+        a.q[0] = {
+            {nullptr, nullptr, 0, 0, D, 1, 1.0f, row.get(), D, w.get(), D, 1e-6f, rope.get(), 16}, kv.at(pos, seq), T};
         for (int i = 0; i < 2; i++)
-            a.compress[i] = {{nullptr, nullptr, x.get() + i * 4 * D, 8 * D, RATIO, D, true, w.get(), w.get() + i, 1e-6f, w.get(), 8},
-                             recent[i].at(pos, seq), entries[i].at(pos, seq), T, p.get(), s.get()};
+            a.compress[i] = {
+                {nullptr, nullptr, x.get() + i * 4 * D, 8 * D, RATIO, D, true, w.get(), w.get() + i, 1e-6f, w.get(), 8},
+                recent[i].at(pos, seq),
+                entries[i].at(pos, seq),
+                T,
+                p.get(),
+                s.get()};
     }
     /* Rows and entries that the launch wrote to the caches. */
     std::vector<float> made() const
@@ -542,7 +573,8 @@ void test_beside()
     enum { N_IN = 512, T = latent_case::T, D = latent_case::D };
     random r(5);
     const matrix w[2] = {make_matrix(PI__Q8_0, N_IN, 100), make_matrix(PI__Q4_K, N_IN, 40)};
-    const buffer<float> row(r.normals((size_t) (T * D))), x(r.normals((size_t) (T * 8 * D))), ape(r.normals((size_t) (16 * D)));
+    const buffer<float> row(r.normals((size_t) (T * D))), x(r.normals((size_t) (T * 8 * D))),
+        ape(r.normals((size_t) (16 * D)));
     const buffer<float> rope(rotation({3, 10, 11}, 16)), in(r.normals((size_t) (T * N_IN)));
     forms x_of(T, N_IN);
     x_of.prepare({PLAIN, in.get(), N_IN, nullptr, 0, nullptr, 0, 0}, PI__Q8_0);
@@ -580,7 +612,8 @@ struct index_case {
 };
 
 /* Checks that picks ascend and that no score outside exceeds a picked one, within rounding. */
-void check_picks(const index_case &c, const rows &kv, int32_t seq, const float *q, const float *w, int32_t n, const int32_t *pick)
+void check_picks(const index_case &c, const rows &kv, int32_t seq, const float *q, const float *w, int32_t n,
+                 const int32_t *pick)
 {
     std::vector<double> score, off;
     for (int32_t e = 0; e < n; e++) {
@@ -607,13 +640,15 @@ void check_picks(const index_case &c, const rows &kv, int32_t seq, const float *
 }
 
 /* Queries of tokens: a product's output after norm and rotation. */
-std::vector<float> made_queries(const std::vector<float> &raw, const std::vector<float> &table, int32_t n_head, int32_t dim, bool normed,
-                                float scale)
+std::vector<float> made_queries(const std::vector<float> &raw, const std::vector<float> &table, int32_t n_head,
+                                int32_t dim, bool normed, float scale)
 {
     buffer<float> q(raw), rope(table);
     const int32_t n = (int32_t) raw.size() / (n_head * dim);
-    const pi__k_mla_qkv k = {{nullptr, q.get(), n_head * dim, n_head, dim, normed, scale, nullptr, 0, nullptr, 0, 1e-6f, rope.get(), 16},
-                             {}, n};
+    const pi__k_mla_qkv k = {
+        {nullptr, q.get(), n_head * dim, n_head, dim, normed, scale, nullptr, 0, nullptr, 0, 1e-6f, rope.get(), 16},
+        {},
+        n};
     must_run(pi__k_mla_qkv_run(stream(), &k));
     return std::vector<float>(q.get(), q.get() + q.size());
 }
@@ -621,7 +656,8 @@ std::vector<float> made_queries(const std::vector<float> &raw, const std::vector
 void run_indexer(const index_case &c)
 {
     random r((uint64_t) (c.dim + c.n_head));
-    const int32_t T = (int32_t) c.pos.size(), Q = c.n_head * c.dim, last = *std::max_element(c.pos.begin(), c.pos.end());
+    const int32_t T = (int32_t) c.pos.size(), Q = c.n_head * c.dim,
+                  last = *std::max_element(c.pos.begin(), c.pos.end());
     std::vector<int32_t> seq;
     for (int32_t t = 0; t < T; t++) seq.push_back(t % 2);
     std::vector<float> q0 = r.normals((size_t) (T * Q)), w0 = r.normals((size_t) (T * c.n_head));
@@ -641,9 +677,19 @@ void run_indexer(const index_case &c)
     auto run = [&](int32_t n_sm, size_t size, bool is_raw = false) {
         buffer<int32_t> pick((size_t) (T * c.n_top));
         pick.fill(0xff);
-        pi__k_indexer k = {{nullptr, (is_raw ? raw : q).get(), Q, w.get(), c.n_head, c.n_head, c.dim, 0.125f, c.n_top, pick.get()},
-                           kv.at(c.pos, seq), T, pos.get(), s.get(), (last + 1) / 4, scratch.get(), size, n_sm,
-                           is_raw ? rope.get() : nullptr, 16, 1.5f};
+        pi__k_indexer k = {
+            {nullptr, (is_raw ? raw : q).get(), Q, w.get(), c.n_head, c.n_head, c.dim, 0.125f, c.n_top, pick.get()},
+            kv.at(c.pos, seq),
+            T,
+            pos.get(),
+            s.get(),
+            (last + 1) / 4,
+            scratch.get(),
+            size,
+            n_sm,
+            is_raw ? rope.get() : nullptr,
+            16,
+            1.5f};
         must_run(pi__k_indexer_run(stream(), &k));
         const std::vector<int32_t> now(pick.get(), pick.get() + pick.size());
         if (first.empty()) first = now;
@@ -696,15 +742,17 @@ std::vector<float> as_read(std::vector<float> row, bool exact, bool stored)
     return row;
 }
 
-void check_sparse(const sparse_case &c, const rows &window, const rows &entries, int32_t t, const float *q, const int32_t *pick,
-                         const float *sinks, const float *rope, const float *out, bool fast)
+void check_sparse(const sparse_case &c, const rows &window, const rows &entries, int32_t t, const float *q,
+                  const int32_t *pick, const float *sinks, const float *rope, const float *out, bool fast)
 {
     const int32_t pos = c.pos[(size_t) t], first = std::max(c.first, pos < c.window ? 0 : pos - c.window + 1);
     const int32_t seen = c.ratio ? (pos + 1) / c.ratio : 0;
     std::vector<std::vector<float>> list;
     const bool exact = c.type == PI__F32 || (c.ratio && c.type_entries == PI__F32);
     const bool turned = window.rotated() && (!c.ratio || entries.rotated());
-    auto add = [&](const rows &in, int32_t row) { list.push_back(as_read(in.read(t % 2, row, turned), exact, turned)); };
+    auto add = [&](const rows &in, int32_t row) {
+        list.push_back(as_read(in.read(t % 2, row, turned), exact, turned));
+    };
     for (int32_t p = std::max(first, 0); p <= pos; p++) add(window, p);
     for (int32_t e = 0; e < (c.n_top ? std::min(seen, c.n_top) : seen); e++) add(entries, c.n_top ? pick[e] : e);
     for (int32_t h = 0; h < c.n_head; h++) {
@@ -725,7 +773,8 @@ void check_sparse(const sparse_case &c, const rows &window, const rows &entries,
         for (double &v : o) v /= all + std::exp(sink - top);
         if (!c.dim_v) rotate(o, c.dim, rope, 16, -1);
         const double off = tolerance_of(c, fast, window.rotated() != entries.rotated());
-        for (int32_t d = 0; d < (c.dim_v ? c.dim_v : c.dim); d++) check_near(out[h * c.dim + d], o[(size_t) d], off, "result", (size_t) d);
+        for (int32_t d = 0; d < (c.dim_v ? c.dim_v : c.dim); d++)
+            check_near(out[h * c.dim + d], o[(size_t) d], off, "result", (size_t) d);
     }
 }
 
@@ -766,7 +815,8 @@ int32_t grouped_heads(const sparse_case &c)
 
 /* Checks outputs in the form of group rows against rows packed from the float outputs. apart: each group has its own
  * buffer. run(k) launches the kernel. */
-template <class F> void run_groups(const sparse_case &c, const std::vector<float> &want, int32_t type, bool apart, F run)
+template <class F>
+void run_groups(const sparse_case &c, const std::vector<float> &want, int32_t type, bool apart, F run)
 {
     pi__k_groups g = {};
     g.heads = grouped_heads(c), g.bf16 = pi__k_w16_input(type);
@@ -786,7 +836,8 @@ template <class F> void run_groups(const sparse_case &c, const std::vector<float
         }
         if (!apart && i + 1 < n) continue;
         const void *words = all.get() + (apart ? (size_t) i * size : 0), *factor = (const char *) words + factors;
-        same_prepared(prepare_rows(x, type, rows, W), part_of((const uint8_t *) words, (const float *) factor, rows, W));
+        same_prepared(prepare_rows(x, type, rows, W),
+                      part_of((const uint8_t *) words, (const float *) factor, rows, W));
         x.clear();
     }
 }
@@ -794,14 +845,17 @@ template <class F> void run_groups(const sparse_case &c, const std::vector<float
 void run_sparse(const sparse_case &c, bool fast)
 {
     random r((uint64_t) (c.dim + c.n_head));
-    const int32_t T = (int32_t) c.pos.size(), Q = c.n_head * c.dim, last = *std::max_element(c.pos.begin(), c.pos.end());
+    const int32_t T = (int32_t) c.pos.size(), Q = c.n_head * c.dim,
+                  last = *std::max_element(c.pos.begin(), c.pos.end());
     std::vector<int32_t> seq, picks;
     for (int32_t t = 0; t < T; t++) {
         seq.push_back(t % 2);
-        for (int32_t i = 0; i < c.n_top; i++) picks.push_back(std::min(2 * i, (c.pos[(size_t) t] + 1) / 4 - c.n_top + i));
+        for (int32_t i = 0; i < c.n_top; i++)
+            picks.push_back(std::min(2 * i, (c.pos[(size_t) t] + 1) / 4 - c.n_top + i));
     }
     for (int32_t t = 0; t < T; t++) /* tokens with few entries use all of them */
-        for (int32_t i = 0; i < c.n_top && (c.pos[(size_t) t] + 1) / 4 <= c.n_top; i++) picks[(size_t) (t * c.n_top + i)] = i;
+        for (int32_t i = 0; i < c.n_top && (c.pos[(size_t) t] + 1) / 4 <= c.n_top; i++)
+            picks[(size_t) (t * c.n_top + i)] = i;
     std::vector<float> q0 = r.normals((size_t) (T * Q)), table = rotation(c.pos, 16);
     const float raw_scale = 3 / std::sqrt((float) c.dim);
     for (float &f : q0) f *= raw_scale;
@@ -842,7 +896,8 @@ void run_sparse(const sparse_case &c, bool fast)
         k.raw = raw, k.q_norm = raw_normed, k.q_scale = q_scale, k.eps = 1e-6f;
         k.scratch = scratch.get(), k.scratch_size = room;
         if (groups) k.groups = *groups;
-        const unsigned long before = counts_launches() ? now->emu->launched() : 0, at_once = std::min((unsigned long) n, room / one);
+        const unsigned long before = counts_launches() ? now->emu->launched() : 0,
+                            at_once = std::min((unsigned long) n, room / one);
         must_run(n_sm ? pi__k_sparse_split(stream(), &k, arrived.get()) : pi__k_sparse_run(stream(), &k));
         expect_equal(*arrived.get(), 0u);
         if (groups) return;
@@ -877,8 +932,8 @@ void run_sparse(const sparse_case &c, bool fast)
         grouped(1000, one, may_be_raw);                    /* one token at a time */
     }
     for (int32_t t = 0; t < T; t++)
-        check_sparse(c, window, entries, t, &q0[(size_t) (t * Q)], picks.data() + t * c.n_top, sinks.get(), &table[(size_t) (t * 16)],
-                     &want[(size_t) (t * Q)], fast);
+        check_sparse(c, window, entries, t, &q0[(size_t) (t * Q)], picks.data() + t * c.n_top, sinks.get(),
+                     &table[(size_t) (t * 16)], &want[(size_t) (t * Q)], fast);
 }
 
 const sparse_case sparse_cases[] = {
@@ -922,15 +977,21 @@ void test_sparse_fast()
 }
 
 const entry checks[] = {
-    {"hyper", test_hyper},     {"hyper_prepared", test_hyper_prepared}, {"mla_qkv", test_mla_qkv}, {"compress", test_compress},
+    {"hyper", test_hyper},
+    {"hyper_prepared", test_hyper_prepared},
+    {"mla_qkv", test_mla_qkv},
+    {"compress", test_compress},
     {"behind_product", test_behind_product},
     {"beside", test_beside},
-    {"indexer", test_indexer}, {"sparse", test_sparse},                 {"sparse_fast", test_sparse_fast},
+    {"indexer", test_indexer},
+    {"sparse", test_sparse},
+    {"sparse_fast", test_sparse_fast},
 };
 
 } // namespace
 
-const family checks_of_mla = {"mla", "hyper-connections, latent rows, compressed entries, their index, sparse attention", checks,
-                              sizeof checks / sizeof *checks};
+const family checks_of_mla = {"mla",
+                              "hyper-connections, latent rows, compressed entries, their index, sparse attention",
+                              checks, sizeof checks / sizeof *checks};
 
 } // namespace selftest

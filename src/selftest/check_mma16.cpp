@@ -25,21 +25,25 @@ void check(const matrix &w, const std::vector<float> &x, const std::vector<float
         double want = 0, size = 1e-30;
         for (size_t k = 0; k < n; k++) want += (double) wr[k] * xr[k], size += std::fabs((double) wr[k] * xr[k]);
         if (!within(std::fabs(y[i] - want), 4e-7 * size)) {
-            fail_check("%s %zux%zu row %zu of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(w.m.type)->name, n, n_out,
-                     i / n_out, n_rows, i % n_out, (double) y[i], want, 4e-7 * size);
+            fail_check("%s %zux%zu row %zu of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(w.m.type)->name,
+                       n, n_out, i / n_out, n_rows, i % n_out, (double) y[i], want, 4e-7 * size);
         }
     }
 }
 
 void test_values()
 {
-    const struct { int64_t n_in, n_out; int32_t rows; } shapes[] = {{8, 1, 1}, {40, 33, 9}, {1048, 20, 12}, {296, 140, 70}};
+    const struct {
+        int64_t n_in, n_out;
+        int32_t rows;
+    } shapes[] = {{8, 1, 1}, {40, 33, 9}, {1048, 20, 12}, {296, 140, 70}};
     for (int32_t type : {PI__F16, PI__BF16}) {
         for (auto c : shapes) {
             matrix w = make_matrix(type, c.n_in, c.n_out);
             random r((uint64_t) c.rows);
             std::vector<float> v = r.normals((size_t) (c.rows * c.n_in));
-            for (size_t i = 0; i < v.size(); i++) v[i] *= std::exp2((float) (i / (size_t) c.n_in % 40) - (float) (i / 8 % 5));
+            for (size_t i = 0; i < v.size(); i++)
+                v[i] *= std::exp2((float) (i / (size_t) c.n_in % 40) - (float) (i / 8 % 5));
             if (c.rows > 2) std::fill(v.begin() + c.n_in, v.begin() + 2 * c.n_in, 0.0f);
             buffer<float> x(v);
             std::vector<float> y = product(w, x.get(), c.rows);
@@ -85,7 +89,8 @@ void test_several()
         buffer<float> x(r.normals(MOST * IN));
         buffer<char> prepared(pi__k_mma16_packed_x_bytes(type, MOST, IN));
         const pi__k_input in = {PLAIN, x.get(), IN, nullptr, 0, nullptr, 0, 0};
-        for (int64_t n : n_out) w.push_back(make_matrix(type, IN, n)), y.emplace_back(new buffer<float>((size_t) (MOST * n)));
+        for (int64_t n : n_out)
+            w.push_back(make_matrix(type, IN, n)), y.emplace_back(new buffer<float>((size_t) (MOST * n)));
         for (int32_t i = 0; i < N; i++) p[i] = {w[(size_t) i].m, y[(size_t) i]->get(), n_out[i], 0};
         for (int32_t rows : {1, 9, 32, MOST + 0}) {
             must_run(pi__k_mma16_pack_x(stream(), &in, type, rows, IN, prepared.get()));
@@ -115,7 +120,10 @@ const way in_mma16 = {seeded, pi__k_mma16_packed_x_bytes, pi__k_mma16_pack_x, pi
 
 void test_experts()
 {
-    const struct { int64_t n_in, n_out; int32_t rows; } shapes[] = {{8, 1, 1}, {40, 33, 23}, {520, 20, 9}, {104, 140, 90}};
+    const struct {
+        int64_t n_in, n_out;
+        int32_t rows;
+    } shapes[] = {{8, 1, 1}, {40, 33, 23}, {520, 20, 9}, {104, 140, 90}};
     for (int32_t type : {PI__F16, PI__BF16}) {
         for (auto s : shapes) experts(in_mma16, type, s.n_in, s.n_out, s.rows).test();
         experts(in_mma16, type, 200, 140, 60).test_modes();
@@ -147,8 +155,10 @@ void test_parts()
         const float *factor = (const float *) (parts + 2 * ROWS * N);
         auto value = [&](uint16_t h) { return type == PI__F16 ? pi__f16_to_f32(h) : pi__bf16_to_f32(h); };
         for (size_t i = 0; i < 5 * N; i++) {
-            double got = ((double) value(parts[i]) + value(parts[ROWS * N + i])) * factor[i / N], size = std::fabs(v[i]);
-            double off = type == PI__F16 ? 4 * sizes[i / N] * std::exp2(-38) + size * std::exp2(-22) : size * std::exp2(-16);
+            double got = ((double) value(parts[i]) + value(parts[ROWS * N + i])) * factor[i / N],
+                   size = std::fabs(v[i]);
+            double off = type == PI__F16 ? 4 * sizes[i / N] * std::exp2(-38) + size * std::exp2(-22)
+                                         : size * std::exp2(-16);
             expect_true(std::fabs(got - v[i]) <= off);
             expect_true(std::isfinite(value(parts[i])) && (type == PI__F16 || factor[i / N] == 1));
         }
@@ -179,15 +189,16 @@ void test_not_numbers()
         for (size_t i = 0; i < 64; i++) v[128 + i] *= 1e30f, v[192 + i] *= 1e-30f;
         buffer<float> x(v);
         std::vector<float> y = product(w, x.get(), 5);
-        for (size_t i = 0; i < 16; i++) expect_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[64 + i]));
+        for (size_t i = 0; i < 16; i++)
+            expect_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[64 + i]));
         check(w, std::vector<float>(v.begin() + 128, v.end()), std::vector<float>(y.begin() + 32, y.end()), 3);
     }
     expect_true(pi__k_mma16_has(PI__BF16, 64) && !pi__k_mma16_has(PI__BF16, 60) && !pi__k_mma16_has(PI__F32, 64));
 }
 
 const entry checks[] = {
-    {"values", test_values}, {"several", test_several}, {"modes", test_modes}, {"experts", test_experts}, {"parts", test_parts},
-    {"not_numbers", test_not_numbers},
+    {"values", test_values},   {"several", test_several}, {"modes", test_modes},
+    {"experts", test_experts}, {"parts", test_parts},     {"not_numbers", test_not_numbers},
 };
 
 } // namespace

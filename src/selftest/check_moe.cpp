@@ -44,14 +44,16 @@ struct routes {
     buffer<int32_t> first;
 
     routes(const std::vector<float> &l, int32_t n_rows, int32_t n_expert, int32_t n_used)
-        : a(), id(n(n_rows, n_used)), column(n(n_rows, n_used)), row(n(n_rows, n_used)), n_tile(3), weight(n(n_rows, n_used)),
-          logits(l), few((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 0)),
-          some((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 1)), many((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 2)),
+        : a(), id(n(n_rows, n_used)), column(n(n_rows, n_used)), row(n(n_rows, n_used)), n_tile(3),
+          weight(n(n_rows, n_used)), logits(l), few((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 0)),
+          some((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 1)),
+          many((size_t) pi__k_max_tiles(n_rows, n_expert, n_used, 2)),
           marks(pi__k_route_scratch_words(n_rows, n_expert)), first(marks.size())
     {
-        a = {logits.get(), n_expert + 1, n_rows, n_expert, n_used, 0.5f, PI__GATE_SOFTMAX, nullptr, nullptr, nullptr, id.get(),
-             weight.get(), column.get(), row.get(),
-             {few.get(), some.get(), many.get()}, n_tile.get(), marks.get(), first.get()};
+        a = {logits.get(), n_expert + 1,     n_rows,       n_expert,  n_used,
+             0.5f,         PI__GATE_SOFTMAX, nullptr,      nullptr,   nullptr,
+             id.get(),     weight.get(),     column.get(), row.get(), {few.get(), some.get(), many.get()},
+             n_tile.get(), marks.get(),      first.get()};
     }
     static size_t n(int32_t rows, int32_t used) { return (size_t) (rows * used); }
 };
@@ -86,9 +88,9 @@ void check_columns(routes &t)
 
 void test_routing()
 {
-    const struct { int32_t rows, experts, used; int kind; } cases[] = {
-        {1, 1, 1, 0}, {1, 200, 8, 0}, {7, 33, 9, 1}, {32, 16, 4, 2}, {33, 5, 5, 0}, {90, 40, 2, 1}, {75, 9, 3, 2}, {40, 64, 33, 0},
-        {70, 1100, 2, 0}, {9, 600, 3, 1}};
+    const struct { int32_t rows, experts, used; int kind;
+    } cases[] = {{1, 1, 1, 0},   {1, 200, 8, 0}, {7, 33, 9, 1},   {32, 16, 4, 2},   {33, 5, 5, 0},
+                 {90, 40, 2, 1}, {75, 9, 3, 2},  {40, 64, 33, 0}, {70, 1100, 2, 0}, {9, 600, 3, 1}};
     for (auto c : cases) {
         random r((uint64_t) (c.rows + c.experts));
         std::vector<float> l = r.normals((size_t) (c.rows * (c.experts + 1)));
@@ -107,8 +109,8 @@ void test_routing()
             for (size_t k = 0; k < id.size(); k++) {
                 size_t at = (size_t) (i * c.used) + k;
                 if (t.id[at] != id[k] || !(std::fabs(t.weight[at] - weight[k]) <= 2e-6 * weight[k]))
-                    fail_check("%d of %d experts, row %d rank %zu: %d (%g), expected %d (%g)", c.used, c.experts, i, k, t.id[at],
-                             (double) t.weight[at], id[k], weight[k]);
+                    fail_check("%d of %d experts, row %d rank %zu: %d (%g), expected %d (%g)", c.used, c.experts, i, k,
+                               t.id[at], (double) t.weight[at], id[k], weight[k]);
             }
         }
     }
@@ -128,7 +130,8 @@ void test_tile_bounds()
         /* n: a column count that leaves the other experts a valid number, often at the start of a list's tile */
         for (int32_t e = experts; e; e--) {
             const int32_t least = std::max(0, left - (e - 1) * rows), edges[] = {1, 9, 33, 65, 97, least, rows};
-            const int32_t n = e == 1 ? left : std::min(std::min(left, rows), std::max(least, edges[r.below(7)])), rest = n % 64;
+            const int32_t n = e == 1 ? left : std::min(std::min(left, rows), std::max(least, edges[r.below(7)])),
+                          rest = n % 64;
             left -= n;
             n_tile[2] += n / 64 + (rest > 32);
             if (rest && rest <= 32) n_tile[rest > 8]++;
@@ -171,7 +174,8 @@ void test_softplus()
                     const double p = gate[(size_t) x], q = gate[(size_t) y];
                     return kind % 2 ? p + b[(size_t) x] > q + b[(size_t) y] : p > q;
                 });
-                const int32_t *want = kind == 2 ? &table[(size_t) (token[(size_t) i] * K)] : order.data(), *got = &at.id[(size_t) (i * K)];
+                const int32_t *want = kind == 2 ? &table[(size_t) (token[(size_t) i] * K)] : order.data(),
+                              *got = &at.id[(size_t) (i * K)];
                 for (int32_t k = 0; k < K; k++) sum += gate[(size_t) want[k]];
                 for (int32_t k = 0; k < K; k++) {
                     expect_equal(got[k], want[k]);
@@ -210,7 +214,8 @@ std::vector<bool> open_experts(const choice_case &c, const std::vector<double> &
     std::vector<bool> open(value.size(), !c.groups);
     std::vector<double> score;
     for (int32_t g = 0; g < c.groups; g++) {
-        std::vector<double> of(value.begin() + (long) (each * (size_t) g), value.begin() + (long) (each * (size_t) (g + 1)));
+        std::vector<double> of(value.begin() + (long) (each * (size_t) g),
+                               value.begin() + (long) (each * (size_t) (g + 1)));
         std::sort(of.rbegin(), of.rend());
         score.push_back(of[0] + (c.gating == PI__GATE_SOFTMAX || each < 2 ? 0 : of[1]));
     }
@@ -233,9 +238,9 @@ void check_choice_behind(const choice_case &c)
         buffer<int32_t> table, token;
         pi__k_expert_choice a;
         chosen(const choice_case &c, float *bias)
-            : to(std::vector<float>((size_t) (c.rows * (c.experts + 1))), c.rows, c.experts, c.used), weight((size_t) (c.rows * c.used)),
-              table(weight.size()), token((size_t) c.rows),
-              a{to.a, c.groups, c.groups_used, !c.divided, table.get(), token.get(), weight.get()}
+            : to(std::vector<float>((size_t) (c.rows * (c.experts + 1))), c.rows, c.experts, c.used),
+              weight((size_t) (c.rows * c.used)), table(weight.size()), token((size_t) c.rows),
+              a {to.a, c.groups, c.groups_used, !c.divided, table.get(), token.get(), weight.get()}
         {
             a.r.gating = c.gating, a.r.bias = c.gating == PI__GATE_SOFTMAX ? nullptr : bias;
         }
@@ -295,8 +300,8 @@ void check_choice(const choice_case &c)
             const size_t at = (size_t) (i * K + k);
             const double w = 0.5 * gate[(size_t) want[(size_t) k]] / (c.divided ? sum : soft ? all : 1);
             if (table[at] != want[(size_t) k] || !within(std::fabs(weight[at] - w), 3e-6 * w))
-                fail_check("%d experts in %d groups, row %d rank %d: %d (%g), expected %d (%g)", X, c.groups, i, k, table[at],
-                           (double) weight[at], want[(size_t) k], w);
+                fail_check("%d experts in %d groups, row %d rank %d: %d (%g), expected %d (%g)", X, c.groups, i, k,
+                           table[at], (double) weight[at], want[(size_t) k], w);
         }
     }
     check_columns(to);
@@ -357,9 +362,10 @@ struct fixture {
     pi__moe a = {};
 
     fixture(const int32_t (&type)[3], int64_t E, int64_t F, int32_t n_expert, int32_t n_used, int32_t rows, bool fused,
-          bool fp4 = false)
+            bool fp4 = false)
         : d(fp4), max_rows(rows), x0(random(1).normals((size_t) (rows * E))), w0(random(2).normals((size_t) E)),
-          l0(random(3).normals((size_t) (rows * (n_expert + 1)))), x(x0), w(w0), logits(l0), y((size_t) (rows * (E + 2)))
+          l0(random(3).normals((size_t) (rows * (n_expert + 1)))), x(x0), w(w0), logits(l0),
+          y((size_t) (rows * (E + 2)))
     {
         pi__limits lim = {};
         lim.max_tokens = rows, lim.max_seqs = 1, lim.max_rows = 1, lim.max_ctx = 64, lim.max_n_in = std::max(E, F);
@@ -412,9 +418,11 @@ void add_expert(const fixture &t, int32_t e, double weight, const std::vector<do
 {
     std::vector<double> mid, off;
     for (int64_t i = 0; i < t.F(); i++) {
-        double og, ou, g = dot(*t.gate, e, i, x, &og), u = t.up ? dot(*t.up, e, i, x, &ou) : dot(*t.gate, e, t.F() + i, x, &ou);
+        double og, ou, g = dot(*t.gate, e, i, x, &og),
+                       u = t.up ? dot(*t.up, e, i, x, &ou) : dot(*t.gate, e, t.F() + i, x, &ou);
         if (t.a.gate_bias) g += t.a.gate_bias[e * t.F() + i], u += t.a.up_bias[e * t.F() + i];
-        if (t.a.limit > 0) g = std::min(g, (double) t.a.limit), u = std::min(std::max(u, -(double) t.a.limit), (double) t.a.limit);
+        if (t.a.limit > 0)
+            g = std::min(g, (double) t.a.limit), u = std::min(std::max(u, -(double) t.a.limit), (double) t.a.limit);
         if (t.a.act == PI__IN_SWIGLU_OAI) u += 1;
         mid.push_back(activated(t.a.act, g) * u);
         off.push_back(1.2 * og * (std::fabs(u) + ou) + (std::fabs(g) + og) * ou);
@@ -422,7 +430,8 @@ void add_expert(const fixture &t, int32_t e, double weight, const std::vector<do
     for (int64_t o = 0; o < t.E(); o++) {
         double size, v = dot(*t.down, e, o, mid, &size);
         for (int64_t i = 0; i < t.F(); i++)
-            size += std::fabs(t.down->values[(size_t) ((e * t.E() + o) * t.F() + i)] * t.down->factors[(size_t) e]) * off[(size_t) i];
+            size += std::fabs(t.down->values[(size_t) ((e * t.E() + o) * t.F() + i)] * t.down->factors[(size_t) e]) *
+                    off[(size_t) i];
         if (t.a.down_bias) v += t.a.down_bias[e * t.a.ld_down_bias + o];
         y[(size_t) o] += weight * v;
         bound[(size_t) o] += std::fabs(weight) * (1.1 * size + 1e-5 * std::fabs(v));
@@ -436,13 +445,14 @@ void check_row(const fixture &t, int32_t r, const std::vector<float> &got)
     std::vector<int32_t> id;
     double ss = 0;
     for (double v : x) ss += v * v;
-    for (size_t i = 0; i < E; i++) x[i] *= t.a.in.kind == PI__IN_RMSNORM ? t.w0[i] / std::sqrt(ss / (double) E + 1e-6) : 1;
+    for (size_t i = 0; i < E; i++)
+        x[i] *= t.a.in.kind == PI__IN_RMSNORM ? t.w0[i] / std::sqrt(ss / (double) E + 1e-6) : 1;
     route(&t.l0[(size_t) (r * t.a.ldl)], t.a.n_expert, t.a.n_used, t.a.weights_scale, id, weight, t.a.bias);
     for (size_t k = 0; k < id.size(); k++) add_expert(t, id[k], weight[k], x, y, bound);
     for (size_t i = 0; i < E; i++) {
         if (!within(std::fabs(got[first + i] - y[i]), bound[i]))
-            fail_check("%s, row %d of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(t.gate->w.type)->name, r, t.max_rows,
-                     i, (double) got[first + i], y[i], bound[i]);
+            fail_check("%s, row %d of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(t.gate->w.type)->name, r,
+                       t.max_rows, i, (double) got[first + i], y[i], bound[i]);
     }
 }
 
@@ -455,7 +465,8 @@ void test_formats()
     const int32_t experts[] = {1, 4, 7}, rows[] = {1, 3, 23};
     for (int i = 0; i < n; i++) {
         const int32_t type[3] = {types[i], types[(i + i % 2 * 7) % n], types[(i + 3) % n]};
-        int64_t E = std::max(unit_of(type[0]), unit_of(type[1])), F = pi__type_is_float(type[2]) ? 77 : unit_of(type[2]);
+        int64_t E = std::max(unit_of(type[0]), unit_of(type[1])),
+                F = pi__type_is_float(type[2]) ? 77 : unit_of(type[2]);
         if (pi__type_is_float(type[0]) && pi__type_is_float(type[1])) E = 45;
         if (E == 32) E = 96;
         if (F == 32) F = 160;
@@ -472,7 +483,8 @@ void test_formats()
  * rows. */
 void test_biases()
 {
-    const int32_t type[][3] = {{PI__MXFP4, PI__MXFP4, PI__MXFP4}, {PI__Q5_0, PI__Q5_0, PI__Q8_0}, {PI__F32, PI__F32, PI__F32}};
+    const int32_t type[][3] = {
+        {PI__MXFP4, PI__MXFP4, PI__MXFP4}, {PI__Q5_0, PI__Q5_0, PI__Q8_0}, {PI__F32, PI__F32, PI__F32}};
     for (const auto &ty : type) {
         fixture t(ty, 64, 96, 5, 2, 34, ty[0] == PI__F32);
         random r(9);
@@ -492,7 +504,8 @@ void test_many_rows()
     for (int32_t kind = 0; kind < 2; kind++) {
         std::vector<float> l;
         for (int32_t r = 0; r < t.max_rows; r++)
-            for (int32_t e = 0; e < 7; e++) l.push_back(kind ? 1.0f : e > 4 ? -3.0f : r % 7 == 0 ? 0.25f : r % 5 == e ? 2 : e == 4 ? 3 : 0);
+            for (int32_t e = 0; e < 7; e++)
+                l.push_back(kind ? 1.0f : e > 4 ? -3.0f : r % 7 == 0 ? 0.25f : r % 5 == e ? 2 : e == 4 ? 3 : 0);
         t.set_logits(l);
         std::vector<float> y = t.run(0, t.max_rows);
         for (int32_t r = 0; r < t.max_rows; r += 3) check_row(t, r, y);
@@ -569,7 +582,8 @@ void test_modes()
 /* A row has the same bits in a batch of one, in any batch, and in every order of threads and blocks. */
 void test_batch_composition()
 {
-    const int32_t kinds[][3] = {{PI__Q4_K, PI__Q4_K, PI__Q5_1}, {PI__Q6_K, PI__NVFP4, PI__IQ4_NL}, {PI__BF16, PI__BF16, PI__F32}};
+    const int32_t kinds[][3] = {
+        {PI__Q4_K, PI__Q4_K, PI__Q5_1}, {PI__Q6_K, PI__NVFP4, PI__IQ4_NL}, {PI__BF16, PI__BF16, PI__F32}};
     for (auto &k : kinds) {
         fixture t(k, 256, 64, 9, 4, 37, false);
         const size_t E = (size_t) t.E();
@@ -581,7 +595,8 @@ void test_batch_composition()
             }
         }
         if (slow()) return; /* the emulator is itself emulated */
-        if (k[0] == PI__Q4_K) in_all_modes([&] { expect_bytes(t.run(0, t.max_rows).data(), all.data(), all.size() * 4); });
+        if (k[0] == PI__Q4_K)
+            in_all_modes([&] { expect_bytes(t.run(0, t.max_rows).data(), all.data(), all.size() * 4); });
     }
 }
 
@@ -625,7 +640,8 @@ std::vector<float> in_steps(const fixture &t, int32_t r)
             h.insert(h.end(), up.begin(), up.end());
         }
         buffer<float> mid(h);
-        std::vector<float> y = multiply(*t.down, way.id[k], {t.a.act, mid.get(), 2 * F, mid.get() + F, 2 * F, nullptr, 0, t.a.limit});
+        std::vector<float> y = multiply(*t.down, way.id[k],
+                                        {t.a.act, mid.get(), 2 * F, mid.get() + F, 2 * F, nullptr, 0, t.a.limit});
         for (size_t i = 0; i < y.size(); i++) sum[i] = std::fma(way.weight[k], y[i], sum[i]);
     }
     return sum;
@@ -715,13 +731,15 @@ struct heads {
     buffer<float> x, y;
     pi__head_linear a = {};
 
-    heads(int32_t type, int64_t n_in, int64_t n_out, int32_t n_head, int32_t n_tail, int32_t rows, const char *name = nullptr,
-          int matmul = PI__MATMUL_EXACT, bool fp4 = false)
-        : d(fp4, name, matmul), max_rows(rows), tail(n_tail), x0(random(1).normals((size_t) (rows * n_head * (n_in + n_tail)))), x(x0),
+    heads(int32_t type, int64_t n_in, int64_t n_out, int32_t n_head, int32_t n_tail, int32_t rows,
+          const char *name = nullptr, int matmul = PI__MATMUL_EXACT, bool fp4 = false)
+        : d(fp4, name, matmul), max_rows(rows), tail(n_tail),
+          x0(random(1).normals((size_t) (rows * n_head * (n_in + n_tail)))), x(x0),
           y((size_t) (rows * n_head * (n_out + n_tail)))
     {
         pi__limits lim = {};
-        lim.max_tokens = rows, lim.max_seqs = 1, lim.max_rows = 1, lim.max_ctx = 64, lim.max_n_in = n_in, lim.max_n_out = n_out;
+        lim.max_tokens = rows, lim.max_seqs = 1, lim.max_rows = 1, lim.max_ctx = 64, lim.max_n_in = n_in,
+        lim.max_n_out = n_out;
         lim.max_n_head = 1, lim.max_head_dim = 64, lim.n_head_mat = n_head, lim.head_in = n_in, lim.head_out = n_out;
         d.reserve(lim);
         w.reset(new stack(d, type, n_in, n_out, n_head));
@@ -748,7 +766,8 @@ std::vector<float> by_linear(heads &t, int32_t h)
     w.data = (char *) w.data + (size_t) h * w.size;
     if (w.scale) w.scale += h;
     pi__linear a = {};
-    a.in.kind = PI__IN_PLAIN, a.in.x = t.x.get() + h * t.a.x_step, a.in.ldx = t.a.ldx, a.n_rows = t.max_rows, a.n_lin = 1;
+    a.in.kind = PI__IN_PLAIN, a.in.x = t.x.get() + h * t.a.x_step, a.in.ldx = t.a.ldx, a.n_rows = t.max_rows,
+    a.n_lin = 1;
     a.lin[0] = {&w, y.get(), n_out};
     pi__op_linear(t.d.be, NULL, &a);
     t.d.finish();
@@ -763,8 +782,8 @@ void check_heads(const heads &t, int32_t r, const float *got)
         for (int64_t o = 0; o < t.w->w.n_out; o++) {
             double off, want = dot(*t.w, h, o, x, &off);
             if (!within(std::fabs(to[o] - want), off + 1e-5))
-                fail_check("%s, row %d of %d, head %d, result %d: %g, expected %g +- %g", pi__type_info_of(t.w->w.type)->name, r,
-                           t.max_rows, h, (int) o, (double) to[o], want, off);
+                fail_check("%s, row %d of %d, head %d, result %d: %g, expected %g +- %g",
+                           pi__type_info_of(t.w->w.type)->name, r, t.max_rows, h, (int) o, (double) to[o], want, off);
         }
         expect_bytes(to + t.w->w.n_out, from + t.w->w.n_in, (size_t) t.tail * 4);
     }
@@ -774,15 +793,20 @@ void check_heads(const heads &t, int32_t r, const float *got)
  * more rows than one pass takes. */
 void test_heads()
 {
-    const struct { int32_t type; int64_t n_in, n_out; int32_t n_head, tail, rows; } cases[] = {
-        {PI__F32, 48, 80, 5, 16, 11}, {PI__Q8_0, 128, 512, 3, 64, 9}, {PI__F16, 512, 128, 4, 0, 40}, {PI__BF16, 192, 64, 2, 16, 150},
-        {PI__Q4_K, 512, 48, 2, 0, 70}};
+    const struct { int32_t type; int64_t n_in, n_out; int32_t n_head, tail, rows;
+    } cases[] = {{PI__F32, 48, 80, 5, 16, 11},
+                 {PI__Q8_0, 128, 512, 3, 64, 9},
+                 {PI__F16, 512, 128, 4, 0, 40},
+                 {PI__BF16, 192, 64, 2, 16, 150},
+                 {PI__Q4_K, 512, 48, 2, 0, 70}};
     for (const auto &c : cases) {
         if (slow() && c.rows > 20) continue;
-        heads t(c.type, c.n_in, c.n_out, c.n_head, c.tail, c.rows), cpu(c.type, c.n_in, c.n_out, c.n_head, c.tail, c.rows, "cpu");
+        heads t(c.type, c.n_in, c.n_out, c.n_head, c.tail, c.rows),
+            cpu(c.type, c.n_in, c.n_out, c.n_head, c.tail, c.rows, "cpu");
         const std::vector<float> all = t.run(0, c.rows), beside = cpu.run(0, c.rows);
         const size_t ld = (size_t) t.a.ldy;
-        for (int32_t r = 0; r < c.rows; r += 7) check_heads(t, r, &all[(size_t) r * ld]), check_heads(t, r, &beside[(size_t) r * ld]);
+        for (int32_t r = 0; r < c.rows; r += 7)
+            check_heads(t, r, &all[(size_t) r * ld]), check_heads(t, r, &beside[(size_t) r * ld]);
         for (int32_t r = 0; r < c.rows; r += 31) expect_bytes(t.run(r, 1).data(), &all[(size_t) r * ld], ld * 4);
         expect_bytes(t.run(1, c.rows - 1).data(), &all[ld], all.size() * 4 - ld * 4);
     }
@@ -800,14 +824,21 @@ void test_heads()
  * W. */
 void test_few_heads()
 {
-    const struct { int32_t type, matmul; int64_t n_in, n_out; int32_t tail; bool fp4; const char *name; } cases[] = {
-        {PI__Q8_0, PI__MATMUL_AUTO, 128, 80, 16, false, nullptr}, {PI__NVFP4, PI__MATMUL_AUTO, 512, 64, 0, false, nullptr},
-        {PI__Q4_K, PI__MATMUL_AUTO, 1280, 144, 4, false, nullptr}, {PI__MXFP4, PI__MATMUL_W16, 96, 40, 7, false, nullptr},
-        {PI__IQ4_XS, PI__MATMUL_AUTO, 256, 17, 0, false, nullptr}, {PI__Q4_0, PI__MATMUL_AUTO, 64, 128, 0, false, nullptr},
-        {PI__Q6_K, PI__MATMUL_AUTO, 512, 48, 3, false, nullptr}, {PI__Q8_0, PI__MATMUL_EXACT, 320, 48, 0, false, nullptr},
-        {PI__BF16, PI__MATMUL_AUTO, 160, 48, 0, false, nullptr}, {PI__F32, PI__MATMUL_AUTO, 96, 24, 0, false, nullptr},
-        {PI__NVFP4, PI__MATMUL_AUTO, 256, 64, 0, true, nullptr}, {PI__MXFP4, PI__MATMUL_AUTO, 256, 64, 0, true, nullptr},
-        {PI__Q8_0, PI__MATMUL_EXACT, 128, 80, 16, false, "cpu"}, {PI__Q4_K, PI__MATMUL_EXACT, 256, 48, 0, false, "cpu"}};
+    const struct { int32_t type, matmul; int64_t n_in, n_out; int32_t tail; bool fp4; const char *name;
+    } cases[] = {{PI__Q8_0, PI__MATMUL_AUTO, 128, 80, 16, false, nullptr},
+                 {PI__NVFP4, PI__MATMUL_AUTO, 512, 64, 0, false, nullptr},
+                 {PI__Q4_K, PI__MATMUL_AUTO, 1280, 144, 4, false, nullptr},
+                 {PI__MXFP4, PI__MATMUL_W16, 96, 40, 7, false, nullptr},
+                 {PI__IQ4_XS, PI__MATMUL_AUTO, 256, 17, 0, false, nullptr},
+                 {PI__Q4_0, PI__MATMUL_AUTO, 64, 128, 0, false, nullptr},
+                 {PI__Q6_K, PI__MATMUL_AUTO, 512, 48, 3, false, nullptr},
+                 {PI__Q8_0, PI__MATMUL_EXACT, 320, 48, 0, false, nullptr},
+                 {PI__BF16, PI__MATMUL_AUTO, 160, 48, 0, false, nullptr},
+                 {PI__F32, PI__MATMUL_AUTO, 96, 24, 0, false, nullptr},
+                 {PI__NVFP4, PI__MATMUL_AUTO, 256, 64, 0, true, nullptr},
+                 {PI__MXFP4, PI__MATMUL_AUTO, 256, 64, 0, true, nullptr},
+                 {PI__Q8_0, PI__MATMUL_EXACT, 128, 80, 16, false, "cpu"},
+                 {PI__Q4_K, PI__MATMUL_EXACT, 256, 48, 0, false, "cpu"}};
     enum { HEADS = 4, ROWS = 35 }; /* memory ends directly after the last of the four matrices */
     for (const auto &c : cases) {
         about("%s, %d columns", pi__type_info_of(c.type)->name, (int) c.n_in);
@@ -821,7 +852,8 @@ void test_few_heads()
         for (int32_t h = 0; h < HEADS; h++) {
             const std::vector<float> want = by_linear(t, h);
             for (int32_t r = 0; r < ROWS; r++)
-                expect_bytes(&all[(size_t) r * ld + (size_t) (h * t.a.y_step)], &want[(size_t) (r * c.n_out)], (size_t) c.n_out * 4);
+                expect_bytes(&all[(size_t) r * ld + (size_t) (h * t.a.y_step)], &want[(size_t) (r * c.n_out)],
+                             (size_t) c.n_out * 4);
         }
     }
     heads t(PI__Q8_0, 64, 80, 2, 16, 265, nullptr, PI__MATMUL_AUTO); /* more rows than one pass takes */

@@ -110,7 +110,8 @@ double activated(int act, double v)
 
 /* Checks down of pair p against double precision of the gate and up outputs. mid, weights and scales are rounded to
  * 11 bits, or 8. */
-void check_down(const layer &t, const concurrency &c, size_t p, int act, const buffer<float> &h, const std::vector<float> &y)
+void check_down(const layer &t, const concurrency &c, size_t p, int act, const buffer<float> &h,
+                const std::vector<float> &y)
 {
     const size_t F = (size_t) t.F, E = (size_t) t.E, column = (size_t) c.column[p], e = (size_t) c.id[p];
     std::vector<double> mid;
@@ -131,7 +132,8 @@ void check_down(const layer &t, const concurrency &c, size_t p, int act, const b
         }
         want *= t.factors[e], bound *= t.factors[e];
         if (!within(std::fabs(y[column * (E + 1) + o] - want), bound))
-            fail_check("pair %zu, result %zu: %g, expected %g +- %g", p, o, (double) y[column * (E + 1) + o], want, bound);
+            fail_check("pair %zu, result %zu: %g, expected %g +- %g", p, o, (double) y[column * (E + 1) + o], want,
+                       bound);
     }
 }
 
@@ -170,7 +172,8 @@ void test_layer()
             const std::vector<float> alone = t.from_mid(one, own.get());
             for (size_t k = 0; k < concurrency::USED; k++)
                 expect_bytes(&alone[(size_t) (one.column[k] * (s.E + 1))],
-                             &y[(size_t) (all.column[(size_t) i * concurrency::USED + k] * (s.E + 1))], (size_t) s.E * 4);
+                             &y[(size_t) (all.column[(size_t) i * concurrency::USED + k] * (s.E + 1))],
+                             (size_t) s.E * 4);
         }
     }
 }
@@ -237,9 +240,10 @@ struct heads {
     bool queries;
 
     heads(int32_t type, int32_t rows_, int64_t n_in_, int64_t n_out_, int32_t n_tail_, bool queries_, float size)
-        : rows(rows_), n_tail(n_tail_), n_in(n_in_), n_out(n_out_), ldx(N * (n_in + n_tail) + 4), ldy(N * (n_out + n_tail) + 3),
-          w(in_w16, type, n_in, n_out, 5), x(values(rows * ldx, size)), row(values(rows * dim(), 1)), norm(values(n_out, 1)),
-          rope(values(rows * n_tail, 1)), scale(std::vector<float>{0.5f, 1, 2, 0.7f}), slot((size_t) rows),
+        : rows(rows_), n_tail(n_tail_), n_in(n_in_), n_out(n_out_), ldx(N * (n_in + n_tail) + 4),
+          ldy(N * (n_out + n_tail) + 3), w(in_w16, type, n_in, n_out, 5), x(values(rows * ldx, size)),
+          row(values(rows * dim(), 1)), norm(values(n_out, 1)), rope(values(rows * n_tail, 1)),
+          scale(std::vector<float> {0.5f, 1, 2, 0.7f}), slot((size_t) rows),
           prepared(pi__k_w16_packed_x_bytes(rows * N, n_in)), queries(queries_)
     {
         for (int32_t i = 0; i < rows; i++) slot[(size_t) i] = i % 5 == 3 ? -1 : i;
@@ -261,7 +265,8 @@ struct heads {
         const pi__k_cache to = {cache, 0, PI__F32, PI__F32, 1, (int32_t) (dim() + 31) / 32 * 32, 64};
         a.prep.rows = {to, 1, slot.get(), nullptr, 0};
         a.prep.n_tokens = rows;
-        a.prep.a.n_head = N, a.prep.a.dim = (int32_t) dim(), a.prep.a.q_scale = 0.3f, a.prep.a.row = row.get(), a.prep.a.ldr = dim();
+        a.prep.a.n_head = N, a.prep.a.dim = (int32_t) dim(), a.prep.a.q_scale = 0.3f, a.prep.a.row = row.get(),
+        a.prep.a.ldr = dim();
         a.prep.a.norm = norm.get(), a.prep.a.n_norm = (int32_t) n_out, a.prep.a.eps = 1e-6f, a.prep.a.rope = rope.get();
         a.prep.a.n_rot = n_tail;
         return a;
@@ -288,7 +293,8 @@ struct heads {
     }
     void check(unsigned long launches)
     {
-        const size_t n = (size_t) (rows * ldy), bytes = (size_t) rows * (size_t) ((dim() + 31) / 32 * 32) * sizeof(float);
+        const size_t n = (size_t) (rows * ldy),
+                     bytes = (size_t) rows * (size_t) ((dim() + 31) / 32 * 32) * sizeof(float);
         buffer<float> want(n), got(n);
         buffer<char> want_rows(bytes), got_rows(bytes);
         with_many(want.get(), want_rows.get());
@@ -309,11 +315,16 @@ struct heads {
 
 void test_heads()
 {
-    const struct { int64_t n_in, n_out; int32_t n_tail; bool queries; float size; unsigned long launches; int32_t rows[4]; } cases[] = {
-        {128, 96, 64, true, 1, 1, {1, 7, 11, 32}},
-        {512, 128, 0, false, 1e-12f, 1, {2, 8, 17, 32}},
-        {256, 70, 6, false, INFINITY, 1, {5, 0}},
-        {4096, 64, 0, false, 1, 1, {1, 4, 0}},
+    const struct {
+        int64_t n_in, n_out;
+        int32_t n_tail;
+        bool queries;
+        float size;
+        unsigned long launches;
+        int32_t rows[4];
+    } cases[] = {
+        {128, 96, 64, true, 1, 1, {1, 7, 11, 32}}, {512, 128, 0, false, 1e-12f, 1, {2, 8, 17, 32}},
+        {256, 70, 6, false, INFINITY, 1, {5, 0}},  {4096, 64, 0, false, 1, 1, {1, 4, 0}},
         {4096, 64, 8, false, 1, 2, {5, 9, 0}}, /* long rows */
         {64, 64, 96, true, 1, 2, {3, 0}},      /* a long tail after each head */
     };

@@ -8,7 +8,8 @@ namespace {
 
 void check_near(double got, double want, double tolerance, const char *what, size_t i)
 {
-    if (!(std::fabs(got - want) <= tolerance * (1 + std::fabs(want)))) fail_check("%s %zu: %g, expected %g", what, i, got, want);
+    if (!(std::fabs(got - want) <= tolerance * (1 + std::fabs(want))))
+        fail_check("%s %zu: %g, expected %g", what, i, got, want);
 }
 
 void test_add_norm()
@@ -17,18 +18,20 @@ void test_add_norm()
     for (int64_t n : {1, 31, 64, 257, 640, 1025}) {
         for (int with_w = 0; with_w < 2; with_w++) {
             const int32_t rows = 3;
-            std::vector<float> x0 = r.normals((size_t) (rows * n)), y0 = r.normals((size_t) (rows * n)), w0 = r.normals((size_t) n);
+            std::vector<float> x0 = r.normals((size_t) (rows * n)), y0 = r.normals((size_t) (rows * n)),
+                               w0 = r.normals((size_t) n);
             buffer<float> y(y0), w(w0);
             std::vector<float> first;
             in_all_modes([&] {
                 buffer<float> x(x0);
-                must_run(pi__k_add_norm(stream(), arguments(pi__add_norm{x.get(), y.get(),
-                                                                         with_w ? w.get() : nullptr, nullptr, 1e-6f, 0.5f, rows,
-                                                                         n})));
+                must_run(pi__k_add_norm(stream(), arguments(pi__add_norm {x.get(), y.get(), with_w ? w.get() : nullptr,
+                                                                          nullptr, 1e-6f, 0.5f, rows, n})));
                 for (int64_t i = 0; i < rows * n; i++) {
                     double s = 0;
-                    for (int64_t j = 0; j < n; j++) s += (double) y0[(size_t) (i / n * n + j)] * y0[(size_t) (i / n * n + j)];
-                    double add = with_w ? y0[(size_t) i] / std::sqrt(s / (double) n + 1e-6) * w0[(size_t) (i % n)] : y0[(size_t) i];
+                    for (int64_t j = 0; j < n; j++)
+                        s += (double) y0[(size_t) (i / n * n + j)] * y0[(size_t) (i / n * n + j)];
+                    double add = with_w ? y0[(size_t) i] / std::sqrt(s / (double) n + 1e-6) * w0[(size_t) (i % n)]
+                                        : y0[(size_t) i];
                     check_near(x[(size_t) i], (x0[(size_t) i] + add) * 0.5, 1e-6, "add_norm", (size_t) i);
                 }
                 if (with_w) {
@@ -64,7 +67,8 @@ void test_rope()
                 for (size_t i = 0; i < (size_t) n_freq; i++) {
                     double angle = (float) pos[t] * f[i];
                     check_near(table[t * 2 * (size_t) n_freq + i], scale * std::cos(angle), 1e-6, "cosine", i);
-                    check_near(table[t * 2 * (size_t) n_freq + (size_t) n_freq + i], scale * std::sin(angle), 1e-6, "sine", i);
+                    check_near(table[t * 2 * (size_t) n_freq + (size_t) n_freq + i], scale * std::sin(angle), 1e-6,
+                               "sine", i);
                 }
             }
         });
@@ -80,11 +84,14 @@ void test_gather_softcap()
         in_all_modes([&] {
             out.fill(0xff);
             must_run(pi__k_gather_rows(stream(), x.get(), row.get(), 4, n, out.get()));
-            for (size_t i = 0; i < 3; i++) expect_bytes(&out[i * (size_t) n], &x[(size_t) (row[i] * n)], (size_t) n * 4);
+            for (size_t i = 0; i < 3; i++)
+                expect_bytes(&out[i * (size_t) n], &x[(size_t) (row[i] * n)], (size_t) n * 4);
             for (size_t i = 0; i < (size_t) n; i++) expect_true(out[(size_t) (3 * n) + i] == 0);
             for (size_t i = 0; i < (size_t) n; i++) out[(size_t) (3 * n) + i] = 1;
-            must_run(pi__k_add_rows(stream(), arguments(pi__add_rows{out.get() + 3 * n, x.get(), nullptr, 1, n}), row.get() + 1));
-            for (size_t i = 0; i < (size_t) n; i++) expect_true(out[(size_t) (3 * n) + i] == 1 + x[(size_t) (4 * n) + i]);
+            must_run(pi__k_add_rows(stream(), arguments(pi__add_rows {out.get() + 3 * n, x.get(), nullptr, 1, n}),
+                                    row.get() + 1));
+            for (size_t i = 0; i < (size_t) n; i++)
+                expect_true(out[(size_t) (3 * n) + i] == 1 + x[(size_t) (4 * n) + i]);
             must_run(pi__k_softcap(stream(), arguments(pi__softcap{out.get(), 0.7f, 3, n})));
             for (size_t i = 0; i < (size_t) (3 * n); i++) {
                 double v = x[(size_t) row[i / (size_t) n] * (size_t) n + i % (size_t) n];
@@ -122,7 +129,8 @@ void test_layer_norm_gelu()
             float *const yp = part < 2 ? y.get() : nullptr, *const bp = part < 1 ? b.get() : nullptr;
             in_all_modes([&] {
                 buffer<float> x(x0), z(x0);
-                must_run(pi__k_layer_norm(stream(), arguments(pi__layer_norm{x.get(), yp, bp, w.get(), shift.get(), 1e-5f, 3, n})));
+                must_run(pi__k_layer_norm(
+                    stream(), arguments(pi__layer_norm {x.get(), yp, bp, w.get(), shift.get(), 1e-5f, 3, n})));
                 must_run(pi__k_gelu(stream(), arguments(pi__gelu{z.get(), bp, 3, n})));
                 for (size_t row = 0; row < 3; row++) {
                     std::vector<double> v(width);
@@ -136,7 +144,8 @@ void test_layer_norm_gelu()
                     }
                     for (double d : v) square += (d - mean) * (d - mean) / (double) width;
                     for (size_t i = 0; i < width; i++)
-                        check_near(x[row * width + i], (v[i] - mean) / std::sqrt(square + 1e-5) * w[i] + shift[i], 2e-5, "layer_norm", i);
+                        check_near(x[row * width + i], (v[i] - mean) / std::sqrt(square + 1e-5) * w[i] + shift[i], 2e-5,
+                                   "layer_norm", i);
                 }
             });
         }
@@ -150,17 +159,21 @@ void test_block_conv()
     for (int32_t n_tap : {1, 3, 6})
         for (int32_t group : {1, 4, 31}) {
             const int32_t n = 31 * 4 * group / (group == 31 ? 4 : 1), n_groups = n / group, ldo = n_tap * n_groups + 1;
-            buffer<float> x(r.normals((size_t) (5 * n))), base(r.normals((size_t) (n_tap * n))), own(r.normals((size_t) (5 * ldo)));
+            buffer<float> x(r.normals((size_t) (5 * n))), base(r.normals((size_t) (n_tap * n))),
+                own(r.normals((size_t) (5 * ldo)));
             buffer<int32_t> seq(seq0), start(start0);
             in_all_modes([&] {
                 buffer<float> out((size_t) (5 * n));
-                must_run(pi__k_block_conv(stream(), arguments(pi__block_conv{x.get(), base.get(), own.get(), ldo, n_tap, group, n,
-                                                                             out.get()}), seq.get(), start.get(), 5));
+                must_run(pi__k_block_conv(
+                    stream(),
+                    arguments(pi__block_conv {x.get(), base.get(), own.get(), ldo, n_tap, group, n, out.get()}),
+                    seq.get(), start.get(), 5));
                 for (int32_t i = 0; i < 5 * n; i++) {
                     const int32_t t = i / n, c = i % n, slot = t ? t - 1 : 0;
                     double sum = 0;
                     for (int32_t tap = 0; tap < n_tap && tap <= slot; tap++)
-                        sum += ((double) base[(size_t) (tap * n + c)] + own[(size_t) (t * ldo + tap * n_groups + c / group)]) *
+                        sum += ((double) base[(size_t) (tap * n + c)] +
+                                own[(size_t) (t * ldo + tap * n_groups + c / group)]) *
                                x[(size_t) ((t - tap) * n + c)];
                     check_near(out[(size_t) i], sum, 2e-6, "block_conv", (size_t) i);
                 }
@@ -282,26 +295,33 @@ void run_qkv(const qkv_case &c, bool tail)
             for (int32_t h = 0; h < c.n_head_kv; h++) {
                 check_stored(c.type_k, cache.read(false, slot[t], h),
                              prepared(row + Q + h * c.dim, bias.get() + Q + h * c.dim, kn.get(), c.norms, rp, c));
-                check_stored(c.type_v, cache.read(true, slot[t], h),
-                             prepared(row + Q + KV + h * c.dim, bias.get() + Q + KV + h * c.dim, nullptr, c.v_norm, nullptr, c));
+                check_stored(
+                    c.type_v, cache.read(true, slot[t], h),
+                    prepared(row + Q + KV + h * c.dim, bias.get() + Q + KV + h * c.dim, nullptr, c.v_norm, nullptr, c));
             }
         }
         expect_bytes(&x[(size_t) Q], &x0[(size_t) Q], (size_t) (2 * KV) * 4); /* k and v in x stay unchanged */
         for (size_t b = 1; b < 2; b++) { /* no slot refers to block 1 */
-            for (size_t i = 0; i < cache.c.stride; i++) expect_equal((uint8_t) cache.memory[b * cache.c.stride + i], 0xff);
+            for (size_t i = 0; i < cache.c.stride; i++)
+                expect_equal((uint8_t) cache.memory[b * cache.c.stride + i], 0xff);
         }
     });
 }
 
 void test_qkv()
 {
-    const qkv_case cases[] = {
-        {PI__F32, PI__F32, 2, 1, 32, 32, 16, true, false, true},     {PI__F16, PI__F16, 4, 1, 64, 64, 32, true, false, false},
-        {PI__BF16, PI__F16, 3, 3, 96, 32, 16, false, false, true},   {PI__Q8_0, PI__Q4_0, 8, 2, 128, 128, 64, true, true, false},
-        {PI__Q4_0, PI__Q8_0, 2, 2, 256, 64, 16, true, true, true},   {PI__F16, PI__BF16, 1, 1, 512, 0, 16, false, true, false},
-        {PI__Q5_0, PI__Q4_1, 2, 1, 64, 32, 16, true, false, true},   {PI__Q4_1, PI__Q5_1, 2, 1, 96, 0, 32, true, true, false},
-        {PI__Q5_1, PI__IQ4_NL, 2, 1, 64, 64, 16, false, false, true}, {PI__IQ4_NL, PI__Q5_0, 1, 1, 128, 0, 64, true, true, false},
-        {PI__TQ4_0, PI__TQ3_0, 3, 1, 96, 32, 16, true, false, true},  {PI__TQ3_0, PI__TQ4_0, 2, 2, 64, 64, 32, true, true, false}};
+    const qkv_case cases[] = {{PI__F32, PI__F32, 2, 1, 32, 32, 16, true, false, true},
+                              {PI__F16, PI__F16, 4, 1, 64, 64, 32, true, false, false},
+                              {PI__BF16, PI__F16, 3, 3, 96, 32, 16, false, false, true},
+                              {PI__Q8_0, PI__Q4_0, 8, 2, 128, 128, 64, true, true, false},
+                              {PI__Q4_0, PI__Q8_0, 2, 2, 256, 64, 16, true, true, true},
+                              {PI__F16, PI__BF16, 1, 1, 512, 0, 16, false, true, false},
+                              {PI__Q5_0, PI__Q4_1, 2, 1, 64, 32, 16, true, false, true},
+                              {PI__Q4_1, PI__Q5_1, 2, 1, 96, 0, 32, true, true, false},
+                              {PI__Q5_1, PI__IQ4_NL, 2, 1, 64, 64, 16, false, false, true},
+                              {PI__IQ4_NL, PI__Q5_0, 1, 1, 128, 0, 64, true, true, false},
+                              {PI__TQ4_0, PI__TQ3_0, 3, 1, 96, 32, 16, true, false, true},
+                              {PI__TQ3_0, PI__TQ4_0, 2, 2, 64, 64, 32, true, true, false}};
     for (const qkv_case &c : cases) run_qkv(c, false), run_qkv(c, true);
 }
 

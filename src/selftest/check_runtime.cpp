@@ -55,8 +55,9 @@ struct work {
     buffer<char> prepared;
 
     work(int32_t type, int64_t n_in, int64_t n_out, int32_t n)
-        : rows(n), w(make_matrix(type, n_in, n_out)), x((size_t) (n * n_in)), y((size_t) (n * n_out)), sum((size_t) (n * n_out)),
-          norm(random(4).normals((size_t) n_out)), prepared(pi__k_packed_x_bytes(n, n_in, pi__type_is_float(type)))
+        : rows(n), w(make_matrix(type, n_in, n_out)), x((size_t) (n * n_in)), y((size_t) (n * n_out)),
+          sum((size_t) (n * n_out)), norm(random(4).normals((size_t) n_out)),
+          prepared(pi__k_packed_x_bytes(n, n_in, pi__type_is_float(type)))
     {
     }
     void begin(uint64_t seed)
@@ -175,7 +176,8 @@ void test_pages()
     const std::vector<float> zeros((size_t) (2 * n));
     buffer<float> got((size_t) (2 * n));
     buffer<int32_t> which(std::vector<int32_t>{1, 0});
-    float *const across = reinterpret_cast<float *>(all.p + page) - 700, *const behind = reinterpret_cast<float *>(all.p + 2 * page);
+    float *const across = reinterpret_cast<float *>(all.p + page) - 700, *const behind = reinterpret_cast<float *>(
+                                                                             all.p + 2 * page);
     auto compare = [&](const float *x, const std::vector<float> &want) {
         must_run(pi__k_gather_rows(stream(), x, which.get(), 2, n, got.get()));
         expect_bytes(&want[(size_t) n], got.get(), (size_t) n * sizeof(float));
@@ -269,7 +271,8 @@ void test_all_gather()
             if (round % 2) well[k] = !pi__rt_replay(rt[k], *g[k]) && well[k];
             else well[k] = link.l->ops->gather(link.l, k, at[k], SHARD) && well[k];
             well[k] = link.l->ops->wait(link.l, k) == PI__LINK_DONE && well[k];
-            well[k] = !pi__rt_download(rt[k], got[k].data(), at[k], 2 * SHARD * sizeof(float)) && !pi__rt_wait(rt[k]) && well[k];
+            well[k] = !pi__rt_download(rt[k], got[k].data(), at[k], 2 * SHARD * sizeof(float)) && !pi__rt_wait(rt[k]) &&
+                      well[k];
         });
         expect_true(well[0] && well[1]);
         for (int k = 0; k < 2; k++) expect_bytes(all.data(), got[k].data(), all.size() * sizeof(float));
@@ -287,6 +290,7 @@ const entry checks[] = {
 
 } // namespace
 
-const family checks_of_runtime = {"runtime", "replay, copies, pages, two devices", checks, sizeof checks / sizeof *checks};
+const family checks_of_runtime = {"runtime", "replay, copies, pages, two devices", checks,
+                                  sizeof checks / sizeof *checks};
 
 } // namespace selftest

@@ -28,9 +28,10 @@ struct half_layer {
         return way == EXACT ? pi__k_packed_x_bytes(rows, n_in, 0) : pi__k_fp4_packed_x_bytes(rows, n_in);
     }
     half_layer(const matrix &w_, way_of way_, bool adds_, const float *norm_, int32_t rows_)
-        : w(w_), way(way_), adds(adds_), twice(norm_ && rows_ == 1), norm(norm_), rows(rows_), prepared(bytes(way, rows, w.m.n_in)),
-          x0(random(7).normals((size_t) (rows * w.m.n_out))), y((size_t) (rows * w.m.n_out)), normed(y.size()),
-          next_w(random(8).normals((size_t) w.m.n_out)), arrived(std::vector<uint32_t>{0})
+        : w(w_), way(way_), adds(adds_), twice(norm_ && rows_ == 1), norm(norm_), rows(rows_),
+          prepared(bytes(way, rows, w.m.n_in)), x0(random(7).normals((size_t) (rows * w.m.n_out))),
+          y((size_t) (rows * w.m.n_out)), normed(y.size()), next_w(random(8).normals((size_t) w.m.n_out)),
+          arrived(std::vector<uint32_t> {0})
     {
         random r(9);
         buffer<float> in(r.normals((size_t) (rows * w.m.n_in)));
@@ -115,12 +116,18 @@ void check(half_layer &l)
 
 void test_all(bool adds)
 {
-    const struct { int32_t type; way_of way; } ways[] = {{PI__Q8_0, W16}, {PI__MXFP4, W16}, {PI__Q4_K, EXACT}, {PI__NVFP4, W4A4},
-                                                         {PI__MXFP4, W4A8}};
+    const struct {
+        int32_t type;
+        way_of way;
+    } ways[] = {{PI__Q8_0, W16}, {PI__MXFP4, W16}, {PI__Q4_K, EXACT}, {PI__NVFP4, W4A4}, {PI__MXFP4, W4A8}};
     buffer<float> norm(random(3).normals(E));
     for (auto way : ways) {
         if (way.way >= W4A4 && !has_fp4()) continue;
-        matrix w = make_matrix(way.type, way.type == PI__Q4_K ? 512 : way.type == PI__NVFP4 ? 320 : 288, adds ? E : 2 * F);
+        matrix w = make_matrix(way.type,
+                               way.type == PI__Q4_K    ? 512
+                               : way.type == PI__NVFP4 ? 320
+                                                       : 288,
+                               adds ? E : 2 * F);
         for (int32_t rows : {1, 2, 7, 16, 29}) {
             if ((slow() || way.way >= W4A4) && (rows == 2 || rows == 16)) continue;
             if (slow() && rows == 29) continue;
@@ -159,13 +166,15 @@ void test_held()
     for (int64_t n : {96, 2080, 4256, 8160}) {
         const size_t all = (size_t) (ROWS * n);
         const std::vector<float> x0 = random(5).normals(all);
-        buffer<float> y(random(6).normals(all)), w(random(7).normals((size_t) n)), next_w(random(8).normals((size_t) n));
+        buffer<float> y(random(6).normals(all)), w(random(7).normals((size_t) n)),
+            next_w(random(8).normals((size_t) n));
         y.get()[2 * n + 65] = INFINITY;
         const pi__k_input round = {PLAIN, y.get(), n, nullptr, 0, nullptr, 0, 0};
         for (int kind = 0; kind < KINDS; kind++) {
             about("%d columns, addition %d", (int) n, kind);
             buffer<float> want_x(x0), x(x0);
-            const float *norm = kind == NORMED || kind == FRESH ? w.get() : nullptr, *bias = kind == BIAS ? w.get() : nullptr;
+            const float *norm = kind == NORMED || kind == FRESH ? w.get() : nullptr,
+                        *bias = kind == BIAS ? w.get() : nullptr;
             const pi__add_norm a = {want_x.get(), y.get(), norm, bias, 1e-5f, 0.5f, ROWS, n};
             const pi__norm first = {want_x.get(), n, y.get(), norm, 1e-5f, ROWS, n};
             if (kind == FRESH) must_run(pi__k_norm(stream(), &first));

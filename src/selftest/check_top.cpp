@@ -72,7 +72,11 @@ void run_rows(int64_t n, int kind, int n_rows, int k)
     for (int i = 0; i < n_rows; i++) {
         rows.push_back(row_of(r, n, (kind + i) % 8));
         all.insert(all.end(), rows.back().begin(), rows.back().end());
-        const int32_t own = i % 4 == 3 ? 0 : i % 4 == 2 ? 1 : i % 4 == 1 ? 1 + k / 3 : k, skips = i % 3 == 2 ? 3 : i % 3;
+        const int32_t own = i % 4 == 3   ? 0
+                            : i % 4 == 2 ? 1
+                            : i % 4 == 1 ? 1 + k / 3
+                                         : k,
+                      skips = i % 3 == 2 ? 3 : i % 3;
         wishes.insert(wishes.end(), {own, skips, i % 2 == 0});
         for (int32_t s = 0; s < skips; s++) rows.back()[(size_t) skipped[(size_t) s]] = -INFINITY;
     }
@@ -126,7 +130,8 @@ void test_long()
 /* Tokens from the results by row index; 0 for a row without a result. */
 void test_tokens()
 {
-    buffer<uint64_t> found(std::vector<uint64_t> {0, 0, key_of(1, 5), 1, 0, ~UINT64_C(0), UINT64_C(1) << 32, 0, key_of(-2, 70000)});
+    buffer<uint64_t> found(
+        std::vector<uint64_t> {0, 0, key_of(1, 5), 1, 0, ~UINT64_C(0), UINT64_C(1) << 32, 0, key_of(-2, 70000)});
     buffer<int32_t> row(std::vector<int32_t> {2, 0, 1, 0}), token(5);
     must_run(pi__k_top_tokens(stream(), found.get(), row.get(), 4, token.get()));
     const int32_t want[] = {70000, 5, 0, 5, -1};

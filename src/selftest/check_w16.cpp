@@ -31,8 +31,8 @@ void check(const matrix &w, const std::vector<float> &x, const std::vector<float
             }
         }
         if (!within(std::fabs(y[i] - want), bound)) {
-            fail_check("%s %zux%zu row %zu of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(w.m.type)->name, n,
-                       n_out, i / n_out, n_rows, i % n_out, (double) y[i], want, bound);
+            fail_check("%s %zux%zu row %zu of %d, result %zu: %g, expected %g +- %g", pi__type_info_of(w.m.type)->name,
+                       n, n_out, i / n_out, n_rows, i % n_out, (double) y[i], want, bound);
         }
     }
 }
@@ -94,7 +94,8 @@ void test_long_matrices()
         buffer<float> x(r.normals((size_t) (3 * n_in)));
         const pi__k_input in = plain(x.get(), n_in);
         const std::vector<float> y = multiply_w16(w, in, 3), some = multiply_w16(few, in, 3);
-        for (size_t i = 0; i < 3; i++) expect_bytes(&y[i * (size_t) n_out], &some[i * (size_t) part], (size_t) part * 4);
+        for (size_t i = 0; i < 3; i++)
+            expect_bytes(&y[i * (size_t) n_out], &some[i * (size_t) part], (size_t) part * 4);
         check(w, std::vector<float>(x.get(), x.get() + 3 * n_in), y, 3);
     }
 }
@@ -210,7 +211,8 @@ void test_added()
         buffer<char> prepared(pi__k_w16_packed_x_bytes(rows, 288));
         const pi__k_input in = {PLAIN, x.get(), 288, nullptr, 0, nullptr, 0, 0};
         must_run(pi__k_w16_pack_x(stream(), &in, type, rows, 288, prepared.get()));
-        check_added(w, rows, [&](const pi__k_product &p) { must_run(pi__k_w16_linear(stream(), &p, 1, prepared.get(), rows)); });
+        check_added(w, rows,
+                    [&](const pi__k_product &p) { must_run(pi__k_w16_linear(stream(), &p, 1, prepared.get(), rows)); });
         const pi__k_product few = {w.m, x.get(), 140, 1};
         expect_true(pi__k_w16_linear(stream(), &few, 1, prepared.get(), 64) != 0);
     }
@@ -317,7 +319,8 @@ void test_whole_tiles()
 {
     const shared_products p(PI__Q4_0, 43, {40}, 65), few(PI__Q4_0, 9, {40}, 65);
     shared_slices s(8, 1, shared_products::VALUES);
-    const pi__k_split splits[] = {{1, s.split.sums, s.split.n_sums, s.split.arrived}, {188, s.split.sums, 4, s.split.arrived}};
+    const pi__k_split splits[] = {{1, s.split.sums, s.split.n_sums, s.split.arrived},
+                                  {188, s.split.sums, 4, s.split.arrived}};
     for (const pi__k_split &one : splits) p.multiply(&one, 0);
     few.multiply(&s.split, 0);
     for (size_t i = 0; i < s.sums.size(); i++) expect_true(std::isnan(s.sums[i]));
@@ -327,7 +330,9 @@ void test_whole_tiles()
 void test_gate_and_up()
 {
     const pi__k_split *shared = nullptr;
-    auto run = [&](const pi__k_w16_glu &a, const void *x, int32_t rows) { return pi__k_w16_glu_run(stream(), &a, x, rows, shared); };
+    auto run = [&](const pi__k_w16_glu &a, const void *x, int32_t rows) {
+        return pi__k_w16_glu_run(stream(), &a, x, rows, shared);
+    };
     for (int32_t type : w16_types) {
         if (slow() && type != PI__Q4_0) continue;
         gate_and_up(type, 11, 96, 70).check(PI__IN_SWIGLU, 0, type, run);
@@ -346,7 +351,9 @@ void test_gate_and_up()
  * part. */
 void test_gate_and_up_few()
 {
-    auto run = [&](const pi__k_w16_glu &a, const void *x, int32_t rows) { return pi__k_w16_glu_few(stream(), &a, x, rows); };
+    auto run = [&](const pi__k_w16_glu &a, const void *x, int32_t rows) {
+        return pi__k_w16_glu_few(stream(), &a, x, rows);
+    };
     for (int32_t type : w16_types) {
         if (slow() && type != PI__Q4_0) continue;
         gate_and_up(type, 11, 96, 8).check(PI__IN_SWIGLU, 0, type, run);
@@ -383,10 +390,20 @@ void test_unsupported()
 }
 
 const entry checks[] = {
-    {"values", test_values}, {"company", test_company}, {"long_matrices", test_long_matrices}, {"modes", test_modes},
-    {"extremes", test_extremes}, {"not_numbers", test_not_numbers}, {"together", test_together}, {"errors", test_errors},
-    {"added", test_added}, {"shared_slices", test_shared_slices}, {"replayed_slices", test_replayed_slices},
-    {"whole_tiles", test_whole_tiles}, {"gate_and_up", test_gate_and_up}, {"gate_and_up_few", test_gate_and_up_few},
+    {"values", test_values},
+    {"company", test_company},
+    {"long_matrices", test_long_matrices},
+    {"modes", test_modes},
+    {"extremes", test_extremes},
+    {"not_numbers", test_not_numbers},
+    {"together", test_together},
+    {"errors", test_errors},
+    {"added", test_added},
+    {"shared_slices", test_shared_slices},
+    {"replayed_slices", test_replayed_slices},
+    {"whole_tiles", test_whole_tiles},
+    {"gate_and_up", test_gate_and_up},
+    {"gate_and_up_few", test_gate_and_up_few},
     {"unsupported", test_unsupported},
 };
 

@@ -16,7 +16,8 @@ struct products {
     int64_t ld = 3;
     float add = 0; /* for all products; 0 = store */
 
-    products(int32_t type_, int64_t blocks, const std::vector<int64_t> &n_out) : type(type_), n_in(columns_of(type_, blocks))
+    products(int32_t type_, int64_t blocks, const std::vector<int64_t> &n_out)
+        : type(type_), n_in(columns_of(type_, blocks))
     {
         for (int64_t n : n_out) {
             w.push_back(make_matrix(type, n_in, n));
@@ -44,7 +45,8 @@ struct products {
         buffer<float> x(values);
         const pi__k_input in = {PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0, 0};
         buffer<char> prepared(pi__k_w16_packed_x_bytes(rows, n_in));
-        about("%s, %d columns, %d rows of x, %d of W", pi__type_info_of(type)->name, (int) n_in, (int) rows, (int) w[0].m.n_out);
+        about("%s, %d columns, %d rows of x, %d of W", pi__type_info_of(type)->name, (int) n_in, (int) rows,
+              (int) w[0].m.n_out);
         must_run(pi__k_w16_pack_x(stream(), &in, type, rows, n_in, prepared.get()));
         const std::vector<float> want = multiply(prepared.get(), rows, 0), got = multiply(prepared.get(), rows, n_sm);
         expect_bytes(want.data(), got.data(), want.size() * 4);
@@ -125,7 +127,9 @@ void test_gate_and_up()
 {
     on_arch(90, [] {
         int32_t n_sm = MANY;
-        auto run = [&](const pi__k_w16_glu &a, const void *x, int32_t rows) { return pi__k_wgmma_glu_run(stream(), &a, x, rows, n_sm); };
+        auto run = [&](const pi__k_w16_glu &a, const void *x, int32_t rows) {
+            return pi__k_wgmma_glu_run(stream(), &a, x, rows, n_sm);
+        };
         int n = 0;
         for (int32_t type : w16_types) {
             if (!pi__k_wgmma_has_glu(type)) continue;

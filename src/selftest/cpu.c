@@ -102,7 +102,8 @@ static int check_isa(pi__selftest *to, pi__backend *be, const char *isa, trial *
         pi__weight w = {.type = type, .n_in = N_IN, .n_out = N_OUT, .n_mat = 1};
         const char *wrong = NULL;
         double worst = 0;
-        if (!info || !info->writable || !info->readable || N_IN % info->blck_size || !be->dev->weight_size(be, &w)) continue;
+        if (!info || !info->writable || !info->readable || N_IN % info->blck_size || !be->dev->weight_size(be, &w))
+            continue;
         rc = check_type(be, type, t, &worst, &wrong, err);
         if (wrong) pi__selftest_line(to, "  FAILED cpu.%s: a matmul with %s %s", isa, info->name, wrong);
         if (worst > most) most = worst;

@@ -33,14 +33,17 @@ void describe(const pi__selftest &to, const target &t, const pi__rt_facts &f)
     bool published;
     const double peak = memory_peak(t, f, &published);
     pi__selftest_line(&to, "pagedinfer %s self-test of %s: %s", pi_version(), t.name, t.info.name);
-    pi__selftest_line(&to, "  compute capability %d.%d, %d multiprocessors, %.1f GiB%s%s, L2 %.1f MiB, "
+    pi__selftest_line(&to,
+                      "  compute capability %d.%d, %d multiprocessors, %.1f GiB%s%s, L2 %.1f MiB, "
                       "%d bytes of shared memory per block",
-                      t.info.arch / 10, t.info.arch % 10, (int) t.info.n_sm, gib, t.info.integrated ? " shared with the host" : "",
-                      f.ecc ? " with ECC" : "", f.l2 / 1024.0, (int) f.block_shared);
+                      t.info.arch / 10, t.info.arch % 10, (int) t.info.n_sm, gib,
+                      t.info.integrated ? " shared with the host" : "", f.ecc ? " with ECC" : "", f.l2 / 1024.0,
+                      (int) f.block_shared);
     if (!f.driver) return;
-    pi__selftest_line(&to, "  driver for CUDA %d.%d, built with %d.%d; clocks up to %d MHz, memory %d MHz x %d bits, %.0f GB/s (%s)",
-                      (int) (f.driver / 1000), (int) (f.driver % 1000 / 10), (int) (f.runtime / 1000), (int) (f.runtime % 1000 / 10),
-                      (int) f.clock, (int) f.memory_clock, (int) f.bus, peak, published ? "published" : "by clock and width");
+    pi__selftest_line(
+        &to, "  driver for CUDA %d.%d, built with %d.%d; clocks up to %d MHz, memory %d MHz x %d bits, %.0f GB/s (%s)",
+        (int) (f.driver / 1000), (int) (f.driver % 1000 / 10), (int) (f.runtime / 1000), (int) (f.runtime % 1000 / 10),
+        (int) f.clock, (int) f.memory_clock, (int) f.bus, peak, published ? "published" : "by clock and width");
 }
 
 void log_line(void *ud, int, const char *text)
@@ -92,8 +95,8 @@ bool run_family(pi__selftest &to, target &t, const family &f)
     }
     char worst[60] = "";
     if (all.worst > 0) std::snprintf(worst, sizeof worst, ", max error %.0f %% of the limit", 100 * all.worst);
-    pi__selftest_line(&to, "  %-14s %-6s %d of %d%s, %.1f s (%s%s)", f.name, all.failed ? "FAILED" : "ok", all.ok, all.ok + all.failed,
-                      worst, seconds() - begin, f.what, why);
+    pi__selftest_line(&to, "  %-14s %-6s %d of %d%s, %.1f s (%s%s)", f.name, all.failed ? "FAILED" : "ok", all.ok,
+                      all.ok + all.failed, worst, seconds() - begin, f.what, why);
     if (!alive) pi__selftest_line(&to, "  the device failed, later checks are skipped: %s",
                                   pi__rt_text(pi__rt_wait(t.rt)));
     return alive;

@@ -27,16 +27,24 @@ struct concurrency {
     buffer<int32_t> first;
 
     explicit concurrency(int32_t n)
-        : logits((size_t) n * EXPERTS), weight(pairs(n)), id(pairs(n)), column(pairs(n)), row(pairs(n)), n_tile(3), few(tiles(n, 0)),
-          some(tiles(n, 1)), many(tiles(n, 2)),
-          marks(pi__k_route_scratch_words(n, EXPERTS)), first(marks.size())
+        : logits((size_t) n * EXPERTS), weight(pairs(n)), id(pairs(n)), column(pairs(n)), row(pairs(n)), n_tile(3),
+          few(tiles(n, 0)), some(tiles(n, 1)), many(tiles(n, 2)), marks(pi__k_route_scratch_words(n, EXPERTS)),
+          first(marks.size())
     {
         for (int32_t r = 0; r < n; r++)
             for (int32_t e = 0; e < EXPERTS; e++)
-                logits[(size_t) (r * EXPERTS + e)] = e == 2 ? 5.0f : e == (r % 9 == 0 ? 0 : r % 5 == 0 ? 3 : 1) ? 4.0f : 0.0f;
-        a = {logits.get(), EXPERTS, n, EXPERTS, USED, 1.0f, PI__GATE_SOFTMAX, nullptr, nullptr, nullptr, id.get(), weight.get(),
-             column.get(), row.get(),
-             {few.get(), some.get(), many.get()}, n_tile.get(), marks.get(), first.get()};
+                logits[(size_t) (r * EXPERTS + e)] = e == 2 ? 5.0f
+                                                     : e == (r % 9 == 0   ? 0
+                                                             : r % 5 == 0 ? 3
+                                                                          : 1)
+                                                         ? 4.0f
+                                                         : 0.0f;
+        a = {logits.get(),     EXPERTS,     n,
+             EXPERTS,          USED,        1.0f,
+             PI__GATE_SOFTMAX, nullptr,     nullptr,
+             nullptr,          id.get(),    weight.get(),
+             column.get(),     row.get(),   {few.get(), some.get(), many.get()},
+             n_tile.get(),     marks.get(), first.get()};
         must_run(pi__k_route(stream(), &a));
     }
     static size_t pairs(int32_t n) { return (size_t) n * USED; }
@@ -50,7 +58,8 @@ struct expert_stack {
 
     expert_stack(const way &how, int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
         : one(), memory(fill(one, how, type, n_in, n_out, seed)) {}
-    static std::vector<uint8_t> fill(std::vector<matrix> &one, const way &how, int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
+    static std::vector<uint8_t> fill(std::vector<matrix> &one, const way &how, int32_t type, int64_t n_in,
+                                     int64_t n_out, uint64_t seed)
     {
         std::vector<uint8_t> all;
         for (size_t i = 0; i < concurrency::EXPERTS; i++) {

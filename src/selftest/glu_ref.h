@@ -18,20 +18,24 @@ struct gate_and_up {
     buffer<uint32_t> most, arrived{std::vector<uint32_t>{0}};
 
     gate_and_up(int32_t type, int64_t blocks, int64_t n_, int32_t rows_)
-        : n_in(columns_of(type, blocks)), n(n_), ld(2 * n_), rows(rows_), w{make_matrix(type, n_in, n), make_matrix(type, n_in, n)},
-          x(random((uint64_t) rows_).normals((size_t) (rows_ * n_in))), y(std::vector<float>((size_t) (rows_ * ld), 7.0f)),
-          prepared(pi__k_w16_packed_x_bytes(rows_, n_in)), want(pi__k_w16_packed_x_bytes(rows_, n_)),
-          mid(pi__k_w16_packed_x_bytes(rows_, n_)), most(std::vector<uint32_t>((size_t) rows_, 0))
+        : n_in(columns_of(type, blocks)), n(n_), ld(2 * n_), rows(rows_),
+          w {make_matrix(type, n_in, n), make_matrix(type, n_in, n)},
+          x(random((uint64_t) rows_).normals((size_t) (rows_ * n_in))),
+          y(std::vector<float>((size_t) (rows_ * ld), 7.0f)), prepared(pi__k_w16_packed_x_bytes(rows_, n_in)),
+          want(pi__k_w16_packed_x_bytes(rows_, n_)), mid(pi__k_w16_packed_x_bytes(rows_, n_)),
+          most(std::vector<uint32_t>((size_t) rows_, 0))
     {
         w[1].m.scale = factor.get();
         for (size_t r = 0; r < 3 && rows >= 3; r++) { /* rows of very different magnitude, and a row with NaN */
             const float by[3] = {1e12f, 0, NAN};
-            x[(r * 5 % (size_t) rows) * (size_t) n_in] = r == 2 ? by[r] : x[(r * 5 % (size_t) rows) * (size_t) n_in] * by[r];
+            x[(r * 5 % (size_t) rows) * (size_t) n_in] = r == 2 ? by[r]
+                                                                : x[(r * 5 % (size_t) rows) * (size_t) n_in] * by[r];
         }
     }
     pi__k_w16_glu launch(int32_t act, float limit, int32_t mid_type)
     {
-        return {w[0].m, w[1].m.data, w[1].m.scale, act, limit, y.get(), ld, most.get(), mid_type, mid.get(), arrived.get(), 8};
+        return {w[0].m, w[1].m.data, w[1].m.scale, act,       limit,         y.get(),
+                ld,     most.get(),  mid_type,     mid.get(), arrived.get(), 8};
     }
     /* Multiplies packed rows by a random matrix of that type. */
     std::vector<float> down(int32_t type, const void *from)
@@ -48,7 +52,8 @@ struct gate_and_up {
         const pi__k_input in = {PI__IN_PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0, 0};
         const pi__k_input reads = {act, y.get(), ld, y.get() + n, ld, nullptr, 0, limit};
         const pi__k_product p[2] = {{w[0].m, y.get(), ld, 0}, {w[1].m, y.get() + n, ld, 0}};
-        about("%s, %d x %d, %d rows, activation %d", pi__type_info_of(w[0].m.type)->name, (int) n_in, (int) n, (int) rows, (int) act);
+        about("%s, %d x %d, %d rows, activation %d", pi__type_info_of(w[0].m.type)->name, (int) n_in, (int) n,
+              (int) rows, (int) act);
         must_run(pi__k_w16_pack_x(stream(), &in, w[0].m.type, rows, n_in, prepared.get()));
         must_run(pi__k_w16_linear(stream(), p, 2, prepared.get(), rows));
         must_run(pi__k_w16_pack_x(stream(), &reads, mid_type, rows, n, want.get()));

@@ -42,7 +42,8 @@ inline std::vector<float> multiply_down(const matrix &w, const std::vector<float
 {
     const int64_t n_in = w.m.n_in, n_out = w.m.n_out;
     std::vector<float> h((size_t) n_rows * 2 * (size_t) n_in, 32.0f);
-    for (size_t i = 0; i < x.size(); i++) h[i / (size_t) n_in * 2 * (size_t) n_in + (size_t) n_in + i % (size_t) n_in] = x[i] / 32;
+    for (size_t i = 0; i < x.size(); i++)
+        h[i / (size_t) n_in * 2 * (size_t) n_in + (size_t) n_in + i % (size_t) n_in] = x[i] / 32;
     buffer<float> glu(h), y((size_t) (n_rows * n_out));
     buffer<int32_t> n_tile(std::vector<int32_t>{(n_rows + 7) / 8, 0, 0});
     std::vector<pi__k_tile> tiles;
@@ -95,7 +96,8 @@ inline std::vector<float> in_usual_fp4(int32_t type, const std::vector<float> &x
     double row = 0;
     for (size_t i = 0; i < x.size(); i += unit) {
         double most = 0, scale = 0, least = INFINITY;
-        for (size_t k = i; k < i / n_in * n_in + n_in && i % n_in == 0; k++) row = std::max(k == i ? 0 : row, std::fabs((double) x[k]));
+        for (size_t k = i; k < i / n_in * n_in + n_in && i % n_in == 0; k++)
+            row = std::max(k == i ? 0 : row, std::fabs((double) x[k]));
         for (size_t k = i; k < i + unit; k++) most = std::max(most, std::fabs((double) x[k]));
         if (type == PI__MXFP4) scale = most > 0 ? std::exp2(std::nearbyint(std::log2(most)) - 2) : 0;
         const double factor = row / (6 * 448);

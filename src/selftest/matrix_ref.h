@@ -16,9 +16,10 @@ namespace selftest {
 
 enum { PLAIN, RMSNORM, GEGLU, SWIGLU }; /* PI__IN_* of ops.h */
 
-static const int32_t types[] = {PI__F32,  PI__F16,  PI__BF16, PI__Q8_0, PI__Q4_0, PI__Q4_1,   PI__Q5_0,   PI__Q5_1,  PI__Q2_K,
-                                PI__Q3_K, PI__Q4_K, PI__Q5_K, PI__Q6_K, PI__IQ4_NL, PI__IQ4_XS, PI__MXFP4, PI__NVFP4,
-                                PI__IQ2_XXS, PI__IQ2_XS, PI__IQ2_S, PI__IQ3_XXS, PI__IQ3_S, PI__IQ1_S, PI__IQ1_M, PI__TQ1_0, PI__TQ2_0};
+static const int32_t types[] = {PI__F32,    PI__F16,   PI__BF16,  PI__Q8_0,    PI__Q4_0,   PI__Q4_1,  PI__Q5_0,
+                                PI__Q5_1,   PI__Q2_K,  PI__Q3_K,  PI__Q4_K,    PI__Q5_K,   PI__Q6_K,  PI__IQ4_NL,
+                                PI__IQ4_XS, PI__MXFP4, PI__NVFP4, PI__IQ2_XXS, PI__IQ2_XS, PI__IQ2_S, PI__IQ3_XXS,
+                                PI__IQ3_S,  PI__IQ1_S, PI__IQ1_M, PI__TQ1_0,   PI__TQ2_0};
 
 /* A matrix: packed on the device, and dequantized from the file's bytes. */
 struct matrix {
@@ -90,7 +91,8 @@ inline matrix pack_matrix(int32_t type, int64_t n_in, int64_t n_out, std::vector
     if (!pi__type_is_float(type)) {
         std::vector<uint8_t> packed(w.m.shape.mat_bytes);
         for (int64_t i = 0; i < n_out; i += 16) {
-            pi__cuda_pack_tile(type, &w.m.shape, n_in, &bytes[(size_t) i * row], (int32_t) std::min<int64_t>(16, n_out - i),
+            pi__cuda_pack_tile(type, &w.m.shape, n_in, &bytes[(size_t) i * row],
+                               (int32_t) std::min<int64_t>(16, n_out - i),
                                &packed[(size_t) (i / 16) * w.m.shape.tile_bytes]);
         }
         bytes = packed;

@@ -23,10 +23,18 @@ const struct peak {
     const char *name;
     double gbs, f16, s8, fp4;
 } peaks[] = {
-    {"H200", 4800, 989, 1979, 0},           {"H100 PCIe", 2039, 756, 1513, 0},    {"H100 NVL", 3938, 835, 1671, 0},
-    {"H100", 3352, 989, 1979, 0},           {"A100-SXM4-80GB", 2039, 312, 624, 0}, {"A100 80GB", 1935, 312, 624, 0},
-    {"A100", 1555, 312, 624, 0},            {"GB10", 273, 0, 0, 500},             {"RTX PRO 6000", 1792, 504, 1007, 2015},
-    {"RTX 5090", 1792, 210, 838, 1676},     {"RTX 4090", 1008, 165, 661, 0},      {"RTX 3090", 936, 71, 284, 0},
+    {"H200", 4800, 989, 1979, 0},
+    {"H100 PCIe", 2039, 756, 1513, 0},
+    {"H100 NVL", 3938, 835, 1671, 0},
+    {"H100", 3352, 989, 1979, 0},
+    {"A100-SXM4-80GB", 2039, 312, 624, 0},
+    {"A100 80GB", 1935, 312, 624, 0},
+    {"A100", 1555, 312, 624, 0},
+    {"GB10", 273, 0, 0, 500},
+    {"RTX PRO 6000", 1792, 504, 1007, 2015},
+    {"RTX 5090", 1792, 210, 838, 1676},
+    {"RTX 4090", 1008, 165, 661, 0},
+    {"RTX 3090", 936, 71, 284, 0},
 };
 
 const peak *peak_of(const target &t)
@@ -85,11 +93,18 @@ struct meter {
     {
         if (ms < 0) return;
         if (!timed) pi__selftest_line(&to, "  %-44s ran; no clock is available", what);
-        else if (most > 0) pi__selftest_line(&to, "  %-44s %8.1f %s  %3.0f %% of %.0f", what, rate, unit, 100 * rate / most, most);
+        else if (most > 0)
+            pi__selftest_line(&to, "  %-44s %8.1f %s  %3.0f %% of %.0f", what, rate, unit, 100 * rate / most, most);
         else pi__selftest_line(&to, "  %-44s %8.1f %s", what, rate, unit);
     }
-    void bandwidth(const char *what, double ms, double bytes, double peak_gbs) { tell(what, ms, bytes / ms * 1e-6, "GB/s", peak_gbs); }
-    void operations(const char *what, double ms, double flop, double peak) { tell(what, ms, flop / ms * 1e-9, "TFLOPS", peak); }
+    void bandwidth(const char *what, double ms, double bytes, double peak_gbs)
+    {
+        tell(what, ms, bytes / ms * 1e-6, "GB/s", peak_gbs);
+    }
+    void operations(const char *what, double ms, double flop, double peak)
+    {
+        tell(what, ms, flop / ms * 1e-9, "TFLOPS", peak);
+    }
     void no_room(const char *what) { pi__selftest_line(&to, "  %-44s not measured: no memory", what); }
 
     void copies();
@@ -105,20 +120,26 @@ void meter::copies()
     const int64_t n = 4096;
     const int32_t rows = (int32_t) (beyond / (size_t) n / sizeof(float));
     region from, to_, which;
-    if (!take(from, (size_t) rows * (size_t) n * sizeof(float)) || !take(to_, (size_t) rows * (size_t) n * sizeof(float)) ||
-        !take(which, (size_t) rows * sizeof(int32_t))) return no_room("copy on the device");
+    if (!take(from, (size_t) rows * (size_t) n * sizeof(float)) ||
+        !take(to_, (size_t) rows * (size_t) n * sizeof(float)) || !take(which, (size_t) rows * sizeof(int32_t)))
+        return no_room("copy on the device");
     std::vector<int32_t> number((size_t) rows);
     for (int32_t i = 0; i < rows; i++) number[(size_t) i] = i;
-    if (pi__rt_upload(t.rt, which.p, number.data(), number.size() * sizeof(int32_t))) return no_room("copy on the device");
+    if (pi__rt_upload(t.rt, which.p, number.data(), number.size() * sizeof(int32_t)))
+        return no_room("copy on the device");
     const double bytes = (double) rows * n * 4;
     bandwidth("copy on the device, read and write", time([&] {
-        return pi__k_gather_rows(pi__rt_stream(t.rt), (const float *) from.p, (const int32_t *) which.p, rows, n, (float *) to_.p);
-    }), 2 * bytes, gbs);
+                  return pi__k_gather_rows(pi__rt_stream(t.rt), (const float *) from.p, (const int32_t *) which.p, rows,
+                                           n, (float *) to_.p);
+              }),
+              2 * bytes, gbs);
     void *host = nullptr;
     const size_t size = (size_t) bytes / 4;
     if (pi__rt_host_alloc(t.rt, &host, size) || !host) return no_room("copies to and from the host");
-    bandwidth("from pinned memory of the host", time([&] { return pi__rt_upload(t.rt, from.p, host, size); }), (double) size, 0);
-    bandwidth("to pinned memory of the host", time([&] { return pi__rt_download(t.rt, host, from.p, size); }), (double) size, 0);
+    bandwidth("from pinned memory of the host", time([&] { return pi__rt_upload(t.rt, from.p, host, size); }),
+              (double) size, 0);
+    bandwidth("to pinned memory of the host", time([&] { return pi__rt_download(t.rt, host, from.p, size); }),
+              (double) size, 0);
     pi__rt_host_free(t.rt, host);
 }
 
@@ -176,8 +197,10 @@ void meter::attention(int32_t seqs, int32_t tokens, int32_t keys, double peak_tf
     for (int32_t i = 0; i <= seqs; i++) ints.push_back(i * tokens);
     for (int32_t i = 0; i < blocks; i++) ints.push_back(i);
     region cache, q, out, table, scratch, arrived;
-    if (!take(cache, block * (size_t) blocks) || !take(q, (size_t) rows * heads * 4) || !take(out, (size_t) rows * heads * 4) ||
-        !take(table, ints.size() * 4) || !take(scratch, scratch_size) || !take(arrived, 2 * sizeof(uint32_t))) return no_room("attention");
+    if (!take(cache, block * (size_t) blocks) || !take(q, (size_t) rows * heads * 4) ||
+        !take(out, (size_t) rows * heads * 4) || !take(table, ints.size() * 4) || !take(scratch, scratch_size) ||
+        !take(arrived, 2 * sizeof(uint32_t)))
+        return no_room("attention");
     const uint32_t none[2] = {};
     if (pi__rt_upload(t.rt, arrived.p, none, sizeof none)) return no_room("attention");
     if (pi__rt_upload(t.rt, table.p, ints.data(), ints.size() * 4)) return no_room("attention");
@@ -218,25 +241,30 @@ void meter::deltas(int32_t seqs, int32_t tokens)
     ints.insert(ints.end(), (size_t) seqs + 2, 0); /* nothing is saved */
     std::vector<float> decay(N_V, -0.05f);
     region slots, in, out, table, weights, scratch;
-    if (!take(slots, state.stride * (size_t) seqs) || !take(in, (size_t) rows * ld * 4) || !take(out, (size_t) rows * values * 4) ||
-        !take(table, ints.size() * 4) || !take(weights, (channels * TAPS + 2 * N_V + DIM) * 4) ||
-        !take(scratch, pi__k_gdn_scratch(&state, rows))) return no_room("delta nets");
+    if (!take(slots, state.stride * (size_t) seqs) || !take(in, (size_t) rows * ld * 4) ||
+        !take(out, (size_t) rows * values * 4) || !take(table, ints.size() * 4) ||
+        !take(weights, (channels * TAPS + 2 * N_V + DIM) * 4) || !take(scratch, pi__k_gdn_scratch(&state, rows)))
+        return no_room("delta nets");
     state.base = slots.p;
     pi__k_gdn a = {};
     const int32_t *const p = (const int32_t *) table.p;
     a.qkv = (const float *) in.p, a.ld_qkv = a.ld_z = a.ld_ab = (int64_t) ld;
     a.z = a.qkv + channels, a.alpha = a.z + values, a.beta = a.alpha + N_V;
-    a.conv = (const float *) weights.p, a.dt_bias = a.conv + channels * TAPS, a.norm = a.dt_bias + N_V, a.a = a.norm + DIM;
+    a.conv = (const float *) weights.p, a.dt_bias = a.conv + channels * TAPS, a.norm = a.dt_bias + N_V,
+    a.a = a.norm + DIM;
     a.eps = 1e-6f, a.out = (float *) out.p, a.ldo = (int64_t) values, a.state = state, a.scratch = (float *) scratch.p;
     a.n_sm = t.info.n_sm, a.n_seqs = seqs;
     const int32_t *const starts = p + rows + seqs, *const lengths = starts + 2 * (seqs + 1);
     a.state_slot = lengths + 2 * seqs, a.save_start = a.state_slot + seqs, a.save = a.save_start + seqs + 1;
     a.n_tokens = rows, a.least = a.most = first, a.pos = p, a.seq_start = starts, a.n_verified = lengths;
     int code = pi__rt_upload(t.rt, table.p, ints.data(), ints.size() * 4);
-    if (!code) code = pi__rt_upload(t.rt, (char *) weights.p + (channels * TAPS + N_V + DIM) * 4, decay.data(), sizeof(float) * N_V);
+    if (!code)
+        code = pi__rt_upload(t.rt, (char *) weights.p + (channels * TAPS + N_V + DIM) * 4, decay.data(),
+                             sizeof(float) * N_V);
     if (!code && tokens == 1) code = pi__k_gdn_run(pi__rt_stream(t.rt), &a);
     if (tokens == 1) {
-        a.n_tokens = seqs, a.least = a.most = 1, a.pos = p + rows, a.seq_start = starts + seqs + 1, a.n_verified = lengths + seqs;
+        a.n_tokens = seqs, a.least = a.most = 1, a.pos = p + rows, a.seq_start = starts + seqs + 1,
+        a.n_verified = lengths + seqs;
     }
     const double ms = code ? -1 : time([&] { return pi__k_gdn_run(pi__rt_stream(t.rt), &a); });
     char what[64];
@@ -266,7 +294,8 @@ void meter::launches()
     if (!code) code = pi__rt_capture_end(t.rt, &g);
     const double replayed = code || queued ? -1 : time([&] { return pi__rt_replay(t.rt, g); });
     pi__rt_graph_free(t.rt, g);
-    if (code || queued) pi__selftest_line(&to, "  launches in a graph: not measured: %s", pi__rt_text(code ? code : queued));
+    if (code || queued)
+        pi__selftest_line(&to, "  launches in a graph: not measured: %s", pi__rt_text(code ? code : queued));
     if (alone >= 0 && replayed >= 0 && timed)
         pi__selftest_line(&to, "  %-44s %8.2f us, replayed %.2f us", "a launch", alone * 1000 / N, replayed * 1000 / N);
     else if (!timed) pi__selftest_line(&to, "  %-44s ran; no clock is available", "launches, queued and replayed");

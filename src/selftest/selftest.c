@@ -62,5 +62,6 @@ int pi__selftest_run(pi__selftest *t, pi_error *err)
     if (!t->n_done) pi__selftest_line(t, "none of the given checks applies to this device");
     else if (!t->n_failed) pi__selftest_line(t, "RESULT: all %d checks passed", t->n_done);
     else pi__selftest_line(t, "RESULT: %d of %d checks FAILED", t->n_failed, t->n_done);
-    return t->n_failed ? pi__fail(err, PI_EDEVICE, "%d of %d checks of %s failed", t->n_failed, t->n_done, name) : PI_OK;
+    return t->n_failed ? pi__fail(err, PI_EDEVICE, "%d of %d checks of %s failed", t->n_failed, t->n_done, name)
+                       : PI_OK;
 }

@@ -31,7 +31,8 @@ struct forms {
 
     forms(int32_t rows_, int64_t n_, int32_t fp4_type_ = PI__MXFP4, bool fp8_ = false)
         : integers(pi__k_packed_x_bytes(rows_, n_, 0)), halves(pi__k_w16_packed_x_bytes(rows_, n_)),
-          fp4(pi__k_fp4_packed_x_bytes(rows_, n_)), floats((size_t) (rows_ * n_)), rows(rows_), fp4_type(fp4_type_), n(n_), fp8(fp8_)
+          fp4(pi__k_fp4_packed_x_bytes(rows_, n_)), floats((size_t) (rows_ * n_)), rows(rows_), fp4_type(fp4_type_),
+          n(n_), fp8(fp8_)
     {
         integers.fill(0), halves.fill(0), floats.fill(0), fp4.fill(0);
     }
@@ -75,7 +76,8 @@ struct term_form {
     int64_t n;
     buffer<char> at;
 
-    term_form(int32_t type_, int32_t rows_, int64_t n_) : type(type_), rows(rows_), n(n_), at(pi__k_mma16_packed_x_bytes(type, rows, n))
+    term_form(int32_t type_, int32_t rows_, int64_t n_)
+        : type(type_), rows(rows_), n(n_), at(pi__k_mma16_packed_x_bytes(type, rows, n))
     {
         at.fill(0xff);
     }
@@ -84,7 +86,8 @@ struct term_form {
     /* Compares groups of 8 rows, except rows after the last one. */
     void expect_same(const term_form &o) const
     {
-        const size_t n_terms = type == PI__F16 ? 2 : 3, blocks = (size_t) (n + 31) / 32, bytes = 512 * n_terms + (type == PI__F16 ? 32 : 0);
+        const size_t n_terms = type == PI__F16 ? 2 : 3, blocks = (size_t) (n + 31) / 32,
+                     bytes = 512 * n_terms + (type == PI__F16 ? 32 : 0);
         for (size_t b = 0; b < (size_t) ((rows + 7) / 8) * blocks; b++)
             for (size_t r = 0; r < 8 && b / blocks * 8 + r < (size_t) rows; r++) {
                 const char *p = at.get() + b * bytes, *q = o.at.get() + b * bytes;
@@ -103,7 +106,8 @@ struct plain_tail {
     static constexpr unsigned long LAUNCHES = 4; /* of check() */
 
     plain_tail(const float *x, int64_t ldx, int32_t rows, int64_t n, bool with_fp4 = true)
-        : in{PLAIN, x, ldx, nullptr, 0, nullptr, 0, 0}, got(rows, n, n % 64 ? PI__MXFP4 : PI__NVFP4), arrived(std::vector<uint32_t>{0}), t{}
+        : in {PLAIN, x, ldx, nullptr, 0, nullptr, 0, 0}, got(rows, n, n % 64 ? PI__MXFP4 : PI__NVFP4),
+          arrived(std::vector<uint32_t> {0}), t {}
     {
         t.arrived = arrived.get();
         t.n_sm = now->info.n_sm;

@@ -122,7 +122,8 @@ void pi__answer_scan_text(pi__answer *a, bool thought, const char *const *marker
             wait |= !m;
         }
         if (*hit >= 0) {
-            if (!thought && begins_call(a, marker[*hit]) && (plain > a->at || !a->bare) && !memchr(a->buf + plain, '\n', i - plain))
+            if (!thought && begins_call(a, marker[*hit]) && (plain > a->at || !a->bare) &&
+                !memchr(a->buf + plain, '\n', i - plain))
                 plain = i;
             break;
         }

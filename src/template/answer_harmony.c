@@ -47,7 +47,8 @@ static int take_header(pi__answer *a, pi__str h)
     const size_t n = h.n + sizeof message - 1, n_functions = sizeof functions - 1;
     pi__str to = word_behind(h, "to="), channel = word_behind(h, "<|channel|>");
     const bool of_functions = to.n > n_functions && !memcmp(to.p, functions, n_functions);
-    if (of_functions && a->form && pi__answer_begin_call(a, (pi__str) {to.p + n_functions, to.n - n_functions}, (pi__str) {NULL, 0})) {
+    if (of_functions && a->form &&
+        pi__answer_begin_call(a, (pi__str) {to.p + n_functions, to.n - n_functions}, (pi__str) {NULL, 0})) {
         pi__answer_enter_call(a, ARGS, n);
         return PI__GO;
     }

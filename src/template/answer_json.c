@@ -66,8 +66,8 @@ static int limited(pi__answer *a, int go)
 
 static int member_of(pi__str key)
 {
-    static const char *const names[] = {"\"name\"", "\"tool_name\"", "\"arguments\"", "\"parameters\"", "\"id\"", "\"tool_call_id\"",
-                                        "\"type\""};
+    static const char *const names[] = {"\"name\"", "\"tool_name\"",    "\"arguments\"", "\"parameters\"",
+                                        "\"id\"",   "\"tool_call_id\"", "\"type\""};
     static const int members[] = {NAME, NAME, ARGUMENTS, ARGUMENTS, OTHER, OTHER, OTHER};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (pi__str_is(key, names[i])) return members[i];

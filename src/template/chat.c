@@ -33,7 +33,8 @@ static const char end_mark[] = "[the.answer.goes.on.here]";
 /* Handles the variable continue_final_message. *goes_on: it is set. */
 static int mark_end(pi__zone *z, pi__dict *vars, pi__val *messages, bool *goes_on, pi_error *err)
 {
-    const pi__val *v = pi__dict_get_str(vars, "continue_final_message"), *begins = pi__dict_get_str(vars, "add_generation_prompt");
+    const pi__val *v = pi__dict_get_str(vars, "continue_final_message"),
+                  *begins = pi__dict_get_str(vars, "add_generation_prompt");
     *goes_on = v && v->type == PI__V_BOOL && v->b;
     if (v && v->type != PI__V_BOOL && v->type != PI__V_NONE)
         return pi__fail(err, PI_EINVAL, "continue_final_message: must be true or false");

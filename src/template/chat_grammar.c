@@ -690,7 +690,8 @@ static int write_grammar(const pi__chat *c, pi__zone *z, const pi__val *tools, c
     const int open_thought = pi__thought_open_at_end(prompt.p, prompt.n);
     writer w = {.c = c, .form = f, .out = &out->grammar, .zone = z}, lead = w;
     lead.out = &out->lead;
-    w.lists = f->kind == PI__FORM_PYTHON || (f->kind == PI__FORM_MISTRAL && (f->close || !pi__jinja_mentions(c->t, "[ARGS]")));
+    w.lists = f->kind == PI__FORM_PYTHON ||
+              (f->kind == PI__FORM_MISTRAL && (f->close || !pi__jinja_mentions(c->t, "[ARGS]")));
     out->grammar.limit = out->trigger.limit = out->lead.limit = out->before.limit = out->after.limit = SIZE_MAX / 4;
     put_lead(&lead, options, prompt, open_thought);
     put_around(&w, prompt, out);

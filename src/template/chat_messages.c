@@ -183,6 +183,7 @@ int pi__chat_mark_end(pi__zone *z, pi__val *messages, const char *mark, pi_error
         text = content;
     }
     if (!pi__chat_has_role(m, "assistant") || pi__dict_get_str(m->map, "tool_calls") || !text)
-        return pi__fail(err, PI_EINVAL, "continue_final_message: the last message must be the assistant's, with text and no calls");
+        return pi__fail(err, PI_EINVAL,
+                        "continue_final_message: the last message must be the assistant's, with text and no calls");
     return concat(&f, text->s, pi__str_of(mark), &text->s);
 }

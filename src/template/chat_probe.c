@@ -208,7 +208,7 @@ static void probe_call_values(probe *p)
 
 #define PROBE_TOOL(more) "[{\"type\": \"function\", \"function\": {\"name\": \"ffFf\"" more "}}]"
 #define PROBE_PARAMETERS                                                                                               \
-    ", \"parameters\": {\"type\": \"object\", "                                                                          \
+    ", \"parameters\": {\"type\": \"object\", "                                                                        \
     "\"properties\": {\"kkKk\": {\"type\": \"string\", \"description\": \"ddDd\"}}, \"required\": [\"kkKk\"]}"
 
 /* Finds optional members of tools that the template needs: whether it shows a tool without description or
@@ -258,8 +258,16 @@ static void probe_roles(probe *p)
 {
     pi__chat_roles *r = &p->c->roles;
     if (!r->user) { /* nothing can be tested: messages stay unchanged */
-        *r = (pi__chat_roles) {.system = true, .leading = true, .later_system = true, .turns = true, .userless = true,
-                               .calls = true, .results = true, .lone_results = true, .call_text = true, .many_calls = true};
+        *r = (pi__chat_roles) {.system = true,
+                               .leading = true,
+                               .later_system = true,
+                               .turns = true,
+                               .userless = true,
+                               .calls = true,
+                               .results = true,
+                               .lone_results = true,
+                               .call_text = true,
+                               .many_calls = true};
         return;
     }
     places(p, "ucta");

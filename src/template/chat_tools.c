@@ -127,8 +127,8 @@ int pi__chat_choice_read(const pi__dict *options, const pi__val *tools, pi__chat
     return PI_OK;
 }
 
-int pi__chat_read_tools(pi__zone *z, const char *tools, const char *options, pi__val *t, pi__val *o, pi__chat_choice *choice,
-                        pi_error *err)
+int pi__chat_read_tools(pi__zone *z, const char *tools, const char *options, pi__val *t, pi__val *o,
+                        pi__chat_choice *choice, pi_error *err)
 {
     size_t size = (tools ? strlen(tools) : 0) + (options ? strlen(options) : 0);
     *t = pi__val_none();

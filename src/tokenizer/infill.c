@@ -50,7 +50,8 @@ static int add_files(const pi__vocab *v, const pi_infill_parts *in, pi__ids *ids
     int rc = rep >= 0 ? add_name(v, rep, in->repo ? in->repo : "myproject", ids) : PI_OK;
     for (size_t i = 0; !rc && i < in->n_files; i++) {
         const pi_infill_file *f = &in->files[i];
-        rc = sep >= 0 ? add_name(v, sep, f->name ? f->name : "tmp", ids) : add_text(v, BETWEEN, sizeof BETWEEN - 1, ids);
+        rc = sep >= 0 ? add_name(v, sep, f->name ? f->name : "tmp", ids)
+                      : add_text(v, BETWEEN, sizeof BETWEEN - 1, ids);
         if (!rc) rc = add_text(v, f->text, f->len, ids);
     }
     return rc || sep < 0 ? rc : add_name(v, sep, in->name ? in->name : "filename", ids);
@@ -116,8 +117,10 @@ int pi__infill(const pi__vocab *v, const pi_infill_parts *in, pi__ids *ids, pi_e
     static const char *const names[] = {"prefix", "suffix", "middle"};
     for (int i = PI__FIM_PRE; i <= PI__FIM_MID; i++) {
         if (v->fim[i] < 0)
-            return pi__fail(err, PI_EUNSUPPORTED, "the model's vocabulary has no token for the %s of a fill-in-the-middle "
-                            "prompt: use a code model that was trained for it (Qwen Coder, StarCoder, ...)", names[i]);
+            return pi__fail(err, PI_EUNSUPPORTED,
+                            "the model's vocabulary has no token for the %s of a fill-in-the-middle "
+                            "prompt: use a code model that was trained for it (Qwen Coder, StarCoder, ...)",
+                            names[i]);
     }
     const pi__ids none = {.work = ids->work};
     parts p = {none, none, none, none}, whole;

@@ -151,7 +151,8 @@ static int load_charsmap(pi__vocab *v, const pi__gguf *g, pi_error *err)
     uint32_t size = 0;
     for (uint32_t i = 0; i < 4 && kv->n >= 4; i++) size |= (uint32_t) b[i] << 8 * i;
     if (kv->n < 4 || size > kv->n - 4 || size % 4) {
-        rc = pi__fail(err, PI_EFORMAT, "%s: %llu bytes cannot hold an array of %u", key, (unsigned long long) kv->n, size);
+        rc = pi__fail(err, PI_EFORMAT, "%s: %llu bytes cannot hold an array of %u", key, (unsigned long long) kv->n,
+                      size);
     } else {
         v->n_charsmap = size / 4;
         v->n_replacement = (size_t) kv->n - 4 - size;
@@ -247,7 +248,10 @@ static int load_kind(pi__vocab *v, const pi__gguf *g, pi_error *err)
     static const struct {
         const char *name;
         int32_t kind;
-    } kinds[] = {{"llama", PI__VOCAB_SPM}, {"gpt2", PI__VOCAB_BPE}, {"gemma4", PI__VOCAB_GEMMA4}, {"bert", PI__VOCAB_WPM},
+    } kinds[] = {{"llama", PI__VOCAB_SPM},
+                 {"gpt2", PI__VOCAB_BPE},
+                 {"gemma4", PI__VOCAB_GEMMA4},
+                 {"bert", PI__VOCAB_WPM},
                  {"t5", PI__VOCAB_UGM}};
     pi__str model;
     int rc = pi__gguf_get_str(g, KEY "model", &model, err);
@@ -280,7 +284,8 @@ static int load_rules(pi__vocab *v, const pi__gguf *g, pi_error *err)
     rc = pi__gguf_get_bool(g, KEY "add_bos_token", &v->add_bos, v->add_bos, err);
     if (!rc) rc = pi__gguf_get_bool(g, KEY "add_eos_token", &v->add_eos, v->add_eos, err);
     if (!rc) rc = pi__gguf_get_bool(g, KEY "add_sep_token", &v->add_sep, false, err);
-    if (!rc && v->kind == PI__VOCAB_UGM) rc = pi__gguf_get_bool(g, KEY "remove_extra_whitespaces", &v->merge_spaces, false, err);
+    if (!rc && v->kind == PI__VOCAB_UGM)
+        rc = pi__gguf_get_bool(g, KEY "remove_extra_whitespaces", &v->merge_spaces, false, err);
     if (!rc && (v->kind == PI__VOCAB_SPM || v->kind == PI__VOCAB_UGM))
         rc = pi__gguf_get_bool(g, KEY "add_space_prefix", &v->add_space_prefix, v->add_space_prefix, err);
     if (v->kind == PI__VOCAB_GEMMA4) v->add_bos = true; /* early files say false, but the model needs it */

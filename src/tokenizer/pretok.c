@@ -93,8 +93,10 @@ enum { N_CLASSES = sizeof classes / sizeof *classes };
 #define KIMI_UPPER "[^\\p{Ll}" NO_LETTER "]"
 #define KIMI_LOWER "[^\\p{Lu}\\p{Lt}" NO_LETTER "]"
 /* As in the model's own tokenizer; llama.cpp ignores case here. */
-#define KIMI "[" HAN "]+|[^\\r\\n" L N "]?" KIMI_UPPER "*" KIMI_LOWER "+(?:" ABBREV ")?" \
-    "|[^\\r\\n" L N "]?" KIMI_UPPER "+" KIMI_LOWER "*(?:" ABBREV ")?|" DIGITS3 "|" OTHER "[\\r\\n]*|" NEWLINES "|" SPACES
+#define KIMI                                                                                                           \
+    "[" HAN "]+|[^\\r\\n" L N "]?" KIMI_UPPER "*" KIMI_LOWER "+(?:" ABBREV ")?"                                        \
+    "|[^\\r\\n" L N "]?" KIMI_UPPER "+" KIMI_LOWER "*(?:" ABBREV ")?|" DIGITS3 "|" OTHER "[\\r\\n]*|" NEWLINES         \
+    "|" SPACES
 #define YOUTU_ASIA "[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+|" \
     "[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}\\x{ff0c}\\x{3001}-\\x{303f}" \
     "\\x{fe30}-\\x{fe4f}]+|[\\x{3105}-\\x{312f}]+|" KANA_HAN
@@ -124,9 +126,31 @@ enum { N_CLASSES = sizeof classes / sizeof *classes };
 #define PUNCT_WORDS " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{ff0c}\\x{3001}\\x{964}\\x{6d4}\\x{60c})]+"
 
 enum set {
-    SET_DEFAULT, SET_GPT2, SET_DIGIT_GPT2, SET_FALCON, SET_LLAMA3, SET_QWEN2, SET_QWEN35, SET_DEEPSEEK_LLM,
-    SET_DEEPSEEK_CODER, SET_DEEPSEEK3, SET_GPT4O, SET_TEKKEN, SET_JAIS2, SET_BAILING, SET_SEED, SET_UFAKZEKA,
-    SET_MINICPM5, SET_POINTS, SET_POINTS_DIGIT, SET_LINES_QWEN2, SET_SPARK, SET_CHAMELEON, SET_EXAONE_MOE, SET_YOUTU, SET_KIMI
+    SET_DEFAULT,
+    SET_GPT2,
+    SET_DIGIT_GPT2,
+    SET_FALCON,
+    SET_LLAMA3,
+    SET_QWEN2,
+    SET_QWEN35,
+    SET_DEEPSEEK_LLM,
+    SET_DEEPSEEK_CODER,
+    SET_DEEPSEEK3,
+    SET_GPT4O,
+    SET_TEKKEN,
+    SET_JAIS2,
+    SET_BAILING,
+    SET_SEED,
+    SET_UFAKZEKA,
+    SET_MINICPM5,
+    SET_POINTS,
+    SET_POINTS_DIGIT,
+    SET_LINES_QWEN2,
+    SET_SPARK,
+    SET_CHAMELEON,
+    SET_EXAONE_MOE,
+    SET_YOUTU,
+    SET_KIMI
 };
 
 static const char *const sets[][MAX_STAGES] = {

@@ -180,7 +180,8 @@ int pi__tokenize_trusted(const pi__vocab *v, const char *text, size_t len, bool 
 
 static bool is_markup(pi__str s, const char *template, size_t n)
 {
-    bool angle = s.n > 2 && s.p[0] == '<' && s.p[s.n - 1] == '>', square = s.n > 2 && s.p[0] == '[' && s.p[s.n - 1] == ']';
+    bool angle = s.n > 2 && s.p[0] == '<' && s.p[s.n - 1] == '>',
+         square = s.n > 2 && s.p[0] == '[' && s.p[s.n - 1] == ']';
     return (angle && memchr(s.p, '|', s.n)) || ((angle || square) && n && memmem(template, n, s.p, s.n));
 }
 

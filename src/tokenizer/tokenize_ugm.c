@@ -112,7 +112,8 @@ static void offer_tokens(pi__tok *t, size_t i, size_t len, size_t n)
 {
     const pi__vocab *v = t->v;
     bool single = false;
-    for (size_t to = i + len; to <= n && to - i <= v->max_piece; to += to < n ? pi__utf8_len((unsigned char) t->buf[to]) : 1) {
+    for (size_t to = i + len; to <= n && to - i <= v->max_piece;
+         to += to < n ? pi__utf8_len((unsigned char) t->buf[to]) : 1) {
         const int32_t id = pi__piece_find(v, t->buf + i, to - i);
         if (!is_piece(t, id)) continue;
         offer(t->best, i, to, id, v->attr[id] == PI__TOK_USER ? 0.0 : (double) v->score[id]);

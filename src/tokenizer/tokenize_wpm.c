@@ -36,7 +36,10 @@ static bool is_punctuation(uint32_t c)
 }
 
 /* Control characters (except white space) and unassigned characters are dropped. */
-static bool is_white(uint32_t c) { return c == '\t' || c == '\n' || c == '\r' || (c >= ' ' && c != 0x85 && pi__uis_white(c)); }
+static bool is_white(uint32_t c)
+{
+    return c == '\t' || c == '\n' || c == '\r' || (c >= ' ' && c != 0x85 && pi__uis_white(c));
+}
 static bool is_text(uint32_t c) { return c && c != 0xFFFD && pi__uis(c, PI__U_PRINT); }
 
 /* Returns the longest token at the start of w[from..n); *len: its bytes. -1 if there is none. */

@@ -12,8 +12,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* APIs by the value of the first byte, a digit. */
-static const unsigned apis[8] = {API_TEXT, API_MESSAGES, API_RESPONSES, API_RERANK, API_CHAT, API_RESPONSES, API_RESPONSES,
-                                 API_RESPONSES};
+static const unsigned apis[8] = {API_TEXT, API_MESSAGES,  API_RESPONSES, API_RERANK,
+                                 API_CHAT, API_RESPONSES, API_RESPONSES, API_RESPONSES};
 
 static int read_as(int api, params *p, pi_error *err)
 {
@@ -36,7 +36,8 @@ static void look(const params *p, int api)
         const prompt *one = &p->prompts[i];
         if (!!one->text + !!one->ids + !!one->mixed != 1 || !one->query != (api != 3)) __builtin_trap();
     }
-    if (api == 0 || api == 3 ? !p->n_prompts : !json_is_array(p->messages) || !json_array_size(p->messages)) __builtin_trap();
+    if (api == 0 || api == 3 ? !p->n_prompts : !json_is_array(p->messages) || !json_array_size(p->messages))
+        __builtin_trap();
     if (p->tools && !json_array_size(p->tools)) __builtin_trap();
 }
 

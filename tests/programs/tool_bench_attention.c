@@ -55,7 +55,8 @@ int main(int argc, char **argv)
     if (pi__isa_choose(argc > 1 ? argv[1] : "auto", &c.isa, NULL)) return 64;
     if (argc > 3) c.type_k = pi__kv_from_name(argv[3], strlen(argv[3]));
     if (argc > 4) c.type_v = pi__kv_from_name(argv[4], strlen(argv[4]));
-    printf("%s, %d threads, k %s, v %s\n", pi__isa_names[c.isa].desc, c.n_threads, pi__kv_name(c.type_k), pi__kv_name(c.type_v));
+    printf("%s, %d threads, k %s, v %s\n", pi__isa_names[c.isa].desc, c.n_threads, pi__kv_name(c.type_k),
+           pi__kv_name(c.type_v));
     if (argc > 5) {
         int rows = argc > 6 ? atoi(argv[6]) : 1;
         c.window = 0;

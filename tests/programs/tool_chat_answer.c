@@ -97,7 +97,8 @@ int main(int argc, char **argv)
     rc = pi__chat_render(c, line[0], line[2], line[3], 0, &before, &err);
     line[3][strlen(line[3]) - 1] = 0; /* a JSON object, possibly empty */
     char options[1024];
-    snprintf(options, sizeof options, "%s%s\"add_generation_prompt\": false}", line[3], strlen(line[3]) > 1 ? ", " : "");
+    snprintf(options, sizeof options, "%s%s\"add_generation_prompt\": false}", line[3],
+             strlen(line[3]) > 1 ? ", " : "");
     if (!rc) rc = pi__chat_render(c, line[1], line[2], options, 0, &all, &err);
     strcat(line[3], "}");
     size_t same = 0;

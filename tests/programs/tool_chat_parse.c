@@ -124,7 +124,8 @@ static void run(const pi__vocab *v, const char *line)
     pi__zone_init(&z, 64 << 20);
     if (pi__json_read(&z, line, strlen(line), "the line", &in, &err) || in.type != PI__V_MAP) exit(2);
     const pi__str source = member(&in, "template")->s;
-    char *text = strndup(source.p, source.n), *tools = json_of(member(&in, "tools")), *options = json_of(member(&in, "options"));
+    char *text = strndup(source.p, source.n), *tools = json_of(member(&in, "tools")),
+         *options = json_of(member(&in, "options"));
     if (pi__chat_new(&c, v, text, NULL, &err)) {
         fprintf(stderr, "%s\n", err.msg);
         exit(2);

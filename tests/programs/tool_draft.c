@@ -38,7 +38,10 @@ static void die(const char *what, const pi_error *err)
 }
 
 /* Returns the tokens per block of group i. */
-static int32_t block_of(const tool *t, int32_t i) { return t->m->group[i].block > BLOCK ? t->m->group[i].block : BLOCK; }
+static int32_t block_of(const tool *t, int32_t i)
+{
+    return t->m->group[i].block > BLOCK ? t->m->group[i].block : BLOCK;
+}
 
 /* Returns a batch that contains only tokens [from, from + n) of the sequence. */
 static pi__batch batch_of(tool *t, int32_t start[2], int32_t len[1], int32_t from, int32_t n)
@@ -47,9 +50,18 @@ static pi__batch batch_of(tool *t, int32_t start[2], int32_t len[1], int32_t fro
     start[0] = 0;
     start[1] = n;
     len[0] = from + n;
-    pi__batch b = {.n_tokens = n, .n_seqs = 1, .n_groups = t->m->n_groups, .token = t->token + from, .pos = t->pos + from,
-                   .seq = t->seq, .seq_start = start, .seq_len = len, .n_verified = start + 1, .state_slot = zero,
-                   .save_start = zero, .logits_indices = t->row};
+    pi__batch b = {.n_tokens = n,
+                   .n_seqs = 1,
+                   .n_groups = t->m->n_groups,
+                   .token = t->token + from,
+                   .pos = t->pos + from,
+                   .seq = t->seq,
+                   .seq_start = start,
+                   .seq_len = len,
+                   .n_verified = start + 1,
+                   .state_slot = zero,
+                   .save_start = zero,
+                   .logits_indices = t->row};
     for (int32_t i = 0; i < b.n_groups; i++)
         b.kv[i] = (pi__kv_batch){block_of(t, i), MOST / BLOCK, t->table, t->slot + from};
     return b;
@@ -68,7 +80,8 @@ static void open_drafter(tool *t, const char *path)
     t->drafter = t->m;
     if (!path) return;
     if (pi__gguf_open(&t->draft_g, path, PI__LOAD_MMAP, &err)) die(path, &err);
-    if (pi__model_declare(&t->drafter, t->draft_g, t->be, &(pi__model_use) {.n_draft = 1, .target = t->m}, &err)) die(path, &err);
+    if (pi__model_declare(&t->drafter, t->draft_g, t->be, &(pi__model_use) {.n_draft = 1, .target = t->m}, &err))
+        die(path, &err);
 }
 
 static void open_model(tool *t, const char *path, const char *drafter)
@@ -77,7 +90,8 @@ static void open_model(tool *t, const char *path, const char *drafter)
     pi__limits lim = {.max_tokens = MOST, .max_seqs = 1, .max_rows = PART, .max_ctx = MOST};
     if (pi__cpu_create(&t->be, &(pi__cpu_params){.poll = 50}, &(pi__log){0}, &err)) die("cpu", &err);
     if (pi__gguf_open(&t->g, path, PI__LOAD_MMAP, &err)) die(path, &err);
-    if (pi__model_declare(&t->m, t->g, t->be, &(pi__model_use) {.n_draft = 1, .with_head = true}, &err)) die(path, &err);
+    if (pi__model_declare(&t->m, t->g, t->be, &(pi__model_use) {.n_draft = 1, .with_head = true}, &err))
+        die(path, &err);
     open_drafter(t, drafter);
     (void) pi__model_scratch(t->m, &lim);
     (void) pi__model_scratch(t->drafter, &lim);
@@ -142,12 +156,14 @@ static void choose(tool *t, int32_t token, int32_t *drafts, int32_t n)
     pi_error err = {0};
     if (pi__selector_init(&s, t->drafter, t->be, PART, MOST, &err)) die("selector", &err);
     if (s.n) pi__selector_copy(&s, n + 1);
-    for (int32_t i = 0; i <= n && s.n; i++) pi__selector_row(&s, i, t->logits + (size_t) i * (size_t) width, NULL, i == 1 ? token : -1);
+    for (int32_t i = 0; i <= n && s.n; i++)
+        pi__selector_row(&s, i, t->logits + (size_t) i * (size_t) width, NULL, i == 1 ? token : -1);
     if (s.n && pi__selector_read(&s, n + 1, &err)) die("selector", &err);
     for (int32_t i = 1, from = -1; i <= n; i++) {
         double p;
         if (s.n) from = pi__selector_best(&s, i, from, &p);
-        drafts[i - 1] = s.n ? pi__selector_token(&s, i, from) : pi__argmax(t->logits + (size_t) i * (size_t) width, width);
+        drafts[i - 1] = s.n ? pi__selector_token(&s, i, from)
+                            : pi__argmax(t->logits + (size_t) i * (size_t) width, width);
     }
     pi__selector_destroy(&s);
 }

@@ -41,7 +41,8 @@ int main(int argc, char **argv)
     }
     folder = argv[1];
     image m;
-    int rc = save_model("model", 32, true, 3) | save_model("model_v2_align8", 8, true, 2) | save_model("vocab", 32, false, 3);
+    int rc = save_model("model", 32, true, 3) | save_model("model_v2_align8", 8, true, 2) |
+             save_model("vocab", 32, false, 3);
 
     img_head(&m, 3, 0, 0);
     rc |= save("nothing", m.b, m.n);

@@ -57,7 +57,8 @@ static bool matches(pi__grammar *g, pi__str text)
         ok = pi__matcher_mask(m, true, &mask, NULL) == PI_OK && mask.n && pi__mask_has(&mask, id) &&
              !pi__matcher_accept(m, id, NULL);
     }
-    ok = ok && pi__matcher_mask(m, true, &mask, NULL) == PI_OK && (!mask.n || pi__mask_has(&mask, pi__vocab_eos(vocab)));
+    ok = ok && pi__matcher_mask(m, true, &mask, NULL) == PI_OK &&
+         (!mask.n || pi__mask_has(&mask, pi__vocab_eos(vocab)));
     pi__matcher_free(m);
     return ok;
 }
@@ -247,7 +248,8 @@ static void command(const char *line, size_t n)
     pi_error err = {0};
     pi__grammar *g = NULL;
     pi__zone_init(&z, (size_t) 256 << 20);
-    if (pi__json_read(&z, line, n, "the command", &v, &err) || v.type != PI__V_LIST || (v.list->n < 4 && v.list->n != 1)) {
+    if (pi__json_read(&z, line, n, "the command", &v, &err) || v.type != PI__V_LIST ||
+        (v.list->n < 4 && v.list->n != 1)) {
         fprintf(stderr, "%s\n", err.msg);
         exit(2);
     }

@@ -22,8 +22,14 @@ static float *random_floats(size_t n)
 static int multiply(pi__backend *be, int32_t type, int64_t n_in, int64_t n_out, int32_t n_rows)
 {
     const pi__type_info *info = pi__type_info_of(type);
-    const pi__limits lim = {.max_tokens = n_rows, .max_rows = n_rows, .max_n_in = n_in, .max_n_out = n_out, .max_seqs = 1,
-                            .max_ctx = 32, .max_n_head = 1, .max_head_dim = 32};
+    const pi__limits lim = {.max_tokens = n_rows,
+                            .max_rows = n_rows,
+                            .max_n_in = n_in,
+                            .max_n_out = n_out,
+                            .max_seqs = 1,
+                            .max_ctx = 32,
+                            .max_n_head = 1,
+                            .max_head_dim = 32};
     pi__weight w = {.type = type, .n_in = n_in, .n_out = n_out, .n_mat = 1};
     const size_t row = pi__row_size(info, n_in);
     float *x = random_floats((size_t) (n_in * n_rows)), *values = random_floats((size_t) n_in);

@@ -77,8 +77,8 @@ int main(int argc, char **argv)
         return 1;
     }
     pi_options *o = pi_options_new();
-    const char *const set[][2] = {{"model", argv[1]}, {"threads", argv[3]}, {"ctx-size", "2048"}, {"parallel", "16"}, {"temp", "0"},
-                                  {"ignore-eos", "true"}, {"max-tokens", "48"}, {"cache", "false"}};
+    const char *const set[][2] = {{"model", argv[1]}, {"threads", argv[3]},   {"ctx-size", "2048"}, {"parallel", "16"},
+                                  {"temp", "0"},      {"ignore-eos", "true"}, {"max-tokens", "48"}, {"cache", "false"}};
     for (size_t i = 0; i < sizeof set / sizeof *set; i++)
         if (pi_options_set(o, set[i][0], set[i][1], &err)) fail(set[i][0], &err);
     if (pi_engine_open(&e, o, &err)) fail(argv[1], &err);
@@ -93,8 +93,8 @@ int main(int argc, char **argv)
         const double first = decode(e, turned ? n : 0, &cpu[turned]), second = decode(e, turned ? 0 : n, &cpu[!turned]);
         ratio[i] = turned ? first / second : second / first;
         cpu_ratio[i] = cpu[1] / cpu[0];
-        printf("without %.3f ms a token, with %d adapters %.3f: %.3f; of the processor %.3f and %.3f: %.3f\n", turned ? second : first,
-               n, turned ? first : second, ratio[i], cpu[0], cpu[1], cpu_ratio[i]);
+        printf("without %.3f ms a token, with %d adapters %.3f: %.3f; of the processor %.3f and %.3f: %.3f\n",
+               turned ? second : first, n, turned ? first : second, ratio[i], cpu[0], cpu[1], cpu_ratio[i]);
     }
     qsort(ratio, (size_t) rounds, sizeof *ratio, by_size);
     qsort(cpu_ratio, (size_t) rounds, sizeof *cpu_ratio, by_size);

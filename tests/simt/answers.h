@@ -64,7 +64,10 @@ inline std::vector<answer> ask(pi_engine *e, const std::vector<std::string> &pro
     return out;
 }
 
-inline size_t best(const std::vector<float> &row) { return (size_t) (std::max_element(row.begin(), row.end()) - row.begin()); }
+inline size_t best(const std::vector<float> &row)
+{
+    return (size_t) (std::max_element(row.begin(), row.end()) - row.begin());
+}
 
 inline void compare(const char *what, const std::vector<answer> &a, const std::vector<answer> &b, double tolerance)
 {
@@ -75,8 +78,9 @@ inline void compare(const char *what, const std::vector<answer> &a, const std::v
             const std::vector<float> &x = p.second, &y = b[i].logits.at(p.first);
             if (best(x) != best(y)) fail_msg("%s: prompt %zu, position %u: another token", what, i, p.first);
             for (size_t k = 0; k < x.size(); k++) {
-                if (!(std::fabs(x[k] - y[k]) <= tolerance)) fail_msg("%s: prompt %zu, position %u, logit %zu: %g and %g",
-                                                                     what, i, p.first, k, (double) x[k], (double) y[k]);
+                if (!(std::fabs(x[k] - y[k]) <= tolerance))
+                    fail_msg("%s: prompt %zu, position %u, logit %zu: %g and %g", what, i, p.first, k, (double) x[k],
+                             (double) y[k]);
             }
         }
         assert_string_equal(a[i].text.c_str(), b[i].text.c_str());

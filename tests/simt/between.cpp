@@ -174,9 +174,11 @@ static bool ordered(const mark &m)
 static void tell(const void *p, const mark &m, bool reads, bool read, const mark &now)
 {
     char here_text[300], there[300];
-    fail(nullptr, -1, "race between blocks in %s: %s global memory %p at %s, which thread %u of block %u %s at %s, and nothing "
-         "orders them", source_of(kernel()), reads ? "reads" : "writes", p, text_of(now.code, here_text, sizeof here_text),
-         m.lin, m.block - 1, read ? "reads" : "writes", text_of(m.code, there, sizeof there));
+    fail(nullptr, -1,
+         "race between blocks in %s: %s global memory %p at %s, which thread %u of block %u %s at %s, and nothing "
+         "orders them",
+         source_of(kernel()), reads ? "reads" : "writes", p, text_of(now.code, here_text, sizeof here_text), m.lin,
+         m.block - 1, read ? "reads" : "writes", text_of(m.code, there, sizeof there));
 }
 
 static void judge(word &w, const char *p, access kind, uint8_t bytes, const mark &now)

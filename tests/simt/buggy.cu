@@ -216,7 +216,8 @@ __global__ void strided(int bytes, int stride, float *y)
     float v = 0;
     if (bytes == 4) v = *(const float *) p;
     if (bytes == 8) v = ((const float2 *) p)->x + ((const float2 *) p)->y;
-    if (bytes == 16) v = ((const float4 *) p)->x + ((const float4 *) p)->y + ((const float4 *) p)->z + ((const float4 *) p)->w;
+    if (bytes == 16)
+        v = ((const float4 *) p)->x + ((const float4 *) p)->y + ((const float4 *) p)->z + ((const float4 *) p)->w;
     __syncwarp();
     y[l] = v;
 }
@@ -313,7 +314,8 @@ __global__ void four_warps(int bug, const float *x, float *y)
     if (bug == BUG_GROUP_WRITES_B && threadIdx.x == 5) ((uint16_t *) b)[0] = 0x4000;
     if (bug == BUG_GROUP_LEFT) return;
     if (bug != BUG_GROUP_NO_WAIT) ptx_wgmma_wait<0>(d);
-    for (unsigned i = 0; i < 64; i++) y[(row + i % 4 / 2 * 8) * 128 + i / 4 * 8 + 2 * (lane % 4) + i % 2] = d[i / 4][i % 4];
+    for (unsigned i = 0; i < 64; i++)
+        y[(row + i % 4 / 2 * 8) * 128 + i / 4 * 8 + 2 * (lane % 4) + i % 2] = d[i / 4][i % 4];
     if (bug == BUG_GROUP_NO_WAIT) ptx_wgmma_wait<0>(d);
 }
 int launch_four_warps(int bug, const float *x, float *y)
@@ -325,7 +327,10 @@ int launch_bulk(int bug, const float *x, float *y, int n_tiles)
 {
     return pi_launch(nullptr, bulk, dim3(1), dim3(64), 384, bug, x, y, n_tiles);
 }
-int launch_swap(int bug, const float *x, float *y) { return pi_launch(nullptr, swap, dim3(1), dim3(32), 128, bug, x, y); }
+int launch_swap(int bug, const float *x, float *y)
+{
+    return pi_launch(nullptr, swap, dim3(1), dim3(32), 128, bug, x, y);
+}
 int launch_count(int bug, const int *x, int *y) { return pi_launch(nullptr, count, dim3(1), dim3(64), 4, bug, x, y); }
 int launch_chain(float *y, int blocks) { return pi_launch(nullptr, chain, dim3((unsigned) blocks), dim3(1), 0, y); }
 int launch_folded(int bug, const float *x, float *part, unsigned *count, float *y, int n, int blocks)

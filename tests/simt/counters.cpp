@@ -337,8 +337,8 @@ static void join(std::vector<event> &list)
     size_t n = 0;
     for (const event &e : list) {
         event *last = n ? &list[n - 1] : nullptr;
-        if (last && last->what == e.what && e.what != DO_CP_ASYNC && last->code != e.code && e.at == last->at + last->size &&
-            last->at % 16 + last->size + e.size <= 16) {
+        if (last && last->what == e.what && e.what != DO_CP_ASYNC && last->code != e.code &&
+            e.at == last->at + last->size && last->at % 16 + last->size + e.size <= 16) {
             last->size = (uint16_t) (last->size + e.size);
         } else {
             list[n++] = e;

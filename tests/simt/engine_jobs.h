@@ -44,7 +44,8 @@ static pi_options *options_on(const char *devices, const char *batch)
     set(o, "ubatch-size", batch);
     set(o, "cuda-graphs", cuda_graphs);
     if (*drafts) {
-        set(o, drafter_path.empty() ? "spec-type" : "model-draft", drafter_path.empty() ? draft_type : drafter_path.c_str());
+        set(o, drafter_path.empty() ? "spec-type" : "model-draft",
+            drafter_path.empty() ? draft_type : drafter_path.c_str());
         set(o, "spec-adaptive", "false");
         set(o, "spec-draft-n-max", drafts);
     }
@@ -156,7 +157,8 @@ static void same_rows(const std::vector<rows> &a, const std::vector<rows> &b)
 static void name_model(const char *what)
 {
     const char *tmp = getenv("TMPDIR");
-    model_path = std::string(tmp && *tmp ? tmp : "/tmp") + "/pagedinfer-" + what + "-" + std::to_string(getpid()) + ".gguf";
+    model_path = std::string(tmp && *tmp ? tmp : "/tmp") + "/pagedinfer-" + what + "-" + std::to_string(getpid()) +
+                 ".gguf";
 }
 
 #endif

@@ -69,7 +69,8 @@ void adapters()
     e.in = a.in, e.n_in = N_IN;
     e.lin[0] = {N_OUT, N_OUT, some, 1, 0, 0, some};
     e.n_lin = e.n_groups = e.n_rows = 1;
-    e.group = &group, e.row = e.id = e.column = ints, e.n_used = 2, e.t = some, e.ldt = e.max_rank = PI__MAX_LORA_RANK, e.max_out = N_OUT;
+    e.group = &group, e.row = e.id = e.column = ints, e.n_used = 2, e.t = some, e.ldt = e.max_rank = PI__MAX_LORA_RANK,
+    e.max_out = N_OUT;
     CHECK(pi__k_lora_experts_shrink(nullptr, &e));
     CHECK(pi__k_lora_experts_expand(nullptr, &e));
 }
@@ -199,11 +200,13 @@ void compressed(int32_t n, int32_t dim, int32_t type)
     c.a.ratio = 4, c.a.dim = dim, c.a.overlap = true, c.recent = c.entries = rows, c.n_tokens = n;
     CHECK(pi__k_compress_run(nullptr, &c));
     pi__k_indexer i = {};
-    i.a.n_head = 64, i.a.dim = dim, i.a.n_top = 512, i.entries = rows, i.n_tokens = n, i.most = 32768, i.scratch = memory;
+    i.a.n_head = 64, i.a.dim = dim, i.a.n_top = 512, i.entries = rows, i.n_tokens = n, i.most = 32768,
+    i.scratch = memory;
     i.scratch_size = SIZE_MAX;
     CHECK(pi__k_indexer_run(nullptr, &i));
     pi__k_sparse s = {};
-    s.a.n_head = 64, s.a.dim = s.a.dim_v = dim, s.rows = s.entries = rows, s.n_tokens = n, s.most = 640, s.scratch = memory;
+    s.a.n_head = 64, s.a.dim = s.a.dim_v = dim, s.rows = s.entries = rows, s.n_tokens = n, s.most = 640,
+    s.scratch = memory;
     s.scratch_size = SIZE_MAX;
     for (int32_t n_sm : {0, 148}) {
         s.n_sm = n_sm;
@@ -286,7 +289,8 @@ void products(int32_t n, int32_t type)
     for (int64_t n_out : {64, 12288}) {
         pi__k_product floats = one;
         floats.w.n_out = n_out;
-        if (type == PI__F32 || type == PI__F16 || type == PI__BF16) CHECK(pi__k_floats_linear(nullptr, &floats, 1, memory, n));
+        if (type == PI__F32 || type == PI__F16 || type == PI__BF16)
+            CHECK(pi__k_floats_linear(nullptr, &floats, 1, memory, n));
     }
     experts(n, w);
     if (type == PI__NVFP4 || type == PI__MXFP4) {
@@ -314,7 +318,8 @@ void products(int32_t n, int32_t type)
     if (pi__k_w16_has(type)) {
         CHECK(pi__k_w16_pack_x(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_w16_linear(nullptr, &one, 1, memory, n));
-        const pi__k_w16_glu both = {w, w.data, nullptr, PI__IN_SWIGLU, 0, some, N_OUT, nullptr, type, memory, nullptr, 0};
+        const pi__k_w16_glu both = {w,     w.data,  nullptr, PI__IN_SWIGLU, 0,       some,
+                                    N_OUT, nullptr, type,    memory,        nullptr, 0};
         for (int64_t n_out : {1024, 12288}) {
             pi__k_w16_glu few = both;
             few.gate.n_out = n_out;

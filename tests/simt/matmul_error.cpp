@@ -33,8 +33,8 @@ int main()
                         outliers ? "x with outliers" : "x normally distributed");
             for (int32_t type : w16_types) {
                 const matmul_error e = error_of(type, outliers);
-                std::printf("| %s | %.1e | %.1e | %.1e | %.3f |\n", pi__type_info_of(type)->name, e.exact, e.w16, e.q8_1,
-                            e.w16 / e.q8_1);
+                std::printf("| %s | %.1e | %.1e | %.1e | %.3f |\n", pi__type_info_of(type)->name, e.exact, e.w16,
+                            e.q8_1, e.w16 / e.q8_1);
             }
             std::puts("");
         }
@@ -53,7 +53,8 @@ int main()
         for (int32_t type : {PI__MXFP4, PI__NVFP4}) {
             for (bool outliers : {false, true}) {
                 const fp4_error e = fp4_error_of(type, outliers);
-                std::printf("| %s | %s | %.1e | ", pi__type_info_of(type)->name, outliers ? "outliers" : "normal", e.w4a4);
+                std::printf("| %s | %s | %.1e | ", pi__type_info_of(type)->name, outliers ? "outliers" : "normal",
+                            e.w4a4);
                 if (e.w4a8 > 0) std::printf("%.1e", e.w4a8);
                 std::printf(" | %.1e | %.1e | %.3f |\n", e.q8_1, e.usual, e.w4a4 / e.usual);
             }
@@ -64,8 +65,8 @@ int main()
                   "| format | w16 | w16 / q8_1 | w16, outliers | w16 / q8_1 |\n|---|---|---|---|---|");
         for (int32_t type : w16_types) {
             const matmul_error e = error_of(type, false), o = error_of(type, true);
-            std::printf("| %s | %.1e | %.3f | %.1e | %.3f |\n", pi__type_info_of(type)->name, e.down, e.down / e.q8_1, o.down,
-                        o.down / o.q8_1);
+            std::printf("| %s | %.1e | %.3f | %.1e | %.3f |\n", pi__type_info_of(type)->name, e.down, e.down / e.q8_1,
+                        o.down, o.down / o.q8_1);
         }
     } catch (const failed &f) {
         std::fprintf(stderr, "%s\n", f.text);

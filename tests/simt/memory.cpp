@@ -162,7 +162,8 @@ bool device_import(void *p, size_t size, int index, int fd)
     char *c = static_cast<char *>(p);
     struct stat st;
     shared_end end;
-    if (!can_map(c, size) || fstat(fd, &st) || !S_ISREG(st.st_mode) || (size_t) st.st_size != size + sizeof end) return false;
+    if (!can_map(c, size) || fstat(fd, &st) || !S_ISREG(st.st_mode) || (size_t) st.st_size != size + sizeof end)
+        return false;
     if (pread(fd, &end, sizeof end, (off_t) size) != (ssize_t) sizeof end || end.device != index) return false;
     if (std::memcmp(end.magic, shared_magic, sizeof end.magic)) return false;
     if (mmap(c, size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) return false;
@@ -225,9 +226,10 @@ static void tell_other_device(int, siginfo_t *info, void *)
     for (const auto &a : allocations)
         if (info->si_addr >= a.second.map && info->si_addr < a.second.map + a.second.pages) owner = a.second.device;
     const int n = owner < 0 || owner == alone_is
-        ? std::snprintf(text, sizeof text, "an access to %p, where nothing is\n", info->si_addr)
-        : std::snprintf(text, sizeof text, "a kernel of device %d reaches the memory of device %d at %p\n", (int) alone_is, owner,
-                        info->si_addr);
+                      ? std::snprintf(text, sizeof text, "an access to %p, where nothing is\n", info->si_addr)
+                      : std::snprintf(text, sizeof text,
+                                      "a kernel of device %d reaches the memory of device %d at %p\n", (int) alone_is,
+                                      owner, info->si_addr);
     if (write(2, text, (size_t) n) < 0) _exit(2);
     _exit(1);
 }

@@ -137,7 +137,8 @@ static void gather(void **arg, int bits, int k, uint32_t (*a)[64], uint32_t (*b)
             int w = i / per;
             a[g + 8 * (w & 1)][per * t + i % per + 4 * per * (w >> 1)] = element(of(arg, l)->a, i, bits);
         }
-        for (int i = 0; i < halves * per; i++) b[g][per * t + i % per + 4 * per * (i / per)] = element(of(arg, l)->b, i, bits);
+        for (int i = 0; i < halves * per; i++)
+            b[g][per * t + i % per + 4 * per * (i / per)] = element(of(arg, l)->b, i, bits);
     }
 }
 
@@ -317,7 +318,8 @@ static void do_mma_tf32(void **arg, const char *, int)
     }
     for (int l = 0; l < 32; l++) {
         float *d = static_cast<float *>(of(arg, l)->d);
-        for (int i = 0; i < 4; i++) d[i] = sum_of_products<8>(ta[row_of(l, i)], tb[col_of(l, i)], {1, 0, 0, false}, d[i], 25);
+        for (int i = 0; i < 4; i++)
+            d[i] = sum_of_products<8>(ta[row_of(l, i)], tb[col_of(l, i)], {1, 0, 0, false}, d[i], 25);
     }
 }
 
@@ -390,7 +392,8 @@ static void do_mma_mx8(void **arg, const char *, int)
         float *d = static_cast<float *>(of(arg, l)->d);
         for (int i = 0; i < 4; i++) {
             const int m = row_of(l, i), n = col_of(l, i);
-            d[i] = sum_of_products<32>(ta[m], tb[n], times(ue8m0_term(scale_a(arg, m, 0)), ue8m0_term(scale_b(arg, n, 0))), d[i], 25);
+            d[i] = sum_of_products<32>(ta[m], tb[n],
+                                       times(ue8m0_term(scale_a(arg, m, 0)), ue8m0_term(scale_b(arg, n, 0))), d[i], 25);
         }
     }
 }
@@ -444,8 +447,8 @@ void mma_mxf4(float *d, const uint32_t *a, const uint32_t *b, const scales &s, c
     warp_op(~0u, do_mma_fp4<false>, &x, file, line);
     spoil(SPOIL_FP4, d);
 }
-void mma_mxf8f6f4(float *d, const uint32_t *a, const uint32_t *b, mx type_a, mx type_b, const scales &s, const char *file,
-                  int line)
+void mma_mxf8f6f4(float *d, const uint32_t *a, const uint32_t *b, mx type_a, mx type_b, const scales &s,
+                  const char *file, int line)
 {
     mma_arg x = {d, a, b, s, type_a, type_b};
     warp_op(~0u, do_mma_mx8, &x, file, line);

@@ -60,7 +60,8 @@ void wait_grids()
 void overlap_thread_end()
 {
     if (!current()->waited)
-        fail(nullptr, 0, "a thread of %s, a dependent launch, ends and has not waited for the launches before", source_of(kernel()));
+        fail(nullptr, 0, "a thread of %s, a dependent launch, ends and has not waited for the launches before",
+             source_of(kernel()));
 }
 
 /* Reports a premature access of the running thread. */
@@ -68,8 +69,8 @@ static void tell(const char *what, const void *p, const char *why, const void *c
 {
     char name[300];
     snprintf(name, sizeof name, "%s", source_of(kernel()));
-    fail(file, line, "%s, a dependent launch, %s global memory %p%s before it has waited for the launches before, %s", name, what, p,
-         why, code ? source_of(code) : "");
+    fail(file, line, "%s, a dependent launch, %s global memory %p%s before it has waited for the launches before, %s",
+         name, what, p, why, code ? source_of(code) : "");
 }
 
 void overlap_access(const void *p, size_t size, bool write, const void *code, const char *file, int line)
@@ -81,7 +82,8 @@ void overlap_access(const void *p, size_t size, bool write, const void *code, co
     if (early && write) tell("writes", p, "", code, file, line);
     for (size_t w = begin; w < end; w++) {
         if (write) writer[w] = (uint32_t) n_launches;
-        else if (early && writer[w] >= first && writer[w] < n_launches) tell("reads", p, ", which one of them wrote,", code, file, line);
+        else if (early && writer[w] >= first && writer[w] < n_launches)
+            tell("reads", p, ", which one of them wrote,", code, file, line);
     }
 }
 

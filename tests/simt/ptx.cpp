@@ -205,7 +205,8 @@ static bool awaited(size_t i)
 void mbarrier_arrive_expect(uint32_t at, unsigned bytes, const char *file, int line)
 {
     size_t i = find(at, file, line);
-    if (!bulk->barriers[i].pending) fail(file, line, "phase overflow: more arrivals than the mbarrier's %u", bulk->barriers[i].count);
+    if (!bulk->barriers[i].pending)
+        fail(file, line, "phase overflow: more arrivals than the mbarrier's %u", bulk->barriers[i].count);
     count_bytes(i, bytes, file, line);
     bulk->barriers[i].pending--;
     bulk->barriers[i].arrived[self->lin / 32] = ++bulk->time;
@@ -250,7 +251,8 @@ void mbarrier_wait(uint32_t at, unsigned parity, const char *file, int line)
         wait();
         if (bulk->barriers[i].phase > me->seen[i] + 1) break;
     }
-    if (bulk->barriers[i].phase > me->seen[i] + 1) fail(file, line, "phase overflow: a phase that this thread waits for has passed");
+    if (bulk->barriers[i].phase > me->seen[i] + 1)
+        fail(file, line, "phase overflow: a phase that this thread waits for has passed");
     me->seen[i] = bulk->barriers[i].phase;
     me->knows.resize(32);
     for (int w = 0; w < 32; w++) me->knows[w] = std::max(me->knows[w], bulk->barriers[i].ended[w]);
@@ -301,7 +303,8 @@ static void do_ldmatrix(void **arg, const char *file, int line)
         for (int i = 0; i < 8; i++) std::memcpy(half[i], row(all, m, i, 16, file, line), 16);
         for (int l = 0; l < 32; l++) {
             const int g = l >> 2, t = 2 * (l & 3);
-            const uint16_t low = all[0]->trans ? half[t][g] : half[g][t], high = all[0]->trans ? half[t + 1][g] : half[g][t + 1];
+            const uint16_t low = all[0]->trans ? half[t][g] : half[g][t],
+                           high = all[0]->trans ? half[t + 1][g] : half[g][t + 1];
             all[l]->r[m] = low | (uint32_t) high << 16;
         }
     }

@@ -67,8 +67,8 @@ struct scales {
 enum class mx { e4m3, e5m2, e3m2, e2m3, e2m1 };
 void mma_mxf4nvf4(float *d, const uint32_t *a, const uint32_t *b, const scales &s, const char *file, int line);
 void mma_mxf4(float *d, const uint32_t *a, const uint32_t *b, const scales &s, const char *file, int line);
-void mma_mxf8f6f4(float *d, const uint32_t *a, const uint32_t *b, mx type_a, mx type_b, const scales &s, const char *file,
-                  int line);
+void mma_mxf8f6f4(float *d, const uint32_t *a, const uint32_t *b, mx type_a, mx type_b, const scales &s,
+                  const char *file, int line);
 
 /* a * b + c of both halves, rounded once to nearest even. A NaN is 0x7fff. */
 uint32_t fma_f16x2(uint32_t a, uint32_t b, uint32_t c);

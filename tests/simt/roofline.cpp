@@ -15,8 +15,9 @@
 #include "simt_impl.h"
 
 static const char *const names[simt::N_COUNTED] = {
-    "mma_bf16", "mma_f16", "mma_tf32", "mma_s8_k16", "mma_s8_k32", "mma_nvfp4", "mma_mxfp4", "mma_mx8", "wgmma", "ldmatrix",
-    "shuffle", "vote", "sync_warp", "barrier", "bulk", "cp_async", "lds", "sts", "ldg", "stg", "atomic"};
+    "mma_bf16", "mma_f16",  "mma_tf32", "mma_s8_k16", "mma_s8_k32", "mma_nvfp4", "mma_mxfp4",
+    "mma_mx8",  "wgmma",    "ldmatrix", "shuffle",    "vote",       "sync_warp", "barrier",
+    "bulk",     "cp_async", "lds",      "sts",        "ldg",        "stg",       "atomic"};
 
 static simt::counter c;
 
@@ -61,8 +62,10 @@ static void print_kernels(const simt::counter &all, int part)
                     k.second.first, l.blocks, l.empty);
         for (int i = 0; i < simt::N_COUNTED; i++)
             if (l.op[i] > 0) std::printf(", \"%s\": %.0f", names[i], l.op[i]);
-        std::printf(", \"wavefronts\": %.0f, \"least\": %.0f, \"read\": %.0f, \"written\": %.0f, \"touched_read\": %.0f, "
-                    "\"touched_written\": %.0f}", l.wavefronts, l.least, l.read, l.written, l.touched_read, l.touched_written);
+        std::printf(
+            ", \"wavefronts\": %.0f, \"least\": %.0f, \"read\": %.0f, \"written\": %.0f, \"touched_read\": %.0f, "
+            "\"touched_written\": %.0f}",
+            l.wavefronts, l.least, l.read, l.written, l.touched_read, l.touched_written);
         between = ",";
     }
 }

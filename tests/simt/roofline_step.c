@@ -107,7 +107,8 @@ int roofline_open(const char *path, int32_t max_tokens, int32_t max_seqs, size_t
     const pi__device_params p = {.cpu = {.n_threads = 1, .poll = 1}};
     const pi__log log = {0};
     pi_error err = {0};
-    s.lim = (pi__limits) {.max_tokens = max_tokens, .max_seqs = max_seqs, .max_rows = pi__rows_per_pass(max_seqs), .max_ctx = CTX};
+    s.lim = (pi__limits) {
+        .max_tokens = max_tokens, .max_seqs = max_seqs, .max_rows = pi__rows_per_pass(max_seqs), .max_ctx = CTX};
     s.max_blocks = cache_tokens / BLOCK + (size_t) max_seqs;
     int rc = pi__device_create(&s.be, "emu", true, &p, &log, &err);
     if (!rc) {
@@ -127,8 +128,8 @@ int roofline_open(const char *path, int32_t max_tokens, int32_t max_seqs, size_t
     if (!rc) rc = caches(&err);
     if (!rc) {
         s.logits = s.be->dev->alloc(s.be, (size_t) s.lim.max_rows * (size_t) s.m->n_vocab * sizeof(float));
-        s.ints = pi__calloc(1, ((size_t) max_tokens * 6 + (size_t) max_seqs * 12 + 64 + s.max_blocks * 2) * sizeof *s.ints *
-                            PI__MAX_GROUPS);
+        s.ints = pi__calloc(1, ((size_t) max_tokens * 6 + (size_t) max_seqs * 12 + 64 + s.max_blocks * 2) *
+                                   sizeof *s.ints * PI__MAX_GROUPS);
         if (!s.logits || !s.ints) rc = pi__fail_mem(&err, "logits");
     }
     if (!rc) rc = s.be->dev->finish(s.be, &err);
@@ -197,16 +198,26 @@ static void fill_rows(pi__batch *rows, const pi__batch *b, int32_t **at)
 static void fill_batch(pi__batch *b, pi__batch *last, int32_t n_seqs, int32_t each, int32_t ctx)
 {
     const int32_t n = n_seqs * each, rows = each == 1 ? n_seqs : 1;
-    int32_t *at = s.ints, *token = take(&at, n), *pos = take(&at, n), *seq = take(&at, n), *start = take(&at, n_seqs + 1),
-            *len = take(&at, n_seqs), *index = take(&at, rows), *verified = take(&at, n_seqs), *slot = take(&at, n_seqs),
-            *save = take(&at, n_seqs + 1);
+    int32_t *at = s.ints, *token = take(&at, n), *pos = take(&at, n), *seq = take(&at, n),
+            *start = take(&at, n_seqs + 1), *len = take(&at, n_seqs), *index = take(&at, rows),
+            *verified = take(&at, n_seqs), *slot = take(&at, n_seqs), *save = take(&at, n_seqs + 1);
     for (int32_t i = 0; i < n; i++) token[i] = i % 64, seq[i] = i / each, pos[i] = ctx - each + i % each;
     for (int32_t i = 0; i <= n_seqs; i++) start[i] = i * each, save[i] = 0;
     for (int32_t i = 0; i < n_seqs; i++) len[i] = ctx, verified[i] = each, slot[i] = i;
     for (int32_t i = 0; i < rows; i++) index[i] = each == 1 ? i : n - 1;
-    *b = (pi__batch) {.n_tokens = n, .n_seqs = n_seqs, .n_rows = rows, .n_groups = s.m->n_groups, .token = token, .pos = pos,
-                      .seq = seq, .seq_start = start, .seq_len = len, .logits_indices = index, .n_verified = verified,
-                      .state_slot = slot, .save_start = save};
+    *b = (pi__batch) {.n_tokens = n,
+                      .n_seqs = n_seqs,
+                      .n_rows = rows,
+                      .n_groups = s.m->n_groups,
+                      .token = token,
+                      .pos = pos,
+                      .seq = seq,
+                      .seq_start = start,
+                      .seq_len = len,
+                      .logits_indices = index,
+                      .n_verified = verified,
+                      .state_slot = slot,
+                      .save_start = save};
     for (int32_t g = 0; g < b->n_groups; g++) group(b, g, &at, ctx);
     fill_rows(last, b, &at);
     b->logits_batch = last;
@@ -230,7 +241,8 @@ int roofline_step(int32_t n_seqs, int32_t each, int32_t ctx)
     pi_error err = {0};
     if (n_seqs * each > s.lim.max_tokens || n_seqs > s.lim.max_seqs || each > ctx || ctx > CTX ||
         (size_t) n_seqs * (size_t) (ctx / BLOCK + 1) > s.max_blocks) {
-        fprintf(stderr, "a step of %d sequences with %d tokens each of %d is more than was asked for\n", n_seqs, each, ctx);
+        fprintf(stderr, "a step of %d sequences with %d tokens each of %d is more than was asked for\n", n_seqs, each,
+                ctx);
         return 1;
     }
     fill_batch(&b, &last, n_seqs, each, ctx);

@@ -60,7 +60,8 @@ static void run(void **state)
     assert_int_equal(pi__rt_open(&t.rt, 0, &t.info), 0);
     assert_int_equal(pi__rt_load_kernels(t.rt, &lazy), 0);
     const long live = simt::watch.live;
-    const selftest::outcome o = selftest::run_check(t, *static_cast<const selftest::entry *>(*state), text, sizeof text);
+    const selftest::outcome o = selftest::run_check(t, *static_cast<const selftest::entry *>(*state), text,
+                                                    sizeof text);
     const bool leaks = simt::watch.live != live;
     pi__rt_close(t.rt);
     if (o != selftest::CHECK_OK) fail_msg("%s", text);

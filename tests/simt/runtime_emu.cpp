@@ -65,7 +65,8 @@ static void copy_touching_little(char *dst, const char *src, size_t n)
     static const char zeros[4096] = {0};
     for (size_t at = 0, part; at < n; at += part) {
         part = n - at < sizeof zeros ? n - at : sizeof zeros;
-        if (std::memcmp(src + at, zeros, part) || std::memcmp(dst + at, zeros, part)) std::memcpy(dst + at, src + at, part);
+        if (std::memcmp(src + at, zeros, part) || std::memcmp(dst + at, zeros, part))
+            std::memcpy(dst + at, src + at, part);
     }
 }
 
@@ -138,8 +139,10 @@ struct pi__rt : simt::stream {
         is_kernel = true;
         broken = name && std::strstr(from.name, name) && n_intact++ >= simt::watch.broken_after;
         if (loaded.count(from.mark)) return 0;
-        std::snprintf(not_loaded, sizeof not_loaded, "a kernel of %.100s is launched that was not loaded before: the backend "
-                      "loads all when it opens, of files that have an entry (kernels/device.cuh)", from.name);
+        std::snprintf(not_loaded, sizeof not_loaded,
+                      "a kernel of %.100s is launched that was not loaded before: the backend "
+                      "loads all when it opens, of files that have an entry (kernels/device.cuh)",
+                      from.name);
         return NOT_LOADED;
     }
     int take(std::function<int()> w, bool dependent) override

@@ -149,7 +149,8 @@ static void access_cell(unsigned lin, size_t i, access kind, const char *file, i
         fail(file, line, "race: %s shared memory + %zu, which thread %u wrote with no barrier between",
              reads ? "reads" : "writes", i, c.writer - 1u);
     } else if (kind == access::wgmma_read && c.writer && thread_of(c.writer - 1u)->async_fences == c.w_fences) {
-        fail(file, line, "race: a wgmma reads shared memory + %zu, which thread %u wrote and did not fence", i, c.writer - 1u);
+        fail(file, line, "race: a wgmma reads shared memory + %zu, which thread %u wrote and did not fence", i,
+             c.writer - 1u);
     } else if (!reads && kind != access::copy_done && unordered_reader(lin, c) && !readers_let_go(lin, i)) {
         fail(file, line, "race: writes shared memory + %zu, which thread %u read with no barrier between", i,
              c.reader - 1u);
@@ -163,8 +164,8 @@ void shadow_access(unsigned lin, const void *p, size_t size, access kind, const 
 {
     size_t at = (size_t) (static_cast<const unsigned char *>(p) - here.shared);
     if (at + size > here.shared_size || at + size < at) {
-        fail(file, line, "out of bounds: %zu bytes at shared memory + %zd, of which there are %zu", size, (ptrdiff_t) at,
-             here.shared_size);
+        fail(file, line, "out of bounds: %zu bytes at shared memory + %zd, of which there are %zu", size,
+             (ptrdiff_t) at, here.shared_size);
         return;
     }
     if (!checks() || !size) return;

@@ -5,10 +5,10 @@
 using simt::compiled_access;
 
 #define AT __builtin_return_address(0)
-#define HOOKS(n)                                                                                                        \
-    void __tsan_read##n(void *p) { compiled_access(p, n, false, true, AT); }                                            \
-    void __tsan_write##n(void *p) { compiled_access(p, n, true, true, AT); }                                            \
-    void __tsan_unaligned_read##n(void *p) { compiled_access(p, n, false, false, AT); }                                 \
+#define HOOKS(n)                                                                                                       \
+    void __tsan_read##n(void *p) { compiled_access(p, n, false, true, AT); }                                           \
+    void __tsan_write##n(void *p) { compiled_access(p, n, true, true, AT); }                                           \
+    void __tsan_unaligned_read##n(void *p) { compiled_access(p, n, false, false, AT); }                                \
     void __tsan_unaligned_write##n(void *p) { compiled_access(p, n, true, false, AT); }
 
 extern "C" {

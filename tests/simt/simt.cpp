@@ -206,7 +206,8 @@ void step_aside(bool polls)
 }
 
 /* Called by the last lane of the mask to arrive: runs the operation for all. */
-static __attribute__((noinline)) void warp_op_together(fiber *warp, unsigned mask, warp_fn fn, const char *file, int line)
+static __attribute__((noinline)) void warp_op_together(fiber *warp, unsigned mask, warp_fn fn, const char *file,
+                                                       int line)
 {
     void *args[32];
     for (unsigned i = 0; i < 32; i++) args[i] = mask >> i & 1 ? warp[i].arg : nullptr;
@@ -254,7 +255,8 @@ void first_barrier(unsigned n, const char *file, int line)
 {
     fiber *me = current();
     unsigned waiting = 1;
-    if (me->lin >= n || n > n_threads || n % 32) fail(file, line, "a barrier of the first %u of %u threads", n, n_threads);
+    if (me->lin >= n || n > n_threads || n % 32)
+        fail(file, line, "a barrier of the first %u of %u threads", n, n_threads);
     for (unsigned i = 0; i < n; i++) waiting += threads[i].st == state::at_first_barrier;
     if (waiting < n) {
         me->st = state::at_first_barrier;
@@ -360,7 +362,8 @@ static bool map_arena(place *w, size_t size)
 static bool map_arenas(size_t size)
 {
     bool all = true;
-    for (unsigned i = 0; i < MOST_RESIDENT && (!i || i < options.resident); i++) all = all && map_arena(&places[i], size);
+    for (unsigned i = 0; i < MOST_RESIDENT && (!i || i < options.resident); i++)
+        all = all && map_arena(&places[i], size);
     return all;
 }
 
@@ -560,7 +563,10 @@ static void run_blocks(uint64_t total)
     }
 }
 
-static size_t most_shared() { return options.arch == 90 ? max(options.max_shared, (size_t) 232448) : options.max_shared; }
+static size_t most_shared()
+{
+    return options.arch == 90 ? max(options.max_shared, (size_t) 232448) : options.max_shared;
+}
 
 int run(const void *kernel, dim3 grid, dim3 block, size_t shared, void (*thread)(void *), void *arg)
 {

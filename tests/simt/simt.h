@@ -188,7 +188,8 @@ struct stream {
     virtual ~stream() = default;
 };
 template <class... P, class... A>
-int queue(stream *to, kernel_file from, bool dependent, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
+int queue(stream *to, kernel_file from, bool dependent, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+          A... args)
 {
     std::tuple<P...> copied(static_cast<P>(args)...);
     int code = to->need(from);

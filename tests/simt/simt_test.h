@@ -55,9 +55,9 @@ template <class F> void in_all_modes(F f)
 }
 
 /* Launches a kernel; fails the test on an error. */
-#define must_run(call)                                                                                                  \
-    do {                                                                                                                \
-        if (call) fail_msg("%s", simt::last_error());                                                                   \
+#define must_run(call)                                                                                                 \
+    do {                                                                                                               \
+        if (call) fail_msg("%s", simt::last_error());                                                                  \
     } while (0)
 
 using selftest::random;

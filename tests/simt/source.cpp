@@ -17,7 +17,8 @@ static std::string asked(unsigned long offset)
 {
     char command[96], line[2][600];
     std::string found;
-    snprintf(command, sizeof command, "addr2line -s -f -C -i -e /proc/%ld/exe 0x%lx 2>/dev/null", (long) getpid(), offset);
+    snprintf(command, sizeof command, "addr2line -s -f -C -i -e /proc/%ld/exe 0x%lx 2>/dev/null", (long) getpid(),
+             offset);
     FILE *f = popen(command, "r");
     if (!f) return found;
     while (fgets(line[0], sizeof line[0], f) && fgets(line[1], sizeof line[1], f)) {

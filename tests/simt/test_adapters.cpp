@@ -4,7 +4,8 @@
 #include "engine_jobs.h"
 
 extern "C" int simt_typed_write(const char *path, const char *arch, int32_t type, const char *sizes);
-extern "C" int simt_adapter_write(const char *path, const char *model, uint32_t seed, int32_t rank, int32_t type, const char *only);
+extern "C" int simt_adapter_write(const char *path, const char *model, uint32_t seed, int32_t rank, int32_t type,
+                                  const char *only);
 
 static std::string file(const char *name) { return model_path + "." + name; }
 
@@ -55,7 +56,8 @@ static double difference(const std::vector<rows> &a, const std::vector<rows> &b)
         for (const auto &p : a[i]) {
             const auto it = b[i].find(p.first);
             if (it == b[i].end() || p.first > jobs[i].prompt.size()) continue; /* before the first differing token */
-            for (size_t k = 0; k < p.second.size(); k++) most = std::max(most, (double) std::fabs(p.second[k] - it->second[k]));
+            for (size_t k = 0; k < p.second.size(); k++)
+                most = std::max(most, (double) std::fabs(p.second[k] - it->second[k]));
         }
     return most;
 }
@@ -81,7 +83,8 @@ static void check(const char *arch, int32_t type, const char *matmul, const char
     if (near > 0) {
         pi_engine *cpu = open_on("cpu", "auto", "off", "auto", true);
         const double off = difference(run_jobs(cpu, jobs), want);
-        if (off > near || does < 20 * near) fail_msg("%s: %g from the CPU's logits; the adapters change %g", arch, off, does);
+        if (off > near || does < 20 * near)
+            fail_msg("%s: %g from the CPU's logits; the adapters change %g", arch, off, does);
         pi_engine_close(cpu);
     }
     assert_true(does > 0.01);
@@ -101,7 +104,8 @@ static void test_bits(void **)
 }
 
 /* Tokens of greedy requests without logits, each with its adapters. */
-static std::vector<std::vector<int32_t>> tokens_of(pi_engine *e, const std::vector<const char *> &loras, const char *max_tokens)
+static std::vector<std::vector<int32_t>> tokens_of(pi_engine *e, const std::vector<const char *> &loras,
+                                                   const char *max_tokens)
 {
     std::vector<std::vector<int32_t>> out(loras.size());
     std::vector<pi_request *> r;
@@ -112,7 +116,8 @@ static std::vector<std::vector<int32_t>> tokens_of(pi_engine *e, const std::vect
         pi_request_set_user(r[i], &out[i]);
         int rc = pi_request_set(r[i], "max-tokens", max_tokens, &err);
         if (!rc && loras[i]) rc = pi_request_set(r[i], "lora", loras[i], &err);
-        if (rc || pi_request_prompt_tokens(r[i], p.data(), p.size(), &err) || pi_request_submit(r[i], &err)) fail_msg("%s", err.msg);
+        if (rc || pi_request_prompt_tokens(r[i], p.data(), p.size(), &err) || pi_request_submit(r[i], &err))
+            fail_msg("%s", err.msg);
     }
     pi_event *ev;
     while (pi_poll(e, &ev, 1, -1) > 0) {
@@ -146,8 +151,10 @@ static void check_graphs(pi_engine *e, const char *how, long graphs, long launch
     for (int i = 0; i < 3; i++) cost_of(e, {"a"}, "12");
     const cost few = cost_of(e, {"a:0.5"}, "4"), more = cost_of(e, {"a:0.5"}, "12");
     if (more.recorded) fail_msg("%s: %ld steps are captured anew", how, more.recorded);
-    if (more.replayed - few.replayed < 8 * graphs) fail_msg("%s: %ld graphs in 8 steps", how, more.replayed - few.replayed);
-    if (more.launched - few.launched != 8 * launches) fail_msg("%s: %ld launches in 8 steps", how, more.launched - few.launched);
+    if (more.replayed - few.replayed < 8 * graphs)
+        fail_msg("%s: %ld graphs in 8 steps", how, more.replayed - few.replayed);
+    if (more.launched - few.launched != 8 * launches)
+        fail_msg("%s: %ld launches in 8 steps", how, more.launched - few.launched);
     simt::watch.idle = false;
 }
 
@@ -200,8 +207,10 @@ static void check_captured(pi_engine *e, const char *first, const std::vector<co
     for (int i = 0; i < 3; i++) cost_of(e, {first}, "12");
     for (const char *other : others) {
         const cost few = cost_of(e, {other}, "4"), more = cost_of(e, {other}, "12");
-        if (few.recorded || more.recorded) fail_msg("%s: %ld steps are captured anew", other, few.recorded + more.recorded);
-        if (more.launched - few.launched != 8) fail_msg("%s: %ld launches in 8 steps", other, more.launched - few.launched);
+        if (few.recorded || more.recorded)
+            fail_msg("%s: %ld steps are captured anew", other, few.recorded + more.recorded);
+        if (more.launched - few.launched != 8)
+            fail_msg("%s: %ld launches in 8 steps", other, more.launched - few.launched);
         if (more.ahead - few.ahead != 8) fail_msg("%s: %ld of 8 steps are fed ahead", other, more.ahead - few.ahead);
     }
 }
@@ -226,7 +235,8 @@ static void test_captured(void **)
  * other. */
 static void check_ahead(const char *arch)
 {
-    const std::vector<const char *> mixes[] = {{"a:30", "d:20", nullptr, "b:40"}, {"d:-30", "a:20", "a:15,d:30", nullptr}};
+    const std::vector<const char *> mixes[] = {{"a:30", "d:20", nullptr, "b:40"},
+                                               {"d:-30", "a:20", "a:15,d:30", nullptr}};
     pi_engine *e = open_with_four(arch);
     std::vector<std::vector<int32_t>> want[2];
     simt::watch.n_ahead = 0;
@@ -279,7 +289,8 @@ static void test_loading(void **)
 int main()
 {
     name_model("adapters");
-    const CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_divided), cmocka_unit_test(test_captured),
-                                cmocka_unit_test(test_ahead), cmocka_unit_test(test_loading)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_divided),
+                                cmocka_unit_test(test_captured), cmocka_unit_test(test_ahead),
+                                cmocka_unit_test(test_loading)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

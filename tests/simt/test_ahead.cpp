@@ -73,7 +73,8 @@ static std::vector<answer> run(pi_engine *e, const std::vector<ask> &asks, size_
             if (ev[i]->code) a->code = ev[i]->code;
             if (ev[i]->finish_reason) a->reason = ev[i]->finish_reason;
             a->tokens.insert(a->tokens.end(), ev[i]->tokens, ev[i]->tokens + ev[i]->n_tokens);
-            if (ev[i]->logprobs) a->probs.insert(a->probs.end(), ev[i]->logprobs, ev[i]->logprobs + ev[i]->n_tokens * ev[i]->n_logprobs);
+            if (ev[i]->logprobs)
+                a->probs.insert(a->probs.end(), ev[i]->logprobs, ev[i]->logprobs + ev[i]->n_tokens * ev[i]->n_logprobs);
             if (a->cancel_after && a->tokens.size() >= a->cancel_after) pi_request_cancel(a->request);
             pi_event_release(ev[i]);
             if (n < asks.size()) submit(e, asks[n], &out[n]), n++;
@@ -84,12 +85,14 @@ static std::vector<answer> run(pi_engine *e, const std::vector<ask> &asks, size_
 }
 
 /* Checks that the results are the same; for a cancelled request, the tokens that both runs have. */
-static void same(const char *what, const std::vector<ask> &asks, const std::vector<answer> &a, const std::vector<answer> &b)
+static void same(const char *what, const std::vector<ask> &asks, const std::vector<answer> &a,
+                 const std::vector<answer> &b)
 {
     for (size_t i = 0; i < a.size(); i++) {
         size_t n = std::max(a[i].tokens.size(), b[i].tokens.size());
         if (asks[i].cancel_after) n = std::min(a[i].tokens.size(), b[i].tokens.size());
-        else if (a[i].reason != b[i].reason || a[i].code != b[i].code) fail_msg("%s: request %zu: another end", what, i);
+        else if (a[i].reason != b[i].reason || a[i].code != b[i].code)
+            fail_msg("%s: request %zu: another end", what, i);
         if (asks[i].cancel_after && n < asks[i].cancel_after) fail_msg("%s: request %zu: too few tokens", what, i);
         for (size_t k = 0; k < n; k++)
             if (k >= a[i].tokens.size() || k >= b[i].tokens.size() || a[i].tokens[k] != b[i].tokens[k])
@@ -106,7 +109,8 @@ static void same(const char *what, const std::vector<ask> &asks, const std::vect
 static std::string model_file(const char *arch)
 {
     const char *tmp = getenv("TMPDIR");
-    const std::string path = std::string(tmp && *tmp ? tmp : "/tmp") + "/pagedinfer-ahead-" + std::to_string(getpid()) + ".gguf";
+    const std::string path = std::string(tmp && *tmp ? tmp : "/tmp") + "/pagedinfer-ahead-" + std::to_string(getpid()) +
+                             ".gguf";
     assert_int_equal(simt_typed_write(path.c_str(), arch, strcmp(arch, "gemma3") ? 0 : PI__Q8_0,
                                       strcmp(arch, "gemma3") ? nullptr : "L=2 P=2"), 0);
     return path;
@@ -126,9 +130,11 @@ static std::vector<ask> requests(size_t n, bool mixed, int32_t stop)
         if (i % 8 == 6) q.how.insert(q.how.end(), {{"logprobs", "3"}, {"ignore-eos", "false"}});
         if (i % 7 == 3) q.cancel_after = 2;
         if (mixed && i % 3 == 1)
-            q.how.insert(q.how.end(), {{"temp", "0.8"}, {"top-k", i % 2 ? "20" : "0"}, {"seed", std::to_string(i + 1)}});
+            q.how.insert(q.how.end(),
+                         {{"temp", "0.8"}, {"top-k", i % 2 ? "20" : "0"}, {"seed", std::to_string(i + 1)}});
         if (mixed && i % 4 < 2)
-            q.how.insert(q.how.end(), {{"repeat-penalty", "1.3"}, {"frequency-penalty", "0.2"}, {"repeat-last-n", "9"}});
+            q.how.insert(q.how.end(),
+                         {{"repeat-penalty", "1.3"}, {"frequency-penalty", "0.2"}, {"repeat-last-n", "9"}});
         a.push_back(q);
     }
     return a;
@@ -194,7 +200,8 @@ static void test_wide(void **)
 {
     const std::string path = model_file("gemma3");
     std::vector<ask> asks;
-    for (size_t i = 0; i < 36; i++) asks.push_back({std::string(i % 9 + 1, 'a' + (char) (i % 5)), {{"max-tokens", "10"}}});
+    for (size_t i = 0; i < 36; i++)
+        asks.push_back({std::string(i % 9 + 1, 'a' + (char) (i % 5)), {{"max-tokens", "10"}}});
     std::vector<answer> got[2];
     for (int i = 0; i < 2; i++) {
         pi_engine *e = open_engine(path.c_str(), {{"parallel", i ? "36" : "16"}, {"kv-cache-tokens", "9216"},
@@ -229,7 +236,8 @@ static void check_order(const settings &how, long each = 1)
         }
         const long waits = simt::watch.n_waits, ahead = simt::watch.n_ahead, replayed = simt::watch.n_replayed;
         if (replayed != 20) fail_msg("%s: %ld graphs for 20 steps", on, replayed);
-        if (*on == 'f' ? waits != 21 * each || ahead : waits != each || ahead != 19) fail_msg("%s: %ld waits, %ld ahead", on, waits, ahead);
+        if (*on == 'f' ? waits != 21 * each || ahead : waits != each || ahead != 19)
+            fail_msg("%s: %ld waits, %ld ahead", on, waits, ahead);
         pi_engine_close(e);
     }
     unlink(path.c_str());
@@ -273,8 +281,9 @@ static void test_failures(void **)
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_one), cmocka_unit_test(test_many), cmocka_unit_test(test_sampled),
-                                cmocka_unit_test(test_preempted), cmocka_unit_test(test_states), cmocka_unit_test(test_entries),
-                                cmocka_unit_test(test_wide), cmocka_unit_test(test_order), cmocka_unit_test(test_failures)};
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(test_one),       cmocka_unit_test(test_many),   cmocka_unit_test(test_sampled),
+        cmocka_unit_test(test_preempted), cmocka_unit_test(test_states), cmocka_unit_test(test_entries),
+        cmocka_unit_test(test_wide),      cmocka_unit_test(test_order),  cmocka_unit_test(test_failures)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -47,7 +47,8 @@ static void test_model(int32_t type, const char *cache, const char *matmul = "au
     snprintf(path, sizeof path, "%s/pagedinfer-emu-%ld.gguf", tmp && *tmp ? tmp : "/tmp", (long) getpid());
     snprintf(what, sizeof what, "%s, cache %s", pi__type_info_of(type)->name, cache);
     assert_int_equal(simt_tiny_write(path, type), 0);
-    pi_engine *cpu = open_engine(path, "cpu", cache, "512"), *emu = open_engine(path, "emu", cache, "512", "auto", "auto", matmul),
+    pi_engine *cpu = open_engine(path, "cpu", cache, "512"),
+              *emu = open_engine(path, "emu", cache, "512", "auto", "auto", matmul),
               *cut = open_engine(path, "emu", cache, "5", "auto", "auto", matmul);
     unlink(path);
     unsigned long before = simt::n_launches;
@@ -128,9 +129,28 @@ static void test_evicted_split(const char *mode)
         pi_error err;
         pi_engine *e = nullptr;
         pi_options *o = pi_options_new();
-        const char *const options[] = {"model", path, "device", "emu,emu", "split-mode", mode, "temp", "0", "max-tokens", "8",
-                                       "ignore-eos", "true", "logits", "generated", "parallel", "2", "kv-cache-tokens", "96",
-                                       "ctx-size", "96", "prefix-cache-dir", i > 1 ? dir : ""};
+        const char *const options[] = {"model",
+                                       path,
+                                       "device",
+                                       "emu,emu",
+                                       "split-mode",
+                                       mode,
+                                       "temp",
+                                       "0",
+                                       "max-tokens",
+                                       "8",
+                                       "ignore-eos",
+                                       "true",
+                                       "logits",
+                                       "generated",
+                                       "parallel",
+                                       "2",
+                                       "kv-cache-tokens",
+                                       "96",
+                                       "ctx-size",
+                                       "96",
+                                       "prefix-cache-dir",
+                                       i > 1 ? dir : ""};
         for (size_t k = 0; k < sizeof options / sizeof *options; k += 2) set(o, options[k], options[k + 1]);
         if (pi_engine_open(&e, o, &err)) fail_msg("%s", err.msg);
         pi_options_free(o);
@@ -161,13 +181,15 @@ static void test_evicted_stages(void **) { test_evicted_split("layer"); }
 /* FP4 products: different logits than with fp4-mode off, which match the CPU's, but the same in any batch. */
 static void test_fp4(void **)
 {
-    const std::vector<std::string> prompts = {"the other hand and the other day on the other hand in the morning you and", "you"};
+    const std::vector<std::string> prompts = {
+        "the other hand and the other day on the other hand in the morning you and", "you"};
     char path[256];
     if (getenv("PI_TEST_EMULATED")) return;
     snprintf(path, sizeof path, "/tmp/pagedinfer-emu-%ld.gguf", (long) getpid());
     assert_int_equal(simt_tiny_write(path, PI__NVFP4), 0);
     pi_engine *cpu = open_engine(path, "cpu", "f16", "512"), *off = open_engine(path, "emu", "f16", "512", "off"),
-              *fp4 = open_engine(path, "emu", "f16", "512", "w4a4"), *cut = open_engine(path, "emu", "f16", "5", "w4a4");
+              *fp4 = open_engine(path, "emu", "f16", "512", "w4a4"),
+              *cut = open_engine(path, "emu", "f16", "5", "w4a4");
     unlink(path);
     std::vector<answer> exact = ask(off, prompts, true), got = ask(fp4, prompts, true);
     compare("NVFP4, exact", ask(cpu, prompts, true), exact, 0.02);
@@ -198,21 +220,25 @@ static void test_library(void **)
     for (pi_engine *e : {off, on}) pi_engine_close(e);
 }
 
-static void append_line(void *ud, int, const char *line) { *static_cast<std::string *>(ud) += std::string(line) + "\n"; }
+static void append_line(void *ud, int, const char *line)
+{
+    *static_cast<std::string *>(ud) += std::string(line) + "\n";
+}
 
 /* fp4-mode auto selects FP8 activations for MXFP4, if the device supports it, its self-test passes, and matmul is
  * auto. */
 static void test_fp4_auto()
 {
-    const struct { int arch, matmul, fp4, spoil; bool fp8; const char *line; } cases[] = {
-        {120, PI__MATMUL_AUTO, PI__FP4_AUTO, 0, true, nullptr},
-        {121, PI__MATMUL_AUTO, PI__FP4_AUTO, 0, true, nullptr},
-        {120, PI__MATMUL_EXACT, PI__FP4_AUTO, 0, false, nullptr},
-        {120, PI__MATMUL_W16, PI__FP4_AUTO, 0, false, nullptr},
-        {120, PI__MATMUL_AUTO, PI__FP4_OFF, 0, false, nullptr},
-        {120, PI__MATMUL_AUTO, PI__FP4_W4A16, 0, false, nullptr},
-        {90, PI__MATMUL_AUTO, PI__FP4_AUTO, 0, false, nullptr},
-        {120, PI__MATMUL_AUTO, PI__FP4_AUTO, simt::SPOIL_FP4, false, "MXFP4 matrices wrongly with activations in FP8: fp4-mode w4a16"}};
+    const struct { int arch, matmul, fp4, spoil; bool fp8; const char *line;
+    } cases[] = {{120, PI__MATMUL_AUTO, PI__FP4_AUTO, 0, true, nullptr},
+                 {121, PI__MATMUL_AUTO, PI__FP4_AUTO, 0, true, nullptr},
+                 {120, PI__MATMUL_EXACT, PI__FP4_AUTO, 0, false, nullptr},
+                 {120, PI__MATMUL_W16, PI__FP4_AUTO, 0, false, nullptr},
+                 {120, PI__MATMUL_AUTO, PI__FP4_OFF, 0, false, nullptr},
+                 {120, PI__MATMUL_AUTO, PI__FP4_W4A16, 0, false, nullptr},
+                 {90, PI__MATMUL_AUTO, PI__FP4_AUTO, 0, false, nullptr},
+                 {120, PI__MATMUL_AUTO, PI__FP4_AUTO, simt::SPOIL_FP4, false,
+                  "MXFP4 matrices wrongly with activations in FP8: fp4-mode w4a16"}};
     for (const auto &c : cases) {
         std::string lines;
         pi__log log = {append_line, &lines, PI_LOG_INFO};
@@ -223,7 +249,8 @@ static void test_fp4_auto()
         simt::options.arch = c.arch, simt::options.spoil = c.spoil;
         assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
         be->dev->destroy(be);
-        assert_true((strstr(lines.c_str(), "; FP8 tensor cores for MXFP4 matrices, activations in FP8") != nullptr) == c.fp8);
+        assert_true((strstr(lines.c_str(), "; FP8 tensor cores for MXFP4 matrices, activations in FP8") != nullptr) ==
+                    c.fp8);
         assert_null(strstr(lines.c_str(), "no FP4 tensor cores"));
         if (c.line) assert_non_null(strstr(lines.c_str(), c.line));
     }
@@ -259,7 +286,8 @@ static void test_wrong_products(void **)
         be->dev->destroy(be);
         assert_true((strstr(lines.c_str(), "cuBLAS for F16 and BF16 matrices") != nullptr) == (i == 0));
         assert_true((strstr(lines.c_str(), "cublas is disabled, cuBLAS was not found") != nullptr) == (i == 1));
-        assert_true((strstr(lines.c_str(), "F16 matrices wrongly by cuBLAS: cublas is disabled") != nullptr) == (i == 2));
+        assert_true((strstr(lines.c_str(), "F16 matrices wrongly by cuBLAS: cublas is disabled") != nullptr) ==
+                    (i == 2));
     }
     simt::watch.wrong_products = p.blas = false;
     simt::options.arch = 90;
@@ -278,7 +306,8 @@ static void test_wrong_products(void **)
         assert_int_equal(pi__cuda_create(&be, 0, &p, &log, &err), PI_OK);
         be->dev->destroy(be);
         assert_true((strstr(lines.c_str(), "many rows by wgmma") != nullptr) == !spoil);
-        assert_true((strstr(lines.c_str(), "wgmma is disabled, its results differ from mma.sync") != nullptr) == !!spoil);
+        assert_true((strstr(lines.c_str(), "wgmma is disabled, its results differ from mma.sync") != nullptr) ==
+                    !!spoil);
         assert_true((strstr(lines.c_str(), "attention by wgmma differs from mma.sync") != nullptr) == !!spoil);
     }
     simt::options.spoil = simt::SPOIL_NONE;
@@ -302,7 +331,8 @@ static void test_done_without(void **)
 {
     enum { INT8 = 1, FLOATS = 2, CACHE = 4, DELTA = 8, EXPERTS = 16, TOP = 32 }; /* features of the device */
     const int all = INT8 | FLOATS | CACHE | DELTA | EXPERTS | TOP;
-    const struct { const char *broken; bool replay; int spoil, has; const char *line; long after; } cases[] = {
+    const struct { const char *broken; bool replay; int spoil, has; const char *line; long after;
+    } cases[] = {
         {nullptr, false, 0, all, nullptr, 0},
         {"launch_attention", false, 0, all & ~CACHE, "attention is wrong", 0},
         {"launch_attention", false, 0, all, "attention with split keys is wrong: KV splits are disabled", 1},
@@ -319,7 +349,8 @@ static void test_done_without(void **)
         {"launch_top", false, 0, all & ~TOP, "logits are copied to the host", 0},
         {"launch_draw", false, 0, all & ~TOP, "logits are copied to the host", 0},
         {nullptr, true, 0, all, "cuda-graphs is disabled", 0},
-        {"launch_gemm", false, 0, all & ~EXPERTS, "Q8_0 matrices wrongly with many rows: 32 rows are computed per launch", 0},
+        {"launch_gemm", false, 0, all & ~EXPERTS,
+         "Q8_0 matrices wrongly with many rows: 32 rows are computed per launch", 0},
         {nullptr, false, simt::SPOIL_MMA16, all & ~CACHE & ~DELTA,
          "F16 matrices wrongly by 16-bit tensor cores: they use F32", 0},
         {"launch_w16", false, 0, all, "Q8_0 matrices wrongly in 16-bit floats: matmul exact is used", 0},
@@ -368,9 +399,10 @@ static void test_done_without(void **)
 static void test_slower_ways(void **)
 {
     if (getenv("PI_TEST_EMULATED")) return;
-    const std::vector<std::string> prompts = {"the other hand and the other day on the other hand in the morning you and the other "
-                                              "hand and the other day on the other hand in the morning you and once and on the",
-                                              "you"};
+    const std::vector<std::string> prompts = {
+        "the other hand and the other day on the other hand in the morning you and the other "
+        "hand and the other day on the other hand in the morning you and once and on the",
+        "you"};
     char path[256];
     snprintf(path, sizeof path, "/tmp/pagedinfer-emu-%ld.gguf", (long) getpid());
     assert_int_equal(simt_tiny_write(path, PI__Q8_0), 0);
@@ -478,13 +510,20 @@ static void test_out_of_memory(void **)
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_q8_0), cmocka_unit_test(test_q4_k),
-                                cmocka_unit_test(test_rotated), cmocka_unit_test(test_sparse),
-                                cmocka_unit_test(test_evicted), cmocka_unit_test(test_evicted_shared),
+    const CMUnitTest tests[] = {cmocka_unit_test(test_f32),
+                                cmocka_unit_test(test_q8_0),
+                                cmocka_unit_test(test_q4_k),
+                                cmocka_unit_test(test_rotated),
+                                cmocka_unit_test(test_sparse),
+                                cmocka_unit_test(test_evicted),
+                                cmocka_unit_test(test_evicted_shared),
                                 cmocka_unit_test(test_evicted_stages),
                                 cmocka_unit_test(test_fp4),
-                                cmocka_unit_test(test_library), cmocka_unit_test(test_wrong_products),
-                                cmocka_unit_test(test_done_without), cmocka_unit_test(test_slower_ways), cmocka_unit_test(test_refused),
+                                cmocka_unit_test(test_library),
+                                cmocka_unit_test(test_wrong_products),
+                                cmocka_unit_test(test_done_without),
+                                cmocka_unit_test(test_slower_ways),
+                                cmocka_unit_test(test_refused),
                                 cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

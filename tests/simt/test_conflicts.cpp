@@ -47,8 +47,9 @@ void test_w16(void **)
             const double mma = more.op[simt::DO_MMA_F16] + more.op[simt::DO_MMA_BF16];
             assert_true(mma > 0 && more.wavefronts > some.wavefronts);
             if (some.wavefronts - some.least != more.wavefronts - more.least) {
-                fail_msg("%s, %d rows: 2048 columns more have %.0f wavefronts of shared memory for %.0f", pi__type_info_of(type)->name,
-                         (int) rows, more.wavefronts - some.wavefronts, more.least - some.least);
+                fail_msg("%s, %d rows: 2048 columns more have %.0f wavefronts of shared memory for %.0f",
+                         pi__type_info_of(type)->name, (int) rows, more.wavefronts - some.wavefronts,
+                         more.least - some.least);
             }
         }
     }
@@ -66,9 +67,11 @@ void test_mma16(void **)
             data.fill(0);
             prepared.fill(0);
             w.data = data.get(), w.type = type, w.n_in = 512, w.n_out = 32;
-            const simt::launch_counts n = counts_of([&] { return pi__k_mma16_linear(nullptr, &w, prepared.get(), rows, y.get(), 32); });
+            const simt::launch_counts n = counts_of(
+                [&] { return pi__k_mma16_linear(nullptr, &w, prepared.get(), rows, y.get(), 32); });
             assert_true(n.op[simt::DO_MMA_F16] + n.op[simt::DO_MMA_BF16] > 0 && n.least > 0);
-            if (n.wavefronts > 1.05 * n.least) fail_msg("%d rows: %.0f wavefronts for %.0f", (int) rows, n.wavefronts, n.least);
+            if (n.wavefronts > 1.05 * n.least)
+                fail_msg("%d rows: %.0f wavefronts for %.0f", (int) rows, n.wavefronts, n.least);
         }
     }
 }
@@ -81,8 +84,8 @@ void test_wgmma(void **)
         const simt::launch_counts some = product(type, 512, 9, true), more = product(type, 1024, 9, true);
         assert_true(more.op[simt::DO_WGMMA] > some.op[simt::DO_WGMMA] && more.wavefronts > some.wavefronts);
         if (some.wavefronts - some.least != more.wavefronts - more.least)
-            fail_msg("%s: 512 columns more have %.0f wavefronts of shared memory for %.0f", pi__type_info_of(type)->name,
-                     more.wavefronts - some.wavefronts, more.least - some.least);
+            fail_msg("%s: 512 columns more have %.0f wavefronts of shared memory for %.0f",
+                     pi__type_info_of(type)->name, more.wavefronts - some.wavefronts, more.least - some.least);
     }
     simt::options.arch = 120, simt::options.no_mma = false;
 }
@@ -99,8 +102,10 @@ simt::launch_counts prompt(int32_t dim, int32_t keys)
     buffer<int32_t> table(blocks), at(positions), start(starts);
     q.fill(0), cache.fill(0);
     pi__k_attn k = {};
-    k.q = q.get(), k.ldq = k.ldo = 4 * dim, k.q_stride = dim, k.out = out.get(), k.n_head = 4, k.n_tokens = 64, k.n_seqs = 1;
-    k.pos = at.get(), k.seq_start = start.get(), k.block_table = table.get(), k.table_stride = keys / 32, k.max_keys = keys;
+    k.q = q.get(), k.ldq = k.ldo = 4 * dim, k.q_stride = dim, k.out = out.get(), k.n_head = 4, k.n_tokens = 64,
+    k.n_seqs = 1;
+    k.pos = at.get(), k.seq_start = start.get(), k.block_table = table.get(), k.table_stride = keys / 32,
+    k.max_keys = keys;
     k.cache = {(char *) cache.get(), block_bytes, PI__F16, PI__F16, 1, dim, 32}, k.fast = k.wgmma = 1;
     return counts_of([&] { return pi__k_attention(nullptr, &k); });
 }
@@ -133,7 +138,8 @@ simt::launch_counts sparse(int32_t pos, int32_t n_entries, int32_t dim, bool fas
     for (buffer<float> *b : {&q, &out, &sinks}) b->fill(0);
     cache.fill(0);
     pi__k_sparse k = {};
-    k.rows = k.entries = {{(char *) cache.get(), block_bytes, PI__F16, PI__F16, 1, dim, 32}, 1, nullptr, table.get(), n_blocks};
+    k.rows = k.entries = {
+        {(char *) cache.get(), block_bytes, PI__F16, PI__F16, 1, dim, 32}, 1, nullptr, table.get(), n_blocks};
     k.entries.table = table.get() + (pos + 32) / 32;
     k.entries.ratio = (pos + 1) / n_entries;
     k.a.q = q.get(), k.a.ldq = k.a.ldo = 64 * dim, k.a.out = out.get(), k.a.sinks = sinks.get();

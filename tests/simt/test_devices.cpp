@@ -108,6 +108,7 @@ static void test_copies(void **)
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_follow), cmocka_unit_test(test_apart), cmocka_unit_test(test_copies)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_follow), cmocka_unit_test(test_apart),
+                                cmocka_unit_test(test_copies)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

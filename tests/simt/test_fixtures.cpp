@@ -37,7 +37,10 @@ static void fx_s8(float *d, const fixture &f, int l)
     simt::mma_s8_k32(i, f.a[l], f.b[l], "", 0);
     std::memcpy(d, i, sizeof i);
 }
-static void fx_nvf4(float *d, const fixture &f, int l) { simt::mma_mxf4nvf4(d, f.a[l], f.b[l], scales_of(f, l), "", 0); }
+static void fx_nvf4(float *d, const fixture &f, int l)
+{
+    simt::mma_mxf4nvf4(d, f.a[l], f.b[l], scales_of(f, l), "", 0);
+}
 static void fx_mxf4(float *d, const fixture &f, int l) { simt::mma_mxf4(d, f.a[l], f.b[l], scales_of(f, l), "", 0); }
 template <simt::mx A, simt::mx B> static void fx_mx8(float *d, const fixture &f, int l)
 {
@@ -131,8 +134,10 @@ static void test_finite(void **)
         /* some rounds have exponents that are far apart, others have zeros or subnormal values */
         auto pair = [&](uint32_t even) {
             const uint32_t u = r.bits() * 3u + r.bits();
-            return round % 4 == 0 ? u & 0xbbffbbff : round % 4 == 1 ? (u & 0x87ff87ff) | even : round % 4 == 2 ? u & 0x83ff8000 :
-                   u & 0x9fff9fff;
+            return round % 4 == 0   ? u & 0xbbffbbff
+                   : round % 4 == 1 ? (u & 0x87ff87ff) | even
+                   : round % 4 == 2 ? u & 0x83ff8000
+                                    : u & 0x9fff9fff;
         };
         for (int l = 0; l < 32; l++) {
             for (uint32_t &w : f.a[l]) w = pair(0x30003000);
@@ -194,7 +199,10 @@ static json_t *read_json(const char *name)
 }
 static int int_of(json_t *o, const char *key) { return (int) json_integer_value(json_object_get(o, key)); }
 static const char *text_of(json_t *o, const char *key) { return json_string_value(json_object_get(o, key)); }
-static uint32_t hex_at(json_t *a, size_t i) { return (uint32_t) strtoul(json_string_value(json_array_get(a, i)), nullptr, 16); }
+static uint32_t hex_at(json_t *a, size_t i)
+{
+    return (uint32_t) strtoul(json_string_value(json_array_get(a, i)), nullptr, 16);
+}
 static std::vector<uint8_t> bytes_of(const char *hex)
 {
     std::vector<uint8_t> v(strlen(hex) / 2);
@@ -232,7 +240,11 @@ static void test_ldmatrix(void **)
     size_t i, seen = 0;
     json_array_foreach(cases, i, c) {
         std::vector<uint8_t> image = bytes_of(text_of(c, "smem"));
-        load_case lc = {image.data(), {}, int_of(c, "num"), int_of(c, "trans") != 0, strstr(text_of(c, "name"), "b4x16") != nullptr};
+        load_case lc = {image.data(),
+                        {},
+                        int_of(c, "num"),
+                        int_of(c, "trans") != 0,
+                        strstr(text_of(c, "name"), "b4x16") != nullptr};
         json_t *offsets = json_object_get(c, "lane_off"), *want = json_object_get(c, "D_hw");
         for (size_t l = 0; l < 32; l++) lc.offset[l] = (uint32_t) json_integer_value(json_array_get(offsets, l));
         uint32_t out[32][4];

@@ -39,7 +39,8 @@ static void check_bits(const char *arch, int32_t type, const char *matmul, const
                                    {prompt(7, 5), "4"}};
     assert_int_equal(simt_typed_write(model_path.c_str(), arch, type, type == PI__NVFP4 ? "F=192" : sizes), 0);
     const std::string batch = std::to_string(n > 64 ? n + 6 : 64);
-    pi_engine *apart = open_fused("off", matmul, fp4, batch.c_str()), *fused = open_fused("auto", matmul, fp4, batch.c_str());
+    pi_engine *apart = open_fused("off", matmul, fp4, batch.c_str()),
+              *fused = open_fused("auto", matmul, fp4, batch.c_str());
     const std::vector<rows> want = run_jobs(apart, jobs);
     simt::watch.n_launched = 0;
     same_rows(want, run_jobs(fused, jobs));
@@ -151,7 +152,10 @@ static void test_wgmma(void **)
  * with either activation are one launch in 16-bit floats. */
 static void test_slices(void **)
 {
-    const struct { int32_t type; const char *fp4, *sizes; } cases[] = {{PI__Q4_0, "off", "F=1536"}, {PI__MXFP4, "auto", "F=3072"}};
+    const struct {
+        int32_t type;
+        const char *fp4, *sizes;
+    } cases[] = {{PI__Q4_0, "off", "F=1536"}, {PI__MXFP4, "auto", "F=3072"}};
     const int n_sm = simt::watch.n_sm;
     for (const auto &model : cases) {
         std::vector<rows> got[2];
@@ -170,7 +174,8 @@ static void test_slices(void **)
                 both += std::string(simt::source_of(l.kernel)).find("w16_glu<") != std::string::npos;
             }
             assert_int_equal(both > 0, model.type == PI__Q4_0);
-            if (!shared != !i) fail_msg("%d multiprocessors: %ld launches whose blocks share slices", i ? 64 : 1, shared);
+            if (!shared != !i)
+                fail_msg("%d multiprocessors: %ld launches whose blocks share slices", i ? 64 : 1, shared);
         }
         same_rows(got[0], got[1]);
         unlink(model_path.c_str());
@@ -224,7 +229,8 @@ static long launches_of_step(pi_engine *e, size_t n_seqs)
         pi_request_free(r[i]);
     }
     for (size_t i = 1; i < seen.at.size(); i++)
-        if (seen.at[i].first - seen.at[i - 1].first == n_seqs) least = std::min(least, seen.at[i].second - seen.at[i - 1].second);
+        if (seen.at[i].first - seen.at[i - 1].first == n_seqs)
+            least = std::min(least, seen.at[i].second - seen.at[i - 1].second);
     if (least == LONG_MAX) fail_msg("no step has %zu sequences", n_seqs);
     return least;
 }
@@ -282,11 +288,13 @@ static void check_launches(size_t n)
     expect_launches("a layer of experts", moe[0], moe[1], 7, 11);
     for (int i = 0; i < 2; i++) latent[i] = of_layer("deepseek3", "L=3", "L=4", 1, fuse[i], n);
     expect_launches("a layer of experts with latent attention", latent[0], latent[1], 9, 24);
-    const long v4 = launches("deepseek4", nullptr, "auto", n, 0), v4_apart = launches("deepseek4", nullptr, "off", n, 0);
+    const long v4 = launches("deepseek4", nullptr, "auto", n, 0),
+               v4_apart = launches("deepseek4", nullptr, "off", n, 0);
     /* Four layers, one without entries, one with those of 128 tokens; streams are read nine times, seven of them
      * behind products. */
     expect_launches("deepseek4", v4, v4_apart, 49 + 4 * lists, 138);
-    const long rows = launches("deepseek4", "L=2", "auto", n, 0), rounded = launches("deepseek4", LONG_GROUPS, "auto", n, 0);
+    const long rows = launches("deepseek4", "L=2", "auto", n, 0),
+               rounded = launches("deepseek4", LONG_GROUPS, "auto", n, 0);
     if (rounded != rows) fail_msg("deepseek4: %ld launches, %ld with long rows", rows, rounded);
     /* Six layers, five of them with experts, all with per-layer embeddings. */
     const long gemma4 = launches("gemma4", nullptr, "auto", n), gemma4_apart = launches("gemma4", nullptr, "off", n);
@@ -297,15 +305,17 @@ static void test_launches(void **)
 {
     for (size_t n : {1, 32}) check_launches(n);
     simt::watch.n_sm = 22; /* max rows: with more rows, residual and norm are separate launches */
-    const long few = of_layer("llama2", "L=3", "L=5", 2, "auto", 22), many = of_layer("llama2", "L=3", "L=5", 2, "auto", 23);
+    const long few = of_layer("llama2", "L=3", "L=5", 2, "auto", 22),
+               many = of_layer("llama2", "L=3", "L=5", 2, "auto", 23);
     simt::watch.n_sm = MANY_SM;
     if (few > 5 || many <= 5) fail_msg("a layer on few multiprocessors: %ld and %ld launches", few, many);
 }
 
 int main()
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_many), cmocka_unit_test(test_fp4),
-                                       cmocka_unit_test(test_wgmma), cmocka_unit_test(test_slices), cmocka_unit_test(test_launches)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits),   cmocka_unit_test(test_many),
+                                       cmocka_unit_test(test_fp4),    cmocka_unit_test(test_wgmma),
+                                       cmocka_unit_test(test_slices), cmocka_unit_test(test_launches)};
     name_model("fuse");
     simt::watch.n_sm = MANY_SM;
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -79,7 +79,8 @@ static void load(int32_t type, int64_t n_in, int64_t n_out)
             const size_t at = (size_t) m * s.mat_bytes + (size_t) (s.n_block ? r / 16 : r) * s.tile_bytes;
             const size_t size = s.n_block ? s.tile_bytes : row * (size_t) n;
             if (std::memcmp(static_cast<char *>(w.data) + at, tile.data(), size))
-                fail_msg("%s: matrix %d, row %d is not what was loaded", pi__type_info_of(type)->name, (int) m, (int) r);
+                fail_msg("%s: matrix %d, row %d is not what was loaded", pi__type_info_of(type)->name, (int) m,
+                         (int) r);
         }
     }
     be->dev->free(be, v, sizeof values);
@@ -98,7 +99,8 @@ static void test_vectors(void **)
     pi__backend *be = create();
     pi_error err;
     pi__limits lim = {};
-    lim.max_tokens = lim.max_seqs = lim.max_rows = lim.max_n_head = 1, lim.max_ctx = 64, lim.max_n_in = lim.max_n_out = 32;
+    lim.max_tokens = lim.max_seqs = lim.max_rows = lim.max_n_head = 1, lim.max_ctx = 64,
+    lim.max_n_in = lim.max_n_out = 32;
     lim.max_head_dim = 32;
     float *v = static_cast<float *>(be->dev->alloc(be, 2 * N * sizeof(float)));
     assert_int_equal(be->dev->reserve(be, &lim, &err), PI_OK);
@@ -193,9 +195,10 @@ static void test_arena_misuse(void **)
     assert_int_equal(pi__rt_open(&rt, 0, &info), 0);
     assert_int_equal(pi__rt_reserve(rt, &p, 4 * page), 0);
     char *a = static_cast<char *>(p);
-    const struct { char *at; size_t size; bool done; } maps[] = {
-        {a + page, page, true}, {a, 2 * page, false}, {a + page, page, false}, {a, page / 2, false},
-        {a + 64, page, false}, {a + 3 * page, 2 * page, false}, {a - page, page, false}, {a + 2 * page, 2 * page, true}};
+    const struct { char *at; size_t size; bool done;
+    } maps[] = {{a + page, page, true},  {a, 2 * page, false},          {a + page, page, false},
+                {a, page / 2, false},    {a + 64, page, false},         {a + 3 * page, 2 * page, false},
+                {a - page, page, false}, {a + 2 * page, 2 * page, true}};
     for (const auto &m : maps) {
         assert_int_equal(pi__rt_map(rt, m.at, m.size, &done), 0);
         assert_int_equal(done, m.done);
@@ -215,7 +218,10 @@ static void test_arena_misuse(void **)
     simt::watch.live = 0;
 }
 
-static void append_line(void *ud, int, const char *line) { *static_cast<std::string *>(ud) += std::string(line) + "\n"; }
+static void append_line(void *ud, int, const char *line)
+{
+    *static_cast<std::string *>(ud) += std::string(line) + "\n";
+}
 
 /* A device that cannot map pages reports it in the log. */
 static void test_no_pages(void **)
@@ -299,8 +305,8 @@ static void test_shared(void **)
         simt::watch.n_up = 0;
         pi_options *o = pi_options_new();
         const std::pair<const char *, const char *> options[] = {
-            {"model", path}, {"device", "emu"}, {"ctx-size", "64"}, {"temp", "0"}, {"max-tokens", "8"}, {"logits", "generated"},
-            {"cache-ram", "8"}, {"ignore-eos", "true"}};
+            {"model", path},     {"device", "emu"},       {"ctx-size", "64"}, {"temp", "0"},
+            {"max-tokens", "8"}, {"logits", "generated"}, {"cache-ram", "8"}, {"ignore-eos", "true"}};
         for (const auto &kv : options) set(o, kv.first, kv.second);
         pi_options_set_log(o, append_line, &lines, PI_LOG_INFO);
         if (pi_engine_open(&e, o, &err)) fail_msg("%s", err.msg);
@@ -323,9 +329,9 @@ static void test_shared(void **)
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_packed), cmocka_unit_test(test_as_in_file),
-                                cmocka_unit_test(test_vectors), cmocka_unit_test(test_given_up), cmocka_unit_test(test_arena),
-                                cmocka_unit_test(test_arena_misuse), cmocka_unit_test(test_no_pages),
-                                cmocka_unit_test(test_canceled), cmocka_unit_test(test_shared)};
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(test_packed),   cmocka_unit_test(test_as_in_file), cmocka_unit_test(test_vectors),
+        cmocka_unit_test(test_given_up), cmocka_unit_test(test_arena),      cmocka_unit_test(test_arena_misuse),
+        cmocka_unit_test(test_no_pages), cmocka_unit_test(test_canceled),   cmocka_unit_test(test_shared)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -12,7 +12,8 @@ const char *tiny_row_name(size_t i);
 }
 
 /* Checks prompts, and steps of one to three sequences; a sequence in a batch of one has the same bits. */
-static void check(const char *arch, int32_t type, const char *fp4 = "off", const char *sizes = nullptr, const char *matmul = "auto")
+static void check(const char *arch, int32_t type, const char *fp4 = "off", const char *sizes = nullptr,
+                  const char *matmul = "auto")
 {
     const std::vector<job> jobs = {{prompt(21, 1), "3"}, {prompt(1, 2), "4"}, {prompt(5, 3), "2"}};
     assert_int_equal(simt_typed_write(model_path.c_str(), arch, type, sizes), 0);
@@ -55,7 +56,8 @@ static void test_latent(void **)
 }
 
 /* Runs prompts of at most 70 rows, and steps of up to 12 sequences. */
-static void check_many(const char *arch, int32_t type, const char *fp4, const char *matmul, unsigned device, const char *fuse)
+static void check_many(const char *arch, int32_t type, const char *fp4, const char *matmul, unsigned device,
+                       const char *fuse)
 {
     std::vector<job> jobs = {{prompt(70, 1), "3"}, {prompt(33, 2), "2"}};
     for (int32_t i = 0; i < 10; i++) jobs.push_back({prompt(1 + (size_t) i % 3, 3 + i), i < 9 ? "3" : "2"});
@@ -99,7 +101,8 @@ static void test_all(void **)
                 if (device != 120 && (w.type != PI__Q8_0 || strcmp(w.matmul, "auto"))) continue;
                 for (const char *fuse : {"auto", "off"}) {
                     if (!strcmp(fuse, "off") && w.type != PI__Q8_0) continue;
-                    print_message("%s, type %d, %s, %s, sm_%u, fuse %s\n", tiny_row_name(i), w.type, w.fp4, w.matmul, device, fuse);
+                    print_message("%s, type %d, %s, %s, sm_%u, fuse %s\n", tiny_row_name(i), w.type, w.fp4, w.matmul,
+                                  device, fuse);
                     check_many(tiny_row_name(i), w.type, w.fp4, w.matmul, device, fuse);
                 }
             }
@@ -109,8 +112,9 @@ static void test_all(void **)
 
 int main(int n, char **arg)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_fp4), cmocka_unit_test(test_delta),
-                                       cmocka_unit_test(test_experts), cmocka_unit_test(test_latent)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dense), cmocka_unit_test(test_fp4),
+                                       cmocka_unit_test(test_delta), cmocka_unit_test(test_experts),
+                                       cmocka_unit_test(test_latent)};
     const struct CMUnitTest all[] = {cmocka_unit_test(test_all)};
     name_model("models");
     if (n > 1 && !strcmp(arg[1], "all")) return cmocka_run_group_tests(all, nullptr, nullptr);

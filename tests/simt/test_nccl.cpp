@@ -115,7 +115,8 @@ int main()
     void *found = dlsym(twin.lib, "nccl_twin_counts");
     if (!found) return fprintf(stderr, "not the twin\n"), 1;
     memcpy(&counts, &found, sizeof counts);
-    const CMUnitTest tests[] = {cmocka_unit_test(test_all_come), cmocka_unit_test(test_one_stays_away), cmocka_unit_test(test_fails)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_all_come), cmocka_unit_test(test_one_stays_away),
+                                cmocka_unit_test(test_fails)};
     const int rc = cmocka_run_group_tests(tests, nullptr, nullptr);
     pi__nccl_unload(&twin);
     return rc;

@@ -14,9 +14,10 @@ int simt_small_write(const char *path, const char *arch, int32_t type);
 static void check(const char *arch, const char *drafts)
 {
     const std::string path = "/tmp/pagedinfer-overlap-" + std::to_string(getpid()) + ".gguf";
-    const char *const settings[][2] = {{"model", path.c_str()}, {"device", "emu"}, {"ctx-size", "128"}, {"parallel", "2"},
-                                       {"max-tokens", "5"}, {"temp", "0"}, {"ignore-eos", "true"}, {"cache-ram", "0"},
-                                       {"spec-type", drafts}, {"spec-adaptive", "false"}};
+    const char *const settings[][2] = {{"model", path.c_str()},   {"device", "emu"},   {"ctx-size", "128"},
+                                       {"parallel", "2"},         {"max-tokens", "5"}, {"temp", "0"},
+                                       {"ignore-eos", "true"},    {"cache-ram", "0"},  {"spec-type", drafts},
+                                       {"spec-adaptive", "false"}};
     const unsigned long before = simt::n_dependent, launches = simt::n_launches;
     pi_error err;
     pi_engine *e = nullptr;
@@ -29,7 +30,8 @@ static void check(const char *arch, const char *drafts)
     const std::string prompt = "the other hand";
     pi_event *ev[8];
     pi_request *r = pi_request_new(e);
-    if (pi_request_prompt_text(r, prompt.data(), prompt.size(), &err) || pi_request_submit(r, &err)) fail_msg("%s", err.msg);
+    if (pi_request_prompt_text(r, prompt.data(), prompt.size(), &err) || pi_request_submit(r, &err))
+        fail_msg("%s", err.msg);
     int code = PI_OK;
     for (int n; (n = pi_poll(e, ev, 8, -1)) > 0;) {
         for (int k = 0; k < n; k++) {
@@ -59,8 +61,8 @@ static int look(void **)
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_gemma3), cmocka_unit_test(test_gemma4), cmocka_unit_test(test_qwen35),
-                                cmocka_unit_test(test_qwen35moe), cmocka_unit_test(test_deepseek4),
-                                cmocka_unit_test(test_deepseek3)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_gemma3),    cmocka_unit_test(test_gemma4),
+                                cmocka_unit_test(test_qwen35),    cmocka_unit_test(test_qwen35moe),
+                                cmocka_unit_test(test_deepseek4), cmocka_unit_test(test_deepseek3)};
     return cmocka_run_group_tests(tests, look, nullptr);
 }

@@ -100,7 +100,8 @@ static void test_tiles(void **)
         for (int n = 0; n <= 16; n++) {
             std::vector<uint8_t> got(s.tile_bytes, 0xaa);
             pi__cuda_pack_tile(type, &s, N_IN, rows.data(), n, got.data());
-            if (n == 16 && got != full) fail_msg("%s: some bytes of a tile are not written", pi__type_info_of(type)->name);
+            if (n == 16 && got != full)
+                fail_msg("%s: some bytes of a tile are not written", pi__type_info_of(type)->name);
             if (!n && got != zeros) fail_msg("%s: rows that are not there are not zeros", pi__type_info_of(type)->name);
             if (!bits_of(type, &table)) continue;
             const std::vector<uint8_t> want = planes(type, s, rows, n);

@@ -17,7 +17,8 @@ int simt_small_write(const char *path, const char *arch, int32_t type);
 
 typedef std::vector<std::pair<const char *, const char *>> settings;
 
-static const std::vector<std::string> prompts = {"the other hand and the other day in the morning you and", "you", "once and on"};
+static const std::vector<std::string> prompts = {"the other hand and the other day in the morning you and", "you",
+                                                 "once and on"};
 
 static std::string model_file(const char *arch)
 {
@@ -33,9 +34,11 @@ static void count_line(void *, int, const char *line) { n_ops += strstr(line, "o
 
 static int try_open(pi_engine **e, const std::string &model, const char *devices, const settings &more, pi_error *err)
 {
-    const settings all = {{"model", model.c_str()}, {"device", devices}, {"split-mode", strchr(devices, ',') ? "layer" : "none"},
-                          {"ctx-size", "256"}, {"parallel", "4"}, {"temp", "0"}, {"max-tokens", "8"}, {"ignore-eos", "true"},
-                          {"logits", "generated"}, {"cache-ram", "0"}};
+    const settings all = {
+        {"model", model.c_str()}, {"device", devices},    {"split-mode", strchr(devices, ',') ? "layer" : "none"},
+        {"ctx-size", "256"},      {"parallel", "4"},      {"temp", "0"},
+        {"max-tokens", "8"},      {"ignore-eos", "true"}, {"logits", "generated"},
+        {"cache-ram", "0"}};
     pi_options *o = pi_options_new();
     for (const auto &s : all) set(o, s.first, s.second);
     for (const auto &s : more) set(o, s.first, s.second);
@@ -90,7 +93,8 @@ static void check_bits(const char *arch, const char *devices, const settings &mo
     const std::vector<std::string> greedy = texts(e, "", "9"), drawn = texts(e, "5", "9");
     pi_engine_close(e);
     simt::watch.apart = true;
-    for (const settings &way : {settings {}, settings {{"cuda-graphs", "off"}, {"ubatch-size", "5"}}, settings {{"parallel", "2"}}}) {
+    for (const settings &way :
+         {settings {}, settings {{"cuda-graphs", "off"}, {"ubatch-size", "5"}}, settings {{"parallel", "2"}}}) {
         settings all = more;
         all.insert(all.end(), way.begin(), way.end());
         const bool few = way.size() == 1, off = way.size() == 2;
@@ -136,9 +140,11 @@ struct cost {
 
 static cost cost_of(pi_engine *e, const char *seed, const char *max_tokens)
 {
-    n_ops = simt::watch.n_launched = simt::watch.n_recorded = simt::watch.n_replayed = simt::watch.n_waits = simt::watch.n_ahead = 0;
+    n_ops = simt::watch.n_launched = simt::watch.n_recorded = simt::watch.n_replayed = simt::watch.n_waits =
+        simt::watch.n_ahead = 0;
     texts(e, seed, max_tokens, 1);
-    return {simt::watch.n_launched, simt::watch.n_recorded, simt::watch.n_replayed, n_ops, simt::watch.n_waits, simt::watch.n_ahead};
+    return {simt::watch.n_launched, simt::watch.n_recorded, simt::watch.n_replayed, n_ops,
+            simt::watch.n_waits,    simt::watch.n_ahead};
 }
 
 /* Checks the cost of 8 more decode steps. Each step is n_graphs graphs; otherwise each device launches only the
@@ -156,8 +162,10 @@ static void check_cost(const char *arch, const char *devices, long n_graphs, con
         fail_msg("%s: %ld launches, %ld captures in 8 steps", arch, more.launched - few.launched, more.recorded);
     if (more.waits != few.waits || more.ahead - few.ahead != ahead)
         fail_msg("%s: %ld waits, %ld ahead in 8 steps", arch, more.waits - few.waits, more.ahead - few.ahead);
-    if (more.replayed - few.replayed != 8 * n_graphs) fail_msg("%s: %ld graphs in 8 steps", arch, more.replayed - few.replayed);
-    if (!few.ops || more.ops != few.ops) fail_msg("%s: linear is called %ld times in 8 steps", arch, more.ops - few.ops);
+    if (more.replayed - few.replayed != 8 * n_graphs)
+        fail_msg("%s: %ld graphs in 8 steps", arch, more.replayed - few.replayed);
+    if (!few.ops || more.ops != few.ops)
+        fail_msg("%s: linear is called %ld times in 8 steps", arch, more.ops - few.ops);
     pi_engine_close(e);
     simt::watch.idle = false;
     unlink(model.c_str());

@@ -215,7 +215,8 @@ static void test_recorded(void **)
 {
     /* One sequence outgrows the number of keys of its graph. */
     assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__Q8_0), 0);
-    check_recorded({{prompt(250, 1), "12"}, {prompt(5, 2), "9"}, {prompt(1, 3), "7"}}, getenv("PI_TEST_EMULATED") ? 1 : 2);
+    check_recorded({{prompt(250, 1), "12"}, {prompt(5, 2), "9"}, {prompt(1, 3), "7"}},
+                   getenv("PI_TEST_EMULATED") ? 1 : 2);
     /* With drafts. */
     assert_int_equal(simt_small_write(model_path.c_str(), "qwen35", PI__Q8_0), 0);
     drafts = "2";

@@ -15,7 +15,8 @@ extern "C" {
  * of its graph. Captures allocate no memory. */
 static void test_recorded(void **)
 {
-    const std::vector<job> jobs = {{prompt(250, 1), "12"}, {prompt(5, 2), "9"}, {prompt(1, 3), "14"}, {prompt(9, 4), "7"}};
+    const std::vector<job> jobs = {
+        {prompt(250, 1), "12"}, {prompt(5, 2), "9"}, {prompt(1, 3), "14"}, {prompt(9, 4), "7"}};
     assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__Q8_0), 0);
     pi_error err;
     pi_engine *e;
@@ -103,7 +104,8 @@ static void check_draft_steps(const char *arch, long least_queued, long most_cap
         pi_engine_close(e);
         const long n = (long) (after.n_steps - before.n_steps), launched = simt::watch.n_launched / n;
         assert_true(n < 15 && after.n_drafted > before.n_drafted);
-        print_message("%s, %s, graphs %s: %ld launches a step\n", arch, drafter_path.empty() ? draft_type : "a drafter", graphs, launched);
+        print_message("%s, %s, graphs %s: %ld launches a step\n", arch, drafter_path.empty() ? draft_type : "a drafter",
+                      graphs, launched);
         if (*graphs == 'o' ? simt::watch.n_replayed || launched < least_queued : launched > most_captured)
             fail_msg("%s, graphs %s: %ld launches a step", arch, graphs, launched);
     }
@@ -231,7 +233,8 @@ static void close_parted(segmented &p)
 static int parted_step(segmented &p, int32_t n, int32_t keys, int n_segments)
 {
     static int32_t zeros[4];
-    const int32_t pos[] = {keys - 1, keys - 1, keys - 1, keys - 1}, each[] = {0, 1, 2, 3, 4}, len[] = {keys, keys, keys, keys};
+    const int32_t pos[] = {keys - 1, keys - 1, keys - 1, keys - 1}, each[] = {0, 1, 2, 3, 4},
+                  len[] = {keys, keys, keys, keys};
     pi__batch b = {};
     b.n_tokens = b.n_seqs = b.n_rows = n;
     b.token = zeros;
@@ -314,7 +317,10 @@ static void test_parts_fail(void **)
     close_parted(p);
 }
 
-static void append_line(void *ud, int, const char *line) { *static_cast<std::string *>(ud) += std::string(line) + "\n"; }
+static void append_line(void *ud, int, const char *line)
+{
+    *static_cast<std::string *>(ud) += std::string(line) + "\n";
+}
 
 /* Kernels are loaded before the first launch; if the driver cannot do that, the log says so. */
 static void test_loaded(void **)
@@ -609,12 +615,12 @@ static void test_kernel_dies(void **)
 int main()
 {
     name_model("runtime");
-    const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden), cmocka_unit_test(test_loaded), cmocka_unit_test(test_pages),
-                                cmocka_unit_test(test_told), cmocka_unit_test(test_picked),
-                                cmocka_unit_test(test_kernel_dies), cmocka_unit_test(test_calls_fail),
-                                cmocka_unit_test(test_first_calls_fail), cmocka_unit_test(test_recorded),
-                                cmocka_unit_test(test_recorded_drafts), cmocka_unit_test(test_draft_steps),
-                                cmocka_unit_test(test_draft_calls_fail), cmocka_unit_test(test_parts),
-                                cmocka_unit_test(test_parts_fail)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden),   cmocka_unit_test(test_loaded),
+                                cmocka_unit_test(test_pages),       cmocka_unit_test(test_told),
+                                cmocka_unit_test(test_picked),      cmocka_unit_test(test_kernel_dies),
+                                cmocka_unit_test(test_calls_fail),  cmocka_unit_test(test_first_calls_fail),
+                                cmocka_unit_test(test_recorded),    cmocka_unit_test(test_recorded_drafts),
+                                cmocka_unit_test(test_draft_steps), cmocka_unit_test(test_draft_calls_fail),
+                                cmocka_unit_test(test_parts),       cmocka_unit_test(test_parts_fail)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

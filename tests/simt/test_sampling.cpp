@@ -49,7 +49,8 @@ static pi_request *submit(pi_engine *e, size_t i, bool whole, sampled *out)
         if (pi_request_set(r, s.first, s.second, &err)) fail_msg("%s: %s", s.first, err.msg);
     if (pi_request_set(r, "seed", std::to_string(i + 1).c_str(), &err)) fail_msg("%s", err.msg);
     if (whole) pi_request_on_logits(r, ignore, nullptr);
-    if (pi_request_prompt_text(r, prompt.data(), prompt.size(), &err) || pi_request_submit(r, &err)) fail_msg("%s", err.msg);
+    if (pi_request_prompt_text(r, prompt.data(), prompt.size(), &err) || pi_request_submit(r, &err))
+        fail_msg("%s", err.msg);
     return r;
 }
 
@@ -61,7 +62,8 @@ static void take_events(pi_engine *e)
             sampled *s = static_cast<sampled *>(ev[k]->user);
             if (ev[k]->code) fail_msg("code %d after %zu tokens", ev[k]->code, s->tokens.size());
             s->tokens.insert(s->tokens.end(), ev[k]->tokens, ev[k]->tokens + ev[k]->n_tokens);
-            if (ev[k]->logprobs) s->probs.insert(s->probs.end(), ev[k]->logprobs, ev[k]->logprobs + ev[k]->n_tokens * ev[k]->n_logprobs);
+            if (ev[k]->logprobs)
+                s->probs.insert(s->probs.end(), ev[k]->logprobs, ev[k]->logprobs + ev[k]->n_tokens * ev[k]->n_logprobs);
             pi_event_release(ev[k]);
         }
     }
@@ -170,7 +172,8 @@ static void check_captured(const char *device, const settings &more, const std::
 
 static void test_captured(void **)
 {
-    const settings best = {{"temp", "0"}}, list = {{"top-k", "20"}}, sums = {{"top-k", "0"}, {"top-p", "0.5"}, {"min-p", "0"}};
+    const settings best = {{"temp", "0"}}, list = {{"top-k", "20"}},
+                   sums = {{"top-k", "0"}, {"top-p", "0.5"}, {"min-p", "0"}};
     check_captured("emu", {{"async-scheduling", "false"}}, {best, list, sums});
     check_captured("emu", {}, {best, list}, 1); /* the tokens of the last step, which the host does not know yet */
     check_captured("emu", {{"gpu-layers", "2"}}, {best});
@@ -184,8 +187,8 @@ static void test_two(void **) { check("gemma3", "emu0,emu1", {{"split-mode", "te
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_one), cmocka_unit_test(test_drafts), cmocka_unit_test(test_beside_cpu),
-                                cmocka_unit_test(test_captured),
+    const CMUnitTest tests[] = {cmocka_unit_test(test_one), cmocka_unit_test(test_drafts),
+                                cmocka_unit_test(test_beside_cpu), cmocka_unit_test(test_captured),
                                 cmocka_unit_test(test_two)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -40,8 +40,9 @@ static void test_right(void **)
     std::string report;
     pi_error err;
     if (run("emu", "runtime,rows.rope,top.greedy,rates", &report, &err)) fail_msg("%s\n%s", err.msg, report.c_str());
-    for (const char *what : {"self-test of emu0", "chosen:", "matmuls use int8 tensor cores", "runtime        ok     5 of 5",
-                             "rows           ok     1 of 1", "BF16 weights, 40 rows", "RESULT: all 7 checks passed"})
+    for (const char *what :
+         {"self-test of emu0", "chosen:", "matmuls use int8 tensor cores", "runtime        ok     5 of 5",
+          "rows           ok     1 of 1", "BF16 weights, 40 rows", "RESULT: all 7 checks passed"})
         expect_text(report, what);
     assert_null(strstr(report.c_str(), "gemm"));
     if (run("cpu", nullptr, &report, &err)) fail_msg("%s\n%s", err.msg, report.c_str());
@@ -111,7 +112,7 @@ static void test_calls_fail(void **)
 
 int main()
 {
-    const CMUnitTest tests[] = {cmocka_unit_test(test_right), cmocka_unit_test(test_wrong), cmocka_unit_test(test_refused),
-                                cmocka_unit_test(test_calls_fail)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_right), cmocka_unit_test(test_wrong),
+                                cmocka_unit_test(test_refused), cmocka_unit_test(test_calls_fail)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

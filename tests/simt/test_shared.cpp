@@ -249,7 +249,8 @@ static void pass(int s, const message *m, int n_fd)
         h.msg_control = room, h.msg_controllen = CMSG_SPACE((size_t) n_fd * sizeof(int));
         cmsghdr *c = CMSG_FIRSTHDR(&h);
         c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN((size_t) n_fd * sizeof(int));
-        for (int i = 0; i < n_fd; i++) memcpy(CMSG_DATA(c) + (size_t) i * sizeof(int), &m->fd[i % m->n_fd], sizeof(int));
+        for (int i = 0; i < n_fd; i++)
+            memcpy(CMSG_DATA(c) + (size_t) i * sizeof(int), &m->fd[i % m->n_fd], sizeof(int));
     }
     assert_int_equal(sendmsg(s, &h, MSG_NOSIGNAL), ANSWER);
 }
@@ -283,7 +284,18 @@ static int other_memory(size_t size, int32_t index)
 }
 
 enum rogue {
-    HONEST, NO_MEMORY, TOO_FEW, TOO_MANY, FAR_TOO_MANY, DEV_NULL, THE_HOSTS, ZEROS, OTHER_MARK, OTHER_SIZE, OTHER_DEVICE, N_ROGUES
+    HONEST,
+    NO_MEMORY,
+    TOO_FEW,
+    TOO_MANY,
+    FAR_TOO_MANY,
+    DEV_NULL,
+    THE_HOSTS,
+    ZEROS,
+    OTHER_MARK,
+    OTHER_SIZE,
+    OTHER_DEVICE,
+    N_ROGUES
 };
 
 /* Forwards the request to the real owner, and changes its response. */
@@ -330,7 +342,8 @@ static void test_foreign_memory(void **)
         answer_as(s, static_cast<rogue>(how), size);
         t.join();
         close(s);
-        if (rc != (how == HONEST ? PI_OK : PI_EIO)) fail_msg("memory of kind %d: %d, %s", how, rc, rc ? err.msg : "taken");
+        if (rc != (how == HONEST ? PI_OK : PI_EIO))
+            fail_msg("memory of kind %d: %d, %s", how, rc, rc ? err.msg : "taken");
         if (!rc) pi_engine_close(e);
         else assert_non_null(strstr(err.msg, path.c_str()));
     }

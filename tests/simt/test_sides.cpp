@@ -19,7 +19,8 @@ int simt_open_split(const char *path, const pi__placement_rules *placement, long
 
 typedef std::vector<std::pair<const char *, const char *>> settings;
 
-static const std::vector<std::string> prompts = {"the other hand and the other day in the morning you and", "you", "once and on"};
+static const std::vector<std::string> prompts = {"the other hand and the other day in the morning you and", "you",
+                                                 "once and on"};
 
 static std::string model_file(const char *arch, int32_t type)
 {
@@ -135,7 +136,8 @@ static void test_cache_types(void **)
 
 static void test_bits(void **)
 {
-    check_ways("gemma3", PI__Q8_0, {{{"gpu-layers", "3"}}, {{"override-tensor", "attn_v=CPU,blk\\.1\\.ffn=CPU"}}}, true);
+    check_ways("gemma3", PI__Q8_0, {{{"gpu-layers", "3"}}, {{"override-tensor", "attn_v=CPU,blk\\.1\\.ffn=CPU"}}},
+               true);
 }
 
 static void test_overrides(void **)
@@ -149,8 +151,11 @@ static void test_overrides(void **)
 /* Experts on the other side than the rest; the other architectures' ops. */
 static void test_experts(void **)
 {
-    check_ways("gemma4", PI__Q8_0, {{{"cpu-moe", "true"}}, {{"n-cpu-moe", "2"}, {"gpu-layers", "5"}},
-                                    {{"override-tensor", "blk\\.1\\.ffn_gate_up_exps=CPU,per_layer_model_proj=CPU"}}}, false);
+    check_ways("gemma4", PI__Q8_0,
+               {{{"cpu-moe", "true"}},
+                {{"n-cpu-moe", "2"}, {"gpu-layers", "5"}},
+                {{"override-tensor", "blk\\.1\\.ffn_gate_up_exps=CPU,per_layer_model_proj=CPU"}}},
+               false);
     check_ways("gemma4", PI__Q8_0, {{{"cpu-moe", "true"}, {"gpu-layers", "3"}}}, true);
     check_ways("deepseek4", PI__F32, {{{"gpu-layers", "2"}}, {{"cpu-moe", "true"}}}, false);
     check_ways("deepseek3", PI__Q8_0, {{{"gpu-layers", "2"}}, {{"cpu-moe", "true"}}}, false);
@@ -179,7 +184,8 @@ static void test_expert_layers(void **)
     assert_int_equal(cpu_weights(model, {{"n-cpu-moe", "6"}}), all);
     assert_int_equal(cpu_weights(model, {{"override-tensor", "ffn_(gate|gate_up)_exps=CPU"}}), all);
     assert_int_equal(cpu_weights(model, {{"override-tensor", "blk\\.[01]\\.ffn_down_exps=CPU"}}), two);
-    assert_int_equal(cpu_weights(model, {{"override-tensor", "blk\\.[1-9]\\.ffn_.*_exps=emu"}, {"cpu-moe", "true"}}), one);
+    assert_int_equal(cpu_weights(model, {{"override-tensor", "blk\\.[1-9]\\.ffn_.*_exps=emu"}, {"cpu-moe", "true"}}),
+                     one);
     unlink(model.c_str());
 }
 
@@ -189,8 +195,8 @@ static void test_states(void **)
     check_ways("qwen35", PI__Q8_0, {{{"gpu-layers", "4"}, {"spec-type", "mtp"}}}, true);
     check_ways("qwen35", PI__Q8_0, {{{"kv-offload", "false"}, {"spec-type", "mtp"}}}, false);
     check_ways("qwen35", PI__Q8_0, {{{"gpu-layers", "2"}}}, true);
-    check_ways("qwen35moe", PI__Q8_0, {{{"cpu-moe", "true"}}, {{"gpu-layers", "3"}, {"override-tensor", "blk\\.4.*exps=CPU"}}},
-               false);
+    check_ways("qwen35moe", PI__Q8_0,
+               {{{"cpu-moe", "true"}}, {{"gpu-layers", "3"}, {"override-tensor", "blk\\.4.*exps=CPU"}}}, false);
 }
 
 /* ---- graph segments */
@@ -222,7 +228,8 @@ static void check_cost(const char *arch, const settings &way, long n_parts, long
         const bool off = !strcmp(graphs, "off");
         assert_int_equal(simt::watch.n_recorded, 0);
         if (replayed != (off ? 0 : 8 * n_parts)) fail_msg("%s %s: %ld / 8 parts", arch, text_of(all).c_str(), replayed);
-        if (off ? launched < 8 * n_kernels : launched) fail_msg("%s %s: %ld / 8 launches", arch, text_of(all).c_str(), launched);
+        if (off ? launched < 8 * n_kernels : launched)
+            fail_msg("%s %s: %ld / 8 launches", arch, text_of(all).c_str(), launched);
         pi_engine_close(e);
         assert_int_equal(simt::watch.live, 0);
     }
@@ -381,8 +388,9 @@ static void test_apart(void **)
     use_hooks(true);
     simt::options.hide = true;
     simt::options.on_launch = hide_host;
-    for (const settings &way : {settings {{"gpu-layers", "2"}}, settings {{"override-tensor", "attn_v=CPU,ffn_down=CPU"}},
-                                settings {{"kv-offload", "false"}}}) {
+    for (const settings &way :
+         {settings {{"gpu-layers", "2"}}, settings {{"override-tensor", "attn_v=CPU,ffn_down=CPU"}},
+          settings {{"kv-offload", "false"}}}) {
         pi_engine *e = open_engine(model, "emu", way);
         assert_int_equal(ask(e, prompts, true).size(), prompts.size());
         pi_engine_close(e);
@@ -401,10 +409,11 @@ static void test_plan(void **)
     info.size = sizeof info;
     pi_engine *whole = open_engine(model, "emu", {});
     assert_int_equal(pi_engine_info(whole, &info), PI_OK);
-    const size_t logits = (size_t) PI__USUAL_ROWS * (info.n_vocab * sizeof(float) + (2 + PI__MAX_TOP) * sizeof(uint64_t) +
-                                                 sizeof(pi__topk_request) + sizeof(pi__draw) +
+    const size_t logits = (size_t) PI__USUAL_ROWS *
+                          (info.n_vocab * sizeof(float) + (2 + PI__MAX_TOP) * sizeof(uint64_t) +
+                           sizeof(pi__topk_request) + sizeof(pi__draw) +
                                                  /* and their results and draws */
-                                                 (PI__MAX_SEEN + 1) * sizeof(int32_t));
+                           (PI__MAX_SEEN + 1) * sizeof(int32_t));
     const size_t batch = simt::host_bytes() - logits; /* without the logits */
     pi_options *alone = options_of(model, "emu", {});
     pi_plan all;
@@ -515,7 +524,8 @@ static void check_fit(const std::string &model, uint64_t memory, const settings 
     const pi_plan want = plan_of(model, way);
     assert_null(strstr(told.c_str(), "MiB free"));
     assert_int_equal(got.n_places, 2);
-    if (memcmp(got.place, want.place, sizeof got.place)) fail_msg("not what %shas: %s", text_of(way).c_str(), why.c_str());
+    if (memcmp(got.place, want.place, sizeof got.place))
+        fail_msg("not what %shas: %s", text_of(way).c_str(), why.c_str());
     assert_true(on_device(got) <= memory - memory / 8);
     assert_true(on_device(plan_of(model, better)) > memory - memory / 8);
     if (!strstr(why.c_str(), "MiB free, and all of the model would take")) fail_msg("not told why: %s", why.c_str());
@@ -544,7 +554,8 @@ static void test_fit(void **)
     const std::string model = model_file("gemma3", PI__F32);
     assert_int_equal(plan_of(model, {}).n_places, 1);
     assert_null(strstr(told.c_str(), "MiB free"));
-    const uint64_t two = on_device(plan_of(model, {{"gpu-layers", "2"}})), four = on_device(plan_of(model, {{"gpu-layers", "4"}}));
+    const uint64_t two = on_device(plan_of(model, {{"gpu-layers", "2"}})),
+                   four = on_device(plan_of(model, {{"gpu-layers", "4"}}));
     check_fit(model, two * 8 / 7 + 64, {{"gpu-layers", "2"}}, {{"gpu-layers", "3"}});
     check_fit(model, four * 8 / 7 + 64, {{"gpu-layers", "4"}}, {{"gpu-layers", "all"}});
 
@@ -567,7 +578,8 @@ static void test_fit(void **)
     const uint64_t one = on_device(plan_of(moe, {{"n-cpu-moe", "1"}})),
                    none = on_device(plan_of(moe, {{"cpu-moe", "true"}, {"gpu-layers", "3"}}));
     check_fit(moe, one * 8 / 7 + 64, {{"n-cpu-moe", "1"}}, {{"gpu-layers", "all"}});
-    check_fit(moe, none * 8 / 7 + 64, {{"n-cpu-moe", "6"}, {"gpu-layers", "3"}}, {{"cpu-moe", "true"}, {"gpu-layers", "4"}});
+    check_fit(moe, none * 8 / 7 + 64, {{"n-cpu-moe", "6"}, {"gpu-layers", "3"}},
+              {{"cpu-moe", "true"}, {"gpu-layers", "4"}});
     unlink(moe.c_str());
 }
 
@@ -638,7 +650,8 @@ static int one_answer(const std::string &model)
 {
     pi_error err = {};
     pi_engine *e = nullptr;
-    pi_options *o = options_of(model, "emu", {{"gpu-layers", "3"}, {"override-tensor", "attn_k=CPU"}, {"max-tokens", "4"}});
+    pi_options *o = options_of(model, "emu",
+                               {{"gpu-layers", "3"}, {"override-tensor", "attn_k=CPU"}, {"max-tokens", "4"}});
     const int rc = pi_engine_open(&e, o, &err);
     pi_options_free(o);
     return answer_and_close(e, rc, err);
@@ -698,9 +711,10 @@ static void test_options(void **)
     assert_int_equal(pi_options_set(o, "n-cpu-moe", "-1", &err), PI_EINVAL);
     pi_options_free(o);
     /* All on the device, or all on the CPU, is not a split. */
-    for (const settings &way : {settings {{"gpu-layers", "0"}}, settings {{"gpu-layers", "5"}}, settings {{"gpu-layers", "-1"}},
-                                settings {{"gpu-layers", "ALL"}}, settings {{"cpu-moe", "true"}},
-                                settings {{"override-tensor", "nothing=CPU"}}, settings {{"gpu-layers", "99"}}}) {
+    for (const settings &way :
+         {settings {{"gpu-layers", "0"}}, settings {{"gpu-layers", "5"}}, settings {{"gpu-layers", "-1"}},
+          settings {{"gpu-layers", "ALL"}}, settings {{"cpu-moe", "true"}},
+          settings {{"override-tensor", "nothing=CPU"}}, settings {{"gpu-layers", "99"}}}) {
         pi_plan p;
         p.size = sizeof p;
         o = options_of(model, "emu", way);
@@ -714,14 +728,24 @@ static void test_options(void **)
 
 int main()
 {
-    const CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers), cmocka_unit_test(test_cache_types), cmocka_unit_test(test_bits), cmocka_unit_test(test_overrides),
-        cmocka_unit_test(test_experts), cmocka_unit_test(test_expert_layers), cmocka_unit_test(test_states),
-        cmocka_unit_test(test_parts), cmocka_unit_test(test_snapshots), cmocka_unit_test(test_cache), cmocka_unit_test(test_drafter),
-        cmocka_unit_test(test_apart), cmocka_unit_test(test_plan), cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_calls_fail),
-        cmocka_unit_test_setup_teardown(test_fit, small_pages, usual_pages),
-        cmocka_unit_test_setup_teardown(test_too_large, small_pages, usual_pages),
-        cmocka_unit_test(test_fit_fails), cmocka_unit_test(test_options)};
+    const CMUnitTest tests[] = {cmocka_unit_test(test_layers),
+                                cmocka_unit_test(test_cache_types),
+                                cmocka_unit_test(test_bits),
+                                cmocka_unit_test(test_overrides),
+                                cmocka_unit_test(test_experts),
+                                cmocka_unit_test(test_expert_layers),
+                                cmocka_unit_test(test_states),
+                                cmocka_unit_test(test_parts),
+                                cmocka_unit_test(test_snapshots),
+                                cmocka_unit_test(test_cache),
+                                cmocka_unit_test(test_drafter),
+                                cmocka_unit_test(test_apart),
+                                cmocka_unit_test(test_plan),
+                                cmocka_unit_test(test_out_of_memory),
+                                cmocka_unit_test(test_calls_fail),
+                                cmocka_unit_test_setup_teardown(test_fit, small_pages, usual_pages),
+                                cmocka_unit_test_setup_teardown(test_too_large, small_pages, usual_pages),
+                                cmocka_unit_test(test_fit_fails),
+                                cmocka_unit_test(test_options)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

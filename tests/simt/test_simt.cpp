@@ -321,8 +321,10 @@ static void test_counts(void **)
     c = counted_launch(rows, 144, 0);
     assert_true(c.wavefronts == c.least);
     if (!race_build) return;
-    const struct { int bytes, stride; double wavefronts, least; } cases[] = {
-        {4, 4, 1, 1}, {4, 32, 8, 1}, {4, 128, 32, 1}, {4, 0, 1, 1}, {8, 8, 2, 2}, {8, 64, 16, 2}, {16, 16, 4, 4}, {16, 32, 8, 4},
+    const struct { int bytes, stride; double wavefronts, least;
+    } cases[] = {
+        {4, 4, 1, 1}, {4, 32, 8, 1},  {4, 128, 32, 1}, {4, 0, 1, 1},
+        {8, 8, 2, 2}, {8, 64, 16, 2}, {16, 16, 4, 4},  {16, 32, 8, 4},
     };
     for (const auto &k : cases) {
         c = counted_launch(launch_strided, k.bytes, k.stride);
@@ -338,7 +340,8 @@ static void test_counts(void **)
 /* Value of a finite F16 or BF16. */
 static double value_16(uint32_t h, bool bf16)
 {
-    const int bits = bf16 ? 7 : 10, bias = bf16 ? 127 : 15, e = (int) (h & 0x7fff) >> bits, m = (int) h & ((1 << bits) - 1);
+    const int bits = bf16 ? 7 : 10, bias = bf16 ? 127 : 15, e = (int) (h & 0x7fff) >> bits,
+              m = (int) h & ((1 << bits) - 1);
     const double v = std::ldexp(e ? m + (1 << bits) : m, (e ? e : 1) - bias - bits);
     return h & 0x8000 ? -v : v;
 }
@@ -360,7 +363,8 @@ static void test_fma_16(void **)
             /* exponents close to each other, sometimes low enough for a subnormal product */
             const uint32_t step = bf16 ? 128 : 1024, base = i % 4 ? one : (bf16 ? 64 : 8) * step;
             const uint32_t a = base - step * r.below(4) + r.below(step), b = base - step * r.below(4) + r.below(step);
-            const uint32_t c = (i % 4 ? one - step * r.below(6) : r.below(4) * step) + r.below(step) + (r.below(2) << 15);
+            const uint32_t c = (i % 4 ? one - step * r.below(6) : r.below(4) * step) + r.below(step) +
+                               (r.below(2) << 15);
             const double exact = value_16(a, bf16) * value_16(b, bf16) + value_16(c, bf16);
             const uint32_t d = fma(a, b, c), m = d & 0x7fff;
             const double off = std::fabs(value_16(d, bf16) - exact);

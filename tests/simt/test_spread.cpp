@@ -20,7 +20,8 @@ struct spread_case {
 struct step {
     std::vector<int32_t> zeros, pos, seq, start, len;
     pi__batch b;
-    step(int32_t n, int32_t keys) : zeros((size_t) (n * (keys / 64 + 1))), pos((size_t) n, keys - 1), len((size_t) n, keys), b()
+    step(int32_t n, int32_t keys)
+        : zeros((size_t) (n * (keys / 64 + 1))), pos((size_t) n, keys - 1), len((size_t) n, keys), b()
     {
         for (int32_t s = 0; s <= n; s++) seq.push_back(s), start.push_back(s);
         b.n_tokens = b.n_seqs = n;
@@ -61,7 +62,8 @@ static double busy_blocks(pi__backend *be, const spread_case &c)
 /* With the multiprocessor counts of GB10, H100 and RTX PRO 6000. */
 static void test_attention(void **)
 {
-    const spread_case cases[] = {{1, 131072, 24, 4, 256}, {16, 16384, 24, 4, 256}, {1, 131072, 32, 4, 512}, {2, 131072, 8, 1, 128}};
+    const spread_case cases[] = {
+        {1, 131072, 24, 4, 256}, {16, 16384, 24, 4, 256}, {1, 131072, 32, 4, 512}, {2, 131072, 8, 1, 128}};
     pi__limits lim = {};
     const pi__cuda_params p = {};
     lim.max_tokens = lim.max_seqs = 16, lim.max_rows = 1, lim.max_ctx = 131072, lim.n_vocab = 1, lim.max_n_head = 32;
@@ -75,8 +77,9 @@ static void test_attention(void **)
         assert_int_equal(be->dev->reserve(be, &lim, &err), PI_OK);
         for (const spread_case &c : cases) {
             const double n = busy_blocks(be, c);
-            if (n < n_sm) fail_msg("%d sequences of %d keys, %d kv heads: %.0f blocks on %d multiprocessors", c.n_seqs, c.keys,
-                                   c.n_head_kv, n, n_sm);
+            if (n < n_sm)
+                fail_msg("%d sequences of %d keys, %d kv heads: %.0f blocks on %d multiprocessors", c.n_seqs, c.keys,
+                         c.n_head_kv, n, n_sm);
         }
         be->dev->destroy(be);
         assert_int_equal(simt::watch.live, 0);

@@ -44,8 +44,8 @@ static void test_bound(void **)
     const long calls = simt::watch.n_calls, bytes = simt::watch.n_up + simt::watch.n_down;
     const double us = (double) calls * CALL_US + (double) bytes * BYTE_US + instructions(c) * INSTRUCTION_US + HOST_US;
     if (calls < 100 || c.launches.size() < 40 || us > 150000)
-        fail_msg("%ld calls, %zu launches, %ld bytes, %.0f instructions of a warp: %.0f us", calls, c.launches.size(), bytes,
-                 instructions(c), us);
+        fail_msg("%ld calls, %zu launches, %ld bytes, %.0f instructions of a warp: %.0f us", calls, c.launches.size(),
+                 bytes, instructions(c), us);
     simt::watch.thorough = false;
 }
 

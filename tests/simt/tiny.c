@@ -38,7 +38,8 @@ int simt_small_write(const char *path, const char *arch, int32_t type)
 {
     pi_error err;
     const bool gemma3 = !strcmp(arch, "gemma3");
-    return tiny_write(path, &(tiny_spec) {.arch = arch, .type = gemma3 ? type : 0, .sizes = gemma3 ? "L=4" : NULL}, &err);
+    return tiny_write(path, &(tiny_spec) {.arch = arch, .type = gemma3 ? type : 0, .sizes = gemma3 ? "L=4" : NULL},
+                      &err);
 }
 
 int simt_typed_write(const char *path, const char *arch, int32_t type, const char *sizes);
@@ -49,7 +50,8 @@ int simt_typed_write(const char *path, const char *arch, int32_t type, const cha
 }
 
 /* Writes an adapter for the model's matrices that have `only` in their names. */
-int simt_adapter_write(const char *path, const char *model, uint32_t seed, int32_t rank, int32_t type, const char *only);
+int simt_adapter_write(const char *path, const char *model, uint32_t seed, int32_t rank, int32_t type,
+                       const char *only);
 int simt_adapter_write(const char *path, const char *model, uint32_t seed, int32_t rank, int32_t type, const char *only)
 {
     pi_error err;
@@ -72,8 +74,17 @@ int simt_open_split(const char *path, const pi__placement_rules *placement, long
     static counting_alloc a;
     pi__core *e = NULL;
     pi_error err = {0};
-    pi__config c = {.model = path, .device = "emu", .ctx_size = 64, .max_batch_tokens = 8, .max_seqs = 2, .max_queue = 4,
-                    .block_size = 16, .type_k = PI__F16, .type_v = PI__F16, .prefix_cache = true, .snapshot_interval = 256,
+    pi__config c = {.model = path,
+                    .device = "emu",
+                    .ctx_size = 64,
+                    .max_batch_tokens = 8,
+                    .max_seqs = 2,
+                    .max_queue = 4,
+                    .block_size = 16,
+                    .type_k = PI__F16,
+                    .type_v = PI__F16,
+                    .prefix_cache = true,
+                    .snapshot_interval = 256,
                     .params.cpu = {.n_threads = 1}};
     if (placement) c.placement = *placement;
     counting_use(&a, fail_at);

@@ -89,7 +89,8 @@ static uint32_t mn_major(uint64_t b, int k, int piece)
 {
     const uint32_t start = (uint32_t) (b & 0x3fff) << 4, leading = (uint32_t) (b >> 16 & 0x3fff) << 4;
     const uint32_t stride = (uint32_t) (b >> 32 & 0x3fff) << 4, pieces = 16u >> (b >> 62), p = (uint32_t) piece;
-    const uint32_t at = start + p / pieces * leading + (uint32_t) k / 8 * stride + ((uint32_t) k % 8 * pieces + p % pieces) * 16;
+    const uint32_t at = start + p / pieces * leading + (uint32_t) k / 8 * stride +
+                        ((uint32_t) k % 8 * pieces + p % pieces) * 16;
     return at ^ (at >> 7 & (pieces - 1)) << 4;
 }
 
@@ -168,7 +169,8 @@ static void count_b(uint64_t b, const wgmma_kind &kind)
     for (int i = 0; i < kind.n; i += 8) {
         for (int piece = 0; piece < 2; piece++) {
             uint32_t address[8];
-            for (int r = 0; r < 8; r++) address[r] = kind.mn ? mn_major(b, 8 * piece + r, i / 8) : k_major(b, i + r, piece);
+            for (int r = 0; r < 8; r++)
+                address[r] = kind.mn ? mn_major(b, 8 * piece + r, i / 8) : k_major(b, i + r, piece);
             count_rows(address, 1);
         }
     }
@@ -179,7 +181,8 @@ static size_t open_sum(warp_state &s, void **arg, const char *file, int line)
 {
     for (size_t i = 0; i < s.sums.size(); i++) {
         if (s.sums[i].d[0] != of(arg, 0)->d || !s.sums[i].n) continue;
-        if (s.sums[i].n != of(arg, 0)->kind.n) fail(file, line, "wgmma of another shape adds to an accumulator under way");
+        if (s.sums[i].n != of(arg, 0)->kind.n)
+            fail(file, line, "wgmma of another shape adds to an accumulator under way");
         return i;
     }
     if (s.fences <= s.done) fail(file, line, "no wgmma.fence since the accumulator was in other use");
@@ -252,7 +255,8 @@ static void close_sum(warp_state &s, accumulator &to, const char *file, int line
 {
     for (int l = 0; l < 32; l++) {
         for (int i = 0; i < to.n / 2; i++) {
-            if (__float_as_uint(to.d[l][i]) != MARK) fail(file, line, "an accumulator was written while a wgmma added to it");
+            if (__float_as_uint(to.d[l][i]) != MARK)
+                fail(file, line, "an accumulator was written while a wgmma added to it");
             to.d[l][i] = to.v[(size_t) (l * to.n / 2 + i)];
         }
     }
@@ -268,7 +272,8 @@ static void do_wait(void **arg, const char *file, int line)
     for (; i < s.products.size() && s.products[i].group + pending < s.group; i++) {
         const product &p = s.products[i];
         for (int l = 0; l < 32; l++) {
-            if (std::memcmp(p.a[l], p.was[l], sizeof p.was[l])) fail(p.file, p.line, "A of a wgmma was written while it was under way");
+            if (std::memcmp(p.a[l], p.was[l], sizeof p.was[l]))
+                fail(p.file, p.line, "A of a wgmma was written while it was under way");
         }
         if (!options.eager) compute(s, p);
         else note_b(p);

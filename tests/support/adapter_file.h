@@ -39,7 +39,9 @@ static inline bool adapter_fits(const pi__gguf *g, const pi__tensor *t, const ad
     const char *const never[] = {"conv1d", "_norm", "blk.N"};
     if (adapter_embeds(t) || !strcmp(t->cname, "output.weight")) return !s->only || strstr(t->cname, s->only);
     if (strncmp(t->cname, "blk.", 4) || t->ne[1] < 2 || !strstr(t->cname, ".weight")) return false;
-    if (t->ne[2] != 1 && !strstr(t->cname, "_exps.") && !strstr(t->cname, "attn_k_b.") && !strstr(t->cname, "attn_v_b.")) return false;
+    if (t->ne[2] != 1 && !strstr(t->cname, "_exps.") && !strstr(t->cname, "attn_k_b.") &&
+        !strstr(t->cname, "attn_v_b."))
+        return false;
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (strstr(t->cname, never[i])) return false;
     if (sscanf(t->cname, "blk.%d.", &layer) != 1 || layer >= adapter_layers(g)) return false;
@@ -51,8 +53,11 @@ static inline float adapter_value(const adapter_spec *s, size_t k, int which, in
 {
     uint64_t rng = (uint64_t) s->seed * UINT64_C(0x9E3779B97F4A7C15) + k * 2 + (uint64_t) which + ((uint64_t) i << 20);
     for (int r = 0; r < 3; r++) tiny_random(&rng);
-    const float v = (tiny_random(&rng) / 2147483648.0f - 0.5f) * (s->size ? s->size : 1) * (which ? 0.1f : 2.0f / (float) n);
-    return s->type == PI__F16 ? pi__f16_to_f32(pi__f32_to_f16(v)) : s->type == PI__BF16 ? pi__bf16_to_f32(pi__f32_to_bf16(v)) : v;
+    const float v = (tiny_random(&rng) / 2147483648.0f - 0.5f) * (s->size ? s->size : 1) *
+                    (which ? 0.1f : 2.0f / (float) n);
+    return s->type == PI__F16    ? pi__f16_to_f32(pi__f32_to_f16(v))
+           : s->type == PI__BF16 ? pi__bf16_to_f32(pi__f32_to_bf16(v))
+                                 : v;
 }
 
 static inline void adapter_text(pi__gguf_writer *w, const char *key, const char *s)
@@ -62,14 +67,15 @@ static inline void adapter_text(pi__gguf_writer *w, const char *key, const char 
 }
 
 /* Writes all n_values values of A or B. */
-static inline int adapter_values(pi__gguf_writer *w, const adapter_spec *s, size_t k, int which, int64_t n, int64_t n_values,
-                                 pi_error *err)
+static inline int adapter_values(pi__gguf_writer *w, const adapter_spec *s, size_t k, int which, int64_t n,
+                                 int64_t n_values, pi_error *err)
 {
     int rc = PI_OK;
     for (int64_t i = 0; i < n_values && !rc; i++) {
         const float v = adapter_value(s, k, which, i, n);
         const uint16_t h = s->type == PI__F16 ? pi__f32_to_f16(v) : pi__f32_to_bf16(v);
-        rc = s->type == PI__F32 ? pi__gguf_writer_data(w, &v, sizeof v, err) : pi__gguf_writer_data(w, &h, sizeof h, err);
+        rc = s->type == PI__F32 ? pi__gguf_writer_data(w, &v, sizeof v, err)
+                                : pi__gguf_writer_data(w, &h, sizeof h, err);
     }
     return rc;
 }
@@ -95,7 +101,8 @@ static inline int adapter_write(const char *path, const char *model, const adapt
         const bool embeds = adapter_embeds(t);
         const int n_dims = t->ne[2] > 1 ? 3 : 2;
         snprintf(name, sizeof name, "%s.lora_a", t->cname);
-        pi__gguf_put_tensor(w, name, s->type, n_dims, (int64_t[3]) {embeds ? s->rank : t->ne[0], embeds ? t->ne[1] : s->rank, t->ne[2]});
+        pi__gguf_put_tensor(w, name, s->type, n_dims,
+                            (int64_t[3]) {embeds ? s->rank : t->ne[0], embeds ? t->ne[1] : s->rank, t->ne[2]});
         snprintf(name, sizeof name, "%s.lora_b", t->cname);
         pi__gguf_put_tensor(w, name, s->type, n_dims, (int64_t[3]) {s->rank, embeds ? t->ne[0] : t->ne[1], t->ne[2]});
     }
@@ -104,7 +111,8 @@ static inline int adapter_write(const char *path, const char *model, const adapt
     for (size_t i = 0; i < pi__gguf_n_tensors(g) && !rc; i++) {
         const pi__tensor *t = pi__gguf_tensor_at(g, i);
         if (!adapter_fits(g, t, s)) continue;
-        const int64_t a = adapter_embeds(t) ? t->ne[1] : t->ne[0] * t->ne[2], b = adapter_embeds(t) ? t->ne[0] : t->ne[1] * t->ne[2];
+        const int64_t a = adapter_embeds(t) ? t->ne[1] : t->ne[0] * t->ne[2],
+                      b = adapter_embeds(t) ? t->ne[0] : t->ne[1] * t->ne[2];
         rc = adapter_values(w, s, i, 0, t->ne[0], a * s->rank, err);
         if (!rc) rc = adapter_values(w, s, i, 1, t->ne[0], b * s->rank, err);
     }
@@ -115,7 +123,8 @@ static inline int adapter_write(const char *path, const char *model, const adapt
 }
 
 /* Adds scale * (B A) of the adapter to row o of tensor k; rows are counted over all matrices of the tensor. */
-static inline void adapter_merge_row(const adapter_spec *s, float scale, const pi__tensor *t, size_t k, int64_t o, float *row)
+static inline void adapter_merge_row(const adapter_spec *s, float scale, const pi__tensor *t, size_t k, int64_t o,
+                                     float *row)
 {
     const float all = scale * (s->alpha != 0 ? s->alpha / (float) s->rank : 1);
     const int64_t n = t->ne[0], rank = s->rank, mat = o / t->ne[1];

@@ -180,7 +180,9 @@ static pi__runs fixture_runs(const fixture *w, const int *n, int32_t *start, int
         const int end = w->seq[i].done + n[i], last = sparse_end(w, i);
         for (int p = w->seq[i].done, stop; p < end; at += stop - p, p = stop) {
             const bool is_block = p >= w->c.sparse_from && p < last;
-            stop = is_block ? p + PI__SPARSE_BLOCK : p < w->c.sparse_from && end > w->c.sparse_from && last ? w->c.sparse_from : end;
+            stop = is_block                                                 ? p + PI__SPARSE_BLOCK
+                   : p < w->c.sparse_from && end > w->c.sparse_from && last ? w->c.sparse_from
+                                                                            : end;
             start[r.n] = at;
             seq[r.n] = i;
             block[r.n++] = is_block ? r.n_blocks++ : -1;
@@ -228,15 +230,28 @@ static void fixture_step(fixture *w, const int *n)
         memcpy(tables + i * w->table_stride, s->table, sizeof(int32_t) * (size_t) w->table_stride);
     }
     seq_start[w->n_seqs] = total;
-    pi__batch b = {.n_tokens = total, .n_seqs = w->n_seqs, .n_groups = 1, .pos = pos, .seq = seq, .seq_start = seq_start,
+    pi__batch b = {.n_tokens = total,
+                   .n_seqs = w->n_seqs,
+                   .n_groups = 1,
+                   .pos = pos,
+                   .seq = seq,
+                   .seq_start = seq_start,
                    .seq_len = seq_len};
     int32_t *runs = must(malloc((3 * t + 1) * sizeof *runs));
     for (int i = 0; i < w->n_seqs; i++) w->seq[i].done -= n[i];
     b.runs = fixture_runs(w, n, runs, runs + t + 1, runs + 2 * t + 1);
     for (int i = 0; i < w->n_seqs; i++) w->seq[i].done += n[i];
     b.kv[0] = (pi__kv_batch){c->block_size, w->table_stride, tables, slot};
-    pi__qkv qa = {.kv = &w->kv, .q = x, .k = x + q_all, .v = x + q_all + nk, .ldq = (int64_t) ldq, .ldk = (int64_t) ldq,
-                  .ldv = (int64_t) ldq, .q_stride = c->gate ? 2 * c->head_dim : 0, .n_head = c->n_head, .q_scale = 1.0f};
+    pi__qkv qa = {.kv = &w->kv,
+                  .q = x,
+                  .k = x + q_all,
+                  .v = x + q_all + nk,
+                  .ldq = (int64_t) ldq,
+                  .ldk = (int64_t) ldq,
+                  .ldv = (int64_t) ldq,
+                  .q_stride = c->gate ? 2 * c->head_dim : 0,
+                  .n_head = c->n_head,
+                  .q_scale = 1.0f};
     double t0 = c->clock ? c->clock() : 0;
     pi__cpu_qkv(&w->cpu.be, &b, &qa);
     double t1 = c->clock ? c->clock() : 0;
@@ -277,7 +292,8 @@ static inline void fixture_run(fixture *w)
                 int left = w->seq[i].len - w->seq[i].done, chunk = w->c.chunk + i; /* ragged */
                 n[i] = left < chunk ? left : chunk;
                 const int end = w->seq[i].done + n[i];
-                if (end > w->c.sparse_from && end < sparse_end(w, i)) n[i] = end - end % PI__SPARSE_BLOCK - w->seq[i].done;
+                if (end > w->c.sparse_from && end < sparse_end(w, i))
+                    n[i] = end - end % PI__SPARSE_BLOCK - w->seq[i].done;
                 any += n[i];
             }
             if (!any) break;

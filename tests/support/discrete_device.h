@@ -146,8 +146,8 @@ int pi__device_create(pi__backend **out, const char *names, int split, const pi_
 }
 
 /* Ranks are not supported here. */
-int pi__device_create_rank(pi__backend **out, const char *names, pi__ranks *ranks, const pi__device_params *p, const pi__log *log,
-                           pi_error *err)
+int pi__device_create_rank(pi__backend **out, const char *names, pi__ranks *ranks, const pi__device_params *p,
+                           const pi__log *log, pi_error *err)
 {
     (void) out, (void) ranks, (void) p, (void) log;
     return pi__fail(err, PI_EUNSUPPORTED, "no ranks of %s", names);

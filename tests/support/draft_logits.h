@@ -33,9 +33,20 @@ static inline int da_run(pi__model *m, const pi__model *target, float *out, floa
     int32_t token[DA_ROWS], start[DA_ROWS + 1] = {0}, one[DA_ROWS], two[DA_ROWS], index[DA_ROWS], hidden[DA_ROWS];
     for (int32_t i = 0; i < DA_ROWS; i++)
         token[i] = 40 * i + 5, start[i + 1] = i + 1, one[i] = 1, two[i] = 2, index[i] = i, hidden[i] = -1;
-    pi__batch b = {.n_tokens = DA_ROWS, .n_seqs = DA_ROWS, .n_rows = DA_ROWS, .n_groups = target->n_groups, .token = token,
-                   .pos = one, .seq = index, .seq_start = start, .seq_len = two, .n_verified = one, .logits_indices = index,
-                   .save_start = zero, .state_slot = zero, .hidden_row = hidden};
+    pi__batch b = {.n_tokens = DA_ROWS,
+                   .n_seqs = DA_ROWS,
+                   .n_rows = DA_ROWS,
+                   .n_groups = target->n_groups,
+                   .token = token,
+                   .pos = one,
+                   .seq = index,
+                   .seq_start = start,
+                   .seq_len = two,
+                   .n_verified = one,
+                   .logits_indices = index,
+                   .save_start = zero,
+                   .state_slot = zero,
+                   .hidden_row = hidden};
     for (int32_t i = 0; i < b.n_groups; i++) b.kv[i] = (pi__kv_batch) {DA_BLOCK, 1, zero, index};
     const pi__batch *own = m->be->dev->begin(m->be, &b, PI__STEP_ANY);
     m->arch->draft(m, own, false, out);
@@ -44,7 +55,8 @@ static inline int da_run(pi__model *m, const pi__model *target, float *out, floa
 }
 
 /* Writes logits [DA_ROWS, n_vocab] of the drafter in file `draft` for the model in file `model`. */
-static inline int da_logits(pi__backend *be, const char *model, const char *draft, int load_mode, float *logits, pi_error *err)
+static inline int da_logits(pi__backend *be, const char *model, const char *draft, int load_mode, float *logits,
+                            pi_error *err)
 {
     const char *const path[] = {model, draft};
     pi__gguf *g[2] = {NULL};
@@ -53,7 +65,8 @@ static inline int da_logits(pi__backend *be, const char *model, const char *draf
     int rc = PI_OK;
     for (int i = 0; i < 2 && !rc; i++) {
         rc = pi__gguf_open(&g[i], path[i], load_mode, err);
-        if (!rc) rc = pi__model_declare(&m[i], g[i], be, &(pi__model_use) {.n_draft = 1, .target = i ? m[0] : NULL}, err);
+        if (!rc)
+            rc = pi__model_declare(&m[i], g[i], be, &(pi__model_use) {.n_draft = 1, .target = i ? m[0] : NULL}, err);
         if (!rc) (void) pi__model_scratch(m[i], &lim);
     }
     if (!rc) lim.n_vocab = m[1]->n_vocab;

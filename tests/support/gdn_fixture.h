@@ -127,7 +127,8 @@ static void gdn_init(gdn_fixture *w, const gdn_config *c, int n_seqs, const int 
         s->out = gdn_floats(n * nv * dim);
         memset(s->out, 0xff, n * nv * dim * 4);
         gdn_rng = 1000 + (uint64_t) i;
-        for (size_t t = 0; t < n; t++) gdn_token(w, s->qkv + t * channels, s->z + t * nv * dim, s->ab + t * nv * 2, false);
+        for (size_t t = 0; t < n; t++)
+            gdn_token(w, s->qkv + t * channels, s->z + t * nv * dim, s->ab + t * nv * 2, false);
         most += s->len + c->n_draft;
     }
     pi__limits lim = {.max_tokens = most, .max_seqs = GDN_SEQS, .state = w->st};
@@ -215,11 +216,30 @@ static void gdn_step(gdn_fixture *w, const gdn_turn *turn)
         start[n_seqs + 1] = start[n_seqs] + n;
         who[n_seqs++] = i;
     }
-    pi__batch b = {.n_tokens = (int32_t) total, .n_seqs = n_seqs, .pos = r.pos, .seq_start = start, .n_verified = verified,
-                   .state_slot = slot, .save_start = save_start, .save = save};
-    pi__gdn a = {.st = &w->st, .qkv = r.qkv, .ld_qkv = (int64_t) w->channels, .z = r.z, .ld_z = (int64_t) vd, .alpha = r.ab,
-                 .beta = r.ab + w->c.n_v, .ld_ab = 2 * w->c.n_v, .conv = w->conv, .dt_bias = w->dt, .a = w->a,
-                 .norm = w->norm, .eps = 1e-6f, .out = r.out, .ldo = (int64_t) vd, .grouped = w->c.grouped};
+    pi__batch b = {.n_tokens = (int32_t) total,
+                   .n_seqs = n_seqs,
+                   .pos = r.pos,
+                   .seq_start = start,
+                   .n_verified = verified,
+                   .state_slot = slot,
+                   .save_start = save_start,
+                   .save = save};
+    pi__gdn a = {.st = &w->st,
+                 .qkv = r.qkv,
+                 .ld_qkv = (int64_t) w->channels,
+                 .z = r.z,
+                 .ld_z = (int64_t) vd,
+                 .alpha = r.ab,
+                 .beta = r.ab + w->c.n_v,
+                 .ld_ab = 2 * w->c.n_v,
+                 .conv = w->conv,
+                 .dt_bias = w->dt,
+                 .a = w->a,
+                 .norm = w->norm,
+                 .eps = 1e-6f,
+                 .out = r.out,
+                 .ldo = (int64_t) vd,
+                 .grouped = w->c.grouped};
     double t0 = w->clock ? w->clock() : 0;
     pi__cpu_gdn(&w->cpu.be, &b, &a);
     w->seconds = w->clock ? w->clock() - t0 : 0;

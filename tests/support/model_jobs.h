@@ -94,13 +94,29 @@ static pi__job job_ready(pi__core *e, job *j, int32_t logits, const pi__logit_bi
 {
     pi__job p = {.prompt = j->prompt, .n_prompt = (size_t) j->n_prompt, .ud = j, .on_token = job_on_token,
                  .on_done = job_on_done, .on_logits = job_on_logits, .logits_ud = j};
-    p.params = (pi__gen_params) {.max_tokens = N_GEN, .no_stop = true, .cache = true, .n_logprobs = -1, .logits = logits,
-                                 .lora_given = true, .lora = j->lora, .n_lora = j->n_lora,
-                                 .logits_from = j->logits_from, .spec = j->spec, .limit_thoughts = j->thinks, .thought_budget = 4,
-                                 .sampling = {.seed = 11, .temp = j->mirostat ? 1 : 0, .mirostat = j->mirostat,
-                                              .mirostat_tau = 3, .mirostat_eta = 0.3f, .top_p = 1, .typical_p = 1,
-                                              .repeat_penalty = 1, .chain = {PI__SMP_N},
-                                              .bias = bias, .n_bias = bias ? 1 : 0}};
+    p.params = (pi__gen_params) {.max_tokens = N_GEN,
+                                 .no_stop = true,
+                                 .cache = true,
+                                 .n_logprobs = -1,
+                                 .logits = logits,
+                                 .lora_given = true,
+                                 .lora = j->lora,
+                                 .n_lora = j->n_lora,
+                                 .logits_from = j->logits_from,
+                                 .spec = j->spec,
+                                 .limit_thoughts = j->thinks,
+                                 .thought_budget = 4,
+                                 .sampling = {.seed = 11,
+                                              .temp = j->mirostat ? 1 : 0,
+                                              .mirostat = j->mirostat,
+                                              .mirostat_tau = 3,
+                                              .mirostat_eta = 0.3f,
+                                              .top_p = 1,
+                                              .typical_p = 1,
+                                              .repeat_penalty = 1,
+                                              .chain = {PI__SMP_N},
+                                              .bias = bias,
+                                              .n_bias = bias ? 1 : 0}};
     if (j->thinks) job_open_thought(e, j);
     j->n_tokens = 0;
     j->rows = 0;

@@ -63,12 +63,14 @@ static void finished(qemu_plugin_id_t id, void *user)
     char line[200];
     qsort(count, (size_t) n_count, sizeof *count, more);
     for (int i = 0; i < n_count && count[i].n; i++) {
-        snprintf(line, sizeof line, "%llu %.119s\n", (unsigned long long) count[i].n, *count[i].name ? count[i].name : "-");
+        snprintf(line, sizeof line, "%llu %.119s\n", (unsigned long long) count[i].n,
+                 *count[i].name ? count[i].name : "-");
         qemu_plugin_outs(line);
     }
 }
 
-__attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int argc, char **argv)
+__attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id, const void *info, int argc,
+                                                               char **argv)
 {
     (void) info, (void) argc, (void) argv;
     qemu_plugin_register_vcpu_tb_trans_cb(id, translated);

@@ -5,7 +5,15 @@
 
 #include <math.h>
 
-enum { M = TINY_OPEN, B = TINY_BIAS, F32 = PI__F32, F16 = PI__F16, Q8 = PI__Q8_0, U8 = PI__GGUF_BOOL, I32 = PI__GGUF_I32 };
+enum {
+    M = TINY_OPEN,
+    B = TINY_BIAS,
+    F32 = PI__F32,
+    F16 = PI__F16,
+    Q8 = PI__Q8_0,
+    U8 = PI__GGUF_BOOL,
+    I32 = PI__GGUF_I32
+};
 
 #define NUM(when, name, size) {when, name, PI__GGUF_U32, size, 0, NULL}
 #define REAL(name, value) {"", name, PI__GGUF_F32, NULL, value, NULL}
@@ -15,12 +23,20 @@ enum { M = TINY_OPEN, B = TINY_BIAS, F32 = PI__F32, F16 = PI__F16, Q8 = PI__Q8_0
 
 /* ---- dense: attention and a gated feed-forward in every layer */
 
-static const tiny_key dense_keys[] = {
-    TEXT("general.name", "tiny"), NUM("", "block_count", "L"), NUM("", "context_length", "C"),
-    NUM("", "embedding_length", "E"), NUM("", "feed_forward_length", "F"), NUM("", "attention.head_count", "H"),
-    NUM("", "attention.head_count_kv", "G"), NUM("k", "attention.key_length", "D"),
-    NUM("k", "attention.value_length", "D"), NUM("W", "attention.sliding_window", "W"),
-    NUM("P", "attention.sliding_window_pattern", "P"), NUM("X", "expert_count", "X"), NUM("X", "expert_used_count", "2"), {0}};
+static const tiny_key dense_keys[] = {TEXT("general.name", "tiny"),
+                                      NUM("", "block_count", "L"),
+                                      NUM("", "context_length", "C"),
+                                      NUM("", "embedding_length", "E"),
+                                      NUM("", "feed_forward_length", "F"),
+                                      NUM("", "attention.head_count", "H"),
+                                      NUM("", "attention.head_count_kv", "G"),
+                                      NUM("k", "attention.key_length", "D"),
+                                      NUM("k", "attention.value_length", "D"),
+                                      NUM("W", "attention.sliding_window", "W"),
+                                      NUM("P", "attention.sliding_window_pattern", "P"),
+                                      NUM("X", "expert_count", "X"),
+                                      NUM("X", "expert_used_count", "2"),
+                                      {0}};
 
 /* Frequency divisors of Llama 3's rope scaling: factor 8 over a context of 256, theta 500000. */
 static double llama3_factor(const int64_t *v, uint64_t *rng, int64_t i)
@@ -32,11 +48,20 @@ static double llama3_factor(const int64_t *v, uint64_t *rng, int64_t i)
 }
 
 /* Per-row factors of matrix outputs; the factors do not consume random numbers. */
-static double tiny_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, 0.75 + 0.5 * (double) i; }
+static double tiny_factor(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    return (void) v, (void) rng, 0.75 + 0.5 * (double) i;
+}
 
 /* Factors of LongRoPE. */
-static double long_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, 1 + 0.25 * (double) i; }
-static double short_factor(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, 1 + 0.03125 * (double) i; }
+static double long_factor(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    return (void) v, (void) rng, 1 + 0.25 * (double) i;
+}
+static double short_factor(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    return (void) v, (void) rng, 1 + 0.03125 * (double) i;
+}
 
 /* Biases of the experts' gate and up; some exceed the activation limit. */
 static double oss_bias(const int64_t *v, uint64_t *rng, int64_t i)
@@ -50,35 +75,67 @@ static const tiny_tensor dense_head[] = {
     {"r", "rope_freqs.weight", F32, "R", llama3_factor}, {"l", "rope_factors_long.weight", F32, "R", long_factor},
     {"l", "rope_factors_short.weight", F32, "R", short_factor}, T("a", "dense_2.weight", M, "E 2E"),
     T("a", "dense_3.weight", M, "2E E"), {0}};
-static const tiny_tensor dense_layer[] = {
-    T("", "attn_norm.weight", F32, "E"), T("f", "attn_qkv.weight", M, "E HD+2GD"), T("fb", "attn_qkv.bias", B, "HD+2GD"),
-    T("!f", "attn_q.weight", M, "E HD"), T("b!f", "attn_q.bias", B, "HD"), T("!f", "attn_k.weight", M, "E GD"),
-    T("b!f", "attn_k.bias", B, "GD"), T("!f", "attn_v.weight", M, "E GD"), T("b!f", "attn_v.bias", B, "GD"),
-    T("n", "attn_q_norm.weight", F32, "D"), T("n", "attn_k_norm.weight", F32, "D"),
-    T("w", "attn_q_norm.weight", F32, "HD"), T("w", "attn_k_norm.weight", F32, "GD"), T("w", "exp_probs_b.bias", B, "X"),
-    T("", "attn_output.weight", M, "HD E"), T("p", "post_attention_norm.weight", F32, "E"),
-    T("!h", "ffn_norm.weight", F32, "E"), T("X", "ffn_gate_inp.weight", F32, "E X"), T("X", "ffn_gate_exps.weight", M, "E F X"),
-    T("X", "ffn_up_exps.weight", M, "E F X"), T("X", "ffn_down_exps.weight", M, "F E X"),
-    T("!X!c", "ffn_gate.weight", M, "E F"), T("!X!c", "ffn_up.weight", M, "E F"), T("c", "ffn_up.weight", M, "E 2F"),
-    T("!X", "ffn_down.weight", M, "F E"),
-    T("p", "post_ffw_norm.weight", F32, "E"), T("h", "post_attention_norm.weight", F32, "E"), T("o", "attn_output.bias", B, "E"),
-    T("o", "attn_sinks.weight", B, "H"), T("o", "ffn_gate_inp.bias", B, "X"), {"o", "ffn_gate_exps.bias", F32, "F X", oss_bias},
-    {"o", "ffn_up_exps.bias", F32, "F X", oss_bias}, {"o", "ffn_down_exps.bias", F32, "E X", oss_bias},
-    T("s", "exp_probs_b.bias", B, "X"), T("Z!Y", "ffn_gate_shexp.weight", M, "E Z"),
-    T("Z!Y", "ffn_up_shexp.weight", M, "E Z"), T("Z!Y", "ffn_down_shexp.weight", M, "Z E"),
-    T("s", "ffn_gate_shexp.weight", M, "E F"), T("s", "ffn_up_shexp.weight", M, "E F"),
-    T("s", "ffn_down_shexp.weight", M, "F E"), T("z", "nextn.eh_proj.weight", M, "2E E"), T("z", "nextn.enorm.weight", F32, "E"),
-    T("z", "nextn.hnorm.weight", F32, "E"), T("z", "nextn.shared_head_norm.weight", F32, "E"), {0}};
+static const tiny_tensor dense_layer[] = {T("", "attn_norm.weight", F32, "E"),
+                                          T("f", "attn_qkv.weight", M, "E HD+2GD"),
+                                          T("fb", "attn_qkv.bias", B, "HD+2GD"),
+                                          T("!f", "attn_q.weight", M, "E HD"),
+                                          T("b!f", "attn_q.bias", B, "HD"),
+                                          T("!f", "attn_k.weight", M, "E GD"),
+                                          T("b!f", "attn_k.bias", B, "GD"),
+                                          T("!f", "attn_v.weight", M, "E GD"),
+                                          T("b!f", "attn_v.bias", B, "GD"),
+                                          T("n", "attn_q_norm.weight", F32, "D"),
+                                          T("n", "attn_k_norm.weight", F32, "D"),
+                                          T("w", "attn_q_norm.weight", F32, "HD"),
+                                          T("w", "attn_k_norm.weight", F32, "GD"),
+                                          T("w", "exp_probs_b.bias", B, "X"),
+                                          T("", "attn_output.weight", M, "HD E"),
+                                          T("p", "post_attention_norm.weight", F32, "E"),
+                                          T("!h", "ffn_norm.weight", F32, "E"),
+                                          T("X", "ffn_gate_inp.weight", F32, "E X"),
+                                          T("X", "ffn_gate_exps.weight", M, "E F X"),
+                                          T("X", "ffn_up_exps.weight", M, "E F X"),
+                                          T("X", "ffn_down_exps.weight", M, "F E X"),
+                                          T("!X!c", "ffn_gate.weight", M, "E F"),
+                                          T("!X!c", "ffn_up.weight", M, "E F"),
+                                          T("c", "ffn_up.weight", M, "E 2F"),
+                                          T("!X", "ffn_down.weight", M, "F E"),
+                                          T("p", "post_ffw_norm.weight", F32, "E"),
+                                          T("h", "post_attention_norm.weight", F32, "E"),
+                                          T("o", "attn_output.bias", B, "E"),
+                                          T("o", "attn_sinks.weight", B, "H"),
+                                          T("o", "ffn_gate_inp.bias", B, "X"),
+                                          {"o", "ffn_gate_exps.bias", F32, "F X", oss_bias},
+                                          {"o", "ffn_up_exps.bias", F32, "F X", oss_bias},
+                                          {"o", "ffn_down_exps.bias", F32, "E X", oss_bias},
+                                          T("s", "exp_probs_b.bias", B, "X"),
+                                          T("Z!Y", "ffn_gate_shexp.weight", M, "E Z"),
+                                          T("Z!Y", "ffn_up_shexp.weight", M, "E Z"),
+                                          T("Z!Y", "ffn_down_shexp.weight", M, "Z E"),
+                                          T("s", "ffn_gate_shexp.weight", M, "E F"),
+                                          T("s", "ffn_up_shexp.weight", M, "E F"),
+                                          T("s", "ffn_down_shexp.weight", M, "F E"),
+                                          T("z", "nextn.eh_proj.weight", M, "2E E"),
+                                          T("z", "nextn.enorm.weight", F32, "E"),
+                                          T("z", "nextn.hnorm.weight", F32, "E"),
+                                          T("z", "nextn.shared_head_norm.weight", F32, "E"),
+                                          {0}};
 
 static const tiny_key gemma3_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), {0}};
 static const tiny_key embedding_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), NUM("!j", "pooling_type", "1"), {0}};
-static const tiny_key qwen3moe_keys[] = {
-    REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), NUM("", "expert_feed_forward_length", "F"), {0}};
-static const tiny_key oss_keys[] = {
-    REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1.5e5f), NUM("", "expert_feed_forward_length", "F"),
-    TEXT("rope.scaling.type", "yarn"), REAL("rope.scaling.factor", 32), NUM("", "rope.scaling.original_context_length", "64"), {0}};
+static const tiny_key qwen3moe_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-6f),
+                                         REAL("rope.freq_base", 1e6f),
+                                         NUM("", "expert_feed_forward_length", "F"),
+                                         {0}};
+static const tiny_key oss_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-5f),
+                                    REAL("rope.freq_base", 1.5e5f),
+                                    NUM("", "expert_feed_forward_length", "F"),
+                                    TEXT("rope.scaling.type", "yarn"),
+                                    REAL("rope.scaling.factor", 32),
+                                    NUM("", "rope.scaling.original_context_length", "64"),
+                                    {0}};
 static void glm_per_layer(int64_t *v, int32_t i)
 {
     v['X'] = i ? v['Y'] : 0, v['F'] = i ? v['Z'] : 96, v['s'] = i > 0, v['z'] = v['N'] && i == v['L'] - 1;
@@ -98,15 +155,24 @@ static const tiny_key granite_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-3f), REAL("rope.freq_base", 1e4f), NUM("", "rope.dimension_count", "D"),
     REAL("attention.scale", 0.3f), REAL("embedding_scale", 3), REAL("residual_scale", 0.6f), REAL("logit_scale", 1.5f),
     {"v", "rope.scaling.finetuned", U8, "0", 0, NULL}, NUM("Z", "expert_shared_feed_forward_length", "Z"), {0}};
-static const tiny_key phi3_keys[] = {
-    REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1e4f), NUM("", "rope.dimension_count", "2R"),
-    NUM("l", "rope.scaling.original_context_length", "O"),
-    {"l", "rope.scaling.attn_factor", PI__GGUF_F32, NULL, 1.1875f, NULL}, {0}};
+static const tiny_key phi3_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-5f),
+                                     REAL("rope.freq_base", 1e4f),
+                                     NUM("", "rope.dimension_count", "2R"),
+                                     NUM("l", "rope.scaling.original_context_length", "O"),
+                                     {"l", "rope.scaling.attn_factor", PI__GGUF_F32, NULL, 1.1875f, NULL},
+                                     {0}};
 static const tiny_key mistral3_keys[] = { /* original context of O positions; the tests use longer texts */
-    REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1e6f), NUM("", "rope.dimension_count", "D"),
-    TEXT("rope.scaling.type", "yarn"), REAL("rope.scaling.factor", 16), NUM("", "rope.scaling.original_context_length", "O"),
-    REAL("rope.scaling.yarn_beta_fast", 32), REAL("rope.scaling.yarn_beta_slow", 1),
-    REAL("rope.scaling.yarn_log_multiplier", 1), REAL("attention.temperature_scale", 0.25f), {0}};
+                                         REAL("attention.layer_norm_rms_epsilon", 1e-5f),
+                                         REAL("rope.freq_base", 1e6f),
+                                         NUM("", "rope.dimension_count", "D"),
+                                         TEXT("rope.scaling.type", "yarn"),
+                                         REAL("rope.scaling.factor", 16),
+                                         NUM("", "rope.scaling.original_context_length", "O"),
+                                         REAL("rope.scaling.yarn_beta_fast", 32),
+                                         REAL("rope.scaling.yarn_beta_slow", 1),
+                                         REAL("rope.scaling.yarn_log_multiplier", 1),
+                                         REAL("attention.temperature_scale", 0.25f),
+                                         {0}};
 static const tiny_key gemma2_keys[] = { /* no rotation base; caps low enough that small logits reach them */
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("attn_logit_softcapping", 1),
     REAL("final_logit_softcapping", 2), {0}};
@@ -120,22 +186,41 @@ static const tiny_key llama3_keys[] = {
 /* ---- bert: biases for all matrices (b) and a position table. nomic-bert: rotation and gates (f). A is the number of
  * token types. */
 
-static const tiny_key bert_keys[] = {
-    TEXT("general.name", "tiny"), NUM("", "block_count", "L"), NUM("", "context_length", "C"), NUM("", "embedding_length", "E"),
-    NUM("", "feed_forward_length", "F"), NUM("", "attention.head_count", "H"), NUM("!j", "pooling_type", "1"),
-    REAL("attention.layer_norm_epsilon", 1e-12f), {"f", "rope.freq_base", PI__GGUF_F32, NULL, 1000, NULL},
-    NUM("", "tokenizer.ggml.token_type_count", "A"), {0}};
+static const tiny_key bert_keys[] = {TEXT("general.name", "tiny"),
+                                     NUM("", "block_count", "L"),
+                                     NUM("", "context_length", "C"),
+                                     NUM("", "embedding_length", "E"),
+                                     NUM("", "feed_forward_length", "F"),
+                                     NUM("", "attention.head_count", "H"),
+                                     NUM("!j", "pooling_type", "1"),
+                                     REAL("attention.layer_norm_epsilon", 1e-12f),
+                                     {"f", "rope.freq_base", PI__GGUF_F32, NULL, 1000, NULL},
+                                     NUM("", "tokenizer.ggml.token_type_count", "A"),
+                                     {0}};
 
 static const tiny_tensor bert_head[] = {
-    T("", "token_embd.weight", M, "E V"), T("b", "position_embd.weight", M, "E C"), T("", "token_types.weight", M, "E A"),
-    T("", "token_embd_norm.weight", F32, "E"), T("", "token_embd_norm.bias", B, "E"), {0}};
-static const tiny_tensor bert_layer[] = {
-    T("f", "attn_qkv.weight", M, "E 3E"), T("b", "attn_q.weight", M, "E E"), T("b", "attn_q.bias", B, "E"),
-    T("b", "attn_k.weight", M, "E E"), T("b", "attn_k.bias", B, "E"), T("b", "attn_v.weight", M, "E E"), T("b", "attn_v.bias", B, "E"),
-    T("", "attn_output.weight", M, "E E"), T("b", "attn_output.bias", B, "E"), T("", "attn_output_norm.weight", F32, "E"),
-    T("", "attn_output_norm.bias", B, "E"), T("f", "ffn_gate.weight", M, "E F"), T("", "ffn_up.weight", M, "E F"),
-    T("b", "ffn_up.bias", B, "F"), T("", "ffn_down.weight", M, "F E"), T("b", "ffn_down.bias", B, "E"),
-    T("", "layer_output_norm.weight", F32, "E"), T("", "layer_output_norm.bias", B, "E"), {0}};
+    T("", "token_embd.weight", M, "E V"),  T("b", "position_embd.weight", M, "E C"),
+    T("", "token_types.weight", M, "E A"), T("", "token_embd_norm.weight", F32, "E"),
+    T("", "token_embd_norm.bias", B, "E"), {0}};
+static const tiny_tensor bert_layer[] = {T("f", "attn_qkv.weight", M, "E 3E"),
+                                         T("b", "attn_q.weight", M, "E E"),
+                                         T("b", "attn_q.bias", B, "E"),
+                                         T("b", "attn_k.weight", M, "E E"),
+                                         T("b", "attn_k.bias", B, "E"),
+                                         T("b", "attn_v.weight", M, "E E"),
+                                         T("b", "attn_v.bias", B, "E"),
+                                         T("", "attn_output.weight", M, "E E"),
+                                         T("b", "attn_output.bias", B, "E"),
+                                         T("", "attn_output_norm.weight", F32, "E"),
+                                         T("", "attn_output_norm.bias", B, "E"),
+                                         T("f", "ffn_gate.weight", M, "E F"),
+                                         T("", "ffn_up.weight", M, "E F"),
+                                         T("b", "ffn_up.bias", B, "F"),
+                                         T("", "ffn_down.weight", M, "F E"),
+                                         T("b", "ffn_down.bias", B, "E"),
+                                         T("", "layer_output_norm.weight", F32, "E"),
+                                         T("", "layer_output_norm.bias", B, "E"),
+                                         {0}};
 
 /* ---- gemma4: window and global layers with different head sizes, keys used as values, experts in all layers except
  * one. Also both storage layouts of gate and up, per-layer embeddings, layers that share another layer's cache, fused
@@ -253,7 +338,10 @@ static double dflash_markov(const int64_t *v, uint64_t *rng, int64_t i)
     return i / v['M'] == i % v['M'] ? 30 : 0;
 }
 
-static double dflash_sure(const int64_t *v, uint64_t *rng, int64_t i) { return (void) rng, (void) i, v['c'] == 1 ? 1000 : -1000; }
+static double dflash_sure(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    return (void) rng, (void) i, v['c'] == 1 ? 1000 : -1000;
+}
 
 /* Selector vectors: J at the index of the token, small elsewhere. */
 static double dflash_vector(const int64_t *v, uint64_t *rng, int64_t i)
@@ -261,37 +349,75 @@ static double dflash_vector(const int64_t *v, uint64_t *rng, int64_t i)
     return i / v['R'] == i % v['R'] ? (double) v['J'] : (double) tiny_random(rng) / 2147483648.0 - 0.5;
 }
 
-static const tiny_key dflash_keys[] = {
-    NUM("", "block_count", "L"), NUM("", "context_length", "C"), NUM("", "embedding_length", "E"),
-    NUM("", "feed_forward_length", "F"), NUM("", "attention.head_count", "H"), NUM("", "attention.head_count_kv", "G"),
-    NUM("", "attention.key_length", "D"), NUM("", "attention.value_length", "D"), NUM("", "rope.dimension_count", "D"),
-    REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e6f), NUM("!x", "block_size", "8"),
-    NUM("x", "dflash.block_size", "8"), NUM("!x", "tokenizer.ggml.mask_token_id", "4"), NUM("x", "dflash.mask_token_id", "4"),
-    {"!x!g", "target_layers", I32, "N", 0, dflash_g4}, {"!xg", "target_layers", I32, "N", 0, dflash_q35},
-    {"x!g", "dflash.target_layer_ids", I32, "N", 0, dflash_outputs}, NUM("xg", "dflash.n_target_layers", "N"),
-    NUM("w", "attention.sliding_window", "W"), {"w", "attention.sliding_window_pattern", U8, "L", 0, dflash_local},
-    NUM("k", "conv_kernel_size", "k"), NUM("k", "conv_group_size", "16"), NUM("k", "selector_rank", "R"),
-    NUM("k", "selector_top_k", "i"), {"l", "logit_scale", PI__GGUF_F32, NULL, 1.5f, NULL},
-    {"l", "final_logit_softcapping", PI__GGUF_F32, NULL, 4, NULL}, {"z", "sample_from_anchor", U8, "0", 0, NULL},
-    {"p", "hidden_activation", PI__GGUF_STR, NULL, 0, "gelu"},
-    {"p!x", "embedding_scale", PI__GGUF_F32, NULL, 8, NULL}, {0}};
+static const tiny_key dflash_keys[] = {NUM("", "block_count", "L"),
+                                       NUM("", "context_length", "C"),
+                                       NUM("", "embedding_length", "E"),
+                                       NUM("", "feed_forward_length", "F"),
+                                       NUM("", "attention.head_count", "H"),
+                                       NUM("", "attention.head_count_kv", "G"),
+                                       NUM("", "attention.key_length", "D"),
+                                       NUM("", "attention.value_length", "D"),
+                                       NUM("", "rope.dimension_count", "D"),
+                                       REAL("attention.layer_norm_rms_epsilon", 1e-6f),
+                                       REAL("rope.freq_base", 1e6f),
+                                       NUM("!x", "block_size", "8"),
+                                       NUM("x", "dflash.block_size", "8"),
+                                       NUM("!x", "tokenizer.ggml.mask_token_id", "4"),
+                                       NUM("x", "dflash.mask_token_id", "4"),
+                                       {"!x!g", "target_layers", I32, "N", 0, dflash_g4},
+                                       {"!xg", "target_layers", I32, "N", 0, dflash_q35},
+                                       {"x!g", "dflash.target_layer_ids", I32, "N", 0, dflash_outputs},
+                                       NUM("xg", "dflash.n_target_layers", "N"),
+                                       NUM("w", "attention.sliding_window", "W"),
+                                       {"w", "attention.sliding_window_pattern", U8, "L", 0, dflash_local},
+                                       NUM("k", "conv_kernel_size", "k"),
+                                       NUM("k", "conv_group_size", "16"),
+                                       NUM("k", "selector_rank", "R"),
+                                       NUM("k", "selector_top_k", "i"),
+                                       {"l", "logit_scale", PI__GGUF_F32, NULL, 1.5f, NULL},
+                                       {"l", "final_logit_softcapping", PI__GGUF_F32, NULL, 4, NULL},
+                                       {"z", "sample_from_anchor", U8, "0", 0, NULL},
+                                       {"p", "hidden_activation", PI__GGUF_STR, NULL, 0, "gelu"},
+                                       {"p!x", "embedding_scale", PI__GGUF_F32, NULL, 8, NULL},
+                                       {0}};
 
-static const tiny_tensor dflash_head[] = {
-    T("!x", "fc.weight", M, "NB E"), T("x", "dflash.fc.weight", M, "NB E"), T("!x", "enc.output_norm.weight", F32, "E"),
-    T("x", "dflash.hidden_norm.weight", F32, "E"), T("t", "token_embd.weight", M, "E V"), T("o!K", "output.weight", M, "E V"),
-    T("K", "output.weight", M, "E K"), {"K", "d2t", PI__I64, "K", dflash_token},
-    {"M", "markov_w1.weight", F32, "M V", dflash_markov}, {"M", "markov_w2.weight", F32, "M V", dflash_markov},
-    T("k", "selector_hidden.weight", M, "E R"), {"k", "selector_predecessor.weight", F32, "R V", dflash_vector},
-    {"k", "selector_successor.weight", F32, "R V", dflash_vector}, T("c", "conf_proj.weight", F32, "E+M"),
-    {"c", "conf_proj.bias", F32, "1", dflash_sure}, T("", "output_norm.weight", F32, "E"), {0}};
-static const tiny_tensor dflash_layer[] = {
-    T("", "attn_norm.weight", F32, "E"), T("", "attn_q.weight", M, "E HD"), T("", "attn_k.weight", M, "E GD"),
-    T("v", "attn_v.weight", M, "E GD"), T("", "attn_q_norm.weight", F32, "D"), T("", "attn_k_norm.weight", F32, "D"),
-    T("", "attn_output.weight", M, "HD E"), T("s", "attn_sinks.weight", F32, "H"),
-    T("p", "post_attention_norm.weight", F32, "E"), T("", "ffn_norm.weight", F32, "E"), T("", "ffn_gate.weight", M, "E F"),
-    T("", "ffn_up.weight", M, "E F"), T("", "ffn_down.weight", M, "F E"), T("p", "post_ffw_norm.weight", F32, "E"),
-    T("p", "layer_output_scale.weight", F32, "1"), T("k", "attn_conv_base", F32, "E k 2"), T("k", "ffn_conv_base", F32, "E k 2"),
-    T("k", "attn_conv_proj.weight", M, "E 8k"), T("k", "ffn_conv_proj.weight", M, "E 8k"), {0}};
+static const tiny_tensor dflash_head[] = {T("!x", "fc.weight", M, "NB E"),
+                                          T("x", "dflash.fc.weight", M, "NB E"),
+                                          T("!x", "enc.output_norm.weight", F32, "E"),
+                                          T("x", "dflash.hidden_norm.weight", F32, "E"),
+                                          T("t", "token_embd.weight", M, "E V"),
+                                          T("o!K", "output.weight", M, "E V"),
+                                          T("K", "output.weight", M, "E K"),
+                                          {"K", "d2t", PI__I64, "K", dflash_token},
+                                          {"M", "markov_w1.weight", F32, "M V", dflash_markov},
+                                          {"M", "markov_w2.weight", F32, "M V", dflash_markov},
+                                          T("k", "selector_hidden.weight", M, "E R"),
+                                          {"k", "selector_predecessor.weight", F32, "R V", dflash_vector},
+                                          {"k", "selector_successor.weight", F32, "R V", dflash_vector},
+                                          T("c", "conf_proj.weight", F32, "E+M"),
+                                          {"c", "conf_proj.bias", F32, "1", dflash_sure},
+                                          T("", "output_norm.weight", F32, "E"),
+                                          {0}};
+static const tiny_tensor dflash_layer[] = {T("", "attn_norm.weight", F32, "E"),
+                                           T("", "attn_q.weight", M, "E HD"),
+                                           T("", "attn_k.weight", M, "E GD"),
+                                           T("v", "attn_v.weight", M, "E GD"),
+                                           T("", "attn_q_norm.weight", F32, "D"),
+                                           T("", "attn_k_norm.weight", F32, "D"),
+                                           T("", "attn_output.weight", M, "HD E"),
+                                           T("s", "attn_sinks.weight", F32, "H"),
+                                           T("p", "post_attention_norm.weight", F32, "E"),
+                                           T("", "ffn_norm.weight", F32, "E"),
+                                           T("", "ffn_gate.weight", M, "E F"),
+                                           T("", "ffn_up.weight", M, "E F"),
+                                           T("", "ffn_down.weight", M, "F E"),
+                                           T("p", "post_ffw_norm.weight", F32, "E"),
+                                           T("p", "layer_output_scale.weight", F32, "1"),
+                                           T("k", "attn_conv_base", F32, "E k 2"),
+                                           T("k", "ffn_conv_base", F32, "E k 2"),
+                                           T("k", "attn_conv_proj.weight", M, "E 8k"),
+                                           T("k", "ffn_conv_proj.weight", M, "E 8k"),
+                                           {0}};
 
 /* ---- qwen35, qwen35moe: delta nets (also as the last layer) and attention, followed by a draft head. Output tied or
  * not; experts in both storage layouts of gate and up.
@@ -303,7 +429,10 @@ static const uint8_t q35_recurrent[5] = {1, 1, 0, 1, 0}; /* the last layer is th
 static void q35_per_layer(int64_t *v, int32_t i) { v['d'] = q35_recurrent[i], v['z'] = i == 4, v['f'] = i == 1; }
 
 /* Negative, because states diverge otherwise. */
-static double q35_decay(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, -0.1f * (float) (i + 1); }
+static double q35_decay(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    return (void) v, (void) rng, -0.1f * (float) (i + 1);
+}
 
 static const tiny_key q35_keys[] = {
     TEXT("general.name", "tiny"), NUM("", "context_length", "C"), NUM("", "block_count", "L"),
@@ -319,22 +448,42 @@ static const tiny_key q35_keys[] = {
 static const tiny_tensor q35_head[] = {
     T("", "token_embd.weight", M, "E V"), T("x", "output.weight", M, "E V"), T("", "output_norm.weight", F32, "E"),
     {0}};
-static const tiny_tensor q35_layer[] = {
-    T("", "attn_norm.weight", F32, "E"), T("", "post_attention_norm.weight", F32, "E"),
-    T("!d", "attn_q.weight", M, "E 2HD"), T("!d", "attn_k.weight", M, "E GD"), T("!d", "attn_v.weight", M, "E GD"),
-    T("!d", "attn_q_norm.weight", F32, "D"), T("!d", "attn_k_norm.weight", F32, "D"),
-    T("!d", "attn_output.weight", M, "HD E"), T("d!w", "attn_qkv.weight", M, "E 2TD+UD"),
-    T("d!w", "attn_gate.weight", M, "E UD"), T("d!e", "ssm_alpha.weight", M, "E U"), T("d!e", "ssm_beta.weight", M, "E U"),
-    T("dw", "ssm_in.weight", M, "E 2TD+2UD"), T("de", "ssm_ba.weight", M, "E 2U"),
-    T("d", "ssm_conv1d.weight", F32, "4 2TD+UD"), T("d", "ssm_dt.bias", F32, "U"), {"d", "ssm_a", F32, "U", q35_decay},
-    T("d", "ssm_norm.weight", F32, "D"), T("d", "ssm_out.weight", M, "UD E"), T("!x", "ffn_gate.weight", M, "E F"),
-    T("!x", "ffn_up.weight", M, "E F"), T("!x", "ffn_down.weight", M, "F E"), T("x", "ffn_gate_inp.weight", F32, "E X"),
-    T("xf", "ffn_gate_up_exps.weight", M, "E 2Y X"), T("x!f", "ffn_gate_exps.weight", M, "E Y X"),
-    T("x!f", "ffn_up_exps.weight", M, "E Y X"), T("x", "ffn_down_exps.weight", M, "Y E X"),
-    T("x", "ffn_gate_inp_shexp.weight", F32, "E"), T("x", "ffn_gate_shexp.weight", M, "E Z"),
-    T("x", "ffn_up_shexp.weight", M, "E Z"), T("x", "ffn_down_shexp.weight", M, "Z E"),
-    T("z", "nextn.eh_proj.weight", M, "2E E"), T("z", "nextn.enorm.weight", F32, "E"),
-    T("z", "nextn.hnorm.weight", F32, "E"), T("z", "nextn.shared_head_norm.weight", F32, "E"), {0}};
+static const tiny_tensor q35_layer[] = {T("", "attn_norm.weight", F32, "E"),
+                                        T("", "post_attention_norm.weight", F32, "E"),
+                                        T("!d", "attn_q.weight", M, "E 2HD"),
+                                        T("!d", "attn_k.weight", M, "E GD"),
+                                        T("!d", "attn_v.weight", M, "E GD"),
+                                        T("!d", "attn_q_norm.weight", F32, "D"),
+                                        T("!d", "attn_k_norm.weight", F32, "D"),
+                                        T("!d", "attn_output.weight", M, "HD E"),
+                                        T("d!w", "attn_qkv.weight", M, "E 2TD+UD"),
+                                        T("d!w", "attn_gate.weight", M, "E UD"),
+                                        T("d!e", "ssm_alpha.weight", M, "E U"),
+                                        T("d!e", "ssm_beta.weight", M, "E U"),
+                                        T("dw", "ssm_in.weight", M, "E 2TD+2UD"),
+                                        T("de", "ssm_ba.weight", M, "E 2U"),
+                                        T("d", "ssm_conv1d.weight", F32, "4 2TD+UD"),
+                                        T("d", "ssm_dt.bias", F32, "U"),
+                                        {"d", "ssm_a", F32, "U", q35_decay},
+                                        T("d", "ssm_norm.weight", F32, "D"),
+                                        T("d", "ssm_out.weight", M, "UD E"),
+                                        T("!x", "ffn_gate.weight", M, "E F"),
+                                        T("!x", "ffn_up.weight", M, "E F"),
+                                        T("!x", "ffn_down.weight", M, "F E"),
+                                        T("x", "ffn_gate_inp.weight", F32, "E X"),
+                                        T("xf", "ffn_gate_up_exps.weight", M, "E 2Y X"),
+                                        T("x!f", "ffn_gate_exps.weight", M, "E Y X"),
+                                        T("x!f", "ffn_up_exps.weight", M, "E Y X"),
+                                        T("x", "ffn_down_exps.weight", M, "Y E X"),
+                                        T("x", "ffn_gate_inp_shexp.weight", F32, "E"),
+                                        T("x", "ffn_gate_shexp.weight", M, "E Z"),
+                                        T("x", "ffn_up_shexp.weight", M, "E Z"),
+                                        T("x", "ffn_down_shexp.weight", M, "Z E"),
+                                        T("z", "nextn.eh_proj.weight", M, "2E E"),
+                                        T("z", "nextn.enorm.weight", F32, "E"),
+                                        T("z", "nextn.hnorm.weight", F32, "E"),
+                                        T("z", "nextn.shared_head_norm.weight", F32, "E"),
+                                        {0}};
 
 /* ---- deepseek4: layers without entries, with entries of 4 tokens and of 128 tokens. Experts selected by token id
  * and by a router, tables of a quantized type, an activation limit, more ratios than layers. The draft head is in its
@@ -352,7 +501,10 @@ static void ds4_per_layer(int64_t *v, int32_t i)
     v['N'] = v['c'] ? 2 * v['D'] : v['D'], v['P'] = v['H'] * v['D'] / v['Q'];
 }
 
-static double ds4_expert(const int64_t *v, uint64_t *rng, int64_t i) { return (void) i, (double) (tiny_random(rng) % v['X']); }
+static double ds4_expert(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    return (void) i, (double) (tiny_random(rng) % v['X']);
+}
 
 static const tiny_key ds4_keys[] = {
     TEXT("general.name", "tiny"), TEXT("rope.scaling.type", "yarn"), NUM("", "context_length", "C"),
@@ -418,36 +570,73 @@ static void ds2_per_layer(int64_t *v, int32_t i)
 {
     v['x'] = i > 0, v['y'] = i > 0 && v['v'], v['z'] = v['N'] && i == v['L'] - 1;
 }
-static const tiny_key ds2_keys[] = {
-    TEXT("general.name", "tiny"), NUM("", "block_count", "L"), NUM("", "context_length", "C"), NUM("", "embedding_length", "E"),
-    NUM("", "feed_forward_length", "F"), NUM("", "attention.head_count", "H"), NUM("", "attention.head_count_kv", "1"),
-    NUM("!o", "attention.key_length", "A+R"), NUM("!o", "attention.value_length", "A"), NUM("!o", "attention.key_length_mla", "K+R"),
-    NUM("!o", "attention.value_length_mla", "O"), NUM("o", "attention.key_length", "K+R"), NUM("o", "attention.value_length", "O"),
-    NUM("", "attention.kv_lora_rank", "A"), NUM("q", "attention.q_lora_rank", "q"),
-    NUM("", "rope.dimension_count", "R"), REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e4f),
-    NUM("", "expert_count", "Y"), NUM("", "expert_used_count", "3"), NUM("", "expert_group_count", "I"),
-    NUM("", "expert_group_used_count", "J"), NUM("", "expert_feed_forward_length", "Z"), NUM("", "expert_shared_count", "S"),
-    NUM("", "leading_dense_block_count", "1"), NUM("v", "expert_gating_func", "2"),
-    {"v", "expert_weights_norm", PI__GGUF_BOOL, "1", 0, NULL}, REAL("expert_weights_scale", 2.5f),
-    TEXT("rope.scaling.type", "yarn"), REAL("rope.scaling.factor", 8), NUM("", "rope.scaling.original_context_length", "64"),
-    {"v", "rope.scaling.yarn_log_multiplier", PI__GGUF_F32, NULL, 0.1f, NULL},
-    {"!v", "rope.scaling.yarn_log_multiplier", PI__GGUF_F32, NULL, 0.0707f, NULL}, NUM("N", "nextn_predict_layers", "N"), {0}};
+static const tiny_key ds2_keys[] = {TEXT("general.name", "tiny"),
+                                    NUM("", "block_count", "L"),
+                                    NUM("", "context_length", "C"),
+                                    NUM("", "embedding_length", "E"),
+                                    NUM("", "feed_forward_length", "F"),
+                                    NUM("", "attention.head_count", "H"),
+                                    NUM("", "attention.head_count_kv", "1"),
+                                    NUM("!o", "attention.key_length", "A+R"),
+                                    NUM("!o", "attention.value_length", "A"),
+                                    NUM("!o", "attention.key_length_mla", "K+R"),
+                                    NUM("!o", "attention.value_length_mla", "O"),
+                                    NUM("o", "attention.key_length", "K+R"),
+                                    NUM("o", "attention.value_length", "O"),
+                                    NUM("", "attention.kv_lora_rank", "A"),
+                                    NUM("q", "attention.q_lora_rank", "q"),
+                                    NUM("", "rope.dimension_count", "R"),
+                                    REAL("attention.layer_norm_rms_epsilon", 1e-6f),
+                                    REAL("rope.freq_base", 1e4f),
+                                    NUM("", "expert_count", "Y"),
+                                    NUM("", "expert_used_count", "3"),
+                                    NUM("", "expert_group_count", "I"),
+                                    NUM("", "expert_group_used_count", "J"),
+                                    NUM("", "expert_feed_forward_length", "Z"),
+                                    NUM("", "expert_shared_count", "S"),
+                                    NUM("", "leading_dense_block_count", "1"),
+                                    NUM("v", "expert_gating_func", "2"),
+                                    {"v", "expert_weights_norm", PI__GGUF_BOOL, "1", 0, NULL},
+                                    REAL("expert_weights_scale", 2.5f),
+                                    TEXT("rope.scaling.type", "yarn"),
+                                    REAL("rope.scaling.factor", 8),
+                                    NUM("", "rope.scaling.original_context_length", "64"),
+                                    {"v", "rope.scaling.yarn_log_multiplier", PI__GGUF_F32, NULL, 0.1f, NULL},
+                                    {"!v", "rope.scaling.yarn_log_multiplier", PI__GGUF_F32, NULL, 0.0707f, NULL},
+                                    NUM("N", "nextn_predict_layers", "N"),
+                                    {0}};
 
 static const tiny_tensor ds2_head[] = {
     T("", "token_embd.weight", M, "E V"), T("", "output_norm.weight", F32, "E"), T("", "output.weight", M, "E V"), {0}};
-static const tiny_tensor ds2_layer[] = {
-    T("", "attn_norm.weight", F32, "E"), T("!q", "attn_q.weight", M, "E HK+HR"), T("q", "attn_q_a.weight", M, "E q"),
-    T("q", "attn_q_a_norm.weight", F32, "q"), T("q", "attn_q_b.weight", M, "q HK+HR"),
-    T("", "attn_kv_a_mqa.weight", M, "E A+R"), T("", "attn_kv_a_norm.weight", F32, "A"), T("!o", "attn_k_b.weight", M, "K A H"),
-    T("!o", "attn_v_b.weight", M, "A O H"), T("o", "attn_kv_b.weight", M, "A HK+HO"), {"oe", "attn_kv_b.scale", F32, "1", tiny_factor},
-    T("", "attn_output.weight", M, "HO E"),
-    T("", "ffn_norm.weight", F32, "E"),
-    T("!x", "ffn_gate.weight", M, "E F"), T("!x", "ffn_up.weight", M, "E F"), T("!x", "ffn_down.weight", M, "F E"),
-    T("x", "ffn_gate_inp.weight", F32, "E Y"), T("y", "exp_probs_b.bias", B, "Y"), T("x", "ffn_gate_exps.weight", M, "E Z Y"),
-    T("x", "ffn_up_exps.weight", M, "E Z Y"), T("x", "ffn_down_exps.weight", M, "Z E Y"),
-    T("x", "ffn_gate_shexp.weight", M, "E SZ"), T("x", "ffn_up_shexp.weight", M, "E SZ"), T("x", "ffn_down_shexp.weight", M, "SZ E"),
-    T("z", "nextn.eh_proj.weight", M, "2E E"), T("z", "nextn.enorm.weight", F32, "E"), T("z", "nextn.hnorm.weight", F32, "E"),
-    T("z", "nextn.shared_head_norm.weight", F32, "E"), {0}};
+static const tiny_tensor ds2_layer[] = {T("", "attn_norm.weight", F32, "E"),
+                                        T("!q", "attn_q.weight", M, "E HK+HR"),
+                                        T("q", "attn_q_a.weight", M, "E q"),
+                                        T("q", "attn_q_a_norm.weight", F32, "q"),
+                                        T("q", "attn_q_b.weight", M, "q HK+HR"),
+                                        T("", "attn_kv_a_mqa.weight", M, "E A+R"),
+                                        T("", "attn_kv_a_norm.weight", F32, "A"),
+                                        T("!o", "attn_k_b.weight", M, "K A H"),
+                                        T("!o", "attn_v_b.weight", M, "A O H"),
+                                        T("o", "attn_kv_b.weight", M, "A HK+HO"),
+                                        {"oe", "attn_kv_b.scale", F32, "1", tiny_factor},
+                                        T("", "attn_output.weight", M, "HO E"),
+                                        T("", "ffn_norm.weight", F32, "E"),
+                                        T("!x", "ffn_gate.weight", M, "E F"),
+                                        T("!x", "ffn_up.weight", M, "E F"),
+                                        T("!x", "ffn_down.weight", M, "F E"),
+                                        T("x", "ffn_gate_inp.weight", F32, "E Y"),
+                                        T("y", "exp_probs_b.bias", B, "Y"),
+                                        T("x", "ffn_gate_exps.weight", M, "E Z Y"),
+                                        T("x", "ffn_up_exps.weight", M, "E Z Y"),
+                                        T("x", "ffn_down_exps.weight", M, "Z E Y"),
+                                        T("x", "ffn_gate_shexp.weight", M, "E SZ"),
+                                        T("x", "ffn_up_shexp.weight", M, "E SZ"),
+                                        T("x", "ffn_down_shexp.weight", M, "SZ E"),
+                                        T("z", "nextn.eh_proj.weight", M, "2E E"),
+                                        T("z", "nextn.enorm.weight", F32, "E"),
+                                        T("z", "nextn.hnorm.weight", F32, "E"),
+                                        T("z", "nextn.shared_head_norm.weight", F32, "E"),
+                                        {0}};
 
 /* ---- rows */
 
@@ -470,41 +659,47 @@ const tiny_tensor tiny_classifier[] = {
     T("j!q", "cls.output.weight", M, "E j"), T("jy", "cls.output.bias", B, "j"), {0}};
 
 const tiny_row tiny_rows[] = {
-    {"gemma3", DENSE, .more_keys = gemma3_keys, .vocab = "spm", .sizes = "L=3 E=64 H=2 G=1 D=32 F=96 W=32 P=3 k=1 n=1 p=1"},
+    {"gemma3", DENSE, .more_keys = gemma3_keys, .vocab = "spm",
+     .sizes = "L=3 E=64 H=2 G=1 D=32 F=96 W=32 P=3 k=1 n=1 p=1"},
     /* EmbeddingGemma; a=1: with dense heads */
-    {"gemma-embedding", DENSE, .more_keys = embedding_keys, .vocab = "spm", .sizes = "L=3 E=64 H=2 G=1 D=32 F=96 W=40 P=3 k=1 n=1 p=1"},
+    {"gemma-embedding", DENSE, .more_keys = embedding_keys, .vocab = "spm",
+     .sizes = "L=3 E=64 H=2 G=1 D=32 F=96 W=40 P=3 k=1 n=1 p=1"},
     {"bert", BERT, .vocab = "wpm", .sizes = "L=3 E=96 H=3 D=32 F=160 b=1 A=2"},
     {"nomic-bert", BERT, .vocab = "wpm", .sizes = "L=2 E=128 H=4 D=32 F=96 f=1 A=2"},
-    {"gemma4", .keys = g4_keys, .head = g4_head, .layer = g4_layer, .per_layer = g4_per_layer, .vocab = "spm", .type = Q8,
-     .rng = 7, .sizes = "L=6 E=64 H=4 D=64 S=32 W=40 P=32 X=5 Y=32"},
-    {"gemma4-assistant", .keys = assistant_keys, .head = assistant_head, .layer = assistant_layer, .tail = assistant_tail,
-     .per_layer = assistant_per_layer, .vocab = "spm", .type = Q8, .rng = 21,
+    {"gemma4", .keys = g4_keys, .head = g4_head, .layer = g4_layer, .per_layer = g4_per_layer, .vocab = "spm",
+     .type = Q8, .rng = 7, .sizes = "L=6 E=64 H=4 D=64 S=32 W=40 P=32 X=5 Y=32"},
+    {"gemma4-assistant", .keys = assistant_keys, .head = assistant_head, .layer = assistant_layer,
+     .tail = assistant_tail, .per_layer = assistant_per_layer, .vocab = "spm", .type = Q8, .rng = 21,
      .sizes = "L=2 E=32 B=64 F=64 H=4 D=64 S=32 W=40 N=V O=-1"},
     {"dflash", DFLASH},
     {"gemma4-dflash-draft", DFLASH},
     {"qwen35-dflash-draft", DFLASH},
     {"qwen35", Q35, .sizes = Q35_SIZES},
     {"qwen35moe", Q35, .sizes = Q35_SIZES " x=1"},
-    {"qwen3next", .keys = q35_keys, .head = q35_head, .layer = q35_layer, .per_layer = q35_per_layer, .vocab = "qwen2", .rng = 17,
-     .sizes = Q35_SIZES " x=1 e=1"},
-    {"qwen3next-whole", .arch = "qwen3next", .keys = q35_keys, .head = q35_head, .layer = q35_layer, .per_layer = q35_per_layer,
-     .vocab = "qwen2", .rng = 19, .sizes = Q35_SIZES " x=1 e=1 w=1"},
+    {"qwen3next", .keys = q35_keys, .head = q35_head, .layer = q35_layer, .per_layer = q35_per_layer, .vocab = "qwen2",
+     .rng = 17, .sizes = Q35_SIZES " x=1 e=1"},
+    {"qwen3next-whole", .arch = "qwen3next", .keys = q35_keys, .head = q35_head, .layer = q35_layer,
+     .per_layer = q35_per_layer, .vocab = "qwen2", .rng = 19, .sizes = Q35_SIZES " x=1 e=1 w=1"},
     {"deepseek4", DS4, .head = ds4_head, .tail = ds4_tail, .rng = 11, .sizes = "L=4 " DS4_SIZES},
     {"deepseek4-draft", DS4, .tail = ds4_draft_tail, .rng = 13, .first = 4, .sizes = "L=5 " DS4_SIZES},
     {"deepseek4-mtp", DS4, .tail = ds4_mtp_tail, .rng = 13, .first = 4, .prefix = "mtp.0.", .sizes = "L=5 " DS4_SIZES},
     /* V3; V2 without a query rank, as in V2-Lite; lite: also without groups */
     {"deepseek3", DS2, .vocab = "deepseek-v3", .rng = 23,
      .sizes = "L=4 E=96 H=4 q=64 K=32 O=32 R=16 A=64 F=96 Y=8 Z=32 I=4 J=2 S=1 v=1 N=1"},
-    {"deepseek2", DS2, .vocab = "deepseek-llm", .rng = 29, .sizes = "L=3 E=96 H=3 K=32 O=64 R=16 A=96 F=96 Y=9 Z=32 I=3 J=1 S=2"},
-    {"deepseek2-old", DS2, .vocab = "deepseek-llm", .rng = 31, .sizes = "L=3 E=96 H=3 K=32 O=64 R=16 A=96 F=96 Y=9 Z=32 I=3 J=1 S=2 o=1"},
+    {"deepseek2", DS2, .vocab = "deepseek-llm", .rng = 29,
+     .sizes = "L=3 E=96 H=3 K=32 O=64 R=16 A=96 F=96 Y=9 Z=32 I=3 J=1 S=2"},
+    {"deepseek2-old", DS2, .vocab = "deepseek-llm", .rng = 31,
+     .sizes = "L=3 E=96 H=3 K=32 O=64 R=16 A=96 F=96 Y=9 Z=32 I=3 J=1 S=2 o=1"},
     {"deepseek2-lite", DS2, .vocab = "deepseek-llm", .rng = 37,
      .sizes = "L=2 E=64 H=2 K=48 O=32 R=16 A=64 F=96 Y=6 Z=32 I=1 J=1 S=2"},
     /* Llama 2, Llama 3.1 (scaled rotation, an output matrix) and 3.2 (head size differs from E/H). Mistral 7B v0.1 (a
      * window in all layers), Ministral 3, Mixtral (experts), SmolLM2; also one with biases and q, k, v stacked in one
      * matrix. */
     {"llama2", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=3 E=64 H=2 G=2 D=32 F=96 u=1"},
-    {"llama3", LLAMA, .more_keys = llama3_keys, .vocab = "llama-bpe", .sizes = "L=3 E=128 H=4 G=2 D=32 F=128 u=1 r=1 R=16"},
-    {"llama32", LLAMA, .more_keys = llama3_keys, .vocab = "llama-bpe", .sizes = "L=2 E=96 H=2 G=1 D=64 F=128 k=1 r=1 R=32"},
+    {"llama3", LLAMA, .more_keys = llama3_keys, .vocab = "llama-bpe",
+     .sizes = "L=3 E=128 H=4 G=2 D=32 F=128 u=1 r=1 R=16"},
+    {"llama32", LLAMA, .more_keys = llama3_keys, .vocab = "llama-bpe",
+     .sizes = "L=2 E=96 H=2 G=1 D=64 F=128 k=1 r=1 R=32"},
     {"mistral", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 W=40 u=1"},
     {"mistral3", DENSE, .more_keys = mistral3_keys, .vocab = "spm", .sizes = "L=3 E=96 H=4 G=2 D=32 F=96 O=48 k=1 u=1"},
     {"mixtral", LLAMA, .more_keys = llama_keys, .vocab = "spm", .sizes = "L=2 E=64 H=2 G=1 D=32 F=96 X=4 u=1"},
@@ -517,14 +712,17 @@ const tiny_row tiny_rows[] = {
     {"qwen3", DENSE, .more_keys = gemma3_keys, .vocab = "qwen2", .sizes = "L=3 E=96 H=4 G=2 D=32 F=96 k=1 n=1"},
     {"qwen3-large", DENSE, .arch = "qwen3", .more_keys = gemma3_keys, .vocab = "qwen2",
      .sizes = "L=2 E=64 H=2 G=1 D=64 F=96 k=1 n=1 u=1"},
-    {"qwen3moe", DENSE, .more_keys = qwen3moe_keys, .vocab = "qwen2", .sizes = "L=3 E=96 H=4 G=2 D=32 F=64 X=8 k=1 n=1 u=1"},
+    {"qwen3moe", DENSE, .more_keys = qwen3moe_keys, .vocab = "qwen2",
+     .sizes = "L=3 E=96 H=4 G=2 D=32 F=64 X=8 k=1 n=1 u=1"},
     /* Phi 3 mini for 4k; 4-mini first with a context up to its training length, then with a longer one */
-    {"phi3", DENSE, .more_keys = phi3_keys, .vocab = "spm", .sizes = "L=3 E=96 H=3 G=3 D=32 F=96 R=16 W=40 f=1 c=1 u=1"},
+    {"phi3", DENSE, .more_keys = phi3_keys, .vocab = "spm",
+     .sizes = "L=3 E=96 H=3 G=3 D=32 F=96 R=16 W=40 f=1 c=1 u=1"},
     {"phi3-short", DENSE, .arch = "phi3", .more_keys = phi3_keys, .vocab = "llama-bpe",
      .sizes = "L=2 E=128 H=4 G=2 D=32 F=96 R=12 O=512 f=1 c=1 l=1"},
     {"phi3-long", DENSE, .arch = "phi3", .more_keys = phi3_keys, .vocab = "llama-bpe",
      .sizes = "L=2 E=128 H=4 G=2 D=32 F=96 R=12 O=128 f=1 c=1 l=1"},
-    {"gpt-oss", DENSE, .more_keys = oss_keys, .vocab = "gpt-4o", .sizes = "L=4 E=96 H=4 G=2 D=32 F=64 X=6 W=40 k=1 b=1 h=1 o=1 u=1"},
+    {"gpt-oss", DENSE, .more_keys = oss_keys, .vocab = "gpt-4o",
+     .sizes = "L=4 E=96 H=4 G=2 D=32 F=64 X=6 W=40 k=1 b=1 h=1 o=1 u=1"},
     /* GLM 4.6: one layer without experts, and a draft head after the last layer */
     {"glm4moe", DENSE, .more_keys = glm4moe_keys, .per_layer = glm_per_layer, .vocab = "glm4",
      .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 Y=8 Z=64 R=16 N=1 k=1 b=1 n=1 h=1 u=1"},

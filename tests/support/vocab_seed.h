@@ -148,8 +148,25 @@ static inline void seed_wpm(seed *s)
     static const char *const control[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]"};
     for (int32_t i = 0; i < 4; i++) seed_tok(s, control[i], PI__TOK_CONTROL, 0);
     seed_tok(s, "<t>", PI__TOK_USER, 0);
-    static const char *const texts[] = {SP "he", SP "hello", "llo", "l", "o", SP "l", SP "x", "x", SP ".", SP "'", SP "$", "s", SP "s",
-                                        SP "\xE4\xBD\xA0", SP "\xE1\x84\x80", "\xE1\x85\xA1", SP "\xC3\xA9", SP "e", SP "1"};
+    static const char *const texts[] = {SP "he",
+                                        SP "hello",
+                                        "llo",
+                                        "l",
+                                        "o",
+                                        SP "l",
+                                        SP "x",
+                                        "x",
+                                        SP ".",
+                                        SP "'",
+                                        SP "$",
+                                        "s",
+                                        SP "s",
+                                        SP "\xE4\xBD\xA0",
+                                        SP "\xE1\x84\x80",
+                                        "\xE1\x85\xA1",
+                                        SP "\xC3\xA9",
+                                        SP "e",
+                                        SP "1"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) seed_tok(s, texts[i], PI__TOK_NORMAL, 0);
     seed_extra(s, "tokenizer.ggml.unknown_token_id", PI__GGUF_I32, 1);
     seed_extra(s, "tokenizer.ggml.cls_token_id", PI__GGUF_I32, 2);
@@ -164,10 +181,11 @@ static inline void seed_ugm(seed *s)
     seed_tok(s, "<s>", PI__TOK_CONTROL, 0);
     seed_tok(s, "</s>", PI__TOK_CONTROL, 0);
     seed_tok(s, "<unk>", PI__TOK_UNKNOWN, 0);
-    static const struct { const char *text; float score; } texts[] = {
-        {SP, -2}, {"a", -3}, {"b", -3}, {"ab", -6}, {"abb", -7}, {SP "a", -4}, {"l", -4}, {"ll", -5}, {"o", -4}, {SP "he", -5},
-        {"llo", -5}, {SP "hell", -6}};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) seed_tok(s, texts[i].text, PI__TOK_NORMAL, texts[i].score);
+    static const struct { const char *text; float score;
+    } texts[] = {{SP, -2},  {"a", -3},  {"b", -3}, {"ab", -6},    {"abb", -7}, {SP "a", -4},
+                 {"l", -4}, {"ll", -5}, {"o", -4}, {SP "he", -5}, {"llo", -5}, {SP "hell", -6}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        seed_tok(s, texts[i].text, PI__TOK_NORMAL, texts[i].score);
     seed_tok(s, "<t>", PI__TOK_USER, 0);
     seed_extra(s, "tokenizer.ggml.bos_token_id", PI__GGUF_I32, 0);
     seed_extra(s, "tokenizer.ggml.eos_token_id", PI__GGUF_I32, 1);

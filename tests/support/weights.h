@@ -111,7 +111,8 @@ static void load_all(fixture *f)
     const size_t row = pi__row_size(pi__type_info_of(f->w.type), f->w.n_in);
     for (int64_t m = 0; m < f->w.n_mat; m++)
         for (int64_t r = 0; r < f->w.n_out; r += PI__LOAD_ROWS)
-            pi__cpu_weight_load(&f->cpu.be, &f->w, m, r, f->w.n_out - r < PI__LOAD_ROWS ? f->w.n_out - r : PI__LOAD_ROWS,
+            pi__cpu_weight_load(&f->cpu.be, &f->w, m, r,
+                                f->w.n_out - r < PI__LOAD_ROWS ? f->w.n_out - r : PI__LOAD_ROWS,
                                 f->src + (size_t) (m * f->w.n_out + r) * row);
 }
 
@@ -124,7 +125,8 @@ static void weight_make(fixture *f, int type, int64_t n_in, int64_t n_out, int64
     f->src = f->src_mem + 1;
     f->ref = malloc(n * (size_t) n_in * sizeof *f->ref);
     for (size_t i = 0; i < n * row; i += t->type_size) random_block(type, f->src + i);
-    for (size_t i = 0; i < n; i++) assert_true(pi__dequantize_row(type, f->src + i * row, f->ref + i * (size_t) n_in, n_in));
+    for (size_t i = 0; i < n; i++)
+        assert_true(pi__dequantize_row(type, f->src + i * row, f->ref + i * (size_t) n_in, n_in));
     f->w.size = pi__cpu_weight_size(&f->cpu.be, &f->w);
     assert_true(f->w.size > 0);
     f->w.data = aligned(f->w.size);
@@ -170,7 +172,9 @@ static inline const pi__cpu_linear_kernels *kernels_here(int isa, int bits)
 {
     if (pi__isa_available(isa)) return pi__cpu_linear_kernels_of(isa, bits);
     if (!pi__isa_available(PI__ISA_AVX512)) return NULL;
-    return isa == PI__ISA_AVXVNNI ? pi__lin_kernels_avxvnni_evex(bits) : isa == PI__ISA_AMX ? kernels_amx_twin(bits) : NULL;
+    return isa == PI__ISA_AVXVNNI ? pi__lin_kernels_avxvnni_evex(bits)
+           : isa == PI__ISA_AMX   ? kernels_amx_twin(bits)
+                                  : NULL;
 }
 
 /* Calls fn for each available instruction set with both activation widths. PI_TEST_ISA selects a single one, which

@@ -100,8 +100,11 @@ static void samplers_with_a_state(void **state)
 {
     (void) state;
     enum { N = 40 };
-    static const char *const set[][3] = {{"mirostat=0"}, {"mirostat=1", "mirostat-ent=2"}, {"mirostat=2", "mirostat-ent=2"},
-                                         {"mirostat=2", "mirostat-ent=2", "mirostat-lr=1"}, {"dynatemp-range=0.7"},
+    static const char *const set[][3] = {{"mirostat=0"},
+                                         {"mirostat=1", "mirostat-ent=2"},
+                                         {"mirostat=2", "mirostat-ent=2"},
+                                         {"mirostat=2", "mirostat-ent=2", "mirostat-lr=1"},
+                                         {"dynatemp-range=0.7"},
                                          {"dynatemp-range=0.7", "dynatemp-exp=30"},
                                          {"samplers=top_k;adaptive_p", "adaptive-target=0.2"},
                                          {"samplers=top_k;adaptive_p", "adaptive-target=0.2", "adaptive-decay=0"}};
@@ -477,7 +480,8 @@ static void the_prompt_is_followed(void **state)
         assert_int_equal(pi_request_submit(r, NULL), PI_OK);
         const pi_result res = result_of(r);
         while (!polled && !atomic_load(&p.done)) usleep(100);
-        for (pi_event *ev; polled && !p.done && pi_poll(e, &ev, 1, 60000) == 1; pi_event_release(ev)) note_progress(&p, ev);
+        for (pi_event *ev; polled && !p.done && pi_poll(e, &ev, 1, 60000) == 1; pi_event_release(ev))
+            note_progress(&p, ev);
         pi_request_free(r);
         assert_true(p.n_prompt == res.prompt_tokens && p.last == p.n_prompt && p.n_cached == res.cached_tokens);
         if (polled) assert_true(p.n == 1 && p.n_cached >= 16 && p.n_prompt == n_prompt);
@@ -520,7 +524,8 @@ static void the_prompt_is_scored(void **state)
     }
     pi_request_free(r);
     pi_engine_close(e);
-    static const char *const how[][2] = {{"ubatch-size=5", "n=1"}, {"ubatch-size=64", "n=2"}, {"prefix-cache=false", "n=1"}};
+    static const char *const how[][2] = {
+        {"ubatch-size=5", "n=1"}, {"ubatch-size=64", "n=2"}, {"prefix-cache=false", "n=1"}};
     for (size_t i = 0; i < 3; i++) {
         e = open_with(LIST(how[i][0]));
         /* the last iteration requests only positions from `logits-from` on */

@@ -12,16 +12,26 @@ static char model_path[256], draft_path[256];
 
 static pi__config config(void)
 {
-    return (pi__config) {.model = model_path, .draft_model = draft_path, .n_draft = 3, .max_batch_tokens = 64, .max_seqs = 8,
-                         .max_queue = 20, .block_size = 16, .snapshot_interval = 512, .type_k = PI__F16, .type_v = PI__F16,
-                         .kv_tokens = 4096, .params.cpu = {.n_threads = 2, .poll = 1}};
+    return (pi__config) {.model = model_path,
+                         .draft_model = draft_path,
+                         .n_draft = 3,
+                         .max_batch_tokens = 64,
+                         .max_seqs = 8,
+                         .max_queue = 20,
+                         .block_size = 16,
+                         .snapshot_interval = 512,
+                         .type_k = PI__F16,
+                         .type_v = PI__F16,
+                         .kv_tokens = 4096,
+                         .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
 /* `sizes`: K clusters to search; see random_rows.c */
 static void write_drafter(const char *sizes)
 {
     pi_error err = {0};
-    if (tiny_write(draft_path, &(tiny_spec) {.arch = "gemma4-assistant", .sizes = sizes}, &err)) fail_msg("%s", err.msg);
+    if (tiny_write(draft_path, &(tiny_spec) {.arch = "gemma4-assistant", .sizes = sizes}, &err))
+        fail_msg("%s", err.msg);
 }
 
 /* Runs all jobs with this drafter, or without one. */
@@ -61,8 +71,10 @@ static void draft_logits(const char *sizes, int load_mode, const char *devices, 
     pi_error err = {0};
     pi__backend *be;
     write_drafter(sizes);
-    if (pi__device_create(&be, devices, true, &(pi__device_params) {.cpu = {.n_threads = 2, .poll = 1}}, &(pi__log) {0}, &err) ||
-        da_logits(be, model_path, draft_path, load_mode, logits, &err)) fail_msg("%s", err.msg);
+    if (pi__device_create(&be, devices, true, &(pi__device_params) {.cpu = {.n_threads = 2, .poll = 1}}, &(pi__log) {0},
+                          &err) ||
+        da_logits(be, model_path, draft_path, load_mode, logits, &err))
+        fail_msg("%s", err.msg);
     be->dev->destroy(be);
 }
 
@@ -73,7 +85,8 @@ static void test_heads(void **st)
     (void) st;
     static float plain[DA_ROWS * TINY_VOCAB], got[DA_ROWS * TINY_VOCAB], two[DA_ROWS * TINY_VOCAB];
     draft_logits("", PI__LOAD_MMAP, "cpu", plain);
-    for (int32_t r = 1; r < DA_ROWS; r++) assert_true(memcmp(plain, plain + r * TINY_VOCAB, TINY_VOCAB * sizeof *plain));
+    for (int32_t r = 1; r < DA_ROWS; r++)
+        assert_true(memcmp(plain, plain + r * TINY_VOCAB, TINY_VOCAB * sizeof *plain));
     draft_logits("K=V", PI__LOAD_MMAP, "cpu", got);
     assert_memory_equal(got, plain, sizeof plain);
     draft_logits("K=100000 i=1", PI__LOAD_DIO, "cpu", got);

@@ -201,7 +201,8 @@ static void reference(const fixture *w, const sequence *s, const float *k, const
     double *p = must(malloc(sizeof(double) * (size_t) (t + 1))), max = -1e300, sum = 0;
     for (int j = lo; j <= t; j++) {
         double dot = 0;
-        for (int i = 0; i < d; i++) dot += (double) s->q[(t * c->n_head + h) * d + i] * k[(j * c->n_head_kv + kvh) * d + i];
+        for (int i = 0; i < d; i++)
+            dot += (double) s->q[(t * c->n_head + h) * d + i] * k[(j * c->n_head_kv + kvh) * d + i];
         if (c->softcap != 0) dot = c->softcap * tanh(dot / c->softcap);
         p[j] = dot;
         if (dot > max) max = dot;
@@ -240,7 +241,8 @@ static void check(const fixture *w, int every)
                 }
                 if (worst <= 1e-5) continue;
                 fail_msg("isa %d k %d v %d heads %d/%d dim %d window %d block %d: seq %d token %d head %d is off by %g",
-                         c->isa, c->type_k, c->type_v, c->n_head, c->n_head_kv, d, c->window, c->block_size, i, t, h, worst);
+                         c->isa, c->type_k, c->type_v, c->n_head, c->n_head_kv, d, c->window, c->block_size, i, t, h,
+                         worst);
             }
         }
         free(k);
@@ -347,8 +349,9 @@ static void assert_same(const fixture *a, const fixture *b, const char *what)
         for (size_t j = 0; j < n; j++) {
             if (!memcmp(&a->seq[i].out[j], &b->seq[i].out[j], 4)) continue;
             fail_msg("%s: isa %d sequence %d token %d head %d: %a is not %a", what, a->c.isa, i,
-                     (int) (j / (size_t) (a->c.n_head * a->c.head_dim)), (int) (j / (size_t) a->c.head_dim) % a->c.n_head,
-                     (double) a->seq[i].out[j], (double) b->seq[i].out[j]);
+                     (int) (j / (size_t) (a->c.n_head * a->c.head_dim)),
+                     (int) (j / (size_t) a->c.head_dim) % a->c.n_head, (double) a->seq[i].out[j],
+                     (double) b->seq[i].out[j]);
         }
     }
 }
@@ -511,7 +514,10 @@ static void ref_prep(const float *x, const float *bias, int n, const float *w, b
 
 enum { QKV_TOKENS = 37, QKV_DIM = 64 };
 
-static void close_to(const double *ref, float x, int i) { if (!(fabs(ref[i] - x) <= 2e-6 * (1 + fabs(ref[i])))) fail(); }
+static void close_to(const double *ref, float x, int i)
+{
+    if (!(fabs(ref[i] - x) <= 2e-6 * (1 + fabs(ref[i])))) fail();
+}
 
 /* One combination of biases, norms and rotation, with an f32 cache: q in place, k and v at their cache positions. */
 static void qkv_case(int isa, bool biased, bool norm, int n_rot, int pair, bool v_norm)
@@ -530,11 +536,27 @@ static void qkv_case(int isa, bool biased, bool norm, int n_rot, int pair, bool 
     for (int i = 0; i < T; i++) slot[i] = i == 5 ? -1 : (i < 32 ? 64 + i : i - 32), pos[i] = i;
     pi__batch b = {.n_tokens = T, .n_seqs = 1, .n_groups = 1, .pos = pos, .seq_start = start, .seq_len = len};
     b.kv[0] = (pi__kv_batch){32, 2, NULL, slot};
-    pi__kv_layer kv = {.type_k = PI__F32, .type_v = PI__F32, .n_head_kv = NKV, .head_dim = D, .base = pool, .stride = bytes};
-    pi__qkv a = {.kv = &kv, .q = x, .ldq = LD, .k = x + NH * D, .v = x + (NH + NKV) * D, .ldk = LD, .ldv = LD, .n_head = NH,
-                 .q_bias = bias, .k_bias = bias ? bias + NH * D : NULL, .v_bias = bias ? bias + (NH + NKV) * D : NULL,
-                 .q_norm = norm ? qn : NULL, .k_norm = norm ? kn : NULL, .v_norm = v_norm, .eps = 1e-6f,
-                 .rope = n_rot ? rope : NULL, .n_rot = n_rot, .pair_stride = pair, .q_scale = 0.25f};
+    pi__kv_layer kv = {
+        .type_k = PI__F32, .type_v = PI__F32, .n_head_kv = NKV, .head_dim = D, .base = pool, .stride = bytes};
+    pi__qkv a = {.kv = &kv,
+                 .q = x,
+                 .ldq = LD,
+                 .k = x + NH * D,
+                 .v = x + (NH + NKV) * D,
+                 .ldk = LD,
+                 .ldv = LD,
+                 .n_head = NH,
+                 .q_bias = bias,
+                 .k_bias = bias ? bias + NH * D : NULL,
+                 .v_bias = bias ? bias + (NH + NKV) * D : NULL,
+                 .q_norm = norm ? qn : NULL,
+                 .k_norm = norm ? kn : NULL,
+                 .v_norm = v_norm,
+                 .eps = 1e-6f,
+                 .rope = n_rot ? rope : NULL,
+                 .n_rot = n_rot,
+                 .pair_stride = pair,
+                 .q_scale = 0.25f};
     pi__cpu cpu = {.attn = kernels_of(isa)};
     assert_int_equal(pi__pool_create(&cpu.pool, 2, 0, 50, NULL), PI_OK);
     pi__cpu_qkv(&cpu.be, &b, &a);
@@ -542,7 +564,8 @@ static void qkv_case(int isa, bool biased, bool norm, int n_rot, int pair, bool 
         double y[D];
         const float *r = n_rot ? rope + t * n_rot : NULL;
         for (int h = 0; h < NH; h++) {
-            ref_prep(orig + t * LD + h * D, bias ? bias + h * D : NULL, D, norm ? qn : NULL, norm, r, n_rot, pair, 0.25, y);
+            ref_prep(orig + t * LD + h * D, bias ? bias + h * D : NULL, D, norm ? qn : NULL, norm, r, n_rot, pair, 0.25,
+                     y);
             for (int d = 0; d < D; d++) close_to(y, x[t * LD + h * D + d], d);
         }
         if (slot[t] < 0) continue;
@@ -618,7 +641,8 @@ static void stored_bits(const float *x)
             from_bytes(all_types[t], row, want, 64);
             for (int d = 0; d < 64; d++) most[d / 32] = fmaxf(most[d / 32], fabsf(want[d]));
             for (int d = 0; d < 64; d++)
-                if (isfinite(want[d])) assert_true(fabsf(y[d] - want[d]) <= 1e-6f * fabsf(want[d]) + 1e-6f * most[d / 32]);
+                if (isfinite(want[d]))
+                    assert_true(fabsf(y[d] - want[d]) <= 1e-6f * fabsf(want[d]) + 1e-6f * most[d / 32]);
         }
     }
 }

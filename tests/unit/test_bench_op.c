@@ -83,7 +83,8 @@ static void test_refused(void **state)
     (void) state;
     seen s = {0};
     assert_int_equal(measure("add", "", &s), PI_EINVAL);
-    static const char *const bad[] = {"1", "1,2,3", "2,4,32,2,", "2,4,32,2x", "0,4,32,2", "2,-4,32,2", "2,4,32,1000", "a,b,c,d"};
+    static const char *const bad[] = {"1",        "1,2,3",     "2,4,32,2,",   "2,4,32,2x",
+                                      "0,4,32,2", "2,-4,32,2", "2,4,32,1000", "a,b,c,d"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_int_equal(measure("gdn", bad[i], &s), PI_EINVAL);
     assert_int_equal(measure("gdn", "2,4,33,2", &s), PI_EUNSUPPORTED);
     assert_int_equal(measure("gdn", "2,4,2147483647,2", &s), PI_EUNSUPPORTED);
@@ -125,7 +126,10 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all), cmocka_unit_test(test_rates), cmocka_unit_test(test_refused), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_all),
+        cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -424,13 +424,29 @@ static void check_sees(void **st)
     }
     pi__block_pool *p = &c.group[0].pool;
     const int32_t used = c.group[0].table[0], last = p->tail, first = p->head;
-    const struct { int32_t *at, value; } broken[] = {
-        {&p->block[used].ref, 1}, {&p->block[used].ref, 3}, {&p->block[first].ref, 1}, {&p->n_free, p->n_free - 1},
-        {&p->n_cached, p->n_cached + 1}, {&p->n_pinned_for_copy, 1}, {&p->n_shared, 0}, {&p->n_written, 0}, {&p->tail, first},
-        {&p->block[last].prev, -1}, {&p->block[first].next, -1}, {&p->block[first].next, used},
+    const struct { int32_t *at, value;
+    } broken[] = {
+        {&p->block[used].ref, 1},
+        {&p->block[used].ref, 3},
+        {&p->block[first].ref, 1},
+        {&p->n_free, p->n_free - 1},
+        {&p->n_cached, p->n_cached + 1},
+        {&p->n_pinned_for_copy, 1},
+        {&p->n_shared, 0},
+        {&p->n_written, 0},
+        {&p->tail, first},
+        {&p->block[last].prev, -1},
+        {&p->block[first].next, -1},
+        {&p->block[first].next, used},
         {&p->bucket[pi__digest_word(&p->block[used].key.hash) & (p->n_buckets - 1)], -1},
-        {&c.group[0].table[0], -1}, {&c.group[0].table[1], 12}, {&c.group[1].table[0], 3}, {&c.seq[0].n_blocks[0], 9},
-        {&c.seq[0].n_blocks[0], 4}, {&c.seq[0].n_freed[1], 0}, {&c.seq[2].n_hashed[0], 6}, {&c.seq[2].n_hashes, 9},
+        {&c.group[0].table[0], -1},
+        {&c.group[0].table[1], 12},
+        {&c.group[1].table[0], 3},
+        {&c.seq[0].n_blocks[0], 9},
+        {&c.seq[0].n_blocks[0], 4},
+        {&c.seq[0].n_freed[1], 0},
+        {&c.seq[2].n_hashed[0], 6},
+        {&c.seq[2].n_hashes, 9},
     };
     assert_true(first != last && p->block[used].ref == 2);
     assert_null(pi__cache_check(&c, NULL));

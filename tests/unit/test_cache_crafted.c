@@ -111,7 +111,8 @@ static void other_parents_miss(void **state)
     pi__block_pool_destroy(&p);
 }
 
-static int32_t ask(pi__cache *c, const int32_t *prefix, const pi__sparse_span *sparse, const pi__digest *variant, const char *salt)
+static int32_t ask(pi__cache *c, const int32_t *prefix, const pi__sparse_span *sparse, const pi__digest *variant,
+                   const char *salt)
 {
     int32_t tokens[N * BLOCK + REST] = {0}, longest;
     memcpy(tokens, prefix, N * BLOCK * sizeof *tokens);
@@ -138,7 +139,8 @@ static void cache_tells_crafted_apart(void **state)
     const int32_t all = N * BLOCK + REST - BLOCK; /* at least one token must be computed */
     for (int window = 0; window < 2; window++) {
         pi__cache c;
-        const pi__group_spec spec[] = {{"full", BLOCK, 0, 64, false, 0}, {"window", BLOCK, window ? 32 : 64, 64, false, 0}};
+        const pi__group_spec spec[] = {{"full", BLOCK, 0, 64, false, 0},
+                                       {"window", BLOCK, window ? 32 : 64, 64, false, 0}};
         assert_int_equal(pi__cache_init(&c, spec, 1 + window, 1, 512, NULL), PI_OK);
         c.reuse_point = any_point; /* keeps blocks outside the window as long as others */
         assert_int_equal(ask(&c, crafted, NULL, NULL, NULL), 0);
@@ -158,7 +160,8 @@ static void variants_are_apart(void **state)
     const pi__sparse_span sparse = {32, 64, 32};
     const pi__digest a = pi__hash(PI__HASH_ADAPTERS, "a", 1), b = pi__hash(PI__HASH_ADAPTERS, "b", 1), none = {{0}};
     pi__cache c;
-    assert_int_equal(pi__cache_init(&c, (pi__group_spec[]) {{"full", BLOCK, 0, 200, false, 0}}, 1, 1, 512, NULL), PI_OK);
+    assert_int_equal(pi__cache_init(&c, (pi__group_spec[]) {{"full", BLOCK, 0, 200, false, 0}}, 1, 1, 512, NULL),
+                     PI_OK);
     for (int round = 0; round < 2; round++) {
         assert_int_equal(ask(&c, known, NULL, NULL, NULL), round ? all : 0);
         assert_int_equal(ask(&c, known, &sparse, NULL, NULL), round ? all : 32);
@@ -178,7 +181,8 @@ static void roots_are_apart(void **state)
     const uint64_t one = 1;
     char salt[sizeof one + 1] = {0};
     memcpy(salt, &one, sizeof one);
-    const pi__block_root none = pi__block_root_of(""), by_salt = pi__block_root_of(salt), first = pi__block_root_private(1);
+    const pi__block_root none = pi__block_root_of(""), by_salt = pi__block_root_of(salt),
+                         first = pi__block_root_private(1);
     assert_true(pi__digest_none(&none.hash) && !none.tenant);
     assert_false(pi__digest_equal(&by_salt.hash, &first.hash));
     assert_false(by_salt.tenant == first.tenant);
@@ -193,7 +197,8 @@ static void rows_are_left_and_taken_up(void **state)
     (void) state;
     int32_t longest;
     pi__cache c;
-    assert_int_equal(pi__cache_init(&c, (pi__group_spec[]) {{"full", BLOCK, 0, 200, false, 0}}, 1, 2, 512, NULL), PI_OK);
+    assert_int_equal(pi__cache_init(&c, (pi__group_spec[]) {{"full", BLOCK, 0, 200, false, 0}}, 1, 2, 512, NULL),
+                     PI_OK);
     pi__cache_start(&c, 0, "salt");
     assert_int_equal(pi__cache_match(&c, 0, known, N * BLOCK, &longest), 0);
     const pi__digest before = *pi__cache_hash(&c, 0, N - 1);
@@ -222,9 +227,10 @@ static void rows_are_left_and_taken_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crafted_digests_differ), cmocka_unit_test(pool_tells_crafted_apart), cmocka_unit_test(other_parents_miss),
-        cmocka_unit_test(cache_tells_crafted_apart), cmocka_unit_test(variants_are_apart),
-        cmocka_unit_test(roots_are_apart), cmocka_unit_test(rows_are_left_and_taken_up),
+        cmocka_unit_test(crafted_digests_differ),     cmocka_unit_test(pool_tells_crafted_apart),
+        cmocka_unit_test(other_parents_miss),         cmocka_unit_test(cache_tells_crafted_apart),
+        cmocka_unit_test(variants_are_apart),         cmocka_unit_test(roots_are_apart),
+        cmocka_unit_test(rows_are_left_and_taken_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,8 @@ static int teardown(void **state)
     return 0;
 }
 
-static const struct { char letter; const char *json; } messages_of[] = {
+static const struct { char letter; const char *json;
+} messages_of[] = {
     {'s', "{\"role\": \"system\", \"content\": \"S%d\"}"},
     {'d', "{\"role\": \"developer\", \"content\": \"D%d\"}"},
     {'u', "{\"role\": \"user\", \"content\": \"U%d\"}"},
@@ -40,9 +41,10 @@ static const struct { char letter; const char *json; } messages_of[] = {
           "\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}}]}"},
     {'C', "{\"role\": \"assistant\", \"content\": \"A%d\", \"tool_calls\": [{\"id\": \"c1\", \"type\": \"function\", "
           "\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}}]}"},
-    {'D', "{\"role\": \"assistant\", \"content\": \"A%d\", \"tool_calls\": [{\"id\": \"c1\", \"type\": \"function\", "
-          "\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}}, {\"id\": \"c2\", \"type\": \"function\", "
-          "\"function\": {\"name\": \"g\", \"arguments\": \"{}\"}}]}"},
+    {'D',
+     "{\"role\": \"assistant\", \"content\": \"A%d\", \"tool_calls\": [{\"id\": \"c1\", \"type\": \"function\", "
+     "\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}}, {\"id\": \"c2\", \"type\": \"function\", "
+     "\"function\": {\"name\": \"g\", \"arguments\": \"{}\"}}]}"},
     {'t', "{\"role\": \"tool\", \"tool_call_id\": \"c1\", \"content\": \"R%d\"}"},
     {'T', "{\"role\": \"tool\", \"tool_call_id\": \"c2\", \"content\": \"R%d\"}"},
     {'n', "{\"role\": \"tool\", \"content\": \"R%d\"}"},
@@ -95,8 +97,9 @@ static void test_first_only(void **state)
 {
     (void) state;
     static const char drops[] = EACH("{% if loop.first or m.role != 'system' %}" SHOW "{% endif %}");
-    static const char raises[] = EACH("{% if m.role == 'system' and not loop.first %}{{ raise_exception('begin') }}{% endif %}"
-                                      "{% if m.role == 'developer' %}{{ raise_exception('who') }}{% endif %}" SHOW);
+    static const char raises[] = EACH(
+        "{% if m.role == 'system' and not loop.first %}{{ raise_exception('begin') }}{% endif %}"
+        "{% if m.role == 'developer' %}{{ raise_exception('who') }}{% endif %}" SHOW);
     const char *const both[] = {drops, raises};
     for (int i = 0; i < 2; i++) {
         expect(both[i], "su", "[s:S0][u:U1]");
@@ -114,7 +117,8 @@ static void test_developer(void **state)
 {
     (void) state;
     static const char own[] = EACH("{% if m.role == 'developer' %}<{{ m.content }}>{% else %}" SHOW "{% endif %}");
-    static const char first[] = EACH("{% if loop.first and m.role == 'developer' %}<{{ m.content }}>{% else %}" SHOW "{% endif %}");
+    static const char first[] = EACH("{% if loop.first and m.role == 'developer' %}<{{ m.content }}>{% else %}" SHOW
+                                     "{% endif %}");
     static const char hoists[] = EACH("{% if m.role == 'system' %}{{ m.content }};{% endif %}")
         EACH("{% if m.role != 'system' %}" SHOW "{% endif %}");
     expect(own, "sdud", "[s:S0]<D1>[u:U2]<D3>");
@@ -151,8 +155,9 @@ static void test_turns(void **state)
 static void test_filled(void **state)
 {
     (void) state;
-    static const char user[] = "{% if 'user' not in messages | map(attribute='role') | list %}{{ raise_exception('no user') }}"
-                               "{% endif %}" EACH(SHOW);
+    static const char user[] =
+        "{% if 'user' not in messages | map(attribute='role') | list %}{{ raise_exception('no user') }}"
+        "{% endif %}" EACH(SHOW);
     expect(user, "s", "[s:S0][u:]");
     expect(user, "sa", "[s:S0][u:][a:A1]");
     expect(user, "au", "[a:A0][u:U1]");
@@ -164,17 +169,21 @@ static void test_filled(void **state)
 static void test_calls(void **state)
 {
     (void) state;
-    static const char lone[] = EACH("{% if m.tool_calls %}{% if m.tool_calls | length > 1 %}{{ raise_exception('one') }}{% endif %}"
-                                    CALLS "{% else %}" SHOW "{% endif %}");
+    static const char lone[] = EACH(
+        "{% if m.tool_calls %}{% if m.tool_calls | length > 1 %}{{ raise_exception('one') }}{% endif %}" CALLS
+        "{% else %}" SHOW "{% endif %}");
     expect(lone, "uCta", "[u:U0][a:A1](f {\"a\": 1})[t:R2][a:A3]");
     expect(lone, "uDtTa", "[u:U0][a:A1](f {\"a\": 1})[t:R2](g {})[t:R3][a:A4]");
     expect(lone, "uDTta", "[u:U0][a:A1](f {\"a\": 1})[t:R3](g {})[t:R2][a:A4]");
     expect(lone, "uDnna", "[u:U0][a:A1](f {\"a\": 1})[t:R2](g {})[t:R3][a:A4]");
-    static const char named[] = EACH(SHOW "{% for c in m.tool_calls or [] %}({{ c.id }} {{ c.function.arguments | tojson }}){% endfor %}"
-                                     "{% if m.role == 'tool' %}{{ m.tool_call_id }}{% endif %}");
-    expect(named, "uDTt", "[u:U0][a:A1](functions.f:0 {\"a\": 1})(functions.g:1 {})[t:R2]functions.g:1[t:R3]functions.f:0");
-    static const char nine[] = EACH("{% if m.role == 'tool' and m.tool_call_id | length != 9 %}{{ raise_exception('nine') }}{% endif %}"
-                                    SHOW CALLS "{% if m.role == 'tool' %}{{ m.name }}={{ m.tool_call_id }}{% endif %}");
+    static const char named[] = EACH(
+        SHOW "{% for c in m.tool_calls or [] %}({{ c.id }} {{ c.function.arguments | tojson }}){% endfor %}"
+             "{% if m.role == 'tool' %}{{ m.tool_call_id }}{% endif %}");
+    expect(named, "uDTt",
+           "[u:U0][a:A1](functions.f:0 {\"a\": 1})(functions.g:1 {})[t:R2]functions.g:1[t:R3]functions.f:0");
+    static const char nine[] = EACH(
+        "{% if m.role == 'tool' and m.tool_call_id | length != 9 %}{{ raise_exception('nine') }}{% endif %}" SHOW CALLS
+        "{% if m.role == 'tool' %}{{ m.name }}={{ m.tool_call_id }}{% endif %}");
     expect(nine, "uctn", "[u:U0][a:](f {\"a\": 1})[t:R2]f=call00001[t:R3]f=call00001");
     static const char called[] = EACH("{% if m.role == 'tool' and not messages[loop.index0 - 1].tool_calls %}"
                                       "{{ raise_exception('no call') }}{% endif %}" SHOW CALLS);
@@ -190,13 +199,17 @@ static void test_left_out(void **state)
     (void) state;
     static const char window[] = EACH("{% if loop.revindex <= 8 %}" SHOW CALLS "{% endif %}");
     expect(window, "uauauauu", "[u:U0][a:A1][u:U2][a:A3][u:U4][a:A5][u:U6][u:U7]");
-    refuse(window, "uauauauaua", "messages[0]: the model's chat template does not show the text of a message with the role "
+    refuse(window, "uauauauaua",
+           "messages[0]: the model's chat template does not show the text of a message with the role "
            "'user'; send it in another role");
-    refuse(EACH("{% if loop.index < 9 %}" SHOW CALLS "{% endif %}"), "uauauauacta",
-           "messages[8]: the model's chat template does not show the tool calls of a message with the role 'assistant'; "
-           "send it in another role");
-    refuse(EACH("{% if m.role != 'narrator' %}{% if loop.index0 == 9 %}{{ raise_exception('Too long.') }}{% endif %}" SHOW
-                "{% endif %}"), "uauauauauau", "chat template: Too long.");
+    refuse(
+        EACH("{% if loop.index < 9 %}" SHOW CALLS "{% endif %}"), "uauauauacta",
+        "messages[8]: the model's chat template does not show the tool calls of a message with the role 'assistant'; "
+        "send it in another role");
+    refuse(
+        EACH("{% if m.role != 'narrator' %}{% if loop.index0 == 9 %}{{ raise_exception('Too long.') }}{% endif %}" SHOW
+             "{% endif %}"),
+        "uauauauauau", "chat template: Too long.");
     expect(EACH("{{ m.content | upper }}"), "uu", "U0U1"); /* the probes learn nothing about this template */
 }
 

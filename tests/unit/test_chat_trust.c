@@ -65,8 +65,8 @@ static void expect(const char *text, const char *want)
     pi_error err = {0};
     pi__text out = {.keeps_trust = true};
     if (pi__chat_new(&c, bpe, full, NULL, &err)) fail_msg("%s: %s", text, err.msg);
-    int rc = pi__chat_render(c, "[{\"role\": \"user\", \"content\": \"d,E f\"}]", NULL, "{\"y\": 7, \"v\": \"w\"}", 0, &out,
-                             &err);
+    int rc = pi__chat_render(c, "[{\"role\": \"user\", \"content\": \"d,E f\"}]", NULL, "{\"y\": 7, \"v\": \"w\"}", 0,
+                             &out, &err);
     if (rc) fail_msg("%s: %s", text, err.msg);
     char *got = braces(&out);
     if (strcmp(got, want) != 0) fail_msg("%s: %s, not %s", text, got, want);
@@ -172,9 +172,10 @@ static void test_hijack(void **state)
 static void test_borders(void **state)
 {
     (void) state;
-    static const char *const pieces[][2] = {{"he{{ messages[0].content }}", "llo hello"}, {" {{ messages[0].content }}o",
-        "hell"}, {"\n{{ messages[0].content }}\n\n", "\\n\\nhe"}, {"{{ messages[0].content }}a", "aaa"},
-        {"<t>{{ messages[0].content }}<t>", " <t>"}, {"{{ messages[0].content }}", "\xC3\xA9\xC3"}};
+    static const char *const pieces[][2] = {
+        {"he{{ messages[0].content }}", "llo hello"},    {" {{ messages[0].content }}o", "hell"},
+        {"\n{{ messages[0].content }}\n\n", "\\n\\nhe"}, {"{{ messages[0].content }}a", "aaa"},
+        {"<t>{{ messages[0].content }}<t>", " <t>"},     {"{{ messages[0].content }}", "\xC3\xA9\xC3"}};
     const pi__vocab *all[] = {bpe, spm, gemma};
     for (size_t k = 0; k < 3; k++) {
         for (size_t i = 0; i + 1 < sizeof pieces / sizeof *pieces; i++) {
@@ -206,19 +207,27 @@ static void test_tool_choice(void **state)
     static const struct {
         const char *tools, *options, *want; /* NULL = refused */
     } cases[] = {
-        {f, "{\"tool_choice\": \"auto\"}", "f"}, {f, "{\"tool_choice\": \"none\"}", "-"}, {NULL, "{}", "-"},
-        {f, "{\"tool_choice\": \"required\", \"parallel_tool_calls\": false}", "f"}, {f, "{\"tool_choice\": null}", "f"},
+        {f, "{\"tool_choice\": \"auto\"}", "f"},
+        {f, "{\"tool_choice\": \"none\"}", "-"},
+        {NULL, "{}", "-"},
+        {f, "{\"tool_choice\": \"required\", \"parallel_tool_calls\": false}", "f"},
+        {f, "{\"tool_choice\": null}", "f"},
         {f, "{\"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"f\"}}}", "f"},
         {f, "{\"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"g\"}}}", NULL},
-        {f, "{\"tool_choice\": {\"type\": \"function\"}}", NULL}, {f, "{\"tool_choice\": \"maybe\"}", NULL},
-        {f, "{\"tool_choice\": 5}", NULL}, {f, "{\"parallel_tool_calls\": 1}", NULL},
-        {NULL, "{\"tool_choice\": \"required\"}", NULL}, {"[]", "{\"tool_choice\": \"required\"}", NULL},
+        {f, "{\"tool_choice\": {\"type\": \"function\"}}", NULL},
+        {f, "{\"tool_choice\": \"maybe\"}", NULL},
+        {f, "{\"tool_choice\": 5}", NULL},
+        {f, "{\"parallel_tool_calls\": 1}", NULL},
+        {NULL, "{\"tool_choice\": \"required\"}", NULL},
+        {"[]", "{\"tool_choice\": \"required\"}", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pi__chat *c;
         pi_error err = {0};
         pi__text out = {0};
-        assert_int_equal(pi__chat_new(&c, bpe, "{{ tools[0].function.name if tools else '-' }}{# <tool_call> #}", NULL, &err), PI_OK);
+        assert_int_equal(
+            pi__chat_new(&c, bpe, "{{ tools[0].function.name if tools else '-' }}{# <tool_call> #}", NULL, &err),
+            PI_OK);
         int rc = pi__chat_render(c, m, cases[i].tools, cases[i].options, 0, &out, &err);
         if (rc != (cases[i].want ? PI_OK : PI_EINVAL)) fail_msg("%s: %d %s", cases[i].options, rc, err.msg);
         if (cases[i].want) assert_memory_equal(out.p, cases[i].want, out.n);

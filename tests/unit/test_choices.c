@@ -71,7 +71,8 @@ static void test_order(void **state)
 
 static void test_winogrande(void **state)
 {
-    static const char file[] = "0,A _ b.,x,yy,2\n1,\"A, _, b.\",x,y,1\nno task\n2,no gap,x,y,1\n3,_,x,y,3\n4,_,x,y,\n\n5,_z,x,y,1";
+    static const char file[] =
+        "0,A _ b.,x,yy,2\n1,\"A, _, b.\",x,y,1\nno task\n2,no gap,x,y,1\n3,_,x,y,3\n4,_,x,y,\n\n5,_z,x,y,1";
     choice_list l;
     size_t n_bad;
     (void) state;

@@ -93,11 +93,22 @@ static pi__core *open_core(const pi__config *c)
 
 static pi__job job_of(job *j)
 {
-    pi__job p = {.prompt = j->prompt, .n_prompt = (size_t) j->n_prompt, .ud = j, .on_token = on_token, .on_done = on_done,
-                 .on_logits = on_logits, .logits_ud = j};
-    p.params = (pi__gen_params){.max_tokens = j->n_gen, .no_stop = true, .cache = !j->no_cache, .salt = j->salt, .n_logprobs = -1,
-                                .logits = j->logits, .logits_from = j->logits_from, .deadline_ms = j->deadline_ms,
-                                .sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N}}};
+    pi__job p = {.prompt = j->prompt,
+                 .n_prompt = (size_t) j->n_prompt,
+                 .ud = j,
+                 .on_token = on_token,
+                 .on_done = on_done,
+                 .on_logits = on_logits,
+                 .logits_ud = j};
+    p.params = (pi__gen_params) {.max_tokens = j->n_gen,
+                                 .no_stop = true,
+                                 .cache = !j->no_cache,
+                                 .salt = j->salt,
+                                 .n_logprobs = -1,
+                                 .logits = j->logits,
+                                 .logits_from = j->logits_from,
+                                 .deadline_ms = j->deadline_ms,
+                                 .sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N}}};
     if (j->sampled) {
         pi__sampling *sp = &p.params.sampling;
         sp->seed = 3;
@@ -320,7 +331,9 @@ static void jobs_of_one_call(void **st)
                 wait_job(&j[k][i]);
                 const bool found = j[k][i].end.cached_tokens > 0;
                 assert_int_equal(j[k][i].end.cached_tokens, found ? 256 : 0);
-                assert_string_equal(j[k][i].end.miss_reason, found ? "" : keep ? "not in the cache" : "prefix cache disabled");
+                assert_string_equal(j[k][i].end.miss_reason, found  ? ""
+                                                             : keep ? "not in the cache"
+                                                                    : "prefix cache disabled");
                 computed += !found;
             }
             all_computed += computed;
@@ -685,9 +698,9 @@ static void scoring_reuses(void **st)
     wait_job(&plain_one);
     assert_int_equal(plain_one.end.cached_tokens, 192);
     static const int32_t from[5] = {100, 0, 7, 199, 150}, cached[5] = {96, 0, 0, 192, 144};
-    static const char *const why[5] = {"logits of the remaining prompt requested", "logits of all prompt tokens requested",
-                                       "logits of the remaining prompt requested", "",
-                                       "logits of the remaining prompt requested"};
+    static const char *const why[5] = {
+        "logits of the remaining prompt requested", "logits of all prompt tokens requested",
+        "logits of the remaining prompt requested", "", "logits of the remaining prompt requested"};
     for (int reopened = 0; reopened < 2; reopened++) { /* from the pools, then from disk */
         for (int i = 0; i < 5; i++) {
             score(e, &j, 21, from[i]);

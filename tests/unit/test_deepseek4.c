@@ -245,24 +245,33 @@ static void test_refused_numbers(void **st)
     (void) st;
     if (crossed()) skip(); /* does not depend on the processor */
     static const bad_value list[] = {
-        {"attention.head_count_kv", 4, 2, "head_count_kv is 2"}, {"attention.key_length", 4, 40, "key_length 40"},
-        {"attention.value_length", 4, 32, "value_length 32"}, {"attention.key_length", 4, 1024, "key_length is 1024"},
-        {"rope.dimension_count", 4, 15, "dimension_count is 15"}, {"rope.dimension_count", 4, 64, "dimension_count is 64"},
+        {"attention.head_count_kv", 4, 2, "head_count_kv is 2"},
+        {"attention.key_length", 4, 40, "key_length 40"},
+        {"attention.value_length", 4, 32, "value_length 32"},
+        {"attention.key_length", 4, 1024, "key_length is 1024"},
+        {"rope.dimension_count", 4, 15, "dimension_count is 15"},
+        {"rope.dimension_count", 4, 64, "dimension_count is 64"},
         {"attention.head_count", 4, 3, "head_count 3 is not a multiple of output_group_count 2"},
-        {"attention.q_lora_rank", 4, 0, "q_lora_rank is 0"}, {"attention.q_lora_rank", 4, 64, "blk.0.attn_q_a.weight"},
+        {"attention.q_lora_rank", 4, 0, "q_lora_rank is 0"},
+        {"attention.q_lora_rank", 4, 64, "blk.0.attn_q_a.weight"},
         {"attention.sliding_window", 4, 0, "sliding_window is 0"},
         {"attention.output_group_count", 4, 4, "blk.0.attn_output_a.weight"},
         {"attention.output_group_count", 4, 128, "output_group_count is 128"},
         {"attention.output_lora_rank", 4, 32, "blk.0.attn_output_a.weight"},
         {"attention.indexer.head_count", 4, 0, "indexer.head_count is 0"},
         {"attention.indexer.key_length", 4, 24, "indexer.key_length is 24"},
-        {"attention.indexer.top_k", 4, 0, "top_k is 0"}, {"expert_used_count", 4, 6, "expert_used_count 6"},
-        {"expert_count", 4, 4, "blk.0.ffn_gate_inp.weight"}, {"expert_gating_func", 4, 2, "expert_gating_func 2"},
-        {"expert_shared_count", 4, 2, "expert_shared_count 2"}, {"hash_layer_count", 4, 3, "blk.2.ffn_gate_tid2eid.weight"},
-        {"hash_layer_count", 4, 1, "blk.1.exp_probs_b.bias"}, {"hyper_connection.count", 4, 2, "hyper_connection.count is 2"},
+        {"attention.indexer.top_k", 4, 0, "top_k is 0"},
+        {"expert_used_count", 4, 6, "expert_used_count 6"},
+        {"expert_count", 4, 4, "blk.0.ffn_gate_inp.weight"},
+        {"expert_gating_func", 4, 2, "expert_gating_func 2"},
+        {"expert_shared_count", 4, 2, "expert_shared_count 2"},
+        {"hash_layer_count", 4, 3, "blk.2.ffn_gate_tid2eid.weight"},
+        {"hash_layer_count", 4, 1, "blk.1.exp_probs_b.bias"},
+        {"hyper_connection.count", 4, 2, "hyper_connection.count is 2"},
         {"hyper_connection.sinkhorn_iterations", 4, 0, "sinkhorn_iterations is 0"},
         {"expert_feed_forward_length", 4, 64, "blk.0.ffn_gate_exps.weight"},
-        {"block_count", 4, 5, "swiglu_clamp_exp"}, {"block_count", 4, 6, "compress_ratios"},
+        {"block_count", 4, 5, "swiglu_clamp_exp"},
+        {"block_count", 4, 6, "compress_ratios"},
         {"rope.freq_base", 4, 0, "rope.freq_base must be"}};
     pi__config c = config();
     models_refused(&c, "deepseek4.", list, sizeof list / sizeof *list);
@@ -288,12 +297,21 @@ static void test_refused_tensors(void **st)
 {
     (void) st;
     if (crossed()) skip(); /* does not depend on the processor */
-    static const char *const needed[] = {
-        "output_norm.weight", "output_hc_fn.weight", "output_hc_scale.weight", "blk.0.hc_attn_base.weight",
-        "blk.1.hc_ffn_fn.weight", "blk.0.attn_sinks.weight", "blk.3.attn_kv_a_norm.weight",
-        "blk.1.attn_compressor_ape.weight",
-        "blk.2.attn_compressor_norm.weight", "blk.3.indexer_compressor_gate.weight", "blk.1.indexer.proj.weight",
-        "blk.1.ffn_gate_tid2eid.weight", "blk.2.exp_probs_b.bias", "blk.3.ffn_down_exps.weight", "blk.0.ffn_up_shexp.weight"};
+    static const char *const needed[] = {"output_norm.weight",
+                                         "output_hc_fn.weight",
+                                         "output_hc_scale.weight",
+                                         "blk.0.hc_attn_base.weight",
+                                         "blk.1.hc_ffn_fn.weight",
+                                         "blk.0.attn_sinks.weight",
+                                         "blk.3.attn_kv_a_norm.weight",
+                                         "blk.1.attn_compressor_ape.weight",
+                                         "blk.2.attn_compressor_norm.weight",
+                                         "blk.3.indexer_compressor_gate.weight",
+                                         "blk.1.indexer.proj.weight",
+                                         "blk.1.ffn_gate_tid2eid.weight",
+                                         "blk.2.exp_probs_b.bias",
+                                         "blk.3.ffn_down_exps.weight",
+                                         "blk.0.ffn_up_shexp.weight"};
     pi__config c = config();
     model_needs(&c, needed, sizeof needed / sizeof *needed);
 }
@@ -338,11 +356,20 @@ static int remove_model(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_group_factors), cmocka_unit_test(test_prefix),
-        cmocka_unit_test(test_disk), cmocka_unit_test(test_preemption), cmocka_unit_test(test_all_rows), cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_refused_numbers), cmocka_unit_test(test_refused_arrays),
-        cmocka_unit_test(test_refused_tensors), cmocka_unit_test(test_refused_experts),
-        cmocka_unit_test(test_drafts), cmocka_unit_test(test_refused_heads),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_group_factors),
+        cmocka_unit_test(test_prefix),
+        cmocka_unit_test(test_disk),
+        cmocka_unit_test(test_preemption),
+        cmocka_unit_test(test_all_rows),
+        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_refused_numbers),
+        cmocka_unit_test(test_refused_arrays),
+        cmocka_unit_test(test_refused_tensors),
+        cmocka_unit_test(test_refused_experts),
+        cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_refused_heads),
     };
     return cmocka_run_group_tests(tests, make_model, remove_model);
 }

@@ -7,9 +7,10 @@
 #include "random_model.h"
 #include "rounds.h"
 
-static const char *const archs[] = {"gemma2", "llama2", "llama3", "llama-bias", "mistral", "mixtral", "qwen2", "qwen3",
-                                    "qwen3moe", "phi3", "phi3-short", "mistral3", "gpt-oss", "glm4moe", "minimax-m2", "granite",
-                                    "granite-nope", "granitemoe", "deepseek3", "deepseek2", "deepseek2-lite", "deepseek2-old"};
+static const char *const archs[] = {
+    "gemma2",       "llama2",     "llama3",     "llama-bias", "mistral",        "mixtral",      "qwen2",      "qwen3",
+    "qwen3moe",     "phi3",       "phi3-short", "mistral3",   "gpt-oss",        "glm4moe",      "minimax-m2", "granite",
+    "granite-nope", "granitemoe", "deepseek3",  "deepseek2",  "deepseek2-lite", "deepseek2-old"};
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 static char path[N_ARCHS][256];
 
@@ -103,25 +104,32 @@ static void test_refused_numbers(void **st)
 {
     (void) st;
     if (crossed()) skip(); /* does not depend on the processor */
-    static const bad_value llama[] = {
-        {"attention.head_count", 4, 0, "head_count is 0"}, {"attention.head_count", 4, 3, "multiple of 16"},
-        {"attention.head_count", 4, 8, "key_length 16"}, {"attention.head_count", 4, 4096, "key_length is 0"},
-        {"attention.head_count_kv", 4, 3, "not a multiple of head_count_kv 3"},
-        {"rope.dimension_count", 4, 7, "dimension_count is 7"}, {"rope.dimension_count", 4, 34, "dimension_count is 34"},
-        {"feed_forward_length", 4, 64, "blk.0.ffn_gate.weight"}, {"block_count", 4, 4, "blk.3.attn_norm.weight is missing"},
-        {"rope.freq_base", 4, 0, "must be above 1"}, {"attention.layer_norm_rms_epsilon", 4, 0x7fc00000, "finite"}};
-    static const bad_value experts[] = {
-        {"expert_count", 4, 5, "blk.0.ffn_gate_inp.weight"}, {"expert_used_count", 4, 5, "expert_used_count 5 is more"},
-        {"expert_used_count", 4, 0, "expert_used_count is 0"}, {"expert_count", 4, 0, "blk.0.ffn_gate.weight is missing"}};
+    static const bad_value llama[] = {{"attention.head_count", 4, 0, "head_count is 0"},
+                                      {"attention.head_count", 4, 3, "multiple of 16"},
+                                      {"attention.head_count", 4, 8, "key_length 16"},
+                                      {"attention.head_count", 4, 4096, "key_length is 0"},
+                                      {"attention.head_count_kv", 4, 3, "not a multiple of head_count_kv 3"},
+                                      {"rope.dimension_count", 4, 7, "dimension_count is 7"},
+                                      {"rope.dimension_count", 4, 34, "dimension_count is 34"},
+                                      {"feed_forward_length", 4, 64, "blk.0.ffn_gate.weight"},
+                                      {"block_count", 4, 4, "blk.3.attn_norm.weight is missing"},
+                                      {"rope.freq_base", 4, 0, "must be above 1"},
+                                      {"attention.layer_norm_rms_epsilon", 4, 0x7fc00000, "finite"}};
+    static const bad_value experts[] = {{"expert_count", 4, 5, "blk.0.ffn_gate_inp.weight"},
+                                        {"expert_used_count", 4, 5, "expert_used_count 5 is more"},
+                                        {"expert_used_count", 4, 0, "expert_used_count is 0"},
+                                        {"expert_count", 4, 0, "blk.0.ffn_gate.weight is missing"}};
     static const bad_value gemma2[] = {{"attention.sliding_window", 4, 0, "sliding_window is 0"},
                                        {"attn_logit_softcapping", 4, 0x7f800000, "finite"}};
-    static const bad_value oss[] = {
-        {"expert_count", 4, 0, "expert_count is 0"}, {"expert_feed_forward_length", 4, 32, "blk.0.ffn_gate_exps.weight"},
-        {"expert_used_count", 4, 7, "expert_used_count 7 is more"}};
-    static const bad_value glm[] = {
-        {"expert_gating_func", 4, 1, "expert_gating_func is not 2"}, {"leading_dense_block_count", 4, 0, "blk.0.ffn_gate_inp.weight"},
-        {"leading_dense_block_count", 4, 2, "blk.1.ffn_gate.weight"}, {"expert_shared_count", 4, 2, "blk.1.ffn_gate_shexp.weight"},
-        {"expert_shared_count", 4, 0, "with this tensor"}, {"nextn_predict_layers", 4, 4, "nextn_predict_layers is 4"}};
+    static const bad_value oss[] = {{"expert_count", 4, 0, "expert_count is 0"},
+                                    {"expert_feed_forward_length", 4, 32, "blk.0.ffn_gate_exps.weight"},
+                                    {"expert_used_count", 4, 7, "expert_used_count 7 is more"}};
+    static const bad_value glm[] = {{"expert_gating_func", 4, 1, "expert_gating_func is not 2"},
+                                    {"leading_dense_block_count", 4, 0, "blk.0.ffn_gate_inp.weight"},
+                                    {"leading_dense_block_count", 4, 2, "blk.1.ffn_gate.weight"},
+                                    {"expert_shared_count", 4, 2, "blk.1.ffn_gate_shexp.weight"},
+                                    {"expert_shared_count", 4, 0, "with this tensor"},
+                                    {"nextn_predict_layers", 4, 4, "nextn_predict_layers is 4"}};
     pi__config c = config(arch_of("llama3")), moe = config(arch_of("mixtral")), g = config(arch_of("gemma2"));
     pi__config gpt = config(arch_of("gpt-oss")), chat = config(arch_of("glm4moe"));
     models_refused(&gpt, "gpt-oss.", oss, sizeof oss / sizeof *oss);
@@ -137,15 +145,22 @@ static void test_refused_numbers(void **st)
     pi__config mm = config(arch_of("minimax-m2")), gr = config(arch_of("granitemoe"));
     models_refused(&mm, "minimax-m2.", minimax, sizeof minimax / sizeof *minimax);
     models_refused(&gr, "granitemoe.", granite, sizeof granite / sizeof *granite);
-    static const bad_value latent[] = {
-        {"attention.kv_lora_rank", 4, 72, "only multiples of 16"}, {"attention.kv_lora_rank", 4, 1024, "expected 16 to"},
-        {"attention.kv_lora_rank", 4, 576, "rows of more than 576"}, {"attention.q_lora_rank", 4, 32, "blk.0.attn_q_a.weight"},
-        {"attention.key_length_mla", 4, 16, "only multiples of 16"}, {"attention.key_length_mla", 4, 8, "only multiples of 16"},
-        {"attention.value_length_mla", 4, 0, "only multiples of 16"}, {"rope.dimension_count", 4, 15, "only multiples of 16"},
-        {"attention.head_count", 4, 2, "blk.0.attn_q_b.weight"}, {"expert_gating_func", 4, 3, "expert_gating_func is 3"},
-        {"expert_group_count", 4, 3, "8 experts in 3 groups"}, {"expert_group_used_count", 4, 1, "fewer than 3 experts"},
-        {"expert_group_used_count", 4, 5, "fewer than 3 experts"}, {"expert_group_count", 4, 65, "expected 0 to 64"},
-        {"expert_shared_count", 4, 2, "blk.1.ffn_gate_shexp.weight"}, {"leading_dense_block_count", 4, 0, "blk.0.ffn_gate_inp.weight"}};
+    static const bad_value latent[] = {{"attention.kv_lora_rank", 4, 72, "only multiples of 16"},
+                                       {"attention.kv_lora_rank", 4, 1024, "expected 16 to"},
+                                       {"attention.kv_lora_rank", 4, 576, "rows of more than 576"},
+                                       {"attention.q_lora_rank", 4, 32, "blk.0.attn_q_a.weight"},
+                                       {"attention.key_length_mla", 4, 16, "only multiples of 16"},
+                                       {"attention.key_length_mla", 4, 8, "only multiples of 16"},
+                                       {"attention.value_length_mla", 4, 0, "only multiples of 16"},
+                                       {"rope.dimension_count", 4, 15, "only multiples of 16"},
+                                       {"attention.head_count", 4, 2, "blk.0.attn_q_b.weight"},
+                                       {"expert_gating_func", 4, 3, "expert_gating_func is 3"},
+                                       {"expert_group_count", 4, 3, "8 experts in 3 groups"},
+                                       {"expert_group_used_count", 4, 1, "fewer than 3 experts"},
+                                       {"expert_group_used_count", 4, 5, "fewer than 3 experts"},
+                                       {"expert_group_count", 4, 65, "expected 0 to 64"},
+                                       {"expert_shared_count", 4, 2, "blk.1.ffn_gate_shexp.weight"},
+                                       {"leading_dense_block_count", 4, 0, "blk.0.ffn_gate_inp.weight"}};
     pi__config d3 = config(arch_of("deepseek3"));
     models_refused(&d3, "deepseek2.", latent, sizeof latent / sizeof *latent);
     models_refused(&c, "llama.", llama, sizeof llama / sizeof *llama);
@@ -168,17 +183,21 @@ static void test_refused_tensors(void **st)
         "blk.0.ffn_gate_inp.bias", "blk.1.ffn_gate_exps.bias", "blk.2.ffn_up_exps.bias", "blk.3.ffn_down_exps.bias"};
     static const char *const glm[] = {"blk.1.exp_probs_b.bias", "blk.2.ffn_up_shexp.weight", "blk.0.ffn_down.weight",
                                       "blk.2.attn_q_norm.weight"};
-    static const char *const minimax[] = {"blk.0.attn_q_norm.weight", "blk.1.attn_k_norm.weight", "blk.2.exp_probs_b.bias"};
-    static const char *const granite[] = {"output_norm.weight", "blk.1.ffn_down_shexp.weight", "blk.0.ffn_gate_inp.weight"};
-    static const char *const latent[] = {"blk.0.attn_q_a.weight", "blk.0.attn_q_a_norm.weight", "blk.1.attn_q_b.weight",
-                                         "blk.2.attn_kv_a_mqa.weight", "blk.0.attn_kv_a_norm.weight", "blk.1.attn_v_b.weight",
-                                         "blk.2.attn_k_b.weight", "blk.1.exp_probs_b.bias", "blk.2.ffn_down_shexp.weight"};
+    static const char *const minimax[] = {"blk.0.attn_q_norm.weight", "blk.1.attn_k_norm.weight",
+                                          "blk.2.exp_probs_b.bias"};
+    static const char *const granite[] = {"output_norm.weight", "blk.1.ffn_down_shexp.weight",
+                                          "blk.0.ffn_gate_inp.weight"};
+    static const char *const latent[] = {
+        "blk.0.attn_q_a.weight",      "blk.0.attn_q_a_norm.weight",  "blk.1.attn_q_b.weight",
+        "blk.2.attn_kv_a_mqa.weight", "blk.0.attn_kv_a_norm.weight", "blk.1.attn_v_b.weight",
+        "blk.2.attn_k_b.weight",      "blk.1.exp_probs_b.bias",      "blk.2.ffn_down_shexp.weight"};
     pi__config d3 = config(arch_of("deepseek3"));
     model_needs(&d3, latent, sizeof latent / sizeof *latent);
     pi__config mm = config(arch_of("minimax-m2")), gr = config(arch_of("granitemoe"));
     model_needs(&mm, minimax, sizeof minimax / sizeof *minimax);
     model_needs(&gr, granite, sizeof granite / sizeof *granite);
-    pi__config c[4] = {config(arch_of("llama3")), config(arch_of("qwen2")), config(arch_of("qwen3")), config(arch_of("gemma2"))};
+    pi__config c[4] = {config(arch_of("llama3")), config(arch_of("qwen2")), config(arch_of("qwen3")),
+                       config(arch_of("gemma2"))};
     pi__config gpt = config(arch_of("gpt-oss")), chat = config(arch_of("glm4moe"));
     model_needs(&gpt, oss, sizeof oss / sizeof *oss);
     model_needs(&chat, glm, sizeof glm / sizeof *glm);
@@ -221,7 +240,8 @@ static int setup(void **st)
     (void) st;
     pi_error err;
     int rc = 0;
-    for (int i = 0; i < N_ARCHS && !rc; i++) rc = tiny_write(tiny_path(path[i], archs[i]), &(tiny_spec) {.arch = archs[i]}, &err);
+    for (int i = 0; i < N_ARCHS && !rc; i++)
+        rc = tiny_write(tiny_path(path[i], archs[i]), &(tiny_spec) {.arch = archs[i]}, &err);
     return rc;
 }
 

@@ -15,9 +15,18 @@ static char model_path[256], draft_path[256];
 
 static pi__config config(void)
 {
-    return (pi__config) {.model = model_path, .draft_model = draft_path, .n_draft = 7, .max_batch_tokens = 64, .max_seqs = 8,
-                         .max_queue = 20, .block_size = 16, .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16,
-                         .kv_tokens = 4096, .params.cpu = {.n_threads = 2, .poll = 1}};
+    return (pi__config) {.model = model_path,
+                         .draft_model = draft_path,
+                         .n_draft = 7,
+                         .max_batch_tokens = 64,
+                         .max_seqs = 8,
+                         .max_queue = 20,
+                         .block_size = 16,
+                         .snapshot_interval = 64,
+                         .type_k = PI__F16,
+                         .type_v = PI__F16,
+                         .kv_tokens = 4096,
+                         .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
 static void write_model(const char *path, const char *arch, const char *sizes)
@@ -147,8 +156,9 @@ static void test_same_drafts(void **st)
 {
     (void) st;
     static job jobs[N_JOBS];
-    static const char *const sizes[][3] = {{"gemma4", "dflash", "v=1 K=64 O=40"}, {"qwen35", "dflash", "g=1 v=1 w=1 K=64 O=40"},
-                                          {"gemma4", "dflash", "v=1 K=64 O=40 k=3 i=8 R=64 J=2"}};
+    static const char *const sizes[][3] = {{"gemma4", "dflash", "v=1 K=64 O=40"},
+                                           {"qwen35", "dflash", "g=1 v=1 w=1 K=64 O=40"},
+                                           {"gemma4", "dflash", "v=1 K=64 O=40 k=3 i=8 R=64 J=2"}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         write_model(model_path, sizes[i][0], "");
         write_model(draft_path, sizes[i][1], sizes[i][2]);
@@ -201,7 +211,10 @@ static void test_markov(void **st)
         const char *sizes;
         float p_min;
         bool drafts;
-    } cases[] = {{"v=1 M=320", 0, true}, {"v=1 M=320 z=1", 0, true}, {"v=1 M=320 c=1", 0.9f, true}, {"v=1 M=320 c=2", 0.1f, false},
+    } cases[] = {{"v=1 M=320", 0, true},
+                 {"v=1 M=320 z=1", 0, true},
+                 {"v=1 M=320 c=1", 0.9f, true},
+                 {"v=1 M=320 c=2", 0.1f, false},
                  {"v=1 M=320 c=2", 0, true}};
     write_model(model_path, "gemma4", "");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -212,7 +225,8 @@ static void test_markov(void **st)
         c.n_draft = 3;
         c.draft_p_min = cases[i].p_min;
         const drafted d = run(&c, 1, &says, jobs);
-        if (d.n != d.accepted || (d.n > 0) != cases[i].drafts) fail_msg("%s: %llu drafts, %llu accepted", cases[i].sizes, d.n, d.accepted);
+        if (d.n != d.accepted || (d.n > 0) != cases[i].drafts)
+            fail_msg("%s: %llu drafts, %llu accepted", cases[i].sizes, d.n, d.accepted);
         if (cases[i].drafts) assert_true(d.n >= N_JOBS * (N_GEN - N_GEN / 4 - 1));
     }
 }
@@ -273,25 +287,33 @@ static void refused(const pi__config *c, const char *why)
 static void test_refused(void **st)
 {
     (void) st;
-    static const bad_value list[] = {
-        {"block_size", 4, 1, "block_size is 1"}, {"block_size", 4, 1000, "block_size is 1000"},
-        {"attention.head_count", 4, 3, "head_count 3 is not a multiple"}, {"attention.head_count_kv", 4, 0, "head_count_kv is 0"},
-        {"attention.key_length", 4, 48, "key_length 48"}, {"attention.value_length", 4, 64, "value_length 64"},
-        {"rope.dimension_count", 4, 7, "dimension_count is 7"}, {"embedding_length", 4, 32, "fc.weight has shape"},
-        {"block_count", 4, 3, "blk.2.attn_norm.weight is missing"}, {"feed_forward_length", 4, 64, "ffn_gate.weight has shape"},
-        {"target_layers", 16, 7, "reads layer 7 of its model"}, {"target_layers", 16, UINT32_MAX, "reads layer -1"},
-        {"target_layers", 4, 6, "target_layers needs 1 to 16"}};
+    static const bad_value list[] = {{"block_size", 4, 1, "block_size is 1"},
+                                     {"block_size", 4, 1000, "block_size is 1000"},
+                                     {"attention.head_count", 4, 3, "head_count 3 is not a multiple"},
+                                     {"attention.head_count_kv", 4, 0, "head_count_kv is 0"},
+                                     {"attention.key_length", 4, 48, "key_length 48"},
+                                     {"attention.value_length", 4, 64, "value_length 64"},
+                                     {"rope.dimension_count", 4, 7, "dimension_count is 7"},
+                                     {"embedding_length", 4, 32, "fc.weight has shape"},
+                                     {"block_count", 4, 3, "blk.2.attn_norm.weight is missing"},
+                                     {"feed_forward_length", 4, 64, "ffn_gate.weight has shape"},
+                                     {"target_layers", 16, 7, "reads layer 7 of its model"},
+                                     {"target_layers", 16, UINT32_MAX, "reads layer -1"},
+                                     {"target_layers", 4, 6, "target_layers needs 1 to 16"}};
     static const bad_value window[] = {{"sliding_window_pattern", 4, 1, "needs a bool for each"}};
     static const bad_value mask[] = {{"mask_token_id", 4, TINY_VOCAB, "mask_token_id must be one of"}};
-    static const char *const needed[] = {"fc.weight", "enc.output_norm.weight", "output_norm.weight", "blk.1.attn_q.weight",
-                                         "blk.0.attn_k_norm.weight", "blk.1.ffn_norm.weight", "output.weight"};
+    static const char *const needed[] = {"fc.weight",           "enc.output_norm.weight",   "output_norm.weight",
+                                         "blk.1.attn_q.weight", "blk.0.attn_k_norm.weight", "blk.1.ffn_norm.weight",
+                                         "output.weight"};
     static const char *const markov[] = {"markov_w2.weight"};
-    static const bad_value selector[] = {
-        {"conv_kernel_size", 4, 0, "conv_kernel_size is 0"}, {"conv_kernel_size", 4, 4, "attn_conv_base has shape"},
-        {"conv_group_size", 4, 24, "not a multiple of conv_group_size 24"}, {"conv_group_size", 4, 8, "attn_conv_proj.weight has shape"},
-        {"selector_rank", 4, 33, "selector_hidden.weight has shape"}, {"selector_top_k", 4, 65, "selector_top_k is 65"}};
-    static const char *const selecting[] = {"selector_predecessor.weight", "selector_successor.weight", "blk.0.attn_conv_base",
-                                            "blk.1.ffn_conv_proj.weight"};
+    static const bad_value selector[] = {{"conv_kernel_size", 4, 0, "conv_kernel_size is 0"},
+                                         {"conv_kernel_size", 4, 4, "attn_conv_base has shape"},
+                                         {"conv_group_size", 4, 24, "not a multiple of conv_group_size 24"},
+                                         {"conv_group_size", 4, 8, "attn_conv_proj.weight has shape"},
+                                         {"selector_rank", 4, 33, "selector_hidden.weight has shape"},
+                                         {"selector_top_k", 4, 65, "selector_top_k is 65"}};
+    static const char *const selecting[] = {"selector_predecessor.weight", "selector_successor.weight",
+                                            "blk.0.attn_conv_base", "blk.1.ffn_conv_proj.weight"};
     pi__config c = config();
     write_model(model_path, "gemma4", "");
     write_model(draft_path, "dflash", "v=1 w=1 K=9");

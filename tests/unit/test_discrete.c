@@ -17,9 +17,20 @@ static char path[2][256]; /* gemma3: full and window groups; qwen35: a full and 
 /* Pools hold little more than one request. */
 static pi__config config(int model)
 {
-    return (pi__config) {.model = path[model], .device = "far", .max_batch_tokens = 32, .max_seqs = 2, .max_queue = 20,
-                         .ctx_size = 320, .block_size = 16, .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16,
-                         .kv_tokens = 320, .prefix_cache = true, .cache_ram = 16 << 20, .params.cpu = {.n_threads = 1}};
+    return (pi__config) {.model = path[model],
+                         .device = "far",
+                         .max_batch_tokens = 32,
+                         .max_seqs = 2,
+                         .max_queue = 20,
+                         .ctx_size = 320,
+                         .block_size = 16,
+                         .snapshot_interval = 64,
+                         .type_k = PI__F16,
+                         .type_v = PI__F16,
+                         .kv_tokens = 320,
+                         .prefix_cache = true,
+                         .cache_ram = 16 << 20,
+                         .params.cpu = {.n_threads = 1}};
 }
 
 /* Splits the layers over several devices; each device has a shard of each block. */

@@ -9,15 +9,25 @@
 
 enum { CROWD = 16, N_ARCHS = 8 };
 
-static const char *const archs[N_ARCHS] = {"gemma3", "gemma4", "qwen35", "qwen35moe", "deepseek4", "qwen3next", "glm4moe",
-                                            "deepseek3"};
+static const char *const archs[N_ARCHS] = {"gemma3",    "gemma4",    "qwen35",  "qwen35moe",
+                                           "deepseek4", "qwen3next", "glm4moe", "deepseek3"};
 static char path[N_ARCHS][256], small_path[256], other_path[256];
 
 static pi__config config(int arch)
 {
-    return (pi__config) {.model = path[arch], .n_draft = 3, .max_batch_tokens = 64, .max_seqs = CROWD, .max_queue = 40,
-                         .block_size = 16, .snapshot_interval = 512, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 8192,
-                         .ngram_n = 2, .ngram_m = 16, .params.cpu = {.n_threads = 2, .poll = 1}};
+    return (pi__config) {.model = path[arch],
+                         .n_draft = 3,
+                         .max_batch_tokens = 64,
+                         .max_seqs = CROWD,
+                         .max_queue = 40,
+                         .block_size = 16,
+                         .snapshot_interval = 512,
+                         .type_k = PI__F16,
+                         .type_v = PI__F16,
+                         .kv_tokens = 8192,
+                         .ngram_n = 2,
+                         .ngram_m = 16,
+                         .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
 /* Creates repetitive prompts; some share a prefix. */
@@ -56,7 +66,8 @@ static void crowd_run(const pi__config *c, int n_jobs, const int *kinds, int n_k
 static void same(const job *got, const job *want, int n, const char *what, int value)
 {
     for (int i = 0; i < n; i++) {
-        if (memcmp(got[i].tokens, want[i].tokens, sizeof want[i].tokens)) fail_msg("%s %d: tokens of job %d differ", what, value, i);
+        if (memcmp(got[i].tokens, want[i].tokens, sizeof want[i].tokens))
+            fail_msg("%s %d: tokens of job %d differ", what, value, i);
         if (got[i].rows != want[i].rows) fail_msg("%s %d: logits of job %d differ", what, value, i);
     }
 }
@@ -349,7 +360,8 @@ static void drafts_follow_what_they_are_worth(void **state)
         for (int k = 0; k < 5; k++)
             for (int n = 0; n < 3; n++) {
                 const double gain = speedup(seqs[n], right[i], 10, row[k], &made);
-                if (gain < 0.97) fail_msg("%d sequences, right %g, row %g: %g times as fast", seqs[n], right[i], row[k], gain);
+                if (gain < 0.97)
+                    fail_msg("%d sequences, right %g, row %g: %g times as fast", seqs[n], right[i], row[k], gain);
             }
 }
 
@@ -479,9 +491,13 @@ static void texts_of_tenants(void **state)
             for (j->n_prompt = 0; j->n_prompt < 9; j->n_prompt++) j->prompt[j->n_prompt] = 11 + 13 * j->n_prompt;
             pi__job p = {.prompt = j->prompt, .n_prompt = (size_t) j->n_prompt, .ud = j, .on_token = job_on_token,
                          .on_done = job_on_done};
-            p.params = (pi__gen_params) {.max_tokens = N_GEN, .no_stop = true, .cache = true, .n_logprobs = -1,
-                                         .salt = k && i ? "b" : "a",
-                                         .sampling = {.temp = 0, .top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N}}};
+            p.params = (pi__gen_params) {
+                .max_tokens = N_GEN,
+                .no_stop = true,
+                .cache = true,
+                .n_logprobs = -1,
+                .salt = k && i ? "b" : "a",
+                .sampling = {.temp = 0, .top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N}}};
             if (pi__core_submit(e, &p, 1, &j->seq, &err)) fail_msg("%s", err.msg);
             job_await(j, PI_OK);
         }
@@ -497,7 +513,8 @@ static int write_models(void **state)
 {
     (void) state;
     int rc = PI_OK;
-    for (int a = 0; a < N_ARCHS && !rc; a++) rc = tiny_write(tiny_path(path[a], archs[a]), &(tiny_spec) {.arch = archs[a]}, NULL);
+    for (int a = 0; a < N_ARCHS && !rc; a++)
+        rc = tiny_write(tiny_path(path[a], archs[a]), &(tiny_spec) {.arch = archs[a]}, NULL);
     if (!rc) rc = tiny_write(tiny_path(small_path, "small"), &(tiny_spec) {.sizes = "L=1", .seed = 4}, NULL);
     return rc ? rc : tiny_write(tiny_path(other_path, "other"), &(tiny_spec) {.arch = "qwen3"}, NULL);
 }
@@ -513,12 +530,20 @@ static int remove_models(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_drafter), cmocka_unit_test(mixed_drafters), cmocka_unit_test(heads_see_all_of_a_prompt),
-        cmocka_unit_test(what_does_not_go_together), cmocka_unit_test(out_of_memory),
-        cmocka_unit_test(less_of_a_model), cmocka_unit_test(places_of_n_grams),
-        cmocka_unit_test(index_is_bounded), cmocka_unit_test(drafts_follow_what_they_are_worth),
-        cmocka_unit_test(models_that_do_not_help_cost_nothing), cmocka_unit_test(heads_that_rest), cmocka_unit_test(texts_of_tenants),
-        cmocka_unit_test(prefixes_of_heads), cmocka_unit_test(devices_as_one),
+        cmocka_unit_test(every_drafter),
+        cmocka_unit_test(mixed_drafters),
+        cmocka_unit_test(heads_see_all_of_a_prompt),
+        cmocka_unit_test(what_does_not_go_together),
+        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(less_of_a_model),
+        cmocka_unit_test(places_of_n_grams),
+        cmocka_unit_test(index_is_bounded),
+        cmocka_unit_test(drafts_follow_what_they_are_worth),
+        cmocka_unit_test(models_that_do_not_help_cost_nothing),
+        cmocka_unit_test(heads_that_rest),
+        cmocka_unit_test(texts_of_tenants),
+        cmocka_unit_test(prefixes_of_heads),
+        cmocka_unit_test(devices_as_one),
     };
     return cmocka_run_group_tests(tests, write_models, remove_models);
 }

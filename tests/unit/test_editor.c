@@ -286,9 +286,25 @@ static void check_screen(const char *text, size_t cursor)
 
 static void test_screen(void **state)
 {
-    static const char *const typed[] = {
-        "a", "b", " ", "c", "\303\251", "\344\270\226", "word ", "\177", "\033[D", "\033[C", "\033[H", "\033[F", "\033[A",
-        "\033[B", "\033[3~", "\027", "\033[200~x\nyy\n\344\270\226\033[201~", "\033[200~0123456789\033[201~", "\013"};
+    static const char *const typed[] = {"a",
+                                        "b",
+                                        " ",
+                                        "c",
+                                        "\303\251",
+                                        "\344\270\226",
+                                        "word ",
+                                        "\177",
+                                        "\033[D",
+                                        "\033[C",
+                                        "\033[H",
+                                        "\033[F",
+                                        "\033[A",
+                                        "\033[B",
+                                        "\033[3~",
+                                        "\027",
+                                        "\033[200~x\nyy\n\344\270\226\033[201~",
+                                        "\033[200~0123456789\033[201~",
+                                        "\013"};
     uint32_t rng = 5;
     (void) state;
     for (int round = 0; round < 60; round++) {

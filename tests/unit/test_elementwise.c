@@ -134,7 +134,8 @@ static void test_add_gated(void **state)
         EACH_CPU({
             fill(x, N_MAX, 1, 3);
             memcpy(x0, x, sizeof x);
-            pi__cpu_add_gated(&cpu.be, NULL, &(pi__add_gated) {.y = x, .x = y, .gate = w, .ldg = LD, .n_rows = rows, .n = N});
+            pi__cpu_add_gated(&cpu.be, NULL,
+                              &(pi__add_gated) {.y = x, .x = y, .gate = w, .ldg = LD, .n_rows = rows, .n = N});
             for (int i = 0; i < rows * N; i++) assert_close(x0[i] + y[i] / (1 + exp(-w[i / N * LD])), x[i], 1e-6);
             assert_memory_equal(x + rows * N, x0 + rows * N, 4000);
         })
@@ -156,8 +157,14 @@ static void test_layer_norm_gelu(void **state)
             for (int part = 0; part < 3; part++) { /* y and its bias, only y, neither */
                 fill(x, N_MAX, 1, 3);
                 memcpy(x0, x, sizeof x);
-                pi__layer_norm a = {.x = x, .y = part < 2 ? y : NULL, .b = part < 1 ? w + n : NULL, .w = w, .shift = w + 2 * n,
-                                    .eps = 1e-5f, .n_rows = rows, .n = n};
+                pi__layer_norm a = {.x = x,
+                                    .y = part < 2 ? y : NULL,
+                                    .b = part < 1 ? w + n : NULL,
+                                    .w = w,
+                                    .shift = w + 2 * n,
+                                    .eps = 1e-5f,
+                                    .n_rows = rows,
+                                    .n = n};
                 pi__cpu_layer_norm(&cpu.be, NULL, &a);
                 for (int r = 0; r < rows; r++) {
                     double mean = 0, square = 0;
@@ -170,7 +177,8 @@ static void test_layer_norm_gelu(void **state)
                     for (int i = 0; i < n; i++) mean += (double) x0[r * n + i] / n;
                     for (int i = 0; i < n; i++) square += pow((double) x0[r * n + i] - mean, 2) / n;
                     for (int i = 0; i < n; i++)
-                        assert_close((x0[r * n + i] - mean) / sqrt(square + 1e-5) * w[i] + w[2 * n + i], x[r * n + i], 2e-5);
+                        assert_close((x0[r * n + i] - mean) / sqrt(square + 1e-5) * w[i] + w[2 * n + i], x[r * n + i],
+                                     2e-5);
                 }
                 fill(x, N_MAX, 1, 12);
                 memcpy(x0, x, sizeof x);
@@ -234,7 +242,8 @@ static void test_softcap(void **state)
             fill(x, N_MAX, 5, s % 2 ? 200.0f : 3.0f);
             x[0] = s % 2 ? 1e30f : -0.0f;
             memcpy(y, x, sizeof x);
-            pi__cpu_softcap(&cpu.be, NULL, &(pi__softcap) {.x = x, .cap = 30.0f, .n_rows = 1, .n = (int64_t) (sizes[s])});
+            pi__cpu_softcap(&cpu.be, NULL,
+                            &(pi__softcap) {.x = x, .cap = 30.0f, .n_rows = 1, .n = (int64_t) (sizes[s])});
             for (size_t i = 0; i < sizes[s]; i++) assert_close(30.0 * tanh(y[i] / 30.0), x[i], 4e-7);
             assert_memory_equal(x + sizes[s], y + sizes[s], 4000);
         })
@@ -276,7 +285,8 @@ static void test_isa(void **state)
     assert_int_equal(pi__isa_choose("auto", &isa, &err), PI_OK);
     assert_int_equal(isa, best);
     for (int i = PI__ISA_GENERIC; i < PI__N_ISAS; i++) {
-        assert_int_equal(pi__isa_choose(pi__isa_names[i].name, &isa, &err), pi__isa_available(i) ? PI_OK : PI_EUNSUPPORTED);
+        assert_int_equal(pi__isa_choose(pi__isa_names[i].name, &isa, &err),
+                         pi__isa_available(i) ? PI_OK : PI_EUNSUPPORTED);
         if (pi__isa_available(i)) assert_int_equal(isa, i);
     }
     assert_int_equal(pi__isa_choose("sse9", &isa, &err), PI_EUNSUPPORTED);
@@ -286,10 +296,9 @@ static void test_isa(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_add_norm), cmocka_unit_test(test_rope), cmocka_unit_test(test_gather_rows),
-        cmocka_unit_test(test_softcap),  cmocka_unit_test(test_isa), cmocka_unit_test(test_amx),  cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_add_gated),
-        cmocka_unit_test(test_layer_norm_gelu),
+        cmocka_unit_test(test_add_norm), cmocka_unit_test(test_rope),      cmocka_unit_test(test_gather_rows),
+        cmocka_unit_test(test_softcap),  cmocka_unit_test(test_isa),       cmocka_unit_test(test_amx),
+        cmocka_unit_test(test_norm),     cmocka_unit_test(test_add_gated), cmocka_unit_test(test_layer_norm_gelu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

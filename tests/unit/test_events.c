@@ -104,8 +104,14 @@ int pi__core_lora_replace(pi__core *e, const char *name, const char *path, pi_er
 {
     return pi__core_lora_load(e, name, path, 0, err);
 }
-int pi__core_lora_unload(pi__core *e, const char *name, pi_error *err) { return pi__core_lora_load(e, name, NULL, 0, err); }
-int pi__core_lora_scale(pi__core *e, const char *name, float scale, pi_error *err) { return pi__core_lora_load(e, name, NULL, scale, err); }
+int pi__core_lora_unload(pi__core *e, const char *name, pi_error *err)
+{
+    return pi__core_lora_load(e, name, NULL, 0, err);
+}
+int pi__core_lora_scale(pi__core *e, const char *name, float scale, pi_error *err)
+{
+    return pi__core_lora_load(e, name, NULL, scale, err);
+}
 int pi__core_lora_at(pi__core *e, size_t i, pi_lora *out)
 {
     (void) e, (void) i, (void) out;
@@ -1029,7 +1035,8 @@ static void probabilities_beside_logits(void **state)
         assert_int_equal(rows, cases[i].rows);
         pi_event *ev[2];
         assert_int_equal(pi_poll(e, ev, 2, 0), 2);
-        assert_true(ev[0]->kind == PI_EVENT_PROMPT && ev[0]->n_tokens == cases[i].n && ev[0]->tokens[0] == six[from + 1]);
+        assert_true(ev[0]->kind == PI_EVENT_PROMPT && ev[0]->n_tokens == cases[i].n &&
+                    ev[0]->tokens[0] == six[from + 1]);
         pi_event_release(ev[0]);
         pi_event_release(ev[1]);
         pi_request_free(r);

@@ -37,7 +37,8 @@ static void ref_conv(const gdn_fixture *w, const gdn_sequence *s, int t, size_t 
         for (int k = 0; k < w->c.n_conv; k++) {
             int p = t - w->c.n_conv + 1 + k;
             size_t at = c + (size_t) i;
-            if (p >= 0) sum += (double) w->conv[at * (size_t) w->c.n_conv + (size_t) k] * s->qkv[(size_t) p * w->channels + at];
+            if (p >= 0)
+                sum += (double) w->conv[at * (size_t) w->c.n_conv + (size_t) k] * s->qkv[(size_t) p * w->channels + at];
         }
         y[i] = sum * sigmoid(sum);
     }
@@ -179,8 +180,8 @@ static void assert_same(const gdn_fixture *a, int ia, const gdn_fixture *b, int 
     assert_int_equal(y->done, y->len);
     for (size_t i = 0; i < (size_t) x->len * vd; i++) {
         if (!memcmp(&x->out[i], &y->out[i], 4)) continue;
-        fail_msg("%s: isa %d sequence %d token %d: %a is not %a", what, a->c.isa, ia, (int) (i / vd), (double) x->out[i],
-                 (double) y->out[i]);
+        fail_msg("%s: isa %d sequence %d token %d: %a is not %a", what, a->c.isa, ia, (int) (i / vd),
+                 (double) x->out[i], (double) y->out[i]);
     }
 }
 
@@ -343,7 +344,8 @@ static char *snap(const gdn_fixture *w, int i) { return w->st.snap + (size_t) i 
 
 static void same_snap(const gdn_fixture *a, int ia, const gdn_fixture *b, int ib, const char *what, int pos)
 {
-    if (memcmp(snap(a, ia), snap(b, ib), snap_bytes(a))) fail_msg("%s: isa %d: snapshots of %d differ", what, a->c.isa, pos);
+    if (memcmp(snap(a, ia), snap(b, ib), snap_bytes(a)))
+        fail_msg("%s: isa %d: snapshots of %d differ", what, a->c.isa, pos);
 }
 
 /* Takes snapshots at 16, 32, 48, ... in the single prefill step of a sequence, together with another sequence. */
@@ -373,9 +375,11 @@ static void test_snapshots(void **state)
             gdn_turn turn[GDN_SEQS] = {{.n = 1}, {.n = b.seq[1].done < 40}};
             if (to % 32 == 0) turn[0].save[turn[0].n_save++] = (pi__save){to, to / 16};
             gdn_step(&b, turn);
-            if (to % 32 == 16) pi__cpu_state_save(&b.cpu.be, NULL, &(pi__state_copy) {&b.st, b.seq[0].slot, to, to / 16});
+            if (to % 32 == 16)
+                pi__cpu_state_save(&b.cpu.be, NULL, &(pi__state_copy) {&b.st, b.seq[0].slot, to, to / 16});
             if (to % 32 == 7 && to > 16)
-                pi__cpu_state_save(&b.cpu.be, NULL, &(pi__state_copy) {&b.st, b.seq[0].slot, to / 16 * 16, 12 + to / 32});
+                pi__cpu_state_save(&b.cpu.be, NULL,
+                                   &(pi__state_copy) {&b.st, b.seq[0].slot, to / 16 * 16, 12 + to / 32});
         }
         for (int p = 16; p <= 96; p += 16) same_snap(&a, p / 16, &b, p / 16, "decode", p);
         same_snap(&a, 2, &b, 13, "later", 32);
@@ -407,7 +411,8 @@ static void test_snapshot_after_drafts(void **state)
             gdn_step(&b, (gdn_turn[GDN_SEQS]){{.n = from}});
             gdn_step(&b, (gdn_turn[GDN_SEQS]){{.n = 1, .right = from % 37, .wrong = 36 - from % 37}});
             int pos = b.seq[0].done / 16 * 16;
-            pi__cpu_state_save(&b.cpu.be, NULL, &(pi__state_copy) {.st = &b.st, .slot = b.seq[0].slot, .pos = pos, .snap = 7});
+            pi__cpu_state_save(&b.cpu.be, NULL,
+                               &(pi__state_copy) {.st = &b.st, .slot = b.seq[0].slot, .pos = pos, .snap = 7});
             same_snap(&a, pos / 16, &b, 7, "accepted drafts", pos);
             gdn_step(&b, (gdn_turn[GDN_SEQS]){{.n = 1, .n_save = 1, .save = {{pos, 8}}}});
             same_snap(&a, pos / 16, &b, 8, "accepted drafts, in the next step", pos);
@@ -434,7 +439,8 @@ static void test_load(void **state)
         for (int pos = 16; pos <= 80; pos += 16) {
             gdn_init(&b, &c, 2, lens);
             memcpy(snap(&b, 3), snap(&a, pos / 16), snap_bytes(&a));
-            pi__cpu_state_load(&b.cpu.be, NULL, &(pi__state_copy) {.st = &b.st, .slot = b.seq[0].slot, .pos = pos, .snap = 3});
+            pi__cpu_state_load(&b.cpu.be, NULL,
+                               &(pi__state_copy) {.st = &b.st, .slot = b.seq[0].slot, .pos = pos, .snap = 3});
             memcpy(b.seq[0].out, a.seq[0].out, (size_t) pos * vd * 4);
             b.seq[0].done = pos;
             if (pos % 32) gdn_step(&b, (gdn_turn[GDN_SEQS]){{.n = 1, .wrong = 2}});

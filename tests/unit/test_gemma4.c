@@ -199,9 +199,10 @@ static int remove_model(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_all_rows),       cmocka_unit_test(test_suppressed),
-        cmocka_unit_test(test_window_type),     cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_refused_numbers), cmocka_unit_test(test_refused_arrays), cmocka_unit_test(test_refused_tensors),
+        cmocka_unit_test(test_same_bits),      cmocka_unit_test(test_all_rows),
+        cmocka_unit_test(test_suppressed),     cmocka_unit_test(test_window_type),
+        cmocka_unit_test(test_out_of_memory),  cmocka_unit_test(test_refused_numbers),
+        cmocka_unit_test(test_refused_arrays), cmocka_unit_test(test_refused_tensors),
     };
     return cmocka_run_group_tests(tests, make_model, remove_model);
 }

@@ -328,12 +328,16 @@ static void masks_are_what_tokens_give(void **state)
     (void) state;
     static const pi__grammar_spec forms[] = {
         {PI__GRAMMAR_SCHEMA, "{\"type\":\"string\",\"maxLength\":5}", NULL, 0},
-        {PI__GRAMMAR_SCHEMA, "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}}}",
-         NULL, 0},
+        {PI__GRAMMAR_SCHEMA,
+         "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}}}", NULL,
+         0},
         {PI__GRAMMAR_SCHEMA, "{}", NULL, 0},
-        {PI__GRAMMAR_REGEX, ".{0,9}", NULL, 0}, {PI__GRAMMAR_REGEX, ".*", NULL, 0},
-        {PI__GRAMMAR_REGEX, "\\S{2,30}|\\s{1,2}", NULL, 0}, {PI__GRAMMAR_REGEX, "[^a\\u00a0]{3}\\S*", NULL, 0},
-        {PI__GRAMMAR_REGEX, "(a[^b]{0,3}){3,60}", NULL, 0}, {PI__GRAMMAR_REGEX, "(.a?){5,}", NULL, 0},
+        {PI__GRAMMAR_REGEX, ".{0,9}", NULL, 0},
+        {PI__GRAMMAR_REGEX, ".*", NULL, 0},
+        {PI__GRAMMAR_REGEX, "\\S{2,30}|\\s{1,2}", NULL, 0},
+        {PI__GRAMMAR_REGEX, "[^a\\u00a0]{3}\\S*", NULL, 0},
+        {PI__GRAMMAR_REGEX, "(a[^b]{0,3}){3,60}", NULL, 0},
+        {PI__GRAMMAR_REGEX, "(.a?){5,}", NULL, 0},
         {PI__GRAMMAR_REGEX, "[ab]{0,3}[ab\u00e9]{2}|[^b]{1,4}b*", NULL, 0},
         {PI__GRAMMAR_REGEX, "(a|[b\u00e9]){2,4}", NULL, 0},
         {PI__GRAMMAR_GBNF, "root ::= [ab]{1,2} root | . . | !<call>", NULL, 0},
@@ -553,7 +557,8 @@ static void sharing(void **state)
     pi__grammar *g[100], *again;
     for (int i = 0; i < 100; i++) {
         snprintf(text, sizeof text, "root ::= \"a\"{%d}", i + 1);
-        assert_int_equal(pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, text, NULL, 0}, &g[i], NULL), PI_OK);
+        assert_int_equal(pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, text, NULL, 0}, &g[i], NULL),
+                         PI_OK);
     }
     assert_int_equal(pi__grammar_get(all, &(pi__grammar_spec) {PI__GRAMMAR_GBNF, text, "", 0}, &again, NULL), PI_OK);
     assert_ptr_equal(again, g[99]);
@@ -637,9 +642,12 @@ static void out_of_memory(void **state)
 {
     (void) state;
     static const pi__grammar_spec specs[] = {
-        {PI__GRAMMAR_GBNF, "root ::= \"a\" x{2,3} [a-c]* %json{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}\n"
-         "x ::= \"b\"", "[\"go\", \"<call>\"]", PI__THOUGHTS_MAY},
-        {PI__GRAMMAR_REGEX, "(a|[^b]{2,3})+", NULL, 0}, {PI__GRAMMAR_CHOICE, "[\"a\", \"b\"]", NULL, 0}};
+        {PI__GRAMMAR_GBNF,
+         "root ::= \"a\" x{2,3} [a-c]* %json{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}}}\n"
+         "x ::= \"b\"",
+         "[\"go\", \"<call>\"]", PI__THOUGHTS_MAY},
+        {PI__GRAMMAR_REGEX, "(a|[^b]{2,3})+", NULL, 0},
+        {PI__GRAMMAR_CHOICE, "[\"a\", \"b\"]", NULL, 0}};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
         bool done = false;
         for (long n = 0; !done && n < 2000; n++) {
@@ -686,7 +694,10 @@ static size_t enum_of(char *out, int n, const char *format)
 static size_t texts(char *out, int n) { return enum_of(out, n, "\"text %d of %d\""); }
 static size_t numbers(char *out, int n) { return enum_of(out, n, "1%d%05d"); }
 static size_t objects(char *out, int n) { return enum_of(out, n, "{\"a\":%d,\"b\":[%d]}"); }
-static size_t prefixes(char *out, int n) { return enum_of(out, n, "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa%d %d\""); }
+static size_t prefixes(char *out, int n)
+{
+    return enum_of(out, n, "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa%d %d\"");
+}
 
 static size_t twice(char *out, int n)
 {
@@ -745,8 +756,9 @@ static size_t classes(char *out, int n)
 static size_t rules(char *out, int n)
 {
     size_t k = (size_t) sprintf(out, "root ::= r0\n");
-    for (int i = 0; i < n; i++) k += (size_t) sprintf(out + k, "r%d ::= \"a%d\" r%d | \"b\" [a-z]{3,} r%d | \"c\"\n", i, i,
-        (i + 1) % n, i * 7 % n);
+    for (int i = 0; i < n; i++)
+        k += (size_t) sprintf(out + k, "r%d ::= \"a%d\" r%d | \"b\" [a-z]{3,} r%d | \"c\"\n", i, i, (i + 1) % n,
+                              i * 7 % n);
     return k;
 }
 
@@ -758,7 +770,8 @@ static uint64_t steps_of(int kind, form_fn form, int n)
     pi_error err = {0};
     assert_true(form(text, n) < BIG);
     pi__work_init(&w, 0, 0, -1);
-    if (pi__grammar_get_within(all, &(pi__grammar_parts) {.form = {kind, text, NULL, 0}}, &w, &g, &err)) fail_msg("%s", err.msg);
+    if (pi__grammar_get_within(all, &(pi__grammar_parts) {.form = {kind, text, NULL, 0}}, &w, &g, &err))
+        fail_msg("%s", err.msg);
     pi__grammar_release(g);
     free(text);
     return w.steps - w.due;
@@ -796,7 +809,8 @@ static void compile_ends_with_its_budget(void **state)
         pi_error err = {0};
         pi__work_init(&w, how == 0 ? 10000 : 0, how == 1 ? 100000 : 0, -1);
         if (how == 2) pi__work_cancel(&w);
-        const int rc = pi__grammar_get_within(all, &(pi__grammar_parts) {.form = {PI__GRAMMAR_SCHEMA, text, NULL, 0}}, &w, &g, &err);
+        const int rc = pi__grammar_get_within(all, &(pi__grammar_parts) {.form = {PI__GRAMMAR_SCHEMA, text, NULL, 0}},
+                                              &w, &g, &err);
         assert_int_equal(rc, how == 2 ? PI_ECANCELED : PI_ETOOBIG);
         assert_int_equal(err.code, rc);
         assert_null(g);
@@ -883,7 +897,8 @@ static const char *slow_regex(void)
 {
     static char text[40000];
     size_t k = 0;
-    for (int i = 0; !text[0] || i < 400; i++) k += (size_t) sprintf(text + k, "%s[ab]{5,%d}%d", i ? "|" : "", 3000 + i, i);
+    for (int i = 0; !text[0] || i < 400; i++)
+        k += (size_t) sprintf(text + k, "%s[ab]{5,%d}%d", i ? "|" : "", 3000 + i, i);
     return text;
 }
 

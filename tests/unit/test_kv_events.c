@@ -18,8 +18,12 @@ enum { BLOCK = 2, QUEUE = 4096 };
 static kv_events *open_one(size_t keep)
 {
     char err[256];
-    kv_events *k = kv_events_open(&(kv_events_config) {.endpoint = "tcp://127.0.0.1:*", .replay = "tcp://127.0.0.1:*", .topic = "t",
-                                                       .keep = keep, .queue_bytes = QUEUE}, err);
+    kv_events *k = kv_events_open(&(kv_events_config) {.endpoint = "tcp://127.0.0.1:*",
+                                                       .replay = "tcp://127.0.0.1:*",
+                                                       .topic = "t",
+                                                       .keep = keep,
+                                                       .queue_bytes = QUEUE},
+                                  err);
     if (!k) fail_msg("%s", err);
     assert_true(kv_events_is_bound(k));
     return k;
@@ -87,13 +91,19 @@ static size_t replay(const kv_events *k, reply *out, size_t cap)
 static void put_stored(kv_events *k, uint64_t hash, const uint64_t *parent)
 {
     const int32_t token[BLOCK] = {(int32_t) hash, 7};
-    kv_events_put(k, &(pi_cache_event) {.kind = PI_CACHE_STORED, .hashes = &hash, .n_hashes = 1, .tokens = token, .n_tokens = BLOCK,
-                                        .parent = parent ? *parent : 0, .has_parent = parent != NULL});
+    kv_events_put(k, &(pi_cache_event) {.kind = PI_CACHE_STORED,
+                                        .hashes = &hash,
+                                        .n_hashes = 1,
+                                        .tokens = token,
+                                        .n_tokens = BLOCK,
+                                        .parent = parent ? *parent : 0,
+                                        .has_parent = parent != NULL});
 }
 
 static void put_removed(kv_events *k, const uint64_t *hash, size_t n)
 {
-    kv_events_put(k, &(pi_cache_event) {.kind = PI_CACHE_REMOVED, .hashes = hash, .n_hashes = n, .n_tokens = n * BLOCK});
+    kv_events_put(k,
+                  &(pi_cache_event) {.kind = PI_CACHE_REMOVED, .hashes = hash, .n_hashes = n, .n_tokens = n * BLOCK});
 }
 
 static void batches_are_as_vllm_has_them(void **state)
@@ -113,7 +123,8 @@ static void batches_are_as_vllm_has_them(void **state)
     for (uint64_t i = 0; i < 4; i++) assert_int_equal(r[i].seq, i);
     assert_string_equal(r[0].payload, "[[\"AllBlocksCleared\"]], 0]");
     assert_string_equal(r[1].payload, "[[\"BlockStored\", [5], nil, [5, 7], 2, nil, \"GPU\", nil]], 0]");
-    assert_string_equal(r[2].payload, "[[\"BlockStored\", [18364758544493064720], 5, [1985229328, 7], 2, nil, \"GPU\", nil]], 0]");
+    assert_string_equal(r[2].payload,
+                        "[[\"BlockStored\", [18364758544493064720], 5, [1985229328, 7], 2, nil, \"GPU\", nil]], 0]");
     assert_string_equal(r[3].payload, "[[\"BlockRemoved\", [18364758544493064720], \"GPU\"]], 0]");
     kv_events_close(k);
 }
@@ -178,10 +189,13 @@ static void nothing_is_left(void **state)
     const size_t fds = entries("/proc/self/fd");
     size_t tasks = entries("/proc/self/task");
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_null(kv_events_open(&(kv_events_config) {.endpoint = wrong[i], .replay = "", .topic = "", .queue_bytes = QUEUE}, err));
+        assert_null(kv_events_open(
+            &(kv_events_config) {.endpoint = wrong[i], .replay = "", .topic = "", .queue_bytes = QUEUE}, err));
         assert_true(strlen(err) > 0);
-        assert_null(kv_events_open(&(kv_events_config) {.endpoint = "tcp://127.0.0.1:*", .replay = wrong[i], .topic = "", .keep = 1,
-                                                        .queue_bytes = QUEUE}, err));
+        assert_null(kv_events_open(
+            &(kv_events_config) {
+                .endpoint = "tcp://127.0.0.1:*", .replay = wrong[i], .topic = "", .keep = 1, .queue_bytes = QUEUE},
+            err));
     }
     for (int round = 0; round < 3; round++) {
         kv_events *k = open_one(10);

@@ -13,8 +13,13 @@ enum { BLOCK = 4 };
 
 static pi_cache_event stored(const uint64_t *hash, size_t n, const int32_t *token, int64_t parent)
 {
-    return (pi_cache_event) {.kind = PI_CACHE_STORED, .hashes = hash, .n_hashes = n, .tokens = token, .n_tokens = n * BLOCK,
-                             .parent = parent < 0 ? 0 : (uint64_t) parent, .has_parent = parent >= 0};
+    return (pi_cache_event) {.kind = PI_CACHE_STORED,
+                             .hashes = hash,
+                             .n_hashes = n,
+                             .tokens = token,
+                             .n_tokens = n * BLOCK,
+                             .parent = parent < 0 ? 0 : (uint64_t) parent,
+                             .has_parent = parent >= 0};
 }
 
 static pi_cache_event removed(const uint64_t *hash, size_t n)
@@ -44,7 +49,8 @@ static void what_goes_in_comes_out(void **state)
         assert_int_equal(got.has_parent, put[i].has_parent);
         assert_int_equal(got.parent, put[i].parent);
         if (got.n_hashes) assert_memory_equal(got.hashes, put[i].hashes, got.n_hashes * sizeof *got.hashes);
-        if (got.kind == PI_CACHE_STORED) assert_memory_equal(got.tokens, put[i].tokens, got.n_tokens * sizeof *got.tokens);
+        if (got.kind == PI_CACHE_STORED)
+            assert_memory_equal(got.tokens, put[i].tokens, got.n_tokens * sizeof *got.tokens);
         else assert_null(got.tokens);
     }
     assert_false(kv_changes_next(&c, &at, &got));
@@ -70,8 +76,9 @@ static void neighbours_are_joined(void **state)
     const int32_t t[2 * BLOCK] = {0};
     const pi_cache_event put[] = {stored(h + 1, 2, t, -1), stored(h + 3, 1, t, 2), /* follows */
                                   stored(h + 4, 1, t, 2), /* a sibling */
-                                  stored(h + 5, 1, t, -1), stored(h + 6, 1, t, -1), removed(h + 1, 2), removed(h + 4, 1),
-                                  {.kind = PI_CACHE_CLEARED}, {.kind = PI_CACHE_CLEARED}, removed(h + 7, 1)};
+                                  stored(h + 5, 1, t, -1), stored(h + 6, 1, t, -1),    removed(h + 1, 2),
+                                  removed(h + 4, 1),       {.kind = PI_CACHE_CLEARED}, {.kind = PI_CACHE_CLEARED},
+                                  removed(h + 7, 1)};
     kv_queue q;
     size_t at = 0;
     pi_cache_event r;
@@ -154,7 +161,8 @@ static void two_threads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_goes_in_comes_out), cmocka_unit_test(neighbours_are_joined),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_goes_in_comes_out),
+                                       cmocka_unit_test(neighbours_are_joined),
                                        cmocka_unit_test(a_full_queue_loses_the_rest), cmocka_unit_test(two_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

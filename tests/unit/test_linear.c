@@ -4,7 +4,8 @@
 #include "rounds.h"
 #include "weights.h"
 
-static void backend_start(pi__cpu *cpu, const pi__cpu_linear_kernels *k, int32_t threads, int64_t max_n_in, int32_t max_rows)
+static void backend_start(pi__cpu *cpu, const pi__cpu_linear_kernels *k, int32_t threads, int64_t max_n_in,
+                          int32_t max_rows)
 {
     cpu_start(cpu, k, threads, &(pi__limits) {.max_tokens = max_rows, .max_n_in = max_n_in});
 }
@@ -41,8 +42,8 @@ static void check_results(const fixture *f, const float *x, const float *y, int6
              * these terms. */
             double tight = 4e-6 * (size + 1e-3), got = y[r * ldy + o];
             if (!(fabs(got - same) <= tight) || !(fabs(got - exact) <= bound + tight))
-                fail_msg("%s %lld x %lld, row %d, out %lld: %.9g, not %.9g", pi__type_info_of(f->w.type)->name, (long long) n,
-                         (long long) f->w.n_out, r, (long long) o, got, same);
+                fail_msg("%s %lld x %lld, row %d, out %lld: %.9g, not %.9g", pi__type_info_of(f->w.type)->name,
+                         (long long) n, (long long) f->w.n_out, r, (long long) o, got, same);
         }
     }
     free(q);
@@ -105,7 +106,8 @@ static void full_codes(const pi__cpu_linear_kernels *k)
         load_all(&f);
         for (int32_t n_rows = ROWS; n_rows > 0; n_rows -= ROWS - 1) {
             const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = x, .ldx = N};
-            pi__cpu_linear(&f.cpu.be, NULL, &(pi__linear) {.in = in, .n_rows = n_rows, .n_lin = 1, .lin = {{&f.w, y, OUT}}});
+            pi__cpu_linear(&f.cpu.be, NULL,
+                           &(pi__linear) {.in = in, .n_rows = n_rows, .n_lin = 1, .lin = {{&f.w, y, OUT}}});
             check_results(&f, x, y, OUT, n_rows, false);
         }
         weight_drop(&f);
@@ -177,10 +179,12 @@ static void same_bits(const pi__cpu_linear_kernels *k)
                     one.x2 += r * n_in;
                     pi__cpu_linear(&f.cpu.be, NULL, &(pi__linear) {.in = one, .n_rows = 1, .n_lin = 1, .lin = {lin}});
                 }
-            for (size_t c = crossed() ? (size_t) t % 3 : 0; c < sizeof counts / sizeof *counts; c += crossed() ? 3 : 1) {
+            for (size_t c = crossed() ? (size_t) t % 3 : 0; c < sizeof counts / sizeof *counts;
+                 c += crossed() ? 3 : 1) {
                 pi__lin lin = {&f.w, y, n_out};
                 memset(y, 0, ROWS * (size_t) n_out * sizeof *y);
-                pi__cpu_linear(&f.cpu.be, NULL, &(pi__linear) {.in = in, .n_rows = counts[c], .n_lin = 1, .lin = {lin}});
+                pi__cpu_linear(&f.cpu.be, NULL,
+                               &(pi__linear) {.in = in, .n_rows = counts[c], .n_lin = 1, .lin = {lin}});
                 assert_memory_equal(y, alone, (size_t) counts[c] * (size_t) n_out * sizeof *y);
             }
             weight_drop(&f);
@@ -215,7 +219,8 @@ static void test_forms(void **state)
             a.lin[0].y = to + ROWS * OUT;
             pi__cpu_linear(&f.cpu.be, NULL, &a);
             if (n++ && memcmp(y[0], y[1], sizeof *y))
-                fail_msg("%s, %d bits: %s", pi__type_info_of(all_types[i / 2])->name, i % 2 ? 8 : 15, pi__isa_names[isa].name);
+                fail_msg("%s, %d bits: %s", pi__type_info_of(all_types[i / 2])->name, i % 2 ? 8 : 15,
+                         pi__isa_names[isa].name);
             weight_drop(&f);
             backend_stop(&f.cpu);
         }
@@ -244,16 +249,18 @@ static void exact(const pi__cpu_linear_kernels *k)
         for (size_t o = 0; o < OUT; o++) pi__dequantize_row(cases[t].type, f.src + o * row, f.ref + o * N, N);
         load_all(&f);
         for (int i = 0; i < ROWS * N; i++) x[i] = (float) (rnd() % 7) - 3;
-        for (int i = 0; i < ROWS * N; i += 32) x[i + (int) (rnd() % 32)] = rnd() % 2 ? code_max(&f.cpu) : -code_max(&f.cpu);
+        for (int i = 0; i < ROWS * N; i += 32)
+            x[i + (int) (rnd() % 32)] = rnd() % 2 ? code_max(&f.cpu) : -code_max(&f.cpu);
         for (int32_t n_rows = ROWS; n_rows > 0; n_rows -= ROWS - 1) {
             const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = x, .ldx = N};
-            pi__cpu_linear(&f.cpu.be, NULL, &(pi__linear) {.in = in, .n_rows = n_rows, .n_lin = 1, .lin = {{&f.w, y, OUT}}});
+            pi__cpu_linear(&f.cpu.be, NULL,
+                           &(pi__linear) {.in = in, .n_rows = n_rows, .n_lin = 1, .lin = {{&f.w, y, OUT}}});
             for (int i = 0; i < n_rows * OUT; i++) {
                 double want = 0;
                 for (int j = 0; j < N; j++) want += (double) f.ref[i % OUT * N + j] * x[i / OUT * N + j];
                 if (y[i] != want)
-                    fail_msg("%s with %s, row %d of %d, out %d: %.9g, not %.9g", info->name, k->name, i / OUT, (int) n_rows,
-                             i % OUT, (double) y[i], want);
+                    fail_msg("%s with %s, row %d of %d, out %d: %.9g, not %.9g", info->name, k->name, i / OUT,
+                             (int) n_rows, i % OUT, (double) y[i], want);
             }
         }
         weight_drop(&f);
@@ -391,8 +398,8 @@ static void embed(const pi__cpu_linear_kernels *k)
                 for (int j = 0; j < N; j++) {
                     float want = f.ref[token[i] * N + j] * 25.25f;
                     if (memcmp(&want, &out[i * N + j], 4))
-                        fail_msg("%s row %d column %d: %.9g, not %.9g", pi__type_info_of(all_types[t])->name, token[i], j,
-                                 out[i * N + j], want);
+                        fail_msg("%s row %d column %d: %.9g, not %.9g", pi__type_info_of(all_types[t])->name, token[i],
+                                 j, out[i * N + j], want);
                 }
         }
         free(out);

@@ -12,8 +12,9 @@ static uint64_t want[ROWS * WORDS], got[ROWS * WORDS];
 static void find(pi__cpu *cpu, float *of, const pi__topk_request *request, const int32_t *skip, uint64_t *out)
 {
     memset(out, 0, ROWS * WORDS * sizeof *out);
-    pi__cpu_topk(&cpu->be, NULL, &(pi__topk) {.x = of, .n_rows = ROWS, .n = N_OUT, .skip = skip, .n_skip = 3, .request = request,
-                                              .out = out});
+    pi__cpu_topk(
+        &cpu->be, NULL,
+        &(pi__topk) {.x = of, .n_rows = ROWS, .n = N_OUT, .skip = skip, .n_skip = 3, .request = request, .out = out});
 }
 
 /* Returns the number of values that differ from the full product. */
@@ -24,9 +25,11 @@ static int check(fixture *f, int32_t most_k, float margin, bool whole_rows)
     pi__topk_request request[ROWS];
     pi__best_rows best = {.request = request, .margin = margin, .most = 1e30f};
     int n = 0;
-    for (int r = 0; r < ROWS; r++) request[r] = (pi__topk_request) {r ? 1 + (int32_t) (rnd() % (uint32_t) most_k) : most_k, r % 4, 0};
+    for (int r = 0; r < ROWS; r++)
+        request[r] = (pi__topk_request) {r ? 1 + (int32_t) (rnd() % (uint32_t) most_k) : most_k, r % 4, 0};
     if (whole_rows) request[3].k = 0, request[7].sum = request[8].sum = 1;
-    pi__cpu_linear(&f->cpu.be, NULL, &(pi__linear) {.in = in, .n_rows = ROWS, .n_lin = 1, .lin = {{&f->w, whole, N_OUT}}});
+    pi__cpu_linear(&f->cpu.be, NULL,
+                   &(pi__linear) {.in = in, .n_rows = ROWS, .n_lin = 1, .lin = {{&f->w, whole, N_OUT}}});
     pi__cpu_linear(&f->cpu.be, NULL,
                    &(pi__linear) {.in = in, .n_rows = ROWS, .n_lin = 1, .lin = {{&f->w, y, N_OUT}}, .best = &best});
     for (int i = 3 * N_OUT; i < 4 * N_OUT && whole_rows; i++) assert_memory_equal(&y[i], &whole[i], sizeof y[i]);

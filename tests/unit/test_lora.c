@@ -104,9 +104,10 @@ static void drop(row_log *l)
     *l = (row_log) {0};
 }
 
-static const char *const archs[] = {"gemma3", "gemma2", "llama3", "llama-bias", "mixtral", "qwen2", "qwen3", "qwen3moe", "phi3", "gpt-oss",
-                                    "glm4moe", "minimax-m2", "granite", "granitemoe", "qwen35", "qwen35moe", "qwen3next", "gemma4",
-                                    "deepseek2", "deepseek2-lite", "deepseek2-old", "deepseek3"};
+static const char *const archs[] = {
+    "gemma3",    "gemma2",  "llama3",    "llama-bias",     "mixtral",       "qwen2",      "qwen3",  "qwen3moe",
+    "phi3",      "gpt-oss", "glm4moe",   "minimax-m2",     "granite",       "granitemoe", "qwen35", "qwen35moe",
+    "qwen3next", "gemma4",  "deepseek2", "deepseek2-lite", "deepseek2-old", "deepseek3"};
 
 static void test_merged(void **st)
 {
@@ -127,7 +128,8 @@ static void test_merged(void **st)
         logits_of(plain, NULL, 0, &base);
         const double off = difference(&got, &want), does = difference(&base, &want);
         if (getenv("PI_TEST_VERBOSE")) print_message("%s: %.2g of %.2g\n", archs[i], off, does);
-        if (off > 1e-4 || does < 0.05) fail_msg("%s: %g from merged weights, which differ by %g from the model's", archs[i], off, does);
+        if (off > 1e-4 || does < 0.05)
+            fail_msg("%s: %g from merged weights, which differ by %g from the model's", archs[i], off, does);
         drop(&want), drop(&got), drop(&base);
         unlink(model), unlink(plain), unlink(merged), unlink(file[0]);
     }
@@ -149,7 +151,8 @@ static void turn_keys(const float *both, int64_t n, float *to)
 
 static void take_values(const float *both, int64_t n, float *to)
 {
-    for (int64_t h = 0; h < HEADS; h++) memcpy(to + h * VALUE * n, both + (h * EACH + KEY) * n, (size_t) (VALUE * n) * sizeof *to);
+    for (int64_t h = 0; h < HEADS; h++)
+        memcpy(to + h * VALUE * n, both + (h * EACH + KEY) * n, (size_t) (VALUE * n) * sizeof *to);
 }
 
 /* A tensor that replaces a part of attn_kv_b in a file, and the function that computes it. */
@@ -219,7 +222,8 @@ static void take_apart(const char *to, const char *from)
     for (size_t i = 0; i < pi__gguf_n_kv(g); i++) pi__gguf_put_kv(w, pi__gguf_kv_at(g, i));
     for (size_t i = 0; i < pi__gguf_n_tensors(g); i++) write_parts(w, g, pi__gguf_tensor_at(g, i), false, &err);
     rc = pi__gguf_writer_begin(w, &err);
-    for (size_t i = 0; i < pi__gguf_n_tensors(g) && !rc; i++) rc = write_parts(w, g, pi__gguf_tensor_at(g, i), true, &err);
+    for (size_t i = 0; i < pi__gguf_n_tensors(g) && !rc; i++)
+        rc = write_parts(w, g, pi__gguf_tensor_at(g, i), true, &err);
     const int end = pi__gguf_writer_close(w, !rc, &err);
     pi__gguf_close(g);
     if (rc || end) fail_msg("%s", err.msg);
@@ -352,7 +356,8 @@ static void divide(pi__config *c, int how)
     c->tensor = how < 2;
     c->layers = how >= 2 && how < 5;
     if (how == 3) c->max_batch_tokens = 300; /* all prompts in one step */
-    if (how > 4) c->placement = (pi__placement_rules) {.limited = how == 5, .gpu_layers = 1, .n_cpu_moe = how == 6 ? 2 : 0};
+    if (how > 4)
+        c->placement = (pi__placement_rules) {.limited = how == 5, .gpu_layers = 1, .n_cpu_moe = how == 6 ? 2 : 0};
 }
 
 static void test_divided(void **st)
@@ -719,8 +724,9 @@ static void test_layer_exit(void **st)
     if (pi__core_lora_load(e, "a", path, 0, &err)) fail_msg("%s", err.msg);
     assert_int_equal(pi__core_lora_at(e, 0, &l), PI_OK);
     assert_int_equal(l.n_matrices, 2);
-    refused_spec(e, path, &(adapter_spec) {.seed = 1, .rank = 2, .only = "attn_q", .more = "blk.3.attn_q.weight.lora_a"}, PI_EINVAL,
-                 "no matrix of this name"); /* belongs to a model with more layers */
+    refused_spec(e, path,
+                 &(adapter_spec) {.seed = 1, .rank = 2, .only = "attn_q", .more = "blk.3.attn_q.weight.lora_a"},
+                 PI_EINVAL, "no matrix of this name"); /* belongs to a model with more layers */
     pi__core_close(e);
     unlink(model), unlink(path);
 }
@@ -734,8 +740,8 @@ static void test_tied(void **st)
     tiny_path(bad, "lora-bad");
     pi__config c = config(model);
     pi__core *e = job_core(&c);
-    refused_spec(e, bad, &(adapter_spec) {.seed = 1, .rank = 4, .only = "attn_", .more = "output.weight.lora_a"}, PI_EINVAL,
-                 "output matrix is token_embd.weight");
+    refused_spec(e, bad, &(adapter_spec) {.seed = 1, .rank = 4, .only = "attn_", .more = "output.weight.lora_a"},
+                 PI_EINVAL, "output matrix is token_embd.weight");
     pi__core_close(e);
     unlink(model), unlink(bad);
 }
@@ -852,7 +858,8 @@ static void test_damaged(void **st)
             f.p[at[k]] = (char) (round % 3 ? f.p[at[k]] ^ (1 << tiny_random(&rng) % 8) : (int) tiny_random(&rng));
         }
         write_bytes(bad, f.p, f.n);
-        if (!pi__core_lora_load(e, "bad", bad, 0, &err)) loaded++, assert_int_equal(pi__core_lora_unload(e, "bad", &err), PI_OK);
+        if (!pi__core_lora_load(e, "bad", bad, 0, &err))
+            loaded++, assert_int_equal(pi__core_lora_unload(e, "bad", &err), PI_OK);
         for (int k = 4; k-- > 0;) f.p[at[k]] = old[k];
     }
     assert_true(loaded > 0 && loaded < rounds(2000));
@@ -881,7 +888,8 @@ static void test_out_of_memory(void **st)
     m.arch = &arch, m.be = be, m.lora_target = &target, m.n_lora_target = 1, m.lim.max_n_in = 128;
     char some[256];
     tiny_path(some, "lora-some");
-    assert_int_equal(adapter_write(some, model, &(adapter_spec) {.seed = 1, .rank = 2, .only = "blk.1.attn_q.weight"}, &err), PI_OK);
+    assert_int_equal(
+        adapter_write(some, model, &(adapter_spec) {.seed = 1, .rank = 2, .only = "blk.1.attn_q.weight"}, &err), PI_OK);
     for (long i = 0;; i++) {
         pi__adapter *ad = NULL;
         counting_use(&a, i);

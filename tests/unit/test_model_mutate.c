@@ -48,7 +48,8 @@ static void write_at(int fd, const char *p, size_t n, size_t at)
 /* Changes a number in the header (metadata and tensor headers), or truncates the file. */
 static size_t damage(char *p, size_t n, size_t header, uint64_t *rng)
 {
-    static const uint64_t odd[] = {0, 1, 2, 3, 31, 32, 255, 65535, INT32_MAX, UINT32_MAX, UINT64_MAX, (uint64_t) 1 << 62};
+    static const uint64_t odd[] = {0,   1,     2,         3,          31,         32,
+                                   255, 65535, INT32_MAX, UINT32_MAX, UINT64_MAX, (uint64_t) 1 << 62};
     int times = 1 + (int) (tiny_random(rng) % 3);
     for (int i = 0; i < times; i++) {
         size_t at = 8 + tiny_random(rng) % (header - 16);
@@ -68,8 +69,16 @@ static bool makes_vectors; /* the model computes embedding vectors and generates
 /* Returns true if the file opened and completed a request. */
 static bool open_and_ask(const char *path)
 {
-    pi__config c = {.model = path, .max_batch_tokens = 8, .max_seqs = 2, .max_queue = 4, .block_size = 16, .ctx_size = 64,
-                    .snapshot_interval = 512, .type_k = PI__F16, .type_v = PI__F16, .params.cpu = {.n_threads = 1}};
+    pi__config c = {.model = path,
+                    .max_batch_tokens = 8,
+                    .max_seqs = 2,
+                    .max_queue = 4,
+                    .block_size = 16,
+                    .ctx_size = 64,
+                    .snapshot_interval = 512,
+                    .type_k = PI__F16,
+                    .type_v = PI__F16,
+                    .params.cpu = {.n_threads = 1}};
     pi__core *e;
     pi__seq *s;
     pi_error err = {0};
@@ -81,8 +90,15 @@ static bool open_and_ask(const char *path)
         return false;
     }
     int32_t prompt[3] = {2, 5, 7};
-    pi__job j = {.prompt = prompt, .n_prompt = 3, .on_token = on_token, .on_done = on_done,
-                 .params = {.max_tokens = makes_vectors ? 0 : *target ? 5 : 2, .n_logprobs = -1, .hidden = makes_vectors,
+    pi__job j = {.prompt = prompt,
+                 .n_prompt = 3,
+                 .on_token = on_token,
+                 .on_done = on_done,
+                 .params = {.max_tokens = makes_vectors ? 0
+                                          : *target     ? 5
+                                                        : 2,
+                            .n_logprobs = -1,
+                            .hidden = makes_vectors,
                             .sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N}}}};
     atomic_store(&done, 0);
     if (!pi__core_submit(e, &j, 1, &s, &err)) {
@@ -151,7 +167,8 @@ static void damaged_qwen35(void **st)
     char path[256];
     pi_error err = {0};
     for (int moe = 0; moe < 2; moe++) {
-        assert_int_equal(tiny_write(tiny_path(path, "mutate35"), &(tiny_spec) {.arch = moe ? "qwen35moe" : "qwen35"}, &err), PI_OK);
+        assert_int_equal(
+            tiny_write(tiny_path(path, "mutate35"), &(tiny_spec) {.arch = moe ? "qwen35moe" : "qwen35"}, &err), PI_OK);
         damaged(path, "blk.4.nextn.shared_head_norm.weight", N_MUTANTS / 8);
     }
 }
@@ -205,9 +222,12 @@ static void damaged_dense(void **st)
 static void damaged_experts(void **st)
 {
     (void) st;
-    static const char *const list[][2] = {{"gpt-oss", "ffn_down_exps.bias"}, {"glm4moe", "nextn.shared_head_norm.weight"},
-                                          {"deepseek3", "ffn_down_shexp.weight"}, {"deepseek2-old", "ffn_down_shexp.weight"},
-                                          {"minimax-m2", "ffn_down_exps.weight"}, {"granitemoe", "ffn_down_shexp.weight"},
+    static const char *const list[][2] = {{"gpt-oss", "ffn_down_exps.bias"},
+                                          {"glm4moe", "nextn.shared_head_norm.weight"},
+                                          {"deepseek3", "ffn_down_shexp.weight"},
+                                          {"deepseek2-old", "ffn_down_shexp.weight"},
+                                          {"minimax-m2", "ffn_down_exps.weight"},
+                                          {"granitemoe", "ffn_down_shexp.weight"},
                                           {"qwen3next", "nextn.shared_head_norm.weight"}};
     damaged_each(list, sizeof list / sizeof *list, "mutatex", N_MUTANTS / 100);
 }

@@ -11,8 +11,8 @@ typedef struct moe_fixture {
     pi__moe a;
 } moe_fixture;
 
-static void fixture_start(moe_fixture *t, const pi__cpu_linear_kernels *k, int32_t threads, const int types[3], int64_t E, int64_t F,
-                        int32_t n_expert, int32_t n_used, int32_t max_rows, bool fused)
+static void fixture_start(moe_fixture *t, const pi__cpu_linear_kernels *k, int32_t threads, const int types[3],
+                          int64_t E, int64_t F, int32_t n_expert, int32_t n_used, int32_t max_rows, bool fused)
 {
     memset(t, 0, sizeof *t);
     pi__cpu *cpu = &t->gate.cpu;
@@ -32,9 +32,18 @@ static void fixture_start(moe_fixture *t, const pi__cpu_linear_kernels *k, int32
     t->w = random_rows(E);
     t->logits = random_rows((int64_t) max_rows * (n_expert + 3));
     t->y = random_rows(max_rows * (E + 2));
-    t->a = (pi__moe) {.in = {.kind = PI__IN_PLAIN, .x = t->x, .ldx = E, .w = t->w, .eps = 1e-6f}, .logits = t->logits,
-                      .ldl = n_expert + 3, .n_expert = n_expert, .n_used = n_used, .weights_scale = 1.5f, .gate = &t->gate.w,
-                      .up = fused ? NULL : &t->up.w, .down = &t->down.w, .act = PI__IN_GEGLU, .y = t->y, .ldy = E + 2};
+    t->a = (pi__moe) {.in = {.kind = PI__IN_PLAIN, .x = t->x, .ldx = E, .w = t->w, .eps = 1e-6f},
+                      .logits = t->logits,
+                      .ldl = n_expert + 3,
+                      .n_expert = n_expert,
+                      .n_used = n_used,
+                      .weights_scale = 1.5f,
+                      .gate = &t->gate.w,
+                      .up = fused ? NULL : &t->up.w,
+                      .down = &t->down.w,
+                      .act = PI__IN_GEGLU,
+                      .y = t->y,
+                      .ldy = E + 2};
 }
 
 static void fixture_stop(moe_fixture *t)
@@ -95,7 +104,8 @@ static double act_of(int act, double v)
 }
 
 /* Returns row o of a stack's matrix e times x; *size = bound of the error from rounding x (half a code step). */
-static double dot(const fixture *f, const float *scale, int32_t e, int64_t o, const double *x, double most, double *size)
+static double dot(const fixture *f, const float *scale, int32_t e, int64_t o, const double *x, double most,
+                  double *size)
 {
     const float *w = f->ref + ((int64_t) e * f->w.n_out + o) * f->w.n_in;
     double sum = 0, abs = 0, half = most / (1.968 * code_max(&f->cpu));
@@ -135,7 +145,8 @@ static void expert(const moe_fixture *t, int32_t e, double weight, const double 
     const double most = largest(mid, F) + largest(off, F);
     for (int64_t o = 0; o < E; o++) {
         double size, v = dot(&t->down, t->scale[2], e, o, mid, most, &size);
-        for (int64_t i = 0; i < F; i++) size += fabs(t->down.ref[((int64_t) e * E + o) * F + i] * t->scale[2][e]) * off[i];
+        for (int64_t i = 0; i < F; i++)
+            size += fabs(t->down.ref[((int64_t) e * E + o) * F + i] * t->scale[2][e]) * off[i];
         if (t->a.down_bias) v += t->a.down_bias[e * t->a.ld_down_bias + o];
         y[o] += weight * v;
         bound[o] += fabs(weight) * size * 1.1 + 1e-5 * fabs(weight * v);
@@ -147,7 +158,8 @@ static void expert(const moe_fixture *t, int32_t e, double weight, const double 
 static void check_rows(const moe_fixture *t, int32_t n_rows, int32_t step, const char *what)
 {
     const int64_t E = t->gate.w.n_in;
-    double *x = malloc((size_t) E * sizeof *x), *y = malloc((size_t) E * sizeof *y), *bound = malloc((size_t) E * sizeof *y);
+    double *x = malloc((size_t) E * sizeof *x), *y = malloc((size_t) E * sizeof *y),
+           *bound = malloc((size_t) E * sizeof *y);
     for (int32_t r = 0; r < n_rows; r = r < n_rows - 1 && r + step >= n_rows ? n_rows - 1 : r + step) {
         int32_t id[PI__LIN_COLS];
         double weight[PI__LIN_COLS], ss = 0;
@@ -161,12 +173,16 @@ static void check_rows(const moe_fixture *t, int32_t n_rows, int32_t step, const
         for (int32_t i = 0; i < t->a.n_used; i++) expert(t, id[i], weight[i], x, y, bound);
         for (int64_t o = 0; o < E; o++)
             if (!(fabs(t->y[r * t->a.ldy + o] - y[o]) <= bound[o] + 1e-6))
-                fail_msg("%s, row %d, out %d: %.9g, not %.9g (bound %g)", what, r, (int) o, t->y[r * t->a.ldy + o], y[o], bound[o]);
+                fail_msg("%s, row %d, out %d: %.9g, not %.9g (bound %g)", what, r, (int) o, t->y[r * t->a.ldy + o],
+                         y[o], bound[o]);
     }
     free(x), free(y), free(bound);
 }
 
-static int64_t unit_of(int type) { return pi__type_info_of(type)->blck_size < 32 ? 32 : pi__type_info_of(type)->blck_size; }
+static int64_t unit_of(int type)
+{
+    return pi__type_info_of(type)->blck_size < 32 ? 32 : pi__type_info_of(type)->blck_size;
+}
 
 /* Every format for gate, up and down, with sizes that are not multiples of a tile, and of a block if the format
  * permits. */
@@ -175,7 +191,8 @@ static void formats(const pi__cpu_linear_kernels *k)
     static const int32_t experts[] = {1, 4, 7}, rows[] = {1, 3, 23};
     for (int i = 0; i < N_TYPES; i++) {
         const int types[3] = {all_types[i], all_types[(i + 7) % N_TYPES], all_types[(i + 3) % N_TYPES]};
-        int64_t E = unit_of(types[0]) > unit_of(types[1]) ? unit_of(types[0]) : unit_of(types[1]), F = unit_of(types[2]);
+        int64_t E = unit_of(types[0]) > unit_of(types[1]) ? unit_of(types[0]) : unit_of(types[1]),
+                F = unit_of(types[2]);
         if (is_float(types[0]) && is_float(types[1])) E = 45;
         if (E == 32) E = 96;
         F = is_float(types[2]) ? 77 : F == 32 ? 160 : F;
@@ -257,7 +274,8 @@ static void many_rows(const pi__cpu_linear_kernels *k)
     moe_fixture t;
     fixture_start(&t, k, 3, types, 64, 32, 6, 3, 53, false);
     for (int32_t r = 0; r < t.max_rows; r++)
-        for (int32_t e = 0; e < 6; e++) t.logits[r * t.a.ldl + e] = r % 7 == 0 ? 0.25f : r % 5 == e ? 2 : e == 4 ? 3 : (float) (e % 2);
+        for (int32_t e = 0; e < 6; e++)
+            t.logits[r * t.a.ldl + e] = r % 7 == 0 ? 0.25f : r % 5 == e ? 2 : e == 4 ? 3 : (float) (e % 2);
     t.a.n_rows = t.max_rows;
     pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
     check_rows(&t, t.max_rows, 1, "crowd");

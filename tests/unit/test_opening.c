@@ -14,7 +14,8 @@ static char model_path[256], gemma4_path[256], assistant_path[256], head_path[25
 
 static pi_options *options(const char *model)
 {
-    static const char *const values[][2] = {{"ctx-size", "64"}, {"threads", "1"}, {"parallel", "2"}, {"cache-ram", "0"}};
+    static const char *const values[][2] = {
+        {"ctx-size", "64"}, {"threads", "1"}, {"parallel", "2"}, {"cache-ram", "0"}};
     pi_options *o = pi_options_new();
     pi_error err = {0};
     assert_non_null(o);

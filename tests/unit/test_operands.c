@@ -11,17 +11,23 @@
 #include "model_jobs.h"
 
 /* Number of pointers in each op's struct that the op reads. */
-static const struct { pi__op_id id; int n; } pointers[] = {
-    {PI__OP_add_norm, 4}, {PI__OP_norm, 3}, {PI__OP_layer_norm, 5}, {PI__OP_gelu, 2}, {PI__OP_add_gated, 3}, {PI__OP_softcap, 1},
-    {PI__OP_copy_2d, 2}, {PI__OP_hyper_pre, 6}, {PI__OP_hyper_post, 3}, {PI__OP_embed, 2}, {PI__OP_linear, 2 + 1 + 2},
-    {PI__OP_lora, 2 + 1 + 2 + 1}, {PI__OP_lora_embed, 3},
-    {PI__OP_block_conv, 4}, {PI__OP_rope, 2},
-    {PI__OP_qkv, 11}, {PI__OP_attention, 5}, {PI__OP_moe, 3 + 11}, {PI__OP_head_linear, 3},
-    {PI__OP_gather_rows, 3}, {PI__OP_add_rows, 3},
-    {PI__OP_centroid_head, 3 + 7},
-    {PI__OP_gdn, 10}, {PI__OP_state_save, 1}, {PI__OP_state_load, 1}, {PI__OP_mla_qkv, 5}, {PI__OP_compress, 6},
-    {PI__OP_indexer, 4}, {PI__OP_sparse, 7}, {PI__OP_topk, 4},
-    {PI__OP_experts_layer, 17}};
+static const struct { pi__op_id id; int n;
+} pointers[] = {{PI__OP_add_norm, 4},       {PI__OP_norm, 3},
+                {PI__OP_layer_norm, 5},     {PI__OP_gelu, 2},
+                {PI__OP_add_gated, 3},      {PI__OP_softcap, 1},
+                {PI__OP_copy_2d, 2},        {PI__OP_hyper_pre, 6},
+                {PI__OP_hyper_post, 3},     {PI__OP_embed, 2},
+                {PI__OP_linear, 2 + 1 + 2}, {PI__OP_lora, 2 + 1 + 2 + 1},
+                {PI__OP_lora_embed, 3},     {PI__OP_block_conv, 4},
+                {PI__OP_rope, 2},           {PI__OP_qkv, 11},
+                {PI__OP_attention, 5},      {PI__OP_moe, 3 + 11},
+                {PI__OP_head_linear, 3},    {PI__OP_gather_rows, 3},
+                {PI__OP_add_rows, 3},       {PI__OP_centroid_head, 3 + 7},
+                {PI__OP_gdn, 10},           {PI__OP_state_save, 1},
+                {PI__OP_state_load, 1},     {PI__OP_mla_qkv, 5},
+                {PI__OP_compress, 6},       {PI__OP_indexer, 4},
+                {PI__OP_sparse, 7},         {PI__OP_topk, 4},
+                {PI__OP_experts_layer, 17}};
 
 /* Fills an op's arguments; all pointers lead to one zeroed object: a matrix without rows, a cache without heads. */
 static void fill(pi__op_id id, pi__op_record *r, void *target)
@@ -34,70 +40,133 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
         break;
     case PI__OP_embed: r->args.embed = (pi__embed) {target, 1, target}; break;
     case PI__OP_linear:
-        r->args.linear = (pi__linear) {{PI__IN_SWIGLU, target, 1, target, 1, target, 0, 0}, 1, 1, {{target, target, 1}}, NULL};
+        r->args.linear = (pi__linear) {
+            {PI__IN_SWIGLU, target, 1, target, 1, target, 0, 0}, 1, 1, {{target, target, 1}}, NULL};
         break;
     case PI__OP_lora:
-        r->args.lora = (pi__lora) {{{PI__IN_SWIGLU, target, 1, target, 1, target, 0, 0}, 1, 1, {{target, target, 1}}, NULL}, {1}, target};
+        r->args.lora = (pi__lora) {
+            {{PI__IN_SWIGLU, target, 1, target, 1, target, 0, 0}, 1, 1, {{target, target, 1}}, NULL}, {1}, target};
         break;
     case PI__OP_lora_embed: r->args.lora_embed = (pi__lora_embed) {.w = target, .rows = target, .out = target}; break;
     case PI__OP_add_norm: r->args.add_norm = (pi__add_norm) {target, target, target, target, 0, 1, 1, 1}; break;
     case PI__OP_norm: r->args.norm = (pi__norm) {target, 1, target, target, 0, 1, 1}; break;
     case PI__OP_add_rows: r->args.add_rows = (pi__add_rows) {target, target, target, 1, 1}; break;
-    case PI__OP_layer_norm: r->args.layer_norm = (pi__layer_norm) {target, target, target, target, target, 0, 1, 1}; break;
+    case PI__OP_layer_norm:
+        r->args.layer_norm = (pi__layer_norm) {target, target, target, target, target, 0, 1, 1};
+        break;
     case PI__OP_gelu: r->args.gelu = (pi__gelu) {target, target, 1, 1}; break;
     case PI__OP_add_gated: r->args.add_gated = (pi__add_gated) {target, target, target, 1, 1, 1}; break;
     case PI__OP_rope: r->args.rope = (pi__rope) {.freq = target, .n_freq = 1, .table = target}; break;
     case PI__OP_qkv:
-        r->args.qkv = (pi__qkv) {.kv = target, .q = target, .k = target, .v = target, .q_norm = target, .k_norm = target,
-                                 .rope = target, .q_rope = target, .q_bias = target, .k_bias = target, .v_bias = target};
+        r->args.qkv = (pi__qkv) {.kv = target,
+                                 .q = target,
+                                 .k = target,
+                                 .v = target,
+                                 .q_norm = target,
+                                 .k_norm = target,
+                                 .rope = target,
+                                 .q_rope = target,
+                                 .q_bias = target,
+                                 .k_bias = target,
+                                 .v_bias = target};
         break;
     case PI__OP_attention:
         r->args.attention = (pi__attention) {.kv = target, .q = target, .gate = target, .out = target, .sinks = target};
         break;
     case PI__OP_moe:
-        r->args.moe = (pi__moe) {.in = {PI__IN_GEGLU, target, 1, target, 1, target, 0, 0}, .logits = target, .gate = target,
-                                 .up = target, .down = target, .gate_bias = target, .up_bias = target, .down_bias = target,
-                                 .bias = target, .table = target, .y = target, .n_rows = 1, .lora = {.rows = target}};
+        r->args.moe = (pi__moe) {.in = {PI__IN_GEGLU, target, 1, target, 1, target, 0, 0},
+                                 .logits = target,
+                                 .gate = target,
+                                 .up = target,
+                                 .down = target,
+                                 .gate_bias = target,
+                                 .up_bias = target,
+                                 .down_bias = target,
+                                 .bias = target,
+                                 .table = target,
+                                 .y = target,
+                                 .n_rows = 1,
+                                 .lora = {.rows = target}};
         break;
-    case PI__OP_head_linear: r->args.head_linear = (pi__head_linear) {.w = target, .n_rows = 1, .x = target, .y = target}; break;
+    case PI__OP_head_linear:
+        r->args.head_linear = (pi__head_linear) {.w = target, .n_rows = 1, .x = target, .y = target};
+        break;
     case PI__OP_gather_rows: r->args.gather_rows = (pi__gather_rows) {target, 1, target, 1, target}; break;
     case PI__OP_softcap: r->args.softcap = (pi__softcap) {target, 1, 1, 1}; break;
     case PI__OP_centroid_head:
-        r->args.centroid_head = (pi__centroid_head) {.n_rows = 1, .in = {PI__IN_GEGLU, target, 1, target, 1, target, 0, 0},
-                                                     .centroids = target, .head = target, .order = target, .scores = target,
-                                                     .pick = target, .some = target, .logits = target};
+        r->args.centroid_head = (pi__centroid_head) {.n_rows = 1,
+                                                     .in = {PI__IN_GEGLU, target, 1, target, 1, target, 0, 0},
+                                                     .centroids = target,
+                                                     .head = target,
+                                                     .order = target,
+                                                     .scores = target,
+                                                     .pick = target,
+                                                     .some = target,
+                                                     .logits = target};
         break;
     case PI__OP_gdn:
-        r->args.gdn = (pi__gdn) {.st = target, .qkv = target, .z = target, .alpha = target, .beta = target, .conv = target,
-                                 .dt_bias = target, .a = target, .norm = target, .out = target};
+        r->args.gdn = (pi__gdn) {.st = target,
+                                 .qkv = target,
+                                 .z = target,
+                                 .alpha = target,
+                                 .beta = target,
+                                 .conv = target,
+                                 .dt_bias = target,
+                                 .a = target,
+                                 .norm = target,
+                                 .out = target};
         break;
     case PI__OP_state_save: r->args.state_save = (pi__state_copy) {target, 0, 0, 0}; break;
     case PI__OP_state_load: r->args.state_load = (pi__state_copy) {target, 0, 0, 0}; break;
-    case PI__OP_copy_2d: r->args.copy_2d = (pi__copy_2d) {.x = target, .n_shards = 1, .n_rows = 1, .n = 1, .y = target}; break;
+    case PI__OP_copy_2d:
+        r->args.copy_2d = (pi__copy_2d) {.x = target, .n_shards = 1, .n_rows = 1, .n = 1, .y = target};
+        break;
     case PI__OP_hyper_pre:
     case PI__OP_hyper_post:
-        r->args.hyper_pre = (pi__hyper) {.n_rows = 1, .x = target, .mix = target, .scale = target, .base = target, .n_iter = 1,
-                                         .coef = target, .y = target};
+        r->args.hyper_pre = (pi__hyper) {.n_rows = 1,
+                                         .x = target,
+                                         .mix = target,
+                                         .scale = target,
+                                         .base = target,
+                                         .n_iter = 1,
+                                         .coef = target,
+                                         .y = target};
         break;
     case PI__OP_mla_qkv:
         r->args.mla_qkv = (pi__mla_qkv) {.rows = target, .q = target, .row = target, .norm = target, .rope = target};
         break;
     case PI__OP_compress:
-        r->args.compress = (pi__compress) {.recent = target, .entries = target, .x = target, .ape = target, .norm = target,
-                                           .freq = target};
+        r->args.compress = (pi__compress) {
+            .recent = target, .entries = target, .x = target, .ape = target, .norm = target, .freq = target};
         break;
-    case PI__OP_indexer: r->args.indexer = (pi__indexer) {.entries = target, .q = target, .w = target, .pick = target}; break;
+    case PI__OP_indexer:
+        r->args.indexer = (pi__indexer) {.entries = target, .q = target, .w = target, .pick = target};
+        break;
     case PI__OP_sparse:
         r->args.sparse = (pi__sparse) {.rows = target, .entries = target, .q = target, .pick = target, .sinks = target,
                                        .rope = target, .out = target};
         break;
-    case PI__OP_topk: r->args.topk = (pi__topk) {.x = target, .n_rows = 1, .skip = target, .request = target, .out = target}; break;
+    case PI__OP_topk:
+        r->args.topk = (pi__topk) {.x = target, .n_rows = 1, .skip = target, .request = target, .out = target};
+        break;
     case PI__OP_experts_layer:
-        r->args.experts_layer = (pi__experts_layer) {
-            .moe = {.n_rows = 1, .in = {PI__IN_RMSNORM, target, 1, NULL, 0, target, 0, 0}, .gate = target, .up = target,
-                    .down = target, .bias = target, .table = target, .y = target},
-            .router = target, .beside = target, .gate = target, .up = target, .down = target, .logits = target, .ff = target,
-            .shared = target, .x = target};
+        r->args.experts_layer = (pi__experts_layer) {.moe = {.n_rows = 1,
+                                                             .in = {PI__IN_RMSNORM, target, 1, NULL, 0, target, 0, 0},
+                                                             .gate = target,
+                                                             .up = target,
+                                                             .down = target,
+                                                             .bias = target,
+                                                             .table = target,
+                                                             .y = target},
+                                                     .router = target,
+                                                     .beside = target,
+                                                     .gate = target,
+                                                     .up = target,
+                                                     .down = target,
+                                                     .logits = target,
+                                                     .ff = target,
+                                                     .shared = target,
+                                                     .x = target};
         break;
     case PI__N_OPS: break;
     }
@@ -161,16 +230,26 @@ static void test_trace(void **state)
     static job j[N_JOBS];
     assert_int_equal(tiny_write(tiny_path(path, "trace"), NULL, &err), PI_OK);
     for (int i = 0; i < 3; i++) {
-        pi__config c = {.model = path, .max_batch_tokens = 32, .max_seqs = 2, .max_queue = 4, .block_size = 16,
-                        .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 512, .trace_ops = true,
-                        .log = {on_log, &t[i], PI_LOG_DEBUG}, .params.cpu = {.n_threads = 1}};
+        pi__config c = {.model = path,
+                        .max_batch_tokens = 32,
+                        .max_seqs = 2,
+                        .max_queue = 4,
+                        .block_size = 16,
+                        .snapshot_interval = 64,
+                        .type_k = PI__F16,
+                        .type_v = PI__F16,
+                        .kv_tokens = 512,
+                        .trace_ops = true,
+                        .log = {on_log, &t[i], PI_LOG_DEBUG},
+                        .params.cpu = {.n_threads = 1}};
         jobs_fill(j);
         pi__core *e = job_core(&c);
         job_submit(e, &j[i == 2], PI__LOGITS_GENERATED, NULL);
         job_await(&j[i == 2], PI_OK);
         pi__core_close(e);
     }
-    assert_true(t[0].lines > 100 && t[0].named[PI__OP_linear] && t[0].named[PI__OP_attention] && !t[0].named[PI__OP_gdn]);
+    assert_true(t[0].lines > 100 && t[0].named[PI__OP_linear] && t[0].named[PI__OP_attention] &&
+                !t[0].named[PI__OP_gdn]);
     assert_int_equal(t[0].lines, t[1].lines);
     assert_true(t[0].hash == t[1].hash && t[0].hash != t[2].hash);
     assert_int_equal(unlink(path), 0);

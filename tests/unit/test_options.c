@@ -155,8 +155,9 @@ static void biases(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         if (pi__parse_logit_bias(bad[i], &id, &b)) fail_msg("'%s'", bad[i]);
     }
-    static const char *const far[] = {"2147483648+1", "99999999999999999999+1", "7+1e30", "7-1e30", "7+1e999", "7-1e999",
-                                      "7+inf", "5+1e38", "5-1000001"};
+    static const char *const far[] = {
+        "2147483648+1", "99999999999999999999+1", "7+1e30", "7-1e30", "7+1e999", "7-1e999", "7+inf", "5+1e38",
+        "5-1000001"};
     pi_options *o = pi_options_new();
     for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
         pi_error err = {0};
@@ -238,7 +239,9 @@ static void errors_name_key_value_and_range(void **state)
     assert_int_equal(set(o, "top-p", "1.5", &err), PI_EINVAL);
     assert_string_equal(err.msg, "top-p: '1.5' is out of range (0..1)");
     assert_int_equal(set(o, "cache-type-k", "f61", &err), PI_EINVAL);
-    assert_string_equal(err.msg, "cache-type-k: 'f61' is not an allowed value (f32|f16|bf16|q8_0|q5_1|q5_0|q4_1|q4_0|iq4_nl|tq4_0|tq3_0)");
+    assert_string_equal(
+        err.msg,
+        "cache-type-k: 'f61' is not an allowed value (f32|f16|bf16|q8_0|q5_1|q5_0|q4_1|q4_0|iq4_nl|tq4_0|tq3_0)");
     assert_int_equal(set(o, "threads", "two", &err), PI_EINVAL);
     assert_string_equal(err.msg, "threads: 'two' is not a whole number (-1..1024)");
     assert_int_equal(set(o, "prefix-cache", "maybe", &err), PI_EINVAL);
@@ -311,7 +314,8 @@ static void instruction_sets(void **state)
     pi_option_info info = {.size = sizeof info};
     char words[128];
     int n = 0;
-    for (size_t i = 0; !info.key || strcmp(info.key, "cpu-isa"); i++) assert_int_equal(pi_options_describe(i, &info), PI_OK);
+    for (size_t i = 0; !info.key || strcmp(info.key, "cpu-isa"); i++)
+        assert_int_equal(pi_options_describe(i, &info), PI_OK);
     snprintf(words, sizeof words, "%s", info.range);
     for (char *word = strtok(words, "|"); word; word = strtok(NULL, "|"), n++) {
         assert_int_equal(pi_options_set(o, "cpu-isa", word, NULL), PI_OK);
@@ -331,15 +335,19 @@ static void flags_become_one_config(void **state)
     assert_int_equal(set(o, "model", "m.gguf", &err) | set(o, "device", "cpu", &err), 0);
     assert_int_equal(pi__config_of(o, &c, &err), PI_OK);
     assert_int_equal(c.max_batch_tokens, 512);
-    assert_true(!c.tensor && !c.mlock && c.placement.fit && !c.fit_margin && !c.params.cpu.n_batch && !c.params.cpu.affinity);
-    assert_int_equal(set(o, "batch-size", "2048", &err) | set(o, "split-mode", "layer", &err) | set(o, "load-mode", "mlock", &err) |
-                     set(o, "fit", "off", &err) | set(o, "fit-target", "512,2048", &err) | set(o, "threads-batch", "7", &err) |
-                     set(o, "cpu-mask", "10", &err) | set(o, "cpu-range", "0-1", &err) | set(o, "cpu-strict", "1", &err) |
-                     set(o, "numa", "isolate", &err) | set(o, "prio", "2", &err) | set(o, "main-gpu", "1", &err) |
-                     set(o, "tensor-split", "3,1", &err), 0);
+    assert_true(!c.tensor && !c.mlock && c.placement.fit && !c.fit_margin && !c.params.cpu.n_batch &&
+                !c.params.cpu.affinity);
+    assert_int_equal(set(o, "batch-size", "2048", &err) | set(o, "split-mode", "layer", &err) |
+                         set(o, "load-mode", "mlock", &err) | set(o, "fit", "off", &err) |
+                         set(o, "fit-target", "512,2048", &err) | set(o, "threads-batch", "7", &err) |
+                         set(o, "cpu-mask", "10", &err) | set(o, "cpu-range", "0-1", &err) |
+                         set(o, "cpu-strict", "1", &err) | set(o, "numa", "isolate", &err) | set(o, "prio", "2", &err) |
+                         set(o, "main-gpu", "1", &err) | set(o, "tensor-split", "3,1", &err),
+                     0);
     assert_int_equal(pi__config_of(o, &c, &err), PI_OK);
     assert_int_equal(c.max_batch_tokens, 512);
-    assert_true(c.layers && !c.tensor && c.mlock && c.load_mode == PI__LOAD_READ && !c.placement.fit && c.fit_margin == UINT64_C(2) << 30);
+    assert_true(c.layers && !c.tensor && c.mlock && c.load_mode == PI__LOAD_READ && !c.placement.fit &&
+                c.fit_margin == UINT64_C(2) << 30);
     assert_true(c.params.cpu.n_batch == 7 && c.params.cpu.affinity == 0x13 && c.params.cpu.strict == PI__STRICT_YES);
     assert_true(c.params.cpu.numa == PI__NUMA_ISOLATE && c.params.cpu.prio == 2);
     assert_string_equal(c.device, "cpu"); /* the CPU has no device number */

@@ -30,7 +30,8 @@ static void counts_as_the_files(void **st)
 {
     (void) st;
     const char *const same[] = {"gemma3.rope.freq_base=float:1000000", "nobody.asks=str:", "nobody.asks=bool:true"};
-    const char *const other[] = {"gemma3.rope.freq_base=float:5e3", "gemma3.context_length=int:300", "general.name=str:my=own:"};
+    const char *const other[] = {"gemma3.rope.freq_base=float:5e3", "gemma3.context_length=int:300",
+                                 "general.name=str:my=own:"};
     pi__config c = config(same, 3);
     same_or_not(&c, true);
     c = config(other, 3);
@@ -82,7 +83,8 @@ static void yarn(void **st)
 {
     (void) st;
     const char *const rules[] = {"gemma3.rope.scaling.type=str:yarn", "gemma3.rope.scaling.factor=float:4",
-                                 "gemma3.rope.scaling.original_context_length=int:32768", "gemma3.rope.freq_base=float:1e6"};
+                                 "gemma3.rope.scaling.original_context_length=int:32768",
+                                 "gemma3.rope.freq_base=float:1e6"};
     static const pi__arch gemma3 = {.name = "gemma3"};
     pi__gguf *g;
     float freq[64], mscale;
@@ -113,8 +115,10 @@ static void refused(const char *rule, int code, const char *why)
 static void refusals(void **st)
 {
     (void) st;
-    static const char *const bad[] = {"", "x", "x=", "x=int", "x=int:", "=int:1", "x=int:1.5", "x=int:99999999999999999999",
-                                      "x=float:", "x=float:nan", "x=float:1x", "x=bool:1", "x=bool:", "x=u32:1", "x:int=1"};
+    static const char *const bad[] = {"",         "x",           "x=",         "x=int",
+                                      "x=int:",   "=int:1",      "x=int:1.5",  "x=int:99999999999999999999",
+                                      "x=float:", "x=float:nan", "x=float:1x", "x=bool:1",
+                                      "x=bool:",  "x=u32:1",     "x:int=1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) refused(bad[i], PI_EINVAL, "expected KEY=int:N");
     refused("general.architecture=str:nothing", PI_EUNSUPPORTED, "nothing");
     refused("gemma3.block_count=float:3", PI_EINVAL, "override-kv: gemma3.block_count is f64 3");
@@ -164,7 +168,8 @@ static int teardown(void **st)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(counts_as_the_files), cmocka_unit_test(stretched), cmocka_unit_test(yarn),
-                                       cmocka_unit_test(refusals), cmocka_unit_test(out_of_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(counts_as_the_files), cmocka_unit_test(stretched),
+                                       cmocka_unit_test(yarn), cmocka_unit_test(refusals),
+                                       cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

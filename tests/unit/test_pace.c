@@ -10,7 +10,10 @@
 #include "engine/pace.h"
 
 /* Step time of the simulated machine. */
-static double cost(double token_ms, int32_t n_prefill, int32_t n_decode) { return 2.0 + 0.5 * n_decode + token_ms * n_prefill; }
+static double cost(double token_ms, int32_t n_prefill, int32_t n_decode)
+{
+    return 2.0 + 0.5 * n_decode + token_ms * n_prefill;
+}
 
 static void steps_come_to_the_target(void **state)
 {

@@ -3,18 +3,28 @@
 #include "discrete_device.h"
 #include "model_jobs.h"
 
-static const char *const archs[] = {"gemma3", "gemma4", "qwen35", "qwen35moe", "deepseek4", "llama3", "llama-bias", "mixtral",
-                                    "qwen2", "mistral3", "qwen3", "qwen3moe", "phi3", "phi3-long", "gpt-oss", "glm4moe", "gemma2",
-                                    "minimax-m2", "granitemoe", "deepseek3", "deepseek2"};
+static const char *const archs[] = {"gemma3",     "gemma4",    "qwen35",   "qwen35moe", "deepseek4", "llama3",
+                                    "llama-bias", "mixtral",   "qwen2",    "mistral3",  "qwen3",     "qwen3moe",
+                                    "phi3",       "phi3-long", "gpt-oss",  "glm4moe",   "gemma2",    "minimax-m2",
+                                    "granitemoe", "deepseek3", "deepseek2"};
 enum { DEEPSEEK4 = 4, GLM4MOE = 15, N_MODELS = sizeof archs / sizeof *archs };
 
 static char path[N_MODELS][256], head_path[256];
 
 static pi__config config(int model)
 {
-    return (pi__config) {.model = path[model], .device = "cpu", .max_batch_tokens = 32, .max_seqs = 4, .max_queue = 20,
-                         .block_size = 16, .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 2048,
-                         .prefix_cache = true, .params.cpu = {.n_threads = 1}};
+    return (pi__config) {.model = path[model],
+                         .device = "cpu",
+                         .max_batch_tokens = 32,
+                         .max_seqs = 4,
+                         .max_queue = 20,
+                         .block_size = 16,
+                         .snapshot_interval = 64,
+                         .type_k = PI__F16,
+                         .type_v = PI__F16,
+                         .kv_tokens = 2048,
+                         .prefix_cache = true,
+                         .params.cpu = {.n_threads = 1}};
 }
 
 /* Under a slow emulator, tests every ninth placement only. */

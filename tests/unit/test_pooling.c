@@ -26,8 +26,8 @@ typedef struct vectors {
     int code;
 } vectors;
 
-static int set_all(void *of, int (*set)(void *of, const char *key, const char *value, pi_error *err), const char *const *kv,
-                   pi_error *err)
+static int set_all(void *of, int (*set)(void *of, const char *key, const char *value, pi_error *err),
+                   const char *const *kv, pi_error *err)
 {
     int rc = 0;
     for (; kv && *kv && !rc; kv++) {
@@ -38,8 +38,14 @@ static int set_all(void *of, int (*set)(void *of, const char *key, const char *v
     return rc;
 }
 
-static int set_option(void *o, const char *key, const char *value, pi_error *err) { return pi_options_set(o, key, value, err); }
-static int set_request(void *r, const char *key, const char *value, pi_error *err) { return pi_request_set(r, key, value, err); }
+static int set_option(void *o, const char *key, const char *value, pi_error *err)
+{
+    return pi_options_set(o, key, value, err);
+}
+static int set_request(void *r, const char *key, const char *value, pi_error *err)
+{
+    return pi_request_set(r, key, value, err);
+}
 
 /* Returns NULL if the file cannot run by itself. */
 static pi_engine *open_model(const char *path, const char *const *kv)
@@ -151,8 +157,9 @@ static void check_norms(pi_engine *e, const vectors *all)
             const double a = fabs((double) one.v[0][i]);
             sum += pow(a, p);
             most = a > most ? a : most;
-            assert_true(fabs((double) one.v[0][i] * (double) all->v[149][0] - (double) one.v[0][0] * (double) all->v[149][i]) <
-                        1e-4 * (p ? 1 : 32760)); /* parallel to the unnormalized vector */
+            assert_true(
+                fabs((double) one.v[0][i] * (double) all->v[149][0] - (double) one.v[0][0] * (double) all->v[149][i]) <
+                1e-4 * (p ? 1 : 32760)); /* parallel to the unnormalized vector */
         }
         assert_true(p ? fabs(sum - 1) < 1e-5 : fabs(most - 32760) < 0.1);
     }
@@ -197,7 +204,8 @@ static void check_ways_whole(const char *path, const vectors *all)
 static void check_ways(const char *path, const vectors *all)
 {
     static vectors got;
-    static const char *const how[][2] = {{"ubatch-size=7", "prefix-cache=false"}, {"ubatch-size=64", "kv-cache-tokens=400"}};
+    static const char *const how[][2] = {{"ubatch-size=7", "prefix-cache=false"},
+                                         {"ubatch-size=64", "kv-cache-tokens=400"}};
     for (int i = 0; i < 2; i++) {
         pi_engine *e = open_model(path, LIST(how[i][0], how[i][1], "parallel=4"));
         pi_request *beside[3];
@@ -248,7 +256,9 @@ static void times_matrix(const pi__gguf *g, const char *name, const double *x, d
     float row[2 * WIDTH];
     assert_true(t && t->ne[0] <= 2 * WIDTH && t->ne[1] <= 2 * WIDTH);
     for (int64_t r = 0; r < t->ne[1]; r++) {
-        pi__dequantize_row(t->type, (const char *) pi__gguf_tensor_data(g, t) + (size_t) r * t->size / (size_t) t->ne[1], row, t->ne[0]);
+        pi__dequantize_row(t->type,
+                           (const char *) pi__gguf_tensor_data(g, t) + (size_t) r * t->size / (size_t) t->ne[1], row,
+                           t->ne[0]);
         y[r] = 0;
         for (int64_t i = 0; i < t->ne[0]; i++) y[r] += (double) row[i] * x[i];
     }
@@ -289,9 +299,11 @@ static void refusals_say_why(void **state)
 {
     (void) state;
     char path[256];
-    static const struct { const char *what, *word, *mended; } bad[] = {
-        {"n=2", "option n", "n=1"}, {"logprobs=1", "option logprobs", "logprobs=-1"},
-        {"prompt-logprobs=0", "option prompt-logprobs", "prompt-logprobs=-1"}, {"dimensions=4096", "values", "dimensions=0"}};
+    static const struct { const char *what, *word, *mended;
+    } bad[] = {{"n=2", "option n", "n=1"},
+               {"logprobs=1", "option logprobs", "logprobs=-1"},
+               {"prompt-logprobs=0", "option prompt-logprobs", "prompt-logprobs=-1"},
+               {"dimensions=4096", "values", "dimensions=0"}};
     assert_int_equal(tiny_write(tiny_path(path, "pooling"), NULL, NULL), 0);
     pi_engine *e = open_model(path, NULL);
     static vectors got;

@@ -122,7 +122,8 @@ static void compare(run *r, uint32_t skip_groups, bool all)
 static void start(run *r, int32_t s, int32_t longest, uint32_t skip_groups)
 {
     int32_t n = 1 + (int32_t) rnd(r, (uint32_t) longest), wanted;
-    for (int32_t i = 0; i < n; i++) r->seq[s].token[i] = i < 96 ? (int32_t) (i / 48 + (rnd(r, 40) == 0)) : (int32_t) rnd(r, 3);
+    for (int32_t i = 0; i < n; i++)
+        r->seq[s].token[i] = i < 96 ? (int32_t) (i / 48 + (rnd(r, 40) == 0)) : (int32_t) rnd(r, 3);
     r->seq[s].salted = rnd(r, 8) == 0;
     pi__cache_start(&r->c, s, r->seq[s].salted ? "tenant" : NULL);
     pi__cache_skip_groups(&r->c, s, skip_groups);
@@ -209,15 +210,18 @@ static void full(void **st)
 static void windows(void **st)
 {
     (void) st;
-    random_ops((pi__group_spec[]){{"full", 16, 0, 60, false, 0}, {"window", 16, 20, 30, false, 0}}, 2, 0, 160, 4000, true);
-    random_ops((pi__group_spec[]){{"full", 32, 0, 30, false, 0}, {"window", 16, 64, 40, false, 0}}, 2, 0, 160, 4000, true);
+    random_ops((pi__group_spec[]) {{"full", 16, 0, 60, false, 0}, {"window", 16, 20, 30, false, 0}}, 2, 0, 160, 4000,
+               true);
+    random_ops((pi__group_spec[]) {{"full", 32, 0, 30, false, 0}, {"window", 16, 64, 40, false, 0}}, 2, 0, 160, 4000,
+               true);
     random_ops((pi__group_spec[]){{"window", 16, 50, 40, false, 0}}, 1, 0, 160, 4000, true);
 }
 
 static void states(void **st)
 {
     (void) st;
-    random_ops((pi__group_spec[]){{"recurrent", 16, 0, 10, true, 0}, {"full", 16, 0, 60, false, 0}}, 2, 0, 160, 4000, true);
+    random_ops((pi__group_spec[]) {{"recurrent", 16, 0, 10, true, 0}, {"full", 16, 0, 60, false, 0}}, 2, 0, 160, 4000,
+               true);
     random_ops((pi__group_spec[]){{"recurrent", 16, 0, 12, true, 0}}, 1, 0, 160, 4000, true);
     const pi__group_spec three[] = {
         {"full", 32, 0, 40, false, 0}, {"recurrent", 32, 0, 8, true, 0}, {"window", 16, 40, 50, false, 0}};
@@ -236,7 +240,8 @@ static void compressed(void **st)
 static void drafters(void **st)
 {
     (void) st;
-    random_ops((pi__group_spec[]){{"full", 16, 0, 60, false, 0}, {"draft", 16, 0, 60, false, 0}}, 2, 2, 160, 4000, true);
+    random_ops((pi__group_spec[]) {{"full", 16, 0, 60, false, 0}, {"draft", 16, 0, 60, false, 0}}, 2, 2, 160, 4000,
+               true);
 }
 
 /* With more prefixes than nodes, some are not reported, but no removed one is. */
@@ -249,8 +254,8 @@ static void no_room(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full),     cmocka_unit_test(windows), cmocka_unit_test(states),    cmocka_unit_test(compressed),
-        cmocka_unit_test(drafters), cmocka_unit_test(no_room),
+        cmocka_unit_test(full),       cmocka_unit_test(windows),  cmocka_unit_test(states),
+        cmocka_unit_test(compressed), cmocka_unit_test(drafters), cmocka_unit_test(no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,8 +75,22 @@ static uint32_t next_random(place *p) { return p->seed = p->seed * 1664525u + 10
 /* Replaces a word of a message to rank 1: a count, an offset, a length, a flag or an address. */
 static void change_word(place *p, char *buf, size_t n)
 {
-    static const int64_t words[] = {0, 1, 2, 7, 64, 4096, 1 << 20, INT32_MAX, (int64_t) INT32_MAX + 1, UINT32_MAX, (int64_t) 1 << 32,
-                                    (int64_t) 1 << 40, INT64_MAX, INT64_MIN, -1, -2};
+    static const int64_t words[] = {0,
+                                    1,
+                                    2,
+                                    7,
+                                    64,
+                                    4096,
+                                    1 << 20,
+                                    INT32_MAX,
+                                    (int64_t) INT32_MAX + 1,
+                                    UINT32_MAX,
+                                    (int64_t) 1 << 32,
+                                    (int64_t) 1 << 40,
+                                    INT64_MAX,
+                                    INT64_MIN,
+                                    -1,
+                                    -2};
     if (n < 4 || p->n_orders++ != p->change_at) return;
     const size_t size = n >= 8 && next_random(p) >> 16 & 1 ? 8 : 4, at = (next_random(p) >> 8) % (n / size) * size;
     int64_t w = words[(next_random(p) >> 16) % (sizeof words / sizeof *words)];
@@ -162,7 +176,8 @@ static pi__ranks *start(int32_t n, double timeout_ms, int32_t victim, long die_a
     pthread_mutex_init(&here.lock, NULL);
     (void) pi__cond_init(&here.changed);
     for (int32_t i = 0; i < n; i++) {
-        proc[i] = (process) {.r = {.fns = &fns, .rank = i, .n = n, .local = i, .n_local = n, .timeout_ms = timeout_ms}, .at = &here};
+        proc[i] = (process) {.r = {.fns = &fns, .rank = i, .n = n, .local = i, .n_local = n, .timeout_ms = timeout_ms},
+                             .at = &here};
         assert_int_equal(pi__ranks_begin(&proc[i].r, &err), PI_OK);
     }
     for (int32_t i = 1; i < n; i++) assert_int_equal(pthread_create(&proc[i].thread, NULL, follow, &proc[i]), 0);
@@ -188,9 +203,18 @@ static char path[256];
 
 static pi__config config(pi__ranks *ranks)
 {
-    return (pi__config) {.model = path, .max_batch_tokens = 64, .max_seqs = 8, .max_queue = 20, .block_size = 16,
-                         .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 4096, .device = "cpu",
-                         .ranks = ranks, .params.cpu = {.n_threads = 1, .poll = 1}};
+    return (pi__config) {.model = path,
+                         .max_batch_tokens = 64,
+                         .max_seqs = 8,
+                         .max_queue = 20,
+                         .block_size = 16,
+                         .snapshot_interval = 64,
+                         .type_k = PI__F16,
+                         .type_v = PI__F16,
+                         .kv_tokens = 4096,
+                         .device = "cpu",
+                         .ranks = ranks,
+                         .params.cpu = {.n_threads = 1, .poll = 1}};
 }
 
 enum { PATIENT_MS = 60000, HASTY_MS = 80 };
@@ -257,7 +281,8 @@ static void test_adapters(void **st)
     (void) st;
     write_model(&(tiny_spec) {.arch = "mixtral"});
     tiny_path(adapter, "processes-adapter");
-    if (adapter_write(adapter, path, &(adapter_spec) {.seed = 3, .rank = 8, .alpha = 16}, &err)) fail_msg("%s", err.msg);
+    if (adapter_write(adapter, path, &(adapter_spec) {.seed = 3, .rank = 8, .alpha = 16}, &err))
+        fail_msg("%s", err.msg);
     pi__config c = config(NULL);
     run_adapted(&c, adapter, want);
     for (int32_t n = 2; n < 4; n++) {
@@ -463,9 +488,9 @@ static void test_launchers(void **st)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_adapters), cmocka_unit_test(test_deaths),
-                                       cmocka_unit_test(test_changed_orders),
-                                       cmocka_unit_test(test_idle),
-                                       cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_launchers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits),     cmocka_unit_test(test_adapters),
+                                       cmocka_unit_test(test_deaths),   cmocka_unit_test(test_changed_orders),
+                                       cmocka_unit_test(test_idle),     cmocka_unit_test(test_out_of_memory),
+                                       cmocka_unit_test(test_launchers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

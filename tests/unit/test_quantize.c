@@ -249,7 +249,8 @@ static void the_list_says_numbers(void **state)
     bool xs = false, copy = false;
     for (; !pi_quantize_describe(n, &info); n++) {
         assert_string_equal(info.name, pi_quantize_type(n));
-        if (!strcmp(info.name, "IQ4_XS")) xs = info.number == 30 && info.bits == 4.25 && !strcmp(info.matrices, "IQ4_XS");
+        if (!strcmp(info.name, "IQ4_XS"))
+            xs = info.number == 30 && info.bits == 4.25 && !strcmp(info.matrices, "IQ4_XS");
         if (!strcmp(info.name, "COPY")) copy = info.number == -1 && info.bits == 0 && !*info.matrices;
     }
     assert_true(xs && copy);
@@ -332,7 +333,10 @@ static void names_get_shorter(void **state)
     assert_true(pi__prune_drops(&p, &t));
 }
 
-static void count_lines(void *ud, const char *line) { *(size_t *) ud += strstr(line, " -> ") || strstr(line, "quantized size"); }
+static void count_lines(void *ud, const char *line)
+{
+    *(size_t *) ud += strstr(line, " -> ") || strstr(line, "quantized size");
+}
 
 static void a_dry_run_writes_nothing(void **state)
 {

@@ -206,7 +206,8 @@ static void test_next_refused(void **st)
 {
     (void) st;
     if (crossed()) skip(); /* does not depend on the processor */
-    static const char *const needed[] = {"blk.0.ssm_in.weight", "blk.1.ssm_ba.weight", "blk.3.ssm_dt.bias", "blk.3.ssm_out.weight"};
+    static const char *const needed[] = {"blk.0.ssm_in.weight", "blk.1.ssm_ba.weight", "blk.3.ssm_dt.bias",
+                                         "blk.3.ssm_out.weight"};
     static const bad_value numbers[] = {{"ssm.time_step_rank", 4, 2, "inner_size is 128"},
                                         {"ssm.conv_kernel", 4, 9, "channels with 9 taps are more"}};
     pi__config c = config();

@@ -46,7 +46,8 @@ static pi_request *new_request(pi_engine *e, const char *pooling)
     pi_error err = {0};
     pi_request *r = pi_request_new(e);
     assert_non_null(r);
-    if (pi_request_set(r, "pooling", pooling, &err) || pi_request_set(r, "embd-normalize", "-1", &err)) fail_msg("%s", err.msg);
+    if (pi_request_set(r, "pooling", pooling, &err) || pi_request_set(r, "embd-normalize", "-1", &err))
+        fail_msg("%s", err.msg);
     return r;
 }
 
@@ -135,7 +136,8 @@ static void check_scores(pi_engine *e, const char *path, const char *pooling, co
     const int n = reference(path, vector.v, vector.n, !strcmp(info.arch, "qwen3"), want);
     assert_int_equal(got->n, n);
     for (int i = 0; i < n; i++) {
-        if (!(fabs((double) got->v[i] - want[i]) < 1e-5)) fail_msg("%s: score %d is %g, not %g", path, i, (double) got->v[i], want[i]);
+        if (!(fabs((double) got->v[i] - want[i]) < 1e-5))
+            fail_msg("%s: score %d is %g, not %g", path, i, (double) got->v[i], want[i]);
         apart += fabs(want[i] - want[0]);
     }
     assert_true(n == 1 || apart > 1e-3);
@@ -162,7 +164,8 @@ static void check_beside(const char *path, const values *want)
     for (uint64_t k = 0; k < 3; k++) {
         const int32_t ids[9] = {7, 8, 9, 10, 11, 12, 13, 14, 15};
         beside[k] = new_request(e, "rank");
-        if (pi_request_prompt_tokens(beside[k], ids, 5 + k, &err) || pi_request_submit(beside[k], &err)) fail_msg("%s", err.msg);
+        if (pi_request_prompt_tokens(beside[k], ids, 5 + k, &err) || pi_request_submit(beside[k], &err))
+            fail_msg("%s", err.msg);
     }
     for (int i = 0; i < 2; i++) {
         of_tokens(e, "rank", 3, &got);
@@ -182,7 +185,8 @@ static void check_ways(const char *path, const values *want)
     for (uint64_t k = 0; k < 3; k++) {
         int32_t ids[9] = {7, 8, 9, 10, 11, 12, 13, 14, 15};
         beside[k] = pi_request_new(e);
-        int rc = pi_request_prompt_tokens(beside[k], ids, 5 + k, &err) | pi_request_set(beside[k], "max-tokens", "30", &err) |
+        int rc = pi_request_prompt_tokens(beside[k], ids, 5 + k, &err) |
+                 pi_request_set(beside[k], "max-tokens", "30", &err) |
                  pi_request_set(beside[k], "ignore-eos", "true", &err) | pi_request_submit(beside[k], &err);
         if (rc) fail_msg("%s", err.msg);
     }

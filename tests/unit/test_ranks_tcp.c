@@ -85,7 +85,8 @@ static void end(process *p, int code)
 /* Opens a connection that sends some bytes or none, and stays open. */
 static int stray(const void *bytes, size_t n)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t) atoi(port))};
+    struct sockaddr_in a = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t) atoi(port))};
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     for (int i = 0; connect(fd, (struct sockaddr *) &a, sizeof a); i++) {
         assert_true(i < 2000);
@@ -200,7 +201,8 @@ typedef struct middle {
 
 static int connect_to(const char *to)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t) atoi(to))};
+    struct sockaddr_in a = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t) atoi(to))};
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     for (int i = 0; i < 3000 && connect(fd, (struct sockaddr *) &a, sizeof a); i++) usleep(1000);
     return fd;
@@ -372,11 +374,15 @@ static void test_death(void **st)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_calls), cmocka_unit_test(test_strays), cmocka_unit_test(test_missing),
-                                       cmocka_unit_test(test_death), cmocka_unit_test(a_secret_joins),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_calls),
+                                       cmocka_unit_test(test_strays),
+                                       cmocka_unit_test(test_missing),
+                                       cmocka_unit_test(test_death),
+                                       cmocka_unit_test(a_secret_joins),
                                        cmocka_unit_test(another_secret_is_refused),
                                        cmocka_unit_test(one_side_without_a_secret_is_refused),
                                        cmocka_unit_test(a_network_needs_a_secret),
-                                       cmocka_unit_test(changed_bytes_are_never_taken), cmocka_unit_test(no_rank_meets_itself)};
+                                       cmocka_unit_test(changed_bytes_are_never_taken),
+                                       cmocka_unit_test(no_rank_meets_itself)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

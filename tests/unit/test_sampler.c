@@ -127,7 +127,7 @@ static void check_same(pi__cands *v, const ref *r)
 #define FOR_ROWS(...)                                                                                                  \
     do {                                                                                                               \
         static const int sizes[] = {1, 2, 3, 15, 16, 17, 63, 64, 65, 200, 257, 1000};                                  \
-        for (int trial = 0; trial < rounds(400); trial++) {                                                                    \
+        for (int trial = 0; trial < rounds(400); trial++) {                                                            \
             int n = sizes[rnd_int(12)];                                                                                \
             pi__sampler_scratch *w = make_scratch(n);                                                                  \
             float x[1000];                                                                                             \

@@ -396,8 +396,12 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mirostat), cmocka_unit_test(mirostat_reaches_its_target), cmocka_unit_test(adaptive_p),
-        cmocka_unit_test(dynamic_temperature), cmocka_unit_test(state_is_of_what_was_accepted), cmocka_unit_test(refusals),
+        cmocka_unit_test(mirostat),
+        cmocka_unit_test(mirostat_reaches_its_target),
+        cmocka_unit_test(adaptive_p),
+        cmocka_unit_test(dynamic_temperature),
+        cmocka_unit_test(state_is_of_what_was_accepted),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests_name("sampler_feedback", tests, NULL, NULL);
 }

@@ -142,8 +142,8 @@ static void look_back(const pi__draw *d, const uint32_t *seen, int32_t fed, cons
 }
 
 /* Returns the token that a device draws from a row's head. */
-static int32_t drawn(const pi__draw *d, const uint32_t *seen, int32_t fed, const pi__top *t, pi__sampler_scratch *w, const float *row,
-                     float *scribble, int n)
+static int32_t drawn(const pi__draw *d, const uint32_t *seen, int32_t fed, const pi__top *t, pi__sampler_scratch *w,
+                     const float *row, float *scribble, int n)
 {
     const double u = (double) ((uint64_t) d->high << 32 | d->low) * 0x1p-53;
     pi__cands v = {.w = w, .row = scribble, .n_row = n, .list = !d->row, .n = (size_t) t->n};
@@ -162,12 +162,18 @@ static int32_t drawn(const pi__draw *d, const uint32_t *seen, int32_t fed, const
 /* Returns parameters that a device can sample with, with penalties over a short or long history. */
 static pi__sampling with_penalties(uint64_t seed)
 {
-    pi__sampling p = {.seed = seed, .temp = rnd_int(4) ? (float) (0.2 + rnd01()) : 0,
+    pi__sampling p = {.seed = seed,
+                      .temp = rnd_int(4) ? (float) (0.2 + rnd01()) : 0,
                       .top_k = rnd_int(4) ? 1 + rnd_int(PI__MAX_TOP - PI__MAX_SEEN) : 0,
-                      .top_p = rnd_int(2) ? 1 : (float) rnd01(), .typical_p = 1, .repeat_penalty = rnd_int(2) ? 1 : 1.3f,
-                      .repeat_last_n = 1 + rnd_int(rnd_int(2) ? 8 : PI__MAX_SEEN), .presence_penalty = (float) rnd01(),
-                      .frequency_penalty = rnd_int(2) ? 0 : (float) rnd01(), .adaptive_target = -1};
-    const uint8_t chain[] = {PI__SMP_PENALTIES, PI__SMP_TOP_K, PI__SMP_TOP_P, PI__SMP_MIN_P, PI__SMP_TEMPERATURE, PI__SMP_N};
+                      .top_p = rnd_int(2) ? 1 : (float) rnd01(),
+                      .typical_p = 1,
+                      .repeat_penalty = rnd_int(2) ? 1 : 1.3f,
+                      .repeat_last_n = 1 + rnd_int(rnd_int(2) ? 8 : PI__MAX_SEEN),
+                      .presence_penalty = (float) rnd01(),
+                      .frequency_penalty = rnd_int(2) ? 0 : (float) rnd01(),
+                      .adaptive_target = -1};
+    const uint8_t chain[] = {PI__SMP_PENALTIES, PI__SMP_TOP_K,       PI__SMP_TOP_P,
+                             PI__SMP_MIN_P,     PI__SMP_TEMPERATURE, PI__SMP_N};
     memcpy(p.chain, chain, sizeof chain);
     return p;
 }
@@ -214,7 +220,8 @@ static void run_request(int n, pi__sampler_scratch *w, int *asked, int *given)
             const int most = pi__sampler_draw_top(s, &with_sum);
             const pi__top t = top_of(row, n, most, false, key);
             assert_in_range(most, 1, PI__MAX_TOP);
-            if (!t.odd || d.row) assert_int_equal(drawn(&d, ahead ? seen_ahead : seen, fed, &t, w, row, scribble, n), want);
+            if (!t.odd || d.row)
+                assert_int_equal(drawn(&d, ahead ? seen_ahead : seen, fed, &t, w, row, scribble, n), want);
             n_drawn += d.temp > 0;
             n_lowered += d.n_seen || d.fed;
             n_of_row += d.row;
@@ -304,9 +311,10 @@ static void test_not_enough(void **state)
         assert_int_equal(pi__sampler_sample_top(s, w, &t, scribble, &(pi__excluded) {.forbid = forbid,
             .n_forbid = way == 2 ? 4 : 0}), PI__NEED_ROW);
         t = top_of(row, N, 104, true, key);
-        if (way == 2) assert_int_equal(pi__sampler_sample_top(s, w, &t, scribble, &(pi__excluded) {.forbid = forbid,
-            .n_forbid = 4}), pi__sampler_sample(s, w,
-                                                                                                                 row, forbid, 4));
+        if (way == 2)
+            assert_int_equal(
+                pi__sampler_sample_top(s, w, &t, scribble, &(pi__excluded) {.forbid = forbid, .n_forbid = 4}),
+                pi__sampler_sample(s, w, row, forbid, 4));
         pi__sampler_free(s);
     }
     pi__sampler_scratch_free(w);

@@ -119,7 +119,10 @@ static void open_tier(fixture *w, pi__device_opt *opt)
 
 /* The scheduler's callbacks. */
 static bool yield_block(void *ud) { return pi__offload_yield(&((fixture *) ud)->tiering.offload); }
-static bool wait_tiers(void *ud, pi__seq *s, int32_t got) { return pi__tiering_wait(&((fixture *) ud)->tiering, s, got); }
+static bool wait_tiers(void *ud, pi__seq *s, int32_t got)
+{
+    return pi__tiering_wait(&((fixture *) ud)->tiering, s, got);
+}
 static bool is_ready(void *ud, pi__seq *s) { return mix(s->arrival, (int32_t) ((fixture *) ud)->steps) >> 40 & 1; }
 static bool is_late(fixture *w, pi__seq *s) { return s->matcher && !is_ready(w, s); }
 static void admitted(void *ud, pi__seq *s) { pi__snapshot_restore(&((fixture *) ud)->snapshots, s); }
@@ -142,7 +145,8 @@ static int32_t *held_of(const fixture *w, int g, bool slots)
         if (c->group == g) refs[c->slot]++;
     }
     for (int32_t i = 0; w->tiering.load && i < PI__MAX_LOADS; i++)
-        if (w->tiering.load[i].number && w->tiering.load[i].group == g) refs[slots ? w->tiering.load[i].slot : w->tiering.load[i].block]++;
+        if (w->tiering.load[i].number && w->tiering.load[i].group == g)
+            refs[slots ? w->tiering.load[i].slot : w->tiering.load[i].block]++;
     return refs;
 }
 
@@ -319,7 +323,8 @@ static void fly(fixture *w, pi__step_plan *p)
         const int32_t n_running = w->sched.running.n, waiting = w->sched.waiting.n;
         const unsigned long long preempted = w->stats.n_preempted;
         pi__step_plan *next = rnd(w, 6) ? pi__schedule_ahead(&w->sched) : NULL;
-        assert_true(w->sched.running.n == n_running && w->sched.waiting.n == waiting && w->stats.n_preempted == preempted);
+        assert_true(w->sched.running.n == n_running && w->sched.waiting.n == waiting &&
+                    w->stats.n_preempted == preempted);
         check(w);
         if (next && !next->n_seqs) next = NULL;
         for (int32_t q = 0; next && q < next->n_seqs; q++) {
@@ -381,7 +386,8 @@ static void step(fixture *w)
     bool failed = rnd(w, 50) == 0;
     for (int32_t i = 0; i < plan->n_seqs; i++)
         pi__snapshots_plan(&w->snapshots, plan->seq[i], plan->seq[i]->n_computed + plan->seq[i]->n_new);
-    for (int32_t i = 0; i < plan->n_seqs; i++) compute(w, plan->seq[i], plan->seq[i]->n_computed, plan->seq[i]->n_new, -1);
+    for (int32_t i = 0; i < plan->n_seqs; i++)
+        compute(w, plan->seq[i], plan->seq[i]->n_computed, plan->seq[i]->n_new, -1);
     const bool flies = !failed && !w->snapshots.n_saving && only_decodes(plan);
     w->saved += failed ? 0 : w->snapshots.n_saving;
     pi__snapshots_done(&w->snapshots, !failed);
@@ -495,8 +501,8 @@ static void late_masks(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(late_masks), cmocka_unit_test(full), cmocka_unit_test(full_and_window), cmocka_unit_test(full_and_recurrent),
-        cmocka_unit_test(host_tier),
+        cmocka_unit_test(late_masks),         cmocka_unit_test(full),      cmocka_unit_test(full_and_window),
+        cmocka_unit_test(full_and_recurrent), cmocka_unit_test(host_tier),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,7 +111,8 @@ static void json_is_written_as_it_was_read(void **state)
 static void json_keeps_numbers(void **state)
 {
     (void) state;
-    expect_json("[0,-0,1,-1,9223372036854775807,-9223372036854775808]", "[0,0,1,-1,9223372036854775807,-9223372036854775808]");
+    expect_json("[0,-0,1,-1,9223372036854775807,-9223372036854775808]",
+                "[0,0,1,-1,9223372036854775807,-9223372036854775808]");
     expect_json("[18446744073709551615,-9223372036854775809,123456789012345678901234567890]",
                 "[18446744073709551615,-9223372036854775809,123456789012345678901234567890]");
     expect_json("[1e400,-1E+999,1.5e309]", "[1e400,-1E+999,1.5e309]");
@@ -137,26 +138,42 @@ static void json_keeps_numbers(void **state)
 static void wrong_json_is_located(void **state)
 {
     (void) state;
-    static const struct { const char *text; size_t line, column; const char *what; } list[] = {
-        {"", 1, 1, "the text ends where a value is expected"}, {"\xEF\xBB\xBF", 1, 1, "the text ends where a value is expected"},
-        {"[1,\n 2,]", 2, 4, "expected a value"}, {"[1 2]", 1, 4, "expected , or ]"}, {"{\"a\" 1}", 1, 6, "expected :"},
-        {"{a:1}", 1, 2, "expected a key in double quotes"}, {"{\"a\":1", 1, 7, "expected , or }"}, {"{\"a\":", 1, 6,
-        "the text ends where a value is expected"}, {"\"\xC3\xA9\" x", 1, 5, "unexpected text after the value"},
-        {"\"a\nb\"", 1, 3, "a control character in a string must be written as \\u00XX"},
-        {"\"abc", 1, 5, "the text ends within a string"}, {"\"abc\\", 1, 6, "unknown escape"},
-        {"\"\\x\"", 1, 3, "unknown escape"}, {"\"\\u12g4\"", 1, 4, "expected four hexadecimal digits after \\u"},
-        {"\"\xFF\"", 1, 2, "the text is not UTF-8"}, {"\"\xED\xA0\x80\"", 1, 2, "the text is not UTF-8"},
-        {"01", 1, 1, "expected a value"}, {"1.", 1, 1, "expected a value"}, {".5", 1, 1, "expected a value"},
-        {"+1", 1, 1, "expected a value"}, {"1e", 1, 1, "expected a value"}, {"-", 1, 1, "expected a value"},
-        {"NaN", 1, 1, "expected a value"}, {"-Infinity", 1, 1, "expected a value"}, {"tru", 1, 1, "expected a value"},
-        {"{} {}", 1, 4, "unexpected text after the value"}, {"'a'", 1, 1, "expected a value"}};
+    static const struct { const char *text; size_t line, column; const char *what;
+    } list[] = {{"", 1, 1, "the text ends where a value is expected"},
+                {"\xEF\xBB\xBF", 1, 1, "the text ends where a value is expected"},
+                {"[1,\n 2,]", 2, 4, "expected a value"},
+                {"[1 2]", 1, 4, "expected , or ]"},
+                {"{\"a\" 1}", 1, 6, "expected :"},
+                {"{a:1}", 1, 2, "expected a key in double quotes"},
+                {"{\"a\":1", 1, 7, "expected , or }"},
+                {"{\"a\":", 1, 6, "the text ends where a value is expected"},
+                {"\"\xC3\xA9\" x", 1, 5, "unexpected text after the value"},
+                {"\"a\nb\"", 1, 3, "a control character in a string must be written as \\u00XX"},
+                {"\"abc", 1, 5, "the text ends within a string"},
+                {"\"abc\\", 1, 6, "unknown escape"},
+                {"\"\\x\"", 1, 3, "unknown escape"},
+                {"\"\\u12g4\"", 1, 4, "expected four hexadecimal digits after \\u"},
+                {"\"\xFF\"", 1, 2, "the text is not UTF-8"},
+                {"\"\xED\xA0\x80\"", 1, 2, "the text is not UTF-8"},
+                {"01", 1, 1, "expected a value"},
+                {"1.", 1, 1, "expected a value"},
+                {".5", 1, 1, "expected a value"},
+                {"+1", 1, 1, "expected a value"},
+                {"1e", 1, 1, "expected a value"},
+                {"-", 1, 1, "expected a value"},
+                {"NaN", 1, 1, "expected a value"},
+                {"-Infinity", 1, 1, "expected a value"},
+                {"tru", 1, 1, "expected a value"},
+                {"{} {}", 1, 4, "unexpected text after the value"},
+                {"'a'", 1, 1, "expected a value"}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         expect_fault(list[i].text, strlen(list[i].text), list[i].line, list[i].column, list[i].what);
     expect_fault("{}\0", 3, 1, 3, "unexpected text after the value");
     expect_fault("\"\0\"", 3, 1, 2, "a control character in a string must be written as \\u00XX");
     char deep[2 * JSON_MAX_DEPTH + 4];
     memset(deep, '[', sizeof deep);
-    expect_fault(deep, sizeof deep, 1, JSON_MAX_DEPTH + 1, "lists and objects are nested too deeply; the limit is 256 levels");
+    expect_fault(deep, sizeof deep, 1, JSON_MAX_DEPTH + 1,
+                 "lists and objects are nested too deeply; the limit is 256 levels");
     memset(deep + JSON_MAX_DEPTH, ']', JSON_MAX_DEPTH);
     json_decref(read_text(deep, (size_t) 2 * JSON_MAX_DEPTH));
 }
@@ -328,10 +345,17 @@ static void targets_become_paths(void **state)
 {
     (void) state;
     static const http_limits limits = {1000, 10};
-    static const struct { const char *sent, *path, *rest; } list[] = {
-        {"/", "/", ""}, {"/a/b", "/a/b", ""}, {"/a/", "/a", "/"}, {"/a//?b=/", "/a", "//?b=/"}, {"//", "/", "/"}, {"/?a/", "/", "?a/"},
-        {"http://host", "/", ""}, {"http://host/", "/", ""}, {"HTTP://[::1]:80/v1/models/?x", "/v1/models", "/?x"},
-        {"https://h?a", "/", "?a"}};
+    static const struct { const char *sent, *path, *rest;
+    } list[] = {{"/", "/", ""},
+                {"/a/b", "/a/b", ""},
+                {"/a/", "/a", "/"},
+                {"/a//?b=/", "/a", "//?b=/"},
+                {"//", "/", "/"},
+                {"/?a/", "/", "?a/"},
+                {"http://host", "/", ""},
+                {"http://host/", "/", ""},
+                {"HTTP://[::1]:80/v1/models/?x", "/v1/models", "/?x"},
+                {"https://h?a", "/", "?a"}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         char text[200];
         http_in in;
@@ -355,7 +379,8 @@ static void targets_become_paths(void **state)
 static void chunks_do_not_count_as_header(void **state)
 {
     (void) state;
-    static const char head[] = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", body[] = "1\r\na\r\n1\r\nb\r\n0\r\n\r\n";
+    static const char head[] = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+                      body[] = "1\r\na\r\n1\r\nb\r\n0\r\n\r\n";
     const http_limits limits = {sizeof head - 1, 10};
     http_in in;
     http_request r;

@@ -43,7 +43,8 @@ static void make_inputs(void)
     uint64_t rng = 5;
     fill(q[0], LEN * H * D, &rng), fill(row[0], LEN * D, &rng), fill(comp[0], LEN * 4 * D, &rng);
     fill(icomp[0], LEN * 4 * J, &rng), fill(iq[0], LEN * I * J, &rng), fill(iw[0], LEN * I, &rng);
-    fill(ape, 128 * 2 * D, &rng), fill(iape, 4 * 2 * J, &rng), fill(norm, D, &rng), fill(inorm, J, &rng), fill(sinks, H, &rng);
+    fill(ape, 128 * 2 * D, &rng), fill(iape, 4 * 2 * J, &rng), fill(norm, D, &rng), fill(inorm, J, &rng),
+        fill(sinks, H, &rng);
     for (int i = 0; i < ROT / 2; i++) freq[i] = 1.0f / (float) (1 << i);
 }
 
@@ -71,7 +72,8 @@ static pi__kv_layer layer_of(fixture *w, int32_t group, int32_t type, int32_t n,
 
 static void start(fixture *w, const config *c)
 {
-    const pi__limits lim = {.max_tokens = LEN, .max_ctx = LEN, .max_row = D, .indexer_head = I, .indexer_dim = J, .indexer_ratio = 4};
+    const pi__limits lim = {
+        .max_tokens = LEN, .max_ctx = LEN, .max_row = D, .indexer_head = I, .indexer_dim = J, .indexer_ratio = 4};
     const int32_t r = c->ratio ? c->ratio : 128, width = r == 4 ? 2 * D : D;
     memset(w, 0, sizeof *w);
     w->c = *c;
@@ -102,8 +104,19 @@ static void stop(fixture *w)
 /* Unchanged queries; rows are normalized except for their rotated part, which is not part of the value. */
 static void step_latent(fixture *w, const pi__batch *b, float *q_now, const float *row_now, const float *rope)
 {
-    const pi__mla_qkv prep = {.rows = &w->rows, .q = q_now, .ldq = H * D, .n_head = H, .dim = D, .q_scale = 1 / sqrtf(D),
-                              .row = row_now, .ldr = D, .norm = norm, .n_norm = RANK, .eps = EPS, .rope = rope, .n_rot = ROT};
+    const pi__mla_qkv prep = {.rows = &w->rows,
+                              .q = q_now,
+                              .ldq = H * D,
+                              .n_head = H,
+                              .dim = D,
+                              .q_scale = 1 / sqrtf(D),
+                              .row = row_now,
+                              .ldr = D,
+                              .norm = norm,
+                              .n_norm = RANK,
+                              .eps = EPS,
+                              .rope = rope,
+                              .n_rot = ROT};
     const pi__sparse att = {.rows = &w->rows, .q = q_now, .ldq = H * D, .n_head = H, .dim = D, .dim_v = RANK,
                             .window = INT32_MAX, .out = q_now, .ldo = H * D};
     pi__cpu_mla_qkv(&w->cpu.be, b, &prep);
@@ -149,7 +162,8 @@ static void step(fixture *w, int32_t pos, int32_t n)
                                   .ratio = 4, .dim = J, .overlap = true, .ape = iape,
                                   .norm = inorm, .eps = EPS, .freq = freq, .n_rot = ROT};
         pi__cpu_compress(be, &b, &comp_of);
-        prep = (pi__mla_qkv) {.q = iqs[0], .ldq = I * J, .n_head = I, .dim = J, .q_scale = 1, .rope = rope, .n_rot = ROT};
+        prep = (pi__mla_qkv) {
+            .q = iqs[0], .ldq = I * J, .n_head = I, .dim = J, .q_scale = 1, .rope = rope, .n_rot = ROT};
         pi__cpu_mla_qkv(be, &b, &prep);
         const pi__indexer index = {.entries = &w->ientries, .q = iqs[0], .ldq = I * J, .w = iw[pos], .ldw = I,
                                    .n_head = I, .dim = J, .scale = 0.25f,
@@ -244,7 +258,8 @@ static void check_picks(const fixture *w, int t)
         if (picked[i]) least = fmin(least, score[i]);
         else most = fmax(most, score[i]);
     }
-    if (!(most <= least + 1e-3)) fail_msg("isa %d token %d: an entry with %g was picked, one with %g not", w->c.isa, t, least, most);
+    if (!(most <= least + 1e-3))
+        fail_msg("isa %d token %d: an entry with %g was picked, one with %g not", w->c.isa, t, least, most);
 }
 
 static void check_token(const fixture *w, int t, double tolerance)
@@ -269,8 +284,8 @@ static void check_token(const fixture *w, int t, double tolerance)
         ref_rotate(out, D, t, -1);
         for (int d = 0; d < D; d++)
             if (!(fabs(w->out[t][h * D + d] - out[d]) <= tolerance))
-                fail_msg("isa %d, ratio %d, type %d, token %d, head %d, dim %d: %g, not %g", w->c.isa, ratio, w->c.type, t, h, d,
-                         w->out[t][h * D + d], out[d]);
+                fail_msg("isa %d, ratio %d, type %d, token %d, head %d, dim %d: %g, not %g", w->c.isa, ratio, w->c.type,
+                         t, h, d, w->out[t][h * D + d], out[d]);
     }
 }
 
@@ -294,8 +309,8 @@ static void check_latent(const fixture *w, int t, double tolerance)
         }
         for (int d = 0; d < RANK; d++)
             if (!(fabs(w->out[t][h * D + d] - out[d] / all) <= tolerance))
-                fail_msg("isa %d, type %d, token %d, head %d, dim %d: %g, not %g", w->c.isa, w->c.type, t, h, d, w->out[t][h * D + d],
-                         out[d] / all);
+                fail_msg("isa %d, type %d, token %d, head %d, dim %d: %g, not %g", w->c.isa, w->c.type, t, h, d,
+                         w->out[t][h * D + d], out[d] / all);
     }
 }
 
@@ -406,7 +421,8 @@ static void streams(int isa)
             const double f = 1 / sqrt(ss / (4 * N) + EPS);
             for (int i = 0; i < N; i++) {
                 read[i] = 0;
-                for (int s = 0; s < 4; s++) read[i] += (1 / (1 + exp(-(m[s] * f * scale[0] + base[s]))) + a.eps) * was[r][s][i];
+                for (int s = 0; s < 4; s++)
+                    read[i] += (1 / (1 + exp(-(m[s] * f * scale[0] + base[s]))) + a.eps) * was[r][s][i];
                 assert_true(fabs(read[i] - y[r][i]) < 2e-5);
             }
             if (!n_iter) continue;
@@ -443,8 +459,9 @@ static void test_sizes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference), cmocka_unit_test(test_latent), cmocka_unit_test(test_cuts),
-                                       cmocka_unit_test(test_ties), cmocka_unit_test(test_streams), cmocka_unit_test(test_sizes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference), cmocka_unit_test(test_latent),
+                                       cmocka_unit_test(test_cuts),      cmocka_unit_test(test_ties),
+                                       cmocka_unit_test(test_streams),   cmocka_unit_test(test_sizes)};
     make_inputs();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,9 +56,19 @@ static void on_logits(void *ud, uint32_t pos, const float *row, size_t n)
 
 static pi__config base_config(void)
 {
-    return (pi__config) {.model = model_path, .max_batch_tokens = 512, .max_seqs = 8, .max_queue = 100, .block_size = 16,
-                         .type_k = PI__F16, .type_v = PI__F16, .prefix_cache = true, .kv_tokens = 16384,
-                         .snapshot_interval = 512, .sparsity = 0.97f, .sparse_from = 200, .params.cpu = {.n_threads = 2, .poll = 1}};
+    return (pi__config) {.model = model_path,
+                         .max_batch_tokens = 512,
+                         .max_seqs = 8,
+                         .max_queue = 100,
+                         .block_size = 16,
+                         .type_k = PI__F16,
+                         .type_v = PI__F16,
+                         .prefix_cache = true,
+                         .kv_tokens = 16384,
+                         .snapshot_interval = 512,
+                         .sparsity = 0.97f,
+                         .sparse_from = 200,
+                         .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
 static pi__core *open_core(const pi__config *c)
@@ -72,8 +82,13 @@ static pi__core *open_core(const pi__config *c)
 static void submit(pi__core *e, job *j)
 {
     pi_error err = {0};
-    pi__job p = {.prompt = j->prompt, .n_prompt = (size_t) j->n_prompt, .ud = j, .on_token = on_token, .on_done = on_done,
-                 .on_logits = on_logits, .logits_ud = j};
+    pi__job p = {.prompt = j->prompt,
+                 .n_prompt = (size_t) j->n_prompt,
+                 .ud = j,
+                 .on_token = on_token,
+                 .on_done = on_done,
+                 .on_logits = on_logits,
+                 .logits_ud = j};
     p.params = (pi__gen_params) {.max_tokens = j->n_gen, .no_stop = true, .cache = !j->no_cache, .n_logprobs = -1,
                                  .logits = j->scored ? PI__LOGITS_ALL : PI__LOGITS_GENERATED,
                                  .sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1, .chain = {PI__SMP_N}}};
@@ -104,7 +119,8 @@ static void fill(job *j, uint32_t seed, int32_t n_prompt)
     memset(j, 0, sizeof *j);
     j->n_prompt = n_prompt;
     j->n_gen = MAX_GEN;
-    for (int32_t i = 0; i < n_prompt; i++) j->prompt[i] = (int32_t) (tiny_random(i < 1000 ? &shared : &own) % TINY_VOCAB);
+    for (int32_t i = 0; i < n_prompt; i++)
+        j->prompt[i] = (int32_t) (tiny_random(i < 1000 ? &shared : &own) % TINY_VOCAB);
 }
 
 static void make_jobs(job *j)
@@ -118,7 +134,8 @@ static void make_jobs(job *j)
 
 static void assert_same(const job *a, const job *b, const char *how)
 {
-    if (a->n_tokens != b->n_tokens || memcmp(a->tokens, b->tokens, (size_t) a->n_tokens * sizeof *a->tokens) || a->rows != b->rows)
+    if (a->n_tokens != b->n_tokens || memcmp(a->tokens, b->tokens, (size_t) a->n_tokens * sizeof *a->tokens) ||
+        a->rows != b->rows)
         fail_msg("%s: a request of %d tokens differs", how, a->n_prompt);
 }
 

@@ -52,7 +52,8 @@ static void start(fixture *w, const config *c, int n_seqs, const int *lens)
             for (int t = block * B; t < (block + 1) * B && t < s->len; t++)
                 for (int d = 0; d < nk; d++) s->k[t * nk + d] += common[block][d];
             for (int h = 0; h < c->n_head; h++)
-                look_for(c, s, block * B, h, common[(int) (uniform() * block)] + h / (c->n_head / c->n_head_kv) * c->head_dim);
+                look_for(c, s, block * B, h,
+                         common[(int) (uniform() * block)] + h / (c->n_head / c->n_head_kv) * c->head_dim);
         }
     }
 }
@@ -92,14 +93,15 @@ static void choose(const fixture *w, const sequence *s, const double *mean, int 
     }
     for (int n = 0; n <= m; n++) most = fmax(most, score[n]);
     for (int n = 0; n <= m; n++) {
-        if (fabs(score[n] - (double) c->sparsity * most) < 1e-4 * most) fail_msg("the data leave it open whether block %d is chosen", n);
+        if (fabs(score[n] - (double) c->sparsity * most) < 1e-4 * most)
+            fail_msg("the data leave it open whether block %d is chosen", n);
         taken[n] |= n < 2 || m - n < 4 || score[n] >= (double) c->sparsity * most;
     }
 }
 
 /* Computes the output of token t, head h, over the keys in taken blocks. */
-static void reference(const fixture *w, const sequence *s, const double *k, const double *v, int t, int h, const bool *taken,
-                      double *out)
+static void reference(const fixture *w, const sequence *s, const double *k, const double *v, int t, int h,
+                      const bool *taken, double *out)
 {
     const config *c = &w->c;
     const int D = c->head_dim, kvh = h / (c->n_head / c->n_head_kv);
@@ -155,8 +157,10 @@ static counts check_sequence(const fixture *w, int i)
             const bool *taken = chosen[h / group];
             double ref[512], worst = 0;
             reference(w, s, k, v, t, h, taken, ref);
-            for (int d = 0; d < D; d++) worst = fmax(worst, fabs(ref[d] - (double) s->out[(t * c->n_head + h) * D + d]));
-            if (!(worst <= 1e-5)) fail_msg("isa %d type %d token %d head %d is off by %g", c->isa, c->type_k, t, h, worst);
+            for (int d = 0; d < D; d++)
+                worst = fmax(worst, fabs(ref[d] - (double) s->out[(t * c->n_head + h) * D + d]));
+            if (!(worst <= 1e-5))
+                fail_msg("isa %d type %d token %d head %d is off by %g", c->isa, c->type_k, t, h, worst);
         }
     }
     free(k);
@@ -182,7 +186,8 @@ static void run_and_check(const config *c0, int n_seqs, const int *lens)
         }
         assert_int_equal(w.cpu.be.n_attended, all.taken);
         assert_int_equal(w.cpu.be.n_possible, all.all);
-        if (!all.all || all.taken == all.all) fail_msg("types %d, %d: all %d blocks are chosen", c.type_k, c.type_v, all.all);
+        if (!all.all || all.taken == all.all)
+            fail_msg("types %d, %d: all %d blocks are chosen", c.type_k, c.type_v, all.all);
         fixture_free(&w);
     }
 }

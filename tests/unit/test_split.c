@@ -59,8 +59,14 @@ static void *both(pi__backend *be, size_t n)
 
 static void open_fixture(fixture *v)
 {
-    const pi__limits lim = {.max_tokens = ROWS, .max_seqs = 1, .max_rows = 1, .max_ctx = 16, .max_n_in = N, .max_n_out = N,
-                            .max_n_head = 1, .max_head_dim = 32};
+    const pi__limits lim = {.max_tokens = ROWS,
+                            .max_seqs = 1,
+                            .max_rows = 1,
+                            .max_ctx = 16,
+                            .max_n_in = N,
+                            .max_n_out = N,
+                            .max_n_head = 1,
+                            .max_head_dim = 32};
     static const pi__batch none;
     seed = 5;
     v->one = cpu();
@@ -102,7 +108,8 @@ static void check(fixture *v, int32_t at, int32_t n, int step)
     v->two->dev->download(v->two, got, v->x + at, (size_t) n * sizeof *got);
     assert_int_equal(v->two->dev->finish(v->two, NULL), PI_OK);
     for (int32_t i = 0; i < n; i++)
-        if (memcmp(&got[i], &v->x1[at + i], sizeof *got)) fail_msg("step %d: value %d of slot %d", step, (at + i) % SLOT, (at + i) / SLOT);
+        if (memcmp(&got[i], &v->x1[at + i], sizeof *got))
+            fail_msg("step %d: value %d of slot %d", step, (at + i) % SLOT, (at + i) / SLOT);
 }
 
 /* Multiplies slot b by the matrix of backend `side` into slot a; side 2 = both matrices, with results adjacent in
@@ -142,7 +149,8 @@ static void small_op(fixture *v, int kind, int32_t a, int32_t b, int32_t rows)
                                                                   .n_rows = rows, .n = N});
         if (kind == 1) pi__op_norm(be, NULL, &(pi__norm) {.out = x, .ldo = ld, .x = y, .w = i ? v->w1 : v->w,
                                                           .eps = 1e-5f, .n_rows = rows, .n = N});
-        if (kind == 2) pi__op_gather_rows(be, NULL, &(pi__gather_rows) {.row = row, .n_rows = rows, .x = y, .n = N, .out = x});
+        if (kind == 2)
+            pi__op_gather_rows(be, NULL, &(pi__gather_rows) {.row = row, .n_rows = rows, .x = y, .n = N, .out = x});
         if (kind == 3) pi__op_add_gated(be, NULL, &(pi__add_gated) {.y = x, .x = y, .gate = y + N * ROWS, .ldg = ld,
                                                                     .n_rows = rows, .n = N});
     }
@@ -267,7 +275,8 @@ static void test_parts(void **state)
     traced_cpu = v.two->at[PI__AT_CPU];
     dev = *cpu_ops;
     opt = *v.one->opt;
-    dev.begin = traced_begin, opt.graph_segment = traced_part, opt.end_capture = traced_queued, dev.upload = traced_upload;
+    dev.begin = traced_begin, opt.graph_segment = traced_part, opt.end_capture = traced_queued,
+    dev.upload = traced_upload;
     dev.download = traced_download, dev.finish = traced_finish;
     v.two->at[PI__AT_DEVICE]->dev = &dev;
     v.two->at[PI__AT_DEVICE]->opt = &opt;
@@ -334,7 +343,7 @@ static void test_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_pieces), cmocka_unit_test(test_parts),
-                                       cmocka_unit_test(test_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_ops), cmocka_unit_test(test_pieces),
+                                       cmocka_unit_test(test_parts), cmocka_unit_test(test_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,9 +13,10 @@ typedef struct model {
 } model;
 
 static const model models[] = {
-    {"gemma3", "L=4", 4}, {"gemma4", NULL, 6}, {"qwen35", NULL, 5}, {"qwen35moe", NULL, 5}, {"deepseek4", NULL, 4}, {"llama3", "L=4", 4},
-    {"llama-bias", "L=4", 4}, {"mixtral", "L=4", 4}, {"qwen2", "L=4", 4}, {"qwen3", "L=4", 4}, {"qwen3moe", "L=4", 4}, {"phi3", "L=4", 4},
-    {"gemma2", NULL, 4}, {"glm4moe", NULL, 4}, {"deepseek3", NULL, 4},
+    {"gemma3", "L=4", 4},   {"gemma4", NULL, 6},  {"qwen35", NULL, 5},      {"qwen35moe", NULL, 5},
+    {"deepseek4", NULL, 4}, {"llama3", "L=4", 4}, {"llama-bias", "L=4", 4}, {"mixtral", "L=4", 4},
+    {"qwen2", "L=4", 4},    {"qwen3", "L=4", 4},  {"qwen3moe", "L=4", 4},   {"phi3", "L=4", 4},
+    {"gemma2", NULL, 4},    {"glm4moe", NULL, 4}, {"deepseek3", NULL, 4},
 };
 enum { GEMMA4 = 1, QWEN35 = 2, DEEPSEEK4 = 4, GLM4MOE = 13, N_MODELS = sizeof models / sizeof *models };
 
@@ -24,8 +25,17 @@ static job want[N_JOBS], got[N_JOBS];
 
 static pi__config config(const char *device)
 {
-    return (pi__config) {.model = path, .device = device, .max_batch_tokens = 128, .max_seqs = 8, .max_queue = 20, .block_size = 16,
-                         .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 4096, .layers = true,
+    return (pi__config) {.model = path,
+                         .device = device,
+                         .max_batch_tokens = 128,
+                         .max_seqs = 8,
+                         .max_queue = 20,
+                         .block_size = 16,
+                         .snapshot_interval = 64,
+                         .type_k = PI__F16,
+                         .type_v = PI__F16,
+                         .kv_tokens = 4096,
+                         .layers = true,
                          .params.cpu = {.n_threads = 1, .poll = 1}};
 }
 
@@ -185,8 +195,16 @@ static int multiply(pi__backend *be, const pi__weight w[2], float *x, float *mid
     int32_t zeros[T + 1] = {0}, pos[T], seq[T], start[3] = {0, 24, T}, len[2] = {24, 40}, verified[2] = {24, 40};
     for (int i = 0; i < T; i++) seq[i] = i >= 24, pos[i] = i % 24;
     for (int i = 24; i < T; i++) pos[i] = i - 24;
-    const pi__batch b = {.n_tokens = T, .n_seqs = 2, .token = zeros, .pos = pos, .seq = seq, .seq_start = start, .seq_len = len,
-                         .n_verified = verified, .state_slot = zeros, .save_start = zeros};
+    const pi__batch b = {.n_tokens = T,
+                         .n_seqs = 2,
+                         .token = zeros,
+                         .pos = pos,
+                         .seq = seq,
+                         .seq_start = start,
+                         .seq_len = len,
+                         .n_verified = verified,
+                         .state_slot = zeros,
+                         .save_start = zeros};
     const pi__batch *own = be->dev->begin(be, &b, PI__STEP_ANY);
     assert_ptr_equal(own, &b);
     for (int i = 0; i < 2; i++) {
@@ -210,11 +228,18 @@ static void test_microbatches(void **st)
     ops.finish = counted_finish;
     dev[0]->dev = dev[1]->dev = &ops;
     written(pi__stages_create(&be, dev, 2, 20, &err), &err);
-    pi__limits lim = {.max_tokens = T, .max_seqs = 2, .max_rows = 1, .max_ctx = 64, .max_n_in = N, .max_n_out = N, .max_n_head = 1,
+    pi__limits lim = {.max_tokens = T,
+                      .max_seqs = 2,
+                      .max_rows = 1,
+                      .max_ctx = 64,
+                      .max_n_in = N,
+                      .max_n_out = N,
+                      .max_n_head = 1,
                       .max_head_dim = 32};
     written(be->dev->reserve(be, &lim, &err), &err);
     const pi__weight w[2] = {matrix(be, 0), matrix(be, 1)};
-    float *x = be->dev->alloc(be, sizeof ones), *mid = be->dev->alloc(be, sizeof ones), *y = be->dev->alloc(be, sizeof ones);
+    float *x = be->dev->alloc(be, sizeof ones), *mid = be->dev->alloc(be, sizeof ones),
+          *y = be->dev->alloc(be, sizeof ones);
     assert_true(x && mid && y);
     for (int i = 0; i < T * N; i++) ones[i / N][i % N] = (float) i;
     be->dev->upload(be, x, ones, sizeof ones);
@@ -301,7 +326,8 @@ static int teardown(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_microbatches), cmocka_unit_test(test_same_bits),
-                                       cmocka_unit_test(test_batches), cmocka_unit_test(test_drafts), cmocka_unit_test(test_plan),
-                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_out_of_memory)};
+                                       cmocka_unit_test(test_batches),      cmocka_unit_test(test_drafts),
+                                       cmocka_unit_test(test_plan),         cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

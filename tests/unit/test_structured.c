@@ -18,9 +18,10 @@
 static char model[256], drafted[256];
 
 #define LIST(...) ((const char *const[]) {__VA_ARGS__, NULL})
-#define SCHEMA "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"maxLength\":6},\"n\":{\"type\":\"integer\"," \
-               "\"minimum\":-5,\"maximum\":120},\"list\":{\"type\":\"array\",\"items\":{\"type\":\"boolean\"},\"maxItems\":3}}," \
-               "\"required\":[\"name\",\"n\"]}"
+#define SCHEMA                                                                                                         \
+    "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"maxLength\":6},\"n\":{\"type\":\"integer\"," \
+    "\"minimum\":-5,\"maximum\":120},\"list\":{\"type\":\"array\",\"items\":{\"type\":\"boolean\"},\"maxItems\":3}},"  \
+    "\"required\":[\"name\",\"n\"]}"
 
 static void set_all(void *object, int (*set)(void *, const char *, const char *, pi_error *), const char *const *kv)
 {
@@ -305,11 +306,15 @@ static void slow_masks(void **state)
 static void refused(void **state)
 {
     (void) state;
-    static const struct { const char *kv[3]; const char *why; } cases[] = {
-        {{"grammar=root ::= \"a\nb ::=", NULL}, "line 1"}, {{"json-schema={\"type\": \"object\"", NULL}, "line 1"},
+    static const struct { const char *kv[3]; const char *why;
+    } cases[] = {
+        {{"grammar=root ::= \"a\nb ::=", NULL}, "line 1"},
+        {{"json-schema={\"type\": \"object\"", NULL}, "line 1"},
         {{"json-schema={\"type\": \"array\", \"uniqueItems\": true}", NULL}, "json-schema: #/uniqueItems: "},
-        {{"regex=(?=a)", NULL}, "lookahead"}, {{"choice=[]", NULL}, "JSON array"},
-        {{"regex=a", "choice=[\"a\"]"}, "one constraint"}, {{"grammar-trigger=[\"a\"]", NULL}, "no constraint to start"},
+        {{"regex=(?=a)", NULL}, "lookahead"},
+        {{"choice=[]", NULL}, "JSON array"},
+        {{"regex=a", "choice=[\"a\"]"}, "one constraint"},
+        {{"grammar-trigger=[\"a\"]", NULL}, "no constraint to start"},
     };
     pi_engine *e = open_with(model, NULL);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -12,9 +12,18 @@ static char path[256];
 
 static pi__config config(const char *device)
 {
-    return (pi__config) {.model = path, .max_batch_tokens = 64, .max_seqs = 8, .max_queue = 20, .block_size = 16,
-                         .snapshot_interval = 64, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 4096, .device = device,
-                         .tensor = true, .params.cpu = {.n_threads = 2, .poll = 1}};
+    return (pi__config) {.model = path,
+                         .max_batch_tokens = 64,
+                         .max_seqs = 8,
+                         .max_queue = 20,
+                         .block_size = 16,
+                         .snapshot_interval = 64,
+                         .type_k = PI__F16,
+                         .type_v = PI__F16,
+                         .kv_tokens = 4096,
+                         .device = device,
+                         .tensor = true,
+                         .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
 /* 1, 2 and 4 devices, one request at a time; then 2 devices with all kinds of batches. */
@@ -238,8 +247,14 @@ static void test_failures(void **st)
     for (int i = 0; i < N_OUT * N_IN; i++) rows[i / N_IN][i % N_IN] = (float) (i / N_IN);
     for (int i = 0; i < ROWS * N_IN; i++) ones[i / N_IN][i % N_IN] = 1.0f;
     pi__backend *be = two_cpus();
-    pi__limits lim = {.max_tokens = 4, .max_seqs = 1, .max_rows = 1, .max_ctx = 16, .max_n_in = N_IN, .max_n_out = N_OUT,
-                      .max_n_head = 1, .max_head_dim = 32};
+    pi__limits lim = {.max_tokens = 4,
+                      .max_seqs = 1,
+                      .max_rows = 1,
+                      .max_ctx = 16,
+                      .max_n_in = N_IN,
+                      .max_n_out = N_OUT,
+                      .max_n_head = 1,
+                      .max_head_dim = 32};
     written(be->dev->reserve(be, &lim, &err), &err);
     pi__weight w = {.type = PI__F32, .n_in = N_IN, .n_out = N_OUT, .n_mat = 1};
     w.size = be->dev->weight_size(be, &w);

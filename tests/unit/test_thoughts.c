@@ -132,9 +132,16 @@ static pi_request *start(pi_engine *e, const char *budget, const char *prompt, c
 {
     pi_error err = {0};
     pi_request *r = pi_request_new(e);
-    const char *set[][2] = {{"temp", "1"}, {"seed", "7"}, {"no-stop", "true"}, {"max-tokens", "40"}, {"reasoning-budget", budget},
-                            {"reasoning-budget-message", "."}, {"logprobs", logprobs}, {"n", n}};
-    for (size_t i = 0; i < sizeof set / sizeof *set; i++) assert_int_equal(pi_request_set(r, set[i][0], set[i][1], &err), PI_OK);
+    const char *set[][2] = {{"temp", "1"},
+                            {"seed", "7"},
+                            {"no-stop", "true"},
+                            {"max-tokens", "40"},
+                            {"reasoning-budget", budget},
+                            {"reasoning-budget-message", "."},
+                            {"logprobs", logprobs},
+                            {"n", n}};
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++)
+        assert_int_equal(pi_request_set(r, set[i][0], set[i][1], &err), PI_OK);
     assert_int_equal(pi_request_prompt_text(r, prompt, strlen(prompt), &err), PI_OK);
     assert_int_equal(pi_request_submit(r, &err), PI_OK);
     return r;

@@ -214,9 +214,10 @@ static int try_open(const pi__mac_key *key, pi_error *err)
 static void open_directories_are_refused(void **state)
 {
     (void) state;
-    static const struct { mode_t mode; bool fine; } with[] = {
-        {0700, true}, {0755, true}, {01755, true}, {0777, false}, {01777, false}, {0775, false}, {0722, false}, {0702, false},
-        {0720, false},
+    static const struct { mode_t mode; bool fine;
+    } with[] = {
+        {0700, true},  {0755, true},  {01755, true}, {0777, false}, {01777, false},
+        {0775, false}, {0722, false}, {0702, false}, {0720, false},
     };
     const pi__mac_key key = key_from("k");
     pi_error err = {0};
@@ -225,7 +226,8 @@ static void open_directories_are_refused(void **state)
         assert_int_equal(chmod(dir, with[i].mode), 0);
         assert_int_equal(try_open(NULL, &err), with[i].fine ? PI_OK : PI_EINVAL);
         if (!with[i].fine)
-            assert_true(strstr(err.msg, dir) && strstr(err.msg, "chmod go-w") && strstr(err.msg, "set prefix-cache-key"));
+            assert_true(strstr(err.msg, dir) && strstr(err.msg, "chmod go-w") &&
+                        strstr(err.msg, "set prefix-cache-key"));
         assert_int_equal(try_open(&key, &err), PI_OK);
     }
     assert_int_equal(chmod(dir, 0700), 0);
@@ -369,8 +371,13 @@ static void bad_key_files(void **state)
     assert_int_equal(chmod(file, 0400), 0);
     assert_int_equal(pi__secret_load(&s, file, "k", NULL), PI_OK);
     assert_int_equal(chmod(file, 0600), 0);
-    static const struct { size_t n; const char *word; } size[] = {
-        {0, "has 0 bytes"}, {31, "has 31 bytes"}, {32, NULL}, {PI__SECRET_MAX, NULL}, {PI__SECRET_MAX + 1, "at least 4097 bytes"},
+    static const struct { size_t n; const char *word;
+    } size[] = {
+        {0, "has 0 bytes"},
+        {31, "has 31 bytes"},
+        {32, NULL},
+        {PI__SECRET_MAX, NULL},
+        {PI__SECRET_MAX + 1, "at least 4097 bytes"},
     };
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
         write_file(file, text, size[i].n);
@@ -395,8 +402,13 @@ static void bad_key_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TIER_TEST(keys_share), TIER_TEST(changed_bytes_miss), TIER_TEST(forged_files_miss), TIER_TEST(replayed_files_miss),
-        TIER_TEST(links_are_not_followed), TIER_TEST(open_directories_are_refused), TIER_TEST(files_of_others_miss),
+        TIER_TEST(keys_share),
+        TIER_TEST(changed_bytes_miss),
+        TIER_TEST(forged_files_miss),
+        TIER_TEST(replayed_files_miss),
+        TIER_TEST(links_are_not_followed),
+        TIER_TEST(open_directories_are_refused),
+        TIER_TEST(files_of_others_miss),
         cmocka_unit_test_setup_teardown(key_files_are_made, key_setup, teardown),
         cmocka_unit_test_setup_teardown(one_key_for_all, key_setup, teardown),
         cmocka_unit_test_setup_teardown(bad_key_files, key_setup, teardown),

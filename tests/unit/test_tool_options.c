@@ -84,16 +84,31 @@ static void spellings_are_unique(void **state)
 static void values_are_checked(void **state)
 {
     (void) state;
-    static const struct { const char *key, *value, *err; } cases[] = {
-        {"copies", "8", NULL}, {"copies", "4K", NULL}, {"copies", "0", "copies: '0' is out of range (1..4096)"},
-        {"copies", "5K", "out of range"}, {"copies", "many", "copies: 'many' is not a whole number (1..4096)"},
-        {"copies", "", "not a whole number"}, {"copies", " 1", "not a whole number"}, {"copies", "1.5", "whole number"},
-        {"copies", "99999999999999999999", "whole number"}, {"copies", "9999999999T", "whole number"},
-        {"chunks", "-1", NULL}, {"chunks", "-2", "out of range"}, {"escape", "Yes", NULL}, {"escape", "DISABLED", NULL},
-        {"escape", "maybe", "escape: 'maybe' is neither true nor false"}, {"output", "JSON", NULL},
-        {"output", "xml", "output: 'xml' is not an allowed value (csv|json|jsonl|md|sql)"}, {"output", "", "allowed value"},
-        {"prompt", "anything", NULL}, {"n-prompt", "1,2", NULL}, {"flash-attn", "on", NULL},
-        {"temp", "x", "temp: 'x' is not a number"}, {"temp", "1", NULL},
+    static const struct { const char *key, *value, *err;
+    } cases[] = {
+        {"copies", "8", NULL},
+        {"copies", "4K", NULL},
+        {"copies", "0", "copies: '0' is out of range (1..4096)"},
+        {"copies", "5K", "out of range"},
+        {"copies", "many", "copies: 'many' is not a whole number (1..4096)"},
+        {"copies", "", "not a whole number"},
+        {"copies", " 1", "not a whole number"},
+        {"copies", "1.5", "whole number"},
+        {"copies", "99999999999999999999", "whole number"},
+        {"copies", "9999999999T", "whole number"},
+        {"chunks", "-1", NULL},
+        {"chunks", "-2", "out of range"},
+        {"escape", "Yes", NULL},
+        {"escape", "DISABLED", NULL},
+        {"escape", "maybe", "escape: 'maybe' is neither true nor false"},
+        {"output", "JSON", NULL},
+        {"output", "xml", "output: 'xml' is not an allowed value (csv|json|jsonl|md|sql)"},
+        {"output", "", "allowed value"},
+        {"prompt", "anything", NULL},
+        {"n-prompt", "1,2", NULL},
+        {"flash-attn", "on", NULL},
+        {"temp", "x", "temp: 'x' is not a number"},
+        {"temp", "1", NULL},
     };
     pi_options *o = pi_options_new();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -113,7 +128,8 @@ static void numbers(void **state)
     static const struct { const char *text; int64_t value; } good[] = {
         {"0", 0}, {"-7", -7}, {"+7", 7}, {"32k", 32000}, {"32K", 32768}, {"2kB", 2000}, {"2KB", 2000}, {"2KiB", 2048},
         {"1Mi", 1048576}, {"-1k", -1000}, {"9223372036854775807", INT64_MAX}};
-    static const char *const bad[] = {"", "-", "k", "1x", "1 ", "0x10", "1e3", "2kb", "1kib", "9223372036854775808", "1.5K"};
+    static const char *const bad[] = {"",    "-", "k", "1x", "1 ", "0x10", "1e3", "2kb", "1kib", "9223372036854775808",
+                                      "1.5K"};
     int64_t v;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         assert_true(options_int(good[i].text, &v) && v == good[i].value);
@@ -129,8 +145,8 @@ static void the_nearest_name(void **state)
 {
     (void) state;
     char near[64];
-    static const char *const cases[][2] = {{"ctx-sise", "--ctx-size"}, {"copeis", "--copies"}, {"n-pred", "--n-predict"},
-                                           {"flash-atn", "--flash-attn"}};
+    static const char *const cases[][2] = {
+        {"ctx-sise", "--ctx-size"}, {"copeis", "--copies"}, {"n-pred", "--n-predict"}, {"flash-atn", "--flash-attn"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         assert_true(options_nearest(cases[i][0], any, NULL, near));
         assert_string_equal(near, cases[i][1]);

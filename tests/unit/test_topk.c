@@ -95,7 +95,8 @@ static void run_once(pi__backend *be, int n_rows, int n, bool of_step)
     memcpy(copy, x, (size_t) (n_rows * n) * sizeof *x);
     memset(out, 0xa5, sizeof out);
     memset(unused, 0xa5, sizeof unused);
-    const pi__topk a = {.x = x, .n_rows = n_rows, .n = n, .skip = skip, .n_skip = SKIPPED, .request = request, .out = out};
+    const pi__topk a = {
+        .x = x, .n_rows = n_rows, .n = n, .skip = skip, .n_skip = SKIPPED, .request = request, .out = out};
     const pi__batch b = {.top = {.request = request, .k = k}};
     pi__op_topk(be, of_step ? &b : NULL, &a);
     check_rows(&a, k);

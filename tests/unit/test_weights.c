@@ -60,7 +60,8 @@ static pi_options *options_of(const char *path, const char *key, const char *val
     pi_options *o = pi_options_new();
     assert_non_null(o);
     assert_int_equal(pi_options_set(o, "model", path, NULL) | pi_options_set(o, "threads", "2", NULL) |
-                     pi_options_set(o, "kv-cache-tokens", "256", NULL) | pi_options_set(o, "device", "cpu", NULL), PI_OK);
+                         pi_options_set(o, "kv-cache-tokens", "256", NULL) | pi_options_set(o, "device", "cpu", NULL),
+                     PI_OK);
     pi_options_set_log(o, on_log, NULL, PI_LOG_WARN);
     if (key) assert_int_equal(pi_options_set(o, key, value, NULL), PI_OK);
     return o;
@@ -211,7 +212,13 @@ static int memory_of(size_t size, bool sealed)
 
 static void send_answer(int s, enum rogue how, size_t size)
 {
-    struct { char magic[8]; uint32_t version; int32_t status; uint64_t size; char text[232]; } a = {"", 3, 0, size, "a rogue"};
+    struct {
+        char magic[8];
+        uint32_t version;
+        int32_t status;
+        uint64_t size;
+        char text[232];
+    } a = {"", 3, 0, size, "a rogue"};
     memcpy(a.magic, how == GARBAGE ? "whatever" : "PIweight", 8);
     a.version += how == OLD;
     enum { MOST = 20 };
@@ -225,7 +232,8 @@ static void send_answer(int s, enum rogue how, size_t size)
         msg.msg_control = control.buf;
         msg.msg_controllen = CMSG_SPACE((size_t) n_fd * sizeof fd);
         struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        *c = (struct cmsghdr) {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN((size_t) n_fd * sizeof fd)};
+        *c = (struct cmsghdr) {
+            .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN((size_t) n_fd * sizeof fd)};
         for (int i = 0; i < n_fd; i++) memcpy(CMSG_DATA(c) + (size_t) i * sizeof fd, &fd, sizeof fd);
     }
     assert_true(sendmsg(s, &msg, MSG_NOSIGNAL) > 0);

@@ -121,7 +121,8 @@ static void json_obeys(void **state)
 static void templates_obey(void **state)
 {
     (void) state;
-    static const char loop[] = "{% for i in range(1000) %}{% for j in range(1000) %}{% set x = i + j %}{% endfor %}{% endfor %}";
+    static const char loop[] =
+        "{% for i in range(1000) %}{% for j in range(1000) %}{% set x = i + j %}{% endfor %}{% endfor %}";
     const pi__jinja_env env = {0};
     pi__work w;
     pi__zone z;

@@ -8,7 +8,8 @@ void digest_begin(digest *d, size_t digits, uint64_t size)
     if (!d->ctx) d->ctx = EVP_MD_CTX_new();
     d->failed = !d->ctx || EVP_DigestInit_ex(d->ctx, digits == 40 ? EVP_sha1() : EVP_sha256(), NULL) != 1;
     char head[40];
-    if (digits == 40) digest_add(d, head, (size_t) snprintf(head, sizeof head, "blob %llu", (unsigned long long) size) + 1);
+    if (digits == 40)
+        digest_add(d, head, (size_t) snprintf(head, sizeof head, "blob %llu", (unsigned long long) size) + 1);
 }
 
 void digest_add(digest *d, const void *p, size_t n)

@@ -59,7 +59,8 @@ static int explain_status(const cli *c, const net_where *w, const http_reply *r)
                          : "%s: refused (401): the repository does not exist, is private or gated; if gated, accept "
                            "its terms at %s and give a token: -hft TOKEN or HF_TOKEN", w->name, page);
     case 403:
-        return cli_error(c, CLI_CONFIG, "%s: refused (403): the repository is gated; accept its terms at %s as the token's owner%s",
+        return cli_error(c, CLI_CONFIG,
+                         "%s: refused (403): the repository is gated; accept its terms at %s as the token's owner%s",
                          w->name, page, w->has_token ? "" : ", and give the token: -hft TOKEN or HF_TOKEN");
     case 404:
         return cli_error(c, CLI_NO_INPUT, "%s: not found (404): check the name (%s)", w->name, page);
@@ -67,8 +68,8 @@ static int explain_status(const cli *c, const net_where *w, const http_reply *r)
         return cli_error(c, CLI_TEMPFAIL, "%s: too many requests (429): try again later%s", w->name,
                          w->has_token ? "" : ", or give a token, which has a higher limit: -hft TOKEN or HF_TOKEN");
     }
-    return cli_error(c, http_passes(r->status) ? CLI_TEMPFAIL : CLI_IO, "%s: the server responds with %ld%s%.200s", w->name, r->status,
-                     *r->text ? ": " : "", r->text);
+    return cli_error(c, http_passes(r->status) ? CLI_TEMPFAIL : CLI_IO, "%s: the server responds with %ld%s%.200s",
+                     w->name, r->status, *r->text ? ": " : "", r->text);
 }
 
 int net_explain(const cli *c, const net_where *w, enum http_result how, const http_reply *r)
@@ -132,7 +133,8 @@ static int try_lock(fetch *x)
         said = true;
         if (!net_sleep(0.2)) return -1;
     }
-    if (!fstat(x->fd, &mine) && !stat(x->part, &named) && mine.st_ino == named.st_ino && mine.st_dev == named.st_dev) return 1;
+    if (!fstat(x->fd, &mine) && !stat(x->part, &named) && mine.st_ino == named.st_ino && mine.st_dev == named.st_dev)
+        return 1;
     close(x->fd);
     x->fd = -1;
     return 0;
@@ -241,7 +243,8 @@ static int transfer(fetch *x, http *h)
             return net_explain(x->c, &w, how, &r);
         }
         if (x->have > before) tries = 0;
-        if (++tries >= TRIES) return net_explain(x->c, &w, how == HTTP_DONE && r.status / 100 == 2 ? HTTP_REFUSED : how, &r);
+        if (++tries >= TRIES)
+            return net_explain(x->c, &w, how == HTTP_DONE && r.status / 100 == 2 ? HTTP_REFUSED : how, &r);
         if (!net_sleep(r.retry_after > 0 ? r.retry_after : 0.25 * (1 << tries))) return 128 + cli_signal();
     }
 }
@@ -324,7 +327,8 @@ int net_head(const cli *c, http *h, const char *token, bool quiet, net_file *f)
     const net_where w = {.name = f->name, .page = f->page, .has_token = *token};
     http_reply r;
     enum http_result how = http_run(h, &q, &r);
-    for (int i = 0; i < 3 && (how == HTTP_NETWORK || (how == HTTP_DONE && http_passes(r.status) && r.status != 501)); i++) {
+    for (int i = 0; i < 3 && (how == HTTP_NETWORK || (how == HTTP_DONE && http_passes(r.status) && r.status != 501));
+         i++) {
         if (!net_sleep(r.retry_after > 0 ? r.retry_after : 0.5 * (1 << i))) break;
         how = http_run(h, &q, &r);
     }

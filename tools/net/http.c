@@ -58,7 +58,10 @@ static const char *value_of(const char *line, size_t n, const char *name, size_t
     return p;
 }
 
-static void keep(char *dst, size_t cap, const char *p, size_t n) { snprintf(dst, cap, "%.*s", (int) (n < cap ? n : 0), p); }
+static void keep(char *dst, size_t cap, const char *p, size_t n)
+{
+    snprintf(dst, cap, "%.*s", (int) (n < cap ? n : 0), p);
+}
 
 static uint64_t number(const char *p, size_t n)
 {
@@ -100,7 +103,8 @@ static size_t on_header(char *line, size_t one, size_t n, void *ud)
     else if ((p = value_of(line, n, "x-linked-etag", &len))) linked_sha256(r, p, len);
     else if ((p = value_of(line, n, "x-linked-size", &len))) r->linked_size = number(p, len);
     else if ((p = value_of(line, n, "link", &len))) next_page(r, p, len);
-    else if ((p = value_of(line, n, "retry-after", &len)) && number(p, len) < 600) r->retry_after = (double) number(p, len);
+    else if ((p = value_of(line, n, "retry-after", &len)) && number(p, len) < 600)
+        r->retry_after = (double) number(p, len);
     else if ((p = value_of(line, n, "content-range", &len)) && len > 6 && !strncasecmp(p, "bytes ", 6))
         r->first = number(p + 6, strspn(p + 6, "0123456789"));
     return n;

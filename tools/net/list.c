@@ -31,7 +31,8 @@ static bool take(void *ud, const char *p, size_t n)
 }
 
 /* Returns the JSON at a URL, with retries after temporary errors. *next: URL of the next page. */
-static int get(const cli *c, http *h, const char *url, const char *token, const net_where *w, json_t **out, char next[1000])
+static int get(const cli *c, http *h, const char *url, const char *token, const net_where *w, json_t **out,
+               char next[1000])
 {
     http_reply r;
     enum http_result how;

@@ -40,7 +40,8 @@ int chat_reader_new(chat_reader **out, const chat_state *c, const pi_engine *e, 
 /* Parses more text, which includes control tokens. *out: the resulting deltas, valid until the next call. bound: a
  * tool-call grammar constrains the following text, so calls may be returned while they grow. finish: PI_FINISH_* if
  * the text ends here, else 0. stopped: a stop string truncated the text. Returns PI_OK or PI_ENOMEM. */
-int chat_read(chat_reader *r, const char *text, size_t n, bool bound, int finish, bool stopped, const chat_delta **out, size_t *n_out);
+int chat_read(chat_reader *r, const char *text, size_t n, bool bound, int finish, bool stopped, const chat_delta **out,
+              size_t *n_out);
 /* True if the answer ended normally or at a stop string, and contains a tool call. */
 bool chat_called(const chat_reader *r);
 /* True if the answer was truncated within its last tool call, after parts of that call were returned. */

@@ -532,8 +532,10 @@ static void on_accept(uv_stream_t *listener, int status)
     if (n->n_conns >= n->max_conns) {
         char id[64], full[320];
         n->new_id(n->ud, id);
-        const int len = snprintf(full, sizeof full, "HTTP/1.1 503 Service Unavailable\r\nx-request-id: %s\r\n"
-                                 "request-id: %s\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", id, id);
+        const int len = snprintf(full, sizeof full,
+                                 "HTTP/1.1 503 Service Unavailable\r\nx-request-id: %s\r\n"
+                                 "request-id: %s\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+                                 id, id);
         uv_buf_t b = uv_buf_init(full, (unsigned) len);
         if (!rc && !c->tls) uv_try_write(&c->h.stream, &b, 1);
         n->n_refused++;

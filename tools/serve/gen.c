@@ -122,9 +122,10 @@ static int check_probs(gen *g, size_t n_choices, pi_error *err)
     const uint64_t tokens = p->max_tokens >= 0 ? (uint64_t) p->max_tokens : g->s->info.ctx_size;
     const uint64_t per_token = (uint64_t) (p->logprobs + 1) * n_choices;
     if (p->logprobs <= FEW || per_token * tokens <= MAX_ENTRIES) return PI_OK;
-    return params_fail(&g->p, "logprobs", err, "%d alternatives for each of %" PRIu64 " tokens are too many: set 'max_tokens' "
-                       "to at most %" PRIu64 ", or ask for at most %d", p->logprobs, tokens * n_choices,
-                       MAX_ENTRIES / per_token, FEW);
+    return params_fail(&g->p, "logprobs", err,
+                       "%d alternatives for each of %" PRIu64 " tokens are too many: set 'max_tokens' "
+                       "to at most %" PRIu64 ", or ask for at most %d",
+                       p->logprobs, tokens * n_choices, MAX_ENTRIES / per_token, FEW);
 }
 
 static int make_choices(gen *g, pi_error *err)
@@ -683,8 +684,8 @@ static void give(choice *ch, size_t k, size_t upto)
     const int end = ch->done ? ch->finish : 0;
     /* complete responses wait for complete calls */
     const bool bound = g->p.stream && ch->bound && upto > ch->bound_at;
-    bool ok = !ch->reader ||
-              !chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, bound, end, ch->done && *ch->res.stop, &pc.delta, &pc.n_deltas);
+    bool ok = !ch->reader || !chat_read(ch->reader, ch->text.p ? ch->text.p : "", n, bound, end,
+                                        ch->done && *ch->res.stop, &pc.delta, &pc.n_deltas);
     if (ch->done && ch->reader && chat_called(ch->reader)) ch->reason = "tool_calls";
     if (ch->done && ch->reader) ch->cut_call = chat_cut(ch->reader);
     if (g->hide_thoughts) ok &= drop_thoughts(ch, &pc);
@@ -721,7 +722,8 @@ static size_t answer_bytes(const gen *g)
     size_t n = g->n_body;
     for (size_t i = 0; i < g->n_choices; i++) {
         const choice *ch = &g->choices[i];
-        n += ch->text_in + ch->n_ids * (8 + 100 * ch->n_probs) + ch->prompt.n * (8 + 100 * ch->prompt.row) + 12 * ch->n_vector;
+        n += ch->text_in + ch->n_ids * (8 + 100 * ch->n_probs) + ch->prompt.n * (8 + 100 * ch->prompt.row) +
+             12 * ch->n_vector;
     }
     return n;
 }

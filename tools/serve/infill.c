@@ -50,14 +50,18 @@ static int read_files(params *p, pi_infill_file **files, size_t *n, pi_error *er
     size_t i;
     *n = 0;
     if (!list || json_is_null(list)) return PI_OK;
-    if (!json_is_array(list)) return params_fail(p, field, err, "'%s' must be a list of {\"filename\", \"text\"}", field);
+    if (!json_is_array(list))
+        return params_fail(p, field, err, "'%s' must be a list of {\"filename\", \"text\"}", field);
     if (!(*files = calloc(json_array_size(list) + 1, sizeof **files))) return params_no_memory(err);
     json_array_foreach(list, i, one) {
         const json_t *text = json_object_get(one, "text"), *name = json_object_get(one, "filename");
         if (!json_is_string(text) || (name && !json_is_null(name) && !json_is_c_string(name)))
-            return params_fail(p, field, err, "'%s' must be a list of {\"filename\", \"text\"}, both strings; a filename "
-                               "must not hold a zero byte", field);
-        (*files)[(*n)++] = (pi_infill_file) {json_string_value(name), json_string_value(text), json_string_length(text)};
+            return params_fail(p, field, err,
+                               "'%s' must be a list of {\"filename\", \"text\"}, both strings; a filename "
+                               "must not hold a zero byte",
+                               field);
+        (*files)[(*n)++] = (pi_infill_file) {json_string_value(name), json_string_value(text),
+                                             json_string_length(text)};
     }
     return PI_OK;
 }

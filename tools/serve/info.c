@@ -54,17 +54,18 @@ static json_t *model_json(const server *s)
                              (json_int_t) s->info.ctx_size, "n_ctx_train", (json_int_t) s->info.n_ctx_train, "n_embd",
                              (json_int_t) s->info.n_embd, "n_params", (json_int_t) s->info.n_params, "size",
                              (json_int_t) s->info.file_bytes);
-    return json_pack("{s:s, s:o, s:[], s:s, s:I, s:s, s:s, s:I, s:o}", "id", s->alias, "aliases", names_json(s->aliases, ','),
-                     "tags", "object", "model", "created", (json_int_t) s->created, "owned_by", "pagedinfer", "root", s->alias,
-                     "max_model_len", (json_int_t) s->info.ctx_size, "meta", meta);
+    return json_pack("{s:s, s:o, s:[], s:s, s:I, s:s, s:s, s:I, s:o}", "id", s->alias, "aliases",
+                     names_json(s->aliases, ','), "tags", "object", "model", "created", (json_int_t) s->created,
+                     "owned_by", "pagedinfer", "root", s->alias, "max_model_len", (json_int_t) s->info.ctx_size, "meta",
+                     meta);
 }
 
 /* Returns the list that llama-server adds to OpenAI's for clients of Ollama's API. */
 static json_t *named_models(const server *s)
 {
-    return json_pack("[{s:s, s:s, s:s, s:s, s:[s], s:{s:s, s:s}}]", "name", s->alias, "model", s->alias, "type", "model",
-                     "description", s->info.type_desc, "capabilities", "completion", "details", "format", "gguf", "family",
-                     s->info.arch);
+    return json_pack("[{s:s, s:s, s:s, s:s, s:[s], s:{s:s, s:s}}]", "name", s->alias, "model", s->alias, "type",
+                     "model", "description", s->info.type_desc, "capabilities", "completion", "details", "format",
+                     "gguf", "family", s->info.arch);
 }
 
 void handle_models(server *s, exchange *ex)
@@ -111,7 +112,8 @@ static json_t *list_json(const server *s, const params *p, const char *key)
 {
     json_t *list = json_array();
     for (size_t i = 0; p && i < p->n_option; i++)
-        if (!strcmp(p->option[i].key, key)) json_array_append_new(list, text_json(p->option[i].value, strlen(p->option[i].value)));
+        if (!strcmp(p->option[i].key, key))
+            json_array_append_new(list, text_json(p->option[i].value, strlen(p->option[i].value)));
     const bool given = json_array_size(list) > 0;
     for (size_t i = 0; !given && i < cli_n(s->c, key); i++)
         json_array_append_new(list, text_json(cli_nth(s->c, key, i), strlen(cli_nth(s->c, key, i))));
@@ -148,7 +150,8 @@ static json_t *token_json(const server *s, int32_t id)
 
 void handle_props(server *s, exchange *ex)
 {
-    json_t *general = json_pack("{s:I, s:o}", "n_ctx", (json_int_t) s->info.ctx_size, "params", server_settings(s, NULL));
+    json_t *general = json_pack("{s:I, s:o}", "n_ctx", (json_int_t) s->info.ctx_size, "params",
+                                server_settings(s, NULL));
     json_t *root = json_pack("{s:o, s:I, s:s, s:s, s:s, s:s, s:b, s:{s:b, s:b, s:b}}", "default_generation_settings",
                              general, "total_slots", (json_int_t) cli_int(s->c, "parallel"), "model_alias", s->alias,
                              "model_path", cli_str(s->c, "model"), "chat_template", s->info.chat_template, "build_info",
@@ -182,9 +185,9 @@ static json_t *slot_json(const server *s, const gen *g, const choice *ch, int64_
                             res.n_drafted > 0, "is_processing", 1, "n_prompt_tokens", (json_int_t) res.prompt_tokens,
                             "n_prompt_tokens_cache", (json_int_t) res.cached_tokens, "n_decoded", n);
     json_object_set_new(one, "params", shown_settings(s, &g->p));
-    json_object_set_new(one, "next_token", json_pack("[{s:b, s:b, s:I, s:I}]", "has_next_token", 1, "has_new_line",
-                                                     (int) ch->has_line, "n_remain", most < 0 ? (json_int_t) -1 : most - n,
-                                                     "n_decoded", n));
+    json_object_set_new(one, "next_token",
+                        json_pack("[{s:b, s:b, s:I, s:I}]", "has_next_token", 1, "has_new_line", (int) ch->has_line,
+                                  "n_remain", most < 0 ? (json_int_t) -1 : most - n, "n_decoded", n));
     return one;
 }
 

@@ -160,7 +160,8 @@ static bool send_copy(void *socket, zmq_msg_t *m, bool more)
 {
     zmq_msg_t copy;
     zmq_msg_init(&copy);
-    if (!zmq_msg_copy(&copy, m) && zmq_msg_send(&copy, socket, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) >= 0) return true;
+    if (!zmq_msg_copy(&copy, m) && zmq_msg_send(&copy, socket, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) >= 0)
+        return true;
     zmq_msg_close(&copy);
     return false;
 }
@@ -280,7 +281,8 @@ static bool send_kept(kv_events *k, zmq_msg_t *who, uint64_t seq, zmq_msg_t *pay
 {
     unsigned char number[8];
     big_endian(seq, number);
-    return send_copy(k->router, who, true) && send_bytes(k->router, "", 0, true) && send_bytes(k->router, number, 8, true) &&
+    return send_copy(k->router, who, true) && send_bytes(k->router, "", 0, true) &&
+           send_bytes(k->router, number, 8, true) &&
            (payload ? send_copy(k->router, payload, false) : send_bytes(k->router, "", 0, false));
 }
 
@@ -339,7 +341,8 @@ static bool attach(void *socket, const char *endpoint, char out[ENDPOINT], bool 
     return true;
 }
 
-static void *open_socket(kv_events *k, int type, const char *endpoint, char out[ENDPOINT], bool *is_bound, char err[256])
+static void *open_socket(kv_events *k, int type, const char *endpoint, char out[ENDPOINT], bool *is_bound,
+                         char err[256])
 {
     /* ROUTER: the queue holds all kept batches and the end. A disconnected or full peer is reported as an error. */
     const int room = type == ZMQ_XPUB ? PUB_BATCHES : (int) k->cap + 1;
@@ -350,9 +353,10 @@ static void *open_socket(kv_events *k, int type, const char *endpoint, char out[
     }
     if ((s = zmq_socket(k->ctx, type)) && set_int(s, ZMQ_LINGER, 0) && set_int(s, ZMQ_SNDHWM, room) &&
         set_int(s, ZMQ_TCP_KEEPALIVE, 1) && set_int64(s, ZMQ_MAXMSGSIZE, MAX_FRAME) &&
-        set_int(s, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS) && set_int(s, ZMQ_RCVHWM, 16) && set_int(s, ZMQ_IPV6, strchr(endpoint, '[') != NULL) &&
-        (type == ZMQ_XPUB || set_int(s, ZMQ_ROUTER_MANDATORY, 1)) &&
-        attach(s, endpoint, out, is_bound)) return s;
+        set_int(s, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS) && set_int(s, ZMQ_RCVHWM, 16) &&
+        set_int(s, ZMQ_IPV6, strchr(endpoint, '[') != NULL) &&
+        (type == ZMQ_XPUB || set_int(s, ZMQ_ROUTER_MANDATORY, 1)) && attach(s, endpoint, out, is_bound))
+        return s;
     snprintf(err, 256, "%.150s: %s", endpoint, zmq_strerror(errno));
     if (s) zmq_close(s);
     return NULL;
@@ -367,7 +371,8 @@ static bool open_all(kv_events *k, const kv_events_config *c, char err[256])
         return false;
     }
     if (!(k->pub = open_socket(k, ZMQ_XPUB, c->endpoint, k->endpoint[0], &k->is_bound, err))) return false;
-    if (*c->replay && !(k->router = open_socket(k, ZMQ_ROUTER, c->replay, k->endpoint[1], &is_bound, err))) return false;
+    if (*c->replay && !(k->router = open_socket(k, ZMQ_ROUTER, c->replay, k->endpoint[1], &is_bound, err)))
+        return false;
     /* The first batch makes subscribers drop the state of an earlier server. */
     kv_events_put(k, &(pi_cache_event) {.kind = PI_CACHE_CLEARED});
     sigfillset(&all); /* the loop handles signals */
@@ -404,7 +409,8 @@ kv_events *kv_events_open(const kv_events_config *c, char err[256])
     k->wake = -1;
     k->cap = *c->replay ? c->keep : 0;
     snprintf(k->topic, sizeof k->topic, "%s", c->topic);
-    if (strlen(c->topic) >= sizeof k->topic) snprintf(err, 256, "the topic has more than %zu bytes", sizeof k->topic - 1);
+    if (strlen(c->topic) >= sizeof k->topic)
+        snprintf(err, 256, "the topic has more than %zu bytes", sizeof k->topic - 1);
     else if (!k->cap || (k->kept = calloc(k->cap, sizeof *k->kept))) {
         if (open_all(k, c, err)) return k;
     }

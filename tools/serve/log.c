@@ -90,11 +90,11 @@ void log_generation(const gen *g)
     double rate = rest > 0 && u.completion > g->n_choices ? (double) (u.completion - g->n_choices) / rest : 0;
     const char *miss = first && first->miss_reason ? first->miss_reason : "", *how = how_it_ended(g);
     if (cli_bool(s->c, "log-json")) {
-        json_t *o = json_pack("{s:s, s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:s, s:I, s:I}", "id", g->id, "request_id", g->ex->id, "what",
-                              g->w->what, "status", g->status, "prompt_tokens", (json_int_t) u.prompt, "cached_tokens",
-                              (json_int_t) u.cached, "completion_tokens", (json_int_t) u.completion, "ttft_s", ttft,
-                              "tokens_per_s", rate, "miss_reason", miss, "drafted", (json_int_t) u.drafted, "accepted",
-                              (json_int_t) u.accepted);
+        json_t *o = json_pack("{s:s, s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:s, s:I, s:I}", "id", g->id, "request_id",
+                              g->ex->id, "what", g->w->what, "status", g->status, "prompt_tokens",
+                              (json_int_t) u.prompt, "cached_tokens", (json_int_t) u.cached, "completion_tokens",
+                              (json_int_t) u.completion, "ttft_s", ttft, "tokens_per_s", rate, "miss_reason", miss,
+                              "drafted", (json_int_t) u.drafted, "accepted", (json_int_t) u.accepted);
         json_object_set_new(o, "end", text_json(how, strlen(how)));
         write_json(s, o);
         return;
@@ -106,7 +106,7 @@ void log_generation(const gen *g)
     char drafts[64] = "";
     if (u.drafted) snprintf(drafts, sizeof drafts, ", drafts %llu/%llu", (unsigned long long) u.accepted,
                             (unsigned long long) u.drafted);
-    fprintf(s->c->log, "%s: %d, prompt %llu, cached %llu%s%s%s, ttft %.3f s, %llu tokens at %.1f t/s%s, %s, %s\n", g->id,
-            g->status, (unsigned long long) u.prompt, (unsigned long long) u.cached, *miss ? " (" : "", miss,
+    fprintf(s->c->log, "%s: %d, prompt %llu, cached %llu%s%s%s, ttft %.3f s, %llu tokens at %.1f t/s%s, %s, %s\n",
+            g->id, g->status, (unsigned long long) u.prompt, (unsigned long long) u.cached, *miss ? " (" : "", miss,
             *miss ? ")" : "", ttft, (unsigned long long) u.completion, rate, drafts, how, g->ex->id);
 }

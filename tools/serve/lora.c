@@ -25,20 +25,24 @@ bool server_adapter(const server *s, const char *name, size_t n, pi_lora *out)
 /* -------------------------------------------------------------------------------------------------------- requests */
 
 /* Reads an entry of a list [{"id" or "name", "scale"}]; sets *l and *scale. */
-static int read_entry(const server *s, params *p, const char *field, const json_t *v, pi_lora *l, double *scale, pi_error *err)
+static int read_entry(const server *s, params *p, const char *field, const json_t *v, pi_lora *l, double *scale,
+                      pi_error *err)
 {
     const json_t *id = json_object_get(v, "id"), *name = json_object_get(v, "name"), *by = json_object_get(v, "scale");
     if (json_is_null(name)) name = NULL;
     *scale = by ? json_number_value(by) : 1;
-    if ((name ? !json_is_string(name) : !json_is_integer(id)) || (by && !json_is_number(by)) || !isfinite((float) *scale))
-        return params_fail(p, field, err, "'%s' must be a list of objects with \"id\" or \"name\", and \"scale\"", field);
+    if ((name ? !json_is_string(name) : !json_is_integer(id)) || (by && !json_is_number(by)) ||
+        !isfinite((float) *scale))
+        return params_fail(p, field, err, "'%s' must be a list of objects with \"id\" or \"name\", and \"scale\"",
+                           field);
     const json_int_t n = json_integer_value(id);
     const bool there = name ? server_adapter(s, json_string_value(name), json_string_length(name), l)
                             : n >= 0 && adapter_at(s, (size_t) n, l);
     if (there) return PI_OK;
     if (name) return params_fail(p, field, err, "'%s': unknown adapter '%.60s'; GET /lora-adapters lists them", field,
                                  json_string_value(name));
-    return params_fail(p, field, err, "'%s': unknown adapter %lld; GET /lora-adapters lists them", field, (long long) n);
+    return params_fail(p, field, err, "'%s': unknown adapter %lld; GET /lora-adapters lists them", field,
+                       (long long) n);
 }
 
 /* Reads field "lora": the request uses these adapters and no others. */
@@ -51,7 +55,8 @@ static int read_list(gen *g, const json_t *list, pi_error *err)
     size_t i;
     int rc = PI_OK;
     if (!json_is_array(list))
-        return params_fail(p, field, err, "'%s' must be a list of objects with \"id\" or \"name\", and \"scale\"", field);
+        return params_fail(p, field, err, "'%s' must be a list of objects with \"id\" or \"name\", and \"scale\"",
+                           field);
     json_array_foreach(list, i, v) {
         pi_lora l;
         double scale;
@@ -80,9 +85,10 @@ json_t *adapter_models(const server *s, const char *parent)
     json_t *list = json_array();
     pi_lora l;
     for (size_t i = 0; adapter_at(s, i, &l); i++)
-        json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:I}", "id", l.name, "object", "model", "created",
-                                              (json_int_t) s->created, "owned_by", "pagedinfer", "root", l.path, "parent", parent,
-                                              "max_model_len", (json_int_t) s->info.ctx_size));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:I}", "id", l.name, "object", "model",
+                                        "created", (json_int_t) s->created, "owned_by", "pagedinfer", "root", l.path,
+                                        "parent", parent, "max_model_len", (json_int_t) s->info.ctx_size));
     return list;
 }
 
@@ -91,9 +97,10 @@ void handle_adapters(server *s, exchange *ex)
     json_t *list = json_array();
     pi_lora l;
     for (size_t i = 0; adapter_at(s, i, &l); i++)
-        json_array_append_new(list, json_pack("{s:I, s:s, s:s, s:f, s:i, s:i, s:I, s:i}", "id", (json_int_t) i, "name", l.name, "path",
-                                              l.path, "scale", (double) l.scale, "rank", (int) l.rank, "n_matrices",
-                                              (int) l.n_matrices, "bytes", (json_int_t) l.bytes, "n_running", (int) l.n_running));
+        json_array_append_new(list, json_pack("{s:I, s:s, s:s, s:f, s:i, s:i, s:I, s:i}", "id", (json_int_t) i, "name",
+                                              l.name, "path", l.path, "scale", (double) l.scale, "rank", (int) l.rank,
+                                              "n_matrices", (int) l.n_matrices, "bytes", (json_int_t) l.bytes,
+                                              "n_running", (int) l.n_running));
     answer_json(ex, 200, list);
 }
 
@@ -109,7 +116,8 @@ static int run_scales(job *j, json_t **out)
     int rc = PI_OK;
     pi_lora l;
     if (!json_is_array(list))
-        return params_fail(&j->p, NULL, &j->err, "the body must be a list of objects with \"id\" or \"name\", and \"scale\"");
+        return params_fail(&j->p, NULL, &j->err,
+                           "the body must be a list of objects with \"id\" or \"name\", and \"scale\"");
     json_array_foreach(list, i, v) { /* checks all entries before any change */
         if ((rc = read_entry(j->s, &j->p, field, v, &l, &scale, &j->err))) return rc;
     }
@@ -134,7 +142,8 @@ static int allowed(job *j)
 {
     if (cli_bool(j->s->c, "lora-updates")) return PI_OK;
     j->status = 403;
-    return params_fail(&j->p, NULL, &j->err, "loading and unloading adapters is disabled: start the server with --lora-updates");
+    return params_fail(&j->p, NULL, &j->err,
+                       "loading and unloading adapters is disabled: start the server with --lora-updates");
 }
 
 static int run_load(job *j, json_t **out)
@@ -147,7 +156,8 @@ static int run_load(job *j, json_t **out)
     if (!rc) rc = params_bool(&j->p, j->p.root, "load_inplace", &again, &j->err);
     if (!rc && (!name || !path)) rc = params_fail(&j->p, name ? "lora_path" : "lora_name", &j->err,
                                                   "'lora_name' and 'lora_path' are required");
-    if (!rc && !strcmp(name, j->s->alias)) rc = params_fail(&j->p, "lora_name", &j->err, "this is the model's own name: choose another");
+    if (!rc && !strcmp(name, j->s->alias))
+        rc = params_fail(&j->p, "lora_name", &j->err, "this is the model's own name: choose another");
     if (rc) return rc;
     pi_lora old;
     again = again && server_adapter(j->s, name, strlen(name), &old);

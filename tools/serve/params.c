@@ -50,7 +50,9 @@ json_t *params_parse(const char *body, size_t n, pi_error *err)
     if (root) return root;
     *err = (pi_error) {.code = PI_EINVAL};
     if (f.no_memory) params_no_memory(err);
-    else snprintf(err->msg, sizeof err->msg, "the body is not JSON: %s (line %zu, column %zu)", f.what, f.line, f.column);
+    else
+        snprintf(err->msg, sizeof err->msg, "the body is not JSON: %s (line %zu, column %zu)", f.what, f.line,
+                 f.column);
     return NULL;
 }
 
@@ -193,7 +195,8 @@ static int read_bad_words(params *p, pi_error *err)
     const json_t *v = given(p->root, field), *s;
     size_t i;
     if (!v) return PI_OK;
-    if (!json_is_array(v) || json_array_size(v) > 256) return params_fail(p, field, err, "'%s' must be a list of at most 256 texts", field);
+    if (!json_is_array(v) || json_array_size(v) > 256)
+        return params_fail(p, field, err, "'%s' must be a list of at most 256 texts", field);
     json_array_foreach(v, i, s) {
         if (!json_string_length(s)) return params_fail(p, field, err, "'%s' must contain non-empty strings", field);
         int rc = params_add_text(p, "bad-words", field, s, err);
@@ -209,9 +212,11 @@ static int read_stop_ids(params *p, pi_error *err)
     char text[32];
     if (!v) return PI_OK;
     if (!json_is_array(v) || json_array_size(v) > MAX_STOPS)
-        return params_fail(p, "stop_token_ids", err, "'stop_token_ids' must be a list of at most %d token ids", MAX_STOPS);
+        return params_fail(p, "stop_token_ids", err, "'stop_token_ids' must be a list of at most %d token ids",
+                           MAX_STOPS);
     json_array_foreach(v, i, id) {
-        if (!json_is_integer(id)) return params_fail(p, "stop_token_ids", err, "'stop_token_ids' must contain token ids");
+        if (!json_is_integer(id))
+            return params_fail(p, "stop_token_ids", err, "'stop_token_ids' must contain token ids");
         snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(id));
         int rc = params_add(p, "stop-token", "stop_token_ids", text, err);
         if (rc) return rc;
@@ -258,11 +263,15 @@ static int read_breakers(params *p, pi_error *err)
 
 static int no_prompt(params *p, const char *field, pi_error *err)
 {
-    return params_fail(p, field, err, "'%s' must be text, a list of token ids and texts, {\"prompt_string\": ...}, or a list of these",
+    return params_fail(p, field, err,
+                       "'%s' must be text, a list of token ids and texts, {\"prompt_string\": ...}, or a list of these",
                        field);
 }
 
-static bool is_id(const json_t *v) { return json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) <= INT32_MAX; }
+static bool is_id(const json_t *v)
+{
+    return json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) <= INT32_MAX;
+}
 
 /* Reads a list of ids, or of ids and texts. */
 static int read_list(params *p, const char *field, const json_t *list, prompt *out, pi_error *err)
@@ -336,8 +345,10 @@ int params_pairs(params *p, const char *query_field, const char *list_field, pi_
         const json_t *text = json_is_object(one) ? json_object_get(one, "text") : one;
         if (!json_is_string(text))
             return params_fail(p, list_field, err, "'%s' must contain texts, or objects with a \"text\"", list_field);
-        p->prompts[p->n_prompts++] = (prompt) {.text = json_string_value(text), .len = json_string_length(text),
-                                               .query = json_string_value(query), .query_len = json_string_length(query)};
+        p->prompts[p->n_prompts++] = (prompt) {.text = json_string_value(text),
+                                               .len = json_string_length(text),
+                                               .query = json_string_value(query),
+                                               .query_len = json_string_length(query)};
     }
     return PI_OK;
 }
@@ -372,7 +383,8 @@ static int read_structured_outputs(params *p, pi_error *err)
     const char *s = NULL;
     if (!o) return PI_OK;
     if (!json_is_object(o)) return params_fail(p, name, err, "'%s' must be an object", name);
-    if (given(o, "structural_tag")) return params_fail(p, name, err, "'%s' with a structural_tag is not supported", name);
+    if (given(o, "structural_tag"))
+        return params_fail(p, name, err, "'%s' with a structural_tag is not supported", name);
     bool any = false;
     int rc = params_bool(p, o, "json_object", &any, err);
     if (!rc && any) rc = params_add(p, "json-schema", name, "{\"type\":\"object\"}", err);
@@ -436,7 +448,8 @@ static int read_prompt_fields(params *p, pi_error *err)
     if (!rc && n >= 0 && p->stream)
         rc = params_fail(p, "prompt_logprobs", err, "'prompt_logprobs' needs 'stream': false");
     if (!rc) rc = params_int(p, p->root, "truncate_prompt_tokens", -1, INT32_MAX, &p->max_prompt_tokens, err);
-    if (!rc && !p->max_prompt_tokens) rc = params_fail(p, "truncate_prompt_tokens", err, "'truncate_prompt_tokens' must be 1 or more, or -1");
+    if (!rc && !p->max_prompt_tokens)
+        rc = params_fail(p, "truncate_prompt_tokens", err, "'truncate_prompt_tokens' must be 1 or more, or -1");
     if (!rc) rc = params_bool(p, p->root, "add_special_tokens", &special, err);
     p->prompt_logprobs = (int) n;
     p->no_bos = !special;
@@ -486,7 +499,12 @@ static int read_switches(params *p, pi_error *err)
 
 int params_read(params *p, json_t *root, unsigned api, pi_error *err)
 {
-    *p = (params) {.root = root, .n = 1, .logprobs = -1, .prompt_logprobs = -1, .ping_s = INT64_MIN, .max_prompt_tokens = INT64_MIN};
+    *p = (params) {.root = root,
+                   .n = 1,
+                   .logprobs = -1,
+                   .prompt_logprobs = -1,
+                   .ping_s = INT64_MIN,
+                   .max_prompt_tokens = INT64_MIN};
     if (!json_is_object(root)) return params_fail(p, NULL, err, "the request's body must be a JSON object");
     int rc = fields_check(p, api, err);
     if (!rc) rc = read_switches(p, err);

@@ -168,7 +168,9 @@ static uint32_t turn_of(const char *key)
 static uint64_t until_of(const server *s, uint64_t began)
 {
     const double limit = cli_float(s->c, "prepare-timeout"), deadline = cli_float(s->c, "timeout");
-    const double least = limit > 0 && deadline > 0 ? (limit < deadline ? limit : deadline) : limit > 0 ? limit : deadline;
+    const double least = limit > 0 && deadline > 0 ? (limit < deadline ? limit : deadline)
+                         : limit > 0               ? limit
+                                                   : deadline;
     return least > 0 ? began + (uint64_t) (least * 1e9) : UINT64_MAX;
 }
 
@@ -236,6 +238,6 @@ double preps_oldest(const server *s)
 json_t *preps_json(const server *s)
 {
     const preps *q = &s->preps;
-    return json_pack("{s:i, s:I, s:f}", "running", q->n_running[0] + q->n_running[1], "waiting", (json_int_t) q->n_waiting,
-                     "oldest_seconds", preps_oldest(s));
+    return json_pack("{s:i, s:I, s:f}", "running", q->n_running[0] + q->n_running[1], "waiting",
+                     (json_int_t) q->n_waiting, "oldest_seconds", preps_oldest(s));
 }

@@ -482,7 +482,8 @@ static void configure(app *a, const cli *c)
 
 static bool is_open_to_all(const char *endpoint)
 {
-    return !strncmp(endpoint, "tcp://", 6) && strncmp(endpoint, "tcp://127.", 10) && strncmp(endpoint, "tcp://[::1]", 11);
+    return !strncmp(endpoint, "tcp://", 6) && strncmp(endpoint, "tcp://127.", 10) &&
+           strncmp(endpoint, "tcp://[::1]", 11);
 }
 
 static int open_kv_events(server *s)
@@ -497,7 +498,8 @@ static int open_kv_events(server *s)
     if (!(s->kv = kv_events_open(&f, err))) return cli_error(c, CLI_CONFIG, "KV events: %s", err);
     log_line(s, PI_LOG_WARN, "KV events %s %s%s%s", kv_events_is_bound(s->kv) ? "at" : "to",
              kv_events_endpoint(s->kv, false), *f.replay ? ", replay at " : "", kv_events_endpoint(s->kv, true));
-    if (is_open_to_all(kv_events_endpoint(s->kv, false)) || (*f.replay && is_open_to_all(kv_events_endpoint(s->kv, true))))
+    if (is_open_to_all(kv_events_endpoint(s->kv, false)) ||
+        (*f.replay && is_open_to_all(kv_events_endpoint(s->kv, true))))
         log_line(s, PI_LOG_WARN, "KV events contain prompt tokens: only routers should reach these ports");
     return CLI_OK;
 }

@@ -98,7 +98,8 @@ static bool is_text_or_ids(const json_t *v)
 static int input_tokens(job *j, bool bos, bool special, int32_t **ids, size_t *n)
 {
     params *p = &j->p;
-    const json_t *content = json_object_get(p->root, "content"), *v = content ? content : json_object_get(p->root, "prompt");
+    const json_t *content = json_object_get(p->root, "content"),
+                 *v = content ? content : json_object_get(p->root, "prompt");
     if (!is_text_or_ids(v))
         return params_fail(p, "content", &j->err, "'content' must be a text, or a list of texts and token ids");
     int rc = server_tokens(j->s, j->prep.limit, v, (bos ? PI_TOK_BOS : 0) | (special ? PI_TOK_SPECIAL : 0), ids, n);
@@ -122,7 +123,9 @@ static int run_tokenize(job *j, json_t **out)
     if (!rc) rc = params_bool(p, p->root, "return_token_strs", &strs, &j->err);
     int32_t *ids = NULL;
     size_t n = 0;
-    if (!rc) rc = chat ? conversation_tokens(j, convert_chat, &ids, &n) : input_tokens(j, add_special, parse_special, &ids, &n);
+    if (!rc)
+        rc = chat ? conversation_tokens(j, convert_chat, &ids, &n)
+                  : input_tokens(j, add_special, parse_special, &ids, &n);
     if (!rc) buf_str(&j->text, "{\"tokens\":");
     if (!rc) rc = put_pieces(j, ids, n, pieces ? PIECE : PIECE_ID);
     if (!rc) buf_fmt(&j->text, ",\"count\":%zu,\"max_model_len\":%u", n, j->s->info.ctx_size);

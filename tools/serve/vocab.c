@@ -11,7 +11,8 @@ enum { MAX_BIASED = 4096 }; /* maximum bytes of a biased text */
 /* --------------------------------------------------------------------------------------------------------- prompts */
 
 /* Appends the tokens of a text to the *n tokens in *ids. */
-static int add_text(const server *s, pi_work *limit, const char *text, size_t len, int flags, int32_t **ids, size_t *n, size_t *cap)
+static int add_text(const server *s, pi_work *limit, const char *text, size_t len, int flags, int32_t **ids, size_t *n,
+                    size_t *cap)
 {
     if (!grow(ids, cap, *n + len + 16, sizeof **ids)) return PI_ENOMEM;
     int64_t got = pi_work_tokenize(limit, s->e, text, len, flags, *ids + *n, *cap - *n);
@@ -51,7 +52,8 @@ static void cut(const gen *g, prompt *pr, bool text)
 {
     const int64_t ctx = (int64_t) g->s->info.ctx_size, said = g->p.max_prompt_tokens;
     const int64_t answer = g->p.max_tokens > 0 && g->p.max_tokens < ctx ? g->p.max_tokens : 1;
-    const size_t most = (size_t) (said > 0 ? said : ctx - answer), keep = text && most > 1 && pr->ids[0] == g->s->info.bos;
+    const size_t most = (size_t) (said > 0 ? said : ctx - answer),
+                 keep = text && most > 1 && pr->ids[0] == g->s->info.bos;
     if (pr->n_ids <= most) return;
     memmove(pr->ids + keep, pr->ids + pr->n_ids - (most - keep), (most - keep) * sizeof *pr->ids);
     pr->n_ids = most;
@@ -93,7 +95,9 @@ static int add_bias(gen *g, json_int_t id, const json_t *v, pi_error *err)
                            g->s->info.n_vocab);
     if (json_is_false(v)) snprintf(text, sizeof text, "%lld-inf", (long long) id);
     else if (json_is_number(v)) snprintf(text, sizeof text, "%lld%+.9g", (long long) id, json_number_value(v));
-    else return params_fail(p, bias_field, err, "'logit_bias' of %lld must be a number, or false to forbid the token", (long long) id);
+    else
+        return params_fail(p, bias_field, err, "'logit_bias' of %lld must be a number, or false to forbid the token",
+                           (long long) id);
     return params_add(p, "logit-bias", bias_field, text, err);
 }
 
@@ -136,12 +140,15 @@ static int read_bias(gen *g, pi_error *err)
         json_object_keylen_foreach(v, key, len, b) if (!rc) rc = bias_key(g, key, len, b, err);
         return rc;
     }
-    if (!json_is_array(v)) return params_fail(&g->p, bias_field, err, "'logit_bias' must be an object: token id or text to bias");
+    if (!json_is_array(v))
+        return params_fail(&g->p, bias_field, err, "'logit_bias' must be an object: token id or text to bias");
     json_array_foreach(v, i, b) {
         const json_t *of = json_array_get(b, 0), *by = json_array_get(b, 1);
         if (json_is_integer(of)) rc = add_bias(g, json_integer_value(of), by, err);
         else if (json_is_string(of)) rc = bias_text(g, json_string_value(of), json_string_length(of), by, err);
-        else return params_fail(&g->p, bias_field, err, "'logit_bias' as a list must contain pairs of token id, or text, and bias");
+        else
+            return params_fail(&g->p, bias_field, err,
+                               "'logit_bias' as a list must contain pairs of token id, or text, and bias");
         if (rc) return rc;
     }
     return PI_OK;

@@ -129,7 +129,7 @@ static bool write_native(const gen *g, buf *b)
     return true;
 }
 
-const wire wire_native_embeddings = {.id_prefix = "emb-", .what = "embedding", .read = read_native, .write = write_native,
-                                     .raw_prompt = true};
+const wire wire_native_embeddings = {
+    .id_prefix = "emb-", .what = "embedding", .read = read_native, .write = write_native, .raw_prompt = true};
 const wire wire_embeddings = {.id_prefix = "emb-", .what = "embedding", .read = read_embeddings,
                               .write = write_embeddings, .raw_prompt = true};

@@ -36,8 +36,8 @@ static json_t *prob_json(const gen *g, const pi_token_prob *p)
     size_t n = server_token_text(g->s, p->id, true, text, sizeof text);
     if (n > sizeof text) n = sizeof text;
     const double log_p = p->logprob > -1e30f ? (double) p->logprob : -1e30;
-    return json_pack("{s:i, s:o, s:o, s:f}", "id", (int) p->id, "token", text_json(text, n), "bytes", bytes_json(text, n),
-                     g->p.drawn ? "prob" : "logprob", g->p.drawn ? exp(log_p) : log_p);
+    return json_pack("{s:i, s:o, s:o, s:f}", "id", (int) p->id, "token", text_json(text, n), "bytes",
+                     bytes_json(text, n), g->p.drawn ? "prob" : "logprob", g->p.drawn ? exp(log_p) : log_p);
 }
 
 static json_t *probs_json(const gen *g, const choice *ch, const piece *pc)
@@ -120,8 +120,9 @@ static json_t *event_of(const choice *ch, const piece *pc)
     const chat_delta *d = pc->n_deltas ? pc->delta : NULL;
     pi_result r = {.size = sizeof r};
     if (ch->r) pi_request_sample(ch->r, ch->sample, &r);
-    return json_pack("{s:i, s:o, s:o, s:b, s:i, s:I, s:I}", "index", (int) ch->index, "content", text_json(d ? d->text : "", d ? d->n : 0),
-                     "tokens", ids_json(pc->ids, pc->n_ids), "stop", 0, "id_slot", (int) ch->index, "tokens_predicted",
+    return json_pack("{s:i, s:o, s:o, s:b, s:i, s:I, s:I}", "index", (int) ch->index, "content",
+                     text_json(d ? d->text : "", d ? d->n : 0), "tokens", ids_json(pc->ids, pc->n_ids), "stop", 0,
+                     "id_slot", (int) ch->index, "tokens_predicted",
                      (json_int_t) (pc->ids ? (size_t) (pc->ids - ch->ids) + pc->n_ids : 0), "tokens_evaluated",
                      (json_int_t) r.prompt_tokens);
 }

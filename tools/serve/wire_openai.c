@@ -234,7 +234,8 @@ static void last_text(const gen *g, buf *out)
 /* Adds vLLM's stop_reason: the stop string that ended the choice. */
 static void add_stop_reason(const choice *ch, json_t *one)
 {
-    if (ch->res.stop && *ch->res.stop) json_object_set_new(one, "stop_reason", text_json(ch->res.stop, strlen(ch->res.stop)));
+    if (ch->res.stop && *ch->res.stop)
+        json_object_set_new(one, "stop_reason", text_json(ch->res.stop, strlen(ch->res.stop)));
 }
 
 static void chat_chunk(gen *g, choice *ch, json_t *delta, const piece *pc, bool with_tokens, const char *finish)
@@ -267,7 +268,8 @@ static void chat_begin(gen *g)
     buf begun = {0};
     last_text(g, &begun);
     for (size_t i = 0; i < g->n_choices; i++) {
-        json_t *delta = json_pack("{s:s, s:o}", "role", "assistant", "content", text_json(begun.p ? begun.p : "", begun.n));
+        json_t *delta = json_pack("{s:s, s:o}", "role", "assistant", "content",
+                                  text_json(begun.p ? begun.p : "", begun.n));
         chat_chunk(g, &g->choices[i], delta, NULL, false, NULL);
     }
     buf_free(&begun);
@@ -281,8 +283,8 @@ static void chat_piece(gen *g, choice *ch, const piece *pc)
 
 static void chat_progress(gen *g, const choice *ch)
 {
-    send_progress(g, "chat.completion.chunk", ch, json_pack("{s:i, s:{}, s:n, s:n}", "index", (int) ch->index, "delta", "logprobs",
-                                                            "finish_reason"));
+    send_progress(g, "chat.completion.chunk", ch,
+                  json_pack("{s:i, s:{}, s:n, s:n}", "index", (int) ch->index, "delta", "logprobs", "finish_reason"));
 }
 
 static void chat_finish(gen *g) { send_end(g, "chat.completion.chunk"); }
@@ -465,8 +467,8 @@ static json_t *text_whole(gen *g)
 
 static void text_progress(gen *g, const choice *ch)
 {
-    send_progress(g, "text_completion", ch, json_pack("{s:i, s:s, s:n, s:n}", "index", (int) ch->index, "text", "", "logprobs",
-                                                      "finish_reason"));
+    send_progress(g, "text_completion", ch,
+                  json_pack("{s:i, s:s, s:n, s:n}", "index", (int) ch->index, "text", "", "logprobs", "finish_reason"));
 }
 
 const wire wire_completions = {.id_prefix = "cmpl-", .what = "completion", .api = API_TEXT, .read = read_completion,

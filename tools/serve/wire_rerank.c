@@ -46,7 +46,8 @@ static int by_score(const void *a, const void *b)
 static json_t *result(const gen *g, const choice *ch, bool bare, bool text)
 {
     const prompt *pr = &g->p.prompts[ch->index];
-    json_t *o = json_pack("{s:i, s:f}", "index", (int) ch->index, bare ? "score" : "relevance_score", (double) ch->vector[0]);
+    json_t *o = json_pack("{s:i, s:f}", "index", (int) ch->index, bare ? "score" : "relevance_score",
+                          (double) ch->vector[0]);
     json_t *t = text ? json_stringn(pr->text, pr->len) : NULL;
     if (t && !bare) t = json_pack("{s:o}", "text", t);
     if (!text || !json_object_set_new(o, bare ? "text" : "document", t)) return o;
@@ -82,8 +83,9 @@ static json_t *rerank_whole(gen *g)
     wants_texts(p, &texts, &err);
     json_t *list = results(g, (size_t) top_n < g->n_choices ? (size_t) top_n : g->n_choices, bare, texts);
     if (bare || !list) return list;
-    return json_pack("{s:s, s:s, s:s, s:{s:I, s:I}, s:o}", "id", g->id, "model", gen_model(g), "object", "list", "usage",
-                     "prompt_tokens", (json_int_t) u.prompt, "total_tokens", (json_int_t) u.prompt, "results", list);
+    return json_pack("{s:s, s:s, s:s, s:{s:I, s:I}, s:o}", "id", g->id, "model", gen_model(g), "object", "list",
+                     "usage", "prompt_tokens", (json_int_t) u.prompt, "total_tokens", (json_int_t) u.prompt, "results",
+                     list);
 }
 
 const wire wire_rerank = {.id_prefix = "rerank-", .what = "reranking", .read = read_rerank, .whole = rerank_whole,

@@ -94,9 +94,9 @@ static json_t *usage_of(const gen *g)
 {
     const usage u = gen_usage(g);
     return json_pack("{s:I, s:{s:I, s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t) u.prompt,
-                     "input_tokens_details", "cached_tokens", (json_int_t) u.cached, "cache_write_tokens", (json_int_t) 0,
-                     "output_tokens", (json_int_t) u.completion, "output_tokens_details", "reasoning_tokens",
-                     (json_int_t) 0, "total_tokens", (json_int_t) (u.prompt + u.completion));
+                     "input_tokens_details", "cached_tokens", (json_int_t) u.cached, "cache_write_tokens",
+                     (json_int_t) 0, "output_tokens", (json_int_t) u.completion, "output_tokens_details",
+                     "reasoning_tokens", (json_int_t) 0, "total_tokens", (json_int_t) (u.prompt + u.completion));
 }
 
 /* Copies a field of the request to the response; `otherwise` is used if the request omits it or sends null. */

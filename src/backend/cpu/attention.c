@@ -198,7 +198,8 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
     w->has_sinks = j->a->sinks != NULL;
     int64_t q_stride = j->a->q_stride ? j->a->q_stride : w->head_dim;
     for (int32_t r = 0; r < w->n; r++) {
-        int32_t token = start + (int32_t) ((first + r) / j->group), h = *head * j->group + (int32_t) ((first + r) % j->group);
+        int32_t token = start + (int32_t) ((first + r) / j->group),
+                h = *head * j->group + (int32_t) ((first + r) % j->group);
         int32_t pos = j->b->pos[token];
         w->hi[r] = highest_key(j->a, pos, j->b->seq_len[seq_of(j, lo)]);
         w->lo[r] = lowest_key(j->a, pos);
@@ -238,8 +239,8 @@ static void only_half(pi__attn_rows *w, int32_t split, int half)
 
 /* Computes one KV split of an item into sum. qt: packed queries; s: score scratch. Returns false if the rows attend
  * to no key of the split. */
-static bool do_split(const attn_job *j, const pi__attn_rows *rows, int32_t run, int32_t head, int32_t split, const float *qt,
-                     float *s, pi__attn_sum *sum)
+static bool do_split(const attn_job *j, const pi__attn_rows *rows, int32_t run, int32_t head, int32_t split,
+                     const float *qt, float *s, pi__attn_sum *sum)
 {
     enum { TILES = PI__KV_SPLIT / PI__ATTN_TILE };
     const char *k[TILES] = {0}, *v[TILES] = {0};
@@ -408,7 +409,12 @@ static int64_t plan_items(attn_job *j, int32_t *max_splits)
 void pi__cpu_attention(pi__backend *be, const pi__batch *b, const pi__attention *a)
 {
     pi__cpu *cpu = (pi__cpu *) be;
-    attn_job j = {.cpu = cpu, .b = b, .a = a, .kv = a->kv, .kb = &b->kv[a->kv->group], .group = a->n_head / a->kv->n_head_kv,
+    attn_job j = {.cpu = cpu,
+                  .b = b,
+                  .a = a,
+                  .kv = a->kv,
+                  .kb = &b->kv[a->kv->group],
+                  .group = a->n_head / a->kv->n_head_kv,
                   .runs = {.n = b->n_seqs, .start = b->seq_start}};
     pi__arena ar = {.base = cpu->scratch, .size = cpu->scratch_size};
     const bool sparse = a->sparsity > 0 && b->runs.n_blocks;

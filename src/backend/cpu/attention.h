@@ -114,7 +114,8 @@ struct pi__cpu_attn_kernels {
 
     /* Row kernels of the ops in elementwise.c. */
     void (*add_norm)(float *x, const float *y, const float *w, const float *bias, float eps, float scale, int64_t n);
-    void (*layer_norm)(float *x, const float *y, const float *b, const float *w, const float *shift, float eps, int64_t n);
+    void (*layer_norm)(float *x, const float *y, const float *b, const float *w, const float *shift, float eps,
+                       int64_t n);
     void (*gelu)(float *x, const float *b, int64_t n);
     void (*softcap)(float *x, float cap, size_t n);
 };
@@ -125,7 +126,8 @@ static inline size_t pi__cpu_tile_bytes(int32_t type, int32_t head_dim)
     return PI__ATTN_TILE * pi__kv_row_size(type, head_dim);
 }
 /* Returns the tile with the key of token `offset` of a block of block_size tokens, for one kv head. */
-static inline char *pi__cpu_k_tile(const pi__kv_layer *kv, int32_t block_size, int64_t block, int32_t offset, int32_t head)
+static inline char *pi__cpu_k_tile(const pi__kv_layer *kv, int32_t block_size, int64_t block, int32_t offset,
+                                   int32_t head)
 {
     int32_t tile = head * (block_size / PI__ATTN_TILE) + offset / PI__ATTN_TILE;
     return kv->base + (size_t) block * kv->stride + (size_t) tile * pi__cpu_tile_bytes(kv->type_k, kv->head_dim);

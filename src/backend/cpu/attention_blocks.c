@@ -35,8 +35,8 @@ enum { CHUNK_TILES = PI__KV_SPLIT / PI__ATTN_TILE, KEY_TILES = PI__SPARSE_BLOCK 
 
 static int32_t div_up(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
-static void lay_out(blocks_job *j, pi__arena *ar, int32_t n_keys, int32_t query_blocks, int32_t n_head, int32_t n_head_kv,
-                    int32_t head_dim)
+static void lay_out(blocks_job *j, pi__arena *ar, int32_t n_keys, int32_t query_blocks, int32_t n_head,
+                    int32_t n_head_kv, int32_t head_dim)
 {
     const size_t threads = (size_t) pi__pool_size(j->cpu->pool), rows = (size_t) j->cpu->attn->max_rows;
     j->words = div_up(n_keys, 64);
@@ -56,14 +56,18 @@ size_t pi__cpu_take_scratch(const pi__cpu *cpu, const pi__limits *lim)
     blocks_job j = {.cpu = (pi__cpu *) cpu};
     pi__arena ar = {0};
     if (!lim->key_blocks) return 0;
-    lay_out(&j, &ar, lim->key_blocks, lim->max_tokens / PI__SPARSE_BLOCK, lim->max_n_head, lim->sparse_heads, lim->max_head_dim);
+    lay_out(&j, &ar, lim->key_blocks, lim->max_tokens / PI__SPARSE_BLOCK, lim->max_n_head, lim->sparse_heads,
+            lim->max_head_dim);
     return ar.used;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- means */
 
 static size_t tile_floats(const blocks_job *j) { return PI__ATTN_TILE * (size_t) j->kv->head_dim; }
-static float *means_of(const blocks_job *j, int32_t head) { return j->means + (size_t) (head * j->tiles) * tile_floats(j); }
+static float *means_of(const blocks_job *j, int32_t head)
+{
+    return j->means + (size_t) (head * j->tiles) * tile_floats(j);
+}
 
 /* mean = mean of the 128 keys of a block. */
 static void mean_of(const blocks_job *j, int32_t head, int32_t key_block, float *mean)
@@ -123,7 +127,8 @@ static void choose(const float *score, int32_t n, float sparsity, uint64_t *bits
     float most = 0;
     for (int32_t i = 0; i < n; i++) most = score[i] > most ? score[i] : most;
     for (int32_t i = 0; i < n; i++)
-        if (i < PI__SPARSE_SINKS || n - i <= PI__SPARSE_WINDOW || score[i] >= sparsity * most) bits[i / 64] |= (uint64_t) 1 << i % 64;
+        if (i < PI__SPARSE_SINKS || n - i <= PI__SPARSE_WINDOW || score[i] >= sparsity * most)
+            bits[i / 64] |= (uint64_t) 1 << i % 64;
 }
 
 /* Work units are pairs of query block and head. */

@@ -51,7 +51,8 @@ static void cpu_commit(pi__backend *be, void *p, size_t size)
 static void cpu_trim(pi__backend *be, void *p, size_t size)
 {
     (void) be;
-    uintptr_t page = page_size(), a = ((uintptr_t) p + page - 1) / page * page, b = ((uintptr_t) p + size) / page * page;
+    uintptr_t page = page_size(), a = ((uintptr_t) p + page - 1) / page * page,
+              b = ((uintptr_t) p + size) / page * page;
     if (b > a) madvise((void *) a, b - a, MADV_DONTNEED);
 }
 
@@ -65,9 +66,10 @@ static void cpu_copy(pi__backend *be, void *dst, const void *src, size_t n)
 static size_t cpu_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 {
     const pi__cpu *cpu = (const pi__cpu *) be;
-    size_t of[] = {pi__cpu_linear_scratch(cpu, lim), pi__cpu_attn_scratch(cpu, lim), pi__cpu_moe_scratch(cpu, lim),
-                   pi__cpu_gdn_scratch(cpu, lim), pi__cpu_sparse_scratch(cpu, lim), pi__cpu_indexer_scratch(cpu, lim),
-                   pi__cpu_head_linear_scratch(cpu, lim), pi__cpu_lora_scratch(cpu, lim), pi__cpu_topk_scratch(cpu, lim)};
+    size_t of[] = {
+        pi__cpu_linear_scratch(cpu, lim),      pi__cpu_attn_scratch(cpu, lim),   pi__cpu_moe_scratch(cpu, lim),
+        pi__cpu_gdn_scratch(cpu, lim),         pi__cpu_sparse_scratch(cpu, lim), pi__cpu_indexer_scratch(cpu, lim),
+        pi__cpu_head_linear_scratch(cpu, lim), pi__cpu_lora_scratch(cpu, lim),   pi__cpu_topk_scratch(cpu, lim)};
     size_t most = 0;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) most = of[i] > most ? of[i] : most;
     return most;

@@ -10,7 +10,15 @@
 /* Within an architecture, each one includes the features of the ones before it. I8MM, AVX-VNNI and AMX have their own
  * matrix kernels; their other kernels are shared with NEON, AVX2 and AVX-512. */
 enum pi__isa {
-    PI__ISA_GENERIC, PI__ISA_NEON, PI__ISA_I8MM, PI__ISA_SVE256, PI__ISA_AVX2, PI__ISA_AVXVNNI, PI__ISA_AVX512, PI__ISA_AMX, PI__N_ISAS
+    PI__ISA_GENERIC,
+    PI__ISA_NEON,
+    PI__ISA_I8MM,
+    PI__ISA_SVE256,
+    PI__ISA_AVX2,
+    PI__ISA_AVXVNNI,
+    PI__ISA_AVX512,
+    PI__ISA_AMX,
+    PI__N_ISAS
 };
 
 typedef struct pi__cpu_linear_kernels pi__cpu_linear_kernels; /* linear.h */

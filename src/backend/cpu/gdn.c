@@ -297,7 +297,8 @@ static void do_head(const gdn_job *j, const gdn_seq *s, int32_t head, const gdn_
             c.dots = new_dots(j, k_head, token);
             c.v = w->v;
             c.beta = beta;
-            c.o = j->a->out + token * j->a->ldo + (int64_t) pi__gdn_place(j->st->n_k, j->st->n_v, j->a->grouped, head) * dim;
+            c.o = j->a->out + token * j->a->ldo +
+                  (int64_t) pi__gdn_place(j->st->n_k, j->st->n_v, j->a->grouped, head) * dim;
             c.ldo = j->a->ldo;
             j->kn->chunk(&c);
             finish_rows(j, token, c.n_rows - c.n_old, head);
@@ -484,7 +485,8 @@ static void load_run(void *arg, int32_t ith, int32_t nth)
            (size_t) history(j->st) * n_channels(j->st) * sizeof(float));
 }
 
-static void move_state(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap, pi__job_fn fn)
+static void move_state(pi__backend *be, const pi__state_layer *st, int32_t slot, int32_t pos, int32_t snap,
+                       pi__job_fn fn)
 {
     pi__cpu *cpu = (pi__cpu *) be;
     gdn_job j = {.cpu = cpu, .kn = cpu->gdn, .st = st, .at = layout(st), .slot = slot_of(st, slot),

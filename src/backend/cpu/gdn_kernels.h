@@ -197,7 +197,8 @@ static void fold_panel(const pi__gdn_chunk *c, const factors *f, int32_t panel)
     float u[C * PANEL];
     for (int32_t l = 0; l < C; l++) {
         const float *ul = c->u + l * c->dim + panel;
-        for (int32_t i = 0; i < PANEL; i += 16) vf_store(u + l * PANEL + i, vf_mul(vf_set1(f->left[l]), vf_load(ul + i)));
+        for (int32_t i = 0; i < PANEL; i += 16)
+            vf_store(u + l * PANEL + i, vf_mul(vf_set1(f->left[l]), vf_load(ul + i)));
     }
     const float *s = c->s + (size_t) panel * (size_t) c->dim;
     float *out = c->s_out + (size_t) panel * (size_t) c->dim;

@@ -58,7 +58,8 @@ static void do_item(const head_job *j, int32_t h, int32_t first, int32_t n, int3
     int32_t start[ROWS + 1] = {0};
     for (int32_t g = 0; g < n_group; g++) {
         start[g + 1] = (int32_t) ((int64_t) n * (g + 1) / n_group);
-        pi__lin_group(work + j->tile + (size_t) start[g] * stride, digits, n_blk, start[g + 1] - start[g], j->floats, &x[g]);
+        pi__lin_group(work + j->tile + (size_t) start[g] * stride, digits, n_blk, start[g + 1] - start[g], j->floats,
+                      &x[g]);
         j->cpu->lin->input(&in, w->n_in, first + start[g], start[g + 1] - start[g], 0, n_blk, &x[g], 0, j->want);
     }
     const int64_t end = j->shape.n_tile * (cut + 1) / j->n_cuts;
@@ -75,7 +76,8 @@ static void do_item(const head_job *j, int32_t h, int32_t first, int32_t n, int3
 static int32_t cuts_of(const head_job *j)
 {
     enum { ITEMS = 3 /* per thread */ };
-    const int64_t items = j->a->w->n_mat * j->n_parts, want = (ITEMS * (int64_t) pi__pool_size(j->cpu->pool) + items - 1) / items;
+    const int64_t items = j->a->w->n_mat * j->n_parts,
+                  want = (ITEMS * (int64_t) pi__pool_size(j->cpu->pool) + items - 1) / items;
     return (int32_t) (want < j->shape.n_tile ? want : j->shape.n_tile);
 }
 

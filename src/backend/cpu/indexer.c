@@ -52,7 +52,8 @@ static void score_unit(const indexer_job *j, int32_t t, int32_t first, int32_t l
         const float *row[PI__SPARSE_SPLIT];
         const int32_t n = last - e < PI__SPARSE_SPLIT ? last - e : PI__SPARSE_SPLIT;
         for (int32_t k = 0; k < n; k++)
-            row[k] = pi__row_floats(j->cpu, j->entries, pi__row_of(j->entries, kb, j->b->seq[t], (e + k) * j->entries->ratio),
+            row[k] = pi__row_floats(j->cpu, j->entries,
+                                    pi__row_of(j->entries, kb, j->b->seq[t], (e + k) * j->entries->ratio),
                                     j->wide[ith] + k * pi__row_width(j->a->dim));
         j->cpu->sparse->scores(j->qt[ith], j->w[ith], j->n16, j->a->dim, row, n, score + e);
     }

@@ -27,7 +27,8 @@ static bool has_f16c(void)
 static bool has_avx_vnni(void)
 {
     unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
+           (a & 1u << 4);
 }
 #endif
 
@@ -49,7 +50,8 @@ __attribute__((target("xsave"))) static bool has_amx(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && pi__amx_usable(d, _xgetbv(0), permit_tiles) &&
-           pi__lin_agrees(pi__lin_kernels_avx512(8), pi__lin_amx[0]) && pi__lin_agrees(pi__lin_kernels_avx512(15), pi__lin_amx[1]);
+           pi__lin_agrees(pi__lin_kernels_avx512(8), pi__lin_amx[0]) &&
+           pi__lin_agrees(pi__lin_kernels_avx512(15), pi__lin_amx[1]);
 }
 #endif
 
@@ -74,10 +76,10 @@ bool pi__isa_available(int isa)
                has_f16c();
     case PI__ISA_AVXVNNI: return pi__isa_available(PI__ISA_AVX2) && has_avx_vnni();
     case PI__ISA_AVX512:
-        return pi__isa_available(PI__ISA_AVX2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-               __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi") &&
-               __builtin_cpu_supports("avx512bf16");
+        return pi__isa_available(PI__ISA_AVX2) && __builtin_cpu_supports("avx512f") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
+               __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bf16");
     case PI__ISA_AMX: return pi__isa_available(PI__ISA_AVX512) && has_amx();
 #elif defined(PI__SIMD_ARM)
     case PI__ISA_NEON: {

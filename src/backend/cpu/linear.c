@@ -34,7 +34,8 @@ static void load_tiles(const load_job *job, int64_t t0, int64_t t1)
 {
     const pi__weight *w = job->w;
     if (!w->layout) {
-        size_t a = (size_t) t0 * 16 * job->s.row, b = (size_t) (t1 * 16 < job->n_rows ? t1 * 16 : job->n_rows) * job->s.row;
+        size_t a = (size_t) t0 * 16 * job->s.row,
+               b = (size_t) (t1 * 16 < job->n_rows ? t1 * 16 : job->n_rows) * job->s.row;
         memcpy(job->dst + (size_t) job->tile0 * 16 * job->s.row + a, job->src + a, b - a);
         return;
     }
@@ -91,8 +92,8 @@ void pi__cpu_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 /* ---- embedding */
 
 /* Reads row `lane` of a canonical tile, exactly as the format's reader computes it. */
-static void read_canonical(const pi__cpu_linear_kernels *kernels, int32_t type, const uint8_t *p, int32_t lane, int64_t n_blk,
-                           float *out)
+static void read_canonical(const pi__cpu_linear_kernels *kernels, int32_t type, const uint8_t *p, int32_t lane,
+                           int64_t n_blk, float *out)
 {
     const int32_t line_cols = kernels->line_cols, kind = pi__lin_format_of(type).kind;
     const pi__lin_codes codes = pi__lin_codes_of(kernels, type);

@@ -205,7 +205,10 @@ static inline pi__lin_codes pi__lin_codes_of(const pi__cpu_linear_kernels *k, in
     if (kind == PI__LK_MIN32 || kind == PI__LK_MIN16) return (pi__lin_codes) {0, false};
     return bits < 8 ? (pi__lin_codes) {1 << (bits - 1), false} : (pi__lin_codes) {k->code_bias, !k->code_bias};
 }
-static inline int32_t pi__lin_code(pi__lin_codes c, uint8_t canonical) { return c.sign ? (int8_t) canonical : canonical - c.bias; }
+static inline int32_t pi__lin_code(pi__lin_codes c, uint8_t canonical)
+{
+    return c.sign ? (int8_t) canonical : canonical - c.bias;
+}
 
 /* A tile of a matrix while it is multiplied by groups of activations. */
 typedef struct pi__lin_tile {
@@ -241,8 +244,8 @@ void pi__lin_tile_unpack(pi__lin_tile *t);
 void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy, bool only);
 
 /* Runs the op with kernels k, for the backend's bits of activations or fewer. */
-void pi__lin_run(pi__cpu *cpu, const pi__cpu_linear_kernels *k, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin,
-                 int32_t n_lin);
+void pi__lin_run(pi__cpu *cpu, const pi__cpu_linear_kernels *k, const pi__lin_in *in, int32_t n_rows,
+                 const pi__lin *lin, int32_t n_lin);
 
 /* linear_best.c: runs op linear where a->best limits the required values of y. Returns false if nothing was done; the
  * caller then computes everything. */
@@ -272,7 +275,7 @@ void pi__lin_pack_tile(int32_t type, const uint8_t *src, size_t row_size, int32_
 
 /* linear_rows.c: decodes `lanes` file rows of a type that keeps the file's rows into canonical blocks of these
  * kernels. */
-void pi__lin_decode_rows(const pi__cpu_linear_kernels *k, int32_t type, const uint8_t *src, size_t row_size, int32_t lanes,
-                         int64_t n_in, uint8_t *dst);
+void pi__lin_decode_rows(const pi__cpu_linear_kernels *k, int32_t type, const uint8_t *src, size_t row_size,
+                         int32_t lanes, int64_t n_in, uint8_t *dst);
 
 #endif

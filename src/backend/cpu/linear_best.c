@@ -75,7 +75,8 @@ static void add_squares(const pi__cpu_linear_kernels *k, int32_t type, const uin
     enum { LONGEST = 128 }; /* codes of a line of 8 columns */
     const int32_t kind = pi__lin_format_of(type).kind;
     const pi__lin_codes codes = pi__lin_codes_of(k, type);
-    const int halves = kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1, line = 16 * k->line_cols, part = 512 / halves;
+    const int halves = kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1, line = 16 * k->line_cols,
+              part = 512 / halves;
     const bool min = kind == PI__LK_MIN32 || kind == PI__LK_MIN16;
     const float *side = (const float *) (const void *) (block + 512);
     for (int h = 0; h < halves; h++) {
@@ -143,7 +144,8 @@ static float reach_of(const best_job *j, const best_work *w)
 {
     double off = 0, size = 0;
     for (int64_t i = 0; i < 32 * j->s.n_blk; i++) {
-        const double x = (double) w->x8.f[i], e = fabs(x - (double) w->x8.d[i / 32] * w->x8.q[i]) + fabs((double) w->x15.d[i / 32]) / 2;
+        const double x = (double) w->x8.f[i],
+                     e = fabs(x - (double) w->x8.d[i / 32] * w->x8.q[i]) + fabs((double) w->x15.d[i / 32]) / 2;
         off += e * e;
         size += x * x;
     }
@@ -200,13 +202,17 @@ static void do_row(best_job *j, const best_work *w, int32_t row)
         if (!whole && j->cpu->top->max(y + i, len, &odd) + most_reach < least) continue;
         for (int32_t t = i / 16; t < (i + len + 15) / 16; t++) {
             const int32_t lanes = n - 16 * t < 16 ? n - 16 * t : 16;
-            if (whole || j->cpu->top->max(y + 16 * t, lanes, &odd) + reach * j->cpu->norms.tile[t] >= least) compute_tile(j, w, t, y);
+            if (whole || j->cpu->top->max(y + 16 * t, lanes, &odd) + reach * j->cpu->norms.tile[t] >= least)
+                compute_tile(j, w, t, y);
         }
     }
 }
 
 /* True if the request needs all values of the row. */
-static bool is_whole(const pi__topk_request *q) { return q->k < 1 || q->k > PI__MAX_TOP || q->sum || q->n_skip > PI__MAX_SKIP; }
+static bool is_whole(const pi__topk_request *q)
+{
+    return q->k < 1 || q->k > PI__MAX_TOP || q->sum || q->n_skip > PI__MAX_SKIP;
+}
 
 static void do_rows(void *arg, int32_t ith, int32_t nth)
 {
@@ -234,7 +240,8 @@ static bool is_worth_it(const pi__cpu *cpu, const pi__linear *a, const pi__lin_s
 {
     const pi__weight *w = a->lin[0].w;
     int32_t cost = a->n_rows, end; /* in products of a row with 8 bits */
-    if (cpu->lin->digits != 2 || a->n_lin != 1 || a->n_rows < FEW_ROWS || w->n_out < SHORT_ROW || w->n_mat != 1) return false;
+    if (cpu->lin->digits != 2 || a->n_lin != 1 || a->n_rows < FEW_ROWS || w->n_out < SHORT_ROW || w->n_mat != 1)
+        return false;
     if (pi__lin_format_of(w->type).kind >= PI__LK_F32 || s->n_tile > INT32_MAX / 16) return false;
     for (int32_t r = next_whole(a, 0, &end); r < a->n_rows; r = next_whole(a, end, &end))
         cost += 2 * (end - r > FEW_ROWS ? end - r : FEW_ROWS);

@@ -71,8 +71,22 @@ OP vf vf_dup(const float *p) { return vf_set(*p); }
 OP vf vf_load(const void *p) { vf r; memcpy(&r, p, sizeof r); return r; }
 OP void vf_store(void *p, vf v) { memcpy(p, &v, sizeof v); }
 OP void vf_store_n(float *p, vf v, int n) { memcpy(p, &v, (size_t) n * sizeof *p); }
-OP vf vf_half(const void *p) { uint16_t h[16]; vf r; memcpy(h, p, 32); EACH(16) r.v[i] = pi__f16_to_f32(h[i]); return r; }
-OP vf vf_bf16(const void *p) { uint16_t h[16]; vf r; memcpy(h, p, 32); EACH(16) r.v[i] = pi__bf16_to_f32(h[i]); return r; }
+OP vf vf_half(const void *p)
+{
+    uint16_t h[16];
+    vf r;
+    memcpy(h, p, 32);
+    EACH(16) r.v[i] = pi__f16_to_f32(h[i]);
+    return r;
+}
+OP vf vf_bf16(const void *p)
+{
+    uint16_t h[16];
+    vf r;
+    memcpy(h, p, 32);
+    EACH(16) r.v[i] = pi__bf16_to_f32(h[i]);
+    return r;
+}
 OP vf vf_from_vi(vi v) { vf r; EACH(16) r.v[i] = (float) v.v[i]; return r; }
 OP vf vf_bits(vi v) { vf r; memcpy(&r, &v, sizeof r); return r; }
 OP vi vi_bits(vf v) { vi r; memcpy(&r, &v, sizeof r); return r; }

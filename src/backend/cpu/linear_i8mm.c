@@ -29,7 +29,13 @@ OP rf rf_second(rf a, rf b)
     return vreinterpretq_f32_f64(vuzp2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
 }
 /* Duplicates the row factors for the results of a part's first rows, and of its last rows. */
-OP rf rf_twice_low(rf x) { return vreinterpretq_f32_f64(vzip1q_f64(vreinterpretq_f64_f32(x), vreinterpretq_f64_f32(x))); }
-OP rf rf_twice_high(rf x) { return vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(x), vreinterpretq_f64_f32(x))); }
+OP rf rf_twice_low(rf x)
+{
+    return vreinterpretq_f32_f64(vzip1q_f64(vreinterpretq_f64_f32(x), vreinterpretq_f64_f32(x)));
+}
+OP rf rf_twice_high(rf x)
+{
+    return vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(x), vreinterpretq_f64_f32(x)));
+}
 
 #include "backend/cpu/linear_kernel.inc.h"

@@ -131,7 +131,8 @@ OP int32_t vi_hmax(vi v) { return vmaxvq_s32(vmaxq_s32(vmaxq_s32(v.v[0], v.v[1])
 OP int32_t sum_all(vi v) { return vaddvq_s32(vaddq_s32(vaddq_s32(v.v[0], v.v[1]), vaddq_s32(v.v[2], v.v[3]))); }
 OP void store_s8(int8_t *p, vi v)
 {
-    int16x8_t a = vcombine_s16(vqmovn_s32(v.v[0]), vqmovn_s32(v.v[1])), b = vcombine_s16(vqmovn_s32(v.v[2]), vqmovn_s32(v.v[3]));
+    int16x8_t a = vcombine_s16(vqmovn_s32(v.v[0]), vqmovn_s32(v.v[1])),
+              b = vcombine_s16(vqmovn_s32(v.v[2]), vqmovn_s32(v.v[3]));
     vst1q_s8(p, vcombine_s8(vqmovn_s16(a), vqmovn_s16(b)));
 }
 /* Stores 32 codes at p, and the sum of each half. */

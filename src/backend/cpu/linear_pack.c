@@ -130,13 +130,15 @@ static void put_side(const pi__format_facts *f, const uint8_t *p, int r, uint8_t
 /* ---- tiles */
 
 /* elem: bytes of a value, a constant after inlining. */
-static inline void pack_values(const uint8_t *src, size_t row_size, size_t elem, int32_t lanes, int64_t n_in, uint8_t *dst)
+static inline void pack_values(const uint8_t *src, size_t row_size, size_t elem, int32_t lanes, int64_t n_in,
+                               uint8_t *dst)
 {
     for (int64_t k0 = 0; k0 < n_in; k0 += 32) { /* 32 columns at a time: one or two cache lines of each row */
         const int64_t k1 = k0 + 32 < n_in ? k0 + 32 : n_in;
         for (int32_t r = 0; r < lanes; r++) {
             const uint8_t *row = src + (size_t) r * row_size;
-            for (int64_t k = k0; k < k1; k++) memcpy(dst + ((size_t) k * 16 + (size_t) r) * elem, row + (size_t) k * elem, elem);
+            for (int64_t k = k0; k < k1; k++)
+                memcpy(dst + ((size_t) k * 16 + (size_t) r) * elem, row + (size_t) k * elem, elem);
         }
     }
 }

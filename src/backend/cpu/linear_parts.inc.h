@@ -153,8 +153,8 @@ INLINE void part_block(int digits, int kind, int cols, const part *u, const pi__
 #endif
 
 /* Multiplies blocks b0..b1 of the part from row `row` on. sums: [column][16 rows] */
-INLINE void mul_part(int digits, int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, int64_t b0, int64_t b1, int row,
-                     float *sums)
+INLINE void mul_part(int digits, int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, int64_t b0, int64_t b1,
+                     int row, float *sums)
 {
     const size_t size = pi__lin_block_size(kind);
     const uint8_t *p = w->data + (size_t) b0 * size;
@@ -174,14 +174,16 @@ INLINE void mul_part(int digits, int kind, int cols, const pi__lin_w *w, const p
 }
 
 /* Multiplies a canonical tile by cols columns; codes have 8 bits. */
-INLINE void mul_tile(int digits, int kind, int bits, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
+INLINE void mul_tile(int digits, int kind, int bits, int cols, const pi__lin_w *w, const pi__lin_x *x,
+                     const pi__lin_y *y)
 {
     (void) bits;
     const int64_t n_blk = w->n_in / 32;
     float sums[8 * 16] = {0};
     for (int64_t b = 0; b < n_blk; b += PART_BLOCKS) {
         const int64_t end = n_blk - b < PART_BLOCKS ? n_blk : b + PART_BLOCKS;
-        for (int row = 0; row < y->lanes; row += PI__ISA_PART_ROWS) mul_part(digits, kind, cols, w, x, b, end, row, sums);
+        for (int row = 0; row < y->lanes; row += PI__ISA_PART_ROWS)
+            mul_part(digits, kind, cols, w, x, b, end, row, sums);
     }
     for (int c = 0; c < cols; c++) put_column(y, c, vf_load(sums + 16 * c));
 }
@@ -210,8 +212,8 @@ INLINE void dot_rows(int digits, int type, const uint8_t *p, const int8_t *q, in
 
 /* Adds block b of a packed tile to one column (PI__ISA_DIRECT is 1). p: planes of block j of a record with scales
  * `side`. */
-INLINE void columns(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, const sides *side, int j,
-                    const pi__lin_x *x, int64_t b, vf *acc)
+INLINE void columns(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, const sides *side,
+                    int j, const pi__lin_x *x, int64_t b, vf *acc)
 {
     (void) bits;
     const int8_t *q = x->q + 32 * digits * b;

@@ -112,7 +112,8 @@ static void read_iq1_m(const uint8_t *p, row_block *r)
         const int high = p[32 + k / 2] >> 4 * (k & 1);
         r->codes[k] = eighths(pi__iq1_codes[p[k] | (high & 7) << 8], high >> 3 & 1);
     }
-    for (int i = 0; i < 16; i++) r->unit[i] = d * (float) (2 * (get16(s + 2 * (i / 4)) >> 3 * (i % 4) & 7) + 1) * 0.125f;
+    for (int i = 0; i < 16; i++)
+        r->unit[i] = d * (float) (2 * (get16(s + 2 * (i / 4)) >> 3 * (i % 4) & 7) + 1) * 0.125f;
 }
 
 /* Decodes n bytes at q, each n_digits base-3 digits as a fraction of 256: the next digit is the integer part of 3
@@ -168,8 +169,8 @@ static inline void put_word(uint8_t *block, int32_t line_cols, int q, int32_t la
     memcpy(block + 128 * q + 64 + 4 * lane, &high, 4);
 }
 
-void pi__lin_decode_rows(const pi__cpu_linear_kernels *k, int32_t type, const uint8_t *src, size_t row_size, int32_t lanes,
-                         int64_t n_in, uint8_t *dst)
+void pi__lin_decode_rows(const pi__cpu_linear_kernels *k, int32_t type, const uint8_t *src, size_t row_size,
+                         int32_t lanes, int64_t n_in, uint8_t *dst)
 {
     const pi__type_info *t = pi__type_info_of(type);
     const size_t size = pi__lin_block_size(PI__LK_OFF16);

@@ -116,8 +116,8 @@ static int32_t group_start(const lin_job *job, int32_t g)
 static void group_at(const lin_job *job, char *base, int32_t g, pi__lin_x *x)
 {
     const int32_t start = group_start(job, g), cols = group_start(job, g + 1) - start;
-    pi__lin_group(base + (size_t) start * pi__lin_row_stride(job->digits, job->n_blk, job->floats), job->digits, job->n_blk, cols,
-                  job->floats, x);
+    pi__lin_group(base + (size_t) start * pi__lin_row_stride(job->digits, job->n_blk, job->floats), job->digits,
+                  job->n_blk, cols, job->floats, x);
 }
 
 /* Runs the prologue and quantization, split over nth threads: by rows, or with fewer rows than threads by columns. */
@@ -177,7 +177,8 @@ void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy
 }
 
 /* Multiplies one tile by groups g0..g1. more: the next tile follows it. */
-static void run_tile(const lin_job *job, char *base, uint8_t *buf, int32_t l, int64_t tile, int32_t g0, int32_t g1, bool more)
+static void run_tile(const lin_job *job, char *base, uint8_t *buf, int32_t l, int64_t tile, int32_t g0, int32_t g1,
+                     bool more)
 {
     const pi__lin *lin = &job->lin[l];
     const pi__lin_shape *s = &job->m[l].s;
@@ -220,21 +221,23 @@ static void lin_main(void *arg, int32_t ith, int32_t nth)
 /* Splits the work into spans of groups that fit in the second-level cache, and items small enough for load balance. */
 static void plan_items(lin_job *job, int32_t nth)
 {
-    size_t group = pi__lin_group(NULL, job->digits, job->n_blk, (job->n_rows + job->n_group - 1) / job->n_group, false, NULL);
+    size_t group = pi__lin_group(NULL, job->digits, job->n_blk, (job->n_rows + job->n_group - 1) / job->n_group, false,
+                                 NULL);
     job->span = (int32_t) (GROUP_BYTES / group) + 1;
     if (job->span > job->n_group) job->span = job->n_group;
     job->n_items = 0;
     for (int32_t l = 0; l < job->n_lin; l++) {
         const pi__lin_shape *s = &job->m[l].s;
-        int64_t step = job->n_group > FEW_GROUPS ? 1 : (int64_t) (ITEM_BYTES / s->tile) + 1, most = s->n_tile / (4 * nth) + 1;
+        int64_t step = job->n_group > FEW_GROUPS ? 1 : (int64_t) (ITEM_BYTES / s->tile) + 1,
+                most = s->n_tile / (4 * nth) + 1;
         job->m[l].step = step < most ? step : most;
         job->m[l].n_items = (int32_t) ((s->n_tile + job->m[l].step - 1) / job->m[l].step);
         job->n_items += job->m[l].n_items;
     }
 }
 
-void pi__lin_run(pi__cpu *cpu, const pi__cpu_linear_kernels *k, const pi__lin_in *in, int32_t n_rows, const pi__lin *lin,
-                 int32_t n_lin)
+void pi__lin_run(pi__cpu *cpu, const pi__cpu_linear_kernels *k, const pi__lin_in *in, int32_t n_rows,
+                 const pi__lin *lin, int32_t n_lin)
 {
     const int32_t nth = pi__pool_size(cpu->pool), max_cols = k->max_cols;
     lin_job job = {.cpu = cpu, .k = k, .in = in, .lin = lin, .n_lin = n_lin, .n_rows = n_rows, .n_in = lin[0].w->n_in};

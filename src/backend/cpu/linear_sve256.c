@@ -36,11 +36,29 @@ OP rb rb_two(const int8_t *p, const int8_t *q)
 }
 
 /* See linear_i8mm.c. */
-OP ri ri_first(ri a, ri b) { return svreinterpret_s32_s64(svuzp1_s64(svreinterpret_s64_s32(a), svreinterpret_s64_s32(b))); }
-OP ri ri_second(ri a, ri b) { return svreinterpret_s32_s64(svuzp2_s64(svreinterpret_s64_s32(a), svreinterpret_s64_s32(b))); }
-OP rf rf_first(rf a, rf b) { return svreinterpret_f32_f64(svuzp1_f64(svreinterpret_f64_f32(a), svreinterpret_f64_f32(b))); }
-OP rf rf_second(rf a, rf b) { return svreinterpret_f32_f64(svuzp2_f64(svreinterpret_f64_f32(a), svreinterpret_f64_f32(b))); }
-OP rf rf_twice_low(rf x) { return svreinterpret_f32_f64(svzip1_f64(svreinterpret_f64_f32(x), svreinterpret_f64_f32(x))); }
-OP rf rf_twice_high(rf x) { return svreinterpret_f32_f64(svzip2_f64(svreinterpret_f64_f32(x), svreinterpret_f64_f32(x))); }
+OP ri ri_first(ri a, ri b)
+{
+    return svreinterpret_s32_s64(svuzp1_s64(svreinterpret_s64_s32(a), svreinterpret_s64_s32(b)));
+}
+OP ri ri_second(ri a, ri b)
+{
+    return svreinterpret_s32_s64(svuzp2_s64(svreinterpret_s64_s32(a), svreinterpret_s64_s32(b)));
+}
+OP rf rf_first(rf a, rf b)
+{
+    return svreinterpret_f32_f64(svuzp1_f64(svreinterpret_f64_f32(a), svreinterpret_f64_f32(b)));
+}
+OP rf rf_second(rf a, rf b)
+{
+    return svreinterpret_f32_f64(svuzp2_f64(svreinterpret_f64_f32(a), svreinterpret_f64_f32(b)));
+}
+OP rf rf_twice_low(rf x)
+{
+    return svreinterpret_f32_f64(svzip1_f64(svreinterpret_f64_f32(x), svreinterpret_f64_f32(x)));
+}
+OP rf rf_twice_high(rf x)
+{
+    return svreinterpret_f32_f64(svzip2_f64(svreinterpret_f64_f32(x), svreinterpret_f64_f32(x)));
+}
 
 #include "backend/cpu/linear_kernel.inc.h"

@@ -67,7 +67,8 @@ OP vi vi_sar(vi v, int n) { return BOTH(vi, (__m256i) ((i32x8) v.a >> n), (__m25
 OP vi vi_and_ne(vi v, vi a, int32_t b)
 {
     __m256i m = _mm256_set1_epi32(b);
-    return BOTH(vi, _mm256_andnot_si256(_mm256_cmpeq_epi32(a.a, m), v.a), _mm256_andnot_si256(_mm256_cmpeq_epi32(a.b, m), v.b));
+    return BOTH(vi, _mm256_andnot_si256(_mm256_cmpeq_epi32(a.a, m), v.a),
+                _mm256_andnot_si256(_mm256_cmpeq_epi32(a.b, m), v.b));
 }
 /* Broadcasts 4 bytes to all lanes. */
 OP __m256i four(const int8_t *x)
@@ -116,7 +117,10 @@ OP void vf_store_n(float *p, vf v, int n)
     vf_store(t, v);
     memcpy(p, t, (size_t) n * sizeof *p);
 }
-OP vf vf_half(const void *p) { return BOTH(vf, _mm256_cvtph_ps(load16(p)), _mm256_cvtph_ps(load16((const char *) p + 16))); }
+OP vf vf_half(const void *p)
+{
+    return BOTH(vf, _mm256_cvtph_ps(load16(p)), _mm256_cvtph_ps(load16((const char *) p + 16)));
+}
 OP vf vf_from_vi(vi v) { return BOTH(vf, _mm256_cvtepi32_ps(v.a), _mm256_cvtepi32_ps(v.b)); }
 OP vf vf_bits(vi v) { return BOTH(vf, _mm256_castsi256_ps(v.a), _mm256_castsi256_ps(v.b)); }
 OP vi vi_bits(vf v) { return BOTH(vi, _mm256_castps_si256(v.a), _mm256_castps_si256(v.b)); }

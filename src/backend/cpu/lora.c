@@ -75,7 +75,10 @@ static void make_inputs(const lora_job *j, int32_t ith, int32_t nth)
     }
 }
 
-static const pi__lora_pair *pair_of(const lora_job *j, const pi__lora_run *run, int32_t l) { return &run->pair[j->w->lin[l].target]; }
+static const pi__lora_pair *pair_of(const lora_job *j, const pi__lora_run *run, int32_t l)
+{
+    return &run->pair[j->w->lin[l].target];
+}
 static size_t value_size(const pi__lora_pair *p) { return pi__cpu_lora_value(p); }
 /* A, and B, of the run's expert. */
 static const char *a_of(const pi__lora_run *run, const pi__lora_pair *p) { return pi__cpu_lora_a(run, p, run->expert); }
@@ -115,8 +118,8 @@ static void run_dots(const lora_job *j, const pi__lora_run *run, int32_t i)
     const int32_t n = part_of(j, run, &first);
     const size_t row = (size_t) p->lda * value_size(p);
     for (int32_t r = r0; r < r0 + DOTS && r < p->rank; r++)
-        j->cpu->lora->dot(p->type, a_of(run, p) + (size_t) r * row, p->lda, j->x + (first - j->first) * j->ldx, j->ldx, n,
-                          j->t + (first - j->first) * j->ldt + j->at[l] + r, j->ldt);
+        j->cpu->lora->dot(p->type, a_of(run, p) + (size_t) r * row, p->lda, j->x + (first - j->first) * j->ldx, j->ldx,
+                          n, j->t + (first - j->first) * j->ldt + j->at[l] + r, j->ldt);
 }
 
 /* For an embedding: copies A's rows for the tokens of the chunk's entries to t. */
@@ -148,7 +151,8 @@ static void fetch_columns(const lora_job *j, const pi__lora_run *run, int32_t l,
 
 /* Adds a run's m entries from `first` on to columns c..c + n of one matrix's y; the columns span one or more of B's
  * tiles. */
-static void add_columns(const lora_job *j, const pi__lora_run *run, int32_t l, int64_t c, int64_t n, int32_t first, int32_t m)
+static void add_columns(const lora_job *j, const pi__lora_run *run, int32_t l, int64_t c, int64_t n, int32_t first,
+                        int32_t m)
 {
     const pi__cpu_lora_lin *lin = &j->w->lin[l];
     const pi__lora_pair *p = pair_of(j, run, l);
@@ -241,8 +245,13 @@ void pi__cpu_lora_add(pi__cpu *cpu, const pi__cpu_lora_work *w)
 /* Returns a work with all runs of rows; input rows and result rows are equal. */
 static pi__cpu_lora_work work_of(const pi__cpu *cpu, const pi__lora_rows *rows)
 {
-    return (pi__cpu_lora_work) {.run = rows->run, .n_runs = rows->n_runs, .from = rows->row, .to = rows->row, .n = rows->n,
-                                .scale = 1.0f, .scratch = cpu->scratch};
+    return (pi__cpu_lora_work) {.run = rows->run,
+                                .n_runs = rows->n_runs,
+                                .from = rows->row,
+                                .to = rows->row,
+                                .n = rows->n,
+                                .scale = 1.0f,
+                                .scratch = cpu->scratch};
 }
 
 void pi__cpu_lora(pi__backend *be, const pi__batch *b, const pi__lora *a)
@@ -258,8 +267,8 @@ void pi__cpu_lora(pi__backend *be, const pi__batch *b, const pi__lora *a)
     w.n_lin = a->of.n_lin;
     for (int32_t l = 0; l < w.n_lin; l++) {
         const pi__lin *lin = &a->of.lin[l];
-        w.lin[l] = (pi__cpu_lora_lin) {.target = lin->w->target, .rank = a->rank[l], .n_out = lin->w->n_out, .y = lin->y,
-                                       .ldy = lin->ldy};
+        w.lin[l] = (pi__cpu_lora_lin) {
+            .target = lin->w->target, .rank = a->rank[l], .n_out = lin->w->n_out, .y = lin->y, .ldy = lin->ldy};
     }
     pi__cpu_lora_add((pi__cpu *) be, &w);
 }
@@ -270,6 +279,7 @@ void pi__cpu_lora_embed(pi__backend *be, const pi__batch *b, const pi__lora_embe
     w.token = b->token;
     w.scale = a->scale;
     w.n_lin = 1;
-    w.lin[0] = (pi__cpu_lora_lin) {.target = a->target, .rank = a->rank, .n_out = a->w->n_in, .y = a->out, .ldy = a->w->n_in};
+    w.lin[0] = (pi__cpu_lora_lin) {
+        .target = a->target, .rank = a->rank, .n_out = a->w->n_in, .y = a->out, .ldy = a->w->n_in};
     pi__cpu_lora_add((pi__cpu *) be, &w);
 }

@@ -10,7 +10,8 @@
 
 struct pi__cpu_lora_kernels {
     /* t[i * ldt] = a . x[i] for n_rows rows of x. n values each, a multiple of 16. type: of a. */
-    void (*dot)(int32_t type, const void *a, int64_t n, const float *x, int64_t ldx, int32_t n_rows, float *t, int64_t ldt);
+    void (*dot)(int32_t type, const void *a, int64_t n, const float *x, int64_t ldx, int32_t n_rows, float *t,
+                int64_t ldt);
     /* y[i] += scale * (sum over r of t[i * ldt + r] * column r of b), for the first n values of n_rows rows. type: of
      * b. b starts with the first tile of its first column. */
     void (*add)(int32_t type, const void *b, int32_t rank, const float *t, int64_t ldt, int32_t n_rows, float scale,
@@ -55,7 +56,10 @@ size_t pi__cpu_lora_bytes(int64_t n_in, int64_t n_rank);
 void pi__cpu_lora_add(pi__cpu *cpu, const pi__cpu_lora_work *w);
 
 /* A, and B, of a run's matrix number mat. */
-static inline size_t pi__cpu_lora_value(const pi__lora_pair *p) { return p->type == PI__F32 ? sizeof(float) : sizeof(uint16_t); }
+static inline size_t pi__cpu_lora_value(const pi__lora_pair *p)
+{
+    return p->type == PI__F32 ? sizeof(float) : sizeof(uint16_t);
+}
 static inline const char *pi__cpu_lora_a(const pi__lora_run *run, const pi__lora_pair *p, int32_t mat)
 {
     return (const char *) run->pair + p->a + (size_t) mat * (size_t) (p->rank * p->lda) * pi__cpu_lora_value(p);

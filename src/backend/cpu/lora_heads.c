@@ -44,7 +44,8 @@ static void add_piece(const heads_job *j, const pi__lora_run *run, int32_t h, co
     }
     for (int32_t r = 0; r < p->rank; r++)
         j->cpu->lora->dot(p->type, a + (size_t) r * line, p->lda, x, j->n_in, n, t + r, PI__MAX_LORA_RANK);
-    j->cpu->lora->add(p->type, pi__cpu_lora_b(run, p, h), p->rank, t, PI__MAX_LORA_RANK, n, run->scale * p->factor, y, j->n_out);
+    j->cpu->lora->add(p->type, pi__cpu_lora_b(run, p, h), p->rank, t, PI__MAX_LORA_RANK, n, run->scale * p->factor, y,
+                      j->n_out);
 }
 
 /* Adds all runs for head h in rows r0..r1. */
@@ -81,7 +82,13 @@ static void heads_main(void *arg, int32_t ith, int32_t nth)
 void pi__cpu_lora_heads(pi__cpu *cpu, const pi__lora *a)
 {
     const pi__weight *w = a->of.lin[0].w;
-    heads_job j = {.cpu = cpu, .a = a, .n_in = w->n_in, .n_out = w->n_out, .x_step = a->of.in.ldx / w->n_mat,
-                   .y_step = a->of.lin[0].ldy / w->n_mat, .n_parts = (a->of.n_rows + ROWS - 1) / ROWS, .each = region(w->n_in)};
+    heads_job j = {.cpu = cpu,
+                   .a = a,
+                   .n_in = w->n_in,
+                   .n_out = w->n_out,
+                   .x_step = a->of.in.ldx / w->n_mat,
+                   .y_step = a->of.lin[0].ldy / w->n_mat,
+                   .n_parts = (a->of.n_rows + ROWS - 1) / ROWS,
+                   .each = region(w->n_in)};
     if (a->of.n_rows > 0) pi__pool_run(cpu->pool, heads_main, &j);
 }

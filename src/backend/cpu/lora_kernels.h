@@ -21,7 +21,8 @@ PI__INLINE vf lora_load(int32_t type, const void *p, int64_t i)
 
 enum { LORA_ROWS = 4, LORA_VECS = 4 }; /* max rows of a dot pass; max vectors of y in a pass, over all rows */
 
-PI__INLINE void lora_dots(int32_t type, const void *a, int64_t n, const float *x, int64_t ldx, int rows, float *t, int64_t ldt)
+PI__INLINE void lora_dots(int32_t type, const void *a, int64_t n, const float *x, int64_t ldx, int rows, float *t,
+                          int64_t ldt)
 {
     vf even[LORA_ROWS], odd[LORA_ROWS];
     int64_t i = 0;
@@ -39,15 +40,18 @@ PI__INLINE void lora_dots(int32_t type, const void *a, int64_t n, const float *x
     }
 }
 
-PI__INLINE void lora_dot(int32_t type, const void *a, int64_t n, const float *x, int64_t ldx, int32_t n_rows, float *t, int64_t ldt)
+PI__INLINE void lora_dot(int32_t type, const void *a, int64_t n, const float *x, int64_t ldx, int32_t n_rows, float *t,
+                         int64_t ldt)
 {
     int32_t r = 0;
-    for (; r + LORA_ROWS <= n_rows; r += LORA_ROWS) lora_dots(type, a, n, x + r * ldx, ldx, LORA_ROWS, t + r * ldt, ldt);
+    for (; r + LORA_ROWS <= n_rows; r += LORA_ROWS)
+        lora_dots(type, a, n, x + r * ldx, ldx, LORA_ROWS, t + r * ldt, ldt);
     for (; r + 2 <= n_rows; r += 2) lora_dots(type, a, n, x + r * ldx, ldx, 2, t + r * ldt, ldt);
     if (r < n_rows) lora_dots(type, a, n, x + r * ldx, ldx, 1, t + r * ldt, ldt);
 }
 
-static void lora_dot_any(int32_t type, const void *a, int64_t n, const float *x, int64_t ldx, int32_t n_rows, float *t, int64_t ldt)
+static void lora_dot_any(int32_t type, const void *a, int64_t n, const float *x, int64_t ldx, int32_t n_rows, float *t,
+                         int64_t ldt)
 {
     if (type == PI__F32) lora_dot(PI__F32, a, n, x, ldx, n_rows, t, ldt);
     else if (type == PI__F16) lora_dot(PI__F16, a, n, x, ldx, n_rows, t, ldt);
@@ -68,8 +72,8 @@ PI__INLINE void lora_put(float *y, vf sum, float scale, int64_t n)
 
 /* Adds to 16 * vecs values of `rows` rows of y, or to the first n. b: column 0; the next columns follow every
  * PI__LORA_TILE values. */
-PI__INLINE void lora_columns(int32_t type, const char *b, int32_t rank, const float *t, int64_t ldt, float scale, float *const *y,
-                             int64_t at, int64_t n, int rows, int vecs)
+PI__INLINE void lora_columns(int32_t type, const char *b, int32_t rank, const float *t, int64_t ldt, float scale,
+                             float *const *y, int64_t at, int64_t n, int rows, int vecs)
 {
     const size_t step = PI__LORA_TILE * (type == PI__F32 ? sizeof(float) : sizeof(uint16_t));
     vf sum[LORA_VECS];
@@ -84,8 +88,8 @@ PI__INLINE void lora_columns(int32_t type, const char *b, int32_t rank, const fl
 }
 
 /* Adds a tile; its values are read from memory once for all rows. */
-PI__INLINE void lora_tile(int32_t type, const char *b, int32_t rank, const float *t, int64_t ldt, int32_t n_rows, float scale,
-                          float *const *y, int64_t at, int64_t n)
+PI__INLINE void lora_tile(int32_t type, const char *b, int32_t rank, const float *t, int64_t ldt, int32_t n_rows,
+                          float scale, float *const *y, int64_t at, int64_t n)
 {
     const size_t size = type == PI__F32 ? sizeof(float) : sizeof(uint16_t);
     int32_t r = 0;
@@ -95,8 +99,8 @@ PI__INLINE void lora_tile(int32_t type, const char *b, int32_t rank, const float
     if (r < n_rows) lora_columns(type, b, rank, t + r * ldt, ldt, scale, y + r, at, n, 1, 4);
 }
 
-PI__INLINE void lora_add(int32_t type, const void *b, int32_t rank, const float *t, int64_t ldt, int32_t n_rows, float scale,
-                         float *const *y, int64_t n)
+PI__INLINE void lora_add(int32_t type, const void *b, int32_t rank, const float *t, int64_t ldt, int32_t n_rows,
+                         float scale, float *const *y, int64_t n)
 {
     const size_t size = type == PI__F32 ? sizeof(float) : sizeof(uint16_t);
     for (int64_t i = 0; i < n; i += PI__LORA_TILE)
@@ -104,8 +108,8 @@ PI__INLINE void lora_add(int32_t type, const void *b, int32_t rank, const float 
                   n - i < PI__LORA_TILE ? n - i : PI__LORA_TILE);
 }
 
-static void lora_add_any(int32_t type, const void *b, int32_t rank, const float *t, int64_t ldt, int32_t n_rows, float scale,
-                         float *const *y, int64_t n)
+static void lora_add_any(int32_t type, const void *b, int32_t rank, const float *t, int64_t ldt, int32_t n_rows,
+                         float scale, float *const *y, int64_t n)
 {
     if (type == PI__F32) lora_add(PI__F32, b, rank, t, ldt, n_rows, scale, y, n);
     else if (type == PI__F16) lora_add(PI__F16, b, rank, t, ldt, n_rows, scale, y, n);

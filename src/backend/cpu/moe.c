@@ -254,7 +254,8 @@ static int32_t group_of(const moe_job *m, const acts *t, int32_t j, pi__lin_x *x
     const int32_t e = m->id[m->pair[j]], first = m->start[e], n = m->start[e + 1] - first, n_g = n_groups(m, n);
     int32_t g = 0;
     while (first + (int32_t) ((int64_t) n * (g + 1) / n_g) <= j) g++;
-    const int32_t start = first + (int32_t) ((int64_t) n * g / n_g), end = first + (int32_t) ((int64_t) n * (g + 1) / n_g);
+    const int32_t start = first + (int32_t) ((int64_t) n * g / n_g),
+                  end = first + (int32_t) ((int64_t) n * (g + 1) / n_g);
     group_at(t, start, end - start, x);
     return start;
 }
@@ -291,8 +292,8 @@ static void copy_codes(int32_t line_cols, int32_t digits, const int8_t *from, co
 }
 
 /* Copies blocks b0..b1 of a row of t to column c of a group: the arrays that t's matrices read. */
-static void copy_column(int32_t line_cols, const acts *t, const pi__lin_x *from, const pi__lin_x *to, int32_t c, int64_t b0,
-                        int64_t b1)
+static void copy_column(int32_t line_cols, const acts *t, const pi__lin_x *from, const pi__lin_x *to, int32_t c,
+                        int64_t b0, int64_t b1)
 {
     const size_t q = 32 * (size_t) t->digits;
     const uint32_t want = t->want;
@@ -365,7 +366,8 @@ static void run_item(const moe_job *m, const pass *p, int32_t e, int32_t item, u
     for (int64_t t = i * p->step[l]; t < t1; t++) {
         pi__lin_tile tile = pi__lin_tile_of(m->cpu->lin, p->w[l], &p->shape[l], e, t, buf);
         for (int32_t g = 0; g < n_g; g++) {
-            const int32_t a = first + (int32_t) ((int64_t) n * g / n_g), b = first + (int32_t) ((int64_t) n * (g + 1) / n_g);
+            const int32_t a = first + (int32_t) ((int64_t) n * g / n_g),
+                          b = first + (int32_t) ((int64_t) n * (g + 1) / n_g);
             pi__lin_x x;
             if (b - a == 1 && p->row) group_at(p->row, m->pair[a] / m->a->n_used, 1, &x);
             else group_at(p->x, a, b - a, &x);
@@ -398,7 +400,8 @@ static void plan_items(const moe_job *m, pass *p)
 
 /* ---- the op */
 
-static void add_biased(float *restrict y, float w, const float *restrict x, const float *restrict bias, int64_t i0, int64_t i1)
+static void add_biased(float *restrict y, float w, const float *restrict x, const float *restrict bias, int64_t i0,
+                       int64_t i1)
 {
     for (int64_t i = i0; i < i1; i++) y[i] += w * (x[i] + bias[i]);
 }
@@ -468,12 +471,13 @@ static void moe_main(void *arg, int32_t ith, int32_t nth)
 }
 
 /* Adds a matrix's target to the adapters' work. */
-static void add_target(const moe_job *m, int i, const pi__weight *of, int64_t n_out, int64_t first, float *y, pi__cpu_lora_work *w)
+static void add_target(const moe_job *m, int i, const pi__weight *of, int64_t n_out, int64_t first, float *y,
+                       pi__cpu_lora_work *w)
 {
     const pi__moe_lora *a = &m->a->lora;
     if (!a->target[i]) return;
-    w->lin[w->n_lin++] = (pi__cpu_lora_lin) {a->target[i], a->rank[i], n_out, first, y, i == PI__LORA_DOWN ? n_out : 2 * m->mid.n_in,
-                                             pi__lora_scale(of)};
+    w->lin[w->n_lin++] = (pi__cpu_lora_lin) {
+        a->target[i], a->rank[i], n_out, first, y, i == PI__LORA_DOWN ? n_out : 2 * m->mid.n_in, pi__lora_scale(of)};
 }
 
 /* Runs the op as three jobs with the adapters' additions in between. In a shard, adapters add to all of gate and up
@@ -482,7 +486,8 @@ static void run_adapted(moe_job *m)
 {
     const int64_t F = m->mid.n_in, E = m->last.ld;
     pi__cpu_lora_work first = {.in = m->a->in, .n_in = m->row.n_in, .scale = 1.0f}, last = {.n_in = F, .scale = 1.0f};
-    last.in = (pi__lin_in) {.kind = m->a->act, .x = m->h, .ldx = 2 * F, .x2 = m->h + F, .ldx2 = 2 * F, .limit = m->a->limit};
+    last.in = (pi__lin_in) {
+        .kind = m->a->act, .x = m->h, .ldx = 2 * F, .x2 = m->h + F, .ldx2 = 2 * F, .limit = m->a->limit};
     add_target(m, PI__LORA_GATE, m->a->gate, m->a->lora.fused ? 2 * F : F, 0, m->h, &first);
     add_target(m, PI__LORA_UP, m->a->up, F, 0, m->h + F, &first);
     add_target(m, PI__LORA_DOWN, m->a->down, E, m->a->shard ? m->a->shard->i * E : 0, m->out, &last);

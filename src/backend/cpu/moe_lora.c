@@ -24,7 +24,8 @@ void pi__cpu_moe_lora_layout(pi__cpu_moe_lora *l, pi__arena *a, int64_t n_in)
 }
 
 /* Adds runs r0..r1 of rows, which belong to one level. */
-static void add_level(pi__cpu *cpu, const pi__cpu_moe_lora *l, int32_t r0, int32_t r1, const pi__cpu_lora_work *work, bool by_row)
+static void add_level(pi__cpu *cpu, const pi__cpu_moe_lora *l, int32_t r0, int32_t r1, const pi__cpu_lora_work *work,
+                      bool by_row)
 {
     const pi__lora_rows *rows = l->a->rows;
     pi__cpu_lora_work w = *work;

@@ -205,7 +205,8 @@ static void place_by_nodes(pi__pool *p, const cpu_set_t *node, int32_t n_nodes)
     int32_t own = 0;
     for (int32_t i = 0; i < n_nodes; i++)
         if (here >= 0 && CPU_ISSET(here, &node[i])) own = i;
-    for (int32_t ith = 0; ith < p->n; ith++) p->place[ith] = node[p->config.numa == PI__NUMA_ISOLATE ? own : ith % n_nodes];
+    for (int32_t ith = 0; ith < p->n; ith++)
+        p->place[ith] = node[p->config.numa == PI__NUMA_ISOLATE ? own : ith % n_nodes];
 }
 
 static void choose_places(pi__pool *p, cpu_set_t *room)
@@ -287,8 +288,8 @@ static int start_workers(pi__pool *p, pi_error *err)
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!rc) return PI_OK;
-    return pi__fail(err, PI_ENOMEM, "thread %d of %d could not be started (error %d)", (int) p->n_created + 1, (int) p->n,
-                    rc);
+    return pi__fail(err, PI_ENOMEM, "thread %d of %d could not be started (error %d)", (int) p->n_created + 1,
+                    (int) p->n, rc);
 }
 
 /* ------------------------------------------------------------------------------------------------------- the pool */
@@ -298,7 +299,8 @@ static size_t pool_bytes(int32_t n) { return sizeof(pi__pool) + (size_t) n * (si
 
 int pi__pool_create(pi__pool **out, int32_t n_threads, uint64_t affinity, int32_t poll, pi_error *err)
 {
-    return pi__pool_create_with(out, &(pi__pool_config) {.n_threads = n_threads, .affinity = affinity, .poll = poll}, err);
+    return pi__pool_create_with(out, &(pi__pool_config) {.n_threads = n_threads, .affinity = affinity, .poll = poll},
+                                err);
 }
 
 int pi__pool_create_with(pi__pool **out, const pi__pool_config *config, pi_error *err)

@@ -110,7 +110,8 @@ static void sparse_main(void *arg, int32_t ith, int32_t nth)
 
 static void take_scratch(sparse_job *j, pi__arena *ar, int32_t dim)
 {
-    const size_t wide = (size_t) pi__row_width(dim), n_threads = (size_t) pi__pool_size(j->cpu->pool), f = sizeof(float);
+    const size_t wide = (size_t) pi__row_width(dim), n_threads = (size_t) pi__pool_size(j->cpu->pool),
+                 f = sizeof(float);
     j->work = pi__arena_take(ar, n_threads * sizeof *j->work);
     for (size_t i = 0; i < n_threads; i++) {
         sparse_work w = {0};

@@ -29,8 +29,8 @@ typedef struct pi__sparse_sum {
 struct pi__cpu_sparse_kernels {
     /* Adds a split of n rows, with dim_v values of each. qt: [dim][16] queries; s: scratch [PI__SPARSE_SPLIT][16];
      * values are not summed for heads past n_head. */
-    void (*split)(const float *qt, int32_t n_head, int32_t dim, int32_t dim_v, const float *const *row, int32_t n, float *s,
-                 pi__sparse_sum *sum);
+    void (*split)(const float *qt, int32_t n_head, int32_t dim, int32_t dim_v, const float *const *row, int32_t n,
+                  float *s, pi__sparse_sum *sum);
     /* score[i] = sum over heads of w * max(0, q . row i). qt: [n16][dim][16]; w: [n16][16], 0 past the last head. */
     void (*scores)(const float *qt, const float *w, int32_t n16, int32_t dim, const float *const *row, int32_t n,
                    float *score);

@@ -50,8 +50,8 @@ static void soften(float *s, int32_t n, pi__sparse_sum *sum, float f[LANES])
 }
 
 /* acc[h] = f[h] acc[h] + sum of s[k][h] * row k, for R heads from h on, and dim_v of the dim values. */
-PI__INLINE void add_rows(int R, int32_t h, int32_t dim, int32_t dim_v, const float *const *row, int32_t n, const float *s, const float *f,
-                         pi__sparse_sum *sum)
+PI__INLINE void add_rows(int R, int32_t h, int32_t dim, int32_t dim_v, const float *const *row, int32_t n,
+                         const float *s, const float *f, pi__sparse_sum *sum)
 {
     for (int32_t d = 0; d < dim_v; d += 16) {
         vf acc[8];
@@ -65,8 +65,8 @@ PI__INLINE void add_rows(int R, int32_t h, int32_t dim, int32_t dim_v, const flo
     }
 }
 
-static void add_split(const float *qt, int32_t n_head, int32_t dim, int32_t dim_v, const float *const *row, int32_t n, float *s,
-                      pi__sparse_sum *sum)
+static void add_split(const float *qt, int32_t n_head, int32_t dim, int32_t dim_v, const float *const *row, int32_t n,
+                      float *s, pi__sparse_sum *sum)
 {
     float f[LANES] = {0};
     int32_t k = 0, h = 0;
@@ -91,7 +91,8 @@ PI__INLINE void score_rows(int K, const float *qt, const float *w, int32_t n16, 
     PI__UNROLL for (int k = 0; k < K; k++) score[k] = vf_hsum(all[k]);
 }
 
-static void scores(const float *qt, const float *w, int32_t n16, int32_t dim, const float *const *row, int32_t n, float *score)
+static void scores(const float *qt, const float *w, int32_t n16, int32_t dim, const float *const *row, int32_t n,
+                   float *score)
 {
     int32_t k = 0;
     for (; k + PI__SPARSE_K <= n; k += PI__SPARSE_K) score_rows(PI__SPARSE_K, qt, w, n16, dim, row + k, score + k);

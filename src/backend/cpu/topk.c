@@ -82,7 +82,8 @@ static void sort(uint64_t *key, int32_t n)
 /* --------------------------------------------------------------------------------------------------------- pieces */
 
 /* Collects the k best of values first..end of a row in a heap. Returns the number of keys. */
-static int32_t best_of(const top_job *j, const float *x, int64_t first, int64_t end, int32_t k, uint64_t *key, bool *odd)
+static int32_t best_of(const top_job *j, const float *x, int64_t first, int64_t end, int32_t k, uint64_t *key,
+                       bool *odd)
 {
     float least = -INFINITY; /* values <= least are not among the k best: later indices lose ties */
     int32_t n = 0;
@@ -106,8 +107,9 @@ static void find_pieces(void *arg, int32_t ith, int32_t nth)
         const int32_t row = u / j->pieces, k = j->a->request[row].k;
         const int64_t first = u % j->pieces * j->length, end = first + j->length;
         j->odd[u] = false;
-        j->n_key[u] = !k ? 0 : best_of(j, row_of(j, row), first, end < j->a->n ? end : j->a->n, k, j->key + (size_t) u * (size_t) j->k,
-                                       &j->odd[u]);
+        j->n_key[u] = !k ? 0
+                         : best_of(j, row_of(j, row), first, end < j->a->n ? end : j->a->n, k,
+                                   j->key + (size_t) u * (size_t) j->k, &j->odd[u]);
     }
 }
 
@@ -149,7 +151,8 @@ static void sum_pieces(void *arg, int32_t ith, int32_t nth)
     const top_job *j = arg;
     for (int32_t u; (u = pi__pool_next(j->cpu->pool, j->a->n_rows * j->pieces)) >= 0;) {
         const int32_t row = u / j->pieces;
-        const int64_t first = u % j->pieces * j->length, end = first + j->length < j->a->n ? first + j->length : j->a->n;
+        const int64_t first = u % j->pieces * j->length,
+                      end = first + j->length < j->a->n ? first + j->length : j->a->n;
         if (!is_summed(j, row)) continue;
         const float *x = row_of(j, row), max = pi__key_logit(out_of(j, row)[2]);
         double *sum = j->sum + row * j->n_blocks;

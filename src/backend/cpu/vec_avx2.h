@@ -17,7 +17,10 @@ static inline vf vf_sub(vf x, vf y) { return (vf){_mm256_sub_ps(x.a, y.a), _mm25
 static inline vf vf_mul(vf x, vf y) { return (vf){_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
 static inline vf vf_div(vf x, vf y) { return (vf){_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
 static inline vf vf_rcp(vf x) { return vf_div((vf){_mm256_set1_ps(1.0f), _mm256_set1_ps(1.0f)}, x); }
-static inline vf vf_fma(vf x, vf y, vf z) { return (vf){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+static inline vf vf_fma(vf x, vf y, vf z)
+{
+    return (vf) {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
 static inline vf vf_max(vf x, vf y) { return (vf){_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
 static inline vf vf_min(vf x, vf y) { return (vf){_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
 
@@ -155,7 +158,8 @@ static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
 /* Looks up a table of 8 int8, by the low three bits of each lane. */
 static inline __m256 look_up(const int8_t *table, __m256i index)
 {
-    return _mm256_permutevar8x32_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *) table))), index);
+    return _mm256_permutevar8x32_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *) table))),
+                                    index);
 }
 
 /* Looks up 16 values in a table of 8 int8, by 3-bit codes at p; the 10 bytes before p must be readable. */
@@ -176,7 +180,8 @@ static inline __m256 look_up_from(const int8_t *table, const uint32_t *p, int bi
 {
     __m256i x = _mm256_srl_epi32(_mm256_loadu_si256((const __m256i *) p), _mm_cvtsi32_si128(bit));
     if (bit > 29)
-        x = _mm256_or_si256(x, _mm256_sll_epi32(_mm256_loadu_si256((const __m256i *) (p + 16)), _mm_cvtsi32_si128(32 - bit)));
+        x = _mm256_or_si256(
+            x, _mm256_sll_epi32(_mm256_loadu_si256((const __m256i *) (p + 16)), _mm_cvtsi32_si128(32 - bit)));
     return look_up(table, x);
 }
 static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bit)

@@ -26,7 +26,10 @@ static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 static inline vf vf_abs(vf a) { return _mm512_abs_ps(a); }
-static inline vf vf_copysign(vf a, vf b) { return _mm512_or_ps(_mm512_abs_ps(a), _mm512_and_ps(b, _mm512_set1_ps(-0.0f))); }
+static inline vf vf_copysign(vf a, vf b)
+{
+    return _mm512_or_ps(_mm512_abs_ps(a), _mm512_and_ps(b, _mm512_set1_ps(-0.0f)));
+}
 static inline vf vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 /* a * 2^n, for integers n in [-126, 127] */
 static inline vf vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); }
@@ -102,8 +105,8 @@ static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
 static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
 {
     /* Moves the byte with the start of code i, and the next byte, into lane i. */
-    const __m512i bytes = _mm512_setr_epi32(0x0b0a, 0x0b0a, 0x0b0a, 0x0c0b, 0x0c0b, 0x0c0b, 0x0d0c, 0x0d0c, 0x0e0d, 0x0e0d,
-                                            0x0e0d, 0x0f0e, 0x0f0e, 0x0f0e, 0x800f, 0x800f);
+    const __m512i bytes = _mm512_setr_epi32(0x0b0a, 0x0b0a, 0x0b0a, 0x0c0b, 0x0c0b, 0x0c0b, 0x0d0c, 0x0d0c, 0x0e0d,
+                                            0x0e0d, 0x0e0d, 0x0f0e, 0x0f0e, 0x0f0e, 0x800f, 0x800f);
     const __m512i shift = _mm512_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5, 0, 3, 6, 1, 4, 7, 2, 5);
     __m512i x = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *) (p - 10)));
     x = _mm512_shuffle_epi8(x, _mm512_or_si512(bytes, _mm512_set1_epi32((int) 0x80800000)));

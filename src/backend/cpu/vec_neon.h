@@ -29,7 +29,10 @@ static inline vf vf_min(vf x, vf y) { VF_EACH(vminq_f32(x.v[i], y.v[i])); }
 static inline vf vf_abs(vf x) { VF_EACH(vabsq_f32(x.v[i])); }
 static inline vf vf_copysign(vf x, vf y) { VF_EACH(vbslq_f32(vdupq_n_u32(0x80000000u), y.v[i], x.v[i])); }
 static inline vf vf_round(vf x) { VF_EACH(vrndnq_f32(x.v[i])); }
-static inline vf vf_select_lt(vf x, vf y, vf yes, vf no) { VF_EACH(vbslq_f32(vcltq_f32(x.v[i], y.v[i]), yes.v[i], no.v[i])); }
+static inline vf vf_select_lt(vf x, vf y, vf yes, vf no)
+{
+    VF_EACH(vbslq_f32(vcltq_f32(x.v[i], y.v[i]), yes.v[i], no.v[i]));
+}
 /* x where x is NaN, else y */
 static inline vf vf_select_nan(vf x, vf y) { VF_EACH(vbslq_f32(vceqq_f32(x.v[i], x.v[i]), y.v[i], x.v[i])); }
 
@@ -56,7 +59,10 @@ static inline float32x4_t pow2(float32x4_t n)
 static inline vf vf_scale2(vf x, vf n) { VF_EACH(vmulq_f32(x.v[i], pow2(n.v[i]))); }
 
 static inline vf vf_load_f16(const uint16_t *p) { VF_EACH(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + i * 4)))); }
-static inline vf vf_load_bf16(const uint16_t *p) { VF_EACH(vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + i * 4), 16))); }
+static inline vf vf_load_bf16(const uint16_t *p)
+{
+    VF_EACH(vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p + i * 4), 16)));
+}
 
 static inline vf from_i8(int8x16_t x)
 {

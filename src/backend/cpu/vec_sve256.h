@@ -70,8 +70,14 @@ static inline void vf_load4(const float *p, vf y[4])
 /* x * 2^n, for integers n in [-126, 127] */
 static inline vf vf_scale2(vf x, vf n) { VF_EACH(svscale_f32_x(ALL, x.v[i], svcvt_s32_f32_x(ALL, n.v[i]))); }
 
-static inline vf vf_load_f16(const uint16_t *p) { VF_EACH(svcvt_f32_f16_x(ALL, svreinterpret_f16_u32(svld1uh_u32(ALL, p + i * 8)))); }
-static inline vf vf_load_bf16(const uint16_t *p) { VF_EACH(svreinterpret_f32_u32(svlsl_n_u32_x(ALL, svld1uh_u32(ALL, p + i * 8), 16))); }
+static inline vf vf_load_f16(const uint16_t *p)
+{
+    VF_EACH(svcvt_f32_f16_x(ALL, svreinterpret_f16_u32(svld1uh_u32(ALL, p + i * 8))));
+}
+static inline vf vf_load_bf16(const uint16_t *p)
+{
+    VF_EACH(svreinterpret_f32_u32(svlsl_n_u32_x(ALL, svld1uh_u32(ALL, p + i * 8), 16)));
+}
 static inline vf vf_load_i8(const int8_t *p) { VF_EACH(svcvt_f32_s32_x(ALL, svld1sb_s32(ALL, p + i * 8))); }
 
 /* 8 nibbles, from the low or high halves of bytes */
@@ -119,7 +125,9 @@ static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
 {
     uint64_t w; /* the 6 bytes at p, in the upper bytes */
     memcpy(&w, p - 2, 8);
-    VF_EACH(values(table, svand_n_u32_x(ALL, svlsr_u32_x(ALL, svdup_n_u32((uint32_t) (w >> (16 + 24 * i))), svindex_u32(0, 3)), 7)));
+    VF_EACH(values(
+        table,
+        svand_n_u32_x(ALL, svlsr_u32_x(ALL, svdup_n_u32((uint32_t) (w >> (16 + 24 * i))), svindex_u32(0, 3)), 7)));
 }
 
 /* Shifts the code at bit `bit` of each lane's word to bit 0. p: 16 words; the next words follow them. */

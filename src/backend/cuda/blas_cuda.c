@@ -14,7 +14,16 @@
 #include "backend/cuda/queue.h"
 #include "base/alloc.h"
 
-enum { OP_N = 0, OP_T = 1, R_32F = 0, R_16F = 2, R_16BF = 14, COMPUTE_32F = 68, ALGO_DEFAULT = -1, NO_NARROW_SUMS = 16 };
+enum {
+    OP_N = 0,
+    OP_T = 1,
+    R_32F = 0,
+    R_16F = 2,
+    R_16BF = 14,
+    COMPUTE_32F = 68,
+    ALGO_DEFAULT = -1,
+    NO_NARROW_SUMS = 16
+};
 typedef struct cublasContext *handle;
 
 struct pi__blas {
@@ -26,8 +35,9 @@ struct pi__blas {
     int (*set_stream)(handle h, cudaStream_t stream);
     int (*set_workspace)(handle h, void *workspace, size_t size);
     int (*set_math)(handle h, int mode);
-    int (*gemm)(handle h, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a, int lda,
-                const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute, int algo);
+    int (*gemm)(handle h, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *a, int type_a,
+                int lda, const void *b, int type_b, int ldb, const void *beta, void *c, int type_c, int ldc,
+                int compute, int algo);
 };
 
 /* Maps a cuBLAS code to the closest code of the runtime. */
@@ -110,6 +120,7 @@ int pi__blas_gemm(pi__blas *b, const pi__gemm *g)
     const int type = g->bf16 ? R_16BF : R_16F;
     int code = (int) cudaSetDevice(pi__rt_index(b->rt));
     if (code) return code;
-    return code_of(b->gemm(b->handle, OP_T, OP_N, (int) g->n_out, g->n_rows, (int) g->n_in, &one, g->w, type, (int) g->ldw,
-                           g->x, type, (int) g->n_in, &add, g->y, R_32F, (int) g->ldy, COMPUTE_32F, ALGO_DEFAULT));
+    return code_of(b->gemm(b->handle, OP_T, OP_N, (int) g->n_out, g->n_rows, (int) g->n_in, &one, g->w, type,
+                           (int) g->ldw, g->x, type, (int) g->n_in, &add, g->y, R_32F, (int) g->ldy, COMPUTE_32F,
+                           ALGO_DEFAULT));
 }

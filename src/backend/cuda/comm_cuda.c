@@ -64,7 +64,8 @@ static bool nccl_gather(pi__link *link, int32_t rank, float *buf, size_t count)
     if (!m->comm || atomic_load(&l->left)) return false;
     if (!count) return true;
     return cudaSetDevice(pi__rt_index(m->rt)) == cudaSuccess &&
-           l->fn.all_gather(buf + (size_t) rank * count, buf, count, NCCL_FLOAT, m->comm, pi__queue_stream(pi__rt_stream(m->rt))) == 0;
+           l->fn.all_gather(buf + (size_t) rank * count, buf, count, NCCL_FLOAT, m->comm,
+                            pi__queue_stream(pi__rt_stream(m->rt))) == 0;
 }
 
 /* True if the rank's communicator has no error. */

@@ -160,7 +160,8 @@ static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_
 static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
 {
     enum { MOST = 1 << 16, MIN_KEYS = 256, SPAN_KEYS = 1024, BLOCKS = 8, SPARSE_SPLITS = 16 };
-    const size_t n_sm = (size_t) c->info.n_sm, ctx = (size_t) lim->max_ctx, all = (size_t) lim->max_tokens * (size_t) lim->max_n_head;
+    const size_t n_sm = (size_t) c->info.n_sm, ctx = (size_t) lim->max_ctx,
+                 all = (size_t) lim->max_tokens * (size_t) lim->max_n_head;
     size_t rows = 2 * n_sm * 16, fine = all * (ctx / MIN_KEYS + 2), sparse = ctx / MIN_KEYS + 2, n;
     sparse = rows * (sparse < SPARSE_SPLITS ? sparse : SPARSE_SPLITS);
     if (rows > all) rows = all;
@@ -175,8 +176,11 @@ static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
 /* Bytes for the sums of split-K (kernels/split.cuh); 0 if no step has enough rows. */
 static size_t slices_bytes(const pi__cuda *c, const pi__limits *lim)
 {
-    const bool fp4 = c->matmul_modes & (PI__WAY_FP4 | PI__WAY_W4A8), w16 = c->matmul_modes & (PI__WAY_W16 | PI__WAY_W4A16);
-    if (c->wgmma || c->disabled.slices || !(fp4 || w16) || lim->max_tokens <= (fp4 ? PI__CUDA_FEW_ROWS : PI__K_MMA_ROWS)) return 0;
+    const bool fp4 = c->matmul_modes & (PI__WAY_FP4 | PI__WAY_W4A8),
+               w16 = c->matmul_modes & (PI__WAY_W16 | PI__WAY_W4A16);
+    if (c->wgmma || c->disabled.slices || !(fp4 || w16) ||
+        lim->max_tokens <= (fp4 ? PI__CUDA_FEW_ROWS : PI__K_MMA_ROWS))
+        return 0;
     return pi__k_split_bytes(c->info.n_sm);
 }
 
@@ -198,7 +202,8 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.n_slices = slices_bytes(c, lim);
     s.slices = pi__cuda_take(&at, s.n_slices);
     const int32_t tails = pi__cuda_tail_rows(c);
-    const size_t floats = pi__k_packed_x_bytes(lim->max_tokens, n_in, 1), terms = pi__k_mma16_packed_x_bytes(PI__BF16, tails, n_in);
+    const size_t floats = pi__k_packed_x_bytes(lim->max_tokens, n_in, 1),
+                 terms = pi__k_mma16_packed_x_bytes(PI__BF16, tails, n_in);
     /* for few rows, terms are stored here, so that other formats keep their region */
     s.floats = pi__cuda_take(&at, floats > terms ? floats : terms);
     /* a second packed input of epilogues: integers are the largest format */
@@ -211,13 +216,15 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.blas = pi__cuda_take(&at, c->blas ? pi__blas_workspace(c->blas) : 0);
     s.indexer = pi__cuda_take(&at, pi__cuda_indexer_bytes(lim));
     const int32_t query_blocks = lim->key_blocks ? lim->max_tokens / PI__SPARSE_BLOCK : 0;
-    s.key_blocks = pi__cuda_take(&at, pi__k_blocks_scratch(lim->key_blocks, query_blocks, lim->max_n_head, lim->sparse_heads,
-                                                           lim->max_head_dim));
-    s.taken = pi__cuda_take(&at, (size_t) query_blocks * (size_t) lim->sparse_heads * ((size_t) lim->key_blocks + 31) / 32 * 4);
+    s.key_blocks = pi__cuda_take(&at, pi__k_blocks_scratch(lim->key_blocks, query_blocks, lim->max_n_head,
+                                                           lim->sparse_heads, lim->max_head_dim));
+    s.taken = pi__cuda_take(&at, (size_t) query_blocks * (size_t) lim->sparse_heads * ((size_t) lim->key_blocks + 31) /
+                                     32 * 4);
     s.counts = pi__cuda_take(&at, 2 * sizeof(unsigned long long));
     s.kv_splits = pi__cuda_take(&at, kv_split_bytes(c, lim));
     s.lora = pi__cuda_take(&at, pi__cuda_lora_bytes(lim));
-    s.streams = pi__cuda_take(&at, lim->max_stream ? pi__k_hyper_sums(lim->max_tokens, lim->max_stream) * sizeof(float) : 0);
+    s.streams = pi__cuda_take(&at,
+                              lim->max_stream ? pi__k_hyper_sums(lim->max_tokens, lim->max_stream) * sizeof(float) : 0);
     s.total = at;
     return s;
 }
@@ -379,12 +386,13 @@ static const pi__device_opt cuda_opt = {
 
 /* An op may overwrite the source of a packed input, so it is invalidated. moe and experts_layer follow the matrices
  * that read the same input. */
-#define FN(name, type)                                                                                                  \
-    static void run_##name(pi__backend *be, const pi__batch *b, const type *a)                                          \
-    {                                                                                                                   \
-        if (pi__cuda_hold((pi__cuda *) be, PI__OP_##name, b, a)) return;                                                \
-        if (PI__OP_##name != PI__OP_moe && PI__OP_##name != PI__OP_experts_layer) pi__cuda_invalidate((pi__cuda *) be); \
-        pi__cuda_##name(be, b, a);                                                                                      \
+#define FN(name, type)                                                                                                 \
+    static void run_##name(pi__backend *be, const pi__batch *b, const type *a)                                         \
+    {                                                                                                                  \
+        if (pi__cuda_hold((pi__cuda *) be, PI__OP_##name, b, a)) return;                                               \
+        if (PI__OP_##name != PI__OP_moe && PI__OP_##name != PI__OP_experts_layer)                                      \
+            pi__cuda_invalidate((pi__cuda *) be);                                                                      \
+        pi__cuda_##name(be, b, a);                                                                                     \
     }
 PI__OPS_ALL(FN)
 PI__OPS_DEVICE(FN)
@@ -467,8 +475,12 @@ static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
     for (size_t i = 0; i < sizeof modes / sizeof *modes && c->info.arch; i++) {
         const int32_t type = modes[i].type;
         const int of = modes[i].of;
-        const bool off[] = {!(c->matmul_modes & PI__WAY_FP4), !c->blas, !(c->matmul_modes & PI__WAY_MMA16), c->disabled.packed,
-                            !(c->matmul_modes & (PI__WAY_W16 | PI__WAY_W4A16)), !(c->matmul_modes & PI__WAY_W4A8)};
+        const bool off[] = {!(c->matmul_modes & PI__WAY_FP4),
+                            !c->blas,
+                            !(c->matmul_modes & PI__WAY_MMA16),
+                            c->disabled.packed,
+                            !(c->matmul_modes & (PI__WAY_W16 | PI__WAY_W4A16)),
+                            !(c->matmul_modes & PI__WAY_W4A8)};
         int wrong;
         /* slow devices: only the first test of each mode */
         if (off[of] || (c->info.slow && i && modes[i - 1].of == of)) continue;

@@ -17,7 +17,9 @@
  * So a dense layer with few rows is five launches: q, k, v; attention; output; gate and up; down. One of experts with a shared
  * one is six: router, shared gate and up; gate and up; down of all, in the place of the last two. Where these have norms of their
  * own it is nine: the norm of the shared down is its tail, with the router's input; router; gate and up; down; and sums
- * with two additions, behind which the next layer begins. With latent attention it is nine: q_a and kv; q_b; k_b, which makes queries
+ * with two additions, behind which the next layer begins.
+ *
+ * With latent attention it is nine: q_a and kv; q_b; k_b, which makes queries
  * and the row, too; attention; v_b; output; router, shared gate and up; gate and up; down. So it is with DeepSeek V4: all that
  * reads the streams; q_b and the indexer's; attention; output, twice, and the streams with it; router, shared gate and up; gate and
  * up; down; shared down, and the streams. (Where that is one launch with down, streams have another.) There are more where matrices
@@ -59,7 +61,8 @@ int32_t pi__cuda_tail_rows(const pi__cuda *c)
 /* A tail that does nothing yet, of so many rows. */
 static pi__k_tail empty_tail(const pi__cuda *c, int32_t n_rows)
 {
-    return (pi__k_tail) {.arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived), .n_sm = c->info.n_sm, .n_rows = n_rows};
+    return (pi__k_tail) {
+        .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived), .n_sm = c->info.n_sm, .n_rows = n_rows};
 }
 
 void pi__cuda_add_targets(const pi__cuda *c, const pi__linear *next, void *prepared, void *floats, pi__k_tail *t)
@@ -75,7 +78,8 @@ void pi__cuda_add_targets(const pi__cuda *c, const pi__linear *next, void *prepa
         if (t->integers || t->halves || t->fp4) continue; /* these have the same place */
         if (form == PI__FORM_INTEGERS) t->integers = prepared;
         if (form == PI__FORM_W16) t->halves = prepared, t->bf16 = pi__k_w16_input(type);
-        if (form == PI__FORM_FP4 || form == PI__FORM_W4A8) t->fp4 = prepared, t->fp4_type = type, t->fp8 = form == PI__FORM_W4A8;
+        if (form == PI__FORM_FP4 || form == PI__FORM_W4A8)
+            t->fp4 = prepared, t->fp4_type = type, t->fp8 = form == PI__FORM_W4A8;
     }
     if (t->floats) t->terms = NULL; /* these have the same place, too */
 }
@@ -92,7 +96,8 @@ static bool prepares(const pi__k_tail *t) { return t->integers || t->floats || t
 static bool makes(const cuda_held *h, const float *x)
 {
     bool does = false;
-    for (int32_t i = 0; h->id == PI__OP_linear && i < h->of.linear.n_lin; i++) does = does || h->of.linear.lin[i].y == x;
+    for (int32_t i = 0; h->id == PI__OP_linear && i < h->of.linear.n_lin; i++)
+        does = does || h->of.linear.lin[i].y == x;
     return does;
 }
 
@@ -137,7 +142,8 @@ static bool reads_fp4(const pi__cuda *c, const pi__linear *a)
 static bool reads_streams(const pi__hyper *h, const pi__linear *next)
 {
     const pi__lin_in *in = &next->in;
-    return in->kind == PI__IN_RMSNORM && in->x == h->y && in->ldx == h->n && next->n_rows == h->n_rows && next->lin[0].w->n_in == h->n;
+    return in->kind == PI__IN_RMSNORM && in->x == h->y && in->ldx == h->n && next->n_rows == h->n_rows &&
+           next->lin[0].w->n_in == h->n;
 }
 
 /* What is held can have one. Attention and gdn have blocks of other sizes, in which a norm would have other bits; results of
@@ -183,7 +189,8 @@ static void queue_launch(pi__cuda *c, const cuda_held *h, const pi__k_tail *then
 /* The held linear adds to the residual by itself, and is queued. */
 static bool queue_added(pi__cuda *c, cuda_held *h)
 {
-    if (h->id != PI__OP_linear || h->sums || !h->n_adds || !pi__cuda_queue_added(c, &h->of.linear, &h->add[0])) return false;
+    if (h->id != PI__OP_linear || h->sums || !h->n_adds || !pi__cuda_queue_added(c, &h->of.linear, &h->add[0]))
+        return false;
     h->id = PI__N_OPS;
     for (int i = 1; i < h->n_adds; i++) h->add[i - 1] = h->add[i];
     h->n_adds--;
@@ -239,7 +246,8 @@ static void queue_held(pi__cuda *c, const pi__linear *next)
     const bool few = !next || (next->n_rows > 0 && next->n_rows <= pi__cuda_tail_rows(c));
     const bool one = (few || h.id == PI__OP_hyper_pre) && takes_tail(c, &h, next);
     const bool added = queue_added(c, &h);
-    const bool more = tail_of(c, &h, one || h.n_adds || added ? next : NULL, &t), sums_alone = h.sums && !h.n_adds && !t.n_in;
+    const bool more = tail_of(c, &h, one || h.n_adds || added ? next : NULL, &t),
+               sums_alone = h.sums && !h.n_adds && !t.n_in;
     queue_launch(c, &h, one && more ? &t : NULL);
     if (h.sums || h.n_adds || next) pi__cuda_invalidate(c);
     if (more && !one && sums_alone) PI__QUEUE(c, pi__k_add_experts(pi__rt_stream(c->rt), &t.sum));
@@ -264,7 +272,8 @@ bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_
     if (few && !pi__cuda_reads_same(c, l, next)) prepare_next(c, next, &own);
     if (few && last) pi__cuda_add_targets(c, last, c->scratch + c->at.beside, NULL, &apart);
     const bool alone = !prepares(&own) && prepares(&apart), both = prepares(&own) && apart.halves;
-    const pi__k_side_input beside_own = {.in = apart.in, .n_in = apart.n_in, .halves = apart.halves, .bf16 = apart.bf16};
+    const pi__k_side_input beside_own = {
+        .in = apart.in, .n_in = apart.n_in, .halves = apart.halves, .bf16 = apart.bf16};
     pi__k_tail *t = alone ? &apart : &own;
     t->routes = *r;
     c->held.id = PI__N_OPS;
@@ -308,7 +317,8 @@ static bool add_latent(pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a)
     const cuda_held h = c->held;
     const pi__head_linear *l = &h.of.heads;
     if (h.id != PI__OP_head_linear || h.n_adds || a->q != l->y || a->ldq != l->ldy || a->q_norm) return false;
-    if (a->n_head != l->w->n_mat || a->dim != l->y_step || a->n_rot != l->n_tail || b->n_tokens != l->n_rows) return false;
+    if (a->n_head != l->w->n_mat || a->dim != l->y_step || a->n_rot != l->n_tail || b->n_tokens != l->n_rows)
+        return false;
     if (l->w->n_out + l->n_tail != a->dim) return false;
     const pi__k_mla_qkv prep = pi__cuda_latent(c, b, a);
     c->held.id = PI__N_OPS;
@@ -372,7 +382,8 @@ static pi__mla_qkv *held_queries(pi__cuda *c, const pi__batch *b, const float *q
 static pi__mla_qkv take_queries(pi__cuda *c, const pi__batch *b, const pi__sparse *a)
 {
     pi__mla_qkv *held = held_queries(c, b, a->q), taken = {.n_head = 0};
-    if (!held || a->dim > PI__K_RAW_QUERIES || held->n_head != a->n_head || held->dim != a->dim || held->ldq != a->ldq) return taken;
+    if (!held || a->dim > PI__K_RAW_QUERIES || held->n_head != a->n_head || held->dim != a->dim || held->ldq != a->ldq)
+        return taken;
     if (held->rope != a->rope || held->n_rot != a->n_rot) return taken;
     taken = *held;
     held->n_head = 0;
@@ -431,12 +442,14 @@ static bool makes_result(const pi__cuda *c, const pi__hyper *a)
     const pi__linear *l = &h->of.linear;
     const pi__k_sum *s = &h->sum;
     const pi__k_add *add = &h->add[0];
-    if (h->id != PI__OP_linear || h->downs || has_latent(h) || has_streams(h) || c->batch[0].host.lora.n_runs) return false;
-    if (l->n_rows != a->n_rows || l->lin[0].y != a->y || l->lin[0].ldy != a->n || l->lin[0].w->n_out != a->n) return false;
+    if (h->id != PI__OP_linear || h->downs || has_latent(h) || has_streams(h) || c->batch[0].host.lora.n_runs)
+        return false;
+    if (l->n_rows != a->n_rows || l->lin[0].y != a->y || l->lin[0].ldy != a->n || l->lin[0].w->n_out != a->n)
+        return false;
     if (!pi__cuda_has_streams(c, l) || a->n % PI__K_HYPER_PART) return false;
     if (!h->sums && !h->n_adds) return true;
-    return h->sums && h->n_adds == 1 && !s->shared && !s->bias && s->n == a->n && s->n_rows == a->n_rows && add->x == a->y &&
-           add->y == s->y && !add->w && !add->bias && !add->fresh;
+    return h->sums && h->n_adds == 1 && !s->shared && !s->bias && s->n == a->n && s->n_rows == a->n_rows &&
+           add->x == a->y && add->y == s->y && !add->w && !add->bias && !add->fresh;
 }
 
 static bool hold_post(pi__cuda *c, const pi__hyper *a)
@@ -451,7 +464,8 @@ static bool hold_mix(pi__cuda *c, const pi__linear *a)
 {
     cuda_streams *s = held_streams(c);
     const int64_t n = a->lin[0].w->n_in / PI__STREAMS;
-    const bool behind = s && s->posts && !s->mixes && !s->reads && s->post.x == a->in.x && s->post.n == n && s->post.n_rows == a->n_rows;
+    const bool behind = s && s->posts && !s->mixes && !s->reads && s->post.x == a->in.x && s->post.n == n &&
+                        s->post.n_rows == a->n_rows;
     if (!behind) s = begin_streams(c);
     s->mixes = true;
     s->mix = *a;
@@ -463,9 +477,9 @@ static bool hold_pre(pi__cuda *c, const pi__hyper *a)
 {
     cuda_streams *s = held_streams(c);
     const pi__linear *mix = s ? &s->mix : NULL;
-    const bool behind = s && s->mixes && !s->reads && mix->lin[0].y == a->mix && mix->in.x == a->x && mix->n_rows == a->n_rows &&
-                        mix->lin[0].w->n_out == (a->n_iter ? PI__HYPER_MIX : PI__STREAMS) && mix->in.ldx == PI__STREAMS * a->n &&
-                        (!s->posts || !a->n_iter || s->post.coef == a->coef);
+    const bool behind = s && s->mixes && !s->reads && mix->lin[0].y == a->mix && mix->in.x == a->x &&
+                        mix->n_rows == a->n_rows && mix->lin[0].w->n_out == (a->n_iter ? PI__HYPER_MIX : PI__STREAMS) &&
+                        mix->in.ldx == PI__STREAMS * a->n && (!s->posts || !a->n_iter || s->post.coef == a->coef);
     if (!behind) s = begin_streams(c);
     s->reads = true;
     s->pre = *a;
@@ -477,7 +491,8 @@ static int32_t heads_of_group(const pi__sparse *from, const pi__head_linear *to)
 {
     const int32_t n = (int32_t) (to->w->n_in / from->dim);
     const bool same = from->out == to->x && from->ldo == to->ldx && to->x_step == to->w->n_in && !to->n_tail;
-    return same && n * to->w->n_mat == from->n_head && n * from->dim == to->w->n_in && pi__k_sparse_groups(from, n) ? n : 0;
+    return same && n * to->w->n_mat == from->n_head && n * from->dim == to->w->n_in && pi__k_sparse_groups(from, n) ? n
+                                                                                                                    : 0;
 }
 
 /* The held attention makes what the op reads in the form in which it does, and is queued. false: it cannot. */
@@ -523,7 +538,8 @@ void pi__cuda_hold_add(pi__cuda *c, const pi__k_add *a, int32_t n_rows)
     if (has_latent(h) || has_streams(h)) pi__cuda_flush(c);
     bool behind = h->id == PI__N_OPS || (h->id == PI__OP_linear && h->of.linear.n_rows == n_rows);
     if (h->n_adds) behind = behind && h->n_adds < PI__K_TAIL_ADDS && h->n_rows == n_rows;
-    else if (h->sums) behind = behind && h->sum.n_rows == n_rows && h->sum.n == a->n && h->sum.y == a->y && h->sum.ldy == a->n;
+    else if (h->sums)
+        behind = behind && h->sum.n_rows == n_rows && h->sum.n == a->n && h->sum.y == a->y && h->sum.ldy == a->n;
     if (!behind) pi__cuda_flush(c);
     h->add[h->n_adds++] = *a;
     h->n_rows = n_rows;
@@ -531,7 +547,8 @@ void pi__cuda_hold_add(pi__cuda *c, const pi__k_add *a, int32_t n_rows)
 
 static bool hold_add_norm(pi__cuda *c, const pi__add_norm *a)
 {
-    const pi__k_add add = {.x = a->x, .y = a->y, .w = a->w, .bias = a->bias, .eps = a->eps, .scale = a->scale, .n = a->n};
+    const pi__k_add add = {
+        .x = a->x, .y = a->y, .w = a->w, .bias = a->bias, .eps = a->eps, .scale = a->scale, .n = a->n};
     pi__cuda_hold_add(c, &add, a->n_rows);
     return true;
 }
@@ -541,7 +558,8 @@ static bool hold_norm(pi__cuda *c, const pi__norm *a)
 {
     const cuda_held *h = &c->held;
     if (a->ldo != a->n || !is_linear(h) || h->of.linear.n_rows != a->n_rows) return false;
-    pi__cuda_hold_add(c, &(pi__k_add) {.x = a->out, .y = a->x, .w = a->w, .eps = a->eps, .fresh = 1, .n = a->n}, a->n_rows);
+    pi__cuda_hold_add(c, &(pi__k_add) {.x = a->out, .y = a->x, .w = a->w, .eps = a->eps, .fresh = 1, .n = a->n},
+                      a->n_rows);
     return true;
 }
 
@@ -592,7 +610,8 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
     }
     if (id == PI__OP_experts_layer) pi__cuda_invalidate(c);
     pi__cuda_flush(c);
-    if (!fuses || !stays(c, b) || (id != PI__OP_attention && id != PI__OP_gdn) || b->n_tokens > pi__cuda_tail_rows(c)) return false;
+    if (!fuses || !stays(c, b) || (id != PI__OP_attention && id != PI__OP_gdn) || b->n_tokens > pi__cuda_tail_rows(c))
+        return false;
     pi__cuda_invalidate(c);
     c->held.id = id;
     c->held.b = b;

@@ -17,8 +17,8 @@ enum { PI__CUDA_MAX_FREQ = 512 /* pairs of one rotation */, PI__CUDA_MAX_ROPES =
 /* The batch passed to ops, with its arrays in device memory; see pi__batch. */
 typedef struct cuda_batch {
     pi__batch host;         /* host arrays, in the image */
-    const int32_t *token, *pos, *seq, *seq_start, *seq_len, *logits_indices, *embd_row, *owner, *hidden_row, *n_verified, *state_slot,
-        *save_start;
+    const int32_t *token, *pos, *seq, *seq_start, *seq_len, *logits_indices, *embd_row, *owner, *hidden_row,
+        *n_verified, *state_slot, *save_start;
     const pi__save *save;
     const int32_t *request; /* [rows][3] device copy of host.top, or NULL */
     const int32_t *draw, *seen; /* device copies of pi__draws, or NULL */
@@ -94,9 +94,11 @@ typedef struct cuda_latent {
 
 /* Ops that were called and are queued with what comes next (fuse.c). */
 typedef struct cuda_held {
-    pi__op_id id;           /* linear, attention, gdn, sparse, head_linear, (latent) mla_qkv or (streams) hyper_pre; PI__N_OPS: none */
+    pi__op_id
+        id; /* linear, attention, gdn, sparse, head_linear, (latent) mla_qkv or (streams) hyper_pre; PI__N_OPS: none */
     cuda_latent latent;     /* alone; or rows and compressors beside a linear, and queries behind it */
-    cuda_streams streams;   /* alone; or (posts) behind a linear, and its sums and one add, the results of which are added to them */
+    cuda_streams
+        streams; /* alone; or (posts) behind a linear, and its sums and one add, the results of which are added to them */
     bool downs;             /* with a linear of one matrix down of experts, in one launch */
     bool sums;              /* behind a linear, or alone, the sums of experts */
     int n_adds;             /* behind all that, or alone, so many of add_norm and norm */
@@ -132,8 +134,8 @@ enum { PI__CUDA_SPLIT_COUNTERS = 3, PI__CUDA_COUNTERS = PI__CUDA_SPLIT_COUNTERS 
 
 /* Scratch in device memory: the offsets of its regions, and its size. */
 typedef struct cuda_scratch {
-    size_t batch, rows, arrived, freq, picks, prepared, mid, row_most, floats, beside, experts, heads, clusters, gdn, indexer,
-        key_blocks, taken, counts, kv_splits, lora, blas, slices, streams;
+    size_t batch, rows, arrived, freq, picks, prepared, mid, row_most, floats, beside, experts, heads, clusters, gdn,
+        indexer, key_blocks, taken, counts, kv_splits, lora, blas, slices, streams;
     size_t n_slices; /* bytes at slices */
     size_t total; /* bytes */
 } cuda_scratch;
@@ -234,9 +236,9 @@ static inline void pi__cuda_record_error(pi__cuda *c, int code)
     if (!c->error) c->error = code;
 }
 /* Queues a kernel, unless an error occurred or the segment was replayed. */
-#define PI__QUEUE(c, call)                                                                                              \
-    do {                                                                                                                \
-        if (pi__cuda_queues(c)) pi__cuda_record_error(c, call);                                                         \
+#define PI__QUEUE(c, call)                                                                                             \
+    do {                                                                                                               \
+        if (pi__cuda_queues(c)) pi__cuda_record_error(c, call);                                                        \
     } while (0)
 
 /* Returns the device's batch: the one passed to begin, or its logits rows. */
@@ -323,7 +325,8 @@ void *pi__cuda_packed_x(pi__cuda *c, int form, const pi__k_input *in, int32_t ty
 static inline void pi__cuda_invalidate(pi__cuda *c) { c->ready.n_rows = 0; }
 /* Queue the packing of an input, and n products with matrices of one type. n is at most PI__K_MAX_LINEAR, or
  * PI__K_MAX_MMA16 in format MMA16. `split` is scratch for split-K, which is used where it fits. */
-int pi__cuda_pack_x(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to);
+int pi__cuda_pack_x(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in,
+                    void *to);
 int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows,
                      const pi__k_split *split);
 
@@ -390,7 +393,8 @@ void pi__cuda_hold_add(pi__cuda *c, const pi__k_add *a, int32_t n_rows);
 /* selftest.c: checks a small product with a matrix of this type against the host. `matmul_modes` selects the mode;
  * blas, if not NULL, selects the library. *wrong: PI__WRONG_*, the row counts with wrong results. */
 enum { PI__WRONG_FEW = 1 /* few rows */, PI__WRONG_MANY = 2 };
-int pi__cuda_check_product(pi__rt *rt, int32_t type, int matmul_modes, pi__blas *blas, bool slow, int *wrong, pi_error *err);
+int pi__cuda_check_product(pi__rt *rt, int32_t type, int matmul_modes, pi__blas *blas, bool slow, int *wrong,
+                           pi_error *err);
 /* selftest_wgmma.c: sets *wrong if wgmma and mma.sync results differ. */
 int pi__cuda_check_wgmma(pi__rt *rt, bool *wrong, pi_error *err);
 /* selftest_ops.c: checks the other ops. Clears c->records or sets fields of c->disabled for wrong results, and logs
@@ -447,13 +451,15 @@ bool pi__cuda_heads_in_16(const pi__cuda *c, const pi__head_linear *a);
 pi__k_groups pi__cuda_groups(const pi__cuda *c, const pi__head_linear *a, int32_t heads);
 /* Queues it. ready: its input is already packed at pi__cuda_groups(). prep: op mla_qkv of the results, or NULL. then:
  * epilogue of at most PI__K_TAIL_ROWS rows, or NULL. */
-void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, bool ready, const pi__k_mla_qkv *prep, const pi__k_tail *then);
+void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, bool ready, const pi__k_mla_qkv *prep,
+                          const pi__k_tail *then);
 
 /* ops_mla.c: ops of latent attention and DeepSeek V4, and the scratch of indexer. */
 size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
 size_t pi__cuda_indexer_bytes(const pi__limits *lim);
 /* Converts these queries, or rows and compressors, or both, into the kernels' struct. */
-pi__k_latent_inputs pi__cuda_latent_inputs(pi__cuda *c, const pi__batch *b, const cuda_latent *a, bool queries, bool rows);
+pi__k_latent_inputs pi__cuda_latent_inputs(pi__cuda *c, const pi__batch *b, const cuda_latent *a, bool queries,
+                                           bool rows);
 /* Queues them, if there are any, in one launch. */
 void pi__cuda_queue_latent(pi__cuda *c, const pi__batch *b, const cuda_latent *a, bool queries, bool rows);
 /* True if every entry that a token of the step sees is picked, so that scores do not matter. */
@@ -467,7 +473,8 @@ void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail
 bool pi__cuda_is_mix(const pi__cuda *c, const pi__linear *a);
 /* Queues op sparse. raw: mla_qkv of its queries, fused into it, or NULL. groups: packed destination of the results,
  * or NULL. */
-void pi__cuda_queue_sparse(pi__cuda *c, const pi__batch *b, const pi__sparse *a, const pi__mla_qkv *raw, const pi__k_groups *groups);
+void pi__cuda_queue_sparse(pi__cuda *c, const pi__batch *b, const pi__sparse *a, const pi__mla_qkv *raw,
+                           const pi__k_groups *groups);
 /* Converts an op mla_qkv into the kernels' struct. */
 pi__k_mla_qkv pi__cuda_latent(const pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a);
 

@@ -25,7 +25,8 @@ PI__OPS_ROWS(PI__K_ROW_OP)
 /* Op rope; the frequencies are in device memory. */
 int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const pi__rope *a);
 /* Op block_conv, with seq and seq_start of the batch. */
-int pi__k_block_conv(void *stream, const pi__block_conv *a, const int32_t *seq, const int32_t *seq_start, int32_t n_tokens);
+int pi__k_block_conv(void *stream, const pi__block_conv *a, const int32_t *seq, const int32_t *seq_start,
+                     int32_t n_tokens);
 /* out[i] = x[row[i]], or zeros where row[i] is negative. [n_rows, n] */
 int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t n_rows, int64_t n, float *out);
 /* `row` replaces a->row: its copy in device memory. */
@@ -158,7 +159,8 @@ typedef struct pi__k_blocks {
     void *scratch;              /* pi__k_blocks_scratch() bytes, a multiple of 16 */
     unsigned long long *counts; /* [2] key blocks attended to, and visible, per KV head, are added; or NULL */
 } pi__k_blocks;
-size_t pi__k_blocks_scratch(int32_t key_blocks, int32_t query_blocks, int32_t n_head, int32_t n_head_kv, int32_t head_dim);
+size_t pi__k_blocks_scratch(int32_t key_blocks, int32_t query_blocks, int32_t n_head, int32_t n_head_kv,
+                            int32_t head_dim);
 int pi__k_blocks_run(void *stream, const pi__k_blocks *a);
 
 /* ---- launch_gdn.cu: the gated delta rule (kernels/gdn.cuh has the layout of a state) */
@@ -461,7 +463,8 @@ enum { PI__K_MAX_LINEAR = 4 };
 /* n products, at most PI__K_MAX_LINEAR, with matrices of equal type and equal n_in. */
 int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 /* Same with an epilogue, for at most PI__K_TAIL_ROWS rows and types other than floats. */
-int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
+int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
+                      const pi__k_tail *t);
 /* launch_mixed.cu: matrices of several types in one launch; results are bitwise identical to one launch per type:
  *
  *     type                                 input `floats`              max rows
@@ -472,20 +475,22 @@ int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const voi
  * pi__k_w16_has types of one launch share one of the two packed formats (F16 or BF16). An epilogue that only computes
  * routes has the row limit of F32. */
 enum { PI__K_MAX_MIXED = 8, PI__K_MIXED_ROWS = 32 };
-int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
-                       const pi__k_tail *t);
+int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats,
+                       int32_t n_rows, const pi__k_tail *t);
 /* launch_fp4.cu: NVFP4 and MXFP4 matrices times x in the matrix's own format, on devices with FP4 tensor cores
  * (sm_120, sm_121). */
 size_t pi__k_fp4_packed_x_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_fp4_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_fp4_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
-int pi__k_fp4_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
+int pi__k_fp4_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
+                          const pi__k_tail *t);
 /* MXFP4 matrices times x in MXFP8 (e4m3). x takes pi__k_fp4_packed_x_bytes(), too. */
 int pi__k_w4a8_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 /* Returns not 0 if products with n_rows rows can be added to y, in FP4 and in W4A8. */
 int pi__k_fp4_adds(int32_t n_rows);
 int pi__k_w4a8_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
-int pi__k_w4a8_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
+int pi__k_w4a8_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
+                           const pi__k_tail *t);
 /* launch_fp4_glu.cu: gate and up of equal type and shape, as two matrices or stacked. act(gate x) * up x is packed to
  * mid, in the activation format of a matrix of that type, in FP4 or W4A8. */
 typedef struct pi__k_glu {
@@ -511,16 +516,19 @@ size_t pi__k_w16_packed_x_bytes(int32_t n_rows, int64_t n_in);
 size_t pi__k_w16_factor_bytes(int32_t n_rows); /* part of these bytes, at the end: one float factor per row */
 int pi__k_w16_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
-int pi__k_w16_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t);
+int pi__k_w16_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
+                          const pi__k_tail *t);
 /* launch_wgmma.cu: the same products by wgmma (sm_90), with x from pi__k_w16_pack_x. Bitwise identical to mma.sync
  * (selftest_wgmma.c), and faster above PI__K_MMA_ROWS rows. n_sm: SMs of the device. */
 enum { PI__K_MMA_ROWS = 64 };
-int pi__k_wgmma_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, int32_t n_sm);
+int pi__k_wgmma_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
+                       int32_t n_sm);
 /* launch_mma16.cu: F16 and BF16 matrices on 16-bit tensor cores, as exact as with floats. has: a kernel exists. */
 int pi__k_mma16_has(int32_t type, int64_t n_in);
 size_t pi__k_mma16_packed_x_bytes(int32_t type, int32_t n_rows, int64_t n_in);
 int pi__k_mma16_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
-int pi__k_mma16_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
+int pi__k_mma16_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y,
+                       int64_t ldy);
 /* launch_hilo.cu: input of cuBLAS products with F16 and BF16 matrices (blas.h). x is hi + lo in w's type, [2][n_rows,
  * n_in], hi first. finish: the products' epilogue, which applies the factors of y. */
 size_t pi__k_hilo_bytes(int32_t n_rows, int64_t n_in);

@@ -17,7 +17,8 @@ typedef struct pi__k_down {
 } pi__k_down;
 /* pi__k_w16_down and pi__k_w16_linear (one matrix, equal number of rows) in one launch, then the epilogue, if not
  * NULL. */
-int pi__k_w16_down_shared(void *stream, const pi__k_down *a, const pi__k_product *shared, const void *prepared, const pi__k_tail *t);
+int pi__k_w16_down_shared(void *stream, const pi__k_down *a, const pi__k_product *shared, const void *prepared,
+                          const pi__k_tail *t);
 
 #ifdef __cplusplus
 }

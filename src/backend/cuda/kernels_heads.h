@@ -40,7 +40,8 @@ bool pi__k_heads_own(const pi__k_heads *a);
 int pi__k_heads_pack_x(void *stream, const pi__k_heads *a);
 /* Products of many packed rows (launch_moe_w16.cu), as of pi__k_w16_experts: each expert is a head and has all rows.
  * Results of row r and head h, times `by`, go to y + r * ldy + h * y_step. */
-int pi__k_w16_heads(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared, int64_t y_step, float by);
+int pi__k_w16_heads(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared, int64_t y_step,
+                    float by);
 
 #ifdef __cplusplus
 }

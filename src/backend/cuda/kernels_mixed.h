@@ -33,8 +33,8 @@ typedef struct pi__k_mixed_more {
 } pi__k_mixed_more;
 
 /* pi__k_mixed_linear with extra work. */
-int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
-                            const pi__k_tail *t, const pi__k_mixed_more *more);
+int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats,
+                            int32_t n_rows, const pi__k_tail *t, const pi__k_mixed_more *more);
 
 #ifdef __cplusplus
 }

@@ -25,7 +25,8 @@ typedef struct pi__k_w16_glu {
 } pi__k_w16_glu;
 /* Two launches for more than PI__K_MMA_ROWS rows, as in pi__k_w16_linear. The first one can split K (split NULL =
  * never). */
-int pi__k_w16_glu_run(void *stream, const pi__k_w16_glu *a, const void *prepared, int32_t n_rows, const pi__k_split *split);
+int pi__k_w16_glu_run(void *stream, const pi__k_w16_glu *a, const void *prepared, int32_t n_rows,
+                      const pi__k_split *split);
 /* For at most PI__K_MMA_ROWS rows: one launch up to PI__K_TAIL_ROWS, which writes no rows past the last; else two. */
 int pi__k_w16_glu_few(void *stream, const pi__k_w16_glu *a, const void *prepared, int32_t n_rows);
 /* The second of the two launches: rounds y to mid. */

@@ -31,11 +31,13 @@ int pi_launch_as(bool dependent, void *stream, void (*kernel)(P...), dim3 grid, 
     /* the thread may have launched on another device since */
     if (cudaError_t e = cudaSetDevice(q->device)) return (int) e;
     if (shared > 48 << 10) { /* the default limit per block */
-        cudaError_t e = cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int) shared);
+        cudaError_t e = cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             (int) shared);
         if (e != cudaSuccess) return (int) e;
     }
     cudaLaunchAttribute overlap = {};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization, overlap.val.programmaticStreamSerializationAllowed = 1;
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization,
+    overlap.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t how = {grid, block, shared, q->stream, &overlap, dependent && q->overlaps};
     return (int) cudaLaunchKernelEx(&how, kernel, static_cast<P>(args)...);
 }
@@ -43,7 +45,8 @@ int pi_launch_as(bool dependent, void *stream, void (*kernel)(P...), dim3 grid, 
 #else
 
 template <class... P, class... A>
-static int pi_launch_as(bool dependent, void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
+static int pi_launch_as(bool dependent, void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+                        A... args)
 {
     const simt::kernel_file from = {__BASE_FILE__, (const void *) pi_mark};
     if (stream) simt::current_device = static_cast<simt::stream *>(stream)->device();
@@ -69,7 +72,10 @@ static int pi_launch_dependent(void *stream, void (*kernel)(P...), dim3 grid, di
 }
 
 /* Bytes of the codes of packed rows (linear.cuh). */
-static inline size_t codes_bytes(int64_t n_rows, int64_t n_in) { return (size_t) ((n_rows + 7) / 8 * (n_in / 32)) * 512; }
+static inline size_t codes_bytes(int64_t n_rows, int64_t n_in)
+{
+    return (size_t) ((n_rows + 7) / 8 * (n_in / 32)) * 512;
+}
 
 /* launch_gemm.cu: packed matrices, any number of rows; optimized for more than 32. */
 struct product;

@@ -20,7 +20,8 @@ static int32_t use_units(attn_job *j, int32_t shift)
 {
     j->unit_shift = shift;
     j->n_units = (j->a.max_keys >> shift) + 2;
-    size_t one = (size_t) j->a.n_tokens * (size_t) j->group * (size_t) j->n_units * ((size_t) j->a.cache.head_dim + 2) * sizeof(float);
+    size_t one = (size_t) j->a.n_tokens * (size_t) j->group * (size_t) j->n_units * ((size_t) j->a.cache.head_dim + 2) *
+                 sizeof(float);
     size_t most = j->a.scratch_size / one;
     return most < (size_t) j->a.cache.n_head_kv ? (int32_t) most : j->a.cache.n_head_kv;
 }
@@ -36,11 +37,11 @@ static cache_kind kind_of(const pi__k_cache &c)
     cache_kind kind = {false, true, 0};
     for (int32_t type : {c.type_k, c.type_v}) {
         kind.copied = kind.copied && (type == PI__F16 || type == PI__BF16);
-#define ROW(t, fn, side, minimum, split, ...)                                                                           \
-        if (type == PI__##t) {                                                                                          \
-            kind.hilo = kind.hilo || split;                                                                             \
-            kind.raw += (size_t) c.head_dim * (PI__KV_CODES_##t + side) / 32;                                           \
-        }
+#define ROW(t, fn, side, minimum, split, ...)                                                                          \
+    if (type == PI__##t) {                                                                                             \
+        kind.hilo = kind.hilo || split;                                                                                \
+        kind.raw += (size_t) c.head_dim * (PI__KV_CODES_##t + side) / 32;                                              \
+    }
         PI__CACHE_TYPES(ROW)
 #undef ROW
     }
@@ -101,7 +102,8 @@ template <int D, int KIND, int COMES> static int run(void *stream, const pi__k_a
     if (a->tail) j.tail = *a->tail;
     int32_t rows = a->n_tokens * j.group, heads = a->cache.n_head_kv, tiles = rows / many::R + a->n_seqs;
     if constexpr (KIND != HILO) {
-        if (rows > many::R / 2 * a->n_seqs && tiles * heads >= a->n_sm) return run_blocks<many>(stream, j, tiles, heads, 1);
+        if (rows > many::R / 2 * a->n_seqs && tiles * heads >= a->n_sm)
+            return run_blocks<many>(stream, j, tiles, heads, 1);
     }
     return run_few<shape<D, 1, FEW, KIND, COMES>>(stream, j);
 }

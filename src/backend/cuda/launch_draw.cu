@@ -12,5 +12,6 @@ int pi__k_draw_run(void *stream, const pi__k_draw *a)
     if (a->x && (a->n < 1 || a->n > MAX_SUMS * ROW_SUM)) return 1;
     const dim3 rows((unsigned) a->n_rows);
     const int code = pi_launch_dependent(stream, draw_tokens, rows, dim3(LANES), sizeof(candidates), *a);
-    return code || !a->x ? code : pi_launch_dependent(stream, draw_rows, rows, dim3(ROW_THREADS), sizeof(row_board), *a);
+    return code || !a->x ? code
+                         : pi_launch_dependent(stream, draw_rows, rows, dim3(ROW_THREADS), sizeof(row_board), *a);
 }

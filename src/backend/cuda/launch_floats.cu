@@ -16,7 +16,8 @@ static int64_t warps_of(int64_t n_out, int32_t n_rows, int each)
 
 int pi__k_floats_has(int32_t type, int64_t n_out, int32_t n_rows)
 {
-    return (type == PI__F32 || type == PI__F16 || type == PI__BF16) && n_rows > FLOAT_ROWS && warps_of(n_out, n_rows, FEWER) >= ENOUGH;
+    return (type == PI__F32 || type == PI__F16 || type == PI__BF16) && n_rows > FLOAT_ROWS &&
+           warps_of(n_out, n_rows, FEWER) >= ENOUGH;
 }
 
 template <int TYPE, int R> static int run(void *stream, const product &p)

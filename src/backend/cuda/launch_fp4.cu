@@ -48,7 +48,8 @@ static unsigned share(fp4_products &p, int64_t tiles)
 
 template <int WAY, int NT> static int run_few(void *stream, fp4_products &p)
 {
-    const size_t own = sums_bytes<NT>, bytes = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32, own, ROOM_OF_TWO) : own;
+    const size_t own = sums_bytes<NT>,
+                 bytes = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32, own, ROOM_OF_TWO) : own;
     return pi_launch_dependent(stream, fp4_few<WAY, NT>, dim3(share(p, 1)), dim3(THREADS), bytes, p);
 }
 
@@ -94,8 +95,8 @@ template <int WAY> static int run_fp4(void *stream, fp4_products &p, const pi__k
     return run_many<WAY>(stream, p, split);
 }
 
-static int run(void *stream, int way, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t,
-               const pi__k_split *split)
+static int run(void *stream, int way, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
+               const pi__k_tail *t, const pi__k_split *split)
 {
     if (n_rows < 1 || n < 1) return 0;
     if (n > PI__K_MAX_LINEAR || way < 0 || (t && n_rows > PI__K_TAIL_ROWS)) return 1;
@@ -115,12 +116,14 @@ static int run(void *stream, int way, const pi__k_product *w, int32_t n, const v
 static int fp4_way_of(const pi__k_product *w, int32_t n) { return n < 1 ? -1 : way_of(w->w.type); }
 static int fp8_way_of(const pi__k_product *w, int32_t n) { return n < 1 || w->w.type != PI__MXFP4 ? -1 : FP4_MX8; }
 
-int pi__k_fp4_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t)
+int pi__k_fp4_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
+                          const pi__k_tail *t)
 {
     return run(stream, fp4_way_of(w, n), w, n, prepared, n_rows, t, nullptr);
 }
 
-int pi__k_w4a8_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t)
+int pi__k_w4a8_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
+                           const pi__k_tail *t)
 {
     return run(stream, fp8_way_of(w, n), w, n, prepared, n_rows, t, nullptr);
 }

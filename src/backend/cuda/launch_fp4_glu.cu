@@ -15,8 +15,9 @@ int pi__k_fp4_end(void *stream, void *mid, int64_t n_rows, int64_t n)
 {
     float *factors = (float *) ((uint8_t *) mid + fp4_factors_at(FP4_NV, n_rows, n));
     if (n_rows < 1) return 0;
-    return pi_launch_dependent(stream, fp4_end, dim3((unsigned) ((n_rows + THREADS / 32 - 1) / (THREADS / 32))), dim3(THREADS), 0,
-                               (uint8_t *) mid, factors, n_rows, fp4_steps((int32_t) ((n + 63) / 64)));
+    return pi_launch_dependent(stream, fp4_end, dim3((unsigned) ((n_rows + THREADS / 32 - 1) / (THREADS / 32))),
+                               dim3(THREADS), 0, (uint8_t *) mid, factors, n_rows,
+                               fp4_steps((int32_t) ((n + 63) / 64)));
 }
 
 template <int WAY, class S> static int run_tiles(void *stream, const fp4_glu &p)
@@ -47,10 +48,21 @@ template <int WAY> static int run(void *stream, const pi__k_glu *a, const void *
     uint8_t *mid = (uint8_t *) a->mid;
     const int32_t chunks = (int32_t) ((n + 63) / 64);
     if (n < 1 || n % (fp4_way<WAY>::NV ? 64 : 32)) return 1;
-    return run_glu<WAY>(stream, {a->gate.shape, {a->gate.data, a->up}, {a->gate.scale, a->up_scale}, n, x,
-                                 (const float *) (x + fp4_factors_at(WAY, n_rows, n_in)), n_rows,
-                                 fp4_steps((int32_t) ((n_in + 63) / 64)), a->act, a->limit, mid,
-                                 (float *) (mid + fp4_factors_at(WAY, n_rows, n)), chunks, fp4_steps(chunks), a->arrived});
+    return run_glu<WAY>(stream, {a->gate.shape,
+                                 {a->gate.data, a->up},
+                                 {a->gate.scale, a->up_scale},
+                                 n,
+                                 x,
+                                 (const float *) (x + fp4_factors_at(WAY, n_rows, n_in)),
+                                 n_rows,
+                                 fp4_steps((int32_t) ((n_in + 63) / 64)),
+                                 a->act,
+                                 a->limit,
+                                 mid,
+                                 (float *) (mid + fp4_factors_at(WAY, n_rows, n)),
+                                 chunks,
+                                 fp4_steps(chunks),
+                                 a->arrived});
 }
 
 int pi__k_fp4_glu(void *stream, const pi__k_glu *a, const void *prepared, int32_t n_rows)

@@ -27,7 +27,8 @@ static ring ring_of(int32_t n)
 
 static places places_of(const pi__k_state *st)
 {
-    size_t dim = (size_t) st->dim, n_k = (size_t) st->n_k, n_v = (size_t) st->n_v, channels = (2 * n_k + n_v) * dim, at = 0;
+    size_t dim = (size_t) st->dim, n_k = (size_t) st->n_k, n_v = (size_t) st->n_v, channels = (2 * n_k + n_v) * dim,
+           at = 0;
     places p;
     p.history = st->n_conv - 1;
     p.rows = ring_of(C + 2 * st->n_draft);
@@ -92,8 +93,11 @@ template <int D, bool EXACT, bool FAST> static int run_many(void *stream, const 
 {
     unsigned n_k = (unsigned) j.a.state.n_k, n_v = (unsigned) j.a.state.n_v, seqs = (unsigned) j.a.n_seqs;
     unsigned tiles = (unsigned) (j.a.n_tokens / C) + 2 * seqs, some = (n_v + FINISH_HEADS - 1) / FINISH_HEADS;
-    int rc = pi_launch_dependent(stream, prepare<D, EXACT, FAST>, dim3(tiles, n_k), dim3(ROWS_THREADS), prepare_shape<D, EXACT>::bytes, j);
-    if (!rc) rc = in_parts<D>(j) ? run_chunks<D, D == 128 ? 2 : 1, EXACT>(stream, j) : run_chunks<D, 1, EXACT>(stream, j);
+    int rc = pi_launch_dependent(stream, prepare<D, EXACT, FAST>, dim3(tiles, n_k), dim3(ROWS_THREADS),
+                                 prepare_shape<D, EXACT>::bytes, j);
+    if (!rc)
+        rc = in_parts<D>(j) ? run_chunks < D, D == 128 ? 2 : 1,
+        EXACT > (stream, j) : run_chunks<D, 1, EXACT>(stream, j);
     if (!rc) rc = pi_launch_dependent(stream, finish<D, FAST>, dim3(tiles, some), dim3(ROWS_THREADS), TILE_BYTES, j);
     return rc;
 }
@@ -130,7 +134,8 @@ int pi__k_gdn_run(void *stream, const pi__k_gdn *a)
 }
 
 /* Normal (not dependent) launches: the next launch may read a state before it waits (few()). */
-template <int D> static int move(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)
+template <int D>
+static int move(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)
 {
     dim3 grid(D / SLICE, (unsigned) st->n_v), block(4 * SLICE);
     if (is_save) return pi_launch(stream, save<D>, grid, block, save_shape<D>::bytes, job_of(st), slot, pos, snap);

@@ -9,7 +9,8 @@ template <int TYPE> static int run_gemm(void *stream, const product &p)
     unsigned groups = (unsigned) ((p.n_rows + GROUPS * 8 - 1) / (GROUPS * 8));
     /* adjacent blocks share W; x stays in the cache */
     unsigned tiles = (unsigned) ((p.w.n_out + WARPS * 16 - 1) / (WARPS * 16));
-    return pi_launch_dependent(stream, gemm::gemm<TYPE>, dim3(groups, tiles), dim3(THREADS), pipe_bytes<STAGES>(map_of(p.w.shape).size), p);
+    return pi_launch_dependent(stream, gemm::gemm<TYPE>, dim3(groups, tiles), dim3(THREADS),
+                               pipe_bytes<STAGES>(map_of(p.w.shape).size), p);
 }
 
 int pi__k_gemm(void *stream, const product &p)

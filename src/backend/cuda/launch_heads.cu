@@ -8,7 +8,10 @@ using namespace heads;
 enum { SHORT = 1024, SHORT_THREADS = 64, USUAL_SM = 128 };
 
 /* Shared memory of `warps` warps with a token's row each. */
-static size_t row_bytes(const pi__k_mla_qkv &k, size_t warps) { return warps * (size_t) ((k.a.dim + 31) / 32 * 32) * sizeof(float); }
+static size_t row_bytes(const pi__k_mla_qkv &k, size_t warps)
+{
+    return warps * (size_t) ((k.a.dim + 31) / 32 * 32) * sizeof(float);
+}
 
 int pi__k_heads_pack_x(void *stream, const pi__k_heads *a)
 {
@@ -58,14 +61,18 @@ template <bool OWN> static int run_type(void *stream, const w16_heads<OWN> &p)
 static bool fits(const pi__k_heads *a)
 {
     const pi__mla_qkv &q = a->prep.a;
-    if (a->n_rows > (a->tail ? (int) PI__K_TAIL_ROWS : (int) PI__K_HEADS_ROWS) || !pi__k_w16_has(a->w.type)) return false;
+    if (a->n_rows > (a->tail ? (int) PI__K_TAIL_ROWS : (int) PI__K_HEADS_ROWS) || !pi__k_w16_has(a->w.type))
+        return false;
     if (!a->prep.n_tokens) return true;
-    return a->prep.n_tokens == a->n_rows && q.n_head == a->n_head && !q.q_norm && q.n_rot == a->n_tail && a->n_tail % 2 == 0 &&
-           q.dim == a->w.n_out + a->n_tail;
+    return a->prep.n_tokens == a->n_rows && q.n_head == a->n_head && !q.q_norm && q.n_rot == a->n_tail &&
+           a->n_tail % 2 == 0 && q.dim == a->w.n_out + a->n_tail;
 }
 
 /* Blocks pack their own input if rows are short. */
-bool pi__k_heads_own(const pi__k_heads *a) { return own_bytes(a->n_rows, a->w.n_in) <= OWN_BYTES && a->n_tail <= OWN_TAIL; }
+bool pi__k_heads_own(const pi__k_heads *a)
+{
+    return own_bytes(a->n_rows, a->w.n_in) <= OWN_BYTES && a->n_tail <= OWN_TAIL;
+}
 
 /* Fills the arguments that do not depend on where the input is packed. */
 template <bool OWN> static w16_heads<OWN> heads_of(const pi__k_heads *a)

@@ -18,5 +18,6 @@ int pi__k_hilo_finish(void *stream, const pi__k_matrix *w, const void *prepared,
 {
     if (n_rows < 1 || (w->type == PI__BF16 && !w->scale)) return 0;
     const float *factor = (const float *) ((const uint16_t *) prepared + 2 * n_rows * w->n_in);
-    return pi_launch_dependent(stream, hilo_finish, dim3((unsigned) n_rows), dim3(THREADS), 0, factor, w->scale, y, ldy, w->n_out);
+    return pi_launch_dependent(stream, hilo_finish, dim3((unsigned) n_rows), dim3(THREADS), 0, factor, w->scale, y, ldy,
+                               w->n_out);
 }

@@ -5,9 +5,15 @@
 
 using namespace hyper;
 
-size_t pi__k_hyper_sums(int32_t n_rows, int64_t n) { return (size_t) n_rows * HYPER_SUMS * (size_t) pi__k_hyper_parts(n); }
+size_t pi__k_hyper_sums(int32_t n_rows, int64_t n)
+{
+    return (size_t) n_rows * HYPER_SUMS * (size_t) pi__k_hyper_parts(n);
+}
 
-static unsigned pieces_of(const pi__k_streams &k) { return (unsigned) ((k.n + PI__K_HYPER_PIECE - 1) / PI__K_HYPER_PIECE); }
+static unsigned pieces_of(const pi__k_streams &k)
+{
+    return (unsigned) ((k.n + PI__K_HYPER_PIECE - 1) / PI__K_HYPER_PIECE);
+}
 
 static int add_result(void *stream, const pi__k_streams &k)
 {
@@ -16,19 +22,22 @@ static int add_result(void *stream, const pi__k_streams &k)
 }
 
 /* bytes: shared memory of the last block of a row. smem_copy: y is also kept in shared memory. */
-template <int TYPE> static int run(void *stream, const pi__k_streams &k, const pi__k_tail &t, size_t bytes, bool smem_copy)
+template <int TYPE>
+static int run(void *stream, const pi__k_streams &k, const pi__k_tail &t, size_t bytes, bool smem_copy)
 {
     const size_t piece = PI__STREAMS * PI__K_HYPER_PIECE * sizeof(float);
     const unsigned pieces = pieces_of(k);
     if (k.n_rows <= PI__K_HYPER_ROWS)
         return pi_launch_dependent(stream, hyper_mix<TYPE, 1>, dim3(pieces, (unsigned) k.n_rows), dim3(HYPER_THREADS),
                                    max(bytes, piece), k, t, 1u, (int32_t) smem_copy);
-    const unsigned groups = (unsigned) ((k.n_rows + MANY - 1) / MANY), room = (unsigned) max(k.n_sm / 2, (int32_t) PI__K_TAIL_STAY);
+    const unsigned groups = (unsigned) ((k.n_rows + MANY - 1) / MANY),
+                   room = (unsigned) max(k.n_sm / 2, (int32_t) PI__K_TAIL_STAY);
     const dim3 grid(pieces, groups);
     if (groups <= PI__K_HYPER_GROUPS)
-        return pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(HYPER_THREADS), max(bytes, MANY * piece), k, t,
-                                   min((unsigned) MANY, room / groups), (int32_t) smem_copy);
-    const int code = pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(HYPER_THREADS), MANY * piece, k, t, 0u, 0);
+        return pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(HYPER_THREADS), max(bytes, MANY * piece),
+                                   k, t, min((unsigned) MANY, room / groups), (int32_t) smem_copy);
+    const int code = pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(HYPER_THREADS), MANY * piece, k, t,
+                                         0u, 0);
     if (code) return code;
     return pi_launch_dependent(stream, hyper_read, dim3((unsigned) k.n_rows), dim3(HYPER_THREADS), bytes, k, t,
                                (int32_t) smem_copy);

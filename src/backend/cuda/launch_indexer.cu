@@ -33,7 +33,8 @@ static int score_by(void *stream, const pi__k_indexer *a, int32_t first, int32_t
     const int32_t each = entries_of_block(a, n), n_block = a->entries.cache.head_dim / 32;
     const size_t shared = (size_t) n_block * TILES * 4 * 32 * sizeof(uint4) + 16 * TILES * sizeof(float);
     dim3 grid((unsigned) ((a->most + each - 1) / each), (unsigned) n);
-    return pi_launch_dependent(stream, index_scores<SPLIT, TILES>, grid, dim3(SCORE_WARPS * 32), shared, *a, first, each, score, to);
+    return pi_launch_dependent(stream, index_scores<SPLIT, TILES>, grid, dim3(SCORE_WARPS * 32), shared, *a, first,
+                               each, score, to);
 }
 
 /* Uses as many heads per pass as fit into shared memory. */
@@ -45,7 +46,8 @@ static int score_tokens(void *stream, const pi__k_indexer *a, int32_t first, int
 #undef ROW
     if (a->entries.cache.head_dim > 256) return split ? score_by<true, 1>(stream, a, first, n, score, to)
                                                       : score_by<false, 1>(stream, a, first, n, score, to);
-    return split ? score_by<true, 4>(stream, a, first, n, score, to) : score_by<false, 4>(stream, a, first, n, score, to);
+    return split ? score_by<true, 4>(stream, a, first, n, score, to)
+                 : score_by<false, 4>(stream, a, first, n, score, to);
 }
 
 int pi__k_indexer_run(void *stream, const pi__k_indexer *a)
@@ -62,11 +64,11 @@ int pi__k_indexer_run(void *stream, const pi__k_indexer *a)
         if (a->most > a->a.n_top) code = score_tokens(stream, a, first, n, score, r.score);
         dim3 parts((unsigned) ((a->most + PART - 1) / PART), (unsigned) n);
         if (!code)
-            code = pi_launch_dependent(stream, pick_some, parts, dim3(PICK_THREADS), sizeof(counts), *a, first, score, r.score,
-                                       some, r.some);
-        if (!code && a->most > PART)
-            code = pi_launch_dependent(stream, pick_rest, dim3((unsigned) n), dim3(PICK_THREADS), sizeof(counts), *a, first, score,
+            code = pi_launch_dependent(stream, pick_some, parts, dim3(PICK_THREADS), sizeof(counts), *a, first, score,
                                        r.score, some, r.some);
+        if (!code && a->most > PART)
+            code = pi_launch_dependent(stream, pick_rest, dim3((unsigned) n), dim3(PICK_THREADS), sizeof(counts), *a,
+                                       first, score, r.score, some, r.some);
     }
     return code;
 }

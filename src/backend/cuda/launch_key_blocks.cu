@@ -8,7 +8,8 @@ using namespace attention;
 static int32_t padded(int32_t head_dim) { return head_dim == 80 ? 96 : head_dim == 112 ? 128 : head_dim; }
 static int32_t means_of(int32_t key_blocks) { return (key_blocks + MEANS_ALIGN - 1) / MEANS_ALIGN * MEANS_ALIGN; }
 
-size_t pi__k_blocks_scratch(int32_t key_blocks, int32_t query_blocks, int32_t n_head, int32_t n_head_kv, int32_t head_dim)
+size_t pi__k_blocks_scratch(int32_t key_blocks, int32_t query_blocks, int32_t n_head, int32_t n_head_kv,
+                            int32_t head_dim)
 {
     const size_t n = (size_t) means_of(key_blocks);
     return n * ((size_t) n_head_kv * (size_t) padded(head_dim) * 2 + (size_t) query_blocks * (size_t) n_head * 4);
@@ -37,5 +38,6 @@ int pi__k_blocks_run(void *stream, const pi__k_blocks *a)
     default: code = rank<512>(stream, j); break;
     }
     if (code) return code;
-    return pi_launch_dependent(stream, choose_keys, dim3((unsigned) a->n, (unsigned) a->a.cache.n_head_kv), dim3(32), 0, j);
+    return pi_launch_dependent(stream, choose_keys, dim3((unsigned) a->n, (unsigned) a->a.cache.n_head_kv), dim3(32), 0,
+                               j);
 }

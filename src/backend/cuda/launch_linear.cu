@@ -25,7 +25,8 @@ enum { MAX_GROUPS = 4 };
 
 template <int TYPE, int NT> static int run_few(void *stream, products &p, unsigned tiles)
 {
-    const size_t own = slice_bytes<TYPE, NT>(p.shape), bytes = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32, own, ROOM_OF_TWO) : own;
+    const size_t own = slice_bytes<TYPE, NT>(p.shape),
+                 bytes = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32, own, ROOM_OF_TWO) : own;
     return pi_launch_dependent(stream, linear::linear<TYPE, NT>, dim3(tiles), dim3(THREADS), bytes, p);
 }
 
@@ -36,7 +37,8 @@ template <int TYPE> static int run_packed(void *stream, products &p, unsigned ti
 
 template <int TYPE> static int run_floats(void *stream, const product &p)
 {
-    dim3 grid((unsigned) ((p.w.n_out + FLOAT_WARPS - 1) / FLOAT_WARPS), (unsigned) ((p.n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS));
+    dim3 grid((unsigned) ((p.w.n_out + FLOAT_WARPS - 1) / FLOAT_WARPS),
+              (unsigned) ((p.n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS));
     return pi_launch_dependent(stream, linear_floats<TYPE>, grid, dim3(FLOAT_WARPS * 32), 0, p);
 }
 
@@ -58,7 +60,8 @@ int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *pr
     return pi__k_linear_then(stream, w, n, prepared, n_rows, nullptr);
 }
 
-int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t)
+int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
+                      const pi__k_tail *t)
 {
     const uint8_t *codes = (const uint8_t *) prepared;
     if (n_rows < 1 || n < 1) return 0;
@@ -91,7 +94,8 @@ int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32
     const dim3 grid((unsigned) n_tokens), block(256);
     if (n_tokens < 1) return 0;
     switch (w->type) {
-#define RUN(t, ...) case PI__##t: return pi_launch_dependent(stream, embed<PI__##t>, grid, block, 0, *w, token, scale, out);
+#define RUN(t, ...)                                                                                                    \
+    case PI__##t: return pi_launch_dependent(stream, embed<PI__##t>, grid, block, 0, *w, token, scale, out);
         PACKED_TYPES(RUN)
         FLOAT_TYPES(RUN)
 #undef RUN

@@ -8,5 +8,6 @@ int pi__k_lora_heads_run(void *stream, const pi__k_lora_heads *a)
 {
     if (a->n_groups < 1) return 0;
     const size_t shared = PI__K_LORA_ROWS * ((size_t) a->n_in + (size_t) a->max_rank) * sizeof(float);
-    return pi_launch_dependent(stream, lora_heads, dim3((unsigned) a->n_groups, (unsigned) a->n_head), dim3(LORA_THREADS), shared, *a);
+    return pi_launch_dependent(stream, lora_heads, dim3((unsigned) a->n_groups, (unsigned) a->n_head),
+                               dim3(LORA_THREADS), shared, *a);
 }

@@ -48,7 +48,8 @@ static bool is_tail(const pi__k_tail &t)
 {
     const pi__k_routes &r = t.routes;
     if (t.n_rows > PI__K_TAIL_ROWS) return false;
-    return !r.n_rows || (r.n_rows <= PI__K_ROUTER_ROWS && r.n_used > 0 && r.n_used <= r.n_expert && r.n_expert <= PI__MAX_EXPERTS);
+    return !r.n_rows ||
+           (r.n_rows <= PI__K_ROUTER_ROWS && r.n_used > 0 && r.n_used <= r.n_expert && r.n_expert <= PI__MAX_EXPERTS);
 }
 
 /* Sets up residual streams after the only matrix w, and their shared memory. Returns false if they are not
@@ -58,10 +59,15 @@ static bool take_streams(mixed_products &p, const pi__k_streams &k, const pi__k_
     const pi__k_tail &t = p.tail;
     const pi__k_add &a = t.add[0];
     const bool sums = t.sum.n_used;
-    if (!t.arrived || p.n != 1 || p.n_latent || p.beside.halves || p.choice.r.n_rows || t.routes.n_rows || t.qkv.n_tokens) return false;
-    if (p.n_rows > PI__K_MIXED_ROWS || w.w.type == PI__F32 || w.ldy != k.n || w.w.n_out != k.n || k.n % PI__K_HYPER_PART) return false;
+    if (!t.arrived || p.n != 1 || p.n_latent || p.beside.halves || p.choice.r.n_rows || t.routes.n_rows ||
+        t.qkv.n_tokens)
+        return false;
+    if (p.n_rows > PI__K_MIXED_ROWS || w.w.type == PI__F32 || w.ldy != k.n || w.w.n_out != k.n ||
+        k.n % PI__K_HYPER_PART)
+        return false;
     if (k.n_rows != p.n_rows || k.result != w.y || !k.w || !k.y || !streams_read(k, t)) return false;
-    if (sums != (a.x != nullptr) || t.add[1].x || (sums && (a.x != w.y || a.y != t.sum.y || a.w || a.bias || a.fresh))) return false;
+    if (sums != (a.x != nullptr) || t.add[1].x || (sums && (a.x != w.y || a.y != t.sum.y || a.w || a.bias || a.fresh)))
+        return false;
     if (sums && (t.sum.shared || t.sum.bias || t.sum.n != k.n || t.sum.n_rows != p.n_rows)) return false;
     const size_t row = (size_t) k.n * sizeof(float), smem_copy = row <= HYPER_SMEM_COPY ? row : 0;
     p.streams = k;
@@ -70,15 +76,16 @@ static bool take_streams(mixed_products &p, const pi__k_streams &k, const pi__k_
     return true;
 }
 
-int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
-                            const pi__k_tail *t, const pi__k_mixed_more *more)
+int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats,
+                            int32_t n_rows, const pi__k_tail *t, const pi__k_mixed_more *more)
 {
     const pi__k_expert_choice *choice = more->choice;
     const pi__k_side_input *beside = more->beside;
     size_t bytes = 0;
     if (n_rows < 1 || n < 1) return 0;
     if ((choice && (!t || !choice_is_right(*choice))) || (beside && (!t || t->n_rows != n_rows))) return 1;
-    mixed_products p = {(const uint4 *) halves, nullptr, floats, (const uint8_t *) floats, n_rows, n, {}, {}, {}, {}, {}, 0, {}, 0};
+    mixed_products p = {
+        (const uint4 *) halves, nullptr, floats, (const uint8_t *) floats, n_rows, n, {}, {}, {}, {}, {}, 0, {}, 0};
     if (t) p.tail = *t;
     if (beside) p.beside = *beside;
     if (more->latent && !latent_blocks_of(*more->latent, p.latent, bytes)) return 1;
@@ -95,7 +102,8 @@ int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, con
             if ((other >= 0 && other != m.type) || (m.type != PI__F32 && n_rows > PI__K_MIXED_ROWS)) return 1;
             other = m.type;
         } else {
-            if (!pi__k_w16_has(m.type) || n_rows > PI__K_MIXED_ROWS || (like >= 0 && like != pi__k_w16_input(m.type))) return 1;
+            if (!pi__k_w16_has(m.type) || n_rows > PI__K_MIXED_ROWS || (like >= 0 && like != pi__k_w16_input(m.type)))
+                return 1;
             like = pi__k_w16_input(m.type);
             p.factor = (const float *) ((const char *) halves + w16_rows_bytes(n_rows, m.n_in));
         }
@@ -111,8 +119,8 @@ int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, con
     return run<1, 1>(stream, p, share(p, 1), bytes);
 }
 
-int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats, int32_t n_rows,
-                       const pi__k_tail *t)
+int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats,
+                       int32_t n_rows, const pi__k_tail *t)
 {
     const pi__k_mixed_more none = {};
     return pi__k_mixed_linear_more(stream, w, n, halves, floats, n_rows, t, &none);

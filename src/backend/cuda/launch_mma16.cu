@@ -13,13 +13,14 @@ int pi__k_mma16_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_
 {
     if (n_rows < 1) return 0;
     auto kernel = type == PI__BF16 ? mma16_prepare<PI__BF16> : mma16_prepare<PI__F16>;
-    return pi_launch_dependent(stream, kernel, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), THREADS / 8, *in, n_rows, n_in,
-                     (uint8_t *) prepared);
+    return pi_launch_dependent(stream, kernel, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), THREADS / 8, *in,
+                               n_rows, n_in, (uint8_t *) prepared);
 }
 
 enum { FEW_GROUPS = 4 /* max groups of 8 rows in a launch of several matrices */ };
 
-template <int TYPE> static int run_few(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
+template <int TYPE>
+static int run_few(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
 {
     mma16_products p = {(const uint8_t *) prepared, w->w.n_in, n_rows, n, {}};
     unsigned blocks = 0;
@@ -28,8 +29,10 @@ template <int TYPE> static int run_few(void *stream, const pi__k_product *w, int
         p.w[i] = {m.data, m.shape.tile_bytes, m.scale, w[i].y, w[i].ldy, m.n_out, blocks};
         blocks += (unsigned) ((m.n_out + 15) / 16);
     }
-    if (n_rows <= 8) return pi_launch_dependent(stream, mma16_few_rows<TYPE, 1>, dim3(blocks), dim3(THREADS), sums_bytes<1>, p);
-    return pi_launch_dependent(stream, mma16_few_rows<TYPE, FEW_GROUPS>, dim3(blocks), dim3(THREADS), sums_bytes<FEW_GROUPS>, p);
+    if (n_rows <= 8)
+        return pi_launch_dependent(stream, mma16_few_rows<TYPE, 1>, dim3(blocks), dim3(THREADS), sums_bytes<1>, p);
+    return pi_launch_dependent(stream, mma16_few_rows<TYPE, FEW_GROUPS>, dim3(blocks), dim3(THREADS),
+                               sums_bytes<FEW_GROUPS>, p);
 }
 
 template <int TYPE> static int run_many(void *stream, const pi__k_product &w, const void *prepared, int32_t n_rows)
@@ -41,7 +44,8 @@ template <int TYPE> static int run_many(void *stream, const pi__k_product &w, co
                                pipe_bytes<MMA16_STAGES>(mma16_stage<TYPE>), p);
 }
 
-template <int TYPE> static int run_mma16(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
+template <int TYPE>
+static int run_mma16(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
 {
     int code = 0;
     if (n_rows <= FEW_GROUPS * 8) return run_few<TYPE>(stream, w, n, prepared, n_rows);

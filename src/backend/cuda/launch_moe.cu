@@ -40,8 +40,12 @@ template <int TYPE> static int run_packed(void *stream, const pi__k_routes *r, c
     return each_list(r, p, [=](int list, unsigned most, const grouped &q) {
         dim3 grid(rows, most, n);
         const pi__cuda_shape &s = q.a.w.shape;
-        if (list == 0) return pi_launch_dependent(stream, experts<TYPE, FEW / 8>, grid, dim3(THREADS), slice_bytes<TYPE, FEW / 8>(s), q);
-        if (list == 1) return pi_launch_dependent(stream, experts<TYPE, SOME / 8>, grid, dim3(THREADS), slice_bytes<TYPE, SOME / 8>(s), q);
+        if (list == 0)
+            return pi_launch_dependent(stream, experts<TYPE, FEW / 8>, grid, dim3(THREADS),
+                                       slice_bytes<TYPE, FEW / 8>(s), q);
+        if (list == 1)
+            return pi_launch_dependent(stream, experts<TYPE, SOME / 8>, grid, dim3(THREADS),
+                                       slice_bytes<TYPE, SOME / 8>(s), q);
         return pi__k_experts_many(stream, q, most);
     });
 }
@@ -60,8 +64,14 @@ int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *
     const uint8_t *codes = (const uint8_t *) prepared;
     int64_t n_rows = a->row ? r->n_rows : (int64_t) r->n_rows * r->n_used;
     if (codes_bytes(n_rows, a->w.n_in) / sizeof(uint4) > UINT32_MAX) return 1;
-    grouped p = {*a, nullptr, nullptr, (const uint4 *) codes, (const block_meta *) (codes + codes_bytes(n_rows, a->w.n_in)),
-                 (const float *) prepared, nullptr, nullptr};
+    grouped p = {*a,
+                 nullptr,
+                 nullptr,
+                 (const uint4 *) codes,
+                 (const block_meta *) (codes + codes_bytes(n_rows, a->w.n_in)),
+                 (const float *) prepared,
+                 nullptr,
+                 nullptr};
     switch (a->w.type) {
 #define RUN(t, ...) case PI__##t: return run_packed<PI__##t>(stream, r, p);
         PACKED_TYPES(RUN)

@@ -23,14 +23,16 @@ template <int NT> static int run(void *stream, w16_down &p, uint64_t tiles)
 {
     const uint64_t items = tiles * p.routed.n_item + p.shared.n_item;
     const uint64_t most = (uint64_t) (p.routed.a.n_sm > 0 ? p.routed.a.n_sm : (int) USUAL_SM) * (NT == 1 ? 2 : 1);
-    size_t bytes = max(bytes_for<NT, true, w16_experts>(p.routed.a.w.type), bytes_for<NT, false, w16_shared>(p.shared.a.w.type));
+    size_t bytes = max(bytes_for<NT, true, w16_experts>(p.routed.a.w.type),
+                       bytes_for<NT, false, w16_shared>(p.shared.a.w.type));
     if (p.tail.arrived) bytes = tail_bytes(p.tail, THREADS / 32, bytes);
     return pi_launch_dependent(stream, moe_down<NT>, dim3((unsigned) min(items, most)), dim3(THREADS), bytes, p);
 }
 
 static uint32_t items_of(int64_t n_out) { return (uint32_t) ((n_out + FEW_TILES * 16 - 1) / (FEW_TILES * 16)); }
 
-int pi__k_w16_down_shared(void *stream, const pi__k_down *a, const pi__k_product *shared, const void *prepared, const pi__k_tail *t)
+int pi__k_w16_down_shared(void *stream, const pi__k_down *a, const pi__k_product *shared, const void *prepared,
+                          const pi__k_tail *t)
 {
     const pi__k_routes &r = a->routes;
     const int64_t pairs = (int64_t) r.n_rows * r.n_used;

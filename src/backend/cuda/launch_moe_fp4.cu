@@ -27,8 +27,8 @@ template <int WAY> static int run_glu(void *stream, const pi__k_routes *r, fp4_g
     p.mid_factors = (float *) ((uint8_t *) p.a.mid + fp4_factors_at(WAY, columns, n));
     p.mid_chunks = (int32_t) ((n + 63) / 64);
     p.mid_steps = fp4_steps(p.mid_chunks);
-    const int code = pi_launch_dependent(stream, fp4_experts_glu<WAY>, dim3((unsigned) (items < sms ? items : sms)), dim3(FP4_THREADS),
-                                         L::BYTES, p, few ? (int32_t) columns : 0);
+    const int code = pi_launch_dependent(stream, fp4_experts_glu<WAY>, dim3((unsigned) (items < sms ? items : sms)),
+                                         dim3(FP4_THREADS), L::BYTES, p, few ? (int32_t) columns : 0);
     return code || few || !fp4_way<WAY>::NV ? code : pi__k_fp4_end(stream, p.a.mid, columns, n);
 }
 
@@ -36,15 +36,16 @@ template <int WAY> static int run_fp4(void *stream, const pi__k_routes *r, const
 {
     using L = fp4_lists<WAY>;
     const int32_t n_rows = a->row ? r->n_rows : r->n_rows * r->n_used;
-    const int64_t items = most_tiles(r) * ((a->w.n_out + 127) / 128) * (a->data2 ? 2 : 1), sms = a->n_sm ? a->n_sm : USUAL_SM;
+    const int64_t items = most_tiles(r) * ((a->w.n_out + 127) / 128) * (a->data2 ? 2 : 1),
+                  sms = a->n_sm ? a->n_sm : USUAL_SM;
     const uint8_t *x = (const uint8_t *) prepared;
     fp4_grouped p = {*a, {r->tile[0], r->tile[1], r->tile[2]}, r->n_tile, x,
                            (const float *) (x + fp4_factors_at(WAY, n_rows, a->w.n_in)),
                            fp4_steps((int32_t) ((a->w.n_in + 63) / 64)), nullptr, 0, 0};
     if (a->mid) return run_glu<WAY>(stream, r, p, sms);
     if (items > INT32_MAX / 2) return 1;
-    return pi_launch_dependent(stream, fp4_experts<WAY>, dim3((unsigned) (items < sms ? items : sms)), dim3(FP4_THREADS),
-                     L::ring::bytes(L::many::STAGE), p);
+    return pi_launch_dependent(stream, fp4_experts<WAY>, dim3((unsigned) (items < sms ? items : sms)),
+                               dim3(FP4_THREADS), L::ring::bytes(L::many::STAGE), p);
 }
 
 int pi__k_w4a8_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared)

@@ -7,7 +7,8 @@ using namespace moe;
 template <int TYPE> static int run_many(void *stream, const grouped &p, unsigned n_tile)
 {
     dim3 grid((unsigned) ((p.a.w.n_out + WARPS * 16 - 1) / (WARPS * 16)), n_tile, p.a.data2 ? 2 : 1);
-    return pi_launch_dependent(stream, experts_many<TYPE>, grid, dim3(THREADS), pipe_bytes<STAGES>(map_of(p.a.w.shape).size), p);
+    return pi_launch_dependent(stream, experts_many<TYPE>, grid, dim3(THREADS),
+                               pipe_bytes<STAGES>(map_of(p.a.w.shape).size), p);
 }
 
 int pi__k_experts_many(void *stream, const grouped &p, unsigned n_tile)

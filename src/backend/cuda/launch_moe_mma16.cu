@@ -9,8 +9,12 @@ template <int TYPE> static int run_mma16(void *stream, const pi__k_routes *r, co
     unsigned rows = (unsigned) ((p.a.w.n_out + 15) / 16), n = p.a.data2 ? 2 : 1;
     return each_list(r, p, [=](int list, unsigned most, const grouped &q) {
         dim3 few(rows, most, n), many((rows + 7) / 8, most, n);
-        if (list == 0) return pi_launch_dependent(stream, mma16_experts<TYPE, FEW / 8>, few, dim3(THREADS), sums_bytes<FEW / 8>, q);
-        if (list == 1) return pi_launch_dependent(stream, mma16_experts<TYPE, SOME / 8>, few, dim3(THREADS), sums_bytes<SOME / 8>, q);
+        if (list == 0)
+            return pi_launch_dependent(stream, mma16_experts<TYPE, FEW / 8>, few, dim3(THREADS), sums_bytes<FEW / 8>,
+                                       q);
+        if (list == 1)
+            return pi_launch_dependent(stream, mma16_experts<TYPE, SOME / 8>, few, dim3(THREADS), sums_bytes<SOME / 8>,
+                                       q);
         return pi_launch_dependent(stream, mma16_experts_many<TYPE>, many, dim3(THREADS),
                          pipe_bytes<MMA16_STAGES>(mma16_stage<TYPE>), q);
     });

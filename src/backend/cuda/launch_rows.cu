@@ -16,8 +16,8 @@ int pi__k_add_norm(void *stream, const pi__add_norm *a)
 int pi__k_norm(void *stream, const pi__norm *a)
 {
     if (a->n_rows < 1) return 0;
-    return pi_launch_dependent(stream, norm, rows_grid(a->n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, a->out, a->ldo, a->x,
-                     a->w, a->eps, a->n);
+    return pi_launch_dependent(stream, norm, rows_grid(a->n_rows), dim3(ROW_THREADS), ROW_THREADS / 8, a->out, a->ldo,
+                               a->x, a->w, a->eps, a->n);
 }
 
 int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const pi__rope *a)
@@ -27,7 +27,8 @@ int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const pi__rop
     return pi_launch_dependent(stream, rope, grid, dim3(128), 0, pos, *a);
 }
 
-int pi__k_block_conv(void *stream, const pi__block_conv *a, const int32_t *seq, const int32_t *seq_start, int32_t n_tokens)
+int pi__k_block_conv(void *stream, const pi__block_conv *a, const int32_t *seq, const int32_t *seq_start,
+                     int32_t n_tokens)
 {
     if (n_tokens < 1) return 0;
     return pi_launch_dependent(stream, block_conv, rows_grid(n_tokens), dim3(ROW_THREADS), 0, *a, seq, seq_start);
@@ -48,15 +49,16 @@ int pi__k_add_rows(void *stream, const pi__add_rows *a, const int32_t *row)
 int pi__k_copy_2d(void *stream, const pi__copy_2d *a)
 {
     if (a->n_rows < 1) return 0;
-    return pi_launch_dependent(stream, copy_2d, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->step, a->ldx, a->n_shards,
-                     a->n, a->y, a->ldy);
+    return pi_launch_dependent(stream, copy_2d, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->step, a->ldx,
+                               a->n_shards, a->n, a->y, a->ldy);
 }
 
 int pi__k_softcap(void *stream, const pi__softcap *a)
 {
     const size_t n = (size_t) a->n_rows * (size_t) a->n, blocks = (n + ROW_THREADS - 1) / ROW_THREADS;
     if (!n) return 0;
-    return pi_launch_dependent(stream, softcap, dim3((unsigned) (blocks < 4096 ? blocks : 4096)), dim3(ROW_THREADS), 0, a->x, a->cap, n);
+    return pi_launch_dependent(stream, softcap, dim3((unsigned) (blocks < 4096 ? blocks : 4096)), dim3(ROW_THREADS), 0,
+                               a->x, a->cap, n);
 }
 
 int pi__k_layer_norm(void *stream, const pi__layer_norm *a)
@@ -74,5 +76,6 @@ int pi__k_gelu(void *stream, const pi__gelu *a)
 int pi__k_add_gated(void *stream, const pi__add_gated *a)
 {
     if (a->n_rows < 1) return 0;
-    return pi_launch_dependent(stream, add_gated, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->y, a->x, a->gate, a->ldg, a->n);
+    return pi_launch_dependent(stream, add_gated, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->y, a->x, a->gate,
+                               a->ldg, a->n);
 }

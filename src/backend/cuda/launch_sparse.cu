@@ -23,7 +23,8 @@ static_assert(PI__K_RAW_QUERIES <= 8 * WIDTH, "longer queries use another kernel
 
 bool pi__k_sparse_groups(const pi__sparse *a, int32_t heads)
 {
-    const bool divides = heads > 0 && heads <= PI__K_MAX_GROUPED && (heads & (heads - 1)) == 0 && a->n_head % heads == 0;
+    const bool divides = heads > 0 && heads <= PI__K_MAX_GROUPED && (heads & (heads - 1)) == 0 &&
+                         a->n_head % heads == 0;
     return divides && a->dim % 32 == 0 && a->dim_v == a->dim && a->dim <= 8 * WIDTH;
 }
 

@@ -12,7 +12,8 @@ typedef void sparse_kernel(const pi__k_sparse, int32_t, int32_t, uint32_t *);
 
 /* One block per split; each launch takes the tokens that scratch has room for. */
 template <class S>
-static int run_units(void *stream, const pi__k_sparse *a, sparse_kernel *kernel, int32_t splits, int32_t at_once, uint32_t *arrived)
+static int run_units(void *stream, const pi__k_sparse *a, sparse_kernel *kernel, int32_t splits, int32_t at_once,
+                     uint32_t *arrived)
 {
     static_assert(2 * S::THREADS >= S::W * WIDTH, "folding splits: two columns per thread");
     const unsigned blocks = (unsigned) (a->a.n_head + S::HEADS - 1) / S::HEADS;
@@ -36,8 +37,8 @@ static int run_lists(void *stream, const pi__k_sparse *a, sparse_kernel *whole, 
     const size_t room = arrived && a->scratch && splits > 1 ? a->scratch_size / token : 0; /* in tokens */
     if (2 * (int64_t) a->n_tokens * blocks <= a->n_sm && room)
         return run_units<U>(stream, a, units, splits, (int32_t) min(room, (size_t) a->n_tokens), arrived);
-    return pi_launch_dependent(stream, whole, dim3((unsigned) blocks, (unsigned) a->n_tokens), dim3(S::THREADS), S::total, *a, 0,
-                               splits, arrived);
+    return pi_launch_dependent(stream, whole, dim3((unsigned) blocks, (unsigned) a->n_tokens), dim3(S::THREADS),
+                               S::total, *a, 0, splits, arrived);
 }
 
 #endif

@@ -26,8 +26,9 @@ int pi__k_w16_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t 
 {
     if (n_rows < 1) return 0;
     auto kernel = is_bf16(type) ? w16_prepare<true> : w16_prepare<false>;
-    return pi_launch_dependent(stream, kernel, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), THREADS / 4, *in, n_rows, n_in,
-                     (uint16_t *) prepared, (float *) ((char *) prepared + w16_rows_bytes(n_rows, n_in)));
+    return pi_launch_dependent(stream, kernel, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), THREADS / 4, *in,
+                               n_rows, n_in, (uint16_t *) prepared,
+                               (float *) ((char *) prepared + w16_rows_bytes(n_rows, n_in)));
 }
 
 /* Assigns blocks of `tiles` tiles to each matrix; returns the number of blocks. */
@@ -43,7 +44,8 @@ static unsigned share(w16_products &p, int64_t tiles)
 
 template <int TYPE, int NT, int R> static int run_few(void *stream, w16_products &p, unsigned blocks)
 {
-    const size_t own = w16_stream<TYPE, NT, R>::bytes(), bytes = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32, own, w16_room<NT>) : own;
+    const size_t own = w16_stream<TYPE, NT, R>::bytes(),
+                 bytes = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32, own, w16_room<NT>) : own;
     return pi_launch_dependent(stream, w16_few<TYPE, NT, R>, dim3(blocks), dim3(THREADS), bytes, p);
 }
 
@@ -53,7 +55,8 @@ template <int TYPE> static int run_many(void *stream, const w16_products &p, uns
 {
     constexpr int64_t VALUES = 16 * W16_MANY_TILES * 8 * W16_MANY_GROUPS;
     const unsigned columns = (unsigned) ((p.n_rows + W16_MANY_GROUPS * 8 - 1) / (W16_MANY_GROUPS * 8));
-    const unsigned parts = (unsigned) split_parts(split, {(int64_t) columns * blocks, VALUES * 32 * p.shape.n_block / 512, VALUES});
+    const unsigned parts = (unsigned) split_parts(
+        split, {(int64_t) columns * blocks, VALUES * 32 * p.shape.n_block / 512, VALUES});
     return pi_launch_dependent(stream, w16_many<TYPE>, dim3(columns, blocks, parts), dim3(THREADS),
                                pipe_bytes<W16_STAGES>(w16_stage<TYPE>::SIZE), p);
 }
@@ -72,8 +75,8 @@ template <int TYPE> static int run_w16(void *stream, w16_products &p, const pi__
     return run_many<TYPE>(stream, p, blocks, split);
 }
 
-static int run(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t,
-               const pi__k_split *split)
+static int run(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
+               const pi__k_tail *t, const pi__k_split *split)
 {
     if (n_rows < 1 || n < 1) return 0;
     if (n > PI__K_MAX_LINEAR || (t && n_rows > PI__K_TAIL_ROWS)) return 1;
@@ -92,7 +95,8 @@ static int run(void *stream, const pi__k_product *w, int32_t n, const void *prep
     }
 }
 
-int pi__k_w16_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, const pi__k_tail *t)
+int pi__k_w16_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
+                          const pi__k_tail *t)
 {
     return run(stream, w, n, prepared, n_rows, t, nullptr);
 }

@@ -7,7 +7,8 @@ template <int TYPE> static int run_both(void *stream, const w16_both &a, const p
     constexpr int64_t VALUES = 16 * W16_MANY_TILES * 8 * W16_MANY_GROUPS, ROWS = 16 * W16_MANY_TILES / 2;
     const unsigned columns = (unsigned) ((a.p.n_rows + W16_MANY_GROUPS * 8 - 1) / (W16_MANY_GROUPS * 8));
     const unsigned blocks = (unsigned) ((a.p.w[0].n_out + ROWS - 1) / ROWS);
-    const unsigned parts = (unsigned) split_parts(split, {(int64_t) columns * blocks, VALUES * 32 * a.p.shape.n_block / 512, VALUES});
+    const unsigned parts = (unsigned) split_parts(
+        split, {(int64_t) columns * blocks, VALUES * 32 * a.p.shape.n_block / 512, VALUES});
     return pi_launch_dependent(stream, w16_glu<TYPE>, dim3(columns, blocks, parts), dim3(THREADS),
                                pipe_bytes<W16_STAGES>(w16_stage<TYPE>::SIZE), a);
 }
@@ -16,11 +17,13 @@ int pi__k_w16_round(void *stream, const pi__k_w16_glu *a, int32_t n_rows)
 {
     const int64_t n = a->gate.n_out;
     auto kernel = pi__k_w16_input(a->mid_type) ? w16_round<true> : w16_round<false>;
-    return pi_launch_dependent(stream, kernel, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), 0, (const float *) a->y, a->ldy,
-                               a->most, n_rows, n, (uint4 *) a->mid, (float *) ((char *) a->mid + w16_rows_bytes(n_rows, n)));
+    return pi_launch_dependent(stream, kernel, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), 0,
+                               (const float *) a->y, a->ldy, a->most, n_rows, n, (uint4 *) a->mid,
+                               (float *) ((char *) a->mid + w16_rows_bytes(n_rows, n)));
 }
 
-int pi__k_w16_glu_run(void *stream, const pi__k_w16_glu *a, const void *prepared, int32_t n_rows, const pi__k_split *split)
+int pi__k_w16_glu_run(void *stream, const pi__k_w16_glu *a, const void *prepared, int32_t n_rows,
+                      const pi__k_split *split)
 {
     w16_both both;
     if (n_rows < 1) return 0;

@@ -25,7 +25,8 @@ int pi__k_w16_glu_few(void *stream, const pi__k_w16_glu *a, const void *prepared
     if (n_rows > PI__K_MMA_ROWS || !w16_both_of(*a, prepared, n_rows, &both)) return 1;
     if (n_rows <= PI__K_TAIL_ROWS) {
         both.arrived = a->arrived, both.bf16 = pi__k_w16_input(a->mid_type);
-        both.words = (uint4 *) a->mid, both.factor = (float *) ((char *) a->mid + w16_rows_bytes(n_rows, a->gate.n_out));
+        both.words = (uint4 *) a->mid,
+        both.factor = (float *) ((char *) a->mid + w16_rows_bytes(n_rows, a->gate.n_out));
     }
     int code = 1;
     switch (a->gate.type) {

@@ -29,7 +29,8 @@ template <int TYPE> static int run_type(void *stream, w16_products &p, int32_t n
     return blocks * columns >= n_sm ? run<TYPE, MOST>(stream, p, blocks) : run<TYPE, 2>(stream, p, share(p, 2));
 }
 
-int pi__k_wgmma_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows, int32_t n_sm)
+int pi__k_wgmma_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
+                       int32_t n_sm)
 {
     if (n_rows < 1 || n < 1) return 0;
     if (n > PI__K_MAX_LINEAR) return 1;

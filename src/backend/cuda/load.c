@@ -117,14 +117,21 @@ static void load_bytes(pi__cuda *c, char *dst, const uint8_t *src, size_t n)
     }
 }
 
-static void load_tiles(pi__cuda *c, const pi__weight *w, const pi__cuda_shape *s, char *dst, const uint8_t *src, int64_t n)
+static void load_tiles(pi__cuda *c, const pi__weight *w, const pi__cuda_shape *s, char *dst, const uint8_t *src,
+                       int64_t n)
 {
     const size_t tiles = (size_t) (n + PI__TILE_ROWS - 1) / PI__TILE_ROWS;
     const size_t row = pi__row_size(pi__type_info_of(w->type), w->n_in), a_part = PIECE / s->tile_bytes;
     const int64_t step = PI__TILE_ROWS * (int64_t) (a_part ? a_part : 1);
     size_t got;
     if (c->info.shares) {
-        job j = {.pool = c->stage.pool, .type = w->type, .n_in = w->n_in, .s = s, .src = src, .dst = (uint8_t *) dst, .n = n,
+        job j = {.pool = c->stage.pool,
+                 .type = w->type,
+                 .n_in = w->n_in,
+                 .s = s,
+                 .src = src,
+                 .dst = (uint8_t *) dst,
+                 .n = n,
                  .step = step};
         run(&j);
         return;
@@ -133,8 +140,14 @@ static void load_tiles(pi__cuda *c, const pi__weight *w, const pi__cuda_shape *s
         uint8_t *p = room(c, tiles - at, s->tile_bytes, &got);
         if (!p) return;
         const int64_t first = (int64_t) at * PI__TILE_ROWS, end = (int64_t) (at + got) * PI__TILE_ROWS;
-        job j = {.pool = c->stage.pool, .type = w->type, .n_in = w->n_in, .s = s, .src = src + (size_t) first * row, .dst = p,
-                 .n = (end < n ? end : n) - first, .step = step};
+        job j = {.pool = c->stage.pool,
+                 .type = w->type,
+                 .n_in = w->n_in,
+                 .s = s,
+                 .src = src + (size_t) first * row,
+                 .dst = p,
+                 .n = (end < n ? end : n) - first,
+                 .step = step};
         run(&j);
         send(c, dst + at * s->tile_bytes, p, got * s->tile_bytes);
     }

@@ -57,7 +57,8 @@ static int multiply_floats(void *stream, const pi__k_product *p, int32_t n, cons
     int code = 0;
     for (int32_t i = 0; i < n && !code; i++) {
         const bool many = pi__k_floats_has(p[i].w.type, p[i].w.n_out, n_rows);
-        code = many ? pi__k_floats_linear(stream, &p[i], 1, prepared, n_rows) : pi__k_linear(stream, &p[i], 1, prepared, n_rows);
+        code = many ? pi__k_floats_linear(stream, &p[i], 1, prepared, n_rows)
+                    : pi__k_linear(stream, &p[i], 1, prepared, n_rows);
     }
     return code;
 }
@@ -75,8 +76,8 @@ int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, 
 
 static bool same_input(const pi__k_input *a, const pi__k_input *b)
 {
-    return a->kind == b->kind && a->x == b->x && a->ldx == b->ldx && a->x2 == b->x2 && a->ldx2 == b->ldx2 && a->w == b->w &&
-           a->eps == b->eps && a->limit == b->limit;
+    return a->kind == b->kind && a->x == b->x && a->ldx == b->ldx && a->x2 == b->x2 && a->ldx2 == b->ldx2 &&
+           a->w == b->w && a->eps == b->eps && a->limit == b->limit;
 }
 
 /* Key of a packed input: the activation format and, for formats that depend on it, the type (W16: F16 or BF16). */
@@ -89,7 +90,8 @@ void pi__cuda_set_packed(pi__cuda *c, const pi__k_tail *t)
     if (t->halves) c->ready.what[0] = known_by(PI__FORM_W16, t->bf16), c->ready.where[0] = t->halves;
     if (t->terms) c->ready.what[1] = known_by(PI__FORM_MMA16, t->terms_type), c->ready.where[1] = t->terms;
     if (t->floats) c->ready.what[1] = PI__FORM_FLOATS, c->ready.where[1] = t->floats;
-    if (t->fp4) c->ready.what[0] = known_by(t->fp8 ? PI__FORM_W4A8 : PI__FORM_FP4, t->fp4_type), c->ready.where[0] = t->fp4;
+    if (t->fp4)
+        c->ready.what[0] = known_by(t->fp8 ? PI__FORM_W4A8 : PI__FORM_FP4, t->fp4_type), c->ready.where[0] = t->fp4;
 }
 
 bool pi__cuda_reads_in_place(int form, const pi__k_input *in, int32_t n_rows, int64_t n_in)
@@ -180,7 +182,10 @@ static bool mixes(const pi__cuda *c, const pi__linear *a, int32_t i)
     return form == PI__FORM_W16 && a->n_rows <= PI__K_MIXED_ROWS;
 }
 
-static int w16_input(const pi__linear *a, int32_t i) { return pi__k_w16_input(pi__cuda_packed_type(a->lin[i].w->type)); }
+static int w16_input(const pi__linear *a, int32_t i)
+{
+    return pi__k_w16_input(pi__cuda_packed_type(a->lin[i].w->type));
+}
 
 /* True if matrix i can be in a mixed launch; the epilogue then belongs to another matrix of the launch. */
 static bool mixes_terms(const pi__cuda *c, const pi__linear *a, int32_t i)
@@ -250,7 +255,8 @@ static void prepare_both(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n)
 }
 
 /* Queues n matrices of several types, from i on, as one launch. */
-static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, const pi__k_tail *then, const pi__k_mixed_more *more)
+static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, const pi__k_tail *then,
+                        const pi__k_mixed_more *more)
 {
     prepare_both(c, a, i, n);
     const pi__k_input in = pi__cuda_input(&a->in);
@@ -277,21 +283,26 @@ void pi__cuda_queue_more(pi__cuda *c, const pi__linear *a, const pi__k_tail *the
         const pi__k_tail *tail = last ? then : NULL; /* epilogue of the mixed launch */
         pi__k_product p[PI__K_MAX_MMA16]; /* max for matrices of one type */
         n = run_of_type(c, a, i);
-        if (mixed > n || (mixed > 1 && a->lin[i].w->type == PI__F32) || (mixed && last && (more->latent || more->streams)) ||
+        if (mixed > n || (mixed > 1 && a->lin[i].w->type == PI__F32) ||
+            (mixed && last && (more->latent || more->streams)) ||
             (mixed && tail && (tail->routes.n_rows || a->lin[i].w->type == PI__F32))) {
             n = mixed;
             queue_mixed(c, a, i, n, tail, last ? more : &NO_MORE);
             continue;
         }
         for (int32_t m = 0; m < n; m++)
-            p[m] = (pi__k_product) {.w = pi__cuda_matrix(a->lin[i + m].w), .y = a->lin[i + m].y, .ldy = a->lin[i + m].ldy};
+            p[m] = (pi__k_product) {
+                .w = pi__cuda_matrix(a->lin[i + m].w), .y = a->lin[i + m].y, .ldy = a->lin[i + m].ldy};
         const int32_t type = p->w.type, form = pi__cuda_linear_form(c, type, a);
         void *x = pi__cuda_packed_x(c, form, &k, type, a->n_rows, p->w.n_in);
         PI__QUEUE(c, multiply(c, form, p, n, x, a->n_rows, i + n < a->n_lin ? NULL : then));
     }
 }
 
-void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then) { pi__cuda_queue_more(c, a, then, &NO_MORE); }
+void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then)
+{
+    pi__cuda_queue_more(c, a, then, &NO_MORE);
+}
 
 bool pi__cuda_has_latent(const pi__cuda *c, const pi__linear *a)
 {
@@ -300,7 +311,8 @@ bool pi__cuda_has_latent(const pi__cuda *c, const pi__linear *a)
 
 bool pi__cuda_has_streams(const pi__cuda *c, const pi__linear *a)
 {
-    return a->n_lin == 1 && a->lin[0].w->type != PI__F32 && a->n_rows <= pi__cuda_tail_rows(c) && pi__cuda_has_latent(c, a);
+    return a->n_lin == 1 && a->lin[0].w->type != PI__F32 && a->n_rows <= pi__cuda_tail_rows(c) &&
+           pi__cuda_has_latent(c, a);
 }
 
 bool pi__cuda_fits_down_launch(const pi__cuda *c, const pi__linear *a)
@@ -356,17 +368,31 @@ static bool queue_glu_16(pi__cuda *c, const pi__linear *a, const pi__linear *nex
     pi__k_glu g = {.act = reads->kind};
     const bool few = rows <= PI__K_MMA_ROWS;
     if (!halves_of(a, reads, n, &g) || (!few && c->wgmma && !pi__k_wgmma_has_glu(g.gate.type))) return false;
-    if (pi__cuda_linear_form(c, g.gate.type, a) != PI__FORM_W16 || n % 32 || reads->ldx % 4 || (uintptr_t) reads->x % 16) return false;
+    if (pi__cuda_linear_form(c, g.gate.type, a) != PI__FORM_W16 || n % 32 || reads->ldx % 4 ||
+        (uintptr_t) reads->x % 16)
+        return false;
     const void *x = pi__cuda_packed_x(c, PI__FORM_W16, &in, g.gate.type, rows, g.gate.n_in);
-    const pi__k_w16_glu both = {.gate = g.gate, .up = g.up, .up_scale = g.up_scale, .act = g.act, .limit = reads->limit, .y = a->lin[0].y,
-                                .ldy = reads->ldx, .most = (uint32_t *) (void *) (c->scratch + c->at.row_most), .mid_type = mid_type,
-                                .mid = c->scratch + c->at.prepared, .n_sm = c->info.n_sm,
-                                .arrived = rows <= pi__cuda_tail_rows(c) ? (uint32_t *) (void *) (c->scratch + c->at.arrived) : NULL};
+    const pi__k_w16_glu both = {
+        .gate = g.gate,
+        .up = g.up,
+        .up_scale = g.up_scale,
+        .act = g.act,
+        .limit = reads->limit,
+        .y = a->lin[0].y,
+        .ldy = reads->ldx,
+        .most = (uint32_t *) (void *) (c->scratch + c->at.row_most),
+        .mid_type = mid_type,
+        .mid = c->scratch + c->at.prepared,
+        .n_sm = c->info.n_sm,
+        .arrived = rows <= pi__cuda_tail_rows(c) ? (uint32_t *) (void *) (c->scratch + c->at.arrived) : NULL};
     if (few) PI__QUEUE(c, pi__k_w16_glu_few(pi__rt_stream(c->rt), &both, x, rows));
     else if (c->wgmma) PI__QUEUE(c, pi__k_wgmma_glu_run(pi__rt_stream(c->rt), &both, x, rows, c->info.n_sm));
     else PI__QUEUE(c, pi__k_w16_glu_run(pi__rt_stream(c->rt), &both, x, rows, &split));
-    c->ready = (cuda_packed_x) {.in = pi__cuda_input(reads), .n_rows = rows, .n_in = n,
-                                .what = {known_by(PI__FORM_W16, pi__k_w16_input(mid_type)), -1}, .where = {both.mid, NULL}};
+    c->ready = (cuda_packed_x) {.in = pi__cuda_input(reads),
+                                .n_rows = rows,
+                                .n_in = n,
+                                .what = {known_by(PI__FORM_W16, pi__k_w16_input(mid_type)), -1},
+                                .where = {both.mid, NULL}};
     return true;
 }
 
@@ -377,12 +403,16 @@ bool pi__cuda_queue_glu(pi__cuda *c, const pi__linear *a, const pi__linear *next
     const int form = pi__cuda_linear_form(c, type, next);
     const bool glu = pi__in_gated(next->in.kind);
     pi__k_input in = pi__cuda_input(&a->in);
-    pi__k_glu g = {.act = next->in.kind, .limit = next->in.limit, .fp8 = form == PI__FORM_W4A8, .mid = c->scratch + c->at.mid,
+    pi__k_glu g = {.act = next->in.kind,
+                   .limit = next->in.limit,
+                   .fp8 = form == PI__FORM_W4A8,
+                   .mid = c->scratch + c->at.mid,
                    .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived)};
     if (!glu || c->disabled.glu || next->n_lin != 1 || next->n_rows != rows || rows < 1) return false;
     if (form == PI__FORM_W16) return queue_glu_16(c, a, next);
     if (form != PI__FORM_FP4 && form != PI__FORM_W4A8) return false;
-    if (!halves_of(a, &next->in, down->n_in, &g) || g.gate.type != type || pi__cuda_linear_form(c, type, a) != form) return false;
+    if (!halves_of(a, &next->in, down->n_in, &g) || g.gate.type != type || pi__cuda_linear_form(c, type, a) != form)
+        return false;
     const void *x = pi__cuda_packed_x(c, form, &in, type, rows, g.gate.n_in);
     PI__QUEUE(c, pi__k_fp4_glu(pi__rt_stream(c->rt), &g, x, rows));
     c->ready = (cuda_packed_x) {.in = pi__cuda_input(&next->in), .n_rows = rows, .n_in = down->n_in,
@@ -399,12 +429,12 @@ void pi__cuda_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 }
 
 /* Ops that are one kernel with the op's own struct. */
-#define ROW_OP(name, type)                                                                                              \
-    void pi__cuda_##name(pi__backend *be, const pi__batch *b, const type *a)                                            \
-    {                                                                                                                   \
-        pi__cuda *c = (pi__cuda *) be;                                                                                  \
-        (void) b;                                                                                                       \
-        PI__QUEUE(c, pi__k_##name(pi__rt_stream(c->rt), a));                                                            \
+#define ROW_OP(name, type)                                                                                             \
+    void pi__cuda_##name(pi__backend *be, const pi__batch *b, const type *a)                                           \
+    {                                                                                                                  \
+        pi__cuda *c = (pi__cuda *) be;                                                                                 \
+        (void) b;                                                                                                      \
+        PI__QUEUE(c, pi__k_##name(pi__rt_stream(c->rt), a));                                                           \
     }
 PI__OPS_ROWS(ROW_OP)
 #undef ROW_OP
@@ -451,11 +481,29 @@ pi__k_qkv pi__cuda_heads(const pi__cuda *c, const pi__batch *b, const pi__qkv *a
     const cuda_batch *d = pi__cuda_batch_of(c, b);
     bool store = a->k && d->slot[a->kv->group];
     return (pi__k_qkv) {
-        .q = a->q, .ldq = a->ldq, .q_stride = a->q_stride ? a->q_stride : a->kv->head_dim, .k = store ? a->k : NULL,
-        .v = store ? a->v : NULL, .ldk = a->ldk, .ldv = a->ldv, .n_head = a->n_head, .n_tokens = b->n_tokens,
-        .q_bias = a->q_bias, .k_bias = a->k_bias, .v_bias = a->v_bias, .q_norm = a->q_norm, .k_norm = a->k_norm,
-        .v_norm = a->v_norm, .eps = a->eps, .rope = a->rope, .q_rope = a->q_rope ? a->q_rope : a->rope, .n_rot = a->n_rot,
-        .pair_stride = a->pair_stride, .q_scale = a->q_scale, .slot = d->slot[a->kv->group], .cache = cache_of(b, a->kv),
+        .q = a->q,
+        .ldq = a->ldq,
+        .q_stride = a->q_stride ? a->q_stride : a->kv->head_dim,
+        .k = store ? a->k : NULL,
+        .v = store ? a->v : NULL,
+        .ldk = a->ldk,
+        .ldv = a->ldv,
+        .n_head = a->n_head,
+        .n_tokens = b->n_tokens,
+        .q_bias = a->q_bias,
+        .k_bias = a->k_bias,
+        .v_bias = a->v_bias,
+        .q_norm = a->q_norm,
+        .k_norm = a->k_norm,
+        .v_norm = a->v_norm,
+        .eps = a->eps,
+        .rope = a->rope,
+        .q_rope = a->q_rope ? a->q_rope : a->rope,
+        .n_rot = a->n_rot,
+        .pair_stride = a->pair_stride,
+        .q_scale = a->q_scale,
+        .slot = d->slot[a->kv->group],
+        .cache = cache_of(b, a->kv),
     };
 }
 
@@ -520,14 +568,34 @@ void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attenti
     const int64_t q_stride = a->q_stride ? a->q_stride : a->kv->head_dim;
     const bool turn = pi__kv_rotated(a->kv->type_v);
     pi__k_attn k = {
-        .q = a->q, .ldq = a->ldq, .q_stride = q_stride, .gate = turn ? NULL : a->gate, .out = a->out,
-        .ldo = a->ldo, .n_head = a->n_head, .window = a->window, .first = a->first, .past = a->past, .softcap = a->softcap,
-        .sinks = a->sinks, .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .pos = d->pos, .seq_start = d->seq_start,
-        .block_table = d->table[a->kv->group], .table_stride = b->kv[a->kv->group].table_stride,
-        .max_keys = d->keys ? seen_of(d->keys, a->window) : pi__cuda_max_keys(b, a->window), .cache = cache_of(b, a->kv),
-        .scratch = c->disabled.splits ? NULL : c->scratch + c->at.kv_splits, .scratch_size = c->at.total - c->at.kv_splits,
+        .q = a->q,
+        .ldq = a->ldq,
+        .q_stride = q_stride,
+        .gate = turn ? NULL : a->gate,
+        .out = a->out,
+        .ldo = a->ldo,
+        .n_head = a->n_head,
+        .window = a->window,
+        .first = a->first,
+        .past = a->past,
+        .softcap = a->softcap,
+        .sinks = a->sinks,
+        .n_tokens = b->n_tokens,
+        .n_seqs = b->n_seqs,
+        .pos = d->pos,
+        .seq_start = d->seq_start,
+        .block_table = d->table[a->kv->group],
+        .table_stride = b->kv[a->kv->group].table_stride,
+        .max_keys = d->keys ? seen_of(d->keys, a->window) : pi__cuda_max_keys(b, a->window),
+        .cache = cache_of(b, a->kv),
+        .scratch = c->disabled.splits ? NULL : c->scratch + c->at.kv_splits,
+        .scratch_size = c->at.total - c->at.kv_splits,
         .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived) + 1,
-        .n_sm = c->info.n_sm, .block = a->block, .ahead = a->ahead, .tail = then, .fast = c->one_f16,
+        .n_sm = c->info.n_sm,
+        .block = a->block,
+        .ahead = a->ahead,
+        .tail = then,
+        .fast = c->one_f16,
         .wgmma = c->info.arch == 90 && !c->disabled.wgmma_attention,
     };
     if (a->sparsity > 0 && b->runs.n_blocks && !c->disabled.key_blocks) choose_keys(c, b, a, &k);

@@ -57,8 +57,15 @@ void pi__cuda_centroid_head(pi__backend *be, const pi__batch *b, const pi__centr
         .row = (int32_t *) (void *) (c->scratch + p.row), .tile = {(pi__k_tile *) (void *) (c->scratch + p.tile)},
         .n_tile = (int32_t *) (void *) (c->scratch + p.n_tile),
     };
-    const pi__k_centroids k = {.scores = a->scores, .n_rows = a->n_rows, .n_mat = (int32_t) n_mat, .n_pick = a->n_pick, .n = n,
-                              .pick = a->pick, .some = a->some, .order = order, .logits = a->logits};
+    const pi__k_centroids k = {.scores = a->scores,
+                               .n_rows = a->n_rows,
+                               .n_mat = (int32_t) n_mat,
+                               .n_pick = a->n_pick,
+                               .n = n,
+                               .pick = a->pick,
+                               .some = a->some,
+                               .order = order,
+                               .logits = a->logits};
     pi__cuda_linear(be, NULL, &(pi__linear) {.in = a->in, .n_rows = a->n_rows, .n_lin = 1,
                                              .lin = {{a->centroids, a->scores, n_mat}}});
     PI__QUEUE(c, pi__k_pick_centroids(stream, &k, &r));

@@ -55,12 +55,18 @@ static void one_by_one(pi__backend *be, const pi__batch *b, const pi__experts_la
     be->ops->linear(be, NULL, &first);
     be->ops->linear(be, NULL, &last);
     if (a->beside)
-        be->ops->add_gated(be, NULL, &(pi__add_gated) {.y = moe.y, .x = a->shared, .gate = a->logits + moe.n_expert, .ldg = moe.ldl,
-                                                       .n_rows = moe.n_rows, .n = n});
+        be->ops->add_gated(be, NULL,
+                           &(pi__add_gated) {.y = moe.y,
+                                             .x = a->shared,
+                                             .gate = a->logits + moe.n_expert,
+                                             .ldg = moe.ldl,
+                                             .n_rows = moe.n_rows,
+                                             .n = n});
     float *x = a->x ? a->x : a->shared;
     be->ops->add_norm(be, NULL, &(pi__add_norm) {.x = x, .y = moe.y, .scale = 1.0f, .n_rows = moe.n_rows, .n = n});
     if (!a->beside && a->x)
-        be->ops->add_norm(be, NULL, &(pi__add_norm) {.x = a->x, .y = a->shared, .scale = 1.0f, .n_rows = moe.n_rows, .n = n});
+        be->ops->add_norm(be, NULL,
+                          &(pi__add_norm) {.x = a->x, .y = a->shared, .scale = 1.0f, .n_rows = moe.n_rows, .n = n});
 }
 
 static void hold(pi__cuda *c, const pi__linear *a)
@@ -114,5 +120,6 @@ void pi__cuda_experts_layer(pi__backend *be, const pi__batch *b, const pi__exper
     (void) pi__cuda_hold_sum(c, &sum);
     float *x = a->x ? a->x : a->shared;
     pi__cuda_hold_add(c, &(pi__k_add) {.x = x, .y = moe.y, .scale = 1.0f, .n = a->down->n_out}, moe.n_rows);
-    if (!a->beside && a->x) pi__cuda_hold_add(c, &(pi__k_add) {.x = a->x, .y = a->shared, .scale = 1.0f, .n = a->down->n_out}, moe.n_rows);
+    if (!a->beside && a->x)
+        pi__cuda_hold_add(c, &(pi__k_add) {.x = a->x, .y = a->shared, .scale = 1.0f, .n = a->down->n_out}, moe.n_rows);
 }

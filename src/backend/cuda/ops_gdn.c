@@ -40,12 +40,33 @@ static pi__k_gdn gdn_of(const pi__cuda *c, const pi__batch *b, const pi__gdn *a)
 {
     const cuda_batch *d = pi__cuda_batch_of(c, b);
     pi__k_gdn k = {
-        .qkv = a->qkv, .ld_qkv = a->ld_qkv, .z = a->z, .ld_z = a->ld_z, .alpha = a->alpha, .beta = a->beta,
-        .ld_ab = a->ld_ab, .conv = a->conv, .dt_bias = a->dt_bias, .a = a->a, .norm = a->norm, .eps = a->eps,
-        .out = a->out, .ldo = a->ldo, .grouped = a->grouped, .n_tokens = b->n_tokens, .n_seqs = b->n_seqs, .least = b->n_tokens,
-        .pos = d->pos, .seq_start = d->seq_start, .n_verified = d->n_verified, .state_slot = d->state_slot,
-        .save_start = d->save_start, .save = (const int32_t *) d->save, .state = state_of(c, a->st),
-        .scratch = (float *) (c->scratch + c->at.gdn), .n_sm = c->info.n_sm,
+        .qkv = a->qkv,
+        .ld_qkv = a->ld_qkv,
+        .z = a->z,
+        .ld_z = a->ld_z,
+        .alpha = a->alpha,
+        .beta = a->beta,
+        .ld_ab = a->ld_ab,
+        .conv = a->conv,
+        .dt_bias = a->dt_bias,
+        .a = a->a,
+        .norm = a->norm,
+        .eps = a->eps,
+        .out = a->out,
+        .ldo = a->ldo,
+        .grouped = a->grouped,
+        .n_tokens = b->n_tokens,
+        .n_seqs = b->n_seqs,
+        .least = b->n_tokens,
+        .pos = d->pos,
+        .seq_start = d->seq_start,
+        .n_verified = d->n_verified,
+        .state_slot = d->state_slot,
+        .save_start = d->save_start,
+        .save = (const int32_t *) d->save,
+        .state = state_of(c, a->st),
+        .scratch = (float *) (c->scratch + c->at.gdn),
+        .n_sm = c->info.n_sm,
     };
     for (int32_t i = 0; i < b->n_seqs; i++) {
         int32_t n = b->seq_start[i + 1] - b->seq_start[i];
@@ -68,7 +89,10 @@ void pi__cuda_queue_gdn(pi__cuda *c, const pi__batch *b, const pi__gdn *a, const
     PI__QUEUE(c, pi__k_gdn_run(pi__rt_stream(c->rt), &k));
 }
 
-void pi__cuda_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a) { pi__cuda_queue_gdn((pi__cuda *) be, b, a, NULL); }
+void pi__cuda_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a)
+{
+    pi__cuda_queue_gdn((pi__cuda *) be, b, a, NULL);
+}
 
 void pi__cuda_state_save(pi__backend *be, const pi__batch *b, const pi__state_copy *a)
 {

@@ -49,7 +49,8 @@ bool pi__cuda_heads_in_16(const pi__cuda *c, const pi__head_linear *a)
 }
 
 /* Returns the arguments for rows first to first + n_rows - 1 of the op, without gathered columns. */
-static pi__k_head_rows rows_of(const pi__cuda *c, const pi__head_linear *a, const head_layout *p, int32_t first, int32_t n_rows)
+static pi__k_head_rows rows_of(const pi__cuda *c, const pi__head_linear *a, const head_layout *p, int32_t first,
+                               int32_t n_rows)
 {
     pi__k_head_rows k = {.n_rows = n_rows, .n_head = (int32_t) a->w->n_mat, .x = a->x + first * a->ldx, .ldx = a->ldx,
                          .x_step = a->x_step, .n_in = a->w->n_in, .n_out = a->w->n_out, .n_tail = a->n_tail,
@@ -70,9 +71,18 @@ static pi__k_routes routes_of(const pi__k_head_rows *k)
 /* Returns the arguments of products in 16-bit floats that read rows and write results in place. */
 static pi__k_heads heads_of(const pi__cuda *c, const pi__head_linear *a, const pi__k_head_rows *k, size_t prepared)
 {
-    return (pi__k_heads) {.w = pi__cuda_matrix(a->w), .n_rows = k->n_rows, .n_head = k->n_head, .x = k->x, .ldx = k->ldx,
-                          .x_step = k->x_step, .n_tail = k->n_tail, .y = k->y, .ldy = k->ldy, .y_step = k->y_step,
-                          .prepared = c->scratch + prepared, .n_sm = c->info.n_sm};
+    return (pi__k_heads) {.w = pi__cuda_matrix(a->w),
+                          .n_rows = k->n_rows,
+                          .n_head = k->n_head,
+                          .x = k->x,
+                          .ldx = k->ldx,
+                          .x_step = k->x_step,
+                          .n_tail = k->n_tail,
+                          .y = k->y,
+                          .ldy = k->ldy,
+                          .y_step = k->y_step,
+                          .prepared = c->scratch + prepared,
+                          .n_sm = c->info.n_sm};
 }
 
 /* Returns prep for n tokens from `first` on. */
@@ -88,7 +98,8 @@ static pi__k_mla_qkv part_of(const pi__k_mla_qkv *prep, int32_t first, int32_t n
 
 /* Queues rows first to first + n_rows - 1. The tile lists of the previous pass are reused if its number of rows was
  * equal. */
-static void queue_in_16(pi__cuda *c, const pi__head_linear *a, int32_t first, int32_t n_rows, bool ready, const pi__k_mla_qkv *prep)
+static void queue_in_16(pi__cuda *c, const pi__head_linear *a, int32_t first, int32_t n_rows, bool ready,
+                        const pi__k_mla_qkv *prep)
 {
     const head_layout p = layout(c->at.heads, n_rows, (int32_t) a->w->n_mat, a->w->n_in, a->w->n_out);
     const pi__k_head_rows k = rows_of(c, a, &p, first, n_rows);
@@ -112,8 +123,12 @@ static void queue_apart(pi__cuda *c, const pi__head_linear *a, const pi__k_group
         const pi__weight w = pi__head_matrix(a, i);
         const pi__linear one = pi__head_product(a, &w, i);
         pi__cuda_invalidate(c);
-        if (ready) pi__cuda_set_packed(c, &(pi__k_tail) {.n_rows = a->n_rows, .in = pi__cuda_input(&one.in), .n_in = w.n_in,
-                                                           .halves = ready->words + (size_t) i * ready->step, .bf16 = ready->bf16});
+        if (ready)
+            pi__cuda_set_packed(c, &(pi__k_tail) {.n_rows = a->n_rows,
+                                                  .in = pi__cuda_input(&one.in),
+                                                  .n_in = w.n_in,
+                                                  .halves = ready->words + (size_t) i * ready->step,
+                                                  .bf16 = ready->bf16});
         pi__cuda_linear(&c->be, NULL, &one);
     }
     pi__cuda_invalidate(c);
@@ -134,11 +149,13 @@ pi__k_groups pi__cuda_groups(const pi__cuda *c, const pi__head_linear *a, int32_
     const pi__k_head_rows k = rows_of(c, a, &p, 0, rows);
     const pi__k_heads h = heads_of(c, a, &k, p.prepared);
     if (rows > ROWS || (rows <= PI__K_HEADS_ROWS && pi__k_heads_own(&h))) return g;
-    g.words = h.prepared, g.factor = g.words + pi__k_w16_packed_x_bytes(rows * n, n_in) - pi__k_w16_factor_bytes(rows * n), g.rows = rows;
+    g.words = h.prepared,
+    g.factor = g.words + pi__k_w16_packed_x_bytes(rows * n, n_in) - pi__k_w16_factor_bytes(rows * n), g.rows = rows;
     return g;
 }
 
-void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, bool ready, const pi__k_mla_qkv *prep, const pi__k_tail *then)
+void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, bool ready, const pi__k_mla_qkv *prep,
+                          const pi__k_tail *then)
 {
     if (a->n_rows <= PI__K_HEADS_ROWS) {
         const head_layout p = layout(c->at.heads, a->n_rows, (int32_t) a->w->n_mat, a->w->n_in, a->w->n_out);
@@ -154,7 +171,8 @@ void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, bool ready, con
         queue_apart(c, a, ready ? &g : NULL);
         return;
     }
-    for (int32_t i = 0; i < a->n_rows; i += ROWS) queue_in_16(c, a, i, a->n_rows - i < ROWS ? a->n_rows - i : ROWS, ready, prep);
+    for (int32_t i = 0; i < a->n_rows; i += ROWS)
+        queue_in_16(c, a, i, a->n_rows - i < ROWS ? a->n_rows - i : ROWS, ready, prep);
 }
 
 /* Queues rows from `first` on in other formats: gathered by head, multiplied, and scattered to y. */

@@ -33,8 +33,10 @@ static size_t most_rows(const pi__limits *lim) { return (size_t) lim->max_tokens
 static size_t group_bytes(const pi__limits *lim) { return most_rows(lim) * sizeof(pi__k_lora_group); }
 static size_t t_floats(const pi__limits *lim)
 {
-    const size_t group = (size_t) PI__K_LORA_ROWS * PI__MAX_LIN * PI__MAX_LORA_RANK, n = (size_t) lim->max_tokens * T_FLOATS;
-    const size_t pairs = (size_t) lim->max_used * PI__MAX_LORA * PI__MAX_LORA_RANK, least = pairs > group ? pairs : group;
+    const size_t group = (size_t) PI__K_LORA_ROWS * PI__MAX_LIN * PI__MAX_LORA_RANK,
+                 n = (size_t) lim->max_tokens * T_FLOATS;
+    const size_t pairs = (size_t) lim->max_used * PI__MAX_LORA * PI__MAX_LORA_RANK,
+                 least = pairs > group ? pairs : group;
     return n > least ? n : least;
 }
 
@@ -56,7 +58,8 @@ static int32_t groups_of(const pi__lora_run *run) { return (run->n + PI__K_LORA_
 static pi__k_lora_group group_of(const pi__lora_run *run, int32_t i)
 {
     const int32_t at = i * PI__K_LORA_ROWS, left = run->n - at;
-    return (pi__k_lora_group) {run->pair, run->scale, run->first + at, left < PI__K_LORA_ROWS ? left : PI__K_LORA_ROWS, 0};
+    return (pi__k_lora_group) {run->pair, run->scale, run->first + at, left < PI__K_LORA_ROWS ? left : PI__K_LORA_ROWS,
+                               0};
 }
 
 /* Returns the number of groups of runs r0 to r1 - 1; `rounded` as in captured steps. */
@@ -97,7 +100,9 @@ size_t pi__cuda_lora_most_ints(const pi__limits *lim)
 uint64_t pi__cuda_lora_shape(const pi__limits *lim, const pi__lora_rows *rows)
 {
     int32_t n_groups[PI__MAX_LORA], n_levels;
-    if (count_groups(rows, true, n_groups, &n_levels) > CAPTURED * lim->max_seqs || rows->n > CAPTURED * lim->max_tokens) return 0;
+    if (count_groups(rows, true, n_groups, &n_levels) > CAPTURED * lim->max_seqs ||
+        rows->n > CAPTURED * lim->max_tokens)
+        return 0;
     const uint64_t ranks = pi__lora_ranks(rows);
     pi__hasher h;
     pi__hash_begin(&h, PI__HASH_LORA_SHAPE);
@@ -196,9 +201,19 @@ static void run_heads(pi__cuda *c, const pi__lora *a)
     const pi__lin *lin = &a->of.lin[0];
     const int64_t n_head = lin->w->n_mat;
     bring(c, a->rows);
-    pi__k_lora_heads k = {.x = a->of.in.x, .ldx = a->of.in.ldx, .x_step = a->of.in.ldx / n_head, .n_in = lin->w->n_in, .y = lin->y,
-                          .ldy = lin->ldy, .y_step = lin->ldy / n_head, .n_out = lin->w->n_out, .n_head = (int32_t) n_head,
-                          .target = lin->w->target, .max_rank = a->rank[0], .group = c->adapters.group, .row = c->adapters.row};
+    pi__k_lora_heads k = {.x = a->of.in.x,
+                          .ldx = a->of.in.ldx,
+                          .x_step = a->of.in.ldx / n_head,
+                          .n_in = lin->w->n_in,
+                          .y = lin->y,
+                          .ldy = lin->ldy,
+                          .y_step = lin->ldy / n_head,
+                          .n_out = lin->w->n_out,
+                          .n_head = (int32_t) n_head,
+                          .target = lin->w->target,
+                          .max_rank = a->rank[0],
+                          .group = c->adapters.group,
+                          .row = c->adapters.row};
     for (int32_t level = 0; level < c->adapters.n_levels; level++, k.group += k.n_groups) {
         k.n_groups = c->adapters.n_groups[level];
         PI__QUEUE(c, pi__k_lora_heads_run(pi__rt_stream(c->rt), &k));
@@ -243,8 +258,8 @@ int32_t pi__cuda_lora_moe_rows(const pi__cuda *c, const pi__moe *a)
     return most < a->n_rows ? (int32_t) most : a->n_rows;
 }
 
-static void add_expert_lin(pi__k_lora_experts *k, const pi__moe_lora *a, int i, const pi__weight *of, int64_t n_out, int64_t first,
-                           float *y, int64_t ldy)
+static void add_expert_lin(pi__k_lora_experts *k, const pi__moe_lora *a, int i, const pi__weight *of, int64_t n_out,
+                           int64_t first, float *y, int64_t ldy)
 {
     if (!a->target[i]) return;
     const int32_t n = k->n_lin++;
@@ -256,7 +271,8 @@ static void add_expert_lin(pi__k_lora_experts *k, const pi__moe_lora *a, int i, 
 }
 
 /* Runs all levels: shrink, expand, or both for each level in turn. apart: each level has its own t. */
-static void run_experts(pi__cuda *c, const pi__k_lora_experts *of, const pi__lora_rows *rows, bool shrinks, bool expands, bool apart)
+static void run_experts(pi__cuda *c, const pi__k_lora_experts *of, const pi__lora_rows *rows, bool shrinks,
+                        bool expands, bool apart)
 {
     pi__k_lora_experts k = *of;
     if (!k.n_lin) return;
@@ -274,7 +290,8 @@ static void run_experts(pi__cuda *c, const pi__k_lora_experts *of, const pi__lor
 
 static pi__k_lora_experts of_pairs(const pi__moe *a, const cuda_moe *at)
 {
-    return (pi__k_lora_experts) {.row0 = at->row0, .n_rows = a->n_rows, .n_used = a->n_used, .id = at->r.id, .column = at->r.column};
+    return (pi__k_lora_experts) {
+        .row0 = at->row0, .n_rows = a->n_rows, .n_used = a->n_used, .id = at->r.id, .column = at->r.column};
 }
 
 void pi__cuda_lora_gate_up(pi__cuda *c, const pi__moe *a, const cuda_moe *at)

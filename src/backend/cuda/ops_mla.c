@@ -24,9 +24,12 @@ static pi__k_rows rows_of(const cuda_batch *d, const pi__batch *b, const pi__kv_
 {
     if (!kv) return (pi__k_rows) {.ratio = 1};
     const pi__kv_batch *kb = &b->kv[kv->group];
-    return (pi__k_rows) {.cache = {kv->base, kv->stride, kv->type_k, kv->type_k, 1, width_of(kv->head_dim), kb->block_size / kv->ratio},
-                         .ratio = kv->ratio, .slot = d->slot[kv->group], .table = d->table[kv->group],
-                         .table_stride = kb->table_stride};
+    return (pi__k_rows) {
+        .cache = {kv->base, kv->stride, kv->type_k, kv->type_k, 1, width_of(kv->head_dim), kb->block_size / kv->ratio},
+        .ratio = kv->ratio,
+        .slot = d->slot[kv->group],
+        .table = d->table[kv->group],
+        .table_stride = kb->table_stride};
 }
 
 /* Returns an upper bound of the tokens that a token of the step sees; equal for all steps of a captured shape. */
@@ -49,8 +52,10 @@ bool pi__cuda_is_mix(const pi__cuda *c, const pi__linear *a)
 pi__k_streams pi__cuda_streams(const pi__cuda *c, const cuda_streams *s)
 {
     pi__k_streams k = {.sums = (float *) (void *) (c->scratch + c->at.streams),
-                       .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived) + PI__CUDA_SPLIT_COUNTERS, .n_sm = c->info.n_sm};
-    if (s->posts) k.n_rows = s->post.n_rows, k.n = s->post.n, k.x = s->post.x, k.result = s->post.y, k.coef = s->post.coef;
+                       .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived) + PI__CUDA_SPLIT_COUNTERS,
+                       .n_sm = c->info.n_sm};
+    if (s->posts)
+        k.n_rows = s->post.n_rows, k.n = s->post.n, k.x = s->post.x, k.result = s->post.y, k.coef = s->post.coef;
     if (s->mixes) {
         const pi__weight *w = s->mix.lin[0].w;
         k.n_rows = s->mix.n_rows, k.n = w->n_in / PI__STREAMS, k.x = (float *) (uintptr_t) s->mix.in.x;
@@ -58,7 +63,8 @@ pi__k_streams pi__cuda_streams(const pi__cuda *c, const cuda_streams *s)
     }
     if (s->reads) {
         const pi__hyper *a = &s->pre;
-        k.n_rows = a->n_rows, k.n_iter = a->n_iter, k.n = a->n, k.x = a->x, k.mix = (float *) (uintptr_t) a->mix, k.scale = a->scale;
+        k.n_rows = a->n_rows, k.n_iter = a->n_iter, k.n = a->n, k.x = a->x, k.mix = (float *) (uintptr_t) a->mix,
+        k.scale = a->scale;
         k.base = a->base, k.norm_eps = a->norm_eps, k.eps = a->eps, k.y = a->y;
         if (a->n_iter) k.coef = a->coef; /* else coef belongs to `result`, or is unused */
     }
@@ -109,7 +115,8 @@ void pi__cuda_compress(pi__backend *be, const pi__batch *b, const pi__compress *
     pi__cuda_queue_latent((pi__cuda *) be, b, &(cuda_latent) {.compress = {*a}, .n_compress = 1}, true, true);
 }
 
-pi__k_latent_inputs pi__cuda_latent_inputs(pi__cuda *c, const pi__batch *b, const cuda_latent *a, bool queries, bool rows)
+pi__k_latent_inputs pi__cuda_latent_inputs(pi__cuda *c, const pi__batch *b, const cuda_latent *a, bool queries,
+                                           bool rows)
 {
     pi__k_latent_inputs k = {.n_q = 0};
     for (int32_t i = 0; i < a->n_q; i++) {
@@ -118,7 +125,8 @@ pi__k_latent_inputs pi__cuda_latent_inputs(pi__cuda *c, const pi__batch *b, cons
         if (!rows) q.row = NULL;
         if (q.n_head || q.row) k.q[k.n_q++] = pi__cuda_latent(c, b, &q);
     }
-    for (int32_t i = 0; i < a->n_compress && rows; i++) k.compress[k.n_compress++] = compressor_of(c, b, &a->compress[i]);
+    for (int32_t i = 0; i < a->n_compress && rows; i++)
+        k.compress[k.n_compress++] = compressor_of(c, b, &a->compress[i]);
     return k;
 }
 
@@ -129,7 +137,8 @@ void pi__cuda_queue_latent(pi__cuda *c, const pi__batch *b, const cuda_latent *a
 }
 
 /* True if no token of the step sees more entries than n_top: all are picked, and the list of picks is not needed. */
-static bool picks_all(const pi__cuda *c, const cuda_batch *d, const pi__batch *b, const pi__kv_layer *entries, int32_t n_top)
+static bool picks_all(const pi__cuda *c, const cuda_batch *d, const pi__batch *b, const pi__kv_layer *entries,
+                      int32_t n_top)
 {
     return most_seen(c, d, b) / entries->ratio <= n_top;
 }
@@ -153,23 +162,38 @@ void pi__cuda_indexer(pi__backend *be, const pi__batch *b, const pi__indexer *a)
     pi__cuda *c = (pi__cuda *) be;
     const cuda_batch *d = pi__cuda_batch_of(c, b);
     if (picks_all(c, d, b, a->entries, a->n_top)) return;
-    pi__k_indexer k = {.a = *a, .entries = rows_of(d, b, a->entries), .n_tokens = b->n_tokens, .pos = d->pos, .seq = d->seq,
-                       .most = most_seen(c, d, b) / a->entries->ratio, .scratch = c->scratch + c->at.indexer,
-                       .scratch_size = c->at.kv_splits - c->at.indexer, .n_sm = c->info.n_sm};
+    pi__k_indexer k = {.a = *a,
+                       .entries = rows_of(d, b, a->entries),
+                       .n_tokens = b->n_tokens,
+                       .pos = d->pos,
+                       .seq = d->seq,
+                       .most = most_seen(c, d, b) / a->entries->ratio,
+                       .scratch = c->scratch + c->at.indexer,
+                       .scratch_size = c->at.kv_splits - c->at.indexer,
+                       .n_sm = c->info.n_sm};
     if (c->raw.n_head) k.rope = c->raw.rope, k.n_rot = c->raw.n_rot, k.q_scale = c->raw.q_scale;
     c->raw.n_head = 0;
     PI__QUEUE(c, pi__k_indexer_run(pi__rt_stream(c->rt), &k));
 }
 
-void pi__cuda_queue_sparse(pi__cuda *c, const pi__batch *b, const pi__sparse *a, const pi__mla_qkv *raw, const pi__k_groups *groups)
+void pi__cuda_queue_sparse(pi__cuda *c, const pi__batch *b, const pi__sparse *a, const pi__mla_qkv *raw,
+                           const pi__k_groups *groups)
 {
     const cuda_batch *d = pi__cuda_batch_of(c, b);
     const int32_t seen = most_seen(c, d, b), window = seen < a->window ? seen : a->window;
     int32_t entries = a->entries ? seen / a->entries->ratio : 0;
     if (a->pick && entries > a->n_top) entries = a->n_top;
-    pi__k_sparse k = {.a = *a, .rows = rows_of(d, b, a->rows), .entries = rows_of(d, b, a->entries), .n_tokens = b->n_tokens,
-                      .pos = d->pos, .seq = d->seq, .most = window + entries, .scratch = c->scratch + c->at.kv_splits,
-                      .scratch_size = c->at.total - c->at.kv_splits, .n_sm = c->info.n_sm, .fast = c->one_f16};
+    pi__k_sparse k = {.a = *a,
+                      .rows = rows_of(d, b, a->rows),
+                      .entries = rows_of(d, b, a->entries),
+                      .n_tokens = b->n_tokens,
+                      .pos = d->pos,
+                      .seq = d->seq,
+                      .most = window + entries,
+                      .scratch = c->scratch + c->at.kv_splits,
+                      .scratch_size = c->at.total - c->at.kv_splits,
+                      .n_sm = c->info.n_sm,
+                      .fast = c->one_f16};
     if (a->pick && picks_all(c, d, b, a->entries, a->n_top)) k.a.pick = NULL;
     if (raw && raw->n_head) k.raw = 1, k.q_norm = raw->q_norm, k.q_scale = raw->q_scale, k.eps = raw->eps;
     if (groups) k.groups = *groups;

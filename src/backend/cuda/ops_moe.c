@@ -132,7 +132,8 @@ void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at)
     pi__cuda_lora_gate_up(c, a, at);
     if (a->gate_bias) PI__QUEUE(c, pi__k_add_biases(stream, &at->r, h, a->gate_bias, a->up_bias, n_ff));
     pi__cuda_lora_down(c, a, at, false);
-    const pi__k_input glu = {.kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff, .limit = a->limit};
+    const pi__k_input glu = {
+        .kind = a->act, .x = h, .ldx = 2 * n_ff, .x2 = h + n_ff, .ldx2 = 2 * n_ff, .limit = a->limit};
     if (form == PI__FORM_W16) {
         if (!there) PI__QUEUE(c, pi__k_w16_mid(stream, &glu, down.w.type, pairs, n_ff, at->mid));
         PI__QUEUE(c, pi__k_w16_down(stream, &at->r, &down, at->mid));
@@ -173,9 +174,17 @@ bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe
 
 pi__k_sum pi__cuda_sum_of(const pi__moe *a, const cuda_moe *at)
 {
-    return (pi__k_sum) {.n_rows = a->n_rows, .n_used = a->n_used, .column = at->r.column, .weight = at->r.weight, .x = at->h,
-                        .bias = a->down_bias, .id = at->r.id, .ldb = a->ld_down_bias,
-                        .n = a->down->n_out, .y = a->y, .ldy = a->ldy};
+    return (pi__k_sum) {.n_rows = a->n_rows,
+                        .n_used = a->n_used,
+                        .column = at->r.column,
+                        .weight = at->r.weight,
+                        .x = at->h,
+                        .bias = a->down_bias,
+                        .id = at->r.id,
+                        .ldb = a->ld_down_bias,
+                        .n = a->down->n_out,
+                        .y = a->y,
+                        .ldy = a->ldy};
 }
 
 bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linear *last, cuda_packed_x *beside)

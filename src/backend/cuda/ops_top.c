@@ -31,9 +31,15 @@ static parts parts_of(const pi__limits *lim)
 
 size_t pi__cuda_top_bytes(const pi__limits *lim) { return parts_of(lim).end; }
 
-static uint64_t *found_of(const pi__cuda *c) { return (uint64_t *) (void *) (c->scratch + c->at.picks + parts_of(&c->lim).found); }
+static uint64_t *found_of(const pi__cuda *c)
+{
+    return (uint64_t *) (void *) (c->scratch + c->at.picks + parts_of(&c->lim).found);
+}
 
-static uint64_t *drawn_of(const pi__cuda *c) { return (uint64_t *) (void *) (c->scratch + c->at.picks + parts_of(&c->lim).drawn); }
+static uint64_t *drawn_of(const pi__cuda *c)
+{
+    return (uint64_t *) (void *) (c->scratch + c->at.picks + parts_of(&c->lim).drawn);
+}
 
 void pi__cuda_draw(pi__backend *be, const pi__draws *draws) { ((pi__cuda *) be)->draw = *draws; }
 
@@ -98,9 +104,17 @@ void pi__cuda_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
     PI__QUEUE(c, pi__k_top_run(pi__rt_stream(c->rt), &k));
     if (top && c->draws) {
         const cuda_batch *here = pi__cuda_batch_of(c, b);
-        const pi__k_draw d = {.found = k.out, .request = k.request, .draw = (const pi__draw *) (const void *) here->draw,
-                              .seen = (const uint32_t *) here->seen, .token = here->token, .index = here->logits_indices,
-                              .n_rows = k.n_rows, .k = k.k, .out = drawn_of(c), .x = c->draw_rows ? a->x : NULL, .n = a->n};
+        const pi__k_draw d = {.found = k.out,
+                              .request = k.request,
+                              .draw = (const pi__draw *) (const void *) here->draw,
+                              .seen = (const uint32_t *) here->seen,
+                              .token = here->token,
+                              .index = here->logits_indices,
+                              .n_rows = k.n_rows,
+                              .k = k.k,
+                              .out = drawn_of(c),
+                              .x = c->draw_rows ? a->x : NULL,
+                              .n = a->n};
         PI__QUEUE(c, pi__k_draw_run(pi__rt_stream(c->rt), &d));
         return;
     }

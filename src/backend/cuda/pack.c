@@ -11,7 +11,10 @@ static bool is_grid(const pi__format_facts *f)
     return f->codes == PI__CODES_GRID8 || f->codes == PI__CODES_GRID4 || f->codes == PI__CODES_GRID1;
 }
 
-int32_t pi__cuda_packed_type(int32_t type) { return pi__format_facts_of(type).codes == PI__CODES_TERNARY ? PI__Q2_K : type; }
+int32_t pi__cuda_packed_type(int32_t type)
+{
+    return pi__format_facts_of(type).codes == PI__CODES_TERNARY ? PI__Q2_K : type;
+}
 
 bool pi__cuda_shape_of(int32_t type, int64_t n_in, int64_t n_out, pi__cuda_shape *s)
 {
@@ -74,7 +77,8 @@ static void put_pairs(const uint8_t *a, const uint8_t *b, int s, int r, uint8_t 
 {
     uint8_t *out = plane + 16 * r;
     for (int i = 0; i < 16; i++)
-        out[i] = (uint8_t) ((a[i] >> s & 3) | (b[i] >> s & 3) << 2 | (a[i + 16] >> s & 3) << 4 | (b[i + 16] >> s & 3) << 6);
+        out[i] = (uint8_t) ((a[i] >> s & 3) | (b[i] >> s & 3) << 2 | (a[i + 16] >> s & 3) << 4 |
+                            (b[i + 16] >> s & 3) << 6);
 }
 
 /* Returns bit s of the four codes at p as bits 0 to 3. */
@@ -211,7 +215,8 @@ static void pack_scales(int32_t type, const pi__cuda_shape *s, const uint8_t *sr
     for (int64_t b = 0; b < s->n_block; b++) {
         const uint8_t *p = src + (size_t) (b / per) * t->type_size;
         put_side(type, &f, p, (int) (b % per), r, tile + s->side_at + (size_t) b * s->side_bytes);
-        if (s->super_bytes && b % 8 == 0) put_super(type, &f, p, r, tile + s->super_at + (size_t) (b / 8) * s->super_bytes);
+        if (s->super_bytes && b % 8 == 0)
+            put_super(type, &f, p, r, tile + s->super_at + (size_t) (b / 8) * s->super_bytes);
     }
 }
 
@@ -245,7 +250,8 @@ static void pack_codes(int32_t type, const pi__cuda_shape *s, const uint8_t *row
     }
 }
 
-void pi__cuda_pack_tile(int32_t type, const pi__cuda_shape *s, int64_t n_in, const uint8_t *src, int32_t n, uint8_t *tile)
+void pi__cuda_pack_tile(int32_t type, const pi__cuda_shape *s, int64_t n_in, const uint8_t *src, int32_t n,
+                        uint8_t *tile)
 {
     const size_t row = pi__row_size(pi__type_info_of(type), n_in);
     const pi__format_facts f = pi__format_facts_of(type);

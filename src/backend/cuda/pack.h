@@ -59,7 +59,8 @@ bool pi__cuda_shape_of(int32_t type, int64_t n_in, int64_t n_out, pi__cuda_shape
 int32_t pi__cuda_packed_type(int32_t type);
 
 /* Packs n rows of the file (n_in values each, at src) into one tile. n is at most 16; the other rows become zeros. */
-void pi__cuda_pack_tile(int32_t type, const pi__cuda_shape *s, int64_t n_in, const uint8_t *src, int32_t n, uint8_t *tile);
+void pi__cuda_pack_tile(int32_t type, const pi__cuda_shape *s, int64_t n_in, const uint8_t *src, int32_t n,
+                        uint8_t *tile);
 
 #ifdef __cplusplus
 }

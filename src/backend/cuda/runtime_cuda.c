@@ -131,7 +131,8 @@ static void find_all(driver *d)
 static CUmemAllocationProp memory_of(const pi__rt *rt, bool shared)
 {
     return (CUmemAllocationProp) {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                  .requestedHandleTypes = shared ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE,
+                                  .requestedHandleTypes = shared ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                                                                 : CU_MEM_HANDLE_TYPE_NONE,
                                   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = rt->device}};
 }
 

@@ -112,7 +112,8 @@ static int run(pi__rt *rt, trial *t, const pi__k_matrix *m, int matmul_modes, pi
     return rc;
 }
 
-int pi__cuda_check_product(pi__rt *rt, int32_t type, int matmul_modes, pi__blas *blas, bool slow, int *wrong, pi_error *err)
+int pi__cuda_check_product(pi__rt *rt, int32_t type, int matmul_modes, pi__blas *blas, bool slow, int *wrong,
+                           pi_error *err)
 {
     void *p = NULL;
     pi__k_matrix m = {.type = type, .n_in = slow ? MIN_IN : N_IN, .n_out = N_OUT};

@@ -56,13 +56,28 @@ static int experts_glu(tryout *t, int form, const glu_at *at, int32_t rows)
     const size_t n = (size_t) rows * sizeof(int32_t);
     void *s = pi__rt_stream(t->rt);
     pi__k_routes r = {
-        .logits = at->logits, .ldl = 1, .n_rows = rows, .n_expert = 1, .n_used = 1, .weights_scale = 1, .id = take(t, n),
-        .weight = take(t, n), .column = take(t, n), .row = take(t, n), .n_tile = put(t, none, sizeof none),
-        .marks = take(t, pi__k_route_scratch_words(rows, 1) * sizeof *r.marks), .first = take(t, pi__k_route_scratch_words(rows, 1) * sizeof *r.first),
+        .logits = at->logits,
+        .ldl = 1,
+        .n_rows = rows,
+        .n_expert = 1,
+        .n_used = 1,
+        .weights_scale = 1,
+        .id = take(t, n),
+        .weight = take(t, n),
+        .column = take(t, n),
+        .row = take(t, n),
+        .n_tile = put(t, none, sizeof none),
+        .marks = take(t, pi__k_route_scratch_words(rows, 1) * sizeof *r.marks),
+        .first = take(t, pi__k_route_scratch_words(rows, 1) * sizeof *r.first),
     };
     for (int i = 0; i < 3; i++) r.tile[i] = take(t, (size_t) pi__k_max_tiles(rows, 1, 1, i) * sizeof(pi__k_tile));
-    const pi__k_experts e = {.w = at->gate, .data2 = at->up.data, .row = r.row, .mid = at->mid, .mid_type = at->gate.type,
-                             .act = PI__IN_SWIGLU, .arrived = at->arrived};
+    const pi__k_experts e = {.w = at->gate,
+                             .data2 = at->up.data,
+                             .row = r.row,
+                             .mid = at->mid,
+                             .mid_type = at->gate.type,
+                             .act = PI__IN_SWIGLU,
+                             .arrived = at->arrived};
     const int code = pi__k_route(s, &r);
     return code ? code : pi__cuda_experts(s, form, &r, &e, at->prepared);
 }
@@ -87,8 +102,10 @@ static bool glu_is_right(tryout *t, glu_try *g, int form, const glu_at *at, int3
 {
     void *s = pi__rt_stream(t->rt);
     const pi__k_product p[2] = {{at->gate, at->y, 2 * G_OUT, 0}, {at->up, at->y + G_OUT, 2 * G_OUT, 0}};
-    const pi__k_input gated = {.kind = PI__IN_SWIGLU, .x = at->y, .ldx = 2 * G_OUT, .x2 = at->y + G_OUT, .ldx2 = 2 * G_OUT};
-    const size_t bytes = form == PI__FORM_W16 ? pi__k_w16_packed_x_bytes(rows, G_OUT) : pi__k_fp4_packed_x_bytes(rows, G_OUT);
+    const pi__k_input gated = {
+        .kind = PI__IN_SWIGLU, .x = at->y, .ldx = 2 * G_OUT, .x2 = at->y + G_OUT, .ldx2 = 2 * G_OUT};
+    const size_t bytes = form == PI__FORM_W16 ? pi__k_w16_packed_x_bytes(rows, G_OUT)
+                                              : pi__k_fp4_packed_x_bytes(rows, G_OUT);
     const int32_t type = at->gate.type;
     pi__assert(bytes <= sizeof g->got);
     blank(t, at->want, g->blank, bytes), blank(t, at->mid, g->blank, bytes);
@@ -174,7 +191,8 @@ void pi__cuda_try_slices(tryout *t, cuda_disabled *disabled)
         pi__assert(p.w.shape.tile_bytes <= sizeof a->tile);
         pi__cuda_pack_tile(types[i], &p.w.shape, S_IN, a->file, S_OUT, a->tile);
         const pi__k_input in = {.kind = PI__IN_PLAIN, .x = put(t, a->x, sizeof a->x), .ldx = S_IN};
-        const size_t bytes = form == PI__FORM_W16 ? pi__k_w16_packed_x_bytes(S_ROWS, S_IN) : pi__k_fp4_packed_x_bytes(S_ROWS, S_IN);
+        const size_t bytes = form == PI__FORM_W16 ? pi__k_w16_packed_x_bytes(S_ROWS, S_IN)
+                                                  : pi__k_fp4_packed_x_bytes(S_ROWS, S_IN);
         void *prepared = take(t, bytes);
         p.w.data = put(t, a->tile, p.w.shape.tile_bytes), p.y = take(t, sizeof a->y[0]);
         if (!t->code) keep(t, pi__cuda_pack_x(pi__rt_stream(t->rt), form, &in, types[i], S_ROWS, S_IN, prepared));
@@ -196,7 +214,10 @@ typedef struct sparse_try {
 
 /* The last of BLOCKS key blocks is the queries'. Queries are parallel to the keys of block LIKED and opposite to all
  * others, so LIKED is selected in addition to the fixed blocks. */
-static bool is_taken(int32_t block) { return block < PI__SPARSE_SINKS || block == LIKED || block >= BLOCKS - PI__SPARSE_WINDOW; }
+static bool is_taken(int32_t block)
+{
+    return block < PI__SPARSE_SINKS || block == LIKED || block >= BLOCKS - PI__SPARSE_WINDOW;
+}
 
 static void fill_sparse(tryout *t, sparse_try *a)
 {
@@ -217,7 +238,8 @@ static bool sparse_row_is_right(const sparse_try *a, int32_t i)
     for (int32_t k = 0; k <= (BLOCKS - 1) * KEY + i; k++) {
         if (!is_taken(k / KEY)) continue;
         double dot = 0;
-        for (int32_t d = 0; d < DIM; d++) dot += (double) a->q[i * DIM + d] * pi__f16_to_f32(a->cache[k / SLOTS][0][k % SLOTS][d]);
+        for (int32_t d = 0; d < DIM; d++)
+            dot += (double) a->q[i * DIM + d] * pi__f16_to_f32(a->cache[k / SLOTS][0][k % SLOTS][d]);
         const double p = exp(dot);
         sum += p;
         for (int32_t d = 0; d < DIM; d++) want[d] += p * pi__f16_to_f32(a->cache[k / SLOTS][1][k % SLOTS][d]);
@@ -238,9 +260,22 @@ void pi__cuda_try_key_blocks(tryout *t, cuda_disabled *disabled)
     const int32_t *d = put(t, ints, sizeof ints);
     uint32_t *taken = take(t, sizeof *taken);
     pi__k_attn k = {
-        .q = put(t, a->q, sizeof a->q), .ldq = DIM, .q_stride = DIM, .out = take(t, sizeof a->out), .ldo = DIM, .n_head = 1,
-        .n_tokens = KEY, .n_seqs = 1, .pos = put(t, pos, sizeof pos), .seq_start = d, .block_table = put(t, table, sizeof table),
-        .table_stride = BLOCKS * KEY / SLOTS, .max_keys = BLOCKS * KEY, .fast = t->fast, .taken = taken, .taken_words = 1,
+        .q = put(t, a->q, sizeof a->q),
+        .ldq = DIM,
+        .q_stride = DIM,
+        .out = take(t, sizeof a->out),
+        .ldo = DIM,
+        .n_head = 1,
+        .n_tokens = KEY,
+        .n_seqs = 1,
+        .pos = put(t, pos, sizeof pos),
+        .seq_start = d,
+        .block_table = put(t, table, sizeof table),
+        .table_stride = BLOCKS * KEY / SLOTS,
+        .max_keys = BLOCKS * KEY,
+        .fast = t->fast,
+        .taken = taken,
+        .taken_words = 1,
         .cache = {put(t, a->cache, sizeof a->cache), sizeof a->cache[0], PI__F16, PI__F16, 1, DIM, SLOTS},
     };
     const pi__k_blocks blocks = {.a = k, .sparsity = 0.5f, .first_key = BLOCKS - 1, .n = 1, .taken = taken,

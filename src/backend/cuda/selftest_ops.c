@@ -60,10 +60,21 @@ static void try_attention(tryout *t, cuda_disabled *disabled)
     for (int32_t i = 0; i < 2 * 38; i++) table[i] = i < 38 || i - 38 < 3 ? block_of(i >= 38, i % 38) : -1;
     float *out = take(t, bytes);
     pi__k_attn k = {
-        .q = put(t, a->q, sizeof a->q), .ldq = HEADS * DIM, .q_stride = DIM, .out = out, .ldo = HEADS * DIM, .n_head = HEADS,
-        .n_tokens = TOKENS, .n_seqs = 2, .pos = put(t, attention_pos, sizeof attention_pos),
-        .seq_start = put(t, attention_start, sizeof attention_start), .block_table = put(t, table, sizeof table),
-        .table_stride = 38, .max_keys = LONG, .scratch_size = 2 << 20, .fast = t->fast,
+        .q = put(t, a->q, sizeof a->q),
+        .ldq = HEADS * DIM,
+        .q_stride = DIM,
+        .out = out,
+        .ldo = HEADS * DIM,
+        .n_head = HEADS,
+        .n_tokens = TOKENS,
+        .n_seqs = 2,
+        .pos = put(t, attention_pos, sizeof attention_pos),
+        .seq_start = put(t, attention_start, sizeof attention_start),
+        .block_table = put(t, table, sizeof table),
+        .table_stride = 38,
+        .max_keys = LONG,
+        .scratch_size = 2 << 20,
+        .fast = t->fast,
         .cache = {put(t, a->cache, sizeof a->cache), 2 * BLOCK * DIM * 2, PI__F16, PI__F16, 1, DIM, BLOCK},
     };
     static const uint32_t none[2];
@@ -146,7 +157,8 @@ static void delta_step(tryout *t, pi__k_gdn k, int32_t from, int32_t to)
     k.pos = put(t, pos, (size_t) n * sizeof *pos);
     k.seq_start = d, k.n_verified = d + 5, k.state_slot = d + 2, k.save_start = d + 3, k.save = d;
     k.n_tokens = k.least = k.most = n, k.n_seqs = 1;
-    k.qkv += from * k.ld_qkv, k.z += from * k.ld_z, k.alpha += from * k.ld_ab, k.beta += from * k.ld_ab, k.out += from * k.ldo;
+    k.qkv += from * k.ld_qkv, k.z += from * k.ld_z, k.alpha += from * k.ld_ab, k.beta += from * k.ld_ab,
+        k.out += from * k.ldo;
     if (!t->code) keep(t, pi__k_gdn_run(pi__rt_stream(t->rt), &k));
     t->used = used; /* safe: a later copy in the stream comes after this step */
 }
@@ -166,9 +178,21 @@ static void try_delta(tryout *t, cuda_disabled *disabled)
     st.stride = pi__k_state_bytes(&st), st.snap_stride = pi__k_snapshot_bytes(&st);
     st.base = take(t, st.stride), st.snap = take(t, st.snap_stride);
     pi__k_gdn k = {
-        .qkv = in, .z = in + CHANNELS, .alpha = in + CHANNELS + D, .beta = in + CHANNELS + D + 1, .ld_qkv = ld, .ld_z = ld,
-        .ld_ab = ld, .conv = put(t, d->conv, sizeof d->conv), .dt_bias = small, .a = small + 1,
-        .norm = put(t, d->norm, sizeof d->norm), .eps = 1e-6f, .out = take(t, sizeof d->out[0]), .ldo = D, .state = st,
+        .qkv = in,
+        .z = in + CHANNELS,
+        .alpha = in + CHANNELS + D,
+        .beta = in + CHANNELS + D + 1,
+        .ld_qkv = ld,
+        .ld_z = ld,
+        .ld_ab = ld,
+        .conv = put(t, d->conv, sizeof d->conv),
+        .dt_bias = small,
+        .a = small + 1,
+        .norm = put(t, d->norm, sizeof d->norm),
+        .eps = 1e-6f,
+        .out = take(t, sizeof d->out[0]),
+        .ldo = D,
+        .state = st,
         .scratch = take(t, pi__k_gdn_scratch(&st, STEPS)),
     };
     for (int i = t->fast ? 0 : 2; i < 4; i++) { /* first with one F16, then with hi + lo sums */
@@ -217,13 +241,22 @@ static pi__k_routes routes_of(tryout *t, const float *logits, int32_t n_rows)
 {
     const size_t pairs = (size_t) n_rows * USED;
     pi__k_routes r = {
-        .logits = logits, .ldl = EXPERTS, .n_rows = n_rows, .n_expert = EXPERTS, .n_used = USED, .weights_scale = 1,
-        .id = take(t, pairs * sizeof(int32_t)), .weight = take(t, pairs * sizeof(float)),
-        .column = take(t, pairs * sizeof(int32_t)), .row = take(t, pairs * sizeof(int32_t)), .n_tile = take(t, 3 * sizeof(int32_t)),
+        .logits = logits,
+        .ldl = EXPERTS,
+        .n_rows = n_rows,
+        .n_expert = EXPERTS,
+        .n_used = USED,
+        .weights_scale = 1,
+        .id = take(t, pairs * sizeof(int32_t)),
+        .weight = take(t, pairs * sizeof(float)),
+        .column = take(t, pairs * sizeof(int32_t)),
+        .row = take(t, pairs * sizeof(int32_t)),
+        .n_tile = take(t, 3 * sizeof(int32_t)),
     };
     r.marks = take(t, pi__k_route_scratch_words(n_rows, EXPERTS) * sizeof *r.marks);
     r.first = take(t, pi__k_route_scratch_words(n_rows, EXPERTS) * sizeof *r.first);
-    for (int i = 0; i < 3; i++) r.tile[i] = take(t, (size_t) pi__k_max_tiles(n_rows, EXPERTS, USED, i) * sizeof(pi__k_tile));
+    for (int i = 0; i < 3; i++)
+        r.tile[i] = take(t, (size_t) pi__k_max_tiles(n_rows, EXPERTS, USED, i) * sizeof(pi__k_tile));
     return r;
 }
 
@@ -231,8 +264,8 @@ static pi__k_routes routes_of(tryout *t, const float *logits, int32_t n_rows)
 static bool experts_agree(tryout *t, experts_try *e, const pi__k_routes *r, const float *alone, const float *y)
 {
     bool agree = true;
-    if (!get(t, e->alone, alone, sizeof e->alone) || !get(t, e->got, y, sizeof e->got) || !get(t, e->id, r->id, sizeof e->id) ||
-        !get(t, e->column, r->column, sizeof e->column))
+    if (!get(t, e->alone, alone, sizeof e->alone) || !get(t, e->got, y, sizeof e->got) ||
+        !get(t, e->id, r->id, sizeof e->id) || !get(t, e->column, r->column, sizeof e->column))
         return true;
     for (int32_t p = 0; p < PAIRS && agree; p++) {
         const int32_t at = p / USED, want = p % USED ? (at % 9 ? 1 : 0) : 2;
@@ -286,7 +319,8 @@ enum { FEW_ROWS = 2, FEW_PAIRS = FEW_ROWS * USED };
 
 /* Results of two products, the epilogue and the routes. */
 typedef struct tail_results {
-    float y[FEW_ROWS * E_OUT], logits[FEW_ROWS * EXPERTS], x[FEW_ROWS * E_OUT], sum[FEW_ROWS * E_OUT], floats[FEW_ROWS * E_OUT];
+    float y[FEW_ROWS * E_OUT], logits[FEW_ROWS * EXPERTS], x[FEW_ROWS * E_OUT], sum[FEW_ROWS * E_OUT],
+        floats[FEW_ROWS * E_OUT];
     float weight[FEW_PAIRS];
     int32_t column[FEW_PAIRS];
 } tail_results;
@@ -298,7 +332,8 @@ typedef struct tail_try {
 } tail_try;
 
 /* Queues two products, their routes, sums of experts, the residual add and the packing of the next input. */
-static void queue_layer(tryout *t, const pi__k_product p[2], const pi__k_tail *tail, const void *halves, const float *floats, bool one)
+static void queue_layer(tryout *t, const pi__k_product p[2], const pi__k_tail *tail, const void *halves,
+                        const float *floats, bool one)
 {
     void *s = pi__rt_stream(t->rt);
     const pi__add_norm add = {tail->add->x, tail->add->y, NULL, NULL, 0, 1, FEW_ROWS, E_OUT};
@@ -319,8 +354,10 @@ static void try_tails(tryout *t, cuda_disabled *disabled)
     static const uint32_t none;
     static const int32_t columns[FEW_PAIRS] = {2, 0, 1, 3};
     tail_try *f = own(t, sizeof *f);
-    pi__k_matrix m[2] = {{.type = PI__F32, .n_in = E_IN, .n_out = EXPERTS}, {.type = PI__Q8_0, .n_in = E_IN, .n_out = E_OUT}};
-    if (!f || !pi__cuda_shape_of(PI__F32, E_IN, EXPERTS, &m[0].shape) || !pi__cuda_shape_of(PI__Q8_0, E_IN, E_OUT, &m[1].shape)) {
+    pi__k_matrix m[2] = {{.type = PI__F32, .n_in = E_IN, .n_out = EXPERTS},
+                         {.type = PI__Q8_0, .n_in = E_IN, .n_out = E_OUT}};
+    if (!f || !pi__cuda_shape_of(PI__F32, E_IN, EXPERTS, &m[0].shape) ||
+        !pi__cuda_shape_of(PI__Q8_0, E_IN, E_OUT, &m[1].shape)) {
         pi__free(f);
         return;
     }
@@ -335,10 +372,20 @@ static void try_tails(tryout *t, cuda_disabled *disabled)
     tail_results *to = take(t, sizeof *to);
     const float *parts = in.x;
     pi__k_tail tail = {
-        .arrived = put(t, &none, sizeof none), .n_rows = FEW_ROWS, .add = {{.x = to->x, .y = to->sum, .scale = 1, .n = E_OUT}},
-        .in = {.kind = PI__IN_PLAIN, .x = to->x, .ldx = E_OUT}, .n_in = E_OUT, .floats = to->floats,
-        .sum = {.n_rows = FEW_ROWS, .n_used = USED, .column = put(t, columns, sizeof columns), .weight = parts, .x = parts,
-                .n = E_OUT, .y = to->sum, .ldy = E_OUT},
+        .arrived = put(t, &none, sizeof none),
+        .n_rows = FEW_ROWS,
+        .add = {{.x = to->x, .y = to->sum, .scale = 1, .n = E_OUT}},
+        .in = {.kind = PI__IN_PLAIN, .x = to->x, .ldx = E_OUT},
+        .n_in = E_OUT,
+        .floats = to->floats,
+        .sum = {.n_rows = FEW_ROWS,
+                .n_used = USED,
+                .column = put(t, columns, sizeof columns),
+                .weight = parts,
+                .x = parts,
+                .n = E_OUT,
+                .y = to->sum,
+                .ldy = E_OUT},
         .routes = routes_of(t, to->logits, FEW_ROWS),
     };
     tail.routes.weight = to->weight, tail.routes.column = to->column;
@@ -384,8 +431,14 @@ static void try_draw(tryout *t, const pi__k_top *k, const float *x, cuda_disable
                             .log_min_p = i % 4 == 3 ? -INFINITY : -0.002f * (float) (1 + i % 2), .temp = 0.002f};
         const pi__draw best = {.log_min_p = 0, .temp = 1};
         const int32_t want = d.top_p < 1 ? drawn(x, &best, 0) : drawn(x, &d, (double) d.high * 0x1p-21);
-        const pi__k_draw a = {.found = k->out, .request = k->request, .draw = put(t, &d, sizeof d), .n_rows = 1, .k = TOP,
-                              .out = take(t, 3 * sizeof(uint64_t)), .x = i % 2 ? k->x : NULL, .n = VOCAB};
+        const pi__k_draw a = {.found = k->out,
+                              .request = k->request,
+                              .draw = put(t, &d, sizeof d),
+                              .n_rows = 1,
+                              .k = TOP,
+                              .out = take(t, 3 * sizeof(uint64_t)),
+                              .x = i % 2 ? k->x : NULL,
+                              .n = VOCAB};
         uint64_t got[3];
         blank(t, a.out, got, sizeof got);
         if (!t->code) keep(t, pi__k_draw_run(pi__rt_stream(t->rt), &a));
@@ -403,8 +456,14 @@ static void try_topk(tryout *t, cuda_disabled *disabled)
     if (!x) return;
     for (int32_t i = 0; i < VOCAB; i++) x[i] = next(t);
     const int32_t *d = put(t, ints, sizeof ints);
-    const pi__k_top k = {.x = put(t, x, VOCAB * sizeof *x), .n_rows = 1, .k = TOP, .n = VOCAB, .skip = d + 3, .request = d,
-                         .scratch = take(t, pi__k_top_scratch(1, VOCAB)), .out = take(t, sizeof got)};
+    const pi__k_top k = {.x = put(t, x, VOCAB * sizeof *x),
+                         .n_rows = 1,
+                         .k = TOP,
+                         .n = VOCAB,
+                         .skip = d + 3,
+                         .request = d,
+                         .scratch = take(t, pi__k_top_scratch(1, VOCAB)),
+                         .out = take(t, sizeof got)};
     if (!t->code) keep(t, pi__k_top_run(pi__rt_stream(t->rt), &k));
     x[17] = -2;
     memcpy(left, x, VOCAB * sizeof *x);
@@ -482,8 +541,8 @@ static void tell(const pi__cuda *c, bool records, const pi__log *log)
 int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
 {
     static void (*const tries[])(tryout *t, cuda_disabled *disabled) = {
-        try_attention, pi__cuda_try_wgmma, try_delta, try_experts, try_tails, try_topk, pi__cuda_try_glu, pi__cuda_try_slices,
-        pi__cuda_try_key_blocks};
+        try_attention,       pi__cuda_try_wgmma,     try_delta, try_experts, try_tails, try_topk, pi__cuda_try_glu,
+        pi__cuda_try_slices, pi__cuda_try_key_blocks};
     const bool records = c->records;
     tryout t = {.rt = c->rt, .rng = 1, .fast = c->one_f16, .w16 = (c->matmul_modes & PI__WAY_W16) != 0,
                 .matmul_modes = c->matmul_modes, .wgmma = c->wgmma, .arch = c->info.arch};

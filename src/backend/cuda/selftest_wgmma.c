@@ -9,7 +9,16 @@
 #include "base/error.h"
 #include "formats/formats.h"
 
-enum { N_IN = 512, N_OUT = 80, N_X = 70, TILE = 16, X_AT = 256 << 10, PREPARED_AT = 512 << 10, Y_AT = 640 << 10, SIZE = 768 << 10 };
+enum {
+    N_IN = 512,
+    N_OUT = 80,
+    N_X = 70,
+    TILE = 16,
+    X_AT = 256 << 10,
+    PREPARED_AT = 512 << 10,
+    Y_AT = 640 << 10,
+    SIZE = 768 << 10
+};
 
 typedef struct trial {
     float w[N_IN], x[N_X * N_IN], y[2][N_X * N_OUT]; /* y: results of mma.sync; of wgmma */
@@ -32,7 +41,8 @@ static void pack(trial *t, int32_t type, const pi__cuda_shape *s)
     for (int32_t i = 0; i < N_OUT; i++) {
         for (int32_t k = 0; k < N_IN; k++) t->w[k] = far_apart(&t->rng);
         pi__quantize_row(type, t->w, t->file + (size_t) (i % TILE) * row, N_IN, NULL);
-        if (i % TILE == TILE - 1) pi__cuda_pack_tile(type, s, N_IN, t->file, TILE, t->packed + (size_t) (i / TILE) * s->tile_bytes);
+        if (i % TILE == TILE - 1)
+            pi__cuda_pack_tile(type, s, N_IN, t->file, TILE, t->packed + (size_t) (i / TILE) * s->tile_bytes);
     }
 }
 
@@ -43,7 +53,9 @@ static int multiply(pi__rt *rt, trial *t, const pi__k_product *p, const void *pr
     /* NaN: old results must not pass for results of a kernel that did not run */
     memset(t->y[which], 0xff, bytes);
     int code = pi__rt_upload(rt, p->y, t->y[which], bytes);
-    if (!code) code = which ? pi__k_wgmma_linear(stream, p, 1, prepared, N_X, n_sm) : pi__k_w16_linear(stream, p, 1, prepared, N_X);
+    if (!code)
+        code = which ? pi__k_wgmma_linear(stream, p, 1, prepared, N_X, n_sm)
+                     : pi__k_w16_linear(stream, p, 1, prepared, N_X);
     if (!code) code = pi__rt_download(rt, t->y[which], p->y, bytes);
     return code ? code : pi__rt_wait(rt);
 }
@@ -51,7 +63,9 @@ static int multiply(pi__rt *rt, trial *t, const pi__k_product *p, const void *pr
 /* Compares products of one type with every block size; returns a code of the runtime. */
 static int compare(pi__rt *rt, trial *t, int32_t type, char *d, bool *wrong)
 {
-    pi__k_product p = {.w = {.data = (uint8_t *) d, .type = type, .n_in = N_IN, .n_out = N_OUT}, .y = (float *) (d + Y_AT), .ldy = N_OUT};
+    pi__k_product p = {.w = {.data = (uint8_t *) d, .type = type, .n_in = N_IN, .n_out = N_OUT},
+                       .y = (float *) (d + Y_AT),
+                       .ldy = N_OUT};
     const pi__k_input in = {.kind = PI__IN_PLAIN, .x = (const float *) (d + X_AT), .ldx = N_IN};
     if (!pi__cuda_shape_of(type, N_IN, N_OUT, &p.w.shape)) return 0;
     pack(t, type, &p.w.shape);
@@ -110,9 +124,20 @@ static bool attention_agrees(tryout *t, prompt *p, int32_t dim, int32_t type_k, 
     for (int32_t i = 0; i < TOKENS * GROUP * dim; i++) p->q[i] = far_apart(&t->rng) / 128;
     t->used = 0;
     pi__k_attn k = {
-        .q = put(t, p->q, bytes), .ldq = GROUP * dim, .q_stride = dim, .out = take(t, bytes), .ldo = GROUP * dim, .n_head = GROUP,
-        .n_tokens = TOKENS, .n_seqs = 1, .pos = put(t, p->pos, sizeof p->pos), .seq_start = put(t, p->start, sizeof p->start),
-        .block_table = put(t, p->table, sizeof p->table), .table_stride = BLOCKS, .max_keys = KEYS, .fast = 1,
+        .q = put(t, p->q, bytes),
+        .ldq = GROUP * dim,
+        .q_stride = dim,
+        .out = take(t, bytes),
+        .ldo = GROUP * dim,
+        .n_head = GROUP,
+        .n_tokens = TOKENS,
+        .n_seqs = 1,
+        .pos = put(t, p->pos, sizeof p->pos),
+        .seq_start = put(t, p->start, sizeof p->start),
+        .block_table = put(t, p->table, sizeof p->table),
+        .table_stride = BLOCKS,
+        .max_keys = KEYS,
+        .fast = 1,
         .cache = {put(t, p->cache, (size_t) BLOCKS * block), block, type_k, type_v, 1, dim, BLOCK},
     };
     for (int i = 0; i < 2; i++) {

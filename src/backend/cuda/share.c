@@ -49,6 +49,6 @@ int pi__cuda_arena_adopt(pi__backend *be, void *p, size_t size, const pi__digest
 void pi__cuda_identify(const pi__backend *be, char *out, size_t size)
 {
     const uint8_t *u = ((const pi__cuda *) be)->info.uuid;
-    snprintf(out, size, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2], u[3], u[4],
-             u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+    snprintf(out, size, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2],
+             u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
 }

@@ -60,10 +60,14 @@ static size_t image_ints(const pi__limits *lim, int32_t n_groups)
     size_t table = seqs * ((size_t) lim->max_ctx / MIN_BLOCK + 2), saves = tokens / MIN_BLOCK + seqs;
     /* three integers per run */
     if (lim->key_blocks) saves += (size_t) pi__max_runs(lim->max_seqs, lim->max_tokens) * 2 + 1;
-    return 15 * tokens + (6 + DRAW_INTS + PI__MAX_SEEN) * seqs + 3 + saves * SAVE_INTS + (size_t) n_groups * (tokens + table);
+    return 15 * tokens + (6 + DRAW_INTS + PI__MAX_SEEN) * seqs + 3 + saves * SAVE_INTS +
+           (size_t) n_groups * (tokens + table);
 }
 
-size_t pi__cuda_image_ints(const pi__limits *lim) { return image_ints(lim, PI__MAX_GROUPS) + pi__cuda_lora_most_ints(lim); }
+size_t pi__cuda_image_ints(const pi__limits *lim)
+{
+    return image_ints(lim, PI__MAX_GROUPS) + pi__cuda_lora_most_ints(lim);
+}
 
 /* -------------------------------------------------------------------------------------------------------------
  * image */

@@ -78,7 +78,10 @@ static inline float next(tryout *t)
     return (float) (t->rng >> 40) * 0x1p-23f - 1.0f;
 }
 
-static inline bool near(double got, double want, double tolerance) { return fabs(got - want) <= tolerance * (1 + fabs(want)); }
+static inline bool near(double got, double want, double tolerance)
+{
+    return fabs(got - want) <= tolerance * (1 + fabs(want));
+}
 
 /* selftest_wgmma.c: wgmma attention */
 void pi__cuda_try_wgmma(tryout *t, cuda_disabled *disabled);
