@@ -271,7 +271,7 @@ void pi__declare_weight_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_
     want_matrices(m, w, plain(n_in, n_out), (ask) {.optional = true}, name, layer);
 }
 
-void pi__want_unscaled_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer)
+void pi__declare_unscaled_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer)
 {
     want_matrices(m, w, plain(n_in, n_out), (ask) {.optional = true, .unscaled = true}, name, layer);
 }

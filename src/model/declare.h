@@ -58,7 +58,7 @@ void pi__declare_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t 
 /* Like pi__declare_weight, replicated on every device of a sharded model. */
 void pi__declare_replicated(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
 /* Like pi__declare_weight, optional, and NAME.scale is not treated as its factor. */
-void pi__want_unscaled_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
+void pi__declare_unscaled_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
 /* Like pi__declare_weight_rows, for queries, keys and values of a layer with n_head_kv KV heads. fused_rows: rows of
  * each stacked matrix, as in pi__weight. */
 void pi__declare_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3],
