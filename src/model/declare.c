@@ -352,7 +352,7 @@ void pi__declare_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head
     want_matrices(m, w, shape, (ask) {.row = row}, name, layer);
 }
 
-void pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
+void pi__declare_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
                        const char *name, int layer)
 {
     char full[96];
@@ -367,7 +367,7 @@ void pi__want_head_groups(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_o
                           int layer)
 {
     char full[96];
-    pi__want_clusters(m, w, n_in, n_out, n_mat, NULL, name, layer);
+    pi__declare_clusters(m, w, n_in, n_out, n_mat, NULL, name, layer);
     if (need(m, name, layer, full)) want_scale(m, w, full);
     need_heads(m, n_in, n_out, n_mat);
 }

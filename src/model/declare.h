@@ -106,9 +106,9 @@ void pi__want_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n
                       int layer);
 /* Declares a file matrix [n_out * n_mat, n_in] as n_mat stacked matrices, replicated on every device. row: file row
  * of each row, filled by a tensor declared earlier; NULL = file order. */
-void pi__want_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
+void pi__declare_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
                        const char *name, int layer);
-/* Like pi__want_clusters in file order, for op head_linear. */
+/* Like pi__declare_clusters in file order, for op head_linear. */
 void pi__want_head_groups(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
                           int layer);
 /* Raises the limits for layers of n_expert routed experts, n_used per token; gate and up are [n_ff, n_in] each. */
