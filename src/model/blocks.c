@@ -260,10 +260,10 @@ void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer
     pi__need_experts(m, e->n_expert, e->n_used, E, F);
     if (fused) pi__want_gate_up_or_not(m, &e->gate, E, F, X, "ffn_gate_up_exps.weight", layer);
     if (!e->gate.n_out) {
-        pi__want_experts(m, &e->gate, E, F, X, "ffn_gate_exps.weight", layer);
-        pi__want_experts(m, &e->up, E, F, X, "ffn_up_exps.weight", layer);
+        pi__declare_experts(m, &e->gate, E, F, X, "ffn_gate_exps.weight", layer);
+        pi__declare_experts(m, &e->up, E, F, X, "ffn_up_exps.weight", layer);
     }
-    pi__want_experts(m, &e->down, F, E, X, "ffn_down_exps.weight", layer);
+    pi__declare_experts(m, &e->down, F, E, X, "ffn_down_exps.weight", layer);
     if (e->gating == PI__GATE_SIGMOID) pi__declare_vec(m, &e->bias, X, "exp_probs_b.bias", layer);
     if (e->biases) {
         pi__declare_vec(m, &e->bias, X, "ffn_gate_inp.bias", layer);

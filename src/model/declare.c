@@ -288,7 +288,7 @@ void pi__declare_replicated(pi__model *m, pi__weight *w, int64_t n_in, int64_t n
     want_matrices(m, w, shape, (ask) {0}, name, layer);
 }
 
-void pi__want_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
+void pi__declare_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
                       int layer)
 {
     const pi__weight shape = {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .routed = true};

@@ -72,7 +72,7 @@ void pi__want_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_o
 void pi__want_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
                         bool turned, int64_t n_rows, const char *name, int layer);
 /* Like pi__declare_weight, for n_mat stacked matrices, with one factor or n_mat factors. */
-void pi__want_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
+void pi__declare_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
                       int layer);
 /* Declares the stacked gate and up matrices of a feed-forward: [2 n_ff, n_in]. */
 void pi__want_gate_up(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, const char *name, int layer);
