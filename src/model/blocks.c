@@ -207,7 +207,7 @@ void pi__mlp_declare(pi__model *m, pi__mlp *l, const char *kind, int32_t layer, 
     snprintf(up, sizeof up, "ffn_up%s.weight", kind);
     snprintf(down, sizeof down, "ffn_down%s.weight", kind);
     if (l->fused) {
-        pi__want_gate_up(m, &l->gate, E, F, up, layer);
+        pi__declare_gate_up(m, &l->gate, E, F, up, layer);
     } else {
         pi__declare_weight(m, &l->gate, E, F, gate, layer);
         pi__declare_weight(m, &l->up, E, F, up, layer);

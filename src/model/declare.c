@@ -327,7 +327,7 @@ void pi__want_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out
     need_heads(m, n_in, n_out, n_mat);
 }
 
-void pi__want_gate_up(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, const char *name, int layer)
+void pi__declare_gate_up(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, const char *name, int layer)
 {
     const pi__weight shape = {.n_in = n_in, .n_out = 2 * n_ff, .n_mat = 1, .fused_rows = {n_ff, n_ff}};
     want_matrices(m, w, shape, (ask) {0}, name, layer);
