@@ -258,7 +258,7 @@ void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer
 {
     const int64_t E = m->n_embd, F = e->n_ff, X = e->n_expert;
     pi__need_experts(m, e->n_expert, e->n_used, E, F);
-    if (fused) pi__want_gate_up_or_not(m, &e->gate, E, F, X, "ffn_gate_up_exps.weight", layer);
+    if (fused) pi__declare_gate_up_or_not(m, &e->gate, E, F, X, "ffn_gate_up_exps.weight", layer);
     if (!e->gate.n_out) {
         pi__declare_experts(m, &e->gate, E, F, X, "ffn_gate_exps.weight", layer);
         pi__declare_experts(m, &e->up, E, F, X, "ffn_up_exps.weight", layer);

@@ -333,7 +333,7 @@ void pi__declare_gate_up(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff
     want_matrices(m, w, shape, (ask) {0}, name, layer);
 }
 
-void pi__want_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, int64_t n_mat, const char *name,
+void pi__declare_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, int64_t n_mat, const char *name,
                              int layer)
 {
     const pi__weight shape = {

@@ -77,7 +77,7 @@ void pi__declare_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ou
 /* Declares the stacked gate and up matrices of a feed-forward: [2 n_ff, n_in]. */
 void pi__declare_gate_up(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, const char *name, int layer);
 /* Like pi__declare_gate_up, optional, for n_mat stacks of gate [n_ff, n_in] above up [n_ff, n_in]. */
-void pi__want_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, int64_t n_mat, const char *name,
+void pi__declare_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, int64_t n_mat, const char *name,
                              int layer);
 /* Declares n f32 values. With _or_not: optional; *vec stays NULL if absent. With _times: multiplied by factor. */
 void pi__declare_vec(pi__model *m, float **vec, int64_t n, const char *name, int layer);
