@@ -363,7 +363,7 @@ void pi__declare_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_o
                  (ask) {.row = row}, full);
 }
 
-void pi__want_head_groups(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
+void pi__declare_head_groups(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
                           int layer)
 {
     char full[96];

@@ -109,7 +109,7 @@ void pi__want_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n
 void pi__declare_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
                        const char *name, int layer);
 /* Like pi__declare_clusters in file order, for op head_linear. */
-void pi__want_head_groups(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
+void pi__declare_head_groups(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
                           int layer);
 /* Raises the limits for layers of n_expert routed experts, n_used per token; gate and up are [n_ff, n_in] each. */
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff);

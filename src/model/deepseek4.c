@@ -295,7 +295,7 @@ static void want_attention(pi__model *m, deepseek4 *p, layer *l, int32_t i)
     pi__declare_weight(m, &l->kv, E, D, "attn_kv.weight", i);
     pi__declare_vec(m, &l->kv_norm, D, "attn_kv_a_norm.weight", i);
     pi__declare_vec(m, &l->sinks, H, "attn_sinks.weight", i);
-    pi__want_head_groups(m, &l->out_a, H * D / G, O, G, "attn_output_a.weight", i);
+    pi__declare_head_groups(m, &l->out_a, H * D / G, O, G, "attn_output_a.weight", i);
     pi__declare_weight(m, &l->out_b, G * O, E, "attn_output_b.weight", i);
     l->rows = pi__declare_rows(m, kv_owner(m), i, &window, 1, p->dim, false);
     if (l->ratio) want_compressor(m, &l->comp, l->ratio, p->dim, "attn", i);
