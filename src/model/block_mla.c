@@ -85,8 +85,8 @@ static void want_heads(pi__model *m, pi__mla *a, int32_t layer)
         pi__want_head_rows(m, &a->k_b, a->n_key, a->rank, H, a->k_row, true, H * each, both, layer);
         pi__want_head_rows(m, &a->v_b, a->rank, a->n_value, H, a->v_row, false, H * each, both, layer);
     } else {
-        pi__want_head_linear(m, &a->k_b, a->n_key, a->rank, H, k, layer);
-        pi__want_head_linear(m, &a->v_b, a->rank, a->n_value, H, v, layer);
+        pi__declare_head_linear(m, &a->k_b, a->n_key, a->rank, H, k, layer);
+        pi__declare_head_linear(m, &a->v_b, a->rank, a->n_value, H, v, layer);
     }
     pi__adapter_heads(m, &a->k_b, layer, k, both, &(pi__lora_target) {.each = each, .turned = true});
     pi__adapter_heads(m, &a->v_b, layer, v, both, &(pi__lora_target) {.each = each, .first = a->n_key});

@@ -302,7 +302,7 @@ static void need_heads(pi__model *m, int64_t n_in, int64_t n_out, int64_t n_mat)
     at_least(&m->lim.head_out, n_out);
 }
 
-void pi__want_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
+void pi__declare_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
                           int layer)
 {
     const pi__weight shape = {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .whole = true};

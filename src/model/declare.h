@@ -64,9 +64,9 @@ void pi__declare_unscaled_or_not(pi__model *m, pi__weight *w, int64_t n_in, int6
 void pi__declare_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3],
                        const int32_t *row, const char *name, int layer);
 /* Like pi__declare_weight, for n_mat stacked per-head matrices, replicated on every device. */
-void pi__want_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
+void pi__declare_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
                           int layer);
-/* Like pi__want_head_linear, gathered from one file matrix [n_rows, columns]: row[i] = file row of each row, or with
+/* Like pi__declare_head_linear, gathered from one file matrix [n_rows, columns]: row[i] = file row of each row, or with
  * `turned` of each column. The result is F32, BF16 or F16 for any file type. row must live until the model is
  * loaded. */
 void pi__want_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
