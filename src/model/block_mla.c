@@ -82,8 +82,8 @@ static void want_heads(pi__model *m, pi__mla *a, int32_t layer)
     const int32_t each = a->n_key + a->n_value;
     const int64_t H = a->n_head;
     if (a->k_row) {
-        pi__want_head_rows(m, &a->k_b, a->n_key, a->rank, H, a->k_row, true, H * each, both, layer);
-        pi__want_head_rows(m, &a->v_b, a->rank, a->n_value, H, a->v_row, false, H * each, both, layer);
+        pi__declare_head_rows(m, &a->k_b, a->n_key, a->rank, H, a->k_row, true, H * each, both, layer);
+        pi__declare_head_rows(m, &a->v_b, a->rank, a->n_value, H, a->v_row, false, H * each, both, layer);
     } else {
         pi__declare_head_linear(m, &a->k_b, a->n_key, a->rank, H, k, layer);
         pi__declare_head_linear(m, &a->v_b, a->rank, a->n_value, H, v, layer);

@@ -310,7 +310,7 @@ void pi__declare_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t 
     need_heads(m, n_in, n_out, n_mat);
 }
 
-void pi__want_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
+void pi__declare_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
                         bool turned, int64_t n_rows, const char *name, int layer)
 {
     pi__weight shape = {.n_in = n_in, .n_out = n_out, .n_mat = n_mat, .whole = true};

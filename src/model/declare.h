@@ -69,7 +69,7 @@ void pi__declare_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t 
 /* Like pi__declare_head_linear, gathered from one file matrix [n_rows, columns]: row[i] = file row of each row, or with
  * `turned` of each column. The result is F32, BF16 or F16 for any file type. row must live until the model is
  * loaded. */
-void pi__want_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
+void pi__declare_head_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,
                         bool turned, int64_t n_rows, const char *name, int layer);
 /* Like pi__declare_weight, for n_mat stacked matrices, with one factor or n_mat factors. */
 void pi__declare_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
