@@ -152,7 +152,7 @@ void pi__rotation_factors(pi__model *m, pi__rotation *r, bool needed)
     if (!needed && !pi__has_tensor(m, "rope_freqs.weight", PI__OF_FILE)) return;
     r->factor = pi__model_calloc(m, (size_t) r->n_freq, sizeof *r->factor, "rope frequencies");
     r->factor_name = "rope_freqs.weight";
-    pi__want_host(m, r->factor, r->n_freq, r->factor_name, PI__OF_FILE);
+    pi__declare_host(m, r->factor, r->n_freq, r->factor_name, PI__OF_FILE);
 }
 
 void pi__rotation_long(pi__model *m, pi__rotation *r)
@@ -164,7 +164,7 @@ void pi__rotation_long(pi__model *m, pi__rotation *r)
     m->long_rope = m->n_ctx > trained;
     r->factor = pi__model_calloc(m, (size_t) r->n_freq, sizeof *r->factor, "rope frequencies");
     r->factor_name = name;
-    pi__want_host(m, r->factor, r->n_freq, name, PI__OF_FILE);
+    pi__declare_host(m, r->factor, r->n_freq, name, PI__OF_FILE);
 }
 
 void pi__rotation_loaded(pi__model *m, pi__rotation *r)

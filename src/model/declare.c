@@ -478,7 +478,7 @@ void pi__want_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, i
     want_stacked(m, (pi__declared) {.vec = vec, .factor = 1.0f}, false, n, n_rows, n_mat, name, layer);
 }
 
-void pi__want_host(pi__model *m, float *dst, int64_t n, const char *name, int layer)
+void pi__declare_host(pi__model *m, float *dst, int64_t n, const char *name, int layer)
 {
     want_values(m, (pi__declared) {.host = dst, .factor = 1.0f}, false, n, 1, name, layer);
 }
