@@ -488,7 +488,7 @@ void pi__want_host_table(pi__model *m, float *dst, int64_t n_rows, int64_t n, co
     want_values(m, (pi__declared) {.host = dst, .factor = 1.0f}, false, n, n_rows, name, layer);
 }
 
-void pi__want_host_or_not(pi__model *m, float *dst, int64_t n, const char *name, int layer)
+void pi__declare_host_or_not(pi__model *m, float *dst, int64_t n, const char *name, int layer)
 {
     want_values(m, (pi__declared) {.host = dst, .factor = 1.0f}, true, n, 1, name, layer);
 }

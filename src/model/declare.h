@@ -94,7 +94,7 @@ void pi__want_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, con
 void pi__want_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name, int layer);
 /* Declares n f32 values at dst in host memory, filled by load. With _or_not: optional; dst is unchanged if absent. */
 void pi__declare_host(pi__model *m, float *dst, int64_t n, const char *name, int layer);
-void pi__want_host_or_not(pi__model *m, float *dst, int64_t n, const char *name, int layer);
+void pi__declare_host_or_not(pi__model *m, float *dst, int64_t n, const char *name, int layer);
 /* Like pi__declare_host, for n_rows rows of n values of any type. */
 void pi__want_host_table(pi__model *m, float *dst, int64_t n_rows, int64_t n, const char *name, int layer);
 /* Declares a permutation of n numbers at dst in host memory; I32 or I64 in the file. */

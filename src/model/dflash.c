@@ -249,7 +249,7 @@ static void want_layer(pi__model *m, dflash *p, int32_t i)
     pi__mlp_declare(m, &l->mlp, "", i, &p->work);
     pi__declare_vec_or_not(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
     l->out_scale = 1;
-    pi__want_host_or_not(m, &l->out_scale, 1, "layer_output_scale.weight", i);
+    pi__declare_host_or_not(m, &l->out_scale, 1, "layer_output_scale.weight", i);
     if (!p->n_tap) return;
     want_around(m, p, &l->attn_conv, "attn_conv_base", "attn_conv_proj.weight", i);
     want_around(m, p, &l->ffn_conv, "ffn_conv_base", "ffn_conv_proj.weight", i);
@@ -298,7 +298,7 @@ static void want_markov(pi__model *m, dflash *p)
     pi__declare_weight(m, &p->markov_in, p->rank, m->n_vocab, "markov_w1.weight", PI__OF_FILE);
     pi__declare_weight(m, &p->markov_out, p->rank, m->block.n_out, "markov_w2.weight", PI__OF_FILE);
     pi__declare_weight_or_not(m, &p->sure, m->n_embd + p->rank, 1, "conf_proj.weight", PI__OF_FILE);
-    pi__want_host_or_not(m, &m->block.sure_bias, 1, "conf_proj.bias", PI__OF_FILE);
+    pi__declare_host_or_not(m, &m->block.sure_bias, 1, "conf_proj.bias", PI__OF_FILE);
 }
 
 /* Reads a logits factor that must be positive if present. */

@@ -227,7 +227,7 @@ static void want_layer(pi__model *m, gemma4 *p, int32_t i)
         pi__declare_weight(m, &l->ple_proj, P, E, "proj.weight", i);
         pi__declare_vec(m, &l->post_ple_norm, E, "post_norm.weight", i);
     }
-    pi__want_host_or_not(m, &l->out_scale, 1, "layer_output_scale.weight", i);
+    pi__declare_host_or_not(m, &l->out_scale, 1, "layer_output_scale.weight", i);
 }
 
 /* Sets the number of clusters of a drafter's head. It stays 0, and the head is one matrix, if the file has no
