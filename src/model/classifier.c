@@ -25,7 +25,7 @@ static void want_matrix(pi__model *m, float **w, float **bias, int64_t n, int32_
                         const char *bias_name)
 {
     *w = pi__model_calloc(m, (size_t) n * (size_t) n_rows, sizeof **w, "the classifier");
-    pi__want_host_table(m, *w, n_rows, n, name, PI__OF_FILE);
+    pi__declare_host_table(m, *w, n_rows, n, name, PI__OF_FILE);
     if (!bias_name || !pi__has_tensor(m, bias_name, PI__OF_FILE)) return;
     *bias = pi__model_calloc(m, (size_t) n_rows, sizeof **bias, "the classifier");
     pi__declare_host(m, *bias, n_rows, bias_name, PI__OF_FILE);

@@ -483,7 +483,7 @@ void pi__declare_host(pi__model *m, float *dst, int64_t n, const char *name, int
     want_values(m, (pi__declared) {.host = dst, .factor = 1.0f}, false, n, 1, name, layer);
 }
 
-void pi__want_host_table(pi__model *m, float *dst, int64_t n_rows, int64_t n, const char *name, int layer)
+void pi__declare_host_table(pi__model *m, float *dst, int64_t n_rows, int64_t n, const char *name, int layer)
 {
     want_values(m, (pi__declared) {.host = dst, .factor = 1.0f}, false, n, n_rows, name, layer);
 }

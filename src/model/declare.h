@@ -96,7 +96,7 @@ void pi__want_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, i
 void pi__declare_host(pi__model *m, float *dst, int64_t n, const char *name, int layer);
 void pi__declare_host_or_not(pi__model *m, float *dst, int64_t n, const char *name, int layer);
 /* Like pi__declare_host, for n_rows rows of n values of any type. */
-void pi__want_host_table(pi__model *m, float *dst, int64_t n_rows, int64_t n, const char *name, int layer);
+void pi__declare_host_table(pi__model *m, float *dst, int64_t n_rows, int64_t n, const char *name, int layer);
 /* Declares a permutation of n numbers at dst in host memory; I32 or I64 in the file. */
 void pi__want_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int layer);
 /* Like pi__want_order, for n integers in 0..below-1. */
