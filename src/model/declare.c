@@ -372,7 +372,7 @@ void pi__declare_head_groups(pi__model *m, pi__weight *w, int64_t n_in, int64_t 
     need_heads(m, n_in, n_out, n_mat);
 }
 
-void pi__want_ids(pi__model *m, int32_t *dst, int64_t n, int32_t below, const char *name, int layer)
+void pi__declare_ids(pi__model *m, int32_t *dst, int64_t n, int32_t below, const char *name, int layer)
 {
     char full[96];
     const pi__tensor *t = need(m, name, layer, full);

@@ -266,7 +266,7 @@ static void want_head(pi__model *m, dflash *p)
     if (d2t) {
         int32_t *token = pi__model_calloc(m, (size_t) m->block.n_out, sizeof *token, "the drafter's tokens");
         pi__declare_weight(m, &p->head.output, E, m->block.n_out, "output.weight", PI__OF_FILE);
-        pi__want_ids(m, token, m->block.n_out, m->n_vocab, "d2t", PI__OF_FILE);
+        pi__declare_ids(m, token, m->block.n_out, m->n_vocab, "d2t", PI__OF_FILE);
         m->block.token = token;
     } else {
         pi__declare_weight_or_not(m, &p->head.output, E, V, "output.weight", PI__OF_FILE);
