@@ -73,7 +73,7 @@ void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w)
     if (a->head_dim % 16 || a->head_dim > PI__MAX_HEAD_DIM)
         pi__model_refuse(m, PI_EUNSUPPORTED, "%s: heads of %d values are not supported, only multiples of 16",
                          m->arch->name, a->head_dim);
-    if (!shared) a->kv = pi__want_kv(m, owner, layer, a->window, a->n_head_kv, a->head_dim);
+    if (!shared) a->kv = pi__declare_kv(m, owner, layer, a->window, a->n_head_kv, a->head_dim);
     if (!pi__model_ok(m)) return;
     want_matrices(m, a, owner->kv[a->kv].n_head_kv, layer);
     want_biases(m, a, layer);

@@ -563,7 +563,7 @@ static int32_t add_cache(pi__model *m, pi__model *owner, int32_t layer, const pi
     return owner->n_kv++;
 }
 
-int32_t pi__want_kv(pi__model *m, pi__model *owner, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim)
+int32_t pi__declare_kv(pi__model *m, pi__model *owner, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim)
 {
     const bool draft = owner != m || layer >= m->n_trunk;
     const char *name = draft ? window ? "draft window" : "draft" : window ? "window" : "full";

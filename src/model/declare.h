@@ -128,7 +128,7 @@ typedef struct pi__row_group {
 
 /* Declares K,V of a layer in the group with this window (created if needed). owner: the model with the cache:
  * m, or its target, which keeps separate groups for drafters. Returns the index in owner->kv. */
-int32_t pi__want_kv(pi__model *m, pi__model *owner, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim);
+int32_t pi__declare_kv(pi__model *m, pi__model *owner, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim);
 /* Declares rows of n values that a layer caches, as in pi__kv_layer, in this group. owner: the model with the cache,
  * m or its target. Returns the index in owner->kv. */
 int32_t pi__declare_rows(pi__model *m, pi__model *owner, int32_t layer, const pi__row_group *group, int32_t ratio,
