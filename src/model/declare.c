@@ -394,7 +394,7 @@ void pi__want_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int
 /* Returns the placement of values that ops of any backend read. */
 static int32_t everywhere(const pi__model *m) { return m->be->at[PI__AT_CPU] ? PI__AT_BOTH : PI__AT_DEVICE; }
 
-void pi__want_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n, int32_t below, const char *name,
+void pi__declare_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n, int32_t below, const char *name,
                       int layer)
 {
     char full[96];

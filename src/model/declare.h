@@ -102,7 +102,7 @@ void pi__want_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int
 /* Like pi__want_order, for n integers in 0..below-1. */
 void pi__declare_ids(pi__model *m, int32_t *dst, int64_t n, int32_t below, const char *name, int layer);
 /* Declares n_rows rows of n integers in 0..below-1 on the device; I32 or I64 in the file. */
-void pi__want_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n, int32_t below, const char *name,
+void pi__declare_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n, int32_t below, const char *name,
                       int layer);
 /* Declares a file matrix [n_out * n_mat, n_in] as n_mat stacked matrices, replicated on every device. row: file row
  * of each row, filled by a tensor declared earlier; NULL = file order. */

@@ -312,7 +312,7 @@ static void want_experts(pi__model *m, deepseek4 *p, layer *l, int32_t i)
     pi__declare_weight(m, &l->router, m->n_embd, X, "ffn_gate_inp.weight", i);
     if (m->n_used && i >= p->n_hash) l->experts.n_used = m->n_used;
     if (i < p->n_hash) {
-        pi__want_numbers(m, &l->table, m->n_vocab, K, X, "ffn_gate_tid2eid.weight", i);
+        pi__declare_numbers(m, &l->table, m->n_vocab, K, X, "ffn_gate_tid2eid.weight", i);
     } else {
         pi__declare_vec(m, &l->bias, X, "exp_probs_b.bias", i);
     }
