@@ -381,7 +381,7 @@ void pi__declare_ids(pi__model *m, int32_t *dst, int64_t n, int32_t below, const
     add_want(m, (pi__declared) {.tensor = t, .order = dst, .below = below});
 }
 
-void pi__want_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int layer)
+void pi__declare_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int layer)
 {
     char full[96];
     const pi__tensor *t = need(m, name, layer, full);

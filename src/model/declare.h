@@ -98,8 +98,8 @@ void pi__declare_host_or_not(pi__model *m, float *dst, int64_t n, const char *na
 /* Like pi__declare_host, for n_rows rows of n values of any type. */
 void pi__declare_host_table(pi__model *m, float *dst, int64_t n_rows, int64_t n, const char *name, int layer);
 /* Declares a permutation of n numbers at dst in host memory; I32 or I64 in the file. */
-void pi__want_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int layer);
-/* Like pi__want_order, for n integers in 0..below-1. */
+void pi__declare_order(pi__model *m, int32_t *dst, int64_t n, const char *name, int layer);
+/* Like pi__declare_order, for n integers in 0..below-1. */
 void pi__declare_ids(pi__model *m, int32_t *dst, int64_t n, int32_t below, const char *name, int layer);
 /* Declares n_rows rows of n integers in 0..below-1 on the device; I32 or I64 in the file. */
 void pi__declare_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n, int32_t below, const char *name,

@@ -260,7 +260,7 @@ static void want_head(pi__model *m, gemma4 *p)
     p->order = pi__model_calloc(m, (size_t) V, sizeof *p->order, "the order of the vocabulary");
     m->lim.max_order = V;
     m->lim.max_pick = p->n_pick;
-    pi__want_order(m, p->order, V, order, PI__OF_FILE);
+    pi__declare_order(m, p->order, V, order, PI__OF_FILE);
     pi__declare_replicated(m, &p->centroids, E, p->n_cluster, "masked_embd_centroids.weight", PI__OF_FILE);
     pi__declare_clusters(m, &p->clusters, E, V / p->n_cluster, p->n_cluster, p->order, name, PI__OF_FILE);
 }
