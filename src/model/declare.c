@@ -578,7 +578,7 @@ int32_t pi__declare_rows(pi__model *m, pi__model *owner, int32_t layer, const pi
                      (pi__kv_layer) {.n_head_kv = 1, .head_dim = n, .ratio = ratio, .f32 = f32});
 }
 
-int32_t pi__want_state(pi__model *m, int32_t layer, const pi__state_layer *shape)
+int32_t pi__declare_state(pi__model *m, int32_t layer, const pi__state_layer *shape)
 {
     if (!pi__model_ok(m) || group_of(m, m, &(pi__row_group) {.name = "recurrent"}, true) < 0) return 0;
     if (!pi__grow(&m->state, &m->cap_state, (size_t) m->n_state + 1, sizeof *m->state)) {

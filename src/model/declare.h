@@ -134,6 +134,6 @@ int32_t pi__declare_kv(pi__model *m, pi__model *owner, int32_t layer, int32_t wi
 int32_t pi__declare_rows(pi__model *m, pi__model *owner, int32_t layer, const pi__row_group *group, int32_t ratio,
                          int32_t n, bool f32);
 /* Declares a layer's recurrent state of this shape. Returns the index in m->state. */
-int32_t pi__want_state(pi__model *m, int32_t layer, const pi__state_layer *shape);
+int32_t pi__declare_state(pi__model *m, int32_t layer, const pi__state_layer *shape);
 
 #endif

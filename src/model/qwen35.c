@@ -258,7 +258,7 @@ static void want_delta(pi__model *m, qwen35 *p, layer *l, int32_t i)
     pi__declare_vec(m, &l->head_norm, p->delta.dim, "ssm_norm.weight", i);
     pi__declare_weight(m, &l->wo, VD, E, "ssm_out.weight", i);
     p->delta.exact = pi__type_is_float(l->qkv.type);
-    l->state = pi__want_state(m, i, &p->delta);
+    l->state = pi__declare_state(m, i, &p->delta);
     p->work.max_qkv = widest(p->work.max_qkv, C + VD + 2 * nv);
     p->work.max_att = widest(p->work.max_att, VD);
 }
