@@ -467,7 +467,7 @@ void pi__declare_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, con
     want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f}, false, n, n_rows, name, layer);
 }
 
-void pi__want_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, const int32_t *at, const char *name,
+void pi__declare_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, const int32_t *at, const char *name,
                        int layer)
 {
     want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f, .row = at}, false, n, n_rows, name, layer);

@@ -88,7 +88,7 @@ void pi__declare_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *r
 /* Declares n_rows rows of n values, of any file type, as f32. */
 void pi__declare_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer);
 /* Like pi__declare_table, reordered: value i is the file's value at[i]. NULL = file order. */
-void pi__want_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, const int32_t *at, const char *name,
+void pi__declare_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, const int32_t *at, const char *name,
                        int layer);
 /* Like pi__declare_table, for n_mat consecutive tables. */
 void pi__want_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name, int layer);

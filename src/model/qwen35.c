@@ -252,7 +252,7 @@ static void want_delta(pi__model *m, qwen35 *p, layer *l, int32_t i)
         pi__declare_weight(m, &l->alpha, E, nv, "ssm_alpha.weight", i);
         pi__declare_weight(m, &l->beta, E, nv, "ssm_beta.weight", i);
     }
-    pi__want_table_at(m, &l->conv, C, p->delta.n_conv, p->taps, "ssm_conv1d.weight", i);
+    pi__declare_table_at(m, &l->conv, C, p->delta.n_conv, p->taps, "ssm_conv1d.weight", i);
     pi__declare_vec_rows(m, &l->dt_bias, nv, p->heads, "ssm_dt.bias", i);
     pi__declare_vec_rows(m, &l->a, nv, p->heads, "ssm_a", i);
     pi__declare_vec(m, &l->head_norm, p->delta.dim, "ssm_norm.weight", i);
