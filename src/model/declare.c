@@ -473,7 +473,7 @@ void pi__declare_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, 
     want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f, .row = at}, false, n, n_rows, name, layer);
 }
 
-void pi__want_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name, int layer)
+void pi__declare_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name, int layer)
 {
     want_stacked(m, (pi__declared) {.vec = vec, .factor = 1.0f}, false, n, n_rows, n_mat, name, layer);
 }

@@ -91,7 +91,7 @@ void pi__declare_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, con
 void pi__declare_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, const int32_t *at, const char *name,
                        int layer);
 /* Like pi__declare_table, for n_mat consecutive tables. */
-void pi__want_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name, int layer);
+void pi__declare_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name, int layer);
 /* Declares n f32 values at dst in host memory, filled by load. With _or_not: optional; dst is unchanged if absent. */
 void pi__declare_host(pi__model *m, float *dst, int64_t n, const char *name, int layer);
 void pi__declare_host_or_not(pi__model *m, float *dst, int64_t n, const char *name, int layer);

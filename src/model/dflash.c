@@ -228,7 +228,7 @@ static void read_windows(pi__model *m, dflash *p)
 
 static void want_around(pi__model *m, const dflash *p, around *c, const char *base, const char *own, int32_t i)
 {
-    pi__want_tables(m, &c->base, 2, p->n_tap, m->n_embd, base, i);
+    pi__declare_tables(m, &c->base, 2, p->n_tap, m->n_embd, base, i);
     pi__declare_weight(m, &c->own, m->n_embd, p->n_own, own, i);
 }
 
