@@ -326,7 +326,7 @@ void pi__head_declare(pi__model *m, pi__head *h, bool tied)
     else pi__declare_weight(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
     pi__declare_vec(m, &h->output_norm, m->n_embd, "output_norm.weight", PI__OF_FILE);
     if (h->logit_scale != 0)
-        pi__want_vec_times(m, &h->logits_norm, m->n_embd, h->logit_scale, "output_norm.weight", PI__OF_FILE);
+        pi__declare_vec_times(m, &h->logits_norm, m->n_embd, h->logit_scale, "output_norm.weight", PI__OF_FILE);
     if (!h->output.n_out) pi__adapter_tied(m, &h->tok_embd);
     m->head = h;
 }

@@ -452,7 +452,7 @@ void pi__declare_vec_or_not(pi__model *m, float **vec, int64_t n, const char *na
     want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f}, true, n, 1, name, layer);
 }
 
-void pi__want_vec_times(pi__model *m, float **vec, int64_t n, float factor, const char *name, int layer)
+void pi__declare_vec_times(pi__model *m, float **vec, int64_t n, float factor, const char *name, int layer)
 {
     want_values(m, (pi__declared) {.vec = vec, .factor = factor}, false, n, 1, name, layer);
 }

@@ -82,7 +82,7 @@ void pi__declare_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64
 /* Declares n f32 values. With _or_not: optional; *vec stays NULL if absent. With _times: multiplied by factor. */
 void pi__declare_vec(pi__model *m, float **vec, int64_t n, const char *name, int layer);
 void pi__declare_vec_or_not(pi__model *m, float **vec, int64_t n, const char *name, int layer);
-void pi__want_vec_times(pi__model *m, float **vec, int64_t n, float factor, const char *name, int layer);
+void pi__declare_vec_times(pi__model *m, float **vec, int64_t n, float factor, const char *name, int layer);
 /* Like pi__declare_vec, reordered: value i is the file's value row[i]. NULL = file order. */
 void pi__declare_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *row, const char *name, int layer);
 /* Declares n_rows rows of n values, of any file type, as f32. */

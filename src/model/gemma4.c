@@ -201,7 +201,7 @@ static void want_experts(pi__model *m, gemma4 *p, int32_t i)
     const int64_t E = m->n_embd;
     pi__declare_unscaled_or_not(m, &l->router, E, p->experts.n_expert, "ffn_gate_inp.weight", i);
     if (!l->router.n_out) return;
-    pi__want_vec_times(m, &l->router_norm, E, 1.0f / sqrtf((float) E), "ffn_gate_inp.scale", i);
+    pi__declare_vec_times(m, &l->router_norm, E, 1.0f / sqrtf((float) E), "ffn_gate_inp.scale", i);
     pi__declare_vec(m, &l->moe_norm, E, "pre_ffw_norm_2.weight", i);
     pi__declare_vec(m, &l->post_mlp_norm, E, "post_ffw_norm_1.weight", i);
     pi__declare_vec(m, &l->post_moe_norm, E, "post_ffw_norm_2.weight", i);
