@@ -22,6 +22,7 @@ static bool has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
+#ifndef PI_NO_AVXVNNI
 /* No compiler before GCC 12 has a name for it. It uses AVX2's registers, so it needs no further support of the
  * system. */
 static bool has_avx_vnni(void)
@@ -31,8 +32,9 @@ static bool has_avx_vnni(void)
            (a & 1u << 4);
 }
 #endif
+#endif
 
-#if defined(PI__SIMD_X86)
+#if defined(PI__SIMD_X86) && !defined(PI_NO_AMX)
 /* Linux saves the 8 KiB of tile registers only for processes that request it, once for all of their threads. It
  * refuses if a thread's signal stack is too small for them. */
 static bool permit_tiles(void)
@@ -66,21 +68,35 @@ const pi__isa_name pi__isa_names[] = {
     [PI__ISA_AMX] = {"amx", "amx-int8"},
 };
 
+#if defined(PI__SIMD_X86)
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") && has_f16c();
+}
+#endif
+
+/* Sets that PI_NO_* leaves out of the build are not available. */
 bool pi__isa_available(int isa)
 {
     switch (isa) {
     case PI__ISA_GENERIC: return true;
 #if defined(PI__SIMD_X86)
-    case PI__ISA_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
-               has_f16c();
-    case PI__ISA_AVXVNNI: return pi__isa_available(PI__ISA_AVX2) && has_avx_vnni();
+#ifndef PI_NO_AVX2
+    case PI__ISA_AVX2: return has_avx2();
+#endif
+#ifndef PI_NO_AVXVNNI
+    case PI__ISA_AVXVNNI: return has_avx2() && has_avx_vnni();
+#endif
+#ifndef PI_NO_AVX512
     case PI__ISA_AVX512:
-        return pi__isa_available(PI__ISA_AVX2) && __builtin_cpu_supports("avx512f") &&
+        return has_avx2() && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
                __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bf16");
+#endif
+#ifndef PI_NO_AMX
     case PI__ISA_AMX: return pi__isa_available(PI__ISA_AVX512) && has_amx();
+#endif
 #elif defined(PI__SIMD_ARM)
     case PI__ISA_NEON: {
         unsigned long want = 1ul << 20 /* HWCAP_ASIMDDP */ | 1ul << 10 /* HWCAP_ASIMDHP */ | 1ul << 9 /* HWCAP_FPHP */;

@@ -17,10 +17,18 @@ const pi__cpu_linear_kernels *pi__cpu_linear_kernels_of(int isa, int bits)
 {
     switch (isa) {
 #if defined(PI__SIMD_X86)
+#ifndef PI_NO_AMX
     case PI__ISA_AMX: return pi__lin_kernels_amx(bits);
+#endif
+#ifndef PI_NO_AVX512
     case PI__ISA_AVX512: return pi__lin_kernels_avx512(bits);
+#endif
+#ifndef PI_NO_AVXVNNI
     case PI__ISA_AVXVNNI: return pi__lin_kernels_avxvnni(bits);
+#endif
+#ifndef PI_NO_AVX2
     case PI__ISA_AVX2: return pi__lin_kernels_avx2(bits);
+#endif
 #elif defined(PI__SIMD_ARM)
     case PI__ISA_SVE256: return pi__lin_kernels_sve256(bits);
     case PI__ISA_I8MM: return pi__lin_kernels_i8mm(bits);

@@ -33,8 +33,7 @@ typedef struct lora_job {
 const pi__cpu_lora_kernels *pi__cpu_lora_kernels_of(int isa)
 {
 #if defined(PI__SIMD_X86)
-    if (isa >= PI__ISA_AVX512) return &pi__cpu_lora_avx512;
-    if (isa >= PI__ISA_AVX2) return &pi__cpu_lora_avx2;
+    PI__RETURN_X86(isa, pi__cpu_lora);
 #elif defined(PI__SIMD_ARM)
     if (isa == PI__ISA_SVE256) return &pi__cpu_lora_sve256;
     if (isa != PI__ISA_GENERIC) return &pi__cpu_lora_neon;

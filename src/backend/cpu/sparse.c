@@ -145,8 +145,7 @@ void pi__cpu_sparse(pi__backend *be, const pi__batch *b, const pi__sparse *a)
 const pi__cpu_sparse_kernels *pi__cpu_sparse_kernels_of(int isa)
 {
 #if defined(PI__SIMD_X86)
-    if (isa >= PI__ISA_AVX512) return &pi__cpu_sparse_avx512;
-    if (isa >= PI__ISA_AVX2) return &pi__cpu_sparse_avx2;
+    PI__RETURN_X86(isa, pi__cpu_sparse);
 #elif defined(PI__SIMD_ARM)
     if (isa == PI__ISA_SVE256) return &pi__cpu_sparse_sve256;
     if (isa != PI__ISA_GENERIC) return &pi__cpu_sparse_neon;

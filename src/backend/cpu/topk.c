@@ -240,8 +240,7 @@ bool pi__cpu_topk_here(const pi__backend *be)
 const pi__cpu_top_kernels *pi__cpu_top_kernels_of(int isa)
 {
 #if defined(PI__SIMD_X86)
-    if (isa >= PI__ISA_AVX512) return &pi__cpu_top_avx512;
-    if (isa >= PI__ISA_AVX2) return &pi__cpu_top_avx2;
+    PI__RETURN_X86(isa, pi__cpu_top);
 #elif defined(PI__SIMD_ARM)
     if (isa == PI__ISA_SVE256) return &pi__cpu_top_sve256;
     if (isa != PI__ISA_GENERIC) return &pi__cpu_top_neon;
