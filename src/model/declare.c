@@ -333,8 +333,8 @@ void pi__declare_gate_up(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff
     want_matrices(m, w, shape, (ask) {0}, name, layer);
 }
 
-void pi__declare_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, int64_t n_mat, const char *name,
-                             int layer)
+void pi__declare_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, int64_t n_mat,
+                                const char *name, int layer)
 {
     const pi__weight shape = {
         .n_in = n_in, .n_out = 2 * n_ff, .n_mat = n_mat, .fused_rows = {n_ff, n_ff}, .routed = true};
@@ -473,7 +473,8 @@ void pi__declare_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, 
     want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f, .row = at}, false, n, n_rows, name, layer);
 }
 
-void pi__declare_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name, int layer)
+void pi__declare_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name,
+                        int layer)
 {
     want_stacked(m, (pi__declared) {.vec = vec, .factor = 1.0f}, false, n, n_rows, n_mat, name, layer);
 }
@@ -563,7 +564,8 @@ static int32_t add_cache(pi__model *m, pi__model *owner, int32_t layer, const pi
     return owner->n_kv++;
 }
 
-int32_t pi__declare_kv(pi__model *m, pi__model *owner, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim)
+int32_t pi__declare_kv(pi__model *m, pi__model *owner, int32_t layer, int32_t window, int32_t n_head_kv,
+                       int32_t head_dim)
 {
     const bool draft = owner != m || layer >= m->n_trunk;
     const char *name = draft ? window ? "draft window" : "draft" : window ? "window" : "full";

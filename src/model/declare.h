@@ -77,8 +77,8 @@ void pi__declare_experts(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ou
 /* Declares the stacked gate and up matrices of a feed-forward: [2 n_ff, n_in]. */
 void pi__declare_gate_up(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, const char *name, int layer);
 /* Like pi__declare_gate_up, optional, for n_mat stacks of gate [n_ff, n_in] above up [n_ff, n_in]. */
-void pi__declare_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, int64_t n_mat, const char *name,
-                             int layer);
+void pi__declare_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_ff, int64_t n_mat,
+                                const char *name, int layer);
 /* Declares n f32 values. With _or_not: optional; *vec stays NULL if absent. With _times: multiplied by factor. */
 void pi__declare_vec(pi__model *m, float **vec, int64_t n, const char *name, int layer);
 void pi__declare_vec_or_not(pi__model *m, float **vec, int64_t n, const char *name, int layer);
@@ -91,7 +91,8 @@ void pi__declare_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, con
 void pi__declare_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, const int32_t *at, const char *name,
                        int layer);
 /* Like pi__declare_table, for n_mat consecutive tables. */
-void pi__declare_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name, int layer);
+void pi__declare_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name,
+                        int layer);
 /* Declares n f32 values at dst in host memory, filled by load. With _or_not: optional; dst is unchanged if absent. */
 void pi__declare_host(pi__model *m, float *dst, int64_t n, const char *name, int layer);
 void pi__declare_host_or_not(pi__model *m, float *dst, int64_t n, const char *name, int layer);
@@ -128,7 +129,8 @@ typedef struct pi__row_group {
 
 /* Declares K,V of a layer in the group with this window (created if needed). owner: the model with the cache:
  * m, or its target, which keeps separate groups for drafters. Returns the index in owner->kv. */
-int32_t pi__declare_kv(pi__model *m, pi__model *owner, int32_t layer, int32_t window, int32_t n_head_kv, int32_t head_dim);
+int32_t pi__declare_kv(pi__model *m, pi__model *owner, int32_t layer, int32_t window, int32_t n_head_kv,
+                       int32_t head_dim);
 /* Declares rows of n values that a layer caches, as in pi__kv_layer, in this group. owner: the model with the cache,
  * m or its target. Returns the index in owner->kv. */
 int32_t pi__declare_rows(pi__model *m, pi__model *owner, int32_t layer, const pi__row_group *group, int32_t ratio,

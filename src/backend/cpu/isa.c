@@ -71,7 +71,8 @@ const pi__isa_name pi__isa_names[] = {
 #if defined(PI__SIMD_X86)
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") && has_f16c();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+           has_f16c();
 }
 #endif
 

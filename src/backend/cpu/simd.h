@@ -1,7 +1,7 @@
 /* Instruction sets that this build has kernels for, in addition to plain C: PI__SIMD_X86 (AVX2, AVX-VNNI, AVX-512,
  * AMX), PI__SIMD_ARM (NEON, i8mm, SVE), or none with PI_NO_SIMD (CMake: PAGEDINFER_SIMD=OFF). A build for one x86
- * processor (CMake: PAGEDINFER_CPU=native) defines PI_NO_AVX2, PI_NO_AVXVNNI, PI_NO_AVX512 or PI_NO_AMX for sets that it
- * leaves out. */
+ * processor (CMake: PAGEDINFER_CPU=native) defines PI_NO_AVX2, PI_NO_AVXVNNI, PI_NO_AVX512 or PI_NO_AMX for sets that
+ * it leaves out. */
 #ifndef PI__SIMD_H
 #define PI__SIMD_H
 
