@@ -508,7 +508,7 @@ static int choose_wgmma(pi__cuda *c, const pi__log *log, pi_error *err)
 
 /* Matmul modes for FP4 matrices. By default MXFP4 uses W4A8, unless matmul is exact or w16: its error is within the
  * bound of the types that matmul auto computes in 16-bit floats (docs/perf/modes.md). */
-static int fp4_ways(const pi__cuda *c, const pi__cuda_params *p, const pi__log *log)
+static int fp4_modes(const pi__cuda *c, const pi__cuda_params *p, const pi__log *log)
 {
     const bool can = c->info.arch / 10 == 12;
     if (p->fp4 == PI__FP4_OFF) return 0;
