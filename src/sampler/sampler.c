@@ -268,7 +268,7 @@ void pi__sampler_apply(pi__sampler *s, int kind, pi__cands *v)
         break;
     case PI__SMP_ADAPTIVE_P: pi__stage_adaptive_p(v, s); break;
     case PI__SMP_MIROSTAT: pi__stage_mirostat(v, s); break;
-    default:
+    case PI__SMP_TEMPERATURE:
         if (p->dynatemp_range > 0) pi__stage_dynamic_temperature(v, p->temp, p->dynatemp_range, p->dynatemp_exponent);
         else pi__stage_temperature(v, p->temp);
         break;

@@ -22,6 +22,7 @@ enum {
     API_DETOKENIZE = 1 << 10,  /* /detokenize */
     API_LOAD = 1 << 11,        /* /v1/load_lora_adapter */
     API_UNLOAD = 1 << 12,      /* /v1/unload_lora_adapter */
+    API_LAST = API_UNLOAD,
     API_TALKS = API_CHAT | API_RESPONSES | API_MESSAGES,
     API_PROMPTS = API_TEXT | API_NATIVE | API_INFILL,
     API_ANSWERS = API_TALKS | API_PROMPTS,

@@ -142,7 +142,7 @@ static const char *const bodies[] = {"ChatRequest", "CompletionRequest", "Respon
                                      "RerankRequest", "TokenizeRequest", "DetokenizeRequest", "LoadAdapterRequest",
                                      "UnloadAdapterRequest"};
 enum { N_BODIES = sizeof bodies / sizeof *bodies };
-_Static_assert(API_UNLOAD == 1 << (N_BODIES - 1), "a name for each body");
+_Static_assert(API_LAST == 1 << (N_BODIES - 1), "each API_ value has a name in bodies");
 
 static const char *body_name(unsigned api)
 {
