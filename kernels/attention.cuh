@@ -1,5 +1,5 @@
-/* Shared by attention kernels and by the blocks that combine their units (attention_kernels.cuh): tile sizes, the
- * block's work, KV splits and the fold of their sums.
+/* Shared by the attention kernels: tile sizes, the work of a block, KV splits, the fold of the splits' sums, and the
+ * scratch of launches in which several blocks share a row (units, see below).
  *
  * KV SPLITS. A split holds 256 keys (1 << KV_SHIFT): split p has positions 256 p .. 256 p + 255. Each split has its
  * own sum (m, l, O). A span is 4 adjacent splits. The sums of a span's splits are folded in order; then the sums of
@@ -10,9 +10,9 @@
  *     spans      [ ((s0 + s1) + s2) + s3       ]  [ (s4 + s5) ...          all = (span 0 + span 1) + ...
  *
  * This fixed order makes results batch-invariant for every assignment of blocks: one block for all keys, one block
- * per span, or one block per split where there are few keys. In the last two cases each block leaves its sum (a unit)
- * in scratch, and the last blocks combine the units. Masked keys do not change a bit: their P is 0, and a sum without
- * keys is left out of the fold. */
+ * per span, or one block per split where there are few keys. In the last two cases each block writes its sum (a unit:
+ * a span or a split) to scratch, and the blocks that arrive last combine the units. Masked keys do not change a bit:
+ * their P is 0, and the fold skips a sum without keys. */
 #ifndef PI_ATTENTION_CUH
 #define PI_ATTENTION_CUH
 
@@ -39,8 +39,8 @@ enum { FAST, EXACT, HILO };
  * types, copied in their cache layout and then converted in shared memory. HILO converts during the load. */
 enum { COPIED, RAW };
 
-/* Sizes that determine a row's bits, in addition to the kind: keys of a tile, and parts of D that a score is summed
- * from. */
+/* Sizes that, with KIND, determine the bits of a row's result. TILE: keys of a tile. PARTS: number of parts of D; a
+ * score is the sum of one dot product per part. */
 template <int D> struct head {
     static constexpr int TILE = D <= 64 ? 64 : D <= 128 ? 32 : 16;
     static constexpr int PARTS = D <= 128 ? 2 : D <= 256 ? 4 : 8;
@@ -54,17 +54,17 @@ template <int D_, int GROUPS_, int WARPS_, int KIND_, int COMES_> struct shape {
     static constexpr int TILE = head<D>::TILE;
     static constexpr int COLS = D / 8;                       /* 16-byte pieces of a row of K or V */
     static constexpr int N = COLS / WARPS;                   /* 8-column pieces of O per warp */
-    static constexpr int PARTS = head<D>::PARTS / WARPS;     /* parts of a score per warp */
+    static constexpr int PARTS = head<D>::PARTS / WARPS;     /* number of D's parts that a warp multiplies */
     static constexpr int Q_TERMS = KIND == FAST ? 1 : 2, PLANES = KIND == HILO ? 2 : 1;
-    static constexpr uint32_t PLANE = 2 * TILE * D;          /* bytes of a tile of K or V; HILO: lo follows hi */
-    static constexpr uint32_t TILES = 2 * PLANES * PLANE;    /* bytes of K and V */
+    static constexpr uint32_t PLANE = 2 * TILE * D;          /* bytes of a tile of K or V as one f16 (hi or lo) */
+    static constexpr uint32_t TILES = 2 * PLANES * PLANE;    /* bytes of K's and V's tiles; HILO: hi and lo */
     static constexpr uint32_t EXCHANGE = WARPS > 1 ? THREADS * TILE / 8 * 16 : 0; /* bytes for parts of scores */
     static constexpr int MIN_BLOCKS = THREADS == 256 ? 1 : 2; /* blocks per multiprocessor that registers allow */
     static constexpr int STEP = TILE;                        /* keys of a softmax step */
     static constexpr int STEPS = N / 2;                      /* mma steps of 16 values of Q and K per warp */
     static constexpr int FIRST_COPIER = 0, COPIERS = THREADS; /* threads that copy keys and values */
     static constexpr uint32_t PITCH = 2 * D;                 /* bytes between rows of a tile */
-    /* Bytes between two pieces of a row with the same swizzle. */
+    /* Bytes between adjacent pieces of a row with the same swizzle: 4 or 8 pieces. */
     static constexpr uint32_t NEXT = COLS % 8 ? 64 : 128;
 
     /* False for columns past the head's end: some heads are smaller than D. */
@@ -72,29 +72,31 @@ template <int D_, int GROUPS_, int WARPS_, int KIND_, int COMES_> struct shape {
     {
         return (D != 96 && D != 128) || d < dim;
     }
-    /* Thread index; the warp's group of 16 rows; its part of O's columns; its first column of Q. */
+    /* Index of the thread; of the warp's group of 16 rows; of the warp within the group; the warp's first column of
+     * Q. */
     static __device__ __forceinline__ int thread() { return (int) threadIdx.x; }
     static __device__ __forceinline__ int group() { return (int) threadIdx.x / 32 / WARPS; }
     static __device__ __forceinline__ int part() { return (int) threadIdx.x / 32 % WARPS; }
     static __device__ __forceinline__ int q_column() { return part() * N * 8; }
 };
 
-/* Arguments of a launch. */
+/* Arguments of an attention kernel. */
 struct attn_job {
     pi__k_attn a;
     int32_t group;      /* query heads per kv head */
     int32_t kv_head0;   /* first kv head of the launch */
     int32_t n_kv_heads; /* kv heads of the launch */
-    int32_t n_units;    /* max units of a row; 0 = one block computes all keys of a row */
+    int32_t n_units;    /* max units of a row; 0 = no units: one block computes all keys of a row */
     int32_t unit_shift; /* log2 of a unit's keys: KV_SHIFT or SPAN_SHIFT */
     pi__k_tail tail;    /* the launch's epilogue; arrived == NULL = no epilogue */
 };
 
-/* The work of a block: a tile of R rows of one sequence and kv head. Rows are ordered by token, then by head. */
+/* The work of a block: a tile of R rows of one sequence and kv head. A row is a token of this step and one of the kv
+ * head's query heads; rows are ordered by token, then by head. */
 struct work {
     int32_t seq, kv_head;    /* sparse prefill: `seq` is the run's index */
-    int32_t first, n_rows;   /* the tile's first row in the sequence; rows of the sequence */
-    int32_t token0;          /* the sequence's first token of this step */
+    int32_t first, n_rows;   /* index of the tile's first row in the sequence; number of rows of the sequence */
+    int32_t token0;          /* index in the batch of the sequence's first token of this step */
     int32_t group;           /* query heads per kv head */
     int32_t lo, hi;          /* first and last key that any row of the tile attends to */
 };
@@ -114,13 +116,14 @@ PI_FN int32_t last_key(const pi__k_attn &a, int32_t s, int32_t pos)
     return a.ahead && pos + a.ahead < last ? pos + a.ahead : last;
 }
 
-/* Index of the first tile of sequence s. Each earlier sequence may have ended with one partial tile, hence + s. */
+/* Index of the first tile of sequence s in the launch. Each earlier sequence may have ended with one partial tile,
+ * hence + s; some indices have no tile. */
 template <int R> PI_FN int32_t first_tile(const attn_job &j, int32_t s)
 {
     return (int32_t) ((uint32_t) (j.a.seq_start[s] * j.group) / R) + s;
 }
 
-/* Fills w for tile number `tile`. Returns false if that tile does not exist. */
+/* Fills w for tile index `tile` of the launch. Returns false if the index has no tile. */
 template <int R> PI_FN bool find_work(const attn_job &j, int32_t tile, work &w)
 {
     const pi__k_attn &a = j.a;
@@ -158,12 +161,13 @@ struct group_keys {
     int32_t all_from, all_to; /* first and last key that all 16 rows attend to */
 };
 
-/* m and l of the spans folded so far, for the thread's two rows. */
+/* m and l of the thread's two rows, over the spans folded so far. m: max of the logits times log2(e); l: sum of
+ * exp2(logit log2(e) - m). */
 struct alignas(16) row_sums {
     float m[2], l[2];
 };
 
-/* State of a block, in shared memory: it is read only between tiles, and registers are full. */
+/* State of a block. In shared memory, since registers are full. */
 template <class S> struct block_facts {
     row_sums all[S::THREADS];
     group_keys group[S::GROUPS];
@@ -173,7 +177,7 @@ template <class S> struct block_facts {
     static constexpr uint32_t SIZE = (16 * S::THREADS + 16 * S::GROUPS + 8 * S::R + 112 + 127) / 128 * 128;
 };
 
-/* Fills facts, called by all threads; readers need a barrier afterwards. */
+/* Fills facts from w. Called by all threads; readers need a barrier afterwards. */
 template <class S> PI_FN void find_facts(const pi__k_attn &a, const work &w, block_facts<S> &facts)
 {
     static_assert(sizeof facts <= block_facts<S>::SIZE, "facts fit their part of shared memory");
@@ -205,7 +209,7 @@ template <class S> PI_FN void find_facts(const pi__k_attn &a, const work &w, blo
 /* ----------------------------------------------------------------------------------------------------------- sums */
 
 /* Running sums of a thread's rows g and g + 8 in the mma accumulator layout: 2 N columns each. l[0] and l[2] are the
- * sums of P, computed as a product with a column of ones. m: maxima of the logits in powers of 2. */
+ * two rows' sums of P, computed as a product with a column of ones. m: the rows' maxima of the logits times log2(e). */
 template <int N> struct sums {
     float o[N][4], l[4] = {}, m[2];
 
@@ -217,14 +221,15 @@ template <int N> struct sums {
     __device__ __forceinline__ void put_ml(int r, const float2 &x) { m[r] = x.x, l[2 * r] = x.y; }
 };
 
-/* Running sums in shared memory. For each four warps: O [N], then m and l; each is [2][128 threads]. */
+/* Running sums in shared memory. Each group of four warps has the N pieces of O, then (m, l); a piece is
+ * float2 [2 rows][128 threads]. */
 template <int N> struct shared_sums {
     static constexpr uint32_t SIZE = (N + 1) * 2 * 128 * sizeof(float2);
     float2 *room;
 
     __device__ __forceinline__ float2 &at(int n, int r) const
     {
-        /* Read again, so that values derived from it occupy no registers between splits. */
+        /* Re-read the thread index, so that values derived from it occupy no registers between splits. */
         const int thread = ptx_read_thread();
         return room[thread / 128 * (N + 1) * 256 + (2 * n + r) * 128 + thread % 128];
     }
@@ -241,8 +246,8 @@ template <int N, template <int> class SUMS> PI_FN void clear(SUMS<N> &s)
     for (int r = 0; r < 2; r++) s.put_ml(r, {PI_MINUS_INF, 0});
 }
 
-/* Factors of a fold: the new maximum m, the factor of the running sum and that of the next sum. A sum without keys is
- * left out. */
+/* Factors of a fold: the new maximum m, the factor of the running sum, and the factor of the next sum. If the next sum
+ * has no keys (`none`), the running sum does not change. */
 struct fold_by {
     float m, run, next;
     bool none; /* the next sum has no keys */
@@ -289,8 +294,8 @@ PI_FN float *out_of(const pi__k_attn &a, int32_t token, int32_t head)
     return a.out + token * a.ldo + (int64_t) head * a.cache.head_dim;
 }
 
-/* Index of a row of the launch (by token, then head) in scratch. Scratch holds O [D] of each unit of all rows, then m
- * and l of each unit of all rows. */
+/* Index of a row (by token, then head) in the scratch of launches with units. Scratch holds O [D] of each unit of all
+ * rows, then (m, l) of each unit of all rows. */
 PI_FN size_t scratch_row(const attn_job &j, int32_t token, int32_t head)
 {
     return (size_t) token * (size_t) (j.n_kv_heads * j.group) + (size_t) (head - j.kv_head0 * j.group);
@@ -306,8 +311,9 @@ PI_FN float2 *unit_ml(const attn_job &j, size_t row, int32_t unit)
 }
 
 
-/* Writes a span's sum and clears it. With units the sum goes to scratch. Otherwise it is folded into the earlier
- * spans' sum in `out`, and the last span divides by l. */
+/* Writes `run`, the sum of a span or unit, and clears it. With units, the sum goes to scratch. Otherwise it is folded
+ * into the sum of the earlier spans in `out`; the last span then applies the final factor and the gate. of: m and l of
+ * the spans so far, updated. */
 template <class S, template <int> class SUMS>
 PI_FN void put_span(const attn_job &j, const work &w, bool last, SUMS<S::N> &run, row_sums &of)
 {

@@ -2,7 +2,7 @@
  *
  * Each sequence's rows of one kv head, ordered by token and then by query head, are cut into tiles of R rows. A block
  * takes one tile and walks the keys in tiles of TILE: positions k TILE .. k TILE + TILE - 1 for any cache block size.
- * attention.cuh describes KV splits, attention_keys.cuh the path of keys to shared memory. WARPS warps share 16 rows;
+ * attention.cuh describes KV splits, attention_keys.cuh how keys reach shared memory. WARPS warps share 16 rows;
  * each has D / WARPS columns of Q, K, V and O:
  *
  *     prefill (D 128)              prefill (D 256)                        decode (D 256)
@@ -12,9 +12,9 @@
  *
  * Q stays in registers for the entire walk. For each tile of keys a warp computes
  *
- *     S = Q K^T     of its columns. Warps that share rows add their parts through shared memory; each gets S.
+ *     S = Q K^T     over its columns. Warps that share rows add their parts through shared memory; each gets S.
  *     P, m, l       online softmax in powers of 2, in the registers of S, which have the layout of the next mma's A
- *     O = O c + P V of its columns; c: the factor by which the new maximum scales the old sum
+ *     O = O c + P V for its columns; c: the factor by which the new maximum scales the old sum
  *
  * Barriers per tile: one; two where warps share rows; one more where the cache's type is converted.
  *
@@ -23,7 +23,7 @@
  * ones, summed like O.
  *
  * SPARSE PREFILL. A query block walks only the tiles of key blocks with a set bit (key_blocks_kernels.cuh). A tile of
- * rows belongs to one run. Splits and spans are at the usual positions; empty ones are left out.
+ * rows belongs to one run. Splits and spans are at the usual positions; splits without keys are skipped.
  *
  * Heads smaller than D (80, 112) are padded with zeros. */
 #ifndef PI_ATTENTION_KERNELS_CUH
@@ -38,7 +38,8 @@ namespace attention {
 
 PI_FN float4 operator+(const float4 &a, const float4 &b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
-/* Returns the sum of COUNT warps' parts, from warp me ^ BIT. Pairs differ in the lowest bits of the warp's index. */
+/* Returns the sum of the parts of COUNT warps, warps me ^ BIT to me ^ (BIT + COUNT - 1), added in pairs. All warps get
+ * equal bits, since float addition is commutative. parts: the lane's values of the group's first warp. */
 template <int BIT, int COUNT, class S> PI_FN float4 sum_parts(const float4 *parts, int me)
 {
     if constexpr (COUNT > 1) {
@@ -48,8 +49,8 @@ template <int BIT, int COUNT, class S> PI_FN float4 sum_parts(const float4 *part
     }
 }
 
-/* Adds the parts of S of the warps that share rows. Called by all threads of the block; `active`: the warps have
- * scores. */
+/* Adds the parts of S of the warps that share rows; s receives the sum in each of these warps. Called by all threads
+ * of the block. active: the warp's rows attend to keys of the tile. room: shape::EXCHANGE bytes of shared memory. */
 template <class S> PI_FN void exchange(bool active, float4 *room, float (&s)[S::TILE / 8][4])
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, me = warp % S::WARPS;
@@ -67,7 +68,7 @@ template <class S> PI_FN void exchange(bool active, float4 *room, float (&s)[S::
     }
 }
 
-/* O = O + P V for the warp's columns, l = l + P 1. */
+/* O = O + P V for the warp's columns, l = l + P 1. s: P. tile: shared address of K, followed by V. */
 template <class S> PI_FN void add_pv(uint32_t tile, const float (&s)[S::TILE / 8][4], sums<S::N> &acc)
 {
     const int lane = (int) threadIdx.x % 32, col = (int) threadIdx.x / 32 % S::WARPS * S::N + lane / 16;
@@ -100,8 +101,8 @@ template <class S> PI_FN void add_pv(uint32_t tile, const float (&s)[S::TILE / 8
     }
 }
 
-/* Attention of one block. Grid: x = tile of rows, in reverse, since the last tiles see most keys; y = kv head; z =
- * unit. */
+/* Computes attention for the block's tile of rows. Writes the result to `out`, or a unit to scratch. Grid: x = tile of
+ * rows, in reverse, since the last tiles see most keys; y = kv head; z = unit. */
 template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
 {
     ptx_launch_dependents();
@@ -211,16 +212,17 @@ PI_FN void fold_units(const attn_job &j, int32_t row)
 
 enum { MAX_COMBINE = 64 /* max blocks that wait to combine units */ };
 
-/* Returns the number of the launch's blocks that wait to combine units. The others must have room to run. At most
- * MAX_COMBINE, half of the launch's blocks, and half the number of multiprocessors wait; more if an epilogue needs
- * it. */
+/* Returns the number of the launch's blocks that stay to combine units: at most MAX_COMBINE, half of the launch's
+ * blocks, and half of the SMs, so that the blocks that they wait for can run. At least PI__K_TAIL_STAY (or all
+ * blocks), which an epilogue needs. */
 PI_FN uint32_t blocks_that_combine(const attn_job &j)
 {
     const uint32_t total = blocks_of_launch(), some = min(min(total, (uint32_t) j.a.n_sm) / 2, (uint32_t) MAX_COMBINE);
     return min(ptx_max_spinning(max(some, (uint32_t) PI__K_TAIL_STAY)), total);
 }
 
-/* Combines the units in scratch into results, in the last blocks that arrive. The last of these run the epilogue. */
+/* Combines the units in scratch into results, in the launch's blocks that arrive last. The blocks that finish
+ * combining last run the epilogue, if there is one. */
 PI_CALL void combine_units(const attn_job &j, unsigned char *shared)
 {
     float *scratch = (float *) shared;

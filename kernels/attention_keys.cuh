@@ -2,17 +2,17 @@
  * (attention_kernels.cuh).
  *
  *     F16, BF16     copied to their place by cp.async, one tile ahead; each thread then converts its bf16 to f16
- *     other types   copied in the cache's layout, one tile ahead: 16 keys of a block are one piece of codes and one of
- *                   sides. Then converted to f16 in a separate buffer
+ *     other types   copied in the cache's layout, one tile ahead: the codes of 16 keys are contiguous, and so are
+ *                   their sides (scales). Then converted to f16 in a separate buffer
  *     HILO (F32)    read from the cache and split into hi + lo, without cp.async
  *
  *     shared memory   [ parts of scores ][ facts ][ K, V ][ K, V ]             F16, BF16: two stages
  *                     [ parts of scores ][ facts ][ K, V ][ raw ][ raw ]       others
  *                     [ parts of scores ][ facts ][ K hi, lo, V hi, lo ]       HILO
  *
- * The 16-byte pieces of a row are swizzled, so that the 8 rows of an ldmatrix access lie in different banks. Rows of
- * keys that no row of the tile attends to are zeros, because the cache may hold NaN there. So are columns past the
- * head's. */
+ * The 16-byte pieces of a row are swizzled, so that the 8 rows of an ldmatrix access lie in different banks. Keys that
+ * no row of the tile attends to are stored as zeros, because the cache may hold NaN for them. Columns past the end of
+ * the head are zeros, too. */
 #ifndef PI_ATTENTION_KEYS_CUH
 #define PI_ATTENTION_KEYS_CUH
 
@@ -23,8 +23,8 @@ namespace attention {
 /* Index of piece c of row r of a tile after swizzling; depends on the last three bits of r. */
 template <class S> PI_FN int swizzled(int r, int c) { return c ^ (S::COLS % 8 ? r >> 1 & 3 : r & 7); }
 
-/* Returns the address of piece first + 2 i of row r, which begins at `row`. Where the warp's columns allow it, the
- * part that does not depend on i is separate: this saves instructions and registers. */
+/* Returns the shared address of piece first + 2 i of row r, which begins at address `row`. Where the warp's columns
+ * allow it, the part that does not depend on i is separate: this saves instructions and registers. */
 template <class S> PI_FN uint32_t piece_at(uint32_t row, int r, int first, int i)
 {
     constexpr int GROUP = S::COLS % 8 ? 4 : 8; /* pieces permuted among each other */
@@ -40,21 +40,21 @@ PI_FN int32_t block_of(const pi__k_attn &a, const keys_at &at, int32_t key)
 }
 PI_FN int32_t offset_of(const pi__k_attn &a, int32_t key) { return key & (a.cache.block_size - 1); }
 
-/* True if any of the 16 keys from `key` (a multiple of 16) is attended to. */
+/* True if the block's rows attend to any of the 16 keys from `key` (a multiple of 16). */
 PI_FN bool any_seen(const work &w, int32_t key) { return key + 15 >= w.lo && key <= w.hi; }
 
-/* Pieces that a thread copies. LANES adjacent threads copy one row of K and of V. With enough threads for both
- * (HALVES), the first half of the threads copies K and the second half V. */
+/* The copying threads. LANES adjacent threads copy one row of K and of V. With enough threads for both (HALVES), the
+ * first half of the threads copies K and the second half V. */
 template <class S> struct copies {
     static constexpr int LANES = S::COLS % 8 ? 4 : 8, ROWS = S::COPIERS / LANES;
     static constexpr bool HALVES = ROWS > S::TILE;
-    static constexpr int PASSES = HALVES ? 1 : S::TILE / ROWS, EACH = S::COLS / LANES; /* rows; pieces of a row */
+    static constexpr int PASSES = HALVES ? 1 : S::TILE / ROWS, EACH = S::COLS / LANES; /* rows; pieces per row */
 };
 
 /* Index of the thread among the copying threads. */
 template <class S> PI_FN int copier() { return (int) threadIdx.x - S::FIRST_COPIER; }
-/* Calls f(pass, row of the tile, first piece, its byte offset in K's tile) for each row of the thread. The offset of
- * the thread's i-th piece is i NEXT larger. */
+/* Calls f(pass, row of the tile, first piece, byte offset of that piece in the tile of K) for each row that the thread
+ * copies. The offset of the thread's i-th piece is i NEXT larger. */
 template <class S, class F> PI_FN void each_row(const F &f)
 {
     using C = copies<S>;
@@ -63,11 +63,11 @@ template <class S, class F> PI_FN void each_row(const F &f)
     for (int n = 0; n < C::PASSES; n++)
         f(n, r + n * C::ROWS, c, (uint32_t) (r + n * C::ROWS) * S::PITCH + 16 * (uint32_t) swizzled<S>(r, c));
 }
-/* True if the thread copies K; V. */
+/* True if the thread copies rows of K; true if it copies rows of V. */
 template <class S> PI_FN bool copies_k() { return !copies<S>::HALVES || copier<S>() < S::COPIERS / 2; }
 template <class S> PI_FN bool copies_v() { return !copies<S>::HALVES || copier<S>() >= S::COPIERS / 2; }
 
-/* Finds the cache block of each of the thread's rows. */
+/* Finds the cache block of each row (key) that the thread copies; 0 for keys that no row attends to. */
 template <class S>
 PI_FN void find_blocks(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0,
                        int32_t (&block)[copies<S>::PASSES])
@@ -77,7 +77,8 @@ PI_FN void find_blocks(const pi__k_attn &a, const keys_at &at, const work &w, in
     });
 }
 
-/* Copies a tile of two-byte values from key0 to shared address `to`. WHOLE: all keys are attended to. */
+/* Copies the keys and values from key0, one tile of two-byte values, to shared address `to`. WHOLE: the block's rows
+ * attend to all of these keys. */
 template <class S, bool WHOLE>
 PI_FN void copy_tile(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0,
                      const int32_t (&block)[copies<S>::PASSES], uint32_t to)
@@ -114,7 +115,8 @@ PI_FN void put8(unsigned char *to, unsigned char *low, const float (&f)[8])
     if (low) *(uint4 *) low = {l[0], l[1], l[2], l[3]};
 }
 
-/* Reads 8 values of a type, clamped to the range of f16. Codes are never NaN, since their scales are not. */
+/* Reads values 8 c .. 8 c + 7 of a row of type TYPE, clamped to the range of f16. Codes give no NaN, since their scales
+ * are never NaN. */
 template <int TYPE> PI_FN void get8(const cache_row &row, int c, float (&f)[8])
 {
 #define ROW(t, fn, ...) if (TYPE == PI__##t) cache_get8_##fn(row, c, f);
@@ -143,7 +145,7 @@ template <class S> PI_FN void make_f16(const pi__k_cache &cache, unsigned char *
     }
 }
 
-/* Copies a tile's codes and sides from key0, in the cache's layout, to shared address `to`. */
+/* Copies the codes and sides of a tile's keys and values from key0, in the cache's layout, to shared address `to`. */
 template <class S> PI_FN void copy_raw(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0, uint32_t to)
 {
 #pragma unroll 1
@@ -167,7 +169,7 @@ template <class S> PI_FN uint32_t raw_bytes(const keys_at &at)
     return S::TILE * (at.k.row + at.k.side + at.v.row + at.v.side);
 }
 
-/* Converts a tile of K or V of a type to f16: from the copy of copy_raw(), or from the cache (HILO). */
+/* Converts a tile of K or of V (plane p) to f16: from the copy of copy_raw(), or from the cache (HILO). */
 template <class S, int TYPE>
 PI_FN void convert_type(const pi__k_attn &a, const keys_at &at, const work &w, const cache_plane &p, int32_t key0,
                         unsigned char *raw, unsigned char *tile)
@@ -189,7 +191,7 @@ PI_FN void convert_type(const pi__k_attn &a, const keys_at &at, const work &w, c
     }
 }
 
-/* Converts the tiles of K and V. */
+/* Converts the tile of K and the tile of V from key0. */
 template <class S>
 PI_FN void convert_tile(const pi__k_attn &a, const keys_at &at, const work &w, int32_t key0, unsigned char *raw,
                         unsigned char *tile)
@@ -208,8 +210,8 @@ PI_FN void convert_tile(const pi__k_attn &a, const keys_at &at, const work &w, i
     }
 }
 
-/* Returns the next tile after tile i that is attended to. Sparse prefill: the first tile of the next key block with a
- * set bit; the rows' own block has the last set bit. */
+/* Returns the index of the next tile to attend to after tile i. Sparse prefill: the first tile of the next key block
+ * with a set bit. The search ends, because the bit of the rows' own block is set. */
 template <class S> PI_FN int32_t next_tile(const keys_at &at, int32_t i)
 {
     constexpr int32_t EACH = PI__SPARSE_BLOCK / S::TILE;
@@ -224,7 +226,8 @@ template <class S> PI_FN int32_t next_tile(const keys_at &at, int32_t i)
     return block * EACH;
 }
 
-/* Starts the copy of tile i to shared address `to`; then finds the blocks of the next tile. `last`: the last tile. */
+/* Starts the copy of tile i to shared address `to`; then finds the cache blocks of the next tile. block: cache blocks
+ * of tile i's rows, replaced by the next tile's. last: index of the last tile. */
 template <class S>
 PI_FN void copy_next(const pi__k_attn &a, const keys_at &at, const work &w, int32_t i, int32_t last,
                      int32_t (&block)[copies<S>::PASSES], uint32_t to)
@@ -235,7 +238,7 @@ PI_FN void copy_next(const pi__k_attn &a, const keys_at &at, const work &w, int3
     if (i < last) find_blocks<S>(a, at, w, next_tile<S>(at, i) * S::TILE, block);
 }
 
-/* Walks the tiles of a block, double buffered. */
+/* Fetches the tiles of keys and values of a block of threads, double buffered. */
 template <class S> struct tiles {
     const pi__k_attn &a;
     const work &w;

@@ -7,7 +7,7 @@
 
 namespace attention {
 
-/* Operand A of the thread's rows and the warp's columns: hi, lo. */
+/* Q as mma operand A, for the thread's rows and the warp's columns: q[0] is hi, q[1] (if Q_TERMS is 2) is lo. */
 template <class S> struct queries {
     uint32_t q[S::Q_TERMS][S::STEPS][4];
 };
@@ -36,8 +36,8 @@ template <class S> PI_FN void load_q(const pi__k_attn &a, const work &w, queries
 
 /* --------------------------------------------------------------------------------------------------------- a tile */
 
-/* Adds COUNT parts of the scores of 16 keys, from the warp's part FIRST. k: address of the lane's row of K in the
- * first 16 keys, in ldmatrix's layout. */
+/* out = the sum of COUNT parts of the scores of 16 keys, from the warp's part FIRST on. keys: the keys' index in units
+ * of 16. k: shared address of the lane's row of the tile's first 16 keys, in ldmatrix's layout. */
 template <class S, int FIRST, int COUNT>
 PI_FN void add_parts(const queries<S> &t, uint32_t k, int keys, float (&out)[2][4])
 {
@@ -72,7 +72,7 @@ PI_FN void add_parts(const queries<S> &t, uint32_t k, int keys, float (&out)[2][
     }
 }
 
-/* Computes the warp's parts of S. */
+/* s = the scores for the warp's columns and the tile's keys. tile: shared address of K. */
 template <class S> PI_FN void scores(const queries<S> &t, uint32_t tile, float (&s)[S::TILE / 8][4])
 {
     const int lane = (int) threadIdx.x % 32;

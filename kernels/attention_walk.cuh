@@ -7,8 +7,8 @@
 
 namespace attention {
 
-/* Finds the tiles of block (tile of rows, kv head, unit): all tiles that its rows attend to, or the unit's tiles only.
- * Returns false if there are none. */
+/* Finds the first and last tile of keys of a block (tile of rows, kv head, unit): all tiles that its rows attend to, or
+ * only the unit's. Returns false if the unit has no tiles. */
 template <class S> PI_FN bool find_tiles(const attn_job &j, const work &w, int32_t *first, int32_t *last)
 {
     *first = w.lo / S::TILE, *last = max(w.hi / S::TILE, *first);
@@ -20,8 +20,8 @@ template <class S> PI_FN bool find_tiles(const attn_job &j, const work &w, int32
     return true;
 }
 
-/* Walks tiles `tile` to `last`. do_split(tile, stop, acc) adds tiles `tile` to `stop` of a split to acc and returns
- * the next tile after them. */
+/* Walks key tiles `tile` to `last` and writes each span's sum (put_span). do_split(tile, stop, acc) adds tiles `tile`
+ * to `stop` of a split to acc and returns the next tile after them. run: the span's running sum. */
 template <class S, template <int> class SUMS, class F>
 PI_FN void walk_splits(const attn_job &j, block_facts<S> &facts, int32_t tile, int32_t last, SUMS<S::N> &run,
                        const F &do_split)
@@ -38,8 +38,8 @@ PI_FN void walk_splits(const attn_job &j, block_facts<S> &facts, int32_t tile, i
     }
 }
 
-/* Turns the scores of S::STEP keys from key0 into P, in f32. c: factors by which the new maxima m scale the old
- * sums. */
+/* Replaces the scores s of the S::STEP keys from key0 by P, in f32, and raises the row maxima m. c: factors by which
+ * the new maxima scale the old sums. */
 template <class S>
 PI_FN void softmax(const pi__k_attn &a, const block_facts<S> &facts, int32_t key0, float (&s)[S::STEP / 8][4],
                    float (&m)[2], float (&c)[2])
@@ -75,7 +75,7 @@ PI_FN void softmax(const pi__k_attn &a, const block_facts<S> &facts, int32_t key
         s[i / 4][i % 4] = ptx_exp2(fmaf(s[i / 4][i % 4], LOG2E, -base[i % 4 / 2]));
 }
 
-/* True if a maximum of the warp's rows has changed; the running sums must then be scaled. */
+/* True if a maximum of the warp's rows has changed: the running sums must then be scaled by c. */
 PI_FN bool is_new(const float (&c)[2]) { return __any_sync(PI_FULL, c[0] != 1.0f || c[1] != 1.0f); }
 template <int N> PI_FN void scale(const float (&c)[2], sums<N> &acc)
 {
@@ -84,7 +84,8 @@ template <int N> PI_FN void scale(const float (&c)[2], sums<N> &acc)
     acc.l[0] *= c[0], acc.l[2] *= c[1];
 }
 
-/* Converts P of 16 keys, as two pieces of 8, into operand A in f16. LOW: `low` receives the remainders, for HILO. */
+/* Converts P of 16 keys, 8 in `first` and 8 in `next`, into mma operand A in f16. LOW: `low` receives the remainders,
+ * for HILO. */
 template <bool LOW>
 PI_FN void make_a(const float (&first)[4], const float (&next)[4], uint32_t (&high)[4], uint32_t *low)
 {

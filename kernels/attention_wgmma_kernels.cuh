@@ -25,18 +25,18 @@
 
 namespace attention {
 
-/* Sizes. TEAMS teams multiply; SHARE teams work on the same rows. */
+/* Sizes of attention_wgmma(). TEAMS teams of four warps multiply; SHARE of them work on the same rows. */
 template <int D_, int TEAMS_ = 2, int SHARE_ = (D_ > 128 ? 2 : 1)> struct wgmma_heads {
     static constexpr int D = D_, TEAMS = TEAMS_, SHARE = SHARE_, KIND = FAST, COMES = COPIED, WARPS = 1;
     static constexpr int R = 64 * TEAMS / SHARE, GROUPS = R / 16, THREADS = 128 * TEAMS; /* threads that multiply */
     static constexpr int STEP = head<D>::TILE, TILE = D <= 128 ? 64 : 32;
     static constexpr int COLS = D / 8, N = COLS / SHARE, STEPS = D / 16;
     static constexpr int PARTS = head<D>::PARTS, Q_TERMS = 1, PLANES = 1;
-    /* `PHASES`: softmax steps of a tile. `EACH`: score parts per step. */
+    /* `PHASES`: softmax steps of a tile. `EACH`: score parts that a phase's wgmmas compute. */
     static constexpr int PHASES = TILE / STEP, EACH = PARTS / PHASES;
     static constexpr uint32_t PLANE = 2 * TILE * D, TILES = 2 * PLANE;
     static constexpr int FIRST_COPIER = THREADS, COPIERS = 128;
-    static constexpr uint32_t PITCH = 128, NEXT = TILE * 128; /* bytes of a slab of 64 columns */
+    static constexpr uint32_t PITCH = 128, NEXT = TILE * 128; /* bytes from row to row of a slab; from slab to slab */
 
     static __device__ __forceinline__ bool has_column(int32_t d, int32_t dim) { return D != 128 || d < dim; }
     /* Re-read, since registers are full. */
@@ -51,10 +51,10 @@ template <int D_, int TEAMS_ = 2, int SHARE_ = (D_ > 128 ? 2 : 1)> struct wgmma_
     static constexpr uint32_t FACTS = 8192; /* max bytes of block_facts */
     static constexpr int FIT = (int) ((WGMMA_ROOM - TEAMS * RUN - SEEN - 128 - FACTS) / SIZE),
                          STAGES = FIT < 6 ? FIT : 6;
-    static constexpr int AHEAD = STAGES - 3; /* tiles in flight when the first of them is waited for */
+    static constexpr int AHEAD = STAGES - 3; /* tiles whose copies have started after the tile that is waited for */
     static constexpr uint32_t RUN_AT = STAGES * SIZE, SEEN_AT = RUN_AT + TEAMS * RUN, BARRIERS_AT = SEEN_AT + SEEN,
                               FACTS_AT = BARRIERS_AT + 128;
-    /* Registers per thread: copying threads release some for the multiplying threads. */
+    /* Registers per thread: GIVEN at launch, LEFT in copying threads, TAKEN in multiplying threads. */
     static constexpr int GIVEN = 65536 / (THREADS + 128) / 8 * 8, LEFT = 40,
                          TAKEN = (GIVEN + (GIVEN - LEFT) / TEAMS) / 8 * 8;
 };
@@ -123,7 +123,7 @@ template <class S> struct team_state {
     uint32_t a[S::STEP / 16][4];                    /* P of a step */
 };
 
-/* Starts the products of a phase's score parts of a tile. */
+/* Starts the products of the score parts of one phase, for the tile of K at `of` (k_of()). */
 template <class S> PI_FN void begin_scores(team_state<S> &t, int phase, uint32_t of)
 {
     constexpr int STEPS = S::STEPS / S::PARTS;
@@ -148,7 +148,7 @@ template <class S> PI_FN void end_scores(team_state<S> &t, int phase)
         t.part[phase][0][i / 4][i % 4] += t.part[phase][S::EACH - 1][i / 4][i % 4];
 }
 
-/* Starts O = O + P V for step i of a tile. */
+/* Starts O = O + P V for step i of the tile of V at `of` (v_of()). */
 template <class S> PI_FN void begin_weighing(team_state<S> &t, int i, uint32_t of, sums<S::N> &acc)
 {
     constexpr int EACH = S::STEP / 16;
@@ -230,7 +230,7 @@ template <class S> PI_FN void find_seen(const block_facts<S> &facts, seen_tiles 
     __syncwarp();
 }
 
-/* Attention of one team. */
+/* Computes attention for the rows and columns of one team. */
 template <class S>
 PI_FN void attend_team(const attn_job &j, block_facts<S> &facts, wgmma_ring<S> &ring, unsigned char *shared)
 {
@@ -280,7 +280,7 @@ PI_FN void attend_team(const attn_job &j, block_facts<S> &facts, wgmma_ring<S> &
     });
 }
 
-/* Grid as in attention_kernels.cuh; the last four warps copy. */
+/* As attention() of attention_kernels.cuh, with the same grid and results. The last four warps copy. */
 template <class S> __global__ void __launch_bounds__(S::THREADS + 128, 1) attention_wgmma(PI_CONSTANT attn_job j)
 {
     ptx_launch_dependents();

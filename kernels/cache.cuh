@@ -9,7 +9,7 @@
 #include "ptx.cuh"
 #include "warp.cuh"
 
-/* Bytes of a row of n values: codes; sides. */
+/* Bytes of the codes of a row of n values; of its sides. */
 PI_FN size_t code_bytes(int32_t type, int32_t n)
 {
     int32_t bytes = 0;
@@ -37,7 +37,7 @@ PI_FN bool is_rotated(int32_t type)
     return is;
 }
 
-/* A token's row of a head: codes (or values) and sides. */
+/* A token's row of one head, K or V: codes (or values) and sides (scales). */
 struct cache_row {
     char *codes;
     char *sides;
@@ -45,9 +45,9 @@ struct cache_row {
 
 /* Address parameters of a head's rows of K or V, computed once per block of threads. Sizes in bytes. */
 struct cache_plane {
-    char *base;           /* the head's rows in block 0 */
-    size_t stride, sides; /* from cache block to cache block; from a block's first codes to its first side */
-    uint32_t row, side;   /* from row to row: of codes, of sides */
+    char *base;           /* address of the head's rows in cache block 0 */
+    size_t stride, sides; /* bytes between cache blocks; from a block's codes to its sides */
+    uint32_t row, side;   /* bytes between rows of codes; between rows of sides */
 };
 
 PI_FN cache_plane plane_of(const pi__k_cache &c, bool v, int32_t head)
@@ -121,8 +121,8 @@ PI_FN float cache_most(float f)
     return top >= -low ? top : low;
 }
 
-/* Writes and reads word `word` of the side of group g as f16; a side has n words. Writing returns the rounded
- * value. */
+/* Write and read word `word` of the side of a group, an f16. A side has n words. Writing returns the rounded value.
+ * The reader's group is the one of values 8 i .. 8 i + 7. */
 PI_FN float cache_put_half(cache_row to, int n, int32_t g, int word, float f, int lane)
 {
     uint16_t h = ptx_half(f);
@@ -141,7 +141,8 @@ PI_FN int cache_code(float d, float f, float lo, float hi)
     return __float2int_rn(fminf(fmaxf(f * inv, lo), hi));
 }
 
-/* Writes and reads the low four bits of a group's codes: byte j holds codes j and j + 16. */
+/* Write and read the low four bits of a group's codes: byte j of a group holds codes j and j + 16. The reader returns
+ * codes 8 i .. 8 i + 7. */
 PI_FN void cache_put_nibbles(cache_row to, int32_t g, int code, int lane)
 {
     int high = __shfl_down_sync(PI_FULL, code, 16);
@@ -155,7 +156,7 @@ PI_FN void cache_nibbles(cache_row row, int i, int (&code)[8])
     for (int j = 0; j < 8; j++) code[j] = (int) ((j < 4 ? u.x : u.y) >> (8 * (j % 4) + shift) & 15);
 }
 
-/* Writes and adds the fifth bits of the codes, in two words of the side. */
+/* Write the fifth bits of the codes to two words of the side, from `word`; add them to codes 8 i .. 8 i + 7. */
 PI_FN void cache_put_bits(cache_row to, int n, int32_t g, int word, int code, int lane)
 {
     uint32_t bits = __ballot_sync(PI_FULL, code >> 4 & 1);
@@ -181,7 +182,8 @@ PI_FN void cache_get8_q8_0(cache_row row, int i, float (&f)[8])
     for (int j = 0; j < 8; j++) f[j] = d * (float) (int8_t) ((j < 4 ? u.x : u.y) >> 8 * (j % 4));
 }
 
-/* Returns codes 0 .. hi above the group's minimum. Scale and minimum are the first words of the side. */
+/* Returns the lane's code: 0 .. hi above the group's minimum. Writes scale and minimum to the first two words of the
+ * group's side. */
 PI_FN int cache_put_over_min(cache_row to, int n, int32_t g, float f, float hi, int lane)
 {
     float low = -warp_max(-f), d = cache_put_half(to, n, g, 0, (warp_max(f) - low) / hi, lane);
@@ -293,8 +295,9 @@ PI_FN int cache_tq4(int code)
 }
 PI_FN int cache_tq3(int code) { return (int8_t) ((code < 4 ? 0xf2d5b385 : 0x7b4d2b0e) >> 8 * (code % 4)); }
 
-/* Returns the lane's code in a table of 2 HALF values and writes the scale to the side. Tries several scales (rms, as
- * in cache_rotation.h) and keeps the one with the least error. Bitwise identical to the CPU's put_rotated. */
+/* Returns the lane's code in a table of 2 HALF values and writes the scale to the side. Tries several scales and keeps
+ * the one with the smallest error. rms: root mean square of the table's values (cache_rotation.h). Bitwise identical
+ * to the CPU's put_rotated. */
 template <int HALF> PI_FN int cache_put_rotated(cache_row to, int32_t g, float f, float rms, int lane)
 {
     const float tries[] = {PI__ROTATION_TRIES};
@@ -355,7 +358,7 @@ PI_FN void cache_get8_tq3_0(cache_row row, int i, float (&f)[8])
     for (int j = 0; j < 8; j++) f[j] = d * (float) cache_tq3((int) (bits >> 3 * j & 7));
 }
 
-/* Codecs selected by type at run time. */
+/* cache_put_<fn> and cache_get8_<fn> for a type that is known only at run time. */
 PI_FN void cache_put(int32_t type, cache_row to, int32_t g, float f, int lane)
 {
     switch (type) {

@@ -24,10 +24,12 @@ enum {
     BLOCK_LOGITS = 8192,  /* logits per block of scatter_logits */
 };
 
-/* 1 if score j, of rank v, is better than score i, of rank own. Ties go to the lower index. */
+/* 1 if score j is better than score i. v, own: the scores' rank_of(), which orders like the scores. Ties go to the
+ * lower index. */
 PI_FN int is_better(uint32_t v, int32_t j, uint32_t own, int32_t i) { return v > own || (v == own && j < i); }
 
-/* Grid: x = 32 clusters, one per lane; y = row. Each warp compares them with a slice of the scores. */
+/* Writes each row's n_pick best clusters to a.pick, best first, and a tile for each. Grid: x = 32 clusters, one per
+ * lane; y = row. Each warp compares the 32 with a slice of the scores. */
 __global__ void __launch_bounds__(THREADS)
     pick_centroids(pi__k_centroids a, int32_t *row, pi__k_tile *tile, int32_t *n_tile)
 {
@@ -69,7 +71,8 @@ __global__ void __launch_bounds__(THREADS)
 
 PI_FN float less_of(float a, float b) { return b < a ? b : a; }
 
-/* Minimum over the block's threads, which all start from the same value. NaN in that value gives NaN. */
+/* Returns the minimum of v over the block's threads; NaN is skipped. All threads' v began as one value: if that was
+ * NaN, the result is NaN. */
 PI_FN float block_least(float v, float *scratch)
 {
     for (int o = 16; o; o >>= 1) v = less_of(v, __shfl_xor_sync(PI_FULL, v, o));
@@ -79,7 +82,7 @@ PI_FN float block_least(float v, float *scratch)
     return v;
 }
 
-/* Grid: x = BLOCK_LOGITS logits; y = row. */
+/* Writes the row's logits from the clusters' logits. Grid: x = BLOCK_LOGITS logits; y = row. */
 __global__ void __launch_bounds__(THREADS) scatter_logits(pi__k_centroids a)
 {
     ptx_wait_dependency();

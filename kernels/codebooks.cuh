@@ -29,7 +29,7 @@ template <int TYPE> struct codebook {
 
 PI_FN float half_at(const uint8_t *p, int i) { return ptx_of_half(((const uint16_t *) p)[i]); }
 
-/* Spread 4 fields of 2 bits, or of 4 bits, to 4 bytes. */
+/* Spread four fields of c, of 2 bits or of 4 bits each, to the four bytes of a word. */
 PI_FN uint32_t spread2(uint32_t c)
 {
     c = (c | c << 12) & 0x000f000f;
@@ -41,8 +41,8 @@ PI_FN uint32_t spread4(uint32_t c)
     return (c | c << 4) & 0x0f0f0f0f;
 }
 
-/* Returns four values of a point as signed bytes; half = 1: the second four of eight. down: IQ1's 1/8 is
- * subtracted. */
+/* Returns four values of codebook point `index` as signed bytes. half: 0 = the first four of its values, 1 = the last
+ * four of eight. down: IQ1's 1/8 is subtracted, else added. */
 template <int TYPE> PI_FN uint32_t point(uint32_t index, int half, bool down)
 {
     if (TYPE == PI__IQ3_XXS) { /* values 4 12 20 28 36 44 52 62 */

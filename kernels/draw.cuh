@@ -60,8 +60,8 @@ struct seen_list {
 };
 PI_FN uint32_t seen_id(uint32_t token) { return token & ((1u << PI__SEEN_BITS) - 1); }
 
-/* Loads the list; called by all threads of the block. d.fed: the token that the device passed to this step is
- * added. */
+/* Fills s with the tokens of a row that have penalties. Called by all threads of the block. d.fed = 1: adds the token
+ * that this row is computed from, which the host did not know yet. */
 PI_FN void look_back(seen_list *s, const pi__k_draw &a, int row, const pi__draw &d)
 {
     const int n = a.seen ? d.n_seen : 0;
@@ -82,7 +82,7 @@ PI_FN int32_t times_seen(const seen_list *s, uint32_t id)
     return (int32_t) n;
 }
 
-/* Applies the penalties, bitwise identical to the sampler's stage (sampler/sampler_penalties.c). */
+/* Returns logit x of a token that was seen `count` times after penalties, bitwise identical to sampler_penalties.c. */
 PI_FN float penalised(const pi__draw &d, float x, int32_t count)
 {
     x = x <= 0 ? x * d.repeat : x / d.repeat;

@@ -29,7 +29,7 @@ enum { LANES = 32, MAX_KEYS = 256, KEYS_EACH = MAX_KEYS / LANES, SUM = 256 /* id
 struct candidates {
     uint64_t key[MAX_KEYS];
     float weight[MAX_KEYS]; /* weight of key[i] */
-    double run[16];          /* sums of every 16th block of ids */
+    double run[16];         /* run[k]: weights of ids in blocks k, k + 16, .. of 256 */
     int32_t n;
     seen_list seen;
 };
@@ -37,7 +37,7 @@ struct candidates {
 PI_FN float key_logit(uint64_t key) { return of_rank(~(uint32_t) (key >> 32)); }
 PI_FN uint64_t logit_key(float x, uint64_t of) { return (uint64_t) ~rank_of(x) << 32 | (uint32_t) of; }
 
-/* All lanes: computes the weights of the keys; max: the largest logit of them. */
+/* All lanes: sets the weights of the keys to exp(logit - max). max: the largest logit of the keys. */
 PI_FN void weigh(candidates *c, float max)
 {
     __syncthreads();
@@ -73,7 +73,7 @@ PI_FN void keep_from(candidates *c, float limit)
     __syncthreads();
 }
 
-/* All lanes: loads the row's candidates, with penalties. */
+/* All lanes: loads the n candidates in `found`, lowered by their penalties. */
 PI_FN void fill(candidates *c, const uint64_t *found, int32_t n, const pi__draw &d)
 {
     for (int i = (int) threadIdx.x; i < n; i += LANES) {
@@ -104,8 +104,9 @@ PI_FN void sort(candidates *c)
     }
 }
 
-/* All lanes: the candidates after penalties and top-k. Lowered keys below the last value found are dropped, since
- * values below it are unknown. missing: the row has fewer values than wanted, so the candidates are all of them. */
+/* All lanes: fills c with the row's candidates after penalties and top-k. Lowered keys below the last value found are
+ * dropped, since values below it are unknown. missing: the row has fewer values than requested, so the candidates are
+ * all of them. */
 PI_FN void find_candidates(candidates *c, const pi__k_draw &a, int row, const pi__draw &d, const uint64_t *found,
                            int32_t n, bool missing)
 {
@@ -119,8 +120,8 @@ PI_FN void find_candidates(candidates *c, const pi__k_draw &a, int row, const pi
     keep(c, d.top_k && n > d.top_k ? d.top_k : n);
 }
 
-/* One lane: sorts keys from..end, which are equally far from max, by id. Returns the end of the first keys at which
- * the mass reaches the target. */
+/* One lane: sorts keys from .. end - 1, which are equally far from max, by id. mass: weight of all keys nearer to max.
+ * Returns the end of the first keys with which the mass reaches the target. */
 PI_FN int32_t by_id_to_mass(candidates *c, int from, int end, float max, uint64_t mass, uint64_t target)
 {
     /* Insertion sort by id: already sorted, unless logits differ by less than the distance's resolution. */
@@ -182,9 +183,9 @@ PI_FN uint64_t all_units(const candidates *c)
     return warp_units(sum);
 }
 
-/* All lanes: applies top-p and min-p to the candidates; the first is the best. others: the row has values that are not
- * candidates. sum: sum of the row's weights, if the filters apply to the row; 0 = they apply to the candidates alone.
- * Returns false if more values of the row than these may pass. */
+/* All lanes: applies top-p and min-p to the candidates; key[0] is the best one. others: the row has values that are not
+ * candidates. sum: sum of the row's weights, if the filters apply to the complete row; 0 = they apply to the candidates
+ * only. Returns false if values of the row that are not candidates may pass the filters. */
 PI_FN bool filter(candidates *c, const pi__draw &d, bool others, double sum)
 {
     const float max = key_logit(c->key[0]), limit = min_p_limit(d, max);
@@ -254,7 +255,8 @@ PI_FN int32_t pick(candidates *c, double u)
     return n ? (int32_t) (c->key[n - 1] >> 32) : -1;
 }
 
-/* All lanes: swaps the halves of the keys, sorts them by id, and computes their weights after temperature. */
+/* All lanes: swaps the halves of the keys (then the id comes first), sorts the keys by id, and computes their weights
+ * after temperature. */
 PI_FN void weigh_by_id(candidates *c, const pi__draw &d)
 {
     uint64_t best = ~(uint64_t) 0;
@@ -270,8 +272,8 @@ PI_FN void weigh_by_id(candidates *c, const pi__draw &d)
     __syncthreads();
 }
 
-/* Grid: a block of one warp per row. out [row][3]: 1 if there is no token; 1 if the row is left to draw_rows; token
- * id. */
+/* Grid: a block of one warp per row. Writes out [row][3]: 1 if no token is drawn, else 0; 1 if draw_rows has to process
+ * the row, else 0; token id. */
 __global__ void __launch_bounds__(LANES) draw_tokens(pi__k_draw a)
 {
     ptx_wait_dependency();

@@ -27,13 +27,13 @@ struct row_board {
         double sum[MAX_SUMS];     /* sums of the weights of 256 values each */
         uint64_t mass[MAX_SUMS];  /* masses as integers: of each digit, or of 256 values each */
     };
-    double run[16];                /* sums of every 16th of `sum` */
+    double run[16];                /* run[k]: sum[k] + sum[k + 16] + ... */
     float weight[ROW_SUM];         /* weights of the chosen 256 values */
     float old[PI__MAX_SEEN + 1];   /* values before penalties */
     uint32_t most[ROW_WARPS];      /* each warp's maximum */
-    uint64_t target, below;        /* mass to reach; mass of all nearer values */
+    uint64_t target, below;        /* mass to reach; mass of the values nearer to the maximum */
     uint32_t far;                  /* digits of the distance so far; all bits set = the row's mass is below target */
-    int32_t block, id;             /* results of a search */
+    int32_t block, id;             /* index of the found block of 256 values; found id */
     seen_list seen;
 };
 
@@ -73,8 +73,8 @@ PI_FN void put_back(const row_board *s, float *x)
         if (!seen_before(&s->seen, i)) x[seen_id(s->seen.token[i])] = s->old[i];
 }
 
-/* Returns the sum of f(i) for i < n in the order of pi__row_exp_sum: half a warp adds 256 values; s->sum keeps
- * these. */
+/* Returns the sum of f(i) for i < n in the order of pi__row_exp_sum: half a warp adds 256 values. Also writes these
+ * sums of 256 to s->sum. */
 template <class F> PI_FN double weigh_row(row_board *s, int32_t n, const F &f)
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_sum = (n + ROW_SUM - 1) / ROW_SUM;
@@ -99,7 +99,8 @@ template <class F> PI_FN double weigh_row(row_board *s, int32_t n, const F &f)
     return all;
 }
 
-/* One warp: finds the digit at which the running mass reaches the target, and the mass before it. */
+/* One warp: finds the digit of the distance at which the running mass reaches the target. Adds it to s->far and sets
+ * s->below to the mass before it. If all masses stay below the target, all bits of s->far are set. */
 PI_FN void find_digit(row_board *s, int bits, int shift)
 {
     const int lane = (int) threadIdx.x, each = (1 << bits) / 32;
@@ -233,7 +234,7 @@ template <class F> PI_FN int32_t pick_of_row(row_board *s, int32_t n, double u, 
     return s->id;
 }
 
-/* Grid: a block per row; only rows that draw_tokens left (out[1]). */
+/* Draws from the complete row, for rows that draw_tokens left to it (out[1]). Grid: a block per row. */
 __global__ void __launch_bounds__(ROW_THREADS, 1) draw_rows(pi__k_draw a)
 {
     ptx_wait_dependency();

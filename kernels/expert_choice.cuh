@@ -1,6 +1,6 @@
-/* Chooses a row's experts where route.cuh alone does not: experts from the best groups, or weights that are not
- * divided by their sum (pi__moe of ops.h). A warp handles a row. The result is a table for route.cuh, which sorts the
- * pairs.
+/* Chooses a row's experts in cases that route.cuh does not support: experts from the best groups, or weights that are
+ * not divided by their sum (pi__moe of ops.h). A warp handles a row. The result is a table for route.cuh, which sorts
+ * the pairs.
  *
  *     groups    a group's score is the sum of its two best experts' choice values; for softmax the best one's value. A
  *               lane has the scores of groups lane and lane + 32. The best groups are taken one after the other
@@ -13,7 +13,8 @@
 
 #include "route.cuh"
 
-/* Returns the best key below `than` of experts first .. end - 1 in open groups, over the warp; 0 = none. */
+/* Returns the best key below `than` of experts first .. end - 1, over the warp; 0 = none. Only experts of groups with a
+ * set bit in `open` count; a group has `each` experts. */
 PI_FN uint64_t best_open(const pi__k_routes &r, const float *logits, const held_keys &h, int32_t first, int32_t end,
                          int32_t each, uint64_t open, uint64_t than)
 {
@@ -98,7 +99,8 @@ PI_FN void choose_row(const pi__k_expert_choice &a, int32_t row)
         weight[k] = (a.undivided ? weight[k] : weight[k] / sum) * a.r.weights_scale;
 }
 
-/* Arguments for the kernel that sorts the pairs: it reads the table and ignores the table's weights. */
+/* Returns the arguments for the kernel that sorts the pairs: that kernel reads a.table. The weights that it computes
+ * are not used. */
 static inline pi__k_routes routes_by_table(const pi__k_expert_choice &a)
 {
     pi__k_routes r = a.r;

@@ -14,7 +14,7 @@
 
 namespace floats {
 
-/* Grid: x = FLOAT_WARPS warps of R rows of W each; y = FLOAT_ROWS rows of x. */
+/* y = W x. Grid: x = FLOAT_WARPS warps of R rows of W each; y = FLOAT_ROWS rows of x. */
 template <int TYPE, int R> __global__ void __launch_bounds__(FLOAT_WARPS * 32) floats_many(product p)
 {
     ptx_wait_dependency();

@@ -35,7 +35,7 @@ template <int WAY> struct fp4_way {
     static constexpr bool NV = WAY == FP4_NV, A8 = WAY == FP4_MX8;
     static constexpr uint32_t SIDE = NV ? 32 : 16;                      /* scales of a block of W */
     static constexpr uint32_t TILE = FP4_CODES + 4 * SIDE;              /* a tile of W, per step */
-    /* A row of x per step. `WORDS`: bytes of codes. `PIECE`: with scales. */
+    /* A row of x, per step. `WORDS`: bytes of its codes. `PIECE`: bytes of codes and scales. */
     static constexpr uint32_t WORDS = A8 ? 128 : 64, PIECE = WORDS + 16;
     static constexpr uint32_t GROUP = 8 * PIECE, GROUP_STRIDE = GROUP + 16; /* 8 rows: in memory; in shared memory */
 };
@@ -57,8 +57,9 @@ static __host__ __device__ __forceinline__ size_t fp4_factors_at(int way, int64_
     return (fp4_rows_bytes(way, n_rows, n_in) + 15) / 16 * 16;
 }
 
-/* Byte offset of row r in its group, and of the copy of its scales that is read. A piece repeats its scales up to its
- * end, so that it can be copied to the place of any row. */
+/* fp4_place: position of row r (0..7) in its group. fp4_row_at: byte offset of the row's piece in the group.
+ * fp4_scale_at: byte offset of the copy of its scales that is read. A piece repeats its scales up to its end, so that
+ * it can be copied to the place of any row. */
 PI_FN uint32_t fp4_place(uint32_t r) { return r / 2 + r % 2 * 4; }
 template <int WAY> PI_FN uint32_t fp4_row_at(uint32_t r) { return fp4_place(r) * fp4_way<WAY>::PIECE; }
 template <int WAY> PI_FN uint32_t fp4_scale_at(uint32_t r)
@@ -210,7 +211,7 @@ template <int STAGES> struct fp4_ring {
     __device__ __forceinline__ uint32_t empty() const { return full() + 8 * STAGES; }
     __device__ __forceinline__ uint32_t address() const { return ptx_shared(raw) + HEAD + (uint32_t) now * size; }
     __device__ __forceinline__ const unsigned char *stage() const { return raw + HEAD + (uint32_t) now * size; }
-    /* Called by all threads of the block, once. */
+    /* Initializes the mbarriers. Called once, by all threads of the block. */
     __device__ __forceinline__ void open() const
     {
         if (threadIdx.x == 0) {
@@ -227,9 +228,9 @@ template <int STAGES> struct fp4_ring {
         if (++now == STAGES) now = 0, round++;
     }
     __device__ __forceinline__ void wait_full() const { ptx_mbarrier_wait(full(), round & 1); }
-    /* In the first round all stages are empty. */
+    /* Returns immediately in the first round, when all stages are empty. */
     __device__ __forceinline__ void wait_empty() const { ptx_mbarrier_wait(empty(), ~round & 1); }
-    /* The warp has finished reading the stage. */
+    /* Called by a warp that has finished reading the current stage. */
     __device__ __forceinline__ void release() const
     {
         __syncwarp();
@@ -305,7 +306,8 @@ PI_FN void fp4_produce(RING &ring, const fp4_source<S> &w, const X &x, int32_t n
 template <int WAY, class S> struct fp4_hand {
     using W = fp4_way<WAY>;
     fp4_a<WAY> a[S::RT] = {};
-    fp4_b<WAY> b[2][S::N] = {}; /* of the current groups and of the next ones */
+    /* Words of B, and scales, of two sets of groups: one set is multiplied while the other one is loaded. */
+    fp4_b<WAY> b[2][S::N] = {};
     fp4_scales s[2] = {};
 
     __device__ __forceinline__ void load_a(const unsigned char *stage, int r)

@@ -16,7 +16,7 @@
 
 namespace fp4 {
 
-/* Arguments of a launch. */
+/* Arguments of fp4_glu_few() and fp4_glu_tiles(). */
 struct fp4_glu {
     pi__cuda_shape shape;  /* shape of both matrices */
     const uint8_t *w[2];   /* gate, up */
@@ -24,16 +24,16 @@ struct fp4_glu {
     int64_t n_out;         /* rows of each matrix */
     const uint8_t *x;      /* packed rows */
     const float *factors;  /* factors of the rows of x */
-    int32_t n_rows, n_step;
+    int32_t n_rows, n_step; /* rows of x; steps of a row */
     int32_t act;
     float limit;
     uint8_t *mid;          /* output: packed rows of n_out columns */
     float *mid_factors;
-    int32_t mid_chunks, mid_steps;
+    int32_t mid_chunks, mid_steps; /* chunks and steps of a row of mid */
     uint32_t *arrived;     /* few rows: counter of finished blocks */
 };
 
-/* Writes zeros from unit u on, where a step of mid has no more columns. */
+/* Writes zeros to units u .. 7 of a step of mid, which are past the row's last column. piece: the row's step. */
 template <int WAY> PI_FN void fp4_clear_from(uint8_t *piece, uint32_t u)
 {
     for (; u < 8; u++) fp4_put_nothing<WAY>(piece, u);
@@ -41,7 +41,8 @@ template <int WAY> PI_FN void fp4_clear_from(uint8_t *piece, uint32_t u)
 
 /* ------------------------------------------------------------------------------------------------------- few rows */
 
-/* Maximum over N adjacent lanes; sum over 16. All lanes get the same bits. */
+/* group_max: maximum over N adjacent lanes. group_sum: sum over 16 adjacent lanes. All lanes of a group get the same
+ * bits. */
 template <int N> PI_FN float group_max(float v)
 {
     for (int o = N / 2; o; o >>= 1) v = fmaxf(v, __shfl_xor_sync(PI_FULL, v, o));
@@ -60,7 +61,8 @@ PI_FN uint32_t lanes_or(uint32_t v, int mask)
     return v;
 }
 
-/* Returns the lane's code and the scale of its group: a float for NVFP4, a byte for the others. */
+/* Rounds v. Returns the lane's code. scale receives the scale of the lane's group of values: NVFP4: the scale itself;
+ * others: its byte, as a float. */
 template <int WAY> PI_FN uint32_t fp4_round(float v, float &scale)
 {
     if (fp4_way<WAY>::NV) {
@@ -82,7 +84,8 @@ template <int WAY> struct fp4_few_columns {
 };
 template <int NT> constexpr size_t fp4_few_sums = sums_bytes<NT> / sizeof(float) + 16;
 
-/* A group of lanes writes a group of columns of mid: value v of a row in column `column`. there: the row exists. */
+/* Rounds the lane's value v, in column `column` of row `row`, and writes it to mid. The lanes of a group have adjacent
+ * columns. there: false = the row does not exist, nothing is written. */
 template <int WAY> PI_FN void fp4_put_lane(const fp4_glu &p, int row, int64_t column, float v, bool there)
 {
     using C = fp4_few_columns<WAY>;
@@ -102,7 +105,8 @@ template <int WAY> PI_FN void fp4_put_lane(const fp4_glu &p, int row, int64_t co
     if (end == p.n_out || (end % 64 == 0 && to.alone)) fp4_clear_from<WAY>(piece, to.c * 4 + at / 16 + C::TILES);
 }
 
-/* Completes the rows of mid: factors, or the NVFP4 scales. */
+/* Completes the rows of mid after the block has written its columns: writes their factors and, for NVFP4, their
+ * scales. */
 template <int WAY> PI_FN void fp4_end_few(const fp4_glu &p, unsigned char *shared)
 {
     if (!fp4_way<WAY>::NV) {
@@ -112,7 +116,8 @@ template <int WAY> PI_FN void fp4_end_few(const fp4_glu &p, unsigned char *share
     fp4_end_rows(p.mid, p.mid_factors, p.n_rows, p.mid_steps, p.arrived, shared);
 }
 
-/* Grid: a block of threads per group of columns of mid, times up to NT groups of 8 rows of x. A warp has one slice. */
+/* Computes mid for up to 8 NT rows of x. Grid: a block of threads per group of columns of mid, for all rows. A warp
+ * has one slice. */
 template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, NT < 4 ? 2 : 1) fp4_glu_few(PI_CONSTANT fp4_glu p)
 {
     using C = fp4_few_columns<WAY>;
@@ -149,7 +154,7 @@ template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, NT < 4 ? 2
 
 /* ------------------------------------------------------------------------------------------------------ many rows */
 
-/* Grid: x = groups of rows of x, y = chunk. */
+/* Computes mid for many rows of x. Grid: x = S::GROUPS groups of 8 rows of x, y = chunk of mid. */
 template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_glu_tiles(fp4_glu p)
 {
     ptx_wait_dependency();

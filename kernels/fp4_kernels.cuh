@@ -14,7 +14,7 @@ namespace fp4 {
 
 /* --------------------------------------------------------------------------------------------------------- pack x */
 
-/* Grid: a block of threads per row; row numbers up to a multiple of 8 are rows of zeros. */
+/* Packs x. Grid: a block of threads per row; row numbers up to a multiple of 8 are rows of zeros. */
 template <int WAY> __global__ void __launch_bounds__(THREADS) fp4_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                           uint8_t *prepared, float *factors)
 {
@@ -29,7 +29,7 @@ template <int WAY> __global__ void __launch_bounds__(THREADS) fp4_prepare(pi__k_
 
 /* ---------------------------------------------------------------------------------------------------- the product */
 
-/* Several matrices of one type times the same x, in one launch. */
+/* Arguments of fp4_few() and fp4_tiles(): several matrices of one type times the same x. */
 struct fp4_products {
     pi__cuda_shape shape;  /* shape of all matrices, except mat_bytes */
     const uint8_t *x;      /* packed rows */
@@ -41,7 +41,7 @@ struct fp4_products {
         const float *scale;
         float *y;
         int64_t ldy, n_out;
-        uint32_t first;    /* its first block of threads: in x, fp4_tiles in y */
+        uint32_t first;    /* index of its first block of threads: in x; fp4_tiles: in y */
         float add;         /* fp4_tiles: as in pi__k_product */
     } w[PI__K_MAX_LINEAR];
     pi__k_tail tail;       /* fp4_few: the epilogue */
@@ -56,7 +56,7 @@ PI_FN int fp4_which(const fp4_products &p, uint32_t block)
     return i;
 }
 
-/* Scales a sum by the row's and the matrix' factor. */
+/* Returns a sum times the factors of its row of x and of the matrix. */
 struct fp4_result {
     const float *factors; /* factors of the rows */
     times whole;          /* factor of the matrix */
@@ -70,7 +70,7 @@ template <int WAY, int NT> struct fp4_words {
     fp4_scales s[NT];
 };
 
-/* Sources of a warp: a tile of W, and groups of x; x[g] points to group g. */
+/* Sources of a warp: the codes and sides of a tile of W, and groups of 8 rows of x. */
 template <int WAY, int NT> struct fp4_reader {
     const uint8_t *codes, *side, *x[NT];
     int32_t n_block;
@@ -105,7 +105,8 @@ template <int WAY, int NT> PI_FN void fp4_slice(const fp4_reader<WAY, NT> &in, f
     }
 }
 
-/* Grid: a block of threads per 16 rows of W, times up to NT groups of 8 rows of x. A warp has one slice. */
+/* y = W x for up to 8 NT rows of x. Grid: a block of threads per 16 rows of W, for all rows of x. A warp has one
+ * slice. */
 template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, 2) fp4_few(PI_CONSTANT fp4_products p)
 {
     ptx_wait_dependency();
@@ -126,7 +127,7 @@ template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, 2) fp4_few
     if (p.tail.arrived) run_tail(p.tail, raw);
 }
 
-/* Copies groups of x into stages, in the last lanes of the producer warp. */
+/* Copies groups of x into stages, called by the producer warp: lane 2 TILES + i copies group i. */
 template <class S> struct fp4_group_source {
     using W = typename S::W;
     const uint8_t *from; /* the lane's source; NULL = the lane copies nothing */
@@ -145,10 +146,10 @@ template <class S> struct fp4_group_source {
     }
 };
 
-/* Position of a block of threads in the results. */
+/* The part of the results that a block of threads computes. */
 struct fp4_where {
     int which;            /* index of the matrix */
-    int32_t tile, group;  /* first tile and group */
+    int32_t tile, group;  /* index of the first tile of W; of the first group of x */
 };
 template <class S> PI_FN fp4_where fp4_where_of(const fp4_products &p)
 {
@@ -156,7 +157,7 @@ template <class S> PI_FN fp4_where fp4_where_of(const fp4_products &p)
     return {which, (int32_t) (blockIdx.y - p.w[which].first) * S::TILES, (int32_t) blockIdx.x * S::GROUPS};
 }
 
-/* Writes the warp's totals to y. */
+/* Writes the warp's totals, times their factors, to y; or adds them to y, if the matrix has `add`. */
 template <class S> PI_FN void fp4_put(const fp4_products &p, const fp4_where &at, const float (&total)[S::RT][S::RG][4])
 {
     const auto &w = p.w[at.which];
@@ -171,7 +172,8 @@ template <class S> PI_FN void fp4_put(const fp4_products &p, const fp4_where &at
     }
 }
 
-/* Grid: x = groups of x, y = tiles of all matrices, z = part of the slices. */
+/* y = W x for many rows of x. Grid: x = S::GROUPS groups of 8 rows of x, y = S::TILES tiles of a matrix, z = part of
+ * the slices. */
 template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_tiles(fp4_products p)
 {
     ptx_wait_dependency();

@@ -24,7 +24,8 @@ template <class S> struct fp4_meeting {
     }
 };
 
-/* Writes the warp's totals to the exchange buffer as result(which, row, sum), for rows below n_row. */
+/* Writes result(which, row, sum) for each of the warp's totals to the exchange buffer, for rows below n_row. which: 0 =
+ * gate, 1 = up. */
 template <class S, class F>
 PI_FN void fp4_exchange(const float (&total)[S::RT][S::RG][4], const F &result, int32_t n_row, float *to)
 {
@@ -41,8 +42,8 @@ PI_FN void fp4_exchange(const float (&total)[S::RT][S::RG][4], const F &result, 
     }
 }
 
-/* Writes chunk `chunk` of mid for n rows from row `first`. Called by 256 threads when all results are in the buffer.
- * columns: columns of n_out from the chunk's start. */
+/* Applies the activation and writes chunk `chunk` of mid for n rows from row `first`. Called by 256 threads when all
+ * results are in the buffer `from`. columns: number of mid's columns from the chunk's start on. */
 template <int WAY, class S>
 PI_FN void fp4_put_chunk(const float *from, int32_t act, float limit, int64_t columns, uint8_t *mid, int32_t n_chunk,
                          int32_t n_step, int32_t chunk, int64_t first, int32_t n)
@@ -69,14 +70,14 @@ PI_FN void fp4_put_chunk(const float *from, int32_t act, float limit, int64_t co
     }
 }
 
-/* Source of the tiles of both matrices, for the producer warp. */
+/* Returns the producer warp's source of the block's tiles: the 4 tiles of gate's chunk, then the 4 of up's. */
 template <class S>
 PI_FN fp4_source<S> fp4_both(const pi__cuda_shape &shape, const uint8_t *gate, const uint8_t *up, int32_t chunk,
                              int64_t n_out)
 {
     const int32_t i = (int32_t) (threadIdx.x % 32) % S::TILES;
     const bool second = i >= S::TILES / 2;
-    /* The lane's tile is number i after the first tile that is given. */
+    /* fp4_source adds the lane's index i to the tile that it is given. */
     return fp4_source<S>(shape, second ? up : gate, chunk * 4 - (second ? S::TILES / 2 : 0),
                          (int32_t) (n_out / 16 - 1));
 }

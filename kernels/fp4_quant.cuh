@@ -33,7 +33,7 @@ PI_FN uint32_t ue4m3_of(float v)
 }
 PI_FN uint32_t e4m3_of(float v) { return ue4m3_of(fabsf(v)) | (__float_as_uint(v) >> 24 & 0x80); }
 
-/* Magnitude of a value for a group's maximum; infinite for NaN and infinities. */
+/* |v|, or infinity if v is NaN or infinite; for the maximum of a group. */
 PI_FN float size_of(float v)
 {
     v = fabsf(v);
@@ -85,7 +85,8 @@ template <bool A8> PI_FN uint32_t mx_scale(float most, float &inverse)
     return e;
 }
 
-/* Word, and bit in it, of a step's column in a row's piece: column % 64 of chunk c. */
+/* Position of a code in a row's piece of a step: index of a 32-bit word, and the code's first bit in it. The code is
+ * that of column `column` (0..63) of chunk c (0, 1) of the step. */
 struct fp4_spot {
     uint32_t word, shift;
 };
@@ -96,7 +97,7 @@ template <int WAY> PI_FN fp4_spot fp4_spot_of(uint32_t c, uint32_t column)
     if (!fp4_way<WAY>::NV) return {t * 4 + c * 2 + block, column % 4 * 4 + half * 16};
     return {(2 * block + column % 16 / 8) * 4 + c * 2 + half, column % 8 * 4};
 }
-/* Writes the scale of that column's group to a row's piece. */
+/* Writes the scale byte of the group that contains column `column` of chunk c to a row's piece. */
 template <int WAY> PI_FN void fp4_put_scale(uint8_t *piece, uint32_t c, uint32_t column, uint32_t byte)
 {
     const uint32_t block = column / 32, half = column % 32 / 16;

@@ -16,7 +16,8 @@
 #include "fp4_quant.cuh"
 #include "prepare.cuh"
 
-/* First chunk of a step of a row with n chunks, and the end of its slice; both n for steps past the end. */
+/* Chunks of a step of a row with n chunks: its first chunk, and the end of its slice. Both are n for steps past the
+ * end. */
 struct fp4_chunks {
     int32_t first, end;
 };
@@ -88,7 +89,7 @@ PI_FN float fp4_put_group(uint8_t *piece, uint32_t u, const float (&v)[16])
     return scale;
 }
 
-/* Writes half a group of MXFP4 or MXFP8 with scale byte `scale`. */
+/* Writes unit u, half a group of MXFP4 or MXFP8; the group's first half also writes the scale byte `scale`. */
 template <int WAY>
 PI_FN void fp4_put_half(uint8_t *piece, uint32_t u, const float (&v)[16], uint32_t scale, float inverse)
 {
@@ -131,7 +132,8 @@ template <int WAY> PI_FN void fp4_put_nothing(uint8_t *piece, uint32_t u)
     else fp4_put_half<WAY>(piece, u, none, 0, 0.0f);
 }
 
-/* fp4_kept_most: largest provisional scale of a step. fp4_end_scales: converts a step's scales to bytes. */
+/* fp4_kept_most: returns the largest provisional scale of a step. fp4_end_scales: replaces a step's provisional scales
+ * by bytes. by: 1 / the row's factor. */
 PI_FN float fp4_kept_most(const uint8_t *piece)
 {
     const uint4 w = *(const uint4 *) (piece + fp4_way<FP4_NV>::WORDS);
@@ -156,7 +158,7 @@ PI_FN void fp4_end_scales(uint8_t *piece, float by)
     *at = {first, second, first, second};
 }
 
-/* One warp: completes row `row` of NVFP4 after all its units are written. */
+/* One warp: completes row `row` of NVFP4 after all its units are written: writes its factor and scale bytes. */
 PI_FN void fp4_end_row(uint8_t *prepared, float *factors, int64_t row, int32_t n_step)
 {
     const int32_t lane = (int32_t) threadIdx.x % 32;

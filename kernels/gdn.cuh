@@ -72,14 +72,14 @@ struct ring {
 };
 PI_FN int32_t ring_row(const ring &r, int32_t i) { return i - (int32_t) ((uint64_t) i * r.by >> r.shift) * r.n; }
 
-/* Offsets in a slot, in floats, and the lengths of the rings. */
+/* Offsets in a slot, in floats, and the lengths of the rings (rows: of x, k, g and t). */
 struct places {
     size_t bound, s, x, k, g, t, recent, edge, size;
     ring rows, recents, edges;
     int32_t history; /* number of raw inputs before a row that its convolution reads */
 };
 
-/* Arguments of a launch. */
+/* Arguments of the kernels of the gated delta rule. */
 struct job {
     pi__k_gdn a;
     places at;
@@ -87,7 +87,7 @@ struct job {
     pi__k_tail tail; /* epilogue of few() */
 };
 
-/* A sequence of the step. */
+/* A sequence and its tokens in this step. */
 struct sequence {
     float *slot;
     int32_t first;       /* its first token in the batch */
@@ -103,7 +103,7 @@ struct work {
     int32_t head, k_head, col;
 };
 
-/* Rows of a chunk: n_old from earlier steps, n_new of this step. */
+/* Rows of a chunk, from position `from`: first n_old rows of earlier steps, then n_new rows of this step. */
 struct chunk {
     int32_t from, n_old, n_new;
 };
@@ -124,7 +124,7 @@ PI_FN float *snap_at(const pi__k_state &st, int32_t snap)
     return (float *) (st.snap + (size_t) snap * st.snap_stride);
 }
 
-/* Address of the base of a slice of a head. */
+/* Address of `base` for the slice of a value head that contains column col. */
 PI_FN int32_t *base_at(const job &j, float *slot, int32_t head, int32_t col)
 {
     return (int32_t *) slot + head * (j.a.state.dim / SLICE) + col / SLICE;
@@ -134,7 +134,7 @@ PI_FN float *bound_at(const job &j, float *slot, int32_t head, int32_t col)
 {
     return slot + j.at.bound + head * (j.a.state.dim / PATCH) + col / PATCH;
 }
-/* S0 of a head, in a slot or (s = 0) in a snapshot. */
+/* S0 of a value head. s: offset of S0 in `memory`: places::s in a slot, 0 in a snapshot. */
 PI_FN float *s_at(const job &j, float *memory, size_t s, int32_t head)
 {
     return memory + s + (size_t) head * (size_t) (j.a.state.dim * j.a.state.dim);
@@ -157,7 +157,8 @@ PI_FN uint32_t *k_at(const job &j, float *slot, int32_t head, int32_t p)
 {
     return (uint32_t *) slot + j.at.k + (size_t) (head * j.at.rows.n + ring_row(j.at.rows, p)) * (size_t) j.a.state.dim;
 }
-/* Raw inputs of position p: in `recent`; in `edge`, where p must be one of the last positions before a boundary. */
+/* Addresses of the raw inputs (before convolution) of position p: in `recent`, and in `edge`. For `edge`, p must be
+ * one of the last `history` positions before a chunk boundary. */
 PI_FN float *recent_at(const job &j, float *slot, int32_t p)
 {
     return slot + j.at.recent + (size_t) ring_row(j.at.recents, p) * (size_t) n_channels(j.a.state);
@@ -204,7 +205,7 @@ PI_FN float *new_mix(const job &j, int32_t head, int32_t token)
 
 /* ---------------------------------------------------------------------------------------------- work distribution */
 
-/* Fills s for sequence i of the step. Returns false if it has no work. */
+/* Fills s for sequence i of the step. Returns false if the sequence has no slot or no tokens. */
 PI_FN bool find_sequence(const job &j, int32_t i, sequence &s)
 {
     int32_t slot = j.a.state_slot[i], n = j.a.seq_start[i + 1] - j.a.seq_start[i];
@@ -273,8 +274,8 @@ PI_FN float silu_in_units(float exponent) { return exponent * sigmoid_over(expon
 PI_FN float value_of(float exponent, float over) { return exponent * sigmoid_over(exponent, over); }
 PI_FN float over_of(float beta_over) { return fminf(beta_over, MAX_OVER) * -LOG2E; }
 
-/* Returns a channel's convolution at a position, as exponent: the sum over taps in order. Some taps are loaded
- * together, to wait for memory once. More of them would need more registers on sm_80. */
+/* Returns a channel's convolution at a position, times -log2(e) (the exponent for silu): the sum over taps in order.
+ * Some taps are loaded together, to wait for memory once. More of them would need more registers on sm_80. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 enum { TAPS_TOGETHER = 2 };
 #else
@@ -438,8 +439,8 @@ PI_FN void keys_or_queries(const job &j, const sequence &s, int32_t h, bool quer
     }
 }
 
-/* One position's key or query, to rows of hi and lo in shared memory, with few registers. Without exact mode lo is
- * 0. */
+/* Computes the key or query of one position, by a warp, to rows of hi and lo in shared memory, with few registers.
+ * Without exact mode lo is 0. */
 template <int D>
 PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, bool query, int32_t p, uint32_t *to_hi,
                         uint32_t *to_lo)
@@ -467,7 +468,7 @@ PI_FN void key_or_query(const job &j, const sequence &s, int32_t h, bool query, 
 struct gate {
     float decay, sum, beta, over;
 };
-/* Gates of a chunk's rows without the sum, by a warp, one row per lane. Old rows have no beta. */
+/* Returns the gate of the chunk's row `lane`, without the sum. Called by a warp. Old rows have no beta. */
 PI_FN gate gate_of_row(const job &j, const sequence &s, int32_t head, const chunk &c, int lane)
 {
     gate x = {0, 0, 0, 0};
@@ -482,7 +483,7 @@ PI_FN gate gate_of_row(const job &j, const sequence &s, int32_t head, const chun
     }
     return x;
 }
-/* Gates of a chunk's rows with the sum. */
+/* Returns the gate of the chunk's row `lane`, with the sum. Called by a warp. */
 PI_FN gate gates(const job &j, const sequence &s, int32_t head, const chunk &c, int lane)
 {
     gate x = gate_of_row(j, s, head, c, lane);
@@ -494,7 +495,8 @@ PI_FN gate gates(const job &j, const sequence &s, int32_t head, const chunk &c, 
     }
     return x;
 }
-/* of_k: factor of k . S0. of_s: factor of q . S0 up to units, the part of S0 that remains. */
+/* of_k: factor of k . S0 in x, with the key's unit. of_s: factor of q . S0 in o, without units: the decay of S0 up to
+ * the row. */
 PI_FN float of_k(const gate &x) { return -x.beta * ptx_exp2(x.sum) * KEY_UNIT; }
 PI_FN float of_s(const gate &x) { return ptx_exp2(x.sum); }
 
@@ -541,8 +543,9 @@ template <int D> PI_FN void load_norm(const job &j, int lane, float (&norm)[4])
     for (int i = 0; i < 4; i++) norm[i] = D == 128 || lane < D / 4 ? j.a.norm[4 * lane + i] : 0.0f;
 }
 
-/* The gated norm of four tokens by a warp, bitwise identical: eight lanes per token. A lane has every eighth quad of
- * values, from out, z and norm. ALL: every quarter has a token; else `has` tells if this one has. */
+/* The gated norm of four tokens by a warp, eight lanes per token; bitwise identical to gated_norm(). A lane has every
+ * eighth group of four values, from out, z and norm; results replace `out`. ALL: all four tokens exist; else `has`
+ * tells if the lane's token exists. */
 template <int D, bool FAST, bool ALL>
 PI_FN void gated_norm_of_quarter(float eps, const float (&norm)[D / 32][4], const float *z, float *out, bool has)
 {

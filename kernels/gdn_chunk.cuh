@@ -22,7 +22,7 @@
 
 namespace gdn {
 
-template <int D, bool EXACT> struct planes { /* sizes in words */
+template <int D, bool EXACT> struct planes { /* layout of keys and queries in shared memory; sizes in words */
     static constexpr int PITCH = D / 2 + 4, PLANE = C * PITCH, KIND = (EXACT ? 2 : 1) * PLANE + 16, WORDS = 2 * KIND;
 };
 template <int W> struct quads {
@@ -41,8 +41,8 @@ struct mix_rows {
     }
 };
 
-/* Starts the copies of old keys from the slot. Rows that are neither old nor new become zeros; for queries old ones,
- * too. */
+/* Starts the copies of the old rows' keys from the slot. Key rows that are neither old nor new become zeros, and so do
+ * all query rows that are not new. */
 template <int D, bool EXACT>
 PI_FN void stage_keys(const job &j, const sequence &s, const work &w, const chunk &c, int threads, uint32_t *pl)
 {
@@ -134,7 +134,7 @@ template <int D, bool EXACT> PI_FN uint32_t tokens_at(const uint32_t *pl, int qu
     return ptx_shared(pl + lane % 8 / 4 * P::KIND + m / 2 * (EXACT ? P::PLANE : 0) + (4 * quad + lane % 4) * P::PITCH +
                       m % 2 * 4 + row / 2);
 }
-/* Half of the rows of S0 times a quad of tokens: keys, then queries. exact == false: lo of S0 is 0. */
+/* y = the warp's half of S0's rows times a quad of tokens: keys, then queries. exact == false: lo of S0 is 0. */
 template <int D>
 PI_FN void times_quad(patch<D / 2> &st, const patch_place &p, const uint32_t *pl, int quad, bool exact, float (&y)[4])
 {
@@ -166,7 +166,7 @@ template <int ROWS, bool EXACT> PI_FN void words_of_patch(const patch<ROWS> &st,
     for (int k = 0; k < ROWS / 16; k++) words_of<EXACT>(st.x[k], w.hi[k], w.lo[EXACT ? k : 0]);
 }
 
-/* The patch's rows of S0 times the chunk's keys and queries, separately for each half of S0's rows. `keys` and
+/* y = the patch's rows of S0 times the chunk's keys and queries, separately for each half of S0's rows. `keys` and
  * `queries`: the lane's addresses in the first row. Four sums are interleaved, since each waits for its previous
  * product. */
 template <int D, int ROWS, bool EXACT>
@@ -214,7 +214,7 @@ template <int W> PI_FN void put_half(const patch_place &p, const float (&y)[4], 
     *(float2 *) to = {y[0], y[1]};
     *(float2 *) (to + 4) = {y[2], y[3]};
 }
-/* Adds both halves: four tokens' keys (or queries) times a column of S0. */
+/* Returns the sum of both halves: four tokens' keys (or queries) times column col of S0. */
 template <int W> PI_FN float4 both_halves(const float *from, bool query, int col)
 {
     const float4 a = *(const float4 *) (from + query * halves<W>::KIND + 4 * col);
@@ -222,8 +222,8 @@ template <int W> PI_FN float4 both_halves(const float *from, bool query, int col
     return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
-/* The chunk's keys times four tokens' keys and queries, over half of D, by a warp. y[i] belongs to key g + i / 2 * 8
- * and column 2 t + i % 2, keys before queries; in units. */
+/* y = the chunk's keys times four tokens' keys and queries, over half of D, by a warp. y[i] belongs to key
+ * g + i / 2 * 8 and column 2 t + i % 2, keys before queries; in units. */
 template <int D, bool EXACT> PI_FN void times_keys(const uint32_t *pl, int quad, int half, int lane, float (&y)[4])
 {
     using P = planes<D, EXACT>;
@@ -315,8 +315,8 @@ PI_FN float most_of(const values &w)
     return 4 * __uint_as_float(__reduce_max_sync(PI_FULL, __float_as_uint(most)));
 }
 
-/* S0 <- 2^G_15 S0 + sum of k_l (outer) w_l, by a warp. w: 2^(G_15 - G_l) u_l; of_s: 2^G_15; exponent: that of
- * bound. */
+/* S0 <- 2^G_15 S0 + sum of k_l (outer) w_l, by a warp. Also updates bound and its exponent. w: 2^(G_15 - G_l) u_l;
+ * of_s: 2^G_15. */
 template <int D, int ROWS, bool EXACT>
 PI_FN void fold(const values &w, float of_s, const uint32_t *pl, const patch_place &p, patch<ROWS> &st, float &bound,
                 int32_t &exponent)

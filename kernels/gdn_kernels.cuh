@@ -25,7 +25,7 @@
  * Why the state is not written with each token. Bytes and warp instructions of a decode step, heads of 128, and bytes
  * of 48 heads for 1, 32 and 256 sequences:
  *
- *                           S0 read   written   rows of x, k   per head   48 heads                 instructions a head
+ *                           S0 read   written   rows of x, k   per head   48 heads                instructions per head
  *     with each token       64 KiB    64 KiB    -              128 KiB    6.3 MB, 201 MB, 1.6 GB   about 12,500
  *     deferred to chunks    64 KiB    4 KiB     8 KiB           76 KiB    3.7 MB, 119 MB, 0.96 GB  about 19,500
  *
@@ -33,7 +33,7 @@
  *
  * Prefill has about 363 warp instructions per token and head, if three value heads share a key head (sm_120a): 181 in
  * many(), or 280 with two warps per columns, 137 in prepare(), 45 in finish(). The exact mode has 472: 282, or 386,
- * and 145, and 45. Between two adjacent tensor core products a warp waits for one more instruction: 30 times a token,
+ * and 145, and 45. Between two adjacent tensor core products a warp waits for one more instruction: 30 times per token,
  * 52 in exact mode. S0 and the 16 columns' x stay in registers. A warp's chunk in many() has 362 and 565 (exact)
  * instructions:
  *
@@ -58,7 +58,8 @@ namespace gdn {
 
 enum { MAX_FEW = C }; /* max tokens of a sequence for few() */
 
-/* A warp's patch of W columns from `col`: half of the rows. The first W / 16 warps have the first half. */
+/* Returns the warp's patch: 16 of the W columns from `col`, and half of S0's rows. The first W / 16 warps have the
+ * first half. */
 template <int D, int W> PI_FN patch_place place_of(int thread, int32_t col)
 {
     const unsigned warp = (unsigned) thread / 32;
@@ -72,7 +73,7 @@ PI_FN void clean(float (&x)[4])
     for (int i = 0; i < 4; i++) x[i] = fabsf(x[i]) <= 3.4e38f ? x[i] : 0.0f;
 }
 
-/* Writes S0, the state at pos, to all snapshots requested there. */
+/* Writes S0, the state at pos, and its bound to all snapshots that are requested at pos. */
 template <int D, int ROWS>
 PI_FN void save_state(const job &j, const sequence &s, int32_t head, int32_t pos, const patch_place &p,
                       const patch<ROWS> &st, float bound)
@@ -85,7 +86,7 @@ PI_FN void save_state(const job &j, const sequence &s, int32_t head, int32_t pos
         if (p.row == 0 && p.lane == 0) *snap_bound(j, snap, head, p.col) = bound;
     }
 }
-/* Writes S0 to the slot. */
+/* Writes S0 and its bound to the slot. */
 template <int D, int ROWS>
 PI_FN void keep_state(const job &j, const sequence &s, int32_t head, const patch_place &p, const patch<ROWS> &st,
                       float bound)
@@ -96,7 +97,7 @@ PI_FN void keep_state(const job &j, const sequence &s, int32_t head, const patch
 
 /* ------------------------------------------------------------------------------------------------------------ few */
 
-/* Offsets in shared memory, in words. */
+/* Shared memory of few(): offsets in words. */
 template <int D> struct few_shape {
     static constexpr int THREADS = 4 * D;
     static constexpr int pl = 0;
@@ -115,7 +116,7 @@ template <int D> struct few_shape {
     static constexpr int power = left + C + 4;               /* [D / PATCH] powers of two of the bounds */
     /* [warps] bound of a warp's 16 columns; registers hold S0. */
     static constexpr int bound = power + D / PATCH;
-    static constexpr int who = bound + D / 8;                /* a sequence and a work */
+    static constexpr int who = bound + D / 8;                /* struct sequence, then struct work */
     static constexpr size_t bytes = sizeof(float) * (size_t) who + sizeof(sequence) + sizeof(work);
 };
 
@@ -133,7 +134,8 @@ PI_FN void stage_x(const job &j, const sequence &s, const work &w, const chunk &
                       x_at(j, s.slot, w.head, old ? c.from + row : 0) + w.col + i / 4 % W, old ? 4 : 0);
     }
 }
-/* Loads T of the old rows; a thread writes a word of its two parts. P of all rows becomes zeros. */
+/* Loads T of the old rows from the slot; a thread writes a word, of T or of its remainder. P of all rows becomes
+ * zeros. */
 PI_FN void stage_t(const job &j, const sequence &s, const work &w, const chunk &c, int threads, float *rows)
 {
 #pragma unroll 1
@@ -169,7 +171,8 @@ PI_FN void mix_of_x(const float *x, const float *rows, bool p_rows, int n, const
     }
 }
 
-/* Computes new keys and queries. The first value head of a key head also writes the keys to the slot. */
+/* Computes the new rows' keys and queries into the planes pl. The first value head of a key head also writes the keys
+ * of positions from s.keep on to the slot. */
 template <int D> PI_FN void make_keys(const job &j, const sequence &s, const work &w, const chunk &c, uint32_t *pl)
 {
     using P = planes<D, true>;
@@ -188,7 +191,8 @@ template <int D> PI_FN void make_keys(const job &j, const sequence &s, const wor
     }
 }
 
-/* Computes, by a warp, the log2 decays of all rows, and the gate factors of the new rows. */
+/* Computes, by a warp, the log2 decays of all rows, and the gate factors of the new rows. Decays of positions from
+ * s.keep on are also written to the slot. */
 template <int D> PI_FN void make_gates(const job &j, const sequence &s, const work &w, const chunk &c, float *sm)
 {
     using S = few_shape<D>;
@@ -204,8 +208,8 @@ template <int D> PI_FN void make_gates(const job &j, const sequence &s, const wo
     *decay_at(j, s.slot, w.head, c.from + i) = x.decay;
 }
 
-/* Computes x of a quad's new rows in place of the exponents of v, one column per thread. Other threads store q .
- * S0. */
+/* Computes x of a quad's new rows in place of the exponents of v, one column per thread. x of positions from s.keep on
+ * is also written to the slot. Other threads store q . S0. */
 template <int D>
 PI_FN void solve_quad(const job &j, const sequence &s, const work &w, const chunk &c, int quad, float *sm)
 {
@@ -227,8 +231,8 @@ PI_FN void solve_quad(const job &j, const sequence &s, const work &w, const chun
     }
 }
 
-/* Half of the chunk's rows of 16 columns per warp. Writes o of the new rows in place of q . S0. For a full chunk it
- * also writes u, decayed to the chunk's end, in place of the sums. */
+/* Computes outputs: per warp, 16 columns of half of the chunk's rows. Writes o of the new rows in place of q . S0. For
+ * a full chunk it also writes u, decayed to the chunk's end, in place of the sums. */
 template <int D> PI_FN void outputs(const sequence &s, const chunk &c, bool full, float *sm)
 {
     using S = few_shape<D>;
@@ -258,7 +262,7 @@ template <int D> PI_FN void outputs(const sequence &s, const chunk &c, bool full
 PI_FN int quads_of(const chunk &c) { return c.n_new ? (c.n_old + c.n_new + 3) / 4 : 0; }
 
 /* Computes T and P of the new rows, in order, in the first warp: one column per lane; lanes 16 .. 31 have the
- * remainders. */
+ * remainders. T of positions from s.keep on is also written to the slot. */
 template <int D> PI_FN void mix_of_rows(const job &j, const sequence &s, const work &w, const chunk &c, float *sm)
 {
     using S = few_shape<D>;
@@ -560,7 +564,7 @@ template <int D, int W> PI_FN void keep_raw(const job &j, const sequence &s, con
 
 /* -------------------------------------------------------------------------------------------------------- kernels */
 
-/* A value head of a sequence with few tokens. Grid: x = head, y = sequence. */
+/* Computes a value head of a sequence with few tokens. Grid: x = head, y = sequence. */
 template <int D> PI_FN void few_tokens(const job &j, float *sm)
 {
     ptx_launch_dependents();
@@ -666,8 +670,8 @@ template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(P
     if (j.tail.arrived) run_input_tail<false>(j.tail, raw);
 }
 
-/* k . S0 and q . S0 of the warp's columns and the chunk. PARTS = 2: two warps exchange their halves of the sums, with
- * a barrier. For q each gets the half of the chunk's rows that it computes outputs for, in both halves of y. */
+/* y = k . S0 and q . S0 of the warp's columns and the chunk. PARTS = 2: two warps exchange their halves of the sums,
+ * with a barrier. For q each gets the half of the chunk's rows that it computes outputs for, in both halves of y. */
 template <int D, int PARTS, bool EXACT>
 PI_FN void times_state(const patch_words<D / PARTS, EXACT> &st, const patch_place &p, const uint32_t *pl, float *halves,
                        values (&y)[2])
@@ -807,7 +811,7 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
     a.stage = S::STAGE * 4 - a.stage;
 }
 
-/* Columns of a value head of a sequence with many tokens. Grid: x = head and columns, y = sequence. */
+/* Computes columns of a value head of a sequence with many tokens. Grid: x = head and columns, y = sequence. */
 template <int D, int PARTS, bool EXACT>
 __global__ void __launch_bounds__(many_shape<D, PARTS, EXACT>::THREADS, D > 64 && PARTS == 1 ? 1 : 2) many(job j)
 {
@@ -852,7 +856,8 @@ __global__ void __launch_bounds__(many_shape<D, PARTS, EXACT>::THREADS, D > 64 &
     for (int32_t i = 0; i < S::W; i += S::THREADS / 4) keep_raw<D, S::THREADS / 4>(j, s, {w.head, w.k_head, w.col + i});
 }
 
-/* save() and load() run outside of steps. Grid: x = slice, y = value head. Channels as in keep_raw(). */
+/* Part of save() and load(), which run outside of steps. Copies the raw inputs of the `history` positions before pos
+ * from the slot to the snapshot; load: the other way. Channels as in keep_raw(). Grid: x = slice, y = value head. */
 template <int D> PI_FN void move_raw(const job &j, const work &w, float *slot, float *snap, int32_t pos, bool load)
 {
     int kind = (int) threadIdx.x / SLICE;

@@ -128,7 +128,8 @@ PI_FN void put_whole_mix(float *to, const float *own)
     }
 }
 
-/* T and P of the new rows of a chunk with old or missing rows, with few registers. */
+/* Computes T and P of the new rows of a chunk with old or missing rows, with few registers. own: factors and decays of
+ * the warp (own_shape). */
 PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t head, int32_t token, const float *own)
 {
     using S = own_shape;
@@ -158,8 +159,8 @@ PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t hea
     }
 }
 
-/* Gates, T, P and values of a chunk's new rows for a value head, by a warp. dots: [k, q][C keys][C rows], products
- * with the chunk's keys. */
+/* Computes gates, T, P and values of a chunk's new rows for a value head, by a warp. dots: [k, q][C keys][C rows],
+ * products with the chunk's keys. own: the warp's memory (own_shape). */
 template <int D, bool FAST>
 PI_FN void prepare_head(const job &j, const sequence &s, const chunk &c, int32_t head, const float *dots, float *own)
 {
@@ -202,8 +203,8 @@ PI_FN void prepare_head(const job &j, const sequence &s, const chunk &c, int32_t
     __syncwarp();
 }
 
-/* Finds the block's tile in one thread and puts its sequence and chunk into shared memory. False: the tile is
- * unused. */
+/* Finds the block's tile in one thread and writes its sequence and chunk to shared memory, at `to`. Returns false if
+ * the tile is unused. */
 PI_FN bool one_finds_tile(const job &j, sequence &to)
 {
     chunk &c = *(chunk *) (&to + 1);

@@ -22,7 +22,7 @@ struct group_rows {
     }
 };
 
-/* Grid: x = GROUPS groups of 8 rows of x; y = 16 rows of W per warp. */
+/* y = W x for many rows of x. Grid: x = GROUPS groups of 8 rows of x; y = WARPS tiles of 16 rows of W, one per warp. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) gemm(product p)
 {
     ptx_wait_dependency();

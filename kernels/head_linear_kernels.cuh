@@ -29,7 +29,8 @@ PI_FN void list_tiles(const pi__k_head_rows &a, int32_t h)
     a.n_tile[2] = many * a.n_head;
 }
 
-/* Grid: x = row, y = head; without `column` one block per head. */
+/* Gathers each head's parts of the rows to `column`, if it is given, and lists the tiles. Grid: x = row, y = head;
+ * without `column` one block per head. */
 __global__ void __launch_bounds__(HEAD_THREADS) head_rows(pi__k_head_rows a)
 {
     ptx_wait_dependency();
@@ -40,7 +41,8 @@ __global__ void __launch_bounds__(HEAD_THREADS) head_rows(pi__k_head_rows a)
     if (r == 0 && threadIdx.x == 0) list_tiles(a, h);
 }
 
-/* Grid: x = row, y = head. */
+/* Copies a head's result of a row to y, followed by the n_tail values after the head's part of x. Grid: x = row, y =
+ * head. */
 __global__ void __launch_bounds__(HEAD_THREADS) put_heads(pi__k_head_rows a)
 {
     ptx_wait_dependency();

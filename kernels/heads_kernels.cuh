@@ -6,7 +6,7 @@
  *                    the row (w16.cuh) as row head * n_rows + row, and copies the values after the head's results.
  *                    For queries of latent attention it applies op mla_qkv to these values, and to the token's row
  *
- * Otherwise heads_w16 does all of it (OWN). A block packs its head's parts of the rows in shared memory while its
+ * Otherwise heads_w16 also does this work (OWN). A block packs its head's parts of the rows in shared memory while its
  * first weights load: one warp per row, or several if rows are few. The block with a head's first rows of W also
  * computes the values that follow the head's results. Some blocks process the tokens' cache rows:
  *
@@ -37,7 +37,7 @@ __host__ __device__ static inline size_t own_bytes(int32_t n_rows, int64_t n_in)
     return (size_t) n_rows * (size_t) n_in * 2;
 }
 
-/* Arguments of a launch. Of w16_experts, tiles are unused. */
+/* Arguments of heads_w16(). The tiles of w16_experts are unused. */
 template <bool OWN_> struct w16_heads : w16_experts {
     static constexpr bool OWN = OWN_;
     int32_t n_rows, n_head;
@@ -46,7 +46,7 @@ template <bool OWN_> struct w16_heads : w16_experts {
     pi__k_tail tail;
 };
 
-/* Item i: a head has one tile, of all rows. */
+/* Returns item i. A head has one tile, of all rows. */
 template <bool OWN> PI_FN w16_item item_of(const w16_heads<OWN> &p, uint32_t i)
 {
     const int32_t head = (int32_t) (i / p.n_item);
@@ -75,7 +75,8 @@ PI_FN void put_behind(const pi__k_heads &a, behind b, float *y, int32_t i)
     if (2 * i + 1 < a.n_tail) y[2 * i + 1] = b.v;
 }
 
-/* Grid: x = row, y = head; y == n_head: the token's cache row. */
+/* Packs a head's part of a row for heads_w16(), and writes the values after the head's result. Grid: x = row, y = head;
+ * y == n_head: processes the token's cache row. */
 template <bool BF16>
 __global__ void __launch_bounds__(THREADS) heads_prepare(PI_CONSTANT pi__k_heads a, uint16_t *words, float *factor)
 {
@@ -109,7 +110,7 @@ PI_FN float own_max(const float *x, int32_t first, int32_t step, int32_t n)
     return warp_max(most);
 }
 
-/* Number of warps per row, if rows are fewer than warps. */
+/* Number of warps that share a row: more than one if there are up to 4 rows. */
 PI_FN int32_t warps_of_row(int32_t n_rows) { return n_rows > 4 ? 1 : n_rows > 2 ? 2 : n_rows > 1 ? 4 : 8; }
 static_assert(THREADS / 32 == 8, "warps_of_row() assumes 8 warps");
 
@@ -152,7 +153,8 @@ PI_FN void own_rows(const pi__k_heads &a, int32_t h, bool ends, unsigned char *w
     }
 }
 
-/* Processes the tokens' cache rows, one warp each. rows: floats of shared memory per warp. */
+/* Processes the tokens' cache rows, one warp each. block: index of this block among row_blocks. rows: shared memory,
+ * one row of floats per warp. */
 PI_CALL void own_tokens(const pi__k_heads &a, uint32_t block, float *rows)
 {
     const int32_t warp = (int32_t) threadIdx.x / 32, r = (int32_t) block * (THREADS / 32) + warp;
@@ -206,7 +208,8 @@ PI_FN void multiply_heads(const w16_heads<OWN> &p, uint32_t blocks, unsigned cha
         });
 }
 
-/* Grid: x = blocks for products, then row_blocks blocks for the tokens' cache rows. */
+/* Computes the products of all heads. Grid: x = blocks for products, then row_blocks blocks for the tokens' cache
+ * rows. */
 template <int TYPE, int NT, bool OWN>
 __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) heads_w16(PI_CONSTANT w16_heads<OWN> p)
 {

@@ -16,7 +16,7 @@ namespace hilo {
 
 enum { THREADS = 256 };
 
-/* Maximum over the block's threads; scratch as for block_sum. */
+/* Returns the maximum of v over the block's threads. scratch: one word per warp. */
 PI_FN uint32_t block_most(uint32_t v, uint32_t *scratch)
 {
     for (int o = 16; o; o >>= 1) v = max(v, __shfl_xor_sync(PI_FULL, v, o));
@@ -27,7 +27,7 @@ PI_FN uint32_t block_most(uint32_t v, uint32_t *scratch)
     return v;
 }
 
-/* Grid: a block per row. */
+/* Packs x as hi + lo. Grid: a block per row. */
 template <int TYPE>
 __global__ void __launch_bounds__(THREADS) hilo_prepare(pi__k_input in, int32_t n_rows, int64_t n_in, uint16_t *terms)
 {

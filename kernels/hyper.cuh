@@ -2,8 +2,8 @@
  * that add their results to the streams (mixed_kernels.cuh).
  *
  * The work is memory latency, not arithmetic. A row of 16,384 values is read for the product with the mixing matrix;
- * 24 sums over it give the next block's weights; with these it is read again. So several blocks share a row, each
- * with some columns of the four streams:
+ * 24 sums over it give the weights of the next model block; with these it is read again. So several blocks share a
+ * row, each with some columns of the four streams:
  *
  *     columns    x = post y + comb x; sums over each 16 columns: 24 products, and squares            sums [25][n / 16]
  *     a row      total sums; weights; y = sum of pre x; norm, packing for the matrices that read y
@@ -56,7 +56,8 @@ PI_FN float divided(float c, int step, float eps)
     return c / (sum + eps);
 }
 
-/* One warp: computes post and comb of a row from m times f, and writes them to coef. */
+/* One warp: computes post and comb of a row and writes them to coef. m: the row's products with the mixing matrix; f:
+ * their common factor. */
 PI_FN void mixing(const pi__k_streams &a, const float *m, float f, float *coef)
 {
     const int lane = (int) threadIdx.x % 32, i = lane % (PI__STREAMS * PI__STREAMS), at = 2 * PI__STREAMS + i;
@@ -78,7 +79,8 @@ PI_FN float4 columns_of(const float *p, int64_t i, int64_t n)
     return {i < n ? p[i] : 0.0f, i + 1 < n ? p[i + 1] : 0.0f, i + 2 < n ? p[i + 2] : 0.0f, i + 3 < n ? p[i + 3] : 0.0f};
 }
 
-/* Loads four columns of a matrix in the file's layout, from value `first`. */
+/* Loads columns i .. i + 3 of a matrix row in the file's layout. The row begins at value `first` of w and has n
+ * columns; columns past the end are zeros. */
 template <int TYPE> PI_FN float4 weights_of(const void *w, int64_t first, int64_t i, int64_t n)
 {
     if constexpr (TYPE == PI__F32) return columns_of((const float *) w + first, i, n);
@@ -110,14 +112,14 @@ PI_FN void put_columns(float *p, int64_t i, int64_t n, const float4 &v)
         if (i + k < n) p[i + k] = of[k];
 }
 
-/* Adds the dot product of a and b to sum. */
+/* Returns sum plus the dot product of a and b. */
 PI_FN float add4(float sum, const float4 &a, const float4 &b)
 {
     return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
-/* A weighted sum of the streams: the new value of a stream, post y + sum of comb[a] old[a]; or the input of a
- * block. */
+/* Returns sum + by[0] x0 + by[step] x1 + ...: a weighted sum of the streams. Either the new value of a stream (by: a
+ * column of comb; sum: post y), or the input of the next model block (by: pre; sum: 0). */
 PI_FN float weighted(const float *by, int step, float x0, float x1, float x2, float x3, float sum)
 {
     return fmaf(by[3 * step], x3, fmaf(by[2 * step], x2, fmaf(by[step], x1, fmaf(by[0], x0, sum))));
@@ -138,7 +140,7 @@ PI_FN void load_streams(const pi__k_streams &k, int64_t row, int64_t i, float4 (
     for (int s = 0; s < PI__STREAMS; s++) x[s] = columns_of(at + s * k.n, i, k.n);
 }
 
-/* Adds the block's result y to the streams and writes them. */
+/* Adds columns i .. i + 3 of y, a model block's result, to a row's streams (x: their values) and writes the streams. */
 PI_FN void add_to_streams(const pi__k_streams &k, int64_t row, int64_t i, const float4 &y, float4 (&x)[PI__STREAMS])
 {
     const int64_t n = k.n;
@@ -153,7 +155,8 @@ PI_FN void add_to_streams(const pi__k_streams &k, int64_t row, int64_t i, const 
     }
 }
 
-/* Sums over 16 columns in lanes 4 g .. 4 g + 3: lane 4 g + q gets the sums of v[8 q] .. v[8 q + 7] in v[0] .. v[7]. */
+/* Sums each of the 32 values v over the 16 columns of lanes 4 g .. 4 g + 3. Lane 4 g + q gets the sums of v[8 q] ..
+ * v[8 q + 7] in v[0] .. v[7]. */
 PI_FN void sums_of_16(float (&v)[32])
 {
 #pragma unroll
@@ -167,7 +170,7 @@ PI_FN void sums_of_16(float (&v)[32])
         }
     }
 }
-/* Sum of one value over the 16 columns. */
+/* Returns the sum of v over the 16 columns of lanes 4 g .. 4 g + 3. */
 PI_FN float sum_of_16(float v)
 {
     v += __shfl_xor_sync(PI_FULL, v, 2);
@@ -180,7 +183,7 @@ PI_FN float *sum_at(const pi__k_streams &k, int64_t row, int which, int64_t i)
     return k.sums + (row * HYPER_SUMS + which) * pi__k_hyper_parts(k.n) + i / PI__K_HYPER_PART;
 }
 
-/* Computes y of a row; smem_copy: also keeps it in shared memory, or NULL. Returns the copy to read. */
+/* Computes y of a row. smem_copy: shared memory that also receives y, or NULL. Returns the copy that readers use. */
 PI_FN float *read_row(const pi__k_streams &k, int64_t row, const float *pre, float *smem_copy)
 {
     const int64_t n = k.n;
@@ -198,8 +201,9 @@ PI_FN float *read_row(const pi__k_streams &k, int64_t row, const float *pre, flo
     return smem_copy ? smem_copy : y;
 }
 
-/* Completes a row when all its sums are written. t: epilogue with y under a norm as input; t.n_rows == 0 = none.
- * smem_copy: keep y in shared memory. */
+/* Completes a row after all its sums are written: computes the weights and y, then y's norm, packed for t's matrices.
+ * Without k.y it only writes the products to k.mix. t: epilogue with y under a norm as its input; t.n_rows == 0 = no
+ * norm. smem_copy: true = keep y in shared memory. */
 PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t row, bool smem_copy, float *shared)
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32,
@@ -219,7 +223,7 @@ PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t r
     }
     if (!k.y) return;
     __syncthreads();
-    /* Weights: pre for this block's input; post and comb for its result. */
+    /* Weights: pre for the next model block's input; post and comb for its result. */
     const float f = 1.0f / sqrtf(m[HYPER_SUMS - 1] / (float) (PI__STREAMS * k.n) + k.norm_eps);
     if (threadIdx.x < PI__STREAMS)
         pre[threadIdx.x] = sigmoid(m[threadIdx.x] * f * k.scale[0] + k.base[threadIdx.x]) + k.eps;
@@ -246,9 +250,9 @@ PI_FN void prefetch_weights(const pi__k_streams &k, int32_t first, int32_t n)
         ptx_prefetch((const char *) k.w + (i / parts * k.n + first + i % parts * PI__K_HYPER_PART) * size);
 }
 
-/* Processes n columns from `first` of all n_rows rows, after the block has computed their results. Adds the experts'
- * sum (`sum`) if n_used is not 0, adds the result to the streams, then computes the columns' sums. The matrix may
- * have any type. staged: [PI__STREAMS][rows][n / 4] float4. */
+/* Processes n columns from `first` of all n_rows rows, after the block of threads has computed these results. Adds the
+ * experts' sum (`sum`) if n_used is not 0, adds the result to the streams, then computes the columns' sums. The matrix
+ * may have any type. staged: [PI__STREAMS][rows][n / 4] float4. */
 PI_CALL void add_results(const pi__k_streams &k, const pi__k_sum &sum, const pi__k_add &add, int32_t first, int32_t n,
                          float4 *staged)
 {
@@ -270,8 +274,8 @@ PI_CALL void add_results(const pi__k_streams &k, const pi__k_sum &sum, const pi_
         for (int s = 0; s < PI__STREAMS; s++) staged[s * all + item] = x[s];
     }
     __syncthreads();
-    /* Each warp has some products, over all items; lanes 4 g .. 4 g + 3 have the same 16 columns, or all of them no
-     * work. */
+    /* Each warp computes HYPER_EACH products for all items. Lanes 4 g .. 4 g + 3 share 16 columns; either all four have
+     * an item or none. */
     for (int32_t round = 0; round < all; round += 32) {
         const int32_t item = round + lane;
         const bool there = item < all;
@@ -296,7 +300,8 @@ PI_CALL void add_results(const pi__k_streams &k, const pi__k_sum &sum, const pi_
     }
 }
 
-/* Reads the rows after add_results(), in the last blocks of the launch. smem_copy: as for finish_streams(). */
+/* Completes the rows (finish_streams()) after add_results(), in the launch's blocks that arrive last. smem_copy: as for
+ * finish_streams(). */
 PI_CALL void read_streams(const pi__k_streams &k, const pi__k_tail &t, bool smem_copy, unsigned char *raw)
 {
     float *shared = (float *) raw;

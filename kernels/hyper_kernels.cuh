@@ -1,6 +1,6 @@
 /* Residual streams of DeepSeek V4 (ops hyper_post, linear and hyper_pre, defined in ops.h; described in hyper.cuh).
- * The kernels add a block's result to the four streams of a row, and multiply the row by the mixing matrix of the
- * next block's weights. Then they read the row as that block's input.
+ * The kernels add a model block's result to the four streams of a row, and multiply the row by the mixing matrix of
+ * the next model block's weights. Then they read the row as that model block's input.
  *
  *     hyper_mix      128 columns of the four streams, of one row or of 8
  *     hyper_read     a row
@@ -14,7 +14,7 @@
 
 namespace hyper {
 
-/* Loads columns i .. of a row's streams. If the block has a result, adds it and writes the streams. */
+/* Loads columns i .. i + 3 of a row's streams. If k.result is given, adds it to the streams and writes them. */
 PI_FN void streams_at(const pi__k_streams &k, int64_t row, int64_t i, float4 (&x)[PI__STREAMS])
 {
     load_streams(k, row, i, x);
@@ -25,8 +25,8 @@ enum { MANY = 8 /* rows per block, if there are many */ };
 static_assert(PI__K_HYPER_PIECE == 32 * HYPER_COLUMNS && (int) MANY == (int) HYPER_WARPS,
               "one warp per piece of a row");
 
-/* Grid: x = piece, y = R rows. t: as for finish_streams(); executed by the last `read` blocks of the rows, 0 = not
- * here. */
+/* Adds k.result and computes sums for one piece of R rows. Grid: x = piece, y = R rows. read: number of blocks that
+ * complete the R rows (finish_streams(), with t) when all their sums are written; 0 = a later launch does. */
 template <int TYPE, int R>
 __global__ void __launch_bounds__(HYPER_THREADS, 2)
 hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, int32_t smem_copy)
@@ -47,7 +47,7 @@ hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, 
                 w[o][s] = weights_of<TYPE>(k.w, ((HYPER_EACH * warp + o) * PI__STREAMS + s) * k.n, i, k.n);
     ptx_wait_grids(); /* results of earlier launches are read from here on */
     float v[32] = {};
-    /* Warp r loads row r, adds the block's result, and sums its squares. */
+    /* Warp r loads row r, adds k.result (if given), and sums the row's squares. */
     if (warp < R) {
         float4 x[PI__STREAMS] = {};
         if (row0 + warp < k.n_rows) streams_at(k, row0 + warp, i, x);
@@ -91,7 +91,7 @@ hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, 
     }
 }
 
-/* Grid: a block per row. */
+/* Completes the rows (finish_streams()). Grid: a block per row. */
 __global__ void __launch_bounds__(HYPER_THREADS, 2)
 hyper_read(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, int32_t smem_copy)
 {
@@ -100,7 +100,7 @@ hyper_read(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, int32_t smem_c
     finish_streams(k, t, blockIdx.x, smem_copy, (float *) raw);
 }
 
-/* Adds the block's result. Grid: x = columns, y = rows, a warp per row. */
+/* Adds k.result to the streams. Grid: x = columns, y = rows, a warp per row. */
 __global__ void __launch_bounds__(HYPER_THREADS) hyper_post(PI_CONSTANT pi__k_streams k)
 {
     ptx_wait_dependency();

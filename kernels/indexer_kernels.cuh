@@ -56,8 +56,8 @@ PI_FN float2 query_pair(const pi__k_indexer &k, int32_t token, const float *head
     return f;
 }
 
-/* Loads `heads` heads of the token's queries from `first` into q, and their weights into w; a warp per head. turn:
- * rotate them. */
+/* Loads `heads` heads of the token's queries from `first` into q, and their weights into w; a warp per head. turn: also
+ * rotate the queries, for keys of rotated types. */
 PI_FN void load_queries(const pi__k_indexer &k, int32_t token, int32_t first, int heads, int32_t n_block, bool turn,
                         uint32_t *q, float *w)
 {
@@ -94,7 +94,7 @@ PI_FN void load_queries(const pi__k_indexer &k, int32_t token, int32_t first, in
     }
 }
 
-/* Loads values 8 i .. 8 i + 7 of a row as f16: hi, and lo for F32 rows (SPLIT). */
+/* Loads values 8 i .. 8 i + 7 of a row as f16: hi, and lo for F32 rows (SPLIT). A NULL row gives zeros. */
 template <bool SPLIT> PI_FN void load_key(int32_t type, cache_row row, int i, uint4 &high, uint4 &low)
 {
     high = low = {0, 0, 0, 0};
@@ -111,7 +111,7 @@ template <bool SPLIT> PI_FN void load_key(int32_t type, cache_row row, int i, ui
     ptx_split(clean(f[6]), clean(f[7]), high.w, low.w);
 }
 
-/* Multiplies two steps of 16 values; a: Q, b: K. */
+/* acc += the products of two steps of 16 values; a: Q, b: K. */
 PI_FN void multiply(const uint4 (&a)[2], uint4 b, float (&acc)[4])
 {
     ptx_mma_f16(acc, {a[0].x, a[0].y, a[0].z, a[0].w}, {b.x, b.y});
@@ -148,8 +148,8 @@ PI_FN void multiply_heads(const pi__k_indexer &k, const uint4 *q, const cache_ro
     }
 }
 
-/* Writes scores of entries to score [tokens, room]. Grid: x = `each` entries, y = token first + y. 16 TILES heads per
- * pass. */
+/* Writes scores of entries to score [tokens, room]; none for tokens with up to n_top entries, which need no choice.
+ * Grid: x = `each` entries, y = token first + y. 16 TILES heads per pass. */
 template <bool SPLIT, int TILES> __global__ void __launch_bounds__(SCORE_WARPS * 32, 3)
 index_scores(pi__k_indexer k, int32_t first, int32_t each, float *score, int64_t room)
 {
@@ -255,8 +255,8 @@ PI_FN void choose(int32_t n, uint32_t k, counts *s, const VALUE &value, const PU
     }
 }
 
-/* Picks the best of part blockIdx.x (PART entries) of a token: into pick if there is only one part, else into some
- * [tokens, room_some]. */
+/* Picks the best of part blockIdx.x (PART entries) of a token. If the token has only this part, the result goes to
+ * k.a.pick, else to some [tokens, room_some], for pick_rest(). */
 __global__ void __launch_bounds__(PICK_THREADS)
 pick_some(pi__k_indexer k, int32_t first, const float *score, int64_t room, int32_t *some, int64_t room_some)
 {

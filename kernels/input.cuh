@@ -5,8 +5,8 @@
 #include "backend/cuda/kernels.h"
 #include "warp.cuh"
 
-/* Activation of the two halves by kind, see pi__lin_in. limit: clamp for both kinds of silu and their other half; 0 =
- * none. */
+/* Returns the gated activation of a column: x is the gate half, up the other half. kind: as in pi__lin_in. limit:
+ * clamps x from above, and up on both sides; 0 = no limit. */
 PI_FN float gated(int32_t kind, float x, float up, float limit)
 {
     /* NaN is preserved. */
@@ -45,7 +45,7 @@ template <class L, class F> PI_FN void row_values(int32_t first, int32_t step, i
     }
 }
 
-/* A row, read by a block of `threads` threads. */
+/* A row of the input. norm: factor of the row under RMSNorm; w: weights of the norm; limit: as for gated(). */
 struct input_row {
     const float *x, *x2, *w;
     int32_t kind;
@@ -60,7 +60,7 @@ struct input_row {
         /* Inline: a call between sums would take their registers. */
         return x2 ? gated(kind, first_at(i), x2[i], limit) : first_at(i);
     }
-    /* Value i; for callers with many uses in their code. */
+    /* As at(), but calls gated(): smaller code for callers with many uses. */
     __device__ __forceinline__ float at_noinline(int64_t i) const
     {
         return x2 ? gated_noinline(kind, first_at(i), x2[i], limit) : first_at(i);
@@ -79,7 +79,7 @@ struct input_row {
                        use(i, normed ? f.v * norm * f.w : second ? gated_noinline(kind, f.v, f.w, limit) : f.v);
                    });
     }
-    /* Four values; i and all pointers are multiples of four values. */
+    /* Writes values i .. i + 3 to `to`. i is a multiple of 4; all pointers are multiples of 16 bytes. */
     __device__ __forceinline__ void four(int64_t i, float *to) const
     {
         const float4 v = *(const float4 *) (x + i);
@@ -101,7 +101,7 @@ PI_FN float norm_of(float squares, float eps, int64_t n, float *scratch)
 {
     return 1.0f / sqrtf(block_sum(squares, scratch) / (float) n + eps);
 }
-/* The norm factor of x, by the threads of a block; each adds its values in order. */
+/* Returns the norm factor of x, by the threads of a block; each adds its values in order. */
 PI_FN float norm_factor(const float *x, float eps, int64_t n, float *scratch)
 {
     float s = 0;
@@ -116,7 +116,7 @@ struct add_smem_copy {
     const float *y, *w;
 };
 
-/* A value of the sum. factor: that of rmsnorm(y). */
+/* Returns the new value of a column in add_row(). factor: that of rmsnorm(y). w: norm weight or bias. */
 PI_FN float added(const pi__k_add &a, float factor, float x, float y, float w)
 {
     const float v = a.w ? y * factor * w : a.bias ? y + w : y;
@@ -156,7 +156,8 @@ PI_FN float add_row(const pi__k_add &a, int64_t row, float *scratch, const add_s
     });
 }
 
-/* Opens a row, called by all threads of the block with the same row. scratch: as for block_sum. */
+/* Returns row `row` of the input, with its norm factor for RMSNorm. Called by all threads of the block with the same
+ * row. there: false = no such row, so no norm. scratch: as for block_sum. */
 PI_FN input_row open_row(const pi__k_input &in, int64_t row, int64_t n_in, bool there, float *scratch)
 {
     input_row r = {in.x + row * in.ldx, in.x2 ? in.x2 + row * in.ldx2 : nullptr, in.w, in.kind, 1.0f, in.limit};

@@ -26,7 +26,7 @@ enum {
     MEANS_ALIGN = 64,                  /* the largest tile; the number of means is a multiple */
 };
 
-/* Arguments of a launch. */
+/* Arguments of mean_keys(), rank_keys() and choose_keys(). */
 struct blocks_job {
     pi__k_blocks a;
     int32_t n_means; /* means per kv head */
@@ -43,7 +43,7 @@ PI_FN float *scores_of(const blocks_job &j, int32_t i, int32_t head)
     float *all = (float *) mean_at(j, j.a.a.cache.n_head_kv, 0);
     return all + ((size_t) i * (size_t) j.a.a.n_head + (size_t) head) * (size_t) j.n_means;
 }
-/* Number of key blocks that query block i attends to at most. */
+/* Number of key blocks that query block i may attend to. */
 PI_FN int32_t seen_by(const blocks_job &j, int32_t i) { return j.a.first_key + i + 1; }
 
 /* Loads values 8 c .. of a token's key. */
@@ -57,8 +57,8 @@ PI_FN void key8(const pi__k_cache &cache, const cache_row &row, int32_t c, float
     }
 }
 
-/* Each thread adds 8 values of every rows-th key; then the partial sums of a column are added in order. Grid: x = key
- * block, y = kv head. */
+/* Computes the mean of a key block's keys. Each thread adds 8 values of every rows-th key; then the partial sums of a
+ * column are added in order. Grid: x = key block, y = kv head. */
 static __global__ void __launch_bounds__(MEAN_THREADS) mean_keys(blocks_job j)
 {
     ptx_wait_dependency();
@@ -124,7 +124,7 @@ template <int D> struct rank_shape : shape<D, PI__SPARSE_BLOCK / 16, 1, FAST, CO
 };
 template <class S> static constexpr size_t RANK_BYTES = S::TILE * S::D * 2 + S::GROUPS * S::TILE * 4;
 
-/* Grid: x = query block, y = head. */
+/* Computes the scores of all key blocks for a query block and a head. Grid: x = query block, y = head. */
 template <class S> __global__ void __launch_bounds__(S::THREADS, 1) rank_keys(blocks_job j)
 {
     ptx_wait_dependency();
@@ -161,8 +161,9 @@ template <class S> __global__ void __launch_bounds__(S::THREADS, 1) rank_keys(bl
     }
 }
 
-/* Grid: x = query block, y = kv head. Chooses the blocks with at least `sparsity` times the best score for any head of
- * the group; the first (sinks) and the last ones (window) always. */
+/* Chooses the key blocks with at least `sparsity` times the best score for any head of the group; the first (sinks) and
+ * the last ones (window) always. Writes their bits to `taken`, and adds to `counts`. Grid: x = query block, y = kv
+ * head. */
 static __global__ void __launch_bounds__(32) choose_keys(blocks_job j)
 {
     ptx_wait_dependency();

@@ -32,7 +32,7 @@ enum {
     MAX_ENTRY = 2 * LATENT_THREADS, /* max values of an entry */
 };
 
-/* Arguments of a launch, and its blocks per token. */
+/* Arguments of latent_inputs(), and its blocks per token. */
 struct latent_blocks {
     pi__k_latent_inputs of;
     int32_t each[PI__K_MAX_LATENT];   /* heads per block */
@@ -49,7 +49,8 @@ struct window_token {
     const float *value, *ape; /* NULL = already added */
 };
 
-/* Weighted sum of n values; weights: softmax of n scores, `apart` floats after the values. */
+/* Returns value d of the weighted sum of n tokens. A token's weight for d is its score's softmax over the n tokens;
+ * scores are `apart` floats after the values. */
 PI_FN float pooled(const window_token *of, int32_t n, int32_t apart, int32_t d)
 {
     const auto score = [&](int32_t i) {
@@ -78,7 +79,7 @@ PI_FN void keep_recent(const pi__k_compress &k, int32_t t)
         to[i] = i < width ? x[i] : x[i] + ape[i - width];
 }
 
-/* Returns the values of the token at position p of t's sequence (p <= position of t). half: offset in its values. */
+/* Returns the token at position p of t's sequence (p <= position of t). half: index of the first value to use. */
 PI_FN window_token token_at(const pi__k_compress &k, int32_t t, int32_t p, int32_t half)
 {
     const int32_t at = t - (k.pos[t] - p);
@@ -129,7 +130,7 @@ PI_FN void make_entry(const pi__k_compress &k, int32_t t, unsigned char *raw)
         cache_put(k.entries.cache.type_k, row_at(k.entries, slot), g, row[32 * g + lane], lane);
 }
 
-/* Executes block `block` of token t. */
+/* Does the work of block `block` (0 .. all - 1) of token t. */
 PI_CALL void latent_block(const latent_blocks &p, int32_t t, int32_t block, unsigned char *shared)
 {
     const int32_t warp = (int32_t) threadIdx.x / 32;

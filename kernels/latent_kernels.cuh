@@ -1,13 +1,13 @@
 /* Latent attention of long rows on tensor cores, with queries and probabilities as one f16 each (op sparse;
  * sparse.cuh is shared by its kernels). For DeepSeek V2 and V3: rows of 513 to 576 values; the first 512 are also V.
- * Requires non-exact products and a cache type other than F32. 128 heads read each row, which is 240 operations
- * operations per byte. Devices have about 280, so there is little time for other work.
+ * Requires non-exact products and a cache type other than F32. 128 heads read each row, which is 240 operations per
+ * byte. Devices have about 280, so there is little time for other work.
  *
  * Rows come to shared memory 32 at a time and serve both S and O while the next ones load. Eight warps divide the two
  * products differently:
  *
  *     S    warp w: 16 rows, w / 4, in 128 columns, w % 4, and in 16 of the last 64; Q in registers
- *     P    the four parts are added in order; online softmax in powers of 2, 8 threads a head
+ *     P    the four parts are added in order; online softmax in powers of 2, 8 threads per head
  *     O    warp w: all rows, 64 columns, w: O = O c + P V
  *
  *     barrier   start load of tile i + 1, S of tile i   barrier   P of tile i   barrier   O of tile i   barrier ..
@@ -301,7 +301,8 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
     __syncwarp();
 }
 
-/* Grid: x = 16 or 32 heads; y = token token0 + y; z (UNITS) = KV split, at most n_splits per list. */
+/* Latent attention of a token and 16 or 32 of its heads. Grid: x = tile of heads; y = token token0 + y; z (UNITS) = KV
+ * split, at most n_splits per list. */
 template <int KIND, bool UNITS>
 __global__ void __launch_bounds__(32 * LATENT_WARPS, UNITS ? 2 : 1)
 latent(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *arrived)

@@ -38,7 +38,7 @@ struct alignas(16) block_meta {
 /* Arguments of a product with packed rows of x. */
 struct product {
     pi__k_matrix w;
-    const uint4 *codes;     /* of x */
+    const uint4 *codes;     /* packed x; for matrices of floats: rows of floats */
     const block_meta *meta;
     float *y;
     int64_t ldy;
@@ -233,7 +233,7 @@ template <int NT> PI_FN float sum_of_slices(const float *part, int row, int o)
     return sum;
 }
 
-/* Adds the slices: y[row * ldy + i] = result(row, sum) for n_row rows of x and up to 16 rows of W. */
+/* Adds the slices: y[row * ldy + i] = result(row, sum), for min(n_row, 8 NT) rows of x and min(n_out, 16) rows of W. */
 template <int NT, class F>
 PI_FN void put_sums(const float (&acc)[NT][4], float *part, const F &result, float *y, int64_t ldy, int64_t n_row,
                     int64_t n_out)
@@ -257,8 +257,8 @@ template <int NT, int ONCE, int R> PI_FN void keep_tiles(const float (&acc)[R][N
     for (int r = 0; r < ONCE; r++) keep_sums<NT>(acc[first + r], part + r * tile_sums<NT>);
     __syncthreads();
 }
-/* put_sums for R tiles, ONCE at a time in part: put(tile, row, o, sum) for n_row rows of x. Fewer barriers take less
- * time and less code. */
+/* As put_sums for R tiles, ONCE at a time in part: calls put(tile, row, o, sum) for n_row (at most 8 NT) rows of x and
+ * rows o = 0 .. 15 of each tile. Fewer barriers take less time and less code. */
 template <int NT, int R, int ONCE, class F>
 PI_FN void put_tiles(const float (&acc)[R][NT][4], float *part, int32_t n_row, const F &put)
 {
@@ -285,7 +285,7 @@ template <int NT> PI_FN void end_slice(float (&acc)[NT][4], float (&total)[NT][4
     }
 }
 
-/* put_sums from one warp's totals: n_row rows of x, up to 16 rows of W. */
+/* As put_sums, from one warp's totals, for min(n_row, 8 NT) rows of x and min(n_out, 16) rows of W. */
 template <int NT, class F>
 PI_FN void put_totals(const float (&total)[NT][4], const F &result, float *y, int64_t ldy, int64_t n_row, int64_t n_out)
 {
@@ -297,7 +297,7 @@ PI_FN void put_totals(const float (&total)[NT][4], const F &result, float *y, in
     }
 }
 
-/* put_totals with addition: y = (y + result) * scale, as add_row() computes it (input.cuh). */
+/* As put_totals, but adds to y: y = (y + result) * scale, as add_row() computes it (input.cuh). */
 template <int NT, class F>
 PI_FN void add_totals(const float (&total)[NT][4], const F &result, float scale, float *y, int64_t ldy, int64_t n_row,
                       int64_t n_out)

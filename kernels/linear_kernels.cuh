@@ -12,8 +12,8 @@ namespace linear {
 
 /* --------------------------------------------------------------------------------------------------------- pack x */
 
-/* Packs x. Grid: a block per row; row numbers up to a multiple of 8 are rows of zeros. floats: copy instead, or
- * NULL. */
+/* Packs x. Grid: a block per row; row numbers up to a multiple of 8 are rows of zeros. floats: receives x as floats,
+ * and nothing is packed; NULL = pack. */
 __global__ void __launch_bounds__(THREADS) prepare(pi__k_input in, int32_t n_rows, int64_t n_in, float *floats,
                                                    uint8_t *codes, block_meta *meta)
 {
@@ -49,7 +49,7 @@ struct prepared_rows {
 /* Several matrices of one type times the same x, in one launch: a layer's matrices are too small to fill a device. */
 struct products {
     pi__cuda_shape shape;   /* shape of all matrices, except mat_bytes */
-    const uint4 *codes;     /* of x */
+    const uint4 *codes;     /* packed x */
     const block_meta *meta;
     int32_t n_rows;         /* rows of x */
     int32_t n;              /* number of matrices */
@@ -58,12 +58,12 @@ struct products {
         const float *scale;
         float *y;
         int64_t ldy, n_out;
-        uint32_t first;     /* block of threads with its first 16 rows */
+        uint32_t first;     /* index of its first block of threads */
     } w[PI__K_MAX_LINEAR];
     pi__k_tail tail;
 };
 
-/* Grid: a block per 16 rows of a matrix, times up to NT groups of 8 rows of x. */
+/* y = W x for up to 8 NT rows of x. Grid: a block per 16 rows of a matrix. */
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear(PI_CONSTANT products p)
 {
     ptx_launch_dependents();
@@ -79,7 +79,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear
     if (p.tail.arrived) run_tail(p.tail, raw);
 }
 
-/* Grid: x = FLOAT_WARPS rows of W, one per warp; y = FLOAT_ROWS rows of x. */
+/* y = W x for matrices of floats. Grid: x = FLOAT_WARPS rows of W, one per warp; y = FLOAT_ROWS rows of x. */
 template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) linear_floats(product p)
 {
     ptx_wait_dependency();
@@ -109,7 +109,7 @@ template <int TYPE> PI_FN float packed_at(const pi__k_matrix &w, int64_t row, in
     return s[k / 16] * (float) (code - F::OFFSET) - m[k / 16];
 }
 
-/* Grid: a block per token. */
+/* out[i] = row token[i] of w, times scale and w's factor. Grid: a block per token. */
 template <int TYPE> __global__ void embed(pi__k_matrix w, const int32_t *token, float scale, float *out)
 {
     ptx_wait_dependency();

@@ -16,7 +16,7 @@
 
 namespace lora {
 
-/* Pair number i of a group's rows. */
+/* Pair i (of n_used per row) of a group's rows. */
 struct lora_pair_at {
     int32_t row, pair, expert; /* pair: index in routes */
     bool there;                /* the row exists, and the op includes it */

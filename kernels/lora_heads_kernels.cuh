@@ -13,7 +13,7 @@
 
 namespace lora {
 
-/* Loads x: [row][n_in]; missing rows are zeros. */
+/* Loads a head's part of the group's rows to x: [row][n_in]. Missing rows are zeros. */
 PI_FN void load_heads(const pi__k_lora_heads &a, const pi__k_lora_group &g, int64_t head, float *x)
 {
     for (int i = (int) threadIdx.x; i < a.n_in; i += LORA_THREADS)

@@ -2,9 +2,9 @@
  * matrices are small, and most files mix two or three types, F32 among them (routers, gates of delta nets). Each
  * thread block computes rows of one matrix; the results are bitwise identical to separate launches:
  *
- *     F32          8 rows of W, one a warp, times up to 8 rows of floats: as linear.cuh's float_rows()
- *     F16, BF16    16 rows, a warp a K slice, times rows of terms: as mma16_kernels.cuh's mma16_few_rows()
- *     of w16.cuh   R tiles of 16 rows, a warp a K slice, times packed rows: as w16_kernels.cuh's w16_few()
+ *     F32          8 rows of W, one per warp, times up to 8 rows of floats: as linear.cuh's float_rows()
+ *     F16, BF16    16 rows, a K slice per warp, times rows of terms: as mma16_kernels.cuh's mma16_few_rows()
+ *     of w16.cuh   R tiles of 16 rows, a K slice per warp, times packed rows: as w16_kernels.cuh's w16_few()
  *
  * The first blocks of the grid compute other inputs of latent attention, from rows that exist before the launch
  * (latent_inputs.cuh).
@@ -36,7 +36,7 @@ enum { MIXED_WARPS = THREADS / 32 };
 static_assert((int) THREADS == (int) LATENT_THREADS && (int) THREADS == (int) HYPER_THREADS,
               "side jobs and epilogues use the same block size");
 
-/* Arguments of a launch. */
+/* Arguments of mixed(). */
 struct mixed_products {
     const uint4 *x;       /* packed rows of x */
     const float *factor;  /* [n_rows] scale factor of each packed row */
@@ -54,7 +54,7 @@ struct mixed_products {
         uint32_t first;   /* index of the matrix's first thread block in the grid */
     } w[PI__K_MAX_MIXED];
     pi__k_tail tail;
-    /* grouped expert choice that writes the table for the epilogue's routes; r.n_rows 0 = none */
+    /* expert choice with groups or undivided weights, for the epilogue's routes; r.n_rows 0 = the routes choose */
     pi__k_expert_choice choice;
     pi__k_side_input beside;    /* side input, with the epilogue's number of rows */
     latent_blocks latent;       /* other inputs of latent attention, in the first n_latent blocks */
@@ -79,7 +79,7 @@ PI_FN void load_ahead(const float *w, int32_t i, int32_t n, float (&v)[MIXED_AHE
 
 /* Multiplies the warp's row of an F32 matrix by its rows of x; `block` is the block's index within the matrix. Each
  * lane sums the columns of float_rows() in that order, but keeps more loads of W in flight. The first loads overlap
- * the kernel that makes x. A warp reads 4 bytes of x for each product, so more than 8 rows of x go to additional
+ * the kernel that computes x. A warp reads 4 bytes of x for each product, so more than 8 rows of x go to additional
  * blocks: 128 rows of W times 32 rows of 2,816 columns read 47 MB from L2, which takes 18 us on 16 blocks and 4 us
  * on 64. */
 template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, uint32_t block)
@@ -131,7 +131,7 @@ PI_FN void pack_side_input(const pi__k_side_input &b, tail_share s, int32_t n_ro
     });
 }
 
-/* Epilogue: the epilogue's own rows, routes, and the side input. shared: bytes for the largest of these. */
+/* Runs the epilogue: its own rows, routes, and the side input. shared: shared memory for the largest of these. */
 PI_CALL void run_mixed_tail(const mixed_products &p, unsigned char *shared)
 {
     const pi__k_tail &t = p.tail;
@@ -156,7 +156,8 @@ PI_CALL void run_mixed_tail(const mixed_products &p, unsigned char *shared)
     if (p.beside.halves && !apart) pack_side_input(p.beside, s, t.n_rows, scratch);
 }
 
-/* NT: groups of 8 rows of x, as in w16_few(). 1 if all matrices are F32, for any number of rows. */
+/* Multiplies all matrices of the launch by x, then runs the epilogue. NT: groups of 8 rows of x, as in w16_few(); 1 if
+ * all matrices are F32, for any number of rows. */
 template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_CONSTANT mixed_products p)
 {
     ptx_launch_dependents();
@@ -167,7 +168,7 @@ template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_
     const auto &w = p.w[i];
     const uint32_t block = blockIdx.x - w.first;
     const bool latent = blockIdx.x < p.n_latent;
-    /* tiles of 16 rows of W a block; the block's first row */
+    /* tiles of 16 rows of W per block; the block's first row */
     const int32_t tiles = w.type == PI__F16 || w.type == PI__BF16 ? 1 : R, first = (int32_t) block * tiles * 16;
     const int32_t columns = min(tiles * 16, (int32_t) w.n_out - first);
     if (p.streams.n_rows) prefetch_weights(p.streams, first, columns);

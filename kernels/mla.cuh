@@ -1,5 +1,5 @@
 /* A head of queries, or the latent row, in the form that latent attention reads (op mla_qkv in ops.h). Shared by
- * the kernels that make attention's inputs (latent_inputs.cuh), the product that makes the queries
+ * the kernels that compute attention's inputs (latent_inputs.cuh), the product that computes the queries
  * (heads_kernels.cuh), and attention itself, which may read raw queries (sparse_kernels.cuh). */
 #ifndef PI_MLA_CUH
 #define PI_MLA_CUH
@@ -14,7 +14,8 @@ PI_FN void rotate_tail(float *row, int32_t first, int32_t n_rot, const float *ta
         rotate_pair(row[first + 2 * i], row[first + 2 * i + 1], table[i], table[n_rot / 2 + i]);
 }
 
-/* Returns the factor of a query's (is_q) or row's n values, without norm weights. Called by a warp. */
+/* Returns the factor of a query's (is_q) or latent row's n values: 1 / rms (queries: only if normed), times `scale` for
+ * queries. Norm weights are not included. Called by a warp. */
 PI_FN float row_factor(const float *row, int32_t n, bool is_q, bool normed, float scale, float eps, int lane)
 {
     float f = 1.0f, s = 0;
@@ -23,8 +24,9 @@ PI_FN float row_factor(const float *row, int32_t n, bool is_q, bool normed, floa
     return is_q ? f * scale : f;
 }
 
-/* Makes head `head` of a token's queries, in place; head n_head is the token's latent row, which goes to the cache.
- * row: a.dim floats of shared memory, rounded up to 32. Called by a warp. */
+/* Applies norm (if a.q_norm), scale and RoPE to query head `head` of a token, in place. head == n_head: applies norm
+ * and RoPE to the token's latent row and writes it to the cache. row: a.dim floats of shared memory, rounded up to 32.
+ * Called by a warp. */
 PI_FN void make_row(const pi__k_mla_qkv &k, int32_t token, int32_t head, float *row, int lane)
 {
     const pi__mla_qkv &a = k.a;

@@ -6,7 +6,7 @@
 
 namespace mla {
 
-/* Grid: x = token, y = block of the token. */
+/* Runs latent_block() for each block of each token. Grid: x = token, y = block of the token. */
 __global__ void __launch_bounds__(LATENT_THREADS) latent_inputs(PI_CONSTANT latent_blocks p)
 {
     ptx_wait_dependency();

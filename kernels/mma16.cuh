@@ -100,7 +100,7 @@ PI_FN void mma16_add_slice(const uint8_t *w, size_t pitch, int64_t n_in, int64_t
 using mma16_pipe = pipe<MMA16_STAGES, PIPE_SMALL>;
 template <int TYPE> constexpr uint32_t mma16_stage = MMA16_W + MMA16_GROUPS * mma16<TYPE>::BYTES;
 
-/* Copies block c of the first 128 of n_out rows of W (64 bytes a row) and of 8 groups of x to stage i. Rows and
+/* Copies block c of the first 128 of n_out rows of W (64 bytes per row) and of 8 groups of x to stage i. Rows and
  * columns beyond the end of W become zeros. x.fill(q, i, to, c) copies the warp's group. */
 template <class X>
 PI_FN void mma16_fill(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, const mma16_pipe &q,
@@ -114,7 +114,8 @@ PI_FN void mma16_fill(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_ou
     x.fill(q, i, MMA16_W + threadIdx.x / 32 * group_bytes, c);
 }
 
-/* A thread block: the first 128 of n_out rows at w times up to 64 of n_row rows of x. A warp computes 32 times 32. */
+/* Called by a thread block: y = the first min(n_out, 128) rows at w times the first min(n_row, 64) rows of x, through
+ * result(row, sum). A warp computes 32 rows of W times 32 rows of x. */
 template <int TYPE, class X, class F>
 PI_FN void mma16_tile(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int64_t n_row,
                       unsigned char *raw, const F &result, float *y, int64_t ldy)

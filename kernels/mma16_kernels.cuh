@@ -3,7 +3,7 @@
  * terms (24 bits). Layouts and ORDER: mma16.cuh. In few_rows each warp sums one slice; in many_rows each warp sums
  * all slices of its rows.
  *
- * cuBLAS alone (option cublas) would not do: its choice of kernel, and so its order of sums, depends on the number
+ * cuBLAS (option cublas) does not suffice: its choice of kernel, and so its order of sums, depends on the number
  * of rows. Products must be batch-invariant. */
 #ifndef PI_MMA16_KERNELS_CUH
 #define PI_MMA16_KERNELS_CUH
@@ -41,7 +41,7 @@ template <int TYPE> struct term_rows {
     }
 };
 
-/* Arguments of a launch: matrices of one type that read the same small number of rows. */
+/* Arguments of mma16_few_rows(): matrices of one type that read the same small number of rows. */
 struct mma16_products {
     const uint8_t *x;     /* packed rows of x */
     int64_t n_in;
@@ -66,7 +66,7 @@ PI_FN void mma16_few(const W &w, size_t pitch, int64_t n_in, uint32_t tile, cons
     const int64_t row = (int64_t) tile * 16, n_out = w.n_out - row;
     const term_rows<TYPE> x = {blocks, (int) ((n_in + 31) / 32), n_rows};
     float acc[NT][4] = {};
-    const auto wait = [] { ptx_wait_grids(); }; /* the loads of W overlap the kernel that makes x */
+    const auto wait = [] { ptx_wait_grids(); }; /* the loads of W overlap the kernel that computes x */
     mma16_add_slice<TYPE>(w.data + (size_t) row * pitch, pitch, n_in, n_out, x, (n_rows + 7) / 8, wait, acc);
     put_sums(acc, (float *) raw, times(w.scale), w.y + row, w.ldy, n_rows, n_out);
 }
@@ -77,7 +77,7 @@ template <int NT> constexpr int mma16_side_by_side = NT == 1 ? 3 : 2;
 #else
 template <int NT> constexpr int mma16_side_by_side = NT == 1 ? 4 : 2;
 #endif
-/* A thread block: 16 rows of one of the matrices. */
+/* y = W x for up to 8 NT rows of x. A thread block computes 16 rows of one of the matrices. */
 template <int TYPE, int NT>
 __global__ void __launch_bounds__(THREADS, mma16_side_by_side<NT>) mma16_few_rows(PI_CONSTANT mma16_products p)
 {
@@ -99,7 +99,7 @@ template <int TYPE> struct term_group {
     }
 };
 
-/* A thread block: 128 rows of W times 64 rows of x. */
+/* y = W x for many rows of x. A thread block computes 128 rows of W times 64 rows of x. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_many_rows(product p)
 {
     ptx_wait_dependency();

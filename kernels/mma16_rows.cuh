@@ -1,13 +1,13 @@
 /* Packs rows of x as sums of 16-bit floats for the products of mma16_kernels.cuh. Used by the packing kernel and by
- * epilogues that make a row. */
+ * epilogues that compute a row. */
 #ifndef PI_MMA16_ROWS_CUH
 #define PI_MMA16_ROWS_CUH
 
 #include "input.cuh"
 #include "mma16.cuh"
 
-/* Packs a row, by the threads of a block with any number of warps. there: false for a row past the last, which
- * becomes zeros. */
+/* Packs part `of` of a row, by the threads of a block with any number of warps. there: false = the row is past the last
+ * one; zeros are packed. */
 template <int TYPE>
 PI_FN void put_terms(const input_row &x, int64_t row, int64_t n_in, bool there, row_share of, uint8_t *blocks)
 {

@@ -1,13 +1,13 @@
 /* Down projections of routed experts and of the shared expert in one launch, for small row counts and types of
  * w16.cuh. The results are bitwise identical to moe_w16_kernels.cuh (packed mid) and w16_kernels.cuh (packed rows).
  * An item is 64 rows of a matrix times a tile of columns. Items of both kinds are divided evenly over the thread
- * blocks, so a block has few of the shared expert's:
+ * blocks, so that a block has few items of the shared expert:
  *
  *     items     S e e e e S e e e e S e e e e S e e e e       S: shared expert; the host knows their number
  *     blocks    [0      ][1        ][2      ][3       ]       e: routed experts
  *
  * A block computes its S first, then its e with streamed weights. The launch's epilogue (tail.cuh) sums the
- * expert outputs, adds the residual, and makes the norm and the next input. */
+ * expert outputs, adds the residual, and computes the norm and the next input. */
 #ifndef PI_MOE_DOWN_KERNELS_CUH
 #define PI_MOE_DOWN_KERNELS_CUH
 
@@ -22,7 +22,7 @@ struct w16_shared : w16_experts {
 };
 PI_FN w16_item item_of(const w16_shared &p, uint32_t i) { return {{0, 0, p.n_rows}, (int32_t) i}; }
 
-/* Arguments of a launch. */
+/* Arguments of moe_down(). */
 struct w16_down {
     w16_experts routed;
     w16_shared shared; /* has shared.n_item items */
@@ -31,7 +31,7 @@ struct w16_down {
 
 /* The block's items of each kind: [first, end). */
 struct down_share {
-    uint32_t first[2], end[2]; /* shared, routed */
+    uint32_t first[2], end[2]; /* [0]: shared expert, [1]: routed experts */
 };
 PI_FN down_share share_of(const w16_down &p)
 {

@@ -38,7 +38,8 @@ template <int WAY> struct fp4_lists {
     using ring = typename many::ring;
 };
 
-/* An item: the work of a block in one round. */
+/* An item: the work of a block between two steps of its round-robin. 128 rows of one of an expert's matrices (for mid:
+ * 64 rows of both) times the columns of a tile. */
 struct fp4_item {
     pi__k_tile t;
     int32_t list, tile;      /* list 0..2; index of the first tile of W */
@@ -158,7 +159,8 @@ template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts
 
 /* ---------------------------------------------------------------------------------------------------------- to mid */
 
-/* Shared memory: the ring, then the buffer where gate and up meet. The buffer takes room from the ring's stages. */
+/* Shared memory: the ring, then the buffer where gate and up are exchanged. The buffer leaves less memory for the
+ * ring's stages. */
 template <int WAY> struct fp4_mid_lists : fp4_lists<WAY> {
     using many = typename fp4_lists<WAY>::many;
     static constexpr size_t MEETING = fp4_meeting<many>::BYTES;
@@ -212,7 +214,8 @@ PI_FN void fp4_item_to_mid(const fp4_grouped &p, const fp4_item &item, RING &rin
         p.mid_factors[t.first + (int32_t) threadIdx.x] = 1.0f;
 }
 
-/* n_column: number of columns; the last blocks finish their NVFP4 scales; 0 = a separate launch does. */
+/* Computes mid from gate and up for all experts. n_column: number of columns of mid; the last blocks then convert their
+ * NVFP4 scales (fp4_end_rows()). 0 = a separate launch does that. */
 template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts_glu(fp4_grouped p, int32_t n_column)
 {
     ptx_wait_dependency();

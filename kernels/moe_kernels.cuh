@@ -27,7 +27,7 @@ enum { FEW_WARPS = 16, ROUTE_WARPS = 8 };
 
 /* --------------------------------------------------------------------------------------------------------- routing */
 
-/* Small row counts: one block does all steps. */
+/* Routes all rows, sorts their pairs and lists the tiles, in one block, for small row counts. */
 __global__ void __launch_bounds__(FEW_WARPS * 32, 1) route_few(pi__k_routes a)
 {
     ptx_wait_dependency();
@@ -35,9 +35,9 @@ __global__ void __launch_bounds__(FEW_WARPS * 32, 1) route_few(pi__k_routes a)
     route_all(a, raw);
 }
 
-/* Large row counts: three launches. This one routes. A block has 32 rows, one a warp. It writes their marks, a word
- * for each expert with one bit a row. A pair's column is the number of marks of smaller experts, plus its expert's
- * marks in smaller rows. */
+/* For large row counts routing takes three launches. This one routes. A block has 32 rows, one per warp. It writes
+ * their marks: a word for each expert with one bit per row. A pair's column is the number of marks of smaller experts,
+ * plus its expert's marks in smaller rows. */
 __global__ void __launch_bounds__(32 * 32, 1) route_rows(pi__k_routes a)
 {
     ptx_wait_dependency();
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(32 * 32, 1) route_rows(pi__k_routes a)
 }
 
 /* Counts marks: one block, a thread for each expert. After the prefix sum over experts, each thread writes its
- * expert's tiles, and the first column of each group of 32 rows. */
+ * expert's tiles and, for each group of 32 rows, the column of the expert's first pair in that group. */
 __global__ void __launch_bounds__(32 * 32, 1) count_marks(pi__k_routes a)
 {
     ptx_wait_dependency();
@@ -121,7 +121,7 @@ template <int NT> PI_FN gathered_rows<NT> gather(const grouped &p, const pi__k_t
     return x;
 }
 
-/* A thread block: 16 rows of an expert's matrix times the columns of a tile. */
+/* Multiplies the columns of a tile by 16 rows of the expert's matrix, per thread block, and writes the results. */
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) experts(grouped p)
 {
     ptx_wait_dependency();
@@ -153,7 +153,7 @@ template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) experts_
     }
 }
 
-/* Adds the biases of a pair's expert to both halves of its column. Grid: one block a pair. */
+/* Adds the biases of a pair's expert to both halves of its column. Grid: one block per pair. */
 __global__ void __launch_bounds__(THREADS)
     add_biases(pi__k_routes r, float *h, const float *bias, const float *bias2, int64_t n)
 {

@@ -1,8 +1,8 @@
 /* Products of experts with 16-bit tensor cores: mma16_kernels.cuh's sums over moe_kernels.cuh's tiles, bitwise
  * identical. Each row is packed once and gathered by each expert that it is routed to.
  *
- * Tiles of up to 32 columns: a block computes 16 rows of an expert's W, a warp a K slice. Tiles of up to 64: 128
- * rows. */
+ * Tiles of up to 32 columns: a block computes 16 rows of an expert's W; each warp has a K slice. Tiles of up to 64:
+ * 128 rows. */
 #ifndef PI_MOE_MMA16_KERNELS_CUH
 #define PI_MOE_MMA16_KERNELS_CUH
 

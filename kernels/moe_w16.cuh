@@ -9,7 +9,7 @@
 
 enum { MID_BLOCK = 544 /* bytes of a block of 8 columns of mid: 512 of words, 32 of factors */ };
 
-/* Arguments of a launch. */
+/* Arguments of the kernels of experts and heads. */
 struct w16_experts {
     pi__k_experts a;
     const pi__k_tile *tile[3];
@@ -20,7 +20,8 @@ struct w16_experts {
     bool mid_bf16;         /* mid is BF16, else F16 */
     uint32_t many;         /* work units of an item of the largest tiles; an item of the others is one unit */
     static constexpr bool OWN = false; /* true: blocks pack the rows that they read; false: rows are already packed */
-    /* floats by which an expert's results are shifted, times its index; 0 = results lie by column alone */
+    /* floats from an expert's results to the next expert's, in addition to the offset of the column; 0 = the column
+     * alone determines the address */
     int64_t y_step;
     float by;              /* factor of all results */
 };
@@ -33,7 +34,7 @@ struct w16_item {
 };
 
 PI_FN w16_item item_of(const w16_experts &p, uint32_t i)
-/* Largest tiles first. */
+/* Returns item i. Items are ordered by tile size, largest first. */
 {
     int32_t tile = (int32_t) (i / p.n_item), k = 2;
     const int32_t part = (int32_t) (i % p.n_item);
@@ -44,13 +45,13 @@ PI_FN w16_item item_of(const w16_experts &p, uint32_t i)
 /* Returns all * i / n without intermediate products above 32 bits, for i <= n and up to 65,536 parts. */
 PI_FN uint32_t part_of(uint32_t all, uint32_t i, uint32_t n) { return all / n * i + all % n * i / n; }
 
-/* Computes the block's items [first, end). Work units are below 2^32: 2.4 million tiles of 65,536 rows, and parts
+/* Finds the block's items, [first, end). Work units are below 2^32: 2.4 million tiles of 65,536 rows, and parts
  * of matrices. */
 PI_FN void items_of_block(const w16_experts &p, uint32_t &first, uint32_t &end)
 {
     const uint32_t large = (uint32_t) p.n_tile[2] * p.n_item, small = (uint32_t) (p.n_tile[0] + p.n_tile[1]) * p.n_item;
     const uint32_t all = p.many * large + small;
-    auto item_at = [&](uint32_t share) { /* first item that begins at this unit or later */
+    auto item_at = [&](uint32_t share) { /* first item that begins at work unit `share` or later */
         return share < p.many * large ? (share + p.many - 1) / p.many : share - (p.many - 1) * large;
     };
     first = item_at(part_of(all, blockIdx.x, gridDim.x));
@@ -82,7 +83,8 @@ PI_FN float *results_of(const w16_experts &p, const pi__k_tile &t, bool second)
     return (second ? p.a.y2 : p.a.y) + t.expert * p.y_step + t.first * p.a.ldy;
 }
 
-/* scale_of_row() of the largest value. An infinite or NaN value gives factor NaN and `by` 0. */
+/* Returns the factor of values with largest magnitude `most`, as scale_of_row(), and in `by` the multiplier of the
+ * values before rounding. An infinite or NaN `most` gives factor NaN and `by` 0. */
 PI_FN float mid_factor(float most, float &by)
 {
     const row_scale scale = scale_of_row(most);
@@ -95,7 +97,7 @@ PI_FN uint16_t mid_value(float v, float by, bool bf16)
     v = by > 0 ? v * by : 0.0f;
     return bf16 ? ptx_bf16(v) : ptx_half(v);
 }
-/* Two values as a word. */
+/* Two scaled and rounded values as a word. */
 PI_FN uint32_t mid_word(float low, float high, float by, bool bf16)
 {
     return by > 0 ? w16_word(low * by, high * by, bf16) : 0;
@@ -239,7 +241,8 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
     }
 };
 
-/* Adds a block of a stage to acc. x: the words of a group; f: for mid, the factors of the lane's two columns. */
+/* Adds the product of a block of W (a) and a group of x to acc. x: words of the group; f: for mid, the factors of the
+ * lane's two columns. */
 template <int TYPE, bool MID> PI_FN void add_words(const uint32_t (&a)[2][4], uint4 x, float2 f, float (&acc)[4])
 {
     if (!MID) {
@@ -252,7 +255,7 @@ template <int TYPE, bool MID> PI_FN void add_words(const uint32_t (&a)[2][4], ui
     for (int i = 0; i < 4; i++) acc[i] = fmaf(d[i], i % 2 ? f.y : f.x, acc[i]);
 }
 
-/* Adds a stage, which holds block k of the slice of an item, to acc[tile][group]. */
+/* Adds the products of the stage at `at`, which holds block k of the slice of an item, to acc[tile][group]. */
 template <class S, int TYPE, int NT, bool MID>
 PI_FN void expert_block(const S &in, int32_t k, int n_group, const unsigned char *at, float (&acc)[FEW_TILES][NT][4])
 {

@@ -9,7 +9,7 @@
  *     blocks   [0       ][1        ][2       ][3       ]
  *
  * Up to 32 rows in the batch (experts_w16_few): an item is 64 rows of W, and each warp has a K slice, as in
- * w16_kernels.cuh. More rows (experts_w16_many): an item is 256 rows of W, 32 a warp, and each warp sums all slices
+ * w16_kernels.cuh. More rows (experts_w16_many): an item is 256 rows of W, 32 per warp, and each warp sums all slices
  * in order.
  *
  * With two matrices an item has the same rows of both, half as many of each: gate and up meet in a block. The block
@@ -48,7 +48,7 @@ PI_FN void put_mid(uint8_t *block, int32_t c, int o, float v0, float v1, bool bf
     if (o == 0) ((float *) (block + 512))[c % 8] = factor;
 }
 
-/* Packs mid from gate and up in memory, where they did not meet in a block. Grid: one block a column. */
+/* Packs mid from gate and up in memory, where they did not meet in a block. Grid: one block per column. */
 __global__ void __launch_bounds__(THREADS) w16_mid(pi__k_input in, int64_t n_in, int32_t bf16, uint8_t *mid)
 {
     ptx_wait_dependency();
@@ -153,7 +153,7 @@ template <int TYPE, bool MID> struct many_stream {
     static constexpr uint32_t CODES = T::CODE / 16, SIDES = T::SIDE / 16, SUPERS = T::SUPER / 16;
 
     const w16_experts &p;
-    uint32_t item, last_item, b;  /* first block of the next stage */
+    uint32_t item, last_item, b;  /* current item; end; first block of the next stage */
     bool busy;                    /* the tile has columns for this warp */
     const uint8_t *tile[2], *x, *f; /* addresses of the lane's pieces of block 0 */
 
@@ -206,7 +206,7 @@ template <int TYPE, bool MID> struct many_stream {
     }
 };
 
-/* Multiplies block k of a stage: the warp's two tiles times n_group groups of columns. */
+/* Adds block k of a stage to acc: the warp's two tiles times n_group groups of columns. */
 template <int TYPE, bool MID>
 PI_FN void many_block(const unsigned char *stage, uint32_t k, int n_group, float (&acc)[2][MANY_GROUPS][4])
 {

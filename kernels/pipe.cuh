@@ -16,7 +16,7 @@
 
 #include "ptx.cuh"
 
-enum { PIPE_WARPS = 8, PIPE_HEAD = 128 /* bytes before the stages: one 8-byte mbarrier a stage */ };
+enum { PIPE_WARPS = 8, PIPE_HEAD = 128 /* bytes before the stages: one 8-byte mbarrier per stage */ };
 
 /* How stages are filled. PIPE_LARGE: copy() only, a bulk copy where the device has them. PIPE_SMALL: cp.async only,
  * for pieces too small for a bulk copy. PIPE_BOTH: copy() and cp.async. */
@@ -41,7 +41,7 @@ template <int STAGES, int PIECES = PIPE_LARGE> struct pipe {
     {
         if (bulk() && threadIdx.x % 32 == 0) ptx_mbarrier_arrive_expect(barrier(i), bytes);
     }
-    /* A warp copies n bytes to offset `to` of stage i. n and both addresses are multiples of 16. */
+    /* Called by a warp: copies n bytes to offset `to` of stage i. n and both addresses are multiples of 16. */
     __device__ __forceinline__ void copy(int32_t i, uint32_t to, const void *src, uint32_t n) const
     {
         uint32_t lane = threadIdx.x % 32, dst = address(i) + to;

@@ -1,13 +1,13 @@
 /* Packs a row of x for products, by the threads of a block: as 15-bit integers (linear.cuh), floats, or F16 or BF16
- * with a power of two (w16.cuh). Used by packing kernels and by epilogues (tail.cuh); the bits are independent of
- * the user. */
+ * with a power of two (w16.cuh). Used by packing kernels and by epilogues (tail.cuh), with bitwise identical
+ * results. */
 #ifndef PI_PREPARE_CUH
 #define PI_PREPARE_CUH
 
 #include "input.cuh"
 #include "w16.cuh"
 
-/* Packs 32 values, one a lane, as block `block` of row `row` of a group of 8. */
+/* Packs 32 values, one per lane, as block `block` of row `row` of a group of 8. */
 PI_FN void put_block(uint8_t *codes, block_meta *meta, int64_t block, int row, float v, int lane)
 {
     float most = warp_max(fabsf(v)), scale = most / 16256.0f;
@@ -29,7 +29,7 @@ PI_FN void put_floats(const input_row &x, int64_t row, int64_t n_in, row_share o
     x.each(of, n_in, [&](int32_t i, float v) { to[row * n_in + i] = v; });
 }
 
-/* there: false for a row past the last, which becomes zeros. */
+/* Packs part `of` of a row as 15-bit integers. there: false = the row is past the last one; zeros are packed. */
 PI_FN void put_integers(const input_row &x, int64_t row, int64_t n_in, bool there, row_share of, uint8_t *codes,
                         block_meta *meta)
 {
@@ -42,7 +42,7 @@ PI_FN void put_integers(const input_row &x, int64_t row, int64_t n_in, bool ther
 }
 
 /* Returns the largest absolute value of a row, or infinity if a value is infinite or NaN. The whole block calls it.
- * scratch: one float a warp, in use until the next barrier. */
+ * scratch: one float per warp, in use until the next barrier. */
 PI_FN float row_max(const input_row &x, int64_t n_in, bool there, float *scratch)
 {
     float most = 0;
@@ -58,7 +58,8 @@ PI_FN float row_max(const input_row &x, int64_t n_in, bool there, float *scratch
     return block_max(most, scratch);
 }
 
-/* Packs a row as 16-bit floats. scratch: as in row_max(). */
+/* Packs part `of` of a row as 16-bit floats. Every block reads the complete row for its scale. scratch: as in
+ * row_max(). */
 PI_FN void put_halves(const input_row &x, int64_t row, int64_t n_in, bool there, bool bf16, row_share of,
                       uint16_t *words, float *factor, float *scratch)
 {

@@ -96,7 +96,8 @@ PI_FN void ptx_mbarrier_arrive_expect(uint32_t at, uint32_t bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
 }
-/* Arrives for one thread: the data that it has read may be overwritten by a thread that waits for this phase. */
+/* Counts the calling thread as arrived at the mbarrier at `at`. A thread that waits for this phase may then overwrite
+ * the data that the caller has read. */
 PI_FN void ptx_mbarrier_arrive(uint32_t at)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");

@@ -45,8 +45,8 @@ PI_FN void store_row(int32_t type, cache_row to, const float *row, int32_t n, in
     for (int32_t i = lane; i < n; i += 32) cache_put(type, to, i / 32, row[i], lane);
 }
 
-/* Processes head `head` of a token, by a warp. Heads are numbered queries, keys, values. row: head_dim floats of
- * shared memory for this warp. */
+/* Processes head `head` of a token, by a warp. Heads are numbered queries, keys, values. Queries are updated in place;
+ * keys and values are written to the cache. row: head_dim floats of shared memory for this warp. */
 PI_FN void qkv_head(const pi__k_qkv &a, int32_t token, int32_t head, float *row, int lane)
 {
     const int32_t n = a.cache.head_dim, n_kv = a.k ? a.cache.n_head_kv : 0;
@@ -80,7 +80,7 @@ PI_FN void qkv_head(const pi__k_qkv &a, int32_t token, int32_t head, float *row,
                   row, n, lane);
     }
 }
-/* Number of heads of a token. */
+/* Number of query, key and value heads of a token. */
 PI_FN int32_t qkv_heads(const pi__k_qkv &a) { return a.n_head + (a.k ? 2 * a.cache.n_head_kv : 0); }
 
 #endif

@@ -47,7 +47,7 @@ PI_FN uint64_t warp_best(uint64_t v)
     return v;
 }
 
-/* Returns the index in a key of rank_key(). */
+/* Returns the index that a rank_key() contains. */
 PI_FN int32_t index_of(uint64_t key) { return (int32_t) (0xffffffffu - (uint32_t) key); }
 
 /* Keys of the lane's experts: lane, lane + 32, .. They stay in registers for up to HELD experts; for more experts
@@ -94,8 +94,8 @@ PI_FN void choose_experts(const pi__k_routes &a, const float *logits, int32_t *i
     }
 }
 
-/* Computes the gates of the chosen experts, one a lane, to `weight`. Returns their sum, added by rank. Called by a
- * warp. */
+/* Computes the gates of the chosen experts, one per lane, to `weight`. Returns their sum, added by rank, but at least
+ * PI__K_MIN_SUM. Called by a warp. */
 PI_FN float weigh_experts(const pi__k_routes &a, const float *logits, const int32_t *id, float *weight)
 {
     const bool soft = a.gating == PI__GATE_SOFTMAX;
@@ -143,8 +143,8 @@ PI_FN void make_tiles(const pi__k_routes &a, int32_t e, int32_t first, int32_t n
     for (int32_t i = 0; i < many; i++) a.tile[2][at + i] = {e, first + i * MANY, min((int32_t) MANY, n - i * MANY)};
 }
 
-/* Exclusive prefix sum over the block's threads: returns carry plus v of all threads before this one. Then carry
- * includes v of all threads. sums: [32] in shared memory, free again on return. */
+/* Exclusive prefix sum over the block's threads: returns carry plus v of all threads before this one. Then adds v of
+ * all threads to carry. sums: [32] in shared memory, free again on return. */
 PI_FN int32_t sum_before(int32_t v, int32_t &carry, int32_t *sums)
 {
     int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_warp = (int) blockDim.x / 32;
@@ -170,7 +170,8 @@ PI_FN void mark(const pi__k_routes &a, int64_t row, int r, uint32_t *marks)
         atomicOr(&marks[a.id[row * a.n_used + k]], 1u << r);
 }
 
-/* Computes the columns of a row's pairs, by a warp. first: first column of each expert with these 32 rows. */
+/* Computes the columns of a row's pairs (a.column) and the rows of these columns (a.row), by a warp. r: index of the
+ * row in its group of 32 rows; marks: the group's. first[e]: column of the group's first pair with expert e. */
 PI_FN void sort_row(const pi__k_routes &a, int64_t row, int r, const uint32_t *marks, const int32_t *first)
 {
     for (int32_t k = (int32_t) threadIdx.x % 32; k < a.n_used; k += 32) {
@@ -186,8 +187,8 @@ static inline size_t route_bytes(const pi__k_routes &a)
     return 32 * sizeof(int32_t) + 2 * sizeof(uint32_t) * (size_t) a.n_expert;
 }
 
-/* Routes and sorts up to 32 rows, by a block of any number of threads. raw: sums, first column of each expert,
- * marks. */
+/* Routes up to 32 rows, sorts their pairs and lists the tiles, by a block of any number of threads. raw: route_bytes()
+ * of shared memory for sums, first column of each expert, and marks. */
 PI_FN void route_all(const pi__k_routes &a, unsigned char *raw)
 {
     int32_t *sums = (int32_t *) raw, *first = sums + 32, carry = 0, e = (int32_t) threadIdx.x;

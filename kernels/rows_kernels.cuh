@@ -1,6 +1,6 @@
 /* Small ops on rows of floats: residual stream with norm, RoPE tables, row gathering, soft capping, gated sums.
  *
- * All are memory-bound: one block a row, or one thread a value. A row's sum of squares is always computed by 256
+ * All are memory-bound: one block per row, or one thread per value. A row's sum of squares is always computed by 256
  * threads, each adding its values in order, so its bits depend on n alone. */
 #ifndef PI_ROWS_KERNELS_CUH
 #define PI_ROWS_KERNELS_CUH
@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(ROW_THREADS) add_norm(pi__k_add a)
     add_row(a, blockIdx.x, (float *) raw);
 }
 
-/* Grid: one block a token. Each thread convolves column c of the token with that of earlier tokens in its block (op
- * block_conv). */
+/* Convolves each column of a token with earlier tokens of its sequence in the step (op block_conv). Grid: one block per
+ * token; a thread has columns c, c + 256, .. */
 __global__ void __launch_bounds__(ROW_THREADS)
     block_conv(pi__block_conv a, const int32_t *seq, const int32_t *seq_start)
 {
@@ -86,7 +86,8 @@ __global__ void __launch_bounds__(ROW_THREADS) softcap(float *x, float cap, size
     for (size_t i = (size_t) blockIdx.x * ROW_THREADS + threadIdx.x; i < n; i += step) x[i] = cap * tanhf(x[i] / cap);
 }
 
-/* Grid: one block a row. A thread changes only values that it reads itself. */
+/* Adds y and bias b to x, then applies LayerNorm in place. Grid: one block per row. A thread changes only values that
+ * it reads itself. */
 __global__ void __launch_bounds__(ROW_THREADS) layer_norm(pi__layer_norm a)
 {
     ptx_wait_dependency();
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(ROW_THREADS) layer_norm(pi__layer_norm a)
     for (int64_t i = threadIdx.x; i < a.n; i += ROW_THREADS) x[i] = (x[i] - mean) * factor * a.w[i] + a.shift[i];
 }
 
-/* Grid: one block a row. */
+/* x = gelu(x + b). Grid: one block per row. */
 __global__ void __launch_bounds__(ROW_THREADS) gelu(float *x, const float *b, int64_t n)
 {
     ptx_wait_dependency();
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) y[i] = fmaf(g, x[i], y[i]);
 }
 
-/* Grid: one block a row. Copies n values of each shard p to y[row, p * n..]. */
+/* Copies n values of each shard p to y[row, p * n ..]. Grid: one block per row. */
 __global__ void copy_2d(const float *x, int64_t step, int64_t ldx, int32_t n_shards, int64_t n, float *y, int64_t ldy)
 {
     ptx_wait_dependency();

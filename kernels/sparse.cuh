@@ -6,7 +6,7 @@
  * heads. It streams the list through shared memory, S::TILE rows at a time. S is the kernel's shape.
  *
  * KV SPLITS. A list is divided into splits of KV_SPLIT rows, doubled until there are at most MAX_SPLITS. Each
- * split has its own sum (m, l, O). The sums are folded in order, either by the one block that made all of them, or
+ * split has its own sum (m, l, O). The sums are folded in order, either by the one block that computed them, or
  * from scratch. In the second case the last-arriving blocks of the launch divide the heads of all tokens
  * (tail.cuh):
  *
@@ -91,7 +91,7 @@ template <bool FEW> static inline int32_t most_splits(int32_t n)
     return some ? max(splits, 8) : splits;
 }
 
-/* Address lookup for KV_SPLIT rows of the list, EACH a thread: want_rows() reads row indices, lookup_rows() the
+/* Address lookup for KV_SPLIT rows of the list, EACH rows per thread: want_rows() reads row indices, lookup_rows() the
  * blocks in the cache, put_rows() stores the addresses. */
 template <int EACH> struct wanted {
     int32_t row[EACH], block[EACH]; /* row negative = none */
@@ -202,7 +202,7 @@ PI_FN fold_by fold(float m_run, float m_split)
     return {m, ptx_exp2(m_run - base), ptx_exp2(m_split - base)};
 }
 
-/* Returns the final factor of a head's sums. The sink joins the sum l that divides. */
+/* Returns the final factor of a head's sums: 1 / l, rescaled; with a sink, its weight is added to l. */
 PI_FN float factor_of(const pi__k_sparse &k, int32_t head, float m, float l)
 {
     const float sink = k.a.sinks ? k.a.sinks[head] * LOG2E : PI_MINUS_INF, top = fmaxf(m, sink);
@@ -313,7 +313,8 @@ template <class S> struct ahead {
     wanted<S::EACH> next, later;
 };
 
-/* Advances the lookup when the walk reaches row `from`: the addresses of the rows KV_SPLIT later are stored. */
+/* Advances the lookup when the walk reaches row `from`: stores the addresses of the KV_SPLIT rows from from + KV_SPLIT
+ * on, reads the blocks of the next KV_SPLIT rows, and the indices of the KV_SPLIT rows after these. */
 template <class S>
 PI_FN void advance_lookup(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t from, int32_t end,
                           ahead<S> &a)
@@ -326,7 +327,8 @@ PI_FN void advance_lookup(const pi__k_sparse &k, int32_t token, unsigned char *s
     want_rows(l, from + 3 * KV_SPLIT, end, a.later);
 }
 
-/* Starts the lookup: rows from `first` on, and the next two KV_SPLIT. */
+/* Starts the lookup: reads the blocks of the KV_SPLIT rows from `first` on (now) and of the next KV_SPLIT (rows.next),
+ * and the indices of the KV_SPLIT rows after these (rows.later). */
 template <class S>
 PI_FN void begin_lookup(const pi__k_sparse &k, const list &l, int32_t first, int32_t end, wanted<S::EACH> &now,
                         ahead<S> &rows)
@@ -347,7 +349,8 @@ template <class S> PI_FN void begin_sums(unsigned char *shared, S &t)
     for (int m = 0; m < S::M; m++) run[32 * m + (int) threadIdx.x % 32] = threadIdx.x % 32 < 16 ? PI_MINUS_INF : 0.0f;
 }
 
-/* Stores the block's sums to scratch as a unit. any: the split has rows. */
+/* Stores the sums of the block's split to scratch as a unit. any: false = the split has no rows, an empty sum is
+ * stored. */
 template <class S>
 PI_FN void put_unit(const pi__k_sparse &k, const unsigned char *shared, int32_t token, int32_t token0, int32_t n_splits,
                     bool any, const S &t)
@@ -491,7 +494,7 @@ PI_FN void fold_head(const pi__k_sparse &k, int32_t token0, int32_t n_splits, in
     *(float2 *) (to + d) = v;
 }
 
-/* Folds a head group of a token and packs it as a row. values: [heads, dim] in shared memory, then one float a
+/* Folds a head group of a token and packs it as a row. values: [heads, dim] in shared memory, then one float per
  * warp. */
 template <class S>
 PI_FN void fold_group(const pi__k_sparse &k, int32_t token0, int32_t n_splits, int32_t token, int32_t group,
@@ -527,7 +530,7 @@ PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, ui
     }
 }
 
-/* Body of a kernel. Grid: x = heads, y = token from token0 on, z = with UNITS the KV split, of at most n_splits a
+/* Body of a kernel. Grid: x = heads, y = token from token0 on, z = with UNITS the KV split, of at most n_splits per
  * list. load(token, head, t) loads the queries; walk(token, first, end, rows, t) processes rows [first, end) of the
  * list. */
 template <class S, class L, class W>

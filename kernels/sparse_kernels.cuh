@@ -1,12 +1,12 @@
 /* Attention of tokens to lists of rows (op sparse; shared code in sparse.cuh) on tensor cores: DeepSeek V4, and V2
- * and V3 where products are exact, rows are F32, or short. If only the first values of long rows are the value, the
- * warp with the columns after them adds up nothing.
+ * and V3 where products are exact, rows are F32, or short. If V is only the first columns of long rows, a warp with
+ * later columns has no part of O.
  *
  * Each warp of a block has 64 columns of the queries of all the block's heads, of the rows and of the results. So a
  * row in shared memory is read once for S and once for O. cp.async loads rows STAGES - 1 tiles ahead:
  *
  *     S    each warp multiplies its columns: Q in registers, rows from shared memory
- *     P    the warps' partial S are added in order; online softmax in powers of 2, 8 threads a head
+ *     P    the warps' partial S are added in order; online softmax in powers of 2, 8 threads per head
  *     O    each warp has its columns: O = O c + P V
  *
  *     barrier    O of tile i - 1, S of tile i    barrier    load tile i + STAGES - 1, P of tile i    barrier ..
@@ -30,9 +30,9 @@ enum {
 /* Partial S has columns j and j + 8 adjacent, at 2 j: the softmax thread that adds them needs both. */
 
 /* Sizes of a kernel of W warps, and byte offsets in shared memory. Rows have 16 bytes of padding, so that the 8
- * rows of an ldmatrix are in different banks. A block has 16 heads instead of 32 in these cases: one split a block
+ * rows of an ldmatrix are in different banks. A block has 16 heads instead of 32 in these cases: one split per block
  * (UNITS), which is used when multiprocessors are idle; rows that need conversion, which takes the registers of 16
- * heads; short rows; and rows of more than 8 warps, which have 168 registers a thread. */
+ * heads; short rows; and rows of more than 8 warps, which have 168 registers per thread. */
 template <int KIND_, int W_, bool UNITS_> struct shape {
     static constexpr int KIND = KIND_, W = W_, PLANES = KIND == TWO ? 2 : 1;
     /* GROUPED: results may be packed as rows of head groups */
@@ -67,7 +67,7 @@ template <int KIND_, int W_, bool UNITS_> struct shape {
     }
 };
 
-/* Copies tile i of the list, up to `end`, with cp.async. A thread has one 16-byte piece of every STEP-th row. */
+/* Copies tile i of the list, up to row `end`, with cp.async. A thread copies one 16-byte piece of every STEP-th row. */
 template <class S>
 PI_FN void copy_tile(const pi__k_sparse &k, const cache_row *address, uint16_t *stage, int32_t i, int32_t end)
 {
@@ -181,8 +181,8 @@ template <class S> PI_FN void scores(uint32_t row, const S &t, float *part)
     }
 }
 
-/* Online softmax of a tile of n valid rows: P, and the split's new m, l and c of each head. is_first: the split's
- * first tile. A thread has two columns. */
+/* Online softmax of a tile with n valid rows: writes P, and the split's new m, l and c of each head. is_first: the
+ * split's first tile. 8 threads per head, two of the tile's rows each. */
 template <class S> PI_FN void softmax(const float *part, int32_t n, bool is_first, uint16_t *p, float *state)
 {
     const int thread = ptx_thread(), j = thread % 8;
@@ -272,7 +272,7 @@ template <class S> PI_FN uint32_t columns_of(unsigned char *shared, int32_t stag
     return ptx_shared(S::stage(shared, stage)) + 2 * (uint32_t) (ptx_thread() / 32 * WIDTH);
 }
 
-/* Adds the previous tile's values to O. */
+/* Adds the previous tile's P V to O. */
 template <class S> PI_FN void add_values(const pi__k_sparse &k, unsigned char *shared, const place &at, S &t)
 {
     if (S::W <= 8 || ptx_thread() / 32 * WIDTH < k.a.dim_v)
@@ -280,7 +280,8 @@ template <class S> PI_FN void add_values(const pi__k_sparse &k, unsigned char *s
                   (const float *) (shared + S::state) + 2 * S::HEADS, t);
 }
 
-/* Computes S and P of the current tile. is_first: the split's first tile. */
+/* Computes S and P of the current tile, and starts the load of tile i + STAGES - 1 into the previous tile's stage.
+ * is_first: the split's first tile. */
 template <class S>
 PI_FN void process_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, const place &at, int32_t end,
                         bool is_first, S &t)
@@ -304,7 +305,8 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
     for (int32_t i = 0; i < S::STAGES - 1; i++) load_tile<S>(k, n_window, shared, begin + i, i, end);
 #pragma unroll 1
     while (at.i < last) {
-        /* First tile of KV_SPLIT rows: finish the previous tile, and its split if a new one begins. */
+        /* First tile of the next KV_SPLIT rows. A split has KV_SPLIT rows or a multiple. Add the previous tile's values
+         * first, and end its split if this tile opens another one. */
         const bool opens = !(at.i * TILE & (split - 1));
         arrive<S>();
         if (at.i > begin) add_values<S>(k, shared, at, t);
@@ -335,8 +337,8 @@ enum { LONG_TWICE = 1 };
 enum { LONG_TWICE = 0 };
 #endif
 
-/* Grid: x = tile of 16 or 32 heads, y = token from token0 on, z = with UNITS the KV split, of at most n_splits a
- * list. */
+/* Attention of a token and 16 or 32 of its heads. Grid: x = tile of heads, y = token from token0 on, z = with UNITS the
+ * KV split, of at most n_splits per list. */
 template <int KIND, int W, bool UNITS>
 __global__ void __launch_bounds__(W * 32, UNITS && (W <= 8 || (KIND == COPIED && LONG_TWICE)) ? 2 : 1)
 sparse(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *arrived)

@@ -24,8 +24,8 @@ static __host__ __device__ __forceinline__ constexpr int split_entries(int parts
 
 /* ---------------------------------------------------------------------------------------------------------- choice */
 
-/* Cost model of a launch, in clocks of a multiprocessor. products: for the products of one tile. values: floats of
- * a slice's sums; their transfer to or from L2 is counted at 32 bytes a clock. A single multiprocessor gets twice
+/* Cost model of a launch, in clocks of a multiprocessor. products: clocks for the products of one tile. values: floats
+ * of a slice's sums; their transfer to or from L2 is counted at 32 bytes per clock. A single multiprocessor gets twice
  * that, but many transfer at the same time. */
 struct split_work {
     int64_t tiles;
@@ -34,8 +34,8 @@ struct split_work {
 };
 enum { SPLIT_LATENCY = 2000 /* clocks: round trip of the sums, and arriving */ };
 
-/* Returns the number of parts of each tile with the lowest cost, if it saves an eighth, else 1. Depends on shape
- * and device only. */
+/* Returns the number of parts that divide each tile's slices: the one with the lowest cost, if it saves an eighth, else
+ * 1. Depends on shape and device only. */
 static inline int split_parts(const pi__k_split *s, const split_work &w)
 {
     if (!s || w.tiles < 1 || w.tiles > PI__K_SPLIT_TILES) return 1;

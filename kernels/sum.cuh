@@ -1,5 +1,5 @@
 /* Weighted sum of a row's expert outputs, with their biases, added by rank, then the shared expert. Used by the
- * separate kernel (moe_kernels.cuh) and by epilogues (tail.cuh); the bits are independent of the user. */
+ * separate kernel (moe_kernels.cuh) and by epilogues (tail.cuh), with bitwise identical results. */
 #ifndef PI_SUM_CUH
 #define PI_SUM_CUH
 
@@ -22,8 +22,8 @@ PI_FN float4 sum_values(const pi__k_sum &s, int64_t row, int64_t i)
 
 enum { SUM_AT_ONCE = 8 /* values that a thread loads together */ };
 
-/* Sums the part `of` of a row, by the threads of a block. smem_copy: a second destination in shared memory, or NULL =
- * none. */
+/* Writes part `of` of row `row` of y, by the threads of a block. smem_copy: a second destination in shared memory, or
+ * NULL = none. */
 PI_FN void sum_row(const pi__k_sum &s, int64_t row, row_share of, float *smem_copy = nullptr)
 {
     const int32_t *column = s.column + row * s.n_used;

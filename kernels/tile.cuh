@@ -3,7 +3,7 @@
  * every 32 rows.
  *
  * A block of 8 warps computes 128 rows of W times 64 rows of x; each warp has 16 of these rows and all 64 rows of
- * x. So each weight is unpacked once a block. A stage has two blocks of 32 columns of both operands. While a stage
+ * x. So each weight is unpacked once per block. A stage has two blocks of 32 columns of both operands. While a stage
  * is multiplied, the next ones are copied to shared memory (pipe.cuh):
  *
  *     stage: 8 tiles of W:        codes [2], scales [2], scales of scales
@@ -24,8 +24,8 @@ static_assert((int) WARPS == (int) GROUPS && (int) WARPS == (int) PIPE_WARPS, "w
 struct stage_map {
     uint32_t code, side, sup;  /* sizes in a tile: two blocks of codes, of scales; scales of scales */
     uint32_t tile;             /* bytes of a tile */
-    uint32_t b;                /* offset of the words of B; 1024 bytes a group */
-    uint32_t meta;             /* offset of the metas; 256 bytes a group */
+    uint32_t b;                /* offset of the words of B; 1024 bytes per group */
+    uint32_t meta;             /* offset of the metas; 256 bytes per group */
     uint32_t size;             /* bytes of the stage */
 };
 

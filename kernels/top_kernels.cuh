@@ -2,10 +2,10 @@
  *
  * A row has a quarter of a million values, and each row has its own small k. Three kernels:
  *
- *     group_max   divides the row into groups of 64 and computes their maxima.           Many blocks a row.
- *     exp_sums    sums of exp(x - max) over 256 values, for rows that request the sum.   Many blocks a row.
+ *     group_max   divides the row into groups of 64 and computes their maxima.           Many blocks per row.
+ *     exp_sums    sums of exp(x - max) over 256 values, for rows that request the sum.   Many blocks per row.
  *     best        the k best groups contain the k best values: any other group has k
- *                 values above all of its own. Selects and sorts the k best of 64 k.  One block a row.
+ *                 values above all of its own. Selects and sorts the k best of 64 k.  One block per row.
  *
  * The k-th largest value is found bit by bit, from the highest bit: count the values that are at least the
  * candidate. Values stay in registers, and each count is a sum over the block. So the result is independent of the
@@ -67,7 +67,8 @@ PI_FN uint32_t ordered(float f)
 }
 PI_FN float unordered(uint32_t u) { return __uint_as_float(u >> 31 ? u ^ 0x80000000u : ~u); }
 
-/* Grid: x = BLOCK_VALUES values, y = row. Also masks the row's skipped indices with -inf. */
+/* Sets the row's skipped indices to -inf, then writes the group maxima and NaN flags. Grid: x = BLOCK_VALUES values,
+ * y = row. */
 __global__ void __launch_bounds__(THREADS) group_max(pi__k_top a)
 {
     ptx_wait_dependency();
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(THREADS) group_max(pi__k_top a)
     if (lane == 0) most[r.n_group + group / AT_ONCE] = nan;
 }
 
-/* Grid: x = blocks of 256 values, y = row. Each half of a warp computes one partial sum. */
+/* Computes the partial sums, one per half of a warp. Grid: x = blocks of 256 values, y = row. */
 __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
 {
     ptx_wait_dependency();
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
 typedef struct board {
     uint64_t key[PI__K_TOP];   /* keys of the best values; best_one(): the best key of each warp */
     int32_t group[PI__K_TOP];  /* the best groups, unordered */
-    uint32_t warp_value[2][32];      /* one count a warp, double-buffered */
+    uint32_t warp_value[2][32];      /* one count per warp, double-buffered */
     double sum[16];            /* running sums */
     uint32_t n_group, n_key;   /* number of entries in group and key */
 } board;
@@ -154,8 +155,8 @@ PI_FN uint32_t block_count(board *s, int *turn, uint32_t n)
     return __reduce_add_sync(PI_FULL, lane < warps ? warp_value[lane] : 0);
 }
 
-/* Threshold of a selection: values above `value`, and values equal to it with index up to `last`. 0 is never
- * selected. */
+/* Threshold of a selection: it selects values above `value`, and values equal to it with an index up to `last`. A value
+ * of 0 is never selected. */
 typedef struct border {
     uint32_t value, last;
 } border;
@@ -211,7 +212,8 @@ PI_FN void sort_keys(uint64_t *key, uint32_t n)
 
 PI_FN uint64_t key_of(uint32_t v, uint32_t index) { return (uint64_t) ~v << 32 | index; }
 
-/* Finds only the best value, to s->key[0]: the first group with the largest maximum, and its first maximal value. */
+/* Finds only the best value, to s->key[0]: the first group with the largest maximum, and its first maximal value.
+ * Returns 1 if there is a value, else 0; threads after the first warp always return 0. */
 PI_FN uint32_t best_one(const pi__k_top &a, const float *x, const uint32_t *group, int32_t n_group, board *s)
 {
     const int lane = (int) threadIdx.x % 32;
@@ -301,7 +303,8 @@ __global__ void __launch_bounds__(MOST) best(pi__k_top a)
     odd = block_count(s, &turn, odd);
     const double sum = request[2] ? whole_sum(sums_of(a, r, row), r.n_sum, s) : 0;
     const uint32_t n = k == 1 ? best_one(a, x, group, r.n_group, s) : best_of(a, x, group, r.n_group, k, s);
-    /* Write the keys; out[0] = number of missing values and a NaN/Inf flag, out[1] = the sum. */
+    /* Write the keys. out[0]: low half = number of missing values, high half = the row has NaN or +inf. out[1]: the
+     * sum. */
     for (uint32_t i = threadIdx.x; i < k && k > 1; i += blockDim.x) out[2 + i] = s->key[i];
     if (threadIdx.x) return;
     if (k == 1) out[2] = s->key[0];

@@ -109,7 +109,7 @@ PI_FN uint32_t both(uint32_t low, uint32_t high) { return __byte_perm(low, high,
  * lanes of a row have the same. side: the block's scales; sup: scales of scales of 256 columns for the first 8
  * rows; next: of the other 8.
  *
- *     one scale a row, maybe with an offset      [0] scales of both rows, [1] offsets
+ *     one scale per row, maybe with an offset    [0] scales of both rows, [1] offsets
  *     one scale per half of the columns          [0] those of the first row, [1] of the other */
 struct w16_packed {
     uint32_t s[2];
@@ -157,7 +157,7 @@ template <int TYPE> PI_FN uint32_t w16_super_at(uint32_t tile, uint32_t half)
     return tile * w16<TYPE>::SUPER + (half ^ w16_super_swizzle<TYPE>(tile)) * 16;
 }
 
-/* The 16-byte piece that the lane copies. Lanes below `sides` copy the scales of R tiles, `of_tile` pieces a tile.
+/* The 16-byte piece that the lane copies. Lanes below `sides` copy the scales of R tiles, `of_tile` pieces per tile.
  * The lanes after them copy scales of scales. */
 struct w16_side_piece {
     bool sup;
@@ -171,7 +171,7 @@ template <int TYPE, uint32_t R> PI_FN w16_side_piece w16_side_piece_of(uint32_t 
     return {sup, tile, n ? k % n ^ (sup ? w16_super_swizzle<TYPE>(tile) : 0) : 0};
 }
 
-/* Spreads the scales over the lane's words of both rows. */
+/* Expands packed scales to one w16_scale for each of the lane's two rows. */
 template <int TYPE> PI_FN void w16_spread(const w16_packed &p, w16_scale (&to)[2])
 {
     for (int i = 0; i < 2; i++) {

@@ -21,7 +21,8 @@
 #include "backend/cuda/kernels_w16_glu.h"
 #include "w16_kernels.cuh"
 
-/* Arguments of a launch. Gate and up are p.w[0] and p.w[1]. Values are written to gate's y. */
+/* Arguments of w16_glu(), w16_glu_few() and wgmma_glu(). Gate and up are p.w[0] and p.w[1]. Values are written to
+ * gate's y. */
 struct w16_both {
     w16_products p;
     int32_t act;
@@ -34,7 +35,8 @@ struct w16_both {
     float *factor;
 };
 
-/* Fills the arguments for n_rows packed rows. Returns false if one launch cannot do it. */
+/* Fills the arguments for n_rows packed rows. Returns false if the kernels do not support the size or alignment of
+ * y. */
 static inline bool w16_both_of(const pi__k_w16_glu &a, const void *prepared, int32_t n_rows, w16_both *to)
 {
     const pi__k_matrix &m = a.gate;
@@ -47,8 +49,9 @@ static inline bool w16_both_of(const pi__k_w16_glu &a, const void *prepared, int
     return m.n_out >= 1 && m.n_out % 32 == 0 && a.ldy % 4 == 0 && (uintptr_t) a.y % 16 == 0;
 }
 
-/* Writes a warp's results: 16 rows of gate times n_row <= 8 NT rows of x. ups(g): the lane's sums of group g with
- * up. */
+/* Writes a warp's results: 16 rows of act(gate x) * up x, for the first min(n_row, 8 NT) rows of x. gates: the lane's
+ * sums with gate; ups(g): its sums with up, for 8 rows of x; gate, up: their factors. most: raised to the largest
+ * magnitude of each row of x's results. */
 template <int NT, class F, class U>
 PI_FN void put_gated(const float (&gates)[NT][4], const U &ups, const F &gate, const F &up, const w16_both &a, float *y,
                      int64_t ldy, int64_t n_row, uint32_t *most)
@@ -74,7 +77,8 @@ PI_FN void put_gated(const float (&gates)[NT][4], const U &ups, const F &gate, c
     }
 }
 
-/* Grid: x = 128 rows of x, y = 64 rows of both matrices, z = part of the slices (split.cuh). */
+/* Writes act(gate x) * up x and the rows' maxima, for many rows of x. Grid: x = 128 rows of x, y = 64 rows of both
+ * matrices, z = part of the slices (split.cuh). */
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_glu(w16_both a)
 {
     ptx_wait_dependency();
@@ -192,7 +196,8 @@ PI_FN void round_all(const w16_both &a, unsigned char *shared)
         for (int32_t row = 0; row < n_rows; row++) a.most[row] = 0;
 }
 
-/* A thread block: R / 2 tiles of each matrix. Even tiles are from gate, odd tiles from up. */
+/* As w16_glu(), for up to 8 NT rows of x. A thread block computes R / 2 tiles of each matrix. Even tiles are from gate,
+ * odd tiles from up. With a.arrived the last blocks also pack the rows. */
 template <int TYPE, int NT, int R>
 __global__ void __launch_bounds__(THREADS, w16_side_by_side<NT>) w16_glu_few(PI_CONSTANT w16_both a)
 {

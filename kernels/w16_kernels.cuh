@@ -1,9 +1,9 @@
 /* Packed matrices times x with 16-bit tensor cores (option matmul). Weights become F16 in registers while the next
- * ones are loaded. This takes fewer instructions a byte than linear_kernels.cuh's exact products, and far fewer a
+ * ones are loaded. This takes fewer instructions per byte than linear_kernels.cuh's exact products, and far fewer per
  * product. Layouts and ORDER: w16.cuh.
  *
  * Up to 64 rows of x (w16_few): a thread block computes 64 rows of W, or 32 or 16 for small matrices; each warp has
- * a K slice. A warp streams its W and x through shared memory, one block of 32 columns a stage. It uses all stages
+ * a K slice. A warp streams its W and x through shared memory, one block of 32 columns per stage. It uses all stages
  * that fit, so that memory stays busy even with fewer thread blocks than multiprocessors. x is read once for all of
  * the block's rows of W.
  *
@@ -23,7 +23,7 @@
 #include "pipe.cuh"
 #include "split.cuh"
 
-/* Arguments of a launch: matrices of one type with the same x. */
+/* Arguments of w16_few(), w16_many() and w16_wgmma(): matrices of one type with the same x. */
 struct w16_products {
     pi__cuda_shape shape; /* shape of all matrices, except mat_bytes */
     const uint4 *x;       /* packed rows of x */
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(THREADS)
 template <int NT> constexpr uint32_t w16_room = (NT == 1 ? 75 : 99) << 10;
 enum { W16_MAX_STAGES = 6 };
 
-/* W16_TILES: tiles of W a thread block, for up to 64 rows of x. Up to 8 rows use fewer tiles if that gives fewer
+/* W16_TILES: tiles of W per thread block, for up to 64 rows of x. Up to 8 rows use fewer tiles if that gives fewer
  * than W16_MIN_BLOCKS blocks, about the number that most devices run concurrently. If the grid is twice the
  * device's capacity, nearly half of the device is idle at the end. */
 enum { W16_TILES = 4, W16_MIN_BLOCKS = 256 };
@@ -110,9 +110,9 @@ template <int TYPE, int NT, int R> struct w16_stream {
     static_assert(ALL_SIDES <= 32, "at most one scale copy per lane");
 
     int32_t first, end, base; /* blocks of the slice, [first, end); first block of the first stage */
-    /* Addresses of the lane's pieces at block 0, and the end of the range of stages' first blocks for which they
-     * exist. */
-    /* STAGED: x[0] alone; else the address of each of the lane's four words */
+    /* Addresses of the lane's 16-byte pieces at block 0. A piece is copied only to stages with a first block below
+     * the piece's `_end`. */
+    /* x: with STAGED x[0] only, else one address for each of the lane's four words */
     const uint8_t *code[CODES], *side, *x[4];
     int32_t code_end[CODES], side_end, x_end;
     uint32_t side_step, side_shift, to;
@@ -154,10 +154,11 @@ template <int TYPE, int NT, int R> struct w16_stream {
         to = ptx_pin(ptx_shared(shared) + threadIdx.x / 32 * WARP + lane * 16);
         once = ptx_read_once();
     }
-    /* With four groups, where sm_90 runs two blocks a multiprocessor, the accumulators need the registers. */
+    /* Pins x to a register. Not with four groups, where sm_90 runs two blocks per multiprocessor: there the
+     * accumulators need the registers. */
     static __device__ __forceinline__ uint32_t kept(uint32_t x) { return NT != 4 ? ptx_pin(x) : x; }
     static __device__ __forceinline__ int32_t kept(int32_t x) { return (int32_t) kept((uint32_t) x); }
-    /* More than half of the NT groups always exist; otherwise the kernel for NT / 2 would be used. */
+    /* True if group g exists. More than half of the NT groups always do; else the kernel for NT / 2 would be used. */
     __device__ __forceinline__ bool has(int g) const { return g <= NT / 2 || g < n_group; }
     /* Zeros the rows past the last, in all stages. */
     __device__ __forceinline__ void clear_x(unsigned char *mine) const
@@ -237,7 +238,7 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, unsigned char *shared, f
 #pragma unroll 1
     for (int i = 0; i < S::STAGES - 1; i++) in.fill_w(i * S::STAGE, in.base + i * S::BLOCKS);
     in.clear_x(mine);
-    ptx_wait_grids(); /* the loads of W overlap the kernel that makes x */
+    ptx_wait_grids(); /* the loads of W overlap the kernel that computes x */
 #pragma unroll 1
     for (int i = 0; i < S::STAGES - 1; i++) {
         in.fill_x(i * S::STAGE, in.base + i * S::BLOCKS);
@@ -293,7 +294,7 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, unsigned char *shared, f
     }
 }
 
-/* Multiplies R tiles of matrix w, from `tile` on, by packed rows x. w has fields data, scale, y, ldy and n_out. */
+/* w.y = R tiles of matrix w, from `tile` on, times the packed rows x. w has fields data, scale, y, ldy and n_out. */
 template <int TYPE, int NT, int R, class W>
 PI_FN void w16_tiles(const pi__cuda_shape &shape, const W &w, int32_t tile, const uint4 *x, const float *factor,
                      int32_t n_rows, unsigned char *raw)
@@ -312,7 +313,7 @@ PI_FN void w16_tiles(const pi__cuda_shape &shape, const W &w, int32_t tile, cons
 }
 
 /* Thread blocks per multiprocessor, where shared memory suffices: the registers are limited to fit. With a single
- * block, two warps a scheduler would wait for most of their results. */
+ * block, two warps per scheduler would wait for most of their results. */
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 800)
 template <int NT> constexpr int w16_side_by_side = NT == 1 && __CUDA_ARCH__ == 900 ? 3 : NT <= 4 ? 2 : 1;
 #else
@@ -383,7 +384,7 @@ template <int TYPE> struct w16_source {
     }
 };
 
-/* Multiplies block k of 32 columns of a stage: two tiles of W at w, 8 groups of x. */
+/* Adds the products of block k of 32 columns of a stage to acc: two tiles of W at w, 8 groups of x. */
 template <int TYPE>
 PI_FN void w16_block(const unsigned char *w, const unsigned char *x, uint32_t k, float (&acc)[2][8][4])
 {
@@ -405,8 +406,8 @@ PI_FN void w16_block(const unsigned char *w, const unsigned char *x, uint32_t k,
 }
 
 /* Computes the thread block's slices of n blocks of columns. The first and last slice may begin or end inside a
- * stage. The sums of each slice go where split.cuh says. busy: the warp has results, of the tiles and groups at
- * offsets w and x of a stage. */
+ * stage. Each slice's sums are added to `total` or stored, as split.cuh describes. busy: the warp has results, of the
+ * tiles and groups at offsets w and x of a stage. */
 template <int TYPE>
 PI_FN void w16_many_slices(const w16_source<TYPE> &from, unsigned char *raw, int32_t n, bool busy, uint32_t w,
                            uint32_t x, const split_sums &split, float (&total)[2][8][4])
@@ -430,7 +431,7 @@ PI_FN void w16_many_slices(const w16_source<TYPE> &from, unsigned char *raw, int
     }
 }
 
-/* Addresses of the two groups of x that the warp copies for its block. */
+/* Returns the source of the warp's copies: its tile of W, and its two groups of x. */
 template <int TYPE> PI_FN w16_source<TYPE> w16_source_of(const w16_products &p, const uint8_t *tile)
 {
     const int32_t first = (int32_t) (blockIdx.x * W16_MANY_GROUPS + threadIdx.x / 32 * 2),

@@ -35,7 +35,7 @@ PI_FN int warp_sum_int(int v)
 /* |v|, or infinity if v is NaN. */
 PI_FN float abs_or_inf(float v) { return fabsf(v) <= 3.4e38f ? fabsf(v) : INFINITY; }
 
-/* Sums v over a block of at most 32 warps. All threads get the result. scratch: one float a warp, in use until the
+/* Sums v over a block of at most 32 warps. All threads get the result. scratch: one float per warp, in use until the
  * next barrier. */
 PI_FN float block_sum(float v, float *scratch)
 {

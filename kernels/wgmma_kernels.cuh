@@ -14,7 +14,7 @@
  * Each slice starts with a new stage. If its last stage has only one block, the place of the other stays empty.
  *
  * While a block of columns is multiplied, its team unpacks the weights of the next one. An accumulator takes 64
- * registers a thread. Totals of completed slices are in shared memory after the ring; each thread reads only its
+ * registers per thread. Totals of completed slices are in shared memory after the ring; each thread reads only its
  * own. */
 #ifndef PI_WGMMA_KERNELS_CUH
 #define PI_WGMMA_KERNELS_CUH
@@ -39,8 +39,8 @@ template <int TYPE, int TEAMS_> struct wgmma_shape {
     static constexpr int FIT = (int) ((WGMMA_ROOM - 128 - TEAMS * WGMMA_TOTALS) / SIZE), STAGES = FIT < 6 ? FIT : 6;
     static constexpr uint32_t TOTALS_AT = STAGES * SIZE, BARRIERS_AT = TOTALS_AT + TEAMS * WGMMA_TOTALS;
     static constexpr size_t BYTES = BARRIERS_AT + 128;
-    /* Registers of a thread: where consumers would have few, the producer warps release all but LEFT and consumers
-     * have TAKEN. */
+    /* Registers per thread: GIVEN at launch. With more than two teams, producers keep LEFT of them and consumers have
+     * TAKEN. */
     static constexpr int GIVEN = 65536 / THREADS / 8 * 8, LEFT = 32, TAKEN = (GIVEN + (GIVEN - LEFT) / TEAMS) / 8 * 8;
 };
 
@@ -147,8 +147,8 @@ PI_FN uint64_t wgmma_b(uint32_t stage, uint32_t k, uint32_t i)
     return HOW | (uint64_t) ((stage + k * 512 + i * 32) / 16 & 0x3fff);
 }
 
-/* Unpacks the weights of block k of a stage to a, and issues its wgmmas. a must stay unchanged until they are done.
- * super: index of the stage's scales of scales. */
+/* Unpacks the weights of block k of a stage to a, and issues its wgmmas. a must stay unchanged until they have
+ * completed. On return the previous block's have completed. super: index of the stage's scales of scales. */
 template <int TYPE, class S>
 PI_FN void wgmma_block(const unsigned char *stage, uint32_t k, uint32_t super, uint32_t (&a)[2][4],
                        float (&acc)[WGMMA_GROUPS][4])
@@ -167,8 +167,8 @@ PI_FN void wgmma_block(const unsigned char *stage, uint32_t k, uint32_t super, u
     ptx_wgmma_wait<1>(); /* the previous block is done */
 }
 
-/* Ends a slice: adds it to the totals. After the last slice acc is the total. totals: the thread's float4 values,
- * stride 128. */
+/* Ends a slice: adds acc to the totals. After the last slice acc receives the total instead. totals: the thread's
+ * float4 values, stride 128. */
 PI_FN void wgmma_end_slice(float (&acc)[WGMMA_GROUPS][4], float4 *totals, bool first, bool last)
 {
 #pragma unroll
@@ -179,9 +179,9 @@ PI_FN void wgmma_end_slice(float (&acc)[WGMMA_GROUPS][4], float4 *totals, bool f
     }
 }
 
-/* Multiplies the team's rows of W by all of the block's x: acc. Weights of one block of columns are in a[0], of the
- * next in a[1]. Between slices no wgmma is in flight, as the compiler requires where other code writes to
- * accumulators. */
+/* acc = the team's rows of W times all of the thread block's rows of x, over n blocks of columns. Weights of one block
+ * of columns are in a[0], of the next in a[1]. Between slices no wgmma is in flight, as the compiler requires where
+ * other code writes to accumulators. */
 template <int TYPE, class S>
 PI_FN void wgmma_multiply(wgmma_ring<S> &ring, int32_t n, float4 *totals, float (&acc)[WGMMA_GROUPS][4])
 {
@@ -218,7 +218,7 @@ template <class S> PI_FN float4 *wgmma_totals(unsigned char *raw, int32_t team)
     return (float4 *) (raw + S::TOTALS_AT) + team * (WGMMA_TOTALS / 16) + threadIdx.x % 128;
 }
 
-/* Computes the thread block's sums. Returns false if the thread has no results. */
+/* Computes the thread block's sums: the thread's are in acc. Returns false if the thread has no results. */
 template <int TYPE, int TEAMS>
 PI_FN bool wgmma_sums(const w16_products &p, const wgmma_where &at, unsigned char *raw, float (&acc)[WGMMA_GROUPS][4])
 {

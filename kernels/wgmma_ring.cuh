@@ -42,7 +42,7 @@ template <class S> struct wgmma_ring {
     }
     __device__ __forceinline__ int32_t before() const { return now ? now - 1 : S::STAGES - 1; }
     __device__ __forceinline__ void wait_full() const { ptx_mbarrier_wait(full(now), round & 1); }
-    /* passes immediately in the first round */
+    /* Returns immediately in the first round. */
     __device__ __forceinline__ void wait_empty() const { ptx_mbarrier_wait(empty(now), ~round & 1); }
     /* Marks stage i as no longer needed by this warp. */
     __device__ __forceinline__ void release(int32_t i) const
