@@ -51,7 +51,8 @@ static int32_t *bucket_of(const pi__block_pool *p, const pi__digest *hash)
     return &p->bucket[pi__digest_word(hash) & (p->n_buckets - 1)];
 }
 
-/* Removes the block, which must not be on the free list, from the hash table. */
+/* Removes the block from the hash table, counts an eviction and notifies the prefix index. The block must not be on the
+ * free list. */
 static void drop_hash(pi__block_pool *p, int32_t id)
 {
     int32_t *at = bucket_of(p, &p->block[id].key.hash);
@@ -66,12 +67,12 @@ static void drop_hash(pi__block_pool *p, int32_t id)
     if (p->index) pi__prefix_index_drop(p->index, p->group, &p->block[id].key.hash);
 }
 
-/* Takes the pool's arrays from the arena; without memory, only measures them. */
+/* Takes the pool's arrays from the arena. If the arena has no memory, only adds up their bytes in a->used. */
 static void lay_out(pi__block_pool *p, int32_t n_blocks, int32_t block_size, pi__arena *a)
 {
     *p = (pi__block_pool) {.n_blocks = n_blocks, .block_size = block_size, .n_buckets = 16, .head = -1, .tail = -1};
     while (p->n_buckets < (uint32_t) n_blocks) p->n_buckets *= 2;
-    /* first: its address is that of the allocation */
+    /* must be first: pi__block_pool_destroy frees this address */
     p->block = pi__arena_take(a, (size_t) n_blocks * sizeof *p->block);
     p->token = pi__arena_take(a, (size_t) n_blocks * (size_t) block_size * sizeof *p->token);
     p->bucket = pi__arena_take(a, p->n_buckets * sizeof *p->bucket);

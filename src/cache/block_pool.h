@@ -38,17 +38,17 @@ typedef struct pi__block_root {
 
 typedef struct pi__block {
     pi__block_key key;    /* valid with hashed */
-    int32_t ref;          /* block tables and other holders that reference it */
+    int32_t ref;          /* number of block tables and other holders that reference the block */
     int32_t prev;         /* in the free list, -1 = none */
     int32_t next;         /* in the free list, -1 = none */
     int32_t chain;        /* next block in the hash bucket, -1 = none */
     bool hashed;          /* the hash table contains it */
-    bool written;         /* its memory was handed out since it was last returned to the system */
+    bool written;         /* the memory may be committed: handed out since it was last returned to the system */
     bool low_priority;    /* on the free list among the blocks that are evicted first */
     bool offload_tried;   /* a copy to a tier was tried since it was last touched */
-    bool pinned_for_copy; /* a copy is pending: get_new skips it while it is on the free list */
-    bool is_private;      /* its prefix is not shared: tiers get no copy */
-    uint32_t generation;  /* number of get_new calls that returned it; shows that it was reused */
+    bool pinned_for_copy; /* a copy to a tier is pending: get_new skips the block while it is on the free list */
+    bool is_private;      /* the prefix belongs to a sample group (start_private): tiers get no copy */
+    uint32_t generation;  /* number of get_new calls that returned the block; a later value shows that it was reused */
 } pi__block;
 
 typedef struct pi__block_pool {
@@ -77,20 +77,22 @@ void pi__block_pool_destroy(pi__block_pool *p);
 static inline int32_t pi__block_available(const pi__block_pool *p) { return p->n_free - p->n_pinned_for_copy; }
 /* Pins or unpins the block for a copy: get_new skips a pinned block. */
 void pi__block_hold(pi__block_pool *p, int32_t id, bool pinned_for_copy);
-/* Returns a block with ref 1 and no hash; -1 = none available. */
+/* Returns a block with ref 1 and no hash: the first of the free list that is not pinned. If the block had a hash, its
+ * prefix is evicted. -1 = none available. */
 int32_t pi__block_get_new(pi__block_pool *p);
-/* Adds a reference. */
+/* Adds a reference; a free block leaves the free list. */
 void pi__block_touch(pi__block_pool *p, int32_t id);
-/* Drops a reference; at 0 the block joins the free list. Release a table from its end, so that its first blocks are
- * evicted last. */
+/* Drops a reference; at 0 the block joins the free list, at the tail if it has a hash, else at the head. Release a
+ * table from its end, so that its first blocks are evicted last. */
 void pi__block_release(pi__block_pool *p, int32_t id);
-/* Like release, with low priority: at 0 the block is the first to be evicted. */
+/* Like release, with low priority: at 0 the block joins the head of the free list, even with a hash. */
 void pi__block_release_low_priority(pi__block_pool *p, int32_t id);
-/* Assigns the key and its block_size tokens to block id. No-op if a block with both exists. */
+/* Assigns the key and its block_size tokens to block id, which must be referenced. No-op if the block has a key, or if
+ * another block has this key and these tokens. */
 void pi__block_set_hash(pi__block_pool *p, int32_t id, const pi__block_key *key, const int32_t *tokens);
 /* Returns the block with this hash, parent and tokens, -1 = none. Takes no reference. */
 int32_t pi__block_find(const pi__block_pool *p, const pi__block_key *key, const int32_t *tokens);
-/* Calls fn for each free, written block without a hash, and marks it as not written. */
+/* Calls fn for each free block without a hash that may have committed memory, and marks the block as not written. */
 void pi__block_pool_trim(pi__block_pool *p, void (*fn)(void *ud, int32_t id), void *ud);
 /* Drops the hashes of a tenant's blocks, also of blocks in use; tenant NULL = all tenants. */
 void pi__block_pool_clear(pi__block_pool *p, const uint64_t *tenant);

@@ -21,7 +21,8 @@ int32_t pi__cache_stride(const pi__group_spec *g, int32_t max_ctx)
     return g->state ? 0 : ceil_div(max_ctx, g->block_size);
 }
 
-/* Takes all arrays except the pools' from the arena; without memory, only measures them. */
+/* Takes all arrays except the pools' from the arena. If the arena has no memory, only adds up their bytes in
+ * a->used. */
 static void lay_out(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx,
                     pi__arena *a)
 {
@@ -34,7 +35,7 @@ static void lay_out(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, 
         if (spec[i].block_size > c->reuse_block) c->reuse_block = spec[i].block_size;
     }
     c->hashes_stride = ceil_div(max_ctx, c->hash_block);
-    c->seq = pi__arena_take(a, S * sizeof *c->seq); /* first: its address is that of the allocation */
+    c->seq = pi__arena_take(a, S * sizeof *c->seq); /* must be first: pi__cache_destroy frees this address */
     c->hashes = pi__arena_take(a, S * (size_t) c->hashes_stride * sizeof *c->hashes);
     for (int32_t i = 0; i < n_groups; i++) {
         pi__cache_group *g = &c->group[i];
@@ -142,7 +143,8 @@ static int32_t find_block(const pi__cache *c, int32_t s, const pi__cache_group *
     return pi__block_find(&g->pool, &key, tokens + (size_t) i * (size_t) bs);
 }
 
-/* Returns the longest reusable length of row s of at most n tokens. */
+/* Returns the largest length up to n at which a prefix of row s can end: a multiple of reuse_block that cuts no sparse
+ * block. */
 static int32_t reusable(const pi__cache *c, int32_t s, int32_t n)
 {
     return pi__span_cut(&c->seq[s].sparse, n / c->reuse_block * c->reuse_block);
@@ -184,7 +186,7 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
      *
      *     full         [ 7 ][ 2 ][ 9 ]         n_freed 0      one reference more for each block
      *     window       [-1 ][ 5 ][ 3 ]         n_freed 1      likewise: blocks before the window are not searched
-     *     recurrent    snapshot 4              no reference: it is copied before anything else can evict it */
+     *     recurrent    snapshot 4              no reference: the state is loaded before anything can evict it */
     extend_hashes(c, s, tokens, n);
     int32_t len = n - 1, before;
     *matched = 0;
@@ -265,13 +267,13 @@ bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens)
     return true;
 }
 
-/* Returns the tokens of the shortest reusable prefix that includes all of block i. */
+/* Returns the length in tokens of the shortest reusable prefix that includes all of block i. */
 static int32_t first_reuse(const pi__cache *c, const pi__group_spec *g, int32_t i)
 {
     return ceil_div((i + 1) * g->block_size, c->reuse_block) * c->reuse_block;
 }
 
-/* True if some reuse point after block i has the block in its window. */
+/* True if some reuse point at or after the end of block i has the block in its window. */
 static bool is_seen(const pi__cache *c, int32_t s, const pi__group_spec *g, int32_t i)
 {
     for (int32_t n = first_reuse(c, g, i); c->reuse_point && pi__group_behind(g, g->window, n) <= i;

@@ -47,7 +47,7 @@ static inline int32_t pi__span_cut(const pi__sparse_span *s, int32_t n)
 }
 
 typedef struct pi__cache_group {
-    pi__group_spec spec;  /* as given */
+    pi__group_spec spec;  /* the spec given to init */
     pi__block_pool pool;  /* blocks of the group */
     int32_t *table;       /* [max_seqs, stride] block ids */
     int32_t stride;       /* entries per row; 0 for a state group */
@@ -65,10 +65,10 @@ typedef struct pi__cache {
     /* True if another sequence is likely to continue from the first n tokens of row s (a reuse point). Blocks before a
      * window get low priority unless they cover the window of a reuse point. NULL = no reuse points. */
     bool (*reuse_point)(void *ud, int32_t s, int32_t n);
-    void *reuse_point_ud;  /* its first argument */
-    /* Called for each block that gets its hash; may be NULL. */
+    void *reuse_point_ud;  /* first argument of reuse_point */
+    /* Called when commit or snapshot_done gives a block its hash, except for private rows; may be NULL. */
     void (*hashed)(void *ud, int32_t group, int32_t block, const pi__block_key *key, const int32_t *tokens);
-    void *hashed_ud;       /* its first argument */
+    void *hashed_ud;       /* first argument of hashed */
     struct pi__prefix_index *index; /* reports which prefixes can be reused; NULL = no listener */
 } pi__cache;
 
@@ -78,12 +78,12 @@ typedef struct pi__cache_seq {
     int32_t n_blocks[PI__CACHE_MAX_GROUPS];     /* entries in the table row, released ones included */
     int32_t n_freed[PI__CACHE_MAX_GROUPS];      /* leading entries that were released (-1) */
     int32_t n_hashed[PI__CACHE_MAX_GROUPS];     /* leading entries with a hashed block */
-    /* state group: snapshot found by match, -1 = start from a zero state */
+    /* state group: id of the snapshot found by match, -1 = none: the sequence starts from a zero state */
     int32_t snapshot[PI__CACHE_MAX_GROUPS];
     pi__block_root root;                        /* hash and tenant of its empty prefix */
-    uint64_t left_for;                          /* owner that its hashes are kept for (pi__cache_leave); 0 = none */
-    bool is_private;                            /* `hashed` is not called for its blocks */
-    uint32_t skip_groups;                       /* bit of each group that it does not use */
+    uint64_t left_for;                          /* the `owner` of pi__cache_leave that may reuse the hashes; 0 = none */
+    bool is_private;                            /* the callback pi__cache.hashed is not called for the row's blocks */
+    uint32_t skip_groups;                       /* bit of each group that the sequence does not use */
     pi__sparse_span sparse;                     /* blocks in this span get other hashes than dense ones */
 } pi__cache_seq;
 
@@ -103,7 +103,8 @@ void pi__cache_start(pi__cache *c, int32_t s, const char *salt);
 void pi__cache_leave(pi__cache *c, int32_t s, uint64_t owner);
 /* Restarts row s with the hashes that its owner left, same salt, variant and span. False = not left for this owner. */
 bool pi__cache_start_again(pi__cache *c, int32_t s, uint64_t owner);
-/* Row s, just started, does not use these groups (bits): they do not limit its match and hold no blocks of it. */
+/* Row s, just started, does not use these groups (bits): they do not limit its match, and the row holds none of their
+ * blocks. */
 void pi__cache_skip_groups(pi__cache *c, int32_t s, uint32_t groups);
 /* Sets the sparse prefill span of row s, just started. */
 void pi__cache_start_sparse(pi__cache *c, int32_t s, const pi__sparse_span *span);
@@ -114,25 +115,27 @@ void pi__cache_start_variant(pi__cache *c, int32_t s, const pi__digest *variant)
 static inline bool pi__cache_has(const pi__cache *c, int32_t s, int32_t g) { return !(c->seq[s].skip_groups >> g & 1); }
 /* Row s, just started, shares prefixes only with rows of the same root; `hashed` is not called for its blocks. */
 void pi__cache_start_private(pi__cache *c, int32_t s, const pi__block_root *root);
-/* Reuses the longest prefix of tokens[0..n) that every group still has. At most n - 1 tokens, since one token must be
- * left to compute. Returns its length; *matched: longest prefix that any group has. */
+/* Reuses the longest prefix of tokens[0..n) that every group still has: puts its blocks into the tables of row s. At
+ * most n - 1 tokens, since one token must be left to compute. Returns the length of the prefix; *matched: length of the
+ * longest prefix that any group has. */
 int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n, int32_t *matched);
 /* Returns the number of leading tokens of row s that row t holds or will hold: s could reuse them once t has computed
  * them. Compares only tokens hashed by match or commit. */
 int32_t pi__cache_common(const pi__cache *c, int32_t s, int32_t t);
-/* Returns the hash of the first i + 1 hash blocks of row s; match or commit must have made it. */
+/* Returns the hash of the first i + 1 hash blocks of row s; match or commit must have computed it. */
 const pi__digest *pi__cache_hash(const pi__cache *c, int32_t s, int32_t i);
-/* Returns the key of block i of row s for blocks of block_size tokens; match or commit must have made its hash. */
+/* Returns the key of block i of row s for blocks of block_size tokens; match or commit must have computed its hash. */
 pi__block_key pi__cache_key(const pi__cache *c, int32_t s, int32_t block_size, int32_t i);
 /* Registers fn to be called when the set of reusable prefixes changes (see prefix_index.h). Call once, before the
  * first sequence. Groups in `skip_groups` (bits) are ignored. */
 int pi__cache_listen(pi__cache *c, uint32_t skip_groups, pi_cache_event_fn fn, void *ud, pi_error *err);
-/* Announces that a tier may add blocks for the first n_hashes hash blocks of row s. */
+/* Adds the first n_hashes hash blocks of row s to the prefix index, since a tier may add blocks for them. No-op without
+ * an index, or for a row that is private, has a salt or uses adapters. */
 void pi__cache_expect(const pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_hashes);
 /* Allocates blocks so that row s can hold n_tokens tokens. False = out of blocks, nothing changed. */
 bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens);
-/* Marks tokens[0..n_computed) of row s as computed: full blocks get their hashes (if keep), blocks before windows are
- * released. */
+/* Marks tokens[0..n_computed) of row s as computed, and releases blocks before windows. keep: full blocks get their
+ * hashes, so that other sequences can reuse them. */
 void pi__cache_commit(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n_computed, bool keep);
 /* Allocates a snapshot of state group g for the first n tokens (a multiple of its block size) of row s. The caller
  * fills it and then calls snapshot_done. -1 = that prefix has a snapshot already, or none is free. */
@@ -149,10 +152,11 @@ void pi__cache_clear(pi__cache *c, const uint64_t *tenant);
  * blocks without references, in order of eviction; the index has each hashed block once; tables stay within their
  * rows and pools. */
 const char *pi__cache_check(const pi__cache *c, const int32_t *const *more);
-/* Returns the first block of group g that a reused prefix of n tokens (a multiple of reuse_block) needs; it needs all
- * blocks from there to its end. */
+/* Returns the index of the first block of group g that a reused prefix of n tokens (a multiple of reuse_block) needs.
+ * The prefix needs all blocks from there to its end. */
 int32_t pi__group_first(const pi__group_spec *g, int32_t n);
-/* Returns the number of leading table entries before the window of every token from position n on. */
+/* Returns the number of leading blocks that no token from position n on attends to, if each token attends to the last
+ * `window` tokens, itself included; 0 if window is 0. */
 int32_t pi__group_behind(const pi__group_spec *g, int32_t window, int32_t n);
 /* Returns the tokens that a running sequence keeps in a window group. */
 static inline int32_t pi__group_window(const pi__group_spec *g) { return g->keep ? g->keep : g->window; }

@@ -13,7 +13,7 @@
 enum { CHUNK = 32 << 20 /* bytes pinned at a time; a chunk has at least one slot */ };
 
 typedef struct host_group {
-    pi__block_pool pool;   /* slots */
+    pi__block_pool pool;   /* pool of the group's slots */
     char *base;            /* address of the first chunk */
     size_t bytes;          /* bytes per slot */
     size_t chunk_bytes;    /* bytes per chunk, a multiple of the page size */
@@ -24,7 +24,7 @@ typedef struct host_group {
 } host_group;
 
 struct pi__host_tier {
-    pi__host_config config; /* as given */
+    pi__host_config config; /* copy of the config given to open */
     host_group group[PI__HOST_MAX_GROUPS];
     char *region;          /* memory of all chunks */
     size_t region_size;    /* bytes */
@@ -82,7 +82,7 @@ static host_group *next_to_grow(pi__host_tier *h)
     return best;
 }
 
-/* Pins the group's next chunk. */
+/* Pins the group's next chunk. If that fails, sets `full`: no chunk is pinned any more. */
 static void take_chunk(pi__host_tier *h, host_group *g)
 {
     if (h->config.pin(h->config.ud, g->base + (size_t) g->n_ready * g->chunk_bytes, g->chunk_bytes)) {
@@ -198,7 +198,8 @@ int32_t pi__host_take(pi__host_tier *h, int32_t group)
         /* the next chunk will be needed soon */
         if (id % g->per_chunk >= g->per_chunk / 2) want_chunks(h, g, chunk + 2);
         if (chunk < g->n_ready) return id;
-        if (full) continue; /* its chunk will never be pinned: do not hand it out again */
+        /* the chunk will never be pinned: keep the reference, so that the slot is not handed out again */
+        if (full) continue;
         want_chunks(h, g, chunk + 1);
         pi__block_release(&g->pool, id);
         return -1;

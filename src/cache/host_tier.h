@@ -34,10 +34,10 @@ typedef struct pi__host_config {
         int32_t block_size;    /* tokens per slot */
         size_t bytes;          /* bytes per slot */
     } group[PI__HOST_MAX_GROUPS];
-    /* Pins pages; called in open and on the tier's thread. False = no more memory can be pinned. */
+    /* Pins n bytes at p; called in open and on the tier's thread. False = no more memory can be pinned. */
     bool (*pin)(void *ud, void *p, size_t n);
     void (*unpin)(void *ud, void *p, size_t n); /* unpins a pinned chunk; called in close */
-    void *ud;                  /* first argument of both */
+    void *ud;                  /* first argument of pin and unpin */
     pi__log log;               /* reports that no more memory can be pinned */
 } pi__host_config;
 
@@ -59,7 +59,7 @@ void *pi__host_at(const pi__host_tier *h, int32_t group, int32_t slot);
 pi__block_pool *pi__host_pool(pi__host_tier *h, int32_t group);
 /* True if more memory is being pinned, so that a failed take may succeed soon. */
 bool pi__host_grows(const pi__host_tier *h);
-/* Drops a tenant's slots; tenant NULL = of all tenants. */
+/* Drops the hashes of a tenant's slots; tenant NULL = of all tenants. */
 void pi__host_clear(pi__host_tier *h, const uint64_t *tenant);
 /* Counts the slots that can be found, and their bytes. */
 void pi__host_count(const pi__host_tier *h, uint64_t *entries, uint64_t *bytes);

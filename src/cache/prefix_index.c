@@ -33,14 +33,14 @@ typedef struct node {
 struct pi__prefix_index {
     const pi__cache *cache;
     pi_cache_event_fn fn;  /* the listener */
-    void *ud;              /* its first argument */
+    void *ud;              /* first argument of fn */
     uint32_t skip_groups;  /* bit of each group to ignore */
     node *node;            /* [n_nodes] node 0 is the empty prefix */
     int32_t *token;        /* [n_nodes, hash_block] */
     int32_t *bucket;       /* [n_buckets] first node of each hash chain, -1 = none */
-    int32_t *path;         /* [deepest] nodes that became live or stopped being live */
-    uint64_t *hash;        /* [deepest] their hashes, as reported */
-    int32_t *told;         /* [deepest * hash_block] their tokens */
+    int32_t *path;         /* [deepest] nodes that became live or stopped being live, for one event */
+    uint64_t *hash;        /* [deepest] hashes of these nodes, as reported */
+    int32_t *told;         /* [deepest * hash_block] tokens of these nodes */
     int32_t n_nodes, first_free, deepest;
     uint32_t n_buckets;    /* a power of two */
 };
@@ -88,7 +88,7 @@ static void lay_out(pi__prefix_index *x, const pi__cache *c, pi__arena *a)
     for (x->n_buckets = 16; x->n_buckets < (uint32_t) x->n_nodes;) x->n_buckets *= 2;
     x->deepest = c->hashes_stride + 1;
     const size_t N = (size_t) x->n_nodes, D = (size_t) x->deepest, H = (size_t) c->hash_block;
-    x->node = pi__arena_take(a, N * sizeof *x->node); /* first: its address is that of the allocation */
+    x->node = pi__arena_take(a, N * sizeof *x->node); /* must be first: pi__prefix_index_close frees this address */
     x->token = pi__arena_take(a, N * H * sizeof *x->token);
     x->bucket = pi__arena_take(a, x->n_buckets * sizeof *x->bucket);
     x->path = pi__arena_take(a, D * sizeof *x->path);
@@ -137,7 +137,7 @@ static void unlink_node(pi__prefix_index *x, int32_t i)
     x->first_free = i;
 }
 
-/* Walks the subtree of `top` in preorder. Returns the node after i; below: visit the children of i. -1 = end. */
+/* Walks the subtree of `top` in preorder. Returns the node after i, -1 = end. below: i's children are visited, too. */
 static int32_t walk(const pi__prefix_index *x, int32_t top, int32_t i, bool below)
 {
     if (below && x->node[i].child >= 0) return x->node[i].child;
@@ -292,7 +292,7 @@ static void changed(pi__prefix_index *x, int32_t g, int32_t i)
         node *n = &x->node[k];
         if (pi__group_is_full(spec)) {
             const bool reach = reaches(x, n);
-            below = reach != n->reach; /* descendants depend on it */
+            below = reach != n->reach; /* `reach` of descendants depends on this node's */
             n->reach = reach;
         } else below = tokens_of(x, n) < last;
         look_at_end(x, k);

@@ -26,13 +26,13 @@ int pi__prefix_index_open(pi__prefix_index **out, const pi__cache *c, uint32_t s
                           void *ud, pi_error *err);
 void pi__prefix_index_close(pi__prefix_index *x); /* x may be NULL */
 
-/* Announces n block hashes of hash_block tokens each, chained from the empty prefix: blocks that end with one of them
- * may be put. */
+/* Adds nodes for n chained block hashes of hash_block tokens each, from the empty prefix on. put and drop ignore blocks
+ * that end with an unknown hash. If the index is full, the last nodes are missing. */
 void pi__prefix_index_path(pi__prefix_index *x, const pi__digest *hashes, const int32_t *tokens, int32_t n);
-/* Group g has gained or lost the block that ends the prefix `hash`. */
+/* Group g has gained (put) or lost (drop) the block that ends the prefix with this hash. May call the listener. */
 void pi__prefix_index_put(pi__prefix_index *x, int32_t g, const pi__digest *hash);
 void pi__prefix_index_drop(pi__prefix_index *x, int32_t g, const pi__digest *hash);
-/* All groups have dropped all blocks. */
+/* All groups have dropped all blocks. Calls the listener with PI_CACHE_CLEARED. */
 void pi__prefix_index_clear(pi__prefix_index *x);
 
 #endif

@@ -297,8 +297,8 @@ static int check_config(pi__tier_config *c, pi_error *err)
     return PI_OK;
 }
 
-/* Takes t's arrays from the arena; without memory, only measures them. The ring is last: often only its first bytes
- * are used. */
+/* Takes t's arrays from the arena. If the arena has no memory, only adds up their bytes in a->used. The ring is last:
+ * often only its first bytes are used. */
 static void lay_out(pi__tier *t, pi__arena *a)
 {
     const pi__tier_config *c = &t->config;
@@ -335,8 +335,8 @@ static bool start_thread(pi__tier *t) { return t->thread_started = pi__thread_st
 /* True for errors of a full disk: the directory is usable for reading. */
 static bool is_full(int e) { return e == ENOSPC || e == EDQUOT || e == EFBIG; }
 
-/* Checks that files can be written. On a full disk it is called again after the scan, which removes files over the
- * limit. */
+/* Checks that files can be written. A full disk is no error: *full is set. Then the caller calls it again after the
+ * scan, which removes files over the limit (scanned true): a disk that is still full makes the tier read-only. */
 static int probe(pi__tier *t, bool scanned, bool *full, pi_error *err)
 {
     *full = false;
@@ -352,7 +352,8 @@ static int probe(pi__tier *t, bool scanned, bool *full, pi_error *err)
     return PI_OK;
 }
 
-/* Returns the space of all holders of the key: files without the key are neither read nor replace ours. */
+/* Returns the fingerprint of this model's folder. It also depends on the key, if there is one: files that are written
+ * without the key are in another folder. */
 static pi__digest space_of(const pi__tier *t)
 {
     static const char what[] = "prefix directory";
@@ -475,8 +476,8 @@ bool pi__tier_rescanned(pi__tier *t, uint64_t n)
     return done;
 }
 
-/* Marks an entry as used. Signals the thread if it becomes the first dirty entry: the thread then waits without a
- * timeout. */
+/* Marks an entry as used. Signals the thread if the entry becomes the first dirty one: until then the thread waits
+ * without a timeout. */
 static void use(pi__tier *t, int32_t entry)
 {
     bool was_dirty = t->index.list[PI__TIER_DIRTY].tail != 0;
@@ -492,8 +493,8 @@ void pi__tier_touch(pi__tier *t, const pi__digest *hash, int32_t group)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Returns the ring offset for an image of this size; SIZE_MAX = no room. Images are not split and lie in the order of
- * stage, so the used space is one range, or two if it wraps around. */
+/* Returns the ring offset for an image of `size` bytes; SIZE_MAX = no free range is large enough. Images are not split
+ * and lie in the order of stage, so the used space is one range, or two if it wraps around. */
 static size_t find_room(const pi__tier *t, size_t size)
 {
     size_t all = t->config.staging_bytes;
@@ -507,7 +508,8 @@ static size_t find_room(const pi__tier *t, size_t size)
     return first >= size ? 0 : SIZE_MAX;
 }
 
-/* Reserves space in the ring and an entry in the index. Returns the stage index; -1 = no room. */
+/* Reserves space in the ring and an entry in the index. Returns the index into t->stage; -1 = no space, or the tier is
+ * not writable. */
 static int32_t reserve(pi__tier *t, const pi__tier_name *name, size_t size)
 {
     uint64_t pages = pages_of(size);

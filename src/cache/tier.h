@@ -47,7 +47,7 @@
  *
  * The modification time is the time of last use (written back in batches), and gives the eviction order after the
  * next open. Files are readable by their owner only, since a cache can be converted back to the text it was computed
- * from. Names that are not of this form are left alone.
+ * from. Files with other names are ignored.
  *
  * Several processes may use one directory, on one machine or on several that mount it, also with different models.
  * Files of other processes are found by a rescan: it reads the shards whose time has changed. No process waits for a
@@ -84,7 +84,7 @@ typedef struct pi__tier_config {
     int32_t close_ms;        /* max time that close continues writing staged entries, ms; 0 = 2,000 */
     /* a load or rescan has ended. Runs on the tier's thread; must not call the tier; may be NULL */
     void (*wake)(void *ud);
-    void *wake_ud;           /* its argument */
+    void *wake_ud;           /* argument of wake */
     pi__log log;             /* reports entries at open, the first failed write, the first damaged file */
 } pi__tier_config;
 
@@ -101,7 +101,7 @@ typedef struct pi__tier_stats {
     int64_t hits;          /* loads that returned the entry */
     int64_t misses;        /* loads that did not, without cancelled ones */
     int64_t writes;        /* files written */
-    int64_t dropped;       /* puts that were not kept: no room in the ring, too large, or not writable in time */
+    int64_t dropped;       /* puts that were not kept: no space in the ring, too large, or not writable in time */
     int64_t evicted;       /* files removed to stay within the limit, also at open */
     int64_t damaged;       /* files removed because their content was not valid */
     int64_t write_errors;  /* failed writes, without transient failures */

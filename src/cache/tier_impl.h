@@ -28,7 +28,7 @@ enum {
 enum { PI__TIER_LRU, PI__TIER_DIRTY, PI__TIER_LISTS };
 enum { PI__TIER_SHARDS = 256 };
 
-typedef struct pi__tier_name { /* name of a file within its space */
+typedef struct pi__tier_name { /* name of a file within a space, the folder of one fingerprint */
     pi__digest hash;    /* identifies the entry, together with group */
     uint64_t tenant;    /* tenant of the entry, for cache_clear */
     int32_t group;      /* as given to put */
@@ -38,13 +38,13 @@ typedef struct pi__tier_entry {
     pi__tier_name name;
     int64_t used;       /* last use, ns since 1970; the file's modification time unless dirty */
     int32_t space;      /* index into pi__tier.space; 0 = this model */
-    uint32_t pages;     /* disk pages of PI__TIER_PAGE bytes */
+    uint32_t pages;     /* disk pages of PI__TIER_PAGE bytes that the file occupies */
     int32_t stage;      /* with staged: index into pi__tier.stage */
     int32_t chain;      /* next in the hash bucket, or next free slot */
     bool staged;        /* not yet written to disk */
     bool dirty;         /* on the DIRTY list: its file must still get the time of last use, or be removed */
     bool cleared;       /* no longer in the hash table; its file must be removed */
-    bool seen;          /* found by the running rescan of its shard */
+    bool seen;          /* the running rescan has found the file */
     struct { int32_t prev, next; } link[PI__TIER_LISTS]; /* list neighbors: newer, older */
 } pi__tier_entry;
 
@@ -53,10 +53,10 @@ typedef struct pi__tier_index {
     int32_t *bucket;        /* [n_buckets] first entry of each hash chain */
     uint32_t n_buckets;     /* a power of two */
     int32_t capacity;       /* max entries */
-    int32_t n_touched;      /* slots that were ever used */
+    int32_t n_touched;      /* slots that were ever used: 1..n_touched */
     int32_t free;           /* first free slot among n_touched */
     struct { int32_t head, tail; } list[PI__TIER_LISTS]; /* most and least recently used */
-    int32_t n_entries;      /* in use */
+    int32_t n_entries;      /* entries in use */
     int32_t n_own;          /* of n_entries, findable entries of space 0 */
     int32_t n_cleared;      /* of n_entries, cleared entries */
     uint64_t n_pages;       /* disk pages of all entries */
@@ -70,7 +70,7 @@ int32_t pi__tier_add(pi__tier_index *x, int32_t space, const pi__tier_name *name
 void pi__tier_erase(pi__tier_index *x, int32_t slot);
 /* Makes the entry most recently used now; it becomes dirty unless it is staged. */
 void pi__tier_use(pi__tier_index *x, int32_t slot);
-/* Makes the entry most recently used at `used`, which its file has as its time already. */
+/* Makes the entry most recently used at `used`, for a file that has this modification time already. */
 void pi__tier_used(pi__tier_index *x, int32_t slot, int64_t used);
 void pi__tier_set_dirty(pi__tier_index *x, int32_t slot, bool dirty);
 /* Hides the entry from find; it becomes dirty unless it is staged. */
@@ -115,7 +115,7 @@ typedef struct pi__tier_entry_id {
 /* Return the bytes before the data, and of the complete file; SIZE_MAX = overflow. */
 size_t pi__tier_head_size(int32_t n_tokens);
 size_t pi__tier_file_size(int32_t n_tokens, size_t n_bytes);
-/* Build the path below DIR of an entry, of a shard, of a space. */
+/* Build the path below DIR of an entry's file, of a shard's folder, of a space's folder. */
 void pi__tier_path(char path[PI__TIER_PATH], const pi__digest *fingerprint, const pi__tier_name *name);
 void pi__tier_shard_path(char path[PI__TIER_PATH], const pi__digest *fingerprint, uint32_t shard);
 void pi__tier_space_path(char path[PI__TIER_PATH], const pi__digest *fingerprint);
@@ -151,7 +151,7 @@ int pi__tier_open_dir(const char *dir);
 /* ------------------------------------------------------------------------------------------------------------ tier */
 typedef struct pi__tier_stage { /* an entry's image in the ring */
     size_t off, size;  /* bytes */
-    int32_t entry;     /* slot of its entry */
+    int32_t entry;     /* slot of the entry in the index */
     bool ready;        /* the image is complete */
 } pi__tier_stage;
 
@@ -172,7 +172,7 @@ typedef struct pi__tier_load_slot {
     uint32_t round;             /* generation of this slot, so that ids are not reused */
     int32_t next;               /* next load in the queue, or next free slot */
     pi__tier_load_state state;
-    bool cancelled;             /* not reported; freed when it leaves its queue */
+    bool cancelled;             /* not reported; freed when the load leaves its queue */
     bool ok;                    /* valid with DONE */
 } pi__tier_load_slot;
 
@@ -192,7 +192,7 @@ struct pi__tier {
     int32_t *load_tokens;         /* [config.max_loads + 1, config.max_tokens] */
     char *head;                   /* [head_bytes] buffer for the head of a file, used by the tier's thread */
     size_t head_bytes;
-    pi__digest *space;            /* [n_spaces] fingerprints found in the directory; 0 = this model */
+    pi__digest *space;            /* [n_spaces] fingerprints found in the directory; space[0] is this model's */
     size_t n_spaces, cap_spaces;
     uint64_t limit_pages;
     int32_t n_stage;              /* capacity of stage */
@@ -209,16 +209,18 @@ struct pi__tier {
     bool thread_started;
     bool closing;
     int64_t close_at;             /* with closing: time to stop writing, monotonic ns */
-    int64_t flush_at;             /* time to write times back, monotonic ns; 0 = no entry is dirty */
+    /* time to write the times of last use of dirty entries to their files, monotonic ns; 0 = no entry is dirty */
+    int64_t flush_at;
     pi__tier_index index;
     int32_t stage_first;          /* index of the oldest image */
     int32_t stage_count;
     uint64_t stage_pages;         /* disk pages of staged entries */
-    pi__tier_queue queued, done;
+    pi__tier_queue queued, done;  /* loads to run; loads to poll */
     int32_t load_free;            /* first free load slot */
     bool told_damage;             /* a damaged file was logged */
     uint64_t n_clears;            /* number of clear calls */
-    uint64_t rescans_requested, rescans_begun, rescans_done; /* numbers of rescans */
+    /* rescans are numbered from 1: number of the last one requested, begun, done */
+    uint64_t rescans_requested, rescans_begun, rescans_done;
     pi__tier_stats stats;         /* counters; pi__tier_get_stats fills in the rest */
 };
 

@@ -66,7 +66,7 @@ static void add(pi__tier *t, const pi__tier_name *f)
     pthread_mutex_unlock(&t->lock);
     pi__tier_result rc = pi__tier_stat(t->dir_fd, path, &pages, &used);
     pthread_mutex_lock(&t->lock);
-    /* or it was put meanwhile */
+    /* or if a put has added the entry meanwhile */
     if (rc || t->n_clears != n_clears || pi__tier_find(&t->index, &f->hash, f->group)) return;
     int32_t slot = pi__tier_add(&t->index, 0, f, pages, used);
     if (slot) t->index.entry[slot].seen = true;

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "cache/tier_impl.h"
 
-typedef struct found { /* a file */
+typedef struct found { /* a file of an entry */
     pi__tier_name name;
     int64_t used;
     int32_t space;
@@ -28,7 +28,7 @@ typedef struct scan {
     pi__tier *t;
     found *list;
     size_t n, cap;
-    int64_t now;  /* ns; files with a later time count as used now, and their time is corrected */
+    int64_t now;  /* ns; files with a later time count as used now, and their modification time is corrected */
 } scan;
 
 enum { EMPTY_SECONDS = 60, STRAY_SECONDS = 3600 }; /* see sweep */

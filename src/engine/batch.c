@@ -21,7 +21,7 @@ pi__batch_shape pi__batch_shape_of(const pi__group_spec *spec, int32_t n_groups,
 
 static int32_t *take_ints(pi__arena *a, size_t n) { return pi__arena_take(a, n * sizeof(int32_t)); }
 
-/* Takes all arrays from the arena; without memory, only measures them. */
+/* Takes all arrays of bb from the arena. If the arena has no memory, only adds up their bytes in a->used. */
 static void lay_out(pi__batch_builder *bb, const pi__batch_shape *s, pi__arena *a)
 {
     const size_t T = (size_t) s->max_tokens, S = (size_t) s->max_seqs;
@@ -93,7 +93,7 @@ void pi__batch_clear(pi__batch_builder *bb)
     bb->b.runs = (pi__runs) {.start = bb->run_start, .seq = bb->run_seq, .block = bb->run_block};
 }
 
-/* Appends a run of n tokens; no-op for n <= 0. */
+/* Appends a run of n tokens of sequence q; no-op for n <= 0. is_block: the run is a query block of sparse prefill. */
 static void add_run(pi__batch_builder *bb, int32_t q, int32_t n, bool is_block)
 {
     pi__runs *r = &bb->b.runs;
@@ -105,7 +105,8 @@ static void add_run(pi__batch_builder *bb, int32_t q, int32_t n, bool is_block)
     r->n++;
 }
 
-/* Adds the runs of tokens pos..end of sequence q: before its sparse span, each query block in it, after it. */
+/* Splits tokens pos..end of sequence q into runs: the tokens before its sparse span, each query block within it, the
+ * tokens after it. */
 static void add_runs(pi__batch_builder *bb, const pi__sparse_span *span, int32_t q, int32_t pos, int32_t end)
 {
     const int32_t lo = pos > span->from ? pos : span->from, hi = end < span->end ? end : span->end;
@@ -119,7 +120,8 @@ static void add_runs(pi__batch_builder *bb, const pi__sparse_span *span, int32_t
     add_run(bb, q, end - hi, false);
 }
 
-/* Fills the slot mapping of the tokens in group i and copies the block table of the sequence. */
+/* Fills the slot mapping of the n tokens from position pos on in group i; all -1 if cache row `row` does not use the
+ * group. Copies the block table of the row to sequence q. */
 static void add_group(pi__batch_builder *bb, const pi__cache *c, int32_t i, int32_t q, int32_t row, int32_t pos,
                       int32_t n)
 {
@@ -132,7 +134,8 @@ static void add_group(pi__batch_builder *bb, const pi__cache *c, int32_t i, int3
         return;
     }
     pi__assert((pos + n - 1) / bs < c->seq[row].n_blocks[i]);
-    for (int32_t k = 0; k < n; k++) { /* -1: the block was freed; a drafter that lags does not need its old keys */
+    for (int32_t k = 0; k < n; k++) {
+        /* -1: the block left the window and was freed; a late drafter needs no keys there */
         const int32_t block = table[(pos + k) / bs];
         slot[k] = block < 0 ? -1 : block * bs + (pos + k) % bs;
     }
@@ -186,7 +189,7 @@ void pi__batch_add_lora(pi__batch_builder *bb, int32_t q, int32_t level, const p
     bb->lora[bb->n_lora++] = (pi__lora_note) {pair, rank, scale, level, q};
 }
 
-/* Sorts by level, then by adapter and scale, then by sequence. */
+/* Order for qsort: by level, then by adapter and scale, then by sequence. */
 static int order_of(const void *pa, const void *pb)
 {
     const pi__lora_note *a = pa, *b = pb;
@@ -196,7 +199,8 @@ static int order_of(const void *pa, const void *pb)
     return a->seq - b->seq;
 }
 
-/* Builds the runs of a batch in the memory at run and row. start: first token of each sequence. */
+/* Builds the list of adapter runs from the sorted bb->lora, in the arrays run and row. start[q]..start[q + 1]: rows of
+ * sequence q. */
 static pi__lora_rows lora_rows(pi__batch_builder *bb, const int32_t *start, pi__lora_run *run, int32_t *row)
 {
     pi__lora_rows r = {.run = run, .row = row, .no = ++bb->lora_no};

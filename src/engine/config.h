@@ -25,7 +25,7 @@ enum { PI__ROPE_MODEL, PI__ROPE_NONE, PI__ROPE_LINEAR, PI__ROPE_YARN };
 typedef struct pi__rope_config {
     double base;               /* frequency base */
     int scaling;               /* PI__ROPE_* */
-    double scale;              /* factor by which the context becomes longer */
+    double scale;              /* factor by which the context becomes longer than in training */
     int64_t orig_ctx;          /* context length of training, tokens */
     pi__given ext_factor, attn_factor, beta_slow, beta_fast; /* YaRN parameters, see model/rope.c */
 } pi__rope_config;
@@ -42,17 +42,18 @@ typedef struct pi__config {
     pi__rope_config rope;      /* overrides of the model's RoPE parameters */
     int32_t ctx_size;          /* max tokens of prompt + answer; 0 = the model's training context */
     int32_t max_batch_tokens;  /* token budget of a step, prefill and decode together (512 by default) */
-    double step_target_ms;     /* limits prefill in steps that decode, to keep steps below this time; 0 = no limit */
+    /* target time of a step that decodes, ms: fewer prefill tokens keep it below (pace.h); 0 = no limit */
+    double step_target_ms;
     int32_t max_seqs;          /* max running requests (16 by default) */
     int32_t max_queue;         /* max waiting requests */
     int32_t block_size;        /* tokens per block: 16, 32 or 64 */
-    pi__cache_rules cache_types; /* cache types by layer */
+    pi__cache_rules cache_types; /* rules that give cache types to layers */
     int32_t type_k, type_v;    /* cache types of layers without a rule, see formats/cache_types.h */
     uint64_t kv_bytes;         /* bytes of all pools; 0 = use kv_tokens */
     uint64_t kv_tokens;        /* tokens the cache holds; 0 with kv_bytes 0 = one request of ctx_size, at most 32768 */
     bool kv_commit;            /* commit the pools' memory at open; false = when blocks are first used */
     bool prefix_cache;         /* reuse prefixes across requests */
-    uint64_t snapshot_bytes;   /* budget for snapshots of recurrent states; 0 = as much as the other pools take */
+    uint64_t snapshot_bytes;   /* budget for snapshots of recurrent states, bytes; 0 = the bytes of all other pools */
     int32_t snapshot_interval; /* tokens between snapshots where no other reuse point is near */
     /* host memory for blocks evicted by a discrete device, bytes; -1 = 3/4 of the available memory, 0 = none */
     int64_t cache_ram;
@@ -72,12 +73,12 @@ typedef struct pi__config {
     unsigned spec_also;        /* bit PI__SPEC_* of each other drafter that a request may choose */
     const char *draft_model;   /* path of a drafter's GGUF; NULL or "" = no draft model */
     int32_t n_draft;           /* max drafts per sequence and step, at most PI__MAX_DRAFT */
-    int32_t n_draft_least;     /* min drafts per sequence and step; fewer are not verified */
+    int32_t n_draft_least;     /* min drafts per sequence and step; fewer drafts are dropped */
     float draft_p_min;         /* a draft less probable than this is dropped, with all drafts after it */
     bool ahead;                /* allow lookahead steps on a device (runner.c) */
     /* choose the draft length by expected gain (draft_worth.h); false = always the maximum */
     bool draft_adaptive;
-    int32_t draft_layers;      /* early exit: layers that draft; 0 = half of them */
+    int32_t draft_layers;      /* early exit: number of the first layers that draft; 0 = half of the model's layers */
     int32_t ngram_n;           /* prompt lookup: min tokens that must match */
     int32_t ngram_m;           /* prompt lookup: max drafts; 0 = n_draft */
     int32_t ngram_shared;      /* prompt lookup: tokens of ended requests to search as well; 0 = none */
@@ -88,12 +89,13 @@ typedef struct pi__config {
     /* with layers: relative part of each device; 0 = in proportion to its free memory */
     double part[PI__N_PLACEMENTS];
     pi__ranks *ranks;          /* tensor parallel processes, this one is rank 0; NULL = a single process */
-    uint64_t fit_margin;       /* bytes of the device that gpu-layers auto leaves free; 0 = 1 GiB, at most an eighth */
+    /* bytes of device memory that gpu-layers auto leaves free; 0 = 1 GiB, at most an eighth of the free memory */
+    uint64_t fit_margin;
     pi__placement_rules placement; /* device or CPU for weights and caches */
     pi__device_params params;  /* options of the devices */
     pi__log log;               /* log sink */
     pi_progress_fn progress;   /* progress callback of open, or NULL */
-    void *progress_ud;         /* its first argument */
+    void *progress_ud;         /* first argument of progress */
 } pi__config;
 
 #endif

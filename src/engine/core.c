@@ -104,7 +104,8 @@ static int check_admission(const pi__core *e, size_t n, pi_error *err)
     return PI_OK;
 }
 
-/* Resolves the adapters of all n jobs and holds them until the jobs end. Call with the lock held. */
+/* Resolves the adapters of all n jobs into s[i]->lora and makes the jobs their users until they end. On error the jobs
+ * use no adapter. Call with the lock held. */
 static int use_adapters(pi__core *e, const pi__job *j, pi__seq **s, size_t n, pi_error *err)
 {
     int rc = PI_OK;
@@ -140,8 +141,8 @@ static int make_sample_group(pi__seq **s, size_t n, pi_error *err)
     return PI_OK;
 }
 
-/* Returns the sparse span of a prompt. Its last two blocks stay dense: the last one may be incomplete, and readers of
- * its logits look there. */
+/* Returns the sparse span of a prompt. The last two blocks of the prompt stay dense: the last one may be incomplete,
+ * and the logits that are read come from these blocks. */
 static pi__sparse_span sparse_span(const pi__config *c, int32_t n_prompt)
 {
     enum { STEP = PI__SPARSE_BLOCK, DENSE_TAIL = 2 * STEP };
@@ -212,7 +213,7 @@ static const char *miss_reason(const pi__core *e, const pi__seq *s)
     return s->n_cached ? "the rest was not in the cache" : "not in the cache";
 }
 
-/* Removes s from its sample group. The last one drops the group's prefixes. */
+/* Removes s from its sample group. The last sequence to leave drops the prefixes of the group and frees it. */
 static void leave_sample_group(pi__core *e, pi__seq *s)
 {
     if (!s->sample_group) return;
@@ -276,7 +277,7 @@ static bool is_due(const pi__seq *s, double now)
     return atomic_load(&s->cancel) || (s->params.deadline_ms > 0 && now - s->t.submit > s->params.deadline_ms);
 }
 
-/* Ends cancelled and late sequences of the list; all of them if code is not PI_OK. */
+/* Ends the sequences of l that were cancelled or passed their deadline. code not PI_OK: ends all with that error. */
 static void reap_seqs(pi__core *e, pi__seq_list *l, int code, const char *msg)
 {
     double now = pi__now_ms();
@@ -289,7 +290,8 @@ static void reap_seqs(pi__core *e, pi__seq_list *l, int code, const char *msg)
     }
 }
 
-/* Returns pool memory without a prefix to the system. Call while no sequence runs. */
+/* Returns the memory of recurrent states, and of cache blocks without a prefix, to the system. Call while no sequence
+ * runs. */
 static void trim_pools(pi__core *e)
 {
     pi__memory_trim(&e->setup.mem, &e->cache);
@@ -297,10 +299,11 @@ static void trim_pools(pi__core *e)
     pi__core_update_stats(e);
 }
 
-/* Polling intervals: of copies, of deadlines and masks; idle time before pools are trimmed. */
+/* Polling intervals, ms: of copies, of deadlines and masks; idle time after which pools are trimmed. */
 enum { COPY_MS = 1, LOOK_MS = 10, TRIM_MS = 500 };
 
-/* Sleeps until there is work. Call with the lock held. */
+/* Sleeps until there is work, or until a polling interval has passed. Trims the pools after TRIM_MS without work. Call
+ * with the lock held. */
 static void wait_for_work(pi__core *e)
 {
     bool trimmed = e->setup.cfg.kv_commit, busy = pi__tiering_busy(&e->tiering, e->sched.waiting.n);
@@ -345,7 +348,8 @@ static void fail_step(pi__core *e, const pi__step_plan *plan, int code, const ch
         if (plan->seq[i]) pi__core_finish(e, plan->seq[i], PI_FINISH_ERROR, code, msg);
 }
 
-/* Updates statistics after a step of n_prefill + n_decode tokens. */
+/* Ends the measurement of a step: its time goes into the statistics and the averages that limit prefill (pace.h).
+ * n_decode: all tokens that are not prefill, drafts included. The next measurement begins. */
 static void count_step(pi__core *e, int32_t n_prefill, int32_t n_decode)
 {
     const double now = pi__now_ms(), ms = now - e->step_start;
@@ -365,7 +369,7 @@ static void run_step(pi__core *e, pi__step_plan *plan)
     if (!e->runner.flight) count_step(e, n_prefill, n_decode);
 }
 
-/* True if the step thread has no other work than the next tokens of running sequences. */
+/* True if the step thread has nothing to do except the next tokens of running sequences. */
 static bool is_quiet(pi__core *e)
 {
     const double now = pi__now_ms();
@@ -377,8 +381,8 @@ static bool is_quiet(pi__core *e)
     return quiet;
 }
 
-/* Completes the step in flight. Before waiting for it, queues a lookahead step if there is no other work; that step
- * is then in flight. All other work is done while no step is in flight. */
+/* Completes the step in flight and ends its measurement. If the step thread has no other work, queues a lookahead step
+ * before it waits; the lookahead step is then in flight. Other work is done only while no step is in flight. */
 static void complete_step(pi__core *e)
 {
     pi__step_plan *plan = e->runner.flight;

@@ -36,7 +36,8 @@ struct pi__core {
     pi__snapshots snapshots;   /* snapshots of recurrent states */
     pi__runner runner;         /* runs steps */
     pi__pace pace;             /* limits prefill per step */
-    double step_start;         /* start of the step in flight, or end of the step before it, ms */
+    /* start of the time to measure next, ms: start of a step, or end of the measurement before it (count_step) */
+    double step_start;
     pi__tiering tiering;       /* host memory and disk below the pools */
     pi__stats stats;           /* written by the step thread, read by any thread */
 
@@ -46,12 +47,13 @@ struct pi__core {
     pthread_cond_t changed;    /* n_live, state or clear_done changed */
     pi__seq *inbox_head, *inbox_tail; /* submitted, not yet seen by the step thread */
     int32_t n_live;            /* jobs submitted and not ended */
-    int32_t n_queued;          /* of n_live, jobs that are not running */
+    int32_t n_queued;          /* of n_live: jobs that are not running */
     uint64_t n_submitted;      /* last arrival number */
     bool closing, draining;    /* no more submits */
     char failure[256];         /* reason for PI_STATE_FAILED */
-    bool poke;                 /* a cancel or clear is waiting for the step thread */
-    uint64_t clear_asked, clear_done; /* cache_clear tickets; at most one is pending */
+    /* wakes the step thread: a cancel, a cache clear, a finished grammar mask, or a finished load or rescan of disk */
+    bool poke;
+    uint64_t clear_asked, clear_done; /* number of the last cache clear requested, and done; at most one is pending */
     const char *clear_salt;    /* pending clear: salt of the tenant, NULL = all tenants */
     pi__loras loras;           /* adapters */
     bool lora_work;            /* an adapter must be placed or freed */

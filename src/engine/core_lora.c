@@ -10,7 +10,7 @@
 #include "base/versioned.h"
 #include "engine/core_impl.h"
 
-/* Fails with the error that requests without own adapters would get more than PI__MAX_LORA. */
+/* Returns PI_EINVAL: requests that name no adapters would use more than PI__MAX_LORA adapters. */
 static int too_many(const char *name, pi_error *err)
 {
     return pi__fail(err, PI_EINVAL, "adapter '%.60s': requests without option lora would use more than %d adapters: "
@@ -22,7 +22,8 @@ static int no_adapter(const char *name, pi_error *err)
     return pi__fail(err, PI_ENOENT, "adapter '%.60s' is not loaded", name);
 }
 
-/* Waits until n is ready or has failed. Call with the lock held; the wait releases it. */
+/* Wakes the step thread to place entry n, and waits until n is ready or has failed. Returns the result of placing. Call
+ * with the lock held; the wait releases it. */
 static int await_adapter(pi__core *e, pi__lora_entry *n, pi_error *err)
 {
     int rc = PI_OK;
@@ -73,7 +74,7 @@ int pi__core_lora_load(pi__core *e, const char *name, const char *path, float sc
                     name);
 }
 
-/* Finds an adapter and unloads it or changes its scale. */
+/* Finds a ready adapter by name and unloads it for new requests, or sets its scale. */
 static int change_adapter(pi__core *e, const char *name, bool unload, float scale, pi_error *err)
 {
     pthread_mutex_lock(&e->lock);

@@ -48,7 +48,8 @@ static int32_t max_saves_of(const pi__memory *mem)
     return pi__max_saves(least, mem->lim.max_tokens, mem->lim.max_seqs);
 }
 
-/* Returns the host memory of all modules for any device; each module reports the bytes that its init allocates. */
+/* Returns the bytes of host memory that the modules allocate with any backend: the sum of the bytes that each module
+ * reports for its init. */
 static size_t host_bytes(pi__setup *s)
 {
     const pi__memory *mem = &s->mem;

@@ -1,10 +1,10 @@
 /* The block drafter (DFlash): one pass over a sequence's last token and mask tokens after it; each mask gives the
  * token at its position.
  *
- * The drafter attends to keys and values computed from the target's hidden states. It makes them for every token that
- * the target computes for its sequences, drafts included. Entries of a rejected draft are overwritten by the token at
- * its position. So its cache covers all computed tokens and never depends on its own guesses: entries of a block lie
- * after them.
+ * The drafter attends to keys and values computed from the target's hidden states. The drafter computes ("injects")
+ * them for every token that the target computes for its sequences, drafts included. The token at the position of a
+ * rejected draft overwrites the draft's entries. So the drafter's cache covers all computed tokens and never depends on
+ * drafts: entries of a block lie after the computed tokens.
  *
  *     the step computed   x(0) .. x(n-1)          injected at 0 .. n-1
  *     and gave            x(n)
@@ -15,7 +15,7 @@
  *
  * A drafter with a selector (DFlash2) gives candidates for each token; draft_select.c chooses among them.
  *
- * A block has the maximal number of drafts even if fewer are wanted: the drafter was trained on complete blocks.
+ * A block has the maximal number of drafts even if fewer are requested: the drafter was trained on complete blocks.
  * Memory: allocated at create. Step thread only. */
 #include "engine/draft_block.h"
 
@@ -32,8 +32,8 @@ enum { INJECTED = 256 };
 
 typedef struct draft_block {
     pi__drafter base;          /* interface of drafting.c */
-    pi__draft_block_config c;  /* as given */
-    pi__rows rows;             /* as given, with rows as wide as the drafter's output */
+    pi__draft_block_config c;  /* copy of the config given to create */
+    pi__rows rows;             /* copy of the engine's rows, with n_vocab set to the width of the drafter's output */
     pi__batch_builder batch;   /* batch of a pass */
     int32_t max_tokens;        /* max tokens of the batch */
     /* [max_tokens] row of the target's step for each token of the batch; -1 = not available */
@@ -44,11 +44,12 @@ typedef struct draft_block {
     pi__selector select;       /* n 0 = the drafter has no selector */
 } draft_block;
 
-/* Returns the first token of a block that gives a draft: 0, or 1 if the block has no anchor. */
+/* Returns the index within a block of the first token that gives a draft: 0, or 1 if the block has no anchor. */
 static int32_t first_slot(const draft_block *d) { return !d->c.drafter->block.anchor; }
 
-/* Adds the n tokens of s that the step computed, from the step's token `first` on. Adds skipped tokens before them
- * while the batch has spare room. Hidden states of skipped tokens are no longer available; zeros replace them. */
+/* Adds the n tokens of s that the step computed, from the step's token `first` on. Adds up to *spare skipped tokens
+ * before them and subtracts these from *spare. If *spare is too small, the step's tokens are skipped, too. Hidden
+ * states of skipped tokens are no longer available; zeros replace them. */
 static void inject_of(draft_block *d, pi__seq *s, int32_t first, int32_t n, int32_t *spare)
 {
     const int32_t pos = s->n_computed, t = d->batch.b.n_tokens,
@@ -99,7 +100,7 @@ static int32_t block_offer(pi__drafter *base, pi__seq *s, int32_t most)
     return most;
 }
 
-/* Returns the tokens of the block of s: a complete block, if max_total and the cache allow it. */
+/* Returns the number of tokens of the block of s: a complete block, if max_total and the cache allow it. */
 static int32_t tokens_of_block(const draft_block *d, const pi__seq *s)
 {
     const int32_t last = s->n_tokens - 1;
@@ -132,7 +133,8 @@ static int32_t add_blocks(draft_block *d, const pi__batch *step, pi__seq *const 
     return q;
 }
 
-/* Waits for the top tokens of n rows, with the data for their probabilities. */
+/* Requests the top tokens of the first n logits rows, with the data for their probabilities, and waits for the
+ * device. */
 static int pick_block_drafts(draft_block *d, int32_t n, bool *found, pi_error *err)
 {
     pi__rows *rows = &d->rows;
@@ -157,7 +159,8 @@ static double draft_probability(const draft_block *d, int32_t r, int32_t id, con
     return sum > 0 ? 1 / sum : 0;
 }
 
-/* Returns the token of row r; -1 = none that is probable enough. */
+/* Returns the token drafted from row r; -1 = no token is probable enough. found: read topk results, else the full
+ * row. */
 static int32_t token_of(const draft_block *d, int32_t r, bool found)
 {
     const pi__top top = found ? pi__rows_topk(&d->rows, r) : (pi__top) {0};
@@ -168,8 +171,8 @@ static int32_t token_of(const draft_block *d, int32_t r, bool found)
     return name ? name[id] : id;
 }
 
-/* Appends the tokens of logits rows first..first+n to their sequences. A missing token ends the drafts of its
- * sequence. */
+/* Appends the tokens drafted from logits rows first..first+n as drafts to their sequences. A missing token ends the
+ * drafts of its sequence. */
 static void take_block_drafts(draft_block *d, int32_t first, int32_t n, bool found)
 {
     const pi__batch *b = &d->batch.b;
@@ -312,7 +315,7 @@ size_t pi__draft_block_bytes(const pi__model *drafter, const pi__batch_shape *sh
            (size_t) shape->max_seqs * (sizeof(pi__seq *) + sizeof(int32_t));
 }
 
-/* Returns the max drafts of a block and of a step. */
+/* Returns the max drafts per sequence: the configured number, limited by the block size and by the tokens of a step. */
 static int32_t most_drafts(const pi__draft_block_config *c, const pi__batch_shape *shape)
 {
     const int32_t idle = !c->drafter->block.anchor, of_block = c->drafter->block.size - idle;

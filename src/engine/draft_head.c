@@ -1,14 +1,15 @@
 /* The drafter that reads the target's hidden states: an MTP head of the model, or a small model trained for it.
  *
- * A drafter with its own cache (MTP) uses a separate cache group of the target's cache. Its entry at position p is
- * computed from token x(p) and the target's hidden state before it. It runs over all tokens that the target computes
- * for a sequence that chose it. The hidden state before a token exists only in the step that computes the token
- * before it. So a prompt chunk includes the token after it; the block for that token is reserved. Blocks of requests
- * without the drafter lack its entries and are not a prefix for requests with it.
+ * A drafter with its own cache (MTP) uses a separate cache group of the target's cache. The entry at position p is
+ * computed from token x(p) and the target's hidden state at position p - 1. The drafter runs over all tokens that the
+ * target computes for the sequences that chose it. The hidden state at p - 1 exists only in the step that computes
+ * token x(p - 1). So a prompt chunk of the drafter includes the token after the target's chunk; the block for that
+ * token is reserved. Blocks of requests without the drafter lack these entries: they are not a prefix for requests
+ * with it.
  *
- * If the hidden state is unknown, the drafter takes zeros: after a prefix hit, after a step without drafts, or after
+ * If the hidden state is unknown, the drafter reads zeros: after a prefix hit, after a step without drafts, or after
  * tokens forced by a grammar. Tokens of a sequence that gets no drafts are skipped until it gets some
- * (pi__drafter_rests); they use zeros, too. s->spec.n_computed: tokens in the drafter's cache.
+ * (pi__drafter_rests); they read zeros, too. s->spec.n_computed: tokens in the drafter's cache.
  *
  * A pass makes one draft for each sequence, for up to max_rows sequences. Step thread only. After
  * DeepSeek-V3's multi-token prediction (arXiv 2412.19437). */
@@ -34,7 +35,7 @@ typedef struct draft_head {
     pi__seq **seq;             /* [max_seqs] sequence of each row of the batch */
 } draft_head;
 
-/* Adds n tokens; token i takes the hidden state of the step's token h + i as the one before it. */
+/* Adds n tokens of s from position pos on. Token i reads hidden state h + i of the step: that of the token before. */
 static void add_head_tokens(draft_head *d, pi__seq *s, const int32_t *tokens, int32_t pos, int32_t n, int32_t h)
 {
     const pi__batch *b = &d->batch.b;
@@ -51,7 +52,8 @@ static void queue_head_step(draft_head *d, int kind)
     if (b) d->drafter->arch->draft(d->drafter, b, chained, d->batch.b.n_rows ? d->rows->logits : NULL);
 }
 
-/* Runs the step and picks a token for each row. */
+/* Runs the drafter's step of this kind over the draft batch, and stores the token of each row in rows->ids; -1 = no
+ * token is probable enough. Waits for the device. */
 static int run_head_step(draft_head *d, int kind, pi_error *err)
 {
     queue_head_step(d, kind);
@@ -68,9 +70,9 @@ static int catch_up_kind(const draft_head *d)
     return PI__STEP_CATCH_UP;
 }
 
-/* Adds the n tokens of s that the step computed, from the step's token `first` on, without the first one if the cache
- * has it. Adds the token after them if it is known and there is room. Adds skipped tokens before them. spare: tokens
- * that the batch can hold in addition to the step's. */
+/* Adds the n tokens of s that the step computed, from the step's token `first` on; without the first one if the
+ * drafter's cache has it. Adds the token after them if it is known and the batch and the cache have space. Adds skipped
+ * tokens before them. spare: tokens that the batch can hold in addition to the step's. */
 static void catch_up_with(draft_head *d, pi__seq *s, int32_t first, int32_t n, int32_t *spare)
 {
     const int32_t pos = s->n_computed, seen = s->spec.n_computed > 0 ? s->spec.n_computed : 1;
@@ -88,7 +90,7 @@ static void catch_up_with(draft_head *d, pi__seq *s, int32_t first, int32_t n, i
     if (from >= end) return;
     const int32_t t = d->batch.b.n_tokens;
     add_head_tokens(d, s, s->tokens + from, from, end - from, first + from - 1 - pos);
-    /* the hidden state before it is not available */
+    /* the hidden states before these tokens are not available */
     for (int32_t i = from; i <= pos && i < end; i++) d->hidden[t + i - from] = -1;
 }
 
@@ -123,7 +125,8 @@ static int32_t head_offer(pi__drafter *base, pi__seq *s, int32_t most)
     return most;
 }
 
-/* Appends the tokens in ids to the sequences of the rows and builds the batch of sequences that want more drafts. */
+/* Appends the tokens in ids as drafts to the sequences of the rows, and builds the batch of the next draft for
+ * sequences with n_draft < n_wish. */
 static void take_head_drafts(draft_head *d, int32_t n_rows)
 {
     const pi__batch *b = &d->batch.b;
@@ -157,7 +160,7 @@ static int32_t hidden_of(const draft_head *d, const pi__batch *step, int32_t q, 
  * tokens. */
 static void queue_next(draft_head *d, pi__seq *const *round, int32_t n, int32_t i)
 {
-    static const int32_t any = 0; /* the device replaces it by the found token */
+    static const int32_t any = 0; /* placeholder: the device inserts the token that the pass before found */
     const pi__batch *b = &d->batch.b;
     pi__batch_clear(&d->batch);
     for (int32_t q = 0, r = 0; q < n; q++) {
@@ -171,8 +174,8 @@ static void queue_next(draft_head *d, pi__seq *const *round, int32_t n, int32_t 
     }
 }
 
-/* Makes the drafts of the batch's sequences, all queued before the host waits: the device reads the tokens of each
- * pass from its own results of the last one. */
+/* Makes the drafts of the batch's sequences. All passes are queued before the host waits: the device reads the tokens
+ * of each pass from the results of the pass before. */
 static int run_round(draft_head *d, pi_error *err)
 {
     pi__backend *be = d->be;

@@ -4,9 +4,9 @@
  *     prompt ... the quick brown fox jumps over ...  answer ... the quick brown
  *                ^^^^ equal ^^^^  drafts >>>                    ^^^^^^^^^^^^^^^
  *
- * A draft may reach past the end of the text: then it repeats itself, as the text may be about to. With `shared`, the
- * last `shared` tokens of ended requests are kept, each with its tenant. Drafts come only from texts of the request's
- * tenant.
+ * If the match ends close to the end of the text, later drafts copy earlier ones: a text that repeats itself may do so
+ * again. With `shared`, the last `shared` tokens of ended requests are kept, each with its tenant. Drafts come only
+ * from texts of the request's tenant.
  *
  * Cost: a token is indexed once (ngrams.h), a search is a few comparisons; no model runs. Memory: one index per row,
  * and the shared text, allocated at init. Step thread only. After prompt lookup decoding (A. Saxena, 2023). */

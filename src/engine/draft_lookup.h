@@ -5,7 +5,7 @@
 #include "engine/drafter.h"
 
 typedef struct pi__lookup_shape {
-    int32_t max_seqs;          /* rows */
+    int32_t max_seqs;          /* cache rows */
     int32_t longest;           /* max tokens of a sequence */
     int32_t n;                 /* min tokens that must match */
     int32_t n_max;             /* max drafts */

@@ -27,12 +27,12 @@
 #include "base/error.h"
 #include "cache/cache.h"
 
-enum { CHUNK = 64 /* min tokens to catch up with per step */ };
+enum { CHUNK = 64 /* max tokens to catch up with in a step that had fewer tokens */ };
 
 typedef struct draft_model {
     pi__drafter base;          /* interface of drafting.c */
-    pi__draft_model_config c;  /* as given */
-    pi__rows rows;             /* as given, with rows as wide as the drafter's vocabulary */
+    pi__draft_model_config c;  /* copy of the config given to create */
+    pi__rows rows;             /* copy of the engine's rows, with n_vocab of the drafter's model */
     pi__batch_builder batch;   /* batch of a pass */
     int32_t max_tokens;        /* max tokens of the batch */
     int32_t few;               /* max missing tokens that are computed together with the first draft */
@@ -91,9 +91,9 @@ static void add_model_tokens(draft_model *d, pi__seq *s, int32_t pos, int32_t n,
     if (row) pi__batch_add_row(&d->batch, b->n_tokens - 1);
 }
 
-/* Queues the batch, unless the backend replays a capture (begin returns NULL), and picks a token per row. In most
- * passes all sequences have one token, or two in the first pass after all drafts were accepted; these passes can be
- * captured. */
+/* Queues the batch, unless the backend replays a capture (begin returns NULL), waits for the device, and stores the
+ * token of each row in rows.ids. In most passes all sequences have one token, or two in the first pass after all drafts
+ * were accepted; these passes can be captured. */
 static int run_model_step(draft_model *d, pi_error *err)
 {
     pi__model *m = d->c.m;
@@ -114,7 +114,7 @@ static void commit_tokens(draft_model *d, pi__seq *s, int32_t n)
 }
 
 /* Computes known tokens that the drafter has not seen, mostly of prompts. Only for sequences that miss more than a
- * few and where it pays off. At most the number of tokens of the step, or CHUNK if the step had fewer. */
+ * few and where it pays off. Max tokens per call: the number of tokens of the step, or CHUNK if the step had fewer. */
 static int model_catch_up(pi__drafter *base, const pi__batch *b, pi__seq *const *seq, pi_error *err)
 {
     draft_model *d = (draft_model *) base;
@@ -157,8 +157,8 @@ static int32_t first_pass(draft_model *d, const pi__batch *step, pi__seq *const 
     return q;
 }
 
-/* Appends the picked tokens in ids to the sequences and builds the next pass of sequences that want more. first: the
- * pass had the missing tokens. */
+/* Appends the tokens in ids as drafts to the sequences, and builds the next pass for sequences with n_draft < n_wish.
+ * first: the pass also computed the missing tokens. */
 static void take_model_drafts(draft_model *d, bool first)
 {
     const int32_t n_rows = d->batch.b.n_rows;

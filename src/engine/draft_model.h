@@ -10,9 +10,9 @@
 
 typedef struct pi__draft_model_config {
     pi__model *m;              /* model that drafts */
-    int32_t n_layer;           /* number of its layers to run */
-    bool own;                  /* `cache` is the drafter's own; false = the target's cache, which has its layers */
-    bool prefix_cache;         /* reuse prefixes in its own cache */
+    int32_t n_layer;           /* number of the model's first layers to run */
+    bool own;                  /* `cache` belongs to the drafter; false = the target's cache, with the same layers */
+    bool prefix_cache;         /* with own: reuse prefixes in the cache */
     pi__backend *be;           /* runs the model */
     pi__cache *cache;          /* keys, values and states */
     pi__rows *rows;            /* buffers for logits */

@@ -67,7 +67,8 @@ static void download_vectors(const pi__selector *s, float *to, const float *from
 
 void pi__selector_copy(pi__selector *s, int32_t n) { download_vectors(s, s->vec, s->m->block.gate, n); }
 
-/* Inserts a candidate into the sorted top n_found by logit; for equal logits the lower index comes first. */
+/* Inserts candidate i with logit x into the lists of the n_found best, sorted by logit; for equal logits the lower
+ * index comes first. Returns the new n_found, at most `most`. */
 static int32_t insert_candidate(float *logit, int32_t *id, int32_t n_found, int32_t most, float x, int32_t i)
 {
     int32_t at = n_found < most ? n_found : most - 1;

@@ -6,7 +6,7 @@
 enum {
     EXACT_ROWS = 32,           /* row counts with a cell of their own; above, four cells per doubling */
     OLD = 512,                 /* steps after which a cell is stale */
-    OLD_BASE = 192,            /* steps after which a cell without drafts is stale: it is the baseline of the others */
+    OLD_BASE = 192,            /* steps after which a cell without drafts (the baseline) is stale */
     MOST_MEAN = 8,             /* max samples in a running mean */
     BUCKETS = 48,              /* probability classes, a quarter of a doubling each */
     PROVEN = 16,               /* recently checked drafts after which a drafter is proven */
@@ -18,7 +18,7 @@ static const float min_gain = 1.03f;  /* min gain of the rate over a step withou
 /* decay of tries and hits per verification: of a sequence, of a drafter */
 static const float fade = 0.9f, fade_all = 0.99f;
 static const float back = 0.98f, back_all = 0.998f; /* decay per step without drafts: of a sequence, of a drafter */
-/* max loss of a drafter, and max saving it may lose again; in steps' time */
+/* max loss of a drafter before it pauses; max saving in its account, which it may lose again; in steps' time */
 static const float may_lose = 3, may_keep = 32;
 static const float may_owe = 4;           /* max credit for prompts of an unproven drafter, in steps' time */
 static const float income = 0.012f;       /* part of the steps' time that a drafter may lose in the long run */
@@ -35,7 +35,7 @@ static int32_t log_cell(int32_t n, int32_t exact, int32_t per_doubling, int32_t 
 static int32_t class_of(int32_t n_seqs) { return log_cell(n_seqs, 4, 1, PI__WORTH_CLASSES); }
 static int32_t cell_of(int32_t n_rows) { return log_cell(n_rows, EXACT_ROWS, 4, PI__WORTH_ROWS); }
 
-/* Returns the smallest number of rows of a cell. */
+/* Returns the smallest number of rows that falls into the cell. */
 static float rows_of(int32_t cell)
 {
     return cell < EXACT_ROWS ? (float) (cell + 1) : (float) EXACT_ROWS * exp2f((float) (cell - EXACT_ROWS) / 4);
@@ -86,7 +86,7 @@ void pi__worth_drafting(pi__worth *w, int kind, int32_t n_passes, double ms)
     if (n_passes) take_mean(&w->pass_ms[kind], (float) ms / (float) n_passes);
 }
 
-/* Returns the time of a drafter's pass, ms. alone: time of a step without drafts. */
+/* Returns the measured or assumed time of a drafter's pass, ms. alone: time of a step without drafts, ms. */
 static float pass_ms(const pi__worth *w, int kind, float alone)
 {
     return w->pass_ms[kind] > 0 ? w->pass_ms[kind] : w->share[kind] * alone;
@@ -181,8 +181,8 @@ static int32_t bucket_of(float p)
     return b < BUCKETS - 1 ? (int32_t) b : BUCKETS - 1;
 }
 
-/* Drafts by probability class: their number, the sum of their probabilities, and the max drafts of a sequence by
- * drafter. */
+/* The offered drafts by probability class: their number, the sum of their probabilities, and by drafter the largest
+ * number of drafts of one sequence up to this class. */
 typedef struct tally {
     int32_t n[BUCKETS];
     float p[BUCKETS];
@@ -236,7 +236,7 @@ static void make_alike(pi__seq *const *seq, int32_t n)
             seq[i]->n_wish = each < seq[i]->spec.n_offer ? each : seq[i]->spec.n_offer;
 }
 
-/* Limits unproven drafters to a few drafts: one for each sequence of a full batch could cost as much as steps. */
+/* Limits each unproven drafter to TRIAL drafts: one for each sequence of a full batch could cost as much as steps. */
 static void only_try(const pi__worth *w, pi__seq *const *seq, int32_t n)
 {
     int32_t left[PI__N_SPEC];
@@ -281,7 +281,7 @@ bool pi__worth_wants(const pi__worth *w, const pi__seq *s, int32_t n, int32_t n_
     const int32_t n_seqs = w->n_seqs > 1 ? w->n_seqs : 1;
     const float alone = step_ms(w, n_seqs, n_seqs), pass = pass_ms(w, kind, alone), p = accept_probability(w, s);
     if (alone <= 0 || !may_draft(w, kind, alone)) return false;
-    float gain = 0, tokens = 1, right = p; /* gain: of the rate, if all sequences have that number of drafts */
+    float gain = 0, tokens = 1, right = p; /* gain: best ratio of the rate with k drafts per sequence to that without */
     for (int32_t k = 1; k <= n_max; k++, right *= p) {
         tokens += right;
         const float ms = step_ms(w, n_seqs, n_seqs * (k + 1)) + (w->once[kind] ? 1 : (float) k) * pass;

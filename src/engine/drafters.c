@@ -20,7 +20,8 @@ static pi__batch_shape shape_of(const pi__setup *s, const pi__memory *mem, bool 
                               rows ? lim->max_rows : 0);
 }
 
-/* Estimates a pass of the separate draft model as a part of a target step: each reads its weights once. */
+/* Returns the assumed time of a pass of the separate draft model as a fraction of a target step: each reads its weights
+ * once. */
 static float share_of(const pi__setup *s)
 {
     uint64_t own = 0, all = 0;

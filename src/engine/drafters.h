@@ -12,13 +12,15 @@ int pi__drafters_create(pi__drafting *d, const pi__setup *s, pi__cache *cache, p
                         pi_error *err);
 /* Bytes of host memory that create allocates. */
 size_t pi__drafters_bytes(const pi__setup *s);
-/* s has ended and still has its row: its text may serve drafts of other requests of its tenant. */
+/* Keeps the text of s, if the engine has prompt lookup with shared texts: drafts of later requests of its tenant may
+ * come from it. s has ended and still has its row. */
 void pi__drafters_keep(pi__drafting *d, const pi__seq *s);
 /* Drops the texts kept for a tenant (pi__tenant_of); NULL = of all tenants. */
 void pi__drafters_clear(pi__drafting *d, const uint64_t *tenant);
 /* Returns the bits of the cache groups that a sequence with this drafter does not use: groups of another drafter. */
 uint32_t pi__drafter_skip_groups(const pi__setup *s, int kind);
-/* Finds the drafter for a request with this PI__SPEC_*. PI_EINVAL = the engine does not have it. */
+/* Sets *kind to the drafter for a request with PI__SPEC_* `asked`; PI__SPEC_NONE if the engine's default is disabled.
+ * PI_EINVAL = the engine does not have the drafter. */
 int pi__drafter_of(const pi__setup *s, int asked, int *kind, pi_error *err);
 
 #endif

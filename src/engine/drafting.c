@@ -116,15 +116,15 @@ static void record_outcomes(pi__drafting *d, const pi__batch *b, pi__seq *const 
                              right[k]);
 }
 
-/* Returns the number of drafts that its drafter can give and s can use. Verification gives one token anyway, so s can
- * use one less than it may still generate. */
+/* Returns the number of drafts that drafter r can make and s can use. Verification gives one token anyway, so s can use
+ * one less than the number of tokens that it may still generate. */
 static int32_t offered_drafts(pi__drafter *r, pi__seq *s)
 {
     const int32_t left = s->max_total - s->n_tokens - 1, most = left < r->n_max ? left : r->n_max;
     return most > 0 ? r->fns->offer(r, s, most) : 0;
 }
 
-/* Limits the first draft of a drafter to the minimum, to measure its cost. */
+/* Returns n_wish of s, limited to the min number of drafts until the time of a pass of its drafter was measured. */
 static int32_t first_draft_len(const pi__drafting *d, const pi__seq *s)
 {
     const int k = s->spec.kind, least = d->n_min > 1 ? d->n_min : 1;
@@ -132,7 +132,8 @@ static int32_t first_draft_len(const pi__drafting *d, const pi__seq *s)
     return measured || s->n_wish < least ? s->n_wish : least;
 }
 
-/* Sets n_wish of each sequence: the offered or the profitable number of drafts, if the cache has room. */
+/* Sets n_wish of each sequence: the offered or the profitable number of drafts; 0 if the cache has no blocks for
+ * them. */
 static void set_wishes(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
 {
     int32_t n = 0, n_seqs = 0;
@@ -142,7 +143,7 @@ static void set_wishes(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
         s->n_wish = s->n_draft = 0;
         pi__drafter *r = d->of[s->spec.kind];
         if (r && r->asks) update_wanted(d, r, s);
-        if (s->n_computed != s->n_tokens - 1) continue; /* s is in its prefill, or its grammar forced tokens */
+        if (s->n_computed != s->n_tokens - 1) continue; /* s is in prefill, or its grammar forced tokens: no drafts */
         n_seqs++;
         s->spec.n_idle++;
         if (r) s->n_wish = offered_drafts(r, s);
@@ -157,7 +158,8 @@ static void set_wishes(pi__drafting *d, const pi__batch *b, pi__seq *const *seq)
     }
 }
 
-/* Runs one drafter. */
+/* Makes the drafts of one drafter for its sequences of step b, drops drafts below the min number, and charges the
+ * time. */
 static int run_drafter(pi__drafting *d, int kind, const pi__batch *b, pi__seq *const *seq, pi_error *err)
 {
     pi__drafter *r = d->of[kind];

@@ -68,7 +68,8 @@ static int find_min_n(pi__setup *s, bool experts, int32_t lo, int32_t hi, uint64
     return rc;
 }
 
-/* Finds the rules that move the least to the CPU; s has two backends. *experts: moving experts is enough. */
+/* Finds the rules that move the least to the CPU; s has two backends. *n: layers to move; *experts: only the experts of
+ * these layers. */
 static int search_rules(pi__setup *s, uint64_t room, bool *experts, int32_t *n, pi_error *err)
 {
     const int32_t n_layer = s->m->n_layer, given = s->cfg.placement.n_cpu_moe;

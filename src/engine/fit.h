@@ -4,9 +4,11 @@
 
 #include "engine/setup.h"
 
-/* Moves weights and caches to the CPU until the rest fits the device. */
+/* If the model does not fit the free memory of the device: moves weights and caches to the CPU until the rest fits, and
+ * declares the models again. s->be may become a split backend with a CPU, or only the CPU. */
 int pi__fit(pi__setup *s, pi_error *err);
-/* Returns PI_ENOMEM and suggests a smaller placement if the device lacks memory for s, which must be sized. */
+/* Returns PI_ENOMEM and suggests a placement that fits, if the device lacks memory for the declared models. After
+ * PI_ENOMEM s may be declared with another placement: only free it. */
 int pi__fit_check(pi__setup *s, pi_error *err);
 
 #endif

@@ -18,28 +18,29 @@ typedef struct pi__token_out {
 typedef struct pi__job_end {
     int reason;               /* PI_FINISH_* */
     int code;                 /* PI_OK or PI_E* */
-    const char *msg;          /* describes code; valid during the call */
+    const char *msg;          /* message of code; valid during on_done */
     uint32_t prompt_tokens, cached_tokens, generated_tokens, n_preempted, n_drafted, n_accepted;
-    const char *miss_reason;  /* static text, "" if no prefix was missed */
+    /* reason that a part of the prompt was not reused from the cache: static text; "" = none */
+    const char *miss_reason;
     double queue_ms, prefill_ms, decode_ms;
 } pi__job_end;
 
 typedef struct pi__job {
     const int32_t *prompt; /* copied; at least one token */
     size_t n_prompt;       /* tokens in prompt */
-    pi__gen_params params; /* bias, stop_ids, bad and dry_breakers are copied */
+    pi__gen_params params; /* its arrays and strings are not used after submit */
     void *ud;              /* first argument of the callbacks, which are called without any lock held */
     /* Called on the step thread after each token; must be short. Returns true if the answer is complete (a stop
      * string). */
     bool (*on_token)(void *ud, const pi__token_out *t);
-    /* Called once per submitted job, as the last call with ud, on the step thread (or the closing one). */
+    /* Called once per submitted job, as the last call with ud, on the step thread. */
     void (*on_done)(void *ud, const pi__job_end *end);
-    /* Called on the step thread after each step with prompt tokens: tokens computed, tokens found in the cache, ms
-     * since the start. May be NULL. */
+    /* Called on the step thread after each step with prompt tokens: prompt tokens computed so far, tokens found in the
+     * cache at the start, ms since the start. May be NULL. */
     void (*on_prefill)(void *ud, uint32_t n_computed, uint32_t n_cached, double ms);
     /* see pi_request_on_logits; NULL with PI__LOGITS_NONE. With params.hidden: gets n_embd values */
     pi_logits_fn on_logits;
-    void *logits_ud;        /* its first argument */
+    void *logits_ud;        /* first argument of on_logits */
 } pi__job;
 
 typedef struct pi__seq pi__seq; /* a submitted job; reference counted */

@@ -154,8 +154,8 @@ static pi__lora_entry *next_of(pi__loras *l, bool *frees)
     return NULL;
 }
 
-/* Makes a placed entry visible to requests. It replaces the entry of its name, if so requested, and takes its current
- * scale. */
+/* Makes the placed entry e visible to requests. With e->replaces, e takes over the scale of the ready entry of the same
+ * name, and that entry is marked as removed. */
 static void publish_entry(pi__loras *l, pi__lora_entry *e)
 {
     pi__lora_entry *old = e->replaces ? pi__loras_find(l, e->name) : NULL;

@@ -25,9 +25,9 @@ typedef struct pi__lora_entry {
     float scale;           /* scale in requests that name no adapters; 0 = not used by them */
     int32_t n_users;       /* requests that have not ended, and callers that wait for the entry */
     bool ready;            /* placed on the device */
-    bool replaces;         /* once ready, it takes the scale and the list position of the adapter with its name */
+    bool replaces;         /* once ready, replaces the adapter of the same name, with its scale and list position */
     bool removed;          /* unloaded, or placing failed; can no longer be found */
-    int code;              /* result of placing */
+    int code;              /* PI_OK, or the error of placing */
     pi_error err;          /* message of code */
 } pi__lora_entry;
 
@@ -50,13 +50,14 @@ pi__lora_entry *pi__loras_offer(pi__loras *l, const char *name, const char *path
 bool pi__loras_taken(const pi__loras *l, const char *name);
 /* Returns the ready adapter of that name, or NULL. */
 pi__lora_entry *pi__loras_find(const pi__loras *l, const char *name);
-/* False if e (NULL = a new one) with this scale would give requests that name no adapters more than PI__MAX_LORA. */
+/* False if scale for e (NULL = a new adapter) would give requests that name no adapters more than PI__MAX_LORA
+ * adapters. */
 bool pi__loras_may_have(const pi__loras *l, const pi__lora_entry *e, float scale);
 /* Returns the i-th ready adapter; NULL = past the last. */
 pi__lora_entry *pi__loras_at(const pi__loras *l, size_t i);
 /* Resolves the adapters of a request and adds a user to each. On PI_EINVAL and PI_ENOENT no entry has changed. */
 int pi__loras_use(const pi__loras *l, const pi__gen_params *p, pi__lora_uses *out, pi_error *err);
-/* Removes the users. True: an entry can be freed by serve. */
+/* Removes the request as a user of its adapters. Returns true if an adapter can be freed by serve. */
 bool pi__loras_release(pi__lora_uses *u);
 /* Step thread, between steps: places waiting adapters, frees removed ones without users, signals `changed`. */
 void pi__loras_serve(pi__loras *l, pi__backend *be, pthread_mutex_t *lock, pthread_cond_t *changed);

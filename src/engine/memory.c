@@ -108,7 +108,8 @@ static void set_types(const pi__memory *mem, pi__kv_layer *kv)
     if (kv->ratio) kv->type_v = kv->type_k;
 }
 
-/* Computes bytes and tokens of a block of each group. *block: tokens of the largest block. */
+/* Sets the cache types of all layers, and computes bytes and tokens of a block of each group. *block: tokens of the
+ * largest block. */
 static int size_blocks(pi__memory *mem, int32_t *block, pi_error *err)
 {
     pi__model *m = mem->m;
@@ -157,7 +158,7 @@ static int size_groups(pi__memory *mem, pi_error *err)
         if (tokens > (int64_t) mem->lim.max_seqs * mem->ctx) tokens = (int64_t) mem->lim.max_seqs * mem->ctx;
     } else if (!tokens) {
         tokens = mem->ctx < DEFAULT_KV_TOKENS ? mem->ctx : DEFAULT_KV_TOKENS;
-        /* the default grows: the user did not choose this block size */
+        /* the default grows to one block: the user did not choose this block size */
         if (tokens < block && block > mem->cfg->block_size) tokens = block;
     }
     if (tokens < block)
@@ -236,7 +237,7 @@ void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out)
 {
     pi_plan p = {.size = out->size, .ctx_size = (uint32_t) mem->ctx};
     tell_groups(mem, &p);
-    /* pipeline stages: models hold host addresses of these (stages.c) */
+    /* pipeline stages: activations, logits and shared weights also have a host copy; models know its addresses */
     if (mem->be->n_stages) host += mem->scratch + pi__logits_bytes(mem) + mem->m->weights_size[PI__AT_BOTH];
     const int32_t n = pi__n_placements(mem->be);
     for (int32_t placement = 0; placement < n; placement++) tell_placement(mem, &p, placement, host);

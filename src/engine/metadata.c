@@ -27,7 +27,7 @@ static void set_number(rules *r, const char *name, bool given, const char *type,
     if (given) set_rule(r, name, text);
 }
 
-/* Returns the value of the key, or def. */
+/* Returns the value of ARCH.NAME, or def if the file has none. */
 static uint32_t number_at(rules *r, const char *name, uint32_t def)
 {
     char key[128];

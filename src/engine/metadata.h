@@ -5,7 +5,7 @@
 #include "engine/config.h"
 #include "gguf/gguf.h"
 
-/* Adds the overrides of c to g as rules. */
+/* Overrides the metadata of g by c->override_kv and c->rope. */
 int pi__override_metadata(pi__gguf *g, const pi__config *c, pi_error *err);
 
 #endif

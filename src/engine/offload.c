@@ -10,7 +10,7 @@
  *
  * Copying a block when it gets its hash would send every block over the bus. The host would then duplicate the
  * device's blocks instead of keeping the lost ones. A copy made at eviction would stall a step. A free block with a
- * hash is not written, so its copy may take its time. The lookahead is the number of blocks that a few steps can take
+ * hash is not written, so its copy need not be fast. The lookahead is the number of blocks that a few steps can take
  * from the list.
  *
  * A block is pinned until its copy has completed: allocation skips it, so new requests may wait for it a moment. If a
@@ -145,8 +145,8 @@ void pi__offload_close(pi__offload *o)
 
 /* ---------------------------------------------------------------------------------------------------------- copies */
 
-/* Copies the shard on one backend from or to `host` in the slot. Shards in host memory are copied before it
- * returns. */
+/* Copies a shard of n bytes between `p` on one backend and `host` in the slot; back: to the backend. Shards in host
+ * memory are copied before it returns; else *number is the number of the copy. Returns false if the device failed. */
 static bool copy_shard(pi__offload *o, int32_t place, char *p, char *host, size_t n, bool back, uint64_t *number)
 {
     pi__backend *be = pi__backend_at(o->config.be, place);
@@ -198,7 +198,7 @@ bool pi__offload_out(pi__offload *o, int32_t group, int32_t block)
     int32_t slot = o->n_copies < PI__MAX_COPIES ? pi__host_take(o->host, group) : -1;
     if (slot < 0) return false;
     pi__copy_numbers number;
-    pi__assert(b->ref || b->hashed); /* it is referenced or holds a prefix */
+    pi__assert(b->ref || b->hashed); /* the block is referenced or holds a prefix */
     b->offload_tried = true;
     if (!copy_shards(o, group, block, slot, false, &number)) {
         pi__block_release(pi__host_pool(o->host, group), slot);
@@ -255,7 +255,8 @@ void pi__offload_poll(pi__offload *o)
     }
 }
 
-/* Queues a copy of block id to the host tier, unless it has one. False = no more copies now. */
+/* Queues a copy of block id to the host tier, unless the tier has one or the block is not worth it. False = no slot or
+ * ring entry is free. */
 static bool offer_block(pi__offload *o, int32_t g, int32_t id)
 {
     pi__block_pool *p = &o->config.cache->group[g].pool, *h = pi__host_pool(o->host, g);

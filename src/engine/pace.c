@@ -1,7 +1,7 @@
 /* The prefill part of a step, from measured times (see pace.h). */
 #include "engine/pace.h"
 
-enum { LEAST = 8 }; /* min prefill tokens of a step at any cost: a prompt always advances */
+enum { LEAST = 8 }; /* min prefill tokens of a step, even above the target time: a prompt always advances */
 
 static double running_mean(double so_far, double now) { return so_far > 0 ? so_far + 0.25 * (now - so_far) : now; }
 

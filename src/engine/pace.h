@@ -14,9 +14,9 @@ typedef struct pi__pace {
     double token_ms;           /* time per prefill token, ms; 0 = not measured yet */
 } pi__pace;
 
-/* Records a step with n_prefill prefill tokens and n_decode other tokens that took ms. */
+/* Updates the averages with a step of n_prefill prefill tokens and n_decode other tokens that took ms. */
 void pi__pace_measure(pi__pace *p, int32_t n_prefill, int32_t n_decode, double ms);
-/* Returns the max prefill tokens of a step that also decodes; 0 = no limit. */
+/* Returns the max prefill tokens of a step that also decodes, at least 8; 0 = no limit. */
 int32_t pi__pace_limit(const pi__pace *p);
 
 #endif

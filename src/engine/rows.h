@@ -1,5 +1,5 @@
 /* Buffers for logits rows: the device computes up to max_rows per pass; the host gets the rows or the top-k results.
- * For a sequence that wants vectors (pooling) a row is a hidden state instead. A step with at most max_rows rows can
+ * For a sequence that requests vectors (pooling) a row is a hidden state instead. A step with at most max_rows rows can
  * be captured together with its topk, and can stay in flight. So on a device max_rows covers all sequences with their
  * drafts, up to PI__MAX_ROWS.
  *
@@ -27,30 +27,31 @@ typedef struct pi__rows {
     uint64_t *topk_result;     /* [max_rows, 2 + topk_k] topk result of each row: see op topk */
     int32_t topk_k;            /* values per row in topk_result */
     pi__topk_request *request; /* [max_rows] request of each row; k 0 = none, the full row is copied */
-    pi__best_rows wanted;      /* required values of the step's rows, for backends that compute only these */
+    pi__best_rows wanted;      /* values of the step's rows that samplers need, for backends that compute only these */
     pi__draw *draw;            /* [max_rows] sampling parameters of steps that stay in flight (opt->draw) */
-    uint32_t *seen;            /* [max_rows, PI__MAX_SEEN] tokens with penalties in these steps */
+    uint32_t *seen;            /* [max_rows, PI__MAX_SEEN] token ids with penalties, for steps that stay in flight */
     int32_t *ids;              /* [max_rows] argmax of each row, set by pi__rows_pick */
-    uint64_t *best[2];         /* [max_rows, 3] results of decode steps in flight (opt->mark) */
+    uint64_t *best[2];         /* by mark: [max_rows, 3] results of a decode step in flight (opt->mark) */
 } pi__rows;
 
 /* special: the ids that topk skips; need not outlive init. */
 int pi__rows_init(pi__rows *rows, pi__backend *be, int32_t max_rows, int32_t n_vocab, int32_t n_embd,
                   const pi__special *special, pi_error *err);
-/* Bytes of host memory that init allocates, without buffers that are also the device's. */
+/* Bytes of host memory that init allocates, without buffers that the device and the host share. */
 size_t pi__rows_bytes(bool discrete, int32_t max_rows, int32_t n_vocab, int32_t n_embd);
 void pi__rows_destroy(pi__rows *rows);
 
 /* Returns the bytes of logits and hidden states on the device. */
 size_t pi__rows_device_bytes(int32_t max_rows, int32_t n_vocab, int32_t n_embd);
-/* Return row r on the host: its logits, its hidden state. */
+/* Return the host copy of row r: the logits (pi__row), the hidden state (pi__row_hidden). */
 float *pi__row(const pi__rows *rows, int32_t r);
 float *pi__row_hidden(const pi__rows *rows, int32_t r);
 /* Queues the copy of rows r..r+n to the host; no-op where the host reads device memory. */
 void pi__rows_copy(pi__rows *rows, int32_t r, int32_t n);
 /* Queues the copy of hidden states r..r+n to the host. */
 void pi__rows_copy_hidden(pi__rows *rows, int32_t r, int32_t n);
-/* Queues topk for the requests of the first n rows. False = full rows have to be copied. */
+/* Queues topk for the requests of the first n rows. False = all of them have k 0, or the device cannot search: full
+ * rows have to be copied. */
 bool pi__rows_request(pi__rows *rows, int32_t n);
 /* topk as a part of the step. rows_of_step describes the requests of the first n rows, all rows of the step, for the
  * batch; they must stay unchanged until the step has ended. request_in_step queues the op in that step, for n rows
@@ -62,7 +63,8 @@ pi__top pi__rows_topk(const pi__rows *rows, int32_t r);
 /* True if the device can search rows. Up to PI__MAX_DRAFT searches can be waited for together. See also
  * pi__rows_pick. */
 bool pi__rows_searches(const pi__rows *rows);
-/* Queues the i-th search: the argmax of the first n rows, no token skipped. sum: also compute its probability. */
+/* Queues the i-th search: the argmax of the first n rows, no token skipped. Overwrites their requests. sum: also
+ * compute the probability of the argmax. */
 void pi__rows_search(pi__rows *rows, int32_t n, int32_t i, bool sum);
 /* Returns the result of the i-th search in row r; -1 = no usable value, or less probable than `least` (0 = accept
  * any, else the search needs sum). Call after waiting for the device. */

@@ -154,7 +154,7 @@ static int32_t choose_from_row(pi__runner *r, pi__seq *s, const pi__mask *mask, 
     return id;
 }
 
-/* Samples the next token of s from the topk result of row i. Returns PI__NEED_ROW if that is not enough. */
+/* Samples the next token of s from the topk result of row i. Returns PI__NEED_ROW if only the full row suffices. */
 static int32_t choose_from_topk(pi__runner *r, pi__seq *s, const pi__mask *mask, int32_t i, float *row, int32_t n_gen)
 {
     const pi__special *sp = r->config.special;
@@ -290,7 +290,8 @@ static void record_time(pi__seq *s)
     if (!s->t.first) s->t.first = s->t.last;
 }
 
-/* Samples the next token of s from row i. *ended: s has ended and may be freed. */
+/* Samples the next token of s from row i and appends it, with the tokens that the grammar then forces. *ended: s has
+ * ended and may be freed. */
 static int next_token(pi__runner *r, pi__seq *s, int32_t i, float *row, bool *ended, pi_error *err)
 {
     int32_t id;
@@ -489,7 +490,7 @@ static int32_t at_hand(const pi__rows *rows, int32_t n) { return n < rows->max_r
 /* Builds the batch of a lookahead step: one token per sequence, not known to the host. */
 static void build_ahead(pi__runner *r)
 {
-    static const int32_t any = 0; /* the device replaces it by the sampled token */
+    static const int32_t any = 0; /* placeholder: the device inserts the token that it sampled */
     pi__batch_builder *bb = &r->batch;
     pi__batch_clear(bb);
     r->hidden = false;
@@ -523,7 +524,7 @@ static bool may_stay_in_flight(const pi__runner *r)
     return all;
 }
 
-/* Starts sampling on the device, unless the argmax of every row suffices. */
+/* Queues sampling on the device for all rows, unless the argmax of every row suffices. */
 static void draw_rows(const pi__runner *r)
 {
     const pi__batch *b = &r->batch.b;
@@ -632,7 +633,7 @@ void pi__runner_ahead(pi__runner *r, pi__step_plan *next)
     pi__rows_mark(r->config.rows, 1 - r->turn, r->batch.b.n_rows);
 }
 
-/* Removes the q-th sequence of the step in flight, which has ended, from both steps. */
+/* Removes the q-th sequence of the step in flight, which has ended, from this step and from the lookahead step. */
 static void drop_from_flight(pi__runner *r, int32_t q)
 {
     r->flight->seq[q] = NULL;

@@ -16,7 +16,8 @@
  *
  * Prefill chunks
  * 13. A prefill takes all of the remaining budget.
- * 14. A prefill of more than LONG_PROMPT * max_tokens uncomputed tokens takes half of it if others wait for prefill.
+ * 14. A prefill of more than LONG_PROMPT * max_tokens uncomputed tokens takes half of the remaining budget if others
+ *     wait for prefill.
  * 15. With max_prefill set, a step that decodes has at most max(max_prefill, `min_prefill`) prefill tokens.
  * 16. A chunk inside the sparse span of a sequence ends at a sparse block boundary.
  * 17. A single-step prompt (bidirectional attention) is admitted only if the remaining budget holds all of it.
@@ -24,7 +25,7 @@
  * Order of admission
  * 18. With by_priority, the sequence with the lower params.priority goes first.
  * 19. Among equal priorities, the sequence of the tenant with fewer running sequences goes first.
- * 20. Among equal priorities and equal tenants, the sequence that arrived first goes first.
+ * 20. Among equal priorities and equal numbers of running sequences, the sequence that arrived first goes first.
  * 21. A sequence that has waited longer than max_wait_ms goes before all others, in order of arrival.
  *
  * Conditions of admission
@@ -52,7 +53,8 @@
  * Lookahead steps (pi__schedule_ahead)
  * 38. A lookahead step has one token of each sequence of the step in flight that does not reach max_total with it.
  * 39. There is no lookahead step if a running sequence is not in the step in flight.
- * 40. There is no lookahead step while a sequence waits, unless the last try found no room for the first one.
+ * 40. There is no lookahead step while a sequence waits, unless the last admission lacked a row or blocks for the
+ *     first one.
  * 41. There are at most MAX_FED lookahead steps in a row while a sequence waits.
  * 42. There is no lookahead step if one of its sequences needs a block and none is free.
  * 43. There is no lookahead step that completes a chunk of a recurrent state.
@@ -128,7 +130,7 @@ void pi__sched_remove(pi__sched *sc, pi__seq *s, bool intact)
     drop_row(sc, s, intact);
 }
 
-/* Preempts s. Returns the tokens of the budget that it had taken. */
+/* Releases the row of s and moves s to the waiting list. Returns its tokens in this step: the budget gets them back. */
 static int32_t preempt_seq(pi__sched *sc, pi__seq *s)
 {
     int32_t back = s->n_new;
@@ -144,8 +146,8 @@ static int32_t preempt_seq(pi__sched *sc, pi__seq *s)
     return back;
 }
 
-/* Takes n tokens of s into the step; preempts the last running sequences if blocks are missing. False: s was
- * preempted. */
+/* Reserves blocks for n more tokens of s and takes the tokens from the budget. While blocks are missing, it unpins
+ * copies, then preempts the last running sequence and sets *preempted. Returns false if s itself was preempted. */
 static bool take_tokens(pi__sched *sc, pi__seq *s, int32_t n, int32_t *budget, bool *preempted)
 {
     while (!pi__cache_reserve(sc->cache, s->row, s->n_computed + n)) {
@@ -174,8 +176,8 @@ static bool has_room(const pi__sched *sc, const pi__seq *s)
 }
 
 /* True if a running prefill shares a longer prefix with s than the cache holds (`got` tokens): waiting is cheaper than
- * computing it again. A prefill advances in every step, so s does not wait for long. The prefill keeps a snapshot of
- * recurrent states at the end of the common prefix. */
+ * computing it again. A prefill advances in every step, so s does not wait for long. Then also requests a snapshot of
+ * the prefill's recurrent states at the end of the common prefix. */
 static bool better_to_wait(const pi__sched *sc, const pi__seq *s, int32_t got)
 {
     const int32_t most = pi__seq_max_reuse(s);
@@ -197,10 +199,10 @@ static bool tiers_bring(const pi__sched *sc, pi__seq *s, int32_t got)
     return h->wait && h->wait(h->ud, s, got);
 }
 
-enum admission { ADMITTED, NO_ROOM, LATER };
+enum admission { ADMITTED, NO_ROOM /* no free row or blocks */, LATER /* waits for a prefix: a prefill or a load */ };
 
-/* Returns a free row, -1 = all are in use. Prefers the row with the block hashes of the last try of s, then rows that
- * do not keep hashes of another waiting sequence. */
+/* Returns a free row, -1 = all are in use. Prefers the row that keeps the block hashes of s from its last try, then a
+ * row that keeps no hashes of another waiting sequence. */
 static int32_t free_row(const pi__sched *sc, const pi__seq *s)
 {
     int32_t best = -1;
@@ -224,7 +226,7 @@ static void start_row(const pi__sched *sc, const pi__seq *s, int32_t row)
     pi__cache_start_variant(sc->cache, row, &s->lora.id);
 }
 
-/* Gives a waiting sequence a row and the longest cached prefix, if there is room. */
+/* Tries to admit s: gives s a row and the longest cached prefix, and moves s to the running list. */
 static enum admission admit_seq(pi__sched *sc, pi__seq *s)
 {
     const int32_t row = free_row(sc, s);
@@ -264,7 +266,8 @@ static int32_t whole_blocks(const pi__seq *s, int32_t n)
     return end > s->n_computed ? end - s->n_computed : 0;
 }
 
-/* Returns the number of tokens of s that can be computed now: the last one needs its grammar mask. */
+/* Returns the number of uncomputed tokens of s that can be computed now. While the grammar mask after the last token is
+ * not ready, this token waits; a single-step prompt waits with all tokens. */
 static int32_t missing_of(const pi__sched *sc, pi__seq *s)
 {
     const pi__sched_hooks *h = &sc->config.hooks;
@@ -274,7 +277,7 @@ static int32_t missing_of(const pi__sched *sc, pi__seq *s)
 }
 
 /* Returns the prefill chunk of s: all of the budget, or half of it if s needs many steps and others wait for prefill.
- * 0: the budget is less than one block of sparse prefill. */
+ * 0 = the budget is less than one block of sparse prefill, or no token of s can be computed now. */
 static int32_t chunk_of(const pi__sched *sc, pi__seq *s, int32_t budget)
 {
     int32_t missing = missing_of(sc, s), all = missing < budget ? missing : budget;
@@ -284,7 +287,8 @@ static int32_t chunk_of(const pi__sched *sc, pi__seq *s, int32_t budget)
     return others && half && missing > LONG_PROMPT * sc->max_tokens ? half : whole_blocks(s, all);
 }
 
-/* Counts the running sequences of each tenant and marks waiting sequences that exceeded max_wait_ms. */
+/* Prepares an admission: counts the running sequences of each tenant, marks waiting sequences that exceeded
+ * max_wait_ms, and sets `chosen`. */
 static void update_admission(pi__sched *sc)
 {
     const double now = pi__now_ms(), most = sc->config.max_wait_ms;
@@ -323,7 +327,7 @@ static void admit_waiting(pi__sched *sc, int32_t *budget, bool *preempted)
     update_admission(sc);
     for (int tries = MAX_TRIES; *budget > 0 && !*preempted && tries > 0; tries--) {
         pi__seq *s = next_waiting(sc);
-        /* The next step has room for a single-step prompt: bidirectional sequences end in the step they start in. */
+        /* The next step can hold a single-step prompt: bidirectional sequences end in the step they start in. */
         if (!s || (s->whole && s->n_tokens > *budget)) return;
         s->tried = true;
         enum admission a = admit_seq(sc, s);
@@ -337,7 +341,7 @@ static void admit_waiting(pi__sched *sc, int32_t *budget, bool *preempted)
     }
 }
 
-/* Extends chunks that were cut for other sequences by the rest of the budget. */
+/* Extends the prefill chunks of this step by the rest of the budget, while blocks are free. */
 static void extend_chunks(pi__sched *sc, int32_t budget)
 {
     for (pi__seq *s = sc->running.head; s && budget > 0; s = s->next) {
@@ -351,7 +355,8 @@ static void extend_chunks(pi__sched *sc, int32_t budget)
     }
 }
 
-/* Adds drafts for which the budget and the cache have room, after leaving room for one block of sparse prefill. */
+/* Adds drafts of decoding sequences as far as the budget and the free blocks allow. Leaves `min_prefill` tokens of the
+ * budget for prefill. */
 static void take_drafts(pi__sched *sc, int32_t *budget)
 {
     for (pi__seq *s = sc->running.head; s; s = s->next) {
@@ -417,9 +422,9 @@ pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)
 
 /* ------------------------------------------------------------------------------------------------------- lookahead */
 
-/* True if the token after the last one of s can be computed before the host knows it. A token that completes a chunk
- * of a recurrent state cannot: the step folds the chunk into the state, and a token that is rejected later cannot be
- * removed. */
+/* True if the token after the last one of s can be computed before the host knows it, and its block was reserved. A
+ * token that completes a chunk of a recurrent state cannot: the step folds the chunk into the state, and a token that
+ * is rejected later cannot be removed. */
 static bool can_follow(pi__sched *sc, const pi__seq *s)
 {
     for (int32_t i = 0; i < sc->cache->n_groups; i++)
@@ -439,7 +444,7 @@ pi__step_plan *pi__schedule_ahead(pi__sched *sc)
         pi__seq *s = now->seq[q];
         if (!s) continue;
         n_there++;
-        if (s->n_tokens + 1 >= s->max_total) continue; /* the step in flight gives the last token of s */
+        if (s->n_tokens + 1 >= s->max_total) continue; /* s ends with the token of the step in flight */
         good = can_follow(sc, s);
         p->from[p->n_seqs] = q;
         p->seq[p->n_seqs++] = s;

@@ -77,7 +77,7 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const p
     if (j->params.n_stop_ids) memcpy(stop, j->params.stop_ids, j->params.n_stop_ids * sizeof *stop);
     if (j->params.n_bad) memcpy(bad, j->params.bad, j->params.n_bad * sizeof *bad);
     for (size_t i = 0; i < j->n_prompt; i++) pi__sampler_accept(s->sampler, j->prompt[i]);
-    /* its arrays belong to the submitter; the sampler has copies */
+    /* arrays of params.sampling belong to the submitter; the sampler has copies */
     memset(&s->params.sampling, 0, sizeof s->params.sampling);
     *out = s;
     return PI_OK;

@@ -23,38 +23,43 @@ typedef struct pi__sample_group {
 
 /* Reuse points of a sequence with recurrent states, where a snapshot is worth keeping (snapshots.c). */
 typedef struct pi__seq_saves {
-    /* tokens after which cached sequences continue differently: take a snapshot there; 0 = none */
+    /* scheduler: length of the longest prefix that some cache group still had at admission, tokens, if longer than the
+     * reused prefix: take a snapshot there; 0 = none */
     int32_t branch;
-    int32_t requested;         /* scheduler: tokens after which a waiting request branches off; 0 = none */
-    int32_t last;              /* tokens at the last snapshot that was taken or restored */
+    /* scheduler: length of the prefix that a waiting request shares with this prompt, tokens: take a snapshot there;
+     * 0 = none */
+    int32_t requested;
+    int32_t last;              /* tokens before the last snapshot that was taken, found or restored */
 } pi__seq_saves;
 
 /* State of a waiting sequence's loads from the tiers (tiering.c). */
 typedef struct pi__seq_fetch {
-    int32_t rounds;            /* rounds of loads that are left, plus one; 0 = the tiers were not queried yet */
-    uint64_t upto;             /* number of the last load to wait for */
-    uint64_t bad;              /* failed loads when the tiers were queried first */
-    uint64_t rescan;           /* rescan of the directory for files of other processes; 0 = not requested */
-    double rescan_end;         /* with rescan: time to stop waiting for the rescan, ms; 0 = the wait is over */
+    /* rounds of loads that are left, plus one; 1 = no more rounds, 0 = the tiers were not queried yet */
+    int32_t rounds;
+    uint64_t upto;             /* number of the last load to wait for (pi__load.number) */
+    /* count of failed loads when the tiers were queried first; if the count has grown since, no more rounds */
+    uint64_t bad;
+    uint64_t rescan;           /* number of the directory rescan to wait for (pi__tier_rescan); 0 = not decided yet */
+    double rescan_end;         /* time at which the wait for the rescan ends, ms; 0 = not waiting */
 } pi__seq_fetch;
 
 /* Drafting state of a sequence: its drafter, acceptance statistics, and data of drafters (drafter.h). */
 enum { PI__DRAFT_LEVELS = 8 };
 typedef struct pi__seq_spec {
-    int kind;                  /* PI__SPEC_* of its drafter; PI__SPEC_NONE = no drafts */
-    int32_t n_in_step;         /* drafts in the step that runs */
-    int32_t n_offer;           /* max drafts that it could have had in this step */
-    int32_t level;             /* confidence of its drafter, 0 to PI__DRAFT_LEVELS - 1 */
+    int kind;                  /* PI__SPEC_* of the sequence's drafter; PI__SPEC_NONE = no drafts */
+    int32_t n_in_step;         /* drafts that the current step verifies */
+    int32_t n_offer;           /* drafts that the drafter offered, before pi__worth_choose lowered the number */
+    int32_t level;             /* confidence of the drafter in its drafts, 0 to PI__DRAFT_LEVELS - 1 */
     float tries[PI__DRAFT_LEVELS], hits[PI__DRAFT_LEVELS]; /* recent drafts checked, and accepted, by level; decayed */
-    int32_t n_idle;            /* steps since drafts were last requested for it */
-    bool wanted;               /* draft model: computing the tokens that it lacks is worth it */
-    int32_t n_computed;        /* drafter with a cache: tokens computed; lookup: tokens in its index */
-    int32_t n_guessed;         /* draft model: drafts computed after n_computed */
-    int32_t from;              /* lookup: position of the match in the text */
-    bool elsewhere;            /* lookup: the text is another request's */
+    int32_t n_idle;            /* steps since drafts were last requested for this sequence */
+    bool wanted;               /* draft model: catching up with this sequence is worth the time (pi__worth_wants) */
+    int32_t n_computed;        /* tokens in the drafter's cache; lookup: tokens in the sequence's n-gram index */
+    int32_t n_guessed;         /* draft model: drafts in its cache after the first n_computed tokens */
+    int32_t from;              /* lookup: position of the last token of the match in the searched text; -1 = no match */
+    bool elsewhere;            /* lookup: the match is in texts of ended requests; false = in the sequence's own text */
 } pi__seq_spec;
 
-/* Callbacks of the submitter, called without any lock held: see pi__job. */
+/* Callbacks of the submitter, called with no lock held: see pi__job. */
 typedef struct pi__seq_calls {
     void *ud;
     bool (*on_token)(void *ud, const pi__token_out *t);
@@ -62,46 +67,49 @@ typedef struct pi__seq_calls {
     /* May be NULL. */
     void (*on_prefill)(void *ud, uint32_t n_computed, uint32_t n_cached, double ms);
     pi_logits_fn on_logits;    /* may be NULL */
-    void *logits_ud;           /* its first argument */
+    void *logits_ud;           /* first argument of on_logits */
 } pi__seq_calls;
 
 struct pi__seq {
     atomic_int ref;            /* number of references: submitter and engine */
     atomic_bool cancel;        /* cancellation was requested */
     pi__seq *prev, *next;      /* neighbors in the waiting or running list; next: also in the inbox */
-    uint64_t arrival;          /* order of submit */
-    bool aged;                 /* scheduler: it has waited too long and goes first */
+    uint64_t arrival;          /* number of the submit, ascending from 1 */
+    bool aged;                 /* scheduler: waited longer than max_wait_ms, so admission tries this sequence first */
     bool tried;                /* scheduler: admission was tried in this step */
-    int32_t row;               /* scheduler: table row in the cache, -1 = waiting, holds nothing */
-    uint32_t skip_groups;      /* bit of each cache group that it does not use */
-    pi__sparse_span sparse;    /* span of its tokens with sparse prefill */
+    int32_t row;               /* scheduler: row in the cache; -1 = the sequence waits and holds no blocks */
+    uint32_t skip_groups;      /* bit of each cache group that the sequence does not use */
+    pi__sparse_span sparse;    /* positions with sparse prefill */
     int32_t *tokens;           /* [max_total + 1] prompt, then answer, then drafts */
-    int32_t n_tokens;          /* in tokens */
-    int32_t n_prompt;          /* of them, the prompt */
+    int32_t n_tokens;          /* tokens of prompt and answer so far, without drafts */
+    int32_t n_prompt;          /* of n_tokens: tokens of the prompt */
     int32_t max_total;         /* upper bound of n_tokens */
     int32_t n_computed;        /* tokens with keys and values in the cache */
-    int32_t n_new;             /* scheduler: its tokens in this step, drafts included */
-    int32_t n_draft;           /* drafters: drafts, stored in tokens after n_tokens */
-    int32_t n_wish;            /* drafting: drafts to make, valid while they are made */
+    int32_t n_new;             /* scheduler: tokens to compute in this step, drafts included */
+    int32_t n_draft;           /* drafters: number of drafts, at tokens[n_tokens] and up */
+    /* drafting: max drafts to make for the next step; valid only while drafts are made (pi__drafts_make) */
+    int32_t n_wish;
     uint32_t n_drafted, n_accepted; /* runner: drafts verified, and accepted */
     pi__seq_spec spec;         /* drafting state */
-    int32_t n_rows_given;      /* runner: prompt rows already passed to on_logits */
-    int32_t n_cached;          /* scheduler: tokens found in the cache at its first admission */
-    int32_t n_matched;         /* scheduler: longest prefix that any group had at its first admission */
+    /* runner: prompt positions below this were passed to on_logits, or were not requested */
+    int32_t n_rows_given;
+    int32_t n_cached;          /* scheduler: prompt tokens found in the cache at the first admission */
+    int32_t n_matched;         /* scheduler: longest prefix that any cache group had at the first admission, tokens */
     uint32_t n_preempted;      /* scheduler: number of preemptions */
-    int32_t n_found;           /* scheduler: tokens reused at its last admission */
-    pi__seq_saves save;        /* snapshots */
+    int32_t n_found;           /* scheduler: tokens found in the cache at the last admission */
+    pi__seq_saves save;        /* positions at which to take snapshots */
     pi__seq_fetch fetch;       /* loads from the tiers */
     pi__gen_params params;     /* arrays in it are owned */
-    pi__lora_uses lora;        /* LoRA adapters, held from submit to its end */
-    bool whole;                /* its prompt is computed in one step */
-    bool cacheable;            /* its blocks are shared with other sequences (of its sample group, if any) */
+    pi__lora_uses lora;        /* LoRA adapters, in use from submit to the end of the sequence */
+    bool whole;                /* single-step: the prompt is computed in one step (bidirectional attention) */
+    bool cacheable;            /* blocks are shared with other sequences (only of the sample group, if there is one) */
     pi__sample_group *sample_group; /* NULL = not in a sample group */
-    pi__sampler *sampler;      /* its own */
+    pi__sampler *sampler;      /* sampling state of this sequence */
     pi__thoughts *thoughts;    /* limit of thinking tokens, or NULL */
-    pi__matcher *matcher;      /* grammar state of its answer, or NULL */
-    int32_t n_ahead;           /* runner: tokens since its last logits row if the grammar forced some; else 0 */
-    pi_token_prob *probs;      /* [1 + n_logprobs], or NULL */
+    pi__matcher *matcher;      /* grammar state of the answer, or NULL */
+    /* runner, with a grammar: tokens appended after the last logits row, the sampled and the forced ones; else 0 */
+    int32_t n_ahead;
+    pi_token_prob *probs;      /* [1 + n_logprobs] log-probabilities of the token that is appended, or NULL */
     pi__seq_calls call;        /* the submitter's callbacks */
     struct { double submit, start, first, last; } t; /* times in milliseconds; 0 = not yet */
 };
@@ -113,7 +121,8 @@ typedef struct pi__seq_list {
     int32_t n;
 } pi__seq_list;
 
-/* Creates a sequence with both references from a validated job; the model has n_vocab tokens. */
+/* Creates a sequence with both references from a validated job. max_total: upper bound of its tokens. n_vocab: tokens
+ * of the model. v must outlive the sequence. */
 int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const pi__vocab *v, pi__seq **out,
                    pi_error *err);
 /* Frees a sequence that was not submitted. */
@@ -122,8 +131,8 @@ void pi__seq_free(pi__seq *s);
 void pi__list_insert(pi__seq_list *l, pi__seq *s, bool by_priority);
 void pi__list_remove(pi__seq_list *l, pi__seq *s);
 
-/* Max tokens that s may reuse from the cache: all but the last, or all before the first prompt row that it still has
- * to deliver. */
+/* Returns the max tokens that s may reuse from the cache: all but the last one, or with logits of prompt tokens
+ * requested, all before the first of them that was not delivered yet. */
 int32_t pi__seq_max_reuse(const pi__seq *s);
 
 #endif

@@ -23,8 +23,8 @@ typedef struct pi__setup {
     int32_t n_draft;           /* max drafts per sequence and step */
     pi__memory mem;            /* sizes, then pools */
     pi__model *draft_model;    /* a separate draft model with its own cache; or NULL */
-    pi__config draft_model_cfg; /* its configuration */
-    pi__memory draft_model_mem; /* its sizes, then pools */
+    pi__config draft_model_cfg; /* configuration of draft_model */
+    pi__memory draft_model_mem; /* sizes of draft_model, then its pools */
     pi__progress progress;     /* progress callback of opening */
 } pi__setup;
 
@@ -33,23 +33,26 @@ int pi__setup_open(pi__setup *s, const pi__config *c, pi_error *err);
 /* Declares the model with its drafter as placed; undeclare frees both. */
 int pi__setup_declare(pi__setup *s, pi_error *err);
 void pi__setup_undeclare(pi__setup *s);
-/* Turns the device into one of two backends; the CPU is the other. */
+/* Adds the CPU: s->be becomes a split backend of the device and a new CPU backend (split.h). On error, s->be stays the
+ * device. */
 int pi__setup_add_cpu(pi__setup *s, pi_error *err);
-/* Returns the name of the configured device; "cpu" if there is none. */
+/* Returns the backend name of the configured device; "cpu" if there is no device. */
 const char *pi__setup_device(const pi__setup *s);
-/* Computes all sizes of the declared models. */
+/* Computes the sizes of caches and buffers of the declared models; allocates nothing. */
 int pi__setup_size(pi__setup *s, pi_error *err);
-/* Fills the plan, as sized. host: additional bytes of host memory. */
+/* Fills the plan with the sizes from pi__setup_size. host: bytes of host memory of other modules. */
 void pi__setup_tell(const pi__setup *s, size_t host, pi_plan *p);
-/* Sizes the declared engine and returns the bytes of device memory that it needs. */
+/* Computes all sizes and sets *bytes to the device memory that the declared models need, caches and buffers included.
+ * Weights that a weights owner holds are not counted. */
 int pi__setup_device_need(pi__setup *s, uint64_t *bytes, pi_error *err);
-/* Loads the models. Weights come from the configured source; with keep, they go to memory that can be shared. */
+/* Loads the models. keep false: weights come from weights-from or weights-cache if configured, else from the file. keep
+ * true: weights go to memory that can be shared, for a weights owner. */
 int pi__setup_load(pi__setup *s, bool keep, pi_error *err);
-/* Returns the separate draft model, of either kind, or NULL. */
+/* Returns the model of model-draft, either a small model or a drafter that reads hidden states; NULL = none. */
 pi__model *pi__setup_second_model(const pi__setup *s);
 /* Returns the digest of everything that determines the bytes of a cache block. The model must be loaded. */
 pi__digest pi__setup_fingerprint(const pi__setup *s);
-/* Closes the files and drops the caller's strings. Call once everything needed was copied. */
+/* Closes the files and sets the caller's strings in cfg to NULL. Call once everything needed was copied. */
 void pi__setup_close_files(pi__setup *s);
 void pi__setup_free(pi__setup *s);
 

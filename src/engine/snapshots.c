@@ -8,7 +8,7 @@
  *   the end of the answer        the next turn, if the template keeps the answer unchanged.
  *   the first scored token       another answer to the same prompt is scored.
  *   the ends of sparse prefill   a longer prompt is sparse where this one, close to its end, is dense.
- *   a branch                     this prompt leaves a cached one there, or a waiting prompt leaves this one.
+ *   a branch                     this prompt differs from a cached one after it, or a waiting prompt from this one.
  *   a coarse grid                everything else: limits recomputation to one interval.
  *
  * All are rounded down to block boundaries (of sparse prefill in its span), since only complete blocks can be reused.

@@ -25,12 +25,12 @@ typedef struct pi__snapshots_config {
 
 /* A snapshot that the current step takes. */
 typedef struct pi__saving {
-    pi__seq *seq;              /* its sequence */
-    int32_t pos, id;           /* tokens before it; id of the snapshot */
+    pi__seq *seq;              /* sequence of the snapshot */
+    int32_t pos, id;           /* tokens before the snapshot; its block in the state group */
 } pi__saving;
 
 typedef struct pi__snapshots {
-    pi__snapshots_config config; /* as given */
+    pi__snapshots_config config; /* copy of the config given to init */
     pi__save *save;            /* [max_saves] of this step, as passed in the batch */
     pi__saving *saving;        /* [max_saves] with their sequences */
     int32_t n_saving;          /* snapshots of this step */
@@ -45,13 +45,16 @@ int32_t pi__max_saves(int32_t block_size, int32_t max_tokens, int32_t max_seqs);
 
 /* Implements pi__cache.reuse_point; ud: the pi__snapshots. */
 bool pi__reuse_point(void *ud, int32_t row, int32_t n);
-/* Plans the snapshots of s in this step, which computes s up to position `to`. */
+/* Plans the snapshots of s in this step, which computes s up to position `to`: allocates their blocks and appends them
+ * to `save`. */
 void pi__snapshots_plan(pi__snapshots *sn, pi__seq *s, int32_t to);
-/* Ends the snapshots of the step. good: they are valid and can be found from now on. */
+/* Ends the snapshots of the step. good: their content is valid, and they can be found from now on; else they are
+ * freed. */
 void pi__snapshots_done(pi__snapshots *sn, bool good);
-/* Takes a snapshot of s before it releases its row. */
+/* Takes a snapshot of s at the last chunk boundary of its state, if that is a block boundary. Call before s releases
+ * its row. */
 void pi__snapshot_last(pi__snapshots *sn, pi__seq *s);
-/* Loads the state of s at the end of the prefix that it found in the cache. */
+/* Loads the state of s from the snapshot at the end of the prefix that s found in the cache, if there is one. */
 void pi__snapshot_restore(pi__snapshots *sn, pi__seq *s);
 
 #endif

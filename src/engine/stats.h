@@ -1,4 +1,5 @@
-/* Counters of the engine. Each is named once here, for the struct, for the published pool counts, and for pi_stats.
+/* Counters of the engine. Each counter is named once here, for the struct, for the published pool counts, and for
+ * pi_stats.
  *
  * Written by the step thread, read by any thread at any time. Each counter is a separate atomic, so a reader may see
  * one counter a step older than another. Memory: the caller's. */
@@ -39,17 +40,17 @@ typedef struct pi__stats {
 #define PI__MEMBER(name) atomic_ullong name;
         PI__POOL_COUNTERS(PI__MEMBER)
 #undef PI__MEMBER
-        atomic_ullong n_written;  /* blocks with possibly committed memory */
+        atomic_ullong n_written;  /* blocks with memory that the system may have committed */
     } group[PI__MAX_GROUPS];
 } pi__stats;
 
 /* Publishes the counts of the cache's pools. */
 void pi__stats_pools(pi__stats *st, const pi__cache *c);
-/* Publishes the backend's key blocks of sparse prefill. */
+/* Publishes the backend's counts of attended and possible key blocks (sparse prefill). */
 void pi__stats_blocks(pi__stats *st, const pi__backend *be);
 /* Records a step that took ms. */
 void pi__stats_step(pi__stats *st, double ms);
-/* Fills the members of out that are counted here. */
+/* Copies the counters to the members of out; the caller fills the members that are not counted here. */
 void pi__stats_tell(const pi__stats *st, int32_t n_groups, pi_stats *out);
 
 #endif

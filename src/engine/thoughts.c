@@ -35,7 +35,7 @@ struct pi__thoughts {
     size_t n_tail;          /* bytes in tail */
 };
 
-/* Finds the single token of text; *id -1 = text is several tokens. */
+/* Tokenizes text, which may contain a special token. *id: the token if text is a single one, else -1. */
 static int one_token(const pi__vocab *v, const char *text, int32_t *id)
 {
     pi__ids ids = {0};
@@ -78,7 +78,7 @@ static void add_bytes(pi__thoughts *t, int32_t id)
     memcpy(t->tail, bytes + n - t->n_tail, t->n_tail);
 }
 
-/* True if the tail contains tag. */
+/* True if the last bytes of the text (`tail`) contain tag. */
 static bool tail_has_tag(const pi__thoughts *t, const char *tag)
 {
     const size_t len = strlen(tag);

@@ -11,8 +11,8 @@
 
 typedef struct pi__thoughts pi__thoughts;
 
-/* budget: max thinking tokens, not negative. message: text before the closing tag, "" or NULL = none. v must outlive
- * it. */
+/* Creates the limit for one sequence and reads its prompt. budget: max thinking tokens, not negative. message: text
+ * before the closing tag, "" or NULL = none. v must outlive *out. */
 int pi__thoughts_new(pi__thoughts **out, const pi__vocab *v, int32_t budget, const char *message, const int32_t *prompt,
                      size_t n_prompt, pi_error *err);
 void pi__thoughts_free(pi__thoughts *t);

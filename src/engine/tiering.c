@@ -248,7 +248,8 @@ static int32_t longest_prefix(const pi__tiering *t, const pi__seq *s)
     return n;
 }
 
-/* Starts loading block i of group g. False = no room, or its copy was evicted to make room. */
+/* Starts loading block i of group g. False = no tier has the block, no load, block or slot is free, or the load
+ * failed. */
 static bool start_load(pi__tiering *t, const pi__seq *s, int32_t g, int32_t i)
 {
     int32_t bs = t->map->block_size[g], k = 0, slot = find_slot(t, s, g, i);

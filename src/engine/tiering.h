@@ -17,7 +17,7 @@ typedef struct pi__tiering_config {
     bool dir_read_only;        /* never write to the directory */
     pi__digest fingerprint;    /* digest of everything that determines the bytes of a block */
     void (*wake)(void *ud);    /* called when a load from disk has ended: poll soon */
-    void *wake_ud;             /* its argument */
+    void *wake_ud;             /* argument of wake */
 } pi__tiering_config;
 
 /* A block that is being loaded from a tier into its pool: from a slot of the host tier, which is first read from disk
@@ -29,7 +29,7 @@ typedef struct pi__load {
     int32_t slot;              /* source slot, referenced as well; -1 = no slot */
     bool copying;              /* the slot is being copied to the block; false = the disk is being read */
     pi__copy_numbers copy;     /* with copying: copies of its shards */
-    bool forgotten;            /* its prefix was cleared meanwhile */
+    bool forgotten;            /* the prefix was cleared meanwhile: the block gets no hash */
     int32_t tokens[PI__MAX_BLOCK]; /* tokens of the block */
 } pi__load;
 enum { PI__MAX_LOADS = 256 };
@@ -42,10 +42,11 @@ typedef struct pi__tiering {
     pi__tier *disk;            /* disk tier, or NULL */
     pi__load *load;            /* [PI__MAX_LOADS], NULL = no tiers */
     uint64_t n_loads;          /* loads started */
-    uint64_t n_bad_loads;      /* of them, loads that failed */
+    uint64_t n_bad_loads;      /* of n_loads: loads that failed */
 } pi__tiering;
 
-/* Opens the configured tiers and registers for new block hashes of the cache. */
+/* Opens the configured tiers. With a disk tier, sets the cache's callback `hashed`, so that new blocks are written to
+ * disk. */
 int pi__tiering_open(pi__tiering *t, const pi__tiering_config *config, pi_error *err);
 /* Bytes that open allocates, without the slots of the host tier. */
 size_t pi__tiering_bytes(const pi__tiering_config *config);
@@ -53,14 +54,14 @@ void pi__tiering_close(pi__tiering *t);
 /* Marks the blocks of s as used, its first blocks last: the disk tier evicts them after older blocks, last blocks
  * first. */
 void pi__tiering_touch(pi__tiering *t, const pi__seq *s);
-/* Drops the tiers' blocks of a tenant (NULL = of all tenants), and loads in progress. */
+/* Drops the tiers' blocks of a tenant (NULL = of all tenants). Loads of these blocks in progress end without a hash. */
 void pi__tiering_clear(pi__tiering *t, const uint64_t *tenant);
 /* Publishes the tiers' counters. */
 void pi__tiering_stats(pi__tiering *t);
-/* Processes finished loads and copies, and starts copies of blocks that will be evicted next. */
+/* Processes finished loads and copies, and starts copies to the host tier of blocks that will be evicted next. */
 void pi__tiering_poll(pi__tiering *t);
-/* Starts loads. Returns true if s, matched so far up to `got` tokens, should wait for blocks that tiers are
- * loading. */
+/* Starts loads of blocks that s lacks; got: tokens of s matched so far. Returns true if s should wait: for blocks that
+ * tiers are loading, for a rescan of the directory, or for a growing host tier. */
 bool pi__tiering_wait(pi__tiering *t, pi__seq *s, int32_t got);
 /* True if copies or a growing host tier need polling soon, with n_waiting waiting requests. */
 bool pi__tiering_busy(const pi__tiering *t, int32_t n_waiting);

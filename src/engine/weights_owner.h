@@ -1,6 +1,6 @@
 /* The weights owner: loads and packs models once per machine, as an engine with the same options would. The memory is
- * passed through a socket to engines with weights-from. The owner keeps only descriptors: it maps nothing and runs no
- * engine. It may exit while engines use the memory. */
+ * passed through a socket to engines with weights-from. The owner keeps only descriptors once the model is loaded: it
+ * maps nothing and runs no engine. It may exit while engines use the memory. */
 #ifndef PI__WEIGHTS_OWNER_H
 #define PI__WEIGHTS_OWNER_H
 
