@@ -40,7 +40,7 @@ struct pi__blas {
                 int compute, int algo);
 };
 
-/* Maps a cuBLAS code to the closest code of the runtime. */
+/* Returns the runtime's code that is closest to a cuBLAS status. */
 static int code_of(int status)
 {
     switch (status) {
@@ -54,7 +54,7 @@ static int code_of(int status)
     }
 }
 
-/* Returns false if the library or one of its functions is missing. */
+/* Loads the library and its functions. Returns false if the library or a function is missing. */
 static bool load(pi__blas *b)
 {
     const struct { const char *name; void **to; } names[] = {
@@ -100,7 +100,7 @@ void pi__blas_close(pi__blas *b)
     pi__free(b);
 }
 
-/* The size that cuBLAS's documentation recommends for sm_90 and later. */
+/* Bytes that cuBLAS's documentation recommends for sm_90 and later. */
 size_t pi__blas_workspace(const pi__blas *b)
 {
     (void) b;

@@ -25,20 +25,20 @@
 
 enum { NCCL_FLOAT = 7, NCCL_IN_PROGRESS = 7, SPINS = 1000 /* polls before a waiting rank yields */ };
 
-typedef struct member { /* per rank */
-    pi__rt *rt;         /* device and stream */
-    pi__nccl_comm comm; /* NULL = aborted */
+typedef struct member { /* one rank of this process */
+    pi__rt *rt;         /* device and stream; NULL = a rank of another process */
+    pi__nccl_comm comm; /* NULL = aborted, or a rank of another process */
 } member;
 
 typedef struct nccl_link {
     pi__link link;    /* must be first: the public interface */
     pi__nccl fn;      /* NCCL functions */
-    atomic_bool left; /* some rank has left */
-    int32_t n;        /* ranks */
-    /* ranks of other processes; NULL = all ranks are in this process, which sees ranks leave */
+    atomic_bool left; /* a rank of this process has left; all-gathers fail from then on */
+    int32_t n;        /* ranks of all processes */
+    /* the processes of all ranks (ranks.h); NULL = all ranks are in this process */
     const pi__ranks *ranks;
     double timeout_ms; /* max wait for other processes; 0 = unlimited */
-    member member[];  /* [n] */
+    member member[];  /* [n] by rank */
 } nccl_link;
 
 static void tear_down(nccl_link *l, int32_t rank)
@@ -68,7 +68,7 @@ static bool nccl_gather(pi__link *link, int32_t rank, float *buf, size_t count)
                             pi__queue_stream(pi__rt_stream(m->rt))) == 0;
 }
 
-/* True if the rank's communicator has no error. */
+/* True if the rank's communicator reports no error. */
 static bool well(const nccl_link *l, const member *m)
 {
     int error = 0;
@@ -96,7 +96,7 @@ static int nccl_wait(pi__link *link, int32_t rank)
 static void nccl_destroy(pi__link *link)
 {
     nccl_link *l = (nccl_link *) link;
-    /* a rank that would have to take part in destroy has died */
+    /* a process has died; ncclCommDestroy would wait for its rank, so communicators are aborted */
     const bool gone = l->ranks && atomic_load(&l->ranks->dead);
     for (int32_t i = 0; i < l->n; i++) {
         member *m = &l->member[i];
@@ -123,7 +123,7 @@ static int join(nccl_link *l, pi_error *err)
 
 static const pi__link_ops ops = {nccl_destroy, nccl_gather, nccl_wait, nccl_leave};
 
-/* Creates the link with NCCL loaded and no rank joined. */
+/* Creates a link of n ranks and loads NCCL; no rank has joined yet. */
 static int create(nccl_link **out, int32_t n, pi_error *err)
 {
     nccl_link *l = pi__calloc(1, sizeof *l + (size_t) n * sizeof *l->member);

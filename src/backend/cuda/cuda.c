@@ -1,7 +1,8 @@
-/* The CUDA backend: the op table over the kernels of kernels/, and the layout of device memory.
+/* The CUDA backend: creation, the layout of device memory, and the table of ops (kernels are in kernels/).
  *
- * Memory: a small object, and that of load.c while weights are loaded. Weights, cache and activations belong to the
- * caller, from alloc. Scratch holds the step's batch and the data that ops pass between kernels:
+ * Memory: a small object, and that of load.c while weights are loaded. alloc() returns device memory for weights,
+ * caches and activations, which the caller frees. Scratch holds the step's batch and the data that ops pass between
+ * kernels:
  *
  *     step:     [batch][row numbers][arrival counters][frequencies][topk]
  *     matmul:   [packed input][packed input of down, FP4][row maxima][split-K sums][packed floats][second packed input]
@@ -67,7 +68,7 @@ static bool cuda_arena_map(pi__backend *be, void *p, size_t size)
 }
 static void cuda_arena_unmap(pi__backend *be, void *p, size_t size) { pi__rt_unmap(((pi__cuda *) be)->rt, p, size); }
 
-/* Device memory is committed at allocation and cannot be trimmed. */
+/* Commits or trims nothing: device memory is committed at allocation, and cannot be trimmed. */
 static void cuda_commit_trim(pi__backend *be, void *p, size_t size)
 {
     (void) be;
@@ -96,7 +97,7 @@ static void cuda_host_free(pi__backend *be, void *p, size_t size)
     pi__rt_host_free(((pi__cuda *) be)->rt, p);
 }
 
-/* A refused copy is not an error of the step: the caller continues without it. */
+/* Returns 0 if the copy is refused. This is not an error of the step: the caller continues without the copy. */
 static uint64_t cuda_copy_out(pi__backend *be, void *host, const void *src, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;
@@ -154,9 +155,9 @@ static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_
     return (row * (size_t) n_head_kv * (size_t) block_size + 63) & ~(size_t) 63;
 }
 
-/* Bytes for partial sums of KV splits (kernels/attention_kernels.cuh). Keys are split while the tiles of 16 rows are
- * fewer than two per SM; larger steps are cut into several launches. For rows of 16 heads (kernels/sparse.cuh) there
- * are at most SPARSE_SPLITS splits, and each pass takes the tokens that fit. */
+/* Bytes for partial results of KV splits (kernels/attention_kernels.cuh). Keys are split only in launches with fewer
+ * than two tiles of 16 rows per SM. If this memory is too small for all KV heads, attention uses several launches. For
+ * op sparse (kernels/sparse.cuh) there are at most SPARSE_SPLITS splits, and each launch has the tokens that fit. */
 static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
 {
     enum { MOST = 1 << 16, MIN_KEYS = 256, SPAN_KEYS = 1024, BLOCKS = 8, SPARSE_SPLITS = 16 };
@@ -173,7 +174,7 @@ static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
     return (n > sparse ? n : sparse) * sizeof(float);
 }
 
-/* Bytes for the sums of split-K (kernels/split.cuh); 0 if no step has enough rows. */
+/* Bytes for partial sums of split-K (kernels/split.cuh); 0 if no step has enough rows, or wgmma is used. */
 static size_t slices_bytes(const pi__cuda *c, const pi__limits *lim)
 {
     const bool fp4 = c->matmul_modes & (PI__WAY_FP4 | PI__WAY_W4A8),
@@ -194,7 +195,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.arrived = pi__cuda_take(&at, PI__CUDA_COUNTERS * sizeof(uint32_t));
     s.freq = pi__cuda_take(&at, PI__CUDA_MAX_ROPES * PI__CUDA_MAX_FREQ * sizeof(float));
     s.picks = pi__cuda_take(&at, pi__cuda_top_bytes(lim));
-    /* Size of the largest format: 6 bytes per value; integers take 2.5, FP4 0.6. */
+    /* size of the largest activation format: 6 bytes per value; integers take 2.5, FP4 0.6 */
     s.prepared = pi__cuda_take(&at, pi__k_mma16_packed_x_bytes(PI__BF16, lim->max_tokens, n_in));
     const bool fp4 = c->fuses && c->matmul_modes & (PI__WAY_FP4 | PI__WAY_W4A8);
     s.mid = pi__cuda_take(&at, fp4 ? pi__k_fp4_packed_x_bytes(lim->max_tokens, n_in) : 0);
@@ -204,9 +205,9 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     const int32_t tails = pi__cuda_tail_rows(c);
     const size_t floats = pi__k_packed_x_bytes(lim->max_tokens, n_in, 1),
                  terms = pi__k_mma16_packed_x_bytes(PI__BF16, tails, n_in);
-    /* for few rows, terms are stored here, so that other formats keep their region */
+    /* terms of few rows are stored here, too, so that `prepared` can have another format at the same time */
     s.floats = pi__cuda_take(&at, floats > terms ? floats : terms);
-    /* a second packed input of epilogues: integers are the largest format */
+    /* the second packed input of an epilogue, for the shared expert's down: integers are the largest format */
     const int32_t few = lim->max_expert ? tails : 0;
     s.beside = pi__cuda_take(&at, pi__k_packed_x_bytes(few, n_in, 0));
     s.experts = pi__cuda_take(&at, pi__cuda_moe_bytes(lim));
@@ -232,7 +233,7 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
 static size_t cuda_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 {
     const pi__cuda *c = (const pi__cuda *) be;
-    /* the driver allocates it as steps are captured */
+    /* graph_bytes: the driver allocates this memory when steps are captured */
     return scratch_of(c, lim).total + (c->records ? c->info.graph_bytes : 0);
 }
 
@@ -289,7 +290,7 @@ static int cuda_join(pi__link **out, pi__backend *const *be, int32_t n, pi_error
         rt[i] = ((pi__cuda *) be[i])->rt;
         records = records && ((pi__cuda *) be[i])->records;
     }
-    for (int32_t i = 0; i < n; i++) { /* all capture the same steps, or none does */
+    for (int32_t i = 0; i < n; i++) { /* all devices capture the same steps, or none does */
         ((pi__cuda *) be[i])->joined = true;
         ((pi__cuda *) be[i])->records = records;
     }
@@ -305,7 +306,7 @@ int pi__cuda_join_rank(pi__link **out, pi__backend *be, const pi__seat *seat, pi
     return pi__comm_create_rank(out, c->rt, seat, err);
 }
 
-/* The first finish() after a load ends it, and frees its pinned host memory. */
+/* Waits for queued work (pi__cuda_finish). The first call after a load ends the load, and frees its host memory. */
 static int cuda_finish(pi__backend *be, pi_error *err)
 {
     pi__cuda *c = (pi__cuda *) be;
@@ -384,8 +385,8 @@ static const pi__device_opt cuda_opt = {
     .chains = true,
 };
 
-/* An op may overwrite the source of a packed input, so it is invalidated. moe and experts_layer follow the matrices
- * that read the same input. */
+/* run_NAME defers op NAME (fuse.c) or queues it. An op may overwrite the source of the packed input, so most ops
+ * invalidate it. moe and experts_layer do not: the ops before them have packed the input that they read. */
 #define FN(name, type)                                                                                                 \
     static void run_##name(pi__backend *be, const pi__batch *b, const type *a)                                         \
     {                                                                                                                  \
@@ -401,14 +402,14 @@ PI__OPS_DEVICE(FN)
 static const pi__op_fns cuda_fns = {PI__OPS_ALL(FN) PI__OPS_DEVICE(FN)};
 #undef FN
 
-/* Appends a word to a comma-separated list, as far as there is room. */
+/* Appends a word to the comma-separated list in a buffer of `size` bytes; truncates it if the buffer is full. */
 static void add_word(char *list, size_t size, const char *word)
 {
     size_t n = strlen(list);
     snprintf(list + n, size - n, "%s%s", n ? ", " : "", word);
 }
 
-/* Lists readable matrix types that have no CUDA kernels. */
+/* Writes to `list` the names of the matrix types that the engine reads, and that have no CUDA kernels. */
 static void tell_lacks(char *list, size_t size)
 {
     pi__cuda_shape s;
@@ -436,7 +437,8 @@ static void drop_library(pi__cuda *c)
     c->blas = NULL;
 }
 
-/* Each matmul mode is tested. A mode with wrong results is disabled, with a line in the log. */
+/* The subject of a product test: a matmul mode, or cuBLAS. A mode with wrong results is disabled, with a line in the
+ * log. */
 enum { OF_FP4, OF_BLAS, OF_MMA16, OF_INT8, OF_W16, OF_W4A8 };
 
 static void give_up(pi__cuda *c, int way, const char *name, int wrong, const pi__log *log)
@@ -482,7 +484,7 @@ static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
                             !(c->matmul_modes & (PI__WAY_W16 | PI__WAY_W4A16)),
                             !(c->matmul_modes & PI__WAY_W4A8)};
         int wrong;
-        /* slow devices: only the first test of each mode */
+        /* slow devices (emulators): only the first test of each mode */
         if (off[of] || (c->info.slow && i && modes[i - 1].of == of)) continue;
         int rc = pi__cuda_check_product(c->rt, type, way_of(of), of == OF_BLAS ? c->blas : NULL, c->info.slow,
                                         &wrong, err);
@@ -492,7 +494,7 @@ static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
     return PI_OK;
 }
 
-/* Products of many rows in 16-bit floats use wgmma where available; results are bitwise identical. */
+/* Sets c->wgmma: products of many rows in 16-bit floats use wgmma on sm_90, if its results pass the self-test. */
 static int choose_wgmma(pi__cuda *c, const pi__log *log, pi_error *err)
 {
     bool wrong = false;
@@ -506,8 +508,8 @@ static int choose_wgmma(pi__cuda *c, const pi__log *log, pi_error *err)
     return rc;
 }
 
-/* Matmul modes for FP4 matrices. By default MXFP4 uses W4A8, unless matmul is exact or w16: its error is within the
- * bound of the types that matmul auto computes in 16-bit floats (docs/perf/modes.md). */
+/* Returns the PI__WAY_* bits for FP4 matrices. By default MXFP4 uses W4A8, unless matmul is exact or w16: its error is
+ * within the bound of the types that matmul auto computes in 16-bit floats (docs/perf/modes.md). */
 static int fp4_modes(const pi__cuda *c, const pi__cuda_params *p, const pi__log *log)
 {
     const bool can = c->info.arch / 10 == 12;
@@ -520,7 +522,8 @@ static int fp4_modes(const pi__cuda *c, const pi__cuda_params *p, const pi__log 
     return PI__WAY_W4A16;
 }
 
-/* Selects the matmul modes once per engine. They are batch-invariant, except for cublas (blas.h). */
+/* Sets c->matmul_modes, c->blas and c->wgmma once, and disables the modes that fail the self-test. All modes are
+ * batch-invariant, except for cublas (blas.h). */
 static int choose_products(pi__cuda *c, const pi__cuda_params *p, const pi__log *log, pi_error *err)
 {
     const bool can = c->info.arch / 10 == 12;
@@ -545,7 +548,7 @@ static int choose_products(pi__cuda *c, const pi__cuda_params *p, const pi__log 
     return PI_OK;
 }
 
-/* Loads all kernels now, as loading takes device memory and blocks. */
+/* Loads all kernels before the first launch, as loading takes device memory and blocks the host. */
 static int load_kernels(pi__cuda *c, const pi__log *log, pi_error *err)
 {
     const char *lazy;
@@ -583,7 +586,7 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cuda_params *p, 
     c->be.integrated = c->info.integrated;
     c->be.exports = c->info.exports;
     if (p->exports && c->info.exports) c->info.shares = false; /* host-written memory cannot be exported */
-    c->be.page = c->info.shares ? 0 : c->info.page; /* nor mapped page by page */
+    c->be.page = c->info.shares ? 0 : c->info.page; /* host-written memory is not mapped by page */
     if (c->info.shares) pi__logf(log, PI_LOG_INFO, "%s shares host memory: weights are packed in place", c->desc);
     else if (!c->be.page) pi__logf(log, PI_LOG_INFO, "%s cannot map memory page by page: weights are one allocation",
                                    c->desc);

@@ -14,30 +14,32 @@
 
 enum { PI__CUDA_MAX_FREQ = 512 /* pairs of one rotation */, PI__CUDA_MAX_ROPES = 8 /* rotations of all models */ };
 
-/* The batch passed to ops, with its arrays in device memory; see pi__batch. */
+/* The batch passed to ops, and the device copies of its arrays, with the names and shapes of pi__batch. */
 typedef struct cuda_batch {
-    pi__batch host;         /* host arrays, in the image */
+    pi__batch host;         /* the batch with padding, for ops; its arrays are in `image`, on the host */
     const int32_t *token, *pos, *seq, *seq_start, *seq_len, *logits_indices, *embd_row, *owner, *hidden_row,
         *n_verified, *state_slot, *save_start;
     const pi__save *save;
-    const int32_t *request; /* [rows][3] device copy of host.top, or NULL */
-    const int32_t *draw, *seen; /* device copies of pi__draws, or NULL */
-    const int32_t *slot[PI__MAX_GROUPS], *table[PI__MAX_GROUPS];
+    const int32_t *request; /* [n_rows][3] device copy of host.top.request; NULL = the batch has no requests */
+    /* device copies of pi__draws.row and pi__draws.seen; NULL = no sampling on the device; no row has penalties */
+    const int32_t *draw, *seen;
+    const int32_t *slot[PI__MAX_GROUPS], *table[PI__MAX_GROUPS]; /* per cache group: slots, block table */
     const int32_t *run_start, *run_seq, *run_block; /* device copies of pi__batch.runs */
-    int32_t keys;           /* upper bound of the keys that a token sees; 0 = not known, computed per op */
+    /* captured steps: upper bound of the keys that a token sees; 0 = each op computes the bound from host arrays */
+    int32_t keys;
 } cuda_batch;
 
 /* Limits of captured steps: shapes, segments of one step, graphs in total. */
 enum { PI__CUDA_MAX_SHAPES = 32, PI__CUDA_MAX_SEGMENTS = 256, PI__CUDA_MAX_GRAPHS = 512 };
 
-/* Shape of a step that can be captured, padding included. Steps of equal shape replay the same graphs. */
+/* Shape of a step that can be captured, after padding. Steps of equal shape replay the same graphs. */
 typedef struct cuda_shape {
-    int32_t kind;           /* PI__STEP_*; DRAFT_NEXT stands for CHAINED, DECODE for FED */
-    int32_t n_seqs;         /* sequences */
+    int32_t kind;           /* PI__STEP_*; CHAINED is stored as DRAFT_NEXT, FED as DECODE */
+    int32_t n_seqs;         /* sequences, padding included */
     int32_t each, rows;     /* tokens per sequence; logits rows per sequence */
-    int32_t keys;           /* max keys that a token sees */
-    /* see pi__top_shape(): 16 * values per row, + 8 with sums, + 4 draws from complete rows, + 2 draws with
-     * penalties, + 1 draws; 0 = the step has no topk */
+    int32_t keys;           /* max keys that a token sees, padded to a power of two minus 1 */
+    /* see pi__top_shape(): 16 * values per row, + 8 if sums are requested, + 4 if a draw may need all logits of a row,
+     * + 2 if draws have penalties, + 1 if tokens are drawn; 0 = topk is not requested */
     int32_t top;
     uint64_t lora;          /* hash of the adapter layout that launches depend on (ops_lora.c); 0 = no adapters */
 } cuda_shape;
@@ -45,36 +47,37 @@ typedef struct cuda_shape {
 /* Captured steps of one shape. */
 typedef struct cuda_captured {
     cuda_shape shape;       /* n_seqs 0 = free entry */
-    uint64_t used;          /* number of the last step of this shape */
+    uint64_t used;          /* value of n_steps at the last step of this shape; the smallest value is replaced first */
     bool seen;              /* a step of this shape has run before */
-    int32_t n_segments;     /* segments of a step of this shape */
+    int32_t n_segments;     /* number of segments of a step; 1 = captured in one piece */
     int32_t n_graphs;       /* captured segments */
-    size_t bytes;           /* device memory that the graphs take */
-    /* in order; NULL = not captured. A step captured in one piece is segment[0] */
+    size_t bytes;           /* bytes of device memory that the graphs take */
+    /* [n_segments] in order; NULL = not captured */
     pi__rt_graph *segment[PI__CUDA_MAX_SEGMENTS];
 } cuda_captured;
 
-/* Rotation frequencies that have been copied to the device. */
+/* Rotation frequencies (op rope) that have been copied to `scratch + at.freq`. */
 typedef struct cuda_freq {
     const float *host;      /* the model's host array; NULL = free entry */
     int32_t n;              /* number of frequencies */
 } cuda_freq;
 
-/* The packed activations of the last op: the input in the layouts that matrices read, in scratch. Experts reuse the
- * input that the router and the shared expert have read. */
+/* One input that has been packed, in up to two activation formats, and is still valid. Matrices with an equal input
+ * and format read the packed copy instead of packing again. */
 typedef struct cuda_packed_x {
     pi__k_input in;         /* the input before packing */
     int32_t n_rows;         /* 0 = nothing is packed */
     int64_t n_in;           /* columns */
-    /* activation format of either copy, combined with the matrix type where the format depends on it; -1 = no copy */
+    /* per copy: activation format PI__FORM_*, combined with the matrix type where the format depends on it; -1 = no
+     * copy. Copy 1 has floats, or terms of few rows; copy 0 any other format */
     int what[2];
-    void *where[2];         /* the copies: at `at.prepared` and `at.floats`, or at `at.beside` and `at.mid` */
+    void *where[2];         /* device address of each copy */
 } cuda_packed_x;
 
-/* The end of a step that later steps may follow before the host waits for it. */
+/* A mark (mark of device.h): the end of a step that the host may still have to wait for. */
 typedef struct cuda_mark {
-    size_t end;             /* end of the step's part of the image */
-    bool no_room;           /* the step did not fit into the limits */
+    size_t end;             /* index in image after the step's part; the device has read this part at the mark */
+    bool no_room;           /* the step exceeded the limits; wait() returns PI_ENOMEM */
 } cuda_mark;
 
 /* What residual streams are gone through for: some of hyper_post, the linear whose results are the weights, and hyper_pre, of the same
@@ -85,7 +88,8 @@ typedef struct cuda_streams {
     pi__linear mix;
 } cuda_streams;
 
-/* What latent attention reads, of the same tokens: so many of mla_qkv, and of compress. */
+/* Ops that compute the inputs of latent attention for the tokens of one batch: n_q ops mla_qkv, n_compress ops
+ * compress. */
 typedef struct cuda_latent {
     pi__mla_qkv q[PI__K_MAX_LATENT]; /* n_head 0: without queries, which somebody else makes, or nobody reads */
     pi__compress compress[PI__K_MAX_LATENT];
@@ -101,7 +105,7 @@ typedef struct cuda_held {
         streams; /* alone; or (posts) behind a linear, and its sums and one add, the results of which are added to them */
     bool downs;             /* with a linear of one matrix down of experts, in one launch */
     bool sums;              /* behind a linear, or alone, the sums of experts */
-    int n_adds;             /* behind all that, or alone, so many of add_norm and norm */
+    int n_adds;             /* ops add_norm and norm in `add`: after the work above, or as the only pending work */
     const pi__batch *b;     /* of attention, gdn, sparse and latent */
     pi__mla_qkv raw;        /* what sparse does with its queries; n_head 0: nothing */
     bool ready;             /* what head_linear reads is prepared */
@@ -118,26 +122,28 @@ typedef struct cuda_held {
     int32_t n_rows;         /* of these */
 } cuda_held;
 
-/* A step's adapters on the device: its runs, cut into groups of a few rows (kernels_lora.h). */
+/* A step's adapters on the device. Each run of rows is cut into groups of up to PI__K_LORA_ROWS rows
+ * (kernels_lora.h). */
 typedef struct cuda_adapters {
-    uint64_t no;            /* number of the list of runs on the device; 0 = none */
-    /* uploaded with the batch, where every token has a logits row: valid for the batch and its logits rows */
+    uint64_t no;            /* id of the list of runs on the device (pi__lora_rows.no); 0 = none */
+    /* the groups are in the batch's image; valid for tokens and for logits rows, as every token has a logits row */
     bool in_step;
-    const void *group;      /* pi__k_lora_group, by level */
-    const int32_t *row;     /* rows of the runs */
-    int32_t n_levels, n_groups[PI__MAX_LORA]; /* groups of each level, in order */
+    const void *group;      /* device array of pi__k_lora_group, sorted by level */
+    const int32_t *row;     /* device array of batch rows, by run; groups refer to ranges of it */
+    int32_t n_levels, n_groups[PI__MAX_LORA]; /* levels; [n_levels] groups per level */
 } cuda_adapters;
 
-/* Counters of arrived blocks: one of epilogues, two of attention (latent attention uses the first), then one per
- * output tile that several blocks share (split-K). */
+/* Arrival counters at `scratch + at.arrived`, uint32: counter 0 for epilogues and fused gate and up; 1 and 2 for
+ * attention (latent attention uses 1); from 3 on one per output tile with split-K. Residual streams use these, too. */
 enum { PI__CUDA_SPLIT_COUNTERS = 3, PI__CUDA_COUNTERS = PI__CUDA_SPLIT_COUNTERS + PI__K_SPLIT_TILES };
 
-/* Scratch in device memory: the offsets of its regions, and its size. */
+/* Layout of the backend's scratch in device memory. A field is the byte offset of a region; the opening of cuda.c
+ * lists the regions. */
 typedef struct cuda_scratch {
     size_t batch, rows, arrived, freq, picks, prepared, mid, row_most, floats, beside, experts, heads, clusters, gdn,
         indexer, key_blocks, taken, counts, kv_splits, lora, blas, slices, streams;
-    size_t n_slices; /* bytes at slices */
-    size_t total; /* bytes */
+    size_t n_slices; /* bytes of the region `slices` */
+    size_t total; /* bytes of all regions */
 } cuda_scratch;
 
 /* Host memory and threads for loading weights (load.c). */
@@ -145,23 +151,24 @@ typedef struct cuda_stage {
     pi__pool *pool;         /* threads that pack weights; NULL = no load in progress */
     uint8_t *buffer[2];     /* pinned host memory */
     int now;                /* index of the buffer being filled */
-    size_t used;            /* bytes used in it */
+    size_t used;            /* bytes used in buffer[now] */
 } cuda_stage;
 
-/* Features disabled by the start-up self-test because their results were wrong (selftest.c). */
+/* Features disabled by the start-up self-test because their results were wrong (selftest.c). A field's comment gives
+ * the feature, then the effect of `true`. */
 typedef struct cuda_disabled {
-    bool packed;    /* int8 tensor core products: matrices of packed formats are refused */
-    /* products with more than PI__CUDA_FEW_ROWS rows: larger inputs run in pieces of that many rows */
+    bool packed;    /* int8 tensor core products: weights in quantized types are refused */
+    /* products with more than PI__CUDA_FEW_ROWS rows: op linear computes larger inputs in pieces of that many rows */
     bool many_rows;
     bool experts;   /* routed experts: MoE layers are refused */
     bool attention; /* attention: caches are refused */
     bool splits;    /* KV splits: attention's keys are not divided among blocks */
     bool wgmma_attention; /* wgmma attention: prompts use mma.sync on sm_90, too */
-    bool slices;    /* split-K: blocks do not share the sum of an output tile */
+    bool slices;    /* split-K: one block computes the complete sum of an output tile */
     bool delta;     /* delta nets: recurrent states are refused */
     bool tails;     /* epilogues: every op has its own launch */
     bool glu;       /* fused gate and up: the activation has its own launch */
-    bool key_blocks; /* sparse prefill: all keys are attended to */
+    bool key_blocks; /* sparse prefill: query blocks attend to all keys */
     bool topk;      /* topk on the device: rows of logits are copied to the host */
 } cuda_disabled;
 
@@ -181,41 +188,46 @@ typedef struct pi__cuda {
     bool records;           /* decode steps and drafts are captured as graphs; constant after creation and join */
     bool joined;            /* one of several devices or ranks, which must all capture the same steps */
     pi__limits lim;         /* limits passed to reserve() */
-    cuda_scratch at;        /* layout of scratch */
+    cuda_scratch at;        /* offsets in scratch, from reserve() */
     char *scratch;          /* device memory */
     int32_t *image;         /* [max_ints] pinned host copy of the step's batch; uploaded to `scratch + at.batch` */
-    size_t first_int;       /* start of the step's part of image */
-    size_t n_ints, max_ints; /* end of that part; size of image */
-    /* start of the parts that the device may not have read yet. They end at n_ints, or wrap around */
+    size_t first_int;       /* index in image: start of the current step's part */
+    size_t n_ints, max_ints; /* index in image after that part; size of image */
+    /* index in image: start of the parts that the device may not have read yet. They end at n_ints, or wrap around */
     size_t first_live;
     bool wraps;             /* the unread parts wrap around the end of image */
-    cuda_mark marks[2];     /* see mark in device.h */
-    bool open;              /* a step has begun since the last finish() */
-    cuda_batch batch[2];    /* the step's batch, and its logits rows */
+    cuda_mark marks[2];     /* by mark number 0 and 1: steps that mark() has ended */
+    bool open;              /* begin() has run since the last finish() */
+    cuda_batch batch[2];    /* the step's batch, and the batch of its logits rows (pi__batch.logits_batch) */
     cuda_captured recorded[PI__CUDA_MAX_SHAPES]; /* captured steps, unordered */
     int32_t n_graphs;       /* captured segments of all shapes */
-    /* bytes of all graphs, and of the largest one. With one more graph they stay below info.graph_bytes, which plans
-     * include */
+    /* bytes of all graphs, and of the largest one. A new graph is assumed to take largest_graph bytes; old graphs are
+     * dropped so that the sum does not exceed info.graph_bytes, which plans include. Joined devices: not limited */
     size_t graph_bytes;
     size_t largest_graph;
-    uint64_t n_steps;       /* steps so far that could be captured */
-    cuda_captured *now;     /* entry of the step's shape; NULL = not captured, or first step of its shape */
+    uint64_t n_steps;       /* number of steps so far of kinds that can be captured */
+    /* entry of the step's shape in `recorded`; NULL = the step is not captured, or is the first of its shape */
+    cuda_captured *now;
     bool segmented;         /* the step has kind SEGMENTS */
-    int32_t n_segments;     /* segments of the step that have begun */
-    pi__rt_graph **becomes; /* destination of the graph being captured; NULL = no capture */
-    pi__rt_graph *made;     /* captured and not yet replayed; NULL, or one of `recorded` */
+    int32_t n_segments;     /* number of segments of the step that have begun */
+    pi__rt_graph **becomes; /* `segment` entry that receives the graph when the capture ends; NULL = no capture */
+    pi__rt_graph *made;     /* graph that was captured and not yet replayed, also in `recorded`; NULL = none */
     bool replayed;          /* the segment was replayed: calls of its ops do nothing */
-    cuda_packed_x ready;    /* what moe, which alone does not forget it, may find */
-    cuda_held held;         /* nothing, when a step has ended */
-    pi__mla_qkv raw;        /* what indexer, which comes next, does with its queries; n_head 0: nothing */
-    const int32_t *skip;    /* the indices at `scratch + at.picks`, or NULL */
-    cuda_adapters adapters; /* adapters of the step */
-    const int32_t *order;   /* the token order at `scratch + at.clusters`, or NULL */
-    pi__draws draw;         /* sampling parameters for the next step; row NULL = no sampling on the device */
-    bool draws, draw_rows;  /* the current step samples on the device; some rows from all logits */
-    const uint64_t *fed;    /* [n_fed, 3] results of another device, the tokens of the next step; or NULL */
+    /* packed input of the last op. Every op except moe and experts_layer, which may reuse it, invalidates it first */
+    cuda_packed_x ready;
+    cuda_held held;         /* pending launch; empty (id PI__N_OPS) between steps */
+    pi__mla_qkv raw;        /* op mla_qkv to be fused into the next op, an indexer; n_head 0 = none */
+    const int32_t *skip;    /* host array of indices that was copied to `scratch + at.picks`; NULL = none */
+    cuda_adapters adapters; /* adapters of the step, as far as they have been uploaded */
+    const int32_t *order;   /* host array (pi__centroid_head) that was copied to `scratch + at.clusters`; NULL = none */
+    pi__draws draw;         /* sampling parameters of the step that begins next; row NULL = no sampling on the device */
+    bool draws, draw_rows;  /* the current step samples on the device; some draws may need all logits of a row */
+    /* [n_fed, 3] host array of results from which the next step takes its tokens, written by another device; NULL = the
+     * step does not take its tokens from another device */
+    const uint64_t *fed;
     int32_t n_fed;
-    cuda_freq freq[PI__CUDA_MAX_ROPES]; /* entry i is at `scratch + at.freq`, PI__CUDA_MAX_FREQ floats each */
+    /* entry i describes the copy at `scratch + at.freq`, which has PI__CUDA_MAX_FREQ floats per entry */
+    cuda_freq freq[PI__CUDA_MAX_ROPES];
     int32_t n_threads;      /* threads that pack weights; 0 = one per core */
     cuda_stage stage;       /* state of loading weights */
     bool counts;            /* key blocks were counted at `scratch + at.counts` since the last finish() */
@@ -235,20 +247,20 @@ static inline void pi__cuda_record_error(pi__cuda *c, int code)
 {
     if (!c->error) c->error = code;
 }
-/* Queues a kernel, unless an error occurred or the segment was replayed. */
+/* Runs `call`, a launch, and records its error code. Skips it if an error occurred or the segment was replayed. */
 #define PI__QUEUE(c, call)                                                                                             \
     do {                                                                                                               \
         if (pi__cuda_queues(c)) pi__cuda_record_error(c, call);                                                        \
     } while (0)
 
-/* Returns the device's batch: the one passed to begin, or its logits rows. */
+/* Returns the device copy of batch b, which is the step's batch (as begin() returned it) or its logits_batch. */
 static inline const cuda_batch *pi__cuda_batch_of(const pi__cuda *c, const pi__batch *b)
 {
     return &c->batch[1].host == b ? &c->batch[1] : &c->batch[0];
 }
 
 /* step.c */
-/* Size of the image for these limits, in int32. */
+/* Returns the size in int32 of the image for these limits. */
 size_t pi__cuda_image_ints(const pi__limits *lim);
 const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind);
 int pi__cuda_finish(pi__backend *be, pi_error *err);
@@ -261,9 +273,11 @@ bool pi__cuda_make_graph(pi__backend *be);
 bool pi__cuda_end_capture(pi__backend *be);
 void pi__cuda_graph_reset(pi__backend *be);
 void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n);
-/* Copies n integers to `scratch + at.rows`. The caller may change them after the call. */
+/* Queues a copy of n row numbers to `scratch + at.rows` and returns that address, valid until the next call. `row` may
+ * be changed after the call. */
 const int32_t *pi__cuda_rows(pi__cuda *c, const int32_t *row, int32_t n);
-/* Ends the step or segment. A captured one is replayed now. */
+/* Queues the pending launch and invalidates the packed input. Ends the step's or segment's capture, if any, and
+ * replays it. */
 void pi__cuda_end_segment(pi__cuda *c);
 /* Frees all captured graphs. */
 void pi__cuda_free_graphs(pi__cuda *c);
@@ -274,7 +288,7 @@ static inline int32_t pi__cuda_max_gather(const pi__limits *lim)
     return lim->max_tokens > 2 * lim->max_rows ? lim->max_tokens : 2 * lim->max_rows;
 }
 
-/* Allocates size bytes at offset *at, aligned to 256; returns the offset of the region. */
+/* Returns *at, the offset of a new region of `size` bytes, and advances *at to the next multiple of 256 after it. */
 static inline size_t pi__cuda_take(size_t *at, size_t size)
 {
     size_t p = *at;
@@ -283,6 +297,7 @@ static inline size_t pi__cuda_take(size_t *at, size_t size)
 }
 
 /* cuda.c */
+/* Queues a copy to the device. Queues the pending launch before it, and invalidates the packed input. */
 void pi__cuda_upload(pi__backend *be, void *dst, const void *src, size_t n);
 
 /* load.c: uploads weights, matrices and small vectors. pi__cuda_load_end() frees the host memory of the load; all
@@ -299,9 +314,11 @@ void pi__cuda_identify(const pi__backend *be, char *out, size_t size);
 /* ops.c: converts structs of ops.h into the kernels' structs. */
 pi__k_matrix pi__cuda_matrix(const pi__weight *w);
 pi__k_input pi__cuda_input(const pi__lin_in *in);
-/* Max over sequences of the number of keys that its tokens see, first to last; window 0 = unlimited. */
+/* Returns the max over sequences of the number of keys from the first one that any of its tokens in the step sees to
+ * its last token. window 0 = unlimited. */
 int32_t pi__cuda_max_keys(const pi__batch *b, int32_t window);
-/* Returns the device copy of the frequencies; the first call copies them. NULL = table full. */
+/* Returns the device copy of n frequencies. Queues the copy unless this host array has been copied before. NULL = no
+ * free entry; the step then fails. */
 const float *pi__cuda_frequencies(pi__cuda *c, const float *freq, int32_t n);
 
 /* Activation format of packed input: 15-bit integers, floats, FP4, terms of 16-bit floats, hi and lo rows for cuBLAS,
@@ -316,21 +333,23 @@ enum {
     PI__WAY_W4A8 = 8,  /* MXFP4 matrices with FP8 activations */
     PI__WAY_W4A16 = 16, /* FP4 matrices as W16; no other types */
 };
+/* Returns the activation format (PI__FORM_*) for matrices of this type with n_in columns. */
 int pi__cuda_form(int matmul_modes, int32_t type, int64_t n_in);
 /* True if x itself can be read in this format, without packing. */
 bool pi__cuda_reads_in_place(int form, const pi__k_input *in, int32_t n_rows, int64_t n_in);
-/* Returns the packed input in this format for matrices of this type. Queues the packing unless it is already
- * valid. */
+/* Returns the device address of the input packed in this format for matrices of this type. Queues the packing, unless
+ * c->ready has it. */
 void *pi__cuda_packed_x(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in);
+/* Marks the packed input as stale: the next matrices pack their input again. */
 static inline void pi__cuda_invalidate(pi__cuda *c) { c->ready.n_rows = 0; }
-/* Queue the packing of an input, and n products with matrices of one type. n is at most PI__K_MAX_LINEAR, or
- * PI__K_MAX_MMA16 in format MMA16. `split` is scratch for split-K, which is used where it fits. */
+/* pack_x queues the packing of an input. product queues n products with matrices of one type; n is at most
+ * PI__K_MAX_LINEAR, or PI__K_MAX_MMA16 in format MMA16. split: scratch for split-K; NULL = never split. */
 int pi__cuda_pack_x(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in,
                     void *to);
 int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows,
                      const pi__k_split *split);
 
-/* ops_blas.c: a product in format HILO. */
+/* ops_blas.c: queues a product in format HILO. */
 int pi__cuda_blas_product(pi__blas *b, void *stream, const pi__k_product *p, const void *prepared, int32_t n_rows);
 
 /* Returns the activation format for a linear's matrices of this (packed) type. */
@@ -345,26 +364,27 @@ bool pi__cuda_has_routes(const pi__cuda *c, const pi__linear *a, int32_t n_exper
  * its results can also be added to residual streams. */
 bool pi__cuda_has_latent(const pi__cuda *c, const pi__linear *a);
 bool pi__cuda_has_streams(const pi__cuda *c, const pi__linear *a);
-/* True if the linear packs for its own matrices the same input that the first matrix of `next` reads. */
+/* True if one of the linear's matrices reads the input of the first matrix of `next` in the same format. */
 bool pi__cuda_reads_same(const pi__cuda *c, const pi__linear *a, const pi__linear *next);
 /* Queues a linear. Its last launch runs the epilogue `then`, if not NULL. */
 void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then);
-/* Like pi__cuda_queue_linear(); `more` is extra work for the last launch where that launch can mix matrix types. */
+/* Like pi__cuda_queue_linear(). more: extra work for the last launch; ignored if that launch cannot mix types. */
 void pi__cuda_queue_more(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_mixed_more *more);
 /* Queues a one-matrix linear and the experts' down in one launch, with the epilogue `then`, if not NULL.
- * goes_with_down: true if this linear can share that launch. */
+ * fits_down_launch: true if this linear can share that launch. */
 void pi__cuda_queue_down(pi__cuda *c, const pi__linear *a, const pi__k_down *down, const pi__k_tail *then);
 bool pi__cuda_fits_down_launch(const pi__cuda *c, const pi__linear *a);
 /* Queues a linear of many rows that adds its result to x in the matmul kernel. y is not written, as only the addition
  * reads it. Returns false, and queues nothing, if that is not supported. */
 bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add);
-/* Records that the epilogue's targets hold packed activations once the queued work has completed. */
+/* Sets c->ready to the packed copies that epilogue t writes, for the ops queued after it. */
 void pi__cuda_set_packed(pi__cuda *c, const pi__k_tail *t);
-/* Queues gate and up as one launch (pi__k_glu, pi__k_w16_glu) that writes only the packed input of `next`. Returns
- * false, and queues nothing, if they cannot be one launch. */
+/* Queues gate and up fused with their activation (pi__k_glu, pi__k_w16_glu). The only result is the packed input of
+ * `next`. Returns false, and queues nothing, if they cannot be fused. */
 bool pi__cuda_queue_glu(pi__cuda *c, const pi__linear *a, const pi__linear *next);
 
-/* Attention and gdn with an epilogue. Attention can always have one; gdn can have one where it is one launch. */
+/* Queue attention and gdn. then: epilogue, or NULL. Attention can always have one; gdn only if gdn_is_one: true if the
+ * op is a single launch. */
 void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attention *a, const pi__k_tail *then);
 void pi__cuda_queue_gdn(pi__cuda *c, const pi__batch *b, const pi__gdn *a, const pi__k_tail *then);
 bool pi__cuda_gdn_is_one(const pi__cuda *c, const pi__batch *b, const pi__gdn *a);
@@ -376,40 +396,42 @@ pi__k_qkv pi__cuda_heads(const pi__cuda *c, const pi__batch *b, const pi__qkv *a
 bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *args);
 /* Queues the pending launch. */
 void pi__cuda_flush(pi__cuda *c);
-/* Sets the epilogue's targets for the input of these matrices, as far as epilogue kernels support the formats: floats
- * or (for few rows) terms, and one other format. */
+/* Sets the epilogue's targets (packed outputs) for the input of these matrices, as far as epilogue kernels support
+ * their formats. `floats` receives floats or, for few rows, terms; `prepared` one other format. */
 void pi__cuda_add_targets(const pi__cuda *c, const pi__linear *next, void *prepared, void *floats, pi__k_tail *t);
 /* Queues the pending linear with an epilogue that computes routes from its logits, with `choice` if not NULL. The
  * epilogue also packs the input of `next`, unless the linear reads the same format, and of `last`, unless NULL.
- * *beside describes the separate packed input of `last`. Returns false, and queues nothing, if no suitable linear is
- * pending. */
+ * *beside describes the packed input of `last` (n_rows 0 = not packed). Returns false, and queues nothing, if no
+ * suitable linear is pending. */
 bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_choice *choice, const pi__linear *next,
                          const pi__linear *last, cuda_packed_x *beside);
-/* Defers a sum of experts; it joins the pending linear, if any. Returns false if it cannot be deferred. */
+/* Defers a sum of experts: it becomes part of the pending linear's epilogue, if a linear is pending. Returns false if
+ * it cannot be deferred; the caller has to queue it. */
 bool pi__cuda_hold_sum(pi__cuda *c, const pi__k_sum *s);
-/* Defers an addition of rows, or a norm. */
+/* Defers a residual add or a norm of n_rows rows. */
 void pi__cuda_hold_add(pi__cuda *c, const pi__k_add *a, int32_t n_rows);
 
 /* selftest.c: checks a small product with a matrix of this type against the host. `matmul_modes` selects the mode;
- * blas, if not NULL, selects the library. *wrong: PI__WRONG_*, the row counts with wrong results. */
+ * blas, if not NULL, selects the library. slow: an emulator; the product is smaller. *wrong: PI__WRONG_*, the row
+ * counts with wrong results. */
 enum { PI__WRONG_FEW = 1 /* few rows */, PI__WRONG_MANY = 2 };
 int pi__cuda_check_product(pi__rt *rt, int32_t type, int matmul_modes, pi__blas *blas, bool slow, int *wrong,
                            pi_error *err);
 /* selftest_wgmma.c: sets *wrong if wgmma and mma.sync results differ. */
 int pi__cuda_check_wgmma(pi__rt *rt, bool *wrong, pi_error *err);
-/* selftest_ops.c: checks the other ops. Clears c->records or sets fields of c->disabled for wrong results, and logs
- * one line for each. */
+/* selftest_ops.c: checks the other ops. Sets the fields of c->disabled for features with wrong results, or clears
+ * c->records, and logs one line for each. */
 int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err);
 
-/* ops_top.c, and its scratch. skip: uploads the n indices to `scratch + at.picks`, before a step's topk and outside
- * of a capture. */
+/* ops_top.c. skip: sets the indices that topk skips. Queues their upload to `scratch + at.picks`, unless c->skip is the
+ * same array. Call it before a step's topk and outside of a capture. */
 void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n);
-/* chain: copies the first n tokens of a step of kind CHAINED or FED, or of a fed step. The source is the topk results
- * of the last step or, if `drawn`, the tokens drawn from them. */
+/* chain: queues a kernel that writes the step's first n token ids on the device. Token t is the result of row
+ * hidden_row[t] of the last step, or of c->fed: the best value or, if `drawn`, the drawn token. */
 void pi__cuda_chain(pi__cuda *c, int32_t n, bool drawn);
 void pi__cuda_feed(pi__backend *be, const uint64_t *found, int32_t n_rows);
 void pi__cuda_draw(pi__backend *be, const pi__draws *draws);
-/* Queues a copy of n rows of topk results, with one value each, of this step. */
+/* Queues a copy of n rows of the step's results to `to`, [n, 3]: the drawn tokens, else topk's with one value each. */
 void pi__cuda_download_topk(pi__cuda *c, uint64_t *to, int32_t n);
 size_t pi__cuda_top_bytes(const pi__limits *lim);
 
@@ -417,26 +439,28 @@ size_t pi__cuda_top_bytes(const pi__limits *lim);
 pi__linear pi__cuda_layer_reads(const pi__experts_layer *a);
 
 /* ops_moe.c */
-/* Scratch of the MoE kernels: the routes with all fields that the op does not own, and the results by column. */
+/* Scratch of the MoE kernels: addresses of the routes' arrays, and of the results by column. */
 typedef struct cuda_moe {
     pi__k_routes r;
-    float *h;   /* [pairs, 2F], then [pairs, E] */
+    float *h;   /* [pairs, 2F] results of gate and up; down overwrites them with its own, [pairs, E] */
     void *mid;  /* packed input of down */
     /* expert choice for r; used with expert groups, or with weights that are not divided by their sum */
     pi__k_expert_choice choice;
-    int32_t row0; /* offset of its first row in the rows of adapter lists */
+    int32_t row0; /* number of the op's first row in adapter lists; 0 unless the op runs in several passes */
 } cuda_moe;
-/* Fills *to. Returns false if scratch has no room for the rows. */
+/* Fills *to for the rows of `a`. Returns false if scratch is too small for them; the step then fails. */
 bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe *to);
-/* Queues the routes after the logits. Returns true if they became the epilogue of the pending linear, with packed
- * input as in pi__cuda_add_routes(). Else queues one launch or more. */
+/* Queues the routes after the logits, with expert choice if `a` requires it. Returns true if they became the epilogue
+ * of the pending linear; `last` and *beside are as in pi__cuda_add_routes(). Else queues separate launches. Sets
+ * at->r.weight to the weights that the routes write. */
 bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linear *last, cuda_packed_x *beside);
-/* Returns the sums of the experts' results, without a shared expert. */
+/* Returns the arguments for summing the experts' results of each row, without a shared expert. */
 pi__k_sum pi__cuda_sum_of(const pi__moe *a, const cuda_moe *at);
-/* Queues all products of experts after the routes; results by column at `h`. */
+/* Queues all products of experts after the routes: gate, up, activation, down, and their adapters. The results of
+ * down are by column, at at->h. */
 void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at);
-/* Queues gate and up in 16-bit floats and fills *down with the product that remains. Returns false, and queues
- * nothing, for other formats. */
+/* Queues gate and up in 16-bit floats with the activation, and fills *down with the remaining product. Returns false,
+ * and queues nothing, for other formats. */
 bool pi__cuda_gate_up_for(pi__cuda *c, const pi__moe *a, const cuda_moe *at, pi__k_down *down);
 size_t pi__cuda_moe_bytes(const pi__limits *lim);
 /* Queues the products of experts with packed rows in this format. */
@@ -444,35 +468,37 @@ int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_
 
 /* ops_head_linear.c */
 size_t pi__cuda_head_linear_bytes(const pi__limits *lim);
-/* True if its products use 16-bit floats: then op mla_qkv of the results can be fused. */
+/* True if the op's products use 16-bit floats. Then op mla_qkv can be fused, with the results as its queries. */
 bool pi__cuda_heads_in_16(const pi__cuda *c, const pi__head_linear *a);
-/* Returns where attention writes the packed input of this op: the results of `heads` heads per matrix. words NULL =
- * the op packs its input itself. */
+/* Returns where op sparse writes its results as the packed input of this op, `heads` heads per matrix. words NULL =
+ * sparse writes floats, and this op packs its input itself. */
 pi__k_groups pi__cuda_groups(const pi__cuda *c, const pi__head_linear *a, int32_t heads);
-/* Queues it. ready: its input is already packed at pi__cuda_groups(). prep: op mla_qkv of the results, or NULL. then:
- * epilogue of at most PI__K_TAIL_ROWS rows, or NULL. */
+/* Queues this op; pi__cuda_heads_in_16() must be true. ready: its input is already packed at pi__cuda_groups(). prep:
+ * op mla_qkv with the results as its queries, fused into this op, or NULL. then: epilogue, or NULL; requires at most
+ * PI__K_TAIL_ROWS rows. */
 void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, bool ready, const pi__k_mla_qkv *prep,
                           const pi__k_tail *then);
 
-/* ops_mla.c: ops of latent attention and DeepSeek V4, and the scratch of indexer. */
+/* ops_mla.c: ops of latent attention and DeepSeek V4. row_bytes: see device.h. indexer_bytes: scratch of op indexer. */
 size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
 size_t pi__cuda_indexer_bytes(const pi__limits *lim);
-/* Converts these queries, or rows and compressors, or both, into the kernels' struct. */
+/* Converts ops mla_qkv and compress into the kernels' struct. queries: include the queries of ops mla_qkv.
+ * rows: include their rows, and the ops compress. */
 pi__k_latent_inputs pi__cuda_latent_inputs(pi__cuda *c, const pi__batch *b, const cuda_latent *a, bool queries,
                                            bool rows);
-/* Queues them, if there are any, in one launch. */
+/* Queues the ops that pi__cuda_latent_inputs() returns, as one launch; nothing if it returns none. */
 void pi__cuda_queue_latent(pi__cuda *c, const pi__batch *b, const cuda_latent *a, bool queries, bool rows);
-/* True if every entry that a token of the step sees is picked, so that scores do not matter. */
+/* True if no token of the step sees more than n_top entries. Then all are picked, and op indexer queues nothing. */
 bool pi__cuda_picks_all(const pi__cuda *c, const pi__batch *b, const pi__indexer *a);
 /* Converts the work on residual streams into the kernels' struct. */
 pi__k_streams pi__cuda_streams(const pi__cuda *c, const cuda_streams *s);
-/* Queues it; hyper_pre also packs the epilogue's input, if `then` is not NULL. */
+/* Queues the work on residual streams. If `then` is not NULL, hyper_pre also packs that epilogue's input. */
 void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail *then);
-/* True if the linear is the mixing matrix of residual streams. One kernel, with its own order of sums, computes it
- * for any number of rows. */
+/* True if the linear is the mixing matrix of residual streams. One kernel (hyper_kernels.cuh) computes it for any
+ * number of rows, with sums in its own order. */
 bool pi__cuda_is_mix(const pi__cuda *c, const pi__linear *a);
-/* Queues op sparse. raw: mla_qkv of its queries, fused into it, or NULL. groups: packed destination of the results,
- * or NULL. */
+/* Queues op sparse. raw: op mla_qkv of its queries, fused into the launch; NULL, or n_head 0 = none. groups: packed
+ * destination of the results (pi__cuda_groups()); NULL = floats. */
 void pi__cuda_queue_sparse(pi__cuda *c, const pi__batch *b, const pi__sparse *a, const pi__mla_qkv *raw,
                            const pi__k_groups *groups);
 /* Converts an op mla_qkv into the kernels' struct. */
@@ -480,16 +506,17 @@ pi__k_mla_qkv pi__cuda_latent(const pi__cuda *c, const pi__batch *b, const pi__m
 
 /* ops_lora.c */
 size_t pi__cuda_lora_bytes(const pi__limits *lim);
-/* MoE with adapters. moe_rows: rows per pass. gate_up: adds to the results of gate and up. lora_down: reads the input
- * of down; with `after`, adds to its results. All do nothing without adapters. */
+/* Adapters of experts, inside op moe. moe_rows: rows per pass that fit into scratch. gate_up: adds the adapters'
+ * results to the results of gate and up. lora_down: computes A x of down's input; with `after`, adds B (A x) to
+ * the results of down. All do nothing without adapters. */
 int32_t pi__cuda_lora_moe_rows(const pi__cuda *c, const pi__moe *a);
 void pi__cuda_lora_gate_up(pi__cuda *c, const pi__moe *a, const cuda_moe *at);
 void pi__cuda_lora_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at, bool after);
-/* Returns a hash of the adapter layout; steps with equal hashes can replay each other's graphs. 0 = too many adapters
- * for that. */
+/* Returns a hash of the adapter layout; steps with equal hashes can replay each other's graphs. 0 = the step has too
+ * many groups or rows with adapters, and cannot be captured. */
 uint64_t pi__cuda_lora_shape(const pi__limits *lim, const pi__lora_rows *rows);
-/* lora_ints: integers that these adapters take in a captured step's image. most_ints: upper bound. lora_fill: writes
- * them to `to`; d is the device address of `to`. */
+/* lora_ints: size in int32 of these adapters in a captured step's image. most_ints: upper bound of that size.
+ * lora_fill: writes them to `to`, which the device will have at address d, and sets c->adapters. */
 size_t pi__cuda_lora_ints(const pi__lora_rows *rows);
 size_t pi__cuda_lora_most_ints(const pi__limits *lim);
 void pi__cuda_lora_fill(pi__cuda *c, const pi__lora_rows *rows, int32_t *to, const int32_t *d);

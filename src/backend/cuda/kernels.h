@@ -29,24 +29,26 @@ int pi__k_block_conv(void *stream, const pi__block_conv *a, const int32_t *seq, 
                      int32_t n_tokens);
 /* out[i] = x[row[i]], or zeros where row[i] is negative. [n_rows, n] */
 int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t n_rows, int64_t n, float *out);
-/* `row` replaces a->row: its copy in device memory. */
+/* Op add_rows. `row` is the device copy of a->row and replaces it. */
 int pi__k_add_rows(void *stream, const pi__add_rows *a, const int32_t *row);
 
 /* ---- launch_top.cu: the largest values of rows, see topk of ops.h */
 typedef struct pi__k_top {
-    float *x;            /* [n_rows, n] */
+    float *x;            /* [n_rows, n]; -inf is written to the skipped indices */
     int32_t n_rows, k;   /* k: max over the rows' requests */
     int64_t n;           /* at most 2^20 */
-    const int32_t *skip; /* indices */
-    const int32_t *request; /* [n_rows][3] number of values; number of indices to skip; not 0: also the sum */
-    int32_t sum;         /* not 0: some row requests its sum */
-    void *scratch;       /* pi__k_top_scratch() bytes, a multiple of 16 */
-    uint64_t *out;       /* [n_rows, 2 + k] */
+    const int32_t *skip; /* indices to skip, shared by all rows; a row skips the first request[1] of them */
+    /* [n_rows] pi__topk_request: number of values; number of indices to skip; not 0: also the sum */
+    const int32_t *request;
+    int32_t sum;         /* not 0: at least one row requests its sum */
+    void *scratch;       /* pi__k_top_scratch() bytes, aligned to 16 bytes */
+    uint64_t *out;       /* [n_rows, 2 + k] as in pi__topk */
 } pi__k_top;
 enum { PI__K_TOP = 256 /* max values per row */ };
 size_t pi__k_top_scratch(int32_t n_rows, int64_t n);
 int pi__k_top_run(void *stream, const pi__k_top *a);
-/* token[t] = best index of row row[t] of `found`, which a launch with k = 1 wrote; 0 if there is none. [n] */
+/* token[t] = best index of row row[t] of `found`, or 0 if that row has none; t < n. `found` is the output of pi__k_top
+ * with k = 1, or of pi__k_draw. */
 int pi__k_top_tokens(void *stream, const uint64_t *found, const int32_t *row, int32_t n, int32_t *token);
 
 /* ---- the paged cache. A layer's block holds K, then V; each is [n_head_kv][planes of block_size rows of head_dim].
@@ -61,7 +63,7 @@ typedef struct pi__k_cache {
     char *base;         /* block b of the layer is at base + b * stride */
     size_t stride;      /* bytes, a multiple of 16; below 4 GiB */
     int32_t type_k;     /* enum pi__type, one of cache_types.h */
-    int32_t type_v;     /* chosen separately */
+    int32_t type_v;     /* as type_k, chosen separately */
     int32_t n_head_kv;  /* KV heads */
     /* values per head: a multiple of 16 up to 512, or of 32 for types with scales. For rotated types qkv also rotates
      * queries; attention returns results in the rotated basis of the values, for pi__k_unrotate */
@@ -73,7 +75,7 @@ typedef struct pi__k_cache {
 typedef struct pi__k_qkv {
     float *q;
     int64_t ldq, q_stride;
-    const float *k, *v;  /* NULL: only q is processed */
+    const float *k, *v;  /* NULL = only q is processed, nothing is stored */
     int64_t ldk, ldv;
     int32_t n_head, n_tokens;
     const float *q_bias, *k_bias, *v_bias;
@@ -113,18 +115,18 @@ typedef struct pi__k_attn {
     int32_t n_tokens, n_seqs;
     const int32_t *pos;         /* [n_tokens] */
     const int32_t *seq_start;   /* [n_seqs + 1] */
-    const int32_t *block_table; /* [n_seqs, table_stride] */
+    const int32_t *block_table; /* [n_seqs, table_stride] block ids */
     int32_t table_stride;
-    int32_t max_keys;           /* max over sequences of the keys that its tokens see, first to last */
+    int32_t max_keys;           /* max over sequences: keys from the first one that a token sees to its last token's */
     pi__k_cache cache;
     void *scratch;              /* partial results of KV splits; NULL = no KV splits */
-    size_t scratch_size;        /* bytes; if small, one KV head is processed after another */
+    size_t scratch_size;        /* bytes; if too small for all KV heads, each of several launches has some of them */
     uint32_t *arrived;          /* with scratch: [2] arrival counters, 0 before and after the launch */
     int32_t n_sm;               /* SMs to fill; 0 = no KV splits. Affects speed only; results are bitwise identical */
     /* `block` not 0: tokens also see later keys of their sequence in the step. `ahead` not 0: only the next `ahead`
      * ones of these */
     int32_t block, ahead;
-    /* epilogue of the last launch; its only job is to pack `in`, which is PLAIN. Or NULL */
+    /* epilogue of the last launch, or NULL. It may only pack `in`, which must be of kind PLAIN */
     const struct pi__k_tail *tail;
     /* not 0: q is rounded to F16. 0, and always with F32 caches: q is a hi + lo sum of two F16 */
     int32_t fast;
@@ -146,18 +148,20 @@ int pi__k_attention_has(int32_t head_dim);
 /* ---- launch_key_blocks.cu: selects the key blocks of adjacent query blocks of one sequence (PI__SPARSE_BLOCK in
  * kernel_args.h) */
 typedef struct pi__k_blocks {
-    /* attention's arguments; q, n_head, softcap, block_table, cache and taken_words are read */
+    /* the layer's arguments of attention; q, n_head, softcap, block_table, cache and taken_words are read */
     pi__k_attn a;
-    float sparsity;
-    int32_t seq;                /* sequence index */
-    int32_t first_token;        /* first token of the first query block */
+    float sparsity;             /* threshold of the scores, see PI__SPARSE_BLOCK */
+    int32_t seq;                /* sequence of the query blocks: index in the batch */
+    int32_t first_token;        /* token of the batch with which the first query block starts */
     /* key block at the position of the first query block: the number of key blocks before it */
     int32_t first_key;
     int32_t first_block;        /* index of the first query block in `taken` */
     int32_t n;                  /* query blocks */
     uint32_t *taken;            /* as in pi__k_attn */
-    void *scratch;              /* pi__k_blocks_scratch() bytes, a multiple of 16 */
-    unsigned long long *counts; /* [2] key blocks attended to, and visible, per KV head, are added; or NULL */
+    void *scratch;              /* pi__k_blocks_scratch() bytes, aligned to 16 bytes */
+    /* [2] counters of (key block, query block, KV head) triples. Each launch adds the number attended to; the number
+     * visible. NULL = not counted */
+    unsigned long long *counts;
 } pi__k_blocks;
 size_t pi__k_blocks_scratch(int32_t key_blocks, int32_t query_blocks, int32_t n_head, int32_t n_head_kv,
                             int32_t head_dim);
@@ -165,7 +169,8 @@ int pi__k_blocks_run(void *stream, const pi__k_blocks *a);
 
 /* ---- launch_gdn.cu: the gated delta rule (kernels/gdn.cuh has the layout of a state) */
 typedef struct pi__k_state { /* as pi__state_layer of ops.h */
-    char *base;         /* slot i is at base + i * stride; both are multiples of 16 bytes, also below */
+    /* slot i is at base + i * stride; base, stride, snap and snap_stride are multiples of 16 bytes */
+    char *base;
     size_t stride;
     char *snap;         /* snapshot i is at snap + i * snap_stride */
     size_t snap_stride;
@@ -185,7 +190,7 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
     float eps;
     float *out;                /* rows start at multiples of 16 bytes */
     int64_t ldo;
-    int32_t grouped;           /* not 0: as in pi__gdn */
+    int32_t grouped;           /* not 0: out has the value heads of a key head adjacent, as in pi__gdn */
     int32_t n_tokens, n_seqs;
     int32_t least, most;       /* min and max tokens of a sequence in the step: they select the kernels */
     const int32_t *pos;        /* [n_tokens] */
@@ -200,20 +205,21 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
     const struct pi__k_tail *tail; /* epilogue, as in pi__k_attn; only if pi__k_gdn_is_one() */
 } pi__k_gdn;
 
-/* Bytes of a layer's state in a slot, and in a snapshot. 0 = no kernel for these heads. Supported: dim 32, 64, 96 or
- * 128, at least as many value heads as key heads, PI__MIN_CONV to PI__MAX_CONV taps. */
+/* Return the bytes of a layer's state in a slot, and in a snapshot. 0 = no kernel for these heads. Supported: dim 32,
+ * 64, 96 or 128, at least as many value heads as key heads, PI__MIN_CONV to PI__MAX_CONV taps. */
 size_t pi__k_state_bytes(const pi__k_state *st);
 size_t pi__k_snapshot_bytes(const pi__k_state *st);
 size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens);
 int pi__k_gdn_run(void *stream, const pi__k_gdn *a);
-/* Returns not 0 if the op is one launch. */
+/* Returns not 0 if pi__k_gdn_run queues a single launch for these arguments. */
 int pi__k_gdn_is_one(const pi__k_gdn *a);
-/* Outside of a step; see state_save and state_load in ops.h. */
+/* Ops state_save and state_load (ops.h), queued outside of a step: copy the state at position pos from a slot to a
+ * snapshot, or back. */
 int pi__k_state_save(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);
 int pi__k_state_load(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);
 
-/* ---- latent attention and DeepSeek V4. Each struct contains the op's own (ops.h); caches are read from the fields
- * next to it */
+/* ---- latent attention and DeepSeek V4. Each struct contains the op's own struct (ops.h). The kernels do not read its
+ * pi__kv_layer pointers; they read the pi__k_rows fields */
 
 /* A layer that stores rows (pi__kv_layer with a ratio). Row r of a sequence is for the `ratio` tokens from r * ratio
  * on. */
@@ -222,8 +228,8 @@ typedef struct pi__k_rows {
      * NULL = no rows */
     pi__k_cache cache;
     int32_t ratio;        /* tokens per row */
-    const int32_t *slot;  /* [n_tokens] slots of the tokens; negative = not stored. NULL = no token is stored */
-    const int32_t *table; /* [n_seqs, table_stride] blocks */
+    const int32_t *slot;  /* [n_tokens] slot that the token is stored to; negative = none. NULL = nothing is stored */
+    const int32_t *table; /* [n_seqs, table_stride] block ids */
     int32_t table_stride;
 } pi__k_rows;
 
@@ -249,11 +255,11 @@ typedef struct pi__k_indexer {
     pi__k_rows entries;
     int32_t n_tokens;
     const int32_t *pos, *seq; /* [n_tokens] */
-    int32_t most;         /* max entries that a token sees */
+    int32_t most;         /* max entries that a token of the step sees */
     void *scratch;
     size_t scratch_size;  /* bytes, at least pi__k_indexer_scratch() for one token; limits the tokens per pass */
     int32_t n_sm;         /* as in pi__k_attn */
-    const float *rope;    /* not NULL: also apply op mla_qkv, with these fields and without a norm, to the queries */
+    const float *rope;    /* not NULL: apply op mla_qkv to the queries first, with these fields and without a norm */
     int32_t n_rot;
     float q_scale;
 } pi__k_indexer;
@@ -261,17 +267,17 @@ size_t pi__k_indexer_scratch(int32_t most); /* bytes per token that sees `most` 
 int pi__k_indexer_run(void *stream, const pi__k_indexer *a);
 
 /* launch_sparse.cu, launch_latent.cu */
-/* Packed results of op sparse, as the heads' own matrices read them (op head_linear). A group is `heads` heads of a
- * token and one row in the format of pi__k_w16_pack_x. The row of group g and token t is row g * rows + t of words +
- * g * step; its factor is at factor + g * step. */
+/* Packed results of op sparse, in the layout that op head_linear reads. A group is `heads` adjacent heads of a token;
+ * its values are one row in the format of pi__k_w16_pack_x. For group g and token t this is row g * rows + t of the
+ * buffer at words + g * step; its factor is float g * rows + t at factor + g * step. */
 typedef struct pi__k_groups {
     char *words, *factor; /* words NULL = unpacked floats, at `out` */
-    size_t step;          /* bytes */
-    int32_t rows;
-    /* heads per group: a power of two up to PI__K_MAX_GROUPED that divides n_head. A head has a multiple of 32
-     * values, all of them results */
+    size_t step;          /* bytes between the buffers of two groups; 0 = all groups share one buffer */
+    int32_t rows;         /* rows per group in the shared buffer; 0 = each group has its own buffer */
+    /* heads per group: a power of two up to PI__K_MAX_GROUPED that divides n_head. Requires dim_v = dim, a multiple of
+     * 32 */
     int32_t heads;
-    int32_t bf16;         /* pi__k_w16_input() of the matrices' type */
+    int32_t bf16;         /* not 0: values are BF16; 0 = F16 (pi__k_w16_input() of the matrices' type) */
 } pi__k_groups;
 enum { PI__K_MAX_GROUPED = 8 };
 typedef struct pi__k_sparse {
@@ -305,8 +311,8 @@ typedef struct pi__k_tile {
     int32_t n;     /* number of columns */
 } pi__k_tile;
 
-/* Routes: destination of each pair. pi__k_route or an epilogue writes the fields from `id` on, which the other
- * kernels read. */
+/* Routes: the experts of each row, and the column of each pair. pi__k_route or an epilogue writes the arrays from `id`
+ * on, which the other kernels read. */
 typedef struct pi__k_routes {
     const float *logits;  /* [n_rows, n_expert] */
     int64_t ldl;
@@ -314,28 +320,30 @@ typedef struct pi__k_routes {
     float weights_scale;
     int32_t gating;       /* PI__GATE_* of ops.h; bias, table and token are for SQRT_SOFTPLUS */
     const float *bias;    /* as in pi__moe, or NULL */
-    const int32_t *table; /* [any, n_used] experts of each token, or NULL */
-    const int32_t *token; /* [n_rows], with table */
+    const int32_t *table; /* [any, n_used] fixed experts; entry token[r] is for row r. NULL = chosen by logits */
+    const int32_t *token; /* [n_rows], with table; else NULL */
     int32_t *id;          /* [n_rows, n_used] experts by rank, best first, ties by index; with `table`, its experts */
     float *weight;        /* [n_rows, n_used] gates, divided by the sum of the row's gates, times weights_scale */
     int32_t *column;      /* [n_rows, n_used] column of the pair */
-    int32_t *row;         /* [n_rows * n_used] row of the column */
-    /* [pi__k_max_tiles] each: tiles of up to 8, 32, 64 columns; NULL = the list is not made, as in centroid heads */
+    int32_t *row;         /* [n_rows * n_used] input row of each column, the inverse of `column` */
+    /* [pi__k_max_tiles] each: tiles of up to 8, 32, 64 columns; NULL = the list is not used, as in centroid heads */
     pi__k_tile *tile[3];
     int32_t *n_tile;      /* [3] length of each list */
-    uint32_t *marks;      /* [pi__k_route_scratch_words] scratch of pi__k_route */
-    int32_t *first;       /* [pi__k_route_scratch_words] scratch of pi__k_route */
+    /* pi__k_route_scratch_words() each, scratch of pi__k_route. By group of 32 rows and expert: one bit per row with
+     * this expert; first column of these pairs */
+    uint32_t *marks;
+    int32_t *first;
 } pi__k_routes;
 
 enum { PI__K_ROUTER_ROWS = 32 }; /* max rows of an epilogue that computes routes; max experts: PI__MAX_EXPERTS */
 
-/* y[row] = sum of weight * (x[column] + bias) over the row's experts, by rank; then + sigmoid(gate) * shared, if not
- * NULL. */
+/* y[row] = sum of weight * (x[column] + bias) over the row's experts, by rank. If `shared` is not NULL, sigmoid(gate) *
+ * shared is added to that. */
 typedef struct pi__k_sum {
     int32_t n_rows, n_used;
-    const int32_t *column; /* [n_rows, n_used] column and weight of pi__k_routes */
+    const int32_t *column; /* [n_rows, n_used] column, and weight, as in pi__k_routes */
     const float *weight;
-    const float *x;        /* [n_rows * n_used, n] */
+    const float *x;        /* [n_rows * n_used, n] results of the experts, by column */
     const float *bias;     /* [n_expert, ldb] added to x, indexed by id [n_rows, n_used]; or NULL */
     const int32_t *id;
     int64_t ldb;
@@ -343,24 +351,24 @@ typedef struct pi__k_sum {
     float *y;              /* [n_rows, n] */
     int64_t ldy;
     const float *shared;   /* [n_rows, n], or NULL */
-    const float *gate;     /* [n_rows] */
+    const float *gate;     /* [n_rows] read with `shared` */
     int64_t ldg;
 } pi__k_sum;
 
 /* ---- launch_expert_choice.cu: expert choice of pi__moe with groups, or without division by the sum. Writes a table
- * of experts per row, then the routes of pi__k_route for that table; only the weights differ, and are in `weight` */
+ * of experts per row, then routes as pi__k_route does for that table. The weights are written to `weight` */
 typedef struct pi__k_expert_choice {
-    pi__k_routes r;       /* as for pi__k_route, without table */
+    pi__k_routes r;       /* as for pi__k_route; its table is NULL */
     int32_t n_group, n_group_used; /* as in pi__moe */
-    int32_t undivided;
+    int32_t undivided;    /* not 0: weights are not divided by their sum */
     int32_t *table;       /* [n_rows, n_used] experts per row, by rank */
-    int32_t *token;       /* [n_rows] 0, 1, 2 .. */
-    float *weight;        /* [n_rows, n_used] as in pi__k_routes, or gates times weights_scale */
+    int32_t *token;       /* [n_rows] 0, 1, 2 ..: row r has the experts of row r of the table */
+    float *weight;        /* [n_rows, n_used] as in pi__k_routes; if undivided, gates times weights_scale */
 } pi__k_expert_choice;
 int pi__k_expert_choice_run(void *stream, const pi__k_expert_choice *a);
 
-/* ---- launch_head_linear.cu: gathers inputs and scatters results of op head_linear. Its products use the expert
- * kernels: column h * n_rows + r is row r of head h */
+/* ---- launch_head_linear.cu: gathers inputs and scatters results of op head_linear. Column h * n_rows + r is row r of
+ * head h. The products use the expert kernels; with few rows, W16 matrices use launch_heads.cu instead */
 typedef struct pi__k_head_rows {
     int32_t n_rows, n_head;
     const float *x;       /* as in pi__head_linear */
@@ -369,18 +377,18 @@ typedef struct pi__k_head_rows {
     int32_t n_tail;
     float *y;
     int64_t ldy, y_step;
-    /* head_rows: [n_head * n_rows, n_in], gathered x is written; or NULL. put_heads: [n_head * n_rows, n_out],
-     * results are read */
+    /* [n_head * n_rows, n_in] head_rows writes the gathered x; NULL = only the lists of tiles are written.
+     * [n_head * n_rows, n_out] put_heads reads the results */
     float *column;
-    pi__k_tile *tile[3];  /* head_rows: as in pi__k_routes, written */
-    int32_t *n_tile;      /* [3] */
+    pi__k_tile *tile[3];  /* head_rows writes the lists of tiles, as in pi__k_routes */
+    int32_t *n_tile;      /* [3] length of each list */
 } pi__k_head_rows;
 int pi__k_head_rows_run(void *stream, const pi__k_head_rows *a);
 int pi__k_scatter_heads(void *stream, const pi__k_head_rows *a);
 
-/* ---- launch_linear.cu: matrices in the layout of pack.h */
+/* ---- launch_linear.cu: products with matrices in the layout of pack.h */
 typedef struct pi__k_matrix {
-    const uint8_t *data;  /* one matrix */
+    const uint8_t *data;  /* one matrix, or the first of several */
     pi__cuda_shape shape; /* packed shape */
     int32_t type;         /* enum pi__type */
     int64_t n_in, n_out;  /* columns, rows */
@@ -399,58 +407,60 @@ typedef struct pi__k_input {
     float limit; /* see pi__lin_in; 0 = no limit */
 } pi__k_input;
 
-/* One residual add of an epilogue: x = (x + y + bias) * scale, or x = (x + norm(y)) * scale if w is set. See
- * pi__add_norm of kernel_args.h. fresh: x = norm(y), as in pi__norm. x and y have rows of n values. */
+/* One residual add of an epilogue: x = (x + y + bias) * scale, or x = (x + norm(y) * w) * scale if w is set. See
+ * pi__add_norm of kernel_args.h. fresh not 0: x = norm(y) * w, as in pi__norm. x and y have rows of n values. */
 typedef struct pi__k_add {
-    float *x;            /* NULL = no addition */
+    float *x;            /* NULL = no add */
     const float *y, *w, *bias; /* w, bias: [n] or NULL */
     float eps, scale;
     int32_t fresh;
-    /* x is an output of this launch before its epilogue, or of the add before it; so it is read as late as y */
+    /* not 0: this launch's products write x, so x is read only after all blocks have arrived, like y */
     int32_t made;
     int64_t n;
 } pi__k_add;
 
-/* Epilogue of a launch: work of the blocks that arrive last (kernels/tail.cuh). In this order: y is the sum of expert
- * outputs; rows are added or normalized, one add after the other; the input of the next matrices is packed. */
+/* Epilogue of a launch: work on complete rows, done by the blocks that arrive last (kernels/tail.cuh). In this
+ * order: the sum of expert outputs is written to its y; rows are added or normalized, one add after the other; `in`
+ * is packed. */
 enum { PI__K_TAIL_ADDS = 2, PI__K_TAIL_NEAR = 7 /* kinds of values in shared memory (kernels/tail.cuh) */ };
 typedef struct pi__k_tail {
     uint32_t *arrived;   /* arrival counter, 0 before and after the launch; NULL = no epilogue */
     int32_t n_sm;        /* SMs; 0 = unknown. Limits the blocks that stay for the epilogue; affects speed only */
     int32_t n_rows;      /* rows of sum, add and in: at most PI__K_TAIL_ROWS; any number in pi__k_finish_rows */
-    pi__k_sum sum;       /* its y is the y of the first add, or there is no add; n_used 0 = no sum */
+    pi__k_sum sum;       /* n_used 0 = no sum. Its y must be the y of the first add, if there is an add */
     pi__k_add add[PI__K_TAIL_ADDS]; /* in order; the second requires a first */
-    pi__k_input in;      /* input to pack */
+    pi__k_input in;      /* input of the next matrices, to be packed */
     int64_t n_in;        /* columns of `in` */
     /* packed output in the format of pi__k_pack_x (integers, floats) and pi__k_w16_pack_x (halves); NULL = not
      * written. Rows past n_rows are not written */
     void *integers, *floats, *halves;
-    int32_t bf16;        /* halves are BF16 */
-    /* packed output as of pi__k_fp4_pack_x for matrices of fp4_type, or with fp8 as of pi__k_w4a8_pack_x; or
-     * NULL */
+    int32_t bf16;        /* not 0: halves are BF16; 0 = F16 */
+    /* packed output in the format of pi__k_fp4_pack_x for matrices of fp4_type, or with fp8 not 0 of
+     * pi__k_w4a8_pack_x; NULL = not written */
     void *fp4;
     int32_t fp4_type, fp8;
-    /* packed output as of pi__k_mma16_pack_x for matrices of terms_type, F16 or BF16; or NULL. Not supported by
-     * pi__k_attention and pi__k_gdn */
+    /* packed output in the format of pi__k_mma16_pack_x for matrices of terms_type, F16 or BF16; NULL = not written.
+     * Not supported by pi__k_attention and pi__k_gdn */
     void *terms;
     int32_t terms_type;
-    pi__k_qkv qkv;       /* replaces all fields above: qkv of the products' rows; n_tokens 0 = none */
-    pi__k_routes routes; /* pi__k_mixed_linear only, in addition: routes computed from its logits; n_rows 0 = none */
-    /* offsets in shared memory of copies of a row's values, or 0; set by the launch function */
+    pi__k_qkv qkv;       /* op qkv on the products' rows, instead of all fields above; n_tokens 0 = none */
+    pi__k_routes routes; /* pi__k_mixed_linear only, in addition: computed from the launch's logits; n_rows 0 = none */
+    /* offset in floats, in shared memory, of the copy of a row's values, by kind; 0 = no copy. Set by the launch
+     * function */
     int32_t near[PI__K_TAIL_NEAR];
     /* set by the launch function: one add and its norm have all their values in shared memory, and the only outputs
      * are floats or halves */
     int32_t all_near;
 } pi__k_tail;
-/* Max rows, and the number of blocks that can stay resident on any device. */
+/* Max rows of an epilogue. Number of blocks that may wait for others on any device, as all of them stay resident. */
 enum { PI__K_TAIL_ROWS = 32, PI__K_TAIL_STAY = 8 };
-/* launch_tail.cu: the epilogue as a launch of its own; `arrived` is not used. */
+/* launch_tail.cu: the epilogue as a separate launch, for any number of rows; `arrived` is not used. */
 int pi__k_finish_rows(void *stream, const pi__k_tail *t);
 
-/* Bytes of n_rows packed rows for packed types, or with `floats` for F32, F16 and BF16. */
+/* Returns the bytes of n_rows packed rows of n_in values: floats if `floats` is not 0, else 15-bit integers. */
 size_t pi__k_packed_x_bytes(int32_t n_rows, int64_t n_in, int floats);
-/* Packs an input: norm or gate, then rounding to 15 bits in blocks of 32 (or floats unchanged). Shared by all
- * matrices that read it. */
+/* Packs an input: norm or gate, then rounding to 15-bit integers in blocks of 32. With `floats`, values are stored
+ * unchanged. All matrices that read the input share the result. */
 int pi__k_pack_x(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n_in, int floats, void *prepared);
 /* y = W x for n_rows packed rows; y [n_rows, n_out]. */
 typedef struct pi__k_product {
@@ -460,33 +470,33 @@ typedef struct pi__k_product {
     float add;            /* not 0: y = (y + W x) * add; requires pi__k_w16_adds() or pi__k_fp4_adds() */
 } pi__k_product;
 enum { PI__K_MAX_LINEAR = 4 };
-/* n products, at most PI__K_MAX_LINEAR, with matrices of equal type and equal n_in. */
+/* Queues n products, at most PI__K_MAX_LINEAR, with matrices of equal type and equal n_in. `prepared` is packed x. */
 int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
-/* Same with an epilogue, for at most PI__K_TAIL_ROWS rows and types other than floats. */
+/* pi__k_linear with epilogue t, for at most PI__K_TAIL_ROWS rows and types other than floats. */
 int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
                       const pi__k_tail *t);
 /* launch_mixed.cu: matrices of several types in one launch; results are bitwise identical to one launch per type:
  *
- *     type                                 input `floats`              max rows
- *     F32                                  rows of floats              PI__K_ROUTER_ROWS
- *     F16, BF16 (pi__k_mma16_has)          terms                       PI__K_MIXED_ROWS
- *     pi__k_w16_has                        input `halves`, packed      PI__K_MIXED_ROWS
+ *     type                                 input                       max rows
+ *     F32                                  `floats`: rows of floats    PI__K_ROUTER_ROWS
+ *     F16, BF16 (pi__k_mma16_has)          `floats`: terms             PI__K_MIXED_ROWS
+ *     pi__k_w16_has                        `halves`: packed rows       PI__K_MIXED_ROWS
  *
  * pi__k_w16_has types of one launch share one of the two packed formats (F16 or BF16). An epilogue that only computes
- * routes has the row limit of F32. */
+ * routes allows PI__K_ROUTER_ROWS rows. t: epilogue, or NULL. */
 enum { PI__K_MAX_MIXED = 8, PI__K_MIXED_ROWS = 32 };
 int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats,
                        int32_t n_rows, const pi__k_tail *t);
-/* launch_fp4.cu: NVFP4 and MXFP4 matrices times x in the matrix's own format, on devices with FP4 tensor cores
+/* launch_fp4.cu: NVFP4 and MXFP4 matrices times x in the same format as the matrix, on devices with FP4 tensor cores
  * (sm_120, sm_121). */
 size_t pi__k_fp4_packed_x_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_fp4_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_fp4_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 int pi__k_fp4_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
                           const pi__k_tail *t);
-/* MXFP4 matrices times x in MXFP8 (e4m3). x takes pi__k_fp4_packed_x_bytes(), too. */
+/* MXFP4 matrices times x in MXFP8 (e4m3). Packed x has pi__k_fp4_packed_x_bytes(), as above. */
 int pi__k_w4a8_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
-/* Returns not 0 if products with n_rows rows can be added to y, in FP4 and in W4A8. */
+/* Returns not 0 if products with n_rows rows can be added to y (pi__k_product.add), in FP4 and in W4A8. */
 int pi__k_fp4_adds(int32_t n_rows);
 int pi__k_w4a8_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 int pi__k_w4a8_linear_then(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
@@ -495,22 +505,22 @@ int pi__k_w4a8_linear_then(void *stream, const pi__k_product *w, int32_t n, cons
  * mid, in the activation format of a matrix of that type, in FP4 or W4A8. */
 typedef struct pi__k_glu {
     pi__k_matrix gate;    /* n_out is a multiple of 64, for MXFP4 of 32 */
-    const uint8_t *up;
+    const uint8_t *up;    /* data of up, with the type and shape of gate */
     const float *up_scale; /* as gate.scale */
     int32_t act;          /* PI__IN_* of ops.h */
     float limit;          /* as in pi__k_input */
     int32_t fp8;          /* not 0: W4A8 */
-    uint32_t *arrived;    /* as in pi__k_tail */
+    uint32_t *arrived;    /* arrival counter as in pi__k_tail */
     void *mid;            /* [n_rows, n_out], must not overlap x; rows past n_rows are not written */
 } pi__k_glu;
 int pi__k_fp4_glu(void *stream, const pi__k_glu *a, const void *prepared, int32_t n_rows);
 /* Converts the NVFP4 scales of n_rows packed rows of n columns from floats to bytes, in place. */
 int pi__k_fp4_end(void *stream, void *mid, int64_t n_rows, int64_t n);
-/* launch_w16.cu: pi__k_linear with 16-bit tensor cores. Weights and x are rounded to F16 (MXFP4: BF16). has: the type
- * is supported. input: the packed format of x for the type. */
+/* launch_w16.cu: pi__k_linear with 16-bit tensor cores. Weights and x are rounded to F16 (MXFP4: BF16). has: returns
+ * not 0 if the type is supported. input: returns the format of packed x for the type, 0 = F16, 1 = BF16. */
 int pi__k_w16_has(int32_t type);
 int pi__k_w16_input(int32_t type);
-/* Returns not 0 if products with n_rows rows can be added to y, by mma.sync and by wgmma. */
+/* Returns not 0 if products with n_rows rows can be added to y (pi__k_product.add), by mma.sync and by wgmma. */
 int pi__k_w16_adds(int32_t n_rows);
 size_t pi__k_w16_packed_x_bytes(int32_t n_rows, int64_t n_in);
 size_t pi__k_w16_factor_bytes(int32_t n_rows); /* part of these bytes, at the end: one float factor per row */
@@ -530,7 +540,7 @@ int pi__k_mma16_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_
 int pi__k_mma16_linear(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y,
                        int64_t ldy);
 /* launch_hilo.cu: input of cuBLAS products with F16 and BF16 matrices (blas.h). x is hi + lo in w's type, [2][n_rows,
- * n_in], hi first. finish: the products' epilogue, which applies the factors of y. */
+ * n_in], hi first. finish: after the products, multiplies y by the factors of x's rows and by w's scale. */
 size_t pi__k_hilo_bytes(int32_t n_rows, int64_t n_in);
 int pi__k_hilo_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared);
 int pi__k_hilo_finish(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy);
@@ -541,27 +551,29 @@ int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32
 
 /* Max tiles of a list (0..2): an expert has at most one partial tile. */
 int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int list);
-/* Words of scratch for sorting this many rows; 0 = none, one block sorts them. */
+/* Returns the length in 4-byte words of pi__k_routes.marks, and of `first`; 0 = not needed, one block sorts the
+ * rows. */
 size_t pi__k_route_scratch_words(int32_t n_rows, int32_t n_expert);
 int pi__k_route(void *stream, const pi__k_routes *a);
 /* One matrix per expert, or two of equal shape and type. */
 typedef struct pi__k_experts {
     /* expert 0; the next matrix follows after shape.mat_bytes. scale: one factor per expert, or NULL */
     pi__k_matrix w;
-    const uint8_t *data2;   /* second matrices, or NULL */
-    const float *scale2;    /* as scale */
-    const int32_t *row;     /* [n_rows * n_used] packed row of each column (routes.row); NULL = columns are packed */
+    const uint8_t *data2;   /* second matrices of all experts; NULL = one matrix per expert */
+    const float *scale2;    /* as w.scale */
+    /* [n_rows * n_used] row of the packed x that each column reads (routes.row); NULL = column c reads row c */
+    const int32_t *row;
     float *y, *y2;          /* [n_rows * n_used, n_out] by column; y2: of the second matrices */
     int64_t ldy;
     int32_t n_sm;           /* SMs to fill; 0 = unknown. Affects speed only, as in pi__k_attn */
-    /* not NULL (pi__k_w16_experts, pi__k_fp4_experts, pi__k_w4a8_experts only): act(y) * y2 is packed here, as of
-     * pi__k_w16_mid, pi__k_fp4_pack_x or pi__k_w4a8_pack_x; y is not written */
+    /* not NULL (pi__k_w16_experts, pi__k_fp4_experts, pi__k_w4a8_experts only): act(y) * y2 is packed here, in the
+     * format of pi__k_w16_mid, pi__k_fp4_pack_x or pi__k_w4a8_pack_x; y is not written */
     void *mid;
-    uint32_t *arrived;      /* with mid, in FP4: as in pi__k_tail */
+    uint32_t *arrived;      /* with mid, in FP4: arrival counter as in pi__k_tail */
     int32_t mid_type, act;  /* type of the matrices that read mid; PI__IN_* of ops.h */
     float limit;            /* as in pi__k_input */
 } pi__k_experts;
-/* y = W x by column. `prepared` has one row per input row, or one per column. */
+/* y = W x by column. `prepared` has one packed row per input row, or, if a->row is NULL, one per column. */
 int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
 /* NVFP4 and MXFP4 matrices, with x from pi__k_fp4_pack_x. */
 int pi__k_fp4_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
@@ -574,8 +586,10 @@ int pi__k_w16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *
 size_t pi__k_w16_mid_bytes(int64_t n_columns, int64_t n_in);
 int pi__k_w16_mid(void *stream, const pi__k_input *in, int32_t type, int32_t n_columns, int64_t n_in, void *mid);
 int pi__k_w16_down(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *mid);
+/* Computes a sum of experts' results as a separate launch. */
 int pi__k_add_experts(void *stream, const pi__k_sum *a);
-/* Adds the bias of the pair's expert, [n_expert, n], to each half of h [n_rows * n_used, 2 n], by column. */
+/* Adds biases of each column's expert to h [n_rows * n_used, 2 n]: bias to the first n values, bias2 to the others.
+ * Both are [n_expert, n]. */
 int pi__k_add_biases(void *stream, const pi__k_routes *r, float *h, const float *bias, const float *bias2, int64_t n);
 
 /* ---- launch_centroid_head.cu: lm_heads that multiply only some clusters of rows, see pi__centroid_head in ops.h */
@@ -589,10 +603,11 @@ typedef struct pi__k_centroids {
     float *logits;        /* [n_rows, n_mat * n] */
 } pi__k_centroids;
 enum { PI__K_MAX_PAIRS = 65535 }; /* max rows * picks */
-/* Picks the best clusters of each row, also as routes: r->row, r->n_tile and r->tile[0], one tile per pair, are
- * written. */
+/* Writes the best clusters of each row to a->pick, and as routes with clusters as experts: r->row, r->tile[0] with one
+ * tile per pair, and r->n_tile. */
 int pi__k_pick_centroids(void *stream, const pi__k_centroids *a, const pi__k_routes *r);
-/* Scatters the logits to their tokens; all other tokens get the minimum minus 1. */
+/* Scatters the logits of the picked clusters to their tokens; all other tokens get the minimum of these logits, minus
+ * 1. */
 int pi__k_scatter_logits(void *stream, const pi__k_centroids *a);
 
 #ifdef __cplusplus

@@ -8,17 +8,17 @@
 extern "C" {
 #endif
 
-enum { PI__K_MAX_LATENT = 2 /* max mla_qkv, and max compress, per launch */ };
+enum { PI__K_MAX_LATENT = 2 /* max ops mla_qkv, and max ops compress, per launch */ };
 
-/* Up to PI__K_MAX_LATENT mla_qkv, with a row or without, and compressors of the same tokens. Each has its own rows
- * and caches. */
+/* Up to PI__K_MAX_LATENT ops mla_qkv, each with queries, a row or both, and up to PI__K_MAX_LATENT ops compress. All
+ * have the same tokens; each has its own rows and caches. */
 typedef struct pi__k_latent_inputs {
     pi__k_mla_qkv q[PI__K_MAX_LATENT];
     pi__k_compress compress[PI__K_MAX_LATENT];
-    int32_t n_q, n_compress;
+    int32_t n_q, n_compress; /* used entries of q, of compress */
 } pi__k_latent_inputs;
 
-/* Runs them in one launch, bitwise identical to one launch for each. */
+/* Runs these ops in one launch. Results are bitwise identical to one launch per op. */
 int pi__k_latent_inputs_run(void *stream, const pi__k_latent_inputs *a);
 
 #ifdef __cplusplus

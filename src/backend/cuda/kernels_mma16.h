@@ -10,8 +10,8 @@ extern "C" {
 
 enum { PI__K_MAX_MMA16 = 8 };
 
-/* n products, at most PI__K_MAX_MMA16, with matrices of equal type and n_in, each as of pi__k_mma16_linear. One
- * launch if n_rows is small. */
+/* Queues n products, at most PI__K_MAX_MMA16, with matrices of equal type and n_in, each like pi__k_mma16_linear. All
+ * are one launch if n_rows is at most 32. */
 int pi__k_mma16_products(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Latent attention that merges KV splits in the same launch (kernels/sparse.cuh). See kernels.h. */
+/* Op sparse (latent attention), with the merge of KV splits in the same launch (kernels/sparse.cuh). See kernels.h. */
 #ifndef PI__CUDA_KERNELS_SPARSE_H
 #define PI__CUDA_KERNELS_SPARSE_H
 
@@ -10,15 +10,16 @@
 extern "C" {
 #endif
 
-enum { PI__K_RAW_QUERIES = 512 /* max values per head of queries with `raw` */ };
+enum { PI__K_RAW_QUERIES = 512 /* max values per head with pi__k_sparse.raw */ };
 
-/* True if results can be packed in groups of `heads` heads. */
+/* Returns true if results can be packed in groups of `heads` heads (pi__k_groups). */
 bool pi__k_sparse_groups(const pi__sparse *a, int32_t heads);
-/* pi__k_sparse_run, which has one block per list, or with lists split among several blocks. Splits where scratch has
- * room for the sums and more of the device is filled. arrived: a counter, 0 before and after the launch. */
+/* Op sparse. Each token has a list of rows. One block processes a list; if that would leave half of the SMs idle, and
+ * scratch has space for the partial sums, lists are split among several blocks. arrived: arrival counter, 0 before and
+ * after the launch; NULL = never split. */
 int pi__k_sparse_split(void *stream, const pi__k_sparse *a, uint32_t *arrived);
-/* The case of rows of more than 512 values that are not F32, with `fast` (launch_latent.cu). copied: all rows are
- * F16. */
+/* Called by pi__k_sparse_split for rows of more than 512 values with `fast` (launch_latent.cu); caches are not F32.
+ * copied: all rows are F16, which the kernel copies unchanged. */
 int pi__k_latent(void *stream, const pi__k_sparse *a, bool copied, uint32_t *arrived);
 
 #ifdef __cplusplus

@@ -12,11 +12,11 @@ extern "C" {
 enum { PI__K_SPLIT_TILES = 256 /* max output tiles of a split launch */ };
 typedef struct pi__k_split {
     int32_t n_sm;      /* SMs to fill */
-    float *sums;       /* [n_sums] scratch */
-    size_t n_sums;
+    float *sums;       /* [n_sums] scratch for partial sums */
+    size_t n_sums;     /* floats */
     uint32_t *arrived; /* [PI__K_SPLIT_TILES] arrival counters, 0 before and after the launch */
 } pi__k_split;
-/* Bytes of sums that a device with n_sm SMs can use. */
+/* Returns the bytes of `sums` that a device with n_sm SMs can use. */
 size_t pi__k_split_bytes(int32_t n_sm);
 /* launch_w16.cu: pi__k_w16_linear() that can split above PI__K_MMA_ROWS rows. split NULL = never. */
 int pi__k_w16_linear_split(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,

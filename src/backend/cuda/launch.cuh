@@ -1,6 +1,7 @@
-/* Shared by the launch functions (launch_NAME.cu; declared in kernels.h): host code that selects a kernel and
- * launches it, compiled by nvcc, or by the host compiler for the SIMT emulator. Each function returns 0 or the
- * runtime's error code. Every launch goes through pi_launch or pi_launch_dependent.
+/* Shared by the launch functions (launch_NAME.cu; declared in kernels.h). A launch function is host code that selects a
+ * kernel and launches it. nvcc compiles it, or the host compiler for the SIMT emulator. Each function returns 0 or the
+ * runtime's error code. Every launch goes through pi_launch or pi_launch_dependent. In the openings of launch_NAME.cu,
+ * "variant" means the template arguments of the kernel.
  *
  * DEPENDENT LAUNCHES (programmatic dependent launch). A kernel that waits for its predecessors by itself
  * (ptx_wait_grids) may be launched while they run. When the last predecessor ends, its blocks are already resident,
@@ -71,13 +72,13 @@ static int pi_launch_dependent(void *stream, void (*kernel)(P...), dim3 grid, di
     return pi_launch_as(true, stream, kernel, grid, block, shared, args...);
 }
 
-/* Bytes of the codes of packed rows (linear.cuh). */
+/* Returns the bytes of the codes of packed rows (15-bit integers, linear.cuh). */
 static inline size_t codes_bytes(int64_t n_rows, int64_t n_in)
 {
     return (size_t) ((n_rows + 7) / 8 * (n_in / 32)) * 512;
 }
 
-/* launch_gemm.cu: packed matrices, any number of rows; optimized for more than 32. */
+/* launch_gemm.cu: queues the product of one packed matrix with any number of rows; optimized for more than 32. */
 struct product;
 int pi__k_gemm(void *stream, const product &p);
 

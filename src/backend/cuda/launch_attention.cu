@@ -1,5 +1,5 @@
-/* Attention to the cache (kernels/attention_kernels.cuh): heads of up to 96 values, and the dispatch by head size
- * (see kernels.h). */
+/* Attention to the KV cache (kernels/attention_kernels.cuh): heads of up to 96 values, and the dispatch of all calls by
+ * head size (see kernels.h). */
 #include "backend/cuda/launch_attention.cuh"
 
 int pi__k_attention_has(int32_t d)

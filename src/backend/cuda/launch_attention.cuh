@@ -1,5 +1,6 @@
-/* Launches of kernels/attention_kernels.cuh: variant, grid, shared memory (see kernels.h). These kernels dominate the
- * compile time of a device, so launch_attention.cu dispatches, and larger heads have files of their own. */
+/* Launches of kernels/attention_kernels.cuh: variant, grid, shared memory (see kernels.h). These kernels dominate
+ * the compile time of a device. So each of several files instantiates some head sizes, and launch_attention.cu
+ * dispatches. */
 #ifndef PI_LAUNCH_ATTENTION_CUH
 #define PI_LAUNCH_ATTENTION_CUH
 
@@ -12,10 +13,10 @@ using namespace attention;
 int pi__k_attention_mid(void *stream, const pi__k_attn *a);
 int pi__k_attention_wide(void *stream, const pi__k_attn *a);
 
-enum { BLOCKS_A_SM = 8 /* max blocks per SM with one KV split per block */ };
+enum { BLOCKS_A_SM = 8 /* max blocks per SM with units of 1 << KV_SHIFT keys, one KV split */ };
 
-/* Sets the units of the job to 1 << shift keys. Returns the number of KV heads per launch that scratch has room for;
- * 0 = none. The keys of a tile may begin and end within a unit. */
+/* Splits the keys into units of 1 << shift keys (one block each). Returns the number of KV heads that fit into one
+ * launch, by the size of scratch; 0 = none. A tile's keys may begin and end within a unit. */
 static int32_t use_units(attn_job *j, int32_t shift)
 {
     j->unit_shift = shift;
@@ -26,11 +27,11 @@ static int32_t use_units(attn_job *j, int32_t shift)
     return most < (size_t) j->a.cache.n_head_kv ? (int32_t) most : j->a.cache.n_head_kv;
 }
 
-/* Properties of a cache's types. */
+/* Properties of the cache types of K and V. */
 struct cache_kind {
-    bool hilo;   /* some type is converted to hi + lo */
+    bool hilo;   /* at least one of the two types is converted to hi + lo */
     bool copied; /* both types are copied unchanged */
-    size_t raw;  /* bytes of a row of K plus one of V */
+    size_t raw;  /* bytes of a row of K plus a row of V in the cache */
 };
 static cache_kind kind_of(const pi__k_cache &c)
 {
@@ -48,7 +49,7 @@ static cache_kind kind_of(const pi__k_cache &c)
     return kind;
 }
 
-/* Shared memory of a block: see attention_keys.cuh. */
+/* Returns the bytes of shared memory of a block; see attention_keys.cuh. */
 template <class S> static size_t shared_bytes(const pi__k_cache &c)
 {
     constexpr size_t FIXED = S::EXCHANGE + block_facts<S>::SIZE;
@@ -62,7 +63,8 @@ template <class S> static int run_blocks(void *stream, const attn_job &j, int32_
     return pi_launch_dependent(stream, attention::attention<S>, grid, dim3(S::THREADS), shared_bytes<S>(j.a.cache), j);
 }
 
-/* Launches by units; in several launches of some KV heads each, if scratch is too small for all of them. */
+/* Launches one block per unit of keys. `heads` KV heads per launch: several launches if scratch is too small for all.
+ * Only the last launch has the epilogue. */
 template <class S> static int run_units(void *stream, attn_job j, int32_t tiles, int32_t heads)
 {
     const pi__k_tail tail = j.tail;
@@ -76,7 +78,7 @@ template <class S> static int run_units(void *stream, attn_job j, int32_t tiles,
     return rc;
 }
 
-/* Tiles of 16 rows. KV splits are used if the tiles are few and the caller allows it. */
+/* Launches tiles of 16 rows. KV splits are used if the tiles are fewer than two per SM and the caller allows splits. */
 template <class S> static int run_few(void *stream, attn_job j)
 {
     static_assert(S::R == UNIT_ROWS, "same row count as the combine kernel");
@@ -92,7 +94,8 @@ template <class S> static int run_few(void *stream, attn_job j)
     return run_blocks<S>(stream, j, tiles, heads, 1);
 }
 
-/* Tiles of 16 rows, or larger ones that several warps share, depending on their registers. */
+/* Launches tiles of 16 rows; or larger tiles, if the sequences fill more than half of each and the tiles fill all SMs.
+ * The shape of the larger tiles depends on the kernel's registers. */
 template <int D, int KIND, int COMES> static int run(void *stream, const pi__k_attn *a)
 {
     constexpr int FEW = head<D>::PARTS, LEAST = D <= 96 ? 1 : D == 128 ? (COMES == COPIED ? 1 : 2) : D <= 256 ? 2 : 4;
@@ -108,7 +111,7 @@ template <int D, int KIND, int COMES> static int run(void *stream, const pi__k_a
     return run_few<shape<D, 1, FEW, KIND, COMES>>(stream, j);
 }
 
-/* Launches for heads of up to D values. */
+/* Launches the kernel for heads of up to D values that matches the cache types and `fast`. */
 template <int D> static int run_for(void *stream, const pi__k_attn *a)
 {
     const cache_kind kind = kind_of(a->cache);

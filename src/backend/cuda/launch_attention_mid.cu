@@ -1,4 +1,4 @@
-/* Attention to the cache, heads of 112, 128 and 192 values (see launch_attention.cuh). */
+/* Attention to the KV cache for heads of 112, 128 and 192 values (see launch_attention.cuh). */
 #include "backend/cuda/launch_attention.cuh"
 
 int pi__k_attention_mid(void *stream, const pi__k_attn *a)

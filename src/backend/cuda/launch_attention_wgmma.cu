@@ -1,4 +1,4 @@
-/* Attention of prompts by wgmma: when it is used, grid, shared memory (see kernels.h). */
+/* Launches of kernels/attention_wgmma_kernels.cuh, for prompts: conditions, grid, shared memory (see kernels.h). */
 #include "backend/cuda/launch.cuh"
 #include "attention_wgmma_kernels.cuh"
 
@@ -6,14 +6,14 @@ using namespace attention;
 
 template <class S> static constexpr size_t BYTES = S::FACTS_AT + block_facts<S>::SIZE;
 
-/* Requires that sequences fill more than half of a tile's rows, and that blocks fill half of the SMs; else smaller
- * tiles are equally fast. */
+/* True if wgmma is faster: the average sequence fills more than half of a tile's rows, and blocks fill half of the SMs.
+ * Otherwise smaller tiles are equally fast. */
 template <class S> static bool pays(const pi__k_attn &a, int32_t tiles)
 {
     return a.n_tokens * (a.n_head / a.cache.n_head_kv) > S::R / 2 * a.n_seqs && tiles * a.cache.n_head_kv >= a.n_sm / 2;
 }
 
-/* Returns false, and queues nothing, if wgmma does not pay. */
+/* Queues the launch and sets *code. Returns false, and queues nothing, if wgmma is not faster. */
 template <int D> static bool run_for(void *stream, const pi__k_attn *a, int *code)
 {
     using S = wgmma_heads<D>;

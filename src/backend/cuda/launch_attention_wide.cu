@@ -1,4 +1,4 @@
-/* Attention to the cache, heads of 256 and 512 values (see launch_attention.cuh). */
+/* Attention to the KV cache for heads of 256 and 512 values (see launch_attention.cuh). */
 #include "backend/cuda/launch_attention.cuh"
 
 int pi__k_attention_wide(void *stream, const pi__k_attn *a)

@@ -1,4 +1,4 @@
-/* Launches of kernels/draw_kernels.cuh and draw_row_kernels.cuh (see kernels_draw.h). */
+/* Launches of kernels/draw_kernels.cuh and draw_row_kernels.cuh: grid, shared memory (see kernels_draw.h). */
 #include "backend/cuda/launch.cuh"
 #include "draw_kernels.cuh"
 #include "draw_row_kernels.cuh"

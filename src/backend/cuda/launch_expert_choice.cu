@@ -1,4 +1,4 @@
-/* Launches of kernels/expert_choice_kernels.cuh: grid (see kernels.h). */
+/* Launches of kernels/expert_choice_kernels.cuh: grid, shared memory (see kernels.h). */
 #include "backend/cuda/launch.cuh"
 #include "expert_choice_kernels.cuh"
 

@@ -5,10 +5,10 @@
 
 using namespace floats;
 
-/* MOST, FEWER: rows of W per warp. ENOUGH: warps that keep the SMs busy. */
+/* MOST, FEWER: rows of W per warp, of the two variants. ENOUGH: number of warps that keeps the SMs busy. */
 enum { MOST = 8, FEWER = 4, ENOUGH = 1024 };
 
-/* Returns the warps for a matrix, with `each` rows of W per warp. */
+/* Returns the number of warps for a matrix, with `each` rows of W per warp. */
 static int64_t warps_of(int64_t n_out, int32_t n_rows, int each)
 {
     return (n_out + each - 1) / each * ((n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS);

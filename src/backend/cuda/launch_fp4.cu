@@ -34,7 +34,8 @@ int pi__k_w4a8_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t
     return type == PI__MXFP4 ? prepare<FP4_MX8>(stream, in, n_rows, n_in, (uint8_t *) prepared) : 1;
 }
 
-/* Assigns blocks of `tiles` tiles to each matrix; returns the number of blocks. */
+/* Assigns one block per `tiles` tiles of 16 rows to each matrix, in order: sets w[i].first, the matrix's first block.
+ * Returns the number of blocks. */
 static unsigned share(fp4_products &p, int64_t tiles)
 {
     unsigned blocks = 0;
@@ -55,11 +56,11 @@ template <int WAY, int NT> static int run_few(void *stream, fp4_products &p)
 
 enum { MIN_BLOCKS = 128 /* below the SM count of most devices */ };
 
-/* The largest tiles, for products with many of them, do not split K. The tensor cores of an SM multiply 2048 FP4
- * values per clock, or 1024 FP8 values. */
+/* Launches tiles of shape S. K may be split, except with the largest tiles, which are used if there are many. The
+ * tensor cores of an SM multiply 2048 FP4 values per clock, or 1024 FP8 values. */
 template <int WAY, class S> static int run_tiles(void *stream, fp4_products &p, const pi__k_split *split)
 {
-    /* per 32 columns */
+    /* values of a tile's result; clocks of a tile per 32 columns */
     constexpr int64_t VALUES = S::TILES * S::GROUPS * 128, CLOCKS = VALUES * 32 / (WAY == FP4_MX8 ? 1024 : 2048);
     const unsigned y = share(p, S::TILES), x = (unsigned) ((p.n_rows + 8 * S::GROUPS - 1) / (8 * S::GROUPS));
     const split_work work = {(int64_t) x * y, CLOCKS * p.shape.n_block, VALUES};
@@ -68,8 +69,8 @@ template <int WAY, class S> static int run_tiles(void *stream, fp4_products &p, 
                                dim3(FP4_THREADS), S::SHARED, p);
 }
 
-/* Tiles of 128 rows of W times 128 rows of x. Either is 64 if 128 leaves too few blocks or half of each tile empty.
- * FP8 uses 64 rows of x, as a row of x takes twice the registers. */
+/* Uses tiles of 128 rows of W times 128 rows of x. Either number is 64 if 128 leaves too few blocks, or half of each
+ * tile empty. FP8 uses 64 rows of x, as a row of x takes twice the registers. */
 template <int WAY> static int run_many(void *stream, fp4_products &p, const pi__k_split *split)
 {
     const unsigned columns = (unsigned) (p.n_rows + 127) / 128;

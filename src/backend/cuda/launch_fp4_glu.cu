@@ -34,7 +34,7 @@ template <int WAY> static int run_glu(void *stream, const fp4_glu &p)
     if (p.n_rows <= 8) return run_few<WAY, 1>(stream, p);
     if (p.n_rows <= 16) return run_few<WAY, 2>(stream, p);
     if (p.n_rows <= 32) return run_few<WAY, 4>(stream, p);
-    if constexpr (WAY != FP4_MX8) { /* tiles of half the rows if these leave too few blocks */
+    if constexpr (WAY != FP4_MX8) { /* tiles of 64 instead of 128 rows, if 128 leave too few blocks */
         const bool many = p.n_rows > 64 && (int64_t) p.mid_chunks * ((p.n_rows + 127) / 128) >= MIN_BLOCKS;
         if (many) return run_tiles<WAY, fp4_shape<WAY, 8, 16, 4>>(stream, p);
     }

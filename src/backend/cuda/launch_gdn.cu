@@ -80,15 +80,15 @@ template <int D, int PARTS, bool EXACT> static int run_chunks(void *stream, cons
     return pi_launch_dependent(stream, many<D, PARTS, EXACT>, grid, dim3(S::THREADS), S::bytes, j);
 }
 
-/* many() with two warps instead of one, each with half of the products. They finish sooner if each has a scheduler of
- * its own, and hardly later if two share one. So it is used while every warp of the one-warp kernel would be alone on
- * its scheduler; an SM has four. */
+/* True if kernel many() uses two warps per block instead of one, each with half of the products. They finish sooner if
+ * each has its own scheduler, and hardly later if two share one. So two are used while the one-warp kernel would have
+ * at most one warp per scheduler; an SM has four. */
 template <int D> static bool in_parts(const job &j)
 {
     return D == 128 && (int64_t) j.a.n_seqs * j.a.state.n_v * (D / PATCH) <= 4 * (int64_t) j.a.n_sm;
 }
 
-/* Queues prepare, many and finish. */
+/* Queues the kernels for long sequences: prepare, many and finish. */
 template <int D, bool EXACT, bool FAST> static int run_many(void *stream, const job &j)
 {
     unsigned n_k = (unsigned) j.a.state.n_k, n_v = (unsigned) j.a.state.n_v, seqs = (unsigned) j.a.n_seqs;
@@ -133,7 +133,8 @@ int pi__k_gdn_run(void *stream, const pi__k_gdn *a)
     }
 }
 
-/* Normal (not dependent) launches: the next launch may read a state before it waits (few()). */
+/* Copies a state (save or load). The launches are normal, not dependent: the next launch may read a state before it
+ * waits (few()). */
 template <int D>
 static int move(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)
 {

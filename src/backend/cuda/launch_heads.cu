@@ -4,10 +4,10 @@
 
 using namespace heads;
 
-/* SHORT: rows up to this many columns are packed by SHORT_THREADS threads. USUAL_SM: SMs if n_sm is unknown. */
+/* SHORT: max columns of rows that SHORT_THREADS threads pack; longer rows use THREADS. USUAL_SM: SMs if n_sm is 0. */
 enum { SHORT = 1024, SHORT_THREADS = 64, USUAL_SM = 128 };
 
-/* Shared memory of `warps` warps with a token's row each. */
+/* Returns the bytes of shared memory for `warps` warps, each with the cache row of one token. */
 static size_t row_bytes(const pi__k_mla_qkv &k, size_t warps)
 {
     return warps * (size_t) ((k.a.dim + 31) / 32 * 32) * sizeof(float);
@@ -26,7 +26,8 @@ int pi__k_heads_pack_x(void *stream, const pi__k_heads *a)
                                width > scratch ? width : scratch, *a, words, factor);
 }
 
-/* Launches the blocks that are resident at the same time, at most one per item, plus the blocks for tokens' rows. */
+/* Launches as many blocks as are resident at the same time, at most one per item (a head's tiles), plus the blocks for
+ * tokens' cache rows. */
 template <int TYPE, int NT, bool OWN> static int run(void *stream, w16_heads<OWN> p)
 {
     using S = expert_stream<TYPE, NT, false, w16_heads<OWN>>;
@@ -57,7 +58,7 @@ template <bool OWN> static int run_type(void *stream, const w16_heads<OWN> &p)
     }
 }
 
-/* True if the fused mla_qkv and epilogue match the results of the product. */
+/* True if the kernels support the type, the number of rows, and the fused mla_qkv, which must match the product. */
 static bool fits(const pi__k_heads *a)
 {
     const pi__mla_qkv &q = a->prep.a;
@@ -68,13 +69,13 @@ static bool fits(const pi__k_heads *a)
            a->n_tail % 2 == 0 && q.dim == a->w.n_out + a->n_tail;
 }
 
-/* Blocks pack their own input if rows are short. */
+/* True if rows are so short that blocks pack them in shared memory. */
 bool pi__k_heads_own(const pi__k_heads *a)
 {
     return own_bytes(a->n_rows, a->w.n_in) <= OWN_BYTES && a->n_tail <= OWN_TAIL;
 }
 
-/* Fills the arguments that do not depend on where the input is packed. */
+/* Returns the kernel's arguments without the packed input and its factors. */
 template <bool OWN> static w16_heads<OWN> heads_of(const pi__k_heads *a)
 {
     w16_heads<OWN> p = {};

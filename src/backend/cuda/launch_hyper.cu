@@ -21,7 +21,8 @@ static int add_result(void *stream, const pi__k_streams &k)
     return pi_launch_dependent(stream, hyper_post, grid, dim3(HYPER_THREADS), 0, k);
 }
 
-/* bytes: shared memory of the last block of a row. smem_copy: y is also kept in shared memory. */
+/* Launches hyper_mix, and hyper_read if there are too many rows for one launch. bytes: shared memory of the block that
+ * computes y of a row. smem_copy: that block keeps a copy of y in shared memory. */
 template <int TYPE>
 static int run(void *stream, const pi__k_streams &k, const pi__k_tail &t, size_t bytes, bool smem_copy)
 {

@@ -4,9 +4,9 @@
 
 using namespace indexer;
 
-/* Scratch of one token: [scores][best entries of each part, if there are several]. */
+/* Scratch of one token: [scores of the entries][best entries of each part, if the entries are several parts]. */
 typedef struct room {
-    int64_t score, some; /* values in each of the two arrays */
+    int64_t score, some; /* number of values in each of the two arrays */
     size_t bytes;        /* bytes of both */
 } room;
 
@@ -18,7 +18,7 @@ static room room_of(int32_t most)
 
 size_t pi__k_indexer_scratch(int32_t most) { return room_of(most).bytes; }
 
-/* Entries per block: enough to be worth loading the queries, but few enough to use all SMs. */
+/* Returns the number of entries per block: enough to be worth loading the queries, but few enough to use all SMs. */
 static int32_t entries_of_block(const pi__k_indexer *a, int32_t n_tokens)
 {
     const int64_t all = (int64_t) a->most * n_tokens, blocks = 4 * (int64_t) max(a->n_sm, 1);
@@ -37,7 +37,8 @@ static int score_by(void *stream, const pi__k_indexer *a, int32_t first, int32_t
                                each, score, to);
 }
 
-/* Uses as many heads per pass as fit into shared memory. */
+/* Queues the scores of n tokens from `first` on. Each pass over a token's entries takes the heads that fit into shared
+ * memory. */
 static int score_tokens(void *stream, const pi__k_indexer *a, int32_t first, int32_t n, float *score, int64_t to)
 {
     bool split = false;

@@ -1,10 +1,10 @@
-/* Launches of kernels/key_blocks_kernels.cuh (see kernels.h). */
+/* Launches of kernels/key_blocks_kernels.cuh: variant, grid, shared memory (see kernels.h). */
 #include "backend/cuda/launch.cuh"
 #include "key_blocks_kernels.cuh"
 
 using namespace attention;
 
-/* Returns D of the kernel for this head size. */
+/* Returns the template parameter D, a padded head size, of the kernel for this head size. */
 static int32_t padded(int32_t head_dim) { return head_dim == 80 ? 96 : head_dim == 112 ? 128 : head_dim; }
 static int32_t means_of(int32_t key_blocks) { return (key_blocks + MEANS_ALIGN - 1) / MEANS_ALIGN * MEANS_ALIGN; }
 

@@ -20,7 +20,8 @@ int pi__k_pack_x(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n_
                      floats ? (float *) prepared : nullptr, codes, meta);
 }
 
-/* groups of 8 rows: one for decode, four for a few drafts or sequences; prefill uses gemm_kernels.cuh */
+/* Max groups of 8 rows per launch: one for decode, four for a few drafts or sequences. More rows use
+ * gemm_kernels.cuh. */
 enum { MAX_GROUPS = 4 };
 
 template <int TYPE, int NT> static int run_few(void *stream, products &p, unsigned tiles)
@@ -42,7 +43,7 @@ template <int TYPE> static int run_floats(void *stream, const product &p)
     return pi_launch_dependent(stream, linear_floats<TYPE>, grid, dim3(FLOAT_WARPS * 32), 0, p);
 }
 
-/* Queues one matrix with any number of rows. */
+/* Queues the product of one matrix with any number of rows. */
 static int run_one(void *stream, const product &p)
 {
     switch (p.w.type) {

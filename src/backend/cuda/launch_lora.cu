@@ -1,4 +1,4 @@
-/* Launches of kernels/lora_kernels.cuh and lora_experts_kernels.cuh: grids, shared memory (see kernels_lora.h). */
+/* Launches of kernels/lora_kernels.cuh and lora_experts_kernels.cuh: grid, shared memory (see kernels_lora.h). */
 #include "backend/cuda/launch.cuh"
 #include "lora_experts_kernels.cuh"
 

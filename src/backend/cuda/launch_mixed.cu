@@ -5,8 +5,8 @@
 
 using namespace mixed;
 
-/* Assigns blocks of `tiles` tiles to each matrix, after the blocks for latent attention; returns the number of
- * blocks. */
+/* Assigns blocks to each matrix, in order, after the blocks for latent attention. Sets w[i].first, the matrix's first
+ * block. A block has `tiles` tiles of packed types. Returns the number of blocks. */
 static unsigned share(mixed_products &p, int64_t tiles)
 {
     unsigned blocks = p.n_latent;
@@ -20,7 +20,7 @@ static unsigned share(mixed_products &p, int64_t tiles)
     return blocks;
 }
 
-/* Shared memory that a block needs for a matrix of this type. */
+/* Returns the bytes of shared memory that a block needs for a matrix of this type. */
 template <int R, int NT> static size_t bytes_for(int32_t type)
 {
     switch (type) {
@@ -32,7 +32,7 @@ template <int R, int NT> static size_t bytes_for(int32_t type)
     }
 }
 
-/* bytes: shared memory for work other than matrices. */
+/* Launches `blocks` blocks. bytes: shared memory for residual streams and latent attention. */
 template <int R, int NT> static int run(void *stream, mixed_products &p, unsigned blocks, size_t bytes)
 {
     if (p.tail.routes.n_rows && bytes < route_bytes(p.tail.routes)) bytes = route_bytes(p.tail.routes);
@@ -43,7 +43,7 @@ template <int R, int NT> static int run(void *stream, mixed_products &p, unsigne
     return pi_launch_dependent(stream, mixed::mixed<R, NT>, dim3(blocks), dim3(THREADS), bytes, p);
 }
 
-/* True if these kernels support the epilogue. */
+/* True if the epilogue's rows and routes are within the limits of these kernels. */
 static bool is_tail(const pi__k_tail &t)
 {
     const pi__k_routes &r = t.routes;
@@ -52,8 +52,8 @@ static bool is_tail(const pi__k_tail &t)
            (r.n_rows <= PI__K_ROUTER_ROWS && r.n_used > 0 && r.n_used <= r.n_expert && r.n_expert <= PI__MAX_EXPERTS);
 }
 
-/* Sets up residual streams after the only matrix w, and their shared memory. Returns false if they are not
- * supported. */
+/* Adds residual streams k to the job, which has w as its only matrix; sets `bytes` to their shared memory. Returns
+ * false if the combination is not supported. */
 static bool take_streams(mixed_products &p, const pi__k_streams &k, const pi__k_product &w, size_t &bytes)
 {
     const pi__k_tail &t = p.tail;
@@ -93,8 +93,8 @@ int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, con
     if (choice) p.choice = *choice, p.tail.routes = routes_by_table(*choice);
     if (n > PI__K_MAX_MIXED || n_rows > PI__K_ROUTER_ROWS || !is_tail(p.tail)) return 1;
     if (more->streams && !take_streams(p, *more->streams, w[0], bytes)) return 1;
-    /* like: packed format of the 16-bit input. other: type of matrices that read `floats`, F32, F16 or BF16. -1 =
-     * none */
+    /* like: packed format of `halves` (0 = F16, 1 = BF16). other: type of the matrices that read `floats`: F32, F16 or
+     * BF16. -1 = no matrix so far */
     int32_t like = -1, other = -1;
     for (int i = 0; i < n; i++) {
         const pi__k_matrix &m = w[i].w;
@@ -110,7 +110,7 @@ int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, con
         p.w[i] = {m.shape, m.data, m.scale, w[i].y, w[i].ldy, m.n_in, m.n_out, m.type, 0};
     }
     const unsigned blocks = share(p, W16_TILES);
-    const bool groups = like >= 0 || other != PI__F32; /* blocks process all rows */
+    const bool groups = like >= 0 || other != PI__F32; /* some matrix has blocks that process all rows */
     if (n_rows > 16 && groups) return run<W16_TILES, 4>(stream, p, blocks, bytes);
     if (n_rows > 8 && groups) return run<W16_TILES, 2>(stream, p, blocks, bytes);
     if (blocks - p.n_latent >= W16_MIN_BLOCKS) return run<W16_TILES, 1>(stream, p, blocks, bytes);

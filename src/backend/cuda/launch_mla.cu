@@ -1,4 +1,4 @@
-/* Launches of kernels/mla_kernels.cuh: grid, shared memory (see kernels.h). */
+/* Launches of kernels/mla_kernels.cuh: grid, shared memory (see kernels_mla.h). */
 #include "backend/cuda/kernels_mla.h"
 #include "backend/cuda/launch.cuh"
 #include "mla_kernels.cuh"

@@ -7,12 +7,12 @@ using namespace moe;
 int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int list)
 {
     int64_t pairs = (int64_t) n_rows * n_used;
-    /* one partial tile per expert */
+    /* an expert has at most one partial tile */
     int64_t last = min(pairs / (list == 0 ? 1 : list == 1 ? FEW + 1 : SOME + 1), (int64_t) n_expert);
     return (int32_t) (list < 2 ? last : last + (pairs - last * (SOME + 1)) / MANY);
 }
 
-/* True if one block can keep all routing data in shared memory. */
+/* True if one block sorts all pairs: it keeps the routing data in shared memory. */
 static bool in_one_block(int32_t n_rows, int32_t n_expert) { return n_rows <= 32 && n_expert <= PI__MAX_EXPERTS; }
 
 size_t pi__k_route_scratch_words(int32_t n_rows, int32_t n_expert)
@@ -93,7 +93,7 @@ int pi__k_add_biases(void *stream, const pi__k_routes *r, float *h, const float 
 int pi__k_add_experts(void *stream, const pi__k_sum *a)
 {
     if (a->n_rows < 1) return 0;
-    /* more blocks for few rows reduce latency */
+    /* few rows: more blocks per row reduce latency */
     const unsigned parts = (unsigned) min((a->n + THREADS - 1) / THREADS, (int64_t) (a->n_rows > 64 ? 1 : 16));
     return pi_launch_dependent(stream, add_experts, dim3((unsigned) a->n_rows, parts), dim3(THREADS), 0, *a);
 }

@@ -5,9 +5,9 @@
 
 using namespace moe;
 
-enum { USUAL_SM = 128 };
+enum { USUAL_SM = 128 /* SMs if n_sm is 0 */ };
 
-/* Shared memory that a block needs for a matrix of this type. */
+/* Returns the bytes of shared memory that a block needs for a matrix of this type. */
 template <int NT, bool MID, class P> static size_t bytes_for(int32_t type)
 {
     switch (type) {
@@ -18,7 +18,8 @@ template <int NT, bool MID, class P> static size_t bytes_for(int32_t type)
     }
 }
 
-/* Launches the blocks that are resident at the same time, at most one per item. */
+/* Launches as many blocks as are resident at the same time, at most one per item: an expert's tile, or rows of the
+ * shared expert. */
 template <int NT> static int run(void *stream, w16_down &p, uint64_t tiles)
 {
     const uint64_t items = tiles * p.routed.n_item + p.shared.n_item;

@@ -4,9 +4,9 @@
 
 using namespace moe;
 
-enum { USUAL_SM = 148 }; /* SMs if n_sm is unknown */
+enum { USUAL_SM = 148 }; /* SMs if n_sm is 0 */
 
-/* Max tiles of all lists. */
+/* Returns the max number of tiles, over all three lists together. */
 static int64_t most_tiles(const pi__k_routes *r)
 {
     int64_t tiles = 0;
@@ -15,7 +15,7 @@ static int64_t most_tiles(const pi__k_routes *r)
     return tiles;
 }
 
-enum { FEW_COLUMNS = 512 /* max columns for which the last blocks convert the NVFP4 scales */ };
+enum { FEW_COLUMNS = 512 /* max columns for which the last blocks convert NVFP4 scales; more use pi__k_fp4_end */ };
 
 template <int WAY> static int run_glu(void *stream, const pi__k_routes *r, fp4_grouped &p, int64_t sms)
 {

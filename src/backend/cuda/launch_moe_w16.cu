@@ -5,10 +5,10 @@
 
 using namespace moe;
 
-/* MAX_FEW: max batch rows for experts_w16_few. USUAL_SM: SMs if n_sm is unknown. */
+/* MAX_FEW: max batch rows for kernel experts_w16_few. USUAL_SM: SMs if n_sm is 0. */
 enum { MAX_FEW = 32, USUAL_SM = 128 };
 
-/* Blocks for at most `items` items: the number that is resident at the same time, `each` per SM. */
+/* Returns the grid: the number of blocks that are resident at the same time (`each` per SM), at most one per item. */
 static dim3 blocks_of(const pi__k_experts &a, uint64_t items, unsigned each)
 {
     const uint64_t most = (uint64_t) (a.n_sm > 0 ? a.n_sm : USUAL_SM) * each;
@@ -49,7 +49,7 @@ template <bool MID> static int run_type(void *stream, const pi__k_routes *r, con
     }
 }
 
-/* Queues products of packed rows; y_step and by as in w16_experts. */
+/* Queues products of packed rows. y_step: floats that are added to y per expert index; 0 = none. by: factor of y. */
 static int run_prepared(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared,
                         int64_t y_step, float by)
 {

@@ -1,4 +1,4 @@
-/* Launches of kernels/qkv_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/qkv_kernels.cuh: grid, shared memory (see kernels.h). */
 #include "backend/cuda/launch.cuh"
 #include "qkv_kernels.cuh"
 

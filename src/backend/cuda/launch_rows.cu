@@ -1,4 +1,4 @@
-/* Launches of kernels/rows_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/rows_kernels.cuh: grid, shared memory (see kernels.h). */
 #include "backend/cuda/launch.cuh"
 #include "rows_kernels.cuh"
 

@@ -10,8 +10,8 @@ template <int KIND, int W> static int run(void *stream, const pi__k_sparse *a, u
                                                                   sparse::sparse<KIND, W, true>, arrived);
 }
 
-/* Selects the warps by the row size. Long rows use another kernel if their products may be rounded
- * (launch_latent.cu). */
+/* Selects the number of warps by the values per row. Rows of more than 8 * WIDTH values use another kernel if q and P
+ * may be rounded (launch_latent.cu). */
 template <int KIND> static int run_for(void *stream, const pi__k_sparse *a, uint32_t *arrived)
 {
     if (a->a.dim > 8 * WIDTH && a->fast && KIND != TWO) return pi__k_latent(stream, a, KIND == COPIED, arrived);

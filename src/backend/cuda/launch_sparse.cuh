@@ -1,4 +1,5 @@
-/* Launches of attention to lists of rows (kernels/sparse.cuh): one block per list, or several with one split each. */
+/* Launches of op sparse (kernels/sparse.cuh): each token has a list of rows. One block per list, or several with one KV
+ * split each. */
 #ifndef PI__LAUNCH_SPARSE_CUH
 #define PI__LAUNCH_SPARSE_CUH
 
@@ -10,7 +11,7 @@ using namespace sparse;
 
 typedef void sparse_kernel(const pi__k_sparse, int32_t, int32_t, uint32_t *);
 
-/* One block per split; each launch takes the tokens that scratch has room for. */
+/* Launches one block per KV split. A launch has at most at_once tokens, as many as scratch has space for. */
 template <class S>
 static int run_units(void *stream, const pi__k_sparse *a, sparse_kernel *kernel, int32_t splits, int32_t at_once,
                      uint32_t *arrived)
@@ -26,15 +27,16 @@ static int run_units(void *stream, const pi__k_sparse *a, sparse_kernel *kernel,
     return code;
 }
 
-/* Splits lists only if one block per list would leave half of the SMs idle: the sums in scratch take as many bytes as
- * the rows. S, U: shapes of the kernels for complete lists and for splits. */
+/* Launches one block per list. Lists are split only if that would leave half of the SMs idle, because partial sums cost
+ * as many bytes of memory traffic as the rows. S, U: shapes of the kernels for complete lists and for splits. */
 template <class S, class U>
 static int run_lists(void *stream, const pi__k_sparse *a, sparse_kernel *whole, sparse_kernel *units, uint32_t *arrived)
 {
     const int32_t blocks = (a->a.n_head + S::HEADS - 1) / S::HEADS, tiles = (a->a.n_head + 15) / 16;
     const int32_t splits = most_splits<S::FEW>(a->most);
     const size_t token = (size_t) tiles * (size_t) splits * 16 * (size_t) (a->a.dim + 2) * sizeof(float);
-    const size_t room = arrived && a->scratch && splits > 1 ? a->scratch_size / token : 0; /* in tokens */
+    /* number of tokens that scratch can store partial sums for */
+    const size_t room = arrived && a->scratch && splits > 1 ? a->scratch_size / token : 0;
     if (2 * (int64_t) a->n_tokens * blocks <= a->n_sm && room)
         return run_units<U>(stream, a, units, splits, (int32_t) min(room, (size_t) a->n_tokens), arrived);
     return pi_launch_dependent(stream, whole, dim3((unsigned) blocks, (unsigned) a->n_tokens), dim3(S::THREADS),

@@ -1,4 +1,4 @@
-/* Launches of kernels/top_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/top_kernels.cuh: grid, threads, shared memory (see kernels.h). */
 #include "backend/cuda/launch.cuh"
 #include "top_kernels.cuh"
 

@@ -31,7 +31,8 @@ int pi__k_w16_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t 
                                (float *) ((char *) prepared + w16_rows_bytes(n_rows, n_in)));
 }
 
-/* Assigns blocks of `tiles` tiles to each matrix; returns the number of blocks. */
+/* Assigns one block per `tiles` tiles of 16 rows to each matrix, in order: sets w[i].first, the matrix's first block.
+ * Returns the number of blocks. */
 static unsigned share(w16_products &p, int64_t tiles)
 {
     unsigned blocks = 0;
@@ -49,8 +50,8 @@ template <int TYPE, int NT, int R> static int run_few(void *stream, w16_products
     return pi_launch_dependent(stream, w16_few<TYPE, NT, R>, dim3(blocks), dim3(THREADS), bytes, p);
 }
 
-/* Tiles of 128 rows of W and 128 rows of x. The tensor cores of an SM multiply 512 values per clock; on H100 twice
- * that. */
+/* Uses tiles of 128 rows of W times 128 rows of x. The tensor cores of an SM multiply 512 values per clock; on H100
+ * twice that. */
 template <int TYPE> static int run_many(void *stream, const w16_products &p, unsigned blocks, const pi__k_split *split)
 {
     constexpr int64_t VALUES = 16 * W16_MANY_TILES * 8 * W16_MANY_GROUPS;
@@ -112,7 +113,7 @@ int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void
     return run(stream, w, n, prepared, n_rows, nullptr, nullptr);
 }
 
-/* Sums for n_sm / 2 + 1 of the largest tiles in two parts each: enough for every shape that runs its parts in
+/* Bytes for n_sm / 2 + 1 of the largest tiles with two parts each: enough for every shape that runs its parts in
  * parallel. */
 size_t pi__k_split_bytes(int32_t n_sm)
 {

@@ -9,7 +9,8 @@ template <int TYPE, int TEAMS> static int run(void *stream, w16_products &p, uns
     return pi_launch_dependent(stream, w16_wgmma<TYPE, TEAMS>, dim3(columns, blocks), dim3(S::THREADS), S::BYTES, p);
 }
 
-/* Assigns blocks of `teams` teams to each matrix; returns the number of blocks. */
+/* Assigns one block per `teams` warpgroups, of 64 rows of W each, to each matrix. Sets w[i].first, the matrix's first
+ * block. Returns the number of blocks. */
 static unsigned share(w16_products &p, int64_t teams)
 {
     unsigned blocks = 0;
@@ -20,7 +21,7 @@ static unsigned share(w16_products &p, int64_t teams)
     return blocks;
 }
 
-/* Uses two teams per block if larger blocks would leave SMs idle. */
+/* Uses two teams (warpgroups) per block if blocks with more teams would leave SMs idle. */
 template <int TYPE> static int run_type(void *stream, w16_products &p, int32_t n_sm)
 {
     constexpr int MOST = wgmma_most_teams<TYPE>();

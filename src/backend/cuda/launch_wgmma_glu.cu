@@ -2,8 +2,8 @@
 #include "backend/cuda/launch.cuh"
 #include "wgmma_glu_kernels.cuh"
 
-/* True for types with shared memory for four teams, two per matrix. With only two teams, x would be read twice as
- * often as by separate matrices. */
+/* True for types with enough shared memory for four teams (warpgroups), two per matrix. With only two teams, x would be
+ * read twice as often as by separate matrices. */
 template <int TYPE> constexpr bool has_pairs() { return wgmma_most_teams<TYPE>() == 4; }
 
 int pi__k_wgmma_has_glu(int32_t type)
@@ -22,7 +22,7 @@ template <int TYPE, int TEAMS> static int run(void *stream, const w16_both &a, d
     return pi_launch_dependent(stream, wgmma_glu<TYPE, TEAMS>, grid, dim3(S::THREADS), S::BYTES, a);
 }
 
-/* Uses two teams per block if larger blocks would leave SMs idle. */
+/* Uses two teams per block if blocks with four would leave SMs idle. */
 template <int TYPE> static int run_type(void *stream, const w16_both &a, int32_t n_sm)
 {
     if constexpr (has_pairs<TYPE>()) {

@@ -1,5 +1,5 @@
-/* Weight upload. Threads pack data of the file (mapped, or read in pieces) into one of two buffers of pinned memory,
- * while the other buffer is copied to the device.
+/* Weight upload. Threads convert data of the file (mapped, or read in pieces) to the device's layout, in one of two
+ * buffers of pinned memory, while the other buffer is copied to the device.
  *
  *     file -> threads: pack, or copy -> [ buffer 0 | buffer 1 ] -> the device's copy engine -> weights
  *
@@ -9,24 +9,26 @@
  * the host's memory (pi__rt_info.shares) there are no buffers and no copies: the threads pack in place.
  *
  * Memory: the buffers and the thread pool, created by the first tensor of a load and freed by the finish() that ends
- * it. Vectors take this path from reserve() on, or after a matrix. Later vectors belong to a step and are copied
- * directly. Threads: the opening thread; the pool's threads, while the opening thread waits for them. */
+ * the load. pi__cuda_load_values() uses the buffers from reserve() on, or after a matrix. Later vectors belong to a
+ * step, and are uploaded directly. Threads: the opening thread; the pool's threads, while the opening thread waits for
+ * them. */
 #include <string.h>
 
 #include "backend/cuda/impl.h"
 #include "base/error.h"
 #include "formats/formats.h"
 
-enum { BUFFER = 32 << 20, PIECE = 256 << 10 /* bytes per work item of a thread, or one tile */ };
+/* BUFFER: bytes per buffer. PIECE: bytes per work item of a thread; an item has at least one tile. */
+enum { BUFFER = 32 << 20, PIECE = 256 << 10 };
 
-/* A job of the pool: pack rows, or copy bytes. */
+/* A job of the pool: pack rows of a matrix, or copy bytes. */
 typedef struct job {
     pi__pool *pool;          /* pool that runs it */
-    int32_t type;            /* type of the matrix */
+    int32_t type;            /* type of the matrix in the file */
     int64_t n_in;            /* columns */
-    const pi__cuda_shape *s; /* NULL = copy bytes */
-    const uint8_t *src;      /* rows of the file, or bytes */
-    uint8_t *dst;            /* in a buffer, or the weights themselves */
+    const pi__cuda_shape *s; /* packed shape; NULL = copy bytes */
+    const uint8_t *src;      /* rows of the file, or the bytes to copy */
+    uint8_t *dst;            /* destination: in a buffer, or the weights themselves */
     int64_t n;               /* rows, or bytes */
     int64_t step;            /* rows or bytes per work item */
     int32_t n_parts;         /* number of work items */
@@ -62,7 +64,7 @@ static void run(job *j)
     else run_part(j, 0);
 }
 
-/* Creates the buffers and threads if needed. Returns false if memory ran out or an error occurred. */
+/* Creates the threads and buffers, if they do not exist. Returns false if memory ran out or an error occurred. */
 static bool ready(pi__cuda *c)
 {
     cuda_stage *s = &c->stage;
@@ -76,7 +78,8 @@ static bool ready(pi__cuda *c)
     return !pi__cuda_failed(c);
 }
 
-/* Returns space in a buffer for *got of n units of size bytes, at least one. NULL = error. */
+/* Returns an address in a buffer, with space for *got units of `size` bytes: at least one, at most n. May switch to the
+ * other buffer, after its copies have completed. NULL = error. */
 static uint8_t *room(pi__cuda *c, size_t n, size_t size, size_t *got)
 {
     cuda_stage *s = &c->stage;
@@ -93,7 +96,7 @@ static uint8_t *room(pi__cuda *c, size_t n, size_t size, size_t *got)
     return pi__cuda_failed(c) ? NULL : s->buffer[s->now] + s->used;
 }
 
-/* Queues the copy of n bytes of the buffer to dst. */
+/* Queues the copy of n bytes at `from`, in the current buffer, to the device, and advances past them. */
 static void send(pi__cuda *c, char *dst, const uint8_t *from, size_t n)
 {
     pi__cuda_record_error(c, pi__rt_upload(c->rt, dst, from, n));

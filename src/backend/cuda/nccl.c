@@ -1,10 +1,10 @@
 /* NCCL's functions, and joining with a timeout (see nccl.h).
  *
- * NCCL could also join with a nonblocking communicator, but then starts a thread for each all-gather, and captured
- * steps would have to wait for these threads. So the blocking call runs in a thread of its own.
+ * NCCL could also join with a nonblocking communicator. But then NCCL starts a thread for each all-gather, and captured
+ * steps would have to wait for these threads. So the blocking call runs in a separate thread.
  *
- * Memory: an attempt to join, shared by the caller and its thread; the last one to finish frees it. Threads: any.
- * Invariant: a library is never unloaded while a thread may still be in it. */
+ * Memory: one struct per attempt to join, shared by the caller and the joining thread; the last of them frees it.
+ * Threads: any. Invariant: the library is never unloaded while a thread may be executing it. */
 #include "backend/cuda/nccl.h"
 
 #include <dlfcn.h>
@@ -52,16 +52,17 @@ int pi__nccl_make_id(char id[PI__RANK_ID_BYTES], pi_error *err)
     return rc;
 }
 
+/* An attempt to join. Fields without L are set before the thread starts, and then constant. */
 typedef struct attempt {
     pthread_mutex_t lock;    /* guards the fields marked L */
     pthread_cond_t changed;  /* signalled when `ended` is set */
-    pi__nccl fn;             /* a private copy: a waiting thread may stay in the library */
+    pi__nccl fn;             /* functions for this attempt only: after a timeout the thread stays in the library */
     pi__nccl_id id;
     int32_t rank, n, device;
     void (*use)(int32_t device);
-    pi__nccl_comm comm;      /* L valid if code is 0 */
-    int code;                /* L NCCL's return code */
-    bool ended, left;        /* L NCCL has returned; the caller has given up waiting */
+    pi__nccl_comm comm;      /* L communicator, valid if code is 0 */
+    int code;                /* L NCCL's return code, valid if `ended` */
+    bool ended, left;        /* L NCCL has returned; the caller has stopped waiting */
 } attempt;
 
 static void attempt_free(attempt *a)
@@ -96,7 +97,8 @@ static int attempt_start(attempt *a, pthread_t *thread, pi_error *err)
     return started ? PI_OK : pi__fail(err, PI_ENOMEM, "cannot start the thread that connects devices");
 }
 
-/* Returns true if NCCL has returned. False = timeout; the attempt then belongs to its thread. */
+/* Waits up to ms milliseconds. Returns true if NCCL has returned. False = timeout; then the thread frees the
+ * attempt. */
 static bool attempt_wait(attempt *a, double ms)
 {
     const struct timespec until = pi__deadline(ms);

@@ -1,4 +1,4 @@
-/* The subset of NCCL in use: its functions, loaded on demand, and joining as one of several processes.
+/* The subset of NCCL in use: its functions, loaded at run time, and joining a group of processes as one rank.
  *
  * Includes no CUDA headers, so that the emulator joins by the same code (tests/simt/nccl_twin.c is its library).
  * Memory: see nccl.c. Threads: any. */
@@ -14,9 +14,10 @@ extern "C" {
 typedef struct ncclComm *pi__nccl_comm;
 typedef struct pi__nccl_id { char bytes[PI__RANK_ID_BYTES]; } pi__nccl_id;
 
-/* Functions with NCCL's signatures since version 2; they return 0 or an error. stream: cudaStream_t. */
+/* NCCL's functions, with its signatures since version 2; they return 0 or an error. stream: cudaStream_t. give_up is
+ * ncclCommAbort. */
 typedef struct pi__nccl {
-    void *lib;
+    void *lib; /* from dlopen; NULL = not loaded */
     int (*init_all)(pi__nccl_comm *comm, int n, const int *device);
     int (*make_id)(pi__nccl_id *id);
     int (*init_rank)(pi__nccl_comm *comm, int n, pi__nccl_id id, int rank);
@@ -31,12 +32,12 @@ typedef struct pi__nccl {
 int pi__nccl_load(pi__nccl *f, pi_error *err);
 void pi__nccl_unload(pi__nccl *f);
 
-/* Creates rank 0's id for all ranks. The library stays loaded, as NCCL waits in it for the other ranks. */
+/* Creates the id of a group of ranks; called by rank 0. NCCL stays loaded, as its threads wait for the other ranks. */
 int pi__nccl_make_id(char id[PI__RANK_ID_BYTES], pi_error *err);
-/* Joins the other processes with a device; calls use(device) in the joining thread. PI_EDEVICE: NCCL failed, or not
- * all ranks joined within the seat's timeout. After a timeout NCCL keeps waiting and cannot be cancelled. The waiting
- * thread is left to itself, with its own memory, which is harmless for a process that ends. If the other ranks join
- * later, that thread leaves them. */
+/* Joins the group of seat->id with this device. A new thread calls use(device), then joins. PI_EDEVICE: NCCL failed, or
+ * not all ranks joined within seat->timeout_ms. NCCL cannot cancel a join: after a timeout the thread keeps waiting,
+ * with its own memory. This is harmless for a process that ends. If the other ranks join later, the thread aborts the
+ * communicator. */
 int pi__nccl_join(pi__nccl_comm *out, const pi__seat *seat, int32_t device, void (*use)(int32_t device), pi_error *err);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* The ops of transformers: converts structs of ops.h to the kernels' structs and queues them (see kernels.h). No
- * memory of its own; the step thread. */
+/* The ops of transformers (linear, qkv, attention, ..): each converts its struct of ops.h to the kernels' struct, and
+ * queues the kernels (see kernels.h). No memory of its own; the step thread. */
 #include "backend/cuda/impl.h"
 
 #include "backend/cuda/kernels_floats.h"
@@ -51,7 +51,7 @@ int pi__cuda_pack_x(void *stream, int form, const pi__k_input *in, int32_t type,
     return pi__k_pack_x(stream, in, n_rows, n_in, form == PI__FORM_FLOATS, to);
 }
 
-/* Uses the large-batch kernel where n_rows suffices. */
+/* Queues n float products; uses the large-batch kernel where n_rows suffices. */
 static int multiply_floats(void *stream, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows)
 {
     int code = 0;
@@ -80,7 +80,8 @@ static bool same_input(const pi__k_input *a, const pi__k_input *b)
            a->w == b->w && a->eps == b->eps && a->limit == b->limit;
 }
 
-/* Key of a packed input: the activation format and, for formats that depend on it, the type (W16: F16 or BF16). */
+/* Returns the key of a packed input: the activation format and, for formats that depend on it, `like`: the matrix type,
+ * or for W16 1 = BF16, 0 = F16. */
 static int known_by(int form, int like) { return form > PI__FORM_FLOATS ? form + 16 * (like + 1) : form; }
 
 void pi__cuda_set_packed(pi__cuda *c, const pi__k_tail *t)
@@ -99,7 +100,7 @@ bool pi__cuda_reads_in_place(int form, const pi__k_input *in, int32_t n_rows, in
     return form == PI__FORM_FLOATS && in->kind == PI__IN_PLAIN && (in->ldx == n_in || n_rows == 1);
 }
 
-/* pi__cuda_pack_x(), except that 16-bit floats of rows or their norms use a kernel that reads each value once. */
+/* Like pi__cuda_pack_x(), but rows or norms (no gate) in 16-bit floats use a kernel that reads each value once. */
 static int prepare(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to)
 {
     void *stream = pi__rt_stream(c->rt);
@@ -124,14 +125,14 @@ void *pi__cuda_packed_x(pi__cuda *c, int form, const pi__k_input *in, int32_t ty
     return r->where[at];
 }
 
-/* Returns the scratch of split-K. */
+/* Returns the scratch of split-K, and its counters. */
 static pi__k_split split_of(const pi__cuda *c)
 {
     return (pi__k_split) {c->info.n_sm, (float *) (void *) (c->scratch + c->at.slices), c->at.n_slices / sizeof(float),
                           (uint32_t *) (void *) (c->scratch + c->at.arrived) + PI__CUDA_SPLIT_COUNTERS};
 }
 
-/* Queues products by the kernels for this format, or by cuBLAS for HILO; `then` is the epilogue, or NULL. */
+/* Queues products in this format with their epilogue `then`, if not NULL. HILO uses cuBLAS. Returns an error code. */
 static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows,
                     const pi__k_tail *then)
 {
@@ -149,7 +150,7 @@ static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, co
     return code;
 }
 
-/* Runs a linear in pieces of PI__CUDA_FEW_ROWS rows. */
+/* Runs a linear of any number of rows in pieces of PI__CUDA_FEW_ROWS rows. */
 static void linear_in_pieces(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
     for (int32_t i = 0; i < a->n_rows; i += PI__CUDA_FEW_ROWS) {
@@ -174,7 +175,7 @@ static int form_of(const pi__cuda *c, const pi__linear *a, int32_t i)
     return pi__cuda_linear_form(c, pi__cuda_packed_type(a->lin[i].w->type), a);
 }
 
-/* True if matrix i can be in a mixed launch (several types) and its part can have an epilogue. */
+/* True if matrix i can be in a mixed launch (several types), and be the one that the epilogue follows. */
 static bool mixes(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
     const int form = form_of(c, a, i);
@@ -187,14 +188,14 @@ static int w16_input(const pi__linear *a, int32_t i)
     return pi__k_w16_input(pi__cuda_packed_type(a->lin[i].w->type));
 }
 
-/* True if matrix i can be in a mixed launch; the epilogue then belongs to another matrix of the launch. */
+/* True if matrix i can be in a mixed launch as terms; the epilogue then belongs to another matrix of the launch. */
 static bool mixes_terms(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
     return form_of(c, a, i) == PI__FORM_MMA16 && a->n_rows <= PI__K_MIXED_ROWS && a->n_rows <= pi__cuda_tail_rows(c);
 }
 
-/* Returns how many matrices from i on fit into one mixed launch. They must share the 16-bit input, if any, and one of
- * floats or terms, as these two use the same region. */
+/* Returns the number of matrices, from i on, that fit into one mixed launch. They must share the packed 16-bit input,
+ * if any needs it, and either floats or terms, as these two use the same region. */
 static int32_t run_of_mixed(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
     int32_t n = 0, like = -1, other = -1;
@@ -208,7 +209,7 @@ static int32_t run_of_mixed(const pi__cuda *c, const pi__linear *a, int32_t i)
     return n;
 }
 
-/* Returns how many matrices of one type from i on fit into one launch. */
+/* Returns the number of matrices of one type, from i on, that fit into one launch. */
 static int32_t run_of_type(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
     const int32_t most = form_of(c, a, i) == PI__FORM_MMA16 ? PI__K_MAX_MMA16 : PI__K_MAX_LINEAR;
@@ -240,8 +241,8 @@ bool pi__cuda_reads_same(const pi__cuda *c, const pi__linear *a, const pi__linea
     return same && same_input(&from, &in);
 }
 
-/* Packs both formats (floats or terms, and 16-bit floats) for matrices i to i + n - 1 in one launch. Does nothing
- * unless both are needed and neither is valid. */
+/* Packs the linear's input in both formats that matrices i to i + n - 1 read (floats or terms, and 16-bit floats), in
+ * one launch. Does nothing if they read only one format, or if c->ready has that input already. */
 static void prepare_both(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n)
 {
     pi__linear these = {.in = a->in, .n_rows = a->n_rows, .n_lin = n};
@@ -254,7 +255,7 @@ static void prepare_both(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n)
     pi__cuda_set_packed(c, &t);
 }
 
-/* Queues n matrices of several types, from i on, as one launch. */
+/* Queues n matrices of several types, from i on, as one launch with epilogue `then`, or NULL, and extra work. */
 static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, const pi__k_tail *then,
                         const pi__k_mixed_more *more)
 {
@@ -343,8 +344,8 @@ bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add
     return true;
 }
 
-/* Fills g with the matrices of a's two halves: one matrix for each, or one stacked matrix. Returns false if their
- * results are not the input of `reads`. */
+/* Fills g with the gate and up matrices of linear a: two matrices, or one with the rows of both. Returns false if their
+ * results are not the two inputs of `reads`, of n values each. */
 static bool halves_of(const pi__linear *a, const pi__lin_in *reads, int64_t n, pi__k_glu *g)
 {
     const pi__weight *w = a->lin[0].w, *w2 = a->lin[a->n_lin - 1].w;
@@ -357,7 +358,7 @@ static bool halves_of(const pi__linear *a, const pi__lin_in *reads, int64_t n, p
     return w->n_out == n && w2->n_out == n && a->lin[1].y == reads->x2 && a->lin[1].ldy == reads->ldx2;
 }
 
-/* Gate and up in 16-bit floats; `next` has any type with 16-bit input. */
+/* pi__cuda_queue_glu for gate and up in 16-bit floats; `next` may have any type with 16-bit input. */
 static bool queue_glu_16(pi__cuda *c, const pi__linear *a, const pi__linear *next)
 {
     const int32_t mid_type = pi__cuda_packed_type(next->lin[0].w->type), rows = a->n_rows;
@@ -514,7 +515,7 @@ void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a)
     PI__QUEUE(c, pi__k_qkv_run(pi__rt_stream(c->rt), &k));
 }
 
-/* Counts keys from the first one that the sequence's first token sees up to its last token. */
+/* Keys from the first one that the sequence's first token sees up to its last token; the max over sequences. */
 int32_t pi__cuda_max_keys(const pi__batch *b, int32_t window)
 {
     int32_t most = 0;
@@ -527,11 +528,11 @@ int32_t pi__cuda_max_keys(const pi__batch *b, int32_t window)
     return most;
 }
 
-/* Returns how many of these keys are inside the window; window 0 = unlimited. */
+/* Returns the number of these keys that are inside the window; window 0 = unlimited. */
 static int32_t seen_of(int32_t keys, int32_t window) { return window > 0 && window < keys ? window : keys; }
 
-/* Queues the selection of key blocks for the batch's query blocks, sequence by sequence; a sequence's query blocks
- * are adjacent. Then sets the fields of k for sparse prefill. */
+/* Queues the selection of key blocks for the batch's query blocks: one launch for the adjacent query blocks of a
+ * sequence. Then sets the fields of k for sparse prefill, with runs instead of sequences. */
 static void choose_keys(pi__cuda *c, const pi__batch *b, const pi__attention *a, pi__k_attn *k)
 {
     const pi__runs *r = &b->runs;

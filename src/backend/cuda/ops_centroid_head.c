@@ -1,14 +1,15 @@
-/* An lm_head that multiplies only some clusters of rows (pi__centroid_head), on the device. The centroids are an
- * ordinary matrix; the clusters' rows use the expert kernels (kernels/centroid_head_kernels.cuh).
+/* Op centroid_head on the device: an lm_head that multiplies only some clusters of rows. The product with the centroids
+ * is an ordinary linear; the products with the clusters' rows use the expert kernels, a cluster being an expert
+ * (kernels/centroid_head_kernels.cuh).
  *
- * Memory: of the backend's scratch, [order][tiles][rows][number of tiles]. The step thread. Invariant: the device has
- * the token order of c->order. */
+ * Memory: of the backend's scratch, [token order][tiles][rows][number of tiles]. The step thread. Invariant: the device
+ * has a copy of c->order. */
 #include "backend/cuda/impl.h"
 
-/* Layout of the op's scratch: offsets in bytes from its start. */
+/* Layout of the op's scratch: byte offsets, from the argument `at` of layout() on. A pair is a row and a cluster. */
 typedef struct head_layout {
-    size_t order;             /* [n_vocab] */
-    size_t tile, row, n_tile; /* [pairs]; [pairs]; [3] */
+    size_t order;             /* [max_order] token of each row of the clusters */
+    size_t tile, row, n_tile; /* [pairs] tiles; [pairs] input row of each column; [3] lengths */
     size_t end;
 } head_layout;
 
@@ -26,7 +27,7 @@ static head_layout layout(size_t at, const pi__limits *lim)
 
 size_t pi__cuda_centroid_bytes(const pi__limits *lim) { return lim->max_pick ? layout(0, lim).end : 0; }
 
-/* Queues the products of the picked clusters' rows, to a->some. Each row is packed once for all of its clusters. */
+/* Queues the products of each row with its picked clusters; results go to a->some. A row is packed once. */
 static void multiply(pi__cuda *c, const pi__centroid_head *a, const pi__k_routes *r)
 {
     void *stream = pi__rt_stream(c->rt);

@@ -1,8 +1,8 @@
-/* The ops of delta-net layers: converts structs of ops.h to the kernels' structs and queues them (see kernels.h). No
- * memory of its own; the step thread. */
+/* The ops of delta-net layers: each converts its struct of ops.h to the kernels' struct, and queues the kernels (see
+ * kernels.h). No memory of its own; the step thread. */
 #include "backend/cuda/impl.h"
 
-/* Returns the state's addresses and the fields that determine its size. */
+/* Converts a layer's states into the kernels' struct, except for `exact`: addresses, and the fields that set sizes. */
 static pi__k_state layout_of(const pi__state_layer *st)
 {
     return (pi__k_state) {.base = st->base, .stride = st->stride, .snap = st->snap, .snap_stride = st->snap_stride,

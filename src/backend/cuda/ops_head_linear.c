@@ -1,24 +1,24 @@
-/* Per-head matrices (pi__head_linear) on the device. They use the expert kernels: every head is an expert that has
- * all rows (kernels/head_linear_kernels.cuh). Each pass takes ROWS rows, so that scratch stays small.
+/* Op head_linear: per-head matrices. They use the expert kernels: every head is an expert, and has all rows
+ * (kernels/head_linear_kernels.cuh). A pass has at most ROWS rows, so that scratch stays small.
  *
- * Packed types in 16-bit floats read rows and write results in place: three launches instead of four, or one or two
- * with few rows (kernels/heads_kernels.cuh). They can also run op mla_qkv, where the results are its queries. Latent
- * attention can write their input already packed. Large matrices with more than ROWS rows are separate products; each
- * fills the device.
+ * Packed types in 16-bit floats (W16) read rows and write results in place: three launches instead of four, or one or
+ * two with few rows (kernels/heads_kernels.cuh). Op mla_qkv can be fused, with the results as its queries. Op sparse
+ * can write this op's input already packed. Large matrices with more than ROWS rows are separate products, as each of
+ * them fills the device.
  *
- * Memory: of the backend's scratch, [three lists of tiles][their lengths][packed input][columns: input, then
- * results]. The step thread. */
+ * Memory: of the backend's scratch, [three lists of tiles][their lengths][packed input][columns: input, then results].
+ * A column is one row of one head. The step thread. */
 #include "backend/cuda/impl.h"
 #include "backend/cuda/kernels_heads.h"
 #include "formats/formats.h"
 
 enum { ROWS = 128 /* rows per pass */ };
 
-/* Layout of the op's scratch: offsets in bytes from its start. */
+/* Layout of the op's scratch: byte offsets, from the argument `at` of layout() on. */
 typedef struct head_layout {
-    size_t tile[3], n_tile; /* lists of tiles; [3] */
-    size_t prepared;        /* [columns, n_in] */
-    size_t column;          /* [columns, the larger of n_in and n_out] */
+    size_t tile[3], n_tile; /* three lists of tiles; their lengths, [3] */
+    size_t prepared;        /* [columns, n_in] packed input, in the activation format */
+    size_t column;          /* [columns, max of n_in and n_out] input or results as floats */
     size_t end;
 } head_layout;
 
@@ -48,7 +48,7 @@ bool pi__cuda_heads_in_16(const pi__cuda *c, const pi__head_linear *a)
     return a->n_rows > 0 && pi__cuda_form(c->matmul_modes, type, a->w->n_in) == PI__FORM_W16;
 }
 
-/* Returns the arguments for rows first to first + n_rows - 1 of the op, without gathered columns. */
+/* Returns the arguments for rows first to first + n_rows - 1 of the op, without `column`. */
 static pi__k_head_rows rows_of(const pi__cuda *c, const pi__head_linear *a, const head_layout *p, int32_t first,
                                int32_t n_rows)
 {
@@ -60,7 +60,7 @@ static pi__k_head_rows rows_of(const pi__cuda *c, const pi__head_linear *a, cons
     return k;
 }
 
-/* Returns routes that send every row to every head. */
+/* Returns routes that send every row to every head, with heads as experts. */
 static pi__k_routes routes_of(const pi__k_head_rows *k)
 {
     pi__k_routes r = {.n_rows = k->n_rows, .n_expert = k->n_head, .n_used = k->n_head, .n_tile = k->n_tile};
@@ -68,7 +68,7 @@ static pi__k_routes routes_of(const pi__k_head_rows *k)
     return r;
 }
 
-/* Returns the arguments of products in 16-bit floats that read rows and write results in place. */
+/* Returns the arguments of products in 16-bit floats that read rows and write results in place (launch_heads.cu). */
 static pi__k_heads heads_of(const pi__cuda *c, const pi__head_linear *a, const pi__k_head_rows *k, size_t prepared)
 {
     return (pi__k_heads) {.w = pi__cuda_matrix(a->w),
@@ -85,7 +85,7 @@ static pi__k_heads heads_of(const pi__cuda *c, const pi__head_linear *a, const p
                           .n_sm = c->info.n_sm};
 }
 
-/* Returns prep for n tokens from `first` on. */
+/* Returns prep for the n tokens from `first` on. */
 static pi__k_mla_qkv part_of(const pi__k_mla_qkv *prep, int32_t first, int32_t n)
 {
     pi__k_mla_qkv part = *prep;
@@ -96,8 +96,8 @@ static pi__k_mla_qkv part_of(const pi__k_mla_qkv *prep, int32_t first, int32_t n
     return part;
 }
 
-/* Queues rows first to first + n_rows - 1. The tile lists of the previous pass are reused if its number of rows was
- * equal. */
+/* Queues rows first to first + n_rows - 1 in 16-bit floats. Tile lists depend only on n_rows: the lists of the previous
+ * pass are reused, except in the first pass and in a shorter last one. */
 static void queue_in_16(pi__cuda *c, const pi__head_linear *a, int32_t first, int32_t n_rows, bool ready,
                         const pi__k_mla_qkv *prep)
 {
@@ -113,10 +113,10 @@ static void queue_in_16(pi__cuda *c, const pi__head_linear *a, int32_t first, in
     PI__QUEUE(c, pi__k_w16_heads(stream, &r, &e, heads.prepared, k.y_step, prep ? prep->a.q_scale : 1.0f));
 }
 
-/* True if each matrix is a separate product. */
+/* True if each matrix is computed by a separate op linear. */
 static bool is_apart(const pi__head_linear *a) { return a->large && a->n_rows > ROWS; }
 
-/* Queues separate products, in any format. ready: location of the packed rows of each matrix, or NULL. */
+/* Queues separate products, in any format. ready: where the packed rows of each matrix are; NULL = not packed yet. */
 static void queue_apart(pi__cuda *c, const pi__head_linear *a, const pi__k_groups *ready)
 {
     for (int32_t i = 0; i < a->w->n_mat; i++) {
@@ -175,7 +175,7 @@ void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, bool ready, con
         queue_in_16(c, a, i, a->n_rows - i < ROWS ? a->n_rows - i : ROWS, ready, prep);
 }
 
-/* Queues rows from `first` on in other formats: gathered by head, multiplied, and scattered to y. */
+/* Queues n_rows rows from `first` on in formats other than W16: gathers them by head, multiplies, scatters to y. */
 static void multiply(pi__cuda *c, const pi__head_linear *a, int32_t first, int32_t n_rows)
 {
     const head_layout p = layout(c->at.heads, n_rows, (int32_t) a->w->n_mat, a->w->n_in, a->w->n_out);

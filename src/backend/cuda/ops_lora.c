@@ -1,10 +1,10 @@
 /* Adapters (LoRA) on a device: ops lora and lora_embed, and the adapters of experts inside moe.
  *
- * The assignment of rows to adapters is the same for all matrices of a step, except after the narrowing to logits
- * rows. Runs are cut by level into groups of a few rows. A level is one launch of each kernel, or several if t has no
- * room for all of its groups. That depends on the ranks; results are bitwise identical. An adapter of an expert's
- * down reads the input of down, which down's results overwrite. So t of down is computed before, for all levels, and
- * op moe limits its rows per pass to that room.
+ * The assignment of rows to adapters is the same for all matrices of a step, except after the narrowing to logits rows.
+ * The runs of a level are cut into groups of a few rows. A level is one launch of each kernel, or several if scratch t
+ * (the products A x) is too small for all groups. The number depends on the ranks; results are bitwise identical. An
+ * adapter of an expert's down reads the input of down, and down's results overwrite that input. So A x of down is
+ * computed before, for all levels, and op moe limits its rows per pass so that t has space for it.
  *
  * A step that can be captured uploads its groups and rows with its image (step.c). Launches depend only on its shape:
  * for each level the number of groups, rounded up to a power of two (the last ones may be empty), and for each matrix
@@ -25,10 +25,11 @@
 #include "backend/operands.h"
 
 /* T_FLOATS: floats of t per token of the limits. UPLOAD: groups per copy. CAPTURED: max groups per sequence, and max
- * rows per token, of a step that can be captured. */
+ * rows with adapters per token, of a step that can be captured. */
 enum { T_FLOATS = 128, UPLOAD = 64, GROUP_INTS = sizeof(pi__k_lora_group) / sizeof(int32_t), CAPTURED = 2 };
 
-/* Max entries of all levels. Also the max number of groups, as a group may have a single row. */
+/* Returns the max number of rows in the runs of all levels; also the max number of groups, as a group may have one
+ * row. */
 static size_t most_rows(const pi__limits *lim) { return (size_t) lim->max_tokens * PI__MAX_LORA; }
 static size_t group_bytes(const pi__limits *lim) { return most_rows(lim) * sizeof(pi__k_lora_group); }
 static size_t t_floats(const pi__limits *lim)
@@ -62,7 +63,7 @@ static pi__k_lora_group group_of(const pi__lora_run *run, int32_t i)
                                0};
 }
 
-/* Returns the number of groups of runs r0 to r1 - 1; `rounded` as in captured steps. */
+/* Returns the number of groups of runs r0 to r1 - 1. rounded: up to a power of two, as in captured steps. */
 static int32_t groups_in(const pi__lora_rows *rows, int32_t r0, int32_t r1, bool rounded)
 {
     int32_t n = 0, up = 1;
@@ -71,7 +72,7 @@ static int32_t groups_in(const pi__lora_rows *rows, int32_t r0, int32_t r1, bool
     return rounded ? up : n;
 }
 
-/* Counts the groups of each level, in order. Returns the total. */
+/* Sets n_groups to the number of groups of each level, and *n_levels. Returns the total number of groups. */
 static int32_t count_groups(const pi__lora_rows *rows, bool rounded, int32_t *n_groups, int32_t *n_levels)
 {
     int32_t n = 0;
@@ -112,7 +113,7 @@ uint64_t pi__cuda_lora_shape(const pi__limits *lim, const pi__lora_rows *rows)
     return pi__digest_word(&d) | 1;
 }
 
-/* Writes the groups of the runs, and empty ones up to n. Returns the position after them. */
+/* Writes the groups of runs r0 to r1 - 1 to `to`, then empty groups up to n. Returns the address after them. */
 static int32_t *put_groups(const pi__lora_rows *rows, int32_t r0, int32_t r1, int32_t n, int32_t *to)
 {
     int32_t put = 0;
@@ -142,7 +143,7 @@ void pi__cuda_lora_fill(pi__cuda *c, const pi__lora_rows *rows, int32_t *to, con
 /* --------------------------------------------------------------------------------------------------------- other
  * steps */
 
-/* Uploads groups and rows of all runs, unless they are on the device. */
+/* Uploads the groups and rows of all runs, and sets c->adapters, unless the device has them already. */
 static void bring(pi__cuda *c, const pi__lora_rows *rows)
 {
     pi__k_lora_group some[UPLOAD], *to = (pi__k_lora_group *) (void *) (c->scratch + c->at.lora);
@@ -182,7 +183,8 @@ static void run_levels(pi__cuda *c, const pi__k_lora *of, const pi__lora_rows *r
     if (!k.ldt) return;
     bring(c, rows);
     const pi__k_lora_group *group = c->adapters.group;
-    const int32_t room = (int32_t) (t_floats(&c->lim) / ((size_t) k.ldt * PI__K_LORA_ROWS)); /* at least one group */
+    /* number of groups that fit into t, at least one */
+    const int32_t room = (int32_t) (t_floats(&c->lim) / ((size_t) k.ldt * PI__K_LORA_ROWS));
     k.row = c->adapters.row;
     k.t = t_at(c);
     for (int32_t level = 0; level < c->adapters.n_levels; group += c->adapters.n_groups[level++]) {
@@ -195,7 +197,7 @@ static void run_levels(pi__cuda *c, const pi__k_lora *of, const pi__lora_rows *r
     }
 }
 
-/* Runs lora for per-head matrices. */
+/* Runs op lora for per-head matrices, one launch per level. */
 static void run_heads(pi__cuda *c, const pi__lora *a)
 {
     const pi__lin *lin = &a->of.lin[0];
@@ -270,7 +272,8 @@ static void add_expert_lin(pi__k_lora_experts *k, const pi__moe_lora *a, int i, 
     k->max_out = n_out > k->max_out ? n_out : k->max_out;
 }
 
-/* Runs all levels: shrink, expand, or both for each level in turn. apart: each level has its own t. */
+/* For each level: shrink (A x), if `shrinks`, then expand, if `expands`. apart: each level has its own part of t, which
+ * stays valid for a later expand. */
 static void run_experts(pi__cuda *c, const pi__k_lora_experts *of, const pi__lora_rows *rows, bool shrinks,
                         bool expands, bool apart)
 {

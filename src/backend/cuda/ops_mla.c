@@ -1,15 +1,15 @@
-/* The ops of latent attention and DeepSeek V4 that use the batch: converts structs of ops.h to the kernels' structs
- * and queues them (see kernels.h). No memory of its own; the step thread. */
+/* The ops of latent attention and DeepSeek V4: each converts its struct of ops.h to the kernels' struct, and queues the
+ * kernels (see kernels.h). No memory of its own; the step thread. */
 #include "backend/cuda/impl.h"
 #include "backend/cuda/kernels_hyper.h"
 #include "backend/cuda/kernels_mla.h"
 #include "backend/cuda/kernels_sparse.h"
 #include "formats/formats.h"
 
-/* max values per row; bytes of the indexer's scores, if enough for FEW tokens */
+/* MAX_ROW: max values per row. INDEXER_ROOM: bytes for the indexer's scores; more if FEW tokens need more. */
 enum { MAX_ROW = 2048, INDEXER_ROOM = 64 << 20, FEW = 8 };
 
-/* Returns the values per row in the cache, padding included. */
+/* Returns the number of values per row in the cache: n, padded to a multiple of 32. */
 static int32_t width_of(int32_t n) { return (n + 31) / 32 * 32; }
 
 size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows)
@@ -19,7 +19,7 @@ size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_
     return ((size_t) n_rows * pi__kv_row_size(type, width_of(n)) + 63) & ~(size_t) 63;
 }
 
-/* kv NULL = no rows. */
+/* Returns the kernels' description of a layer that stores rows. kv NULL = no rows. */
 static pi__k_rows rows_of(const cuda_batch *d, const pi__batch *b, const pi__kv_layer *kv)
 {
     if (!kv) return (pi__k_rows) {.ratio = 1};
@@ -32,7 +32,8 @@ static pi__k_rows rows_of(const cuda_batch *d, const pi__batch *b, const pi__kv_
         .table_stride = kb->table_stride};
 }
 
-/* Returns an upper bound of the tokens that a token of the step sees; equal for all steps of a captured shape. */
+/* Returns an upper bound of the number of keys that a token of the step sees; equal for all steps of a captured
+ * shape. */
 static int32_t most_seen(const pi__cuda *c, const cuda_batch *d, const pi__batch *b)
 {
     const int32_t keys = d->keys ? d->keys : pi__cuda_max_keys(b, 0);
@@ -136,7 +137,7 @@ void pi__cuda_queue_latent(pi__cuda *c, const pi__batch *b, const cuda_latent *a
     if (k.n_q || k.n_compress) PI__QUEUE(c, pi__k_latent_inputs_run(pi__rt_stream(c->rt), &k));
 }
 
-/* True if no token of the step sees more entries than n_top: all are picked, and the list of picks is not needed. */
+/* True if no token of the step sees more than n_top entries: all are picked, and the list of picks is not needed. */
 static bool picks_all(const pi__cuda *c, const cuda_batch *d, const pi__batch *b, const pi__kv_layer *entries,
                       int32_t n_top)
 {

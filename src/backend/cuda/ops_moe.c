@@ -1,4 +1,4 @@
-/* Routed experts on the device (kernels/moe*_kernels.cuh). The step thread. Memory: the backend's scratch,
+/* Op moe, routed experts (kernels/moe*_kernels.cuh). The step thread. Memory: of the backend's scratch, in this order,
  *
  *     [ids][weights][columns][rows][three lists of tiles][their lengths][marks][first columns][expert choice]
  *     [packed activations][results]
@@ -7,18 +7,18 @@
 
 #include "formats/formats.h"
 
-/* Layout of the op's scratch, in bytes from its start. */
+/* Layout of the op's scratch, in bytes from its start. A pair is a row and one of its experts. */
 typedef struct moe_layout {
-    size_t id, weight, column, row; /* [pairs] each */
-    size_t tile[3], n_tile;         /* lists of tiles; [3] */
+    size_t id, weight, column, row; /* arrays of pi__k_routes, [pairs] each */
+    size_t tile[3], n_tile;         /* three lists of tiles; their lengths, [3] */
     size_t marks, first;            /* [pi__k_route_scratch_words] each */
-    size_t table, own_weight, token; /* [pairs], [pairs], [rows] of pi__k_expert_choice */
-    size_t mid;                     /* [pairs, F] packed input of down */
-    size_t out;                     /* [pairs, 2F], then [pairs, E] */
+    size_t table, own_weight, token; /* [pairs], [pairs], [rows]: table, weight and token of pi__k_expert_choice */
+    size_t mid;                     /* [pairs, F] packed input of down, by column */
+    size_t out;                     /* [pairs, 2F] results of gate and up, then [pairs, E] of down, by column */
     size_t end;
 } moe_layout;
 
-/* n_in: columns of gate. n_ff: columns of down. */
+/* n_in: columns of gate, E. n_ff: columns of down, F. */
 static moe_layout layout(size_t at, int32_t n_rows, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff)
 {
     const int64_t pairs = (int64_t) n_rows * n_used, wide = n_in > 2 * n_ff ? n_in : 2 * n_ff;
@@ -35,7 +35,7 @@ static moe_layout layout(size_t at, int32_t n_rows, int32_t n_expert, int32_t n_
     p.table = pi__cuda_take(&at, (size_t) pairs * sizeof(int32_t));
     p.own_weight = pi__cuda_take(&at, (size_t) pairs * sizeof(float));
     p.token = pi__cuda_take(&at, (size_t) n_rows * sizeof(int32_t));
-    /* Size of the largest format: 6 bytes per value; floats take 4, integers 2.5. */
+    /* size of the largest format: 6 bytes per value; floats take 4, integers 2.5 */
     p.mid = pi__cuda_take(&at, pi__k_mma16_packed_x_bytes(PI__BF16, (int32_t) pairs, n_ff));
     p.out = pi__cuda_take(&at, (size_t) (pairs * wide) * sizeof(float));
     p.end = at;
@@ -57,8 +57,8 @@ int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_
     return pi__k_experts_run(stream, r, e, prepared);
 }
 
-/* Queues gate and up; results by column, [pairs, 2F]; a shard writes only its own columns. Each row is packed once
- * for all its experts, unless the router or the shared expert has packed the same input. */
+/* Queues gate and up; results to h, by column, [pairs, 2F]. A shard writes only its own columns. Each row is packed
+ * once for all its experts, unless c->ready already has the input, packed for the router or the shared expert. */
 static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float *h)
 {
     const int64_t n_ff = a->down->n_in;
@@ -82,9 +82,9 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     PI__QUEUE(c, pi__cuda_experts(stream, form2, r, &e, x));
 }
 
-/* Queues gate, up and activation as one launch that packs the input of down. Requires that down reads the format that
- * gate and up read: 16-bit floats, or FP4 or FP8 with matrices of one type; no biases. Returns false, and queues
- * nothing, otherwise. */
+/* Queues gate, up and activation as one launch that packs the input of down to mid. Returns false, and queues nothing,
+ * unless down reads the format that gate and up read: 16-bit floats; or FP4 or FP8, with matrices of one type. Shards
+ * and biases are not supported. */
 static bool gate_up_to_mid(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, void *mid)
 {
     const int64_t n_ff = a->down->n_in;
@@ -114,7 +114,7 @@ bool pi__cuda_gate_up_for(pi__cuda *c, const pi__moe *a, const cuda_moe *at, pi_
     return true;
 }
 
-/* Down writes its results over the results of gate and up: it reads only the packed activations. */
+/* Down writes its results over the results of gate and up at h, as it reads only the packed activations at mid. */
 void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at)
 {
     const int64_t n_ff = a->down->n_in;
@@ -201,7 +201,7 @@ bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linea
     return behind;
 }
 
-/* Runs all rows of an op, or some of them, from row0 on. */
+/* Runs all rows of an op, or one pass of them, from row0 on. all: the sums may be deferred (pi__cuda_hold_sum). */
 static void run_rows(pi__cuda *c, const pi__batch *b, const pi__moe *a, int32_t row0, bool all)
 {
     cuda_moe at;

@@ -1,10 +1,10 @@
-/* The largest values of rows of logits (op topk): requests are uploaded, and the results come back in one copy.
+/* Op topk, the largest values of rows of logits: requests are uploaded, and the results come back in one copy.
  *
- * In a step that stays in flight, one token per row may be sampled from these values (opt->draw). Then the values
- * stay on the device, and only the tokens come back.
+ * In a step that stays in flight (mark of device.h), one token per row may be drawn from these values on the device
+ * (opt->draw). Then the values stay on the device, and only the tokens are copied to the host.
  *
- * Memory: scratch + at.picks, [indices to skip][requests][results of topk][sampled tokens][work]; a step's requests
- * may also be in its batch. The step thread. Invariant: the device has the indices of c->skip. */
+ * Memory: scratch + at.picks, [indices to skip][requests][results of topk][drawn tokens][work]. Requests that are known
+ * when the step begins are in its batch instead. The step thread. Invariant: the device has the indices of c->skip. */
 #include "backend/cuda/impl.h"
 #include "backend/cuda/kernels_draw.h"
 
@@ -14,7 +14,7 @@ static size_t aligned(size_t n) { return (n + 255) & ~(size_t) 255; }
 
 enum { SKIP_BYTES = PI__MAX_SKIP * sizeof(int32_t) };
 
-/* Offsets of the parts, for max_rows rows. */
+/* Byte offsets of the regions from at.picks; the indices to skip are at offset 0. */
 typedef struct parts {
     size_t request, found, drawn, work, end;
 } parts;
@@ -50,7 +50,8 @@ void pi__cuda_feed(pi__backend *be, const uint64_t *found, int32_t n_rows)
     c->n_fed = n_rows;
 }
 
-/* Results of another device are copied over this one's, so that tokens are read from one place. */
+/* c->fed, results of another device, are copied over this device's results, so that tokens are read from one
+ * address. */
 void pi__cuda_chain(pi__cuda *c, int32_t n, bool drawn)
 {
     const cuda_batch *d = &c->batch[0];
@@ -71,7 +72,8 @@ void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n)
     c->skip = skip;
 }
 
-/* Uploads the requests of an op that did not come with the batch. */
+/* Uploads the requests of an op topk that did not come with the batch, and sets them in k. Ends the step's capture
+ * first. */
 static void upload_requests(pi__cuda *c, const pi__topk *a, char *to, pi__k_top *k)
 {
     pi__cuda_end_segment(c);
@@ -88,8 +90,8 @@ static void upload_requests(pi__cuda *c, const pi__topk *a, char *to, pi__k_top 
     k->request = (const int32_t *) (void *) to;
 }
 
-/* Requests that came with the step are captured with it, and so is the copy of the results. Other requests are queued
- * after the step's ops. */
+/* Requests of the step's batch are captured with the step, and so is the copy of the results to the host. Other
+ * requests are queued after the step's ops. */
 void pi__cuda_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
 {
     pi__cuda *c = (pi__cuda *) be;

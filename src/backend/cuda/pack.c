@@ -42,7 +42,7 @@ bool pi__cuda_shape_of(int32_t type, int64_t n_in, int64_t n_out, pi__cuda_shape
 /* ---- codes, two rows per call: a of row r, b of row r + 8, 32 codes each. Word j of a row holds its columns
  * 4j..4j+3. Lane 4r + j has words j and j + 4 of both rows. All bytes of the two rows are written. */
 
-/* Table indices, nibbles adjacent. */
+/* Packs table indices (IQ4, FP4 formats): adjacent columns share a byte. */
 static void put_indices(const uint8_t *a, const uint8_t *b, int r, uint8_t *block)
 {
     uint8_t low[16], high[16], *out = block + 32 * r;
@@ -72,7 +72,7 @@ static void put_nibbles(const uint8_t *a, const uint8_t *b, int r, uint8_t *plan
     for (int j = 0; j < 4; j++, out += 8) memcpy(out, both + 4 * j, 4), memcpy(out + 4, both + 16 + 4 * j, 4);
 }
 
-/* Packs bits s and s + 1 of the codes. */
+/* Packs bits s and s + 1 of the codes, the plane of 2 bits. */
 static void put_pairs(const uint8_t *a, const uint8_t *b, int s, int r, uint8_t *plane)
 {
     uint8_t *out = plane + 16 * r;
@@ -110,7 +110,7 @@ static void put_codes(int bits, const uint8_t *a, const uint8_t *b, int r, uint8
     if (bits > s) put_bits(a, b, s, r, block);
 }
 
-/* Copies the file's data of block j of super-block p of a codebook format to row r. */
+/* Codebook formats: copies indices, signs and upper bits of block j of super-block p to row r of a tile's block. */
 static void put_points(int32_t type, const uint8_t *p, int j, int r, uint8_t *block)
 {
     uint8_t *q = block + 4 * r, *s = block + 64 + 4 * r; /* indices; signs */
@@ -137,7 +137,7 @@ static void put_points(int32_t type, const uint8_t *p, int j, int r, uint8_t *bl
     }
 }
 
-/* ---- scales of row r: block j of the (super-)block p */
+/* ---- scales of row r of a tile, for block j (32 columns) of the file's block or super-block at p */
 
 static void put_k4_side(const uint8_t *s, int j, int r, uint8_t *side)
 {
@@ -151,7 +151,7 @@ static uint8_t q3_k_scale(const uint8_t *s, int g)
     return (uint8_t) ((low | (s[8 + g % 4] >> g / 4 * 2 & 3) << 4) - 32);
 }
 
-/* Codebook formats: the scale of block j within 256 columns, a byte or less. */
+/* Codebook formats: returns the scale of block j of super-block p (256 columns), a byte or less. */
 static uint8_t grid_scale(int32_t type, const uint8_t *p, int j)
 {
     switch (type) {
@@ -199,7 +199,7 @@ static void put_side(int32_t type, const pi__format_facts *f, const uint8_t *p, 
 static void put_super(int32_t type, const pi__format_facts *f, const uint8_t *p, int r, uint8_t *sup)
 {
     uint16_t d = pi__load16(p + f->d_at);
-    if (type == PI__IQ1_M) /* one nibble from each of four halfwords */
+    if (type == PI__IQ1_M) /* d is the upper nibble of each of four halfwords */
         d = (uint16_t) (p[49] >> 4 | (p[51] & 0xf0) | (p[53] & 0xf0) << 4 | (p[55] & 0xf0) << 8);
     pi__store16(sup + 2 * r, d);
     if (f->codes == PI__CODES_TERNARY) pi__store16(sup + 32 + 2 * r, d);
@@ -211,7 +211,7 @@ static void pack_scales(int32_t type, const pi__cuda_shape *s, const uint8_t *sr
 {
     const pi__type_info *t = pi__type_info_of(type);
     const pi__format_facts f = pi__format_facts_of(type);
-    const int per = f.block / 32; /* blocks of 32 columns per block of the file */
+    const int per = f.block / 32; /* number of blocks of 32 columns in a block of the file */
     for (int64_t b = 0; b < s->n_block; b++) {
         const uint8_t *p = src + (size_t) (b / per) * t->type_size;
         put_side(type, &f, p, (int) (b % per), r, tile + s->side_at + (size_t) b * s->side_bytes);
@@ -227,7 +227,7 @@ static void pack_points(int32_t type, const pi__cuda_shape *s, const uint8_t *sr
         put_points(type, src + (size_t) (b / 8) * size, (int) (b % 8), r, tile + (size_t) b * s->code_bytes);
 }
 
-/* Packs rows r and r + 8 of a tile; row_b NULL = zeros. */
+/* Packs the codes of rows r (row_a) and r + 8 (row_b) of a tile. row_b NULL = the row is zeros. */
 static void pack_codes(int32_t type, const pi__cuda_shape *s, const uint8_t *row_a, const uint8_t *row_b, int r,
                        uint8_t *tile)
 {

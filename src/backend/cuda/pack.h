@@ -1,4 +1,4 @@
-/* Layout of matrices in device memory, and packing on the host at load time.
+/* Layout of matrices in device memory, and their packing into this layout on the host at load time.
  *
  * A tile is 16 rows; a block is 32 columns of a tile, the A operand of an integer mma.m16n8k32. Lane l = 4 g + t of a
  * warp holds the words a0 (row g, columns 4t..4t+3), a1 (row g + 8), a2 and a3 (the same rows, columns + 16). Codes
@@ -24,7 +24,7 @@
  * zeros. F32, F16 and BF16 keep the file's rows. Packing is lossless and computes no values, except that 6-bit scales
  * become bytes.
  *
- * TQ1_0 and TQ2_0 become Q2_K: d * (q - 1) = d * 1 * q - d * 1.
+ * TQ1_0 and TQ2_0 are converted to Q2_K, with scale 1 and minimum 1: d * (q - 1) = d * 1 * q - d * 1.
  *
  * Table formats store the nibbles of a row adjacently for mma.m16n8k64, where a lane holds 8 columns of a row: two
  * lanes' words of one row, one half of each. NVFP4 scales are ue4m3 as that instruction reads them. Bit 7, which has
@@ -41,21 +41,21 @@
 extern "C" {
 #endif
 
-/* Offsets and sizes within a tile. */
+/* Layout of one tile, and sizes in bytes. */
 typedef struct pi__cuda_shape {
-    int64_t n_block;     /* blocks of 32 columns; 0 = rows as in the file */
+    int64_t n_block;     /* blocks of 32 columns; 0 = unpacked rows, as in the file */
     size_t code_bytes;   /* bytes of a block's planes */
-    size_t side_at;      /* offset of the blocks' scales */
+    size_t side_at;      /* offset in the tile of the blocks' scales */
     size_t side_bytes;   /* bytes of a block's scales */
-    size_t super_at;     /* offset of the scales of 256 columns */
+    size_t super_at;     /* offset in the tile of the scales of 256 columns */
     size_t super_bytes;  /* bytes of the scales of 256 columns */
-    size_t tile_bytes;   /* bytes between tiles; with n_block 0 between rows */
+    size_t tile_bytes;   /* bytes between tiles; with n_block 0, bytes between rows */
     size_t mat_bytes;    /* bytes of one matrix */
 } pi__cuda_shape;
-/* Returns false if the type or the shape is not supported. */
+/* Fills *s for a matrix of n_out rows and n_in columns. Returns false if the type or the shape is not supported. */
 bool pi__cuda_shape_of(int32_t type, int64_t n_in, int64_t n_out, pi__cuda_shape *s);
 
-/* Returns the type under which kernels multiply a matrix packed from `type`. */
+/* Returns the type that kernels use for a matrix packed from `type`: Q2_K for TQ1_0 and TQ2_0, else `type` itself. */
 int32_t pi__cuda_packed_type(int32_t type);
 
 /* Packs n rows of the file (n_in values each, at src) into one tile. n is at most 16; the other rows become zeros. */

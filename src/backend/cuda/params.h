@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Precision of products with packed matrices. EXACT: 15-bit activations. W16: weights and activations in 16-bit
- * floats. AUTO: the fastest mode within the usual error (kernels/w16.cuh). Attention rounds queries to F16, except
- * with EXACT. */
+/* Precision of products with packed (quantized) matrices. EXACT: 15-bit activations. W16: weights and activations in
+ * 16-bit floats. AUTO: the fastest mode within the usual error (kernels/w16.cuh). EXACT also keeps the queries of
+ * attention as hi + lo pairs; the other modes round them to F16. */
 enum { PI__MATMUL_AUTO, PI__MATMUL_EXACT, PI__MATMUL_W16 };
 
 /* Products of NVFP4 and MXFP4 matrices on FP4 tensor cores.
@@ -24,10 +24,10 @@ typedef struct pi__cuda_params {
     int32_t n_threads; /* host threads that pack weights; 0 = all cores that the process may use */
     int matmul;        /* PI__MATMUL_*, the mode of packed matrices */
     int fp4;           /* PI__FP4_*, the mode of FP4 matrices on devices with FP4 instructions */
-    bool blas;         /* cuBLAS, if installed, multiplies F16 and BF16 matrices by many rows */
-    bool no_graphs;    /* do not capture decode steps as graphs */
-    bool no_fuse;      /* do not fuse ops; each has its own launches */
-    bool exports;      /* weights lie in arenas where possible, so that other processes can map them */
+    bool blas;         /* true = cuBLAS, if installed, multiplies F16 and BF16 matrices by 64 rows or more */
+    bool no_graphs;    /* true = decode steps are not captured as graphs */
+    bool no_fuse;      /* true = ops are not fused; each has its own launches */
+    bool exports;      /* true = weights lie in arenas where possible, so that other processes can map them */
 } pi__cuda_params;
 
 #endif

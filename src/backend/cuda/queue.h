@@ -10,11 +10,11 @@ struct CUstream_st; /* the pointee of cudaStream_t */
 
 typedef struct pi__queue {
     struct CUstream_st *stream;
-    int device;    /* device number */
-    bool overlaps; /* the device has dependent launches, and the driver captures them (since CUDA 12.3) */
+    int device;    /* CUDA device number */
+    bool overlaps; /* dependent launches are supported: sm_90 or later, and a driver that captures them (CUDA 12.3) */
 } pi__queue;
 
-/* Stream for calls of CUDA libraries; `queue` comes from pi__rt_stream(). */
+/* Returns the CUDA stream, for calls of CUDA libraries. `queue` comes from pi__rt_stream(). */
 static inline struct CUstream_st *pi__queue_stream(const void *queue) { return ((const pi__queue *) queue)->stream; }
 
 #endif

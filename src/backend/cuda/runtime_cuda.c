@@ -14,14 +14,15 @@
 #include "backend/cuda/queue.h"
 #include "base/alloc.h"
 
+/* N_MARKS: events for asynchronous copies. GRAPH_BYTES: max device memory of all captured graphs. */
 enum { N_MARKS = 8, GRAPH_BYTES = 64 << 20 };
 
 struct pi__rt_graph {
     cudaGraphExec_t exec;
-    size_t size; /* device memory that it took */
+    size_t size; /* bytes of device memory that creating it took */
 };
 
-/* One kernel of each launch_NAME.cu (device.cuh); the linker defines the symbols of the section's start and end. */
+/* One kernel of each launch_NAME.cu (device.cuh). The linker defines these symbols: start and end of the section. */
 extern const void *const __start_pi__kernel_files[] __attribute__((visibility("hidden")));
 extern const void *const __stop_pi__kernel_files[] __attribute__((visibility("hidden")));
 
@@ -47,25 +48,25 @@ typedef struct driver {
 } driver;
 
 struct pi__rt {
-    int device;                 /* number */
+    int device;                 /* CUDA device number */
     cudaStream_t stream;        /* all work except asynchronous copies */
-    pi__queue queue;            /* the stream, for launches */
+    pi__queue queue;            /* the stream with device properties, as launch functions receive it */
     cudaStream_t copies;        /* stream of asynchronous copies */
-    cudaEvent_t fence[PI__RT_FENCES]; /* recorded in the stream */
-    cudaEvent_t order;          /* all work queued before a copy has completed */
-    cudaEvent_t passed;         /* other devices wait for it */
-    cudaEvent_t stamp[2];       /* with a time; NULL = not requested yet */
-    cudaEvent_t mark[N_MARKS];  /* ring of events in the copy stream */
-    uint64_t mark_at[N_MARKS];  /* value of n_copies at each event */
-    int first_mark, n_marks;    /* events that are not known to have passed */
-    uint64_t n_copies, n_ended; /* copies queued; copies known to be complete */
+    cudaEvent_t fence[PI__RT_FENCES]; /* fences, recorded in `stream` */
+    cudaEvent_t order;          /* recorded in `stream` before each asynchronous copy, which waits for it */
+    cudaEvent_t passed;         /* recorded in `stream`; streams of other devices wait for it (pi__rt_follow) */
+    cudaEvent_t stamp[2];       /* time stamps; NULL = not used yet */
+    cudaEvent_t mark[N_MARKS];  /* ring of events in the stream `copies` */
+    uint64_t mark_at[N_MARKS];  /* value of n_copies when each event was recorded */
+    int first_mark, n_marks;    /* oldest event of the ring that may not have passed; number of these events */
+    uint64_t n_copies, n_ended; /* number of copies queued; number known to be complete */
     driver fn;                  /* constant after pi__rt_open() */
     size_t page;                /* page size of mapped memory; 0 = mapping is not supported */
 };
 
 const char *const pi__rt_kind = "cuda";
 
-/* CUDA's text, except where it names no remedy. */
+/* Returns CUDA's text, except for codes that need a remedy. */
 const char *pi__rt_text(int code)
 {
     switch ((cudaError_t) code) {
@@ -83,7 +84,7 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
     *info = (pi__rt_info) {0};
     cudaError_t e = cudaGetDeviceProperties(&prop, index);
     if (e) {
-        cudaGetLastError(); /* clear it: a missing device must not fail the next kernel */
+        cudaGetLastError(); /* clear the error: the next launch must not report it */
         return (int) e;
     }
     snprintf(info->name, sizeof info->name, "%.60s, sm_%d%d", prop.name, prop.major, prop.minor);
@@ -97,13 +98,13 @@ int pi__rt_tell(int32_t index, pi__rt_info *info)
     return prop.major < 8 ? (int) cudaErrorNoKernelImageForDevice : 0;
 }
 
-/* Loads the driver function `name` of this driver API version; 12040 is CUDA 12.4. */
+/* Sets *to to the driver function `name` of this version of the driver API (12040 is CUDA 12.4), or to NULL. */
 static void find(void **to, const char *name, unsigned version)
 {
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
     *to = NULL;
     cudaError_t e = cudaGetDriverEntryPointByVersion(name, to, version, cudaEnableDefault, &found);
-    if (e) cudaGetLastError(); /* clear it: a missing function must not fail the next kernel */
+    if (e) cudaGetLastError(); /* clear the error: the next launch must not report it */
     if (e || found != cudaDriverEntryPointSuccess) *to = NULL;
 }
 
@@ -127,7 +128,7 @@ static void find_all(driver *d)
     find((void **) &d->load_function, "cuFuncLoad", 12040);
 }
 
-/* Properties of mapped memory: private device memory, or exportable to other processes. */
+/* Returns the properties of mapped memory. shared: it can be exported to other processes. */
 static CUmemAllocationProp memory_of(const pi__rt *rt, bool shared)
 {
     return (CUmemAllocationProp) {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -136,7 +137,7 @@ static CUmemAllocationProp memory_of(const pi__rt *rt, bool shared)
                                   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = rt->device}};
 }
 
-/* Returns the page size of device memory; 0 = it cannot be mapped. */
+/* Returns the granularity of mapped device memory in bytes; 0 = mapping is not supported. */
 static size_t find_page(pi__rt *rt)
 {
     const driver *d = &rt->fn;
@@ -167,7 +168,7 @@ static bool can_export(const pi__rt *rt)
     return !e && can && page && rt->page % page == 0;
 }
 
-/* Describes the stream for launches, once, so that launches do not query the driver. */
+/* Sets rt->queue once, so that launches do not query the driver. */
 static cudaError_t describe_queue(pi__rt *rt)
 {
     int major = 0, version = 0;
@@ -221,7 +222,7 @@ void pi__rt_close(pi__rt *rt)
     pi__free(rt);
 }
 
-/* On integrated devices the host's page cache counts as free. */
+/* On integrated devices, memory that the host can free (page cache) counts as free. */
 int pi__rt_free_memory(pi__rt *rt, uint64_t *bytes)
 {
     int integrated = 0;
@@ -241,7 +242,7 @@ int pi__rt_alloc(pi__rt *rt, void **out, size_t size)
     cudaError_t e = cudaSetDevice(rt->device);
     if (!e) e = cudaMalloc(out, size);
     if (e == cudaErrorMemoryAllocation) {
-        cudaGetLastError(); /* clear it: a lack of memory must not fail the next kernel */
+        cudaGetLastError(); /* clear the error: the next launch must not report it */
         *out = NULL;
         return 0;
     }
@@ -260,7 +261,7 @@ int pi__rt_alloc_shared(pi__rt *rt, void **out, size_t size)
     if (!e) e = cudaMallocManaged(out, size, cudaMemAttachGlobal);
     if (e) *out = NULL;
     if (e != cudaErrorMemoryAllocation) return (int) e;
-    cudaGetLastError(); /* clear it, as above */
+    cudaGetLastError(); /* clear the error, as above */
     return 0;
 }
 
@@ -287,8 +288,8 @@ void pi__rt_unreserve(pi__rt *rt, void *p, size_t size)
     rt->fn.unreserve((CUdeviceptr) (uintptr_t) p, size);
 }
 
-/* Maps all of the memory and releases its handle immediately: the memory lives as long as the mapping. After an error
- * nothing is mapped. */
+/* Maps `size` bytes of `memory` at p, with this access, and releases the handle: from then on the mapping alone keeps
+ * the memory alive. After an error nothing is mapped. */
 static int map_memory(pi__rt *rt, void *p, size_t size, CUmemGenericAllocationHandle memory, CUmemAccess_flags flags)
 {
     const driver *d = &rt->fn;
@@ -302,7 +303,7 @@ static int map_memory(pi__rt *rt, void *p, size_t size, CUmemGenericAllocationHa
     return (int) e;
 }
 
-/* Exports a descriptor of the memory; close-on-exec. */
+/* Sets *fd to a new close-on-exec descriptor of the memory; -1 after an error. */
 static int export_memory(const driver *d, CUmemGenericAllocationHandle memory, int *fd)
 {
     const CUresult e = d->export_memory(fd, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
@@ -311,7 +312,7 @@ static int export_memory(const driver *d, CUmemGenericAllocationHandle memory, i
     return (int) e;
 }
 
-/* fd NULL = not exported. */
+/* Maps new zeroed memory at p. *fd receives its descriptor; fd NULL = not exported. */
 static int map_new(pi__rt *rt, void *p, size_t size, int *fd, bool *done)
 {
     const driver *d = &rt->fn;
@@ -350,8 +351,8 @@ static int import_as(pi__rt *rt, void *p, size_t size, int fd, CUmemAccess_flags
     return e ? (int) e : map_memory(rt, p, size, memory, flags);
 }
 
-/* Where the driver has no read-only mappings, nothing prevents a kernel from writing. The backend's kernels do not
- * write there. */
+/* Some drivers have no read-only mappings; then the memory is mapped writable. The backend's kernels do not write
+ * there. */
 int pi__rt_map_import(pi__rt *rt, void *p, size_t size, int fd)
 {
     int e = (int) cudaSetDevice(rt->device);
@@ -361,7 +362,7 @@ int pi__rt_map_import(pi__rt *rt, void *p, size_t size, int fd)
     return e;
 }
 
-/* Unlike cudaFree, unmapping does not wait for work that uses the memory. */
+/* Waits for all work first: unlike cudaFree, unmapping does not wait for work that uses the memory. */
 void pi__rt_unmap(pi__rt *rt, void *p, size_t size)
 {
     cudaSetDevice(rt->device);
@@ -440,7 +441,8 @@ int pi__rt_copy_in(pi__rt *rt, void *dst, const void *src, size_t n)
     return copy_beside(rt, dst, src, n, cudaMemcpyHostToDevice);
 }
 
-/* Copies queued since the last event get an event, if the ring has a free one. Then passed events are removed. */
+/* Records an event for the copies queued since the last event, if the ring has a free one. Then removes the passed
+ * events, and sets n_ended to the copy number of the last one. */
 int pi__rt_copies(pi__rt *rt, int wait, uint64_t *ended)
 {
     cudaError_t e = cudaSetDevice(rt->device);
@@ -462,7 +464,7 @@ int pi__rt_copies(pi__rt *rt, int wait, uint64_t *ended)
         rt->n_ended = rt->mark_at[rt->first_mark];
     }
     if (e == cudaErrorNotReady) {
-        cudaGetLastError(); /* clear it: not an error of the next kernel */
+        cudaGetLastError(); /* clear the error: the next launch must not report it */
         e = cudaSuccess;
     }
     *ended = rt->n_ended;
@@ -473,7 +475,7 @@ int pi__rt_pin(pi__rt *rt, void *p, size_t n)
 {
     cudaError_t e = cudaSetDevice(rt->device);
     if (!e) e = cudaHostRegister(p, n, cudaHostRegisterPortable);
-    if (e) cudaGetLastError(); /* clear it: a lack of memory must not fail the next kernel */
+    if (e) cudaGetLastError(); /* clear the error: the next launch must not report it */
     return (int) e;
 }
 
@@ -489,7 +491,7 @@ int pi__rt_wait(pi__rt *rt)
     return (int) (e ? e : cudaStreamSynchronize(rt->stream));
 }
 
-/* Loads all kernels of this kernel's module (compiled from one file). Returns a code of the driver. */
+/* Loads all kernels of the module that contains kernel `one` (compiled from one file). Returns a driver code. */
 static CUresult load_module(const driver *d, CUfunction one)
 {
     CUmodule module;
@@ -504,8 +506,8 @@ static CUresult load_module(const driver *d, CUfunction one)
     return e;
 }
 
-/* A file without code for the device is an error. Failing to list or load its kernels in advance is not: the first
- * launch of each kernel loads it. */
+/* Fails if a file has no code for the device. If its kernels cannot be listed or loaded in advance, sets *lazy: then
+ * the first launch of each kernel loads it. */
 int pi__rt_load_kernels(pi__rt *rt, const char **lazy)
 {
     const driver *d = &rt->fn;
@@ -518,13 +520,13 @@ int pi__rt_load_kernels(pi__rt *rt, const char **lazy)
         const CUresult code = e || *lazy ? CUDA_SUCCESS : load_module(d, (CUfunction) f);
         if (code) *lazy = cudaGetErrorString((cudaError_t) code); /* driver and runtime use the same codes */
     }
-    if (*lazy) cudaGetLastError(); /* clear it: not an error of the next kernel */
+    if (*lazy) cudaGetLastError(); /* clear the error: the next launch must not report it */
     return (int) e;
 }
 
 int32_t pi__rt_index(const pi__rt *rt) { return rt->device; }
 
-/* An error of cudaSetDevice is reported by the launch. */
+/* An error of cudaSetDevice is reported by the launch that follows. */
 void *pi__rt_stream(pi__rt *rt)
 {
     cudaSetDevice(rt->device);
@@ -557,7 +559,7 @@ int pi__rt_tell_facts(pi__rt *rt, pi__rt_facts *out)
     cudaError_t e = cudaDriverGetVersion(&out->driver);
     if (!e) e = cudaRuntimeGetVersion(&out->runtime);
     for (size_t i = 0; i < sizeof asked / sizeof *asked && !e; i++) {
-        /* clear it; the value stays unknown */
+        /* clear the error; the value stays 0, unknown */
         if (cudaDeviceGetAttribute(asked[i].to, asked[i].what, rt->device)) cudaGetLastError();
     }
     out->clock = khz / 1000, out->memory_clock = memory_khz / 1000, out->l2 = l2 / 1024;
@@ -565,7 +567,7 @@ int pi__rt_tell_facts(pi__rt *rt, pi__rt_facts *out)
     return (int) e;
 }
 
-/* ThreadLocal: other threads may allocate during the capture. */
+/* Mode ThreadLocal: other threads may allocate during the capture. */
 int pi__rt_capture(pi__rt *rt)
 {
     cudaError_t e = cudaSetDevice(rt->device);

@@ -12,10 +12,10 @@
 #include "base/error.h"
 #include "formats/formats.h"
 
-/* more than the small-batch kernels take */
+/* N_X rows are more than small-batch kernels process; N_FEW rows are fewer */
 enum { N_IN = 1280, MIN_IN = 64, N_OUT = 19, N_X = 33, N_FEW = 5, TILE = 16 };
 
-/* Offsets in device memory; W is at 0. */
+/* Byte offsets in device memory; W is at offset 0. */
 typedef struct layout {
     size_t x, prepared, y, work, size;
 } layout;
@@ -28,7 +28,7 @@ typedef struct trial {
     int32_t n_in;             /* columns: N_IN, or MIN_IN */
     float w[N_OUT * N_IN];    /* as in the packed matrix */
     float x[N_X * N_IN];      /* values that every activation format represents exactly, or nearly */
-    float y[2][N_X * N_OUT];  /* device results: all rows in one launch; the first rows in their own */
+    float y[2][N_X * N_OUT];  /* device results of two launches: with all N_X rows; with the first N_FEW rows */
     uint8_t file[N_OUT * N_IN * 4];
     uint8_t packed[2 * N_IN * TILE * 4];
 } trial;
@@ -61,8 +61,8 @@ static void pack(trial *t, int32_t type, const pi__cuda_shape *s)
     }
 }
 
-/* Returns PI__WRONG_*. exact: a row's result must not depend on the batch. most: max error, relative to the sum of
- * absolute terms. */
+/* Compares the device's results with the host's; returns bits PI__WRONG_*. exact: each row's result must be bitwise
+ * identical in both launches. most: max error, relative to the sum of absolute terms. */
 static int compare(const trial *t, bool exact, double most)
 {
     int wrong = 0;
@@ -93,7 +93,7 @@ static int multiply(pi__rt *rt, const pi__k_matrix *m, int matmul_modes, pi__bla
     return pi__cuda_product(stream, form, &product, 1, prepared, n_rows, NULL);
 }
 
-/* Runs the products on the device; returns a code of the runtime. */
+/* Runs the product on the device with N_X rows, then with N_FEW; fills t->y. Returns a code of the runtime. */
 static int run(pi__rt *rt, trial *t, const pi__k_matrix *m, int matmul_modes, pi__blas *blas, char *p)
 {
     const layout *at = layout_of(m->n_in);

@@ -23,7 +23,7 @@ typedef struct glu_try {
 typedef struct glu_at {
     pi__k_matrix gate, up;
     pi__k_input in;
-    void *prepared, *want, *mid; /* packed rows of x, and of the GLU results: by several launches, by one */
+    void *prepared, *want, *mid; /* packed x; packed results of gate and up: by separate launches; fused */
     float *y;                    /* [G_ROWS, 2 G_OUT] */
     const float *logits;         /* logits of the only expert */
     uint32_t *arrived, *most;
@@ -43,13 +43,13 @@ static uint8_t *put_matrix(tryout *t, glu_try *g, const pi__k_matrix *m)
     return data;
 }
 
-/* True if mid is equal to the packed rows of the separate launches. */
+/* True if the device's mid is equal to `want`, the packed rows of separate launches, or cannot be read. */
 static bool same_mid(tryout *t, glu_try *g, const glu_at *at, size_t bytes)
 {
     return !get(t, g->got, at->mid, bytes) || !memcmp(g->got, g->want, bytes);
 }
 
-/* Runs all rows through a single expert, so that columns are rows. */
+/* Runs the fused launch of experts: a single expert gets all rows, so that columns are rows. Returns a code. */
 static int experts_glu(tryout *t, int form, const glu_at *at, int32_t rows)
 {
     static const int32_t none[3];
@@ -82,7 +82,7 @@ static int experts_glu(tryout *t, int form, const glu_at *at, int32_t rows)
     return code ? code : pi__cuda_experts(s, form, &r, &e, at->prepared);
 }
 
-/* Runs the fused launch; W16 with many rows has a second one that rounds. */
+/* Runs gate, up and activation fused; W16 with many rows has a second launch that rounds. Returns a code. */
 static int as_one(tryout *t, int form, const glu_at *at, int32_t rows)
 {
     void *s = pi__rt_stream(t->rt);
@@ -97,7 +97,8 @@ static int as_one(tryout *t, int form, const glu_at *at, int32_t rows)
     return pi__k_fp4_glu(s, &fp4, at->prepared, rows);
 }
 
-/* True if the fused launch is bitwise identical to separate ones. */
+/* True if fused gate and up give bitwise identical packed rows to separate launches; in FP4 and FP8, for experts, too.
+ * Also true after an error of the runtime. */
 static bool glu_is_right(tryout *t, glu_try *g, int form, const glu_at *at, int32_t rows)
 {
     void *s = pi__rt_stream(t->rt);
@@ -149,7 +150,8 @@ void pi__cuda_try_glu(tryout *t, cuda_disabled *disabled)
 /* ------------------------------------------------------------------------------------------------------------------
  * split-K */
 
-enum { S_IN = 4096, S_OUT = 16, S_ROWS = PI__K_MMA_ROWS + 6, S_SM = 64 /* SMs, for the max number of parts */ };
+/* S_SM: assumed number of SMs, for which K is split into the max number of parts */
+enum { S_IN = 4096, S_OUT = 16, S_ROWS = PI__K_MMA_ROWS + 6, S_SM = 64 };
 
 typedef struct slices_try {
     float w[S_IN], x[S_ROWS * S_IN], y[2][S_ROWS * S_OUT];
@@ -157,7 +159,7 @@ typedef struct slices_try {
     uint32_t none[PI__K_SPLIT_TILES];
 } slices_try;
 
-/* True if a tile computed by one block, and twice by several, has bitwise identical results without NaN. */
+/* True if several blocks, in two launches, compute the same bits for a tile as one block does, without NaN. */
 static bool slices_are_right(tryout *t, slices_try *a, int form, const pi__k_product *p, const void *prepared)
 {
     pi__k_split split = {.n_sm = S_SM, .n_sums = pi__k_split_bytes(S_SM) / sizeof(float) / 16};
@@ -204,7 +206,7 @@ void pi__cuda_try_slices(tryout *t, cuda_disabled *disabled)
 /* ---------------------------------------------------------------------------------------------------------- sparse
  * prefill */
 
-/* SLOTS: tokens per block of the cache */
+/* KEY: keys per key block. BLOCKS: key blocks. SLOTS: tokens per block of the cache. LIKED: see is_taken(). */
 enum { DIM = 64, KEY = PI__SPARSE_BLOCK, BLOCKS = 9, SLOTS = 64, LIKED = 3 };
 
 typedef struct sparse_try {
@@ -212,8 +214,8 @@ typedef struct sparse_try {
     float q[KEY * DIM], out[KEY * DIM];
 } sparse_try;
 
-/* The last of BLOCKS key blocks is the queries'. Queries are parallel to the keys of block LIKED and opposite to all
- * others, so LIKED is selected in addition to the fixed blocks. */
+/* True if key block `block` has to be selected: the first and last ones, which always are, and block LIKED. The queries
+ * are at the last key block's positions. They are parallel to the keys of LIKED, and opposite to all other keys. */
 static bool is_taken(int32_t block)
 {
     return block < PI__SPARSE_SINKS || block == LIKED || block >= BLOCKS - PI__SPARSE_WINDOW;
@@ -230,7 +232,7 @@ static void fill_sparse(tryout *t, sparse_try *a)
     for (int32_t i = 0; i < KEY * DIM; i++) a->q[i] = 0.125f;
 }
 
-/* True if the values of query i match a softmax over the selected keys, in double precision. */
+/* True if the result of query i matches a softmax over the keys of the selected blocks, in double precision. */
 static bool sparse_row_is_right(const sparse_try *a, int32_t i)
 {
     double sum = 0, want[DIM] = {0};
@@ -250,7 +252,7 @@ static bool sparse_row_is_right(const sparse_try *a, int32_t i)
 
 void pi__cuda_try_key_blocks(tryout *t, cuda_disabled *disabled)
 {
-    const int32_t ints[] = {0, KEY, 0, 0}; /* start of the run, its end, its sequence, its query block */
+    const int32_t ints[] = {0, KEY, 0, 0}; /* one run: first token, end, sequence, query block */
     sparse_try *a = own(t, sizeof *a);
     int32_t pos[KEY], table[BLOCKS * KEY / SLOTS];
     if (!a) return;

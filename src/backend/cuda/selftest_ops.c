@@ -26,7 +26,7 @@ typedef struct attention_try {
     double want[TOKENS * HEADS * DIM];
 } attention_try;
 
-/* One token that sees LONG keys, and three that see 33 to 35; blocks in mixed order. */
+/* One token that sees LONG keys, and three that see 33 to 35; cache blocks in mixed order. */
 static const int32_t attention_pos[TOKENS] = {LONG - 1, 32, 33, 34}, attention_start[3] = {0, 1, 4};
 
 static int32_t block_of(int32_t seq, int32_t b) { return seq ? N_BLOCKS - 1 - b : b * 7 % 38; }
@@ -101,8 +101,8 @@ enum { D = 128, CHANNELS = 3 * D, STEPS = 21 /* more than a chunk */ };
 typedef struct delta_try {
     float in[STEPS][CHANNELS + D + 2]; /* queries, keys, values; z; alpha, beta */
     float conv[CHANNELS * 4], norm[D];
-    float out[2][STEPS][D];            /* in one step; in three */
-    double s[D][D];                    /* the state */
+    float out[2][STEPS][D];            /* device results: all tokens in one step; in three steps */
+    double s[D][D];                    /* the reference's state */
 } delta_try;
 
 /* Computes q, k or v of token t: convolution and activation; for q and k also the norm. */
@@ -220,7 +220,7 @@ typedef struct experts_try {
     int32_t id[PAIRS], column[PAIRS];
 } experts_try;
 
-/* Packs E_OUT rows of each of n Q8_0 matrices to data: tiles of 16 rows, the last one of 8. */
+/* Packs n random Q8_0 matrices of E_OUT rows to `data`, in device memory: tiles of 16 rows, the last one with 8. */
 static void put_experts(tryout *t, experts_try *e, const pi__k_matrix *m, int32_t n, uint8_t *data)
 {
     const size_t row = pi__row_size(pi__type_info_of(m->type), E_IN);
@@ -236,7 +236,7 @@ static void put_experts(tryout *t, experts_try *e, const pi__k_matrix *m, int32_
     }
 }
 
-/* Allocates routes for n_rows rows. */
+/* Returns routes for n_rows rows, with their arrays in the device region. */
 static pi__k_routes routes_of(tryout *t, const float *logits, int32_t n_rows)
 {
     const size_t pairs = (size_t) n_rows * USED;
@@ -260,7 +260,8 @@ static pi__k_routes routes_of(tryout *t, const float *logits, int32_t n_rows)
     return r;
 }
 
-/* True if each pair's results are equal to a product with its expert's matrix. */
+/* True if each pair has the expected expert, and bitwise the results of a product with that expert's matrix. Also true
+ * after an error of the runtime. */
 static bool experts_agree(tryout *t, experts_try *e, const pi__k_routes *r, const float *alone, const float *y)
 {
     bool agree = true;
@@ -275,8 +276,8 @@ static bool experts_agree(tryout *t, experts_try *e, const pi__k_routes *r, cons
     return agree;
 }
 
-/* Most rows go to expert 1, so that tiles of every width occur. Products of single matrices, which have been checked
- * before, are the reference. In integers, and in 16-bit floats if these are enabled. */
+/* Checks the products of experts in integers and, if enabled, in 16-bit floats. Products of single matrices, which have
+ * been checked before, are the reference. Most rows go to expert 1, so that tiles of every width occur. */
 static void try_experts(tryout *t, cuda_disabled *disabled)
 {
     experts_try *e = own(t, sizeof *e);
@@ -317,7 +318,7 @@ static void try_experts(tryout *t, cuda_disabled *disabled)
 
 enum { FEW_ROWS = 2, FEW_PAIRS = FEW_ROWS * USED };
 
-/* Results of two products, the epilogue and the routes. */
+/* Results of two products (y, logits), the epilogue (x, sum, floats) and the routes (weight, column). */
 typedef struct tail_results {
     float y[FEW_ROWS * E_OUT], logits[FEW_ROWS * EXPERTS], x[FEW_ROWS * E_OUT], sum[FEW_ROWS * E_OUT],
         floats[FEW_ROWS * E_OUT];
@@ -406,7 +407,7 @@ static void try_tails(tryout *t, cuda_disabled *disabled)
 
 enum { VOCAB = 5000, TOP = 20 };
 
-/* Returns the token that min-p and temperature draw from a row. */
+/* Returns the token that min-p and temperature draw from row x. u: the random number, 0 <= u < 1. */
 static int32_t drawn(const float *x, const pi__draw *d, double u)
 {
     float max = x[0];
@@ -421,8 +422,8 @@ static int32_t drawn(const float *x, const pi__draw *d, double u)
     return -1;
 }
 
-/* Draws from the values that topk found, and from complete rows. The expected token is known where no order of sums
- * matters. With a top-p of 1e-6 it is the best one. */
+/* Checks draws from the values that topk found, and from all logits of a row. With these parameters the expected
+ * token does not depend on the order of sums. With a top-p of 1e-6 it is the best token. */
 static void try_draw(tryout *t, const pi__k_top *k, const float *x, cuda_disabled *disabled)
 {
     enum { DRAWS = 9 };
@@ -448,7 +449,7 @@ static void try_draw(tryout *t, const pi__k_top *k, const float *x, cuda_disable
 
 static void try_topk(tryout *t, cuda_disabled *disabled)
 {
-    /* left: values that are not among the best ones so far */
+    /* left: copy of x; values that have been compared are set to -2, below all others */
     float *x = own(t, 2 * VOCAB * sizeof *x), *left = x + VOCAB;
     /* request: number of values, indices to skip, no sum; then the skipped index */
     const int32_t ints[] = {TOP, 1, 0, 17};
@@ -479,7 +480,7 @@ static void try_topk(tryout *t, cuda_disabled *disabled)
     pi__free(x);
 }
 
-/* Queues three dependent kernels; returns a code. */
+/* Queues three softcaps of x; each reads the results of the previous one. Returns a code of the runtime. */
 static int softcaps(tryout *t, float *x, int32_t n)
 {
     int code = 0;
@@ -490,8 +491,8 @@ static int softcaps(tryout *t, float *x, int32_t n)
     return code;
 }
 
-/* True if captured work is executed when it is replayed, twice. A refused capture returns false, too, and is no
- * error. */
+/* True if replaying captured kernels twice gives the same bits as queueing them twice. A refused capture is not an
+ * error of the runtime; it also returns false. */
 static bool try_replay(tryout *t)
 {
     enum { N = 1000 };
@@ -512,7 +513,7 @@ static bool try_replay(tryout *t)
 /* ------------------------------------------------------------------------------------------------------------------
  * all */
 
-/* Logs the disabled features. records: captures were requested. */
+/* Logs one line for each feature that the checks have disabled. records: captures were enabled before. */
 static void tell(const pi__cuda *c, bool records, const pi__log *log)
 {
     const cuda_disabled *w = &c->disabled;

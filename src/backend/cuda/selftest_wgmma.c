@@ -26,7 +26,7 @@ typedef struct trial {
     uint64_t rng;
 } trial;
 
-/* Random value of either sign, magnitude 2^-10 to 2^10. */
+/* Returns a random value of either sign, with a magnitude of 2^-10 to 2^10. */
 static float far_apart(uint64_t *rng)
 {
     *rng = *rng * 6364136223846793005u + 1442695040888963407u;
@@ -60,7 +60,8 @@ static int multiply(pi__rt *rt, trial *t, const pi__k_product *p, const void *pr
     return code ? code : pi__rt_wait(rt);
 }
 
-/* Compares products of one type with every block size; returns a code of the runtime. */
+/* Sets *wrong if products of this type by wgmma, with two block sizes, differ from mma.sync. Returns a code of the
+ * runtime. */
 static int compare(pi__rt *rt, trial *t, int32_t type, char *d, bool *wrong)
 {
     pi__k_product p = {.w = {.data = (uint8_t *) d, .type = type, .n_in = N_IN, .n_out = N_OUT},
@@ -111,7 +112,8 @@ typedef struct prompt {
     int32_t pos[TOKENS], start[2], table[BLOCKS];
 } prompt;
 
-/* True if both kernels agree for a sequence's last tokens, with keys and values of these types. */
+/* True if wgmma and mma.sync give the same bits for the last tokens of a sequence, with heads of `dim` values and a
+ * cache of these types. */
 static bool attention_agrees(tryout *t, prompt *p, int32_t dim, int32_t type_k, int32_t type_v)
 {
     const size_t bytes = (size_t) (TOKENS * GROUP * dim) * sizeof(float), block = (size_t) (2 * BLOCK * dim) * 2;

@@ -1,12 +1,12 @@
-/* Arena memory that processes share: exporting descriptors, and mapping another process's memory (arena_share and
- * arena_adopt of device.h).
+/* Weights that processes share: exporting arena memory as descriptors, and mapping another process's memory
+ * (arena_share and arena_adopt of device.h).
  *
  *     owner    map_shared -> [weights ......... |mark]  <- upload        passes its descriptor to others
  *     others   map_import -> [weights ......... |mark]  -> download      refuses memory with another mark
  *
- * A descriptor does not identify its memory. The runtime refuses descriptors of anything other than device memory, or
- * of another size. The mark, which contains the key of the weights, detects all other cases. Memory: the caller's.
- * Threads: as device.h says. */
+ * A descriptor does not tell which memory it refers to. The runtime refuses descriptors of anything except device
+ * memory of this size. The mark, a digest that contains the key of the weights, detects other weights of equal size.
+ * Memory: the caller's. Threads: as device.h says. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include "backend/cuda/impl.h"
 #include "base/error.h"
 
-/* The mark is at the end, after the weights. */
+/* Returns the address of the mark: the last bytes of the memory, after the weights. */
 static char *mark_at(void *p, size_t size) { return (char *) p + size - sizeof(pi__digest); }
 
 int pi__cuda_arena_share(pi__backend *be, void *p, size_t size, const pi__digest *mark, int *fd, pi_error *err)
@@ -40,7 +40,7 @@ int pi__cuda_arena_adopt(pi__backend *be, void *p, size_t size, const pi__digest
     code = pi__rt_download(c->rt, &found, mark_at(p, size), sizeof found);
     if (!code) code = pi__rt_wait(c->rt);
     const bool same = !code && pi__digest_equal(&found, mark);
-    if (!same) pi__rt_unmap(c->rt, p, size); /* a copy still in the stream completes first */
+    if (!same) pi__rt_unmap(c->rt, p, size); /* unmapping waits for copies in the stream */
     return code ? pi__fail(err, PI_EDEVICE, "%s: %.200s", c->desc, pi__rt_text(code)) :
            same ? PI_OK : pi__fail(err, PI_EIO, "%s: the shared memory does not hold these weights: restart the owner",
                                    c->desc);

@@ -1,8 +1,8 @@
 /* Steps: the batch and its copy in device memory, captured steps (CUDA graphs), and the result of finish().
  *
- * A batch's arrays are stored one after another in an image, which exists twice: in host memory, where begin() gathers
- * them, and at the same offsets in device memory, filled by one copy. Ops get the batch of the host image. Its block
- * tables are only as wide as the longest sequence needs.
+ * A batch's arrays are stored one after another in an image, which exists twice: in pinned host memory, where begin()
+ * gathers them, and in device memory, filled by one copy. Ops get the batch with the host arrays of the image. The
+ * image has only the columns of block tables that the longest sequence needs.
  *
  * CAPTURED STEPS. Decode steps (per sequence one token, and an equal number of drafts, if any) and a drafter's steps
  * have few shapes after padding:
@@ -21,11 +21,11 @@
  * Padding sequences have tokens at position -1, which see no key and are not stored. Ops are batch-invariant, and no
  * row depends on the KV splits, so results are bitwise identical with and without capture.
  *
- * SEGMENTS. A device that shares a step with the CPU (backend/split.c) is notified where the CPU takes over. It
- * captures each graph segment in between separately (kind SEGMENTS), copies to and from the host included. The CPU
- * has to compute its part in every step, so all ops are called in every step; they do nothing while their segment is
- * replayed. The same applies to a device with some of the layers (backend/stages.c). Its complete steps are replayed
- * segment by segment, without calls of ops.
+ * SEGMENTS. If a device shares a step with the CPU (backend/split.c), its work between two parts of the CPU is a
+ * segment (graph_segment of device.h; kind SEGMENTS). Each segment, with its copies to and from the host, is captured
+ * as a separate graph. The CPU has to compute its part in every step, so all ops are called in every step; they do
+ * nothing while their segment is replayed. A pipeline stage, a device with some of the layers (backend/stages.c), also
+ * captures segments. Its complete steps are replayed segment by segment, without calls of ops.
  *
  * SEVERAL DEVICES that work as one (backend/tensor.c) each capture their own stream, all-gathers included. They get
  * the same steps, so all of them have the same captures and replay them in the same steps. No device replays before
@@ -35,7 +35,7 @@
  * OVERLAPPED STEPS. A step may begin before the last one is finished. Drafts do so, as their tokens never leave the
  * device, and so do decode steps that take their tokens from the device's last results, before the host has them. The
  * step's part of the host image comes after that of the last step, which may still be in flight. At the end of the
- * image it wraps to the start, which belongs to completed steps; if there is no room, the host waits. On the device
+ * image it wraps to the start, which belongs to completed steps; if these are too small, the host waits. On the device
  * the step overwrites the last one's image, after that step has completed. The results of a step, which the host
  * reads while the next one runs, alternate between two buffers:
  *
@@ -50,15 +50,17 @@
 #include "backend/top_shape.h"
 #include "base/error.h"
 
+/* MIN_BLOCK: smallest block size, tokens. MIN_KEYS: smallest padded number of keys. *_INTS: sizes in int32. */
 enum { MIN_BLOCK = 16, SAVE_INTS = sizeof(pi__save) / sizeof(int32_t), MIN_KEYS = 255,
        REQUEST_INTS = sizeof(pi__topk_request) / sizeof(int32_t), DRAW_INTS = sizeof(pi__draw) / sizeof(int32_t) };
 
-/* Size in int32 of the image of a batch within these limits, with n_groups cache groups and without adapters. */
+/* Returns the size in int32 of the image of a batch within these limits, with n_groups cache groups and without
+ * adapters. */
 static size_t image_ints(const pi__limits *lim, int32_t n_groups)
 {
     size_t tokens = (size_t) lim->max_tokens, seqs = (size_t) lim->max_seqs;
     size_t table = seqs * ((size_t) lim->max_ctx / MIN_BLOCK + 2), saves = tokens / MIN_BLOCK + seqs;
-    /* three integers per run */
+    /* a run takes three int32, here counted as two saves */
     if (lim->key_blocks) saves += (size_t) pi__max_runs(lim->max_seqs, lim->max_tokens) * 2 + 1;
     return 15 * tokens + (6 + DRAW_INTS + PI__MAX_SEEN) * seqs + 3 + saves * SAVE_INTS +
            (size_t) n_groups * (tokens + table);
@@ -72,10 +74,11 @@ size_t pi__cuda_image_ints(const pi__limits *lim)
 /* -------------------------------------------------------------------------------------------------------------
  * image */
 
-/* Free integers after the step's part of the image. */
+/* Returns the number of free int32 of the image after the step's part. */
 static size_t room_behind(const pi__cuda *c) { return (c->wraps ? c->first_live : c->max_ints) - c->n_ints; }
 
-/* Allocates n integers of the image; NULL = no room. */
+/* Extends the step's part of the image by n int32 and returns their address. NULL = no space; c->no_room is set
+ * then. */
 static int32_t *take(pi__cuda *c, size_t n)
 {
     if (n > room_behind(c)) {
@@ -92,8 +95,8 @@ static const int32_t *on_device(const pi__cuda *c, const int32_t *p)
     return p ? (const int32_t *) (void *) (c->scratch + c->at.batch) + (p - c->image - c->first_int) : NULL;
 }
 
-/* Copies an array of n values to the image, if not NULL, and appends `more` padding values: fill, fill + step, ...
- * Sets *array to the copy. Returns its device address. */
+/* Copies *array (n values) to the image and appends `more` padding values: fill, fill + step, ... Sets *array to the
+ * copy and returns its device address. Does nothing and returns NULL if *array is NULL. */
 static const int32_t *put(pi__cuda *c, const int32_t **array, int32_t n, int32_t more, int32_t fill, int32_t step)
 {
     int32_t *p = *array ? take(c, (size_t) n + (size_t) more) : NULL;
@@ -103,7 +106,8 @@ static const int32_t *put(pi__cuda *c, const int32_t **array, int32_t n, int32_t
     return on_device(c, p);
 }
 
-/* Copies block tables to the image: of each row only the entries for `keys` keys. */
+/* Copies the block tables of n sequences to the image, of each row only the entries for `keys` keys, and appends `more`
+ * rows of -1. Sets kv to the copy and returns its device address. */
 static const int32_t *put_table(pi__cuda *c, pi__kv_batch *kv, int32_t n, int32_t more, int32_t keys)
 {
     int32_t width = keys / kv->block_size + 1;
@@ -122,7 +126,7 @@ const int32_t *pi__cuda_rows(pi__cuda *c, const int32_t *row, int32_t n)
 {
     int32_t *to = (int32_t *) (void *) (c->scratch + c->at.rows);
     c->no_room |= n > pi__cuda_max_gather(&c->lim);
-    if (!c->becomes && c->open && (size_t) n <= room_behind(c)) { /* from the image, the copy needs no wait */
+    if (!c->becomes && c->open && (size_t) n <= room_behind(c)) { /* from pinned memory, the copy does not block */
         int32_t *p = take(c, (size_t) n);
         memcpy(p, row, (size_t) n * sizeof *p);
         row = p;
@@ -131,8 +135,8 @@ const int32_t *pi__cuda_rows(pi__cuda *c, const int32_t *row, int32_t n)
     return to;
 }
 
-/* Opens the image for a step of n integers: after the parts that the device may not have read, or before them. If
- * neither has room, waits for the device and starts at the beginning. */
+/* Begins the image's part for a step of n int32: after the parts that the device may not have read, or at the start of
+ * the image before them. If neither has space, waits for the device and begins at the start. */
 static void open_image(pi__cuda *c, size_t n)
 {
     if (c->open && n > room_behind(c) && !c->wraps && n <= c->first_live) {
@@ -147,7 +151,8 @@ static void open_image(pi__cuda *c, size_t n)
     c->open = true;
 }
 
-/* Copies the token arrays and seq_start; appends `more` padding sequences of `each` tokens. */
+/* Copies the token arrays and seq_start to the image; appends `more` padding sequences of `each` tokens at position
+ * -1. */
 static void put_tokens(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t more, int32_t each)
 {
     pi__batch *h = &d->host;
@@ -163,7 +168,7 @@ static void put_tokens(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t m
     h->n_tokens = n + added;
 }
 
-/* Copies logits_indices; the rows of padding sequences are their last tokens. */
+/* Copies logits_indices to the image. The last `rows` tokens of each padding sequence get a logits row. */
 static void put_rows(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t more, int32_t each, int32_t rows)
 {
     pi__batch *h = &d->host;
@@ -173,6 +178,8 @@ static void put_rows(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t mor
     h->n_rows = b->n_rows + more * rows;
 }
 
+/* Fills c->batch[0]: copies all arrays of b to the image, with `more` padding sequences, each of `each` tokens and
+ * `rows` logits rows. keys: max keys that a token sees, for the width of block tables. */
 static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t each, int32_t rows, int32_t keys)
 {
     cuda_batch *d = &c->batch[0];
@@ -206,8 +213,8 @@ static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t eac
     h->n_seqs = n + more;
 }
 
-/* Fills the batch of logits rows: tokens of the same sequences, which write nothing. If every token has a row, it
- * shares the token arrays. */
+/* Fills c->batch[1], the batch w of logits rows: tokens of the same sequences, which write nothing to caches. all:
+ * every token has a logits row; then it shares the token arrays of c->batch[0]. */
 static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int32_t each, bool all)
 {
     cuda_batch *d = &c->batch[1];
@@ -228,7 +235,7 @@ static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int3
     c->batch[0].host.logits_batch = h;
 }
 
-/* Copies adapters, at an even offset, as they contain pointers. */
+/* Copies groups and rows of adapters to the image, at an even offset, as they contain 8-byte pointers. */
 static void put_adapters(pi__cuda *c, const pi__lora_rows *rows)
 {
     const size_t n = pi__cuda_lora_ints(rows), odd = (c->n_ints - c->first_int) % 2;
@@ -246,13 +253,13 @@ static int32_t most_keys(const pi__batch *b)
     return most;
 }
 
-/* True if the step is one of the target model, and has adapters. */
+/* True if the step is one of the target model (not of a drafter), can be captured, and has adapters. */
 static bool has_adapters(const pi__batch *b, int kind)
 {
     return b->lora.n_runs && (kind == PI__STEP_DECODE || kind == PI__STEP_FED || kind == PI__STEP_SEGMENTS);
 }
 
-/* Returns the shape of a step that can be captured, padded as far as the limits allow. */
+/* Returns the shape under which the step is captured: sequences and keys are padded as far as the limits allow. */
 static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b, int kind)
 {
     cuda_shape s = {kind, 1, b->n_tokens / b->n_seqs, b->n_rows / b->n_seqs, MIN_KEYS, 0, 0};
@@ -265,7 +272,7 @@ static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b, int kind)
     while (s.n_seqs < b->n_seqs) s.n_seqs *= 2;
     if (s.n_seqs > c->lim.max_seqs) s.n_seqs = c->lim.max_seqs;
     if (s.n_seqs > c->lim.max_tokens / s.each) s.n_seqs = c->lim.max_tokens / s.each;
-    /* other kinds compute all their rows in one pass */
+    /* other kinds compute all logits rows in one pass, at most max_rows */
     const bool decodes = s.kind == PI__STEP_DECODE || s.kind == PI__STEP_SEGMENTS;
     if (!decodes && s.n_seqs * s.rows > c->lim.max_rows) s.n_seqs = c->lim.max_rows / s.rows;
     return s;
@@ -281,7 +288,7 @@ static cuda_captured *find(pi__cuda *c, cuda_shape s)
     return NULL;
 }
 
-/* Frees a shape's graphs and its entry. */
+/* Frees a shape's graphs and clears its entry. */
 static void drop(pi__cuda *c, cuda_captured *r)
 {
     /* Example: a table of captured steps with four entries and at most six graphs. A shape is sequences x tokens per
@@ -309,7 +316,8 @@ static void drop(pi__cuda *c, cuda_captured *r)
     memset(r, 0, sizeof *r);
 }
 
-/* Returns the shape's entry, or a new one: a free entry, or the least recently used one. */
+/* Returns the shape's entry, and marks it as the most recently used. A shape without an entry gets a free one; else
+ * it replaces the least recently used one, and frees its graphs. */
 static cuda_captured *entry_for(pi__cuda *c, cuda_shape s)
 {
     cuda_captured *r = find(c, s), *old = &c->recorded[0];
@@ -324,8 +332,8 @@ static cuda_captured *entry_for(pi__cuda *c, cuda_shape s)
     return r;
 }
 
-/* Makes room for one more graph of this step; returns false if that is impossible. A graph is estimated to take as
- * much device memory as the largest so far. The least recently used shapes are dropped for it. */
+/* Frees the graphs of the least recently used other shapes until one more graph of this step fits. A new graph is
+ * estimated to take as much device memory as the largest so far. Returns false if it cannot fit. */
 static bool make_room(pi__cuda *c)
 {
     /* no byte limit if joined: devices may measure different sizes, and must drop the same shapes */
@@ -347,7 +355,8 @@ void pi__cuda_free_graphs(pi__cuda *c)
     c->now = NULL;
 }
 
-/* Replays the step's next segment, or starts its capture. If neither is possible, its ops are queued one by one. */
+/* Replays the step's next segment, or starts its capture. If neither is possible, its ops are queued without a
+ * graph. */
 static void begin_segment(pi__cuda *c)
 {
     cuda_captured *r = c->now;
@@ -363,7 +372,8 @@ static void begin_segment(pi__cuda *c)
     }
 }
 
-/* Ends the segment's ops: a capture becomes a graph, if `wanted`. */
+/* Queues the pending launch, and ends the capture in progress, if any. If `wanted`, the graph is stored in the shape's
+ * entry and in c->made; else it is freed. */
 static void make_graph(pi__cuda *c, bool wanted)
 {
     pi__rt_graph **to = c->becomes, *made;
@@ -385,7 +395,7 @@ static void make_graph(pi__cuda *c, bool wanted)
     c->n_graphs++;
 }
 
-/* Also replays the new graph. */
+/* Ends the segment: make_graph(), then replays the new graph. */
 static void end_segment(pi__cuda *c, bool wanted)
 {
     make_graph(c, wanted);
@@ -422,7 +432,8 @@ bool pi__cuda_make_graph(pi__backend *be)
     return !c->error && !(recorded && c->no_room);
 }
 
-/* Without a capture, a lack of room is no failure: the work that other ranks wait for has been queued. */
+/* Running out of space is a failure only with a capture. Without one, the work that other ranks wait for has been
+ * queued. */
 bool pi__cuda_end_capture(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
@@ -441,7 +452,7 @@ void pi__cuda_graph_reset(pi__backend *be)
 /* -------------------------------------------------------------------------------------------------------------
  * steps */
 
-/* Sets c->now to the entry of this shape, from the second step of the shape on. */
+/* Gets the entry of this shape. Sets c->now to it from the second step of the shape on, which is captured. */
 static void look_up(pi__cuda *c, cuda_shape s)
 {
     cuda_captured *r = entry_for(c, s);
@@ -529,7 +540,7 @@ void pi__cuda_mark(pi__backend *be, int i, uint64_t *found, int32_t n_rows)
     end_segment(c, true);
     pi__cuda_download_topk(c, found, n_rows);
     if (!c->error) pi__cuda_record_error(c, pi__rt_fence(c->rt, i));
-    /* once the host has waited for it, its part of the image has been read */
+    /* after wait(), the device has read the image up to here */
     c->marks[i] = (cuda_mark) {c->open ? c->n_ints : 0, c->no_room};
     c->no_room = false; /* the next step has its own flag */
 }

@@ -27,12 +27,13 @@ typedef struct tryout {
     uint64_t rng;
 } tryout;
 
+/* Records the first error code that is not 0. */
 static inline void keep(tryout *t, int code)
 {
     if (!t->code) t->code = code;
 }
 
-/* Zeroed host memory; NULL = none left, which ends the self-test. */
+/* Allocates zeroed host memory. NULL = none left; no_room is set then, and ends the self-test. */
 static inline void *own(tryout *t, size_t n)
 {
     void *p = pi__calloc(1, n);
@@ -40,7 +41,7 @@ static inline void *own(tryout *t, size_t n)
     return p;
 }
 
-/* n bytes of device memory, aligned to 256. The region is large enough for all checks. */
+/* Allocates n bytes of the device region, aligned to 256. The region is large enough for all checks. */
 static inline void *take(tryout *t, size_t n)
 {
     char *p = t->p + pi__cuda_take(&t->used, n);
@@ -48,6 +49,7 @@ static inline void *take(tryout *t, size_t n)
     return p;
 }
 
+/* Copies n bytes of src to a new part of the device region, and returns its device address. */
 static inline void *put(tryout *t, const void *src, size_t n)
 {
     void *p = take(t, n);
@@ -55,7 +57,7 @@ static inline void *put(tryout *t, const void *src, size_t n)
     return p;
 }
 
-/* Downloads n bytes after all queued work. Returns false after an error. */
+/* Downloads n bytes to dst after all queued work, and waits for them. Returns false after an error. */
 static inline bool get(tryout *t, void *dst, const void *src, size_t n)
 {
     if (!t->code) keep(t, pi__rt_download(t->rt, dst, src, n));
@@ -63,8 +65,8 @@ static inline bool get(tryout *t, void *dst, const void *src, size_t n)
     return !t->code;
 }
 
-/* Fills n bytes of device memory with NaN in every type: old results must not pass for results of a kernel that did
- * not run. */
+/* Fills n bytes of device memory with bytes 0xff, which are NaN in every type: old results must not pass for results of
+ * a kernel that did not run. with: n bytes of host memory, overwritten. */
 static inline void blank(tryout *t, void *dst, void *with, size_t n)
 {
     memset(with, 0xff, n);
@@ -78,14 +80,15 @@ static inline float next(tryout *t)
     return (float) (t->rng >> 40) * 0x1p-23f - 1.0f;
 }
 
+/* True if got is equal to the expected value within a tolerance: absolute for small values, relative for large ones. */
 static inline bool near(double got, double want, double tolerance)
 {
     return fabs(got - want) <= tolerance * (1 + fabs(want));
 }
 
-/* selftest_wgmma.c: wgmma attention */
+/* selftest_wgmma.c: checks wgmma attention. Each of these functions sets fields of `disabled` for wrong results. */
 void pi__cuda_try_wgmma(tryout *t, cuda_disabled *disabled);
-/* selftest_fused.c */
+/* selftest_fused.c: check fused gate and up; split-K; sparse prefill. */
 void pi__cuda_try_glu(tryout *t, cuda_disabled *disabled);
 void pi__cuda_try_slices(tryout *t, cuda_disabled *disabled);
 void pi__cuda_try_key_blocks(tryout *t, cuda_disabled *disabled);
