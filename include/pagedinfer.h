@@ -187,7 +187,7 @@ PI_API int pi_options_set(pi_options *o, const char *key, const char *value, pi_
 PI_API void pi_options_set_log(pi_options *o, pi_log_fn fn, void *ud, int level);
 /* Stage of pi_engine_open, for pi_progress_fn. */
 enum {
-    PI_LOAD_READ = 1,    /* copying a file into memory (load-mode read only), one file after the other */
+    PI_LOAD_READ = 1,    /* copying a file into memory, one file after the other; only with load-mode read */
     PI_LOAD_WEIGHTS = 2, /* converting tensors, including a drafter's, to the layout of the device */
 };
 /* Reports that `done` of `total` bytes of a stage are processed. Returning true cancels pi_engine_open. The opening
@@ -344,7 +344,7 @@ typedef struct pi_stats {
     uint64_t generated_tokens;         /* tokens sampled */
     uint32_t n_groups;                 /* entries used in group[] */
     struct {
-        uint64_t n_blocks, n_free, n_used, n_cached; /* blocks: all = free + used; cached = free with a prefix */
+        uint64_t n_blocks, n_free, n_used, n_cached; /* n_blocks = n_free + n_used; n_cached: free ones with a prefix */
         uint64_t n_shared;             /* blocks used by more than one request */
         uint64_t n_evicted;            /* cached prefix blocks reused for new data so far */
         uint64_t committed_bytes;      /* memory of the blocks written so far; falls when the engine is idle */
@@ -839,13 +839,13 @@ enum {
     PI_EVENT_TEXT = 1, /* tokens were generated; the text may be empty while a UTF-8 sequence is incomplete */
     PI_EVENT_DONE = 2, /* the last event of a sample; it may carry the rest of the text */
     PI_EVENT_PROMPT = 3, /* option "prompt-logprobs": log-probabilities of prompt tokens (all except the first, or the
-                          * ones after "logits-from"). One event, before any text of sample 0. No event without
-                          * prompt tokens of this kind, or if the request ends before. These tokens are
-                          * computed, not taken from the cache */
+                          * ones after "logits-from"). One event, before any text of sample 0. No event if the prompt
+                          * has no tokens to report, or if the request ends before. The reported tokens are computed,
+                          * not taken from the cache */
     PI_EVENT_EMBEDDING = 4, /* option "pooling": vectors or scores of the prompt. One event, before PI_EVENT_DONE */
-    PI_EVENT_PROGRESS = 5, /* option "prompt-progress": the prompt is being computed. One after each step with a
-                            * part of it, before any text of sample 0; waiting ones are merged. Restarts after a
-                            * preemption */
+    PI_EVENT_PROGRESS = 5, /* option "prompt-progress": the prompt is being computed. One event after each step with a
+                            * part of it, before any text of sample 0; events that wait in the queue are merged into
+                            * one. After a preemption the counts begin again */
 };
 
 /* Probability of one token. No size field: events contain arrays of it, and its layout is fixed. */
@@ -856,7 +856,7 @@ typedef struct pi_token_prob {
 
 /* An event. Only the library allocates it, so fields can be appended; `size` says how many bytes are valid. */
 struct pi_event {
-    uint32_t size;                 /* bytes of this struct in the library, sizeof(pi_event) there */
+    uint32_t size;                 /* bytes of this struct that the library filled */
     int kind;                      /* PI_EVENT_* */
     pi_request *request;           /* the request it belongs to */
     void *user;                    /* pointer from pi_request_set_user */
@@ -946,8 +946,8 @@ typedef struct pi_chat_delta {
     const char *id;   /* id of the call, generated unless the model gives one: "call_...", 9 letters for Mistral */
     const char *name; /* function name of the call */
     bool sure;        /* calls: a grammar ensures that the call completes, unless the answer is cut off (for
-                       * example by max-tokens). A sure call may be shown while it grows; another one only
-                       * when complete */
+                       * example by max-tokens). A sure call may be shown while it grows; any other call only
+                       * when it is complete */
 } pi_chat_delta;
 
 /* A complete call. Size-versioned: the caller sets `size`. Strings belong to the parser until the next feed. */
@@ -974,7 +974,8 @@ PI_API int pi_chat_parser_feed(pi_chat_parser *p, const char *text, size_t len);
 /* Feeds the next piece of the answer as tokens. Their text includes control tokens, except end-of-generation tokens.
  * Stop strings are not checked. Return value as for pi_chat_parser_feed. One thread at a time. */
 PI_API int pi_chat_parser_feed_tokens(pi_chat_parser *p, const int32_t *ids, size_t n);
-/* Marks the open call and all later ones as `sure`. Call it after the text of an event with calls_bound. NULL is
+/* Tells the parser that a grammar constrains the open call and all later ones: they become `sure`, except an open call
+ * with a PI_CHAT_CALL delta that was read already. Call it after the text of an event with calls_bound. NULL is
  * allowed. One thread at a time. */
 PI_API void pi_chat_parser_bind(pi_chat_parser *p);
 /* Ends the answer; feed nothing afterwards. `finish` is its PI_FINISH_*; pass PI_FINISH_LENGTH if a stop string ended
@@ -1068,7 +1069,7 @@ typedef struct pi_op_time {
                          * "read", "integers", "floats": a rate */
     uint32_t n_seqs;    /* sequences in the batch */
     uint32_t n_tokens;  /* tokens per sequence */
-    double ns;          /* median over some rounds */
+    double ns;          /* median over some rounds; for a rate the fastest round */
     uint64_t bytes;     /* memory that the op has to read or write */
     double bandwidth;   /* bytes per second that the same threads read from memory */
     double products;    /* "integers" and "floats": multiply-adds per second; 0 for other kinds */

@@ -204,7 +204,7 @@ static int list_spec(bench *b)
     return code;
 }
 
-/* True for -npl with prompts that are found in the cache. */
+/* True if -npl runs with --prompt-shared or --gen-separate, which need prompts in the prefix cache. */
 static bool keeps_prompts(const cli *c) { return cli_bool(c, "prompt-shared") || cli_bool(c, "gen-separate"); }
 
 static int list_tests(bench *b)

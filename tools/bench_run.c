@@ -116,7 +116,7 @@ static int run_request(bench *b, const int32_t *ids, size_t n, int32_t max_token
     return code;
 }
 
-/* Makes a random prompt; the first `depth` tokens are equal in every repetition. */
+/* Returns a random prompt of n tokens; the first `depth` tokens are equal in every repetition. NULL = out of memory. */
 static int32_t *make_prompt(bench *b, size_t depth, size_t n)
 {
     int32_t *ids = malloc(n * sizeof *ids);
@@ -137,7 +137,7 @@ static int32_t *make_prompt(bench *b, size_t depth, size_t n)
 int bench_measure(bench *b, const bench_test *t, double *ns, double *steady)
 {
     size_t depth = (size_t) t->n_depth, n = depth + (size_t) t->n_prompt;
-    bool from_one = n == 0; /* tgN alone: the first step is the prompt's only token */
+    bool from_one = n == 0; /* tgN without depth: the prompt's one token is the first of the N steps */
     int32_t *ids = make_prompt(b, depth, from_one ? 1 : n);
     timing m;
     int code = ids ? CLI_OK : CLI_OS;
@@ -190,7 +190,7 @@ static int make_crowd(bench *b, const bench_test *t, int32_t n_par, crowd *w)
     return CLI_OK;
 }
 
-/* Runs all requests concurrently. */
+/* Runs all requests of w concurrently and stores their times and counts in *out. */
 static int run_crowd(bench *b, const crowd *w, batch *out)
 {
     const int32_t n_par = w->n_par;
@@ -227,7 +227,8 @@ static int run_crowd(bench *b, const crowd *w, batch *out)
     return code;
 }
 
-/* Computes all prompts concurrently into the cache, then runs each answer alone. */
+/* Computes all prompts concurrently into the cache, then generates the answers one request after another. Adds up the
+ * times in *out. */
 static int run_apart(bench *b, const crowd *w, batch *out)
 {
     crowd prompts = *w;
@@ -243,7 +244,7 @@ static int run_apart(bench *b, const crowd *w, batch *out)
     return code;
 }
 
-/* Runs n_par requests. */
+/* Makes the requests of test t and runs them: all concurrently, or with --gen-separate as in run_apart. */
 static int run_batch(bench *b, const bench_test *t, int32_t n_par, batch *out)
 {
     crowd w;

@@ -16,10 +16,10 @@ enum { MOST_KINDS = 8, MOST_PARALLEL = 4096 };
 
 /* One run of the requests with one drafter. */
 typedef struct spec_run {
-    double ms;                 /* decode time of all requests together */
-    double cpu_ms;             /* the same in CPU time */
+    double ms;                 /* decode time: from the last request's first token to the end of all requests, ms */
+    double cpu_ms;             /* CPU time of this process from then on, ms */
     uint64_t tokens, steps, drafted, accepted;
-    double step_ms, draft_ms;  /* totals: time of steps; part of it used by drafters */
+    double step_ms, draft_ms;  /* sum of step times; the part of it used by drafters */
 } spec_run;
 
 typedef struct spec_bench {

@@ -1,5 +1,5 @@
-/* cases.json of `pagedinfer eval --cases`: [{"name", "ids": [...], "n": 48, "rows": "last"
- * "all"}, ...].
+/* cases.json of `pagedinfer eval --cases`: a list of {"name", "ids": [...], "n": 48, "rows": "last"}; instead of
+ * "last", "rows" may be "all".
  *
  * The file is untrusted, so everything in it is checked: types, ranges, names that become file names. The parser has
  * no model; the caller checks ids against the vocabulary. */

@@ -62,7 +62,7 @@ static bool append(struct text *t, const char *p, size_t n)
 
 static int no_memory(const struct chat *u) { return cli_error(u->c, CLI_OS, "out of memory"); }
 
-/* Adds a message. The texts are UTF-8, checked at input. */
+/* Appends a message to the conversation. The texts are UTF-8, checked at input. Returns false if out of memory. */
 static bool add_message(struct chat *u, const char *role, const struct text *t, const struct text *thoughts)
 {
     return conversation_add(u->messages, role, t->p, t->n, thoughts ? thoughts->p : NULL, thoughts ? thoughts->n : 0);
@@ -100,7 +100,7 @@ static void take_text(struct chat *u, bool thought, const char *text, size_t n)
     u->failed |= !cli_text(stdout, text, n);
 }
 
-/* Takes the text that the parser has completed. */
+/* Prints the parser's new reasoning and content, and appends them to the current turn. */
 static void take_deltas(struct chat *u)
 {
     pi_chat_delta d = {.size = sizeof d};
@@ -119,7 +119,7 @@ static void take_event(struct chat *u, const pi_event *ev)
 
 /* ----------------------------------------------------------------------------------------------------------- turns */
 
-/* Processes events until the request ends. A signal or a closed output cancels it. */
+/* Shows events of r until the request ends. A signal or a closed output cancels r. Returns PI_OK or a PI_E* code. */
 static int stream(struct chat *u, pi_request *r)
 {
     pi_event *ev[32];
@@ -248,7 +248,7 @@ static enum typed save(struct chat *u, const char *path)
     return TYPED_NOTHING;
 }
 
-/* Loads a conversation. If the template refuses it, the current one is kept. */
+/* Replaces the conversation by the one in the file. If the template refuses that one, the current one is kept. */
 static enum typed load(struct chat *u, const char *path)
 {
     json_t *list;

@@ -8,14 +8,14 @@
 #include <stdint.h>
 
 typedef struct choice {
-    char *text;      /* [n] complete text for the model: common start, this choice, common end */
+    char *text;      /* [n] complete text for the model: the task's common beginning, this choice, the common end */
     size_t n;        /* bytes of text */
-    size_t n_head;   /* bytes up to the end of the choice; equal to n except for Winogrande */
+    size_t n_head;   /* bytes of text up to the end of the choice; equal to n except for Winogrande */
     bool right;      /* correct answer */
 } choice;
 
 typedef struct choice_task {
-    choice *choice;  /* [n] */
+    choice *choice;  /* [n] the alternatives */
     size_t n;        /* 2 to MOST_CHOICES */
 } choice_task;
 enum { MOST_CHOICES = 100 };
@@ -23,11 +23,11 @@ enum { MOST_CHOICES = 100 };
 typedef struct choice_list {
     choice_task *task; /* [n] in processing order */
     size_t n;
-    size_t n_file;     /* tasks in the file */
+    size_t n_file;     /* tasks in the file, of which n were selected */
 } choice_list;
 
-/* Each function reads the n bytes of a file and selects `limit` of its tasks (0 = all). Returns NULL, or an error text
- * (in msg or a constant); the list is then empty.
+/* Each function parses the n bytes of a file, selects `limit` of its tasks (0 = all), and stores them in *out. Returns
+ * NULL, or an error text (in msg or a constant); *out is then empty.
  *
  * HellaSwag: text, 6 lines per task: the context, the number of the correct ending (0 to 3), the endings. Tasks are in
  * random order.

@@ -77,13 +77,15 @@ bool cli_set(cli *c, const char *key, const char *value);
 size_t cli_n_args(const cli *c); /* number of arguments that are not flags */
 const char *cli_arg(const cli *c, size_t i);
 
-/* Returns options with all engine and request values given and with the log function. Returns NULL after an error
- * message; *code is the exit code. Not for .lists: there the subcommand builds the options and calls cli_set_log. */
+/* Returns options with all engine and request values given and with the log function; the caller frees them. Returns
+ * NULL after an error message; *code is the exit code. Not for subcommands with .lists: these build the options
+ * themselves and call cli_set_log. */
 pi_options *cli_options(const cli *c, int *code);
+/* Sends the log lines of o to c->log, in the format and up to the level of the flags. */
 void cli_set_log(const cli *c, pi_options *o);
-/* Calls pi_engine_open with these options and shows the progress on a terminal. Catches signals from here on
- * (cli_catch_signals); a signal cancels loading. *e is NULL after a signal or after an error message. Returns an exit
- * code. */
+/* Calls pi_engine_open with these options and stores the engine in *e. Shows the progress on a terminal. Signals are
+ * recorded from here on (cli_catch_signals); a signal cancels loading. *e is NULL after a signal or after an error
+ * message. Returns an exit code. */
 int cli_open(const cli *c, pi_options *o, pi_engine **e);
 /* True if log lines of this level are shown. */
 bool cli_logs(const cli *c, int level);
@@ -97,10 +99,11 @@ int cli_pi_error(const cli *c, const pi_error *err); /* prints err->msg; returns
 
 /* ---- input and output */
 
-/* Reads the prompt from --prompt, --file or standard input and replaces escapes as --escape says. The caller frees it.
- * keep_newline: keep the newline at the end of a file. Returns an exit code. */
+/* Reads the prompt from --prompt, --file or standard input into *text, and replaces escapes if --escape is on. The
+ * caller frees it. keep_newline: keep the newline at the end of a file. Returns an exit code. */
 int cli_prompt(const cli *c, bool keep_newline, char **text, size_t *len);
-/* Reads a complete file ("-" = standard input) and appends a NUL. The caller frees it. Returns an exit code. */
+/* Reads a complete file ("-" = standard input) into *text and appends a NUL, not counted in *len. The caller frees
+ * *text. Returns an exit code. */
 int cli_read_file(const cli *c, const char *path, char **text, size_t *len);
 /* True if the n bytes are UTF-8. Otherwise prints an error; `what` names the text. */
 bool cli_is_utf8(const cli *c, const char *what, const char *text, size_t n);
@@ -115,7 +118,7 @@ bool cli_shares_terminal(FILE *f);
 void cli_new_line(void);
 /* True if output to fd may have colors: --color, else NO_COLOR and the terminal's capability. */
 bool cli_color(const cli *c, int fd);
-/* --verbose-prompt: prints the text's tokens, as in a request, on standard error. */
+/* If --verbose-prompt is given: prints the text's tokens, as in a request, on standard error. */
 void cli_print_prompt(const cli *c, const pi_engine *e, const char *text, size_t len);
 /* Prints the speed of n finished requests as one line on standard error. */
 void cli_print_speed(const cli *c, pi_request *const *r, size_t n);
@@ -124,7 +127,7 @@ void cli_print_speed(const cli *c, pi_request *const *r, size_t n);
 int cli_flush(const cli *c);
 /* Formats a byte count such as "1.50 GiB" in buf. */
 const char *cli_bytes(uint64_t n, char buf[32]);
-/* Prints the statistics of --kv-stats, then calls pi_engine_close. */
+/* Prints the cache statistics if --kv-stats is given, then calls pi_engine_close. */
 void cli_close(const cli *c, pi_engine *e);
 
 /* ---- signals. After cli_catch_signals the first SIGINT or SIGTERM is recorded and makes cli_signal_fd readable; the
@@ -134,7 +137,8 @@ int cli_signal(void);         /* number of the received signal; 0 = none */
 int cli_signal_fd(void);
 void cli_release_signals(void); /* ends catching: the next signal ends the process */
 void cli_signal_reset(void);  /* clears the received signal: the next one counts as the first */
-/* Calls pi_poll without a time limit; returns 0 also after a signal. At least one request must be unfinished. */
+/* Calls pi_poll without a time limit. Returns its result, or 0 after a signal (see cli_signal). At least one request
+ * must be unfinished. */
 int cli_poll(pi_engine *e, pi_event **ev, size_t cap);
 
 /* ---- internal to cli*.c */
@@ -144,17 +148,17 @@ struct cli {
     const char *name;       /* program name in messages: "pagedinfer run" */
     const char *called;     /* name of the symlink, "llama-completion"; "" = called as pagedinfer */
     struct cli_value *val;  /* values given, in order; those of the environment and the program's name come first */
-    size_t n_val, cap_val;  /* entries used, allocated */
+    size_t n_val, cap_val;  /* [n_val] values given, in order; weak ones (environment, program name) come first */
     char **arg;             /* arguments that are not flags; they point into argv */
     size_t n_arg;           /* entries in arg */
     FILE *log;              /* destination of log lines */
     int log_level;          /* PI_LOG_* */
     bool log_prefix, log_times, log_colors; /* log lines begin with their level, with the time; are colored by level */
     bool log_jsonl;   /* log lines are JSON */
-    double log_start;       /* start of the log time, seconds of the monotonic clock */
+    double log_start;       /* monotonic time at which the log times begin, seconds */
 };
 struct cli_value {
-    size_t opt;        /* index for options_at */
+    size_t opt;        /* index of the option, as for options_at */
     const char *value; /* points into argv, the environment, the table or owned */
     char *owned;       /* copy of the value, freed at the end; or NULL */
     bool weak;         /* from the environment or the program's name: the command line has precedence */

@@ -7,7 +7,7 @@
 
 #include "cli.h"
 
-/* Adds a message. Returns false if out of memory; nothing is added then. thoughts may be NULL. */
+/* Adds a message; thoughts NULL = no reasoning_content. Returns false if out of memory; nothing is added then. */
 bool conversation_add(json_t *messages, const char *role, const char *text, size_t n, const char *thoughts,
                       size_t n_thoughts);
 /* True if the last message has this role. */

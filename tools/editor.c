@@ -17,16 +17,16 @@ struct editor {
     void (*size)(size_t *rows, size_t *columns);
     const char *prompt;
     size_t prompt_columns;
-    char *s;            /* [n], NUL-terminated */
-    size_t n, cap, at;  /* bytes; bytes allocated; cursor position */
-    size_t above;       /* rows drawn above the cursor's row */
+    char *s;            /* [cap] the text of n bytes, NUL-terminated */
+    size_t n, cap, at;  /* bytes; bytes allocated; byte offset of the cursor */
+    size_t above;       /* rows between the first drawn row and the cursor's row */
     char key[16];       /* current escape sequence, without the escape */
     size_t n_key;       /* bytes in key; 0 = no sequence; 1 with key[0] == 0 = only the escape so far */
     paste paste;
     bool pasting;
     char **past;        /* [n_past] sent texts, oldest first */
-    size_t n_past, look; /* look == n_past: not browsing the history */
-    char *kept;         /* the text before history browsing started, or NULL */
+    size_t n_past, look; /* entries of past; the one shown, n_past = not browsing the history */
+    char *kept;         /* the typed text while browsing the history, or NULL */
 };
 
 /* ----------------------------------------------------------------------------------------------------------- paste */

@@ -20,8 +20,8 @@ void editor_free(editor *e);
 /* Starts an empty text after the prompt. columns: width of the prompt. The prompt must stay valid until the text is
  * done. */
 void editor_start(editor *e, const char *prompt, size_t columns);
-/* Processes the next typed byte. EDITOR_LINE: the text is done and added to the history. EDITOR_END: Ctrl-D in an
- * empty text. */
+/* Processes the next typed byte. EDITOR_MORE: the text is not done yet. EDITOR_LINE: the text is done and added to the
+ * history. EDITOR_END: Ctrl-D in an empty text. EDITOR_NO_MEMORY: the byte may be lost. */
 int editor_feed(editor *e, unsigned char byte);
 /* Returns the text so far, NUL-terminated, valid until the next byte. */
 const char *editor_text(const editor *e, size_t *len);
@@ -35,7 +35,8 @@ typedef struct paste {
     size_t matched; /* bytes of the end marker matched so far */
     bool cr;        /* the last byte was \r: a following \n belongs to the same line end */
 } paste;
-/* Returns 1 at the end marker, 0 if more bytes follow, -1 if out of memory. */
+/* Appends the next byte of the paste to p->text. Returns 1 at the end marker, 0 if more bytes follow, -1 if out of
+ * memory. */
 int paste_feed(paste *p, unsigned char byte);
 
 #endif

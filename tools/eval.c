@@ -87,7 +87,7 @@ int eval_open_chunks(const cli *c, int32_t *n_ctx, pi_options **o, pi_engine **e
     if (plan.ctx_size < 4) return cli_usage_error(c, "--ctx-size: give at least 4 tokens");
     if (plan.ctx_size > INT32_MAX / 2) return cli_usage_error(c, "--ctx-size is too large");
     *n_ctx = (int32_t) plan.ctx_size;
-    /* Enough requests to fill every step, and a cache that fits exactly these. */
+    /* Enough requests to fill every step, and a cache for exactly this number of requests. */
     int64_t n_seq = 1024 / *n_ctx + 2, room = n_seq * ((*n_ctx + 63) / 64 * 64);
     if (!cli_given(c, "parallel")) code = eval_set_int(c, *o, "parallel", n_seq);
     if (!code && !cli_given(c, "kv-cache-tokens") && !cli_given(c, "kv-cache-bytes"))

@@ -15,7 +15,7 @@ int eval_suite(const cli *c);      /* --concurrency-suite; returns 1 if a check 
 int eval_set(const cli *c, pi_options *o, const char *key, const char *value);
 int eval_set_int(const cli *c, pi_options *o, const char *key, int64_t value);
 int eval_request_set(const cli *c, pi_request *r, const char *key, const char *value);
-/* Opens the engine; *info is filled. */
+/* Opens an engine in *e and fills *info. Returns an exit code. */
 int eval_open(const cli *c, pi_options *o, pi_engine **e, pi_info *info);
 /* Returns the exit code after cli_poll returned n <= 0. */
 int eval_interrupted(const cli *c, int n);
@@ -25,11 +25,11 @@ int eval_interrupted(const cli *c, int n);
 typedef struct chunk_run {
     const cli *c;
     pi_engine *e;
-    const int32_t *tokens; /* [(n_chunk - 1) * step + n_ctx] */
+    const int32_t *tokens; /* [(n_chunk - 1) * step + n_ctx] tokens of the text */
     size_t n_chunk;
     int32_t n_ctx;
     size_t step;           /* distance between the starts of two chunks, tokens */
-    int32_t first;         /* in [0, n_ctx - 1) */
+    int32_t first;         /* position of the first row that is passed on, in [0, n_ctx - 1) */
     int32_t bos;           /* replaces the first token of each chunk; -1 = no replacement */
     void *ud;              /* first argument of the callbacks */
     /* Receives row i of a chunk, i in [0, n_ctx - 1 - first); row i predicts token first + 1 + i of the chunk. Runs on
@@ -41,8 +41,9 @@ typedef struct chunk_run {
 int eval_chunks(const chunk_run *run);
 static inline int32_t eval_rows(int32_t n_ctx) { return n_ctx - 1 - n_ctx / 2; } /* rows of the second half */
 
-/* Creates options and engine for chunks of n_ctx tokens; *n_ctx == 0: use --ctx-size, default 512. *n_ctx is set to
- * the chunk length. The caller frees *o, also after a failure. */
+/* Creates options and engine for chunks of *n_ctx tokens; *n_ctx 0: uses --ctx-size, default 512. Sets *n_ctx to the
+ * chunk length, and the engine's concurrency and cache size to match, unless flags give them. Returns an exit code. The
+ * caller frees *o, also after a failure. */
 int eval_open_chunks(const cli *c, int32_t *n_ctx, pi_options **o, pi_engine **e, pi_info *info);
 /* Sets *bos to the first token of each chunk, -1 = none. Returns an exit code; fails if the model cannot be evaluated
  * in chunks. */

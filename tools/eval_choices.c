@@ -69,8 +69,8 @@ static int make_sequence(choosing *u, const pi_vocab *v, const choice *k, sequen
     return code;
 }
 
-/* Returns the position of the first difference between the choices of a task: at least 1, and at most the last token
- * of the shortest. */
+/* Returns the index of the first token that differs between the n choices of a task: at least 1, and at most the last
+ * token of the shortest choice. */
 static size_t common_prefix(const sequence *s, size_t n)
 {
     size_t at = 0, least = s[0].n;
@@ -305,7 +305,8 @@ static int read_tasks(choosing *u)
     return CLI_OK;
 }
 
-/* Opens an engine for --parallel concurrent requests, with a cache that fits that many of the longest. */
+/* Opens an engine for *at_once = --parallel concurrent requests, with a cache for that number of the longest
+ * sequences, unless flags give other sizes. */
 static int open_engine(choosing *u, pi_options *o, size_t *at_once)
 {
     const cli *c = u->c;

@@ -202,7 +202,8 @@ static bool begins(const job *j, const char *text)
     return strncmp(j->text, text, n) == 0;
 }
 
-/* Checks one answer; the answer of a cancelled request must be a prefix. */
+/* Compares an answer with the conversation's answer in a batch of one: equal, or for a cancelled request a prefix of
+ * it. Also checks the secret words. */
 static void check_answer(suite *s, suite_round *round, const job *j, const int32_t *ids, size_t n, bool cancelled)
 {
     const conversation *k = j->k;

@@ -30,12 +30,12 @@ typedef struct fetching {
 #endif
 } fetching;
 
-/* A file and its origin. */
+/* A file to download and its origin. */
 typedef struct source {
     const char *name, *url, *page; /* see net_file */
-    const char *path;
-    uint64_t size;
-    const char *oid;
+    const char *path; /* destination */
+    uint64_t size;    /* bytes; UINT64_MAX = unknown */
+    const char *oid;  /* hash that names it, or "" */
 } source;
 
 static int no_memory(const fetching *x) { return cli_error(x->c, CLI_OS, "out of memory"); }
@@ -70,7 +70,8 @@ static void tell_cached(const fetching *x, const char *name, const char *path)
     if (x->dry) tell("have", name, stat(path, &st) ? UINT64_MAX : (uint64_t) st.st_size, path);
 }
 
-/* Downloads the file; in a dry run only reports it. */
+/* Downloads the file to s->path; in a dry run only prints the bytes to download and adds them to x->bytes. Returns an
+ * exit code. */
 static int bring(fetching *x, const source *s)
 {
 #ifdef PI_HAVE_CURL
@@ -104,7 +105,8 @@ static int not_chosen(const fetching *x, const hub_repo *r, const char *file, co
     return CLI_NO_INPUT;
 }
 
-/* Creates the link in snapshots/ to the file in blobs/. */
+/* Moves the downloaded blob into the repository's directory: creates the link in snapshots/ to blobs/, or renames it
+ * where links are not supported. */
 static int link_blob(const fetching *x, const hub_file *f, const char *blob, const char *path)
 {
     char target[64 + 3 * 64] = "../../";
@@ -186,7 +188,8 @@ static bool is_cached(const hub_repo *r, const hub_file *f)
     return n > 0;
 }
 
-/* Lists the repository: from the hub, or from the cache if the hub does not respond. */
+/* Fills r with the files of repository id: from the hub, or from the cache if the hub does not respond and the
+ * selected model is cached. Returns an exit code. */
 static int list(fetching *x, hub_repo *r, const char *id, const char *file, const char *quant, bool drafter)
 {
     int code = hub_init(x->c, r, id);

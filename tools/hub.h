@@ -17,7 +17,7 @@
 
 typedef struct hub_file {
     char *path;    /* within the repository, with / as separator */
-    char *at;      /* path of the file in the cache; NULL = not cached */
+    char *at;      /* path of the file in the cache; NULL = not cached, or not searched yet */
     uint64_t size; /* bytes; UINT64_MAX = unknown */
     char oid[65];  /* SHA-256 (64 digits), git's SHA-1 (40), or "" = unknown */
 } hub_file;
@@ -32,21 +32,22 @@ typedef struct hub_repo {
 
 /* Splits "user/name:quant"; quant is "" if it is missing. Returns false if the text is malformed. */
 bool hub_split_name(const char *text, char id[257], char quant[65]);
-/* Initializes an empty list. Returns an exit code. */
+/* Initializes r with its id and its directory in the cache, and an empty list of files. Returns an exit code. */
 int hub_init(const cli *c, hub_repo *r, const char *id);
 void hub_clear(hub_repo *r);
 /* Adds a file. Returns false if out of memory. */
 bool hub_add(hub_repo *r, const char *path, uint64_t size, const char *oid);
-/* Lists the cached files of the repository, at the commit of the last download. n is 0 if nothing is cached. */
+/* Lists the cached files of the repository in r, at the commit of the last download. r->n is 0 if nothing is cached.
+ * Returns an exit code. */
 int hub_list_cache(const cli *c, hub_repo *r);
-/* Searches the cache for the listed files and sets their `at`. */
+/* Searches the cache for the listed files and sets `at` of each one that is cached with the expected size. */
 void hub_look(hub_repo *r);
 /* Return the cache path of a listed file. The caller frees it. NULL = out of memory. */
 char *hub_snapshot_path(const hub_repo *r, const hub_file *f);
 char *hub_blob_path(const hub_repo *r, const hub_file *f);
 
-/* Selects the model file: by `file`, else by `quant`, else Q4_K_M, Q8_0, or the first. drafter: prefer names that
- * begin with mtp-. Returns NULL if there is no model. */
+/* Returns a listed model file: with `file` that path only, with `quant` the first one of that quant, and with both ""
+ * Q4_K_M, Q8_0 or the first model. drafter: names that begin with mtp- have precedence. NULL = not listed. */
 const hub_file *hub_choose(const hub_repo *r, const char *file, const char *quant, bool drafter);
 /* Returns the number of parts from a file's name; 1 = not split. */
 int hub_parts(const char *path);

@@ -1,4 +1,4 @@
-/* pagedinfer inspect: prints the content of a GGUF file and the memory plan for these options. */
+/* pagedinfer inspect: prints the content of a GGUF file, and the memory plan of an engine with the given options. */
 #include <string.h>
 
 #include <jansson.h>

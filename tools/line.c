@@ -35,7 +35,7 @@ struct line_input {
     bool end;           /* of input */
     editor *editor;     /* NULL = no terminal, or libedit is used */
 #ifdef PI_HAVE_LIBEDIT
-    EditLine *el;       /* NULL = no terminal, setup failed, or not wanted */
+    EditLine *el;       /* NULL = no terminal, setup failed, or --simple-io */
     History *history;
     int why;            /* result of a failed fetch, as line_read */
 #endif

@@ -13,14 +13,15 @@ typedef struct meter {
     const char *what;     /* start of the line; must outlive the meter */
     bool on;              /* standard error is a terminal */
     bool shown;           /* the line is visible */
-    double start, next;   /* seconds: start time; time of the next update */
-    uint64_t first;       /* bytes already done at the start */
+    double start, next;   /* monotonic seconds: time of meter_begin; time from which the next update is drawn */
+    uint64_t first;       /* bytes done at the first update; the rate counts only later bytes */
 } meter;
 
 /* Starts the meter. quiet: show nothing. delay: seconds before the line appears, so that short operations show
  * none. */
 void meter_begin(meter *m, const char *what, bool quiet, double delay);
-/* Updates the meter: done of total bytes; total == 0: unknown. The rate counts from the first call. */
+/* Draws the line if an update is due: done of total bytes; total 0 = unknown. Bytes done at the first call do not
+ * count in the rate. */
 void meter_update(meter *m, uint64_t done, uint64_t total);
 /* Erases the line. */
 void meter_end(meter *m);

@@ -11,11 +11,11 @@
 
 /* Returns row i, from 0; false after the last row. Rows of the tool have scope PI_SCOPE_TOOL. */
 bool options_at(size_t i, pi_option_info *out);
-/* Checks a value against its row. Returns PI_OK, or PI_E* with the reason in err. A value of a library option is also
- * set in o. */
+/* Checks a value against its row. Returns PI_OK, or PI_E* with the reason in err, which must not be NULL. The value of
+ * a library option is also set in o, which must not be NULL then. */
 int options_check(pi_options *o, const pi_option_info *row, const char *value, pi_error *err);
-/* Finds the spelling (long ones first) closest to name, which has no leading dashes, among the rows that takes()
- * accepts. Returns false if no spelling is close. */
+/* Stores in out the spelling closest to name, which has no leading dashes, among the rows that takes() accepts; long
+ * spellings are searched first. Returns false if no spelling is close. */
 typedef bool (*options_filter)(const void *ud, const pi_option_info *row);
 bool options_nearest(const char *name, options_filter takes, const void *ud, char out[64]);
 

@@ -6,8 +6,8 @@
 
 #include "pagedinfer.h"
 
-/* Converts a PI_EVENT_PROMPT to a list with one object per token: {"id", "text", "logprob", "top": [{"id", "text",
- * "logprob"}, ...]}. Returns NULL if out of memory. */
+/* Converts a PI_EVENT_PROMPT event to a JSON list with one object per token: {"id", "text", "logprob", "top": [{"id",
+ * "text", "logprob"}, ...]}. The caller owns the list. Returns NULL if out of memory. */
 json_t *probs_json(const pi_engine *e, const pi_event *ev);
 
 #endif

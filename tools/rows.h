@@ -25,9 +25,11 @@ typedef struct row_q16 {
     const uint16_t *q; /* [n] */
 } row_q16;
 
-/* Quantizes x like llama-perplexity; s is the result of rows_sum. Values more than 16 below the maximum become 0. */
+/* Stores the log-probabilities of x in q[n] as 16-bit steps, like llama-perplexity; returns their scale and minimum.
+ * s: the result of rows_sum for x. Values more than 16 below the largest become step 0. */
 row_q16 rows_quantise(const float *x, size_t n, row_sum s, uint16_t *q);
-/* Returns sum p_base(i) * (log p_base(i) - log p(i)) over the tokens with log p_base > -16. */
+/* Returns the KL divergence of x from base: the sum of p_base(i) * (log p_base(i) - log p(i)) over tokens with log
+ * p_base > -16. s: the result of rows_sum. */
 double rows_kl(const float *x, size_t n, row_sum s, row_q16 base);
 size_t rows_argmax_q16(const uint16_t *q, size_t n);
 

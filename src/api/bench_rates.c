@@ -34,7 +34,7 @@ static void read_run(void *arg, int32_t ith, int32_t nth)
     (void) sink;
 }
 
-/* Takes the best of ROUNDS rounds: the result is an upper bound. */
+/* Stores the bytes per second that all threads read from memory in *t: the best of ROUNDS rounds, as an upper bound. */
 static int read_rate(const pi__cpu_params *cpu, pi_op_time *t, pi_error *err)
 {
     pi__pool *pool;
@@ -68,7 +68,8 @@ static double multiply_ns(pi__backend *be, const pi__weight *w, const float *x, 
     return now(be->dev->n_threads(be)) - t0;
 }
 
-/* Measures a matrix of n_out rows that fills half of an L2 cache. */
+/* Stores the multiply-adds per second of op linear in *t, from the best of ROUNDS rounds. The matrix has n_out rows of
+ * N_IN zeros and fills half of an L2 cache. */
 static int product_rate(pi__backend *be, int32_t type, int64_t n_out, pi_op_time *t, pi_error *err)
 {
     pi__weight w = {.type = type, .n_in = N_IN, .n_out = n_out, .n_mat = 1};

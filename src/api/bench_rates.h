@@ -1,4 +1,4 @@
-/* Measures the rates of pi_bench_op (bench_rates.c). */
+/* Op "rates" of pi_bench_op: measures the limits of the CPU (bench_rates.c). */
 #ifndef PI__BENCH_RATES_H
 #define PI__BENCH_RATES_H
 

@@ -4,7 +4,8 @@
 
 #include "api/objects.h"
 
-/* Loads the chat template. An error in the model's own template is stored in e->chat_err for pi_chat_render. */
+/* Loads the template of the options or of the model into e->chat. An error in the model's own template does not fail:
+ * it is stored in e->chat_err, which pi_chat_render returns. */
 int pi__engine_open_chat(pi_engine *e, const pi_options *o, pi_error *err);
 
 #endif

@@ -70,7 +70,8 @@ pi__device_params pi__device_params_of(const pi_options *o)
     };
 }
 
-/* Returns the placement rules for the CPU. A negative number of layers means all; auto means as many as fit. */
+/* Returns the rules that place layers and tensors on the CPU or the device. gpu-layers: a negative number means all
+ * layers on the device; auto means as many as fit. */
 static pi__placement_rules places_of(const pi__opt_set *s)
 {
     int64_t layers;
@@ -128,14 +129,15 @@ static uint64_t fit_margin_of(const pi__opt_set *s)
     return most < 1e9 ? (uint64_t) (most * 1048576) : UINT64_MAX / 2;
 }
 
-/* Selects one device of a kind by its index. */
+/* Sets c->device to one device of the kind d, for example "cuda1". */
 static void one_device(pi__config *c, const pi__device *d, int32_t index)
 {
     snprintf(c->chosen_device, sizeof c->chosen_device, "%s%d", d->name, index);
     c->device = c->chosen_device;
 }
 
-/* Selects the devices with a part in tensor-split; for split-mode layer, also stores the parts. */
+/* Sets c->device to the devices with a positive part in tensor-split. With split-mode layer, also stores the parts in
+ * c->part. */
 static int devices_with_parts(pi__config *c, const double *part, size_t n, pi_error *err)
 {
     const pi__device *dev[PI__MAX_DEVICES];
@@ -201,7 +203,7 @@ static int check_split(const pi__opt_set *s, const pi__config *c, pi_error *err)
     return PI_OK;
 }
 
-/* Connects the ranks if this process was launched as one of several. It must be rank 0. */
+/* If the launcher started several ranks, connects them (c->ranks). PI_EINVAL if this process is not rank 0. */
 static int find_ranks(const pi_options *o, pi__config *c, pi_error *err)
 {
     int n;

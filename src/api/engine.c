@@ -44,7 +44,7 @@ static void log_placement(const pi__log *log, const pi_plan *p)
     }
 }
 
-/* Logs the plan of the engine. */
+/* Computes the memory plan and logs it in MiB, if the log shows PI_LOG_INFO; otherwise does nothing. */
 static int log_plan(const pi__config *c, pi_error *err)
 {
     pi_plan p = {.size = sizeof p};

@@ -49,7 +49,8 @@ static void node_free_buffers(pi__node *n)
     n->values = NULL;
 }
 
-/* lock held: frees the node's buffers and drops its reference. Returns the request if that was its last reference. */
+/* lock held: frees the node's buffers, frees the node unless it is embedded, and drops its reference to the request.
+ * Returns the request if that was the last reference, else NULL: the caller destroys it without the lock. */
 static pi_request *node_release(pi__node *n)
 {
     pi_request *r = n->ev.request;
@@ -215,7 +216,7 @@ void pi__events_drop(pi_request *r)
     update_fd(e);
 }
 
-/* lock held: stops appending to n. */
+/* lock held: no more text or progress is merged into n. */
 static void close_node(pi__node *n)
 {
     pi__sample *s = pi__sample_at(n->ev.request, n->ev.index);
@@ -275,7 +276,8 @@ void pi_event_release(pi_event *ev)
 
 /* ------------------------------------------------------------------------------------------------------- callbacks */
 
-/* Calls the callback for n. The lock is held before and after, not during the callback. */
+/* Takes n from the list, calls its request's callback, and releases n; destroys the request if that was the last
+ * reference. The lock is held before and after, not during the callback. */
 static void dispatch_event(pi_engine *e, pi__node *n)
 {
     pi_request *r = n->ev.request;

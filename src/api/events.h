@@ -4,10 +4,11 @@
 
 #include "api/objects.h"
 
+/* Initializes the engine's lock, its condition variables and the descriptor of pi_poll_fd. */
 int pi__events_init(pi_engine *e, pi_error *err);
-/* Delivers all queued events of callbacks, then ends the dispatch thread. */
+/* Waits until the dispatch thread has delivered all queued events of callbacks, and ends it. */
 void pi__dispatch_stop(pi_engine *e);
-/* Frees every node. */
+/* Frees all queued and taken events, closes the descriptor, and destroys the lock and the condition variables. */
 void pi__events_destroy(pi_engine *e);
 /* Starts the dispatch thread if it does not run. */
 int pi__dispatch_start(pi_engine *e, pi_error *err);
@@ -20,9 +21,9 @@ void pi__event_progress(pi_request *r, uint32_t n_computed, uint32_t n_cached, d
 void pi__event_prompt(pi_request *r);
 /* lock: queues a sample's last event, which takes ownership of text (n bytes, may be NULL). Allocates nothing. */
 void pi__event_done(pi__sample *s, char *text, size_t n);
-/* lock: frees the queued events of r. */
+/* lock: frees the queued events of r; events that pi_poll has returned stay valid. */
 void pi__events_drop(pi_request *r);
-/* lock: wakes pollers if no request is left to wait for. */
+/* lock: wakes the threads in pi_poll if no unfinished request is left for pi_poll. */
 void pi__events_recheck(pi_engine *e);
 
 #endif

@@ -23,10 +23,10 @@
 
 enum {
     LINE_MAX_BYTES = 1000,
-    KEY_MAX_BYTES = 200,     /* shown of a key or tensor name */
-    STR_MAX_BYTES = 200,     /* shown of a string value */
-    ELEM_STR_MAX_BYTES = 40, /* shown of a string in an array */
-    ARRAY_MAX_BYTES = 300    /* stop adding elements when the line is this long */
+    KEY_MAX_BYTES = 200,     /* maximum bytes shown of a key or tensor name */
+    STR_MAX_BYTES = 200,     /* maximum bytes shown of a string value */
+    ELEM_STR_MAX_BYTES = 40, /* maximum bytes shown of a string in an array */
+    ARRAY_MAX_BYTES = 300    /* an array's elements are shown until the line has this many bytes */
 };
 
 typedef struct line { /* text, truncated at LINE_MAX_BYTES */
@@ -190,7 +190,7 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* Describes a file that is not a plain model. */
+/* Adds a line for a file that is not a plain model: a draft head, a drafter, a vocabulary. */
 static void show_kind(const pi__gguf *g, pi_line_fn fn, void *ud)
 {
     static const char *const text[] = {
@@ -228,15 +228,15 @@ int pi_model_inspect(const char *path, bool tensors, pi_line_fn fn, void *ud, pi
 
 /* ---------------------------------------------------------------------------------------------------- for programs */
 
-enum { LONG_ARRAY = 64, FIRST_ELEMENTS = 8 /* elements shown of a longer array */ };
+enum { LONG_ARRAY = 64, FIRST_ELEMENTS = 8 }; /* an array of more than LONG_ARRAY elements shows the first ones */
 
-/* The subject of one line. */
+/* Arguments of the functions that write one line; each function reads the fields that it needs. */
 typedef struct item {
     const pi__gguf *g;
     const char *path;
     const pi__gguf_kv *kv;
     const pi__tensor *t;
-    uint64_t most; /* maximum elements of an array */
+    uint64_t most; /* maximum elements shown of an array */
 } item;
 
 static void add_count(pi__sink *t, const char *name, uint64_t n)

@@ -54,7 +54,8 @@ int pi_lora_describe(pi_engine *e, size_t i, pi_lora *out)
 
 /* --------------------------------------------------------------------------------------------------------- options */
 
-/* Parses the next item of a list with commas: NAME or NAME:SCALE. *n = bytes of the name, *scale = the scale or 1.
+/* Parses the next item of a comma-separated list, NAME or NAME:SCALE (or FILE:SCALE), and advances *list past it.
+ * *n = bytes of the name, *scale = the scale or 1.
  * false = bad syntax, or the scale is too large for a float. */
 static bool next_item(const char **list, size_t *n, float *scale)
 {
@@ -96,7 +97,8 @@ int pi__lora_asked(const char *text, pi__gen_params *p, pi_error *err)
     return PI_OK;
 }
 
-/* Loads the files of a list with commas, each under its base name without .gguf. */
+/* Loads the adapters of a comma-separated list of FILE or FILE:SCALE, each under its base name without .gguf. apply:
+ * SCALE becomes the default scale; otherwise that is 0. */
 static int load_files(pi_engine *e, const char *list, bool apply, pi_error *err)
 {
     int rc = PI_OK;
@@ -117,7 +119,7 @@ static int load_files(pi_engine *e, const char *list, bool apply, pi_error *err)
     return rc;
 }
 
-/* Loads NAME=FILE. */
+/* Loads an entry NAME=FILE of option lora-modules, with default scale 0. */
 static int load_module(pi_engine *e, const char *text, pi_error *err)
 {
     const char *is = strchr(text, '=');

@@ -4,9 +4,10 @@
 
 #include "api/objects.h"
 
-/* Loads the adapters that the options name. */
+/* Loads the adapters of options lora-file, lora-scaled and lora-modules, in this order, with their default scales. */
 int pi__engine_open_lora(pi_engine *e, const pi_options *o, pi_error *err);
-/* Parses option "lora" of a request into p->lora, which pi__gen_params_free frees. */
+/* Parses option "lora" of a request into p->lora and p->lora_given; pi__gen_params_free frees p->lora. PI_EINVAL: bad
+ * syntax; PI_ENOMEM. */
 int pi__lora_asked(const char *text, pi__gen_params *p, pi_error *err);
 
 #endif

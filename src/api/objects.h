@@ -33,13 +33,13 @@ enum pi__node_state {
 
 typedef struct pi__node { /* an event and its memory */
     pi_event ev;             /* first member: pi_event_release casts back */
-    struct pi__node *prev, *next; /* neighbours in the list that `state` names */
+    struct pi__node *prev, *next; /* neighbours in the list that holds the node: queue, push or taken of the engine */
     int state;               /* enum pi__node_state */
     bool embedded;           /* part of a sample or request, not freed separately */
     char *text;              /* [cap_text] ev.text, NUL terminated */
     int32_t *ids;            /* [cap_ids] ev.tokens */
     pi_token_prob *probs;    /* [cap_probs] ev.logprobs */
-    float *values;           /* ev.embedding; large enough for a classifier's input vector */
+    float *values;           /* ev.embedding; for a classifier at least its input vector, which the scores overwrite */
     size_t cap_text, cap_ids, cap_probs;
 } pi__node;
 
@@ -59,26 +59,28 @@ struct pi_engine {
     pi__opt_set defaults;  /* default options of requests */
     pi__chat *chat;        /* the chat template, or NULL */
     pi_error chat_err;     /* error of loading the template; set if chat is NULL */
-    char *rank_template;   /* text with {query} and {document}, or NULL */
-    uint8_t *rank_markup;  /* markup bytes of the template: see pi__trust */
+    char *rank_template;   /* text of the model's reranking template, with {query} and {document}; NULL = no template */
+    uint8_t *rank_markup;  /* [(n_tok + 7) / 8] pi__trust_markup of rank_template; NULL without one */
     pthread_mutex_t lock;  /* guards the following fields, and requests as marked there */
-    pthread_cond_t polled; /* signaled for pi_poll: an event was queued, or no request is left to wait for */
+    pthread_cond_t polled; /* signaled for pi_poll: an event was queued, or n_open became 0 */
     pthread_cond_t pushed; /* signaled for the dispatch thread: an event was queued, or stop */
     pi__node_list queue;   /* events for pi_poll */
     pi__node_list push;    /* events for callbacks */
     pi__node_list taken;   /* returned by pi_poll, not yet released */
-    size_t n_open;         /* submitted requests without a callback and without a queued last event */
+    size_t n_open;         /* submitted requests without a callback, until their last event is queued or they are freed.
+                            * pi_poll waits only while it is above 0 */
     uint32_t n_pollers;    /* threads waiting in pi_poll */
     int fd;                /* eventfd of pi_poll_fd */
-    bool has_fd;           /* pi_poll_fd was called: fd is kept up to date */
-    bool fd_set;           /* fd is readable */
+    bool has_fd;           /* pi_poll_fd was called: from then on fd is readable while queue is not empty */
+    bool fd_set;           /* fd is readable now */
     bool dispatching;      /* the dispatch thread was started */
     bool stop_dispatch;    /* the dispatch thread ends when push is empty */
     pthread_t dispatcher;  /* the thread that calls callbacks */
-    pi__sampler_scratch *row_scratch; /* step thread: scratch for prompt-logprobs; NULL until a request needs it */
+    pi__sampler_scratch *row_scratch; /* for prompt-logprobs: created by the first submit that needs it, then used by
+                                       * the step thread only */
     pi_request *running;   /* list of submitted requests that have not ended */
     uint64_t n_requests;   /* requests submitted so far; numbers them in the log */
-    pi__breakers *breakers; /* most recently used breakers, or NULL */
+    pi__breakers *breakers; /* cached breakers of the most recent list of texts; owns a reference; NULL = none */
 };
 
 /* One answer of a request. */
@@ -87,7 +89,7 @@ typedef struct pi__sample {
     uint32_t index;           /* sample number, from 0 */
 
     /* step thread only, while the sample runs */
-    pi__output out;           /* text that is held back or being released */
+    pi__output out;           /* converts token bytes to text to show; holds back the start of a stop string */
     bool failed;              /* out of memory for an event: the sample ends with PI_ENOMEM */
 
     /* under the engine's lock */
@@ -106,7 +108,7 @@ enum { PI__MAX_SAMPLES = 64 }; /* upper bound of option n */
 struct pi_request {
     pi_engine *e;
     /* set before submit by the owning thread, constant afterwards */
-    uint64_t id;              /* request number for the log */
+    uint64_t id;              /* request number for the log, set by submit */
     pi__opt_set set;          /* its options */
     int32_t *prompt;          /* [n_prompt] */
     size_t n_prompt;
@@ -135,10 +137,10 @@ struct pi_request {
     int state;                /* PI__REQ_* */
     uint32_t n_live;          /* samples not over yet */
     bool freed;               /* the owner called pi_request_free: no more events */
-    bool cancel;              /* cancel was requested; submit checks it */
-    pi__node *open_progress;  /* queued PROGRESS node that is updated, or NULL */
+    bool cancel;              /* pi_request_cancel was called; a submit in progress then cancels the sequences */
+    pi__node *open_progress;  /* queued PROGRESS node that later progress overwrites, or NULL */
     pi_request *prev, *next;  /* neighbours in the engine's list of running requests */
-    bool in_event, in_logits; /* a callback is running on the dispatch or step thread */
+    bool in_event, in_logits; /* on_event is running on the dispatch thread; on_logits is running on the step thread */
     pthread_cond_t changed;   /* state or in_* changed */
     void *user;               /* pointer from pi_request_set_user */
 };

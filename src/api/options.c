@@ -86,7 +86,7 @@ static int refuse_value(const row *r, const char *value, const char *why, pi_err
                     *r->range ? ")" : "");
 }
 
-/* Stop strings are valid UTF-8, because text is output in complete characters and can be cut only between them. */
+/* Checks a stop string: valid UTF-8, because text is shown in complete characters and can end only between them. */
 static int check_stop(const char *value, pi_error *err)
 {
     size_t n = strlen(value), valid = pi__utf8_valid(value, n);
@@ -96,7 +96,7 @@ static int check_stop(const char *value, pi_error *err)
                     valid, (unsigned char) value[valid]);
 }
 
-/* Checks syntax and range. */
+/* Checks an entry of option logit-bias: its syntax, the token id's range and the bias's range. */
 static int check_logit_bias(const row *r, const char *value, pi_error *err)
 {
     int32_t token;
@@ -109,7 +109,7 @@ static int check_logit_bias(const row *r, const char *value, pi_error *err)
                     "or -inf)", r->key, value, INT32_MAX, PI__MAX_LOGIT_BIAS, PI__MAX_LOGIT_BIAS);
 }
 
-/* Checks lists and strings with a syntax of their own. */
+/* Checks a value of an option of type LIST or STRING, if the option has its own syntax. */
 static int check_form(const row *r, const char *value, pi_error *err)
 {
     enum pi__opt_id id = (enum pi__opt_id) (r - table);
@@ -189,7 +189,7 @@ static bool list_add(pi__opt_list *l, const char *s)
     return true;
 }
 
-/* Stores a checked value. An empty value clears a list. */
+/* Stores a checked value in s: a LIST appends it (an empty value clears the list), other types replace theirs. */
 static int store_value(pi__opt_set *s, const row *r, const char *value, const pi__opt_value *parsed, pi_error *err)
 {
     pi__opt_value *v = &s->v[r - table];

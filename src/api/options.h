@@ -45,7 +45,8 @@ struct pi_options {
 
 /* Sets all defaults. After a failure the set needs no clear. */
 int pi__opt_init(pi__opt_set *s);
-/* Copies all values. requests_only: without string and list options of the engine. */
+/* Initializes dst with copies of all values in src. requests_only: string and list options of the engine become empty.
+ * After a failure dst needs no clear. */
 int pi__opt_copy(pi__opt_set *dst, const pi__opt_set *src, bool requests_only);
 void pi__opt_clear(pi__opt_set *s);
 /* Sets a value by key or by a long command line spelling. scope_mask has bit PI_SCOPE_x for each accepted scope. On
@@ -67,19 +68,19 @@ bool pi__parse_bool(const char *s, int64_t *out);
 bool pi__parse_int(const char *s, bool suffixes, int64_t *out);
 /* A finite decimal number. With `infinite` also "inf" and "-inf". */
 bool pi__parse_float(const char *s, bool infinite, double *out);
-/* "LO-HI", either side optional: a mask of these cores, out of 64. */
+/* "LO-HI", either side optional. *mask: bit i = core i of 64 is in the range; mask NULL = only checks the syntax. */
 bool pi__parse_range(const char *s, uint64_t *mask);
-/* "3,1" or "3/1": at most 128 numbers, none negative, not all 0. Returns their number and writes at most cap; 0 = bad
- * syntax. */
+/* "3,1" or "3/1": at most 128 numbers, none negative, not all 0. Returns the number of numbers and writes at most cap
+ * of them to out; 0 = bad syntax. */
 size_t pi__parse_numbers(const char *s, double *out, size_t cap);
 /* "ID+BIAS", "ID-BIAS", "ID-inf", "ID=BIAS". Ids and finite biases that overflow their type become its maximum. */
 bool pi__parse_logit_bias(const char *s, int32_t *id, double *bias);
 enum { PI__MAX_LOGIT_BIAS = 1000000 }; /* maximum absolute value of a finite bias */
-/* Parses the sampler chain into `chain`, PI__SMP_N + 1 entries, terminated by PI__SMP_N. */
+/* Parses the sampler chain into chain[PI__SMP_N + 1]: enum pi__sampler_kind in order, terminated by PI__SMP_N. */
 int pi__parse_samplers(const char *s, uint8_t *chain, pi_error *err);
 
-/* Parses "mtp,ngram", including llama.cpp's names. Stores the first drafter, and bit PI__SPEC_* of each. "" =
- * auto. */
+/* Parses "mtp,ngram", including llama.cpp's names. Stores PI__SPEC_* of the first drafter in *first, and a mask with
+ * bit PI__SPEC_* of each drafter in *all. "" = auto. false = bad syntax. */
 bool pi__parse_drafters(const char *s, int *first, unsigned *all);
 
 /* Returns the number of insertions, deletions, substitutions and adjacent swaps from a to b, each cut at 63

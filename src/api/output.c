@@ -53,7 +53,7 @@ static void link_nodes(pi__stops *a, int32_t *queue)
         for (int32_t k = a->node[from].child; k >= 0; k = a->node[k].sibling) {
             pi__stop_node *c = &a->node[k];
             c->link = from ? next_node(a, a->node[from].link, c->byte) : 0;
-            if (c->hit < 0) c->hit = a->node[c->link].hit; /* otherwise its own text, which is longer */
+            if (c->hit < 0) c->hit = a->node[c->link].hit; /* hit >= 0: the node's text is itself a stop string */
             queue[n++] = k;
         }
     }

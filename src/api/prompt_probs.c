@@ -14,7 +14,8 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* Creates the engine's scratch. Several threads that submit may need it first at the same time: one wins. */
+/* Creates e->row_scratch if it is missing. If several threads create it at the same time, the first one stores it and
+ * the others free theirs. */
 static int make_scratch(pi_engine *e, int32_t n_vocab, pi_error *err)
 {
     pi__sampler_scratch *w;
@@ -64,7 +65,7 @@ int pi__prompt_probs_make(pi_request *r, const pi__gen_params *p, pi_error *err)
 void pi__prompt_probs_row(pi_request *r, uint32_t pos, const float *logits, size_t n_vocab)
 {
     const int32_t n = r->n_prompt_probs;
-    const size_t first = r->n_prompt - r->prompt_event.ev.n_tokens; /* position of the first token with a row */
+    const size_t first = r->n_prompt - r->prompt_event.ev.n_tokens; /* first prompt position with log-probabilities */
     pi__node *d = &r->prompt_event;
     if (pos + (size_t) 1 < first || pos + (size_t) 1 >= r->n_prompt) return;
     pi__logprobs(logits, (int32_t) n_vocab, r->prompt[pos + 1], n - 1, d->probs + (pos + 1 - first) * (size_t) n,

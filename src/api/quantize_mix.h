@@ -11,7 +11,7 @@
 
 typedef struct pi__ftype {
     const char *name; /* "Q4_K_M" */
-    int32_t number;   /* general.file_type; -1 = unchanged */
+    int32_t number;   /* general.file_type; -1 = none: the output keeps the input's value */
     int32_t type;     /* enum pi__type of most matrices; -1 = copy all tensors */
 } pi__ftype;
 
@@ -36,27 +36,28 @@ typedef struct pi__mix {
     size_t n_rules;
     pi__regex_scratch *scratch; /* NULL if there are no rules */
     /* set from the model by pi__mix_begin */
-    int n_layer, n_expert, n_gqa; /* layers; experts; query heads per key head */
-    bool llama_70b;               /* 80 layers with few key heads: attn_v is small and gets a better format */
+    int n_layer, n_expert, n_gqa; /* layers; experts per layer; query heads per key head */
+    bool llama_70b;               /* 80 layers with several query heads per key head: attn_v gets a better format */
     bool tied;                    /* no output.weight: token_embd is used in its place */
-    int n_attn_v;                 /* tensors like attn_v in the model */
-    int i_attn_v, i_ffn_down;     /* counters, advanced by pi__mix_type */
+    int n_attn_v;                 /* value matrices in the model: attn_v, attn_qkv and attn_kv_b */
+    int i_attn_v, i_ffn_down;     /* value matrices and ffn_down matrices that pi__mix_type has seen so far */
 } pi__mix;
 
 void pi__mix_init(pi__mix *m, const pi__ftype *ftype);
 void pi__mix_free(pi__mix *m);
 /* Adds "REGEX=TYPE". PI_EINVAL, PI_ENOMEM. */
 int pi__mix_add_rule(pi__mix *m, const char *rule, pi_error *err);
-/* Reads the facts that the mixture needs from the model. */
+/* Sets the fields of m that depend on the model, from the metadata and tensor names of g. */
 int pi__mix_begin(pi__mix *m, const pi__gguf *g, pi_error *err);
-/* Returns the output type of t in *type; its own type if it stays unchanged. Call once per tensor, in the order of
- * pi__mix_order. PI_ENOMEM; PI_EINVAL: a rule's pattern exceeds the matching limit on the name. */
+/* Stores the output type of t in *type; its input type if t stays unchanged. Counts t, so call it once per tensor, in
+ * the order of pi__mix_order. PI_ENOMEM; PI_EINVAL: a rule's pattern exceeds the matching limit on the name. */
 int pi__mix_type(pi__mix *m, const pi__tensor *t, int32_t *type, pi_error *err);
 /* Returns N of "blk.N.", or -1 for other names. */
 long pi__mix_layer(const pi__tensor *t);
 /* Compares tensors as for qsort: by layer, tensors without a layer first, then by name. */
 int pi__mix_order(const pi__tensor *a, const pi__tensor *b);
-/* Returns type, or its fallback format if rows of n values do not fit its blocks. */
+/* Returns type if rows of n values are a multiple of its block size; otherwise its fallback format, or F16 if that does
+ * not fit either. */
 int32_t pi__mix_fit(int32_t type, int64_t n);
 
 #endif

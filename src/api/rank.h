@@ -4,7 +4,8 @@
 
 #include "api/objects.h"
 
-/* Reads the template for query and document from the model's metadata. */
+/* If the model's metadata has a template for query and document, copies it to e->rank_template and sets
+ * e->rank_markup. */
 int pi__engine_open_rank(pi_engine *e, pi_error *err);
 
 #endif

@@ -166,7 +166,8 @@ void pi_request_set_user(pi_request *r, void *user)
 
 /* ---------------------------------------------------------------------------------------------------------- submit */
 
-/* Allocates and checks everything that a run needs, so that nothing fails later. */
+/* Allocates and checks everything that a run needs, so that nothing fails later: fills p, creates the samples, and
+ * starts the dispatch thread if r has a callback. On failure p needs no free. */
 static int prepare_run(pi_request *r, pi__gen_params *p, pi_error *err)
 {
     if (!r->n_prompt) return pi__fail(err, PI_EINVAL, "the request has no prompt: set one before it is submitted");
@@ -188,7 +189,8 @@ static int prepare_run(pi_request *r, pi__gen_params *p, pi_error *err)
     return PI_OK;
 }
 
-/* lock: registers r as running. The step thread may call back from here on. */
+/* lock: sets r to running, adds it to the engine's list, and takes two references. The step thread may call back from
+ * here on. */
 static void enter_core(pi_request *r)
 {
     pi_engine *e = r->e;
@@ -204,7 +206,7 @@ static void enter_core(pi_request *r)
     if (!r->on_event) e->n_open++;
 }
 
-/* lock: undoes enter_core after the core refused. */
+/* lock: undoes enter_core after the core refused the jobs, except for the reference of submit itself. */
 static void undo_enter(pi_request *r)
 {
     pi__request_leave(r);
@@ -215,7 +217,8 @@ static void undo_enter(pi_request *r)
     pi__events_recheck(r->e);
 }
 
-/* lock: stores the core's sequences. Some samples may be over already. */
+/* lock: stores the core's sequences in the samples, and releases the sequence of a sample that is over already. Cancels
+ * all of them if pi_request_cancel was called during the submit. */
 static void keep_seqs(pi_request *r, pi__seq **seq)
 {
     for (uint32_t i = 0; i < r->n_samples; i++) {
@@ -226,7 +229,7 @@ static void keep_seqs(pi_request *r, pi__seq **seq)
     if (r->cancel) pi__request_cancel(r);
 }
 
-/* Submits the jobs to the core. */
+/* Registers r as running and submits one job per sample to the core. On failure r is unsubmitted again. */
 static int submit_jobs(pi_request *r, const pi__job *job, pi_error *err)
 {
     pi_engine *e = r->e;

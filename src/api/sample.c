@@ -40,7 +40,7 @@ int pi__samples_make(pi_request *r, pi_error *err)
 
 /* ---------------------------------------------------------------------------------------------- on the step thread */
 
-/* Converts a token to text that may be shown. false = out of memory. */
+/* Feeds the bytes of a token to s->out. *text, *n: text that may be shown now. false = out of memory. */
 static bool feed_output(pi__sample *s, int32_t id, const char **text, size_t *n)
 {
     char small[256], *bytes = small;
@@ -86,7 +86,7 @@ static void on_prefill(void *ud, uint32_t n_computed, uint32_t n_cached, double 
     pthread_mutex_unlock(&r->e->lock);
 }
 
-/* True if the caller's function gets the logits row at pos; the core may report more rows. */
+/* True if on_logits gets the logits row at pos. The core reports more rows if prompt-logprobs needs them. */
 static bool is_asked_for(const pi_request *r, uint32_t pos)
 {
     return r->logits != PI__LOGITS_NONE && (r->logits != PI__LOGITS_LAST || pos + (size_t) 1 == r->n_prompt);
@@ -208,7 +208,8 @@ static const pi_result *first_failure(const pi_request *r)
     return &r->first.result;
 }
 
-/* Sets the times: from the first start to the first token of any sample, and to the last token of all. */
+/* Sets the times of *sum. queue_ms ends at the first start of a sample, prefill_ms at the first token of any sample,
+ * and decode_ms at the last token of all. */
 static void sum_times(const pi_request *r, pi_result *sum)
 {
     double start = r->first.result.queue_ms, first = start + r->first.result.prefill_ms, last = first;

@@ -12,35 +12,37 @@
 void *pi__malloc(size_t size);
 /* Returns n * size zeroed bytes; NULL also if the product overflows. */
 void *pi__calloc(size_t n, size_t size);
-/* Checks n * size for overflow. On failure the old block stays valid. */
+/* Resizes p (NULL = new) to n elements of `size` bytes. NULL = out of memory, or n * size overflows; p stays valid. */
 void *pi__realloc_array(void *p, size_t n, size_t size);
 void pi__free(void *p);
 char *pi__strdup(const char *s);
 char *pi__strndup(const char *s, size_t n);
 
-/* Returns zeroed pages, committed on first touch. Free them with the same size. */
+/* Returns zeroed pages of at least size bytes, committed on first touch; NULL = out of memory. */
 void *pi__map(size_t size);
+/* Frees pages of pi__map; size must be the same as in pi__map. p may be NULL. */
 void pi__unmap(void *p, size_t size);
 
-/* Returns the bytes available to programs without swapping others out; SIZE_MAX = unknown. */
+/* Returns the bytes of memory that programs can allocate without swapping; SIZE_MAX = unknown. */
 size_t pi__available_memory(void);
 
 /* Overflow-safe arithmetic. false = the result does not fit. */
 static inline bool pi__add_ok(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
 static inline bool pi__mul_ok(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
 
-/* Grows *p (elements of `size` bytes, capacity *cap) to at least n elements. false = out of memory, unchanged. */
+/* p points to an array pointer. Grows that array (elements of `size` bytes, capacity *cap) to at least n elements.
+ * false = out of memory: the array and *cap are unchanged. */
 bool pi__grow(void *p, size_t *cap, size_t n, size_t size);
 
-/* A bump allocator over one region. base NULL = only measures: pi__arena_take returns NULL and `used` grows. */
+/* A bump allocator over one region. base NULL = only measures: pi__arena_take returns NULL and adds to `used`. */
 typedef struct pi__arena {
     char *base;  /* start of the region; NULL = measure only */
     size_t size; /* bytes in the region; ignored when measuring */
-    size_t used; /* bytes allocated, including alignment */
+    size_t used; /* bytes allocated so far, including alignment; when measuring, the region size that is needed */
     bool buffers; /* checked builds register each allocation as a separate buffer (extent.h) */
 } pi__arena;
 
-/* Returns size bytes aligned to 64; NULL when measuring or if the region is too small. */
+/* Returns size bytes aligned to 64. NULL when measuring, or if the region is too small. */
 void *pi__arena_take(pi__arena *a, size_t size);
 
 #endif

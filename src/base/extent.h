@@ -8,7 +8,8 @@
 #include <stddef.h>
 
 #ifdef PI_CHECKED
-/* Registers a buffer: an entire region, or a range of one. */
+/* Registers a buffer of size bytes: a complete region, or a part of one. Removes the registered buffers within it
+ * first. */
 void pi__extent_register(const void *p, size_t size);
 /* Removes a buffer and all buffers within it. */
 void pi__extent_drop(const void *p, size_t size);

@@ -23,7 +23,8 @@ typedef struct pi__digest {
     uint8_t byte[32]; /* in the byte order of FIPS 180-4 */
 } pi__digest;
 
-/* The kind of content of a digest. Domain numbers name files: a number is never reused. */
+/* The kind of content of a digest. A digest names a file, so a domain number is never reused. Each comment lists the
+ * fields of the message, then the hashed object. */
 enum pi__hash_domain {
     PI__HASH_BLOCK = 1,        /* parent, tokens: a cache block or snapshot, and every token before it */
     PI__HASH_SPARSE_BLOCK = 2, /* as PI__HASH_BLOCK, computed with sparse attention */
@@ -68,8 +69,8 @@ static inline uint64_t pi__digest_word(const pi__digest *d)
     memcpy(&w, d->byte, sizeof w);
     return w;
 }
-/* Writes 64 lower-case hexadecimal digits and a NUL; parses them. false = the first 64 characters are something
- * else. */
+/* Write the digest as 64 lower-case hexadecimal digits and a NUL; read one from the first 64 characters of hex. false =
+ * another character is among these 64. */
 enum { PI__DIGEST_HEX = 65 };
 void pi__digest_hex(const pi__digest *d, char out[PI__DIGEST_HEX]);
 bool pi__digest_parse(const char *hex, pi__digest *d);
@@ -81,11 +82,11 @@ void pi__sha256_add(pi__hasher *h, const void *p, size_t n);
 pi__digest pi__sha256_end(pi__hasher *h);
 
 /* HMAC-SHA-256 (RFC 2104): only holders of the key can compute or verify a message's digest. */
-/* PI__NH_WORDS: words of a piece. PI__NH_SHIFT: words from one pass's key to the next one's. */
+/* NH: words of 4 bytes in a piece; passes over a piece; words between the keys of two passes. */
 enum { PI__NH_WORDS = 256, PI__NH_PASSES = 4, PI__NH_SHIFT = 4 };
 typedef struct pi__mac_key {
     uint32_t inner[8], outer[8]; /* hash states after the padded key */
-    /* key of pi__mac_bulk's sums, derived from the key */
+    /* key of the NH sums of pi__mac_bulk, derived from the MAC key */
     uint32_t nh[PI__NH_WORDS + PI__NH_SHIFT * (PI__NH_PASSES - 1)];
 } pi__mac_key;
 void pi__mac_key_init(pi__mac_key *k, const void *key, size_t n);
@@ -96,7 +97,7 @@ pi__digest pi__mac_end(pi__hasher *h, const pi__mac_key *k);
  * pieces of 1,024 bytes. Without the key, two different pieces have the same 32 bytes with a probability of at most
  * 2^-128. HMAC-SHA-256 covers the length and all sums, so that a MAC does not reveal them. */
 pi__digest pi__mac_bulk(const pi__mac_key *k, const void *p, size_t n);
-/* Compares in constant time, so that timing does not reveal the first difference. */
+/* True if the digests are equal. Compares in constant time, so that timing does not reveal the first difference. */
 bool pi__mac_equal(const pi__digest *a, const pi__digest *b);
 
 /* Returns XXH3, 64 bits. */

@@ -6,8 +6,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Order of summing exponentials. Within a block of PI__LOGITS_BLOCK values: as floats, by lane = index mod 16, then
- * the lanes in order. Over blocks: every PI__LOGITS_RUNS-th block sum as doubles, then these sums in order. */
+/* Order of summing exponentials. Within a block of PI__LOGITS_BLOCK values: floats in 16 lanes, lane = index mod 16,
+ * then the lanes in order. Over blocks: PI__LOGITS_RUNS sums as doubles, block b in sum b mod PI__LOGITS_RUNS, then
+ * these in order. */
 enum {
     PI__LOGITS_BLOCK = 256,
     PI__LOGITS_RUNS = 16,

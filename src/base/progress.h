@@ -13,7 +13,7 @@ typedef struct pi__progress {
     uint64_t done, total; /* bytes of the stage */
 } pi__progress;
 
-/* Adds n processed bytes and reports. PI_ECANCELED = the caller canceled. p may be NULL. */
+/* Adds n to the processed bytes of the stage and reports them. PI_ECANCELED = fn requested the end. p may be NULL. */
 static inline int pi__progress_add(pi__progress *p, uint64_t n, pi_error *err)
 {
     if (!p || !p->fn) return PI_OK;
@@ -23,7 +23,7 @@ static inline int pi__progress_add(pi__progress *p, uint64_t n, pi_error *err)
                     (unsigned long long) p->total);
 }
 
-/* Begins another stage. */
+/* Begins another stage of `total` bytes and reports 0 processed bytes. PI_ECANCELED as above. p may be NULL. */
 static inline int pi__progress_begin(pi__progress *p, int stage, uint64_t total, pi_error *err)
 {
     if (!p) return PI_OK;

@@ -20,7 +20,7 @@ bool pi__trust_stat(const struct stat *st, mode_t bits)
 
 static unsigned mode_of(const struct stat *st) { return (unsigned) st->st_mode & 07777; }
 
-/* Checks every parent of the resolved path, from the directory up. */
+/* Checks that no other user can rename an entry in any parent directory of the resolved path. Shortens path. */
 static int check_parents(char *path, const char *option, const char *remedy, pi_error *err)
 {
     struct stat st;
@@ -72,8 +72,8 @@ static bool random_bytes(uint8_t *p, size_t n)
     return true;
 }
 
-/* Writes a temporary file and links it to the name, so that readers always find a complete file. Returns errno; 0 =
- * it exists. */
+/* Creates the key file: writes a temporary file and links it to `path`, so that readers always find a complete file.
+ * Returns 0 if the file exists now (another process may have created it), else errno. */
 static int make_secret(const char *path)
 {
     char temp[PATH_MAX], text[PI__DIGEST_HEX];

@@ -14,8 +14,9 @@
 
 /* True if root or this user owns the file, and none of the permission `bits` is set. */
 bool pi__trust_stat(const struct stat *st, mode_t bits);
-/* Checks that no other user can write to the open directory fd at `path`, or replace it: each parent that others can
- * write to must have the sticky bit. Otherwise PI_EINVAL; the text names option and remedy (words after "or"). */
+/* Checks that no other user can write to the directory at `path`, open as fd, or replace it: each parent directory that
+ * others can write to must have the sticky bit. Otherwise PI_EINVAL; the text names the option and ends with "or" and
+ * the remedy. */
 int pi__trust_dir(int fd, const char *path, const char *option, const char *remedy, pi_error *err);
 
 enum { PI__SECRET_MIN = 32, PI__SECRET_MAX = 4096 /* bytes */ };
@@ -27,7 +28,7 @@ typedef struct pi__secret {
  * several processes create it at the same time, all read the same key. PI_EINVAL: not a regular file, owned or
  * readable by others, too short or too long; PI_EIO. option: its name in errors. */
 int pi__secret_load(pi__secret *s, const char *path, const char *option, pi_error *err);
-/* Overwrites the key with zeros. */
+/* Overwrites the key and its length with zeros. */
 void pi__secret_clear(pi__secret *s);
 
 #endif

@@ -27,8 +27,8 @@ bool pi__uis_white(uint32_t cp); /* isspace() */
 int pi__udigit(uint32_t cp);     /* 0 to 9 for members of PI__U_DECIMAL, otherwise -1 */
 
 enum { PI__UCASE_MAX = 3 }; /* maximum characters that one becomes */
-/* Converts cp to another case: 'U' upper, 'L' lower, 'T' title. Returns the number of characters in out. The lower
- * case of sigma depends on its word; the caller handles that. */
+/* Converts cp to another case: how is 'U' upper, 'L' lower or 'T' title. Returns the number of characters written to
+ * out. The lower case of a capital sigma depends on the following letters; the caller handles that. */
 size_t pi__ucase(uint32_t cp, char how, uint32_t out[PI__UCASE_MAX]);
 /* Stores the canonical decomposition of cp without marks (PI__U_MARK), at most PI__UBARE_MAX characters. Returns
  * their number; 0 if cp is a mark. */

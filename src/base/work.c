@@ -36,7 +36,7 @@ static bool ran_too_long(pi__work *w)
 bool pi__work_check_due(pi__work *w, uint64_t n)
 {
     if (w->code) return false;
-    w->steps += n - w->due; /* the steps until this look were counted in advance */
+    w->steps += n - w->due; /* the `due` steps were counted at the previous check */
     if (atomic_load_explicit(&w->canceled, memory_order_relaxed)) return end(w, PI_ECANCELED);
     if (ran_too_long(w)) w->steps = UINT64_MAX;
     if (w->steps > w->max_steps) return end(w, PI_ETOOBIG);

@@ -32,9 +32,9 @@ enum { PI__WORK_LOOK = 4096 }; /* steps between two checks of the clock and the 
 typedef struct pi__work {
     atomic_bool canceled; /* set by any thread */
     int code;             /* PI_OK, or the reason: PI_ECANCELED, PI_ETIMEDOUT, PI_ETOOBIG (steps or memory) */
-    uint32_t due;         /* steps until the next check; 0 once code is set */
-    uint64_t steps;       /* steps taken, including the ones until the next check */
-    uint64_t max_steps;   /* UINT64_MAX = no limit; otherwise CPU time is also limited, to 100 ns per step */
+    uint32_t due;         /* steps until the next check of the limits; 0 once code is set */
+    uint64_t steps;       /* steps taken, plus the steps in `due`, which are counted in advance */
+    uint64_t max_steps;   /* maximum of `steps`, UINT64_MAX = no limit; it also limits CPU time, to 100 ns per step */
     int64_t cpu_start;    /* CPU time of the thread at the first check, ns; -1 = not checked yet */
     size_t bytes;         /* bytes charged and not returned */
     size_t max_bytes;     /* SIZE_MAX = no limit */
@@ -43,13 +43,15 @@ typedef struct pi__work {
 
 /* max_steps 0, max_bytes 0, timeout_ms negative = no limit. */
 void pi__work_init(pi__work *w, uint64_t max_steps, size_t max_bytes, int64_t timeout_ms);
-/* Ends the work at its next check. Any thread. */
+/* Requests the end: from the next check of w on, steps are refused with PI_ECANCELED. Any thread. */
 void pi__work_cancel(pi__work *w);
-/* The slow path of pi__work_step: checks the clock, the flag and the limits. */
+/* The slow path of pi__work_step: counts n steps, then checks the cancel flag, CPU time, max_steps and the clock.
+ * false = stop; w->code is set. */
 bool pi__work_check_due(pi__work *w, uint64_t n);
-/* Charges n bytes. false = over the limit, or the work has ended; nothing was charged. w may be NULL. */
+/* Charges n bytes to max_bytes. false = over the limit (w->code is set), or the work has ended; nothing was charged. w
+ * may be NULL. */
 bool pi__work_take(pi__work *w, size_t n);
-/* Returns n charged bytes. w may be NULL. */
+/* Returns n charged bytes to the budget. w may be NULL. */
 void pi__work_give(pi__work *w, size_t n);
 /* Fills err with the reason why w ended, for the text or option `what`, and returns the code. w->code is set. */
 int pi__work_fail(const pi__work *w, pi_error *err, const char *what);

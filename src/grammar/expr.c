@@ -89,7 +89,7 @@ static int by_start(const void *x, const void *y)
     return a->lo < b->lo ? -1 : a->lo > b->lo;
 }
 
-/* Sorts n ranges and merges ranges that touch; returns the number left. */
+/* Sorts n ranges, and merges the ones that overlap or are adjacent; returns the number that remain. */
 static size_t normalise(pi__range *r, size_t n)
 {
     size_t k = 0;

@@ -37,8 +37,8 @@ struct pi__matcher {
     uint32_t state;           /* current state; 0 = at the start, not in the list yet */
     bool over;                /* the end token was generated, or nothing can follow */
     bool has_mask;            /* n, only, bits and slot are the mask of `state` */
-    int32_t n, only;          /* number of allowed tokens, without end tokens; the last of them */
-    const uint64_t *bits;     /* [words] in a slot, or `own` */
+    int32_t n, only;          /* number of allowed tokens, without end tokens; the highest allowed id */
+    const uint64_t *bits;     /* [words] the mask: in the pinned slot, or `own` */
     int32_t slot;             /* pinned slot; -1 = none */
     pi_error why;             /* why.code set: computing the mask failed with this error */
     bool pending;             /* the worker is computing the mask */
@@ -46,11 +46,11 @@ struct pi__matcher {
     uint64_t *own, *ended;    /* [words] each: a mask without a slot; a mask with end tokens added */
 };
 
-/* The thread that computes slow masks. Started for the first of them. */
+/* The thread that computes slow masks. Started when the first slow mask is queued. */
 typedef struct worker {
     pthread_mutex_t lock;     /* guards all following fields; taken last */
     pthread_cond_t wake;
-    pi__matcher *first, *last; /* the queue */
+    pi__matcher *first, *last; /* queue of matchers whose masks the worker computes, linked by next_job */
     pi__matcher *now;         /* matcher of the mask in progress; NULL = idle, or the mask was dropped */
     bool started, closing;
     pthread_t thread;
@@ -70,7 +70,7 @@ struct pi__grammars {
     worker worker;
 };
 
-/* Takes g's lock. n_waiting makes the worker yield to this thread. */
+/* Takes g's lock. Until then n_waiting is raised, so that the worker releases the lock soon. */
 static void lock(pi__grammar *g)
 {
     atomic_fetch_add(&g->n_waiting, 1);
@@ -188,7 +188,7 @@ static pi__expr *read_spec(pi__builder *b, const pi__grammar_spec *spec, const c
     }
 }
 
-/* Puts GBNF before or after x. text NULL = x unchanged. */
+/* Returns x with the GBNF text before it (in_front) or after it. text NULL = x unchanged. */
 static pi__expr *add_gbnf(pi__builder *b, const char *text, pi__expr *x, bool in_front)
 {
     if (!text || b->code) return x;
@@ -196,7 +196,7 @@ static pi__expr *add_gbnf(pi__builder *b, const char *text, pi__expr *x, bool in
     return in_front ? pi__x_cat2(b, more, x) : pi__x_cat2(b, x, more);
 }
 
-/* Builds lead (before form after | calls). */
+/* Returns the expression lead (before form after | calls) of the parts. */
 static pi__expr *read_parts(pi__builder *b, const pi__grammar_parts *p)
 {
     pi__expr *x = read_spec(b, &p->form, p->start ? p->start : "root");
@@ -206,7 +206,7 @@ static pi__expr *read_parts(pi__builder *b, const pi__grammar_parts *p)
     return add_gbnf(b, p->lead, x, true);
 }
 
-/* Lets any text precede root, up to a trigger. */
+/* Returns an expression of free text, in which a trigger of the JSON list starts root; sets the builder's triggers. */
 static pi__expr *add_trigger(pi__builder *b, const char *json, pi__expr *root)
 {
     const uint32_t rule = pi__rule_new(b);
@@ -275,7 +275,7 @@ static pi__grammar *find(pi__grammars *gs, const pi__digest *key)
     return NULL;
 }
 
-/* Caches g and evicts the least recently used grammar. Lock held. */
+/* Adds g at the front of the cache with a reference; evicts the last grammar if the cache is full. Lock held. */
 static void keep(pi__grammars *gs, pi__grammar *g)
 {
     if (gs->n_kept == KEPT) pi__grammar_release(gs->kept[--gs->n_kept]);
@@ -353,7 +353,7 @@ int pi__matcher_create(pi__matcher **out, pi__grammar *g, pi_error *err)
     return PI_OK;
 }
 
-/* Releases m's mask and cancels its pending job. Lock held. */
+/* Unpins and drops m's mask and its error, and removes m from the worker's queue. Lock held. */
 static void drop_mask(pi__matcher *m)
 {
     worker *w = &m->g->all->worker;
@@ -407,7 +407,8 @@ static void collect(pi__grammar *g)
     g->counts.n_collections++;
 }
 
-/* Puts m in its start state and in the list if it has no state yet. Lock held. */
+/* If m has no state yet, sets it to the start state and adds m to g's list of matchers. false = the tables are full or
+ * the grammar is too wide. Lock held. */
 static bool settle(pi__matcher *m)
 {
     pi__grammar *g = m->g;
@@ -426,7 +427,8 @@ static int too_much(pi_error *err)
     return pi__fail(err, PI_EUNSUPPORTED, "the grammar is too ambiguous or nested too deeply: make it less ambiguous");
 }
 
-/* Calls f, and once more after a collection if the tables were full. */
+/* Returns the result of f, which may call the machine; if f fails because the tables are full, frees table space and
+ * calls f once more. After false the flags full and wide are cleared. */
 typedef bool (*step_fn)(pi__matcher *m, void *ud);
 static bool with_room(pi__matcher *m, step_fn f, void *ud)
 {
@@ -442,7 +444,7 @@ static bool with_room(pi__matcher *m, step_fn f, void *ud)
 
 enum { MAX_FULL = 64 }; /* max collections while one mask is computed */
 
-/* Gives m the mask in a slot and pins the slot. */
+/* Makes the mask in this slot m's mask, and pins the slot until drop_mask. */
 static void take_slot(pi__matcher *m, int32_t slot)
 {
     pi__machine *x = &m->g->machine;
@@ -454,7 +456,7 @@ static void take_slot(pi__matcher *m, int32_t slot)
     m->has_mask = true;
 }
 
-/* Copies the mask in w to m; used if no slot was free. */
+/* Copies the mask of walk w to m->own; used if all slots were pinned. */
 static void take_copy(pi__matcher *m, const pi__walk *w)
 {
     memcpy(m->own, w->bits, pi__mask_words(m->g->machine.t) * sizeof *m->own);
@@ -464,8 +466,8 @@ static void take_copy(pi__matcher *m, const pi__walk *w)
     m->has_mask = true;
 }
 
-/* Gives m the mask of its state, computed by walk w in at most `steps` steps. PI_EBUSY: not done within these. Stores
- * other errors in m->why. Lock held. */
+/* Sets m's mask: the cached mask of its state, or one that walk w computes in at most `steps` steps. PI_EBUSY: not done
+ * within these. Stores other errors in m->why. Lock held. */
 static int make_mask(pi__matcher *m, pi__walk *w, uint64_t steps)
 {
     pi__machine *x = &m->g->machine;
@@ -489,7 +491,8 @@ static int make_mask(pi__matcher *m, pi__walk *w, uint64_t steps)
     return m->why.code;
 }
 
-/* Adds end tokens to the mask: all of them, or only the usual one if nothing else can follow. */
+/* Sets out->bits to a copy of m's mask with end tokens: all of them, or only the usual one if no other token may
+ * follow. */
 static void add_ends(pi__matcher *m, pi__mask *out)
 {
     const pi__tokens *t = m->g->machine.t;
@@ -625,7 +628,7 @@ static bool step_token(pi__matcher *m, void *ud)
     return s->to != PI__STATE_NONE;
 }
 
-/* Moves m past token id. Lock held. */
+/* Moves m's state past token id and drops its mask; an end token makes it over. Lock held. */
 static int follow(pi__matcher *m, int32_t id, pi_error *err)
 {
     const pi__machine *x = &m->g->machine;

@@ -37,7 +37,8 @@ typedef struct pi__grammar_spec {
     int thoughts;        /* PI__THOUGHTS_*, see template/chat_form.h: triggers inside reasoning do not count */
 } pi__grammar_spec;
 
-/* A constraint (`form`) and the GBNF around it in chat answers: lead (before form after | calls). NULL = nothing. */
+/* The parts of an answer's grammar: lead (before form after | calls). `form` is the constraint of the content; the
+ * other parts are GBNF texts around it. NULL = empty; a NULL `calls` = no alternative with calls. */
 typedef struct pi__grammar_parts {
     pi__grammar_spec form;
     const char *lead, *before, *after, *calls;
@@ -49,14 +50,14 @@ typedef struct pi__grammar_parts {
 typedef struct pi__grammars pi__grammars;
 typedef struct pi__grammar pi__grammar; /* compiled; reference-counted */
 
-/* Creates the grammars of vocabulary v, which must outlive them. n_vocab: number of logits per token. never: ids that
- * are never allowed. */
+/* Creates the set of grammars for vocabulary v, which must outlive it. n_vocab: length of a logits row. never:
+ * [n_never] ids that no mask allows; copied. */
 int pi__grammars_create(pi__grammars **out, const pi__vocab *v, int32_t n_vocab, const int32_t *never, int32_t n_never,
                         pi_error *err);
 /* Sets the callback for masks that pi__matcher_ready handed to the worker. The worker calls it on its own thread, with
  * no lock held, when a mask is done. Call before the first grammar is compiled. */
 void pi__grammars_on_ready(pi__grammars *gs, void (*fn)(void *ud), void *ud);
-/* Frees gs. All matchers and references must have been released. */
+/* Frees gs. All matchers and all references to its grammars must have been released. */
 void pi__grammars_free(pi__grammars *gs);
 /* Returns the compiled grammar, cached or compiled now within the budget of `work`; the caller owns a reference.
  * PI_EINVAL: not a grammar (err has line, column and reason), or too large. PI_EUNSUPPORTED: err names the unsupported
@@ -77,7 +78,7 @@ typedef struct pi__matcher pi__matcher;
 
 typedef struct pi__mask {
     const uint64_t *bits; /* [(n_vocab + 63) / 64] one bit per token, until the matcher's next call; NULL if n is 0 */
-    int32_t n;            /* number of allowed tokens; 0: the text has ended, or is complete and has no end token */
+    int32_t n;            /* number of allowed tokens; 0 = the text is complete and no token may follow */
     int32_t only;         /* the single allowed token if n is 1 */
 } pi__mask;
 
@@ -86,19 +87,19 @@ static inline bool pi__mask_has(const pi__mask *m, int32_t id) { return m->bits[
 /* Creates a matcher at the start of g and takes a reference to g. */
 int pi__matcher_create(pi__matcher **out, pi__grammar *g, pi_error *err);
 void pi__matcher_free(pi__matcher *m); /* may be NULL */
-/* Computes the mask of tokens that may come next. end = false leaves out the tokens that end the text, unless nothing
- * else can follow. PI_EUNSUPPORTED: the grammar exceeds its limit of work or memory. PI_EINVAL: no token of the
- * vocabulary can continue the text. */
+/* Stores in *out the mask of tokens that may come next; with n 0 the matcher is over from now on. end = false leaves
+ * out the tokens that end the text, unless nothing else can follow. PI_EUNSUPPORTED: the grammar exceeds its limit of
+ * work or memory. PI_EINVAL: no token of the vocabulary can continue the text. */
 int pi__matcher_mask(pi__matcher *m, bool end, pi__mask *out, pi_error *err);
-/* Returns true if pi__matcher_mask returns the mask, or its error, without further work. Spends up to *steps steps of
- * work (10 to 20 ns each) to get there and sets *steps to the number left. On false the worker continues and calls
- * on_ready. */
+/* Computes the mask of m in at most *steps steps of work (10 to 20 ns each), and reduces *steps by the work done.
+ * Returns true if the mask, or its error, is ready, so that pi__matcher_mask does no further work. On false a worker
+ * thread continues and calls the function of pi__grammars_on_ready when it is done. */
 bool pi__matcher_ready(pi__matcher *m, uint64_t *steps);
 /* Advances m by a generated token, which must be in the last mask. PI_EINVAL: the grammar does not allow it. */
 int pi__matcher_accept(pi__matcher *m, int32_t id, pi_error *err);
-/* Returns how many of the n tokens the grammar allows in a row. Does not move m. */
+/* Returns the number of leading ids, out of n, that the grammar allows one after the other. Does not move m. */
 int32_t pi__matcher_count(pi__matcher *m, const int32_t *ids, int32_t n);
-/* True if the end token was generated or nothing can follow. */
+/* True if an end token was accepted, or no token can follow. */
 bool pi__matcher_is_over(const pi__matcher *m);
 /* True if the grammar constrains the next token: it has no trigger, or a trigger was seen. */
 bool pi__matcher_is_bound(pi__matcher *m);

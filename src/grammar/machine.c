@@ -50,7 +50,8 @@ static void space_clear(pi__space *s)
     s->n_stacks = 1;
 }
 
-/* Gets slices for the program's runs: classes that repeat. */
+/* Stores in m->slice the slices of the classes that repeat in the program: of DFA nodes with unlimited runs, and of
+ * loops. */
 static int take_slices(pi__machine *m, pi_error *err)
 {
     const pi__program *p = m->p;
@@ -108,7 +109,7 @@ static uint32_t mix(uint64_t x)
     return (uint32_t) (x >> 32) ^ (uint32_t) (x >> 15);
 }
 
-/* Returns the count that represents `count` in masks. */
+/* Returns the canonical count: the one that represents all counts of loop l with the same masks as `count`. */
 static uint32_t canonical_count(const pi__machine *m, const pi__loop *l, uint32_t count)
 {
     const uint32_t far = m->far, first = l->min ? l->min : 1;
@@ -263,7 +264,8 @@ static uint32_t run_of(const pi__machine *m, uint32_t k, uint32_t st)
     return l->max == PI__REP_INF ? PI__RUN_INF : l->max - top->count + 1;
 }
 
-/* Sets the state's run (the longest of its configurations with the most kinds), and by_token. */
+/* Sets s->by_token, and the state's run: the run of the configuration with the most kinds of characters; at equal kinds
+ * the longest one. */
 static void look_at(const pi__machine *m, pi__gstate *s)
 {
     const pi__program *p = m->p;
@@ -281,7 +283,8 @@ static void look_at(const pi__machine *m, pi__gstate *s)
     }
 }
 
-/* Returns the state of the configurations collected since begin. */
+/* Returns the state with the collected configurations, existing or new; sorts them. DEAD if there is none and the text
+ * may not end. NONE if m->full or m->wide is set. */
 static uint32_t find(pi__machine *m)
 {
     pi__space *sp = m->now;
@@ -326,7 +329,7 @@ uint32_t pi__machine_start(pi__machine *m)
 
 /* ------------------------------------------------------------------------------------------------------------ bytes */
 
-/* Adds the configurations that `byte` leads to from s. */
+/* Collects the configurations that `byte` leads to from s. */
 static void read_byte(pi__machine *m, const pi__gstate *s, uint8_t byte)
 {
     const pi__program *p = m->p;

@@ -11,7 +11,7 @@
 
 static inline void allow(uint64_t *bits, int32_t id) { bits[id >> 6] |= (uint64_t) 1 << (id & 63); }
 
-/* Allows the tokens that nodes of s read by id. */
+/* Sets the bits of the tokens that nodes of s read by their id. */
 static void allow_numbers(const pi__machine *m, const pi__gstate *s, uint64_t *bits)
 {
     const pi__tokens *t = m->t;
@@ -106,8 +106,8 @@ static uint32_t any_next(pi__machine *m, uint32_t s, uint64_t kinds)
     return q->any_next = same && to ? to : PI__STATE_MIXED;
 }
 
-/* Returns how many characters of the state's run can follow in a row, for example in a text of limited length.
- * PI__RUN_INF: the number depends on the characters, is unlimited, or exceeds every token. */
+/* Returns the number of characters of the state's run that can follow in a row, as in a text of limited length.
+ * PI__RUN_INF: the number depends on the characters, is unlimited, or exceeds the length of every token. */
 static uint32_t reach(pi__machine *m, uint32_t s)
 {
     pi__gstate *q = pi__state_at(m, s);
@@ -122,7 +122,8 @@ static uint32_t reach(pi__machine *m, uint32_t s)
     return q->reach == PI__RUN_INF ? PI__RUN_INF : n - 1;
 }
 
-/* Allows the tokens below node i with at most n_chars characters after it; all of them must lie in the run. */
+/* Sets the bits of the tokens below node i that have at most n_chars characters after the node's text. All tokens below
+ * i must lie in the run. */
 static void allow_short(const pi__tokens *t, uint32_t i, uint32_t n_chars, uint64_t *bits)
 {
     const uint32_t most = n_chars + t->n_before[i];
@@ -149,7 +150,7 @@ static bool allow_run(pi__machine *m, uint32_t i, uint32_t to, uint64_t *bits)
     return true;
 }
 
-/* Allows the tokens of the slice for the state's run, if it exists. */
+/* If there is a slice for the kinds of the state's run, sets the bits of its tokens and stores it in w->slice. */
 static void allow_slice(pi__machine *m, pi__walk *w)
 {
     const pi__gstate *q = pi__state_at(m, w->state);
@@ -234,7 +235,8 @@ static bool is_text(const pi__machine *m, uint32_t s)
     return q->n == 1 && !q->ends && m->p->node[q->config[0] >> 44].kind == PI__G_TEXT;
 }
 
-/* Visits node k and returns the next one. If it sets m->full or m->wide, k must be visited again. */
+/* Visits node k: sets the bits of its tokens if its bytes are allowed. Returns the next node to visit. If m->full or
+ * m->wide is set, k must be visited again. */
 static uint32_t look_at(pi__machine *m, pi__walk *w, const nodes *v, uint32_t k)
 {
     const pi__tokens *t = m->t;
@@ -256,7 +258,7 @@ static int stopped(pi__machine *m, pi__walk *w)
     return PI__WALK_FULL;
 }
 
-/* Stores the mask in the next slot that is not pinned. */
+/* Counts the mask of w and copies it to the next slot that is not pinned, if one is free. w is idle then. */
 static void keep(pi__machine *m, pi__walk *w)
 {
     const size_t words = pi__mask_words(m->t);

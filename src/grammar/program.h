@@ -31,7 +31,7 @@ enum {
 
 typedef struct pi__gnode {
     uint8_t kind;  /* enum pi__gnode_kind */
-    bool live;     /* a text can be completed from this node */
+    bool live;     /* a complete text can be reached from this node */
     uint16_t n;    /* TEXT: number of bytes */
     uint32_t a, b; /* by kind, see the table above */
 } pi__gnode;
@@ -39,7 +39,7 @@ typedef struct pi__gnode {
 typedef struct pi__loop { /* a repetition with an iteration counter on the stack */
     uint32_t body;        /* first node; the body ends with END */
     uint32_t min, max;    /* iterations; max PI__REP_INF = unlimited; min is 0 if the body may be empty */
-    uint32_t run;         /* DFA node that alone is an alternative of the body; 0 = none */
+    uint32_t run;         /* DFA node that is an alternative of the body by itself; 0 = none */
     bool nullable;        /* the body may be empty: iterations that read nothing are skipped */
 } pi__loop;
 
@@ -57,8 +57,8 @@ typedef struct pi__dfa {
 typedef struct pi__program {
     pi__gnode *node;      /* [n_nodes] */
     size_t n_nodes, cap_nodes;
-    uint32_t *run;        /* [n_nodes] DFA: max characters of the class in a row from here on; else 0 */
-    uint32_t *rule;       /* [n_rules] first node of each */
+    uint32_t *run;        /* [n_nodes] DFA: max characters of its class in a row from this node on; else 0 */
+    uint32_t *rule;       /* [n_rules] first node of each rule */
     size_t n_rules, cap_rules;
     pi__loop *loop;       /* [n_loops] */
     size_t n_loops, cap_loops;

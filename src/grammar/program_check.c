@@ -123,7 +123,8 @@ static void enter(search *s, uint32_t i)
     s->on[i] = true;
 }
 
-/* All successors of i are done: if i is the root of a component, all its nodes get i's number. */
+/* Call when all successors of i are done. Passes i's `low` to the node before it on the path. If i is the root of a
+ * component, pops the component's nodes and sets their `low` to i's index. */
 static void leave(search *s, uint32_t i)
 {
     s->n_path--;
@@ -194,8 +195,8 @@ static uint32_t run_of(const pi__program *p, uint32_t i)
     return best == PI__RUN_INF ? best : best + 1;
 }
 
-/* Fills in the loops. A body that may be empty gets min 0. run: the single-class alternative of the body with the most
- * kinds. */
+/* Sets nullable, min and run of all loops. A body that may be empty gets min 0. run: of the body's alternatives that
+ * are a single DFA node, the one with the most kinds. */
 static void look_at_loops(pi__program *p, const uint8_t *empty)
 {
     for (size_t i = 0; i < p->n_loops; i++) {

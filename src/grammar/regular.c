@@ -20,7 +20,8 @@ enum { MAX_NODES = 1 << 16, MAX_STEPS = 1 << 23, NONE = UINT32_MAX };
 
 static void *take(pi__builder *b, size_t n, size_t size) { return pi__builder_take(b, n * size); }
 
-/* Grows an array to at least n elements (doubling). False: b->code is set. */
+/* Grows an array of the zone to at least n elements, to twice n if it is too small. wide: *cap is a size_t, else a
+ * uint32_t. False: b->code is set. */
 static bool room(pi__builder *b, void *array, void *cap, size_t n, size_t size, bool wide)
 {
     const size_t have = wide ? *(size_t *) cap : *(uint32_t *) cap;
@@ -45,7 +46,7 @@ typedef struct table {
     uint32_t cap;
 } table;
 
-/* Makes room for one more state after `states`. False: b->code is set. */
+/* Grows the table so that it can hold states + 1 states. False: b->code is set. */
 static bool table_room(pi__builder *b, table *t, uint32_t states)
 {
     if (!room(b, &t->hash, &t->cap, (size_t) states + 1, sizeof *t->hash, false)) return false;
@@ -430,7 +431,8 @@ pi__reg *pi__reg_product(pi__builder *b, pi__reg *const *part, size_t n, uint64_
 
 /* ------------------------------------------------------------------------------------------------------ expressions */
 
-/* Returns [n_states] flags of states from which an accepted text can be reached. NULL: b->code is set. */
+/* Returns a flag per state ([n_states]): 1 = a text with (mark & care) == want can be reached from it. NULL: b->code
+ * is set. */
 static uint8_t *live_states(pi__builder *b, const pi__reg *r, uint64_t care, uint64_t want)
 {
     uint32_t *first = take(b, r->n_states + (size_t) 2, sizeof *first), *queue = take(b, r->n_states, sizeof *queue);

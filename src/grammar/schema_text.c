@@ -255,13 +255,13 @@ pi__reg *pi__reg_of_values(pi__schema *s, const pi__val *v, size_t n)
     return pi__reg_of(s->b, alt, "enum");
 }
 
-typedef struct texts { /* requirements of the parts on a text */
+typedef struct texts { /* requirements of all parts on one text */
     pi__schema *s;
     uint32_t min, max;
     pi__reg *part[PI__REG_PARTS]; /* [n] languages; bit i of must = texts are in language i, else they are not */
     size_t n;
     uint64_t must;
-    const pi__val *pattern;       /* pattern and format: set if it is the only requirement */
+    const pi__val *pattern;       /* at most one of pattern and format is set: the first one, not yet in `part` */
     const char *format;
     const pi__val *at;            /* a schema that constrains the text, for messages */
 } texts;
@@ -287,7 +287,8 @@ static bool is_text(pi__schema *s, const pi__val *at, const char *key, const pi_
     return false;
 }
 
-/* A single pattern or format may not need its automaton: product_of builds it on demand. */
+/* Adds the requirements of schema v to t. A single pattern or format is only stored, because it may not need its
+ * automaton: product_of builds that on demand. */
 static void read_part(texts *t, const pi__val *v)
 {
     pi__schema *s = t->s;
@@ -316,7 +317,8 @@ static void read_part(texts *t, const pi__val *v)
     }
 }
 
-/* Returns the product of all requirements, with lengths if they matter. care: bits of the marks to compare. */
+/* Returns the product of all requirements; min and max are included unless they change nothing. care: bits of the marks
+ * that must equal bit 63 and `must`. */
 static pi__reg *product_of(texts *t, uint64_t *care)
 {
     pi__builder *b = t->s->b;

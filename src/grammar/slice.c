@@ -44,8 +44,8 @@ void pi__slices_free(pi__slices *s)
 /* True if the slice of these kinds contains the tokens of this set. */
 static bool has_set(const pi__tokens *t, uint64_t kinds, size_t set) { return !(t->set[set] & ~kinds); }
 
-/* Sorts the slice's tokens by length. rest[k]: number of tokens before k that are not in the slice. in: [n_sets]
- * scratch. */
+/* Fills in the slice's tokens: s->id by length, upto, longest and bits. rest[k]: receives the number of tokens before
+ * index k of t->id that are outside the slice. in: [n_sets] scratch. */
 static void sort_tokens(const pi__tokens *t, pi__slice *s, uint32_t *rest, uint8_t *in)
 {
     const uint32_t n = t->first[t->n_nodes];
@@ -150,7 +150,7 @@ static pi__slice *find(pi__slices *all, uint64_t kinds)
     return NULL;
 }
 
-/* Makes room for one more slice. False if all cached slices are in use. Lock held. */
+/* If the cache is full, evicts the least recently used slice that is not in use. False if all are in use. Lock held. */
 static bool make_room(pi__slices *all)
 {
     for (size_t i = 0; i < all->n && all->n == MAX_KEPT; i++) {

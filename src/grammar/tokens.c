@@ -99,8 +99,8 @@ static uint64_t kinds_at(const char *p, uint32_t n, uint32_t *len)
     return pi__wide_kinds(end[0], end[1] - end[0] + 1);
 }
 
-/* Records in the nodes on a token's path, node[0..n] by depth, the characters that follow each. Returns the number of
- * characters of the token; *all: their kinds. */
+/* Adds a token to its path in the trie, node[0..n] by depth: records in each node the kinds and the number of the
+ * characters that follow the node's text. Returns the number of characters of the token; *all: their kinds. */
 static uint8_t tell_path(pi__tokens *t, const text *x, const uint32_t *node, uint64_t *all)
 {
     uint64_t kinds = 0;

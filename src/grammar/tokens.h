@@ -28,23 +28,23 @@ typedef struct pi__slice pi__slice;
 typedef struct pi__slices pi__slices; /* slice.c */
 
 typedef struct pi__tokens {
-    const pi__vocab *v;   /* their vocabulary */
-    int32_t n_vocab;      /* logits of the model; bits of a mask */
-    int32_t eos;          /* usual end-of-text token; -1 = none */
+    const pi__vocab *v;   /* the vocabulary */
+    int32_t n_vocab;      /* length of a logits row; number of bits of a mask */
+    int32_t eos;          /* end-of-text token to use if only one is needed; -1 = none */
     int32_t *eog;         /* [n_eog] all end-of-text tokens */
     int32_t n_eog;
     uint32_t n_nodes;     /* including the root */
     uint32_t max_bytes;   /* length of the longest token, in the trie or not */
-    uint8_t *byte;        /* [n_nodes] last byte of a node's text */
-    uint8_t *n_chars;     /* [n_nodes] max number of characters after it, at most PI__LONG_TOKEN */
-    uint8_t *n_before;    /* [n_nodes] number of characters of its own text; valid if kinds has no BROKEN */
-    uint32_t *depth;      /* [n_nodes] number of bytes of a node's text */
-    uint32_t *skip;       /* [n_nodes] first node after its subtree */
-    uint32_t *first;      /* [n_nodes + 1] number of tokens before it in the order of `id`; its own tokens come first */
-    uint64_t *kinds;      /* [n_nodes] one bit per kind of character that follows it */
+    uint8_t *byte;        /* [n_nodes] last byte of the node's text */
+    uint8_t *n_chars;     /* [n_nodes] max characters after the node's text in its tokens; capped at PI__LONG_TOKEN */
+    uint8_t *n_before;    /* [n_nodes] number of characters of the node's text; valid if kinds lacks PI__KIND_BROKEN */
+    uint32_t *depth;      /* [n_nodes] bytes of the node's text */
+    uint32_t *skip;       /* [n_nodes] first node after the node's subtree */
+    uint32_t *first;      /* [n_nodes + 1] index in `id` of the node's first token; own tokens precede the subtree's */
+    uint64_t *kinds;      /* [n_nodes] one bit per kind of character after the node's text in its tokens */
     int32_t *id;          /* [first[n_nodes]] token ids in trie order */
-    uint8_t *length;      /* [first[n_nodes]] number of characters of each, at most PI__LONG_TOKEN */
-    uint32_t *set_of;     /* [first[n_nodes]] index in `set` of each token's kinds */
+    uint8_t *length;      /* [first[n_nodes]] number of characters of each token in `id`; capped at PI__LONG_TOKEN */
+    uint32_t *set_of;     /* [first[n_nodes]] index in `set` of the kinds of each token in `id` */
     uint64_t *set;        /* [n_sets] distinct sets of kinds that tokens consist of */
     uint32_t *n_of_set;   /* [n_sets] number of tokens of this set with fewer than PI__LONG_TOKEN characters */
     size_t n_sets;
@@ -61,28 +61,28 @@ void pi__tokens_free(pi__tokens *t);
  * of these characters may follow, all its tokens are allowed, and only the rest of the trie is walked. The engine
  * caches a few slices; grammars share them. */
 struct pi__slice {
-    uint64_t kinds;
+    uint64_t kinds;       /* one bit per kind of character of its tokens */
     uint32_t n, longest;  /* number of tokens; characters of the longest one */
     int32_t *id;          /* [n] by length, shortest first */
-    uint32_t upto[PI__LONG_TOKEN + 1]; /* [k] number of tokens of at most k characters */
+    uint32_t upto[PI__LONG_TOKEN + 1]; /* [k] number of its tokens with at most k characters */
     uint64_t *bits;       /* one bit per token of the slice */
     uint32_t n_rest;
-    uint32_t *node;       /* [n_rest] trie nodes on the paths to other tokens, in trie order */
-    uint32_t *skip;       /* [n_rest] index in `node` of the first one after its subtree */
-    unsigned users;       /* reference count; guarded by the tokens' lock */
+    uint32_t *node;       /* [n_rest] trie nodes on the paths to tokens outside the slice, in trie order */
+    uint32_t *skip;       /* [n_rest] index in `node` of the first entry after the subtree of node[i] */
+    unsigned users;       /* grammars that use it; guarded by the lock of pi__slices */
 };
 
-/* Gets the slice of these kinds; the caller releases it. *out NULL: the slice has too few tokens to be worth it, or the
- * cache is full of slices in use. Any thread. PI_ENOMEM. */
+/* Stores in *out the slice of these kinds, cached or new; the caller releases it. NULL: the slice has too few tokens to
+ * save work, or all cached slices are in use. Any thread. PI_ENOMEM. */
 int pi__slice_get(const pi__tokens *t, uint64_t kinds, pi__slice **out, pi_error *err);
 void pi__slice_release(const pi__tokens *t, pi__slice *s);
-/* Writes the mask of the slice's tokens of at most n characters. */
+/* Sets bits to the mask of the slice's tokens with at most n characters, and to no other tokens. */
 void pi__slice_fill(const pi__tokens *t, const pi__slice *s, uint32_t n, uint64_t *bits);
 
 pi__slices *pi__slices_new(void); /* returns NULL if out of memory */
 void pi__slices_free(pi__slices *s); /* may be NULL; no slice may be in use */
 
-/* Returns the kind of an ASCII character. */
+/* Returns the kind (bit number) of an ASCII character. */
 int pi__char_kind(uint32_t c);
 /* Returns the kinds, as bits, of the n non-ASCII characters from cp on. */
 uint64_t pi__wide_kinds(uint32_t cp, uint32_t n);

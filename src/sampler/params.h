@@ -22,11 +22,11 @@ typedef struct pi__sampling { /* meanings and defaults as in llama.cpp */
     float temp;              /* temperature; <= 0 = greedy */
     float dynatemp_range;    /* half width of the temperature range around temp, selected by entropy; 0 = off */
     float dynatemp_exponent; /* exponent of the entropy relative to its maximum */
-    int32_t mirostat;        /* Mirostat version 1 or 2, replaces all stages except temp; 0 = off */
+    int32_t mirostat;        /* Mirostat version 1 or 2: replaces all stages of the chain except temperature; 0 = off */
     float mirostat_tau;      /* target surprise in bits */
-    float mirostat_eta;      /* learning rate: corrected part of a token's error */
+    float mirostat_eta;      /* learning rate: fraction of a token's error (surprise - tau) that corrects mu */
     float adaptive_target;   /* target probability of adaptive-p; below 0 = off */
-    float adaptive_decay;    /* weight of the past at each token, at most 0.99 */
+    float adaptive_decay;    /* adaptive-p: factor on the sums of past tokens at each token, at most 0.99 */
     int32_t top_k;           /* <= 0 = off */
     float top_p;             /* 1 = off */
     float min_p;             /* 0 = off */
@@ -35,14 +35,14 @@ typedef struct pi__sampling { /* meanings and defaults as in llama.cpp */
     float repeat_penalty;    /* 1 = off */
     float presence_penalty;  /* 0 = off */
     float frequency_penalty; /* 0 = off */
-    int32_t repeat_last_n;   /* window in tokens; 0 = off, -1 = the full context */
+    int32_t repeat_last_n;   /* penalty window: the last tokens; 0 = off, -1 = the full context */
     float dry_multiplier;    /* 0 = off */
-    float dry_base;          /* growth of the penalty per token */
+    float dry_base;          /* penalty: multiplier * base^(length of the continued repetition - allowed length) */
     int32_t dry_allowed_length; /* longest repetition without a penalty */
-    int32_t dry_penalty_last_n; /* window in tokens; 0 = off, -1 = the full context */
-    float xtc_probability;   /* 0 = off */
-    float xtc_threshold;     /* XTC removes tokens from this probability on, except the least likely; > 0.5 = off */
-    int32_t min_keep;        /* minimum candidates that filters keep */
+    int32_t dry_penalty_last_n; /* DRY window: the last tokens; 0 = off, -1 = the full context */
+    float xtc_probability;   /* probability that XTC is applied to a token; 0 = off */
+    float xtc_threshold;     /* XTC removes tokens of at least this probability except the least likely; > 0.5 = off */
+    int32_t min_keep;        /* minimum number of candidates that each filter keeps */
     uint8_t chain[PI__SMP_N + 1]; /* order of stages, terminated by PI__SMP_N */
     const pi__logit_bias *bias; /* [n_bias] owned by the request */
     size_t n_bias;           /* entries in bias */
@@ -50,9 +50,9 @@ typedef struct pi__sampling { /* meanings and defaults as in llama.cpp */
     size_t n_dry_breakers;   /* entries in dry_breakers */
 } pi__sampling;
 
-enum { PI__TENANTS = 256 };
+enum { PI__TENANTS = 256 }; /* number of tenant slots of the round-robin scheduler */
 
-enum { PI__LOGITS_NONE, PI__LOGITS_LAST, PI__LOGITS_ALL, PI__LOGITS_GENERATED };
+enum { PI__LOGITS_NONE, PI__LOGITS_LAST, PI__LOGITS_ALL, PI__LOGITS_GENERATED }; /* words of option "logits" */
 
 struct pi__grammar;
 
@@ -66,29 +66,29 @@ typedef struct pi__gen_params {
     pi__sampling sampling;
     int32_t max_tokens;     /* tokens to generate; -1 = up to the end of the context */
     int32_t min_tokens;     /* end-of-generation tokens are forbidden before this number of tokens */
-    /* limit thoughts to thought_budget tokens, then force thought_message, if any, and the closing tag */
+    /* limit each thought to thought_budget tokens, then force thought_message, if any, and the closing tag */
     bool limit_thoughts;
     int32_t thought_budget; /* maximum tokens of a thought, >= 0 */
     const char *thought_message; /* read at submit; NULL = no message */
     bool ignore_eos;        /* end-of-generation tokens are never sampled */
-    bool no_stop;           /* end-of-generation tokens are sampled and do not end the answer */
-    bool cache;             /* reuse prefixes, and keep this request's */
+    bool no_stop;           /* end-of-generation tokens may be sampled and do not end the answer */
+    bool cache;             /* the request reuses cached prefixes, and its own prefixes stay in the cache */
     const char *salt;       /* only requests of equal salt share prefixes; NULL or "" = the default salt */
     int32_t n_logprobs;     /* -1 = off; otherwise the number of alternatives in addition to the sampled token */
-    bool probs_drawn;       /* log-probabilities after the sampler's stages, not of the raw row */
+    bool probs_drawn;       /* log-probabilities of the candidates after the sampler's stages, instead of the raw row */
     int32_t logits;         /* PI__LOGITS_*: rows for the logits function */
     int32_t logits_from;    /* PI__LOGITS_ALL: position of the first row */
-    bool hidden;            /* rows are hidden states instead of logits; nothing is generated */
+    bool hidden;            /* on_logits gets hidden states instead of logits; nothing is generated */
     int32_t priority;       /* lower runs first under the priority policy */
     uint32_t tenant;        /* below PI__TENANTS: at equal priority, tenants are served round-robin */
     int spec;               /* PI__SPEC_* of the drafter; 0 = the engine's default */
-    double deadline_ms;     /* milliseconds from submit; 0 = no deadline */
+    double deadline_ms;     /* milliseconds from submit after which the request ends; 0 = no deadline */
     const int32_t *stop_ids; /* [n_stop_ids] tokens that end the answer; owned by the request */
     size_t n_stop_ids;      /* entries in stop_ids */
     const int32_t *bad;     /* [n_bad] forbidden token sequences, each terminated by -1; owned by the request */
     size_t n_bad;           /* entries in bad; 0 = off */
     struct pi__grammar *grammar; /* constraint of the answer, or NULL; holds a reference */
-    bool calls;                  /* grammar is the one of tool calls */
+    bool calls;                  /* `grammar` constrains tool calls; events then report calls_bound */
     bool lora_given;        /* use exactly the adapters in lora; false = the engine's defaults */
     const pi__lora_ask *lora; /* [n_lora] read at submit; owned by the request */
     size_t n_lora;          /* entries in lora */

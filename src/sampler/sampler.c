@@ -140,9 +140,9 @@ static bool in_chain(const pi__sampling *p, int kind)
     return false;
 }
 
-/* Sets the chain to the active stages of p. Greedy decoding ends at the temperature stage, and filters right before
- * it have no effect. Mirostat and adaptive-p select the token, so they are last, regardless of their position in
- * p. */
+/* Sets s->chain to the active stages of p, and s->has_feedback. Greedy decoding ends at the temperature stage; filters
+ * right before it are left out, because they keep the most likely token. Mirostat and adaptive-p select the token, so
+ * they are last, regardless of their position in p. */
 static void set_chain(pi__sampler *s, const pi__sampling *p)
 {
     static const uint8_t around_mirostat[] = {PI__SMP_TEMPERATURE, PI__SMP_N};
@@ -165,7 +165,7 @@ static bool is_greedy(const pi__sampling *p)
            !(p->dynatemp_range > 0 && p->temp + p->dynatemp_range > 0 && in_chain(p, PI__SMP_TEMPERATURE));
 }
 
-/* Allocates the history of penalties and DRY. */
+/* Allocates the history (ring), and the memory of penalties and DRY, for the stages in p's chain that need them. */
 static int init_history(pi__sampler *s, const pi__sampling *p, int32_t max_history, pi_error *err)
 {
     bool penal = p->repeat_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
@@ -230,7 +230,7 @@ void pi__sampler_free(pi__sampler *s)
     pi__free(s);
 }
 
-/* False for placeholder ids of other media: they are in the history, but have no count. */
+/* False for placeholder ids of images and other media: they are in the history, but have no count. */
 static bool is_token(const pi__sampler *s, int32_t id) { return id >= 0 && id < s->n_vocab; }
 
 void pi__sampler_accept(pi__sampler *s, int32_t id)
@@ -283,7 +283,7 @@ static int32_t pick_greedy(const pi__cands *v)
     return v->n ? pi__key_id(best) : -1;
 }
 
-/* Turns a list into a row with only its values. */
+/* Makes the candidates a row: writes the list's logits to v->row, and -inf to all its other entries. */
 static void spread(pi__cands *v)
 {
     for (int32_t i = 0; i < v->n_row; i++) v->row[i] = -INFINITY;
@@ -368,8 +368,8 @@ bool pi__sampler_is_argmax(const pi__sampler *s)
     return s->greedy && s->chain[0] == PI__SMP_N && s->p.n_bias == 0;
 }
 
-/* Stores the tokens with penalties for the draw `ahead` tokens after the next one. The device adds the token in
- * between; when it is accepted, the oldest token leaves the window. */
+/* Stores the penalties in *out, and the penalized tokens with their counts in seen (if not NULL). ahead 1: as for the
+ * draw after the next token. The device itself adds the next token; the oldest token leaves the window then. */
 static void put_seen(const pi__sampler *s, int32_t ahead, pi__draw *out, uint32_t *seen)
 {
     const pi__idmap *m = &s->counts;

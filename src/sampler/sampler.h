@@ -23,8 +23,9 @@ void pi__sampler_scratch_free(pi__sampler_scratch *s);
  * beyond it the oldest are dropped. PI_EINVAL: a value is out of range. */
 int pi__sampler_create(pi__sampler **out, const pi__sampling *p, int32_t n_vocab, int32_t max_history, pi_error *err);
 void pi__sampler_free(pi__sampler *s);
-/* Appends a token of the prompt or answer to the history. Penalties look back at the history. Its length is the
- * position of the generator: sampling again before the next accept gives the same token. */
+/* Appends a token of the prompt or answer to the history, which penalties and DRY read. Also updates the state of
+ * Mirostat and adaptive-p, and advances the generator: sampling twice without an accept in between gives the same
+ * token. */
 void pi__sampler_accept(pi__sampler *s, int32_t id);
 /* Sets the logits of all tokens without a bit in `allowed` to -inf. */
 void pi__row_allow(float *logits, int32_t n_vocab, const uint64_t *allowed);
@@ -36,10 +37,12 @@ int32_t pi__sampler_sample(pi__sampler *s, pi__sampler_scratch *w, float *logits
 bool pi__sampler_is_argmax(const pi__sampler *s);
 
 /* Describes to a device how to draw the token that sample would return, from the row and the topk result of
- * pi__sampler_draw_top. ahead: 0, or 1 for the token after the next one; the device then knows the next one. seen:
- * [PI__MAX_SEEN] receives the tokens with penalties; NULL = not needed. false = the device cannot draw. */
+ * pi__sampler_draw_top. ahead 0: the next token; 1: the token after the next one, for a draw that runs when the device
+ * has drawn the next one. seen: [PI__MAX_SEEN] receives the tokens with penalties; NULL = not needed. false = the
+ * device cannot draw for this sampler; *out is then invalid. */
 bool pi__sampler_draw(const pi__sampler *s, int32_t ahead, pi__draw *out, uint32_t *seen);
-/* For samplers that a device can draw for: the number of largest values it needs, >= 1, and if it needs their sum. */
+/* If pi__sampler_draw returns true: returns the k (>= 1) of the topk request that the draw needs. *sum: it also needs
+ * pi__top.sum, the row's sum of exponentials. */
 int32_t pi__sampler_draw_top(const pi__sampler *s, bool *sum);
 
 /* The topk result of a logits row: its largest values, computed by a device (op topk). */
@@ -55,8 +58,9 @@ typedef struct pi__top {
 static inline int32_t pi__top_best(const pi__top *t) { return t->n ? (int32_t) (uint32_t) t->key[0] : -1; }
 /* Returns the logit of a key. */
 float pi__top_logit(uint64_t key);
-/* Returns the k of the topk request that sample_top needs, at most PI__MAX_TOP; 0 = it needs the full row. *sum: it
- * also needs pi__top.sum. n_forbid: number of excluded ids in sample_top; nonzero if a bit mask will be given. */
+/* Returns the k of the topk request that pi__sampler_sample_top needs, at most PI__MAX_TOP; 0 = the full row is
+ * needed. *sum: pi__top.sum is needed too. n_forbid: number of ids that will be excluded; pass a nonzero value also
+ * for a mask. */
 int32_t pi__sampler_top(const pi__sampler *s, size_t n_forbid, bool *sum);
 /* Tokens with probability 0. */
 typedef struct pi__excluded {
@@ -64,22 +68,22 @@ typedef struct pi__excluded {
     size_t n_forbid;
     const uint64_t *allowed; /* also excludes all tokens without a bit here; NULL = no mask */
 } pi__excluded;
-/* Returns the token that sample gives for the full row, bit-exact, or PI__NEED_ROW if t does not suffice. scribble:
- * n_vocab values that are overwritten. */
+/* Returns the token that pi__sampler_sample gives for the full row, bit-exact, or PI__NEED_ROW if t does not suffice;
+ * -1 as there. scribble: n_vocab values of scratch. */
 enum { PI__NEED_ROW = -2 };
 int32_t pi__sampler_sample_top(pi__sampler *s, pi__sampler_scratch *w, const pi__top *t, float *scribble,
                                const pi__excluded *x);
 
-/* Returns the token that sample gives, and log-probabilities after the stages: out[0] is the token, out[1..n] the
- * most likely candidates, in the order and form of pi__logprobs. */
+/* Returns the token that pi__sampler_sample gives, and stores log-probabilities of the candidates after the stages:
+ * out[0] is the token, out[1..n] the most likely candidates, in the order and form of pi__logprobs. */
 int32_t pi__sampler_sample_drawn(pi__sampler *s, pi__sampler_scratch *w, float *logits, const int32_t *forbid,
                                  size_t n_forbid, int32_t n, pi_token_prob *out);
 /* Stores log-probabilities of the raw row: out[0] for id, out[1..n] for the n most likely tokens, descending, the
  * lower id first on ties; id -1 fills unused entries. */
 void pi__logprobs(const float *logits, int32_t n_vocab, int32_t id, int32_t n, pi_token_prob *out,
                   pi__sampler_scratch *w);
-/* Like pi__logprobs, from a topk result with a sum. The result must not be odd, and must contain id and n more keys,
- * or all. */
+/* Like pi__logprobs, from a topk result with a sum. t->odd must be false, and t must contain id and n more keys, or all
+ * values above -inf. */
 void pi__logprobs_top(const pi__top *t, int32_t id, int32_t n, pi_token_prob *out);
 /* Returns the index of the largest value, the lowest on ties. NaN never wins; -1 if nothing is above -inf. */
 int32_t pi__argmax(const float *x, int32_t n);

@@ -4,7 +4,7 @@
  * one of its candidates. They use the scratch of the caller's thread and keep no state. Sums are in double. */
 #include "sampler/sampler_impl.h"
 
-/* Returns the row's maximum; removes NaN and +inf from the row. */
+/* Returns the row's maximum; clamps NaN and +inf in the row (pi__logit_clamp) and sets v->clean. */
 static float clean_row(pi__cands *v)
 {
     bool odd = false;

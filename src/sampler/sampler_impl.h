@@ -55,15 +55,15 @@ typedef struct pi__dry {
     pi__dry_breaker *breaker; /* [n_breakers] by ascending head */
     size_t n_breakers;
     int32_t *tokens;          /* tokens of all breakers */
-    int32_t *z;               /* [window] repeat lengths of the current call */
-    pi__idmap longest;        /* token -> longest repetition that it would continue, for the current call */
+    int32_t *z;               /* [window] match lengths of the current call, by distance from the newest token */
+    pi__idmap longest;        /* token -> longest repetition in tokens that it would continue; for the current call */
 } pi__dry;
 
 /* State of Mirostat and adaptive-p, from accepted tokens (sampler_feedback.c). */
 typedef struct pi__feedback {
     float mu;              /* Mirostat: maximum surprise of a candidate, in bits */
-    float weighted, total; /* adaptive-p: decaying sum of probabilities, and of their weights */
-    int32_t id;            /* last token sampled since the last accept; -1 = none */
+    float weighted, total; /* adaptive-p: sum of the tokens' probabilities, and of 1 per token; both decay per token */
+    int32_t id;            /* token sampled last, before its accept; -1 = none */
     float value;           /* its surprise (Mirostat) or probability (adaptive-p) */
     double sum;            /* adaptive-p: sum of the weights that the token was sampled from */
 } pi__feedback;
@@ -78,12 +78,12 @@ struct pi__sampler {
     int32_t *ring;         /* [ring_cap] the last tokens; NULL if no stage needs history */
     int32_t ring_cap;      /* length of the longest window */
     int32_t ring_next;     /* index for the next token */
-    int32_t ring_len;      /* tokens in it */
-    int32_t penalty_window; /* tokens in counts; 0 = off */
+    int32_t ring_len;      /* tokens in ring, at most ring_cap */
+    int32_t penalty_window; /* length in tokens of the window that counts covers; 0 = no penalties */
     pi__idmap counts;      /* token -> occurrences in the penalty window */
     pi__dry dry;
     bool greedy;           /* the best candidate is taken without a draw */
-    bool has_feedback;     /* the chain ends with Mirostat or adaptive-p */
+    bool has_feedback;     /* the chain ends with Mirostat or adaptive-p, which need `feedback` */
     pi__feedback feedback;
 };
 
@@ -97,12 +97,12 @@ typedef struct pi__cands {
     size_t n;               /* candidates in the list */
 } pi__cands;
 
-/* Cleans a computed logit: infinities and NaN would break differences of logits. */
+/* Returns a computed logit as a finite value or -inf: +inf becomes FLT_MAX, NaN becomes -inf. */
 static inline float pi__logit_clamp(float x) { return x > FLT_MAX ? FLT_MAX : x == x ? x : -INFINITY; }
 
 /* ---- passes over a row (sampler_row.c) */
 
-/* Returns the largest value; -inf if nothing is above. NaN never wins. *odd (may be NULL): the row has NaN or
+/* Returns the largest value; -inf if no value is above -inf. NaN never wins. *odd (may be NULL): the row has NaN or
  * +inf. */
 float pi__row_max(const float *x, int32_t n, bool *odd);
 /* Returns the sum of exp(x - max) over a clean row. Devices add in the same order (base/logits.h). */
@@ -114,46 +114,50 @@ size_t pi__row_top(const float *x, int32_t n, int32_t k, uint64_t *key);
 /* Returns the index where the running sum of exp(x - max) first exceeds u times the total; -1 = nothing above -inf.
  * Clean row. */
 int32_t pi__row_draw(const float *x, int32_t n, float max, double u);
-/* Like pi__row_draw, for a row where all except these n values are -inf; keys in the order of ids. */
+/* Like pi__row_draw, for a row in which all values except the n ones in key[] are -inf. key[] is in the order of
+ * ids. */
 int32_t pi__keys_draw(const uint64_t *key, size_t n, float max, double u);
 
 /* ---- keys (sampler_row.c) */
 
-/* Moves the k smallest of key[0..n) to the front, unordered. */
+/* Reorders key[0..n) so that its k smallest keys come first, in no order. */
 void pi__keys_select(uint64_t *key, size_t n, size_t k);
 void pi__keys_sort(uint64_t *key, size_t n);
-/* Sorts keys in any order by id. */
+/* Sorts key[0..n), given in any order, by id. */
 void pi__keys_sort_by_id(uint64_t *key, size_t n);
-/* Moves the smallest keys to the front: the fewest, at least min_n, with weights (weight[id], id = low half of the
- * key) that sum to more than target. Returns their number. */
+/* Reorders key[0..n) so that a set of its smallest keys comes first, and returns the size of that set: the fewest keys,
+ * at least min_n, with weights (weight[id], id = low half of the key) that sum to more than target. */
 size_t pi__keys_select_mass(uint64_t *key, size_t n, const float *weight, double target, size_t min_n);
 
 /* ---- stages (sampler_filters.c, sampler_penalties.c, sampler_dry.c, sampler_feedback.c) */
 
-/* Turns v into a list of all values above -inf. */
+/* Makes the candidates a list: all values of the row above -inf. No effect if they are a list already. */
 void pi__cands_list(pi__cands *v);
 float pi__cands_max(pi__cands *v);
-/* Applies top-p with at least min_n candidates to a sorted list of a row's best values. all: the list is complete.
- * false = the result is not within the list; nothing changed. */
+/* Applies top-p to a sorted list of a row's largest values. target: probability mass to reach, in the units of
+ * pi__weight_units; at least min_n candidates are kept. all: the list has every value above -inf. false = the result
+ * may need values that are not in the list; nothing changed. */
 bool pi__cands_keep_mass(pi__cands *v, uint64_t target, size_t min_n, bool all);
-/* Returns the smallest logit that min-p keeps if the largest is max. */
+/* Returns the smallest logit that min-p keeps, for a row with the largest logit max. */
 float pi__min_p_limit(float max, float p);
-/* Runs one stage of the chain. */
+/* Runs stage `kind` (enum pi__sampler_kind) of the chain on the candidates. */
 void pi__sampler_apply(pi__sampler *s, int kind, pi__cands *v);
-/* Selects the token from the chain's candidates. */
+/* Selects the token from the candidates after the chain: the best one if greedy, else a random one. Records it for
+ * Mirostat and adaptive-p. Returns -1 if there is no candidate. */
 int32_t pi__sampler_pick(pi__sampler *s, pi__cands *v);
-/* Stores weights exp(logit - max) of the list's tokens in weight[id]; returns their sum. */
+/* Stores the weights exp(logit - max) of the list's tokens in w->weight[id]; returns their sum. */
 double pi__list_weights(pi__cands *v, float max);
 /* Keeps the candidates with a logit of at least limit, as a list. */
 void pi__cands_keep_from(pi__cands *v, float limit);
-/* Stores log-probabilities of the first n sorted keys. */
+/* Stores the ids and log-probabilities (logit - max - log_sum) of the first n of n_key sorted keys; id -1 fills the
+ * rest. */
 void pi__put_logprobs(const uint64_t *key, size_t n_key, float max, double log_sum, int32_t n, pi_token_prob *out);
 /* True if no penalty can make a token more likely. */
 static inline bool pi__only_lowers(const pi__sampling *p)
 {
     return p->repeat_penalty >= 1 && p->presence_penalty >= 0 && p->frequency_penalty >= 0;
 }
-/* Adds a bias to a logit. */
+/* Returns logit + bias, clamped to a finite value or -inf. */
 static inline float pi__biased(float logit, float bias) { return pi__logit_clamp(logit + bias); }
 void pi__stage_top_n_sigma(pi__cands *v, float n_sigma);
 void pi__stage_top_k(pi__cands *v, int32_t k);
@@ -173,8 +177,9 @@ int pi__dry_init(pi__sampler *s, const pi__sampling *p, int32_t max_history, pi_
 void pi__dry_free(pi__dry *d);
 
 void pi__feedback_init(pi__feedback *f, const pi__sampling *p);
-/* Records that id was drawn from the candidates; it may be accepted next. */
+/* Records id as sampled, with its surprise or probability among the candidates, for pi__feedback_accept. */
 void pi__feedback_drawn(pi__sampler *s, pi__cands *v, int32_t id);
+/* Updates mu, or the sums of adaptive-p, if id is the token recorded last. */
 void pi__feedback_accept(pi__sampler *s, int32_t id);
 
 /* Returns the token i positions before the newest one (i = 0); i < ring_len. */

@@ -108,7 +108,8 @@ int32_t pi__row_draw(const float *x, int32_t n, float max, double u)
     return n - 1;
 }
 
-/* Returns the sum over the row's block that contains key[i]; *end = index after the block's last key. */
+/* Returns the sum of exp(logit - max) over the keys in the row block of key[i]; *end = index after the block's last
+ * key. */
 static double keys_exp_sum(const uint64_t *key, size_t n, size_t i, float max, size_t *end)
 {
     const int32_t block = pi__key_id(key[i]) / BLOCK;
@@ -260,7 +261,7 @@ void pi__keys_sort(uint64_t *key, size_t n)
     }
 }
 
-/* Converts between the order of keys and the order of ids. */
+/* Swaps the 32-bit halves of each key: logit in the high half becomes id in the high half, or back. */
 static void swap_halves(uint64_t *key, size_t n)
 {
     for (size_t i = 0; i < n; i++) key[i] = key[i] << 32 | key[i] >> 32;

@@ -12,7 +12,7 @@
  * needs the full row. The sampled token is the same in both cases. No memory; one thread at a time. */
 #include "sampler/sampler_impl.h"
 
-enum { MAX_BIASES = 64, ROOM = 128 /* ROOM: values that may fall below the border */ };
+enum { MAX_BIASES = 64, ROOM = 128 }; /* maximum number of biases; maximum top-k if stages before it lower logits */
 
 /* True if penalties and biases never make a token more likely. */
 static bool only_lowers(const pi__sampler *s)
@@ -52,7 +52,7 @@ int32_t pi__sampler_draw_top(const pi__sampler *s, bool *sum)
     return *sum || s->chain[0] == PI__SMP_MIN_P ? PI__MAX_TOP : 1;
 }
 
-/* Applies biases and excludes tokens with probability 0. */
+/* Applies the biases of s to the list's keys, and sets excluded tokens to -inf. */
 static void lower(const pi__sampler *s, pi__cands *v, const pi__excluded *x)
 {
     for (size_t i = 0; i < v->n; i++) {
@@ -66,7 +66,7 @@ static void lower(const pi__sampler *s, pi__cands *v, const pi__excluded *x)
     }
 }
 
-/* Sorts the list, and drops excluded tokens and values below the border. */
+/* Drops excluded tokens and values below the border from the list, and sorts it. */
 static void keep_known(pi__cands *v, uint64_t border)
 {
     const uint64_t least = pi__logit_key(-INFINITY, 0); /* smallest key of a -inf logit */
@@ -78,7 +78,7 @@ static void keep_known(pi__cands *v, uint64_t border)
     pi__keys_sort(key, n);
 }
 
-/* Applies top-k to a sorted list of all values above the border. false = the result reaches below the border. */
+/* Applies top-k to a sorted list. all: it has every value above -inf. false = the list has fewer than k values. */
 static bool top_k(pi__cands *v, size_t k, bool all)
 {
     if (k > v->n) return all;

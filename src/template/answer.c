@@ -100,7 +100,7 @@ size_t pi__answer_find(pi__answer *a, const char *s)
 
 /* ---------------------------------------------------------------------------------------------------------- markers */
 
-/* True if spaces before this marker belong to the content. */
+/* True if spaces between content and this marker belong to the content. */
 static bool begins_call(const pi__answer *a, const char *marker)
 {
     return a->form && a->form->spaces && (marker == a->form->open || marker == a->form->call);
@@ -137,7 +137,8 @@ void pi__answer_scan_text(pi__answer *a, bool thought, const char *const *marker
     if (a->seek < i) a->seek = i;
 }
 
-/* Lists everything that may begin in a text: calls, tags around content, reasoning. */
+/* Lists the n markers that may occur in content: calls (*n_calls), then tags around content (*n_tags), then reasoning.
+ * Returns n. */
 static int markers(const pi__answer *a, const char *out[MAX_MARKERS], int *n_calls, int *n_tags)
 {
     int n = 0;
@@ -179,7 +180,8 @@ static bool begin(pi__answer *a)
     return true;
 }
 
-/* Reasoning ends with its tag, or with the opening tag of the content. */
+/* Appends text to the thoughts, up to their closing tag or the opening tag of the content. Returns false if more input
+ * is needed. */
 static bool thought(pi__answer *a)
 {
     const char *marker[3] = {pi__thought_tags_of[a->tags].close};
@@ -199,7 +201,8 @@ static bool thought(pi__answer *a)
     return true;
 }
 
-/* A call inside reasoning is part of it if the closing tag follows. At the answer's end the model left the tag out. */
+/* Decides about a call inside reasoning. If the closing tag follows, all text up to it is reasoning. At the end of an
+ * answer without the tag, reasoning ended before the call. Returns false if more input is needed. */
 static bool unclosed(pi__answer *a)
 {
     const size_t end = pi__answer_find(a, pi__thought_tags_of[a->tags].close);
@@ -226,7 +229,8 @@ void pi__answer_enter_call(pi__answer *a, int step, size_t n_marker)
     a->step = step;
 }
 
-/* Starts a bare call if the answer begins with '{' (or a Python list) and the form allows this. */
+/* Starts a bare call if the content begins with '{' (or a Python list) and the form allows this: PI__GO, PI__WAIT or
+ * PI__FAIL. */
 static int bare(pi__answer *a)
 {
     size_t i = a->at;
@@ -264,7 +268,7 @@ static bool text(pi__answer *a)
     return true;
 }
 
-/* Makes everything from a->raw to a->at text. */
+/* Drops the open call, and makes its text, from a->raw to a->at, content or reasoning again. */
 static void fail_call(pi__answer *a)
 {
     size_t n = a->at - a->raw;
@@ -307,7 +311,7 @@ static void run(pi__answer *a)
 
 /* ------------------------------------------------------------------------------------------------------------ input */
 
-/* Drops text that was taken, and deltas that were delivered. */
+/* Outside of a call, removes the bytes before a->at from buf. Empties the list of deltas if all were read. */
 static void compact(pi__answer *a)
 {
     size_t done = a->state == CALL ? 0 : a->at;
@@ -355,8 +359,8 @@ void pi__answer_bind(pi__answer *a)
     if (c) c->sure |= !c->told;
 }
 
-/* Returns the start of a tag cut off at the buffer's end; a->n if there is none. If a call was required, all remaining
- * text belongs to its start. */
+/* Returns the offset in buf of a tag that the buffer's end cuts off; a->n if there is none. If a call was required, all
+ * remaining text counts as its start. */
 static size_t begun_tag(const pi__answer *a)
 {
     const char *tag[PI__N_THOUGHT_TAGS + MAX_MARKERS];
@@ -426,7 +430,8 @@ pi__str pi__answer_reasoning(const pi__answer *a)
 
 /* ------------------------------------------------------------------------------------------------------------- life */
 
-/* Reads the tools and options for calls and reasoning. *goes_on: the answer continues a message of the prompt. */
+/* Reads the tools and options, and sets form, text, must_call and structured from them. *goes_on: the answer continues
+ * a message of the prompt. */
 static int read_options(pi__answer *a, const char *options, bool *reasoning, bool *goes_on, pi_error *err)
 {
     pi__val o, *v;
@@ -449,7 +454,7 @@ static int read_options(pi__answer *a, const char *options, bool *reasoning, boo
     return PI_OK;
 }
 
-/* Renders a small prompt to check if reasoning is open at its end. */
+/* Renders a small prompt. If reasoning is open at its end, the answer begins inside reasoning (state THOUGHT). */
 static int look_at_prompt(pi__answer *a, const char *options, int64_t now)
 {
     static const char messages[] = "[{\"role\": \"user\", \"content\": \"?\"}]";

@@ -126,7 +126,7 @@ void pi__answer_drop_call(pi__answer *a)
     size_t n = a->n_delta;
     while (n > a->next_delta && a->delta[n - 1].kind >= PI_CHAT_CALL && a->delta[n - 1].call == i)
         told = a->delta[--n].kind != PI_CHAT_CALL;
-    a->n_delta = n; /* the caller has not seen these */
+    a->n_delta = n; /* the caller has not read the deltas from n on */
     a->open = false;
     a->call[i].dropped = true;
     a->call[i].args.n = 0;

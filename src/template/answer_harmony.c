@@ -57,7 +57,7 @@ static int take_header(pi__answer *a, pi__str h)
     if (kept) pi__answer_put(a, false, n);
     else a->at += n;
     begin_body(a, analysis && !kept, kept);
-    a->dropped = to.p && !of_functions; /* a built-in tool of the model, which is not available */
+    a->dropped = to.p && !of_functions; /* a message to a built-in tool, which is not available, is dropped */
     return a->code ? PI__WAIT : PI__GO;
 }
 

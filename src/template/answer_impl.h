@@ -22,28 +22,28 @@
 enum pi__answer_go {
     PI__GO,    /* input was taken, or a->step changed */
     PI__WAIT,  /* needs more input */
-    PI__FAIL,  /* not a call: everything since a->raw becomes content */
+    PI__FAIL,  /* the text is not a call: everything from a->raw on becomes content */
     PI__LEAVE, /* the calls are over: text follows from a->at on */
 };
 
-/* bytes of an id; bytes of a name or key; nesting of lists and maps */
+/* maximum bytes of an id; of a name or key; maximum nesting of lists and maps */
 enum { PI__ANSWER_ID = 96, PI__ANSWER_NAME = 256, PI__ANSWER_DEPTH = 64 };
 
 typedef struct pi__call {
     char id[PI__ANSWER_ID];
-    const char *name;          /* in the zone */
+    const char *name;          /* name of the function; in the zone */
     const pi__dict *function;  /* description of the called function */
-    pi__text args;             /* JSON, as far as it is known */
+    pi__text args;             /* arguments as JSON text, as far as known; always a prefix of the final text */
     bool done;                 /* complete */
-    bool dropped;              /* turned out not to be a call */
-    bool sure;                 /* a grammar ensures that it becomes complete */
+    bool dropped;              /* the text turned out not to be a call and became content */
+    bool sure;                 /* a grammar ensures that the call becomes complete */
     bool told;                 /* the caller has received its PI_CHAT_CALL delta */
 } pi__call;
 
 typedef struct pi__answer_delta {
     int kind;        /* PI_CHAT_* */
     uint32_t call;   /* index of the call */
-    size_t from, n;  /* range in its text: content, reasoning, or the call's arguments */
+    size_t from, n;  /* range in bytes of content, thoughts, or the args of the call, by kind */
 } pi__answer_delta;
 
 struct pi__answer {
@@ -51,53 +51,53 @@ struct pi__answer {
     const pi__chat_form *form; /* NULL = no calls are expected */
     const pi__chat_form *text; /* the template's form, for the tags around content; NULL = none */
     pi__zone zone;             /* holds the tools */
-    char *json;                /* text of the tools, to which they point */
+    char *json;                /* JSON text of the tools, to which `tools` points */
     pi__val tools;
     int code;                  /* PI_OK, or the error that made the parser unusable */
 
     pi__utf8_hold hold;
     char *buf;                 /* [n] unclassified text, and the text of the current call */
     size_t n, cap;
-    size_t at;                 /* offset of the next input */
-    size_t raw;                /* in a call: start of its text, after the last complete call */
-    size_t seek;               /* searches without a result have covered the text up to here */
-    bool ended;
+    size_t at;                 /* offset in buf of the next byte to classify */
+    size_t raw;                /* offset in buf: start of the current call's text, after the last complete call */
+    size_t seek;               /* offset in buf before which a repeated search has found nothing */
+    bool ended;                /* pi__answer_end was called */
     bool bound;                /* pi__answer_bind was called */
     bool must_call;            /* tool_choice requires a call */
     bool structured;           /* the content is constrained: calls come first or not at all */
-    bool last, cut;            /* no more input; the answer was cut off */
+    bool last, cut;            /* last: no more input will come; cut: the answer was cut off */
     bool dropped;              /* text is discarded: it is a message to an unknown tool */
     bool unclosed;             /* the call began inside reasoning that was never closed */
 
     /* the answer consists of messages: MESSAGE replaces the states BEGIN, THOUGHT and TEXT */
     bool harmony;
-    bool in_thought, kept;     /* the message is reasoning; its end tag is part of the content */
-    int state;                 /* state of answer.c */
+    bool in_thought, kept;     /* the current message is reasoning; its end tag is part of the content */
+    int state;                 /* state of the machine in answer.c: BEGIN, THOUGHT, ... */
     int tags;                  /* index of the reasoning tags; -1 = reasoning is not parsed */
-    bool trim;                 /* drop leading white space */
-    bool bare;                 /* a JSON object here is a call (Llama) */
+    bool trim;                 /* drop white space before the next text */
+    bool bare;                 /* no content since the start or the last call: a JSON object here may be a call */
     pi__text content, thoughts;
 
     pi__call *call;            /* [n_call] */
     size_t n_call, cap_call;
     uint32_t n_done;
-    bool open;                 /* the last call is not complete yet */
-    pi__answer_delta *delta;   /* [n_delta], the first next_delta were taken */
+    bool open;                 /* call[n_call - 1] is not complete yet */
+    pi__answer_delta *delta;   /* [n_delta] deltas; pi__answer_next has returned the first next_delta */
     size_t n_delta, cap_delta, next_delta;
 
     /* the call being read */
     int step;                  /* state of the form's step function */
     bool first;                /* no member of the arguments yet */
     pi__json_scan scan;
-    size_t token;              /* start of a name, key or value */
+    size_t token;              /* offset in buf of the name, key or value being read */
     int member;                /* answer_json.c: kind of the current member */
-    size_t held, n_held;       /* arguments that came before the name */
+    size_t held, n_held;       /* offset in buf and bytes of arguments that came before the name */
     bool has_args;
-    const char *close;         /* expected after a JSON call; NULL = nothing */
+    const char *close;         /* text expected after the JSON object of a call; NULL = none */
     bool list;                 /* the call is an element of a list */
-    unsigned types;            /* PI__T_* allowed for the value */
-    bool strict;               /* the value must be JSON */
-    uint64_t levels;           /* Gemma: one bit per level, 1 = map, 0 = list; Python: the open quote, or 0 */
+    unsigned types;            /* PI__T_* that the schema allows for the current value; 0 = any */
+    bool strict;               /* the current value must be JSON, even where text is allowed */
+    uint64_t levels;           /* Gemma: bit i = nesting level i is a map; Python: the open quote, or 0 */
     uint32_t depth;
 };
 
@@ -105,27 +105,32 @@ static inline bool pi__answer_white(char c) { return c == ' ' || c == '\n' || c 
 
 /* ---- taking text (answer.c) */
 void pi__answer_skip_white(pi__answer *a);
-/* Compares s with buf + at: 1 = all of s is there, 0 = the buffer ends within s, -1 = mismatch. A character cut off at
- * the buffer's end counts as a character of s. */
+/* Compares s with buf from offset `at` on: 1 = all of s follows, 0 = the buffer ends within s, -1 = mismatch. A
+ * character cut off at the buffer's end counts as a character of s. */
 int pi__answer_matches(const pi__answer *a, size_t at, const char *s);
-/* Takes one of the literals at a->at. Returns its index; -1: needs more input; -2: no literal matches. */
+/* If one of the n literals (NULL = skipped) follows at a->at, moves a->at past it and returns its index. -1: needs
+ * more input; -2: no literal matches. */
 int pi__answer_pick(pi__answer *a, const char *const *literal, int n);
-/* Gets the number of bytes before s, at most max. PI__GO, PI__WAIT, or PI__FAIL (there are more). */
+/* Stores in *n the number of bytes between a->at and the next s, at most max. PI__GO; PI__WAIT: s was not found yet;
+ * PI__FAIL: s does not follow within max bytes. */
 int pi__answer_until(const pi__answer *a, const char *s, size_t max, size_t *n);
 /* Returns s without surrounding white space. */
 pi__str pi__answer_trim(pi__str s);
-/* Returns the offset of s at or after a->seek; SIZE_MAX if not found yet. */
+/* Returns the offset in buf of the next s at or after a->seek; SIZE_MAX if it has not arrived. Moves a->seek, so that
+ * a later call does not search again. */
 size_t pi__answer_find(pi__answer *a, const char *s);
 
-/* Takes the next n bytes as reasoning or content. */
+/* Moves a->at past the next n bytes of buf. Appends them to the thoughts or the content, with a delta, unless
+ * a->dropped. */
 void pi__answer_put(pi__answer *a, bool thought, size_t n);
-/* Looks for the first of n markers after a->at and puts all text that certainly precedes it. *hit: the marker at a->at,
- * after optional white space that belongs to neither; -1: none yet. */
+/* Searches for the first of n markers after a->at, and puts all text that certainly precedes it. *hit: index of the
+ * marker that follows at a->at, after optional white space that is neither text nor marker; -1: no marker yet. */
 void pi__answer_scan_text(pi__answer *a, bool thought, const char *const *marker, int n, int *hit);
-/* Starts a call at a->at, after optional white space: sets its step and skips the n_marker bytes of its marker. */
+/* Starts a call at a->at: skips white space and the n_marker bytes of its marker, and sets a->raw, state and step. */
 void pi__answer_enter_call(pi__answer *a, int step, size_t n_marker);
 
-/* ---- calls (answer_call.c). False: out of memory (a->code is set); begin: or no tool has this name */
+/* ---- calls (answer_call.c). false: out of memory, and a->code is set. begin_call also returns false, with a->code
+ * PI_OK, if no tool has this name. */
 bool pi__answer_begin_call(pi__answer *a, pi__str name, pi__str id);
 bool pi__answer_add_args(pi__answer *a, const char *p, size_t n);
 bool pi__answer_add_str(pi__answer *a, const char *s);
@@ -133,13 +138,14 @@ bool pi__answer_add_str(pi__answer *a, const char *s);
 bool pi__answer_add_escaped(pi__answer *a, const char *p, size_t n);
 /* Completes the call and moves a->raw after it. False: its arguments are not a JSON object, and the caller drops it. */
 bool pi__answer_end_call(pi__answer *a);
-/* Drops the open call. */
+/* Drops the open call and its unread deltas. If its PI_CHAT_CALL delta was read, records PI_CHAT_CALL_DROPPED. */
 void pi__answer_drop_call(pi__answer *a);
 void pi__answer_record(pi__answer *a, int kind, uint32_t call, size_t from, size_t n);
-/* Appends a key and the separator before it; sets a->types to the types of its value. */
+/* Appends a key of the arguments and the separator before it; sets a->types to the types that the schema allows for
+ * its value. */
 bool pi__answer_add_key(pi__answer *a, pi__str key);
-/* Appends a complete value written as text, converted by the schema. False: it cannot be converted, not even to
- * text. */
+/* Appends a complete value of an argument that is written as text, converted to a type of a->types. false: it cannot be
+ * converted, not even to a string. */
 bool pi__answer_add_value(pi__answer *a, pi__str text);
 
 enum { /* types that a schema allows; 0 = any */

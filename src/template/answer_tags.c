@@ -227,8 +227,8 @@ static int value(pi__answer *a)
 
 enum { WHITE_MAX = 256 }; /* maximum bytes of white space between two tags */
 
-/* Returns 1 if a tag is at byte i after optional white space, 0 if unknown yet, -1 if not. at_end: result at the
- * end. */
+/* Returns 1 if one of the n tags follows at byte i of buf, after optional white space; 0 if that is unknown yet; -1 if
+ * not. at_end: the result if the answer ends after the white space. */
 static int tag_follows(const pi__answer *a, size_t i, const char *const *tag, int n, int at_end)
 {
     int found = -1;

@@ -63,7 +63,7 @@ typedef struct conversation { /* JSON texts from the caller */
     int64_t now;
 } conversation;
 
-/* Converts messages and tools to the template's conventions. */
+/* Parses the conversation's JSON to values in z, and converts messages and tools to the template's conventions. */
 static int fit(const pi__chat *c, const pi__chat_roles *roles, pi__zone *z, const conversation *v, const pi__dict *vars,
                pi__val *messages, pi__list *origin, pi__val *tools, pi_error *err)
 {
@@ -80,7 +80,8 @@ static int fit(const pi__chat *c, const pi__chat_roles *roles, pi__zone *z, cons
     return rc ? rc : pi__chat_place(roles, c, z, messages->list, origin, err);
 }
 
-/* Renders for a template with these roles. *refused: the template failed or left a message out. */
+/* Renders the conversation as for a template with these roles, and appends the text to out. *refused: the template
+ * failed or left a message out. */
 static int render(const pi__chat *c, const pi__chat_roles *roles, const conversation *v, pi__text *out, bool *refused,
                   pi_error *err)
 {
@@ -138,7 +139,8 @@ int pi__chat_tokens(const pi__chat *c, const char *messages, const char *tools, 
 
 /* ---------------------------------------------------------------------------------------------------------- loading */
 
-/* Resolves the template's name; picks a template if the model has none. */
+/* Replaces *text by the built-in template of that name. *text NULL: selects a built-in template that the vocabulary
+ * suggests; PI_EUNSUPPORTED if none. */
 static int choose(const pi__vocab *v, const char **text, pi_error *err)
 {
     bool has_chatml = pi__vocab_find(v, "<|im_start|>", 12) >= 0;

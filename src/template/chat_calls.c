@@ -87,9 +87,9 @@ int pi__chat_fit_calls(const pi__chat *c, pi__zone *z, pi__dict *m, size_t i, pi
 typedef struct ids {
     const pi__chat *c;
     pi__zone *z;
-    pi__dict *calls;   /* id given by the client -> its latest call */
-    pi__list *open;    /* calls of the last message with calls */
-    size_t n_answered; /* number of these with a result that has no id */
+    pi__dict *calls;   /* id given by the client -> the latest call with that id */
+    pi__list *open;    /* calls of the last message with calls; NULL = no message had calls yet */
+    size_t n_answered; /* entries of `open` that were paired with a result without an id */
     size_t n_calls;    /* number of calls so far */
 } ids;
 

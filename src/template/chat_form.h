@@ -6,7 +6,7 @@
 #include "template/value.h"
 
 enum pi__form_kind {
-    PI__FORM_NONE,    /* resembles another row, but cannot be parsed */
+    PI__FORM_NONE,    /* a template that matches this row has a form that cannot be parsed */
     /* open { call NAME call_end { param KEY key_end VALUE param_close } call_close } close, or JSON */
     PI__FORM_TAGS,
     PI__FORM_GEMMA,   /* open call:NAME{key:VALUE,...} close, strings between <|"|> */
@@ -27,49 +27,52 @@ typedef struct pi__chat_form {
     int kind;                 /* enum pi__form_kind */
     int body;                 /* enum pi__form_body */
     const char *sign[2];      /* substrings that the template's text must contain; NULL = not needed */
-    const char *open, *close; /* around calls; NULL close = none. A call with its own tag may also come without them, */
-    bool lone;                /* and usually does if `lone` is set */
-    const char *call;         /* before the name; NULL = the name follows open directly */
-    /* the name stands between this and ":NUMBER"; the entire text is the call's id; NULL = no prefix */
+    const char *open, *close; /* around all calls; close may be NULL. With `call`, a call may also come without them */
+    bool lone;                /* calls usually come without open and close */
+    const char *call;         /* before a call's name; NULL = the name follows open directly */
+    /* text before the name. The entire text PREFIX NAME ":NUMBER" is the call's id; NULL = no prefix */
     const char *prefix;
-    const char *call_end;     /* after the name; NULL = the name ends at white space or a tag */
-    const char *call_close;
-    const char *param, *key_end; /* before and after a key */
-    const char *value;        /* before the value, after optional white space; NULL = none */
-    const char *param_close;
+    const char *call_end;     /* after a call's name; NULL = the name ends at white space or a tag */
+    const char *call_close;   /* after a call's arguments */
+    const char *param, *key_end; /* before and after a parameter's key */
+    const char *value;        /* before a parameter's value, after optional white space; NULL = none */
+    const char *param_close;  /* after a parameter's value */
     bool newline;             /* one line break before and after a value is not part of it */
     bool attribute;           /* key_end is followed by string="true"> or string="false"> */
     bool xtml;                /* name and key end with a quote; attributes and call_end or key_end follow */
-    bool section;             /* open and close delimit a section: other text in it is dropped */
+    bool section;             /* text between open and close is dropped unless it is a call */
     bool spaces;              /* spaces before open belong to the content */
-    bool bare;                /* calls may come without open at the start of an answer */
+    bool bare;                /* a list of calls at the start of an answer may come without open and close */
     const char *name_word, *args_word; /* JSON members of a call; NULL = "name", "arguments" */
     const char *answer_open;  /* tag or header before the content; NULL = none */
     const char *answer_close; /* tag after the content; NULL = none */
-    const char *end;          /* tag after the entire answer; NULL = none, or a token that ends generation */
+    const char *end;          /* tag after the entire answer; NULL = none, or the tag is an end-of-generation token */
 } pi__chat_form;
 
-/* Returns the form of the template's calls; NULL if it has no calls or an unknown form. */
+/* Returns the first row of the table that matches the template's text; NULL if none does, or its kind is
+ * PI__FORM_NONE. */
 const pi__chat_form *pi__chat_form_of(pi__str template);
-/* The form used for templates without one: calls as JSON between <tool_call> tags. */
+/* Form of calls for templates that match no row: JSON between <tool_call> tags. */
 extern const pi__chat_form pi__chat_form_generic;
 
-/* Tags around reasoning. */
+/* A pair of tags around reasoning. */
 typedef struct pi__reasoning_tags {
     const char *open, *close;
     bool anywhere; /* the opening tag never occurs as text: reasoning may begin in the middle of an answer */
 } pi__reasoning_tags;
 enum { PI__N_THOUGHT_TAGS = 7 };
 extern const pi__reasoning_tags pi__thought_tags_of[PI__N_THOUGHT_TAGS];
-/* Returns the index of the opening tag at the end of the text (ignoring white space); -1 if there is none. */
+/* Returns the index of the reasoning tags with the opening tag at the end of the text, ignoring white space; -1 if
+ * there is none. */
 int pi__thought_open_at_end(const char *text, size_t n);
 
 
-/* Position of reasoning in a text, as the answer parser sees it: at its start, and anywhere for some tags. */
+/* Reasoning in free text, in which triggers do not count: it may begin at the start of the text, and for some tags
+ * anywhere. */
 enum {
     PI__THOUGHTS_NONE, /* no reasoning */
-    PI__THOUGHTS_MAY,  /* reasoning may begin */
-    PI__THOUGHTS_OPEN, /* + index of the tags: the text begins inside reasoning */
+    PI__THOUGHTS_MAY,  /* the text begins outside of reasoning */
+    PI__THOUGHTS_OPEN, /* the text begins inside reasoning; the value is this + index of the tags */
 };
 
 #endif

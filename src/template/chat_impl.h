@@ -14,36 +14,38 @@ struct pi__chat {
     char *kwargs;       /* JSON object; NULL = none */
     uint8_t *markup;    /* pi__trust_markup */
     bool typed_content; /* content must be a list of parts */
-    bool null_calls;    /* empty content of a message with calls must be none */
+    bool null_calls;    /* empty content of a message with calls must be none instead of "" */
     bool no_none_tools; /* without tools, the variable `tools` must be undefined instead of none */
-    bool function_vars; /* the template needs the variables functions and datetime */
-    bool blank_answers; /* an assistant message without text and calls must contain a space */
+    bool function_vars; /* the template needs the variables functions (tools as text) and datetime */
+    bool blank_answers; /* an assistant message without text and calls must contain a space instead of "" */
     bool described;     /* tools must have a description, which may be empty */
     bool with_parameters; /* tools must have parameters */
     bool args_any;      /* arguments that are not an object may stay a text, which the template copies unchanged */
     bool short_ids;     /* ids of calls must be nine letters and digits */
     bool named_ids;     /* the template shows calls by their ids, which must contain the function's name */
     bool result_objects; /* results of tools may be objects, which the template writes as JSON */
-    int args;           /* enum pi__chat_args: required type of call arguments; KEEP = the template shows none */
+    int args;           /* enum pi__chat_args: required type of past calls' arguments; KEEP = the template shows none */
     pi__chat_roles roles;
-    const struct pi__chat_form *form; /* form of calls, never NULL */
-    bool describes;     /* tools go in the system message: the template does not place them, or in no known form */
+    const struct pi__chat_form *form; /* form of the calls that the model writes; pi__chat_form_generic by default */
+    bool describes;     /* tools are described in the system message: the template shows none, or in no known form */
 };
 
-/* Returns the error of a zone that failed. */
+/* Fills err with z->code, the error of a zone that failed, and returns the code. */
 int pi__chat_no_room(const pi__zone *z, pi_error *err);
 /* Creates the variables of a rendering: a map of c->kwargs and options (JSON or NULL). */
 int pi__chat_vars(const pi__chat *c, pi__zone *z, const char *options, pi__val *vars, pi_error *err);
-/* Renders messages and tools without converting them. */
+/* Renders messages and tools, which must have the template's conventions, and appends the output to out. Adds
+ * variables to vars. */
 int pi__chat_render_values(const pi__chat *c, pi__zone *z, pi__dict *vars, pi__val messages, pi__val tools,
                            const pi__jinja_env *env, pi__text *out, pi_error *err);
 
-/* Fills in c's forms and roles. PI_ENOMEM or PI_OK; a template that fails in a probe lacks the probed feature. */
+/* Renders small conversations to set all fields of c that describe the template: flags, args, roles, form and
+ * describes. Returns PI_OK or PI_ENOMEM. A template that fails in a probe lacks the probed feature. */
 int pi__chat_probe(pi__chat *c);
 /* A MARK replaces a text in a test conversation, to see if the template places it. The number makes it unique. */
 #define PI__MARK "mQ%zuQm"
-/* Looks for marks 0 to n - 1 in the output: sets seen[i] if mark i is found. Returns true if all marks are found, and
- * the marks without loose[i] in order; otherwise *lost is the first missing one. loose NULL = any order. */
+/* Searches the output for marks 0 to n - 1 and sets seen[i] if mark i is found. Returns true if all marks are found,
+ * and the marks with loose[i] false are in order; otherwise *lost is the first missing one. loose NULL = any order. */
 bool pi__chat_marks_placed(const pi__text *t, size_t n, const bool *loose, bool *seen, size_t *lost);
 
 /* ---- messages (chat_messages.c, chat_calls.c, chat_place.c), converted in place */
@@ -57,8 +59,9 @@ int pi__chat_fit_ids(const pi__chat *c, pi__zone *z, pi__list *messages, pi_erro
  * receives for each resulting message the index (INT) of a message that it was made from. */
 int pi__chat_place(const pi__chat_roles *r, const pi__chat *c, pi__zone *z, pi__list *messages, pi__list *origin,
                    pi_error *err);
-/* Renders the conversation again with a mark for each text and each call's arguments. PI_EUNSUPPORTED: the template
- * drops one, err names it. PI_EINVAL: the rendering failed. limit: memory limit of the first rendering in bytes. */
+/* Checks that the template shows everything: renders the conversation again with a mark in place of each text and each
+ * call's arguments. PI_EUNSUPPORTED: a mark is missing, and err names its message. PI_EINVAL: the rendering failed.
+ * limit: memory limit of the first rendering in bytes. */
 int pi__chat_check(const pi__chat *c, const pi__list *messages, const pi__list *origin, const char *options,
                    bool goes_on, bool tools, const pi__jinja_env *env, size_t limit, pi__work *work, pi_error *err);
 /* Returns true if a converted message has this role. */
@@ -68,7 +71,7 @@ static inline bool pi__chat_has_role(const pi__val *m, const char *role)
 }
 /* Returns the text of converted content: a string, or parts with a single text. NULL = anything else. */
 pi__val *pi__chat_content_text(const pi__val *m);
-/* Writes v, parsed from JSON, as JSON text in z. False: z->code is set. */
+/* Writes v, a value parsed from JSON, as a JSON text to *out, in memory of z. False: z->code is set. */
 bool pi__chat_json(pi__zone *z, const pi__val *v, const pi__json_style *style, pi__str *out);
 /* Appends mark to the text of the last message, which must be the assistant's and have no calls. */
 int pi__chat_mark_end(pi__zone *z, pi__val *messages, const char *mark, pi_error *err);

@@ -92,7 +92,7 @@ static bool set_in(run *r, pi__jscope *s, int32_t name, pi__val v)
 
 bool pi__jset_name(run *r, int32_t name, pi__val v) { return set_in(r, r->scope, name, v); }
 
-/* Prepares the scope for a loop's next iteration. */
+/* Empties the innermost scope for a loop's next iteration; opens a new one in its place if a macro refers to it. */
 static bool renew_scope(run *r)
 {
     if (!r->scope->kept) {

@@ -136,7 +136,7 @@ pi__jnode *pi__jparse_target(pi__jparse *p, bool attr);
 
 enum { /* limits of a rendering, in addition to the limits of the zone and the text */
     PI__JINJA_DEPTH = 600,       /* nesting of expressions, statements and macros while rendering */
-    PI__JINJA_PARSE_DEPTH = 150, /* the same while parsing */
+    PI__JINJA_PARSE_DEPTH = 150, /* nesting of expressions and statements while parsing */
     PI__JINJA_RANGE = 100000,    /* maximum length of a range() */
 };
 
@@ -246,7 +246,7 @@ bool pi__jto_str(pi__jrun *r, const pi__val *v, pi__str *out); /* str() */
 enum { PI__J_LEFT = 1, PI__J_RIGHT = 2 };
 pi__str pi__jstrip(pi__str s, int sides, const pi__str *chars); /* chars NULL = white space */
 bool pi__jreplace(pi__jrun *r, pi__str s, pi__str from, pi__str to, int64_t count, pi__val *out);
-/* format % v: a tuple of n values, or (alone) a single value, which may stay unused if it has members. */
+/* format % v: v is a tuple of n values, or (alone) a single value. A single value with members may stay unused. */
 bool pi__jformat_percent(pi__jrun *r, pi__str format, const pi__val *v, size_t n, bool alone, pi__val *out);
 /* Returns the method of this name that values of this type have; -1 if none. */
 int pi__jmethod_find(const pi__val *self, pi__str name);

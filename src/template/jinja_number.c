@@ -97,7 +97,7 @@ static enum parsed read_float(run *r, pi__str s, double *out)
         *out = inf ? (minus ? -INFINITY : INFINITY) : NAN;
         return NUMBER;
     }
-    char *b = pi__zone_take(r->z, left + 3); /* room for a digit added on both sides of the point */
+    char *b = pi__zone_take(r->z, left + 3); /* capacity for one digit added on each side of the point */
     if (!b) return NO_NUMBER;
     for (size_t i = 0; i < left; i++) {
         bool before = i && is_digit(p[i - 1]), after = i + 1 < left && is_digit(p[i + 1]);

@@ -92,7 +92,7 @@ void *pi__zone_take(pi__zone *z, size_t n)
     return p ? memset(p, 0, n) : NULL;
 }
 
-/* Returns the flags of the memory at p; NULL if it is not the zone's or the zone keeps no flags. */
+/* Returns the trust flags of the bytes at p; NULL if p is not in a chunk of z or z keeps no trust. */
 static char *flags_at(const pi__zone *z, const char *p)
 {
     for (pi__zone_chunk *c = z->keeps_trust ? z->chunk : NULL; c; c = c->next) {
@@ -122,7 +122,7 @@ void pi__zone_set_trust(pi__zone *z, const char *p, size_t n, const char *flags)
     if (to) memcpy(to, flags, n);
 }
 
-/* Copies s to `to`, which must be in the zone. */
+/* Copies s, with its trust, to `to`, which must be in z. */
 static void copy(pi__zone *z, char *to, pi__str s)
 {
     if (!s.n) return;
@@ -168,7 +168,8 @@ pi__str pi__zone_concat(pi__zone *z, pi__str a, pi__str b)
 
 /* ----------------------------------------------------------------------------------------------------------- lists */
 
-/* Grows an array of the zone to at least n elements; the old memory stays unchanged. */
+/* Grows an array in z to at least n elements by copying n_used elements; the old array stays unchanged. False: z->code
+ * is set. */
 static bool grow(pi__zone *z, void *array, size_t n_used, size_t *cap, size_t n, size_t size)
 {
     if (n <= *cap) return true;

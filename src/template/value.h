@@ -21,16 +21,16 @@ enum { PI__VAL_DEPTH = 128 }; /* nesting of lists and maps; deeper JSON is rejec
 typedef struct pi__zone_chunk pi__zone_chunk;
 typedef struct pi__zone {
     pi__zone_chunk *chunk; /* the newest chunk */
-    char *at, *end;        /* free room in it */
-    size_t used;           /* bytes allocated */
+    char *at, *end;        /* free bytes of the newest chunk: from at to end */
+    size_t used;           /* bytes of all chunks */
     size_t limit;          /* maximum of `used` */
     /* budget for the zone's memory and for work done with it; set before the first take; NULL = unlimited */
     pi__work *work;
     int code;              /* first error: PI_ENOMEM, PI_ETOOBIG (the limit) or work's code; PI_OK = none */
     struct {
-        char *end, *cap;   /* end of a string made by pi__zone_concat, and end of its room */
-    } tail[4];             /* the last 4 strings, so that growing a string piece by piece takes linear memory */
-    uint32_t n_tail;       /* number of strings put there so far */
+        char *end, *cap;   /* end of a string made by pi__zone_concat; end of the spare bytes after it */
+    } tail[4];             /* last 4 strings with spare bytes: growing a string step by step takes linear memory */
+    uint32_t n_tail;       /* strings recorded in tail so far; the next one replaces entry n_tail % 4 */
     bool keeps_trust;      /* records for each byte of a string whether it is trusted; set before the first take */
     const struct pi__zone *trusted; /* zone in which all strings are trusted (the template's own); NULL = none */
 } pi__zone;
@@ -39,16 +39,17 @@ void pi__zone_init(pi__zone *z, size_t limit);
 /* Calls pi__fail with z->code; `what` names the text or option. */
 int pi__zone_fail(const pi__zone *z, pi_error *err, const char *what);
 void pi__zone_free(pi__zone *z);
-/* Returns n zeroed bytes, aligned for any type. NULL: z->code is set. */
+/* Returns n zeroed bytes of the zone, aligned for any type. NULL: z->code is set. */
 void *pi__zone_take(pi__zone *z, size_t n);
-/* Joins a and b; in place if b fits after a. p NULL: z->code is set. */
+/* Returns a followed by b; extends a in place if a is recorded in tail and b fits into its spare bytes, else copies
+ * both. p NULL: z->code is set. */
 pi__str pi__zone_concat(pi__zone *z, pi__str a, pi__str b);
 /* TRUST. In a zone with keeps_trust, a copied byte is trusted if its source byte was: in this zone, or in the zone
  * `trusted`. All other memory (parsed JSON, the program's own literals) is untrusted, and so is text built from single
  * characters. So a byte is trusted only if it was copied unchanged from a trusted text.
  * Writes 1 (trusted) or 0 for each of the n bytes at p, which must be in one string. */
 void pi__zone_trust(const pi__zone *z, const char *p, size_t n, char *out);
-/* Sets the flags of n bytes in a string of z, which must keep trust. */
+/* Sets the trust flags (0 or 1) of the n bytes at p, in a string of z. z must keep trust. */
 void pi__zone_set_trust(pi__zone *z, const char *p, size_t n, const char *flags);
 /* Returns a copy of s with all bytes trusted. p NULL: z->code is set. */
 pi__str pi__zone_trusted_copy(pi__zone *z, pi__str s);
@@ -68,7 +69,7 @@ typedef struct pi__dict pi__dict;
 
 struct pi__val {
     uint8_t type; /* enum pi__val_type */
-    uint32_t n_text; /* FLOAT: bytes of `text`; 0 = no text */
+    uint32_t n_text; /* FLOAT: bytes of `text`; 0 = the number has no text */
     union {
         bool b;
         int64_t i; /* INT; FUNC: number of the function */
@@ -97,7 +98,7 @@ typedef struct pi__entry {
 struct pi__dict { /* in insertion order */
     pi__entry *e;    /* [n] */
     size_t n, cap;
-    uint32_t *slot;  /* [n_slot] 1 + index of an entry, 0 = free; open addressing. NULL: few entries, linear search */
+    uint32_t *slot;  /* hash table: [n_slot] 1 + index of an entry, 0 = free. NULL: few entries, linear search */
     size_t n_slot;   /* a power of two, or 0 */
 };
 
@@ -111,14 +112,15 @@ static inline pi__str pi__str_of(const char *text) { return (pi__str) {text, __b
 static inline bool pi__str_eq(pi__str a, pi__str b) { return a.n == b.n && (!a.n || !__builtin_memcmp(a.p, b.p, a.n)); }
 static inline bool pi__str_is(pi__str a, const char *text) { return pi__str_eq(a, pi__str_of(text)); }
 
-/* Create empty containers. False: z->code is set. */
+/* Create an empty list with capacity cap, or an empty map. False: z->code is set. */
 bool pi__val_new_list(pi__zone *z, size_t cap, pi__val *out);
 bool pi__val_new_map(pi__zone *z, pi__val *out);
 bool pi__list_add(pi__zone *z, pi__list *l, pi__val v);
-/* Sets a key. An existing key keeps its position. The key must be of a type that keys may have. */
+/* Sets m[key] = value. An existing key keeps its position; key must have a type that pi__entry.key lists. False:
+ * z->code is set. */
 bool pi__dict_set(pi__zone *z, pi__dict *m, pi__val key, pi__val value);
 bool pi__dict_set_str(pi__zone *z, pi__dict *m, const char *key, pi__val value); /* does not copy the key */
-/* Returns the value, valid until the map grows; NULL if the key is missing. */
+/* Returns a pointer to m[key], valid until the map grows; NULL if the key is missing. */
 pi__val *pi__dict_get(const pi__dict *m, pi__val key);
 pi__val *pi__dict_get_str(const pi__dict *m, const char *key);
 bool pi__dict_remove(pi__zone *z, pi__dict *m, pi__val key); /* false: z->code is set */
@@ -126,15 +128,15 @@ bool pi__dict_remove(pi__zone *z, pi__dict *m, pi__val key); /* false: z->code i
 bool pi__val_is_number(const pi__val *v); /* INT, FLOAT or BOOL (counts as 0 or 1) */
 double pi__val_f64(const pi__val *v);     /* v must be a number */
 bool pi__val_truth(const pi__val *v);
-/* Compares as Python's ==. *work: remaining budget of comparisons. If it runs out, or the values are nested too deeply,
- * *work becomes 0 and the result is false. */
+/* Compares values as Python's ==. *work: number of comparisons left, reduced by the call. If it runs out, or the values
+ * are nested too deeply, *work becomes 0 and the result is false. */
 bool pi__val_equal(const pi__val *a, const pi__val *b, int depth, uint64_t *work);
-/* Sets *out to -1, 0 or 1; false if the values have no order. */
+/* Compares two strings or two numbers: sets *out to -1, 0 or 1. False if the values have no order. */
 bool pi__val_compare(const pi__val *a, const pi__val *b, int *out);
 /* Returns the type's name for messages, for example "a string". */
 const char *pi__val_type_name(const pi__val *v);
 
-/* Returns the number of code points. */
+/* Returns the number of code points of s. */
 size_t pi__str_length(pi__str s);
 
 /* ------------------------------------------------------------------------------------------------------- as text */

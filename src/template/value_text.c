@@ -12,7 +12,7 @@
 #include "base/unicode.h"
 #include "template/value.h"
 
-/* Makes room for n bytes of text and, after them, the same number of flags. */
+/* For a text that keeps trust: grows the capacity to at least n bytes, each for the text and for the flags after it. */
 static bool grow_both(pi__text *t, size_t n)
 {
     if (n <= t->cap) return true;
@@ -65,8 +65,8 @@ static void add_int(pi__text *t, int64_t i)
     pi__text_add(t, b, (size_t) snprintf(b, sizeof b, "%lld", (long long) i));
 }
 
-/* Gets the fewest digits that read back as f, and the exponent of the first one. Returns their number. Independent of
- * the locale. */
+/* Stores the shortest decimal digits that read back as f, and the decimal exponent of the first digit. Returns the
+ * number of digits. Independent of the locale. */
 static int shortest(double f, char digits[24], int *exponent)
 {
     char b[64];

@@ -36,7 +36,7 @@ static void put(sink *s, const char *p, size_t n)
     s->n += n;
 }
 
-/* Appends the text with U+2581 as a space. */
+/* Appends the text with a space in place of each U+2581. */
 static void put_unescaped(sink *s, pi__str text)
 {
     for (size_t i = 0, from = 0; i < text.n;) {

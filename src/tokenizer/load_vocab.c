@@ -177,7 +177,8 @@ static int intern(pi__vocab *v, const char *p, size_t n, int32_t *id, pi_error *
     return add_piece(v, p, n, err);
 }
 
-/* line: "left right", split at the first space after its first byte. buf: room for the joined text. */
+/* Adds a merge rule. line: "left right", split at the first space after its first byte. buf: scratch for the joined
+ * text. */
 static int add_merge(pi__vocab *v, pi__str line, uint32_t rank, char *buf, pi_error *err)
 {
     const char *sp = line.n > 1 ? memchr(line.p + 1, ' ', line.n - 1) : NULL;

@@ -6,32 +6,32 @@
  *     text        a<|x|>b<|      tokens <|x|> and <|
  *     candidates  .5......2      longest token at each position
  *     taken       .#####..##     an overlapping candidate is tried again within the remaining room
- *
+ *     taken       .#####..##     if candidates overlap: a shorter one
  * A heap orders the candidates, so the cost is O(n log n) for any text. Memory belongs to the call. Threads: any. */
 #include <string.h>
 
 #include "tokenizer/vocab_impl.h"
 
-enum { BYTES_PER_BYTE = 64 }; /* memory of a call per byte of text, mostly symbols and pairs */
+enum { BYTES_PER_BYTE = 64 }; /* memory charged to the work budget per byte of text, mostly for symbols and pairs */
 
 typedef struct cut { /* special tokens found in one text */
     const pi__vocab *v;
     const char *text;
     size_t n;
-    bool control;         /* match control tokens too */
-    const pi__trust *trust; /* if not NULL: control tokens and markup match only within trusted bytes */
+    bool control;         /* control tokens match too, not only user-defined ones */
+    const pi__trust *trust; /* if not NULL: control tokens and markup match only in trusted bytes */
     pi__work *work;
-    unsigned char *taken; /* [n] bits; NULL = nothing found */
+    unsigned char *taken; /* [n] one bit per byte of the text: 1 = part of a found token; NULL = nothing found yet */
     pi__pair *heap;
     size_t n_heap, heap_cap;
     struct found {
-        uint32_t pos, end; /* end: after white space that the token drops */
+        uint32_t pos, end; /* range in the text; `end` includes white space that the token drops */
         int32_t id;
     } *found;
     size_t n_found, found_cap;
 } cut;
 
-/* Returns the longest special token at pos of at most room bytes; -1 if there is none. */
+/* Returns the longest special token at pos that has at most `room` bytes; -1 if there is none. *len: its bytes. */
 static int32_t longest_at(const cut *c, size_t pos, size_t room, size_t *len)
 {
     const pi__trie_node *trie = c->v->trie;
@@ -103,7 +103,7 @@ static bool find_special(cut *c)
     return true;
 }
 
-/* Restores text order by heap sort, reusing the candidates' heap. */
+/* Sorts the found tokens by position, with a heap in the candidates' memory. */
 static bool sort_found(cut *c)
 {
     for (size_t i = 0; i < c->n_found; i++) {

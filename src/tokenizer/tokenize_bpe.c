@@ -99,7 +99,7 @@ static int split_lines(pi__tok *t, const char *text, size_t n)
 }
 
 /* Reads characters from any bytes, as llama.cpp does: overlong forms count as the encoded character, surrogates stay
- * (*surrogates is set), any other bad byte becomes one U+FFFD. out has room for 3 * n bytes. */
+ * (*surrogates is set), any other bad byte becomes one U+FFFD. out needs 3 * n bytes. Returns the bytes written. */
 static size_t repair(const char *text, size_t n, char *out, bool *surrogates)
 {
     size_t o = 0;

@@ -16,13 +16,13 @@ enum pi__token_attr { /* tokenizer.ggml.token_type */
     PI__TOK_NORMAL = 1, PI__TOK_UNKNOWN = 2, PI__TOK_CONTROL = 3, PI__TOK_USER = 4, PI__TOK_UNUSED = 5, PI__TOK_BYTE = 6
 };
 
-/* PI_EFORMAT: metadata is missing or inconsistent. PI_EUNSUPPORTED: unknown tokenizer or pre-tokenizer (err names
- * it). */
+/* Loads the vocabulary of g, which may be closed afterwards. PI_EFORMAT: metadata is missing or inconsistent.
+ * PI_EUNSUPPORTED: unknown tokenizer or pre-tokenizer (err names it). */
 int pi__vocab_load(pi__vocab **out, const pi__gguf *g, pi_error *err);
 void pi__vocab_free(pi__vocab *v);
 
 int32_t pi__vocab_size(const pi__vocab *v);
-int32_t pi__vocab_bos(const pi__vocab *v); /* -1 = no token; also for the others */
+int32_t pi__vocab_bos(const pi__vocab *v); /* bos, eos, sep, eot: -1 = the vocabulary has none */
 int32_t pi__vocab_eos(const pi__vocab *v);
 int32_t pi__vocab_sep(const pi__vocab *v); /* separates two texts */
 int32_t pi__vocab_eot(const pi__vocab *v);
@@ -35,8 +35,8 @@ int32_t pi__vocab_attr(const pi__vocab *v, int32_t id);
 pi__str pi__vocab_spelling(const pi__vocab *v, int32_t id);
 /* Returns the id of a token by its exact spelling; -1 if it does not exist. */
 int32_t pi__vocab_find(const pi__vocab *v, const char *text, size_t len);
-/* Gets the tokens that begin a turn of a conversation ("<|im_start|>"), as used by the file's chat template. Writes at
- * most cap ids; returns the total number (at most PI__MAX_TURNS). */
+/* Stores the ids of the tokens that begin a turn of a conversation ("<|im_start|>"), at most cap of them: found in the
+ * file's chat template, or known spellings (turns.c). Returns their total number, at most PI__MAX_TURNS. */
 enum { PI__MAX_TURNS = 16 };
 int32_t pi__vocab_turn_starts(const pi__vocab *v, int32_t *ids, int32_t cap);
 
@@ -66,11 +66,11 @@ int pi__tokenize_trusted(const pi__vocab *v, const char *text, size_t len, bool 
  * memory. */
 uint8_t *pi__trust_markup(const pi__vocab *v, const char *template, size_t n);
 
-/* Gets the bytes that a generated token appends (possibly part of a UTF-8 character). Writes at most cap, returns the
- * total number. special: control tokens print their spelling; otherwise they print nothing. */
+/* Stores the bytes of text that token id appends (possibly part of a UTF-8 character), at most cap. Returns their total
+ * number. special: control tokens print their spelling; otherwise they print nothing. */
 size_t pi__token_bytes(const pi__vocab *v, int32_t id, bool special, char *out, size_t cap);
-/* Gets the text of a sequence from its start, as llama.cpp's detokenize: without the leading space that the tokenizer
- * added. */
+/* Stores the text of n tokens in *out, which the caller frees with pi__free. As in llama.cpp's detokenize, the tokens
+ * begin a sequence: the leading space that the tokenizer added is removed. */
 int pi__detokenize(const pi__vocab *v, const int32_t *ids, size_t n, bool special, char **out, size_t *out_len);
 
 #endif

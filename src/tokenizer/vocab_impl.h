@@ -15,8 +15,8 @@ enum pi__vocab_kind { PI__VOCAB_SPM, PI__VOCAB_BPE, PI__VOCAB_GEMMA4, PI__VOCAB_
 
 enum { /* pi__vocab.flags[id] */
     PI__TOKF_EOG = 1,    /* ends a generation */
-    PI__TOKF_RSTRIP = 2, /* white space after it in text is dropped */
-    PI__TOKF_PRINT = 4,  /* printed although it is a control token */
+    PI__TOKF_RSTRIP = 2, /* white space that follows the token in the input text is dropped */
+    PI__TOKF_PRINT = 4,  /* detokenizing prints the token although it is a control token */
 };
 
 typedef struct pi__piece {
@@ -57,31 +57,32 @@ struct pi__vocab {
 
     char *pool; /* bytes of all pieces */
     size_t pool_n, pool_cap;
-    pi__piece *piece;
+    pi__piece *piece; /* [n_piece] by id; the first n_tok are tokens */
     size_t n_piece, piece_cap;
     pi__piece_slot *slot; /* open addressing; n_slot is a power of two and at least 4/3 n_piece */
     size_t n_slot;
     uint32_t max_piece; /* length in bytes of the longest piece */
 
-    uint8_t *attr;  /* [n_tok] enum pi__token_attr, after overrides */
+    uint8_t *attr;  /* [n_tok] enum pi__token_attr: the file's, corrected for well-known spellings */
     uint8_t *flags; /* [n_tok] PI__TOKF_* */
-    float *score;   /* [n_tok]; NULL except for SPM and UGM */
+    float *score;   /* [n_tok] UGM: log probability; SPM: merge score; otherwise NULL */
     float min_score; /* UGM: lowest score of normal tokens */
 
     pi__merge_slot *merge; /* open addressing; n_merge_slot is a power of two */
     size_t n_merge_slot;
 
     uint32_t *charsmap;    /* [n_charsmap] UGM: double array of the character map, see tokenize_ugm.c */
-    char *replacement;     /* [n_replacement] replacement texts */
+    char *replacement;     /* [n_replacement] bytes of the replacement texts, each ended by 0 */
     size_t n_charsmap, n_replacement;
 
     int32_t start_piece[256]; /* BPE: piece of a byte; GEMMA4: piece of an ASCII character; -1 = none */
     int32_t byte_id[256];     /* token of a byte that no other token covers; -1 = none */
-    bool glue[256];           /* [last byte of a character] some piece has U+2581 after this character */
+    /* glue[b]: some piece has U+2581 (a space) right after a character with last byte b */
+    bool glue[256];
 
     pi__trie_node *trie; /* node 0 is the root */
     size_t n_trie, trie_cap;
-    bool first_any[256], first_user[256]; /* first bytes of special tokens and of user-defined tokens */
+    bool first_any[256], first_user[256]; /* first bytes of all special tokens; of the user-defined ones */
 
     int32_t turn[PI__MAX_TURNS]; /* [n_turn] tokens that begin a turn */
     int32_t n_turn;
@@ -94,11 +95,12 @@ static inline const char *pi__piece_text(const pi__vocab *v, int32_t id) { retur
 /* Hashes of the bytes of a piece, and of a pair. */
 uint32_t pi__piece_hash(const char *p, size_t n);
 uint32_t pi__merge_hash(int32_t left, int32_t right);
-/* Returns the slot that holds the bytes, or the free slot for them. */
+/* Returns the slot that holds the piece with these n bytes, or the free slot where it would be inserted. hash:
+ * pi__piece_hash of the bytes. */
 pi__piece_slot *pi__piece_slot_of(const pi__vocab *v, const char *p, size_t n, uint32_t hash);
 /* Returns the piece with exactly these bytes; -1 if there is none. */
 int32_t pi__piece_find(const pi__vocab *v, const char *p, size_t n);
-/* Returns the merge of this pair; NULL if there is none. */
+/* Returns the merge of pieces left and right; NULL if they do not merge. */
 const pi__merge_slot *pi__merge_find(const pi__vocab *v, int32_t left, int32_t right);
 
 /* ---- loading (load_special.c): special ids, end-of-generation set, attributes of well-known texts, trie */
@@ -110,15 +112,15 @@ int pi__vocab_load_turns(pi__vocab *v, const pi__gguf *g, pi_error *err);
 /* ---- pre-tokenizers (pretok.c) */
 /* Settings that tokenizer.ggml.pre implies in addition to the expressions. */
 typedef struct pi__pre_rules {
-    bool ignore_merges; /* a word that is a token becomes that token */
+    bool ignore_merges; /* a word that is a token becomes that token, without merges */
     bool add_bos;       /* default of add_bos_token */
 } pi__pre_rules;
 /* name NULL: "default". PI_EUNSUPPORTED: unknown name. */
 int pi__pretok_new(pi__pretok **out, pi__str name, pi__pre_rules *rules, pi_error *err);
 void pi__pretok_free(pi__pretok *p);
-/* Called for each word in order; the text is valid UTF-8. Any result except PI_OK ends the split and is returned. */
+/* Receives one word, which is valid UTF-8. Any result except PI_OK ends the split, and pi__pretok_split returns it. */
 typedef int (*pi__word_fn)(void *ud, const char *word, size_t n);
-/* text must be valid UTF-8. */
+/* Splits the n bytes of text, which must be valid UTF-8, into words, and calls fn for each word in order. */
 int pi__pretok_split(const pi__pretok *p, const char *text, size_t n, pi__word_fn fn, void *ud);
 
 /* ---- byte alphabet of byte-level BPE (detok.c) */
@@ -129,14 +131,14 @@ int pi__cp_to_byte(uint32_t cp);
 
 /* ---- merging (merge.c, used by tokenize_*.c) */
 typedef struct pi__sym {
-    uint32_t pos, n;    /* bytes in the text; n == 0: merged into the symbol to its left */
+    uint32_t pos, n;    /* offset and bytes in the text; n == 0: merged into the symbol to its left */
     int32_t prev, next; /* adjacent symbols; -1 = none */
     int32_t piece;      /* -1 = the bytes are not a piece */
 } pi__sym;
 
 typedef struct pi__pair {
     uint64_t key;  /* order (rank or inverted score) << 32 | left symbol: smallest merges first, leftmost on ties */
-    uint32_t size; /* total bytes; the pair is stale if its symbols have another size by now */
+    uint32_t size; /* bytes of both symbols when the pair was pushed; the pair is stale if they differ now */
     int32_t piece; /* the merged piece */
 } pi__pair;
 
@@ -147,13 +149,13 @@ typedef struct pi__tok { /* one call of pi__tokenize */
     size_t n_sym, sym_cap;
     pi__pair *heap; /* binary min-heap by key */
     size_t n_heap, heap_cap;
-    char *buf; /* the fragment after escaping */
+    char *buf; /* [buf_cap] the text between two special tokens, with spaces replaced (pi__tok_escape) */
     size_t buf_cap;
-    char *word; /* one word in the byte alphabet */
+    char *word; /* [word_cap] BPE: one word in the byte alphabet */
     size_t word_cap;
     struct pi__best *best; /* UGM: see tokenize_ugm.c */
     size_t best_cap;
-    const char *raw, *subject; /* the fragment's bytes, and the pre-tokenizer's copy of them (see tokenize_bpe.c) */
+    const char *raw, *subject; /* the fragment's bytes; the pre-tokenizer's copy of them (see tokenize_bpe.c) */
     const pi__trust *trust; /* NULL = all text is trusted */
 } pi__tok;
 
@@ -162,7 +164,7 @@ static inline bool pi__trust_guards(const pi__vocab *v, const pi__trust *t, int3
     return v->attr[id] != PI__TOK_USER ? v->attr[id] == PI__TOK_CONTROL : t->markup[id / 8] >> (id % 8) & 1;
 }
 
-/* True if plain text may become this piece: with trust, merging must not create control tokens. */
+/* True if merging may give this piece: with trust, text must not become a control token. */
 static inline bool pi__tok_may(const pi__tok *t, int32_t piece)
 {
     return !t->trust || piece >= t->v->n_tok || !pi__trust_guards(t->v, t->trust, piece);
@@ -170,14 +172,17 @@ static inline bool pi__tok_may(const pi__tok *t, int32_t piece)
 
 bool pi__tok_emit(pi__tok *t, int32_t id);
 bool pi__tok_symbol(pi__tok *t, uint32_t pos, uint32_t n, int32_t piece);
-/* Merges the symbols until no pair is left. rank: sets the pair's order and result; false = the pair does not merge. */
+/* Merges the symbols in t->sym, best pair first, until no pair merges. rank: stores the order of a pair (smallest
+ * first) and its merged piece; false = the pair does not merge. Returns false if out of memory, or the work has
+ * ended. */
 typedef bool (*pi__pair_fn)(const pi__tok *t, const char *text, const pi__sym *l, const pi__sym *r, uint32_t *order,
                             int32_t *piece);
 bool pi__tok_merge(pi__tok *t, const char *text, pi__pair_fn rank);
-/* Heap operations, also used for special tokens. */
+/* Push to and pop from a binary min-heap by key. tokenize.c keeps candidates of special tokens in one too. */
 bool pi__heap_push(pi__pair **heap, size_t *n, size_t *cap, pi__pair p);
 pi__pair pi__heap_pop(pi__pair *heap, size_t *n);
-/* Copies text to t->buf with U+2581 for every space; returns the length, or SIZE_MAX if out of memory. */
+/* Copies text to t->buf with U+2581 for every space, and one in front if prefix. Returns the length; SIZE_MAX if out of
+ * memory. */
 size_t pi__tok_escape(pi__tok *t, bool prefix, const char *text, size_t n);
 
 int pi__tokenize_spm(pi__tok *t, const char *text, size_t n, bool prefix);

@@ -15,12 +15,12 @@ typedef struct buf {
 void buf_put(buf *b, const void *p, size_t n);
 void buf_str(buf *b, const char *s);
 void buf_fmt(buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Drops the first n bytes. */
+/* Removes the first n bytes; n <= b->n. */
 void buf_drop(buf *b, size_t n);
 void buf_free(buf *b);
 
-/* Ensures capacity for want items of size bytes in *p; *cap is the capacity. Returns false if out of memory; *p is
- * then unchanged. */
+/* Grows the array *p so that it has capacity for `want` items of `size` bytes; updates *cap. Returns false if out of
+ * memory; *p is then unchanged. */
 bool grow(void *p, size_t *cap, size_t want, size_t size);
 
 #endif

@@ -10,23 +10,24 @@
 
 enum { DELTA_CONTENT, DELTA_REASONING, DELTA_CALL, DELTA_ARGS };
 
-/* A part added to an answer. */
+/* A new part of an answer. */
 typedef struct chat_delta {
     int kind;          /* DELTA_* */
     const char *text;  /* text of content, reasoning or arguments */
     size_t n;          /* bytes in text */
-    int call;          /* DELTA_CALL, DELTA_ARGS: index of the tool call, from 0 */
-    const char *id;    /* DELTA_CALL */
-    const char *name;  /* DELTA_CALL */
+    int call;          /* DELTA_CALL, DELTA_ARGS: index of the tool call among the returned calls, from 0 */
+    const char *id;    /* DELTA_CALL: id of the call */
+    const char *name;  /* DELTA_CALL: name of the function */
 } chat_delta;
 
-typedef struct chat_state { /* of one conversation */
+typedef struct chat_state { /* input of one conversation, which the library renders */
     char *messages, *tools, *options; /* JSON text; NULL = not given */
 } chat_state;
 
-/* Stores the conversation as JSON text. Does not need the engine. Returns PI_OK or PI_ENOMEM. */
+/* Stores the conversation in *c as JSON text. Does not need the engine. Returns PI_OK or PI_ENOMEM. The caller frees
+ * *c with chat_state_free. */
 int chat_prepare(chat_state *c, const json_t *messages, const json_t *tools, const json_t *vars, pi_error *err);
-/* Sets the prompt of r. Thread-safe. */
+/* Sets the conversation as the prompt of r. Returns the result of pi_request_prompt_chat. Thread-safe. */
 int chat_prompt(chat_state *c, pi_request *r, pi_error *err);
 /* Returns the prompt as text, for /apply-template, within a work limit. The caller frees *out. */
 int chat_render(chat_state *c, pi_work *limit, const pi_engine *e, char **out, size_t *n, pi_error *err);
@@ -37,12 +38,13 @@ void chat_state_free(chat_state *c);
 typedef struct chat_reader chat_reader;
 /* Creates a parser for one answer. The caller frees *out, also after a failure. */
 int chat_reader_new(chat_reader **out, const chat_state *c, const pi_engine *e, pi_error *err);
-/* Parses more text, which includes control tokens. *out: the resulting deltas, valid until the next call. bound: a
- * tool-call grammar constrains the following text, so calls may be returned while they grow. finish: PI_FINISH_* if
- * the text ends here, else 0. stopped: a stop string truncated the text. Returns PI_OK or PI_ENOMEM. */
+/* Parses n more bytes of text, which includes control tokens. *out: the *n_out resulting deltas, valid until the next
+ * call. bound: a tool-call grammar constrains the following text, so calls may be returned while they grow. finish:
+ * PI_FINISH_* if the text ends here, else 0. stopped: a stop string truncated the text. Returns PI_OK or PI_ENOMEM. */
 int chat_read(chat_reader *r, const char *text, size_t n, bool bound, int finish, bool stopped, const chat_delta **out,
               size_t *n_out);
-/* True if the answer ended normally or at a stop string, and contains a tool call. */
+/* True if the answer contains a tool call and ended normally or at a stop string: its finish reason is then
+ * tool_calls. */
 bool chat_called(const chat_reader *r);
 /* True if the answer was truncated within its last tool call, after parts of that call were returned. */
 bool chat_cut(const chat_reader *r);

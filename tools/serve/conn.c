@@ -50,8 +50,8 @@ struct conn {
     buf writing;          /* buffer of the write in progress */
     tls *tls;             /* NULL = plain connection */
     uv_write_t write;     /* libuv request of the write */
-    size_t was_waiting;   /* unsent bytes at the last tick */
-    size_t body_mark;     /* bytes of the body when the deadline was set */
+    size_t was_waiting;   /* unsent bytes at the last tick or write, to detect progress */
+    size_t body_mark;     /* bytes of the body when the deadline was set; SIZE_MAX = the deadline is the header's */
     size_t ahead_at;      /* bytes at the start of `ahead` already parsed */
     size_t dropped;       /* pipelined bytes that were dropped */
     uint64_t deadline;    /* uv_now; 0 = none */
@@ -92,7 +92,8 @@ static void close_conn(conn *c)
     if (ex->on_gone) ex->on_gone(ex);
 }
 
-/* Frees the exchange; its connection continues with the next request. */
+/* Calls on_end and frees the exchange. If the client is still connected, its connection continues with the next
+ * request. */
 static void exchange_end(exchange *ex)
 {
     conn *c = ex->conn;
@@ -139,8 +140,8 @@ static void on_shut(uv_shutdown_t *s, int status)
     free(s);
 }
 
-/* Shuts down our side first, and closes later. Closing while the client still sends would make its system discard the
- * response. */
+/* Ends the sending direction, then drops further input until the client closes or LINGER_MS have passed. Closing while
+ * the client still sends would make its system discard the response. */
 static void linger(conn *c)
 {
     uv_shutdown_t *s = malloc(sizeof *s);
@@ -470,7 +471,8 @@ static void on_alloc(uv_handle_t *h, size_t want, uv_buf_t *b)
     *b = uv_buf_init(c->net->read_buf, sizeof c->net->read_buf);
 }
 
-/* The client has sent more than IN_MAX bytes ahead: drops them. */
+/* Drops the input that was not parsed, because the client sent more than IN_MAX bytes ahead of the responses. The
+ * connection closes after the current response. */
 static void drop_ahead(conn *c)
 {
     c->dropped = ahead(c);

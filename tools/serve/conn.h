@@ -25,38 +25,39 @@ struct exchange {
     const char *key;                 /* the API key of the request, or NULL; points into req */
     uint64_t began;                  /* uv_hrtime when the request was complete */
     int status;                      /* HTTP status of the response, once it began */
-    bool chunked;                    /* the body is sent in chunks */
-    void *job;                       /* owned by the handler */
+    bool chunked;                    /* the response's body is sent in chunks of unknown total size */
+    void *job;                       /* object of the handler; conn.c does not use it */
     bool generates;                  /* the model generates the response; the generation writes its own log line */
-    char *rest;                      /* [rest_n] body that is sent in parts; owned; NULL = none */
+    char *rest;                      /* [rest_n] body of answer_owned, sent in parts; owned; NULL = none */
     size_t rest_n, rest_at;          /* bytes of rest; bytes already passed to the connection */
-    void (*on_gone)(exchange *ex);   /* the client disconnected; the handler stops its work */
-    void (*on_room)(exchange *ex);   /* the output buffer has been sent */
+    void (*on_gone)(exchange *ex);   /* called after the client disconnected and conn became NULL; NULL = not needed */
+    void (*on_room)(exchange *ex);   /* called when all output so far was passed to the network; NULL = not needed */
 };
 
 struct net {
     uv_loop_t *loop;                 /* not owned */
-    uv_timer_t tick;                 /* checks the deadlines */
+    uv_timer_t tick;                 /* periodic: checks deadlines, and accepts clients that wait */
     uv_tcp_t tcp;                    /* listener if has_tcp */
     uv_pipe_t pipe;                  /* listener if has_pipe */
     bool has_tcp, has_pipe;
-    bool tcp_waits, pipe_waits;      /* a client is waiting to be accepted: there was no memory for its connection */
-    http_limits limits;
+    bool tcp_waits, pipe_waits;      /* a client waits to be accepted, because memory for its connection was missing */
+    http_limits limits;              /* maximum sizes of a request */
     unsigned header_ms;              /* time limit for a request's header */
     unsigned idle_ms;                /* a connection without progress is closed after this time */
-    size_t max_conns;
-    const char *cors;                /* Access-Control-Allow-Origin; "" = no CORS headers */
+    size_t max_conns;                /* further connections get status 503 and are closed */
+    const char *cors;                /* value of Access-Control-Allow-Origin; "" = no CORS headers */
     tls_config *tls;                 /* for connections other than local sockets; NULL = no TLS. Not owned */
     conn *conns;                     /* list of all connections */
-    size_t n_conns;
-    uint64_t n_accepted, n_refused;  /* totals since start */
+    size_t n_conns;                  /* entries of conns */
+    uint64_t n_accepted, n_refused;  /* connections accepted since the start; the ones of them above max_conns */
     char read_buf[65536];            /* receive buffer; processed before the next read */
     void *ud;                        /* the server */
-    /* Called with a complete request header; returns 0 to accept it, else the HTTP status (see http.h). */
+    /* Called with a complete request header. Returns 0 to accept the request, else the HTTP status to refuse it with,
+     * and sets *why to the reason. */
     int (*on_head)(void *ud, const http_request *req, const char **why);
-    void (*new_id)(void *ud, char out[64]); /* makes an id for a request that has none */
-    void (*on_request)(void *ud, exchange *ex);
-    void (*on_end)(void *ud, const exchange *ex);
+    void (*new_id)(void *ud, char out[64]);        /* writes a new id, for a request without a valid one */
+    void (*on_request)(void *ud, exchange *ex);    /* called with a complete request; starts its handler */
+    void (*on_end)(void *ud, const exchange *ex);  /* called before an exchange is freed; may be NULL */
 };
 
 /* Start listeners and the deadline timer. They return 0 or a negative libuv error. host is a numeric address or a

@@ -174,8 +174,8 @@ static int make_readers(gen *g, pi_error *err)
     return rc;
 }
 
-/* True if the last message is from the assistant and has no tool call, and the client does not set these variables.
- * Generation then continues that message. */
+/* True if generation continues the last message (--prefill-assistant): it is the assistant's without tool calls, and
+ * the client sets neither "continue_final_message" nor "add_generation_prompt". */
 static bool goes_on(const server *s, const params *p)
 {
     const json_t *last = json_array_get(p->messages, json_array_size(p->messages) - 1), *vars = p->template_vars;
@@ -248,7 +248,7 @@ static void free_choice(choice *ch)
     chat_reader_free(ch->reader);
 }
 
-/* Frees the engine requests; no further events of them arrive. */
+/* Frees the engine requests, so that the engine sends no further events of them. */
 static void free_requests(gen *g)
 {
     for (size_t i = 0; i < g->n_r; i++) pi_request_free(g->r[i]);
@@ -510,8 +510,8 @@ static bool take_vector(choice *ch, const pi_event *ev)
     return true;
 }
 
-/* Ends the choice if t_max_predict_ms has passed since the first token. All samples of its request end with it,
- * because a request is canceled as a unit. */
+/* Cancels the choice's request if its text contains a newline and t_max_predict_ms has passed since the generation's
+ * first token. All samples of the request end with it. */
 static void end_late(choice *ch)
 {
     gen *g = ch->g;
@@ -522,7 +522,8 @@ static void end_late(choice *ch)
     pi_request_cancel(ch->r);
 }
 
-/* Returns the bytes of new text before the first line that is indented by less than n_indent; n if there is none. */
+/* Returns the number of bytes of new text before the first line that begins with fewer than n_indent blanks; n if
+ * there is none. The first line does not count. Updates the choice's state of its current line. */
 static size_t indented(choice *ch, const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -538,7 +539,8 @@ static size_t indented(choice *ch, const char *text, size_t n)
     return n;
 }
 
-/* Ends the choice at this point. Its request is canceled when all its samples have ended. */
+/* Cuts the choice at this point: later tokens are dropped. Cancels its request when all samples of the request have
+ * ended or are cut. */
 static void cut_line(choice *ch)
 {
     const gen *g = ch->g;
@@ -621,8 +623,8 @@ static bool keep_call(choice *ch, const chat_delta *d)
     return !t->id.failed && !t->name.failed && !t->args.failed;
 }
 
-/* Keeps the piece for a complete response, and for streams that repeat the text in their last event (/v1/responses).
- * Returns false if out of memory. */
+/* Appends the piece to ch's content, reasoning and calls, for complete responses and for streams that repeat the text
+ * in their last event (/v1/responses). Returns false if out of memory. */
 static bool keep(choice *ch, const piece *pc)
 {
     bool ok = true;
@@ -635,8 +637,8 @@ static bool keep(choice *ch, const piece *pc)
     return ok && !ch->content.failed && !ch->reasoning.failed;
 }
 
-/* Returns the number of tokens with complete text, up to a position where a token and the text end together; *upto is
- * that position. */
+/* Returns the number of tokens, from the start, with text that has arrived completely; *upto is the end of that text in
+ * bytes, where a token ends too. */
 static size_t aligned(const choice *ch, size_t *upto)
 {
     size_t k = ch->ids_out;
@@ -653,7 +655,7 @@ static size_t aligned(const choice *ch, size_t *upto)
     return k;
 }
 
-/* Removes reasoning deltas, for hidden reasoning. Returns false if out of memory. */
+/* Replaces the piece's deltas by a copy without reasoning, for hidden reasoning. Returns false if out of memory. */
 static bool drop_thoughts(choice *ch, piece *pc)
 {
     size_t n = 0;

@@ -19,21 +19,21 @@
 typedef struct gen gen;
 typedef struct choice choice;
 
-/* One step of output of a choice, as a wire receives it. */
+/* A step of new output of a choice, as a wire receives it. */
 typedef struct piece {
-    const chat_delta *delta;      /* new parts, in order */
+    const chat_delta *delta;      /* [n_deltas] new parts, in order */
     size_t n_deltas;
-    const int32_t *ids;           /* tokens of this text */
+    const int32_t *ids;           /* [n_ids] tokens of this text */
     size_t n_ids;
-    const pi_token_prob *probs;   /* row_probs entries for each token; NULL = not requested */
+    const pi_token_prob *probs;   /* [n_ids][n_probs of the choice] log-probabilities; NULL = not requested */
     size_t text_at;               /* bytes of the choice's text before this piece */
-    bool last;                    /* the choice has ended; its finish is set */
+    bool last;                    /* the choice has ended and its finish and reason are set; no piece follows */
 } piece;
 
 typedef struct wire {
     const char *id_prefix;                       /* "chatcmpl-" */
     const char *what;                            /* name for the log: "chat" */
-    /* On the pool: reads the API's own fields from p->root. Returns PI_OK or an error such as PI_EINVAL. */
+    /* On the pool: reads the API's own fields from p->root into g->p. Returns PI_OK or an error such as PI_EINVAL. */
     int (*read)(gen *g, pi_error *err);
     /* On the loop, for streams: called before the first piece, for each piece, and after the last piece. */
     void (*begin)(gen *g);
@@ -50,13 +50,13 @@ typedef struct wire {
     bool raw_prompt;                             /* the prompts are p->prompts, not a conversation */
 } wire;
 
-typedef struct tool_call { /* of a complete response */
+typedef struct tool_call { /* a call of a complete response */
     buf id, name, args;
 } tool_call;
 
-typedef struct prompt_probs { /* probabilities of an echoed prompt */
-    int32_t *ids;            /* its tokens except the first */
-    pi_token_prob *probs;    /* `row` entries for each token */
+typedef struct prompt_probs { /* log-probabilities of a prompt's tokens, without the first */
+    int32_t *ids;            /* [n] the tokens */
+    pi_token_prob *probs;    /* [n][row] for each token: itself, then its alternatives */
     size_t n, row;
 } prompt_probs;
 
@@ -69,47 +69,47 @@ typedef struct prompt_progress { /* numbers of prompt tokens */
 struct choice {
     gen *g;
     uint32_t index;          /* index among all choices of the generation */
-    pi_request *r;           /* its engine request; the choice is sample number `sample` of it */
-    uint32_t sample;
+    pi_request *r;           /* its engine request */
+    uint32_t sample;         /* number of the sample of r that is this choice */
     bool done;               /* its last event has arrived */
-    bool ended;              /* its end has been written */
+    bool ended;              /* its last piece was given to the wire */
     int finish;              /* PI_FINISH_* */
     const char *reason;      /* "stop", "length" or "tool_calls"; valid once done */
     pi_result res;           /* valid once done */
-    buf text;                /* received and not yet written */
-    size_t text_in, text_out; /* bytes received so far; bytes written */
-    bool bound;              /* a tool-call grammar constrains the text after byte bound_at */
-    size_t bound_at;         /* see `bound` */
-    int32_t *ids;            /* all tokens so far */
-    size_t *end;             /* text bytes after each token; SIZE_MAX = the token ends within a character */
-    size_t *chars;           /* text characters after each token */
-    pi_token_prob *probs;    /* n_probs entries for each token */
+    buf text;                /* text received and not yet given to the wire */
+    size_t text_in, text_out; /* bytes of text received so far; bytes given to the wire */
+    bool bound;              /* a tool-call grammar constrains the text from byte bound_at on */
+    size_t bound_at;         /* valid if bound: bytes of text received before */
+    int32_t *ids;            /* [n_ids] all tokens so far */
+    size_t *end;             /* [n_ids] text bytes up to the end of each token; SIZE_MAX = it ends within a character */
+    size_t *chars;           /* [n_ids] text characters up to the end of each token */
+    pi_token_prob *probs;    /* [n_ids][n_probs] log-probabilities */
     size_t n_ids, cap_ids, cap_end, cap_chars, cap_probs;
     size_t n_probs;          /* entries per token; 0 = none */
-    size_t ids_out;          /* tokens written */
-    size_t ids_carry;        /* index of the first token with text that the chat parser still withholds */
+    size_t ids_out;          /* tokens with text given to the chat parser, or to the wire */
+    size_t ids_carry;        /* tokens given to the wire; fewer than ids_out while the parser withholds text */
     utf8_hold utf8;          /* an incomplete character at the end of the tokens */
-    size_t token_bytes, token_chars; /* bytes and characters of text that the tokens so far represent */
+    size_t token_bytes, token_chars; /* bytes and characters of the text of all tokens so far */
     prompt_progress progress; /* used by the first choice of a prompt */
-    bool has_line;           /* a line of the text is complete */
-    bool over;               /* canceled: a time limit passed, or all samples of its request were cut */
+    bool has_line;           /* the text contains a newline */
+    bool over;               /* canceled: t_max_predict_ms passed, or all samples of its request were cut */
     bool in_line;            /* n_indent: the last line has text after its indentation */
     bool indent_counts;      /* a line is complete, so n_indent applies to the following ones */
     bool cut;                /* n_indent ended the choice: later tokens are dropped */
     int64_t indent;          /* number of blanks at the start of the last line */
     prompt_probs prompt;     /* used by the first choice of a prompt */
     chat_reader *reader;     /* parser of a chat; NULL = all text is content */
-    buf content, reasoning;  /* of a complete response */
-    tool_call *calls;
+    buf content, reasoning;  /* text given to the wire so far, for complete responses and repeated text */
+    tool_call *calls;        /* [n_calls] calls given to the wire so far */
     size_t n_calls, cap_calls;
-    bool cut_call;           /* the last call is incomplete, and parts of it were streamed */
+    bool cut_call;           /* the answer ended within its last call, after parts of that call were streamed */
     uint64_t token_at;       /* uv_hrtime of its last token; 0 = no token yet */
-    chat_delta *shown;       /* deltas of a piece without hidden reasoning */
+    chat_delta *shown;       /* [cap_shown] scratch: deltas of a piece without hidden reasoning */
     size_t cap_shown;
     float *vector;           /* embeddings, concatenated if there are several, or scores; owned */
     size_t n_vector, n_vectors; /* number of values in total; number of vectors */
     int block, block_kind;   /* for wires: the open block and its type */
-    size_t n_blocks;         /* number of blocks so far */
+    size_t n_blocks;         /* number of blocks begun so far */
     size_t block_call;       /* index of the block's tool call, if it is a call */
     buf block_text;          /* the block's text so far, for wires that repeat it at the end */
 };
@@ -129,43 +129,46 @@ struct gen {
     pi_request **r;          /* one per prompt */
     size_t n_r;
     choice *choices;         /* n for each prompt */
-    size_t n_choices, n_done, n_ended;
+    size_t n_choices, n_done, n_ended; /* choices; the ones with `done`; the ones with `ended` */
     chat_state chat;         /* chats only */
     bool is_chat, working, submitted, streaming, canceled, pumping, too_slow, hide_thoughts;
-    bool dirty;              /* in the list of generations to pump */
-    bool finished;           /* the response is complete */
-    int status;              /* HTTP status of an error */
+    bool dirty;              /* in the list of generations to pump after the pending events */
+    bool finished;           /* finish_stream was called: nothing more is pumped */
+    int status;              /* HTTP status of the response */
     pi_error err;            /* the error; code 0 = none */
     pi_error work_err;       /* error of the work on the pool */
-    bool over_budget;        /* the work exceeded its time or memory budget */
-    buf whole;               /* a large response as JSON, written on the pool */
+    bool over_budget;        /* the work exceeded the step or memory limit of its budget */
+    buf whole;               /* the complete response as text, until it is sent */
     uint64_t n_sent;         /* for wires: number of events so far */
     uint64_t sent_at;        /* streams: uv_now of the loop at submission or at the last write */
     uint64_t first_at;       /* uv_hrtime of the first token; 0 = no token yet */
     const char *abort_why;   /* reason of the cancellation, for the log */
 };
 
-/* Starts a generation with the exchange's body. */
+/* Starts a generation: its preparation parses the body of ex and submits the engine requests. w: the response
+ * writer. */
 void gen_start(server *s, exchange *ex, const wire *w);
-/* Stores an event of the engine in its generation and returns the generation. The caller pumps it after the last
- * pending event. */
+/* Stores an event of the engine in its generation, and returns the generation. May cancel it, but writes nothing: the
+ * caller calls gen_pump after the last pending event. */
 gen *gen_event(const pi_event *ev);
-/* Writes the available output. The generation may be freed by this call. */
+/* Gives new text of all choices to the wire. When all choices have ended, sends the end of the response or the error,
+ * and frees the generation. */
 void gen_pump(gen *g);
-/* Sends a comment on every stream that was silent for too long. */
+/* For streams without output for longer than their ping interval: begins the stream if needed, and sends a comment. */
 void gen_ping_all(server *s);
-/* Cancels all running generations. */
+/* Cancels all running generations; `why` is the reason for log and client, a constant. */
 void gen_cancel_all(server *s, const char *why);
 
-/* Sets the template variables of the server's options (--reasoning, --reasoning-budget, --reasoning-effort,
- * --prefill-assistant) that the client does not set. Runs on the pool. */
+/* Sets the template variables that follow from the server's options (--reasoning, --reasoning-budget,
+ * --reasoning-effort, --prefill-assistant), unless the client sets them. Runs on the pool. */
 int gen_template_defaults(const server *s, params *p, pi_error *err);
-/* vocab.c: converts prompts and biases to ids where needed. Runs on the pool. */
+/* vocab.c: tokenizes prompts and biases that need ids, truncates prompts, and adds the biases as options. Runs on the
+ * pool. */
 int gen_vocab_fields(gen *g, pi_error *err);
-/* Tokenizes a text, or a list of texts and ids, within a work limit (NULL = no limit). flags: PI_TOK_*; PI_TOK_BOS for
- * a text at the start of a prompt. The caller frees *ids, also after a failure. Thread-safe. */
+/* Tokenizes v, a text or a list of texts and ids, within a work limit (NULL = no limit). flags: PI_TOK_*; PI_TOK_BOS
+ * applies only to a text at the start. The caller frees *ids, also after a failure. Thread-safe. */
 int server_tokens(const server *s, pi_work *limit, const json_t *v, int flags, int32_t **ids, size_t *n);
-/* Sets the adapters of the request as an option of its engine requests. Runs on the pool. */
+/* lora.c: adds option "lora" with the adapters that the request names by field or as model. Runs on the pool. */
 int gen_adapters(gen *g, pi_error *err);
 
 /* ---- for wires */
@@ -174,7 +177,7 @@ int gen_adapters(gen *g, pi_error *err);
 bool gen_send(gen *g, const char *event, json_t *root);
 json_t *ids_json(const int32_t *ids, size_t n);
 json_t *progress_json(const choice *ch);
-/* Sums over all engine requests of a generation. */
+/* Numbers of tokens, summed over all engine requests of a generation. */
 typedef struct usage { uint64_t prompt, cached, completion, drafted, accepted; } usage;
 usage gen_usage(const gen *g);
 const char *gen_model(const gen *g);
@@ -184,7 +187,8 @@ json_t *gen_timings(const choice *ch); /* llama-server's "timings" object, so fa
 /* Returns the option values of a request; p == NULL: the values of a request without fields. */
 json_t *server_settings(const server *s, const params *p);
 
-/* infill.c: reads the body of /infill; builds a prompt from these parts and truncates them to the context. */
+/* infill.c. infill_read reads the body of /infill. infill_prompt builds a prompt from `parts`, truncated to the
+ * context, and sets it as the only prompt of g. */
 int infill_read(gen *g, pi_error *err);
 int infill_prompt(gen *g, const pi_infill_parts *parts, pi_error *err);
 

@@ -41,7 +41,7 @@ enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_OPTIONS, HTTP_CONNECT, H
 
 typedef struct http_request {
     enum http_method method;
-    char verb[16];           /* the method as sent; "" if the request line was refused */
+    char verb[16];           /* the method as sent; "" = the request line was refused before it was read */
     buf target;              /* path and query; scheme and host of an absolute target are removed */
     size_t path_len;         /* bytes of the path in target, without trailing slashes */
     buf field[HTTP_N_FIELDS]; /* values without surrounding white space; p == NULL = field not sent */
@@ -50,6 +50,7 @@ typedef struct http_request {
     bool http10;             /* HTTP/1.0: no chunked response */
 } http_request;
 
+/* HTTP_MORE: all bytes were consumed, and the request is not complete. */
 enum http_what { HTTP_MORE, HTTP_COMPLETE, HTTP_REFUSED };
 
 enum http_step { /* next element of the input */
@@ -66,15 +67,15 @@ typedef struct http_in {
     http_limits limits;
     http_request req;         /* the request being parsed */
     enum http_step step;
-    buf line;                 /* the line being parsed */
-    size_t n_header;          /* bytes counted against limits.header so far, without the current line */
-    size_t n_blank;           /* empty lines before the request line */
-    uint64_t left;            /* remaining bytes of the body or chunk */
-    bool has_length, chunked; /* Content-Length, Transfer-Encoding was sent */
-    bool has_host, close, keep; /* Host; Connection: close, keep-alive */
-    bool whole, has_head;     /* the request, its header is complete */
+    buf line;                 /* bytes of the current line so far */
+    size_t n_header;          /* bytes counted against limits.header, without the current line */
+    size_t n_blank;           /* empty lines skipped before the request line */
+    uint64_t left;            /* bytes of the body or chunk that have not arrived */
+    bool has_length, chunked; /* a Content-Length field was sent; a Transfer-Encoding field was sent */
+    bool has_host, close, keep; /* Host was sent; Connection: close was sent; Connection: keep-alive was sent */
+    bool whole, has_head;     /* the request is complete; its header is complete */
     int status;               /* status of the refusal: 400, 413, 431, ... */
-    const char *why;          /* its reason as text */
+    const char *why;          /* reason of the refusal; static */
     /* Called when the header is complete. Returns 0 to continue, or the status to refuse the request with, and sets
      * *why. */
     int (*on_head)(void *ud, const http_request *req, const char **why);
@@ -92,7 +93,7 @@ bool http_is_idle(const http_in *in);
 void http_in_free(http_in *in);
 void http_request_free(http_request *r);
 
-/* Returns a field's value, or NULL. */
+/* Returns the value of HTTP_FIELD_x `field`, or NULL if it was not sent. */
 const char *http_field(const http_request *r, int field);
 const char *http_method_name(enum http_method m);
 /* Returns the reason phrase, e.g. "Not Found". */

@@ -11,18 +11,18 @@ typedef struct job {
     prep prep;
     server *s;
     exchange *ex;
-    params p;             /* of the body; a top-level list becomes field "list" */
-    buf text;             /* the response's JSON; or err is set */
+    params p;             /* fields of the body; a list at the top level becomes field "list" */
+    buf text;             /* the response as JSON text; valid if err.code is 0 */
     char *field;          /* field that caused the error, or NULL; owned */
     int status;           /* HTTP status of the error; 0 = derived from its code */
     pi_error err;
     int (*run)(struct job *j, json_t **answer);
 } job;
 
-/* Starts a job. run is called on the pool, possibly twice (prep.h). It sets *answer, or writes a large response to
- * j->text itself. */
+/* Starts a job for ex. run is called on the pool, possibly twice (prep.h). It sets *answer to the response, or writes a
+ * large response to j->text itself; on failure it fills j->err and returns its code. The loop sends the response. */
 void job_start(server *s, exchange *ex, int (*run)(job *, json_t **));
-/* Starts a job in the heavy lane, for work that cannot be interrupted and repeated. */
+/* Like job_start, in the heavy lane: for work that cannot be interrupted and repeated. */
 void job_start_heavy(server *s, exchange *ex, int (*run)(job *, json_t **));
 
 #endif

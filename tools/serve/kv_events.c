@@ -45,8 +45,8 @@ struct kv_events {
     /* Used by the thread only. */
     void *ctx, *pub, *router;    /* pub: XPUB, NULL while it is being reopened; router: NULL without replay */
     long n_topics;               /* number of distinct subscribed topics */
-    int reopen_in;               /* ticks */
-    uint64_t seq;                /* of the next batch */
+    int reopen_in;               /* ticks until pub is opened again; used while pub is NULL */
+    uint64_t seq;                /* number of the next batch */
     batch *kept;                 /* [cap] ring of the last n batches, oldest first */
     size_t cap, first, n;
 };
@@ -118,7 +118,7 @@ static void free_payload(void *p, void *hint)
     free(p);
 }
 
-/* Packs these changes as the payload of a batch. Returns false if out of memory. */
+/* Packs these changes into *out as the payload of a batch. Returns false if out of memory. */
 static bool pack(zmq_msg_t *out, const kv_changes *c)
 {
     sink s = {0};
@@ -286,8 +286,8 @@ static bool send_kept(kv_events *k, zmq_msg_t *who, uint64_t seq, zmq_msg_t *pay
            (payload ? send_copy(k->router, payload, false) : send_bytes(k->router, "", 0, false));
 }
 
-/* Answers one request. The socket's queue can hold all kept batches and the end. A requester that does not read gets
- * fewer batches and no end. */
+/* Reads one request and sends all kept batches that it asks for, then the end. The socket's queue can hold all kept
+ * batches and the end. A requester that does not read gets fewer batches and no end. */
 static void answer_replay(kv_events *k)
 {
     zmq_msg_t who;

@@ -26,10 +26,10 @@ typedef struct kv_queue {
     uint64_t lost;           /* changes that did not fit since the last take */
 } kv_queue;
 
-typedef struct kv_changes { /* result of a take; valid until the next one */
-    const unsigned char *p;
-    size_t n;                /* bytes */
-    uint64_t lost;           /* number of changes lost after these */
+typedef struct kv_changes { /* the half that a take returns; valid until the next take */
+    const unsigned char *p;  /* [n] records, for kv_changes_next and kv_changes_run */
+    size_t n;                /* bytes of p */
+    uint64_t lost;           /* number of changes that were lost after the ones in p */
 } kv_changes;
 
 bool kv_queue_open(kv_queue *q, size_t cap); /* false = out of memory; nothing to close */

@@ -58,7 +58,7 @@ static void hist(struct out *o, const char *name, const char *help, const histog
     put_hist(o, name, help, h->count, histogram_bounds, 1, METRIC_BUCKETS, h->sum);
 }
 
-/* Returns the used part of the fullest pool. */
+/* Returns the used fraction of blocks, 0 to 1, of the cache group in which it is largest. */
 static double cache_usage(const pi_stats *st)
 {
     double most = 0;
@@ -86,7 +86,8 @@ static void requests(struct out *o, const server *s)
     hist(o, "e2e_request_latency_seconds", "Time from a request's arrival to its end.", &m->request);
 }
 
-/* Returns the largest block size in tokens. Prefixes are reused, and reported to routers, in multiples of it. */
+/* Returns the largest block size of the cache groups, in tokens. Prefixes are reused, and reported to routers, in
+ * multiples of it. */
 static uint32_t reuse_block(const pi_plan *p)
 {
     uint32_t most = 0;
@@ -138,7 +139,7 @@ static void groups(struct out *o, const pi_stats *st)
 
 static double quotient(double a, double b) { return b > 0 ? a / b : 0; }
 
-/* Writes llama-server's metrics, without labels, as it does. */
+/* Writes the metrics of llama-server, without labels, like llama-server. */
 static void native_values(struct out *o, const server *s, const pi_stats *st)
 {
     const metrics *m = &s->metrics;

@@ -14,13 +14,15 @@ typedef struct histogram {
 enum { END_STOP, END_LENGTH, END_ABORT, END_ERROR, N_ENDS };
 
 typedef struct metrics {
+    /* per generation: first_token, request; per answer: queue, prefill, decode; per token: inter_token; per work on the
+     * pool: preparation */
     histogram first_token, inter_token, queue, prefill, decode, request, preparation;
-    uint64_t ended[N_ENDS];      /* generations, by reason of their end */
+    uint64_t ended[N_ENDS];      /* answers, by reason of their end (END_*) */
     uint64_t status[6];          /* HTTP responses, by the first digit of their status */
     uint64_t slow_clients;       /* generations canceled because the client did not read its stream */
     uint64_t gone_clients;       /* generations canceled because the client disconnected */
-    double prompt_seconds, decode_seconds; /* totals of completed generations */
-    uint64_t max_step_tokens;        /* maximum number of tokens of one generation, prompt included */
+    double prompt_seconds, decode_seconds; /* sums over ended answers with at least one token */
+    uint64_t max_step_tokens;        /* largest number of tokens of an answer, prompt included */
 } metrics;
 
 void histogram_add(histogram *h, double seconds);

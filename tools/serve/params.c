@@ -353,8 +353,7 @@ int params_pairs(params *p, const char *query_field, const char *list_field, pi_
     return PI_OK;
 }
 
-/* -------------------------------------------------------------------------------------------------- structured output
- */
+/* ---------------------------------------------------------------------------------------------- structured output */
 
 int params_response_format(params *p, const json_t *f, const char *field, pi_error *err)
 {

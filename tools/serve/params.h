@@ -29,10 +29,10 @@ typedef struct param_option {
 
 typedef struct params {
     json_t *root;             /* the request body; texts point into it */
-    param_option *option;     /* in the order in which they are set */
+    param_option *option;     /* [n_option] options of the engine requests, in the order in which they are set */
     size_t n_option, cap_option;
-    size_t n_bias;            /* number of them that are token biases */
-    prompt *prompts;          /* for completions; chats have messages instead */
+    size_t n_bias;            /* options that are token biases */
+    prompt *prompts;          /* [n_prompts] for completions; chats have messages instead */
     size_t n_prompts;
     json_t *messages;         /* list in OpenAI's format; owned reference, or NULL */
     json_t *tools;            /* list of functions; owned reference, or NULL */
@@ -48,22 +48,23 @@ typedef struct params {
     bool token_ids;           /* return_token_ids */
     bool special;             /* control tokens are output as text (skip_special_tokens false) */
     bool timings;             /* each chunk has timings (timings_per_token) */
-    bool drawn;               /* return probabilities after the sampler chain (post_sampling_probs) */
+    bool drawn;               /* return probabilities after the sampler's stages (post_sampling_probs) */
     bool keep_stop;           /* the response includes the stop string (include_stop_str_in_output) */
     bool ids_as_tokens;       /* format of tokens in logprobs (return_tokens_as_token_ids) */
     bool no_bos;              /* do not add BOS to text prompts (add_special_tokens false) */
     bool progress;            /* stream prompt progress events (return_progress) */
     int64_t ping_s;           /* sse_ping_interval in seconds; INT64_MIN = the server's default */
-    int64_t max_ms; /* t_max_predict_ms: after this time generation ends at the next complete line; 0 = no limit */
-    int64_t n_indent;         /* end at the first line after line one with less indentation; 0 = disabled */
+    int64_t max_ms;           /* t_max_predict_ms: time since the first token after which an answer with a newline ends;
+                               * 0 = no limit */
+    int64_t n_indent;         /* end before the first line after line one that starts with fewer blanks; 0 = off */
     int n;                    /* answers per prompt */
     int logprobs;             /* alternatives per token; -1 = no probabilities */
-    int prompt_logprobs;      /* alternatives per prompt token, returned in a separate list */
+    int prompt_logprobs;      /* alternatives per prompt token, returned in a separate list; -1 = none */
     /* truncate_prompt_tokens: keep the last N tokens of a prompt; -1 = fit the context; INT64_MIN = keep all */
     int64_t max_prompt_tokens;
     int64_t max_tokens;       /* INT64_MIN = not given */
-    const char *cache_salt;   /* NULL = none; in root */
-    const char *bad_field; /* field that caused an error, for the response's "param"; static or in root; NULL = none */
+    const char *cache_salt;   /* prefix cache salt of the client; NULL = none; in root */
+    const char *bad_field;    /* field that caused an error, for the response; static or in root; NULL = none */
 } params;
 
 /* Parses the JSON of a request body. Returns NULL on failure and fills *err. Thread-safe. */
@@ -74,7 +75,7 @@ json_t *params_parse(const char *body, size_t n, pi_error *err);
 int params_read(params *p, json_t *root, unsigned api, pi_error *err);
 void params_free(params *p);
 
-/* Sets err and the field; returns PI_EINVAL. */
+/* Sets p->bad_field to field and err to the text; returns PI_EINVAL. */
 int params_fail(params *p, const char *field, pi_error *err, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 int params_no_memory(pi_error *err);
@@ -89,19 +90,20 @@ int params_bool(params *p, const json_t *o, const char *field, bool *out, pi_err
 int params_int(params *p, const json_t *o, const char *field, int64_t lo, int64_t hi, int64_t *out, pi_error *err);
 int params_string(params *p, const json_t *o, const char *field, const char **out, pi_error *err);
 
-/* Returns the last value that p gives an option; NULL if there is none or p is NULL. */
+/* Returns the value of the last option `key` that p sets; NULL if p sets none or is NULL. */
 const char *params_value(const params *p, const char *key);
-/* Returns all options that are request fields, by field name: the values in p (which may be NULL), else the values
- * that `otherwise` returns. */
+/* Returns an object with the values of all options that are request fields, by field name: the value in p (which may be
+ * NULL), else the result of `otherwise`. NULL = out of memory. */
 json_t *params_settings(const params *p, const char *(*otherwise)(const void *ud, const char *key), const void *ud);
 
-/* Reads "prompt": a text, ids, a mixed list, {"prompt_string"} with one of these, or a list of them. */
+/* Reads field "prompt" into p->prompts: a text, ids, a mixed list, {"prompt_string"} with one of these, or a list of
+ * them. */
 int params_prompts(params *p, const char *field, pi_error *err);
-/* Reads a query and its documents: texts, or objects with a "text". */
+/* Reads a query and a list of documents into p->prompts, one per document; a document is a text or an object with
+ * "text". */
 int params_pairs(params *p, const char *query_field, const char *list_field, pi_error *err);
-/* Reads {"type": "json_schema"
- * "json_object"
- * "text", ...}. */
+/* Reads {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", ...} and adds the constraint as an
+ * option. */
 int params_response_format(params *p, const json_t *format, const char *field, pi_error *err);
 
 #endif

@@ -31,52 +31,54 @@ typedef struct prep {
     uv_work_t work;
     struct server *s;
     void *owner;
-    /* On the pool. Returns false if the budget of the light lane was exceeded. run has then freed its results and is
-     * called again. */
+    /* On the pool, within `limit`. Returns false if the budget of the light lane was exceeded; run must then have freed
+     * its results, and is called again in the heavy lane. */
     bool (*run)(struct prep *p);
     /* On the loop, after run. code: PI_OK, or the reason why run was skipped or its result discarded: PI_ECANCELED,
      * PI_ETIMEDOUT, PI_ENOMEM. The callback may free or restart p. */
     void (*done)(struct prep *p, int code);
-    pi_work *limit;          /* work limit of run */
-    struct prep *prev, *next; /* in the list of waiting or running work */
-    size_t bytes;            /* size of the input */
-    uint32_t key;            /* round-robin slot of the API key */
+    pi_work *limit;          /* work budget of one call of run; NULL before */
+    struct prep *prev, *next; /* in the lane's queue, or in the list of running work */
+    size_t bytes;            /* bytes of input; the heavy lane's memory limit grows with them */
+    uint32_t key;            /* round-robin slot of the API key, below PREP_TURNS */
     int state;               /* enum prep_state */
     bool heavy;              /* in the heavy lane */
     bool again;              /* run returned false */
     bool canceled;
-    uint64_t began;          /* uv_hrtime of the request's arrival, and of its deadline */
-    uint64_t until;
+    uint64_t began;          /* uv_hrtime at prep_start */
+    uint64_t until;          /* uv_hrtime of the deadline, which counts from the request's arrival; UINT64_MAX = none */
 } prep;
 
-enum { PREP_TURNS = 64 };    /* number of round-robin slots; further keys share them */
+enum { PREP_TURNS = 64 };    /* number of round-robin slots; keys with equal hashes share a slot */
 
 typedef struct preps {
-    prep *waiting[2], *last[2]; /* light, heavy: FIFO queues */
-    prep *running;
-    size_t n_waiting;
-    int n_running[2];
+    prep *waiting[2], *last[2]; /* first and last of the FIFO queues; index 0 = light lane, 1 = heavy lane */
+    prep *running;           /* list of the work that runs on the pool */
+    size_t n_waiting;        /* entries of both queues */
+    int n_running[2];        /* running work by lane */
     int n_threads;           /* threads of the pool, at least 2 */
-    uint64_t turn[PREP_TURNS]; /* value of n_served when the slot was last served */
-    uint64_t n_served;
+    uint64_t turn[PREP_TURNS]; /* value of n_served when the slot's work was last launched */
+    uint64_t n_served;       /* number of launches so far */
     bool dispatching;        /* threads are being assigned */
 } preps;
 
-/* Sizes libuv's pool; must be called before the pool's first use. */
+/* Sets the number of threads of libuv's pool; must be called before the pool's first use. */
 void preps_init(struct server *s);
-/* Starts p; its owner, run and done must be set. n: bytes of input. ex: the request, for its key and arrival time;
- * NULL = work after a response, without a time limit. */
+/* Queues p in the light lane if n is small, else in the heavy lane, and runs it when a thread is free. Its owner, run
+ * and done must be set. n: bytes of input. ex: the request, for its key and arrival time; NULL = work after a
+ * response, without a time limit. */
 void prep_start(prep *p, struct server *s, const struct exchange *ex, size_t n);
-/* Starts p in the heavy lane, for work that is known to take long, such as reading a file. */
+/* Queues p in the heavy lane, for work that is known to take long, such as reading a file. */
 void prep_start_heavy(prep *p, struct server *s, const struct exchange *ex, size_t n);
-/* Cancels p. done is called as usual, but never before this function returns. */
+/* Cancels p: run stops at its next budget check, or is skipped. done is called later, never before this function
+ * returns. */
 void prep_cancel(prep *p);
 void preps_cancel_all(struct server *s);
 /* Called in run: true if the light lane's budget is used up. */
 bool prep_spent(const prep *p);
-/* Drops waiting work that is canceled or late. Called on each tick of the loop. */
+/* Ends waiting work that is canceled or past its deadline, with done. Called on each tick of the loop. */
 void preps_sweep(struct server *s);
-/* Returns the seconds since the arrival of the oldest request that waits or runs on the pool; 0 = none. */
+/* Returns the seconds since prep_start of the oldest work that waits or runs; 0 = no work. */
 double preps_oldest(const struct server *s);
 /* Returns {"running", "waiting", "oldest_seconds"} for /health. */
 json_t *preps_json(const struct server *s);

@@ -30,48 +30,49 @@ typedef struct server {
     pi_info info;            /* of e */
     bool suffix_first;       /* --spm-infill */
     pi_plan plan;            /* of e */
-    const char *alias;       /* copy of --alias that they point into, if it has several names; owned */
-    const char *aliases;     /* other names, separated by commas; "" = none */
-    char *names;             /* where these are, if --alias gives several; owned */
+    const char *alias;       /* the model's name: first name of --alias, else the file's name; not owned */
+    const char *aliases;     /* further names of --alias, separated by commas; "" = none; not owned */
+    char *names;             /* copy of an --alias with several names, to which both point; owned; NULL = none */
     char build[48];          /* build of this program in llama-server's format: "bNUMBER-COMMIT" */
     int64_t created;         /* start of the server, seconds since 1970 */
     enum serve_state state;
     int exit_code;
     /* Set when the engine is ready, constant afterwards: thread-safe. */
-    int32_t anchor;          /* a token that prints text; -1 = none found */
-    size_t anchor_len;       /* bytes of its text */
+    int32_t anchor;          /* a token that prints text: other tokens are decoded after it; -1 = none found */
+    size_t anchor_len;       /* bytes of the anchor's text */
     bool has_structure;      /* the library supports json-schema, grammar, ... */
     struct gen *gens;        /* generations, from the arrival of their body to their end */
-    size_t n_gens;           /* in the list */
+    size_t n_gens;           /* generations in gens */
     size_t n_jobs;           /* other work on the pool */
     preps preps;             /* lanes of the pool */
-    uint64_t n_ids;          /* number of ids made so far */
-    int64_t priority_lo, priority_hi; /* range that clients may request */
+    uint64_t n_ids;          /* number of ids made by server_new_id so far */
+    int64_t priority_lo, priority_hi; /* range of priorities that clients may request */
     int64_t ping_s;          /* a silent stream gets a comment after this many seconds; below 1 = never */
-    size_t send_max;         /* limit of bytes that wait for a slow client */
-    uint64_t last_steps;     /* n_steps at the last check, and uv_now when it changed */
-    uint64_t step_at;
+    size_t send_max;         /* unwritten bytes of a stream's choice at which it is canceled */
+    uint64_t last_steps;     /* the engine's n_steps at the last check by server_hangs */
+    uint64_t step_at;        /* uv_now at which a check found new steps or new work; 0 = no work */
     uint64_t n_ticks;        /* ticks of the timer */
     uint64_t id_seed;        /* makes ids differ from those of other runs */
     kv_events *kv;           /* publisher of prefix cache changes; NULL = disabled */
-    bool kv_warned;          /* the log has a warning about lost changes */
+    bool kv_warned;          /* a log line about lost changes was written */
 } server;
 
-/* Writes an id such as "chatcmpl-..." to out. */
+/* Writes prefix and a new unique id to out, for example "chatcmpl-...". */
 void server_new_id(server *s, const char *prefix, char out[64]);
-/* For /health: true if the model makes no progress; *why is set to the reason. */
+/* For /health: true if the engine failed, or a step or a preparation takes longer than --hang-timeout; *why is the
+ * reason. Updates last_steps and step_at. */
 bool server_hangs(server *s, const char **why);
-/* Returns the seconds since the last step if there is work; else 0. */
+/* Returns the seconds since step_at; 0 if the engine has no work. */
 double server_step_age(const server *s);
 /* Writes the text of one token, as it appears within a text, to out; at most cap bytes. Returns its full length in
  * bytes. Thread-safe. */
 size_t server_token_text(const server *s, int32_t id, bool special, char *out, size_t cap);
-/* Returns the bytes of text that a token adds after those held in h. Adds the number of characters that begin in them
- * to *chars. */
+/* Returns the bytes of UTF-8 text that become complete if the token's bytes are added to h. Updates h, and adds the
+ * number of these characters to *chars. Thread-safe. */
 size_t server_token_count(const server *s, int32_t id, bool special, utf8_hold *h, size_t *chars);
-/* Finds the adapter with this name. Thread-safe. */
+/* Stores the adapter with this name of n bytes in *out; false if it is not loaded. Thread-safe. */
 bool server_adapter(const server *s, const char *name, size_t n, pi_lora *out);
-/* Returns the adapters as entries of a list of models. */
+/* Returns the adapters as a JSON list of entries for /v1/models; parent: the model's name. NULL = out of memory. */
 json_t *adapter_models(const server *s, const char *parent);
 /* Returns the HTTP status for an error code of the library. */
 int status_of(int pi_code);

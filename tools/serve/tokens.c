@@ -49,7 +49,8 @@ static void put_piece(buf *b, const server *s, int32_t id, int form)
     if (p != small) free(p);
 }
 
-/* Appends a list of all tokens to the response. */
+/* Appends a JSON list of the n tokens to j->text; form: PIECE_*. Returns PI_OK, or the code of the job's work
+ * budget. */
 static int put_pieces(job *j, const int32_t *ids, size_t n, int form)
 {
     int rc = PI_OK;
