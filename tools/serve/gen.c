@@ -469,7 +469,7 @@ static void take_end(choice *ch, const pi_event *ev)
     m->ended[ch->finish == PI_FINISH_STOP ? END_STOP : ch->finish == PI_FINISH_LENGTH ? END_LENGTH
              : ch->finish == PI_FINISH_CANCEL ? END_ABORT : END_ERROR]++;
     const uint64_t tokens = (uint64_t) ch->res.prompt_tokens + ch->res.generated_tokens;
-    if (tokens > m->max_step_tokens) m->max_step_tokens = tokens;
+    if (tokens > m->max_answer_tokens) m->max_answer_tokens = tokens;
     histogram_add(&m->queue, ch->res.queue_ms / 1e3);
     if (ch->res.generated_tokens) {
         histogram_add(&m->prefill, ch->res.prefill_ms / 1e3);

@@ -160,7 +160,7 @@ static void native_values(struct out *o, const server *s, const pi_stats *st)
         {"prompt_tokens_seconds", "gauge", "Prompt tokens per second.", quotient(computed, m->prompt_seconds)},
         {"predicted_tokens_seconds", "gauge", "Sampled tokens per second.", quotient(sampled, m->decode_seconds)},
         {"n_busy_slots_per_decode", "gauge", "Sampled tokens per step.", quotient(sampled, (double) st->n_steps)},
-        {"n_tokens_max", "counter", "Maximum tokens of a request, prompt and answer.", (double) m->max_step_tokens},
+        {"n_tokens_max", "counter", "Maximum tokens of a request, prompt and answer.", (double) m->max_answer_tokens},
         {"spec_decode_num_draft_tokens_total", "counter", "Verified draft tokens.", (double) st->n_drafted},
         {"spec_decode_num_accepted_tokens_total", "counter", "Accepted draft tokens.", (double) st->n_accepted},
     };

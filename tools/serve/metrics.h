@@ -22,7 +22,7 @@ typedef struct metrics {
     uint64_t slow_clients;       /* generations canceled because the client did not read its stream */
     uint64_t gone_clients;       /* generations canceled because the client disconnected */
     double prompt_seconds, decode_seconds; /* sums over ended answers with at least one token */
-    uint64_t max_step_tokens;        /* largest number of tokens of an answer, prompt included */
+    uint64_t max_answer_tokens;        /* largest number of tokens of an answer, prompt included */
 } metrics;
 
 void histogram_add(histogram *h, double seconds);
