@@ -1,5 +1,5 @@
-/* Creation of the devices that the options name: one, several as one, or the device of a rank. No memory except the
- * backends', any thread. */
+/* Creation of backends for the devices that the options name: one device, several that act as one, or the device of a
+ * rank. Allocates only the backends; any thread. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,8 +38,9 @@ static int create_all(pi__backend **be, const pi__device *const *dev, const int3
     return PI_OK;
 }
 
-/* Returns true if all devices multiply alike. Results that one device computes alone must be bitwise identical on
- * any other. */
+/* Returns true if all or none of the devices round MXFP4 products. Every value is computed by only one of the
+ * devices, and its bits must not
+ * depend on that device. */
 static bool alike(pi__backend *const *be, int n)
 {
     int some = 0;
@@ -47,7 +48,7 @@ static bool alike(pi__backend *const *be, int n)
     return some == 0 || some == n;
 }
 
-/* Creates n devices as one. CPU devices split the threads. */
+/* Creates one backend of n devices. CPU devices get equal parts of the threads. */
 static int create_several(pi__backend **out, int split, const pi__device *const *dev, const int32_t *index, int n,
                          const pi__device_params *p, const pi__log *log, pi_error *err)
 {
@@ -66,7 +67,7 @@ static int create_several(pi__backend **out, int split, const pi__device *const 
     return split == PI__SPLIT_LAYER ? pi__stages_create(out, be, n, 0, err) : pi__tensor_create(out, be, n, err);
 }
 
-/* Appends all usable devices of the kind of dev[0]; returns the number of devices. */
+/* Appends to dev and index all other usable devices of the kind of dev[0]; returns the total number of devices. */
 static int all_of(const pi__device *dev[PI__MAX_DEVICES], int32_t index[PI__MAX_DEVICES])
 {
     pi__device_info info;
@@ -98,19 +99,19 @@ int pi__device_create(pi__backend **out, const char *names, int split, const pi_
     return rc;
 }
 
-/* Returns the number of threads for a process that shares all cores of its machine with other ranks; 0 = it has
- * its own cores. */
+/* Returns this process's part of its machine's cores, if it may use all cores and shares the machine with other ranks;
+ * 0 = the process has its own cores. */
 static int32_t share_of_cores(const pi__ranks *r)
 {
     cpu_set_t allowed;
     const long all = sysconf(_SC_NPROCESSORS_ONLN);
-    /* the process has its own cores */
+    /* alone on its machine, or limited to some cores */
     if (r->n_local < 2 || sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) < all) return 0;
     return all > r->n_local ? (int32_t) (all / r->n_local) : 1;
 }
 
-/* Returns the device index of this process: its number among the machine's ranks, or the only device that it can
- * see. */
+/* Returns the device index of this process: that of the local-th named device, or the number of this rank on its
+ * machine if that device exists, or the first named device (for example if the process can see only one). */
 static int32_t index_of_rank(const pi__device *d, const int32_t *named, int n, int32_t local)
 {
     pi__device_info info;

@@ -15,7 +15,7 @@ enum { MAX_THREADS = 1024 /* limit of the option threads */ };
 
 /* ------------------------------------------------------------------------------------------------------------- CPU */
 
-/* There is no limit on the number of CPU backends. */
+/* index is ignored: every call creates another CPU backend. */
 static int cpu_create(pi__backend **out, int32_t index, const pi__device_params *p, const pi__log *log, pi_error *err)
 {
     (void) index;
@@ -88,8 +88,8 @@ const int pi__n_devices = sizeof pi__devices / sizeof *pi__devices;
 static const pi__device *cpu(void) { return &pi__devices[pi__n_devices - 1]; }
 static bool is_auto(const char *name) { return !name || !*name || !strcasecmp(name, "auto"); }
 
-/* Parses the n characters at name as a device and an optional number. *index: the number, -1 = none. Returns NULL
- * if this build does not have it. */
+/* Returns the kind of device that the n characters at name stand for. *index: the number after the name; -1 = none.
+ * Returns NULL if this build has no kind with that name. */
 static const pi__device *find(const char *name, size_t n, int32_t *index)
 {
     size_t digits = 0;

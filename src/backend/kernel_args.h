@@ -10,25 +10,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct pi__kv_layer; /* ops.h; kernels get its fields separately */
+struct pi__kv_layer; /* defined in ops.h; kernels get its fields as separate arguments */
 
 enum { PI__MAX_LIN = 8 /* matrices per op linear */ };
-/* Prologue of a product's input, see pi__lin_in. */
+/* Prologues of the input of op linear, see pi__lin_in. */
 enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU, PI__IN_SWIGLU_OAI };
 static inline bool pi__in_gated(int kind) { return kind >= PI__IN_GEGLU; }
-/* Gating functions of op moe, see pi__moe. Below: max experts per layer, experts per token, expert groups per
- * layer. */
+/* Gating functions of op moe, see pi__moe. The next enum: max experts per layer, max experts per token, max expert
+ * groups per layer. */
 enum { PI__GATE_SOFTMAX, PI__GATE_SQRT_SOFTPLUS, PI__GATE_SIGMOID };
 enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64, PI__MAX_EXPERT_GROUPS = 64 };
 /* Delta nets, see pi__state_layer. */
-enum { PI__STATE_CHUNK = 16 }; /* tokens; boundaries are at multiples of it in the sequence's own positions */
-enum { PI__MIN_CONV = 2, PI__MAX_CONV = 8 };
+/* tokens per chunk; a sequence's chunks start at multiples of it in the sequence's own positions */
+enum { PI__STATE_CHUNK = 16 };
+enum { PI__MIN_CONV = 2, PI__MAX_CONV = 8 }; /* bounds of the taps of a delta net's convolution */
 
-/* Sparse prefill. Positions are divided into blocks of PI__SPARSE_BLOCK. A query block is a full block of prompt
- * tokens of one sequence, all in one step. With pi__attention.sparsity it attends exactly, but only to some of the
- * key blocks up to its own: the first PI__SPARSE_SINKS, the last PI__SPARSE_WINDOW (its own included), and all
- * blocks with a score of at least sparsity times the best score, for any of the query heads that share their keys.
- * The score of key block n for a query head:
+/* Sparse prefill. Positions are divided into blocks of PI__SPARSE_BLOCK. A query block is a block of prompt tokens of
+ * one sequence that are all in one step. With pi__attention.sparsity a query block attends exactly, but only to some
+ * of the key blocks up to its own: the first PI__SPARSE_SINKS, the last PI__SPARSE_WINDOW (its own included), and all
+ * blocks with a score of at least sparsity times the best score. A block that one query head selects is selected for
+ * all heads that share its KV head. The score of key block n for a query head:
  *
  *     s[i][n] = q[i] . mean of the block's keys (with softcap, if there is one)
  *     score[n] = sum over the queries i of e^(s[i][n] - the largest of s[i]) */
@@ -41,11 +42,11 @@ enum { PI__SPARSE_BLOCK = 128, PI__SPARSE_SINKS = 2, PI__SPARSE_WINDOW = 4 };
 typedef struct pi__lora_pair {
     uint64_t a; /* [rank, lda] rows of A: n_in values, zeros up to lda, a multiple of 16; embeddings: [lda, rank] */
     uint64_t b; /* [ldb / PI__LORA_TILE][rank][PI__LORA_TILE] columns of B: n_out rows, then zeros */
-    int64_t lda, ldb;
+    int64_t lda, ldb; /* padded length of a row of A, and of a column of B; see a and b */
     int32_t rank;  /* 0 = the adapter does not change the matrix */
     int32_t type;  /* of A and B: PI__F32, PI__F16 or PI__BF16 */
-    float factor;
-    int32_t zero;
+    float factor;  /* alpha / rank of the adapter */
+    int32_t zero;  /* padding, always 0 */
 } pi__lora_pair;
 
 /* PI__MAX_LORA: adapters per sequence. PI__LORA_TILE: rows of B that are interleaved. */
@@ -54,7 +55,8 @@ enum { PI__MAX_LORA = 8, PI__MAX_LORA_RANK = 512, PI__LORA_TILE = 64 };
 /* x = (x + rmsnorm(y) * w) * scale. Without w: x = (x + y + bias) * scale. */
 typedef struct pi__add_norm {
     float *x;            /* [n_rows, n] residual stream, changed in place */
-    const float *y;      /* [n_rows, n]; no other op reads it: the op that makes y may add to x instead of writing y */
+    /* [n_rows, n]; read by no other op, so the op that makes y may add it to x directly and not write y */
+    const float *y;
     const float *w;      /* [n]; NULL = no norm */
     const float *bias;   /* [n], only without a norm; NULL = no bias */
     float eps, scale;    /* epsilon of the norm; factor of the sum */
@@ -110,16 +112,16 @@ typedef struct pi__rope {
     const float *freq;
     int32_t n_freq;      /* pairs */
     float mscale;        /* factor of cosines and sines */
-    float temp;
-    int32_t temp_len;    /* positions; 0 = this factor is 1 */
-    float *table;        /* [n_tokens, 2 * n_freq] */
+    float temp;          /* with temp_len: strength of the extra factor, see above */
+    int32_t temp_len;    /* positions per step of the extra factor; 0 = no extra factor */
+    float *table;        /* [n_tokens, 2 * n_freq] result: n_freq cosines, then n_freq sines */
 } pi__rope;
 
-/* x[i] += table[row[i]]: adds a position or token-type embedding to each token of a batch. */
+/* x[i] += table[row[i]]: adds a position or token-type embedding to each token. */
 typedef struct pi__add_rows {
     float *x;            /* [n_rows, n], changed in place */
-    const float *table;  /* [any, n] values of the model */
-    const int32_t *row;  /* [n_rows] host memory that is valid until finish() */
+    const float *table;  /* [any, n] table of the model */
+    const int32_t *row;  /* [n_rows] row in table of each row of x; host memory that is valid until finish() */
     int32_t n_rows;      /* rows */
     int64_t n;           /* values per row */
 } pi__add_rows;
@@ -134,9 +136,9 @@ typedef struct pi__softcap {
 
 /* y[r, p * n + i] = x[p * step + r * ldx + i] for r < n_rows, p < n_shards, i < n. */
 typedef struct pi__copy_2d {
-    const float *x;      /* shards, step floats apart; their rows are ldx floats apart */
-    int64_t step, ldx;   /* see above */
-    int32_t n_shards;    /* y has n columns of each shard */
+    const float *x;      /* n_shards shards, step floats apart; rows of a shard are ldx floats apart */
+    int64_t step, ldx;   /* see x */
+    int32_t n_shards;    /* shards; their rows are concatenated in y */
     int32_t n_rows;      /* rows */
     int64_t n;           /* values per row and shard */
     float *y;            /* [n_rows, n_shards * n] */
@@ -149,10 +151,10 @@ typedef struct pi__copy_2d {
 typedef struct pi__block_conv {
     const float *x;      /* [n_tokens, n] */
     const float *base;   /* [n_tap, n] */
-    const float *own;    /* [n_tokens, n_tap * n / group] */
+    const float *own;    /* [n_tokens, n_tap * n / group]: own[s, i, c / group], i slowest */
     int64_t ldo;         /* floats between rows of own */
     int32_t n_tap;       /* taps; the first is for the token itself */
-    int32_t group;       /* columns that share a token's own tap; divides n */
+    int32_t group;       /* adjacent columns that share a token's own tap; divides n */
     int64_t n;           /* values per row */
     float *out;          /* [n_tokens, n]; not x */
 } pi__block_conv;
@@ -170,7 +172,7 @@ typedef struct pi__block_conv {
 enum { PI__STREAMS = 4, PI__HYPER_MIX = 24, PI__HYPER_COEF = 20 };
 typedef struct pi__hyper {
     int32_t n_rows;      /* rows */
-    float *x;            /* [n_rows, 4 * n] streams */
+    float *x;            /* [n_rows, 4 * n] streams of a row one after the other; hyper_post changes them in place */
     int64_t n;           /* values per stream */
     const float *mix;    /* [n_rows, n_m] product of a matrix with x */
     const float *scale;  /* [3]; [1] at the end of the model */
@@ -183,8 +185,9 @@ typedef struct pi__hyper {
     float *y;
 } pi__hyper;
 
-/* MLA: queries, and the latent rows that are keys and values at the same time. Applies norms, and rotates the last
- * n_rot values of each head (or row) in adjacent pairs. Writes the rows to the cache. */
+/* Prepares a step's queries and rows for MLA. A row is one latent vector per token: key and value at the same time, for
+ * all heads. Applies norms, and rotates the last n_rot values of each head of q and of each row, in adjacent pairs.
+ * Changes q in place and writes the rows to the cache. */
 typedef struct pi__mla_qkv {
     const struct pi__kv_layer *rows; /* the layer's cache of rows; NULL if row is NULL */
     float *q;            /* [n_tokens, n_head * dim], changed in place */
@@ -201,45 +204,45 @@ typedef struct pi__mla_qkv {
     int32_t n_rot;       /* rotated values */
 } pi__mla_qkv;
 
-/* Makes an entry of each window of `ratio` tokens that ends in this step. A token's x is `width` values, then
- * `width` scores; the token's row of `ape` is added to the scores. These rows stay in the cache `recent` until
- * their window ends. Value d of an entry is the sum of the window's values d, weighted by the softmax of their
- * scores. With overlap, width is 2 dim: the window's tokens contribute their values dim + d, and the tokens of the
- * previous window, if any, their values d. Then RMSNorm, and rotation of the last n_rot values by the position of
- * the window's first token. */
+/* Computes an entry for each window of `ratio` tokens that ends in this step, and writes it to `entries`. A token's
+ * x is `width` values, then `width` scores; the token's row of `ape` is added to the scores. Values and scores stay
+ * in the cache `recent` until their window ends. Value d of an entry is the sum of the window's values d, weighted
+ * by the softmax of their scores. With overlap, width is 2 dim: the window's tokens contribute their values dim +
+ * d, and the tokens of the previous window, if any, their values d. Without overlap, width is dim. Then an entry
+ * gets an RMSNorm, and its last n_rot values are rotated by the position of the window's first token. */
 typedef struct pi__compress {
-    const struct pi__kv_layer *recent; /* rows of tokens in windows that have not ended */
+    const struct pi__kv_layer *recent; /* cache with values and scores of tokens in windows that have not ended */
     const struct pi__kv_layer *entries; /* cache of the finished entries */
     const float *x;      /* [n_tokens, 2 * width] */
     int64_t ldx;         /* floats between rows */
     int32_t ratio, dim;  /* tokens per window, at most 128; values per entry, a multiple of 16 */
     bool overlap;        /* see above */
-    const float *ape;    /* [ratio, width] */
-    const float *norm;   /* [dim] */
+    const float *ape;    /* [ratio, width] added to the scores, by position in the window */
+    const float *norm;   /* [dim] weight of the RMSNorm */
     float eps;           /* epsilon of the norm */
     const float *freq;   /* [n_rot / 2] as in op rope */
     int32_t n_rot;       /* rotated values */
 } pi__compress;
 
-/* Lightning indexer: picks the n_top best of the entries that a token sees, or all if there are no more. A token
- * sees an entry if the entry's window ended at this token or before. score = scale * sum over heads of w[h] *
- * max(0, q[h] . entry); of equal scores the lower index wins. */
+/* Lightning indexer: for each token, picks the n_top entries with the best scores, or all if there are at most n_top.
+ * Only entries with a window that ended at this token or before count. score = scale * sum over heads of w[h] * max(0,
+ * q[h] . entry); of equal scores the lower index wins. */
 typedef struct pi__indexer {
-    const struct pi__kv_layer *entries; /* keys to choose among */
+    const struct pi__kv_layer *entries; /* cache of the indexer's own entries */
     const float *q;      /* [n_tokens, n_head * dim] */
     int64_t ldq;         /* floats between rows */
-    const float *w;      /* [n_tokens, n_head] */
+    const float *w;      /* [n_tokens, n_head] weights of the heads */
     int64_t ldw;         /* floats between rows */
     int32_t n_head, dim; /* heads; values per head, a multiple of 16 */
     float scale;         /* positive */
     int32_t n_top;       /* max entries per token */
-    /* [n_tokens, n_top] ascending; positions past the number of visible entries are not written */
+    /* [n_tokens, n_top] indices of entries, ascending; if fewer are picked, the end of a row is not written */
     int32_t *pick;
 } pi__indexer;
 
-/* Attention of each token to the rows of the last `window` tokens, itself included, and to entries if the layer
- * has them, with a sink per head. The first dim_v values of the rows are accumulated. The last n_rot of these are
- * rotated backwards. */
+/* Attention of each token to the rows of the last `window` tokens, itself included, and to entries if the layer has
+ * them, with a sink per head. A score is q . row over dim values; a head's result is the weighted sum of the first
+ * dim_v values of the rows. The last n_rot of these are rotated backwards. */
 typedef struct pi__sparse {
     const struct pi__kv_layer *rows; /* cache of the window's rows */
     const struct pi__kv_layer *entries; /* cache of entries; NULL = the layer has none */
@@ -247,18 +250,19 @@ typedef struct pi__sparse {
     int64_t ldq;         /* floats between rows */
     int32_t n_head, dim, dim_v; /* multiples of 16; dim_v <= dim, and dim_v = dim if results are rotated */
     int32_t window;      /* tokens */
-    int32_t first;       /* rows before this position are masked */
+    int32_t first;       /* rows of tokens before this position are masked */
     const int32_t *pick; /* [n_tokens, n_top] entries from op indexer; NULL = all visible entries */
     int32_t n_top;       /* see pick */
     const float *sinks;  /* [n_head] extra logits that only enlarge the softmax sum; NULL = no sinks */
     const float *rope;   /* [n_tokens, n_rot] */
     int32_t n_rot;       /* rotated values; 0 = no rotation, rope is NULL */
-    float *out;          /* [n_tokens, n_head * dim], dim_v written per head; may be q, with its ld */
+    /* [n_tokens, n_head * dim], of which dim_v values per head are written; may be q, with the same ld */
+    float *out;
     int64_t ldo;         /* floats between rows */
 } pi__sparse;
 
-/* Ops of this header that every backend implements and that need only their struct. A device's launch function
- * takes the struct; no other code is needed (pi__k_NAME of backend/cuda/kernels.h). */
+/* Ops of this header that every backend implements and that need only their struct. On CUDA, such an op is one launch
+ * function that takes the struct (pi__k_NAME of backend/cuda/kernels.h); the calls are generated from this list. */
 #define PI__OPS_ROWS(OP)                                                                                               \
     OP(add_norm, pi__add_norm)                                                                                         \
     OP(norm, pi__norm)                                                                                                 \

@@ -1,7 +1,8 @@
-/* The all-gather between devices that act as one (tensor.c): each rank sends its shard of a result to the others.
+/* The all-gather between devices that act as one (tensor.c): each rank sends its shard of a result to all other ranks.
  *
- * Memory: the link's own. Threads: each rank calls from its own thread, all ranks in the same order. A rank that
- * cannot continue leaves: then no rank waits for it, and the link cannot be used any more. */
+ * Memory: allocated by the link. Threads: each rank calls from its own thread; all ranks make the same calls in the
+ * same order. A rank that cannot continue calls leave: then no rank waits for it, and the link cannot be used any
+ * more. */
 #ifndef PI__LINK_H
 #define PI__LINK_H
 
@@ -17,14 +18,16 @@ extern "C" {
 
 typedef struct pi__link pi__link;
 
-/* Results of wait: done; the rank's queued work failed; the work cannot complete because some rank left. */
+/* Results of wait: the work is done; the rank's queued work failed; the work cannot complete, because some rank
+ * left. */
 enum { PI__LINK_DONE, PI__LINK_FAILED, PI__LINK_LEFT };
 
+/* The functions of a link. rank: number of the calling rank. */
 typedef struct pi__link_ops {
     void (*destroy)(pi__link *l);
-    /* All-gather. buf holds a shard of count floats per rank: the shard at p * count is copied from rank p to all
-     * ranks. Queued like an op. If the rank's queue is being captured, the all-gather is captured with it; all
-     * ranks capture and replay it together. Returns false on failure, or if some rank left. */
+    /* All-gather. buf holds one shard of count floats per rank, in rank order: each rank has written its own shard at
+     * rank * count, and receives all others. Queued like an op. If the rank's queue is being captured, the all-gather
+     * is captured with it; all ranks capture and replay it together. Returns false on failure, or if some rank left. */
     bool (*gather)(pi__link *l, int32_t rank, float *buf, size_t count);
     /* Waits for the rank's queued work and returns PI__LINK_*. After any result except DONE the rank has to leave:
      * its queue may never complete. */
@@ -41,15 +44,15 @@ struct pi__link {
 /* Creates a link for ranks in one process, with memory that every thread can read. */
 int pi__link_local(pi__link **out, int32_t n, pi_error *err);
 
-/* The position of this process among ranks that are processes (ranks.h). Devices with a network of their own find
- * each other by the id that rank 0 made and sent to all. */
+/* The position of this process among ranks that are processes (ranks.h). Devices with a network of their own find each
+ * other by the id that rank 0's rank_id made, and that was sent to all. */
 typedef struct pi__ranks pi__ranks;
 enum { PI__RANK_ID_BYTES = 128 /* size of NCCL's id */ };
 typedef struct pi__seat {
     pi__ranks *ranks;         /* the processes */
     int32_t rank, n;          /* this rank; number of ranks */
-    double timeout_ms;        /* how long ranks wait for each other */
-    char id[PI__RANK_ID_BYTES]; /* see above */
+    double timeout_ms;        /* milliseconds that ranks wait for each other */
+    char id[PI__RANK_ID_BYTES]; /* id made by rank 0; zeros for devices that need none */
 } pi__seat;
 /* Creates a link over the processes' transport, for devices that compute in memory that the process can read. */
 int pi__link_ranks(pi__link **out, const pi__seat *seat, pi_error *err);

@@ -1,5 +1,5 @@
-/* A link of ranks that share the process's memory. All ranks meet, copy each other's shards, and meet again, so
- * that no rank overwrites a shard that another one still reads.
+/* A link of ranks that are threads of one process. In an all-gather all ranks meet, copy each other's shards, and meet
+ * again, so that no rank overwrites a shard that another one still reads.
  *
  * Memory: one small object. Threads: one per rank. Invariant: all ranks see the data that any rank wrote before a
  * meeting. */
@@ -14,14 +14,15 @@ typedef struct local {
     pi__link link;          /* first: the public interface */
     int32_t n;              /* ranks */
     pthread_mutex_t lock;   /* guards the fields below */
-    pthread_cond_t met;     /* signals a new round, or that a rank has left */
-    int32_t n_here;         /* ranks that wait in this round */
-    uint64_t round;         /* completed meetings */
-    bool left;              /* a rank has left */
-    float *buf[];           /* [n] buffer of each rank, between two meetings */
+    pthread_cond_t met;     /* signals the end of a meeting, or that a rank has left */
+    int32_t n_here;         /* number of ranks that wait in the current meeting */
+    uint64_t round;         /* number of completed meetings */
+    bool left;              /* true = a rank has left: no rank waits any more */
+    float *buf[];           /* [n] each rank's buffer in the current all-gather */
 } local;
 
-/* Waits for all ranks. buf: this rank's buffer for the others; NULL = unchanged. Returns false if a rank has left. */
+/* Waits until all ranks have called this. buf: stored as this rank's buffer; NULL = the stored buffer is kept. Returns
+ * false if a rank has left. */
 static bool meet(local *l, int32_t rank, float *buf)
 {
     pthread_mutex_lock(&l->lock);
@@ -51,7 +52,7 @@ static int local_wait(pi__link *link, int32_t rank)
 {
     (void) link;
     (void) rank;
-    return PI__LINK_DONE; /* gather waited */
+    return PI__LINK_DONE; /* no work is queued: gather has waited */
 }
 
 static void local_leave(pi__link *link, int32_t rank)

@@ -22,7 +22,8 @@ static bool ranks_gather(pi__link *link, int32_t rank, float *buf, size_t count)
 static int ranks_wait(pi__link *link, int32_t rank)
 {
     (void) rank;
-    return atomic_load(&((link_ranks *) link)->r->dead) ? PI__LINK_LEFT : PI__LINK_DONE; /* gather waited */
+    /* no work is queued: gather has waited */
+    return atomic_load(&((link_ranks *) link)->r->dead) ? PI__LINK_LEFT : PI__LINK_DONE;
 }
 
 static void ranks_leave(pi__link *link, int32_t rank)

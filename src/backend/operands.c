@@ -1,7 +1,7 @@
 /* The table of operands: one function per op, in the order of PI__OPS (see operands.h).
  *
- * A row is written as READ(field, rows, ld, width) and the like: the field of the op's struct `a` that points to
- * the values, the number of rows, the values between rows, and the values per row that are used. */
+ * Each function lists the operands of the op's struct `a` with READ(field, n_rows, ld, width) and similar macros:
+ * field points to the values, ld is the distance between rows, and width the used values of a row, in 4-byte values. */
 #include "backend/operands.h"
 
 #include <string.h>
@@ -57,7 +57,7 @@ static void add(pi__operands *o, const void *args, pi__operand op)
 #define HOST(f, n) ACT(PI__HOST, f, 1, 0, n)
 #define ADAPTERS(f) ACT(PI__ADAPTERS, f, 0, 0, 0)
 
-/* The input of a linear op. */
+/* Lists the activations and the norm weight of a linear op's input. */
 #define INPUT(in, n_rows, n_in)                                                                                        \
     do {                                                                                                               \
         READ(in.x, n_rows, a->in.ldx, n_in);                                                                           \
@@ -65,17 +65,17 @@ static void add(pi__operands *o, const void *args, pi__operand op)
         VECTOR(in.w);                                                                                                  \
     } while (0)
 
-/* Returns the columns that n_head heads span, gaps between heads included. */
+/* Returns the floats from the first value of head 0 to the last value of head n_head - 1. */
 static int64_t heads(int32_t n_head, int64_t stride, int64_t dim)
 {
     return (n_head - 1) * (stride ? stride : dim) + dim;
 }
 
-/* Returns the number of rows of x that are read: the largest index + 1. */
+/* Returns the number of rows of x that a gather reads: the largest index in row, plus 1. */
 static int64_t most_of(const int32_t *row, int32_t n)
 {
     int32_t most = -1;
-    for (int32_t i = 0; row && i < n; i++) /* row is NULL if the device had no room for the batch */
+    for (int32_t i = 0; row && i < n; i++) /* row is NULL if the device had no memory for the batch's copy */
         most = row[i] > most ? row[i] : most;
     return most + 1;
 }
@@ -99,7 +99,8 @@ static void linear(const pi__linear *a, const pi__batch *b, pi__operands *o)
     }
 }
 
-/* Returns the width that op lora uses of a row: n values, or n values per head with gaps. */
+/* Returns the number of floats of a row that op lora uses: n, or for per-head matrices from the first head to the
+ * end of the last. */
 static int64_t lora_width(const pi__weight *w, int64_t ld, int64_t n)
 {
     return w->n_mat > 1 ? (w->n_mat - 1) * (ld / w->n_mat) + n : n;
@@ -186,8 +187,8 @@ static void block_conv(const pi__block_conv *a, const pi__batch *b, pi__operands
     WRITE(out, n, a->n, a->n);
 }
 
-/* Layers on either backend may read the table. It is copied to the CPU right away, so that no later op has to wait
- * for it. */
+/* Ops on either backend of a split may read the table. So `everywhere` is set: the table is copied to the CPU right
+ * away, and no later op has to wait for it. */
 static void rope(const pi__rope *a, const pi__batch *b, pi__operands *o)
 {
     o->everywhere = true;
@@ -223,8 +224,8 @@ static void attention(const pi__attention *a, const pi__batch *b, pi__operands *
     WRITE(out, n, a->ldo, (int64_t) a->n_head * a->kv->head_dim);
 }
 
-/* A layer's experts lie on one backend (model/placement.c). The moe op does not change the current device: the
- * following op stays with the rest of the layer, so that it does not wait again for results that are ready there. */
+/* A layer's experts lie on one backend (model/placement.c). The op is a side op: the following op runs where the
+ * rest of the layer is, so that it does not wait again for results that are ready there. */
 static void moe(const pi__moe *a, const pi__batch *b, pi__operands *o)
 {
     (void) b;
@@ -360,7 +361,7 @@ static void hyper_post(const pi__hyper *a, const pi__batch *b, pi__operands *o)
     READ(y, a->n_rows, a->n, a->n);
 }
 
-/* Without rows the op writes no cache, and runs where the queries are. */
+/* If `rows` is NULL the op writes no cache, and runs where the last op ran. */
 static void mla_qkv(const pi__mla_qkv *a, const pi__batch *b, pi__operands *o)
 {
     const int64_t n = b->n_tokens, width = (int64_t) a->n_head * a->dim;
@@ -412,7 +413,7 @@ static void topk(const pi__topk *a, const pi__batch *b, pi__operands *o)
     o->uncaptured = !b || a->request != b->top.request;
     o->first_rank = true;
     UPDATE(x, a->n_rows, a->n, a->n);
-    HOST(skip, 0); /* sizes are not needed: only the first rank reads these arrays */
+    HOST(skip, 0); /* width 0: sizes are not needed, because only the first rank reads these arrays */
     HOST(request, 0);
     HOST(out, 0);
 }

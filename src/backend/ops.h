@@ -6,10 +6,13 @@
  * tracing are generic over that table.
  *
  * To add an op:
- *   1. its struct and its line in PI__OPS here; in kernel_args.h if kernels take the struct as it is
+ *   1. its struct and its line in PI__OPS_ALL here; or in kernel_args.h and PI__OPS_ROWS, if kernels take the struct as
+ *      it is (pi__cuda_NAME is then generated)
  *   2. its row in operands.c
  *   3. pi__cpu_NAME in a file of backend/cpu
  *   4. for CUDA, a kernel with its launch, and pi__cuda_NAME
+ *   5. its case in valid_fields of tensor_check.c, for ranks
+ *   6. its rows in tests/unit/test_operands.c
  *
  * Every op is batch-invariant (docs/design/overview.md, promises). A row of the result depends only on that row's
  * inputs. The order of its sums depends only on the row's own length, never on the number of rows, sequences,
@@ -27,48 +30,52 @@
 
 #include "backend/kernel_args.h"
 
-/* PI__MAX_ROWS: logits rows per pass. */
+/* PI__MAX_GROUPS: cache groups per model. PI__LOAD_ROWS: loaders pass a multiple of this many rows to weight_load.
+ * PI__TILE_ROWS: rows per packed tile. PI__USUAL_ROWS, PI__MAX_ROWS: bounds of the logits rows per pass. */
 enum { PI__MAX_GROUPS = 8, PI__LOAD_ROWS = 64, PI__TILE_ROWS = 16, PI__USUAL_ROWS = 32, PI__MAX_ROWS = 256 };
 /* Returns the number of logits rows per pass: `most`, clamped to [PI__USUAL_ROWS, PI__MAX_ROWS]. */
 static inline int32_t pi__rows_per_pass(int64_t most)
 {
     return most < PI__USUAL_ROWS ? PI__USUAL_ROWS : most < PI__MAX_ROWS ? (int32_t) most : PI__MAX_ROWS;
 }
-enum { PI__MAX_PICK = 2047 /* clusters per row */ };
-enum { PI__MAX_SKIP = 1024, PI__MAX_TOP = 256 /* values per row that topk finds */, PI__MAX_TOP_ROW = 1 << 20 };
+enum { PI__MAX_PICK = 2047 /* max clusters per row in op centroid_head */ };
+/* Limits of op topk: excluded indices, values returned per row, values in a row. */
+enum { PI__MAX_SKIP = 1024, PI__MAX_TOP = 256, PI__MAX_TOP_ROW = 1 << 20 };
 
-/* Placement of matrices, caches and states: the device, or the CPU next to it. In a pipeline it is the number of a
- * stage (see pi__backend.at). A backend that is not combined uses PI__AT_DEVICE for everything. Activations and
- * small vectors lie on all parts of a combined backend. */
+/* Placement of matrices, caches and states: PI__AT_DEVICE, or PI__AT_CPU for the CPU of a split backend (split.c). In a
+ * pipeline the placement is the index of a stage (see pi__backend.at). A backend that is not combined uses
+ * PI__AT_DEVICE for everything. Activations and small vectors lie on all parts of a combined backend. PI__AT_BOTH: the
+ * placement of model vectors that lie on all parts. PI__N_REGIONS: weights have one region per placement, and one for
+ * PI__AT_BOTH. */
 enum { PI__AT_DEVICE, PI__AT_CPU, PI__N_PLACEMENTS = 8, PI__AT_BOTH = PI__N_PLACEMENTS, PI__N_REGIONS };
 
 /* A matrix in the device's own layout, y = W x; or n_mat stacked matrices of equal shape (experts). */
 typedef struct pi__weight {
     int32_t type;       /* enum pi__type in the file */
-    int32_t layout;     /* the backend's own code for the layout of data */
-    int32_t placement;  /* PI__AT_*, or a stage */
+    int32_t layout;     /* the backend's code for the memory layout of data; set by weight_size */
+    int32_t placement;  /* PI__AT_*, or index of a pipeline stage */
     int64_t n_in;       /* columns; ne[0] in the file */
     int64_t n_out;      /* rows; ne[1] in the file */
     int64_t n_mat;      /* stacked matrices, ne[2] in the file; 1 for a plain matrix */
     void *data;         /* device memory in the weights region */
     size_t size;        /* bytes at data */
-    const float *scale; /* [n_mat] factors of the result (NVFP4's second-level scale), or NULL */
-    /* Rows of the matrices that are fused in it, concatenated (q, k, v or gate, up); 0 ends the list. */
+    const float *scale; /* [n_mat] factors of y (NVFP4's second-level scale), or NULL */
+    /* Rows of each matrix that is fused in this one, in order (q, k, v or gate, up); 0 ends the list. */
     int64_t fused_rows[3];
-    bool routed;        /* experts, which only op moe reads */
+    bool routed;        /* stacked experts: only ops moe and experts_layer read them */
     bool whole;         /* replicated: never sharded over several devices */
-    /* KV heads, or their queries, that the rows belong to. Only qkv, gather_rows and attention read the result, so
-     * it may stay sharded by heads. 0 = any op may read the result. */
+    /* Number of KV heads that the rows are divided by (rows of q: by the KV heads that they query). Only qkv,
+     * gather_rows and attention read the result, so it may stay sharded by heads. 0 = any op may read the result. */
     int32_t n_head;
-    int32_t target;     /* number of this matrix among the adapter targets, from 1; 0 = it cannot have an adapter */
+    int32_t target;     /* index of this matrix among the adapter targets, from 1; 0 = it cannot have an adapter */
 } pi__weight;
 
-/* One cache group in one step. Host memory, valid until the step's finish(). */
+/* The blocks and slots of one cache group in one step. Host memory, valid until the step's finish(). */
 typedef struct pi__kv_batch {
     int32_t block_size;         /* tokens per block: 16, 32 or 64; also 128 for layers of rows */
     int32_t table_stride;       /* entries per row of block_table */
-    /* [n_seqs, table_stride] block id of tokens i * block_size and up; -1 = the block was freed: it left the
-     * window. */
+    /* [n_seqs, table_stride] entry i of a row: id of the sequence's block with tokens from i * block_size on; -1 = the
+     * block left the attention window and was freed. */
     const int32_t *block_table;
     /* [n_tokens] slot that each token's K and V are written to: block id * block_size + offset */
     const int32_t *slot;
@@ -77,53 +84,56 @@ typedef struct pi__kv_batch {
 /* A sampler's request for one logits row. */
 typedef struct pi__topk_request {
     int32_t k;      /* number of largest values to return, at most PI__MAX_TOP; 0 = none */
-    int32_t n_skip; /* indices that are excluded */
+    int32_t n_skip; /* the first n_skip indices of pi__topk.skip are excluded from this row */
     int32_t sum;    /* nonzero: also return the sum of exp(x - max) */
 } pi__topk_request;
 
-/* The requests for a step's logits rows that op topk will serve, if they are known when the step begins. They
- * belong to the step and are captured with it. */
+/* The requests that op topk will serve for a step's logits rows, if they are known when the step begins. A captured
+ * step includes them. */
 typedef struct pi__step_top {
     /* [n_rows]; NULL = no requests, or they come later. Padding rows have none. */
     const pi__topk_request *request;
-    const int32_t *skip; /* as in pi__topk */
+    const int32_t *skip; /* [n_skip] as in pi__topk */
     int32_t n_skip;
-    int32_t k;           /* values per row in the results: at least the largest request */
+    int32_t k;           /* values per row in pi__topk.out: at least the largest request[r].k */
     bool sum;            /* some row requests its sum */
 } pi__step_top;
 
-/* The tokens of a step, split into runs: each is a query block, or adjacent tokens of one sequence outside query
- * blocks. */
+/* The tokens of a step, split into runs. A run is one query block of sparse prefill (PI__SPARSE_BLOCK), or adjacent
+ * tokens of one sequence that are in no query block. */
 typedef struct pi__runs {
     int32_t n;                /* runs; 0 = the step has no query block, and the arrays are not set */
     int32_t n_blocks;         /* query blocks */
-    const int32_t *start;     /* [n + 1] first token of each run */
-    const int32_t *seq;       /* [n] sequence of each run */
-    const int32_t *block;     /* [n] index of the run's query block, 0 and up in order; -1 = not a query block */
+    /* [n + 1] token index in the batch where each run starts; start[n] is the end of the last run */
+    const int32_t *start;
+    const int32_t *seq;       /* [n] each run's sequence index in the batch */
+    /* [n] number of the query block, counted from 0 in the order of runs; -1 = not a query block */
+    const int32_t *block;
 } pi__runs;
-/* Returns the largest number of runs: the query blocks of one sequence are adjacent. */
+/* Returns an upper bound of the number of runs in a step: the query blocks of one sequence are adjacent. */
 static inline int32_t pi__max_runs(int32_t n_seqs, int32_t n_tokens)
 {
     return 2 * n_seqs + n_tokens / PI__SPARSE_BLOCK;
 }
 
-/* Rows that use one adapter at one scale. */
+/* Rows of a batch that use one adapter at one scale. */
 typedef struct pi__lora_run {
-    const pi__lora_pair *pair; /* [last target + 1] pairs by pi__weight.target, in device memory */
-    /* [last target + 1] ranks of these pairs, for the host; rank[0] is the number of the last target */
+    const pi__lora_pair *pair; /* [last target + 1] pairs in device memory, indexed by pi__weight.target */
+    /* [last target + 1] host copy of the pairs' ranks, same index; rank[0] is the number of the last target instead */
     const int32_t *rank;
     float scale;
-    int32_t level;             /* position in the rows' list of adapters, from 0 */
-    int32_t first, n;          /* range in pi__lora_rows.row */
-    int32_t expert;            /* expert of a stacked matrix, in the backends' own lists of runs; 0 otherwise */
+    int32_t level;             /* position of the adapter in the sequence's list of adapters, from 0 */
+    int32_t first, n;          /* the rows are pi__lora_rows.row[first] to row[first + n - 1] */
+    /* used in lists of runs that a backend makes for stacked experts: the run's expert; else 0 */
+    int32_t expert;
 } pi__lora_run;
 
-/* The rows of a step that have adapters. Runs are sorted by level; within a level a row is in at most one run. The
- * results of several adapters are added to a row in the order of levels. Host memory, valid until the step's
- * finish(). */
+/* The rows of one batch (the step's, or its logits batch) that have adapters. Runs are sorted by level; within a level
+ * a row is in at most one run. The results of several adapters are added to a row in the order of levels. Host memory,
+ * valid until the step's finish(). */
 typedef struct pi__lora_rows {
     const pi__lora_run *run; /* [n_runs] */
-    const int32_t *row;      /* [n] tokens of the batch, run by run, ascending within a run */
+    const int32_t *row;      /* [n] row indices in that batch, run by run, ascending within a run */
     int32_t n_runs, n;       /* 0 = no row has an adapter */
     uint64_t no;             /* id of this list of runs, never reused, so that results can be cached; 0 = no id */
 } pi__lora_rows;
@@ -155,22 +165,23 @@ typedef struct pi__batch {
     const int32_t *save_start; /* [n_seqs + 1] first snapshot of each sequence in save */
     /* [save_start[n_seqs]] snapshots to take in this step, by sequence, ascending positions */
     const struct pi__save *save;
-    /* The logits rows as a batch, for layers after the last cache write: same sequences, n_rows 0, no slots to
-     * write to. */
+    /* The logits rows as a batch of their own, for layers after the last cache write: same sequences, n_rows 0, no
+     * slots to write to. */
     const struct pi__batch *logits_batch;
     pi__step_top top;         /* requests for the logits rows */
-    pi__kv_batch kv[PI__MAX_GROUPS]; /* by group; not used for state groups */
+    pi__kv_batch kv[PI__MAX_GROUPS]; /* indexed by cache group; not used for groups of recurrent states */
     pi__runs runs;            /* set for steps with sparse prefill; empty in logits_batch */
-    pi__lora_rows lora;       /* adapters of the rows; logits_batch has the same runs */
+    pi__lora_rows lora;       /* adapters of the tokens; logits_batch has its own list, by logits row */
 } pi__batch;
 
-/* A snapshot of a sequence's recurrent state, taken while the step passes pos. */
+/* Request for a snapshot of a sequence's recurrent state, taken when the step's tokens reach pos. */
 typedef struct pi__save {
-    int32_t pos;  /* tokens in the state: a multiple of PI__STATE_CHUNK, all verified */
+    int32_t pos;  /* number of tokens in the state: a multiple of PI__STATE_CHUNK, all verified */
     int32_t snap; /* index in the snapshot pool */
 } pi__save;
 
-/* Keys and values of one layer in a group's pool: block b starts at base + b * stride. */
+/* Location and types of one layer's keys and values in the pool of its cache group: block b starts at base + b *
+ * stride. */
 typedef struct pi__kv_layer {
     int32_t group;     /* index into pi__batch.kv */
     int32_t layer;     /* layer of the model, from 0: N in its tensor names */
@@ -179,18 +190,18 @@ typedef struct pi__kv_layer {
     int32_t n_head_kv; /* KV heads */
     int32_t head_dim;  /* values per head, of K and of V; a multiple of 16, or of 32 for types with groups of 32 */
     int32_t placement; /* PI__AT_*, or a stage */
-    char *base;        /* start of the pool plus this layer's offset in a block */
-    size_t stride;     /* bytes between blocks (all layers of the group) */
-    /* 0 = keys and values as above. r > 0 = the layer stores rows instead: one of head_dim values of type_k per r
-     * tokens, at row slot / r of the pool. A row is key and value at the same time, or an input from which op
-     * compress makes rows. */
+    char *base;        /* start of the pool, plus the offset of this layer in a block */
+    size_t stride;     /* bytes from block to block; a block has all layers of the group */
+    /* 0 = keys and values as above. r > 0 = the layer stores rows instead: one row of head_dim values of type_k per r
+     * tokens. A token in slot s (pi__kv_batch.slot) has row s / r of the pool. A row is key and value at the same time,
+     * or an input from which op compress makes rows. */
     int32_t ratio;
     bool f32;          /* rows are F32, regardless of the configured cache type */
 } pi__kv_layer;
 
-/* Recurrent state of one delta-net layer: one slot per running sequence, and a pool of snapshots. After a step a
- * slot holds the state at its last chunk boundary, and the inputs of the rows since. So a caller drops rejected
- * draft rows by starting the next step at a smaller position. */
+/* Recurrent state of one delta-net layer: one slot per running sequence, and a pool of snapshots. After a step a slot
+ * holds the state at its last chunk boundary, and the layer's inputs for the later tokens. So a caller drops rejected
+ * draft tokens by starting the next step at a smaller position. */
 typedef struct pi__state_layer {
     int32_t n_k, n_v;   /* key heads, value heads (value head j uses key head j % n_k) */
     int32_t dim;        /* values per head */
@@ -206,7 +217,7 @@ typedef struct pi__state_layer {
     size_t snap_stride; /* bytes between snapshots (all layers) */
 } pi__state_layer;
 
-/* The input of a linear op and its prologue (norm or gate). The prologue is computed once for all matrices. */
+/* The input of a linear op: x, or x after a norm or gate (the prologue), which is computed once for all matrices. */
 typedef struct pi__lin_in {
     /* PLAIN: x. RMSNORM: x / sqrt(mean(x^2) + eps) * w. GEGLU: gelu_tanh(x) * x2. SWIGLU: silu(x) * x2.
      * SWIGLU_OAI (gpt-oss): x * sigmoid(1.702 x) * (x2 + 1). */
@@ -227,12 +238,13 @@ typedef struct pi__lin {
     int64_t ldy;         /* floats between rows of y */
 } pi__lin;
 
-/* Allows op linear to compute only the largest values of logits rows, which op topk returns for the requests. */
+/* Allows op linear to compute exactly only the largest values of logits rows, which op topk returns for the
+ * requests. */
 typedef struct pi__best_rows {
     const pi__topk_request *request; /* [n_rows]; a row with k 0, or with a sum, is computed in full */
-    float margin;                    /* values within this of the k-th largest are also computed */
-    float most;                      /* if any value exceeds this, the full row is computed */
-    bool partial;                    /* set by the op if some row has values that were not computed */
+    float margin;                    /* values less than this below the k-th largest are also exact */
+    float most;                      /* a row with a value above this is computed in full */
+    bool partial;                    /* set to true by the op if some row has inexact values */
 } pi__best_rows;
 
 /* y = W in for n_lin matrices. n_rows is at most limits.max_tokens. */
@@ -241,7 +253,7 @@ typedef struct pi__linear {
     int32_t n_rows;           /* rows of x and of each y */
     int32_t n_lin;            /* matrices */
     pi__lin lin[PI__MAX_LIN]; /* [n_lin] */
-    /* For one matrix, on backends with best_rows: the values of y that are needed; NULL = all. */
+    /* Limits the values of y that have to be exact; only with one matrix, and if opt->best_rows. NULL = all values. */
     pi__best_rows *best;
 } pi__linear;
 
@@ -258,25 +270,26 @@ static inline pi__linear pi__linear_of(const pi__lin_in *in, int32_t n_rows, con
 
 /* y += scale * factor * B (A in) for rows with an adapter. y already holds the product of the matrix. */
 typedef struct pi__lora {
-    /* The op that computed y, of matrices with pairs. Or one matrix per head, with ld / n_mat floats between heads. */
+    /* The op that computed y; its matrices have pairs. Or op head_linear as a linear op with one stack of n_mat
+     * matrices, one per head; heads are then ld / n_mat floats apart in x and y. */
     pi__linear of;
-    int32_t rank[PI__MAX_LIN]; /* [n_lin] max rank of any run */
-    const pi__lora_rows *rows; /* rows with adapters, of the op's n_rows */
+    int32_t rank[PI__MAX_LIN]; /* [n_lin] max rank of any run, by matrix */
+    const pi__lora_rows *rows; /* adapters of the op's rows */
 } pi__lora;
 
 /* out += scale * factor * (B A), for the tokens' rows of an embedding. out already holds the rows of the embedding. */
 typedef struct pi__lora_embed {
     const pi__weight *w;       /* [V, n] embedding that out was looked up in */
     int32_t target, rank;      /* target of the pairs; max rank of any run */
-    const pi__lora_rows *rows; /* rows with adapters, of the batch's tokens */
+    const pi__lora_rows *rows; /* adapters of the batch's tokens */
     float scale;               /* as in op embed */
     float *out;                /* [n_tokens, n] */
 } pi__lora_embed;
 
-/* Adapters of a layer's experts: added to the results of gate, up and down. */
+/* Adapters of a layer's experts: their products are added to the results of gate, up and down. */
 enum { PI__LORA_GATE, PI__LORA_UP, PI__LORA_DOWN, PI__N_LORA_MOE };
 typedef struct pi__moe_lora {
-    const pi__lora_rows *rows;      /* rows with adapters, of the op's rows; NULL = no row has one */
+    const pi__lora_rows *rows;      /* adapters of the op's rows; NULL = no row has one */
     int32_t target[PI__N_LORA_MOE]; /* targets of the pairs; 0 = the matrix has no adapter */
     int32_t rank[PI__N_LORA_MOE];   /* max rank of any run */
     bool fused;                     /* gate's pairs cover gate and up, concatenated */
@@ -300,8 +313,8 @@ typedef struct pi__gather_rows {
     float *out;          /* [n_rows, n] */
 } pi__gather_rows;
 
-/* Prepares a step's queries, keys and values for attention. q: bias, norm, rotation, scale. k: bias, norm,
- * rotation. v: bias, norm. Writes k and v to the cache at the batch's slots. */
+/* Computes a step's queries, keys and values for attention. q: bias, norm, rotation, scale. k: bias, norm, rotation. v:
+ * bias, norm. q is changed in place; k and v are written to the cache at the batch's slots. */
 typedef struct pi__qkv {
     const pi__kv_layer *kv; /* the layer's cache */
     float *q;            /* [n_tokens, n_head * head_dim], normalised, rotated and scaled in place */
@@ -326,7 +339,7 @@ typedef struct pi__qkv {
 
 /* Softmax attention of each token over its own sequence's cache, by the block table. */
 typedef struct pi__attention {
-    const pi__kv_layer *kv; /* the layer's cache */
+    const pi__kv_layer *kv; /* cache of the layer, or of the layer that it shares */
     const float *q;     /* [n_tokens, n_head * head_dim], already scaled */
     int64_t ldq;        /* floats between rows */
     int64_t q_stride;   /* floats between heads; 0 = head_dim */
@@ -334,7 +347,7 @@ typedef struct pi__attention {
     float *out;         /* [n_tokens, n_head * head_dim] */
     int64_t ldo;        /* floats between rows */
     int32_t n_head;     /* query heads; query head h uses KV head h / (n_head / n_head_kv) */
-    int32_t window;     /* sliding window: keys with qpos - kpos < window are visible; 0 = all keys up to qpos */
+    int32_t window;     /* a query sees keys with qpos - kpos < window; 0 = all keys up to qpos */
     int32_t first;      /* keys before this position are masked */
     bool past;          /* the key at the query's own position is masked too */
     bool block;         /* bidirectional within the step: tokens also see later keys of their sequence in this step */
@@ -370,7 +383,7 @@ typedef struct pi__moe {
     const pi__weight *down; /* n_expert matrices [E, F]; its scale multiplies each expert's result */
     int act;                /* PI__IN_GEGLU, PI__IN_SWIGLU or PI__IN_SWIGLU_OAI */
     float limit;            /* as in pi__lin_in */
-    const float *gate_bias, *up_bias; /* [n_expert, F]; both NULL = no biases */
+    const float *gate_bias, *up_bias; /* [n_expert, F]; both NULL = gate and up have no biases */
     const float *down_bias; /* [n_expert, ld_down_bias], at the columns of down's rows; NULL = no bias */
     int64_t ld_down_bias;   /* floats between experts */
     int gating;             /* PI__GATE_*; only SOFTMAX supports more than PI__MAX_EXPERTS experts */
@@ -389,9 +402,9 @@ typedef struct pi__moe {
  * shard's part, [n_rows, E/n]. */
 typedef struct pi__moe_shard {
     int32_t i, n; /* shard i of n */
-    /* All-gathers h [n_pairs, 2F], gate and up of each (row, expert) pair, in an order that all shards share. This
-     * shard has computed columns i * (F/n) and up of both halves. Called once; work that was queued before it is
-     * done first. */
+    /* All-gathers h [n_pairs, 2F], gate and up of each (row, expert) pair, in a pair order that all shards share. This
+     * shard has computed F/n columns of each half, from i * (F/n) on. Called once; work that was queued before the call
+     * is done first. */
     void (*complete)(const struct pi__moe_shard *p, float *h, int32_t n_pairs, int64_t n_ff);
     void *ud;     /* for complete */
 } pi__moe_shard;
@@ -405,7 +418,8 @@ typedef struct pi__moe_shard {
  * Its result is x; logits, ff, shared and y are scratch. If x is NULL, without beside, the result is shared += y.
  * The op needs a batch if a table chooses the experts. */
 typedef struct pi__experts_layer {
-    pi__moe moe;              /* the routed experts, without logits; ldl is n_expert, plus 1 with beside; no shard */
+    /* the routed experts; its logits are not used, ldl is n_expert (+ 1 with beside), shard is NULL */
+    pi__moe moe;
     const pi__weight *router; /* [n_expert, E] */
     const pi__weight *beside; /* [1, E] gate of the shared expert; NULL = not gated */
     /* shared expert: [F, E], [F, E], [E, F]; same activation as the routed experts */
@@ -417,7 +431,7 @@ typedef struct pi__experts_layer {
     float *x;                 /* [n_rows, E] residual stream, updated in place; or NULL */
 } pi__experts_layer;
 
-/* Multiplies each head's part of a row by the head's own matrix. The n_tail values after that part are copied:
+/* Multiplies each head's part of a row by that head's own matrix. The n_tail values after that part are copied:
  *   y[r, h * y_step + i] = W[h][i] . x[r, h * x_step ..]                        for the rows i of W
  *   y[r, h * y_step + rows of W + j] = x[r, h * x_step + columns of W + j]      j < n_tail */
 typedef struct pi__head_linear {
@@ -429,10 +443,10 @@ typedef struct pi__head_linear {
     int32_t n_tail;      /* values per head that are copied */
     float *y;            /* [n_rows, n_mat * y_step]; not x */
     int64_t ldy, y_step; /* floats between rows, between heads of y */
-    bool large;          /* each matrix can occupy the device alone if there are many rows; requires n_tail 0 */
+    bool large;          /* for large matrices: with many rows, heads may run one after the other; requires n_tail 0 */
 } pi__head_linear;
 
-/* Returns matrix i of the op. */
+/* Returns the matrix of head i as a single matrix. */
 static inline pi__weight pi__head_matrix(const pi__head_linear *a, int32_t i)
 {
     pi__weight w = *a->w;
@@ -443,7 +457,7 @@ static inline pi__weight pi__head_matrix(const pi__head_linear *a, int32_t i)
     return w;
 }
 
-/* Returns the product of matrix w, number i, as a linear op. */
+/* Returns the product of head i and its matrix w (from pi__head_matrix) as a linear op. */
 static inline pi__linear pi__head_product(const pi__head_linear *a, const pi__weight *w, int32_t i)
 {
     const pi__lin_in in = {PI__IN_PLAIN, a->x + i * a->x_step, a->ldx, 0, 0, 0, 0, 0};
@@ -468,10 +482,10 @@ typedef struct pi__centroid_head {
     float *logits;               /* [n_rows, n_mat * n] */
 } pi__centroid_head;
 
-/* Gated delta rule over a step's tokens: convolution with silu, l2 norm of queries and keys, recurrence, gated
- * norm. Yang et al., "Gated Delta Networks" (arXiv 2412.06464). Processes all sequences of the step;
- * batch.state_slot names their states. A sequence that starts at position 0 starts from a zero state. Takes the
- * snapshots of batch.save. C = (2 n_k + n_v) * dim channels: rows q, k, v. */
+/* Gated delta rule over a step's tokens: convolution with silu, l2 norm of queries and keys, recurrence, gated norm.
+ * Yang et al., "Gated Delta Networks" (arXiv 2412.06464). Processes all sequences of the step and updates their states,
+ * in the slots of batch.state_slot. A sequence that starts at position 0 starts from a zero state. Takes the
+ * snapshots of batch.save. A row of qkv has C = (2 n_k + n_v) * dim channels: q, k, v. */
 typedef struct pi__gdn {
     const pi__state_layer *st; /* the layer's states */
     const float *qkv;         /* [n_tokens, C] before the convolution */
@@ -487,10 +501,11 @@ typedef struct pi__gdn {
     float eps;                /* epsilon of the RMSNorm and the l2 norms */
     float *out;               /* [n_tokens, n_v * dim] */
     int64_t ldo;              /* floats between rows */
-    bool grouped;             /* out has the value heads of a key head adjacent, see pi__gdn_place; else in order */
+    /* true = value heads of the same key head are adjacent in out, see pi__gdn_place; false = in order of j */
+    bool grouped;
 } pi__gdn;
 
-/* Returns the position of value head j in out. */
+/* Returns the position of value head j among the heads of a row of out. */
 static inline int32_t pi__gdn_place(int32_t n_k, int32_t n_v, bool grouped, int32_t j)
 {
     return grouped ? j % n_k * (n_v / n_k) + j / n_k : j;

@@ -82,7 +82,7 @@ static void count_attention(const pi__attention *a, const pi__batch *b, pi__prof
     }
 }
 
-/* The state is read once per sequence, and written if the step ends a chunk. */
+/* Counts the state's bytes: read once per sequence, and written if the step ends a chunk. */
 static void count_gdn(const pi__gdn *a, const pi__batch *b, pi__profile_row *r)
 {
     const uint64_t state = (uint64_t) a->st->n_v * (uint64_t) a->st->dim * (uint64_t) a->st->dim;
@@ -132,7 +132,8 @@ static pi__profile_row *find(pi__profile *p, const pi__profile_row *r)
     return NULL;
 }
 
-/* Returns the row for r. The last two rows collect the calls without a row, one per kind of step. */
+/* Returns the row of p for calls like r, which is added if there is none. The last two rows collect the calls that find
+ * no free row, one row per kind of step: r is changed to match them. NULL = all rows are in use. */
 static pi__profile_row *place_of(pi__profile *p, pi__profile_row *r)
 {
     pi__profile_row *found = find(p, r);
@@ -157,7 +158,7 @@ static void add(pi__profile *p, pi__profile_row r)
     to->ns += r.ns;
 }
 
-/* Adds the time since the last op or part to this part. */
+/* Adds the time since the end of the last op or part to this part. Returns the current time. */
 static int64_t add_part(pi__profile *p, pi__profile_part part)
 {
     const int64_t t = now(p);
@@ -199,7 +200,7 @@ void pi__profile_op(const pi__backend *be, pi__op_id id, const pi__batch *b, con
     pi__profile_row r = row_of(id, b, args);
     r.ns = from ? t - from : 0;
     add(p, r);
-    p->last = now(p); /* excludes the time spent on counting */
+    p->last = now(p); /* later times exclude the time spent on counting */
     pthread_mutex_unlock(&p->lock);
 }
 

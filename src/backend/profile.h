@@ -1,9 +1,9 @@
-/* Time, bytes and products per op (option profile-ops), separately for decode steps and other steps. Time that the
- * step thread spends between ops is recorded too.
+/* Time, bytes and products per op (option profile-ops), separately for decode steps and other steps. Also the time that
+ * the step thread spends between ops.
  *
- * Times are measured around the calls on the step thread. So they are meaningful only on backends where an op is
- * done when it returns. With one thread they are the thread's CPU time, which other load on the machine does not
- * change.
+ * Times are measured around the calls on the step thread, so they are meaningful only on backends where an op is done
+ * when it returns. If the backend has one thread, they are the thread's CPU time, which does not include other load on
+ * the machine.
  *
  * Bytes count data that must be moved from or to memory, each byte once: matrices, keys and values, states,
  * activations. Products are multiply-adds, one per weight and token, regardless of the activations' precision.
@@ -25,13 +25,13 @@ typedef enum pi__profile_part {
     PI__PART_BETWEEN,           /* between ops */
     PI__PART_TOKENS,            /* after the last op: sampling, detokenization, events */
     PI__PART_SCHEDULE,          /* between steps: requests, admission, scheduling */
-    PI__PART_OTHER,             /* ops that found no free row */
+    PI__PART_OTHER,             /* calls that found no free row in pi__profile.row */
 } pi__profile_part;
 
 /* All calls of an op with operands of one shape, in steps of one kind. */
 typedef struct pi__profile_row {
     int32_t op;          /* pi__op_id or pi__profile_part */
-    int32_t type;        /* type of the first matrix, or of the keys; -1 = none */
+    int32_t type;        /* enum pi__type of the first matrix, or of the keys; -1 = none */
     /* linear: columns, and rows of all matrices; moe: columns of gate and of down; attention: head_dim and window
      * (0 = none); gdn: values per head, value heads; other ops: 0. */
     int64_t n_in, n_out;
@@ -54,16 +54,16 @@ typedef struct pi__profile {
 pi__profile *pi__profile_new(const pi__backend *be);
 void pi__profile_free(pi__profile *p);
 
-/* p may be NULL in these three. Record that a step begins, with its batch built; that a part ended; that the step
- * thread was idle. */
+/* In these three, p may be NULL. Record that a step begins, its batch already built; that a part has ended, with
+ * the time since the last op or part; that the step thread was idle until now, which is not counted. */
 void pi__profile_step(pi__profile *p, bool decode);
 void pi__profile_end(pi__profile *p, pi__profile_part part);
 void pi__profile_idle(pi__profile *p);
 
-/* Calls fn with each row, then clears the profile. */
+/* Calls fn with each row and the number of steps of the row's kind, then clears the profile. */
 void pi__profile_take(pi__profile *p, void (*fn)(void *ud, const pi__profile_row *row, uint64_t n_steps), void *ud);
 
-/* Writes the name of a row, for example "linear q4_K 1024 x 6144". */
+/* Writes the name of a row's op, type and shape, for example "linear q4_K 1024 x 6144". */
 void pi__profile_name(const pi__profile_row *row, char *to, size_t size);
 
 #endif

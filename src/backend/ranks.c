@@ -40,7 +40,7 @@ bool pi__ranks_reply(pi__ranks *r, const pi__reply *own, pi__reply *all)
     return pi__ranks_check(r, r->fns->gather(r, all, sizeof *all, r->timeout_ms));
 }
 
-/* Checks that all ranks are alive, when no other command does. */
+/* Sends a ping and waits for the replies of all ranks. Marks the ranks as dead if one is missing. */
 static void ping(pi__ranks *r)
 {
     pi__reply all[PI__MOST_RANKS];
@@ -83,7 +83,7 @@ void pi__ranks_end(pi__ranks *r)
 
 /* ----------------------------------------------------------------------------------------------------- the launcher */
 
-/* Returns a number from the environment; -1 = not set or not a number. */
+/* Returns the integer in an environment variable; -1 = not set or not a number. */
 static int32_t env_number(const char *name)
 {
     const char *text = getenv(name);
@@ -121,7 +121,7 @@ int pi__ranks_launched(pi__launch *out, pi_error *err)
 
 /* ------------------------------------------------------------------------------------------------------ the plug-in */
 
-/* one per process, as MPI's state is; set once, by the first call of pi__ranks_of_process */
+/* MPI plug-in; one per process, as MPI's state is. Set by the first call of pi__ranks_of_process */
 static const pi__mpi_plugin *mpi;
 
 static bool call_bcast(pi__ranks *r, void *p, size_t n, double ms) { (void) r; return mpi->bcast(p, n, ms); }
@@ -162,7 +162,7 @@ static const pi__mpi_plugin *load_plugin(pi_error *err)
     return NULL;
 }
 
-static pi__ranks_tcp world; /* one per process; without connections if the transport is MPI */
+static pi__ranks_tcp world; /* the ranks of this process, if any. With MPI, fd has no connections */
 
 static void end_world(void)
 {
@@ -187,7 +187,8 @@ static int join_by_mpi(const pi__launch *launch, double timeout_ms, pi_error *er
     return PI_OK;
 }
 
-/* Reads the bytes that all ranks share, from the file or from the launcher's environment. n 0 = no secret. */
+/* Reads the bytes that all ranks share: from the file at path, or if path is "" from PAGEDINFER_RANK_KEY. out->n is
+ * 0 if there is no secret. */
 static int secret_of(pi__secret *out, const char *path, pi_error *err)
 {
     const char *text = getenv("PAGEDINFER_RANK_KEY");
@@ -203,8 +204,8 @@ static int secret_of(pi__secret *out, const char *path, pi_error *err)
     return PI_OK;
 }
 
-/* Joins the ranks by TCP. If a launcher's agent occupies the port itself, as torchrun's announces in the
- * environment, ranks use the next port. */
+/* Joins the ranks by TCP. torchrun's agent may occupy MASTER_PORT itself (TORCHELASTIC_USE_AGENT_STORE); ranks then use
+ * the next port. */
 static int join_by_tcp(const pi__launch *launch, double timeout_ms, const char *path, const pi__log *log, pi_error *err)
 {
     pi__secret secret;
@@ -220,7 +221,7 @@ static int join_by_tcp(const pi__launch *launch, double timeout_ms, const char *
     return rc;
 }
 
-/* Joins the processes; called once. */
+/* Joins the ranks by the launcher's transport, and starts the pings. Called once per process. */
 static int join_world(double timeout_ms, const char *secret, const pi__log *log, pi_error *err)
 {
     pi__launch launch;
@@ -242,7 +243,7 @@ int pi__ranks_of_process(pi__ranks **out, double timeout_ms, const char *secret,
 {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
     static bool tried;
-    static pi_error failed; /* result of the first call: MPI cannot be initialized twice */
+    static pi_error failed; /* error of the first call, returned by all later ones: MPI cannot be initialized twice */
     pthread_mutex_lock(&once);
     if (!tried) (void) join_world(timeout_ms, secret, log, &failed);
     tried = true;

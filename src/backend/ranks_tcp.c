@@ -5,18 +5,19 @@
  *     gather    1, 2, 3 -> 0 (their own), 0 -> 1, 2, 3 (all)
  *     send      0 -> one
  *
- * Joining: rank 0 listens only at the address that all ranks were given. Both sides prove that they know the
- * secret, by a MAC over random numbers of both. So a recorded message of an earlier start cannot be replayed:
+ * Joining: rank 0 listens only at the address that all ranks were given. Rank 0 and each other rank prove to each other
+ * that they know the secret, by a MAC over random numbers of both. So a recorded message of an earlier start cannot be
+ * replayed:
  *
  *     rank 0 -> rank    greeting    a nonce
  *     rank -> rank 0    hello       a nonce, its rank, the number of ranks, the job's name, its build, its machine; MAC
  *     rank 0 -> rank    welcome     once all have joined: the rank's number on its machine; MAC
  *
- * A connection without a valid hello in time is dropped and logged; a rank also receives the reason. After
- * joining, the listener is closed. Each message is followed by a MAC over its bytes, its length and its number on
- * the connection. Each direction has its own key, derived from the secret and the nonces. A message that was
- * changed, dropped, repeated or forged ends the ranks. Nothing is encrypted: an eavesdropper between the ranks
- * sees weights and activations.
+ * A connection that sends no valid hello in time is dropped and logged; a rank also receives the reason. After joining,
+ * the listener is closed. Each later message is followed by a MAC over its bytes, its length and its number on the
+ * connection. Each direction has its own key, derived from the secret and the nonces. A message that was changed,
+ * dropped, repeated or forged makes the ranks fail. Nothing is encrypted: an eavesdropper between the ranks sees
+ * weights and activations.
  *
  * Without a secret the address must be loopback, and messages have no MAC: every local user is trusted.
  *
@@ -43,18 +44,18 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { MAX_GUESTS = 32 /* connections without a hello */, HELLO_MS = 5000, RETRY_MS = 50 };
+enum { MAX_GUESTS = 32 /* connections without a complete hello */, HELLO_MS = 5000, RETRY_MS = 50 };
 
 static const char MAGIC[8] = "PIRANKS";
 enum { VERSION = 2, NONCE_BYTES = 32 };
 
-typedef struct greeting { /* from rank 0 */
+typedef struct greeting { /* first message, from rank 0 */
     char magic[8];
     uint32_t version, unused;
     uint8_t nonce[NONCE_BYTES];
 } greeting;
 
-typedef struct hello { /* from another rank */
+typedef struct hello { /* answer, from another rank */
     char magic[8];
     uint8_t nonce[NONCE_BYTES];
     int32_t rank, n;
@@ -62,7 +63,7 @@ typedef struct hello { /* from another rank */
     pi__digest proof; /* last: MAC of the greeting and all fields above */
 } hello;
 
-typedef struct welcome { /* from rank 0: accepted, or the reason for a refusal */
+typedef struct welcome { /* last message of joining, from rank 0: accepted, or the reason for a refusal */
     char magic[8];
     int32_t code;
     int32_t local, n_local;
@@ -72,7 +73,7 @@ typedef struct welcome { /* from rank 0: accepted, or the reason for a refusal *
 
 /* ---------------------------------------------------------------------------------------------------------- sockets */
 
-/* Returns the milliseconds until end, at least 0; -1 if end is negative (no limit). */
+/* Returns the milliseconds until the time `end`, at least 0; -1 if end is negative (no limit). */
 static int left_until(double end)
 {
     if (end < 0) return -1;
@@ -81,7 +82,7 @@ static int left_until(double end)
 }
 static double end_of(double ms) { return ms < 0 ? -1 : pi__now_ms() + ms; }
 
-/* Returns false if nothing happened before end. */
+/* Waits until fd is ready for the poll events `what`. Returns false if the time `end` comes first. */
 static bool wait_for(int fd, short what, double end)
 {
     for (;;) {
@@ -135,7 +136,7 @@ static void close_one(int *fd)
     *fd = -1;
 }
 
-/* Looks up the addresses of the place. */
+/* Looks up the addresses of at->host and at->port. */
 static int look_up(const pi__tcp_place *at, struct addrinfo **out, pi_error *err)
 {
     const struct addrinfo hint = {.ai_socktype = SOCK_STREAM, .ai_family = AF_UNSPEC};
@@ -145,7 +146,7 @@ static int look_up(const pi__tcp_place *at, struct addrinfo **out, pi_error *err
                     gai_strerror(rc));
 }
 
-/* Returns true if all addresses are loopback, which only this machine can reach. */
+/* Returns true if all addresses are loopback addresses, which only this machine can reach. */
 static bool is_loopback(const struct addrinfo *all)
 {
     for (const struct addrinfo *a = all; a; a = a->ai_next) {
@@ -158,7 +159,7 @@ static bool is_loopback(const struct addrinfo *all)
     return true;
 }
 
-/* Looks up the place's addresses. Fails if they are not loopback and there is no secret. */
+/* Looks up the addresses of `at`. Fails if some are not loopback and there is no secret. */
 static int place_of(const pi__tcp_place *at, struct addrinfo **out, pi_error *err)
 {
     int rc = look_up(at, out, err);
@@ -171,7 +172,8 @@ static int place_of(const pi__tcp_place *at, struct addrinfo **out, pi_error *er
 
 /* ------------------------------------------------------------------------------------------------------------ seals */
 
-/* Returns a MAC, keyed with the secret, over both sides' handshake data. */
+/* Returns a MAC, keyed with the secret, over `what` (the purpose), the greeting, n_hello bytes of the hello and n_more
+ * bytes at more. */
 static pi__digest proof_of(const pi__tcp_place *at, const char *what, const greeting *g, const hello *h, size_t n_hello,
                            const void *more, size_t n_more)
 {
@@ -194,7 +196,7 @@ static pi__digest welcome_proof(const pi__tcp_place *at, const greeting *g, cons
     return proof_of(at, "welcome", g, h, sizeof *h, w, offsetof(welcome, proof));
 }
 
-/* Derives the keys of a connection. first: this is rank 0, with in and out swapped against the other side. */
+/* Derives the MAC keys of a connection. first: this process is rank 0, so that its `in` is the other side's `out`. */
 static pi__tcp_seal seal_of(const pi__tcp_place *at, const greeting *g, const hello *h, bool first)
 {
     const pi__digest down = proof_of(at, "from rank 0", g, h, sizeof *h, NULL, 0);
@@ -213,7 +215,7 @@ static pi__digest digest_of(const void *p, size_t n)
     return pi__sha256_end(&h);
 }
 
-/* Returns the MAC of message number `no`, with n bytes and this digest. */
+/* Returns the MAC of message number `no` of a connection, which has n bytes and this digest. */
 static pi__digest tag_of(const pi__mac_key *key, uint64_t no, size_t n, const pi__digest *digest)
 {
     const uint64_t head[2] = {no, n};
@@ -224,10 +226,11 @@ static pi__digest tag_of(const pi__mac_key *key, uint64_t no, size_t n, const pi
     return pi__mac_end(&mac, key);
 }
 
-/* digest: of the message; used only if t->sealed. */
+/* Sends n bytes at p on connection i, and their MAC if t->sealed. digest: hash of the bytes, used only for the MAC.
+ * Returns false if the time `end` comes first or the connection fails. */
 static bool send_message(pi__ranks_tcp *t, int32_t i, const void *p, size_t n, const pi__digest *digest, double end)
 {
-    char both[1024]; /* a short message and its MAC share a segment */
+    char both[1024]; /* a short message and its MAC are one TCP segment */
     if (!t->sealed) return send_all(t->fd[i], p, n, end);
     const pi__digest tag = tag_of(&t->seal[i].out, t->seal[i].n_out++, n, digest);
     if (n + sizeof tag > sizeof both) return send_all(t->fd[i], p, n, end) && send_all(t->fd[i], &tag, sizeof tag, end);
@@ -248,7 +251,7 @@ static bool receive_message(pi__ranks_tcp *t, int32_t i, void *p, size_t n, doub
 
 /* -------------------------------------------------------------------------------------------------------- transport */
 
-/* Sends from rank 0 to all others. */
+/* Sends n bytes from rank 0 to all other ranks. */
 static bool send_to_all(pi__ranks_tcp *t, const void *p, size_t n, double end)
 {
     const pi__digest digest = t->sealed ? digest_of(p, n) : (pi__digest) {{0}};
@@ -290,16 +293,16 @@ static bool tcp_receive(pi__ranks *r, void *p, size_t n, double ms)
 
 /* ----------------------------------------------------------------------------------------------------------- rank 0 */
 
-/* A connection without a hello. */
+/* A connection that has not sent a complete hello. */
 typedef struct guest {
-    int fd;        /* -1 = this entry is free */
+    int fd;        /* socket; -1 = this entry is free */
     size_t n;      /* bytes of the hello received */
     double end;    /* deadline for the hello */
     hello h;
-    char from[64]; /* its address */
+    char from[64]; /* address of the peer, for messages */
 } guest;
 
-/* State of rank 0 while the others join. */
+/* State of rank 0 while the other ranks join. */
 typedef struct door {
     pi__ranks_tcp *t;
     const pi__tcp_place *at;
@@ -307,7 +310,7 @@ typedef struct door {
     int listener;
     greeting g;
     guest guest[MAX_GUESTS];
-    hello rank[PI__MOST_RANKS];       /* hello of each rank that has joined; of rank 0 only its machine */
+    hello rank[PI__MOST_RANKS];       /* hello of each rank that has joined; for rank 0 only `machine` is set */
     int32_t n_here;                   /* ranks that have joined, this one included */
 } door;
 
@@ -321,7 +324,7 @@ static void drop(door *d, guest *g, const char *why)
     close_one(&g->fd);
 }
 
-/* Returns the reason to refuse a hello; NULL = it is from a rank of this job. */
+/* Returns the reason to refuse a hello, as text; NULL = it is from a rank of this job. */
 static const char *refusal(const door *d, const hello *h)
 {
     char build[64];
@@ -336,7 +339,7 @@ static const char *refusal(const door *d, const hello *h)
     return d->t->fd[h->rank] >= 0 ? "another process has this RANK: give each process its own" : NULL;
 }
 
-/* Accepts or drops a connection with a complete hello. */
+/* Handles a complete hello of g: makes it the connection of its rank, or drops it with a message. */
 static void let_in(door *d, guest *g)
 {
     const char *why = refusal(d, &g->h);
@@ -351,7 +354,8 @@ static void let_in(door *d, guest *g)
     d->n_here++;
 }
 
-/* Receives more of a connection's hello. */
+/* Receives more bytes of the hello of g. Handles a complete hello; drops g if it is not from a rank or its connection
+ * fails. */
 static void listen_to(door *d, guest *g)
 {
     const ssize_t k = recv(g->fd, (char *) &g->h + g->n, sizeof g->h - g->n, MSG_DONTWAIT);
@@ -363,7 +367,8 @@ static void listen_to(door *d, guest *g)
     else if (g->n == sizeof g->h) let_in(d, g);
 }
 
-/* Accepts a connection and sends the greeting. If the table is full, drops the oldest connection without a hello. */
+/* Accepts a connection as a guest and sends the greeting. If the table is full, drops the guest that has waited
+ * longest. */
 static void open_door(door *d)
 {
     struct sockaddr_storage from;
@@ -381,7 +386,8 @@ static void open_door(door *d)
     if (send(fd, &d->g, sizeof d->g, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t) sizeof d->g) drop(d, g, "send failed");
 }
 
-/* Waits for the next event on any connection, until end. */
+/* Waits for the next event on the listener or a guest, until the time `end`, and handles it. Drops guests with a missed
+ * deadline. */
 static void attend(door *d, double end)
 {
     struct pollfd p[1 + MAX_GUESTS] = {{d->listener, POLLIN, 0}};
@@ -417,7 +423,7 @@ static int listen_at(const pi__tcp_place *at, int *out, pi_error *err)
     return rc;
 }
 
-/* After all have joined: sends each rank its number on its machine. */
+/* After all ranks have joined: sends each rank its number on its machine. Returns false on failure. */
 static bool welcome_all(door *d, double end)
 {
     pi__ranks *r = &d->t->r;
@@ -470,8 +476,8 @@ static int join_as_first(pi__ranks_tcp *t, const pi__tcp_place *at, const pi__lo
 
 /* ------------------------------------------------------------------------------------------------------ other ranks */
 
-/* Returns true if the socket is connected to itself. A connecting socket without a listener may get the port as
- * its own. */
+/* Returns true if the socket is connected to itself: if nothing listens, the connecting socket may get rank 0's
+ * port as its own. */
 static bool is_self(int fd)
 {
     struct sockaddr_storage own = {0}, peer = {0};
@@ -480,7 +486,7 @@ static bool is_self(int fd)
            (n_own == n_peer && !memcmp(&own, &peer, n_own));
 }
 
-/* Returns the socket; -1 = rank 0 does not listen (yet). */
+/* Tries to connect to the addresses of rank 0. Returns the socket; -1 = rank 0 does not listen (yet). */
 static int connect_once(const struct addrinfo *all, double end)
 {
     for (const struct addrinfo *a = all; a; a = a->ai_next) {
@@ -496,14 +502,15 @@ static int connect_once(const struct addrinfo *all, double end)
     return -1;
 }
 
-/* Replaces unprintable characters in another process's text, for messages. */
+/* Replaces unprintable characters in text from another process, which is shown in messages. */
 static void make_printable(char *text)
 {
     for (; *text; text++)
         if (*text < ' ' || *text > '~') *text = '?';
 }
 
-/* Sends the hello on a connection, and waits for the welcome. */
+/* Waits for the greeting, sends the hello, and waits for the welcome. Sets the connection's keys and this rank's
+ * number on its machine. */
 static int say_hello(pi__ranks_tcp *t, const pi__tcp_place *at, double end, pi_error *err)
 {
     greeting g;

@@ -1,18 +1,19 @@
 /* A device and the CPU as one backend, for models with layers or experts on both.
  *
- * Matrices, caches and states belong to one of the two backends, and an op runs on the backend of its largest
- * operand. Other ops run where the last op ran, not counting ops of experts. Activations and small vectors of the
- * model are exchanged. They are allocated here, and lie in both memories at the same offset of two regions. Models
- * know one address, the host's:
+ * Each matrix, cache and state belongs to one of the two backends, and an op runs on the backend of its largest matrix,
+ * cache or state. Ops without these run where the last op ran, not counting side ops (experts). Activations and small
+ * vectors of the model are allocated on both backends, at the same offset of two regions, and are copied when needed.
+ * Models know one address, the host's:
  *
  *     model       x [T, E]
  *     host        [ x | qkv | att | ... ]   newer here if the CPU wrote last
  *     device      [ x | qkv | att | ... ]   newer here if the device wrote last; all else is equal or unused
  *
  * A list of ranges says which bytes are newer on one backend. Before a backend reads a range, bytes that are newer
- * on the other one are copied. The host region is memory that the device copies asynchronously, in the order of
- * its queue. So before the CPU touches the region while copies are queued, it waits for all of them, once per op.
- * The two backends wait for each other nowhere else. finish() returns the first error.
+ * on the other one are copied. The host region is memory of the device's host_alloc, so that the device copies it
+ * asynchronously, in the order of its queue. So before the CPU reads or writes the region while copies are queued,
+ * it waits for all of them, once per op. The two backends wait for each other nowhere else. finish() returns the
+ * first error.
  *
  * In decode steps the device's work between two CPU ops, including the copies, is one graph segment, which is
  * captured and replayed (graph_segment of device.h):
@@ -37,9 +38,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { MAX_REGIONS = 64 /* including adapters */, MAX_NEWER = 64, N_SIDES = PI__AT_CPU + 1 };
+enum { MAX_REGIONS = 64 /* one per allocation, adapters included */, MAX_NEWER = 64, N_SIDES = PI__AT_CPU + 1 };
 
-/* Memory that lies on both backends. */
+/* One allocation, with memory on both backends. */
 typedef struct region {
     char *host;   /* address on the CPU; NULL = this entry is free */
     char *device; /* address on the device */
@@ -49,7 +50,7 @@ typedef struct region {
 /* Bytes lo..hi (host addresses) that are newer on one backend. */
 typedef struct newer {
     const char *lo, *hi;
-    int32_t placement; /* PI__AT_* with the newer bytes */
+    int32_t placement; /* PI__AT_* of the backend with the newer bytes */
 } newer;
 
 typedef struct split {
@@ -60,16 +61,16 @@ typedef struct split {
     newer newer[MAX_NEWER];
     int32_t n_newer;          /* entries of newer in use */
     int32_t last;             /* backend of the last op */
-    bool copying;             /* copies are queued that read or write the host's regions */
-    bool segmented;           /* the step is captured in graph segments */
-    bool in_segment;          /* a segment has begun */
-    const pi__batch *batch;   /* the step's batch as models see it, with the device's padding */
-    /* Used if the batch has adapters, which lie at other addresses on each backend: the device's copy; `batch`
-     * itself. */
+    bool copying;             /* queued copies may still read or write the host regions */
+    bool segmented;           /* the device's work in this step is captured in graph segments */
+    bool in_segment;          /* a graph segment has begun and not ended */
+    const pi__batch *batch;   /* the step's batch that models use: with the device's padding and the host's addresses */
+    /* Used if the batch has adapters, which lie at another address on each backend. given: the batch with the device's
+     * addresses, passed to the device's begin. step: the batch that begin returned, with the host's addresses. */
     pi__batch given, step;
-    const pi__batch *own[N_SIDES]; /* the batch of each backend */
+    const pi__batch *own[N_SIDES]; /* by placement: the batch that each backend's begin returned */
     pi__lora_local lora;      /* adapter runs with the device's addresses */
-    pi_error error;           /* the first one since the last finish() */
+    pi_error error;           /* the first error since the last finish() */
 } split;
 
 /* Rows of floats in host addresses. */
@@ -107,7 +108,7 @@ static void *device_at(split *s, const void *p)
 
 static const void *on_device(const void *ud, const void *p) { return device_at((split *) (uintptr_t) ud, p); }
 
-/* Returns p as this backend sees it. */
+/* Returns p as an address of this backend. */
 static void *at(split *s, int32_t placement, const void *p)
 {
     return placement == PI__AT_DEVICE ? device_at(s, p) : (void *) p;
@@ -131,7 +132,7 @@ static void *split_alloc(pi__backend *be, size_t size)
     return r.host;
 }
 
-/* Called before the device gets work. */
+/* Called before work is queued on the device: begins a graph segment if the step has segments and none has begun. */
 static void begin_segment(split *s)
 {
     pi__backend *dev = backend_at(s, PI__AT_DEVICE);
@@ -139,7 +140,7 @@ static void begin_segment(split *s)
     s->in_segment = s->segmented;
 }
 
-/* Queues the segment. finish() returns any error. */
+/* Ends the graph segment, which queues it. finish() returns any error. */
 static void end_segment(split *s)
 {
     pi__backend *dev = backend_at(s, PI__AT_DEVICE);
@@ -147,14 +148,14 @@ static void end_segment(split *s)
     s->in_segment = false;
 }
 
-/* Ends the segments: the following ops and copies are not captured. */
+/* Ends the graph segments of the step: the following ops and copies are not captured. */
 static void end_segments(split *s)
 {
     end_segment(s);
     s->segmented = false;
 }
 
-/* Queues a copy of lo..hi to the other backend. */
+/* Queues a copy of lo..hi (host addresses) from the backend `from` to the other one. */
 static void copy_over(split *s, const char *lo, const char *hi, int32_t from)
 {
     pi__backend *dev = backend_at(s, PI__AT_DEVICE);
@@ -165,7 +166,7 @@ static void copy_over(split *s, const char *lo, const char *hi, int32_t from)
     s->copying = true;
 }
 
-/* Waits until the CPU may touch the host regions. */
+/* Waits for queued copies, so that the CPU may read and write the host regions. */
 static void wait_copies(split *s)
 {
     pi__backend *dev = backend_at(s, PI__AT_DEVICE);
@@ -174,7 +175,8 @@ static void wait_copies(split *s)
     s->copying = false;
 }
 
-/* Removes lo..hi from the list. sync: copies these bytes to the other backend first. */
+/* Removes lo..hi from the list of newer ranges. sync: copies the newer bytes to the other backend first. If the list is
+ * full, other bytes of a range may be copied too. */
 static void mark_equal(split *s, const char *lo, const char *hi, bool sync)
 {
     for (int32_t i = 0; i < s->n_newer;) {
@@ -195,7 +197,7 @@ static void mark_equal(split *s, const char *lo, const char *hi, bool sync)
     }
 }
 
-/* Copies the other backend's newer bytes of lo..hi to this one. */
+/* Called before the backend `placement` reads lo..hi: copies the bytes to it that are newer on the other one. */
 static void fetch(split *s, int32_t placement, const char *lo, const char *hi)
 {
     for (int32_t i = 0; i < s->n_newer;) {
@@ -211,13 +213,14 @@ static void fetch(split *s, int32_t placement, const char *lo, const char *hi)
 
 static const char *end_of(rows r) { return (const char *) (r.p + (r.n - 1) * r.ld + r.width); }
 
-/* Called before this backend reads r. */
+/* Called before the backend `placement` reads r: copies newer bytes to it. */
 static void reads(split *s, int32_t placement, rows r)
 {
     if (r.p && r.n > 0) fetch(s, placement, (const char *) r.p, end_of(r));
 }
 
-/* Called before this backend writes r. */
+/* Called before the backend `placement` writes r: makes r newer there. If rows have gaps, copies newer bytes of the
+ * gaps first. */
 static void writes(split *s, int32_t placement, rows r)
 {
     if (!r.p || r.n < 1) return;
@@ -249,7 +252,7 @@ static void split_free(pi__backend *be, void *p, size_t size)
     memset(r, 0, sizeof *r);
 }
 
-/* Writes to both memories. */
+/* Writes n bytes to both memories. */
 static void split_upload(pi__backend *be, void *dst, const void *src, size_t n)
 {
     split *s = of(be);
@@ -261,7 +264,7 @@ static void split_upload(pi__backend *be, void *dst, const void *src, size_t n)
     dev->dev->upload(dev, device_at(s, dst), src, n);
 }
 
-/* Copies directly from the device if all bytes are newer there. */
+/* Copies directly from the device if all n bytes are newer there. */
 static void split_download(pi__backend *be, void *dst, const void *src, size_t n)
 {
     split *s = of(be);
@@ -339,7 +342,8 @@ static int split_finish(pi__backend *be, pi_error *err)
 
 /* -------------------------------------------------------------------------------------------------------------- ops */
 
-/* Called after the op's operands were declared. Returns the backend s->last, ready for the op. */
+/* Called after declare_operands. Returns the backend s->last, ready to run the op: with a graph segment, or with
+ * completed copies. */
 static pi__backend *ready(split *s)
 {
     if (s->last == PI__AT_DEVICE) {
@@ -351,8 +355,8 @@ static pi__backend *ready(split *s)
     return backend_at(s, s->last);
 }
 
-/* Returns how many of n rows the backend s->last computes. The rows are a step's tokens, or its logits rows, with
- * padding last; the CPU skips the padding. Logits rows may be a prefix of all logits rows. */
+/* Returns the number of rows that the backend s->last computes, of an op with n rows. The rows are a step's tokens,
+ * or its logits rows, with padding last; the CPU skips the padding. Logits rows may be a prefix of all logits rows. */
 static int32_t own_rows(const split *s, int32_t n)
 {
     const pi__batch *all = s->batch, *own = s->own[s->last];
@@ -361,13 +365,13 @@ static int32_t own_rows(const split *s, int32_t n)
     return n % all->n_tokens ? n : n / all->n_tokens * own->n_tokens;
 }
 
-/* Returns the batch b, or its logits batch, of the backend s->last. */
+/* b is s->batch or its logits batch: returns the corresponding batch of the backend s->last. */
 static const pi__batch *own(const split *s, const pi__batch *b)
 {
     return b == s->batch ? s->own[s->last] : s->own[s->last]->logits_batch;
 }
 
-/* Rewrites the pointers in a copy of the op's arguments to the addresses of this backend. */
+/* Changes the pointers in args, a copy of the op's arguments, to the addresses of the backend `placement`. */
 static void move_operands(split *s, int32_t placement, const pi__operands *o, void *args)
 {
     for (int32_t i = 0; i < o->n; i++) {
@@ -383,7 +387,7 @@ static void move_operands(split *s, int32_t placement, const pi__operands *o, vo
     }
 }
 
-/* Copies the op's inputs to its backend, and marks its outputs as newer there. */
+/* Copies newer bytes of the op's inputs to the backend `placement`, and marks the outputs as newer there. */
 static void declare_operands(split *s, int32_t placement, const pi__operands *o, const void *args)
 {
     for (int32_t i = 0; i < o->n; i++) {
@@ -396,8 +400,8 @@ static void declare_operands(split *s, int32_t placement, const pi__operands *o,
     }
 }
 
-/* Runs any op on the backend of its weights or cache, or else where the last op ran. Ops that the device lacks run
- * on the CPU. */
+/* Runs any op on the backend of its largest matrix, cache or state, or else where the last op ran. Ops that the device
+ * lacks run on the CPU. Results that are needed everywhere are copied to the CPU. */
 static void split_run(split *s, pi__op_id id, const pi__batch *b, const void *given)
 {
     pi__operands o;
@@ -419,7 +423,7 @@ static void split_run(split *s, pi__op_id id, const pi__batch *b, const void *gi
     if (o.guest) s->last = before;
 }
 
-/* Splits the matrices by backend: one op per backend. */
+/* Runs op linear once per backend, with the matrices that lie there. */
 static void split_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
     for (int32_t placement = 0; placement < N_SIDES; placement++) {
@@ -438,7 +442,8 @@ static void split_linear(pi__backend *be, const pi__batch *b, const pi__linear *
 PI__OPS(RUN)
 #undef RUN
 
-/* The CPU's rows lie in host memory anyway. */
+/* True if the last op ran on the device and the device can run topk. Rows that the CPU wrote are in host memory
+ * already, where the host samples from them. */
 static bool split_topk_here(const pi__backend *be)
 {
     const split *s = (const split *) be;
@@ -459,8 +464,8 @@ static void split_destroy(pi__backend *be)
     pi__free(of(be));
 }
 
-/* Sizing, loading and trimming of memory are done by the backend of its placement (pi__backend_at), so these
- * functions are NULL here. */
+/* Sizing, loading and trimming of weights, caches and states are called on the backend of their placement
+ * (pi__backend_at), so these functions are NULL here. */
 static const pi__device_fns split_device = {
     .destroy = split_destroy,
     .describe = split_describe,

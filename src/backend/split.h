@@ -4,8 +4,9 @@
 
 #include "backend/device.h"
 
-/* Takes ownership of both backends; on failure the caller keeps them. The result's alloc returns memory that
- * exists on both. Matrices, caches and states are allocated and loaded on one of them: see pi__backend_at. */
+/* Creates a backend from a device and the CPU, and takes ownership of both; on failure the caller keeps them. alloc
+ * returns memory that exists on both. Each matrix, cache and state is on only one of them, which allocates and loads it
+ * (pi__backend_at). */
 int pi__split_create(pi__backend **out, pi__backend *device, pi__backend *cpu, pi_error *err);
 
 #endif

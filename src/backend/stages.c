@@ -2,19 +2,20 @@
  * weights and caches.
  *
  * Placement i of matrices, caches and states is stage i. As in tensor.c, the graph runs once and only records ops;
- * finish() makes the calls. Each call runs on the stage of its largest operand, or where the last op ran. Copies
- * between stages are planned (stages_plan.c) from the table of operands, so that models know nothing about stages.
+ * finish() executes the recorded calls. Each call runs on the stage of its largest matrix, cache or state, or where the
+ * last op ran. Copies between stages are planned (stages_plan.c) from the table of operands, so that models know
+ * nothing about stages.
  *
  *     model       x [T, E]
  *     host        [ x | qkv | att | ... ]   addresses that models know; buffer for copies between stages
  *     stage i     [ x | qkv | att | ... ]   the same layout, where the stage computes
  *
- * A step with enough tokens is split into microbatches of complete sequences or parts of a prompt. Each is a step
- * of its own to ops and devices: while one is on stage 1, the next is on stage 0 (stages_run.c). Microbatches use
- * different rows of the same memory. Results equal those of the unsplit step, because no row depends on other rows
- * of the batch. After the first op with rows other than the step's tokens, for example the logits rows, the step
- * is not split any more: the output matrix is read once for all rows. A step with few tokens passes through the
- * stages one after the other, on the step thread.
+ * A step with enough tokens is split into microbatches: complete sequences, or parts of a prompt. Each microbatch is a
+ * step of its own for the devices: while one is on stage 1, the next is on stage 0 (stages_run.c). Microbatches use
+ * different rows of the same memory. Results equal those of the unsplit step, because no row depends on other rows of
+ * the batch. After the first op with rows other than the step's tokens, for example the logits rows, calls are not
+ * split any more: the output matrix is read once for all rows. A step with few tokens passes through the stages one
+ * after the other, on the step thread.
  *
  * In decode steps each stage captures its segments as graphs, copies to and from host memory included. From the
  * third step of a shape on, only these graphs are replayed, in order (stages_graphs.c). Then stages wait for each
@@ -32,15 +33,15 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* Min tokens for which a microbatch is worth one more read of the weights, on a CPU and on other devices. Devices
- * compute more in the time of one read. */
+/* Min tokens per microbatch, by default, on a CPU and on other devices: a microbatch costs one more read of the
+ * weights. Devices compute more in the time of one read. */
 enum { LEAST_CPU = 32, LEAST_DEVICE = 256 };
 
 static stages *of(pi__backend *be) { return (stages *) be; }
 
 /* ----------------------------------------------------------------------------------------------------------- memory */
 
-/* Waits for all devices. Errors are recorded. */
+/* Waits for the work of all devices. Errors are recorded with pi__stages_fail. */
 static void settle(stages *s)
 {
     pi_error err = {0};
@@ -49,8 +50,8 @@ static void settle(stages *s)
     s->queued = false;
 }
 
-/* Makes all recorded calls. Calls that are not captured are planned from the state of host memory, so all queued
- * work completes first. */
+/* Plans and executes all recorded calls. Calls that are not captured are planned from the state of host memory, so all
+ * queued work must complete first. */
 static void make_calls(stages *s)
 {
     if (s->n_calls && s->queued && !s->captures) settle(s);
@@ -61,7 +62,7 @@ static void make_calls(stages *s)
     s->n_calls = 0;
 }
 
-/* Makes all recorded calls, and ends the captured segments. */
+/* Executes all recorded calls, and ends the graph segments. Returns be as stages. */
 static stages *called(pi__backend *be)
 {
     stages *s = of(be);
@@ -70,7 +71,7 @@ static stages *called(pi__backend *be)
     return s;
 }
 
-/* Like called(), and waits until no work of a decode step is in flight. */
+/* Like called(), and waits until no work of a decode step is running on the devices. */
 static stages *settled(pi__backend *be)
 {
     stages *s = called(be);
@@ -118,7 +119,7 @@ static void stages_free(pi__backend *be, void *p, size_t size)
     region_free(s, r);
 }
 
-/* Writes to all stages. */
+/* Writes n bytes to host memory and to all stages. */
 static void stages_upload(pi__backend *be, void *dst, const void *src, size_t n)
 {
     stages *s = settled(be);
@@ -193,8 +194,8 @@ static int stages_finish(pi__backend *be, pi_error *err)
     return first.code ? pi__fail(err, first.code, "%s", first.msg) : PI_OK;
 }
 
-/* The results are on the stage of topk, the last op. Every stage records the mark, so that each knows that earlier
- * batch uploads were read. */
+/* The results are on the stage that ran topk, the last op. Every stage queues the mark, so that stages_wait also
+ * means that each has read the uploads of earlier batches. */
 static void stages_mark(pi__backend *be, int i, uint64_t *found, int32_t n_rows)
 {
     stages *s = called(be);
@@ -208,7 +209,8 @@ static int stages_wait(pi__backend *be, int i, pi_error *err)
     pi_error why = {0};
     for (int32_t k = 0; k < s->n; k++)
         if (s->be.at[k]->opt->wait(s->be.at[k], i, &why)) pi__stages_fail(s, &why);
-    return s->error.code ? pi__fail(err, s->error.code, "%s", s->error.msg) : PI_OK; /* finish clears the error */
+    /* the error stays until finish clears it */
+    return s->error.code ? pi__fail(err, s->error.code, "%s", s->error.msg) : PI_OK;
 }
 
 static void stages_draw(pi__backend *be, const pi__draws *draws) { of(be)->draw = *draws; }
@@ -221,13 +223,13 @@ static bool stages_topk_here(const pi__backend *be)
 
 /* -------------------------------------------------------------------------------------------------------------- ops */
 
-/* Returns true if the op works on the step's tokens row by row, so that it can run on some of them before others. */
+/* Returns true if the op works on the step's tokens row by row, so that it can run once per microbatch. */
 static bool goes_by_tokens(const stages *s, pi__op_id id, const pi__batch *b, const void *args, const pi__operands *o)
 {
     switch (id) {
     case PI__OP_gather_rows: case PI__OP_topk: case PI__OP_state_save: case PI__OP_state_load: case PI__OP_block_conv:
     case PI__OP_centroid_head: return false;
-    case PI__OP_attention: /* tokens see later keys, which later microbatches would write */
+    case PI__OP_attention: /* with `block`, tokens see later keys, which later microbatches would write */
         if (((const pi__attention *) args)->block) return false;
         break;
     default: break;
@@ -255,7 +257,7 @@ static void note(stages *s, pi__op_id id, const pi__batch *b, const void *args)
     if (o.guest) s->last = before;
 }
 
-/* Splits the matrices by stage: one op per stage. */
+/* Records op linear once per stage, with the matrices that lie there. */
 static void note_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 {
     for (int32_t placement = 0; placement < be->n_stages; placement++) {
@@ -301,8 +303,8 @@ static void stages_destroy(pi__backend *be)
     pi__free(s);
 }
 
-/* Memory of weights, caches and states is managed by their stage (pi__backend_at), so these functions are NULL
- * here. */
+/* Sizing, loading and trimming of weights, caches and states are called on their stage (pi__backend_at), so these
+ * functions are NULL here. */
 static const pi__device_fns stages_device = {
     .destroy = stages_destroy,
     .describe = stages_describe,

@@ -4,13 +4,13 @@
 
 #include "backend/device.h"
 
-/* Creates a pipeline of dev[0..n) and takes ownership of them; on failure they are destroyed. dev[i] has the
- * layers, caches and states of placement i. least: min tokens of a microbatch; 0 = the default for this kind of
- * device. */
+/* Creates a pipeline of dev[0..n) and takes ownership of them; on failure they are destroyed. dev[i] is stage i: it has
+ * the layers, caches and states of placement i. least: a step of T tokens is split into at most T / least microbatches;
+ * 0 = the default for this kind of device. */
 int pi__stages_create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t least, pi_error *err);
 
-/* Queues all recorded calls, so that background copies queued next run after them; a step may be in flight.
- * Returns false if a call failed; the next finish or wait returns the error. */
+/* Queues all recorded calls on the stages, so that background copies queued after this run after the calls; a step
+ * may be in flight. Returns false if a call failed; the next finish or wait returns the error. */
 bool pi__stages_queue(pi__backend *be);
 
 #endif

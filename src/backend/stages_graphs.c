@@ -1,9 +1,9 @@
 /* Captured decode steps of a pipeline (see stages.c).
  *
- * Each stage sees a decode step as a step of kind SEGMENTS. It begins on all stages before the first op; all pad
- * it alike. The segments of a run are then graph segments. They include the copies between stages, which go
- * through the host region at the same addresses each time. A stage's queue waits for the previous segment, on
- * whichever device; the host does not wait:
+ * Each stage sees a decode step as a step of kind SEGMENTS. The step begins on all stages before the first op, and all
+ * stages add the same padding. The segments of a run (calls on one stage) are then graph segments. They include the
+ * copies between stages, which go through the host region at the same addresses each time. Before a segment, its
+ * stage's queue waits for the previous segment on the other stage; the host does not wait:
  *
  *     stage 0    [ image ]  [ graph 0: embed .. , x out ]
  *     stage 1    [ image ]            waits               [ graph 0: x in, .. , topk, found out ]
@@ -15,28 +15,28 @@
  *
  *     step of a shape    first: queued op by op    second: captured, then replayed    third: replayed, no op is called
  *
- * If a step has more ops than a run, bytes may have to be copied outside the segments. Then the graphs are still
- * replayed, but ops are called, and planned, in every step.
+ * If a step has more ops than fit in a run, bytes may have to be copied outside the segments. Then the devices still
+ * replay their graphs, but ops are called, and planned, in every step.
  *
- * A step of kind FED is queued before the previous one has ended. Each stage then waits for the stage that finds
- * the tokens, and reads them from host memory, where that stage's mark writes them. So no stage begins the step
- * before all stages have ended the last one, and the region between the stages is unused when it is written again:
+ * A step of kind FED is queued before the previous one has ended. Each stage then waits for the stage that finds the
+ * previous step's tokens, and reads them from host memory, where that stage's mark writes them. So no stage begins the
+ * step before all stages have ended the last one, and the host region is unused when it is written again:
  *
  *     stage 0    [ graph 0 ]                        waits   [ tokens ][ graph 0 ]
  *     stage 1          waits  [ graph 0 ][ found, mark ][ tokens ]        waits  [ graph 0 ] ..
  *     host       queues n, n + 1 ..      waits for the mark of n, reads, queues n + 2
  *
- * Adapters are translated to each stage's addresses.
+ * Each stage gets a copy of the batch with the adapters' addresses on that stage.
  *
- * No memory. Threads: the step thread. Invariant: every entry of s->captured is of a step that was queued
- * completely. Entries are dropped after a failure. */
+ * No memory. Threads: the step thread. Invariant: every entry of s->captured is a step that was captured and queued
+ * completely. All entries are dropped after a failure. */
 #include <string.h>
 
 #include "backend/stages_impl.h"
 #include "backend/top_shape.h"
 #include "base/assert.h"
 
-/* Returns the shape of the step b, padded to n_seqs sequences. */
+/* Returns the shape of the step b as a `captured` without segments. n_seqs: sequences including padding. */
 static captured shape_of(const stages *s, const pi__batch *b, int32_t n_seqs)
 {
     captured c = {.n_seqs = n_seqs, .each = b->n_tokens / b->n_seqs, .rows = b->n_rows / b->n_seqs};
@@ -50,7 +50,8 @@ static bool same_shape(const captured *a, const captured *b)
     return a->n_seqs == b->n_seqs && a->each == b->each && a->rows == b->rows && a->top == b->top && a->lora == b->lora;
 }
 
-/* Returns the captured step of b's shape, if all stages have its graphs; NULL = its ops have to be called. */
+/* Returns the entry for b's shape, if there is one and all stages have its graphs; NULL = the step's ops have to be
+ * called. */
 static captured *find_whole(stages *s, const pi__batch *b)
 {
     int32_t n_seqs = 0;
@@ -70,7 +71,7 @@ void pi__stages_begin_turn(stages *s, int32_t stage)
     be->opt->graph_segment(be);
 }
 
-/* finish returns any error. */
+/* Ends the graph segment on this stage and queues it. Records an error. */
 static void end_turn(stages *s, int32_t stage)
 {
     pi__backend *be = s->be.at[stage];
@@ -97,7 +98,8 @@ static void replay(stages *s, captured *c)
     memcpy(s->range, c->left, (size_t) c->n_left * sizeof *c->left);
 }
 
-/* Begins the step on stage i, with token ids from another stage (fed) and the stage's adapter addresses. */
+/* Begins the step b on stage i. The stage gets its own addresses of adapters and, if `fed`, token ids from the
+ * stage of the last topk. */
 static void begin_on(stages *s, int32_t i, const pi__batch *b, bool fed)
 {
     pi__backend *be = s->be.at[i];
@@ -130,7 +132,7 @@ const pi__batch *pi__stages_begin_decode(stages *s, const pi__batch *b, bool fed
     return s->given;
 }
 
-/* Returns the entry for a step: that of its shape, a free one, or the least recently used. */
+/* Returns the entry to store a step in: the entry of its shape, or a free one, or the least recently used. */
 static captured *entry_for(stages *s, const captured *now)
 {
     captured *to = s->captured;

@@ -2,17 +2,17 @@
  *
  * A list of ranges says which bytes are not up to date everywhere. An op that writes adds a range of its stage. If
  * an op reads bytes that its stage lacks, two moves are added: out of the writer's stage at the end of the segment
- * that wrote, and in at the start of the segment that reads. So only data that a later stage reads is copied
- * between segments: the residual stream, and tables of positions, for example. Data from an earlier run is copied
- * while the plan is made, because no run is in progress then.
+ * that wrote the bytes, and in at the start of the segment that reads them. So only data that a later stage reads
+ * is copied between segments: for example the residual stream, and tables of positions. Data from an earlier run is
+ * copied while the plan is made, because no run is in progress then.
  *
  *     ops        embed rope linear qkv attention ... | linear qkv attention ...      | gather_rows linear
  *     stage      0                                   | 1                             | 1
  *     moves                           out: x, table -^-> in: x, table
  *
- * In a run of microbatches a move copies the bytes of each microbatch's tokens, at the rows where the writing op
- * put them. An op that writes some columns of rows first fetches the other columns, unless its results together
- * are the complete rows. So a range has no holes.
+ * In a run of microbatches a move copies the bytes of each microbatch's tokens, at the rows where the writing op put
+ * them. An op that writes only some columns of rows first fetches the other columns, unless the results of the op
+ * together are complete rows. So a range has no holes.
  *
  * No memory. Threads: the step thread, while no run is in progress. */
 #include <string.h>
@@ -20,14 +20,14 @@
 #include "backend/stages_impl.h"
 #include "base/assert.h"
 
-enum { OP_RANGES = 2 * PI__MAX_OPERANDS }; /* ranges that an op may add */
+enum { OP_RANGES = 2 * PI__MAX_OPERANDS }; /* max ranges that one op adds */
 
 /* ----------------------------------------------------------------------------------------------------------- ranges */
 
 static bool overlaps(const range *r, const char *lo, const char *hi) { return r->lo < hi && r->hi > lo; }
 static bool has(const range *r, int32_t i) { return r->has >> i & 1; }
 
-/* Removes lo..hi from all ranges. */
+/* Removes lo..hi (host addresses) from all ranges. */
 static void forget(stages *s, char *lo, char *hi)
 {
     for (int32_t i = 0; i < s->n_ranges;) {
@@ -54,8 +54,8 @@ void pi__stages_forget(stages *s, char *lo, char *hi)
     forget(s, lo, hi);
 }
 
-/* Between runs: brings the range to host memory. A captured step's copy may still be in flight, so waits for the
- * writer. */
+/* Copies range r to host memory, if the host lacks it, and waits for its writer; a captured step's copy may still be
+ * running. No run is in progress. */
 static void bring_out(stages *s, range *r)
 {
     pi__backend *be = s->be.at[r->writer];
@@ -91,9 +91,10 @@ static void add_move(stages *s, const range *r, int32_t segment, bool out)
     s->move[s->n_moves++] = (move) {r->lo, r->hi, segment, out, r->t};
 }
 
-/* Called before the stage of the last segment reads lo..hi. row: 0 for reads; else the distance of rows of which
- * it is about to write some columns. Bytes in rows of another length are from an earlier use of the memory, and
- * are not needed any more. */
+/* Called before an op on the stage of the last segment reads lo..hi: copies or adds moves for the bytes that the stage
+ * lacks. row: 0 for a read. For an op that is about to write some columns of these rows: the distance of the rows in
+ * bytes. Bytes in rows of another length are then skipped: they are from an earlier use of the memory, and are not
+ * needed any more. */
 static void reads(stages *s, char *lo, char *hi, size_t row)
 {
     const int32_t k = s->n_segments - 1, to = s->segment[k].stage;
@@ -113,7 +114,7 @@ static void reads(stages *s, char *lo, char *hi, size_t row)
     }
 }
 
-/* Rows of activations, in bytes. */
+/* Rows of activations (host addresses): n rows, `ld` bytes apart; `width` bytes of a row are used. */
 typedef struct rows {
     char *p;
     size_t n, ld, width;
@@ -125,8 +126,8 @@ static rows rows_of(const void *args, const pi__operand *o)
 }
 static char *end_of(const rows *r) { return r->p + (r->n - 1) * r->ld + r->width; }
 
-/* Adds a range for rows that the stage of the last segment writes. Columns of the same rows that this stage wrote
- * before become one range with it. */
+/* Called before an op on the stage of the last segment writes w: adds a range. If the rows have other columns that this
+ * stage wrote in the run, both become one range. n_tokens: tokens of the step if the rows are its tokens, else 0. */
 static void writes(stages *s, const rows *w, size_t n_tokens)
 {
     const int32_t k = s->n_segments - 1, stage = s->segment[k].stage;
@@ -154,15 +155,15 @@ static void writes(stages *s, const rows *w, size_t n_tokens)
 
 /* -------------------------------------------------------------------------------------------------------- the calls */
 
-/* Returns true if operand o is another result of the call, in other columns of the same rows. */
+/* Returns true if operand o, which lies at r, is a result of the call in columns of the same rows as `first`. */
 static bool is_beside(const pi__operand *o, const rows *r, const rows *first)
 {
     const size_t apart = (size_t) (r->p > first->p ? r->p - first->p : first->p - r->p);
     return o->kind == PI__WRITE && r->n == first->n && r->ld == first->ld && apart < first->ld;
 }
 
-/* Joins adjacent results that together fill their rows, for example a layer's projections. *w, operand i, becomes
- * all of them; they are marked as done. */
+/* *w is operand i, a result of the call. If the results in the same rows together fill these rows (for example a
+ * layer's projections), *w becomes the complete rows, and done is set for these operands. */
 static void join_columns(const pi__operands *o, const void *args, int32_t i, bool *done, rows *w)
 {
     const rows first = *w;
@@ -180,7 +181,7 @@ static void join_columns(const pi__operands *o, const void *args, int32_t i, boo
     *w = (rows) {lo, first.n, first.ld, first.ld};
 }
 
-/* Plans the reads and writes of a call on the stage of the last segment. */
+/* Plans the copies for a call on the stage of the last segment, and adds the ranges that the call writes. */
 static void plan_call(stages *s, const call *c)
 {
     const size_t n_tokens = c->cut ? (size_t) s->given->n_tokens : 0;
@@ -200,7 +201,7 @@ static void plan_call(stages *s, const call *c)
     }
 }
 
-/* Returns true if the call needs the step's batch, or an array that a device derives from it. */
+/* Returns true if the call needs the step's batch, or an array that the device's begin translates. */
 static bool in_step(const stages *s, const call *c)
 {
     pi__operands o;
@@ -214,8 +215,8 @@ static bool in_step(const stages *s, const call *c)
 }
 
 /* Returns true if the call writes rows of another length to memory that this run copies between stages. Then the
- * rows of one microbatch would overwrite rows of another one that still have to be copied. Layers of two widths,
- * which have their queries in one place, do this. */
+ * rows of one microbatch would overwrite rows of another one that still have to be copied. This happens with layers
+ * of two widths that have their queries in the same buffer. */
 static bool is_in_the_way(const stages *s, const call *c)
 {
     pi__operands o;
@@ -257,27 +258,28 @@ int32_t pi__stages_plan(stages *s, int32_t first)
 
 /* ----------------------------------------------------------------------------------------------------- microbatches */
 
-/* Integers per step: one per token, four per sequence; two microbatches may share a sequence; plus one in each of
- * two arrays. */
+/* Integers per step: one per token, four per sequence; two microbatches may share a sequence; plus one more entry
+ * in two of the arrays of each microbatch. */
 size_t pi__stages_cut_numbers(int32_t max_tokens, int32_t max_seqs)
 {
     return (size_t) max_tokens + 4 * ((size_t) max_seqs + 2 * MAX_MICRO);
 }
 
-/* Returns true if sequence q of b has drafts. Their rows must stay in the microbatch of the token before them. */
+/* Returns true if sequence q of b has drafts: all its tokens must then be in one microbatch. */
 static bool has_drafts(const pi__batch *b, int32_t q)
 {
     return b->n_verified[q] != b->seq_start[q + 1] - b->seq_start[q];
 }
 
-/* Returns the first token of a microbatch that should begin at t: t, or the start of the sequence if it has drafts. */
+/* Returns the first token of a microbatch that should begin at token t: t, or the start of t's sequence if that has
+ * drafts. */
 static int32_t cut_at(const pi__batch *b, int32_t t)
 {
     const int32_t q = b->seq[t];
     return has_drafts(b, q) ? b->seq_start[q] : t;
 }
 
-/* Makes a microbatch of tokens from..to of b. Takes its arrays from *at. */
+/* Fills in m for tokens from..to - 1 of b. Takes memory for its arrays from *at, and advances *at. */
 static void make_micro(micro *m, const pi__batch *b, int32_t from, int32_t to, int32_t **at)
 {
     const int32_t q0 = b->seq[from], n_tokens = to - from, n_seqs = b->seq[to - 1] - q0 + 1;
@@ -292,7 +294,7 @@ static void make_micro(micro *m, const pi__batch *b, int32_t from, int32_t to, i
         start[i] = lo - from, start[i + 1] = hi - from;
         len[i] = b->pos[hi - 1] + 1;
         verified[i] = whole ? b->n_verified[q] : hi - lo;
-        int32_t k = b->save_start[q]; /* snapshots of this microbatch's tokens */
+        int32_t k = b->save_start[q]; /* the range of snapshots at this microbatch's tokens */
         while (k < b->save_start[q + 1] && b->save[k].pos <= b->pos[lo]) k++;
         if (i == 0 || k > save[i]) save[i] = k;
         while (k < b->save_start[q + 1] && b->save[k].pos <= b->pos[hi - 1] + 1) k++;

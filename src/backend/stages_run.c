@@ -1,14 +1,15 @@
-/* A run of the pipeline (see stages.c): the planned segments, for each microbatch in order.
+/* Execution of a run of the pipeline (see stages.c): the planned segments, for each microbatch in order.
  *
- * The step thread runs a single microbatch. With several, each stage's thread runs its own segments, in an order
- * that avoids deadlock: task (microbatch g, segment k) is in wave g + k, and a stage runs its tasks wave by wave.
+ * If the run has one microbatch, the step thread executes all segments. With several, each stage's thread executes its
+ * own segments, in an order that avoids deadlock: task (microbatch g, segment k) is in wave g + k, and a stage executes
+ * its tasks wave by wave.
  *
  *     stage 0    (0, 0)  (1, 0)  (2, 0)
  *     stage 1            (0, 1)  (1, 1)  (2, 1)
  *
- * A task waits until its microbatch has completed the segment before, and ends when its device is done. In a
- * captured step a task is one graph of its device, copies included, and is only queued (stages_graphs.c). After a
- * failure tasks do nothing, but are still counted, so that no thread waits forever.
+ * A task waits until its microbatch has completed the segment before, and ends when its device is done. In a captured
+ * step a task is one graph segment of its device, copies included, and is only queued (stages_graphs.c). After a
+ * failure tasks do nothing, but are still counted as completed, so that no thread waits forever.
  *
  * No memory. Threads: one per stage. They use the stage's device only during a run of several microbatches, and no
  * other thread uses it then. Data that tasks share does not change during a run, except for the byte ranges of
@@ -19,14 +20,14 @@
 #include "base/error.h"
 #include "base/thread.h"
 
-/* Tokens *from..*to of microbatch g. Used only if the run is split. */
+/* Sets *from..*to to the step's tokens in microbatch g. Called only if the run has several microbatches. */
 static void tokens_of(const stages *s, int32_t g, size_t *from, size_t *to)
 {
     *from = (size_t) s->micro[g].first;
     *to = *from + (size_t) s->micro[g].b.n_tokens;
 }
 
-/* Makes a move for the bytes of microbatch g. */
+/* Queues the part of move m that belongs to microbatch g. */
 static void make_move(stages *s, int32_t stage, const move *m, int32_t g)
 {
     char *lo = m->lo, *hi = m->hi;
@@ -41,7 +42,8 @@ static void make_move(stages *s, int32_t stage, const move *m, int32_t g)
     if (lo < hi) pi__stages_copy(s, stage, lo, hi, m->out);
 }
 
-/* Returns the stage's address of the op's first row in microbatch g. */
+/* Returns the stage's address of the first row that the call computes in microbatch g. p: the operand's host
+ * address. */
 static const void *operand_at(const stages *s, const call *c, const pi__operand *o, const void *p, int32_t g)
 {
     const char *at = pi__stages_at(s, c->stage, p);
@@ -52,7 +54,7 @@ static const void *operand_at(const stages *s, const call *c, const pi__operand 
     return at + first * each * o->ld * 4;
 }
 
-/* Makes a call on its stage. own: the stage's batch; NULL = the call needs none. */
+/* Executes a call for microbatch g on its stage. own: the stage's batch; NULL = the call needs none. */
 static void make_call(stages *s, const call *c, int32_t g, const pi__batch *own)
 {
     pi__op_record r = c->op;
@@ -80,7 +82,7 @@ static void make_call(stages *s, const call *c, int32_t g, const pi__batch *own)
     pi__op_run(s->be.at[c->stage], r.id, b, &r.args);
 }
 
-/* Runs segment k of microbatch g, until the device is done; in a captured step, only until it is queued. */
+/* Executes segment k of microbatch g and waits for the device; in a captured step, only queues it. */
 static void make_task(stages *s, int32_t g, int32_t k)
 {
     const segment *seg = &s->segment[k];

@@ -1,22 +1,23 @@
 /* Several devices as one (tensor parallelism): creation, weights and scratch memory.
  *
  * Each device is a rank. The graph runs once, on the step thread, and only records ops; finish() lets every rank
- * make the same calls on its own device. These are sharded, so that each rank has only a part:
+ * execute the same calls on its own device. The following are sharded, so that each rank has only a part:
  *
  *   matrices    by rows, if these divide; a rank computes its columns of the result, which are all-gathered
  *   cache       by KV heads, if these divide; then queries, keys and values stay sharded too, and only the output
  *               of attention is all-gathered
  *   experts     the rows of gate and up, and of down, of every expert
- *   embeddings  by tokens
+ *   embeddings  by rows, one per token of the vocabulary
  *
  * Everything else is replicated: norms, rotations, recurrent states, a clustered lm_head, tensors that do not
  * divide. Each value of a result, sums included, is computed by one rank in the same way as on a single device. So
  * results are bitwise identical for any number of ranks.
  *
- * Activations are replicated on all ranks. Pointers in the graph are rank 0's; each rank looks up its own
- * address. Memory: this object, and on each device a stage: a buffer for results in transit. Threads: as device.h
- * says. Rank 0's device is used by the step thread, each other device by its rank's thread; between runs the step
- * thread may use all of them. Invariant: between runs, all ranks have made the same calls.
+ * Activations are replicated on all ranks. Pointers in the graph are rank 0's addresses; each rank looks up its own.
+ * Memory: this object, and on each device a `stage`: a buffer for shards before they are copied to their result.
+ * Threads: as device.h says. Rank 0's device is used by the step thread, each other device by its rank's thread;
+ * between runs the step thread may use all of them. Invariant: between runs, all ranks have executed the same
+ * calls.
  *
  * The ranks may be processes on one or several machines. Then each process has one device, and this object with
  * only that rank in it. Rank 0 sends commands to the others (tensor_orders.c), which execute them
@@ -29,9 +30,9 @@
  *
  * tensor_shards.c (a rank's addresses and rows) and tensor_check.c (received records) are below these.
  *
- * If the devices capture decode steps, each captures its own queue with its all-gathers. A captured all-gather can
- * only meet those that the other ranks captured with it. So all ranks must capture and replay the same steps. They
- * do, since all are given the same steps. A rank that deviates, because of a failure, leaves the link immediately. */
+ * If the devices capture decode steps, each captures its own queue with its all-gathers. A captured all-gather can only
+ * meet all-gathers that the other ranks captured with it. So all ranks must capture and replay the same steps. They do,
+ * since all are given the same steps. A rank that deviates, because of a failure, leaves the link immediately. */
 #include "backend/tensor.h"
 
 #include <stdio.h>
@@ -54,7 +55,7 @@ static size_t tensor_weight_size(const pi__backend *be, pi__weight *w)
     size_t size = 0;
     if (!pi__tensor_is_cut(k->t, w)) return k->be->dev->weight_size(k->be, w);
     for (int32_t i = 0, n = pi__tensor_pieces(k, w, p); i < n; i++) {
-        /* no padding last: matrices of a stack are adjacent */
+        /* the last part is not padded, because matrices of a stack are adjacent */
         const size_t own = i + 1 < n ? align64(p[i].w.size) : p[i].w.size;
         if (!p[i].w.size || !pi__add_ok(size, own, &size)) return 0;
         w->layout = p[i].w.layout;
@@ -62,7 +63,7 @@ static size_t tensor_weight_size(const pi__backend *be, pi__weight *w)
     return size;
 }
 
-/* Loads rank k's part of rows row..row + n of the file, which are at src. */
+/* Loads rank k's shard of rows row..row + n of matrix mat. src: these rows in the file's format. */
 static void load_pieces(const rank *k, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const char *src)
 {
     piece p[MAX_FUSED];
@@ -103,7 +104,7 @@ static size_t tensor_kv_bytes(const pi__backend *be, int32_t type_k, int32_t typ
     return k->be->dev->kv_bytes(k->be, type_k, type_v, n_head_kv, head_dim, block_size);
 }
 
-/* A cache row belongs to all heads, so rows are replicated. */
+/* A cache row belongs to all heads, so caches of rows are replicated. */
 static size_t tensor_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows)
 {
     const rank *k = pi__tensor_first(be);
@@ -119,8 +120,8 @@ static size_t tensor_snapshot_bytes(const pi__backend *be, const pi__state_layer
     return pi__tensor_first(be)->be->dev->snapshot_bytes(pi__tensor_first(be)->be, st);
 }
 
-/* Returns the stage's size: all ranks' shards of any op's results for a step's tokens. Ops linear and moe work in
- * parts, so for them one row must fit. */
+/* Returns the size of `stage` in floats: the shards of all ranks of any op's results for a step's tokens. Ops
+ * linear and moe compute some rows at a time, so for their wide results one row must fit. */
 static size_t stage_floats(const pi__tensor *t, const pi__limits *lim)
 {
     const size_t wide = (size_t) (t->n > 2 ? t->n : 2) * (size_t) lim->max_n_in * (size_t) lim->max_tokens;
@@ -144,7 +145,7 @@ static void free_rank_scratch(rank *k)
     k->embd_row = k->owner = NULL;
 }
 
-/* Links the devices. This may be slow, and is not needed for a plan; so it is done at reserve(). */
+/* Links the devices at the first reserve(): linking may be slow, and backends that only plan memory do not need it. */
 static int join_ranks(pi__tensor *t, pi_error *err)
 {
     pi__backend *dev[PI__MAX_RANKS];
@@ -155,7 +156,7 @@ static int join_ranks(pi__tensor *t, pi_error *err)
     return dev[0]->opt->join(&t->link, dev, t->n, err);
 }
 
-/* Allocates scratch and stage of one rank. */
+/* Allocates the scratch memory and the stage of one rank. */
 static int reserve_rank(rank *k, const pi__limits *lim, pi_error *err)
 {
     int rc = k->be->dev->reserve(k->be, lim, err);
@@ -211,7 +212,7 @@ static void tensor_destroy(pi__backend *be)
         pi__tensor_graph_reset(&t->rank[i]);
     }
     if (t->link) t->link->ops->destroy(t->link);
-    if (t->ranks) pi__tensor_free_regions(t); /* regions of a worker rank */
+    if (t->ranks) pi__tensor_free_regions(t); /* the regions of a worker rank were allocated by commands of rank 0 */
     for (int32_t i = t->first; i < t->end; i++) t->rank[i].be->dev->destroy(t->rank[i].be);
     pi__wire_free(t->wire);
     pthread_mutex_destroy(&t->lock);
@@ -240,7 +241,8 @@ static void destroy_all(pi__backend *const *dev, int32_t n)
     for (int32_t i = 0; i < n; i++) dev[i]->dev->destroy(dev[i]);
 }
 
-/* Creates the backend of n ranks; dev has the n_here ranks from `first` on. */
+/* Creates the backend of n ranks. dev: devices of the n_here ranks from `first` on; the other ranks are in other
+ * processes. */
 static int create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t first, int32_t n_here,
                   pi__ranks *ranks, const pi__rank_device *as, pi_error *err)
 {

@@ -19,7 +19,7 @@
 #include "base/alloc.h"
 #include "formats/formats.h"
 
-/* MAX_COUNT: rows or columns of activations. MAX_STEP: values between rows. */
+/* MAX_COUNT: max rows or columns of activations. MAX_STEP: max values between rows. */
 enum { MAX_COUNT = 1 << 24, MAX_STEP = 1 << 30 };
 
 static bool within(int64_t v, int64_t lo, int64_t hi) { return v >= lo && v <= hi; }
@@ -73,7 +73,7 @@ bool pi__valid_limits(const pi__limits *lim)
 
 /* ---------------------------------------------------------------------------------------------------------- weights */
 
-/* fused_rows is empty, or adds up to the matrix's rows. */
+/* Returns true if fused_rows is empty, or adds up to the matrix's rows. */
 static bool valid_fused(const pi__weight *w)
 {
     int64_t sum = 0;
@@ -107,7 +107,7 @@ bool pi__valid_rows(const rank *k, pi__rank_rows *rows)
 
 /* ------------------------------------------------------------------------------------------------------------ batch */
 
-/* Returns true if all n values are in lo..hi - 1; NULL is valid. */
+/* Returns true if v is NULL or all its n values are in lo..hi - 1. */
 static bool valid_ints(const int32_t *v, int32_t n, int64_t lo, int64_t hi)
 {
     for (int32_t i = 0; v && i < n; i++)
@@ -115,8 +115,8 @@ static bool valid_ints(const int32_t *v, int32_t n, int64_t lo, int64_t hi)
     return true;
 }
 
-/* Returns true if v holds n + 1 starts of n adjacent ranges in 0..end - 1; all: the last one ends at end. NULL is
- * valid. */
+/* Returns true if v is NULL or holds the n + 1 starts of n adjacent ranges in 0..end - 1. all: the ranges must also
+ * reach end. */
 static bool valid_starts(const int32_t *v, int32_t n, int32_t end, bool all)
 {
     if (!v) return true;
@@ -141,7 +141,7 @@ static bool valid_group(const pi__batch *b, const pi__kv_batch *kv, int32_t *n_b
     return true;
 }
 
-/* The tokens of a sequence are adjacent, and their positions are below its length. */
+/* Returns true if the tokens of each sequence are adjacent, and their positions are below its seq_len. */
 static bool valid_sequences(const pi__batch *b)
 {
     for (int32_t q = 0; b->n_tokens && q < b->n_seqs; q++)
@@ -166,7 +166,7 @@ static bool valid_runs(const pi__batch *b)
            valid_ints(r->seq, r->n, 0, b->n_seqs) && valid_ints(r->block, r->n, -1, r->n_blocks);
 }
 
-/* The step's requests for its logits rows. */
+/* Checks the step's topk requests for its logits rows. */
 static bool valid_top(const pi__batch *b)
 {
     const pi__step_top *top = &b->top;
@@ -199,7 +199,7 @@ bool pi__valid_batch(const pi__batch *b, const pi__limits *lim, int32_t n_blocks
 
 /* ---------------------------------------------------------------------------------------------------- host pointers */
 
-/* A host pointer in an op's arguments; PI__VECTOR: the sender may not set it. */
+/* A pointer to host memory in an op's arguments, and the kind of its target; PI__VECTOR = the sender may not set it. */
 typedef struct host_pointer {
     pi__op_id id;
     pi__operand_kind kind;
@@ -273,13 +273,15 @@ typedef struct checker {
     const pi__tensor *t;
     const rank *k;
     const pi__limits *lim;
-    const pi__batch *b;      /* the call's batch without padding, with its arrays; NULL = the call has none */
+    /* the call's batch without padding; its arrays were received. NULL = the call has no batch */
+    const pi__batch *b;
     const int32_t *n_blocks; /* [PI__MAX_GROUPS] from pi__valid_batch */
     const pi__sent *sent;    /* [n_sent] arrays received with the call */
     int32_t n_sent;
 } checker;
 
-/* Returns true if n values were received for the host pointer at this offset of the arguments. */
+/* Returns true if an array of at least n values was received for the host pointer at byte offset `at` of the
+ * arguments. */
 static bool came(const checker *c, size_t at, int64_t n)
 {
     for (int32_t i = 0; i < c->n_sent; i++)
@@ -288,26 +290,27 @@ static bool came(const checker *c, size_t at, int64_t n)
 }
 #define CAME(c, a, field, n) came(c, (size_t) ((const char *) &(a)->field - (const char *) (a)), n)
 
-/* [n] values of the model. optional: NULL is valid. */
+/* Returns true if p has n floats of the model in memory of this rank. optional: NULL is valid too. */
 static bool valid_vector(const checker *c, const void *p, int64_t n, bool optional)
 {
     if (!p) return optional;
     return within(n, 0, (int64_t) 1 << 40) && pi__valid_memory(c->k, p, (size_t) n * sizeof(float));
 }
 
-/* A matrix with columns that fit in scratch. w is a copy in this process, so its bools can be normalized. */
+/* Checks a matrix, and that its columns fit in scratch. w is a copy in this process, so its bools can be changed. */
 static bool valid_matrix(const checker *c, const pi__weight *w)
 {
     return w && pi__valid_weight(c->k, (pi__weight *) (uintptr_t) w) && w->n_in <= c->lim->max_n_in;
 }
 
-/* A matrix with rows that also fit in the stage. */
+/* Checks a matrix, and that a row of its results fits in the stage. */
 static bool valid_product(const checker *c, const pi__weight *w)
 {
     return valid_matrix(c, w) && w->n_out <= c->lim->max_n_out;
 }
 
-/* A layer's cache: all blocks of the batch lie in a region. */
+/* Checks a layer's cache: all blocks that the batch names lie in one region. needs_table: the op reads the block
+ * table. */
 static bool valid_cache(const checker *c, const pi__kv_layer *layer, bool needs_table)
 {
     pi__kv_layer *kv = (pi__kv_layer *) (uintptr_t) layer;
@@ -327,7 +330,7 @@ static bool valid_cache(const checker *c, const pi__kv_layer *layer, bool needs_
            pi__valid_memory(c->k, kv->base, end);
 }
 
-/* Sequence q has all blocks from position lo to its end. */
+/* Returns true if the block table of sequence q has blocks for positions lo to seq_len - 1. */
 static bool valid_blocks(const checker *c, const pi__kv_layer *kv, int32_t q, int64_t lo)
 {
     const pi__kv_batch *g = &c->b->kv[kv->group];
@@ -336,7 +339,7 @@ static bool valid_blocks(const checker *c, const pi__kv_layer *kv, int32_t q, in
     return true;
 }
 
-/* Blocks exist for the last `window` positions up to each token; window 0 = for all positions. */
+/* Returns true if blocks exist for the last `window` positions up to each token; window 0 = for all positions. */
 static bool valid_visible(const checker *c, const pi__kv_layer *kv, int64_t window)
 {
     const pi__batch *b = c->b;
@@ -347,8 +350,8 @@ static bool valid_visible(const checker *c, const pi__kv_layer *kv, int64_t wind
     return true;
 }
 
-/* Blocks exist for the tokens of each window of `ratio` that ends in the step; with overlap also for the window
- * before. */
+/* Returns true if blocks exist for the tokens of each window of `ratio` tokens that ends in the step; with overlap also
+ * for the window before. */
 static bool valid_closing(const checker *c, const pi__compress *a)
 {
     const pi__batch *b = c->b;
@@ -364,7 +367,7 @@ static bool valid_closing(const checker *c, const pi__compress *a)
     return true;
 }
 
-/* Entry i of a pool of states lies in a region. */
+/* Returns true if entry i of a pool of states (bytes each, `stride` apart) lies in a region. */
 static bool valid_slot(const checker *c, const char *base, size_t stride, size_t bytes, int32_t i)
 {
     size_t end;
@@ -380,7 +383,7 @@ static bool valid_state(const checker *c, const pi__state_layer *st)
            st->n_v % st->n_k == 0;
 }
 
-/* The batch's slots and snapshots lie in regions. */
+/* Returns true if the state slots and snapshots that the batch names lie in regions. */
 static bool valid_states_of_batch(const checker *c, const pi__state_layer *st)
 {
     const pi__batch *b = c->b;
@@ -415,7 +418,7 @@ static bool valid_linear(const checker *c, const pi__linear *a)
     return valid_input(c, &a->in, a->lin[0].w->n_in);
 }
 
-/* Adapter runs have pairs for this target in memory of this rank. */
+/* Returns true if each adapter run has pairs up to this target in memory of this rank. */
 static bool valid_adapters(const checker *c, const pi__lora_rows *rows, int32_t target)
 {
     if (!rows || target < 1 || rows->n_runs > c->k->lora.most) return false;
@@ -594,7 +597,8 @@ static bool valid_streams(const checker *c, const pi__hyper *a, bool pre)
            valid_vector(c, a->base, n_mix, false);
 }
 
-/* [n_rows] rows of a model's table, or of activations; the array was received with the call. */
+/* Checks n_rows indices of rows of a model's table, or of activations: the array was received with the call, and each
+ * index is at least lo. */
 static bool valid_row_list(const checker *c, size_t at, const int32_t *row, int32_t n_rows, int32_t lo)
 {
     return valid_rows_of(c, n_rows) && came(c, at, n_rows) && valid_ints(row, n_rows, lo, MAX_COUNT);
@@ -609,7 +613,7 @@ static bool valid_add_rows(const checker *c, const pi__add_rows *a)
     return true;
 }
 
-/* The batch's token ids are rows of the embedding. */
+/* Checks op embed or lora_embed: the batch's token ids are rows of the embedding. */
 static bool valid_embed(const checker *c, const pi__weight *w, const float *out)
 {
     if (!c->b || !out || !valid_matrix(c, w)) return false;
@@ -617,13 +621,13 @@ static bool valid_embed(const checker *c, const pi__weight *w, const float *out)
     return valid_ints(c->b->token, c->b->n_tokens, 0, w->n_out);
 }
 
-/* Rows of ops without scratch: one per token, or one per token and layer. */
+/* Checks the shape of an op that needs no scratch memory, so that its rows may exceed a step's tokens. */
 static bool valid_elements(int32_t n_rows, int64_t n, const void *x, const void *y)
 {
     return within(n_rows, 0, MAX_COUNT) && within(n, 1, MAX_COUNT) && x && y;
 }
 
-/* Checks the fields that the table of operands reads, and normalizes bools, so that pi__operands_of can be called. */
+/* Checks all fields of the call's arguments, and changes bools to 0 or 1. Then pi__operands_of can be called. */
 static bool valid_fields(const checker *c, pi__op_record *r)
 {
     switch (r->id) {
@@ -694,7 +698,7 @@ static bool valid_fields(const checker *c, pi__op_record *r)
     }
 }
 
-/* Activations and vectors lie in regions. */
+/* Returns true if the op's activations and vectors lie in regions of this rank. */
 static bool valid_operands(const checker *c, const pi__op_record *r)
 {
     pi__operands list;

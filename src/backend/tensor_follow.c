@@ -1,7 +1,7 @@
 /* A worker rank: a process that executes rank 0's commands with its device (ranks.h lists the commands).
  *
- * It knows no model and reads no file. It receives its own rows of each matrix from rank 0, and the op calls that
- * rank 0's graph makes. So machines need only the same library.
+ * A worker rank knows no model and reads no model file. It receives its own rows of each matrix from rank 0, and the op
+ * calls that rank 0's graph makes. So machines need only the same library.
  *
  * Memory: the backend's, and one buffer for payloads. Threads: the caller's, which waits here for commands, and
  * the device's own. */
@@ -20,16 +20,16 @@
 typedef struct follower {
     pi__ranks *r;
     const pi__log *log;
-    pi__backend *be;   /* device of PI__ORDER_OPEN; NULL = not open */
+    pi__backend *be;   /* backend of the device that PI__ORDER_OPEN named; NULL = not open */
     char *buf;         /* [cap] payload of a command */
-    size_t cap;        /* bytes */
+    size_t cap;        /* bytes allocated at buf */
 } follower;
 
 static pi__tensor *tensor_of(follower *f) { return (pi__tensor *) f->be; }
 
 static bool room(follower *f, size_t n) { return pi__grow(&f->buf, &f->cap, n, 1); }
 
-/* Receives n bytes of payload to f->buf. */
+/* Receives n bytes of payload to f->buf, which grows. Returns false if the ranks are dead or memory is short. */
 static bool receive(follower *f, size_t n)
 {
     pi__ranks *r = f->r;
@@ -49,7 +49,7 @@ static void close_device(follower *f)
     f->be = NULL;
 }
 
-/* Creates the device of the given kind, with this process's number on its machine as index. */
+/* Creates the backend of the device d. The device's index is this process's number on its machine. */
 static int create(follower *f, pi__rank_device *d, pi_error *err)
 {
     char build[64];
@@ -92,7 +92,7 @@ static bool take_join(follower *f)
     return reply(f, rc, rc ? err.msg : "", 0);
 }
 
-/* Allocates memory that rank 0 has at o->at. */
+/* Allocates memory, or reserves an arena, that rank 0 has at o->at. Replies. */
 static bool take_alloc(follower *f, const pi__order *o)
 {
     const int rc = pi__tensor_keep_region(tensor_of(f), (char *) (uintptr_t) o->at, o->size,
@@ -100,7 +100,7 @@ static bool take_alloc(follower *f, const pi__order *o)
     return reply(f, rc, rc ? "out of memory" : "", 0);
 }
 
-/* Returns true if the command's range is memory of this rank. */
+/* Returns true if the range of the command o (at, size) is memory of this rank. */
 static bool is_here(follower *f, const pi__order *o)
 {
     return pi__valid_memory(&tensor_of(f)->rank[f->r->rank], (const void *) (uintptr_t) o->at, o->size);
@@ -114,7 +114,7 @@ static bool take_upload(follower *f, const pi__order *o)
     return reply(f, PI_OK, "", 0);
 }
 
-/* Receives and loads this rank's rows, or all rows. */
+/* Receives and loads the rows of PI__ORDER_LOAD: this rank's rows, or all rows. */
 static bool take_rows(follower *f)
 {
     pi__ranks *r = f->r;
@@ -150,7 +150,7 @@ static bool take_kept(follower *f, const pi__order *o)
     return reply(f, ok ? PI_OK : PI_ENOMEM, "out of memory for the model's tables", 0);
 }
 
-/* Runs the calls in the wire buffer. */
+/* Executes the calls in the wire buffer. ends: also waits for them and replies. */
 static bool take_run(follower *f, bool ends)
 {
     pi__tensor *t = tensor_of(f);

@@ -1,5 +1,5 @@
-/* Memory of a tensor-parallel backend (see tensor.c): allocations, arenas, uploads and background copies. Each call is
- * made on every rank of this process, and sent to the other processes as a command (tensor_orders.c).
+/* Memory of a tensor-parallel backend (see tensor.c): allocations, arenas, uploads and background copies. Each function
+ * does its work on every rank of this process, and sends a command to the other processes (tensor_orders.c).
  *
  * Memory: the devices'; the object has the table of regions. Threads: the one thread that uses the backend. */
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "backend/tensor_impl.h"
 
-/* Returns a free entry; NULL = all entries are in use. */
+/* Returns a free entry of t->region; NULL = all entries are in use. */
 static region *free_region(pi__tensor *t)
 {
     for (region *r = t->region; r < t->region + MAX_REGIONS; r++)
@@ -50,7 +50,7 @@ static region *region_alloc(pi__tensor *t, size_t size, bool arena)
     return all ? r : NULL;
 }
 
-/* Allocates on all devices, also in other processes. Returns rank 0's address. */
+/* Allocates memory, or reserves an arena, on all devices, in other processes too. Returns rank 0's address, or NULL. */
 static void *alloc_all(pi__backend *be, size_t size, bool arena)
 {
     pi__tensor *t = pi__tensor_settled(be);
@@ -88,7 +88,7 @@ void pi__tensor_drop_region(pi__tensor *t, const char *base)
     if (r) region_free(t, r);
 }
 
-/* Returns the minimum over the devices of this process. */
+/* Returns the minimum of the free bytes over the devices of this process; 0 = unknown. */
 static uint64_t tensor_free_memory(pi__backend *be)
 {
     pi__tensor *t = pi__tensor_settled(be);
@@ -101,7 +101,7 @@ static uint64_t tensor_free_memory(pi__backend *be)
     return least;
 }
 
-enum { COMMIT_MOST = 1 << 30 /* bytes per call, few enough that no rank exceeds the timeout */ };
+enum { COMMIT_MOST = 1 << 30 /* max bytes per PI__ORDER_COMMIT, few enough that no rank exceeds the timeout */ };
 
 static void tensor_commit(pi__backend *be, void *p, size_t size)
 {
@@ -124,7 +124,7 @@ static void tensor_trim(pi__backend *be, void *p, size_t size)
     pi__order_memory(t, PI__ORDER_TRIM, p, size);
 }
 
-/* Unmaps p on the ranks of this process below `end`. */
+/* Unmaps p..p + size on the ranks of this process with numbers below `end`. */
 static void unmap_ranks(pi__tensor *t, int32_t end, void *p, size_t size)
 {
     for (int32_t i = t->first; i < end; i++) {
@@ -153,7 +153,7 @@ static void tensor_arena_unmap(pi__backend *be, void *p, size_t size)
     pi__order_memory(t, PI__ORDER_UNMAP, p, size);
 }
 
-/* Derives the mark of one device's memory. */
+/* Returns a mark for the memory of rank k, derived from the mark of all devices' memory. */
 static pi__digest mark_of(const pi__digest *mark, const rank *k)
 {
     return pi__hash_chain(PI__HASH_IMAGE_RANK, mark, &k->i, sizeof k->i);
@@ -224,8 +224,9 @@ static void tensor_host_free(pi__backend *be, void *p, size_t size)
     own->dev->host_free(own, p, size);
 }
 
-/* Queues a background copy of n bytes on each rank; their parts lie in rank order in host memory. If a rank cannot
- * queue its copy, waits for the others' copies: the caller reuses the memory. */
+/* Queues a background copy of n bytes on each rank; the ranks' parts lie in rank order in host memory. Returns the
+ * copy's number. If a rank cannot queue its copy, waits for the copies of the others and returns 0: the caller may
+ * reuse the memory. */
 static uint64_t copy_all(pi__backend *be, void *device, char *host, size_t n, bool out)
 {
     pi__tensor *t = pi__tensor_settled(be);
@@ -267,7 +268,7 @@ static bool tensor_copies(pi__backend *be, bool wait, uint64_t *ended)
     return all;
 }
 
-/* Memory that one device pins is accessible to all. */
+/* Pins host memory by the first device; it is then pinned for all devices. */
 static bool tensor_pin(pi__backend *be, void *host, size_t n)
 {
     const rank *k = pi__tensor_first(be);
@@ -285,7 +286,8 @@ void pi__tensor_free_regions(pi__tensor *t)
         if (r->base) region_free(t, r);
 }
 
-/* Sets the page of the arenas: the largest one suits all ranks. 0 if a device has no pages. */
+/* Sets the page size of the arenas: the largest page size of the devices, which all of them support; 0 if a device
+ * has no pages. */
 static void set_page(pi__tensor *t)
 {
     for (int32_t i = t->first; i < t->end; i++) {
@@ -295,7 +297,7 @@ static void set_page(pi__tensor *t)
     }
 }
 
-/* Background copies are not supported for several processes: a block's host copy would be spread over all of them. */
+/* Without background copies if the ranks are processes: a block's host copy would be spread over all of them. */
 void pi__tensor_set_memory(pi__tensor *t)
 {
     const pi__device_opt *can = t->rank[t->first].be->opt;

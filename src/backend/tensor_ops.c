@@ -1,8 +1,9 @@
-/* The ops of several devices that act as one (see tensor.c): making them on one rank. tensor_record.c records them.
+/* Execution of the recorded ops on one rank of several devices that act as one (see tensor.c). tensor_record.c records
+ * the ops.
  *
- * A rank computes its shard of a result either in place, at its columns of full-length rows, where the graph's
- * next op finds it. Or it computes the shard on the stage, with all ranks' shards concatenated as the all-gather
- * needs them:
+ * A rank computes its shard of a result in one of two places. One is the shard's columns in rows of full length, where
+ * the graph's next op finds them. The other is the `stage`, with all ranks' shards concatenated as the all-gather needs
+ * them:
  *
  *     stage  [rank 0: n_rows x n] [rank 1: n_rows x n] ...     copied to     y  [n_rows, rank 0 | rank 1 | ...]
  *
@@ -13,7 +14,7 @@
 
 static void *at(const rank *k, const void *p) { return pi__tensor_at(k, p); }
 
-/* Returns a replicated matrix with the rank's addresses. */
+/* Returns a copy of the replicated matrix w with the rank's addresses. */
 static pi__weight whole_of(const rank *k, const pi__weight *w)
 {
     pi__weight whole = *w;
@@ -22,20 +23,21 @@ static pi__weight whole_of(const rank *k, const pi__weight *w)
     return whole;
 }
 
-/* Returns the device's batch for a recorded batch. */
+/* Returns the batch of the rank's device that corresponds to a recorded batch: the step's, or its logits batch. */
 static const pi__batch *batch_of(const rank *k, const pi__batch *b)
 {
     return b == &k->t->b ? k->b : k->b->logits_batch;
 }
 
-/* All-gather: buf receives the shards of all ranks, count floats each. */
+/* All-gathers buf, which has one shard of count floats per rank. On failure the rank is lost. */
 static void gather(rank *k, float *buf, size_t count)
 {
     pi__link *l = k->t->link;
     if (!k->lost && !l->ops->gather(l, k->i, buf, count)) k->lost = true;
 }
 
-/* Copies the stage's shards of n columns, which start at column `first` of ld, to their columns of y. */
+/* Copies shards from the stage to y. stage: per rank [n_rows, ld]; n columns from column `first` on are copied, to n
+ * adjacent columns of y per rank. */
 static void copy_shards(rank *k, int64_t first, int64_t ld, int32_t n_rows, int64_t n, float *y, int64_t ldy)
 {
     if (k->lost) return;
@@ -50,7 +52,8 @@ static void copy_shards(rank *k, int64_t first, int64_t ld, int32_t n_rows, int6
                                    .ldy = ldy});
 }
 
-/* Returns where the rank computes its shard of n_rows rows and n columns. complete() then all-gathers it to y. */
+/* Returns the address where the rank computes its shard [n_rows, n] of y; complete() then all-gathers the shards to
+ * y. */
 static float *shard_of(const rank *k, float *y, int32_t n_rows, int64_t n)
 {
     return (n_rows == 1 ? y : k->stage) + k->i * n_rows * n;
@@ -63,8 +66,8 @@ static void complete(rank *k, int32_t n_rows, int64_t n, float *y, int64_t ldy)
 
 /* ------------------------------------------------------------------------------------------------------------ begin */
 
-/* Fills in row: each token's row in this rank's shard of the embedding, or 0 for a token of another shard. Fills
- * in owner: the token's row in the stage, which has n rows per rank, padding included. */
+/* Sets the arrays row and owner for the tokens of b. row: each token's row in this rank's shard of the embedding, or 0
+ * for a token of another shard. owner: the token's row in the stage, which has n rows per rank, padding included. */
 static void number_tokens(const rank *k, pi__batch *b, int32_t n, int32_t *row, int32_t *owner)
 {
     const int64_t rows = k->t->embd_rows[k->t->kind], first = k->i * rows;
@@ -95,12 +98,12 @@ void pi__tensor_run_begin(rank *k, const call *c)
     if (k->batch.lora.n_runs && !t->ranks) k->batch.lora = *pi__lora_local_of(&k->lora, &k->batch.lora, pairs_at, k);
     k->met = false;
     k->b = k->be->dev->begin(k->be, &k->batch, t->kind);
-    if (!k->b != t->replays) k->lost = true; /* this rank deviates from the others */
+    if (!k->b != t->replays) k->lost = true; /* this rank replays and the others do not, or the reverse */
 }
 
 /* ------------------------------------------------------------------------------------------------------ not sharded */
 
-/* Returns a layer's cache with the rank's base. heads: with the rank's shard of the KV heads, if these divide. */
+/* Returns the cache kv with the rank's address. heads: only with the rank's shard of the KV heads, if these divide. */
 static pi__kv_layer cache_of(const rank *k, const pi__kv_layer *kv, bool heads)
 {
     pi__kv_layer own = *kv;
@@ -109,7 +112,7 @@ static pi__kv_layer cache_of(const rank *k, const pi__kv_layer *kv, bool heads)
     return own;
 }
 
-/* Copies of an op's descriptors, with the rank's addresses. */
+/* Copies of the descriptors that an op's arguments point to, with the rank's addresses. */
 typedef struct local {
     pi__weight w[PI__MAX_LIN + 1];
     pi__kv_layer kv[2];
@@ -127,7 +130,7 @@ static const void *localise(rank *k, local *l, pi__operand_kind kind, const void
         l->st.base = at(k, l->st.base);
         l->st.snap = at(k, l->st.snap);
         return &l->st;
-    case PI__TOKENS: /* arrays of the batch are already translated by the device */
+    case PI__TOKENS: /* arrays of the batch: the device's batch has its own */
         if (p == k->t->b.logits_indices) return k->b->logits_indices;
         return p == k->t->b.hidden_row ? k->b->hidden_row : p;
     case PI__HOST: return p;
@@ -143,7 +146,7 @@ static void run_whole(rank *k, const call *c)
     local l = {.n_w = 0};
     pi__op_record r = c->op;
     pi__operands_of(r.id, r.b, &c->op.args, &o);
-    if (o.uncaptured) pi__tensor_meet(k); /* the op ends the capture */
+    if (o.uncaptured) pi__tensor_meet(k); /* the op ends the capture, so all ranks make their graphs first */
     if (o.first_rank && (k->i || k->lost)) return;
     for (int32_t i = 0; i < o.n; i++) {
         const pi__operand *p = &o.op[i];
@@ -154,7 +157,8 @@ static void run_whole(rank *k, const call *c)
 
 /* ------------------------------------------------------------------------------------------------------------ embed */
 
-/* Every rank looks up all tokens; a token's owner has the correct row. */
+/* If the embedding is sharded, every rank looks up a row for every token. After the all-gather, the row from the rank
+ * that has the token is kept; the others are of other tokens. */
 static void run_embed(rank *k, const call *c)
 {
     const pi__weight *w = c->op.args.embed.w;
@@ -175,14 +179,16 @@ static void run_embed(rank *k, const call *c)
 
 /* ----------------------------------------------------------------------------------------------------------- linear */
 
-/* A rank's part of one call of linear. */
+/* A rank's part of one call of op linear: the matrices that it multiplies by. */
 typedef struct work {
-    piece piece[PI__MAX_LIN * MAX_FUSED]; /* the rank's matrices */
-    pi__lin lin[PI__MAX_LIN * MAX_FUSED]; /* y: first row, in the result on this rank */
-    bool shared[PI__MAX_LIN * MAX_FUSED]; /* this rank's columns are all-gathered */
-    int32_t n;                        /* matrices */
-    int64_t ld;                       /* total columns of the shared matrices */
-    int32_t n_shared;                 /* shared matrices */
+    /* [n] the rank's matrices: shards, parts of fused matrices, or replicated matrices */
+    piece piece[PI__MAX_LIN * MAX_FUSED];
+    /* [n] matrix and result of each; y: in the rank's copy of the result, at the matrix's first column */
+    pi__lin lin[PI__MAX_LIN * MAX_FUSED];
+    bool shared[PI__MAX_LIN * MAX_FUSED]; /* [n] true = the matrix is sharded and its results are all-gathered */
+    int32_t n;                        /* entries in use */
+    int64_t ld;                       /* columns of the results that are all-gathered, on one rank */
+    int32_t n_shared;                 /* number of matrices with results that are all-gathered */
 } work;
 
 static void add_work(const rank *k, work *w, const pi__lin *lin)
@@ -203,7 +209,7 @@ static void add_work(const rank *k, work *w, const pi__lin *lin)
     }
 }
 
-/* Multiplies in groups of PI__MAX_LIN, the op's limit. */
+/* Multiplies by n_lin matrices, in ops of at most PI__MAX_LIN. */
 static void multiply_own(rank *k, const pi__lin_in *x, int32_t n_rows, const pi__lin *lin, int32_t n_lin)
 {
     for (int32_t i = 0, n; i < n_lin; i += n) {
@@ -213,7 +219,7 @@ static void multiply_own(rank *k, const pi__lin_in *x, int32_t n_rows, const pi_
     }
 }
 
-/* Computes rows r..r + n of all results. */
+/* Computes rows r..r + n - 1 of all results, and all-gathers them. */
 static void multiply(rank *k, const work *w, const pi__lin_in *in, int32_t r, int32_t n)
 {
     pi__lin lin[PI__MAX_LIN * MAX_FUSED];
@@ -252,7 +258,7 @@ static void run_linear(rank *k, const call *c)
     w.n = w.n_shared = 0;
     w.ld = 0;
     for (int32_t i = 0; i < c->op.args.linear.n_lin; i++) add_work(k, &w, &c->op.args.linear.lin[i]);
-    /* rows that fit in the stage */
+    /* max rows for which all ranks' shards fit in the stage */
     int64_t most = w.ld ? (int64_t) k->t->stage_floats / (k->t->n * w.ld) : c->op.args.linear.n_rows;
     for (int32_t r = 0, n; r < c->op.args.linear.n_rows && !k->lost; r += n) {
         n = c->op.args.linear.n_rows - r < most ? c->op.args.linear.n_rows - r : (int32_t) most;
@@ -262,7 +268,7 @@ static void run_linear(rank *k, const call *c)
 
 /* -------------------------------------------------------------------------------------------------------- attention */
 
-/* Returns the floats between heads of queries. */
+/* Returns the floats between heads of queries; stride 0 = adjacent heads. */
 static int64_t q_stride(const pi__kv_layer *kv, int64_t stride) { return stride ? stride : kv->head_dim; }
 
 static void run_qkv(rank *k, const call *c)

@@ -1,8 +1,8 @@
 /* Rank 0 of several processes: sends its operations on memory, weights and calls to the worker ranks as commands.
  *
- * For operations that may fail (memory), rank 0 does its own part first. For operations that all ranks do at the
- * same time (weights, runs), it does its own part after sending the command. After a failure of the transport
- * these functions do nothing, and the next run returns the error (tensor.c).
+ * For operations that may fail (memory), rank 0 executes its own part before it sends the command. For operations that
+ * all ranks must execute at the same time (weights, runs), it does so after sending the command. After a failure of the
+ * transport these functions do nothing, and the next run returns the error (tensor.c).
  *
  * No memory. Threads: the backend's. Each function holds the ranks' lock; a run holds it from its command to its
  * end. */
@@ -20,7 +20,7 @@
 /* Returns true if this is rank 0 of several processes, and the worker ranks have opened their devices. */
 static bool orders(const pi__tensor *t) { return t->ranks && !t->ranks->rank && t->opened; }
 
-/* Returns the first error among the replies, or PI_OK. */
+/* Returns the code of the first error among the replies, with its text in err; PI_OK if there is none. */
 static int first_error(const pi__ranks *r, const pi__reply *all, pi_error *err)
 {
     for (int32_t i = 1; i < r->n; i++)
@@ -35,7 +35,8 @@ static int silence(const pi__ranks *r, pi_error *err)
                     r->timeout_ms / 1e3);
 }
 
-/* Sends a command and collects the replies in all [n]. */
+/* Sends a command with its payload `bytes`, and collects the replies of all ranks in all [n]. Returns the first
+ * error. */
 static int ask(pi__ranks *r, const pi__order *o, const void *bytes, pi__reply *all, pi_error *err)
 {
     pthread_mutex_lock(&r->lock);
@@ -53,8 +54,8 @@ static void tell(pi__ranks *r, const pi__order *o, const void *bytes)
 
 /* ---------------------------------------------------------------------------------------------------------- devices */
 
-/* Checks that the other ranks' devices are of the same kind: the layout of matrices and the bits of results depend
- * on it. */
+/* Checks the replies to PI__ORDER_OPEN: the other ranks' devices must be of the same kind, because the layout of
+ * matrices and the bits of results depend on it. */
 static int compare(const pi__tensor *t, const pi__reply *all, pi_error *err)
 {
     const pi__backend *own = t->rank[0].be;
@@ -74,7 +75,7 @@ int pi__order_open(pi__tensor *t, pi_error *err)
     if (!t->ranks || t->ranks->rank || t->opened) return PI_OK;
     const pi__order o = {.kind = PI__ORDER_OPEN, .n_bytes = sizeof t->device};
     int rc = ask(t->ranks, &o, &t->device, all, err);
-    t->opened = rc != PI_EDEVICE; /* if one rank failed, the others still have to close theirs */
+    t->opened = rc != PI_EDEVICE; /* also if one rank failed: the other ranks then have an open device to close */
     return rc ? rc : compare(t, all, err);
 }
 
@@ -109,7 +110,7 @@ int pi__order_join(pi__tensor *t, pi_error *err)
     if (ok) rc = pi__tensor_join_rank(t, id, err);
     ok = ok && pi__ranks_reply(r, &(pi__reply) {.reached = true, .code = rc}, all);
     pthread_mutex_unlock(&r->lock);
-    if (rc) return rc; /* the device's error says more than that a rank is gone */
+    if (rc) return rc; /* the device's error is more precise than a missing reply */
     return ok ? first_error(r, all, err) : silence(r, err);
 }
 
@@ -149,7 +150,7 @@ void pi__order_upload(pi__tensor *t, const void *dst, const void *src, size_t n)
     }
 }
 
-/* Sends each rank its own rows of a sharded matrix. */
+/* Sends each worker rank its rows of rows row..row + n of a sharded matrix. src: these rows. */
 static bool send_shares(pi__tensor *t, const pi__weight *w, int64_t row, int64_t n, const char *src)
 {
     pi__ranks *r = t->ranks;
@@ -183,7 +184,7 @@ void pi__order_load(pi__tensor *t, const pi__weight *w, bool cut, int64_t mat, i
 
 /* ------------------------------------------------------------------------------------------------------------- runs */
 
-/* The caller holds the lock. */
+/* Sends constant host memory with PI__ORDER_KEEP (pi__wire_write). The caller holds the lock. */
 static bool keep(const pi__tensor *t, const void *at, size_t size)
 {
     const pi__order o = {.kind = PI__ORDER_KEEP, .at = (uintptr_t) at, .size = size, .n_bytes = size};
@@ -198,14 +199,14 @@ bool pi__order_run(pi__tensor *t, bool ends)
     pi__ranks *r = t->ranks;
     if (!r || r->rank) return true;
     pthread_mutex_lock(&r->lock);
-    /* the engine uses the device before worker ranks have opened theirs */
+    /* a run before worker ranks have opened their devices: it has no calls */
     if (!t->opened || !t->wire) return t->n_calls == 0;
     if (!pi__wire_write(t->wire, t, keep)) return pi__ranks_check(r, false);
     return pi__ranks_order(r, &(pi__order) {.kind = PI__ORDER_RUN, .size = ends, .n_bytes = t->wire->n},
                            t->wire->bytes);
 }
 
-/* Records that the other ranks cannot be reached. */
+/* Marks rank 0 as lost and sets the run's error: the other ranks did not respond. */
 static void none_reached(pi__tensor *t)
 {
     rank *k = &t->rank[0];

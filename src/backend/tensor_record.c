@@ -7,7 +7,8 @@
 
 /* ------------------------------------------------------------------------------------------------------------- runs */
 
-/* Sets t->rc to the first error. Ranks that failed themselves come first, then ranks that were left by others. */
+/* Sets t->rc and t->err from the first rank with an error: ranks that failed themselves come first, then ranks that
+ * left because of others. Clears the ranks' lost and failed. */
 static void keep_error(pi__tensor *t)
 {
     const bool dead = t->ranks && atomic_load(&t->ranks->dead);
@@ -26,7 +27,7 @@ static void keep_error(pi__tensor *t)
     t->any_lost = false;
 }
 
-/* Makes the recorded calls on every rank. ends: also waits for them. */
+/* Executes the recorded calls on every rank, in this process and in others. ends: also waits for their queued work. */
 static void run(pi__tensor *t, bool ends)
 {
     const bool told = pi__order_run(t, ends);
@@ -79,13 +80,15 @@ static int tensor_finish(pi__backend *be, pi_error *err)
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
 
-/* Looks up replay and padding of the step before the devices begin it. */
+/* Determines if the devices will replay the step, and its padding, before they begin it; records the beginning of the
+ * step. */
 static const pi__batch *note_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     pi__tensor *t = (pi__tensor *) be;
     const rank *first = &t->rank[t->first];
     int32_t n = b->n_seqs;
-    if (b->lora.n_runs && t->ranks) kind = PI__STEP_ANY; /* other processes lack the ranks that select the graph */
+    /* the hash of the adapters' ranks selects the graph; worker ranks do not have these ranks */
+    if (b->lora.n_runs && t->ranks) kind = PI__STEP_ANY;
     t->given = b;
     t->kind = kind;
     t->n_met = 0;
@@ -113,7 +116,7 @@ static void note(pi__tensor *t, pi__op_id id, const pi__batch *b, const void *ar
     memcpy(&c->op.args, args, pi__op_size(id));
 }
 
-/* Also records the rows per rank of a sharded embedding, by which number_tokens numbers the step's tokens. */
+/* Records op embed, and the rows per rank of a sharded embedding, from which number_tokens assigns tokens to ranks. */
 static void note_embed(pi__backend *be, const pi__batch *b, const pi__embed *a)
 {
     pi__tensor *t = (pi__tensor *) be;

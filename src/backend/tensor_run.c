@@ -1,5 +1,6 @@
-/* A run of a tensor-parallel backend on one rank (see tensor.c): the recorded calls, the rank's graph and its wait.
- * tensor_record.c begins the runs. No memory. Threads: the rank's; this file starts and ends them. */
+/* Execution of a run of a tensor-parallel backend on one rank (see tensor.c): the recorded calls, the rank's graph, and
+ * the wait for its queue. tensor_record.c begins the runs. No memory. Threads: the ranks' own, which this file
+ * starts and ends; rank 0 runs on the step thread. */
 #include <string.h>
 
 #include "backend/tensor_impl.h"
@@ -23,9 +24,9 @@ static void leave(rank *k)
     if (l) l->ops->leave(l, k->i);
 }
 
-/* In a step that may be captured: makes this rank's graph, and waits until all ranks have made theirs. Only then
- * may a graph be replayed, because on its device it waits for the other ranks. All ranks call this at the same
- * calls. If a rank has left, the others do not wait. */
+/* In a step that may be captured: makes this rank's graph, and waits until all ranks of this process have made theirs.
+ * Only then may a graph be replayed, because on its device it waits for the other ranks. All ranks call this at the
+ * same position in their calls. If a rank has left, the others do not wait. */
 void pi__tensor_meet(rank *k)
 {
     pi__tensor *t = k->t;
@@ -40,7 +41,8 @@ void pi__tensor_meet(rank *k)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Waits for the rank's queued work, including its all-gathers. */
+/* Replays the rank's graph if there is one, and waits for its queued work, all-gathers included. Leaves the link on
+ * failure. */
 static void end_rank(rank *k)
 {
     const pi__device_opt *opt = k->be->opt;
@@ -87,7 +89,7 @@ static void *rank_main(void *arg)
 
 void pi__tensor_run_download(rank *k, const call *c)
 {
-    pi__tensor_meet(k); /* a download ends the capture */
+    pi__tensor_meet(k); /* a download ends the capture, so all ranks make their graphs first */
     if (!k->i && !k->lost) k->be->dev->download(k->be, c->download.dst, c->download.src, c->download.n);
 }
 

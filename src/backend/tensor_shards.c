@@ -13,10 +13,10 @@ void *pi__tensor_at(const rank *k, const void *p)
         const uintptr_t off = (uintptr_t) p - (uintptr_t) r->base;
         if (r->base && off < r->size) return r->at[k->i] + off;
     }
-    return k->t->ranks ? NULL : (void *) p; /* a host address of rank 0, in another process */
+    return k->t->ranks ? NULL : (void *) p; /* p is a host address of rank 0: NULL if that is another process */
 }
 
-/* Fills in the rows of the matrices fused in w; returns their number. */
+/* Sets rows to the rows of each matrix fused in w, or to all rows; returns the number of entries. */
 static int32_t fused_rows_of(const pi__weight *w, int64_t rows[MAX_FUSED])
 {
     int32_t n = 0;

@@ -1,17 +1,17 @@
-/* A run's calls as bytes.
+/* The recorded calls of a run as bytes (see tensor_wire.h).
  *
  *     begin     the step's properties, and its batch: all arrays; block tables only up to the end of each sequence
- *     an op     its struct of arguments, then the target of each host pointer in it; adapters of the batch's rows,
- *               or of its logits rows, are sent with the batch
- *     download  no data: only rank 0 downloads; the others end their capture there
+ *     an op     its struct of arguments, then the target of each host pointer in it; but if adapters are those of the
+ *               batch, or of its logits batch, they were sent with the batch
+ *     download  no data: only rank 0 downloads; worker ranks only end their capture
  *
- * Device pointers stay rank 0's: each rank looks up its own address (pi__tensor_at), as ranks of one process do.
- * All data is aligned to 8 bytes, so that received data is used in place. Only the batch is moved, because it
- * outlives the run: later runs may belong to the same step.
+ * Device pointers are sent as rank 0's addresses: each rank looks up its own address (pi__tensor_at), as ranks of one
+ * process do. All data is aligned to 8 bytes, so that received data is used in place. Only the batch is copied, because
+ * it outlives the run: later runs may belong to the same step.
  *
- * All ranks have the same build and kind of processor (checked by PI__ORDER_OPEN), so structs are equal. Sizes and
- * pointers are checked nevertheless. Memory: that of reserve(). On worker ranks, block tables and kept host memory
- * grow in the first steps. One thread. */
+ * All ranks have the same build and kind of processor (checked by PI__ORDER_OPEN), so their structs are equal.
+ * Sizes and pointers are checked nevertheless. Memory: buffers allocated at reserve(). On worker ranks, block
+ * tables and kept host memory grow in the first steps. One thread. */
 #include "backend/tensor_wire.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@
 
 /* Kinds of calls. */
 enum { OP, BEGIN, DOWNLOAD };
-/* Replacements for a pointer in an op's arguments. */
+/* Kinds of fixes: the value that replaces a host pointer in an op's arguments. */
 enum {
     NOTHING,
     WEIGHT,
@@ -36,37 +36,37 @@ enum {
     BATCH_LORA,
     ROWS_LORA
 };
-/* Batches of an op. */
+/* Batch of an op: none, the step's, or its logits batch. */
 enum { NO_BATCH, WHOLE, ROWS };
 
 typedef struct head {
-    int32_t what;       /* OP, BEGIN, DOWNLOAD */
+    int32_t what;       /* kind of call: OP, BEGIN, DOWNLOAD */
     int32_t id, batch;  /* op: PI__OP_*; its batch: NO_BATCH, WHOLE or ROWS */
-    int32_t n_fix;      /* fixes that follow the op's arguments */
+    int32_t n_fix;      /* number of fixes that follow the op's arguments */
 } head;
 typedef struct fix {
-    uint32_t at, what;  /* offset in the arguments; NOTHING.. */
+    uint32_t at, what;  /* byte offset of the pointer in the arguments; kind of fix: NOTHING to ROWS_LORA */
     uint64_t n;         /* INLINE: bytes; KEPT: address on rank 0 */
 } fix;
-/* The beginning of a step. */
+/* A call of kind BEGIN. */
 typedef struct begin {
     int32_t kind, replays;
     int64_t embd_rows;            /* rows of a sharded embedding per rank */
-    int32_t n_tokens, n_rows, n_seqs; /* including padding */
+    int32_t n_tokens, n_rows, n_seqs; /* of the devices' batch, including padding */
     int32_t row_tokens;           /* tokens of the logits batch, including padding */
-    int32_t has_rows;             /* there is a logits batch */
+    int32_t has_rows;             /* nonzero = there is a logits batch */
     int32_t unused;
-    pi__batch batch;              /* numbers are valid; a pointer only says whether its array follows */
+    pi__batch batch;              /* numbers are valid; a pointer that is not NULL only means that its array follows */
 } begin;
 
 static size_t align8(size_t n) { return (n + 7) & ~(size_t) 7; }
 
 /* ----------------------------------------------------------------------------------------------------------- memory */
 
-/* MOST_BLOCK_SIZES: tokens of the smallest block. */
+/* MOST_OF_CALL: max bytes of one call without its arrays. MOST_BLOCK_SIZES: tokens of the smallest block. */
 enum { MOST_OF_CALL = 2560, MOST_BLOCK_SIZES = 16 };
 
-/* Returns the max bytes of a batch and of MAX_CALLS calls. */
+/* Returns the max bytes of a batch with all arrays, plus MAX_CALLS calls. */
 static size_t most_bytes(const pi__limits *lim)
 {
     const size_t T = (size_t) lim->max_tokens, S = (size_t) lim->max_seqs,
@@ -144,7 +144,7 @@ static void put_ints(writer *o, const int32_t *p, int32_t n)
     if (p) put(o, p, (size_t) n * sizeof *p);
 }
 
-/* Returns the number of blocks of sequence q that a step may read. */
+/* Returns the number of blocks of sequence q, from the first, that a step may read in this cache group. */
 static int32_t n_blocks_of(const pi__batch *b, int32_t q, const pi__kv_batch *kv)
 {
     const int32_t n = (b->seq_len[q] + kv->block_size - 1) / kv->block_size;
@@ -205,8 +205,8 @@ static void put_begin(writer *o)
     put_batch(o, t->given);
 }
 
-/* Returns the fix for a pointer of an op's arguments: how the receiver replaces it. *bytes and *n: data to send
- * with it. */
+/* Returns the fix for operand p of a call: how the receiver replaces the pointer. *bytes and *n: data to send after the
+ * fix; *n 0 = no data. first_rank: only rank 0 runs the op. */
 static fix fix_of(writer *o, const pi__op_record *r, const pi__operand *p, bool first_rank, const void **bytes,
                   size_t *n)
 {
@@ -228,7 +228,7 @@ static fix fix_of(writer *o, const pi__op_record *r, const pi__operand *p, bool 
         f.what = no && no == t->b.lora.no ? BATCH_LORA : no && no == t->logits_batch.lora.no ? ROWS_LORA : LORA;
         break;
     }
-    default: /* PI__HOST */
+    default: /* PI__HOST: constant host memory, or topk's host memory, which only rank 0 uses */
         f.what = KEPT, f.n = (uintptr_t) at;
         if (first_rank) f.what = r->b && at == t->b.top.request ? TOP_REQUEST : NOTHING;
         else if (!kept_at(o->w, at)) o->good = o->good && pi__wire_keep(o->w, at, NULL, pi__operand_bytes(p)) &&
@@ -274,11 +274,11 @@ bool pi__wire_write(pi__wire *w, const pi__tensor *t, bool (*keep)(const pi__ten
 
 typedef struct reader {
     char *p;
-    size_t n, at; /* bytes; bytes taken */
+    size_t n, at; /* bytes received; bytes read so far */
     bool good;
 } reader;
 
-/* Returns the next n bytes; NULL = there are not enough. */
+/* Returns the next n bytes and skips them; NULL = fewer than n bytes are left. */
 static void *take(reader *i, size_t n)
 {
     if (!i->good || n > i->n || align8(n) > i->n - i->at) {
@@ -290,7 +290,7 @@ static void *take(reader *i, size_t n)
     return p;
 }
 
-/* Returns the next n integers; NULL if rank 0 does not have the array. */
+/* Returns the next n integers; NULL if `theirs` is NULL, because rank 0 does not have the array. */
 static const int32_t *ints(reader *i, const int32_t *theirs, int32_t n)
 {
     if (n < 0) i->good = false;
@@ -305,7 +305,7 @@ static const pi__lora_rows *read_lora(reader *i, int32_t max_tokens)
     pi__lora_run *run = take(i, (size_t) r->n_runs * sizeof *run);
     int32_t *row = take(i, (size_t) r->n * sizeof *row);
     for (int32_t k = 0, at = 0; k < r->n_runs && i->good; k++) {
-        run[k].rank = NULL; /* an address of rank 0 */
+        run[k].rank = NULL; /* the sender's value is an address on rank 0 */
         i->good = run[k].first == at && run[k].n >= 0 && run[k].n <= r->n - at && !run[k].expert;
         at += run[k].n;
     }
@@ -329,12 +329,12 @@ static bool read_group(pi__wire *w, reader *i, const pi__batch *b, pi__kv_batch 
         if (!row || n < 0) return false;
         int32_t *to = w->table + first + (size_t) q * stride;
         memcpy(to, row, (size_t) n * sizeof *row);
-        memset(to + n, 0xff, (stride - (size_t) n) * sizeof *row); /* -1 for blocks that were not sent */
+        memset(to + n, 0xff, (stride - (size_t) n) * sizeof *row); /* -1 in the entries of blocks that were not sent */
     }
     return i->good;
 }
 
-/* Makes room for the block tables of the batch. */
+/* Allocates memory for the block tables of the batch, if the current memory is too small. */
 static bool grow_tables(pi__wire *w, const pi__batch *b)
 {
     size_t n = 0;
@@ -377,7 +377,7 @@ static bool read_batch(pi__wire *w, reader *i, int32_t max_tokens)
     return i->good;
 }
 
-/* Reads the logits batch, which shares all arrays with the batch, except its tokens. */
+/* Reads the logits batch into w->rows. It shares all arrays with the batch, except for its tokens and adapters. */
 static void read_rows(pi__wire *w, reader *i, int32_t max_tokens)
 {
     pi__batch *r = &w->rows;
@@ -397,7 +397,7 @@ static void read_rows(pi__wire *w, reader *i, int32_t max_tokens)
     w->batch.logits_batch = r;
 }
 
-/* Returns true if the batch is valid, and the padded counts are not below its own. */
+/* Returns true if the batch is valid, and the counts with padding are not below its own counts. */
 static bool sound_batch(pi__wire *w, const pi__limits *lim, const begin *head)
 {
     const pi__batch *b = &w->batch, *rows = b->logits_batch;
@@ -441,8 +441,8 @@ static bool read_begin(pi__wire *w, reader *from, pi__tensor *t)
     return i.good;
 }
 
-/* Returns the pointer that replaces a fix, and the bytes at it. Clears i->good if the data is missing or of
- * another kind. */
+/* Returns the pointer that replaces the host pointer of fix f, an operand of this kind. Sets *bytes to the bytes at it.
+ * Clears i->good if the data is missing or of another kind. */
 static const void *fixed(pi__wire *w, reader *i, const pi__tensor *t, const fix *f, pi__operand_kind kind,
                          size_t *bytes)
 {

@@ -1,8 +1,8 @@
 /* Tracing and checking of ops by the table of operands, for debugging.
  *
- * Option trace-ops logs one line per op: its name and, for each operand, the field, r/w/u for read, written or
- * updated, and [rows, width]. If the host can read the values, a hash of them follows. So the logs of two runs can
- * be compared op by op.
+ * Option trace-ops logs one line per op: its name and, for each operand, the field's name, r/w/u for read, written or
+ * updated, and [rows, width in floats]. If the host can read the values, a hash of them follows. So the logs of two
+ * runs can be compared op by op.
  *
  *     op add_gated: x r[5,640]=1f2e3d4c gate r[5,1]=0badcafe y u[5,640]=600df00d
  *
@@ -16,7 +16,7 @@
 #include "base/extent.h"
 #include "base/hash.h"
 
-/* Returns a hash of the used values, row by row. */
+/* Returns a hash of the operand's used values at p, row by row. */
 static uint32_t hash_of(const pi__operand *o, const void *p)
 {
     uint64_t h = 0;
@@ -32,7 +32,8 @@ void pi__trace_op(const pi__backend *be, pi__op_id id, const pi__batch *b, const
     pi__operands o;
     pi__operands_of(id, b, args, &o);
     int n = snprintf(line, sizeof line, "op %s:", pi__op_name(id));
-    const bool readable = !be->discrete && be->n_ranks < 2; /* then the op is also complete */
+    /* if true, the op is also done, because the backend does not queue ops */
+    const bool readable = !be->discrete && be->n_ranks < 2;
     for (int32_t i = 0; i < o.n && n < (int) sizeof line; i++) {
         const pi__operand *p = &o.op[i];
         if (p->kind > PI__UPDATE) continue;

@@ -41,7 +41,8 @@
 enum pi__cache_format { PI__TQ4_0 = PI__N_TYPES, PI__TQ3_0 };
 enum { PI__BLOCK_TQ4_0 = 32, PI__SIZE_TQ4_0 = 18, PI__BLOCK_TQ3_0 = 32, PI__SIZE_TQ3_0 = 14 };
 
-/* "|f32|f16...": the names for an option. Append to another name, or skip the first byte. */
+/* "|f32|f16...": the names of all cache types, for the text of an option. Skip the first byte, or append to another
+ * name. */
 #define PI__CACHE_TYPE_WORD(type, fn, ...) "|" #fn
 #define PI__CACHE_TYPE_WORDS PI__CACHE_TYPES(PI__CACHE_TYPE_WORD)
 
@@ -72,7 +73,7 @@ PI__CONSTANT int pi__kv_index(int32_t type)
     }
 }
 
-/* Returns true if values are cached rotated. */
+/* Returns true if values of this enum pi__type are cached rotated. */
 PI__CONSTANT bool pi__kv_rotated(int32_t type)
 {
     switch (type) {
@@ -83,7 +84,7 @@ PI__CONSTANT bool pi__kv_rotated(int32_t type)
     }
 }
 
-/* Returns the name in the options. */
+/* Returns the type's name in the options. */
 static inline const char *pi__kv_name(int32_t type)
 {
     switch (type) {
@@ -94,7 +95,7 @@ static inline const char *pi__kv_name(int32_t type)
     }
 }
 
-/* Returns the values per group, which share a scale; a row has a multiple of it. 0 = not a cache type. */
+/* Returns the number of values that share a scale (a group); a row must be a multiple of it. 0 = not a cache type. */
 PI__CONSTANT int32_t pi__kv_group(int32_t type)
 {
     switch (type) {
@@ -105,7 +106,7 @@ PI__CONSTANT int32_t pi__kv_group(int32_t type)
     }
 }
 
-/* Bytes of a row of n values. */
+/* Returns the bytes of a cached row of n values. */
 PI__CONSTANT size_t pi__kv_row_size(int32_t type, int64_t n)
 {
     switch (type) {

@@ -25,7 +25,7 @@ static void nibbles_fifth(const uint8_t *qs, uint32_t qh, uint8_t *c)
         pi__store32(c + i, pi__load32(c + i) | ((qh >> i & 15) * 0x00204081u & 0x01010101u) << 4);
 }
 
-/* Returns base-3 digit i of n bytes. A byte holds up to five digits, as a fraction of 256. */
+/* Writes base-3 digit i of each of n bytes at p to c. A byte holds up to five digits, as a fraction of 256. */
 static void digits(const uint8_t *p, int n, int i, uint8_t *c)
 {
     static const uint8_t power[5] = {1, 3, 9, 27, 81};

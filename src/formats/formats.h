@@ -18,16 +18,17 @@ typedef struct pi__type_info {
     uint32_t type_size; /* bytes per block */
     bool readable;      /* pi__dequantize_row supports it */
     bool writable;      /* pi__quantize_row supports it */
-    int32_t fit;        /* type that `quantize` writes instead if rows are no multiple of blck_size */
+    /* type that `quantize` writes instead for tensors with rows that are no multiple of blck_size */
+    int32_t fit;
 } pi__type_info;
 
-/* Returns NULL for a number that is not in the enum. */
+/* Returns the properties of an enum pi__type; NULL = not in the enum. */
 const pi__type_info *pi__type_info_of(int32_t type);
 /* Returns true for F32, F16 and BF16, which have no blocks. */
 static inline bool pi__type_is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
-/* Returns the type of a name (case-insensitive); -1 = unknown name. */
+/* Returns the enum pi__type with this name (case-insensitive); -1 = unknown name. */
 int32_t pi__type_from_name(const char *name);
-/* Returns the cache type of an option's name of n bytes (case-insensitive); -1 = unknown name. */
+/* Returns the enum pi__type of the cache type with this name of n bytes (case-insensitive); -1 = unknown name. */
 int32_t pi__kv_from_name(const char *name, size_t n);
 /* Returns the bytes of a row of n values; n is a multiple of blck_size. */
 static inline size_t pi__row_size(const pi__type_info *t, int64_t n)
@@ -35,17 +36,17 @@ static inline size_t pi__row_size(const pi__type_info *t, int64_t n)
     return (size_t) n / t->blck_size * t->type_size;
 }
 
-/* Converts n values (a multiple of blck_size) from src, which may be unaligned, to dst. Returns false if the type
- * is not readable. */
+/* Converts n values (a multiple of blck_size) from the type's blocks at src, which may be unaligned, to floats.
+ * Returns false if the type is not readable. */
 bool pi__dequantize_row(int32_t type, const void *src, float *dst, int64_t n);
-/* Converts n values (a multiple of blck_size) to dst. importance: n weights of the columns, or NULL. Returns false
- * if the type is not writable. Any input is defined: block formats store NaN as 0, and clamp magnitudes
- * (infinities too) to 65504. */
+/* Converts n floats (a multiple of blck_size) to the type's blocks at dst. importance: [n] weights of the values'
+ * squared errors, or NULL. Returns false if the type is not writable. Any input is defined: block formats store NaN
+ * as 0, and clamp magnitudes (infinities too) to 65504. */
 bool pi__quantize_row(int32_t type, const float *src, void *dst, int64_t n, const float *importance);
 
-/* Writes the 32 unsigned codes of block j of the (super-)block at p to c. Q8_0: codes with the highest bit
- * inverted. Table formats (IQ4, FP4): indices into the table. Supported types: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, the K
- * formats, IQ4, FP4, TQ. */
+/* Writes the 32 unsigned codes of values 32 j to 32 j + 31 of the (super-)block at p to c. Q8_0: codes with the
+ * highest bit inverted. Table formats (IQ4, FP4): indices into the table. Supported types: Q8_0, Q4_0, Q4_1, Q5_0,
+ * Q5_1, the K formats, IQ4, FP4, TQ. */
 void pi__block_codes(int32_t type, const uint8_t *p, int j, uint8_t *c);
 
 /* Exact scalar conversions; NaN, infinities and subnormals are kept. */

@@ -55,8 +55,8 @@ static inline float pi__e8m0_half(uint8_t e)
 }
 float pi__ue4m3_half(uint8_t e); /* bit 7 is ignored; 0x7F is 0 */
 
-/* Copies n values, limited to the range of block formats: NaN becomes 0, magnitudes are clamped to the range of a
- * half. Returns the largest magnitude. If that is too small for any nonzero scale, all values become 0 and the
+/* Copies n values to dst, limited to the range of block formats: NaN becomes 0, magnitudes are clamped to the range
+ * of a half. Returns the largest magnitude. If that is too small for any nonzero scale, all values become 0 and the
  * result is 0. So later divisions and roundings do not overflow. */
 float pi__clean(const float *src, float *dst, int n);
 
@@ -72,14 +72,16 @@ PI__FORMATS(PI__DECLARE)
 /* Converts a scale to a half that is finite: clamped to the range, NaN becomes 0. */
 uint16_t pi__finite_half(float f);
 
-/* quant_fit.c: scales for a group of n values (a multiple of 4, at most PI__FIT_MAX) with weights w. */
+/* quant_fit.c: fit scales to a group of n values x (n a multiple of 4, at most PI__FIT_MAX) with weights w. */
 #define PI__FIT_MAX 32
 
-/* x ~ scale * q with codes lo..hi. Returns the scale, of either sign when lo is below 0; q holds the codes. */
+/* Fits x ~ scale * q with integer codes q in lo..hi. Returns the scale, of either sign if lo is below 0; q [n]
+ * receives the codes. */
 float pi__fit_scale(const float *x, const float *w, int n, int lo, int hi, float *q);
-/* x ~ scale * q + off with codes 0..hi. Returns the scale, never negative. off is not above 0 unless any_offset. */
+/* Fits x ~ scale * q + off with codes in 0..hi. Returns the scale, never negative; sets *off and q [n]. off is not
+ * above 0, unless any_offset. */
 float pi__fit_line(const float *x, const float *w, int n, int hi, bool any_offset, float *off, float *q);
-/* Computes the best codes for this scale and offset; returns their weighted squared error. */
+/* Sets q [n] to the best codes in lo..hi for this scale and offset. Returns their weighted squared error. */
 float pi__try_codes(const float *x, const float *w, int n, float scale, float off, int lo, int hi, float *q);
 
 typedef struct pi__levels { /* a format with unevenly spaced levels */
@@ -89,12 +91,13 @@ typedef struct pi__levels { /* a format with unevenly spaced levels */
 } pi__levels;
 extern const pi__levels pi__levels_iq4nl, pi__levels_e2m1; /* quant_simple.c */
 
-/* x ~ scale * level. Returns the scale; try_levels returns the weighted squared error with a given scale. */
+/* pi__fit_levels fits x ~ scale * level and returns the scale. pi__try_levels returns the weighted squared error of the
+ * nearest levels for a given scale. */
 float pi__fit_levels(const pi__levels *l, const float *x, const float *w, int n);
 float pi__try_levels(const pi__levels *l, const float *x, const float *w, int n, float scale);
 void pi__level_codes(const pi__levels *l, const float *x, int n, float scale, uint8_t *code);
 
-/* Fills in the weights of n values: the caller's importance, increased for large values; all 1 if importance is
+/* Sets w to the weights of n values x: the caller's importance, increased for large values; all 1 if importance is
  * NULL. */
 void pi__weights(const float *x, const float *importance, int n, float *w);
 

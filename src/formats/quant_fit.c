@@ -51,7 +51,7 @@ static sums sum_codes(const float *x, const float *w, const float *q, int n)
     return (sums) {total(a), total(b), total(c)};
 }
 
-/* Returns the part of sum w x^2 that the best scale for these codes explains. */
+/* Returns how much the best scale for these codes reduces the error: the part of sum w x^2 that it explains. */
 static float gain(sums s) { return s.wqq > 0 ? s.wxq * s.wxq / s.wqq : 0; }
 
 float pi__fit_scale(const float *x, const float *w, int n, int lo, int hi, float *q)
@@ -152,7 +152,7 @@ float pi__try_codes(const float *x, const float *w, int n, float scale, float of
     return total(lane);
 }
 
-/* Rounds values to the nearest levels: each threshold that a value exceeds adds the step to the next level. */
+/* Sets v to the level nearest to each x * inv: each threshold that a value exceeds adds the step to the next level. */
 static void to_levels(const pi__levels *l, const float *x, int n, float inv, float *v)
 {
     for (int i = 0; i < n; i++) v[i] = l->value[0];

@@ -16,7 +16,7 @@ typedef struct super { /* the super-block that is fitted */
 
 static float as_half(float f) { return pi__f16_to_f32(pi__finite_half(f)); }
 
-/* Returns a / b rounded to an integer and clamped to the range of a scale. */
+/* Returns a / b, rounded to an integer and clamped to the range of a group's scale. */
 static int quotient(float a, float b)
 {
     float q = b != 0 ? a / b : 0;
@@ -30,7 +30,7 @@ static float error_of(const super *b, int g, int scale)
     return pi__try_levels(&pi__levels_iq4nl, x, w, GROUP, b->d * (float) scale);
 }
 
-/* Picks each group's best scale among the current one and its two neighbours, for the current half. Returns the
+/* Sets each group's scale to the best of the current one and its two neighbours, for the current d. Returns the error.
  * error. */
 static float refine(super *b)
 {
@@ -49,7 +49,7 @@ static float refine(super *b)
     return sum;
 }
 
-/* Solves the half by least squares, for the levels that follow from the current scales. */
+/* Solves d by least squares, for the levels that follow from the current scales. */
 static void solve(super *b)
 {
     float xv = 0, vv = 0;
@@ -89,7 +89,7 @@ static void fit_super(super *b, const float *src, const float *importance)
     }
 }
 
-/* The layout is in dequant_iq.c. */
+/* Stores the super-block at dst; dequant_iq.c describes the layout. */
 static void store(const super *b, uint8_t *dst)
 {
     unsigned high = 0;

@@ -25,14 +25,14 @@ static float as_half(float f) { return pi__f16_to_f32(pi__finite_half(f)); }
 
 static float clamp(float v, float lo, float hi) { return v < lo ? lo : v > hi ? hi : v; }
 
-/* Computes a group's codes and error with quantised scale s and minimum m. */
+/* Computes group g's codes for the quantised scale s and minimum m, and returns their weighted squared error. */
 static float try_group(const super *b, int g, float s, float m, float *code)
 {
     const float *x = b->x + g * b->group, *w = b->w + g * b->group;
     return pi__try_codes(x, w, b->group, b->d * s, -b->dmin * m, b->lo, b->hi, code);
 }
 
-/* Tries the neighbours of a group's quantised scale and minimum. Returns the error, and keeps the best codes. */
+/* Tries the neighbours of group g's quantised scale and minimum, and keeps the best. Returns the error. */
 static float refine_group(super *b, int g)
 {
     float *code = b->code + g * b->group, trial[PI__FIT_MAX];
@@ -55,7 +55,7 @@ static float refine_group(super *b, int g)
     return best;
 }
 
-/* Fits each group separately, then scales for the groups' scales and minima. */
+/* Fits each group separately, then sets d, dmin, and the groups' quantised scales and minima from the fits. */
 static void fit_groups(super *b)
 {
     float s[MAX_GROUPS], m[MAX_GROUPS], ws[MAX_GROUPS], wm[MAX_GROUPS];

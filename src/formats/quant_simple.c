@@ -189,8 +189,8 @@ static int ue4m3_below(float f)
     return lo;
 }
 
-/* Writes one group of 16. The scales tried range from "the largest value is 8, clamped to 6" to "the largest value
- * is 3". */
+/* Writes the codes of one group of 16 values to q and returns its scale byte. Tries all scales from the one that
+ * maps the largest value to 8 (clamped to 6) to the one that maps it to 3. */
 static uint8_t write_nvfp4_group(const float *x, const float *w, float amax, uint8_t *q)
 {
     uint8_t code[16];

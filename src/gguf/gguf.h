@@ -35,7 +35,7 @@ typedef struct pi__tensor {
     int32_t type;      /* enum pi__type (formats.h) */
     int32_t n_dims;    /* 1..4 (a tensor without dimensions in the file has one dimension of 1) */
     int64_t ne[4];     /* elements per dimension, at least 1, ne[0] contiguous; unused dimensions are 1 */
-    uint64_t offset;   /* from the start of its file; a multiple of 8 */
+    uint64_t offset;   /* bytes from the start of the tensor's file; a multiple of 8 */
     uint64_t size;     /* bytes */
     int32_t file;      /* split number */
 } pi__tensor;
@@ -52,9 +52,9 @@ int pi__gguf_open_with(pi__gguf **out, const char *path, int load_mode, pi__prog
 /* Opens a file image that is valid until close; a single file, for tests and fuzzers. */
 int pi__gguf_open_memory(pi__gguf **out, const void *p, size_t n, pi_error *err);
 void pi__gguf_close(pi__gguf *g);
-/* Sets a metadata entry by the rule "KEY=TYPE:VALUE", TYPE int, float, bool or str. It replaces or adds the entry.
- * Call it before other code uses g, and before pointers to metadata are taken. Returns PI_EINVAL for a malformed
- * rule. */
+/* Sets a metadata entry by the rule "KEY=TYPE:VALUE", TYPE int, float, bool or str: replaces the file's entry or
+ * adds one. Must be called before other code uses g, and before pointers to metadata are taken. Returns PI_EINVAL
+ * for a malformed rule. */
 int pi__gguf_override_kv(pi__gguf *g, const char *rule, pi_error *err);
 
 uint32_t pi__gguf_version(const pi__gguf *g);
@@ -74,8 +74,8 @@ const char *pi__gguf_type_name(int32_t type);
  * "..." to fit cap bytes with the final NUL. Returns its length. */
 size_t pi__str_escape(char *dst, size_t cap, pi__str s);
 
-/* Read a scalar with conversion; *out is def if the key is absent. An integer may have any integer type (or bool)
- * if its value fits. Return PI_EFORMAT if the value does not fit; err names the key, the type found and the
+/* Read a scalar and convert it; *out is def if the key is absent. An integer may have any integer type (or bool) if its
+ * value fits. Return PI_EFORMAT if the type or the value does not fit; err names the key, the type found and the
  * expected range. */
 int pi__gguf_get_u32(const pi__gguf *g, const char *key, uint32_t *out, uint32_t def, pi_error *err);
 /* Accepts any number type. */
@@ -101,8 +101,8 @@ void pi__sink_add(pi__sink *t, const char *s, size_t n);
 void pi__sink_puts(pi__sink *t, const char *s);
 /* Writes s as a JSON string; bytes that are not UTF-8 become U+FFFD. */
 void pi__sink_json(pi__sink *t, pi__str s);
-/* Writes a value. An array is written as JSON, up to its first `most` elements. A scalar is written as JSON, or as
- * plain text. */
+/* Writes kv's value to t. An array is written as JSON, up to its first `most` elements. A scalar is written as JSON
+ * if json, else as plain text. */
 void pi__gguf_value_text(pi__sink *t, const pi__gguf_kv *kv, uint64_t most, bool json);
 
 /* A copy of all metadata in one allocation (pi__free). Its strs are NULL: use only pi__gguf_value_text. */
@@ -144,8 +144,8 @@ void pi__gguf_put_tensor(pi__gguf_writer *w, const char *name, int type, int n_d
 int pi__gguf_writer_begin(pi__gguf_writer *w, pi_error *err);
 /* Writes the next bytes of tensor data. Padding between tensors is added automatically. */
 int pi__gguf_writer_data(pi__gguf_writer *w, const void *data, size_t n, pi_error *err);
-/* Flushes and closes the file, and frees w. A file with incomplete tensors is an error. On error, and if commit is
- * false, the file is removed. */
+/* Flushes and closes the file, and frees w. commit: renames the complete file to its path; a file with incomplete
+ * tensors is an error. On error, and if commit is false, the file is removed. */
 int pi__gguf_writer_close(pi__gguf_writer *w, bool commit, pi_error *err);
 
 #endif

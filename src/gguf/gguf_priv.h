@@ -25,7 +25,7 @@ typedef struct pi__gguf_file {
     uint64_t size;       /* bytes in the file */
     int64_t time;        /* last modification, ns since 1970 */
     uint64_t data_start; /* start of tensor data; tensor offsets in the file are relative to it */
-    int image;           /* enum pi__gguf_image: how to release p */
+    int image;           /* enum pi__gguf_image: kind of the memory at p, which determines how to release it */
     int mode;            /* enum pi__load_mode */
     int fd;              /* buffered descriptor; -1 = closed */
     int fd_direct;       /* O_DIRECT descriptor; -1 = not supported by the file system */
@@ -57,10 +57,10 @@ typedef struct pi__strmap {
     size_t stride;     /* bytes between items */
 } pi__strmap;
 
-/* Returns PI_OK, PI_ENOMEM, or PI_EINVAL with *dup the later one of two equal items. The caller frees m in any
- * case. */
+/* Builds the map of n items. Returns PI_OK, PI_ENOMEM, or PI_EINVAL if two items are equal, with *dup the index of
+ * the later one. The caller frees m in any case. */
 int pi__strmap_build(pi__strmap *m, const void *items, size_t stride, size_t n, size_t *dup);
-/* Returns the index; -1 = absent. */
+/* Returns the index of the item with this string of n bytes; -1 = absent. */
 int64_t pi__strmap_find(const pi__strmap *m, const char *s, size_t n);
 void pi__strmap_free(pi__strmap *m);
 
@@ -104,7 +104,7 @@ struct pi__gguf {
     pi__gguf_override *overrides; /* list, newest first */
 };
 
-/* Checks the first n bytes of a file, before anything else is read: is this a GGUF of a supported version? */
+/* Checks the magic and version in the first n bytes of a file, before anything else is read, and sets *version. */
 int pi__gguf_check_head(const pi__gguf_file *f, const uint8_t *head, size_t n, uint32_t *version, pi_error *err);
 /* Parses f, with loaded bytes and a checked header, as file number `file` of g, and adds its tensors to g. m
  * receives its metadata; the caller frees m in any case. */

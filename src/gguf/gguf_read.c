@@ -190,7 +190,8 @@ void pi__gguf_meta_free(pi__gguf_meta *m)
     *m = (pi__gguf_meta) {0};
 }
 
-/* Reads n entries, which fit in the remaining bytes, and builds their index. The caller frees m in any case. */
+/* Reads n metadata entries into m and builds their index. The caller has checked that the remaining bytes can hold n
+ * entries, and frees m in any case. */
 static int read_meta(cursor *c, uint64_t n, pi__gguf_meta *m)
 {
     m->kv = pi__calloc((size_t) n, sizeof *m->kv);
@@ -381,7 +382,8 @@ static int check_extents(const cursor *c, pi__tensor *t, size_t n, uint32_t alig
     return rc;
 }
 
-/* Appends n tensors, which fit in the remaining bytes, to g->tensor. */
+/* Reads n tensor headers and appends the tensors to g->tensor. The caller has checked that the remaining bytes can hold
+ * n headers. */
 static int read_tensors(pi__gguf *g, cursor *c, pi__gguf_file *f, uint64_t n, uint32_t alignment, int32_t file)
 {
     if (n == 0) return PI_OK; /* a file with only a vocabulary */

@@ -15,7 +15,8 @@ enum { LANES = 16, ALIGN = 64, TILE = PI__LORA_TILE };
 
 static const char embedding[] = "token_embd.weight", output[] = "output.weight";
 
-/* Appends a target and returns its number, or 0 if the model has no adapters or on errors. */
+/* Appends a target to m->lora_target and returns its number. Returns 0 for drafters, models without adapters and on
+ * errors. */
 static int32_t add_target(pi__model *m, int kind, const pi__weight *w, const char *full, const int32_t *row)
 {
     if (!m->arch->adapters || m->target || !pi__model_ok(m)) return 0;
@@ -69,10 +70,10 @@ bool pi__adapters_of_logits(const pi__model *m, const pi__lora_rows *rows)
 
 /* -------------------------------------------------------------------------------------------------------- reading */
 
-/* The file's tensors for a target. */
+/* The adapter file's tensors for a target; NULL = not found. */
 typedef struct found {
     const pi__tensor *a, *b;
-    bool both; /* they belong to the target's `both` tensor */
+    bool both; /* true = they are named after the target's `both` tensor */
 } found;
 
 typedef struct reader {
@@ -80,12 +81,12 @@ typedef struct reader {
     const char *path;
     pi__gguf *g;
     float alpha;
-    found *of;             /* [n_lora_target] by target */
+    found *of;             /* [n_lora_target] tensors of each target */
     float *row;            /* buffer for a row of A or B */
     pi__adapter *to;
 } reader;
 
-/* Checks that a metadata string equals `want`. */
+/* Checks that the string at a metadata key equals `want`. what: the meaning of the string, for the error. */
 static int need_text(const reader *r, const char *key, const char *want, const char *what, pi_error *err)
 {
     pi__str s;
@@ -114,7 +115,7 @@ static int read_head(reader *r, pi_error *err)
 
 static bool is_name(const char *is, const char *name, size_t n) { return strlen(is) == n && !memcmp(is, name, n); }
 
-/* Refuses a tensor that belongs to no target. */
+/* Reports a tensor that belongs to no target as an error. n: bytes of its name before .lora_a or .lora_b. */
 static int refuse_tensor(const reader *r, const pi__tensor *t, size_t n, pi_error *err)
 {
     const char *why = "the model has no matrix of this name: the adapter was made for another model";
@@ -125,8 +126,8 @@ static int refuse_tensor(const reader *r, const pi__tensor *t, size_t n, pi_erro
     return pi__fail(err, code, "adapter %s: tensor %.80s: %s", r->path, t->cname, why);
 }
 
-/* Records the tensor if it belongs to target k, and then sets known. n: bytes of its name before .lora_a or
- * .lora_b. */
+/* If the tensor belongs to target k, stores it in r->of[k] and sets *known; a second tensor of the same kind is an
+ * error. n: bytes of its name before .lora_a or .lora_b. */
 static int find_target(reader *r, const pi__tensor *t, size_t n, int32_t k, bool *known, pi_error *err)
 {
     const pi__lora_target *of = &r->m->lora_target[k];
@@ -150,7 +151,7 @@ static bool is_left_out(const reader *r, const char *name)
     return r->m->n_exit && sscanf(name, "blk.%9d.", &layer) == 1 && layer >= r->m->n_trunk && layer < r->m->n_layer;
 }
 
-/* Assigns each tensor of the file to its target. */
+/* Fills in r->of for all tensors of the file. */
 static int find_pairs(reader *r, pi_error *err)
 {
     for (size_t i = 0; i < pi__gguf_n_tensors(r->g); i++) {
@@ -170,13 +171,13 @@ static int find_pairs(reader *r, pi_error *err)
 
 static int64_t rank_of(const reader *r, int32_t i) { return r->of[i].b->ne[0]; }
 
-/* Returns the name of the model's tensor that the pair changes. */
+/* Returns the name of the model's tensor that the pair of target i changes. */
 static const char *name_of(const reader *r, int32_t i)
 {
     return r->of[i].both ? r->m->lora_target[i].both : r->m->lora_target[i].name;
 }
 
-/* Returns the shape of that tensor: columns, rows, matrices. */
+/* Sets `of` to the shape of that tensor: columns, rows, matrices. */
 static void shape_of(const reader *r, int32_t i, int64_t of[3])
 {
     const pi__lora_target *t = &r->m->lora_target[i];
@@ -186,7 +187,7 @@ static void shape_of(const reader *r, int32_t i, int64_t of[3])
     of[2] = both ? 1 : t->n_mat;
 }
 
-/* Checks that A and B match the tensor's shape. */
+/* Checks that A and B of target i match that tensor's shape. */
 static int check_shape(const reader *r, int32_t i, pi_error *err)
 {
     const int kind = r->m->lora_target[i].kind;
@@ -237,13 +238,13 @@ static int64_t in_tiles(int64_t n) { return (n + TILE - 1) / TILE * TILE; }
 static size_t value_size(int32_t type) { return type == PI__F32 ? sizeof(float) : sizeof(uint16_t); }
 static size_t aligned(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 
-/* Returns the bytes of n_mat matrices of `rank` rows (A) or columns (B) of ld values. */
+/* Returns the aligned bytes of n_mat matrices with `rank` rows (A) or columns (B) of ld values. */
 static size_t lines(const pi__lora_pair *p, int64_t ld, int64_t n_mat)
 {
     return aligned((size_t) p->rank * (size_t) ld * (size_t) n_mat * value_size(p->type));
 }
 
-/* Returns the pair of target i, without its offsets. */
+/* Returns the pair of target i; its offsets a and b are not set. */
 static pi__lora_pair pair_of(const reader *r, int32_t i)
 {
     const pi__lora_target *t = &r->m->lora_target[i];
@@ -257,9 +258,9 @@ static pi__lora_pair pair_of(const reader *r, int32_t i)
 
 static pi__lora_pair *pairs_of(const reader *r) { return (pi__lora_pair *) (void *) r->to->image; }
 
-enum { BEHIND = TILE * sizeof(float) /* bytes that kernels may read past the last columns */ };
+enum { BEHIND = TILE * sizeof(float) /* bytes after the last columns that kernels may read */ };
 
-/* Computes the sizes of all pairs and allocates the image. */
+/* Computes the sizes and offsets of all pairs, and allocates the image. */
 static int lay_out(reader *r, pi_error *err)
 {
     pi__adapter *to = r->to;
@@ -275,7 +276,7 @@ static int lay_out(reader *r, pi_error *err)
         const pi__lora_pair p = pair_of(r, i);
         to->rank[i + 1] = p.rank;
         to->max_rank = p.rank > to->max_rank ? p.rank : to->max_rank;
-        to->n_pairs += r->m->lora_target[i].kind != PI__LORA_TIED; /* LORA_TIED is the embedding a second time */
+        to->n_pairs += r->m->lora_target[i].kind != PI__LORA_TIED; /* LORA_TIED has the same pair as the embedding */
         to->size += lines(&p, p.lda, r->m->lora_target[i].n_mat) + lines(&p, p.ldb, r->m->lora_target[i].n_mat);
     }
     to->size += BEHIND;
@@ -305,7 +306,7 @@ static int read_row(const reader *r, const pi__tensor *t, int64_t i, pi_error *e
     return PI_OK;
 }
 
-/* Writes n rows of t from `first` on as rows with stride ld. */
+/* Writes n rows of t from `first` on to `to`, converted to `type`, as rows of ld values with zeros at their end. */
 static int put_rows(const reader *r, const pi__tensor *t, int64_t first, int64_t n, int32_t type, int64_t ld, char *to,
                     pi_error *err)
 {
@@ -317,7 +318,7 @@ static int put_rows(const reader *r, const pi__tensor *t, int64_t first, int64_t
     return rc;
 }
 
-/* Writes n rows of t from `first` on as columns. */
+/* Writes n rows of t from `first` on as columns of a matrix with rows of ld values, converted to `type`. */
 static int put_columns(const reader *r, const pi__tensor *t, int64_t first, int64_t n, int32_t type, int64_t ld,
                        char *to, pi_error *err)
 {
@@ -329,10 +330,10 @@ static int put_columns(const reader *r, const pi__tensor *t, int64_t first, int6
     return rc;
 }
 
-/* Returns the index of value k of column o in the column tiles. */
+/* Returns the index of value k of column o in B's layout, tiles of columns. */
 static size_t in_tile(int64_t rank, int64_t k, int64_t o) { return (size_t) ((o / TILE * rank + k) * TILE + o % TILE); }
 
-/* Writes n rows of t from `first` on as columns in tiles. row: see pi__lora_target. */
+/* Writes n rows of t from `first` on as columns in tiles, converted to `type`. row: see pi__lora_target. */
 static int put_tiles(const reader *r, const pi__tensor *t, int64_t first, int64_t n, int32_t type, const int32_t *row,
                      char *to, pi_error *err)
 {
@@ -345,7 +346,7 @@ static int put_tiles(const reader *r, const pi__tensor *t, int64_t first, int64_
     return rc;
 }
 
-/* Writes n rows of t transposed into column tiles: row k has value k of each column. */
+/* Writes n rows of t, transposed, as columns in tiles: row k has value k of each column. */
 static int put_in_tiles(const reader *r, const pi__tensor *t, int64_t n, int32_t type, char *to, pi_error *err)
 {
     int rc = PI_OK;
@@ -356,8 +357,8 @@ static int put_in_tiles(const reader *r, const pi__tensor *t, int64_t n, int32_t
     return rc;
 }
 
-/* Writes head h's part of a pair of the `both` tensor: A as rows and B as columns, or with a transposed target B as
- * rows and A as columns. */
+/* Writes head h's part of a pair that is named after the `both` tensor: A as rows and B as columns in tiles, or for a
+ * transposed target B as rows and A as columns in tiles. */
 static int put_head(const reader *r, int32_t i, const pi__lora_pair *p, int64_t h, char *rows, char *columns,
                     pi_error *err)
 {
@@ -371,7 +372,7 @@ static int put_head(const reader *r, int32_t i, const pi__lora_pair *p, int64_t 
     return rc;
 }
 
-/* Writes each matrix of the stack: A as rows, B in column tiles. */
+/* Writes each matrix of the stack of target i: A as rows, B as columns in tiles. */
 static int put_stack(const reader *r, int32_t i, const pi__lora_pair *p, pi_error *err)
 {
     const pi__lora_target *t = &r->m->lora_target[i];
@@ -423,7 +424,7 @@ static int read_all(reader *r, pi_error *err)
     return rc;
 }
 
-/* Refuses models without adapter targets. */
+/* Refuses models that have no adapter targets. */
 static int check_model(const pi__model *m, pi_error *err)
 {
     if (m->n_lora_target) return PI_OK;

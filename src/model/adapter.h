@@ -29,35 +29,38 @@
 
 #include "model/model.h"
 
+/* An adapter that was read for one model. */
 typedef struct pi__adapter {
     pi__digest id;         /* hash of the image */
-    int32_t n_targets;     /* targets of the model */
+    int32_t n_targets;     /* number of adapter targets of the model */
     int32_t *rank;         /* [n_targets + 1] rank by target number; 0 = no pair. rank[0] is n_targets */
     int32_t max_rank;      /* max of rank[1..] */
-    int32_t n_pairs;       /* number of changed matrices */
+    int32_t n_pairs;       /* number of the model's matrices that have a pair; a tied embedding counts once */
     size_t size;           /* bytes of the image */
-    char *image;           /* in host memory; NULL after placing */
+    char *image;           /* image in host memory; NULL after placing */
     pi__lora_pair *device; /* the image on the device; NULL before placing */
 } pi__adapter;
 
-/* Returns PI_ENOENT, PI_EIO, PI_EFORMAT (not an adapter, or damaged), PI_EINVAL (made for another model),
- * PI_EUNSUPPORTED or PI_ENOMEM on errors. */
+/* Reads the adapter file at path for model m into host memory. Returns PI_ENOENT, PI_EIO, PI_EFORMAT (not an
+ * adapter, or damaged), PI_EINVAL (made for another model), PI_EUNSUPPORTED or PI_ENOMEM on errors. */
 int pi__adapter_read(pi__adapter **out, const pi__model *m, const char *path, pi_error *err);
-/* Moves the image to the device. After PI_ENOMEM or PI_EDEVICE the caller must still free the adapter. */
+/* Copies the image to memory of be's alloc, and frees it in host memory. After PI_ENOMEM or PI_EDEVICE the caller must
+ * still free the adapter. */
 int pi__adapter_place(pi__adapter *a, pi__backend *be, pi_error *err);
 void pi__adapter_free(pi__adapter *a, pi__backend *be);
 
-/* True if an adapter of these rows changes the LM head. */
+/* True if some adapter of these rows has a pair for the LM head, tied or not. */
 bool pi__adapters_of_logits(const pi__model *m, const pi__lora_rows *rows);
 
-/* Registers w as an adapter target while a model is declared. full: the tensor's name. row: file row of each row of
- * w; NULL = file order. */
+/* Called while a model is declared: makes w an adapter target if adapters may change it, and sets w->target (for the
+ * embedding m->lora_embd). full: the tensor's name. row: file row of each row of w; NULL = file order. */
 void pi__adapter_target(pi__model *m, pi__weight *w, const char *full, const int32_t *row);
-/* Registers w as a stack of per-head matrices. name: the layer's tensor; both: the stacked tensor that contains it.
- * `part` gives the rows within `both` (see pi__lora_target). */
+/* Makes w, a stack of per-head matrices of a layer, an adapter target. name: the layer's tensor w; both: name of
+ * the tensor that stacks w with another one by head. part: the fields each, first and turned of the target (see
+ * pi__lora_target). */
 void pi__adapter_heads(pi__model *m, pi__weight *w, int layer, const char *name, const char *both,
                        const pi__lora_target *part);
-/* Registers the declared embedding as the LM head, too. */
+/* Makes the declared embedding a second target, as the tied LM head, and sets embd->target. */
 void pi__adapter_tied(pi__model *m, pi__weight *embd);
 
 #endif

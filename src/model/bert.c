@@ -17,7 +17,7 @@
 
 #include "model/blocks.h"
 
-/* A LayerNorm of a residual sum, with the bias of the added output. */
+/* The LayerNorm after a residual sum, and the bias of the added output. */
 typedef struct sum_norm {
     float *bias;             /* [E] bias of the preceding matrix; NULL = none */
     float *w, *shift;        /* [E] LayerNorm weight, bias */
@@ -26,23 +26,23 @@ typedef struct sum_norm {
 typedef struct layer {
     pi__attn attn;
     sum_norm after_attn, after_ffn;
-    pi__mlp mlp;             /* Nomic; or */
+    pi__mlp mlp;             /* gated feed-forward of Nomic's models; or */
     pi__weight up, down;     /* [F, E], [E, F] y = down gelu(up x + up_bias) */
     float *up_bias;          /* [F]; NULL = none */
 } layer;
 
 typedef struct bert {
-    bool nomic;              /* RoPE and gates, instead of position embeddings and biases */
+    bool nomic;              /* Nomic's architecture: RoPE and gates, instead of position embeddings and biases */
     int32_t n_ff;
     float eps;
-    pi__attn attn;           /* template of the layers */
+    pi__attn attn;           /* template of the layers' attention */
     pi__rotation rot;
     pi__weight tok_embd;     /* [V, E] token embedding */
     float *positions;        /* [C, E] position embedding */
     float *types;            /* [n_types, E]; NULL = none */
     int32_t n_types;
-    int32_t sep;             /* separator token between two texts; -1 = all tokens have type 0 */
-    int32_t *type;           /* [T] type of the step's tokens, in host memory; NULL = all are 0 */
+    int32_t sep;             /* id of the separator token between two texts; -1 = all tokens have type 0 */
+    int32_t *type;           /* [T] token types of the step, in host memory; NULL = all are 0 */
     float *norm, *shift;     /* [E] norm of the embeddings */
     layer *layers;           /* [n_layer] */
     pi__work work;
@@ -70,7 +70,7 @@ static void read_heads(pi__model *m, bert *p)
                          "rope.freq_base", 1e4f, true);
 }
 
-/* Declares the embeddings: the norm, and the tables that the architecture has. */
+/* Declares the embedding tables that the architecture has, and their norm. */
 static void want_embeddings(pi__model *m, bert *p)
 {
     const pi__tensor *types = pi__gguf_find_tensor(m->g, "token_types.weight");
@@ -165,7 +165,7 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
 
 /* ---- the graph */
 
-/* x = norm(x + y). */
+/* x = s's LayerNorm of (x + y + bias). */
 static void add_norm(pi__model *m, const bert *p, const sum_norm *s, const pi__stream *at)
 {
     pi__op_layer_norm(m->be, NULL,
@@ -179,7 +179,7 @@ static void add_norm(pi__model *m, const bert *p, const sum_norm *s, const pi__s
                                          .n = m->n_embd});
 }
 
-/* x += table row row[t] for each token t. */
+/* x [T, E] += table [any, E]: token t gets row row[t]. */
 static void add_rows(pi__model *m, const pi__stream *s, const float *table, const int32_t *row)
 {
     pi__op_add_rows(m->be, NULL,

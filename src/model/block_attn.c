@@ -3,7 +3,8 @@
 
 static int64_t widest(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Returns the values in a row of queries (with their gates), and in a row of keys. */
+/* q_width returns the values in a row of queries, with their gates; kv_width the values in a row of keys, or of
+ * values. */
 static int64_t q_width(const pi__attn *a)
 {
     return (int64_t) a->n_head * a->head_dim * (a->flags & PI__ATTN_GATED ? 2 : 1);
@@ -27,7 +28,7 @@ const int32_t *pi__attn_order(pi__model *m, int32_t n_head, int32_t n_head_kv, i
     return order;
 }
 
-/* Declares all three biases or none. With gates between the heads there are none. */
+/* Declares the biases of q, k and v: all three or none. With gates between the heads there are none. */
 static void want_biases(pi__model *m, pi__attn *a, int32_t layer)
 {
     const int64_t Q = q_width(a), KV = kv_width(a);
@@ -95,7 +96,7 @@ void pi__attn_project(pi__model *m, const pi__attn *a, const pi__stream *s)
     pi__attn_project_of(m, a, &in, s);
 }
 
-/* Normalizes queries and keys from att into q and k; ld is their row stride. */
+/* q, k = RMSNorms across all heads of the queries and keys in att; ld is the row stride of q and k. */
 static void norm_wide(pi__model *m, const pi__attn *a, const pi__stream *s, float *q, float *k, int64_t ld)
 {
     const int64_t Q = q_width(a), KV = kv_width(a);
@@ -117,7 +118,7 @@ void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, 
     if (wide) all.lin[0] = (pi__lin) {&a->wq, s->att, Q}, all.lin[1] = (pi__lin) {&a->wk, s->att + s->n * Q, KV};
     pi__multiply(m, &all);
     if (wide) norm_wide(m, a, s, q, k, ld);
-    if (!a->wqkv.n_out && !a->wv.n_out) v = k; /* the raw keys, before norm and RoPE */
+    if (!a->wqkv.n_out && !a->wv.n_out) v = k; /* values are the raw keys, before norm and RoPE */
 
     const bool turned = a->rot && a->rot->n_freq;
     const pi__qkv prep = {.kv = &(a->owner ? a->owner : m)->kv[a->kv],

@@ -4,14 +4,14 @@
  *     row     [norm of the latent: rank | rotated part of the key: n_rot]
  *     key     of head h:  K[h] latent | rotated part         value of head h:  V[h] latent
  *
- * K and V are never multiplied with cached rows (weight absorption). Instead, the non-rotated part of a query is
- * multiplied by K[h]^T (k_b). The query is then as long as a row, and its score is their dot product. The
+ * K[h] and V[h] are never multiplied by cached rows (weight absorption). Instead, the non-rotated part of a query is
+ * multiplied by K[h]^T (k_b). The query is then as long as a row, and their dot product is the score. The
  * softmax-weighted sum of latents is multiplied by V[h] (v_b), once per head:
  *
  *     q . K c = (K^T q) . c             sum p_i V c_i = V sum p_i c_i
  *
- * So attention is multi-query (op sparse over all rows): one key head; its first `rank` values are the
- * values. */
+ * So attention is multi-query (op sparse over all rows): all heads have the same keys, and the first `rank` values
+ * of a key are its value. */
 #include <math.h>
 
 #include "model/adapter.h"
@@ -21,14 +21,14 @@ enum { MOST_ROW = 576 /* max values of a row: all these models use it, and devic
 
 static int64_t widest(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Returns the values of a cache row; of a row of queries before k_b; of the scratch row for low-rank outputs. */
+/* row_width returns the values of a cache row; q_width those of a row of queries before k_b; low_width those of ff. */
 static int32_t row_width(const pi__mla *a) { return a->rank + a->n_rot; }
 static int64_t q_width(const pi__mla *a) { return (int64_t) a->n_head * (a->n_key + a->n_rot); }
 static int64_t low_width(const pi__mla *a) { return a->rank_q + row_width(a); }
 
 int64_t pi__mla_width(const pi__mla *a) { return (int64_t) a->n_head * row_width(a); }
 
-/* Older files stack the keys and values of each head in one matrix. */
+/* Sets k_row and v_row for older files, which stack the keys and values of each head in one matrix (attn_kv_b). */
 static void read_order(pi__model *m, pi__mla *a)
 {
     const int32_t each = a->n_key + a->n_value;
@@ -122,8 +122,8 @@ void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w)
     if (row_width(a) > m->lim.max_row) m->lim.max_row = row_width(a);
 }
 
-/* att [n, H*(n_key + n_rot)] = queries; ff [n, Q | rank + n_rot] = the low-rank queries, then the cache row before its
- * norm. */
+/* s->att [n, H*(n_key + n_rot)] = queries; s->ff [n, Q | rank + n_rot] = the low-rank queries, then the cache row
+ * before its norm. */
 static void queries_and_row(pi__model *m, const pi__mla *a, const pi__stream *s)
 {
     const int64_t ld = low_width(a), Q = a->rank_q, HD = q_width(a);

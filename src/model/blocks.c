@@ -79,7 +79,7 @@ void pi__capture(pi__model *m, const pi__batch *b, int32_t layer, const float *x
                                                         .y = c->x + k * E, .ldy = c->n * E});
 }
 
-/* Returns the max rank of the current rows' runs for the target; 0 = no adapter changes it. */
+/* Returns the max rank for this target of the current rows' adapter runs; 0 = no adapter changes it. */
 static int32_t lora_rank(const pi__model *m, int32_t target)
 {
     int32_t most = 0;
@@ -88,8 +88,8 @@ static int32_t lora_rank(const pi__model *m, int32_t target)
     return most;
 }
 
-/* Adds the adapters of a's matrices from index i on that share matrix i's placement. done: matrices already
- * covered. */
+/* Runs op lora for matrix i of op linear a and the later matrices with the same placement. done[]: set for these
+ * matrices; matrices that are done are skipped. */
 static void add_adapters(pi__model *m, const pi__linear *a, int32_t i, bool *done)
 {
     pi__lora lora = {.of = *a, .rows = m->lora};
@@ -359,7 +359,7 @@ void pi__head_logits(pi__model *m, const pi__head *h, const float *x, int32_t n,
 {
     const pi__lin_in in = pi__normed(m, x, h->logits_norm ? h->logits_norm : h->output_norm, h->eps);
     pi__best_rows *best = m->best;
-    /* Near the softcap, different logits may map to equal values. */
+    /* Close to the softcap, different logits may have equal softcapped values. */
     if (best)
         best->margin = h->softcap > 0 ? 1e-4f * h->softcap : 0, best->most = h->softcap > 0 ? 3 * h->softcap : FLT_MAX;
     pi__multiply(m,

@@ -1,9 +1,10 @@
 /* The building blocks of model graphs: RoPE, attention, feed-forward, experts, head. Each block has a declare
  * function, which reads metadata and declares its tensors, and a forward function, which calls ops.
  *
- * An architecture sets a block's configuration (the fields above "tensors"), declares the block, and calls its forward
- * function. The first error is kept in the model (declare.h). Activations are in a `pi__work` that all blocks share:
- * block declarations raise its row widths, and `pi__work_layout` allocates it from the model's scratch.
+ * An architecture sets a block's configuration (the fields above the comment "tensors"), declares the block, and
+ * calls its forward function. The first error is kept in the model (declare.h). Activations are in a `pi__work`
+ * that all blocks share: block declarations raise its row widths (max_*), and `pi__work_layout` allocates it from
+ * the model's scratch.
  *
  * Symbols in shapes: n rows, T tokens of the step, R logits rows, E embedding, H query heads, K key/value heads, D
  * head size, F feed-forward, X experts, V vocabulary. Memory: owned by the model. Threads: one. */
@@ -14,40 +15,41 @@
 
 /* Activations shared by the blocks. */
 typedef struct pi__work {
-    int64_t max_qkv, max_att, max_ff; /* max row widths of `qkv`, `att` and `ff` */
-    int32_t n_expert;                 /* max X of all layers */
+    int64_t max_qkv, max_att, max_ff; /* row widths of `qkv`, `att` and `ff`: the largest that a block declared */
+    int32_t n_expert;                 /* row width of `routes`: the largest X of all layers */
     float *x;                         /* [T, E] residual stream */
-    /* [T, max_qkv] queries, keys, values; [T, max_att] attention output. `att` holds the logits rows' queries after
-     * `pi__stream_logits_rows`, if max_att is wide enough */
+    /* [T, max_qkv] queries, keys, values; [T, max_att] attention output. After `pi__stream_logits_rows`, `att`
+     * holds the logits rows' queries; this requires max_att >= max_qkv */
     float *qkv, *att;
     float *y;                         /* [T, E] a block's output */
     float *ff;                        /* [T, max_ff] gate, up */
     float *routes;                    /* [T, n_expert] router logits */
     float *rows;                      /* [R, E] residual stream at the logits rows */
 } pi__work;
-/* Allocates the buffers for `n_tokens` tokens. */
+/* Allocates the buffers from a, for steps of up to `n_tokens` tokens. */
 void pi__work_layout(const pi__model *m, pi__work *w, pi__arena *a, size_t n_tokens);
 
-/* The rows that a block computes: all tokens of the step, or the logits rows only. */
+/* The rows that blocks compute now: all tokens of the step, or the logits rows only. */
 typedef struct pi__stream {
-    const pi__batch *b;      /* n tokens */
+    const pi__batch *b;      /* batch with these rows as its tokens */
     int32_t n;               /* rows in each buffer below */
     float *x;                /* [n, E] */
     float *qkv, *att;        /* as in pi__work; swapped by `pi__stream_logits_rows` */
     float *y, *ff;           /* as in pi__work */
 } pi__stream;
+/* Returns the stream of all tokens of b, in the buffers of w. */
 pi__stream pi__stream_of(const pi__work *w, const pi__batch *b);
 /* out [R, n] = the logits rows of x [T, n]. */
 void pi__gather_logits_rows(pi__model *m, const pi__batch *b, const float *x, int64_t n, float *out);
-/* After the last cache write, only the logits rows are computed further. Gathers them: their residual into `rows`,
- * their queries (row stride `ld`) into the former `att` buffer. */
+/* Called after the last cache write: narrows the stream to the logits rows. Gathers their residual into `rows` and
+ * their queries (rows of s->qkv, `ld` floats apart) into s->att, then swaps s->qkv and s->att. */
 void pi__stream_logits_rows(pi__model *m, pi__stream *s, int64_t ld, float *rows);
-/* After a token mixer with n output values a row in `att`: narrows the stream and that output to the logits rows.
- * `rows` receives the residual. */
+/* Called after a token mixer that wrote n output values per row to s->att: narrows the stream and that output to
+ * the logits rows. `rows` receives the residual. */
 void pi__stream_result_rows(pi__model *m, pi__stream *s, int64_t n, float *rows);
 
-/* Captured hidden states for a drafter. `pi__capture_layout` allocates them. `pi__capture` copies the residual stream
- * x [T, E] before `layer`, if the drafter reads that layer. */
+/* Captured hidden states for a drafter. `pi__capture_layout` allocates m->captured.x. `pi__capture` copies the residual
+ * stream x [T, E] before `layer` into it, if the drafter reads that layer. */
 void pi__capture_layout(pi__model *m, pi__arena *a, size_t n_tokens);
 void pi__capture(pi__model *m, const pi__batch *b, int32_t layer, const float *x);
 /* Returns the last layer whose input is captured, or -1 if none is. */
@@ -55,12 +57,12 @@ int32_t pi__last_captured(const pi__model *m);
 
 /* Runs op linear, then adds the LoRA deltas of the rows that have adapters. */
 void pi__multiply(pi__model *m, const pi__linear *a);
-/* Runs op head_linear, then adds the LoRA deltas. A row of x (y) consists of exactly n_mat parts of x_step (y_step)
- * values. */
+/* Runs op head_linear, then adds the LoRA deltas. A row of x must consist of exactly n_mat parts of x_step values,
+ * a row of y of n_mat parts of y_step values. */
 void pi__multiply_heads(pi__model *m, const pi__head_linear *a);
 /* y [n, n_out] = W in; `ld` is the row stride of y. */
 void pi__matmul(pi__model *m, const pi__lin_in *in, int32_t n, const pi__weight *w, float *y, int64_t ld);
-/* Returns a matrix input with an RMSNorm prologue. */
+/* Returns an input of op linear with the rows of x [n, E] and an RMSNorm with weight w as prologue. */
 pi__lin_in pi__normed(const pi__model *m, const float *x, const float *w, float eps);
 
 /* ---- RoPE of queries and keys. Dims i and i + n_rot/2 are a pair ("NeoX"). `pi__attn.order` handles interleaved
@@ -73,22 +75,25 @@ typedef struct pi__rotation {
     const char *factor_name; /* name of the tensor that holds `factor` */
     float mscale;            /* multiplies cosines and sines */
     float temp;              /* position-dependent query scale, with temp_len, as in op rope */
-    int32_t temp_len;        /* 0 = no scale. Otherwise n_rot must equal the head size */
+    /* positions per step of that scale, as in op rope; 0 = no scale. If set, n_rot must equal the head size */
+    int32_t temp_len;
     float *table;            /* scratch: [T, 2*n_freq] */
-    float *q_table;          /* scratch: the same table for queries; NULL = `table` */
+    float *q_table;          /* scratch: table for queries, with their scale; NULL = queries use `table` */
 } pi__rotation;
-/* Reads the rotation's metadata. base_key, base, scaled: see `pi__rope_freqs`. */
+/* Fills in r: reads the frequencies and scaling from metadata. base_key, base, scaled: see `pi__rope_freqs`. */
 void pi__rotation_declare(pi__model *m, pi__rotation *r, int32_t n_rot, const char *base_key, float base, bool scaled);
-/* Like `pi__rotation_declare`, with factors from rope_freqs.weight; `needed`: the tensor is required. */
+/* Like `pi__rotation_declare`, for a declared r, and adds factors from the tensor rope_freqs.weight. `needed`: the
+ * tensor is required. */
 void pi__rotation_factors(pi__model *m, pi__rotation *r, bool needed);
-/* LongRoPE (arXiv 2402.13753): the file has factors for contexts up to the training length and for longer ones. The
- * engine's max context selects one set for all positions of all requests, because one cache cannot mix keys of both.
- * No effect if the file has no factors. */
+/* Declares the factors of LongRoPE (arXiv 2402.13753). The file has factors for contexts up to the training length
+ * and for longer ones. The engine's max context selects one set for all positions of all requests, because one
+ * cache cannot mix keys of both. No effect if the file has no factors. */
 void pi__rotation_long(pi__model *m, pi__rotation *r);
-/* Divides the frequencies by the factors; called after load. */
+/* Called after load: divides the frequencies by the factors, and finds n_freq. */
 void pi__rotation_loaded(pi__model *m, pi__rotation *r);
+/* Allocates the tables from a. */
 void pi__rotation_layout(pi__rotation *r, pi__arena *a, size_t n_tokens);
-/* Computes the cos/sin table of this batch. */
+/* Computes the tables of cosines and sines for the tokens of b. */
 void pi__rotation_forward(pi__model *m, const pi__rotation *r, const pi__batch *b);
 
 /* ---- attention */
@@ -108,63 +113,67 @@ enum {
 
 typedef struct pi__attn {
     int32_t n_head, n_head_kv, head_dim; /* H, K, D */
-    int32_t window;          /* attention window in tokens; 0 = unlimited */
-    int32_t ahead;           /* with PI__ATTN_BLOCK: number of later tokens that a token attends to; 0 = all */
+    int32_t window;          /* sliding window in tokens; 0 = no window */
+    /* with PI__ATTN_BLOCK: number of later tokens of the step that a token attends to; 0 = all */
+    int32_t ahead;
     int32_t flags;           /* PI__ATTN_* */
-    float eps;               /* of the RMSNorms */
-    float q_scale;           /* multiplies queries */
-    float softcap;           /* of attention scores; 0 = none */
+    float eps;               /* epsilon of the RMSNorms */
+    float q_scale;           /* factor of the queries */
+    float softcap;           /* softcap of attention scores; 0 = none */
     const pi__rotation *rot; /* NULL or n_freq 0 = no RoPE */
     /* [(H+2K)*D] file row of each row of the stacked q, k, v, for files with interleaved pairs (`pi__attn_order`);
      * NULL = file order */
     const int32_t *order;
-    pi__model *owner;        /* model that owns the cache of the keys and values; NULL = this model */
+    pi__model *owner;        /* model with the cache of the keys and values; NULL = this model */
     /* tensors */
     float *norm;             /* [E]; NULL = no norm */
     pi__weight wq, wk, wv;   /* [H*D, E] ([2*H*D, E] with gates), [K*D, E], [K*D, E]; or */
     pi__weight wqkv;         /* [(H+2K)*D, E], rows q, k, v */
     float *q_bias, *k_bias, *v_bias; /* [H*D], [K*D], [K*D], or NULL; or */
-    float *qkv_bias;         /* [(H+2K)*D] bias of the stacked q, k, v */
+    float *qkv_bias;         /* [(H+2K)*D] bias with wqkv; or NULL */
     float *q_norm, *k_norm;  /* [D] each; with PI__ATTN_WIDE_NORM [H*D], [K*D] */
     float *sinks;            /* [H] see pi__attention; NULL = none */
     pi__weight wo;           /* [E, H*D] output projection */
     float *out_bias;         /* [E]; NULL = none */
     float *post_norm;        /* [E] norm of the output; NULL = none */
-    int32_t kv;              /* index into the owner's kv */
+    int32_t kv;              /* index of the layer's cache in the owner's kv */
 } pi__attn;
-/* Returns the row order of q and k heads (values follow, unchanged) that turns interleaved pairs (2i, 2i+1) into NeoX
- * pairs (i, i + n_rot/2). Matrix rows are independent outputs, so rows are reordered at load and kernels only see
- * NeoX. */
+/* Returns a row order of the stacked q, k, v for files with interleaved RoPE pairs (2i, 2i+1). It reorders the rows
+ * of q and k heads so that pairs become NeoX pairs (i, i + n_rot/2); v is unchanged. Matrix rows are independent
+ * outputs, so rows are reordered at load and kernels only see NeoX pairs. */
 const int32_t *pi__attn_order(pi__model *m, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t n_rot);
-/* Declares the matrices, biases, sinks, head norms and cache. The architecture declares norm and post_norm, as
- * their tensor names differ. */
+/* Declares a layer's matrices, biases, sinks, head norms and cache, and raises the widths of w. The architecture
+ * declares norm and post_norm, as their tensor names differ. */
 void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w);
-/* Returns the number of values in a row of qkv. */
+/* Returns the number of values in a row of s->qkv. */
 int64_t pi__attn_width(const pi__attn *a);
-/* qkv = queries, keys and values of the normed residual. Writes this step's K,V to the cache. */
+/* s->qkv = queries, keys and values of the normed residual, after bias, norms and RoPE. Writes this step's keys and
+ * values to the cache. */
 void pi__attn_project(pi__model *m, const pi__attn *a, const pi__stream *s);
-/* Like `pi__attn_project`, with an explicit matrix input. */
+/* Like `pi__attn_project`, for the input `in` instead of the normed residual. */
 void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, const pi__stream *s);
-/* Computes only this step's K,V from `in` and writes them to the cache. */
+/* Computes only this step's keys and values, from `in`, and writes them to the cache. */
 void pi__attn_inject(pi__model *m, const pi__attn *a, const pi__lin_in *in, const pi__stream *s);
-/* att [n, H*D] = attention of the projected queries to keys from position `first` on. */
+/* s->att [n, H*D] = attention of the queries in s->qkv to keys from position `first` on. */
 void pi__attn_attend(pi__model *m, const pi__attn *a, const pi__stream *s, int32_t first);
-/* y [n, E] = wo att. */
+/* s->y [n, E] = wo att. */
 void pi__attn_result(pi__model *m, const pi__attn *a, const pi__stream *s);
-/* x += wo att, with post_norm applied to the summand if it exists. */
+/* s->x += wo att; with post_norm, the norm of wo att is added. */
 void pi__attn_output(pi__model *m, const pi__attn *a, const pi__stream *s);
 
-/* ---- latent attention (MLA): all heads read one row per token, which is both key and value (block_mla.c) */
+/* ---- latent attention (MLA): all heads read one cached row per token, which is both key and value (block_mla.c) */
 typedef struct pi__mla {
     int32_t n_head;          /* H; 0 = no MLA */
     int32_t n_key;           /* non-rotated values of a head's query and key */
     /* rotated values after these n_key, in interleaved pairs; all heads share the rotated part of the key */
     int32_t n_rot;
     int32_t n_value;         /* values of a head's output */
-    int32_t rank;            /* KV rank: a cache row has `rank` values (key and value at once) and n_rot key values */
-    int32_t rank_q;          /* query rank Q; 0 = one full query matrix */
+    /* number of values of the latent (KV rank): a cache row is the latent, key and value at the same time, then
+     * n_rot values of the key */
+    int32_t rank;
+    int32_t rank_q;          /* query rank Q: queries are q_b q_a x; 0 = one full query matrix */
     float eps;               /* of the RMSNorms */
-    float q_scale;           /* multiplies queries */
+    float q_scale;           /* factor of the queries */
     const pi__rotation *rot;
     /* tensors */
     float *norm;             /* [E] RMSNorm before attention */
@@ -174,22 +183,22 @@ typedef struct pi__mla {
     pi__weight kv;           /* [rank + n_rot, E] */
     float *kv_norm;          /* [rank] */
     pi__weight k_b, v_b;     /* H of [rank, n_key]: maps a query to the latent row; H of [n_value, rank]; or */
-    const int32_t *k_row, *v_row; /* [H*n_key], [H*n_value] rows of attn_kv_b, in older files; NULL = newer files */
+    const int32_t *k_row, *v_row; /* [H*n_key], [H*n_value] rows of attn_kv_b in older files; NULL = newer files */
     pi__weight wo;           /* [E, H*n_value] */
-    int32_t rows;            /* index into the model's kv */
+    int32_t rows;            /* index of the layer's cache of rows in the model's kv */
 } pi__mla;
-/* Reads n_head, the sizes, eps and q_scale from metadata. q_scale excludes the correction for a YaRN rotation. */
+/* Reads n_head, the sizes, eps and q_scale from metadata. q_scale does not include YaRN's correction. */
 void pi__mla_read(pi__model *m, pi__mla *a);
-/* Declares the matrices, norms and cache. The architecture declares `norm`. */
+/* Declares a layer's matrices, norms and cache, and raises the widths of w. The architecture declares `norm`. */
 void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w);
-/* Returns the number of values in a row of qkv. */
+/* Returns the number of values in a row of s->qkv. */
 int64_t pi__mla_width(const pi__mla *a);
-/* qkv = queries in latent space, from the normed residual. Writes this step's rows to the cache. */
+/* s->qkv = queries in latent space, from the normed residual. Writes this step's rows to the cache. */
 void pi__mla_project(pi__model *m, const pi__mla *a, const pi__stream *s);
-/* qkv = for each head, the attention-weighted sum of latent rows from position `first` on; att [n, H*n_value] = the
- * heads' outputs. */
+/* s->qkv = for each head, the attention-weighted sum of latents of rows from position `first` on; s->att [n,
+ * H*n_value] = the heads' outputs. */
 void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s, int32_t first);
-/* x += wo att. */
+/* s->x += wo att. */
 void pi__mla_output(pi__model *m, const pi__mla *a, const pi__stream *s);
 
 /* ---- feed-forward */
@@ -197,13 +206,14 @@ typedef struct pi__mlp {
     int32_t n_ff;            /* F */
     int act;                 /* PI__IN_GEGLU, PI__IN_SWIGLU or PI__IN_SWIGLU_OAI */
     float limit;             /* as in pi__lin_in */
-    bool fused;              /* the file's ffn_up stacks gate and up: `gate` holds both, `up` is empty */
+    bool fused;              /* the file's ffn_up stacks gate and up: `gate` holds both ([2F, E]), `up` is empty */
     /* tensors */
     pi__weight gate, up, down; /* [F, E], [F, E], [E, F] y = down(act(gate x) * up x) */
 } pi__mlp;
-/* kind: suffix of the tensor names after "ffn_gate": "" or "_shexp". */
+/* Declares the layer's matrices. kind: suffix of the tensor names after "ffn_gate", "ffn_up", "ffn_down": "" or
+ * "_shexp". */
 void pi__mlp_declare(pi__model *m, pi__mlp *l, const char *kind, int32_t layer, pi__work *w);
-/* The two halves of forward. ff [n, F | F] = gate and up of `in`; y [n, E] = down of their activated product. */
+/* The two halves of pi__mlp_forward. ff [n, F | F] = gate and up of `in`; y [n, E] = down of act(gate) * up. */
 void pi__mlp_gate_up(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32_t n, float *ff);
 void pi__mlp_down(pi__model *m, const pi__mlp *l, const float *ff, int32_t n, float *y);
 void pi__mlp_forward(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32_t n, float *ff, float *y);
@@ -212,12 +222,12 @@ void pi__mlp_forward(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32
 typedef struct pi__experts {
     int32_t n_expert, n_used; /* X; experts per token; n_expert 0 = no experts */
     int32_t n_ff;            /* F of one expert */
-    float weights_scale;     /* multiplies the routing weights */
+    float weights_scale;     /* factor of the routing weights */
     bool undivided;          /* routing weights are not divided by their sum */
     int32_t n_group, n_group_used; /* as in pi__moe */
     int act, gating;         /* as in pi__moe */
-    float limit;             /* of the activation */
-    bool biases;             /* the experts' matrices have biases; with softmax gating, so have the router's logits */
+    float limit;             /* limit of the activation, as in pi__lin_in */
+    bool biases;             /* the experts' matrices have biases; with softmax gating, the router's logits have too */
     float *bias;             /* as in pi__moe */
     const int32_t *table;    /* as in pi__moe */
     /* tensors */
@@ -225,25 +235,25 @@ typedef struct pi__experts {
     pi__weight gate, up, down;
     float *gate_bias, *up_bias, *down_bias; /* [X, F], [X, F], [X, E]; NULL = none */
 } pi__experts;
-/* Reads expert_count and expert_used_count; `needed`: a model without experts is refused. */
+/* Reads expert_count and expert_used_count into e. `needed`: a file without experts is refused. */
 void pi__experts_read(pi__model *m, pi__experts *e, bool needed);
-/* Declares the experts' matrices and biases and, for sigmoid gates, the selection bias. `fused`: the file may have
- * gate and up as one tensor. */
+/* Declares a layer's expert matrices and their biases and, for sigmoid gates, the selection bias. `fused`: the file may
+ * have gate and up as one tensor. */
 void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer, pi__work *w);
-/* Returns the arguments of op moe. */
+/* Returns the arguments of op moe for n rows of `in` with these router logits, `ldl` floats apart. */
 pi__moe pi__experts_args(const pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits,
                          int64_t ldl, float *y);
-/* y [n, E] = output of the selected experts for `in`. logits: router logits, row stride `ldl`. b: the batch of
- * these rows; read only with `table`. */
+/* y [n, E] = output of the selected experts for `in`. logits: router logits, rows `ldl` floats apart. b: the batch with
+ * these rows as tokens; read only if e->table is set. */
 void pi__experts_forward(pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits,
                          int64_t ldl, const pi__batch *b, float *y);
 
 /* ---- embedding and logits */
 typedef struct pi__head {
-    float embd_scale;        /* multiplies embeddings */
-    float eps;               /* of output_norm */
-    float softcap;           /* of logits; 0 = none */
-    float logit_scale;       /* multiplies logits before the softcap; 0 = none */
+    float embd_scale;        /* factor of embeddings */
+    float eps;               /* epsilon of output_norm */
+    float softcap;           /* softcap of logits; 0 = none */
+    float logit_scale;       /* factor of logits, applied before the softcap; 0 = no factor */
     /* tensors */
     pi__weight tok_embd;     /* [V, E] token embedding */
     pi__weight output;       /* [V, E]; n_out 0 = tied to tok_embd */
@@ -254,9 +264,9 @@ typedef struct pi__head {
 void pi__head_declare(pi__model *m, pi__head *h, bool tied);
 /* x [T, E] = embeddings. */
 void pi__head_embed(pi__model *m, const pi__head *h, const pi__batch *b, float *x);
-/* out [n, V] = logits of n residual rows, after output_norm. */
+/* out [n, V] = logits of n rows x of the residual stream: output_norm, LM head, softcap. */
 void pi__head_logits(pi__model *m, const pi__head *h, const float *x, int32_t n, float *out);
-/* out [n, E] = the rows after output_norm. */
+/* out [n, E] = n rows x of the residual stream after output_norm. */
 void pi__head_hidden(pi__model *m, const pi__head *h, const float *x, int32_t n, float *out);
 /* Returns the LM head matrix. */
 const pi__weight *pi__head_output(const pi__head *h);

@@ -9,7 +9,7 @@
 
 enum { MAX_NUMBER = 1 << 20 };
 
-/* Parses a number of at least one digit at *s and advances *s past it. */
+/* Parses an integer of at least one digit at *s, and moves *s past it. Returns false on failure. */
 static bool parse_number(const char **s, const char *end, int32_t *out)
 {
     int64_t n = 0;
@@ -26,7 +26,7 @@ static bool is_word(const char *s, const char *end, const char *word)
     return (size_t) (end - s) == strlen(word) && !strncasecmp(s, word, strlen(word));
 }
 
-/* Parses "L2" or "L0-3". */
+/* Parses "L2" or "L0-3" into r. */
 static bool parse_layers(const char *s, const char *end, pi__cache_rule *r)
 {
     if (s == end || (*s != 'L' && *s != 'l')) return false;
@@ -40,7 +40,7 @@ static bool parse_layers(const char *s, const char *end, pi__cache_rule *r)
     return s == end && r->first <= r->last;
 }
 
-/* Parses "first2" or "last2": a number of layers at one end. */
+/* Parses a word with a number, like "first2" or "last2", into r: that many layers at one end. */
 static bool parse_end(const char *s, const char *end, const char *word, bool last, pi__cache_rule *r)
 {
     const size_t n = strlen(word);
@@ -53,7 +53,7 @@ static bool parse_end(const char *s, const char *end, const char *word, bool las
     return true;
 }
 
-/* Parses WHICH, WHICH.k or WHICH.v in s..end. */
+/* Parses WHICH, WHICH.k or WHICH.v in s..end into r. */
 static bool parse_which(const char *s, const char *end, pi__cache_rule *r)
 {
     r->k = r->v = true;
@@ -101,7 +101,7 @@ void pi__cache_rules_add(pi__cache_rules *r, int kind, bool k, bool v, int32_t t
         r->rule[r->n++] = (pi__cache_rule) {.kind = kind, .k = k, .v = v, .type = type, .at = -1};
 }
 
-/* Returns the layer for a rule's number; negative numbers count from the end. */
+/* Returns the layer index of a rule's number: negative numbers count from the end (-1 = last layer). */
 static int32_t layer_of(int32_t number, int32_t n_layer) { return number < 0 ? n_layer + number : number; }
 
 static bool names(const pi__cache_rule *r, int32_t layer, int32_t n_layer, bool window)

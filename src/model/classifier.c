@@ -10,7 +10,8 @@
 enum { MAX_LABELS = 1 << 16, LANES = 8 /* partial sums of a row */ };
 enum { POOLING_MEAN = 1 };   /* value of metadata ARCHITECTURE.classifier.pooling_type */
 
-/* Returns the rows of a matrix of n columns that the file has. Refuses other shapes and returns 0. */
+/* Returns the rows of the file's matrix `name`, which must have n columns and at most `most` rows; 0 = other shape,
+ * which is refused. */
 static int32_t rows_of(pi__model *m, const char *name, int64_t n, int32_t most)
 {
     const pi__tensor *t = pi__gguf_find_tensor(m->g, name);

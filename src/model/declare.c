@@ -24,7 +24,7 @@ void pi__model_refuse(pi__model *m, int code, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Header of each allocation, before its elements; freed with the model. */
+/* Header before each allocation of pi__model_calloc; freed with the model. */
 typedef struct pi__owned {
     struct pi__owned *next;
     max_align_t element[];
@@ -61,7 +61,7 @@ static void key_of(const pi__model *m, const char *name, char key[128])
     snprintf(key, 128, "%s.%s", m->arch->name, name);
 }
 
-/* True if the key exists. A missing key is recorded as an error. */
+/* True if the metadata has the key. A missing key is recorded as an error. */
 static bool required(pi__model *m, const char *key)
 {
     if (pi__model_ok(m) && !pi__gguf_find(m->g, key)) pi__model_refuse(m, PI_EFORMAT, "metadata %s is missing", key);
@@ -169,7 +169,7 @@ static void add_want(pi__model *m, pi__declared want)
     pi__weights_want(m, &m->want[m->n_want - 1], &m->error);
 }
 
-/* Returns the tensor called name (of the layer, if layer >= 0), or NULL. Writes its full name. */
+/* Returns the tensor called name (of the layer, if layer >= 0), or NULL. Writes its full name to `full`. */
 static const pi__tensor *find(const pi__model *m, const char *name, int layer, char full[96])
 {
     if (layer < 0) snprintf(full, 96, "%s", name);
@@ -192,7 +192,7 @@ static const pi__tensor *need(pi__model *m, const char *name, int layer, char fu
     return pi__model_ok(m) ? t : NULL;
 }
 
-/* True if t has this shape: columns, rows, matrices. */
+/* True if t has this shape: columns, rows, matrices. Another shape is recorded as an error. */
 static bool shaped(pi__model *m, const pi__tensor *t, const char *full, int64_t n, int64_t n_rows, int64_t n_mat)
 {
     if (t->ne[0] == n && t->ne[1] == n_rows && t->ne[2] == n_mat && t->ne[3] == 1) return true;
@@ -202,7 +202,7 @@ static bool shaped(pi__model *m, const pi__tensor *t, const char *full, int64_t 
     return false;
 }
 
-/* Declares the factors of the matrix called full: ".weight" becomes ".scale". */
+/* Declares the factors of w, if the file has them. full: the name of w's tensor; its ".weight" becomes ".scale". */
 static void want_scale(pi__model *m, pi__weight *w, const char *full)
 {
     char name[96];
@@ -219,16 +219,17 @@ static void want_scale(pi__model *m, pi__weight *w, const char *full)
     add_want(m, (pi__declared) {.tensor = t, .scale = w, .size = size, .placement = w->placement});
 }
 
-/* Options of a declared matrix. */
+/* Options of add_matrices. */
 typedef struct ask {
-    bool optional;      /* may be absent */
+    bool optional;      /* the tensor may be absent */
     bool unscaled;      /* NAME.scale is not the matrix's factor */
     const int32_t *row; /* see pi__declared */
     bool turned;        /* see pi__declared */
     bool heads;         /* one matrix per head, with per-head adapters (block_mla.c) */
 } ask;
 
-/* shape: columns, rows, matrices, rows' role, and a type (0 = the file's). */
+/* Declares w as the tensor t, which may be NULL. shape: columns, rows, matrices, the flags of the rows, and a type
+ * (0 = the file's). */
 static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__weight shape, ask how, const char *full)
 {
     *w = shape;
@@ -391,7 +392,7 @@ void pi__declare_order(pi__model *m, int32_t *dst, int64_t n, const char *name, 
     add_want(m, (pi__declared) {.tensor = t, .order = dst});
 }
 
-/* Returns the placement of values that ops of any backend read. */
+/* Returns the placement of values that ops on any backend read. */
 static int32_t everywhere(const pi__model *m) { return m->be->at[PI__AT_CPU] ? PI__AT_BOTH : PI__AT_DEVICE; }
 
 void pi__declare_numbers(pi__model *m, int32_t **numbers, int64_t n_rows, int64_t n, int32_t below, const char *name,
@@ -425,7 +426,8 @@ static void want_stacked(pi__model *m, pi__declared want, bool optional, int64_t
     if (optional && !pi__has_tensor(m, name, layer)) return;
     const pi__tensor *t = want.tensor = need(m, name, layer, full);
     if (!t) return;
-    const bool any = n_rows > 1 && pi__type_info_of(t->type)->readable; /* tables accept any type */
+    /* tables may have any type; vectors must be floats */
+    const bool any = n_rows > 1 && pi__type_info_of(t->type)->readable;
     if (n_mat == 1 && (t->ne[0] != n || t->ne[1] != n_rows || t->ne[2] != 1 || t->ne[3] != 1))
         pi__model_refuse(m, PI_EFORMAT, "tensor %s has shape [%lld, %lld], expected [%lld, %lld]", full,
                          (long long) t->ne[0], (long long) t->ne[1], (long long) n, (long long) n_rows);
@@ -501,7 +503,7 @@ static bool is_wanted(const pi__model *m, const pi__tensor *t)
     return false;
 }
 
-/* True if the tensor's layer is not computed. */
+/* True if the tensor belongs to a layer that is not loaded. */
 static bool is_left_out(const pi__model *m, const pi__tensor *t)
 {
     int layer;
@@ -523,7 +525,8 @@ void pi__refuse_unwanted(pi__model *m, const char *suffix)
 
 /* ---------------------------------------------------------------------------------------------- caches and states */
 
-/* Returns the cache group that matches `like`, created if needed; -1 = too many groups. */
+/* Returns the index of the owner's cache group with the properties of `like`, which is created if needed; -1 = too many
+ * groups. Counts one more layer in it. */
 static int32_t group_of(pi__model *m, pi__model *owner, const pi__row_group *like, bool recurrent)
 {
     int32_t g = 0;

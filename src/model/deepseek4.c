@@ -13,9 +13,10 @@
  * Queries and the output have low-rank projections; the output's first one is grouped by heads. The feed-forward has a
  * shared expert and routed experts. The first layers choose experts by token id, the later ones by a router.
  *
- * The rows of recent tokens, the input of entries, are in a window cache. So prefill can be split anywhere, and
- * rejected drafts need no rollback. At multiples of 128 tokens, the only live rows of that window are the rows for the
- * overlap of the next ratio-4 entry. Prefixes are reused at these positions.
+ * The rows of recent tokens, which are the input of entries, are in a window cache. So prefill can be split
+ * anywhere, and rejected drafts need no rollback. At multiples of 128 tokens, the only rows of that window that
+ * later tokens still need are the rows for the overlap of the next ratio-4 entry. Prefixes are reused at these
+ * positions.
  *
  * A separate file holds the draft head (MTP), written by llama.cpp's converter or by ds4. It is one layer without
  * entries. It reads the model's residual streams after the last layer and the next token's embedding. Its rows are in
@@ -31,30 +32,30 @@
 
 enum { CSA = 4, HCA = 128, MAX_GROUPS = 64, MAX_DIM = 512 };
 
-/* The hyper-connection of a block: weights to read the residual streams and to add to them. */
+/* The hyper-connection of a block: weights for reading the residual streams and for adding to them. */
 typedef struct hyper {
-    pi__weight fn;              /* [24, 4E]; of the head [4, 4E] */
-    float *base, *scale;        /* [24], [3]; of the head [4], [1] */
+    pi__weight fn;              /* [24, 4E]; [4, 4E] before the LM head */
+    float *base, *scale;        /* [24], [3]; before the LM head [4], [1] */
 } hyper;
 
-/* Compresses tokens into entries. */
+/* A compressor: computes entries from tokens. */
 typedef struct compressor {
     pi__weight kv, gate;        /* [w, E] each */
     float *ape;                 /* [r, w] added to the scores, by position in the window */
-    float *norm;                /* [D] or [J] RMSNorm of an entry */
-    int32_t recent, entries;    /* indices into m->kv */
+    float *norm;                /* [D] (attention) or [J] (indexer) RMSNorm of an entry */
+    int32_t recent, entries;    /* indices into m->kv: cache of the compressor's input, of its entries */
 } compressor;
 
 typedef struct layer {
     int32_t ratio;              /* r; 0 = window only, no entries */
-    int32_t rows;               /* index into m->kv */
+    int32_t rows;               /* index into the cache owner's kv */
     hyper hc_attn, hc_ffn;
     float *attn_norm;           /* [E] RMSNorm before attention */
     pi__weight q_a, q_b, kv;    /* [Q, E], [H*D, Q] low-rank queries; [D, E] the row: key and value */
     float *q_norm, *kv_norm;    /* [Q] RMSNorm of q_a's output, [D] of the row */
     float *sinks;               /* [H] extra logit in the softmax sum */
     pi__weight out_a, out_b;    /* G of [O, H*D/G]; [E, G*O] low-rank output projection */
-    compressor comp, index;     /* for attention; for the indexer */
+    compressor comp, index;     /* compressor for attention; for the indexer */
     pi__weight index_q, index_w; /* [I*J, Q] indexer queries, [I, E] weights of its heads */
     float *ffn_norm;            /* [E] RMSNorm before the feed-forward */
     pi__weight router;          /* [X, E] logits of the experts */
@@ -65,22 +66,22 @@ typedef struct layer {
 } layer;
 
 typedef struct deepseek4 {
-    int32_t n_layer;            /* layers, without the draft head's; of a draft head: 1 */
-    int32_t first;              /* number of layers[0] in the file */
+    int32_t n_layer;            /* layers to run: without the draft head's; for a draft head 1 */
+    int32_t first;              /* number of layers[0] in the file, not 0 for a draft head */
     int32_t n_head, dim, n_rot; /* H, D; rotated values of a head */
     int32_t rank_q;             /* Q */
     int32_t window;             /* tokens */
     int32_t n_group, rank_out;  /* G, O */
     int32_t indexer_head, indexer_dim, n_top; /* I, J; entries that the indexer selects */
-    int32_t n_hash;             /* first layers, which choose experts by table */
+    int32_t n_hash;             /* number of first layers that choose experts by table */
     pi__experts experts;        /* template of the layers */
     int32_t n_iter;             /* Sinkhorn iterations */
-    float eps, hyper_eps;       /* of norms; of the hyper-connection weights */
+    float eps, hyper_eps;       /* epsilon of the norms; of the hyper-connection weights */
     pi__rotation plain, scaled; /* RoPE of the layers without entries, and of the others */
-    pi__head head;              /* of a draft head: only the norm */
+    pi__head head;              /* LM head; for a draft head only its norm is set */
     hyper hc_head;              /* hyper-connection before the LM head */
     layer *layers;              /* [n_layer] */
-    pi__work work;              /* only its widths: this model allocates its own, wider buffers */
+    pi__work work;              /* only its row widths are used: this model allocates wider buffers of its own */
     /* scratch */
     float *x;                   /* [T, 4E] residual streams */
     float *y;                   /* [T, E] a block's input, then its output */
@@ -105,7 +106,7 @@ typedef struct deepseek4 {
     float *last;                /* scratch: [R, 4E] streams after a draft, input of the next */
 } deepseek4;
 
-/* Returns the model with the cache of the rows: for a draft head, its target. */
+/* Returns the model that owns the cache of rows and entries: m, or for a draft head its target. */
 static pi__model *kv_owner(pi__model *m) { return m->target ? m->target : m; }
 
 /* ------------------------------------------------------------------------------------------------ hyperparameters */
@@ -151,7 +152,7 @@ static void read_indexer(pi__model *m, deepseek4 *p)
     m->lim.indexer_ratio = CSA;
 }
 
-/* compress_ratios: one number per layer; extra numbers (of a draft head) are ignored. */
+/* Reads compress_ratios: one number per layer; extra numbers (of a draft head) are ignored. */
 static void read_ratios(pi__model *m, deepseek4 *p)
 {
     const char *key = "deepseek4.attention.compress_ratios";
@@ -171,7 +172,8 @@ static void read_ratios(pi__model *m, deepseek4 *p)
     if (any) read_indexer(m, p);
 }
 
-/* Returns the SWIGLU limit of layer i: metadata has one number or one per layer. def if absent. */
+/* Returns the SWIGLU limit of layer i; the key has one number for all layers or one per layer. def = the key is
+ * absent. */
 static float read_limit(pi__model *m, const deepseek4 *p, const char *key, int32_t i, float def)
 {
     const pi__gguf_kv *kv = pi__gguf_find(m->g, key);
@@ -214,8 +216,8 @@ static void read_experts(pi__model *m, deepseek4 *p)
     }
 }
 
-/* Sets n_layer. Blocks past the trunk are a draft head's, if the file has them; ds4 counts them even if they are
- * absent. */
+/* Sets n_layer. Blocks past the trunk are a draft head's; ds4's converter counts them even if they are not in the
+ * file. */
 static void read_depth(pi__model *m, deepseek4 *p)
 {
     const int32_t n_draft = pi__hp_u32_or(m, "nextn_predict_layers", 0, 0, PI__MAX_LAYERS);
@@ -251,7 +253,7 @@ static void read_params(pi__model *m, deepseek4 *p)
 
 /* -------------------------------------------------------------------------------------------------------- tensors */
 
-/* name: "hc_attn", "hc_ffn" or "hc_head" of a layer, or "output_hc" of the file. */
+/* Declares h. name: "hc_attn", "hc_ffn" or "hc_head" of layer i, or "output_hc" of the file. n_mix: rows of fn. */
 static void want_hyper(pi__model *m, hyper *h, int32_t n_mix, const char *name, int32_t i)
 {
     char fn[48], base[48], scale[48];
@@ -263,7 +265,7 @@ static void want_hyper(pi__model *m, hyper *h, int32_t n_mix, const char *name, 
     pi__declare_vec(m, &h->scale, n_mix == PI__STREAMS ? 1 : 3, scale, i);
 }
 
-/* name: "attn" or "indexer". */
+/* Declares c for entries of dim values. name: "attn" or "indexer". */
 static void want_compressor(pi__model *m, compressor *c, int32_t ratio, int32_t dim, const char *name, int32_t i)
 {
     static const pi__row_group recent[] = {{.name = "recent-4", .window = CSA + 1, .keep = 2 * CSA},
@@ -285,7 +287,8 @@ static void want_compressor(pi__model *m, compressor *c, int32_t ratio, int32_t 
 
 static void want_attention(pi__model *m, deepseek4 *p, layer *l, int32_t i)
 {
-    const bool draft = m->target != NULL; /* its rows are in a group that only sequences with the draft head use */
+    /* draft heads: their rows are in a group that only sequences with the draft head use */
+    const bool draft = m->target != NULL;
     const pi__row_group window = {.name = draft ? "draft window" : "window", .window = p->window, .draft = draft};
     const int64_t E = m->n_embd, D = p->dim, Q = p->rank_q, H = p->n_head, G = p->n_group, O = p->rank_out;
     pi__declare_vec(m, &l->attn_norm, E, "attn_norm.weight", i);
@@ -320,7 +323,7 @@ static void want_experts(pi__model *m, deepseek4 *p, layer *l, int32_t i)
     pi__mlp_declare(m, &l->shared, "_shexp", i, &p->work);
 }
 
-/* Declares layer i by the file's numbering. */
+/* Declares layer number i of the file. */
 static void want_layer(pi__model *m, deepseek4 *p, int32_t i)
 {
     layer *l = &p->layers[i - p->first];
@@ -411,7 +414,8 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
 
 /* ------------------------------------------------------------------------------------------------------ the graph */
 
-/* y [n, E] = input of h's block, read from the residual streams. */
+/* Runs op hyper_pre: y [n, E] = input of h's block, read from the residual streams. Returns the op's arguments, for
+ * hyper_post. */
 static pi__hyper read_streams(pi__model *m, deepseek4 *p, const hyper *h, int32_t n)
 {
     const int64_t n_mix = h->fn.n_out, wide = (int64_t) PI__STREAMS * m->n_embd;
@@ -432,7 +436,8 @@ static pi__hyper read_streams(pi__model *m, deepseek4 *p, const hyper *h, int32_
     return a;
 }
 
-/* Computes the entries of the compression windows that end in this step. */
+/* Writes the entries of the compression windows that end in this step to c's cache. x: values and scores of the
+ * tokens. */
 static void compress(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l, const compressor *c,
                      const float *x, int32_t dim)
 {
@@ -442,8 +447,8 @@ static void compress(pi__model *m, deepseek4 *p, const pi__batch *b, const layer
     pi__op_compress(m->be, b, &a);
 }
 
-/* Computes the projections of the normed input and the queries: q, comp, icomp, iq, iw. Writes the row to the
- * cache. */
+/* Computes the projections of the normed input: queries (q), values and scores (comp, icomp), and the indexer's iq
+ * and iw. Writes the token's row to the cache. */
 static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l)
 {
     const int64_t Q = p->rank_q, HD = l->q_b.n_out, w = l->comp.kv.n_out, iw = l->index.kv.n_out, I = p->indexer_head;
@@ -477,7 +482,7 @@ static void project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer 
     pi__op_mla_qkv(m->be, b, &prep);
 }
 
-/* y [T, E] = attention of the projected queries. */
+/* y [T, E] = output projection of the attention of the queries. */
 static void attend(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l)
 {
     const int64_t HD = l->q_b.n_out, IJ = (int64_t) p->indexer_head * p->indexer_dim, GO = l->out_b.n_in;
@@ -557,7 +562,7 @@ static void feed_forward(pi__model *m, deepseek4 *p, const pi__batch *b, const l
     pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = p->y, .y = p->routed, .scale = 1.0f, .n_rows = n, .n = E});
 }
 
-/* Runs the layer from attention to the feed-forward. */
+/* Runs the layer after project(): attention, hyper_post, and the feed-forward with its hyper-connection. */
 static void after_project(pi__model *m, deepseek4 *p, const pi__batch *b, const layer *l, const pi__hyper *attn)
 {
     attend(m, p, b, l);
@@ -604,7 +609,7 @@ static void hidden_states(pi__model *m, int32_t first, int32_t n, float *out)
     pi__head_hidden(m, &p->head, p->rows + (size_t) first * (size_t) m->n_embd, n, out);
 }
 
-/* x [n, 4E] = proj of the pairs. */
+/* x [n, 4E] = proj of the n rows of pairs: the draft head's input streams. */
 static void enter(pi__model *m, deepseek4 *p, int32_t n)
 {
     const int64_t E = m->n_embd, wide = PI__STREAMS * E;
@@ -619,8 +624,8 @@ static void enter(pi__model *m, deepseek4 *p, int32_t n)
     pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = p->x, .y = p->before, .scale = 1.0f, .n_rows = n, .n = wide});
 }
 
-/* Drafts: the head's input streams are pairs of the token's embedding and one of the target's streams after the
- * previous token. When drafting after a draft (chained), the head's own streams replace the target's. */
+/* Drafts: the head's input streams are computed from the token's embedding and the target's streams after the previous
+ * token. When drafting after a draft (chained), the head's own last streams replace the target's. */
 static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
 {
     deepseek4 *p = m->arch_data;

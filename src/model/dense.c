@@ -87,11 +87,12 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
     if (d->post_norms) pi__declare_vec(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
 }
 
-/* Declares the draft head. No error if the architecture has none: the caller then finds that it cannot draft. */
+/* Declares the draft head. Does nothing if the architecture has none; pi__model_declare's caller then finds that
+ * the model cannot draft. */
 static void want_head(pi__model *m, pi__dense *d)
 {
     if (!m->arch->draft) return;
-    /* the file has another number of draft heads, or the converter left out the tensors */
+    /* not exactly one draft head, or the converter left out its tensors */
     if (d->n_next != 1 || !pi__has_tensor(m, "nextn.eh_proj.weight", m->n_layer - 1))
         pi__model_refuse(m, PI_EUNSUPPORTED,
                          "spec-type mtp: the file has %s draft head (%s.nextn_predict_layers is %d)",
@@ -151,7 +152,7 @@ static void add(pi__model *m, const pi__dense_layer *l, const pi__stream *s, con
                                      .n = m->n_embd});
 }
 
-/* y = the routed experts' output for `in`; shared = the shared expert's, if it exists. */
+/* y = output of the routed experts for `in`; d->shared = output of the shared expert, if there is one. */
 static void mixture(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__lin_in *in,
                     const pi__stream *s)
 {
@@ -166,7 +167,7 @@ static void mixture(pi__model *m, const pi__dense *d, const pi__dense_layer *l, 
     if (F) pi__mlp_down(m, &l->mlp, s->ff, s->n, d->shared);
 }
 
-/* True if the device can run the layer's experts, with a shared one, as one op. */
+/* True if the device can run the layer's routed and shared experts as one op (experts_layer). */
 static bool is_one_op(const pi__model *m, const pi__dense_layer *l)
 {
     const pi__experts *e = &l->experts;
@@ -176,7 +177,7 @@ static bool is_one_op(const pi__model *m, const pi__dense_layer *l)
            l->mlp.limit == e->limit;
 }
 
-/* x += routed experts, then x += shared expert, for input `in`. */
+/* s->x += output of the routed experts for `in`, then of the shared expert. */
 static void experts(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__lin_in *in,
                     const pi__stream *s)
 {
@@ -193,7 +194,7 @@ static void experts(pi__model *m, const pi__dense *d, const pi__dense_layer *l, 
                               .x = s->x});
 }
 
-/* x += norm(feed-forward of norm(x)). */
+/* s->x += norm(feed-forward of norm(x)); the outer norm is optional. */
 static void feed_forward(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__stream *s)
 {
     const pi__lin_in in = pi__normed(m, s->x, l->ffn_norm, l->attn.eps);
@@ -208,7 +209,8 @@ static void feed_forward(pi__model *m, const pi__dense *d, const pi__dense_layer
     if (routed && l->mlp.n_ff) add(m, l, s, d->shared);
 }
 
-/* Computes queries and this step's keys and values. Returns the row width of s->qkv. */
+/* s->qkv = queries of the normed residual. Writes this step's keys and values to the cache. Returns the row width
+ * of s->qkv. */
 static int64_t project(pi__model *m, const pi__dense_layer *l, const pi__stream *s)
 {
     if (l->mla.n_head) pi__mla_project(m, &l->mla, s);
@@ -216,7 +218,7 @@ static int64_t project(pi__model *m, const pi__dense_layer *l, const pi__stream 
     return l->mla.n_head ? pi__mla_width(&l->mla) : pi__attn_width(&l->attn);
 }
 
-/* att = attention to keys from position first on. Returns its row width. */
+/* s->att = attention of the queries to keys from position `first` on. Returns the row width of s->att. */
 static int64_t attend(pi__model *m, const pi__dense_layer *l, const pi__stream *s, int32_t first)
 {
     if (l->mla.n_head) pi__mla_attend(m, &l->mla, s, first);
@@ -224,7 +226,7 @@ static int64_t attend(pi__model *m, const pi__dense_layer *l, const pi__stream *
     return l->mla.n_head ? (int64_t) l->mla.n_head * l->mla.n_value : (int64_t) l->attn.n_head * l->attn.head_dim;
 }
 
-/* x += the attention block's output. */
+/* s->x += output projection of s->att. */
 static void add_attention(pi__model *m, const pi__dense_layer *l, const pi__stream *s)
 {
     if (l->mla.n_head) pi__mla_output(m, &l->mla, s);
@@ -235,7 +237,7 @@ void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     pi__dense *d = m->arch_data;
     pi__stream s = pi__stream_of(&d->work, b);
-    /* True if all rows are needed: by bidirectional attention, the draft head or a drafter. */
+    /* true = all rows are needed: by bidirectional attention, the draft head or a drafter */
     const bool all = m->bidirectional || m->with_head || pi__last_captured(m) >= n_layer;
     pi__head_embed(m, &d->head, b, s.x);
     pi__rotation_forward(m, &d->rot, b);

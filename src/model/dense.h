@@ -1,62 +1,65 @@
 /* A dense transformer built from blocks: attention, then a gated feed-forward or experts, in each layer. Architectures
- * differ in a few fields. An architecture's declare function sets them in pi__dense (shortest: llama.c, longest:
- * gemma3.c). */
+ * differ in a few fields of pi__dense, which their declare functions set (shortest: llama.c, longest: gemma3.c). */
 #ifndef PI__DENSE_H
 #define PI__DENSE_H
 
 #include "model/nextn.h"
 
 typedef struct pi__dense_layer {
-    pi__attn attn;           /* window, rotation and flags may differ by layer; or */
-    pi__mla mla;             /* if its n_head is not 0 */
+    pi__attn attn;           /* attention; window, rotation and flags may differ by layer; or */
+    pi__mla mla;             /* latent attention, if its n_head is not 0 */
     float *ffn_norm;         /* [E] RMSNorm before the feed-forward */
-    pi__mlp mlp;             /* n_ff > 0: the shared expert, or the only feed-forward; or */
-    pi__weight router;       /* [X, E] and */
-    pi__experts experts;
+    pi__mlp mlp;             /* the only feed-forward, or with experts the shared expert; n_ff 0 = neither */
+    pi__weight router;       /* [X, E] logits of the experts; n_out 0 = no experts */
+    pi__experts experts;     /* routed experts */
     float *post_ffn_norm;    /* [E]; NULL = none */
 } pi__dense_layer;
 
 typedef struct pi__dense {
     /* read from metadata; architectures may change it before pi__dense_declare */
-    int32_t n_ff;            /* F; also of the experts, unless the file gives their own */
+    /* F of the feed-forward; also of an expert, unless the file has expert_feed_forward_length */
+    int32_t n_ff;
     int32_t n_lead;          /* leading layers without experts */
     int32_t n_ff_shared;     /* F of the shared expert; 0 = none */
-    /* last layers of the file, which are draft heads. Not loaded, except the one for drafting */
+    /* number of draft heads, which are the last layers of the file; at most one is loaded, if the model drafts with
+     * it */
     int32_t n_next;
     int32_t window;          /* attention.sliding_window in tokens; 0 = absent */
-    int32_t n_rot;           /* rope.dimension_count, or D */
+    int32_t n_rot;           /* rotated values of a head: rope.dimension_count, or D */
     int act;                 /* activation of the feed-forward */
     bool post_norms;         /* a norm after each block, too */
     bool norm_post_attention_name; /* the feed-forward's norm is named post_attention_norm; not with post_norms */
     bool fused;              /* gate and up are one file matrix (pi__mlp) */
     bool long_rope;          /* RoPE has factors for short and for long contexts (pi__rotation_long) */
     bool interleaved_rope;         /* the file has interleaved RoPE pairs (2i, 2i+1) */
-    pi__attn attn;           /* template of the layers' attention; or */
+    pi__attn attn;           /* template of the layers' attention, if mla.n_head is 0 */
     pi__mla mla;             /* template, if its n_head is not 0; then only eps of `attn` is used */
-    pi__experts experts;     /* template; n_expert 0 = a dense feed-forward */
+    pi__experts experts;     /* template of the layers' experts; n_expert 0 = all layers have a dense feed-forward */
     pi__head head;
-    /* `rot`: of most layers; read from rope.* if n_rot is 0. `rot_local`: of layers that are assigned to it */
+    /* `rot`: rotation of most layers; read from rope.* by pi__dense_declare if n_rot is 0. `rot_local`: rotation of the
+     * layers with attn.rot set to it */
     pi__rotation rot, rot_local;
-    pi__dense_layer *layers; /* [n_layer]; pi__dense_declare copies `attn`, except window, ahead and rot */
+    pi__dense_layer *layers; /* [n_layer]; pi__dense_declare copies `attn` to each, except for window, ahead and rot */
     pi__work work;           /* scratch */
     float *shared;           /* scratch: [T, E] output of the shared expert */
-    pi__nextn next;          /* draft head, if loaded; its block is the layer after the last one */
+    pi__nextn next;          /* draft head, if loaded; its block is layers[n_layer - 1] */
 } pi__dense;
 
-/* Reads the common metadata. def_head_dim: default head size; 0 = E / H. All layers get full attention. */
+/* Allocates m's pi__dense and reads the common metadata into it. def_head_dim: default head size; 0 = E / H. All
+ * layers get full attention. */
 pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim);
-/* Like pi__dense_read, for latent attention. */
+/* Like pi__dense_read, for models with latent attention (mla). */
 pi__dense *pi__dense_read_latent(pi__model *m);
-/* Declares all tensors. */
+/* Declares all tensors of the model, with d as the architecture has set it. */
 void pi__dense_declare(pi__model *m, pi__dense *d);
 
-/* Members of a pi__arch. */
+/* The functions of a pi__arch for dense transformers; see there. */
 void pi__dense_loaded(pi__model *m);
 void pi__dense_layout(pi__model *m, const pi__limits *lim, pi__arena *a);
 void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer);
 void pi__dense_logits(pi__model *m, int32_t first, int32_t n, float *out);
 void pi__dense_hidden(pi__model *m, int32_t first, int32_t n, float *out);
-/* For architectures with an optional draft head. */
+/* pi__arch.draft for architectures with an optional draft head. */
 void pi__dense_draft(pi__model *m, const pi__batch *b, bool chained, float *logits);
 #define PI__DENSE_ARCH                                                                                                 \
     .size = sizeof(pi__dense), .loaded = pi__dense_loaded, .layout = pi__dense_layout, .forward = pi__dense_forward,   \

@@ -39,10 +39,11 @@
 /* CHUNK: max tokens of one copy of features */
 enum { CHUNK = 256, MOST_BLOCK = 256, MOST_TAPS = 64 };
 
-/* The two convolutions around attention or the feed-forward. */
+/* Weights of the two convolutions around attention or the feed-forward: one before, one after. */
 typedef struct around {
-    pi__weight own;          /* [P, E] maps the normed row to the token's own taps: before, then after */
-    float *base;             /* [2, K, E] fixed part of the taps */
+    /* [P, E] maps the normed row to the token's own taps: for the convolution before, then after */
+    pi__weight own;
+    float *base;             /* [2, K, E] taps that all tokens share */
 } around;
 
 typedef struct layer {
@@ -50,18 +51,18 @@ typedef struct layer {
     float *ffn_norm;         /* [E] RMSNorm before the feed-forward */
     pi__mlp mlp;
     float *post_ffn_norm;    /* [E]; NULL = none */
-    float out_scale;         /* multiplies the stream at the layer's end */
+    float out_scale;         /* factor of the stream at the layer's end */
     around attn_conv, ffn_conv; /* DFlash2 only */
 } layer;
 
 typedef struct dflash {
-    bool lucebox;            /* lucebox's tensor names; window layers are causal */
+    bool lucebox;            /* the file has lucebox's tensor names; its window layers are causal */
     int32_t n_ff;
     pi__attn attn;           /* template of the layers */
     int act;                 /* activation of the feed-forward */
     pi__rotation rot;
-    pi__head head;           /* empty matrices are the target's */
-    const pi__weight *embd, *output; /* the matrices in use: own or the target's */
+    pi__head head;           /* LM head and embedding; empty matrices = the target's are used */
+    const pi__weight *embd, *output; /* the matrices in use: the drafter's own or the target's */
     pi__weight fc;           /* [E, N*W] projects the target's features */
     float *enc_norm;         /* [E] norm of fc's output */
     layer *layers;           /* [n_layer] */
@@ -70,16 +71,16 @@ typedef struct dflash {
     /* DSpark; rank 0 = not DSpark */
     int32_t rank;            /* M */
     pi__weight markov_in, markov_out; /* [tokens, M], [V, M] logits += markov_out markov_in[previous token] */
-    /* [1, E+M] confidence from a normed row and the previous token's vector; n_out 0 = none */
+    /* [1, E+M] confidence logit from a normed row and the previous token's vector; n_out 0 = no confidence head */
     pi__weight sure;
-    float *before;           /* scratch: [R, M] rows of markov_in */
+    float *before;           /* scratch: [R, M] row of markov_in for each previous token */
     float *bias;             /* scratch: [R, V] their bias of the logits */
     float *pair;             /* scratch: [R, E+M] input of `sure` */
-    float *sureness;         /* scratch: [R] output of `sure` */
+    float *sureness;         /* scratch: [R] output of `sure`: confidence logits */
     /* DFlash2; n_tap 0 = not DFlash2 */
     int32_t n_tap, group;    /* K; columns that share one of a token's own taps */
     int64_t n_own;           /* P */
-    float *normed, *conv;    /* scratch: [T, E] normed stream, output of a convolution */
+    float *normed, *conv;    /* scratch: [T, E] normed stream; output of a convolution */
     float *own;              /* scratch: [T, P] the tokens' own taps */
     pi__weight select;       /* [M, E] maps a normed row to its gate */
     pi__weight select_before, select_after; /* [tokens, M] vectors of previous token, candidate */
@@ -89,10 +90,10 @@ typedef struct dflash {
 
 /* ---- declaring */
 
-/* Returns the name in llama.cpp's files, or lucebox's. */
+/* Returns the tensor or key name that the file uses: llama.cpp's or lucebox's. */
 static const char *named(const dflash *p, const char *name, const char *lucebox) { return p->lucebox ? lucebox : name; }
 
-/* Refuses related drafters that are not supported. */
+/* Refuses drafters of related kinds that are not supported. */
 static void refuse_kin(pi__model *m)
 {
     static const struct {
@@ -171,7 +172,8 @@ static void read_block(pi__model *m, dflash *p)
     m->block.mask = (int32_t) mask;
 }
 
-/* lucebox's Qwen drafters only give the number of layers: evenly spread from layer 2 to the fourth from last. */
+/* Sets c for lucebox's Qwen drafters, which only give the number of layers: evenly spread over the target's layers,
+ * from layer 2 to the fourth from last. */
 static void spread_layers(pi__model *m, pi__captured *c)
 {
     const int32_t L = m->target->n_trunk;
@@ -180,7 +182,7 @@ static void spread_layers(pi__model *m, pi__captured *c)
         c->layer[k] = 2 + (c->n > 1 ? (int32_t) lround((double) k * (L - 4) / (c->n - 1)) : 0);
 }
 
-/* Reads the list of target layers that the drafter's features come from. lucebox numbers them by their outputs. */
+/* Reads the list of target layers: their inputs are the drafter's features. lucebox numbers layers by their outputs. */
 static void read_captured(pi__model *m, const dflash *p)
 {
     pi__captured *c = &m->target->captured;
@@ -202,7 +204,7 @@ static void read_captured(pi__model *m, const dflash *p)
     }
 }
 
-/* Reads which layers have a sliding window. */
+/* Reads for each layer whether it has a sliding window. */
 static void read_windows(pi__model *m, dflash *p)
 {
     const int32_t window = pi__hp_u32_or(m, "attention.sliding_window", 0, 0, 1 << 28);
@@ -255,7 +257,7 @@ static void want_layer(pi__model *m, dflash *p, int32_t i)
     want_around(m, p, &l->ffn_conv, "ffn_conv_base", "ffn_conv_proj.weight", i);
 }
 
-/* Declares embedding and LM head, if the drafter does not use the target's. */
+/* Declares the drafter's own embedding and LM head, if it has them; else uses the target's. */
 static void want_head(pi__model *m, dflash *p)
 {
     const pi__model *t = m->target;
@@ -420,7 +422,7 @@ static void inject(pi__model *m, const pi__batch *b, const int32_t *row)
     for (int32_t i = 0; i < m->n_layer; i++) pi__attn_inject(m, &p->layers[i].attn, &in, &s);
 }
 
-/* conv [T, E] = the convolution of x before (side 0) or after (side 1) the block. */
+/* p->conv [T, E] = the convolution of x before (side 0) or after (side 1) the attention or feed-forward of c. */
 static void convolve(pi__model *m, const dflash *p, const around *c, const pi__batch *b, const float *x, int32_t side)
 {
     pi__op_block_conv(m->be, b,
@@ -434,8 +436,8 @@ static void convolve(pi__model *m, const dflash *p, const around *c, const pi__b
                                          .out = p->conv});
 }
 
-/* Returns the input of attention or the feed-forward: the stream after its norm w, with the convolution if there is
- * one. */
+/* Returns the input of attention or the feed-forward: the stream with norm w, and then the convolution before it,
+ * if there is one. */
 static pi__lin_in read_stream(pi__model *m, const dflash *p, const around *c, const float *w, const pi__stream *s)
 {
     const int64_t E = m->n_embd;
@@ -449,7 +451,7 @@ static pi__lin_in read_stream(pi__model *m, const dflash *p, const around *c, co
     return (pi__lin_in) {.kind = PI__IN_PLAIN, .x = p->conv, .ldx = E};
 }
 
-/* x = (x + y) * scale, with y convolved, and normed by w if it exists. */
+/* x = (x + y) * scale, with y convolved first if there is a convolution, and normed by w if w exists. */
 static void add_result(pi__model *m, const dflash *p, const around *c, const float *w, float scale, const pi__stream *s)
 {
     if (p->n_tap) convolve(m, p, c, s->b, s->y, 1);
@@ -493,7 +495,7 @@ static void candidates(pi__model *m, const pi__batch *b)
     pi__op_embed(m->be, b, &(pi__embed) {.w = &p->select_after, .scale = 1.0f, .out = p->vec_after});
 }
 
-/* Computes the confidence of n normed rows x from the rows and the previous tokens. */
+/* p->sureness = confidence logits of n rows, from their normed rows x and the previous tokens' vectors. */
 static void tell_sure(pi__model *m, const dflash *p, const float *x, int32_t n)
 {
     const int64_t E = m->n_embd, M = p->rank, ld = E + M;
@@ -508,12 +510,12 @@ static void tell_sure(pi__model *m, const dflash *p, const float *x, int32_t n)
     pi__matmul(m, &in, n, &p->sure, p->sureness, 1);
 }
 
-/* DSpark's draft step. */
+/* DSpark's step: logits of the next tokens, from rows of the last forward and the previous tokens. */
 static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
 {
     const dflash *p = m->arch_data;
     const int32_t n = b->n_tokens;
-    float *rows = p->work.x; /* free at this point */
+    float *rows = p->work.x; /* the model's x is not used at this point */
     (void) chained;
     pi__op_gather_rows(
         m->be, NULL,

@@ -26,7 +26,7 @@
 
 #include "model/blocks.h"
 
-/* Common configuration of the window layers or of the global layers. */
+/* Properties that all window layers share, or all global layers. */
 typedef struct kind {
     int32_t head_dim;           /* D; 0 = no layers of this kind */
     int32_t window;             /* window in tokens; 0 = full attention */
@@ -35,17 +35,18 @@ typedef struct kind {
 
 typedef struct layer {
     const kind *kind;           /* global or local */
-    bool shares;                /* has no keys and values of its own */
-    float out_scale;            /* multiplies the stream at the layer's end */
+    bool shares;                /* the layer has no keys and values of its own */
+    float out_scale;            /* factor of the stream at the layer's end */
     pi__attn attn;
     float *ffn_norm;            /* [E] RMSNorm before the MLP */
     pi__mlp mlp;
-    float *post_ffn_norm;       /* [E] RMSNorm of the MLP's output, with experts of the sum */
+    float *post_ffn_norm;       /* [E] RMSNorm of the MLP's output, or with experts of the sum of both outputs */
     /* experts; router.n_out 0 = none */
     pi__weight router;          /* [X, E] logits of the experts */
     float *router_norm;         /* [E] includes the factor E^-0.5 */
-    float *moe_norm;            /* [E] before the experts */
-    float *post_mlp_norm, *post_moe_norm; /* [E] each, before MLP and experts are added */
+    float *moe_norm;            /* [E] RMSNorm before the experts */
+    /* [E] RMSNorm of the MLP's and of the experts' output, before they are added */
+    float *post_mlp_norm, *post_moe_norm;
     pi__experts experts;
     /* per-layer embeddings */
     pi__weight ple_gate, ple_proj; /* [P, E], [E, P] y = ple_proj(gelu(ple_gate x) * ple) */
@@ -54,11 +55,11 @@ typedef struct layer {
 
 typedef struct gemma4 {
     kind global, local;         /* kinds of layers */
-    int32_t n_own;              /* layers with their own keys and values: the first n_own */
+    int32_t n_own;              /* number of layers with their own keys and values, which are the first ones */
     pi__experts experts;        /* template of the layers' experts */
     int32_t n_ple;              /* P; 0 = no per-layer embeddings */
     float eps;                  /* of every norm */
-    pi__head head;              /* of a drafter without clusters: tok_embd is the LM head */
+    pi__head head;              /* LM head and embedding; for a drafter without clusters, tok_embd is the LM head */
     pi__weight ple_embd;        /* [V, L*P] per-layer token embedding */
     pi__weight ple_model;       /* [L*P, E] projects the token embedding */
     float *ple_norm;            /* [P] RMSNorm of ple_model's output, per layer */
@@ -67,15 +68,17 @@ typedef struct gemma4 {
     float *f;                   /* scratch: [T, E] sum of MLP and experts */
     float *ple, *ple_tmp;       /* scratch: [T, L*P] per-layer embeddings, output of ple_model */
     /* drafter only; W: the target's embedding */
-    int32_t n_cluster, n_pick;  /* of the centroid LM head; n_cluster 0 = ordinary head */
+    /* clusters of a drafter's LM head; clusters that are computed per row; n_cluster 0 = an ordinary LM head */
+    int32_t n_cluster, n_pick;
     int32_t *order;             /* [V] token of each row of `clusters` */
     pi__weight centroids;       /* [n_cluster, E] */
     pi__weight clusters;        /* n_cluster of [V / n_cluster, E]; replaces tok_embd or output */
     float *scores, *some;       /* scratch: [R, n_cluster], [R, n_pick * V / n_cluster] */
     int32_t *pick;              /* scratch: [R, n_pick] */
-    pi__weight pre, post;       /* [E, 2W] for embedding and hidden state; [W, E] */
+    /* [E, 2W] maps embedding and hidden state to the drafter's width; [W, E] maps back to a hidden state */
+    pi__weight pre, post;
     float *pair_rows;           /* scratch: [2R, W] embeddings, then hidden states */
-    int64_t pair_step;          /* R W */
+    int64_t pair_step;          /* R W, floats from the embeddings to the hidden states */
     float *pairs;               /* scratch: [R, 2W] embedding and hidden state, concatenated */
     float *hidden;              /* scratch: [R, W] hidden states for the next draft */
 } gemma4;
@@ -93,7 +96,7 @@ static void read_kind(pi__model *m, kind *k, const char *key, const char *value,
                          value, vdim, rot, n_rot);
 }
 
-/* Reads which layers have a window, and the shape of both kinds. */
+/* Reads for each layer whether it has a window, and the properties of both kinds. */
 static void read_kinds(pi__model *m, gemma4 *p)
 {
     const char *key = "attention.sliding_window_pattern";
@@ -118,7 +121,7 @@ static void read_kinds(pi__model *m, gemma4 *p)
     if (any[0]) pi__rotation_factors(m, &g->rot, true);
 }
 
-/* Reads the per-layer counts; metadata has a number or an array. */
+/* Reads the numbers of heads and of feed-forward values per layer; a key has one number or an array. */
 static void read_layers(pi__model *m, gemma4 *p)
 {
     const int32_t L = m->n_layer;
@@ -161,7 +164,7 @@ static void read_params(pi__model *m, gemma4 *p)
     p->work.max_ff = p->n_ple;
 }
 
-/* Assigns a drafter's layer the cache of the target's last layer of its kind. */
+/* Sets the cache of a drafter's layer i: that of the target's last layer of the same kind. */
 static void share_kv(pi__model *m, gemma4 *p, int32_t i)
 {
     layer *l = &p->layers[i];
@@ -176,7 +179,7 @@ static void share_kv(pi__model *m, gemma4 *p, int32_t i)
     else l->attn.kv = t->layers[d].attn.kv;
 }
 
-/* Sets the index of the layer's KV cache: its own, or that of the last layer of its kind that has one. */
+/* Sets the cache of layer i: its own, or that of the last layer of its kind that has one. */
 static void find_cache(pi__model *m, gemma4 *p, int32_t i)
 {
     layer *l = &p->layers[i];
@@ -230,8 +233,8 @@ static void want_layer(pi__model *m, gemma4 *p, int32_t i)
     pi__declare_host_or_not(m, &l->out_scale, 1, "layer_output_scale.weight", i);
 }
 
-/* Sets the number of clusters of a drafter's head. It stays 0, and the head is one matrix, if the file has no
- * clusters, if the backend lacks the op, or if n_pick exceeds the op's limit. */
+/* Sets n_cluster of a drafter's head. It stays 0, and the head is one matrix, if the file has no clusters, if the
+ * backend lacks op centroid_head, or if n_pick exceeds the op's limit. */
 static void read_clusters(pi__model *m, gemma4 *p)
 {
     const pi__tensor *t = pi__gguf_find_tensor(m->g, "masked_embd_centroids.weight");
@@ -321,7 +324,7 @@ static void declare(pi__model *m)
     if (m->target) want_drafter(m, p);
 }
 
-/* Checks and uses tensor values after load. */
+/* Checks tensor values after load, and derives values from them. */
 static void loaded(pi__model *m)
 {
     gemma4 *p = m->arch_data;
@@ -405,7 +408,7 @@ static void experts(pi__model *m, const gemma4 *p, const layer *l, const pi__str
             .x = p->f, .y = s->y, .w = l->post_moe_norm, .eps = p->eps, .scale = 1.0f, .n_rows = s->n, .n = E});
 }
 
-/* Runs the layer from the attention's output projection on. ple: [n, L*P] */
+/* Runs layer i from attention's output projection to the layer's end. ple: [n, L*P] per-layer embeddings of the rows */
 static void after_attention(pi__model *m, const gemma4 *p, int32_t i, const pi__stream *s, const float *ple)
 {
     const layer *l = &p->layers[i];
@@ -430,7 +433,7 @@ static void forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     gemma4 *p = m->arch_data;
     const int32_t writes = (p->n_own < n_layer ? p->n_own : n_layer) - 1, read = pi__last_captured(m);
-    const int32_t last = read > writes ? read : writes; /* last layer that needs all rows */
+    const int32_t last = read > writes ? read : writes; /* number of the last layer that needs all rows */
     pi__stream s = pi__stream_of(&p->work, b);
     const float *ple = p->ple;
     pi__head_embed(m, &p->head, b, s.x);
@@ -467,7 +470,7 @@ static void hidden_states(pi__model *m, int32_t first, int32_t n, float *out)
     pi__head_hidden(m, &p->head, p->work.rows + (size_t) first * (size_t) m->n_embd, n, out);
 }
 
-/* x = input of the drafter's layers: pre of embedding and hidden state. */
+/* work.x = input of the drafter's layers: pre of the token's embedding and the hidden state. */
 static void enter(pi__model *m, gemma4 *p, const pi__batch *b, bool chained)
 {
     const gemma4 *t = m->target->arch_data;
@@ -491,7 +494,7 @@ static void enter(pi__model *m, gemma4 *p, const pi__batch *b, bool chained)
     pi__matmul(m, &in, n, &p->pre, p->work.x, m->n_embd);
 }
 
-/* Runs a drafter's step for the n tokens of b, all are logits rows. */
+/* A drafter's step for the n tokens of b; every token is a logits row. */
 static void draft(pi__model *m, const pi__batch *b, bool chained, float *logits)
 {
     gemma4 *p = m->arch_data;

@@ -74,7 +74,7 @@ static const pi__arch *arch_of(const pi__gguf *g, pi_error *err)
     return NULL;
 }
 
-/* True if the architecture's name has a drafter's suffix. */
+/* True if general.architecture ends like a drafter's. */
 static bool is_drafter(const pi__gguf *g)
 {
     static const char *const tail[] = {"-assistant", "dflash", "-dflash-draft"};
@@ -100,7 +100,7 @@ enum pi__kind pi__model_kind(const pi__gguf *g)
     return !head ? PI__KIND_MODEL : trunk ? PI__KIND_WITH_HEAD : PI__KIND_DRAFTER;
 }
 
-/* Pooling names by the file's number. The last entry: the file has no pooling type. */
+/* Names of the file's pooling types, by number. UNSAID: index of the name for files without a pooling type. */
 enum { UNSAID = 5 };
 static const char *const poolings[] = {"none", "mean", "cls", "last", "rank", ""};
 
@@ -133,7 +133,7 @@ int pi__model_declare(pi__model **out, const pi__gguf *g, pi__backend *be, const
     m->n_trunk = m->n_layer;
     m->bidirectional = arch->bidirectional;
     if (!use->target) pi__classifier_declare(m), pi__dense_heads_declare(m);
-    /* the last token does not summarize the text */
+    /* the last token of a bidirectional model does not summarize the text */
     if (m->bidirectional && (!*m->pooling || !strcmp(m->pooling, "none"))) m->pooling = "mean";
     if (pi__model_ok(m)) arch->declare(m);
     if (m->n_used && !m->lim.max_expert)
@@ -180,8 +180,8 @@ size_t pi__model_scratch(pi__model *m, pi__limits *lim)
     return a.used;
 }
 
-/* Bytes of the file that are read at a time: the file and its copy are never both in memory. More for a discrete
- * device: its threads pack one piece together. */
+/* Max bytes of the file that are read at a time, so that the file and its copy are never both in memory; a discrete
+ * device gets larger pieces, because its threads pack one piece together. */
 enum { LOAD_BYTES = 4 << 20, DISCRETE_LOAD_BYTES = 16 << 20 };
 
 typedef struct stage { /* buffer for a piece of a file that is not memory-mapped */
@@ -189,7 +189,7 @@ typedef struct stage { /* buffer for a piece of a file that is not memory-mapped
     size_t cap;
 } stage;
 
-/* Checks that n bytes of the tensor from offset off (complete quantization blocks) are finite values. */
+/* Refuses values that are not finite in n bytes of the tensor from offset off (complete quantization blocks). */
 static int check_values(const pi__tensor *t, uint64_t off, const char *data, size_t n, pi_error *err)
 {
     enum { PART = 1024 };
@@ -209,7 +209,8 @@ static int check_values(const pi__tensor *t, uint64_t off, const char *data, siz
     return PI_OK;
 }
 
-/* Returns n bytes of the tensor from offset off, in place or copied to st; NULL with *rc set on errors. */
+/* Returns n bytes of the tensor from offset off: in place, or copied to st. Checks the values (check_tensors) and
+ * adds the bytes to m->digest (want_digest). Returns NULL on errors, with their code in *rc. */
 static const char *piece(pi__model *m, const pi__tensor *t, uint64_t off, size_t n, stage *st, int *rc, pi_error *err)
 {
     const char *data = pi__gguf_tensor_data(m->g, t);
@@ -225,8 +226,8 @@ static const char *piece(pi__model *m, const pi__tensor *t, uint64_t off, size_t
     return data;
 }
 
-/* Refuses NaN in a small vector. A NaN there may change the output without making it NaN, for example in the choice of
- * experts. So this check ignores the option check-tensors. */
+/* Refuses NaN in a small vector, regardless of the option check-tensors: NaN there may change the output without
+ * making it NaN, for example in the choice of experts. */
 static int check_numbers(const pi__tensor *t, const float *v, int64_t n, pi_error *err)
 {
     for (int64_t i = 0; i < n; i++)
@@ -237,7 +238,7 @@ static int check_numbers(const pi__tensor *t, const float *v, int64_t n, pi_erro
     return PI_OK;
 }
 
-/* Loads the values of a vec or scale to dst on the device, or the host values. */
+/* Reads the f32 values of w: uploads a vec or scale to dst on the device, or stores host values at dst. */
 static int load_values(pi__model *m, const pi__declared *w, float *dst, stage *st, pi_error *err)
 {
     int rc = PI_OK;
@@ -264,8 +265,8 @@ static int load_values(pi__model *m, const pi__declared *w, float *dst, stage *s
     return sorted ? PI_OK : pi__fail_mem(err, "reading a tensor");
 }
 
-/* Reads integers and checks that they are in range (a permutation: each once), so that they are safe as indices. to:
- * [the tensor's number of elements] */
+/* Reads the integers of w into `to`, which has space for all elements of the tensor. Refuses integers out of range
+ * (in a permutation also duplicates), so that they are safe as indices. */
 static int read_numbers(pi__model *m, const pi__declared *w, int32_t *to, stage *st, pi_error *err)
 {
     const pi__tensor *t = w->tensor;
@@ -291,7 +292,7 @@ static int read_numbers(pi__model *m, const pi__declared *w, int32_t *to, stage 
     return rc;
 }
 
-/* Like read_numbers, and uploads them to dst on the device. */
+/* Reads integers like read_numbers, and uploads them to dst on the device. */
 static int load_numbers(pi__model *m, const pi__declared *w, int32_t *dst, stage *st, pi_error *err)
 {
     int32_t *tmp = pi__calloc(w->size, 1);
@@ -303,8 +304,8 @@ static int load_numbers(pi__model *m, const pi__declared *w, int32_t *dst, stage
     return rc;
 }
 
-/* Returns n rows of a matrix from row `first` on, in want's order. st[0]: buffer for file data; st[1]: for gathered
- * rows. */
+/* Returns n rows of a matrix from row `first` on, in the order of want->row. row: bytes per row. st[0]: buffer for file
+ * data; st[1]: buffer for gathered rows. Returns NULL on errors, with their code in *rc. */
 static const char *rows_of(pi__model *m, const pi__declared *want, int64_t first, int64_t n, size_t row, stage st[2],
                            int *rc, pi_error *err)
 {
@@ -317,8 +318,8 @@ static const char *rows_of(pi__model *m, const pi__declared *want, int64_t first
     return *rc ? NULL : st[1].p;
 }
 
-/* Builds in st[1] a matrix with file rows as columns: its dequantized columns as floats, then its rows.
- * Returns the rows, or NULL with *rc set on errors. */
+/* Returns the rows of matrix `mat` of a stack that has file rows as columns (want->turned). Builds them in st[1]:
+ * first the columns as floats, then the rows, `row` bytes each. Returns NULL on errors, with their code in *rc. */
 static const char *turned_matrix(pi__model *m, const pi__declared *want, int64_t mat, size_t row, stage st[2], int *rc,
                                  pi_error *err)
 {
@@ -380,7 +381,7 @@ static int load_weight(pi__model *m, const pi__declared *want, stage st[2], pi_e
     return PI_OK;
 }
 
-/* Returns the file bytes of a declared tensor; for a matrix, the bytes of its rows. */
+/* Returns the bytes that load reads from the file for a declared tensor. */
 static uint64_t file_bytes(const pi__declared *want)
 {
     const pi__weight *w = want->weight;
@@ -407,7 +408,7 @@ int pi__model_load(pi__model *m, const pi__limits *lim, pi__progress *p, pi_erro
     m->arch->layout(m, &own, &a);
 
     m->progress = p;
-    m->want_digest |= m->image.map != NULL; /* for processes that share the image */
+    m->want_digest |= m->image.map != NULL; /* processes that share the image compare the digest */
     stage st[2] = {0};
     for (size_t i = 0; i < m->n_want && !rc; i++) {
         const pi__declared *w = &m->want[i];

@@ -20,7 +20,7 @@ void pi__nextn_layout(const pi__model *m, pi__nextn *h, const pi__limits *lim, p
     h->rows = pi__arena_take(a, (size_t) lim->max_rows * row);
 }
 
-/* out = norm(x) of n rows; ldo is the row stride of out. */
+/* out = norm of n rows of x with weight w and the head's eps; ldo: floats between rows of out. */
 static void norm(pi__model *m, const pi__head *head, const float *x, const float *w, int32_t n, float *out, int64_t ldo)
 {
     pi__op_norm(m->be, NULL,

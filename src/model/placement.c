@@ -35,22 +35,22 @@ struct pi__placement {
     const pi__gguf *g;     /* the file */
     size_t n;              /* number of its tensors */
     uint8_t *placement;    /* [n] PI__AT_*, indexed like pi__gguf_tensor_at */
-    int32_t first;         /* first layer on the device */
-    bool kv_on_cpu;        /* caches are on the CPU nevertheless */
-    bool has[PI__N_PLACEMENTS]; /* the placement has matrices or caches */
-    int32_t n_stages;      /* 0 = no stages; else `placement` holds stage indices */
+    int32_t first;         /* number of the first layer on the device */
+    bool kv_on_cpu;        /* caches are on the CPU even if their layer is on the device */
+    bool has[PI__N_PLACEMENTS]; /* by placement: it has matrices or caches */
+    int32_t n_stages;      /* number of pipeline stages; 0 = none. With stages, `placement` holds stage indices */
     int32_t from[PI__N_PLACEMENTS + 1]; /* [n_stages + 1] stage i has layers from[i] .. from[i + 1] - 1 */
     int32_t n_layer;       /* layers of the file, including draft heads */
 };
 
-/* One REGEX=DEVICE entry. */
+/* One REGEX=DEVICE entry of override-tensor. */
 typedef struct rule {
     pi__regex *pattern; /* searched for in tensor names */
     uint8_t placement;  /* PI__AT_* */
 } rule;
 
 typedef struct rules {
-    const char *device;         /* name of the device */
+    const char *device;         /* name of the device other than the CPU */
     pi__regex_scratch *scratch; /* shared by all patterns */
     rule *list;                 /* [n] in the order given */
     size_t n, cap;              /* entries used, allocated */
@@ -65,8 +65,8 @@ static void rules_free(rules *r)
     pi__free(r->list);
 }
 
-/* Parses "cuda", "CUDA0" or "cpu". Host memory with fast device access ("CUDA_Host") counts as the CPU. Returns false
- * for any other name. */
+/* Parses a device name: "cuda", "CUDA0" or "cpu". Host memory with fast device access ("CUDA_Host") counts as the
+ * CPU. Sets *placement; returns false for any other name. */
 static bool parse_device(const rules *r, const char *name, size_t n, uint8_t *placement)
 {
     const size_t dev = strlen(r->device);
@@ -93,7 +93,7 @@ static int add_rule(rules *r, const char *regex, size_t n, uint8_t placement, pi
     return PI_OK;
 }
 
-/* Parses "REGEX=DEVICE,REGEX=DEVICE". An expression may contain commas, but no "=". */
+/* Parses "REGEX=DEVICE,REGEX=DEVICE" and adds the rules. An expression may contain commas, but no "=". */
 static int add_rules(rules *r, const char *text, pi_error *err)
 {
     for (const char *p = text; *p;) {
@@ -124,7 +124,8 @@ static int rules_open(rules *r, const pi__placement_rules *from, const char *dev
     return rc;
 }
 
-/* Applies the first rule that matches the name. *placement is unchanged if none matches. */
+/* Applies the first rule with a pattern that matches t's name: sets *found and *placement. Both are unchanged if
+ * none matches. */
 static int apply(const rules *r, const pi__tensor *t, bool *found, uint8_t *placement, pi_error *err)
 {
     *found = false;
@@ -169,7 +170,7 @@ static bool is_experts(const pi__tensor *t)
     return false;
 }
 
-/* True for an embedding: a step reads only its tokens' rows. */
+/* True for an embedding that is not the LM head: a step reads only its tokens' rows. */
 static bool is_embedding(const pi__placement *p, const pi__tensor *t)
 {
     if (!strcmp(t->cname, "per_layer_token_embd.weight")) return true;
@@ -178,7 +179,7 @@ static bool is_embedding(const pi__placement *p, const pi__tensor *t)
 
 /* -------------------------------------------------------------------------------------------------------- placing */
 
-/* Returns the placement by gpu-layers and cpu-moe. */
+/* Returns the placement of t by gpu-layers, cpu-moe and n-cpu-moe, or LATER. */
 static uint8_t by_layer(const pi__placement *p, const pi__placement_rules *r, int32_t n_layer, const pi__tensor *t)
 {
     const int32_t layer = layer_of(t);
@@ -186,7 +187,7 @@ static uint8_t by_layer(const pi__placement *p, const pi__placement_rules *r, in
     return (layer < 0 ? n_layer : layer) >= p->first ? PI__AT_DEVICE : PI__AT_CPU;
 }
 
-/* embeddings without a matching rule: their placement depends on all other tensors */
+/* LATER: embeddings without a matching rule; settle() places them, depending on all other tensors */
 enum { LATER = PI__N_PLACEMENTS };
 
 static int placement_of_tensors(pi__placement *p, const pi__placement_rules *r, const rules *over, int32_t n_layer,
@@ -203,7 +204,7 @@ static int placement_of_tensors(pi__placement *p, const pi__placement_rules *r, 
     return PI_OK;
 }
 
-/* If one expert matrix of a layer is on the CPU, moves the layer's other expert matrices there. */
+/* If one expert matrix of a layer is on the CPU, moves the layer's other expert matrices to the CPU. */
 static void join_experts(pi__placement *p)
 {
     bool cpu[PI__MAX_LAYERS] = {false};
@@ -217,7 +218,7 @@ static void join_experts(pi__placement *p)
         }
 }
 
-/* Records which backends have matrices or caches; then places the embeddings. */
+/* Sets has[] for the placements with matrices or caches; then places the embeddings that are LATER. */
 static void settle(pi__placement *p, int32_t n_layer)
 {
     for (int32_t i = 0; i < n_layer; i++) p->has[p->kv_on_cpu || i < p->first ? PI__AT_CPU : PI__AT_DEVICE] = true;
@@ -227,7 +228,7 @@ static void settle(pi__placement *p, int32_t n_layer)
         if (p->placement[i] == LATER) p->placement[i] = p->has[PI__AT_CPU] ? PI__AT_CPU : PI__AT_DEVICE;
 }
 
-/* Counts the file's layers for the rules. The model's declaration validates the number later. */
+/* Reads the file's number of layers, before the model's declaration checks it. */
 static int count_layers(const pi__gguf *g, int32_t *n, pi_error *err)
 {
     pi__str arch;

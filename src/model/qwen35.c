@@ -26,11 +26,12 @@
 
 typedef struct layer {
     bool delta;                     /* true: delta net; false: attention */
-    pi__attn attn;                  /* a head's query is followed by its gate */
+    pi__attn attn;                  /* attention; a head's query is followed by its gate */
     /* delta net */
     float *norm;                    /* [E] RMSNorm before the delta net */
     int32_t state;                  /* index into m->state */
-    /* [C, E], [v*d, E], [v, E], [v, E]. Empty z: qkv also has z's rows, after its own; empty beta: likewise alpha */
+    /* [C, E], [v*d, E], [v, E], [v, E]. z empty: qkv also has z's rows, after its own. beta empty: alpha also has
+     * beta's */
     pi__weight qkv, z, alpha, beta;
     float *conv;                    /* [C, taps] convolution, the last tap for the current token */
     float *dt_bias, *a;             /* [v] log decay = a * softplus(alpha + dt_bias) */
@@ -38,7 +39,8 @@ typedef struct layer {
     pi__weight wo;                  /* [E, v*d] output projection */
     /* feed-forward */
     float *ffn_norm;                /* [E] RMSNorm before the feed-forward */
-    pi__mlp mlp;                    /* dense, or the shared expert; n_ff 0 = a draft head without feed-forward */
+    /* dense feed-forward, or the shared expert; n_ff 0 = a draft head without feed-forward */
+    pi__mlp mlp;
     pi__weight router;              /* [N, E] logits of the experts */
     pi__experts experts;
     pi__weight shared_gate;         /* [1, E] sigmoid gate of the shared expert */
@@ -52,18 +54,19 @@ typedef struct draft_head {
 
 typedef struct qwen35 {
     bool moe;                   /* qwen35moe or qwen3next */
-    int32_t n_trunk;            /* layers, without the draft head's */
+    int32_t n_trunk;            /* layers that are run: without the draft head's */
     int32_t n_ff;               /* F of the dense feed-forward */
     int32_t n_ff_shared;        /* F of the shared expert */
     pi__attn attn;              /* template of the attention layers */
-    pi__experts experts;        /* template of the layers */
+    pi__experts experts;        /* template of the layers' experts */
     pi__state_layer delta;      /* shape of the delta nets */
-    bool next;                  /* qwen3next; its row orders follow. NULL = file order */
-    /* [C + v*d] file rows of queries, keys, values, z as one matrix; else [C], then [v*d] of z */
+    /* Qwen3-Next: its row orders follow; they are NULL for files in the order of this code */
+    bool next;
+    /* [C + v*d] file rows of queries, keys, values and z, if they are one matrix; else [C], then [v*d] for z */
     int32_t *rows_in;
-    int32_t *taps;              /* [C, taps] file values of conv */
-    int32_t *rows_ab;           /* [2v] file rows of alpha, beta */
-    int32_t *heads;             /* [v] file values of dt_bias and a */
+    int32_t *taps;              /* [C, taps] index in the file of each value of conv */
+    int32_t *rows_ab;           /* [2v] file rows of alpha, then beta */
+    int32_t *heads;             /* [v] index in the file of each value of dt_bias and a */
     float eps;                  /* of every norm */
     pi__rotation rot;
     pi__head head;
@@ -136,7 +139,7 @@ static void read_ffn(pi__model *m, qwen35 *p)
                              : pi__hp_u32(m, key, 1, PI__MAX_EMBD);
 }
 
-/* Returns F of layer i's experts; metadata has a number or an array with one per layer. */
+/* Returns F of layer i's experts; the key has one number or an array with one per layer. */
 static int32_t expert_ff(pi__model *m, qwen35 *p, int32_t i)
 {
     char key[64];
@@ -154,8 +157,8 @@ static int32_t expert_ff(pi__model *m, qwen35 *p, int32_t i)
     return pi__hp_u32_or(m, "expert_feed_forward_length", (uint32_t) (p->n_ff / p->experts.n_used), 1, PI__MAX_EMBD);
 }
 
-/* recurrent_layers: an array with one bool per layer. Without it, every full_attention_interval-th layer is
- * attention. */
+/* Reads the layers' kinds. recurrent_layers: an array with one bool per layer. Without it, every
+ * full_attention_interval-th layer is attention. */
 static void read_pattern(pi__model *m, qwen35 *p)
 {
     const pi__gguf_kv *kv = pi__hp_array(m, "attention.recurrent_layers", PI__GGUF_BOOL, p->n_trunk, false);
@@ -187,15 +190,16 @@ static void read_params(pi__model *m, qwen35 *p)
 
 /* -------------------------------------------------------------------------------------------------------- tensors */
 
-/* Returns the channels of the convolution. */
+/* Returns the number of channels of the convolution. */
 static int64_t n_channels(const qwen35 *p) { return (int64_t) (2 * p->delta.n_k + p->delta.n_v) * p->delta.dim; }
 
 static int64_t widest(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Returns the index of value head j in Qwen3-Next's order. */
+/* Returns the position of value head j in Qwen3-Next's order, which has the heads of a key head adjacent. */
 static int32_t head_at(const pi__state_layer *s, int32_t j) { return pi__gdn_place(s->n_k, s->n_v, true, j); }
 
-/* Sets the file rows of queries, keys, values and z. whole: they are one matrix, grouped by key head. */
+/* Sets row to the file rows of queries, keys, values and z. whole: they are one matrix in the file, grouped by key
+ * head. */
 static void order_rows(const pi__state_layer *s, bool whole, int32_t *row)
 {
     const int32_t d = s->dim, r = s->n_v / s->n_k, keys = s->n_k * d, C = 2 * keys + s->n_v * d,
@@ -313,7 +317,7 @@ static void declare(pi__model *m)
 
 /* ---------------------------------------------------------------------------------------------------------- graph */
 
-/* Returns the values in a row of the mixer's output. */
+/* Returns the values in a row of att: the output of attention or of the delta net. */
 static int64_t mixer_width(const qwen35 *p, const layer *l)
 {
     return l->delta ? (int64_t) p->delta.n_v * p->delta.dim : (int64_t) l->attn.n_head * l->attn.head_dim;
@@ -330,7 +334,7 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     if (p->draft) pi__nextn_layout(m, &p->draft->next, lim, a);
 }
 
-/* att [T, v*d] = delta rule of the normed residual. Advances the states. */
+/* s->att [T, v*d] = delta rule of the normed residual. Updates the sequences' states. */
 static void delta_rule(pi__model *m, const qwen35 *p, const layer *l, const pi__stream *s)
 {
     const int64_t C = n_channels(p), nv = p->delta.n_v, VD = nv * p->delta.dim, ld = C + VD + 2 * nv;
@@ -359,7 +363,7 @@ static void delta_rule(pi__model *m, const qwen35 *p, const layer *l, const pi__
     pi__op_gdn(m->be, s->b, &a);
 }
 
-/* x += the routed experts plus the gated shared expert, for input `in`. */
+/* s->x += output of the routed experts plus the gated shared expert, for input `in`. */
 static void experts(pi__model *m, const qwen35 *p, const layer *l, const pi__lin_in *in, const pi__stream *s)
 {
     const int64_t E = m->n_embd, N = l->experts.n_expert, F = l->mlp.n_ff, ld = N + 1;
@@ -382,7 +386,7 @@ static void experts(pi__model *m, const qwen35 *p, const layer *l, const pi__lin
     pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = s->y, .scale = 1.0f, .n_rows = s->n, .n = E});
 }
 
-/* Runs the layer from the mixer's output projection on. */
+/* Runs the layer from the output projection of attention or delta net to its end. */
 static void after_mixer(pi__model *m, const qwen35 *p, const layer *l, const pi__stream *s)
 {
     const pi__add_norm add = {.x = s->x, .y = s->y, .scale = 1.0f, .n_rows = s->n, .n = m->n_embd};

@@ -20,13 +20,13 @@ enum { NONE, LINEAR, YARN };
 
 typedef struct scaling {
     int kind;
-    float factor;         /* s: max context / training context */
+    float factor;         /* s: how many times longer the max context is than the training context */
     int32_t trained;      /* training context in tokens */
-    float ext;            /* weight of r_i */
-    float attn;           /* extra factor of cosines and sines */
+    float ext;            /* factor of r_i: 0 = linear scaling only */
+    float attn;           /* factor of cosines and sines, in addition to YaRN's */
     /* coefficient of ln s that the model applies to scores elsewhere, and that is divided out here */
     float all;
-    float fast, slow;     /* beta_fast, beta_slow: rotations */
+    float fast, slow;     /* beta_fast, beta_slow, in rotations */
 } scaling;
 
 static bool is(pi__str s, const char *word) { return s.n == strlen(word) && !memcmp(s.p, word, s.n); }

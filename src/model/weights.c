@@ -21,7 +21,7 @@
 
 static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
 
-/* Rounds n up to whole pages. n and page are at most SIZE_MAX / 2. */
+/* Returns n rounded up to whole pages. n and page are at most SIZE_MAX / 2; page 0 = no rounding. */
 static size_t in_pages(size_t n, size_t page) { return page ? (n + page - 1) & ~(page - 1) : n; }
 
 int pi__weights_want(pi__model *m, pi__declared *w, pi_error *err)
@@ -46,13 +46,13 @@ static int no_memory(const pi__model *m, int32_t place, pi_error *err)
                     be->dev->describe(be), be->discrete ? ": lower gpu-layers, or give cpu-moe" : "");
 }
 
-/* Returns the bytes of a region's arena. In an image it includes the mark. */
+/* Returns the bytes of the arena for a region; in an image, the mark is included. */
 static size_t arena_bytes(const pi__model *m, int32_t place)
 {
     return m->weights[place].part == PI__PART_DEVICE ? pi__weights_image_bytes(m, place) : m->weights_size[place];
 }
 
-/* Reserves addresses, then maps memory for the parts that need it. */
+/* Reserves the region's addresses, then maps memory for the parts that need it now. */
 static int alloc_region(pi__model *m, int32_t place, pi_error *err)
 {
     pi__region *r = &m->weights[place];

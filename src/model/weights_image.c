@@ -26,10 +26,10 @@ typedef struct header {
     char magic[8];
     uint32_t version, layout;
     pi__digest key;
-    pi__digest digest;   /* of the file's tensors (pi__model.digest) */
+    pi__digest digest;   /* hash of the loaded tensors (pi__model.digest) */
     uint64_t size;       /* bytes of the image */
     uint64_t data_sum;   /* XXH3-64 of the bytes after the first page; 0 = not computed */
-    uint64_t head_sum;   /* hash of the preceding fields */
+    uint64_t head_sum;   /* hash of the fields before this one */
 } header;
 
 static const char magic[8] = {'P', 'I', 'w', 'e', 'i', 'g', 'h', 't'};
@@ -37,7 +37,8 @@ enum { VERSION = 2 };
 
 static size_t in_pages(size_t n) { return (n + PAGE - 1) & ~(size_t) (PAGE - 1); }
 
-/* Returns the image part that would hold the region, or PI__PART_NONE if its backend supports no images. */
+/* Returns the part of an image that would hold the region of a placement; PI__PART_NONE = its backend supports no
+ * images. */
 static int part_of(const pi__model *m, int32_t placement)
 {
     const pi__backend *be = pi__backend_at(m->be, placement);
@@ -51,7 +52,7 @@ int pi__weights_image_part(const pi__model *m, int32_t placement)
     return m->image.map ? part_of(m, placement) : PI__PART_NONE;
 }
 
-/* Returns the bytes of the image in host memory before the region `end`. */
+/* Returns the bytes of the host part of the image up to the region of placement `end`. */
 static size_t host_bytes(const pi__model *m, int32_t end)
 {
     size_t n = PAGE;
@@ -71,7 +72,7 @@ size_t pi__weights_image_bytes(const pi__model *m, int32_t placement)
 /* --------------------------------------------------------------------------------------------------------------
  * key */
 
-/* Hashes sample bytes of the tensor: at its start, middle and end. */
+/* Adds sample bytes of the tensor to the hash h: at its start, middle and end. */
 static int sample(const pi__model *m, const pi__tensor *t, pi__hasher *h, pi_error *err)
 {
     char bytes[SAMPLE];
@@ -101,7 +102,7 @@ static int add_want(const pi__model *m, const pi__declared *w, pi__hasher *h, pi
     return sample(m, t, h, err);
 }
 
-/* Describes the backends, and the devices that have part of the image. */
+/* Sets m->image.target: a description of the backends, and of the devices that have part of the image. */
 static void name_target(pi__model *m)
 {
     char *to = m->image.target;
@@ -138,7 +139,7 @@ static int make_key(pi__model *m, pi_error *err)
 
 static uint64_t sum_head(const header *h) { return pi__hash64(h, offsetof(header, head_sum), 0); }
 
-/* Maps all of fd. Registers each region as a known extent, for checked builds. */
+/* Maps all of fd at m->image.map, writable if `write`. Registers each region as a known extent, for checked builds. */
 static bool map_fd(pi__model *m, int fd, bool write)
 {
     void *p = mmap(NULL, m->image.size, write ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
@@ -162,8 +163,8 @@ static void unmap(pi__model *m)
     m->image.complete = false;
 }
 
-/* Returns the reason why the mapped image does not match the key, or NULL if it matches. sum: also verify the data
- * checksum. */
+/* Returns the reason why the mapped image cannot be used: a damaged header, another key or another size. NULL = it
+ * can. sum: also verify the data checksum. */
 static const char *fault(const pi__model *m, bool sum)
 {
     header h;
@@ -176,8 +177,8 @@ static const char *fault(const pi__model *m, bool sum)
     return NULL;
 }
 
-/* Maps fd, a complete image, read-only. sum: fd is a file of the cache directory. Returns NULL, or the fault as
- * text. */
+/* Maps fd as the model's complete image, read-only, and sets m->digest. sum: fd is a file of the cache directory,
+ * with a checksum. Returns NULL, or the reason why the image cannot be used. */
 static const char *adopt(pi__model *m, int fd, bool sum)
 {
     struct stat st;
@@ -196,7 +197,7 @@ static const char *adopt(pi__model *m, int fd, bool sum)
     return NULL;
 }
 
-/* Returns the mark of a device's memory, which depends on the key and the placement. */
+/* Returns the mark of a device's memory, derived from the key and the placement. */
 static pi__digest mark_of(const pi__model *m, int32_t placement)
 {
     return pi__hash_chain(PI__HASH_IMAGE_PART, &m->image.key, &placement, sizeof placement);
@@ -243,7 +244,8 @@ static int from_owner(pi__model *m, pi_error *err)
                            socket, what) : PI_OK;
 }
 
-/* Allocates all of the file's memory now, so that a full disk or machine is an error here and not a SIGBUS later. */
+/* Allocates the memory of all of the file now, so that a full disk or machine is an error here and not a SIGBUS
+ * later. */
 static bool take_room(const pi__model *m, int fd)
 {
     int e;
@@ -277,8 +279,8 @@ static void cannot_keep(const pi__model *m, int e)
              "the next start packs again", m->image.size >> 20, m->image.source.cache, strerror(e));
 }
 
-/* Removes temporary files of killed writers: they are not locked. A writer locks its file before it writes the first
- * byte. */
+/* Removes temporary files of killed writers from the directory: files that no process has locked. A writer locks
+ * its file before it writes the first byte. */
 static void sweep(const char *dir)
 {
     enum { EMPTY_SECONDS = 60 };
@@ -298,8 +300,8 @@ static void sweep(const char *dir)
     if (d) closedir(d);
 }
 
-/* Uses the directory's image if it exists; else creates a file to be filled. Without write access there is no
- * image. */
+/* Maps the directory's image if it exists; else creates a temporary file that load fills. Without write access the
+ * model has no image. */
 static int in_directory(pi__model *m, pi_error *err)
 {
     char path[300];
@@ -340,7 +342,7 @@ static int in_directory(pi__model *m, pi_error *err)
     return PI_OK;
 }
 
-/* Returns a backend that cannot share its part, or NULL if all can. */
+/* Returns a backend that cannot share its part of the weights; NULL = all can. */
 static const pi__backend *who_cannot(const pi__model *m)
 {
     for (int32_t i = 0; i < PI__N_PLACEMENTS; i++)
@@ -376,14 +378,14 @@ int pi__weights_image_open(pi__model *m, pi_error *err)
     return from ? from_owner(m, err) : s->keep ? in_memory(m, err) : in_directory(m, err);
 }
 
-/* Remaps the same pages read-only at the same addresses. */
+/* Maps the same pages again, read-only, at the same addresses. */
 static bool protect(const pi__model *m, int fd)
 {
     return mmap(m->image.map, m->image.size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
 }
 
 /* Seals the memory: from now on, no process can write or truncate it. Sealing requires that no writable mapping
- * exists. The kept descriptor is read-only, as older systems map no other kind of a sealed file. */
+ * exists. The kept descriptor is opened read-only, as older systems do not map a sealed file from a writable one. */
 static int seal(pi__model *m, pi_error *err)
 {
     pi__weights_image *im = &m->image;
@@ -399,7 +401,8 @@ static int seal(pi__model *m, pi_error *err)
     return protect(m, fd) ? PI_OK : pi__fail(err, PI_ENOMEM, "mapping the packed weights failed: %s", strerror(errno));
 }
 
-/* Renames the file to its final name. Processes that have it open keep it, even if that fails or it is replaced. */
+/* Renames the temporary file to its final name. The model keeps the mapped file, even if that fails or the name is
+ * given to another file later. */
 static int give_name(pi__model *m, pi_error *err)
 {
     pi__weights_image *im = &m->image;

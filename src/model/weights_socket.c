@@ -32,7 +32,7 @@ typedef struct answer {
     uint32_t version;
     int32_t status;      /* GIVEN, ... */
     uint64_t size;       /* bytes of the image */
-    char text[232];      /* the owner's model, NUL terminated */
+    char text[232];      /* name of the owner's model, NUL-terminated */
 } answer;
 
 static const char magic[8] = {'P', 'I', 'w', 'e', 'i', 'g', 'h', 't'};
@@ -46,18 +46,18 @@ typedef union control {
 
 typedef struct peer { /* a connection with an incomplete request */
     int fd;
-    double until;     /* pi__now_ms at which it is closed */
-    size_t n;         /* bytes of q received */
+    double until;     /* time (pi__now_ms) at which the connection is closed */
+    size_t n;         /* bytes of q received so far */
     request q;
 } peer;
 
 struct pi__weights_listener {
     pi__weights_offer offer[MAX_OFFERS];
     int n;               /* offers */
-    char what[232];      /* name of the model */
+    char what[232];      /* name of the model, sent in refusals */
     struct sockaddr_un at;
-    struct stat st;      /* of the socket's file; close removes only this inode */
-    int fd, stop[2];     /* the socket; a pipe: closing one end stops the thread */
+    struct stat st;      /* identifies the socket's file: unlisten removes only this inode */
+    int fd, stop[2];     /* the listening socket; a pipe: closing one end stops the thread */
     peer peer[MAX_PEERS]; /* used by the thread only; oldest first */
     int n_peers;
     bool started;        /* the thread must be joined */
@@ -120,7 +120,7 @@ static bool receive(int s, answer *a, int fd[PI__WEIGHTS_FDS], int *n)
     return got == (ssize_t) sizeof *a && !(msg.msg_flags & MSG_CTRUNC);
 }
 
-/* Reports an answer that does not carry the weights. */
+/* Sets err for an answer without descriptors. target: description of this process's backends and devices. */
 static int refused(const char *path, answer *a, const char *target, pi_error *err)
 {
     if (memcmp(a->magic, magic, sizeof magic) || a->version != VERSION)
@@ -178,7 +178,7 @@ int pi__weights_ask(const char *path, const pi__weights_question *want, int fd[P
 
 /* --------------------------------------------------------------------------------------------------------- listen */
 
-/* Sends an answer. of: the image to attach, or NULL. */
+/* Sends the answer a. of: the image with the descriptors to attach; NULL = none. */
 static void give(int s, const answer *a, const pi__weights_offer *of)
 {
     control c = {{0}};
@@ -195,12 +195,12 @@ static void give(int s, const answer *a, const pi__weights_offer *of)
     (void) sendmsg(s, &msg, MSG_NOSIGNAL); /* a disconnected peer is ignored */
 }
 
-/* Answers a complete request. */
+/* Answers the complete request q on socket s. */
 static void reply(const pi__weights_listener *l, int s, const request *q)
 {
     answer a = {.version = VERSION, .status = UNKNOWN_KEY};
     const pi__weights_offer *of = NULL;
-    bool target = false; /* an offer is packed for this target */
+    bool target = false; /* some offer is for the requested target */
     memcpy(a.magic, magic, sizeof magic);
     memcpy(a.text, l->what, sizeof a.text);
     for (int i = 0; i < l->n && q->version == VERSION; i++) {
@@ -232,7 +232,8 @@ static void add_peer(pi__weights_listener *l, int s)
     l->peer[l->n_peers++] = (peer) {.fd = s, .until = pi__now_ms() + SERVE_SECONDS * 1e3};
 }
 
-/* Reads the next bytes of a request. Returns true if the connection is finished, answered or not. */
+/* Reads the next bytes of a connection's request, and answers it when complete. Returns true if the connection is to be
+ * closed. */
 static bool read_peer(const pi__weights_listener *l, peer *p)
 {
     const ssize_t got = recv(p->fd, (char *) &p->q + p->n, sizeof p->q - p->n, 0);
@@ -244,7 +245,7 @@ static bool read_peer(const pi__weights_listener *l, peer *p)
     return true;
 }
 
-/* Returns the milliseconds until the first deadline, or -1 if there is none. */
+/* Returns the milliseconds until the first connection is due to be closed; -1 = there are no connections. */
 static int until_deadline(const pi__weights_listener *l)
 {
     if (!l->n_peers) return -1;
@@ -252,7 +253,8 @@ static int until_deadline(const pi__weights_listener *l)
     return ms > 0 ? (int) ms + 1 : 0;
 }
 
-/* Serves all connections without blocking on any. An answer always fits into a new socket's buffer. */
+/* The listener's thread: serves all connections without blocking on any. An answer always fits into a new socket's
+ * buffer. */
 static void *listen_thread(void *arg)
 {
     pi__weights_listener *l = arg;

@@ -1,10 +1,10 @@
 /* Selection of key blocks on the CPU (see attention_blocks.h).
  *
- * No state is kept between steps. For each layer and step, the mean of each key block is computed from the cache, for
- * any cache type, and stored in F32 key tiles of 16 adjacent blocks. So prefixes, tiers and cache blocks are
- * unaffected. Reading the keys once more for an entire chunk costs 1 / (2 * the chunk's query rows per kv head) of
- * dense attention. Scores of query rows and means use attention's kernels, at 1/256 of the cost of attention. Keys of
- * a rotated type have rotated means, which match the rotated queries.
+ * No state is kept between steps. For each layer and step, the mean of each key block is computed from the cache,
+ * for any cache type, and stored in F32 key tiles of 16 adjacent blocks. So reused prefixes, cache tiers and block
+ * sizes do not matter. Reading the keys once more for an entire chunk costs 1 / (2 * the chunk's query rows per KV
+ * head) of dense attention. Scores of query rows and means use attention's kernels, at 1/256 of the cost of
+ * attention. Keys of a rotated type have rotated means, which match the rotated queries.
  *
  * Memory: the backend's scratch. Threads: called by the step thread, which forks and joins the pool inside.
  * Invariant: a query block's selection depends on its own queries and the keys up to its end, never on threads or the
@@ -19,16 +19,17 @@ typedef struct blocks_job {
     const pi__attention *a;
     const pi__kv_layer *kv;
     int32_t words;       /* 64-bit words of a bit mask of key blocks */
-    int32_t tiles;       /* max tiles of means per kv head */
-    int32_t seq;         /* the current sequence, */
-    int32_t n_keys;      /* its number of key blocks, */
-    int32_t first, n;    /* its runs that are query blocks */
+    int32_t tiles;       /* max tiles of means per KV head */
+    int32_t seq;         /* index of the current sequence */
+    int32_t n_keys;      /* number of key blocks of that sequence */
+    int32_t first, n;    /* that sequence's query blocks: index of their first run; number of runs */
     float *means;        /* [n_head_kv, tiles] tiles of 16 means, as keys of type F32 */
-    /* per thread: [head_dim, max_rows]; [chunks of 256 blocks, max_rows, S_STRIDE]; [tiles * 16] */
+    /* per thread: packed queries [head_dim, max_rows]; scores [chunks of 256 blocks, max_rows, S_STRIDE]; sums
+     * [tiles * 16] */
     float *qt, *s, *sum;
-    size_t n_qt, n_s;    /* floats per thread */
-    uint64_t *bits;      /* [query blocks, n_head, words] */
-    uint64_t *all;       /* [query blocks, n_head_kv, words] union over the heads of a group */
+    size_t n_qt, n_s;    /* floats of qt and of s per thread */
+    uint64_t *bits;      /* [query blocks, n_head, words] selection of each query head */
+    uint64_t *all;       /* [query blocks, n_head_kv, words] union of the selections of a KV head's query heads */
 } blocks_job;
 
 enum { CHUNK_TILES = PI__KV_SPLIT / PI__ATTN_TILE, KEY_TILES = PI__SPARSE_BLOCK / PI__ATTN_TILE };
@@ -69,7 +70,7 @@ static float *means_of(const blocks_job *j, int32_t head)
     return j->means + (size_t) (head * j->tiles) * tile_floats(j);
 }
 
-/* mean = mean of the 128 keys of a block. */
+/* mean [head_dim] = mean of the 128 keys of block key_block for one KV head. */
 static void mean_of(const blocks_job *j, int32_t head, int32_t key_block, float *mean)
 {
     const pi__kv_batch *kb = &j->b->kv[j->kv->group];
@@ -82,7 +83,7 @@ static void mean_of(const blocks_job *j, int32_t head, int32_t key_block, float 
     j->cpu->attn->mean(j->kv->type_k, j->kv->head_dim, tile, KEY_TILES, mean);
 }
 
-/* Work units are tiles of means. */
+/* Job: computes the means of the current sequence; a work unit is a tile of means. */
 static void make_means(void *arg, int32_t ith, int32_t nth)
 {
     (void) ith, (void) nth;
@@ -102,7 +103,7 @@ static void make_means(void *arg, int32_t ith, int32_t nth)
 
 /* --------------------------------------------------------------------------------------------------------- scores */
 
-/* Sums the scores of n key blocks over all queries of a run, for one query head. */
+/* sum[i] = score of key block i (of n) for one query head, summed over all queries of a run. */
 static void rank_blocks(const blocks_job *j, int32_t run, int32_t head, int32_t n, int32_t ith, float *sum)
 {
     const pi__cpu_attn_kernels *kn = j->cpu->attn;
@@ -121,7 +122,7 @@ static void rank_blocks(const blocks_job *j, int32_t run, int32_t head, int32_t 
     }
 }
 
-/* Sets the bits of the key blocks selected by n scores. */
+/* Sets the bits of the key blocks that are selected by their scores: see PI__SPARSE_BLOCK. */
 static void choose(const float *score, int32_t n, float sparsity, uint64_t *bits)
 {
     float most = 0;
@@ -131,7 +132,7 @@ static void choose(const float *score, int32_t n, float sparsity, uint64_t *bits
             bits[i / 64] |= (uint64_t) 1 << i % 64;
 }
 
-/* Work units are pairs of query block and head. */
+/* Job: scores and selects; a work unit is a query block and a query head. */
 static void rank_and_choose(void *arg, int32_t ith, int32_t nth)
 {
     (void) nth;
@@ -149,7 +150,7 @@ static void rank_and_choose(void *arg, int32_t ith, int32_t nth)
 
 /* -------------------------------------------------------------------------------------------------------- choices */
 
-/* Gives every head of a group the union of the group's selections: the heads share the keys. */
+/* Sets `all` to the union of the selections of the query heads that share a KV head. */
 static void join_heads(const blocks_job *j)
 {
     const int32_t group = j->a->n_head / j->kv->n_head_kv;
@@ -169,7 +170,7 @@ static void join_heads(const blocks_job *j)
     }
 }
 
-/* Finds the query blocks among runs first..end of a sequence; they are adjacent. */
+/* Sets first and n to the query blocks among runs first..end - 1 of a sequence; they are adjacent. */
 static void find_query_blocks(blocks_job *j, int32_t first, int32_t end)
 {
     const pi__runs *r = &j->b->runs;
@@ -181,7 +182,7 @@ static void find_query_blocks(blocks_job *j, int32_t first, int32_t end)
     }
 }
 
-/* Returns the max number of key blocks that a query block of the step sees. */
+/* Returns the largest number of key blocks that a query block of the step sees. */
 static int32_t most_keys(const pi__batch *b)
 {
     int32_t most = 0;

@@ -7,7 +7,7 @@
  *     PI__PV_VECS             vf that pv() computes in one call, 1 or 2
  *     PI__KERNELS             name of the table defined here
  *
- * No memory and no state. Threads: any. A row's order of operations is that of attention.h. On one instruction set, a
+ * No memory and no state. Threads: any. attention.h defines the order of a row's operations. On one instruction set, a
  * row's result is bitwise identical for every number of rows or tiles in a kernel call. */
 #include <string.h>
 
@@ -18,10 +18,11 @@
  *
  * Functions of each type (cache_types.h). No other part of this file depends on a type:
  *
- *     put_<fn>      32 values to the row format: side data (scale, min) if the type has any, then codes
+ *     put_<fn>      converts 32 values to the row format: side data (scale, min) if the type has any, then codes
  *     get_<fn>      the inverse
- *     load_k_<fn>   from a block of K, 32 dims x 16 keys: dim i (0..31) of all 16 keys. scale, min: of the keys
- *     load_v_<fn>   from a block of V, 16 keys x 32 dims: key j, dims 16 half .. + 15. scale: of each key, then minima
+ *     load_k_<fn>   returns dim i (0..31) of 16 keys, from a block of K (32 dims x 16 keys). scale, min: of the 16 keys
+ *     load_v_<fn>   returns dims 16 half .. 16 half + 15 of key j, from a block of V (16 keys x 32 dims). scale: of each
+ *                   key, then minima
  *
  * A block of K or V starts with the side data: word 0 of all 16 keys, then word 1, and so on. Codes follow. In K:
  * byte (or float, or half) 0 of all keys, then 1, and so on. In V: all codes of a key, then of the next key. */
@@ -83,10 +84,10 @@ PI__INLINE vf load_v_bf16(const char *block, int j, int half, const float *scale
     return vf_load_bf16((const uint16_t *) block + j * 32 + half * 16);
 }
 
-/* 32 values before they are converted to codes. */
+/* 32 values, prepared for conversion to codes. */
 typedef struct values32 {
-    vf a, b;          /* in the range of a half: NaN becomes 0, other values are clamped */
-    float low, top;   /* min and max */
+    vf a, b;          /* the values, in the range of a half: NaN became 0, other values were clamped */
+    float low, top;   /* min and max of the 32 values */
 } values32;
 
 static values32 clean_block(const float *src)
@@ -96,7 +97,7 @@ static values32 clean_block(const float *src)
     vf limit = vf_set1(65504.0f);
     float over = vf_hmax(vf_add(vf_select_lt(vf_abs(x.a), limit, vf_zero(), vf_set1(1)),
                                 vf_select_lt(vf_abs(x.b), limit, vf_zero(), vf_set1(1))));
-    if (over != 0) { /* not < limit: too large, or NaN */
+    if (over != 0) { /* some value is not < limit: too large, or NaN */
         for (int i = 0; i < 32; i++) {
             float f = src[i];
             clean[i] = f != f ? 0.0f : f > 65504.0f ? 65504.0f : f < -65504.0f ? -65504.0f : f;
@@ -109,8 +110,8 @@ static values32 clean_block(const float *src)
     return x;
 }
 
-/* Returns the value of the largest magnitude, which determines the scale. Searching for a better scale, as quantizers
- * of files do, would cost more than attention itself. */
+/* Returns the value of the largest magnitude, which determines the scale. Searching for a better scale, as
+ * quantizers of files do, would cost more than attention itself. */
 PI__INLINE float largest(const values32 *x) { return x->top >= -x->low ? x->top : x->low; }
 
 /* Stores d as a half at `to`; returns the stored value. */
@@ -121,7 +122,7 @@ PI__INLINE float put_half(float d, uint8_t *to)
     return pi__f16_to_f32(half);
 }
 
-/* Stores scale d at `to`. Stores the values' codes, clamped to lo..hi, using the scale as stored. */
+/* Stores scale d at `to` as a half. Computes the values' codes, clamped to lo..hi, with the scale as stored. */
 PI__INLINE void to_codes(float d, const values32 *x, float lo, float hi, uint8_t *to, int8_t *code)
 {
     d = put_half(d, to);
@@ -130,7 +131,8 @@ PI__INLINE void to_codes(float d, const values32 *x, float lo, float hi, uint8_t
     vf_store_i8(code + 16, vf_min(vf_max(vf_mul(x->b, inv), vf_set1(lo)), vf_set1(hi)));
 }
 
-/* Like to_codes, for codes 0..hi above the minimum. Stores the minimum at `to` after the scale. */
+/* Like to_codes, for codes 0..hi of the values minus their minimum. Stores the minimum at `to` after the scale.
+ * Changes x. */
 PI__INLINE void to_codes_over_min(values32 *x, float hi, uint8_t *to, int8_t *code)
 {
     vf min = vf_set1(put_half(x->low, to + 2));
@@ -139,14 +141,14 @@ PI__INLINE void to_codes_over_min(values32 *x, float hi, uint8_t *to, int8_t *co
     to_codes((x->top - x->low) / hi, x, 0, hi, to, code);
 }
 
-/* Stores codes (plus `add`: 0..15 or 0..31) as nibbles: code i in the low half of byte i, code i + 16 in the high
- * half. */
+/* Stores 32 codes plus `add` (0..15 or 0..31) as nibbles: the low 4 bits of code i in the low half of byte i, of
+ * code i + 16 in the high half. */
 PI__INLINE void put_nibbles(const int8_t *code, int add, uint8_t *to)
 {
     for (int i = 0; i < 16; i++) to[i] = (uint8_t) (((code[i] + add) & 15) | ((code[i + 16] + add) & 15) << 4);
 }
 
-/* Stores the fifth bits of the codes in two words. */
+/* Stores the fifth bits of 32 codes plus `add` in two 16-bit words. */
 PI__INLINE void put_fifth_bits(const int8_t *code, int add, uint8_t *to)
 {
     for (int w = 0; w < 2; w++) {
@@ -170,10 +172,11 @@ PI__INLINE vf get_fifth_bits(const char *src, int word)
     return vf_bits(bits);
 }
 
-/* Nibbles minus 8: of dim i of a K block with n side words, of key j of a V block. */
+/* Return nibbles minus 8 of 16 codes: of dim i in a K block with n side words per key; of half a V block's key j. */
 PI__INLINE vf nibbles_k(const char *block, int n, int i) { return vf_load_u4((const uint8_t *) block + 32 * n + i % 16 * 16, i >= 16); }
 PI__INLINE vf nibbles_v(const char *block, int n, int j, int half) { return vf_load_u4((const uint8_t *) block + 32 * n + j * 16, half); }
-/* Fifth bits as 8 or -8, from side word w on. Nibble minus 8 plus this value is the 5-bit code minus 16. */
+/* Return the fifth bits of the same codes as 8 or -8, from side word w on. Nibble minus 8 plus this is the code
+ * minus 16. */
 PI__INLINE vf bits_k(const char *block, int w, int i) { return vf_load_bit((const uint16_t *) block + (w + i / 16) * 16, i % 16); }
 PI__INLINE vf bits_v(const char *block, int w, int j, int half) { return vf_bits(((const uint16_t *) block)[(w + half) * 16 + j]); }
 
@@ -287,7 +290,8 @@ PI__INLINE vf load_v_q4_0(const char *block, int j, int half, const float *scale
     return vf_mul(nibbles_v(block, 1, j, half), vf_set1(scale[j]));
 }
 
-/* Returns the index of the nearest table value: the number of midpoints between adjacent values below x. */
+/* Returns for each lane the index of the nearest table value: the number of midpoints between adjacent values that
+ * are below x. */
 PI__INLINE vf nearest_iq4(vf x)
 {
     vf n = vf_zero(), one = vf_set1(1);
@@ -329,15 +333,16 @@ PI__INLINE vf load_v_iq4_nl(const char *block, int j, int half, const float *sca
 static const int8_t tq4_0_values[16] = {PI__TQ4_0_VALUES};
 static const int8_t tq3_0_values[16] = {PI__TQ3_0_VALUES, PI__TQ3_0_VALUES};
 
-/* Returns 1 / sqrt(32) times the signs of values 16 half .. + 15. vf_bits returns 8 or -8. */
+/* Returns 1 / sqrt(32) times the signs of values 16 half to 16 half + 15 (PI__ROTATION_SIGNS). vf_bits returns 8 or
+ * -8. */
 PI__INLINE vf turn_by(int half)
 {
     return vf_mul(vf_bits((uint16_t) (~PI__ROTATION_SIGNS >> 16 * half)), vf_set1(PI__ROTATION_SCALE / 8));
 }
 
-/* Rotates or unrotates 32 values, a and b (Walsh-Hadamard transform). A stage computes sum and difference of values i
- * and i + 16 and stores them adjacently, so all stages are equal, and after the last one every value is at its
- * index. */
+/* Rotates 32 values, in a and b, or with `back` unrotates them (Walsh-Hadamard transform and signs). Each stage
+ * computes sum and difference of values i and i + 16 and stores them adjacently. So all stages are equal, and after
+ * the last one every value is at its index. */
 PI__INLINE void turn32(vf *a, vf *b, bool back)
 {
     const vf by_a = turn_by(0), by_b = turn_by(1);
@@ -351,12 +356,13 @@ PI__INLINE void turn32(vf *a, vf *b, bool back)
     if (back) *a = vf_mul(*a, by_a), *b = vf_mul(*b, by_b);
 }
 
-/* Nearest codes of 16 values. */
+/* The codes of 16 values that are nearest to them. */
 typedef struct nearest {
-    vf code, value; /* index into the table, and the magnitude of that entry */
+    vf code, value; /* code: index into the table; value: magnitude of the table's entry */
 } nearest;
 
-/* table: `half` negative values, the largest magnitude first, then the same magnitudes positive. */
+/* Returns the nearest codes of x. table: `half` negative values, the largest magnitude first, then the same magnitudes
+ * positive. */
 PI__INLINE nearest nearest_of(const int8_t *table, int half, vf x)
 {
     nearest r = {vf_set1((float) half), vf_set1((float) table[half])};
@@ -370,8 +376,8 @@ PI__INLINE nearest nearest_of(const int8_t *table, int half, vf x)
     return r;
 }
 
-/* Stores the scale at `to` and the codes of the rotated values at code. Tries several code assignments, computes the
- * least-squares scale for each, and keeps the best. Zeros have scale 0. */
+/* Rotates 32 values at src; stores their scale at `to` and their codes at code. Tries several initial scales (rms),
+ * computes the least-squares scale for the codes of each, and keeps the best. Zeros have scale 0. */
 PI__INLINE void put_rotated(const float *src, const int8_t *table, int half, float rms, uint8_t *to, int8_t *code)
 {
     static const float tries[] = {PI__ROTATION_TRIES};
@@ -397,7 +403,7 @@ PI__INLINE void put_rotated(const float *src, const int8_t *table, int half, flo
     vf_store_i8(code + 16, b.code);
 }
 
-/* x holds 32 table values: multiplies them by the scale at src and unrotates them. */
+/* x holds 32 table values. Multiplies them by the scale, a half at src, and unrotates them in place. */
 PI__INLINE void get_rotated(const char *src, float *x)
 {
     vf a = vf_mul(vf_load(x), get_half(src)), b = vf_mul(vf_load(x + 16), get_half(src));
@@ -488,7 +494,7 @@ PI__INLINE bool has_min(int t)
     }
 }
 
-/* Returns the bytes of a block of 32 dims x 16 keys. */
+/* Returns the bytes of a block of 32 dims x 16 keys of cache type t. */
 PI__INLINE size_t block_bytes(int t)
 {
     switch (t) {
@@ -521,8 +527,8 @@ PI__INLINE vf load_v(int t, const char *block, int j, int half, const float *sca
 
 /* --------------------------------------------------------------------------------------------------------- scores */
 
-/* acc += products of `count` (32 or 16) dims of N blocks b, each with 16 keys as lanes. Returns qt after these
- * dims. */
+/* acc[row][tile] += products of `count` (32 or 16) dims of R query rows with 16 keys each (the lanes) of N blocks
+ * b. qt: these dims of the queries. Returns qt after these dims. */
 PI__INLINE const float *qk_dims(int t, int R, int N, int count, const float *qt, const char *const *b, vf *acc)
 {
     vf scale[4], min[4];
@@ -542,7 +548,7 @@ PI__INLINE const float *qk_dims(int t, int R, int N, int count, const float *qt,
     return qt;
 }
 
-/* s[r * S_STRIDE + 16 * n + lane] = q row r . key `lane` of tile n, for R rows and N tiles. */
+/* s[r * S_STRIDE + 16 * n + lane] = q row r . key `lane` of tile n, for R rows and N tiles. qt: packed queries. */
 PI__INLINE void qk(int t, int R, int N, const float *qt, int32_t head_dim, const char *const *tile, float *s)
 {
     vf acc[PI__ATTN_MAX_ROWS * 4];
@@ -561,16 +567,17 @@ PI__INLINE void qk(int t, int R, int N, const float *qt, int32_t head_dim, const
 
 /* --------------------------------------------------------------------------------------------------------- values */
 
-/* Visible keys of the KV split, relative to its start. For a row that sees none, lo > hi. */
+/* The visible keys of a KV split for each row, relative to the split's start. lo > hi = the row sees no key of the
+ * split. */
 typedef struct span {
     int32_t lo[PI__ATTN_MAX_ROWS], hi[PI__ATTN_MAX_ROWS]; /* per row */
     int32_t any_lo, any_hi;                               /* first and last key that at least one row sees */
-    int32_t all_lo, all_hi;                               /* the keys that all rows see */
+    int32_t all_lo, all_hi;                               /* first and last key that all rows see */
 } span;
 
-/* out[r][d0 .. d0 + 16 * V) = sum of p[r][key] * value[key] over the keys that row r sees. Invisible keys are not
- * read: their values are undefined and may be NaN. half: these are the last 16 dims; their block rows have half the
- * length. */
+/* out[r][d0 .. d0 + 16 V - 1] = sum over the keys that row r sees of p[r][key] * value[key]. Invisible keys are not
+ * read: their values are undefined and may be NaN. half: these are the last 16 dims of a head_dim that is not a
+ * multiple of 32; their block rows have half the length. */
 PI__INLINE void pv_dims(int t, int R, int V, bool half, const span *sp, const float *p, const char *const *tile, int32_t head_dim,
                         int32_t d0, float *out)
 {
@@ -643,7 +650,7 @@ typedef void (*pv_fn)(const span *sp, const float *p, const char *const *tile, i
 #define PI__FNS(T, ...) PI__EACH_R(PI__FN, T)
 PI__CACHE_TYPES(PI__FNS)
 
-/* Tables by type and number of rows. */
+/* Tables of the instances by cache type and number of rows. */
 #define PI__QK1(T, R) [PI__KV_##T][R] = qk1_##T##_##R,
 #define PI__QKN(T, R) [PI__KV_##T][R] = qkn_##T##_##R,
 #define PI__PV(T, R) [PI__KV_##T][R] = pv_##T##_##R,
@@ -687,7 +694,8 @@ static void set_span(const pi__attn_rows *w, int32_t base, span *sp)
     }
 }
 
-/* Replaces scores s of keys lo..hi by e^(s - max). *m = their maximum, *l = their sum. */
+/* Replaces scores s of keys lo..hi by e^(s - max), after the softcap `cap` (0 = none). *m = max of the scores, *l =
+ * sum of the exponentials. */
 static void softmax(float *s, int32_t lo, int32_t hi, float cap, float *m, float *l)
 {
     vf lowest = vf_set1(-INFINITY), top = lowest, sum = vf_zero();
@@ -710,8 +718,8 @@ static void softmax(float *s, int32_t lo, int32_t hi, float cap, float *m, float
 
 enum { FEW_ROWS = 4 };
 
-/* Prefetches tiles n..end into the second-level cache. With few rows, attention is limited by memory, and the hardware
- * prefetcher does not go beyond a tile. */
+/* Prefetches tiles n..end - 1 of cache type t into the second-level cache. With few rows, attention is limited by
+ * memory, and the hardware prefetcher does not go beyond a tile. */
 PI__INLINE void fetch_tiles(int t, const char *const *tile, int32_t n, int32_t end, int32_t head_dim)
 {
     const size_t bytes = block_bytes(t) * (size_t) head_dim / 32;
@@ -719,7 +727,7 @@ PI__INLINE void fetch_tiles(int t, const char *const *tile, int32_t n, int32_t e
         for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(tile[n] + i, 0, 2);
 }
 
-/* Computes the scores of tiles n..end of a split, for cache type tk. */
+/* s = scores of the rows with the keys in tiles n..end - 1 of a split, for cache type tk. */
 static void qk_tiles(const pi__attn_rows *w, const float *qt, int tk, const char *const *k, int32_t n, int32_t end, float *s)
 {
     int32_t step = PI__QK_TILES(w->n_padded);
@@ -793,7 +801,8 @@ static void finish(const pi__attn_rows *w, const pi__attn_sum *run)
 
 /* ---------------------------------------------------------------------------------------- selection of key blocks */
 
-/* mean = sum over tiles for each lane, then over the lanes. */
+/* mean[i] = mean of dim i, for `count` dims, of the keys in n_tiles blocks b. Sums over tiles for each lane, then over
+ * lanes. */
 PI__INLINE void mean_dims(int t, int count, const char *const *b, int32_t n_tiles, float *mean)
 {
     vf acc[32];
@@ -829,7 +838,7 @@ static void mean(int32_t type, int32_t head_dim, const char *const *k, int32_t n
     }
 }
 
-/* Returns the address of the scores of tile t, row r. */
+/* Returns the address of the scores of row r with the keys of tile t. */
 static float *scores_at(float *s, int32_t r, int32_t t)
 {
     enum { TILES = PI__KV_SPLIT / PI__ATTN_TILE, ROOM = PI__ATTN_MAX_ROWS * PI__ATTN_S_STRIDE };
@@ -906,8 +915,8 @@ PI__INLINE void store_side(int side, char *tile, int32_t lane, const uint8_t *b)
     for (int w = 0; w < side / 2; w++) memcpy(tile + (w * 16 + lane) * 2, b + 2 * w, 2);
 }
 
-/* Stores 32 values of x in the type's format, or the last 16 padded with zeros. Returns the number of values
- * stored. */
+/* Stores the next 32 of `left` values of x at `to` in the type's format, or the last 16 padded with zeros. Returns
+ * the number of values stored. */
 PI__INLINE int put_dims(put_fn put, const float *x, int32_t left, uint8_t *to)
 {
     float last[32] = {0};
@@ -920,7 +929,8 @@ PI__INLINE int put_dims(put_fn put, const float *x, int32_t left, uint8_t *to)
     return left;
 }
 
-/* Stores one head of one token, head_dim values, in a lane of a tile of K or V. side, codes: bytes per 32 values. */
+/* Stores one head of one token (head_dim values of x) in a lane of a tile of K. side, codes: bytes of side data and
+ * of codes per 32 values. */
 PI__INLINE void store_k_by(put_fn put, int side, int codes, char *tile, int32_t lane, int32_t head_dim, const float *x)
 {
     const int unit = codes > 32 ? codes / 32 : codes % 16 ? 4 : 1; /* 3 bits per value: 4-byte words */
@@ -1001,7 +1011,8 @@ static void add_norm(float *x, const float *y, const float *w, const float *bias
     for (int64_t i = 0; i < n; i++) x[i] = (x[i] + (w ? y[i] * f * w[i] : bias ? y[i] + bias[i] : y[i])) * scale;
 }
 
-/* Returns the sum of (x - of)^2, or without `squares` of (x - of). Sums by lane = i mod 16, then lanes by halves. */
+/* Returns the sum of (x[i] - of)^2, or without `squares` of x[i] - of. Sums by lane = i mod 16, then lanes by
+ * halves. */
 static float sum_from(const float *x, float of, bool squares, int64_t n)
 {
     vf sum = vf_zero(), m = vf_set1(of);

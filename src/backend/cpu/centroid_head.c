@@ -9,14 +9,14 @@ typedef struct centroid_job {
     pi__cpu *cpu;
     const pi__centroid_head *a;
     int32_t n_rows;
-    pi__lin_shape s;    /* of the head */
+    pi__lin_shape s;    /* shape of the head's matrices */
     int64_t n_blk;      /* blocks of 32 columns */
-    size_t stride;      /* bytes of a quantized row */
+    size_t stride;      /* bytes from one quantized row to the next */
     bool floats;        /* the head has a float format */
     char *tiles;        /* canonical tile of thread 0 */
 } centroid_job;
 
-/* x = a group with only row r. */
+/* x = group of activations that consists of row r only. */
 static void row_at(const centroid_job *j, int32_t r, pi__lin_x *x)
 {
     pi__lin_group(j->cpu->scratch + (size_t) r * j->stride, j->cpu->lin->digits, j->n_blk, 1, j->floats, x);
@@ -32,7 +32,8 @@ static void round_rows(const centroid_job *j, int32_t ith, int32_t nth)
     }
 }
 
-/* Item i: one cluster of a row. */
+/* Multiplies the matrix of one cluster by one row: item i = row * n_pick + number of the cluster among the row's
+ * picks. */
 static void run_item(const centroid_job *j, int32_t i, uint8_t *buf)
 {
     const pi__weight *w = j->a->head;

@@ -66,10 +66,10 @@ typedef struct compress_job {
     const pi__batch *b;
     const pi__compress *a;
     const pi__kv_layer *recent, *entries;
-    int32_t width;      /* values of a token; also its number of scores */
+    int32_t width;      /* values of a token; it has the same number of scores */
 } compress_job;
 
-/* Writes the values and scores of token t to the cache of recent rows. */
+/* Writes the values and scores of token t (x, with ape added to the scores) to the cache of recent rows. */
 static void keep(const compress_job *j, int32_t t)
 {
     const pi__compress *a = j->a;
@@ -93,7 +93,8 @@ static void rotate(const pi__compress *a, float *x, int32_t pos)
     pi__rotate_tail(x, a->dim, rope, a->n_rot, 1.0f);
 }
 
-/* Computes the entry with last token t, if t ends one. */
+/* Computes the entry of the window that ends with token t and writes it to the cache; no effect if no window ends
+ * there. */
 static void close_window(const compress_job *j, int32_t t)
 {
     const pi__compress *a = j->a;

@@ -42,12 +42,12 @@ static size_t page_size(void) { return (size_t) sysconf(_SC_PAGESIZE); }
 static void cpu_commit(pi__backend *be, void *p, size_t size)
 {
     (void) be;
-    /* zeros are harmless: nothing has been written to the memory before */
+    /* zeros change nothing: the memory has not been written before */
     for (size_t i = 0; i < size; i += page_size()) ((volatile char *) p)[i] = 0;
 }
 
-/* Releases the complete pages in the range; partial pages stay. With another allocator's memory, madvise has no
- * effect or later reads return zeros. */
+/* Returns the complete pages in the range to the system; partial pages stay. On memory of other allocators, madvise
+ * has no effect, or later reads return zeros. */
 static void cpu_trim(pi__backend *be, void *p, size_t size)
 {
     (void) be;
@@ -62,7 +62,8 @@ static void cpu_copy(pi__backend *be, void *dst, const void *src, size_t n)
     memcpy(dst, src, n);
 }
 
-/* Returns the max scratch of all ops: each op uses it from the start, one after the other. */
+/* Returns the largest scratch size of all ops: ops run one after the other, and each uses the scratch from its
+ * start. */
 static size_t cpu_scratch_bytes(const pi__backend *be, const pi__limits *lim)
 {
     const pi__cpu *cpu = (const pi__cpu *) be;
@@ -90,8 +91,8 @@ static int cpu_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
 
 /* ---------------------------------------------------------------------------------------------------------- steps */
 
-/* The step thread is thread 0 of every job. It gets its affinity and priority in its first step here. A step with a
- * logits row for every token counts as decode. */
+/* Sets the number of threads for the step: a step with a logits row for every token counts as decode. The step
+ * thread is thread 0 of every job; in its first step it gets that thread's cores and priority. */
 static const pi__batch *cpu_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     (void) kind;
@@ -178,7 +179,7 @@ bool pi__cpu_tell(int32_t index, pi__device_info *out)
     return true;
 }
 
-/* Logs options for thread placement that have no effect on this machine. */
+/* Logs the options for thread placement in p that have no effect on this machine. */
 static void tell_of_places(const pi__cpu_params *p, const pi__log *log)
 {
     cpu_set_t node[PI__MAX_NODES];
@@ -192,7 +193,8 @@ static void tell_of_places(const pi__cpu_params *p, const pi__log *log)
                  p->prio, p->prio >= 3 ? "r" : "e", p->prio >= 3 ? "RTPRIO=" : "NICE=");
 }
 
-/* Creates a pool of max(n_threads, n_batch) threads. n_threads 0 = the pool's default; n_batch 0 = n_threads. */
+/* Creates the pool with max(n_threads, n_batch) threads, and sets n_decode and n_prefill. n_threads 0 = the pool's
+ * default; n_batch 0 = n_threads. */
 static int make_pool(pi__cpu *cpu, const pi__cpu_params *p, pi_error *err)
 {
     const int32_t t = p->n_threads, tb = p->n_batch;

@@ -7,8 +7,8 @@
 #include "backend/device.h"
 #include "backend/cpu/pool.h"
 
-/* Within an architecture, each one includes the features of the ones before it. I8MM, AVX-VNNI and AMX have their own
- * matrix kernels; their other kernels are shared with NEON, AVX2 and AVX-512. */
+/* Instruction sets. Within an architecture, each one includes the features of the ones before it. I8MM, AVX-VNNI
+ * and AMX have their own matrix kernels; their other kernels are shared with NEON, AVX2 and AVX-512. */
 enum pi__isa {
     PI__ISA_GENERIC,
     PI__ISA_NEON,
@@ -30,24 +30,25 @@ typedef struct pi__cpu_top_kernels pi__cpu_top_kernels;       /* top.h */
 
 typedef struct pi__cpu {
     pi__backend be;                    /* must be first: the public struct */
-    pi__pool *pool;                    /* threads */
-    int isa;                           /* enum pi__isa, chosen at create */
-    const pi__cpu_linear_kernels *lin; /* kernels for that isa: matrices */
+    pi__pool *pool;                    /* thread pool; the step thread is its thread 0 */
+    int isa;                           /* enum pi__isa of all kernels, chosen at create */
+    const pi__cpu_linear_kernels *lin; /* that instruction set's kernels: matrices */
     const pi__cpu_attn_kernels *attn;  /* attention */
     const pi__cpu_gdn_kernels *gdn;    /* gated delta rule */
-    const pi__cpu_sparse_kernels *sparse; /* sparse attention to rows and entries */
+    const pi__cpu_sparse_kernels *sparse; /* DeepSeek V4: sparse attention to rows and entries */
     const pi__cpu_lora_kernels *lora;  /* LoRA adapters */
     const pi__cpu_top_kernels *top;    /* top values of rows */
     char desc[64];                     /* text for describe() */
     pi__limits lim;                    /* limits of the last reserve() */
-    char *scratch;                     /* from reserve(), used by one op at a time; page-aligned */
+    char *scratch;                     /* scratch memory of reserve(), used by one op at a time; page-aligned */
     size_t scratch_size;               /* bytes */
     struct {
-        const void *of;                /* data of the last matrix that was used for top values only */
+        const void *of;                /* data of the matrix that `tile` belongs to; NULL = none yet */
         float *tile;                   /* [n_tile] max row norm of each tile of that matrix */
         float least, most;             /* min and max of `tile` */
-    } norms;                           /* linear_best.c */
-    int32_t n_decode, n_prefill;       /* threads in decode steps; in other steps */
+    } norms;                           /* row norms of the last matrix that linear_best.c multiplied */
+    /* number of threads in steps with a logits row for every token (decode); in other steps */
+    int32_t n_decode, n_prefill;
     pthread_t placed;                  /* thread that was placed as thread 0 by begin */
     bool has_placed;                   /* placed is valid */
 } pi__cpu;
@@ -57,17 +58,17 @@ typedef struct pi__isa_name {
     const char *name; /* name for the isa option */
     const char *desc; /* text for describe() */
 } pi__isa_name;
-extern const pi__isa_name pi__isa_names[]; /* by enum pi__isa */
-/* True if processor and system support the instructions of the isa's source files. */
+extern const pi__isa_name pi__isa_names[]; /* [enum pi__isa] */
+/* True if the processor, the system and the build support the instruction set. */
 bool pi__isa_available(int isa);
-/* x86: True if AMX tile registers and byte products can be used. Checks the processor (edx of leaf 7) and the system
- * (XCR0). Only if both agree, calls permit(), which requests Linux's permission for this process. */
+/* x86: True if AMX tile registers and byte products can be used. leaf7_edx: edx of CPUID leaf 7; xcr0: register states
+ * that the system saves. Only if both allow AMX, calls permit(), which requests Linux's permission for this process. */
 bool pi__amx_usable(uint32_t leaf7_edx, uint64_t xcr0, bool (*permit)(void));
-/* Finds the instruction set for an isa option. NULL, "" and "auto" = the best one. Returns PI_EUNSUPPORTED for an
- * unsupported or unknown one. */
+/* Sets *out to the enum pi__isa for a value of the isa option. NULL, "" and "auto" = the best available one. Returns
+ * PI_EUNSUPPORTED for an unavailable or unknown one. */
 int pi__isa_choose(const char *name, int *out, pi_error *err);
 
-/* linear.c: matrices. The op lays out its scratch from the start of cpu->scratch. */
+/* linear.c: matrices. Ops use cpu->scratch from its start. */
 const pi__cpu_linear_kernels *pi__cpu_linear_kernels_of(int isa, int bits); /* bits: of activations */
 size_t pi__cpu_weight_size(const pi__backend *be, pi__weight *w);
 void pi__cpu_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src);
@@ -75,7 +76,8 @@ size_t pi__cpu_linear_scratch(const pi__cpu *cpu, const pi__limits *lim);
 
 /* moe.c: routed experts. */
 size_t pi__cpu_moe_scratch(const pi__cpu *cpu, const pi__limits *lim);
-/* Sets id to the n_used largest of n logits, largest first; equal logits by index. A NaN is chosen only if needed. */
+/* Sets id to the indices of the n_used largest of n logits, largest first; equal logits by index. A NaN is chosen
+ * only if there are not enough other values. */
 void pi__cpu_best_of(const float *logits, int32_t n, int32_t n_used, int32_t *id);
 
 
@@ -110,8 +112,8 @@ size_t pi__cpu_topk_scratch(const pi__cpu *cpu, const pi__limits *lim);
 bool pi__cpu_topk_here(const pi__backend *be);
 void pi__cpu_topk(pi__backend *be, const pi__batch *b, const pi__topk *a);
 
-/* The ops, each in the file with its name; small ops on float rows are in elementwise.c. An op lays out its scratch
- * from the start of cpu->scratch. */
+/* The ops, each in the file with its name; small ops on float rows are in elementwise.c. An op uses cpu->scratch
+ * from its start. */
 #define PI__CPU_OP(name, type) void pi__cpu_##name(pi__backend *be, const pi__batch *b, const type *a);
 PI__OPS_ALL(PI__CPU_OP)
 #undef PI__CPU_OP

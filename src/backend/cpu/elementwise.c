@@ -1,8 +1,8 @@
 /* Small ops of the CPU backend on float rows: residual add with norm, gated sum, RoPE tables, row gathering, softcap.
  *
- * No memory. Threads: called by the step thread. Large inputs are split over the pool by rows or by ranges that are
- * fixed multiples, so a value never depends on the number of threads. The row arithmetic is in attention_kernels.h,
- * for each instruction set. */
+ * No memory. Threads: called by the step thread. Large inputs are split over the pool by rows, or by ranges with fixed
+ * boundaries, so a value never depends on the number of threads. The arithmetic of rows is in attention_kernels.h, for
+ * each instruction set. */
 #include <math.h>
 #include <string.h>
 
@@ -54,7 +54,7 @@ typedef struct norm_job {
     int64_t n;
 } norm_job;
 
-/* Computes the norm as a residual add to a zero row. */
+/* Computes the norm by the add_norm kernel: adds the normed x to a row of zeros. */
 static void norm_run(void *arg, int32_t ith, int32_t nth)
 {
     const norm_job *j = arg;
@@ -182,7 +182,7 @@ typedef struct block_conv_job {
     const pi__block_conv *a;
 } block_conv_job;
 
-/* out += (base + own tap) * x; the columns of a group share one own tap. */
+/* out [n] of token t += (base + own) * x for one tap; the columns of a group share the token's own tap. */
 static void add_tap(const pi__block_conv *a, int64_t t, int32_t tap, float *restrict out)
 {
     const float *restrict x = a->x + (t - tap) * a->n, *restrict base = a->base + tap * a->n;

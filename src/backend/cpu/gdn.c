@@ -10,9 +10,9 @@
  * A key head and its value heads do not depend on other heads, so one thread runs all three phases for them without
  * waiting. If there are too few key heads for the threads, each phase is split separately, with barriers in between.
  *
- * Invariant: until phase keep, the slot holds the keys and raw inputs from before the step; its base changes last.
- * A chunk is folded into S0 as soon as it is full and entirely verified. So after a step, base is the last multiple
- * of C at or before the end of the verified tokens, and at most C - 1 + n_draft rows follow it. */
+ * Invariant: until phase keep, the slot holds the keys and raw inputs from before the step; its base is written last. A
+ * chunk is folded into S0 as soon as it is full and all its tokens are verified. So after a step, base is the last
+ * multiple of C at or before the end of the verified tokens, and at most C - 1 + n_draft rows follow it. */
 #include "backend/cpu/gdn.h"
 
 #include <math.h>
@@ -23,35 +23,35 @@
 
 enum {
     C = PI__GDN_CHUNK,
-    AHEAD = 4,                  /* prefetch distance of the inputs, in tokens */
+    AHEAD = 4,                  /* distance, in tokens, of prefetching the convolution's inputs */
     SMALL_WORK = 1 << 17,       /* with fewer multiply-adds, one thread computes everything */
     HEADS_A_THREAD = 4,         /* with fewer key heads per thread, phases are split separately */
 };
 
 /* Byte offsets in a slot. */
 typedef struct slot_layout {
-    size_t s, conv, k, u, g; /* offsets */
-    size_t size;             /* of a slot */
+    size_t s, conv, k, u, g; /* byte offsets of S0, raw inputs, k, u, G */
+    size_t size;             /* bytes of a slot */
 } slot_layout;
 
-/* A sequence of the step. */
+/* A sequence of the step; "position" is in the sequence. */
 typedef struct gdn_seq {
     char *slot;
-    int32_t first, n;  /* its tokens in the batch */
+    int32_t first, n;  /* index in the batch of its first token; number of its tokens */
     int32_t pos;       /* position of the first one */
     int32_t end;       /* position after the last one */
     int32_t verified;  /* position after the last verified token */
-    int32_t base;      /* position of S0 before the step */
-    int32_t save, n_save; /* its first snapshot in the batch, and their number */
+    int32_t base;      /* position up to which S0 has the tokens, before the step */
+    int32_t save, n_save; /* index of its first snapshot in the batch's save; number of its snapshots */
 } gdn_seq;
 
 /* Working memory of one thread. */
 typedef struct gdn_work {
-    float *s; /* [dim * dim] S0 of a head, updated with unverified rows */
+    float *s; /* [dim * dim] copy of a head's S0 that has unverified rows folded in */
     float *v; /* [C][dim] values of a chunk */
 } gdn_work;
 
-/* A call of gdn, save or load. */
+/* One call of op gdn, state_save or state_load. */
 typedef struct gdn_job {
     pi__cpu *cpu;
     const pi__cpu_gdn_kernels *kn;
@@ -59,12 +59,12 @@ typedef struct gdn_job {
     const pi__gdn *a;
     const pi__state_layer *st;
     slot_layout at;
-    gdn_seq *seq;   /* [n_seqs] sequences with tokens */
+    gdn_seq *seq;   /* [n_seqs] the sequences that have tokens in the step */
     int32_t n_seqs;
     gdn_work *work; /* [threads] */
     float *kq;      /* [n_k][n_tokens][2][dim] keys and queries of the step */
-    float *dots;    /* [n_k][n_tokens][2][C] dot products of these with the keys of their chunk */
-    /* save and load only */
+    float *dots;    /* [n_k][n_tokens][2][C] dot products of these keys and queries with the keys of their chunk */
+    /* state_save and state_load only */
     char *slot, *snap;
     int32_t pos;
 } gdn_job;
@@ -74,7 +74,7 @@ typedef struct gdn_job {
 static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
 static size_t n_rows(const pi__state_layer *st) { return (size_t) (C + st->n_draft); }
 static size_t n_channels(const pi__state_layer *st) { return (size_t) (2 * st->n_k + st->n_v) * (size_t) st->dim; }
-/* Returns the number of raw inputs before a row that its convolution reads. */
+/* Returns the number of raw inputs before a token that its convolution reads. */
 static int32_t history(const pi__state_layer *st) { return st->n_conv - 1; }
 static size_t head_size(const pi__state_layer *st) { return (size_t) st->dim * (size_t) st->dim; }
 
@@ -113,7 +113,7 @@ size_t pi__cpu_snapshot_bytes(const pi__backend *be, const pi__state_layer *st)
 static char *slot_of(const pi__state_layer *st, int32_t i) { return st->base + (size_t) i * st->stride; }
 static char *snap_of(const pi__state_layer *st, int32_t i) { return st->snap + (size_t) i * st->snap_stride; }
 
-/* S0 of a value head, in a slot or in a snapshot. */
+/* Return the address of S0 of a value head, in a slot or in a snapshot. */
 static float *slot_s(const gdn_job *j, char *slot, int32_t head)
 {
     return (float *) (void *) (slot + j->at.s) + (size_t) head * head_size(j->st);
@@ -124,7 +124,8 @@ static float *snap_s(const gdn_job *j, char *snap, int32_t head)
     return (float *) (void *) snap + (size_t) head * head_size(j->st);
 }
 
-/* Row i of a slot: raw inputs (the first is H before base), a key head's keys, a value head's u. */
+/* Return the address of row i in a slot: of the raw inputs (row 0 is H before base), of a key head's keys, of a
+ * value head's u. */
 static float *slot_conv(const gdn_job *j, char *slot, int32_t i)
 {
     return (float *) (void *) (slot + j->at.conv) + (size_t) i * n_channels(j->st);
@@ -152,7 +153,7 @@ static float *slot_g(const gdn_job *j, char *slot, int32_t head)
 
 /* ---------------------------------------------------------------------------------------- rows, old and new alike */
 
-/* Returns the raw inputs of a position from channel c on, from the step or the slot. */
+/* Returns the raw inputs at a position, from channel c on: from the step's qkv or from the slot. */
 static const float *raw_of(const gdn_job *j, const gdn_seq *s, int32_t pos, size_t c)
 {
     static const float zeros[PI__GDN_MAX_DIM];
@@ -161,7 +162,7 @@ static const float *raw_of(const gdn_job *j, const gdn_seq *s, int32_t pos, size
     return slot_conv(j, s->slot, pos - s->base + history(j->st)) + c;
 }
 
-/* Returns a token's new key; its query follows. */
+/* Returns the address of a token's key in kq, for one key head; the token's query follows. */
 static float *new_kq(const gdn_job *j, int32_t head, int32_t token)
 {
     return j->kq + ((size_t) head * (size_t) j->b->n_tokens + (size_t) token) * 2 * (size_t) j->st->dim;
@@ -178,7 +179,7 @@ static const float *key_of(const gdn_job *j, const gdn_seq *s, int32_t head, int
     return slot_k(j, s->slot, head, pos - s->base);
 }
 
-/* Prefetches a row. Rows of adjacent tokens are far apart, so the hardware prefetcher does not load them. */
+/* Prefetches n floats at row. Rows of adjacent tokens are far apart, so the hardware prefetcher does not load them. */
 static void fetch(const float *row, int32_t n)
 {
     for (int32_t i = 0; i < n; i += 16) __builtin_prefetch(row + i, 0, 2);
@@ -219,7 +220,7 @@ static void do_rows(const gdn_job *j, const gdn_seq *s, int32_t head)
 
 /* ------------------------------------------------------------------------------------------------- phase 2: heads */
 
-/* S0 of the head is the state at pos: copies it to the requested snapshots at pos. */
+/* Copies the head's S0, which is the state at pos, to the snapshots that are requested for pos. */
 static void save_head(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t pos)
 {
     for (int32_t i = 0; i < s->n_save; i++) {
@@ -229,8 +230,8 @@ static void save_head(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t 
     }
 }
 
-/* Computes values, betas and decays of the new rows of a chunk that starts at position from. g: G of the chunk's rows.
- * Prefetches the gate's inputs of this chunk, and the inputs of the next one. */
+/* Computes values (v), beta and G (g, for all rows of the chunk) of the new rows of the chunk c that starts at position
+ * `from`. Prefetches the gate's inputs of this chunk, and the inputs of the next one. */
 static void prepare(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t from, const pi__gdn_chunk *c, float *g,
                     float *v, float beta[C])
 {
@@ -253,7 +254,7 @@ static void prepare(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t fr
     }
 }
 
-/* The head's first C rows are in S0 now: moves the rows after them to the start. */
+/* Called when S0 includes the head's first C rows: moves u and G of the `left` rows after them to the start. */
 static void drop_rows(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t left)
 {
     float *g = slot_g(j, s->slot, head);
@@ -262,7 +263,7 @@ static void drop_rows(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t 
     memmove(g, g + C, (size_t) left * sizeof(float));
 }
 
-/* Applies norm and gate to n tokens. */
+/* Applies norm and gate to one head's output of n tokens from `token` on. */
 static void finish_rows(const gdn_job *j, int32_t token, int32_t n, int32_t head)
 {
     const pi__gdn *a = j->a;
@@ -315,7 +316,7 @@ static void do_head(const gdn_job *j, const gdn_seq *s, int32_t head, const gdn_
     }
 }
 
-/* Prefetches the inputs of a head's first rows other than S0; they are in many small pieces. */
+/* Prefetches the data that a head's first rows need, other than S0; it is in many small pieces. */
 static void fetch_head(const gdn_job *j, const gdn_seq *s, int32_t head)
 {
     size_t channel = (size_t) (2 * j->st->n_k + head) * (size_t) j->st->dim;
@@ -327,7 +328,8 @@ static void fetch_head(const gdn_job *j, const gdn_seq *s, int32_t head)
 
 /* -------------------------------------------------------------------------------------------------- phase 3: keep */
 
-/* Copies dim channels of the raw inputs to the snapshots, and the inputs for the next step to the slot. */
+/* For dim channels from `channel` on: copies raw inputs to the requested snapshots, and to the slot for the next
+ * step. */
 static void keep_raw(const gdn_job *j, const gdn_seq *s, int32_t base, size_t channel)
 {
     size_t size = (size_t) j->st->dim * sizeof(float);
@@ -338,7 +340,7 @@ static void keep_raw(const gdn_job *j, const gdn_seq *s, int32_t base, size_t ch
             memcpy(to, raw_of(j, s, save->pos - history(j->st) + i, channel), size);
         }
     }
-    bool stays = base == s->base && s->pos > 0; /* rows in the slot are in their final place */
+    bool stays = base == s->base && s->pos > 0; /* true = the rows in the slot keep their place */
     for (int32_t pos = stays ? s->pos : base - history(j->st); pos < s->end; pos++) {
         memmove(slot_conv(j, s->slot, pos - base + history(j->st)) + channel, raw_of(j, s, pos, channel), size);
     }
@@ -358,14 +360,14 @@ static void keep(const gdn_job *j, const gdn_seq *s, int32_t head)
 
 /* ------------------------------------------------------------------------------------------------------- the step */
 
-/* Items are key heads with their value heads. */
+/* Job for many heads: an item is a sequence's key head with its value heads, for all phases. */
 static void run_heads(void *arg, int32_t ith, int32_t nth)
 {
     const gdn_job *j = arg;
     const int32_t n_k = j->st->n_k, n_v = j->st->n_v, n = j->n_seqs * n_k;
     for (int32_t i; (i = pi__pool_next(j->cpu->pool, n)) >= 0;) {
         const gdn_seq *s = &j->seq[i / n_k];
-        const int32_t next = i + nth; /* probably processed by this thread */
+        const int32_t next = i + nth; /* next item, if this thread gets it */
         do_rows(j, s, i % n_k);
         if (next < n && n_k <= n_v) fetch_head(j, &j->seq[next / n_k], next % n_k);
         for (int32_t head = i % n_k; head < n_v; head += n_k) do_head(j, s, head, &j->work[ith]);
@@ -381,7 +383,7 @@ static void run_phases(void *arg, int32_t ith, int32_t nth)
     for (int32_t i = ith; i < n_seqs * n_k; i += nth) do_rows(j, &j->seq[i / n_k], i % n_k);
     pi__pool_barrier(pool);
     for (int32_t i; (i = pi__pool_next(pool, n_seqs * n_v)) >= 0;) {
-        int32_t next = i + nth; /* probably processed by this thread */
+        int32_t next = i + nth; /* next item, if this thread gets it */
         if (next < n_seqs * n_v) fetch_head(j, &j->seq[next / n_v], next % n_v);
         do_head(j, &j->seq[i / n_v], i % n_v, &j->work[ith]);
     }
@@ -450,8 +452,8 @@ void pi__cpu_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a)
 
 /* -------------------------------------------------------------------------------------------------- save and load */
 
-/* Writes S0 of a head at pos to the snapshot: a copy of the slot's S0, or if pos is after base, with the slot's rows
- * folded in. */
+/* Job of state_save: writes each head's S0 at pos to the snapshot. This is a copy of the slot's S0, or if pos is
+ * after base, S0 with the slot's rows up to pos folded in. */
 static void save_run(void *arg, int32_t ith, int32_t nth)
 {
     const gdn_job *j = arg;

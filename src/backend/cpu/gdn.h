@@ -1,7 +1,8 @@
 /* Internals of the gated delta rule on the CPU: state layout, and the kernels of each instruction set.
  *
- * A sequence's state is stored as it was at the last chunk boundary (base, a multiple of C = PI__STATE_CHUNK), plus
- * the rows after it. For one value head, with G_i the log decay from base to row i inclusive:
+ * A sequence's state is stored as S0, the state at the last chunk boundary (position `base`, a multiple of C =
+ * PI__STATE_CHUNK), plus the rows (tokens) after it. For one value head, with G_i the log decay from base to row i
+ * inclusive:
  *
  *     p_i = e^G_i (k_i . S0) + sum over l < i of  e^(G_i - G_l) (k_i . k_l) u_l        the state's prediction for k_i
  *     u_i = beta_i (v_i - p_i)                                                         the update for it
@@ -13,12 +14,12 @@
  *               |      | [n_v][dim/32][dim][32] | [R + H][C']     | [n_k][R][dim] | [n_v][R][dim]  | [n_v][R]       |
  *     snapshot  | S0 of each value head | the H raw inputs before it [H][C'] |
  *
- * R = 16 + n_draft rows from base on. Raw inputs start H rows before base; H is the number of taps minus 1. C' = (2
- * n_k + n_v) dim channels. S0 is stored in panels of 32 columns, which are independent of one another: a panel of 128
- * rows stays in the first-level cache during the chunk's products, its rows and the fold.
+ * A slot has space for R = 16 + n_draft rows from base on. Raw inputs start H rows before base; H is the number of taps
+ * minus 1. C' = (2 n_k + n_v) dim channels. S0 is stored in panels of 32 columns, which are independent of one
+ * another. A panel of 128 rows stays in the first-level cache while the chunk's products, its rows and the fold use it.
  *
  * Batch invariance for any chunks: every sum above runs over rows in order, from a state at a multiple of C of the
- * sequence's own position. The number of rows computed in one pass only affects register use. */
+ * sequence's own position. The number of rows computed in one pass only changes the use of registers. */
 #ifndef PI__CPU_GDN_H
 #define PI__CPU_GDN_H
 
@@ -30,26 +31,27 @@ enum {
     PI__GDN_MAX_DIM = 256, /* max values per head */
 };
 
-/* Rows of one chunk and one value head. Rows 0..n_old exist already; rows n_old..n_rows are computed now. */
+/* Rows of one chunk and one value head. u of rows 0..n_old - 1 is known; rows n_old..n_rows - 1 are computed now. */
 typedef struct pi__gdn_chunk {
-    int32_t dim;                          /* values a head */
-    int32_t n_old, n_rows;                /* see above; n_rows <= 16 */
+    int32_t dim;                          /* values per head */
+    int32_t n_old, n_rows;                /* see above; n_rows <= 16, counted from the chunk's start */
     const float *s;                       /* S0 of the head */
-    float *s_out;                         /* S0 after a full chunk; may be s; NULL = not folded */
+    /* receives the state after the full chunk; may be s; NULL = the chunk is not folded */
+    float *s_out;
     const float *k[PI__GDN_CHUNK];        /* [dim] keys; all n_rows of them if s_out is set */
-    const float *kq;                      /* [n_rows - n_old][2][dim] new keys and queries */
-    /* [n_rows - n_old][2][16] dot products of new keys and queries with the chunk's keys */
+    const float *kq;                      /* [n_rows - n_old][2][dim] key and query of each new row */
+    /* [n_rows - n_old][2][16] dot products of each new row's key and query with the keys of all rows of the chunk */
     const float *dots;
     const float *v;                       /* [n_rows - n_old][dim] new values */
-    const float *beta;                    /* [n_rows - n_old] */
-    const float *g;                       /* [n_rows] G_i */
-    float *u;                             /* [n_rows][dim]: rows from n_old on are written */
+    const float *beta;                    /* [n_rows - n_old] after the sigmoid */
+    const float *g;                       /* [n_rows] log decay G_i */
+    float *u;                             /* [n_rows][dim] updates u_i: rows from n_old on are written */
     float *o;                             /* [dim] output of row n_old */
-    int64_t ldo;                          /* floats from row to row of o */
+    int64_t ldo;                          /* floats between rows of o */
 } pi__gdn_chunk;
 
 struct pi__cpu_gdn_kernels {
-    /* y[c] = silu(sum of w[c][i] x[i][c] over the n_conv taps i). dim channels */
+    /* y[c] = silu(sum over taps i < n_conv of w[c][i] x[i][c]) for dim channels c */
     void (*conv)(const float *const *x, const float *w, int32_t n_conv, int32_t dim, float *y);
     /* x *= scale / sqrt(sum of squares + eps) */
     void (*l2norm)(float *x, int32_t dim, float eps, float scale);
@@ -57,7 +59,7 @@ struct pi__cpu_gdn_kernels {
     void (*dots)(const float *x, const float *const *row, int32_t n, int32_t dim, float *out);
     /* For 16 rows, in place: beta = sigmoid(beta), alpha = a * softplus(alpha + dt). */
     void (*gates)(float alpha[PI__GDN_CHUNK], float beta[PI__GDN_CHUNK], float dt, float a);
-    /* Computes the chunk's new rows, then folds the chunk if s_out is set. */
+    /* Computes u and o of the chunk's new rows, then folds the chunk into s_out if that is set. */
     void (*chunk)(const pi__gdn_chunk *c);
     /* Only folds the chunk; n_rows must be 16. */
     void (*fold)(const pi__gdn_chunk *c);

@@ -7,7 +7,7 @@
  *     PI__GDN_FOLD    rows of S0 that are folded in one pass: 2, 4 or 8
  *     PI__KERNELS     name of the table defined here
  *
- * No memory and no state. Threads: any. Each sum has one order (gdn.h), for every number of rows in a pass. */
+ * No memory and no state. Threads: any. Each sum has the order that gdn.h gives, for every number of rows in a pass. */
 #include "backend/cpu/gdn.h"
 
 enum {
@@ -81,7 +81,7 @@ static void gate_norm(float *o, const float *z, const float *w, float eps, int32
 
 /* --------------------------------------------------------------------------------------------- rows and the state */
 
-/* Factors of a chunk's rows, shared by all panels. */
+/* Factors of a chunk's new rows, which are equal in all panels. */
 typedef struct factors {
     float ck[C][C];  /* [new row][l] e^(G_i - G_l) k_i . k_l, l < i */
     float cq[C][C];  /* [new row][l] e^(G_i - G_l) q_i . k_l, l <= i */
@@ -89,7 +89,7 @@ typedef struct factors {
     float left[C];   /* e^(G_15 - G_i), the decay of row i in a fold */
 } factors;
 
-/* Lanes past n_rows hold values that are not read. */
+/* Computes f. Lanes past n_rows are not read later, and are undefined. */
 static void set_factors(const pi__gdn_chunk *c, factors *f)
 {
     float g[C];
@@ -104,7 +104,7 @@ static void set_factors(const pi__gdn_chunk *c, factors *f)
     }
 }
 
-/* y[r][0 .. 16 V) = x[r] . s, for R rows of dim values and V vectors of a panel. */
+/* y[r][0 .. 16 V - 1] = x[r] . s, for R rows x[r] of dim values and the first V vectors of each row of a panel s. */
 PI__INLINE void products_of(int R, int V, const float *x, int32_t dim, const float *s, float *y)
 {
     vf acc[PI__GDN_ROWS * PI__GDN_VECS];
@@ -126,7 +126,7 @@ PI__INLINE void products_of(int R, int V, const float *x, int32_t dim, const flo
     }
 }
 
-/* y[n][PANEL] = x[n] . s; n is even. */
+/* y[i] [PANEL] = x[i] . s, for n rows x[i]; n is even. */
 static void products(const float *x, int32_t n, int32_t dim, const float *s, float *y)
 {
     for (int32_t r = 0; r < n; r += PI__GDN_ROWS) {
@@ -142,7 +142,8 @@ static void products(const float *x, int32_t n, int32_t dim, const float *s, flo
     }
 }
 
-/* Computes the new rows in the columns of one panel. y: products of their k and q with S0, [new][2][PANEL]. */
+/* Computes u and o of the new rows in the columns of one panel. y [new rows][2][PANEL]: products of their k and q
+ * with S0. */
 static void rows(const pi__gdn_chunk *c, const factors *f, int32_t panel, const float *y)
 {
     for (int32_t r = 0; r < c->n_rows - c->n_old; r++) {
@@ -170,7 +171,8 @@ static void rows(const pi__gdn_chunk *c, const factors *f, int32_t panel, const 
     }
 }
 
-/* Folds into rows a .. a + A of a panel, V vectors of each. u: [16][PANEL], multiplied by the rows' `left` factors. */
+/* Folds the chunk into rows a .. a + A - 1 of a panel, V vectors per row: out = eg * s + sum of k (outer) u. u:
+ * [16][PANEL], already multiplied by the rows' `left` factors. eg: e^G_15. */
 PI__INLINE void fold_rows(int A, int V, const pi__gdn_chunk *c, int32_t a, const float *u, float eg, const float *s,
                           float *out)
 {

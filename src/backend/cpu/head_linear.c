@@ -10,19 +10,20 @@
 #include "backend/cpu/linear.h"
 #include "base/alloc.h"
 
-/* ROWS: rows per item. FEW: rows up to which large matrices use items for all heads, in one pass */
+/* ROWS: max rows per item. FEW: up to this number of rows, large matrices are computed as items of all heads in one
+ * pass */
 enum { ROWS = 64, FEW = 32 };
 
 typedef struct head_job {
     pi__cpu *cpu;
     const pi__head_linear *a;
     pi__lin_shape shape;
-    uint32_t want;     /* bit of the matrices' enum pi__lin_kind */
+    uint32_t want;     /* bit i set = the matrices have enum pi__lin_kind i */
     bool floats;       /* the matrices have a float format */
     int32_t n_parts;   /* number of parts that the rows are split into */
     int32_t n_cuts;    /* number of parts that a head's tiles are split into */
-    char *work;        /* of thread 0: a tile, then activations */
-    size_t tile, each; /* bytes of a tile; bytes from thread to thread */
+    char *work;        /* working memory of thread 0: a tile, then activations */
+    size_t tile, each; /* bytes of a tile; bytes from one thread's memory to the next */
 } head_job;
 
 static void take_scratch(head_job *j, pi__arena *ar, int64_t n_in)
@@ -42,8 +43,8 @@ size_t pi__cpu_head_linear_scratch(const pi__cpu *cpu, const pi__limits *lim)
     return ar.used;
 }
 
-/* Multiplies n rows from `first` on by part `cut` of head h's tiles. The thread of part 0 also copies the tail
- * values. */
+/* Multiplies n rows from `first` on by part `cut` of head h's tiles. The thread of part 0 also copies the n_tail
+ * values. values. */
 static void do_item(const head_job *j, int32_t h, int32_t first, int32_t n, int32_t cut, char *work)
 {
     const pi__head_linear *a = j->a;
@@ -72,7 +73,7 @@ static void do_item(const head_job *j, int32_t h, int32_t first, int32_t n, int3
         memcpy(y + r * a->ldy + w->n_out, in.x + r * a->ldx + w->n_in, (size_t) a->n_tail * sizeof *y);
 }
 
-/* Returns the number of parts of a head's tiles, so that each thread gets a few items. */
+/* Returns the number of parts to split a head's tiles into, so that each thread gets a few items. */
 static int32_t cuts_of(const head_job *j)
 {
     enum { ITEMS = 3 /* per thread */ };

@@ -1,5 +1,5 @@
-/* Residual streams (hyper-connections) of DeepSeek V4 on the CPU: reads them as one row, and adds a block's output to
- * them.
+/* Residual streams (hyper-connections) of DeepSeek V4 on the CPU: computes a block's input as their weighted
+ * sum, and adds the block's output to them.
  *
  * No memory. Threads: called by the step thread; large inputs are split over the pool by rows. One thread computes a
  * row, in the order of its values. */
@@ -15,7 +15,8 @@ typedef struct hyper_job {
 
 static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-/* Divides each of 4 lines of c by its sum. Lines start `from` apart; the values of a line are `step` apart. */
+/* Divides each of 4 lines of c by its sum + eps. Lines begin `from` values apart; the values of a line are `step`
+ * apart. */
 static void divide(float c[S * S], int from, int step, float eps)
 {
     for (int a = 0; a < S; a++, c += from) {

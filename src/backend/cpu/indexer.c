@@ -1,10 +1,10 @@
 /* Selection of the entries that a token attends to, in DeepSeek V4: scores all visible entries and picks the best.
  *
- * Tokens are processed in rounds; the scratch for scores limits the tokens of a round. In a round, free threads score
- * units of UNIT entries of a token. Then one thread selects each token's best entries. So even a single token of a
- * long sequence keeps all threads busy. Memory: the backend's scratch. A score is a sum in one order (sparse.h). The
- * selection does not depend on any order: it finds the n_top-th largest score by radix selection on order-preserving
- * keys. */
+ * Tokens are processed in rounds; the scratch for scores limits the tokens of a round. In a round, threads take
+ * units of UNIT entries of one token and score them. Then, for each token, one thread selects the best entries. So
+ * even a single token of a long sequence occupies all threads. Memory: the backend's scratch. A score is a sum in
+ * one order (sparse.h). The selection does not depend on any order: it finds the n_top-th largest score by radix
+ * selection on integer keys that order like the scores. */
 #include <string.h>
 
 #include "backend/cpu/sparse.h"
@@ -18,20 +18,20 @@ typedef struct indexer_job {
     const pi__indexer *a;
     const pi__kv_layer *entries;
     int32_t n16;        /* groups of 16 heads */
-    int32_t first, n;   /* tokens of the round */
+    int32_t first, n;   /* index in the batch of the round's first token; tokens in the round */
     int32_t n_units;    /* max units per token */
-    int64_t room;       /* floats of scores per token */
-    float *score;       /* [n, room] */
+    int64_t room;       /* floats for the scores of a token */
+    float *score;       /* [n, room] scores of the round's tokens */
     size_t room_all;    /* floats at score */
-    float **qt;         /* [threads] of [n16][dim][16] */
-    float **w;          /* [threads] of [n16][16] */
-    float **wide;       /* [threads] of [PI__SPARSE_SPLIT][dim] */
+    float **qt;         /* [threads] packed queries, [n16][dim][16] each */
+    float **w;          /* [threads] packed weights of heads, [n16][16] each */
+    float **wide;       /* [threads] rows converted to floats, [PI__SPARSE_SPLIT][dim] each */
 } indexer_job;
 
 /* Returns the number of entries that token t sees. */
 static int32_t seen(const indexer_job *j, int32_t t) { return (j->b->pos[t] + 1) / j->entries->ratio; }
 
-/* Packs queries and weights of token t, with heads as lanes. */
+/* Packs queries and weights of token t into thread ith's qt and w, with heads as lanes. */
 static void pack(const indexer_job *j, int32_t t, int32_t ith)
 {
     const pi__indexer *a = j->a;
@@ -43,7 +43,7 @@ static void pack(const indexer_job *j, int32_t t, int32_t ith)
     }
 }
 
-/* Scores entries first..last of token t. */
+/* Writes the scores of entries first..last - 1 of token t. Thread ith has packed the token. */
 static void score_unit(const indexer_job *j, int32_t t, int32_t first, int32_t last, int32_t ith)
 {
     const pi__kv_batch *kb = &j->b->kv[j->entries->group];
@@ -59,7 +59,7 @@ static void score_unit(const indexer_job *j, int32_t t, int32_t first, int32_t l
     }
 }
 
-/* Returns an integer that orders like the score: zeros are equal, NaN is below everything. */
+/* Returns an integer that orders like the score x: zeros of both signs are equal, NaN is below all other values. */
 static uint32_t order_of(float x)
 {
     uint32_t u;
@@ -69,11 +69,11 @@ static uint32_t order_of(float x)
     return u >> 31 ? ~u : u | 0x80000000u;
 }
 
-/* Sets pick to the indices of the k best of n scores (n > k), ascending. */
+/* Sets pick to the indices of the k largest of n scores (n > k), ascending; of equal scores the lower index wins. */
 static void choose(const float *score, int32_t n, int32_t k, int32_t *pick)
 {
-    uint32_t edge = 0, known = 0; /* digits of the k-th best found so far, and their bit mask */
-    int32_t left = k;             /* number of selected scores that share the digits of edge */
+    uint32_t edge = 0, known = 0; /* the digits of the k-th largest key that are found; mask of their bits */
+    int32_t left = k;             /* number of keys to select among keys with these digits */
     for (int shift = 24; shift >= 0; shift -= 8) {
         int32_t count[DIGITS] = {0}, d = DIGITS - 1;
         for (int32_t i = 0; i < n; i++) {
@@ -101,10 +101,10 @@ static void pick_token(const indexer_job *j, int32_t t)
 static void indexer_main(void *arg, int32_t ith, int32_t nth)
 {
     const indexer_job *j = arg;
-    int32_t packed = -1; /* token */
+    int32_t packed = -1; /* token that is packed; -1 = none */
     for (int32_t i; j->n_units && (i = pi__pool_next(j->cpu->pool, j->n * j->n_units)) >= 0;) {
         const int32_t t = j->first + i / j->n_units, first = i % j->n_units * UNIT, n = seen(j, t);
-        if (n <= j->a->n_top || first >= n) continue; /* all entries are selected, or none is left */
+        if (n <= j->a->n_top || first >= n) continue; /* all entries are selected, or this token has no more units */
         if (packed != t) pack(j, t, ith);
         packed = t;
         score_unit(j, t, first, first + UNIT < n ? first + UNIT : n, ith);

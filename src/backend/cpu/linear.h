@@ -1,15 +1,15 @@
 /* Matrices on the CPU: memory layouts of weights and activations, and the kernels of each instruction set.
  *
  * WEIGHTS. A tile is 16 rows of a matrix; the rows are the lanes of a vector, so one instruction computes 16 results
- * and no sum crosses lanes. A block is 32 columns of a tile. A line is 4 columns of it: 64 codes, code j is row j /
- * 4, column 4 * line + j % 4. That is one operand of a 4-way dot product instruction. The other operand is 4
- * activations repeated in all lanes:
+ * and no sum crosses lanes. A block is 32 columns of a tile. A line is 4 columns of a block: 64 codes; code j
+ * belongs to row j / 4 and column 4 * line + j % 4. A line is one operand of a 4-way dot product instruction. The
+ * other operand is 4 activations repeated in all lanes:
  *
  *     line 0: r0c0 r0c1 r0c2 r0c3 | r1c0 r1c1 r1c2 r1c3 | ... | r15c0 .. r15c3
  *     line 1: r0c4 ...                                                            8 lines a block
  *
- * Codes are unsigned. Signed formats add an offset, which is subtracted again using the sum of the activations. Codes
- * are stored in planes of the file's bit widths, so a packed tile is as large as the file's 16 rows:
+ * Codes are unsigned. Signed formats add an offset to the codes, which kernels subtract again using the sum of the
+ * activations. Codes are stored in planes of the file's bit widths, so a packed tile is as large as the file's 16 rows:
  *
  *     8 bits  [8 lines][64]      the code
  *     4 bits  [4][64]            low nibble: line i, high nibble: line i + 4
@@ -27,10 +27,10 @@
  *
  * ACTIVATIONS are quantized to 15 or 8 bits (option activation-bits) in blocks of 32 with a float scale, once for all
  * matrices that read them. A 15-bit code is two 8-bit digits, 128 * high + low, and a dot product is two byte dot
- * products; the result is as good as with float activations. An 8-bit code is one digit, with half of the products;
- * the logits of a small model then change by tenths. Rows of a batch form groups of up to max_cols columns:
- * [block][column][32 high, 32 low], or [32]. If an instruction set multiplies 16-bit numbers as fast as two digits
- * (AVX2), a code is one 16-bit number.
+ * products; the result is as good as with float activations. An 8-bit code is one digit and takes half of the products;
+ * the logits of a small model then change by tenths. Rows of a batch form groups of up to max_cols columns, stored as
+ * [block][column][32 high, 32 low] with two digits, [block][column][32] with one. If an instruction set multiplies
+ * 16-bit numbers as fast as two digits (AVX2), a code is one 16-bit number.
  *
  * LINES OF 8. Some instructions multiply 8 columns of 2 rows by 2 columns of the batch (kernels with line_cols 8).
  * They need the 8 columns adjacent. So their canonical tiles have lines of 8 columns: code j is row j / 8, column 8 *
@@ -48,29 +48,29 @@
 
 #define PI__LIN_CODE_MAX 16256.0f /* max magnitude of a code of two digits: 127 * 128 */
 #define PI__LIN_BYTE_MAX 127.0f   /* max magnitude of a code of one digit */
-/* PI__LIN_COLS: max columns of a group. PI__LIN_DIRECT: max columns that are multiplied while unpacking.
- * PI__LIN_MANY: min columns for AMX tiles. The last is an estimate: a column and block take 16 dot instructions; AMX
- * tiles take as long as 6 columns, for any number of columns. */
+/* PI__LIN_COLS: max columns of a group. PI__LIN_DIRECT: max columns of products that unpack a tile in registers.
+ * PI__LIN_MANY: min columns for AMX tiles, an estimate: a column and block take 16 dot instructions, and AMX tiles take
+ * as long as 6 columns, for any number of columns. */
 enum { PI__LIN_COLS = 16, PI__LIN_DIRECT = 4, PI__LIN_MANY = 8 };
 
-enum pi__lin_kind { /* factors of a block of 16 rows x 32 columns */
+enum pi__lin_kind { /* factors of the codes in a block of 16 rows x 32 columns; a half is 16 columns */
     PI__LK_OFF32,   /* one scale */
     PI__LK_MIN32,   /* one scale, one minimum */
-    PI__LK_OFF16,   /* a scale for each half */
-    PI__LK_MIN16,   /* a scale and a minimum for each half */
+    PI__LK_OFF16,   /* one scale for each half */
+    PI__LK_MIN16,   /* one scale and one minimum for each half */
     PI__LK_F32, PI__LK_F16, PI__LK_BF16, PI__LK_N
 };
 
-/* Packed layout of a type. code_bytes 0 = the file's rows are kept. */
+/* Packed layout of a weight type. code_bytes 0 = tiles keep the file's rows. */
 typedef struct pi__lin_format {
     uint8_t kind;        /* enum pi__lin_kind */
-    uint8_t offset;      /* kinds OFF*: log2 of the codes' offset */
+    uint8_t offset;      /* kinds OFF*: log2 of the offset that is added to the codes */
     uint8_t rec_blocks;  /* blocks per record */
     uint16_t code_bytes; /* bytes of a block's planes (float formats: of 32 columns) */
     uint16_t side_bytes; /* bytes of a record's scales */
 } pi__lin_format;
 
-/* Constant-folded in kernels for one type. kind PI__LK_N = the type is not supported. */
+/* Returns the layout of a type; constant-folded in kernels for one type. kind PI__LK_N = the type is not supported. */
 static inline pi__lin_format pi__lin_format_of(int32_t type)
 {
     const pi__format_facts f = pi__format_facts_of(type);
@@ -88,8 +88,8 @@ static inline pi__lin_format pi__lin_format_of(int32_t type)
     }
 }
 
-/* Returns the bits of a code when it is multiplied: 4, 5, 6 or 8. FP4: bits of its values (-12..12, and 16). Fewer
- * than 4 bits count as 4. */
+/* Returns the bits of a type's code when it is multiplied: 4, 5, 6 or 8. For FP4, these are the bits of its values
+ * (-12..12, plus 16). Fewer than 4 bits count as 4. */
 static inline int pi__lin_bits(int32_t type)
 {
     const pi__format_facts f = pi__format_facts_of(type);
@@ -97,55 +97,57 @@ static inline int pi__lin_bits(int32_t type)
     return f.codes != PI__CODES_PLAIN || f.plane / 64 > 6 ? 8 : f.plane / 64 < 4 ? 4 : f.plane / 64;
 }
 
-/* Tiles of a matrix: offsets in the weight data. */
+/* Sizes of a matrix in blocks and tiles, and distances in the weight's data. */
 typedef struct pi__lin_shape {
     int64_t n_blk;      /* blocks of 32 columns; in float formats the last one may be partial */
     int64_t n_tile;     /* tiles of one matrix */
-    size_t tile;        /* bytes from tile to tile */
-    size_t mat;         /* bytes from matrix to matrix of a stack */
+    size_t tile;        /* bytes from one tile to the next */
+    size_t mat;         /* bytes from one matrix of a stack to the next */
     size_t row;         /* bytes of a row in the file */
 } pi__lin_shape;
 /* Returns false if the type or shape is not supported, or sizes overflow. */
 bool pi__lin_shape_of(const pi__weight *w, pi__lin_shape *s);
 
-/* Bytes of a record. */
+/* Returns the bytes of a record. */
 static inline size_t pi__lin_record(const pi__lin_format *f)
 {
     return (size_t) f->rec_blocks * f->code_bytes + f->side_bytes;
 }
 
-/* A tile as the kernels read it, packed or unpacked. */
+/* A tile as the kernels read it: packed (as in the weight), or canonical (unpacked). */
 typedef struct pi__lin_w {
-    const uint8_t *data; /* first record or block */
-    int64_t n_in;        /* columns */
+    const uint8_t *data; /* the tile's first record (packed) or block (canonical) */
+    int64_t n_in;        /* columns of the tile */
     /* of canonical tiles: memory to prefetch during the product, next_step bytes (a multiple of 64) per block; NULL =
-     * none */
+     * nothing is prefetched */
     const uint8_t *next;
     size_t next_step;
 } pi__lin_w;
 
-/* Unpacked ("canonical") blocks: 512 code bytes, then float[16] for each scale, then for each minimum. Codes of kinds
- * OFF* are offset by half of their range, or are signed bytes (pi__lin_codes_of). */
+/* Canonical (unpacked) blocks: 512 code bytes, then float[16] for each scale, then for each minimum. Codes of kinds
+ * OFF* are offset by half of their range, or are signed bytes (pi__lin_codes_of). This returns the bytes of a
+ * block. */
 static inline size_t pi__lin_block_size(int kind)
 {
     return kind == PI__LK_OFF32 ? 576 : kind == PI__LK_MIN16 ? 768 : 640;
 }
 
-/* A group of activation rows. Each array is [n_blk][cols][...]. Only sums that a kind in use reads are present. */
+/* A group of quantized activation rows. Each array is [n_blk][cols][...]. Sums are present only if a kind in use reads
+ * them. */
 typedef struct pi__lin_x {
-    int32_t cols;  /* columns (rows of the batch) in the group */
+    int32_t cols;  /* rows of the batch in the group, which are the columns of the product */
     /* [32 * digits] high digits of 32 codes, then low ones; or 16-bit codes in the kernels' own order */
     int8_t *q;
-    float *d;      /* scale */
-    int32_t *n7;   /* -128 * sum of codes */
-    float *ds;     /* d * sum of codes */
-    int32_t *n7h;  /* -128 * sum of each half's codes: [n_blk][2][cols] */
-    float *dsh;    /* d * sum of each half's codes: [n_blk][2][cols] */
-    float *f;      /* [32] the unquantized values */
+    float *d;      /* scale of the block's codes */
+    int32_t *n7;   /* -128 * sum of the block's codes */
+    float *ds;     /* d * sum of the block's codes */
+    int32_t *n7h;  /* [n_blk][2][cols] -128 * sum of each half's codes */
+    float *dsh;    /* [n_blk][2][cols] d * sum of each half's codes */
+    float *f;      /* [32] the unquantized values, for float weights */
 } pi__lin_x;
 
-/* Returns the offset from q of the first 8 codes of column c (of `cols`) in block b. The next 8 codes are *step bytes
- * later; the next digit is 4 steps later. line_cols: of the kernels. */
+/* Returns the byte offset from q of the first 8 codes of column c (of `cols`) in block b. The next 8 codes are
+ * *step bytes later; the next digit is 4 steps later. line_cols: as in the kernels. */
 static inline int64_t pi__lin_codes_at(int32_t line_cols, int32_t digits, int32_t cols, int64_t b, int32_t c, int *step)
 {
     const bool beside = line_cols == 8 && (c | 1) < cols;
@@ -153,42 +155,46 @@ static inline int64_t pi__lin_codes_at(int32_t line_cols, int32_t digits, int32_
     return 32 * digits * (b * cols + (beside ? c & ~1 : c)) + (beside ? 8 * (c & 1) : 0);
 }
 
-/* Destination of a tile's results. */
+/* Destination of a tile's results: row r of column c is written to y[c * ld + r]. */
 typedef struct pi__lin_y {
-    float *y;      /* floats from column to column */
-    int64_t ld;    /* rows in use, 1..16 */
-    int32_t lanes; /* rows that exist, 1..16 */
-    float scale;   /* multiplies the results */
+    float *y;      /* result of the tile's first row in the first column */
+    int64_t ld;    /* floats between columns */
+    int32_t lanes; /* rows of the tile that exist, 1..16; only their results are written */
+    float scale;   /* factor of the results */
 } pi__lin_y;
 
 typedef void (*pi__lin_unpack_fn)(const pi__lin_w *w, uint8_t *dst);
 typedef void (*pi__lin_mul_fn)(const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y);
-/* Quantizes blocks b0..b1 of rows row..row + n of `in` (n_in columns) into columns col..col + n of a group. want: bit
- * per enum pi__lin_kind in use. */
+/* Quantizes rows row..row + n - 1 of `in` (n_in values each) into columns col..col + n - 1 of the group x, but only
+ * blocks b0..b1 - 1. want: bit i set = the matrices' kinds include enum pi__lin_kind i, so that x gets the sums it
+ * reads. */
 typedef void (*pi__lin_input_fn)(const pi__lin_in *in, int64_t n_in, int32_t row, int32_t n, int64_t b0, int64_t b1,
                                  const pi__lin_x *x, int32_t col, uint32_t want);
 
 typedef pi__lin_mul_fn pi__lin_narrow_fns[PI__LK_N][PI__LIN_COLS + 1];
 
 struct pi__cpu_linear_kernels {
-    const char *name;                                         /* of the instruction set */
-    int32_t max_cols;                                         /* max columns of a group, at most PI__LIN_COLS */
+    const char *name;                                         /* name of the instruction set */
+    /* max columns of a group (of activations), at most PI__LIN_COLS */
+    int32_t max_cols;
     int32_t digits;                                           /* digits of an activation: 2 (15 bits) or 1 (8 bits) */
     /* offset of 8-bit canonical codes of kinds OFF*: 128 or 0 */
     int32_t code_bias;
     int32_t line_cols;                                        /* columns of a canonical line: 4 or 8 */
-    pi__lin_input_fn input;                                   /* prologue and quantization */
-    pi__lin_unpack_fn unpack[PI__N_TYPES];                    /* packed tile to canonical blocks; NULL = none */
-    pi__lin_mul_fn direct[PI__N_TYPES][PI__LIN_DIRECT + 1];   /* packed tile times cols columns; NULL = none */
+    pi__lin_input_fn input;                                   /* applies the prologue and quantizes */
+    /* packed tile to canonical blocks; NULL = the type is not packed */
+    pi__lin_unpack_fn unpack[PI__N_TYPES];
+    /* packed tile times cols columns, unpacked in registers; NULL = not supported */
+    pi__lin_mul_fn direct[PI__N_TYPES][PI__LIN_DIRECT + 1];
     pi__lin_mul_fn mul[PI__LK_N][PI__LIN_COLS + 1];           /* canonical (or float) tile times cols columns */
-    /* [bits] mul for canonical codes with fewer than 8 bits (pi__lin_bits); NULL = canonical codes always have 8
-     * bits */
+    /* [bits] like mul, for canonical codes of pi__lin_bits bits if these are fewer than 8; NULL = canonical codes
+     * always have 8 bits */
     const pi__lin_narrow_fns *narrow;
-    /* [PI__LK_N] mul for PI__LIN_MANY or more columns, entries may be NULL; NULL = none */
+    /* [PI__LK_N] like mul, for PI__LIN_MANY or more columns; entries may be NULL. NULL = mul for all columns */
     const pi__lin_mul_fn *many;
 };
 
-/* Returns the bits of canonical codes. */
+/* Returns the bits of a type's canonical codes in these kernels. */
 static inline int32_t pi__lin_canonical_bits(const pi__cpu_linear_kernels *k, int32_t type)
 {
     return k->narrow ? pi__lin_bits(type) : 8;
@@ -210,52 +216,54 @@ static inline int32_t pi__lin_code(pi__lin_codes c, uint8_t canonical)
     return c.sign ? (int8_t) canonical : canonical - c.bias;
 }
 
-/* A tile of a matrix while it is multiplied by groups of activations. */
+/* A tile of a matrix, and its state while it is multiplied by groups of activations. */
 typedef struct pi__lin_tile {
     const pi__cpu_linear_kernels *k; /* kernels */
-    pi__lin_w w;                     /* the stored tile; in buf after unpacking */
-    int32_t type;                    /* of the weight */
-    int32_t kind;                    /* its enum pi__lin_kind */
-    int32_t lanes;                   /* rows in use, 1..16 */
+    pi__lin_w w;                     /* the tile that kernels read: the stored one, or after unpacking the one in buf */
+    int32_t type;                    /* enum pi__type of the weight */
+    int32_t kind;                    /* enum pi__lin_kind of the type */
+    int32_t lanes;                   /* rows of the tile that exist, 1..16 */
     size_t row;                      /* bytes of a row in the file */
-    float scale;                     /* multiplies the results */
-    uint8_t *buf;                    /* pi__lin_tile_bytes for the unpacked tile */
-    const uint8_t *next;             /* as in pi__lin_w, for the next product; NULL = none */
+    float scale;                     /* factor of the results */
+    uint8_t *buf;                    /* memory for the unpacked tile: pi__lin_tile_bytes bytes */
+    /* memory to prefetch during the next product, as in pi__lin_w; NULL = nothing is prefetched */
+    const uint8_t *next;
     size_t next_step;
     bool unpacked;                   /* w is in the format that k->mul reads */
 } pi__lin_tile;
 
 /* linear_run.c, shared by ops that multiply: */
 
-/* Returns the bytes of a group of `cols` rows of n_blk blocks with `digits` digits. Sets the arrays of x in base; x
- * NULL = only the size. */
+/* Lays out a group of `cols` activation rows of n_blk blocks, with `digits` digits per code, at base: sets x's
+ * arrays; x NULL = nothing is set. floats: with the array f. Returns the bytes of the group. */
 size_t pi__lin_group(char *base, int32_t digits, int64_t n_blk, int32_t cols, bool floats, pi__lin_x *x);
-/* Returns the bytes to reserve per row, for any split into groups: a group of rows from r on starts at r times
- * this. */
+/* Returns the bytes to reserve per activation row, enough for any split of rows into groups: the group of rows from
+ * r on starts at r times this. */
 size_t pi__lin_row_stride(int32_t digits, int64_t n_blk, bool floats);
 size_t pi__lin_tile_bytes(int64_t n_blk);
-/* Returns the bytes of a thread's own groups, for ops with few rows. */
+/* Returns the bytes of the groups that a thread makes for itself, in ops with few rows. */
 size_t pi__lin_own_bytes(int32_t digits);
 pi__lin_tile pi__lin_tile_of(const pi__cpu_linear_kernels *k, const pi__weight *w, const pi__lin_shape *s, int64_t mat,
                              int64_t tile, uint8_t *buf);
-/* Unpacks the tile to canonical blocks in its buf; no effect on float formats. */
+/* Unpacks the tile to canonical blocks in its buf, once; no effect on float formats. */
 void pi__lin_tile_unpack(pi__lin_tile *t);
-/* y = tile times the group's rows. only: the tile is not used again, so it need not be unpacked in memory. */
+/* Multiplies the tile by the group x: y[c * ldy + r] for row r of the tile and column c. only: the tile is not used
+ * again, so it may be unpacked in registers instead of memory. */
 void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy, bool only);
 
-/* Runs the op with kernels k, for the backend's bits of activations or fewer. */
+/* Runs op linear with kernels k, which may have fewer activation bits than the backend's. */
 void pi__lin_run(pi__cpu *cpu, const pi__cpu_linear_kernels *k, const pi__lin_in *in, int32_t n_rows,
                  const pi__lin *lin, int32_t n_lin);
 
-/* linear_best.c: runs op linear where a->best limits the required values of y. Returns false if nothing was done; the
- * caller then computes everything. */
+/* linear_best.c: runs op linear if a->best limits the values of y that have to be exact. Returns false if it did
+ * nothing; the caller then computes all of y. */
 bool pi__lin_best(pi__cpu *cpu, const pi__linear *a);
-/* Returns the scratch bytes of a thread, for matrices with n_blk blocks per row. */
+/* Returns the scratch bytes per thread of pi__lin_best, for matrices with n_blk blocks per row. */
 size_t pi__lin_best_bytes(int64_t n_blk);
 
 /* Kernels for 8-bit or 15-bit activations; NULL = not compiled for this architecture. The caller must check that the
  * CPU supports the instructions. */
-const pi__cpu_linear_kernels *pi__lin_kernels_amx(int bits); /* the AVX-512 kernels, with pi__lin_amx */
+const pi__cpu_linear_kernels *pi__lin_kernels_amx(int bits); /* the AVX-512 kernels, with pi__lin_amx as `many` */
 const pi__cpu_linear_kernels *pi__lin_kernels_avx512(int bits);
 const pi__cpu_linear_kernels *pi__lin_kernels_avxvnni(int bits);
 const pi__cpu_linear_kernels *pi__lin_kernels_avx2(int bits);
@@ -264,9 +272,9 @@ const pi__cpu_linear_kernels *pi__lin_kernels_i8mm(int bits);
 const pi__cpu_linear_kernels *pi__lin_kernels_neon(int bits);
 const pi__cpu_linear_kernels *pi__lin_kernels_generic(int bits);
 
-/* linear_amx.c: `many` for activations of 8 and of 15 bits. */
+/* linear_amx.c: kernels for `many`, by digits - 1: activations of 8 bits, of 15 bits. */
 extern const pi__lin_mul_fn pi__lin_amx[2][PI__LK_N];
-/* linear_tryout.c: true if these `many` are bitwise identical to k's own kernels, on a few random tiles. */
+/* linear_tryout.c: true if `many` and k's own kernels give bitwise identical results for a few random tiles. */
 bool pi__lin_agrees(const pi__cpu_linear_kernels *k, const pi__lin_mul_fn *many);
 
 /* linear_pack.c: packs file rows row0..row0 + lanes of one matrix into a tile (the remaining rows are zeros). */

@@ -1,5 +1,6 @@
-/* Canonical tiles times many columns with AMX (Sapphire Rapids and later), for prompts. Supplements linear_avx512.c,
- * which has all other kernels. A tile register is 16 rows of 64 bytes. One instruction on three of them computes
+/* Products of canonical tiles and many columns with AMX (Sapphire Rapids and later), for prompts. All other kernels
+ * for these processors are in linear_avx512.c. A tile register is 16 rows of 64 bytes. One instruction on three of
+ * them computes
  *
  *     sum[column][row] += digits[column][32] * codes[8 lines][row: 4 codes]
  *
@@ -17,7 +18,7 @@
 #define PI__AMX_TABLE pi__lin_amx
 #endif
 
-/* Tile registers. */
+/* Numbers of the tile registers. */
 #define SUM_0 0
 #define SUM_1 1
 #define DIGITS_0 2
@@ -30,7 +31,7 @@ typedef struct tile_config { /* operand of the load configuration instruction */
     uint8_t rows[16];
 } tile_config;
 
-/* Sums of the columns: of the codes, or of high and of low digits. */
+/* Sums of one block for each column: digit[0] of the codes or of the high digits, digit[1] of the low digits. */
 typedef struct sums {
     _Alignas(64) int32_t digit[2][PI__LIN_COLS][16];
 } sums;
@@ -38,8 +39,8 @@ typedef struct sums {
 PI__INLINE int n_scales(int kind) { return kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1; }
 PI__INLINE int has_min(int kind) { return kind == PI__LK_MIN32 || kind == PI__LK_MIN16; }
 
-/* Configures tile registers for `cols` columns of the batch and n columns of the matrix per product: 32, or 16 if
- * each half has a scale. */
+/* Configures the tile registers for products of `cols` columns of the batch and n columns of the matrix: 32, or 16
+ * if each half of a block has a scale. */
 PI__INLINE void configure(int cols, int n)
 {
     /* volatile: the compilers' headers declare only the first 8 bytes as read */
@@ -51,7 +52,7 @@ PI__INLINE void configure(int cols, int n)
     _tile_loadconfig((const void *) &c);
 }
 
-/* Multiplies the lines at p by the digits at q, and by the digits at q + 32. */
+/* s = products of the lines at p and the digits at q; with two digits also the digits at q + 32. */
 PI__INLINE void multiply(int digits, const uint8_t *p, const int8_t *q, sums *s)
 {
     _tile_loadd(CODES, p, 64);
@@ -66,7 +67,7 @@ PI__INLINE void multiply(int digits, const uint8_t *p, const int8_t *q, sums *s)
     _tile_stored(SUM_1, s->digit[1], 64);
 }
 
-/* Returns column c's sum. n7: -128 * the sum of its activations. */
+/* Returns the sum of column c as floats. n7: -128 * the sum of the column's activations. */
 PI__INLINE __m512 sum_of(int digits, int kind, const sums *s, int c, const int32_t *n7)
 {
     __m512i t = _mm512_load_si512(s->digit[0][c]);

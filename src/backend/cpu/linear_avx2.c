@@ -23,7 +23,7 @@ OP __m256i add(__m256i t, __m256i v)
     __asm__("" : "+x"(t));
     return t;
 }
-/* 16-bit sums of two products; w is unsigned, below 64. */
+/* Returns 16-bit sums of two products each; w is unsigned and below 64. */
 OP vi vs_dot(vb w, const int8_t *x)
 {
     const __m256i v = four(x);
@@ -45,7 +45,7 @@ OP __m256i dot_half(__m256i t, __m256i w, __m256i x)
 {
     return add(t, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
 }
-/* Canonical w without its offset: the sign moves to x, so that pairs of products fit 16 bits. */
+/* t += dots of canonical w without its offset: the sign of w moves to x, so that pairs of products fit 16 bits. */
 OP vi dot_signed(vi t, vb w, const int8_t *x)
 {
     __m256i v = four(x);
@@ -57,7 +57,7 @@ OP vi dot_16(vi t, __m256i a, __m256i b, __m256i x)
 {
     return BOTH(vi, add(t.a, _mm256_madd_epi16(a, x)), add(t.b, _mm256_madd_epi16(b, x)));
 }
-/* x: 16-bit codes of columns 0, 2, 1, 3. */
+/* t += dots of w and the 16-bit codes at x, which are in the column order 0, 2, 1, 3. */
 OP vi dot_wide(vi t, vb w, const int8_t *x)
 {
     const __m256i even = _mm256_set1_epi16(255);
@@ -70,14 +70,14 @@ OP vi vi_dot_line(int digits, int offset, vi t, vb w, const int8_t *x)
     return PI__ISA_WIDE(digits) ? dot_wide(t, w, x) : dot_signed(t, w, x);
 }
 
-/* Stores 16 codes as 16 bits, each four in the order 0, 2, 1, 3. */
+/* Stores 16 codes as 16-bit numbers, each four in the order 0, 2, 1, 3. */
 OP void store_wide(int8_t *p, vi v)
 {
     __m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(v.a, v.b), 0xd8);
     w = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(w, 0xd8), 0xd8);
     _mm256_storeu_si256((__m256i *) p, w);
 }
-/* Stores 32 codes at p, and the sum of each half. */
+/* Stores 32 codes at p like store_wide; sum[half] = sum of the half's codes. */
 OP void vi_store_wide(int8_t *p, vi a, vi b, int32_t sum[2])
 {
     store_wide(p, a);

@@ -46,7 +46,7 @@ OP vi vi_max(vi a, vi b) { return _mm512_max_epi32(a, b); }
 OP vi vi_shl(vi v, int n) { return (vi) ((u32x16) v << n); }
 OP vi vi_shr(vi v, int n) { return (vi) ((u32x16) v >> n); }
 OP vi vi_sar(vi v, int n) { return (vi) ((i32x16) v >> n); }
-/* v if a is not b, else 0. */
+/* Returns v in lanes where a is not b, else 0. */
 OP vi vi_and_ne(vi v, vi a, int32_t b) { return _mm512_maskz_mov_epi32(_mm512_cmpneq_epi32_mask(a, vi_set(b)), v); }
 OP vi vi_dot_canonical(vi t, vb w, const int8_t *x)
 {
@@ -56,7 +56,7 @@ OP vi vi_dot_canonical(vi t, vb w, const int8_t *x)
 }
 OP vi vi_dot_small(vi t, vb w, const int8_t *x) { return vi_dot_canonical(t, w, x); }
 OP int32_t vi_hmax(vi v) { return _mm512_reduce_max_epi32(v); }
-/* Stores 32 codes at p, and the sum of each half. */
+/* Stores 32 codes at p; sum[half] = sum of the half's codes. */
 OP void vi_store_codes(int8_t *p, vi a, vi b, int32_t sum[2])
 {
     __m256i c = _mm256_setr_m128i(_mm512_cvtsepi32_epi8(a), _mm512_cvtsepi32_epi8(b));

@@ -1,4 +1,5 @@
-/* Op linear that only computes the largest values of each row exactly: for the LM head of a batch that samples.
+/* Op linear with pi__best_rows: computes only the largest values of each row exactly, for the LM head of a batch that
+ * samples.
  *
  * With 15-bit activations a product is two byte products, and a small model's LM head is a third to two thirds of a
  * decode step's products. So this op first multiplies with 8-bit activations, then recomputes with 15 bits all values
@@ -36,16 +37,16 @@ typedef struct best_job {
     const pi__linear *a;
     const pi__cpu_linear_kernels *k8;
     pi__lin_shape s;
-    uint32_t want;    /* bit of the matrix's enum pi__lin_kind */
-    float slack;      /* rounding error of float sums, relative to the product of the norms */
-    _Atomic bool partial; /* some row was not computed completely */
+    uint32_t want;    /* bit i set = the matrix has enum pi__lin_kind i */
+    float slack;      /* bound of the rounding error of float sums, relative to norm(w) * norm(x) */
+    _Atomic bool partial; /* set if some value of some row is not exact */
 } best_job;
 
 /* Working memory of a thread. */
 typedef struct best_work {
-    pi__lin_x x8, x15; /* a row of the batch, quantized to 8 bits, and to 15 */
-    uint64_t *key;     /* [PI__MAX_TOP + PI__MAX_SKIP] heap */
-    uint8_t *tile;     /* a canonical tile */
+    pi__lin_x x8, x15; /* a row of the batch, quantized to 8 bits; to 15 bits */
+    uint64_t *key;     /* [PI__MAX_TOP + PI__MAX_SKIP] heap of the largest values' keys */
+    uint8_t *tile;     /* memory for one canonical tile */
 } best_work;
 
 size_t pi__lin_best_bytes(int64_t n_blk)
@@ -69,7 +70,7 @@ static best_work work_of(const best_job *j, int32_t ith)
 
 /* ---------------------------------------------------------------------------------------------------------- norms */
 
-/* Adds the squares of a canonical block's values to sum[16], by row. */
+/* sum[row] += squares of the values of a canonical block, for its 16 rows. */
 static void add_squares(const pi__cpu_linear_kernels *k, int32_t type, const uint8_t *block, double *sum)
 {
     enum { LONGEST = 128 }; /* codes of a line of 8 columns */
@@ -117,7 +118,7 @@ static void find_norms(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-/* Computes the norms if they are missing. Returns false without memory. */
+/* Makes cpu->norms the row norms of the op's matrix, if they are of another matrix. Returns false if out of memory. */
 static bool have_norms(const best_job *j)
 {
     const void *of = j->a->lin[0].w->data;
@@ -139,7 +140,7 @@ static bool have_norms(const best_job *j)
 
 /* --------------------------------------------------------------------------------------------- a row of the batch */
 
-/* Returns the max error of a value for a matrix row of norm 1. */
+/* Returns the max error of an 8-bit product, for a matrix row of norm 1. */
 static float reach_of(const best_job *j, const best_work *w)
 {
     double off = 0, size = 0;
@@ -152,7 +153,7 @@ static float reach_of(const best_job *j, const best_work *w)
     return (float) (sqrt(off) * 1.001 + sqrt(size) * (double) j->slack);
 }
 
-/* Returns L minus the margin; -inf = all values are needed. */
+/* Returns L minus the margin: tiles that may have a value above it are recomputed. -inf = all values are needed. */
 static float border(const best_job *j, const best_work *w, const float *y, float reach, int32_t k)
 {
     const float *norm = j->cpu->norms.tile, least_reach = reach * j->cpu->norms.least;
@@ -175,7 +176,7 @@ static float border(const best_job *j, const best_work *w, const float *y, float
     return odd || n_key < k || !(top <= j->a->best->most) ? -INFINITY : least - j->a->best->margin;
 }
 
-/* Recomputes tile t of the row with 15 bits. */
+/* Writes the values of tile t with 15 bits to y, the results of the row. */
 static void compute_tile(const best_job *j, const best_work *w, int32_t t, float *y)
 {
     const pi__lin *lin = &j->a->lin[0];
@@ -208,7 +209,7 @@ static void do_row(best_job *j, const best_work *w, int32_t row)
     }
 }
 
-/* True if the request needs all values of the row. */
+/* True if the request needs all values of the row exactly. */
 static bool is_whole(const pi__topk_request *q)
 {
     return q->k < 1 || q->k > PI__MAX_TOP || q->sum || q->n_skip > PI__MAX_SKIP;
@@ -225,8 +226,8 @@ static void do_rows(void *arg, int32_t ith, int32_t nth)
 
 /* --------------------------------------------------------------------------------------------------------- the op */
 
-/* Returns the first row >= `row` that needs all values, or n_rows. *end: end of the run of rows that need all
- * values. */
+/* Returns the index of the first row >= `row` that needs all values exactly, or n_rows. *end: end of the run of
+ * rows like that. */
 static int32_t next_whole(const pi__linear *a, int32_t row, int32_t *end)
 {
     while (row < a->n_rows && !is_whole(&a->best->request[row])) row++;
@@ -234,8 +235,8 @@ static int32_t next_whole(const pi__linear *a, int32_t row, int32_t *end)
     return row;
 }
 
-/* Compares costs in products: all rows once with 8 bits, plus runs of full rows with 15 bits. A run shorter than
- * FEW_ROWS takes as long as FEW_ROWS rows. */
+/* Returns true if the op is cheaper than the ordinary one, in products: all rows once with 8 bits, plus runs of
+ * full rows with 15 bits. A run shorter than FEW_ROWS takes as long as FEW_ROWS rows. */
 static bool is_worth_it(const pi__cpu *cpu, const pi__linear *a, const pi__lin_shape *s)
 {
     const pi__weight *w = a->lin[0].w;
@@ -248,7 +249,7 @@ static bool is_worth_it(const pi__cpu *cpu, const pi__linear *a, const pi__lin_s
     return cost < 2 * a->n_rows;
 }
 
-/* Computes rows first..end completely, like the ordinary op. */
+/* Computes rows first..end - 1 exactly, like the ordinary op. */
 static void compute_whole(const best_job *j, int32_t first, int32_t end)
 {
     pi__lin_in in = j->a->in;
@@ -266,7 +267,7 @@ bool pi__lin_best(pi__cpu *cpu, const pi__linear *a)
     if (!pi__lin_shape_of(a->lin[0].w, &j.s) || !is_worth_it(cpu, a, &j.s)) return false;
     j.k8 = pi__cpu_linear_kernels_of(cpu->isa, 8);
     j.want = 1u << pi__lin_format_of(a->lin[0].w->type).kind;
-    /* in formats with minima, terms are larger than the values */
+    /* the factor 8: in formats with minima, terms are larger than the values */
     j.slack = 8 * (float) (2 * j.s.n_blk + 16) * FLT_EPSILON;
     if (!have_norms(&j)) return false;
     pi__lin_run(cpu, j.k8, &a->in, a->n_rows, a->lin, 1);

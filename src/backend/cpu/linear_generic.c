@@ -57,7 +57,7 @@ OP vi vi_dot_canonical(vi t, vb w, const int8_t *x)
 }
 OP vi vi_dot_small(vi t, vb w, const int8_t *x) { return vi_dot_canonical(t, w, x); }
 OP int32_t vi_hmax(vi v) { int32_t m = v.v[0]; EACH(16) m = v.v[i] > m ? v.v[i] : m; return m; }
-/* Stores 32 codes at p, and the sum of each half. */
+/* Stores 32 codes at p; sum[half] = sum of the half's codes. */
 OP void vi_store_codes(int8_t *p, vi a, vi b, int32_t sum[2])
 {
     sum[0] = sum[1] = 0;

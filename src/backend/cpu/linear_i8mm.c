@@ -11,7 +11,8 @@ OP ri ri_mmla(ri t, rb x, rb w) { return vmmlaq_s32(t, x, w); }
 OP rb rb_pair(const int8_t *p) { return vld1q_s8(p); }
 OP rb rb_two(const int8_t *p, const int8_t *q) { return vcombine_s8(vld1_s8(p), vld1_s8(q)); }
 
-/* From two results: the rows of the first column, and of the second column. */
+/* Combine two results of ri_mmla: ri_first returns the rows' sums of the first column, ri_second of the second
+ * column. */
 OP ri ri_first(ri a, ri b)
 {
     return vreinterpretq_s32_s64(vuzp1q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
@@ -28,7 +29,7 @@ OP rf rf_second(rf a, rf b)
 {
     return vreinterpretq_f32_f64(vuzp2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
 }
-/* Duplicates the row factors for the results of a part's first rows, and of its last rows. */
+/* Duplicate the row factors to match results of ri_mmla: for the part's first rows, and for its last rows. */
 OP rf rf_twice_low(rf x)
 {
     return vreinterpretq_f32_f64(vzip1q_f64(vreinterpretq_f64_f32(x), vreinterpretq_f64_f32(x)));

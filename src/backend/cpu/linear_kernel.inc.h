@@ -1,4 +1,4 @@
-/* The matrix kernels, written once on small vectors and compiled by each linear_ISA.c (layouts: linear.h).
+/* The matrix kernels, written once on small vectors and compiled by each linear_ISA.c (memory layouts: see linear.h).
  *
  * The including file defines vb (64 bytes), vi (16 int32), vf (16 float), and operations on them named vb_*, vi_*,
  * vf_*. It also defines:
@@ -35,7 +35,7 @@
 #else
 #define INLINE PI__INLINE
 #endif
-/* Under a sanitizer each load is a call: fewer widths, so that the file compiles in seconds. */
+/* Under a sanitizer each load is a call: fewer columns per group, so that the file compiles in seconds. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #undef PI__ISA_COLS
 #undef PI__ISA_DIRECT
@@ -61,8 +61,8 @@
 #endif
 
 #define REP8(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7)
-/* Applies M to each column of the widest group. Not to more columns: the compiler copies code for unused columns
- * before it removes it. */
+/* Applies macro M to each column number of the widest group. Not to more numbers: the compiler copies code for unused
+ * columns before it removes it. */
 #if PI__ISA_COLS == 16
 #define EACH_COLUMN(M) REP8(M) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
 #elif PI__ISA_COLS == 8
@@ -71,13 +71,13 @@
 #define EACH_COLUMN(M) M(0) M(1) M(2) M(3)
 #endif
 
-/* A block in registers: 8 lines of codes, and scales and minima of its halves (kinds *32: only [0]). */
+/* A block in registers: w = 8 lines of codes, s and m = scales and minima of its halves (kinds *32: only [0]). */
 typedef struct blk {
     vb w[8];
     vf s[2], m[2];
 } blk;
 
-/* Scales and minima of the blocks of a record, [block][half]. */
+/* Scales and minima of a record, at index n_scales(kind) * block + half. */
 typedef struct sides {
     vf s[16], m[16];
 } sides;
@@ -90,14 +90,14 @@ INLINE vb line4(const uint8_t *p, int q)
     return vb_and(q < 4 ? v : vb_shr(v, 4), vb_set(15));
 }
 
-/* The bit plane at p becomes bit `to` of the codes. */
+/* Returns line q of the bit plane at p, with its bit as bit `to` of each code. */
 INLINE vb line1(const uint8_t *p, int q, int to)
 {
     vb v = vb_load(p);
     return vb_and(q < to ? vb_shl(v, to - q) : vb_shr(v, q - to), vb_set((uint8_t) (1 << to)));
 }
 
-/* The two-bit plane at p becomes bits `to` and `to` + 1. */
+/* Returns line q of the two-bit plane at p, with its bits as bits `to` and `to` + 1 of each code. */
 INLINE vb line2(const uint8_t *p, int q, int to)
 {
     vb v = vb_load(p + 64 * (q / 4));
@@ -111,7 +111,7 @@ static const uint8_t e2m1_codes[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 1
 
 /* ---- a record's scales */
 
-/* Returns value n (a constant) of 16 six-bit values. */
+/* Returns value n (a constant) of the 16 six-bit values per row that are packed at p. */
 INLINE vi six_bits(const uint8_t *p, int n)
 {
     if (n < 15) return vi_and(vi_shr(vi_load(p + 64 * (n / 5)), 6 * (n % 5)), 63);
@@ -119,15 +119,16 @@ INLINE vi six_bits(const uint8_t *p, int n)
                  vi_or(vi_and(vi_shr(vi_load(p + 64), 28), 12), vi_and(vi_shr(vi_load(p + 128), 26), 48)));
 }
 
-/* 2^(e - 128), including subnormals: two factors with exponents that add up. */
+/* Returns 2^(e - 128) for each row's byte e, including subnormals: a product of two factors with exponents that add
+ * up. */
 INLINE vf scale_e8m0(const uint8_t *p)
 {
     vi e = vi_from_u8(p), half = vi_shr(e, 1);
     return vf_mul(vf_bits(vi_shl(vi_add(half, vi_set(64)), 23)), vf_bits(vi_shl(vi_add(vi_sub(e, half), vi_set(62)), 23)));
 }
 
-/* Half of an unsigned e4m3: moves exponent and mantissa into place, then rebiases by a product, which handles
- * subnormals. */
+/* Returns half of each row's unsigned e4m3 value: moves exponent and mantissa to their place in a float, then
+ * corrects the exponent's bias by a product, which handles subnormals. */
 INLINE vf scale_ue4m3(const uint8_t *p)
 {
     vi e = vi_from_u8(p);
@@ -241,7 +242,7 @@ INLINE void unpack_codes(int type, const uint8_t *p, blk *u)
 #undef LINE
 }
 
-/* Sets scales and minima from block j of a record. */
+/* Copies scales and minima of block j of a record to u. */
 INLINE void block_side(int kind, const sides *r, int j, blk *u)
 {
     const int n = n_scales(kind);
@@ -251,14 +252,14 @@ INLINE void block_side(int kind, const sides *r, int j, blk *u)
     if (kind == PI__LK_MIN16) u->m[1] = r->m[n * j + 1];
 }
 
-/* Unpacks block j of a record, with its planes at p. */
+/* Unpacks block j of a record to u. p: the block's planes. */
 INLINE void unpack(int type, const uint8_t *p, const sides *r, int j, blk *u)
 {
     unpack_codes(type, p, u);
     block_side(pi__lin_format_of(type).kind, r, j, u);
 }
 
-/* Converts codes with an offset of 2^offset to canonical codes of `bits` bits. */
+/* Converts the codes of u, which have an offset of 2^offset, to canonical codes of `bits` bits. */
 INLINE void to_canonical(int offset, int bits, blk *u)
 {
 #define LINE(q)                                                                                                  \
@@ -286,7 +287,7 @@ INLINE void put_canonical(int kind, const blk *u, uint8_t *dst)
     if (kind == PI__LK_MIN16) vf_store(dst + 704, u->m[1]);
 }
 
-/* digits: of the kernels that will read the tile. */
+/* Unpacks a tile to canonical blocks at dst. digits: activation digits of the kernels that will read them. */
 INLINE void unpack_tile(int digits, int type, const pi__lin_w *w, uint8_t *dst)
 {
     const pi__lin_format f = pi__lin_format_of(type);
@@ -309,7 +310,8 @@ INLINE void unpack_tile(int digits, int type, const pi__lin_w *w, uint8_t *dst)
 
 /* ---- multiplying */
 
-/* Returns the start of an integer sum for codes with an offset of 2^offset. n7: -128 * the sum of the activations. */
+/* Returns the start value of an integer dot product with codes that have an offset of 2^offset. n7: -128 * the sum
+ * of the activations. */
 INLINE vi dot_start(int digits, int kind, int offset, const int32_t *n7)
 {
     (void) digits;
@@ -317,7 +319,8 @@ INLINE vi dot_start(int digits, int kind, int offset, const int32_t *n7)
     return offset == 7 ? vi_dup(n7) : vi_sar(vi_dup(n7), 7 - offset);
 }
 
-/* Adds block b to the sum of column c (of `cols`). v: the block's dot product times its scales. */
+/* Returns acc plus block b's part of the sum of column c (of `cols`). v: the block's dot product times its scales;
+ * m: its minima. */
 INLINE vf add_block(int kind, int cols, const vf m[2], const pi__lin_x *x, int64_t b, int c, vf v, vf acc)
 {
     const int64_t i = b * cols + c, h = 2 * b * cols + c;
@@ -341,8 +344,8 @@ INLINE void put_column(const pi__lin_y *y, int c, vf acc)
 #define ZERO(c) if (c < cols) acc[c] = vf_zero();
 #define PUT(c) if (c < cols) put_column(y, c, acc[c]);
 
-/* Prefetches the next memory, a little with each block: a canonical tile is in the caches, so memory is idle while it
- * is multiplied. */
+/* Prefetches the part of w->next that belongs to block b. A canonical tile is in the caches, so memory is idle
+ * while it is multiplied. */
 INLINE void fetch_next(const pi__lin_w *w, int64_t b)
 {
     const uint8_t *p = w->next + (size_t) b * w->next_step;
@@ -355,8 +358,8 @@ INLINE void fetch_next(const pi__lin_w *w, int64_t b)
 
 #elif defined(PI__ISA_LINES)
 
-/* t += 4 lines from q0 on times the digits at x; columns are 32 * digits bytes apart. type < 0: p is a canonical
- * block. */
+/* t[column] += lines q0..q0 + 3 times the digits at x, where columns are 32 * digits bytes apart. type: p has packed
+ * planes of this type; negative: p is a canonical block. */
 INLINE void dot_lines(int digits, int offset, int type, int cols, const uint8_t *p, int q0, const int8_t *x, vi *t)
 {
 #define DOT(c) if (c < cols) t[c] = vi_dot_line(digits, offset, t[c], w, x + step * q + 32 * digits * c);
@@ -380,11 +383,11 @@ INLINE void dot_any(int digits, int offset, int type, int cols, const uint8_t *p
 
 #ifdef PI__ISA_NARROW
 
-/* Returns the max number of lines in a 16-bit sum. A product is the sum of two: 2 * 127 * 15 * 8, 2 * 127 * 31 * 4
- * and 2 * 127 * 63 * 2 are below 2^15. */
+/* Returns the max number of lines that a 16-bit sum can hold, for codes of `bits` bits. A 16-bit product is the sum
+ * of two code products: 2 * 127 * 15 * 8, 2 * 127 * 31 * 4 and 2 * 127 * 63 * 2 are below 2^15. */
 INLINE int narrow_lines(int bits) { return bits == 4 ? 8 : bits == 5 ? 4 : 2; }
 
-/* t += dots of lines q0..q1 with columns c0..c0 + n. The number of lines must fit 16-bit sums. */
+/* t[column] += dots of lines q0..q1 - 1 with columns c0..c0 + n - 1. The number of lines must fit 16-bit sums. */
 INLINE void narrow_dots(int type, int c0, int n, const uint8_t *p, int q0, int q1, const int8_t *x, vi *t)
 {
     vi s[4];
@@ -403,7 +406,7 @@ INLINE void narrow_dots(int type, int c0, int n, const uint8_t *p, int q0, int q
 #undef DOT
 }
 
-/* t += dots of lines q0..q1 with columns c0..c0 + n. The sums of n columns fit in the registers. */
+/* Like narrow_dots, for any number of lines. The sums of n columns fit in the registers. */
 INLINE void narrow_columns(int bits, int type, int c0, int n, const uint8_t *p, int q0, int q1, const int8_t *x, vi *t)
 {
     const int step = narrow_lines(bits) < q1 - q0 ? narrow_lines(bits) : q1 - q0;
@@ -412,7 +415,7 @@ INLINE void narrow_columns(int bits, int type, int c0, int n, const uint8_t *p, 
 #undef STEP
 }
 
-/* t += dots of lines q0..q1 with all columns. */
+/* t[column] += dots of lines q0..q1 - 1 with all columns, in 16-bit sums. */
 INLINE void dots_narrow(int bits, int type, int cols, const uint8_t *p, int q0, int q1, const int8_t *x, vi *t)
 {
     const int n = q1 - q0 > narrow_lines(bits) ? 2 : 4;
@@ -423,7 +426,8 @@ INLINE void dots_narrow(int bits, int type, int cols, const uint8_t *p, int q0, 
 
 #endif
 
-/* t = dots of lines q0..q1 with all columns. The high digits come first, so that one sum per column is enough. */
+/* t[column] = dots of lines q0..q1 - 1 with all columns. The high digits come first, so that one sum per column is
+ * enough. */
 INLINE void dots(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, int q0, int q1,
                  const int8_t *x, const int32_t *n7, vi *t)
 {
@@ -452,8 +456,8 @@ INLINE void dots(int digits, int kind, int offset, int bits, int type, int cols,
 #undef NEXT
 }
 
-/* Adds block b to all columns. p: the planes of block j of a record with scales `side`, or (type < 0) a canonical
- * block. bits: of a code. */
+/* Adds block b's part to the sums acc of all columns. p: the planes of block j of a record with scales `side`, or
+ * (type < 0) a canonical block. bits: bits of a code. */
 INLINE void columns(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, const sides *side, int j,
                     const pi__lin_x *x, int64_t b, vf *acc)
 {
@@ -485,7 +489,7 @@ INLINE void columns(int digits, int kind, int offset, int bits, int type, int co
 
 #else
 
-/* t += lines q0..q0+3 times 16 digits. Offset 7: canonical codes. */
+/* Returns t plus lines q0..q0 + 3 times 16 digits at x. offset 7: canonical codes. */
 INLINE vi dot4(vi t, int offset, const blk *u, int q0, const int8_t *x)
 {
     if (offset == 7) {
@@ -500,8 +504,8 @@ INLINE vi dot4(vi t, int offset, const blk *u, int q0, const int8_t *x)
     return vi_dot_small(t, u->w[q0 + 3], x + 12);
 }
 
-/* Dots of the block's halves with the codes at q, each with its own start. The dependency chains are short on
- * purpose: with long ones the processor finds too few independent sums (20 % slower). */
+/* t[half] = dot of the block's half with the codes at q, starting from start0 or start1. The dependency chains are
+ * short on purpose: with long ones the processor finds too few independent sums (20 % slower). */
 INLINE void dot_halves(int digits, int offset, const blk *u, const int8_t *q, vi start0, vi start1, vi t[2])
 {
     const int8_t *low = q + 32 * (digits - 1);
@@ -512,7 +516,7 @@ INLINE void dot_halves(int digits, int offset, const blk *u, const int8_t *q, vi
     t[1] = vi_add(vi_shl(dot4(vi_set(0), offset, u, 4, q + 16), 7), t[1]);
 }
 
-/* Adds block b to the sum of column c (of `cols`). */
+/* Returns acc plus block b's part of the sum of column c (of `cols`). */
 INLINE vf column(int digits, int kind, int offset, int cols, const blk *u, const pi__lin_x *x, int64_t b, int c, vf acc)
 {
     const int64_t i = b * cols + c, h = 2 * b * cols + c;
@@ -542,7 +546,7 @@ INLINE void get_canonical(int kind, const uint8_t *p, blk *u)
     if (kind == PI__LK_MIN16) u->m[1] = vf_load(p + 704);
 }
 
-/* Adds block b to all columns, as above. */
+/* Adds block b's part to the sums acc of all columns; arguments as in the version for PI__ISA_LINES. */
 INLINE void columns(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, const sides *side, int j,
                     const pi__lin_x *x, int64_t b, vf *acc)
 {
@@ -604,13 +608,13 @@ INLINE void mul_direct(int digits, int type, int cols, const pi__lin_w *w, const
     EACH_COLUMN(PUT)
 }
 
-/* Float weights: every product and sum is in float. */
+/* Loads 16 rows of column k of a tile of float weights (kind: its format), as floats. */
 INLINE vf float_line(int kind, const uint8_t *p, int64_t k)
 {
     return kind == PI__LK_F32 ? vf_load(p + 64 * k) : kind == PI__LK_F16 ? vf_half(p + 32 * k) : vf_bf16(p + 32 * k);
 }
 
-/* Multiplies the first cols columns of a group of `group` columns. */
+/* Multiplies a tile of float weights by the first cols columns of a group of `group` columns. */
 INLINE void mul_float(int kind, int group, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     const int64_t n_blk = (w->n_in + 31) / 32;
@@ -630,7 +634,7 @@ INLINE void mul_float(int kind, int group, int cols, const pi__lin_w *w, const p
     EACH_COLUMN(PUT)
 }
 
-/* Multiplies all columns, PI__ISA_FLOAT_COLS in one pass. */
+/* Multiplies a tile of float weights by all columns, PI__ISA_FLOAT_COLS in one pass. */
 INLINE void mul_floats(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     enum { MOST = PI__ISA_FLOAT_COLS };
@@ -674,7 +678,7 @@ INLINE vf silu(vf x) { return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_ze
 /* x sigmoid(1.702 x) */
 INLINE vf silu_oai(vf x) { return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_mul(vf_set(-1.702f), x)))); }
 
-/* Loads block b of n values at p, with zeros past the end. */
+/* v = the 32 values of block b of the n values at p, with zeros past the end. */
 INLINE void get_block(const float *p, int64_t n, int64_t b, vf v[2])
 {
     float tmp[32] = {0};
@@ -688,7 +692,7 @@ INLINE void get_block(const float *p, int64_t n, int64_t b, vf v[2])
     }
 }
 
-/* Returns 1 / sqrt(mean of squares + eps). The order of sums depends on n only. */
+/* Returns 1 / sqrt(mean of squares of n values + eps). The order of sums depends on n only. */
 static float rms_factor(const float *p, int64_t n, float eps)
 {
     vf a = vf_zero(), b = vf_zero(), c = vf_zero(), d = vf_zero(), v[2];
@@ -711,10 +715,10 @@ static float rms_factor(const float *p, int64_t n, float eps)
 
 enum { WANT_FLOATS = 1 << PI__LK_F32 | 1 << PI__LK_F16 | 1 << PI__LK_BF16 };
 
-/* Returns the high digit. A code is 128 * high + low, high in -127..127, low in -64..63. */
+/* Returns the high digits of 16 codes. A code is 128 * high + low, high in -127..127, low in -64..63. */
 INLINE vi high_digit(vi code) { return vi_sar(vi_add(code, vi_set(64)), 7); }
 
-/* Stores 32 codes from p on, each 8 of them `step` bytes after the previous 8, and the sum of each half. */
+/* Stores 32 codes at p, 8 at a time with `step` bytes between; sum[half] = sum of the half's codes. */
 INLINE void store_codes(int8_t *p, int step, vi a, vi b, int32_t sum[2])
 {
 #if PI__ISA_LINE_COLS == 8
@@ -727,7 +731,7 @@ INLINE void store_codes(int8_t *p, int step, vi a, vi b, int32_t sum[2])
     vi_store_codes(p, a, b, sum);
 }
 
-/* Stores 32 codes at p, as digits or as 16-bit numbers, and the sum of each half. */
+/* Stores 32 codes at p, as digits or as one 16-bit number each; sum[half] = sum of the half's codes. */
 INLINE void put_codes(int digits, int8_t *p, int step, vi c0, vi c1, int32_t sum[2])
 {
     int32_t low[2];
@@ -748,9 +752,9 @@ INLINE void put_codes(int digits, int8_t *p, int step, vi c0, vi c1, int32_t sum
     sum[1] = 128 * sum[1] + low[1];
 }
 
-/* Quantizes 32 values and computes the sums that the kinds in `want` read. Magnitudes are compared as integers, so a
- * NaN is the max and becomes the scale. The codes of a block with a non-finite value are zeros, and 0 * infinity
- * gives NaN in every result. */
+/* Quantizes 32 values to column col of block b of group x, and computes the sums that the kinds in `want` read.
+ * Magnitudes are compared as integers, so a NaN is the max and becomes the scale. The codes of a block with a
+ * non-finite value are zeros, and 0 * infinity gives NaN in every result. */
 INLINE void round_block(int digits, const vf v[2], const pi__lin_x *x, int64_t b, int32_t col, uint32_t want)
 {
     const int64_t i = b * x->cols + col, h = 2 * b * x->cols + col;
@@ -811,7 +815,8 @@ INLINE void input_block(int digits, int kind, const pi__lin_in *in, int64_t n_in
     if (want & ~(uint32_t) WANT_FLOATS) round_block(digits, v, x, b, col, want);
 }
 
-/* Processes 4 blocks of all rows, then the next 4: the rows' results share cache lines. */
+/* Quantizes the input of a group (pi__lin_input_fn): 4 blocks of all rows, then the next 4, because the rows'
+ * results share cache lines. */
 INLINE void input(int digits, int kind, const pi__lin_in *in, int64_t n_in, int32_t row, int32_t n, int64_t b0, int64_t b1,
                   const pi__lin_x *x, int32_t col, uint32_t want)
 {

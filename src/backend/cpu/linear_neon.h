@@ -106,11 +106,11 @@ OP vi vi_shr(vi v, int n) { return FOUR(vi, F); }
 #define F(i) (v.v[i] >> n)
 OP vi vi_sar(vi v, int n) { return FOUR(vi, F); }
 #undef F
-/* v if a is not b, else 0. */
+/* Returns v in lanes where a is not b, else 0. */
 #define F(i) vbicq_s32(v.v[i], vreinterpretq_s32_u32(vceqq_s32(a.v[i], vdupq_n_s32(b))))
 OP vi vi_and_ne(vi v, vi a, int32_t b) { return FOUR(vi, F); }
 #undef F
-/* Register i only: t += 4 lines times 16 codes; t *= 128. */
+/* Both for register i only. vi_dot_rows: t += 4 lines times 16 codes; the other one: t *= 128. */
 OP vi vi_dot_rows(vi t, int i, const vb *w, const int8_t *x)
 {
     const int8x16_t v = vld1q_s8(x);
@@ -135,7 +135,7 @@ OP void store_s8(int8_t *p, vi v)
               b = vcombine_s16(vqmovn_s32(v.v[2]), vqmovn_s32(v.v[3]));
     vst1q_s8(p, vcombine_s8(vqmovn_s16(a), vqmovn_s16(b)));
 }
-/* Stores 32 codes at p, and the sum of each half. */
+/* Stores 32 codes at p; sum[half] = sum of the half's codes. */
 OP void vi_store_codes(int8_t *p, vi a, vi b, int32_t sum[2])
 {
     store_s8(p, a);
@@ -210,7 +210,7 @@ OP vf vf_div(vf x, vf y) { return FOUR(vf, F); }
 OP vf vf_fma(vf x, vf y, vf z) { return FOUR(vf, F); }
 #undef F
 #define F(i) vminq_f32(x.v[i], y.v[i])
-OP vf vf_min(vf x, vf y) { return FOUR(vf, F); } /* a NaN is returned */
+OP vf vf_min(vf x, vf y) { return FOUR(vf, F); } /* returns NaN if one is NaN */
 #undef F
 #define F(i) vmaxq_f32(x.v[i], y.v[i])
 OP vf vf_max(vf x, vf y) { return FOUR(vf, F); }

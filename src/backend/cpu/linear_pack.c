@@ -129,7 +129,7 @@ static void put_side(const pi__format_facts *f, const uint8_t *p, int r, uint8_t
 
 /* ---- tiles */
 
-/* elem: bytes of a value, a constant after inlining. */
+/* Packs rows of a float format: tile [n_in][16 rows]. elem: bytes of a value, a constant after inlining. */
 static inline void pack_values(const uint8_t *src, size_t row_size, size_t elem, int32_t lanes, int64_t n_in,
                                uint8_t *dst)
 {

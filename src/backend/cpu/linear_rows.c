@@ -7,7 +7,7 @@
 #include "backend/cpu/linear.h"
 #include "formats/iq_tables.h"
 
-/* A super-block of one row: 32 words of 8 signed bytes, lowest byte first, and the factor of each 16 values. */
+/* A super-block of one row: 32 words of 8 signed codes (bytes, lowest first), and the factor of each 16 values. */
 typedef struct row_block {
     uint64_t codes[32];
     float unit[16];
@@ -88,7 +88,7 @@ static void read_iq3_s(const uint8_t *p, row_block *r)
     for (int i = 0; i < 16; i++) r->unit[i] = d * (float) (1 + 2 * (p[106 + i / 4] >> 4 * (i / 2 & 1) & 15));
 }
 
-/* Returns 8 * (-1, 0 or 1) plus or minus 1: the formats' shift is an eighth. */
+/* Returns 8 codes: 8 * (-1, 0 or 1) plus or minus 1, in units of an eighth, because the formats' shift is an eighth. */
 static inline uint64_t eighths(uint16_t point, bool negative)
 {
     return (pi__spread2(point) * 8 + ones * (negative ? 119 : 121)) ^ 0x8080808080808080u;
@@ -116,8 +116,8 @@ static void read_iq1_m(const uint8_t *p, row_block *r)
         r->unit[i] = d * (float) (2 * (get16(s + 2 * (i / 4)) >> 3 * (i % 4) & 7) + 1) * 0.125f;
 }
 
-/* Decodes n bytes at q, each n_digits base-3 digits as a fraction of 256: the next digit is the integer part of 3
- * times it. */
+/* Decodes base-3 digits of n bytes at q to c, n_digits per byte. A byte is a fraction of 256; the next digit is the
+ * integer part of 3 times the fraction. Returns the end of c. */
 static uint8_t *digits(const uint8_t *q, int n, int n_digits, uint8_t *c)
 {
     unsigned pow3 = 1;
@@ -157,7 +157,7 @@ static void read_block(int32_t type, const uint8_t *p, row_block *r)
     }
 }
 
-/* Stores 8 codes of a row, columns 8 * q.., in a block with lines of 4 or 8 columns. */
+/* Stores 8 codes v of row `lane`, columns 8 * q to 8 * q + 7, in a canonical block with lines of 4 or 8 columns. */
 static inline void put_word(uint8_t *block, int32_t line_cols, int q, int32_t lane, uint64_t v)
 {
     if (line_cols == 8) {

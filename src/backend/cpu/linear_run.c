@@ -75,7 +75,7 @@ size_t pi__lin_group(char *base, int32_t digits, int64_t n_blk, int32_t cols, bo
     return q + 3 * one + 2 * two + f;
 }
 
-/* Pads every array separately, which is enough for any split into groups. */
+/* Every array is padded for each row, which is enough for any split into groups. */
 size_t pi__lin_row_stride(int32_t digits, int64_t n_blk, bool floats)
 {
     return pi__lin_group(NULL, digits, n_blk, 1, floats, NULL);
@@ -97,21 +97,21 @@ typedef struct lin_job {
     const pi__lin *lin;
     int32_t n_lin;
     int32_t n_rows;
-    int32_t digits;              /* of activations */
-    int64_t n_in;                /* of all matrices */
+    int32_t digits;              /* digits of an activation */
+    int64_t n_in;                /* columns of all matrices */
     int64_t n_blk;               /* blocks of 32 columns */
     int32_t n_group;             /* groups that the rows are split into; widths differ by at most one */
-    int32_t span;                /* groups per item */
-    uint32_t want;               /* bit per enum pi__lin_kind in use */
-    bool own;                    /* each thread makes its own groups */
+    int32_t span;                /* groups per item (a span) */
+    uint32_t want;               /* bit i set = some matrix has enum pi__lin_kind i */
+    bool own;                    /* true = each thread quantizes all rows into groups of its own */
     bool floats;                 /* some matrix has a float format */
-    char *groups;                /* shared groups */
-    char *own_groups;            /* groups of thread 0; pi__lin_own_bytes() apart */
-    char *tiles;                 /* canonical tile of thread 0; pi__lin_tile_bytes apart */
+    char *groups;                /* groups that all threads share */
+    char *own_groups;            /* own groups of thread 0; the next thread's are pi__lin_own_bytes() later */
+    char *tiles;                 /* canonical tile of thread 0; the next thread's is pi__lin_tile_bytes later */
     struct {
         pi__lin_shape s;
         int64_t step;            /* tiles per item */
-        int32_t n_items;         /* items per span of groups */
+        int32_t n_items;         /* items of this matrix per span */
     } m[PI__MAX_LIN];
     int32_t n_items;             /* items of all matrices per span */
 } lin_job;
@@ -128,7 +128,8 @@ static void group_at(const lin_job *job, char *base, int32_t g, pi__lin_x *x)
                   job->n_blk, cols, job->floats, x);
 }
 
-/* Runs the prologue and quantization, split over nth threads: by rows, or with fewer rows than threads by columns. */
+/* Fills in the groups at base: runs the prologue and quantizes. Thread ith of nth does its part: rows, or with
+ * fewer rows than threads columns. */
 static void make_groups(const lin_job *job, char *base, int32_t ith, int32_t nth)
 {
     const bool by_row = job->n_rows >= nth;
@@ -184,7 +185,8 @@ void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy
     (many ? many : mul[x->cols])(&t->w, x, &out);
 }
 
-/* Multiplies one tile by groups g0..g1. more: the next tile follows it. */
+/* Multiplies tile number `tile` of matrix l by groups g0..g1 - 1. more: the thread multiplies the next tile after
+ * it. */
 static void run_tile(const lin_job *job, char *base, uint8_t *buf, int32_t l, int64_t tile, int32_t g0, int32_t g1,
                      bool more)
 {
@@ -226,7 +228,7 @@ static void lin_main(void *arg, int32_t ith, int32_t nth)
     for (int32_t i; (i = pi__pool_next(job->cpu->pool, n)) >= 0;) run_item(job, base, buf, i);
 }
 
-/* Splits the work into spans of groups that fit in the second-level cache, and items small enough for load balance. */
+/* Sets spans of groups that fit in the second-level cache, and the tiles per item, small enough for load balance. */
 static void plan_items(lin_job *job, int32_t nth)
 {
     size_t group = pi__lin_group(NULL, job->digits, job->n_blk, (job->n_rows + job->n_group - 1) / job->n_group, false,

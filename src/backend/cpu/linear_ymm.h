@@ -63,7 +63,7 @@ OP vi vi_max(vi x, vi y) { return BOTH(vi, _mm256_max_epi32(x.a, y.a), _mm256_ma
 OP vi vi_shl(vi v, int n) { return BOTH(vi, (__m256i) ((u32x8) v.a << n), (__m256i) ((u32x8) v.b << n)); }
 OP vi vi_shr(vi v, int n) { return BOTH(vi, (__m256i) ((u32x8) v.a >> n), (__m256i) ((u32x8) v.b >> n)); }
 OP vi vi_sar(vi v, int n) { return BOTH(vi, (__m256i) ((i32x8) v.a >> n), (__m256i) ((i32x8) v.b >> n)); }
-/* v if a is not b, else 0. */
+/* Returns v in lanes where a is not b, else 0. */
 OP vi vi_and_ne(vi v, vi a, int32_t b)
 {
     __m256i m = _mm256_set1_epi32(b);
@@ -97,7 +97,7 @@ OP void store_s8(int8_t *p, vi v)
     __m128i b = _mm_packs_epi32(_mm256_castsi256_si128(v.b), _mm256_extracti128_si256(v.b, 1));
     _mm_storeu_si128((__m128i *) p, _mm_packs_epi16(a, b));
 }
-/* Stores 32 codes at p, and the sum of each half. */
+/* Stores 32 codes at p; sum[half] = sum of the half's codes. */
 OP void vi_store_codes(int8_t *p, vi a, vi b, int32_t sum[2])
 {
     store_s8(p, a);

@@ -1,9 +1,9 @@
 /* LoRA adapters on the CPU: y += scale * B (A in) for the rows that have one (ops lora, lora_embed, and moe through
  * moe_lora.c; per-head matrices: lora_heads.c).
  *
- * One pool job per call, in chunks of PIECE entries. The threads make the entries' inputs as floats and meet at a
- * barrier. They take items (rows of A times the entries of a run) from a common counter, and meet again. Then they
- * take columns of y, to which runs are added in order:
+ * One pool job per call, in chunks of PIECE entries. The threads compute the entries' inputs as floats and meet at a
+ * barrier. They take items (rows of A times the entries of a run) from a common counter, and meet again. Then they take
+ * ranges of columns of y as items, and add the runs to them in order:
  *
  *     in [entries, n_in] -> t = A in [entries, rank of each matrix] -> y += factor * B t
  *
@@ -22,12 +22,12 @@ enum { PIECE = 64, DOTS = 4, COLUMNS = 256 };
 typedef struct lora_job {
     pi__cpu *cpu;
     const pi__cpu_lora_work *w;
-    int64_t ldx, ldt;        /* floats from entry to entry */
-    float *x, *t;            /* [PIECE, ldx], [PIECE, ldt] */
-    int32_t at[PI__MAX_LIN]; /* offset of each matrix's values in t */
-    int32_t first, n;        /* entries of the chunk */
-    int32_t run0, run1;      /* runs with entries in the chunk */
-    int32_t n_dots;          /* items of A per run: groups of DOTS rows, of all matrices */
+    int64_t ldx, ldt;        /* floats from one entry to the next, in x and in t */
+    float *x, *t;            /* [PIECE, ldx] inputs; [PIECE, ldt] products with A */
+    int32_t at[PI__MAX_LIN]; /* offset of each matrix's values in an entry's t */
+    int32_t first, n;        /* index of the chunk's first entry; entries in the chunk */
+    int32_t run0, run1;      /* the runs run0..run1 - 1 have entries in the chunk */
+    int32_t n_dots;          /* items of A per run: groups of DOTS rows, over all matrices */
 } lora_job;
 
 const pi__cpu_lora_kernels *pi__cpu_lora_kernels_of(int isa)
@@ -56,7 +56,7 @@ size_t pi__cpu_lora_scratch(const pi__cpu *cpu, const pi__limits *lim)
     return own > heads ? own : heads;
 }
 
-/* Returns the number of a run's entries in the chunk and sets *first. */
+/* Returns the number of a run's entries in the chunk, and sets *first to the index of the first of them. */
 static int32_t part_of(const lora_job *j, const pi__lora_run *run, int32_t *first)
 {
     const int32_t end = run->first + run->n < j->first + j->n ? run->first + run->n : j->first + j->n;
@@ -64,7 +64,7 @@ static int32_t part_of(const lora_job *j, const pi__lora_run *run, int32_t *firs
     return end - *first;
 }
 
-/* Makes the inputs of the chunk's entries, including the prologue. */
+/* Writes the inputs of the chunk's entries to x, with the prologue applied. Each thread does a part. */
 static void make_inputs(const lora_job *j, int32_t ith, int32_t nth)
 {
     const int64_t n_in = j->w->n_in, n_blk = up32(n_in) / 32;
@@ -79,7 +79,7 @@ static const pi__lora_pair *pair_of(const lora_job *j, const pi__lora_run *run, 
     return &run->pair[j->w->lin[l].target];
 }
 static size_t value_size(const pi__lora_pair *p) { return pi__cpu_lora_value(p); }
-/* A, and B, of the run's expert. */
+/* Return the address of A, and of B, of the run's expert. */
 static const char *a_of(const pi__lora_run *run, const pi__lora_pair *p) { return pi__cpu_lora_a(run, p, run->expert); }
 static const char *b_of(const pi__lora_run *run, const pi__lora_pair *p) { return pi__cpu_lora_b(run, p, run->expert); }
 
@@ -89,7 +89,7 @@ static void fetch(const void *p, size_t n)
     for (size_t i = 0; i < n; i += 64) __builtin_prefetch((const char *) p + i, 0, 2);
 }
 
-/* Returns the pair for item i of a run: rows r0 and on of matrix *l's A. */
+/* Returns the pair for item i of a run, and sets *l to the matrix and *r0 to the first row of A of the item. */
 static const pi__lora_pair *item_of(const lora_job *j, const pi__lora_run *run, int32_t i, int32_t *l, int32_t *r0)
 {
     for (*l = 0; *l + 1 < j->w->n_lin && i >= (j->at[*l + 1] + DOTS - 1) / DOTS;) ++*l;
@@ -97,7 +97,7 @@ static const pi__lora_pair *item_of(const lora_job *j, const pi__lora_run *run, 
     return pair_of(j, run, *l);
 }
 
-/* Prefetches the rows of this thread's probable next item, i + nth. */
+/* Prefetches the rows of A of item i + nth, which this thread probably gets next. */
 static void fetch_dots(const lora_job *j, int32_t i, int32_t nth)
 {
     int32_t l, r0;
@@ -109,7 +109,7 @@ static void fetch_dots(const lora_job *j, int32_t i, int32_t nth)
     if (n > 0) fetch(a_of(run, p) + (size_t) r0 * row, (size_t) n * row);
 }
 
-/* Computes item i of a run: some rows of one matrix's A times the run's entries. */
+/* Computes item i of a run: t = some rows of one matrix's A times the run's entries. */
 static void run_dots(const lora_job *j, const pi__lora_run *run, int32_t i)
 {
     int32_t l, r0, first;
@@ -121,7 +121,7 @@ static void run_dots(const lora_job *j, const pi__lora_run *run, int32_t i)
                           n, j->t + (first - j->first) * j->ldt + j->at[l] + r, j->ldt);
 }
 
-/* For an embedding: copies A's rows for the tokens of the chunk's entries to t. */
+/* For an embedding, instead of a product with A: copies the rows of A for the tokens of the chunk's entries to t. */
 static void look_up(const lora_job *j, int32_t ith, int32_t nth)
 {
     const pi__cpu_lora_work *w = j->w;
@@ -140,7 +140,7 @@ static void look_up(const lora_job *j, int32_t ith, int32_t nth)
     }
 }
 
-/* Prefetches B for columns c..c + n. */
+/* Prefetches the parts of B for columns c..c + n - 1 of matrix l. */
 static void fetch_columns(const lora_job *j, const pi__lora_run *run, int32_t l, int64_t c, int64_t n)
 {
     const pi__lora_pair *p = pair_of(j, run, l);
@@ -148,8 +148,8 @@ static void fetch_columns(const lora_job *j, const pi__lora_run *run, int32_t l,
     fetch(b_of(run, p) + (size_t) (at * p->rank) * value_size(p), (size_t) (n * p->rank) * value_size(p));
 }
 
-/* Adds a run's m entries from `first` on to columns c..c + n of one matrix's y; the columns span one or more of B's
- * tiles. */
+/* Adds a run to columns c..c + n - 1 of matrix l's y, for m entries from `first` on; the columns span one or more
+ * of B's tiles. */
 static void add_columns(const lora_job *j, const pi__lora_run *run, int32_t l, int64_t c, int64_t n, int32_t first,
                         int32_t m)
 {
@@ -168,7 +168,7 @@ static void add_columns(const lora_job *j, const pi__lora_run *run, int32_t l, i
     }
 }
 
-/* Adds all runs, in order, to columns c.. of one matrix's y. */
+/* Adds all runs of the chunk, in order, to COLUMNS columns from c on of matrix l's y. */
 static void run_columns(const lora_job *j, int32_t l, int64_t c)
 {
     const pi__cpu_lora_lin *lin = &j->w->lin[l];
@@ -183,7 +183,7 @@ static void run_columns(const lora_job *j, int32_t l, int64_t c)
 
 static int32_t column_items(const pi__cpu_lora_lin *lin) { return (int32_t) ((lin->n_out + COLUMNS - 1) / COLUMNS); }
 
-/* Makes the chunk's inputs and multiplies them by A; the counter is reset after it. */
+/* Computes the chunk's inputs and their products with A. Ends with the item counter reset. */
 static void first_half(const lora_job *j, int32_t ith, int32_t nth)
 {
     pi__pool *pool = j->cpu->pool;
@@ -216,7 +216,7 @@ static void lora_main(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-/* Lays out each matrix's values in t: its max rank, rounded up to groups of DOTS. */
+/* Sets `at` and ldt: an entry's t has each matrix's max rank, rounded up to groups of DOTS. */
 static void lay_out(lora_job *j)
 {
     j->ldt = 0;
@@ -241,7 +241,7 @@ void pi__cpu_lora_add(pi__cpu *cpu, const pi__cpu_lora_work *w)
     }
 }
 
-/* Returns a work with all runs of rows; input rows and result rows are equal. */
+/* Returns a work with all runs of `rows`, for ops with equal row numbers in input and result. */
 static pi__cpu_lora_work work_of(const pi__cpu *cpu, const pi__lora_rows *rows)
 {
     return (pi__cpu_lora_work) {.run = rows->run,

@@ -10,19 +10,19 @@
 
 #include "backend/cpu/lora.h"
 
-/* ROWS: rows per item. PIECE: rows per kernel call */
+/* ROWS: max rows per item. PIECE: max rows per kernel call */
 enum { ROWS = 64, PIECE = 16 };
 
 typedef struct heads_job {
     pi__cpu *cpu;
     const pi__lora *a;
     int64_t n_in, n_out;
-    int64_t x_step, y_step; /* floats from head to head */
+    int64_t x_step, y_step; /* floats from one head to the next, in x and in y */
     int32_t n_parts;        /* number of parts that the rows are split into */
-    size_t each;            /* floats of a thread's region */
+    size_t each;            /* floats of a thread's part of the scratch memory */
 } heads_job;
 
-/* Returns the floats for the inputs and their products with A. */
+/* Returns the floats of scratch memory that a thread needs: for the inputs of PIECE rows, and their products with A. */
 static size_t region(int64_t n_in) { return PIECE * (size_t) (n_in + PI__MAX_LORA_RANK); }
 
 size_t pi__cpu_lora_heads_scratch(const pi__cpu *cpu, const pi__limits *lim)
@@ -30,7 +30,7 @@ size_t pi__cpu_lora_heads_scratch(const pi__cpu *cpu, const pi__limits *lim)
     return lim->n_head_mat ? (size_t) pi__pool_size(cpu->pool) * region(lim->head_in) * sizeof(float) : 0;
 }
 
-/* Adds n rows of a run for head h. */
+/* Adds a run to head h of n rows: row[] are their numbers; x: the thread's scratch memory. */
 static void add_piece(const heads_job *j, const pi__lora_run *run, int32_t h, const int32_t *row, int32_t n, float *x)
 {
     const pi__lin *lin = &j->a->of.lin[0];

@@ -5,7 +5,7 @@
  *     PI__KERNELS             name of the table defined here
  *
  * No memory and no state. Threads: any. The order of a row's sums depends on its length only, not on the number of
- * rows. Dot products: lanes by position mod 32, then by halves. Columns of B: in order. */
+ * rows. Dot products: lanes by position mod 32, then by halves. Sums over columns of B: in order. */
 #include <string.h>
 
 #include "backend/cpu/inline.h"
@@ -58,7 +58,7 @@ static void lora_dot_any(int32_t type, const void *a, int64_t n, const float *x,
     else lora_dot(PI__BF16, a, n, x, ldx, n_rows, t, ldt);
 }
 
-/* Adds scale * sum to 16 values of y, or to the first n. */
+/* Adds scale * sum to the first n of 16 values of y; n may exceed 16. */
 PI__INLINE void lora_put(float *y, vf sum, float scale, int64_t n)
 {
     float of[16];
@@ -70,8 +70,8 @@ PI__INLINE void lora_put(float *y, vf sum, float scale, int64_t n)
     memcpy(y, of, (size_t) n * sizeof *of);
 }
 
-/* Adds to 16 * vecs values of `rows` rows of y, or to the first n. b: column 0; the next columns follow every
- * PI__LORA_TILE values. */
+/* Adds all columns of b to n values, from index `at` on, of `rows` rows of y: at most 16 * vecs. b: these values of
+ * column 0; the next columns follow every PI__LORA_TILE values. */
 PI__INLINE void lora_columns(int32_t type, const char *b, int32_t rank, const float *t, int64_t ldt, float scale,
                              float *const *y, int64_t at, int64_t n, int rows, int vecs)
 {
@@ -87,7 +87,7 @@ PI__INLINE void lora_columns(int32_t type, const char *b, int32_t rank, const fl
         for (int v = 0; v < vecs && 16 * v < n; v++) lora_put(y[i] + at + 16 * v, sum[i * vecs + v], scale, n - 16 * v);
 }
 
-/* Adds a tile; its values are read from memory once for all rows. */
+/* Adds one tile of b's columns to y from index `at` on; the tile is read from memory once for all rows. */
 PI__INLINE void lora_tile(int32_t type, const char *b, int32_t rank, const float *t, int64_t ldt, int32_t n_rows,
                           float scale, float *const *y, int64_t at, int64_t n)
 {

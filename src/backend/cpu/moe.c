@@ -22,55 +22,56 @@
 #include "base/alloc.h"
 
 enum { ITEM_BYTES = 64 * 1024, FEW_LOGITS = 8192 };
-static const float LEAST_SUM = 6.1e-5f; /* lower bound of the sum that routing weights are divided by */
+static const float LEAST_SUM = 6.1e-5f; /* lower bound of the sum that a row's routing weights are divided by */
 
-/* Columns of quantized activations, read by some matrices. */
+/* Columns of quantized activations, read by the matrices of one pass. */
 typedef struct acts {
     char *base;    /* column i starts at base + i * stride */
     size_t stride; /* bytes */
     int64_t n_in;  /* values */
     int64_t n_blk; /* blocks of 32 */
-    int32_t digits; /* of a code */
-    uint32_t want; /* bit per enum pi__lin_kind in use */
+    int32_t digits; /* digits of an activation */
+    uint32_t want; /* bit i set = some matrix has enum pi__lin_kind i */
     bool floats;   /* some matrix has a float format */
 } acts;
 
-/* Matrices of each expert that read the same activations. */
+/* The matrices of each expert that read the same activations: gate and up, or down. */
 typedef struct pass {
-    const acts *x;           /* columns */
-    const acts *row;         /* by row: a single column is read from here; NULL = from x */
+    const acts *x;           /* activations, one column per pair */
+    /* activations by row, from which an expert with a single column reads; NULL = it reads from x */
+    const acts *row;
     int32_t n;               /* matrices per expert */
-    const pi__weight *w[2];  /* stacks */
-    pi__lin_shape shape[2];  /* of w */
+    const pi__weight *w[2];  /* stacks of matrices, one matrix per expert */
+    pi__lin_shape shape[2];  /* shapes of w */
     float *y[2];             /* [n_pair, ld] results */
-    int64_t ld;              /* floats */
-    int64_t step[2];         /* tiles per item */
-    int32_t n_items[2];      /* items per matrix */
+    int64_t ld;              /* floats between rows of y */
+    int64_t step[2];         /* tiles per item of each stack */
+    int32_t n_items[2];      /* items per matrix of each stack */
 } pass;
 
 typedef struct moe_job {
     pi__cpu *cpu;
-    const int32_t *token; /* [n_rows] token ids, with a table */
+    const int32_t *token; /* with a table: [n_rows] token ids */
     const pi__moe *a;
     int32_t n_rows;   /* rows */
     int32_t n_pair;   /* n_rows * n_used */
-    int32_t n_active; /* experts with columns */
-    bool gathers;     /* some expert has more than one column */
-    acts row;         /* [n_rows] input of the experts */
-    acts col;         /* [n_pair] the input, by column */
-    acts mid;         /* [n_pair] input of down */
-    pass first, last; /* gate and up; down */
-    float *h;         /* [n_pair, 2F] gate, up */
-    float *out;       /* [n_pair, rows of down] reuses the memory of col, which is free by then */
+    int32_t n_active; /* number of experts with columns */
+    bool gathers;     /* some expert has more than one column, so its activations have to be gathered */
+    acts row;         /* [n_rows] input of the experts, quantized once per row */
+    acts col;         /* [n_pair] the same activations, gathered by column */
+    acts mid;         /* [n_pair] input of down: activated products, quantized */
+    pass first, last; /* first: gate and up; last: down */
+    float *h;         /* [n_pair, 2F] results of gate, then of up */
+    float *out;       /* [n_pair, rows of down] results of down; uses the memory of col, which is not needed any more */
     char *tiles;      /* canonical tile of thread 0 */
     size_t tile_size; /* bytes from thread to thread */
-    int32_t *id;      /* [n_pair] expert of row r's rank i, at r * n_used + i */
+    int32_t *id;      /* [n_pair] experts of the pairs: row r's expert of rank i is at r * n_used + i */
     float *weight;    /* [n_pair] routing weights, in the order of id */
     int32_t *position; /* [n_pair] column of each pair */
     int32_t *pair;    /* [n_pair] pair of each column */
     int32_t *start;   /* [n_expert + 1] first column of each expert */
     int32_t *active;  /* [n_expert] experts with columns, ascending */
-    pi__cpu_moe_lora lora; /* adapters; a NULL = no row has one */
+    pi__cpu_moe_lora lora; /* adapters; lora.a NULL = no row has one */
 } moe_job;
 
 /* ---- memory */
@@ -112,7 +113,7 @@ size_t pi__cpu_moe_scratch(const pi__cpu *cpu, const pi__limits *lim)
     m.lora = (pi__cpu_moe_lora) {.a = &some, .n_rows = lim->max_tokens, .n_used = lim->max_used};
     m.row.n_in = lim->max_in_exp;
     m.mid.n_in = (lim->max_ff_exp + 1) / 2;
-    m.row.want = m.mid.want = UINT32_MAX; /* every array */
+    m.row.want = m.mid.want = UINT32_MAX; /* all of the optional arrays */
     pi__arena a = {0};
     layout(&m, &a, lim->max_expert);
     return a.used;
@@ -134,13 +135,13 @@ void pi__cpu_best_of(const float *logits, int32_t n, int32_t n_used, int32_t *id
 /* sqrt(log(1 + e^x)) */
 static float sqrt_softplus(float x) { return sqrtf((x > 0 ? x : 0) + log1pf(expf(-fabsf(x)))); }
 
-/* Returns the routing weight of a logit, for gates that depend on one logit only. */
+/* Returns the routing weight of a logit, for gating functions of one logit only. */
 static float own_gate(const pi__moe *a, float x)
 {
     return a->gating == PI__GATE_SIGMOID ? 1.0f / (1.0f + expf(-x)) : sqrt_softplus(x);
 }
 
-/* Keeps the values of p in the n_group_used best groups; removes the others from selection. */
+/* Sets the values of p outside the n_group_used best groups to -inf, so that their experts are not selected. */
 static void keep_groups(const pi__moe *a, float *p)
 {
     const int32_t each = a->n_expert / a->n_group;
@@ -160,8 +161,8 @@ static void keep_groups(const pi__moe *a, float *p)
         if (!in[e / each]) p[e] = -INFINITY;
 }
 
-/* Chooses the experts of a row and their weights. Returns the sum for normalization. token: the row's, with a
- * table. */
+/* Chooses the experts of a row (id) and their weights, for gating functions of one logit. Returns the sum that the
+ * weights are to be divided by. token: the row's token id, used with a table. */
 static float choose_own(const pi__moe *a, const float *logits, int32_t token, int32_t *id, float *weight)
 {
     float p[PI__MAX_EXPERTS], sum = 0;
@@ -217,7 +218,8 @@ static void route_main(void *arg, int32_t ith, int32_t nth)
     for (int32_t r = (int32_t) (n * ith / nth); r < (int32_t) (n * (ith + 1) / nth); r++) route_row(m, r);
 }
 
-/* Sorts the pairs into columns: counts each expert's columns, then assigns them in row order. */
+/* Assigns columns to pairs (start, pair, position, active): counts each expert's columns, then assigns them in row
+ * order. */
 static void sort_pairs(moe_job *m)
 {
     const int32_t n_expert = m->a->n_expert;
@@ -240,7 +242,7 @@ static void sort_pairs(moe_job *m)
 
 /* ---- columns */
 
-/* Returns the number of groups for n columns; widths differ by at most one. */
+/* Returns the number of activation groups for n columns of one expert; widths differ by at most one. */
 static int32_t n_groups(const moe_job *m, int32_t n) { return (n + m->cpu->lin->max_cols - 1) / m->cpu->lin->max_cols; }
 
 static void group_at(const acts *t, int32_t start, int32_t cols, pi__lin_x *x)
@@ -248,7 +250,7 @@ static void group_at(const acts *t, int32_t start, int32_t cols, pi__lin_x *x)
     pi__lin_group(t->base + (size_t) start * t->stride, t->digits, t->n_blk, cols, t->floats, x);
 }
 
-/* Sets x to the group of t that contains column j. Returns the group's first column. */
+/* Sets x to the activation group of t that contains column j. Returns the index of the group's first column. */
 static int32_t group_of(const moe_job *m, const acts *t, int32_t j, pi__lin_x *x)
 {
     const int32_t e = m->id[m->pair[j]], first = m->start[e], n = m->start[e + 1] - first, n_g = n_groups(m, n);
@@ -260,7 +262,8 @@ static int32_t group_of(const moe_job *m, const acts *t, int32_t j, pi__lin_x *x
     return start;
 }
 
-/* A thread's part of n columns of n_blk blocks: complete columns, or with few columns a range of blocks of all. */
+/* A thread's part of n columns of n_blk blocks: complete columns, or if columns are few, a range of blocks of all
+ * columns. */
 typedef struct share {
     int32_t c0, c1; /* columns */
     int64_t b0, b1; /* blocks */
@@ -282,7 +285,7 @@ static void round_rows(const moe_job *m, int32_t ith, int32_t nth)
     }
 }
 
-/* Copies the codes of a block from a row, where they are consecutive, to column c of a group. */
+/* Copies the codes of block b from `from`, a group of one column, to column c of the group `to`. */
 static void copy_codes(int32_t line_cols, int32_t digits, const int8_t *from, const pi__lin_x *to, int64_t b, int32_t c)
 {
     int step;
@@ -291,7 +294,8 @@ static void copy_codes(int32_t line_cols, int32_t digits, const int8_t *from, co
     else for (int k = 0; k < 4 * digits; k++) memcpy(q + step * k, from + 8 * k, 8);
 }
 
-/* Copies blocks b0..b1 of a row of t to column c of a group: the arrays that t's matrices read. */
+/* Copies blocks b0..b1 - 1 from a row (a group of one column) to column c of a group: all arrays that t's matrices
+ * read. */
 static void copy_column(int32_t line_cols, const acts *t, const pi__lin_x *from, const pi__lin_x *to, int32_t c,
                         int64_t b0, int64_t b1)
 {
@@ -328,7 +332,7 @@ static void gather(const moe_job *m, int32_t ith, int32_t nth)
     }
 }
 
-/* Adds the expert's biases to values i0..i1 of both halves of column j. */
+/* Adds the expert's biases of gate and up to values i0..i1 - 1 of both halves of column j of h. */
 static void add_biases(const moe_job *m, int32_t j, int64_t i0, int64_t i1)
 {
     const int64_t n_ff = m->mid.n_in, e = m->id[m->pair[j]];
@@ -337,7 +341,7 @@ static void add_biases(const moe_job *m, int32_t j, int64_t i0, int64_t i1)
     for (int64_t i = i0; i < i1; i++) gate[i] += gate_bias[i], up[i] += up_bias[i];
 }
 
-/* Computes act(gate) * up, quantized, directly into the groups that down reads. */
+/* mid = act(gate) * up, quantized directly into the groups that down reads. Each thread does a part. */
 static void activate(const moe_job *m, int32_t ith, int32_t nth)
 {
     const share s = share_of(m->n_pair, m->mid.n_blk, ith, nth);
@@ -356,7 +360,7 @@ static void activate(const moe_job *m, int32_t ith, int32_t nth)
 
 /* ---- matrices */
 
-/* Multiplies some tiles of one of expert e's matrices by all of its columns. */
+/* Computes item `item` of a pass for expert e: some tiles of one of its matrices times all of the expert's columns. */
 static void run_item(const moe_job *m, const pass *p, int32_t e, int32_t item, uint8_t *buf)
 {
     const int32_t l = item >= p->n_items[0], i = l ? item - p->n_items[0] : item;
@@ -384,8 +388,8 @@ static void run_pass(const moe_job *m, const pass *p, int32_t ith)
         run_item(m, p, m->active[i / each], i % each, buf);
 }
 
-/* Sets the size of items: large enough to amortize the counter, small enough to occupy all threads. If experts have
- * several groups, items are single tiles. */
+/* Sets the tiles per item: large enough to amortize the counter, small enough to occupy all threads. If experts have
+ * several activation groups, items are single tiles. */
 static void plan_items(const moe_job *m, pass *p)
 {
     const int32_t nth = pi__pool_size(m->cpu->pool);
@@ -470,7 +474,8 @@ static void moe_main(void *arg, int32_t ith, int32_t nth)
     add_up(m, ith, nth);
 }
 
-/* Adds a matrix's target to the adapters' work. */
+/* Adds the adapters of matrix i (PI__LORA_*) to w: for n_out rows of the matrix `of` from `first` on, with results
+ * in y. */
 static void add_target(const moe_job *m, int i, const pi__weight *of, int64_t n_out, int64_t first, float *y,
                        pi__cpu_lora_work *w)
 {
@@ -480,8 +485,8 @@ static void add_target(const moe_job *m, int i, const pi__weight *of, int64_t n_
         a->target[i], a->rank[i], n_out, first, y, i == PI__LORA_DOWN ? n_out : 2 * m->mid.n_in, pi__lora_scale(of)};
 }
 
-/* Runs the op as three jobs with the adapters' additions in between. In a shard, adapters add to all of gate and up
- * after the all-gather. */
+/* Runs the op as three pool jobs and adds the adapters between them. In a shard, the adapters of gate and up are
+ * added to all of h after the all-gather. */
 static void run_adapted(moe_job *m)
 {
     const int64_t F = m->mid.n_in, E = m->last.ld;
@@ -499,7 +504,7 @@ static void run_adapted(moe_job *m)
     pi__pool_run(m->cpu->pool, add_up_main, m);
 }
 
-/* Adds a matrix to a pass. Returns false if no kernel supports it. */
+/* Adds a stack of matrices that reads x to a pass. Returns false if no kernel supports its type or shape. */
 static bool pass_add(pass *p, acts *x, const pi__weight *w)
 {
     p->w[p->n] = w;
@@ -523,7 +528,8 @@ void pi__cpu_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     m.lora.pair = m.pair, m.lora.id = m.id;
     m.first.x = &m.col;
     m.first.row = &m.row;
-    const int64_t own = a->shard ? m.mid.n_in / a->shard->n * a->shard->i : 0; /* first column of each half */
+    /* index of this shard's first column in each half */
+    const int64_t own = a->shard ? m.mid.n_in / a->shard->n * a->shard->i : 0;
     m.first.ld = 2 * m.mid.n_in;
     m.first.y[0] = m.h + own;
     m.first.y[1] = m.h + m.mid.n_in + own;

@@ -1,5 +1,5 @@
-/* LoRA adapters of routed experts on the CPU: finds the columns of moe.c's results that have one, as entries for
- * lora.c.
+/* LoRA adapters of routed experts on the CPU: makes entries for lora.c of the columns in moe.c's results with an
+ * adapter.
  *
  * Columns are sorted by expert, then by row. Adjacent columns of one expert form a run if their
  * rows have the same adapter:
@@ -23,7 +23,7 @@ void pi__cpu_moe_lora_layout(pi__cpu_moe_lora *l, pi__arena *a, int64_t n_in)
     l->scratch = pi__arena_take(a, pi__cpu_lora_bytes(n_in, 2 * PI__MAX_LORA_RANK));
 }
 
-/* Adds runs r0..r1 of rows, which belong to one level. */
+/* Adds the adapters of runs r0..r1 - 1, which have one level, to the results of all columns. */
 static void add_level(pi__cpu *cpu, const pi__cpu_moe_lora *l, int32_t r0, int32_t r1, const pi__cpu_lora_work *work,
                       bool by_row)
 {

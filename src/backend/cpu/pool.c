@@ -31,8 +31,8 @@
 
 enum {
     MAX_THREADS = 1024,
-    SPIN_UNIT_NS = 40000, /* per unit of poll: at 50, an idle worker spins for 2 ms before it sleeps */
-    JOIN_SHARE = 8,       /* divides the spin time inside a job, when the other threads are already at work */
+    SPIN_UNIT_NS = 40000, /* spin time per unit of poll: at 50, an idle worker spins for 2 ms before it sleeps */
+    JOIN_SHARE = 8,       /* divisor of the spin time inside a job, when the other threads are already at work */
 };
 
 typedef struct gate {
@@ -43,25 +43,25 @@ typedef struct gate {
 } gate;
 
 typedef struct worker {
-    pi__pool *pool;      /* back */
+    pi__pool *pool;      /* the pool */
     pthread_t thread;    /* valid once created; never valid for thread 0 */
-    int32_t ith;         /* index in jobs */
-    _Atomic int32_t cpu; /* core of its last job; -1 = none yet */
+    int32_t ith;         /* index of the thread in jobs */
+    _Atomic int32_t cpu; /* CPU on which the thread ran its last job; -1 = none yet */
 } worker;
 
 struct pi__pool {
     int32_t n;         /* threads, including the caller */
     int32_t active;    /* threads that jobs use; changes between jobs */
-    pi__pool_config config; /* as given */
+    pi__pool_config config; /* options, as given to create */
     cpu_set_t *place;  /* [n] allowed cores of each thread; NULL = any */
-    int64_t spin_ns;   /* spin time of a waiting thread */
-    pi__job_fn fn;     /* function of the job; written before job is posted */
+    int64_t spin_ns;   /* time that a waiting thread spins before it sleeps */
+    pi__job_fn fn;     /* function of the current job; written before `job` is posted */
     void *arg;         /* its argument */
     _Atomic bool stop; /* ends the workers; written before job and more are posted */
-    int32_t n_created; /* running workers */
+    int32_t n_created; /* number of running workers */
     gate job;          /* posted for each job */
     gate more;         /* posted if the next job uses more threads */
-    _Alignas(64) _Atomic uint64_t told; /* last job: its number << 32 | its thread count */
+    _Alignas(64) _Atomic uint64_t told; /* the last job: its number << 32 | the number of threads that it uses */
     gate done;         /* posted when all workers finished the job */
     gate barrier;      /* posted when all threads arrived at a barrier */
     _Alignas(64) _Atomic int32_t pending; /* workers still in the job */
@@ -99,8 +99,8 @@ static void gate_free(gate *g)
 
 static bool changed(gate *g, uint32_t old) { return atomic_load_explicit(&g->word, memory_order_acquire) != old; }
 
-/* True if another thread of the pool was last seen on the core of this one. ith: this thread's index; -1 = unknown:
- * then one thread seen on the core may be itself. */
+/* True if another thread of the pool ran its last job on the CPU of the calling thread. ith: index of the calling
+ * thread; -1 = unknown: then one thread on this CPU may be the caller itself, and does not count. */
 static bool shares_core(const pi__pool *p, int32_t ith)
 {
     int cpu = sched_getcpu(), seen = 0;
@@ -111,7 +111,7 @@ static bool shares_core(const pi__pool *p, int32_t ith)
     return seen > (ith < 0);
 }
 
-/* Spins until the word differs from old. Returns false if the time is over or another thread needs the core. */
+/* Spins until the gate's word differs from old. Returns false if spin_ns has passed or another thread needs the CPU. */
 static bool gate_spin(const pi__pool *p, int32_t ith, gate *g, uint32_t old, int64_t spin_ns)
 {
     if (changed(g, old)) return true;
@@ -127,7 +127,7 @@ static bool gate_spin(const pi__pool *p, int32_t ith, gate *g, uint32_t old, int
     return false;
 }
 
-/* Blocks thread ith until the word differs from old. */
+/* Blocks thread ith until the gate's word differs from old: spins for at most spin_ns, then sleeps. */
 static void gate_wait(const pi__pool *p, int32_t ith, gate *g, uint32_t old, int64_t spin_ns)
 {
     if (gate_spin(p, ith, g, old, spin_ns)) return;
@@ -149,7 +149,7 @@ static void gate_post(gate *g)
 
 /* ---------------------------------------------------------------------------------------------------------- cores */
 
-/* Returns the first hardware thread of cpu's core, or cpu itself if the system does not tell. */
+/* Returns the first hardware thread of the core of `cpu`, or cpu itself if the system does not report it. */
 static int first_sibling(int cpu)
 {
     char path[96];
@@ -162,7 +162,7 @@ static int first_sibling(int cpu)
     return first;
 }
 
-/* Returns the number of cores that this process may use. threads: count hardware threads instead. */
+/* Returns the number of cores, or with `threads` of hardware threads, that this process may use. */
 static int32_t count_cores(bool threads)
 {
     cpu_set_t allowed;
@@ -181,8 +181,8 @@ static int32_t count_cores(bool threads)
     return n > 0 ? n : 1;
 }
 
-/* Places threads by the core mask: one core each (strict, or auto if there are enough cores), or all on the entire
- * mask. */
+/* Sets place by the bits of affinity: one core per thread (strict, or auto if there are enough cores), or all cores
+ * for all. mask. */
 static void place_by_mask(pi__pool *p)
 {
     const uint64_t mask = p->config.affinity;
@@ -198,7 +198,7 @@ static void place_by_mask(pi__pool *p)
     }
 }
 
-/* Places threads by NUMA nodes: round-robin over the nodes, or all on the node of the calling thread. */
+/* Sets place by NUMA nodes: round-robin over the nodes, or all threads on the node of the calling thread. */
 static void place_by_nodes(pi__pool *p, const cpu_set_t *node, int32_t n_nodes)
 {
     const int here = sched_getcpu();
@@ -225,14 +225,14 @@ static void choose_places(pi__pool *p, cpu_set_t *room)
     place_by_nodes(p, node, n);
 }
 
-/* If the system refuses, the thread stays where it is. */
+/* Pins the calling thread to place[ith] and sets its priority. If the system refuses, the thread is unchanged. */
 void pi__pool_place_thread(pi__pool *p, int32_t ith)
 {
     if (p->place) pthread_setaffinity_np(pthread_self(), sizeof p->place[ith], &p->place[ith]);
     if (p->config.prio) pi__prio_set(p->config.prio);
 }
 
-/* True if at least one core of the set exists and is allowed. */
+/* True if at least one core of the set exists and may be used by this process. */
 static bool affinity_usable(uint64_t affinity)
 {
     cpu_set_t allowed;
@@ -258,7 +258,7 @@ static void *worker_main(void *arg)
         const uint64_t told = atomic_load(&p->told);
         const int32_t n = (int32_t) (uint32_t) told;
         if (atomic_load(&p->stop)) return NULL;
-        if (w->ith >= n) { /* unused until a job needs more threads */
+        if (w->ith >= n) { /* not used by this job: waits until a job needs more threads */
             gate_wait(p, w->ith, &p->more, more, 0);
             continue;
         }
@@ -273,7 +273,7 @@ static void *worker_main(void *arg)
     }
 }
 
-/* Starts the workers with all signals blocked: the caller's threads handle signals. */
+/* Starts the workers with all signals blocked, so that the application's threads handle signals. */
 static int start_workers(pi__pool *p, pi_error *err)
 {
     sigset_t all, old;
@@ -325,7 +325,7 @@ int pi__pool_create_with(pi__pool **out, const pi__pool_config *config, pi_error
     p->n = p->active = n_threads;
     p->config = *config;
     choose_places(p, (cpu_set_t *) (void *) (p->workers + n_threads));
-    /* With more threads than cores, spinning would only keep other threads from working. */
+    /* with more threads than cores, a spinning thread would only keep others from working */
     p->spin_ns = n_threads > count_cores(true) ? 0 : (int64_t) poll * SPIN_UNIT_NS;
     for (int32_t i = 0; i < n_threads; i++) p->workers[i] = (worker){.pool = p, .ith = i, .cpu = -1};
     if (!gate_init(&p->job)) goto out_map;

@@ -11,10 +11,10 @@
 
 /* Working memory of one thread. */
 typedef struct sparse_work {
-    float *qt;          /* [dim][16] */
-    float *s;           /* [PI__SPARSE_SPLIT][16] */
+    float *qt;          /* packed queries of the item: [dim][16] */
+    float *s;           /* scores: [PI__SPARSE_SPLIT][16] */
     float *wide;        /* [PI__SPARSE_SPLIT][dim] rows as floats */
-    pi__sparse_sum sum; /* of the item */
+    pi__sparse_sum sum; /* result of the item so far */
 } sparse_work;
 
 typedef struct sparse_job {
@@ -23,7 +23,7 @@ typedef struct sparse_job {
     const pi__sparse *a;
     const pi__kv_layer *rows, *entries;
     int32_t groups;     /* groups of 16 heads */
-    sparse_work *work;  /* [threads] */
+    sparse_work *work;  /* [threads] working memory */
 } sparse_job;
 
 size_t pi__cpu_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows)
@@ -35,13 +35,13 @@ size_t pi__cpu_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t
     return (size + 63) & ~(size_t) 63;
 }
 
-/* The rows that a token attends to, in order. */
+/* The rows that a token attends to, in order: window rows, then entries. */
 typedef struct list {
     int32_t first;       /* position of the window's first row */
     int32_t n_window;    /* rows of the window */
     int32_t n;           /* total number of rows */
     const int32_t *pick; /* selected entries; NULL = entries 0, 1, 2, ... */
-    int32_t seq;         /* sequence */
+    int32_t seq;         /* index of the sequence in the batch */
 } list;
 
 static list list_of(const sparse_job *j, int32_t t)
@@ -58,7 +58,7 @@ static list list_of(const sparse_job *j, int32_t t)
     return l;
 }
 
-/* Returns row i of the list as floats. */
+/* Returns row i of the list as floats: in place, or converted to buf. */
 static const float *row_at(const sparse_job *j, const list *l, int32_t i, float *buf)
 {
     const bool window = i < l->n_window;
@@ -67,7 +67,7 @@ static const float *row_at(const sparse_job *j, const list *l, int32_t i, float 
     return pi__row_floats(j->cpu, kv, pi__row_of(kv, &j->b->kv[kv->group], l->seq, pos), buf);
 }
 
-/* Applies the sink, division by the sum, and rotation. */
+/* Writes the results of n_head heads from h0 on of token t: adds the sinks, divides by the sum, and rotates back. */
 static void finish(const sparse_job *j, const sparse_work *w, int32_t t, int32_t h0, int32_t n_head)
 {
     const pi__sparse *a = j->a;

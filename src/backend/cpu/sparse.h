@@ -1,12 +1,13 @@
 /* Internals of DeepSeek V4's attention on the CPU: cached rows, and the kernels of each instruction set.
  *
- * A block of the pool holds, for one layer, consecutive rows, each of n values padded with zeros to a multiple of 32.
- * A token attends to a list of rows (window rows by position, then entries by number). F32 rows are read in place.
- * Other types are widened into the thread's own memory, a few rows at a time. 16 heads are the lanes of a vector.
+ * A block of the pool holds, for one layer, consecutive rows, each of n values padded with zeros to a multiple of 32. A
+ * token attends to a list of rows: the window's rows by position, then entries by index. F32 rows are read in
+ * place. Other types are converted to floats in the thread's own memory, a few rows at a time. 16 heads are the
+ * lanes of a vector.
  *
- * Batch invariance: the list is cut into splits of PI__SPARSE_SPLIT rows. In a split, scores are sums over dims in
- * order; exponentials and weighted rows are added in list order. Splits are folded in order. A token's list does not
- * depend on batch composition. */
+ * Batch invariance: a token's list is cut into splits of PI__SPARSE_SPLIT rows. In a split, scores are sums over
+ * dims in order; exponentials and weighted rows are added in list order. Splits are folded in order. A token's list
+ * does not depend on the other tokens of the batch. */
 #ifndef PI__CPU_SPARSE_H
 #define PI__CPU_SPARSE_H
 
@@ -14,29 +15,31 @@
 
 enum {
     PI__SPARSE_HEADS = 16,  /* query heads of a kernel call */
-    PI__SPARSE_SPLIT = 32,  /* rows of a kernel call */
+    PI__SPARSE_SPLIT = 32,  /* max rows of a kernel call */
     PI__SPARSE_MAX_ROW = 576, /* max values of a row: block_mla.c and deepseek4.c refuse more */
-    PI__SPARSE_SLOTS = 128, /* max tokens of a window that becomes an entry; with overlap half of it */
+    /* max tokens of a window that becomes one entry; with overlap, of this and the previous window together */
+    PI__SPARSE_SLOTS = 128,
 };
 
 /* Running softmax of 16 heads. */
 typedef struct pi__sparse_sum {
     float m[PI__SPARSE_HEADS], l[PI__SPARSE_HEADS]; /* maximum, sum of exponentials */
-    float *acc;  /* [16, dim] weighted sum of rows */
-    bool any;    /* false: still empty */
+    float *acc;  /* weighted sum of rows: [16, dim] */
+    bool any;    /* false = no row has been added yet */
 } pi__sparse_sum;
 
 struct pi__cpu_sparse_kernels {
-    /* Adds a split of n rows, with dim_v values of each. qt: [dim][16] queries; s: scratch [PI__SPARSE_SPLIT][16];
-     * values are not summed for heads past n_head. */
+    /* Adds n rows to sum. A score uses dim values of a row, the weighted sum dim_v values. qt: [dim][16] queries;
+     * s: scratch [PI__SPARSE_SPLIT][16]; heads past n_head are not summed. */
     void (*split)(const float *qt, int32_t n_head, int32_t dim, int32_t dim_v, const float *const *row, int32_t n,
                   float *s, pi__sparse_sum *sum);
-    /* score[i] = sum over heads of w * max(0, q . row i). qt: [n16][dim][16]; w: [n16][16], 0 past the last head. */
+    /* score[i] = sum over heads h of w[h] * max(0, q[h] . row i) for n rows of dim values. n16: groups of 16 heads; qt:
+     * [n16][dim][16]; w: [n16][16], 0 past the last head. */
     void (*scores)(const float *qt, const float *w, int32_t n16, int32_t dim, const float *const *row, int32_t n,
                    float *score);
-    /* out[d] = sum of v[i][d] weighted by the softmax over i of s[i][d], for n slots. */
+    /* out[d] = sum over i < n of v[i][d], weighted by the softmax over i of s[i][d], for dim values d. */
     void (*pool)(const float *const *v, const float *const *s, int32_t n, int32_t dim, float *out);
-    /* 1 / sqrt(mean(x^2) + eps) */
+    /* Returns 1 / sqrt(mean(x^2) + eps) of n values. */
     float (*rms)(const float *x, int64_t n, float eps);
 };
 
@@ -46,17 +49,17 @@ extern const pi__cpu_sparse_kernels pi__cpu_sparse_avx512;
 extern const pi__cpu_sparse_kernels pi__cpu_sparse_neon;
 extern const pi__cpu_sparse_kernels pi__cpu_sparse_sve256;
 
-/* Returns the values of a row in the cache, with padding. */
+/* Returns the values that a cached row of n values occupies, with padding. */
 static inline int32_t pi__row_width(int32_t n) { return (n + 31) / 32 * 32; }
 
-/* Returns row number `row` of a layer's pool; n_rows: rows per block. */
+/* Returns the address of row number `row` of a layer's pool; n_rows: rows per block. */
 static inline char *pi__row_in(const pi__kv_layer *kv, int64_t row, int32_t n_rows)
 {
     const size_t size = pi__kv_row_size(kv->type_k, pi__row_width(kv->head_dim));
     return kv->base + (size_t) (row / n_rows) * kv->stride + (size_t) (row % n_rows) * size;
 }
 
-/* Returns the row of a sequence for positions pos to pos + ratio - 1. */
+/* Returns the address of the row that a sequence has for positions pos to pos + ratio - 1. */
 static inline const char *pi__row_of(const pi__kv_layer *kv, const pi__kv_batch *kb, int32_t seq, int32_t pos)
 {
     const int32_t block = kb->block_table[(size_t) seq * (size_t) kb->table_stride + (size_t) (pos / kb->block_size)];
@@ -64,7 +67,7 @@ static inline const char *pi__row_of(const pi__kv_layer *kv, const pi__kv_batch 
     return pi__row_in(kv, (int64_t) block * n_rows + pos % kb->block_size / kv->ratio, n_rows);
 }
 
-/* Returns the row as floats: in place, or widened into buf. */
+/* Returns the row's values as floats: in place, or converted to buf. */
 static inline const float *pi__row_floats(const pi__cpu *cpu, const pi__kv_layer *kv, const char *row, float *buf)
 {
     if (kv->type_k == PI__F32) return (const float *) (const void *) row;
@@ -72,7 +75,8 @@ static inline const float *pi__row_floats(const pi__cpu *cpu, const pi__kv_layer
     return buf;
 }
 
-/* Rotates the last n values of x in interleaved pairs; sign -1 = inverse rotation. */
+/* Rotates the last n of dim values of x in interleaved pairs. rope: n/2 cosines, then n/2 sines. sign -1 = inverse
+ * rotation. */
 static inline void pi__rotate_tail(float *x, int32_t dim, const float *rope, int32_t n, float sign)
 {
     const float *c = rope, *s = rope + n / 2;

@@ -12,7 +12,7 @@
 
 enum { LANES = PI__SPARSE_HEADS };
 
-/* acc[k] lane h = query of head h . row k, for K rows. */
+/* acc[k] lane h = query of head h . row k, for K rows of dim values. */
 PI__INLINE void multiply(int K, const float *qt, int32_t dim, const float *const *row, vf *acc)
 {
     PI__UNROLL for (int k = 0; k < K; k++) acc[k] = vf_zero();
@@ -29,7 +29,8 @@ PI__INLINE void multiply_to(int K, const float *qt, int32_t dim, const float *co
     PI__UNROLL for (int k = 0; k < K; k++) vf_store(s + k * LANES, acc[k]);
 }
 
-/* Replaces scores of n rows by e^(s - max); f: factors that rescale the previous sums. */
+/* Replaces the scores s of n rows by e^(s - max), with max the maximum including earlier rows; updates sum's m and
+ * l. f: factors that rescale the earlier sums. */
 static void soften(float *s, int32_t n, pi__sparse_sum *sum, float f[LANES])
 {
     const vf old = sum->any ? vf_load(sum->m) : vf_set1(-INFINITY);
@@ -49,7 +50,8 @@ static void soften(float *s, int32_t n, pi__sparse_sum *sum, float f[LANES])
     vf_store(sum->l, l);
 }
 
-/* acc[h] = f[h] acc[h] + sum of s[k][h] * row k, for R heads from h on, and dim_v of the dim values. */
+/* sum's acc[h] = f[h] acc[h] + sum over n rows k of s[k][h] * row k, for R heads from h on, and the first dim_v
+ * of dim values. */
 PI__INLINE void add_rows(int R, int32_t h, int32_t dim, int32_t dim_v, const float *const *row, int32_t n,
                          const float *s, const float *f, pi__sparse_sum *sum)
 {

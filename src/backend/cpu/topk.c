@@ -1,10 +1,10 @@
 /* The largest values of logits rows on the CPU, for the sampler (op topk). All threads take part; otherwise one
  * thread would scan a vocabulary for each sequence while the others wait.
  *
- * A row is cut into enough pieces to keep the threads busy. Each piece yields its k best keys as a heap with the
- * worst key as root. A block of values is skipped if its max is not above the root. A row's heaps are then merged. All
- * keys differ, so the result does not depend on the cuts. The sum of exponentials, if requested, is computed by
- * blocks, in the order of base/logits.h.
+ * A row is cut into enough pieces to keep the threads busy. For each piece, a thread finds the k best keys, as a
+ * heap with the worst key as root. A block of values is skipped if its max is not above the root's value. A row's
+ * heaps are then merged. All keys differ, so the result does not depend on the cuts. The sum of exponentials, if
+ * requested, is computed by blocks, in the order of base/logits.h.
  *
  *     row     [ piece | piece | piece | piece ]     heap of k keys each
  *     out     missing, sum, k keys in order         <- the best of all heaps
@@ -20,7 +20,7 @@
 
 enum {
     A_THREAD = 4,         /* min pieces per thread */
-    SMALL_WORK = 1 << 14, /* with fewer values, one thread does everything */
+    SMALL_WORK = 1 << 14, /* with fewer values in all, one thread does everything */
 };
 
 typedef struct top_job {
@@ -28,11 +28,11 @@ typedef struct top_job {
     const pi__topk *a;
     int32_t k;        /* keys per row in out */
     int32_t pieces;   /* pieces per row */
-    int64_t length;   /* values per piece, complete blocks */
+    int64_t length;   /* values per piece, a multiple of the block */
     int64_t n_blocks; /* blocks per row */
     uint64_t *key;    /* [n_rows, pieces, k] heaps */
     int32_t *n_key;   /* [n_rows, pieces] number of keys */
-    bool *odd;        /* [n_rows, pieces] the piece has a NaN or +inf */
+    bool *odd;        /* [n_rows, pieces] true = the piece has a NaN or +inf */
     double *sum;      /* [n_rows, n_blocks] sums of exponentials */
 } top_job;
 
@@ -42,7 +42,7 @@ static int32_t div_up(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 /* ---------------------------------------------------------------------------------------------------------- heaps */
 
-/* Moves the key at i down to its place; below i there are heaps. */
+/* Restores the heap below i: moves the key at i down; the subtrees of i are heaps already. */
 static void sift(uint64_t *key, int32_t n, int32_t i)
 {
     const uint64_t k = key[i];
@@ -68,7 +68,7 @@ int32_t pi__top_put(uint64_t *key, int32_t n, int32_t k, uint64_t x)
     return n + 1;
 }
 
-/* Turns a heap into an ascending list. */
+/* Sorts a heap of n keys in place, ascending. */
 static void sort(uint64_t *key, int32_t n)
 {
     while (--n > 0) {
@@ -81,11 +81,13 @@ static void sort(uint64_t *key, int32_t n)
 
 /* --------------------------------------------------------------------------------------------------------- pieces */
 
-/* Collects the k best of values first..end of a row in a heap. Returns the number of keys. */
+/* Collects the keys of the k largest of values first..end - 1 of x in the heap `key`. Returns the number of keys;
+ * sets *odd if there is a NaN or +inf. */
 static int32_t best_of(const top_job *j, const float *x, int64_t first, int64_t end, int32_t k, uint64_t *key,
                        bool *odd)
 {
-    float least = -INFINITY; /* values <= least are not among the k best: later indices lose ties */
+    /* value of the heap's root: an equal value is not among the k largest, because later indices lose ties */
+    float least = -INFINITY;
     int32_t n = 0;
     for (int64_t i = first; i < end; i += PI__LOGITS_BLOCK) {
         const int32_t len = (int32_t) (end - i < PI__LOGITS_BLOCK ? end - i : PI__LOGITS_BLOCK);
@@ -137,7 +139,7 @@ static void merge_rows(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-/* True if the row's sum is requested and can be computed. */
+/* True if the row's sum of exponentials is requested, and the row has no NaN or +inf. */
 static bool is_summed(const top_job *j, int32_t row)
 {
     const pi__topk_request *r = &j->a->request[row];
@@ -187,8 +189,8 @@ static void lay_out(top_job *j, pi__arena *ar, int32_t n_rows, int64_t n)
     j->sum = pi__arena_take(ar, (size_t) n_rows * (size_t) j->n_blocks * sizeof *j->sum);
 }
 
-/* Returns the scratch for lim->max_rows rows, or for one row in more pieces: n_rows * ceil(wanted / n_rows) is less
- * than max_rows + wanted. */
+/* Returns the scratch bytes for lim->max_rows rows, or for fewer rows in more pieces: n_rows * ceil(wanted /
+ * n_rows) is less than max_rows + wanted. */
 size_t pi__cpu_topk_scratch(const pi__cpu *cpu, const pi__limits *lim)
 {
     top_job j = {.cpu = (pi__cpu *) cpu, .k = PI__MAX_TOP};
@@ -230,7 +232,7 @@ void pi__cpu_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
         if (is_summed(&j, r)) fold_sums(&j, r);
 }
 
-/* Always true: the last op of a step writes the logits rows to CPU memory. */
+/* Always true: the CPU's ops write logits rows to memory that it can read. */
 bool pi__cpu_topk_here(const pi__backend *be)
 {
     (void) be;

@@ -54,7 +54,7 @@ static inline __m256 pow2(__m256 n)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
 
-/* x * 2^n, for integers n in [-126, 127] */
+/* Returns x * 2^n, for integers n in [-126, 127]. */
 static inline vf vf_scale2(vf x, vf n) { return vf_mul(x, (vf){pow2(n.a), pow2(n.b)}); }
 
 static inline vf vf_select_lt(vf x, vf y, vf yes, vf no)
@@ -63,7 +63,7 @@ static inline vf vf_select_lt(vf x, vf y, vf yes, vf no)
                 _mm256_blendv_ps(no.b, yes.b, _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ))};
 }
 
-/* x where x is NaN, else y */
+/* Returns for each lane x if x is NaN, else y. */
 static inline vf vf_select_nan(vf x, vf y)
 {
     return (vf){_mm256_blendv_ps(y.a, x.a, _mm256_cmp_ps(x.a, x.a, _CMP_UNORD_Q)),
@@ -122,13 +122,13 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     return from_i8(_mm_sub_epi8(_mm_and_si128(x, _mm_set1_epi8(15)), _mm_set1_epi8(8)));
 }
 
-/* 8 in lanes of m with all bits set, -8 in lanes with none. */
+/* Returns 8 in lanes of m with all bits set, -8 in lanes with none. */
 static inline __m256 from_mask(__m256i m)
 {
     return _mm256_blendv_ps(_mm256_set1_ps(-8), _mm256_set1_ps(8), _mm256_castsi256_ps(m));
 }
 
-/* 8 in lanes with this bit of their word set, -8 in the others. */
+/* Returns 8 in lanes with this bit of their word set, -8 in the others. */
 static inline vf vf_load_bit(const uint16_t *p, int bit)
 {
     const __m256i b = _mm256_set1_epi32(1 << bit);
@@ -138,7 +138,7 @@ static inline vf vf_load_bit(const uint16_t *p, int bit)
                 from_mask(_mm256_cmpeq_epi32(_mm256_and_si256(y, b), b))};
 }
 
-/* 8 in lanes i with bit i of w set, -8 in the others. */
+/* Returns 8 in lanes i with bit i of w set, -8 in the others. */
 static inline vf vf_bits(uint16_t w)
 {
     const __m256i lo = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128), hi = _mm256_slli_epi32(lo, 8);
@@ -224,14 +224,14 @@ static inline __m256 outside(__m256i lane, int first, int last)
     return _mm256_castsi256_ps(o);
 }
 
-/* Lanes first..last of x; the other lanes from y. */
+/* Returns lanes first..last of x and the other lanes of y. */
 static inline vf vf_keep(vf x, int first, int last, vf y)
 {
     return (vf){_mm256_blendv_ps(x.a, y.a, outside(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), first, last)),
                 _mm256_blendv_ps(x.b, y.b, outside(_mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15), first, last))};
 }
 
-/* Horizontal sum; lanes are added by halves: 8, 4, 2, 1 apart. */
+/* Returns the sum of all lanes, added by halves: lanes 8, 4, 2, 1 apart. */
 static inline float vf_hsum(vf x)
 {
     __m256 t = _mm256_add_ps(x.a, x.b);

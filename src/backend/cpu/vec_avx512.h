@@ -31,7 +31,7 @@ static inline vf vf_copysign(vf a, vf b)
     return _mm512_or_ps(_mm512_abs_ps(a), _mm512_and_ps(b, _mm512_set1_ps(-0.0f)));
 }
 static inline vf vf_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-/* a * 2^n, for integers n in [-126, 127] */
+/* Returns a * 2^n, for integers n in [-126, 127]. */
 static inline vf vf_scale2(vf a, vf n) { return _mm512_scalef_ps(a, n); }
 static inline vf vf_load_i8(const int8_t *p)
 {
@@ -45,7 +45,7 @@ static inline vf vf_select_lt(vf a, vf b, vf x, vf y)
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
 }
 
-/* x where x is NaN, else y */
+/* Returns for each lane x if x is NaN, else y. */
 static inline vf vf_select_nan(vf x, vf y)
 {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), y, x);
@@ -80,10 +80,10 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
 }
 
-/* 8 in lanes with their bit of m set, -8 in the others. */
+/* Returns 8 in lanes with their bit of m set, -8 in the others. */
 static inline vf from_mask(__mmask16 m) { return _mm512_mask_blend_ps(m, _mm512_set1_ps(-8), _mm512_set1_ps(8)); }
 
-/* The bit is taken from each lane's word, or from one word by lane index. */
+/* Return 8 or -8 per lane: vf_load_bit by bit `bit` of the lane's word, vf_bits by the bit of w at the lane's index. */
 static inline vf vf_load_bit(const uint16_t *p, int bit)
 {
     __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *) p));
@@ -141,14 +141,14 @@ static inline void vf_store_i8(int8_t *p, vf a)
     _mm_storeu_si128((__m128i *) p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a)));
 }
 
-/* Lanes first..last of a; the other lanes from b. */
+/* Returns lanes first..last of a and the other lanes of b. */
 static inline vf vf_keep(vf a, int first, int last, vf b)
 {
     unsigned from = first > 0 ? 0xffffu << first : 0xffffu, to = last < 15 ? (2u << last) - 1 : 0xffffu;
     return _mm512_mask_blend_ps((__mmask16) (from & to), b, a);
 }
 
-/* Horizontal sum; lanes are added by halves: 8, 4, 2, 1 apart. */
+/* Returns the sum of all lanes, added by halves: lanes 8, 4, 2, 1 apart. */
 static inline float vf_hsum(vf a)
 {
     __m256 x = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));

@@ -30,7 +30,7 @@ static inline vf vf_fma(vf a, vf b, vf c) { VF_EACH(a.v[i] * b.v[i] + c.v[i]); }
 static inline vf vf_max(vf a, vf b) { VF_EACH(f4_select(a.v[i] > b.v[i], a.v[i], b.v[i])); }
 static inline vf vf_min(vf a, vf b) { VF_EACH(f4_select(a.v[i] < b.v[i], a.v[i], b.v[i])); }
 static inline vf vf_select_lt(vf a, vf b, vf x, vf y) { VF_EACH(f4_select(a.v[i] < b.v[i], x.v[i], y.v[i])); }
-/* x where x is NaN, else y */
+/* Returns for each lane x if x is NaN, else y. */
 static inline vf vf_select_nan(vf x, vf y) { VF_EACH(f4_select(x.v[i] == x.v[i], y.v[i], x.v[i])); }
 
 static inline vf vf_abs(vf a)
@@ -52,7 +52,7 @@ static inline vf vf_round(vf a)
     VF_EACH((a.v[i] + c) - c);
 }
 
-/* a * 2^n, for integers n in [-126, 127] */
+/* Returns a * 2^n, for integers n in [-126, 127]. */
 static inline vf vf_scale2(vf a, vf n)
 {
     f4 c = f4_set1(12582912.0f + 127.0f);
@@ -104,7 +104,7 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     return vf_load(t);
 }
 
-/* 8 in lanes with this bit of their word set, -8 in the others. */
+/* Returns 8 in lanes with this bit of their word set, -8 in the others. */
 static inline vf vf_load_bit(const uint16_t *p, int bit)
 {
     float t[16];
@@ -112,7 +112,7 @@ static inline vf vf_load_bit(const uint16_t *p, int bit)
     return vf_load(t);
 }
 
-/* 8 in lanes i with bit i of w set, -8 in the others. */
+/* Returns 8 in lanes i with bit i of w set, -8 in the others. */
 static inline vf vf_bits(uint16_t w)
 {
     float t[16];
@@ -174,7 +174,7 @@ static inline void vf_store_i8(int8_t *p, vf a)
     for (int i = 0; i < 16; i++) p[i] = (int8_t) t[i];
 }
 
-/* Lanes first..last of a; the other lanes from b. */
+/* Returns lanes first..last of a and the other lanes of b. */
 static inline vf vf_keep(vf a, int first, int last, vf b)
 {
     float x[16], y[16];

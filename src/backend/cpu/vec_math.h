@@ -44,7 +44,7 @@ PI__INLINE float exp1(float x)
     return y[0];
 }
 
-/* tanh within 2 ulp: a polynomial near 0, else from e^2|x|. */
+/* tanh within 2 ulp: a polynomial near 0, otherwise computed from e^2|x|. */
 PI__INLINE vf vf_tanh(vf x)
 {
     vf a = vf_abs(x);
@@ -75,7 +75,7 @@ PI__INLINE vf vf_gelu_erf(vf x)
     return vf_mul(vf_mul(x, vf_set1(0.5f)), vf_add(vf_set1(1.0f), erf));
 }
 
-/* The bounds are the first operands of min and max, so a NaN is propagated. */
+/* 1 / (1 + e^-x). The bounds are the first operands of min and max, so a NaN is propagated. */
 PI__INLINE vf vf_sigmoid(vf x)
 {
     vf e = vf_exp_of(vf_min(vf_set1(87.0f), vf_max(vf_set1(-87.0f), vf_sub(vf_zero(), x))));
@@ -100,7 +100,7 @@ PI__INLINE vf vf_softplus(vf x)
     return vf_select_nan(x, y);
 }
 
-/* Loads x[0..n) into 16 lanes; lanes past n are set to fill. */
+/* Loads the n values at x into the first lanes; lanes past n are set to fill. n is at most 16. */
 PI__INLINE vf vf_load_tail(const float *x, int n, float fill)
 {
     float t[16];

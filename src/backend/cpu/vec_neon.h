@@ -33,7 +33,7 @@ static inline vf vf_select_lt(vf x, vf y, vf yes, vf no)
 {
     VF_EACH(vbslq_f32(vcltq_f32(x.v[i], y.v[i]), yes.v[i], no.v[i]));
 }
-/* x where x is NaN, else y */
+/* Returns for each lane x if x is NaN, else y. */
 static inline vf vf_select_nan(vf x, vf y) { VF_EACH(vbslq_f32(vceqq_f32(x.v[i], x.v[i]), y.v[i], x.v[i])); }
 
 static inline void vf_store(float *p, vf x)
@@ -55,7 +55,7 @@ static inline float32x4_t pow2(float32x4_t n)
     return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23));
 }
 
-/* x * 2^n, for integers n in [-126, 127] */
+/* Returns x * 2^n, for integers n in [-126, 127]. */
 static inline vf vf_scale2(vf x, vf n) { VF_EACH(vmulq_f32(x.v[i], pow2(n.v[i]))); }
 
 static inline vf vf_load_f16(const uint16_t *p) { VF_EACH(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + i * 4)))); }
@@ -80,13 +80,13 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     return from_i8(vsubq_s8(vreinterpretq_s8_u8(x), vdupq_n_s8(8)));
 }
 
-/* 8 in lanes of x that share a bit with b, -8 in the others. */
+/* Returns 8 in lanes of x that share a bit with b, -8 in the others. */
 static inline float32x4_t from_bits(uint32x4_t x, uint32x4_t b)
 {
     return vbslq_f32(vtstq_u32(x, b), vdupq_n_f32(8), vdupq_n_f32(-8));
 }
 
-/* The bit is taken from each lane's word, or from one word by lane index. */
+/* Return 8 or -8 per lane: vf_load_bit by bit `bit` of the lane's word, vf_bits by the bit of w at the lane's index. */
 static inline vf vf_load_bit(const uint16_t *p, int bit)
 {
     VF_EACH(from_bits(vmovl_u16(vld1_u16(p + i * 4)), vdupq_n_u32(1u << bit)));
@@ -160,7 +160,7 @@ static inline void vf_store_i8(int8_t *p, vf x)
     vst1q_s8(p, vcombine_s8(vmovn_s16(lo), vmovn_s16(hi)));
 }
 
-/* Lanes first..last of x; the other lanes from y. */
+/* Returns lanes first..last of x and the other lanes of y. */
 static inline vf vf_keep(vf x, int first, int last, vf y)
 {
     static const int32_t iota[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -169,7 +169,7 @@ static inline vf vf_keep(vf x, int first, int last, vf y)
                       y.v[i]));
 }
 
-/* Horizontal sum; lanes are added by halves: 8, 4, 2, 1 apart. */
+/* Returns the sum of all lanes, added by halves: lanes 8, 4, 2, 1 apart. */
 static inline float vf_hsum(vf x)
 {
     float32x4_t s = vaddq_f32(vaddq_f32(x.v[0], x.v[2]), vaddq_f32(x.v[1], x.v[3]));

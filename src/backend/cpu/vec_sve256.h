@@ -47,7 +47,7 @@ static inline vf vf_select_lt(vf x, vf y, vf yes, vf no)
 {
     VF_EACH(svsel_f32(svcmplt_f32(ALL, x.v[i], y.v[i]), yes.v[i], no.v[i]));
 }
-/* x where x is NaN, else y */
+/* Returns for each lane x if x is NaN, else y. */
 static inline vf vf_select_nan(vf x, vf y) { VF_EACH(svsel_f32(svcmpuo_f32(ALL, x.v[i], x.v[i]), x.v[i], y.v[i])); }
 
 static inline void vf_store(float *p, vf x)
@@ -67,7 +67,7 @@ static inline void vf_load4(const float *p, vf y[4])
     }
 }
 
-/* x * 2^n, for integers n in [-126, 127] */
+/* Returns x * 2^n, for integers n in [-126, 127]. */
 static inline vf vf_scale2(vf x, vf n) { VF_EACH(svscale_f32_x(ALL, x.v[i], svcvt_s32_f32_x(ALL, n.v[i]))); }
 
 static inline vf vf_load_f16(const uint16_t *p)
@@ -91,13 +91,13 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     VF_EACH(svcvt_f32_s32_x(ALL, svsub_n_s32_x(ALL, svreinterpret_s32_u32(nibbles(p + i * 8, high)), 8)));
 }
 
-/* 8 in lanes of x that share a bit with b, -8 in the others. */
+/* Returns 8 in lanes of x that share a bit with b, -8 in the others. */
 static inline f8 from_bits(u8x32 x, u8x32 b)
 {
     return svsel_f32(svcmpne_n_u32(ALL, svand_u32_x(ALL, x, b), 0), svdup_n_f32(8), svdup_n_f32(-8));
 }
 
-/* The bit is taken from each lane's word, or from one word by lane index. */
+/* Return 8 or -8 per lane: vf_load_bit by bit `bit` of the lane's word, vf_bits by the bit of w at the lane's index. */
 static inline vf vf_load_bit(const uint16_t *p, int bit)
 {
     VF_EACH(from_bits(svld1uh_u32(ALL, p + i * 8), svdup_n_u32(1u << bit)));
@@ -163,7 +163,7 @@ static inline void vf_store_i8(int8_t *p, vf x)
     for (int i = 0; i < 2; i++) svst1b_s32(ALL, p + i * 8, svcvt_s32_f32_x(ALL, svrintn_f32_x(ALL, x.v[i])));
 }
 
-/* Lanes first..last of x; the other lanes from y. */
+/* Returns lanes first..last of x and the other lanes of y. */
 static inline vf vf_keep(vf x, int first, int last, vf y)
 {
     vf r;
@@ -175,7 +175,7 @@ static inline vf vf_keep(vf x, int first, int last, vf y)
     return r;
 }
 
-/* Horizontal sum; lanes are added by halves: 8, 4, 2, 1 apart. */
+/* Returns the sum of all lanes, added by halves: lanes 8, 4, 2, 1 apart. */
 static inline float vf_hsum(vf x)
 {
     f8 s = svadd_f32_x(ALL, x.v[0], x.v[1]);

@@ -16,9 +16,9 @@
 
 #include "backend/mpi/plugin.h"
 
-/* Polling. For the first BUSY_MS a wait spins: ranks with cores of their own are rarely further apart. After that
- * it sleeps between polls: on a shared machine a sleeping thread resumes earlier than one that yields. Sleeps get
- * longer while nothing arrives. */
+/* Polling. For the first BUSY_MS milliseconds a wait spins: ranks with cores of their own rarely need longer. After
+ * that it sleeps between polls: on a shared machine a sleeping thread resumes earlier than one that yields. Sleeps
+ * take NAP_US microseconds, LONG_NAP_US after LONG_MS milliseconds without a message, IDLE_NAP_US after IDLE_MS. */
 static const double BUSY_MS = 0.1, LONG_MS = 20, IDLE_MS = 1000;
 enum { NAP_US = 20, LONG_NAP_US = 100, IDLE_NAP_US = 1000, MOST = 1 << 30 /* max bytes of a call */, TAG = 0x5041 };
 
@@ -32,7 +32,8 @@ static double now_ms(void)
     return (double) t.tv_sec * 1e3 + (double) t.tv_nsec / 1e6;
 }
 
-/* Waits for request q. rc: result of the call that made it. */
+/* Waits until request q is complete. rc: MPI's result of the call that created it. Returns false after ms
+ * milliseconds or on an error. */
 static bool done(int rc, MPI_Request *q, double ms)
 {
     const double start = now_ms();
@@ -62,7 +63,7 @@ static bool mpi_bcast(void *p, size_t n, double ms)
 static bool mpi_gather(void *buf, size_t n, double ms)
 {
     MPI_Request q;
-    if (!broken && n > MOST) broken = true; /* shards are never that large */
+    if (!broken && n > MOST) broken = true; /* fails: shards are never that large */
     if (!n || broken) return !broken;
     return done(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, buf, (int) n, MPI_BYTE, comm, &q), &q, ms);
 }

@@ -14,7 +14,8 @@ enum { PI__MPI_PLUGIN_VERSION = 1 };
 
 typedef struct pi__mpi_plugin {
     uint32_t version;
-    /* Joins all processes of the launch, and waits for them. On failure writes one line to `why`. */
+    /* Joins all processes of the launch, and waits for them. Sets the rank of this process, the number of ranks,
+     * and both numbers among the ranks of its machine. On failure writes one line to `why` and returns false. */
     bool (*open)(int32_t *rank, int32_t *n, int32_t *local, int32_t *n_local, char *why, size_t cap);
     bool (*bcast)(void *p, size_t n, double ms);
     bool (*gather)(void *buf, size_t n, double ms);
