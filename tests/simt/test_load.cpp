@@ -314,7 +314,7 @@ static void test_shared(void **)
         plan.size = sizeof plan;
         assert_int_equal(pi_engine_plan(o, &plan, &err), PI_OK);
         assert_true((plan.host_cache_bytes > 0) == !shares);
-        assert_true((lines.find("cache-ram is off") != std::string::npos) == shares);
+        assert_true((lines.find("cache-ram is disabled") != std::string::npos) == shares);
         pi_options_free(o);
         if (shares) assert_true(up[1] + (long) plan.weights_bytes / 2 < up[0]);
         const std::vector<answer> got = ask(e, {"you and the other hand", "once"}, true);

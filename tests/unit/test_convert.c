@@ -95,7 +95,7 @@ static void anthropic_messages_become_chat_messages(void **state)
         {BLOCKS("{\"type\": \"document\", \"source\": {\"type\": \"url\", \"url\": \"http://x/y\"}}"), .error =
             "document that is not text"},
         {BLOCKS(PDF), .error = "PDF document"},
-        {BLOCKS(PNG), .error = "an image, which this server cannot read"},
+        {BLOCKS(PNG), .error = "an image, which is not supported"},
         {BLOCKS("{\"type\": \"search_result\", \"source\": \"s\", \"title\": \"t\", \"content\": [{\"type\":"
             " \"text\", \"text\": \"w\"}]}"),
          .messages = SAYS("<search_result>\\n<source>s</source>\\n<title>t</title>\\nw\\n</search_result>\\n")},

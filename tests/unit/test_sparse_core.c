@@ -313,7 +313,7 @@ static void deepseek4(void **st)
     (void) st;
     each("deepseek4", NULL);
     pi__config c = base_config();
-    refuse(&c, PI_EUNSUPPORTED, "no attention to all tokens");
+    refuse(&c, PI_EUNSUPPORTED, "no full attention");
     unlink(model_path);
 }
 
