@@ -278,7 +278,8 @@ PI_FN void process_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *
     add_pv<S>(stage, ptx_shared(shared + S::p), state + 2 * S::HEADS, t);
 }
 
-/* Processes rows first .. end - 1 of the list. Results: acc, state; without UNITS also run and the folded sums. */
+/* Processes rows first .. end - 1 of the list. With UNITS the result is the sum of the block's only split: m and l in
+ * `state`, O in t.acc. Without UNITS it is the sum of the folded splits: m and l in `run`, O in t.o. */
 template <class S>
 PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t first, int32_t end, ahead<S> &rows,
                 S &t)

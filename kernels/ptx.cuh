@@ -89,8 +89,8 @@ PI_FN void ptx_mbarrier_init(uint32_t at, uint32_t count)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
 }
-/* Makes mbarrier inits visible to the async proxy. The initializing thread calls this before the block barrier that
- * lets other threads use them. */
+/* Makes the calling thread's earlier writes to shared memory visible to the async proxy: mbarrier inits, stores and
+ * completed cp.async. Call it before the barrier or mbarrier arrival that lets other threads use them. */
 PI_FN void ptx_fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 PI_FN void ptx_mbarrier_arrive_expect(uint32_t at, uint32_t bytes)
 {

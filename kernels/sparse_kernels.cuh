@@ -293,7 +293,8 @@ PI_FN void process_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *
     softmax<S>(part, end - at.i * TILE, is_first, (uint16_t *) (shared + S::p), (float *) (shared + S::state));
 }
 
-/* Processes the list's tiles from row `first` to `end`: acc and state; without UNITS, also run and the folded sums. */
+/* Processes the list's tiles from row `first` to `end`. With UNITS the result is the sum of the block's only split: m
+ * and l in `state`, O in t.acc. Without UNITS it is the sum of the folded splits: m and l in `run`, O in t.o. */
 template <class S>
 PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t first, int32_t end, ahead<S> &rows,
                 S &t)
@@ -305,8 +306,8 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
     for (int32_t i = 0; i < S::STAGES - 1; i++) load_tile<S>(k, n_window, shared, begin + i, i, end);
 #pragma unroll 1
     while (at.i < last) {
-        /* First tile of the next KV_SPLIT rows. A split has KV_SPLIT rows or a multiple. Add the previous tile's values
-         * first, and end its split if this tile opens another one. */
+        /* The first tile of the next KV_SPLIT rows. A split has KV_SPLIT rows or a multiple, so only these tiles can
+         * open one. O is one tile behind S: the previous tile's values are added before its split ends. */
         const bool opens = !(at.i * TILE & (split - 1));
         arrive<S>();
         if (at.i > begin) add_values<S>(k, shared, at, t);

@@ -70,7 +70,7 @@ typedef struct pi__config {
     int policy;                /* PI__POLICY_* */
     double max_wait_ms;        /* a request that waited longer goes first; 0 = never */
     int spec;                  /* PI__SPEC_*, default drafter of requests */
-    unsigned spec_also;        /* bit PI__SPEC_* of each other drafter that a request may choose */
+    unsigned spec_also;        /* mask: 1u << PI__SPEC_* of each drafter that a request may choose besides `spec` */
     const char *draft_model;   /* path of a drafter's GGUF; NULL or "" = no draft model */
     int32_t n_draft;           /* max drafts per sequence and step, at most PI__MAX_DRAFT */
     int32_t n_draft_least;     /* min drafts per sequence and step; fewer drafts are dropped */

@@ -185,7 +185,7 @@ static void fill_forced_probs(pi__runner *r, pi__seq *s, float *row, int32_t id)
     else pi__logprobs(row, r->config.m->n_vocab, id, s->params.n_logprobs, s->probs, r->scratch);
 }
 
-/* Recomputes row i of the batch if only its top values are valid (pi__best_rows). */
+/* Recomputes row i of the batch in full if some row of the step has inexact values (pi__best_rows). */
 static void complete_row(pi__runner *r, int32_t i)
 {
     const pi__rows *rows = r->config.rows;

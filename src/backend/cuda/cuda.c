@@ -97,7 +97,8 @@ static void cuda_host_free(pi__backend *be, void *p, size_t size)
     pi__rt_host_free(((pi__cuda *) be)->rt, p);
 }
 
-/* Returns 0 if the copy is refused. This is not an error of the step: the caller continues without the copy. */
+/* copy_out and copy_in return the number of the queued copy, or 0 if it was not queued. This is not an error of the
+ * step: the caller continues without the copy. */
 static uint64_t cuda_copy_out(pi__backend *be, void *host, const void *src, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;

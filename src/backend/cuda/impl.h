@@ -190,7 +190,9 @@ typedef struct pi__cuda {
     pi__limits lim;         /* limits passed to reserve() */
     cuda_scratch at;        /* offsets in scratch, from reserve() */
     char *scratch;          /* device memory */
-    int32_t *image;         /* [max_ints] pinned host copy of the step's batch; uploaded to `scratch + at.batch` */
+    /* [max_ints] pinned ring of the batches of steps; the current step's part, from first_int on, is uploaded to
+     * `scratch + at.batch` */
+    int32_t *image;
     size_t first_int;       /* index in image: start of the current step's part */
     size_t n_ints, max_ints; /* index in image after that part; size of image */
     /* index in image: start of the parts that the device may not have read yet. They end at n_ints, or wrap around */

@@ -332,7 +332,8 @@ typedef struct tail_try {
     tail_results got[2]; /* separate launches; one launch */
 } tail_try;
 
-/* Queues two products, their routes, sums of experts, the residual add and the packing of the next input. */
+/* Queues products p[0] (router logits) and p[1], the routes, sums of experts, residual add and the packing of the next
+ * input. one: true = a single launch with epilogue `tail`; false = separate launches. */
 static void queue_layer(tryout *t, const pi__k_product p[2], const pi__k_tail *tail, const void *halves,
                         const float *floats, bool one)
 {
