@@ -75,7 +75,7 @@ def json_errors(s):
             (C, b'{"prompt": \'a\'}', None, 'the body is not JSON: expected a value (line 1, column 12)'),
             (C, b'{"prompt": NaN}', None, 'the body is not JSON: expected a value (line 1, column 12)'),
             (C, b'{"prompt": "\xff"}', None, 'the body is not JSON: the text is not UTF-8 (line 1, column 13)'),
-            (C, b'{"prompt":"a"} x', None, 'the body is not JSON: something follows the value (line 1, column 16)'),
+            (C, b'{"prompt":"a"} x', None, 'the body is not JSON: unexpected text after the value (line 1, column 16)'),
             (C, b'', None, 'the body is not JSON: the text ends where a value is expected (line 1, column 1)'),
             ('/tokenize', b'[', None, 'the body is not JSON: the text ends where a value is expected (line 1, column 2)'),
             (C, b'{"prompt":' + b'[' * 90000, None, 'nested too deeply'), (C, b'{"a":' * 90000, None, 'nested too deeply'),
