@@ -1015,7 +1015,7 @@ def prefixed(model):
     expect('a completion', ask(s, '/models/a/v1/completions', {'prompt': 'a', 'max_tokens': 1}, key)[0], 200)
     s.end()
     r = subprocess.run([BIN, 'serve', '-m', model, '--api-prefix', 'a'], capture_output=True, text=True)
-    if not r.returncode or 'begins with /' not in r.stderr: fault(f'--api-prefix a: {r.returncode}, {r.stderr}')
+    if not r.returncode or 'begin with /' not in r.stderr: fault(f'--api-prefix a: {r.returncode}, {r.stderr}')
 
 
 def efforts(model):
