@@ -124,12 +124,13 @@ void pi__answer_drop_call(pi__answer *a)
     uint32_t i = (uint32_t) a->n_call - 1;
     bool told = true;
     size_t n = a->n_delta;
-    while (n > a->next_delta && a->delta[n - 1].kind >= PI_CHAT_CALL && a->delta[n - 1].call == i)
+    /* Deltas of a `sure` call stay: they are shown as they grow, also if the caller reads them only after the end. */
+    while (!a->call[i].sure && n > a->next_delta && a->delta[n - 1].kind >= PI_CHAT_CALL && a->delta[n - 1].call == i)
         told = a->delta[--n].kind != PI_CHAT_CALL;
     a->n_delta = n; /* the caller has not read the deltas from n on */
     a->open = false;
     a->call[i].dropped = true;
-    a->call[i].args.n = 0;
+    if (!a->call[i].sure) a->call[i].args.n = 0;
     if (told) {
         pi__answer_record(a, PI_CHAT_CALL_DROPPED, i, 0, 0);
         return;

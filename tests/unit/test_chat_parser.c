@@ -586,6 +586,38 @@ static void test_tokens(void **state)
     pi__chat_free(c);
 }
 
+/* A bound call that a token limit cuts shows the same arguments if its deltas are read while it grows, or after the
+ * end. */
+static void a_cut_bound_call_is_independent_of_reading(void **state)
+{
+    (void) state;
+    static const char text[] = "<tool_call>{\"name\": \"now\", \"arguments\": {\"city\": \"Pari";
+    pi__chat *c = chat_of(HERMES);
+    for (int after = 0; after < 2; after++) {
+        pi__answer *a;
+        pi_error err;
+        pi_chat_delta d = {.size = sizeof d};
+        char args[64] = "";
+        int n_calls = 0, n_dropped = 0;
+        assert_int_equal(pi__answer_new(&a, c, tools, NULL, 0, &err), PI_OK);
+        assert_int_equal(pi__answer_feed(a, text, sizeof text - 1), PI_OK);
+        pi__answer_bind(a);
+        for (int pass = after; pass < 2; pass++) { /* pass 0 reads before the end */
+            if (pass) assert_int_equal(pi__answer_end(a, true), PI_OK);
+            while (pi__answer_next(a, &d)) {
+                if (d.kind == PI_CHAT_ARGUMENTS) strncat(args, d.text, d.text_len);
+                n_calls += d.kind == PI_CHAT_CALL && d.sure;
+                n_dropped += d.kind == PI_CHAT_CALL_DROPPED;
+            }
+        }
+        assert_string_equal(args, "{\"city\": \"Pari");
+        assert_int_equal(n_calls, 1);
+        assert_int_equal(n_dropped, 1);
+        pi__answer_free(a);
+    }
+    pi__chat_free(c);
+}
+
 static void test_refused(void **state)
 {
     (void) state;
@@ -679,7 +711,7 @@ int main(void)
         cmocka_unit_test(test_llama), cmocka_unit_test(test_python), cmocka_unit_test(test_tagged_lists),
         cmocka_unit_test(test_kimi_k3), cmocka_unit_test(test_loose_tags), cmocka_unit_test(test_unclosed_thoughts),
         cmocka_unit_test(test_cut), cmocka_unit_test(test_kimi), cmocka_unit_test(test_harmony), cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(a_cut_bound_call_is_independent_of_reading), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_long), cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests_, setup, teardown);
