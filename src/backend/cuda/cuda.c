@@ -446,8 +446,8 @@ static void give_up(pi__cuda *c, int way, const char *name, int wrong, const pi_
 {
     static const char *const then[] = {"in FP4: fp4-mode w4a16 is used", "by cuBLAS: cublas is disabled",
                                        "by 16-bit tensor cores: they use F32 and are slower",
-                                       "by int8 tensor cores: quantized models cannot run: update the driver, "
-                                       "or give device cpu",
+                                       ("by int8 tensor cores: quantized models cannot run: update the driver, "
+                                        "or give device cpu"),
                                        "in 16-bit floats: matmul exact is used",
                                        "with activations in FP8: fp4-mode w4a16 is used"};
     const bool many = way == OF_INT8 && !(wrong & PI__WRONG_FEW);
