@@ -197,7 +197,6 @@ cuda() {
 }
 release() {
     local labels=()
-    only=() # with --only, steps need all of the build
     [ $fast = 0 ] || { only=(--target pagedinfer_cli fast_tests tool_tiny_model) labels=(-L "^(fast)$"); }
     build release -DCMAKE_BUILD_TYPE=Release -DPAGEDINFER_TESTS=ON "-DPAGEDINFER_LTO=$long" -DPAGEDINFER_WERROR=ON \
         -DPAGEDINFER_STATIC=ON -DPAGEDINFER_LLAMA_NAMES=ON

@@ -40,11 +40,6 @@ def tracked():
     return [f for f in out.split('\0') if f and os.path.isfile(f)]
 
 
-def block(text):
-    """The text of a C comment without its frame."""
-    return re.sub(r'^\s*\*(?=\s|$)', '', text, flags=re.M) if text.startswith('/*') else text
-
-
 def comments(path, text):
     """[(line, comment)]: comments of adjacent lines are one."""
     found = []
@@ -53,7 +48,8 @@ def comments(path, text):
             if m[0][0] == '/':
                 body = m[0][2:-2] if m[0][1] == '*' else m[0][2:]
                 alone = not text[text.rfind('\n', 0, m.start()) + 1:m.start()].strip()
-                found.append((text.count('\n', 0, m.start()) + 1, block('/*' + body)[2:], alone))
+                body = re.sub(r'\n\s*\*(?=\s|$)', '\n', body) # the frame of a block comment
+                found.append((text.count('\n', 0, m.start()) + 1, body, alone))
     elif path.endswith('.py'):
         for t in tokenize.generate_tokens(io.StringIO(text).readline):
             if t.type == tokenize.COMMENT:
