@@ -324,7 +324,16 @@ fetch() {
     export PAGEDINFER_MODEL=$model PAGEDINFER_VOCAB=$vocab PAGEDINFER_JSON_SUITE=$schemas
 }
 install() { check install bash tests/scripts/check_install.sh "$work/release" "$work/install" "$chat_model"; }
-tool() { check tool bash tests/scripts/check_tool.sh "$work/release/pagedinfer" "${model:-$chat_model}"; }
+# The tool with Gemma 3, or else the chat model, and a part of each model's greedy completion.
+tool() {
+    local with=()
+    if [ -n "$model" ]; then
+        with=("$model" gemma3 "the capital")
+    elif [ -n "$chat_model" ]; then
+        with=("$chat_model" llama Paris)
+    fi
+    check tool bash tests/scripts/check_tool.sh "$work/release/pagedinfer" "${with[@]}"
+}
 
 # check_arguments NAME: prints one argument per line. Nonzero = a needed file is missing.
 check_arguments() {

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # check_tool.sh: checks the pagedinfer tool from a user's view.
-#     bash tests/scripts/check_tool.sh TOOL [MODEL]
+#     bash tests/scripts/check_tool.sh TOOL [MODEL ARCHITECTURE TEXT]
 # Without a model: exit codes and streams; the exit status is 77. With a model also a greedy completion: stdout has
-# only text, stderr the speed, and the text is the same the second time and with one thread.
+# only text, which contains TEXT, stderr the speed, and the text is the same the second time and with one thread.
 set -uo pipefail
-tool=${1:?usage: check_tool.sh TOOL [MODEL]} model=${2:-}
+usage="usage: check_tool.sh TOOL [MODEL ARCHITECTURE TEXT]"
+tool=${1:?$usage} model=${2:-}
+[ -z "$model" ] || architecture=${3:?$usage} text=${4:?$usage}
 bad=0
 finding() { printf '%s\n' "$*"; bad=1; }
 tmp=$(mktemp -d) && trap 'rm -rf "$tmp"' EXIT
@@ -39,11 +41,11 @@ if [ -z "$model" ]; then
     exit 77
 fi
 expect 0 inspect "$model"
-grep -q gemma3 "$tmp/out" || finding "inspect does not name the architecture"
+grep -q "\"$architecture\"" "$tmp/out" || finding "inspect does not name the architecture"
 greedy=(run -m "$model" -p "The capital of France is" -n 16 --temp 0)
 expect 0 "${greedy[@]}"
 cp "$tmp/out" "$tmp/text"
-grep -q "the capital" "$tmp/text" || finding "greedy completion: $(cat "$tmp/text")"
+grep -q "$text" "$tmp/text" || finding "greedy completion: $(cat "$tmp/text")"
 grep -Eqi '(tok(ens)?|t)/s' "$tmp/err" || finding "no speed on stderr"
 expect 0 "${greedy[@]}"
 cmp -s "$tmp/out" "$tmp/text" || finding "the second time: $(cat "$tmp/out")"

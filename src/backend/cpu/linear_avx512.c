@@ -90,7 +90,9 @@ OP vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 
 #include "backend/cpu/linear_kernel.inc.h"
 
+#ifndef PI_NO_AMX
 /* Tables for processors that also have AMX. */
 static const pi__cpu_linear_kernels amx[2] = {TABLE(a8, "amx", pi__lin_amx[0]), TABLE(a15, "amx", pi__lin_amx[1])};
 
 const pi__cpu_linear_kernels *pi__lin_kernels_amx(int bits) { return &amx[bits == 15]; }
+#endif
