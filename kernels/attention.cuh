@@ -1,18 +1,19 @@
-/* Shared by the attention kernels: tile sizes, the work of a block, KV splits, the fold of the splits' sums, and the
- * scratch of launches in which several blocks share a row (units, see below).
+/* Shared by the attention kernels (attention_kernels.cuh, attention_wgmma_kernels.cuh, key_blocks_kernels.cuh): tile
+ * sizes, the work of a block of threads, KV splits, the fold of the splits' sums, and the scratch of launches in which
+ * several blocks share a row (units, see below). The online softmax is FlashAttention's.
  *
- * KV SPLITS. A split holds 256 keys (1 << KV_SHIFT): split p has positions 256 p .. 256 p + 255. Each split has its
- * own sum (m, l, O). A span is 4 adjacent splits. The sums of a span's splits are folded in order; then the sums of
- * the spans are folded in order:
+ * KV SPLITS. A split is 256 keys (1 << KV_SHIFT): split p holds positions 256 p .. 256 p + 255. Each split has its own
+ * sum: m = maximum of the logits, l = sum of the weights, O [D] = weighted sum of V. A span is 4 adjacent splits. The
+ * sums of a span's splits are folded in order; then the sums of the spans are folded in order:
  *
  *     position   0       256     512     768     1024    1280
  *     splits     [ s0 ]  [ s1 ]  [ s2 ]  [ s3 ]  [ s4 ]  [ s5 ] ...
  *     spans      [ ((s0 + s1) + s2) + s3       ]  [ (s4 + s5) ...          all = (span 0 + span 1) + ...
  *
- * This fixed order makes results batch-invariant for every assignment of blocks: one block for all keys, one block
- * per span, or one block per split where there are few keys. In the last two cases each block writes its sum (a unit:
- * a span or a split) to scratch, and the blocks that arrive last combine the units. Masked keys do not change a bit:
- * their P is 0, and the fold skips a sum without keys. */
+ * The fold order is fixed, so results are bitwise identical however the keys are divided among blocks of threads. One
+ * block has all keys of a row, or one span, or (if there are few keys) one split. In the last two cases the span or
+ * split of a block is called a unit: each block writes its sum to scratch, and the blocks that finish last combine the
+ * units. Masked keys do not change a bit: their weight P is 0, and the fold skips the sum of a split without keys. */
 #ifndef PI_ATTENTION_CUH
 #define PI_ATTENTION_CUH
 
@@ -26,89 +27,96 @@ namespace attention {
 enum {
     KV_SHIFT = 8,                 /* log2 of the keys of a split (256) */
     SPAN_SHIFT = KV_SHIFT + 2,    /* log2 of the keys of a span (4 splits) */
-    UNIT_ROWS = 16,               /* rows of a tile in launches with units */
+    UNIT_ROWS = 16,               /* rows of a tile (shape::R) in launches with units */
 };
 static constexpr float LOG2E = 1.44269504088896340736f;
 #define PI_MINUS_INF __uint_as_float(0xff800000u)
 
-/* Number of f16 products for each matmul. FAST: Q, P, K and V are f16; one product. EXACT: Q is hi + lo, two f16, so
- * that scores are as accurate as with floats. HILO: K, V (F32 caches) and P are hi + lo, too. */
+/* Precision of the two matmuls, Q K^T and P V. FAST: Q, P, K and V are one f16 each; one product. EXACT: Q is the sum
+ * of two f16, hi + lo, so scores are as accurate as with float queries; K, V and P are one f16. HILO: for F32 caches.
+ * Q, K, V and P are hi + lo. */
 enum { FAST, EXACT, HILO };
 
-/* How keys and values reach shared memory (attention_keys.cuh). COPIED: F16 and BF16, in their final place. RAW: other
- * types, copied in their cache layout and then converted in shared memory. HILO converts during the load. */
+/* How keys and values reach shared memory (attention_keys.cuh). COPIED: F16 and BF16 are copied to their final place.
+ * RAW: other types are copied in their cache layout, then converted to f16 in shared memory. HILO kernels have RAW
+ * here, but copy nothing: they convert while they read the cache. */
 enum { COPIED, RAW };
 
-/* Sizes that, with KIND, determine the bits of a row's result. TILE: keys of a tile. PARTS: number of parts of D; a
- * score is the sum of one dot product per part. */
+/* Sizes that, with KIND, determine the bits of a row's result, so they are equal in all kernels for heads of D values.
+ * TILE: keys of a tile. PARTS: number of equal parts of D; a score is the sum of one dot product per part. */
 template <int D> struct head {
     static constexpr int TILE = D <= 64 ? 64 : D <= 128 ? 32 : 16;
     static constexpr int PARTS = D <= 128 ? 2 : D <= 256 ? 4 : 8;
 };
 
-/* Sizes of a kernel for heads of D values: GROUPS groups of 16 rows, WARPS warps per group, D / WARPS columns per
- * warp. */
+/* Sizes of an attention() kernel for heads of D values. A block has GROUPS groups of 16 rows. WARPS warps share a
+ * group's rows; each has D / WARPS columns of Q, K, V and O. KIND: FAST, EXACT or HILO; COMES: COPIED or RAW. */
 template <int D_, int GROUPS_, int WARPS_, int KIND_, int COMES_> struct shape {
     static constexpr int D = D_, GROUPS = GROUPS_, WARPS = WARPS_, KIND = KIND_, COMES = COMES_;
     static constexpr int R = 16 * GROUPS, THREADS = 32 * GROUPS * WARPS;
     static constexpr int TILE = head<D>::TILE;
-    static constexpr int COLS = D / 8;                       /* 16-byte pieces of a row of K or V */
-    static constexpr int N = COLS / WARPS;                   /* 8-column pieces of O per warp */
-    static constexpr int PARTS = head<D>::PARTS / WARPS;     /* number of D's parts that a warp multiplies */
+    static constexpr int COLS = D / 8;                       /* pieces (8 f16, 16 bytes) of a row of K or V */
+    static constexpr int N = COLS / WARPS;                   /* pieces (8 columns) of O per warp */
+    static constexpr int PARTS = head<D>::PARTS / WARPS;     /* parts of a score that a warp computes */
     static constexpr int Q_TERMS = KIND == FAST ? 1 : 2, PLANES = KIND == HILO ? 2 : 1;
-    static constexpr uint32_t PLANE = 2 * TILE * D;          /* bytes of a tile of K or V as one f16 (hi or lo) */
-    static constexpr uint32_t TILES = 2 * PLANES * PLANE;    /* bytes of K's and V's tiles; HILO: hi and lo */
-    static constexpr uint32_t EXCHANGE = WARPS > 1 ? THREADS * TILE / 8 * 16 : 0; /* bytes for parts of scores */
-    static constexpr int MIN_BLOCKS = THREADS == 256 ? 1 : 2; /* blocks per multiprocessor that registers allow */
+    static constexpr uint32_t PLANE = 2 * TILE * D;          /* bytes of TILE rows of K or of V, one f16 per value */
+    /* bytes of a tile of K and one of V; HILO: hi and lo of both */
+    static constexpr uint32_t TILES = 2 * PLANES * PLANE;
+    static constexpr uint32_t EXCHANGE = WARPS > 1 ? THREADS * TILE / 8 * 16 : 0; /* shared bytes to exchange scores */
+    static constexpr int MIN_BLOCKS = THREADS == 256 ? 1 : 2; /* blocks per SM that the registers allow */
     static constexpr int STEP = TILE;                        /* keys of a softmax step */
     static constexpr int STEPS = N / 2;                      /* mma steps of 16 values of Q and K per warp */
-    static constexpr int FIRST_COPIER = 0, COPIERS = THREADS; /* threads that copy keys and values */
-    static constexpr uint32_t PITCH = 2 * D;                 /* bytes between rows of a tile */
-    /* Bytes between adjacent pieces of a row with the same swizzle: 4 or 8 pieces. */
+    static constexpr int FIRST_COPIER = 0, COPIERS = THREADS; /* the first copying thread; number of copying threads */
+    static constexpr uint32_t PITCH = 2 * D;                 /* bytes between the rows (keys) of a tile */
+    /* Bytes from a piece to the next piece of the row that is swizzled equally: 4 or 8 pieces further (swizzled()). */
     static constexpr uint32_t NEXT = COLS % 8 ? 64 : 128;
 
-    /* False for columns past the head's end: some heads are smaller than D. */
+    /* False if column d is past the end of a head of dim columns. Only D 96 and 128 also serve smaller heads (80,
+     * 112). */
     static __device__ __forceinline__ bool has_column(int32_t d, int32_t dim)
     {
         return (D != 96 && D != 128) || d < dim;
     }
-    /* Index of the thread; of the warp's group of 16 rows; of the warp within the group; the warp's first column of
-     * Q. */
+    /* thread(): index of the thread in the block. group(): index of the warp's group of 16 rows. part(): index of the
+     * warp among the WARPS warps of the group. q_column(): first column of Q that the warp multiplies. */
     static __device__ __forceinline__ int thread() { return (int) threadIdx.x; }
     static __device__ __forceinline__ int group() { return (int) threadIdx.x / 32 / WARPS; }
     static __device__ __forceinline__ int part() { return (int) threadIdx.x / 32 % WARPS; }
     static __device__ __forceinline__ int q_column() { return part() * N * 8; }
 };
 
-/* Arguments of an attention kernel. */
+/* Arguments of attention() and attention_wgmma(). */
 struct attn_job {
     pi__k_attn a;
     int32_t group;      /* query heads per kv head */
     int32_t kv_head0;   /* first kv head of the launch */
     int32_t n_kv_heads; /* kv heads of the launch */
-    int32_t n_units;    /* max units of a row; 0 = no units: one block computes all keys of a row */
+    int32_t n_units;    /* max units of a row (gridDim.z); 0 = no units: one block has all keys of a row */
     int32_t unit_shift; /* log2 of a unit's keys: KV_SHIFT or SPAN_SHIFT */
     pi__k_tail tail;    /* the launch's epilogue; arrived == NULL = no epilogue */
 };
 
-/* The work of a block: a tile of R rows of one sequence and kv head. A row is a token of this step and one of the kv
- * head's query heads; rows are ordered by token, then by head. */
+/* The work of a block: a tile of R rows of one sequence and kv head. A row is a pair: a token of this step and one of
+ * the `group` query heads that use the kv head. The rows of a sequence are ordered by token, then by head. */
 struct work {
-    int32_t seq, kv_head;    /* sparse prefill: `seq` is the run's index */
-    int32_t first, n_rows;   /* index of the tile's first row in the sequence; number of rows of the sequence */
+    int32_t seq, kv_head;    /* sparse prefill: seq is the index of the run (pi__runs) */
+    int32_t first, n_rows;   /* row of the sequence at which the tile starts; rows of the sequence: tokens * group */
     int32_t token0;          /* index in the batch of the sequence's first token of this step */
     int32_t group;           /* query heads per kv head */
-    int32_t lo, hi;          /* first and last key that any row of the tile attends to */
+    int32_t lo, hi;          /* first and last key position that any row of the tile attends to */
 };
 
+/* Token (index in the batch) and query head of row r of the tile, and whether that row exists. */
 PI_FN int32_t row_token(const work &w, int32_t r) { return w.token0 + (w.first + r) / w.group; }
 PI_FN int32_t row_head(const work &w, int32_t r) { return w.kv_head * w.group + (w.first + r) % w.group; }
 PI_FN bool row_there(const work &w, int32_t r) { return w.first + r < w.n_rows; }
+/* Position of the first key that a token at position pos attends to. */
 PI_FN int32_t first_key(const pi__k_attn &a, int32_t pos)
 {
     return max(a.first, a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0);
 }
-/* Last key that a token at `pos` of sequence s attends to. */
+/* Position of the last key that a token at position pos of sequence s attends to: its own, or the one before (a.past).
+ * With a.block: the sequence's last token in this step, or the a.ahead-th key after pos. */
 PI_FN int32_t last_key(const pi__k_attn &a, int32_t s, int32_t pos)
 {
     if (!a.block || pos < 0) return pos - (a.past ? 1 : 0);
@@ -116,14 +124,14 @@ PI_FN int32_t last_key(const pi__k_attn &a, int32_t s, int32_t pos)
     return a.ahead && pos + a.ahead < last ? pos + a.ahead : last;
 }
 
-/* Index of the first tile of sequence s in the launch. Each earlier sequence may have ended with one partial tile,
- * hence + s; some indices have no tile. */
+/* Index (in the grid's x) of the first tile of sequence s. Each of the s earlier sequences may end with a partial tile,
+ * hence + s. Indices that no sequence needs have no tile. */
 template <int R> PI_FN int32_t first_tile(const attn_job &j, int32_t s)
 {
     return (int32_t) ((uint32_t) (j.a.seq_start[s] * j.group) / R) + s;
 }
 
-/* Fills w for tile index `tile` of the launch. Returns false if the index has no tile. */
+/* Fills w for index `tile` of the launch and the kv head of blockIdx.y. Returns false if the index has no tile. */
 template <int R> PI_FN bool find_work(const attn_job &j, int32_t tile, work &w)
 {
     const pi__k_attn &a = j.a;
@@ -146,13 +154,14 @@ template <int R> PI_FN bool find_work(const attn_job &j, int32_t tile, work &w)
     return true;
 }
 
-/* K and V of the block's sequence and kv head. */
+/* Addresses of K and V for the block's sequence and kv head. */
 struct keys_at {
     cache_plane k, v;
-    const int32_t *table;  /* block table of the sequence */
-    const uint32_t *taken; /* sparse prefill: bit i = key block i is attended to; NULL = all key blocks */
+    const int32_t *table;  /* block table of the sequence: cache block of each block_size positions */
+    const uint32_t *taken; /* sparse prefill: bit i set = key block i is attended to; NULL = all key blocks */
 };
 
+/* Key ranges, inclusive, as positions: of a row, and of a group of 16 rows. */
 struct row_keys {
     int32_t lo, hi; /* first and last key that the row attends to; hi < lo = no key */
 };
@@ -161,13 +170,14 @@ struct group_keys {
     int32_t all_from, all_to; /* first and last key that all 16 rows attend to */
 };
 
-/* m and l of the thread's two rows, over the spans folded so far. m: max of the logits times log2(e); l: sum of
- * exp2(logit log2(e) - m). */
+/* m and l of a thread's two rows (r = 0, 1), over the spans folded so far. m: maximum of the logits, times log2(e). l:
+ * sum over the keys of exp2(logit * log2(e) - m). */
 struct alignas(16) row_sums {
     float m[2], l[2];
 };
 
-/* State of a block. In shared memory, since registers are full. */
+/* The work of a block of threads, in shared memory because registers are full. all[thread]: sums of that thread's rows.
+ * group[g], row[r]: key ranges. SIZE: bytes, a multiple of 128. */
 template <class S> struct block_facts {
     row_sums all[S::THREADS];
     group_keys group[S::GROUPS];
@@ -177,7 +187,7 @@ template <class S> struct block_facts {
     static constexpr uint32_t SIZE = (16 * S::THREADS + 16 * S::GROUPS + 8 * S::R + 112 + 127) / 128 * 128;
 };
 
-/* Fills facts from w. Called by all threads; readers need a barrier afterwards. */
+/* Fills `facts` from w. Called by all S::THREADS threads; a barrier is needed before another thread reads `facts`. */
 template <class S> PI_FN void find_facts(const pi__k_attn &a, const work &w, block_facts<S> &facts)
 {
     static_assert(sizeof facts <= block_facts<S>::SIZE, "facts fit their part of shared memory");
@@ -208,21 +218,23 @@ template <class S> PI_FN void find_facts(const pi__k_attn &a, const work &w, blo
 
 /* ----------------------------------------------------------------------------------------------------------- sums */
 
-/* Running sums of a thread's rows g and g + 8 in the mma accumulator layout: 2 N columns each. l[0] and l[2] are the
- * two rows' sums of P, computed as a product with a column of ones. m: the rows' maxima of the logits times log2(e). */
+/* Running sums in registers, in the mma accumulator layout: a thread has rows g and g + 8 (g = lane / 4) of its group,
+ * and 2 N columns of each. o[n][2 r + i] is row r's column 8 n + 2 (lane % 4) + i of the warp's columns. l[0] and l[2]
+ * are the sums of P of rows g and g + 8, computed as a product with a column of ones. m[r]: maximum of row r's logits
+ * times log2(e). */
 template <int N> struct sums {
     float o[N][4], l[4] = {}, m[2];
 
-    /* The thread's two values of O in piece n and row r. */
+    /* get, put: the thread's two values of O in piece n (8 columns) and row r (0 = g, 1 = g + 8). */
     __device__ __forceinline__ float2 get(int n, int r) const { return {o[n][2 * r], o[n][2 * r + 1]}; }
     __device__ __forceinline__ void put(int n, int r, const float2 &x) { o[n][2 * r] = x.x, o[n][2 * r + 1] = x.y; }
-    /* m (x) and l (y) of row r. */
+    /* get_ml, put_ml: m (x) and l (y) of row r. */
     __device__ __forceinline__ float2 get_ml(int r) const { return {m[r], l[2 * r]}; }
     __device__ __forceinline__ void put_ml(int r, const float2 &x) { m[r] = x.x, l[2 * r] = x.y; }
 };
 
-/* Running sums in shared memory. Each group of four warps has the N pieces of O, then (m, l); a piece is
- * float2 [2 rows][128 threads]. */
+/* The same sums in shared memory. Each 128 threads have N + 1 pieces of float2 [2 rows][128 threads]: the N pieces of
+ * O, then (m, l). A thread reads only the values that it wrote. */
 template <int N> struct shared_sums {
     static constexpr uint32_t SIZE = (N + 1) * 2 * 128 * sizeof(float2);
     float2 *room;
@@ -239,6 +251,7 @@ template <int N> struct shared_sums {
     __device__ __forceinline__ void put_ml(int r, const float2 &x) { at(N, r) = x; }
 };
 
+/* Empties a sum: O = 0, l = 0, m = -inf. */
 template <int N, template <int> class SUMS> PI_FN void clear(SUMS<N> &s)
 {
 #pragma unroll
@@ -246,21 +259,21 @@ template <int N, template <int> class SUMS> PI_FN void clear(SUMS<N> &s)
     for (int r = 0; r < 2; r++) s.put_ml(r, {PI_MINUS_INF, 0});
 }
 
-/* Factors of a fold: the new maximum m, the factor of the running sum, and the factor of the next sum. If the next sum
- * has no keys (`none`), the running sum does not change. */
+/* Factors that fold a sum `next` into a sum `run`. m: the larger of both maxima; run, next: factors exp2(old m - m) of
+ * the two sums. none: the next sum has no keys (its m is -inf), and the running sum stays bitwise unchanged. */
 struct fold_by {
     float m, run, next;
-    bool none; /* the next sum has no keys */
+    bool none;
 };
 PI_FN fold_by fold(float m_run, float m_next)
 {
     float m = fmaxf(m_run, m_next), base = m == PI_MINUS_INF ? 0.0f : m;
     return {m, ptx_exp2(m_run - base), ptx_exp2(m_next - base), m_next == PI_MINUS_INF};
 }
-/* Folds two values; `run` is 0 if the running sum is empty. */
+/* Returns the folded value of O or l. If the running sum has no keys, its value `run` must be 0. */
 PI_FN float folded(const fold_by &f, float run, float next) { return f.none ? run : fmaf(next, f.next, run * f.run); }
 
-/* Folds `next` into `run`. */
+/* Folds a split's sum `next` into a span's sum `run`: m, l and O of the thread's two rows. */
 template <int N, template <int> class SUMS> PI_FN void fold_split(const sums<N> &next, SUMS<N> &run)
 {
 #pragma unroll
@@ -276,7 +289,9 @@ template <int N, template <int> class SUMS> PI_FN void fold_split(const sums<N> 
     }
 }
 
-/* Final factor of O: 1 / (l + sink), with the sink rescaled to the new maximum. A row without keys gives zeros. */
+/* Returns the final factor of O: 1 / (l + sink weight), where the sink is an extra logit of the head (a.sinks, NULL =
+ * no sinks). m, l: sums over all keys. Both are rescaled to the larger of m and the sink. A row without keys gives
+ * 0. */
 PI_FN float final_factor(const pi__k_attn &a, int32_t head, float m, float l)
 {
     if (!a.sinks) return l > 0 ? 1.0f / l : 0.0f;
@@ -284,7 +299,7 @@ PI_FN float final_factor(const pi__k_attn &a, int32_t head, float m, float l)
     return scale / fmaf(l, scale, ptx_exp2(sink - top));
 }
 
-/* Sigmoid of the gate for column d of a head. */
+/* Returns sigmoid(gate) for column d of a token's query head. a.gate must not be NULL. */
 PI_FN float gate_of(const pi__k_attn &a, int32_t token, int32_t head, int32_t d)
 {
     return 1.0f / (1.0f + expf(-a.gate[token * a.ldq + head * a.q_stride + d]));
@@ -294,8 +309,13 @@ PI_FN float *out_of(const pi__k_attn &a, int32_t token, int32_t head)
     return a.out + token * a.ldo + (int64_t) head * a.cache.head_dim;
 }
 
-/* Index of a row (by token, then head) in the scratch of launches with units. Scratch holds O [D] of each unit of all
- * rows, then (m, l) of each unit of all rows. */
+/* Scratch of launches with units. A row is a token and a query head of the launch's kv heads; its index is token *
+ * heads + head (scratch_row). Contents, in floats, D = head_dim:
+ *
+ *     O      [rows][n_units][D]      unit_o(row, unit): sum of V, not divided by l
+ *     (m, l) [rows][n_units][2]      unit_ml(row, unit)
+ *
+ * `unit` counts from the first unit that the row's tile attends to. */
 PI_FN size_t scratch_row(const attn_job &j, int32_t token, int32_t head)
 {
     return (size_t) token * (size_t) (j.n_kv_heads * j.group) + (size_t) (head - j.kv_head0 * j.group);
@@ -311,9 +331,9 @@ PI_FN float2 *unit_ml(const attn_job &j, size_t row, int32_t unit)
 }
 
 
-/* Writes `run`, the sum of a span or unit, and clears it. With units, the sum goes to scratch. Otherwise it is folded
- * into the sum of the earlier spans in `out`; the last span then applies the final factor and the gate. of: m and l of
- * the spans so far, updated. */
+/* Writes `run`, the sum of the span or unit that has ended, and clears it. With units, run goes to scratch, entry
+ * blockIdx.z. Otherwise it is folded into a.out, which holds O of the earlier spans. last: no span follows, so the
+ * result gets its final factor and gate. of: m and l of the thread's rows over the spans so far, updated. */
 template <class S, template <int> class SUMS>
 PI_FN void put_span(const attn_job &j, const work &w, bool last, SUMS<S::N> &run, row_sums &of)
 {
@@ -338,7 +358,8 @@ PI_FN void put_span(const attn_job &j, const work &w, bool last, SUMS<S::N> &run
             o = unit_o(j, at, (int32_t) blockIdx.z) + col;
             if (col == 0) *unit_ml(j, at, (int32_t) blockIdx.z) = ml;
         }
-        /* Write O: fold with the value in `out`, which is undefined before the first span. */
+        /* Write O. Without units, fold it with the value in a.out, which is undefined before the first span (before ==
+         * 0). */
 #pragma unroll
         for (int n = 0; n < S::N; n++) {
             if (!S::has_column(col + 8 * n, j.a.cache.head_dim)) continue;
@@ -349,7 +370,7 @@ PI_FN void put_span(const attn_job &j, const work &w, bool last, SUMS<S::N> &run
             }
             *at = x;
         }
-        /* Gate after the last span only. */
+        /* Multiply by the gate after the last span only; fold_units() does it in launches with units. */
         if (unit || !last || !j.a.gate) continue;
 #pragma unroll 1
         for (int n = 0; n < 2 * S::N; n++) {

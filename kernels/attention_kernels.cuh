@@ -1,9 +1,11 @@
-/* Softmax attention over the paged cache on tensor cores, for prefill, decode and both in one batch.
+/* Softmax attention over the paged cache on tensor cores (mma.sync), for prefill, decode and both in one batch. Kernel:
+ * attention(). Input: q [n_tokens][n_head][head_dim] floats, already scaled. Output: out, of the same shape. The online
+ * softmax is FlashAttention's.
  *
  * Each sequence's rows of one kv head, ordered by token and then by query head, are cut into tiles of R rows. A block
- * takes one tile and walks the keys in tiles of TILE: positions k TILE .. k TILE + TILE - 1 for any cache block size.
- * attention.cuh describes KV splits, attention_keys.cuh how keys reach shared memory. WARPS warps share 16 rows;
- * each has D / WARPS columns of Q, K, V and O:
+ * of threads has one tile of rows and walks the keys in tiles of TILE: positions k TILE .. k TILE + TILE - 1 for any
+ * cache block size. attention.cuh describes KV splits, attention_keys.cuh how keys reach shared memory. WARPS warps
+ * share 16 rows; each has D / WARPS columns of Q, K, V and O:
  *
  *     prefill (D 128)              prefill (D 256)                        decode (D 256)
  *     rows  0..15 [ warp 0      ]  rows  0..15 [ warp 0 ][ warp 1 ]       rows 0..15 [ w 0 ][ w 1 ][ w 2 ][ w 3 ]
@@ -16,16 +18,17 @@
  *     P, m, l       online softmax in powers of 2, in the registers of S, which have the layout of the next mma's A
  *     O = O c + P V for its columns; c: the factor by which the new maximum scales the old sum
  *
- * Barriers per tile: one; two where warps share rows; one more where the cache's type is converted.
+ * Barriers per tile: one for the copied tile; one more if warps share rows; one more if COMES is RAW (conversion).
  *
- * ORDER. A score is the sum of PARTS parts of D, each started at 0 and added in pairs: ((0 + 1) + (2 + 3)) + ... The
- * order is independent of the number of warps. The maximum does not depend on an order. l is the product of P and
- * ones, summed like O.
+ * ORDER. A score is the sum of PARTS parts of D, each started at 0. The parts are added in pairs: ((0 + 1) + (2 + 3)) +
+ * ... This order does not depend on the number of warps. The maximum does not depend on an order. l is the product of P
+ * and ones, summed like O.
  *
- * SPARSE PREFILL. A query block walks only the tiles of key blocks with a set bit (key_blocks_kernels.cuh). A tile of
- * rows belongs to one run. Splits and spans are at the usual positions; splits without keys are skipped.
+ * SPARSE PREFILL. A query block walks only the tiles of key blocks with a set bit in keys_at::taken
+ * (key_blocks_kernels.cuh). A tile of rows belongs to one run. Splits and spans keep their positions; splits without
+ * selected keys are skipped.
  *
- * Heads smaller than D (80, 112) are padded with zeros. */
+ * Heads of 80 and 112 values use the kernels of D = 96 and 128; their missing columns are zeros in shared memory. */
 #ifndef PI_ATTENTION_KERNELS_CUH
 #define PI_ATTENTION_KERNELS_CUH
 
@@ -38,8 +41,9 @@ namespace attention {
 
 PI_FN float4 operator+(const float4 &a, const float4 &b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
 
-/* Returns the sum of the parts of COUNT warps, warps me ^ BIT to me ^ (BIT + COUNT - 1), added in pairs. All warps get
- * equal bits, since float addition is commutative. parts: the lane's values of the group's first warp. */
+/* Returns the sum of the score parts of COUNT warps, me ^ BIT to me ^ (BIT + COUNT - 1), added in pairs. me: index of
+ * this warp in its group. All warps of the group get equal bits, since float addition is commutative. parts: the lane's
+ * four values of the group's warp 0; the values of the next warp follow TILE / 8 * 32 float4 later. */
 template <int BIT, int COUNT, class S> PI_FN float4 sum_parts(const float4 *parts, int me)
 {
     if constexpr (COUNT > 1) {
@@ -49,8 +53,9 @@ template <int BIT, int COUNT, class S> PI_FN float4 sum_parts(const float4 *part
     }
 }
 
-/* Adds the parts of S of the warps that share rows; s receives the sum in each of these warps. Called by all threads
- * of the block. active: the warp's rows attend to keys of the tile. room: shape::EXCHANGE bytes of shared memory. */
+/* Adds the score parts of the WARPS warps that share 16 rows. s: in, this warp's part; out, the sum. A lane has TILE /
+ * 8 groups of 4 scores. Called by all threads of the block (barrier). active: false = no row of the warp attends to a
+ * key of the tile; s is unchanged. room: shape::EXCHANGE bytes of shared memory. */
 template <class S> PI_FN void exchange(bool active, float4 *room, float (&s)[S::TILE / 8][4])
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, me = warp % S::WARPS;
@@ -68,13 +73,14 @@ template <class S> PI_FN void exchange(bool active, float4 *room, float (&s)[S::
     }
 }
 
-/* O = O + P V for the warp's columns, l = l + P 1. s: P. tile: shared address of K, followed by V. */
+/* acc.o += P V for the warp's columns, acc.l += P times ones. s: P of the warp's 16 rows and TILE keys. tile: shared
+ * address of the tile of K; the tile of V follows it. */
 template <class S> PI_FN void add_pv(uint32_t tile, const float (&s)[S::TILE / 8][4], sums<S::N> &acc)
 {
     const int lane = (int) threadIdx.x % 32, col = (int) threadIdx.x / 32 % S::WARPS * S::N + lane / 16;
     const uint32_t v = tile + S::PLANES * S::PLANE + (uint32_t) (lane % 16 * S::D * 2);
-    const uint32_t ones = 0x3c003c00; /* two f16 */
-    /* A step is 16 keys. HILO adds the small products first. */
+    const uint32_t ones = 0x3c003c00; /* the f16 pair (1, 1) */
+    /* A step is 16 keys. HILO adds the products with a lo part before hi times hi: small products first. */
 #pragma unroll
     for (int j = 0; j < S::TILE / 16; j++) {
         uint32_t high[4], low[4];
@@ -101,8 +107,9 @@ template <class S> PI_FN void add_pv(uint32_t tile, const float (&s)[S::TILE / 8
     }
 }
 
-/* Computes attention for the block's tile of rows. Writes the result to `out`, or a unit to scratch. Grid: x = tile of
- * rows, in reverse, since the last tiles see most keys; y = kv head; z = unit. */
+/* Computes attention for the block's tile of rows, and its unit of keys if j.n_units > 0. Writes the result to a.out,
+ * or the unit's sum to scratch. Grid: x = tile of rows, in reverse order, since the last tiles have most keys; y = kv
+ * head; z = unit. shared: scores to exchange, block_facts, then the tiles of keys (attention_keys.cuh). */
 template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
 {
     ptx_launch_dependents();
@@ -118,9 +125,9 @@ template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
         }
         find_facts(j.a, found, facts);
     }
-    ptx_wait_grids(); /* the code above reads only the batch, which no kernel writes */
+    ptx_wait_grids(); /* the code above reads only the batch, which no kernel of the step writes */
     __syncthreads();
-    /* Start the first tile of keys; load Q to registers. */
+    /* Start the copy of the first tile of keys, and load Q to registers meanwhile. */
     tiles<S> keys = {j.a, w, facts.at, shared + S::EXCHANGE + facts.SIZE, last, 0, {}};
     keys.begin(tile);
     queries<S> q;
@@ -134,7 +141,7 @@ template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
             const group_keys &of = facts.group[threadIdx.x / 32 / S::WARPS];
             const bool active = key0 <= of.to && key0 + S::TILE > of.from;
             float s[S::TILE / 8][4], c[2];
-            /* S = Q K^T, softmax, O = O c + P V. */
+            /* One tile: S = Q K^T; P and the factor c of the old sums by softmax(); O = O c + P V. */
             if (active) scores(q, here, s);
             if (S::WARPS > 1) exchange<S>(active, (float4 *) shared, s);
             if (!active) continue;
@@ -146,9 +153,9 @@ template <class S> PI_FN void attend(const attn_job &j, unsigned char *shared)
     });
 }
 
-/* Folds the units of a row (by token, then head) in order and writes the result. A warp takes a row; a lane has
- * columns lane, lane + 32, ... Units are loaded FOLD_UNITS at a time: one after the other, each load would wait for
- * memory. */
+/* Folds the units of a row in order and writes its result to a.out. row: index of a token and head (scratch_row()).
+ * Called by a warp; a lane has columns lane, lane + 32, .., FOLD_COLUMNS per pass. FOLD_UNITS units are loaded
+ * together, so that the warp waits for memory once per FOLD_UNITS units. */
 enum { FOLD_COLUMNS = 4, FOLD_UNITS = 8 };
 PI_FN void fold_units(const attn_job &j, int32_t row)
 {
@@ -156,11 +163,13 @@ PI_FN void fold_units(const attn_job &j, int32_t row)
     const int32_t heads = j.n_kv_heads * j.group, token = row / heads, head = j.kv_head0 * j.group + row % heads,
                   dim = a.cache.head_dim;
     int32_t lo = 0, hi = a.n_seqs - 1;
-    while (lo < hi) { /* find the token's sequence */
+    while (lo < hi) { /* binary search for the token's sequence */
         const int32_t mid = (lo + hi + 1) >> 1;
         if (a.seq_start[mid] <= token) lo = mid;
         else hi = mid - 1;
     }
+    /* The tile that the row was in gives the row's units: n units from index `first`. spans: units per span, minus
+     * 1. */
     const int32_t of_seq = (token - a.seq_start[lo]) * j.group + head % j.group;
     work w;
     if (!find_work<UNIT_ROWS>(j, first_tile<UNIT_ROWS>(j, lo) + of_seq / UNIT_ROWS, w)) return;
@@ -176,7 +185,7 @@ PI_FN void fold_units(const attn_job &j, int32_t row)
         for (int32_t i = 0; i < n; i += FOLD_UNITS) {
             float2 next[FOLD_UNITS];
             float o[FOLD_UNITS][FOLD_COLUMNS] = {};
-            /* Load units i .. i + FOLD_UNITS - 1. */
+            /* Load (m, l) and O of units i .. i + FOLD_UNITS - 1; units past the row's end have no keys. */
 #pragma unroll
             for (int k = 0; k < FOLD_UNITS; k++) {
                 next[k] = i + k < n ? ml[i + k] : float2{PI_MINUS_INF, 0};
@@ -184,7 +193,8 @@ PI_FN void fold_units(const attn_job &j, int32_t row)
                 for (int c = 0; c < FOLD_COLUMNS; c++)
                     if (i + k < n && d + 32 * c < dim) o[k][c] = from[(size_t) (i + k) * (size_t) dim + 32 * c];
             }
-            /* Fold each unit into its span; at the end of a span or of the row, fold the span. */
+            /* Fold each unit into its span's sum (run, run_o). At the end of a span or of the row, fold that into all,
+             * all_o. */
 #pragma unroll
             for (int k = 0; k < FOLD_UNITS; k++) {
                 if (i + k >= n) break;
@@ -210,19 +220,20 @@ PI_FN void fold_units(const attn_job &j, int32_t row)
     }
 }
 
-enum { MAX_COMBINE = 64 /* max blocks that wait to combine units */ };
+enum { MAX_COMBINE = 64 /* max blocks that stay to combine units */ };
 
-/* Returns the number of the launch's blocks that stay to combine units: at most MAX_COMBINE, half of the launch's
- * blocks, and half of the SMs, so that the blocks that they wait for can run. At least PI__K_TAIL_STAY (or all
- * blocks), which an epilogue needs. */
+/* Returns the number of blocks that stay after their work to combine units: at most MAX_COMBINE, half of the launch's
+ * blocks, and half of the SMs, so that the blocks that they wait for find free SMs. But at least PI__K_TAIL_STAY, as
+ * epilogues have, or all blocks of a smaller launch. */
 PI_FN uint32_t blocks_that_combine(const attn_job &j)
 {
     const uint32_t total = blocks_of_launch(), some = min(min(total, (uint32_t) j.a.n_sm) / 2, (uint32_t) MAX_COMBINE);
     return min(ptx_max_spinning(max(some, (uint32_t) PI__K_TAIL_STAY)), total);
 }
 
-/* Combines the units in scratch into results, in the launch's blocks that arrive last. The blocks that finish
- * combining last run the epilogue, if there is one. */
+/* Combines the units in scratch into results, in the blocks of the launch that arrive last; the other blocks return. A
+ * warp folds a row. Of the combining blocks, the ones that finish last run the epilogue, if j.tail has one. shared: the
+ * block's shared memory, reused as scratch. */
 PI_CALL void combine_units(const attn_job &j, unsigned char *shared)
 {
     float *scratch = (float *) shared;
@@ -239,6 +250,7 @@ PI_CALL void combine_units(const attn_job &j, unsigned char *shared)
     if (s.parts) do_input_share(j.tail, s, scratch);
 }
 
+/* The kernel: attend(), then the units are combined, or the epilogue runs. Grid: as for attend(). Block: S::THREADS. */
 template <class S> __global__ void __launch_bounds__(S::THREADS, S::MIN_BLOCKS) attention(PI_CONSTANT attn_job j)
 {
     PI_SMEM(shared);

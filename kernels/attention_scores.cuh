@@ -1,5 +1,5 @@
-/* Queries in registers, and scores S = Q K^T for a tile of keys in shared memory. Shared by attention_kernels.cuh,
- * which defines the order of a score's sum, and key_blocks_kernels.cuh. */
+/* Queries in registers, and scores S = Q K^T for a tile of keys in shared memory. Used by attention_kernels.cuh, which
+ * describes the order of a score's sum, and by key_blocks_kernels.cuh. Entry points: load_q(), scores(), capped(). */
 #ifndef PI_ATTENTION_SCORES_CUH
 #define PI_ATTENTION_SCORES_CUH
 
@@ -7,11 +7,14 @@
 
 namespace attention {
 
-/* Q as mma operand A, for the thread's rows and the warp's columns: q[0] is hi, q[1] (if Q_TERMS is 2) is lo. */
+/* Q as mma operand A, for the warp's 16 rows and columns: four words per 16 columns. q[0] is the f16 of Q (hi); q[1],
+ * if Q_TERMS is 2, the f16 of the remainders (lo). */
 template <class S> struct queries {
     uint32_t q[S::Q_TERMS][S::STEPS][4];
 };
 
+/* Loads Q of the block's rows from a.q and converts it to f16. Missing rows and columns are zeros. r: row g or g + 8 of
+ * the group; i: 8 columns. */
 template <class S> PI_FN void load_q(const pi__k_attn &a, const work &w, queries<S> &t)
 {
     const int lane = (int) threadIdx.x % 32;
@@ -36,8 +39,9 @@ template <class S> PI_FN void load_q(const pi__k_attn &a, const work &w, queries
 
 /* --------------------------------------------------------------------------------------------------------- a tile */
 
-/* out = the sum of COUNT parts of the scores of 16 keys, from the warp's part FIRST on. keys: the keys' index in units
- * of 16. k: shared address of the lane's row of the tile's first 16 keys, in ldmatrix's layout. */
+/* out = sum of COUNT score parts of this warp, from part FIRST on, for 16 rows and 16 keys: out[0] for the first 8
+ * keys, out[1] for the others. keys: index of the 16 keys in the tile. k: shared address of the row that the lane loads
+ * by ldmatrix, in the tile's first 16 keys. The parts are added in pairs, by recursion. */
 template <class S, int FIRST, int COUNT>
 PI_FN void add_parts(const queries<S> &t, uint32_t k, int keys, float (&out)[2][4])
 {
@@ -61,7 +65,7 @@ PI_FN void add_parts(const queries<S> &t, uint32_t k, int keys, float (&out)[2][
                 ptx_mma_f16(out[0], t.q[0][step], {b[0], b[1]});
                 ptx_mma_f16(out[1], t.q[0][step], {b[2], b[3]});
             }
-            /* The low term comes first: smaller products are added first. */
+            /* Q's lo term first: smaller products are added first. */
             ptx_ldmatrix_x4(b, at);
 #pragma unroll
             for (int term = S::Q_TERMS - 1; term >= 0; term--) {
@@ -72,7 +76,8 @@ PI_FN void add_parts(const queries<S> &t, uint32_t k, int keys, float (&out)[2][
     }
 }
 
-/* s = the scores for the warp's columns and the tile's keys. tile: shared address of K. */
+/* s = the warp's sum of score parts for all keys of the tile: s[n] holds keys 8 n .. 8 n + 7 in the mma accumulator
+ * layout. Complete scores if WARPS is 1, else exchange() adds the other warps' parts. tile: shared address of K. */
 template <class S> PI_FN void scores(const queries<S> &t, uint32_t tile, float (&s)[S::TILE / 8][4])
 {
     const int lane = (int) threadIdx.x % 32;
@@ -86,7 +91,7 @@ template <class S> PI_FN void scores(const queries<S> &t, uint32_t tile, float (
     }
 }
 
-/* cap tanh(x / cap), with an error below 3e-7 cap. */
+/* Returns the softcapped score, cap * tanh(x / cap), with an absolute error below 3e-7 * cap. */
 PI_FN float capped(float x, float cap)
 {
     const float e = ptx_exp2(x * (2 * LOG2E / cap));

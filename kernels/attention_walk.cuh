@@ -1,5 +1,5 @@
-/* Shared by attention_kernels.cuh and attention_wgmma_kernels.cuh: the walk over tiles of keys, splits and spans; the
- * steps of the softmax; P as operand A of the next products. */
+/* Shared by attention_kernels.cuh and attention_wgmma_kernels.cuh: the walk over the tiles of keys, by split and span
+ * (walk_splits()); the online softmax of a tile (softmax(), scale()); P as mma operand A (make_a()). */
 #ifndef PI_ATTENTION_WALK_CUH
 #define PI_ATTENTION_WALK_CUH
 
@@ -7,8 +7,9 @@
 
 namespace attention {
 
-/* Finds the first and last tile of keys of a block (tile of rows, kv head, unit): all tiles that its rows attend to, or
- * only the unit's. Returns false if the unit has no tiles. */
+/* Sets *first and *last to the indices of the first and last tile of keys that a block of threads processes: all tiles
+ * that its rows (w) attend to, or only the tiles of its unit (blockIdx.z). Returns false if the rows have no such
+ * unit. */
 template <class S> PI_FN bool find_tiles(const attn_job &j, const work &w, int32_t *first, int32_t *last)
 {
     *first = w.lo / S::TILE, *last = max(w.hi / S::TILE, *first);
@@ -20,8 +21,9 @@ template <class S> PI_FN bool find_tiles(const attn_job &j, const work &w, int32
     return true;
 }
 
-/* Walks key tiles `tile` to `last` and writes each span's sum (put_span). do_split(tile, stop, acc) adds tiles `tile`
- * to `stop` of a split to acc and returns the next tile after them. run: the span's running sum. */
+/* Walks the tiles of keys `tile` to `last`, split by split, and writes the sum of each span (put_span()).
+ * do_split(tile, stop, acc) adds the tiles `tile` to `stop` of one split to acc, and returns the next tile to process.
+ * run: sum of the current span, in registers or shared memory. */
 template <class S, template <int> class SUMS, class F>
 PI_FN void walk_splits(const attn_job &j, block_facts<S> &facts, int32_t tile, int32_t last, SUMS<S::N> &run,
                        const F &do_split)
@@ -33,13 +35,15 @@ PI_FN void walk_splits(const attn_job &j, block_facts<S> &facts, int32_t tile, i
         const int32_t stop = min(last, tile | ((1 << KV_SHIFT) / S::TILE - 1)); /* last tile of the split */
         tile = do_split(tile, stop, acc);
         fold_split(acc, run);
+        /* Continue if the next tile belongs to the same span. */
         if (tile <= last && tile / ((1 << SPAN_SHIFT) / S::TILE) == stop / ((1 << SPAN_SHIFT) / S::TILE)) continue;
         put_span<S>(j, facts.w, tile > last, run, facts.all[S::thread()]);
     }
 }
 
-/* Replaces the scores s of the S::STEP keys from key0 by P, in f32, and raises the row maxima m. c: factors by which
- * the new maxima scale the old sums. */
+/* One softmax step, in place: s holds the scores of the STEP keys from position key0, and receives P = exp2(score *
+ * log2(e) - m), in f32. Masked keys get P = 0. m: maxima of the thread's two rows, raised to the new scores. c[r]:
+ * exp2(old m - new m), the factor for the old sums of row r. */
 template <class S>
 PI_FN void softmax(const pi__k_attn &a, const block_facts<S> &facts, int32_t key0, float (&s)[S::STEP / 8][4],
                    float (&m)[2], float (&c)[2])
@@ -50,7 +54,7 @@ PI_FN void softmax(const pi__k_attn &a, const block_facts<S> &facts, int32_t key
 #pragma unroll
         for (int i = 0; i < S::STEP / 2; i++) s[i / 4][i % 4] = capped(s[i / 4][i % 4], a.softcap);
     }
-    /* Mask the keys that a row may not attend to, only in tiles that need it. */
+    /* Mask keys outside a row's range. Tiles in which all 16 rows attend to all keys skip this. */
     if (key0 < facts.group[group].all_from || key0 + S::STEP - 1 > facts.group[group].all_to) {
         const row_keys of[2] = {facts.row[16 * group + lane / 4], facts.row[16 * group + lane / 4 + 8]};
 #pragma unroll
@@ -59,7 +63,7 @@ PI_FN void softmax(const pi__k_attn &a, const block_facts<S> &facts, int32_t key
             if (key < of[i % 4 / 2].lo || key > of[i % 4 / 2].hi) s[i / 4][i % 4] = PI_MINUS_INF;
         }
     }
-    /* Row maxima: over the thread's scores, then over the four lanes of a row. */
+    /* Row maxima: over the thread's scores, then over the four lanes that have the same row. */
 #pragma unroll
     for (int i = 0; i < S::STEP / 2; i++) top[i % 4 / 2] = fmaxf(top[i % 4 / 2], s[i / 4][i % 4]);
 #pragma unroll
@@ -75,7 +79,8 @@ PI_FN void softmax(const pi__k_attn &a, const block_facts<S> &facts, int32_t key
         s[i / 4][i % 4] = ptx_exp2(fmaf(s[i / 4][i % 4], LOG2E, -base[i % 4 / 2]));
 }
 
-/* True if a maximum of the warp's rows has changed: the running sums must then be scaled by c. */
+/* is_new: true if the maximum of any row of the warp has changed. Only then scale() must multiply the sums O and l by
+ * c. */
 PI_FN bool is_new(const float (&c)[2]) { return __any_sync(PI_FULL, c[0] != 1.0f || c[1] != 1.0f); }
 template <int N> PI_FN void scale(const float (&c)[2], sums<N> &acc)
 {
@@ -84,14 +89,15 @@ template <int N> PI_FN void scale(const float (&c)[2], sums<N> &acc)
     acc.l[0] *= c[0], acc.l[2] *= c[1];
 }
 
-/* Converts P of 16 keys, 8 in `first` and 8 in `next`, into mma operand A in f16. LOW: `low` receives the remainders,
- * for HILO. */
+/* Converts P of 16 keys, 8 in `first` and 8 in `next` (mma accumulator layout), into mma operand A in f16. high: four
+ * words. LOW: low[4] receives the f16 of the remainders, for HILO; otherwise low may be NULL. */
 template <bool LOW>
 PI_FN void make_a(const float (&first)[4], const float (&next)[4], uint32_t (&high)[4], uint32_t *low)
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        /* GCC with -fsanitize=undefined treats an array chosen by ?: as the first one. */
+        /* A pointer, not a reference: GCC with -fsanitize=undefined treats an array reference chosen by ?: as the first
+         * array. */
         const float *of = i < 2 ? first : next;
         const float x = of[i % 2 * 2], y = of[i % 2 * 2 + 1];
         high[i] = ptx_half2(x, y);

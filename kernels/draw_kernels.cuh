@@ -1,21 +1,23 @@
-/* Samples tokens from the largest values of rows of logits, bitwise identical to the sampler (sampler/sampler_top.c).
+/* Samples a token per row from the largest values of a row of logits, which op topk has found (a.found). Bitwise
+ * identical to the sampler (sampler/sampler_top.c). Kernel: draw_tokens(), a warp per row. A row has at most 256
+ * candidates.
  *
- * A warp handles a row. Most rows have 40 candidates, at most 256. The keys stay sorted, so that each filter keeps a
- * prefix:
+ * A candidate is a 64-bit key: ~rank_of(logit) << 32 | token id. Smaller keys are better: larger logit, then smaller
+ * id. The keys stay sorted, so that each filter keeps a prefix:
  *
  *     keys, best first    -> penalties: lower some logits; sort again; drop keys below the last value that was found
- *                         -> top-k: already done, unless the row has penalties
- *                         -> top-p: the fewest keys that weigh p of all, by integer weights
+ *                         -> top-k: already done by op topk, unless the row has penalties
+ *                         -> top-p: the fewest keys with a weight of at least p of all, by integer weights
  *                         -> min-p: keys at or above max + log p
  *                         -> temperature: x / t
  *                         -> sort by id; pick the first key at which the running weight exceeds u of the total
  *
- * The last sums equal the sums of a row in which all other weights are 0 (pi__keys_draw): floats within blocks of 256
+ * The last sums equal the sums over a row in which all other weights are 0 (pi__keys_draw): floats within blocks of 256
  * ids, then doubles.
  *
- * Without top-k the filters apply to the complete row. If they may keep values that were not found, or keep all
- * candidates, the row is left to draw_row_kernels.cuh. +inf becomes the largest float, as in the sampler. NaN is never
- * among the values found. */
+ * Without top-k the filters apply to the complete row. The row is left to draw_row_kernels.cuh if the filters may keep
+ * values that op topk did not return. +inf becomes the largest float, as in the sampler. NaN is never among the
+ * candidates. */
 #ifndef PI_DRAW_KERNELS_CUH
 #define PI_DRAW_KERNELS_CUH
 
@@ -25,19 +27,20 @@ namespace draw {
 
 enum { LANES = 32, MAX_KEYS = 256, KEYS_EACH = MAX_KEYS / LANES, SUM = 256 /* ids per block of base/logits.h */ };
 
-/* The candidates of a row, in shared memory. */
+/* The candidates of a row, in shared memory. n: number of keys. */
 struct candidates {
     uint64_t key[MAX_KEYS];
-    float weight[MAX_KEYS]; /* weight of key[i] */
-    double run[16];         /* run[k]: weights of ids in blocks k, k + 16, .. of 256 */
+    float weight[MAX_KEYS]; /* weight of key[i], exp(logit - max) */
+    double run[16];         /* run[k]: sum of the weights in blocks k, k + 16, .. of 256 ids */
     int32_t n;
     seen_list seen;
 };
 
+/* key_logit: the logit of a key. logit_key: the key of logit x with the id of key (or id) `of`. */
 PI_FN float key_logit(uint64_t key) { return of_rank(~(uint32_t) (key >> 32)); }
 PI_FN uint64_t logit_key(float x, uint64_t of) { return (uint64_t) ~rank_of(x) << 32 | (uint32_t) of; }
 
-/* All lanes: sets the weights of the keys to exp(logit - max). max: the largest logit of the keys. */
+/* Called by all lanes. Sets weight[i] = exp(logit - max) for all keys. max: the largest logit of the keys. */
 PI_FN void weigh(candidates *c, float max)
 {
     __syncthreads();
@@ -45,7 +48,7 @@ PI_FN void weigh(candidates *c, float max)
     __syncthreads();
 }
 
-/* All lanes: counts the keys for which f is true. */
+/* Called by all lanes. Returns the number of keys for which f(key) is true. */
 template <class F> PI_FN int32_t count_of(const candidates *c, const F &f)
 {
     int n = 0;
@@ -53,6 +56,7 @@ template <class F> PI_FN int32_t count_of(const candidates *c, const F &f)
     return warp_sum_int(n);
 }
 
+/* Called by all lanes. Keeps the first n keys. */
 PI_FN void keep(candidates *c, int32_t n)
 {
     __syncthreads();
@@ -60,7 +64,8 @@ PI_FN void keep(candidates *c, int32_t n)
     __syncthreads();
 }
 
-/* All lanes: keeps the keys at or above the limit. They are a prefix, unless top-p left its last keys sorted by id. */
+/* Called by all lanes. Keeps the keys with a logit of at least `limit`, in their order. These are a prefix, unless
+ * top-p has sorted its last keys by id. */
 PI_FN void keep_from(candidates *c, float limit)
 {
     __syncthreads();
@@ -73,7 +78,7 @@ PI_FN void keep_from(candidates *c, float limit)
     __syncthreads();
 }
 
-/* All lanes: loads the n candidates in `found`, lowered by their penalties. */
+/* Called by all lanes. Loads the n keys at `found`, sanitized, with logits lowered by the penalties of c->seen. */
 PI_FN void fill(candidates *c, const uint64_t *found, int32_t n, const pi__draw &d)
 {
     for (int i = (int) threadIdx.x; i < n; i += LANES) {
@@ -85,7 +90,7 @@ PI_FN void fill(candidates *c, const uint64_t *found, int32_t n, const pi__draw 
     keep(c, n);
 }
 
-/* All lanes: sorts the keys in ascending order by a bitonic network. */
+/* Called by all lanes. Sorts the keys in ascending order by a bitonic network; pads them to a power of two. */
 PI_FN void sort(candidates *c)
 {
     int width = 2;
@@ -104,9 +109,10 @@ PI_FN void sort(candidates *c)
     }
 }
 
-/* All lanes: fills c with the row's candidates after penalties and top-k. Lowered keys below the last value found are
- * dropped, since values below it are unknown. missing: the row has fewer values than requested, so the candidates are
- * all of them. */
+/* Called by all lanes. Fills c with the row's candidates after penalties and top-k, sorted. found: the n keys of op
+ * topk. Keys that penalties lower below the last found key are dropped, since the row's values below that are unknown.
+ * missing: the row has fewer values than requested, so `found` holds all of them, and no key is dropped for that
+ * reason. Keys with a logit of -inf are dropped. */
 PI_FN void find_candidates(candidates *c, const pi__k_draw &a, int row, const pi__draw &d, const uint64_t *found,
                            int32_t n, bool missing)
 {
@@ -120,11 +126,13 @@ PI_FN void find_candidates(candidates *c, const pi__k_draw &a, int row, const pi
     keep(c, d.top_k && n > d.top_k ? d.top_k : n);
 }
 
-/* One lane: sorts keys from .. end - 1, which are equally far from max, by id. mass: weight of all keys nearer to max.
- * Returns the end of the first keys with which the mass reaches the target. */
+/* Called by one lane. Sorts keys from .. end - 1, which have the same far_below() distance from max, by id. mass:
+ * weight of all keys before `from`. Returns the end of the shortest prefix of the keys that has a mass of at least
+ * target. */
 PI_FN int32_t by_id_to_mass(candidates *c, int from, int end, float max, uint64_t mass, uint64_t target)
 {
-    /* Insertion sort by id: already sorted, unless logits differ by less than the distance's resolution. */
+    /* Insertion sort by id. Equal logits are already sorted; logits that differ by less than the unit 2^-27 may not
+     * be. */
     for (int i = from + 1; i < end; i++) {
         const uint64_t key = c->key[i];
         int at = i;
@@ -137,8 +145,9 @@ PI_FN int32_t by_id_to_mass(candidates *c, int from, int end, float max, uint64_
     return n;
 }
 
-/* All lanes: *n = number of keys that top-p keeps, a prefix. *end = end of the keys as far from max as the last kept
- * one. Returns false if all keys weigh less than target. */
+/* Called by all lanes. *n = number of keys that top-p keeps, a prefix. target: mass to reach, in weight_units(). *end =
+ * end of the keys at the same distance from max as the last kept key. Returns false if all keys weigh less than target;
+ * then *n and *end are the number of keys. */
 PI_FN bool first_mass(candidates *c, uint64_t target, int32_t *n, int32_t *end)
 {
     const int lane = (int) threadIdx.x;
@@ -151,7 +160,7 @@ PI_FN bool first_mass(candidates *c, uint64_t target, int32_t *n, int32_t *end)
         sum += w[i];
     }
     uint64_t run = warp_run(sum) - sum;
-    int last = c->n; /* first key at which the running sum reaches the target */
+    int last = c->n; /* index of the first key at which the running sum reaches the target; c->n = none */
 #pragma unroll
     for (int i = 0; i < KEYS_EACH; i++) {
         run += w[i];
@@ -160,13 +169,13 @@ PI_FN bool first_mass(candidates *c, uint64_t target, int32_t *n, int32_t *end)
     for (int o = 16; o; o >>= 1) last = min(last, __shfl_xor_sync(PI_FULL, last, o));
     *n = *end = c->n;
     if (last == c->n) return false;
-    /* Keys equally far from max are kept in order of id. */
+    /* Keys at the same distance from max are kept in the order of their ids. from .. *end - 1: these keys. */
     const uint32_t far = far_below(max, key_logit(c->key[last]));
     const int from = count_of(c, [=](uint64_t key) { return far_below(max, key_logit(key)) < far; });
     *end = count_of(c, [=](uint64_t key) { return far_below(max, key_logit(key)) <= far; });
     *n = last + 1;
     if (*end - from == 1) return true;
-    uint64_t before = 0; /* mass of the nearer keys */
+    uint64_t before = 0; /* mass of the keys with a smaller distance */
     for (int i = lane; i < from; i += LANES) before += weight_units(c->weight[i]);
     before = warp_units(before);
     __syncthreads();
@@ -176,6 +185,7 @@ PI_FN bool first_mass(candidates *c, uint64_t target, int32_t *n, int32_t *end)
     return true;
 }
 
+/* Called by all lanes. Returns the sum of the keys' weights, in weight_units(). */
 PI_FN uint64_t all_units(const candidates *c)
 {
     uint64_t sum = 0;
@@ -183,9 +193,10 @@ PI_FN uint64_t all_units(const candidates *c)
     return warp_units(sum);
 }
 
-/* All lanes: applies top-p and min-p to the candidates; key[0] is the best one. others: the row has values that are not
- * candidates. sum: sum of the row's weights, if the filters apply to the complete row; 0 = they apply to the candidates
- * only. Returns false if values of the row that are not candidates may pass the filters. */
+/* Called by all lanes. Applies top-p and min-p to the candidates; key[0] is the best one. others: the row has values
+ * that are not candidates. sum: sum of exp(x - max) over the row, if the filters apply to the complete row; 0 = they
+ * apply to the candidates only. Returns false if values of the row that are not candidates might pass the filters; the
+ * row is then left to draw_rows(). */
 PI_FN bool filter(candidates *c, const pi__draw &d, bool others, double sum)
 {
     const float max = key_logit(c->key[0]), limit = min_p_limit(d, max);
@@ -205,7 +216,9 @@ PI_FN bool filter(candidates *c, const pi__draw &d, bool others, double sum)
     return true;
 }
 
-/* One lane: sum of the weights from key i on with an id in the same block of 256 as key i; *end: end of these keys. */
+/* Called by one lane; keys have the id in their upper half and are sorted. Returns the sum of the weights of key i and
+ * the following keys with an id in the same block of 256. *end: end of these keys. The order of the sum is that of a
+ * complete row: 16 float sums by id % 16, then doubles. */
 PI_FN double block_weight(const candidates *c, int i, int *end)
 {
     const uint32_t block = (uint32_t) (c->key[i] >> 32) / SUM;
@@ -223,8 +236,8 @@ PI_FN double block_weight(const candidates *c, int i, int *end)
     return sum;
 }
 
-/* One lane; keys are sorted by id, in their upper half. Returns the token at which the running sum exceeds u of the
- * total; -1 = all weights are 0. */
+/* Called by one lane; keys have the id in their upper half and are sorted. Returns the token id at which the running
+ * sum of the weights exceeds u times the total, 0 <= u < 1; -1 = all weights are 0. */
 PI_FN int32_t pick(candidates *c, double u)
 {
     double all = 0, sum = 0;
@@ -249,14 +262,14 @@ PI_FN int32_t pick(candidates *c, double u)
         }
         return (int32_t) (c->key[last] >> 32);
     }
-    /* Rounding kept the sum below the target: the last token with a weight. */
+    /* Rounding kept the running sum at or below the target: return the last token with a weight. */
     int n = c->n;
     while (n > 0 && !(c->weight[n - 1] > 0)) n--;
     return n ? (int32_t) (c->key[n - 1] >> 32) : -1;
 }
 
-/* All lanes: swaps the halves of the keys (then the id comes first), sorts the keys by id, and computes their weights
- * after temperature. */
+/* Called by all lanes. Swaps the halves of the keys, so that the id comes first, sorts the keys by id, and sets their
+ * weights to exp of the logit after temperature, relative to the largest. */
 PI_FN void weigh_by_id(candidates *c, const pi__draw &d)
 {
     uint64_t best = ~(uint64_t) 0;
@@ -272,8 +285,9 @@ PI_FN void weigh_by_id(candidates *c, const pi__draw &d)
     __syncthreads();
 }
 
-/* Grid: a block of one warp per row. Writes out [row][3]: 1 if no token is drawn, else 0; 1 if draw_rows has to process
- * the row, else 0; token id. */
+/* Draws a token for each row from the values that op topk found. Grid: a block of one warp per row. Shared: candidates.
+ * Writes out [row][3] in the format of pi__k_top with k = 1: [0] 1 if no token is drawn, else 0; [1] 1 if draw_rows()
+ * has to process the row, else 0; [2] token id. */
 __global__ void __launch_bounds__(LANES) draw_tokens(pi__k_draw a)
 {
     ptx_wait_dependency();
@@ -286,9 +300,10 @@ __global__ void __launch_bounds__(LANES) draw_tokens(pi__k_draw a)
     const bool missing = (uint32_t) found[0] != 0;
     const int32_t n = wanted ? wanted - (int32_t) (uint32_t) found[0] : 0;
     int32_t id = -1;
-    bool left = false; /* draw_rows has to process the row */
+    bool left = false; /* true: draw_rows() has to process the row */
     if (n > 0) find_candidates(c, a, row, d, found + 2, n, missing);
-    /* Greedy: the best key. Else filter and draw, if the candidates suffice. */
+    /* temp 0: the best key. Otherwise filter and draw. Rows without top-k (d.row) are left to draw_rows() if they have
+     * penalties, or if top-p needs the row's sum and op topk did not return it. */
     if (n > 0 && d.temp == 0 && c->n) id = (int32_t) (uint32_t) c->key[0];
     if (n > 0 && d.temp != 0) {
         const bool others = d.row && !missing;

@@ -1,8 +1,8 @@
-/* Samples tokens from complete rows of logits, where there is no top-k and the largest values do not suffice
- * (draw_kernels.cuh). Bitwise identical to the sampler (sampler/sampler_filters.c, pi__row_draw).
+/* Samples tokens from complete rows of logits, for draws without top-k whose candidates do not suffice
+ * (draw_kernels.cuh). Bitwise identical to the sampler (sampler/sampler_filters.c, pi__row_draw). Kernel: draw_rows().
  *
- * A block of threads handles a row. Values with penalties are lowered in the row first and restored at the end. The
- * block reads the row for each of these:
+ * A block of 1024 threads handles a row. Values with penalties are lowered in the row first and restored at the end.
+ * The block reads the row for each of these:
  *
  *     the largest value
  *     top-p          first the sum of weights exp(x - max). Then three digits of a distance from max, highest first:
@@ -10,8 +10,8 @@
  *                    memory in any order. Then the last id that is kept at that distance
  *     weights        of the values that top-p and min-p keep, with temperature; sums of 256 stay in shared memory
  *
- * Then one thread finds the block of 256 values in which the running sum exceeds u of the total, and the value in
- * it. */
+ * Then one thread finds the block of 256 values in which the running sum exceeds u of the total, and the value in it. A
+ * distance is far_below(): 32 bits, cut into digits of 11, 11 and 10 bits. A mass is a sum of weight_units(). */
 #ifndef PI_DRAW_ROW_KERNELS_CUH
 #define PI_DRAW_ROW_KERNELS_CUH
 
@@ -21,22 +21,24 @@ namespace draw {
 
 enum { ROW_THREADS = 1024, ROW_WARPS = ROW_THREADS / 32, ROW_SUM = 256, MAX_SUMS = (1 << 20) / ROW_SUM, DIGIT = 11 };
 
-/* Shared memory of a block. */
+/* Shared memory of a block of threads. */
 struct row_board {
     union {
-        double sum[MAX_SUMS];     /* sums of the weights of 256 values each */
-        uint64_t mass[MAX_SUMS];  /* masses as integers: of each digit, or of 256 values each */
+        double sum[MAX_SUMS];     /* sum[b]: weights of values 256 b .. 256 b + 255 */
+        uint64_t mass[MAX_SUMS];  /* integer masses: per digit, or per 256 values */
     };
-    double run[16];                /* run[k]: sum[k] + sum[k + 16] + ... */
+    double run[16];                /* run[k] = sum[k] + sum[k + 16] + .. */
     float weight[ROW_SUM];         /* weights of the chosen 256 values */
-    float old[PI__MAX_SEEN + 1];   /* values before penalties */
-    uint32_t most[ROW_WARPS];      /* each warp's maximum */
-    uint64_t target, below;        /* mass to reach; mass of the values nearer to the maximum */
-    uint32_t far;                  /* digits of the distance so far; all bits set = the row's mass is below target */
+    float old[PI__MAX_SEEN + 1];   /* values before penalties, by index in seen */
+    uint32_t most[ROW_WARPS];      /* each warp's maximum, as rank_of() or index */
+    uint64_t target, below;        /* mass to reach; mass of the values at a smaller distance from max than far */
+    /* digits of the distance found so far; all bits set = the row's mass is below target, all values are kept */
+    uint32_t far;
     int32_t block, id;             /* index of the found block of 256 values; found id */
     seen_list seen;
 };
 
+/* Returns the maximum of v over the block's threads, to all of them. */
 PI_FN uint32_t block_most(row_board *s, uint32_t v)
 {
     for (int o = 16; o; o >>= 1) v = max(v, __shfl_xor_sync(PI_FULL, v, o));
@@ -48,6 +50,7 @@ PI_FN uint32_t block_most(row_board *s, uint32_t v)
     return v;
 }
 
+/* True if entry i of s has the same token as an earlier entry: only the first entry of a token lowers its value. */
 PI_FN bool seen_before(const seen_list *s, int i)
 {
     for (int k = 0; k < i; k++)
@@ -55,7 +58,8 @@ PI_FN bool seen_before(const seen_list *s, int i)
     return false;
 }
 
-/* Lowers the values that have penalties in the row; put_back() restores them. */
+/* lower: replaces the values x [n] of tokens with penalties by their lowered values, in global memory. put_back:
+ * restores them. */
 PI_FN void lower(row_board *s, const pi__draw &d, float *x)
 {
     for (int i = (int) threadIdx.x; i < s->seen.n; i += ROW_THREADS) {
@@ -73,8 +77,8 @@ PI_FN void put_back(const row_board *s, float *x)
         if (!seen_before(&s->seen, i)) x[seen_id(s->seen.token[i])] = s->old[i];
 }
 
-/* Returns the sum of f(i) for i < n in the order of pi__row_exp_sum: half a warp adds 256 values. Also writes these
- * sums of 256 to s->sum. */
+/* Returns the sum of f(i) for i < n, to all threads, in the order of pi__row_exp_sum. Half a warp adds 256 values. Also
+ * writes these sums of 256 to s->sum. */
 template <class F> PI_FN double weigh_row(row_board *s, int32_t n, const F &f)
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_sum = (n + ROW_SUM - 1) / ROW_SUM;
@@ -99,13 +103,14 @@ template <class F> PI_FN double weigh_row(row_board *s, int32_t n, const F &f)
     return all;
 }
 
-/* One warp: finds the digit of the distance at which the running mass reaches the target. Adds it to s->far and sets
- * s->below to the mass before it. If all masses stay below the target, all bits of s->far are set. */
+/* Called by one warp, when s->mass[d] is the mass of the values with digit d. Finds the smallest digit at which the
+ * running mass, from s->below on, reaches s->target. Adds it to s->far at bit `shift`, and the mass of smaller digits
+ * to s->below. If all masses together stay below the target, sets all bits of s->far. bits: size of the digit. */
 PI_FN void find_digit(row_board *s, int bits, int shift)
 {
     const int lane = (int) threadIdx.x, each = (1 << bits) / 32;
     uint64_t sum = 0;
-    /* The order of i depends on the lane to avoid bank conflicts. */
+    /* Each lane reads its digits from a different start, to avoid bank conflicts. */
     for (int i = 0; i < each; i++) sum += s->mass[lane * each + (i + lane) % each];
     const uint64_t run = warp_run(sum);
     const uint64_t target = s->target, below = s->below;
@@ -119,9 +124,9 @@ PI_FN void find_digit(row_board *s, int bits, int shift)
     s->far |= (uint32_t) digit << shift;
 }
 
-/* Values kept by top-p: all nearer to max than `far`, and at that distance the ids up to `last`. */
+/* The values that top-p keeps: all at a distance from max below `far`, and at distance `far` the ids up to `last`. */
 struct reach {
-    uint32_t far; /* all bits set = all values */
+    uint32_t far; /* all bits set = all values are kept */
     int32_t last;
     __device__ __forceinline__ bool has(float max, float x, int id) const
     {
@@ -130,7 +135,8 @@ struct reach {
     }
 };
 
-/* Among the values at distance `far` from max, in order of id: returns the id at which the mass reaches the target. */
+/* Returns the last id that top-p keeps at distance `far` from max: the first id, in ascending order, at which the mass
+ * reaches s->target. s->below: mass of the smaller distances. */
 PI_FN int32_t last_of_mass(row_board *s, const float *x, int32_t n, float max, uint32_t far)
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_sum = (n + ROW_SUM - 1) / ROW_SUM;
@@ -153,7 +159,7 @@ PI_FN int32_t last_of_mass(row_board *s, const float *x, int32_t n, float max, u
     }
     __syncthreads();
     const int first = s->block * ROW_SUM;
-    if (warp == 0) { /* 32 values per step */
+    if (warp == 0) { /* one warp finds the id, 32 values per step */
         uint64_t mass = s->below;
         int last = -1;
         for (int k = 0; k < ROW_SUM && last < 0; k += 32) {
@@ -170,7 +176,7 @@ PI_FN int32_t last_of_mass(row_board *s, const float *x, int32_t n, float max, u
     return s->id;
 }
 
-/* Returns the values that top-p keeps: the nearest to max that together weigh p of the row. */
+/* Returns the values of row x [n] that top-p keeps: the values nearest to max that together weigh p of the row. */
 PI_FN reach reach_of(row_board *s, const float *x, int32_t n, float max, double p)
 {
     const double sum = weigh_row(s, n, [=](int i) { return exp_neg(finite(x[i]) - max); });
@@ -182,7 +188,7 @@ PI_FN reach reach_of(row_board *s, const float *x, int32_t n, float max, double 
         __syncthreads();
         const uint32_t found = s->far;
         if (found == 0xffffffffu) return {found, n};
-        /* Add masses per digit, for values that share the digits found so far. */
+        /* Add the masses per digit, of the values that have the digits found so far. known: bits of these digits. */
         for (int i = (int) threadIdx.x; i < n; i += ROW_THREADS) {
             const uint32_t far = far_below(max, finite(x[i]));
             if (known && (far ^ found) >> (32 - known)) continue;
@@ -199,7 +205,8 @@ PI_FN reach reach_of(row_board *s, const float *x, int32_t n, float max, double 
     return {far, far == 0xffffffffu ? n : last_of_mass(s, x, n, max, far)};
 }
 
-/* Returns the index at which the running sum of f exceeds u of the total; -1 = the sum is 0. */
+/* Returns the index i at which the running sum of f(i), i < n, exceeds u of the total, 0 <= u < 1; -1 = the sum is
+ * 0. */
 template <class F> PI_FN int32_t pick_of_row(row_board *s, int32_t n, double u, const F &f)
 {
     const double target = u * weigh_row(s, n, f);
@@ -212,7 +219,7 @@ template <class F> PI_FN int32_t pick_of_row(row_board *s, int32_t n, double u, 
     }
     __syncthreads();
     const int first = s->block * ROW_SUM;
-    /* Rounding kept the sum below the target: the last value with a weight. */
+    /* Rounding kept the running sum at or below the target: return the last value with a weight. */
     if (s->block == n_sum) {
         uint32_t last = 0;
         for (int i = (int) threadIdx.x; i < n; i += ROW_THREADS)
@@ -234,7 +241,8 @@ template <class F> PI_FN int32_t pick_of_row(row_board *s, int32_t n, double u, 
     return s->id;
 }
 
-/* Draws from the complete row, for rows that draw_tokens left to it (out[1]). Grid: a block per row. */
+/* Draws a token from the complete row a.x [row][n], for rows with out[1] = 1: the rows that draw_tokens() left. Writes
+ * out as draw_tokens() does. Grid: a block of ROW_THREADS threads per row. Shared: row_board. */
 __global__ void __launch_bounds__(ROW_THREADS, 1) draw_rows(pi__k_draw a)
 {
     ptx_wait_dependency();

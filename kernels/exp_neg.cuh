@@ -7,10 +7,11 @@
 /* Returns exp(x) for x <= 0; 0 below -87. */
 PI_FN float exp_neg(float x)
 {
-    /* All bits if x >= -87, else 0. */
+    /* All bits set if x >= -87, else 0 (also for NaN): a mask for the result. */
     const uint32_t keep = (__float_as_uint(x) & 0x7fffffffu) <= 0x42ae0000u ? 0xffffffffu : 0;
     const float c = __uint_as_float(__float_as_uint(x) & keep);
-    /* x = n ln 2 + f; a Taylor polynomial gives exp(f), the exponent bits 2^n. */
+    /* x = n ln 2 + f. Adding 1.5 * 2^23 rounds x / ln 2 to the integer n. y = exp(f), by a Taylor polynomial; scale =
+     * 2^n. */
     const float r = c * 1.44269504f + 12582912.0f, n = r - 12582912.0f;
     const float f = (c - n * 0.693359375f) + n * 2.12194440e-4f;
     float y = 1.98412698e-4f;

@@ -1,5 +1,6 @@
-/* Expert choice with groups or undivided weights (expert_choice.cuh), a warp per row. For few rows, one launch chooses
- * and sorts, unless this is fused into the product that computes the logits (mixed_kernels.cuh). */
+/* Expert choice with groups or undivided weights (expert_choice.cuh), a warp per row. expert_choice() only chooses;
+ * another launch sorts. For up to 32 rows, choose_and_sort() does both in one launch, unless the work is fused into the
+ * product that computes the logits (mixed_kernels.cuh). */
 #ifndef PI_EXPERT_CHOICE_KERNELS_CUH
 #define PI_EXPERT_CHOICE_KERNELS_CUH
 
@@ -7,6 +8,7 @@
 
 enum { CHOICE_WARPS = 8, SORT_WARPS = 32 /* max warps of the block that also sorts */ };
 
+/* Grid: CHOICE_WARPS rows per block. */
 __global__ void __launch_bounds__(CHOICE_WARPS * 32) expert_choice(pi__k_expert_choice a)
 {
     ptx_wait_dependency();
@@ -14,6 +16,7 @@ __global__ void __launch_bounds__(CHOICE_WARPS * 32) expert_choice(pi__k_expert_
     if (row < a.r.n_rows) choose_row(a, row);
 }
 
+/* Grid: one block. Shared: as for route_all(). */
 __global__ void __launch_bounds__(SORT_WARPS * 32, 1)
     choose_and_sort(PI_CONSTANT pi__k_expert_choice a, PI_CONSTANT pi__k_routes by_table)
 {

@@ -1,6 +1,7 @@
-/* F32, F16 and BF16 matrices with the file's row layout times many rows of floats. Bitwise identical to
- * linear_floats() of linear_kernels.cuh. There a warp has one row of W and 8 of x, and reads 9 values for 8
- * multiply-adds. Here a warp has R rows of W (8 or 4), and reads 16 values for 64 multiply-adds, or 12 for 32.
+/* F32, F16 and BF16 matrices W, in the file's row layout, times many rows of floats x (prefill). Kernel: floats_many().
+ * Bitwise identical to linear_floats() of linear_kernels.cuh. There a warp has one row of W and 8 rows of x, and reads
+ * 9 values for 8 multiply-adds. Here a warp has R rows of W (8 or 4) and 8 rows of x, and reads 16 values for 64
+ * multiply-adds, or 12 for 32.
  *
  *     x of 8 rows      column i, one of each 32 per lane
  *     W of R rows      the same column        acc[r][j] += W[r][i] x[j][i]
@@ -14,7 +15,8 @@
 
 namespace floats {
 
-/* y = W x. Grid: x = FLOAT_WARPS warps of R rows of W each; y = FLOAT_ROWS rows of x. */
+/* y [n_rows][n_out] = W x, times W's factor. p.codes: x as floats [n_rows][n_in]. Grid: x = FLOAT_WARPS warps, with R
+ * rows of W each; y = FLOAT_ROWS (8) rows of x. No shared memory. */
 template <int TYPE, int R> __global__ void __launch_bounds__(FLOAT_WARPS * 32) floats_many(product p)
 {
     ptx_wait_dependency();

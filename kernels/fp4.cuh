@@ -1,53 +1,61 @@
-/* Products of FP4 matrices on the block-scaled tensor cores of sm_120 and sm_121. Shared by fp4_kernels.cuh and
- * moe_fp4_kernels.cuh.
+/* Products of FP4 matrices on the block-scaled tensor cores of sm_120 and sm_121: operand layouts, the ring of shared
+ * memory stages, producer and multiplying warps. Used by fp4_kernels.cuh, fp4_glu_kernels.cuh and moe_fp4_kernels.cuh.
  *
- * MODES (WAY)   FP4_NV   NVFP4 times x in NVFP4                   k64, a scale (ue4m3) per 16 columns
- *               FP4_MX   MXFP4 times x in MXFP4                   k64, a scale (a power of two) per 32
- *               FP4_MX8  MXFP4 times x in MXFP8, e4m3             k32, the same scales
+ * W is the matrix [n_out][n_in]; x are the rows of activations. The template parameter WAY is the mode, the formats of
+ * W and x:
+ *
+ *     FP4_NV   NVFP4 times x in NVFP4                   k64, a scale (ue4m3) per 16 columns
+ *     FP4_MX   MXFP4 times x in MXFP4                   k64, a scale (a power of two) per 32
+ *     FP4_MX8  MXFP4 times x in MXFP8, e4m3             k32, the same scales
  *
  * STEPS. A chunk is 64 columns: two blocks of W (pack.h); the last chunk of MXFP4 may have one block. The chunks are
- * cut into 8 slices of nearly equal length. A slice is cut into steps of two chunks; its last step may have one.
- * Missing parts of a step are zeros in x; in W they repeat the step's last block.
+ * cut into 8 slices of nearly equal length. A slice is cut into steps of two chunks; its last step may have one chunk.
+ * In a step that is not complete, the missing columns of x are zeros, and W repeats its last block.
  *
- * ORDER. One accumulator of the tensor core sums a slice in order, and the slices are added in order. The bits of a
- * row do not depend on other rows, on the shape of the tiles, or on the assignment of slices to blocks of threads.
+ * ORDER. One accumulator of the tensor core sums a slice in order, and the slices are added in order. The bits of a row
+ * do not depend on other rows, on the shape of the tiles, or on the assignment of slices to blocks of threads.
  *
  *     packed x: [groups of 8 rows][steps][8 rows, even rows first]{ words of B, scales, padding }
  *               [rows] factor
  *
- * The tensor core allows any order of columns, as long as W and x agree and scales match. A lane's words are the ones
- * cheapest to extract from W's packed form. The order of rows, scales and padding avoids bank conflicts in
- * shared memory, for words and for the scales of four groups read in one access. A row's step is contiguous: for
- * experts, one copy gathers it. */
+ * The part of one row and one step is a piece. The tensor core allows any order of columns, as long as W and x agree
+ * and scales match. So a lane's words are the ones cheapest to extract from W's packed form. The order of rows, scales
+ * and padding avoids bank conflicts in shared memory, for words and for the scales of four groups read in one access. A
+ * piece is contiguous, so one copy gathers a row's step for an expert. */
 #ifndef PI_FP4_CUH
 #define PI_FP4_CUH
 
 #include "linear.cuh"
 
 enum { FP4_NV, FP4_MX, FP4_MX8 };
-enum { FP4_CODES = 1024 /* bytes of a tile's codes per step */ };
-/* Multiplying warps, and all threads. Registers are assigned to groups of four warps. The last group is the producer
- * warp and three idle warps; they release most of their registers. */
+enum { FP4_CODES = 1024 /* bytes of a tile's codes (16 rows) per step */ };
+/* Kernels with a ring: FP4_WARPS warps multiply; FP4_THREADS is the block's thread count. Registers are assigned to
+ * groups of four warps. The last group is the producer warp and three warps that exit; it keeps FP4_FEW_REGISTERS per
+ * thread, and the multiplying warps get FP4_MANY_REGISTERS. */
 enum { FP4_WARPS = 8, FP4_THREADS = 32 * (FP4_WARPS + 4), FP4_FEW_REGISTERS = 48, FP4_MANY_REGISTERS = 224 };
 
-/* Sizes of a mode, in bytes. */
+/* Sizes of a mode, in bytes. NV: NVFP4. A8: x is FP8. */
 template <int WAY> struct fp4_way {
     static constexpr bool NV = WAY == FP4_NV, A8 = WAY == FP4_MX8;
-    static constexpr uint32_t SIDE = NV ? 32 : 16;                      /* scales of a block of W */
+    /* scales of a block of W (16 rows, 32 columns) */
+    static constexpr uint32_t SIDE = NV ? 32 : 16;
     static constexpr uint32_t TILE = FP4_CODES + 4 * SIDE;              /* a tile of W, per step */
-    /* A row of x, per step. `WORDS`: bytes of its codes. `PIECE`: bytes of codes and scales. */
+    /* A row of x, per step: WORDS bytes of codes; PIECE: codes, scales and padding. */
     static constexpr uint32_t WORDS = A8 ? 128 : 64, PIECE = WORDS + 16;
-    static constexpr uint32_t GROUP = 8 * PIECE, GROUP_STRIDE = GROUP + 16; /* 8 rows: in memory; in shared memory */
+    /* pieces of 8 rows in device memory; bytes between groups in a stage */
+    static constexpr uint32_t GROUP = 8 * PIECE, GROUP_STRIDE = GROUP + 16;
 };
+/* Bytes of a piece, for a mode that is known only at run time. */
 static __host__ __device__ __forceinline__ constexpr uint32_t fp4_piece(int way) { return way == FP4_MX8 ? 144 : 80; }
 
-/* Number of steps of n chunks in all slices before `slice`. */
+/* Returns the number of steps in slices 0 .. slice - 1 of a row of n chunks; by default in all slices. */
 static __host__ __device__ __forceinline__ int32_t fp4_steps(int32_t n, int slice = SLICES)
 {
     int32_t steps = 0;
     for (int k = 0; k < slice; k++) steps += (n * (k + 1) / SLICES - n * k / SLICES + 1) / 2;
     return steps;
 }
+/* Packed x: bytes of the pieces of n_rows rows of n_in columns; offset in bytes of the rows' factors. */
 static __host__ __device__ __forceinline__ size_t fp4_rows_bytes(int way, int64_t n_rows, int64_t n_in)
 {
     return (size_t) ((n_rows + 7) / 8 * 8) * (size_t) fp4_steps((int32_t) ((n_in + 63) / 64)) * fp4_piece(way);
@@ -57,9 +65,9 @@ static __host__ __device__ __forceinline__ size_t fp4_factors_at(int way, int64_
     return (fp4_rows_bytes(way, n_rows, n_in) + 15) / 16 * 16;
 }
 
-/* fp4_place: position of row r (0..7) in its group. fp4_row_at: byte offset of the row's piece in the group.
- * fp4_scale_at: byte offset of the copy of its scales that is read. A piece repeats its scales up to its end, so that
- * it can be copied to the place of any row. */
+/* Row r (0 .. 7) of a group. fp4_place: its position among the 8 pieces: 0 4 1 5 2 6 3 7. fp4_row_at: byte offset of
+ * its piece. fp4_scale_at: byte offset of its scales. A piece repeats its scales up to its end, and each place reads
+ * another copy, which avoids bank conflicts. So a piece can be copied to the place of any row. */
 PI_FN uint32_t fp4_place(uint32_t r) { return r / 2 + r % 2 * 4; }
 template <int WAY> PI_FN uint32_t fp4_row_at(uint32_t r) { return fp4_place(r) * fp4_way<WAY>::PIECE; }
 template <int WAY> PI_FN uint32_t fp4_scale_at(uint32_t r)
@@ -69,33 +77,36 @@ template <int WAY> PI_FN uint32_t fp4_scale_at(uint32_t r)
 
 /* ------------------------------------------------------------------------------------------------------ fragments */
 
-/* A tile's words of operand A for both chunks of a step (MX8: as packed), and the lane's word of scales. Of the
- * threads that supply an instruction's scales, thread 0 holds the scales of the first chunk, thread 1 of the
- * second. */
+/* The lane's words of operand A of a tile, for both chunks of a step (FP4_MX8: as packed, not yet expanded to bytes),
+ * and the lane's word of scales. Of the threads that supply an instruction's scales, thread 0 holds the scales of the
+ * first chunk, thread 1 of the second. */
 template <int WAY> struct fp4_a {
     uint32_t w[2][4];
     uint32_t scale;
 };
-/* A group's words of operand B. */
+/* The lane's words of operand B of a group of 8 rows of x, for both chunks of a step. */
 template <int WAY> struct fp4_b {
     uint4 w[fp4_way<WAY>::A8 ? 2 : 1];
 };
-/* Scales of four groups, each from one of the threads that supply scales: first and second chunk. */
+/* The lane's scales of x: w[0] for the first chunk, w[1] for the second (FP4_MX8: w[0] has both). If four groups are
+ * loaded together, the lane has the scales of group lane % 4, row lane / 4. */
 struct fp4_scales {
     uint32_t w[2];
 };
 
-/* Replaces 0x7f by 448: it means 480 in NVFP4 files, which the instruction cannot represent. */
+/* Replaces scale byte 0x7f (480 in packed NVFP4, see pack.h) by 0x7e (448), in the four bytes of s. The instruction
+ * cannot represent 480. */
 PI_FN uint32_t fp4_no_480(uint32_t s) { return s - ((s + 0x01010101) >> 7 & 0x01010101); }
-/* Replaces 255 by 254: it is NaN for the instruction, but the largest scale in files. */
+/* Replaces scale byte 255, which is NaN for the instruction but the largest scale in files, by 254. */
 PI_FN uint32_t fp4_no_nan(uint32_t s) { return min(s, 254u); }
 
-/* Loads codes and scales of the four blocks of a step. n: number of blocks that exist (NVFP4: complete chunks).
+/* a = the lane's words and scales of a tile for a step of four blocks. codes, side: the tile's codes and scales of that
+ * step. n: number of blocks that exist, 1 to 4 (NVFP4: 2 or 4); missing blocks repeat the last one.
  *
- * NVFP4: a register holds 8 columns of one group of 16. A lane of the packed form has four columns of each of a
- * block's two groups. Lanes 0 and 1 of a row take the first block, lanes 2 and 3 the second: columns 0..7 or 8..15 of
- * both its groups, from two lanes' words. For the second block the two reads are swapped, which avoids bank conflicts
- * with the first. The groups of a chunk are then in the order 0 2 1 3. */
+ * NVFP4: a register holds 8 columns of one group of 16. In the packed form a lane has four columns of each of a block's
+ * two groups. Lanes 0 and 1 of a row take the first block, lanes 2 and 3 the second: columns 0..7 or 8..15 of both its
+ * groups, from two lanes' words. For the second block the two reads are swapped, which avoids bank conflicts with the
+ * first. The groups of a chunk are then in the order 0 2 1 3. */
 template <int WAY>
 PI_FN void fp4_load_a(const unsigned char *codes, const unsigned char *side, uint32_t lane, fp4_a<WAY> &a,
                       uint32_t n = 4)
@@ -128,6 +139,7 @@ PI_FN void fp4_load_a(const unsigned char *codes, const unsigned char *side, uin
     }
 }
 
+/* b = the lane's words of row lane / 4 of a group of x, for a step. group: the group's 8 pieces of that step. */
 template <int WAY> PI_FN void fp4_load_b(const unsigned char *group, uint32_t lane, fp4_b<WAY> &b)
 {
     const uint4 *p = (const uint4 *) (group + fp4_row_at<WAY>(lane / 4)) + lane % 4;
@@ -135,7 +147,7 @@ template <int WAY> PI_FN void fp4_load_b(const unsigned char *group, uint32_t la
     if constexpr (fp4_way<WAY>::A8) b.w[1] = p[4];
 }
 
-/* Loads the scales of N groups, 4 or 1. */
+/* Loads the lane's scales of N groups of x, 4 or 1, for a step. stride: bytes between the groups. */
 template <int WAY, int N> PI_FN fp4_scales fp4_load_scales(const unsigned char *groups, uint32_t lane, uint32_t stride)
 {
     const unsigned char *p = groups + (N == 4 ? lane % 4 * stride : 0) + fp4_scale_at<WAY>(lane / 4);
@@ -144,14 +156,16 @@ template <int WAY, int N> PI_FN fp4_scales fp4_load_scales(const unsigned char *
     return {{u.x, u.y}};
 }
 
-/* Expands four e2m1 codes in the low (which = 0x1100) or high (0x3322) 16 bits to bytes: bits 5..2 of each byte. */
+/* Expands four e2m1 codes to the four bytes of a word, as the MXFP8 instruction reads e2m1: a code in bits 5..2 of its
+ * byte. which: 0x1100 = the codes in the low 16 bits of `codes`, 0x3322 = in the high 16 bits. */
 PI_FN uint32_t fp4_bytes(uint32_t codes, uint32_t which)
 {
     uint32_t w = ptx_permute(codes, 0, which);
     return ptx_and_or(w >> 2, 0x3c003c00, w << 2 & 0x003c003c);
 }
 
-/* acc += a chunk of a tile times group K of four. */
+/* acc += chunk CHUNK (0, 1) of a step: a tile of W times one group of x. K: index of the thread that supplies the
+ * group's scales, 0 .. 3 for the group's index among four loaded groups. */
 template <int WAY, int CHUNK, int K>
 PI_FN void fp4_multiply(const fp4_a<WAY> &a, const fp4_b<WAY> &b, const fp4_scales &s, float (&acc)[4])
 {
@@ -173,7 +187,7 @@ PI_FN void fp4_multiply(const fp4_a<WAY> &a, const fp4_b<WAY> &b, const fp4_scal
     }
 }
 
-/* acc += a step of a tile times N groups, 4 or 1. */
+/* acc[first + g] += a step (both chunks) of a tile of W times group g of x, g < N, N 4 or 1. */
 template <int WAY, int N, int RG>
 PI_FN void fp4_multiply_tile(const fp4_a<WAY> &a, const fp4_b<WAY> (&b)[N], const fp4_scales &s, int first,
                              float (&acc)[RG][4])
@@ -194,16 +208,17 @@ PI_FN void fp4_multiply_tile(const fp4_a<WAY> &a, const fp4_b<WAY> (&b)[N], cons
 
 /* ------------------------------------------------------------------------------------------------------- the ring */
 
-/* Ring of shared memory stages between the producer warp, which fills them by bulk copies, and the warps that
- * multiply. Two mbarriers per stage: full counts bytes; empty counts the warps that have finished reading. No
- * block-wide barrier is needed. */
+/* Ring of shared memory stages between the producer warp, which fills them by bulk copies, and the warps that multiply.
+ * A stage has two mbarriers. full: counts the bytes copied into it. empty: counts the warps that have finished reading
+ * it. No block-wide barrier is needed. Shared: mbarriers [HEAD bytes], stages [STAGES][size]. Each thread has its own
+ * copy of this struct. */
 template <int STAGES> struct fp4_ring {
     static constexpr uint32_t HEAD = 128;
     static_assert(STAGES * 16 <= (int) HEAD, "mbarriers before the stages");
     unsigned char *raw;
     uint32_t size;            /* bytes of a stage */
     int32_t now = 0;          /* current stage */
-    uint32_t round = 0;       /* number of completed rounds of the ring */
+    uint32_t round = 0;       /* number of completed passes over all stages; its parity is the mbarriers' phase */
 
     __device__ __forceinline__ fp4_ring(unsigned char *raw_, uint32_t size_) : raw(raw_), size(size_) {}
     static constexpr size_t bytes(size_t stage) { return HEAD + STAGES * stage; }
@@ -227,10 +242,11 @@ template <int STAGES> struct fp4_ring {
     {
         if (++now == STAGES) now = 0, round++;
     }
+    /* wait_full: waits until the current stage is filled. wait_empty: waits until all warps have released it; returns
+     * immediately in the first round, when all stages are empty. */
     __device__ __forceinline__ void wait_full() const { ptx_mbarrier_wait(full(), round & 1); }
-    /* Returns immediately in the first round, when all stages are empty. */
     __device__ __forceinline__ void wait_empty() const { ptx_mbarrier_wait(empty(), ~round & 1); }
-    /* Called by a warp that has finished reading the current stage. */
+    /* Called by all lanes of a warp that has finished reading the current stage. */
     __device__ __forceinline__ void release() const
     {
         __syncwarp();
@@ -238,8 +254,8 @@ template <int STAGES> struct fp4_ring {
     }
 };
 
-/* Shape of a block of threads: TILES tiles of 16 rows of W times GROUPS groups of 8 rows of x, with WT warps along the
- * tiles. A stage holds:
+/* Work of a block of threads: TILES tiles of 16 rows of W times GROUPS groups of 8 rows of x. WT warps share the tiles,
+ * WG warps the groups; a warp has RT tiles and RG groups. A stage holds one step:
  *
  *     [tiles]{ [4 blocks] codes, [4 blocks] scales } [groups][8 rows] pieces */
 template <int WAY_, int TILES_, int GROUPS_, int WT> struct fp4_shape {
@@ -247,25 +263,27 @@ template <int WAY_, int TILES_, int GROUPS_, int WT> struct fp4_shape {
     using W = fp4_way<WAY>;
     static constexpr int TILES = TILES_, GROUPS = GROUPS_, WG = FP4_WARPS / WT, RT = TILES / WT, RG = GROUPS / WG;
     static constexpr uint32_t X_AT = TILES * W::TILE, STAGE = X_AT + GROUPS * W::GROUP_STRIDE;
-    static constexpr uint32_t BYTES = TILES * W::TILE + GROUPS * W::GROUP; /* bytes copied into a stage */
+    /* bytes copied into a stage, without the gaps between groups */
+    static constexpr uint32_t BYTES = TILES * W::TILE + GROUPS * W::GROUP;
     static constexpr int FIT = (int) (((99 << 10) - 128) / STAGE), STAGES = FIT < 8 ? FIT : 8;
     static_assert(STAGES >= 2 && RT * WT == TILES && RG * WG == GROUPS && (RG % 4 == 0 || RG == 1), "warps divide the "
                   "tiles and column groups evenly");
     using ring = fp4_ring<STAGES>;
     static constexpr size_t SHARED = ring::bytes(STAGE);
-    static constexpr int N = RG < 4 ? RG : 4, PARTS = RG / N; /* groups per load of B; loads per step */
+    static constexpr int N = RG < 4 ? RG : 4, PARTS = RG / N; /* groups per load of B; loads of B per step, 1 or 2 */
 
     /* The warp's first tile and first group in the block. */
     __device__ __forceinline__ static int tile() { return (int) threadIdx.x / 32 / WG * RT; }
     __device__ __forceinline__ static int group() { return (int) threadIdx.x / 32 % WG * RG; }
 };
 
-/* Copies tiles of W into stages, called by the producer warp: lane i < TILES copies the codes of tile i, and lane
- * TILES + i its scales. */
+/* Source of W for the producer warp: copies the block's tiles into a stage. Lane i < TILES copies the codes of tile i,
+ * lane TILES + i its scales. The constructor gets the block's first tile, and the matrix's last tile, which replaces
+ * tiles past the end. */
 template <class S> struct fp4_source {
     using W = typename S::W;
-    const uint8_t *from; /* the lane's source at chunk 0 */
-    uint32_t to, block;  /* offset in a stage; bytes of a block, 0 = the lane copies nothing */
+    const uint8_t *from; /* source of the lane's tile: codes or scales of chunk 0 */
+    uint32_t to, block;  /* byte offset in a stage; bytes of a block, 0 = the lane copies nothing */
 
     __device__ __forceinline__ fp4_source(const pi__cuda_shape &s, const uint8_t *data, int32_t tile, int32_t last)
     {
@@ -274,7 +292,8 @@ template <class S> struct fp4_source {
         to = i * W::TILE + (lane < S::TILES ? 0 : FP4_CODES);
         block = lane < S::TILES ? 256 : lane < 2 * S::TILES ? W::SIDE : 0;
     }
-    /* Copies n (up to 4) blocks from chunk c; missing blocks repeat the last one (NVFP4: the last two). */
+    /* Copies n (1 to 4) blocks from chunk c on to the stage at shared address `stage`; the mbarrier at `full` counts
+     * the bytes. Missing blocks repeat the last one (NVFP4: the last two). */
     __device__ __forceinline__ void fill(uint32_t stage, uint32_t full, int32_t c, int32_t n) const
     {
         if (!block) return;
@@ -286,7 +305,8 @@ template <class S> struct fp4_source {
     }
 };
 
-/* Producer warp: fills stages with slices [k0, k1) of W's n_block blocks and of x. X has fill(stage, full, step). */
+/* Producer warp: fills stages with the steps of slices k0 .. k1 - 1. n_block: blocks of a row of W. x: source of the
+ * rows, with fill(stage, full, step), which copies the block's groups for a step. */
 template <class S, class RING, class X>
 PI_FN void fp4_produce(RING &ring, const fp4_source<S> &w, const X &x, int32_t n_block, int k0, int k1)
 {
@@ -302,14 +322,16 @@ PI_FN void fp4_produce(RING &ring, const fp4_source<S> &w, const X &x, int32_t n
     }
 }
 
-/* Operand words of a warp, loaded from the ring's current stage. */
+/* Operand words of a multiplying warp, loaded from a stage of the ring. */
 template <int WAY, class S> struct fp4_hand {
     using W = fp4_way<WAY>;
     fp4_a<WAY> a[S::RT] = {};
-    /* Words of B, and scales, of two sets of groups: one set is multiplied while the other one is loaded. */
+    /* Words of B, and scales, of two sets of N groups. One set is multiplied while the other one is loaded. */
     fp4_b<WAY> b[2][S::N] = {};
     fp4_scales s[2] = {};
 
+    /* load_a: loads tile r of the warp's RT tiles. load_b: loads groups part * N .. of the warp's groups into set
+     * `to`. */
     __device__ __forceinline__ void load_a(const unsigned char *stage, int r)
     {
         const unsigned char *p = stage + (uint32_t) (S::tile() + r) * W::TILE;
@@ -324,8 +346,9 @@ template <int WAY, class S> struct fp4_hand {
     }
 };
 
-/* Multiplying warp: slices [k0, k1); end(slice, acc) receives each slice's sums. Words of B are loaded from shared
- * memory while the previous groups are multiplied; words of A once the step no longer needs the old ones. */
+/* Multiplying warp: computes slices k0 .. k1 - 1, and calls end(slice, acc) with the sums of each: acc[tile][group][4]
+ * in the mma accumulator layout. Words of B are loaded from shared memory while the previous groups are multiplied;
+ * words of A when the step no longer needs the old ones. */
 template <int WAY, class S, class RING, class END>
 PI_FN void fp4_consume(RING &ring, int32_t n_block, int k0, int k1, const END &end)
 {
@@ -344,7 +367,7 @@ PI_FN void fp4_consume(RING &ring, int32_t n_block, int k0, int k1, const END &e
         float acc[RT][RG][4] = {};
 #pragma unroll 1
         for (int32_t i = (n * (k + 1) / SLICES - n * k / SLICES + 1) / 2; i; i--) {
-            /* Load the second half of the groups; the stage is then completely read. */
+            /* Load the second set of groups, if there is one; the stage is then completely read. */
             if (LAST) w.load_b(ring.stage(), 1, 1);
             ring.release();
             ring.next();

@@ -1,13 +1,15 @@
-/* Gate and up projections in FP4, or with x in FP8, in one launch that writes down's packed activations: act(gate x) *
- * up x, rounded as in fp4_rows.cuh. Neither product is written to memory as floats. The sums are bitwise identical to
- * the sums of fp4_kernels.cuh.
+/* Gate and up projections in FP4, or with x in FP8, in one launch that writes the packed activations of the down
+ * projection: mid [n_rows][n_out] = act(gate x) * up x, rounded as in fp4_rows.cuh. Neither product is written to
+ * memory as floats. The sums are bitwise identical to the sums of fp4_kernels.cuh. Kernels:
  *
- * Few rows of x (fp4_glu_few, up to 32): a block of threads computes the columns of one group, 16 rows of both
- * matrices (MXFP4: 32). A thread rounds one column, in the order of the sums. Many rows (fp4_glu_tiles): a block
- * computes a chunk, 64 rows of both matrices, times up to 128 rows of x (fp4_mid.cuh).
+ *     fp4_glu_few     up to 32 rows of x. A block of threads computes the columns of one group of mid: 16 rows of both
+ *                     matrices (MXFP4: 32). A thread rounds one column, with errors added in the order of fp4_rows.cuh
+ *     fp4_glu_tiles   many rows. A block computes a chunk of mid: 64 rows of both matrices, times up to 128 rows of x
+ *                     (fp4_mid.cuh)
+ *     fp4_end         after fp4_glu_tiles in NVFP4: converts scales
  *
- * A row's NVFP4 scales become bytes when all of them are known: for few rows in the launch's last blocks, as an
- * epilogue (tail.cuh); for many rows in fp4_end. */
+ * NVFP4 scales of a row become bytes when all scales of the row are known (fp4_rows.cuh): for few rows in the last
+ * blocks of the launch, like an epilogue (tail.cuh); for many rows in fp4_end(). */
 #ifndef PI_FP4_GLU_KERNELS_CUH
 #define PI_FP4_GLU_KERNELS_CUH
 
@@ -20,20 +22,21 @@ namespace fp4 {
 struct fp4_glu {
     pi__cuda_shape shape;  /* shape of both matrices */
     const uint8_t *w[2];   /* gate, up */
-    const float *scale[2]; /* their factors; NULL = 1 */
+    const float *scale[2]; /* their factors (one float each); NULL = 1 */
     int64_t n_out;         /* rows of each matrix */
-    const uint8_t *x;      /* packed rows */
-    const float *factors;  /* factors of the rows of x */
+    const uint8_t *x;      /* packed x */
+    const float *factors;  /* [n_rows] factors of the rows of x */
     int32_t n_rows, n_step; /* rows of x; steps of a row */
     int32_t act;
     float limit;
-    uint8_t *mid;          /* output: packed rows of n_out columns */
+    uint8_t *mid;          /* output: packed rows of n_out columns; mid_factors [n_rows] */
     float *mid_factors;
     int32_t mid_chunks, mid_steps; /* chunks and steps of a row of mid */
-    uint32_t *arrived;     /* few rows: counter of finished blocks */
+    uint32_t *arrived;     /* fp4_glu_few, NVFP4: arrival counter */
 };
 
-/* Writes zeros to units u .. 7 of a step of mid, which are past the row's last column. piece: the row's step. */
+/* Writes zeros to units u .. 7 of a step of mid, which are past the row's last column or missing in the step. A unit is
+ * 16 columns (fp4_rows.cuh). piece: the row's piece of that step. */
 template <int WAY> PI_FN void fp4_clear_from(uint8_t *piece, uint32_t u)
 {
     for (; u < 8; u++) fp4_put_nothing<WAY>(piece, u);
@@ -41,8 +44,8 @@ template <int WAY> PI_FN void fp4_clear_from(uint8_t *piece, uint32_t u)
 
 /* ------------------------------------------------------------------------------------------------------- few rows */
 
-/* group_max: maximum over N adjacent lanes. group_sum: sum over 16 adjacent lanes. All lanes of a group get the same
- * bits. */
+/* group_max: maximum of v over N adjacent lanes. group_sum: sum over 16 adjacent lanes. All of these lanes get the
+ * result. */
 template <int N> PI_FN float group_max(float v)
 {
     for (int o = N / 2; o; o >>= 1) v = fmaxf(v, __shfl_xor_sync(PI_FULL, v, o));
@@ -53,7 +56,7 @@ PI_FN float group_sum(float v)
     for (int o = 8; o; o >>= 1) v += __shfl_xor_sync(PI_FULL, v, o);
     return v;
 }
-/* ORs v over the lanes that differ only in the bits of `mask`. */
+/* Returns the OR of v over the lanes whose indices differ only in the bits of `mask`. */
 PI_FN uint32_t lanes_or(uint32_t v, int mask)
 {
     for (int o = 16; o; o >>= 1)
@@ -61,8 +64,8 @@ PI_FN uint32_t lanes_or(uint32_t v, int mask)
     return v;
 }
 
-/* Rounds v. Returns the lane's code. scale receives the scale of the lane's group of values: NVFP4: the scale itself;
- * others: its byte, as a float. */
+/* Rounds the lane's value v; the lanes of a group (NVFP4: 16, else 32) have its columns. Returns the lane's code.
+ * scale: receives the group's scale. NVFP4: the scale itself; MXFP4, MXFP8: its byte, as a float. */
 template <int WAY> PI_FN uint32_t fp4_round(float v, float &scale)
 {
     if (fp4_way<WAY>::NV) {
@@ -77,15 +80,16 @@ template <int WAY> PI_FN uint32_t fp4_round(float v, float &scale)
     return fp4_way<WAY>::A8 ? e4m3_of(v * inverse) : e2m1_of(v * inverse);
 }
 
-/* fp4_few_columns: rows of each matrix per block. fp4_few_sums: floats per tile of sums; the padding puts two adjacent
- * tiles in different banks. */
+/* fp4_few_columns: tiles and rows (N) of each matrix per block of fp4_glu_few(), which are N columns of mid.
+ * fp4_few_sums: floats per tile of sums; the padding puts two adjacent tiles in different banks. */
 template <int WAY> struct fp4_few_columns {
     static constexpr int TILES = fp4_way<WAY>::NV ? 1 : 2, N = 16 * TILES;
 };
 template <int NT> constexpr size_t fp4_few_sums = sums_bytes<NT> / sizeof(float) + 16;
 
-/* Rounds the lane's value v, in column `column` of row `row`, and writes it to mid. The lanes of a group have adjacent
- * columns. there: false = the row does not exist, nothing is written. */
+/* Rounds the lane's value v and writes it to column `column` of row `row` of mid. The lanes of a group have adjacent
+ * columns of a row. Called by all lanes. there: false = the row does not exist, nothing is written. The last group of a
+ * row or of a step with one chunk also clears the units after it. */
 template <int WAY> PI_FN void fp4_put_lane(const fp4_glu &p, int row, int64_t column, float v, bool there)
 {
     using C = fp4_few_columns<WAY>;
@@ -105,8 +109,8 @@ template <int WAY> PI_FN void fp4_put_lane(const fp4_glu &p, int row, int64_t co
     if (end == p.n_out || (end % 64 == 0 && to.alone)) fp4_clear_from<WAY>(piece, to.c * 4 + at / 16 + C::TILES);
 }
 
-/* Completes the rows of mid after the block has written its columns: writes their factors and, for NVFP4, their
- * scales. */
+/* Completes the rows of mid after the block has written its columns: the rows' factors and, for NVFP4, their scales.
+ * Called by all threads; NVFP4: only the launch's last blocks do the work. */
 template <int WAY> PI_FN void fp4_end_few(const fp4_glu &p, unsigned char *shared)
 {
     if (!fp4_way<WAY>::NV) {
@@ -116,8 +120,8 @@ template <int WAY> PI_FN void fp4_end_few(const fp4_glu &p, unsigned char *share
     fp4_end_rows(p.mid, p.mid_factors, p.n_rows, p.mid_steps, p.arrived, shared);
 }
 
-/* Computes mid for up to 8 NT rows of x. Grid: a block of threads per group of columns of mid, for all rows. A warp
- * has one slice. */
+/* Computes mid for up to 8 NT rows of x. Grid: a block of 8 warps per C::N columns of mid, for all rows. A warp has one
+ * slice. Shared: sums [gate's tiles, up's tiles][fp4_few_sums]. */
 template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, NT < 4 ? 2 : 1) fp4_glu_few(PI_CONSTANT fp4_glu p)
 {
     using C = fp4_few_columns<WAY>;
@@ -126,7 +130,7 @@ template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, NT < 4 ? 2
     PI_SMEM(raw);
     float *part = (float *) raw;
     constexpr int SUMS = (int) fp4_few_sums<NT>;
-    /* The warp's slice of each tile: gate's tiles, then up's. */
+    /* Compute the warp's slice of each tile: gate's tiles, then up's. */
 #pragma unroll 1
     for (int r = 0; r < 2 * C::TILES; r++) {
         const uint8_t *codes = (r < C::TILES ? p.w[0] : p.w[1]) +
@@ -140,7 +144,8 @@ template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, NT < 4 ? 2
         keep_sums<NT>(acc, part + r * SUMS);
     }
     __syncthreads();
-    /* Add the slices, apply the activation, round and write. */
+    /* Add the slices, apply the activation, round and write. A thread has row at, column o of the block; missing rows
+     * repeat the last one. */
     const fp4_result gate = {p.factors, times(p.scale[0])}, up = {p.factors, times(p.scale[1])};
     for (int i = (int) threadIdx.x; i < NT * 8 * C::N; i += THREADS) {
         const int at = i / C::N, row = min(at, p.n_rows - 1), o = i % C::N;
@@ -154,7 +159,8 @@ template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, NT < 4 ? 2
 
 /* ------------------------------------------------------------------------------------------------------ many rows */
 
-/* Computes mid for many rows of x. Grid: x = S::GROUPS groups of 8 rows of x, y = chunk of mid. */
+/* Computes mid for many rows of x. Grid: x = S::GROUPS groups of 8 rows of x; y = chunk of mid. Block: FP4_THREADS.
+ * Shared: the ring; at the end the exchange buffer of fp4_mid.cuh at the place of the stages. */
 template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_glu_tiles(fp4_glu p)
 {
     ptx_wait_dependency();
@@ -190,7 +196,7 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
         p.mid_factors[first + (int32_t) threadIdx.x] = 1.0f;
 }
 
-/* Converts the NVFP4 scales of all rows, a warp per row. */
+/* Converts the NVFP4 scales of all rows of mid to bytes (fp4_end_row()). Grid: 8 warps per block, a warp per row. */
 [[maybe_unused]] static __global__ void __launch_bounds__(THREADS) fp4_end(uint8_t *mid, float *factors, int64_t n_rows,
                                                                           int32_t n_step)
 {

@@ -1,10 +1,15 @@
-/* FP4 matrices times x rounded to FP4 (W4A4) or to FP8 (W4A8) on block-scaled tensor cores (option fp4-mode). Layouts
- * and ORDER as in fp4.cuh, rounding as in fp4_rows.cuh: a row's result depends on that row alone.
+/* FP4 matrices W times x rounded to FP4 (W4A4) or to FP8 (W4A8) on block-scaled tensor cores (option fp4-mode). Layouts
+ * and ORDER as in fp4.cuh, rounding as in fp4_rows.cuh: a row's result depends on that row alone. The kernels do
+ * nothing on devices without FP4 tensor cores. fp4_prepare() packs x; then one of two kernels computes y
+ * [n_rows][n_out] = W x:
  *
- * Few rows of x (fp4_few, up to 32): a block of threads computes 16 rows of W. Each warp has one slice and reads it
- * from global memory, one step ahead. Many rows (fp4_tiles): a block computes up to 128 rows of W times up to 128 of
- * x. One producer warp loads operands for 8 multiplying warps (fp4_ring). With few tiles, the slices of a tile are
- * distributed over several blocks (split.cuh). fp4_glu_kernels.cuh has gate and up with packed output. */
+ *     fp4_few     up to 32 rows of x. A block of 8 warps computes 16 rows of W. Each warp has one slice and reads it
+ *                 from global memory, one step ahead. It may have an epilogue
+ *     fp4_tiles   many rows. A block computes up to 128 rows of W times up to 128 of x. One producer warp copies
+ *                 operands for 8 multiplying warps (fp4_ring). With few tiles, the slices of a tile are distributed
+ *                 over several blocks (split.cuh)
+ *
+ * fp4_glu_kernels.cuh has gate and up with packed output. */
 #ifndef PI_FP4_KERNELS_CUH
 #define PI_FP4_KERNELS_CUH
 
@@ -14,7 +19,7 @@ namespace fp4 {
 
 /* --------------------------------------------------------------------------------------------------------- pack x */
 
-/* Packs x. Grid: a block of threads per row; row numbers up to a multiple of 8 are rows of zeros. */
+/* packed x */
 template <int WAY> __global__ void __launch_bounds__(THREADS) fp4_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
                                                                           uint8_t *prepared, float *factors)
 {
@@ -33,7 +38,7 @@ template <int WAY> __global__ void __launch_bounds__(THREADS) fp4_prepare(pi__k_
 struct fp4_products {
     pi__cuda_shape shape;  /* shape of all matrices, except mat_bytes */
     const uint8_t *x;      /* packed rows */
-    const float *factors;  /* factors of the rows of x */
+    const float *factors;  /* [n_rows] factors of the rows of x */
     int32_t n_rows, n_step;
     int32_t n;             /* number of matrices */
     struct {
@@ -41,14 +46,15 @@ struct fp4_products {
         const float *scale;
         float *y;
         int64_t ldy, n_out;
-        uint32_t first;    /* index of its first block of threads: in x; fp4_tiles: in y */
-        float add;         /* fp4_tiles: as in pi__k_product */
+        /* index of the matrix's first block of threads (fp4_few: blockIdx.x; fp4_tiles: blockIdx.y) */
+        uint32_t first;
+        float add;         /* fp4_tiles: not 0: y = (y + W x) * add */
     } w[PI__K_MAX_LINEAR];
     pi__k_tail tail;       /* fp4_few: the epilogue */
     split_sums split;      /* fp4_tiles: sums of tiles that several blocks share */
 };
 
-/* Index of the matrix that a block works on. */
+/* Returns the index of the matrix that block `block` (blockIdx.x or .y) works on. */
 PI_FN int fp4_which(const fp4_products &p, uint32_t block)
 {
     int i = 0;
@@ -56,21 +62,22 @@ PI_FN int fp4_which(const fp4_products &p, uint32_t block)
     return i;
 }
 
-/* Returns a sum times the factors of its row of x and of the matrix. */
+/* Multiplies the sum of a row of x by the factors of that row and of the matrix. */
 struct fp4_result {
-    const float *factors; /* factors of the rows */
+    const float *factors; /* [rows] factors of the rows */
     times whole;          /* factor of the matrix */
     __device__ __forceinline__ float operator()(int row, float sum) const { return whole(row, sum * factors[row]); }
 };
 
-/* Operand words of a step, from global memory. */
+/* fp4_few(): the lane's operand words of a step, loaded from global memory. */
 template <int WAY, int NT> struct fp4_words {
     fp4_a<WAY> a;
     fp4_b<WAY> b[NT];
     fp4_scales s[NT];
 };
 
-/* Sources of a warp: the codes and sides of a tile of W, and groups of 8 rows of x. */
+/* fp4_few(): addresses of a warp's operands: codes and scales of a tile of W, and NT groups of 8 rows of x. load: loads
+ * the step that begins at `chunk`. end: end of the slice, in chunks; step: index of the step in packed x. */
 template <int WAY, int NT> struct fp4_reader {
     const uint8_t *codes, *side, *x[NT];
     int32_t n_block;
@@ -88,7 +95,7 @@ template <int WAY, int NT> struct fp4_reader {
     }
 };
 
-/* Computes the warp's slice; loads one step ahead of the products. */
+/* acc[g] = the warp's slice (slice = warp index) of a tile times group g of x. Loads one step ahead of the products. */
 template <int WAY, int NT> PI_FN void fp4_slice(const fp4_reader<WAY, NT> &in, float (&acc)[NT][4])
 {
     const int32_t n = (in.n_block + 1) / 2, slice = (int32_t) threadIdx.x / 32, end = n * (slice + 1) / SLICES;
@@ -105,8 +112,8 @@ template <int WAY, int NT> PI_FN void fp4_slice(const fp4_reader<WAY, NT> &in, f
     }
 }
 
-/* y = W x for up to 8 NT rows of x. Grid: a block of threads per 16 rows of W, for all rows of x. A warp has one
- * slice. */
+/* y = W x for up to 8 NT rows of x. Grid: a block of 8 warps per 16 rows of a matrix, for all rows of x; a warp has one
+ * slice. Shared: sums of the slices. */
 template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, 2) fp4_few(PI_CONSTANT fp4_products p)
 {
     ptx_wait_dependency();
@@ -127,7 +134,8 @@ template <int WAY, int NT> __global__ void __launch_bounds__(THREADS, 2) fp4_few
     if (p.tail.arrived) run_tail(p.tail, raw);
 }
 
-/* Copies groups of x into stages, called by the producer warp: lane 2 TILES + i copies group i. */
+/* Source of x for the producer warp of fp4_tiles(): copies the block's groups into a stage. Lane 2 TILES + i copies
+ * group i. The constructor gets the block's first group, and the last group, which replaces groups past the end. */
 template <class S> struct fp4_group_source {
     using W = typename S::W;
     const uint8_t *from; /* the lane's source; NULL = the lane copies nothing */
@@ -149,7 +157,7 @@ template <class S> struct fp4_group_source {
 /* The part of the results that a block of threads computes. */
 struct fp4_where {
     int which;            /* index of the matrix */
-    int32_t tile, group;  /* index of the first tile of W; of the first group of x */
+    int32_t tile, group;  /* index of the first tile of the matrix; of the first group of x */
 };
 template <class S> PI_FN fp4_where fp4_where_of(const fp4_products &p)
 {
@@ -157,7 +165,7 @@ template <class S> PI_FN fp4_where fp4_where_of(const fp4_products &p)
     return {which, (int32_t) (blockIdx.y - p.w[which].first) * S::TILES, (int32_t) blockIdx.x * S::GROUPS};
 }
 
-/* Writes the warp's totals, times their factors, to y; or adds them to y, if the matrix has `add`. */
+/* Writes the warp's totals, times their factors, to y; if w.add is not 0: y = (y + total) * add. */
 template <class S> PI_FN void fp4_put(const fp4_products &p, const fp4_where &at, const float (&total)[S::RT][S::RG][4])
 {
     const auto &w = p.w[at.which];
@@ -172,8 +180,8 @@ template <class S> PI_FN void fp4_put(const fp4_products &p, const fp4_where &at
     }
 }
 
-/* y = W x for many rows of x. Grid: x = S::GROUPS groups of 8 rows of x, y = S::TILES tiles of a matrix, z = part of
- * the slices. */
+/* y = W x for many rows of x. Grid: x = S::GROUPS groups of 8 rows of x; y = S::TILES tiles of a matrix; z = part of
+ * the slices. Block: FP4_THREADS. Shared: the ring. */
 template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_tiles(fp4_products p)
 {
     ptx_wait_dependency();
@@ -194,7 +202,7 @@ template <int WAY, class S> __global__ void __launch_bounds__(FP4_THREADS, 1) fp
         fp4_produce<S>(ring, tiles, groups, n_block, k0, k1);
         return;
     }
-    /* Multiplying warps: sum the slices, then write. */
+    /* Multiplying warps: sum the slices. The last block to finish a tile writes it. */
     ptx_more_registers<FP4_MANY_REGISTERS>();
     float total[S::RT][S::RG][4] = {};
     fp4_consume<WAY, S>(ring, n_block, k0, k1, [&](int k, const float (&acc)[S::RT][S::RG][4]) {

@@ -1,9 +1,9 @@
-/* Output of gate and up as down's packed activations, where a block of threads computes a chunk of it: 64 rows of
- * both matrices, times many rows of x. Used by fp4_glu_kernels.cuh, and by moe_fp4_kernels.cuh, where a row of x is a
- * column.
+/* Output of gate and up as the packed activations of the down projection (mid), for a block of threads that computes
+ * one chunk of mid: 64 rows of both matrices, times many rows of x. Used by fp4_glu_kernels.cuh and by
+ * moe_fp4_kernels.cuh; there a "row" is a column, a pair of a row of x and its expert.
  *
- * Half of a block's tiles are gate's, half up's. Results are exchanged in shared memory, where a thread takes a unit
- * (fp4_rows.cuh):
+ * Half of a block's tiles are gate's, half up's. The warps write their sums to shared memory (fp4_exchange()). Then
+ * each thread computes and packs a unit of 16 columns (fp4_put_chunk()):
  *
  *     [gate, up][4 units of the chunk][rows]{ 16 results, 4 floats of padding against bank conflicts } */
 #ifndef PI_FP4_MID_CUH
@@ -11,10 +11,11 @@
 
 #include "tail.cuh"
 
-/* Layout of the exchange buffer: 64 columns of each matrix. */
+/* Layout of the exchange buffer: 64 columns of each matrix. at(): index of the first float of a unit, for which = 0
+ * (gate) or 1 (up). HALF: tiles per matrix. */
 template <class S> struct fp4_meeting {
     static constexpr int ROWS = S::GROUPS * 8, HALF = S::TILES / 2;
-    static constexpr int UNIT = ROWS * 20 + 8, EACH = 4 * UNIT; /* floats: of 16 columns; of a matrix */
+    static constexpr int UNIT = ROWS * 20 + 8, EACH = 4 * UNIT; /* floats of a unit; of a matrix */
     static constexpr size_t BYTES = 2 * (size_t) EACH * sizeof(float);
     static_assert(HALF == 4, "a half of mid is one chunk");
 
@@ -24,8 +25,8 @@ template <class S> struct fp4_meeting {
     }
 };
 
-/* Writes result(which, row, sum) for each of the warp's totals to the exchange buffer, for rows below n_row. which: 0 =
- * gate, 1 = up. */
+/* Writes result(which, row, sum) for each of the warp's totals to the exchange buffer `to`, for rows below n_row.
+ * which: 0 = gate, 1 = up. total: sums in the mma accumulator layout. */
 template <class S, class F>
 PI_FN void fp4_exchange(const float (&total)[S::RT][S::RG][4], const F &result, int32_t n_row, float *to)
 {
@@ -42,8 +43,9 @@ PI_FN void fp4_exchange(const float (&total)[S::RT][S::RG][4], const F &result, 
     }
 }
 
-/* Applies the activation and writes chunk `chunk` of mid for n rows from row `first`. Called by 256 threads when all
- * results are in the buffer `from`. columns: number of mid's columns from the chunk's start on. */
+/* Applies the activation act(gate) * up and writes chunk `chunk` of n rows of mid, from row `first`. Called by the 256
+ * multiplying threads when all results are in the exchange buffer `from`. columns: columns of mid from the chunk's
+ * start to the row's end; units past these become zeros. n_chunk, n_step: chunks and steps of a row of mid. */
 template <int WAY, class S>
 PI_FN void fp4_put_chunk(const float *from, int32_t act, float limit, int64_t columns, uint8_t *mid, int32_t n_chunk,
                          int32_t n_step, int32_t chunk, int64_t first, int32_t n)
@@ -70,7 +72,7 @@ PI_FN void fp4_put_chunk(const float *from, int32_t act, float limit, int64_t co
     }
 }
 
-/* Returns the producer warp's source of the block's tiles: the 4 tiles of gate's chunk, then the 4 of up's. */
+/* Returns the producer warp's source of the block's 8 tiles: 4 tiles of gate for the chunk, then 4 of up. */
 template <class S>
 PI_FN fp4_source<S> fp4_both(const pi__cuda_shape &shape, const uint8_t *gate, const uint8_t *up, int32_t chunk,
                              int64_t n_out)
@@ -82,8 +84,8 @@ PI_FN fp4_source<S> fp4_both(const pi__cuda_shape &shape, const uint8_t *gate, c
                          (int32_t) (n_out / 16 - 1));
 }
 
-/* Converts NVFP4 scales (fp4_end_row) of all rows, in the last blocks of a launch to finish, with FP4_WARPS warps
- * each. shared: a free word of shared memory. */
+/* Converts the NVFP4 scales of all rows of mid (fp4_end_row()), in the blocks of the launch that arrive last, with
+ * FP4_WARPS warps each. Called by all blocks. arrived: counter, 0 before and after. shared: one free word. */
 PI_FN void fp4_end_rows(uint8_t *mid, float *factors, int32_t n_rows, int32_t n_step, uint32_t *arrived,
                         unsigned char *shared)
 {

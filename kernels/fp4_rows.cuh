@@ -1,23 +1,24 @@
-/* A row of x in FP4 or FP8: layout of fp4.cuh, rounding of fp4_quant.cuh. Used by the kernel that packs rows, by
- * epilogues (tail.cuh), and by products that write packed rows (fp4_glu_kernels.cuh). All of them give the same bits.
+/* Packing of a row of x in FP4 or FP8: layout of fp4.cuh, rounding of fp4_quant.cuh. Used by the kernel that packs rows
+ * (fp4_put_row()), by epilogues (tail.cuh), and by products that write packed rows (fp4_glu_kernels.cuh, fp4_mid.cuh).
+ * All of them give the same bits.
  *
- * A thread rounds a unit, 16 columns: a group of NVFP4, or half a group of the others. A step has 8 units:
+ * A thread rounds a unit, 16 columns: a group of NVFP4, or half a group of the other formats. A step has 8 units:
  *
  *     step    chunk 0                   chunk 1
  *     units   0 1 2 3                   4 5 6 7
- *     groups  NVFP4 0 1 2 3, others 0 1 ...
+ *     groups  NVFP4 0 1 2 3, others 0 0 1 1 ...
  *
- * NVFP4 scales become bytes only when the row's largest scale is known. Until then their upper 16 bits, which hold
- * all 4 significant bits, are stored in the place of the step's scale bytes; that place is large enough, since the
- * bytes are stored twice. */
+ * NVFP4 scales become bytes only when the row's largest scale is known. Until then provisional scales are stored in the
+ * place of the step's scale bytes: the upper 16 bits of each float scale, which hold all 4 significant bits. That place
+ * is large enough, since the bytes are stored twice. */
 #ifndef PI_FP4_ROWS_CUH
 #define PI_FP4_ROWS_CUH
 
 #include "fp4_quant.cuh"
 #include "prepare.cuh"
 
-/* Chunks of a step of a row with n chunks: its first chunk, and the end of its slice. Both are n for steps past the
- * end. */
+/* The chunks of a step: `first`, its first chunk, and `end`, the end of its slice. A row has n chunks. Steps past the
+ * row's end get {n, n}. */
 struct fp4_chunks {
     int32_t first, end;
 };
@@ -31,7 +32,8 @@ PI_FN fp4_chunks fp4_chunks_of(int32_t n, int32_t step)
     return {n, n};
 }
 
-/* Position of a chunk: its step, its index in the step, and `alone` if the step has no other chunk. */
+/* Position of chunk `chunk` in a row of n chunks: its step, its index c (0, 1) in the step, and `alone`: the step has
+ * no other chunk. */
 struct fp4_place_of_chunk {
     int32_t step;
     uint32_t c;
@@ -45,20 +47,21 @@ PI_FN fp4_place_of_chunk fp4_find_chunk(int32_t n, int32_t chunk)
     return {fp4_steps(n, slice) + at / 2, (uint32_t) at % 2, at % 2 == 0 && chunk + 1 == n * (slice + 1) / SLICES};
 }
 
+/* Returns the address of a row's piece of step `step`. n_step: steps of a row. */
 template <int WAY> PI_FN uint8_t *fp4_piece_of(uint8_t *prepared, int64_t row, int32_t n_step, int32_t step)
 {
     return prepared + ((size_t) (row / 8) * (size_t) n_step + (size_t) step) * fp4_way<WAY>::GROUP +
            fp4_row_at<WAY>((uint32_t) (row % 8));
 }
 
-/* Stores the provisional scale of the NVFP4 group at column 16 * (u % 4) of chunk u / 4. */
+/* Stores the provisional scale of unit u (0 .. 7) of an NVFP4 piece. */
 PI_FN void fp4_keep_scale(uint8_t *piece, uint32_t u, float scale)
 {
     ((uint16_t *) (piece + fp4_way<FP4_NV>::WORDS))[u] = (uint16_t) (__float_as_uint(scale) >> 16);
 }
 
-/* Writes a unit of NVFP4: codes and provisional scale, which is returned. Errors are added in the order of the 16
- * lanes in fp4_round(): columns 8 apart, then 4, 2, 1. */
+/* Rounds the 16 values v to unit u of an NVFP4 piece: writes codes and provisional scale, and returns the scale. Errors
+ * are added in the order in which fp4_round() adds them over 16 lanes: columns 8 apart, then 4, 2, 1. */
 PI_FN float fp4_put_group(uint8_t *piece, uint32_t u, const float (&v)[16])
 {
     float most = 0, e6[8], e4[8];
@@ -89,7 +92,8 @@ PI_FN float fp4_put_group(uint8_t *piece, uint32_t u, const float (&v)[16])
     return scale;
 }
 
-/* Writes unit u, half a group of MXFP4 or MXFP8; the group's first half also writes the scale byte `scale`. */
+/* Rounds the 16 values v to unit u, half a group of MXFP4 or MXFP8, times `inverse`. The group's first half also writes
+ * the scale byte `scale`. */
 template <int WAY>
 PI_FN void fp4_put_half(uint8_t *piece, uint32_t u, const float (&v)[16], uint32_t scale, float inverse)
 {
@@ -108,8 +112,8 @@ PI_FN void fp4_put_half(uint8_t *piece, uint32_t u, const float (&v)[16], uint32
     if (!half) fp4_put_scale<WAY>(piece, c, u % 4 * 16, scale);
 }
 
-/* Writes unit u of a step; the adjacent lane has the adjacent unit. there: false = do not write. Returns the NVFP4
- * scale. */
+/* Rounds the 16 values v to unit u of a piece. Lanes 2 i and 2 i + 1 must have adjacent units, which form a group of
+ * MXFP4 or MXFP8. there: false = write nothing. Returns the group's scale for NVFP4, else 0. */
 template <int WAY> PI_FN float fp4_put_unit(uint8_t *piece, uint32_t u, const float (&v)[16], bool there)
 {
     if constexpr (fp4_way<WAY>::NV) {
@@ -124,7 +128,7 @@ template <int WAY> PI_FN float fp4_put_unit(uint8_t *piece, uint32_t u, const fl
     }
 }
 
-/* Writes a unit of zeros. */
+/* Writes unit u of a piece as zeros. */
 template <int WAY> PI_FN void fp4_put_nothing(uint8_t *piece, uint32_t u)
 {
     const float none[16] = {};
@@ -132,8 +136,8 @@ template <int WAY> PI_FN void fp4_put_nothing(uint8_t *piece, uint32_t u)
     else fp4_put_half<WAY>(piece, u, none, 0, 0.0f);
 }
 
-/* fp4_kept_most: returns the largest provisional scale of a step. fp4_end_scales: replaces a step's provisional scales
- * by bytes. by: 1 / the row's factor. */
+/* fp4_kept_most: returns the largest provisional scale of an NVFP4 piece. fp4_end_scales: replaces the piece's
+ * provisional scales by bytes. by: 1 / the row's factor. */
 PI_FN float fp4_kept_most(const uint8_t *piece)
 {
     const uint4 w = *(const uint4 *) (piece + fp4_way<FP4_NV>::WORDS);
@@ -149,7 +153,7 @@ PI_FN void fp4_end_scales(uint8_t *piece, float by)
     auto two = [by](uint32_t v) {
         return nv_byte(__uint_as_float(v << 16), by) | nv_byte(__uint_as_float(v & 0xffff0000u), by) << 16;
     };
-    /* Input: groups 0 1 2 3 of a chunk; the bytes are in the order 0 2 1 3. */
+    /* The groups of a chunk come in the order 0 1 2 3; their bytes are stored in the order 0 2 1 3 (fp4_load_a()). */
     auto four = [&](uint32_t a, uint32_t b) {
         const uint32_t u = two(a), v = two(b);
         return (u & 0xff) | (v & 0xff) << 8 | (u & 0xff0000) | (v & 0xff0000) << 8;
@@ -158,7 +162,8 @@ PI_FN void fp4_end_scales(uint8_t *piece, float by)
     *at = {first, second, first, second};
 }
 
-/* One warp: completes row `row` of NVFP4 after all its units are written: writes its factor and scale bytes. */
+/* Called by one warp when all units of row `row` are written: computes the row's factor from its provisional scales,
+ * and writes factors[row] and the scale bytes. NVFP4 only. */
 PI_FN void fp4_end_row(uint8_t *prepared, float *factors, int64_t row, int32_t n_step)
 {
     const int32_t lane = (int32_t) threadIdx.x % 32;
@@ -170,7 +175,7 @@ PI_FN void fp4_end_row(uint8_t *prepared, float *factors, int64_t row, int32_t n
     if (lane == 0) factors[row] = factor;
 }
 
-/* Loads columns i .. i + 15 of a row of n; columns past the end are zeros. */
+/* v = columns i .. i + 15 of a row of n columns, a multiple of 16; zeros if i >= n. */
 PI_FN void fp4_unit_at(const input_row &x, int64_t i, int64_t n, float (&v)[16])
 {
     for (float &f : v) f = 0;
@@ -185,8 +190,9 @@ PI_FN void fp4_unit_at(const input_row &x, int64_t i, int64_t n, float (&v)[16])
     }
 }
 
-/* Packs a row with the threads of a block; NVFP4 needs the complete row (of = {0, 1}). there: false = write zeros
- * (row past the last). scratch: one float per warp, in use until the next barrier. */
+/* Packs row `row` of x, of n_in columns, with all threads of a block. of: the block's part of the row; NVFP4 needs {0,
+ * 1}, the complete row. there: false = write zeros (rows past the last). prepared, factors: packed x. scratch: one
+ * float per warp, in use until the next barrier. */
 template <int WAY>
 PI_FN void fp4_put_row(const input_row &x, int64_t row, int64_t n_in, bool there, row_share of, uint8_t *prepared,
                        float *factors, float *scratch)
@@ -206,7 +212,7 @@ PI_FN void fp4_put_row(const input_row &x, int64_t row, int64_t n_in, bool there
         if (threadIdx.x == 0 && of.first == 0) factors[row] = 1.0f;
         return;
     }
-    /* NVFP4: the block's largest scale gives the row's factor, and the scales become bytes. */
+    /* NVFP4: the row's largest scale gives the row's factor; then the scales become bytes. */
     most = warp_max(most);
     if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = most;
     __syncthreads();

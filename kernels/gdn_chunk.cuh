@@ -1,20 +1,22 @@
-/* The gated delta rule: a chunk times a slice of S0 on tensor cores. few() and many() share this code, bit for bit.
+/* The gated delta rule: a chunk of 16 rows times columns of S0 on tensor cores; gdn.cuh has the formulas. few() and
+ * many() share this code, so their results are bitwise identical. Steps of a chunk: times_quad() or times_tokens() =
+ * products with S0; mix() = T x and P x; fold() = the new S0.
  *
  * A warp holds a patch of S0, 16 columns times all rows or half of them, in registers as operand A: row m of A is a
  * column of S0, and the sum runs over S0's rows. Operand B holds tokens, keys and queries; a column's bits do not
- * depend on other columns. A sum over half of D is lo . hi + hi . lo + hi . hi for 16 rows after the other. Without
- * EXACT there is hi . hi only (in folds lo . hi, too, since u has both parts). Products with zeros change no bit. The
- * sums of the two halves are added.
+ * depend on other columns. A sum over half of S0's rows adds, for each 16 rows in order, lo . hi, hi . lo and hi . hi.
+ * Without EXACT there is hi . hi only (in folds lo . hi, too, since u has both parts). Products with zeros change no
+ * bit. The sums of the two halves are added.
  *
  * A fold's sums over the chunk's 16 rows start at 0 and are added to S0 in float arithmetic. Tensor cores truncate
  * instead of rounding, and S0 would shrink with every chunk.
  *
- * A lane's results are tokens 2 t, 2 t + 1 and 8 further, of two columns. As operand A of the next products they
- * belong to the same lane, so x, u and o stay in registers.
+ * In the accumulators a lane (t = lane % 4, g = lane / 4) has tokens 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of two columns.
+ * As operand A of the next products these values belong to the same lane, so x, u and o stay in registers.
  *
- * Shared memory: keys and queries as planes, [k, q][hi, lo][C] rows of F16, or without lo; rows of T and P in two
- * parts each (mix_at). few() also has values per row and column of the chunk (k . S0, x) in quads, [C / 4][W
- * columns][4 rows], a quad every 4 W + 4 words. No access has bank conflicts. */
+ * Shared memory: keys and queries as planes, [k, q][hi, lo][C] rows of F16, or without lo; rows of T and P in two parts
+ * each (mix_at). few() also has values per row and column of the chunk (k . S0, x) in quads of 4 rows: [C / 4][W
+ * columns][4 rows], 4 W + 4 words per quad. No access has bank conflicts. */
 #ifndef PI_GDN_CHUNK_CUH
 #define PI_GDN_CHUNK_CUH
 
@@ -22,17 +24,20 @@
 
 namespace gdn {
 
-template <int D, bool EXACT> struct planes { /* layout of keys and queries in shared memory; sizes in words */
+/* layout of keys and queries in shared memory, in words: a row; a plane (C rows of hi or lo); keys or queries; all */
+template <int D, bool EXACT> struct planes {
     static constexpr int PITCH = D / 2 + 4, PLANE = C * PITCH, KIND = (EXACT ? 2 : 1) * PLANE + 16, WORDS = 2 * KIND;
 };
+/* Layout of [C / 4 quads][W columns][4 rows] floats in shared memory: words of a quad with padding; of all. */
 template <int W> struct quads {
     static constexpr int PITCH = 4 * W + 4, WORDS = C / 4 * PITCH;
 };
-/* Sums of both halves of S0's rows, for a quad of tokens: [k, q][halves] quads. */
+/* Layout of the products of a quad of tokens with S0, one sum per half of S0's rows: [k, q][halves] quads. */
 template <int W> struct halves {
     static constexpr int KIND = 2 * quads<W>::PITCH + 4, WORDS = 2 * KIND;
 };
-/* Rows of T, then of P. In odd rows the second 4 of 8 pairs of columns come first. */
+/* Layout of T and P in shared memory: per row of the chunk, MIX words of T, then MIX words of P. at(): word of a row.
+ * In odd rows columns 8 .. 15 come before columns 0 .. 7, against bank conflicts. */
 struct mix_rows {
     static constexpr int PITCH = 2 * MIX, WORDS = C * PITCH;
     static __device__ __forceinline__ int at(int row, bool p, int word)
@@ -41,8 +46,8 @@ struct mix_rows {
     }
 };
 
-/* Starts the copies of the old rows' keys from the slot. Key rows that are neither old nor new become zeros, and so do
- * all query rows that are not new. */
+/* Starts the copies of the old rows' keys from the slot to the planes pl. Zeros are written to missing rows of keys,
+ * and to old and missing rows of queries. New rows are not written. threads: number of calling threads. */
 template <int D, bool EXACT>
 PI_FN void stage_keys(const job &j, const sequence &s, const work &w, const chunk &c, int threads, uint32_t *pl)
 {
@@ -58,22 +63,24 @@ PI_FN void stage_keys(const job &j, const sequence &s, const work &w, const chun
     }
 }
 
-/* Position of a warp's patch: columns col .. col + 15 of S0, rows from `row`. */
+/* Position of a warp's patch of S0: columns col .. col + 15, rows from `row` on. lane: the lane's index. */
 struct patch_place {
     int32_t col, row, lane;
 };
+/* A lane's values of a patch of ROWS rows, in floats. */
 template <int ROWS> struct patch {
-    float x[ROWS / 16][8]; /* words of operand A, two values each, for every 16 rows */
+    float x[ROWS / 16][8]; /* per 16 rows: 4 words of operand A, two values each */
 };
 
-/* Offset of the lane's first pair of values. The pair's columns are adjacent in memory. patch_step(): distance to
- * step k, word pair `high` (rows + 8) and row i of two. */
+/* patch_at: offset in S0 of the lane's first two values, which are adjacent columns. patch_step: distance from there to
+ * the lane's values in rows 16 k + 8 high + i. */
 template <int D> PI_FN size_t patch_at(const patch_place &p)
 {
     const uint32_t lane = (uint32_t) p.lane;
     return (size_t) (uint32_t) p.row * D + lane % 4 * 2 * D + (uint32_t) p.col + lane / 4 * 2;
 }
 template <int D> PI_FN constexpr int patch_step(int k, int high, int i) { return (16 * k + 8 * high + i) * D; }
+/* load_patch, store_patch: copy a patch from, or to, S0 [D][D] at s. */
 template <int D, int ROWS> PI_FN void load_patch(const float *s, const patch_place &p, patch<ROWS> &st)
 {
     s += patch_at<D>(p);
@@ -104,19 +111,21 @@ template <int ROWS> PI_FN void clear_patch(patch<ROWS> &st)
     for (int i = 0; i < ROWS / 2; i++) st.x[i / 8][i % 8] = 0;
 }
 
-/* Values of a warp's 16 columns and the chunk's rows: [h][i] is column 2 g + i / 2 of the patch, row chunk_row(). */
+/* A lane's values for the warp's 16 columns and the chunk's 16 rows: [h][i] belongs to row chunk_row(lane, h, i) of the
+ * chunk and column chunk_col(lane, i) of the patch. */
 using values = float[2][4];
 PI_FN int chunk_row(int lane, int h, int i) { return 8 * h + (int) ((unsigned) lane % 4) * 2 + i % 2; }
 PI_FN int chunk_col(int lane, int i) { return (int) ((unsigned) lane / 4) * 2 + i / 2; }
 
 /* ------------------------------------------------------------------------------------------------------- products */
 
-/* 16 rows of S0 as operand A. */
+/* Converts 16 rows of a patch to operand A: words hi, and lo if EXACT. */
 template <bool EXACT> PI_FN void words_of(const float (&x)[8], uint32_t (&hi)[4], uint32_t (&lo)[4])
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) split<EXACT>(x[2 * i], x[2 * i + 1], hi[i], lo[i]);
 }
+/* y += A B in split F16, small products first; lo . lo is left out. */
 PI_FN void add_product(const uint32_t (&a_hi)[4], const uint32_t (&a_lo)[4], const uint32_t (&hi)[2],
                        const uint32_t (&lo)[2], float (&y)[4])
 {
@@ -125,8 +134,8 @@ PI_FN void add_product(const uint32_t (&a_hi)[4], const uint32_t (&a_lo)[4], con
     ptx_mma_f16(y, a_hi, hi);
 }
 
-/* Returns the lane's address for loading tokens from 4 quad as operand B: keys, then queries, values row .. row + 15
- * of each. hi, then lo; without EXACT hi twice. */
+/* Returns the lane's shared address for ldmatrix of tokens 4 quad .. 4 quad + 3 as operand B: 4 keys, then 4 queries,
+ * values row .. row + 15 of each; first hi, then lo (without EXACT hi again). */
 template <int D, bool EXACT> PI_FN uint32_t tokens_at(const uint32_t *pl, int quad, int row, int lane)
 {
     using P = planes<D, EXACT>;
@@ -134,7 +143,8 @@ template <int D, bool EXACT> PI_FN uint32_t tokens_at(const uint32_t *pl, int qu
     return ptx_shared(pl + lane % 8 / 4 * P::KIND + m / 2 * (EXACT ? P::PLANE : 0) + (4 * quad + lane % 4) * P::PITCH +
                       m % 2 * 4 + row / 2);
 }
-/* y = the warp's half of S0's rows times a quad of tokens: keys, then queries. exact == false: lo of S0 is 0. */
+/* y = products of the warp's patch (half of S0's rows) with the tokens of a quad: 4 keys, then 4 queries. exact ==
+ * false: lo of S0 is taken as 0. */
 template <int D>
 PI_FN void times_quad(patch<D / 2> &st, const patch_place &p, const uint32_t *pl, int quad, bool exact, float (&y)[4])
 {
@@ -143,10 +153,10 @@ PI_FN void times_quad(patch<D / 2> &st, const patch_place &p, const uint32_t *pl
 #pragma unroll
     for (int k = 0; k < D / 32; k++) {
         uint32_t hi[4], lo[4], b[4];
-        /* Recompute the words: registers do not suffice to keep them. */
+        /* Convert the patch to words again in each call: registers do not suffice to keep them. */
 #pragma unroll
         for (int i = 0; i < 8; i++) ptx_opaque(st.x[k][i]);
-        for (int i = 0; i < 4; i++) { /* like words_of(), but with fewer registers */
+        for (int i = 0; i < 4; i++) { /* as words_of(), with fewer registers */
             hi[i] = ptx_half2(st.x[k][2 * i], st.x[k][2 * i + 1]);
             const uint32_t rest = ptx_rest(st.x[k][2 * i], st.x[k][2 * i + 1], hi[i]);
             lo[i] = exact ? rest : 0;
@@ -156,7 +166,7 @@ PI_FN void times_quad(patch<D / 2> &st, const patch_place &p, const uint32_t *pl
     }
 }
 
-/* A patch as words of operand A. */
+/* A patch as words of operand A. words_of_patch() fills it. */
 template <int ROWS, bool EXACT> struct patch_words {
     uint32_t hi[ROWS / 16][4], lo[EXACT ? ROWS / 16 : 1][4];
 };
@@ -166,9 +176,9 @@ template <int ROWS, bool EXACT> PI_FN void words_of_patch(const patch<ROWS> &st,
     for (int k = 0; k < ROWS / 16; k++) words_of<EXACT>(st.x[k], w.hi[k], w.lo[EXACT ? k : 0]);
 }
 
-/* y = the patch's rows of S0 times the chunk's keys and queries, separately for each half of S0's rows. `keys` and
- * `queries`: the lane's addresses in the first row. Four sums are interleaved, since each waits for its previous
- * product. */
+/* y[half][k, q] = products of the patch with the chunk's 16 keys and 16 queries, separately for each half of S0's rows
+ * that the patch has (1 or 2). keys, queries: the lane's shared addresses for ldmatrix, for S0's first row of the
+ * patch. Four sums are interleaved, since each product waits for the previous one of its sum. */
 template <int D, int ROWS, bool EXACT>
 PI_FN void times_tokens(const patch_words<ROWS, EXACT> &w, uint32_t keys, uint32_t queries,
                         values (&y)[2 * ROWS / D][2])
@@ -193,20 +203,24 @@ PI_FN void times_tokens(const patch_words<ROWS, EXACT> &w, uint32_t keys, uint32
         }
     }
 }
+/* Returns the lane's shared address of the chunk's keys for times_tokens(). */
 template <int D, bool EXACT> PI_FN uint32_t tokens_of_lane(const uint32_t *pl, const patch_place &p)
 {
     const int m = p.lane / 8;
     return ptx_shared(pl + (m / 2 * 8 + p.lane % 8) * planes<D, EXACT>::PITCH + m % 2 * 4 + p.row / 2);
 }
-/* Two warps share columns. Returns the address of the queries for this warp: its first half of the chunk is the half
- * that it computes outputs for. The offset of 8 rows is up or down, depending on the lane's keys. */
+/* For two warps that share columns: returns the lane's address of the queries for times_tokens(), from that of the
+ * keys. Each warp gets first the 8 rows that it computes outputs for: the first warp rows 0 .. 7, the second (p.row >
+ * 0) rows 8 .. 15. So for the second warp the two halves of the chunk are swapped, by an offset of 8 rows up or
+ * down. */
 template <int D, bool EXACT> PI_FN uint32_t queries_of_lane(uint32_t keys, const patch_place &p)
 {
     using P = planes<D, EXACT>;
     const int further = p.lane < 16 ? 8 * P::PITCH * 4 : -8 * P::PITCH * 4;
     return keys + P::KIND * 4 + (uint32_t) (p.row > 0 ? further : 0);
 }
-/* Writes the results of one half of S0's rows (p.row > 0: the second) for a quad to shared memory. */
+/* Writes y of times_quad() to shared memory at `to` (struct halves): the sums over one half of S0's rows (p.row > 0:
+ * the second half) for a quad. */
 template <int W> PI_FN void put_half(const patch_place &p, const float (&y)[4], float *to)
 {
     const int t = p.lane % 4, half = p.row > 0;
@@ -214,7 +228,7 @@ template <int W> PI_FN void put_half(const patch_place &p, const float (&y)[4], 
     *(float2 *) to = {y[0], y[1]};
     *(float2 *) (to + 4) = {y[2], y[3]};
 }
-/* Returns the sum of both halves: four tokens' keys (or queries) times column col of S0. */
+/* Returns the complete products of a quad's four keys (or queries) with column col of S0: the sum over both halves. */
 template <int W> PI_FN float4 both_halves(const float *from, bool query, int col)
 {
     const float4 a = *(const float4 *) (from + query * halves<W>::KIND + 4 * col);
@@ -222,8 +236,8 @@ template <int W> PI_FN float4 both_halves(const float *from, bool query, int col
     return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
-/* y = the chunk's keys times four tokens' keys and queries, over half of D, by a warp. y[i] belongs to key
- * g + i / 2 * 8 and column 2 t + i % 2, keys before queries; in units. */
+/* y = dot products of the chunk's 16 keys with the four keys and four queries of a quad, over half of D, by a warp, for
+ * the stored (scaled) keys and queries. y[n] belongs to key key_of(lane, n) and column column_of(lane, n). */
 template <int D, bool EXACT> PI_FN void times_keys(const uint32_t *pl, int quad, int half, int lane, float (&y)[4])
 {
     using P = planes<D, EXACT>;
@@ -244,16 +258,17 @@ template <int D, bool EXACT> PI_FN void times_keys(const uint32_t *pl, int quad,
     }
     for (int i = 0; i < 4; i++) y[i] = EXACT ? big[i] + small[i] : big[i];
 }
-/* Position of y[n] from times_keys(): column (0..3 keys, 4..7 queries of the quad's tokens), and key. */
+/* Position of y[n] of times_keys(). column_of: 0 .. 3 = keys, 4 .. 7 = queries of the quad's tokens. key_of: row of the
+ * chunk. */
 PI_FN int column_of(int lane, int n) { return lane % 4 * 2 + n % 2; }
 PI_FN int key_of(int lane, int n) { return lane / 4 + n / 2 * 8; }
 
-/* Factors between a row and an earlier row (or itself), from times_keys(); left: decay factor between them. */
+/* Factors of an earlier row's u. factor_k: in -u of a later row, -A. factor_q: in the output of a later row or its own,
+ * M. left: decay factor between the rows; kk, qk: from times_keys(); beta: of the later row. */
 PI_FN float factor_k(float beta, float left, float kk) { return -beta * (left * (kk * (KEY_UNIT * KEY_UNIT))); }
 PI_FN float factor_q(float left, float qk) { return left * (qk * (KEY_UNIT * QUERY_UNIT)); }
 
-/* Half of a chunk's values as TF32 words of operand A: patch columns 2 g, 2 g + 1 of an even chunk row, then of an odd
- * one. rest: remainders. */
+/* 8 rows of a chunk's values as TF32 words of operand A. all: the values; rest: their remainders after TF32's bits. */
 struct mix_words {
     uint32_t all[4], rest[4];
 };
@@ -267,7 +282,8 @@ PI_FN mix_words mix_words_of(const float (&x)[4])
     }
     return w;
 }
-/* y += rows 8 n .. of T (or P) times rows 8 h .. of x, with h <= n. y has the layout of half of `values`. */
+/* y += rows 8 n .. 8 n + 7 of T (p: of P), columns 8 h .. 8 h + 7, times rows 8 h .. of x, h <= n. rows: T and P in
+ * shared memory (mix_rows). y has the layout of half of `values`. */
 PI_FN void mix(const mix_words &x, const float *rows, bool p, int n, int h, int lane, float (&y)[4])
 {
     const float4 b = *(const float4 *) (rows + mix_rows::at(8 * n + lane / 4, p, 16 * h + lane % 4 * 4));
@@ -275,7 +291,8 @@ PI_FN void mix(const mix_words &x, const float *rows, bool p, int n, int h, int 
     ptx_mma_tf32(y, x.all, {__float_as_uint(b.z), __float_as_uint(b.w)});
     ptx_mma_tf32(y, x.all, {__float_as_uint(b.x), __float_as_uint(b.y)});
 }
-/* Returns u decayed to the chunk's end, from the words of x. T's rows must be scaled by put_left_in_t(). */
+/* w = T x = u, decayed to the chunk's end: T's rows must have been scaled by put_left_in_t() or prepare(). x: words of
+ * both halves of the chunk. */
 PI_FN void solve(const mix_words (&x)[2], const float *rows, int lane, values &w)
 {
 #pragma unroll
@@ -283,7 +300,8 @@ PI_FN void solve(const mix_words (&x)[2], const float *rows, int lane, values &w
 #pragma unroll
     for (int i = 0; i < 3; i++) mix(x[i / 2], rows, false, (i + 1) / 2, i / 2, lane, w[(i + 1) / 2]);
 }
-/* Multiplies row i of T by 2^(G_15 - G_i), left(i); called by `threads` threads with index `first`. */
+/* Multiplies row i of T in shared memory by left(i) = 2^(G_15 - G_i). Called by `threads` threads with indices
+ * `first`. */
 template <class LEFT> PI_FN void put_left_in_t(int first, int threads, float *rows, const LEFT &left)
 {
 #pragma unroll 1
@@ -297,17 +315,18 @@ template <class LEFT> PI_FN void put_left_in_t(int first, int threads, float *ro
 
 /* ----------------------------------------------------------------------------------------------------------- fold */
 
-/* 2^n, n from -126 to 127 */
+/* Returns 2^n, n from -126 to 127. */
 PI_FN float power_of_2(int32_t n) { return __uint_as_float((uint32_t) (127 + n) << 23); }
 
-/* Exponent for columns with this bound (not negative): values divided by its power of two are below 2^15. */
+/* Returns the exponent e for columns of S0 with magnitudes up to bound >= 0: values divided by 2^e are below 2^15. */
 PI_FN int32_t exponent_of(float bound)
 {
     return min(max((int32_t) (__float_as_uint(bound) >> 23) - 141, (int32_t) -MAX_SHIFT), (int32_t) MAX_SHIFT);
 }
 
-/* Upper limit of the sum of |u| in a column of the patch, at most four times too large. w: u decayed to the chunk's
- * end; a column's rows are in four lanes. Non-negative floats compare like their bits. */
+/* Returns an upper limit of the sum of |u| of any column of the patch, at most four times too large. w: u decayed to
+ * the chunk's end. A column's rows are in four lanes, hence the factor 4. Non-negative floats compare like their
+ * bits. */
 PI_FN float most_of(const values &w)
 {
     const float most = fmaxf(fabsf(w[0][0]) + fabsf(w[0][1]) + (fabsf(w[1][0]) + fabsf(w[1][1])),
@@ -315,8 +334,9 @@ PI_FN float most_of(const values &w)
     return 4 * __uint_as_float(__reduce_max_sync(PI_FULL, __float_as_uint(most)));
 }
 
-/* S0 <- 2^G_15 S0 + sum of k_l (outer) w_l, by a warp. Also updates bound and its exponent. w: 2^(G_15 - G_l) u_l;
- * of_s: 2^G_15. */
+/* Folds a full chunk into the warp's patch: S0 <- of_s S0 + sum of k_l (outer) w_l. w: u decayed to the chunk's end;
+ * of_s: 2^G_15; pl: planes of the keys. st holds S0 divided by 2^exponent. Updates bound, and exponent to
+ * exponent_of(bound). */
 template <int D, int ROWS, bool EXACT>
 PI_FN void fold(const values &w, float of_s, const uint32_t *pl, const patch_place &p, patch<ROWS> &st, float &bound,
                 int32_t &exponent)
@@ -334,7 +354,7 @@ PI_FN void fold(const values &w, float of_s, const uint32_t *pl, const patch_pla
     const uint32_t keys = ptx_shared(pl + m / 2 * (EXACT ? P::PLANE : 4) + (m % 2 * 8 + lane % 8) * P::PITCH +
                                      p.row / 2);
 #pragma unroll
-    for (int n = 0; n < ROWS / 16; n++) { /* 16 rows of S0; the order of add_product(), for two */
+    for (int n = 0; n < ROWS / 16; n++) { /* 16 rows of S0, as two products of 8 rows; the order of add_product() */
         uint32_t b[2][4];
         float sum[2][4] = {};
         ptx_ldmatrix_x4_trans(b[0], keys + (uint32_t) (32 * n));

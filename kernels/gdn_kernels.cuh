@@ -1,53 +1,4 @@
-/* The gated delta rule over all sequences of a step (gdn.cuh: formulas, layout of states; gdn_chunk.cuh: the
- * products).
- *
- * FEW tokens, at most 16 (a token and its drafts): one launch of few(), a block per value head of a sequence. S0 loads
- * to registers while the block computes keys, queries and values. S0 is only read, unless a chunk fills. Four rows of
- * the chunk at a time: products with S0, then x. All outputs follow, and the gated norm.
- *
- * MANY (prefill): prepare() (gdn_prepare.cuh) computes in parallel for all chunks everything that needs no state:
- * keys, queries, their products with the chunk's keys, gates, T and P, values. In many(), a warp has 16 columns of a
- * value head of a sequence and walks the chunks with S0, x, u and o in registers. prepare()'s output for the next
- * chunk is meanwhile copied to shared memory, which a block's warps share. A chunk is
- *
- *     products    k . S0 and q . S0, of all 16 rows; x
- *     outputs     o = 2^G q . S0 + P x
- *     fold        u = T x, decayed to the chunk's end, then S0, if the chunk is full. S0 goes to the slot once, at the
- *                 end of the verified chunks
- *
- * finish() computes the gated norm and saves the keys and gates for later steps. A step with few and many launches
- * both.
- *
- * Results are batch-invariant for any chunks and path: a row's sums are the functions of gdn.cuh and gdn_chunk.cuh, or
- * run over rows of the chunk in order; later rows enter with factor 0. A sequence's chunks run strictly one after the
- * other. A state computed from chunks in parallel would have other bits, and decode has no parallel chunks.
- *
- * Why the state is not written with each token. Bytes and warp instructions of a decode step, heads of 128, and bytes
- * of 48 heads for 1, 32 and 256 sequences:
- *
- *                           S0 read   written   rows of x, k   per head   48 heads                instructions per head
- *     with each token       64 KiB    64 KiB    -              128 KiB    6.3 MB, 201 MB, 1.6 GB   about 12,500
- *     deferred to chunks    64 KiB    4 KiB     8 KiB           76 KiB    3.7 MB, 119 MB, 0.96 GB  about 19,500
- *
- * Both are memory-bound: a quarter of an instruction per byte is a quarter of the issue rate of an RTX PRO 6000.
- *
- * Prefill has about 363 warp instructions per token and head, if three value heads share a key head (sm_120a): 181 in
- * many(), or 280 with two warps per columns, 137 in prepare(), 45 in finish(). The exact mode has 472: 282, or 386,
- * and 145, and 45. Between two adjacent tensor core products a warp waits for one more instruction: 30 times per token,
- * 52 in exact mode. S0 and the 16 columns' x stay in registers. A warp's chunk in many() has 362 and 565 (exact)
- * instructions:
- *
- *     tensor core products                                82    162    16 cycles each on PRO 6000 and GB10
- *     loads of their B, of T and P, of scalars            35     59
- *     F16 of S0, of u                                     48    144
- *     S0 after a fold, with its old value                 64     64
- *     halves of S0's rows, x, o, u, their TF32 parts      57     57
- *     bound, its exponent, u in units                     30     30
- *     copies for the next chunk, values, results          12     14
- *     addresses, barriers, the loop                       34     34
- *
- * Chunks of 32 or 64 rows would save at most a seventh of prefill's instructions: S0 is split into hi and lo and
- * updated once per chunk. But rows grow faster than writes of S0 shrink: 79 and 96 KiB a token in decode. */
+/* T and P (mix_rows) */
 #ifndef PI_GDN_KERNELS_CUH
 #define PI_GDN_KERNELS_CUH
 
@@ -56,24 +7,25 @@
 
 namespace gdn {
 
-enum { MAX_FEW = C }; /* max tokens of a sequence for few() */
+enum { MAX_FEW = C }; /* upper bound of job::few */
 
-/* Returns the warp's patch: 16 of the W columns from `col`, and half of S0's rows. The first W / 16 warps have the
- * first half. */
+/* Returns the warp's patch: 16 of the block's W columns, which begin at `col`, and half of S0's rows. The first W / 16
+ * warps have the first half of the rows. (many() with PARTS 1 has only these warps, each with all rows.) */
 template <int D, int W> PI_FN patch_place place_of(int thread, int32_t col)
 {
     const unsigned warp = (unsigned) thread / 32;
     return {col + (int32_t) (warp % (W / 16)) * 16, (int32_t) (warp / (W / 16)) * (D / 2), thread & 31};
 }
 
-/* Replaces NaN and infinities by 0: rows past the current one hold garbage and are multiplied by zero. */
+/* Replaces NaN and infinities by 0. Missing rows of a chunk hold garbage, and are multiplied by zero. */
 PI_FN void clean(float (&x)[4])
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) x[i] = fabsf(x[i]) <= 3.4e38f ? x[i] : 0.0f;
 }
 
-/* Writes S0, the state at pos, and its bound to all snapshots that are requested at pos. */
+/* Writes the warp's patch of S0, which is the state at pos, and its bound to all snapshots that are requested at
+ * pos. */
 template <int D, int ROWS>
 PI_FN void save_state(const job &j, const sequence &s, int32_t head, int32_t pos, const patch_place &p,
                       const patch<ROWS> &st, float bound)
@@ -86,7 +38,7 @@ PI_FN void save_state(const job &j, const sequence &s, int32_t head, int32_t pos
         if (p.row == 0 && p.lane == 0) *snap_bound(j, snap, head, p.col) = bound;
     }
 }
-/* Writes S0 and its bound to the slot. */
+/* Writes the warp's patch of S0 and its bound to the slot. */
 template <int D, int ROWS>
 PI_FN void keep_state(const job &j, const sequence &s, int32_t head, const patch_place &p, const patch<ROWS> &st,
                       float bound)
@@ -101,27 +53,31 @@ PI_FN void keep_state(const job &j, const sequence &s, int32_t head, const patch
 template <int D> struct few_shape {
     static constexpr int THREADS = 4 * D;
     static constexpr int pl = 0;
-    static constexpr int part = pl + planes<D, true>::WORDS; /* halves of four rows' products with S0 */
-    /* Before the halves, `part` holds products of keys: [C / 4][halves][8][C]. */
+    /* products of four rows with S0, per half of S0 (struct halves) */
+    static constexpr int part = pl + planes<D, true>::WORDS;
+    /* Before that, `part` holds the products of times_keys(): [C / 4][halves of D][4 keys, 4 queries][C keys], DOT
+     * words per row. */
     static constexpr int DOT = C + 4, DOTS = C / 4 * 16 * DOT;
-    /* `x` in quads: exponents of v, then x. */
+    /* x [quads]: first the exponents of v (exponent_at()), then x. */
     static constexpr int x = part + (halves<D>::WORDS > DOTS ? halves<D>::WORDS : DOTS);
-    static constexpr int rows = x + quads<D>::WORDS;         /* [MAX_FEW][D], new rows: q . S0, then o */
-    static constexpr int ck = rows + MAX_FEW * D;           /* [C][C] factors of keys */
-    static constexpr int cq = ck + C * C + C;                /* [C][C] of queries, 16 banks further */
+    /* [MAX_FEW][D], new rows of the step: first q . S0, then o */
+    static constexpr int rows = x + quads<D>::WORDS;
+    static constexpr int ck = rows + MAX_FEW * D;           /* [C][C] factors of keys (factor_k()) */
+    static constexpr int cq = ck + C * C + C;                /* [C][C] factors of queries, 16 banks further */
     static constexpr int mix = cq + C * C;                   /* T and P */
     static constexpr int decay = mix + mix_rows::WORDS;      /* [C] log2 decays */
     static constexpr int beta = decay + C, over = beta + C, of_k = over + C, of_s = of_k + C; /* [C] */
-    static constexpr int left = of_s + C;                    /* [C + 1] 2^(G_15 - G_i), then 2^G_15 */
-    static constexpr int power = left + C + 4;               /* [D / PATCH] powers of two of the bounds */
-    /* [warps] bound of a warp's 16 columns; registers hold S0. */
+    static constexpr int left = of_s + C;                    /* [C + 1] 2^(G_15 - G_i) of row i; then 2^G_15 */
+    static constexpr int power = left + C + 4;               /* [D / PATCH] the power of two that S0 is divided by */
+    /* [warps] bound of a warp's 16 columns; here because registers are full with S0. */
     static constexpr int bound = power + D / PATCH;
     static constexpr int who = bound + D / 8;                /* struct sequence, then struct work */
     static constexpr size_t bytes = sizeof(float) * (size_t) who + sizeof(sequence) + sizeof(work);
 };
 
-/* Starts the copies of x of the chunk's old rows; the caller waits. A warp's copies are 8 columns of 4 rows:
- * contiguous in shared memory, and 32 bytes of each row. Rows that are neither old nor new become zeros. */
+/* Starts the copies of x of the chunk's old rows from the slot to shared memory (quads<W>); the caller waits. The 32
+ * copies of a warp are 8 columns of 4 rows: contiguous in shared memory, and 32 bytes of each row. Missing rows become
+ * zeros; new rows are not written. threads: number of calling threads. */
 template <int W>
 PI_FN void stage_x(const job &j, const sequence &s, const work &w, const chunk &c, int threads, float *x)
 {
@@ -134,8 +90,8 @@ PI_FN void stage_x(const job &j, const sequence &s, const work &w, const chunk &
                       x_at(j, s.slot, w.head, old ? c.from + row : 0) + w.col + i / 4 % W, old ? 4 : 0);
     }
 }
-/* Loads T of the old rows from the slot; a thread writes a word, of T or of its remainder. P of all rows becomes
- * zeros. */
+/* Loads T of the old rows from the slot to shared memory `rows` (mix_rows); other rows of T, and P of all rows, become
+ * zeros. Each thread writes words, of T or of its remainder. */
 PI_FN void stage_t(const job &j, const sequence &s, const work &w, const chunk &c, int threads, float *rows)
 {
 #pragma unroll 1
@@ -146,7 +102,8 @@ PI_FN void stage_t(const job &j, const sequence &s, const work &w, const chunk &
         rows[mix_rows::at(row, true, word)] = 0;
     }
 }
-/* x_of_lane: offset of the lane's first two values of x. load_x: the lane's values in the patch's columns. */
+/* x_of_lane: offset in quads<W> of the lane's first two values of x. load_x: v = the lane's values of rows 8 h .. 8 h +
+ * 7 in the patch's columns. */
 template <int W> PI_FN int x_of_lane(const patch_place &p)
 {
     return p.lane % 4 / 2 * quads<W>::PITCH + (p.col % W + p.lane / 4 * 2) * 4 + p.lane % 2 * 2;
@@ -157,7 +114,7 @@ template <int W> PI_FN void load_x(const float *x, int h, const patch_place &p, 
     const float2 a = *(const float2 *) x, b = *(const float2 *) (x + 4);
     v[0] = a.x, v[1] = a.y, v[2] = b.x, v[3] = b.y;
 }
-/* y = rows 8 n .. of T (or P) times x. */
+/* y = rows 8 n .. 8 n + 7 of T (p_rows: of P) times x, for the patch's columns. */
 template <int W>
 PI_FN void mix_of_x(const float *x, const float *rows, bool p_rows, int n, const patch_place &p, float (&y)[4])
 {
@@ -171,8 +128,8 @@ PI_FN void mix_of_x(const float *x, const float *rows, bool p_rows, int n, const
     }
 }
 
-/* Computes the new rows' keys and queries into the planes pl. The first value head of a key head also writes the keys
- * of positions from s.keep on to the slot. */
+/* Computes the new rows' keys and queries into the planes pl. The first value head of a key head (head < n_k) also
+ * writes the keys of chunks from s.keep on to the slot. */
 template <int D> PI_FN void make_keys(const job &j, const sequence &s, const work &w, const chunk &c, uint32_t *pl)
 {
     using P = planes<D, true>;
@@ -191,8 +148,8 @@ template <int D> PI_FN void make_keys(const job &j, const sequence &s, const wor
     }
 }
 
-/* Computes, by a warp, the log2 decays of all rows, and the gate factors of the new rows. Decays of positions from
- * s.keep on are also written to the slot. */
+/* Computes, by one warp, the log2 decays of all rows, and beta, over, of_k, of_s of the new rows, to shared memory sm.
+ * Decays of chunks from s.keep on are also written to the slot. */
 template <int D> PI_FN void make_gates(const job &j, const sequence &s, const work &w, const chunk &c, float *sm)
 {
     using S = few_shape<D>;
@@ -208,8 +165,9 @@ template <int D> PI_FN void make_gates(const job &j, const sequence &s, const wo
     *decay_at(j, s.slot, w.head, c.from + i) = x.decay;
 }
 
-/* Computes x of a quad's new rows in place of the exponents of v, one column per thread. x of positions from s.keep on
- * is also written to the slot. Other threads store q . S0. */
+/* Completes a quad after times_quad(). Threads 0 .. D - 1, one column each, compute x of the quad's new rows in place
+ * of the exponents of v; x of chunks from s.keep on is also written to the slot. Threads D .. 2 D - 1 store q . S0 to
+ * S::rows. */
 template <int D>
 PI_FN void solve_quad(const job &j, const sequence &s, const work &w, const chunk &c, int quad, float *sm)
 {
@@ -231,8 +189,8 @@ PI_FN void solve_quad(const job &j, const sequence &s, const work &w, const chun
     }
 }
 
-/* Computes outputs: per warp, 16 columns of half of the chunk's rows. Writes o of the new rows in place of q . S0. For
- * a full chunk it also writes u, decayed to the chunk's end, in place of the sums. */
+/* Computes outputs, per warp for 16 columns and 8 rows of the chunk. Writes o of the new rows in place of q . S0
+ * (S::rows). full: also writes u, decayed to the chunk's end, to S::part, in the layout of x. */
 template <int D> PI_FN void outputs(const sequence &s, const chunk &c, bool full, float *sm)
 {
     using S = few_shape<D>;
@@ -249,7 +207,7 @@ template <int D> PI_FN void outputs(const sequence &s, const chunk &c, bool full
     mix_of_x<D>(sm + S::x, sm + S::mix, true, n, p, y);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        /* Recomputed instead of held in registers during products. */
+        /* The place is computed again, so that it occupies no registers during the products. */
         const patch_place q = place_of<D, D>(ptx_thread(), 0);
         const int r = chunk_row(q.lane, q.row > 0, i), col = q.col + chunk_col(q.lane, i);
         if (r < c.n_old || r >= c.n_old + c.n_new) continue;
@@ -258,11 +216,11 @@ template <int D> PI_FN void outputs(const sequence &s, const chunk &c, bool full
     }
 }
 
-/* Number of quads up to the last one with new rows. */
+/* Returns the end of the quads with new rows; 0 = the chunk has none. */
 PI_FN int quads_of(const chunk &c) { return c.n_new ? (c.n_old + c.n_new + 3) / 4 : 0; }
 
-/* Computes T and P of the new rows, in order, in the first warp: one column per lane; lanes 16 .. 31 have the
- * remainders. T of positions from s.keep on is also written to the slot. */
+/* Computes T and P of the new rows, row after row, in the first warp: lane l has column l; lanes 16 .. 31 compute the
+ * same columns and store the remainders. T of chunks from s.keep on is also written to the slot. */
 template <int D> PI_FN void mix_of_rows(const job &j, const sequence &s, const work &w, const chunk &c, float *sm)
 {
     using S = few_shape<D>;
@@ -287,8 +245,9 @@ template <int D> PI_FN void mix_of_rows(const job &j, const sequence &s, const w
     }
 }
 
-/* Factors of the chunk's new rows with all rows up to themselves. halves_of_factors: halves of the products, one per
- * warp. factors: their sums times the decay. A barrier is needed between the two and after. */
+/* The factors A and M of the chunk's new rows with all rows up to themselves. halves_of_factors: products of keys and
+ * queries over each half of D, one quad and half per warp, to S::part. factors: adds the halves and multiplies by decay
+ * and beta, to S::ck and S::cq. A barrier is needed between the two and after. */
 template <int D> PI_FN void halves_of_factors(const chunk &c, float *sm)
 {
     using S = few_shape<D>;
@@ -320,7 +279,8 @@ template <int D> PI_FN void factors(const chunk &c, float *sm)
     }
 }
 
-/* Writes the decay factors of each row, and of S0, to the end of a full chunk. */
+/* left[i] = decay factor from row i to the chunk's end, i < C; left[C] = from S0 to the chunk's end. For a full chunk.
+ * Called by all threads. */
 PI_FN void put_left(const float *decay, float *left)
 {
     const int i = ptx_thread();
@@ -330,31 +290,32 @@ PI_FN void put_left(const float *decay, float *left)
 
 /* ----------------------------------------------------------------------------------------------------------- many */
 
-/* Offsets in shared memory, in words: two stages of prepare()'s output for a chunk. A warp has 16 columns of S0.
+/* Sizes and offsets in shared memory of many(), in words: two stages with prepare()'s output for a chunk. A warp has 16
+ * columns of S0. PARTS: number of warps that share columns.
  *
- * One long prompt fills a device with value heads times patches: 384 warps for 48 heads of 128 columns. Where
- * schedulers are left idle, two warps (PARTS = 2) share columns, each with half of the rows of S0. They add each
- * other's sums, both compute the rest of x and u, and each half of the outputs. Two of these blocks fit in 100 KiB of
+ * One long prompt fills a device with (value heads) * (patches) warps: 384 for 48 heads of 128 columns. If that leaves
+ * schedulers idle, two warps (PARTS = 2) share columns, each with half of the rows of S0. They exchange their sums.
+ * Both compute the rest of x and u, and each computes half of the outputs. Two of these blocks fit in the 100 KiB of
  * sm_120.
  *
- * Of a chunk's 162 tensor core products (82) each of the two warps has 84 or 87 (44 or 47). With all outputs in a
- * third launch, from states saved every few chunks, the walk would have 105, and the folds of these chunks would run
- * twice. */
+ * Of a chunk's 162 tensor core products (82 if not exact) each of the two warps has 84 or 87 (44 or 47). With all
+ * outputs in a third launch, from states saved every few chunks, the walk would have 105, and the folds of these chunks
+ * would run twice. */
 template <int D, int PARTS, bool EXACT> struct many_shape {
-    static constexpr int W = PARTS == 2 ? SLICE : D, THREADS = 2 * W * PARTS; /* columns of a block */
-    /* 16-byte pieces in a row of a plane; rows copied per pass. */
+    static constexpr int W = PARTS == 2 ? SLICE : D, THREADS = 2 * W * PARTS; /* columns and threads of a block */
+    /* PIECES: 16-byte pieces in a row of a plane. ROWS: rows of planes that the block copies per pass. */
     static constexpr int PIECES = D / 8, ROWS = THREADS / PIECES;
     static constexpr int PLANES = EXACT ? 4 : 2;
-    static constexpr int mix = planes<D, EXACT>::WORDS;   /* in a stage: T and P */
+    static constexpr int mix = planes<D, EXACT>::WORDS;   /* offset in a stage: T and P */
     static constexpr int scalars = mix + mix_rows::WORDS; /* [C][N_SCALARS] */
     static constexpr int STAGE = scalars + C * N_SCALARS;
-    static constexpr int halves = 2 * STAGE;              /* [warps][3][32 lanes][4] */
-    static constexpr int who = halves + (PARTS == 2 ? THREADS * 12 : 0); /* a sequence */
+    static constexpr int halves = 2 * STAGE;              /* [warps][3][32 lanes][4] exchanged sums */
+    static constexpr int who = halves + (PARTS == 2 ? THREADS * 12 : 0); /* struct sequence */
     static constexpr size_t bytes = sizeof(float) * (size_t) who + sizeof(sequence);
 };
 
-/* Copies of a thread per chunk, 16 bytes each: source addresses as if the chunk began at position 0 (for scalars the
- * row), and destinations in a stage. */
+/* The 16-byte copies of a thread per chunk: source addresses of keys and queries (kq) and of T and P (mix), as if the
+ * chunk began at position 0; for scalars the row in the scratch. kq_to, mix_to: destinations in the first stage. */
 struct copies {
     const uint32_t *kq;
     const float *mix;
@@ -376,7 +337,8 @@ PI_FN copies copies_of(const job &j, const sequence &s, const work &w, const flo
     m.mix_to = ptx_shared(stage + S::mix + mix_rows::at(tid / 16, tid / 8 % 2, tid % 8 * 4));
     return m;
 }
-/* Row and plane of a thread's copy i of keys and queries, relative to its first copy. */
+/* Copy i of a thread, of keys and queries, relative to its copy 0: row in the chunk; plane; copy_to: bytes in shared
+ * memory. */
 template <int D, int PARTS, bool EXACT> PI_FN constexpr int copy_row(int i)
 {
     return i * many_shape<D, PARTS, EXACT>::ROWS % C;
@@ -394,10 +356,10 @@ template <int D, int PARTS, bool EXACT> PI_FN constexpr uint32_t copy_to(int i)
            4;
 }
 
-/* First column of a thread's pieces of T and P. */
+/* Returns the first of the two columns in a thread's pieces of T and P. */
 PI_FN int piece_column(int tid) { return tid % 8 * 2; }
 
-/* Starts the copies of a full chunk to the stage at byte offset `at`. */
+/* Starts the copies of the chunk at position `from`, which has C new rows, to the stage at byte offset `at`. */
 template <int D, int PARTS, bool EXACT>
 PI_FN void stage_chunk(const job &j, const copies &m, int32_t from, uint32_t at)
 {
@@ -408,25 +370,26 @@ PI_FN void stage_chunk(const job &j, const copies &m, int32_t from, uint32_t at)
     const uint32_t mix_to = (uint32_t) ptx_opaque((int) (m.mix_to + at));
 #pragma unroll
     for (int n = 0; n < PLANES * C / S::ROWS; n++) {
-        /* All planes of a row in sequence, since their addresses are close. */
+        /* Copy all planes of a row in sequence, since their addresses are close. */
         const int i = n % PLANES * (C / S::ROWS) + n / PLANES;
         const uint32_t *from_row = kq + copy_row<D, PARTS, EXACT>(i) * ROW + copy_plane<D, PARTS, EXACT>(i) * (D / 2);
         ptx_cp_async16(m.kq_to + at + copy_to<D, PARTS, EXACT>(i), from_row);
     }
 #pragma unroll
-    for (int i = 0; i < C * 16; i += S::THREADS) { /* the step is an even number of rows */
+    /* each pass copies an even number of rows, so the swizzle of odd rows is the same in all passes */
+    for (int i = 0; i < C * 16; i += S::THREADS) {
         if (C * 16 % S::THREADS && i + (int) threadIdx.x >= C * 16) break;
         if (!in_mix((i + (int) threadIdx.x) / 16, piece_column((int) threadIdx.x))) continue;
         ptx_cp_async16(mix_to + (uint32_t) (i / 16 * mix_rows::PITCH) * 4, mixed + i * 4);
     }
-    if (ptx_thread() < C) { /* the threads that copy T and P of the first row */
+    if (ptx_thread() < C) { /* threads 0 .. 15 copy one row of scalars each; their mix_to is 4 tid words into row 0 */
         const float *scalars = (const float *) j.a.scratch + (int64_t) (m.scalars + from) * N_SCALARS;
         ptx_cp_async16(mix_to + (uint32_t) (S::scalars - S::mix) * 4, scalars);
     }
 }
 
-/* Starts the copies of a chunk with old or missing rows; missing rows become zeros. stage_old_t() adds T of old
- * rows. */
+/* Starts the copies of a chunk with old or missing rows to the stage at byte offset `at`. stage: address of the first
+ * stage. Old rows come from the slot, without T (stage_old_t() adds it); missing rows become zeros. */
 template <int D, int PARTS, bool EXACT>
 PI_FN void stage_part(const job &j, const sequence &s, const work &w, const chunk &c, float *stage, uint32_t at)
 {
@@ -457,7 +420,7 @@ PI_FN void stage_part(const job &j, const sequence &s, const work &w, const chun
     if (old) from = decay_at(j, s.slot, w.head, c.from + r);
     ptx_cp_async4(ptx_shared(stage + S::scalars + tid) + at, from, old || fresh ? 4 : 0);
 }
-/* Adds T of the first chunk's old rows, after the copies have arrived. */
+/* Writes T of the chunk's old rows from the slot to `rows` (mix_rows), after the stage's copies have arrived. */
 template <int D, int PARTS, bool EXACT>
 PI_FN void stage_old_t(const job &j, const sequence &s, const work &w, const chunk &c, float *rows)
 {
@@ -468,8 +431,9 @@ PI_FN void stage_old_t(const job &j, const sequence &s, const work &w, const chu
     }
 }
 
-/* Loads the initial x of the chunk's rows, without S0's part: beta v of new rows, x of old rows. v: the lane's
- * columns in the chunk's row 2 t. load_values: all rows are new. */
+/* Load the initial x of the chunk's rows, without S0's part: beta v of new rows (from out), x of old rows (from the
+ * slot), 0 for missing rows. v: address in `out` of the lane's columns in the chunk's row 2 t (t = lane % 4); ld:
+ * floats between rows. load_values: all rows are new. load_part: any chunk. */
 PI_FN void load_values(int32_t ld, const float *v, values &x)
 {
 #pragma unroll
@@ -492,7 +456,7 @@ PI_FN void load_part(const job &j, const sequence &s, const work &w, const patch
     }
 }
 
-/* Writes x of new rows to the slot. */
+/* Writes the lane's x of new rows to the slot. */
 template <int D>
 PI_FN void keep_x(const job &j, const sequence &s, const work &w, const patch_place &p, const chunk &c, const values &x)
 {
@@ -507,7 +471,8 @@ PI_FN void keep_x(const job &j, const sequence &s, const work &w, const patch_pl
     }
 }
 
-/* Replaces y = q . S0 by o, for rows 8 h .. of the chunk; adds P x. of_s: S0's decay for the lane's rows. */
+/* Replaces y = q . S0 by o = 2^G y + P x, for rows 8 h .. 8 h + 7 of the chunk. x: both halves of the chunk; of_s: S0's
+ * decay up to the lane's two rows; power: power of two that S0 is divided by. */
 PI_FN void outputs_of(const mix_words (&x)[2], const float *rows, float2 of_s, float power, int h, int lane,
                       float (&y)[4])
 {
@@ -518,7 +483,8 @@ PI_FN void outputs_of(const mix_words (&x)[2], const float *rows, float2 of_s, f
 #pragma unroll
     for (int i = 0; i < 4; i++) y[i] = fmaf((i % 2 ? of_s.y : of_s.x) * power, y[i], o[i]);
 }
-/* Writes o of rows 2 t, 2 t + 1 of a half; out: address of the first. put_part: new rows only. */
+/* Write the lane's o of rows 2 t and 2 t + 1 of half h of the chunk. out: address of the first; ld: floats between
+ * rows. put_outputs: all rows are new. put_part: writes new rows only. */
 PI_FN void put_outputs(const float (&o)[4], int32_t ld, float *out)
 {
     *(float2 *) out = {o[0], o[2]};
@@ -533,11 +499,12 @@ PI_FN void put_part(const float (&o)[4], const chunk &c, int h, int32_t ld, floa
     }
 }
 
-/* Writes the raw inputs of the block's channels to snapshots, and the ones that later steps need to the slot. */
+/* Writes the raw inputs of the block's channels to the requested snapshots, and to the slot the ones that later steps
+ * need. W: columns of the block; channels of keys and queries are written by the first value head of the key head. */
 template <int D, int W> PI_FN void keep_raw(const job &j, const sequence &s, const work &w)
 {
     const pi__k_state &st = j.a.state;
-    int kind = (int) threadIdx.x / W; /* queries, keys, values; the last quarter of the threads is idle */
+    int kind = (int) threadIdx.x / W; /* 0, 1, 2 = queries, keys, values; the last quarter of the threads is idle */
     if (kind > 2 || (kind < 2 && w.head != w.k_head)) return;
     int32_t c = (kind == 0   ? w.head
                  : kind == 1 ? st.n_k + w.head
@@ -564,7 +531,8 @@ template <int D, int W> PI_FN void keep_raw(const job &j, const sequence &s, con
 
 /* -------------------------------------------------------------------------------------------------------- kernels */
 
-/* Computes a value head of a sequence with few tokens. Grid: x = head, y = sequence. */
+/* Computes a value head of a sequence with few tokens. Grid: x = value head; y = sequence. Block: 4 D threads. Shared,
+ * sm: few_shape. */
 template <int D> PI_FN void few_tokens(const job &j, float *sm)
 {
     ptx_launch_dependents();
@@ -576,7 +544,7 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
     }
     sequence &s = *(sequence *) (sm + S::who);
     work &w = *(work *) (&s + 1);
-    /* Warp GATES computes gates, while the first warps compute keys and queries, and the last ones values. */
+    /* Warp GATES computes gates, while the first warps compute keys and queries, and the last warps values. */
     constexpr unsigned GATES = D == 32 ? 1 : 2;
     const int32_t head = (int32_t) blockIdx.x;
     if (threadIdx.x == 0) {
@@ -593,7 +561,7 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
     __syncthreads();
 
     for (; from < s.end; from += C) {
-        const auto chunk_now = [&] { return chunk_of(s, from); }; /* recomputed instead of held in registers */
+        const auto chunk_now = [&] { return chunk_of(s, from); }; /* recomputed: saves registers */
         const bool full = from + C <= s.verified || from + C < s.end;
         /* Load x, keys and T of old rows; compute keys, queries, gates and values of new rows. */
         stage_x<D>(j, s, w, chunk_now(), S::THREADS, sm + S::x);
@@ -613,7 +581,7 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
         if (from <= s.verified) save_state<D>(j, s, w.head, from, place(), st, *bound_of());
         ptx_cp_async_wait<0>();
         __syncthreads();
-        /* Factors of the chunk's rows, then T and P. */
+        /* The factors A and M of the chunk's rows, then T and P. */
         halves_of_factors<D>(chunk_now(), sm);
         __syncthreads();
         factors<D>(chunk_now(), sm);
@@ -624,7 +592,7 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
             mix_of_rows<D>(j, s, w, c, sm);
             if (full) put_left_in_t(ptx_thread(), 32, sm + S::mix, [&](int row) { return sm[S::left + row]; });
         }
-        if (!c.n_new) __syncthreads(); /* the loop below has barriers if there are new rows */
+        if (!c.n_new) __syncthreads(); /* otherwise the loop below has the barriers */
 
         /* Products with S0, four rows at a time; then x of these rows. */
 #pragma unroll 1
@@ -636,7 +604,7 @@ template <int D> PI_FN void few_tokens(const job &j, float *sm)
             if (threadIdx.x < 2 * D) solve_quad<D>(j, s, w, c, quad, sm);
             __syncthreads();
         }
-        /* Outputs; for a full chunk also the fold. */
+        /* Outputs; for a full chunk also u (`left`), and the fold of S0. */
         outputs<D>(s, c, full, sm);
         if (full) {
             values left;
@@ -670,8 +638,9 @@ template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(P
     if (j.tail.arrived) run_input_tail<false>(j.tail, raw);
 }
 
-/* y = k . S0 and q . S0 of the warp's columns and the chunk. PARTS = 2: two warps exchange their halves of the sums,
- * with a barrier. For q each gets the half of the chunk's rows that it computes outputs for, in both halves of y. */
+/* y[0] = k . S0, y[1] = q . S0, for the warp's columns and the chunk's 16 rows. pl: planes of keys and queries. PARTS =
+ * 2: two warps exchange their halves of the sums through `halves`, with a barrier. Of the queries each warp gets the 8
+ * rows that it computes outputs for, in both halves of y[1]. */
 template <int D, int PARTS, bool EXACT>
 PI_FN void times_state(const patch_words<D / PARTS, EXACT> &st, const patch_place &p, const uint32_t *pl, float *halves,
                        values (&y)[2])
@@ -691,7 +660,7 @@ PI_FN void times_state(const patch_words<D / PARTS, EXACT> &st, const patch_plac
                          p.lane;
     float got[3][4];
 #pragma unroll
-    for (int h = 0; h < 3; h++) { /* keys, and the half of the queries that the other warp's outputs need */
+    for (int h = 0; h < 3; h++) { /* the 16 keys, and the 8 queries for which the other warp computes outputs */
         const float(&give)[4] = h < 2 ? k[0][h] : k[1][1];
         own[32 * h] = {give[0], give[1], give[2], give[3]};
     }
@@ -705,8 +674,8 @@ PI_FN void times_state(const patch_words<D / PARTS, EXACT> &st, const patch_plac
     }
 }
 
-/* Returns the end of the plain chunks. A plain chunk is full, verified, followed by a full one, and has no snapshot
- * or slot write before or after it. */
+/* Returns the end of the plain chunks, a position: chunks that begin before it are plain, if they have only new rows. A
+ * plain chunk is full, verified, followed by a full chunk, and has no snapshot or slot write before or after it. */
 PI_FN int32_t plain_end(const sequence &s)
 {
     int32_t end = min(s.end - 2 * C + 1, s.keep - C);
@@ -715,21 +684,21 @@ PI_FN int32_t plain_end(const sequence &s)
     return end;
 }
 
-/* A warp's state, and the position of its block's chunk. */
+/* State of a warp that walks the chunks in many(). */
 template <int D, int PARTS, bool EXACT> struct walk {
     patch_place p;
     patch<D / PARTS> st;
-    patch_words<D / PARTS, EXACT> words; /* kept over plain chunks */
+    patch_words<D / PARTS, EXACT> words; /* st as operand A; valid from one plain chunk to the next */
     float bound;
-    int32_t exponent; /* of bound */
+    int32_t exponent; /* exponent_of(bound) */
     copies m;
     int32_t from;
-    int stage;  /* byte offset from the first stage */
-    float *out; /* address for the lane's columns and row 2 t */
+    int stage;  /* byte offset of the chunk's stage from the first stage */
+    float *out; /* address in `out` of the lane's columns in the chunk's row 2 t */
 };
 
-/* Processes a chunk. In the PLAIN case each __syncwarp() keeps later loads from being moved up, which would cost
- * registers. */
+/* Processes the chunk at a.from, and advances a to the next one. PLAIN: the chunk is plain (plain_end()). Then each
+ * __syncwarp() keeps later loads from being moved up, which would cost registers. sm: many_shape. */
 template <int D, int PARTS, bool EXACT, bool PLAIN>
 PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PARTS, EXACT> &a, float *sm)
 {
@@ -742,16 +711,16 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
     float *now = sm + (uint32_t) a.stage / 4, *scalars = now + S::scalars;
     const uint32_t next = (uint32_t) (S::STAGE * 4 - a.stage);
     const float power = power_of_2(a.exponent);
-    /* Makes a row's address one instruction, without 64-bit multiples. */
+    /* A 32-bit opaque value: a row's address takes one instruction, without 64-bit multiples. */
     const int32_t ld = ptx_opaque((int32_t) j.a.ldo);
     values x, y[2];
     /* Wait for the chunk; start the copies of the next one. */
     ptx_cp_async_wait<0>();
-    __syncthreads(); /* the chunk has arrived, and all threads are done with the last one */
+    __syncthreads(); /* the chunk has arrived, and no thread reads the previous one any more */
     if (PLAIN || (from + 2 * C <= s.end && from + C >= s.pos)) stage_chunk<D, PARTS, EXACT>(j, a.m, from + C, next);
     else if (from + C < s.end) stage_part<D, PARTS, EXACT>(j, s, w, chunk_of(s, from + C), sm, next);
     ptx_cp_async_commit();
-    /* Load beta v; complete T and the decay of S0 if the chunk has old or missing rows. */
+    /* Load beta v. If the chunk has old or missing rows, add T of old rows and the decay of S0 to the chunk's end. */
     if (whole) {
         load_values(ld, a.out, x);
     } else {
@@ -759,12 +728,12 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
         stage_old_t<D, PARTS, EXACT>(j, s, w, c, now + S::mix);
         if (threadIdx.x == 0) scalars[(C - 1) * N_SCALARS + OF_S] = left_of<N_SCALARS>(scalars + LOG_DECAY, -1, C - 1);
     }
-    if (!ready) { /* each thread handles the words of T that it handles in stage_old_t() */
+    if (!ready) { /* scale T for the fold; each thread handles the words that it wrote in stage_old_t() */
         if (full) {
             put_left_in_t(ptx_thread(), S::THREADS, now + S::mix,
                           [&](int row) { return left_of<N_SCALARS>(scalars + LOG_DECAY, row, C - 1); });
         }
-        /* PARTS = 2: times_state() has a barrier before T's rows and S0's decay are read. */
+        /* Barrier before T and S0's decay are read; with PARTS = 2 the one in times_state() suffices. */
         if (PARTS == 1) __syncthreads();
     }
     if (!PLAIN && from <= s.verified) save_state<D>(j, s, w.head, from, p, a.st, a.bound);
@@ -784,7 +753,7 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
     if (!PLAIN && from >= s.keep && p.row == 0) keep_x<D>(j, s, w, p, c, x);
     if (!PLAIN && from + C > s.verified) clean(x[0]), clean(x[1]);
     const mix_words words[2] = {mix_words_of(x[0]), mix_words_of(x[1])};
-    /* Outputs; with two warps each has half of the chunk's rows. */
+    /* Outputs; with PARTS = 2 each of the two warps has half of the chunk's rows. */
 #pragma unroll
     for (int i = 0; i < 2 / PARTS; i++) {
         const int h = PARTS == 2 ? p.row > 0 : i;
@@ -811,7 +780,8 @@ PI_FN void do_chunk(const job &j, const sequence &s, const work &w, walk<D, PART
     a.stage = S::STAGE * 4 - a.stage;
 }
 
-/* Computes columns of a value head of a sequence with many tokens. Grid: x = head and columns, y = sequence. */
+/* Computes S::W columns of a value head of a sequence with more than `few` tokens: writes o before the gated norm to
+ * a.out, and the state. Grid: x = head and columns; y = sequence. Shared: many_shape. */
 template <int D, int PARTS, bool EXACT>
 __global__ void __launch_bounds__(many_shape<D, PARTS, EXACT>::THREADS, D > 64 && PARTS == 1 ? 1 : 2) many(job j)
 {
@@ -857,7 +827,8 @@ __global__ void __launch_bounds__(many_shape<D, PARTS, EXACT>::THREADS, D > 64 &
 }
 
 /* Part of save() and load(), which run outside of steps. Copies the raw inputs of the `history` positions before pos
- * from the slot to the snapshot; load: the other way. Channels as in keep_raw(). Grid: x = slice, y = value head. */
+ * from the slot to the snapshot; load: from the snapshot to the slot. Channels as in keep_raw(), for the slice w. slot,
+ * snap: addresses. */
 template <int D> PI_FN void move_raw(const job &j, const work &w, float *slot, float *snap, int32_t pos, bool load)
 {
     int kind = (int) threadIdx.x / SLICE;
@@ -872,6 +843,7 @@ template <int D> PI_FN void move_raw(const job &j, const work &w, float *slot, f
     }
 }
 
+/* Returns the block's slice of 32 columns of a value head. Grid: x = slice; y = value head. */
 PI_FN work slice_of(const job &j)
 {
     int32_t head = (int32_t) blockIdx.y;
@@ -885,7 +857,8 @@ template <int D> struct save_shape { /* offsets in words, as in few_shape */
     static constexpr size_t bytes = sizeof(float) * (left + C + 4);
 };
 
-/* Saves the state at `pos` as a snapshot: folds the full chunks from base up to pos. */
+/* Saves the state at position `pos`, a multiple of C, as a snapshot: S0 of the slot with the full chunks from base up
+ * to pos folded into it. The slot does not change. Grid: as for slice_of(). Block: 4 warps. */
 template <int D>
 __global__ void __launch_bounds__(4 * SLICE, 3) save(job j, int32_t slot_index, int32_t pos, int32_t snap_index)
 {
@@ -927,7 +900,7 @@ __global__ void __launch_bounds__(4 * SLICE, 3) save(job j, int32_t slot_index, 
     move_raw<D>(j, w, s.slot, snap, pos, false);
 }
 
-/* Loads a snapshot into a slot, with base = pos. */
+/* Loads a snapshot into a slot, with base = pos. Grid: as for slice_of(). Block: 4 warps. */
 template <int D>
 __global__ void __launch_bounds__(4 * SLICE) load(job j, int32_t slot_index, int32_t pos, int32_t snap_index)
 {

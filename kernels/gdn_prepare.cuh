@@ -1,9 +1,11 @@
-/* The gated delta rule in prefill, before and after the walk over chunks (many(), gdn_kernels.cuh): everything that
- * needs no state, for all chunks in parallel, and the gated norm.
+/* The gated delta rule in prefill, before and after the walk over chunks (many(), gdn_kernels.cuh). prepare() computes
+ * everything that needs no state, for all chunks in parallel, to the scratch described in gdn.cuh. finish() computes
+ * the gated norm.
  *
  * prepare() has a block per chunk and key head. Its four warps compute keys and queries, then their products with the
- * keys of the chunk. Then each warp computes gates, T, P and values of one value head that has this key head. finish()
- * has a block per chunk and some value heads. Chunks with old or missing rows use loops with conditions.
+ * keys of the chunk. Then each warp computes gates, T, P and values of one value head that has this key head, then of
+ * the next. finish() has a block per chunk and some value heads. FAST kernels handle chunks of 16 new rows without
+ * conditions; other chunks use loops.
  *
  * prepare()'s instructions per token and value head:
  *
@@ -15,7 +17,7 @@
  *     gates                                5
  *     finding sequence and addresses      16
  *
- * finish() has 41 for a row's norm and gate. */
+ * finish() has 41 instructions for the norm and gate of a row. */
 #ifndef PI_GDN_PREPARE_CUH
 #define PI_GDN_PREPARE_CUH
 
@@ -28,10 +30,11 @@ enum {
     FINISH_HEADS = 16, /* value heads per block of finish() */
 };
 
-constexpr size_t TILE_BYTES = sizeof(sequence) + sizeof(chunk); /* bytes written by one_finds_tile() */
+constexpr size_t TILE_BYTES = sizeof(sequence) + sizeof(chunk); /* bytes that one_finds_tile() writes */
 
-/* Offsets in shared memory, in words. Products and factors of keys and of queries are 16 banks apart, products of two
- * keys 20. Per warp: factors [k, q][C][C]; [C] log2 decays, -beta, 1, over, left. */
+/* Offsets in the shared memory of a warp, in words: factors [k, q][C][C], KIND apart; then [C] each: log2 decays,
+ * -beta, 1, over, left. DOTS: words between the products of keys and of queries, [C keys] rows of PITCH words. Products
+ * and factors of keys and of queries are 16 banks apart, the products of two keys 20 banks. */
 struct own_shape {
     static constexpr int KIND = C * C + C, PITCH = C + 4, DOTS = C * PITCH + C;
     static constexpr int decay = 2 * KIND, minus_beta = decay + C, over = minus_beta + 2 * C;
@@ -44,7 +47,7 @@ template <int D, bool EXACT> struct prepare_shape : own_shape {
     static constexpr size_t bytes = sizeof(float) * (size_t) tile + TILE_BYTES;
 };
 
-/* Stores the gate values of a row that put_factors() reads; lanes 0 .. 15 only. */
+/* Stores the gate x of row `lane` for put_factors() to `own`; lanes 0 .. 15 only. */
 PI_FN void put_gate(const gate &x, int lane, float *own)
 {
     using S = own_shape;
@@ -55,17 +58,18 @@ PI_FN void put_gate(const gate &x, int lane, float *own)
     own[S::over + lane] = x.over;
 }
 
-/* Computes the factors of a chunk's rows with rows up to themselves, by a warp (later rows get garbage). Lanes 0 ..
- * 15 have row `lane` of the keys, the others row lane % 16 of the queries. Sets x.sum of that row, and returns its
- * decay to the chunk's end. */
+/* Computes the factors A (of keys) and M (of queries) of a chunk's rows, by a warp. Lanes 0 .. 15 compute the factors
+ * of row l = lane in the keys of all rows i, the other lanes those of row l = lane % 16 in the queries:
+ * own[query][i][l]. Only i >= l is valid; earlier rows i get garbage that is not read. dots: products [k, q][C keys][C
+ * rows]. Adds to x.sum the decays up to row l. Returns the decay factor from row l to the chunk's end. */
 PI_FN float put_factors(const float *dots, float *own, gate &x)
 {
     using S = own_shape;
     const int lane = (int) threadIdx.x % 32, l = lane % C, query = lane / C;
-    const int later = ptx_opaque(0xfffe << l); /* bit mask of later rows */
+    const int later = ptx_opaque(0xfffe << l); /* bit mask of the rows after row l */
     float decayed = 0, left = 0, decay[C / 4][4], sign[C / 4][4], dot[C / 4][4];
 #pragma unroll
-    for (int i = 0; i < C / 4; i++) { /* load everything before the stores below */
+    for (int i = 0; i < C / 4; i++) { /* all loads come before the stores below */
         four(*(const float4 *) (own + S::decay + 4 * i), decay[i]);
         four(*(const float4 *) (own + S::minus_beta + query * C + 4 * i), sign[i]);
         four(*(const float4 *) (dots + query * S::DOTS + l * S::PITCH + 4 * i), dot[i]);
@@ -75,13 +79,13 @@ PI_FN float put_factors(const float *dots, float *own, gate &x)
         if (later >> i & 1) decayed += decay[i / 4][i % 4];
         else x.sum += decay[i / 4][i % 4];
         left = ptx_exp2(decayed);
-        /* Factor_k(), factor_q(). */
+        /* As factor_k() and factor_q(); the units are in `dot`. */
         own[query * S::KIND + i * C + l] = sign[i / 4][i % 4] * (left * dot[i / 4][i % 4]);
     }
     return left;
 }
 
-/* Returns the sum of the first n factors times t, in order. */
+/* Returns the sum of factor[i] * t[i] for i < n, in order of i. */
 PI_FN float add_mixed(const float *factor, int n, const float (&t)[C])
 {
     float sum = 0;
@@ -98,20 +102,21 @@ PI_FN float add_mixed(const float *factor, int n, const float (&t)[C])
     return sum;
 }
 
-/* Computes T and P of a full chunk, by a warp. A lane has column lane % 16 of T. For P, and for the remainders of T,
- * each half of the lanes has some values. */
+/* Computes T and P of a chunk of 16 new rows to the scratch at `to` ([C] rows of T, P: 2 MIX words each), by a warp.
+ * Lanes l and l + 16 have column l of T. The lower lanes store T, the upper ones its remainders. Of P the lower lanes
+ * compute the even rows, the upper ones the odd rows. T is multiplied by own[left]. */
 PI_FN void put_whole_mix(float *to, const float *own)
 {
     using S = own_shape;
     const int lane = (int) threadIdx.x % 32, l = lane % C, high = lane / C;
-    const uint32_t first = high ? 0xffffe000 : 0; /* mask of rest_of_tf32(), or none */
+    const uint32_t first = high ? 0xffffe000 : 0; /* upper lanes: the mask of rest_of_tf32(); lower lanes: none */
     const int own_row = ptx_opaque(1 << l);
     float t[C], left[C / 4][4];
 #pragma unroll
     for (int i = 0; i < C; i += 4) four(*(const float4 *) (own + S::left + i), left[i / 4]);
 #pragma unroll
     for (int i = 0; i < C; i++) {
-        const float sum = add_mixed(own + i * C, i, t); /* 0 up to row l */
+        const float sum = add_mixed(own + i * C, i, t); /* 0 for i <= l, since t is 0 before row l */
         t[i] = own_row >> i & 1 ? 1.0f : sum;
         const float x = t[i] * left[i / 4][i % 4];
         if (in_mix(i, l)) to[i * 2 * MIX + mix_at(l, high)] = x - __uint_as_float(__float_as_uint(x) & first);
@@ -121,20 +126,22 @@ PI_FN void put_whole_mix(float *to, const float *own)
 #pragma unroll
     for (int i = 0; i < C; i += 2) { /* rows i and i + 1 */
         float sum = add_mixed(own + i * C, i + 1, t);
-        if (high) sum = fmaf(own[i * C + i + 1], t[i + 1], sum); /* t may be NaN */
+        /* separate, since t[i + 1] may be NaN and must not enter row i */
+        if (high) sum = fmaf(own[i * C + i + 1], t[i + 1], sum);
         if (!in_mix(i, l)) continue;
         to[i * 2 * MIX] = sum;
         to[i * 2 * MIX + 2] = rest_of_tf32(sum);
     }
 }
 
-/* Computes T and P of the new rows of a chunk with old or missing rows, with few registers. own: factors and decays of
- * the warp (own_shape). */
+/* put_whole_mix() for a chunk with old or missing rows, with few registers: computes T and P of the new rows to the
+ * scratch of token `token`, the first new one. T of old rows is read from the slot. own: factors and decays of the warp
+ * (own_shape). */
 PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t head, int32_t token, const float *own)
 {
     using S = own_shape;
     const int lane = (int) threadIdx.x % 32, l = lane % C, high = lane / C;
-    /* Keeps this case's values from being computed ahead for full chunks. */
+    /* Opaque, so that this case's values are not computed before the branch, for full chunks too. */
     const chunk c = {ptx_opaque(c0.from), ptx_opaque(c0.n_old), c0.n_new};
     float *to = new_mix(j, head, token) - c.n_old * 2 * MIX, t[C];
 #pragma unroll
@@ -151,7 +158,7 @@ PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t hea
 #pragma unroll
     for (int i = 0; i < C; i += 2) { /* rows i and i + 1 */
         float sum = add_mixed(own + i * C, i + 1, t);
-        sum = high ? fmaf(own[i * C + i + 1], t[i + 1], sum) : sum; /* t may be NaN */
+        sum = high ? fmaf(own[i * C + i + 1], t[i + 1], sum) : sum; /* t[i + 1] may be NaN and must not enter row i */
         const int row = i + high;
         if (row < c.n_old || row >= c.n_old + c.n_new || !in_mix(i, l)) continue;
         to[i * 2 * MIX] = sum;
@@ -159,8 +166,8 @@ PI_FN void put_mix(const job &j, const sequence &s, const chunk &c0, int32_t hea
     }
 }
 
-/* Computes gates, T, P and values of a chunk's new rows for a value head, by a warp. dots: [k, q][C keys][C rows],
- * products with the chunk's keys. own: the warp's memory (own_shape). */
+/* Computes gates, T, P and values (beta v, to `out`) of a chunk's new rows for a value head, by a warp. dots: [k, q][C
+ * keys][C rows], products with the chunk's keys. own: the warp's memory (own_shape). */
 template <int D, bool FAST>
 PI_FN void prepare_head(const job &j, const sequence &s, const chunk &c, int32_t head, const float *dots, float *own)
 {
@@ -203,8 +210,8 @@ PI_FN void prepare_head(const job &j, const sequence &s, const chunk &c, int32_t
     __syncwarp();
 }
 
-/* Finds the block's tile in one thread and writes its sequence and chunk to shared memory, at `to`. Returns false if
- * the tile is unused. */
+/* Finds the block's tile (blockIdx.x) in one thread, and writes its sequence and its chunk to shared memory, at `to`.
+ * Called by all threads; ends with a barrier. Returns false if the index has no tile. */
 PI_FN bool one_finds_tile(const job &j, sequence &to)
 {
     chunk &c = *(chunk *) (&to + 1);
@@ -218,8 +225,8 @@ PI_FN bool one_finds_tile(const job &j, sequence &to)
     return c.n_new > 0;
 }
 
-/* Computes the input of many() for a chunk's new rows, independent of S0. Grid: x = tile, y = key head. FAST: as for
- * `convolution`. */
+/* Computes the input of many() for a chunk's new rows, independent of S0. Grid: x = tile (find_tile()); y = key head.
+ * Block: 4 warps. Shared: prepare_shape. FAST: as for `convolution`. */
 template <int D, bool EXACT, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, FAST ? 3 : 2) prepare(job j)
 {
     ptx_wait_dependency();
@@ -236,7 +243,7 @@ template <int D, bool EXACT, bool FAST> __global__ void __launch_bounds__(ROWS_T
     if (c.n_new < C) stage_keys<D, EXACT>(j, s, {k_head, k_head, 0}, c, ROWS_THREADS, pl);
     ptx_cp_async_commit();
 
-    /* Two warps for keys and two for queries, half of the rows each. */
+    /* Two warps for keys and two for queries; each computes half of the new rows. */
     const bool query = warp % 2;
     const int32_t some = (c.n_new + 1) / 2, first = warp / 2 * some;
     constexpr int ROW = key_words(D, EXACT);
@@ -249,26 +256,27 @@ template <int D, bool EXACT, bool FAST> __global__ void __launch_bounds__(ROWS_T
     keys_or_queries<D, EXACT, FAST>(j, s, k_head, query, p + first, min(some, c.n_new - first), put);
     ptx_cp_async_wait<0>();
     __syncthreads();
-    /* Products of the chunk's keys with a quad of keys and queries per warp. */
+    /* Products of the chunk's keys with the keys and queries of a quad, one quad per warp, over both halves of D. */
     float y[2][4];
     times_keys<D, EXACT>(pl, warp, 0, lane, y[0]);
     times_keys<D, EXACT>(pl, warp, 1, lane, y[1]);
 #pragma unroll
-    for (int n = 0; n < 4; n += 2) { /* two rows of a key */
+    for (int n = 0; n < 4; n += 2) { /* two adjacent rows per key */
         const bool of_query = column_of(lane, n) / 4;
         const int to = (of_query ? S::DOTS : 0) + key_of(lane, n) * S::PITCH + 4 * warp + column_of(lane, n) % 4;
         const float unit = KEY_UNIT * (of_query ? QUERY_UNIT : KEY_UNIT);
         *(float2 *) (sm + S::dots + to) = {(y[0][n] + y[1][n]) * unit, (y[0][n + 1] + y[1][n + 1]) * unit};
     }
     __syncthreads();
-    /* Gates, T, P and values, a value head per warp. */
+    /* Gates, T, P and values: each warp has one value head of the key head at a time. */
     for (int32_t head = k_head + warp * j.a.state.n_k; head < j.a.state.n_v;
          head += ROWS_THREADS / 32 * j.a.state.n_k) {
         prepare_head<D, FAST>(j, s, c, head, sm + S::dots, sm + S::own + warp * S::OWN);
     }
 }
 
-/* Writes to the slot the chunk's new rows for later steps: decays, T, and for the first n_k value heads the keys. */
+/* Writes the chunk's new rows to the slot for later steps: decays and T of a value head; for heads below n_k also the
+ * keys of key head `head`. Called by a warp. */
 template <int D> PI_FN void keep_rows(const job &j, const sequence &s, const chunk &c, int32_t head, int lane)
 {
     for (int32_t r = 0; r < c.n_new; r++) {
@@ -284,8 +292,8 @@ template <int D> PI_FN void keep_rows(const job &j, const sequence &s, const chu
     }
 }
 
-/* Completes sequences with many tokens after many(): gated norm and rows to keep. Grid: x = tile, y = some value
- * heads, one per warp. */
+/* Completes a chunk after many(): gated norm in place in `out`, and rows to keep in the slot. Grid: x = tile
+ * (find_tile()); y = FINISH_HEADS value heads, divided among 4 warps. Shared: TILE_BYTES. */
 template <int D, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, 5) finish(job j)
 {
     ptx_wait_dependency();

@@ -1,5 +1,5 @@
-/* Packed matrices times many rows of x (prefill), with the tiles of tile.cuh. Bitwise identical to linear_kernels.cuh,
- * which would read W again for every 32 rows. */
+/* Packed matrices W times many packed rows of x (prefill), with the tiles of tile.cuh. Kernel: gemm(). Bitwise
+ * identical to linear_kernels.cuh, which would read W again for every 32 rows. */
 #ifndef PI_GEMM_KERNELS_CUH
 #define PI_GEMM_KERNELS_CUH
 
@@ -7,9 +7,10 @@
 
 namespace gemm {
 
-/* A group of 8 packed rows of x. */
+/* Source of x for multiply_tile(): the group of 8 packed rows that this warp copies. bulk_bytes, fill: n blocks of the
+ * group, from block b on, to stage i. */
 struct group_rows {
-    const uint8_t *codes, *meta; /* NULL = the group does not exist */
+    const uint8_t *codes, *meta; /* words of B, metas; codes NULL = no group, nothing is copied */
 
     __device__ __forceinline__ uint32_t bulk_bytes(uint32_t n) const { return codes ? n * 640 : 0; }
     __device__ __forceinline__ void fill(const pipe<STAGES> &q, const stage_map &m, int32_t i, int32_t b,
@@ -22,7 +23,8 @@ struct group_rows {
     }
 };
 
-/* y = W x for many rows of x. Grid: x = GROUPS groups of 8 rows of x; y = WARPS tiles of 16 rows of W, one per warp. */
+/* y [n_rows][n_out] = W x for many rows of x. Grid: x = GROUPS groups of 8 rows of x; y = WARPS tiles of 16 rows of W,
+ * one per warp. Each warp also copies one group. Shared: the stages of the pipe. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) gemm(product p)
 {
     ptx_wait_dependency();

@@ -1,10 +1,10 @@
-/* Kernels before and after the products with per-head matrices (op head_linear, defined in ops.h). The products run
- * as experts (moe_kernels.cuh); each head has all rows. Nothing is counted or sorted; columns are ordered by head,
- * then by row.
+/* Kernels before and after the products with per-head matrices (op head_linear, defined in ops.h). The products run as
+ * experts (moe_kernels.cuh), with heads as experts. Each head has all rows of x, so nothing is counted or sorted:
+ * column h * n_rows + r is row r of head h.
  *
- *     head_rows   writes the lists of tiles. If `column` is given, it also gathers each head's parts of the rows
- *                 (heads_kernels.cuh packs rows without that)
- *     put_heads   copies results to their rows, followed by the values that are copied unchanged */
+ *     head_rows   writes the lists of tiles. If a.column is not NULL, it also gathers each head's part of each row to
+ *                 a.column. Otherwise heads_kernels.cuh packs the rows directly
+ *     put_heads   copies results from a.column to y. After them it copies n_tail values from x, unchanged */
 #ifndef PI_HEAD_LINEAR_KERNELS_CUH
 #define PI_HEAD_LINEAR_KERNELS_CUH
 
@@ -14,7 +14,8 @@ namespace head_linear {
 
 enum { HEAD_THREADS = 128 };
 
-/* Lists the tiles of head h; its columns are all rows. Every head has the same number of tiles in each list. */
+/* Writes the tiles of head h, with all n_rows rows, to a.tile[0 .. 2] (lists for up to FEW, SOME and MANY columns) by
+ * one thread. Every head has the same number of tiles in each list. Head 0 also writes the lengths, a.n_tile. */
 PI_FN void list_tiles(const pi__k_head_rows &a, int32_t h)
 {
     const int32_t left = a.n_rows % MANY, many = a.n_rows / MANY + (left > SOME), list = left > FEW,
@@ -29,8 +30,8 @@ PI_FN void list_tiles(const pi__k_head_rows &a, int32_t h)
     a.n_tile[2] = many * a.n_head;
 }
 
-/* Gathers each head's parts of the rows to `column`, if it is given, and lists the tiles. Grid: x = row, y = head;
- * without `column` one block per head. */
+/* Gathers each head's part of each row to a.column [n_head * n_rows][n_in], if it is not NULL, and lists the tiles.
+ * Grid: x = row; y = head. With a.column NULL, x has one block. */
 __global__ void __launch_bounds__(HEAD_THREADS) head_rows(pi__k_head_rows a)
 {
     ptx_wait_dependency();
@@ -41,8 +42,8 @@ __global__ void __launch_bounds__(HEAD_THREADS) head_rows(pi__k_head_rows a)
     if (r == 0 && threadIdx.x == 0) list_tiles(a, h);
 }
 
-/* Copies a head's result of a row to y, followed by the n_tail values after the head's part of x. Grid: x = row, y =
- * head. */
+/* y[row][head] = the head's result (n_out values of a.column [n_head * n_rows][n_out]), then the n_tail values of x
+ * that follow the head's part. Grid: x = row; y = head. */
 __global__ void __launch_bounds__(HEAD_THREADS) put_heads(pi__k_head_rows a)
 {
     ptx_wait_dependency();

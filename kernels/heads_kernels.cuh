@@ -1,14 +1,16 @@
-/* Per-head matrices times few rows (op head_linear, defined in ops.h), for the types of w16.cuh:
+/* Per-head matrices times few rows of x (op head_linear, defined in ops.h), for the types of w16.cuh. For head h and
+ * row r: y[r][h] = W[h] x[r][h], then n_tail values copied from x.
  *
  *     heads_w16      products as for experts in moe_w16_kernels.cuh, with all rows for each head. Nothing is listed or
  *                    sorted, and results go directly to their rows. It may have an epilogue (tail.cuh)
- *     heads_prepare  a launch before it, if rows are long or many. A block per row and head packs the head's part of
- *                    the row (w16.cuh) as row head * n_rows + row, and copies the values after the head's results.
- *                    For queries of latent attention it applies op mla_qkv to these values, and to the token's row
+ *     heads_prepare  a launch before heads_w16, if rows are long or many. A block per row and head packs the head's
+ *                    part of the row (w16.cuh) as row head * n_rows + row, and copies the values after the head's
+ *                    results. For queries of latent attention it applies op mla_qkv to these values, and to the
+ *                    token's row
  *
- * Otherwise heads_w16 also does this work (OWN). A block packs its head's parts of the rows in shared memory while its
- * first weights load: one warp per row, or several if rows are few. The block with a head's first rows of W also
- * computes the values that follow the head's results. Some blocks process the tokens' cache rows:
+ * Without heads_prepare, heads_w16 also does this work (OWN). A block packs its head's parts of the rows in shared
+ * memory while its first weights load: one warp per row, or several if rows are few. The block with a head's first rows
+ * of W also computes the values that follow the head's results. Some blocks process the tokens' cache rows:
  *
  *     blocks    head 0: rows 0..63 of W | 64..127 .. | head 1: 0..63 | .. | rows of the cache, a warp each
  *     shared    sums of slices, stages of W, rows: [blocks of 32 columns][rows] 64 bytes, factors
@@ -16,8 +18,7 @@
  * All blocks that share a head read its rows, from L2: 64 kB for 32 rows of 512 values. This takes less time than a
  * launch.
  *
- * More rows use the experts' own kernels, with bitwise identical results; head_linear_kernels.cuh lists their
- * tiles. */
+ * More rows use the experts' own kernels, with bitwise identical results; head_linear_kernels.cuh lists their tiles. */
 #ifndef PI_HEADS_KERNELS_CUH
 #define PI_HEADS_KERNELS_CUH
 
@@ -28,34 +29,36 @@
 
 namespace heads {
 
-/* Max bytes of rows in shared memory; max values after a head's results. */
+/* Limits of OWN: bytes of a head's rows in shared memory; values after a head's results (n_tail). */
 enum { OWN_BYTES = 32 << 10, OWN_TAIL = 64 };
 
-/* Bytes of a head's rows in shared memory, without their factors. */
+/* Bytes of a head's packed rows in shared memory, without their factors: 2 per value. */
 __host__ __device__ static inline size_t own_bytes(int32_t n_rows, int64_t n_in)
 {
     return (size_t) n_rows * (size_t) n_in * 2;
 }
 
-/* Arguments of heads_w16(). The tiles of w16_experts are unused. */
+/* Arguments of heads_w16(). The lists of tiles in w16_experts are unused. */
 template <bool OWN_> struct w16_heads : w16_experts {
     static constexpr bool OWN = OWN_;
     int32_t n_rows, n_head;
     uint32_t row_blocks;  /* blocks of threads for the tokens' cache rows */
-    pi__k_heads h;        /* OWN: arguments of the op */
+    pi__k_heads h;        /* arguments of the op; only read if OWN */
     pi__k_tail tail;
 };
 
-/* Returns item i. A head has one tile, of all rows. */
+/* Returns item i: a head times one part of its rows of W. A head has one tile, of all rows of x. */
 template <bool OWN> PI_FN w16_item item_of(const w16_heads<OWN> &p, uint32_t i)
 {
     const int32_t head = (int32_t) (i / p.n_item);
     return {{head, head * p.n_rows, p.n_rows}, (int32_t) (i % p.n_item)};
 }
 
-/* Values 2 i and 2 i + 1 after a head's part of row r: unchanged, or queries to be scaled and rotated (mla.cuh). */
+/* Values 2 i and 2 i + 1 after a head's part of row r. load_behind loads them; put_behind writes them to y, unchanged
+ * or, if a.prep.n_tokens is not 0, as queries that are scaled and rotated by RoPE (mla.cuh). x: the values after the
+ * head's part. */
 struct behind {
-    float u, v, c, s; /* the values; cosine and sine of their angle */
+    float u, v, c, s; /* the two values; cosine and sine of their RoPE angle */
 };
 PI_FN behind load_behind(const pi__k_heads &a, int64_t r, const float *x, int32_t i)
 {
@@ -75,8 +78,8 @@ PI_FN void put_behind(const pi__k_heads &a, behind b, float *y, int32_t i)
     if (2 * i + 1 < a.n_tail) y[2 * i + 1] = b.v;
 }
 
-/* Packs a head's part of a row for heads_w16(), and writes the values after the head's result. Grid: x = row, y = head;
- * y == n_head: processes the token's cache row. */
+/* Packs a head's part of a row for heads_w16() to words and factor (w16.cuh), and writes the values after the head's
+ * result to y. Grid: x = row; y = head; y == n_head: processes the token's cache row (make_row()). */
 template <bool BF16>
 __global__ void __launch_bounds__(THREADS) heads_prepare(PI_CONSTANT pi__k_heads a, uint16_t *words, float *factor)
 {
@@ -97,8 +100,8 @@ __global__ void __launch_bounds__(THREADS) heads_prepare(PI_CONSTANT pi__k_heads
 
 /* ------------------------------------------------------------------------------------------- packing in the block */
 
-/* Returns the largest magnitude in words first, first + step, .. of a row, over the warp. A word has values i and i +
- * 16 of a block of 32. n: number of values, a multiple of 32. */
+/* Returns the largest magnitude in words first, first + step, .. of a row x of n values, over the warp; infinity if one
+ * is infinite or NaN. A word has values i and i + 16 of a block of 32. n is a multiple of 32. */
 PI_FN float own_max(const float *x, int32_t first, int32_t step, int32_t n)
 {
     float most = 0;
@@ -114,8 +117,8 @@ PI_FN float own_max(const float *x, int32_t first, int32_t step, int32_t n)
 PI_FN int32_t warps_of_row(int32_t n_rows) { return n_rows > 4 ? 1 : n_rows > 2 ? 2 : n_rows > 1 ? 4 : 8; }
 static_assert(THREADS / 32 == 8, "warps_of_row() assumes 8 warps");
 
-/* Packs head h's parts of all rows into shared memory: words, and a factor per row. ends: also writes the values
- * after the head's results. most: one float per warp. */
+/* Packs head h's parts of all rows into shared memory: words [blocks of 32 columns][rows] 64 bytes, and a factor per
+ * row. ends: also writes the values after the head's results to y. most: one float per warp. Called by all threads. */
 template <bool BF16>
 PI_FN void own_rows(const pi__k_heads &a, int32_t h, bool ends, unsigned char *words, float *factor, float *most)
 {
@@ -153,8 +156,8 @@ PI_FN void own_rows(const pi__k_heads &a, int32_t h, bool ends, unsigned char *w
     }
 }
 
-/* Processes the tokens' cache rows, one warp each. block: index of this block among row_blocks. rows: shared memory,
- * one row of floats per warp. */
+/* Processes the tokens' cache rows (make_row()), one warp each. block: index of this block among the row_blocks. rows:
+ * shared memory, a.prep.a.dim floats per warp, rounded up to a multiple of 32. */
 PI_CALL void own_tokens(const pi__k_heads &a, uint32_t block, float *rows)
 {
     const int32_t warp = (int32_t) threadIdx.x / 32, r = (int32_t) block * (THREADS / 32) + warp;
@@ -164,9 +167,9 @@ PI_CALL void own_tokens(const pi__k_heads &a, uint32_t block, float *rows)
 
 /* ------------------------------------------------------------------------------------------------------- products */
 
-/* Scales a sum by the factors of row and matrix, and by `by`. */
+/* Multiplies a sum by the factors of its row and of the matrix, by `by`, and by the 2^DOWN of w16.cuh. */
 template <int TYPE> struct head_times {
-    const float *factor; /* factors of the rows */
+    const float *factor; /* [rows] factors of the packed rows */
     float w, by;
     __device__ __forceinline__ head_times(const float *factor_, const float *scale, float by_)
         : factor(factor_), w(scale ? *scale : 1.0f), by(by_)
@@ -176,7 +179,8 @@ template <int TYPE> struct head_times {
     __device__ __forceinline__ float operator()(int r, float sum) const { return sum * factor[r] * w * by; }
 };
 
-/* Computes a block's items: heads times parts of their rows of W, evenly divided over `blocks` blocks. */
+/* Computes the items of a block. An item is a head times FEW_TILES tiles of 16 rows of its W; the items are evenly
+ * divided over `blocks` blocks. raw: shared memory. */
 template <int TYPE, int NT, bool OWN>
 PI_FN void multiply_heads(const w16_heads<OWN> &p, uint32_t blocks, unsigned char *raw)
 {
@@ -208,8 +212,8 @@ PI_FN void multiply_heads(const w16_heads<OWN> &p, uint32_t blocks, unsigned cha
         });
 }
 
-/* Computes the products of all heads. Grid: x = blocks for products, then row_blocks blocks for the tokens' cache
- * rows. */
+/* Computes the products of all heads. Grid: x = blocks for products, then p.row_blocks blocks for the tokens' cache
+ * rows. Block: 8 warps, one per slice. */
 template <int TYPE, int NT, bool OWN>
 __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) heads_w16(PI_CONSTANT w16_heads<OWN> p)
 {

@@ -1,10 +1,10 @@
-/* Kernels before and after cuBLAS products with F16 and BF16 matrices (option cublas): x as a sum of two 16-bit
- * values, hi and lo, row by row; scaling of the results.
+/* Kernels before and after cuBLAS products with F16 and BF16 matrices (option cublas). hilo_prepare() writes x as a sum
+ * of two 16-bit values, hi and lo, row by row; hilo_finish() scales the results.
  *
  *     packed x: [hi, lo][n_rows][n_in] 16-bit values; [n_rows] factors of the rows (float)
  *
- * F16: a row is divided by a power of two that brings its largest value between 2^14 and 2^15; 22 bits remain. BF16:
- * 16 bits remain; no scaling, since its range is that of float. */
+ * F16: a row is divided by a power of two that brings its largest value between 2^14 and 2^15; hi + lo keep 22 bits.
+ * BF16: hi + lo keep 16 bits; no scaling, since the range of BF16 is that of float. */
 #ifndef PI_HILO_KERNELS_CUH
 #define PI_HILO_KERNELS_CUH
 
@@ -16,7 +16,7 @@ namespace hilo {
 
 enum { THREADS = 256 };
 
-/* Returns the maximum of v over the block's threads. scratch: one word per warp. */
+/* Returns the maximum of v over the block's threads, to all of them. scratch: one word per warp. */
 PI_FN uint32_t block_most(uint32_t v, uint32_t *scratch)
 {
     for (int o = 16; o; o >>= 1) v = max(v, __shfl_xor_sync(PI_FULL, v, o));
@@ -27,7 +27,8 @@ PI_FN uint32_t block_most(uint32_t v, uint32_t *scratch)
     return v;
 }
 
-/* Packs x as hi + lo. Grid: a block per row. */
+/* Packs x [n_rows][n_in] as hi + lo of TYPE (F16, BF16) to `terms`. in: x, with its norm or gate applied while it is
+ * read. Grid: a block of THREADS per row. Shared: one word per warp. */
 template <int TYPE>
 __global__ void __launch_bounds__(THREADS) hilo_prepare(pi__k_input in, int32_t n_rows, int64_t n_in, uint16_t *terms)
 {
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(THREADS) hilo_prepare(pi__k_input in, int32_t 
     if (threadIdx.x == 0) ((float *) (terms + 2 * next))[row] = factor;
 }
 
-/* y *= factor of its row and of the matrix. Grid: a block per row. */
+/* y [rows][n_out] *= factor of its row and of the matrix (scale; NULL = 1). Grid: a block of THREADS per row. */
 __global__ void __launch_bounds__(THREADS) hilo_finish(const float *factor, const float *scale, float *y, int64_t ldy,
                                                         int64_t n_out)
 {

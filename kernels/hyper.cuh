@@ -1,9 +1,10 @@
 /* Residual streams (hyper-connections) of DeepSeek V4: shared by their own kernels (hyper_kernels.cuh) and by products
- * that add their results to the streams (mixed_kernels.cuh).
+ * that add their results to the streams (mixed_kernels.cuh). A row (token) has four streams x of n values each. coef,
+ * 20 values per row, has post [4] and comb [4][4].
  *
- * The work is memory latency, not arithmetic. A row of 16,384 values is read for the product with the mixing matrix;
- * 24 sums over it give the weights of the next model block; with these it is read again. So several blocks share a
- * row, each with some columns of the four streams:
+ * The work is memory latency, not arithmetic. A row of 16,384 values is read for the product with the mixing matrix; 24
+ * sums over it give the weights of the next model block; with these it is read again. So several blocks of threads
+ * share a row, each with some columns of the four streams:
  *
  *     columns    x = post y + comb x; sums over each 16 columns: 24 products, and squares            sums [25][n / 16]
  *     a row      total sums; weights; y = sum of pre x; norm, packing for the matrices that read y
@@ -11,11 +12,11 @@
  * Steps that are not requested (post, product or read) are left out. No bit depends on that, on the kernel, or on the
  * number of rows. Sums are always over 16 columns first, four of each stream per lane, and then over these sums.
  *
- * Sinkhorn's iteration has 16 values, one per lane of a warp: rows are lanes that differ in bits 0 and 1, columns in
- * bits 2 and 3.
+ * Sinkhorn's iteration (mixing()) has 16 values, one per lane of half a warp: a matrix row is 4 lanes that differ in
+ * bits 0 and 1, a matrix column 4 lanes that differ in bits 2 and 3.
  *
- * The block's input y is normalized and packed for its matrices where the row is computed (put_input() of tail.cuh),
- * bitwise identical to a separate launch. */
+ * The input y of the next model block is normalized and packed for the matrices that read it, in the block of threads
+ * that computes the row (put_input() of tail.cuh). The result is bitwise identical to a separate launch. */
 #ifndef PI_HYPER_CUH
 #define PI_HYPER_CUH
 
@@ -27,17 +28,17 @@ namespace hyper {
 enum {
     HYPER_THREADS = 256,
     HYPER_WARPS = HYPER_THREADS / 32,
-    HYPER_EACH = PI__HYPER_MIX / HYPER_WARPS, /* products per warp */
-    HYPER_SUMS = PI__HYPER_MIX + 1,           /* products and the sum of squares */
+    HYPER_EACH = PI__HYPER_MIX / HYPER_WARPS, /* products per warp: 3 */
+    HYPER_SUMS = PI__HYPER_MIX + 1,           /* sums of a row: 24 products, and the sum of squares */
     HYPER_COLUMNS = 4,                        /* columns per lane and stream */
-    /* float offsets in shared memory: sums at 0, pre, scratch, the arrival word, y */
+    /* Offsets in floats in shared memory: a row's sums at 0, pre, scratch, the word of arrive_of(), y. */
     HYPER_PRE = 32, HYPER_SCRATCH = 64, HYPER_LEFT = 191, HYPER_ROW = 192,
-    HYPER_SMEM_COPY = 44 << 10, /* max bytes of a row in shared memory, so that any device has room for two blocks */
+    HYPER_SMEM_COPY = 44 << 10, /* max bytes of y in shared memory: two blocks fit on an SM of any device */
 };
 static_assert(HYPER_EACH * HYPER_WARPS == PI__HYPER_MIX && (int) HYPER_SUMS <= (int) HYPER_PRE, "warps divide the "
               "products evenly; sums end before pre");
 
-/* True if the epilogue's input is y under RMSNorm, in a supported format. */
+/* True if finish_streams() can run epilogue t: its input is y under RMSNorm, and it packs no FP4. */
 static inline bool streams_read(const pi__k_streams &k, const pi__k_tail &t)
 {
     const pi__k_input &in = t.in;
@@ -47,7 +48,8 @@ static inline bool streams_read(const pi__k_streams &k, const pi__k_tail &t)
 
 PI_FN float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-/* Returns c / (sum over its 4 lanes + eps). The lanes are `step` apart and are added first to last. */
+/* Normalizes a matrix row (step 1) or column (step 4) in Sinkhorn's iteration: returns c / (sum + eps). The sum is over
+ * the lane's 4 lanes of that row or column, `step` apart, added first to last. */
 PI_FN float divided(float c, int step, float eps)
 {
     const int first = (int) threadIdx.x % 32 & ~(3 * step);
@@ -56,8 +58,8 @@ PI_FN float divided(float c, int step, float eps)
     return c / (sum + eps);
 }
 
-/* One warp: computes post and comb of a row and writes them to coef. m: the row's products with the mixing matrix; f:
- * their common factor. */
+/* Called by one warp: computes post [4] and comb [4][4] of a row and writes them to coef [20]. m: the row's 24 products
+ * with the mixing matrix; f: their common factor, 1 / RMS of the row. */
 PI_FN void mixing(const pi__k_streams &a, const float *m, float f, float *coef)
 {
     const int lane = (int) threadIdx.x % 32, i = lane % (PI__STREAMS * PI__STREAMS), at = 2 * PI__STREAMS + i;
@@ -72,14 +74,14 @@ PI_FN void mixing(const pi__k_streams &a, const float *m, float f, float *coef)
     if (lane < PI__STREAMS * PI__STREAMS) coef[PI__STREAMS + i] = c;
 }
 
-/* Loads columns i .. i + 3 of n; columns past the end are zeros. */
+/* Returns columns i .. i + 3 of a row p of n values; columns past the end are zeros. */
 PI_FN float4 columns_of(const float *p, int64_t i, int64_t n)
 {
     if (n % HYPER_COLUMNS == 0) return i < n ? *(const float4 *) (p + i) : float4{0, 0, 0, 0};
     return {i < n ? p[i] : 0.0f, i + 1 < n ? p[i + 1] : 0.0f, i + 2 < n ? p[i + 2] : 0.0f, i + 3 < n ? p[i + 3] : 0.0f};
 }
 
-/* Loads columns i .. i + 3 of a matrix row in the file's layout. The row begins at value `first` of w and has n
+/* Returns columns i .. i + 3 of a matrix row in the file's layout. The row begins at value `first` of w and has n
  * columns; columns past the end are zeros. */
 template <int TYPE> PI_FN float4 weights_of(const void *w, int64_t first, int64_t i, int64_t n)
 {
@@ -96,13 +98,14 @@ template <int TYPE> PI_FN float4 weights_of(const void *w, int64_t first, int64_
     const float2 a = ptx_floats(h.x), b = ptx_floats(h.y);
     return {a.x, a.y, b.x, b.y};
 }
-/* Loads columns i .. of stream s in row o of a matrix of any type. */
+/* Returns the weights of row o of the mixing matrix, of any type, for columns i .. i + 3 of stream s. */
 PI_FN float4 weights_at(const pi__k_streams &k, int o, int s, int64_t i)
 {
     const int64_t first = (int64_t) (o * PI__STREAMS + s) * k.n;
     if (k.type == PI__F32) return weights_of<PI__F32>(k.w, first, i, k.n);
     return k.type == PI__F16 ? weights_of<PI__F16>(k.w, first, i, k.n) : weights_of<PI__BF16>(k.w, first, i, k.n);
 }
+/* Writes v to columns i .. i + 3 of a row p of n values; columns past the end are not written. */
 PI_FN void put_columns(float *p, int64_t i, int64_t n, const float4 &v)
 {
     if (n % HYPER_COLUMNS == 0 && i < n) *(float4 *) (p + i) = v;
@@ -112,14 +115,15 @@ PI_FN void put_columns(float *p, int64_t i, int64_t n, const float4 &v)
         if (i + k < n) p[i + k] = of[k];
 }
 
-/* Returns sum plus the dot product of a and b. */
+/* Returns sum + a . b. */
 PI_FN float add4(float sum, const float4 &a, const float4 &b)
 {
     return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, sum))));
 }
 
-/* Returns sum + by[0] x0 + by[step] x1 + ...: a weighted sum of the streams. Either the new value of a stream (by: a
- * column of comb; sum: post y), or the input of the next model block (by: pre; sum: 0). */
+/* Returns sum + by[0] x0 + by[step] x1 + by[2 step] x2 + by[3 step] x3: a weighted sum of the four streams. Two uses:
+ * the new value of a stream (by: a column of comb; sum: post y), or the input of the next model block (by: pre; sum:
+ * 0). */
 PI_FN float weighted(const float *by, int step, float x0, float x1, float x2, float x3, float sum)
 {
     return fmaf(by[3 * step], x3, fmaf(by[2 * step], x2, fmaf(by[step], x1, fmaf(by[0], x0, sum))));
@@ -132,7 +136,7 @@ PI_FN float4 weighted(const float *by, int step, const float4 (&x)[PI__STREAMS],
             weighted(by, step, x[0].w, x[1].w, x[2].w, x[3].w, sum.w)};
 }
 
-/* Loads columns i .. of a row's streams. */
+/* x[s] = columns i .. i + 3 of stream s of a row. */
 PI_FN void load_streams(const pi__k_streams &k, int64_t row, int64_t i, float4 (&x)[PI__STREAMS])
 {
     const float *at = k.x + row * PI__STREAMS * k.n;
@@ -140,7 +144,8 @@ PI_FN void load_streams(const pi__k_streams &k, int64_t row, int64_t i, float4 (
     for (int s = 0; s < PI__STREAMS; s++) x[s] = columns_of(at + s * k.n, i, k.n);
 }
 
-/* Adds columns i .. i + 3 of y, a model block's result, to a row's streams (x: their values) and writes the streams. */
+/* Adds columns i .. i + 3 of y, a model block's result, to a row's streams: x[b] = post[b] y + sum over s of comb[s][b]
+ * x[s]. x: in, the old values; out, the new ones, which are also written to k.x. */
 PI_FN void add_to_streams(const pi__k_streams &k, int64_t row, int64_t i, const float4 &y, float4 (&x)[PI__STREAMS])
 {
     const int64_t n = k.n;
@@ -155,8 +160,8 @@ PI_FN void add_to_streams(const pi__k_streams &k, int64_t row, int64_t i, const 
     }
 }
 
-/* Sums each of the 32 values v over the 16 columns of lanes 4 g .. 4 g + 3. Lane 4 g + q gets the sums of v[8 q] ..
- * v[8 q + 7] in v[0] .. v[7]. */
+/* Sums each of the 32 values v over 4 adjacent lanes 4 g .. 4 g + 3, which have 16 columns. Lane 4 g + q gets the sums
+ * of v[8 q] .. v[8 q + 7] in v[0] .. v[7]. */
 PI_FN void sums_of_16(float (&v)[32])
 {
 #pragma unroll
@@ -170,20 +175,21 @@ PI_FN void sums_of_16(float (&v)[32])
         }
     }
 }
-/* Returns the sum of v over the 16 columns of lanes 4 g .. 4 g + 3. */
+/* Returns the sum of v over lanes 4 g .. 4 g + 3, which have 16 columns. */
 PI_FN float sum_of_16(float v)
 {
     v += __shfl_xor_sync(PI_FULL, v, 2);
     return v + __shfl_xor_sync(PI_FULL, v, 1);
 }
 
-/* Address of sum `which` of a row over the 16 columns from i. */
+/* Address of partial sum `which` (0 .. 24) of a row, over the 16 columns that contain column i. */
 PI_FN float *sum_at(const pi__k_streams &k, int64_t row, int which, int64_t i)
 {
     return k.sums + (row * HYPER_SUMS + which) * pi__k_hyper_parts(k.n) + i / PI__K_HYPER_PART;
 }
 
-/* Computes y of a row. smem_copy: shared memory that also receives y, or NULL. Returns the copy that readers use. */
+/* Computes y [n] of a row, y = sum over s of pre[s] x[s], and writes it to k.y. smem_copy: shared memory that also
+ * receives y; NULL = none. Returns the copy that readers should use: smem_copy, or k.y's row. Called by all threads. */
 PI_FN float *read_row(const pi__k_streams &k, int64_t row, const float *pre, float *smem_copy)
 {
     const int64_t n = k.n;
@@ -201,16 +207,16 @@ PI_FN float *read_row(const pi__k_streams &k, int64_t row, const float *pre, flo
     return smem_copy ? smem_copy : y;
 }
 
-/* Completes a row after all its sums are written: computes the weights and y, then y's norm, packed for t's matrices.
- * Without k.y it only writes the products to k.mix. t: epilogue with y under a norm as its input; t.n_rows == 0 = no
- * norm. smem_copy: true = keep y in shared memory. */
+/* Completes a row after all its partial sums are written: computes the weights and y, then y's norm, packed for t's
+ * matrices. If k.y is NULL, only writes the row's products to k.mix. t: epilogue with y under a norm as its input;
+ * t.n_rows == 0 = no norm. smem_copy: true = keep y in shared memory (HYPER_ROW). Called by all threads of a block. */
 PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t row, bool smem_copy, float *shared)
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32,
               n_mix = k.n_iter ? (int) PI__HYPER_MIX : (int) PI__STREAMS;
     const int32_t parts = pi__k_hyper_parts(k.n);
     float *m = shared, *pre = shared + HYPER_PRE, *scratch = shared + HYPER_SCRATCH, *mix = k.mix + row * n_mix;
-    /* Total sums over the row; without a matrix the products are given in `mix`. */
+    /* Total sums over the row, to m. If k.w is NULL the products are given in k.mix; only the squares are summed. */
     for (int i = warp; i < HYPER_SUMS; i += HYPER_WARPS) {
         const bool given = !k.w && i < n_mix;
         if (i >= n_mix && i < HYPER_SUMS - 1) continue;
@@ -223,7 +229,8 @@ PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t r
     }
     if (!k.y) return;
     __syncthreads();
-    /* Weights: pre for the next model block's input; post and comb for its result. */
+    /* Weights: pre for the next model block's input; post and comb for adding its result (k.coef). f = 1 / RMS of the
+     * row. */
     const float f = 1.0f / sqrtf(m[HYPER_SUMS - 1] / (float) (PI__STREAMS * k.n) + k.norm_eps);
     if (threadIdx.x < PI__STREAMS)
         pre[threadIdx.x] = sigmoid(m[threadIdx.x] * f * k.scale[0] + k.base[threadIdx.x]) + k.eps;
@@ -241,7 +248,7 @@ PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t r
     if (t.terms) tail_terms(t, in, row, {0, 1});
 }
 
-/* Prefetches the mixing matrix' weights for these columns into L2. */
+/* Prefetches the mixing matrix's weights for columns first .. first + n - 1 of all streams into L2. */
 PI_FN void prefetch_weights(const pi__k_streams &k, int32_t first, int32_t n)
 {
     const int32_t size = k.type == PI__F32 ? 4 : 2, parts = n / PI__K_HYPER_PART,
@@ -250,16 +257,17 @@ PI_FN void prefetch_weights(const pi__k_streams &k, int32_t first, int32_t n)
         ptx_prefetch((const char *) k.w + (i / parts * k.n + first + i % parts * PI__K_HYPER_PART) * size);
 }
 
-/* Processes n columns from `first` of all n_rows rows, after the block of threads has computed these results. Adds the
- * experts' sum (`sum`) if n_used is not 0, adds the result to the streams, then computes the columns' sums. The matrix
- * may have any type. staged: [PI__STREAMS][rows][n / 4] float4. */
+/* Adds a model block's results to the streams, for columns first .. first + n - 1 of all k.n_rows rows, after this
+ * block of threads has computed these columns of k.result. If sum.n_used is not 0, first adds the experts' sum and
+ * multiplies by add.scale. Then computes the columns' partial sums. The matrix may have any type. staged: shared
+ * memory, [PI__STREAMS][rows][n / 4] float4. */
 PI_CALL void add_results(const pi__k_streams &k, const pi__k_sum &sum, const pi__k_add &add, int32_t first, int32_t n,
                          float4 *staged)
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32,
               n_mix = k.n_iter ? (int) PI__HYPER_MIX : (int) PI__STREAMS;
     const int32_t each = n / HYPER_COLUMNS, all = k.n_rows * each;
-    ptx_wait_grids(); /* needed by warps that multiplied nothing */
+    ptx_wait_grids(); /* warps without products have not waited yet */
     __syncthreads();  /* all results are written, and shared memory is free */
     /* Add the results to the streams; keep the new values in shared memory. */
     for (int32_t item = (int32_t) threadIdx.x; item < all; item += HYPER_THREADS) {
@@ -274,8 +282,8 @@ PI_CALL void add_results(const pi__k_streams &k, const pi__k_sum &sum, const pi_
         for (int s = 0; s < PI__STREAMS; s++) staged[s * all + item] = x[s];
     }
     __syncthreads();
-    /* Each warp computes HYPER_EACH products for all items. Lanes 4 g .. 4 g + 3 share 16 columns; either all four have
-     * an item or none. */
+    /* Each warp computes HYPER_EACH products for all items. An item is 4 columns of a row. Lanes 4 g .. 4 g + 3 share
+     * 16 columns; either all four have an item or none. Warp 0 also sums the squares. */
     for (int32_t round = 0; round < all; round += 32) {
         const int32_t item = round + lane;
         const bool there = item < all;
@@ -300,8 +308,8 @@ PI_CALL void add_results(const pi__k_streams &k, const pi__k_sum &sum, const pi_
     }
 }
 
-/* Completes the rows (finish_streams()) after add_results(), in the launch's blocks that arrive last. smem_copy: as for
- * finish_streams(). */
+/* Completes the rows (finish_streams()) after add_results(), in the blocks of the launch that arrive last, one row at a
+ * time. smem_copy: as for finish_streams(). raw: the block's shared memory. */
 PI_CALL void read_streams(const pi__k_streams &k, const pi__k_tail &t, bool smem_copy, unsigned char *raw)
 {
     float *shared = (float *) raw;
