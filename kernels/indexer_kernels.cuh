@@ -1,21 +1,22 @@
-/* The lightning indexer of DeepSeek V4: scores all entries that a token attends to, and picks the n_top best (op
- * indexer, defined in ops.h).
+/* The lightning indexer of DeepSeek V4 (op indexer, defined in ops.h): scores all cache entries that a token attends
+ * to, and picks the n_top best. A score is the sum over the heads of weight * relu(q . k).
  *
- * index_scores. A block has a token and some of its entries. S = Q K^T is one 16x8 mma tile per 16 heads and 8
+ * index_scores. A thread block has a token and some of its entries. S = Q K^T is one 16x8 mma tile per 16 heads and 8
  * entries. Each lane applies relu and the heads' weights to its values and adds them up; then the lanes are added:
  *
- *     shared memory  Q of 64 heads as hi + lo f16, in the order of the lanes: 16 bytes per lane and load
+ *     shared memory  Q of 64 heads as hi + lo F16, in the order of the lanes: 16 bytes per lane and load
  *     registers      K, 16 bytes per lane and load, directly from the cache: lane 4 g + t has values 8 t .. 8 t + 7 of
  *                    32 of entry g. The mma's columns are permuted equally for Q, so K needs no shuffle
  *
  * A head's query is multiplied by a power of two, so that hi + lo keeps all 22 bits; the head's weight is divided by
- * it. For keys of rotated types the query is then rotated, and keys stay as stored. A score has one order of
- * summation in every block: batch-invariant.
+ * it. For keys of rotated types the query is then rotated, and keys stay as stored. A score has one order of summation
+ * in every block: batch-invariant.
  *
- * pick_some, pick_rest. The n-th largest value is found bit by bit from the highest, by counting values at or above a
- * candidate. All larger values are picked, and of equal ones the first. Values are in registers, 16 per thread. For a
- * token with more than 16 K entries, each block picks the best of 16 K, and one block the best of these. The result is
- * identical, since the overall best are among the best of their part. */
+ * pick_some, pick_rest. The n_top-th largest score is found bit by bit from the highest bit, by counting values at or
+ * above a candidate. All larger values are picked, and of equal ones the first. Values are in registers, 16 per thread.
+ * For a token with more than 16 K entries, each block of pick_some picks the best of 16 K entries. One block of
+ * pick_rest then picks the best of these. The result is identical, since the overall best are among the best of their
+ * part. */
 #ifndef PI_INDEXER_KERNELS_CUH
 #define PI_INDEXER_KERNELS_CUH
 
@@ -29,22 +30,24 @@ namespace indexer {
 enum {
     SCORE_WARPS = 4,
     PICK_THREADS = 1024,
-    EACH = 16,            /* values per thread in registers */
+    EACH = 16,            /* values per thread in registers, in choose() */
     PART = PICK_THREADS * EACH,
 };
 
+/* Returns the number of entries that a token attends to. */
 PI_FN int32_t entries_seen(const pi__k_indexer &k, int32_t token) { return (k.pos[token] + 1) / k.entries.ratio; }
 
 /* --------------------------------------------------------------------------------------------------------- scores */
 
-/* Index of a lane's words in Q: [tiles][blocks of 32 values][hi, lo][two steps of 16 values][lanes]. */
+/* Returns the index of a lane's 16 bytes in Q in shared memory: [tiles of 16 heads][blocks of 32 values][hi, lo][two
+ * steps of 16 values][lanes]. */
 PI_FN uint32_t word_of(int tile, int32_t n_block, int32_t block, int plane, int step, int lane)
 {
     return (uint32_t) ((((tile * n_block + block) * 2 + plane) * 2 + step) * 32 + lane);
 }
 
-/* Loads values i and i + 1 of a head of the token's queries. k.rope: they are a product's raw results, scaled and
- * rotated here as in make_row() of mla.cuh. */
+/* Returns values i and i + 1 of a query. head: the query's dim values. If k.rope is not NULL, they are a product's raw
+ * results, and are scaled and rotated here as in make_row() of mla.cuh. */
 PI_FN float2 query_pair(const pi__k_indexer &k, int32_t token, const float *head, int32_t i)
 {
     const float *rope = k.rope + (size_t) token * (size_t) k.n_rot;
@@ -56,7 +59,8 @@ PI_FN float2 query_pair(const pi__k_indexer &k, int32_t token, const float *head
     return f;
 }
 
-/* Loads `heads` heads of the token's queries from `first` into q, and their weights into w; a warp per head. turn: also
+/* Loads `heads` heads of the token's queries, from head `first` on, into q (layout: word_of()), and their weights into
+ * w [heads]. A warp loads a head; heads beyond the end are zeros. n_block: blocks of 32 values per query. turn: also
  * rotate the queries, for keys of rotated types. */
 PI_FN void load_queries(const pi__k_indexer &k, int32_t token, int32_t first, int heads, int32_t n_block, bool turn,
                         uint32_t *q, float *w)
@@ -66,13 +70,13 @@ PI_FN void load_queries(const pi__k_indexer &k, int32_t token, int32_t first, in
     for (int h = (int) threadIdx.x / 32; h < heads; h += SCORE_WARPS) {
         const bool there = first + h < a.n_head;
         const float *x = a.q + token * a.ldq + (int64_t) (first + h) * a.dim;
-        /* Largest magnitude of the head, for its power of two. */
+        /* Largest magnitude of the head, which determines its power of two. */
         float most = 0;
         for (int32_t i = 2 * lane; i < a.dim && there; i += 64) { /* dim is even */
             const float2 f = query_pair(k, token, x, i);
             most = fmaxf(most, fmaxf(fabsf(f.x), fabsf(f.y)));
         }
-        uint32_t e = __float_as_uint(warp_max(most)) >> 23; /* up = 2^(135 - e): the largest becomes 256 to 512 */
+        uint32_t e = __float_as_uint(warp_max(most)) >> 23; /* up = 2^(135 - e) scales the largest to 256 .. 512 */
         e = e == 255 ? 135 : max(e, 20u);
         const float up = __uint_as_float((262 - e) << 23), down = __uint_as_float((e - 8) << 23);
         if (lane == 0) w[h] = there ? a.w[token * a.ldw + first + h] * a.scale * down : 0.0f;
@@ -85,8 +89,8 @@ PI_FN void load_queries(const pi__k_indexer &k, int32_t token, int32_t first, in
             if (i >= 32 * n_block) break;
             uint32_t high, low;
             ptx_split(f.x, f.y, high, low);
-            /* Value i of its block: lane i / 8, step i % 8 / 4, word i % 4 / 2. Heads 8 to 15 of a tile: words 1 and
-             * 3. */
+            /* Value i of a block of 32 goes to lane 4 (h % 8) + i / 8, step i % 8 / 4, word i % 4 / 2 * 2. Heads 8 ..
+             * 15 of a tile use the word after it (1 or 3). */
             const int at = h % 8 * 4 + i % 32 / 8, word = i % 4 / 2 * 2 + h % 16 / 8;
             q[word_of(h / 16, n_block, i / 32, 0, i % 8 / 4, at) * 4 + (uint32_t) word] = high;
             q[word_of(h / 16, n_block, i / 32, 1, i % 8 / 4, at) * 4 + (uint32_t) word] = low;
@@ -94,7 +98,7 @@ PI_FN void load_queries(const pi__k_indexer &k, int32_t token, int32_t first, in
     }
 }
 
-/* Loads values 8 i .. 8 i + 7 of a row as f16: hi, and lo for F32 rows (SPLIT). A NULL row gives zeros. */
+/* Loads values 8 i .. 8 i + 7 of a key as F16: hi, and for F32 keys (SPLIT) also lo. row.codes NULL gives zeros. */
 template <bool SPLIT> PI_FN void load_key(int32_t type, cache_row row, int i, uint4 &high, uint4 &low)
 {
     high = low = {0, 0, 0, 0};
@@ -111,14 +115,15 @@ template <bool SPLIT> PI_FN void load_key(int32_t type, cache_row row, int i, ui
     ptx_split(clean(f[6]), clean(f[7]), high.w, low.w);
 }
 
-/* acc += the products of two steps of 16 values; a: Q, b: K. */
+/* acc += Q K^T for two steps of 16 values. a: fragments of Q, one per step. b: the lane's words of K. */
 PI_FN void multiply(const uint4 (&a)[2], uint4 b, float (&acc)[4])
 {
     ptx_mma_f16(acc, {a[0].x, a[0].y, a[0].z, a[0].w}, {b.x, b.y});
     ptx_mma_f16(acc, {a[1].x, a[1].y, a[1].z, a[1].w}, {b.z, b.w});
 }
 
-/* acc = TILES tiles of 16 heads times 8 N entries. Lane 4 g + t has the row of entry g of each 8, or a NULL row. */
+/* acc = Q K^T for TILES tiles of 16 heads and 8 N entries. q: from load_queries(). row[n]: lane 4 g + t has the cache
+ * row of entry 8 n + g; row.codes NULL = no entry. */
 template <bool SPLIT, int TILES, int N>
 PI_FN void multiply_heads(const pi__k_indexer &k, const uint4 *q, const cache_row (&row)[N], float (&acc)[TILES][N][4])
 {
@@ -148,14 +153,14 @@ PI_FN void multiply_heads(const pi__k_indexer &k, const uint4 *q, const cache_ro
     }
 }
 
-/* Writes scores of entries to score [tokens, room]; none for tokens with up to n_top entries, which need no choice.
- * Grid: x = `each` entries, y = token first + y. 16 TILES heads per pass. */
+/* Writes scores of entries to score [tokens, room]. Tokens with up to n_top entries are skipped: all their entries are
+ * picked. Grid: x = `each` entries, y = token, from token `first` on. 16 TILES heads per pass over the entries. */
 template <bool SPLIT, int TILES> __global__ void __launch_bounds__(SCORE_WARPS * 32, 3)
 index_scores(pi__k_indexer k, int32_t first, int32_t each, float *score, int64_t room)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
-    constexpr int N = SPLIT ? 2 : 4; /* groups of 8 entries per warp */
+    constexpr int N = SPLIT ? 2 : 4; /* groups of 8 entries per warp and iteration */
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
     const int32_t token = first + (int32_t) blockIdx.y, n = entries_seen(k, token),
                   n_block = k.entries.cache.head_dim / 32;
@@ -165,7 +170,7 @@ index_scores(pi__k_indexer k, int32_t first, int32_t each, float *score, int64_t
     float *w = (float *) (q + TILES * n_block * 4 * 32);
     score += (int64_t) blockIdx.y * room;
     for (int32_t h0 = 0; h0 < k.a.n_head; h0 += 16 * TILES) {
-        __syncthreads(); /* all warps are done with the previous heads */
+        __syncthreads(); /* all warps have finished with the previous heads' Q */
         load_queries(k, token, h0, 16 * TILES, n_block, is_rotated(k.entries.cache.type_k), (uint32_t *) q, w);
         __syncthreads();
         for (int32_t e = from + warp * 8 * N; e < to; e += SCORE_WARPS * 8 * N) {
@@ -178,7 +183,7 @@ index_scores(pi__k_indexer k, int32_t first, int32_t each, float *score, int64_t
                 if (at < to) row[i] = row_of(k.entries, k.seq[token], at);
             }
             multiply_heads<SPLIT, TILES, N>(k, q, row, acc);
-            /* relu, weights, sum over the heads. Value i belongs to entry 8 (i / 2) + 2 t + i % 2. */
+            /* Apply relu and weights, and sum over the heads. Iteration i has entry e + 8 (i / 2) + 2 t + i % 2. */
 #pragma unroll
             for (int i = 0; i < 2 * N; i++) {
                 float sum = 0;
@@ -197,26 +202,26 @@ index_scores(pi__k_indexer k, int32_t first, int32_t each, float *score, int64_t
 
 /* --------------------------------------------------------------------------------------------------------- choice */
 
-/* Counts of the block's warps, double buffered. */
+/* Shared memory of choose(): one count per warp, double-buffered. */
 struct counts {
     uint32_t of_warp[2][32];
 };
 
-/* Picks the k best of n values, n > k, by a block of PICK_THREADS. value(i) returns value i. put(i, j) receives i as
- * the j-th pick, in ascending order of i. */
+/* Picks the k best of n values, n > k, by a block of PICK_THREADS. value(i) returns value i. put(i, j) is called for
+ * each picked index i; j is its place (0 .. k - 1) in ascending order of i. */
 template <class VALUE, class PUT>
 PI_FN void choose(int32_t n, uint32_t k, counts *s, const VALUE &value, const PUT &put)
 {
     uint32_t v[EACH], edge = 0, c = 0;
     int turn = 0;
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
-    /* The first EACH values of each thread stay in registers. */
+    /* Ranks of the thread's first EACH values stay in registers; later ones are read again for each count. */
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         const int32_t at = i * PICK_THREADS + (int32_t) threadIdx.x;
         v[i] = at < n ? rank_of(value(at)) : 0;
     }
-    /* Returns the number of values in the block that are at least `least`. */
+    /* Returns the number of values that are at least `least`, over the block. */
     auto count = [&](uint32_t least) {
         uint32_t own = 0;
 #pragma unroll
@@ -228,14 +233,15 @@ PI_FN void choose(int32_t n, uint32_t k, counts *s, const VALUE &value, const PU
         __syncthreads();
         return __reduce_add_sync(PI_FULL, of_warp[lane]);
     };
-    /* Find the k-th largest value bit by bit. Invariant: at least k values are >= edge. */
+    /* Find the k-th largest value, `edge`, bit by bit. Invariant: at least k values are >= edge. */
     for (uint32_t bit = 1u << 31; bit && c != k; bit >>= 1) {
         const uint32_t now = count(edge | bit);
         if (now >= k) edge |= bit, c = now;
     }
-    /* `left`: number of values equal to edge that are picked. */
+    /* `left`: how many of the values equal to edge are picked. above, equal: values before this round that are larger
+     * than edge, or equal to it. */
     uint32_t left = k - count(edge + 1), above = 0, equal = 0;
-    /* Pick in order of index; j is the number of picks before. */
+    /* Pick in order of index; j is the number of earlier picks. */
     for (int32_t first = 0; first < n; first += PICK_THREADS) {
         const int32_t at = first + (int32_t) threadIdx.x;
         const uint32_t x = at < n ? rank_of(value(at)) : 0;
@@ -255,8 +261,8 @@ PI_FN void choose(int32_t n, uint32_t k, counts *s, const VALUE &value, const PU
     }
 }
 
-/* Picks the best of part blockIdx.x (PART entries) of a token. If the token has only this part, the result goes to
- * k.a.pick, else to some [tokens, room_some], for pick_rest(). */
+/* Picks the n_top best of part blockIdx.x (PART entries) of a token. If the token has only this part, the result goes
+ * to k.a.pick, else to some [tokens, room_some], for pick_rest(). Grid: x = part, y = token, from token `first` on. */
 __global__ void __launch_bounds__(PICK_THREADS)
 pick_some(pi__k_indexer k, int32_t first, const float *score, int64_t room, int32_t *some, int64_t room_some)
 {
@@ -277,7 +283,8 @@ pick_some(pi__k_indexer k, int32_t first, const float *score, int64_t room, int3
         [=](int32_t i, int32_t j) { to[j] = from + i; });
 }
 
-/* Picks the best of pick_some's results, for tokens with more than PART entries. */
+/* Picks the n_top best of pick_some's results, for tokens with more than PART entries. Grid: x = token, from `first`
+ * on. */
 __global__ void __launch_bounds__(PICK_THREADS)
 pick_rest(pi__k_indexer k, int32_t first, const float *score, int64_t room, const int32_t *some, int64_t room_some)
 {

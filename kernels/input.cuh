@@ -1,35 +1,37 @@
-/* The input of products (their prologue), value by value: x unchanged, under RMSNorm, or gated. */
+/* The input of products (their prologue): value by value, x unchanged, after RMSNorm, or gated. Also the residual add
+ * with norm of a row, add_row(). Used by packing kernels and by epilogues (tail.cuh), one thread block per row. */
 #ifndef PI_INPUT_CUH
 #define PI_INPUT_CUH
 
 #include "backend/cuda/kernels.h"
 #include "warp.cuh"
 
-/* Returns the gated activation of a column: x is the gate half, up the other half. kind: as in pi__lin_in. limit:
- * clamps x from above, and up on both sides; 0 = no limit. */
+/* Returns act(x) * up for one column. x: value of the gate projection; up: value of the up projection. kind: PI__IN_*
+ * as in pi__lin_in. limit: clamps x to at most limit, and up to +-limit; 0 = no limit. */
 PI_FN float gated(int32_t kind, float x, float up, float limit)
 {
-    /* NaN is preserved. */
+    /* comparisons instead of fminf: NaN stays NaN */
     if (limit != 0) x = x > limit ? limit : x, up = up > limit ? limit : up < -limit ? -limit : up;
     if (kind == PI__IN_SWIGLU) return x / (1.0f + expf(-x)) * up;
     if (kind == PI__IN_SWIGLU_OAI) return x / (1.0f + expf(-1.702f * x)) * (up + 1.0f);
     return 0.5f * x * (1.0f + tanhf(0.79788456080286535588f * x * fmaf(0.044715f * x, x, 1.0f))) * up;
 }
 
-/* gated() as a call, for code size. */
+/* gated() as a function call, which makes code smaller. */
 PI_CALL float gated_noinline(int32_t kind, float x, float up, float limit) { return gated(kind, x, up, limit); }
 
-/* A block's part of a row: pieces of blockDim.x columns, number first, first + step, ... Complete row: {0, 1}. */
+/* A thread block's part of a row. The row is cut into pieces of blockDim.x columns; the part has pieces `first`, first
+ * + step, first + 2 step ... {0, 1} = the complete row. */
 struct row_share {
     int64_t first, step;
 };
 
-/* Values that a thread loads before it uses the first. One block reads a row alone. A loop over the row then waits for
- * memory n / threads / ROW_AT_ONCE times instead of once per value. */
+/* Number of values that a thread loads before it uses the first. A row is often read by a single block. Its threads
+ * then wait for memory once per ROW_AT_ONCE values instead of once per value. */
 enum { ROW_AT_ONCE = 4 };
 
-/* Calls use(i, load(i)) for i = first, first + step, .. below n, in order. Kept short: code that runs once has to be
- * fetched from memory, too. */
+/* Calls use(i, load(i)) for i = first, first + step, .. below n, in order; ROW_AT_ONCE loads precede their uses. The
+ * code is short because code that runs once must be fetched from memory, too. */
 template <class L, class F> PI_FN void row_values(int32_t first, int32_t step, int32_t n, const L &load, const F &use)
 {
 #pragma unroll 1
@@ -37,7 +39,7 @@ template <class L, class F> PI_FN void row_values(int32_t first, int32_t step, i
         decltype(load(i)) v[ROW_AT_ONCE] = {};
 #pragma unroll
         for (int j = 0; j < ROW_AT_ONCE; j++)
-            /* No value past the end: a thread changes its own values only. */
+            /* nothing is loaded past the end */
             if (i + j * step < n) v[j] = load(i + j * step);
 #pragma unroll
         for (int j = 0; j < ROW_AT_ONCE; j++)
@@ -45,31 +47,35 @@ template <class L, class F> PI_FN void row_values(int32_t first, int32_t step, i
     }
 }
 
-/* A row of the input. norm: factor of the row under RMSNorm; w: weights of the norm; limit: as for gated(). */
+/* One row of the input. x: its values. x2: the up projection's values of gated kinds, or NULL. w: norm weights. norm: 1
+ * / RMS of the row, else 1. limit: as in gated(). */
 struct input_row {
     const float *x, *x2, *w;
     int32_t kind;
     float norm, limit;
 
+    /* Returns x[i], normalized for RMSNorm; before gating. */
     __device__ __forceinline__ float first_at(int64_t i) const
     {
         return kind == PI__IN_RMSNORM ? x[i] * norm * w[i] : x[i];
     }
+    /* Returns value i of the input. */
     __device__ __forceinline__ float at(int64_t i) const
     {
-        /* Inline: a call between sums would take their registers. */
+        /* Inline, because a call would spill the caller's accumulators. */
         return x2 ? gated(kind, first_at(i), x2[i], limit) : first_at(i);
     }
-    /* As at(), but calls gated(): smaller code for callers with many uses. */
+    /* As at(), but calls gated() as a function: smaller code for callers with many uses. */
     __device__ __forceinline__ float at_noinline(int64_t i) const
     {
         return x2 ? gated_noinline(kind, first_at(i), x2[i], limit) : first_at(i);
     }
-    /* Calls use(i, value i) for a part of the row, by the threads of a block, each in order. */
+    /* Calls use(i, value of column i) for the columns of part `of` of a row of n values. All threads of the block call
+     * it; each thread gets its columns in ascending order. */
     template <class F> __device__ __forceinline__ void each(row_share of, int64_t n, const F &use) const
     {
         struct factors {
-            float v, w; /* w: factor of the norm, or the other half */
+            float v, w; /* w: norm weight, or x2[i] of gated kinds */
         };
         const bool normed = kind == PI__IN_RMSNORM;
         const float *second = normed ? w : x2;
@@ -79,7 +85,8 @@ struct input_row {
                        use(i, normed ? f.v * norm * f.w : second ? gated_noinline(kind, f.v, f.w, limit) : f.v);
                    });
     }
-    /* Writes values i .. i + 3 to `to`. i is a multiple of 4; all pointers are multiples of 16 bytes. */
+    /* Writes values i .. i + 3 of the input to to[0 .. 3]. i is a multiple of 4; x, x2 and w are aligned to 16
+     * bytes. */
     __device__ __forceinline__ void four(int64_t i, float *to) const
     {
         const float4 v = *(const float4 *) (x + i);
@@ -96,12 +103,14 @@ struct input_row {
     }
 };
 
-/* Returns 1 / sqrt(mean(x^2) + eps) from the threads' sums of squares; scratch as for block_sum. */
+/* Returns the norm factor of a row of n values, 1 / sqrt(mean(x^2) + eps). squares: the calling thread's sum of
+ * squares. scratch: as for block_sum(). */
 PI_FN float norm_of(float squares, float eps, int64_t n, float *scratch)
 {
     return 1.0f / sqrtf(block_sum(squares, scratch) / (float) n + eps);
 }
-/* Returns the norm factor of x, by the threads of a block; each adds its values in order. */
+/* Returns the norm factor of the row x, see norm_of(). All threads of the block call it; each adds its squares in
+ * column order. */
 PI_FN float norm_factor(const float *x, float eps, int64_t n, float *scratch)
 {
     float s = 0;
@@ -110,21 +119,24 @@ PI_FN float norm_factor(const float *x, float eps, int64_t n, float *scratch)
     return norm_of(s, eps, n, scratch);
 }
 
-/* Copies of a row's values and factors in shared memory; NULL = no copy. Each thread accesses its own columns only. */
+/* Copies in shared memory of the operands of add_row(), each one row; NULL = no copy. w: norm weights or bias. Each
+ * thread accesses its own columns only, so no barrier is needed. */
 struct add_smem_copy {
     float *x;
     const float *y, *w;
 };
 
-/* Returns the new value of a column in add_row(). factor: that of rmsnorm(y). w: norm weight or bias. */
+/* Returns the new value of one column of x in add_row(). factor: norm factor of the row y. w: norm weight if a.w is
+ * set, else bias. */
 PI_FN float added(const pi__k_add &a, float factor, float x, float y, float w)
 {
     const float v = a.w ? y * factor * w : a.bias ? y + w : y;
     return a.fresh ? v : (x + v) * a.scale;
 }
 
-/* Computes the thread's values of a row of (x + rmsnorm(y) * w) * scale, as in add_row(), and calls put(i, value).
- * factor: that of rmsnorm(y). Returns the sum of their squares, in the order of norm_factor(). */
+/* Computes the calling thread's columns i of the result of add_row() and calls put(i, value). factor: norm factor of y.
+ * w: norm weights, bias, or NULL. Returns the sum of the squares of these values, added in the order of
+ * norm_factor(). */
 template <class F>
 PI_FN float add_values(const pi__k_add &a, float factor, const float *x, const float *y, const float *w, const F &put)
 {
@@ -141,9 +153,10 @@ PI_FN float add_values(const pi__k_add &a, float factor, const float *x, const f
     return squares;
 }
 
-/* Updates row `row`: x = (x + rmsnorm(y) * w) * scale. w == NULL: x = (x + y + bias) * scale. fresh: x = rmsnorm(y) *
- * w. scratch: as for block_sum. A thread changes the columns of x that it reads in norm_factor(). Returns the sum of
- * the squares of the thread's new values, in the order of norm_factor(). */
+/* Updates row `row` of a.x: x = (x + rmsnorm(y) * w) * scale. a.w NULL: x = (x + y + bias) * scale. a.fresh: x =
+ * rmsnorm(y) * w. Reads operands from smem_copy where it has them, and also updates the copy of x. All threads of the
+ * block call it. scratch: as for block_sum(). Each thread writes the same columns of x that it reads in norm_factor().
+ * Returns the sum of the squares of the thread's new values, in the order of norm_factor(). */
 PI_FN float add_row(const pi__k_add &a, int64_t row, float *scratch, const add_smem_copy &smem_copy = {})
 {
     float *to = a.x + row * a.n;
@@ -156,8 +169,8 @@ PI_FN float add_row(const pi__k_add &a, int64_t row, float *scratch, const add_s
     });
 }
 
-/* Returns row `row` of the input, with its norm factor for RMSNorm. Called by all threads of the block with the same
- * row. there: false = no such row, so no norm. scratch: as for block_sum. */
+/* Returns row `row` of the input of n_in columns, with its norm factor if `in` is RMSNorm. All threads of the block
+ * call it with the same row. there: false = the row does not exist and is not read. scratch: as for block_sum(). */
 PI_FN input_row open_row(const pi__k_input &in, int64_t row, int64_t n_in, bool there, float *scratch)
 {
     input_row r = {in.x + row * in.ldx, in.x2 ? in.x2 + row * in.ldx2 : nullptr, in.w, in.kind, 1.0f, in.limit};

@@ -1,19 +1,22 @@
-/* Shared by kernels that multiply packed matrices: packed rows of x, the product of a block, and the order of all
- * sums.
+/* Shared by kernels that multiply packed matrices W by rows of x: the format of packed x, the products of a block of 32
+ * columns, and the order of all sums. Entry points: add_slice() multiplies, put_sums(), put_tiles() and put_totals()
+ * write y, float_rows() serves unpacked matrices.
  *
- * x is rounded to 15 bits in blocks of 32 with a float scale. A code is two digits of 8 bits, 128 * high + low. Two
- * integer products cost little where reading W takes the time, and the result is as accurate as with floats. W is
- * operand A (16 rows), 8 rows of x are operand B:
+ * x is rounded to 15-bit integer codes. Each block of 32 columns has a float scale. A code is two signed bytes, 128 *
+ * high + low, so each product takes two integer mma instructions. They cost little where reading W takes the time, and
+ * the result is as accurate as with floats. W is operand A (16 rows, a "tile"), 8 rows of x (a "group") are operand B:
  *
  *     acc = fma(float(dot of 32 codes) * scale of W, scale of x, acc)             a block of 32 columns
  *
- * ORDER. The blocks are cut into 8 slices of equal length. A warp adds up one slice, in order, and the slices are
- * added in order. The order does not depend on the number of rows, so products are batch-invariant.
+ * ORDER. The blocks of a row are cut into 8 slices of equal length. A warp adds up one slice, block after block, and
+ * the slices are added in order. The order does not depend on the number of rows, so products are batch-invariant.
  *
- *     packed x: [groups of 8 rows][blocks][32 lanes] words of B: high, high of the second half, low, low
- *               [groups of 8 rows][blocks][8 rows]   scale of the block, sums of the codes of its halves
+ *     packed x: [groups of 8 rows][blocks][32 lanes] uint4 of B: high bytes of columns 0 .. 15, of columns 16 .. 31,
+ *                                                                low bytes of columns 0 .. 15, of columns 16 .. 31
+ *               [groups of 8 rows][blocks][8 rows]   block_meta: scale of the block, sums of the codes of its halves
  *
- * Only lanes 4 r .. 4 r + 3 hold row r of a group, so a warp may also take its 8 rows from 8 different groups. */
+ * Row r of a group is in the words of lanes 4 r .. 4 r + 3 only. A warp can therefore combine 8 rows from 8 different
+ * groups. */
 #ifndef PI_LINEAR_CUH
 #define PI_LINEAR_CUH
 
@@ -21,37 +24,41 @@
 #include "ptx.cuh"
 
 enum { SLICES = 8, THREADS = SLICES * 32, FLOAT_WARPS = 4, FLOAT_ROWS = 8 };
-/* Shared memory bytes per block with which every device can run two blocks per multiprocessor, or one. */
+/* Max shared memory of a thread block, in bytes, with which every device runs two blocks per multiprocessor
+ * (ROOM_OF_TWO) or one (ROOM_OF_ONE). */
 enum { ROOM_OF_TWO = 48 << 10, ROOM_OF_ONE = 99 << 10 };
 
-/* All matrix types: packed, and in the file's layout. X receives a row of weight_formats.h. */
+/* PACKED_TYPES(X) calls X for each matrix type that the CUDA backend repacks (pack.h); FLOAT_TYPES(X) for F32, F16 and
+ * BF16, which keep the file's layout. X receives a row of the tables in weight_formats.h. */
 #define PACKED_TYPES(X) PI__CODE_FORMATS(X) PI__GRID_FORMATS(X)
 #define FLOAT_TYPES(X) PI__FLOAT_FORMATS(X)
 
-/* Scale and sums of the codes of a block of a row of x. */
+/* A block of 32 columns of one row of x: its scale, and sums of its codes, which correct for offsets and minimums of
+ * W. */
 struct alignas(16) block_meta {
     float scale;
-    int32_t sum[2]; /* sums of the codes of each half */
+    int32_t sum[2]; /* sums of the codes of columns 0 .. 15 and 16 .. 31 */
     int32_t unused;
 };
 
-/* Arguments of a product with packed rows of x. */
+/* Arguments of y = W x with n_rows packed rows of x. */
 struct product {
     pi__k_matrix w;
-    const uint4 *codes;     /* packed x; for matrices of floats: rows of floats */
+    const uint4 *codes;     /* packed x; if W is F32, F16 or BF16: rows of floats */
     const block_meta *meta;
     float *y;
     int64_t ldy;
     int32_t n_rows;         /* rows of x */
 };
-/* Multiplies a sum by the matrix' factor; NULL = 1. */
+/* Result functor: multiplies each sum by the matrix's factor, *f. f NULL = factor 1. */
 struct times {
     float factor;
     __device__ __forceinline__ times(const float *f) : factor(f ? *f : 1.0f) {}
     __device__ __forceinline__ float operator()(int, float sum) const { return sum * factor; }
 };
 
-/* Returns the end of the slice that block b is in. */
+/* Returns the index after the last block of the slice that contains block b. n: blocks of a row. Slice k has the blocks
+ * from n * k / 8 to n * (k + 1) / 8 - 1. */
 PI_FN int32_t slice_end(int32_t n, int32_t b)
 {
     int32_t k = 1;
@@ -59,14 +66,16 @@ PI_FN int32_t slice_end(int32_t n, int32_t b)
     return n * k / SLICES;
 }
 
-/* Adds a block's products to acc: rows lane / 4 and + 8 of W, rows 2 (lane % 4) and + 1 of a group of x, with metas
- * x0 and x1. */
+/* Adds the products of one block of 32 columns to acc. acc[i] is W row lane / 4 + 8 (i / 2) of the tile times x row 2
+ * (lane % 4) + i % 2 of the group. a, s, m: the lane's codes, scales and minimums of W (load_codes(), load_scales()).
+ * b: the lane's words of x. x0, x1: metas of the lane's two rows of x. */
 template <int TYPE>
 PI_FN void add_block(const uint32_t (&a)[4], const float (&s)[2][2], const float (&m)[2][2], uint4 b,
                      const block_meta *x0, const block_meta *x1, float (&acc)[4])
 {
     using F = format<TYPE>;
-    int32_t high[2][4] = {}, low[2][4] = {}; /* of each half; without HALVES of the block, in [0] */
+    /* dot products of 16 columns, [half]; formats without HALVES: of 32, in [0] */
+    int32_t high[2][4] = {}, low[2][4] = {};
     if (F::HALVES) {
         ptx_mma_s8_k16(high[0], {a[0], a[1]}, b.x);
         ptx_mma_s8_k16(high[1], {a[2], a[3]}, b.y);
@@ -80,8 +89,8 @@ PI_FN void add_block(const uint32_t (&a)[4], const float (&s)[2][2], const float
     for (int i = 0; i < 4; i++) {
         block_meta x = i % 2 ? *x1 : *x0;
         for (int h = 0; h < (F::HALVES ? 2 : 1); h++) {
-            /* Rows past the last hold garbage: their results are not read, but must not overflow (unsigned
-             * arithmetic). */
+            /* Packed rows past the last may be uninitialized. Their results are discarded, but signed overflow would be
+             * undefined: hence unsigned arithmetic. */
             const uint32_t total = F::HALVES ? (uint32_t) x.sum[h] : (uint32_t) x.sum[0] + (uint32_t) x.sum[1];
             const int32_t sum = (int32_t) total;
             const int32_t dot = (int32_t) (128u * (uint32_t) high[h][i] + (uint32_t) low[h][i] -
@@ -92,25 +101,26 @@ PI_FN void add_block(const uint32_t (&a)[4], const float (&s)[2][2], const float
     }
 }
 
-/* A warp's slice of a tile, streamed: chunks of blocks are copied to shared memory STAGES - 1 ahead of the multiplied
- * one. A warp that waited for each load would leave memory idle most of the time. Each warp has its own stages, and
- * no warp waits for another:
+/* A pipeline that streams a warp's slice of a tile of W through shared memory, in chunks of CHUNK blocks. Copies run
+ * STAGES - 1 chunks ahead of the multiplication: a warp that waited for each load would leave memory idle most of the
+ * time. Each warp has its own stages and does not wait for other warps:
  *
  *     shared: [8 warps][STAGES]{ codes [CHUNK], scales [CHUNK], scales of scales }
  *
- * Chunks begin at multiples of CHUNK blocks in every slice: a chunk has one set of scales of scales. */
+ * In every slice, chunks begin at block indices that are multiples of CHUNK. So a chunk has one set of scales of
+ * scales, which serve 8 blocks. */
 template <int TYPE> struct slice_stream {
     enum { CHUNK = format<TYPE>::BITS == 8 ? 2 : 4, STAGES = 3 };
-    /* Max bytes per block of codes and of scales, and of scales of scales. */
+    /* Max bytes over all shapes: codes per block, scales per block, scales of scales per chunk. */
     enum { MAX_CODE = codebook<TYPE>::POINTS ? 208 : 64 * format<TYPE>::BITS, MAX_SIDE = 64, MAX_SUPER = 64 };
     static_assert(8 % CHUNK == 0, "one set of super-scales per chunk");
 
     const uint8_t *tile;
-    pi__cuda_shape at;        /* shape of the matrix, then with the offsets in a stage */
-    size_t side_at, super_at; /* offsets in the tile */
-    uint32_t to;              /* shared address of the warp's first stage */
+    pi__cuda_shape at;        /* shape of the matrix, with side_at and super_at replaced by offsets in a stage */
+    size_t side_at, super_at; /* byte offsets of scales and of scales of scales in the tile */
+    uint32_t to;              /* shared memory address of the warp's first stage */
     uint32_t size;            /* bytes of a stage */
-    int32_t lo, hi;           /* first block of the slice, and its end */
+    int32_t lo, hi;           /* blocks of the slice: lo .. hi - 1 */
 
     __host__ __device__ static uint32_t stage_bytes(const pi__cuda_shape &s)
     {
@@ -133,7 +143,7 @@ template <int TYPE> struct slice_stream {
         at.side_at = CHUNK * shape.code_bytes;
         at.super_at = at.side_at + CHUNK * shape.side_bytes;
     }
-    /* Copies n bytes, at most MOST, by all lanes; n and both addresses are multiples of 16. */
+    /* Starts the copy of n bytes, at most MOST, by all lanes of the warp. n and both addresses are multiples of 16. */
     template <uint32_t MOST> __device__ __forceinline__ static void copy(uint32_t dst, const uint8_t *src, uint32_t n)
     {
 #pragma unroll
@@ -142,7 +152,7 @@ template <int TYPE> struct slice_stream {
             if (k < n) ptx_cp_async16(dst + k, src + k);
         }
     }
-    /* Copies the slice's blocks of chunk c to stage i. */
+    /* Starts the copy of chunk c to stage i: only the blocks that lie in the slice, each at its place in the chunk. */
     __device__ __forceinline__ void fill(int32_t i, int32_t c) const
     {
         int32_t first = max(lo, c * CHUNK), n = min(hi, (c + 1) * CHUNK) - first, skip = first - c * CHUNK;
@@ -155,9 +165,10 @@ template <int TYPE> struct slice_stream {
     }
 };
 
-/* Multiplies the warp's slice of a tile by n_group groups of x (at most NT). X returns the lane's words of B for
- * group g and block b, codes(g, b), and the metas of its two rows, meta(g, b, 0) and meta(g, b, 1). shared: memory of
- * slice_stream, free afterwards. Called by all threads of the block. */
+/* Multiplies the warp's slice of a tile of W by n_group groups of x (at most NT), and adds the products to acc[group].
+ * The slice number is the warp number. x.codes(g, b) returns the lane's words of group g and block b; x.meta(g, b, 0)
+ * and x.meta(g, b, 1) return the metas of the lane's two rows. shared: slice_stream::bytes(), free afterwards. Called
+ * by all threads of the block. */
 template <int TYPE, int NT, class X>
 PI_FN void add_slice(const pi__cuda_shape &shape, const uint8_t *tile, const X &x, int n_group, unsigned char *shared,
                      float (&acc)[NT][4])
@@ -172,11 +183,11 @@ PI_FN void add_slice(const pi__cuda_shape &shape, const uint8_t *tile, const X &
         if (first + s < last) in.fill(s, first + s);
         ptx_cp_async_commit();
     }
-    ptx_wait_grids(); /* weights load while the previous kernel still computes x */
+    ptx_wait_grids(); /* copies of W start before the previous kernel has finished x */
     const unsigned char *mine = shared + threadIdx.x / 32 * stream::STAGES * in.size;
     for (int32_t c = first; c < last; c++) {
         ptx_cp_async_wait<stream::STAGES - 2>();
-        __syncwarp(); /* the chunk is complete for all lanes, and all are done with the previous one */
+        __syncwarp(); /* all lanes have chunk c, and have finished reading the previous one */
         if (c + stream::STAGES - 1 < last)
             in.fill((stage + stream::STAGES - 1) % stream::STAGES, c + stream::STAGES - 1);
         ptx_cp_async_commit();
@@ -201,7 +212,7 @@ PI_FN void add_slice(const pi__cuda_shape &shape, const uint8_t *tile, const X &
     __syncthreads();
 }
 
-/* Shared memory bytes of put_sums, and of add_slice followed by put_sums. */
+/* Shared memory bytes: sums_bytes of put_sums(); slice_bytes() of add_slice() followed by put_sums(). */
 template <int NT> constexpr size_t sums_bytes = SLICES * NT * 8 * 16 * sizeof(float);
 template <int TYPE, int NT> static inline size_t slice_bytes(const pi__cuda_shape &s)
 {
@@ -209,12 +220,13 @@ template <int TYPE, int NT> static inline size_t slice_bytes(const pi__cuda_shap
     return stream > sums_bytes<NT> ? stream : sums_bytes<NT>;
 }
 
-/* Offset of a slice's sum of a row of x and a row of W: two rows of x in 32 banks, rotated by 8. Neither the lanes of
- * an accumulator nor readers of rows have bank conflicts. */
+/* Returns the offset, in floats, of the sum of x row `row` and W row o (0 .. 15) in one slice's part of shared memory.
+ * Two rows of x fill 32 banks, and each pair of rows is rotated by 8 banks. Neither the lanes of an accumulator nor
+ * readers of rows have bank conflicts. */
 PI_FN int sum_at(int row, int o) { return row / 2 * 32 + (row % 2 * 16 + o + row / 2 * 8) % 32; }
 
-/* keep_sums: writes a warp's sums, of its slice, to part: [SLICES][NT * 8][16], as in sum_at. sum_of_slices: adds up
- * one sum over the slices. */
+/* keep_sums() writes the sums of the warp's slice to part, [SLICES][NT * 8 rows of x][16 rows of W], at offsets
+ * sum_at(). sum_of_slices() returns one result: its sums over all slices, added in slice order. */
 template <int NT> PI_FN void keep_sums(const float (&acc)[NT][4], float *part)
 {
     int lane = (int) threadIdx.x % 32, slice = (int) threadIdx.x / 32;
@@ -233,7 +245,8 @@ template <int NT> PI_FN float sum_of_slices(const float *part, int row, int o)
     return sum;
 }
 
-/* Adds the slices: y[row * ldy + i] = result(row, sum), for min(n_row, 8 NT) rows of x and min(n_out, 16) rows of W. */
+/* Adds the slices of all 8 warps and writes y[row * ldy + o] = result(row, sum). Bounds: min(n_row, 8 NT) rows of x,
+ * min(n_out, 16) rows o of W. part: sums_bytes<NT> of shared memory. Called by all threads of the block. */
 template <int NT, class F>
 PI_FN void put_sums(const float (&acc)[NT][4], float *part, const F &result, float *y, int64_t ldy, int64_t n_row,
                     int64_t n_out)
@@ -246,19 +259,20 @@ PI_FN void put_sums(const float (&acc)[NT][4], float *part, const F &result, flo
     }
 }
 
-/* Writes the slices' sums of ONCE of R tiles, from tile `first`, to part, between barriers. Tiles are 16 banks
- * apart. */
-template <int NT> constexpr int tile_sums = SLICES * NT * 8 * 16 + 16; /* floats from tile to tile */
+/* Writes the slices' sums of ONCE of the R tiles in acc, tiles first .. first + ONCE - 1, to part. Barriers precede and
+ * follow the writes. Adjacent tiles are shifted by 16 banks. */
+/* floats between the starts of two tiles in part */
+template <int NT> constexpr int tile_sums = SLICES * NT * 8 * 16 + 16;
 template <int NT, int ONCE> constexpr size_t tiles_bytes = sums_bytes<NT> + (ONCE - 1) * tile_sums<NT> * sizeof(float);
 template <int NT, int ONCE, int R> PI_FN void keep_tiles(const float (&acc)[R][NT][4], int first, float *part)
 {
-    __syncthreads(); /* all threads have read the old sums */
+    __syncthreads(); /* all threads have read the previous tiles' sums */
 #pragma unroll
     for (int r = 0; r < ONCE; r++) keep_sums<NT>(acc[first + r], part + r * tile_sums<NT>);
     __syncthreads();
 }
-/* As put_sums for R tiles, ONCE at a time in part: calls put(tile, row, o, sum) for n_row (at most 8 NT) rows of x and
- * rows o = 0 .. 15 of each tile. Fewer barriers take less time and less code. */
+/* As put_sums() for R tiles, with ONCE tiles in part at the same time. Calls put(tile, row, o, sum) for n_row (at most
+ * 8 NT) rows of x and rows o = 0 .. 15 of each tile. A larger ONCE needs fewer barriers and less code. */
 template <int NT, int R, int ONCE, class F>
 PI_FN void put_tiles(const float (&acc)[R][NT][4], float *part, int32_t n_row, const F &put)
 {
@@ -275,7 +289,7 @@ PI_FN void put_tiles(const float (&acc)[R][NT][4], float *part, int32_t n_row, c
     }
 }
 
-/* Ends a slice where one warp has all slices: adds it to the total and clears it. */
+/* Ends a slice in kernels where one warp computes all slices: adds acc to total and clears acc. */
 template <int NT> PI_FN void end_slice(float (&acc)[NT][4], float (&total)[NT][4])
 {
 #pragma unroll
@@ -285,7 +299,8 @@ template <int NT> PI_FN void end_slice(float (&acc)[NT][4], float (&total)[NT][4
     }
 }
 
-/* As put_sums, from one warp's totals, for min(n_row, 8 NT) rows of x and min(n_out, 16) rows of W. */
+/* As put_sums(), but from the totals of one warp that computed all slices. Writes y for min(n_row, 8 NT) rows of x and
+ * min(n_out, 16) rows of W. */
 template <int NT, class F>
 PI_FN void put_totals(const float (&total)[NT][4], const F &result, float *y, int64_t ldy, int64_t n_row, int64_t n_out)
 {
@@ -297,7 +312,7 @@ PI_FN void put_totals(const float (&total)[NT][4], const F &result, float *y, in
     }
 }
 
-/* As put_totals, but adds to y: y = (y + result) * scale, as add_row() computes it (input.cuh). */
+/* As put_totals(), but adds to y: y = (y + result) * scale, rounded as in add_row() of input.cuh. */
 template <int NT, class F>
 PI_FN void add_totals(const float (&total)[NT][4], const F &result, float scale, float *y, int64_t ldy, int64_t n_row,
                       int64_t n_out)
@@ -314,7 +329,7 @@ PI_FN void add_totals(const float (&total)[NT][4], const F &result, float scale,
 
 /* ---------------------------------------------------------------------------------------------- matrices of floats */
 
-/* Value i of a row in the file's layout. */
+/* Returns value i of a row of W in the file's layout, TYPE F32, F16 or BF16. */
 template <int TYPE> PI_FN float value_at(const uint8_t *row, int64_t i)
 {
     if (TYPE == PI__F32) return ((const float *) row)[i];
@@ -322,8 +337,8 @@ template <int TYPE> PI_FN float value_at(const uint8_t *row, int64_t i)
     return TYPE == PI__F16 ? ptx_of_half(h) : ptx_of_bf16(h);
 }
 
-/* One warp: y[r * ldy] = a row of W times row r of x, for n rows (at most FLOAT_ROWS); x(r) points to row r. Lane l
- * adds up columns l, l + 32, ..., then the lanes are added. */
+/* Multiplies one row of W by n rows of x (at most FLOAT_ROWS), by one warp: y[r * ldy] = factor * dot(W row, x(r)).
+ * x(r) returns a pointer to row r. Lane l sums columns l, l + 32, ...; then the lanes' sums are added. */
 template <int TYPE, class X>
 PI_FN void float_rows(const uint8_t *row, int64_t n_in, const X &x, int n, float factor, float *y, int64_t ldy)
 {

@@ -1,8 +1,9 @@
-/* y = W x with integer tensor cores, for 1 to 32 rows of x. More rows use gemm_kernels.cuh, with bitwise identical
- * results. linear.cuh describes the packing of x and the order of sums.
+/* y = W x with integer tensor cores, for 1 to 32 rows of x. Larger row counts use gemm_kernels.cuh, with bitwise
+ * identical results. linear.cuh describes the packing of x and the order of sums. Kernels: prepare packs x, linear
+ * multiplies packed matrices, linear_floats F32, F16 and BF16 matrices, embed looks up rows of the embedding matrix.
  *
- * F32, F16 and BF16 matrices keep the file's layout: a warp per row, float multiply-adds. This suits few rows of x;
- * with many rows it is compute-bound. */
+ * F32, F16 and BF16 matrices keep the file's layout. linear_floats has a warp per row of W and uses float
+ * multiply-adds. It is for few rows of x; with many rows it is compute-bound. */
 #ifndef PI_LINEAR_KERNELS_CUH
 #define PI_LINEAR_KERNELS_CUH
 
@@ -12,8 +13,9 @@ namespace linear {
 
 /* --------------------------------------------------------------------------------------------------------- pack x */
 
-/* Packs x. Grid: a block per row; row numbers up to a multiple of 8 are rows of zeros. floats: receives x as floats,
- * and nothing is packed; NULL = pack. */
+/* Packs x, [n_rows, n_in] floats, to codes and meta. Grid: one block per row, up to a multiple of 8 rows; rows from
+ * n_rows on become zeros. floats not NULL (unpacked matrices): writes the input as floats instead; grid: n_rows
+ * blocks. */
 __global__ void __launch_bounds__(THREADS) prepare(pi__k_input in, int32_t n_rows, int64_t n_in, float *floats,
                                                    uint8_t *codes, block_meta *meta)
 {
@@ -28,12 +30,12 @@ __global__ void __launch_bounds__(THREADS) prepare(pi__k_input in, int32_t n_row
 
 /* ---------------------------------------------------------------------------------------------------- the product */
 
-/* Packed rows of x. */
+/* Packed rows of x in global memory, as argument x of add_slice(). */
 struct prepared_rows {
-    const uint4 *words;      /* the lane's words in the first group */
-    const block_meta *metas; /* metas of the lane's first row */
+    const uint4 *words;      /* the lane's words of group 0, block 0 */
+    const block_meta *metas; /* metas of the lane's first row of group 0, block 0 */
     int64_t n_block;         /* blocks per row */
-    int32_t n_rows;          /* rows past these are zeros, which are not read */
+    int32_t n_rows;          /* rows from n_rows on are not read: their codes are 0 */
 
     __device__ __forceinline__ uint4 codes(int g, int64_t b) const
     {
@@ -46,10 +48,11 @@ struct prepared_rows {
     }
 };
 
-/* Several matrices of one type times the same x, in one launch: a layer's matrices are too small to fill a device. */
+/* Arguments of linear(): n matrices of one type that multiply the same x in one launch. A layer's matrices are too
+ * small to fill a device one by one. */
 struct products {
-    pi__cuda_shape shape;   /* shape of all matrices, except mat_bytes */
-    const uint4 *codes;     /* packed x */
+    pi__cuda_shape shape;   /* shape of all matrices; mat_bytes is not used */
+    const uint4 *codes;     /* packed x: words of B, and metas */
     const block_meta *meta;
     int32_t n_rows;         /* rows of x */
     int32_t n;              /* number of matrices */
@@ -58,12 +61,13 @@ struct products {
         const float *scale;
         float *y;
         int64_t ldy, n_out;
-        uint32_t first;     /* index of its first block of threads */
+        uint32_t first;     /* index of the matrix's first thread block in the grid */
     } w[PI__K_MAX_LINEAR];
     pi__k_tail tail;
 };
 
-/* y = W x for up to 8 NT rows of x. Grid: a block per 16 rows of a matrix. */
+/* y = W x for n_rows (up to 8 NT) rows of x, then the epilogue, if any. Grid: one block per 16 rows of a matrix; each
+ * of its 8 warps multiplies one slice. Shared memory: slice_bytes(). */
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear(PI_CONSTANT products p)
 {
     ptx_launch_dependents();
@@ -79,7 +83,7 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear
     if (p.tail.arrived) run_tail(p.tail, raw);
 }
 
-/* y = W x for matrices of floats. Grid: x = FLOAT_WARPS rows of W, one per warp; y = FLOAT_ROWS rows of x. */
+/* y = W x for F32, F16 and BF16 matrices. Grid: x = FLOAT_WARPS rows of W, one per warp; y = FLOAT_ROWS rows of x. */
 template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) linear_floats(product p)
 {
     ptx_wait_dependency();
@@ -94,7 +98,7 @@ template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) linear_f
 
 /* ------------------------------------------------------------------------------------------------------ embedding */
 
-/* Returns the value of row `row` and column i of a packed matrix. */
+/* Returns the value in row `row` and column i of a packed matrix, without the matrix's factor. */
 template <int TYPE> PI_FN float packed_at(const pi__k_matrix &w, int64_t row, int64_t i)
 {
     using F = format<TYPE>;
@@ -109,7 +113,7 @@ template <int TYPE> PI_FN float packed_at(const pi__k_matrix &w, int64_t row, in
     return s[k / 16] * (float) (code - F::OFFSET) - m[k / 16];
 }
 
-/* out[i] = row token[i] of w, times scale and w's factor. Grid: a block per token. */
+/* out[t] = row token[t] of w, times scale and w's factor; [tokens, n_in]. Grid: one block per token. */
 template <int TYPE> __global__ void embed(pi__k_matrix w, const int32_t *token, float scale, float *out)
 {
     ptx_wait_dependency();

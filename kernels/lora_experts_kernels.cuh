@@ -1,6 +1,7 @@
-/* LoRA of routed experts: lora_kernels.cuh for pairs of a row and one of its experts.
+/* LoRA of routed experts: lora_kernels.cuh for pairs of a row and one of its experts. pi__k_lora_experts has the
+ * arguments.
  *
- * A block has one pair; its results are a column of moe_kernels.cuh. Rows that share an adapter seldom share an
+ * A thread block has one pair; its results are a column of moe_kernels.cuh. Rows that share an adapter seldom share an
  * expert, so blocks do not combine rows.
  *
  *     lora_experts_shrink  block (group, pair of it, matrix):           t[pair][r] = A[expert][r] . in
@@ -16,10 +17,10 @@
 
 namespace lora {
 
-/* Pair i (of n_used per row) of a group's rows. */
+/* Pair i of a group: row i / n_used of the group, and the expert of rank i % n_used. */
 struct lora_pair_at {
-    int32_t row, pair, expert; /* pair: index in routes */
-    bool there;                /* the row exists, and the op includes it */
+    int32_t row, pair, expert; /* row of the op; row * n_used + rank; expert id */
+    bool there;                /* the group has this row, and the op includes it */
 };
 
 PI_FN lora_pair_at lora_pair_of(const pi__k_lora_experts &a, const pi__k_lora_group &g, int i)
@@ -31,6 +32,7 @@ PI_FN lora_pair_at lora_pair_of(const pi__k_lora_experts &a, const pi__k_lora_gr
     return {row, pair, a.id[pair], true};
 }
 
+/* t = A in. Grid: x = group, y = pair of the group, z = matrix. */
 __global__ void __launch_bounds__(LORA_THREADS) lora_experts_shrink(PI_CONSTANT pi__k_lora_experts a)
 {
     ptx_wait_dependency();
@@ -67,11 +69,12 @@ __global__ void __launch_bounds__(LORA_THREADS) lora_experts_shrink(PI_CONSTANT 
     }
 }
 
+/* y += scale * factor * B t. Grid: x = group, y = LORA_THREADS columns of y, z = pair of the group * n_lin + matrix. */
 __global__ void __launch_bounds__(LORA_THREADS) lora_experts_expand(PI_CONSTANT pi__k_lora_experts a)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
-    float *t = (float *) raw; /* [rank] */
+    float *t = (float *) raw; /* A in of the pair, [rank] */
     const int l = (int) blockIdx.z % a.n_lin, first = a.lin[l].first;
     const pi__k_lora_group g = a.group[blockIdx.x];
     if (!g.n) return;

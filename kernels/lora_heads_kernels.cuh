@@ -1,6 +1,7 @@
-/* LoRA of per-head matrices: lora_kernels.cuh for each head's part of the rows.
+/* LoRA of per-head matrices: lora_kernels.cuh for each head's part of the rows. pi__k_lora_heads has the arguments.
  *
- * These matrices are small, so one block computes everything for a group and a head, from A to y:
+ * These matrices are small, so one thread block computes everything for a group (up to four rows with one adapter) and
+ * a head, from A to y:
  *
  *     lora_heads   block (group, head):   t[row][r] = A[head][r] . x[row][head]; a warp has every eighth r
  *                                         y[row][head][o] += scale * factor * sum over r of B[head][o][r] t[row][r]
@@ -13,7 +14,7 @@
 
 namespace lora {
 
-/* Loads a head's part of the group's rows to x: [row][n_in]. Missing rows are zeros. */
+/* Loads head `head` of the group's rows to shared memory x [PI__K_LORA_ROWS][n_in]. Missing rows are zeros. */
 PI_FN void load_heads(const pi__k_lora_heads &a, const pi__k_lora_group &g, int64_t head, float *x)
 {
     for (int i = (int) threadIdx.x; i < a.n_in; i += LORA_THREADS)
@@ -25,7 +26,7 @@ __global__ void __launch_bounds__(LORA_THREADS, 4) lora_heads(PI_CONSTANT pi__k_
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
-    float *x = (float *) raw, *t = x + PI__K_LORA_ROWS * a.n_in; /* t: [rank][PI__K_LORA_ROWS] */
+    float *x = (float *) raw, *t = x + PI__K_LORA_ROWS * a.n_in; /* t = A x: [rank][PI__K_LORA_ROWS] */
     const pi__k_lora_group g = a.group[blockIdx.x];
     if (!g.n) return;
     const pi__lora_pair p = g.pair[a.target];
@@ -34,7 +35,7 @@ __global__ void __launch_bounds__(LORA_THREADS, 4) lora_heads(PI_CONSTANT pi__k_
     if (!p.rank) return;
     load_heads(a, g, head, x);
     __syncthreads();
-    /* t = A x, one r per warp. */
+    /* t = A x, one r per warp at a time. */
     for (int32_t r = warp; r < p.rank; r += LORA_WARPS) {
         float sum[PI__K_LORA_ROWS] = {};
         for (int i = lane; i < a.n_in; i += 32) {
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(LORA_THREADS, 4) lora_heads(PI_CONSTANT pi__k_
         }
     }
     __syncthreads();
-    /* y += scale * factor * B t, one column per thread. */
+    /* y += scale * factor * B t, one column o per thread at a time. */
     for (int64_t o = threadIdx.x; o < a.n_out; o += LORA_THREADS) {
         const int64_t first = head * p.rank * p.ldb + o / PI__LORA_TILE * p.rank * PI__LORA_TILE + o % PI__LORA_TILE;
         float sum[PI__K_LORA_ROWS] = {};

@@ -1,22 +1,22 @@
-/* Products of several matrices of different types with one x, in one launch for small row counts. A layer's
- * matrices are small, and most files mix two or three types, F32 among them (routers, gates of delta nets). Each
- * thread block computes rows of one matrix; the results are bitwise identical to separate launches:
+/* Products of several matrices of different types with one x, in one launch for small row counts. A layer's matrices
+ * are small, and most files mix two or three types, F32 among them (routers, gates of delta nets). Each thread block
+ * computes rows of one matrix; the results are bitwise identical to separate launches:
  *
  *     F32          8 rows of W, one per warp, times up to 8 rows of floats: as linear.cuh's float_rows()
- *     F16, BF16    16 rows, a K slice per warp, times rows of terms: as mma16_kernels.cuh's mma16_few_rows()
- *     of w16.cuh   R tiles of 16 rows, a K slice per warp, times packed rows: as w16_kernels.cuh's w16_few()
+ *     F16, BF16    16 rows, a slice per warp, times rows of terms: as mma16_kernels.cuh's mma16_few_rows()
+ *     of w16.cuh   R tiles of 16 rows, a slice per warp, times packed rows: as w16_kernels.cuh's w16_few()
  *
- * The first blocks of the grid compute other inputs of latent attention, from rows that exist before the launch
+ * The first blocks of the grid may compute other inputs of latent attention, from rows that exist before the launch
  * (latent_inputs.cuh).
  *
- * The launch may have an epilogue (tail.cuh), which the last-arriving blocks execute. It may also compute routes
- * from router logits (route.cuh, expert_choice.cuh): one block routes while the others do the rest. It may also
+ * The launch may have an epilogue (tail.cuh), which the last-arriving blocks execute. The epilogue may also compute
+ * routes from router logits (route.cuh, expert_choice.cuh): one block routes while the others do the rest. It may also
  * pack a side input, on blocks without a row of the epilogue's own input if there are any:
  *
  *     8 blocks, 2 rows    own input: row 0 | row 1 | side input: row 0 in 2 parts | row 1, .. | idle | routes
  *
  * With a single matrix, each block may add its results, and expert outputs, to its columns of the residual streams
- * (hyper.cuh). The epilogue is then the read of a row from the streams, and the row's next input. */
+ * (hyper.cuh). The epilogue then reads a row from the streams and packs the row's next input. */
 #ifndef PI_MIXED_KERNELS_CUH
 #define PI_MIXED_KERNELS_CUH
 
@@ -36,12 +36,12 @@ enum { MIXED_WARPS = THREADS / 32 };
 static_assert((int) THREADS == (int) LATENT_THREADS && (int) THREADS == (int) HYPER_THREADS,
               "side jobs and epilogues use the same block size");
 
-/* Arguments of mixed(). */
+/* Arguments of mixed(): n matrices, their input in up to three formats, and the epilogue. */
 struct mixed_products {
-    const uint4 *x;       /* packed rows of x */
-    const float *factor;  /* [n_rows] scale factor of each packed row */
+    const uint4 *x;       /* packed rows of x, for types of w16.cuh */
+    const float *factor;  /* [n_rows] factor of each packed row */
     const float *floats;  /* [n_rows, n_in] rows of x for F32 matrices */
-    const uint8_t *terms; /* packed rows for F16 and BF16 matrices */
+    const uint8_t *terms; /* packed rows of x (mma16.cuh) for F16 and BF16 matrices */
     int32_t n_rows;       /* rows of x */
     int32_t n;            /* number of matrices */
     struct {
@@ -54,34 +54,36 @@ struct mixed_products {
         uint32_t first;   /* index of the matrix's first thread block in the grid */
     } w[PI__K_MAX_MIXED];
     pi__k_tail tail;
-    /* expert choice with groups or undivided weights, for the epilogue's routes; r.n_rows 0 = the routes choose */
+    /* expert choice with groups or undivided weights, for the epilogue's routes; r.n_rows 0 = tail.routes chooses
+     * experts */
     pi__k_expert_choice choice;
     pi__k_side_input beside;    /* side input, with the epilogue's number of rows */
     latent_blocks latent;       /* other inputs of latent attention, in the first n_latent blocks */
     uint32_t n_latent;          /* blocks of `latent` for all tokens */
     pi__k_streams streams;      /* residual streams to add the results to; n_rows 0 = none */
-    int32_t smem_copy;          /* bool: a row read from the streams is also kept in shared memory */
+    int32_t smem_copy;          /* bool: a row read from the streams also gets a copy in shared memory */
 };
 
-/* Number of thread blocks that cover all rows of an F32 matrix, for up to FLOAT_ROWS rows of x. */
+/* Returns the number of thread blocks that cover all n_out rows of an F32 matrix, for up to FLOAT_ROWS rows of x. */
 __host__ __device__ static inline uint32_t mixed_float_blocks(int64_t n_out)
 {
     return (uint32_t) ((n_out + MIXED_WARPS - 1) / MIXED_WARPS);
 }
 
-enum { MIXED_AHEAD = 16 /* values of W that a lane prefetches */ };
+enum { MIXED_AHEAD = 16 /* values of W that a lane loads before it uses them */ };
 
+/* Loads the lane's next MIXED_AHEAD values of a row of W of n values, from column i on; past the end zeros. */
 PI_FN void load_ahead(const float *w, int32_t i, int32_t n, float (&v)[MIXED_AHEAD])
 {
 #pragma unroll
     for (int k = 0; k < MIXED_AHEAD; k++) v[k] = i + 32 * k < n ? w[i + 32 * k] : 0.0f;
 }
 
-/* Multiplies the warp's row of an F32 matrix by its rows of x; `block` is the block's index within the matrix. Each
- * lane sums the columns of float_rows() in that order, but keeps more loads of W in flight. The first loads overlap
- * the kernel that computes x. A warp reads 4 bytes of x for each product, so more than 8 rows of x go to additional
- * blocks: 128 rows of W times 32 rows of 2,816 columns read 47 MB from L2, which takes 18 us on 16 blocks and 4 us
- * on 64. */
+/* Multiplies the warp's row of an F32 matrix by up to FLOAT_ROWS rows of x. `block` is the block's index within the
+ * matrix; after each mixed_float_blocks() blocks come the next FLOAT_ROWS rows of x. Each lane adds the columns of
+ * float_rows() in its order, but keeps more loads of W in flight. The first loads overlap the kernel that computes x. A
+ * warp reads 4 bytes of x for each product, so more than 8 rows of x go to additional blocks. Example: 128 rows of W
+ * times 32 rows of 2,816 columns read 47 MB from L2, which takes 18 us on 16 blocks and 4 us on 64. */
 template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, uint32_t block)
 {
     const uint32_t blocks = mixed_float_blocks(w.n_out);
@@ -120,7 +122,8 @@ template <class W> PI_FN void mixed_floats(const mixed_products &p, const W &w, 
     }
 }
 
-/* Packs a block's part of the side input. scratch: for open_row(), then for put_halves(). */
+/* Packs a block's share s of the side input b. scratch: MIXED_WARPS floats for open_row(), then as many for
+ * put_halves(). */
 PI_FN void pack_side_input(const pi__k_side_input &b, tail_share s, int32_t n_rows, float *scratch)
 {
     uint16_t *words = (uint16_t *) b.halves;
@@ -131,7 +134,8 @@ PI_FN void pack_side_input(const pi__k_side_input &b, tail_share s, int32_t n_ro
     });
 }
 
-/* Runs the epilogue: its own rows, routes, and the side input. shared: shared memory for the largest of these. */
+/* Runs the epilogue: its own rows, routes, and the side input. shared: shared memory for the largest of these. Called
+ * by all threads of all blocks. */
 PI_CALL void run_mixed_tail(const mixed_products &p, unsigned char *shared)
 {
     const pi__k_tail &t = p.tail;
@@ -142,7 +146,7 @@ PI_CALL void run_mixed_tail(const mixed_products &p, unsigned char *shared)
     const uint32_t most = t.qkv.n_tokens ? blocks_that_stay(t) : blocks_for(work, t.n_sm);
     tail_share s = arrive_of(t.arrived, total, min(most, total), (uint32_t *) (scratch + 96));
     if (!s.parts) return;
-    /* The last of these blocks computes the routes. If it is the only one, it continues with the rows. */
+    /* The last staying block computes the routes. If it is the only one, it continues with the rows. */
     if (t.routes.n_rows && s.part == s.parts - 1) {
         if (choice.r.n_rows) choose_all(choice, t.routes, shared);
         else route_all(t.routes, shared);
@@ -156,8 +160,8 @@ PI_CALL void run_mixed_tail(const mixed_products &p, unsigned char *shared)
     if (p.beside.halves && !apart) pack_side_input(p.beside, s, t.n_rows, scratch);
 }
 
-/* Multiplies all matrices of the launch by x, then runs the epilogue. NT: groups of 8 rows of x, as in w16_few(); 1 if
- * all matrices are F32, for any number of rows. */
+/* Multiplies all matrices of the launch by x, then runs the epilogue. Grid: x = blocks of `latent`, then the blocks of
+ * each matrix. NT: groups of 8 rows of x, as in w16_few(); 1 if all matrices are F32, for any number of rows. */
 template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_CONSTANT mixed_products p)
 {
     ptx_launch_dependents();
@@ -168,7 +172,7 @@ template <int R, int NT> __global__ void __launch_bounds__(THREADS, 1) mixed(PI_
     const auto &w = p.w[i];
     const uint32_t block = blockIdx.x - w.first;
     const bool latent = blockIdx.x < p.n_latent;
-    /* tiles of 16 rows of W per block; the block's first row */
+    /* tiles of 16 rows of W per block; first row of W of this block */
     const int32_t tiles = w.type == PI__F16 || w.type == PI__BF16 ? 1 : R, first = (int32_t) block * tiles * 16;
     const int32_t columns = min(tiles * 16, (int32_t) w.n_out - first);
     if (p.streams.n_rows) prefetch_weights(p.streams, first, columns);

@@ -1,21 +1,22 @@
-/* A head of queries, or the latent row, in the form that latent attention reads (op mla_qkv in ops.h). Shared by
- * the kernels that compute attention's inputs (latent_inputs.cuh), the product that computes the queries
- * (heads_kernels.cuh), and attention itself, which may read raw queries (sparse_kernels.cuh). */
+/* One head of queries, or the latent row, as latent attention reads it: norm, scale and RoPE (op mla_qkv in ops.h).
+ * Users: the kernels that compute attention's inputs (latent_inputs.cuh), the product that computes the queries
+ * (heads_kernels.cuh), and attention of raw queries (sparse_kernels.cuh). */
 #ifndef PI_MLA_CUH
 #define PI_MLA_CUH
 
 #include "row_cache.cuh"
 #include "warp.cuh"
 
-/* Applies RoPE to the last n_rot values of the row, from index `first` on, in pairs of adjacent values. */
+/* Applies RoPE to n_rot values of the row, from index `first` on, in pairs of adjacent values. table: n_rot / 2
+ * cosines, then n_rot / 2 sines. The n_lane threads with lane = 0 .. n_lane - 1 share the pairs. */
 PI_FN void rotate_tail(float *row, int32_t first, int32_t n_rot, const float *table, int lane, int n_lane)
 {
     for (int32_t i = lane; i < n_rot / 2; i += n_lane)
         rotate_pair(row[first + 2 * i], row[first + 2 * i + 1], table[i], table[n_rot / 2 + i]);
 }
 
-/* Returns the factor of a query's (is_q) or latent row's n values: 1 / rms (queries: only if normed), times `scale` for
- * queries. Norm weights are not included. Called by a warp. */
+/* Returns the factor of the n values of a query (is_q) or of a latent row. Query: scale, divided by the RMS if normed.
+ * Latent row: 1 / RMS. Norm weights are not included. Called by a warp. */
 PI_FN float row_factor(const float *row, int32_t n, bool is_q, bool normed, float scale, float eps, int lane)
 {
     float f = 1.0f, s = 0;
@@ -25,8 +26,8 @@ PI_FN float row_factor(const float *row, int32_t n, bool is_q, bool normed, floa
 }
 
 /* Applies norm (if a.q_norm), scale and RoPE to query head `head` of a token, in place. head == n_head: applies norm
- * and RoPE to the token's latent row and writes it to the cache. row: a.dim floats of shared memory, rounded up to 32.
- * Called by a warp. */
+ * and RoPE to the token's latent row and writes it to the cache; slot negative = nothing is done. row: shared memory,
+ * a.dim floats rounded up to a multiple of 32. Called by a warp. */
 PI_FN void make_row(const pi__k_mla_qkv &k, int32_t token, int32_t head, float *row, int lane)
 {
     const pi__mla_qkv &a = k.a;
@@ -37,7 +38,7 @@ PI_FN void make_row(const pi__k_mla_qkv &k, int32_t token, int32_t head, float *
     const float *from = is_q ? q : a.row + token * a.ldr, *w = is_q ? nullptr : a.norm;
     const int32_t n = is_q ? a.dim : a.n_norm;
     for (int32_t i = lane; i < width; i += 32) row[i] = i < a.dim ? from[i] : 0.0f;
-    /* Norm, scale and weights, then RoPE. */
+    /* Norm factor, scale and norm weights, then RoPE. */
     const float f = row_factor(row, n, is_q, a.q_norm, a.q_scale, a.eps, lane);
     for (int32_t i = lane; i < n; i += 32) row[i] = row[i] * f * (w ? w[i] : 1.0f);
     __syncwarp();

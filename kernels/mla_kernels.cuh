@@ -1,4 +1,4 @@
-/* Inputs of latent attention as a launch of their own: one thread block for each block of latent_inputs.cuh. */
+/* Inputs of latent attention in a separate launch: one thread block for each block of latent_inputs.cuh. */
 #ifndef PI_MLA_KERNELS_CUH
 #define PI_MLA_KERNELS_CUH
 

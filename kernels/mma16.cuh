@@ -1,15 +1,16 @@
-/* Shared by products with 16-bit tensor cores (mma16_kernels.cuh, moe_mma16_kernels.cuh): packed rows of x, the sum
- * of a block of 32 columns, tiles.
+/* Shared by products of F16 or BF16 matrices with float x on 16-bit tensor cores (mma16_kernels.cuh,
+ * moe_mma16_kernels.cuh). x is packed as a sum of 16-bit terms: 2 for F16, 3 for BF16 matrices. This file has the
+ * products of a block of 32 columns, of a warp's slice (few rows) and of a tile in a pipeline (many rows).
  *
  *     packed x: [groups of 8 rows][blocks of 32 columns]{ [terms][32 lanes] four words of B, F16: [8 rows] scale }
  *
- * Lane 4 g + t holds columns 8 t .. 8 t + 7 of a row: rows g and g + 8 of W as in the file, and row g of x. These
- * columns are not the ones that the instruction assigns to the lane. Both operands permute them equally, so W needs
- * no packing.
+ * Lane 4 g + t holds columns 8 t .. 8 t + 7 of three rows: rows g and g + 8 of W as in the file, and row g of x. These
+ * columns are not the ones that the instruction assigns to the lane. Both operands permute them equally, so W needs no
+ * packing.
  *
- * ORDER. Each block has its own sum, small terms first, which is added to its slice in float rounding. Slices are
- * summed as in linear.cuh. Tensor cores truncate their sums instead of rounding. A sum for each block keeps them
- * short. */
+ * ORDER. Each block has its own sum, smallest term first, which is added to its slice with float rounding. Slices are
+ * added as in linear.cuh. Tensor cores truncate their sums instead of rounding; a separate sum per block keeps these
+ * sums short. */
 #ifndef PI_MMA16_CUH
 #define PI_MMA16_CUH
 
@@ -18,17 +19,19 @@
 
 template <int TYPE> struct mma16 {
     static constexpr int TERMS = TYPE == PI__BF16 ? 3 : 2;
-    static constexpr int BYTES = TERMS * 512 + (TYPE == PI__F16 ? 32 : 0); /* bytes of a block of 8 packed rows */
+    static constexpr int BYTES = TERMS * 512 + (TYPE == PI__F16 ? 32 : 0); /* bytes of 8 packed rows of 32 columns */
 };
 enum { MMA16_ROWS = 128, MMA16_GROUPS = 8, MMA16_STAGES = 4, MMA16_W = MMA16_ROWS * 64 /* bytes of W in a stage */ };
 
+/* Returns the bytes of n_rows packed rows of n_in columns. */
 static inline size_t mma16_bytes(int32_t type, int64_t n_rows, int64_t n_in)
 {
     size_t block = type == PI__BF16 ? mma16<PI__BF16>::BYTES : mma16<PI__F16>::BYTES;
     return (size_t) ((n_rows + 7) / 8) * (size_t) ((n_in + 31) / 32) * block;
 }
 
-/* Loads the lane's words of a block of 8 packed rows, and the scales of the lane's two columns of the result. */
+/* Loads a block of 8 packed rows of 32 columns: the lane's words b[term], and the scales of the two rows of x that the
+ * lane's accumulators belong to (BF16: 1). */
 template <int TYPE> PI_FN void load_terms(const uint8_t *block, uint4 (&b)[mma16<TYPE>::TERMS], float (&scale)[2])
 {
     for (int k = 0; k < mma16<TYPE>::TERMS; k++) b[k] = ((const uint4 *) block)[k * 32 + (int) threadIdx.x % 32];
@@ -36,13 +39,14 @@ template <int TYPE> PI_FN void load_terms(const uint8_t *block, uint4 (&b)[mma16
         scale[i] = TYPE == PI__F16 ? ((const float *) (block + 1024))[threadIdx.x % 4 * 2 + i] : 1.0f;
 }
 
-/* Adds the products of a block of 32 columns to acc. w0, w1: the lane's words of rows g and g + 8 of W. */
+/* Adds the products of a block of 32 columns to acc, the lane's accumulators of 16 rows of W times 8 rows of x. w0, w1:
+ * the lane's words of rows g and g + 8 of W. b, scale: from load_terms(). */
 template <int TYPE>
 PI_FN void add_mma16(uint4 w0, uint4 w1, const uint4 (&b)[mma16<TYPE>::TERMS], const float (&scale)[2], float (&acc)[4])
 {
     float d[4] = {};
 #pragma unroll
-    /* Smallest term first. */
+    /* smallest term first */
     for (int k = mma16<TYPE>::TERMS - 1; k >= 0; k--) {
         if (TYPE == PI__BF16) {
             ptx_mma_bf16(d, {w0.x, w1.x, w0.y, w1.y}, {b[k].x, b[k].y});
@@ -55,9 +59,10 @@ PI_FN void add_mma16(uint4 w0, uint4 w1, const uint4 (&b)[mma16<TYPE>::TERMS], c
     for (int i = 0; i < 4; i++) acc[i] = TYPE == PI__F16 ? fmaf(d[i], scale[i % 2], acc[i]) : acc[i] + d[i];
 }
 
-/* Multiplies the warp's slice of the first min(16, n_out) rows at w, `pitch` bytes apart, by n_group groups of x
- * (at most NT). x.load(g, c, words, scales) does the work of load_terms() for group g and block c. W is prefetched
- * to registers AHEAD blocks early. The first loads precede wait(), after which x is readable. */
+/* Multiplies the warp's slice of the first min(16, n_out) rows at w by n_group groups of 8 rows of x (at most NT). The
+ * slice number is the warp number; rows of W are `pitch` bytes apart. x.load(g, c, words, scales) does the work of
+ * load_terms() for group g and block c. W is prefetched to registers AHEAD blocks early. wait() is called after the
+ * first loads of W and before x is read. */
 template <int TYPE, int NT, class X, class F>
 PI_FN void mma16_add_slice(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int n_group,
                            const F &wait, float (&acc)[NT][4])
@@ -100,8 +105,9 @@ PI_FN void mma16_add_slice(const uint8_t *w, size_t pitch, int64_t n_in, int64_t
 using mma16_pipe = pipe<MMA16_STAGES, PIPE_SMALL>;
 template <int TYPE> constexpr uint32_t mma16_stage = MMA16_W + MMA16_GROUPS * mma16<TYPE>::BYTES;
 
-/* Copies block c of the first 128 of n_out rows of W (64 bytes per row) and of 8 groups of x to stage i. Rows and
- * columns beyond the end of W become zeros. x.fill(q, i, to, c) copies the warp's group. */
+/* Starts the copies of block c (32 columns) to stage i: the first 128 of n_out rows of W, 64 bytes per row, and 8
+ * groups of x. Rows and columns beyond the end of W become zeros. x.fill(q, i, to, c) copies the calling warp's
+ * group. */
 template <class X>
 PI_FN void mma16_fill(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, const mma16_pipe &q,
                       int32_t i, int32_t c, uint32_t group_bytes)
@@ -114,8 +120,9 @@ PI_FN void mma16_fill(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_ou
     x.fill(q, i, MMA16_W + threadIdx.x / 32 * group_bytes, c);
 }
 
-/* Called by a thread block: y = the first min(n_out, 128) rows at w times the first min(n_row, 64) rows of x, through
- * result(row, sum). A warp computes 32 rows of W times 32 rows of x. */
+/* Computes y[row * ldy + o] = result(row, sum), by a thread block. Bounds: the first min(n_row, 64) rows of x, the
+ * first min(n_out, 128) rows o at w. Each of the 8 warps computes 32 rows of W times 32 rows of x. raw: shared memory
+ * of the pipe. */
 template <int TYPE, class X, class F>
 PI_FN void mma16_tile(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_out, const X &x, int64_t n_row,
                       unsigned char *raw, const F &result, float *y, int64_t ldy)
@@ -124,11 +131,12 @@ PI_FN void mma16_tile(const uint8_t *w, size_t pitch, int64_t n_in, int64_t n_ou
     int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, first_w = warp / 2 * 32, first_g = warp % 2 * 4;
     int32_t n = (int32_t) ((n_in + 31) / 32), end = slice_end(n, 0);
     int n_group = (int) (min((int64_t) MMA16_GROUPS * 8, n_row) + 7) / 8 - first_g;
-    float acc[2][4][4] = {}, total[2][4][4] = {}; /* [tiles of W][groups] */
+    float acc[2][4][4] = {}, total[2][4][4] = {}; /* [2 tiles of 16 rows of W][4 groups of 8 rows of x] */
     mma16_pipe q(raw, mma16_stage<TYPE>);
     auto fill = [&](int32_t i, int32_t c) { mma16_fill(w, pitch, n_in, n_out, x, q, i, c, BYTES); };
     q.run(n, 1, fill, [&](const unsigned char *stage, int32_t c) {
-        const uint4 *rows = (const uint4 *) (stage + (first_w + lane / 4) * 64) + lane % 4; /* 8 rows are 32 uint4 */
+        /* 8 rows of 64 bytes are 32 uint4 */
+        const uint4 *rows = (const uint4 *) (stage + (first_w + lane / 4) * 64) + lane % 4;
         uint4 a[4] = {rows[0], rows[32], rows[64], rows[96]}, b[mma16<TYPE>::TERMS];
         float scale[2];
 #pragma unroll

@@ -1,17 +1,17 @@
-/* F16 and BF16 matrices times x with 16-bit tensor cores, with the accuracy of float products. W is exact in its
+/* y = W x for F16 and BF16 matrices on 16-bit tensor cores, with the accuracy of float products. W is exact in its
  * type. x is the sum of two F16 terms with a power-of-two scale per 32 columns (at least 22 bits), or of three BF16
- * terms (24 bits). Layouts and ORDER: mma16.cuh. In few_rows each warp sums one slice; in many_rows each warp sums
- * all slices of its rows.
+ * terms (24 bits). Layouts and ORDER: mma16.cuh. Kernels: mma16_prepare packs x. In mma16_few_rows each warp sums one
+ * slice; in mma16_many_rows each warp sums all slices of its rows.
  *
- * cuBLAS (option cublas) does not suffice: its choice of kernel, and so its order of sums, depends on the number
- * of rows. Products must be batch-invariant. */
+ * cuBLAS (option cublas) does not suffice: its choice of kernel, and so its order of sums, depends on the number of
+ * rows. Products must be batch-invariant. */
 #ifndef PI_MMA16_KERNELS_CUH
 #define PI_MMA16_KERNELS_CUH
 
 #include "backend/cuda/kernels_mma16.h"
 #include "mma16_rows.cuh"
 
-/* Packs row blockIdx.x of x. Row indices n_rows up to the next multiple of 8 are packed as zeros. */
+/* Packs x. Grid: one block per row, up to the next multiple of 8 rows; rows from n_rows on are packed as zeros. */
 template <int TYPE>
 __global__ void __launch_bounds__(THREADS) mma16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in, uint8_t *blocks)
 {
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(THREADS) mma16_prepare(pi__k_input in, int32_t
     put_terms<TYPE>(open_row(in, row, n_in, there, (float *) raw), row, n_in, there, {0, 1}, blocks);
 }
 
-/* Packed rows of x in global memory, for mma16_few_rows(). Rows past the last read as zeros. */
+/* Packed rows of x in global memory, as argument x of mma16_add_slice(). Rows from n_rows on read as zeros. */
 template <int TYPE> struct term_rows {
     const uint8_t *blocks;
     int n_block, n_rows;
@@ -41,7 +41,7 @@ template <int TYPE> struct term_rows {
     }
 };
 
-/* Arguments of mma16_few_rows(): matrices of one type that read the same small number of rows. */
+/* Arguments of mma16_few_rows(): n matrices of one type that multiply the same few rows of x. */
 struct mma16_products {
     const uint8_t *x;     /* packed rows of x */
     int64_t n_in;
@@ -49,7 +49,7 @@ struct mma16_products {
     int32_t n;            /* number of matrices */
     struct {
         const uint8_t *data;
-        size_t pitch;     /* bytes from row to row */
+        size_t pitch;     /* bytes between rows of W */
         const float *scale;
         float *y;
         int64_t ldy, n_out;
@@ -57,8 +57,9 @@ struct mma16_products {
     } w[PI__K_MAX_MMA16];
 };
 
-/* Multiplies tile `tile` (16 rows) of w by up to NT groups of 8 packed rows; each warp has one slice. w has fields
- * data, scale, y, ldy and n_out; its rows are `pitch` bytes apart. */
+/* Multiplies tile `tile` (16 rows) of w by n_rows packed rows (at most 8 NT) and writes w.y, by a thread block; each
+ * warp has one slice. w has fields data, scale, y, ldy and n_out; its rows are `pitch` bytes apart. raw:
+ * sums_bytes<NT>. */
 template <int TYPE, int NT, class W>
 PI_FN void mma16_few(const W &w, size_t pitch, int64_t n_in, uint32_t tile, const uint8_t *blocks, int32_t n_rows,
                      unsigned char *raw)
@@ -66,18 +67,18 @@ PI_FN void mma16_few(const W &w, size_t pitch, int64_t n_in, uint32_t tile, cons
     const int64_t row = (int64_t) tile * 16, n_out = w.n_out - row;
     const term_rows<TYPE> x = {blocks, (int) ((n_in + 31) / 32), n_rows};
     float acc[NT][4] = {};
-    const auto wait = [] { ptx_wait_grids(); }; /* the loads of W overlap the kernel that computes x */
+    const auto wait = [] { ptx_wait_grids(); }; /* loads of W start before the previous kernel has finished x */
     mma16_add_slice<TYPE>(w.data + (size_t) row * pitch, pitch, n_in, n_out, x, (n_rows + 7) / 8, wait, acc);
     put_sums(acc, (float *) raw, times(w.scale), w.y + row, w.ldy, n_rows, n_out);
 }
 
-/* Thread blocks per multiprocessor that the registers allow. */
+/* Min resident thread blocks per multiprocessor, which limits the registers of mma16_few_rows(). */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 template <int NT> constexpr int mma16_side_by_side = NT == 1 ? 3 : 2;
 #else
 template <int NT> constexpr int mma16_side_by_side = NT == 1 ? 4 : 2;
 #endif
-/* y = W x for up to 8 NT rows of x. A thread block computes 16 rows of one of the matrices. */
+/* y = W x for up to 8 NT rows of x and up to PI__K_MAX_MMA16 matrices. Grid: one block per 16 rows of a matrix. */
 template <int TYPE, int NT>
 __global__ void __launch_bounds__(THREADS, mma16_side_by_side<NT>) mma16_few_rows(PI_CONSTANT mma16_products p)
 {
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(THREADS, mma16_side_by_side<NT>) mma16_few_row
     mma16_few<TYPE, NT>(w, w.pitch, p.n_in, blockIdx.x - w.first, p.x, p.n_rows, raw);
 }
 
-/* A group of 8 packed rows of x in global memory, for mma16_many_rows(). */
+/* A group of 8 packed rows of x in global memory, as argument x of mma16_tile(). */
 template <int TYPE> struct term_group {
     const uint8_t *blocks; /* NULL = the warp has no group */
 
@@ -99,7 +100,7 @@ template <int TYPE> struct term_group {
     }
 };
 
-/* y = W x for many rows of x. A thread block computes 128 rows of W times 64 rows of x. */
+/* y = W x for many rows of x. Grid: x = 64 rows of x, y = 128 rows of W. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS) mma16_many_rows(product p)
 {
     ptx_wait_dependency();

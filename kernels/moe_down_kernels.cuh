@@ -1,13 +1,13 @@
-/* Down projections of routed experts and of the shared expert in one launch, for small row counts and types of
- * w16.cuh. The results are bitwise identical to moe_w16_kernels.cuh (packed mid) and w16_kernels.cuh (packed rows).
- * An item is 64 rows of a matrix times a tile of columns. Items of both kinds are divided evenly over the thread
- * blocks, so that a block has few items of the shared expert:
+/* Down projections of routed experts and of the shared expert in one launch, for small row counts and types of w16.cuh.
+ * The results are bitwise identical to moe_w16_kernels.cuh (routed experts, input mid) and w16_kernels.cuh (shared
+ * expert, packed rows). An item is 64 rows of a matrix times a tile of columns. Items of both kinds are divided evenly
+ * over the thread blocks, so that a block has few items of the shared expert:
  *
  *     items     S e e e e S e e e e S e e e e S e e e e       S: shared expert; the host knows their number
  *     blocks    [0      ][1        ][2      ][3       ]       e: routed experts
  *
- * A block computes its S first, then its e with streamed weights. The launch's epilogue (tail.cuh) sums the
- * expert outputs, adds the residual, and computes the norm and the next input. */
+ * A block computes its S first, then its e. Weights are streamed through shared memory. The launch's epilogue
+ * (tail.cuh) sums the expert outputs, adds the residual, and computes the norm and the next input. */
 #ifndef PI_MOE_DOWN_KERNELS_CUH
 #define PI_MOE_DOWN_KERNELS_CUH
 
@@ -16,7 +16,8 @@
 
 namespace moe {
 
-/* The shared expert's matrix as a single expert that gets all rows. */
+/* The shared expert's matrix as one expert with one tile that has all n_rows rows. Item i is part i of the matrix's
+ * rows. */
 struct w16_shared : w16_experts {
     int32_t n_rows;
 };
@@ -25,13 +26,13 @@ PI_FN w16_item item_of(const w16_shared &p, uint32_t i) { return {{0, 0, p.n_row
 /* Arguments of moe_down(). */
 struct w16_down {
     w16_experts routed;
-    w16_shared shared; /* has shared.n_item items */
+    w16_shared shared; /* the shared expert has shared.n_item items */
     pi__k_tail tail;
 };
 
-/* The block's items of each kind: [first, end). */
+/* The block's items of each kind k: first[k] .. end[k] - 1. */
 struct down_share {
-    uint32_t first[2], end[2]; /* [0]: shared expert, [1]: routed experts */
+    uint32_t first[2], end[2]; /* [0] = shared expert, [1] = routed experts */
 };
 PI_FN down_share share_of(const w16_down &p)
 {
@@ -42,7 +43,8 @@ PI_FN down_share share_of(const w16_down &p)
     return {{s, at - s}, {s_end, to - s_end}};
 }
 
-/* Computes items [first, end) of one kind and writes their results. */
+/* Computes items first .. end - 1 of one kind and writes their results. MID: the input is mid, else packed rows. raw:
+ * shared memory, S::BYTES. */
 template <int TYPE, int NT, bool MID, class P>
 PI_FN void multiply_items(const P &p, uint32_t first, uint32_t end, unsigned char *raw)
 {
@@ -60,11 +62,12 @@ PI_FN void multiply_items(const P &p, uint32_t first, uint32_t end, unsigned cha
         });
 }
 
+/* NT: max groups of 8 columns per tile. Grid: any number of blocks in x. */
 template <int NT> __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) moe_down(PI_CONSTANT w16_down p)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
-    /* This block's items: first the shared expert's, then the routed ones. */
+    /* This block's items: the shared expert's, then the routed experts'. */
     const down_share s = share_of(p);
     if (s.first[0] < s.end[0]) {
         switch (p.shared.a.w.type) {

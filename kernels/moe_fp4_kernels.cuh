@@ -1,14 +1,14 @@
-/* FP4 products of all experts in one launch: the sums of fp4.cuh over the tiles of columns of moe_kernels.cuh. A
- * row of x is quantized once and gathered by each expert that it is routed to. Results do not depend on the tile of
- * a column, bitwise.
+/* FP4 products of all experts in one launch: the sums of fp4.cuh over the tiles of columns of moe_kernels.cuh. A row of
+ * x is quantized once and gathered by each expert that it is routed to. A column's results are bitwise independent of
+ * the size of its tile.
  *
  * Only the device knows the number of tiles. The grid has one thread block per multiprocessor. Blocks take items
- * round-robin: 128 rows of one of an expert's matrices times a tile's columns. Tiles with many columns come first.
- * The producer warp, which copies W and x, starts the next item while the consumer warps still multiply the current
- * one.
+ * round-robin: an item is 128 rows of one of an expert's matrices times a tile's columns. Tiles with many columns come
+ * first. The producer warp, which copies W and x, starts the next item while the consumer warps still multiply the
+ * current one.
  *
- * fp4_experts_glu: an item is 64 rows of both gate and up. Its result is mid, packed for the down projection
- * (fp4_mid.cuh). */
+ * fp4_experts writes y. In fp4_experts_glu an item is 64 rows of both gate and up. Its result is mid, act(gate x) * up
+ * x, packed for the down projection (fp4_mid.cuh). */
 #ifndef PI_MOE_FP4_KERNELS_CUH
 #define PI_MOE_FP4_KERNELS_CUH
 
@@ -17,18 +17,21 @@
 
 namespace moe {
 
+/* Arguments of fp4_experts() and fp4_experts_glu(). */
 struct fp4_grouped {
     pi__k_experts a;
     const pi__k_tile *tile[3]; /* tiles of each list; NULL = empty list */
-    const int32_t *n_tile;     /* [3] number of tiles of each list */
-    const uint8_t *x;          /* packed rows */
+    const int32_t *n_tile;     /* [3] length of each list, in device memory */
+    const uint8_t *x;          /* packed rows of x */
+    /* factors: of the rows. n_step: steps of the columns of W (fp4.cuh). */
     const float *factors;
     int32_t n_step;
-    float *mid_factors;        /* fp4_experts_glu: factors of a.mid, stored after its columns */
-    int32_t mid_chunks, mid_steps; /* chunks and steps of a column of a.mid */
+    float *mid_factors;        /* fp4_experts_glu: factors of the columns of a.mid, stored after them */
+    int32_t mid_chunks, mid_steps; /* chunks (64 values) and steps per column of a.mid */
 };
 
-/* Shapes of the lists' tiles. All lists use the ring of the largest shape. */
+/* Kernel shapes for the tiles of the three lists (up to 8, 32, 64 columns). All lists use the ring of the largest
+ * shape. */
 template <int WAY> struct fp4_lists {
     using few = fp4_shape<WAY, 8, 1, 8>;
     using some = fp4_shape<WAY, 8, 4, 8>;
@@ -38,21 +41,21 @@ template <int WAY> struct fp4_lists {
     using ring = typename many::ring;
 };
 
-/* An item: the work of a block between two steps of its round-robin. 128 rows of one of an expert's matrices (for mid:
- * 64 rows of both) times the columns of a tile. */
+/* An item, the unit of work that a block takes at a time: 128 rows of one of an expert's matrices (for mid: 64 rows of
+ * both) times the columns of a tile. */
 struct fp4_item {
     pi__k_tile t;
-    int32_t list, tile;      /* list 0..2; index of the first tile of W */
+    int32_t list, tile;      /* list 0 .. 2 of the column tile; first tile of 16 rows of W, or chunk of mid */
     const uint8_t *data;     /* the expert's matrix */
     const float *scale;      /* factor of the matrix, or NULL = 1 */
-    float *y;                /* result of the tile's first column */
+    float *y;                /* results of the tile's first column */
 };
 
-/* Finds item i. Returns false if there are fewer items. */
+/* Sets `item` to item i of the launch, for fp4_experts(). Returns false if there are fewer items. */
 PI_FN bool fp4_item_at(const fp4_grouped &p, int32_t i, fp4_item &item)
 {
     const int32_t rows = (int32_t) ((p.a.w.n_out + 127) / 128), each = rows * (p.a.data2 ? 2 : 1);
-    /* Largest tiles first. */
+    /* Lists in the order 2, 1, 0: largest tiles first. */
     for (item.list = 2; item.list >= 0; item.list--) {
         const int32_t n = p.tile[item.list] ? p.n_tile[item.list] * each : 0;
         if (i < n) break;
@@ -69,7 +72,8 @@ PI_FN bool fp4_item_at(const fp4_grouped &p, int32_t i, fp4_item &item)
     return true;
 }
 
-/* Gathers the tile's columns of x to a stage. Lane l copies column l, and column l + 32 if the tile has 64. */
+/* Gathers the tile's columns of x to a stage. Lane l of the producer warp copies column l, and column l + 32 if the
+ * tile has up to 64. */
 template <class S> struct fp4_gathered {
     using W = typename S::W;
     static constexpr int COLUMNS = S::GROUPS * 8, EACH = (COLUMNS + 31) / 32;
@@ -94,7 +98,7 @@ template <class S> struct fp4_gathered {
     }
 };
 
-/* Epilogue: applies a column's factor and the matrix's factor to a sum. */
+/* Result functor: a sum times the factors of its column and of the matrix. */
 struct fp4_column_result {
     const fp4_grouped &p;
     const fp4_item &item;
@@ -106,14 +110,14 @@ struct fp4_column_result {
     }
 };
 
-/* Producer: copies the item's tiles of W and columns of x to the ring. */
+/* Producer warp: copies the item's tiles of W and columns of x to the ring. */
 template <class S, class RING> PI_FN void fp4_produce_item(const fp4_grouped &p, const fp4_item &item, RING &ring)
 {
     const fp4_source<S> tiles(p.a.w.shape, item.data, item.tile, (int32_t) ((p.a.w.n_out + 15) / 16 - 1));
     fp4_produce<S>(ring, tiles, fp4_gathered<S>(p, item.t), (int32_t) p.a.w.shape.n_block, 0, SLICES);
 }
 
-/* Consumers: multiply the item's stages and write the result. */
+/* Consumer warps: multiply the item's stages and write the results. */
 template <int WAY, class S, class RING>
 PI_FN void fp4_multiply_item(const fp4_grouped &p, const fp4_item &item, RING &ring)
 {
@@ -129,6 +133,7 @@ PI_FN void fp4_multiply_item(const fp4_grouped &p, const fp4_item &item, RING &r
     }
 }
 
+/* y = W x for all experts. WAY: FP4_* format of W and x. Grid: one block per multiprocessor. */
 template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts(fp4_grouped p)
 {
     ptx_wait_dependency();
@@ -138,7 +143,7 @@ template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts
     typename L::ring ring(raw, L::many::STAGE);
     ring.open();
     fp4_item item;
-    /* Warp FP4_WARPS is the producer; the warps after it only release their registers. */
+    /* Warp FP4_WARPS is the producer. Warps after it only release their registers. Warps before it are consumers. */
     if (threadIdx.x / 32 >= FP4_WARPS) {
         ptx_fewer_registers<FP4_FEW_REGISTERS>();
         if (threadIdx.x / 32 > FP4_WARPS) return;
@@ -159,8 +164,8 @@ template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts
 
 /* ---------------------------------------------------------------------------------------------------------- to mid */
 
-/* Shared memory: the ring, then the buffer where gate and up are exchanged. The buffer leaves less memory for the
- * ring's stages. */
+/* Shared memory of fp4_experts_glu(): the ring, then the buffer (MEETING bytes) where consumers exchange gate and up.
+ * The ring has fewer stages than in fp4_experts(). */
 template <int WAY> struct fp4_mid_lists : fp4_lists<WAY> {
     using many = typename fp4_lists<WAY>::many;
     static constexpr size_t MEETING = fp4_meeting<many>::BYTES;
@@ -170,7 +175,8 @@ template <int WAY> struct fp4_mid_lists : fp4_lists<WAY> {
     static constexpr size_t MEET_AT = ring::bytes(many::STAGE), BYTES = MEET_AT + MEETING;
 };
 
-/* Finds item i: a tile, and a chunk of mid in item.tile. Returns false if there are fewer items. */
+/* Sets `item` to item i of the launch, for fp4_experts_glu(): a tile of columns, and in item.tile a chunk of mid.
+ * Returns false if there are fewer items. */
 PI_FN bool fp4_chunk_at(const fp4_grouped &p, int32_t i, fp4_item &item)
 {
     for (item.list = 2; item.list >= 0; item.list--) {
@@ -184,7 +190,7 @@ PI_FN bool fp4_chunk_at(const fp4_grouped &p, int32_t i, fp4_item &item)
     return true;
 }
 
-/* Producer: copies both matrices' rows of the chunk, and the columns of x. */
+/* Producer warp: copies the chunk's rows of gate and up, and the columns of x. */
 template <class S, class RING> PI_FN void fp4_produce_item_both(const fp4_grouped &p, const fp4_item &item, RING &ring)
 {
     const size_t at = (size_t) item.t.expert * p.a.w.shape.mat_bytes;
@@ -192,7 +198,8 @@ template <class S, class RING> PI_FN void fp4_produce_item_both(const fp4_groupe
                    fp4_gathered<S>(p, item.t), (int32_t) p.a.w.shape.n_block, 0, SLICES);
 }
 
-/* Consumers: multiply gate and up, exchange them in shared memory, and write the packed chunk of mid. */
+/* Consumer warps: multiply gate and up, exchange their sums in shared memory (meet), and write the packed chunk of
+ * mid. */
 template <int WAY, class S, class RING>
 PI_FN void fp4_item_to_mid(const fp4_grouped &p, const fp4_item &item, RING &ring, float *meet)
 {
@@ -201,7 +208,7 @@ PI_FN void fp4_item_to_mid(const fp4_grouped &p, const fp4_item &item, RING &rin
     fp4_consume<WAY, S>(ring, (int32_t) p.a.w.shape.n_block, 0, SLICES,
                         [&](int, const float (&acc)[S::RT][S::RG][4]) { fp4_add(total, acc); });
     const times gate(p.a.w.scale ? p.a.w.scale + t.expert : nullptr), up(p.a.scale2 ? p.a.scale2 + t.expert : nullptr);
-    /* all have read the previous item's results; the producer warp does not take part */
+    /* all consumers have read the previous item from `meet`; the producer warp does not take part */
     ptx_sync_first<FP4_WARPS * 32>();
     fp4_exchange<S>(total, [&](int which, int c, float sum) {
         sum *= p.factors[row_of(p.a, t, c)];
@@ -214,8 +221,8 @@ PI_FN void fp4_item_to_mid(const fp4_grouped &p, const fp4_item &item, RING &rin
         p.mid_factors[t.first + (int32_t) threadIdx.x] = 1.0f;
 }
 
-/* Computes mid from gate and up for all experts. n_column: number of columns of mid; the last blocks then convert their
- * NVFP4 scales (fp4_end_rows()). 0 = a separate launch does that. */
+/* Computes mid from gate and up for all experts. n_column: number of columns of mid; for NVFP4 the last blocks then
+ * convert its scales (fp4_end_rows()). n_column 0 = a separate launch converts them. */
 template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts_glu(fp4_grouped p, int32_t n_column)
 {
     ptx_wait_dependency();

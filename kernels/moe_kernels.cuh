@@ -1,19 +1,22 @@
 /* Mixture of experts: routing, and the products of each expert with the rows routed to it.
  *
- * A pair is a row and one of its experts. Pairs are sorted by expert, then by row. Column j of the products is pair
- * j:
+ * A pair is a row and one of its experts. Pairs are sorted by expert, then by row. Column j of the products is the j-th
+ * pair in this order. A tile is up to 64 adjacent columns of one expert:
  *
  *     rows      r0      r1      r2            packed once each
  *     experts   4 1     1 7     1 4           by rank
  *     columns   [e1: r0 r1 r2] [e4: r0 r2] [e7: r1]
  *     tiles     columns of one expert: up to 8, up to 32, or up to 64
  *
- * Only the device knows the number of columns of an expert. Grids have the size of the worst case, and blocks
- * without a tile exit immediately. The host never waits, so a step can be captured in a graph. Each size of tile
- * has its own kernel: with few registers where an expert has few columns, with shared memory where it has many
- * (moe_many_kernels.cuh). Products in 16-bit floats use one launch for all tiles (moe_w16_kernels.cuh). Results are
- * bitwise independent of the tile of a column and of the order of tiles in a list, which the device fills in any
- * order. Sums are as in linear.cuh, and a row's pairs are added by rank. */
+ * Kernels: route_few, or route_rows, count_marks and sort_pairs, route the rows and list the tiles. experts and
+ * experts_floats multiply. add_biases and add_experts add biases, and sum up the results of a row.
+ *
+ * Only the device knows the number of columns of an expert. Grids have the size of the worst case, and blocks without a
+ * tile exit immediately. The host never waits, so a step can be captured in a graph. Each size of tile has its own
+ * kernel. With few columns it uses few registers; with many it uses shared memory (moe_many_kernels.cuh). 16-bit
+ * products use one launch for all tiles (moe_w16_kernels.cuh). Results are bitwise independent of the tile of a column
+ * and of the order of tiles in a list, which the device fills in any order. Sums are as in linear.cuh, and a row's
+ * pairs are added by rank. */
 #ifndef PI_MOE_KERNELS_CUH
 #define PI_MOE_KERNELS_CUH
 
@@ -27,7 +30,7 @@ enum { FEW_WARPS = 16, ROUTE_WARPS = 8 };
 
 /* --------------------------------------------------------------------------------------------------------- routing */
 
-/* Routes all rows, sorts their pairs and lists the tiles, in one block, for small row counts. */
+/* Routes up to 32 rows, sorts their pairs and lists the tiles, in one block (route_all() of route.cuh). */
 __global__ void __launch_bounds__(FEW_WARPS * 32, 1) route_few(pi__k_routes a)
 {
     ptx_wait_dependency();
@@ -35,9 +38,9 @@ __global__ void __launch_bounds__(FEW_WARPS * 32, 1) route_few(pi__k_routes a)
     route_all(a, raw);
 }
 
-/* For large row counts routing takes three launches. This one routes. A block has 32 rows, one per warp. It writes
- * their marks: a word for each expert with one bit per row. A pair's column is the number of marks of smaller experts,
- * plus its expert's marks in smaller rows. */
+/* Routes rows, for large row counts: the first of three launches. A block has 32 rows (a group), one per warp. It
+ * writes the group's marks to a.marks: a word for each expert, with one bit per row. A pair's column is the number of
+ * marks of smaller experts, plus its expert's marks in smaller rows. */
 __global__ void __launch_bounds__(32 * 32, 1) route_rows(pi__k_routes a)
 {
     ptx_wait_dependency();
@@ -58,8 +61,9 @@ __global__ void __launch_bounds__(32 * 32, 1) route_rows(pi__k_routes a)
     for (int32_t i = (int32_t) threadIdx.x; i < a.n_expert; i += 32 * 32) to[i] = marks[i];
 }
 
-/* Counts marks: one block, a thread for each expert. After the prefix sum over experts, each thread writes its
- * expert's tiles and, for each group of 32 rows, the column of the expert's first pair in that group. */
+/* Second of three launches: counts marks, in one block with a thread per expert. After the prefix sum over experts,
+ * each thread lists its expert's tiles. It also writes to a.first, for each group of 32 rows, the column of the
+ * expert's first pair in that group. */
 __global__ void __launch_bounds__(32 * 32, 1) count_marks(pi__k_routes a)
 {
     ptx_wait_dependency();
@@ -82,7 +86,7 @@ __global__ void __launch_bounds__(32 * 32, 1) count_marks(pi__k_routes a)
     }
 }
 
-/* Computes the columns of all pairs; a warp has a row. */
+/* Third of three launches: computes the columns of all pairs. Grid: ROUTE_WARPS rows per block, a warp per row. */
 __global__ void __launch_bounds__(ROUTE_WARPS * 32) sort_pairs(pi__k_routes a)
 {
     ptx_wait_dependency();
@@ -92,7 +96,8 @@ __global__ void __launch_bounds__(ROUTE_WARPS * 32) sort_pairs(pi__k_routes a)
 
 /* -------------------------------------------------------------------------------------------------------- products */
 
-/* Gathered packed rows. Each lane has the offsets of three rows: one for its words of B, two for their metas. */
+/* The packed rows of a tile's columns, as argument x of add_slice(). Each lane has, per group of 8 columns, the offsets
+ * of three rows: one for its words of B, two for their metas. */
 template <int NT> struct gathered_rows {
     const uint4 *words;
     const block_meta *metas;
@@ -105,6 +110,7 @@ template <int NT> struct gathered_rows {
     }
 };
 
+/* Returns the rows of the columns of tile t. n_block: blocks of 32 columns per row. */
 template <int NT> PI_FN gathered_rows<NT> gather(const grouped &p, const pi__k_tile &t, int64_t n_block)
 {
     int lane = (int) threadIdx.x % 32;
@@ -121,7 +127,8 @@ template <int NT> PI_FN gathered_rows<NT> gather(const grouped &p, const pi__k_t
     return x;
 }
 
-/* Multiplies the columns of a tile by 16 rows of the expert's matrix, per thread block, and writes the results. */
+/* Multiplies 16 rows of the expert's matrix by the columns of a tile (up to 8 NT), and writes the results. Grid: x = 16
+ * rows of W, y = tile, z = matrix. */
 template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) experts(grouped p)
 {
     ptx_wait_dependency();
@@ -136,7 +143,8 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) expert
              p.a.w.n_out - blockIdx.x * 16);
 }
 
-/* F32, F16 and BF16: a warp multiplies one row of an expert's matrix by the columns of a tile. */
+/* As experts(), for F32, F16 and BF16 matrices: a warp multiplies one row of W by the columns of a tile. Grid: x =
+ * FLOAT_WARPS rows of W, y = tile, z = matrix. */
 template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) experts_floats(grouped p)
 {
     ptx_wait_dependency();
@@ -153,7 +161,8 @@ template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) experts_
     }
 }
 
-/* Adds the biases of a pair's expert to both halves of its column. Grid: one block per pair. */
+/* Adds the biases of a pair's expert to its column of h, [columns][2 n]: `bias` to the first n values, `bias2` to the
+ * others. Grid: one block per pair. */
 __global__ void __launch_bounds__(THREADS)
     add_biases(pi__k_routes r, float *h, const float *bias, const float *bias2, int64_t n)
 {
@@ -163,7 +172,7 @@ __global__ void __launch_bounds__(THREADS)
     for (int64_t i = threadIdx.x; i < n; i += THREADS) at[i] += bias[from + i], at[n + i] += bias2[from + i];
 }
 
-/* Sums the expert outputs of row blockIdx.x. gridDim.y blocks divide the row's values. */
+/* Sums the expert outputs of a row (sum_row()). Grid: x = row, y = part of the row's values. */
 __global__ void __launch_bounds__(THREADS) add_experts(pi__k_sum s)
 {
     ptx_wait_dependency();

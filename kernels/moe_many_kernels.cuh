@@ -1,9 +1,9 @@
-/* Products of experts with many columns (prefill), with the tiles of tile.cuh. Results are bitwise identical to
+/* Products of experts with many columns (prefill), by multiply_tile() of tile.cuh. Results are bitwise identical to
  * moe_kernels.cuh, which reads x again for every 16 rows of W.
  *
- * A block computes 128 rows of an expert's W times up to 64 columns of a tile. W is loaded by bulk copies where the
- * device has them. Rows of x are gathered in pieces of 16 bytes: each lane copies one piece of its row per block of
- * 32 columns. */
+ * A thread block computes 128 rows of an expert's W times the up to 64 columns of a tile. W is loaded by bulk copies
+ * where the device has them. Rows of x are gathered in pieces of 16 bytes: each lane copies one piece of its row per
+ * block of 32 columns. */
 #ifndef PI_MOE_MANY_KERNELS_CUH
 #define PI_MOE_MANY_KERNELS_CUH
 
@@ -16,10 +16,10 @@ static_assert((int) GROUPS * 8 == (int) MANY, "one column group per warp");
 
 using pieces = pipe<STAGES, PIPE_BOTH>;
 
-/* Addresses from which a warp gathers its 8 columns. */
+/* Source addresses of the 8 columns (rows of x) that a warp gathers, as argument x of multiply_tile(). */
 struct gathered_group {
     const uint4 *words;      /* the lane's words in block 0 of its row; NULL = the warp has no columns */
-    const block_meta *metas; /* lanes 0..15: metas of row lane % 8 in block lane / 8 */
+    const block_meta *metas; /* lanes 0 .. 15: meta of row lane % 8, block lane / 8 */
 
     __device__ __forceinline__ uint32_t bulk_bytes(uint32_t) const { return 0; }
     __device__ __forceinline__ void fill(const pieces &q, const stage_map &m, int32_t i, int32_t b, uint32_t n) const
@@ -34,6 +34,7 @@ struct gathered_group {
     }
 };
 
+/* Returns the source addresses of the calling warp's columns of tile t. */
 PI_FN gathered_group group_of(const grouped &p, const pi__k_tile &t)
 {
     int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32;
@@ -42,6 +43,7 @@ PI_FN gathered_group group_of(const grouped &p, const pi__k_tile &t)
     return {p.codes + r / 8 * n * 32 + r % 8 * 4 + lane % 4, p.meta + (s / 8 * n + lane / 8) * 8 + s % 8};
 }
 
+/* Grid: x = 128 rows of W, y = tile, z = matrix. */
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) experts_many(grouped p)
 {
     ptx_wait_dependency();

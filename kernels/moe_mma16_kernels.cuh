@@ -1,8 +1,10 @@
-/* Products of experts with 16-bit tensor cores: mma16_kernels.cuh's sums over moe_kernels.cuh's tiles, bitwise
- * identical. Each row is packed once and gathered by each expert that it is routed to.
+/* Products of F16 and BF16 matrices of experts with 16-bit tensor cores: the sums of mma16_kernels.cuh over the tiles
+ * of moe_kernels.cuh, bitwise identical to separate products. Each row is packed once and gathered by each expert that
+ * it is routed to.
  *
- * Tiles of up to 32 columns: a block computes 16 rows of an expert's W; each warp has a K slice. Tiles of up to 64:
- * 128 rows. */
+ * mma16_experts, for tiles of up to 32 columns: a thread block computes 16 rows of an expert's W; each warp has one
+ * slice. mma16_experts_many, for tiles of up to 64 columns: a thread block computes 128 rows of W. Grids: x = rows of
+ * W, y = tile, z = matrix. */
 #ifndef PI_MOE_MMA16_KERNELS_CUH
 #define PI_MOE_MMA16_KERNELS_CUH
 
@@ -13,11 +15,11 @@ namespace moe {
 
 static_assert((int) MMA16_GROUPS * 8 == (int) MANY, "one column group per warp");
 
-/* Gathered columns for mma16_experts(): the lane's offsets of one row for its words of B, and of two rows for their
- * scales. */
+/* Gathered columns for mma16_experts(), as argument x of mma16_add_slice(). Per group of 8 columns, the lane has the
+ * offset of one row for its words of B, and of two rows for their scales. */
 template <int TYPE, int NT> struct gathered_terms {
     const uint8_t *blocks;
-    uint32_t at[NT], scale_at[NT][2]; /* at block 0: in units of 16 bytes, in floats */
+    uint32_t at[NT], scale_at[NT][2]; /* offsets at block 0: in units of 16 bytes; in floats */
 
     __device__ __forceinline__ void load(int g, int c, uint4 (&b)[mma16<TYPE>::TERMS], float (&scale)[2]) const
     {
@@ -52,8 +54,8 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) mma16_
     put_sums(acc, (float *) raw, times(own.scale), own.y + row, p.a.ldy, own.t.n, n_out);
 }
 
-/* Addresses from which a warp gathers its 8 columns. Each lane copies 16 bytes of its row per term. F16: lanes 0..7
- * also copy a scale each. */
+/* Source addresses of the 8 columns that a warp gathers for mma16_experts_many(). Each lane copies 16 bytes of its row
+ * per term. F16: lanes 0 .. 7 also copy a scale each. */
 template <int TYPE> struct gathered_column {
     const uint8_t *words, *scale; /* NULL = the warp has no columns */
 
@@ -68,6 +70,7 @@ template <int TYPE> struct gathered_column {
     }
 };
 
+/* Returns the source addresses of the calling warp's columns of tile t. */
 template <int TYPE> PI_FN gathered_column<TYPE> column_of(const grouped &p, const pi__k_tile &t)
 {
     int lane = (int) threadIdx.x % 32, first = (int) threadIdx.x / 32 * 8;

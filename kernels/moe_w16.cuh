@@ -1,40 +1,41 @@
-/* Shared by products with 16-bit weights and few rows of x. Their work is a list of items. An item is a tile of
- * columns times some rows of a matrix. Used for experts (moe_w16_kernels.cuh, which divides items over blocks) and
- * heads (heads_kernels.cuh). */
+/* Shared by products with 16-bit weights (w16.cuh) that have a list of items as their work. An item is a tile of
+ * columns times some rows of a matrix. Used for experts (moe_w16_kernels.cuh and moe_down_kernels.cuh, which divide
+ * items over blocks) and heads (heads_kernels.cuh). few_items() multiplies items of small tiles. */
 #ifndef PI_MOE_W16_CUH
 #define PI_MOE_W16_CUH
 
 #include "moe.cuh"
 #include "w16.cuh"
 
-enum { MID_BLOCK = 544 /* bytes of a block of 8 columns of mid: 512 of words, 32 of factors */ };
+enum { MID_BLOCK = 544 /* bytes of 8 columns times 32 values of mid: 512 of words, 32 of factors */ };
 
-/* Arguments of the kernels of experts and heads. */
+/* Arguments of the kernels of experts and heads. tile, n_tile: the three lists of tiles, as in pi__k_routes. */
 struct w16_experts {
     pi__k_experts a;
     const pi__k_tile *tile[3];
     const int32_t *n_tile;
     const uint8_t *x;      /* packed rows, or mid */
     const float *factor;   /* [rows] factors of packed rows */
-    uint32_t n_item;       /* items of a tile: parts of the matrix's rows */
+    uint32_t n_item;       /* items per tile: parts of the matrix's rows */
     bool mid_bf16;         /* mid is BF16, else F16 */
-    uint32_t many;         /* work units of an item of the largest tiles; an item of the others is one unit */
-    static constexpr bool OWN = false; /* true: blocks pack the rows that they read; false: rows are already packed */
-    /* floats from an expert's results to the next expert's, in addition to the offset of the column; 0 = the column
-     * alone determines the address */
+    uint32_t many;         /* work units of an item with a tile of list 2; items of lists 0 and 1 are one unit */
+    static constexpr bool OWN = false; /* true: blocks pack their rows; false: rows are packed */
+    /* floats between the results of two experts, in addition to the offset of the column; 0 = the column alone
+     * determines the address */
     int64_t y_step;
-    float by;              /* factor of all results */
+    float by;              /* common factor of all results */
 };
 
 /* ----------------------------------------------------------------------------------------------------------- items */
 
+/* An item: a tile of columns times a part of the rows of its expert's matrix. */
 struct w16_item {
     pi__k_tile t;
-    int32_t part; /* part of the rows of W */
+    int32_t part; /* index of the part, 0 .. n_item - 1 */
 };
 
 PI_FN w16_item item_of(const w16_experts &p, uint32_t i)
-/* Returns item i. Items are ordered by tile size, largest first. */
+/* Returns item i. Items are ordered by list of tiles, largest first, then by tile, then by part. */
 {
     int32_t tile = (int32_t) (i / p.n_item), k = 2;
     const int32_t part = (int32_t) (i % p.n_item);
@@ -42,24 +43,25 @@ PI_FN w16_item item_of(const w16_experts &p, uint32_t i)
     return {p.tile[k][tile], part};
 }
 
-/* Returns all * i / n without intermediate products above 32 bits, for i <= n and up to 65,536 parts. */
+/* Returns all * i / n, rounded down: the start of part i of n. Intermediate products stay below 2^32 for i <= n <=
+ * 65,536. */
 PI_FN uint32_t part_of(uint32_t all, uint32_t i, uint32_t n) { return all / n * i + all % n * i / n; }
 
-/* Finds the block's items, [first, end). Work units are below 2^32: 2.4 million tiles of 65,536 rows, and parts
- * of matrices. */
+/* Sets first and end: the block's items are first .. end - 1. Items are divided so that blocks get about equal numbers
+ * of work units. Work units are below 2^32: at most 2.4 million tiles for 65,536 rows, times the parts of a matrix. */
 PI_FN void items_of_block(const w16_experts &p, uint32_t &first, uint32_t &end)
 {
     const uint32_t large = (uint32_t) p.n_tile[2] * p.n_item, small = (uint32_t) (p.n_tile[0] + p.n_tile[1]) * p.n_item;
     const uint32_t all = p.many * large + small;
-    auto item_at = [&](uint32_t share) { /* first item that begins at work unit `share` or later */
+    auto item_at = [&](uint32_t share) { /* index of the first item that begins at work unit `share` or later */
         return share < p.many * large ? (share + p.many - 1) / p.many : share - (p.many - 1) * large;
     };
     first = item_at(part_of(all, blockIdx.x, gridDim.x));
     end = item_at(part_of(all, blockIdx.x + 1, gridDim.x));
 }
 
-/* Returns tile r of an item's n tiles of 16 rows. With two matrices, the first half of the tiles is from the first
- * one. */
+/* Returns the address of tile r among an item's n tiles of 16 rows of W. With two matrices, the first n / 2 tiles are
+ * from the first matrix, the others are the same rows of the second. Past the end, the last tile of the matrix. */
 PI_FN const uint8_t *tile_of(const w16_experts &p, const w16_item &i, int32_t n, int32_t r)
 {
     const int32_t half = n / 2, last = (int32_t) ((p.a.w.n_out + 15) / 16 - 1);
@@ -69,22 +71,22 @@ PI_FN const uint8_t *tile_of(const w16_experts &p, const w16_item &i, int32_t n,
            (size_t) min(tile, last) * p.a.w.shape.tile_bytes;
 }
 
-/* Returns the 16-byte piece of row r's group that the lane copies, so that row r becomes row lane / 4 of the
- * gathered group. */
+/* Returns the index of the 16-byte piece, within the group of row r, that the lane copies to its own place in the
+ * gathered group. Row r then is row lane / 4 there; the swizzle of w16.cuh is adjusted. */
 PI_FN uint32_t piece_of(uint32_t r)
 {
     const uint32_t lane = threadIdx.x % 32;
     return r % 8 * 4 + (lane % 4 ^ lane / 8 ^ r % 8 / 2);
 }
 
-/* Returns the address of the results of a tile's first column, of its expert's first or second matrix. */
+/* Returns the address of the results of tile t's first column, for the expert's first or second matrix. */
 PI_FN float *results_of(const w16_experts &p, const pi__k_tile &t, bool second)
 {
     return (second ? p.a.y2 : p.a.y) + t.expert * p.y_step + t.first * p.a.ldy;
 }
 
-/* Returns the factor of values with largest magnitude `most`, as scale_of_row(), and in `by` the multiplier of the
- * values before rounding. An infinite or NaN `most` gives factor NaN and `by` 0. */
+/* Returns the factor of values with largest magnitude `most`, as in scale_of_row(). by: receives the multiplier of the
+ * values before rounding. If `most` is infinite, the factor is NaN and `by` is 0. */
 PI_FN float mid_factor(float most, float &by)
 {
     const row_scale scale = scale_of_row(most);
@@ -92,18 +94,20 @@ PI_FN float mid_factor(float most, float &by)
     return scale.factor;
 }
 
+/* Returns v scaled by `by` and rounded to BF16 or F16 bits. */
 PI_FN uint16_t mid_value(float v, float by, bool bf16)
 {
     v = by > 0 ? v * by : 0.0f;
     return bf16 ? ptx_bf16(v) : ptx_half(v);
 }
-/* Two scaled and rounded values as a word. */
+/* Returns two values scaled by `by` and rounded, as a word. */
 PI_FN uint32_t mid_word(float low, float high, float by, bool bf16)
 {
     return by > 0 ? w16_word(low * by, high * by, bf16) : 0;
 }
 
-/* Epilogue: a column's sum times the factors of matrix and row, and the common factor `by`. */
+/* Result functor: the sum of column c times the factors of matrix and row, the common factor p.by, and 2^DOWN. MID:
+ * factors of the input are already in the sum. */
 template <int TYPE, bool MID> struct expert_times {
     const w16_experts &p;
     const pi__k_tile &t;
@@ -121,12 +125,12 @@ template <int TYPE, bool MID> struct expert_times {
 
 /* ------------------------------------------------------------------------------------------------ small row counts */
 
-enum { FEW_TILES = 4 /* tiles of W in an item */ };
+enum { FEW_TILES = 4 /* tiles of 16 rows of W in an item */ };
 
-/* A warp's K slice of the block's items, streamed through shared memory. NT: max groups of columns. P: the launch,
- * as known to item_of(). With P::OWN all rows of the launch lie in shared memory after the stages: block by block,
- * in the layout of w16.cuh but without the rows past the last. OWN_ROOM bytes of rows fit without reducing the
- * blocks per multiprocessor. */
+/* A pipeline that streams a warp's slice of the columns of W and x through shared memory, for all items of the block in
+ * sequence. NT: max groups of 8 columns per tile. MID: x is mid. P: type of the launch's arguments, for item_of(). With
+ * P::OWN all rows of the launch are in shared memory after the stages: block by block, in the layout of w16.cuh but
+ * without the rows past the last. OWN_ROOM bytes of rows fit without reducing the blocks per multiprocessor. */
 template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_stream {
     using T = w16<TYPE>;
     static constexpr uint32_t X_BLOCK = P::OWN ? 0 : MID ? MID_BLOCK : 512, SIDE_AT = FEW_TILES * T::CODE,
@@ -135,14 +139,17 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
     static constexpr uint32_t OWN_ROOM = P::OWN ? NT * 8192 : 0;
     static constexpr uint32_t ROOM = (NT == 1 ? ROOM_OF_TWO : ROOM_OF_ONE) - OWN_ROOM;
     template <int N> static constexpr int FIT = (int) ((ROOM - (uint32_t) tiles_bytes<NT, N>) / SLICES / STAGE);
-    /* Number of tiles summed over slices together, so that at least two stages still fit. */
+    /* Number of tiles whose slices are added in one round of put_tiles(): the largest for which two stages still
+     * fit. */
     static constexpr int ONCE = NT > 1 ? 1 : FIT<4> >= 2 ? 4 : FIT<2> >= 2 ? 2 : 1;
     static constexpr int STAGES = FIT<ONCE> < 6 ? FIT<ONCE> : 6;
     static_assert(STAGES >= 2, "one stage is filled while another is used");
     static constexpr size_t SUMS = tiles_bytes<NT, ONCE>;
     static constexpr uint32_t CODE_LANES = T::CODE / 16, SIDE_LANES = FEW_TILES * T::SIDE / 16,
-                              ALL_SIDES = SIDE_LANES + FEW_TILES * T::SUPER / 16; /* 16-byte pieces */
-    /* max 16-byte pieces of codes that a lane copies */
+                              /* 16-byte pieces: codes of a tile; scales of all tiles; scales, and scales of scales, of
+                               * all tiles */
+                              ALL_SIDES = SIDE_LANES + FEW_TILES * T::SUPER / 16;
+    /* 16-byte pieces of codes per lane and block */
     static constexpr uint32_t CODES = (FEW_TILES * CODE_LANES + 31) / 32;
     static_assert(ALL_SIDES <= 32, "at most one scale copy per lane");
     static_assert(FEW_TILES * CODE_LANES == 32 * CODES, "every lane copies the same number of code pieces");
@@ -150,12 +157,15 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
 
     const P &p;
     uint32_t item, last_item, to;
-    int32_t b, end;               /* next block and end of the slice, of the item that is copied */
+    int32_t b, end;               /* next block to copy, and end of the slice, in the current item */
     int n_group;
+    /* Scales of block b are at side + (b >> side_shift) * side_step: scales per block, or scales of scales per 8
+     * blocks. */
     uint32_t side_step, side_shift;
-    uint64_t once;                /* L2 policy: weights are not read again soon */
+    uint64_t once;                /* L2 policy evict_first for weights */
     const uint8_t *code[CODES], *side;
-    /* offsets of the lane's words of a group, in 16 bytes; mid, lanes 0..7: of factors, in 4 bytes */
+    /* x: offsets of the lane's words of each group, in 16 bytes (P::OWN: shared addresses). f: with MID in lanes 0 ..
+     * 7, offsets of factors, in 4 bytes. */
     uint32_t x[NT], f[NT];
 
     __device__ __forceinline__ expert_stream(const P &p_, uint32_t first, uint32_t end_, const unsigned char *stages)
@@ -167,7 +177,7 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
         side_shift = sup ? 3 : 0;
         once = ptx_read_once();
     }
-    /* Sets the pointers of the next item. Returns false if there is none. */
+    /* Sets the addresses of item `item`. Returns false if there is none, or the warp's slice is empty. */
     __device__ __forceinline__ bool open()
     {
         if (item >= last_item) return false;
@@ -192,10 +202,11 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
         if constexpr (P::OWN) open_own();
         b = (int32_t) (n_block * (threadIdx.x / 32) / SLICES);
         end = (int32_t) (n_block * (threadIdx.x / 32 + 1) / SLICES);
-        if (b == end) item = last_item; /* fewer blocks than slices: this warp has none of any item */
+        if (b == end) item = last_item; /* fewer blocks than slices: this warp's slice is empty in every item */
         return b < end;
     }
-    /* Computes the addresses of the lane's words in the slice's first block, in the order of w16_words(). */
+    /* P::OWN: computes the shared addresses of the lane's words in the slice's first block, in the order of
+     * w16_words(). */
     __device__ __forceinline__ void open_own()
     {
         const uint32_t lane = threadIdx.x % 32, rows = (uint32_t) p.n_rows;
@@ -207,7 +218,7 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
             x[g] = at + r * 64 + (lane / 8 ^ r % 8 / 2) * 16;
         }
     }
-    /* Returns the lane's words of B of group g, from the stage at `at`, which holds the slice's block k. */
+    /* Returns the lane's words of B of group g. at: the stage with block k of the slice. */
     __device__ __forceinline__ uint4 words(const unsigned char *at, int g, int32_t k) const
     {
         if constexpr (P::OWN) {
@@ -218,7 +229,7 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
             return w16_words(at + X_AT + g * X_BLOCK);
         }
     }
-    /* Copies the next block of the items, if any, to a stage. */
+    /* Starts the copies of the next block of the items, if any, to a stage. */
     __device__ __forceinline__ void fill(int32_t stage)
     {
         if (b == end && !open()) return;
@@ -241,8 +252,8 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
     }
 };
 
-/* Adds the product of a block of W (a) and a group of x to acc. x: words of the group; f: for mid, the factors of the
- * lane's two columns. */
+/* Adds the products of a block of 32 columns of W (a) and a group of x to acc. x: the lane's words of the group. f:
+ * with MID, the factors of this block in the lane's two columns of the tile. */
 template <int TYPE, bool MID> PI_FN void add_words(const uint32_t (&a)[2][4], uint4 x, float2 f, float (&acc)[4])
 {
     if (!MID) {
@@ -255,12 +266,12 @@ template <int TYPE, bool MID> PI_FN void add_words(const uint32_t (&a)[2][4], ui
     for (int i = 0; i < 4; i++) acc[i] = fmaf(d[i], i % 2 ? f.y : f.x, acc[i]);
 }
 
-/* Adds the products of the stage at `at`, which holds block k of the slice of an item, to acc[tile][group]. */
+/* Adds the products of block k of the slice, in the stage at `at`, to acc[tile][group]. */
 template <class S, int TYPE, int NT, bool MID>
 PI_FN void expert_block(const S &in, int32_t k, int n_group, const unsigned char *at, float (&acc)[FEW_TILES][NT][4])
 {
     using T = w16<TYPE>;
-    /* this lane unpacks the scales of this tile for all lanes */
+    /* the lane unpacks the scales of one tile, and the four lanes of a row exchange them */
     const int lane = (int) threadIdx.x % 32, tile = lane % FEW_TILES;
     const unsigned char *sup = at + S::SUPER_AT;
     const w16_packed scales = w16_pack<TYPE>(at + S::SIDE_AT + tile * T::SIDE,
@@ -270,7 +281,7 @@ PI_FN void expert_block(const S &in, int32_t k, int n_group, const unsigned char
     float2 f[NT];
 #pragma unroll
     for (int g = 0; g < NT; g++) {
-        if (g && g >= n_group) break; /* the first group always exists */
+        if (g && g >= n_group) break; /* group 0 always exists */
         x[g] = in.words(at, g, k);
         if (MID) f[g] = ((const float2 *) (at + S::X_AT + g * S::X_BLOCK + 512))[lane % 4];
     }
@@ -286,9 +297,10 @@ PI_FN void expert_block(const S &in, int32_t k, int n_group, const unsigned char
     }
 }
 
-/* Computes items [first, end). begin(item) is called before an item's products, while weights are in flight.
- * put(item, acc) gets each item's sums; it needs a barrier before it writes to the shared memory of sums. The
- * rounds that fill the first stages are rounds k < 0 of the first item, so that their code exists once. */
+/* Computes items first .. end - 1, by all threads of a block. begin(item) is called before an item's products, while
+ * weights are in flight. put(item, acc) gets the warp's sums of each item; it needs a barrier before it writes to the
+ * shared memory of sums. stages: shared memory of expert_stream. Rounds k < 0 of the first item only fill the first
+ * stages, so that the code for filling exists once. */
 template <class S, int TYPE, int NT, bool MID, class P, class B, class F>
 PI_FN void few_items(const P &p, uint32_t first, uint32_t end, const unsigned char *stages, const B &begin,
                      const F &put)
@@ -297,7 +309,8 @@ PI_FN void few_items(const P &p, uint32_t first, uint32_t end, const unsigned ch
     const int32_t n = n_block * (slice + 1) / SLICES - n_block * slice / SLICES;
     const unsigned char *mine = stages + (uint32_t) slice * S::STAGES * S::STAGE;
     S in(p, first, end, stages);
-    /* k: round; stage: filled next. The stage after it is the oldest, which is multiplied. */
+    /* k: round, = block of the slice. stage: the stage to fill. The stage after it is the oldest, which is
+     * multiplied. */
     int32_t k = 1 - S::STAGES, stage = 0;
 #pragma unroll 1
     for (uint32_t at = first; at < end; at++, k = 0) {
@@ -310,7 +323,7 @@ PI_FN void few_items(const P &p, uint32_t first, uint32_t end, const unsigned ch
             if (k >= n) break;
             if (k >= 0) {
                 ptx_cp_async_wait<S::STAGES - 2>();
-                __syncwarp(); /* the block has arrived for all lanes, and all have finished the previous one */
+                __syncwarp(); /* the block has arrived for all lanes, and all have finished with the previous one */
             }
             in.fill(stage);
             ptx_cp_async_commit();

@@ -1,21 +1,21 @@
-/* Products of experts with 16-bit weights and activations: w16.cuh's sums over the tiles of moe_kernels.cuh.
+/* Products of experts with 16-bit weights and activations: the sums of w16.cuh over the tiles of moe_kernels.cuh.
  *
- * One launch for all tiles. Its work is a list of items: a tile of columns times some rows of its expert's matrix,
- * the largest tiles first. The grid has the number of blocks that the device runs concurrently. Each block has a
- * contiguous part of the items. Loads of an item overlap the sums of the previous one.
+ * One launch multiplies all tiles. Its work is a list of items: a tile of columns times some rows of its expert's
+ * matrix, the largest tiles first. The grid has the number of thread blocks that the device runs concurrently. Each
+ * block has a contiguous part of the items. Loads of an item overlap the sums of the previous one.
  *
  *     tiles    [e4: 64 columns] [e4: 9] [e1: 3] [e7: 1]           only the device knows their number
  *     items    rows 0.. 64.. ..| 0.. 64.. ..| ..
  *     blocks   [0       ][1        ][2       ][3       ]
  *
- * Up to 32 rows in the batch (experts_w16_few): an item is 64 rows of W, and each warp has a K slice, as in
- * w16_kernels.cuh. More rows (experts_w16_many): an item is 256 rows of W, 32 per warp, and each warp sums all slices
- * in order.
+ * Up to 32 rows in the batch (experts_w16_few): an item is 64 rows of W, and each warp has a slice of the columns, as
+ * in w16_kernels.cuh. More rows (experts_w16_many): an item is 256 rows of W, 32 per warp, and each warp sums all
+ * slices in order.
  *
- * With two matrices an item has the same rows of both, half as many of each: gate and up meet in a block. The block
- * computes the input of down from them (`mid`), so gate and up are never written to memory. The row's largest value
- * is not known to the block. So each block of 32 columns has its own power of two, which multiplies its sum before
- * the sum is added to the slice:
+ * With two matrices (gate and up), an item has the same rows of both, half as many of each. So a block has both results
+ * of a value. It computes the input of the down projection from them (`mid`), and gate and up are never written to
+ * memory. A block does not know the largest value of a row. So each block of 32 columns of mid has its own power of
+ * two. The down projection multiplies the sum of a block by it before the sum is added to the slice:
  *
  *     mid: [groups of 8 columns][blocks of 32 values]{ words of B as in w16.cuh, [8] factor }
  *
@@ -31,13 +31,14 @@ namespace moe {
 
 /* ------------------------------------------------------------------------------------------------------------- mid */
 
-/* Returns block b of column c of mid. */
+/* Returns the address of block b (32 values) in the group of column c of mid. n_block: blocks per column. */
 PI_FN uint8_t *mid_block(uint8_t *mid, int32_t c, int64_t n_block, int64_t b)
 {
     return mid + ((c / 8) * n_block + b) * MID_BLOCK;
 }
 
-/* Packs a column's block, by 16 lanes. Lane o has values o and o + 16. there: false = nothing is written. */
+/* Packs a block of 32 values of column c of mid, by 16 lanes. Lane o has values v0 = o and v1 = o + 16. there: false =
+ * nothing is written. */
 PI_FN void put_mid(uint8_t *block, int32_t c, int o, float v0, float v1, bool bf16, bool there)
 {
     float most = fmaxf(abs_or_inf(v0), abs_or_inf(v1)), by;
@@ -48,14 +49,16 @@ PI_FN void put_mid(uint8_t *block, int32_t c, int o, float v0, float v1, bool bf
     if (o == 0) ((float *) (block + 512))[c % 8] = factor;
 }
 
-/* Packs mid from gate and up in memory, where they did not meet in a block. Grid: one block per column. */
+/* Packs mid from gate and up in memory, for launches that did not compute it. in: gate in x, up in x2, by column. Grid:
+ * one block per column. */
 __global__ void __launch_bounds__(THREADS) w16_mid(pi__k_input in, int64_t n_in, int32_t bf16, uint8_t *mid)
 {
     ptx_wait_dependency();
     const int32_t c = (int32_t) blockIdx.x;
     const float *x = in.x + c * in.ldx, *x2 = in.x2 + c * in.ldx2;
     const int o = (int) threadIdx.x % 16;
-    for (int64_t i = threadIdx.x / 32 * 2; i < n_in / 32; i += THREADS / 16) { /* a warp packs two blocks */
+    /* a warp packs two blocks per iteration */
+    for (int64_t i = threadIdx.x / 32 * 2; i < n_in / 32; i += THREADS / 16) {
         const int64_t b = i + threadIdx.x % 32 / 16, at = min(b, n_in / 32 - 1) * 32 + o;
         put_mid(mid_block(mid, c, n_in / 32, b), c, o, gated(in.kind, x[at], x2[at], in.limit),
                 gated(in.kind, x[at + 16], x2[at + 16], in.limit), bf16, b < n_in / 32);
@@ -64,15 +67,16 @@ __global__ void __launch_bounds__(THREADS) w16_mid(pi__k_input in, int64_t n_in,
 
 /* ------------------------------------------------------------------------------------------------ small row counts */
 
-/* Packs the sums of gate (tiles 0, 1) and up (tiles 2, 3) to mid, as block i.part of the item's columns. */
+/* Packs the sums of gate (tiles 0, 1) and up (tiles 2, 3) of item i to mid, as block i.part of the item's columns.
+ * part: shared memory of put_tiles(). Called by all threads. */
 template <int TYPE, int NT, int ONCE>
 PI_FN void few_to_mid(const w16_experts &p, const w16_item &i, const float (&acc)[FEW_TILES][NT][4], float *part)
 {
-    /* EACH: results of a thread. Result k is column k / 16, value k % 16, as in put_sums(). */
+    /* EACH: results per thread. Result `at` is column at / 16, value at % 16, as in put_sums(). */
     enum { EACH = (NT + 1) / 2, TILE = tile_sums<NT> };
     const expert_times<TYPE, false> gate(p, i.t, p.a.w.scale), up(p, i.t, p.a.scale2);
     float v[FEW_TILES][EACH];
-/* Sum the slices of all four tiles. */
+/* Add the slices of all four tiles. */
 #pragma unroll
     for (int first = 0; first < FEW_TILES; first += ONCE) {
         keep_tiles<NT, ONCE>(acc, first, part);
@@ -126,14 +130,15 @@ __global__ void __launch_bounds__(THREADS, NT == 1 ? 2 : 1) experts_w16_few(w16_
 
 /* ------------------------------------------------------------------------------------------------ large row counts */
 
-/* MANY_TILES: tiles of W in a stage; MANY_BLOCKS: blocks of 32 columns in a stage; MAX_WARP_SUMS: bytes of the warps'
- * column maxima, stored after the stages. */
+/* MANY_TILES: tiles of W in a stage. MANY_BLOCKS: blocks of 32 columns in a stage. MANY_GROUPS: groups of 8 columns of
+ * a tile. MAX_WARP_SUMS: bytes of the warps' column maxima, stored after the stages. */
 enum { MANY_TILES = 16, MANY_BLOCKS = 2, MANY_GROUPS = MANY / 8,
        MAX_WARP_SUMS = THREADS / 32 * MANY * 4 };
 static_assert(MANY_GROUPS == THREADS / 32 && MANY_TILES == 2 * THREADS / 32,
               "each warp copies one column group and two tiles");
 
-/* A stage: 16 tiles of W, { codes [2], scales [2], scales of scales } each; 8 groups of columns, words [2] each. */
+/* A stage of experts_w16_many(): 16 tiles of W with { codes [2], scales [2], scales of scales } each, then 8 groups of
+ * columns with words [2] each. */
 template <int TYPE, bool MID> struct many_stage {
     using T = w16<TYPE>;
     static constexpr uint32_t SIDE_AT = MANY_BLOCKS * T::CODE, SUPER_AT = SIDE_AT + MANY_BLOCKS * T::SIDE,
@@ -145,23 +150,24 @@ template <int TYPE, bool MID> struct many_stage {
     using queue = pipe<STAGES, PIPE_SMALL>;
 };
 
-/* The part of the block's items that a warp copies: its two tiles of W, and a group of columns. */
+/* The sources of a warp's copies, over the block's items in sequence: two tiles of W, and a group of columns. */
 template <int TYPE, bool MID> struct many_stream {
     using T = w16<TYPE>;
     using S = many_stage<TYPE, MID>;
-    /* 16-byte pieces of a block */
+    /* 16-byte pieces of a tile: codes per block, scales per block, scales of scales */
     static constexpr uint32_t CODES = T::CODE / 16, SIDES = T::SIDE / 16, SUPERS = T::SUPER / 16;
 
     const w16_experts &p;
-    uint32_t item, last_item, b;  /* current item; end; first block of the next stage */
-    bool busy;                    /* the tile has columns for this warp */
-    const uint8_t *tile[2], *x, *f; /* addresses of the lane's pieces of block 0 */
+    uint32_t item, last_item, b;  /* current item; end of the block's items; first block of the next stage */
+    bool busy;                    /* the tile of columns has columns for this warp's group */
+    const uint8_t *tile[2], *x, *f; /* tiles of W; the lane's pieces of x and factor at block 0 */
 
     __device__ __forceinline__ many_stream(const w16_experts &p_, uint32_t first, uint32_t end)
         : p(p_), item(first), last_item(end)
     {
         open();
     }
+    /* Sets the addresses of item `item`, if the block has it. */
     __device__ __forceinline__ void open()
     {
         b = 0;
@@ -169,7 +175,7 @@ template <int TYPE, bool MID> struct many_stream {
         const w16_item i = item_of(p, item);
         const int warp = (int) threadIdx.x / 32, lane = (int) threadIdx.x % 32;
         const size_t group = (size_t) p.a.w.shape.n_block * S::X_BLOCK;
-        /* two matrices: the same rows of both */
+        /* with two matrices, tile[0] and tile[1] are the same rows of both */
         for (int h = 0; h < 2; h++) tile[h] = tile_of(p, i, MANY_TILES, p.a.data2 ? warp + 8 * h : 2 * warp + h);
         busy = 8 * warp < i.t.n;
         const uint32_t r = (uint32_t) row_of(p.a, i.t, 8 * warp + lane / 4),
@@ -177,6 +183,7 @@ template <int TYPE, bool MID> struct many_stream {
         x = p.x + r / 8 * group + piece_of(r) * 16;
         f = p.x + s / 8 * group + 512 + s % 8 * 4;
     }
+    /* Starts the copies of the next one or two blocks of the items to a stage. */
     __device__ __forceinline__ void fill(const typename S::queue &q, int32_t stage)
     {
         if (item >= last_item) return;
@@ -206,7 +213,7 @@ template <int TYPE, bool MID> struct many_stream {
     }
 };
 
-/* Adds block k of a stage to acc: the warp's two tiles times n_group groups of columns. */
+/* Adds the products of block k of a stage to acc[tile][group]: the warp's two tiles times n_group groups of columns. */
 template <int TYPE, bool MID>
 PI_FN void many_block(const unsigned char *stage, uint32_t k, int n_group, float (&acc)[2][MANY_GROUPS][4])
 {
@@ -230,8 +237,9 @@ PI_FN void many_block(const unsigned char *stage, uint32_t k, int n_group, float
     }
 }
 
-/* Packs the warp's totals of gate and up, 16 rows of each, to mid. The neighboring warp (warp ^ 1) has the other
- * half of a block of 32. Values are in accumulator layout. most: [8 warps][64 columns] of shared memory. */
+/* Packs the warp's totals of gate (total[0]) and up (total[1]), 16 rows of each, to mid. The neighboring warp (warp ^
+ * 1) has the other half of a block of 32 values. Values are in accumulator layout. most: [8 warps][64 columns] of
+ * shared memory. */
 template <int TYPE>
 PI_FN void many_to_mid(const w16_experts &p, const w16_item &i, float (&total)[2][MANY_GROUPS][4], float *most)
 {
@@ -253,7 +261,7 @@ PI_FN void many_to_mid(const w16_experts &p, const w16_item &i, float (&total)[2
         }
     }
     __syncthreads();
-/* Maximum over both warps, then pack. */
+/* Maximum over both warps of a block of 32 values, then pack. */
 #pragma unroll
     for (int g = 0; g < MANY_GROUPS; g++) {
         if (8 * g >= i.t.n || b >= n_block) break;
@@ -284,7 +292,7 @@ template <int TYPE, bool MID> __global__ void __launch_bounds__(THREADS, 1) expe
     typename S::queue q(raw, S::SIZE);
     auto fill = [&](int32_t stage, int32_t) { in.fill(q, stage); };
     const unsigned char *stage = raw;
-    /* Multiply all items of the block. The pipeline runs across items. */
+    /* Multiply all items of the block. The pipeline continues across items. */
     q.start(S::STAGES, 1, fill);
 #pragma unroll 1
     for (uint32_t k = first; k < end; k++) {

@@ -1,31 +1,32 @@
-/* A multi-stage pipeline in shared memory: while one stage is computed with, the next stages are copied from global
- * memory.
+/* A multi-stage pipeline in shared memory: while the threads compute with one stage, the next stages are copied from
+ * global memory. The block has 8 warps.
  *
  *     pipe<3> q(raw, bytes of a stage);            shared memory: pipe_bytes<3>(bytes of a stage)
  *     q.run(n, step, fill, use);                   for b = 0, step, 2 step .. below n:
- *         fill(i, b)                               begin the copies of b to stage i
- *         use(stage, b)                            when they have arrived, two rounds later
+ *         fill(i, b)                               starts the copies of step b to stage i
+ *         use(stage, b)                            called when they have arrived, STAGES - 1 = two steps later
  *
- * A caller with its own loop uses q.start(n, step, fill), then q.next(b, n, step, fill) for each b, which returns
- * the stage.
+ * A caller with its own loop uses q.start(n, step, fill), then q.next(b, n, step, fill) for each b. q.next() returns
+ * the address of the stage.
  *
- * Filling: each of the block's 8 warps calls expect() once with the bytes that it is about to copy, then copy().
- * With bulk copies one mbarrier per stage counts the bytes. With cp.async each thread counts its own copy groups. */
+ * In fill(), each of the block's 8 warps calls expect() once with the bytes that it will copy(), then copy(). With bulk
+ * copies (sm_90+), one mbarrier per stage counts the bytes. With cp.async, each thread waits for its own copy groups
+ * and a barrier follows. */
 #ifndef PI_PIPE_CUH
 #define PI_PIPE_CUH
 
 #include "ptx.cuh"
 
-enum { PIPE_WARPS = 8, PIPE_HEAD = 128 /* bytes before the stages: one 8-byte mbarrier per stage */ };
+enum { PIPE_WARPS = 8, PIPE_HEAD = 128 /* bytes before the stages: an 8-byte mbarrier per stage, padding */ };
 
-/* How stages are filled. PIPE_LARGE: copy() only, a bulk copy where the device has them. PIPE_SMALL: cp.async only,
- * for pieces too small for a bulk copy. PIPE_BOTH: copy() and cp.async. */
+/* How fill() copies. PIPE_LARGE: only with copy(), which is a bulk copy where the device has them. PIPE_SMALL: only
+ * with cp.async, for pieces too small for a bulk copy. PIPE_BOTH: with copy() and with its own cp.async. */
 enum { PIPE_LARGE, PIPE_SMALL, PIPE_BOTH };
 
 template <int STAGES, int PIECES = PIPE_LARGE> struct pipe {
     unsigned char *raw;
     uint32_t size;               /* bytes of a stage, a multiple of 16 */
-    /* current stage; number of passes over all stages, which gives the mbarrier parity */
+    /* now: current stage. round: number of passes over all stages, which gives the mbarrier parity. */
     int32_t now = 0, round = 0;
 
     __device__ __forceinline__ pipe(unsigned char *raw_, uint32_t size_) : raw(raw_), size(size_) {}
@@ -37,11 +38,13 @@ template <int STAGES, int PIECES = PIPE_LARGE> struct pipe {
         return ptx_shared(raw) + PIPE_HEAD + (uint32_t) i * size;
     }
 
+    /* Called by a warp: announces the bytes of its copy() calls to stage i. */
     __device__ __forceinline__ void expect(int32_t i, uint32_t bytes) const
     {
         if (bulk() && threadIdx.x % 32 == 0) ptx_mbarrier_arrive_expect(barrier(i), bytes);
     }
-    /* Called by a warp: copies n bytes to offset `to` of stage i. n and both addresses are multiples of 16. */
+    /* Called by a warp: starts the copy of n bytes to offset `to` of stage i. n and both addresses are multiples of
+     * 16. */
     __device__ __forceinline__ void copy(int32_t i, uint32_t to, const void *src, uint32_t n) const
     {
         uint32_t lane = threadIdx.x % 32, dst = address(i) + to;
@@ -69,7 +72,7 @@ template <int STAGES, int PIECES = PIPE_LARGE> struct pipe {
     __device__ __forceinline__ const unsigned char *next(int32_t b, int32_t n, int32_t step, const FILL &fill)
     {
         if (small_ones()) ptx_cp_async_wait<STAGES - 2>();
-        __syncthreads(); /* all threads have finished reading the previous stage, which is refilled next */
+        __syncthreads(); /* all threads have finished with the previous stage, which fill() overwrites */
         int32_t later = b + (STAGES - 1) * step;
         if (later < n) fill((now + STAGES - 1) % STAGES, later);
         filled();

@@ -1,21 +1,23 @@
-/* Packs a row of x for products, by the threads of a block: as 15-bit integers (linear.cuh), floats, or F16 or BF16
- * with a power of two (w16.cuh). Used by packing kernels and by epilogues (tail.cuh), with bitwise identical
- * results. */
+/* Packs one row of x for products, by the threads of a block: put_integers() as 15-bit integers (linear.cuh),
+ * put_floats() as floats, put_halves() as F16 or BF16 with a power-of-two factor (w16.cuh). Used by packing kernels and
+ * by epilogues (tail.cuh), with bitwise identical results. In all functions `row` is the row's index in the output and
+ * n_in its number of columns, a multiple of 32 except for floats. */
 #ifndef PI_PREPARE_CUH
 #define PI_PREPARE_CUH
 
 #include "input.cuh"
 #include "w16.cuh"
 
-/* Packs 32 values, one per lane, as block `block` of row `row` of a group of 8. */
+/* Packs 32 values v, one per lane, as block `block` of row `row` (0 .. 7) of a group of 8 rows. `block` is counted from
+ * the start of codes and meta. Layout: linear.cuh. */
 PI_FN void put_block(uint8_t *codes, block_meta *meta, int64_t block, int row, float v, int lane)
 {
     float most = warp_max(fabsf(v)), scale = most / 16256.0f;
     bool bad = __any_sync(PI_FULL, !(fabsf(v) <= 3.4e38f)); /* an infinite or NaN input makes every result NaN */
-    /* A code has 15 bits: q = 128 * high + low. */
+    /* q is a code of 15 bits, |q| <= 16256, split into two signed bytes: q = 128 * high + low. */
     int q = scale > 0 && !bad ? __float2int_rn(v / scale) : 0;
     int high = (q + 64) >> 7, low = q - 128 * high;
-    int32_t sum = q; /* sum of the codes of the half */
+    int32_t sum = q; /* sum of the codes of the lane's half block, lanes 0 .. 15 or 16 .. 31 */
     for (int o = 8; o; o >>= 1) sum += __shfl_xor_sync(PI_FULL, sum, o);
     uint8_t *p = codes + ((size_t) block * 32 + (size_t) (row * 4 + lane % 16 / 4)) * 16 + lane / 16 * 4 + lane % 4;
     p[0] = (uint8_t) high;
@@ -24,12 +26,14 @@ PI_FN void put_block(uint8_t *codes, block_meta *meta, int64_t block, int row, f
     if (lane == 0) meta[(size_t) block * 8 + (size_t) row].scale = bad ? __uint_as_float(0x7fc00000) : scale;
 }
 
+/* Writes part `of` of a row as floats to row `row` of `to`, [rows][n_in]. */
 PI_FN void put_floats(const input_row &x, int64_t row, int64_t n_in, row_share of, float *to)
 {
     x.each(of, n_in, [&](int32_t i, float v) { to[row * n_in + i] = v; });
 }
 
-/* Packs part `of` of a row as 15-bit integers. there: false = the row is past the last one; zeros are packed. */
+/* Packs part `of` of a row as 15-bit integers to codes and meta. there: false = the row is past the last one; zeros are
+ * packed. */
 PI_FN void put_integers(const input_row &x, int64_t row, int64_t n_in, bool there, row_share of, uint8_t *codes,
                         block_meta *meta)
 {
@@ -41,8 +45,8 @@ PI_FN void put_integers(const input_row &x, int64_t row, int64_t n_in, bool ther
     for (int64_t i = of.first * blockDim.x + threadIdx.x; i < n_in; i += of.step * blockDim.x) put((int32_t) i, 0.0f);
 }
 
-/* Returns the largest absolute value of a row, or infinity if a value is infinite or NaN. The whole block calls it.
- * scratch: one float per warp, in use until the next barrier. */
+/* Returns the largest absolute value of a row, or infinity if a value is infinite or NaN. there: false = returns 0. All
+ * threads of the block call it. scratch: one float per warp, in use until the next barrier. */
 PI_FN float row_max(const input_row &x, int64_t n_in, bool there, float *scratch)
 {
     float most = 0;
@@ -58,12 +62,12 @@ PI_FN float row_max(const input_row &x, int64_t n_in, bool there, float *scratch
     return block_max(most, scratch);
 }
 
-/* Packs part `of` of a row as 16-bit floats. Every block reads the complete row for its scale. scratch: as in
- * row_max(). */
+/* Packs part `of` of a row as BF16 or F16 to words, and the row's factor to factor[row]. Every block reads the complete
+ * row for its scale. there: false = zeros are packed. scratch: as in row_max(). */
 PI_FN void put_halves(const input_row &x, int64_t row, int64_t n_in, bool there, bool bf16, row_share of,
                       uint16_t *words, float *factor, float *scratch)
 {
-    /* The row's scale comes first: it depends on the largest value. */
+    /* The scale depends on the largest value of the row, so a first pass finds that. */
     const row_scale scale = scale_of_row(row_max(x, n_in, there, scratch));
     if (threadIdx.x == 0 && of.first == 0) factor[row] = scale.factor;
     const uint32_t c = threadIdx.x % 32; /* column within a block of 32 */

@@ -1,16 +1,16 @@
-/* PTX instructions as functions. This is the only file with inline assembly. For the SIMT emulator each name calls
- * a bit-exact model of the instruction (tests/simt/ptx.h).
+/* PTX instructions as functions. This is the only file with inline assembly. For the SIMT emulator of the tests, each
+ * function calls a bit-exact model of the instruction (tests/simt/ptx.h).
  *
- * Fragments: l = lane, g = l / 4, t = l % 4. A has 16 rows, B has 8 columns, C and D are f32 or s32:
+ * mma fragments, by lane l with g = l / 4 and t = l % 4. A has 16 rows, B has 8 columns; C and D are f32 or s32:
  *
  *     d[0], d[1]: row g, columns 2t, 2t+1        d[2], d[3]: row g+8, columns 2t, 2t+1
  *     A words: a[0] row g, a[1] row g+8: columns W t .. W t + W - 1; a[2], a[3]: rows g, g+8, columns + 4 W
  *     B words: b[0] column g, rows W t .. W t + W - 1; b[1]: rows + 4 W
  *     W = elements per 32-bit word; 1 for tf32
  *
- * Scales of the block-scaled kinds: one word a lane. Row m of A uses the word of lane 4 (m % 8) + m / 8 + 2 TA,
- * from byte BA on. Column n of B uses the word of lane 4 n + TB, from byte BB on. The words of the other lanes are
- * ignored. */
+ * A block-scaled mma (FP4, FP8) also reads scales, one word per lane: sa for A, sb for B. Row m of A uses the word sa
+ * of lane 4 (m % 8) + m / 8 + 2 TA, from byte BA on. Column n of B uses the word sb of lane 4 n + TB, from byte BB on.
+ * The words of the other lanes are ignored. */
 #ifndef PI_PTX_CUH
 #define PI_PTX_CUH
 
@@ -25,30 +25,32 @@
 #define PI_HAS_WGMMA 1
 #endif
 
+/* Returns the 32-bit shared memory address of p, for the functions below. */
 PI_FN uint32_t ptx_shared(const void *p) { return (uint32_t) __cvta_generic_to_shared(p); }
 
 /* Prefetches the cache line at p into L2. */
 PI_FN void ptx_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
-/* Copies n of 16 bytes to shared address dst and zeros the rest. Both addresses are 16-byte aligned; n = 0 reads
- * nothing. */
+/* Starts a copy of n bytes (0 .. 16) to shared address dst, and zeros the rest of the 16. Both addresses are 16-byte
+ * aligned; n = 0 reads nothing. */
 PI_FN void ptx_cp_async16(uint32_t dst, const void *src, int n = 16)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(n) : "memory");
 }
-/* Returns the L2 policy evict_first, for data that a step reads once, as weights of small row counts. L2 evicts it
- * before activations, keys and the kernels' code. */
+/* Returns the L2 cache policy evict_first, for data that a step reads once, for example weights in products with few
+ * rows. L2 evicts it before activations, keys and the kernels' code. */
 PI_FN uint64_t ptx_read_once()
 {
     uint64_t policy;
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     return policy;
 }
+/* Copies 16 bytes with the L2 policy of ptx_read_once(). */
 PI_FN void ptx_cp_async16_once(uint32_t dst, const void *src, uint64_t policy)
 {
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "l"(policy) : "memory");
 }
-/* Copies 16 bytes if at < end, else does nothing. A predicate replaces the branch: lanes copy pieces of different
- * blocks. */
+/* Starts a copy of 16 bytes if at < end, else does nothing. A predicate replaces the branch, because the lanes of a
+ * warp copy pieces of different blocks. */
 PI_FN void ptx_cp_async16_below(uint32_t dst, const void *src, int at, int end)
 {
     asm volatile("{ .reg .pred p; setp.lt.s32 p, %2, %3; @p cp.async.cg.shared.global [%0], [%1], 16; }" ::"r"(dst), "l"(src), "r"(at),
@@ -59,7 +61,8 @@ PI_FN void ptx_cp_async16_once_below(uint32_t dst, const void *src, int at, int 
     asm volatile("{ .reg .pred p; setp.lt.s32 p, %2, %3; @p cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %4; }" ::"r"(dst),
                  "l"(src), "r"(at), "r"(end), "l"(policy) : "memory");
 }
-/* Copies n of 4 bytes to shared address dst and zeros the rest. Both addresses are 4-byte aligned. */
+/* Starts a copy of n bytes (0 .. 4) to shared address dst, and zeros the rest of the 4. Both addresses are 4-byte
+ * aligned. */
 PI_FN void ptx_cp_async4(uint32_t dst, const void *src, int n = 4)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(dst), "l"(src), "r"(n) : "memory");
@@ -70,10 +73,10 @@ PI_FN void ptx_cp_async4_below(uint32_t dst, const void *src, int at, int end)
                  "r"(end) : "memory");
 }
 PI_FN void ptx_cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/* Waits until at most N copy groups of this thread are pending. */
+/* Waits until at most N of the calling thread's copy groups are pending. */
 template <int N> PI_FN void ptx_cp_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
-/* True if bulk copies and mbarriers exist (sm_90+). Resolved at compile time of the kernel. */
+/* Returns true if bulk copies and mbarriers exist (sm_90+). A constant in each compiled kernel. */
 PI_FN constexpr bool ptx_has_bulk()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -83,8 +86,8 @@ PI_FN constexpr bool ptx_has_bulk()
 #endif
 }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-/* Initializes the mbarrier at `at`. A phase ends when `count` threads have arrived and all expected bytes have been
- * copied. */
+/* Initializes the mbarrier at shared address `at`. A phase ends when `count` arrivals are counted and all expected
+ * bytes have been copied. */
 PI_FN void ptx_mbarrier_init(uint32_t at, uint32_t count)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
@@ -92,23 +95,25 @@ PI_FN void ptx_mbarrier_init(uint32_t at, uint32_t count)
 /* Makes the calling thread's earlier writes to shared memory visible to the async proxy: mbarrier inits, stores and
  * completed cp.async. Call it before the barrier or mbarrier arrival that lets other threads use them. */
 PI_FN void ptx_fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+/* Counts an arrival, and adds `bytes` to the bytes that the current phase expects. */
 PI_FN void ptx_mbarrier_arrive_expect(uint32_t at, uint32_t bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
 }
-/* Counts the calling thread as arrived at the mbarrier at `at`. A thread that waits for this phase may then overwrite
- * the data that the caller has read. */
+/* Counts an arrival at the mbarrier at `at`. A thread that waits for this phase may then overwrite the data that the
+ * caller has read. */
 PI_FN void ptx_mbarrier_arrive(uint32_t at)
 {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
 }
-/* Waits until the phase of this parity has ended. The first phase has parity 0. */
+/* Waits until the mbarrier's phase of this parity has ended. The first phase has parity 0. */
 PI_FN void ptx_mbarrier_wait(uint32_t at, uint32_t parity)
 {
     asm volatile("{\n\t.reg .pred p;\n\tAGAIN:\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n\t"
                  "@!p bra AGAIN;\n\t}" ::"r"(at), "r"(parity) : "memory");
 }
-/* Copies n bytes with one bulk copy that `mbarrier` counts. n and both addresses are multiples of 16. */
+/* Starts one bulk copy of n bytes from global memory to shared address dst. The mbarrier at `mbarrier` counts the
+ * bytes. n and both addresses are multiples of 16. */
 PI_FN void ptx_bulk_copy(uint32_t dst, const void *src, uint32_t n, uint32_t mbarrier)
 {
     asm volatile("cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst), "l"(src),
@@ -123,16 +128,16 @@ PI_FN void ptx_mbarrier_wait(uint32_t, uint32_t) { __trap(); }
 PI_FN void ptx_bulk_copy(uint32_t, const void *, uint32_t, uint32_t) { __trap(); }
 #endif
 
-/* Programmatic dependent launch (launch.cuh): sm_90+, no effect on older devices. After this call the next kernel may
- * begin as far as this thread is concerned. */
+/* Programmatic dependent launch (launch.cuh): sm_90+, no effect on older devices. The next kernel may start when all
+ * blocks of this grid have called this function or ended. */
 PI_FN void ptx_launch_dependents()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/* Waits until the preceding kernels have ended and their writes are visible. Returns immediately if the kernel was not
- * launched early. */
+/* Waits until the preceding kernels of the stream have ended and their writes are visible. Returns immediately if the
+ * kernel was not launched early. */
 PI_FN void ptx_wait_grids()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -140,9 +145,10 @@ PI_FN void ptx_wait_grids()
 #endif
 }
 
-/* __syncthreads() for the first N threads of the block. The other threads continue. */
+/* A barrier like __syncthreads() for the first N threads of the block only. The other threads continue. */
 template <int N> PI_FN void ptx_sync_first() { asm volatile("bar.sync 1, %0;" ::"n"(N) : "memory"); }
 
+/* Returns true if block-scaled mma and conversions to FP4 exist (sm_120, sm_121). */
 PI_FN constexpr bool ptx_has_fp4()
 {
 #ifdef PI_HAS_FP4
@@ -152,8 +158,8 @@ PI_FN constexpr bool ptx_has_fp4()
 #endif
 }
 
-/* Sets the registers of a thread to N, a multiple of 8, on devices with FP4 instructions or wgmma. All four warps
- * of an aligned group of four call it. ptx_fewer_registers() releases registers; ptx_more_registers() claims
+/* Sets the number of registers per thread to N, a multiple of 8, on devices with FP4 instructions or wgmma. All four
+ * warps of an aligned group of four call it. ptx_fewer_registers() releases registers; ptx_more_registers() claims
  * released ones. */
 template <int N> PI_FN void ptx_fewer_registers()
 {
@@ -168,7 +174,8 @@ template <int N> PI_FN void ptx_more_registers()
 #endif
 }
 
-/* Loads four 8x8 matrices of 16-bit values. Lane l passes the address of row l % 8 of matrix l / 8. */
+/* Loads four 8x8 matrices of 16-bit values from shared memory. Lane l passes the address of row l % 8 of matrix l / 8.
+ * Word r[m] has values 2 (l % 4) and + 1 of row l / 4 of matrix m. ptx_ldmatrix_x4_trans() transposes each matrix. */
 PI_FN void ptx_ldmatrix_x4(uint32_t (&r)[4], uint32_t address)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -192,7 +199,7 @@ PI_FN void ptx_mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-/* The operands are floats; the hardware reads their first 11 significant bits. */
+/* The operands are floats; the hardware reads the sign, the exponent and the first 11 significant bits. */
 PI_FN void ptx_mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 {
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -211,19 +218,19 @@ PI_FN void ptx_mma_s8_k16(int32_t (&d)[4], const uint32_t (&a)[2], uint32_t b)
                  : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
-/* wgmma: 64 rows of A times the columns of B, asynchronously, by four warps that start at a multiple of four. Each
- * warp has 16 of the rows. d[g]: columns 8 g .. 8 g + 7 in the fragment layout of D above, for 4, 8 or 16 groups.
- * a: in the fragment layout of A. b: descriptor of B in shared memory. FIRST: overwrites D instead of adding to it.
- * TURNED: B is MN-major in shared memory, so adjacent values belong to adjacent columns. Otherwise 16 adjacent
- * values belong to one column.
+/* wgmma: 64 rows of A times the columns of B, asynchronously, by four warps that start at a multiple of four. Each warp
+ * has 16 of the rows. d[g]: columns 8 g .. 8 g + 7 in the fragment layout of D above, for 4, 8 or 16 groups g. a: in
+ * the fragment layout of A. b: descriptor of B in shared memory. FIRST: overwrites D instead of adding to it. TURNED: B
+ * is MN-major in shared memory: adjacent values belong to adjacent columns. Otherwise B is K-major: 16 adjacent values
+ * belong to one column.
  *
  *     fence   orders earlier writes to the registers of A and D before the wgmma
  *     commit  makes a group of the wgmmas issued since the last commit
  *     wait    waits until at most N groups are pending: D of the completed ones is valid, A and B may be changed
  *     pin     forces d into registers here: earlier writes precede it, later reads follow it
  *
- * D must not be touched before the wait, except by wgmmas of equal shape, which execute in order. Threads that
- * write B with ordinary stores or cp.async call ptx_fence_async() before they release it to wgmma. */
+ * D must not be touched before the wait, except by wgmmas of equal shape, which execute in order. Threads that write B
+ * with ordinary stores or cp.async call ptx_fence_async() before they release it to wgmma. */
 PI_FN constexpr bool ptx_has_wgmma()
 {
 #ifdef PI_HAS_WGMMA
@@ -246,7 +253,7 @@ template <int N> PI_FN void ptx_wgmma_fence(uint32_t (&a)[N][4])
 }
 PI_FN void ptx_wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> PI_FN void ptx_wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
-/* Waits for all but N groups, then pins d: reads of d stay after the wait. */
+/* Waits until at most N wgmma groups are pending, then pins d, so that the compiler keeps reads of d after the wait. */
 template <int N, int G> PI_FN void ptx_wgmma_wait(float (&d)[G][4])
 {
     ptx_wgmma_wait<N>();
@@ -270,7 +277,7 @@ template <int N, int G> PI_FN void ptx_wgmma_wait(float (&d)[G][4])
                  "wgmma.mma_async.sync.aligned.m64n" columns "k16.f32." type "." type " {" text "}, " behind ";\n\t}"     \
                  : operands                                                                                               \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(TURNED ? 1 : 0))
-/* g: number of 8-column groups; text: D's operands; `behind`: the operands after D. */
+/* g: number of 8-column groups; text: asm operands of D; `behind`: the asm operands after D. */
 #define PI_WGMMA_OF(name, type, g, columns, text, behind)                                                                 \
     template <bool FIRST = false, bool TURNED = false>                                                                    \
     PI_FN void name(float (&d)[g][4], const uint32_t (&a)[4], uint64_t b)                                                 \
@@ -297,7 +304,7 @@ PI_WGMMA(ptx_wgmma_f16, "f16")
 PI_WGMMA(ptx_wgmma_bf16, "bf16")
 #undef PI_WGMMA
 
-/* Bitwise operations of three words in one instruction. The compiler emits two where b and c are both constants. */
+/* One bitwise instruction with three operands. If b and c are both constants, the compiler emits two. */
 PI_FN uint32_t ptx_and_or(uint32_t a, uint32_t b, uint32_t c) /* a & b | c */
 {
     uint32_t d;
@@ -310,7 +317,7 @@ PI_FN uint32_t ptx_and_xor(uint32_t a, uint32_t b, uint32_t c) /* (a & b) ^ c */
     asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
     return d;
 }
-/* __byte_perm() without masking the selectors: each selector in s is 0 to 7. */
+/* As __byte_perm(a, b, s), but without masking the selectors: each selector in s must be 0 to 7. */
 PI_FN uint32_t ptx_permute(uint32_t a, uint32_t b, uint32_t s)
 {
     uint32_t d;
@@ -364,8 +371,8 @@ PI_MMA_SCALED(ptx_mma_mxf8_e2m1_e4m3, "kind::mxf8f6f4.block_scale.scale_vec::1X.
 PI_MMA_SCALED(ptx_mma_mxf8_e2m1_e2m1, "kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e2m1.e2m1.f32.ue8m0", "m16n8k32")
 #undef PI_MMA_SCALED
 
-/* Returns the thread's index as a value opaque to the compiler. Values derived from it are recomputed in each loop
- * iteration; values derived from threadIdx would stay in registers. */
+/* Returns threadIdx.x as a value opaque to the compiler. Values derived from it are recomputed in each loop iteration;
+ * values derived from threadIdx itself would occupy registers throughout the loop. */
 PI_FN int ptx_thread()
 {
     int x = (int) threadIdx.x;
@@ -373,7 +380,7 @@ PI_FN int ptx_thread()
     return x;
 }
 
-/* Returns the thread's index, read anew from the special register, so that even the index occupies no register. */
+/* Returns threadIdx.x, read from the special register at each call, so that even the index occupies no register. */
 PI_FN int ptx_read_thread()
 {
     int x;
@@ -381,8 +388,8 @@ PI_FN int ptx_read_thread()
     return x;
 }
 
-/* Returns the low half of x. Its product with an int is one instruction; with a plain cast the compiler emits
- * several. */
+/* Returns the low half of x. The product of the result with an int is one instruction; with a plain cast of x the
+ * compiler emits several. */
 PI_FN int ptx_low(int64_t x)
 {
     int y;
@@ -390,15 +397,15 @@ PI_FN int ptx_low(int64_t x)
     return y;
 }
 
-/* Makes x opaque: values derived from it are recomputed in each loop iteration. */
+/* Makes x opaque to the compiler: values derived from it are recomputed in each loop iteration. */
 PI_FN void ptx_opaque(float &x) { asm volatile("" : "+f"(x)); }
 PI_FN int ptx_opaque(int x)
 {
     asm volatile("" : "+r"(x));
     return x;
 }
-/* Returns x pinned to a register. Without it the compiler, short of registers, recomputes addresses in each
- * iteration. */
+/* Returns x as a value that the compiler cannot recompute. Without it, a compiler short of registers recomputes
+ * addresses in each iteration. */
 PI_FN uint32_t ptx_pin(uint32_t x)
 {
     asm volatile("" : "+r"(x));
@@ -409,15 +416,15 @@ PI_FN const uint8_t *ptx_pin(const uint8_t *p)
     asm volatile("" : "+l"(p));
     return p;
 }
-/* Returns the number of blocks in a launch that spin until its other blocks arrive. On a device this is `want`: the
- * caller guarantees that the other blocks fit on the device alongside them. */
+/* Returns the number of blocks of a launch that may spin until its other blocks arrive. On a device this is `want`: the
+ * caller guarantees that the other blocks fit on the device alongside the spinning ones. */
 PI_FN constexpr uint32_t ptx_max_spinning(uint32_t want) { return want; }
-/* Marks the end of the thread's own work, before the fused epilogue. Only the emulator uses it. */
+/* Marks the end of the calling thread's own work, before the epilogue. Only the emulator uses it. */
 PI_FN void ptx_arriving() {}
-/* Counts a block as arrived. Returns the number of blocks that arrived before it. */
+/* Counts a block as arrived in *counter. Returns the number of blocks that arrived before it. */
 PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t) { return atomicAdd(counter, 1u); }
-/* Counts a block as left. Returns true for the last one, which would make the counter `last` and resets it to 0
- * instead. A caller that ignores the result does not wait for the atomic. */
+/* Counts a block as done in *counter. Returns true for the last one, which would make the counter `last` and resets it
+ * to 0 instead. A caller that ignores the result does not wait for the atomic. */
 PI_FN bool ptx_leave(uint32_t *counter, uint32_t last) { return atomicInc(counter, last - 1) == last - 1; }
 
 /* 2^x, within 2 ulp. Subnormal results are flushed to 0. */
@@ -441,7 +448,8 @@ PI_FN float ptx_rsqrt(float x)
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-/* Conversions between float and F16 or BF16. They round to nearest even; values beyond the largest become infinite. */
+/* Conversions between float and F16 or BF16 bits. They round to nearest even; values beyond the largest become
+ * infinite. */
 PI_FN uint16_t ptx_half(float f)
 {
     uint16_t h;
@@ -460,7 +468,8 @@ PI_FN uint16_t ptx_bf16(float f)
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(f));
     return h;
 }
-/* Two 16-bit floats in a word; the first argument is in the low half. */
+/* ptx_bf16x2() and ptx_half2() return two 16-bit floats in a word, with the first argument in the low half.
+ * ptx_floats() returns the two values of such a word. */
 PI_FN uint32_t ptx_bf16x2(float low, float high)
 {
     uint32_t y;
@@ -480,7 +489,7 @@ PI_FN float2 ptx_floats(uint32_t half2)
         : "=f"(y.x), "=f"(y.y) : "r"(half2));
     return y;
 }
-/* Returns x - half2.low and y - half2.high as two F16: the rounding errors of ptx_half2(x, y). */
+/* Returns x - low half and y - high half of half2, as two F16: the rounding errors of half2 = ptx_half2(x, y). */
 PI_FN uint32_t ptx_rest(float x, float y, uint32_t half2)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
@@ -494,8 +503,8 @@ PI_FN uint32_t ptx_rest(float x, float y, uint32_t half2)
     return ptx_half2(x - f.x, y - f.y);
 #endif
 }
-/* Computes ptx_half2() and ptx_rest() together. The F16 are rounded one by one: the compiler would copy a word that is
- * created in one instruction and then unpacked. */
+/* Computes half2 = ptx_half2(x, y) and rest = ptx_rest(x, y, half2). Two instructions round the two F16, because the
+ * compiler would copy a word that one instruction creates and that is then unpacked. */
 PI_FN void ptx_split(float x, float y, uint32_t &half2, uint32_t &rest)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
@@ -641,8 +650,8 @@ PI_FN int ptx_low(int64_t x) { return (int) x; }
 PI_FN int ptx_opaque(int x) { return x; }
 PI_FN uint32_t ptx_pin(uint32_t x) { return x; }
 PI_FN const uint8_t *ptx_pin(const uint8_t *p) { return p; }
-/* In the emulator only the resident blocks run concurrently. In a sampled launch one block counts as the last, and the
- * counter stays 0. */
+/* In the emulator only options.resident blocks run concurrently, so at most that many may spin. If a launch is sampled,
+ * one block counts as the last to arrive, and the counter stays 0. */
 PI_FN uint32_t ptx_max_spinning(uint32_t) { return simt::options.resident; }
 PI_FN void ptx_arriving() { simt::arrives(); }
 PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t total, SIMT_AT)
@@ -680,8 +689,8 @@ PI_FN void ptx_split(float x, float y, uint32_t &half2, uint32_t &rest)
 
 PI_FN float ptx_of_bf16(uint16_t h) { return __uint_as_float((uint32_t) h << 16); }
 
-/* Start of most kernels with programmatic dependent launch: lets the next kernel begin, then waits for the previous
- * ones. */
+/* Start of most kernels: lets the next kernel of the stream begin early (programmatic dependent launch), then waits for
+ * the previous kernels. */
 PI_FN void ptx_wait_dependency()
 {
     ptx_launch_dependents();

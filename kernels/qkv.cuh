@@ -1,9 +1,9 @@
-/* Queries, keys and values before attention: bias, norm, RoPE, scale, and the write of K and V to the paged cache.
- * Used by the separate kernel (qkv_kernels.cuh) and by epilogues of products (tail.cuh).
+/* Queries, keys and values before attention (op qkv): bias, norm, RoPE, scale, and the write of K and V to the paged
+ * cache. Used by the separate kernel (qkv_kernels.cuh) and by epilogues of products (tail.cuh).
  *
- * A warp processes one head of one token. The row is in the warp's shared memory, since the two values of a RoPE
- * pair belong to different lanes. In a quantized cache each lane has one value of a group of 32, so the group's
- * scale is a max or a sum over the warp. Queries for rotated keys get the cache rotation last. */
+ * qkv_head() processes one head of one token, by a warp. The row is in the warp's shared memory, since the two values
+ * of a RoPE pair belong to different lanes. In a quantized cache each lane has one value of a group of 32, so the
+ * group's scale is a max or a sum over the warp. Queries for rotated keys get the cache rotation last. */
 #ifndef PI_QKV_CUH
 #define PI_QKV_CUH
 
@@ -11,7 +11,7 @@
 #include "cache.cuh"
 #include "input.cuh"
 
-/* row = row / sqrt(mean(row^2) + eps) * w. w NULL = no weight. */
+/* row = row / sqrt(mean(row^2) + eps) * w, for n values in shared memory, by a warp. w NULL = no weight. */
 PI_FN void norm_row(float *row, int32_t n, const float *w, float eps, int lane)
 {
     float s = 0;
@@ -22,7 +22,8 @@ PI_FN void norm_row(float *row, int32_t n, const float *w, float eps, int lane)
     __syncwarp();
 }
 
-/* Applies RoPE to the pairs (i, i + stride), i < n_rot / 2. table: n_rot / 2 cosines, then sines. */
+/* Applies RoPE to the pairs (i, i + stride) of a row in shared memory, i < n_rot / 2, by a warp. table: n_rot / 2
+ * cosines, then n_rot / 2 sines. */
 PI_FN void rotate_row(float *row, const float *table, int32_t n_rot, int32_t stride, int lane)
 {
     struct turn {
@@ -38,15 +39,17 @@ PI_FN void rotate_row(float *row, const float *table, int32_t n_rot, int32_t str
     __syncwarp();
 }
 
+/* Converts a row of n floats to cache type `type` and writes it to cache row `to`, by a warp. */
 PI_FN void store_row(int32_t type, cache_row to, const float *row, int32_t n, int lane)
 {
 #pragma unroll 1
-    /* all lanes are active if the type has groups */
+    /* types with groups have n % 32 = 0, so all lanes call cache_put() */
     for (int32_t i = lane; i < n; i += 32) cache_put(type, to, i / 32, row[i], lane);
 }
 
 /* Processes head `head` of a token, by a warp. Heads are numbered queries, keys, values. Queries are updated in place;
- * keys and values are written to the cache. row: head_dim floats of shared memory for this warp. */
+ * keys and values are written to the cache, unless the token's slot is negative. row: head_dim floats of shared memory
+ * for this warp. */
 PI_FN void qkv_head(const pi__k_qkv &a, int32_t token, int32_t head, float *row, int lane)
 {
     const int32_t n = a.cache.head_dim, n_kv = a.k ? a.cache.n_head_kv : 0;
@@ -66,9 +69,9 @@ PI_FN void qkv_head(const pi__k_qkv &a, int32_t token, int32_t head, float *row,
     if (w || (is_v && a.v_norm)) norm_row(row, n, w, a.eps, lane);
     const float *rope = is_q ? a.q_rope : a.rope;
     if (rope && !is_v) rotate_row(row, rope + (size_t) token * (size_t) a.n_rot, a.n_rot, a.pair_stride, lane);
-    /* Queries stay in place, scaled; keys and values go to the cache. */
+    /* Write back: queries in place, scaled; keys and values to the cache. */
     if (is_q) {
-        const bool turned = is_rotated(a.cache.type_k); /* then n is a multiple of 32 */
+        const bool turned = is_rotated(a.cache.type_k); /* rotated types have n % 32 = 0 */
         for (int32_t i = lane; i < n; i += 32) {
             const float f = row[i] * a.q_scale;
             q[i] = turned ? cache_turn(f, false, lane) : f;
@@ -80,7 +83,7 @@ PI_FN void qkv_head(const pi__k_qkv &a, int32_t token, int32_t head, float *row,
                   row, n, lane);
     }
 }
-/* Number of query, key and value heads of a token. */
+/* Returns the number of query, key and value heads of a token. */
 PI_FN int32_t qkv_heads(const pi__k_qkv &a) { return a.n_head + (a.k ? 2 * a.cache.n_head_kv : 0); }
 
 #endif

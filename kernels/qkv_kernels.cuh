@@ -1,5 +1,5 @@
-/* Queries, keys and values before attention (qkv.cuh), one warp per head of a token, and the kernel that unrotates
- * attention's results over rotated values. */
+/* Kernel qkv: queries, keys and values before attention (qkv.cuh). Kernel turn_back: unrotates attention's results over
+ * rotated values. Both: grid x = token, y = QKV_WARPS heads; one warp per head. */
 #ifndef PI_QKV_KERNELS_CUH
 #define PI_QKV_KERNELS_CUH
 
@@ -19,7 +19,8 @@ __global__ void __launch_bounds__(QKV_WARPS * 32) qkv(pi__k_qkv a)
     if (head < qkv_heads(a)) qkv_head(a, (int32_t) blockIdx.x, head, (float *) raw + warp * a.cache.head_dim, lane);
 }
 
-/* Unrotates attention's results over values of a rotated type, then applies the gate. One warp per head of a token. */
+/* Unrotates attention's results over values of a rotated type, then multiplies them by sigmoid(gate), if there is a
+ * gate. */
 __global__ void __launch_bounds__(QKV_WARPS * 32) turn_back(pi__k_unrotate a)
 {
     ptx_wait_dependency();

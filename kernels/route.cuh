@@ -1,17 +1,18 @@
-/* MoE routing of a row to experts, with weights, by a warp. For small row counts one thread block then sorts the
- * pairs (moe_kernels.cuh), in its own launch or in the epilogue of the launch that computes the logits.
+/* MoE routing: route_row() chooses the experts of a row and their weights, by a warp. route_all() routes up to 32 rows
+ * in one thread block and sorts the pairs of row and expert by expert (moe_kernels.cuh). It runs in a separate launch
+ * or in the epilogue of the launch that computes the logits. Input and output: pi__k_routes.
  *
- * An expert's gate is the softmax over all logits plus an optional bias, sqrt(log(1 + e^logit)), or sigmoid(logit).
- * The experts with the best gates are chosen; sigmoid and sqrt-softplus gates may get a bias for this choice.
- * Alternatively a table lists the experts of the row's token. Weights are the gates divided by their sum. */
+ * An expert's gate is the softmax over all logits plus an optional bias, sqrt(log(1 + e^logit)), or sigmoid(logit). The
+ * experts with the best gates are chosen; sigmoid and sqrt-softplus gates may get a bias for this choice. Alternatively
+ * a table lists the experts of the row's token. Weights are the gates divided by their sum, times weights_scale. */
 #ifndef PI_ROUTE_CUH
 #define PI_ROUTE_CUH
 
 #include "moe.cuh"
 #include "warp.cuh"
 
-/* Combines a value and its index to a key; larger keys are better: larger value, then smaller index. NaN is the
- * worst. */
+/* Returns a key for value f with index i. The larger of two keys is the better: larger value, then smaller index. NaN
+ * is the worst. */
 PI_FN uint64_t rank_key(float f, int32_t i)
 {
     return (uint64_t) rank_of(f) << 32 | (0xffffffffu - (uint32_t) i);
@@ -19,25 +20,27 @@ PI_FN uint64_t rank_key(float f, int32_t i)
 
 PI_FN float sqrt_softplus(float x) { return sqrtf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)))); }
 
-/* Returns the gate of a logit that does not depend on other logits (sigmoid, sqrt-softplus). */
+/* Returns the gate of logit x, for gatings in which it does not depend on other logits (sigmoid, sqrt-softplus). */
 PI_FN float own_gate(const pi__k_routes &a, float x)
 {
     return a.gating == PI__GATE_SIGMOID ? 1.0f / (1.0f + expf(-x)) : sqrt_softplus(x);
 }
 
-/* Returns the softmax input of expert i. */
+/* Returns the input of the softmax for expert i: logit plus bias. */
 PI_FN float soft_logit(const pi__k_routes &a, const float *logits, int32_t i)
 {
     return a.bias ? logits[i] + a.bias[i] : logits[i];
 }
 
-/* Returns the value that ranks expert i. Softmax keeps the order of logits, so it needs no exp. */
+/* Returns the value that ranks expert i. For softmax this is its input, which has the order of the gates and needs no
+ * exp. */
 PI_FN float choice_of(const pi__k_routes &a, const float *logits, int32_t i)
 {
     if (a.gating == PI__GATE_SOFTMAX) return soft_logit(a, logits, i);
     return own_gate(a, logits[i]) + (a.bias ? a.bias[i] : 0.0f);
 }
 
+/* Returns the largest v of the warp, to all lanes. */
 PI_FN uint64_t warp_best(uint64_t v)
 {
     for (int o = 16; o; o >>= 1) {
@@ -50,9 +53,9 @@ PI_FN uint64_t warp_best(uint64_t v)
 /* Returns the index that a rank_key() contains. */
 PI_FN int32_t index_of(uint64_t key) { return (int32_t) (0xffffffffu - (uint32_t) key); }
 
-/* Keys of the lane's experts: lane, lane + 32, .. They stay in registers for up to HELD experts; for more experts
- * they are recomputed each time. 0 = none. */
-enum { HELD_KEYS = 8 /* keys of a lane */, HELD = 32 * HELD_KEYS };
+/* Keys of the lane's experts: lane, lane + 32, .. They stay in registers for up to HELD experts. With more experts, the
+ * keys are recomputed for each rank. 0 = no expert. */
+enum { HELD_KEYS = 8 /* keys per lane */, HELD = 32 * HELD_KEYS };
 struct held_keys {
     uint64_t key[HELD_KEYS];
 };
@@ -67,7 +70,7 @@ PI_FN held_keys hold_keys(const pi__k_routes &r, const float *logits)
     return h;
 }
 
-/* Returns the lane's best key below `than`, or 0 if there is none. */
+/* Returns the best key of the lane's experts below `than`, or 0 if there is none. */
 PI_FN uint64_t next_best(const pi__k_routes &a, const float *logits, const held_keys &h, uint64_t than)
 {
     uint64_t best = 0;
@@ -82,7 +85,7 @@ PI_FN uint64_t next_best(const pi__k_routes &a, const float *logits, const held_
     return best;
 }
 
-/* Writes the ids of the n_used best experts, by rank. */
+/* Writes the ids of the n_used best experts of a row to id, best first. Called by a warp. */
 PI_FN void choose_experts(const pi__k_routes &a, const float *logits, int32_t *id)
 {
     const held_keys h = hold_keys(a, logits);
@@ -94,8 +97,8 @@ PI_FN void choose_experts(const pi__k_routes &a, const float *logits, int32_t *i
     }
 }
 
-/* Computes the gates of the chosen experts, one per lane, to `weight`. Returns their sum, added by rank, but at least
- * PI__K_MIN_SUM. Called by a warp. */
+/* Computes the gates of the n_used experts id, one per lane, to `weight`. Returns their sum, added by rank, but at
+ * least PI__K_MIN_SUM. Called by a warp. */
 PI_FN float weigh_experts(const pi__k_routes &a, const float *logits, const int32_t *id, float *weight)
 {
     const bool soft = a.gating == PI__GATE_SOFTMAX;
@@ -116,7 +119,7 @@ PI_FN float weigh_experts(const pi__k_routes &a, const float *logits, const int3
     return sum < PI__K_MIN_SUM ? PI__K_MIN_SUM : sum;
 }
 
-/* Routes row r: writes its experts and weights. */
+/* Routes row r: writes its experts to a.id and their weights to a.weight. Called by a warp. */
 PI_FN void route_row(const pi__k_routes &a, int64_t r)
 {
     const float *logits = a.logits + r * a.ldl;
@@ -131,7 +134,8 @@ PI_FN void route_row(const pi__k_routes &a, int64_t r)
     for (int32_t k = lane; k < a.n_used; k += 32) weight[k] = weight[k] / sum * a.weights_scale;
 }
 
-/* Appends the tiles of expert e, which has columns first .. first + n - 1, to the lists. */
+/* Appends the tiles of expert e, which has columns first .. first + n - 1, to the lists: full tiles of MANY columns,
+ * and a last tile in the list for its size. Called by one thread. */
 PI_FN void make_tiles(const pi__k_routes &a, int32_t e, int32_t first, int32_t n)
 {
     int32_t left = n % MANY, many = n / MANY + (left > SOME), list = left > FEW;
@@ -144,7 +148,7 @@ PI_FN void make_tiles(const pi__k_routes &a, int32_t e, int32_t first, int32_t n
 }
 
 /* Exclusive prefix sum over the block's threads: returns carry plus v of all threads before this one. Then adds v of
- * all threads to carry. sums: [32] in shared memory, free again on return. */
+ * all threads to carry. sums: [32] in shared memory, free again on return. Called by all threads. */
 PI_FN int32_t sum_before(int32_t v, int32_t &carry, int32_t *sums)
 {
     int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_warp = (int) blockDim.x / 32;
@@ -163,7 +167,7 @@ PI_FN int32_t sum_before(int32_t v, int32_t &carry, int32_t *sums)
     return before + sum - v;
 }
 
-/* Marks row `row` at its experts, as bit r (0..31). Called by a warp. */
+/* Sets bit r (0 .. 31) in the word marks[e] of each expert e of row `row`. Called by a warp. */
 PI_FN void mark(const pi__k_routes &a, int64_t row, int r, uint32_t *marks)
 {
     for (int32_t k = (int32_t) threadIdx.x % 32; k < a.n_used; k += 32)
@@ -171,7 +175,8 @@ PI_FN void mark(const pi__k_routes &a, int64_t row, int r, uint32_t *marks)
 }
 
 /* Computes the columns of a row's pairs (a.column) and the rows of these columns (a.row), by a warp. r: index of the
- * row in its group of 32 rows; marks: the group's. first[e]: column of the group's first pair with expert e. */
+ * row in its group of 32 rows. marks, first: of this group, by expert. first[e]: column of the group's first pair with
+ * expert e. */
 PI_FN void sort_row(const pi__k_routes &a, int64_t row, int r, const uint32_t *marks, const int32_t *first)
 {
     for (int32_t k = (int32_t) threadIdx.x % 32; k < a.n_used; k += 32) {
@@ -181,14 +186,14 @@ PI_FN void sort_row(const pi__k_routes &a, int64_t row, int r, const uint32_t *m
     }
 }
 
-/* Bytes of shared memory for route_all(). */
+/* Returns the bytes of shared memory for route_all(). */
 static inline size_t route_bytes(const pi__k_routes &a)
 {
     return 32 * sizeof(int32_t) + 2 * sizeof(uint32_t) * (size_t) a.n_expert;
 }
 
 /* Routes up to 32 rows, sorts their pairs and lists the tiles, by a block of any number of threads. raw: route_bytes()
- * of shared memory for sums, first column of each expert, and marks. */
+ * of shared memory for sums [32], first column and marks of each expert. */
 PI_FN void route_all(const pi__k_routes &a, unsigned char *raw)
 {
     int32_t *sums = (int32_t *) raw, *first = sums + 32, carry = 0, e = (int32_t) threadIdx.x;

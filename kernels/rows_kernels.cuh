@@ -1,7 +1,8 @@
-/* Small ops on rows of floats: residual stream with norm, RoPE tables, row gathering, soft capping, gated sums.
+/* Small ops on rows of floats: norms, residual adds, convolution, RoPE tables, row gathering, soft capping,
+ * activations, gated sums, copies.
  *
- * All are memory-bound: one block per row, or one thread per value. A row's sum of squares is always computed by 256
- * threads, each adding its values in order, so its bits depend on n alone. */
+ * All are memory-bound. Grid: one block per row of x or out, unless noted. A row's sum of squares is always computed by
+ * 256 threads, each adding its values in order, so its bits depend on n alone. */
 #ifndef PI_ROWS_KERNELS_CUH
 #define PI_ROWS_KERNELS_CUH
 
@@ -12,6 +13,7 @@ namespace rows {
 
 enum { ROW_THREADS = 256 };
 
+/* out = RMSNorm(x) * w. x: rows of n values; ldo: floats between rows of out. */
 __global__ void __launch_bounds__(ROW_THREADS) norm(float *out, int64_t ldo, const float *x, const float *w, float eps,
                                                     int64_t n)
 {
@@ -23,6 +25,7 @@ __global__ void __launch_bounds__(ROW_THREADS) norm(float *out, int64_t ldo, con
     input_row{x, nullptr, w, PI__IN_RMSNORM, factor, 0.0f}.each({0, 1}, n, [&](int32_t i, float v) { out[i] = v; });
 }
 
+/* A residual add with norm: add_row() of input.cuh. */
 __global__ void __launch_bounds__(ROW_THREADS) add_norm(pi__k_add a)
 {
     ptx_wait_dependency();
@@ -30,8 +33,8 @@ __global__ void __launch_bounds__(ROW_THREADS) add_norm(pi__k_add a)
     add_row(a, blockIdx.x, (float *) raw);
 }
 
-/* Convolves each column of a token with earlier tokens of its sequence in the step (op block_conv). Grid: one block per
- * token; a thread has columns c, c + 256, .. */
+/* Convolves each column of a token with earlier tokens of its sequence in the step (op block_conv in ops.h). Grid: one
+ * block per token; a thread has columns c, c + 256, .. */
 __global__ void __launch_bounds__(ROW_THREADS)
     block_conv(pi__block_conv a, const int32_t *seq, const int32_t *seq_start)
 {
@@ -47,6 +50,8 @@ __global__ void __launch_bounds__(ROW_THREADS)
     }
 }
 
+/* Writes row blockIdx.x of the RoPE table: n_freq cosines, then n_freq sines of pos * freq, times a scale. Grid: x =
+ * token, y = blocks of frequencies; one thread per frequency. */
 __global__ void rope(const int32_t *pos, PI_CONSTANT pi__rope a)
 {
     ptx_wait_dependency();
@@ -58,6 +63,7 @@ __global__ void rope(const int32_t *pos, PI_CONSTANT pi__rope a)
     row[a.n_freq + i] = sinf(angle) * scale;
 }
 
+/* out[i] = x[row[i]], or zeros if row[i] is negative; rows of n values. */
 __global__ void __launch_bounds__(ROW_THREADS) gather_rows(const float *x, const int32_t *row, int64_t n, float *out)
 {
     ptx_wait_dependency();
@@ -67,6 +73,7 @@ __global__ void __launch_bounds__(ROW_THREADS) gather_rows(const float *x, const
                [&](int32_t i) { return from < 0 ? 0.0f : x[from * n + i]; }, [&](int32_t i, float v) { out[i] = v; });
 }
 
+/* x[i] += table[row[i]]; rows of n values. */
 __global__ void __launch_bounds__(ROW_THREADS) add_rows(float *x, const float *table, const int32_t *row, int64_t n)
 {
     ptx_wait_dependency();
@@ -79,6 +86,7 @@ __global__ void __launch_bounds__(ROW_THREADS) add_rows(float *x, const float *t
                [&](int32_t i, const addends &v) { x[i] = v.a + v.b; });
 }
 
+/* x = cap * tanh(x / cap) for n values. Grid: any number of blocks. */
 __global__ void __launch_bounds__(ROW_THREADS) softcap(float *x, float cap, size_t n)
 {
     ptx_wait_dependency();
@@ -86,8 +94,8 @@ __global__ void __launch_bounds__(ROW_THREADS) softcap(float *x, float cap, size
     for (size_t i = (size_t) blockIdx.x * ROW_THREADS + threadIdx.x; i < n; i += step) x[i] = cap * tanhf(x[i] / cap);
 }
 
-/* Adds y and bias b to x, then applies LayerNorm in place. Grid: one block per row. A thread changes only values that
- * it reads itself. */
+/* x = LayerNorm(x + y + b) * w + shift, in place; y, b NULL = not added. A thread changes only values that it reads
+ * itself. */
 __global__ void __launch_bounds__(ROW_THREADS) layer_norm(pi__layer_norm a)
 {
     ptx_wait_dependency();
@@ -106,7 +114,7 @@ __global__ void __launch_bounds__(ROW_THREADS) layer_norm(pi__layer_norm a)
     for (int64_t i = threadIdx.x; i < a.n; i += ROW_THREADS) x[i] = (x[i] - mean) * factor * a.w[i] + a.shift[i];
 }
 
-/* x = gelu(x + b). Grid: one block per row. */
+/* x = gelu(x + b), with the exact GELU; b NULL = no bias. */
 __global__ void __launch_bounds__(ROW_THREADS) gelu(float *x, const float *b, int64_t n)
 {
     ptx_wait_dependency();
@@ -117,6 +125,7 @@ __global__ void __launch_bounds__(ROW_THREADS) gelu(float *x, const float *b, in
     }
 }
 
+/* y += sigmoid(gate) * x, with one gate per row, ldg floats apart. */
 __global__ void __launch_bounds__(ROW_THREADS)
     add_gated(float *y, const float *x, const float *gate, int64_t ldg, int64_t n)
 {
@@ -127,7 +136,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
     for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) y[i] = fmaf(g, x[i], y[i]);
 }
 
-/* Copies n values of each shard p to y[row, p * n ..]. Grid: one block per row. */
+/* Copies n values of each shard p of x to y[row][p * n ..]. step: floats between shards; ldx, ldy: between rows. */
 __global__ void copy_2d(const float *x, int64_t step, int64_t ldx, int32_t n_shards, int64_t n, float *y, int64_t ldy)
 {
     ptx_wait_dependency();

@@ -1,32 +1,34 @@
-/* Attention of tokens to lists of rows that are both key and value (op sparse in ops.h): code shared by its
- * kernels. sparse_kernels.cuh handles all kinds of rows. latent_kernels.cuh handles the long rows of latent
- * attention where products need not be exact.
+/* Attention of tokens to lists of rows that are both key and value (op sparse in ops.h): code shared by its kernels.
+ * sparse_kernels.cuh handles all kinds of rows. latent_kernels.cuh handles the long rows of latent attention where
+ * products need not be exact. Entry point: process_list(), the body of both kernels.
  *
- * A token's list has the rows of its window by position, then its entries. A block has a token and 32 or 16 of its
- * heads. It streams the list through shared memory, S::TILE rows at a time. S is the kernel's shape.
+ * A token's list has the cache rows of its window by position, then its entries (compressed rows). A thread block has
+ * one token and 16 or more of its heads. It streams the list through shared memory, S::TILE rows at a time. The
+ * template parameter S of the functions is the kernel's shape: its constants, shared memory offsets and accumulators.
  *
- * KV SPLITS. A list is divided into splits of KV_SPLIT rows, doubled until there are at most MAX_SPLITS. Each
- * split has its own sum (m, l, O). The sums are folded in order, either by the one block that computed them, or
- * from scratch. In the second case the last-arriving blocks of the launch divide the heads of all tokens
- * (tail.cuh):
+ * KV SPLITS. A list is divided into splits of KV_SPLIT rows; the length is doubled until there are at most MAX_SPLITS.
+ * Each split has its own sum: maximum m, sum of exponentials l, weighted rows O. The splits' sums are folded in order.
+ * Without S::UNITS one block computes all splits of a list and folds them. With S::UNITS each block computes one split
+ * and stores its sum ("unit") to scratch. Then the last-arriving blocks of the launch divide the heads of all tokens
+ * (tail.cuh) and fold their units:
  *
  *     300 rows    [ 0..127 ][ 128..255 ][ 256..299 ]
  *     4096 rows   [ 0..255 ][ 256..511 ] ...                     16 splits
  *     4097 rows   [ 0..511 ][ 512..1023 ] ...                    9
  *
- * With S::FEW, lists of more than 8 splits use splits of twice the length: the sums of 128 heads in scratch are
- * twice the bytes of a split's rows.
+ * With S::FEW, lists of more than 8 splits use splits of twice the length: the units of 128 heads in scratch are twice
+ * the bytes of a split's rows.
  *
- * A token's list and its splits depend on the token alone, so results are batch-invariant. Addresses of rows are
- * found in three steps, KV_SPLIT rows apart, since each step needs the loads of the one before. They are kept in
- * shared memory:
+ * A token's list and its splits depend on the token alone, so results are batch-invariant. Addresses of rows are found
+ * in three steps, KV_SPLIT rows apart, since each step needs the loads of the one before. The addresses are in shared
+ * memory:
  *
- *     current row     row index is read     block index is read     address is kept
+ *     current row     row index is read     block index is read     address is stored
  *     [ n .. ]        from n + 3 KV_SPLIT   from n + 2 KV_SPLIT     from n + KV_SPLIT
  *
  * If all rows are of rotated types, they stay rotated: Q is rotated when it is loaded, and each split's sum is
- * unrotated before it is folded or stored to scratch. If only some are, these are unrotated on their way to shared
- * memory. */
+ * unrotated before it is folded or stored to scratch. If only some rows are rotated, they are unrotated on their way to
+ * shared memory. */
 #ifndef PI_SPARSE_CUH
 #define PI_SPARSE_CUH
 
@@ -37,25 +39,26 @@
 namespace sparse {
 
 enum {
-    WIDTH = 64,      /* columns of the results that a warp has */
+    WIDTH = 64,      /* columns of the results per warp */
     KV_SPLIT = 128,  /* rows of the shortest split */
     MAX_SPLITS = 16,
-    AHEAD = 2 * KV_SPLIT, /* number of row addresses kept in shared memory */
+    AHEAD = 2 * KV_SPLIT, /* row addresses in shared memory */
 };
 
-/* Conversion of rows on their way to shared memory. COPIED: F16, unchanged. ONE: other types, as f16. TWO: F32, as
- * two f16, hi + lo. */
+/* Conversion of rows on their way to shared memory. COPIED: rows are F16 and copied unchanged. ONE: other types,
+ * converted to F16. TWO: F32, converted to two F16 per value, hi + lo. */
 enum { COPIED, ONE, TWO };
 static constexpr float LOG2E = 1.44269504088896340736f;
 #define PI_MINUS_INF __uint_as_float(0xff800000u)
 
-/* A token's list of rows. */
+/* A token's list of cache rows: n_window rows of the window, then entries. */
 struct list {
     int32_t seq, first; /* sequence; position of the window's first row */
     int32_t n_window, n; /* rows of the window; rows of the list */
     const int32_t *pick; /* row index of each entry; NULL = 0, 1, 2 .. */
 };
 
+/* Returns the list of token `token` of the batch. */
 PI_FN list list_of(const pi__k_sparse &k, int32_t token)
 {
     const int32_t pos = k.pos[token];
@@ -68,7 +71,7 @@ PI_FN list list_of(const pi__k_sparse &k, int32_t token)
     return l;
 }
 
-/* True if all rows are of rotated types, and therefore stay rotated. */
+/* Returns true if all rows are of rotated types, and therefore stay rotated in shared memory. */
 PI_FN bool stays_rotated(const pi__k_sparse &k)
 {
     return is_rotated(k.rows.cache.type_k) && (!k.entries.cache.base || is_rotated(k.entries.cache.type_k));
@@ -91,11 +94,12 @@ template <bool FEW> static inline int32_t most_splits(int32_t n)
     return some ? max(splits, 8) : splits;
 }
 
-/* Address lookup for KV_SPLIT rows of the list, EACH rows per thread: want_rows() reads row indices, lookup_rows() the
- * blocks in the cache, put_rows() stores the addresses. */
+/* Address lookup in progress, for KV_SPLIT rows of the list, EACH rows per thread: want_rows() reads row indices,
+ * lookup_rows() reads block ids from the block table, put_rows() stores the addresses to shared memory. */
 template <int EACH> struct wanted {
-    int32_t row[EACH], block[EACH]; /* row negative = none */
+    int32_t row[EACH], block[EACH]; /* row index in the sequence, negative = no row; block id */
 };
+/* nth_wanted(e): index, among the KV_SPLIT rows, of the thread's row e. rows_of(i): cache of row i of the list. */
 PI_FN int32_t nth_wanted(int e) { return (int32_t) (threadIdx.x + (unsigned) e * blockDim.x); }
 PI_FN const pi__k_rows &rows_of(const pi__k_sparse &k, const list &l, int32_t i)
 {
@@ -134,7 +138,7 @@ PI_FN void put_rows(const pi__k_sparse &k, const list &l, int32_t from, const wa
     }
 }
 
-/* Stores 8 values of a row as f16; SPLIT: as hi and lo. */
+/* Stores 8 values of a row as F16 to `to`; SPLIT: as hi to `to` and lo to `to_low`. */
 template <bool SPLIT> PI_FN void put8(uint16_t *to, uint16_t *to_low, const float (&f)[8])
 {
     uint32_t h[4], l[4];
@@ -147,16 +151,16 @@ template <bool SPLIT> PI_FN void put8(uint16_t *to, uint16_t *to_low, const floa
     if (SPLIT) *(uint4 *) to_low = {l[0], l[1], l[2], l[3]};
 }
 
-/* Converts the tile of the list's rows from `first` on, up to `end`. Warp w converts rows w, w + W, ..; a lane
- * converts 8 values at a time. */
+/* Converts the tile of S::TILE rows of the list, from `first` on, to `stage`; rows from `end` on become zeros. Warp w
+ * converts rows w, w + S::W, ..; a lane converts 8 values at a time. address: from put_rows(). */
 template <class S>
 PI_FN void convert_tile(const pi__k_sparse &k, const cache_row *address, uint16_t *stage, int32_t n_window,
                         int32_t first, int32_t end)
 {
-    /* lanes that have one of the last chunks */
+    /* mask of the lanes that convert one of the last 8-value chunks */
     constexpr uint32_t LAST = S::CHUNKS % 32 ? (1u << S::CHUNKS % 32) - 1 : PI_FULL;
     const int lane = ptx_thread() % 32;
-#pragma unroll 1 /* more of it spills registers */
+#pragma unroll 1 /* unrolling spills registers */
     for (int r = ptx_thread() / 32; r < S::TILE; r += S::W) {
         const int32_t at = first + r;
         const cache_row row = at < end ? address[at % AHEAD] : cache_row{nullptr, nullptr};
@@ -165,7 +169,7 @@ PI_FN void convert_tile(const pi__k_sparse &k, const cache_row *address, uint16_
             const bool there = at < end && 8 * c < k.rows.cache.head_dim;
             uint16_t *to = stage + r * S::LD + 8 * c;
             float f[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-            /* equal for all lanes */
+            /* the type is equal for all lanes */
             const int32_t type = at < n_window ? k.rows.cache.type_k : k.entries.cache.type_k;
             if (there) cache_get8(type, row, c, f);
             if (is_rotated(type) && !stays_rotated(k)) unrotate8(f, lane, c - lane + 32 > S::CHUNKS ? LAST : PI_FULL);
@@ -174,8 +178,8 @@ PI_FN void convert_tile(const pi__k_sparse &k, const cache_row *address, uint16_
     }
 }
 
-/* Loads columns of a head's query, from col0 on: f[n][p] is column col0 + 8 n + 2 (lane % 4) + p. Columns and heads
- * beyond the end are 0. */
+/* Loads N groups of 8 columns of a head's query, from col0 on: f[n][p] is column col0 + 8 n + 2 (lane % 4) + p. Columns
+ * and heads beyond the end are 0. */
 template <int N>
 PI_FN void query_columns(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, float (&f)[N][2])
 {
@@ -192,7 +196,8 @@ PI_FN void query_columns(const pi__k_sparse &k, int32_t token, int32_t head, int
 
 /* --------------------------------------------------------------------------------------------------------- results */
 
-/* Fold of two partial softmax sums: the new maximum, the scales of the running sum and of the split's. */
+/* Factors to fold a split's softmax sum into the running sum: the new maximum m, the factor of the running sum, the
+ * factor of the split's sum. Exponents are base 2. */
 struct fold_by {
     float m, run, split;
 };
@@ -202,13 +207,14 @@ PI_FN fold_by fold(float m_run, float m_split)
     return {m, ptx_exp2(m_run - base), ptx_exp2(m_split - base)};
 }
 
-/* Returns the final factor of a head's sums: 1 / l, rescaled; with a sink, its weight is added to l. */
+/* Returns the final factor of a head's O: 1 / l. If the head has a sink, its weight is added to l. m, l: of all
+ * splits. */
 PI_FN float factor_of(const pi__k_sparse &k, int32_t head, float m, float l)
 {
     const float sink = k.a.sinks ? k.a.sinks[head] * LOG2E : PI_MINUS_INF, top = fmaxf(m, sink);
     const float base = top == PI_MINUS_INF ? 0.0f : top, scale = ptx_exp2(m - base),
                 all = fmaf(l, scale, ptx_exp2(sink - base));
-    return all > 0.0f ? scale / all : 0.0f; /* 0 for padding, which attends to no row */
+    return all > 0.0f ? scale / all : 0.0f; /* 0 for padding tokens, which attend to no row */
 }
 
 /* Returns the address of columns d and d + 1 of a head's result. */
@@ -217,7 +223,8 @@ PI_FN float2 *result_at(const pi__k_sparse &k, int32_t token, int32_t head, int3
     return (float2 *) (k.a.out + token * k.a.ldo + (int64_t) head * k.a.dim + d);
 }
 
-/* Applies inverse RoPE to columns d and d + 1 of a token's result, if they are among the last n_rot. */
+/* Returns columns d and d + 1 (x, y) of a token's result, after inverse RoPE if they are among the last n_rot
+ * columns. */
 PI_FN float2 unrotated(const pi__k_sparse &k, int32_t token, int32_t d, float x, float y)
 {
     const pi__sparse &a = k.a;
@@ -227,7 +234,7 @@ PI_FN float2 unrotated(const pi__k_sparse &k, int32_t token, int32_t d, float x,
     return {x, y};
 }
 
-/* Row of a head group of a token, for results that the group's own matrix reads (pi__k_groups). */
+/* Destination of packed results: one row for each head group of each token (pi__k_groups). */
 struct group_row {
     int64_t row;
     uint16_t *words;
@@ -239,8 +246,8 @@ PI_FN group_row row_of_group(const pi__k_groups &g, int32_t group, int32_t token
     return {(int64_t) group * g.rows + token, (uint16_t *) (g.words + at), (float *) (g.factor + at)};
 }
 
-/* Returns a KV split's partial sum in scratch: m [16], l [16], O [16, dim]. Order: tokens of the launch, tiles of
- * 16 heads, splits. */
+/* Returns the address of a KV split's sum (unit) in scratch: m [16], l [16], O [16, dim], for a tile of 16 heads. Units
+ * are ordered by token of the launch, tile of heads, split. token: index in the launch. */
 PI_FN float *unit_of(const pi__k_sparse &k, int32_t token, int32_t tile, int32_t split, int32_t n_splits)
 {
     const size_t tiles = (size_t) (k.a.n_head + 15) / 16,
@@ -254,15 +261,15 @@ template <int M> PI_FN void clear(float (&x)[M][8][4])
     for (int i = 0; i < 32 * M; i++) x[i / 32][i / 4 % 8][i % 4] = 0;
 }
 
-/* Head of part i of the thread's results. A part is 16 values of a head, pairs 8 columns apart; first_column() is
- * its first. */
+/* head_of_part() returns the head of part i of the thread's results. A part is 16 values of a head, in pairs 8 columns
+ * apart. first_column() returns the first column of all parts. */
 template <class S> PI_FN int32_t head_of_part(int i)
 {
     return ((int32_t) blockIdx.x * S::M + i / 2) * 16 + (int32_t) threadIdx.x % 32 / 4 + 8 * (i % 2);
 }
 PI_FN int32_t first_column() { return (int32_t) threadIdx.x / 32 * WIDTH + 2 * ((int32_t) threadIdx.x % 4); }
 
-/* Unrotates a split's sum if its rows stayed rotated. */
+/* Unrotates the split's sum t.acc, if the rows stayed rotated. */
 template <class S> PI_FN void unrotate_sum(const pi__k_sparse &k, S &t)
 {
     const bool turn = S::KIND != COPIED && stays_rotated(k);
@@ -278,7 +285,8 @@ template <class S> PI_FN void unrotate_sum(const pi__k_sparse &k, S &t)
     }
 }
 
-/* Folds a split's sum into the running sums: run has m, l [M][2][16]; t.o has O. */
+/* Folds a split's sum (m and l in `state`, O in t.acc) into the running sums: m and l in run [M][m, l][16], O in t.o.
+ * Then clears t.acc. */
 template <class S> PI_FN void fold_split(const float *state, float *run, S &t)
 {
 #pragma unroll
@@ -304,22 +312,23 @@ template <class S> PI_FN void fold_split(const float *state, float *run, S &t)
 template <class S> PI_FN void end_split(const pi__k_sparse &k, unsigned char *shared, S &t)
 {
     float *run = (float *) (shared + S::run) + ptx_thread() / 32 * S::M * 32;
-    unrotate_sum<S>(k, t); /* with UNITS, the block's only split */
+    unrotate_sum<S>(k, t); /* with UNITS, this is the block's only split */
     if (!S::UNITS) fold_split<S>((const float *) (shared + S::state), run, t);
 }
 
-/* Address lookups in progress: KV_SPLIT rows with known blocks, and the indices of the next KV_SPLIT. */
+/* Address lookups in progress: `next` has KV_SPLIT rows with known blocks, `later` the row indices of the following
+ * KV_SPLIT rows. */
 template <class S> struct ahead {
     wanted<S::EACH> next, later;
 };
 
-/* Advances the lookup when the walk reaches row `from`: stores the addresses of the KV_SPLIT rows from from + KV_SPLIT
- * on, reads the blocks of the next KV_SPLIT rows, and the indices of the KV_SPLIT rows after these. */
+/* Advances the lookup when the walk reaches row `from`: stores the addresses of KV_SPLIT rows, from row from + KV_SPLIT
+ * on. Then reads the blocks of the next KV_SPLIT rows, and the indices of the KV_SPLIT rows after these. */
 template <class S>
 PI_FN void advance_lookup(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t from, int32_t end,
                           ahead<S> &a)
 {
-    const list l = list_of(k, token); /* computed again instead of kept in registers */
+    const list l = list_of(k, token); /* computed again, to save registers */
     /* overwrites addresses that are no longer needed */
     put_rows(k, l, from + KV_SPLIT, a.next, (cache_row *) (shared + S::address));
     a.next = a.later;
@@ -327,8 +336,8 @@ PI_FN void advance_lookup(const pi__k_sparse &k, int32_t token, unsigned char *s
     want_rows(l, from + 3 * KV_SPLIT, end, a.later);
 }
 
-/* Starts the lookup: reads the blocks of the KV_SPLIT rows from `first` on (now) and of the next KV_SPLIT (rows.next),
- * and the indices of the KV_SPLIT rows after these (rows.later). */
+/* Starts the lookup. now: blocks of the KV_SPLIT rows from `first` on. rows.next: blocks of the next KV_SPLIT rows.
+ * rows.later: indices of the KV_SPLIT rows after these. */
 template <class S>
 PI_FN void begin_lookup(const pi__k_sparse &k, const list &l, int32_t first, int32_t end, wanted<S::EACH> &now,
                         ahead<S> &rows)
@@ -340,7 +349,7 @@ PI_FN void begin_lookup(const pi__k_sparse &k, const list &l, int32_t first, int
     lookup_rows(k, l, first + KV_SPLIT, rows.next);
 }
 
-/* Initializes empty sums. */
+/* Clears the running sums (m = -inf, l = 0 in shared memory, O = 0) and the split's O. */
 template <class S> PI_FN void begin_sums(unsigned char *shared, S &t)
 {
     float *run = (float *) (shared + S::run) + threadIdx.x / 32 * S::M * 32;
@@ -349,8 +358,8 @@ template <class S> PI_FN void begin_sums(unsigned char *shared, S &t)
     for (int m = 0; m < S::M; m++) run[32 * m + (int) threadIdx.x % 32] = threadIdx.x % 32 < 16 ? PI_MINUS_INF : 0.0f;
 }
 
-/* Stores the sums of the block's split to scratch as a unit. any: false = the split has no rows, an empty sum is
- * stored. */
+/* Stores the sum of the block's split to scratch as a unit, with token0 as the first token of the launch. any: false =
+ * the split has no rows; an empty sum is stored. */
 template <class S>
 PI_FN void put_unit(const pi__k_sparse &k, const unsigned char *shared, int32_t token, int32_t token0, int32_t n_splits,
                     bool any, const S &t)
@@ -373,7 +382,7 @@ PI_FN void put_unit(const pi__k_sparse &k, const unsigned char *shared, int32_t 
     }
 }
 
-/* Multiplies the block's sums by their final factors and applies inverse RoPE, in place. */
+/* Multiplies the block's O, t.o, by the final factors and applies inverse RoPE, in place. */
 template <class S> PI_FN void finish_sums(const pi__k_sparse &k, const unsigned char *shared, int32_t token, S &t)
 {
     const int lane = (int) threadIdx.x % 32;
@@ -395,6 +404,7 @@ template <class S> PI_FN void finish_sums(const pi__k_sparse &k, const unsigned 
     }
 }
 
+/* Writes the block's results t.o as floats to k.a.out. */
 template <class S> PI_FN void put_results(const pi__k_sparse &k, int32_t token, const S &t)
 {
 #pragma unroll
@@ -410,15 +420,16 @@ template <class S> PI_FN void put_results(const pi__k_sparse &k, int32_t token, 
     }
 }
 
-/* Computes the largest value of each head group from all warps' columns, to most [2 M][8][W]: parts, groups of a
- * part, warps. All threads call it. */
+/* Computes the largest absolute value of each head group per warp, to most [2 M parts][8][W warps] in shared memory.
+ * Entry [i][g][w] is the maximum of group g among the heads of part i, over the columns of warp w. All threads call
+ * it. */
 template <class S> PI_FN void see_groups(const pi__k_sparse &k, float *most, const S &t)
 {
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, heads = k.groups.heads;
 #pragma unroll
     for (int i = 0; i < 2 * S::M; i++) {
         const int m = i / 2, r = i % 2;
-        float largest = 0; /* columns beyond the end are 0 */
+        float largest = 0; /* columns beyond the end are 0 and do not change the maximum */
 #pragma unroll
         for (int j = 0; j < 16; j++) largest = fmaxf(largest, abs_or_inf(t.o[m][j / 2][2 * r + j % 2]));
         for (int o = 1; o < 4 * heads; o *= 2) largest = fmaxf(largest, __shfl_xor_sync(PI_FULL, largest, o));
@@ -427,8 +438,9 @@ template <class S> PI_FN void see_groups(const pi__k_sparse &k, float *most, con
     __syncthreads();
 }
 
-/* Packs a block of 32 columns of a group's row, from the lane's values in part i, tile n0 on: words of columns c
- * and c + 16, for c = 8 j + 2 (lane % 4) + p. Lanes 2 apart exchange words, so that each has 16 contiguous bytes. */
+/* Returns 16 contiguous bytes of a packed row: a block of 32 columns of a head, from the lane's values in part i,
+ * groups n0 .. n0 + 3 of 8 columns, times `by`. A word has columns c and c + 16, for c = 8 j + 2 (lane % 4) + p. Lanes
+ * 2 apart exchange words. */
 template <class S> PI_FN uint4 words_of(const S &t, int i, int n0, float by, bool bf16)
 {
     const int m = i / 2, r = i % 2, odd = (int) threadIdx.x / 2 % 2;
@@ -444,7 +456,7 @@ template <class S> PI_FN uint4 words_of(const S &t, int i, int n0, float by, boo
     return odd ? uint4{got[0], keep[0], got[1], keep[1]} : uint4{keep[0], got[0], keep[1], got[1]};
 }
 
-/* Packs the block's results as rows of head groups. most: as in see_groups(). */
+/* Packs the block's results t.o as rows of head groups (pi__k_groups). most: shared memory as in see_groups(). */
 template <class S> PI_FN void put_groups(const pi__k_sparse &k, float *most, int32_t token, const S &t)
 {
     const pi__k_groups &g = k.groups;
@@ -459,7 +471,7 @@ template <class S> PI_FN void put_groups(const pi__k_sparse &k, float *most, int
         const row_scale scale = scale_of_row(largest);
         const bool there = head < k.a.n_head;
         if (there && in == 0 && threadIdx.x % 4 == 0 && warp == 0) to.factor[to.row] = scale.factor;
-        /* as w16_word_at() */
+        /* layout of w16_word_at() */
         const uint32_t row = (uint32_t) (to.row % 8), at = row * 16 + ((uint32_t) piece ^ row / 2) * 4;
 #pragma unroll
         for (int b = 0; b < 2; b++) {
@@ -472,14 +484,15 @@ template <class S> PI_FN void put_groups(const pi__k_sparse &k, float *most, int
     }
 }
 
-/* Folds the KV splits of a token's head in order, and writes the result to `to`. A thread has two columns. */
+/* Folds the units of a token's head in split order, and writes the result to to[0 .. dim_v - 1]. A thread has two
+ * columns. n_splits: units per list and tile of heads in scratch. */
 template <class S>
 PI_FN void fold_head(const pi__k_sparse &k, int32_t token0, int32_t n_splits, int32_t token, int32_t head, float *to)
 {
     const int32_t d = 2 * (int32_t) threadIdx.x, n = max(splits_of<S::FEW>(list_of(k, token).n), 1);
     if (d >= k.a.dim_v) return;
     float m = PI_MINUS_INF, l = 0, x = 0, y = 0;
-#pragma unroll 4 /* so that several loads are in flight */
+#pragma unroll 4 /* several loads are in flight at the same time */
     for (int32_t i = 0; i < n; i++) {
         const float *unit = unit_of(k, token - token0, head / 16, i, n_splits);
         const float2 o = *(const float2 *) (unit + 32 + head % 16 * k.a.dim + d);
@@ -494,8 +507,8 @@ PI_FN void fold_head(const pi__k_sparse &k, int32_t token0, int32_t n_splits, in
     *(float2 *) (to + d) = v;
 }
 
-/* Folds a head group of a token and packs it as a row. values: [heads, dim] in shared memory, then one float per
- * warp. */
+/* Folds the units of a token's head group and packs the result as a row. values: shared memory, [heads, dim] floats,
+ * then one float per warp. */
 template <class S>
 PI_FN void fold_group(const pi__k_sparse &k, int32_t token0, int32_t n_splits, int32_t token, int32_t group,
                       float *values)
@@ -503,7 +516,7 @@ PI_FN void fold_group(const pi__k_sparse &k, int32_t token0, int32_t n_splits, i
     const pi__k_groups &g = k.groups;
     const int32_t n = g.heads * k.a.dim;
     const group_row to = row_of_group(g, group, token);
-    __syncthreads(); /* all have read the previous row, and the word that gave this block its part */
+    __syncthreads(); /* all threads have read the previous row, and the block's share */
     for (int32_t h = 0; h < g.heads; h++)
         fold_head<S>(k, token0, n_splits, token, group * g.heads + h, values + h * k.a.dim);
     __syncthreads();
@@ -511,14 +524,14 @@ PI_FN void fold_group(const pi__k_sparse &k, int32_t token0, int32_t n_splits, i
                to.factor, values + n);
 }
 
-/* Folds the units of all blocks to results, by the last-arriving blocks: up to one for each head, or head group, of
- * the tokens, limited so that the other blocks fit on the device. shared: 16 bytes, and with head groups the memory
- * of fold_group(). */
+/* Folds the units of all blocks to results, by the last-arriving blocks. Up to one block stays for each head, or head
+ * group, of the tokens, limited so that the other blocks fit on the device. shared: 16 bytes, and with head groups the
+ * memory of fold_group(). */
 template <class S>
 PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint32_t *arrived, unsigned char *shared)
 {
     const bool grouped = S::GROUPED && k.groups.words;
-    /* heads or groups of a token */
+    /* heads, or head groups, per token */
     const uint32_t each = (uint32_t) (grouped ? k.a.n_head / k.groups.heads : k.a.n_head);
     const uint32_t total = blocks_of_launch(), n = gridDim.y * each, least = PI__K_TAIL_STAY;
     const uint32_t most = ptx_max_spinning(min(max(n, least), max((uint32_t) k.n_sm / 2, least)));
@@ -530,9 +543,9 @@ PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, ui
     }
 }
 
-/* Body of a kernel. Grid: x = heads, y = token from token0 on, z = with UNITS the KV split, of at most n_splits per
- * list. load(token, head, t) loads the queries; walk(token, first, end, rows, t) processes rows [first, end) of the
- * list. */
+/* Body of a kernel. Grid: x = tile of S::HEADS heads, y = token from token0 on, z = with UNITS the KV split, of at most
+ * n_splits per list. load(token, head, t) loads the queries; walk(token, first, end, rows, t) processes rows first ..
+ * end - 1 of the list. arrived: arrival counter, with UNITS. */
 template <class S, class L, class W>
 PI_FN void process_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint32_t *arrived,
                         unsigned char *shared, const L &load, const W &walk)
@@ -541,8 +554,8 @@ PI_FN void process_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits,
     const list l = list_of(k, token);
     const int32_t first = S::UNITS ? (int32_t) blockIdx.z * split_of<S::FEW>(l.n) : 0;
     const int32_t end = S::UNITS ? min(l.n, first + split_of<S::FEW>(l.n)) : l.n;
-    /* this list has no split blockIdx.z; combine() is called in two places, since converging again would take a
-     * register */
+    /* This list has no split blockIdx.z. combine() has two call sites, since one at the end of both paths would take
+     * another register. */
     if (S::UNITS && first > 0 && first >= l.n) {
         combine<S>(k, token0, n_splits, arrived, shared);
         return;
@@ -563,7 +576,7 @@ PI_FN void process_list(const pi__k_sparse &k, int32_t token0, int32_t n_splits,
     }
     finish_sums<S>(k, shared, token, t);
     if (!S::GROUPED || !k.groups.words) put_results<S>(k, token, t);
-    /* reuses the memory of S::part */
+    /* put_groups() reuses the memory of S::part */
     else if constexpr (S::GROUPED) put_groups<S>(k, (float *) (shared + S::part), token, t);
 }
 

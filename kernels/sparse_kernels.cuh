@@ -1,9 +1,9 @@
-/* Attention of tokens to lists of rows (op sparse; shared code in sparse.cuh) on tensor cores: DeepSeek V4, and V2
- * and V3 where products are exact, rows are F32, or short. If V is only the first columns of long rows, a warp with
- * later columns has no part of O.
+/* Attention of tokens to lists of rows (op sparse; shared code in sparse.cuh) on tensor cores. Used for DeepSeek V4,
+ * and for DeepSeek V2 and V3 if products are exact, or rows are F32 or short. If V is only the first columns of long
+ * rows, a warp with later columns has no part of O.
  *
- * Each warp of a block has 64 columns of the queries of all the block's heads, of the rows and of the results. So a
- * row in shared memory is read once for S and once for O. cp.async loads rows STAGES - 1 tiles ahead:
+ * Each warp of a block has 64 columns: of the queries of all the block's heads, of the rows and of the results. So a
+ * row in shared memory is read once for S and once for O. cp.async loads rows STAGES - 1 tiles (of 16 rows) ahead:
  *
  *     S    each warp multiplies its columns: Q in registers, rows from shared memory
  *     P    the warps' partial S are added in order; online softmax in powers of 2, 8 threads per head
@@ -11,10 +11,10 @@
  *
  *     barrier    O of tile i - 1, S of tile i    barrier    load tile i + STAGES - 1, P of tile i    barrier ..
  *
- * Q and P are hi + lo f16 (22 bits) in every mode, since the choice of entries in later layers depends on small
- * differences. In a small model, one f16 for Q made the error of the logits five times larger, and one f16 for P
- * three times. Queries may be raw results of a product. Then each block computes their norm and rotation, which
- * saves a read and a write. Rows of F32 caches are hi + lo too (TWO). Missing columns and rows are zeros. */
+ * Q and P are hi + lo F16 (22 bits) in every mode, since the choice of entries in later layers depends on small
+ * differences. In a small model, one F16 for Q made the error of the logits five times larger, and one F16 for P three
+ * times. Queries may be raw results of a product (k.raw). Then each block computes their norm and rotation, which saves
+ * a read and a write. Rows of F32 caches are hi + lo too (TWO). Missing columns and rows are zeros. */
 #ifndef PI_SPARSE_KERNELS_CUH
 #define PI_SPARSE_KERNELS_CUH
 
@@ -25,41 +25,43 @@ namespace sparse {
 
 enum {
     TILE = 16,       /* rows of a tile */
-    LDS = TILE + 8,  /* halves from row to row of P */
+    LDS = TILE + 8,  /* 16-bit values between rows of P */
 };
-/* Partial S has columns j and j + 8 adjacent, at 2 j: the softmax thread that adds them needs both. */
+/* In partial S, columns j and j + 8 are adjacent, at 2 j: the softmax thread that adds the warps' partial S needs
+ * both. */
 
-/* Sizes of a kernel of W warps, and byte offsets in shared memory. Rows have 16 bytes of padding, so that the 8
- * rows of an ldmatrix are in different banks. A block has 16 heads instead of 32 in these cases: one split per block
- * (UNITS), which is used when multiprocessors are idle; rows that need conversion, which takes the registers of 16
- * heads; short rows; and rows of more than 8 warps, which have 168 registers per thread. */
+/* Sizes of a kernel of W warps, byte offsets in shared memory, and the thread's accumulators. Rows have 16 bytes of
+ * padding, so that the 8 rows of an ldmatrix are in different banks. A block has 32 heads, or 16 heads in these cases:
+ * one split per block (UNITS), which is used when multiprocessors would be idle; rows that need conversion, which takes
+ * the registers of 16 heads; short rows; and rows of more than 8 warps, which have 168 registers per thread. */
 template <int KIND_, int W_, bool UNITS_> struct shape {
     static constexpr int KIND = KIND_, W = W_, PLANES = KIND == TWO ? 2 : 1;
     /* GROUPED: results may be packed as rows of head groups */
     static constexpr bool UNITS = UNITS_, FEW = false, GROUPED = W <= 8;
-    static constexpr int M = UNITS || W != 8 || KIND != COPIED ? 1 : 2, HEADS = 16 * M; /* M: tiles of 16 heads */
+    /* M: number of tiles of 16 heads */
+    static constexpr int M = UNITS || W != 8 || KIND != COPIED ? 1 : 2, HEADS = 16 * M;
     static constexpr int STAGES = KIND == COPIED ? 4 : 2, TILE = sparse::TILE;
-    /* EACH: row addresses that a thread looks up */
+    /* EACH: row addresses per thread and lookup of KV_SPLIT rows */
     static constexpr int THREADS = W * 32, EACH = (KV_SPLIT + THREADS - 1) / THREADS;
-    static constexpr int LD = W * WIDTH + 8;                                 /* halves from row to row */
-    static constexpr int CHUNKS = W * WIDTH / 8;                             /* 16-byte pieces of a row in f16 */
-    /* halves of a tile; TWO: lo is stored after hi */
+    static constexpr int LD = W * WIDTH + 8;                                 /* 16-bit values between rows of a tile */
+    static constexpr int CHUNKS = W * WIDTH / 8;                             /* 16-byte pieces of a row as F16 */
+    /* 16-bit values of a tile; with TWO, a plane of lo follows the plane of hi */
     static constexpr int PLANE = TILE * LD;
-    static constexpr size_t row = 0;                                         /* [STAGES][PLANES][TILE][LD] halves */
-    static constexpr size_t address = row + 2 * (size_t) (STAGES * PLANES * PLANE); /* [AHEAD] */
+    static constexpr size_t row = 0;                                         /* tiles: [STAGES][PLANES][TILE][LD] F16 */
+    static constexpr size_t address = row + 2 * (size_t) (STAGES * PLANES * PLANE); /* cache_row [AHEAD] */
     /* partial S of each warp: [W][M][16][TILE] floats */
     static constexpr size_t part = address + AHEAD * sizeof(cache_row);
-    static constexpr size_t p = part + 4 * (size_t) (W * HEADS * TILE);      /* [hi, lo][HEADS][LDS] halves */
-    static constexpr size_t state = p + 2 * (size_t) (2 * HEADS * LDS);/* m, l, c: [3][HEADS] floats */
-    /* m, l of a warp's folded splits: [W][M][2][16] */
+    static constexpr size_t p = part + 4 * (size_t) (W * HEADS * TILE);      /* P: [hi, lo][HEADS][LDS] F16 */
+    static constexpr size_t state = p + 2 * (size_t) (2 * HEADS * LDS);/* split's m, l, c: [3][HEADS] floats */
+    /* running m and l, a copy per warp: [W][M][m, l][16] floats */
     static constexpr size_t run = state + 4 * (size_t) (3 * HEADS);
     static constexpr size_t total = run + 4 * (size_t) (W * M * 2 * 16);
     static_assert(16 + 4 * (size_t) (PI__K_MAX_GROUPED * W * WIDTH + W) <= total,
                   "a group's results fit during the fold of splits");
 
-    uint32_t q[2][M][4][4];     /* Q of the warp's columns: hi, lo */
+    uint32_t q[2][M][4][4];     /* Q of the warp's columns: [hi, lo][M][4 steps of 16 columns] fragments of A */
     float acc[M][8][4];         /* O of the current split */
-    float o[M][8][4];           /* O of the folded splits; unused with UNITS */
+    float o[M][8][4];           /* O of all folded splits; unused with UNITS */
 
     static __device__ __forceinline__ uint16_t *stage(unsigned char *shared, int32_t i)
     {
@@ -67,7 +69,8 @@ template <int KIND_, int W_, bool UNITS_> struct shape {
     }
 };
 
-/* Copies tile i of the list, up to row `end`, with cp.async. A thread copies one 16-byte piece of every STEP-th row. */
+/* Starts the copy of tile i of the list (rows 16 i ..) to `stage` with cp.async; rows from `end` on become zeros. A
+ * thread copies one 16-byte piece of every STEP-th row. address: [AHEAD]. */
 template <class S>
 PI_FN void copy_tile(const pi__k_sparse &k, const cache_row *address, uint16_t *stage, int32_t i, int32_t end)
 {
@@ -84,7 +87,7 @@ PI_FN void copy_tile(const pi__k_sparse &k, const cache_row *address, uint16_t *
     }
 }
 
-/* Loads tile i to stage s if it begins before `end`, as one cp.async group. */
+/* Starts loading tile i to stage s if the tile begins before `end`; in any case as one cp.async group. */
 template <class S>
 PI_FN void load_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *shared, int32_t i, int32_t s, int32_t end)
 {
@@ -96,7 +99,8 @@ PI_FN void load_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *sha
     ptx_cp_async_commit();
 }
 
-/* Computes the factors of the block's raw queries, for heads from `head` on, to factor [S::HEADS]. */
+/* Computes the factors (norm and q_scale) of the block's raw queries, heads head .. head + HEADS - 1, to factor
+ * [S::HEADS]. */
 template <class S> PI_FN void query_factors(const pi__k_sparse &k, int32_t token, int32_t head, float *factor)
 {
     const int lane = (int) threadIdx.x % 32;
@@ -109,7 +113,8 @@ template <class S> PI_FN void query_factors(const pi__k_sparse &k, int32_t token
     __syncthreads();
 }
 
-/* Applies norm and rotation to columns of a raw query, as make_row() of mla.cuh. */
+/* Applies norm factor and RoPE to 64 columns of a raw query, from col0 on, as make_row() of mla.cuh. f as in
+ * query_columns(). */
 PI_FN void make_columns(const pi__k_sparse &k, int32_t token, int32_t col0, float factor, float (&f)[8][2])
 {
     const float *rope = k.a.rope + (size_t) token * (size_t) k.a.n_rot;
@@ -121,14 +126,15 @@ PI_FN void make_columns(const pi__k_sparse &k, int32_t token, int32_t col0, floa
     }
 }
 
-/* Loads the warp's columns, from col0 on, of the block's queries. factor: from query_factors(), for raw queries. */
+/* Loads the warp's 64 columns, from col0 on, of the block's queries to t.q, as hi + lo fragments. head: first head.
+ * factor: from query_factors(), used for raw queries. */
 template <class S>
 PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, int32_t col0, const float *factor, S &t)
 {
     const int lane = (int) threadIdx.x % 32;
     const bool turn = S::KIND != COPIED && stays_rotated(k);
 #pragma unroll
-    for (int i = 0; i < 2 * S::M; i++) { /* words i % 2 and i % 2 + 2 of A */
+    for (int i = 0; i < 2 * S::M; i++) { /* 8 heads: words i % 2 and i % 2 + 2 of A */
         float f[8][2];
         query_columns(k, token, head + 8 * i + lane / 4, col0, f);
         if (k.raw) make_columns(k, token, col0, factor[8 * i + lane / 4], f);
@@ -143,7 +149,7 @@ PI_FN void load_q(const pi__k_sparse &k, int32_t token, int32_t head, int32_t co
     }
 }
 
-/* S += Q K^T for two steps of 16 columns. b: 8 rows of K. */
+/* S += Q K^T for steps s and s + 1 of 16 columns. b: 8 rows of K, from ldmatrix. */
 template <class S>
 PI_FN void add_scores(const uint32_t (&q)[S::M][4][4], int s, const uint32_t (&b)[4], float (&acc)[S::M][4])
 {
@@ -153,7 +159,7 @@ PI_FN void add_scores(const uint32_t (&q)[S::M][4][4], int s, const uint32_t (&b
     for (int m = 0; m < S::M; m++) ptx_mma_f16(acc[m], q[m][s + 1], {b[2], b[3]});
 }
 
-/* Computes the warp's partial S from its columns at `row`, to part [M][16][TILE]. */
+/* Computes the warp's partial S, over its 64 columns of the tile at shared address `row`, to part [M][16][TILE]. */
 template <class S> PI_FN void scores(uint32_t row, const S &t, float *part)
 {
     const int lane = ptx_thread() % 32;
@@ -164,7 +170,7 @@ template <class S> PI_FN void scores(uint32_t row, const S &t, float *part)
         const int nt = i / 2, s = i % 2 * 2;
         uint32_t b[4];
         const uint32_t at = row + 2 * (uint32_t) (8 * nt * S::LD + 16 * s);
-        /* Small terms first: hi of Q times lo of the row, then lo and hi of Q times hi of the row. */
+        /* Small terms first: hi of Q times lo of the row, lo of Q times hi, hi of Q times hi. */
         if (S::KIND == TWO) {
             ptx_ldmatrix_x4(b, at + 2 * S::PLANE);
             add_scores<S>(t.q[0], s, b, acc[nt]);
@@ -176,13 +182,14 @@ template <class S> PI_FN void scores(uint32_t row, const S &t, float *part)
     float *to = part + lane / 4 * TILE + 4 * (lane % 4);
 #pragma unroll
     for (int i = 0; i < 2 * S::M; i++) {
-        const int m = i / 2, r = i % 2 * 2; /* the second half of i: 8 rows further */
+        const int m = i / 2, r = i % 2 * 2; /* r: accumulators of heads lane / 4 (i even) or + 8 */
         *(float4 *) (to + 8 * i * TILE) = {acc[0][m][r], acc[1][m][r], acc[0][m][r + 1], acc[1][m][r + 1]};
     }
 }
 
-/* Online softmax of a tile with n valid rows: writes P, and the split's new m, l and c of each head. is_first: the
- * split's first tile. 8 threads per head, two of the tile's rows each. */
+/* Online softmax of a tile with n valid rows, for all heads of the block: writes P to p, and the split's new m and l
+ * and the factor c of the old O to state. is_first: the tile is the split's first. 8 threads per head, two of the
+ * tile's rows each. */
 template <class S> PI_FN void softmax(const float *part, int32_t n, bool is_first, uint16_t *p, float *state)
 {
     const int thread = ptx_thread(), j = thread % 8;
@@ -218,7 +225,8 @@ template <class S> PI_FN void softmax(const float *part, int32_t n, bool is_firs
     }
 }
 
-/* O = O c + P V for the warp's columns at `row`. */
+/* O = O c + P V for the warp's 64 columns of the tile at shared address `row`. p: shared address of P. c: factors per
+ * head. */
 template <class S> PI_FN void add_pv(uint32_t row, uint32_t p, const float *c, S &t)
 {
     const int lane = ptx_thread() % 32;
@@ -240,7 +248,7 @@ template <class S> PI_FN void add_pv(uint32_t row, uint32_t p, const float *c, S
             const int m = i % S::M, h = i / S::M;
             float (&o)[4] = t.acc[m][n + h];
             o[0] *= by[m][0], o[1] *= by[m][0], o[2] *= by[m][1], o[3] *= by[m][1];
-            /* Small terms first. */
+            /* Small terms first: lo of V, then lo of P. */
             if (S::KIND == TWO) ptx_mma_f16(o, w[0][m], {bl[2 * h], bl[2 * h + 1]});
             ptx_mma_f16(o, w[1][m], {b[2 * h], b[2 * h + 1]});
             ptx_mma_f16(o, w[0][m], {b[2 * h], b[2 * h + 1]});
@@ -248,10 +256,11 @@ template <class S> PI_FN void add_pv(uint32_t row, uint32_t p, const float *c, S
     }
 }
 
-/* Position of the walk: a tile, its stage, and the previous tile's stage, which is filled next. */
+/* Position of the walk: tile i, the stage that has it, and the stage of the previous tile, which is filled next. */
 struct place {
     int32_t i, stage, before;
 };
+/* Moves the position to the next tile. */
 template <class S> PI_FN void go_on(place &at)
 {
     at.i++;
@@ -266,13 +275,13 @@ template <class S> PI_FN void arrive()
     __syncthreads();
 }
 
-/* Returns the address of the warp's columns of a stage. */
+/* Returns the shared address of the warp's 64 columns in a stage. */
 template <class S> PI_FN uint32_t columns_of(unsigned char *shared, int32_t stage)
 {
     return ptx_shared(S::stage(shared, stage)) + 2 * (uint32_t) (ptx_thread() / 32 * WIDTH);
 }
 
-/* Adds the previous tile's P V to O. */
+/* O = O c + P V of the previous tile, if the warp has columns of V. */
 template <class S> PI_FN void add_values(const pi__k_sparse &k, unsigned char *shared, const place &at, S &t)
 {
     if (S::W <= 8 || ptx_thread() / 32 * WIDTH < k.a.dim_v)
@@ -288,26 +297,27 @@ PI_FN void process_tile(const pi__k_sparse &k, int32_t n_window, unsigned char *
 {
     float *part = (float *) (shared + S::part);
     scores<S>(columns_of<S>(shared, at.stage), t, part + ptx_thread() / 32 * S::HEADS * TILE);
-    __syncthreads(); /* all of S is written, and all are done with the previous tile, its P and its state */
+    __syncthreads(); /* all partial S are written, and all warps are done with the previous tile, its P and its state */
     load_tile<S>(k, n_window, shared, at.i + S::STAGES - 1, at.before, end);
     softmax<S>(part, end - at.i * TILE, is_first, (uint16_t *) (shared + S::p), (float *) (shared + S::state));
 }
 
-/* Processes the list's tiles from row `first` to `end`. With UNITS the result is the sum of the block's only split: m
- * and l in `state`, O in t.acc. Without UNITS it is the sum of the folded splits: m and l in `run`, O in t.o. */
+/* Processes rows first .. end - 1 of the list, tile by tile. With UNITS the result is the sum of the block's only
+ * split: m and l in `state`, O in t.acc. Without UNITS it is the sum of all splits, folded: m and l in `run`, O in
+ * t.o. */
 template <class S>
 PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int32_t first, int32_t end, ahead<S> &rows,
                 S &t)
 {
     const list all = list_of(k, token);
-    const int32_t split = split_of<S::FEW>(all.n) /* 2^n */, n_window = all.n_window, begin = first / TILE,
+    const int32_t split = split_of<S::FEW>(all.n) /* a power of two */, n_window = all.n_window, begin = first / TILE,
                   last = (end + TILE - 1) / TILE;
     place at = {begin, 0, S::STAGES - 1};
     for (int32_t i = 0; i < S::STAGES - 1; i++) load_tile<S>(k, n_window, shared, begin + i, i, end);
 #pragma unroll 1
     while (at.i < last) {
-        /* The first tile of the next KV_SPLIT rows. A split has KV_SPLIT rows or a multiple, so only these tiles can
-         * open one. O is one tile behind S: the previous tile's values are added before its split ends. */
+        /* This iteration handles the first tile of KV_SPLIT rows. A split has KV_SPLIT rows or a multiple, so only such
+         * a tile can open a split. O is one tile behind S: the previous tile's P V is added before its split ends. */
         const bool opens = !(at.i * TILE & (split - 1));
         arrive<S>();
         if (at.i > begin) add_values<S>(k, shared, at, t);
@@ -316,7 +326,7 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
         process_tile<S>(k, n_window, shared, at, end, opens, t);
         go_on<S>(at);
 #pragma unroll 1
-        /* The other tiles of these KV_SPLIT rows. */
+        /* The remaining tiles of these KV_SPLIT rows. */
         for (; at.i < last && at.i % (KV_SPLIT / TILE); go_on<S>(at)) {
             arrive<S>();
             add_values<S>(k, shared, at, t);
@@ -331,15 +341,15 @@ PI_FN void walk(const pi__k_sparse &k, int32_t token, unsigned char *shared, int
     __syncwarp();
 }
 
-/* 1 if shared memory of a multiprocessor has room for two blocks of 9 warps with copied rows. */
+/* 1 if the shared memory of a multiprocessor is enough for two blocks of 9 warps with copied rows (sm_90). */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 enum { LONG_TWICE = 1 };
 #else
 enum { LONG_TWICE = 0 };
 #endif
 
-/* Attention of a token and 16 or 32 of its heads. Grid: x = tile of heads, y = token from token0 on, z = with UNITS the
- * KV split, of at most n_splits per list. */
+/* Op sparse for one token and 16 or 32 of its heads. Grid: x = tile of heads, y = token from token0 on, z = with UNITS
+ * the KV split, of at most n_splits per list. Block: W warps. Shared memory: S::total. */
 template <int KIND, int W, bool UNITS>
 __global__ void __launch_bounds__(W * 32, UNITS && (W <= 8 || (KIND == COPIED && LONG_TWICE)) ? 2 : 1)
 sparse(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *arrived)
@@ -350,7 +360,7 @@ sparse(PI_CONSTANT pi__k_sparse k, int32_t token0, int32_t n_splits, uint32_t *a
     process_list<S>(
         k, token0, n_splits, arrived, shared,
         [&](int32_t token, int32_t head, S &t) {
-            float *factor = (float *) (shared + S::part); /* not in use yet */
+            float *factor = (float *) (shared + S::part); /* memory that the walk does not use yet */
             if (k.raw) query_factors<S>(k, token, head, factor);
             load_q<S>(k, token, head, ptx_thread() / 32 * WIDTH, factor, t);
         },

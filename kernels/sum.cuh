@@ -1,11 +1,12 @@
-/* Weighted sum of a row's expert outputs, with their biases, added by rank, then the shared expert. Used by the
- * separate kernel (moe_kernels.cuh) and by epilogues (tail.cuh), with bitwise identical results. */
+/* Weighted sum of a row's expert outputs, as in pi__k_sum: sum of weight * (output + bias), experts in rank order, then
+ * the gated shared expert. Used by the separate kernel (moe_kernels.cuh) and by epilogues (tail.cuh), with bitwise
+ * identical results. */
 #ifndef PI_SUM_CUH
 #define PI_SUM_CUH
 
 #include "input.cuh"
 
-/* Returns values i .. i + 3 of a row without biases and shared expert. n is a multiple of 4. */
+/* Returns columns i .. i + 3 of the sum of row `row`; s has no biases and no shared expert. n is a multiple of 4. */
 PI_FN float4 sum_values(const pi__k_sum &s, int64_t row, int64_t i)
 {
     const int32_t *column = s.column + row * s.n_used;
@@ -20,9 +21,9 @@ PI_FN float4 sum_values(const pi__k_sum &s, int64_t row, int64_t i)
     return sum;
 }
 
-enum { SUM_AT_ONCE = 8 /* values that a thread loads together */ };
+enum { SUM_AT_ONCE = 8 /* columns whose loads a thread issues together */ };
 
-/* Writes part `of` of row `row` of y, by the threads of a block. smem_copy: a second destination in shared memory, or
+/* Writes part `of` of row `row` of s.y, by the threads of a block. smem_copy: shared memory that receives the row, too;
  * NULL = none. */
 PI_FN void sum_row(const pi__k_sum &s, int64_t row, row_share of, float *smem_copy = nullptr)
 {

@@ -1,34 +1,38 @@
-/* The tail of a launch: work on whole rows that needs the results of all of its blocks. What experts give is summed up, the
- * residual is added, with its norm, or rows are normed, and what the next matrices read is prepared; or queries, keys and values
- * are made ready and stored (qkv.cuh), without a launch of their own.
+/* The epilogue of a launch ("tail"): work on complete rows that needs the results of all blocks of the launch. It has
+ * two kinds. Kind 1 (pi__k_tail.sum, add, in): expert outputs are summed, residuals are added with their norms, and the
+ * input of the next matrices is packed. Kind 2 (pi__k_tail.qkv): queries, keys and values are normalized, rotated and
+ * stored (qkv.cuh). An epilogue saves a separate launch.
  *
- * Blocks arrive at a counter when their results are written. The last `parts` of them stay, wait until all have arrived, and
- * share the rows; where rows are fewer than parts and no norm needs all of one, each takes a part of a row's columns:
+ * Blocks increment a counter when their results are written. The last `parts` blocks stay, wait until all blocks have
+ * arrived, and divide the rows among them. If rows are fewer than parts and no computation needs a complete row, each
+ * block does a part of a row's columns:
  *
  *     blocks   0 1 2 3 ... 949 | 950 951       2 rows: two blocks stay
- *     counter  1 2 3 4 ... 950 | 951 952       all are there: block 950 does row 0, block 951 row 1
- *     then                       953 954 -> 0  the last one to have seen that sets the counter back
+ *     counter  1 2 3 4 ... 950 | 951 952       all have arrived: block 950 does row 0, block 951 row 1
+ *     then                       953 954 -> 0  the last one that leaves resets the counter
  *
- * So a captured launch finds the counter as the one before it did. Those that wait are few enough that the blocks they wait
- * for have room: 8 on any device, and where there are more multiprocessors than twice that, one to two of these.
+ * So the counter is 0 again for the next launch, which a replayed CUDA graph requires. All blocks must become resident
+ * while others wait. Therefore at most max(8, half of the multiprocessors) blocks stay: see blocks_for().
  *
- * LIMIT. A tail takes as long as the rows that one block has. For residual, norm and rounding of 5,120 values that is 174 kB a
- * row from the second-level cache, at 64 bytes a clock 1.1 us on a GB10 or an RTX PRO 6000. A launch of its own has a block for
- * each row, and costs 1.5 us. So one row a block is right (1.1 us against 2.6), and so are two (2.2), but three are not (3.4);
- * 32 rows are two a block on a GB10, one on an RTX PRO 6000 (pi__cuda_tail_rows). Heads of 32 tokens are up to 8.3 MB
- * (Gemma 4 31B), 2.2 us for the 24 blocks of a GB10 against 2.6, 0.5 us for 94 of an RTX PRO 6000 against 1.8.
+ * LIMIT. An epilogue takes as long as the rows of one block. Residual, norm and rounding of 5,120 values read 174 kB
+ * per row from L2. At 64 bytes per clock, this takes 1.1 us on a GB10 or an RTX PRO 6000. A separate launch has a block
+ * per row and costs 1.5 us more. So an epilogue is faster with one row per block (1.1 us against 2.6) or two (2.2), and
+ * slower with three (3.4). 32 rows are two per block on a GB10, one on an RTX PRO 6000 (pi__cuda_tail_rows). Heads of
+ * 32 tokens are up to 8.3 MB (Gemma 4 31B): 2.2 us for 24 blocks of a GB10 against 2.6, 0.5 us for 94 blocks of an RTX
+ * PRO 6000 against 1.8.
  *
- * That counts bytes. What was measured, on an H200 (docs/CUDA.md), is mostly waiting: a launch of 128 blocks with a tail of one row of
- * 2,048 values took 22 us, the same products without one about 7. A block goes over its row some five times, and waited for memory
- * in each of them. So what a block has to read of a row lies in its shared memory, where there is room: the residual and the
- * weights of norms are copied there while it waits for the other blocks, and the product's results once these are there, which is
- * the one time that it waits for memory then.
+ * These estimates count bytes. On an H200 (docs/CUDA.md), most of the measured time is latency. A launch of 128 blocks
+ * with an epilogue of one row of 2,048 values took 22 us; the same products without epilogue took about 7 us. A block
+ * reads its row about five times, and waited for memory each time. Therefore the operands of a row are copied to shared
+ * memory, where it has capacity. The residual and the norm weights are copied while the block waits for the other
+ * blocks. The results of the products follow when all blocks have arrived, which is then the only wait for memory.
  *
  *     block 950    arrives  [copies x, w .. |  waits      ][copies y][ sums, norms, rounding, in shared memory ]
  *     block 951       ..  multiplies  .. arrives
  *
- * A row's sums are made by 256 threads, as rows_kernels.cuh and prepare.cuh have them: bits are those of separate launches.
- * Where rows are too many for that, finish_rows() does the same with a block for each. */
+ * 256 threads compute a row's sums in the order of rows_kernels.cuh and prepare.cuh, so results are bitwise identical
+ * to separate launches. finish_rows() (tail_kernels.cuh) does the same work in its own launch, with a block per row,
+ * for larger row counts. */
 #ifndef PI_TAIL_CUH
 #define PI_TAIL_CUH
 
@@ -37,26 +41,30 @@
 #include "qkv.cuh"
 #include "sum.cuh"
 
-enum { TAIL_SCRATCH = 4 * 32 /* floats */ };
+enum { TAIL_SCRATCH = 4 * 32 /* floats of scratch before the copies; 32 for each use of it */ };
 
-/* A row is one block's: sums over it are made, or it has a scale of which those of its groups are parts. */
+/* Returns true if a row must be computed by a single block: the epilogue sums over the row, or the row has one scale
+ * that the scales of its groups depend on (NVFP4). */
 static __host__ __device__ __forceinline__ bool rows_are_whole(const pi__k_tail &t)
 {
     return t.sum.n_used || t.add[0].x || t.in.kind == PI__IN_RMSNORM || (t.fp4 && !t.fp8 && t.fp4_type == PI__NVFP4);
 }
 
-/* Values that a row is made of, by decreasing use of copies of them: of the first addition y, x and its weights, or biases; weights of
- * the norm of what is prepared; x and weights of the second addition; what is prepared where it is not what was added. */
+/* Operands of a row that may have a copy in shared memory, in descending order of benefit. NEAR_Y, NEAR_X: y and x of
+ * the first add. NEAR_IN_W: norm weights of the packed input. NEAR_W: norm weights or bias of the first add. NEAR_X2,
+ * NEAR_W2: as NEAR_X and NEAR_W for the second add. NEAR_IN_X: the packed input, if it is not the result of an add. */
 enum { NEAR_Y, NEAR_X, NEAR_IN_W, NEAR_W, NEAR_X2, NEAR_W2, NEAR_IN_X };
 static_assert(NEAR_IN_X + 1 == PI__K_TAIL_NEAR, "one slot per value");
 
-/* What is prepared is the norm of what was added last. */
+/* Returns true if the packed input is the RMSNorm of the result of add `a`. */
 static __host__ __device__ __forceinline__ bool norm_is_of(const pi__k_tail &t, const pi__k_add &a)
 {
     return a.x && t.in.kind == PI__IN_RMSNORM && t.in.x == a.x && t.in.ldx == t.n_in && t.n_in == a.n;
 }
 
-/* How many such values the tail has: rows of n at p, which can be copied 16 bytes at a time. */
+/* near_rows() returns n, the floats of a row at p. It returns 0 if `has` is false (the epilogue does not read p), or if
+ * rows cannot be copied 16 bytes at a time. near_values() returns the number of floats of operand `which` (NEAR_*), 0 =
+ * no copy. */
 static inline int64_t near_rows(bool has, const float *p, int64_t n)
 {
     return has && n % 4 == 0 && (uintptr_t) p % 16 == 0 ? n : 0;
@@ -76,8 +84,8 @@ static inline int64_t near_values(const pi__k_tail &t, int which)
     }
 }
 
-/* Bytes of shared memory of a block of threads, of so many warps, that has `own` for what it does before its tail: up to `most` if
- * the tail has use for it. The tail is told where copies are. */
+/* Returns the bytes of shared memory of a block of `warps` warps: at least `own`, which the kernel needs before its
+ * epilogue, and up to `most` if copies need more. Sets t.near, the offsets of the copies, and t.all_near. */
 static inline size_t tail_bytes(pi__k_tail &t, size_t warps, size_t own, size_t most = 0)
 {
     const size_t heads = t.qkv.n_tokens ? warps * (size_t) t.qkv.cache.head_dim : 0, scratch = TAIL_SCRATCH;
@@ -96,17 +104,19 @@ static inline size_t tail_bytes(pi__k_tail &t, size_t warps, size_t own, size_t 
     return max(own, max(heads, end) * sizeof(float));
 }
 
-/* What a block does of the tail: part `part` of `parts`; 0: nothing. */
+/* A block's share of an epilogue: part `part` (0 ..) of `parts`. parts 0 = the block does nothing. */
 struct tail_share {
     int32_t part, parts;
 };
 
-/* By one thread of each block that stays. true: it is the last one. */
+/* Counts a staying block as done; called by one thread of the block. Returns true in the last of the `most` staying
+ * blocks, which resets the counter. total: blocks of the launch. */
 PI_FN bool leave(uint32_t *counter, uint32_t total, uint32_t most) { return ptx_leave(counter, total + most); }
 
-/* A block of `total` has written its results: it arrives, and waits if it is one of the last `most`, each of which has to leave() when
- * it has seen that all are there: at once, or (STAYS) when it wants to. Before it waits it calls meanwhile(what it will do), by all
- * threads, which may use shared memory but for the word `at`. By all threads. */
+/* Counts the calling block, one of `total`, as arrived: its results are written. Returns its share. The last `most`
+ * blocks to arrive stay and wait until all have arrived; the other blocks get parts = 0. A staying block first calls
+ * meanwhile(share), which may use shared memory except the word `at`. STAYS false: leave() is called here. STAYS true:
+ * the caller calls leave() later. Called by all threads. */
 template <bool STAYS, class F>
 PI_FN tail_share arrive_of(uint32_t *counter, uint32_t total, uint32_t most, uint32_t *at, const F &meanwhile)
 {
@@ -133,17 +143,20 @@ PI_FN tail_share arrive_of(uint32_t *counter, uint32_t total, uint32_t most, uin
     return arrive_of<false>(counter, total, most, at, [](tail_share) {});
 }
 
+/* Returns the number of thread blocks of the launch. */
 PI_FN uint32_t blocks_of_launch() { return gridDim.x * gridDim.y * gridDim.z; }
 
-/* How many of a launch's blocks stay for so many things to do. No more than there are multiprocessors to two, so that the blocks they
- * wait for have room. */
+/* Returns the number of blocks that stay for `work` independent items. It is at most half the number of
+ * multiprocessors, but at least PI__K_TAIL_STAY: the blocks that have not started yet need multiprocessors to run on.
+ * n_sm 0 = unknown. */
 PI_FN uint32_t blocks_for(uint32_t work, int32_t n_sm)
 {
     const uint32_t least = PI__K_TAIL_STAY, room = max((uint32_t) n_sm / 2, least);
     return ptx_max_spinning(min(max(work, least), room));
 }
 
-/* One for each row, and for routes, or for as many heads as it has warps. */
+/* Returns the number of blocks that stay for epilogue t: one per row, plus one for routes. For op qkv, each block does
+ * one head per warp. */
 PI_FN uint32_t blocks_that_stay(const pi__k_tail &t)
 {
     const uint32_t warps = blockDim.x / 32, heads = (uint32_t) (t.qkv.n_tokens * qkv_heads(t.qkv));
@@ -151,7 +164,7 @@ PI_FN uint32_t blocks_that_stay(const pi__k_tail &t)
     return blocks_for(work, t.n_sm);
 }
 
-/* A block of the launch. */
+/* Counts the calling block as arrived and returns its share of epilogue t; see arrive_of(). */
 template <class F> PI_FN tail_share arrive(const pi__k_tail &t, uint32_t *at, const F &meanwhile)
 {
     const uint32_t total = blocks_of_launch();
@@ -162,7 +175,8 @@ PI_FN tail_share arrive(const pi__k_tail &t, uint32_t *at)
     return arrive(t, at, [](tail_share) {});
 }
 
-/* A row of the next input in FP4 or FP8, where the device multiplies such; scratch as of fp4_put_row. */
+/* Packs part `of` of row `row` in FP4 or FP8, on devices with FP4 tensor cores. WAY: FP4_* of fp4_rows.cuh. scratch: as
+ * for fp4_put_row(). */
 template <int WAY>
 PI_CALL void put_fp4_way(const pi__k_tail &t, const input_row &in, int64_t row, row_share of, float *scratch)
 {
@@ -177,7 +191,7 @@ PI_FN void put_fp4(const pi__k_tail &t, const input_row &in, int64_t row, row_sh
     else put_fp4_way<FP4_MX>(t, in, row, of, scratch);
 }
 
-/* A row of the next input, in every form that is wanted but that. scratch: as of row_max. */
+/* Packs part `of` of row `row` in every requested format except FP4 and terms. scratch: as for row_max(). */
 PI_FN void put_input(const pi__k_tail &t, const input_row &in, int64_t row, row_share of, float *scratch)
 {
     if (t.floats) put_floats(in, row, t.n_in, of, (float *) t.floats);
@@ -193,13 +207,13 @@ PI_FN void put_input(const pi__k_tail &t, const input_row &in, int64_t row, row_
     }
 }
 
-/* Where a block has a copy of such values; NULL: there is no room. */
+/* Returns the block's copy of operand `which` (NEAR_*) in shared memory; NULL = no copy. */
 PI_FN float *near_at(const pi__k_tail &t, int which, float *scratch)
 {
     return t.near[which] ? scratch + t.near[which] : nullptr;
 }
 
-/* Copies n values, if there is room for them. */
+/* Starts the copy of n floats from global memory to shared memory. to or from NULL = no copy. */
 PI_CALL void copy_near(float *to, const float *from, int32_t n)
 {
     if (!to || !from) return;
@@ -209,7 +223,9 @@ PI_CALL void copy_near(float *to, const float *from, int32_t n)
         ptx_cp_async16(at + 4 * (uint32_t) i, from + i);
 }
 
-/* What no block of the launch makes, and what its blocks have made. */
+/* copy_given() starts the copies of row `row` that do not depend on the launch's results: weights, and residuals x of
+ * earlier launches. copy_made() copies the operands that the blocks of this launch have computed, and waits for all
+ * copies. */
 PI_CALL void copy_given(const pi__k_tail &t, int64_t row, float *scratch)
 {
     const pi__k_add &a = t.add[0], &b = t.add[1];
@@ -231,8 +247,8 @@ PI_FN void copy_made(const pi__k_tail &t, int64_t row, float *scratch)
     __syncthreads();
 }
 
-/* Parts of a row that are functions of their own: a tail of a product runs few of them, once, and waits for code, also for that which
- * lies between these. */
+/* Steps of tail_row() as separate functions. An epilogue executes few of them, once, and waits for instruction fetches.
+ * Inlined, the code of unused steps would lie between the used ones. */
 PI_CALL void tail_input(const pi__k_tail &t, const input_row &in, int64_t row, row_share of, float *scratch)
 {
     put_input(t, in, row, of, scratch);
@@ -248,8 +264,9 @@ PI_CALL float tail_add(const pi__k_add &a, int64_t row, float *scratch, float *x
 }
 PI_CALL void tail_sum(const pi__k_sum &s, int64_t row, float *near) { sum_row(s, row, {0, 1}, near); }
 
-/* A row x of n values in shared memory times norm and w, which take its place, to where floats and halves of it are wanted: what
- * put_input() and tail_terms() do of any row, in less code. scratch: as of block_max. x is there for all threads then. */
+/* Packs the RMSNorm of a row x of n values in shared memory: x becomes x * norm * w, and is written in the requested
+ * formats (floats, terms, halves). Does the work of put_input() and tail_terms() in less code. scratch: as for
+ * block_max(), whose barrier makes the new x visible to all threads. */
 PI_CALL void smem_copy_norm(const pi__k_tail &t, int64_t row, float *x, const float *w, float norm, int32_t n,
                             float *scratch)
 {
@@ -272,7 +289,7 @@ PI_CALL void smem_copy_norm(const pi__k_tail &t, int64_t row, float *x, const fl
                       w16_word_at((uint32_t) (row % 8), threadIdx.x % 16);
     struct pair {
         float a,
-            b; /* columns c and c + 16 of a block, of an odd one the other way round: so a warp's two meet in no bank */
+            b; /* columns c and c + 16 of a block of 32, swapped in odd half warps: no bank conflicts within a warp */
     };
     const int32_t odd = first / 16 % 2;
     const float *from = x + 16 * odd;
@@ -289,7 +306,8 @@ PI_CALL void smem_copy_norm(const pi__k_tail &t, int64_t row, float *x, const fl
         });
 }
 
-/* A row of which t.all_near is true, after its sum: what tail_row() does of any, in less code. */
+/* Computes row `row` of an epilogue with t.all_near set, after the sum of expert outputs. Does the work of tail_row()
+ * in less code. */
 PI_CALL void near_row(const pi__k_tail &t, int64_t row, float *scratch)
 {
     const pi__k_add &a = t.add[0];
@@ -302,8 +320,9 @@ PI_CALL void near_row(const pi__k_tail &t, int64_t row, float *scratch)
                    scratch + 64);
 }
 
-/* Row `row`, by the threads of a block: what they read of y after the sum, and of x after an addition, are the values that each
- * wrote itself, as are copies. NEAR: there may be such. */
+/* Computes part `of` of row `row` of an epilogue, by the threads of a block, in the order sum, adds, packing. Each
+ * thread reads only those columns of y and x, and of their copies, that it wrote itself, so most steps need no barrier.
+ * NEAR: false = no copies exist, and the code for them is left out. */
 template <bool NEAR = true> PI_FN void tail_row(const pi__k_tail &t, int64_t row, row_share of, float *scratch)
 {
     const pi__k_add &a = t.add[0], &b = t.add[1];
@@ -314,7 +333,7 @@ template <bool NEAR = true> PI_FN void tail_row(const pi__k_tail &t, int64_t row
     if (NEAR && t.all_near) return near_row(t, row, scratch);
     if (a.x) squares = tail_add(a, row, scratch, x, y, near_at(t, NEAR_W, scratch));
     if (two) {
-        __syncthreads(); /* scratch is free */
+        __syncthreads(); /* scratch is free again */
         y = b.y == a.x ? x : nullptr, x = near_at(t, NEAR_X2, scratch);
         squares = tail_add(b, row, scratch, x, y, near_at(t, NEAR_W2, scratch));
     }
@@ -330,25 +349,27 @@ template <bool NEAR = true> PI_FN void tail_row(const pi__k_tail &t, int64_t row
                     t.in.limit};
     if (in.kind == PI__IN_RMSNORM && last) in.norm = norm_of(squares, t.in.eps, t.n_in, scratch + 32);
     else if (in.kind == PI__IN_RMSNORM) in.norm = norm_factor(in.x, t.in.eps, t.n_in, scratch + 32);
-    if (in.kind == PI__IN_PLAIN && a.x) __syncthreads(); /* what was added is there: row_max() reads others' columns */
+    /* the sums are visible to all threads: row_max() reads columns of other threads */
+    if (in.kind == PI__IN_PLAIN && a.x) __syncthreads();
     tail_input(t, in, row, of, scratch + 64);
     if (t.terms) tail_terms(t, in, row, of);
     if (!t.fp4) return;
-    __syncthreads(); /* scratch is free, and what was added is there: units are not the columns that a thread has added */
+    __syncthreads(); /* scratch is free and sums are visible: threads pack other columns than they have added */
     put_fp4(t, in, row, of, scratch + 64);
 }
 
-/* Calls work(row, share of it) for what a block does of the rows; whole: they are not divided. */
+/* Calls work(row, part of the row) for each row in the block's share s. whole: a row is not divided among blocks. */
 template <class F> PI_FN void share_rows(tail_share s, int32_t n_rows, bool whole, const F &work)
 {
     const int32_t each = whole || n_rows >= s.parts ? 1 : s.parts / n_rows;
     for (int32_t i = s.part; i < n_rows * each; i += s.parts) {
         work(i / each, row_share{i % each, each});
-        __syncthreads(); /* scratch is free */
+        __syncthreads(); /* scratch is free again */
     }
 }
 
-/* The heads of all tokens, each by a warp; rows: head_dim floats for each warp of the block. */
+/* Does op qkv for the block's share s of (token, head) pairs, one warp per pair. rows: shared memory, head_dim floats
+ * per warp of the block. */
 PI_CALL void share_heads(tail_share s, const pi__k_qkv &a, float *rows)
 {
     const int32_t warps = (int32_t) blockDim.x / 32, warp = (int32_t) threadIdx.x / 32, heads = qkv_heads(a);
@@ -358,8 +379,8 @@ PI_CALL void share_heads(tail_share s, const pi__k_qkv &a, float *rows)
     }
 }
 
-/* A block's share of a product's tail. scratch: tail_bytes() that nobody uses any more. begun: what is given of its first row is
- * being copied (begin_share). */
+/* Does the block's share s of a product's epilogue. scratch: shared memory of tail_bytes() that the products no longer
+ * use. begun: begin_share() has started the copies for the block's first row. */
 PI_FN void do_share(const pi__k_tail &t, tail_share s, float *scratch, bool begun)
 {
     if (t.qkv.n_tokens) return share_heads(s, t.qkv, scratch);
@@ -375,7 +396,7 @@ PI_FN void begin_share(const pi__k_tail &t, tail_share s, float *scratch)
     if (!t.qkv.n_tokens && s.part < t.n_rows) copy_given(t, s.part, scratch);
 }
 
-/* What a block does of the next input in FP4, which is PLAIN. */
+/* Packs the block's part `part` of `parts` of a PLAIN input in FP4 or FP8. */
 PI_CALL void share_fp4(const pi__k_tail &t, int32_t part, int32_t parts, float *scratch)
 {
     share_rows({part, parts}, t.n_rows, rows_are_whole(t), [&](int32_t row, row_share of) {
@@ -383,7 +404,8 @@ PI_CALL void share_fp4(const pi__k_tail &t, int32_t part, int32_t parts, float *
     });
 }
 
-/* The tail of a product, in blocks of 256 threads. shared: as scratch of do_share(). By all threads. */
+/* The epilogue of a product: arrives, and does the block's share. Blocks have 256 threads, and all of them call it.
+ * shared: as scratch of do_share(). */
 PI_CALL void run_tail(const pi__k_tail &t, unsigned char *shared)
 {
     float *scratch = (float *) shared;
@@ -392,8 +414,8 @@ PI_CALL void run_tail(const pi__k_tail &t, unsigned char *shared)
     if (s.parts) do_share(t, s, scratch, true);
 }
 
-/* The same in blocks of any number of threads, of the next input alone, which is PLAIN. FP4: in that, too, for
- * which kernels of few registers have no room. */
+/* The epilogue of kernels with blocks of any number of threads: only packs a PLAIN input. FP4: false = without FP4
+ * formats, for kernels that have no registers left for that code. */
 template <bool FP4 = true> PI_FN void do_input_share(const pi__k_tail &t, tail_share s, float *scratch)
 {
     if (FP4 && t.fp4) share_fp4(t, s.part, s.parts, scratch);

@@ -1,7 +1,8 @@
-/* The tail of launches as one of its own (tail.cuh), where rows are many or nothing was launched that it could be the tail of: a
- * block a row. Where that is a norm to 16-bit floats or floats, with or without an addition before it, or rounding alone, which is
- * what prompts have, a thread's values stay in registers (finish_held), and each is read once; otherwise (finish_rows) a row is read
- * again for its norm, its largest value and its rounding. The bits are the same. */
+/* The epilogue (tail.cuh) as a separate launch, for many rows or where no product precedes it. Grid: one block per row.
+ * Two kernels with bitwise identical results. finish_held() keeps a thread's values in registers and reads each value
+ * once. It supports the common cases of prompts: a norm to 16-bit floats or floats, with or without a preceding add, or
+ * rounding alone. finish_rows() supports every case; it reads a row again for its norm, its largest value and its
+ * rounding. */
 #ifndef PI_TAIL_KERNELS_CUH
 #define PI_TAIL_KERNELS_CUH
 
@@ -14,10 +15,10 @@ __global__ void __launch_bounds__(THREADS, 3) finish_rows(PI_CONSTANT pi__k_tail
     tail_row<false>(t, blockIdx.x, {0, 1}, (float *) raw);
 }
 
-/* Values of a row that a thread of finish_held() has at most. */
+/* Max values of a row per thread of finish_held(). */
 enum { MAX_HELD = 32 };
 
-/* How many values that is for the tail; 0: finish_rows() has to do it. */
+/* Returns the number of values per thread if finish_held() supports the epilogue t; 0 = finish_rows() must do it. */
 static inline int held_values(const pi__k_tail &t)
 {
     const bool plain = !t.integers && !t.fp4 && !t.terms && !t.add[1].x && !t.in.x2 && (t.halves || t.floats);
@@ -27,7 +28,8 @@ static inline int held_values(const pi__k_tail &t)
     return (int) (t.n_in + THREADS - 1) / THREADS;
 }
 
-/* The thread's values of a row, N at most: (i, value i) in order. */
+/* Calls use(j, i) for each of the calling thread's values of a row of n: j = index in the thread's registers (below N),
+ * i = column. */
 template <int N, class F> PI_FN void each_held(int32_t n, const F &use)
 {
 #pragma unroll
@@ -37,7 +39,8 @@ template <int N, class F> PI_FN void each_held(int32_t n, const F &use)
     }
 }
 
-/* Row `row` after the addition, as add_row() has it, to v and to where it lies. Returns the sum of the thread's squares. */
+/* Loads row `row` to v; with an add, computes it as add_row() does and also writes it to a.x. v[j]: the thread's
+ * values. Returns the sum of their squares. */
 template <int N> PI_FN float add_held(const pi__k_tail &t, int64_t row, float *scratch, float (&v)[N])
 {
     const pi__k_add &a = t.add[0];
@@ -65,8 +68,9 @@ template <int N> PI_FN float add_held(const pi__k_tail &t, int64_t row, float *s
     return squares;
 }
 
-/* A row's values as 16-bit floats, as put_halves() has them. A word is of columns c and c + 16 of a block of 32: of two blocks, one
- * behind the other in v, half of a warp makes the words of each. */
+/* Packs a row's values v as 16-bit floats, in the layout of put_halves(). A word has columns c and c + 16 of a block of
+ * 32. v[j] and v[j + 1] of a warp are two such blocks. Lanes 0 .. 15 make the words of the first, lanes 16 .. 31 of the
+ * second. */
 template <int N> PI_FN void put_held(const pi__k_tail &t, int64_t row, const row_scale &scale, const float (&v)[N])
 {
     const int32_t n = (int32_t) t.n_in, lane = (int32_t) threadIdx.x % 32, high = lane / 16;
@@ -84,7 +88,7 @@ template <int N> PI_FN void put_held(const pi__k_tail &t, int64_t row, const row
     }
 }
 
-/* A row, by a block. */
+/* The epilogue t for row blockIdx.x. N: values per thread. */
 template <int N>
 __global__ void __launch_bounds__(THREADS, N > 24   ? 2
                                            : N > 16 ? 3
@@ -95,7 +99,7 @@ __global__ void __launch_bounds__(THREADS, N > 24   ? 2
     float *scratch = (float *) raw, v[N] = {}, most = 0;
     const int64_t row = blockIdx.x;
     const int32_t n = (int32_t) t.n_in;
-    if (t.sum.n_used) tail_sum(t.sum, row, nullptr); /* a thread reads what it wrote */
+    if (t.sum.n_used) tail_sum(t.sum, row, nullptr); /* a thread reads only the columns that it wrote */
     const float squares = add_held<N>(t, row, scratch, v);
     if (t.in.kind == PI__IN_RMSNORM) {
         const float norm = norm_of(squares, t.in.eps, n, scratch + 32);

@@ -1,29 +1,29 @@
-/* Packed matrices times large row counts of x within a thread block, shared by gemm_kernels.cuh and
- * moe_many_kernels.cuh. The results are bitwise identical to add_slice() of linear.cuh, which reads W again for
- * every 32 rows.
+/* Products of packed matrices with large row counts, within a thread block; shared by gemm_kernels.cuh and
+ * moe_many_kernels.cuh. The results are bitwise identical to add_slice() of linear.cuh, which reads W again for every
+ * 32 rows.
  *
- * A block of 8 warps computes 128 rows of W times 64 rows of x; each warp has 16 of these rows and all 64 rows of
- * x. So each weight is unpacked once per block. A stage has two blocks of 32 columns of both operands. While a stage
- * is multiplied, the next ones are copied to shared memory (pipe.cuh):
+ * A block of 8 warps computes 128 rows of W times 64 rows of x. Each warp multiplies 16 of these rows (a tile) by all
+ * 64 rows of x (8 groups of 8), so each weight is unpacked once per block. A stage of the pipeline (pipe.cuh) has two
+ * blocks of 32 columns of both operands. While one stage is multiplied, the next ones are copied to shared memory:
  *
  *     stage: 8 tiles of W:        codes [2], scales [2], scales of scales
  *            8 groups of 8 rows:  words of B [2][32 lanes], metas [2][8 rows]
  *
- * Warp w copies tile w and group w. ORDER: as in linear.cuh. There each warp has one slice; here each warp computes
- * all slices in order, and adds each slice to the total at its end. */
+ * Warp w copies tile w and group w. ORDER: as in linear.cuh. There each warp computes one slice. Here each warp
+ * computes all slices in order, and adds each slice to the total at its end. */
 #ifndef PI_TILE_CUH
 #define PI_TILE_CUH
 
 #include "linear.cuh"
 #include "pipe.cuh"
 
-enum { WARPS = THREADS / 32, GROUPS = 8, STAGE = 2 /* blocks */, STAGES = 3 };
+enum { WARPS = THREADS / 32, GROUPS = 8, STAGE = 2 /* blocks of 32 columns in a stage */, STAGES = 3 };
 static_assert((int) WARPS == (int) GROUPS && (int) WARPS == (int) PIPE_WARPS, "warp w copies group w");
 
-/* Byte offsets in a stage. */
+/* Sizes and byte offsets in a stage: 8 tiles of W, then words of B, then metas. */
 struct stage_map {
-    uint32_t code, side, sup;  /* sizes in a tile: two blocks of codes, of scales; scales of scales */
-    uint32_t tile;             /* bytes of a tile */
+    uint32_t code, side, sup;  /* bytes per tile: codes, scales of two blocks; scales of scales */
+    uint32_t tile;             /* bytes of a tile in a stage */
     uint32_t b;                /* offset of the words of B; 1024 bytes per group */
     uint32_t meta;             /* offset of the metas; 256 bytes per group */
     uint32_t size;             /* bytes of the stage */
@@ -42,7 +42,8 @@ static __host__ __device__ __forceinline__ stage_map map_of(const pi__cuda_shape
     return m;
 }
 
-/* Copies the blocks from b on to stage i: the warp's tile of W, if it has one, and its group of x. */
+/* Starts the copies to stage i of pipe q, of up to STAGE blocks of 32 columns from block b on: the calling warp's tile
+ * of W (NULL = none), and its group of x. */
 template <class PIPE, class X>
 PI_FN void fill_stage(const pi__cuda_shape &s, const stage_map &m, const uint8_t *tile, const X &x, const PIPE &q,
                       int32_t i, int32_t b)
@@ -57,9 +58,9 @@ PI_FN void fill_stage(const pi__cuda_shape &s, const stage_map &m, const uint8_t
     x.fill(q, m, i, b, n);
 }
 
-/* total = the warp's tile of W (NULL = none) times n_group groups of x. x.fill(q, map, i, b, n) copies n blocks of
- * the warp's group, from b on, to stage i. x.bulk_bytes(n) is the number of bytes that it copies with copy() of the
- * pipe. */
+/* Computes total = the warp's tile of W (NULL = none) times n_group groups of x. x.fill(q, map, i, b, n) starts the
+ * copies of n blocks of the warp's group, from block b on, to stage i. x.bulk_bytes(n) returns the bytes of these that
+ * go through q.copy(). raw: shared memory of the pipe. Called by all threads of the block. */
 template <int TYPE, class PIPE, class X>
 PI_FN void multiply_tile(const pi__cuda_shape &shape, const uint8_t *tile, const X &x, unsigned char *raw, int n_group,
                          float (&total)[GROUPS][4])
@@ -68,7 +69,7 @@ PI_FN void multiply_tile(const pi__cuda_shape &shape, const uint8_t *tile, const
     int lane = (int) threadIdx.x % 32;
     uint32_t own = threadIdx.x / 32 * m.tile;
     int32_t n = (int32_t) shape.n_block, end = slice_end(n, 0);
-    pi__cuda_shape in_stage = shape; /* shape with offsets of the warp's tile within a stage */
+    pi__cuda_shape in_stage = shape; /* shape with side_at and super_at as offsets in a stage's tile */
     in_stage.side_at = m.code;
     in_stage.super_at = m.code + m.side;
     float acc[GROUPS][4] = {};

@@ -1,19 +1,19 @@
-/* Top-k of rows of logits: op topk.
+/* Top-k of rows of logits: op topk. Input and output: pi__k_top.
  *
- * A row has a quarter of a million values, and each row has its own small k. Three kernels:
+ * A row has a quarter of a million values, and each row has its own small k. Three kernels run in this order:
  *
  *     group_max   divides the row into groups of 64 and computes their maxima.           Many blocks per row.
  *     exp_sums    sums of exp(x - max) over 256 values, for rows that request the sum.   Many blocks per row.
  *     best        the k best groups contain the k best values: any other group has k
  *                 values above all of its own. Selects and sorts the k best of 64 k.  One block per row.
  *
- * The k-th largest value is found bit by bit, from the highest bit: count the values that are at least the
+ * `best` finds the k-th largest value bit by bit, from the highest bit: it counts the values that are at least the
  * candidate. Values stay in registers, and each count is a sum over the block. So the result is independent of the
- * order of threads. The row's values only affect the number of counts.
+ * order of threads, and the values of the row only affect the number of counts.
  *
- * A value is compared as an unsigned number in the same order, with NaN and -inf as 0; +0 and -0 are equal. Among
- * equal values the lowest index wins. The sum is bitwise identical to the sampler's (pi__row_exp_sum): 16 running
- * sums within a block of 256; blocks are added to 16 running sums round-robin. */
+ * A value is compared as an unsigned number in the same order, with NaN and -inf as 0; +0 and -0 are equal. Among equal
+ * values the lowest index wins. The sum is bitwise identical to the sampler's (pi__row_exp_sum): 16 running sums within
+ * a block of 256 values; the blocks' sums are added to 16 running sums round-robin. */
 #ifndef PI_TOP_KERNELS_CUH
 #define PI_TOP_KERNELS_CUH
 
@@ -26,18 +26,19 @@ namespace top {
 
 enum {
     GROUP = 64,      /* values of a group */
-    AT_ONCE = 4,     /* groups that a warp reads with loads in flight together */
+    AT_ONCE = 4,     /* groups that a warp loads before it reduces them */
     THREADS = 256,   /* threads of group_max and exp_sums */
     BLOCK_VALUES = THREADS / 32 * AT_ONCE * GROUP, /* values that a block of group_max reads */
     SUM = 256,       /* values of a partial sum */
     THREAD_VALUES = 16,       /* values that a thread of `best` has in registers */
     MOST = 1024,     /* max threads of `best` */
-    MINUS_INF = 0x007fffff, PLUS_INF = (int) 0xff800000, /* results of ordered() */
+    MINUS_INF = 0x007fffff, PLUS_INF = (int) 0xff800000, /* rank_of() of -inf and +inf */
 };
 
-/* Scratch memory of a row: [sums][group maxima][flags: NaN in AT_ONCE groups]. */
+/* Scratch memory of a row: partial sums (double) [n_sum], group maxima (uint32) [n_group], flags (uint32) [n_flag]. A
+ * flag is not 0 if AT_ONCE adjacent groups have a NaN. */
 typedef struct room {
-    int32_t n_sum, n_group, n_flag; /* number of each */
+    int32_t n_sum, n_group, n_flag; /* lengths of the three arrays */
     size_t bytes;                   /* bytes of a row's scratch */
 } room;
 
@@ -60,6 +61,8 @@ PI_FN uint32_t *groups_of(const pi__k_top &a, const room &r, int row)
     return (uint32_t *) (sums_of(a, r, row) + r.n_sum);
 }
 
+/* ordered() maps f to an unsigned number in the same order, NaN and -inf to 0. unordered() returns f for numbers above
+ * 0. */
 PI_FN uint32_t ordered(float f)
 {
     const uint32_t u = rank_of(f);
@@ -67,8 +70,8 @@ PI_FN uint32_t ordered(float f)
 }
 PI_FN float unordered(uint32_t u) { return __uint_as_float(u >> 31 ? u ^ 0x80000000u : ~u); }
 
-/* Sets the row's skipped indices to -inf, then writes the group maxima and NaN flags. Grid: x = BLOCK_VALUES values,
- * y = row. */
+/* Sets the row's skipped indices to -inf, then writes the group maxima and NaN flags. Grid: x = BLOCK_VALUES columns, y
+ * = row. */
 __global__ void __launch_bounds__(THREADS) group_max(pi__k_top a)
 {
     ptx_wait_dependency();
@@ -105,7 +108,8 @@ __global__ void __launch_bounds__(THREADS) group_max(pi__k_top a)
     if (lane == 0) most[r.n_group + group / AT_ONCE] = nan;
 }
 
-/* Computes the partial sums, one per half of a warp. Grid: x = blocks of 256 values, y = row. */
+/* Computes the partial sums of exp(x - max), each over 256 values by half a warp. Grid: x = 16 partial sums, y =
+ * row. */
 __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
 {
     ptx_wait_dependency();
@@ -115,7 +119,7 @@ __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
     const room r = room_of(a.n);
     const uint32_t *group = groups_of(a, r, row);
     if (!a.request[row * 3] || !a.request[row * 3 + 2]) return;
-    /* The row's maximum, from the group maxima. */
+    /* The row's maximum is the largest group maximum. */
     for (int32_t i = (int32_t) threadIdx.x; i < r.n_group; i += THREADS) most = max(most, group[i]);
     most = warp_max(most);
     if (lane == 0) warp_value[warp] = most;
@@ -123,7 +127,7 @@ __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
     most = warp_max(warp_value[lane % (THREADS / 32)]);
     const float top = unordered(most), *x = a.x + row * a.n;
     const int32_t b = (int32_t) blockIdx.x * (THREADS / 16) + warp * 2 + lane / 16;
-    /* 16 running sums of 16 values each, added in order. */
+    /* Lane j adds the 16 values j, j + 16 ... of the block of 256; then the 16 lanes' sums are added in order. */
     float s = 0;
 #pragma unroll
     for (int k = 0; k < SUM / 16; k++) {
@@ -137,14 +141,15 @@ __global__ void __launch_bounds__(THREADS) exp_sums(pi__k_top a)
 
 /* Shared memory of `best`. */
 typedef struct board {
-    uint64_t key[PI__K_TOP];   /* keys of the best values; best_one(): the best key of each warp */
+    uint64_t key[PI__K_TOP];   /* keys of the best values; in best_one() the best key of each warp */
     int32_t group[PI__K_TOP];  /* the best groups, unordered */
     uint32_t warp_value[2][32];      /* one count per warp, double-buffered */
-    double sum[16];            /* running sums */
+    double sum[16];            /* running sums of whole_sum() */
     uint32_t n_group, n_key;   /* number of entries in group and key */
 } board;
 
-/* Returns the sum of n over the block's threads. */
+/* Returns the sum of n over the block's threads, to all threads. *turn: index of the buffer of the last call;
+ * alternating buffers save a barrier. */
 PI_FN uint32_t block_count(board *s, int *turn, uint32_t n)
 {
     const int lane = (int) threadIdx.x % 32, warps = (int) blockDim.x / 32;
@@ -155,20 +160,21 @@ PI_FN uint32_t block_count(board *s, int *turn, uint32_t n)
     return __reduce_add_sync(PI_FULL, lane < warps ? warp_value[lane] : 0);
 }
 
-/* Threshold of a selection: it selects values above `value`, and values equal to it with an index up to `last`. A value
- * of 0 is never selected. */
+/* Threshold of a selection: it selects values above `value`, and values equal to `value` with an index up to `last`. A
+ * value of 0 (NaN, -inf) is never selected. */
 typedef struct border {
     uint32_t value, last;
 } border;
 
 PI_FN bool is_in(border b, uint32_t v, uint32_t index) { return v > b.value || (v && v == b.value && index <= b.last); }
 
-/* Returns the threshold that selects the k best of all threads' v. Indices are below 2^20. */
+/* Returns the threshold that selects the k best of v over all threads of the block; index: their indices, below
+ * 2^20. */
 PI_FN border border_of(const uint32_t v[THREAD_VALUES], const uint32_t index[THREAD_VALUES], uint32_t k, board *s,
                        int *turn)
 {
     border b = {0, 0xffffffffu};
-    uint32_t n = 0; /* count of values >= b.value */
+    uint32_t n = 0; /* number of values >= b.value */
     for (uint32_t bit = 1u << 31; bit && n != k; bit >>= 1) {
         uint32_t c = 0, up = b.value | bit;
 #pragma unroll
@@ -178,8 +184,8 @@ PI_FN border border_of(const uint32_t v[THREAD_VALUES], const uint32_t index[THR
         b.value = up;
         n = c;
     }
-    if (n <= k) return b; /* exactly k, or fewer than k exist */
-    /* Several values equal the k-th: find the index limit among them. */
+    if (n <= k) return b; /* exactly k values are selected, or fewer than k exist */
+    /* Several values equal the k-th: find the largest index limit that selects k. */
     uint32_t above = 0;
 #pragma unroll
     for (int i = 0; i < THREAD_VALUES; i++) above += v[i] > b.value;
@@ -210,10 +216,12 @@ PI_FN void sort_keys(uint64_t *key, uint32_t n)
     __syncthreads();
 }
 
+/* Returns a sort key: ascending keys have descending v, then ascending index. */
 PI_FN uint64_t key_of(uint32_t v, uint32_t index) { return (uint64_t) ~v << 32 | index; }
 
-/* Finds only the best value, to s->key[0]: the first group with the largest maximum, and its first maximal value.
- * Returns 1 if there is a value, else 0; threads after the first warp always return 0. */
+/* Finds the best value of row x (k = 1), and writes its key to s->key[0]: the first group with the largest maximum, and
+ * the group's first maximal value. Returns 1 if there is a value, else 0; threads after the first warp always return
+ * 0. */
 PI_FN uint32_t best_one(const pi__k_top &a, const float *x, const uint32_t *group, int32_t n_group, board *s)
 {
     const int lane = (int) threadIdx.x % 32;
@@ -235,7 +243,8 @@ PI_FN uint32_t best_one(const pi__k_top &a, const float *x, const uint32_t *grou
     return v ? 1 : 0;
 }
 
-/* Finds the k best values, sorted, to s->key. Returns their number. */
+/* Finds the k best values of row x and writes their sorted keys to s->key. Returns their number, at most k. group:
+ * n_group group maxima. */
 PI_FN uint32_t best_of(const pi__k_top &a, const float *x, const uint32_t *group, int32_t n_group, uint32_t k, board *s)
 {
     uint32_t v[THREAD_VALUES], index[THREAD_VALUES], sorted = 1;
@@ -251,7 +260,7 @@ PI_FN uint32_t best_of(const pi__k_top &a, const float *x, const uint32_t *group
     for (int i = 0; i < THREAD_VALUES; i++)
         if (is_in(b, v[i], index[i])) s->group[atomicAdd(&s->n_group, 1u)] = (int32_t) index[i];
     __syncthreads();
-    /* Select the k best of their values. */
+    /* Select the k best values of these groups. */
     const uint32_t n = s->n_group * GROUP;
 #pragma unroll
     for (int i = 0; i < THREAD_VALUES; i++) {
@@ -260,7 +269,7 @@ PI_FN uint32_t best_of(const pi__k_top &a, const float *x, const uint32_t *group
         v[i] = index[i] < (uint64_t) a.n ? ordered(x[index[i]]) : 0;
     }
     b = border_of(v, index, k, s, &turn);
-    /* Collect and sort their keys; missing ones sort last. */
+    /* Collect and sort their keys; unused entries are all ones and sort last. */
     while (sorted < k) sorted *= 2;
     for (uint32_t i = threadIdx.x; i < sorted; i += blockDim.x) s->key[i] = ~(uint64_t) 0;
     __syncthreads();
@@ -271,7 +280,7 @@ PI_FN uint32_t best_of(const pi__k_top &a, const float *x, const uint32_t *group
     return s->n_key;
 }
 
-/* Returns the sum of a row's n partial sums. */
+/* Returns the sum of a row's n partial sums, in the order of the sampler, to all threads. */
 PI_FN double whole_sum(const double *sum, int32_t n, board *s)
 {
     double own = 0, all = 0;
@@ -284,6 +293,7 @@ PI_FN double whole_sum(const double *sum, int32_t n, board *s)
     return all;
 }
 
+/* Selects and sorts the k = request[0] best values of a row, and writes its entry of `out`. Grid: one block per row. */
 __global__ void __launch_bounds__(MOST) best(pi__k_top a)
 {
     ptx_wait_dependency();
@@ -313,7 +323,8 @@ __global__ void __launch_bounds__(MOST) best(pi__k_top a)
     ((double *) out)[1] = sum;
 }
 
-/* token[t] = index of the best value of row[t], or 0 if there is none. found: results of a launch with k = 1. */
+/* token[t] = index of the best value of row row[t], or 0 if that row has none; t < n. found: results of a launch with k
+ * = 1, [rows][3]. One thread per t. */
 __global__ void best_tokens(const uint64_t *found, const int32_t *row, int32_t n, int32_t *token)
 {
     ptx_wait_dependency();

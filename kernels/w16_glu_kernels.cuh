@@ -1,41 +1,40 @@
-/* Gate and up times x with 16-bit tensor cores in one launch that writes act(gate x) * up x, so that neither
- * product is written to memory. The sums are bitwise identical to w16_kernels.cuh, and the packed input of down to
- * that of w16_prepare.
+/* Gate and up projections with 16-bit tensor cores in one launch that writes act(gate x) * up x. Neither product is
+ * written to memory. The sums are bitwise identical to w16_kernels.cuh. The output is the packed input of the down
+ * projection, bitwise identical to that of w16_prepare.
  *
- * Large row counts (w16_glu): a block computes 64 rows of both matrices times 128 rows of x. A stage's 8 tiles
+ * Large row counts (w16_glu): a thread block computes 64 rows of both matrices times 128 rows of x. A stage's 8 tiles
  * alternate between gate and up, so that a warp has both sums of a value in corresponding registers:
  *
  *     stage: { gate 0 } { up 0 } { gate 1 } { up 1 } ..
  *     warps 0 and 1: tiles 0 and 1, 64 rows of x each; warps 2 and 3: ..
  *
- * A packed row has a factor that depends on its largest value, and a block has only part of a row. So the launch
- * writes floats, and each row's maximum by atomics. A second launch (w16_round) reads the floats once and packs
- * them.
+ * The factor of a packed row depends on its largest value, and a block computes only part of a row. So the launch
+ * writes floats, and each row's maximum by atomics. A second launch (w16_round) reads the floats once and packs them.
  *
- * Small row counts (w16_glu_few): as w16_few(), with alternating tiles of gate and up. Up to PI__K_TAIL_ROWS rows
- * are packed by the last-arriving blocks, as epilogues are (tail.cuh). With few rows each of these blocks packs
- * part of a row; it needs only the row's maximum from the other blocks. */
+ * Small row counts (w16_glu_few): as w16_few(), with alternating tiles of gate and up. Up to PI__K_TAIL_ROWS rows are
+ * packed by the last-arriving blocks, as in epilogues (tail.cuh). With few rows, each of these blocks packs part of a
+ * row; it needs only the row's maximum from the other blocks. */
 #ifndef PI_W16_GLU_KERNELS_CUH
 #define PI_W16_GLU_KERNELS_CUH
 
 #include "backend/cuda/kernels_w16_glu.h"
 #include "w16_kernels.cuh"
 
-/* Arguments of w16_glu(), w16_glu_few() and wgmma_glu(). Gate and up are p.w[0] and p.w[1]. Values are written to
- * gate's y. */
+/* Arguments of w16_glu(), w16_glu_few() and wgmma_glu(). p.w[0] is gate, p.w[1] is up. act(gate x) * up x is written as
+ * floats to p.w[0].y. act, limit: as kind and limit of gated() in input.cuh. */
 struct w16_both {
     w16_products p;
     int32_t act;
     float limit;
     uint32_t *most; /* [n_rows] bits of the largest absolute value of each row; 0 before the launch */
-    /* w16_glu_few only: */
-    uint32_t *arrived; /* arrival counter of the fused packing; NULL = a second launch packs */
+    /* The following are for w16_glu_few only. */
+    uint32_t *arrived; /* arrival counter of packing in this launch; NULL = a second launch packs */
     int32_t n_sm, bf16;
-    uint4 *words;      /* packed rows, and their factors */
+    uint4 *words;      /* output: packed rows, and their factors */
     float *factor;
 };
 
-/* Fills the arguments for n_rows packed rows. Returns false if the kernels do not support the size or alignment of
+/* Fills *to for n_rows packed rows at `prepared`. Returns false if the kernels do not support n_out or the alignment of
  * y. */
 static inline bool w16_both_of(const pi__k_w16_glu &a, const void *prepared, int32_t n_rows, w16_both *to)
 {
@@ -49,9 +48,9 @@ static inline bool w16_both_of(const pi__k_w16_glu &a, const void *prepared, int
     return m.n_out >= 1 && m.n_out % 32 == 0 && a.ldy % 4 == 0 && (uintptr_t) a.y % 16 == 0;
 }
 
-/* Writes a warp's results: 16 rows of act(gate x) * up x, for the first min(n_row, 8 NT) rows of x. gates: the lane's
- * sums with gate; ups(g): its sums with up, for 8 rows of x; gate, up: their factors. most: raised to the largest
- * magnitude of each row of x's results. */
+/* Writes a warp's results to y: 16 columns (rows of W) of act(gate x) * up x, for the first min(n_row, 8 NT) rows of x.
+ * gates: the lane's sums with gate. ups(g) returns its sums with up for group g of 8 rows. gate, up: result functors
+ * (w16_times). most[row] is raised to the bits of the row's largest absolute value. */
 template <int NT, class F, class U>
 PI_FN void put_gated(const float (&gates)[NT][4], const U &ups, const F &gate, const F &up, const w16_both &a, float *y,
                      int64_t ldy, int64_t n_row, uint32_t *most)
@@ -103,7 +102,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_glu(w16_bo
               a.most + row);
 }
 
-/* Transposes the words of four adjacent lanes, four words each: lane k gets word k of every lane. */
+/* Transposes the words of four adjacent lanes, four words each: lane k (0 .. 3) gets word k of every lane. */
 PI_FN uint4 transpose_words(uint4 w, uint32_t k)
 {
     const bool odd = k & 1, high = k & 2;
@@ -116,8 +115,8 @@ PI_FN uint4 transpose_words(uint4 w, uint32_t k)
     return w;
 }
 
-/* Packs part of a row of n blocks of 32 columns, with a known maximum. Four threads pack a block of columns; each
- * reads eight values and writes 16 bytes. */
+/* Packs part `of` of row `row` (n blocks of 32 columns), with known scale, to words. Four threads pack a block of
+ * columns; each reads eight values of x and writes 16 bytes. there: false = zeros are packed. */
 template <bool BF16>
 PI_FN void round_row(const float *x, const row_scale &scale, int64_t row, bool there, int64_t n, row_share of,
                      uint4 *words)
@@ -137,8 +136,8 @@ PI_FN void round_row(const float *x, const row_scale &scale, int64_t row, bool t
     }
 }
 
-/* Packs row blockIdx.x, as w16_prepare does, and resets its word of `most` to 0. Rows of x are multiples of 16
- * bytes apart. */
+/* Packs x [n_rows] rows as w16_prepare() does, but with known maxima `most`, which are reset to 0. Grid: one block per
+ * row, up to a multiple of 8 rows. Rows start at multiples of 16 bytes. */
 template <bool BF16>
 __global__ void __launch_bounds__(THREADS)
     w16_round(const float *x, int64_t ldx, uint32_t *most, int32_t n_rows, int64_t n_in, uint4 *words, float *factor)
@@ -155,8 +154,8 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ------------------------------------------------------------------------------------------------ small row counts */
 
-/* Sums the slices of a tile of gate and of up in shared memory, writes act(gate x) * up x to y, and updates the
- * rows' maxima. */
+/* Adds the slices of a tile of gate and a tile of up in shared memory. Writes act(gate x) * up x to y for all rows of
+ * x, and raises the rows' maxima a.most. part: 2 * sums_bytes<NT>. Called by all threads of the block. */
 template <int NT, class F>
 PI_FN void put_gated_sums(const float (&gates)[NT][4], const float (&ups)[NT][4], float *part, const F &gate,
                           const F &up, const w16_both &a, float *y, int64_t ldy)
@@ -177,7 +176,7 @@ PI_FN void put_gated_sums(const float (&gates)[NT][4], const float (&ups)[NT][4]
     }
 }
 
-/* Epilogue: the last-arriving blocks pack the rows of all blocks. shared: a free word. */
+/* Epilogue: the last-arriving blocks pack all rows, to a.words and a.factor. shared: one free word of shared memory. */
 PI_FN void round_all(const w16_both &a, unsigned char *shared)
 {
     const int32_t n_rows = a.p.n_rows;
@@ -191,13 +190,13 @@ PI_FN void round_all(const w16_both &a, unsigned char *shared)
         if (a.bf16) round_row<true>(x, scale, row, true, a.p.w[0].n_out / 32, of, a.words);
         else round_row<false>(x, scale, row, true, a.p.w[0].n_out / 32, of, a.words);
     });
-    /* The last block to leave resets the maxima. */
+    /* Count this block as done. The last one resets the maxima for the next launch. */
     if (threadIdx.x == 0 && leave(a.arrived, total, stay))
         for (int32_t row = 0; row < n_rows; row++) a.most[row] = 0;
 }
 
-/* As w16_glu(), for up to 8 NT rows of x. A thread block computes R / 2 tiles of each matrix. Even tiles are from gate,
- * odd tiles from up. With a.arrived the last blocks also pack the rows. */
+/* As w16_glu(), for up to 8 NT rows of x. Grid: one block per R / 2 tiles of each matrix. Even tiles of the stream are
+ * from gate, odd tiles from up. If a.arrived is not NULL, the last blocks also pack the rows. */
 template <int TYPE, int NT, int R>
 __global__ void __launch_bounds__(THREADS, w16_side_by_side<NT>) w16_glu_few(PI_CONSTANT w16_both a)
 {
@@ -214,7 +213,7 @@ __global__ void __launch_bounds__(THREADS, w16_side_by_side<NT>) w16_glu_few(PI_
     const w16_times<TYPE> gate(p.w[0].scale, p.factor), up(p.w[1].scale, p.factor);
 #pragma unroll
     for (int r = 0; r < R; r += 2) {
-        __syncthreads(); /* all have finished with this shared memory */
+        __syncthreads(); /* all threads have finished with the stages or the previous sums */
         if (tile + r / 2 > last) break;
         put_gated_sums<NT>(acc[r], acc[r + 1], (float *) raw, gate, up, a, p.w[0].y + (tile + r / 2) * 16, p.w[0].ldy);
     }

@@ -1,31 +1,32 @@
-/* Packed matrices times x with 16-bit tensor cores (option matmul). Weights become F16 in registers while the next
- * ones are loaded. This takes fewer instructions per byte than linear_kernels.cuh's exact products, and far fewer per
- * product. Layouts and ORDER: w16.cuh.
+/* y = W x for packed matrices on 16-bit tensor cores (option matmul). Weights become F16 in registers while the next
+ * ones are loaded. This takes fewer instructions per byte than the exact integer products of linear_kernels.cuh, and
+ * far fewer per product. Layouts and ORDER: w16.cuh. Kernels: w16_prepare packs x; w16_few and w16_many multiply.
  *
- * Up to 64 rows of x (w16_few): a thread block computes 64 rows of W, or 32 or 16 for small matrices; each warp has
- * a K slice. A warp streams its W and x through shared memory, one block of 32 columns per stage. It uses all stages
- * that fit, so that memory stays busy even with fewer thread blocks than multiprocessors. x is read once for all of
- * the block's rows of W.
+ * Up to 64 rows of x (w16_few): a thread block computes 64 rows of W, or 32 or 16 for small matrices. Each of its 8
+ * warps has a slice of the columns. A warp streams its W and x through shared memory, in most cases one block of 32
+ * columns per stage. It uses all stages that fit, so that memory stays busy even with fewer thread blocks than
+ * multiprocessors. x is read once for all of the block's rows of W.
  *
  *     shared: [8 warps][stages]{ codes [tiles], scales [tiles], scales of scales [tiles], words of x [groups] }
  *
- * More rows of x (w16_many): a block computes 128 rows of W times 128 of x, a warp 32 times 64. A stage has two
- * blocks of 32 columns:
+ * More rows of x (w16_many): a thread block computes 128 rows of W times 128 rows of x, a warp 32 times 64. A stage has
+ * two blocks of 32 columns:
  *
  *     stage: 8 tiles of W: { codes [2], scales [2], scales of scales }
  *            16 groups of x: words [2]
  *
- * Where a stage has fewer tiles or groups, the last existing one takes their place; w16_few skips missing groups.
- * If there are few tiles, blocks divide the slices of a tile (split.cuh). */
+ * A tile is 16 rows of W, a group 8 rows of x. At the ends of W and x, the last existing tile or group takes the place
+ * of missing ones; w16_few skips missing groups. If there are few tiles, several blocks divide the slices of a tile
+ * (split.cuh). */
 #ifndef PI_W16_KERNELS_CUH
 #define PI_W16_KERNELS_CUH
 
 #include "pipe.cuh"
 #include "split.cuh"
 
-/* Arguments of w16_few(), w16_many() and w16_wgmma(): matrices of one type with the same x. */
+/* Arguments of w16_few(), w16_many() and w16_wgmma(): n matrices of one type that multiply the same x. */
 struct w16_products {
-    pi__cuda_shape shape; /* shape of all matrices, except mat_bytes */
+    pi__cuda_shape shape; /* shape of all matrices; mat_bytes is not used */
     const uint4 *x;       /* packed rows of x */
     const float *factor;  /* [n_rows] factor of each packed row */
     int32_t n_rows;       /* rows of x */
@@ -35,13 +36,14 @@ struct w16_products {
         const float *scale;
         float *y;
         int64_t ldy, n_out;
-        uint32_t first;   /* index of the matrix's first thread block; w16_many: in blockIdx.y */
-        float add;        /* w16_many: as in pi__k_product */
+        uint32_t first;   /* first blockIdx.x of the matrix; w16_many, w16_wgmma: blockIdx.y */
+        float add;        /* w16_many, w16_wgmma: as in pi__k_product */
     } w[PI__K_MAX_LINEAR];
     pi__k_tail tail;      /* w16_few: epilogue */
-    split_sums split;     /* w16_many: partial sums, where several blocks compute a tile */
+    split_sums split;     /* w16_many: memory for partial sums, if gridDim.z > 1 */
 };
 
+/* Returns the index of the matrix of thread block `block`. */
 PI_FN int w16_which(const w16_products &p, uint32_t block)
 {
     int i = 0;
@@ -49,10 +51,10 @@ PI_FN int w16_which(const w16_products &p, uint32_t block)
     return i;
 }
 
-/* Epilogue: a sum times the factors of matrix and row. */
+/* Result functor: a sum times the factors of the matrix and of row r of x, and times 2^DOWN. */
 template <int TYPE> struct w16_times {
     float w;
-    const float *row; /* factor of the first row of x */
+    const float *row; /* factors of the rows of x; row[0] is for r = 0 */
     __device__ __forceinline__ w16_times(const float *scale, const float *row_) : w(scale ? *scale : 1.0f), row(row_)
     {
         w *= __uint_as_float((uint32_t) (127 + w16<TYPE>::DOWN) << 23);
@@ -62,7 +64,8 @@ template <int TYPE> struct w16_times {
 
 /* ---------------------------------------------------------------------------------------------------------- pack x */
 
-/* Packs row blockIdx.x of x. Row indices n_rows up to the next multiple of 8 are packed as zeros. */
+/* Packs x. Grid: one block per row, up to the next multiple of 8 rows; rows from n_rows on are packed as zeros. words,
+ * factor: the parts of packed x. */
 template <bool BF16>
 __global__ void __launch_bounds__(THREADS)
     w16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in, uint16_t *words, float *factor)
@@ -77,50 +80,55 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ------------------------------------------------------------------------------------------------ small row counts */
 
-/* Bytes of shared memory of a thread block. With up to 8 rows of x three blocks fit on a multiprocessor with 228
- * KiB (sm_90). One block then has more in flight than a multiprocessor of an RTX PRO 6000 or GB10 receives in a
- * microsecond. */
+/* Max bytes of shared memory of a thread block of w16_few(). With up to 8 rows of x (NT = 1), three blocks fit on a
+ * multiprocessor with 228 KiB (sm_90). One block then has more bytes in flight than a multiprocessor of an RTX PRO 6000
+ * or GB10 receives in a microsecond. */
 template <int NT> constexpr uint32_t w16_room = (NT == 1 ? 75 : 99) << 10;
 enum { W16_MAX_STAGES = 6 };
 
-/* W16_TILES: tiles of W per thread block, for up to 64 rows of x. Up to 8 rows use fewer tiles if that gives fewer
- * than W16_MIN_BLOCKS blocks, about the number that most devices run concurrently. If the grid is twice the
- * device's capacity, nearly half of the device is idle at the end. */
+/* W16_TILES: max tiles of W per thread block of w16_few(). With up to 8 rows of x, blocks have fewer tiles if the grid
+ * would have fewer than W16_MIN_BLOCKS blocks. Most devices run about that many concurrently. A grid of twice the
+ * device's capacity or less can leave nearly half of the device idle at its end. */
 enum { W16_TILES = 4, W16_MIN_BLOCKS = 256 };
 
-/* A warp's K slice of R tiles of W and up to NT groups of x, streamed through shared memory. With few tiles a stage
- * has several blocks of columns, aligned to their number, so that a round's overhead is shared by more of W. With
- * one tile there is no shared memory left for x: each lane loads its words to registers, one round ahead. */
+/* A pipeline that streams a warp's slice of the columns of R tiles of W, and of up to NT groups of x, through shared
+ * memory. If R is below W16_TILES, a stage has several blocks of columns, aligned to their number. The overhead of a
+ * round is then shared by more of W. With one tile there is no shared memory left for x: each lane loads its words of x
+ * to registers, one round ahead. */
 template <int TYPE, int NT, int R> struct w16_stream {
     using T = w16<TYPE>;
-    /* BLOCKS: blocks of columns in a stage; PARTS: (tile, block) pairs */
+    /* BLOCKS: blocks of 32 columns in a stage; PARTS: (tile, block) pairs in a stage */
     static constexpr int BLOCKS = W16_TILES / R, PARTS = R * BLOCKS;
-    static constexpr bool STAGED = R > 1; /* x is staged in shared memory */
+    static constexpr bool STAGED = R > 1; /* x is copied to shared memory, too */
     static_assert(PARTS == 4 && (BLOCKS == 1 || NT == 1), "one of four lanes holds a part's scales");
     static constexpr uint32_t SIDE_AT = PARTS * T::CODE, SUPER_AT = SIDE_AT + PARTS * T::SIDE,
                               X_AT = SUPER_AT + R * T::SUPER, STAGE = X_AT + (STAGED ? BLOCKS * NT * 512 : 0);
     static constexpr int FIT = (int) (w16_room<NT> / SLICES / STAGE),
                          STAGES = FIT < W16_MAX_STAGES ? FIT : W16_MAX_STAGES;
     static_assert(STAGES >= 2, "one stage is filled while another is used");
-    /* Counts of 16-byte pieces: of a tile's codes and scales, of all scales. */
+    /* WARP: bytes of a warp's stages. Counts of 16-byte pieces in a stage: a tile's codes, a tile's scales, all tiles'
+     * scales, scales and scales of scales. */
     static constexpr uint32_t WARP = STAGES * STAGE, TILE_CODES = BLOCKS * T::CODE / 16,
                               TILE_SIDES = BLOCKS * T::SIDE / 16, SIDE_LANES = R * TILE_SIDES,
                               ALL_SIDES = SIDE_LANES + R * T::SUPER / 16;
-    static constexpr uint32_t CODES = (R * TILE_CODES + 31) / 32; /* max 16-byte pieces of codes that a lane copies */
+    static constexpr uint32_t CODES = (R * TILE_CODES + 31) / 32; /* max 16-byte pieces of codes per lane and stage */
     static_assert(ALL_SIDES <= 32, "at most one scale copy per lane");
 
-    int32_t first, end, base; /* blocks of the slice, [first, end); first block of the first stage */
-    /* Addresses of the lane's 16-byte pieces at block 0. A piece is copied only to stages with a first block below
-     * the piece's `_end`. */
-    /* x: with STAGED x[0] only, else one address for each of the lane's four words */
+    int32_t first, end, base; /* blocks of the slice: first .. end - 1; first block of the first stage */
+    /* Addresses of the lane's 16-byte pieces at block 0. The lane copies a piece only if the first block of the stage
+     * is below the piece's `_end`. */
+    /* x: if STAGED, x[0] only; else one address for each of the lane's four words */
     const uint8_t *code[CODES], *side, *x[4];
     int32_t code_end[CODES], side_end, x_end;
+    /* Scales of block b are at side + (b >> side_shift) * side_step: scales per block, or scales of scales per 8
+     * blocks. to: shared address of the lane's first piece in stage 0. */
     uint32_t side_step, side_shift, to;
     int n_group;
-    size_t group; /* bytes from group to group of x */
-    uint64_t once; /* L2 policy: W is not read again in a step */
+    size_t group; /* bytes between groups of x */
+    uint64_t once; /* L2 policy evict_first: a step reads W once */
 
-    /* tile_of(r): address of the r-th tile. */
+    /* rows: packed x. rows_there: number of rows of x. tile_of(r) returns the address of the r-th tile. shared: bytes()
+     * bytes. */
     template <class F>
     __device__ __forceinline__ w16_stream(const pi__cuda_shape &shape, const uint4 *rows, int32_t rows_there,
                                           const F &tile_of, const unsigned char *shared)
@@ -146,7 +154,7 @@ template <int TYPE, int NT, int R> struct w16_stream {
             for (uint32_t j = 0; j < 4; j++)
                 x[j] = ptx_pin((const uint8_t *) rows + row * 64 + (j ^ row / 2) * 16 + lane % 4 * 4);
         }
-        /* A single group loads only its existing rows, 4 pieces each: one row is an eighth of the x that all blocks
+        /* With NT = 1 only existing rows are loaded, 4 pieces each: one row of 8 is an eighth of the x that all blocks
          * read. */
         x_end = kept(NT > 1 || lane < 4 * (uint32_t) rows_there ? end : 0);
         group = (size_t) shape.n_block * 512;
@@ -154,13 +162,14 @@ template <int TYPE, int NT, int R> struct w16_stream {
         to = ptx_pin(ptx_shared(shared) + threadIdx.x / 32 * WARP + lane * 16);
         once = ptx_read_once();
     }
-    /* Pins x to a register. Not with four groups, where sm_90 runs two blocks per multiprocessor: there the
+    /* Pins x to a register, except with four groups: there sm_90 runs two blocks per multiprocessor, and the
      * accumulators need the registers. */
     static __device__ __forceinline__ uint32_t kept(uint32_t x) { return NT != 4 ? ptx_pin(x) : x; }
     static __device__ __forceinline__ int32_t kept(int32_t x) { return (int32_t) kept((uint32_t) x); }
-    /* True if group g exists. More than half of the NT groups always do; else the kernel for NT / 2 would be used. */
+    /* Returns true if group g exists. Groups up to NT / 2 always exist, as the kernel for NT / 2 would be used
+     * otherwise. */
     __device__ __forceinline__ bool has(int g) const { return g <= NT / 2 || g < n_group; }
-    /* Zeros the rows past the last, in all stages. */
+    /* With NT = 1: writes zeros to the rows of x that no copy writes, in all stages. mine: the warp's stages. */
     __device__ __forceinline__ void clear_x(unsigned char *mine) const
     {
         if constexpr (STAGED && NT == 1) {
@@ -169,7 +178,7 @@ template <int TYPE, int NT, int R> struct w16_stream {
                 *(uint4 *) (mine + i / BLOCKS * STAGE + X_AT + i % BLOCKS * 512 + threadIdx.x % 32 * 16) = {0, 0, 0, 0};
         }
     }
-    /* Copy blocks b .. of W and of x to the stage at byte offset `at`. */
+    /* fill_w() and fill_x() start the copies of W and x, from block b on, to the stage at byte offset `at`. */
     __device__ __forceinline__ void fill_w(uint32_t at, int32_t b) const
     {
         const uint32_t dst = to + at;
@@ -192,7 +201,7 @@ template <int TYPE, int NT, int R> struct w16_stream {
                 ptx_cp_async16_below(dst + (g * BLOCKS + k) * 512, from + g * group + k * 512, b + k, x_end);
         }
     }
-    /* Loads the lane's words of N blocks of a group from block b on, if the slice has all of them. */
+    /* Loads the lane's words of x for blocks b .. b + N - 1, if the slice has all of them; without STAGED. */
     template <int N> __device__ __forceinline__ void read_x(int32_t b, uint4 (&words)[N]) const
     {
         if (b + N > x_end) return;
@@ -203,12 +212,13 @@ template <int TYPE, int NT, int R> struct w16_stream {
             words[k] = {word(0), word(1), word(2), word(3)};
         }
     }
-    static constexpr int ONCE = NT == 1 ? R : 1; /* number of tiles summed over slices together */
+    static constexpr int ONCE = NT == 1 ? R : 1; /* tiles whose slices are added in one round of put_tiles() */
     static constexpr size_t SUMS = tiles_bytes<NT, ONCE>;
     static constexpr size_t bytes() { return WARP * SLICES > SUMS ? WARP * SLICES : SUMS; }
 };
 
-/* Adds block k of the stage at `at` to acc[tile][group]. scales(part): scales of a (tile, block) pair. */
+/* Adds the products of block k of the stage at `at` to acc[tile][group]. x: the lane's words per group. scales(part)
+ * returns the scales of a (tile, block) pair. */
 template <int TYPE, int NT, int R, class F>
 PI_FN void w16_block_of(const w16_stream<TYPE, NT, R> &in, const unsigned char *at, const F &scales, int k,
                         const uint4 (&x)[NT], float (&acc)[R][NT][4])
@@ -225,7 +235,7 @@ PI_FN void w16_block_of(const w16_stream<TYPE, NT, R> &in, const unsigned char *
     }
 }
 
-/* Computes the warp's K slice: acc[tile][group]. */
+/* Multiplies the warp's slice of the columns: adds to acc[tile][group]. shared: in.bytes() of shared memory. */
 template <int TYPE, int NT, int R>
 PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, unsigned char *shared, float (&acc)[R][NT][4])
 {
@@ -234,20 +244,20 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, unsigned char *shared, f
     const int lane = (int) threadIdx.x % 32;
     enum { AHEAD = (S::STAGES - 1) * S::BLOCKS };
     unsigned char *mine = shared + threadIdx.x / 32 * S::WARP;
-/* Prologue: fill the first stages. W first, since x may not exist yet. */
+/* Prologue: fill the first stages, with W first. The previous kernel may not have finished x yet. */
 #pragma unroll 1
     for (int i = 0; i < S::STAGES - 1; i++) in.fill_w(i * S::STAGE, in.base + i * S::BLOCKS);
     in.clear_x(mine);
-    ptx_wait_grids(); /* the loads of W overlap the kernel that computes x */
+    ptx_wait_grids(); /* loads of W start before the previous kernel has finished x */
 #pragma unroll 1
     for (int i = 0; i < S::STAGES - 1; i++) {
         in.fill_x(i * S::STAGE, in.base + i * S::BLOCKS);
         ptx_cp_async_commit();
     }
-    uint4 ahead[S::BLOCKS] = {}; /* rows past the last stay zeros */
+    uint4 ahead[S::BLOCKS] = {}; /* words of x for the next round; rows past the last stay zeros */
     if (!S::STAGED) in.read_x(in.base, ahead);
-    /* Offsets of a part's scales within a stage. Each lane unpacks the scales of one of the four parts, for all
-     * lanes of a row. */
+    /* Byte offsets of a part's scales within a stage. Each lane unpacks the scales of one of the four parts; the four
+     * lanes of a row then exchange them. */
     const auto side_at = [](uint32_t part) { return S::SIDE_AT + part * T::SIDE; };
     const auto super_at = [](uint32_t part, uint32_t half) {
         return S::SUPER_AT + w16_super_at<TYPE>(part / S::BLOCKS, half);
@@ -259,7 +269,7 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, unsigned char *shared, f
     for (int32_t b = in.base; b < in.end; b += S::BLOCKS) {
         /* Wait for the oldest stage, then refill the previous one, which has been multiplied. */
         ptx_cp_async_wait<S::STAGES - 2>();
-        __syncwarp(); /* the stage has arrived for all lanes, and all have finished the previous one */
+        __syncwarp(); /* the stage has arrived for all lanes, and all have finished with the previous stage */
         in.fill_w(before, b + AHEAD);
         in.fill_x(before, b + AHEAD);
         ptx_cp_async_commit();
@@ -275,7 +285,7 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, unsigned char *shared, f
                     if (in.has(g)) x[g] = w16_words(at + (g * S::BLOCKS + k) * 512, words);
                 w16_block_of<TYPE, NT, R>(in, at, scales, k, x, acc);
             }
-        } else { /* a stage that is only partly in the slice */
+        } else { /* the slice has only a part of this stage's blocks */
             const auto scales = [&](int of) {
                 const uint32_t part = (uint32_t) of;
                 return w16_pack<TYPE>(at + side_at(part), at + super_at(part, 0), at + super_at(part, 1), lane / 4);
@@ -294,7 +304,8 @@ PI_FN void w16_slice(const w16_stream<TYPE, NT, R> &in, unsigned char *shared, f
     }
 }
 
-/* w.y = R tiles of matrix w, from `tile` on, times the packed rows x. w has fields data, scale, y, ldy and n_out. */
+/* Computes w.y for R tiles of matrix w, from `tile` on, times n_rows packed rows x, by a thread block. w has fields
+ * data, scale, y, ldy and n_out. factor: of the rows of x. raw: w16_stream::bytes(). */
 template <int TYPE, int NT, int R, class W>
 PI_FN void w16_tiles(const pi__cuda_shape &shape, const W &w, int32_t tile, const uint4 *x, const float *factor,
                      int32_t n_rows, unsigned char *raw)
@@ -305,20 +316,21 @@ PI_FN void w16_tiles(const pi__cuda_shape &shape, const W &w, int32_t tile, cons
     float acc[R][NT][4] = {};
     w16_slice<TYPE, NT>(in, raw, acc);
     const w16_times<TYPE> result(w.scale, factor);
-    /* Sum the slices and write. */
+    /* Add the slices and write y. */
     put_tiles<NT, R, w16_stream<TYPE, NT, R>::ONCE>(acc, (float *) raw, n_rows, [&](int r, int row, int o, float sum) {
         const int32_t at = (tile + r) * 16 + o;
         if (at < w.n_out) w.y[row * w.ldy + at] = result(row, sum);
     });
 }
 
-/* Thread blocks per multiprocessor, where shared memory suffices: the registers are limited to fit. With a single
- * block, two warps per scheduler would wait for most of their results. */
+/* Min resident thread blocks per multiprocessor, where shared memory suffices; this limits the registers. With a single
+ * block, a scheduler has two warps, which would wait for most of their results. */
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 800)
 template <int NT> constexpr int w16_side_by_side = NT == 1 && __CUDA_ARCH__ == 900 ? 3 : NT <= 4 ? 2 : 1;
 #else
 template <int NT> constexpr int w16_side_by_side = 1;
 #endif
+/* y = W x for up to 8 NT rows of x, then the epilogue, if any. Grid: one block per R tiles of a matrix. */
 template <int TYPE, int NT, int R>
 __global__ void __launch_bounds__(THREADS, w16_side_by_side<NT>) w16_few(PI_CONSTANT w16_products p)
 {
@@ -331,8 +343,9 @@ __global__ void __launch_bounds__(THREADS, w16_side_by_side<NT>) w16_few(PI_CONS
 
 /* ------------------------------------------------------------------------------------------------ large row counts */
 
-enum { W16_MANY_TILES = 8, W16_MANY_GROUPS = 16, W16_BLOCKS = 2 /* blocks of columns in a stage */, W16_STAGES = 4 };
+enum { W16_MANY_TILES = 8, W16_MANY_GROUPS = 16, W16_BLOCKS = 2 /* blocks of 32 columns in a stage */, W16_STAGES = 4 };
 
+/* Byte offsets in a stage of w16_many(): in a tile SIDE_AT and SUPER_AT; TILE = bytes of a tile; X_AT = start of x. */
 template <int TYPE> struct w16_stage {
     using T = w16<TYPE>;
     static constexpr uint32_t SIDE_AT = W16_BLOCKS * T::CODE, SUPER_AT = SIDE_AT + W16_BLOCKS * T::SIDE,
@@ -340,15 +353,17 @@ template <int TYPE> struct w16_stage {
                               SIZE = X_AT + W16_MANY_GROUPS * W16_BLOCKS * 512;
 };
 
-using w16_pipe = pipe<W16_STAGES, PIPE_SMALL>; /* pieces are too small for bulk copies, which take more instructions */
+/* cp.async: the pieces are too small for bulk copies, which take more instructions */
+using w16_pipe = pipe<W16_STAGES, PIPE_SMALL>;
 
-/* Addresses that a warp copies from for each stage: a tile of W, and two groups of x. */
+/* Source addresses of a warp's copies for each stage: one tile of W, and two groups of x. */
 template <int TYPE> struct w16_source {
     using T = w16<TYPE>;
     using S = w16_stage<TYPE>;
-    /* 16-byte pieces of a block */
+    /* 16-byte pieces of a tile: codes per block, scales per block, scales of scales */
     static constexpr uint32_t CODES = T::CODE / 16, SIDES = T::SIDE / 16, SUPERS = T::SUPER / 16;
-    const uint8_t *code, *side, *x[2]; /* pieces of the lane at block 0: codes, scales or scales of scales, x */
+    const uint8_t *code, *side, *x[2]; /* the lane's pieces at block 0; side: scales or scales of scales */
+    /* side_step, side_shift: as in w16_stream. to: offset of the lane's first piece of W in a stage. */
     uint32_t side_step, side_shift, to, n_block;
 
     __device__ __forceinline__ w16_source(const pi__cuda_shape &s, const uint8_t *tile, const uint8_t *x0,
@@ -364,7 +379,7 @@ template <int TYPE> struct w16_source {
         to = warp * S::TILE + lane * 16;
         n_block = (uint32_t) s.n_block;
     }
-    /* Copies blocks b and b + 1, if it exists, to stage i. */
+    /* Starts the copies of blocks b and b + 1 (if b + 1 exists) to stage i. */
     __device__ __forceinline__ void fill(const w16_pipe &q, int32_t i, int32_t b) const
     {
         uint32_t lane = threadIdx.x % 32, dst = q.address(i), at = (uint32_t) b, n = at + 1 < n_block ? 2 : 1;
@@ -384,7 +399,8 @@ template <int TYPE> struct w16_source {
     }
 };
 
-/* Adds the products of block k of 32 columns of a stage to acc: two tiles of W at w, 8 groups of x. */
+/* Adds the products of block k (of 32 columns) of a stage to acc[tile][group]: two tiles of W at w, 8 groups of x at
+ * x. */
 template <int TYPE>
 PI_FN void w16_block(const unsigned char *w, const unsigned char *x, uint32_t k, float (&acc)[2][8][4])
 {
@@ -405,9 +421,9 @@ PI_FN void w16_block(const unsigned char *w, const unsigned char *x, uint32_t k,
     }
 }
 
-/* Computes the thread block's slices of n blocks of columns. The first and last slice may begin or end inside a
- * stage. Each slice's sums are added to `total` or stored, as split.cuh describes. busy: the warp has results, of the
- * tiles and groups at offsets w and x of a stage. */
+/* Computes the thread block's slices; n: blocks of 32 columns in a row. The first and last slice may begin or end
+ * inside a stage. Each slice's sums are added to `total` or stored, as split.cuh describes. busy: false = the warp has
+ * no tiles or groups to multiply. w, x: byte offsets of the warp's two tiles and 8 groups in a stage. */
 template <int TYPE>
 PI_FN void w16_many_slices(const w16_source<TYPE> &from, unsigned char *raw, int32_t n, bool busy, uint32_t w,
                            uint32_t x, const split_sums &split, float (&total)[2][8][4])
@@ -431,7 +447,7 @@ PI_FN void w16_many_slices(const w16_source<TYPE> &from, unsigned char *raw, int
     }
 }
 
-/* Returns the source of the warp's copies: its tile of W, and its two groups of x. */
+/* Returns the sources of the warp's copies: the tile of W at `tile`, and two of the block's groups of x. */
 template <int TYPE> PI_FN w16_source<TYPE> w16_source_of(const w16_products &p, const uint8_t *tile)
 {
     const int32_t first = (int32_t) (blockIdx.x * W16_MANY_GROUPS + threadIdx.x / 32 * 2),
@@ -442,6 +458,7 @@ template <int TYPE> PI_FN w16_source<TYPE> w16_source_of(const w16_products &p, 
     return w16_source<TYPE>(p.shape, tile, x(0), x(1));
 }
 
+/* y = W x for many rows of x. Grid: x = 128 rows of x, y = 128 rows of a matrix, z = part of the slices (split.cuh). */
 template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_many(w16_products p)
 {
     ptx_wait_dependency();
@@ -457,7 +474,7 @@ template <int TYPE> __global__ void __launch_bounds__(THREADS, 1) w16_many(w16_p
     float total[2][8][4] = {};
     w16_many_slices<TYPE>(from, raw, n, busy, (uint32_t) first_w * S::TILE, S::X_AT + first_g * W16_BLOCKS * 512,
                           p.split, total);
-    /* Sum over split blocks; only the last one writes. */
+    /* Add the parts of the slices; only the tile's last block to arrive writes y. */
     if (!split_last(p.split, total, busy, raw)) return;
     int64_t row = (int64_t) (group + first_g) * 8, o = (int64_t) (tile + first_w) * 16;
     const w16_times<TYPE> result(w.scale, p.factor + row);

@@ -1,11 +1,11 @@
-/* Warp and block reductions and float ordering shared by several kernels. The order of each sum is fixed for every
- * grid. */
+/* Reductions over a warp or a thread block, and conversions of floats for comparisons, shared by several kernels. The
+ * order of each sum is fixed: it does not depend on the grid. */
 #ifndef PI_WARP_CUH
 #define PI_WARP_CUH
 
 #include "ptx.cuh"
 
-/* Reductions over the lanes of a warp. All lanes get the result. */
+/* Sum, maximum or minimum of v over the 32 lanes of a warp. All lanes call it and get the result. */
 PI_FN float warp_sum(float v)
 {
     for (int o = 16; o; o >>= 1) v += __shfl_xor_sync(PI_FULL, v, o);
@@ -35,8 +35,8 @@ PI_FN int warp_sum_int(int v)
 /* |v|, or infinity if v is NaN. */
 PI_FN float abs_or_inf(float v) { return fabsf(v) <= 3.4e38f ? fabsf(v) : INFINITY; }
 
-/* Sums v over a block of at most 32 warps. All threads get the result. scratch: one float per warp, in use until the
- * next barrier. */
+/* Returns the sum of v over a block of at most 32 warps, to all threads. scratch: shared memory, one float per warp, in
+ * use until the next barrier. */
 PI_FN float block_sum(float v, float *scratch)
 {
     int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n = (int) blockDim.x / 32;
@@ -48,7 +48,8 @@ PI_FN float block_sum(float v, float *scratch)
     return v;
 }
 
-/* Returns the maximum of v over a block of at most 32 warps. scratch as in block_sum(). */
+/* Returns the maximum of v over a block of at most 32 warps, to all threads. scratch: as in
+ * block_sum(). */
 PI_FN float block_max(float v, float *scratch)
 {
     v = warp_max(v);
@@ -58,7 +59,8 @@ PI_FN float block_max(float v, float *scratch)
     return v;
 }
 
-/* Maps f to an unsigned integer in the same order. +0 and -0 are equal; NaN is 0, below all other values. */
+/* Maps f to an unsigned integer that compares as f does. +0 and -0 map to one value; NaN maps to 0, below all
+ * others. */
 PI_FN uint32_t rank_of(float f)
 {
     const uint32_t u = __float_as_uint(f + 0.0f);

@@ -1,17 +1,18 @@
-/* Packed matrices times large row counts of x with wgmma, sm_90a's tensor-core instructions of four warps. These
- * reach the device's peak where mma.sync reaches two thirds. Layouts and ORDER: w16.cuh. On that device wgmma adds
- * 16 products and the accumulator exactly as mma.sync does (Xie et al., MMA-Sim, arXiv 2511.10909; selftest_wgmma.c
- * checks it on the device), and both use the same 16 columns. So a row's result is bitwise independent of the
- * kernel and of the number of rows.
+/* y = W x for packed matrices and large row counts with wgmma, sm_90a's tensor-core instructions of four warps. They
+ * reach the device's peak where mma.sync reaches two thirds. Layouts and ORDER: w16.cuh. On that device wgmma adds 16
+ * products and the accumulator exactly as mma.sync does (Xie et al., MMA-Sim, arXiv 2511.10909; selftest_wgmma.c checks
+ * it on the device), and both use the same 16 columns. So a row's result is bitwise independent of the kernel and of
+ * the number of rows.
  *
- * W is operand A: codes become F16 in registers, 64 rows of W by a team of four warps. x is operand B in shared
+ * W is operand A: codes become F16 or BF16 in registers, 64 rows of W by a team of four warps. x is operand B in shared
  * memory. In packed x the 64 bytes of each row of a block of 32 columns are already a row of a 64-byte swizzle. A
- * thread block computes 64 TEAMS rows of W times 128 rows of x. Four producer warps copy both by bulk copies to a
- * ring of stages of two blocks of columns:
+ * thread block computes 64 TEAMS rows of W times 128 rows of x. Four producer warps copy both by bulk copies to a ring
+ * of stages (wgmma_ring.cuh) of two blocks of columns:
  *
  *     stage: [16 groups of x][2 blocks] 512 bytes, [4 TEAMS tiles of W]{ codes [2], scales [2], scales of scales [2] }
  *
- * Each slice starts with a new stage. If its last stage has only one block, the place of the other stays empty.
+ * Each slice starts with a new stage. If the last stage of a slice has only one block, the second half of the stage
+ * stays unused.
  *
  * While a block of columns is multiplied, its team unpacks the weights of the next one. An accumulator takes 64
  * registers per thread. Totals of completed slices are in shared memory after the ring; each thread reads only its
@@ -23,51 +24,53 @@
 #include "wgmma_ring.cuh"
 
 enum {
-    WGMMA_GROUPS = 16,         /* groups of 8 rows of x */
+    WGMMA_GROUPS = 16,         /* groups of 8 rows of x in a thread block */
     WGMMA_BLOCKS = 2,          /* blocks of 32 columns in a stage */
-    WGMMA_GROUP = WGMMA_BLOCKS * 512, /* bytes of a group in a stage */
+    WGMMA_GROUP = WGMMA_BLOCKS * 512, /* bytes of a group of x in a stage */
     WGMMA_TOTALS = 64 * 128 * 4 /* bytes of a team's totals */
 };
 
+/* Constants of w16_wgmma: thread counts, byte offsets in a stage and in shared memory, registers. */
 template <int TYPE, int TEAMS_> struct wgmma_shape {
     using T = w16<TYPE>;
     static constexpr int TEAMS = TEAMS_, TILES = 4 * TEAMS, THREADS = (TEAMS + 1) * 128, FILLERS = 1;
     static constexpr uint32_t SIDE_AT = WGMMA_BLOCKS * T::CODE, SUPER_AT = SIDE_AT + WGMMA_BLOCKS * T::SIDE,
                               TILE = SUPER_AT + WGMMA_BLOCKS * T::SUPER, W_AT = WGMMA_GROUPS * WGMMA_GROUP,
-                              /* swizzle rows start at multiples of 512 bytes */
+                              /* every stage starts at a multiple of 512, as the swizzle requires */
                               SIZE = (W_AT + TILES * TILE + 511) / 512 * 512;
     static constexpr int FIT = (int) ((WGMMA_ROOM - 128 - TEAMS * WGMMA_TOTALS) / SIZE), STAGES = FIT < 6 ? FIT : 6;
     static constexpr uint32_t TOTALS_AT = STAGES * SIZE, BARRIERS_AT = TOTALS_AT + TEAMS * WGMMA_TOTALS;
     static constexpr size_t BYTES = BARRIERS_AT + 128;
-    /* Registers per thread: GIVEN at launch. With more than two teams, producers keep LEFT of them and consumers have
-     * TAKEN. */
+    /* Registers per thread: GIVEN at launch. With more than two teams, producers then keep LEFT, and consumers raise
+     * theirs to TAKEN. */
     static constexpr int GIVEN = 65536 / THREADS / 8 * 8, LEFT = 32, TAKEN = (GIVEN + (GIVEN - LEFT) / TEAMS) / 8 * 8;
 };
 
-/* Max teams of a thread block for which three stages fit. */
+/* Returns the max number of teams of a thread block for which at least three stages fit. */
 template <int TYPE> constexpr int wgmma_most_teams() { return wgmma_shape<TYPE, 4>::STAGES >= 3 ? 4 : 3; }
 
-/* Position of a thread block in the results. Each team has the four tiles after the previous team's. With two
- * matrices, teams 2 i and 2 i + 1 have the same tiles of the first and second matrix. */
+/* Rows of W and x of a thread block. Each team has the four tiles after the previous team's. With two matrices, teams 2
+ * i and 2 i + 1 have the same tiles of the first and second matrix. */
 struct wgmma_where {
-    int32_t tile, last, group; /* first tile of W; the matrix's last tile; first group of x */
+    int32_t tile, last, group; /* block's first tile of W; last tile of the matrix; block's first group of x */
     const uint8_t *data, *other; /* W. other: second matrix, for odd teams; NULL = a single matrix */
-    /* tile_of: first tile of team t. has: that tile exists. find: address of the block's tile r, or of the last one
-     * if r is beyond it. */
+    /* tile_of(t): first tile of team t. has(t): that tile exists. find(r): address of the block's r-th tile, or of the
+     * matrix's last tile if r is beyond it. */
     __device__ __forceinline__ int32_t tile_of(int32_t t) const { return tile + 4 * (other ? t / 2 : t); }
     __device__ __forceinline__ bool has(int32_t t) const { return tile_of(t) <= last; }
     __device__ __forceinline__ const uint8_t *find(int32_t r, size_t tile_bytes) const
     {
         return (other && r / 4 % 2 ? other : data) + (size_t) min(tile_of(r / 4) + r % 4, last) * tile_bytes;
     }
-    /* Number of tiles that the producer copies for `teams` teams. */
+    /* Returns the number of tiles that the producer copies per stage for `teams` teams. */
     __device__ __forceinline__ uint32_t tiles(int32_t teams) const
     {
         return 4 * (uint32_t) min(teams, ((last - tile) / 4 + 1) * (other ? 2 : 1));
     }
 };
 
-/* Calls f(first block, number of blocks) for each stage of n blocks. */
+/* Calls f(first block, number of blocks) for each stage of a row of n blocks of 32 columns. A stage does not cross a
+ * slice boundary. */
 template <class F> PI_FN void wgmma_stages(int32_t n, const F &f)
 {
     for (int32_t b = 0; b < n;) {
@@ -79,12 +82,12 @@ template <class F> PI_FN void wgmma_stages(int32_t n, const F &f)
 
 /* -------------------------------------------------------------------------------------------------------- producer */
 
-/* The piece that a producer lane copies. Of a warp's lanes, four copy a group of x each; TEAMS lanes each copy
- * codes, scales, and scales of scales of a tile. */
+/* The piece of each stage that a producer lane copies. In each of the four producer warps, lanes 0 .. 3 copy a group of
+ * x each. The next 3 * TEAMS lanes copy codes, scales, and scales of scales of TEAMS tiles. */
 template <int TYPE, class S> struct wgmma_source {
     using T = w16<TYPE>;
     const uint8_t *from;         /* address at block 0; NULL = the lane copies nothing */
-    uint32_t to, block, super;   /* offset in a stage; bytes of a block; bytes of scales of scales per 8 blocks */
+    uint32_t to, block, super;   /* offset in a stage; bytes per block; bytes of scales of scales per 8 blocks */
 
     __device__ __forceinline__ wgmma_source(const w16_products &p, const wgmma_where &at)
     {
@@ -92,7 +95,7 @@ template <int TYPE, class S> struct wgmma_source {
         const int32_t i = lane - 4, r = warp * S::TEAMS + (i >= 0 ? i % S::TEAMS : 0),
                       what = i >= 0 ? i / S::TEAMS : -1;
         from = nullptr, to = block = super = 0;
-        if (what < 0) { /* the last group takes the place of missing ones */
+        if (what < 0) { /* past the end of x, the last group takes the place of missing ones */
             const int32_t g = 4 * warp + lane;
             from = (const uint8_t *) p.x +
                    (size_t) min(at.group + g, (p.n_rows + 7) / 8 - 1) * (size_t) p.shape.n_block * 512;
@@ -105,12 +108,13 @@ template <int TYPE, class S> struct wgmma_source {
             super = what == 2 ? T::SUPER : 0;
         }
     }
-    /* Number of scales of scales (one per 8 blocks) that n blocks from b on use. */
+    /* Returns the number of sets of scales of scales (one per 8 blocks) that n blocks from b on use. */
     __device__ __forceinline__ static uint32_t supers(int32_t b, uint32_t n)
     {
         return (uint32_t) b % 8 + n > 8 ? 2 : 1;
     }
-    /* Copies n blocks from b on. */
+    /* Starts the lane's copy of blocks b .. b + n - 1 to the stage at shared address `stage`, counted by mbarrier
+     * `full`. */
     __device__ __forceinline__ void fill(uint32_t stage, uint32_t full, int32_t b, uint32_t n) const
     {
         if (!from) return;
@@ -119,7 +123,7 @@ template <int TYPE, class S> struct wgmma_source {
     }
 };
 
-/* Producer warps: copy all stages. */
+/* Producer warps: fill all stages in order, each when the consumers have released it. */
 template <int TYPE, class S> PI_FN void wgmma_produce(wgmma_ring<S> &ring, const w16_products &p, const wgmma_where &at)
 {
     using T = w16<TYPE>;
@@ -138,8 +142,8 @@ template <int TYPE, class S> PI_FN void wgmma_produce(wgmma_ring<S> &ring, const
 
 /* ------------------------------------------------------------------------------------------------------- consumers */
 
-/* Returns the descriptor of x in a stage, for block k and its i-th 16 columns: rows of 64 bytes, groups 1024 bytes
- * apart. */
+/* Returns the wgmma descriptor of x in the stage at shared address `stage`: the i-th 16 columns (i = 0, 1) of block k.
+ * Rows have 64 bytes; groups are 1024 bytes apart. */
 PI_FN uint64_t wgmma_b(uint32_t stage, uint32_t k, uint32_t i)
 {
     /* 64-byte swizzle */
@@ -147,8 +151,9 @@ PI_FN uint64_t wgmma_b(uint32_t stage, uint32_t k, uint32_t i)
     return HOW | (uint64_t) ((stage + k * 512 + i * 32) / 16 & 0x3fff);
 }
 
-/* Unpacks the weights of block k of a stage to a, and issues its wgmmas. a must stay unchanged until they have
- * completed. On return the previous block's have completed. super: index of the stage's scales of scales. */
+/* Unpacks the weights of block k of a stage to a, and issues the block's two wgmmas. a must stay unchanged until they
+ * have completed. On return the wgmmas of the previous block have completed. super: index (0, 1) of the stage's set of
+ * scales of scales. */
 template <int TYPE, class S>
 PI_FN void wgmma_block(const unsigned char *stage, uint32_t k, uint32_t super, uint32_t (&a)[2][4],
                        float (&acc)[WGMMA_GROUPS][4])
@@ -164,11 +169,11 @@ PI_FN void wgmma_block(const unsigned char *stage, uint32_t k, uint32_t super, u
         else ptx_wgmma_f16(acc, a[i], wgmma_b(at, k, i));
     }
     ptx_wgmma_commit();
-    ptx_wgmma_wait<1>(); /* the previous block is done */
+    ptx_wgmma_wait<1>(); /* the previous block's wgmmas are complete */
 }
 
-/* Ends a slice: adds acc to the totals. After the last slice acc receives the total instead. totals: the thread's
- * float4 values, stride 128. */
+/* Ends a slice: adds acc to the thread's totals in shared memory. After the last slice acc receives the total instead.
+ * totals: the thread's float4 values, one per group, stride 128. first: no totals exist yet. */
 PI_FN void wgmma_end_slice(float (&acc)[WGMMA_GROUPS][4], float4 *totals, bool first, bool last)
 {
 #pragma unroll
@@ -179,14 +184,15 @@ PI_FN void wgmma_end_slice(float (&acc)[WGMMA_GROUPS][4], float4 *totals, bool f
     }
 }
 
-/* acc = the team's rows of W times all of the thread block's rows of x, over n blocks of columns. Weights of one block
- * of columns are in a[0], of the next in a[1]. Between slices no wgmma is in flight, as the compiler requires where
- * other code writes to accumulators. */
+/* acc = the team's 64 rows of W times the thread block's 128 rows of x, over n blocks of columns. The weights of even
+ * and odd blocks of a slice use a[0] and a[1] in turn. Between slices no wgmma is in flight, as the compiler requires
+ * where other code writes to accumulators. */
 template <int TYPE, class S>
 PI_FN void wgmma_multiply(wgmma_ring<S> &ring, int32_t n, float4 *totals, float (&acc)[WGMMA_GROUPS][4])
 {
     uint32_t a[2][2][4];
-    auto first_of_stage = [&](bool some) { /* some: a stage precedes this one, and the warp no longer needs it */
+    /* some: this is not the first stage; then the warp releases the previous one */
+    auto first_of_stage = [&](bool some) {
         ring.wait_full();
         wgmma_block<TYPE, S>(ring.stage(), 0, 0, a[0], acc);
         if (some) ring.release(ring.before());
@@ -202,7 +208,7 @@ PI_FN void wgmma_multiply(wgmma_ring<S> &ring, int32_t n, float4 *totals, float 
             first_of_stage(b > 0);
             wgmma_block<TYPE, S>(ring.stage(), 1, (uint32_t) b % 8 / 7, a[1], acc);
         }
-        /* End of the slice: drain, and multiply a last stage with a single block. */
+        /* End of the slice: wait for all wgmmas. If the slice has an odd number of blocks, multiply its last block. */
         ptx_wgmma_wait<0>(acc);
         if (b < end) {
             first_of_stage(b > 0);
@@ -213,12 +219,14 @@ PI_FN void wgmma_multiply(wgmma_ring<S> &ring, int32_t n, float4 *totals, float 
     }
 }
 
+/* Returns the address of the calling thread's totals; float4 g is at index g * 128. */
 template <class S> PI_FN float4 *wgmma_totals(unsigned char *raw, int32_t team)
 {
     return (float4 *) (raw + S::TOTALS_AT) + team * (WGMMA_TOTALS / 16) + threadIdx.x % 128;
 }
 
-/* Computes the thread block's sums: the thread's are in acc. Returns false if the thread has no results. */
+/* Computes the thread block's sums, with the calling thread's in acc. Producer warps and teams without rows of W return
+ * false. raw: S::BYTES of shared memory. Called by all threads. */
 template <int TYPE, int TEAMS>
 PI_FN bool wgmma_sums(const w16_products &p, const wgmma_where &at, unsigned char *raw, float (&acc)[WGMMA_GROUPS][4])
 {
@@ -232,7 +240,7 @@ PI_FN bool wgmma_sums(const w16_products &p, const wgmma_where &at, unsigned cha
         return false;
     }
     if (TEAMS > 2) ptx_more_registers<S::TAKEN>();
-    if (!at.has(team)) { /* no rows of W: only release the stages */
+    if (!at.has(team)) { /* no rows of W: this team only releases the stages */
         wgmma_stages(n, [&](int32_t, uint32_t) {
             ring.wait_full();
             ring.release(ring.now);
@@ -244,6 +252,8 @@ PI_FN bool wgmma_sums(const w16_products &p, const wgmma_where &at, unsigned cha
     return true;
 }
 
+/* y = W x. Grid: x = 128 rows of x, y = 64 TEAMS rows of a matrix. (TEAMS + 1) * 128 threads, the last 128
+ * producers. */
 template <int TYPE, int TEAMS>
 __global__ void __launch_bounds__((TEAMS + 1) * 128, 1) w16_wgmma(PI_CONSTANT w16_products p)
 {
