@@ -54,12 +54,12 @@ enum {
      * batch of the same shape and requests. The step reads nothing that earlier ops wrote, except caches and
      * states. */
     PI__STEP_DECODE,
-    /* Drafter steps with hidden_row follow; they can be captured like DECODE. */
+    /* The kinds up to CHAINED are drafter steps with pi__batch.hidden_row; they can be captured like DECODE. */
 
-    /* One token with a logits row per sequence. hidden_row names hidden states of the target's last step, or of the
-     * drafter's last BLOCK step. */
+    /* One token per sequence, with a logits row. hidden_row[t] = row of the hidden states of the target's last step, or
+     * of the drafter's last BLOCK step. */
     PI__STEP_DRAFT,
-    /* Like DRAFT, but hidden_row names hidden states of the drafter's last step. */
+    /* Like DRAFT, but hidden_row[t] = row of the hidden states of the drafter's last step. */
     PI__STEP_DRAFT_NEXT,
     /* Fills only the drafter's cache: no logits rows, the same number of tokens in every sequence. */
     PI__STEP_CATCH_UP,
@@ -67,13 +67,14 @@ enum {
      * 0 if that row has none. The batch's ids are ignored. The last step's topk must have requested one value in each
      * row. Used only if opt->chains. */
     PI__STEP_CHAINED,
-    /* Steps of drafters that run a model follow; the ops on the logits rows belong to the step. Every sequence has the
-     * same number of tokens and the same number of logits rows, at any of its tokens. */
+    /* The kinds up to INJECT are steps of drafters that run a model; the ops on the logits rows belong to the step.
+     * Every sequence has the same number of tokens and the same number of logits rows, at any of its tokens. */
 
     PI__STEP_MODEL,    /* a separate draft model */
     PI__STEP_EXIT,     /* early exit: the first layers of the target */
     PI__STEP_BLOCK,    /* a block drafter */
-    /* BLOCK without logits rows, at most 128 tokens; hidden_row names rows that the target captured. */
+    /* Like BLOCK, without logits rows, at most 128 tokens. hidden_row[t] = row of the hidden states that the target has
+     * kept for the drafter. */
     PI__STEP_INJECT,
     /* DECODE with one token per sequence and token ids from the device: token t is the result of row hidden_row[t] in
      * the last step, or 0 if that row has none. The batch's ids are ignored. The last step must have been DECODE or
@@ -101,7 +102,8 @@ typedef struct pi__device_fns {
 
     /* ---- memory */
 
-    /* Allocates device memory, zeroed and aligned to at least 64 bytes. Returns NULL if out of memory. */
+    /* Allocates device memory, zeroed and aligned to at least 64 bytes. Returns NULL if out of memory. free gets the
+     * same size. */
     void *(*alloc)(pi__backend *be, size_t size);
     void (*free)(pi__backend *be, void *p, size_t size);
     /* The system may back memory of alloc only at its first write. commit backs p..p + size now. trim returns its
@@ -125,9 +127,9 @@ typedef struct pi__device_fns {
     /* Fills in w->layout and returns the bytes of the matrix in that layout; 0 = unsupported type. */
     size_t (*weight_size)(const pi__backend *be, pi__weight *w);
     /* Converts n rows of matrix `mat` of the file, from row `row` on, to the backend's layout in w->data. src has these
-     * rows, pi__row_size bytes each. row and n are multiples of PI__TILE_ROWS, except that n may end at the matrix's
-     * end. weight_load and upload share buffers and threads on the host; the first finish() after reserve() frees
-     * them. */
+     * rows, pi__row_size bytes each. row and n are multiples of PI__TILE_ROWS, except that the last rows of the matrix
+     * may be fewer. weight_load and upload share buffers and threads on the host; the first finish() after reserve()
+     * frees them. */
     void (*weight_load)(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src);
     /* Returns the bytes of one layer's keys and values in one block; 0 = unsupported head_dim or cache type. */
     size_t (*kv_bytes)(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
@@ -292,7 +294,7 @@ struct pi__backend {
     int32_t n_stages; /* pipeline stages (stages.c), each with some of the layers in at[i]; 0 = not a pipeline */
 };
 
-/* Logs one line with the op's operands to be->trace at PI_LOG_DEBUG. Called after the op; its inputs are still
+/* Logs one line with the op's operands to be->trace at PI_LOG_DEBUG. Called after the op, while its inputs are still
  * valid. */
 void pi__trace_op(const pi__backend *be, pi__op_id id, const pi__batch *b, const void *args);
 /* Record the profile (profile.h). pi__profile_before ends the time between ops; pi__profile_op adds the op's time,
@@ -362,6 +364,7 @@ typedef struct pi__cpu_params {
 } pi__cpu_params;
 /* Creates the CPU backend. Returns PI_EUNSUPPORTED if the CPU lacks the requested isa. */
 int pi__cpu_create(pi__backend **out, const pi__cpu_params *p, const pi__log *log, pi_error *err);
+/* Describes the CPU in *out. Returns false for an index other than 0. */
 bool pi__cpu_tell(int32_t index, pi__device_info *out);
 
 #endif

@@ -7,7 +7,7 @@
 
 typedef struct fn {
     const char *name;
-    size_t at; /* offset in the struct */
+    size_t at; /* byte offset of the function pointer in the struct */
 } fn;
 
 #define FN(name) {#name, offsetof(pi__device_fns, name)}
@@ -49,7 +49,7 @@ static int check_group(const pi__backend *be, const fn *group, pi_error *err)
     return PI_OK;
 }
 
-/* Functions and properties that require other functions. */
+/* Checks the functions and properties that require other functions. */
 static int check_requirements(const pi__backend *be, pi_error *err)
 {
     const pi__device_opt *o = be->opt;

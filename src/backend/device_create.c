@@ -38,9 +38,8 @@ static int create_all(pi__backend **be, const pi__device *const *dev, const int3
     return PI_OK;
 }
 
-/* Returns true if all or none of the devices round MXFP4 products. Every value is computed by only one of the
- * devices, and its bits must not
- * depend on that device. */
+/* Returns true if all or none of the devices multiply MXFP4 matrices by 8-bit activations. Each value is computed by
+ * only one of the devices, and its bits must not depend on the choice of that device. */
 static bool alike(pi__backend *const *be, int n)
 {
     int some = 0;
@@ -48,7 +47,8 @@ static bool alike(pi__backend *const *be, int n)
     return some == 0 || some == n;
 }
 
-/* Creates one backend of n devices. CPU devices get equal parts of the threads. */
+/* Creates one backend of n devices. CPU devices get equal parts of the threads. If the devices do not multiply alike,
+ * they are created again with fixed modes. */
 static int create_several(pi__backend **out, int split, const pi__device *const *dev, const int32_t *index, int n,
                          const pi__device_params *p, const pi__log *log, pi_error *err)
 {
@@ -105,7 +105,7 @@ static int32_t share_of_cores(const pi__ranks *r)
 {
     cpu_set_t allowed;
     const long all = sysconf(_SC_NPROCESSORS_ONLN);
-    /* alone on its machine, or limited to some cores */
+    /* the only rank on its machine, or limited to some cores */
     if (r->n_local < 2 || sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) < all) return 0;
     return all > r->n_local ? (int32_t) (all / r->n_local) : 1;
 }

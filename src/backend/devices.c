@@ -88,8 +88,8 @@ const int pi__n_devices = sizeof pi__devices / sizeof *pi__devices;
 static const pi__device *cpu(void) { return &pi__devices[pi__n_devices - 1]; }
 static bool is_auto(const char *name) { return !name || !*name || !strcasecmp(name, "auto"); }
 
-/* Returns the kind of device that the n characters at name stand for. *index: the number after the name; -1 = none.
- * Returns NULL if this build has no kind with that name. */
+/* Returns the kind of device that the n characters at `name` stand for, for example "cuda1". *index receives the number
+ * after the name; -1 = no number. Returns NULL if this build has no kind with that name. */
 static const pi__device *find(const char *name, size_t n, int32_t *index)
 {
     size_t digits = 0;

@@ -33,7 +33,8 @@ typedef struct pi__device {
      * produce them. */
     bool (*check_params)(pi__device_params *p);
 } pi__device;
-/* Best first. Ends with the CPU, which every build has and which can always be created. */
+/* The kinds of this build, best first. The last one is the CPU, which every build has and which can always be
+ * created. */
 extern const pi__device pi__devices[];
 extern const int pi__n_devices;
 enum { PI__MAX_DEVICES = 16 }; /* max devices in a list of names */

@@ -16,7 +16,7 @@ enum { PI__MAX_LIN = 8 /* matrices per op linear */ };
 /* Prologues of the input of op linear, see pi__lin_in. */
 enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU, PI__IN_SWIGLU_OAI };
 static inline bool pi__in_gated(int kind) { return kind >= PI__IN_GEGLU; }
-/* Gating functions of op moe, see pi__moe. The next enum: max experts per layer, max experts per token, max expert
+/* Gating functions of op moe, see pi__moe. The enum after it: max experts per layer, max experts per token, max expert
  * groups per layer. */
 enum { PI__GATE_SOFTMAX, PI__GATE_SQRT_SOFTPLUS, PI__GATE_SIGMOID };
 enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64, PI__MAX_EXPERT_GROUPS = 64 };
@@ -55,7 +55,8 @@ enum { PI__MAX_LORA = 8, PI__MAX_LORA_RANK = 512, PI__LORA_TILE = 64 };
 /* x = (x + rmsnorm(y) * w) * scale. Without w: x = (x + y + bias) * scale. */
 typedef struct pi__add_norm {
     float *x;            /* [n_rows, n] residual stream, changed in place */
-    /* [n_rows, n]; read by no other op, so the op that makes y may add it to x directly and not write y */
+    /* [n_rows, n]; no other op reads y, so the op that computes y may add its result to x directly, without writing
+     * y */
     const float *y;
     const float *w;      /* [n]; NULL = no norm */
     const float *bias;   /* [n], only without a norm; NULL = no bias */
@@ -240,9 +241,9 @@ typedef struct pi__indexer {
     int32_t *pick;
 } pi__indexer;
 
-/* Attention of each token to the rows of the last `window` tokens, itself included, and to entries if the layer has
- * them, with a sink per head. A score is q . row over dim values; a head's result is the weighted sum of the first
- * dim_v values of the rows. The last n_rot of these are rotated backwards. */
+/* Attention of each token to the rows of the last `window` tokens, itself included, and to the entries if the layer has
+ * some, with a sink per head. A score is q . row over dim values; a head's result is the weighted sum of the first
+ * dim_v values of the rows. The last n_rot values of the result are rotated back (by minus the token's angle). */
 typedef struct pi__sparse {
     const struct pi__kv_layer *rows; /* cache of the window's rows */
     const struct pi__kv_layer *entries; /* cache of entries; NULL = the layer has none */

@@ -44,8 +44,8 @@ struct pi__link {
 /* Creates a link for ranks in one process, with memory that every thread can read. */
 int pi__link_local(pi__link **out, int32_t n, pi_error *err);
 
-/* The position of this process among ranks that are processes (ranks.h). Devices with a network of their own find each
- * other by the id that rank 0's rank_id made, and that was sent to all. */
+/* The position of this process among ranks that are processes (ranks.h). Devices with a network of their own (NCCL)
+ * find each other by `id`: rank_id created it on rank 0, and rank 0 has sent it to all ranks. */
 typedef struct pi__ranks pi__ranks;
 enum { PI__RANK_ID_BYTES = 128 /* size of NCCL's id */ };
 typedef struct pi__seat {

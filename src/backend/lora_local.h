@@ -10,7 +10,7 @@
 typedef struct pi__lora_local {
     pi__lora_run *run;   /* [most] runs of the last translated list */
     int32_t most;        /* max runs of a step */
-    pi__lora_rows rows;  /* the last translated list, with these runs */
+    pi__lora_rows rows;  /* the last translated list; rows.run = run */
 } pi__lora_local;
 
 /* Allocates the runs for steps within these limits; may be called again with other limits. Returns PI_OK or

@@ -1,7 +1,8 @@
 /* The table of operands: one function per op, in the order of PI__OPS (see operands.h).
  *
  * Each function lists the operands of the op's struct `a` with READ(field, n_rows, ld, width) and similar macros:
- * field points to the values, ld is the distance between rows, and width the used values of a row, in 4-byte values. */
+ * a->field points to the values; ld is the distance between rows, and width the number of used values per row, both in
+ * 4-byte values. Operands that are NULL are left out. */
 #include "backend/operands.h"
 
 #include <string.h>
@@ -65,7 +66,8 @@ static void add(pi__operands *o, const void *args, pi__operand op)
         VECTOR(in.w);                                                                                                  \
     } while (0)
 
-/* Returns the floats from the first value of head 0 to the last value of head n_head - 1. */
+/* Returns the number of floats from the first value of head 0 to the last value of head n_head - 1. stride: floats
+ * between heads; 0 = dim. */
 static int64_t heads(int32_t n_head, int64_t stride, int64_t dim)
 {
     return (n_head - 1) * (stride ? stride : dim) + dim;
@@ -187,8 +189,8 @@ static void block_conv(const pi__block_conv *a, const pi__batch *b, pi__operands
     WRITE(out, n, a->n, a->n);
 }
 
-/* Ops on either backend of a split may read the table. So `everywhere` is set: the table is copied to the CPU right
- * away, and no later op has to wait for it. */
+/* Ops on either backend of a split may read the table. So `everywhere` is set: the table is copied to the CPU
+ * immediately, and no later op has to wait for the copy. */
 static void rope(const pi__rope *a, const pi__batch *b, pi__operands *o)
 {
     o->everywhere = true;
@@ -224,8 +226,8 @@ static void attention(const pi__attention *a, const pi__batch *b, pi__operands *
     WRITE(out, n, a->ldo, (int64_t) a->n_head * a->kv->head_dim);
 }
 
-/* A layer's experts lie on one backend (model/placement.c). The op is a side op: the following op runs where the
- * rest of the layer is, so that it does not wait again for results that are ready there. */
+/* A layer's experts lie on one backend (model/placement.c), maybe another one than the rest of the layer. The op is a
+ * side op: the following op runs with the rest of the layer, where its other inputs are. */
 static void moe(const pi__moe *a, const pi__batch *b, pi__operands *o)
 {
     (void) b;

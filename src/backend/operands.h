@@ -31,7 +31,7 @@ typedef struct pi__operand {
     size_t at;             /* offset in bytes of the pointer in the op's struct */
     pi__operand_kind kind; /* type of the value there */
     /* Activations: number of rows; distance between rows in 4-byte values; values per row that are used. TOKENS, HOST:
-     * n is 1, and width is the number of 4-byte values. */
+     * n is 1, and width is the number of 4-byte values. Other kinds: 0. */
     int64_t n, ld, width;
 } pi__operand;
 
@@ -39,9 +39,10 @@ enum { PI__MAX_OPERANDS = 32, PI__AT_LAST = -1 };
 
 /* The placement and operands of one call. */
 typedef struct pi__operands {
-    /* placement of the op's largest matrix, cache or state: PI__AT_*, or a stage; PI__AT_LAST = that of the last op */
+    /* placement of the op's largest matrix, cache or state: PI__AT_*, or a stage; PI__AT_LAST = where the last op
+     * ran */
     int32_t placement;
-    bool guest;      /* side op: the following ops with PI__AT_LAST do not run at its placement */
+    bool guest;      /* side op: following ops with PI__AT_LAST run where the op before this one ran */
     bool everywhere; /* the op's results are needed on all backends */
     bool uncaptured; /* the op cannot be captured: the step's last graph segment ends before it */
     bool first_rank; /* of several devices with the same data (ranks), only the first runs the op */
@@ -53,7 +54,7 @@ typedef struct pi__operands {
 /* Returns the factors of w's output that are part of the model; they apply to an adapter's results too. NULL = no
  * factors. For NVFP4 the result is NULL: its factors (second-level scale) belong to the format. */
 const float *pi__lora_scale(const pi__weight *w);
-/* Returns the index of the first run after run r with another level than run r. */
+/* Returns the index of the first run after run r that has another level than run r; n_runs if there is none. */
 int32_t pi__lora_level_end(const pi__lora_rows *rows, int32_t r);
 /* Returns a hash of the runs' max rank for each target. Lists of runs with the same hash need the same adapter ops.
  * rows has at least one run. */

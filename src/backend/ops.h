@@ -59,7 +59,7 @@ typedef struct pi__weight {
     int64_t n_mat;      /* stacked matrices, ne[2] in the file; 1 for a plain matrix */
     void *data;         /* device memory in the weights region */
     size_t size;        /* bytes at data */
-    const float *scale; /* [n_mat] factors of y (NVFP4's second-level scale), or NULL */
+    const float *scale; /* [n_mat] factor of y for each matrix (NVFP4's second-level scale); NULL = 1 */
     /* Rows of each matrix that is fused in this one, in order (q, k, v or gate, up); 0 ends the list. */
     int64_t fused_rows[3];
     bool routed;        /* stacked experts: only ops moe and experts_layer read them */
@@ -91,7 +91,7 @@ typedef struct pi__topk_request {
 /* The requests that op topk will serve for a step's logits rows, if they are known when the step begins. A captured
  * step includes them. */
 typedef struct pi__step_top {
-    /* [n_rows]; NULL = no requests, or they come later. Padding rows have none. */
+    /* [n_rows]; NULL = no requests, or op topk brings its own. Padding rows have no request. */
     const pi__topk_request *request;
     const int32_t *skip; /* [n_skip] as in pi__topk */
     int32_t n_skip;
@@ -238,7 +238,7 @@ typedef struct pi__lin {
     int64_t ldy;         /* floats between rows of y */
 } pi__lin;
 
-/* Allows op linear to compute exactly only the largest values of logits rows, which op topk returns for the
+/* Allows op linear to compute only the largest values of logits rows exactly: the values that op topk returns for these
  * requests. */
 typedef struct pi__best_rows {
     const pi__topk_request *request; /* [n_rows]; a row with k 0, or with a sum, is computed in full */
@@ -431,7 +431,7 @@ typedef struct pi__experts_layer {
     float *x;                 /* [n_rows, E] residual stream, updated in place; or NULL */
 } pi__experts_layer;
 
-/* Multiplies each head's part of a row by that head's own matrix. The n_tail values after that part are copied:
+/* Multiplies each head's part of a row by that head's own matrix. The n_tail values that follow the part are copied:
  *   y[r, h * y_step + i] = W[h][i] . x[r, h * x_step ..]                        for the rows i of W
  *   y[r, h * y_step + rows of W + j] = x[r, h * x_step + columns of W + j]      j < n_tail */
 typedef struct pi__head_linear {

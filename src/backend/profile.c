@@ -32,6 +32,7 @@ static int64_t now(const pi__profile *p) { return p->own_time ? (int64_t) (pi__t
 
 /* ----------------------------------------------------------------------------------------------------------- counts */
 
+/* Counts products of n_rows rows with w, and the bytes of n_mat of its matrices, at most all. */
 static void count_matrix(const pi__weight *w, int64_t n_rows, int64_t n_mat, pi__profile_row *r)
 {
     const pi__type_info *t = pi__type_info_of(w->type);
@@ -51,6 +52,7 @@ static void count_linear(const pi__linear *a, pi__profile_row *r)
     }
 }
 
+/* The experts of a step are not known here: bytes are counted as if all (row, expert) pairs had different experts. */
 static void count_moe(const pi__moe *a, pi__profile_row *r)
 {
     const pi__weight *w[] = {a->gate, a->up, a->down};
@@ -62,6 +64,7 @@ static void count_moe(const pi__moe *a, pi__profile_row *r)
         if (w[i]) count_matrix(w[i], pairs, pairs, r);
 }
 
+/* Counts each visible key and value once per sequence, and two products per value of each (query head, key) pair. */
 static void count_attention(const pi__attention *a, const pi__batch *b, pi__profile_row *r)
 {
     const pi__kv_layer *kv = a->kv;
@@ -132,8 +135,8 @@ static pi__profile_row *find(pi__profile *p, const pi__profile_row *r)
     return NULL;
 }
 
-/* Returns the row of p for calls like r, which is added if there is none. The last two rows collect the calls that find
- * no free row, one row per kind of step: r is changed to match them. NULL = all rows are in use. */
+/* Returns the row of p for calls like r; adds the row if p has none. The last two rows are reserved for all calls that
+ * find no free row, one per kind of step; r is then changed to PI__PART_OTHER. NULL = all rows are in use. */
 static pi__profile_row *place_of(pi__profile *p, pi__profile_row *r)
 {
     pi__profile_row *found = find(p, r);

@@ -36,8 +36,8 @@ typedef struct pi__profile_row {
      * (0 = none); gdn: values per head, value heads; other ops: 0. */
     int64_t n_in, n_out;
     bool decode;         /* from steps that only decode */
-    uint64_t n_calls, bytes, integers, floats;
-    int64_t ns;
+    uint64_t n_calls, bytes, integers, floats; /* calls; sums over them: bytes moved, products (see above) */
+    int64_t ns;          /* time of all calls in nanoseconds */
 } pi__profile_row;
 
 typedef struct pi__profile {
@@ -54,8 +54,9 @@ typedef struct pi__profile {
 pi__profile *pi__profile_new(const pi__backend *be);
 void pi__profile_free(pi__profile *p);
 
-/* In these three, p may be NULL. Record that a step begins, its batch already built; that a part has ended, with
- * the time since the last op or part; that the step thread was idle until now, which is not counted. */
+/* p may be NULL in these three functions. pi__profile_step: a step begins, and its batch has been built.
+ * pi__profile_end: adds the time since the last op or part to `part`. pi__profile_idle: the step thread was idle until
+ * now; that time is not counted. */
 void pi__profile_step(pi__profile *p, bool decode);
 void pi__profile_end(pi__profile *p, pi__profile_part part);
 void pi__profile_idle(pi__profile *p);

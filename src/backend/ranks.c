@@ -83,7 +83,7 @@ void pi__ranks_end(pi__ranks *r)
 
 /* ----------------------------------------------------------------------------------------------------- the launcher */
 
-/* Returns the integer in an environment variable; -1 = not set or not a number. */
+/* Returns the integer in an environment variable; -1 = not set, not a number, negative or at least 2^20. */
 static int32_t env_number(const char *name)
 {
     const char *text = getenv(name);
@@ -121,7 +121,8 @@ int pi__ranks_launched(pi__launch *out, pi_error *err)
 
 /* ------------------------------------------------------------------------------------------------------ the plug-in */
 
-/* MPI plug-in; one per process, as MPI's state is. Set by the first call of pi__ranks_of_process */
+/* The MPI plug-in; one per process, because MPI's state is. Set by the first call of pi__ranks_of_process; NULL = MPI
+ * is not used */
 static const pi__mpi_plugin *mpi;
 
 static bool call_bcast(pi__ranks *r, void *p, size_t n, double ms) { (void) r; return mpi->bcast(p, n, ms); }

@@ -10,7 +10,8 @@
  * transport reports that a process has ended, the ranks are dead permanently: all later calls fail immediately, and so
  * do engines that use the ranks.
  *
- * Threads: `lock` is held from the start of a command to its end. All calls of the transport are made with it held. */
+ * Threads: on rank 0, `lock` is held from the start of a command to its end, and during every call of the transport. On
+ * a worker rank, one thread at a time calls the transport. */
 #ifndef PI__RANKS_H
 #define PI__RANKS_H
 
@@ -81,7 +82,8 @@ typedef struct pi__order {
 /* A rank's reply. */
 typedef struct pi__reply {
     int32_t code;            /* PI_OK or an error code */
-    /* true = the rank has made all calls of the run; false = it stopped, because another rank was lost */
+    /* RUN: true = the rank has made all calls; false = it stopped, because another rank was lost. Other commands:
+     * true */
     bool reached;
     /* OPEN: a is the arena page; RUN: a, b are n_attended, n_possible of pi__backend; else 0 */
     uint64_t a, b;

@@ -44,7 +44,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { MAX_GUESTS = 32 /* connections without a complete hello */, HELLO_MS = 5000, RETRY_MS = 50 };
+/* MAX_GUESTS: max connections without a complete hello. HELLO_MS: time limit of a hello. RETRY_MS: pause between
+ * attempts to connect to rank 0. */
+enum { MAX_GUESTS = 32, HELLO_MS = 5000, RETRY_MS = 50 };
 
 static const char MAGIC[8] = "PIRANKS";
 enum { VERSION = 2, NONCE_BYTES = 32 };
@@ -55,7 +57,7 @@ typedef struct greeting { /* first message, from rank 0 */
     uint8_t nonce[NONCE_BYTES];
 } greeting;
 
-typedef struct hello { /* answer, from another rank */
+typedef struct hello { /* second message, from another rank: the answer to the greeting */
     char magic[8];
     uint8_t nonce[NONCE_BYTES];
     int32_t rank, n;
@@ -73,7 +75,7 @@ typedef struct welcome { /* last message of joining, from rank 0: accepted, or t
 
 /* ---------------------------------------------------------------------------------------------------------- sockets */
 
-/* Returns the milliseconds until the time `end`, at least 0; -1 if end is negative (no limit). */
+/* Returns the milliseconds until the time `end` (of pi__now_ms), at least 0; -1 if end is negative (no limit). */
 static int left_until(double end)
 {
     if (end < 0) return -1;
@@ -196,7 +198,8 @@ static pi__digest welcome_proof(const pi__tcp_place *at, const greeting *g, cons
     return proof_of(at, "welcome", g, h, sizeof *h, w, offsetof(welcome, proof));
 }
 
-/* Derives the MAC keys of a connection. first: this process is rank 0, so that its `in` is the other side's `out`. */
+/* Derives the MAC keys of a connection, one per direction. first: this process is rank 0; a rank's `in` is the `out` of
+ * the other side. */
 static pi__tcp_seal seal_of(const pi__tcp_place *at, const greeting *g, const hello *h, bool first)
 {
     const pi__digest down = proof_of(at, "from rank 0", g, h, sizeof *h, NULL, 0);
@@ -226,7 +229,7 @@ static pi__digest tag_of(const pi__mac_key *key, uint64_t no, size_t n, const pi
     return pi__mac_end(&mac, key);
 }
 
-/* Sends n bytes at p on connection i, and their MAC if t->sealed. digest: hash of the bytes, used only for the MAC.
+/* Sends n bytes at p on connection i, then their MAC if t->sealed. digest: hash of the bytes, read only if t->sealed.
  * Returns false if the time `end` comes first or the connection fails. */
 static bool send_message(pi__ranks_tcp *t, int32_t i, const void *p, size_t n, const pi__digest *digest, double end)
 {
@@ -293,7 +296,7 @@ static bool tcp_receive(pi__ranks *r, void *p, size_t n, double ms)
 
 /* ----------------------------------------------------------------------------------------------------------- rank 0 */
 
-/* A connection that has not sent a complete hello. */
+/* A guest: a connection that has not sent a complete hello. */
 typedef struct guest {
     int fd;        /* socket; -1 = this entry is free */
     size_t n;      /* bytes of the hello received */
@@ -314,6 +317,7 @@ typedef struct door {
     int32_t n_here;                   /* ranks that have joined, this one included */
 } door;
 
+/* Sends the guest the reason in a welcome message, logs it, and closes the connection. */
 static void drop(door *d, guest *g, const char *why)
 {
     welcome w = {.code = PI_EUNSUPPORTED};
@@ -339,7 +343,7 @@ static const char *refusal(const door *d, const hello *h)
     return d->t->fd[h->rank] >= 0 ? "another process has this RANK: give each process its own" : NULL;
 }
 
-/* Handles a complete hello of g: makes it the connection of its rank, or drops it with a message. */
+/* Handles a complete hello of g: makes g's socket the connection of its rank, or drops g. */
 static void let_in(door *d, guest *g)
 {
     const char *why = refusal(d, &g->h);
@@ -403,6 +407,7 @@ static void attend(door *d, double end)
     if (p[0].revents) open_door(d);
 }
 
+/* Sets *out to a socket that listens at the first usable address of `at`. */
 static int listen_at(const pi__tcp_place *at, int *out, pi_error *err)
 {
     struct addrinfo *all = NULL;

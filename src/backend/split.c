@@ -9,11 +9,10 @@
  *     host        [ x | qkv | att | ... ]   newer here if the CPU wrote last
  *     device      [ x | qkv | att | ... ]   newer here if the device wrote last; all else is equal or unused
  *
- * A list of ranges says which bytes are newer on one backend. Before a backend reads a range, bytes that are newer
- * on the other one are copied. The host region is memory of the device's host_alloc, so that the device copies it
- * asynchronously, in the order of its queue. So before the CPU reads or writes the region while copies are queued,
- * it waits for all of them, once per op. The two backends wait for each other nowhere else. finish() returns the
- * first error.
+ * A list of ranges says which bytes are newer on one backend. Before a backend reads bytes that are newer on the other
+ * backend, they are copied. The host region is memory of the device's host_alloc, so that the device copies it
+ * asynchronously, in the order of its queue. So before an op on the CPU, the step thread waits for all queued copies.
+ * The two backends wait for each other nowhere else. finish() returns the first error.
  *
  * In decode steps the device's work between two CPU ops, including the copies, is one graph segment, which is
  * captured and replayed (graph_segment of device.h):
@@ -38,7 +37,9 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-enum { MAX_REGIONS = 64 /* one per allocation, adapters included */, MAX_NEWER = 64, N_SIDES = PI__AT_CPU + 1 };
+/* MAX_REGIONS: max allocations, adapters included. MAX_NEWER: max ranges in split.newer. N_SIDES: number of
+ * backends. */
+enum { MAX_REGIONS = 64, MAX_NEWER = 64, N_SIDES = PI__AT_CPU + 1 };
 
 /* One allocation, with memory on both backends. */
 typedef struct region {
@@ -175,8 +176,8 @@ static void wait_copies(split *s)
     s->copying = false;
 }
 
-/* Removes lo..hi from the list of newer ranges. sync: copies the newer bytes to the other backend first. If the list is
- * full, other bytes of a range may be copied too. */
+/* Removes lo..hi from the list of newer ranges. sync: first copies the newer bytes of lo..hi to the other backend; else
+ * they are about to be overwritten. If the list is full, further bytes of a range may be copied too. */
 static void mark_equal(split *s, const char *lo, const char *hi, bool sync)
 {
     for (int32_t i = 0; i < s->n_newer;) {
@@ -197,7 +198,8 @@ static void mark_equal(split *s, const char *lo, const char *hi, bool sync)
     }
 }
 
-/* Called before the backend `placement` reads lo..hi: copies the bytes to it that are newer on the other one. */
+/* Called before the backend `placement` reads lo..hi: queues copies of the bytes that are newer on the other
+ * backend. */
 static void fetch(split *s, int32_t placement, const char *lo, const char *hi)
 {
     for (int32_t i = 0; i < s->n_newer;) {
@@ -213,7 +215,7 @@ static void fetch(split *s, int32_t placement, const char *lo, const char *hi)
 
 static const char *end_of(rows r) { return (const char *) (r.p + (r.n - 1) * r.ld + r.width); }
 
-/* Called before the backend `placement` reads r: copies newer bytes to it. */
+/* Called before the backend `placement` reads r: queues copies of the bytes that are newer on the other backend. */
 static void reads(split *s, int32_t placement, rows r)
 {
     if (r.p && r.n > 0) fetch(s, placement, (const char *) r.p, end_of(r));
@@ -264,7 +266,7 @@ static void split_upload(pi__backend *be, void *dst, const void *src, size_t n)
     dev->dev->upload(dev, device_at(s, dst), src, n);
 }
 
-/* Copies directly from the device if all n bytes are newer there. */
+/* Copies directly from the device to dst if all n bytes are newer there; else through the host region. */
 static void split_download(pi__backend *be, void *dst, const void *src, size_t n)
 {
     split *s = of(be);

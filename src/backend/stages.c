@@ -33,15 +33,15 @@
 #include "base/alloc.h"
 #include "base/error.h"
 
-/* Min tokens per microbatch, by default, on a CPU and on other devices: a microbatch costs one more read of the
- * weights. Devices compute more in the time of one read. */
+/* Default of stages.least: min tokens per microbatch, on a CPU and on other devices. Each microbatch reads all weights
+ * once more. In the time of that read, other devices compute more tokens than a CPU. */
 enum { LEAST_CPU = 32, LEAST_DEVICE = 256 };
 
 static stages *of(pi__backend *be) { return (stages *) be; }
 
 /* ----------------------------------------------------------------------------------------------------------- memory */
 
-/* Waits for the work of all devices. Errors are recorded with pi__stages_fail. */
+/* Waits for the queued work of all devices. Errors are recorded with pi__stages_fail. */
 static void settle(stages *s)
 {
     pi_error err = {0};
@@ -194,8 +194,8 @@ static int stages_finish(pi__backend *be, pi_error *err)
     return first.code ? pi__fail(err, first.code, "%s", first.msg) : PI_OK;
 }
 
-/* The results are on the stage that ran topk, the last op. Every stage queues the mark, so that stages_wait also
- * means that each has read the uploads of earlier batches. */
+/* The results are on the stage that ran topk, the last op. Every stage queues the mark: when stages_wait returns, every
+ * stage has read the uploads of its batches up to the mark. */
 static void stages_mark(pi__backend *be, int i, uint64_t *found, int32_t n_rows)
 {
     stages *s = called(be);
@@ -239,6 +239,7 @@ static bool goes_by_tokens(const stages *s, pi__op_id id, const pi__batch *b, co
     return *(const int32_t *) (const void *) ((const char *) args + o->rows_at) % s->given->n_tokens == 0;
 }
 
+/* Records an op, and determines its stage. If the list of calls is full, executes the recorded calls first. */
 static void note(stages *s, pi__op_id id, const pi__batch *b, const void *args)
 {
     pi__operands o;

@@ -5,8 +5,8 @@
 #include "backend/device.h"
 
 /* Creates a pipeline of dev[0..n) and takes ownership of them; on failure they are destroyed. dev[i] is stage i: it has
- * the layers, caches and states of placement i. least: a step of T tokens is split into at most T / least microbatches;
- * 0 = the default for this kind of device. */
+ * the layers, caches and states of placement i. least: a step of T tokens is split into at most T / least microbatches,
+ * and at most two per stage; 0 = the default for this kind of device. */
 int pi__stages_create(pi__backend **out, pi__backend *const *dev, int32_t n, int32_t least, pi_error *err);
 
 /* Queues all recorded calls on the stages, so that background copies queued after this run after the calls; a step

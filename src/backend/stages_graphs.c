@@ -9,9 +9,9 @@
  *     stage 1    [ image ]            waits               [ graph 0: x in, .. , topk, found out ]
  *
  * All steps of a shape have the same segments. A step reads nothing that ops wrote before it, except caches and
- * states, so at its begin all bytes are equal everywhere. After a step without copies outside its segments, the
- * order of its segments is kept, together with the plan's final ranges. From then on, while all stages have the
- * graphs of that shape, a step replays these graphs and no op is called.
+ * states, so it begins with an empty list of ranges. After a step without copies outside its segments, the order of its
+ * segments is stored, together with the plan's final ranges. From then on, while all stages have the graphs of that
+ * shape, a step replays these graphs and no op is called.
  *
  *     step of a shape    first: queued op by op    second: captured, then replayed    third: replayed, no op is called
  *
@@ -86,6 +86,7 @@ void pi__stages_end_turn(stages *s, int32_t stage)
     else s->now.turn[s->now.n_turns++] = (uint8_t) stage;
 }
 
+/* Queues the graphs of the captured step c, in order, and restores the state after the step: ranges and last stage. */
 static void replay(stages *s, captured *c)
 {
     for (int32_t i = 0; i < c->n_turns && !atomic_load(&s->failed); i++) {
@@ -98,8 +99,8 @@ static void replay(stages *s, captured *c)
     memcpy(s->range, c->left, (size_t) c->n_left * sizeof *c->left);
 }
 
-/* Begins the step b on stage i. The stage gets its own addresses of adapters and, if `fed`, token ids from the
- * stage of the last topk. */
+/* Begins the step b on stage i, with the adapters' addresses on that stage. fed: the stage takes its token ids from
+ * s->found, after s->finder, the stage of the last topk, has written them. */
 static void begin_on(stages *s, int32_t i, const pi__batch *b, bool fed)
 {
     pi__backend *be = s->be.at[i];

@@ -19,7 +19,7 @@ enum {
     MAX_MOVES = 512,   /* moves (copies) per run */
     MAX_MICRO = 2 * PI__MAX_STAGES, /* microbatches per step */
     MAX_CAPTURED = 16, /* shapes of decode steps that can be replayed */
-    MAX_TURNS = 64,    /* segments per captured step */
+    MAX_TURNS = 64,    /* graph segments per captured step */
     MAX_LEFT = 48,     /* entries of captured.left */
     IN_HOST = PI__MAX_STAGES, /* bit number of host memory in range.has */
 };
@@ -43,7 +43,7 @@ typedef struct range {
     char *lo, *hi;
     /* bit i = stage i has the newest bytes (bit IN_HOST: host memory), now, or after the calls planned so far */
     uint32_t has;
-    int32_t writer;           /* stage that wrote it */
+    int32_t writer;           /* stage that wrote the bytes last */
     int32_t segment;          /* index of the segment of this run that wrote the bytes; -1 = an earlier run */
     tokens_at t;              /* layout of the bytes by tokens, for microbatches */
 } range;
@@ -53,7 +53,7 @@ typedef struct move {
     char *lo, *hi;
     int32_t segment;          /* index of the segment */
     bool out;                 /* true = to the host, after the segment; false = to the stage, before it */
-    tokens_at t;              /* as in range: a microbatch copies only the bytes of its tokens */
+    tokens_at t;              /* layout of the bytes by tokens: a microbatch copies only the bytes of its tokens */
 } move;
 
 /* A recorded op. */
@@ -148,7 +148,7 @@ struct stages {
     int32_t n_segments;
     move move[MAX_MOVES];     /* [n_moves] */
     int32_t n_moves;
-    int32_t n_runs_of;        /* number of microbatches in the run; 1 = the calls are not split */
+    int32_t n_runs_of;        /* number of microbatches in this run; 1 = its calls are not split */
     atomic_bool failed;       /* a call failed: no more work until finish() */
     pi_error error;           /* the first error */
     pthread_mutex_t lock;     /* guards error and the fields below */
@@ -179,8 +179,8 @@ void pi__stages_fail(stages *s, const pi_error *err);
 int32_t pi__stages_plan(stages *s, int32_t first);
 /* Copies all ranges to the host and to all stages, and clears the list of ranges. No run is in progress. */
 void pi__stages_level(stages *s);
-/* forget: removes lo..hi from the ranges, because all copies of these bytes are overwritten or unused. fetch: copies
- * newer bytes of lo..hi to host memory. No run is in progress. */
+/* forget: removes bytes lo..hi from the ranges, because they are about to be overwritten everywhere, or are unused.
+ * fetch: copies newer bytes of lo..hi to host memory. No run is in progress. */
 void pi__stages_forget(stages *s, char *lo, char *hi);
 void pi__stages_fetch(stages *s, char *lo, char *hi);
 /* pi__stages_cut sets s->micro and s->n_micro for a step: splits it into microbatches, if it has enough tokens.
@@ -200,8 +200,8 @@ void pi__stages_end_turn(stages *s, int32_t stage);
 void pi__stages_end_segments(stages *s);
 
 /* stages_run.c */
-/* pi__stages_run makes the calls of the planned run, and waits for them. start and stop: start and end the stages'
- * threads. */
+/* pi__stages_run executes the calls of the planned run, and waits for them; in a captured step it only queues them.
+ * start and stop: start and end the stages' threads. */
 void pi__stages_run(stages *s);
 int pi__stages_start(stages *s, pi_error *err);
 void pi__stages_stop(stages *s);

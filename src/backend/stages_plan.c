@@ -20,7 +20,7 @@
 #include "backend/stages_impl.h"
 #include "base/assert.h"
 
-enum { OP_RANGES = 2 * PI__MAX_OPERANDS }; /* max ranges that one op adds */
+enum { OP_RANGES = 2 * PI__MAX_OPERANDS }; /* max number of ranges that the plan of one op adds */
 
 /* ----------------------------------------------------------------------------------------------------------- ranges */
 
@@ -85,16 +85,18 @@ void pi__stages_level(stages *s)
     s->n_ranges = 0;
 }
 
+/* Adds a copy of range r at this segment. out: from the segment's stage to the host, after it; else to the stage,
+ * before it. */
 static void add_move(stages *s, const range *r, int32_t segment, bool out)
 {
     pi__assert(s->n_moves < MAX_MOVES);
     s->move[s->n_moves++] = (move) {r->lo, r->hi, segment, out, r->t};
 }
 
-/* Called before an op on the stage of the last segment reads lo..hi: copies or adds moves for the bytes that the stage
- * lacks. row: 0 for a read. For an op that is about to write some columns of these rows: the distance of the rows in
- * bytes. Bytes in rows of another length are then skipped: they are from an earlier use of the memory, and are not
- * needed any more. */
+/* Called before an op on the stage of the last segment reads lo..hi: provides the bytes that the stage lacks. Bytes
+ * from an earlier run are copied now; for bytes of this run moves are added. row: 0 for a read; for an op that is about
+ * to write some columns of rows, the distance between these rows in bytes. Ranges with rows of another length are then
+ * skipped: they are from an earlier use of the memory, and are not needed any more. */
 static void reads(stages *s, char *lo, char *hi, size_t row)
 {
     const int32_t k = s->n_segments - 1, to = s->segment[k].stage;
@@ -126,8 +128,8 @@ static rows rows_of(const void *args, const pi__operand *o)
 }
 static char *end_of(const rows *r) { return r->p + (r->n - 1) * r->ld + r->width; }
 
-/* Called before an op on the stage of the last segment writes w: adds a range. If the rows have other columns that this
- * stage wrote in the run, both become one range. n_tokens: tokens of the step if the rows are its tokens, else 0. */
+/* Called before an op on the stage of the last segment writes w: adds a range. If the stage wrote other columns of the
+ * same rows in this run, both become one range. n_tokens: tokens of the step if the rows are its tokens, else 0. */
 static void writes(stages *s, const rows *w, size_t n_tokens)
 {
     const int32_t k = s->n_segments - 1, stage = s->segment[k].stage;
@@ -162,8 +164,8 @@ static bool is_beside(const pi__operand *o, const rows *r, const rows *first)
     return o->kind == PI__WRITE && r->n == first->n && r->ld == first->ld && apart < first->ld;
 }
 
-/* *w is operand i, a result of the call. If the results in the same rows together fill these rows (for example a
- * layer's projections), *w becomes the complete rows, and done is set for these operands. */
+/* *w: the rows of operand i, a result of the call. If this operand and later results in the same rows together fill the
+ * rows (for example q, k and v of a layer), *w becomes the complete rows, and done[] is set for these operands. */
 static void join_columns(const pi__operands *o, const void *args, int32_t i, bool *done, rows *w)
 {
     const rows first = *w;
@@ -258,8 +260,8 @@ int32_t pi__stages_plan(stages *s, int32_t first)
 
 /* ----------------------------------------------------------------------------------------------------- microbatches */
 
-/* Integers per step: one per token, four per sequence; two microbatches may share a sequence; plus one more entry
- * in two of the arrays of each microbatch. */
+/* A microbatch has one integer per token and four per sequence, plus one more entry in two of its arrays. A sequence
+ * that is in two microbatches is counted twice. */
 size_t pi__stages_cut_numbers(int32_t max_tokens, int32_t max_seqs)
 {
     return (size_t) max_tokens + 4 * ((size_t) max_seqs + 2 * MAX_MICRO);
@@ -271,8 +273,8 @@ static bool has_drafts(const pi__batch *b, int32_t q)
     return b->n_verified[q] != b->seq_start[q + 1] - b->seq_start[q];
 }
 
-/* Returns the first token of a microbatch that should begin at token t: t, or the start of t's sequence if that has
- * drafts. */
+/* Returns the first token of a microbatch that should begin at token t: t, or if the sequence of t has drafts, the
+ * start of that sequence. */
 static int32_t cut_at(const pi__batch *b, int32_t t)
 {
     const int32_t q = b->seq[t];

@@ -11,9 +11,9 @@
  * step a task is one graph segment of its device, copies included, and is only queued (stages_graphs.c). After a
  * failure tasks do nothing, but are still counted as completed, so that no thread waits forever.
  *
- * No memory. Threads: one per stage. They use the stage's device only during a run of several microbatches, and no
- * other thread uses it then. Data that tasks share does not change during a run, except for the byte ranges of
- * each task. */
+ * No memory. Threads: one per stage, which uses the stage's device only during a run of several microbatches; no other
+ * thread uses the device then. The fields of `stages` that tasks share do not change during a run, except for those
+ * that `lock` guards. Each task reads and writes its own bytes of the host region. */
 #include <string.h>
 
 #include "backend/stages_impl.h"
@@ -27,7 +27,7 @@ static void tokens_of(const stages *s, int32_t g, size_t *from, size_t *to)
     *to = *from + (size_t) s->micro[g].b.n_tokens;
 }
 
-/* Queues the part of move m that belongs to microbatch g. */
+/* Queues the copy of move m's bytes that belong to the tokens of microbatch g. */
 static void make_move(stages *s, int32_t stage, const move *m, int32_t g)
 {
     char *lo = m->lo, *hi = m->hi;
@@ -93,7 +93,7 @@ static void make_task(stages *s, int32_t g, int32_t k)
     if (s->own[seg->stage]) own = s->own[seg->stage];
     if (s->captures) pi__stages_begin_turn(s, seg->stage);
     else if (seg->in_step && !own) own = be->dev->begin(be, s->n_runs_of > 1 ? &s->micro[g].b : s->given, PI__STEP_ANY);
-    /* Like begin, finish makes the device current in this thread. */
+    /* Without begin, finish makes the device current in this thread, as begin would. */
     else if (be->dev->finish(be, &err)) pi__stages_fail(s, &err);
     for (int32_t i = 0; i < s->n_moves; i++)
         if (!s->move[i].out && s->move[i].segment == k) make_move(s, seg->stage, &s->move[i], g);

@@ -14,10 +14,10 @@
  * results are bitwise identical for any number of ranks.
  *
  * Activations are replicated on all ranks. Pointers in the graph are rank 0's addresses; each rank looks up its own.
- * Memory: this object, and on each device a `stage`: a buffer for shards before they are copied to their result.
- * Threads: as device.h says. Rank 0's device is used by the step thread, each other device by its rank's thread;
- * between runs the step thread may use all of them. Invariant: between runs, all ranks have executed the same
- * calls.
+ * Memory: this object, and on each device a `stage`: a buffer for the shards of a result before they are copied to
+ * their columns of the result. Threads: as device.h says. Rank 0's device is used by the step thread, each other device
+ * by its rank's thread; between runs the step thread may use all of them. Invariant: between runs, all ranks have
+ * executed the same calls.
  *
  * The ranks may be processes on one or several machines. Then each process has one device, and this object with
  * only that rank in it. Rank 0 sends commands to the others (tensor_orders.c), which execute them
@@ -32,7 +32,7 @@
  *
  * If the devices capture decode steps, each captures its own queue with its all-gathers. A captured all-gather can only
  * meet all-gathers that the other ranks captured with it. So all ranks must capture and replay the same steps. They do,
- * since all are given the same steps. A rank that deviates, because of a failure, leaves the link immediately. */
+ * since all ranks get the same steps. A rank that deviates, because of a failure, leaves the link immediately. */
 #include "backend/tensor.h"
 
 #include <stdio.h>
@@ -120,8 +120,9 @@ static size_t tensor_snapshot_bytes(const pi__backend *be, const pi__state_layer
     return pi__tensor_first(be)->be->dev->snapshot_bytes(pi__tensor_first(be)->be, st);
 }
 
-/* Returns the size of `stage` in floats: the shards of all ranks of any op's results for a step's tokens. Ops
- * linear and moe compute some rows at a time, so for their wide results one row must fit. */
+/* Returns the size of `stage` in floats. The shards of all ranks of an op's result for a step's tokens must fit.
+ * Results of op linear, and gate and up of op moe, may be wider; these ops all-gather some rows at a time, so one row
+ * must fit. */
 static size_t stage_floats(const pi__tensor *t, const pi__limits *lim)
 {
     const size_t wide = (size_t) (t->n > 2 ? t->n : 2) * (size_t) lim->max_n_in * (size_t) lim->max_tokens;

@@ -19,7 +19,7 @@
 #include "base/alloc.h"
 #include "formats/formats.h"
 
-/* MAX_COUNT: max rows or columns of activations. MAX_STEP: max values between rows. */
+/* MAX_COUNT: max rows or columns of activations, and max value of most counts. MAX_STEP: max values between rows. */
 enum { MAX_COUNT = 1 << 24, MAX_STEP = 1 << 30 };
 
 static bool within(int64_t v, int64_t lo, int64_t hi) { return v >= lo && v <= hi; }
@@ -125,6 +125,7 @@ static bool valid_starts(const int32_t *v, int32_t n, int32_t end, bool all)
     return v[0] == 0 && v[n] >= 0 && (all ? v[n] == end : v[n] <= end);
 }
 
+/* Checks the slots and block table of a cache group. *n_blocks receives the largest block id, plus 1. */
 static bool valid_group(const pi__batch *b, const pi__kv_batch *kv, int32_t *n_blocks)
 {
     *n_blocks = 0;
@@ -351,7 +352,7 @@ static bool valid_visible(const checker *c, const pi__kv_layer *kv, int64_t wind
 }
 
 /* Returns true if blocks exist for the tokens of each window of `ratio` tokens that ends in the step; with overlap also
- * for the window before. */
+ * for the window before the first of these. */
 static bool valid_closing(const checker *c, const pi__compress *a)
 {
     const pi__batch *b = c->b;

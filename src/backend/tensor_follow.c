@@ -36,6 +36,7 @@ static bool receive(follower *f, size_t n)
     return room(f, n) && pi__ranks_check(r, !n || r->fns->bcast(r, f->buf, n, r->timeout_ms));
 }
 
+/* Replies to a command; a: pi__reply.a. Returns false if the ranks are dead, as all take_* functions do. */
 static bool reply(follower *f, int code, const char *text, uint64_t a)
 {
     pi__reply all[PI__MOST_RANKS], own = {.code = code, .reached = true, .a = a};

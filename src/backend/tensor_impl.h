@@ -15,7 +15,7 @@ enum {
     PI__MAX_RANKS = PI__MOST_RANKS,
     MAX_REGIONS = 64, /* regions of alloc */
     MAX_CALLS = 1024, /* calls recorded before they are run */
-    MAX_KINDS = PI__STEP_SEGMENTS, /* step kinds before SEGMENTS */
+    MAX_KINDS = PI__STEP_SEGMENTS, /* number of step kinds before SEGMENTS */
     MAX_FUSED = 3,    /* max matrices fused in one, see pi__weight.fused_rows */
 };
 
@@ -39,7 +39,8 @@ typedef struct rank {
     bool failed;            /* the rank was lost because its own device failed */
     int rc;                 /* result of the device's finish at the end of the last run */
     pi_error err;           /* error of rc */
-    /* number of completed background copies without a number in n_copies, because another rank's copy failed */
+    /* number of this rank's background copies that pi__tensor.n_copies does not count, because another rank could not
+     * queue its copy */
     uint64_t n_unnumbered;
     uint64_t n_attended, n_possible; /* for a device in another process: the counters of its pi__backend */
     pthread_t thread;       /* runs the rank; rank 0 runs on the thread that calls finish */
@@ -58,8 +59,8 @@ typedef struct region {
 /* A recorded call: an op, the beginning of a step, or a download. `run` executes the call on rank k. */
 typedef struct call {
     void (*run)(rank *k, const struct call *c);
-    pi__op_record op;       /* the op's id, batch and arguments; for the beginning of a step only the batch */
-    struct { void *dst; const void *src; size_t n; } download;
+    pi__op_record op;       /* an op's id, batch and arguments; not used by other calls */
+    struct { void *dst; const void *src; size_t n; } download; /* a download's arguments */
 } call;
 
 struct pi__tensor {
@@ -127,12 +128,13 @@ bool pi__tensor_share(const piece *p, int32_t r, int64_t row, int64_t n, int64_t
 void *pi__tensor_at(const rank *k, const void *p);
 
 /* tensor_run.c */
-/* Makes this rank's graph of the step, then waits until all ranks have made theirs or a rank has left. */
+/* Makes this rank's graph of the step, then waits until all ranks of this process have made theirs, or a rank has
+ * left. */
 void pi__tensor_meet(rank *k);
 /* Executes the recorded calls on one rank. If the run ends, waits for the queued work and sets the rank's rc, lost
  * and err. */
 void pi__tensor_run_rank(rank *k);
-/* pi__tensor's `run` of a download: copies from rank 0, in the order of its queue. */
+/* call.run of a download: rank 0 queues the copy from its device. */
 void pi__tensor_run_download(rank *k, const call *c);
 /* Drops the rank's captured graphs, which refer to the link; called before the rank leaves the link. */
 void pi__tensor_graph_reset(rank *k);
@@ -152,7 +154,8 @@ void pi__tensor_set_calls(pi__tensor *t);
 /* tensor_memory.c */
 /* Sets t's functions for memory and copies; optional ones only if the devices have them. */
 void pi__tensor_set_memory(pi__tensor *t);
-/* On a worker rank: allocate memory that rank 0 has at base, or reserve an arena; free it. */
+/* On a worker rank. keep: allocates memory of `size` bytes, or reserves an arena, that rank 0 has at base; returns
+ * PI_OK or PI_ENOMEM. drop: frees that memory or arena. */
 int pi__tensor_keep_region(pi__tensor *t, char *base, size_t size, bool arena);
 void pi__tensor_drop_region(pi__tensor *t, const char *base);
 /* Frees the memory of all regions. */
@@ -162,13 +165,14 @@ void pi__tensor_free_regions(pi__tensor *t);
 /* Links the device of this process, which is one rank, to the others. All processes call it at the same time. id:
  * made by rank 0's rank_id. */
 int pi__tensor_join_rank(pi__tensor *t, const char id[PI__RANK_ID_BYTES], pi_error *err);
-/* Opens the devices of the worker ranks, and checks that they are of the same kind as rank 0's. */
+/* Opens the devices of the worker ranks, and checks that they are of the same kind as rank 0's. Does nothing if they
+ * are open. */
 int pi__order_open(pi__tensor *t, pi_error *err);
 /* Links the devices of all ranks, including this one. */
 int pi__order_join(pi__tensor *t, pi_error *err);
 void pi__order_close(pi__tensor *t);
 int pi__order_reserve(pi__tensor *t, const pi__limits *lim, pi_error *err);
-/* Sends a memory command, kind PI__ORDER_*. Returns false if a rank failed. */
+/* Sends a memory command, kind PI__ORDER_*; `at` is rank 0's address. Returns false if a rank failed. */
 bool pi__order_memory(pi__tensor *t, int kind, const void *at, size_t size);
 void pi__order_upload(pi__tensor *t, const void *dst, const void *src, size_t n);
 void pi__order_load(pi__tensor *t, const pi__weight *w, bool cut, int64_t mat, int64_t row, int64_t n, const char *src);

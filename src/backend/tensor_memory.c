@@ -286,8 +286,8 @@ void pi__tensor_free_regions(pi__tensor *t)
         if (r->base) region_free(t, r);
 }
 
-/* Sets the page size of the arenas: the largest page size of the devices, which all of them support; 0 if a device
- * has no pages. */
+/* Sets the page size of the arenas: the largest page size of the devices, which is a multiple of all others; 0 if a
+ * device has no pages. Also sets `exports`: all devices can export memory, and all are in this process. */
 static void set_page(pi__tensor *t)
 {
     for (int32_t i = t->first; i < t->end; i++) {
@@ -297,7 +297,8 @@ static void set_page(pi__tensor *t)
     }
 }
 
-/* Without background copies if the ranks are processes: a block's host copy would be spread over all of them. */
+/* If the ranks are processes, background copies are left out: a block's host copy would be spread over all
+ * processes. */
 void pi__tensor_set_memory(pi__tensor *t)
 {
     const pi__device_opt *can = t->rank[t->first].be->opt;

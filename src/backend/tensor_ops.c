@@ -157,8 +157,8 @@ static void run_whole(rank *k, const call *c)
 
 /* ------------------------------------------------------------------------------------------------------------ embed */
 
-/* If the embedding is sharded, every rank looks up a row for every token. After the all-gather, the row from the rank
- * that has the token is kept; the others are of other tokens. */
+/* If the embedding is sharded, every rank looks up a row for every token in its shard. After the all-gather, `owner`
+ * selects the row from the rank that has the token; the rows from the other ranks are of other tokens. */
 static void run_embed(rank *k, const call *c)
 {
     const pi__weight *w = c->op.args.embed.w;
@@ -187,10 +187,12 @@ typedef struct work {
     pi__lin lin[PI__MAX_LIN * MAX_FUSED];
     bool shared[PI__MAX_LIN * MAX_FUSED]; /* [n] true = the matrix is sharded and its results are all-gathered */
     int32_t n;                        /* entries in use */
-    int64_t ld;                       /* columns of the results that are all-gathered, on one rank */
+    int64_t ld;                       /* one rank's columns of all results that are all-gathered, added up */
     int32_t n_shared;                 /* number of matrices with results that are all-gathered */
 } work;
 
+/* Appends the rank's matrices of `lin` to w. The result of a matrix with KV heads (n_head) stays sharded, if these
+ * divide; other results of sharded matrices are all-gathered. */
 static void add_work(const rank *k, work *w, const pi__lin *lin)
 {
     const pi__tensor *t = k->t;
@@ -219,7 +221,7 @@ static void multiply_own(rank *k, const pi__lin_in *x, int32_t n_rows, const pi_
     }
 }
 
-/* Computes rows r..r + n - 1 of all results, and all-gathers them. */
+/* Computes rows r..r + n - 1 of all results, and all-gathers the results that do not stay sharded. */
 static void multiply(rank *k, const work *w, const pi__lin_in *in, int32_t r, int32_t n)
 {
     pi__lin lin[PI__MAX_LIN * MAX_FUSED];

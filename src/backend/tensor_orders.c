@@ -45,6 +45,7 @@ static int ask(pi__ranks *r, const pi__order *o, const void *bytes, pi__reply *a
     return ok ? first_error(r, all, err) : silence(r, err);
 }
 
+/* Sends a command that has no reply. */
 static void tell(pi__ranks *r, const pi__order *o, const void *bytes)
 {
     pthread_mutex_lock(&r->lock);
@@ -75,7 +76,7 @@ int pi__order_open(pi__tensor *t, pi_error *err)
     if (!t->ranks || t->ranks->rank || t->opened) return PI_OK;
     const pi__order o = {.kind = PI__ORDER_OPEN, .n_bytes = sizeof t->device};
     int rc = ask(t->ranks, &o, &t->device, all, err);
-    t->opened = rc != PI_EDEVICE; /* also if one rank failed: the other ranks then have an open device to close */
+    t->opened = rc != PI_EDEVICE; /* true even if one rank failed: the others then have an open device to close */
     return rc ? rc : compare(t, all, err);
 }
 
@@ -199,7 +200,7 @@ bool pi__order_run(pi__tensor *t, bool ends)
     pi__ranks *r = t->ranks;
     if (!r || r->rank) return true;
     pthread_mutex_lock(&r->lock);
-    /* a run before worker ranks have opened their devices: it has no calls */
+    /* before the worker ranks have opened their devices, a run has no calls */
     if (!t->opened || !t->wire) return t->n_calls == 0;
     if (!pi__wire_write(t->wire, t, keep)) return pi__ranks_check(r, false);
     return pi__ranks_order(r, &(pi__order) {.kind = PI__ORDER_RUN, .size = ends, .n_bytes = t->wire->n},

@@ -7,8 +7,8 @@
 
 /* ------------------------------------------------------------------------------------------------------------- runs */
 
-/* Sets t->rc and t->err from the first rank with an error: ranks that failed themselves come first, then ranks that
- * left because of others. Clears the ranks' lost and failed. */
+/* Sets t->rc and t->err from the first rank with an error: first from ranks that failed themselves, then from ranks
+ * that left because of others, then from lost ranks without an error code. Clears the ranks' lost and failed. */
 static void keep_error(pi__tensor *t)
 {
     const bool dead = t->ranks && atomic_load(&t->ranks->dead);
@@ -27,7 +27,8 @@ static void keep_error(pi__tensor *t)
     t->any_lost = false;
 }
 
-/* Executes the recorded calls on every rank, in this process and in others. ends: also waits for their queued work. */
+/* Executes the recorded calls on every rank, in this process and in others. ends: also waits until the devices have
+ * done them, and collects errors. */
 static void run(pi__tensor *t, bool ends)
 {
     const bool told = pi__order_run(t, ends);

@@ -12,6 +12,7 @@ void pi__tensor_graph_reset(rank *k)
     if (k->be->opt->graph_reset) k->be->opt->graph_reset(k->be);
 }
 
+/* Marks the rank as lost, wakes the ranks that wait in pi__tensor_meet, and leaves the link. */
 static void leave(rank *k)
 {
     pi__link *l = k->t->link;

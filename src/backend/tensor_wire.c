@@ -1,17 +1,17 @@
 /* The recorded calls of a run as bytes (see tensor_wire.h).
  *
  *     begin     the step's properties, and its batch: all arrays; block tables only up to the end of each sequence
- *     an op     its struct of arguments, then the target of each host pointer in it; but if adapters are those of the
- *               batch, or of its logits batch, they were sent with the batch
+ *     an op     its struct of arguments, then the target of each host pointer in it; adapters of the batch, or of its
+ *               logits batch, were already sent with the batch
  *     download  no data: only rank 0 downloads; worker ranks only end their capture
  *
  * Device pointers are sent as rank 0's addresses: each rank looks up its own address (pi__tensor_at), as ranks of one
  * process do. All data is aligned to 8 bytes, so that received data is used in place. Only the batch is copied, because
  * it outlives the run: later runs may belong to the same step.
  *
- * All ranks have the same build and kind of processor (checked by PI__ORDER_OPEN), so their structs are equal.
- * Sizes and pointers are checked nevertheless. Memory: buffers allocated at reserve(). On worker ranks, block
- * tables and kept host memory grow in the first steps. One thread. */
+ * All ranks have the same build and kind of device (checked by PI__ORDER_OPEN), so their structs have the same layout.
+ * Sizes and pointers are checked nevertheless. Memory: buffers allocated at reserve(). On worker ranks, the memory for
+ * block tables and constant host memory grows in the first steps. One thread. */
 #include "backend/tensor_wire.h"
 
 #include <string.h>
@@ -21,7 +21,9 @@
 
 /* Kinds of calls. */
 enum { OP, BEGIN, DOWNLOAD };
-/* Kinds of fixes: the value that replaces a host pointer in an op's arguments. */
+/* Kinds of fixes: the value that replaces a host pointer in an op's arguments. WEIGHT, CACHE, STATE, INLINE, LORA: data
+ * after the fix. KEPT: constant host memory, by rank 0's address. LOGITS_INDICES, HIDDEN_ROW, TOP_REQUEST: the array of
+ * the batch. BATCH_LORA, ROWS_LORA: the adapters of the batch, of its logits batch. NOTHING: NULL. */
 enum {
     NOTHING,
     WEIGHT,
@@ -123,8 +125,8 @@ bool pi__wire_keep(pi__wire *w, const void *at, const void *bytes, size_t size)
 typedef struct writer {
     pi__wire *w;
     const pi__tensor *t;
-    bool (*keep)(const pi__tensor *t, const void *at, size_t size);
-    bool good;
+    bool (*keep)(const pi__tensor *t, const void *at, size_t size); /* from pi__wire_write */
+    bool good; /* false = the bytes do not fit, or keep failed: nothing more is written */
 } writer;
 
 static void put(writer *o, const void *p, size_t n)
@@ -275,10 +277,10 @@ bool pi__wire_write(pi__wire *w, const pi__tensor *t, bool (*keep)(const pi__ten
 typedef struct reader {
     char *p;
     size_t n, at; /* bytes received; bytes read so far */
-    bool good;
+    bool good;    /* false = the bytes are not valid: nothing more is read */
 } reader;
 
-/* Returns the next n bytes and skips them; NULL = fewer than n bytes are left. */
+/* Returns the address of the next n bytes, and advances past them; NULL = fewer than n bytes are left. */
 static void *take(reader *i, size_t n)
 {
     if (!i->good || n > i->n || align8(n) > i->n - i->at) {

@@ -16,7 +16,7 @@ typedef struct pi__kept {
 struct pi__wire {
     char *bytes;     /* [cap] the calls of one run */
     size_t n, cap;   /* bytes used, allocated */
-    char *held;      /* [cap] on worker ranks: copy of the batch's arrays, valid until the next begin */
+    char *held;      /* [cap] on worker ranks: copy of the current batch's arrays, valid until the next begin */
     int32_t *table;  /* on worker ranks: the batch's block tables */
     size_t n_table, cap_table; /* int32_t entries of table used, allocated */
     pi__batch batch, rows; /* on worker ranks: the batch, and its logits batch */

@@ -19,8 +19,7 @@ COMMENT = 150        # words, in one paragraph of a comment
 WIDTH = 120          # columns
 SUBJECT = 72         # characters of a commit's first line
 SINCE = '28aa1d831cd5c38ea67b80b059fcdd619fe26cb5'
-LONG = {'kernels/ptx.cuh', 'src/backend/cuda/fuse.c', 'src/backend/cuda/impl.h',
-        'src/backend/cuda/ops_experts_layer.c', 'src/backend/cpu/attention_kernels.h', 'src/backend/cpu/linear_kernel.inc.h',
+LONG = {'kernels/ptx.cuh', 'src/backend/cpu/attention_kernels.h', 'src/backend/cpu/linear_kernel.inc.h',
         'src/template/chat_generic.c', 'src/template/chat_names.h', 'tests/programs/tool_bench_sparse.c', 'tests/programs/tool_structured.c',
         'tests/unit/test_chat.c', 'tests/unit/test_chat_grammar.c', 'tests/unit/test_chat_parser.c', 'tests/unit/test_hash.c',
         'tests/unit/test_jinja.c', 'tools/bench_ops.c', 'tools/bench_spec.c', 'tools/help.c'}

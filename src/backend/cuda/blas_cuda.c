@@ -14,6 +14,8 @@
 #include "backend/cuda/queue.h"
 #include "base/alloc.h"
 
+/* Constants of cublas_v2.h. OP_N, OP_T: a matrix as stored, or transposed. R_*: data types. COMPUTE_32F: products are
+ * summed in F32. NO_NARROW_SUMS: cuBLAS may not reduce partial sums in 16 bits. */
 enum {
     OP_N = 0,
     OP_T = 1,
@@ -40,7 +42,7 @@ struct pi__blas {
                 int compute, int algo);
 };
 
-/* Returns the runtime's code that is closest to a cuBLAS status. */
+/* Returns the CUDA runtime's error code that is closest to a cuBLAS status. */
 static int code_of(int status)
 {
     switch (status) {
@@ -113,7 +115,8 @@ int pi__blas_use(pi__blas *b, void *workspace, size_t size)
     return code ? code : code_of(b->set_workspace(b->handle, workspace, size));
 }
 
-/* In cuBLAS's column-major terms: y [n_out, n_rows] = w [n_in, n_out]^T times x [n_in, n_rows]. */
+/* cuBLAS is column-major. Seen that way, y is [n_out, n_rows], w is [n_in, n_out] and x is [n_in, n_rows]; the product
+ * is y = w^T x. */
 int pi__blas_gemm(pi__blas *b, const pi__gemm *g)
 {
     const float one = 1.0f, add = g->add ? 1.0f : 0.0f;

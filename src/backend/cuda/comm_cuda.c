@@ -2,14 +2,14 @@
  *
  * NCCL is loaded when devices are joined (nccl.c), so that the engine starts without it.
  *
- * Memory: one small object, and NCCL's own. Threads: each rank its own, and the threads that create and destroy. A
- * rank that leaves aborts its communicator. The other ranks notice while they wait, and abort theirs, which ends
- * kernels that would otherwise wait forever.
+ * Memory: one small object, and NCCL's own. Threads: each rank calls from its own thread; other threads may create and
+ * destroy the link. A rank that leaves aborts its communicator. The other ranks notice this while they wait, and abort
+ * their communicators, which ends kernels that would otherwise wait forever.
  *
  * All-gathers may be captured with their stream. NCCL requires that all ranks capture the same all-gathers and replay
- * them together. Each rank replays from its own thread, which must not wait for other ranks' replays, as these may have
- * to come first. No graph with an all-gather may exist when a rank leaves or the link is destroyed, as NCCL would wait
- * for it. */
+ * them together. Each rank replays from its own thread, so that no replay waits for a thread that has to start another
+ * rank's replay first. No graph with an all-gather may exist when a rank leaves or the link is destroyed, as NCCL would
+ * wait for the graph. */
 #include <cuda_runtime_api.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -23,7 +23,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-enum { NCCL_FLOAT = 7, NCCL_IN_PROGRESS = 7, SPINS = 1000 /* polls before a waiting rank yields */ };
+/* Constants of nccl.h (ncclFloat32, ncclInProgress), and the number of polls before a waiting rank yields its core. */
+enum { NCCL_FLOAT = 7, NCCL_IN_PROGRESS = 7, SPINS = 1000 };
 
 typedef struct member { /* one rank of this process */
     pi__rt *rt;         /* device and stream; NULL = a rank of another process */
@@ -41,6 +42,7 @@ typedef struct nccl_link {
     member member[];  /* [n] by rank */
 } nccl_link;
 
+/* Aborts the rank's communicator, if it exists. */
 static void tear_down(nccl_link *l, int32_t rank)
 {
     member *m = &l->member[rank];
@@ -96,7 +98,7 @@ static int nccl_wait(pi__link *link, int32_t rank)
 static void nccl_destroy(pi__link *link)
 {
     nccl_link *l = (nccl_link *) link;
-    /* a process has died; ncclCommDestroy would wait for its rank, so communicators are aborted */
+    /* true = a process has ended. ncclCommDestroy would wait for its rank, so communicators are aborted instead */
     const bool gone = l->ranks && atomic_load(&l->ranks->dead);
     for (int32_t i = 0; i < l->n; i++) {
         member *m = &l->member[i];
@@ -109,6 +111,7 @@ static void nccl_destroy(pi__link *link)
     pi__free(l);
 }
 
+/* Creates the communicators of a link with all ranks in this process. */
 static int join(nccl_link *l, pi_error *err)
 {
     int device[PI__RT_MAX];

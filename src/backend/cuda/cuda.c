@@ -68,7 +68,7 @@ static bool cuda_arena_map(pi__backend *be, void *p, size_t size)
 }
 static void cuda_arena_unmap(pi__backend *be, void *p, size_t size) { pi__rt_unmap(((pi__cuda *) be)->rt, p, size); }
 
-/* Commits or trims nothing: device memory is committed at allocation, and cannot be trimmed. */
+/* commit and trim do nothing: device memory is committed at allocation, and cannot be trimmed. */
 static void cuda_commit_trim(pi__backend *be, void *p, size_t size)
 {
     (void) be;
@@ -156,9 +156,12 @@ static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_
     return (row * (size_t) n_head_kv * (size_t) block_size + 63) & ~(size_t) 63;
 }
 
-/* Bytes for partial results of KV splits (kernels/attention_kernels.cuh). Keys are split only in launches with fewer
- * than two tiles of 16 rows per SM. If this memory is too small for all KV heads, attention uses several launches. For
- * op sparse (kernels/sparse.cuh) there are at most SPARSE_SPLITS splits, and each launch has the tokens that fit. */
+/* Returns the bytes for partial results of KV splits (kernels/attention_kernels.cuh). A partial result is a row of
+ * head_dim + 2 floats per query row and unit of keys. Keys are split only in launches with fewer than two tiles of 16
+ * query rows per SM. If this memory is too small for all KV heads, attention uses several launches. For op sparse
+ * (kernels/sparse.cuh) there are at most SPARSE_SPLITS splits, and each launch has the tokens that fit. MOST: max
+ * partial rows. MIN_KEYS, SPAN_KEYS: keys per unit of one split, of a span. BLOCKS: max blocks per SM with units of one
+ * split. */
 static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
 {
     enum { MOST = 1 << 16, MIN_KEYS = 256, SPAN_KEYS = 1024, BLOCKS = 8, SPARSE_SPLITS = 16 };
@@ -175,7 +178,8 @@ static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
     return (n > sparse ? n : sparse) * sizeof(float);
 }
 
-/* Bytes for partial sums of split-K (kernels/split.cuh); 0 if no step has enough rows, or wgmma is used. */
+/* Returns the bytes for partial sums of split-K (kernels/split.cuh); 0 if no step has enough rows, wgmma is used, or
+ * split-K is disabled. */
 static size_t slices_bytes(const pi__cuda *c, const pi__limits *lim)
 {
     const bool fp4 = c->matmul_modes & (PI__WAY_FP4 | PI__WAY_W4A8),
@@ -186,6 +190,7 @@ static size_t slices_bytes(const pi__cuda *c, const pi__limits *lim)
     return pi__k_split_bytes(c->info.n_sm);
 }
 
+/* Returns the layout of the scratch for these limits. */
 static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
 {
     size_t i = sizeof(int32_t), at = 0;
@@ -206,7 +211,8 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     const int32_t tails = pi__cuda_tail_rows(c);
     const size_t floats = pi__k_packed_x_bytes(lim->max_tokens, n_in, 1),
                  terms = pi__k_mma16_packed_x_bytes(PI__BF16, tails, n_in);
-    /* terms of few rows are stored here, too, so that `prepared` can have another format at the same time */
+    /* this region also holds the 16-bit terms of up to `tails` rows, so that `prepared` can hold another format at the
+     * same time */
     s.floats = pi__cuda_take(&at, floats > terms ? floats : terms);
     /* the second packed input of an epilogue, for the shared expert's down: integers are the largest format */
     const int32_t few = lim->max_expert ? tails : 0;
@@ -386,8 +392,9 @@ static const pi__device_opt cuda_opt = {
     .chains = true,
 };
 
-/* run_NAME defers op NAME (fuse.c) or queues it. An op may overwrite the source of the packed input, so most ops
- * invalidate it. moe and experts_layer do not: the ops before them have packed the input that they read. */
+/* run_NAME defers op NAME (fuse.c) or queues it. An op may overwrite the values from which the packed input was made,
+ * so most ops invalidate the packed input. moe and experts_layer do not: the op before them may have packed their
+ * input. */
 #define FN(name, type)                                                                                                 \
     static void run_##name(pi__backend *be, const pi__batch *b, const type *a)                                         \
     {                                                                                                                  \
@@ -442,6 +449,7 @@ static void drop_library(pi__cuda *c)
  * log. */
 enum { OF_FP4, OF_BLAS, OF_MMA16, OF_INT8, OF_W16, OF_W4A8 };
 
+/* Disables the mode `way` (OF_*) and logs it. name: matrix type of the failed test. wrong: PI__WRONG_*. */
 static void give_up(pi__cuda *c, int way, const char *name, int wrong, const pi__log *log)
 {
     static const char *const then[] = {"in FP4: fp4-mode w4a16 is used", "by cuBLAS: cublas is disabled",
@@ -462,12 +470,14 @@ static void give_up(pi__cuda *c, int way, const char *name, int wrong, const pi_
     else c->disabled.packed = true;
 }
 
+/* Returns the PI__WAY_* bit of a mode OF_*; 0 = the mode has none. */
 static int way_of(int of)
 {
     static const int modes[] = {PI__WAY_FP4, 0, PI__WAY_MMA16, 0, PI__WAY_W16, PI__WAY_W4A8};
     return modes[of];
 }
 
+/* Tests each enabled mode with some matrix types, and disables the modes with wrong results. */
 static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
 {
     static const struct { int32_t type; int of; } modes[] = {
@@ -509,8 +519,9 @@ static int choose_wgmma(pi__cuda *c, const pi__log *log, pi_error *err)
     return rc;
 }
 
-/* Returns the PI__WAY_* bits for FP4 matrices. By default MXFP4 uses W4A8, unless matmul is exact or w16: its error is
- * within the bound of the types that matmul auto computes in 16-bit floats (docs/perf/modes.md). */
+/* Returns the PI__WAY_* bits for FP4 matrices. By default MXFP4 uses W4A8 on devices with FP4 tensor cores, unless
+ * option matmul is exact or w16. The error of W4A8 is within the bound of the types that matmul auto computes in 16-bit
+ * floats (docs/perf/modes.md). */
 static int fp4_modes(const pi__cuda *c, const pi__cuda_params *p, const pi__log *log)
 {
     const bool can = c->info.arch / 10 == 12;
@@ -549,7 +560,8 @@ static int choose_products(pi__cuda *c, const pi__cuda_params *p, const pi__log 
     return PI_OK;
 }
 
-/* Loads all kernels before the first launch, as loading takes device memory and blocks the host. */
+/* Loads all kernels now, as loading takes device memory and blocks the host. Logs a warning if some kernels are loaded
+ * at their first launch instead. */
 static int load_kernels(pi__cuda *c, const pi__log *log, pi_error *err)
 {
     const char *lazy;

@@ -1,49 +1,58 @@
-/* Launches that do the work of several ops. Graphs call one op after the other; the device need not have a launch for each. What
- * needs whole rows of a launch's results is its tail (kernels/tail.cuh):
+/* Fused launches: one launch that does the work of several ops. Graphs call one op after the other. A launch is kept
+ * pending (c->held) until the next op is known. Work of the next ops that needs complete rows of the launch's results
+ * becomes its epilogue (kernels/tail.cuh):
  *
- *     launch                 its tail
- *     linear                 add_norm, norm: residual, norm; and the input of the next linear: norm or gate, rounding
- *     linear                 qkv: heads, and their write to the cache
- *     linear, of a router    the routes of moe, and its input
- *     linear                 what moe before it ends with: sums of experts; then add_norm, as above
- *     shared down, which is  the same
- *     one with experts' down
- *     attention, gdn         the input of the next linear: rounding
- *     hyper_pre              the same: norm, rounding; and before it hyper_post, and the product that its weights come from
- *     linear                 all of that, where its results, or sums with them, are added to the streams
- *     head_linear            the same; or mla_qkv, where its results are the queries: rotation, and the write to the cache
- *     sparse                 no tail: with any number of rows, results are rounded for the head_linear that reads them
+ *     pending launch          epilogue
+ *     linear                  add_norm, norm: residual add, norm; then packs the next linear's input (norm or gate)
+ *     linear                  qkv: norms and rotation of the heads, and their write to the cache
+ *     linear of a router      routes of moe, and its packed input
+ *     linear                  the sums of the experts that moe left pending; then add_norm, as above
+ *     shared down, in one     the same
+ *     launch with the
+ *     experts' down
+ *     attention, gdn          packs the next linear's input
+ *     hyper_pre               packs the next linear's input (norm). Its launch starts with hyper_post and the product
+ *                             with the mixing matrix.
  *
- * So a dense layer with few rows is five launches: q, k, v; attention; output; gate and up; down. One of experts with a shared
- * one is six: router, shared gate and up; gate and up; down of all, in the place of the last two. Where these have norms of their
- * own it is nine: the norm of the shared down is its tail, with the router's input; router; gate and up; down; and sums
- * with two additions, behind which the next layer begins.
+ *     linear                  all of hyper_post, product and hyper_pre, if its results, or sums of experts with them,
+ *                             are added to residual streams.
+ *     head_linear             packs the next linear's input; or mla_qkv, if its results are the queries
+ *     sparse                  no epilogue: for any number of rows it writes results packed for the next head_linear
  *
- * With latent attention it is nine: q_a and kv; q_b; k_b, which makes queries
- * and the row, too; attention; v_b; output; router, shared gate and up; gate and up; down. So it is with DeepSeek V4: all that
- * reads the streams; q_b and the indexer's; attention; output, twice, and the streams with it; router, shared gate and up; gate and
- * up; down; shared down, and the streams. (Where that is one launch with down, streams have another.) There are more where matrices
- * with the same input have types that one launch cannot have together (kernels/mixed_kernels.cuh).
+ * Launches of a layer with few rows:
  *
- * Of products in FP4, gate and up with an activation behind them are one launch for any number of rows, which rounds as it ends
- * (kernels/fp4_glu_kernels.cuh); their results are written nowhere, as the activation alone reads them. So it is in 16-bit floats,
- * but that what the activation gives is written as floats, which with many rows the next launch rounds
- * (kernels/w16_glu_kernels.cuh).
+ *     dense                     5: q, k, v; attention; output; gate and up; down
+ *     with shared expert        6: q, k, v; attention; output; router, shared gate and up; gate and up; down of all
+ *     with norms of both parts  9: after output: shared gate and up; shared down, with its norm and the router's input
+ *                                  in the epilogue; router; gate and up; down; sums with two adds
+ *     latent attention          9: q_a and kv; q_b; k_b, with queries and row; attention; v_b; output; router, shared
+ *                                  gate and up; gate and up; down
+ *     DeepSeek V4               9: all that reads the streams; q_b and the indexer's; attention; output (2), the second
+ *                                  with the streams; router, shared gate and up; gate and up; down; shared down, with
+ *                                  the streams. If both downs are one launch, the streams have a launch of their own
  *
- * With many rows, products in 16-bit floats, FP4 or FP8 add their result to the residual where they make it, if it has no norm of
- * its own: it is written nowhere.
+ * There are more launches if matrices with the same input have types that one launch cannot mix
+ * (kernels/mixed_kernels.cuh).
  *
- * Queries, the row beside them, the indexer's queries and two compressors of DeepSeek V4's layers are one launch for any number of
- * rows (kernels/latent_inputs.cuh); but that attention and the indexer do themselves what is to be done with their queries, and the
- * indexer does nothing if all entries are picked. With few rows what is left of that, which reads no results of q_b, is beside q_b.
+ * Gate and up with their activation are one launch for any number of rows in FP4 and FP8, which writes only the packed
+ * input of down (kernels/fp4_glu_kernels.cuh). In 16-bit floats the launch writes the activation's results as floats;
+ * with many rows a second launch rounds them (kernels/w16_glu_kernels.cuh).
  *
- * A linear is held until the next op is known, and so are attention, gdn, sparse, head_linear, mla_qkv, compress, what goes through
- * residual streams, the sums of experts, add_norm and norm. What follows becomes the tail, as far as the launch can have it: up to
- * pi__cuda_tail_rows(), of matrices in packed formats or of F32. Else what is held is queued as it is, but for the sums, the residual
- * and the next input, which are one launch for any number of rows. Bits are the same in every case.
+ * With many rows, products in 16-bit floats, FP4 or FP8 add their results directly to the residual, if there is no norm
+ * between them. The results themselves are not written.
  *
- * Held is at most one launch, with sums and two of add_norm and norm behind it, in the order in which they were called, but that
- * sums wait for a linear that has nothing to do with them; whatever else comes to the device has them queued first.
+ * Queries, their row, the indexer's queries and two compressors of a DeepSeek V4 layer are one launch for any number of
+ * rows (kernels/latent_inputs.cuh). But sparse and indexer process their own queries, and the indexer does nothing if
+ * all entries are picked. With few rows the rest, which does not depend on q_b, is in the launch of q_b.
+ *
+ * Pending are: linear, attention, gdn, sparse, head_linear, mla_qkv, compress, work on residual streams, sums of
+ * experts, add_norm and norm. An epilogue needs at most pi__cuda_tail_rows() rows, and matrices in packed types or F32.
+ * Otherwise the pending launch is queued as it is, but sums, residual adds and the packing of the next input are one
+ * launch for any number of rows. Results are bitwise identical in all cases.
+ *
+ * At most one launch is pending, followed by sums and up to two of add_norm and norm, in the order of the calls. One
+ * exception: sums also wait for an independent linear that is called after them. Every other access to the device first
+ * queues all pending work.
  *
  * Memory: none. Threads: the step thread. */
 #include "backend/cuda/impl.h"
@@ -58,7 +67,7 @@ int32_t pi__cuda_tail_rows(const pi__cuda *c)
     return 2 * stay < PI__K_TAIL_ROWS ? 2 * stay : PI__K_TAIL_ROWS;
 }
 
-/* A tail that does nothing yet, of so many rows. */
+/* Returns an epilogue for n_rows rows that does nothing yet. */
 static pi__k_tail empty_tail(const pi__cuda *c, int32_t n_rows)
 {
     return (pi__k_tail) {
@@ -75,13 +84,13 @@ void pi__cuda_add_targets(const pi__cuda *c, const pi__linear *next, void *prepa
         const int form = pi__cuda_linear_form(c, type, next);
         if (form == PI__FORM_FLOATS && !pi__cuda_reads_in_place(form, &t->in, t->n_rows, t->n_in)) t->floats = floats;
         if (form == PI__FORM_MMA16 && t->n_rows <= pi__cuda_tail_rows(c)) t->terms = floats, t->terms_type = type;
-        if (t->integers || t->halves || t->fp4) continue; /* these have the same place */
+        if (t->integers || t->halves || t->fp4) continue; /* these three share one region, `prepared` */
         if (form == PI__FORM_INTEGERS) t->integers = prepared;
         if (form == PI__FORM_W16) t->halves = prepared, t->bf16 = pi__k_w16_input(type);
         if (form == PI__FORM_FP4 || form == PI__FORM_W4A8)
             t->fp4 = prepared, t->fp4_type = type, t->fp8 = form == PI__FORM_W4A8;
     }
-    if (t->floats) t->terms = NULL; /* these have the same place, too */
+    if (t->floats) t->terms = NULL; /* these two share the region `floats` */
 }
 
 static void prepare_next(const pi__cuda *c, const pi__linear *next, pi__k_tail *t)
@@ -89,10 +98,10 @@ static void prepare_next(const pi__cuda *c, const pi__linear *next, pi__k_tail *
     pi__cuda_add_targets(c, next, c->scratch + c->at.prepared, c->scratch + c->at.floats, t);
 }
 
-/* The tail prepares something. */
+/* True if the epilogue packs an input. */
 static bool prepares(const pi__k_tail *t) { return t->integers || t->floats || t->halves || t->fp4 || t->terms; }
 
-/* The held launch makes that before its tail. */
+/* True if x is a result of the pending linear, written before its epilogue. */
 static bool makes(const cuda_held *h, const float *x)
 {
     bool does = false;
@@ -101,18 +110,19 @@ static bool makes(const cuda_held *h, const float *x)
     return does;
 }
 
-/* Latent rows, compressors or queries are held, beside a linear or alone. */
+/* True if latent rows, compressors or queries are pending, alone or with a linear. */
 static bool has_latent(const cuda_held *h) { return h->latent.n_q || h->latent.n_compress; }
 
-/* Streams are held behind a linear. */
+/* True if work on residual streams is pending after a linear. */
 static bool has_streams(const cuda_held *h) { return h->id == PI__OP_linear && h->streams.posts; }
-/* A linear is held, and nothing but that. */
+/* True if a linear is pending, and nothing else. */
 static bool is_linear(const cuda_held *h)
 {
     return h->id == PI__OP_linear && !h->downs && !h->sums && !h->n_adds && !has_latent(h) && !has_streams(h);
 }
 
-/* What is to be done behind the held launch; false: nothing. next: the linear that comes, or NULL. */
+/* Sets *t to the work after the pending launch: sums, adds, and packing of the input of `next`, the linear that is
+ * called next (NULL = none). Returns false if there is no work. */
 static bool tail_of(const pi__cuda *c, const cuda_held *h, const pi__linear *next, pi__k_tail *t)
 {
     *t = empty_tail(c, 0);
@@ -127,7 +137,7 @@ static bool tail_of(const pi__cuda *c, const cuda_held *h, const pi__linear *nex
     return t->sum.n_used || h->n_adds || prepares(t);
 }
 
-/* One of the linear's matrices reads its input in FP4 or FP8. */
+/* True if one of the linear's matrices reads its input in FP4 or FP8. */
 static bool reads_fp4(const pi__cuda *c, const pi__linear *a)
 {
     bool does = false;
@@ -138,7 +148,7 @@ static bool reads_fp4(const pi__cuda *c, const pi__linear *a)
     return does;
 }
 
-/* The linear reads what the streams are read as, under a norm, all of it. */
+/* True if the linear's input is the RMSNorm of hyper_pre's complete result y. */
 static bool reads_streams(const pi__hyper *h, const pi__linear *next)
 {
     const pi__lin_in *in = &next->in;
@@ -146,8 +156,9 @@ static bool reads_streams(const pi__hyper *h, const pi__linear *next)
            next->lin[0].w->n_in == h->n;
 }
 
-/* What is held can have one. Attention and gdn have blocks of other sizes, in which a norm would have other bits; results of
- * rotated types are not what is read; and gdn has no registers for FP4. */
+/* True if the pending launch can have an epilogue. Attention and gdn cannot compute norms: in blocks of their size the
+ * sums would have other bits. Attention to values of rotated types writes results that are rotated back later. gdn has
+ * no registers left for packing FP4. */
 static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *next)
 {
     if (has_latent(h)) return false;
@@ -160,7 +171,7 @@ static bool takes_tail(const pi__cuda *c, const cuda_held *h, const pi__linear *
     return h->id == PI__OP_gdn && !reads_fp4(c, next) && pi__cuda_gdn_is_one(c, h->b, &h->of.gdn);
 }
 
-/* A linear with rows and compressors beside it; then the queries that are left. */
+/* Queues the pending linear with latent rows and compressors in its launch; then the pending queries. */
 static void queue_beside(pi__cuda *c, const cuda_held *h)
 {
     const pi__k_latent_inputs rows = pi__cuda_latent_inputs(c, h->b, &h->latent, false, true);
@@ -170,6 +181,7 @@ static void queue_beside(pi__cuda *c, const cuda_held *h)
     pi__cuda_queue_latent(c, h->b, &h->latent, true, false);
 }
 
+/* Queues the launch of h, with the epilogue `then`, if not NULL. */
 static void queue_launch(pi__cuda *c, const cuda_held *h, const pi__k_tail *then)
 {
     if (h->id == PI__OP_linear && has_latent(h)) {
@@ -186,7 +198,8 @@ static void queue_launch(pi__cuda *c, const cuda_held *h, const pi__k_tail *then
     if (h->id == PI__OP_hyper_pre) pi__cuda_queue_streams(c, &h->streams, then);
 }
 
-/* The held linear adds to the residual by itself, and is queued. */
+/* Queues the pending linear so that it adds its results to the residual in the matmul kernel. Returns false, and queues
+ * nothing, if that is not possible. */
 static bool queue_added(pi__cuda *c, cuda_held *h)
 {
     if (h->id != PI__OP_linear || h->sums || !h->n_adds || !pi__cuda_queue_added(c, &h->of.linear, &h->add[0]))
@@ -198,7 +211,8 @@ static bool queue_added(pi__cuda *c, cuda_held *h)
     return true;
 }
 
-/* The held linear with the streams behind it, which the next linear reads, as one launch. false: it cannot be. */
+/* Queues the pending linear and the work on residual streams after it as one launch, which also packs the input of
+ * `next`. Returns false, and queues nothing, if that is not possible. */
 static bool queue_with_streams(pi__cuda *c, const cuda_held *h, const pi__linear *next)
 {
     const cuda_streams *s = &h->streams;
@@ -217,7 +231,7 @@ static bool queue_with_streams(pi__cuda *c, const cuda_held *h, const pi__linear
 
 static void queue_held(pi__cuda *c, const pi__linear *next);
 
-/* The same; or the linear, and then the streams. */
+/* Like queue_with_streams(); if that is not possible, queues the linear, then the work on residual streams. */
 static void queue_before_streams(pi__cuda *c, const pi__linear *next)
 {
     const cuda_held h = c->held;
@@ -229,6 +243,7 @@ static void queue_before_streams(pi__cuda *c, const pi__linear *next)
     queue_held(c, next);
 }
 
+/* Queues all pending work. next: the linear that is called next, so that its input may be packed; NULL = none. */
 static void queue_held(pi__cuda *c, const pi__linear *next)
 {
     if (has_streams(&c->held)) {
@@ -240,7 +255,7 @@ static void queue_held(pi__cuda *c, const pi__linear *next)
     c->held.id = PI__N_OPS;
     c->held.downs = c->held.sums = false;
     c->held.n_adds = c->held.latent.n_q = c->held.latent.n_compress = 0;
-    const bool reads = c->batch[0].host.lora.n_runs; /* an adapter may, what gate and up give */
+    const bool reads = c->batch[0].host.lora.n_runs; /* adapters may read the results of gate and up */
     const bool alone = !h.sums && !h.n_adds && !has_latent(&h);
     if (h.id == PI__OP_linear && alone && next && !reads && pi__cuda_queue_glu(c, &h.of.linear, next)) return;
     const bool few = !next || (next->n_rows > 0 && next->n_rows <= pi__cuda_tail_rows(c));
@@ -296,7 +311,7 @@ bool pi__cuda_hold_sum(pi__cuda *c, const pi__k_sum *s)
     return true;
 }
 
-/* Heads of the held linear's results are made behind it. false: it cannot. */
+/* Queues the pending linear with op qkv as its epilogue. Returns false, and queues nothing, if that is not possible. */
 static bool add_heads(pi__cuda *c, const pi__batch *b, const pi__qkv *a)
 {
     const cuda_held h = c->held;
@@ -310,8 +325,8 @@ static bool add_heads(pi__cuda *c, const pi__batch *b, const pi__qkv *a)
     return true;
 }
 
-/* Results of the held head_linear are queries, which are rotated where they are made; and the row beside them. false: they are
- * not. */
+/* Queues the pending head_linear with op mla_qkv in its launch, if its results are the queries of `a`. Returns false,
+ * and queues nothing, if they are not. */
 static bool add_latent(pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a)
 {
     const cuda_held h = c->held;
@@ -326,11 +341,12 @@ static bool add_latent(pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a)
     return true;
 }
 
-/* The batch is one that is still there when what is held is queued. */
+/* True if the batch stays valid until pending work is queued: it is one of the backend's own batches. */
 static bool stays(const pi__cuda *c, const pi__batch *b) { return b == &c->batch[0].host || b == &c->batch[1].host; }
 
-/* What is held of a step's latent inputs, for more of them that read `from`: beside those that are, where there is room, or a linear
- * that does not make that; or alone. NULL: the batch does not stay. */
+/* Returns the pending latent inputs, to which the caller adds an op that reads `from`. These are the ones that are
+ * pending already, if `fits`; or new ones, in the launch of the pending linear, unless that linear writes `from`; or
+ * new ones in a launch of their own. NULL = the batch does not stay valid. */
 static cuda_latent *hold_latent(pi__cuda *c, const pi__batch *b, const float *from, bool fits)
 {
     cuda_held *h = &c->held;
@@ -348,6 +364,7 @@ static cuda_latent *hold_latent(pi__cuda *c, const pi__batch *b, const float *fr
     return &h->latent;
 }
 
+/* Defer an op mla_qkv; an op compress. Return false if the op cannot be deferred. */
 static bool hold_queries(pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a)
 {
     const cuda_latent *held = &c->held.latent;
@@ -368,7 +385,7 @@ static bool hold_compress(pi__cuda *c, const pi__batch *b, const pi__compress *a
     return l;
 }
 
-/* Held queries that are at q; NULL: there are none. */
+/* Returns the pending op mla_qkv with its queries at q; NULL = none. */
 static pi__mla_qkv *held_queries(pi__cuda *c, const pi__batch *b, const float *q)
 {
     cuda_latent *l = &c->held.latent;
@@ -377,8 +394,8 @@ static pi__mla_qkv *held_queries(pi__cuda *c, const pi__batch *b, const float *q
     return NULL;
 }
 
-/* Held queries are those of the sparse attention that comes, which does with them what they are held for: they are not held any more.
- * n_head 0: it does nothing with its own. */
+/* If the queries of op sparse `a` are pending, returns their op mla_qkv, which sparse then applies itself, and removes
+ * the queries from the pending work. n_head 0 = sparse applies nothing. */
 static pi__mla_qkv take_queries(pi__cuda *c, const pi__batch *b, const pi__sparse *a)
 {
     pi__mla_qkv *held = held_queries(c, b, a->q), taken = {.n_head = 0};
@@ -390,8 +407,8 @@ static pi__mla_qkv take_queries(pi__cuda *c, const pi__batch *b, const pi__spars
     return taken;
 }
 
-/* The indexer that comes need not look at its queries, as all entries are picked: they are dropped, and true. Else it does with them
- * what they are held for, and those of the sparse attention behind it stay held. */
+/* If all entries are picked, the indexer is not needed: drops its pending queries, and returns true. Else sets c->raw
+ * to the op mla_qkv of its queries, which the indexer then applies itself; the queries of op sparse stay pending. */
 static bool hold_indexer(pi__cuda *c, const pi__batch *b, const pi__indexer *a)
 {
     cuda_held *h = &c->held;
@@ -419,7 +436,7 @@ static bool hold_indexer(pi__cuda *c, const pi__batch *b, const pi__indexer *a)
     return false;
 }
 
-/* Holds what goes through streams, alone. */
+/* Queues all pending work, and returns new pending work on residual streams, without a linear. */
 static cuda_streams *begin_streams(pi__cuda *c)
 {
     pi__cuda_flush(c);
@@ -429,13 +446,14 @@ static cuda_streams *begin_streams(pi__cuda *c)
     return &c->held.streams;
 }
 
-/* What is held of streams, alone or behind a linear; NULL: nothing. */
+/* Returns the pending work on residual streams, alone or after a linear; NULL = none. */
 static cuda_streams *held_streams(pi__cuda *c)
 {
     return c->held.id == PI__OP_hyper_pre || has_streams(&c->held) ? &c->held.streams : NULL;
 }
 
-/* The held linear makes the result that is added to streams: alone, or sums of experts are added to it. */
+/* True if the pending linear computes a->y, which hyper_post adds to the streams: as its results, or as its results
+ * plus the pending sums of experts. */
 static bool makes_result(const pi__cuda *c, const pi__hyper *a)
 {
     const cuda_held *h = &c->held;
@@ -459,7 +477,7 @@ static bool hold_post(pi__cuda *c, const pi__hyper *a)
     return true;
 }
 
-/* Behind a hyper_post of the same streams, or alone. */
+/* Defers the product with the mixing matrix: after a pending hyper_post of the same streams, or alone. */
 static bool hold_mix(pi__cuda *c, const pi__linear *a)
 {
     cuda_streams *s = held_streams(c);
@@ -472,7 +490,7 @@ static bool hold_mix(pi__cuda *c, const pi__linear *a)
     return true;
 }
 
-/* Behind the product, or alone. */
+/* Defers hyper_pre: after the pending product that it reads, or alone. */
 static bool hold_pre(pi__cuda *c, const pi__hyper *a)
 {
     cuda_streams *s = held_streams(c);
@@ -486,7 +504,8 @@ static bool hold_pre(pi__cuda *c, const pi__hyper *a)
     return true;
 }
 
-/* Heads of the attention whose results are one matrix's input, all of which they are; 0: it is not so. */
+/* Returns the number of heads of op sparse that are the complete input of one matrix of head_linear; 0 = the ops do not
+ * match. */
 static int32_t heads_of_group(const pi__sparse *from, const pi__head_linear *to)
 {
     const int32_t n = (int32_t) (to->w->n_in / from->dim);
@@ -495,7 +514,8 @@ static int32_t heads_of_group(const pi__sparse *from, const pi__head_linear *to)
                                                                                                                     : 0;
 }
 
-/* The held attention makes what the op reads in the form in which it does, and is queued. false: it cannot. */
+/* Queues the pending op sparse so that it writes its results as the packed input of head_linear `a`. Returns false, and
+ * queues nothing, if that is not possible. */
 static bool queue_grouped(pi__cuda *c, const pi__head_linear *a)
 {
     const cuda_held h = c->held;
@@ -519,7 +539,7 @@ static bool hold_heads(pi__cuda *c, const pi__head_linear *a)
     return true;
 }
 
-/* Of a batch that does not stay no queries are held. */
+/* Defers op sparse. Returns false if the batch does not stay valid; no queries are pending for it then. */
 static bool hold_sparse(pi__cuda *c, const pi__batch *b, const pi__sparse *a)
 {
     cuda_held *h = &c->held;
@@ -553,7 +573,7 @@ static bool hold_add_norm(pi__cuda *c, const pi__add_norm *a)
     return true;
 }
 
-/* Behind a linear alone: by itself its own kernel does it. */
+/* Defers op norm if a linear is pending, and nothing else. Returns false otherwise: norm then uses its own kernel. */
 static bool hold_norm(pi__cuda *c, const pi__norm *a)
 {
     const cuda_held *h = &c->held;
@@ -563,7 +583,7 @@ static bool hold_norm(pi__cuda *c, const pi__norm *a)
     return true;
 }
 
-/* A matrix of the linear reads or writes where the sums go. */
+/* True if the linear reads or writes memory that the sums are written to. */
 static bool touches(const pi__linear *a, const pi__k_sum *s)
 {
     const float *const from = s->y, *const to = s->y + (int64_t) s->n_rows * s->ldy;
@@ -590,7 +610,7 @@ static bool hold_linear(pi__cuda *c, const pi__linear *a)
 
 bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *args)
 {
-    const bool fuses = c->fuses && !c->joined; /* others would queue all-gathers behind the backend's back */
+    const bool fuses = c->fuses && !c->joined; /* joined devices: all-gathers are queued without this function */
     if (fuses && id == PI__OP_linear) return hold_linear(c, args);
     if (fuses && id == PI__OP_qkv && add_heads(c, b, args)) return true;
     if (fuses && id == PI__OP_add_norm) return hold_add_norm(c, args);
@@ -602,8 +622,8 @@ bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *ar
     if (fuses && id == PI__OP_sparse) return hold_sparse(c, b, args);
     if (fuses && id == PI__OP_hyper_pre) return hold_pre(c, args);
     if (fuses && id == PI__OP_hyper_post) return hold_post(c, args);
-    if (fuses && id == PI__OP_moe) return false; /* it knows what to do with a router */
-    if (fuses && id == PI__OP_experts_layer) { /* not held, but its input is prepared with what was */
+    if (fuses && id == PI__OP_moe) return false; /* pi__cuda_route() fuses with the pending router */
+    if (fuses && id == PI__OP_experts_layer) { /* not deferred, but the pending work packs its input */
         const pi__linear reads = pi__cuda_layer_reads(args);
         queue_held(c, &reads);
         return false;

@@ -68,22 +68,23 @@ typedef struct cuda_packed_x {
     pi__k_input in;         /* the input before packing */
     int32_t n_rows;         /* 0 = nothing is packed */
     int64_t n_in;           /* columns */
-    /* per copy: activation format PI__FORM_*, combined with the matrix type where the format depends on it; -1 = no
-     * copy. Copy 1 has floats, or terms of few rows; copy 0 any other format */
+    /* format of each copy, as known_by() of ops.c encodes it: PI__FORM_*, and the matrix type where the format depends
+     * on it; -1 = no copy. Copy 1 has floats, or 16-bit terms of up to pi__cuda_tail_rows() rows. Copy 0 has any other
+     * format */
     int what[2];
-    void *where[2];         /* device address of each copy */
+    void *where[2];         /* device address of each copy; undefined where `what` is -1 */
 } cuda_packed_x;
 
 /* A mark (mark of device.h): the end of a step that the host may still have to wait for. */
 typedef struct cuda_mark {
-    size_t end;             /* index in image after the step's part; the device has read this part at the mark */
+    size_t end;             /* index in image after the step's part; at the mark the device has read that part */
     bool no_room;           /* the step exceeded the limits; wait() returns PI_ENOMEM */
 } cuda_mark;
 
-/* What residual streams are gone through for: some of hyper_post, the linear whose results are the weights, and hyper_pre, of the same
- * rows. */
+/* Work on residual streams that one launch can do, all for the same rows, in this order: op hyper_post (`post`); the
+ * product with the mixing matrix (`mix`), from which hyper_pre computes its weights; op hyper_pre (`pre`). */
 typedef struct cuda_streams {
-    bool posts, mixes, reads;
+    bool posts, mixes, reads; /* post is included; mix is included; pre is included */
     pi__hyper post, pre;
     pi__linear mix;
 } cuda_streams;
@@ -91,24 +92,30 @@ typedef struct cuda_streams {
 /* Ops that compute the inputs of latent attention for the tokens of one batch: n_q ops mla_qkv, n_compress ops
  * compress. */
 typedef struct cuda_latent {
-    pi__mla_qkv q[PI__K_MAX_LATENT]; /* n_head 0: without queries, which somebody else makes, or nobody reads */
+    pi__mla_qkv q[PI__K_MAX_LATENT]; /* n_head 0 = no queries: indexer or sparse rotates them, or no op reads them */
     pi__compress compress[PI__K_MAX_LATENT];
-    int32_t n_q, n_compress;
+    int32_t n_q, n_compress; /* used entries of q; of compress */
 } cuda_latent;
 
-/* Ops that were called and are queued with what comes next (fuse.c). */
+/* Pending work: ops that were called, and are queued together with the ops that follow (fuse.c). At most one launch, in
+ * `of`, `latent` or `streams`; then a sum of experts, and adds or norms of rows. */
 typedef struct cuda_held {
+    /* the pending launch: linear, attention, gdn, sparse or head_linear, in `of`; mla_qkv = only `latent`; hyper_pre =
+     * only `streams`; PI__N_OPS = no launch, but a sum and adds may be pending */
     pi__op_id
-        id; /* linear, attention, gdn, sparse, head_linear, (latent) mla_qkv or (streams) hyper_pre; PI__N_OPS: none */
-    cuda_latent latent;     /* alone; or rows and compressors beside a linear, and queries behind it */
+        id;
+    /* the only launch; or with a linear: rows and compressors in the linear's launch, queries in a launch after it */
+    cuda_latent latent;
+    /* the only launch; or, with posts, after a linear: hyper_post adds the linear's results, plus the sum of experts if
+     * `sums` and one add are set, to the residual streams */
     cuda_streams
-        streams; /* alone; or (posts) behind a linear, and its sums and one add, the results of which are added to them */
-    bool downs;             /* with a linear of one matrix down of experts, in one launch */
-    bool sums;              /* behind a linear, or alone, the sums of experts */
+        streams;
+    bool downs;             /* the linear has one matrix, and shares its launch with `down`, the experts' down */
+    bool sums;              /* `sum` is pending, after the linear or without a launch */
     int n_adds;             /* ops add_norm and norm in `add`: after the work above, or as the only pending work */
-    const pi__batch *b;     /* of attention, gdn, sparse and latent */
-    pi__mla_qkv raw;        /* what sparse does with its queries; n_head 0: nothing */
-    bool ready;             /* what head_linear reads is prepared */
+    const pi__batch *b;     /* batch of attention, gdn, sparse and latent */
+    pi__mla_qkv raw;        /* op mla_qkv that sparse applies to its queries; n_head 0 = none */
+    bool ready;             /* the input of head_linear is already packed, at pi__cuda_groups() */
     union {
         pi__linear linear;
         pi__attention attention;
@@ -119,7 +126,7 @@ typedef struct cuda_held {
     pi__k_down down;
     pi__k_sum sum;
     pi__k_add add[PI__K_TAIL_ADDS];
-    int32_t n_rows;         /* of these */
+    int32_t n_rows;         /* rows of all entries of `add` */
 } cuda_held;
 
 /* A step's adapters on the device. Each run of rows is cut into groups of up to PI__K_LORA_ROWS rows
@@ -134,11 +141,12 @@ typedef struct cuda_adapters {
 } cuda_adapters;
 
 /* Arrival counters at `scratch + at.arrived`, uint32: counter 0 for epilogues and fused gate and up; 1 and 2 for
- * attention (latent attention uses 1); from 3 on one per output tile with split-K. Residual streams use these, too. */
+ * attention (latent attention uses 1); from 3 on one per output tile with split-K. Residual streams use the first
+ * PI__K_HYPER_ROWS of the split-K counters. */
 enum { PI__CUDA_SPLIT_COUNTERS = 3, PI__CUDA_COUNTERS = PI__CUDA_SPLIT_COUNTERS + PI__K_SPLIT_TILES };
 
-/* Layout of the backend's scratch in device memory. A field is the byte offset of a region; the opening of cuda.c
- * lists the regions. */
+/* Layout of the backend's scratch in device memory. A field without comment is the byte offset of a region; the opening
+ * of cuda.c lists the regions. */
 typedef struct cuda_scratch {
     size_t batch, rows, arrived, freq, picks, prepared, mid, row_most, floats, beside, experts, heads, clusters, gdn,
         indexer, key_blocks, taken, counts, kv_splits, lora, blas, slices, streams;
@@ -154,8 +162,8 @@ typedef struct cuda_stage {
     size_t used;            /* bytes used in buffer[now] */
 } cuda_stage;
 
-/* Features disabled by the start-up self-test because their results were wrong (selftest.c). A field's comment gives
- * the feature, then the effect of `true`. */
+/* Features disabled by the start-up self-test because their results were wrong (selftest.c, selftest_ops.c). A field's
+ * comment gives the feature, then the effect of `true`. */
 typedef struct cuda_disabled {
     bool packed;    /* int8 tensor core products: weights in quantized types are refused */
     /* products with more than PI__CUDA_FEW_ROWS rows: op linear computes larger inputs in pieces of that many rows */
@@ -204,7 +212,8 @@ typedef struct pi__cuda {
     cuda_captured recorded[PI__CUDA_MAX_SHAPES]; /* captured steps, unordered */
     int32_t n_graphs;       /* captured segments of all shapes */
     /* bytes of all graphs, and of the largest one. A new graph is assumed to take largest_graph bytes; old graphs are
-     * dropped so that the sum does not exceed info.graph_bytes, which plans include. Joined devices: not limited */
+     * dropped so that the sum does not exceed info.graph_bytes, which scratch_bytes() includes. Joined devices: not
+     * limited */
     size_t graph_bytes;
     size_t largest_graph;
     uint64_t n_steps;       /* number of steps so far of kinds that can be captured */
@@ -215,7 +224,8 @@ typedef struct pi__cuda {
     pi__rt_graph **becomes; /* `segment` entry that receives the graph when the capture ends; NULL = no capture */
     pi__rt_graph *made;     /* graph that was captured and not yet replayed, also in `recorded`; NULL = none */
     bool replayed;          /* the segment was replayed: calls of its ops do nothing */
-    /* packed input of the last op. Every op except moe and experts_layer, which may reuse it, invalidates it first */
+    /* input that was packed last and is still valid. Every op except moe and experts_layer, which may reuse the input,
+     * invalidates it first */
     cuda_packed_x ready;
     cuda_held held;         /* pending launch; empty (id PI__N_OPS) between steps */
     pi__mla_qkv raw;        /* op mla_qkv to be fused into the next op, an indexer; n_head 0 = none */
@@ -255,7 +265,7 @@ static inline void pi__cuda_record_error(pi__cuda *c, int code)
         if (pi__cuda_queues(c)) pi__cuda_record_error(c, call);                                                        \
     } while (0)
 
-/* Returns the device copy of batch b, which is the step's batch (as begin() returned it) or its logits_batch. */
+/* Returns the device copy of batch b. b is the batch that begin() returned, or its logits_batch. */
 static inline const cuda_batch *pi__cuda_batch_of(const pi__cuda *c, const pi__batch *b)
 {
     return &c->batch[1].host == b ? &c->batch[1] : &c->batch[0];
@@ -358,12 +368,12 @@ int pi__cuda_blas_product(pi__blas *b, void *stream, const pi__k_product *p, con
 int pi__cuda_linear_form(const pi__cuda *c, int32_t type, const pi__linear *a);
 /* Max rows of an epilogue: two per block that can stay resident (kernels/tail.cuh), so 32 from 32 SMs on (fuse.c). */
 int32_t pi__cuda_tail_rows(const pi__cuda *c);
-/* True if the launch of the linear's last matrices can have an epilogue. has_routes: true if that epilogue can
- * compute MoE routes for its rows and n_expert experts. */
+/* has_tail: true if the launch of the linear's last matrices can have an epilogue. has_routes: true if that epilogue
+ * can compute the MoE routes of the linear's rows, with n_expert experts. */
 bool pi__cuda_has_tail(const pi__cuda *c, const pi__linear *a);
 bool pi__cuda_has_routes(const pi__cuda *c, const pi__linear *a, int32_t n_expert);
-/* has_latent: true if the linear is one launch that can also process latent-attention inputs. has_streams: true if
- * its results can also be added to residual streams. */
+/* has_latent: true if the linear is one launch, which can also process latent-attention inputs. has_streams: true if
+ * the launch can also add the linear's results to residual streams. */
 bool pi__cuda_has_latent(const pi__cuda *c, const pi__linear *a);
 bool pi__cuda_has_streams(const pi__cuda *c, const pi__linear *a);
 /* True if one of the linear's matrices reads the input of the first matrix of `next` in the same format. */
@@ -385,16 +395,16 @@ void pi__cuda_set_packed(pi__cuda *c, const pi__k_tail *t);
  * `next`. Returns false, and queues nothing, if they cannot be fused. */
 bool pi__cuda_queue_glu(pi__cuda *c, const pi__linear *a, const pi__linear *next);
 
-/* Queue attention and gdn. then: epilogue, or NULL. Attention can always have one; gdn only if gdn_is_one: true if the
- * op is a single launch. */
+/* Queue attention and gdn. then: epilogue, or NULL. Attention can always have an epilogue; gdn only if
+ * pi__cuda_gdn_is_one(), which returns true if the op is a single launch. */
 void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attention *a, const pi__k_tail *then);
 void pi__cuda_queue_gdn(pi__cuda *c, const pi__batch *b, const pi__gdn *a, const pi__k_tail *then);
 bool pi__cuda_gdn_is_one(const pi__cuda *c, const pi__batch *b, const pi__gdn *a);
 /* Converts an op qkv into the kernels' struct. */
 pi__k_qkv pi__cuda_heads(const pi__cuda *c, const pi__batch *b, const pi__qkv *a);
 
-/* fuse.c: fused launches. hold: returns true if the op is pending now, or was queued with the pending launch. Returns
- * false if nothing is pending and the caller has to queue the op. */
+/* fuse.c: fused launches. hold: defers the op if it can be fused with other ops. Returns true if the op is pending now,
+ * was queued with the pending launch, or need not run. Returns false if the caller has to queue the op. */
 bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *args);
 /* Queues the pending launch. */
 void pi__cuda_flush(pi__cuda *c);
@@ -402,21 +412,22 @@ void pi__cuda_flush(pi__cuda *c);
  * their formats. `floats` receives floats or, for few rows, terms; `prepared` one other format. */
 void pi__cuda_add_targets(const pi__cuda *c, const pi__linear *next, void *prepared, void *floats, pi__k_tail *t);
 /* Queues the pending linear with an epilogue that computes routes from its logits, with `choice` if not NULL. The
- * epilogue also packs the input of `next`, unless the linear reads the same format, and of `last`, unless NULL.
- * *beside describes the packed input of `last` (n_rows 0 = not packed). Returns false, and queues nothing, if no
- * suitable linear is pending. */
+ * epilogue also packs the input of `next`, unless the linear itself reads that input in the same format, and the input
+ * of `last`, unless `last` is NULL. *beside then describes the packed input of `last` (n_rows 0 = not packed). Returns
+ * false, and queues nothing, if no suitable linear is pending. */
 bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_choice *choice, const pi__linear *next,
                          const pi__linear *last, cuda_packed_x *beside);
-/* Defers a sum of experts: it becomes part of the pending linear's epilogue, if a linear is pending. Returns false if
- * it cannot be deferred; the caller has to queue it. */
+/* Defers a sum of experts: it becomes part of the epilogue of the pending linear, or of an independent linear that is
+ * called next. Returns false if fusing is disabled; then the caller has to queue the sum. */
 bool pi__cuda_hold_sum(pi__cuda *c, const pi__k_sum *s);
-/* Defers a residual add or a norm of n_rows rows. */
+/* Defers a residual add or a norm of n_rows rows, after the pending work; queues that work first if it has other rows
+ * or no space for another add. */
 void pi__cuda_hold_add(pi__cuda *c, const pi__k_add *a, int32_t n_rows);
 
 /* selftest.c: checks a small product with a matrix of this type against the host. `matmul_modes` selects the mode;
  * blas, if not NULL, selects the library. slow: an emulator; the product is smaller. *wrong: PI__WRONG_*, the row
  * counts with wrong results. */
-enum { PI__WRONG_FEW = 1 /* few rows */, PI__WRONG_MANY = 2 };
+enum { PI__WRONG_FEW = 1 /* few rows */, PI__WRONG_MANY = 2 /* many rows */ };
 int pi__cuda_check_product(pi__rt *rt, int32_t type, int matmul_modes, pi__blas *blas, bool slow, int *wrong,
                            pi_error *err);
 /* selftest_wgmma.c: sets *wrong if wgmma and mma.sync results differ. */
@@ -484,8 +495,8 @@ void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, bool ready, con
 /* ops_mla.c: ops of latent attention and DeepSeek V4. row_bytes: see device.h. indexer_bytes: scratch of op indexer. */
 size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
 size_t pi__cuda_indexer_bytes(const pi__limits *lim);
-/* Converts ops mla_qkv and compress into the kernels' struct. queries: include the queries of ops mla_qkv.
- * rows: include their rows, and the ops compress. */
+/* Converts ops mla_qkv and compress into the kernels' struct. queries: include the queries of the ops mla_qkv.
+ * rows: include the rows of the ops mla_qkv, and the ops compress. */
 pi__k_latent_inputs pi__cuda_latent_inputs(pi__cuda *c, const pi__batch *b, const cuda_latent *a, bool queries,
                                            bool rows);
 /* Queues the ops that pi__cuda_latent_inputs() returns, as one launch; nothing if it returns none. */
@@ -494,7 +505,8 @@ void pi__cuda_queue_latent(pi__cuda *c, const pi__batch *b, const cuda_latent *a
 bool pi__cuda_picks_all(const pi__cuda *c, const pi__batch *b, const pi__indexer *a);
 /* Converts the work on residual streams into the kernels' struct. */
 pi__k_streams pi__cuda_streams(const pi__cuda *c, const cuda_streams *s);
-/* Queues the work on residual streams. If `then` is not NULL, hyper_pre also packs that epilogue's input. */
+/* Queues the work on residual streams. If `then` is not NULL, the launch also packs `then->in`, the RMSNorm of
+ * hyper_pre's result. */
 void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail *then);
 /* True if the linear is the mixing matrix of residual streams. One kernel (hyper_kernels.cuh) computes it for any
  * number of rows, with sums in its own order. */
@@ -508,9 +520,10 @@ pi__k_mla_qkv pi__cuda_latent(const pi__cuda *c, const pi__batch *b, const pi__m
 
 /* ops_lora.c */
 size_t pi__cuda_lora_bytes(const pi__limits *lim);
-/* Adapters of experts, inside op moe. moe_rows: rows per pass that fit into scratch. gate_up: adds the adapters'
- * results to the results of gate and up. lora_down: computes A x of down's input; with `after`, adds B (A x) to
- * the results of down. All do nothing without adapters. */
+/* Adapters of experts, inside op moe. moe_rows: returns the rows per pass that fit into scratch; a->n_rows without
+ * adapters. gate_up: adds the adapters' results to the results of gate and up. lora_down is called twice: before down,
+ * it computes A x of down's input; after down (`after`), it adds B (A x) to down's results. The last two do nothing
+ * without adapters. */
 int32_t pi__cuda_lora_moe_rows(const pi__cuda *c, const pi__moe *a);
 void pi__cuda_lora_gate_up(pi__cuda *c, const pi__moe *a, const cuda_moe *at);
 void pi__cuda_lora_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at, bool after);

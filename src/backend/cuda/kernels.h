@@ -37,8 +37,8 @@ typedef struct pi__k_top {
     float *x;            /* [n_rows, n]; -inf is written to the skipped indices */
     int32_t n_rows, k;   /* k: max over the rows' requests */
     int64_t n;           /* at most 2^20 */
-    const int32_t *skip; /* indices to skip, shared by all rows; a row skips the first request[1] of them */
-    /* [n_rows] pi__topk_request: number of values; number of indices to skip; not 0: also the sum */
+    const int32_t *skip; /* indices to skip, shared by all rows; row r skips the first request[3 r + 1] of them */
+    /* [n_rows][3] as in pi__topk_request: number of values; number of indices to skip; not 0: also the sum */
     const int32_t *request;
     int32_t sum;         /* not 0: at least one row requests its sum */
     void *scratch;       /* pi__k_top_scratch() bytes, aligned to 16 bytes */
@@ -90,8 +90,7 @@ typedef struct pi__k_qkv {
 } pi__k_qkv;
 int pi__k_qkv_run(void *stream, const pi__k_qkv *a);
 
-/* Rotates attention results back after attention to values of a rotated type (cache_rotation.h), then applies the
- * gate. */
+/* After attention to values of a rotated type (cache_rotation.h): rotates the results back, then applies the gate. */
 typedef struct pi__k_unrotate {
     float *out;          /* [n_tokens, n_head * head_dim], in place */
     int64_t ldo;
@@ -123,8 +122,8 @@ typedef struct pi__k_attn {
     size_t scratch_size;        /* bytes; if too small for all KV heads, each of several launches has some of them */
     uint32_t *arrived;          /* with scratch: [2] arrival counters, 0 before and after the launch */
     int32_t n_sm;               /* SMs to fill; 0 = no KV splits. Affects speed only; results are bitwise identical */
-    /* `block` not 0: tokens also see later keys of their sequence in the step. `ahead` not 0: only the next `ahead`
-     * ones of these */
+    /* block not 0: tokens also see the later keys of their sequence in the step; if `ahead` is not 0, only the next
+     * `ahead` of these keys */
     int32_t block, ahead;
     /* epilogue of the last launch, or NULL. It may only pack `in`, which must be of kind PLAIN */
     const struct pi__k_tail *tail;
@@ -139,8 +138,8 @@ typedef struct pi__k_attn {
     int32_t taken_words;
 } pi__k_attn;
 int pi__k_attention(void *stream, const pi__k_attn *a);
-/* launch_attention_wgmma.cu, called by pi__k_attention only. Returns not 0 if it queued the launch, with *code
- * set. */
+/* launch_attention_wgmma.cu, called by pi__k_attention only. Returns not 0 if it queued the launch; *code is then the
+ * launch's error code. Returns 0, and queues nothing, if mma.sync is to be used. */
 int pi__k_attention_wgmma(void *stream, const pi__k_attn *a, int *code);
 /* Returns not 0 if a kernel for this head size exists: 32, 64, 80, 96, 112, 128, 192, 256 or 512. */
 int pi__k_attention_has(int32_t head_dim);
@@ -329,8 +328,8 @@ typedef struct pi__k_routes {
     /* [pi__k_max_tiles] each: tiles of up to 8, 32, 64 columns; NULL = the list is not used, as in centroid heads */
     pi__k_tile *tile[3];
     int32_t *n_tile;      /* [3] length of each list */
-    /* pi__k_route_scratch_words() each, scratch of pi__k_route. By group of 32 rows and expert: one bit per row with
-     * this expert; first column of these pairs */
+    /* scratch of pi__k_route, [groups of 32 rows, n_expert] each (pi__k_route_scratch_words()). marks: one bit per row
+     * of the group that uses the expert. first: column of the first of these pairs */
     uint32_t *marks;
     int32_t *first;
 } pi__k_routes;
@@ -420,8 +419,8 @@ typedef struct pi__k_add {
 } pi__k_add;
 
 /* Epilogue of a launch: work on complete rows, done by the blocks that arrive last (kernels/tail.cuh). In this
- * order: the sum of expert outputs is written to its y; rows are added or normalized, one add after the other; `in`
- * is packed. */
+ * order: the sum of expert outputs is written to sum.y; the entries of `add` are computed, one after the other; `in` is
+ * packed to each output that is not NULL. */
 enum { PI__K_TAIL_ADDS = 2, PI__K_TAIL_NEAR = 7 /* kinds of values in shared memory (kernels/tail.cuh) */ };
 typedef struct pi__k_tail {
     uint32_t *arrived;   /* arrival counter, 0 before and after the launch; NULL = no epilogue */
@@ -452,7 +451,8 @@ typedef struct pi__k_tail {
      * are floats or halves */
     int32_t all_near;
 } pi__k_tail;
-/* Max rows of an epilogue. Number of blocks that may wait for others on any device, as all of them stay resident. */
+/* PI__K_TAIL_ROWS: max rows of an epilogue. PI__K_TAIL_STAY: number of blocks that may wait for the others on any
+ * device: so few that the blocks they wait for still find free SMs. */
 enum { PI__K_TAIL_ROWS = 32, PI__K_TAIL_STAY = 8 };
 /* launch_tail.cu: the epilogue as a separate launch, for any number of rows; `arrived` is not used. */
 int pi__k_finish_rows(void *stream, const pi__k_tail *t);
@@ -469,7 +469,7 @@ typedef struct pi__k_product {
     int64_t ldy;
     float add;            /* not 0: y = (y + W x) * add; requires pi__k_w16_adds() or pi__k_fp4_adds() */
 } pi__k_product;
-enum { PI__K_MAX_LINEAR = 4 };
+enum { PI__K_MAX_LINEAR = 4 /* max matrices per call */ };
 /* Queues n products, at most PI__K_MAX_LINEAR, with matrices of equal type and equal n_in. `prepared` is packed x. */
 int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows);
 /* pi__k_linear with epilogue t, for at most PI__K_TAIL_ROWS rows and types other than floats. */
@@ -482,8 +482,8 @@ int pi__k_linear_then(void *stream, const pi__k_product *w, int32_t n, const voi
  *     F16, BF16 (pi__k_mma16_has)          `floats`: terms             PI__K_MIXED_ROWS
  *     pi__k_w16_has                        `halves`: packed rows       PI__K_MIXED_ROWS
  *
- * pi__k_w16_has types of one launch share one of the two packed formats (F16 or BF16). An epilogue that only computes
- * routes allows PI__K_ROUTER_ROWS rows. t: epilogue, or NULL. */
+ * All pi__k_w16_has types of one launch read `halves`, so they must agree on F16 or BF16 (pi__k_w16_input). An epilogue
+ * that only computes routes allows PI__K_ROUTER_ROWS rows. t: epilogue, or NULL. */
 enum { PI__K_MAX_MIXED = 8, PI__K_MIXED_ROWS = 32 };
 int pi__k_mixed_linear(void *stream, const pi__k_product *w, int32_t n, const void *halves, const float *floats,
                        int32_t n_rows, const pi__k_tail *t);
@@ -530,7 +530,7 @@ int pi__k_w16_linear_then(void *stream, const pi__k_product *w, int32_t n, const
                           const pi__k_tail *t);
 /* launch_wgmma.cu: the same products by wgmma (sm_90), with x from pi__k_w16_pack_x. Bitwise identical to mma.sync
  * (selftest_wgmma.c), and faster above PI__K_MMA_ROWS rows. n_sm: SMs of the device. */
-enum { PI__K_MMA_ROWS = 64 };
+enum { PI__K_MMA_ROWS = 64 /* max rows of the small-batch kernels with mma.sync */ };
 int pi__k_wgmma_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
                        int32_t n_sm);
 /* launch_mma16.cu: F16 and BF16 matrices on 16-bit tensor cores, as exact as with floats. has: a kernel exists. */
@@ -549,7 +549,7 @@ int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32
 
 /* ---- launch_moe*.cu: routed experts */
 
-/* Max tiles of a list (0..2): an expert has at most one partial tile. */
+/* Returns the max number of tiles in `list`, 0 to 2 (pi__k_routes.tile): an expert has at most one partial tile. */
 int32_t pi__k_max_tiles(int32_t n_rows, int32_t n_expert, int32_t n_used, int list);
 /* Returns the length in 4-byte words of pi__k_routes.marks, and of `first`; 0 = not needed, one block sorts the
  * rows. */
@@ -582,7 +582,8 @@ int pi__k_w4a8_experts(void *stream, const pi__k_routes *r, const pi__k_experts 
 int pi__k_mma16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
 /* Types that pi__k_w16_has, with x from pi__k_w16_pack_x. */
 int pi__k_w16_experts(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared);
-/* Down in 16-bit floats: packed columns have one factor per 32 values. mid: packs gated floats by column. */
+/* Down in 16-bit floats. Its packed input, `mid`, has one factor per 32 values of a column. pi__k_w16_mid packs gated
+ * floats, one row of `in` per column. */
 size_t pi__k_w16_mid_bytes(int64_t n_columns, int64_t n_in);
 int pi__k_w16_mid(void *stream, const pi__k_input *in, int32_t type, int32_t n_columns, int64_t n_in, void *mid);
 int pi__k_w16_down(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *mid);

@@ -40,7 +40,8 @@ typedef struct pi__k_lora {
     float scale;               /* factor of all results, in addition to the groups' scale */
 } pi__k_lora;
 
-/* t = A in; then y += scale * factor * B t. scale: product of both scales; factor: see pi__lora_pair. */
+/* t = A in; then y += scale * factor * B t, for each matrix of a->lin. scale: a->scale times the group's scale; factor:
+ * see pi__lora_pair. */
 int pi__k_lora_run(void *stream, const pi__k_lora *a);
 
 /* Per-head matrices: head h reads x + h * x_step and writes y + h * y_step of each row. */
@@ -73,8 +74,10 @@ typedef struct pi__k_lora_experts {
     int32_t n_lin;
     int32_t n_groups;
     const pi__k_lora_group *group;
-    const int32_t *row;        /* rows of the entries, by group. The op's row is row[i] - row0; entries with a row */
-    int32_t row0, n_rows;      /* outside of 0 .. n_rows - 1 are skipped */
+    /* row: batch rows, by group; groups refer to ranges of it. The op's row is row[i] - row0; entries outside of
+     * 0 .. n_rows - 1 are skipped */
+    const int32_t *row;
+    int32_t row0, n_rows;
     int32_t n_used;            /* experts per row */
     int32_t by_column;         /* not 0: `in` has one row per column instead of one per row */
     /* [n_rows * n_used] expert, and column, of each pair (a row and one of its experts) */

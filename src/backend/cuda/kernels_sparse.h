@@ -14,12 +14,12 @@ enum { PI__K_RAW_QUERIES = 512 /* max values per head with pi__k_sparse.raw */ }
 
 /* Returns true if results can be packed in groups of `heads` heads (pi__k_groups). */
 bool pi__k_sparse_groups(const pi__sparse *a, int32_t heads);
-/* Op sparse. Each token has a list of rows. One block processes a list; if that would leave half of the SMs idle, and
- * scratch has space for the partial sums, lists are split among several blocks. arrived: arrival counter, 0 before and
- * after the launch; NULL = never split. */
+/* Op sparse. Each token has a list of cache rows. One block processes the list for a group of heads. If one block per
+ * list would leave half of the SMs idle, and scratch has space for partial sums, several blocks share a list. arrived:
+ * arrival counter, 0 before and after the launch; NULL = never split. */
 int pi__k_sparse_split(void *stream, const pi__k_sparse *a, uint32_t *arrived);
 /* Called by pi__k_sparse_split for rows of more than 512 values with `fast` (launch_latent.cu); caches are not F32.
- * copied: all rows are F16, which the kernel copies unchanged. */
+ * copied: all cache rows are F16, so the kernel copies them to shared memory unchanged. */
 int pi__k_latent(void *stream, const pi__k_sparse *a, bool copied, uint32_t *arrived);
 
 #ifdef __cplusplus

@@ -31,7 +31,7 @@ int pi__k_w16_glu_run(void *stream, const pi__k_w16_glu *a, const void *prepared
                       const pi__k_split *split);
 /* For at most PI__K_MMA_ROWS rows: one launch with `arrived`, which writes no packed rows past n_rows; else two. */
 int pi__k_w16_glu_few(void *stream, const pi__k_w16_glu *a, const void *prepared, int32_t n_rows);
-/* The second of two launches: rounds y to mid, and resets `most` to 0. */
+/* The second of two launches: rounds y to mid, with one factor per row from `most`, and resets `most` to 0. */
 int pi__k_w16_round(void *stream, const pi__k_w16_glu *a, int32_t n_rows);
 
 /* pi__k_w16_glu_run with wgmma in its first launch (sm_90), as in pi__k_wgmma_linear. has: returns not 0 if matrices of

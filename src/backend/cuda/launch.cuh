@@ -11,7 +11,8 @@
  *     dependent launches   [ A ........ ][ B ........ ][ C ........ ]
  *                                  [ B waits ]   [ C waits ]
  *
- * All threads of a dependent kernel wait, also idle ones: a kernel that waits for C to end relies on A having ended.
+ * All threads of a dependent kernel wait, also idle ones. So C ends after B, and B after A: a kernel that waits for C
+ * may rely on A having ended.
  * Before the wait, threads write nothing, and read only data that no kernel of the step writes: the weights, and the
  * batch, which a copy writes. A kernel first allows the next kernel to be launched (ptx_launch_dependents); that
  * kernel's blocks get SMs once this kernel's last blocks have started. Devices before sm_90 launch one kernel after
@@ -29,7 +30,7 @@ template <class... P, class... A>
 int pi_launch_as(bool dependent, void *stream, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
 {
     const pi__queue *q = static_cast<const pi__queue *>(stream);
-    /* the thread may have launched on another device since */
+    /* the thread may have used another device since its last launch here */
     if (cudaError_t e = cudaSetDevice(q->device)) return (int) e;
     if (shared > 48 << 10) { /* the default limit per block */
         cudaError_t e = cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -72,7 +73,7 @@ static int pi_launch_dependent(void *stream, void (*kernel)(P...), dim3 grid, di
     return pi_launch_as(true, stream, kernel, grid, block, shared, args...);
 }
 
-/* Returns the bytes of the codes of packed rows (15-bit integers, linear.cuh). */
+/* Returns the bytes of the codes of n_rows packed rows, rounded up to 8 rows (15-bit integers, linear.cuh). */
 static inline size_t codes_bytes(int64_t n_rows, int64_t n_in)
 {
     return (size_t) ((n_rows + 7) / 8 * (n_in / 32)) * 512;

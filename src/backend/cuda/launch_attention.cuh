@@ -1,6 +1,10 @@
 /* Launches of kernels/attention_kernels.cuh: variant, grid, shared memory (see kernels.h). These kernels dominate
  * the compile time of a device. So each of several files instantiates some head sizes, and launch_attention.cu
- * dispatches. */
+ * dispatches.
+ *
+ * Grid: x = tile of S::R query rows of one sequence and KV head (a row is a token and one of the query heads that share
+ * the KV head), y = KV head, z = unit of keys. Without KV splits z has one block, which walks all keys. The number of
+ * tiles is an upper bound: each sequence may end with a partial tile. */
 #ifndef PI_LAUNCH_ATTENTION_CUH
 #define PI_LAUNCH_ATTENTION_CUH
 
@@ -13,10 +17,11 @@ using namespace attention;
 int pi__k_attention_mid(void *stream, const pi__k_attn *a);
 int pi__k_attention_wide(void *stream, const pi__k_attn *a);
 
-enum { BLOCKS_A_SM = 8 /* max blocks per SM with units of 1 << KV_SHIFT keys, one KV split */ };
+enum { BLOCKS_A_SM = 8 /* max blocks per SM with units of 1 << KV_SHIFT keys (one KV split each) */ };
 
-/* Splits the keys into units of 1 << shift keys (one block each). Returns the number of KV heads that fit into one
- * launch, by the size of scratch; 0 = none. A tile's keys may begin and end within a unit. */
+/* Splits the keys into units of 1 << shift keys, one block each: sets j->unit_shift and j->n_units. Two units are added
+ * because a tile's first and last key may lie within a unit. Returns the number of KV heads per launch for which
+ * scratch has space for partial results; 0 = none. */
 static int32_t use_units(attn_job *j, int32_t shift)
 {
     j->unit_shift = shift;
@@ -49,7 +54,8 @@ static cache_kind kind_of(const pi__k_cache &c)
     return kind;
 }
 
-/* Returns the bytes of shared memory of a block; see attention_keys.cuh. */
+/* Returns the bytes of shared memory of a block (attention_keys.cuh). HILO: one tile of K and V, hi and lo. COPIED: two
+ * tiles as F16, one being computed and one being loaded. RAW: one converted tile, and two as stored in the cache. */
 template <class S> static size_t shared_bytes(const pi__k_cache &c)
 {
     constexpr size_t FIXED = S::EXCHANGE + block_facts<S>::SIZE;
@@ -63,8 +69,8 @@ template <class S> static int run_blocks(void *stream, const attn_job &j, int32_
     return pi_launch_dependent(stream, attention::attention<S>, grid, dim3(S::THREADS), shared_bytes<S>(j.a.cache), j);
 }
 
-/* Launches one block per unit of keys. `heads` KV heads per launch: several launches if scratch is too small for all.
- * Only the last launch has the epilogue. */
+/* Launches one block per tile, KV head and unit of keys. A launch has at most `heads` KV heads, so there are several if
+ * scratch is too small for all heads. Only the last launch has the epilogue. */
 template <class S> static int run_units(void *stream, attn_job j, int32_t tiles, int32_t heads)
 {
     const pi__k_tail tail = j.tail;
@@ -78,7 +84,9 @@ template <class S> static int run_units(void *stream, attn_job j, int32_t tiles,
     return rc;
 }
 
-/* Launches tiles of 16 rows. KV splits are used if the tiles are fewer than two per SM and the caller allows splits. */
+/* Launches tiles of 16 rows. Keys are split among blocks if there are fewer than two tiles per SM, the caller provides
+ * scratch, and a sequence has more keys than one split. Units of one split if that gives at most BLOCKS_A_SM blocks per
+ * SM, else units of a span (four splits). */
 template <class S> static int run_few(void *stream, attn_job j)
 {
     static_assert(S::R == UNIT_ROWS, "same row count as the combine kernel");
@@ -94,8 +102,9 @@ template <class S> static int run_few(void *stream, attn_job j)
     return run_blocks<S>(stream, j, tiles, heads, 1);
 }
 
-/* Launches tiles of 16 rows; or larger tiles, if the sequences fill more than half of each and the tiles fill all SMs.
- * The shape of the larger tiles depends on the kernel's registers. */
+/* Launches larger tiles if the sequences fill, on average, more than half of a tile and the tiles fill all SMs; else
+ * tiles of 16 rows. D: padded head size. KIND: FAST, EXACT or HILO, the terms of Q and of keys. COMES: COPIED if cache
+ * rows reach shared memory unchanged, else RAW. The shape of the larger tiles depends on the kernel's registers. */
 template <int D, int KIND, int COMES> static int run(void *stream, const pi__k_attn *a)
 {
     constexpr int FEW = head<D>::PARTS, LEAST = D <= 96 ? 1 : D == 128 ? (COMES == COPIED ? 1 : 2) : D <= 256 ? 2 : 4;
@@ -111,7 +120,7 @@ template <int D, int KIND, int COMES> static int run(void *stream, const pi__k_a
     return run_few<shape<D, 1, FEW, KIND, COMES>>(stream, j);
 }
 
-/* Launches the kernel for heads of up to D values that matches the cache types and `fast`. */
+/* Launches the kernel for heads of up to D values that matches the cache types and a->fast. */
 template <int D> static int run_for(void *stream, const pi__k_attn *a)
 {
     const cache_kind kind = kind_of(a->cache);

@@ -1,4 +1,7 @@
-/* Launches of kernels/attention_wgmma_kernels.cuh, for prompts: conditions, grid, shared memory (see kernels.h). */
+/* Launches of kernels/attention_wgmma_kernels.cuh, for prompts on sm_90: conditions, grid, shared memory (see
+ * kernels.h). Grid: x = tile of S::R query rows of one sequence and KV head, y = KV head. A block has S::THREADS
+ * threads that multiply, and 128 that copy K and V to shared memory. Requires F16 or BF16 caches, queries in one F16
+ * (`fast`), and no epilogue. */
 #include "backend/cuda/launch.cuh"
 #include "attention_wgmma_kernels.cuh"
 
@@ -13,7 +16,8 @@ template <class S> static bool pays(const pi__k_attn &a, int32_t tiles)
     return a.n_tokens * (a.n_head / a.cache.n_head_kv) > S::R / 2 * a.n_seqs && tiles * a.cache.n_head_kv >= a.n_sm / 2;
 }
 
-/* Queues the launch and sets *code. Returns false, and queues nothing, if wgmma is not faster. */
+/* Queues the launch for heads of up to D values, and sets *code to its error code. Returns false, and queues nothing,
+ * if wgmma is not faster. */
 template <int D> static bool run_for(void *stream, const pi__k_attn *a, int *code)
 {
     using S = wgmma_heads<D>;

@@ -1,4 +1,5 @@
-/* Launches of kernels/centroid_head_kernels.cuh: grid, shared memory (see kernels.h). */
+/* Launches of kernels/centroid_head_kernels.cuh (see kernels.h). Grids: pick_centroids x = 32 clusters, y = row;
+ * scatter_logits x = BLOCK_LOGITS logits, y = row. */
 #include "backend/cuda/launch.cuh"
 #include "centroid_head_kernels.cuh"
 

@@ -1,4 +1,5 @@
-/* Launches of kernels/draw_kernels.cuh and draw_row_kernels.cuh: grid, shared memory (see kernels_draw.h). */
+/* Launches of kernels/draw_kernels.cuh and draw_row_kernels.cuh (see kernels_draw.h), one block per row. draw_tokens
+ * draws from the values that topk found; then draw_rows, if a->x is set, from all logits of the rows that need them. */
 #include "backend/cuda/launch.cuh"
 #include "draw_kernels.cuh"
 #include "draw_row_kernels.cuh"

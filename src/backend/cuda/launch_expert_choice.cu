@@ -1,4 +1,5 @@
-/* Launches of kernels/expert_choice_kernels.cuh: grid, shared memory (see kernels.h). */
+/* Launches of kernels/expert_choice_kernels.cuh (see kernels.h). For up to PI__K_ROUTER_ROWS rows, one block chooses
+ * the experts and sorts the pairs. For more rows, one warp per row chooses; then pi__k_route() sorts. */
 #include "backend/cuda/launch.cuh"
 #include "expert_choice_kernels.cuh"
 

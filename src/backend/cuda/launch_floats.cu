@@ -1,14 +1,15 @@
-/* Launches of kernels/floats_kernels.cuh: variant, grid (see kernels_floats.h). */
+/* Launches of kernels/floats_kernels.cuh: variant, grid (see kernels_floats.h). A warp multiplies R rows of W by
+ * FLOAT_ROWS rows of x. Grid: x = R * FLOAT_WARPS rows of W, y = FLOAT_ROWS rows of x. */
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/kernels_floats.h"
 #include "floats_kernels.cuh"
 
 using namespace floats;
 
-/* MOST, FEWER: rows of W per warp, of the two variants. ENOUGH: number of warps that keeps the SMs busy. */
+/* MOST, FEWER: rows of W per warp in the two variants. ENOUGH: number of warps that keeps the SMs busy. */
 enum { MOST = 8, FEWER = 4, ENOUGH = 1024 };
 
-/* Returns the number of warps for a matrix, with `each` rows of W per warp. */
+/* Returns the number of warps that multiply a matrix by n_rows rows of x, with `each` rows of W per warp. */
 static int64_t warps_of(int64_t n_out, int32_t n_rows, int each)
 {
     return (n_out + each - 1) / each * ((n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS);

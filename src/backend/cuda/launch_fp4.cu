@@ -1,4 +1,9 @@
-/* Launches of kernels/fp4_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/fp4_kernels.cuh: variant, grid, shared memory (see kernels.h). WAY: FP4_NV, FP4_MX (x as the
+ * matrix), or FP4_MX8 (MXFP4 times x in FP8).
+ *
+ *     pack              one block per row of x, rows rounded up to a multiple of 8
+ *     to FEW_ROWS rows  fp4_few: one block per 16 rows of W, for all rows of x
+ *     more rows         fp4_tiles: x = tile of rows of x, y = tile of rows of W, z = part of K */
 #include "backend/cuda/launch.cuh"
 #include "fp4_kernels.cuh"
 
@@ -34,8 +39,8 @@ int pi__k_w4a8_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t
     return type == PI__MXFP4 ? prepare<FP4_MX8>(stream, in, n_rows, n_in, (uint8_t *) prepared) : 1;
 }
 
-/* Assigns one block per `tiles` tiles of 16 rows to each matrix, in order: sets w[i].first, the matrix's first block.
- * Returns the number of blocks. */
+/* Assigns blocks to each matrix, in order; a block has `tiles` tiles of 16 rows of W. Sets w[i].first, the first block
+ * of matrix i. Returns the number of blocks. */
 static unsigned share(fp4_products &p, int64_t tiles)
 {
     unsigned blocks = 0;
@@ -56,11 +61,12 @@ template <int WAY, int NT> static int run_few(void *stream, fp4_products &p)
 
 enum { MIN_BLOCKS = 128 /* below the SM count of most devices */ };
 
-/* Launches tiles of shape S. K may be split, except with the largest tiles, which are used if there are many. The
- * tensor cores of an SM multiply 2048 FP4 values per clock, or 1024 FP8 values. */
+/* Launches tiles of shape S: 16 * S::TILES rows of W by 8 * S::GROUPS rows of x. Several blocks may share K, except
+ * with the largest tiles, which are used only if there are many. The tensor cores of an SM do 2048 FP4 multiply-adds
+ * per clock, or 1024 in FP8. */
 template <int WAY, class S> static int run_tiles(void *stream, fp4_products &p, const pi__k_split *split)
 {
-    /* values of a tile's result; clocks of a tile per 32 columns */
+    /* results of a tile; clocks of a tile for 32 columns of W */
     constexpr int64_t VALUES = S::TILES * S::GROUPS * 128, CLOCKS = VALUES * 32 / (WAY == FP4_MX8 ? 1024 : 2048);
     const unsigned y = share(p, S::TILES), x = (unsigned) ((p.n_rows + 8 * S::GROUPS - 1) / (8 * S::GROUPS));
     const split_work work = {(int64_t) x * y, CLOCKS * p.shape.n_block, VALUES};
@@ -69,8 +75,9 @@ template <int WAY, class S> static int run_tiles(void *stream, fp4_products &p, 
                                dim3(FP4_THREADS), S::SHARED, p);
 }
 
-/* Uses tiles of 128 rows of W times 128 rows of x. Either number is 64 if 128 leaves too few blocks, or half of each
- * tile empty. FP8 uses 64 rows of x, as a row of x takes twice the registers. */
+/* Uses tiles of 128 rows of W by 128 rows of x. Tiles have 64 rows of W if all matrices have at most 64 rows. They have
+ * 64 rows of x if there are at most 64, or if 128 would give fewer than MIN_BLOCKS blocks; and always in FP8, as a row
+ * of x takes twice the registers. */
 template <int WAY> static int run_many(void *stream, fp4_products &p, const pi__k_split *split)
 {
     const unsigned columns = (unsigned) (p.n_rows + 127) / 128;
@@ -84,7 +91,7 @@ template <int WAY> static int run_many(void *stream, fp4_products &p, const pi__
     return run_tiles<WAY, fp4_shape<WAY, 8, 8, 4>>(stream, p, split);
 }
 
-enum { FEW_ROWS = 32 };
+enum { FEW_ROWS = 32 /* max rows of fp4_few */ };
 
 int pi__k_fp4_adds(int32_t n_rows) { return n_rows > FEW_ROWS; }
 

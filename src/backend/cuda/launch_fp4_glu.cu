@@ -1,4 +1,6 @@
-/* Launches of kernels/fp4_glu_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/fp4_glu_kernels.cuh: variant, grid, shared memory (see kernels.h). Up to 32 rows: fp4_glu_few,
+ * one block per 16 (NVFP4) or 32 (MXFP4) columns of mid, for all rows of x. More rows: fp4_glu_tiles, x = tile of rows
+ * of x, y = chunk of 64 columns of mid; then, for NVFP4, fp4_end converts mid's scales, one warp per row. */
 #include "backend/cuda/launch.cuh"
 #include "fp4_glu_kernels.cuh"
 

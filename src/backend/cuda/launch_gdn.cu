@@ -1,4 +1,11 @@
-/* Launches of kernels/gdn_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/gdn_kernels.cuh: variant, grid, shared memory (see kernels.h). A step may use both paths:
+ *
+ *     sequences of up to j.few tokens   few: x = value head, y = sequence
+ *     longer sequences                  prepare: x = chunk of C tokens, y = key head
+ *                                       many: x = S::W columns of a value head, y = sequence
+ *                                       finish: x = chunk, y = FINISH_HEADS value heads
+ *
+ * save and load: x = SLICE columns, y = value head. */
 #include "backend/cuda/launch.cuh"
 #include "gdn_kernels.cuh"
 
@@ -11,6 +18,7 @@ static bool supported(const pi__k_state *st)
     return dim && taps && st->n_k > 0 && st->n_v >= st->n_k && st->n_draft >= 0;
 }
 
+/* Returns *at, the offset of n new floats, and advances *at to the next multiple of 16 floats after them. */
 static size_t take(size_t *at, size_t n)
 {
     size_t p = *at;
@@ -18,6 +26,7 @@ static size_t take(size_t *at, size_t n)
     return p;
 }
 
+/* Returns a ring of n rows, with the factor and shift by which kernels divide by n. */
 static ring ring_of(int32_t n)
 {
     int32_t bits = 0;
@@ -25,6 +34,7 @@ static ring ring_of(int32_t n)
     return {n, (uint32_t) (((UINT64_C(1) << (31 + bits)) + (uint32_t) n - 1) / (uint32_t) n), 31 + bits};
 }
 
+/* Returns the layout of a slot: offsets in floats, and the lengths of its rings. */
 static places places_of(const pi__k_state *st)
 {
     size_t dim = (size_t) st->dim, n_k = (size_t) st->n_k, n_v = (size_t) st->n_v, channels = (2 * n_k + n_v) * dim,
@@ -34,7 +44,7 @@ static places places_of(const pi__k_state *st)
     p.rows = ring_of(C + 2 * st->n_draft);
     p.recents = ring_of(p.history + 1 + st->n_draft);
     p.edges = ring_of(p.rows.n / C + 1);
-    take(&at, n_v * dim / SLICE); /* base */
+    take(&at, n_v * dim / SLICE); /* base: position of S0, one copy per slice of columns; at offset 0 */
     p.bound = take(&at, n_v * dim / PATCH);
     p.s = take(&at, n_v * dim * dim);
     p.x = take(&at, n_v * (size_t) p.rows.n * dim);
@@ -62,6 +72,7 @@ size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens)
     return words * (size_t) n_tokens * sizeof(float);
 }
 
+/* Returns a job with the state's fields. few: max tokens of a sequence for kernel few(), one token and its drafts. */
 static job job_of(const pi__k_state *st)
 {
     job j = {};
@@ -80,15 +91,16 @@ template <int D, int PARTS, bool EXACT> static int run_chunks(void *stream, cons
     return pi_launch_dependent(stream, many<D, PARTS, EXACT>, grid, dim3(S::THREADS), S::bytes, j);
 }
 
-/* True if kernel many() uses two warps per block instead of one, each with half of the products. They finish sooner if
- * each has its own scheduler, and hardly later if two share one. So two are used while the one-warp kernel would have
- * at most one warp per scheduler; an SM has four. */
+/* True if kernel many() uses two warps per block instead of one, each with half of the products. Two warps finish
+ * sooner if each has its own scheduler, and hardly later if they share one. So many() uses two warps while the one-warp
+ * kernel would have at most one warp per scheduler; an SM has four schedulers. */
 template <int D> static bool in_parts(const job &j)
 {
     return D == 128 && (int64_t) j.a.n_seqs * j.a.state.n_v * (D / PATCH) <= 4 * (int64_t) j.a.n_sm;
 }
 
-/* Queues the kernels for long sequences: prepare, many and finish. */
+/* Queues the kernels for long sequences: prepare, many and finish. FAST: the convolution has four taps and the rows of
+ * qkv, z and conv are aligned to 16 bytes. EXACT: products use hi + lo sums (pi__k_state.exact). */
 template <int D, bool EXACT, bool FAST> static int run_many(void *stream, const job &j)
 {
     unsigned n_k = (unsigned) j.a.state.n_k, n_v = (unsigned) j.a.state.n_v, seqs = (unsigned) j.a.n_seqs;
@@ -133,8 +145,8 @@ int pi__k_gdn_run(void *stream, const pi__k_gdn *a)
     }
 }
 
-/* Copies a state (save or load). The launches are normal, not dependent: the next launch may read a state before it
- * waits (few()). */
+/* Copies a state (save or load). The launches are normal, not dependent: the launch after them may be few(), which
+ * reads states before it waits for its predecessors. */
 template <int D>
 static int move(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)
 {

@@ -1,4 +1,5 @@
-/* Launches of kernels/gemm_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/gemm_kernels.cuh: variant, grid, shared memory (see kernels.h). Grid: x = GROUPS * 8 rows of x,
+ * y = WARPS * 16 rows of W. */
 #include "backend/cuda/launch.cuh"
 #include "gemm_kernels.cuh"
 
@@ -7,7 +8,7 @@ using namespace gemm;
 template <int TYPE> static int run_gemm(void *stream, const product &p)
 {
     unsigned groups = (unsigned) ((p.n_rows + GROUPS * 8 - 1) / (GROUPS * 8));
-    /* adjacent blocks share W; x stays in the cache */
+    /* blocks that are adjacent in the launch order read the same rows of W; all of x stays in the L2 cache */
     unsigned tiles = (unsigned) ((p.w.n_out + WARPS * 16 - 1) / (WARPS * 16));
     return pi_launch_dependent(stream, gemm::gemm<TYPE>, dim3(groups, tiles), dim3(THREADS),
                                pipe_bytes<STAGES>(map_of(p.w.shape).size), p);

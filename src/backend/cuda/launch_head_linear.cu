@@ -1,4 +1,5 @@
-/* Launches of kernels/head_linear_kernels.cuh: grid (see kernels.h). */
+/* Launches of kernels/head_linear_kernels.cuh (see kernels.h). Grid: x = row, y = head; without `column`, head_rows
+ * only lists tiles, with one block per head. */
 #include "backend/cuda/launch.cuh"
 #include "head_linear_kernels.cuh"
 

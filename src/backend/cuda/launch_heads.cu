@@ -1,13 +1,17 @@
-/* Launches of kernels/heads_kernels.cuh: variant, grid, shared memory (see kernels_heads.h). */
+/* Launches of kernels/heads_kernels.cuh: variant, grid, shared memory (see kernels_heads.h). The packing kernel has a
+ * grid of x = row, y = head, plus one y for the cache row of a fused mla_qkv. The product kernel has persistent blocks,
+ * which divide the items: FEW_TILES tiles of 16 rows of one head's matrix, for all rows of x. OWN: blocks pack their
+ * input themselves. */
 #include "backend/cuda/launch.cuh"
 #include "heads_kernels.cuh"
 
 using namespace heads;
 
-/* SHORT: max columns of rows that SHORT_THREADS threads pack; longer rows use THREADS. USUAL_SM: SMs if n_sm is 0. */
+/* SHORT: max columns of rows that SHORT_THREADS threads pack; longer rows use THREADS. USUAL_SM: assumed number of SMs
+ * if n_sm is 0. */
 enum { SHORT = 1024, SHORT_THREADS = 64, USUAL_SM = 128 };
 
-/* Returns the bytes of shared memory for `warps` warps, each with the cache row of one token. */
+/* Returns the bytes of shared memory for `warps` warps, each with the cache row of one token as floats. */
 static size_t row_bytes(const pi__k_mla_qkv &k, size_t warps)
 {
     return warps * (size_t) ((k.a.dim + 31) / 32 * 32) * sizeof(float);
@@ -26,8 +30,8 @@ int pi__k_heads_pack_x(void *stream, const pi__k_heads *a)
                                width > scratch ? width : scratch, *a, words, factor);
 }
 
-/* Launches as many blocks as are resident at the same time, at most one per item (a head's tiles), plus the blocks for
- * tokens' cache rows. */
+/* Launches the number of blocks that are resident at the same time: p.row_blocks blocks for the tokens' cache rows, and
+ * the others for items, at most one per item. */
 template <int TYPE, int NT, bool OWN> static int run(void *stream, w16_heads<OWN> p)
 {
     using S = expert_stream<TYPE, NT, false, w16_heads<OWN>>;
@@ -69,7 +73,7 @@ static bool fits(const pi__k_heads *a)
            a->n_tail % 2 == 0 && q.dim == a->w.n_out + a->n_tail;
 }
 
-/* True if rows are so short that blocks pack them in shared memory. */
+/* True if rows are so short that each block of the products packs them in its shared memory. */
 bool pi__k_heads_own(const pi__k_heads *a)
 {
     return own_bytes(a->n_rows, a->w.n_in) <= OWN_BYTES && a->n_tail <= OWN_TAIL;

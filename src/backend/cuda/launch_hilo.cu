@@ -1,4 +1,5 @@
-/* Launches of kernels/hilo_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/hilo_kernels.cuh (see kernels.h), one block per row. Packed x: [hi, lo][n_rows, n_in] 16-bit
+ * floats, then [n_rows] float factors. BF16 rows have factor 1, so without w->scale nothing is left to finish. */
 #include "backend/cuda/launch.cuh"
 #include "hilo_kernels.cuh"
 

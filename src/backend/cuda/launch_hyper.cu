@@ -1,4 +1,6 @@
-/* Launches of kernels/hyper_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/hyper_kernels.cuh: variant, grid, shared memory (see kernels_hyper.h). Grids: hyper_post x =
+ * PI__K_HYPER_PIECE columns of each stream, y = HYPER_WARPS rows; hyper_mix x = the same columns, y = one row or a
+ * group of MANY rows; hyper_read x = row. */
 #include "backend/cuda/kernels_hyper.h"
 #include "backend/cuda/launch.cuh"
 #include "hyper_kernels.cuh"
@@ -21,8 +23,9 @@ static int add_result(void *stream, const pi__k_streams &k)
     return pi_launch_dependent(stream, hyper_post, grid, dim3(HYPER_THREADS), 0, k);
 }
 
-/* Launches hyper_mix, and hyper_read if there are too many rows for one launch. bytes: shared memory of the block that
- * computes y of a row. smem_copy: that block keeps a copy of y in shared memory. */
+/* Launches hyper_mix, which also runs hyper_pre if there are few rows; with more rows hyper_read runs it in a second
+ * launch. bytes: shared memory of the block that computes y of a row. smem_copy: that block keeps a copy of y in shared
+ * memory. */
 template <int TYPE>
 static int run(void *stream, const pi__k_streams &k, const pi__k_tail &t, size_t bytes, bool smem_copy)
 {

@@ -1,15 +1,18 @@
-/* Launches of kernels/indexer_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/indexer_kernels.cuh: variant, grid, shared memory (see kernels.h). Grids: index_scores x = range
+ * of entries, y = token; pick_some x = PART entries, y = token; pick_rest x = token. Tokens that do not fit into
+ * scratch are processed in further passes. */
 #include "backend/cuda/launch.cuh"
 #include "indexer_kernels.cuh"
 
 using namespace indexer;
 
-/* Scratch of one token: [scores of the entries][best entries of each part, if the entries are several parts]. */
+/* Scratch of one token: [scores of its entries][best entries of each part of PART entries, if there are several]. */
 typedef struct room {
-    int64_t score, some; /* number of values in each of the two arrays */
+    int64_t score, some; /* 4-byte values in each of the two arrays */
     size_t bytes;        /* bytes of both */
 } room;
 
+/* most: max entries that a token sees. */
 static room room_of(int32_t most)
 {
     const int64_t n = (most + 3) / 4 * 4;
@@ -18,7 +21,8 @@ static room room_of(int32_t most)
 
 size_t pi__k_indexer_scratch(int32_t most) { return room_of(most).bytes; }
 
-/* Returns the number of entries per block: enough to be worth loading the queries, but few enough to use all SMs. */
+/* Returns the number of entries per block, 128 to 2048: the fewest for which n_tokens tokens need at most four blocks
+ * per SM, because each block loads the token's queries. */
 static int32_t entries_of_block(const pi__k_indexer *a, int32_t n_tokens)
 {
     const int64_t all = (int64_t) a->most * n_tokens, blocks = 4 * (int64_t) max(a->n_sm, 1);
@@ -37,8 +41,8 @@ static int score_by(void *stream, const pi__k_indexer *a, int32_t first, int32_t
                                each, score, to);
 }
 
-/* Queues the scores of n tokens from `first` on. Each pass over a token's entries takes the heads that fit into shared
- * memory. */
+/* Queues the scores of n tokens from `first` on; row i of `score`, at distance `to` in floats, is for token first + i.
+ * A block passes over its entries once for each 16 * TILES heads, the number that fits into shared memory. */
 static int score_tokens(void *stream, const pi__k_indexer *a, int32_t first, int32_t n, float *score, int64_t to)
 {
     bool split = false;

@@ -1,4 +1,5 @@
-/* Launches of kernels/key_blocks_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/key_blocks_kernels.cuh: variant, grid, shared memory (see kernels.h). Grids: mean_keys x = key
+ * block, y = KV head; rank_keys x = query block, y = query head; choose_keys x = query block, y = KV head. */
 #include "backend/cuda/launch.cuh"
 #include "key_blocks_kernels.cuh"
 
@@ -6,6 +7,7 @@ using namespace attention;
 
 /* Returns the template parameter D, a padded head size, of the kernel for this head size. */
 static int32_t padded(int32_t head_dim) { return head_dim == 80 ? 96 : head_dim == 112 ? 128 : head_dim; }
+/* Returns the number of means, padded to a multiple of MEANS_ALIGN. */
 static int32_t means_of(int32_t key_blocks) { return (key_blocks + MEANS_ALIGN - 1) / MEANS_ALIGN * MEANS_ALIGN; }
 
 size_t pi__k_blocks_scratch(int32_t key_blocks, int32_t query_blocks, int32_t n_head, int32_t n_head_kv,

@@ -1,4 +1,5 @@
-/* Launches of kernels/latent_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/latent_kernels.cuh: variant, shared memory (see kernels_sparse.h; launch_sparse.cuh has the
+ * grid). */
 #include "backend/cuda/launch_sparse.cuh"
 #include "latent_kernels.cuh"
 

@@ -1,4 +1,9 @@
-/* Launches of kernels/linear_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/linear_kernels.cuh: variant, grid, shared memory (see kernels.h).
+ *
+ *     pack x           one block per row, packed rows rounded up to a multiple of 8
+ *     packed types     up to 8 * MAX_GROUPS rows: one block per 16 rows of W, for all rows of x; more: launch_gemm.cu
+ *     F32, F16, BF16   x = FLOAT_WARPS rows of W (one per warp), y = FLOAT_ROWS rows of x
+ *     embed            one block per token */
 #include "backend/cuda/launch.cuh"
 #include "linear_kernels.cuh"
 
@@ -20,8 +25,8 @@ int pi__k_pack_x(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n_
                      floats ? (float *) prepared : nullptr, codes, meta);
 }
 
-/* Max groups of 8 rows per launch: one for decode, four for a few drafts or sequences. More rows use
- * gemm_kernels.cuh. */
+/* Max groups of 8 rows of x per launch. The variants have one group, for decode, or MAX_GROUPS, for a few drafts or
+ * sequences. More rows use gemm_kernels.cuh. */
 enum { MAX_GROUPS = 4 };
 
 template <int TYPE, int NT> static int run_few(void *stream, products &p, unsigned tiles)

@@ -1,4 +1,6 @@
-/* Launches of kernels/lora_kernels.cuh and lora_experts_kernels.cuh: grid, shared memory (see kernels_lora.h). */
+/* Launches of kernels/lora_kernels.cuh and lora_experts_kernels.cuh: grid, shared memory (see kernels_lora.h). Grids
+ * begin with x = group of rows. lora_shrink: y = matrix. lora_expand: y = LORA_THREADS columns, z = matrix. The expert
+ * kernels add the group's pairs (rows * n_used) to y, or to z. */
 #include "backend/cuda/launch.cuh"
 #include "lora_experts_kernels.cuh"
 

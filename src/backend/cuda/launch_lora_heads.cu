@@ -1,4 +1,5 @@
-/* Launch of kernels/lora_heads_kernels.cuh: grid, shared memory (see kernels_lora.h). */
+/* Launch of kernels/lora_heads_kernels.cuh (see kernels_lora.h). Grid: x = group of rows, y = head. Shared memory: x
+ * and A x of the group's rows, as floats. */
 #include "backend/cuda/launch.cuh"
 #include "lora_heads_kernels.cuh"
 

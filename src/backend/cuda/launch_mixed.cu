@@ -5,8 +5,9 @@
 
 using namespace mixed;
 
-/* Assigns blocks to each matrix, in order, after the blocks for latent attention. Sets w[i].first, the matrix's first
- * block. A block has `tiles` tiles of packed types. Returns the number of blocks. */
+/* Assigns blocks to each matrix, in order, after the p.n_latent blocks for latent attention. Sets w[i].first, the first
+ * block of matrix i. A block has `tiles` tiles of 16 rows of W for packed types, one tile for F16 and BF16. Returns the
+ * number of blocks. */
 static unsigned share(mixed_products &p, int64_t tiles)
 {
     unsigned blocks = p.n_latent;
@@ -52,8 +53,8 @@ static bool is_tail(const pi__k_tail &t)
            (r.n_rows <= PI__K_ROUTER_ROWS && r.n_used > 0 && r.n_used <= r.n_expert && r.n_expert <= PI__MAX_EXPERTS);
 }
 
-/* Adds residual streams k to the job, which has w as its only matrix; sets `bytes` to their shared memory. Returns
- * false if the combination is not supported. */
+/* Adds residual streams k to the launch p, which must have w as its only matrix; sets `bytes` to the shared memory that
+ * the streams need. Returns false if the combination is not supported. */
 static bool take_streams(mixed_products &p, const pi__k_streams &k, const pi__k_product &w, size_t &bytes)
 {
     const pi__k_tail &t = p.tail;
@@ -94,7 +95,7 @@ int pi__k_mixed_linear_more(void *stream, const pi__k_product *w, int32_t n, con
     if (n > PI__K_MAX_MIXED || n_rows > PI__K_ROUTER_ROWS || !is_tail(p.tail)) return 1;
     if (more->streams && !take_streams(p, *more->streams, w[0], bytes)) return 1;
     /* like: packed format of `halves` (0 = F16, 1 = BF16). other: type of the matrices that read `floats`: F32, F16 or
-     * BF16. -1 = no matrix so far */
+     * BF16. All matrices that read the same input must agree; -1 = no matrix so far */
     int32_t like = -1, other = -1;
     for (int i = 0; i < n; i++) {
         const pi__k_matrix &m = w[i].w;

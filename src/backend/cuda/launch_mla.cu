@@ -1,4 +1,5 @@
-/* Launches of kernels/mla_kernels.cuh: grid, shared memory (see kernels_mla.h). */
+/* Launches of kernels/mla_kernels.cuh: grid, shared memory (see kernels_mla.h). Grid: x = token, y = one of the token's
+ * p.all blocks: some heads or the row of an op mla_qkv, or an op compress. */
 #include "backend/cuda/kernels_mla.h"
 #include "backend/cuda/launch.cuh"
 #include "mla_kernels.cuh"

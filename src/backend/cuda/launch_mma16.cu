@@ -1,4 +1,6 @@
-/* Launches of kernels/mma16_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/mma16_kernels.cuh: variant, grid, shared memory (see kernels.h). Packing has one block per row of
+ * x, rounded up to a multiple of 8 rows. Up to 8 * FEW_GROUPS rows: one block per 16 rows of W, all matrices in one
+ * launch. More rows: x = MMA16_GROUPS * 8 rows of x, y = 128 rows of W, one launch per matrix. */
 #include "backend/cuda/launch.cuh"
 #include "mma16_kernels.cuh"
 

@@ -1,4 +1,6 @@
-/* Launches of kernels/moe_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/moe_kernels.cuh: variant, grid, shared memory (see kernels.h). Products: x = 16 rows of W (packed
+ * types) or FLOAT_WARPS rows (floats), y = tile of a list, z = first or second matrix; y has the max number of tiles,
+ * and blocks past the list's end return. */
 #include "backend/cuda/launch_moe.cuh"
 #include "moe_kernels.cuh"
 
@@ -93,7 +95,7 @@ int pi__k_add_biases(void *stream, const pi__k_routes *r, float *h, const float 
 int pi__k_add_experts(void *stream, const pi__k_sum *a)
 {
     if (a->n_rows < 1) return 0;
-    /* few rows: more blocks per row reduce latency */
+    /* few rows: up to 16 blocks per row, to reduce latency */
     const unsigned parts = (unsigned) min((a->n + THREADS - 1) / THREADS, (int64_t) (a->n_rows > 64 ? 1 : 16));
     return pi_launch_dependent(stream, add_experts, dim3((unsigned) a->n_rows, parts), dim3(THREADS), 0, *a);
 }

@@ -5,8 +5,9 @@
 #include "backend/cuda/launch.cuh"
 #include "moe.cuh"
 
-/* Calls run(list, max tiles, p) for each of the three lists that exists and can have tiles, with p.tile and p.n_tile
- * set. Returns the first error. An expert has at most n_rows columns. */
+/* Calls run(k, max tiles, p) for each list k of tiles that exists and can have entries, with p.tile and p.n_tile set.
+ * Tiles have up to FEW columns in list 0, up to SOME in list 1, up to MANY in list 2. An expert has at most n_rows
+ * columns, so list 1 or 2 is empty if n_rows is at most FEW or SOME. Returns the first error. */
 template <class F> static int each_list(const pi__k_routes *r, grouped p, F run)
 {
     const int32_t more_than[3] = {0, FEW, SOME};
@@ -20,7 +21,8 @@ template <class F> static int each_list(const pi__k_routes *r, grouped p, F run)
     return code;
 }
 
-/* launch_moe_many.cu: queues the tiles of the third list, of up to 64 columns; packed types. n_tile: max tiles. */
+/* launch_moe_many.cu: queues the products of the tiles of list 2, up to 64 columns each, for packed types. n_tile: max
+ * tiles in the list. */
 int pi__k_experts_many(void *stream, const grouped &p, unsigned n_tile);
 
 #endif

@@ -1,11 +1,13 @@
-/* Launches of kernels/moe_down_kernels.cuh: variant, grid, shared memory (see kernels_down.h). */
+/* Launches of kernels/moe_down_kernels.cuh: variant, grid, shared memory (see kernels_down.h). Persistent blocks divide
+ * the items: FEW_TILES tiles of 16 rows of W, with a tile of an expert's columns or with all rows of the shared
+ * expert. */
 #include "backend/cuda/kernels_down.h"
 #include "backend/cuda/launch_moe.cuh"
 #include "moe_down_kernels.cuh"
 
 using namespace moe;
 
-enum { USUAL_SM = 128 /* SMs if n_sm is 0 */ };
+enum { USUAL_SM = 128 /* assumed number of SMs if n_sm is 0 */ };
 
 /* Returns the bytes of shared memory that a block needs for a matrix of this type. */
 template <int NT, bool MID, class P> static size_t bytes_for(int32_t type)
@@ -18,8 +20,8 @@ template <int NT, bool MID, class P> static size_t bytes_for(int32_t type)
     }
 }
 
-/* Launches as many blocks as are resident at the same time, at most one per item: an expert's tile, or rows of the
- * shared expert. */
+/* Launches the number of blocks that are resident at the same time, at most one per item. tiles: max tiles of columns
+ * of all experts. */
 template <int NT> static int run(void *stream, w16_down &p, uint64_t tiles)
 {
     const uint64_t items = tiles * p.routed.n_item + p.shared.n_item;

@@ -1,10 +1,12 @@
-/* Launches of kernels/moe_fp4_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/moe_fp4_kernels.cuh: variant, grid, shared memory (see kernels.h). One persistent block per SM,
+ * at most one per item. An item is a tile of an expert's columns with 128 rows of W; in launches that write mid, with
+ * 64 rows of gate and of up. */
 #include "backend/cuda/launch.cuh"
 #include "moe_fp4_kernels.cuh"
 
 using namespace moe;
 
-enum { USUAL_SM = 148 }; /* SMs if n_sm is 0 */
+enum { USUAL_SM = 148 }; /* assumed number of SMs if n_sm is 0 */
 
 /* Returns the max number of tiles, over all three lists together. */
 static int64_t most_tiles(const pi__k_routes *r)

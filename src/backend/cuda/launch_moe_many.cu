@@ -1,4 +1,5 @@
-/* Launches of kernels/moe_many_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/moe_many_kernels.cuh: variant, grid, shared memory (see launch_moe.cuh). Grid: x = WARPS * 16
+ * rows of W, y = tile of list 2 (up to 64 columns), z = first or second matrix. */
 #include "backend/cuda/launch_moe.cuh"
 #include "moe_many_kernels.cuh"
 

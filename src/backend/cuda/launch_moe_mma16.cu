@@ -1,4 +1,5 @@
-/* Launches of kernels/moe_mma16_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/moe_mma16_kernels.cuh: variant, grid, shared memory (see kernels.h). Grid: x = 16 rows of W (list
+ * 2: 128 rows), y = tile of a list, z = first or second matrix. */
 #include "backend/cuda/launch_moe.cuh"
 #include "moe_mma16_kernels.cuh"
 

@@ -1,11 +1,12 @@
-/* Launches of kernels/moe_w16_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/moe_w16_kernels.cuh: variant, grid, shared memory (see kernels.h). Persistent blocks divide the
+ * items: FEW_TILES or MANY_TILES tiles of 16 rows of W, with one tile of an expert's columns. */
 #include "backend/cuda/kernels_heads.h"
 #include "backend/cuda/launch_moe.cuh"
 #include "moe_w16_kernels.cuh"
 
 using namespace moe;
 
-/* MAX_FEW: max batch rows for kernel experts_w16_few. USUAL_SM: SMs if n_sm is 0. */
+/* MAX_FEW: max rows (r->n_rows) for kernel experts_w16_few. USUAL_SM: assumed number of SMs if n_sm is 0. */
 enum { MAX_FEW = 32, USUAL_SM = 128 };
 
 /* Returns the grid: the number of blocks that are resident at the same time (`each` per SM), at most one per item. */
@@ -49,7 +50,8 @@ template <bool MID> static int run_type(void *stream, const pi__k_routes *r, con
     }
 }
 
-/* Queues products of packed rows. y_step: floats that are added to y per expert index; 0 = none. by: factor of y. */
+/* Queues products of packed rows. y_step: floats from the results of expert e to the results of expert e + 1, in
+ * addition to the columns' distance; 0 = none. by: factor of the results. */
 static int run_prepared(void *stream, const pi__k_routes *r, const pi__k_experts *a, const void *prepared,
                         int64_t y_step, float by)
 {

@@ -1,4 +1,5 @@
-/* Launches of kernels/qkv_kernels.cuh: grid, shared memory (see kernels.h). */
+/* Launches of kernels/qkv_kernels.cuh (see kernels.h). A warp has one head of q, k or v of a token. Grid: x = token, y
+ * = QKV_WARPS heads. */
 #include "backend/cuda/launch.cuh"
 #include "qkv_kernels.cuh"
 

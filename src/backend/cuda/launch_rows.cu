@@ -1,4 +1,5 @@
-/* Launches of kernels/rows_kernels.cuh: grid, shared memory (see kernels.h). */
+/* Launches of kernels/rows_kernels.cuh (see kernels.h): one block of ROW_THREADS threads per row or token. Exceptions:
+ * rope, with one thread per token and frequency; softcap, which treats all rows as one array. */
 #include "backend/cuda/launch.cuh"
 #include "rows_kernels.cuh"
 

@@ -1,4 +1,5 @@
-/* Launches of kernels/sparse_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/sparse_kernels.cuh: variant, shared memory (see kernels_sparse.h; launch_sparse.cuh has the
+ * grid). KIND: COPIED (all rows are F16), ONE (rows are converted to one F16) or TWO (hi + lo). W: warps per block. */
 #include "backend/cuda/launch_sparse.cuh"
 #include "sparse_kernels.cuh"
 
@@ -10,8 +11,8 @@ template <int KIND, int W> static int run(void *stream, const pi__k_sparse *a, u
                                                                   sparse::sparse<KIND, W, true>, arrived);
 }
 
-/* Selects the number of warps by the values per row. Rows of more than 8 * WIDTH values use another kernel if q and P
- * may be rounded (launch_latent.cu). */
+/* Selects the number of warps by the values per cache row; a warp has WIDTH of them. Rows of more than 8 * WIDTH values
+ * use another kernel if q and P may be rounded to F16 (launch_latent.cu). */
 template <int KIND> static int run_for(void *stream, const pi__k_sparse *a, uint32_t *arrived)
 {
     if (a->a.dim > 8 * WIDTH && a->fast && KIND != TWO) return pi__k_latent(stream, a, KIND == COPIED, arrived);

@@ -1,5 +1,5 @@
-/* Launches of op sparse (kernels/sparse.cuh): each token has a list of rows. One block per list, or several with one KV
- * split each. */
+/* Launches of op sparse (kernels/sparse.cuh): each token attends to a list of cache rows. Grid: x = S::HEADS query
+ * heads, y = token, z = KV split of the list; without splits z has one block, which walks the complete list. */
 #ifndef PI__LAUNCH_SPARSE_CUH
 #define PI__LAUNCH_SPARSE_CUH
 
@@ -11,7 +11,8 @@ using namespace sparse;
 
 typedef void sparse_kernel(const pi__k_sparse, int32_t, int32_t, uint32_t *);
 
-/* Launches one block per KV split. A launch has at most at_once tokens, as many as scratch has space for. */
+/* Launches one block per group of heads, token and KV split. A launch has at most at_once tokens, the number for which
+ * scratch has space for partial sums. */
 template <class S>
 static int run_units(void *stream, const pi__k_sparse *a, sparse_kernel *kernel, int32_t splits, int32_t at_once,
                      uint32_t *arrived)
@@ -27,8 +28,9 @@ static int run_units(void *stream, const pi__k_sparse *a, sparse_kernel *kernel,
     return code;
 }
 
-/* Launches one block per list. Lists are split only if that would leave half of the SMs idle, because partial sums cost
- * as many bytes of memory traffic as the rows. S, U: shapes of the kernels for complete lists and for splits. */
+/* Launches one block per list and group of heads. Lists are split only if these blocks would leave half of the SMs
+ * idle, because partial sums cost as many bytes of memory traffic as the cache rows. S, `whole`: shape and kernel for
+ * complete lists; U, `units`: for splits. */
 template <class S, class U>
 static int run_lists(void *stream, const pi__k_sparse *a, sparse_kernel *whole, sparse_kernel *units, uint32_t *arrived)
 {

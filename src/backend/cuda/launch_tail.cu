@@ -1,4 +1,5 @@
-/* Launches of kernels/tail_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/tail_kernels.cuh (see kernels.h), one block per row. finish_held<N> keeps a row's values in
+ * registers, at most N per thread; finish_rows handles every other row and epilogue. */
 #include "backend/cuda/launch.cuh"
 #include "tail_kernels.cuh"
 

@@ -1,4 +1,5 @@
-/* Launches of kernels/top_kernels.cuh: grid, threads, shared memory (see kernels.h). */
+/* Launches of kernels/top_kernels.cuh: grid, threads, shared memory (see kernels.h). Grids: group_max x = BLOCK_VALUES
+ * values, y = row; exp_sums x = a range of partial sums, y = row; best x = row; best_tokens one thread per token. */
 #include "backend/cuda/launch.cuh"
 #include "top_kernels.cuh"
 

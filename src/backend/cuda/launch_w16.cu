@@ -1,4 +1,8 @@
-/* Launches of kernels/w16_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/w16_kernels.cuh: variant, grid, shared memory (see kernels.h).
+ *
+ *     pack x                 one block per row of x, rounded up to a multiple of 8 rows
+ *     to PI__K_MMA_ROWS rows w16_few: one block per R tiles of 16 rows of W, for all rows of x
+ *     more rows              w16_many: x = 128 rows of x, y = 128 rows of W, z = part of K */
 #include "backend/cuda/launch.cuh"
 #include "w16_kernels.cuh"
 
@@ -31,8 +35,8 @@ int pi__k_w16_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t 
                                (float *) ((char *) prepared + w16_rows_bytes(n_rows, n_in)));
 }
 
-/* Assigns one block per `tiles` tiles of 16 rows to each matrix, in order: sets w[i].first, the matrix's first block.
- * Returns the number of blocks. */
+/* Assigns blocks to each matrix, in order; a block has `tiles` tiles of 16 rows of W. Sets w[i].first, the first block
+ * of matrix i. Returns the number of blocks. */
 static unsigned share(w16_products &p, int64_t tiles)
 {
     unsigned blocks = 0;
@@ -50,8 +54,8 @@ template <int TYPE, int NT, int R> static int run_few(void *stream, w16_products
     return pi_launch_dependent(stream, w16_few<TYPE, NT, R>, dim3(blocks), dim3(THREADS), bytes, p);
 }
 
-/* Uses tiles of 128 rows of W times 128 rows of x. The tensor cores of an SM multiply 512 values per clock; on H100
- * twice that. */
+/* Uses tiles of 128 rows of W by 128 rows of x. For the choice of K parts, the tensor cores of an SM are assumed to do
+ * 512 multiply-adds per clock; H100 does twice that. */
 template <int TYPE> static int run_many(void *stream, const w16_products &p, unsigned blocks, const pi__k_split *split)
 {
     constexpr int64_t VALUES = 16 * W16_MANY_TILES * 8 * W16_MANY_GROUPS;
@@ -113,8 +117,8 @@ int pi__k_w16_linear(void *stream, const pi__k_product *w, int32_t n, const void
     return run(stream, w, n, prepared, n_rows, nullptr, nullptr);
 }
 
-/* Bytes for n_sm / 2 + 1 of the largest tiles with two parts each: enough for every shape that runs its parts in
- * parallel. */
+/* Returns the bytes of partial sums of n_sm / 2 + 1 of the largest tiles, with two parts each: enough for every launch
+ * that runs all its parts in parallel. */
 size_t pi__k_split_bytes(int32_t n_sm)
 {
     constexpr size_t VALUES = 16 * W16_MANY_TILES * 8 * W16_MANY_GROUPS;

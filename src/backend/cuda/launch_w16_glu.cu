@@ -1,4 +1,6 @@
-/* Launches of kernels/w16_glu_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/w16_glu_kernels.cuh for many rows: variant, grid, shared memory (see kernels_w16_glu.h). w16_glu:
+ * x = 128 rows of x, y = 64 rows of gate and the same 64 of up, z = part of K. w16_round: one block per row, rounded up
+ * to a multiple of 8 rows. */
 #include "backend/cuda/launch.cuh"
 #include "w16_glu_kernels.cuh"
 

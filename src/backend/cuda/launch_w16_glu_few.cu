@@ -1,4 +1,5 @@
-/* Launches of w16_glu_few() of kernels/w16_glu_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of w16_glu_few() of kernels/w16_glu_kernels.cuh, for up to PI__K_MMA_ROWS rows: variant, grid, shared memory
+ * (see kernels_w16_glu.h). One block per 8 * R rows of gate and the same rows of up, for all rows of x. */
 #include "backend/cuda/launch.cuh"
 #include "w16_glu_kernels.cuh"
 

@@ -1,4 +1,5 @@
-/* Launches of kernels/wgmma_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/wgmma_kernels.cuh: variant, grid, shared memory (see kernels.h). Grid: x = WGMMA_GROUPS * 8 rows
+ * of x, y = 64 * TEAMS rows of W. A team is a warpgroup (128 threads) that multiplies 64 rows of W. */
 #include "backend/cuda/launch.cuh"
 #include "wgmma_kernels.cuh"
 
@@ -9,8 +10,8 @@ template <int TYPE, int TEAMS> static int run(void *stream, w16_products &p, uns
     return pi_launch_dependent(stream, w16_wgmma<TYPE, TEAMS>, dim3(columns, blocks), dim3(S::THREADS), S::BYTES, p);
 }
 
-/* Assigns one block per `teams` warpgroups, of 64 rows of W each, to each matrix. Sets w[i].first, the matrix's first
- * block. Returns the number of blocks. */
+/* Assigns blocks to each matrix, in order; a block has 64 * teams rows of W. Sets w[i].first, the first block of matrix
+ * i. Returns the number of blocks. */
 static unsigned share(w16_products &p, int64_t teams)
 {
     unsigned blocks = 0;
@@ -21,7 +22,7 @@ static unsigned share(w16_products &p, int64_t teams)
     return blocks;
 }
 
-/* Uses two teams (warpgroups) per block if blocks with more teams would leave SMs idle. */
+/* Uses two teams per block if blocks with the max number of teams would leave SMs idle. */
 template <int TYPE> static int run_type(void *stream, w16_products &p, int32_t n_sm)
 {
     constexpr int MOST = wgmma_most_teams<TYPE>();

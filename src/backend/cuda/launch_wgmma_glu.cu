@@ -1,9 +1,10 @@
-/* Launches of kernels/wgmma_glu_kernels.cuh: variant, grid, shared memory (see kernels.h). */
+/* Launches of kernels/wgmma_glu_kernels.cuh: variant, grid, shared memory (see kernels_w16_glu.h). Grid: x =
+ * WGMMA_GROUPS * 8 rows of x, y = 32 * TEAMS rows of gate and the same rows of up. */
 #include "backend/cuda/launch.cuh"
 #include "wgmma_glu_kernels.cuh"
 
-/* True for types with enough shared memory for four teams (warpgroups), two per matrix. With only two teams, x would be
- * read twice as often as by separate matrices. */
+/* True for types with enough shared memory for four teams (warpgroups of 128 threads), two per matrix. With only two
+ * teams, x would be read twice as often as by separate products of gate and up. */
 template <int TYPE> constexpr bool has_pairs() { return wgmma_most_teams<TYPE>() == 4; }
 
 int pi__k_wgmma_has_glu(int32_t type)
@@ -22,7 +23,7 @@ template <int TYPE, int TEAMS> static int run(void *stream, const w16_both &a, d
     return pi_launch_dependent(stream, wgmma_glu<TYPE, TEAMS>, grid, dim3(S::THREADS), S::BYTES, a);
 }
 
-/* Uses two teams per block if blocks with four would leave SMs idle. */
+/* Uses two teams per block if blocks with four teams would leave SMs idle. */
 template <int TYPE> static int run_type(void *stream, const w16_both &a, int32_t n_sm)
 {
     if constexpr (has_pairs<TYPE>()) {

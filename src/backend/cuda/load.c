@@ -1,5 +1,5 @@
-/* Weight upload. Threads convert data of the file (mapped, or read in pieces) to the device's layout, in one of two
- * buffers of pinned memory, while the other buffer is copied to the device.
+/* Weight upload. Threads convert data of the weight file (mapped, or read in pieces) to the device's layout, in one of
+ * two buffers of pinned memory, while the other buffer is copied to the device.
  *
  *     file -> threads: pack, or copy -> [ buffer 0 | buffer 1 ] -> the device's copy engine -> weights
  *
@@ -34,6 +34,7 @@ typedef struct job {
     int32_t n_parts;         /* number of work items */
 } job;
 
+/* Runs the work item that begins at row or byte `from`. */
 static void run_part(const job *j, int64_t from)
 {
     const int64_t end = from + j->step < j->n ? from + j->step : j->n;
@@ -57,6 +58,7 @@ static void run_parts(void *arg, int32_t ith, int32_t nth)
     for (int32_t i; (i = pi__pool_next(j->pool, j->n_parts)) >= 0;) run_part(j, i * j->step);
 }
 
+/* Runs the job on the pool's threads, or on this thread if there is only one work item. */
 static void run(job *j)
 {
     j->n_parts = (int32_t) ((j->n + j->step - 1) / j->step);
@@ -78,8 +80,9 @@ static bool ready(pi__cuda *c)
     return !pi__cuda_failed(c);
 }
 
-/* Returns an address in a buffer, with space for *got units of `size` bytes: at least one, at most n. May switch to the
- * other buffer, after its copies have completed. NULL = error. */
+/* Returns an address in the current buffer with space for *got units of `size` bytes; *got is 1 to n. If the buffer is
+ * full, or more than half full and too small for n units, switches to the other buffer, after the copies from that
+ * buffer have completed. NULL = error. */
 static uint8_t *room(pi__cuda *c, size_t n, size_t size, size_t *got)
 {
     cuda_stage *s = &c->stage;
@@ -96,13 +99,15 @@ static uint8_t *room(pi__cuda *c, size_t n, size_t size, size_t *got)
     return pi__cuda_failed(c) ? NULL : s->buffer[s->now] + s->used;
 }
 
-/* Queues the copy of n bytes at `from`, in the current buffer, to the device, and advances past them. */
+/* Queues a copy of n bytes from `from`, an address in the current buffer, to device address dst. Marks these bytes of
+ * the buffer as used. */
 static void send(pi__cuda *c, char *dst, const uint8_t *from, size_t n)
 {
     pi__cuda_record_error(c, pi__rt_upload(c->rt, dst, from, n));
     c->stage.used += (n + 63) & ~(size_t) 63;
 }
 
+/* Copies n bytes from host memory src to device address dst. */
 static void load_bytes(pi__cuda *c, char *dst, const uint8_t *src, size_t n)
 {
     size_t got;
@@ -120,6 +125,7 @@ static void load_bytes(pi__cuda *c, char *dst, const uint8_t *src, size_t n)
     }
 }
 
+/* Packs n rows of the file, at src, to tiles at device address dst. */
 static void load_tiles(pi__cuda *c, const pi__weight *w, const pi__cuda_shape *s, char *dst, const uint8_t *src,
                        int64_t n)
 {

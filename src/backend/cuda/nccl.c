@@ -3,7 +3,7 @@
  * NCCL could also join with a nonblocking communicator. But then NCCL starts a thread for each all-gather, and captured
  * steps would have to wait for these threads. So the blocking call runs in a separate thread.
  *
- * Memory: one struct per attempt to join, shared by the caller and the joining thread; the last of them frees it.
+ * Memory: one struct per attempt to join, shared by the caller and the joining thread; the one that ends last frees it.
  * Threads: any. Invariant: the library is never unloaded while a thread may be executing it. */
 #include "backend/cuda/nccl.h"
 
@@ -62,7 +62,7 @@ typedef struct attempt {
     void (*use)(int32_t device);
     pi__nccl_comm comm;      /* L communicator, valid if code is 0 */
     int code;                /* L NCCL's return code, valid if `ended` */
-    bool ended, left;        /* L NCCL has returned; the caller has stopped waiting */
+    bool ended, left;        /* L ended: NCCL has returned. left: the caller has stopped waiting */
 } attempt;
 
 static void attempt_free(attempt *a)
@@ -97,8 +97,8 @@ static int attempt_start(attempt *a, pthread_t *thread, pi_error *err)
     return started ? PI_OK : pi__fail(err, PI_ENOMEM, "cannot start the thread that connects devices");
 }
 
-/* Waits up to ms milliseconds. Returns true if NCCL has returned. False = timeout; then the thread frees the
- * attempt. */
+/* Waits up to ms milliseconds. Returns true if NCCL has returned. False = timeout; then the joining thread frees the
+ * attempt, and the caller may not use it any more. */
 static bool attempt_wait(attempt *a, double ms)
 {
     const struct timespec until = pi__deadline(ms);

@@ -18,7 +18,7 @@ typedef struct pi__nccl_id { char bytes[PI__RANK_ID_BYTES]; } pi__nccl_id;
  * ncclCommAbort. */
 typedef struct pi__nccl {
     void *lib; /* from dlopen; NULL = not loaded */
-    int (*init_all)(pi__nccl_comm *comm, int n, const int *device);
+    int (*init_all)(pi__nccl_comm *comm, int n, const int *device); /* all ranks in this process */
     int (*make_id)(pi__nccl_id *id);
     int (*init_rank)(pi__nccl_comm *comm, int n, pi__nccl_id id, int rank);
     int (*all_gather)(const void *from, void *to, size_t count, int type, pi__nccl_comm comm, void *stream);

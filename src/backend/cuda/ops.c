@@ -51,7 +51,7 @@ int pi__cuda_pack_x(void *stream, int form, const pi__k_input *in, int32_t type,
     return pi__k_pack_x(stream, in, n_rows, n_in, form == PI__FORM_FLOATS, to);
 }
 
-/* Queues n float products; uses the large-batch kernel where n_rows suffices. */
+/* Queues n products with float matrices and x as floats. A matrix uses the large-batch kernel if pi__k_floats_has(). */
 static int multiply_floats(void *stream, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows)
 {
     int code = 0;
@@ -100,7 +100,8 @@ bool pi__cuda_reads_in_place(int form, const pi__k_input *in, int32_t n_rows, in
     return form == PI__FORM_FLOATS && in->kind == PI__IN_PLAIN && (in->ldx == n_in || n_rows == 1);
 }
 
-/* Like pi__cuda_pack_x(), but rows or norms (no gate) in 16-bit floats use a kernel that reads each value once. */
+/* Like pi__cuda_pack_x(). If fusing is enabled, inputs without a gate in format W16 use pi__k_finish_rows(), which
+ * reads each value once. */
 static int prepare(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *to)
 {
     void *stream = pi__rt_stream(c->rt);
@@ -132,7 +133,8 @@ static pi__k_split split_of(const pi__cuda *c)
                           (uint32_t *) (void *) (c->scratch + c->at.arrived) + PI__CUDA_SPLIT_COUNTERS};
 }
 
-/* Queues products in this format with their epilogue `then`, if not NULL. HILO uses cuBLAS. Returns an error code. */
+/* Queues n products, with x packed in this format, and the epilogue `then`, if not NULL. HILO uses cuBLAS. Returns an
+ * error code. */
 static int multiply(pi__cuda *c, int form, const pi__k_product *p, int32_t n, const void *prepared, int32_t n_rows,
                     const pi__k_tail *then)
 {
@@ -175,7 +177,8 @@ static int form_of(const pi__cuda *c, const pi__linear *a, int32_t i)
     return pi__cuda_linear_form(c, pi__cuda_packed_type(a->lin[i].w->type), a);
 }
 
-/* True if matrix i can be in a mixed launch (several types), and be the one that the epilogue follows. */
+/* True if matrix i of the linear can be in a mixed launch (matrices of several types), also as the last matrix of a
+ * launch with an epilogue. */
 static bool mixes(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
     const int form = form_of(c, a, i);
@@ -183,19 +186,22 @@ static bool mixes(const pi__cuda *c, const pi__linear *a, int32_t i)
     return form == PI__FORM_W16 && a->n_rows <= PI__K_MIXED_ROWS;
 }
 
+/* Returns the packed 16-bit format that matrix i reads: 0 = F16, 1 = BF16. */
 static int w16_input(const pi__linear *a, int32_t i)
 {
     return pi__k_w16_input(pi__cuda_packed_type(a->lin[i].w->type));
 }
 
-/* True if matrix i can be in a mixed launch as terms; the epilogue then belongs to another matrix of the launch. */
+/* True if matrix i can be in a mixed launch with its input as 16-bit terms. Then it may not be the last matrix of a
+ * launch with an epilogue. */
 static bool mixes_terms(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
     return form_of(c, a, i) == PI__FORM_MMA16 && a->n_rows <= PI__K_MIXED_ROWS && a->n_rows <= pi__cuda_tail_rows(c);
 }
 
-/* Returns the number of matrices, from i on, that fit into one mixed launch. They must share the packed 16-bit input,
- * if any needs it, and either floats or terms, as these two use the same region. */
+/* Returns the number of matrices, from i on, that fit into one mixed launch. Matrices that read packed 16-bit floats
+ * must agree on F16 or BF16. The other matrices must have one type, as floats and terms use the same region of
+ * scratch. */
 static int32_t run_of_mixed(const pi__cuda *c, const pi__linear *a, int32_t i)
 {
     int32_t n = 0, like = -1, other = -1;
@@ -255,7 +261,7 @@ static void prepare_both(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n)
     pi__cuda_set_packed(c, &t);
 }
 
-/* Queues n matrices of several types, from i on, as one launch with epilogue `then`, or NULL, and extra work. */
+/* Queues n matrices of several types, from i on, as one launch with extra work `more`. then: epilogue, or NULL. */
 static void queue_mixed(pi__cuda *c, const pi__linear *a, int32_t i, int32_t n, const pi__k_tail *then,
                         const pi__k_mixed_more *more)
 {
@@ -344,8 +350,8 @@ bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add
     return true;
 }
 
-/* Fills g with the gate and up matrices of linear a: two matrices, or one with the rows of both. Returns false if their
- * results are not the two inputs of `reads`, of n values each. */
+/* Fills g with the gate and up matrices of linear a, which has two matrices, or one with the rows of gate and then of
+ * up. Returns false if their results are not reads->x and reads->x2, with n values per row each. */
 static bool halves_of(const pi__linear *a, const pi__lin_in *reads, int64_t n, pi__k_glu *g)
 {
     const pi__weight *w = a->lin[0].w, *w2 = a->lin[a->n_lin - 1].w;
@@ -515,7 +521,7 @@ void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a)
     PI__QUEUE(c, pi__k_qkv_run(pi__rt_stream(c->rt), &k));
 }
 
-/* Keys from the first one that the sequence's first token sees up to its last token; the max over sequences. */
+/* The first token of a sequence sees the earliest key; the last token is the end of the range. */
 int32_t pi__cuda_max_keys(const pi__batch *b, int32_t window)
 {
     int32_t most = 0;
@@ -528,11 +534,11 @@ int32_t pi__cuda_max_keys(const pi__batch *b, int32_t window)
     return most;
 }
 
-/* Returns the number of these keys that are inside the window; window 0 = unlimited. */
+/* Returns `keys`, limited to the window; window 0 = unlimited. */
 static int32_t seen_of(int32_t keys, int32_t window) { return window > 0 && window < keys ? window : keys; }
 
-/* Queues the selection of key blocks for the batch's query blocks: one launch for the adjacent query blocks of a
- * sequence. Then sets the fields of k for sparse prefill, with runs instead of sequences. */
+/* Queues the selection of key blocks for the batch's query blocks, once for the adjacent query blocks of each sequence.
+ * Then sets the fields of k for sparse prefill: its sequences become the runs of the batch. */
 static void choose_keys(pi__cuda *c, const pi__batch *b, const pi__attention *a, pi__k_attn *k)
 {
     const pi__runs *r = &b->runs;

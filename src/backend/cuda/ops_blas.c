@@ -1,5 +1,5 @@
-/* Products of F16 and BF16 matrices with many rows by cuBLAS (option cublas). x is a sum hi + lo of two 16-bit floats;
- * each term has its own product, and the second one is added to the first. No memory of its own; the step thread. */
+/* Products of F16 and BF16 matrices with many rows by cuBLAS (option cublas). x is a sum hi + lo of two 16-bit floats,
+ * so y = W lo, then y += W hi. No memory of its own; the step thread. */
 #include "backend/cuda/impl.h"
 #include "formats/formats.h"
 

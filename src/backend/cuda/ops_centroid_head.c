@@ -2,8 +2,8 @@
  * is an ordinary linear; the products with the clusters' rows use the expert kernels, a cluster being an expert
  * (kernels/centroid_head_kernels.cuh).
  *
- * Memory: of the backend's scratch, [token order][tiles][rows][number of tiles]. The step thread. Invariant: the device
- * has a copy of c->order. */
+ * Memory: of the backend's scratch, [token order][tiles][rows][number of tiles]. The step thread. Invariant: the region
+ * [token order] has a copy of the host array c->order; NULL = nothing has been copied. */
 #include "backend/cuda/impl.h"
 
 /* Layout of the op's scratch: byte offsets, from the argument `at` of layout() on. A pair is a row and a cluster. */

@@ -1,15 +1,18 @@
-/* A layer of experts with its router, shared expert and residual (pi__experts_layer), to the bit what the ops give that it
- * stands for, in fewer launches. Where rows are few, and the types of matrices are some that go together (ops.c):
+/* Op experts_layer: a layer of routed experts with its router, shared expert and residual add, in fewer launches than
+ * the ops that it replaces (pi__experts_layer), and with bitwise identical results. With few rows, and matrices of
+ * types that one launch can mix (ops.c):
  *
- *     router, shared gate and up    its tail: routes; the input of the shared down; and that of experts which read it in FP4 or FP8
- *     gate and up of experts        their activation
- *     down of experts, shared down  its tail: sums, residual; what the next op reads (fuse.c)
+ *     launch                          epilogue
+ *     router, shared gate and up      routes; packs the input of the shared down, and of experts that read FP4 or FP8
+ *     gate and up of the experts      their activation
+ *     down of the experts, and        sums, residual add; packs the next op's input (fuse.c)
+ *     shared down
  *
- * The last of these are two launches where products of experts are not in 16-bit floats.
+ * The last launch is two launches if the products of the experts are not in 16-bit floats.
  *
- * Else the router is a launch of its own, and what its logits send where may be another; the shared expert is more.
+ * Otherwise the router has its own launch, its routes may have another one, and the shared expert has more.
  *
- * Memory: the backend's scratch and the op's room to work. The step thread. */
+ * Memory: the backend's scratch and the op's scratch arrays. The step thread. */
 #include "backend/cuda/impl.h"
 
 #include "formats/formats.h"
@@ -20,7 +23,7 @@ pi__linear pi__cuda_layer_reads(const pi__experts_layer *a)
                          .lin = {{a->router, NULL, 0}, {a->gate, NULL, 0}, {a->up, NULL, 0}}};
 }
 
-/* The logits of the router, and of the shared expert's gate. */
+/* Returns the linear that computes the logits of the router, followed by the value of the shared expert's gate. */
 static pi__linear logits_of(const pi__experts_layer *a)
 {
     const int64_t ld = a->moe.ldl;
@@ -43,7 +46,7 @@ static pi__linear shared_down(const pi__experts_layer *a)
     return (pi__linear) {.in = glu, .n_rows = a->moe.n_rows, .n_lin = 1, .lin = {{a->down, a->shared, a->down->n_out}}};
 }
 
-/* The ops that it stands for. */
+/* Runs the ops that experts_layer replaces, one by one. */
 static void one_by_one(pi__backend *be, const pi__batch *b, const pi__experts_layer *a)
 {
     const int64_t n = a->down->n_out;
@@ -69,6 +72,7 @@ static void one_by_one(pi__backend *be, const pi__batch *b, const pi__experts_la
                           &(pi__add_norm) {.x = a->x, .y = a->shared, .scale = 1.0f, .n_rows = moe.n_rows, .n = n});
 }
 
+/* Makes the linear the pending launch. */
 static void hold(pi__cuda *c, const pi__linear *a)
 {
     c->held.id = PI__OP_linear;
@@ -76,8 +80,9 @@ static void hold(pi__cuda *c, const pi__linear *a)
     c->held.of.linear = *a;
 }
 
-/* Routes, and the shared expert's gate and up with what they make for its down, which *ready then is. false: these are to be
- * multiplied yet. The router's bits are the same with few rows and with many. */
+/* Queues the router with the routes. If possible, the same launch computes the shared expert's gate and up, and packs
+ * the input of its down, described by *ready. Returns false if the shared gate and up are not queued yet. The router's
+ * results are bitwise identical for few and for many rows. */
 static bool first_half(pi__cuda *c, const pi__experts_layer *a, cuda_moe *at, cuda_packed_x *ready)
 {
     const pi__linear logits = logits_of(a), first = shared_gate_up(a), last = shared_down(a);
@@ -112,7 +117,7 @@ void pi__cuda_experts_layer(pi__backend *be, const pi__batch *b, const pi__exper
         c->ready = ready;
         hold(c, &last);
         c->held.downs = downs;
-    } else { /* through fuse.c: where rows are few, the first launch prepares what the last one reads */
+    } else { /* through fuse.c: with few rows, the launch of `first` packs the input of `last` */
         const pi__linear first = shared_gate_up(a);
         hold(c, &first);
         be->ops->linear(be, NULL, &last);

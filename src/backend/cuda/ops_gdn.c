@@ -2,7 +2,8 @@
  * kernels.h). No memory of its own; the step thread. */
 #include "backend/cuda/impl.h"
 
-/* Converts a layer's states into the kernels' struct, except for `exact`: addresses, and the fields that set sizes. */
+/* Converts a layer's states into the kernels' struct: addresses, and the fields that determine sizes. `exact` stays
+ * 0. */
 static pi__k_state layout_of(const pi__state_layer *st)
 {
     return (pi__k_state) {.base = st->base, .stride = st->stride, .snap = st->snap, .snap_stride = st->snap_stride,

@@ -1,10 +1,10 @@
-/* Op head_linear: per-head matrices. They use the expert kernels: every head is an expert, and has all rows
- * (kernels/head_linear_kernels.cuh). A pass has at most ROWS rows, so that scratch stays small.
+/* Op head_linear: per-head matrices. Their products use the expert kernels: every head is an expert, and every row uses
+ * all experts (kernels/head_linear_kernels.cuh). A pass has at most ROWS rows, so that scratch stays small.
  *
- * Packed types in 16-bit floats (W16) read rows and write results in place: three launches instead of four, or one or
- * two with few rows (kernels/heads_kernels.cuh). Op mla_qkv can be fused, with the results as its queries. Op sparse
- * can write this op's input already packed. Large matrices with more than ROWS rows are separate products, as each of
- * them fills the device.
+ * Format W16 packs rows directly from x and writes results directly to y: three launches instead of four, or one or two
+ * with few rows (kernels/heads_kernels.cuh). Op mla_qkv can be fused, with the results as its queries. Op sparse can
+ * write this op's input already packed. Large matrices (`large`) with more than ROWS rows are separate products, as
+ * each of them fills the device.
  *
  * Memory: of the backend's scratch, [three lists of tiles][their lengths][packed input][columns: input, then results].
  * A column is one row of one head. The step thread. */
@@ -48,7 +48,7 @@ bool pi__cuda_heads_in_16(const pi__cuda *c, const pi__head_linear *a)
     return a->n_rows > 0 && pi__cuda_form(c->matmul_modes, type, a->w->n_in) == PI__FORM_W16;
 }
 
-/* Returns the arguments for rows first to first + n_rows - 1 of the op, without `column`. */
+/* Returns the arguments for rows first to first + n_rows - 1 of the op; `column` is NULL. */
 static pi__k_head_rows rows_of(const pi__cuda *c, const pi__head_linear *a, const head_layout *p, int32_t first,
                                int32_t n_rows)
 {
@@ -116,7 +116,8 @@ static void queue_in_16(pi__cuda *c, const pi__head_linear *a, int32_t first, in
 /* True if each matrix is computed by a separate op linear. */
 static bool is_apart(const pi__head_linear *a) { return a->large && a->n_rows > ROWS; }
 
-/* Queues separate products, in any format. ready: where the packed rows of each matrix are; NULL = not packed yet. */
+/* Queues a separate product for each head, in any format. ready: location of the packed rows of each matrix; NULL = not
+ * packed yet. */
 static void queue_apart(pi__cuda *c, const pi__head_linear *a, const pi__k_groups *ready)
 {
     for (int32_t i = 0; i < a->w->n_mat; i++) {

@@ -1,10 +1,10 @@
 /* Adapters (LoRA) on a device: ops lora and lora_embed, and the adapters of experts inside moe.
  *
- * The assignment of rows to adapters is the same for all matrices of a step, except after the narrowing to logits rows.
- * The runs of a level are cut into groups of a few rows. A level is one launch of each kernel, or several if scratch t
- * (the products A x) is too small for all groups. The number depends on the ranks; results are bitwise identical. An
- * adapter of an expert's down reads the input of down, and down's results overwrite that input. So A x of down is
- * computed before, for all levels, and op moe limits its rows per pass so that t has space for it.
+ * The assignment of rows to adapters is the same for all matrices of a step, until layers narrow the step to its logits
+ * rows. The runs of a level are cut into groups of up to PI__K_LORA_ROWS rows. A level is one launch of each kernel, or
+ * several if scratch t (the products A x) is too small for all groups; results are bitwise identical. An adapter of an
+ * expert's down reads the input of down, and down's results overwrite that input. So A x of down is computed before
+ * down, for all levels, and op moe limits its rows per pass so that t has space for these products.
  *
  * A step that can be captured uploads its groups and rows with its image (step.c). Launches depend only on its shape:
  * for each level the number of groups, rounded up to a power of two (the last ones may be empty), and for each matrix
@@ -32,6 +32,8 @@ enum { T_FLOATS = 128, UPLOAD = 64, GROUP_INTS = sizeof(pi__k_lora_group) / size
  * row. */
 static size_t most_rows(const pi__limits *lim) { return (size_t) lim->max_tokens * PI__MAX_LORA; }
 static size_t group_bytes(const pi__limits *lim) { return most_rows(lim) * sizeof(pi__k_lora_group); }
+/* Returns the floats of t: T_FLOATS per token, at least enough for one group of all matrices of a linear, and for one
+ * row of op moe. */
 static size_t t_floats(const pi__limits *lim)
 {
     const size_t group = (size_t) PI__K_LORA_ROWS * PI__MAX_LIN * PI__MAX_LORA_RANK,
@@ -56,6 +58,7 @@ static float *t_at(const pi__cuda *c)
 
 static int32_t groups_of(const pi__lora_run *run) { return (run->n + PI__K_LORA_ROWS - 1) / PI__K_LORA_ROWS; }
 
+/* Returns group i of the run; the last group may have fewer than PI__K_LORA_ROWS rows. */
 static pi__k_lora_group group_of(const pi__lora_run *run, int32_t i)
 {
     const int32_t at = i * PI__K_LORA_ROWS, left = run->n - at;
@@ -143,7 +146,8 @@ void pi__cuda_lora_fill(pi__cuda *c, const pi__lora_rows *rows, int32_t *to, con
 /* --------------------------------------------------------------------------------------------------------- other
  * steps */
 
-/* Uploads the groups and rows of all runs, and sets c->adapters, unless the device has them already. */
+/* Uploads the groups and rows of all runs, and sets c->adapters. Does nothing if they are in the step's image, or if
+ * this list of runs was uploaded before. */
 static void bring(pi__cuda *c, const pi__lora_rows *rows)
 {
     pi__k_lora_group some[UPLOAD], *to = (pi__k_lora_group *) (void *) (c->scratch + c->at.lora);
@@ -167,6 +171,7 @@ static void bring(pi__cuda *c, const pi__lora_rows *rows)
 /* ------------------------------------------------------------------------------------------------------ lora,
  * lora_embed */
 
+/* Appends a matrix to k->lin. Its A x takes `rank` floats of a row of t. */
 static void add_lin(pi__k_lora *k, int32_t target, int32_t rank, int64_t n_out, float *y, int64_t ldy)
 {
     const int32_t n = k->n_lin++;
@@ -177,6 +182,7 @@ static void add_lin(pi__k_lora *k, int32_t target, int32_t rank, int64_t n_out, 
     k->max_out = n_out > k->max_out ? n_out : k->max_out;
 }
 
+/* Queues the kernels for all levels, in order; a launch has at most the number of groups that fit into t. */
 static void run_levels(pi__cuda *c, const pi__k_lora *of, const pi__lora_rows *rows)
 {
     pi__k_lora k = *of;
@@ -260,6 +266,8 @@ int32_t pi__cuda_lora_moe_rows(const pi__cuda *c, const pi__moe *a)
     return most < a->n_rows ? (int32_t) most : a->n_rows;
 }
 
+/* Appends expert matrix i (PI__LORA_GATE, UP or DOWN) to k->lin, unless it has no adapter. first: row of B for column 0
+ * of y. */
 static void add_expert_lin(pi__k_lora_experts *k, const pi__moe_lora *a, int i, const pi__weight *of, int64_t n_out,
                            int64_t first, float *y, int64_t ldy)
 {
@@ -272,8 +280,8 @@ static void add_expert_lin(pi__k_lora_experts *k, const pi__moe_lora *a, int i, 
     k->max_out = n_out > k->max_out ? n_out : k->max_out;
 }
 
-/* For each level: shrink (A x), if `shrinks`, then expand, if `expands`. apart: each level has its own part of t, which
- * stays valid for a later expand. */
+/* For each level: queues shrink (t = A x) if `shrinks`, then expand (y += B t) if `expands`. apart: each level has its
+ * own part of t, so that a later call can expand all levels. */
 static void run_experts(pi__cuda *c, const pi__k_lora_experts *of, const pi__lora_rows *rows, bool shrinks,
                         bool expands, bool apart)
 {

@@ -6,7 +6,7 @@
 #include "backend/cuda/kernels_sparse.h"
 #include "formats/formats.h"
 
-/* MAX_ROW: max values per row. INDEXER_ROOM: bytes for the indexer's scores; more if FEW tokens need more. */
+/* MAX_ROW: max values per cache row. INDEXER_ROOM: bytes for the indexer's scores; more if FEW tokens need more. */
 enum { MAX_ROW = 2048, INDEXER_ROOM = 64 << 20, FEW = 8 };
 
 /* Returns the number of values per row in the cache: n, padded to a multiple of 32. */
@@ -137,7 +137,8 @@ void pi__cuda_queue_latent(pi__cuda *c, const pi__batch *b, const cuda_latent *a
     if (k.n_q || k.n_compress) PI__QUEUE(c, pi__k_latent_inputs_run(pi__rt_stream(c->rt), &k));
 }
 
-/* True if no token of the step sees more than n_top entries: all are picked, and the list of picks is not needed. */
+/* True if no token of the step sees more than n_top entries: all entries are picked, and the list of picks is not
+ * needed. */
 static bool picks_all(const pi__cuda *c, const cuda_batch *d, const pi__batch *b, const pi__kv_layer *entries,
                       int32_t n_top)
 {

@@ -18,7 +18,7 @@ typedef struct moe_layout {
     size_t end;
 } moe_layout;
 
-/* n_in: columns of gate, E. n_ff: columns of down, F. */
+/* Returns the layout from offset `at` on. n_in: columns of gate, E. n_ff: columns of down, F. */
 static moe_layout layout(size_t at, int32_t n_rows, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff)
 {
     const int64_t pairs = (int64_t) n_rows * n_used, wide = n_in > 2 * n_ff ? n_in : 2 * n_ff;
@@ -57,8 +57,9 @@ int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_
     return pi__k_experts_run(stream, r, e, prepared);
 }
 
-/* Queues gate and up; results to h, by column, [pairs, 2F]. A shard writes only its own columns. Each row is packed
- * once for all its experts, unless c->ready already has the input, packed for the router or the shared expert. */
+/* Queues the products of gate and up; results go to h [pairs, 2F], by column: gate's F values, then up's. A shard
+ * writes only its own part of each half. Each row is packed once for all its experts, unless c->ready already has the
+ * input, packed for the router or the shared expert. */
 static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float *h)
 {
     const int64_t n_ff = a->down->n_in;
@@ -201,7 +202,8 @@ bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linea
     return behind;
 }
 
-/* Runs all rows of an op, or one pass of them, from row0 on. all: the sums may be deferred (pi__cuda_hold_sum). */
+/* Runs op a, which has all rows of the caller's op or those of one pass, from its row row0 on. all: a has all rows, and
+ * the sums may be deferred (pi__cuda_hold_sum). */
 static void run_rows(pi__cuda *c, const pi__batch *b, const pi__moe *a, int32_t row0, bool all)
 {
     cuda_moe at;

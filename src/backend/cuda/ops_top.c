@@ -4,7 +4,8 @@
  * (opt->draw). Then the values stay on the device, and only the tokens are copied to the host.
  *
  * Memory: scratch + at.picks, [indices to skip][requests][results of topk][drawn tokens][work]. Requests that are known
- * when the step begins are in its batch instead. The step thread. Invariant: the device has the indices of c->skip. */
+ * when the step begins are in its batch instead. The step thread. Invariant: the region [indices to skip] has a copy of
+ * the host array c->skip. */
 #include "backend/cuda/impl.h"
 #include "backend/cuda/kernels_draw.h"
 
@@ -31,6 +32,7 @@ static parts parts_of(const pi__limits *lim)
 
 size_t pi__cuda_top_bytes(const pi__limits *lim) { return parts_of(lim).end; }
 
+/* Returns the device addresses of topk's results; of the drawn tokens. */
 static uint64_t *found_of(const pi__cuda *c)
 {
     return (uint64_t *) (void *) (c->scratch + c->at.picks + parts_of(&c->lim).found);
@@ -50,8 +52,8 @@ void pi__cuda_feed(pi__backend *be, const uint64_t *found, int32_t n_rows)
     c->n_fed = n_rows;
 }
 
-/* c->fed, results of another device, are copied over this device's results, so that tokens are read from one
- * address. */
+/* If another device has found the results (c->fed), they are copied over this device's results. So the kernel always
+ * reads the same address. */
 void pi__cuda_chain(pi__cuda *c, int32_t n, bool drawn)
 {
     const cuda_batch *d = &c->batch[0];
@@ -72,8 +74,8 @@ void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n)
     c->skip = skip;
 }
 
-/* Uploads the requests of an op topk that did not come with the batch, and sets them in k. Ends the step's capture
- * first. */
+/* Uploads the requests of op topk to device address `to`, if they did not come with the batch, and sets them in k. Ends
+ * the step's capture first. */
 static void upload_requests(pi__cuda *c, const pi__topk *a, char *to, pi__k_top *k)
 {
     pi__cuda_end_segment(c);
@@ -91,7 +93,7 @@ static void upload_requests(pi__cuda *c, const pi__topk *a, char *to, pi__k_top 
 }
 
 /* Requests of the step's batch are captured with the step, and so is the copy of the results to the host. Other
- * requests are queued after the step's ops. */
+ * requests are queued after the captured part of the step. */
 void pi__cuda_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
 {
     pi__cuda *c = (pi__cuda *) be;

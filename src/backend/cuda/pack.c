@@ -39,8 +39,9 @@ bool pi__cuda_shape_of(int32_t type, int64_t n_in, int64_t n_out, pi__cuda_shape
     return true;
 }
 
-/* ---- codes, two rows per call: a of row r, b of row r + 8, 32 codes each. Word j of a row holds its columns
- * 4j..4j+3. Lane 4r + j has words j and j + 4 of both rows. All bytes of the two rows are written. */
+/* ---- codes. put_*: write the codes of two rows of a block: a has the 32 codes of row r (0 to 7), b of row r + 8. Word
+ * j of a row holds columns 4j..4j+3. Lane 4r + j has words j and j + 4 of both rows. All bytes of the two rows are
+ * written. */
 
 /* Packs table indices (IQ4, FP4 formats): adjacent columns share a byte. */
 static void put_indices(const uint8_t *a, const uint8_t *b, int r, uint8_t *block)
@@ -72,7 +73,7 @@ static void put_nibbles(const uint8_t *a, const uint8_t *b, int r, uint8_t *plan
     for (int j = 0; j < 4; j++, out += 8) memcpy(out, both + 4 * j, 4), memcpy(out + 4, both + 16 + 4 * j, 4);
 }
 
-/* Packs bits s and s + 1 of the codes, the plane of 2 bits. */
+/* Packs bits s and s + 1 of each code into the 2-bit plane. */
 static void put_pairs(const uint8_t *a, const uint8_t *b, int s, int r, uint8_t *plane)
 {
     uint8_t *out = plane + 16 * r;
@@ -84,12 +85,15 @@ static void put_pairs(const uint8_t *a, const uint8_t *b, int s, int r, uint8_t 
 /* Returns bit s of the four codes at p as bits 0 to 3. */
 static unsigned four_bits(const uint8_t *p, int s) { return (pi__load32(p) >> s & 0x01010101) * 0x01020408u >> 24; }
 
+/* Packs bit s of each code into the 1-bit plane. */
 static void put_bits(const uint8_t *a, const uint8_t *b, int s, int r, uint8_t *plane)
 {
     for (int j = 0; j < 8; j++)
         plane[8 * r + j % 4 * 2 + j / 4] = (uint8_t) (four_bits(a + 4 * j, s) | four_bits(b + 4 * j, s) << 4);
 }
 
+/* Packs codes of `bits` bits: the low 4 bits into the first plane, the next 2 into the second, the last one into the
+ * third, as far as there are so many; codes of 8 bits have one plane. */
 static void put_codes(int bits, const uint8_t *a, const uint8_t *b, int r, uint8_t *block)
 {
     int s = 0;
@@ -137,7 +141,7 @@ static void put_points(int32_t type, const uint8_t *p, int j, int r, uint8_t *bl
     }
 }
 
-/* ---- scales of row r of a tile, for block j (32 columns) of the file's block or super-block at p */
+/* ---- scales. put_*: write the scales of row r of a tile, for 32 columns: part j of the file's block at p */
 
 static void put_k4_side(const uint8_t *s, int j, int r, uint8_t *side)
 {
@@ -227,7 +231,8 @@ static void pack_points(int32_t type, const pi__cuda_shape *s, const uint8_t *sr
         put_points(type, src + (size_t) (b / 8) * size, (int) (b % 8), r, tile + (size_t) b * s->code_bytes);
 }
 
-/* Packs the codes of rows r (row_a) and r + 8 (row_b) of a tile. row_b NULL = the row is zeros. */
+/* Packs the codes of rows r and r + 8 of a tile, from the file's rows row_a and row_b. row_b NULL = row r + 8 has zero
+ * codes. */
 static void pack_codes(int32_t type, const pi__cuda_shape *s, const uint8_t *row_a, const uint8_t *row_b, int r,
                        uint8_t *tile)
 {

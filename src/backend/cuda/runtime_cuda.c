@@ -22,7 +22,8 @@ struct pi__rt_graph {
     size_t size; /* bytes of device memory that creating it took */
 };
 
-/* One kernel of each launch_NAME.cu (device.cuh). The linker defines these symbols: start and end of the section. */
+/* A section with the address of one kernel of each launch_NAME.cu (device.cuh). The linker defines these symbols as its
+ * start and end. */
 extern const void *const __start_pi__kernel_files[] __attribute__((visibility("hidden")));
 extern const void *const __stop_pi__kernel_files[] __attribute__((visibility("hidden")));
 
@@ -351,8 +352,8 @@ static int import_as(pi__rt *rt, void *p, size_t size, int fd, CUmemAccess_flags
     return e ? (int) e : map_memory(rt, p, size, memory, flags);
 }
 
-/* Some drivers have no read-only mappings; then the memory is mapped writable. The backend's kernels do not write
- * there. */
+/* Some drivers have no read-only mappings; then the memory is mapped writable. The backend's kernels do not write to
+ * weights. */
 int pi__rt_map_import(pi__rt *rt, void *p, size_t size, int fd)
 {
     int e = (int) cudaSetDevice(rt->device);
@@ -422,6 +423,7 @@ int pi__rt_follow(pi__rt *rt, pi__rt *other)
     return (int) (e ? e : cudaStreamWaitEvent(rt->stream, other->passed, 0));
 }
 
+/* Queues a copy in the stream `copies`, after all work that has been queued in `stream`. */
 static int copy_beside(pi__rt *rt, void *dst, const void *src, size_t n, enum cudaMemcpyKind kind)
 {
     cudaError_t e = cudaSetDevice(rt->device);
@@ -491,7 +493,7 @@ int pi__rt_wait(pi__rt *rt)
     return (int) (e ? e : cudaStreamSynchronize(rt->stream));
 }
 
-/* Loads all kernels of the module that contains kernel `one` (compiled from one file). Returns a driver code. */
+/* Loads all kernels of the module that contains kernel `one`. A module is one compiled file. Returns a driver code. */
 static CUresult load_module(const driver *d, CUfunction one)
 {
     CUmodule module;
@@ -506,8 +508,8 @@ static CUresult load_module(const driver *d, CUfunction one)
     return e;
 }
 
-/* Fails if a file has no code for the device. If its kernels cannot be listed or loaded in advance, sets *lazy: then
- * the first launch of each kernel loads it. */
+/* Fails if a file has no code for the device. If the file's kernels cannot be listed or loaded in advance, sets *lazy
+ * to the reason: then the first launch of each kernel loads the kernel. */
 int pi__rt_load_kernels(pi__rt *rt, const char **lazy)
 {
     const driver *d = &rt->fn;

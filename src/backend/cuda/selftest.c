@@ -12,10 +12,11 @@
 #include "base/error.h"
 #include "formats/formats.h"
 
-/* N_X rows are more than small-batch kernels process; N_FEW rows are fewer */
+/* N_IN, MIN_IN: columns, on devices and on emulators. N_OUT: rows of W. N_X: rows of x, more than small-batch kernels
+ * process. N_FEW: rows of x in the second launch. TILE: rows of a packed tile. */
 enum { N_IN = 1280, MIN_IN = 64, N_OUT = 19, N_X = 33, N_FEW = 5, TILE = 16 };
 
-/* Byte offsets in device memory; W is at offset 0. */
+/* Byte offsets in device memory of x, packed x, y, the library's workspace, and the end; W is at offset 0. */
 typedef struct layout {
     size_t x, prepared, y, work, size;
 } layout;
@@ -29,12 +30,13 @@ typedef struct trial {
     float w[N_OUT * N_IN];    /* as in the packed matrix */
     float x[N_X * N_IN];      /* values that every activation format represents exactly, or nearly */
     float y[2][N_X * N_OUT];  /* device results of two launches: with all N_X rows; with the first N_FEW rows */
-    uint8_t file[N_OUT * N_IN * 4];
-    uint8_t packed[2 * N_IN * TILE * 4];
+    uint8_t file[N_OUT * N_IN * 4];      /* the matrix in the file's layout, with space for F32 */
+    uint8_t packed[2 * N_IN * TILE * 4]; /* the matrix in the device's layout: two tiles */
 } trial;
 
-/* Fills x with values that the activation formats represent exactly. Each group of 16 contains the largest value, 6.
- * For MXFP4 they are e2m1 values; for other types 1.5 times e2m1 values up to 6, which match a scale of NVFP4. */
+/* Fills x with values that the activation formats represent exactly. Each group of 16 contains the largest magnitude,
+ * 6. For MXFP4 the values are e2m1; for other types they are 1.5 times e2m1 values up to 4, which match a scale of
+ * NVFP4. Fills w with multiples of 1/4 from -1.5 to 1.5. */
 static void fill(trial *t, int32_t type)
 {
     static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4};
@@ -46,6 +48,7 @@ static void fill(trial *t, int32_t type)
     for (int i = 0; i < N_OUT * t->n_in; i++) t->w[i] = (float) ((i * 11 + i / t->n_in * 5) % 13 - 6) / 4;
 }
 
+/* Quantizes w to the type, packs it for the device, and replaces w by the dequantized values. */
 static void pack(trial *t, int32_t type, const pi__cuda_shape *s)
 {
     const int32_t n = t->n_in;
@@ -126,7 +129,7 @@ int pi__cuda_check_product(pi__rt *rt, int32_t type, int matmul_modes, pi__blas 
         fill(t, type);
         pack(t, type, &m.shape);
         code = run(rt, t, &m, matmul_modes, blas, p);
-        /* W16 has 11-bit weights and 11-bit scales */
+        /* W16 rounds weights and scales to 11 significant bits, so the tolerance is larger */
         if (!code) *wrong = compare(t, !blas, matmul_modes & PI__WAY_W16 ? 1e-3 : 1e-4);
     }
     bool no_memory = !t || (!p && !code);

@@ -10,7 +10,8 @@
 /* ------------------------------------------------------------------------------------------------------------- gate
  * and up */
 
-/* G_ROWS and FEW use different kernels; both are multiples of 8 */
+/* G_IN: columns of gate and up. G_OUT: rows of each. G_ROWS, FEW: rows of x in the two tests, which use different
+ * kernels; both are multiples of 8. */
 enum { G_IN = 128, G_OUT = 64, G_ROWS = PI__K_MMA_ROWS + 8, FEW = 8 };
 
 typedef struct glu_try {
@@ -43,7 +44,8 @@ static uint8_t *put_matrix(tryout *t, glu_try *g, const pi__k_matrix *m)
     return data;
 }
 
-/* True if the device's mid is equal to `want`, the packed rows of separate launches, or cannot be read. */
+/* True if the device's mid is equal to g->want, the packed rows of separate launches. Also true if mid cannot be read:
+ * that error ends the self-test. */
 static bool same_mid(tryout *t, glu_try *g, const glu_at *at, size_t bytes)
 {
     return !get(t, g->got, at->mid, bytes) || !memcmp(g->got, g->want, bytes);
@@ -159,7 +161,8 @@ typedef struct slices_try {
     uint32_t none[PI__K_SPLIT_TILES];
 } slices_try;
 
-/* True if several blocks, in two launches, compute the same bits for a tile as one block does, without NaN. */
+/* True if a tile has the same bits from two launches with split-K as from one without, and is not NaN. The second split
+ * launch checks that the first one has reset the arrival counters. */
 static bool slices_are_right(tryout *t, slices_try *a, int form, const pi__k_product *p, const void *prepared)
 {
     pi__k_split split = {.n_sm = S_SM, .n_sums = pi__k_split_bytes(S_SM) / sizeof(float) / 16};
@@ -214,13 +217,15 @@ typedef struct sparse_try {
     float q[KEY * DIM], out[KEY * DIM];
 } sparse_try;
 
-/* True if key block `block` has to be selected: the first and last ones, which always are, and block LIKED. The queries
- * are at the last key block's positions. They are parallel to the keys of LIKED, and opposite to all other keys. */
+/* True if key block `block` has to be selected: the first and the last ones, which always are, and block LIKED. The
+ * queries are at the positions of the last key block. They are parallel to the keys of LIKED, and opposite to all other
+ * keys. */
 static bool is_taken(int32_t block)
 {
     return block < PI__SPARSE_SINKS || block == LIKED || block >= BLOCKS - PI__SPARSE_WINDOW;
 }
 
+/* Fills keys, values and queries. Values of key blocks that must not be selected are 4, far from all others. */
 static void fill_sparse(tryout *t, sparse_try *a)
 {
     for (int32_t k = 0; k < BLOCKS * KEY; k++)

@@ -1,10 +1,10 @@
 /* Start-up checks of a device, in addition to products (selftest.c): attention with and without KV splits, a delta
  * net in one step and in several, routed experts, fused launches, top-k and sampling, a graph replay; and the checks
- * of selftest_fused.c. Each is small; all together take milliseconds. Features with wrong results are disabled and
- * logged.
+ * of selftest_fused.c. Each check is small; all together take milliseconds. Features with wrong results are disabled
+ * and logged.
  *
  * Memory: one region of device memory and one host buffer, for the time of the call. The opening thread. Invariant:
- * after an error of the runtime, which ends the opening, nothing more is queued. */
+ * after an error of the runtime nothing more is queued, and opening the device fails. */
 #include <math.h>
 #include <string.h>
 
@@ -26,11 +26,14 @@ typedef struct attention_try {
     double want[TOKENS * HEADS * DIM];
 } attention_try;
 
-/* One token that sees LONG keys, and three that see 33 to 35; cache blocks in mixed order. */
+/* Sequence 0 has one token that sees LONG keys; sequence 1 has three that see 33 to 35. Cache blocks are in mixed
+ * order. */
 static const int32_t attention_pos[TOKENS] = {LONG - 1, 32, 33, 34}, attention_start[3] = {0, 1, 4};
 
+/* Returns the cache block with the b-th BLOCK tokens of a sequence. */
 static int32_t block_of(int32_t seq, int32_t b) { return seq ? N_BLOCKS - 1 - b : b * 7 % 38; }
 
+/* Computes the expected results on the host, in double precision. */
 static void attention_want(attention_try *a)
 {
     for (int32_t t = 0; t < TOKENS; t++)
@@ -105,7 +108,7 @@ typedef struct delta_try {
     double s[D][D];                    /* the reference's state */
 } delta_try;
 
-/* Computes q, k or v of token t: convolution and activation; for q and k also the norm. */
+/* Computes q (part 0), k (1) or v (2) of token t in y[D]: convolution and silu; for q and k also the l2 norm. */
 static void delta_row(const delta_try *d, int t, int part, double *y)
 {
     double ss = 0;
@@ -120,7 +123,8 @@ static void delta_row(const delta_try *d, int t, int part, double *y)
     for (int i = 0; i < D; i++) y[i] *= scale;
 }
 
-/* S <- e^g S, then S <- S + k (outer) beta (v - k . S); out = q . S, normalized and gated. dt is -1, a is -0.5. */
+/* True if the device's results match a token-by-token reference: S <- e^g S, then S <- S + k (outer) beta (v - k . S);
+ * out = q . S, normalized and gated. dt_bias is -1, a is -0.5. */
 static bool delta_is_right(delta_try *d)
 {
     memset(d->s, 0, sizeof d->s);
@@ -220,7 +224,8 @@ typedef struct experts_try {
     int32_t id[PAIRS], column[PAIRS];
 } experts_try;
 
-/* Packs n random Q8_0 matrices of E_OUT rows to `data`, in device memory: tiles of 16 rows, the last one with 8. */
+/* Packs n random matrices of type m->type (Q8_0) with E_OUT rows to `data`, in device memory: tiles of 16 rows, the
+ * last one with 8. */
 static void put_experts(tryout *t, experts_try *e, const pi__k_matrix *m, int32_t n, uint8_t *data)
 {
     const size_t row = pi__row_size(pi__type_info_of(m->type), E_IN);
@@ -408,7 +413,7 @@ static void try_tails(tryout *t, cuda_disabled *disabled)
 
 enum { VOCAB = 5000, TOP = 20 };
 
-/* Returns the token that min-p and temperature draw from row x. u: the random number, 0 <= u < 1. */
+/* Returns the token that min-p and temperature draw from row x of VOCAB logits. u: the random number, 0 <= u < 1. */
 static int32_t drawn(const float *x, const pi__draw *d, double u)
 {
     float max = x[0];
@@ -450,7 +455,7 @@ static void try_draw(tryout *t, const pi__k_top *k, const float *x, cuda_disable
 
 static void try_topk(tryout *t, cuda_disabled *disabled)
 {
-    /* left: copy of x; values that have been compared are set to -2, below all others */
+    /* x: the row. left: a copy of x in which values that have been compared are set to -2, below all others */
     float *x = own(t, 2 * VOCAB * sizeof *x), *left = x + VOCAB;
     /* request: number of values, indices to skip, no sum; then the skipped index */
     const int32_t ints[] = {TOP, 1, 0, 17};

@@ -1,7 +1,7 @@
 /* Start-up check that wgmma and mma.sync give bitwise identical results. Products and attention use wgmma for many
  * rows and mma.sync for few, and a row's result must not depend on the number of rows. The values differ so much in
- * magnitude that every instruction truncates its sums, which is where the two could differ. Their error was checked
- * before (selftest.c, selftest_ops.c).
+ * magnitude that every instruction truncates its sums, which is where the two could differ. The accuracy of mma.sync is
+ * checked elsewhere (selftest.c, selftest_ops.c).
  *
  * Memory: one host buffer and one device buffer, for the time of a call; attention uses the self-test's (tryout.h).
  * The opening thread. */
@@ -26,7 +26,7 @@ typedef struct trial {
     uint64_t rng;
 } trial;
 
-/* Returns a random value of either sign, with a magnitude of 2^-10 to 2^10. */
+/* Returns a random value of either sign, with a magnitude of 2^-7 to 2^8. */
 static float far_apart(uint64_t *rng)
 {
     *rng = *rng * 6364136223846793005u + 1442695040888963407u;
@@ -46,6 +46,8 @@ static void pack(trial *t, int32_t type, const pi__cuda_shape *s)
     }
 }
 
+/* Runs the product, and downloads its results to t->y[which]. which: 0 = mma.sync, 1 = wgmma. n_sm selects wgmma's
+ * block size. */
 static int multiply(pi__rt *rt, trial *t, const pi__k_product *p, const void *prepared, int which, int32_t n_sm)
 {
     const size_t bytes = sizeof t->y[which];

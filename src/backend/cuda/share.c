@@ -14,7 +14,7 @@
 #include "backend/cuda/impl.h"
 #include "base/error.h"
 
-/* Returns the address of the mark: the last bytes of the memory, after the weights. */
+/* Returns the address of the mark: the last sizeof(pi__digest) bytes of the memory, after the weights. */
 static char *mark_at(void *p, size_t size) { return (char *) p + size - sizeof(pi__digest); }
 
 int pi__cuda_arena_share(pi__backend *be, void *p, size_t size, const pi__digest *mark, int *fd, pi_error *err)

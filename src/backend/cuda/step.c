@@ -50,7 +50,8 @@
 #include "backend/top_shape.h"
 #include "base/error.h"
 
-/* MIN_BLOCK: smallest block size, tokens. MIN_KEYS: smallest padded number of keys. *_INTS: sizes in int32. */
+/* MIN_BLOCK: smallest block size, in tokens. MIN_KEYS: smallest padded number of keys. *_INTS: sizes of structs in
+ * int32. */
 enum { MIN_BLOCK = 16, SAVE_INTS = sizeof(pi__save) / sizeof(int32_t), MIN_KEYS = 255,
        REQUEST_INTS = sizeof(pi__topk_request) / sizeof(int32_t), DRAW_INTS = sizeof(pi__draw) / sizeof(int32_t) };
 
@@ -135,8 +136,8 @@ const int32_t *pi__cuda_rows(pi__cuda *c, const int32_t *row, int32_t n)
     return to;
 }
 
-/* Begins the image's part for a step of n int32: after the parts that the device may not have read, or at the start of
- * the image before them. If neither has space, waits for the device and begins at the start. */
+/* Begins the part of the image for a step of n int32: after the parts that the device may not have read yet, or at the
+ * start of the image, before these parts. If neither place has space, waits for the device and begins at the start. */
 static void open_image(pi__cuda *c, size_t n)
 {
     if (c->open && n > room_behind(c) && !c->wraps && n <= c->first_live) {
@@ -213,8 +214,8 @@ static void put_batch(pi__cuda *c, const pi__batch *b, int32_t more, int32_t eac
     h->n_seqs = n + more;
 }
 
-/* Fills c->batch[1], the batch w of logits rows: tokens of the same sequences, which write nothing to caches. all:
- * every token has a logits row; then it shares the token arrays of c->batch[0]. */
+/* Fills c->batch[1] from w, the batch of logits rows: tokens of the same sequences, which write nothing to caches. all:
+ * every token has a logits row; then c->batch[1] shares the token arrays of c->batch[0]. */
 static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int32_t each, bool all)
 {
     cuda_batch *d = &c->batch[1];
@@ -235,7 +236,7 @@ static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int3
     c->batch[0].host.logits_batch = h;
 }
 
-/* Copies groups and rows of adapters to the image, at an even offset, as they contain 8-byte pointers. */
+/* Copies groups and rows of adapters to the image, at an even offset in int32, as groups contain 8-byte pointers. */
 static void put_adapters(pi__cuda *c, const pi__lora_rows *rows)
 {
     const size_t n = pi__cuda_lora_ints(rows), odd = (c->n_ints - c->first_int) % 2;
@@ -246,6 +247,7 @@ static void put_adapters(pi__cuda *c, const pi__lora_rows *rows)
 /* --------------------------------------------------------------------------------------------------- captured
  * steps */
 
+/* Returns the number of tokens of the longest sequence. */
 static int32_t most_keys(const pi__batch *b)
 {
     int32_t most = 0;
@@ -253,7 +255,7 @@ static int32_t most_keys(const pi__batch *b)
     return most;
 }
 
-/* True if the step is one of the target model (not of a drafter), can be captured, and has adapters. */
+/* True if the step has adapters and is a step of the target model (not of a drafter) that can be captured. */
 static bool has_adapters(const pi__batch *b, int kind)
 {
     return b->lora.n_runs && (kind == PI__STEP_DECODE || kind == PI__STEP_FED || kind == PI__STEP_SEGMENTS);
@@ -355,8 +357,8 @@ void pi__cuda_free_graphs(pi__cuda *c)
     c->now = NULL;
 }
 
-/* Replays the step's next segment, or starts its capture. If neither is possible, its ops are queued without a
- * graph. */
+/* Replays the step's next segment (then c->replayed is set), or starts its capture (c->becomes). If neither is
+ * possible, the segment's ops are queued without a graph. */
 static void begin_segment(pi__cuda *c)
 {
     cuda_captured *r = c->now;
@@ -452,7 +454,8 @@ void pi__cuda_graph_reset(pi__backend *be)
 /* -------------------------------------------------------------------------------------------------------------
  * steps */
 
-/* Gets the entry of this shape. Sets c->now to it from the second step of the shape on, which is captured. */
+/* Gets the entry of shape s. Sets c->now to that entry, so that the step is captured or replayed, unless the step is
+ * the first of its shape. */
 static void look_up(pi__cuda *c, cuda_shape s)
 {
     cuda_captured *r = entry_for(c, s);
@@ -516,7 +519,7 @@ int pi__cuda_finish(pi__backend *be, pi_error *err)
 {
     pi__cuda *c = (pi__cuda *) be;
     end_segment(c, true);
-    unsigned long long counts[2] = {0, 0}; /* since reserve() */
+    unsigned long long counts[2] = {0, 0}; /* sparse prefill, since reserve(): attended to; possible */
     if (c->counts && !pi__cuda_failed(c))
         pi__cuda_record_error(c, pi__rt_download(c->rt, counts, c->scratch + c->at.counts, sizeof counts));
     int code = pi__rt_wait(c->rt); /* also after an error: work queued before it may still run */

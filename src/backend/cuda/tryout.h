@@ -15,8 +15,8 @@ enum { DEVICE_BYTES = 8 << 20 };
 /* A region of device memory with a bump allocator. */
 typedef struct tryout {
     pi__rt *rt;
-    char *p;      /* DEVICE_BYTES bytes */
-    size_t used;
+    char *p;      /* the region, DEVICE_BYTES bytes */
+    size_t used;  /* bytes allocated from the start of the region */
     int code;     /* first error of the runtime, or 0 */
     bool no_room; /* host memory ran out */
     bool fast;    /* attention rounds its queries to F16 */
@@ -24,7 +24,7 @@ typedef struct tryout {
     int matmul_modes; /* PI__WAY_*: matmul modes */
     bool wgmma;   /* products of many rows in 16-bit floats use wgmma */
     int arch;     /* compute capability of the device */
-    uint64_t rng;
+    uint64_t rng; /* state of the random numbers */
 } tryout;
 
 /* Records the first error code that is not 0. */
@@ -33,7 +33,8 @@ static inline void keep(tryout *t, int code)
     if (!t->code) t->code = code;
 }
 
-/* Allocates zeroed host memory. NULL = none left; no_room is set then, and ends the self-test. */
+/* Allocates n bytes of zeroed host memory; the caller frees them. NULL = out of memory; no_room is set then, and ends
+ * the self-test. */
 static inline void *own(tryout *t, size_t n)
 {
     void *p = pi__calloc(1, n);
@@ -41,7 +42,8 @@ static inline void *own(tryout *t, size_t n)
     return p;
 }
 
-/* Allocates n bytes of the device region, aligned to 256. The region is large enough for all checks. */
+/* Allocates n bytes of the device region, aligned to 256 bytes; freed by resetting t->used. The region is large enough
+ * for each check. */
 static inline void *take(tryout *t, size_t n)
 {
     char *p = t->p + pi__cuda_take(&t->used, n);
@@ -86,7 +88,8 @@ static inline bool near(double got, double want, double tolerance)
     return fabs(got - want) <= tolerance * (1 + fabs(want));
 }
 
-/* selftest_wgmma.c: checks wgmma attention. Each of these functions sets fields of `disabled` for wrong results. */
+/* Each of these functions sets fields of `disabled` for features with wrong results. selftest_wgmma.c: checks wgmma
+ * attention. */
 void pi__cuda_try_wgmma(tryout *t, cuda_disabled *disabled);
 /* selftest_fused.c: check fused gate and up; split-K; sparse prefill. */
 void pi__cuda_try_glu(tryout *t, cuda_disabled *disabled);
