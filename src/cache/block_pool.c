@@ -12,7 +12,7 @@ static void list_remove(pi__block_pool *p, int32_t id)
 {
     pi__block *b = &p->block[id];
     pi__assert(id >= 0 && id < p->n_blocks && p->n_free > 0);
-    pi__assert(b->prev >= 0 ? p->block[b->prev].next == id : p->head == id); /* the block is on this list */
+    pi__assert(b->prev >= 0 ? p->block[b->prev].next == id : p->head == id); /* block id is on this list */
     pi__assert(b->next >= 0 ? p->block[b->next].prev == id : p->tail == id);
     if (b->prev >= 0) p->block[b->prev].next = b->next;
     else p->head = b->next;
@@ -51,14 +51,14 @@ static int32_t *bucket_of(const pi__block_pool *p, const pi__digest *hash)
     return &p->bucket[pi__digest_word(hash) & (p->n_buckets - 1)];
 }
 
-/* Removes the block from the hash table, counts an eviction and notifies the prefix index. The block must not be on the
- * free list. */
+/* Removes block id from the hash table, counts an eviction and notifies the prefix index. The block must not be on the
+ * free list, because n_cached counts hashed blocks there. */
 static void drop_hash(pi__block_pool *p, int32_t id)
 {
     int32_t *at = bucket_of(p, &p->block[id].key.hash);
     pi__assert(p->block[id].hashed);
     while (*at != id) {
-        pi__assert(*at >= 0); /* the block is in its bucket */
+        pi__assert(*at >= 0); /* block id is in its bucket */
         at = &p->block[*at].chain;
     }
     *at = p->block[id].chain;
@@ -67,7 +67,7 @@ static void drop_hash(pi__block_pool *p, int32_t id)
     if (p->index) pi__prefix_index_drop(p->index, p->group, &p->block[id].key.hash);
 }
 
-/* Takes the pool's arrays from the arena. If the arena has no memory, only adds up their bytes in a->used. */
+/* Takes the pool's arrays from arena a. If the arena has no memory, only adds up their bytes in a->used. */
 static void lay_out(pi__block_pool *p, int32_t n_blocks, int32_t block_size, pi__arena *a)
 {
     *p = (pi__block_pool) {.n_blocks = n_blocks, .block_size = block_size, .n_buckets = 16, .head = -1, .tail = -1};
@@ -196,7 +196,7 @@ void pi__block_pool_clear(pi__block_pool *p, const uint64_t *tenant)
         bool is_free = p->block[id].ref == 0;
         if (is_free) list_remove(p, id);
         drop_hash(p, id);
-        if (is_free) list_put(p, id, false); /* empty now: handed out next */
+        if (is_free) list_put(p, id, false); /* no hash any more: get_new returns it next */
     }
     p->n_evicted = evicted;
 }
@@ -208,7 +208,7 @@ pi__digest pi__block_hash_extend(const pi__digest *parent, const int32_t *tokens
 
 uint64_t pi__tenant_of(const char *salt) { return pi__block_root_of(salt).tenant; }
 
-/* Derives the tenant from the digest. */
+/* Returns the root with this digest; the tenant is the digest's first word. */
 static pi__block_root root_of(pi__digest hash) { return (pi__block_root) {hash, pi__digest_word(&hash)}; }
 
 pi__block_root pi__block_root_of(const char *salt)

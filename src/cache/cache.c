@@ -21,7 +21,7 @@ int32_t pi__cache_stride(const pi__group_spec *g, int32_t max_ctx)
     return g->state ? 0 : ceil_div(max_ctx, g->block_size);
 }
 
-/* Takes all arrays except the pools' from the arena. If the arena has no memory, only adds up their bytes in
+/* Takes all arrays except the pools' arrays from arena a. If the arena has no memory, only adds up their bytes in
  * a->used. */
 static void lay_out(pi__cache *c, const pi__group_spec *spec, int32_t n_groups, int32_t max_seqs, int32_t max_ctx,
                     pi__arena *a)
@@ -121,8 +121,8 @@ void pi__cache_start_variant(pi__cache *c, int32_t s, const pi__digest *variant)
     if (!pi__digest_none(variant)) *root = pi__hash_chain(PI__HASH_VARIANT, root, variant, sizeof *variant);
 }
 
-/* Extends the chained hashes to all full hash blocks of tokens[0..n). The hash depends on sparse or dense attention,
- * since the computed bytes differ. */
+/* Computes the missing chained hashes of row s for all full hash blocks of tokens[0..n). Blocks with sparse attention
+ * get other hashes than blocks with dense attention, since the computed bytes differ. */
 static void extend_hashes(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n)
 {
     pi__cache_seq *q = &c->seq[s];
@@ -150,7 +150,7 @@ static int32_t reusable(const pi__cache *c, int32_t s, int32_t n)
     return pi__span_cut(&c->seq[s].sparse, n / c->reuse_block * c->reuse_block);
 }
 
-/* Returns the longest reusable length n' <= n for which group g still has the blocks. */
+/* Returns the longest reusable prefix length <= n (tokens) for which group g still has the needed blocks; 0 = none. */
 static int32_t longest_in_group(const pi__cache *c, int32_t s, const pi__cache_group *g, const int32_t *tokens,
                                 int32_t n)
 {
@@ -161,9 +161,9 @@ static int32_t longest_in_group(const pi__cache *c, int32_t s, const pi__cache_g
         while (i < n / bs && find_block(c, s, g, tokens, i) >= 0) i++;
         return reusable(c, s, i * bs);
     }
-    /* Search from the right for a length such that the cache has the next token's complete window (or snapshot). A
-     * miss at block i excludes all lengths with block i in their window: continue with a length that ends at or
-     * before block i. */
+    /* Search downwards for a length such that the cache has the next token's complete window (or a snapshot). A miss at
+     * block i excludes all lengths with block i in their window: continue with the largest length that ends at or
+     * before the start of block i. */
     while (n > 0) {
         int32_t i = n / bs - 1, first = pi__group_first(&g->spec, n);
         while (i >= first && find_block(c, s, g, tokens, i) >= 0) i--;
@@ -190,10 +190,10 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
     extend_hashes(c, s, tokens, n);
     int32_t len = n - 1, before;
     *matched = 0;
-    do { /* each group may shorten the length, until all agree */
+    do { /* each group may shorten the length; repeat until all agree */
         before = len;
         for (int32_t i = 0; i < c->n_groups && len > 0; i++) {
-            /* Groups that need nothing of a prefix do not limit its length. */
+            /* Groups that need no block of a prefix (window 1) do not limit its length. */
             if (c->group[i].spec.window == 1 || !pi__cache_has(c, s, i)) continue;
             len = longest_in_group(c, s, &c->group[i], tokens, len);
             if (len > *matched) *matched = len;
@@ -209,7 +209,7 @@ int32_t pi__cache_match(pi__cache *c, int32_t s, const int32_t *tokens, int32_t 
             int32_t id = len ? find_block(c, s, g, tokens, len / g->spec.block_size - 1) : -1;
             q->snapshot[i] = id;
             if (id < 0) continue;
-            pi__block_touch(&g->pool, id); /* marks it as most recently used */
+            pi__block_touch(&g->pool, id); /* moves the snapshot to the tail of the free list: most recently used */
             pi__block_release(&g->pool, id);
             continue;
         }
@@ -241,7 +241,7 @@ int32_t pi__cache_common(const pi__cache *c, int32_t s, int32_t t)
 {
     const pi__digest *a = hashes_of(c, s), *b = hashes_of(c, t);
     int32_t lo = 0, hi = min_i32(c->seq[s].n_hashes, c->seq[t].n_hashes);
-    while (lo < hi) { /* hashes are chained: once they differ, all later ones do */
+    while (lo < hi) { /* hashes are chained: after the first difference, all later hashes differ too */
         int32_t mid = lo + (hi - lo) / 2;
         if (pi__digest_equal(&a[mid], &b[mid])) lo = mid + 1;
         else hi = mid;
@@ -261,7 +261,7 @@ bool pi__cache_reserve(pi__cache *c, int32_t s, int32_t n_tokens)
     for (int32_t i = 0; i < c->n_groups; i++) {
         pi__cache_group *g = &c->group[i];
         int32_t want = g->spec.state || !pi__cache_has(c, s, i) ? 0 : ceil_div(n_tokens, g->spec.block_size);
-        pi__assert(want <= g->stride); /* the table is large enough */
+        pi__assert(want <= g->stride); /* max_ctx of init covers the sequence */
         while (q->n_blocks[i] < want) row_of(g, s)[q->n_blocks[i]++] = pi__block_get_new(&g->pool);
     }
     return true;
@@ -273,7 +273,7 @@ static int32_t first_reuse(const pi__cache *c, const pi__group_spec *g, int32_t 
     return ceil_div((i + 1) * g->block_size, c->reuse_block) * c->reuse_block;
 }
 
-/* True if some reuse point at or after the end of block i has the block in its window. */
+/* Returns true if a reuse point at or after the end of block i has block i of group g in its window. */
 static bool is_seen(const pi__cache *c, int32_t s, const pi__group_spec *g, int32_t i)
 {
     for (int32_t n = first_reuse(c, g, i); c->reuse_point && pi__group_behind(g, g->window, n) <= i;
@@ -282,7 +282,7 @@ static bool is_seen(const pi__cache *c, int32_t s, const pi__group_spec *g, int3
     return false;
 }
 
-/* True if some reusable prefix needs block i of the group. */
+/* Returns true if a reusable prefix (a multiple of reuse_block tokens) needs block i of group g. */
 static bool is_needed(const pi__cache *c, const pi__group_spec *g, int32_t i)
 {
     return pi__group_behind(g, g->window, first_reuse(c, g, i)) <= i;
@@ -387,7 +387,7 @@ void pi__cache_release(pi__cache *c, int32_t s)
 
 void pi__cache_clear(pi__cache *c, const uint64_t *tenant)
 {
-    /* clears the complete index first, so that the removal of each block causes no event */
+    /* clears the index first, so that the listener gets one event instead of one per removed block */
     if (!tenant && c->index) pi__prefix_index_clear(c->index);
     for (int32_t i = 0; i < c->n_groups; i++) pi__block_pool_clear(&c->group[i].pool, tenant);
 }

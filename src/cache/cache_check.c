@@ -1,5 +1,5 @@
-/* Invariants of a cache: checks all promises of block_pool.h and cache.h from the outside; for tests, after each
- * operation. Memory: one count per block, freed before returning. The cache's thread. */
+/* Invariants of a cache: pi__cache_check verifies the invariants that block_pool.h and cache.h state; tests call it
+ * after each operation. Memory: one count per block, freed before returning. Threads: the cache's thread only. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -12,8 +12,8 @@ static int32_t bucket_at(const pi__block_pool *p, const pi__digest *hash)
     return p->bucket[pi__digest_word(hash) & (p->n_buckets - 1)];
 }
 
-/* Checks both directions of the free list, and its order: blocks without a hash or with low priority, then
- * prefixes. */
+/* Checks both directions of the free list, its counts, and its order: first blocks without a hash or with low priority,
+ * then cached prefixes. */
 static const char *check_free_list(const pi__block_pool *p)
 {
     int32_t n = 0, pinned_for_copy = 0, cached = 0, last = -1;
@@ -36,8 +36,8 @@ static const char *check_free_list(const pi__block_pool *p)
     return NULL;
 }
 
-/* Checks that every chain holds only hashed blocks of its bucket, and that every hashed block is found and is
- * unique. */
+/* Checks that every hash chain holds only hashed blocks of its bucket, and that pi__block_find finds every hashed block
+ * itself. */
 static const char *check_index(const pi__block_pool *p)
 {
     int32_t chained = 0, hashed = 0;
@@ -59,7 +59,7 @@ static const char *check_index(const pi__block_pool *p)
     return NULL;
 }
 
-/* Checks references and the counts derived from them. refs: expected references. */
+/* Checks reference counts and the counts derived from them. refs [n_blocks]: expected reference counts. */
 static const char *check_refs(const pi__block_pool *p, const int32_t *refs)
 {
     int32_t free = 0, shared = 0, written = 0;
@@ -83,7 +83,7 @@ const char *pi__block_pool_check(const pi__block_pool *p, const int32_t *refs)
     return bad ? bad : check_refs(p, refs);
 }
 
-/* Checks row s of group i; adds the references that it holds to refs. */
+/* Checks row s of group i; adds the references that the row holds to refs [n_blocks]. */
 static const char *check_row(const pi__cache *c, int32_t i, int32_t s, int32_t *refs)
 {
     const pi__cache_group *g = &c->group[i];

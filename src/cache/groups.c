@@ -1,4 +1,4 @@
-/* Which blocks of a sequence a group needs (see cache.h). No memory, any thread. */
+/* Computes the blocks of a sequence that a group needs (pi__group_* of cache.h). No memory, any thread. */
 #include "cache/cache.h"
 
 static int32_t ceil_div(int32_t a, int32_t b) { return (int32_t) (((int64_t) a + b - 1) / b); }
@@ -22,6 +22,6 @@ int32_t pi__group_need(const pi__group_spec *g, int32_t n_tokens, int32_t chunk)
     int32_t all = g->state ? 0 : ceil_div(n_tokens, g->block_size);
     if (!g->window) return all;
     int64_t span = (int64_t) pi__group_window(g) - 1 + chunk;
-    int64_t most = span / g->block_size + 2; /* a span of k tokens touches at most k/bs + 2 blocks */
+    int64_t most = span / g->block_size + 2; /* a range of k tokens touches at most k / block_size + 2 blocks */
     return most < all ? (int32_t) most : all;
 }

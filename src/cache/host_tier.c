@@ -20,7 +20,7 @@ typedef struct host_group {
     int32_t per_chunk;     /* slots per chunk */
     int32_t n_chunks;      /* chunks in total */
     atomic_int n_ready;    /* pinned chunks */
-    atomic_int wanted;     /* chunks requested; written with the lock held */
+    atomic_int wanted;     /* chunks requested so far; written with the lock held */
 } host_group;
 
 struct pi__host_tier {
@@ -28,9 +28,9 @@ struct pi__host_tier {
     host_group group[PI__HOST_MAX_GROUPS];
     char *region;          /* memory of all chunks */
     size_t region_size;    /* bytes */
-    atomic_bool full;      /* no more chunks can be pinned */
-    pthread_mutex_t lock;  /* guards wanted and closing, for the thread's wait */
-    pthread_cond_t wake;   /* the thread has work */
+    atomic_bool full;      /* pinning failed: no more chunks are pinned */
+    pthread_mutex_t lock;  /* guards wanted and closing, which the pinning thread waits for */
+    pthread_cond_t wake;   /* signals that wanted or closing changed */
     pthread_t thread;
     bool thread_started;
     bool closing;
@@ -38,7 +38,8 @@ struct pi__host_tier {
 
 static size_t page_size(void) { return (size_t) sysconf(_SC_PAGESIZE); }
 
-/* Computes the chunks of group i. Returns their bytes; 0 = the group keeps nothing, SIZE_MAX = overflow. */
+/* Sets the sizes of group i's chunks in g. Returns the bytes of all its chunks; 0 = the group has no slots, SIZE_MAX =
+ * overflow. */
 static size_t lay_out(host_group *g, const pi__host_config *c, int32_t i)
 {
     size_t page = page_size(), all;
@@ -71,7 +72,7 @@ size_t pi__host_lists(const pi__host_config *c)
 
 /* ------------------------------------------------------------------------------------------------------ the thread */
 
-/* Among the groups that requested more chunks, returns the one with the fewest pinned; NULL = none. */
+/* Returns the group with the fewest pinned chunks among the groups that requested more; NULL = no group did. */
 static host_group *next_to_grow(pi__host_tier *h)
 {
     host_group *best = NULL;
@@ -82,7 +83,7 @@ static host_group *next_to_grow(pi__host_tier *h)
     return best;
 }
 
-/* Pins the group's next chunk. If that fails, sets `full`: no chunk is pinned any more. */
+/* Pins the group's next chunk. On failure, sets h->full: no chunk is pinned from now on. */
 static void take_chunk(pi__host_tier *h, host_group *g)
 {
     if (h->config.pin(h->config.ud, g->base + (size_t) g->n_ready * g->chunk_bytes, g->chunk_bytes)) {
@@ -194,8 +195,8 @@ int32_t pi__host_take(pi__host_tier *h, int32_t group)
         int32_t id = pi__block_get_new(&g->pool);
         if (id < 0) return -1;
         int32_t chunk = id / g->per_chunk;
-        bool full = h->full; /* n_ready is final if full is set */
-        /* the next chunk will be needed soon */
+        bool full = h->full; /* read before n_ready: if full is set, n_ready no longer changes */
+        /* in the second half of a chunk: requests the next chunk in advance */
         if (id % g->per_chunk >= g->per_chunk / 2) want_chunks(h, g, chunk + 2);
         if (chunk < g->n_ready) return id;
         /* the chunk will never be pinned: keep the reference, so that the slot is not handed out again */

@@ -1,13 +1,15 @@
 /* The prefix index (see prefix_index.h).
  *
- * A node is a hash block; `have` has a bit for each group that holds the block that ends there. Derived from it:
+ * A node is a hash block of a prefix. node.have has a bit for each group that holds the block that ends with the node.
+ * Derived from it:
  *
- *     reach   all groups of full attention have all blocks up to here
- *     end     a request can reuse the prefix that ends here
+ *     reach   all groups of full attention have all blocks up to the node's end
+ *     end     a request can reuse the prefix that ends with the node
  *     n_live  number of live children; a node is live if it is an end or has a live child
  *
- * A block that is put or dropped can change `reach` of its descendants and `end` within a window after it. These can
- * change which of their ancestors are live. The listener knows the live nodes at multiples of reuse_block. */
+ * A block that is put or dropped can change `reach` of descendants, and `end` of nodes within a window after the block.
+ * These changes can make ancestors live or not live. The listener knows the live nodes that end at multiples of
+ * reuse_block. */
 #include "cache/prefix_index.h"
 
 #include <string.h>
@@ -16,18 +18,18 @@
 #include "base/assert.h"
 #include "base/error.h"
 
-enum { ROOT = 0, SLACK = 1024 /* nodes in addition to the nodes of the pools' blocks */ };
+enum { ROOT = 0, SLACK = 1024 /* nodes in addition to those of the pools' blocks */ };
 
 typedef struct node {
     pi__digest hash;       /* digest of the prefix that ends with the node */
-    int32_t parent;        /* node of the hash block before; -1 = root, or a free node */
+    int32_t parent;        /* node of the previous hash block; -1 = the root, or a free node */
     int32_t child;         /* first child, -1 = none */
-    int32_t prev, next;    /* siblings, -1 = none; next of a free node: the next free node */
+    int32_t prev, next;    /* siblings, -1 = none; in a free node, next = the next free node */
     int32_t chain;         /* next in the hash bucket, -1 = none */
-    int32_t depth;         /* hash blocks up to here, including this one */
+    int32_t depth;         /* hash blocks from the root to this node, including this node */
     int32_t n_live;        /* live children */
-    uint8_t have;          /* bit of each group that holds the block that ends here */
-    bool reach, end;       /* see above */
+    uint8_t have;          /* bit of each group that holds the block that ends with this node */
+    bool reach, end;       /* see the comment at the top of this file */
 } node;
 
 struct pi__prefix_index {
@@ -38,9 +40,9 @@ struct pi__prefix_index {
     node *node;            /* [n_nodes] node 0 is the empty prefix */
     int32_t *token;        /* [n_nodes, hash_block] */
     int32_t *bucket;       /* [n_buckets] first node of each hash chain, -1 = none */
-    int32_t *path;         /* [deepest] nodes that became live or stopped being live, for one event */
-    uint64_t *hash;        /* [deepest] hashes of these nodes, as reported */
-    int32_t *told;         /* [deepest * hash_block] tokens of these nodes */
+    int32_t *path;         /* [deepest] nodes that one change made live or not live, from a descendant up */
+    uint64_t *hash;        /* [deepest] hashes that an event reports */
+    int32_t *told;         /* [deepest * hash_block] tokens that an event reports */
     int32_t n_nodes, first_free, deepest;
     uint32_t n_buckets;    /* a power of two */
 };
@@ -137,7 +139,8 @@ static void unlink_node(pi__prefix_index *x, int32_t i)
     x->first_free = i;
 }
 
-/* Walks the subtree of `top` in preorder. Returns the node after i, -1 = end. below: i's children are visited, too. */
+/* Preorder walk of the subtree of `top`: returns the node after i, -1 = end. below: false = skips the descendants of
+ * i. */
 static int32_t walk(const pi__prefix_index *x, int32_t top, int32_t i, bool below)
 {
     if (below && x->node[i].child >= 0) return x->node[i].child;
@@ -145,12 +148,12 @@ static int32_t walk(const pi__prefix_index *x, int32_t top, int32_t i, bool belo
     return i == top ? -1 : x->node[i].next;
 }
 
-/* Frees nodes after a missing block of full attention: they are not reported. */
+/* Frees all nodes without `reach`: they follow a missing block of full attention, so they are not reported. */
 static void forget_unreached(pi__prefix_index *x)
 {
     for (int32_t i = x->n_nodes - 1; i > ROOT; i--) {
         if (x->node[i].parent < 0 || x->node[i].reach) continue;
-        while (x->node[i].child >= 0) { /* its descendants are not reached either: free leaves first */
+        while (x->node[i].child >= 0) { /* descendants have no `reach` either: frees leaves first */
             int32_t leaf = x->node[i].child;
             while (x->node[leaf].child >= 0) leaf = x->node[leaf].child;
             unlink_node(x, leaf);
@@ -205,7 +208,7 @@ void pi__prefix_index_path(pi__prefix_index *x, const pi__digest *hashes, const 
 
 /* ---------------------------------------------------------------------------------------------------------- events */
 
-/* Reports that the first n nodes of path became live; each is a child of the next one. */
+/* Reports that nodes path[0 .. n - 1] became live; path[k] is a child of path[k + 1]. */
 static void tell_stored(pi__prefix_index *x, int32_t n)
 {
     const int32_t H = x->cache->hash_block, R = x->cache->reuse_block / H;
@@ -249,7 +252,7 @@ static void set_end(pi__prefix_index *x, int32_t i, bool end)
     const bool was = is_live(&x->node[i]);
     x->node[i].end = end;
     if (is_live(&x->node[i]) == was) return;
-    for (; i != ROOT; i = x->node[i].parent) { /* liveness may change up to this ancestor */
+    for (; i != ROOT; i = x->node[i].parent) { /* walks up as long as the change makes a parent live or not live */
         node *p = &x->node[x->node[i].parent];
         const bool before = is_live(p);
         x->path[n++] = i;
@@ -262,7 +265,7 @@ static void set_end(pi__prefix_index *x, int32_t i, bool end)
 
 /* -------------------------------------------------------------------------------------------------- derived fields */
 
-/* True if group g has all blocks from pi__group_first to the node's end. */
+/* Returns true if group g has all blocks that a prefix ending with node n needs: from pi__group_first to its end. */
 static bool has_window(const pi__prefix_index *x, const node *n, int32_t g)
 {
     const pi__group_spec *spec = &x->cache->group[g].spec;
@@ -281,7 +284,7 @@ static void look_at_end(pi__prefix_index *x, int32_t i)
     set_end(x, i, end);
 }
 
-/* Updates derived fields after group g gained or lost the block that ends with node i. */
+/* Updates reach, end and n_live after group g gained or lost the block that ends with node i. */
 static void changed(pi__prefix_index *x, int32_t g, int32_t i)
 {
     const pi__group_spec *spec = &x->cache->group[g].spec;
@@ -292,7 +295,7 @@ static void changed(pi__prefix_index *x, int32_t g, int32_t i)
         node *n = &x->node[k];
         if (pi__group_is_full(spec)) {
             const bool reach = reaches(x, n);
-            below = reach != n->reach; /* `reach` of descendants depends on this node's */
+            below = reach != n->reach; /* descendants change only if `reach` of this node changed */
             n->reach = reach;
         } else below = tokens_of(x, n) < last;
         look_at_end(x, k);

@@ -1,9 +1,9 @@
 /* The disk tier: opening and closing, the calls of the step thread, and the tier's thread (see tier.h).
  *
  * One lock covers all shared state and is never held across a system call on a file. The caller of put writes the
- * image in the ring without the lock while its stage entry is not ready; after that the image belongs to the tier's
- * thread. Only that thread frees ring space, removes entries and ends loads. So entries that it has looked up stay
- * valid while it reads or writes without the lock. Memory: one region at open. */
+ * entry's image into the ring without the lock, while stage.ready is false. After that the image belongs to the tier's
+ * thread. Only the tier's thread frees ring space, removes entries and ends loads. So entries that it has looked up
+ * stay valid while it reads or writes files without the lock. Memory: one region at open. */
 #include "cache/tier.h"
 
 #include <errno.h>
@@ -52,15 +52,15 @@ static void free_load(pi__tier *t, int32_t slot)
     t->load_free = slot;
 }
 
-/* Removes the entry from the index, and its file. The entry counts towards the limit until its file is removed.
- * Unlocks meanwhile. */
+/* Removes the entry from the index, and its file if unlink_file is true. The entry counts towards the limit until its
+ * file is removed. Releases the lock while the file is removed. */
 static void remove_entry(pi__tier *t, int32_t slot, bool unlink_file)
 {
     if (unlink_file) {
         const pi__tier_entry *e = &t->index.entry[slot];
         char path[PI__TIER_PATH];
         pi__tier_path(path, &t->space[e->space], &e->name);
-        pi__tier_mark_cleared(&t->index, slot); /* it can no longer be found */
+        pi__tier_mark_cleared(&t->index, slot); /* pi__tier_find no longer returns the entry */
         pthread_mutex_unlock(&t->lock);
         (void) pi__tier_unlink(t->dir_fd, path, 0);
         pthread_mutex_lock(&t->lock);
@@ -68,8 +68,8 @@ static void remove_entry(pi__tier *t, int32_t slot, bool unlink_file)
     pi__tier_erase(&t->index, slot);
 }
 
-/* True if the entry was used since its last known use: by another process, or here during the check. Unlocks
- * meanwhile. */
+/* Returns true if the entry was used after entry.used: by another process (its file's time is later), or by this
+ * process during the check. Releases the lock while the file's time is read. */
 static bool used_again(pi__tier *t, int32_t slot)
 {
     const pi__tier_entry *e = &t->index.entry[slot];
@@ -88,7 +88,8 @@ static bool used_again(pi__tier *t, int32_t slot)
     return true;
 }
 
-/* Evicts files until the limit holds; staged entries are counted already. */
+/* Evicts the least recently used files until the limits on pages and entries hold. Staged entries already count towards
+ * the limits. */
 static void evict(pi__tier *t)
 {
     pi__tier_index *x = &t->index;
@@ -116,7 +117,7 @@ static void write_error(pi__tier *t, int e)
     pthread_mutex_lock(&t->lock);
 }
 
-/* Rescans the directory. The rescan covers all requests made before it begins. Unlocks meanwhile. */
+/* Rescans the directory, on behalf of all requests made so far. Releases the lock while files are read. */
 static void rescan(pi__tier *t)
 {
     const uint64_t number = t->rescans_begun = t->rescans_requested;
@@ -130,8 +131,8 @@ static void rescan(pi__tier *t)
     pthread_mutex_lock(&t->lock);
 }
 
-/* Writes the oldest staged entry. Drops it if the tier is no longer writable, closing takes too long, or it was
- * cleared. */
+/* Writes the oldest staged entry to its file. Drops the entry if the tier is not writable, if it was cleared, or if
+ * late is true (close_ms has passed). */
 static void write_staged(pi__tier *t, bool late)
 {
     pi__tier_stage *s = &t->stage[t->stage_first];
@@ -163,7 +164,7 @@ static void write_staged(pi__tier *t, bool late)
     }
 }
 
-/* Loads an entry from its image in the ring: it has no file yet. */
+/* Loads a staged entry from its image in the ring; its file does not exist yet. */
 static pi__tier_result copy_staged(const char *image, const pi__tier_entry_id *w, void *dst)
 {
     if (!pi__tier_same_entry(image, w)) return PI__TIER_MISS;
@@ -185,7 +186,7 @@ static void damaged(pi__tier *t, int32_t entry)
     pthread_mutex_lock(&t->lock);
 }
 
-/* Executes the load of this slot. Returns true on a hit. Unlocks meanwhile. */
+/* Executes the load in this slot. Returns true on a hit. Releases the lock while the entry is read. */
 static bool read_entry(pi__tier *t, int32_t slot)
 {
     const pi__tier_load_slot *l = &t->load[slot];
@@ -227,7 +228,7 @@ static void serve_load(pi__tier *t)
     pthread_mutex_lock(&t->lock);
 }
 
-/* Writes the time of one dirty entry to its file, or removes the file of a cleared entry. */
+/* Writes the time of last use of one dirty entry to its file, or removes the file of a cleared entry. */
 static void flush_one(pi__tier *t)
 {
     int32_t slot = t->index.list[PI__TIER_DIRTY].tail;
@@ -256,8 +257,8 @@ static void wait_for_work(pi__tier *t)
     pthread_cond_timedwait(&t->work, &t->lock, &until);
 }
 
-/* Loads precede writes, since requests wait for them. Removal of cleared entries precedes both, so that a new entry
- * is not mistaken for an old one. A cleared entry that is still staged is not on the DIRTY list: write_staged drops
+/* Loads precede writes, since requests wait for loads. Removal of cleared entries precedes both, so that a new file
+ * with the same name is not removed. A cleared entry that is still staged is not on the DIRTY list: write_staged drops
  * it. */
 static void *tier_thread(void *arg)
 {
@@ -280,7 +281,7 @@ static void *tier_thread(void *arg)
 }
 
 /* -------------------------------------------------------------------------------------------------- open and close */
-/* Checks the configuration and sets defaults. */
+/* Checks the configuration and replaces zeros by defaults. */
 static int check_config(pi__tier_config *c, pi_error *err)
 {
     if (!c->dir || !c->dir[0]) return pi__fail(err, PI_EINVAL,
@@ -297,8 +298,8 @@ static int check_config(pi__tier_config *c, pi_error *err)
     return PI_OK;
 }
 
-/* Takes t's arrays from the arena. If the arena has no memory, only adds up their bytes in a->used. The ring is last:
- * often only its first bytes are used. */
+/* Takes t's arrays from arena a. If the arena has no memory, only adds up their bytes in a->used. The ring is last,
+ * because often only its first pages are touched. */
 static void lay_out(pi__tier *t, pi__arena *a)
 {
     const pi__tier_config *c = &t->config;
@@ -332,11 +333,11 @@ size_t pi__tier_memory(const pi__tier_config *config)
 
 static bool start_thread(pi__tier *t) { return t->thread_started = pi__thread_start(&t->thread, tier_thread, t); }
 
-/* True for errors of a full disk: the directory is usable for reading. */
+/* Returns true if errno value e means a full disk: the directory can still be read. */
 static bool is_full(int e) { return e == ENOSPC || e == EDQUOT || e == EFBIG; }
 
-/* Checks that files can be written. A full disk is no error: *full is set. Then the caller calls it again after the
- * scan, which removes files over the limit (scanned true): a disk that is still full makes the tier read-only. */
+/* Checks that files can be written. A full disk is no error: *full is set. The caller then repeats the check after the
+ * scan (scanned true), which removes files over the limit. If the disk is still full, the tier becomes read-only. */
 static int probe(pi__tier *t, bool scanned, bool *full, pi_error *err)
 {
     *full = false;
@@ -352,8 +353,8 @@ static int probe(pi__tier *t, bool scanned, bool *full, pi_error *err)
     return PI_OK;
 }
 
-/* Returns the fingerprint of this model's folder. It also depends on the key, if there is one: files that are written
- * without the key are in another folder. */
+/* Returns the fingerprint of this model's folder. With a key, the fingerprint also depends on the key: files written
+ * with another key, or without one, are in another folder. */
 static pi__digest space_of(const pi__tier *t)
 {
     static const char what[] = "prefix directory";
@@ -476,8 +477,8 @@ bool pi__tier_rescanned(pi__tier *t, uint64_t n)
     return done;
 }
 
-/* Marks an entry as used. Signals the thread if the entry becomes the first dirty one: until then the thread waits
- * without a timeout. */
+/* Marks an entry as used. Signals the tier's thread if this is the first dirty entry: without dirty entries the thread
+ * waits without a timeout. */
 static void use(pi__tier *t, int32_t entry)
 {
     bool was_dirty = t->index.list[PI__TIER_DIRTY].tail != 0;
@@ -493,8 +494,9 @@ void pi__tier_touch(pi__tier *t, const pi__digest *hash, int32_t group)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Returns the ring offset for an image of `size` bytes; SIZE_MAX = no free range is large enough. Images are not split
- * and lie in the order of stage, so the used space is one range, or two if it wraps around. */
+/* Returns the ring offset for an image of `size` bytes; SIZE_MAX = no free range is large enough. An image is
+ * contiguous, and images are in the order of t->stage. So the used space is one range, or two ranges if it wraps
+ * around. */
 static size_t find_room(const pi__tier *t, size_t size)
 {
     size_t all = t->config.staging_bytes;

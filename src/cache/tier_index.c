@@ -1,7 +1,8 @@
 /* The index of the disk tier (see tier_impl.h): a hash table of entries and two lists through them.
  *
  *   LRU     every entry, most recently used first; eviction starts at the tail.
- *   DIRTY   entries with a time of last use that is not yet written to their file, or with a file to remove.
+ *   DIRTY   entries with a time of last use that is not yet written to their file, and cleared
+ *           entries with a file to remove.
  *
  * Memory: arrays of the tier. The caller holds the tier's lock. */
 #include <string.h>
@@ -28,7 +29,8 @@ static void list_push(pi__tier_index *x, int which, int32_t slot)
     x->list[which].head = slot;
 }
 
-/* The key is a hash already and needs no further mixing. */
+/* Returns the hash bucket of an entry. The digest is uniformly distributed, so its first word is used without
+ * mixing. */
 static int32_t *bucket_of(const pi__tier_index *x, const pi__digest *hash, int32_t group)
 {
     return &x->bucket[(pi__digest_word(hash) + (uint32_t) group * 0x9E3779B9u) & (x->n_buckets - 1)];
@@ -59,7 +61,7 @@ int32_t pi__tier_add(pi__tier_index *x, int32_t space, const pi__tier_name *name
     return slot;
 }
 
-/* Removes the entry from the hash table. */
+/* Removes the entry from the hash table, so that pi__tier_find no longer returns it. */
 static void hide(pi__tier_index *x, int32_t slot)
 {
     const pi__tier_entry *e = &x->entry[slot];

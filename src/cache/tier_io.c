@@ -1,6 +1,6 @@
-/* Names and files of the disk tier (the format is in tier.h): writes or reads one entry.
+/* Names and files of the disk tier (format: tier.h). Each function writes, reads or changes one file.
  *
- * All data from a file is checked before use. The file name is not trusted: the header repeats the entry's identity.
+ * All data from a file is checked before use. The file name is not trusted: the identity in the header is compared.
  * Allocates nothing. Threads: the tier's thread, and the thread in pi__tier_open. */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +46,7 @@ void pi__tier_path(char path[PI__TIER_PATH], const pi__digest *fp, const pi__tie
     snprintf(path + n, PI__TIER_PATH - n, "/%s-%016" PRIx64 "-%" PRIx32, hex, name->tenant, (uint32_t) name->group);
 }
 
-/* Parses n lower-case hexadecimal digits. */
+/* Parses n lower-case hexadecimal digits at s. Returns false for other characters. */
 static bool parse_hex(const char *s, size_t n, uint64_t *out)
 {
     uint64_t v = 0;
@@ -62,7 +62,7 @@ static bool parse_hex(const char *s, size_t n, uint64_t *out)
 
 bool pi__tier_parse_entry(const char *text, pi__tier_name *name)
 {
-    enum { TENANT = PI__DIGEST_HEX, GROUP = TENANT + 17 }; /* offsets of their digits */
+    enum { TENANT = PI__DIGEST_HEX, GROUP = TENANT + 17 }; /* offsets of the digits of tenant and group in the name */
     uint64_t group;
     const size_t n = strlen(text);
     if (n <= GROUP || n > GROUP + 8 || text[TENANT - 1] != '-' || text[GROUP - 1] != '-') return false;
@@ -153,7 +153,7 @@ static bool write_all(int fd, const char *p, size_t n)
     return true;
 }
 
-/* Creates the missing parents of path. False with errno. */
+/* Creates the missing parents of path. Returns false and sets errno on failure. */
 static bool make_parents(const char *path)
 {
     char part[4096];
@@ -177,9 +177,9 @@ static void close_keeping_errno(int fd)
     errno = e;
 }
 
-/* Opens the folder of path below dir_fd, for calls that take a folder and a name; *name points into path. Does not
- * follow symbolic links: other users with write access could point them anywhere. make: creates missing folders.
- * Returns -1 with errno. */
+/* Opens the folder that contains `path` below dir_fd; *name = the last component, inside path. Symbolic links are not
+ * followed, because other users with write access could point them anywhere. make: true = creates missing folders.
+ * Returns -1 and sets errno on failure. */
 static int open_folder(int dir_fd, const char *path, bool make, const char **name)
 {
     enum { FLAGS = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC };
@@ -197,8 +197,9 @@ static int open_folder(int dir_fd, const char *path, bool make, const char **nam
     return fd;
 }
 
-/* Creates a locked temporary file in the folder; temp becomes its name. Returns -1 with errno. The lock shows other
- * processes that its writer is alive; on file systems without locks, temporary files are removed by age. */
+/* Creates a locked temporary file in the folder and stores its name in temp. Returns its descriptor; -1 and errno on
+ * failure. The lock shows other processes that the writer is alive; on file systems without locks, temporary files are
+ * removed by age. */
 static int make_temp(int folder, char temp[PI__TIER_PATH])
 {
     int fd = -1;
@@ -213,8 +214,8 @@ static int make_temp(int folder, char temp[PI__TIER_PATH])
     return fd;
 }
 
-/* Classifies a write error. Transient: out of descriptors or memory; another process emptied the directory during the
- * write, or created something that is not a file at this path. */
+/* Returns PASSING or FAILED for the write error in errno. Transient errors: no descriptors or memory left; another
+ * process emptied the directory during the write, or created something other than a file at this path. */
 static pi__tier_result write_failed(void)
 {
     switch (errno) {
@@ -275,7 +276,7 @@ DIR *pi__tier_read_dir(int dir_fd, const char *path)
     return d;
 }
 
-/* Writes the image, sums included, as `name` in the folder. */
+/* Writes the image, including its sums, to file `name` in the folder: a temporary file, then a rename. */
 static pi__tier_result write_into(int folder, const char *name, const char *image, size_t size, int64_t used)
 {
     char temp[PI__TIER_PATH];
@@ -381,7 +382,7 @@ static pi__tier_result read_open(int fd, const pi__mac_key *key, const pi__tier_
     if (memcmp(h.magic, magic, sizeof magic) || h.version != VERSION || h.n_tokens < 0 || h.n_bytes > SIZE_MAX / 4 ||
         (uint64_t) st.st_size != pi__tier_file_size(h.n_tokens, (size_t) h.n_bytes)) return PI__TIER_DAMAGED;
     size_t size = pi__tier_head_size(h.n_tokens);
-    if (size > head_bytes) return PI__TIER_MISS; /* more tokens than any load can request */
+    if (size > head_bytes) return PI__TIER_MISS; /* the file has more tokens than any load can request */
     if (!read_all(fd, head + sizeof h, size - sizeof h, sizeof h)) return PI__TIER_DAMAGED;
     sum = sum_head(key, head, size);
     if (!pi__mac_equal(&sum, &h.head_sum) || !pi__digest_equal(&h.fingerprint, &w->fingerprint) ||

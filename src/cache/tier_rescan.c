@@ -1,13 +1,12 @@
-/* Rescan of the disk tier's directory: finds files that other processes wrote or removed since the last read
- * (tier.h).
+/* Rescan of the disk tier's directory: finds files that other processes wrote or removed since the last scan (tier.h).
  *
- * The time of a shard's folder changes with every file that is added or removed. A folder is not read again if its
- * time is unchanged since the last rescan. Exception: that time was first seen so shortly before the last rescan that
- * its resolution could hide a change. Clocks of other machines are not compared.
+ * The time of a shard's folder changes with every file that is added or removed. A folder is not read again if its time
+ * is unchanged since the last rescan. Exception: the time was first seen less than SETTLED_MS before the last rescan,
+ * so a later change could have the same time. Clocks of other machines are not compared.
  *
- * In the other folders all names are read: new names are added, entries without a name are erased. Memory: a list of
- * names, freed before returning. If it cannot be allocated, or a folder cannot be read, the index stays unchanged.
- * Tier's thread; the lock is released while files are read. */
+ * In all other folders the names are read: files without an entry are added to the index, entries without a file are
+ * erased. Memory: a list of names, freed before returning. If the list cannot be allocated, or a folder cannot be read,
+ * the entries of that shard stay unchanged. Tier's thread; the lock is released while files are read. */
 #include <errno.h>
 #include <sys/stat.h>
 
@@ -21,7 +20,8 @@ typedef struct names {
     size_t n, cap;
 } names;
 
-/* Reads all names of a shard that may have changed. False = unchanged, or it cannot be read. */
+/* Reads all names of a shard's folder into out. Returns false if the folder is unchanged or cannot be read. A missing
+ * folder is an empty list. */
 static bool read_shard(pi__tier *t, uint32_t shard, names *out)
 {
     char path[PI__TIER_PATH];
@@ -50,12 +50,12 @@ static bool read_shard(pi__tier *t, uint32_t shard, names *out)
         if (ok) out->list[out->n++] = f;
     }
     closedir(d);
-    if (!ok) t->shard[shard].time = 0; /* read again in the next rescan */
+    if (!ok) t->shard[shard].time = 0; /* forces a read in the next rescan */
     return ok;
 }
 
-/* Adds a file that is not in the index. Not if a clear came meanwhile: its file may be removed soon. Call with the
- * lock held. */
+/* Adds a file that is not in the index. Skips the file if a clear came during the check, because the file may be
+ * removed soon. Call with the lock held; releases it while the file's size is read. */
 static void add(pi__tier *t, const pi__tier_name *f)
 {
     const uint64_t n_clears = t->n_clears;
@@ -66,13 +66,13 @@ static void add(pi__tier *t, const pi__tier_name *f)
     pthread_mutex_unlock(&t->lock);
     pi__tier_result rc = pi__tier_stat(t->dir_fd, path, &pages, &used);
     pthread_mutex_lock(&t->lock);
-    /* or if a put has added the entry meanwhile */
+    /* the last condition: a put added the entry while the lock was released */
     if (rc || t->n_clears != n_clears || pi__tier_find(&t->index, &f->hash, f->group)) return;
     int32_t slot = pi__tier_add(&t->index, 0, f, pages, used);
     if (slot) t->index.entry[slot].seen = true;
 }
 
-/* Marks entries that have a file as seen and adds new files. Call with the lock held. */
+/* Marks the entries of the listed files as seen, and adds files without an entry. Call with the lock held. */
 static void compare(pi__tier *t, const names *files)
 {
     for (size_t i = 0; i < files->n; i++) {
@@ -82,7 +82,7 @@ static void compare(pi__tier *t, const names *files)
     }
 }
 
-/* Erases unseen entries of the shards that were read: their files no longer exist. */
+/* Erases entries of the shards in read[] that were not seen: their files no longer exist. */
 static void erase_unseen(pi__tier *t, const bool read[PI__TIER_SHARDS])
 {
     pi__tier_index *x = &t->index;

@@ -1,8 +1,8 @@
 /* Builds the index of the disk tier from its directory, at open (see tier_impl.h).
  *
- * All names are collected first, of this model and of others. Then the most recently used ones are kept up to the
- * limit; the rest is removed. Memory: one list, freed before returning, and the table of fingerprints, which belongs
- * to the tier. Runs before the tier's thread starts. */
+ * First, the files of this model and of other models are collected. Then the most recently used files up to the limit
+ * become entries of the index; the other files are removed. Memory: one list, freed before returning, and the table of
+ * fingerprints, which belongs to the tier. Runs before the tier's thread starts. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,14 +28,15 @@ typedef struct scan {
     pi__tier *t;
     found *list;
     size_t n, cap;
-    int64_t now;  /* ns; files with a later time count as used now, and their modification time is corrected */
+    /* ns since 1970; files with a later time count as used now, and their modification time is corrected later */
+    int64_t now;
 } scan;
 
 enum { EMPTY_SECONDS = 60, STRAY_SECONDS = 3600 }; /* see sweep */
 
-/* Removes a temporary file if its writer is dead: its lock is free, or the file is so old that locks cannot be
- * working. A writer locks its file before writing the first byte. So an empty file may be about to be locked; it is
- * kept until it has been empty for EMPTY_SECONDS. */
+/* Removes temporary file `name` if its writer is dead: its lock is free, or the file is older than STRAY_SECONDS (locks
+ * may not work on this file system). A writer locks its file before the first byte. So an empty file may be about to be
+ * locked, and is kept for EMPTY_SECONDS. */
 static void sweep(int dir_fd, const char *name, int64_t now)
 {
     struct stat st;
@@ -49,7 +50,7 @@ static void sweep(int dir_fd, const char *name, int64_t now)
     (void) close(fd);
 }
 
-/* Collects the files of a shard and removes stale temporary files. False = out of memory. */
+/* Appends the files of a shard to s->list and removes stale temporary files. Returns false if out of memory. */
 static bool scan_shard(scan *s, int32_t space, uint32_t shard)
 {
     char path[PI__TIER_PATH];
@@ -77,7 +78,8 @@ static bool scan_space(scan *s, int32_t space)
     for (uint32_t shard = 0; shard < PI__TIER_SHARDS; shard++)
         if (!scan_shard(s, space, shard)) return false;
     if (space == 0) return true;
-    for (uint32_t shard = 0; shard < PI__TIER_SHARDS; shard++) { /* another model's folders: removed only if empty */
+    /* another model's folders: AT_REMOVEDIR removes them only if they are empty */
+    for (uint32_t shard = 0; shard < PI__TIER_SHARDS; shard++) {
         pi__tier_shard_path(path, &s->t->space[space], shard);
         (void) pi__tier_unlink(s->t->dir_fd, path, AT_REMOVEDIR);
     }
@@ -104,7 +106,7 @@ static int find_spaces(pi__tier *t, pi_error *err)
     return rc;
 }
 
-/* Sorts the most recently used file first. */
+/* Order for qsort: the most recently used file first; equal times by hash and group. */
 static int compare(const void *a, const void *b)
 {
     const found *x = a, *y = b;
@@ -131,7 +133,8 @@ int pi__tier_scan(pi__tier *t, pi_error *err)
         pi__tier_path(path, &t->space[s.list[i].space], &s.list[i].name);
         if (pi__tier_unlink(t->dir_fd, path, 0)) t->stats.evicted++;
     }
-    for (size_t i = keep; i-- > 0;) { /* the entry added last counts as most recently used */
+    /* adds the oldest file first, because the entry added last is the most recently used */
+    for (size_t i = keep; i-- > 0;) {
         const found *f = &s.list[i];
         int32_t slot = pi__tier_add(&t->index, f->space, &f->name, f->pages, f->used);
         if (f->future) pi__tier_set_dirty(&t->index, slot, true);

@@ -1,16 +1,16 @@
-/* The types that keys and values are cached in, one per row of this table. The options, the CPU's attention and
- * the device's attention are generated from it. C and C++.
+/* The types of cached keys and values, one per row of table PI__CACHE_TYPES. The options, the CPU's attention and the
+ * device's attention are generated from the table. C and C++.
  *
- * To add a type, add a row, with a format of weight_formats.h or of caches only (below). Then add its conversions:
- * put_<fn>, get_<fn>, load_k_<fn> and load_v_<fn> in backend/cpu/attention_kernels.h, cache_put_<fn> and
+ * To add a type, add a row, with a format of weight_formats.h or of enum pi__cache_format below. Then add its
+ * conversions: put_<fn>, get_<fn>, load_k_<fn> and load_v_<fn> in backend/cpu/attention_kernels.h, cache_put_<fn> and
  * cache_get8_<fn> in kernels/cache.cuh. Neither file compiles without them.
  *
  * type     PI__<type>
  * fn       suffix of the functions, and name in the options
- * side     bytes per 32 values that are not codes, as 2-byte words in the order of the file: the scale (f16); the
+ * side     bytes per 32 values besides the codes, as 2-byte words in this order: the scale (f16); the
  *          minimum (f16), if any; the fifth bits of the codes, 16 per word, if any
  * minimum  1 = values are code * scale + minimum
- * split    1 = on devices a value is the sum of two f16 (hi + lo)
+ * split    1 = device kernels split a value into the sum of two f16 (hi + lo)
  * rotated  1 = values are cached rotated, see cache_rotation.h */
 #ifndef PI__CACHE_TYPES_H
 #define PI__CACHE_TYPES_H
@@ -34,10 +34,10 @@
     X(TQ4_0,  tq4_0,  2, 0, 0, 1) \
     X(TQ3_0,  tq3_0,  2, 0, 0, 1)
 
-/* Formats of caches only; no tensor in a file has them. 32 values have a scale (f16) and codes: indices into a
- * table of cache_rotation.h. TQ4_0: code i is in the low nibble of byte i, code i + 16 in the high nibble. TQ3_0:
- * 32 codes of 3 bits, code i starts at bit 3 i (bit b is bit b % 8 of byte b / 8); in tiles of the CPU's K, the
- * codes are 4-byte words. */
+/* Formats that only caches use; no tensor in a file has them. 32 values have a scale (f16) and codes: indices into a
+ * table of cache_rotation.h. TQ4_0: code i is in the low nibble of byte i, code i + 16 in the high nibble. TQ3_0: 32
+ * codes of 3 bits, code i starts at bit 3 i (bit b is bit b % 8 of byte b / 8); in K tiles of the CPU, the codes of a
+ * key are three 4-byte words. */
 enum pi__cache_format { PI__TQ4_0 = PI__N_TYPES, PI__TQ3_0 };
 enum { PI__BLOCK_TQ4_0 = 32, PI__SIZE_TQ4_0 = 18, PI__BLOCK_TQ3_0 = 32, PI__SIZE_TQ3_0 = 14 };
 
@@ -46,7 +46,8 @@ enum { PI__BLOCK_TQ4_0 = 32, PI__SIZE_TQ4_0 = 18, PI__BLOCK_TQ3_0 = 32, PI__SIZE
 #define PI__CACHE_TYPE_WORD(type, fn, ...) "|" #fn
 #define PI__CACHE_TYPE_WORDS PI__CACHE_TYPES(PI__CACHE_TYPE_WORD)
 
-/* PI__KV_F32 and so on, from 0. Per 32 values: PI__KV_SIDE_F32 bytes of side data, PI__KV_CODES_F32 bytes of codes. */
+/* PI__KV_F32, PI__KV_F16, ...: index of each cache type, from 0. For each type, 32 values have PI__KV_SIDE_<type> bytes
+ * of side data and PI__KV_CODES_<type> bytes of codes. */
 enum pi__kv_index {
 #define PI__ROW(type, ...) PI__KV_##type,
     PI__CACHE_TYPES(PI__ROW)
@@ -95,7 +96,8 @@ static inline const char *pi__kv_name(int32_t type)
     }
 }
 
-/* Returns the number of values that share a scale (a group); a row must be a multiple of it. 0 = not a cache type. */
+/* Returns the number of values that share a scale (a group); the length of a row must be a multiple of it. Returns 0 if
+ * type is not a cache type. */
 PI__CONSTANT int32_t pi__kv_group(int32_t type)
 {
     switch (type) {
@@ -106,7 +108,7 @@ PI__CONSTANT int32_t pi__kv_group(int32_t type)
     }
 }
 
-/* Returns the bytes of a cached row of n values. */
+/* Returns the bytes of a cached row of n values; 0 if type is not a cache type. */
 PI__CONSTANT size_t pi__kv_row_size(int32_t type, int64_t n)
 {
     switch (type) {

@@ -1,5 +1,5 @@
-/* The integer codes of block formats, for backends that compute with them. A code times the scale is the value
- * before the format's offset is subtracted. Pure functions, no memory, any thread. */
+/* The unsigned integer codes of block formats, for backends that multiply codes. value = scale * (code - offset), or
+ * scale * code + minimum. Entry point: pi__block_codes. Pure functions, no memory, any thread. */
 #include "formats/formats_impl.h"
 
 static uint64_t load64(const uint8_t *p)
@@ -21,18 +21,18 @@ static void nibbles(const uint8_t *qs, uint8_t *c)
 static void nibbles_fifth(const uint8_t *qs, uint32_t qh, uint8_t *c)
 {
     nibbles(qs, c);
-    for (int i = 0; i < 32; i += 4) /* moves four bits of qh to a byte each */
+    for (int i = 0; i < 32; i += 4) /* moves bits i..i + 3 of qh to bit 4 of bytes i..i + 3 */
         pi__store32(c + i, pi__load32(c + i) | ((qh >> i & 15) * 0x00204081u & 0x01010101u) << 4);
 }
 
-/* Writes base-3 digit i of each of n bytes at p to c. A byte holds up to five digits, as a fraction of 256. */
+/* c[k] = base-3 digit i (0 = first) of byte p[k], for n bytes. A byte holds up to five digits, as a fraction of 256. */
 static void digits(const uint8_t *p, int n, int i, uint8_t *c)
 {
     static const uint8_t power[5] = {1, 3, 9, 27, 81};
     for (int k = 0; k < n; k++) c[k] = (uint8_t) ((p[k] * power[i] & 0xff) * 3 >> 8);
 }
 
-/* codes_NAME for format NAME: writes the 32 codes of block j of the (super-)block at p. */
+/* codes_NAME for format NAME: c[0 .. 31] = codes of values 32 j to 32 j + 31 of the (super-)block at p. */
 #define CODES(name) static void codes_##name(const uint8_t *p, int j, uint8_t *c)
 
 CODES(q8_0)
@@ -46,7 +46,7 @@ CODES(q4_1) { (void) j; nibbles(p + 4, c); }
 CODES(q5_0) { (void) j; nibbles_fifth(p + 6, pi__load32(p + 2), c); }
 CODES(q5_1) { (void) j; nibbles_fifth(p + 8, pi__load32(p + 4), c); }
 CODES(mxfp4) { (void) j; nibbles(p + 1, c); }
-CODES(nvfp4) /* halves of 16 columns in 8 bytes each */
+CODES(nvfp4) /* each half (16 values) is 8 bytes: values 0..7 in the low nibbles, 8..15 in the high nibbles */
 {
     for (int h = 0; h < 2; h++) {
         const uint64_t q = load64(p + 4 + 16 * j + 8 * h), low = 0x0f0f0f0f0f0f0f0fu;
@@ -79,7 +79,7 @@ CODES(q6_k)
         c[i] = (uint8_t) ((ql[i] >> (j & 2 ? 4 : 0) & 15) | (qh[i] >> 2 * (j & 3) & 3) << 4);
 }
 CODES(iq4_xs) { nibbles(p + 8 + 16 * j, c); }
-CODES(tq1_0) /* 32 bytes have 160 digits, 16 bytes 80, 4 bytes 16 */
+CODES(tq1_0) /* bytes 0..31 hold values 0..159, bytes 32..47 values 160..239, bytes 48..51 values 240..255 */
 {
     if (j < 5) {
         digits(p, 32, j, c);

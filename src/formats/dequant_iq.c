@@ -1,10 +1,12 @@
-/* Readers of the IQ formats, with codes that are points of a codebook (iq_tables.h), and of the ternary formats.
+/* Readers of the IQ formats (codes are points of a codebook, iq_tables.h; IQ4_XS: indices into 16 values) and of the
+ * ternary formats. Above each reader: the layout of a block in the file.
  *
  * Products and sums are in the reference's order, one rounding each. No memory, no state. */
 #include "formats/formats_impl.h"
 #include "formats/iq_tables.h"
 
-/* dst[i] = +-d * point[i] for 8 unsigned values; signs: bit i set negates value i. */
+/* dst[i] = d * point[i] for 8 values; point: 8 unsigned bytes, lowest first. Bit i of signs set = value i is
+ * negated. */
 static void put8(float *dst, float d, uint64_t point, uint8_t signs)
 {
     for (int i = 0; i < 8; i++) {
@@ -13,13 +15,14 @@ static void put8(float *dst, float d, uint64_t point, uint8_t signs)
     }
 }
 
-/* As put8, for two points of 4 values. */
+/* Like put8, for two points of 4 bytes each: point0 = values 0..3, point1 = values 4..7. */
 static void put4x2(float *dst, float d, uint32_t point0, uint32_t point1, uint8_t signs)
 {
     put8(dst, d, (uint64_t) point1 << 32 | point0, signs);
 }
 
-/* IQ2_XXS: half d, then for each 32 values: 4 indices (a byte each) and a word of 4 x 7 signs and a scale on top */
+/* IQ2_XXS: half d, then for each 32 values: 4 indices (a byte each) and a word: 4 x 7 sign bits, a scale in the top 4
+ * bits */
 void pi__read_iq2_xxs(const uint8_t *src, float *dst, int64_t n_blocks)
 {
     for (; n_blocks > 0; n_blocks--, src += 66) {
@@ -35,7 +38,7 @@ void pi__read_iq2_xxs(const uint8_t *src, float *dst, int64_t n_blocks)
     }
 }
 
-/* IQ2_XS: half d, 32 halfwords (9 bits of index, 7 of signs), 16 scales of 4 bits */
+/* IQ2_XS: half d, 32 halfwords (9 bits of index, then 7 sign bits), 16 scales of 4 bits */
 void pi__read_iq2_xs(const uint8_t *src, float *dst, int64_t n_blocks)
 {
     for (; n_blocks > 0; n_blocks--, src += 74) {
@@ -61,7 +64,7 @@ void pi__read_iq2_s(const uint8_t *src, float *dst, int64_t n_blocks)
     }
 }
 
-/* IQ3_XXS: half d, indices[64], then for each 32 values a word of 4 x 7 signs and a scale on top */
+/* IQ3_XXS: half d, index bytes[64], then for each 32 values a word: 4 x 7 sign bits, a scale in the top 4 bits */
 void pi__read_iq3_xxs(const uint8_t *src, float *dst, int64_t n_blocks)
 {
     for (; n_blocks > 0; n_blocks--, src += 98) {
@@ -91,7 +94,7 @@ void pi__read_iq3_s(const uint8_t *src, float *dst, int64_t n_blocks)
     }
 }
 
-/* dst[i] = scale * (point[i] + delta), 8 values of -1, 0, 1 */
+/* dst[i] = scale * (point[i] + delta) for the 8 values (-1, 0 or 1) of IQ1 point `code`; delta: 1/8 or -1/8. */
 static void put_ternary(float *dst, float scale, uint16_t code, float delta)
 {
     uint64_t point = pi__iq1_point(code);
@@ -129,7 +132,7 @@ void pi__read_iq1_m(const uint8_t *src, float *dst, int64_t n_blocks)
     }
 }
 
-/* IQ4_XS: half d, 8 x 2 high scale bits, 8 x 4 low ones, q[128] in groups of 32 as in IQ4_NL */
+/* IQ4_XS: half d, 8 x 2 high scale bits, 8 x 4 low scale bits, q[128]: for each 32 values 16 bytes as in IQ4_NL */
 void pi__read_iq4_xs(const uint8_t *src, float *dst, int64_t n_blocks)
 {
     for (; n_blocks > 0; n_blocks--, src += 136) {
@@ -147,8 +150,9 @@ void pi__read_iq4_xs(const uint8_t *src, float *dst, int64_t n_blocks)
     }
 }
 
-/* Writes digits 0..n_digits - 1 of the n bytes at q. A byte holds 5 ternary digits as a fixed-point fraction of
- * 256. Multiplying by 3^k drops the first k digits; the next digit is the integer part of 3 times the rest. */
+/* Writes d * (digit - 1) for base-3 digits 0..n_digits - 1 of the n bytes at q to dst, ordered [digit][byte]. A byte
+ * holds up to 5 digits as a fraction of 256. Multiplying by 3^k modulo 256 drops the first k digits; the next digit is
+ * the integer part of 3 times the remaining fraction. */
 static void put_digits(float *dst, float d, const uint8_t *q, int n, int n_digits)
 {
     unsigned pow3 = 1;
@@ -157,7 +161,7 @@ static void put_digits(float *dst, float d, const uint8_t *q, int n, int n_digit
     }
 }
 
-/* TQ1_0: digits[32] of 160 values, [16] of 80, [4] of 16, half d */
+/* TQ1_0: 32 bytes of 5 digits each (160 values), 16 bytes of 5 (80 values), 4 bytes of 4 (16 values), half d */
 void pi__read_tq1_0(const uint8_t *src, float *dst, int64_t n_blocks)
 {
     for (; n_blocks > 0; n_blocks--, src += 54, dst += PI__QK) {

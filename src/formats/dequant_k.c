@@ -1,4 +1,5 @@
-/* Readers of the K formats: 256 values in 8 or 16 groups, with quantised scales (see formats_impl.h).
+/* Readers of the K formats: super-blocks of 256 values in 8 or 16 groups, with quantized group scales (see
+ * formats_impl.h). Above each reader: the layout of a super-block in the file.
  *
  * Products and sums are in the reference's order, one rounding each. No memory, no state. */
 #include "formats/formats_impl.h"
@@ -35,7 +36,7 @@ void pi__read_q3_k(const uint8_t *src, float *dst, int64_t n_blocks)
     }
 }
 
-/* Scale and minimum (6 bits each) of group j of 8, packed in 12 bytes of Q4_K and Q5_K. */
+/* Sets *scale and *min (6 bits each) of group j of 8 from the 12 packed bytes s of Q4_K or Q5_K. */
 static void scale_min(const uint8_t *s, int j, int *scale, int *min)
 {
     if (j < 4) {
@@ -80,8 +81,8 @@ void pi__read_q5_k(const uint8_t *src, float *dst, int64_t n_blocks)
     }
 }
 
-/* Q6_K: low bits[128] (byte l of each 64 holds values l and l + 64 of 128), high bits[64] (byte l of each 32 holds
- * those of l, l + 32, l + 64, l + 96), int8 scales[16], half d. x = d * scale * (q - 32) */
+/* Q6_K: low bits[128] (byte l of each 64 holds values l and l + 64 of 128), high bits[64] (byte l of each 32 holds the
+ * high bits of values l, l + 32, l + 64, l + 96), int8 scales[16], half d. x = d * scale * (q - 32) */
 void pi__read_q6_k(const uint8_t *src, float *dst, int64_t n_blocks)
 {
     for (; n_blocks > 0; n_blocks--, src += 210) {

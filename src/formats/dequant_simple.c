@@ -44,7 +44,7 @@ void pi__read_q4_1(const uint8_t *src, float *dst, int64_t n_blocks)
     }
 }
 
-/* Q5_0: half d, fifth bits in a word, q[16]; x = d * (q - 16) */
+/* Q5_0: half d, fifth bits in a 4-byte word (bit i: value i), q[16]; x = d * (q - 16) */
 void pi__read_q5_0(const uint8_t *src, float *dst, int64_t n_blocks)
 {
     for (; n_blocks > 0; n_blocks--, src += 22, dst += 32) {
@@ -58,7 +58,7 @@ void pi__read_q5_0(const uint8_t *src, float *dst, int64_t n_blocks)
     }
 }
 
-/* Q5_1: half d, half m, fifth bits in a word, q[16]; x = d * q + m */
+/* Q5_1: half d, half m, fifth bits in a 4-byte word (bit i: value i), q[16]; x = d * q + m */
 void pi__read_q5_1(const uint8_t *src, float *dst, int64_t n_blocks)
 {
     for (; n_blocks > 0; n_blocks--, src += 24, dst += 32) {
@@ -95,7 +95,7 @@ void pi__read_iq4_nl(const uint8_t *src, float *dst, int64_t n_blocks)
     }
 }
 
-/* MXFP4: scale 2^(e - 127) in one byte, q[16] */
+/* MXFP4: byte e (scale 2^(e - 127)), q[16]; the table has doubled values, so d is half of the scale */
 void pi__read_mxfp4(const uint8_t *src, float *dst, int64_t n_blocks)
 {
     for (; n_blocks > 0; n_blocks--, src += 17, dst += 32) {
@@ -108,7 +108,8 @@ void pi__read_mxfp4(const uint8_t *src, float *dst, int64_t n_blocks)
     }
 }
 
-/* NVFP4: 4 scale bytes (e4m3) of 16 values each, q[4][8]: byte j of a group holds its values j and j + 8 */
+/* NVFP4: 4 scale bytes (unsigned e4m3, one per group of 16 values), q[4][8]: byte j of a group holds its values j and j
+ * + 8 */
 void pi__read_nvfp4(const uint8_t *src, float *dst, int64_t n_blocks)
 {
     for (; n_blocks > 0; n_blocks--, src += 36) {

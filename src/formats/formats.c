@@ -1,7 +1,8 @@
 /* The table of tensor formats (its rows are in weight_formats.h), scalar conversions, and dispatch to readers and
  * writers. See formats.h.
  *
- * No memory, no state. Invariant: an entry is marked readable or writable exactly if it has the function. */
+ * No memory, no state. Invariant: an entry is marked readable (writable) if and only if it has a reader (writer)
+ * function. */
 #include "formats/formats.h"
 
 #include <strings.h>
@@ -89,7 +90,8 @@ uint16_t pi__f32_to_f16(float f)
     v.u &= 0x7fffffffu;
     if (v.u > 0x7f800000u) return (uint16_t) (sign | 0x7e00u | (v.u >> 13 & 0x3ffu)); /* NaN: quiet, with payload */
     if (v.u >= 0x477ff000u) return (uint16_t) (sign | 0x7c00u); /* 65520 and above */
-    if (v.u < 0x38800000u) { /* below 2^-14: adding 0.5 rounds at 2^-24, to nearest even */
+    /* below 2^-14 (half subnormals): adding 0.5 rounds to a multiple of 2^-24, to nearest even */
+    if (v.u < 0x38800000u) {
         v.f += 0.5f;
         return (uint16_t) (sign | (v.u - 0x3f000000u));
     }
@@ -109,7 +111,8 @@ float pi__ue4m3_half(uint8_t e)
     uint32_t m = e & 0x7fu;
     if (e == 0x7f) return 0.0f;
     if (m < 8) return (float) m * 0x1p-10f;
-    union { uint32_t u; float f; } v = {(m << 20) + (119u << 23)}; /* bias 127 - 7, minus 1 for the half */
+    /* exponent bias 127 - 7, minus 1 because the result is half of the value */
+    union { uint32_t u; float f; } v = {(m << 20) + (119u << 23)};
     return v.f;
 }
 

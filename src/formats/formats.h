@@ -18,7 +18,7 @@ typedef struct pi__type_info {
     uint32_t type_size; /* bytes per block */
     bool readable;      /* pi__dequantize_row supports it */
     bool writable;      /* pi__quantize_row supports it */
-    /* type that `quantize` writes instead for tensors with rows that are no multiple of blck_size */
+    /* enum pi__type that `quantize` writes instead if the row length is no multiple of blck_size */
     int32_t fit;
 } pi__type_info;
 
@@ -28,7 +28,7 @@ const pi__type_info *pi__type_info_of(int32_t type);
 static inline bool pi__type_is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
 /* Returns the enum pi__type with this name (case-insensitive); -1 = unknown name. */
 int32_t pi__type_from_name(const char *name);
-/* Returns the enum pi__type of the cache type with this name of n bytes (case-insensitive); -1 = unknown name. */
+/* Returns the enum pi__type of the cache type with this name (n bytes, case-insensitive); -1 = unknown name. */
 int32_t pi__kv_from_name(const char *name, size_t n);
 /* Returns the bytes of a row of n values; n is a multiple of blck_size. */
 static inline size_t pi__row_size(const pi__type_info *t, int64_t n)
@@ -40,13 +40,13 @@ static inline size_t pi__row_size(const pi__type_info *t, int64_t n)
  * Returns false if the type is not readable. */
 bool pi__dequantize_row(int32_t type, const void *src, float *dst, int64_t n);
 /* Converts n floats (a multiple of blck_size) to the type's blocks at dst. importance: [n] weights of the values'
- * squared errors, or NULL. Returns false if the type is not writable. Any input is defined: block formats store NaN
- * as 0, and clamp magnitudes (infinities too) to 65504. */
+ * squared errors; NULL = all values count equally. Returns false if the type is not writable. Any input is valid: block
+ * formats store NaN as 0 and clamp magnitudes (including infinity) to 65504. */
 bool pi__quantize_row(int32_t type, const float *src, void *dst, int64_t n, const float *importance);
 
-/* Writes the 32 unsigned codes of values 32 j to 32 j + 31 of the (super-)block at p to c. Q8_0: codes with the
- * highest bit inverted. Table formats (IQ4, FP4): indices into the table. Supported types: Q8_0, Q4_0, Q4_1, Q5_0,
- * Q5_1, the K formats, IQ4, FP4, TQ. */
+/* Writes the 32 unsigned codes of values 32 j to 32 j + 31 of the (super-)block at p to c. Q8_0: the signed code with
+ * its highest bit inverted (code + 128). Table formats (IQ4, FP4): indices into the table. Supported types:
+ * PI__CODE_FORMATS and PI__TERNARY_FORMATS; others leave c unchanged. */
 void pi__block_codes(int32_t type, const uint8_t *p, int j, uint8_t *c);
 
 /* Exact scalar conversions; NaN, infinities and subnormals are kept. */
@@ -55,7 +55,7 @@ uint16_t pi__f32_to_f16(float f); /* rounds to nearest even */
 static inline float pi__bf16_to_f32(uint16_t h) { union { uint32_t u; float f; } v = {(uint32_t) h << 16}; return v.f; }
 uint16_t pi__f32_to_bf16(float f); /* rounds to nearest even; NaN becomes quiet */
 
-/* Lookup tables for 4-bit codes, shared by kernels. */
+/* Values of the 4-bit codes 0..15. */
 extern const int8_t pi__iq4nl_values[16]; /* IQ4_NL, IQ4_XS */
 extern const int8_t pi__e2m1_values[16];  /* MXFP4, NVFP4: doubled values, which are integers */
 

@@ -1,8 +1,9 @@
 /* Codebooks of the IQ formats: an index in a block selects a point of 8 (IQ1, IQ2) or 4 (IQ3) values.
  *
- * A point is one uint16_t: for each value, lowest first, the index of its level, 2 bits for 8 values or 4 bits for 4
- * values. That is an eighth to a quarter of the size of expanded tables, so that they stay in L1. The functions below
- * expand a point with a few word operations; SIMD code expands many in parallel. Constants, any thread. */
+ * A point is one uint16_t: the level index of each value, lowest bits first. A point of 8 values has 2 bits per value,
+ * a point of 4 values 4 bits. So the tables have a quarter to half of the size of expanded tables, and stay in L1. The
+ * functions below expand a point with a few word operations; SIMD code expands many points in parallel. Constants, any
+ * thread. */
 #ifndef PI__IQ_TABLES_H
 #define PI__IQ_TABLES_H
 
@@ -15,7 +16,7 @@ extern const uint16_t pi__iq3xxs_codes[256]; /* levels 4, 12, 20, 28, 36, 44, 52
 extern const uint16_t pi__iq3s_codes[512];   /* levels 1, 3, 5, 7, 9, 11, 13, 15 */
 extern const uint16_t pi__iq1_codes[2048];   /* levels -1, 0, 1 (IQ1_S, IQ1_M) */
 
-/* Expands 8 fields of 2 bits to 8 bytes, lowest first. */
+/* Returns the 8 fields of 2 bits of code as 8 bytes, lowest first. */
 static inline uint64_t pi__spread2(uint16_t code)
 {
     uint64_t x = code;
@@ -24,7 +25,7 @@ static inline uint64_t pi__spread2(uint16_t code)
     return (x | x << 6) & 0x0303030303030303u;
 }
 
-/* Expands 4 fields of 4 bits to 4 bytes, lowest first. */
+/* Returns the 4 fields of 4 bits of code as 4 bytes, lowest first. */
 static inline uint32_t pi__spread4(uint16_t code)
 {
     uint32_t x = code;
@@ -55,7 +56,8 @@ static inline uint32_t pi__iq3xxs_point(uint16_t code)
 /* Returns the 4 values of an IQ3_S point, one byte each. */
 static inline uint32_t pi__iq3s_point(uint16_t code) { return 0x01010101u + pi__spread4(code) * 2; }
 
-/* Returns the sign bits of 8 values from the 7 stored ones; the number of set bits is even. */
+/* Returns the sign bits of 8 values from the 7 stored bits (low bits of s). The eighth bit makes the number of set bits
+ * even. */
 static inline uint8_t pi__iq_signs(uint32_t s)
 {
     s &= 0x7f;

@@ -1,21 +1,23 @@
 /* Fits a scale (and an offset) to a group of values: the basis of all writers of block formats.
  *
- * The cost is the weighted squared error  sum w_i (x_i - y_i)^2. For given codes the best scale is a least-squares
- * solution; for a given scale the best codes are roundings. The two steps alternate, from several starting scales
- * around the obvious one, because the cost has many local minima. Codes are kept as floats so that loops
- * vectorize. Sums use four lanes in a fixed order, so that a file does not depend on the compiler. */
+ * The cost is the weighted squared error  sum w_i (x_i - y_i)^2. y_i is the quantized value. For given codes the
+ * best scale is a least-squares solution; for a given scale the best codes are roundings. First several scales
+ * around amax / (largest code) are tried, because the cost has many local minima. Then the two steps alternate from
+ * the best one. Codes are kept as floats so that loops vectorize. Sums use four lanes in a fixed order, so that a
+ * file does not depend on the compiler. */
 #include "formats/formats_impl.h"
 
 #define LANES 4
 #define ROUND 12582912.0f /* 1.5 * 2^23: adding and subtracting it rounds to nearest even */
-#define N_LLOYD 4         /* max alternations; nearly all groups converge before */
+#define N_LLOYD 4         /* max alternations of codes and scale; nearly all groups converge before */
 
 static float total(const float *lane) { return lane[0] + lane[1] + (lane[2] + lane[3]); }
 
-/* Returns 1 / scale; 0 if that is not finite (after pi__clean no value needs such a scale). */
+/* Returns 1 / scale; 0 if |scale| is below 1e-35, so that the result is finite (after pi__clean no values need a
+ * smaller scale). */
 static float inverse(float scale) { return scale > 1e-35f || scale < -1e-35f ? 1 / scale : 0; }
 
-/* q = x * inv + off, rounded and clamped to lo..hi. */
+/* q[i] = x[i] * inv + off, clamped to lo..hi and rounded. */
 static void to_codes(const float *x, int n, float inv, float off, float lo, float hi, float *q)
 {
     for (int i = 0; i < n; i++) {
@@ -51,7 +53,7 @@ static sums sum_codes(const float *x, const float *w, const float *q, int n)
     return (sums) {total(a), total(b), total(c)};
 }
 
-/* Returns how much the best scale for these codes reduces the error: the part of sum w x^2 that it explains. */
+/* Returns the reduction of the error sum w x^2 by the best scale (wxq / wqq) for these codes. */
 static float gain(sums s) { return s.wqq > 0 ? s.wxq * s.wxq / s.wqq : 0; }
 
 float pi__fit_scale(const float *x, const float *w, int n, int lo, int hi, float *q)
@@ -87,15 +89,16 @@ float pi__fit_scale(const float *x, const float *w, int n, int lo, int hi, float
 
 typedef struct line {
     float scale, off; /* x ~ scale * q + off */
-    float err;        /* weighted squared error, minus sum w x x */
+    float err;        /* weighted squared error, minus the constant sum w x x */
 } line;
 
-/* Returns the best line through the points (q, x). Without any_offset, a positive offset becomes 0. */
+/* Returns the weighted least-squares line x ~ scale * q + off. If the scale is not positive, or off is positive and
+ * any_offset is false, returns the best line with off = 0. sw, swx: sums of w and of w x. */
 static line best_line(sums s, float sw, float swx, bool any_offset)
 {
     line r = {0, 0, 0};
     float det = sw * s.wqq - s.wq * s.wq;
-    bool spread = det > 1e-6f * sw * s.wqq; /* below that is rounding noise: all codes are equal */
+    bool spread = det > 1e-6f * sw * s.wqq; /* false = all codes are equal: det is only rounding noise */
     if (spread) {
         r.scale = (sw * s.wxq - s.wq * swx) / det;
         r.off = (s.wqq * swx - s.wq * s.wxq) / det;
@@ -152,7 +155,8 @@ float pi__try_codes(const float *x, const float *w, int n, float scale, float of
     return total(lane);
 }
 
-/* Sets v to the level nearest to each x * inv: each threshold that a value exceeds adds the step to the next level. */
+/* v[i] = level nearest to x[i] * inv: starts at the lowest level and adds the step to the next level for each midpoint
+ * below x[i] * inv. */
 static void to_levels(const pi__levels *l, const float *x, int n, float inv, float *v)
 {
     for (int i = 0; i < n; i++) v[i] = l->value[0];

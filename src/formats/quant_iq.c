@@ -1,14 +1,14 @@
-/* Writer of IQ4_XS: 256 values in groups of 32 at 16 unevenly spaced levels. Each group has a scale of 6 bits, and
- * all groups share another scale, a half.
+/* Writer of IQ4_XS: 256 values in groups of 32 at 16 unevenly spaced levels. Each group has a 6-bit scale, and all
+ * groups share a half d: value = d * scale * level.
  *
- * As for the K formats (quant_k.c), each group is fitted separately, and the half is derived from the fits. Then
- * each group tries adjacent scales with the half fixed, and the half is solved again by least squares with the
- * levels fixed. A round is kept only if it lowers the error. No memory, no state. */
+ * As for the K formats (quant_k.c), each group is fitted separately, and d is derived from the fits. Then each group
+ * tries adjacent scales with d fixed. In up to ROUNDS rounds, d is solved again by least squares with the levels fixed,
+ * and the scales are refined again. A round is kept only if it lowers the error. No memory, no state. */
 #include "formats/formats_impl.h"
 
 enum { GROUPS = 8, GROUP = 32, SCALE_LO = -32, SCALE_HI = 31, ROUNDS = 2 };
 
-typedef struct super { /* the super-block that is fitted */
+typedef struct super { /* a super-block during the fit: values, weights, current scales */
     float x[PI__QK], w[PI__QK];
     float d;             /* rounded to a half; x ~ d * scale * level */
     int scale[GROUPS];
@@ -16,7 +16,7 @@ typedef struct super { /* the super-block that is fitted */
 
 static float as_half(float f) { return pi__f16_to_f32(pi__finite_half(f)); }
 
-/* Returns a / b, rounded to an integer and clamped to the range of a group's scale. */
+/* Returns a / b, rounded to an integer and clamped to SCALE_LO..SCALE_HI; 0 if b is 0. */
 static int quotient(float a, float b)
 {
     float q = b != 0 ? a / b : 0;
@@ -30,8 +30,8 @@ static float error_of(const super *b, int g, int scale)
     return pi__try_levels(&pi__levels_iq4nl, x, w, GROUP, b->d * (float) scale);
 }
 
-/* Sets each group's scale to the best of the current one and its two neighbours, for the current d. Returns the error.
- * error. */
+/* Sets each group's scale to the best of the current scale and the scales 1 below and 1 above, for the current d.
+ * Returns the weighted squared error of the super-block. */
 static float refine(super *b)
 {
     float sum = 0;
@@ -49,7 +49,7 @@ static float refine(super *b)
     return sum;
 }
 
-/* Solves d by least squares, for the levels that follow from the current scales. */
+/* Sets d by least squares, with each value's level fixed to its level for the current d and scales. */
 static void solve(super *b)
 {
     float xv = 0, vv = 0;

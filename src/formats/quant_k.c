@@ -1,15 +1,16 @@
-/* Writers of the K formats: 256 values in groups, with scales (and minima) that are quantised by another scale.
+/* Writers of the K formats: 256 values in groups, with quantized group scales (and minima) that the super-block's scale
+ * d (and dmin) multiplies.
  *
  * Each group is fitted separately (quant_fit.c), and the super-block's scales are derived from the fits. Then each
- * group tries adjacent quantised scales with new codes, with the super-block's scales fixed. After that these are
- * solved again by least squares, with the codes fixed. A round is kept only if it lowers the error. No memory, no
- * state. */
+ * group tries adjacent quantized scales with new codes, with d and dmin fixed. After that, d and dmin are solved again
+ * by least squares with the codes fixed, and the groups are refined again. A round is kept only if it lowers the error.
+ * No memory, no state. */
 #include "formats/formats_impl.h"
 
 #define N_ROUNDS 2
 #define MAX_GROUPS 16
 
-typedef struct super { /* the super-block that is fitted */
+typedef struct super { /* a super-block during the fit */
     float x[PI__QK], w[PI__QK];
     float code[PI__QK];         /* codes of the values */
     float scale[MAX_GROUPS];    /* quantised scale of each group */
@@ -25,14 +26,15 @@ static float as_half(float f) { return pi__f16_to_f32(pi__finite_half(f)); }
 
 static float clamp(float v, float lo, float hi) { return v < lo ? lo : v > hi ? hi : v; }
 
-/* Computes group g's codes for the quantised scale s and minimum m, and returns their weighted squared error. */
+/* code [group] = group g's best codes for quantized scale s and minimum m. Returns their weighted squared error. */
 static float try_group(const super *b, int g, float s, float m, float *code)
 {
     const float *x = b->x + g * b->group, *w = b->w + g * b->group;
     return pi__try_codes(x, w, b->group, b->d * s, -b->dmin * m, b->lo, b->hi, code);
 }
 
-/* Tries the neighbours of group g's quantised scale and minimum, and keeps the best. Returns the error. */
+/* Sets group g's quantized scale and minimum to the best combination within 1 of the current values, and its codes.
+ * Returns the group's weighted squared error. */
 static float refine_group(super *b, int g)
 {
     float *code = b->code + g * b->group, trial[PI__FIT_MAX];
@@ -73,7 +75,7 @@ static void fit_groups(super *b)
     }
     b->d = as_half(pi__fit_scale(s, ws, b->n_groups, b->scale_lo, b->scale_hi, b->scale));
     b->dmin = b->has_min ? as_half(pi__fit_scale(m, wm, b->n_groups, 0, b->scale_hi, b->min)) : 0;
-    for (int g = 0; g < b->n_groups; g++) { /* rounding to a half may have changed them, or made a scale 0 */
+    for (int g = 0; g < b->n_groups; g++) { /* rounding d and dmin to halves may have made them 0 */
         b->scale[g] = b->d != 0 ? clamp(b->scale[g], (float) b->scale_lo, (float) b->scale_hi) : 0;
         if (!b->has_min || b->dmin == 0) b->min[g] = 0;
     }
@@ -140,7 +142,8 @@ static const float *at(const float *importance, int64_t block)
     return importance ? importance + block * PI__QK : NULL;
 }
 
-/* Stores codes of 2 bits: byte l of each half holds values l, l + 32, l + 64, l + 96 of 128. */
+/* Stores the low 2 bits of (code + bias) of all 256 values in q[64]: byte l of each 32 holds values l, l + 32, l + 64,
+ * l + 96 of 128. */
 static void store_crumbs(const super *b, int bias, uint8_t *q)
 {
     for (int i = 0; i < 64; i++) {
@@ -181,9 +184,9 @@ void pi__write_q3_k(const float *src, uint8_t *dst, int64_t n_blocks, const floa
     }
 }
 
-/* Packs scales and minima of 8 groups, 6 bits each, in 12 bytes. The first four of each are complete, in the low
- * bits of 8 bytes. The other four have their low nibbles in the last 4 bytes, and their top two bits above the
- * first four. */
+/* Packs scales and minima of 8 groups, 6 bits each, in 12 bytes. Scales (minima) 0..3 are in the low 6 bits of bytes
+ * 0..3 (4..7). Scales and minima 4..7 have their low nibbles in bytes 8..11, and their top two bits in the top bits of
+ * bytes 0..3 and 4..7. */
 static void store_scale_min(const super *b, uint8_t *p)
 {
     memset(p, 0, 12);
@@ -195,7 +198,7 @@ static void store_scale_min(const super *b, uint8_t *p)
     }
 }
 
-/* Stores the low 4 bits of 8 groups: byte l of each 32 holds values l and l + 32 of 64. */
+/* Stores the low 4 bits of all 256 codes in q[128]: byte l of each 32 holds values l and l + 32 of 64. */
 static void store_pairs(const super *b, uint8_t *q)
 {
     for (int i = 0; i < 128; i++) {

@@ -1,6 +1,6 @@
 /* Writers of the formats without super-blocks (see formats_impl.h).
  *
- * Floats, halves and bfloats are conversions. Q8_0 is the usual rounding to 127 steps (the same bytes as other
+ * F32, F16 and BF16 are conversions. Q8_0 rounds to multiples of max magnitude / 127 (the same bytes as other
  * implementations). The other formats search for the scale with the smallest weighted squared error. No memory, no
  * state. */
 #include <math.h>
@@ -46,19 +46,20 @@ void pi__weights(const float *x, const float *importance, int n, float *w)
         w[i] = v * sqrtf(power + x[i] * x[i]);
         sum += w[i];
     }
-    float unit = (float) n / sum; /* only ratios matter: a mean of 1 keeps the sums of squares in range */
+    /* only ratios matter: scales the weights to mean 1, so that sums of squares stay in the range of a float */
+    float unit = (float) n / sum;
     /* every value keeps a weight above 0 */
     for (int i = 0; i < n; i++) w[i] = sum > 0 && unit < 1e30f ? w[i] * unit + 1e-4f : 1;
 }
 
-/* Stores a scale as a half; returns the rounded value, for which codes are chosen. */
+/* Stores f at p as a finite half. Returns the rounded value, with which the caller chooses codes. */
 static float store_half(uint8_t *p, float f)
 {
     pi__store16(p, pi__finite_half(f));
     return pi__half_at(p);
 }
 
-/* Stores the low 4 bits of 32 codes in q[16], values j and j + 16 in one byte. Returns the fifth bits, value j at
+/* Stores the low 4 bits of 32 codes + bias in q[16], values j and j + 16 in byte j. Returns the fifth bits, value j at
  * bit j. */
 static uint32_t store_nibbles(const float *code, int bias, uint8_t *q)
 {
@@ -71,7 +72,8 @@ static uint32_t store_nibbles(const float *code, int bias, uint8_t *q)
     return high;
 }
 
-/* Q4_0 and Q5_0: x ~ d * q, q from -half to half - 1. Returns the fifth bits. */
+/* Writes a block of Q4_0 or Q5_0: x ~ d * q, q from -half to half - 1; stores q + half. Returns the codes' fifth
+ * bits. */
 static uint32_t write_scaled(const float *src, const float *importance, int half, uint8_t *d, uint8_t *q)
 {
     float x[32], w[32], code[32];
@@ -96,7 +98,7 @@ void pi__write_q5_0(const float *src, uint8_t *dst, int64_t n_blocks, const floa
     }
 }
 
-/* Q4_1 and Q5_1: x ~ d * q + m, q from 0 to hi. Returns the fifth bits. */
+/* Writes a block of Q4_1 or Q5_1: x ~ d * q + m, q from 0 to hi. Returns the codes' fifth bits. */
 static uint32_t write_line(const float *src, const float *importance, int hi, uint8_t *dm, uint8_t *q)
 {
     float x[32], w[32], code[32], off;
@@ -151,8 +153,8 @@ void pi__write_iq4_nl(const float *src, uint8_t *dst, int64_t n_blocks, const fl
     }
 }
 
-/* The scale is a power of two; the best of three is kept. The usual one puts the largest value between 4 and 8,
- * and clamps values above 6. Twice that never clamps. Half of it suits a block with one outlier. */
+/* The scale is a power of two; the best of three is kept. The usual scale maps the largest magnitude to [4, 8), and
+ * magnitudes above 6 are clamped. Twice the usual scale never clamps. Half of it suits a block with one outlier. */
 void pi__write_mxfp4(const float *src, uint8_t *dst, int64_t n_blocks, const float *importance)
 {
     for (int64_t i = 0; i < n_blocks; i++, src += 32, dst += 17) {
@@ -177,7 +179,7 @@ void pi__write_mxfp4(const float *src, uint8_t *dst, int64_t n_blocks, const flo
     }
 }
 
-/* Returns the e4m3 code (0..126) of the largest scale that is not above f; scales ascend with their code. */
+/* Returns the e4m3 code (0..126) of the largest scale <= f. Scales ascend with their code. */
 static int ue4m3_below(float f)
 {
     int lo = 0, hi = 126;
@@ -189,8 +191,8 @@ static int ue4m3_below(float f)
     return lo;
 }
 
-/* Writes the codes of one group of 16 values to q and returns its scale byte. Tries all scales from the one that
- * maps the largest value to 8 (clamped to 6) to the one that maps it to 3. */
+/* Writes the codes of one group of 16 values to q[8] and returns its scale byte. Tries all scales from amax / 8 (the
+ * largest value is clamped to 6) to just above amax / 3. w: weights; amax: the group's largest magnitude. */
 static uint8_t write_nvfp4_group(const float *x, const float *w, float amax, uint8_t *q)
 {
     uint8_t code[16];

@@ -1,11 +1,11 @@
-/* The weight formats, one per row of this table, with all their numbers and names. These are generated from it:
- * sizes and names (formats.c), the CPU's tiles (backend/cpu/linear.h), the device's tiles (backend/cuda/pack.c),
- * its kernels (kernels/codes.cuh), and the types that `quantize` can write. C and C++.
+/* The weight formats, one per row of this table, with all their numbers and names. Generated from the table: sizes and
+ * names (formats.c), the CPU's tiles (backend/cpu/linear.h), the device's tiles (backend/cuda/pack.c), its kernels
+ * (kernels/codes.cuh), and the types that `quantize` can write. C and C++.
  *
  * To add a format, add a row, its reader and writer (formats_impl.h), and its codes (codes.c). If its scales are
  * of a new kind, also add a row of PI__SCALE_KINDS, and a case to each switch over these kinds.
  *
- *     value = scale * (code - 2^offset) - minimum
+ *     value = scale * (code - 2^offset) - minimum          (Q4_1, Q5_1: + minimum)
  *
  *     type, id    PI__<type>, the name in lower or upper case, and the number in a file.
  *     block       values per block in the file.
@@ -14,7 +14,8 @@
  *     fn          pi__read_<fn>, pi__write_<fn>.
  *     codes       enum pi__codes: the meaning of a code.
  *     plane       bytes of the codes of 16 rows x 32 columns, packed: 64 per bit of a code.
- *     offset      log2 of the number subtracted from codes; 0 = nothing, 7 = codes are signed bytes.
+ *     offset      log2 of the number subtracted from codes; 0 = nothing is subtracted,
+ *                 7 = codes are signed bytes plus 128.
  *     scales      enum pi__scales.
  *     d_at        byte offset of the (first) f16 scale in the file's block.
  *     fit         type that `quantize` writes instead if rows are no multiple of the block */
@@ -23,7 +24,7 @@
 
 #include <stdint.h>
 
-/* Floats: no codes. On the device rows have the file's layout. */
+/* Float formats: values, no codes. On the device, rows have the file's layout. */
 #define PI__FLOAT_FORMATS(X) \
     /* type, id, block, size, how, fn, codes, plane, offset, scales, d_at, fit */ \
     X(F32,  0,  1, 4, RW, f32,  FLOATS, 2048, 0, NONE, 0, F32)                    \
@@ -57,7 +58,7 @@
     X(IQ1_S,   19, 256, 50,  RO, iq1_s,   GRID1, 96,  0, G0, 0, F16) \
     X(IQ1_M,   29, 256, 56,  RO, iq1_m,   GRID1, 96,  0, G2, 0, F16)
 
-/* Ternary values. The CPU keeps the file's layout; the device stores Q2_K: d * (q - 1) is d * 1 * q - d * 1. */
+/* Ternary values. The CPU keeps the file's layout; the device stores them as Q2_K: d * (q - 1) = d * 1 * q - d * 1. */
 #define PI__TERNARY_FORMATS(X) \
     X(TQ1_0, 34, 256, 54, RO, tq1_0, TERNARY, 128, 0, K2, 52, F16) \
     X(TQ2_0, 35, 256, 66, RO, tq2_0, TERNARY, 128, 0, K2, 64, F16)
@@ -77,10 +78,10 @@
 
 /* The kinds of scales, for 16 rows.
  *
- *     per         scales (and minimums) per 32 columns: 2 = one per half
+ *     per         scales (and minimums) per 32 columns: 1, or 2 = one per half of 16 columns
  *     min         1 = there are minimums
- *     record      bytes on the CPU, per block of the file
- *     side, sup   bytes on the device, per 32 columns and per 256 columns */
+ *     record      bytes of the scales of 16 rows on the CPU, per block of the file
+ *     side, sup   bytes of the scales of 16 rows on the device, per 32 columns and per 256 columns */
 #define PI__SCALE_KINDS(X) \
     /* kind, per, min, record, side, sup */                                            \
     X(NONE,  1, 0, 0,   0,  0)                                                         \
@@ -112,14 +113,14 @@ enum pi__format_bytes { /* values and bytes per block in the file */
 
 enum pi__codes {
     PI__CODES_NOTHING, /* not supported in products */
-    PI__CODES_FLOATS,  /* values */
+    PI__CODES_FLOATS,  /* float values, no codes */
     PI__CODES_PLAIN,   /* integers */
     PI__CODES_IQ4,     /* indices into pi__iq4nl_values */
     PI__CODES_FP4,     /* indices into pi__e2m1_values */
-    PI__CODES_GRID8,   /* points of 8 values with signs */
-    PI__CODES_GRID4,   /* points of 4 values with signs */
-    PI__CODES_GRID1,   /* points of 8 values that are -1, 0 or 1, plus or minus an eighth */
-    PI__CODES_TERNARY  /* 0, 1, 2 */
+    PI__CODES_GRID8,   /* indices of codebook points of 8 values, and signs */
+    PI__CODES_GRID4,   /* indices of codebook points of 4 values, and signs */
+    PI__CODES_GRID1,   /* indices of points of 8 values (-1, 0 or 1), shifted by plus or minus 1/8 */
+    PI__CODES_TERNARY  /* digits 0, 1, 2, for values -1, 0, 1 */
 };
 
 enum pi__scales {
@@ -149,7 +150,7 @@ typedef struct pi__format_facts {
 #define PI__CONSTANT static inline
 #endif
 
-/* A switch, so that a kernel for one type folds it to constants. */
+/* Returns the properties of a type. A switch, so that compilers fold it to constants in kernels for one type. */
 PI__CONSTANT pi__format_facts pi__format_facts_of(int32_t type)
 {
 #define PI__ROW(kind, per, min, record, side, sup) \

@@ -1,7 +1,7 @@
-/* From a row of logits to a token: the chain of stages and the draw. See sampler.h.
+/* The sampler: the chain of stages and the draw. See sampler.h.
  *
- * A random number is a function of the seed and of the number of accepted tokens only. A token that is drawn again at
- * the same position (after a rejected draft, after preemption) is the same, and one stage's draw does not shift
+ * A random number depends only on the seed, the number of accepted tokens and its purpose (DRAW_*). Drawing again at
+ * the same position (after a rejected draft or a preemption) gives the same token, and one stage's draw does not change
  * another's. Memory: the sampler's, allocated by create, and one scratch per thread. */
 #include "sampler/sampler.h"
 
@@ -42,7 +42,7 @@ void pi__sampler_scratch_free(pi__sampler_scratch *w)
     pi__free(w);
 }
 
-/* One step of SplitMix64's output function: a bijection that mixes the bits. */
+/* SplitMix64's output function: a bijection that mixes the bits. */
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
@@ -108,7 +108,7 @@ static int check(const pi__sampling *p, int32_t n_vocab, int32_t max_history, pi
     return PI_OK;
 }
 
-/* True if a stage can change anything with these parameters. */
+/* Returns true if the parameters enable the stage. */
 static bool is_active(const pi__sampler *s, int kind)
 {
     const pi__sampling *p = &s->p;
@@ -122,11 +122,11 @@ static bool is_active(const pi__sampler *s, int kind)
     case PI__SMP_MIN_P: return p->min_p > 0;
     case PI__SMP_XTC: return p->xtc_probability > 0 && p->xtc_threshold <= 0.5f;
     case PI__SMP_TEMPERATURE: return p->temp != 1 || p->dynatemp_range > 0;
-    default: return false; /* set_chain appends these */
+    default: return false; /* Mirostat and adaptive-p: set_chain appends them */
     }
 }
 
-/* True for stages that never remove the most likely token and keep the order. */
+/* Returns true for stages that keep the most likely token and leave all logits unchanged. */
 static bool keeps_argmax(int kind)
 {
     return kind == PI__SMP_TOP_N_SIGMA || kind == PI__SMP_TOP_K || kind == PI__SMP_TOP_P || kind == PI__SMP_MIN_P;
@@ -140,9 +140,9 @@ static bool in_chain(const pi__sampling *p, int kind)
     return false;
 }
 
-/* Sets s->chain to the active stages of p, and s->has_feedback. Greedy decoding ends at the temperature stage; filters
- * right before it are left out, because they keep the most likely token. Mirostat and adaptive-p select the token, so
- * they are last, regardless of their position in p. */
+/* Sets s->chain to the active stages of p, and s->has_feedback. A greedy chain ends before the temperature stage.
+ * Filters at its end are left out, because they keep the most likely token. Mirostat and adaptive-p determine the
+ * token's choice, so they come last, regardless of their position in p. */
 static void set_chain(pi__sampler *s, const pi__sampling *p)
 {
     static const uint8_t around_mirostat[] = {PI__SMP_TEMPERATURE, PI__SMP_N};
@@ -158,14 +158,15 @@ static void set_chain(pi__sampler *s, const pi__sampling *p)
     s->chain[n] = PI__SMP_N;
 }
 
-/* True if the temperature is never above 0. A dynamic range may begin at 0 and include higher ones. */
+/* Returns true if the temperature is never above 0. With temp <= 0, a dynamic range may still include values above
+ * 0. */
 static bool is_greedy(const pi__sampling *p)
 {
     return p->temp <= 0 &&
            !(p->dynatemp_range > 0 && p->temp + p->dynatemp_range > 0 && in_chain(p, PI__SMP_TEMPERATURE));
 }
 
-/* Allocates the history (ring), and the memory of penalties and DRY, for the stages in p's chain that need them. */
+/* Allocates the history (ring) and the memory of penalties and DRY, if these stages are in p's chain and enabled. */
 static int init_history(pi__sampler *s, const pi__sampling *p, int32_t max_history, pi_error *err)
 {
     bool penal = p->repeat_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
@@ -230,7 +231,7 @@ void pi__sampler_free(pi__sampler *s)
     pi__free(s);
 }
 
-/* False for placeholder ids of images and other media: they are in the history, but have no count. */
+/* Returns false for placeholder ids of images and other media, which are in the history but are not counted. */
 static bool is_token(const pi__sampler *s, int32_t id) { return id >= 0 && id < s->n_vocab; }
 
 void pi__sampler_accept(pi__sampler *s, int32_t id)
@@ -283,7 +284,7 @@ static int32_t pick_greedy(const pi__cands *v)
     return v->n ? pi__key_id(best) : -1;
 }
 
-/* Makes the candidates a row: writes the list's logits to v->row, and -inf to all its other entries. */
+/* Turns the list into a row: writes the list's logits to v->row, and -inf to all other entries. */
 static void spread(pi__cands *v)
 {
     for (int32_t i = 0; i < v->n_row; i++) v->row[i] = -INFINITY;
@@ -294,7 +295,7 @@ static void spread(pi__cands *v)
 
 static int32_t pick_random(pi__cands *v, double u)
 {
-    enum { LONG_LIST = 1024 }; /* above this, sorting takes longer than a pass over a row */
+    enum { LONG_LIST = 1024 }; /* for longer lists, sorting takes longer than a pass over a row */
     const float max = pi__cands_max(v);
     if (max == -INFINITY) return -1;
     if (v->list && v->n > LONG_LIST) spread(v);
@@ -368,8 +369,9 @@ bool pi__sampler_is_argmax(const pi__sampler *s)
     return s->greedy && s->chain[0] == PI__SMP_N && s->p.n_bias == 0;
 }
 
-/* Stores the penalties in *out, and the penalized tokens with their counts in seen (if not NULL). ahead 1: as for the
- * draw after the next token. The device itself adds the next token; the oldest token leaves the window then. */
+/* Stores the penalties in *out, and the penalized tokens with their counts in seen (if not NULL). ahead 1: for the draw
+ * after the next token. The device adds the next token itself; the oldest token, which then leaves the window, is not
+ * counted here. */
 static void put_seen(const pi__sampler *s, int32_t ahead, pi__draw *out, uint32_t *seen)
 {
     const pi__idmap *m = &s->counts;

@@ -1,17 +1,18 @@
 /* DRY: penalizes tokens that would continue a repetition; the penalty grows with the length of the repetition.
  *
- * For every earlier position in the window, the length of the match with the newest tokens is the Z-function of the
- * window read backwards, computed in linear time. The window ends at the newest sequence breaker.
+ * Each earlier position in the window has a match length: how many tokens that end there equal the newest tokens. It is
+ * the Z-function of the window read backwards, computed in linear time. Matches do not extend over the newest sequence
+ * breaker.
  *
- *     window:     a b c c b c y a b c         newest is the last
- *     repeats:    0 0 3 1 0 2 0 0 0           "a b c" ended at position 2 before, so c (position 3) would make it 4
+ *     window:     a b c c b c y a b c         the newest token is the last
+ *     repeats:    0 0 3 1 0 2 0 0 0           "a b c" also ends at position 2, so the c at position 3 would continue it
  *
  * Memory: allocated by init for the longest window; nothing is allocated later. One thread. */
 #include "base/alloc.h"
 #include "base/error.h"
 #include "sampler/sampler_impl.h"
 
-/* Copies the breakers, ordered by head. */
+/* Copies the breakers, sorted by head. Returns false if out of memory. */
 static bool copy_breakers(pi__dry *d, const int32_t *const *seq, size_t n)
 {
     size_t total = 0, at = 0, used = 0;
@@ -63,7 +64,7 @@ void pi__dry_free(pi__dry *d)
     pi__free(d->z);
 }
 
-/* Returns the first breaker with this head; n_breakers = not found. */
+/* Returns the index of the first breaker with this head; n_breakers = not found. */
 static size_t first_breaker(const pi__dry *d, int32_t head)
 {
     size_t lo = 0, hi = d->n_breakers;
@@ -75,7 +76,8 @@ static size_t first_breaker(const pi__dry *d, int32_t head)
     return lo < d->n_breakers && d->breaker[lo].head == head ? lo : d->n_breakers;
 }
 
-/* Returns the tail length of the longest breaker that starts i tokens before the newest one; -1 = no breaker. */
+/* Returns the tail length of the longest breaker that starts i tokens before the newest token; -1 = no breaker starts
+ * there. */
 static int32_t breaker_at(const pi__sampler *s, int32_t i)
 {
     const pi__dry *d = &s->dry;
@@ -100,12 +102,12 @@ static int32_t repeat_limit(const pi__sampler *s, int32_t n)
     return n;
 }
 
-/* Sets z[k], k in [1, n): the length of the match between the tokens ending k positions back and the newest
- * tokens. */
+/* Sets z[k] for k in [1, n): the match length of the token k positions before the newest one. */
 static void repeats(const pi__sampler *s, int32_t n)
 {
     int32_t *z = s->dry.z;
-    int32_t left = 0, end = 0; /* the match [left, end) = [0, end - left) that reaches furthest */
+    /* of all matches so far (tokens [left, end) equal [0, end - left)), the one with the largest end */
+    int32_t left = 0, end = 0;
     for (int32_t k = 1; k < n; k++) {
         int32_t len = k < end ? (z[k - left] < end - k ? z[k - left] : end - k) : 0;
         while (k + len < n && pi__back(s, len) == pi__back(s, k + len)) len++;

@@ -1,14 +1,15 @@
 /* Samplers with feedback from the probability of their tokens: Mirostat 1 and 2, adaptive-p.
  *
- * Mirostat (Basu et al., arXiv 2007.14966) keeps the surprise of tokens, -log2 of their probability, near a target.
- * It drops candidates more surprising than mu, and moves mu by the error of each token. Adaptive-p prefers tokens
- * with a probability near a target, which moves against the mean of recent tokens. Definitions are llama.cpp's.
+ * Mirostat (Basu et al., arXiv 2007.14966) keeps the surprise of tokens (-log2 of the probability) near a target. It
+ * drops candidates with a surprise above mu, and corrects mu by the error of each token. Adaptive-p prefers tokens with
+ * a probability near a target. If recent tokens were more probable on average, the target is lowered; if less probable,
+ * it is raised. Definitions are llama.cpp's.
  *
- * The state belongs to the sequence. It changes when a token is accepted, never when one is sampled, so that
- * resampling at a position (rejected draft, preemption) gives the same token. No memory; one thread at a time. */
+ * The state (mu, sums) changes when a token is accepted, not when one is sampled. Resampling at a position (rejected
+ * draft, preemption) therefore gives the same token. No memory; one thread at a time. */
 #include "sampler/sampler_impl.h"
 
-enum { N_FITTED = 100 }; /* tokens from which Mirostat 1 estimates the exponent of Zipf's law */
+enum { N_FITTED = 100 }; /* Mirostat 1 estimates the exponent of Zipf's law from this many best tokens */
 
 void pi__feedback_init(pi__feedback *f, const pi__sampling *p)
 {
@@ -18,7 +19,7 @@ void pi__feedback_init(pi__feedback *f, const pi__sampling *p)
     f->weighted = p->adaptive_target * f->total;
 }
 
-/* Returns the exponent s of Zipf's law, p(i) ~ i^-s, fitted to the best tokens. key: sorted. */
+/* Returns the exponent s of Zipf's law, p(i) ~ i^-s, fitted to the n sorted keys. */
 static double zipf_exponent(const uint64_t *key, size_t n)
 {
     double tb = 0, tt = 0;
@@ -30,7 +31,7 @@ static double zipf_exponent(const uint64_t *key, size_t n)
     return tb / tt;
 }
 
-/* Returns the number of tokens with a surprise of at most mu under Zipf's law with exponent s. */
+/* Returns the number of candidates to keep for a maximum surprise of mu, under Zipf's law with exponent s. */
 static int32_t mirostat_k(double s, double mu, int32_t n_vocab)
 {
     const double e = s - 1, k = pow(e * exp2(mu) / (1 - pow((double) n_vocab, -e)), 1 / s);
@@ -62,8 +63,7 @@ void pi__stage_mirostat(pi__cands *v, const pi__sampler *s)
     else mirostat_2(v, s->feedback.mu);
 }
 
-/* Maps a probability to a logit that is highest at the target, falls like a parabola near it and linearly far from
- * it. */
+/* Maps a probability to a logit: highest at the target, falling quadratically near it and linearly far from it. */
 static float near_target(double p, double target)
 {
     const double PEAK = 5, SHARPNESS = 10, WIDTH = 0.3, d = fabs(p - target) / WIDTH;

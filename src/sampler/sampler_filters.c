@@ -1,10 +1,10 @@
 /* Filters of the sampler chain.
  *
- * Definitions are llama.cpp's, stage by stage; these filters select instead of sorting. Every filter keeps at least
- * one of its candidates. They use the scratch of the caller's thread and keep no state. Sums are in double. */
+ * The definitions are llama.cpp's, but filters select (quickselect) instead of sorting. Every filter keeps at least one
+ * candidate. Filters use the scratch of the caller's thread and keep no state. Sums are in double or in integers. */
 #include "sampler/sampler_impl.h"
 
-/* Returns the row's maximum; clamps NaN and +inf in the row (pi__logit_clamp) and sets v->clean. */
+/* Returns the row's maximum, after clamping NaN and +inf in the row (pi__logit_clamp). Sets v->clean. */
 static float clean_row(pi__cands *v)
 {
     bool odd = false;
@@ -106,7 +106,7 @@ void pi__stage_min_p(pi__cands *v, float p, size_t min_keep)
     pi__cands_keep_from(v, limit);
 }
 
-/* Stores the sum of the logits above -inf, and of their squared distances from mean; returns their number. */
+/* Stores the sum of the logits above -inf and the sum of their squared distances from mean; returns their number. */
 static size_t moments(const pi__cands *v, double mean, double *sum, double *squares)
 {
     enum { LANES = 8 };
@@ -153,7 +153,7 @@ bool pi__cands_keep_mass(pi__cands *v, uint64_t target, size_t min_n, bool all)
 {
     uint64_t *key = v->w->key, mass = 0;
     const float max = pi__key_logit(key[0]);
-    size_t n = 0, from, end; /* [from, end) have the distance of the last kept value from max */
+    size_t n = 0, from, end; /* keys[from, end) have the same distance from max as the last kept key */
     while (n < v->n && (!n || mass < target)) mass += units_of(key[n++], max);
     const bool reached = mass >= target;
     for (end = n; end < v->n && far_of(key[end], max) == far_of(key[n - 1], max);) end++;
@@ -170,7 +170,7 @@ bool pi__cands_keep_mass(pi__cands *v, uint64_t target, size_t min_n, bool all)
     return true;
 }
 
-/* Applies top-p to a row if the result lies within its PI__MAX_TOP best values. */
+/* Applies top-p to a row if the row's PI__MAX_TOP best values include the result; else returns false. */
 static bool top_p_of_best(pi__cands *v, uint64_t target, size_t min_keep)
 {
     pi__cands best = *v;
@@ -190,8 +190,8 @@ static uint64_t list_mass(const pi__cands *v, float max)
     return sum;
 }
 
-/* Adds the weights of n values to mass[(far >> shift) % bins], for values that share the first `known` bits of far
- * with `found`. */
+/* Adds the weight of each of n values to mass[(far >> shift) % bins], far being its distance below max (pi__far_below).
+ * Skips values unless the highest `known` bits of far equal those of `found`. */
 static void add_masses(const float *x, size_t n, float max, uint32_t found, int known, int shift, uint32_t bins,
                        uint64_t *mass)
 {
@@ -211,7 +211,8 @@ static void add_masses(const float *x, size_t n, float max, uint32_t found, int 
     }
 }
 
-/* The set that top-p keeps: values nearer to max than far, and at distance far the ids up to last. */
+/* The set that top-p keeps: all values with a distance below max less than far, and at distance far the ids up to
+ * last. */
 typedef struct reach {
     uint32_t far; /* UINT32_MAX = all values */
     int32_t last;
@@ -223,7 +224,8 @@ static bool is_within(reach r, float max, float x, int32_t id)
 }
 static int32_t id_at(const pi__cands *v, size_t i) { return v->list ? pi__key_id(v->w->key[i]) : (int32_t) i; }
 
-/* Returns the id at which the mass reaches target, over values at distance far in ascending order of ids. */
+/* Returns the id at which mass reaches target if the weights of all values at distance far are added in ascending order
+ * of ids. Sorts a list by id. */
 static int32_t last_of_mass(const pi__cands *v, float max, uint32_t far, uint64_t mass, uint64_t target)
 {
     int32_t last = -1;
@@ -237,12 +239,13 @@ static int32_t last_of_mass(const pi__cands *v, float max, uint32_t far, uint64_
     return last;
 }
 
-/* Finds the smallest set with weight target: determines the digits of its distance from the highest on, each from the
- * sums of the values that share the previous digits. */
+/* Finds the smallest set with a weight of at least target. Its distance is determined in three digits, the highest
+ * first; for each digit, the weights of all values with the digits so far are summed by the digit's value. */
 static reach reach_of_mass(const pi__cands *v, float max, uint64_t target)
 {
     static const uint8_t digits[] = {11, 11, 10}; /* bits */
-    uint64_t mass[1 << 11], below = 0;            /* below: weight of all values nearer than the digits so far */
+    /* below: weight of all values with a smaller distance than the digits so far */
+    uint64_t mass[1 << 11], below = 0;
     uint32_t found = 0;
     for (int d = 0, known = 0; d < 3; known += digits[d++]) {
         const int shift = 32 - known - digits[d];
@@ -259,7 +262,7 @@ static reach reach_of_mass(const pi__cands *v, float max, uint64_t target)
     return (reach) {found, last_of_mass(v, max, found, below, target)};
 }
 
-/* Keeps the candidates within reach; a row stays a row. */
+/* Keeps the candidates within reach r; a row stays a row. */
 static void keep_within(pi__cands *v, float max, reach r)
 {
     size_t n = 0;
@@ -284,8 +287,8 @@ void pi__stage_top_p(pi__cands *v, float p, size_t min_keep)
     else keep_within(v, max, r);
 }
 
-/* Locally typical sampling: keeps the values nearest to the entropy until their probability exceeds p; lower id first
- * on ties. */
+/* Locally typical sampling: keeps the tokens with a surprise nearest to the entropy until their total probability
+ * exceeds p; on ties, the lower id comes first. */
 void pi__stage_typical(pi__cands *v, float p, size_t min_keep)
 {
     float max = pi__cands_max(v);
@@ -302,7 +305,7 @@ void pi__stage_typical(pi__cands *v, float p, size_t min_keep)
     for (size_t i = 0; i < v->n; i++) {
         int32_t id = pi__key_id(key[i]);
         float logit = pi__key_logit(key[i]);
-        v->row[id] = logit; /* saved: the key is overwritten */
+        v->row[id] = logit; /* save the logit: the key is overwritten */
         float far = fabsf((float) (mean - ((double) logit - (double) max)));
         key[i] = (uint64_t) pi__f32_order(far) << 32 | (uint32_t) id;
     }
@@ -310,7 +313,7 @@ void pi__stage_typical(pi__cands *v, float p, size_t min_keep)
     for (size_t i = 0; i < v->n; i++) key[i] = pi__logit_key(v->row[pi__key_id(key[i])], pi__key_id(key[i]));
 }
 
-/* Removes the tokens that reach the threshold, except the least probable of them. */
+/* Removes the tokens with a probability of at least threshold, except the least probable of them. */
 void pi__stage_xtc(pi__cands *v, float threshold, size_t min_keep)
 {
     float max = pi__cands_max(v);
@@ -334,7 +337,7 @@ void pi__stage_xtc(pi__cands *v, float threshold, size_t min_keep)
 
 void pi__stage_temperature(pi__cands *v, float temp)
 {
-    /* If the division would overflow, subtract the largest logit first. */
+    /* Subtract the largest logit first if the division could overflow. */
     float max = pi__cands_max(v);
     float shift = max > -INFINITY && !(fabsf(max) / temp < 1e30f) ? max : 0;
     if (!v->list) {
@@ -347,7 +350,8 @@ void pi__stage_temperature(pi__cands *v, float temp)
     }
 }
 
-/* Returns the entropy of the list's probabilities divided by the entropy of a uniform distribution of that size. */
+/* Returns the entropy of the list's probabilities, divided by the entropy of a uniform distribution over as many
+ * tokens. */
 static double relative_entropy(pi__cands *v, float max)
 {
     double sum = pi__list_weights(v, max), mean = 0;

@@ -1,7 +1,8 @@
-/* Repeat, presence and frequency penalties, and the map from token to count.
+/* Repeat, presence and frequency penalties, and the map from token to number (pi__idmap).
  *
- * The counts follow the window as tokens are accepted (sampler.c). Applying them costs one step per distinct token,
- * not per vocabulary entry. The map's memory is allocated once, for every token of the window. */
+ * pi__sampler_accept (sampler.c) updates the counts as tokens enter and leave the window. Applying penalties to a row
+ * takes one step per distinct token of the window. The map's memory is allocated once, for a window of distinct
+ * tokens. */
 #include "base/alloc.h"
 #include "sampler/sampler_impl.h"
 
@@ -65,13 +66,13 @@ void pi__idmap_del(pi__idmap *m, int32_t id)
     uint32_t i = find(m, id);
     int32_t e = m->slot[i];
     if (e < 0) return;
-    /* The last entry moves into the gap in the array. */
+    /* Move the last entry to the index of the deleted one. */
     if (e != m->n - 1) {
         m->slot[find(m, m->entry[m->n - 1].id)] = e;
         m->entry[e] = m->entry[m->n - 1];
     }
     m->n--;
-    /* Move later slots of the same run up, so that no search stops early. */
+    /* Move later slots of the same run back, so that no search stops early at the empty slot. */
     for (uint32_t j = (i + 1) & m->mask; m->slot[j] >= 0; j = (j + 1) & m->mask) {
         uint32_t h = home(m, m->entry[m->slot[j]].id);
         if (((j - h) & m->mask) < ((j - i) & m->mask)) continue;
@@ -84,7 +85,7 @@ void pi__idmap_del(pi__idmap *m, int32_t id)
 void pi__idmap_clear(pi__idmap *m)
 {
     for (int32_t e = 0; e < m->n; e++) {
-        /* Empty the run of every token from its home slot on; all tokens are removed. */
+        /* Empty the run of slots from every token's home slot on. It may contain other tokens, but all are removed. */
         for (uint32_t i = home(m, m->entry[e].id); m->slot[i] >= 0; i = (i + 1) & m->mask) m->slot[i] = -1;
     }
     m->n = 0;

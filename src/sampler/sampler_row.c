@@ -1,9 +1,9 @@
-/* Passes over a row of logits, and selection among keys.
+/* Passes over a row of logits; selection and sorting of keys.
  *
- * A row has an entry per vocabulary token (262,144 and more), so each pass is a loop that vectorizes: sixteen
- * parallel accumulators, with the same order of sums for every instruction set. Selection is quickselect with
- * pseudo-random pivots: linear on average for any input. The result is unique because keys differ. No memory, no
- * state. */
+ * A row has one entry per vocabulary token (262,144 and more), so each pass is a loop that compilers vectorize. It has
+ * sixteen parallel accumulators, so the order of sums does not depend on the instruction set. Selection is quickselect
+ * with pseudo-random pivots: linear on average for any input. The selected set is unique because keys differ. No
+ * memory, no state. */
 #include "sampler/sampler_impl.h"
 
 enum { LANES = 16, BLOCK = PI__LOGITS_BLOCK };
@@ -32,7 +32,7 @@ int32_t pi__argmax(const float *x, int32_t n)
 {
     float best = -INFINITY;
     int32_t at = -1;
-    /* Search only in the first block with the largest maximum, so the first of equal values wins. */
+    /* Find the first block with the largest maximum, then search it from its start: the first of equal values wins. */
     for (int32_t i = 0; i < n; i += BLOCK) {
         int32_t len = n - i < BLOCK ? n - i : BLOCK;
         float m = pi__row_max(x + i, len, NULL);
@@ -46,7 +46,7 @@ int32_t pi__argmax(const float *x, int32_t n)
     return at;
 }
 
-/* Returns the sum of exp(x - max) over at most BLOCK values, few enough for float sums to be accurate. */
+/* Returns the sum of exp(x - max) over at most BLOCK values: few enough to add in float within a lane. */
 static double block_exp_sum(const float *x, int32_t n, float max)
 {
     float e[BLOCK], s[LANES] = {0};
@@ -66,7 +66,7 @@ void pi__row_allow(float *x, int32_t n, const uint64_t *allowed)
         const int32_t len = n - i < 64 ? n - i : 64;
         const uint64_t bits = allowed[i >> 6];
         uint64_t out = ~bits & (len < 64 ? ((uint64_t) 1 << len) - 1 : UINT64_MAX);
-        if (!bits) { /* fast path: mask words are mostly all ones or all zeros */
+        if (!bits) { /* fast path: most mask words are all ones or all zeros */
             for (int32_t j = 0; j < len; j++) x[i + j] = -INFINITY;
             continue;
         }
@@ -76,15 +76,16 @@ void pi__row_allow(float *x, int32_t n, const uint64_t *allowed)
 
 double pi__row_exp_sum(const float *x, int32_t n, float max)
 {
-    double s[PI__LOGITS_RUNS] = {0}, sum = 0; /* one sum per 16th block, so that a device can add them in parallel */
+    /* s[j] adds blocks j, j + PI__LOGITS_RUNS, ...: a device computes these sums in parallel */
+    double s[PI__LOGITS_RUNS] = {0}, sum = 0;
     for (int32_t i = 0, b = 0; i < n; i += BLOCK, b++)
         s[b % PI__LOGITS_RUNS] += block_exp_sum(x + i, n - i < BLOCK ? n - i : BLOCK, max);
     for (int j = 0; j < PI__LOGITS_RUNS; j++) sum += s[j];
     return sum;
 }
 
-/* Finds the block where the running sum exceeds the target, then the value in it. If rounding keeps the sum below the
- * target, the last value with a weight is drawn. */
+/* Finds the block in which the running sum exceeds the target, then the value in it. If rounding keeps the sum at or
+ * below the target, draws the last value with a weight above 0. */
 int32_t pi__row_draw(const float *x, int32_t n, float max, double u)
 {
     const double target = u * pi__row_exp_sum(x, n, max);
@@ -108,8 +109,8 @@ int32_t pi__row_draw(const float *x, int32_t n, float max, double u)
     return n - 1;
 }
 
-/* Returns the sum of exp(logit - max) over the keys in the row block of key[i]; *end = index after the block's last
- * key. */
+/* Returns the sum of exp(logit - max) over the keys from i on that belong to the same block of the row as key[i]. *end
+ * receives the index after the last of them. */
 static double keys_exp_sum(const uint64_t *key, size_t n, size_t i, float max, size_t *end)
 {
     const int32_t block = pi__key_id(key[i]) / BLOCK;
@@ -150,7 +151,7 @@ int32_t pi__keys_draw(const uint64_t *key, size_t n, float max, double u)
     return n ? pi__key_id(key[n - 1]) : -1;
 }
 
-/* True if any of n values is above t. */
+/* Returns true if any of n values is above t. */
 static bool any_above(const float *x, int32_t n, float t)
 {
     int32_t any = 0;
@@ -175,7 +176,7 @@ size_t pi__row_gather(const float *x, int32_t n, float limit, uint64_t *key)
 size_t pi__row_top(const float *x, int32_t n, int32_t k, uint64_t *key)
 {
     size_t got = 0, want = (size_t) (k < n ? k : n), cap = want * 2 + 256;
-    float t = -INFINITY; /* values at or below t cannot be among the k: later ids lose ties */
+    float t = -INFINITY; /* values at or below t cannot be among the k largest: on ties, later ids lose */
     if (cap > (size_t) n) cap = (size_t) n;
     for (int32_t i = 0; i < n; i += 64) {
         int32_t len = n - i < 64 ? n - i : 64;
@@ -200,20 +201,21 @@ size_t pi__row_top(const float *x, int32_t n, int32_t k, uint64_t *key)
     return got;
 }
 
-/* Returns a pivot index in [0, n): pseudo-random, so that no input order is a worst case. */
+/* Returns a pivot index in [0, n). It is pseudo-random, so that common input orders are not a worst case. */
 static size_t pivot_index(uint64_t *state, size_t n)
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (size_t) ((*state >> 33) % n);
 }
 
-/* Partitions key[0..n): returns m, with key[m] the pivot, smaller keys before it and larger ones after it. */
+/* Partitions key[0..n) by the pivot key[p]. Returns m: key[m] is then the pivot, smaller keys are before it and larger
+ * ones after it. */
 static size_t partition(uint64_t *key, size_t n, size_t p)
 {
     uint64_t pivot = key[p];
     size_t m = 0;
     key[p] = key[n - 1];
-    for (size_t i = 0; i + 1 < n; i++) { /* branchless: always swap; the border advances only for smaller keys */
+    for (size_t i = 0; i + 1 < n; i++) { /* no branch: always swap; m advances only for smaller keys */
         uint64_t a = key[i];
         key[i] = key[m];
         key[m] = a;
@@ -230,7 +232,7 @@ void pi__keys_select(uint64_t *key, size_t n, size_t k)
     while (k > 0 && k < n && n > 1) {
         size_t m = partition(key, n, pivot_index(&rng, n));
         if (m >= k) {
-            n = m; /* drop the pivot and all keys after it */
+            n = m; /* the pivot and all keys after it are not among the k */
         } else {
             key += m + 1;
             n -= m + 1;
@@ -242,7 +244,7 @@ void pi__keys_select(uint64_t *key, size_t n, size_t k)
 void pi__keys_sort(uint64_t *key, size_t n)
 {
     uint64_t rng = n;
-    while (n > 24) { /* recurse into the shorter side: depth is at most log2(n) */
+    while (n > 24) { /* recurse into the shorter side, so that the depth is at most log2(n) */
         size_t m = partition(key, n, pivot_index(&rng, n));
         if (m < n - m - 1) {
             pi__keys_sort(key, m);
@@ -280,14 +282,14 @@ void pi__keys_sort_by_id(uint64_t *key, size_t n)
 size_t pi__keys_select_mass(uint64_t *key, size_t n, const float *weight, double target, size_t min_n)
 {
     uint64_t rng = n;
-    size_t kept = 0, all = n; /* key[0..kept) are kept; the border is within the next n keys */
+    size_t kept = 0, all = n; /* key[0..kept) are kept; the end of the set is within the next n keys */
     double mass = 0;
     while (n > 0) {
         uint64_t *k = key + kept;
         size_t m = partition(k, n, pivot_index(&rng, n));
         double part = 0;
         for (size_t i = 0; i < m; i++) part += (double) weight[pi__key_id(k[i])];
-        /* The keys before the pivot suffice: the border is among them. */
+        /* The keys before the pivot suffice: the set ends among them. */
         if (m > 0 && kept + m >= min_n && mass + part > target) {
             n = m;
             continue;

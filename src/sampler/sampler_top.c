@@ -1,20 +1,21 @@
-/* Sampling from the topk result of a logits row: gives the token that the full row gives.
+/* Sampling from the topk result of a logits row. The token is the same as from the full row.
  *
- * With only the largest values of a row (sampler.h, pi__top), all other values are known to be below the last of
- * them, the border. Stages that only lower logits (penalties, DRY, biases below 0, forbidden ids) cannot raise
- * another value above the border. Values above the border after these stages are therefore also the best ones of the
- * full row:
+ * A topk result (sampler.h, pi__top) has the largest values of a row. All other values rank after the last of them, the
+ * border. Stages that only lower logits (penalties, DRY, biases below 0, excluded ids) cannot raise an unknown value
+ * above the border. The known values that are still at or above the border after these stages are therefore the best
+ * ones of the full row:
  *
  *     head     9.1  8.7  8.2  7.9  7.5 | unknown, at most 7.5
- *     lowered  8.7  8.2  7.9  7.5 | 6.6            the first four are the row's best four; the fifth is unknown
+ *     lowered  8.7  8.2  7.9  7.5 | 6.6            the first four are the row's best four; the row's fifth is not known
  *
- * If the result of the first filter lies above the border, the rest of the chain runs as usual. Otherwise the caller
- * needs the full row. The sampled token is the same in both cases. No memory; one thread at a time. */
+ * If the first filter keeps only such values, the rest of the chain runs as usual. Otherwise the caller needs the full
+ * row. The sampled token is the same in both cases. No memory; one thread at a time. */
 #include "sampler/sampler_impl.h"
 
-enum { MAX_BIASES = 64, ROOM = 128 }; /* maximum number of biases; maximum top-k if stages before it lower logits */
+/* maximum number of biases; largest top-k that is tried if stages before it lower logits */
+enum { MAX_BIASES = 64, ROOM = 128 };
 
-/* True if penalties and biases never make a token more likely. */
+/* Returns true if penalties and biases never raise a logit, and there are at most MAX_BIASES biases. */
 static bool only_lowers(const pi__sampler *s)
 {
     const pi__sampling *p = &s->p;
@@ -52,7 +53,7 @@ int32_t pi__sampler_draw_top(const pi__sampler *s, bool *sum)
     return *sum || s->chain[0] == PI__SMP_MIN_P ? PI__MAX_TOP : 1;
 }
 
-/* Applies the biases of s to the list's keys, and sets excluded tokens to -inf. */
+/* Adds the biases of s to the list's logits, and sets the logits of excluded tokens to -inf. */
 static void lower(const pi__sampler *s, pi__cands *v, const pi__excluded *x)
 {
     for (size_t i = 0; i < v->n; i++) {
@@ -66,7 +67,7 @@ static void lower(const pi__sampler *s, pi__cands *v, const pi__excluded *x)
     }
 }
 
-/* Drops excluded tokens and values below the border from the list, and sorts it. */
+/* Drops excluded tokens and keys after the border from the list, and sorts it. */
 static void keep_known(pi__cands *v, uint64_t border)
 {
     const uint64_t least = pi__logit_key(-INFINITY, 0); /* smallest key of a -inf logit */
@@ -78,7 +79,8 @@ static void keep_known(pi__cands *v, uint64_t border)
     pi__keys_sort(key, n);
 }
 
-/* Applies top-k to a sorted list. all: it has every value above -inf. false = the list has fewer than k values. */
+/* Applies top-k to a sorted list. all: the list has every value above -inf. Returns false if the list has fewer than k
+ * values and more values exist. */
 static bool top_k(pi__cands *v, size_t k, bool all)
 {
     if (k > v->n) return all;
@@ -95,7 +97,7 @@ static bool min_p(pi__cands *v, const pi__sampling *p, uint64_t border, bool all
     if (p->min_keep > 1 && n < (size_t) p->min_keep)
         return p->min_keep <= PI__MAX_TOP && top_k(v, (size_t) p->min_keep, all);
     v->n = n;
-    pi__keys_sort_by_id(v->w->key, n); /* in the order of the filter on a row: later stages add in this order */
+    pi__keys_sort_by_id(v->w->key, n); /* in the order of min-p on a row: later stages add in this order */
     return true;
 }
 

@@ -1,4 +1,5 @@
-/* A paged cache for kernel checks, read and written by the plain layout description in backend/cuda/kernels.h. */
+/* A paged cache for kernel checks. The host reads and writes it according to the layout described in
+ * backend/cuda/kernels.h. */
 #ifndef PI__SELFTEST_CACHE_REF_H
 #define PI__SELFTEST_CACHE_REF_H
 
@@ -14,9 +15,9 @@ extern "C" {
 
 namespace selftest {
 
-/* ---- rotated types, by the matrix of formats/cache_rotation.h, in double precision */
+/* ---- rotated types: the rotation matrix of formats/cache_rotation.h, applied in double precision */
 
-/* Rotates each group of 32 of the n values; `back` applies the inverse rotation. */
+/* Rotates each group of 32 of the n values. back: applies the inverse rotation. */
 inline void turn_ref(float *x, int32_t n, bool back)
 {
     auto sign = [](int i) { return PI__ROTATION_SIGNS >> i & 1 ? -1.0 : 1.0; };
@@ -39,10 +40,10 @@ inline int code_value(int32_t type, int code)
     static const int tq4[] = {PI__TQ4_0_VALUES}, tq3[] = {PI__TQ3_0_VALUES};
     return type == PI__TQ4_0 ? tq4[code] : tq3[code];
 }
-/* Index of bit b of code i, among the code bits of its group. */
+/* Returns the position of bit b of code i among all code bits of its group. */
 inline int code_bit(int32_t type, int i, int b) { return type == PI__TQ4_0 ? i % 16 * 8 + i / 16 * 4 + b : 3 * i + b; }
 
-/* Dequantizes stored values without undoing their rotation. */
+/* Dequantizes n stored values; they stay rotated. */
 inline void from_rotated(int32_t type, const uint8_t *p, float *x, int32_t n)
 {
     for (int32_t at = 0; at < n; at += 32, p += pi__kv_row_size(type, 32)) {
@@ -59,8 +60,8 @@ inline void from_rotated(int32_t type, const uint8_t *p, float *x, int32_t n)
     }
 }
 
-/* Rotates and quantizes a row. The group's largest value gets the last code and the others get the nearest code.
- * Kernels may choose other codes. */
+/* Rotates and quantizes a row. The scale maps a group's largest magnitude to the largest code value; each value gets
+ * the nearest code. Kernels may choose other scales and codes. */
 inline void to_rotated(int32_t type, const float *row, uint8_t *p, int32_t n)
 {
     std::vector<float> x(row, row + n);
@@ -88,8 +89,8 @@ inline void to_rotated(int32_t type, const float *row, uint8_t *p, int32_t n)
     }
 }
 
-/* Allowed error of one of 32 values: a fraction of the group's norm, since each value is computed from all rotated
- * ones. */
+/* Returns the allowed error of each of 32 values: a fraction of the group's norm, since each value is computed from all
+ * 32 rotated values. */
 inline double rotated_step(int32_t type, const double *x)
 {
     double squares = 0;
@@ -97,8 +98,8 @@ inline double rotated_step(int32_t type, const double *x)
     return std::sqrt(squares * (type == PI__TQ4_0 ? 0.02 : 0.06));
 }
 
-/* A cache in device memory: the blocks of one layer. After each block come another layer's bytes; all bytes start as
- * NaN. */
+/* A cache in device memory: the blocks of one layer. A gap follows each block, as if for another layer. All bytes are
+ * initially 0xFF, so that floats are NaN. */
 struct paged {
     pi__k_cache c;
     int32_t n_blocks;
@@ -116,13 +117,14 @@ struct paged {
         c = {memory.get(), stride_of(tk, tv, heads, dim, block_size), tk, tv, heads, dim, block_size};
     }
 
-    /* Bytes of the side data (scale, minimum) of 32 values. */
+    /* Returns the size of the side data (scale, minimum, fifth bits) of 32 values in bytes. */
     static size_t side_bytes(int32_t type)
     {
         return type == PI__Q5_1 ? 8 : type == PI__Q5_0 ? 6 : type == PI__Q4_1 ? 4
              : type == PI__Q8_0 || type == PI__Q4_0 || type == PI__IQ4_NL || pi__kv_rotated(type) ? 2 : 0;
     }
-    /* Address of byte i of a token's row in one plane: the plane of side data if `sides`, else the plane of codes. */
+    /* Returns the address of byte i of a row (one head of the token in `slot`) in a plane. v: V, else K. sides: the
+     * plane of side data, else that of codes. */
     char *at(bool v, int32_t slot, int32_t head, bool sides, size_t i) const
     {
         int32_t type = v ? c.type_v : c.type_k, groups = c.head_dim / 32;
@@ -133,7 +135,8 @@ struct paged {
         p += (size_t) head * n * row;
         return sides ? p + n * codes + token * sc + i : p + token * codes + i;
     }
-    /* Copies a row between the planes and the byte order of the file format; `write` copies into the planes. */
+    /* Copies a row between the planes and `bytes`, which has the byte order of the file format. write: copies into the
+     * planes, else out of them. */
     void move(bool v, int32_t slot, int32_t head, uint8_t *bytes, bool write) const
     {
         int32_t type = v ? c.type_v : c.type_k;
@@ -147,7 +150,7 @@ struct paged {
             else bytes[i] = (uint8_t) *p;
         }
     }
-    /* Dequantizes a row. With `stored`, rows of rotated types stay rotated. */
+    /* Reads and dequantizes a row. stored: rows of rotated types stay rotated. */
     std::vector<float> read(bool v, int32_t slot, int32_t head, bool stored = false) const
     {
         const int32_t type = v ? c.type_v : c.type_k;

@@ -1,11 +1,12 @@
-/* Kernel checks. They run wherever a runtime (backend/cuda/runtime.h) exists: on a device, and on the tests'
- * emulator. There, the programs tests/simt/test_kernels_*.cpp run each check in every order of threads and copies.
+/* Kernel checks: common definitions. Checks run on every implementation of backend/cuda/runtime.h: on a device, and on
+ * the tests' emulator. On the emulator, the programs tests/simt/test_kernels_*.cpp run each check in every order of
+ * threads and copies.
  *
  * A check is a function that computes on the target and compares with a reference on the host. The first difference
- * ends the check with an exception that carries its text. Checks print nothing. `must_run` waits for a launch, so
+ * ends the check with an exception that contains the message. Checks print nothing. `must_run` waits for a launch, so
  * that the host may read and write buffers between launches.
  *
- * Memory: std::vector on the host; `buffer` for memory that host and device both access. Threads: each target belongs
+ * Memory: std::vector on the host; `buffer` for memory that both host and device access. Threads: each target belongs
  * to one thread, which sets `now`. */
 #ifndef PI__SELFTEST_CHECK_H
 #define PI__SELFTEST_CHECK_H
@@ -22,27 +23,29 @@
 
 namespace selftest {
 
-/* Abilities of an emulator. A NULL function pointer means that this emulator lacks the ability. */
+/* Functions of an emulator; NULL = this emulator does not have the function. */
 struct emulation {
-    /* sets order i of threads, blocks and copies; false if i is too large, and resets the order */
+    /* selects order i of threads, blocks and copies; returns false, and restores the default order, if there is no
+     * order i */
     bool (*mode)(int i);
-    void (*arch)(int arch);      /* sets the emulated architecture; 0 = restore the default */
+    void (*arch)(int arch);      /* sets the emulated architecture (80 = sm_80); 0 = restore the default */
     unsigned long (*launched)(); /* number of kernels launched so far */
     long (*replayed)();          /* number of graphs replayed so far */
-    bool slow;                   /* the emulator is itself emulated: run fewer rounds */
-    bool thorough;               /* run the same number of rounds as on a device */
-    /* shared memory wavefronts of fn's launch number i, relative to an execution without bank conflicts */
+    bool slow;                   /* the emulator itself runs emulated: checks do fewer rounds */
+    bool thorough;               /* checks do as many rounds as on a device */
+    /* runs fn(arg); returns the shared memory wavefronts of its launch i, relative to an execution without bank
+     * conflicts */
     double (*conflicts)(void (*fn)(void *), void *arg, size_t i);
 };
 
 /* Where a check runs. */
 struct target {
     pi__rt *rt;           /* the device's queue */
-    pi__rt_info info;     /* of the device */
+    pi__rt_info info;     /* properties of the device */
     const char *name;     /* as accepted by pi__device_create */
     const emulation *emu; /* abilities of the emulator; NULL = a device */
     double worst;         /* largest error of the check so far, relative to its bound */
-    char about[160];      /* shape that is being checked; "" = not given */
+    char about[160];      /* description of the shape that is being checked; "" = none */
 };
 inline thread_local target *now; /* target of the running check */
 
@@ -53,12 +56,12 @@ struct entry {
 /* The checks of one file. */
 struct family {
     const char *name;
-    const char *what; /* description of the covered kernels */
+    const char *what; /* description of the checked kernels */
     const entry *checks;
     int n;
 };
 
-/* ------------------------------------------------------------------------------------------------- ends of a check */
+/* -------------------------------------------------------------------------------------------------- end of a check */
 
 struct failed {
     char text[400];
@@ -95,7 +98,7 @@ __attribute__((format(printf, 1, 2))) inline void about(const char *fmt, ...)
     va_end(args);
 }
 
-/* True if the error `off` is at most `bound`. Records the largest relative error. */
+/* Returns true if the error `off` is at most `bound`. Records the largest error relative to its bound in now->worst. */
 inline bool within(double off, double bound)
 {
     const double part = bound > 0 ? off / bound : off > 0 ? 2 : 0;
@@ -149,8 +152,8 @@ inline void need_fp4()
     if (!has_fp4()) skip_check("no tensor cores for FP4");
 }
 
-/* n values that host and device both access, filled with 0xFF so that uninitialized floats are NaN. An emulator
- * detects accesses past the end. On a device, the destructor detects writes to a guard area after the values. */
+/* n values that both host and device access, initially filled with 0xFF, so that floats are NaN. An emulator detects
+ * accesses past the end. On a device, the destructor detects writes to a guard area after the values. */
 template <class T> class buffer {
 public:
     explicit buffer(size_t n) : n_(n), guard_(now->emu ? 0 : 1024), p_(nullptr)
@@ -189,7 +192,7 @@ private:
 };
 
 /* Runs f() in every order of threads and blocks, with late and with early copies. On a device, runs f() three times,
- * which may reveal a dependence on the order. */
+ * since the order may differ between runs. */
 template <class F> void in_all_modes(F f)
 {
     const emulation *e = now->emu;
@@ -204,7 +207,8 @@ template <class F> void in_all_modes(F f)
     for (int i = 0; e->mode(i); i++) f();
 }
 
-/* Runs f() on an emulated device of that architecture. On a device of another architecture, skips the check. */
+/* Runs f() on an emulated device of that architecture. On a real device, runs f() if it has that architecture;
+ * otherwise skips the check. */
 template <class F> void on_arch(int arch, F f)
 {
     const emulation *e = now->emu;
@@ -220,8 +224,8 @@ template <class F> void on_arch(int arch, F f)
     f();
 }
 
-/* Runs f() with each kind of copy to shared memory: 16 bytes each (sm_80) and bulk (sm_90). A device runs its own
- * kind only. */
+/* Runs f() with each kind of copy to shared memory: copies of 16 bytes (sm_80) and bulk copies (sm_90). On a real
+ * device, runs f() once, with the device's own kind. */
 template <class F> void on_all_archs(F f)
 {
     const emulation *e = now->emu;
@@ -236,7 +240,7 @@ template <class F> void on_all_archs(F f)
     }
 }
 
-/* Pointer to an argument struct that a launch reads during the call. */
+/* Returns the address of a temporary argument struct, for a launch that reads it during the call. */
 template <class T> const T *arguments(const T &a) { return &a; }
 
 } // namespace selftest

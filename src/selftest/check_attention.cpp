@@ -1,6 +1,6 @@
-/* Attention kernels against double precision, and batch-invariant. The bits are the same in a batch of one and in a
- * larger batch, and in every chunking of the prefill. Neither the tile size, nor a KV split over thread blocks, nor
- * the cache block size changes them. */
+/* Checks attention kernels against double precision, and that they are batch-invariant. Results are bitwise identical
+ * in a batch of one, in larger batches, and in every chunking of the prefill. Neither the tile size, nor a KV split
+ * over thread blocks, nor the cache block size changes them. */
 #include "selftest/cache_ref.h"
 
 #include <algorithm>
@@ -15,10 +15,11 @@ struct config {
     int32_t type_k, type_v, n_head, n_head_kv, dim, window;
     float softcap;
     bool sinks, gate;
-    int32_t first, past; /* past -1: a row attends to all rows of its sequence in the step */
+    /* a row at position p attends to keys `first` to p - past; past -1: to all rows of its sequence in the step */
+    int32_t first, past;
 };
 
-/* A sequence: its values, and the block table of its cache. */
+/* A sequence: its length, inputs and block table. */
 struct sequence {
     int32_t len;
     std::vector<float> q, k, v, gate; /* [len, heads * dim] */
@@ -31,9 +32,9 @@ struct fixture {
     std::vector<sequence> seqs;
     std::unique_ptr<paged> cache;
     std::vector<float> sinks;
-    bool fast;  /* q is rounded to f16 */
+    bool fast;  /* fast mode: q is rounded to F16 */
     bool wgmma; /* pass enough rows to select the WGMMA kernel */
-    bool tails; /* add an epilogue where there are few rows */
+    bool tails; /* run with an epilogue if there are few rows */
 };
 
 fixture make_fixture(const config &c, const std::vector<int32_t> &lens, int32_t block_size)
@@ -42,7 +43,7 @@ fixture make_fixture(const config &c, const std::vector<int32_t> &lens, int32_t 
     int32_t blocks = 1;
     for (int32_t len : lens) blocks += (len + block_size - 1) / block_size;
     w.cache.reset(new paged(c.type_k, c.type_v, c.n_head_kv, c.dim, block_size, blocks));
-    int32_t next = blocks - 1; /* descending, so that no table is contiguous */
+    int32_t next = blocks - 1; /* block ids descend, so that no table is contiguous */
     for (size_t i = 0; i < lens.size(); i++) {
         random r(i + 10);
         size_t n = (size_t) lens[i], nq = n * (size_t) (c.n_head * c.dim), nk = n * (size_t) (c.n_head_kv * c.dim);
@@ -62,7 +63,7 @@ fixture make_fixture(const config &c, const std::vector<int32_t> &lens, int32_t 
     return w;
 }
 
-/* Tokens from .. to - 1 of a sequence. run() returns the outputs of all spans, one after the other. */
+/* Tokens [from, to) of a sequence. run() returns the outputs of all spans, one after the other. */
 struct span {
     size_t seq;
     int32_t from, to;
@@ -90,7 +91,7 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
         table.insert(table.end(), row.begin(), row.end());
         max_keys = std::max(max_keys, s.to - (c.window && s.from >= c.window ? s.from - c.window + 1 : 0));
     }
-    if (pi__kv_rotated(c.type_k)) turn_ref(q.data(), (int32_t) q.size(), false); /* as the qkv kernel leaves them */
+    if (pi__kv_rotated(c.type_k)) turn_ref(q.data(), (int32_t) q.size(), false); /* as the qkv kernel writes them */
     buffer<float> dq(q), dg(gate), sinks(w.sinks), out(q.size());
     buffer<int32_t> dpos(pos), dstart(start), dtable(table);
     buffer<char> scratch(scratch_size);
@@ -187,8 +188,8 @@ void check(const fixture &w, const std::vector<span> &spans, const std::vector<f
     }
 }
 
-/* P is rounded to 11 bits, and so are K and V if the cache type has more. Fast mode also rounds q to 11 bits. With
- * F32 caches nothing is rounded. */
+/* Returns the allowed error. P is rounded to 11 bits, and so are K and V if the cache type has more. Fast mode also
+ * rounds q to 11 bits. With an F32 cache nothing is rounded. */
 double tolerance_of(const config &c, bool fast = false)
 {
     return c.type_k == PI__F32 || c.type_v == PI__F32 ? 2e-5 : fast ? 4e-3 : 2e-3;
@@ -228,7 +229,8 @@ void test_shapes()
     }
 }
 
-/* Checks that every way of computing the same rows gives the same bits. */
+/* Checks that every way of computing each sequence's rows from `from` on gives bitwise identical
+ * results. */
 void check_same(const config &c, const std::vector<int32_t> &lens, int32_t from)
 {
     fixture w = make_fixture(c, lens, 16);
@@ -237,7 +239,7 @@ void check_same(const config &c, const std::vector<int32_t> &lens, int32_t from)
     std::vector<float> want = run(w, all, 0, false), one, split;
     check(w, all, want, tolerance_of(c));
     for (const span &s : all) {
-        /* in ragged chunks, each in a batch of one; with a KV split where possible */
+        /* in chunks of different sizes, each in a batch of one; with a KV split where possible */
         for (int32_t t = s.from; t < s.to;) {
             int32_t to = std::min(s.to, t + 1 + t % 7);
             std::vector<float> a = run(w, {{s.seq, t, to}}, 0, false), b = run(w, {{s.seq, t, to}}, 1000, true);
@@ -248,7 +250,7 @@ void check_same(const config &c, const std::vector<int32_t> &lens, int32_t from)
     }
     expect_bytes(want.data(), one.data(), want.size() * 4);
     expect_bytes(want.data(), split.data(), want.size() * 4);
-    std::vector<float> wide = run(w, all, 1, true); /* more rows per thread block */
+    std::vector<float> wide = run(w, all, 1, true); /* n_sm 1: more rows per thread block */
     expect_bytes(want.data(), wide.data(), want.size() * 4);
     for (int32_t size : {32, 64}) {
         fixture other = make_fixture(c, lens, size);
@@ -287,7 +289,7 @@ void test_odd_heads()
     }
 }
 
-/* Overwrites all keys and values that no row of the span attends to with NaN. */
+/* Overwrites with NaN all keys and values that no row of the span attends to. */
 void poison(fixture &w, const span &rows)
 {
     const config &c = w.c;
@@ -306,8 +308,8 @@ void poison(fixture &w, const span &rows)
     }
 }
 
-/* Larger tiles, tiles of 16 rows, and a KV split over blocks give the same bits. Keys that no row attends to are
- * NaN. */
+/* Larger tiles, tiles of 16 rows, and a KV split over thread blocks give bitwise identical results. Keys that no row
+ * attends to are NaN. */
 void check_tiles(const config &c, bool fast)
 {
     /* with four heads per KV head, more than half of the largest tile; the rows end in the first keys of a split */
@@ -351,9 +353,9 @@ void test_tiles()
     }
 }
 
-/* More keys than a span has. One block computes all keys, a span, or a split; KV heads run in parallel or in
- * sequence. Tiles have 8 rows (heads of 256) or 16, and a chunk begins anywhere. The number of launches and the
- * contents of the scratch buffer show which variant ran. */
+/* Sequences with more keys than the kernel's span of keys. A thread block computes all keys, a span, or a split; KV
+ * heads run in one launch or one after the other. Tiles have 8 rows (heads of 256) or 16, and chunks begin anywhere.
+ * The number of launches and the contents of the scratch buffer show which variant ran. */
 void check_spans(const config &c, int32_t len)
 {
     fixture w = make_fixture(c, {len}, 64);
@@ -387,7 +389,7 @@ void test_spans()
     check_spans({PI__F32, PI__F32, 2, 2, 32, 0, 20, false, false, 1030, 1}, 2120);
 }
 
-/* Checks that the test above really used a KV split without an extra launch. Blocks that combine run in any order. */
+/* Checks that a KV split, as used by the checks above, needs no extra launch. The blocks may finish in any order. */
 void test_splits()
 {
     fixture w = make_fixture({PI__F16, PI__F16, 2, 1, 32, 0, 0, false, false, 0, 0}, {600}, 16);
@@ -405,8 +407,8 @@ void test_splits()
     });
 }
 
-/* WGMMA prefill gives the bits of mma.sync, with any side input or extra output. Rows end within tiles; keys that no
- * row attends to are NaN. */
+/* WGMMA prefill is bitwise identical to mma.sync prefill, with every optional input and output. Rows end within tiles;
+ * keys that no row attends to are NaN. */
 void check_wgmma(const config &c, const std::vector<int32_t> &lens, const std::vector<span> &spans, int32_t block_size,
                  bool modes = false)
 {
@@ -441,7 +443,8 @@ void test_wgmma()
         check_wgmma({PI__F16, PI__F16, 8, 1, 128, 0, 0, false, false, 0, 0}, {1300}, {{0, 1270, 1300}}, 16);
         if (now->emu && !now->emu->thorough) return;
         for (int32_t dim : {64, 112, 128, 256}) {
-            for (int32_t group = 1; group <= 16; group++) { /* every number of heads per token in a tile */
+            /* heads per KV head: a tile holds this many heads of each token */
+            for (int32_t group = 1; group <= 16; group++) {
                 const int32_t k = group % 2 ? PI__F16 : PI__BF16, v = group % 3 ? PI__F16 : PI__BF16,
                               n = 130 / group + 3;
                 check_wgmma({k, v, 2 * group, 2, dim, group % 4 ? 0 : 19 + group, 0, group % 5 == 0, false, 0, 0},

@@ -1,5 +1,5 @@
-/* centroid_head kernels: the selected clusters against a sort. The CUDA backend's op against double precision and the
- * CPU's op, bitwise identical to linear, and batch-invariant, captured or not. */
+/* Checks centroid_head. Kernels: the selected clusters against a sort. The CUDA backend's op: against double precision
+ * and the CPU's op, bitwise identical to op linear, and batch-invariant, captured or not. */
 #include "selftest/op_ref.h"
 
 #include <numeric>
@@ -8,7 +8,7 @@
 namespace selftest {
 namespace {
 
-/* Returns a permutation of 0 .. n - 1. */
+/* Returns a pseudo-random permutation of 0 .. n - 1. */
 std::vector<int32_t> shuffled(size_t n, uint64_t seed)
 {
     random r(seed);
@@ -20,7 +20,7 @@ std::vector<int32_t> shuffled(size_t n, uint64_t seed)
 
 /* --------------------------------------------------------------------------------------------------------- kernels */
 
-/* Indices of the n_pick largest of n scores, ties by lower index; NaN ranks last. */
+/* Returns the indices of the n_pick largest scores; on ties the lower index comes first; NaN comes last. */
 std::vector<int32_t> best(const float *s, int32_t n, int32_t n_pick)
 {
     std::vector<int32_t> id((size_t) n);
@@ -82,7 +82,8 @@ void test_picks()
     expect_equal(pi__k_pick_centroids(stream(), &a, &to), 1);
 }
 
-/* Vocabularies of one block and of several; NaN logits are scattered like all others. */
+/* Checks the scattering of logits to token ids, with vocabularies of one thread block and of several. NaN logits are
+ * scattered like all others. */
 void check_spread(int32_t n_rows, int32_t n_mat, int32_t n_pick, int64_t n, bool nan)
 {
     random r(7);
@@ -123,7 +124,7 @@ void test_spread()
 
 struct shape {
     int32_t type;   /* of the head */
-    int64_t E, per; /* columns, rows of a cluster */
+    int64_t E, per; /* columns; rows per cluster */
     int32_t n_mat, n_pick, rows;
 };
 
@@ -161,7 +162,7 @@ struct fixture {
         a.pick = pick.get(), a.some = some.get(), a.logits = logits.get();
     }
     size_t V() const { return (size_t) (s.per * s.n_mat); }
-    /* Runs rows first .. first + n - 1 only. */
+    /* Runs rows [first, first + n) only. */
     std::vector<float> run(int32_t first, int32_t n)
     {
         pi__centroid_head part = a;
@@ -191,7 +192,7 @@ struct fixture {
     }
 };
 
-/* Checks row r of a run of all rows; the picks of that run must still be stored. */
+/* Checks row r of the last run, which must have been of all rows: its picks are still stored. */
 void check_row(fixture &t, int32_t r, const std::vector<float> &all)
 {
     const size_t E = (size_t) t.s.E;
@@ -238,7 +239,7 @@ void test_values()
     }
 }
 
-/* One row, some rows and all rows together give the same bits; also with FP4 activations. */
+/* One row, some rows and all rows together give bitwise identical results; also with FP4 activations. */
 void test_batch_composition()
 {
     for (const shape &s : {shapes[1], shapes[2], shapes[6]}) {
@@ -310,7 +311,7 @@ void test_recorded()
     expect_true(std::memcmp(again.data(), first.data(), first.size() * sizeof(float)));
 }
 
-/* More rows or picks than the capacity are an error. */
+/* More rows or picks than were reserved are an error. */
 void test_refused()
 {
     fixture t(shapes[1]);

@@ -1,5 +1,6 @@
-/* Tokens drawn on the device equal the host sampler's, for the next token and for the token after it. Rows of all
- * kinds have their own penalties, top-p, min-p and temperature, with or without top-k. */
+/* Checks that tokens drawn on the device equal the host sampler's: the next token, and the token after it. Each row has
+ * its own penalties, top-p, min-p and temperature, with or without top-k; the rows' logits are of all kinds
+ * (row_of). */
 #include "selftest/checks.h"
 
 #include <algorithm>
@@ -15,8 +16,8 @@ namespace {
 
 enum { KINDS = 9 };
 
-/* kind 0: normally distributed; 1: ties; 2: all equal; 3: one peak; 4: with NaN; 5: with infinities; 6: no usable
- * logits, only -infinity and NaN; 7: so large that dividing overflows; 8: zeros of both signs */
+/* kind 0: normally distributed; 1: ties; 2: all equal; 3: one peak; 4: with NaN; 5: with infinities; 6: only -infinity
+ * and NaN; 7: so large that division by the temperature overflows; 8: zeros of both signs */
 std::vector<float> row_of(random &r, int64_t n, int kind)
 {
     std::vector<float> v = r.normals((size_t) n);
@@ -34,10 +35,9 @@ std::vector<float> row_of(random &r, int64_t n, int kind)
     return v;
 }
 
-enum { FED = 1 /* next token of requests that sample one token ahead */ };
+enum { FED = 1 /* the next token, already drawn, of requests that draw the token after it */ };
 
-/* Gives two thirds of the requests penalties. The tokens of the penalty window are among the best of the row, or
- * anywhere. */
+/* Sets penalties for two thirds of the requests. */
 void add_penalties(random &r, int i, pi__sampling *p)
 {
     if (i % 3 == 1) return;
@@ -48,7 +48,7 @@ void add_penalties(random &r, int i, pi__sampling *p)
     if (p->top_k > PI__K_TOP - PI__MAX_SEEN) p->top_k = PI__K_TOP - PI__MAX_SEEN;
 }
 
-/* Token ids of a row by descending logit; equal logits by ascending id, NaN last. */
+/* Returns the token ids of a row by descending logit; equal logits by ascending id, NaN last. */
 std::vector<int32_t> by_value(const std::vector<float> &row)
 {
     std::vector<int32_t> id(row.size());
@@ -60,8 +60,8 @@ std::vector<int32_t> by_value(const std::vector<float> &row)
     return id;
 }
 
-/* A request's sampler after some tokens: its top-k request for a row, its draw parameters and the expected token.
- * `most`: max top-k; 0 = top-k is disabled. */
+/* A request and its row, after some accepted tokens: the topk request, the draw parameters and the expected token. The
+ * accepted tokens are among the row's 20 best, or anywhere. most: largest top-k; 0 = top-k is off. */
 struct request {
     int32_t asks[3];
     pi__draw draw;
@@ -101,7 +101,7 @@ struct request {
     }
 };
 
-/* Draws from n_rows rows of n values of all kinds; top-k is at most `most` (0 = disabled). */
+/* Draws from n_rows rows of n values, of all kinds. most: as in request. */
 void run_rows(int32_t n, int n_rows, int32_t most)
 {
     random r((uint64_t) n);
@@ -121,7 +121,7 @@ void run_rows(int32_t n, int n_rows, int32_t most)
         k = q.asks[0] > k ? q.asks[0] : k;
         sum |= q.asks[2];
     }
-    asks[3] = 0; /* the second row is padding and requests nothing */
+    asks[3] = 0; /* row 1 is padding: it requests no values, and its token is -1 */
     want[1] = -1;
     buffer<int32_t> request(asks);
     buffer<pi__draw> draw(draws);
@@ -170,7 +170,7 @@ void test_most()
     run_rows(500, 2 * KINDS, 1);
 }
 
-/* Without top-k: for many rows, topk finds fewer values than the row's filters keep. */
+/* Without top-k: in many rows, the filters keep more values than the topk result has. */
 void test_rows()
 {
     run_rows(300, KINDS, 0);

@@ -1,5 +1,5 @@
-/* The op of a layer of experts (pi__experts_layer): bitwise identical to the separate ops for any number of rows, in
- * fewer launches, and batch-invariant. */
+/* Checks the op of a layer of experts (pi__experts_layer): bitwise identical to the separate ops for any number of
+ * rows, with fewer launches, and batch-invariant. */
 #include "selftest/op_ref.h"
 
 #include "selftest/checks.h"
@@ -7,9 +7,9 @@
 namespace selftest {
 namespace {
 
-/* Weight types: the experts' gate and up, and down; the shared expert's; the router's. `groups` > 0, as in DeepSeek
- * V3: experts come from the best 2 of that many groups, by sigmoids with a bias, and the shared expert has no gate.
- * `streams`, as in DeepSeek V4: the shared expert has no gate, and the result is the sum of all experts. */
+/* Weight types: of the experts' gate and up; of their down; of the shared expert; of the router. groups > 0: as in
+ * DeepSeek V3, experts are chosen from the best 2 of that many groups, by sigmoids with a bias, and the shared expert
+ * has no gate. streams: as in DeepSeek V4, the shared expert has no gate, and the result is the sum of all experts. */
 struct kinds {
     int32_t experts, down, shared, shared_down, router;
     int matmul;
@@ -44,7 +44,7 @@ struct layer {
         d.reserve(lim);
         return d;
     }
-    /* Residual stream, or the sum of all experts, of rows first .. first + n - 1. */
+    /* Returns the residual stream (streams: the sum of all experts) of rows [first, first + n). */
     std::vector<float> run(int32_t first, int32_t n)
     {
         std::copy(x0.get(), x0.get() + x0.size(), x.get());
@@ -99,7 +99,7 @@ void test_same_bits()
  *   2. the router, and the shared expert's activation
  *   3. gate and up of the experts
  *   4. all down matrices and the sum; two launches with FP8 experts
- * If the previous launch has packed the input, the first one is omitted. */
+ * The first one is omitted if an earlier launch has packed the input. */
 void test_launches()
 {
     const kinds k = {PI__Q4_0, PI__Q4_0, PI__Q4_0, PI__Q4_0, PI__F32, PI__MATMUL_AUTO, 0};

@@ -1,5 +1,5 @@
-/* fp4 kernels: products with FP4 activations against double precision with a plain description of their rounding, and
- * batch-invariant: bitwise identical in every batch composition. */
+/* Checks fp4 kernels: products with FP4 activations. The reference rounds x with a plain description of the format,
+ * then multiplies in double precision. Results are batch-invariant: bitwise identical in every batch composition. */
 #include "selftest/expert_ref.h"
 #include "selftest/checks.h"
 #include "selftest/split_ref.h"
@@ -8,7 +8,7 @@
 namespace selftest {
 namespace {
 
-/* Random blocks without NVFP4's scale 480, which the instruction cannot represent. */
+/* A matrix of random blocks, without NVFP4's scale 480, which the instruction cannot represent. */
 matrix fp4_matrix(int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
 {
     random r((uint64_t) (n_in + n_out) + seed);
@@ -19,7 +19,7 @@ matrix fp4_matrix(int32_t type, int64_t n_in, int64_t n_out, uint64_t seed)
     return pack_matrix(type, n_in, n_out, bytes);
 }
 
-/* A4: x in the matrix's own format; A8: x in 8 bits. */
+/* The format of x. A4: the matrix's own FP4 format; A8: e4m3. */
 enum activations { A4, A8 };
 
 std::vector<float> product(const matrix &w, const float *x, int32_t n_rows, activations a = A4)
@@ -42,7 +42,8 @@ double e2m1_value(uint8_t c)
 
 double e4m3_value(uint8_t d) { return d < 8 ? d / 512.0 : std::ldexp(8 + d % 8, d / 8 - 10); }
 
-/* Code from 0 to `last` with the nearest value, ties to the even code. `value` must ascend. */
+/* Returns the code in [0, last] with the value nearest to x, ties to the even code. `value` must ascend with the
+ * code. */
 uint8_t nearest(double (*value)(uint8_t), uint8_t last, double x)
 {
     uint8_t c = 0;
@@ -56,7 +57,7 @@ uint8_t nearest(double (*value)(uint8_t), uint8_t last, double x)
 uint8_t to_e4m3(double f) { return nearest(e4m3_value, 126, f); }
 uint8_t to_e2m1(float f) { return (uint8_t) (nearest(e2m1_value, 7, std::fabs(f)) | (std::signbit(f) ? 8 : 0)); }
 
-/* Nearest value with 4 significant bits, ties to even. */
+/* Rounds to 4 significant bits, ties to even. */
 double four_bits(float f)
 {
     int e;
@@ -64,8 +65,8 @@ double four_bits(float f)
     return std::ldexp(std::nearbyint(m * 16), e - 4);
 }
 
-/* Rounds a row as its FP4 format does. NVFP4 chooses its codes with scales of 4 significant bits. It then rounds the
- * scales to e4m3, relative to the row's largest scale. */
+/* Rounds a row as the kernels do for this FP4 format. For NVFP4, codes are chosen with scales of 4 significant bits.
+ * The scales are then rounded to e4m3, relative to the row's largest scale. */
 std::vector<double> rounded(int32_t type, const float *x, size_t n)
 {
     const size_t unit = type == PI__NVFP4 ? 16 : 32;
@@ -139,7 +140,7 @@ void test_values()
     const struct { int32_t type; activations a; } ways[] = {{PI__NVFP4, A4}, {PI__MXFP4, A4}, {PI__MXFP4, A8}};
     for (auto way : ways) {
         for (auto c : shapes) {
-            int64_t n_in = way.type == PI__MXFP4 ? c.n_in + 32 : c.n_in; /* half a chunk too */
+            int64_t n_in = way.type == PI__MXFP4 ? c.n_in + 32 : c.n_in; /* also half a chunk */
             matrix w = fp4_matrix(way.type, n_in, c.n_out, 0);
             random r((uint64_t) c.rows);
             std::vector<float> v = r.normals((size_t) (c.rows * n_in));
@@ -148,7 +149,7 @@ void test_values()
             buffer<float> x(v);
             std::vector<float> y = product(w, x.get(), c.rows, way.a);
             check(w, v.data(), y, c.rows, way.a);
-            for (int32_t i = 0; i < c.rows; i += 7) { /* in a batch of one, and in a batch of nine */
+            for (int32_t i = 0; i < c.rows; i += 7) { /* rows in a batch of one, and of nine */
                 size_t bytes = (size_t) c.n_out * 4;
                 expect_bytes(product(w, x.get() + i * n_in, 1, way.a).data(), &y[(size_t) (i * c.n_out)], bytes);
                 if (i + 9 > c.rows) continue;
@@ -158,8 +159,9 @@ void test_values()
     }
 }
 
-/* A row has the same bits in every tile shape as in a batch of one: slices split over blocks, thin matrices, and
- * tiles of 128 x 128, which need many blocks. Several matrices in one call give the same bits as separate calls. */
+/* In every tile shape, a row is bitwise identical to the row in a batch of one: slices split over thread blocks, thin
+ * matrices, and tiles of 128 x 128, which are selected only for many blocks. Several matrices in one call are bitwise
+ * identical to separate calls. */
 void test_shapes()
 {
     need_fp4();
@@ -193,7 +195,7 @@ void test_shapes()
     }
 }
 
-/* Many rows add to the residual. */
+/* Products of many rows that add their results to the residual. */
 void test_added()
 {
     const struct { int32_t type; activations a; int64_t n_in, n_out; int32_t rows; } cases[] = {
@@ -214,8 +216,8 @@ void test_added()
     }
 }
 
-/* Two matrices times x: slices split over thread blocks in a given number of parts, or each tile in one block. Both
- * give the same bits. tile: rows of W and of x per block. */
+/* Two matrices times x: slices split over thread blocks in a given number of parts, or each tile in one block. Both are
+ * bitwise identical. tile: rows of W and rows of x per tile. */
 struct shared_case {
     int32_t type;
     activations a;
@@ -277,8 +279,8 @@ void test_modes()
     }
 }
 
-/* Gate and up in one launch: the input of down is bitwise identical to that of separate products and rounding. This
- * holds for any number of rows, and with gate and up stored as one matrix (`below`). */
+/* Gate and up in one launch: the packed input of down is bitwise identical to that of separate products and rounding,
+ * for any number of rows. below: up is stored below gate in one matrix. */
 void check_glu(int32_t type, activations a, int64_t n_in, int64_t n, int32_t rows, bool below, bool modes = false)
 {
     about("%s, %d rows, %d results", pi__type_info_of(type)->name, (int) rows, (int) n);
@@ -363,8 +365,8 @@ void test_experts()
     experts(in_fp8, PI__MXFP4, 352, 33, 23).test();
 }
 
-/* The experts' gate and up in one launch: the input of down is bitwise identical to that of separate products and
- * rounding. */
+/* The experts' gate and up in one launch: the packed input of down is bitwise identical to that of separate products
+ * and rounding. */
 void check_experts_glu(int32_t type, activations a, int64_t n_in, int64_t n, int32_t rows, bool modes)
 {
     about("%s, %d rows, %d results", pi__type_info_of(type)->name, (int) rows, (int) n);
@@ -398,7 +400,7 @@ void check_experts_glu(int32_t type, activations a, int64_t n_in, int64_t n, int
     };
     if (modes) in_all_modes(run);
     else run();
-    e.arrived = nullptr; /* scales in a separate launch */
+    e.arrived = nullptr; /* the scales are computed in a separate launch */
     mid.fill(0);
     must_run(multiply(stream(), &c.a, &e, prepared.get()));
     expect_same_fp4(want, mid, columns, n, fp8);
@@ -413,7 +415,7 @@ void test_experts_glu()
     check_experts_glu(PI__MXFP4, A8, 96, 160, 30, false);
 }
 
-/* Scales in files: 0x7f means 0, bit 7 is ignored, and 0xff means 480, which becomes 448. */
+/* NVFP4 scales in files: 0x7f means 0; otherwise bit 7 is ignored. 0xff means 480, which becomes 448. */
 void test_odd_scales()
 {
     need_fp4();
@@ -430,7 +432,7 @@ void test_odd_scales()
     }
 }
 
-/* NaN and infinity stay within their row. An architecture without FP4 instructions leaves the output untouched. */
+/* NaN and infinity stay within their row. On an architecture without FP4 instructions, the output is not written. */
 void test_not_numbers()
 {
     need_fp4();

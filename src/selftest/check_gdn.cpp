@@ -1,6 +1,6 @@
-/* gdn kernels against the plain recurrence in double precision, and batch-invariant. The bits are the same in every
- * chunking and batch composition, with drafts accepted or rejected. Slots and snapshots begin as NaN; the gaps
- * between them stay unwritten. */
+/* Checks gdn kernels against the plain recurrence in double precision, and that they are batch-invariant: bitwise
+ * identical in every chunking and batch composition, with drafts accepted or rejected. Slots and snapshots are
+ * initially NaN; the gaps between them must stay unwritten. */
 #include "selftest/check.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 const int32_t SLOTS = 7, SNAPS = 12, GAP = 64 /* floats */;
 
-/* Matmul operands are two F16 terms each (exact), or one. Tests of sums, chunking, drafts and states run with both. */
+/* Kernel variant: each matmul operand is a sum of two F16 terms (exact), or one F16 term. Most checks run with both. */
 bool exact = true;
 template <void (*TEST)()> void both()
 {
@@ -32,20 +32,20 @@ template <void (*TEST)()> void both()
 
 struct shape {
     int32_t n_k, n_v, dim, n_draft, n_conv = 4;
-    /* factor of alpha and beta; with 12, gates are close to 0 or 1: all or nothing is forgotten or written */
+    /* factor of alpha and beta; with 12, gates are close to 0 or 1: they forget or write everything or nothing */
     float gates = 1;
 };
 
-/* A sequence, with its inputs and its output. */
+/* A sequence: its length, computed tokens, slot, inputs and output. */
 struct sequence {
     int len, done, slot;
     std::vector<float> qkv, z, ab, out; /* [len] rows */
 };
 
-/* A sequence's tokens of a step: its next n tokens, then `right` correct drafts and `wrong` wrong drafts. */
+/* A sequence's part of a step: its next n tokens, then `right` correct drafts, then `wrong` wrong drafts. */
 struct turn {
     int n = 0, right = 0, wrong = 0;
-    std::vector<std::pair<int32_t, int32_t>> saves; /* position, snapshot */
+    std::vector<std::pair<int32_t, int32_t>> saves; /* (position, snapshot) pairs */
 };
 
 class fixture {
@@ -53,7 +53,7 @@ public:
     shape c;
     std::vector<sequence> seq;
     size_t channels, values;
-    bool grouped = false; /* in `out`, value heads of a key head are adjacent */
+    bool grouped = false; /* in `out`, the value heads of a key head are adjacent */
     bool padded = false;  /* steps end with a padding token */
     int32_t n_sm = 0;
     float eps = 1e-6f;
@@ -131,7 +131,7 @@ public:
         }
     }
 
-    /* All sequences in chunks of about n tokens. */
+    /* Runs all sequences in chunks of about n tokens. */
     void run_in_cuts(int n)
     {
         for (;;) {
@@ -156,8 +156,8 @@ public:
         return *this;
     }
 
-    /* Scales values by f. Inputs and weights of their convolutions become positive, so that large f leave silu's
-     * curve. */
+    /* Scales the values by f. Inputs and weights of their convolutions become positive: with a large f, silu(x) is then
+     * close to x. */
     void scale_values(float f)
     {
         const size_t from = (size_t) (2 * c.n_k * c.dim);
@@ -181,8 +181,8 @@ public:
     float *snapshot(int32_t i) { return &snaps_[(size_t) i * snap_floats_]; }
     size_t snapshot_floats() const { return snap_floats_ - GAP; }
 
-    /* Checks results against the recurrence: the error is at most `bound` of (1 + |value|). With one F16 term the
-     * bound is `of_one`: the reference rounds keys and queries as the kernel does, so that the rounding of states
+    /* Checks results against the recurrence: the error is at most bound * (1 + |value|). With one F16 term, of_one
+     * replaces bound. The reference then rounds keys and queries as the kernel does, so only the rounding of states
      * remains. */
     void check_reference(double bound = 1e-5, double of_one = 1e-3) const
     {
@@ -232,7 +232,7 @@ private:
         }
     }
 
-    /* Writes the inputs of a token. Inputs of a wrong draft are out of range, sometimes NaN or infinite. */
+    /* Writes the inputs of a token. at < 0: a wrong draft, with large, NaN or infinite inputs. */
     void fill(float *row, size_t i, int at)
     {
         const sequence &s = seq[i];
@@ -247,7 +247,7 @@ private:
         std::memcpy(row + channels + values, &s.ab[(size_t) at * ab], ab * 4);
     }
 
-    /* Rounds x as the kernel does, to F16 in units of 1 / per; unchanged in exact mode. */
+    /* Rounds x as the kernel does: x * per is rounded to F16. Unchanged in exact mode. */
     static double rounded(double x, float per)
     {
         return exact ? x : (double) (pi__f16_to_f32(pi__f32_to_f16((float) x * per)) / per);
@@ -260,7 +260,7 @@ private:
         std::vector<double> y((size_t) c.dim);
         for (size_t i = 0; i < y.size(); i++) {
             double sum = 0;
-            for (int back = 0; back < c.n_conv && back <= t; back++) { /* the last tap is for the token itself */
+            for (int back = 0; back < c.n_conv && back <= t; back++) { /* the last tap belongs to the token itself */
                 size_t tap = (from + i) * (size_t) c.n_conv + (size_t) (c.n_conv - 1 - back);
                 sum += (double) conv_[tap] * s.qkv[(size_t) (t - back) * channels + from + i];
             }
@@ -342,11 +342,11 @@ void test_reference()
 }
 
 /* Errors do not accumulate over 10,000 tokens (fewer on a slow emulator), for any gates. Strong gates forget all but
- * the last tokens, so that results come from few products q . k. If all of these are near 0, the errors of q and k
- * dominate. Hence the larger eps: the norm does not amplify values below it. With one F16 term, the error of all but
- * one of 100 tokens is below 3e-4, at the end as at the beginning. The worst error of 10,000 tokens is 5e-4 to 3.2e-3
- * over twelve seeds, where an output is small relative to its summands. The largest error of one seed has another
- * cause: a query value close to the midpoint of two F16 values, which the reference rounds the other way. */
+ * the last tokens, so each result depends on a few products q . k. If all of these are near 0, the errors of q and k
+ * dominate. Therefore eps is larger here: the norm does not amplify values below it. With one F16 term, 99 of 100
+ * tokens have an error below 3e-4, at the end as at the beginning. The worst error of 10,000 tokens is 5e-4 to 3.2e-3
+ * over twelve seeds; there, an output is small relative to its summands. With one seed the largest error has another
+ * cause: a query value is close to the midpoint of two F16 values, and the reference rounds it the other way. */
 void test_long()
 {
     const int len = now->emu && !now->emu->thorough ? 700 : 10000;
@@ -360,10 +360,10 @@ void test_long()
     }
 }
 
-/* Values and states of any magnitude give the same results up to a power of two, which the norm removes. The tiny eps
- * no longer hides errors of small rows: if all relevant keys are nearly orthogonal to a query, the norm amplifies the
- * error of the sum. The error is at most 0.93e-5 with exact exponentials (emulator) and 1.3e-5 with those of an
- * H200. */
+/* Values and states of any magnitude are supported: scaling by a power of two does not change results, because the norm
+ * removes it. The tiny eps does not hide errors of small rows. If all relevant keys are nearly orthogonal to a query,
+ * the norm amplifies the error of the sum. Measured errors are at most 0.93e-5 with exact exponentials (emulator), and
+ * 1.3e-5 with those of an H200. */
 void test_scales()
 {
     for (int32_t e : {-35, -9, 11, 40}) {
@@ -377,7 +377,7 @@ void test_scales()
     }
 }
 
-/* Every order of threads and blocks gives the same bits. */
+/* Every order of threads and blocks gives bitwise identical results. */
 void test_modes()
 {
     const shape c = {1, 2, 32, 2};
@@ -404,7 +404,7 @@ void test_cuts()
             if (c.dim > 32 && cut > 2 && cut < 15) continue;
             fixture b(c, lens);
             b.padded = cut % 2 == 0;
-            b.n_sm = cut == 1 ? 0 : 100; /* two warps share a state's columns and give the same bits */
+            b.n_sm = cut == 1 ? 0 : 100; /* with many SMs, two warps share a state's columns: bitwise identical */
             b.run_in_cuts(cut);
             same_results(a, b, "cut", cut);
             b.check_gaps();
@@ -412,8 +412,8 @@ void test_cuts()
     }
 }
 
-/* Steps of one token plus drafts, with every possible number of accepted drafts. Other sequences prefill in the same
- * steps. */
+/* Steps of one token plus drafts, with random numbers of drafts and accepted drafts. Other sequences prefill in the
+ * same steps. */
 void test_drafts()
 {
     const std::vector<int> lens = {90, 35, 60};
@@ -441,7 +441,8 @@ void test_drafts()
     }
 }
 
-/* The one committed token stands at positions around chunk ends; each number of drafts, and of accepted drafts. */
+/* A step of one token plus drafts at positions around chunk ends, with various numbers of drafts and of accepted
+ * drafts. */
 void test_draft_counts()
 {
     const int most = 18, len = 16 + 16 + 1 + most;
@@ -462,8 +463,8 @@ void test_draft_counts()
     }
 }
 
-/* The maximum number of rows between the ring's base and the end of a step. Blocks of one key head's value heads run
- * one after the other: none overwrites a row that another one still reads. */
+/* The maximum number of rows between the ring's base and the end of a step. The thread blocks of the value heads of one
+ * key head run one after the other; none may overwrite a row that another one still reads. */
 void test_longest_rings()
 {
     for (int n_draft : {1, 3, 4}) {
@@ -483,7 +484,7 @@ void test_longest_rings()
     }
 }
 
-/* Snapshots are the same if taken in a prefill step, in decode, between steps, or after accepted drafts. */
+/* Snapshots are bitwise identical if taken in a prefill step, in decode, between steps, or after accepted drafts. */
 void test_snapshots()
 {
     const shape c = {1, 2, 32, 20};
@@ -521,14 +522,14 @@ void test_snapshots()
     b.check_gaps();
 }
 
-/* Two warps share the columns of a state: saving, keeping and continuing it works as with one warp. */
+/* If two warps share the columns of a state, saving, keeping and continuing it works as with one warp. */
 void test_parts()
 {
     const shape c = {1, 1, 128, 2};
     fixture a(c, {71}), b(c, {71});
     a.n_sm = 100;
     for (fixture *f : {&a, &b}) {
-        f->run({{55, 0, 2, {{48, 1}}}}); /* after chunks that save nothing */
+        f->run({{55, 0, 2, {{48, 1}}}}); /* a snapshot after chunks without one */
         f->run({{1, 0, 2, {}}});
         f->run({{15, 0, 0, {{64, 2}}}});
         f->check_gaps();
@@ -538,7 +539,7 @@ void test_parts()
     for (int i = 1; i <= 2; i++) expect_bytes(a.snapshot(i), b.snapshot(i), a.snapshot_floats() * 4);
 }
 
-/* Convolutions of every length: the recurrence in every chunking, with drafts, and from a snapshot. */
+/* Convolutions of every length, in every chunking, with drafts, and continued from a snapshot. */
 void test_taps()
 {
     for (int32_t taps = PI__MIN_CONV; taps <= PI__MAX_CONV; taps++) {
@@ -582,7 +583,7 @@ void test_load()
     }
 }
 
-/* A token with up to 15 drafts takes one launch, a prompt takes three. */
+/* A step of one token with up to 15 drafts takes one launch, a prompt takes three. */
 void test_launches()
 {
     if (!now->emu || !now->emu->launched) return;

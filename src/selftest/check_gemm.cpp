@@ -1,5 +1,5 @@
-/* Products with many rows of x: bitwise identical to products with few rows, for every packed format; races and
- * copies in every mode. */
+/* Checks products with many rows of x: bitwise identical to products with few rows, for every packed format and in
+ * every order of threads and copies. */
 #include "selftest/matrix_ref.h"
 #include "selftest/checks.h"
 
@@ -63,7 +63,7 @@ void test_modes()
     }
 }
 
-/* A row of x with a NaN does not affect the other rows. */
+/* A NaN in a row of x does not affect the other rows. */
 void test_not_numbers()
 {
     matrix w = make_matrix(PI__Q5_K, 256, 40);

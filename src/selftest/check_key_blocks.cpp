@@ -1,7 +1,7 @@
-/* Sparse prefill. The choice of key blocks is checked against the rule in double precision, with equal scores among
- * them, all exact in f16. Attention to the chosen blocks is checked against double precision. If all blocks are
- * chosen, it has the bits of dense attention. Bits are the same for every cache block size, and with other sequences
- * in the step. */
+/* Checks sparse prefill. The choice of key blocks is checked against the rule in double precision; keys and queries
+ * have exact scores in F16, some of them equal. Attention to the chosen blocks is checked against double precision. If
+ * all blocks are chosen, it is bitwise identical to dense attention. Results are bitwise identical for every cache
+ * block size, and with other sequences in the step. */
 #include "selftest/cache_ref.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@ struct config {
     float sparsity, softcap;
 };
 
-/* A sequence of full blocks; the step computes its last `n` blocks as query blocks. `others` more sequences come
- * first, with one token each. */
+/* A sequence of `blocks` full key blocks; the step computes its last n blocks as query blocks. In the step, `others`
+ * more sequences with one token each come first. */
 struct fixture {
     config c;
     int32_t block_size, blocks, n, others;
@@ -29,8 +29,8 @@ struct fixture {
     int32_t stride;
 };
 
-/* Common component of a block's keys, by KV head; several blocks have the same one. Integers, so that means are
- * exact. */
+/* Returns the common component of a block's keys, per KV head; every fifth block has the same one. It is an integer, so
+ * that means are exact. */
 int32_t common(int32_t block, int32_t head, int32_t d)
 {
     return (int32_t) ((uint32_t) (block % 5 * 7 + head * 3 + d * 11) * 2654435761u >> 29) - 4;
@@ -71,7 +71,8 @@ struct result {
     std::vector<unsigned long long> counts;
 };
 
-/* sparse: process query blocks; else one run of tokens. wgmma: use the WGMMA attention kernel. */
+/* sparse: the sequence's rows are query blocks; else one run of tokens with dense attention. wgmma: use the WGMMA
+ * attention kernel. */
 result run(const fixture &w, bool sparse, int32_t n_sm = 0, bool fast = true, bool wgmma = false)
 {
     const config &c = w.c;
@@ -122,7 +123,7 @@ double logit(const config &c, const float *q, const double *k)
     return c.softcap != 0 ? c.softcap * std::tanh(dot / c.softcap) : dot;
 }
 
-/* Key blocks that query block i chooses for a KV head. */
+/* Returns the key blocks that query block i must choose for a KV head. */
 std::vector<bool> choice(const fixture &w, int32_t i, int32_t kvh)
 {
     const config &c = w.c;
@@ -139,7 +140,7 @@ std::vector<bool> choice(const fixture &w, int32_t i, int32_t kvh)
             for (int32_t n = 0; n <= m; n++) score[(size_t) n] += std::exp(s[(size_t) n] - top);
         }
         const double most = *std::max_element(score.begin(), score.end());
-        for (int32_t n = 0; n <= m; n++) /* scores that are equal in f16 count as equal */
+        for (int32_t n = 0; n <= m; n++) /* scores that are equal in F16 count as equal */
             taken[(size_t) n] = taken[(size_t) n] || n < 2 || m - n < 4 ||
                                 score[(size_t) n] >= c.sparsity * most * (1 - 1e-9);
     }
@@ -213,7 +214,7 @@ void test_choice()
         const result got = run(w, true);
         check(w, got, k.c.type == PI__F32 ? 5e-5 : 8e-3);
         if (!k.others) continue;
-        /* in a batch of one, blocks of 64, larger tiles of rows */
+        /* in a batch of one, with cache blocks of 64 tokens and larger tiles of rows */
         const fixture other = make_fixture(k.c, 64, k.blocks, k.n, 0);
         const result again = run(other, true, 1);
         expect_bytes(&got.out[(size_t) (w.others * k.c.n_head * k.c.dim)], again.out.data(), again.out.size() * 4);
@@ -247,7 +248,7 @@ void test_modes()
     });
 }
 
-/* WGMMA prefill over the chosen key blocks gives the bits of mma.sync. */
+/* WGMMA prefill over the chosen key blocks is bitwise identical to mma.sync prefill. */
 void test_wgmma()
 {
     on_arch(90, [] {

@@ -1,4 +1,4 @@
-/* linear kernels against double precision for every format, and batch-invariant. */
+/* Checks linear kernels against double precision for every format, and that they are batch-invariant. */
 #include "backend/cuda/kernels_floats.h"
 #include "selftest/matrix_ref.h"
 #include "selftest/checks.h"
@@ -6,7 +6,7 @@
 namespace selftest {
 namespace {
 
-/* Rounding x to 15 bits moves a product by at most half a step of the block's scale per weight. */
+/* The allowed error: rounding x to 15 bits changes each factor by at most half a step of its block's scale. */
 void check(const matrix &w, const std::vector<double> &x, const std::vector<float> &y, int32_t n_rows)
 {
     size_t n = (size_t) w.m.n_in;
@@ -47,7 +47,7 @@ void test_formats()
             pi__k_input in = {PLAIN, x.get(), w.m.n_in, nullptr, 0, nullptr, 0, 0};
             std::vector<float> y = multiply(w, in, c.rows);
             check(w, xd, y, c.rows);
-            for (int32_t i = 0; i < c.rows; i += 4) { /* a batch of one */
+            for (int32_t i = 0; i < c.rows; i += 4) { /* rows in a batch of one */
                 pi__k_input one = {PLAIN, x.get() + i * w.m.n_in, w.m.n_in, nullptr, 0, nullptr, 0, 0};
                 expect_bytes(multiply(w, one, 1).data(), &y[(size_t) (i * w.m.n_out)], (size_t) w.m.n_out * 4);
             }
@@ -71,7 +71,7 @@ void test_modes()
     }
 }
 
-/* The input's norm and gates, and the output's factor. */
+/* Transformations of the input (norm, gates) and the output's factor. */
 void test_inputs()
 {
     for (int32_t type : {PI__Q8_0, PI__F32}) {
@@ -82,7 +82,7 @@ void test_inputs()
         std::vector<float> v = r.normals((size_t) (rows * ld)), nw = r.normals((size_t) n);
         buffer<float> x(v), norm(nw), factor(std::vector<float>{0.5f});
         w.m.scale = factor.get();
-        for (int k = PLAIN; k <= SWIGLU + 1; k++) { /* the last kind is repeated with a limit */
+        for (int k = PLAIN; k <= SWIGLU + 1; k++) { /* the last kind again, with a limit */
             const int kind = std::min(k, (int) SWIGLU);
             const float limit = k > kind ? 0.5f : 0;
             bool glu = kind == GEGLU || kind == SWIGLU;
@@ -137,7 +137,7 @@ void test_not_numbers()
         expect_true(!std::isfinite(y[i]) && !std::isfinite(y[16 + i]) && std::isfinite(y[32 + i]));
 }
 
-/* Several matrices in one call give the same bits as separate calls. */
+/* Several matrices in one call are bitwise identical to separate calls. */
 void test_together()
 {
     for (int32_t type : {PI__Q4_K, PI__Q6_K, PI__Q8_0, PI__IQ3_S, PI__F32}) {
@@ -164,8 +164,8 @@ void test_together()
     }
 }
 
-/* For float matrices, the kernels for many rows give the bits of the kernels for few rows. Warps have 8 rows of W, or
- * 4; the last warps have fewer. */
+/* For float matrices, the kernels for many rows are bitwise identical to the kernels for few rows. Warps have 8 or 4
+ * rows of W; the last warps have fewer. */
 void test_many_floats()
 {
     const struct { int32_t type; int64_t n_in, n_out; int32_t rows; } cases[] = {

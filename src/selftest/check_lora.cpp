@@ -1,5 +1,5 @@
-/* LoRA kernels against double precision: types, ranks, partly filled and empty groups, matrices without an adapter.
- * Results are bitwise identical in every mode and in any batch. */
+/* Checks LoRA kernels against double precision: types, ranks, partly filled and empty groups, matrices without an
+ * adapter. Results are bitwise identical in every order of threads and copies and in any batch. */
 #include <deque>
 
 #include "backend/cuda/kernels_lora.h"
@@ -9,9 +9,9 @@
 namespace selftest {
 namespace {
 
-enum { ROWS = 11, N_LIN = 3, GROUPS = 4 /* two groups of the first adapter, one empty, one of the second adapter */ };
+enum { ROWS = 11, N_LIN = 3, GROUPS = 4 /* groups 0 and 1: first adapter; 2: empty; 3: second adapter */ };
 
-/* Matrix A or B: the stored values, and the same values as doubles. */
+/* Matrix A or B: the stored values (raw), and the same values as doubles (of). */
 struct values {
     buffer<char> raw;
     std::vector<double> of;
@@ -46,7 +46,7 @@ struct pair_of {
             for (int64_t c = 0; c < n; c++) v[(size_t) (i * ld + c)] = r.normal();
         return v;
     }
-    /* Table entry with addresses relative to `from`, the address of its table. */
+    /* Returns the table entry; its addresses are relative to `from`, the address of the table. */
     pi__lora_pair raw(int32_t type, const pi__lora_pair *from) const
     {
         return {(uint64_t) ((uintptr_t) a.raw.get() - (uintptr_t) from),
@@ -74,7 +74,7 @@ struct pair_of {
 struct fixture {
     int64_t n_in, n_out[N_LIN];
     std::deque<pair_of> pair[2];       /* by adapter, then by matrix */
-    buffer<pi__lora_pair> table[2];    /* by adapter, then by target; the first target is 1 */
+    buffer<pi__lora_pair> table[2];    /* by adapter, then by target matrix; indexes of targets begin with 1 */
     std::vector<float> x0, w0, y0;
     buffer<float> x, w, t;
     buffer<int32_t> row;
@@ -90,7 +90,7 @@ struct fixture {
     {
         random r(4);
         for (int l = 0, o = 0; l < N_LIN; l++) {
-            for (int k = 0; k < 2; k++) { /* the second adapter has none for the second matrix */
+            for (int k = 0; k < 2; k++) { /* the second adapter has no pair for the second matrix */
                 pair[k].emplace_back(r, type, in, n_out[l], k && l == 1 ? 0 : rank + 3 * k);
                 table[k][(size_t) l + 1] = pair[k].back().raw(type, table[k].get());
             }
@@ -103,7 +103,7 @@ struct fixture {
         group[2] = {nullptr, 0.0f, 0, 0, 0};
         group[3] = {table[1].get(), -0.5f, 5, 3, 0}; /* rows 1, 7, 10 */
     }
-    /* Runs groups first .. first + n - 1. */
+    /* Runs groups [first, first + n). */
     std::vector<float> run(int32_t first, int32_t n)
     {
         buffer<float> out(y0);
@@ -119,7 +119,7 @@ struct fixture {
         must_run(pi__k_lora_run(stream(), &a));
         return std::vector<float>(out.get(), out.get() + out.size());
     }
-    /* Row i of x after the input transformation of `kind`. */
+    /* Returns row i of x after the input transformation `kind`. */
     std::vector<double> input(int32_t i) const
     {
         std::vector<double> v((size_t) n_in);
@@ -144,8 +144,9 @@ struct fixture {
     }
 };
 
-/* Checks that every mode gives the same bits and is close to the reference. The last group must give the same bits in
- * a batch of one. f: either fixture; ld: its output row stride in floats. */
+/* Checks that results are close to the reference, and bitwise identical in every order of threads and copies if
+ * `modes`. The last group alone must give bitwise identical results. f: either fixture; ld: its output row stride in
+ * floats. */
 template <class F> void check_runs(F &f, const char *what, int64_t n_in, int32_t rank, size_t ld, bool modes)
 {
     const std::vector<double> want = f.want();
@@ -163,7 +164,7 @@ template <class F> void check_runs(F &f, const char *what, int64_t n_in, int32_t
             fail_check("%s, %lld columns, rank %d: result %zu is %g, expected %g", what, (long long) n_in, rank, i,
                        (double) all[i], want[i]);
     }
-    const std::vector<float> last = f.run(3, 1); /* a batch of one */
+    const std::vector<float> last = f.run(3, 1); /* group 3 alone */
     for (size_t e = 5; e < 8; e++)
         expect_bytes(&all[(size_t) f.row[e] * ld], &last[(size_t) f.row[e] * ld], ld * sizeof(float));
 }
@@ -179,7 +180,7 @@ void test_types()
     for (int32_t type : {PI__F32, PI__F16, PI__BF16}) check_shape(type, 70, 5, type == PI__F16, false);
 }
 
-/* Rows of several pieces; ranks that take the warps several rounds. */
+/* Rows that are processed in several pieces; ranks for which the warps take several rounds. */
 void test_sizes()
 {
     check_shape(PI__F32, 1, 1, false, false);
@@ -189,7 +190,7 @@ void test_sizes()
 
 void test_modes() { check_shape(PI__F16, 200, 20, true, true); }
 
-/* Adapters of a matrix per head; each head's part of a row is followed by a gap. */
+/* Adapters of matrices per head; each head's part of a row is followed by a gap. */
 struct heads_fixture {
     enum {
         HEADS = 3,
@@ -244,7 +245,7 @@ struct heads_fixture {
         must_run(pi__k_lora_heads_run(stream(), &k));
         return std::vector<float>(out.get(), out.get() + out.size());
     }
-    /* Value o of head h that adapter k adds to row i, without the request's scale. */
+    /* Returns the value that adapter k adds to row i at output o of head h, without the request's scale. */
     double times(size_t k, int h, int32_t i, int o) const
     {
         double sum = 0;

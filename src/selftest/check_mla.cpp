@@ -1,5 +1,5 @@
-/* Kernels of DeepSeek V2 to V4 (hyper, mla, indexer, sparse) against double precision, over odd shapes, in every
- * mode. Cache memory that was not written is NaN. */
+/* Checks kernels of DeepSeek V2 to V4 (hyper, mla, indexer, sparse) against double precision, with odd shapes, in every
+ * order of threads and copies. Cache memory that was not written is NaN. */
 #include "selftest/cache_ref.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ void check_near(double got, double want, double tolerance, const char *what, siz
 
 int32_t width_of(int32_t n) { return (n + 31) / 32 * 32; }
 
-/* A cache of rows of two sequences, in blocks of `block` tokens; block ids are shuffled. */
+/* A cache with rows of two sequences, in blocks of `block` tokens; block ids are shuffled. */
 struct rows {
     enum { SEQS = 2 };
     int32_t block, ratio, each; /* tokens per block; tokens per row; blocks per sequence */
@@ -78,7 +78,7 @@ struct rows {
     }
 };
 
-/* Cosines, then sines, of each token; n_rot / 2 values each. */
+/* Returns n_rot values per token: n_rot / 2 cosines, then as many sines. */
 std::vector<float> rotation(const std::vector<int32_t> &pos, int32_t n_rot)
 {
     std::vector<float> t;
@@ -110,8 +110,8 @@ std::vector<double> normed(const float *x, int32_t n, const float *w, double eps
     return y;
 }
 
-/* Checks a stored row against the reference, within the rounding of the format. Padding after its n values is zero,
- * within that rounding. */
+/* Checks a stored row against the reference, within the rounding of the format. Padding after its n values must be
+ * zero, within that rounding. */
 void check_row(int32_t type, const std::vector<float> &got, const std::vector<double> &want, double tolerance)
 {
     double most = 0;
@@ -132,7 +132,7 @@ void check_row(int32_t type, const std::vector<float> &got, const std::vector<do
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-/* The coefficients post and comb of a row. */
+/* The coefficients post and comb of a row, in double precision. */
 std::vector<double> mixing(const float *m, double f, const float *scale, const float *base, double eps, int32_t n_iter)
 {
     std::vector<double> c(20);
@@ -144,7 +144,7 @@ std::vector<double> mixing(const float *m, double f, const float *scale, const f
             sum += k[4 * a + b] = std::exp(m[8 + 4 * a + b] * f * scale[2] + base[8 + 4 * a + b]);
         for (int b = 0; b < 4; b++) k[4 * a + b] = k[4 * a + b] / sum + eps;
     }
-    for (int32_t i = 0; i < 2 * n_iter - 1; i++) /* columns first, then rows and columns alternate */
+    for (int32_t i = 0; i < 2 * n_iter - 1; i++) /* normalize columns, then alternately rows and columns */
         for (int a = 0; a < 4; a++) {
             const int from = i % 2 ? 4 * a : a, step = i % 2 ? 1 : 4;
             double sum = eps;
@@ -154,8 +154,8 @@ std::vector<double> mixing(const float *m, double f, const float *scale, const f
     return c;
 }
 
-/* Residual streams of R rows of n values, the output of a block, and the matrix for the next block's mixing weights
- * (M rows). */
+/* R rows of residual streams of n values, the output of a block, and the matrix (M rows) that computes the next block's
+ * mixing coefficients. */
 struct streams {
     int32_t R, n_iter;
     int64_t n;
@@ -177,7 +177,7 @@ struct streams {
         again();
     }
     int32_t mixes() const { return n_iter ? 24 : 4; }
-    /* Rounds the matrix to that type. */
+    /* Rounds the matrix to a type. */
     void round_to(int32_t t)
     {
         type = t;
@@ -194,7 +194,7 @@ struct streams {
         memcpy(x.get(), x0.data(), x0.size() * 4), memcpy(coef.get(), coef0.data(), coef0.size() * 4);
         mix.fill(0xff), y.fill(0xff), sums.fill(0xff); /* NaN */
     }
-    /* Arguments for `rows` rows from `first`. */
+    /* Returns the arguments for rows [first, first + rows). */
     pi__k_streams all(int32_t first, int32_t rows)
     {
         pi__k_streams k = {};
@@ -207,7 +207,7 @@ struct streams {
     }
     void run(const pi__k_streams &k) { must_run(pi__k_streams_run(stream(), &k, nullptr)); }
     void run_all() { run(all(0, R)); }
-    /* Outputs: streams, the next block's input, coefficients. */
+    /* Returns the outputs: streams, the next block's input, coefficients. */
     std::vector<float> made() const
     {
         std::vector<float> m(x.get(), x.get() + x.size());
@@ -217,11 +217,11 @@ struct streams {
     }
 };
 
-/* The epilogue packs the sum of the streams in the same launch: bitwise identical to separate launches. */
+/* An epilogue that packs the sum of the streams is bitwise identical to separate launches. */
 void test_hyper_prepared()
 {
     random r(2);
-    for (int32_t n : {64, 1568, 12000}) { /* the last size has no room for a smem copy */
+    for (int32_t n : {64, 1568, 12000}) { /* the last size is too large for a copy in shared memory */
         streams s(r, n == 64 ? 3 : n == 1568 ? 9 : 2, n, 20);
         buffer<float> w(r.normals((size_t) n));
         forms want(s.R, n);
@@ -309,7 +309,7 @@ void test_hyper()
             k.w = nullptr;
             s.run(post), s.run(mix), s.run(k);
             expect_bytes(made.data(), s.made().data(), made.size() * 4);
-            s.again(); /* one row at a time, with the output in place of the block's result */
+            s.again(); /* one row at a time; the next input overwrites the block's result */
             for (int32_t row = 0; row < R; row++) {
                 pi__k_streams one = s.all(row, 1);
                 memcpy(one.y, one.result, (size_t) n * 4);
@@ -320,7 +320,7 @@ void test_hyper()
         }
 }
 
-/* Expert outputs for rows of n values; their weighted sums are added to y. */
+/* Expert outputs for rows of n values. Their weighted sums are added to y. */
 struct given {
     enum { USED = 3 };
     buffer<int32_t> column;
@@ -331,7 +331,7 @@ struct given {
     {
         for (int32_t i = 0; i < rows * USED; i++) column.get()[i] = rows * USED - 1 - i;
     }
-    /* Adds the sums to `to` in the epilogue. */
+    /* Makes the epilogue add the sums to `to`. */
     void put_in(pi__k_tail &t, float *to, int32_t rows, int64_t n)
     {
         t.sum.n_rows = rows, t.sum.n_used = USED, t.sum.column = column.get(), t.sum.weight = weight.get(),
@@ -341,8 +341,8 @@ struct given {
     }
 };
 
-/* The results of a product are added to the streams in the product's launch, with and without expert outputs: bitwise
- * identical to consecutive launches. */
+/* An epilogue of a product that adds its results, with and without expert outputs, to the streams: bitwise identical to
+ * consecutive launches. */
 void test_behind_product()
 {
     const struct {
@@ -362,7 +362,7 @@ void test_behind_product()
         x_terms.prepare({PLAIN, in.get(), c.n_in, nullptr, 0, nullptr, 0, 0});
         const float *floats = (const float *) (const void *) x_terms.at.get();
         for (bool sums : {false, true}) {
-            if (c.n > 1000 && sums == (c.n > 10000)) continue; /* a full set of combinations would take a minute */
+            if (c.n > 1000 && sums == (c.n > 10000)) continue; /* all combinations would take a minute */
             streams s(r, c.rows, c.n, c.rows == 2 ? 0 : 20);
             if (c.rows != 1) s.round_to(c.rows == 3 ? PI__F16 : PI__BF16);
             given g(r, c.rows, c.n);
@@ -371,7 +371,7 @@ void test_behind_product()
                 if (terms) must_run(pi__k_mma16_products(stream(), &p, 1, floats, c.rows));
                 else must_run(pi__k_w16_linear(stream(), &p, 1, x.halves.get(), c.rows));
             };
-            multiply(); /* then the sums, the streams and the packing of the next input */
+            multiply(); /* then, as separate launches: sums, streams, packing of the next input */
             pi__k_tail t = {};
             t.n_rows = c.rows;
             if (sums) g.put_in(t, s.result.get(), c.rows, c.n), must_run(pi__k_finish_rows(stream(), &t));
@@ -405,7 +405,8 @@ void test_behind_product()
     pi__k_streams k = {};
     const pi__k_mixed_more more = {nullptr, nullptr, nullptr, &k};
     p.w.type = PI__Q8_0;
-    expect_equal(pi__k_mixed_linear_more(stream(), &p, 1, &p, nullptr, 1, &t, &more), 1); /* streams with zero rows */
+    /* refused: streams with zero rows */
+    expect_equal(pi__k_mixed_linear_more(stream(), &p, 1, &p, nullptr, 1, &t, &more), 1);
 }
 
 /* --------------------------------------------------------------------------------------------------------- mla_qkv */
@@ -452,7 +453,7 @@ void test_mla_qkv()
 
 /* -------------------------------------------------------------------------------------------------------- compress */
 
-/* Reference entry e, compressed from tokens x [n_tokens, 2 * width]. */
+/* Returns reference entry e, compressed from tokens x: [n_tokens, 2 * width]. */
 std::vector<double> entry_of(const std::vector<float> &x, const pi__compress &a, int32_t e)
 {
     const int32_t W = a.overlap ? 2 * a.dim : a.dim, start = e * a.ratio,
@@ -480,7 +481,7 @@ std::vector<double> entry_of(const std::vector<float> &x, const pi__compress &a,
     return y;
 }
 
-/* Checks every split of the tokens into steps. */
+/* Checks several ways to split the tokens into steps. */
 void test_compress()
 {
     random r(3);
@@ -519,9 +520,9 @@ void test_compress()
     }
 }
 
-/* ---------------------------------------------------------------------------------------- with a latent side input */
+/* ------------------------------------------------------------------------------------------ with a latent side row */
 
-/* A latent row and two compressors of three tokens each, with the caches that they write. */
+/* A latent row and two compressors for three tokens, with the caches that they write. */
 struct latent_case {
     enum { T = 3, D = 64, RATIO = 4 };
     std::vector<int32_t> pos = {3, 10, 11}, seq = {0, 1, 1};
@@ -547,7 +548,7 @@ struct latent_case {
                 p.get(),
                 s.get()};
     }
-    /* Rows and entries that the launch wrote to the caches. */
+    /* Returns the rows and entries that the launch wrote to the caches. */
     std::vector<float> made() const
     {
         std::vector<float> m;
@@ -567,7 +568,8 @@ private:
     buffer<int32_t> p, s;
 };
 
-/* Extra blocks in a product's launch give the bits of separate launches. */
+/* Latent rows and compressors computed by extra thread blocks of a product's launch are bitwise identical to separate
+ * launches. */
 void test_beside()
 {
     enum { N_IN = 512, T = latent_case::T, D = latent_case::D };
@@ -597,7 +599,7 @@ void test_beside()
             expect_bytes(want.get(), got.get(), (size_t) (T * (n > 1 ? 140 : 100)) * sizeof(float));
             expect_bytes(caches.data(), beside.made().data(), caches.size() * sizeof(float));
         });
-    latent_case wrong(row, x, ape, rope); /* a side input with another number of tokens */
+    latent_case wrong(row, x, ape, rope); /* refused: a side row with another number of tokens */
     wrong.a.q[0].n_tokens = 1;
     const pi__k_mixed_more more = {nullptr, nullptr, &wrong.a, nullptr};
     expect_equal(pi__k_mixed_linear_more(stream(), p, 1, x_of.halves.get(), nullptr, T, nullptr, &more), 1);
@@ -611,7 +613,7 @@ struct index_case {
     bool modes;
 };
 
-/* Checks that picks ascend and that no score outside exceeds a picked one, within rounding. */
+/* Checks that picks ascend, and that no score of an entry that was not picked exceeds a picked one, within rounding. */
 void check_picks(const index_case &c, const rows &kv, int32_t seq, const float *q, const float *w, int32_t n,
                  const int32_t *pick)
 {
@@ -639,7 +641,7 @@ void check_picks(const index_case &c, const rows &kv, int32_t seq, const float *
     }
 }
 
-/* Queries of tokens: a product's output after norm and rotation. */
+/* Returns the queries that the product output `raw` gives after norm (if `normed`), scale and rotation. */
 std::vector<float> made_queries(const std::vector<float> &raw, const std::vector<float> &table, int32_t n_head,
                                 int32_t dim, bool normed, float scale)
 {
@@ -661,7 +663,7 @@ void run_indexer(const index_case &c)
     std::vector<int32_t> seq;
     for (int32_t t = 0; t < T; t++) seq.push_back(t % 2);
     std::vector<float> q0 = r.normals((size_t) (T * Q)), w0 = r.normals((size_t) (T * c.n_head));
-    /* a small query, and a query of zeros: all entries score equally for it, and the first ones are picked */
+    /* a small query, and a query of zeros: its scores are all equal, so the first entries are picked */
     for (int32_t i = 0; i < Q; i++) q0[(size_t) i] *= 1e-4f;
     for (int32_t i = 0; i < Q && T > 1; i++) q0[(size_t) (Q + i)] = 0;
     const std::vector<float> raw0 = q0, table = rotation(c.pos, 16);
@@ -713,28 +715,31 @@ void test_indexer()
     run_indexer({PI__Q8_0, 288, 16, 9, {100, 77}, false});
     run_indexer({PI__TQ4_0, 32, 17, 7, {300, 299, -1, 27, 30, 2, 31}, true});
     run_indexer({PI__TQ3_0, 272, 16, 9, {100, 77}, false});
-    run_indexer({PI__F16, 32, 2, 600, {4 * 16384 + 2002, 4 * 16384 - 1, 2399}, false}); /* in two parts */
+    run_indexer({PI__F16, 32, 2, 600, {4 * 16384 + 2002, 4 * 16384 - 1, 2399}, false}); /* entries in two parts */
 }
 
 /* ---------------------------------------------------------------------------------------------------------- sparse */
 
 struct sparse_case {
-    /* ratio 0: no entries; n_top 0: use all entries */
+    /* ratio 0: no compressed entries; n_top 0: all entries are used. first: first position of the window's cache that
+     * is used */
     int32_t type, type_entries, dim, n_head, window, ratio, n_top, first;
     std::vector<int32_t> pos;
-    int32_t dim_v = 0; /* 0 = dim; otherwise nothing is rotated back, and there are no sinks */
+    int32_t dim_v = 0; /* values of V; 0 = dim. Otherwise the output is not rotated back, and there are no sinks */
 };
 
-/* Allowed error of sums of rows with values of about 1. Fast mode rounds P, and the q of long rows, to 11 bits, as
- * attention does (tolerance_of in check_attention.cpp). */
+/* Returns the allowed error of weighted sums of rows with values of about 1. Fast mode rounds P and the q of long rows
+ * to 11 bits, as attention does (tolerance_of in check_attention.cpp). mixed: one of two caches is of a rotated
+ * type. */
 double tolerance_of(const sparse_case &c, bool fast, bool mixed)
 {
     const bool f32 = c.type == PI__F32 || (c.ratio && c.type_entries == PI__F32);
     if (fast && !f32 && c.dim > 512) return 4e-3;
-    return mixed && !f32 ? 1e-4 : 1e-5; /* floats before they are rounded */
+    /* mixed: rows that are rotated back differ slightly from the reference's before both are rounded */
+    return mixed && !f32 ? 1e-4 : 1e-5;
 }
 
-/* A row as tensor cores read it: rounded to f16 unless exact. stored: rotated, as rotated types store it. */
+/* Returns a row as tensor cores read it: rounded to F16 unless exact. stored: the row is rotated; rotates it back. */
 std::vector<float> as_read(std::vector<float> row, bool exact, bool stored)
 {
     for (float &f : row) f = exact ? f : pi__f16_to_f32(pi__f32_to_f16(f));
@@ -778,8 +783,8 @@ void check_sparse(const sparse_case &c, const rows &window, const rows &entries,
     }
 }
 
-/* Rows of n_in values in the layout that a matrix of that type reads, and the comparable part of group outputs:
- * words, and the factors of existing rows. */
+/* Packed rows of n_in values, in the layout that a matrix of a type reads: words, and the factors of the rows that
+ * exist. part_of: from an output; prepare_rows: by pi__k_w16_pack_x. */
 struct prepared_rows {
     std::vector<uint8_t> words;
     std::vector<float> factor;
@@ -805,7 +810,7 @@ void same_prepared(const prepared_rows &a, const prepared_rows &b)
     expect_bytes(a.factor.data(), b.factor.data(), a.factor.size() * 4);
 }
 
-/* Number of heads that can form one row of groups; 0 = none. */
+/* Returns how many heads can form one group row; 0 = group rows are not supported. */
 int32_t grouped_heads(const sparse_case &c)
 {
     int32_t n = c.dim % 32 || c.dim_v || c.dim > PI__K_RAW_QUERIES ? 0 : 1;
@@ -813,8 +818,8 @@ int32_t grouped_heads(const sparse_case &c)
     return n;
 }
 
-/* Checks outputs in the form of group rows against rows packed from the float outputs. apart: each group has its own
- * buffer. run(k) launches the kernel. */
+/* Checks outputs in the form of packed group rows against rows packed from the float outputs. apart: each group has its
+ * own buffer; else one buffer has all rows. run(g) launches the kernel. */
 template <class F>
 void run_groups(const sparse_case &c, const std::vector<float> &want, int32_t type, bool apart, F run)
 {
@@ -853,7 +858,7 @@ void run_sparse(const sparse_case &c, bool fast)
         for (int32_t i = 0; i < c.n_top; i++)
             picks.push_back(std::min(2 * i, (c.pos[(size_t) t] + 1) / 4 - c.n_top + i));
     }
-    for (int32_t t = 0; t < T; t++) /* tokens with few entries use all of them */
+    for (int32_t t = 0; t < T; t++) /* tokens with at most n_top entries use all of them */
         for (int32_t i = 0; i < c.n_top && (c.pos[(size_t) t] + 1) / 4 <= c.n_top; i++)
             picks[(size_t) (t * c.n_top + i)] = i;
     std::vector<float> q0 = r.normals((size_t) (T * Q)), table = rotation(c.pos, 16);
@@ -874,11 +879,11 @@ void run_sparse(const sparse_case &c, bool fast)
     buffer<uint32_t> arrived(std::vector<uint32_t>{0});
     const bool few = fast && c.dim > 512 && c.type != PI__F32 && most > 1024; /* splits have at least 256 rows */
     const int32_t splits = std::max(few ? 8 : 1, std::min((most + 127) / (few ? 256 : 128), 16));
-    /* scratch bytes of a token's units */
+    /* scratch size of one token in bytes */
     const size_t one = (size_t) ((c.n_head + 15) / 16 * 16 * splits * (c.dim + 2)) * 4;
-    /* Checks tokens from .. from + n - 1 against the first run. room: bytes of scratch; a launch with one block per
-     * split takes the number of tokens that fits. in_place: outputs overwrite the queries. raw: queries are
-     * unprocessed product outputs. */
+    /* Runs tokens [from, from + n) and compares with the first run. room: size of the scratch in bytes; with splits, a
+     * launch takes as many tokens as fit. in_place: outputs overwrite the queries. raw: queries are unprocessed product
+     * outputs. */
     auto run = [&](int32_t from, int32_t n, int32_t n_sm, size_t room, bool in_place = false, bool raw = false,
                    const pi__k_groups *groups = nullptr) {
         buffer<float> out(in_place ? (raw ? raw0 : q0) : std::vector<float>((size_t) (n * Q)));
@@ -905,7 +910,7 @@ void run_sparse(const sparse_case &c, bool fast)
         const unsigned long launches = splits ? ((unsigned long) n + at_once - 1) / at_once : 1;
         if (counts_launches()) expect_equal(now->emu->launched() - before, launches);
         std::vector<float> now(out.get(), out.get() + out.size());
-        for (size_t i = 0; i < now.size(); i++) /* after the first dim_v values of a head, the queries remain */
+        for (size_t i = 0; i < now.size(); i++) /* values of a head from dim_v on are still the queries */
             if (in_place && (int32_t) i % c.dim >= k.a.dim_v) now[i] = want[i];
         if (want.empty()) want = now;
         expect_bytes(now.data(), &want[(size_t) (from * Q)], now.size() * 4);
@@ -914,7 +919,7 @@ void run_sparse(const sparse_case &c, bool fast)
     if (most > 2048) run(0, T, 0, all);
     else in_all_modes([&] { run(0, T, 0, all); });
     for (const size_t room : {all, one, one - 4})
-        /* one block per split, if any token's units fit */
+        /* one thread block per split if at least one token fits in the scratch */
         if (most <= 2048 || room == one) run(0, T, 1000, room);
     if (most > 128 && most <= 512) in_all_modes([&] { run(0, T, 1000, all, true); });
     run(0, T, 0, all, true);
@@ -928,8 +933,8 @@ void run_sparse(const sparse_case &c, bool fast)
             run_groups(c, want, apart ? PI__MXFP4 : PI__Q8_0, apart,
                        [&](const pi__k_groups &g) { run(0, T, n_sm, room, raw, raw, &g); });
         };
-        grouped(0, all, false), grouped(1000, all, false); /* with full lists, with splits */
-        grouped(1000, one, may_be_raw);                    /* one token at a time */
+        grouped(0, all, false), grouped(1000, all, false); /* without splits; with splits */
+        grouped(1000, one, may_be_raw);                    /* with splits, one token per launch */
     }
     for (int32_t t = 0; t < T; t++)
         check_sparse(c, window, entries, t, &q0[(size_t) (t * Q)], picks.data() + t * c.n_top, sinks.get(),
@@ -943,22 +948,24 @@ const sparse_case sparse_cases[] = {
     {PI__F16, PI__Q8_0, 144, 17, 8, 128, 0, 0, {130}},
     {PI__F32, PI__F16, 272, 3, 140, 0, 0, 0, {150}},
     {PI__F16, PI__F16, 576, 17, INT32_MAX, 0, 0, 0, {140, 3}, 512}, /* as in DeepSeek V2 and V3 */
-    {PI__F16, PI__F16, 576, 40, INT32_MAX, 0, 0, 0, {300, 128, 127}, 512}, /* heads in two blocks, several splits */
+    /* heads in several thread blocks, several splits */
+    {PI__F16, PI__F16, 576, 40, INT32_MAX, 0, 0, 0, {300, 128, 127}, 512},
     {PI__F16, PI__F16, 544, 33, INT32_MAX, 0, 0, 0, {2100}, 512}, /* splits of 256 */
     {PI__F16, PI__F16, 576, 18, 140, 4, 20, 3, {160, 11}, 512}, /* a window and picked entries */
     {PI__F32, PI__F32, 80, 4, INT32_MAX, 0, 0, 0, {0, 270}, 64},
     {PI__Q8_0, PI__Q8_0, 576, 2, INT32_MAX, 0, 0, 0, {20}, 512},
-    {PI__F16, PI__F16, 560, 5, INT32_MAX, 0, 0, 0, {1100, 32}, 512}, /* splits of 256 unless exact */
+    {PI__F16, PI__F16, 560, 5, INT32_MAX, 0, 0, 0, {1100, 32}, 512}, /* splits of 256 in fast mode */
     {PI__TQ4_0, PI__TQ3_0, 576, 17, 140, 4, 20, 0, {150, 40}, 512}, /* long rows that stay rotated */
-    {PI__F16, PI__TQ3_0, 576, 3, 40, 4, 0, 0, {170}, 512}, /* long rows that are rotated back */
-    /* 32 values that are rotated together, half of them part of V */
+    {PI__F16, PI__TQ3_0, 576, 3, 40, 4, 0, 0, {170}, 512}, /* long rows that are rotated back when read */
+    /* V ends in the middle of a group of 32 rotated values */
     {PI__TQ4_0, PI__TQ4_0, 80, 3, INT32_MAX, 0, 0, 0, {200, 5}, 48},
     {PI__TQ3_0, PI__TQ4_0, 48, 20, 24, 4, 7, 0, {0, 90, -1, 23, 24, 3}}, /* rows stay rotated */
     {PI__TQ4_0, PI__TQ3_0, 144, 17, 8, 4, 150, 0, {700, 15}},
     {PI__TQ4_0, PI__TQ4_0, 272, 3, 140, 0, 0, 0, {150}},
     {PI__TQ4_0, PI__F32, 96, 5, 130, 128, 0, 1, {1, 300, 0}}, /* rows are rotated back */
     {PI__F16, PI__TQ3_0, 144, 17, 8, 4, 0, 0, {130}},
-    {PI__F16, PI__F16, 512, 40, 16, 4, 150, 0, {700, 15, -1}}, /* eight heads per group row, in two blocks of heads */
+    /* eight heads per group row; heads in several thread blocks */
+    {PI__F16, PI__F16, 512, 40, 16, 4, 150, 0, {700, 15, -1}},
     /* two heads per group row; 9 tokens */
     {PI__F16, PI__F16, 64, 18, 140, 4, 0, 0, {200, 0, 150, 20, 300, 141, 90, 139, 17}},
     {PI__TQ4_0, PI__TQ3_0, 96, 12, 140, 4, 20, 0, {160, 11, 150}}, /* four heads per group row */

@@ -1,5 +1,5 @@
-/* mma16 kernels: products with F16 and BF16 matrices against double precision, with the accuracy of float sums, and
- * batch-invariant: bitwise identical in every batch composition. */
+/* Checks mma16 kernels: products with F16 and BF16 matrices against double precision, to the accuracy of float sums.
+ * Results are batch-invariant: bitwise identical in every batch composition. */
 #include "backend/cuda/kernels_mma16.h"
 #include "selftest/expert_ref.h"
 #include "selftest/checks.h"
@@ -48,7 +48,7 @@ void test_values()
             buffer<float> x(v);
             std::vector<float> y = product(w, x.get(), c.rows);
             check(w, v, y, c.rows);
-            for (int32_t i = 0; i < c.rows; i += 7) { /* in a batch of one, and in a batch of nine */
+            for (int32_t i = 0; i < c.rows; i += 7) { /* rows in a batch of one, and of nine */
                 size_t bytes = (size_t) c.n_out * 4;
                 expect_bytes(product(w, x.get() + i * c.n_in, 1).data(), &y[(size_t) (i * c.n_out)], bytes);
                 if (i + 9 > c.rows) continue;
@@ -75,8 +75,8 @@ void test_modes()
     }
 }
 
-/* Several matrices with any number of rows of W give the bits of separate products; with few rows of x they take one
- * launch. */
+/* Several matrices with any number of rows of W are bitwise identical to separate products; with few rows of x they
+ * take one launch. */
 void test_several()
 {
     const int64_t n_out[] = {140, 1, 24, 48, 16, 33, 7, 100};
@@ -98,7 +98,7 @@ void test_several()
             for (size_t i = 0; i < N; i++)
                 expect_bytes(product(w[i], x.get(), rows).data(), y[i]->get(), (size_t) (rows * n_out[i]) * 4);
         }
-        p[3].w.n_in = 40; /* a different input size */
+        p[3].w.n_in = 40; /* refused: a different input size */
         expect_equal(pi__k_mma16_products(stream(), p, N, prepared.get(), 1), 1);
         expect_equal(pi__k_mma16_products(stream(), p, N + 1, prepared.get(), 1), 1);
     }
@@ -130,9 +130,9 @@ void test_experts()
     }
 }
 
-/* Operands for products by a library: hi and lo terms, and the epilogue. Together, the terms have 22 bits relative to
- * the row's largest value (F16), or 16 bits relative to each value (BF16). Inputs have more than 16 bits, rows of
- * very large and very small values, and a row of zeros. */
+/* Operands for products by a library (high and low terms), and the launch that finishes such products. Together, the
+ * terms have 22 bits relative to the row's largest value (F16), or 16 bits relative to each value (BF16). Input values
+ * have more than 16 bits; there are rows of very large and of very small values, and a row of zeros. */
 void test_parts()
 {
     enum { ROWS = 6, N = 328, OUT = 37 };
@@ -177,7 +177,7 @@ void test_parts()
     }
 }
 
-/* NaN and infinity stay within their row. Very large and very small values do not degrade their row. */
+/* NaN and infinity stay within their row. Very large and very small values do not make other rows less accurate. */
 void test_not_numbers()
 {
     for (int32_t type : {PI__F16, PI__BF16}) {

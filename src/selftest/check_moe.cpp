@@ -1,6 +1,6 @@
-/* moe kernels: routing against double precision and against its invariants. The CUDA backend's op against double
- * precision for every format, bitwise identical to linear kernels, and batch-invariant. The same kernels multiply
- * matrices of heads (op head_linear). */
+/* Checks moe kernels. Routing: against double precision and its invariants. The CUDA backend's op: against double
+ * precision for every format, bitwise identical to linear kernels, and batch-invariant. Also checks op head_linear
+ * (matrices of heads), which uses the same kernels. */
 #include "selftest/op_ref.h"
 
 #include <cfloat>
@@ -12,7 +12,7 @@ namespace {
 
 /* --------------------------------------------------------------------------------------------------------- routing */
 
-/* Reference routing: expert ids by rank, and their weights. */
+/* Reference routing of a row: expert ids by rank, and their weights. */
 void route(const float *from, int32_t n_expert, int32_t n_used, double scale, std::vector<int32_t> &id,
            std::vector<double> &weight, const float *bias = nullptr)
 {
@@ -58,8 +58,8 @@ struct routes {
     static size_t n(int32_t rows, int32_t used) { return (size_t) (rows * used); }
 };
 
-/* Checks that columns are sorted by expert, then row, and that each column is in exactly one tile, which has its
- * expert. */
+/* Checks that columns are sorted by expert, then by row, and that each column is in exactly one tile, which belongs to
+ * the column's expert. */
 void check_columns(routes &t)
 {
     size_t pairs = t.id.size();
@@ -116,8 +116,8 @@ void test_routing()
     }
 }
 
-/* The tile lists have the capacity for every distribution of pairs over experts, and no more than that for 2,048 rows
- * and 8 of 256 experts. */
+/* The capacity of the tile lists (pi__k_max_tiles) suffices for every distribution of pairs over experts. For 2,048
+ * rows and 8 of 256 experts, it has known values. */
 void test_tile_bounds()
 {
     const int32_t want[] = {256, 256, 380};
@@ -127,7 +127,8 @@ void test_tile_bounds()
         const int32_t rows = 1 + (int32_t) r.below(i % 2 ? 40 : 400), experts = 1 + (int32_t) r.below(20);
         const int32_t used = 1 + (int32_t) r.below((unsigned) experts);
         int32_t left = rows * used, n_tile[3] = {0, 0, 0};
-        /* n: a column count that leaves the other experts a valid number, often at the start of a list's tile */
+        /* n: the columns of expert e, often one more than fills a tile; the remaining columns must fit the other
+         * experts */
         for (int32_t e = experts; e; e--) {
             const int32_t least = std::max(0, left - (e - 1) * rows), edges[] = {1, 9, 33, 65, 97, least, rows};
             const int32_t n = e == 1 ? left : std::min(std::min(left, rows), std::max(least, edges[r.below(7)])),
@@ -140,7 +141,7 @@ void test_tile_bounds()
     }
 }
 
-/* Softplus and sigmoid gates: the bias affects the choice but not the weights; experts by token id. */
+/* Softplus and sigmoid gates: a bias affects the choice but not the weights. Experts chosen by a table of token ids. */
 void test_softplus()
 {
     for (int32_t rows : {3, 40}) {
@@ -148,7 +149,7 @@ void test_softplus()
         random r((uint64_t) rows);
         std::vector<float> l = r.normals((size_t) (rows * (X + 1))), b = r.normals((size_t) X);
         std::vector<int32_t> token, table;
-        l[3] = 60, l[4] = -60; /* one gate of the row is the square root of its logit, another one is 0 */
+        l[3] = 60, l[4] = -60; /* extreme logits: the gate is the logit's square root, or 0 */
         for (int32_t i = 0; i < rows; i++) token.push_back((int32_t) r.below(9));
         for (int32_t i = 0; i < 9 * K; i++) table.push_back((int32_t) r.below((unsigned) X / K) * K + i % K);
         buffer<float> bias(b);
@@ -196,7 +197,7 @@ struct choice_case {
     bool divided;
 };
 
-/* At most n ids with the largest values, among the ids with `open` set. */
+/* Returns up to n ids with the largest values, among the ids with `open` set. */
 std::vector<int32_t> best_of(const std::vector<double> &value, const std::vector<bool> &open, int32_t n)
 {
     std::vector<int32_t> id;
@@ -207,7 +208,7 @@ std::vector<int32_t> best_of(const std::vector<double> &value, const std::vector
     return id;
 }
 
-/* Experts in the selected groups. value: gates plus the bias for the choice. */
+/* Returns for each expert whether its group is selected. value: gates plus the bias for the choice. */
 std::vector<bool> open_experts(const choice_case &c, const std::vector<double> &value)
 {
     const size_t each = value.size() / (size_t) std::max(c.groups, 1);
@@ -224,7 +225,7 @@ std::vector<bool> open_experts(const choice_case &c, const std::vector<double> &
     return open;
 }
 
-/* The expert choice as the epilogue of the product that computes its logits is bitwise identical to a separate
+/* The expert choice as an epilogue of the product that computes the logits is bitwise identical to a separate
  * launch. */
 void check_choice_behind(const choice_case &c)
 {
@@ -313,9 +314,9 @@ void test_choice()
     check_choice({5, 160, 6, 8, 3, PI__GATE_SOFTMAX, false});  /* V2 */
     check_choice({17, 64, 6, 0, 0, PI__GATE_SOFTMAX, false});  /* V2-Lite */
     check_choice({3, 64, 2, 64, 5, PI__GATE_SIGMOID, false});
-    check_choice({40, 64, 4, 8, 3, PI__GATE_SIGMOID, true});   /* more rows than one launch accepts */
+    check_choice({40, 64, 4, 8, 3, PI__GATE_SIGMOID, true});   /* more rows than one launch can choose and sort */
     check_choice({4, 120, 7, 40, 9, PI__GATE_SIGMOID, true});
-    check_choice({6, 320, 40, 16, 5, PI__GATE_SIGMOID, true}); /* more than the lanes of a warp hold */
+    check_choice({6, 320, 40, 16, 5, PI__GATE_SIGMOID, true}); /* more experts than lanes keep in registers */
     check_choice({6, 300, 9, 0, 0, PI__GATE_SOFTMAX, false});
     in_all_modes([] { check_choice({9, 12, 3, 4, 2, PI__GATE_SIGMOID, true}); });
     check_choice_behind({9, 256, 8, 8, 4, PI__GATE_SIGMOID, true});
@@ -330,8 +331,8 @@ void test_choice()
     expect_equal(pi__k_mixed_linear_more(stream(), &p, 1, nullptr, nullptr, 1, &t, &more), 1);
 }
 
-/* A NaN is chosen only if nothing else is left. A very large number of equal experts gives bounded weights. Choosing
- * more experts than exist is an error. */
+/* A NaN is chosen only if no other logits remain. With very many equal experts, the sum that weights are divided by is
+ * limited from below. Choosing more experts than exist is an error. */
 void test_odd_logits()
 {
     std::vector<float> l(3 * 5, NAN);
@@ -383,7 +384,7 @@ struct fixture {
     int64_t E() const { return gate->w.n_in; }
     int64_t F() const { return down->w.n_in; }
     void set_logits(const std::vector<float> &l) { std::copy(l.begin(), l.end(), logits.get()), l0 = l; }
-    /* Runs rows first .. first + n - 1 only. */
+    /* Runs rows [first, first + n) only. */
     std::vector<float> run(int32_t first, int32_t n)
     {
         pi__moe part = a;
@@ -399,7 +400,7 @@ struct fixture {
             int64_t r = (int64_t) i / a.ldy;
             bool inside = r >= first && r < first + n && (int64_t) i % a.ldy < E();
             if (inside) out.push_back(y[i]);
-            else expect_true(y[i] != y[i]); /* untouched */
+            else expect_true(y[i] != y[i]); /* not written */
         }
         return out;
     }
@@ -412,7 +413,7 @@ double activated(int act, double v)
     return 0.5 * v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
 }
 
-/* y += weight * expert e of x; bound grows by the allowed error of the result. */
+/* y += weight * expert e of x. Adds the allowed error to bound. */
 void add_expert(const fixture &t, int32_t e, double weight, const std::vector<double> &x, std::vector<double> &y,
                        std::vector<double> &bound)
 {
@@ -479,7 +480,7 @@ void test_formats()
     }
 }
 
-/* Biases of experts and of the router's logits, with integer, 16-bit and float products, for few rows and many
+/* Biases of experts and of the router's logits, with products in integers, 16-bit floats and floats, for few and many
  * rows. */
 void test_biases()
 {
@@ -497,7 +498,7 @@ void test_biases()
     }
 }
 
-/* Rows that go to few experts make tiles of every width; the last experts get no rows. */
+/* If rows go to few experts, there are tiles of every width, and the last experts get no rows. */
 void test_many_rows()
 {
     fixture t({PI__Q8_0, PI__Q5_0, PI__F16}, 64, 32, 6, 3, 75, false);
@@ -512,7 +513,7 @@ void test_many_rows()
     }
 }
 
-/* Three matrices, and packed rows for the first two of them, most for the first. */
+/* Three expert matrices and packed rows. One row in ten goes to matrix 0, the others to matrix 1. */
 struct columns {
     device d;
     stack s;
@@ -545,7 +546,7 @@ struct columns {
         got.fill(0xff);
         must_run(pi__k_experts_run(stream(), &t->a, &e, prepared->get()));
     }
-    /* Checks that an expert's columns have the bits of linear kernels and of gemm kernels on the same rows. */
+    /* Checks that the columns of each expert are bitwise identical to op linear's kernels on the same rows. */
     void check()
     {
         const int64_t F = one.m.n_out;
@@ -570,7 +571,7 @@ void test_linear()
     }
 }
 
-/* Every order of threads and copies gives the same bits, with copies of 16 bytes and in bulk. */
+/* Every order of threads and copies gives bitwise identical results, with copies of 16 bytes and bulk copies. */
 void test_modes()
 {
     for (int32_t type : {PI__Q4_K, PI__Q8_0}) {
@@ -579,7 +580,7 @@ void test_modes()
     }
 }
 
-/* A row has the same bits in a batch of one, in any batch, and in every order of threads and blocks. */
+/* A row is bitwise identical in a batch of one, in any other batch, and in every order of threads and blocks. */
 void test_batch_composition()
 {
     const int32_t kinds[][3] = {
@@ -600,7 +601,7 @@ void test_batch_composition()
     }
 }
 
-/* A row times matrix e of a stack: in FP4 or by 16-bit tensor cores, if the type supports it. */
+/* Returns a row times matrix e of a stack: with FP4 activations or by 16-bit tensor cores, if the type supports it. */
 std::vector<float> multiply(const stack &s, int32_t e, const pi__k_input &in)
 {
     pi__k_matrix m = {};
@@ -624,7 +625,7 @@ std::vector<float> multiply(const stack &s, int32_t e, const pi__k_input &in)
     return std::vector<float>(y.get(), y.get() + y.size());
 }
 
-/* Row r of the op, computed by separate products of that row. */
+/* Returns row r of the op's result, computed by separate products of that row. */
 std::vector<float> in_steps(const fixture &t, int32_t r)
 {
     const int64_t E = t.E(), F = t.F(), ldl = t.a.ldl;
@@ -647,8 +648,8 @@ std::vector<float> in_steps(const fixture &t, int32_t r)
     return sum;
 }
 
-/* fp4-mode w4a4: matrices with an FP4 type use FP4 activations, the others use their usual kernels. Results, also of
- * 16-bit floats, are bitwise identical to those of single rows. */
+/* With fp4-mode w4a4, matrices of an FP4 type use FP4 activations, and the others their usual kernels. Results, also
+ * with 16-bit float matrices, are bitwise identical to those of single rows. */
 void test_fp4()
 {
     need_fp4();
@@ -672,7 +673,7 @@ void test_fp4()
     expect_true(std::memcmp(exact.run(0, 1).data(), rounded.run(0, 1).data(), 256));
 }
 
-/* An input that a product before the experts has packed is not packed again, unless it may have changed. */
+/* An input that an earlier product has packed is not packed again, unless it may have changed since. */
 void test_same_input()
 {
     fixture t({PI__Q8_0, PI__Q8_0, PI__Q8_0}, 64, 32, 4, 2, 5, false);
@@ -698,7 +699,7 @@ void test_same_input()
     expect_bytes(alone.data(), both.data(), alone.size() * 4);
     if (counts_launches()) expect_equal(more, n + 1); /* the product: the experts reuse its packed input */
     const unsigned long most = launches(true, true, changed);
-    /* the norm is the product's epilogue; the input is packed again */
+    /* the norm, as the product's epilogue, changes the input: it is packed again */
     if (counts_launches()) expect_equal(most, n + 2);
     launches(false, false, again);
     expect_bytes(changed.data(), again.data(), changed.size() * 4);
@@ -756,7 +757,7 @@ struct heads {
     }
 };
 
-/* Head h's results for all rows by op linear: [rows, n_out]. */
+/* Returns head h's results for all rows by op linear: [rows, n_out]. */
 std::vector<float> by_linear(heads &t, int32_t h)
 {
     const int64_t n_out = t.w->w.n_out;
@@ -789,8 +790,8 @@ void check_heads(const heads &t, int32_t r, const float *got)
     }
 }
 
-/* All rows in one call against double precision and the CPU's op; rows in a batch of one are bitwise identical. Also
- * more rows than one pass takes. */
+/* Checks all rows in one call against double precision and the CPU's op; rows in a batch of one are bitwise identical.
+ * Also with more rows than one pass takes. */
 void test_heads()
 {
     const struct { int32_t type; int64_t n_in, n_out; int32_t n_head, tail, rows;
@@ -819,9 +820,8 @@ void test_heads()
     });
 }
 
-/* 16-bit floats multiply few rows in two launches. In every matmul mode, the results are bitwise identical to those
- * of many rows and of op linear. Short and long rows, of fewer blocks than slices; partly filled tiles of 64 rows of
- * W. */
+/* With 16-bit floats, few rows take two launches. In every matmul mode, they are bitwise identical to many rows and to
+ * op linear. Covers rows of fewer blocks than slices and longer ones, and partly filled tiles of 64 rows of W. */
 void test_few_heads()
 {
     const struct { int32_t type, matmul; int64_t n_in, n_out; int32_t tail; bool fp4; const char *name;
@@ -839,7 +839,7 @@ void test_few_heads()
                  {PI__MXFP4, PI__MATMUL_AUTO, 256, 64, 0, true, nullptr},
                  {PI__Q8_0, PI__MATMUL_EXACT, 128, 80, 16, false, "cpu"},
                  {PI__Q4_K, PI__MATMUL_EXACT, 256, 48, 0, false, "cpu"}};
-    enum { HEADS = 4, ROWS = 35 }; /* memory ends directly after the last of the four matrices */
+    enum { HEADS = 4, ROWS = 35 }; /* the memory ends directly after the last of the four matrices */
     for (const auto &c : cases) {
         about("%s, %d columns", pi__type_info_of(c.type)->name, (int) c.n_in);
         heads t(c.type, c.n_in, c.n_out, HEADS, c.tail, ROWS, c.name, c.matmul, c.fp4);
@@ -869,7 +869,7 @@ void test_few_heads()
     });
 }
 
-/* More rows than the capacity, and types without kernels, are errors. */
+/* More rows than were reserved, and types without kernels, are errors. */
 void test_refused()
 {
     fixture t({PI__Q8_0, PI__Q8_0, PI__Q8_0}, 32, 32, 4, 2, 300, false);

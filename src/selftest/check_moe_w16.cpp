@@ -1,6 +1,7 @@
-/* moe_w16 kernels: products of experts with 16-bit weights and activations. They are bitwise identical to the dense
- * w16 kernels on the row alone, and batch-invariant. Gate, up and activation in one launch have the bits of separate
- * launches. Down is within the error of its roundings. Matrices of heads go through the same kernels. */
+/* Checks moe_w16 kernels: products of experts with 16-bit weights and activations. They are bitwise identical to the
+ * dense w16 kernels on the row alone, and batch-invariant. Gate, up and activation in one launch are bitwise identical
+ * to separate launches. The error of down is within that of its roundings. Also checks matrices of heads, which use the
+ * same kernels. */
 #include "selftest/checks.h"
 #include "backend/cuda/kernels_heads.h"
 #include "selftest/expert_ref.h"
@@ -21,11 +22,11 @@ int one_product(void *stream, const pi__k_matrix *w, const void *prepared, int32
     const pi__k_product one = {*w, y, ldy, 0};
     return pi__k_w16_linear(stream, &one, 1, prepared, n_rows);
 }
-void no_check(const matrix &, const float *, const std::vector<float> &) {} /* check_w16.cpp checks these values */
+void no_check(const matrix &, const float *, const std::vector<float> &) {} /* check_w16.cpp checks the values */
 
 const way in_w16 = {make, bytes_of, pi__k_w16_pack_x, one_product, pi__k_w16_experts, no_check};
 
-/* Shapes that do not fill an item, fewer blocks than slices; covers each kernel. */
+/* Odd shapes: rows that do not fill an item of work, fewer blocks than slices; every kernel is used. */
 void test_products()
 {
     const struct { int64_t blocks, n_out; int32_t rows; } shapes[] = {{3, 50, 3}, {9, 33, 20}, {11, 145, 70}};
@@ -64,7 +65,7 @@ struct layer {
         e.n_sm = 5;
         return e;
     }
-    /* Packs x of the n rows. */
+    /* Packs the n rows of x. */
     std::unique_ptr<buffer<char>> prepare(const float *x, int32_t n) const
     {
         pi__k_input in = {PLAIN, x, E, nullptr, 0, nullptr, 0, 0};
@@ -97,7 +98,7 @@ struct layer {
         pi__k_experts e = all_of(down);
         e.w.scale = scale.get(), e.y = y.get(), e.ldy = E + 1;
         must_run(pi__k_w16_down(stream(), &c.a, &e, mid));
-        for (size_t i = (size_t) E; i < y.size(); i += (size_t) E + 1) expect_true(y[i] != y[i]); /* untouched */
+        for (size_t i = (size_t) E; i < y.size(); i += (size_t) E + 1) expect_true(y[i] != y[i]); /* not written */
         return std::vector<float>(y.get(), y.get() + y.size());
     }
 };
@@ -108,8 +109,8 @@ double activated(int act, double v)
     return 0.5 * v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
 }
 
-/* Checks down of pair p against double precision of the gate and up outputs. mid, weights and scales are rounded to
- * 11 bits, or 8. */
+/* Checks the down result of pair p against double precision, computed from the gate and up outputs h. The kernel rounds
+ * mid, weights and scales to 11 bits, or 8. */
 void check_down(const layer &t, const concurrency &c, size_t p, int act, const buffer<float> &h,
                 const std::vector<float> &y)
 {
@@ -137,7 +138,7 @@ void check_down(const layer &t, const concurrency &c, size_t p, int act, const b
     }
 }
 
-/* Gate, up and activation in one launch, then down. In a batch of one, a row gives the same bits. */
+/* Gate, up and activation in one launch, then down. A row in a batch of one gives bitwise identical results. */
 void test_layer()
 {
     const struct { int32_t type, down; int64_t E, F; int32_t rows; int act; } cases[] = {
@@ -161,7 +162,7 @@ void test_layer()
         expect_bytes(mid.get(), want.get(), mid.size());
         const std::vector<float> y = t.from_mid(all, mid.get());
         for (size_t p = 0; p < all.row.size(); p += 5) check_down(t, all, p, s.act, h, y);
-        /* a batch of one with the row's own logits, so that it goes to the same experts */
+        /* a batch of one with the row's logits, so that it uses the same experts */
         for (int32_t i = 0; i < s.rows; i += 16) {
             concurrency one(1);
             const float *logits = all.logits.get() + i * concurrency::EXPERTS;
@@ -178,7 +179,7 @@ void test_layer()
     }
 }
 
-/* Every order of threads and copies, on any number of multiprocessors, gives the same bits. */
+/* Every order of threads and copies gives bitwise identical results, with any number of multiprocessors. */
 void test_layer_modes()
 {
     for (int32_t rows : {7, 21, 40}) {
@@ -198,8 +199,8 @@ void test_layer_modes()
     }
 }
 
-/* Values of very different magnitude, NaN and infinity affect only their own pairs; NaN or infinity gives non-finite
- * results. */
+/* Values of very different magnitude, NaN and infinity affect only their own row's pairs; there, NaN or infinity gives
+ * non-finite results. */
 void test_extremes()
 {
     for (int32_t rows : {6, 40}) {
@@ -227,8 +228,8 @@ void test_extremes()
     }
 }
 
-/* Matrices of heads, as many as experts. Few rows take one or two launches and have the bits of many rows, which take
- * three. Optional: queries and rows of latent attention. */
+/* Matrices of heads, as many as `concurrency` has experts. Few rows take one or two launches; they are bitwise
+ * identical to the three launches for many rows. queries: also prepares queries and rows of latent attention. */
 struct heads {
     static constexpr int32_t N = concurrency::EXPERTS;
     int32_t rows, n_tail;
@@ -339,7 +340,7 @@ void test_heads()
     }
 }
 
-/* Unsupported arguments. */
+/* Unsupported arguments are refused. */
 void test_refused()
 {
     layer t(PI__Q8_0, PI__Q8_0, 32, 32);
@@ -347,7 +348,8 @@ void test_refused()
     buffer<char> mid(1 << 12);
     pi__k_experts e = layer::all_of(t.gate);
     e.mid = mid.get();
-    expect_equal(pi__k_w16_experts(stream(), &c.a, &e, mid.get()), 1); /* one matrix, but an activation of two */
+    /* refused: one matrix, but an activation of two results */
+    expect_equal(pi__k_w16_experts(stream(), &c.a, &e, mid.get()), 1);
     expect_equal(pi__k_w16_down(stream(), &c.a, &e, mid.get()), 1);
     e.mid = nullptr;
     e.w.type = PI__Q5_0;

@@ -1,4 +1,5 @@
-/* rows kernels and qkv kernels against double precision, over odd shapes, in every mode. */
+/* Checks rows kernels and qkv kernels against double precision, with odd shapes, in every order of threads and
+ * copies. */
 #include "selftest/cache_ref.h"
 #include "selftest/checks.h"
 #include "selftest/tail_ref.h"
@@ -38,7 +39,8 @@ void test_add_norm()
                     buffer<float> out((size_t) (rows * (n + 2)));
                     must_run(pi__k_norm(stream(), arguments(pi__norm{out.get(), n + 2, y.get(), w.get(),
                                                                                1e-6f, rows, n})));
-                    for (int64_t i = 0; i < rows * n; i++) { /* as in add_norm: x includes the addend */
+                    /* must equal the addend of add_norm, which x already includes */
+                    for (int64_t i = 0; i < rows * n; i++) {
                         double want = x[(size_t) i] * 2 - x0[(size_t) i];
                         check_near(out[(size_t) (i / n * (n + 2) + i % n)], want, 2e-6, "norm", (size_t) i);
                     }
@@ -122,7 +124,7 @@ void test_layer_norm_gelu()
 {
     random r(6);
     for (int64_t n : {1, 63, 640, 1031})
-        for (int part = 0; part < 3; part++) { /* y and its bias, y only, neither */
+        for (int part = 0; part < 3; part++) { /* 0: y and its bias; 1: y only; 2: neither */
             const size_t width = (size_t) n;
             const std::vector<float> x0 = r.normals(3 * width);
             buffer<float> y(r.normals(3 * width)), b(r.normals(width)), w(r.normals(width)), shift(r.normals(width));
@@ -151,7 +153,7 @@ void test_layer_norm_gelu()
         }
 }
 
-/* Two sequences of 1 and 4 tokens, with fewer and more taps than tokens. */
+/* Two sequences, of 1 and 4 tokens, and convolutions with fewer and with more taps than tokens. */
 void test_block_conv()
 {
     random r(5);
@@ -188,7 +190,7 @@ struct qkv_case {
     bool norms, v_norm, biases;
 };
 
-/* Reference for row x after the preparation of q or k: bias, norm, rotation. */
+/* Returns the reference for a row x of q or k after its preparation: bias, norm, rotation. */
 std::vector<double> prepared(const float *x, const float *bias, const float *w, bool norm, const float *rope,
                                     const qkv_case &c)
 {
@@ -207,7 +209,7 @@ std::vector<double> prepared(const float *x, const float *bias, const float *w, 
     return y;
 }
 
-/* The cache's row differs from `want` by no more than the format's rounding. */
+/* Checks that a row read from the cache differs from `want` by no more than the format's rounding. */
 void check_stored(int32_t type, const std::vector<float> &got, const std::vector<double> &want)
 {
     for (size_t i = 0; i < want.size(); i++) {
@@ -220,12 +222,15 @@ void check_stored(int32_t type, const std::vector<float> &got, const std::vector
         case PI__F16: step = std::fabs(want[i]) * 0x1p-11; break;
         case PI__BF16: step = std::fabs(want[i]) * 0x1p-8; break;
         case PI__Q8_0: step = most / 127 * 0.51; break;
-        case PI__Q5_1: step = (top - low) / 31 * 0.51 + most * 0x1p-10; break; /* plus the rounding of the minimum */
+        /* plus the rounding of the minimum to F16 */
+        case PI__Q5_1: step = (top - low) / 31 * 0.51 + most * 0x1p-10; break;
         case PI__Q4_1: step = (top - low) / 15 * 0.51 + most * 0x1p-10; break;
         case PI__Q5_0: step = most / 16 * 1.01; break;
         case PI__TQ4_0: case PI__TQ3_0: step = rotated_step(type, &want[i / 32 * 32]); break;
-        case PI__IQ4_NL: step = most / 127 * 14.5; break; /* largest gap between codes: at -113, and beyond 113 */
-        case PI__Q4_0: step = most / 8 * 1.01; break; /* the end at code 7 loses up to one step */
+        /* codes end at 113 of 127: values beyond have an error of up to 14; between codes it is at most 12 */
+        case PI__IQ4_NL: step = most / 127 * 14.5; break;
+        /* codes end at +7: values near the positive end lose up to one step */
+        case PI__Q4_0: step = most / 8 * 1.01; break;
         default: step = 0; break;
         }
         if (!within(std::fabs(got[i] - want[i]), step + 2e-6 * (1 + most))) {
@@ -241,7 +246,7 @@ void turn_doubles(std::vector<double> &x)
     x.assign(f.begin(), f.end());
 }
 
-/* Runs qkv as a launch, or as the epilogue of a product. */
+/* Runs qkv as a separate launch, or (tail) as the epilogue of a product. */
 void run_qkv(const qkv_case &c, bool tail)
 {
     const int32_t T = 5, Q = c.n_head * c.dim, KV = c.n_head_kv * c.dim, ld = Q + 2 * KV + 4;
@@ -300,8 +305,8 @@ void run_qkv(const qkv_case &c, bool tail)
                     prepared(row + Q + KV + h * c.dim, bias.get() + Q + KV + h * c.dim, nullptr, c.v_norm, nullptr, c));
             }
         }
-        expect_bytes(&x[(size_t) Q], &x0[(size_t) Q], (size_t) (2 * KV) * 4); /* k and v in x stay unchanged */
-        for (size_t b = 1; b < 2; b++) { /* no slot refers to block 1 */
+        expect_bytes(&x[(size_t) Q], &x0[(size_t) Q], (size_t) (2 * KV) * 4); /* k and v in x are unchanged */
+        for (size_t b = 1; b < 2; b++) { /* no token is stored in block 1 */
             for (size_t i = 0; i < cache.c.stride; i++)
                 expect_equal((uint8_t) cache.memory[b * cache.c.stride + i], 0xff);
         }

@@ -1,4 +1,5 @@
-/* The runtime API used by the kernels: replay of captured work, copies, mapped pages, and two devices in parallel. */
+/* Checks the runtime (backend/cuda/runtime.h): replay of captured work, copies, mapped pages, and two devices in
+ * parallel. */
 #include "selftest/matrix_ref.h"
 
 #include <thread>
@@ -47,7 +48,7 @@ struct graph {
     ~graph() { pi__rt_graph_free(rt, g); }
 };
 
-/* A typical repeated step: rows are packed, multiplied, and added to a running sum. */
+/* A typical repeated step: rows are packed and multiplied, and the result is normed and added to a running sum. */
 struct work {
     int32_t rows;
     matrix w;
@@ -83,8 +84,7 @@ struct work {
     std::vector<float> result() const { return std::vector<float>(sum.get(), sum.get() + sum.size()); }
 };
 
-/* A graph can be replayed repeatedly, also without waiting in between, and reads the current contents of its
- * memory. */
+/* A graph can be replayed repeatedly, also without waiting in between, and uses the current contents of its memory. */
 void test_replay()
 {
     for (int32_t rows : {3, 40}) {
@@ -103,7 +103,7 @@ void test_replay()
         const int queued = a.queue(now->rt, 3);
         const int ended = pi__rt_capture_end(now->rt, &g.g);
         expect_true(!queued && !ended && g.g);
-        expect_bytes(before.data(), a.sum.get(), before.size() * sizeof(float)); /* capturing runs nothing */
+        expect_bytes(before.data(), a.sum.get(), before.size() * sizeof(float)); /* capturing does not run the work */
         for (uint64_t seed : {2, 1, 3, 2}) {
             a.begin(seed);
             const int first = pi__rt_replay(now->rt, g.g);
@@ -114,8 +114,8 @@ void test_replay()
     }
 }
 
-/* Sizes without alignment; source memory that changes as soon as the call returns; copies concurrent with the
- * queue. */
+/* Copies of unaligned sizes; source memory that changes as soon as the call returns; copies that run concurrently with
+ * the queue. */
 void test_copies()
 {
     for (size_t n : {(size_t) 1, (size_t) 4095, ((size_t) 1 << 20) + 3}) {
@@ -144,13 +144,13 @@ void test_copies()
     }
 }
 
-/* Pages mapped next to each other act as one memory for kernels and copies. Newly mapped pages are zero; adjacent
- * pages keep their contents. */
+/* Kernels and copies can use adjacent mapped pages as one memory. Newly mapped pages are zero; other pages keep their
+ * contents. */
 void test_pages()
 {
     const size_t page = now->info.page;
     if (!page) skip_check("the device cannot map pages");
-    /* unmaps the rest at the end: two pages mapped as one, and one more page */
+    /* unmaps the remaining pages at the end: two pages that were mapped as one, and one more */
     struct range {
         pi__rt *rt;
         size_t page;
@@ -210,7 +210,7 @@ struct other {
     ~other() { pi__rt_close(rt); }
 };
 
-/* One thread alternates between two devices. */
+/* One thread uses two devices alternately. */
 void test_two_devices()
 {
     other o;
@@ -231,7 +231,7 @@ void test_two_devices()
 
 enum { SHARD = 3000 };
 
-/* Calls f(rank) on one thread for each of the two ranks; f must not throw. */
+/* Calls f(0) and f(1), each on its own thread; f must not throw. */
 template <class F> void on_both(F f)
 {
     std::thread t([&] { f(1); });
@@ -239,8 +239,8 @@ template <class F> void on_both(F f)
     t.join();
 }
 
-/* After an all-gather each rank has both shards: queued, and captured on both ranks before either replays
- * (backend/tensor.c). */
+/* After an all-gather, each rank has both shards. The gather is queued directly, or captured on both ranks before
+ * either replays it, as backend/tensor.c does. */
 void test_all_gather()
 {
     other o;
@@ -277,7 +277,7 @@ void test_all_gather()
         expect_true(well[0] && well[1]);
         for (int k = 0; k < 2; k++) expect_bytes(all.data(), got[k].data(), all.size() * sizeof(float));
     }
-    for (int k = 0; k < 2; k++) { /* graphs refer to the link */
+    for (int k = 0; k < 2; k++) { /* free the graphs before the link, which they use */
         pi__rt_graph_free(rt[k], *g[k]);
         *g[k] = nullptr;
     }

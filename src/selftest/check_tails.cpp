@@ -1,5 +1,5 @@
-/* Epilogues of products: bitwise identical to separate launches, for every number of rows that they support and any
- * split of rows over blocks. The arrival counter has its old value afterwards. */
+/* Checks epilogues of products: bitwise identical to separate launches, for every number of rows that they support and
+ * any split of rows over thread blocks. Afterwards, the arrival counter must be 0 again. */
 #include "backend/cuda/kernels_mma16.h"
 #include "selftest/checks.h"
 #include "selftest/tail_ref.h"
@@ -7,15 +7,15 @@
 namespace selftest {
 namespace {
 
-enum { E = 320, F = 96 }; /* columns of the residual; columns of the feed-forward */
+enum { E = 320, F = 96 }; /* columns of the residual stream; columns of the feed-forward network */
 enum way_of { EXACT, W16, W4A4, W4A8 };
 
-/* A product and its post-processing: in separate launches, as the product's epilogue, or in one launch after the
+/* A product and the work after it: as separate launches (apart), as the product's epilogue, or as one launch after the
  * product. */
 struct half_layer {
     const matrix &w;
     way_of way;
-    bool adds, twice;     /* adds: residual addition; twice: the results are normed separately first */
+    bool adds, twice;     /* adds: results are added to the residual; twice: a first pass norms them */
     const float *norm;    /* norm weights for the addend; NULL = no norm */
     int32_t rows;
     buffer<char> prepared;
@@ -93,8 +93,8 @@ void check(half_layer &l)
     want_terms.prepare(l.next(want_x.get()));
     const std::vector<float> want_y(l.y.get(), l.y.get() + n);
     in_all_modes([&] {
-        /* 0 and 1: as an epilogue, twice, with the counter in the state that a replay finds; 2: as a launch after the
-         * product */
+        /* 0: as an epilogue; 1: again with the same counter, as a replay would, and with F32 and 16-bit outputs only;
+         * 2: as a launch after the product */
         for (int i = 0; i < 3; i++) {
             buffer<float> x(x0);
             forms got(l.rows, l.next_n(), fp4, l.way == W4A8);
@@ -141,7 +141,7 @@ void test_all(bool adds)
 void test_residual() { test_all(true); }
 void test_gate() { test_all(false); }
 
-/* Rows so wide that a block's shared memory has room for some copies, one, or none. */
+/* Rows so wide that a thread block's shared memory has room for only some copies, for one, or for none. */
 void test_wide()
 {
     const struct {
@@ -158,8 +158,8 @@ void test_wide()
     }
 }
 
-/* Finish launches that keep a row's values in registers. A norm with F32 and 16-bit outputs follows each kind of
- * addition or none; one kind only rounds. The last row contains an infinity. */
+/* Launches after a product (pi__k_finish_rows) that keep a row's values in registers. A norm with F32 and 16-bit
+ * outputs follows each kind of addition, or none; one kind only rounds. The last row contains an infinity. */
 void test_held()
 {
     enum { ALONE, NONE, NORMED, BIAS, PLAIN_SUM, FRESH, KINDS, ROWS = 3 };
@@ -197,8 +197,8 @@ void test_held()
     }
 }
 
-/* Matrices of several types in one launch with an epilogue. Some are of type `other` (F32, F16 or BF16). The bits are
- * those of one launch per type, followed by separate launches for the epilogue's work. */
+/* Matrices of several types in one launch with an epilogue; some are of type `other` (F32, F16 or BF16). Results are
+ * bitwise identical to one launch per type and separate launches for the epilogue's work. */
 void check_mixed(int32_t other, std::initializer_list<int32_t> numbers_of_rows)
 {
     enum { N_IN = 512, N = 5 };
@@ -243,7 +243,7 @@ void test_mixed()
     check_mixed(PI__F16, {13});
 }
 
-/* More rows than an epilogue supports, and matrices of unsupported float types. */
+/* More rows than an epilogue supports, and unsupported combinations of matrix types, are refused. */
 void test_refused()
 {
     pi__k_tail t = {};

@@ -1,5 +1,5 @@
-/* top kernels against a sort: rows of all sizes and kinds, each with its own request, in every mode; sums equal the
- * sampler's. */
+/* Checks top kernels against a sort: rows of all sizes and kinds, each with its own request, in every order of threads
+ * and copies. Sums are bitwise identical to the sampler's. */
 #include "selftest/checks.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace selftest {
 namespace {
 
 /* kind 0: normally distributed; 1: ties; 2: all equal; 3: zeros of both signs; 4: with NaN; 5: with infinities; 6: no
- * usable value; 7: ascending */
+ * value above -infinity; 7: ascending */
 std::vector<float> row_of(random &r, int64_t n, int kind)
 {
     std::vector<float> v = r.normals((size_t) n);
@@ -61,7 +61,7 @@ void check_row(const std::vector<float> &v, const int32_t *request, const uint64
     expect_bytes(&out[1], &sum, sizeof sum);
 }
 
-/* Checks n_rows rows of n values, of kinds from `kind` on; each row has its own request of at most k values. */
+/* Checks n_rows rows of n values. Row i is of kind (kind + i) % 8 and has its own request of at most k values. */
 void run_rows(int64_t n, int kind, int n_rows, int k)
 {
     random r((uint64_t) (n + kind));
@@ -117,7 +117,7 @@ void test_greedy()
     for (int64_t n : {1, 65, 3001}) run_rows(n, 0, 8, 1);
 }
 
-/* More threads, and more groups than requested values. */
+/* Long rows: thread blocks with more threads, and more groups of values than requested values. */
 void test_long()
 {
     run_rows(20011, 0, 1, PI__K_TOP);
@@ -127,7 +127,7 @@ void test_long()
     run_rows(270001, 1, 1, 50);
 }
 
-/* Tokens from the results by row index; 0 for a row without a result. */
+/* Tokens from topk results, by row index; 0 for a row without a result. */
 void test_tokens()
 {
     buffer<uint64_t> found(

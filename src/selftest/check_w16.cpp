@@ -1,5 +1,5 @@
-/* w16 kernels: products with 16-bit weights and activations against double precision. The error is at most 1.1 times
- * that of q8_1 activations. Batch-invariant: a row has the same bits in every batch. */
+/* Checks w16 kernels: products with 16-bit weights and activations against double precision. Their error is at most 1.1
+ * times that of q8_1 activations. They are batch-invariant: a row is bitwise identical in every batch. */
 #include "selftest/checks.h"
 #include "selftest/glu_ref.h"
 #include "selftest/matmul_error.h"
@@ -11,8 +11,9 @@ namespace {
 
 pi__k_input plain(const float *x, int64_t n_in) { return {PLAIN, x, n_in, nullptr, 0, nullptr, 0, 0}; }
 
-/* Each rounding to F16 costs at most 2^-11 of a value: of x, of a scale and of a weight. In types with a minimum, the
- * terms of a weight may exceed the weight, but not 3 times the largest weight of its block. */
+/* The allowed error: each rounding to F16 changes a value (of x, a scale, a weight) by at most 2^-11 of it. In types
+ * with a minimum, the two terms of a weight may be larger than the weight, but at most 3 times the largest weight of
+ * its block. */
 void check(const matrix &w, const std::vector<float> &x, const std::vector<float> &y, int32_t n_rows)
 {
     const size_t n = (size_t) w.m.n_in, n_out = (size_t) w.m.n_out;
@@ -37,7 +38,7 @@ void check(const matrix &w, const std::vector<float> &x, const std::vector<float
     }
 }
 
-/* Odd shapes: fewer blocks than slices, rows that do not fill a tile, tiles that do not fill a thread block. */
+/* Odd shapes: fewer blocks than slices, rows that do not fill a tile, tiles that do not fill a thread block's share. */
 void test_values()
 {
     const struct { int64_t blocks, n_out; int32_t rows; } shapes[] = {
@@ -56,7 +57,7 @@ void test_values()
     }
 }
 
-/* A row has the same bits in a batch of one and at any position of batches of every size that selects another
+/* A row is bitwise identical in a batch of one and at any position of larger batches, with a batch size for each
  * kernel. */
 void test_company()
 {
@@ -79,8 +80,7 @@ void test_company()
     }
 }
 
-/* So many rows of W that a thread block computes more of them: the bits are those of the same rows in a smaller
- * matrix. */
+/* With many rows of W, a thread block computes more of them: bitwise identical to the same rows in a smaller matrix. */
 void test_long_matrices()
 {
     for (int32_t type : {PI__Q4_0, PI__Q6_K}) {
@@ -119,8 +119,7 @@ void test_modes()
     }
 }
 
-/* The largest and smallest scales of F16 (E8M0: scales that are far apart); rows of very large and very small
- * values. */
+/* The largest and smallest F16 scales (E8M0: scales far apart), and rows of x with very large and very small values. */
 void test_extremes()
 {
     enum { ROWS = 5, OUT = 20 };
@@ -130,7 +129,7 @@ void test_extremes()
         const int64_t n_in = columns_of(type, 24);
         random r(9);
         std::vector<uint8_t> bytes = random_rows(type, n_in, OUT, r);
-        for (size_t b = 0, i = 0; b < bytes.size(); b += t->type_size, i++) { /* a row has all sizes */
+        for (size_t b = 0, i = 0; b < bytes.size(); b += t->type_size, i++) { /* every row of W has all sizes */
             const float sizes[] = {0x1p-24f, 3 * 0x1p-20f, 0x1p-14f, 0.001f, 1, 13};
             if (type == PI__MXFP4) bytes[b] = (uint8_t) (90 + i * 7 % 60);
             else if (type != PI__NVFP4) {
@@ -165,7 +164,7 @@ void test_not_numbers()
     }
 }
 
-/* Several matrices in one call, with factors, norm and gate, give the bits of separate calls. */
+/* Several matrices in one call, with factors, norm and gate, are bitwise identical to separate calls. */
 void test_together()
 {
     for (int32_t type : {PI__Q4_K, PI__NVFP4}) {
@@ -201,7 +200,8 @@ void test_together()
     }
 }
 
-/* Many rows add to the residual. With few rows, `add` is refused: an epilogue adds instead. */
+/* Products of many rows that add their results to the residual. With few rows, `add` is refused: an epilogue adds
+ * instead. */
 void test_added()
 {
     for (int32_t type : {PI__Q8_0, PI__MXFP4}) {
@@ -218,7 +218,7 @@ void test_added()
     }
 }
 
-/* Matrices of one type and column count times x: with all slices of a tile in one block, and with slices split over
+/* Matrices of one type and column count times x: all slices of a tile in one thread block, or slices split over
  * blocks. */
 struct shared_products {
     enum { VALUES = 128 * 128 /* of a tile */ };
@@ -276,8 +276,8 @@ struct shared_products {
     }
 };
 
-/* Slices that begin and end inside a stage, partly filled tiles and rows, several matrices: the bits are those of
- * blocks that compute full tiles. */
+/* Split slices that begin and end within a stage, partly filled tiles and rows, several matrices: bitwise identical to
+ * unsplit slices. */
 void test_shared_slices()
 {
     for (int32_t type : w16_types) {
@@ -293,7 +293,7 @@ void test_shared_slices()
     in_all_modes([&] { p.check({8}); });
 }
 
-/* Replays of captured work find the counters reset. */
+/* Each replay of captured work resets the counters for the next one. */
 void test_replayed_slices()
 {
     const shared_products p(PI__Q8_0, 35, {33, 9}, 67);
@@ -347,8 +347,8 @@ void test_gate_and_up()
     if (!slow()) two.check(PI__IN_SWIGLU, 1.5f, PI__Q8_0, run);
 }
 
-/* Gate and up for few rows: the last blocks convert up to PI__K_TAIL_ROWS rows; of a single row, each converts a
- * part. */
+/* Gate and up for few rows. Up to PI__K_TAIL_ROWS rows are converted by the last thread blocks; of a single row, each
+ * block converts a part. */
 void test_gate_and_up_few()
 {
     auto run = [&](const pi__k_w16_glu &a, const void *x, int32_t rows) {
@@ -368,7 +368,7 @@ void test_gate_and_up_few()
     expect_true(run(one.launch(PI__IN_SWIGLU, 0, PI__Q8_0), one.prepared.get(), PI__K_MMA_ROWS + 1) != 0);
 }
 
-/* Limit for "matmul auto": 1.1 times the error of q8_1 activations, with and without outliers. */
+/* The limit of "matmul auto": at most 1.1 times the error of q8_1 activations, with and without outliers. */
 void test_errors()
 {
     for (int32_t type : w16_types) {

@@ -1,4 +1,5 @@
-/* wgmma kernels: products of many rows on sm_90, bitwise identical to the w16 kernels, which check_w16.cpp checks. */
+/* Checks wgmma kernels: products of many rows on sm_90. They are bitwise identical to the w16 kernels, which
+ * check_w16.cpp checks. */
 #include "selftest/checks.h"
 #include "selftest/glu_ref.h"
 #include "selftest/matmul_error.h"
@@ -14,7 +15,7 @@ struct products {
     int64_t n_in;
     std::vector<matrix> w; /* of that type, all with the same x */
     int64_t ld = 3;
-    float add = 0; /* for all products; 0 = store */
+    float add = 0; /* factor for adding the results to y; 0 = y is overwritten */
 
     products(int32_t type_, int64_t blocks, const std::vector<int64_t> &n_out)
         : type(type_), n_in(columns_of(type_, blocks))
@@ -24,7 +25,8 @@ struct products {
             ld += n;
         }
     }
-    /* Results with n_sm multiprocessors; n_sm 0 = by mma.sync. Gaps between rows stay unwritten. */
+    /* Returns the results with n_sm multiprocessors; 0 = with the mma.sync kernels. Gaps between rows must stay
+     * unwritten. */
     std::vector<float> multiply(const void *prepared, int32_t rows, int32_t n_sm)
     {
         buffer<float> y(std::vector<float>((size_t) (rows * ld), add != 0 ? 3.0f : NAN));
@@ -39,7 +41,7 @@ struct products {
         else must_run(pi__k_w16_linear(stream(), p.data(), n, prepared, rows));
         return std::vector<float>(y.get(), y.get() + y.size());
     }
-    /* Checks that both kernels give the same results, and returns them. */
+    /* Checks that both kernels give bitwise identical results, and returns them. */
     std::vector<float> check(const std::vector<float> &values, int32_t rows, int32_t n_sm)
     {
         buffer<float> x(values);
@@ -62,8 +64,8 @@ struct products {
     }
 };
 
-/* Odd shapes: fewer blocks than slices, slices that end within 256 columns, partly filled tiles, warpgroups without
- * rows. */
+/* Odd shapes: fewer blocks than slices, slices that end within a group of 256 columns, partly filled tiles, warpgroups
+ * without rows. */
 void test_bits()
 {
     on_arch(90, [] {
@@ -122,7 +124,7 @@ void test_not_numbers()
     });
 }
 
-/* The warpgroups of the last block have no rows of W, or half of theirs; large thread blocks and small ones. */
+/* Warpgroups of the last thread block have no rows of W, or only half of their rows; large and small thread blocks. */
 void test_gate_and_up()
 {
     on_arch(90, [] {

@@ -1,4 +1,4 @@
-/* The families of checks, one file check_NAME.cpp each, and the function that runs a check. */
+/* The families of checks (one file check_NAME.cpp each), and the function that runs a check. */
 #ifndef PI__SELFTEST_CHECKS_H
 #define PI__SELFTEST_CHECKS_H
 
@@ -16,7 +16,7 @@ PI__SELFTEST_FAMILIES(PI__SELFTEST_FAMILY)
 
 enum outcome { CHECK_OK, CHECK_FAILED, CHECK_SKIPPED };
 
-/* Runs a check on the target. `text` receives the reason of a failure or skip. */
+/* Runs a check on the target. text: receives the reason of a failure or a skip; `size` bytes. */
 outcome run_check(target &t, const entry &c, char *text, size_t size);
 
 } // namespace selftest

@@ -1,8 +1,8 @@
-/* The self-test of the CPU. Products with matrices of every format that this library writes, by every instruction set
- * of the processor, against sums in double precision. A row's result must be bitwise identical in a batch and in a
- * batch of one. Attention, delta nets and experts are not checked here; the tests of the source tree check them.
+/* The self-test of the CPU: products with matrices of every format that this library writes, with every instruction set
+ * of the processor, are compared with sums in double precision. A row's result must be bitwise identical in a batch and
+ * in a batch of one. Attention, delta nets and experts are not checked here; the tests of the source tree check them.
  *
- * Memory: one trial at a time on the heap. Threads: the caller's, and the backend's pool. */
+ * Memory: one trial on the heap, and the backend's. Threads: the caller's, and the backend's pool. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 enum { N_IN = 512, N_OUT = 35, N_X = 33, N_FEW = 5 };
 
 typedef struct trial {
-    float w[N_OUT * N_IN];             /* dequantized */
+    float w[N_OUT * N_IN];             /* dequantized from the file's bytes */
     float x[N_X * N_IN];
     float y[N_X * N_OUT], few[N_FEW * N_OUT];
     uint8_t file[N_OUT * N_IN * 4];
@@ -50,7 +50,7 @@ static int multiply(pi__backend *be, const pi__weight *w, const trial *t, int32_
     return be->dev->finish(be, err);
 }
 
-/* Kernels may round x to 15 bits in blocks of 32. Raises *worst to the largest error, relative to the allowed
+/* Kernels may round x to 15 bits in blocks of 32. Raises *worst to the largest error, as a fraction of the allowed
  * error. */
 static void compare(const trial *t, double *worst)
 {
@@ -71,7 +71,8 @@ static void compare(const trial *t, double *worst)
     }
 }
 
-/* Checks one format. Raises *worst to its largest error; *wrong gets a text if the results are wrong. */
+/* Checks one format. Raises *worst to its largest error, as compare does. *wrong receives a message if the results are
+ * wrong. */
 static int check_type(pi__backend *be, int32_t type, trial *t, double *worst, const char **wrong, pi_error *err)
 {
     pi__weight w = {.type = type, .n_in = N_IN, .n_out = N_OUT, .n_mat = 1};
@@ -133,7 +134,7 @@ int pi__selftest_cpu(pi__selftest *to, pi_error *err)
         if (!pi__selftest_wants(to, "cpu", p.isa)) continue;
         rc = pi__cpu_create(&be, &p, &(pi__log) {0}, err);
         if (!rc) rc = check_isa(to, be, p.isa, t, err);
-        if (rc == PI_EUNSUPPORTED) rc = PI_OK; /* not supported by this processor */
+        if (rc == PI_EUNSUPPORTED) rc = PI_OK; /* this processor does not support p.isa */
         if (be) be->dev->destroy(be);
     }
     pi__free(t);

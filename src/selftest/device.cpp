@@ -1,8 +1,8 @@
-/* The self-test of a CUDA device, or of the emulator: its description, the backend's choices for it, the kernel
- * checks, and its speed. The report fits on one page, to be pasted.
+/* The self-test of a CUDA device, or of the emulator. Reports its description, the backend's choices for it, the
+ * results of the kernel checks, and its speed. The report fits on one page, so that users can paste it.
  *
- * Memory: the runtime's queue, a backend while the choices are read, and the buffers of checks. Threads: the
- * caller's, plus one for checks of two devices. Exceptions are caught at each check; none leaves this file. */
+ * Memory: the runtime's queue, a backend while its choices are read, and the buffers of checks. Threads: the caller's,
+ * plus one for checks of two devices. run_check catches the exceptions of each check; none leaves this file. */
 #include "selftest/checks.h"
 #include "selftest/measure.h"
 
@@ -51,7 +51,7 @@ void log_line(void *ud, int, const char *text)
     pi__selftest_line(static_cast<const pi__selftest *>(ud), "  %s", text);
 }
 
-/* Reports the log lines of a backend that opens: chosen kernels, disabled features and the reasons. */
+/* Opens a backend and reports its log lines: chosen kernels, and disabled features with the reasons. */
 int tell_choices(pi__selftest &to, const char *name, pi_error *err)
 {
     pi__log log = {};
@@ -68,7 +68,7 @@ struct tally {
     double worst;
 };
 
-/* Runs one check. A failure is reported immediately; the reason of a skip is kept for the first skipped check. */
+/* Runs one check. A failure is reported immediately. `why` receives the reason of the first skip. */
 void run_one(pi__selftest &to, target &t, const family &f, const entry &c, tally &all, char *why, size_t size)
 {
     char text[400];
@@ -81,7 +81,8 @@ void run_one(pi__selftest &to, target &t, const family &f, const entry &c, tally
     if (o == CHECK_SKIPPED && !*why) std::snprintf(why, size, "; %s not: %.120s", c.name, text);
 }
 
-/* Returns false if the device has failed: every later call on it returns an error. */
+/* Runs the selected checks of a family and reports the result. Returns false if the device has failed: then every later
+ * call on it returns an error. */
 bool run_family(pi__selftest &to, target &t, const family &f)
 {
     tally all = {};

@@ -1,4 +1,5 @@
-/* Experts for checks of their kernels: each pair's results have the bits of its matrices times its row alone. */
+/* For checks of expert kernels: the results of each (row, expert) pair must be bitwise identical to the expert's matrix
+ * times that row alone. */
 #ifndef PI__SELFTEST_EXPERT_REF_H
 #define PI__SELFTEST_EXPERT_REF_H
 
@@ -6,7 +7,8 @@
 
 namespace selftest {
 
-/* How rows are packed and multiplied; `check` compares one row times one matrix with double precision. */
+/* The functions of one number format: make a matrix, pack rows, multiply. check: compares one row times one matrix with
+ * double precision. */
 struct way {
     matrix (*make)(int32_t type, int64_t n_in, int64_t n_out, uint64_t seed);
     size_t (*bytes)(int32_t type, int32_t n_rows, int64_t n_in);
@@ -16,7 +18,8 @@ struct way {
     void (*check)(const matrix &w, const float *x, const std::vector<float> &y);
 };
 
-/* Rows and their routing: most go to expert 1, the rest to 0 and 3; all rows go to 2 as well. */
+/* The routing of n rows to 2 of 4 experts each: all rows go to expert 2; most also go to expert 1, the others to 0 or
+ * 3. */
 struct concurrency {
     enum { EXPERTS = 4, USED = 2 };
     pi__k_routes a = {};
@@ -51,7 +54,7 @@ struct concurrency {
     static size_t tiles(int32_t n, int list) { return (size_t) pi__k_max_tiles(n, EXPERTS, USED, list); }
 };
 
-/* Matrices of one shape, stored one after the other. */
+/* The experts' matrices of one shape, stored one after the other. */
 struct expert_stack {
     std::vector<matrix> one;
     buffer<uint8_t> memory;
@@ -70,7 +73,7 @@ struct expert_stack {
     }
 };
 
-/* Rows, and two stacks of expert matrices for them. */
+/* Input rows, and two stacks of expert matrices that multiply them. */
 struct experts {
     const way &how;
     expert_stack w, w2;
@@ -91,7 +94,8 @@ struct experts {
         must_run(how.prepare(stream(), &in, m.type, n, m.n_in, p->get()));
         return p;
     }
-    /* Outputs of both stacks, by column. gathered: p has packed rows; otherwise packed columns. */
+    /* Returns the outputs of both stacks, by column (pair). gathered: p has the packed rows, and columns refer to them;
+     * else p has one packed row per column. */
     std::vector<float> run(bool gathered, const void *p)
     {
         const int64_t n_out = w.one[0].m.n_out, ldy = 2 * n_out + 1;
@@ -121,7 +125,7 @@ struct experts {
                 expect_bytes(got + (size_t) k * n_out, out.get(), n_out * 4);
                 if (k && r % 4 == 0) how.check(m, &x0[r * n_in], std::vector<float>(out.get(), out.get() + n_out));
             }
-            expect_true(got[2 * n_out] != got[2 * n_out]); /* untouched */
+            expect_true(got[2 * n_out] != got[2 * n_out]); /* not written */
         }
     }
     void test()

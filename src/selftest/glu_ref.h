@@ -1,6 +1,6 @@
-/* Gate and up as one launch in 16-bit floats (kernels_w16_glu.h). The input of down is bitwise identical to that of
- * separate launches, for any number of rows and any activation. A NaN or infinity in a row makes all its values
- * NaN. */
+/* For checks of gate, up and activation in one launch with 16-bit floats (kernels_w16_glu.h). The packed input of down
+ * must be bitwise identical to that of separate launches, for any number of rows and any activation. A NaN or infinity
+ * in a row makes all values of that row NaN. */
 #ifndef PI__SELFTEST_GLU_REF_H
 #define PI__SELFTEST_GLU_REF_H
 
@@ -26,7 +26,7 @@ struct gate_and_up {
           most(std::vector<uint32_t>((size_t) rows_, 0))
     {
         w[1].m.scale = factor.get();
-        for (size_t r = 0; r < 3 && rows >= 3; r++) { /* rows of very different magnitude, and a row with NaN */
+        for (size_t r = 0; r < 3 && rows >= 3; r++) { /* a row with a very large value, one with a 0, one with a NaN */
             const float by[3] = {1e12f, 0, NAN};
             x[(r * 5 % (size_t) rows) * (size_t) n_in] = r == 2 ? by[r]
                                                                 : x[(r * 5 % (size_t) rows) * (size_t) n_in] * by[r];
@@ -37,7 +37,7 @@ struct gate_and_up {
         return {w[0].m, w[1].m.data, w[1].m.scale, act,       limit,         y.get(),
                 ld,     most.get(),  mid_type,     mid.get(), arrived.get(), 8};
     }
-    /* Multiplies packed rows by a random matrix of that type. */
+    /* Returns the packed rows at `from` times a random matrix of that type. */
     std::vector<float> down(int32_t type, const void *from)
     {
         const matrix m = make_matrix(type, n, 16);
@@ -46,7 +46,8 @@ struct gate_and_up {
         must_run(pi__k_w16_linear(stream(), &p, 1, from, rows));
         return std::vector<float>(to.get(), to.get() + to.size());
     }
-    /* run(launch, packed_x, rows) returns a runtime error code. */
+    /* Compares run(), which is the single launch, with separate launches. run(launch, packed_x, rows) returns a runtime
+     * error code. */
     template <class F> void check(int32_t act, float limit, int32_t mid_type, const F &run)
     {
         const pi__k_input in = {PI__IN_PLAIN, x.get(), n_in, nullptr, 0, nullptr, 0, 0};
@@ -60,7 +61,7 @@ struct gate_and_up {
         for (int again = 0; again < 2; again++) {
             std::fill(mid.get(), mid.get() + mid.size(), 1);
             must_run(run(launch(act, limit, mid_type), prepared.get(), rows));
-            if (rows % 8 == 0 || rows > PI__K_TAIL_ROWS) { /* else rows after the last one are not written */
+            if (rows % 8 == 0 || rows > PI__K_TAIL_ROWS) { /* otherwise rows after the last one are not written */
                 expect_bytes(want.get(), mid.get(), mid.size());
             } else {
                 const std::vector<float> a = down(mid_type, want.get()), b = down(mid_type, mid.get());

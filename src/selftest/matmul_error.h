@@ -1,6 +1,6 @@
-/* The error of products with packed matrices: the error that a matmul mode adds to the quantization error of the
- * weights. The reference is double precision of the dequantized weights. The baseline is the usual scheme elsewhere:
- * activations in q8_1, blocks of 32 with 8 bits and a float scale. Used by check_w16.cpp and, for
+/* Measures the error that a matmul mode adds to the quantization error of the weights. The reference is a product of
+ * the dequantized weights in double precision. The baseline is the usual scheme of other implementations: activations
+ * in q8_1, which is blocks of 32 values with 8 bits each and a float scale. Used by check_w16.cpp and, for
  * docs/perf/matmul.md, by tests/simt/matmul_error.cpp. */
 #ifndef PI__SELFTEST_MATMUL_ERROR_H
 #define PI__SELFTEST_MATMUL_ERROR_H
@@ -11,7 +11,7 @@ namespace selftest {
 
 static const int32_t w16_types[] = {PI__Q8_0, PI__Q4_0, PI__Q4_K, PI__Q6_K, PI__IQ4_XS, PI__MXFP4, PI__NVFP4};
 
-/* Number of columns of that many blocks of 32, rounded up to full blocks of the type. */
+/* Returns the number of columns of `blocks` blocks of 32, rounded up to full blocks of the type. */
 inline int64_t columns_of(int32_t type, int64_t blocks)
 {
     const int64_t unit = (int64_t) pi__type_info_of(type)->blck_size;
@@ -31,13 +31,13 @@ inline std::vector<float> multiply_w16(const matrix &w, const pi__k_input &in, i
     for (int64_t r = 0; r < n_rows; r++) {
         const float *row = &y[(size_t) (r * ld)];
         out.insert(out.end(), row, row + w.m.n_out);
-        for (int i = 0; i < 3; i++) expect_true(row[w.m.n_out + i] != row[w.m.n_out + i]); /* untouched */
+        for (int i = 0; i < 3; i++) expect_true(row[w.m.n_out + i] != row[w.m.n_out + i]); /* not written */
     }
     return out;
 }
 
-/* Multiplies with w as the down matrix of an expert that all rows go to. x is the output of an activation, here
- * silu(32) = 32. */
+/* Multiplies rows of x by w as the down matrix of an expert that is used by all rows. x is passed as the output of an
+ * activation: silu(32) * (x / 32), and silu(32) is 32 in float. */
 inline std::vector<float> multiply_down(const matrix &w, const std::vector<float> &x, int32_t n_rows)
 {
     const int64_t n_in = w.m.n_in, n_out = w.m.n_out;
@@ -60,12 +60,13 @@ inline std::vector<float> multiply_down(const matrix &w, const std::vector<float
     return std::vector<float>(y.get(), y.get() + y.size());
 }
 
-/* Relative errors: the root of the sum of squared errors, divided by that of the results. */
+/* Relative errors: the norm of the errors divided by the norm of the exact results. w16, exact: 16-bit and exact
+ * kernels; q8_1: the baseline; down: 16-bit kernels for experts' down. */
 struct matmul_error {
     double w16, exact, q8_1, down;
 };
 
-/* Rounds a row to q8_1. */
+/* Returns a row rounded to q8_1. */
 inline std::vector<float> in_q8_1(const std::vector<float> &x)
 {
     std::vector<float> out(x.size());
@@ -78,13 +79,13 @@ inline std::vector<float> in_q8_1(const std::vector<float> &x)
     return out;
 }
 
-/* Rounds a row to the matrix's FP4 format as other implementations do. MXFP4 takes the nearest power of two on a
- * logarithmic scale, which may clip. NVFP4 takes the best of five scales around the one that maps the largest value
- * to 6. */
+/* Returns rows of n_in values rounded to the matrix's FP4 format as other implementations do. For MXFP4, the scale is
+ * the nearest power of two on a logarithmic scale, so large values may be clipped. For NVFP4, it is the best of five
+ * scales around the one that maps the largest value to 6. */
 inline std::vector<float> in_usual_fp4(int32_t type, const std::vector<float> &x, size_t n_in)
 {
     const size_t unit = type == PI__NVFP4 ? 16 : 32;
-    auto code = [](double v) { /* nearest e2m1 */
+    auto code = [](double v) { /* the nearest e2m1 value */
         static const double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
         double best = 0;
         for (double c : values)
@@ -113,7 +114,8 @@ inline std::vector<float> in_usual_fp4(int32_t type, const std::vector<float> &x
     return out;
 }
 
-/* Normally distributed weights and activations. outliers: one column of every 97 is multiplied by 50. */
+/* Normally distributed weights and activations. outliers: one of every 97 columns of the activations is multiplied by
+ * 50. */
 struct error_case {
     enum { N_IN = 2048, N_OUT = 48, ROWS = 8 };
     std::vector<float> v;
@@ -131,7 +133,7 @@ struct error_case {
         for (size_t i = 0; i < N_OUT; i++) pi__quantize_row(type, &values[i * N_IN], &bytes[i * row], N_IN, nullptr);
         w = pack_matrix(type, N_IN, N_OUT, bytes);
     }
-    /* The product with other activations, in double precision. */
+    /* Returns the product with activations x, in double precision. */
     std::vector<double> with(const std::vector<float> &x) const
     {
         std::vector<double> y(ROWS * N_OUT);
@@ -157,7 +159,8 @@ inline matmul_error error_of(int32_t type, bool outliers)
             c.error(multiply_down(c.w, c.v, c.ROWS))};
 }
 
-/* Errors of the FP4 modes (option fp4-mode): w4a4; w4a8, for MXFP4 only; and of the usual FP4 and q8_1 activations. */
+/* Errors of the modes of option fp4-mode (w4a4; w4a8, for MXFP4 only), of the usual FP4 activations, and of q8_1
+ * activations. */
 struct fp4_error {
     double w4a4, w4a8, usual, q8_1;
 };

@@ -1,4 +1,4 @@
-/* Matrices for kernel checks: random blocks of every format, packed on the device and as floats. */
+/* Matrices for kernel checks: random blocks of every format, packed on the device and dequantized on the host. */
 #ifndef PI__SELFTEST_MATRIX_REF_H
 #define PI__SELFTEST_MATRIX_REF_H
 
@@ -21,21 +21,22 @@ static const int32_t types[] = {PI__F32,    PI__F16,   PI__BF16,  PI__Q8_0,    P
                                 PI__IQ4_XS, PI__MXFP4, PI__NVFP4, PI__IQ2_XXS, PI__IQ2_XS, PI__IQ2_S, PI__IQ3_XXS,
                                 PI__IQ3_S,  PI__IQ1_S, PI__IQ1_M, PI__TQ1_0,   PI__TQ2_0};
 
-/* A matrix: packed on the device, and dequantized from the file's bytes. */
+/* A matrix: packed on the device (m, memory), and dequantized from the file's bytes (values). */
 struct matrix {
     pi__k_matrix m;
     std::vector<float> values;
     std::unique_ptr<buffer<uint8_t>> memory;
 };
 
-/* Writes a small half-precision number, so that random bytes make a usable block. */
+/* Writes a small F16 number: a usable scale for a block of random bytes. */
 inline void put_half(uint8_t *p, random &r)
 {
     uint16_t h = pi__f32_to_f16(0.01f * r.normal());
     std::memcpy(p, &h, 2);
 }
 
-/* Random blocks: every bit pattern of the codes occurs, even for formats without an encoder. */
+/* Returns the file's bytes of a matrix of random blocks, also for formats without an encoder: codes are random bytes,
+ * scales are small. */
 inline std::vector<uint8_t> random_rows(int32_t type, int64_t n_in, int64_t n_out, random &r)
 {
     const pi__type_info *t = pi__type_info_of(type);
@@ -62,8 +63,8 @@ inline std::vector<uint8_t> random_rows(int32_t type, int64_t n_in, int64_t n_ou
         case PI__TQ2_0: put_half(p + 64, r); break;
         case PI__Q4_1: case PI__Q5_1: case PI__Q4_K: case PI__Q5_K: put_half(p, r), put_half(p + 2, r); break;
         case PI__MXFP4: p[0] = (uint8_t) (118 + r.below(8)); break;
-        case PI__NVFP4: break; /* any byte is a scale */
-        case PI__IQ1_M: { /* a nibble of each of four halfwords */
+        case PI__NVFP4: break; /* any byte is a valid scale */
+        case PI__IQ1_M: { /* the scale has a nibble in the top bits of each of four 16-bit words */
             uint16_t h = pi__f32_to_f16(0.01f * r.normal());
             for (int k = 0; k < 4; k++) p[49 + 2 * k] = (uint8_t) ((p[49 + 2 * k] & 15) | (h >> 4 * k & 15) << 4);
             break;
@@ -74,7 +75,7 @@ inline std::vector<uint8_t> random_rows(int32_t type, int64_t n_in, int64_t n_ou
     return bytes;
 }
 
-/* Packs a matrix from the file's bytes. */
+/* Makes a matrix from the file's bytes: packs it on the device, and dequantizes it. */
 inline matrix pack_matrix(int32_t type, int64_t n_in, int64_t n_out, std::vector<uint8_t> bytes)
 {
     matrix w;
@@ -121,7 +122,7 @@ inline std::vector<float> multiply(const matrix &w, const pi__k_input &in, int32
     for (int64_t r = 0; r < n_rows; r++) {
         const float *row = &y[(size_t) (r * (w.m.n_out + 3))];
         out.insert(out.end(), row, row + w.m.n_out);
-        for (int i = 0; i < 3; i++) expect_true(row[w.m.n_out + i] != row[w.m.n_out + i]); /* untouched */
+        for (int i = 0; i < 3; i++) expect_true(row[w.m.n_out + i] != row[w.m.n_out + i]); /* not written */
     }
     return out;
 }

@@ -1,8 +1,8 @@
-/* Rates of a device: copies, weights read for few rows, products with many rows, attention, launches. Times come from
- * the queue (pi__rt_stamp); the best of several rounds counts. Memory holds random bits, floats between 0 and 1,
- * since zeros may take less power.
+/* Measures rates of a device: copies, weights read for few rows, products with many rows, attention, delta nets,
+ * launches. Times are measured by the queue (pi__rt_stamp); the best of several rounds counts. Memory is filled with
+ * random bits, which are floats between 0 and 1, since zeros may take less power.
  *
- * Memory: large enough to exceed the device's caches, and freed after each measurement. */
+ * Memory: buffers that exceed the device's caches; freed after each measurement. */
 #include "selftest/measure.h"
 
 #include <algorithm>
@@ -16,9 +16,9 @@ extern "C" {
 namespace selftest {
 namespace {
 
-/* Published figures of devices; the first entry with a name that is part of the device's name applies. Bandwidth in
- * GB/s, and dense matmul throughput in 10^12 operations per second: 16-bit floats with f32 sums, int8, FP4; 0 = not
- * published. */
+/* Published peak rates of devices. The first entry with a name that is part of the device's name applies. gbs: memory
+ * bandwidth in GB/s. f16, s8, fp4: dense matmul throughput in 10^12 operations per second, with 16-bit floats and F32
+ * sums, int8, FP4; 0 = not published. */
 const struct peak {
     const char *name;
     double gbs, f16, s8, fp4;
@@ -48,9 +48,9 @@ struct meter {
     target &t;
     const pi__selftest &to;
     double gbs;       /* peak memory bandwidth in GB/s; 0 = unknown */
-    bool timed;       /* the device has a clock */
-    size_t beyond;    /* bytes that exceed every cache */
-    std::vector<uint32_t> bits; /* contents for memory */
+    bool timed;       /* the device has a clock (an emulator has none) */
+    size_t beyond;    /* number of bytes that exceeds every cache */
+    std::vector<uint32_t> bits; /* contents for device memory */
 
     struct region { /* device memory */
         pi__rt *rt = nullptr;
@@ -68,7 +68,7 @@ struct meter {
         return !code && out;
     }
 
-    /* Best time in ms of f, which queues work and returns a runtime code; negative if it failed. */
+    /* Returns the best time of f in ms; negative if it failed. f queues work and returns a runtime code. */
     template <class F> double time(F f)
     {
         double best = -1;
@@ -88,7 +88,7 @@ struct meter {
         return code ? -1 : best;
     }
 
-    /* Reports a rate, and its percentage of the peak if that is known. */
+    /* Reports a rate, and its percentage of the peak rate `most`; 0 = unknown peak. */
     void tell(const char *what, double ms, double rate, const char *unit, double most)
     {
         if (ms < 0) return;
@@ -114,7 +114,8 @@ struct meter {
     void launches();
 };
 
-/* Copies between host and device count bytes once; gathered rows are read and written, so they count twice. */
+/* Copies between host and device count each byte once. Copies on the device (gathered rows) count each byte twice: read
+ * and written. */
 void meter::copies()
 {
     const int64_t n = 4096;
@@ -143,11 +144,11 @@ void meter::copies()
     pi__rt_host_free(t.rt, host);
 }
 
-/* Matmul modes: the exact kernel of the format; FP4 activations; 16-bit floats; 16-bit floats by wgmma, for many
- * rows. */
+/* Matmul modes (`way`): the exact kernel of the format; FP4 activations; 16-bit floats; 16-bit floats by wgmma, for
+ * many rows. */
 enum { EXACTLY, IN_FP4, IN_W16, BY_WGMMA };
 
-/* Few rows: measures how fast weights are read. Many rows: measures throughput; peak_tflops is its peak, 0 =
+/* Measures a product. n_rows <= 32: how fast weights are read. More rows: throughput; peak_tflops is its peak, 0 =
  * unknown. */
 void meter::product(int32_t type, int way, int32_t n_rows, double peak_tflops)
 {
@@ -184,8 +185,8 @@ void meter::product(int32_t type, int way, int32_t n_rows, double peak_tflops)
     else bandwidth(what, ms, (double) m.shape.mat_bytes, gbs);
 }
 
-/* Attention over F16 caches with 8 KV heads and 4 query heads per KV head: one token of each of several sequences
- * over a long cache, or the prompt of one sequence. */
+/* Measures attention over F16 caches with 8 KV heads and 4 query heads per KV head: one token each of several sequences
+ * with many keys, or the prompt of one sequence. */
 void meter::attention(int32_t seqs, int32_t tokens, int32_t keys, double peak_tflops)
 {
     enum { KV = 8, HEADS = 32, DIM = 128, BLOCK = 16 };
@@ -216,14 +217,14 @@ void meter::attention(int32_t seqs, int32_t tokens, int32_t keys, double peak_tf
     if (tokens > 1) std::snprintf(what, sizeof what, "attention, a prompt of %d tokens", (int) tokens);
     else std::snprintf(what, sizeof what, "attention, %d sequences x %d keys", (int) seqs, (int) keys);
     const double ms = time([&] { return pi__k_attention(pi__rt_stream(t.rt), &a); });
-    /* causal: half of the pairs */
+    /* causal: only half of the token pairs are computed */
     if (tokens > 1) operations(what, ms, 2.0 * HEADS * DIM * (double) tokens * tokens, peak_tflops);
     else bandwidth(what, ms, (double) block * blocks, gbs);
 }
 
-/* Delta nets with the heads of Qwen3.6 27B: the prompt of one sequence, in tokens per second of one layer; or one
- * token of each of many sequences, whose states are read. Slots begin with the state after 40 tokens: two folded
- * chunks, and rows after them. */
+/* Measures delta nets with the heads of Qwen3.6 27B: the prompt of one sequence, in tokens per second of one layer; or
+ * one token each of many sequences, as bandwidth of reading their states. Slots then have the state after 40 tokens:
+ * two chunks in the state, and single rows after them. */
 void meter::deltas(int32_t seqs, int32_t tokens)
 {
     enum { N_K = 16, N_V = 48, DIM = 128, TAPS = 4, BEFORE = 40 };
@@ -275,7 +276,7 @@ void meter::deltas(int32_t seqs, int32_t tokens)
     else bandwidth(what, ms, (double) N_V * DIM * DIM * 4 * seqs, gbs);
 }
 
-/* The minimum cost of a launch, queued directly and in a graph. */
+/* Measures the minimum time of a launch, queued directly and in a graph. */
 void meter::launches()
 {
     enum { N = 100 };

@@ -1,4 +1,4 @@
-/* Measures the speed of a device at typical engine work (measure.cpp). */
+/* Measures the speed of a device with typical work of an engine (measure.cpp). */
 #ifndef PI__SELFTEST_MEASURE_H
 #define PI__SELFTEST_MEASURE_H
 
@@ -7,11 +7,12 @@
 
 namespace selftest {
 
-/* Writes the measurements to the report, and names measurements that cannot run. An emulator has no clock: every
- * measurement runs once, with small sizes. */
+/* Runs all measurements and reports the results; also reports measurements that could not run. An emulator has no
+ * clock: every measurement runs once, with small sizes. */
 void measure(target &t, const pi__rt_facts &facts, const pi__selftest &to);
 
-/* Memory bandwidth in GB/s: published, or computed from clock and bus width; 0 = unknown. */
+/* Returns the peak memory bandwidth in GB/s; 0 = unknown. *published: true = a published value; false = computed from
+ * clock and bus width. */
 double memory_peak(const target &t, const pi__rt_facts &facts, bool *published);
 
 } // namespace selftest

@@ -1,4 +1,4 @@
-/* For checks of ops: a device, and stacked matrices on it and in double precision. */
+/* For checks of ops: a device, and stacked matrices on it and dequantized on the host. */
 #ifndef PI__SELFTEST_OP_REF_H
 #define PI__SELFTEST_OP_REF_H
 
@@ -10,10 +10,10 @@ extern "C" {
 
 namespace selftest {
 
-/* A device: the target, or the device of that name (the CPU). */
+/* A backend on the target, or on the device `name` (for example the CPU). */
 struct device {
     pi__backend *be = nullptr;
-    /* matmul: EXACT, as most references assume. no_fuse: every op has separate launches. */
+    /* matmul: the default is EXACT, as most references assume. no_fuse: every op has separate launches. */
     explicit device(bool fp4 = false, const char *name = nullptr, int matmul = PI__MATMUL_EXACT, bool no_fuse = false)
     {
         pi__device_params params = {};
@@ -36,7 +36,8 @@ struct device {
     ~device() { be->dev->destroy(be); }
 };
 
-/* Matrices of one shape, with a factor each: on the device, and dequantized from the file's bytes. */
+/* n_mat matrices of one shape, with a factor each: on the device (w), and dequantized from the file's bytes
+ * (values). */
 struct stack {
     pi__weight w = {};
     std::vector<float> values, factors;
@@ -68,7 +69,8 @@ struct stack {
     }
 };
 
-/* Row o of matrix e of a stack times x. *off: max error from rounding x to 15 bits. */
+/* Returns row o of matrix e of a stack times x, with the factor. *off: receives the maximum error from rounding x to 15
+ * bits. */
 inline double dot(const stack &s, int32_t e, int64_t o, const std::vector<double> &x, double *off)
 {
     const int64_t n = s.w.n_in;

@@ -18,6 +18,7 @@ struct random {
     }
     unsigned below(unsigned n) { return bits() % n; }
     double uniform() { return (bits() & 0x7fffffff) / 2147483648.0; }
+    /* approximately normally distributed: mean 0, variance 1, within [-3, 3] */
     float normal() { return (float) (2 * (uniform() + uniform() + uniform()) - 3); }
     std::vector<float> normals(size_t n)
     {

@@ -1,4 +1,4 @@
-/* The lines of the self-test's report, and the words that select checks. Uses only the stack; any thread. */
+/* Lines of the self-test's report, and the list of words that selects checks. Uses only the stack; any thread. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +26,7 @@ bool pi__selftest_any_word(const char *list, bool (*f)(void *ud, const char *wor
 }
 
 typedef struct wish {
-    const char *family, *check; /* check NULL = any check of the family */
+    const char *family, *check; /* check NULL: true if any check of the family is selected */
 } wish;
 
 static bool asks_for(void *ud, const char *word, size_t n)

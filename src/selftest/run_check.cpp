@@ -15,7 +15,7 @@ static outcome run(const entry &c, char *text, size_t size)
     } catch (const skipped &s) {
         std::snprintf(text, size, "%s", s.text);
         return CHECK_SKIPPED;
-    } catch (const std::exception &e) { /* from the standard library, mostly out of memory */
+    } catch (const std::exception &e) { /* of the standard library, usually out of memory */
         std::snprintf(text, size, "%s", e.what());
         return CHECK_FAILED;
     }

@@ -1,5 +1,5 @@
-/* The self-test's request: device and checks. Uses only the stack, on the caller's thread. Compiled a second time,
- * with PI_HAVE_EMU, for programs with the emulator. */
+/* Runs the self-test on request: checks the names of device and checks, then tests that device. Uses only the stack, on
+ * the caller's thread. Compiled a second time, with PI_HAVE_EMU, for programs with the emulator. */
 #include "selftest/selftest.h"
 
 #include <stdio.h>

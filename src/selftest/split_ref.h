@@ -1,5 +1,5 @@
-/* Products with slices split over thread blocks (kernels/split.cuh): a buffer of partial sums for a given number of
- * parts per tile, and a check of its contents. */
+/* For checks of products with slices split over thread blocks (kernels/split.cuh): a buffer of partial sums for a given
+ * number of parts per tile, and a check of its contents. */
 #ifndef PI__SELFTEST_SPLIT_REF_H
 #define PI__SELFTEST_SPLIT_REF_H
 
@@ -9,12 +9,13 @@
 namespace selftest {
 
 struct shared_slices {
-    size_t tiles, entries, values; /* tiles of the launch; entries of a tile; floats of an entry */
+    size_t tiles, entries, values; /* tiles of the launch; entries (partial sums) per tile; floats per entry */
     buffer<float> sums;
     buffer<uint32_t> arrived;
     pi__k_split split;
 
-    /* A multiprocessor count that splits each tile into `parts` parts; the buffer has no room for more parts. */
+    /* Sets `split` to a multiprocessor count that splits each tile into `parts` parts, and to a buffer without room for
+     * more parts. */
     shared_slices(int parts, size_t tiles_, size_t values_)
         : tiles(tiles_), entries((size_t) (9 - 8 / parts)), values(values_), sums(tiles * entries * values),
           arrived(std::vector<uint32_t>(PI__K_SPLIT_TILES, 0)),
@@ -22,8 +23,8 @@ struct shared_slices {
     {
         sums.fill(0xff);
     }
-    /* Checks that there were `parts` parts: the first tile's first and last entries were written. Counters are 0
-     * again. */
+    /* Checks that there were `parts` parts: the first tile's first and last entries were written. The counters must be
+     * 0 again. */
     void check() const
     {
         for (size_t entry : {(size_t) 0, entries - 1}) expect_true(!std::isnan(sums[entry * values]));

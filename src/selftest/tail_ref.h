@@ -1,4 +1,5 @@
-/* For checks of launches with an epilogue: its outputs, and the separate launches that they are compared with. */
+/* For checks of launches with an epilogue: the epilogue's outputs, and the separate launches that they are compared
+ * with. */
 #ifndef PI__SELFTEST_TAIL_REF_H
 #define PI__SELFTEST_TAIL_REF_H
 
@@ -6,7 +7,8 @@
 
 namespace selftest {
 
-/* Bytes of FP4 or FP8 rows, without the factors that follow them; kernels/fp4.cuh has the layout. */
+/* Returns the size in bytes of packed FP4 (or FP8) rows without the factors that follow them. kernels/fp4.cuh describes
+ * the layout. */
 inline size_t fp4_bytes(int32_t rows, int64_t n, bool fp8)
 {
     const int64_t chunks = (n + 63) / 64;
@@ -36,14 +38,14 @@ struct forms {
     {
         integers.fill(0), halves.fill(0), floats.fill(0), fp4.fill(0);
     }
-    /* Sets the buffers as outputs of an epilogue; FP4 only if the device supports it. */
+    /* Makes the buffers outputs of epilogue t; FP4 only if the device supports it. */
     void put_in(pi__k_tail &t)
     {
         t.integers = integers.get(), t.floats = floats.get(), t.halves = halves.get();
         t.fp4 = has_fp4() ? fp4.get() : nullptr, t.fp4_type = fp4_type, t.fp8 = fp8;
     }
-    /* Requests F32 and 16-bit outputs only: a separate code path keeps rows in registers. The other buffers copy
-     * `want`. */
+    /* Makes only the F32 and 16-bit buffers outputs of t: this code path keeps rows in registers. The other buffers get
+     * the contents of `want`, so that expect_same accepts them. */
     void put_in_floats(pi__k_tail &t, const forms &want)
     {
         put_in(t);
@@ -69,7 +71,7 @@ struct forms {
     }
 };
 
-/* Packed activations as sums of 16-bit terms, for matrices of that type (kernels/mma16.cuh). Epilogues of attention
+/* Packed activations as sums of 16-bit terms, for matrices of a 16-bit type (kernels/mma16.cuh). Epilogues of attention
  * and delta nets do not support them. */
 struct term_form {
     int32_t type, rows;
@@ -83,7 +85,7 @@ struct term_form {
     }
     void put_in(pi__k_tail &t) { t.terms = at.get(), t.terms_type = type; }
     void prepare(const pi__k_input &in) { must_run(pi__k_mma16_pack_x(stream(), &in, type, rows, n, at.get())); }
-    /* Compares groups of 8 rows, except rows after the last one. */
+    /* Compares all rows; groups of 8 rows may have unused rows after the last one. */
     void expect_same(const term_form &o) const
     {
         const size_t n_terms = type == PI__F16 ? 2 : 3, blocks = (size_t) (n + 31) / 32,
@@ -103,7 +105,7 @@ struct plain_tail {
     forms got;
     buffer<uint32_t> arrived;
     pi__k_tail t;
-    static constexpr unsigned long LAUNCHES = 4; /* of check() */
+    static constexpr unsigned long LAUNCHES = 4; /* number of launches in check() */
 
     plain_tail(const float *x, int64_t ldx, int32_t rows, int64_t n, bool with_fp4 = true)
         : in {PLAIN, x, ldx, nullptr, 0, nullptr, 0, 0}, got(rows, n, n % 64 ? PI__MXFP4 : PI__NVFP4),
@@ -128,8 +130,8 @@ struct plain_tail {
     }
 };
 
-/* Checks that a product of w with many rows that adds its results to the residual has the bits of a separate
- * addition. */
+/* Checks that a product of w with many rows, which adds its results to the residual, is bitwise identical to a product
+ * and a separate addition. */
 template <class F> void check_added(const matrix &w, int32_t rows, const F &multiply)
 {
     const size_t n = (size_t) (rows * w.m.n_out);
@@ -145,7 +147,7 @@ template <class F> void check_added(const matrix &w, int32_t rows, const F &mult
     expect_bytes(want.get(), got.get(), n * sizeof(float));
 }
 
-/* Runs heads as the epilogue of an unrelated product with a few thread blocks. */
+/* Runs op qkv (`heads`) as the epilogue of an unrelated product with a few thread blocks. */
 inline void run_heads_as_tail(const pi__k_qkv &heads)
 {
     const matrix w = make_matrix(PI__Q8_0, 64, 100);

@@ -1,34 +1,37 @@
-/* Attention over the paged cache on the CPU: block layout, cache writes, and work distribution.
+/* Attention over the paged cache on the CPU: ops qkv (cache writes) and attention, the block layout, and the
+ * distribution of work.
  *
  * Memory: the backend's scratch. Threads: called by the step thread, which forks and joins the pool inside. Invariant:
- * how work is split never changes a result (attention.h gives the reason).
+ * the distribution of work never changes a result (attention.h gives the reason).
  *
  * The query rows of a sequence that share a KV head are numbered token by token, head by head. They are split into
- * groups of at most kernels->max_rows. A group is an item: one thread computes all its keys. With many items
- * (prompts), a thread processes up to STACK adjacent items together, KV split by KV split. So it reads a KV split
- * from memory once for all of them. With too few items for the threads (a few decode sequences), the keys are split
- * as well. Then the op runs in waves: in a wave, some KV splits of each item are work units with a sum of their
- * own, and after it the sums of an item are folded in order.
+ * groups of at most kernels->max_rows. A group is an item: one thread computes its attention to all keys. With many
+ * items (prompts), a thread processes up to STACK adjacent items together, KV split by KV split. Each KV split is then
+ * read from memory once for all of them. With too few items for the threads (a few decode sequences), the keys of an
+ * item are split over threads as well. Then the op runs in waves: in a wave, the next splits_a_wave KV splits of each
+ * item are separate work units. After each wave, the units' sums are folded into the item's total in order.
  *
- * In sparse prefill, items are formed from runs (pi__runs) instead of sequences. Runs that are query blocks skip KV
- * splits with no selected key block (attention_blocks.c), and half of a KV split with one. The other splits are
- * processed in order, so selecting all blocks is bitwise identical to dense attention. */
+ * In sparse prefill, items are formed from runs (pi__runs) instead of sequences. A run that is a query block skips KV
+ * splits without a selected key block (attention_blocks.c). In a KV split with one selected key block, the run attends
+ * to that half only. The other splits are processed in order, so selecting all blocks is bitwise identical to dense
+ * attention. */
 #include "backend/cpu/attention_blocks.h"
 #include "backend/cpu/simd.h"
 
 enum {
-    UNITS_A_THREAD = 4,    /* with fewer items per thread, the keys of an item are split as well */
+    /* work units per thread if the keys of items are split; keys are split if items are at most half of all units */
+    UNITS_A_THREAD = 4,
     STACK = 8,             /* max items that a thread processes together */
-    STACKS_A_THREAD = 8,   /* with fewer stacks per thread, stacks get smaller */
-    SMALL_WORK = 1 << 17,  /* with fewer multiply-adds, the caller's thread computes everything */
+    STACKS_A_THREAD = 8,   /* min stacks per thread: with fewer, stacks have fewer items */
+    SMALL_WORK = 1 << 17,  /* with fewer multiply-adds, the calling thread computes everything */
 };
 
 /* Working memory of one thread. */
 typedef struct attn_work {
     float *qt[STACK];        /* packed queries of each item of the stack: [head_dim, max_rows] */
     float *s;                /* scores of one KV split: [max_rows, PI__ATTN_S_STRIDE] */
-    pi__attn_sum sum;        /* result of the current KV split */
-    pi__attn_sum run[STACK]; /* result of all splits so far, for each item of the stack */
+    pi__attn_sum sum;        /* result of the current KV split of one item */
+    pi__attn_sum run[STACK]; /* result of all KV splits so far, for each item of the stack */
 } attn_work;
 
 /* One call of attention. */
@@ -40,12 +43,12 @@ typedef struct attn_job {
     const pi__kv_batch *kb;
     int32_t group;         /* query heads per KV head */
     pi__runs runs;         /* the token ranges that items are formed from: one per sequence, or the batch's runs */
-    pi__taken taken;       /* selected key blocks of query blocks */
-    int32_t n_items;       /* total number of items */
+    pi__taken taken;       /* selected key blocks of query blocks; bits NULL = dense attention */
+    int32_t n_items;       /* number of items */
     int32_t stack;         /* items per stack, if keys are not split */
     int32_t *first_item;   /* [runs.n + 1] index of each run's first item */
     attn_work *work;       /* [threads] working memory */
-    int32_t n_waves;       /* number of waves; 0 = keys are not split */
+    int32_t n_waves;       /* number of waves; 0 = the keys of an item are not split over threads */
     int32_t splits_a_wave; /* KV splits of an item per wave */
     pi__attn_sum *unit;    /* [n_items * splits_a_wave] results of the KV splits of a wave */
     pi__attn_sum *total;   /* [n_items] result of the earlier waves */
@@ -66,7 +69,7 @@ size_t pi__cpu_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, i
     return (size + 63) & ~(size_t) 63;
 }
 
-/* Returns the address of the V tile of a token, as pi__cpu_k_tile does for keys. */
+/* Returns the address of the V tile with token `offset` of a block, for one KV head (like pi__cpu_k_tile). */
 static char *v_tile(const pi__kv_layer *kv, int32_t block_size, int64_t block, int32_t offset, int32_t head)
 {
     int32_t per_head = block_size / PI__ATTN_TILE, tile = head * per_head + offset / PI__ATTN_TILE;
@@ -83,7 +86,8 @@ typedef struct qkv_job {
     const pi__kv_layer *kv;
 } qkv_job;
 
-/* Returns a head of n values with its bias: x itself without bias, else the sum, which is written to `to`. */
+/* Returns the n values of head `head` plus their bias: x if bias is NULL, else the sums written to `to`. bias: [heads,
+ * n]. */
 static const float *biased(const float *x, const float *bias, int32_t head, int32_t n, float *to)
 {
     if (!bias) return x;
@@ -123,7 +127,8 @@ static void qkv_token(const qkv_job *j, int32_t i)
     }
 }
 
-/* Job of op qkv. A thread gets adjacent tokens, because they write to the same cache lines of a K tile. */
+/* Job of op qkv. A thread processes a range of adjacent tokens, because these write to the same cache lines of a K
+ * tile. */
 static void qkv_run(void *arg, int32_t ith, int32_t nth)
 {
     const qkv_job *j = arg;
@@ -148,35 +153,35 @@ void pi__cpu_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a)
 static int32_t div_up(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 static int32_t seq_of(const attn_job *j, int32_t run) { return j->runs.seq ? j->runs.seq[run] : run; }
-/* Returns the number of the query block that the run is; -1 = not a query block. */
+/* Returns the index of the query block that this run is; -1 = the run is not a query block, or attention is dense. */
 static int32_t query_block(const attn_job *j, int32_t run) { return j->taken.bits ? j->runs.block[run] : -1; }
 
-/* Returns the number of items for the rows of one KV head of a run. */
+/* Returns the number of items of a run for one KV head. */
 static int32_t n_row_groups(const attn_job *j, int32_t run)
 {
     int32_t rows = (j->runs.start[run + 1] - j->runs.start[run]) * j->group;
     return div_up(rows, j->cpu->attn->max_rows);
 }
 
-/* Returns the position of the first key that a query at pos sees. */
+/* Returns the position of the first key that a query at position pos attends to. */
 static int32_t lowest_key(const pi__attention *a, int32_t pos)
 {
     int32_t lo = a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
     return lo > a->first ? lo : a->first;
 }
 
-/* Returns the position of the last key that a query at pos sees, in a sequence of n_keys keys. */
+/* Returns the position of the last key that a query at position pos attends to, in a sequence of n_keys keys. */
 static int32_t highest_key(const pi__attention *a, int32_t pos, int32_t n_keys)
 {
     if (!a->block) return pos - a->past;
     return a->ahead && pos + a->ahead < n_keys ? pos + a->ahead : n_keys - 1;
 }
 
-/* Fills in w with the rows of an item. Returns its run, and sets *head to its KV head. */
+/* Sets *w to the query rows of an item and *head to its KV head. Returns the index of its run. */
 static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int32_t *head)
 {
     int32_t lo = 0, hi = j->runs.n - 1;
-    while (lo < hi) { /* binary search: the last run with a first item <= item */
+    while (lo < hi) { /* binary search: the last run with first_item <= item */
         int32_t mid = (lo + hi + 1) / 2;
         if (j->first_item[mid] <= item) {
             lo = mid;
@@ -187,7 +192,8 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
     int32_t start = j->runs.start[lo], groups = n_row_groups(j, lo), i = item - j->first_item[lo];
     int64_t n_rows = (int64_t) (j->runs.start[lo + 1] - start) * j->group;
     *head = i / groups;
-    /* Late rows get the first items: they see more keys, and short items at the end balance the threads. */
+    /* The last rows of a run are its first items: they attend to more keys, and short items at the end balance the
+     * threads. */
     int64_t g = groups - 1 - i % groups, first = n_rows * g / groups, end = n_rows * (g + 1) / groups;
     w->n = (int32_t) (end - first);
     w->n_padded = j->cpu->attn->round_rows(w->n);
@@ -212,11 +218,13 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
     return lo;
 }
 
-/* Rows are in order of position, so the first row has the lowest key and the last row the highest. */
+/* Return the indices of the first and last KV split that the item attends to. Rows are in order of position, so row 0
+ * has the lowest key and the last row the highest. */
 static int32_t first_split(const pi__attn_rows *w) { return w->lo[0] / PI__KV_SPLIT; }
 static int32_t last_split(const pi__attn_rows *w) { return w->hi[w->n - 1] / PI__KV_SPLIT; }
 
-/* Returns bits for the two key blocks of a split: bit 0 = the run attends to the first, bit 1 = to the second. */
+/* Returns the key blocks of a KV split that the run attends to: bit 0 = first key block, bit 1 = second. 3 if the run
+ * is not a query block. */
 static int halves(const attn_job *j, int32_t run, int32_t head, int32_t split)
 {
     _Static_assert(PI__KV_SPLIT == 2 * PI__SPARSE_BLOCK, "assumed by the code below");
@@ -227,7 +235,7 @@ static int halves(const attn_job *j, int32_t run, int32_t head, int32_t split)
     return is;
 }
 
-/* Limits the key range of each row to one half (0 or 1) of the split. */
+/* Limits the key range of each row to half 0 or 1 (a key block) of the KV split. */
 static void only_half(pi__attn_rows *w, int32_t split, int half)
 {
     const int32_t first = split * PI__KV_SPLIT + half * PI__SPARSE_BLOCK, last = first + PI__SPARSE_BLOCK - 1;
@@ -237,8 +245,8 @@ static void only_half(pi__attn_rows *w, int32_t split, int half)
     }
 }
 
-/* Computes the item's attention to one KV split into sum. qt: the item's packed queries; s: scratch for scores. Returns
- * false if the rows attend to no key of the split. */
+/* *sum = the item's attention to one KV split. qt: the item's packed queries; s: scratch for scores. Returns false,
+ * with sum unchanged, if no key block of the split is selected. */
 static bool do_split(const attn_job *j, const pi__attn_rows *rows, int32_t run, int32_t head, int32_t split,
                      const float *qt, float *s, pi__attn_sum *sum)
 {
@@ -268,7 +276,7 @@ static bool do_split(const attn_job *j, const pi__attn_rows *rows, int32_t run, 
 
 /* -------------------------------------------------------------------------------------------------------- threads */
 
-/* Processes stack number `index`: the items from index * j->stack on. */
+/* Processes stack number `index`: up to j->stack items from index * j->stack on, KV split by KV split. */
 static void do_stack(const attn_job *j, int32_t index, attn_work *work)
 {
     const pi__cpu_attn_kernels *kn = j->cpu->attn;
@@ -299,7 +307,8 @@ static void run_stacks(void *arg, int32_t ith, int32_t nth)
     for (int32_t i; (i = pi__pool_next(j->cpu->pool, n)) >= 0;) do_stack(j, i, &j->work[ith]);
 }
 
-/* Folds the sums of a wave's KV splits into the item's total; after the last wave, writes the item's result. */
+/* Folds the sums of the wave's KV splits of an item into the item's total. After its last KV split, writes the item's
+ * result. */
 static void fold_item(const attn_job *j, int32_t item, int32_t wave)
 {
     const pi__cpu_attn_kernels *kn = j->cpu->attn;
@@ -307,7 +316,8 @@ static void fold_item(const attn_job *j, int32_t item, int32_t wave)
     int32_t head, run = item_rows(j, item, &w, &head);
     int32_t p = first_split(&w) + wave * j->splits_a_wave, last = last_split(&w);
     for (int32_t i = 0; i < j->splits_a_wave && p <= last; i++, p++) {
-        if (!halves(j, run, head, p)) continue; /* never skips the first and the last split of an item */
+        /* the first and last split of an item are always selected: attention sinks, and the query block's own keys */
+        if (!halves(j, run, head, p)) continue;
         kn->fold(&w, p, &j->total[item], &j->unit[item * j->splits_a_wave + i]);
         if (p == last) kn->finish(&w, &j->total[item]);
     }
@@ -318,7 +328,7 @@ static void run_waves(void *arg, int32_t ith, int32_t nth)
     const attn_job *j = arg;
     pi__pool *pool = j->cpu->pool;
     attn_work *work = &j->work[ith];
-    int32_t packed = -1; /* item with its rows packed in work->qt[0] */
+    int32_t packed = -1; /* item with its queries packed in work->qt[0]; -1 = none */
     for (int32_t wave = 0; wave < j->n_waves; wave++) {
         for (int32_t u; (u = pi__pool_next(pool, j->n_items * j->splits_a_wave)) >= 0;) {
             pi__attn_rows w;
@@ -338,7 +348,7 @@ static void run_waves(void *arg, int32_t ith, int32_t nth)
 
 /* -------------------------------------------------------------------------------------------------------- scratch */
 
-/* Takes all scratch memory of an attention call from the arena; a measuring arena only counts it. */
+/* Takes all scratch memory of an attention call from the arena. An arena without memory only adds up the bytes. */
 static void take_scratch(attn_job *j, pi__arena *ar, int32_t n_runs, int32_t head_dim)
 {
     size_t n_threads = (size_t) pi__pool_size(j->cpu->pool), rows = (size_t) j->cpu->attn->max_rows;
@@ -374,7 +384,7 @@ size_t pi__cpu_attn_scratch(const pi__cpu *cpu, const pi__limits *lim)
 
 /* ------------------------------------------------------------------------------------------------------------ run */
 
-/* Returns the number of items in a stack. groups: the largest number of items of a KV head. */
+/* Returns the number of items per stack, 1..STACK. groups: the largest number of items of one KV head of a run. */
 static int32_t stack_of(int32_t n_items, int32_t groups, int32_t n_threads)
 {
     int32_t n = n_threads == 1 ? STACK : n_items / (n_threads * STACKS_A_THREAD);
@@ -383,12 +393,12 @@ static int32_t stack_of(int32_t n_items, int32_t groups, int32_t n_threads)
     return n < 1 ? 1 : n;
 }
 
-/* Sets first_item, n_items and stack. Returns an upper bound of the multiply-adds; *max_splits receives the largest
- * number of KV splits of an item. */
+/* Sets j->first_item, n_items and stack. *max_splits = upper bound of the KV splits of an item. Returns an upper bound
+ * of the multiply-adds of the call. */
 static int64_t plan_items(attn_job *j, int32_t *max_splits)
 {
     int64_t work = 0;
-    int32_t item = 0, groups = 1; /* max groups of a kv head */
+    int32_t item = 0, groups = 1; /* max items of one KV head of a run */
     *max_splits = 0;
     for (int32_t s = 0; s < j->runs.n; s++) {
         int64_t tokens = j->runs.start[s + 1] - j->runs.start[s], keys = j->b->seq_len[seq_of(j, s)];

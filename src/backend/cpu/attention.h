@@ -1,8 +1,8 @@
 /* Internals of CPU attention: the layout of cached keys and values, and the kernels of each instruction set.
  *
- * A block of the pool holds, for one layer, the keys of each KV head, then the values of each KV head. Both are
- * stored in tiles of 16 consecutive tokens. So a block of 16, 32 or 64 tokens has 1, 2 or 4 tiles of keys per head,
- * and as many of values:
+ * A block of the pool holds, for one layer, the keys of each KV head, then the values of each KV head. Both are stored
+ * in tiles of 16 consecutive tokens. So a block of 16, 32 or 64 tokens has 1, 2 or 4 tiles of keys per head, and the
+ * same number of tiles of values:
  *
  *     block:  K head 0: tile tile ..| K head 1: tile ..| ... | V head 0: tile tile ..| V head 1: ...
  *
@@ -16,20 +16,20 @@
  *       tq3_0           [head_dim / 32] of                      [head_dim / 32] of
  *                         16 half scales, [3][16 keys] words      16 half scales, [16 keys][12] bytes
  *                       (32-bit words; dim i: three bits from bit 3 i on of the three words, or of the 12 bytes)
- *       q4_1, q5_0, q5_1  as q4_0, with more groups of 16 words after the scales: half minima; the fifth bits of dims
- *                         0 .. 15, then of dims 16 .. 31
+ *       q4_1, q5_0, q5_1  as q4_0, with more groups of 16 two-byte words after the scales: half minima (q4_1, q5_1),
+ *                         then (q5_0, q5_1) the fifth bits of dims 0 .. 15, and of dims 16 .. 31
  *
- *     Rows of tq4_0 and tq3_0 are rotated (formats/cache_rotation.h). Op qkv rotates queries for keys of these types;
- *     attention rotates its outputs back for values of these types.
+ *     Keys and values of tq4_0 and tq3_0 are stored rotated (formats/cache_rotation.h). If keys have such a type, op
+ *     qkv also rotates the queries. If values have such a type, attention rotates its outputs back.
  *
  *     If head_dim % 32 is 16 (f32, f16, bf16 only), the last [32] of a tile has 16 dims and half the size.
  *
- * The size of a tile is exactly 16 rows of the type, for every type.
+ * A tile has the bytes of 16 rows of head_dim values in the type's row format, for every type.
  *
  * Batch invariance: a query row's keys are split at multiples of PI__KV_SPLIT in the sequence's own positions. In a KV
  * split, a score is a sum over dims in order. Maximum and sum of exponentials run over the row's visible keys by lane =
- * position mod 16. Values are added in order of position. Splits are folded in order. So block size, batch, chunks and
- * threads do not change a result; they only decide which thread computes it. */
+ * position mod 16. Values are added in order of position. KV splits are folded in order. So block size, batch, chunk
+ * lengths and number of threads do not change a result. */
 #ifndef PI__CPU_ATTENTION_H
 #define PI__CPU_ATTENTION_H
 
@@ -41,13 +41,15 @@
 enum {
     PI__ATTN_TILE = 16,      /* keys per tile */
     PI__KV_SPLIT = 256,      /* keys per KV split */
-    PI__ATTN_MAX_ROWS = 12,  /* max query rows of one kernel call */
-    /* floats between the score rows of one KV split; more than PI__KV_SPLIT, to spread rows over all cache sets */
+    PI__ATTN_MAX_ROWS = 12,  /* max query rows (query heads x tokens) of one kernel call */
+    /* floats from one query row's scores to the next; more than PI__KV_SPLIT, so that rows are spread over all cache
+     * sets */
     PI__ATTN_S_STRIDE = 272,
     PI__MAX_HEAD_DIM = 512,  /* max values per head */
 };
 
-/* Query rows of one sequence that read the same KV head; the input of a kernel call. */
+/* Query rows of one sequence that read the same KV head; the input of a kernel call. A row is one query head of one
+ * token. */
 typedef struct pi__attn_rows {
     int32_t n;              /* rows, 1..max_rows of the kernels */
     int32_t n_padded;       /* rows that the kernels compute: n rounded up by round_rows */
@@ -55,16 +57,18 @@ typedef struct pi__attn_rows {
     int32_t type_k, type_v; /* cache types of keys and of values */
     float softcap;          /* softcap of the scores; 0 = none */
     bool has_sinks;         /* sink[] is valid */
-    int32_t lo[PI__ATTN_MAX_ROWS], hi[PI__ATTN_MAX_ROWS]; /* positions of the first and last visible key of each row */
-    const float *q[PI__ATTN_MAX_ROWS];                    /* [head_dim] query, already scaled */
-    /* [head_dim] the row's result is multiplied by sigmoid(gate); NULL = no gate */
+    /* positions in the sequence of the first and last key that each row attends to */
+    int32_t lo[PI__ATTN_MAX_ROWS], hi[PI__ATTN_MAX_ROWS];
+    const float *q[PI__ATTN_MAX_ROWS];                    /* [head_dim] query of each row, already scaled */
+    /* [head_dim] the row's result is multiplied by sigmoid(gate), value by value; NULL = no gate */
     const float *gate[PI__ATTN_MAX_ROWS];
-    float *out[PI__ATTN_MAX_ROWS];                        /* [head_dim] result */
-    float sink[PI__ATTN_MAX_ROWS];                        /* with has_sinks: the row's extra logit in the softmax sum */
+    float *out[PI__ATTN_MAX_ROWS];                        /* [head_dim] result of each row */
+    /* if has_sinks: extra logit of each row in the softmax sum, without a value */
+    float sink[PI__ATTN_MAX_ROWS];
 } pi__attn_rows;
 
-/* Running softmax of n_padded rows: m = maximum of the scores, l = sum of exponentials, acc = weighted sum of
- * values. */
+/* Running softmax of n_padded rows. Per row: m = maximum of the scores, l = sum of e^(score - m), acc = sum of e^(score
+ * - m) * value. */
 typedef struct pi__attn_sum {
     float m[PI__ATTN_MAX_ROWS], l[PI__ATTN_MAX_ROWS];
     float *acc; /* [n_padded, head_dim] */
@@ -73,52 +77,57 @@ typedef struct pi__attn_sum {
 /* Arguments of prep: norm, RoPE and scale of one head of q, k or v before attention. */
 typedef struct pi__head_prep {
     int32_t head_dim;    /* values */
-    bool norm;           /* RMSNorm, multiplied by w if w is not NULL */
+    bool norm;           /* true = RMSNorm, multiplied by w if w is not NULL */
     const float *w;      /* [head_dim] or NULL */
     float eps;           /* of the norm */
-    const float *rope;   /* n_rot/2 cosines, then n_rot/2 sines, of the token; NULL = no RoPE */
-    int32_t n_rot;       /* rotated dims */
-    int32_t pair_stride; /* dims i and i + pair_stride are a pair */
-    float scale;         /* multiplies the result */
+    const float *rope;   /* n_rot/2 cosines, then n_rot/2 sines, for the token's position; NULL = no RoPE */
+    int32_t n_rot;       /* dims that RoPE rotates */
+    int32_t pair_stride; /* RoPE rotates dims i and i + pair_stride as a pair, i < n_rot/2 */
+    float scale;         /* factor of the result */
 } pi__head_prep;
 
 struct pi__cpu_attn_kernels {
     int32_t max_rows; /* max rows of a kernel call, at most PI__ATTN_MAX_ROWS */
-    /* Rounds a number of rows up to one that has kernels. */
+    /* Returns n rounded up to a number of rows for which kernels are compiled. */
     int32_t (*round_rows)(int32_t n);
-    /* Packs queries: qt [head_dim][n_padded] = the transposed rows of q; the last row is repeated as padding. */
+    /* Packs queries: qt [head_dim][n_padded] = the transposed query rows; rows n..n_padded - 1 repeat the last row. */
     void (*pack)(const pi__attn_rows *w, float *qt);
-    /* Computes the rows' attention to the keys of one KV split into out. split: number of the KV split. k, v:
-     * addresses of its tiles; NULL is allowed for tiles that no row sees. s: scratch for scores, PI__ATTN_MAX_ROWS
-     * * PI__ATTN_S_STRIDE floats. out is undefined for rows that see no key of the split. */
+    /* *out = the rows' softmax sums over the keys of one KV split. split: index of the KV split in the sequence. k, v:
+     * [16] addresses of its tiles; NULL is allowed for tiles without visible keys. s: scratch for scores,
+     * PI__ATTN_MAX_ROWS * PI__ATTN_S_STRIDE floats. out is undefined for rows that attend to no key of the split. */
     void (*split)(const pi__attn_rows *w, const float *qt, int32_t split, const char *const *k, const char *const *v,
                  float *s, pi__attn_sum *out);
-    /* Folds sum, the result of a KV split, into run, the result of the earlier splits. A row's first split
+    /* Folds sum, the result of KV split number `split`, into run, the result of the earlier splits. A row's first split
      * overwrites run. */
     void (*fold)(const pi__attn_rows *w, int32_t split, pi__attn_sum *run, const pi__attn_sum *sum);
-    /* Adds sinks to the sum, divides by the sum, applies the gate, and writes the rows' results to w->out. */
+    /* Adds sinks to the softmax sum, divides acc by the sum, rotates back if values are rotated, and applies the gate.
+     * Writes the rows' results to w->out. */
     void (*finish)(const pi__attn_rows *w, const pi__attn_sum *run);
 
-    /* mean [head_dim] = mean of the keys in n_tiles complete tiles. type: cache type of the keys. */
+    /* mean [head_dim] = mean of the 16 * n_tiles keys in tiles k[0 .. n_tiles - 1]. type: cache type of the keys. */
     void (*mean)(int32_t type, int32_t head_dim, const char *const *k, int32_t n_tiles, float *mean);
-    /* For each row in order: sum[i] += e^(s[i] - max of the row's s), with s[i] the row's score of key i. k: n keys in
-     * consecutive F32 tiles. s: scratch, PI__ATTN_MAX_ROWS * PI__ATTN_S_STRIDE floats for every 256 keys. */
+    /* For each row in order and i < n: sum[i] += e^(s[i] - max), with s[i] the row's score of key i and max the row's
+     * largest score. k: n keys in consecutive F32 tiles. s: scratch, PI__ATTN_MAX_ROWS * PI__ATTN_S_STRIDE floats for
+     * every 256 keys. */
     void (*rank)(const pi__attn_rows *w, const float *qt, const float *k, int32_t n, float *s, float *sum);
 
-    /* dst = the head at src after norm, RoPE and scale; src may be dst */
+    /* dst [head_dim] = the head at src after norm, RoPE and scale; src may be dst */
     void (*prep)(const pi__head_prep *p, const float *src, float *dst);
-    /* Rotates a head of n values (a multiple of 32) in place as rotated cache types require (cache_rotation.h).
-     * back: the inverse. */
+    /* Rotates a head of n values (a multiple of 32) in place for rotated cache types (cache_rotation.h). back: true =
+     * inverse rotation. */
     void (*turn)(int32_t n, float *x, bool back);
-    /* Store one head of one token (head_dim values of x) in lane 0..15 of a tile of keys or of values. */
+    /* Convert one head of one token (head_dim values of x) to the cache type and store it at token `lane` (0..15) of a
+     * K or V tile. */
     void (*store_k)(int32_t type, char *tile, int32_t lane, int32_t head_dim, const float *x);
     void (*store_v)(int32_t type, char *tile, int32_t lane, int32_t head_dim, const float *x);
 
-    /* Store or load a cached row of n consecutive values; n is a multiple of 32. */
+    /* Store x to, or load x from, a cached row of n consecutive values in the type's row format; n is a multiple of
+     * 32. */
     void (*store_row)(int32_t type, char *dst, int32_t n, const float *x);
     void (*load_row)(int32_t type, const char *src, int32_t n, float *x);
 
-    /* Kernels for one row of the ops in elementwise.c, with these ops' arguments. */
+    /* Kernels for one row [n] of the ops in elementwise.c. Arguments: as in the op's struct (ops.h); NULL pointers are
+     * skipped. */
     void (*add_norm)(float *x, const float *y, const float *w, const float *bias, float eps, float scale, int64_t n);
     void (*layer_norm)(float *x, const float *y, const float *b, const float *w, const float *shift, float eps,
                        int64_t n);
@@ -126,7 +135,7 @@ struct pi__cpu_attn_kernels {
     void (*softcap)(float *x, float cap, size_t n);
 };
 
-/* Returns the bytes of a tile of keys or values. */
+/* Returns the bytes of a tile of keys or values: 16 rows of head_dim values. */
 static inline size_t pi__cpu_tile_bytes(int32_t type, int32_t head_dim)
 {
     return PI__ATTN_TILE * pi__kv_row_size(type, head_dim);

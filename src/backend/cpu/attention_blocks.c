@@ -1,14 +1,14 @@
-/* Selection of key blocks on the CPU (see attention_blocks.h).
+/* Selection of key blocks for sparse prefill on the CPU (see attention_blocks.h; the method: PI__SPARSE_BLOCK).
  *
- * No state is kept between steps. For each layer and step, the mean of each key block is computed from the cache,
- * for any cache type, and stored in F32 key tiles of 16 adjacent blocks. So reused prefixes, cache tiers and block
- * sizes do not matter. Reading the keys once more for an entire chunk costs 1 / (2 * the chunk's query rows per KV
- * head) of dense attention. Scores of query rows and means use attention's kernels, at 1/256 of the cost of
- * attention. Keys of a rotated type have rotated means, which match the rotated queries.
+ * No state is kept between steps. For each layer and step, the mean of each key block is computed from the cache, for
+ * any cache type. Means are stored in F32 key tiles, 16 adjacent key blocks per tile. So reused prefixes, cache tiers
+ * and block sizes do not change the selection. Reading the keys once more per chunk costs 1 / (2 * the chunk's query
+ * rows per KV head) of dense attention. The attention kernels compute the scores of query rows and means, at 1/256 of
+ * the cost of attention. Keys of a rotated type have rotated means, which match the rotated queries.
  *
- * Memory: the backend's scratch. Threads: called by the step thread, which forks and joins the pool inside.
- * Invariant: a query block's selection depends on its own queries and the keys up to its end, never on threads or the
- * rest of the step. One thread sums each query head's scores, in order of position. */
+ * Memory: the backend's scratch. Threads: called by the step thread, which forks and joins the pool inside. Invariant:
+ * the selection of a query block depends on its own queries and the keys up to its end, never on threads or other
+ * tokens of the step. One thread sums each query head's scores, in order of position. */
 #include "backend/cpu/attention_blocks.h"
 
 #include <string.h>
@@ -21,14 +21,14 @@ typedef struct blocks_job {
     int32_t words;       /* 64-bit words of a bit mask of key blocks */
     int32_t tiles;       /* max tiles of means per KV head */
     int32_t seq;         /* index of the current sequence */
-    int32_t n_keys;      /* number of key blocks of that sequence */
-    int32_t first, n;    /* that sequence's query blocks: index of their first run; number of runs */
+    int32_t n_keys;      /* number of key blocks up to the last query block of that sequence */
+    int32_t first, n;    /* the query blocks of that sequence: index of the first run; number of runs */
     float *means;        /* [n_head_kv, tiles] tiles of 16 means, as keys of type F32 */
-    /* per thread: packed queries [head_dim, max_rows]; scores [chunks of 256 blocks, max_rows, S_STRIDE]; sums
-     * [tiles * 16] */
+    /* per thread: packed queries [head_dim, max_rows]; scores [key blocks / 256, PI__ATTN_MAX_ROWS, PI__ATTN_S_STRIDE];
+     * sums of scores [tiles * 16] */
     float *qt, *s, *sum;
     size_t n_qt, n_s;    /* floats of qt and of s per thread */
-    uint64_t *bits;      /* [query blocks, n_head, words] selection of each query head */
+    uint64_t *bits;      /* [query blocks, n_head, words] key blocks that each query head selects */
     uint64_t *all;       /* [query blocks, n_head_kv, words] union of the selections of a KV head's query heads */
 } blocks_job;
 
@@ -70,7 +70,7 @@ static float *means_of(const blocks_job *j, int32_t head)
     return j->means + (size_t) (head * j->tiles) * tile_floats(j);
 }
 
-/* mean [head_dim] = mean of the 128 keys of block key_block for one KV head. */
+/* mean [head_dim] = mean of the 128 keys of key block `key_block` of the current sequence, for one KV head. */
 static void mean_of(const blocks_job *j, int32_t head, int32_t key_block, float *mean)
 {
     const pi__kv_batch *kb = &j->b->kv[j->kv->group];
@@ -83,7 +83,8 @@ static void mean_of(const blocks_job *j, int32_t head, int32_t key_block, float 
     j->cpu->attn->mean(j->kv->type_k, j->kv->head_dim, tile, KEY_TILES, mean);
 }
 
-/* Job: computes the means of the current sequence; a work unit is a tile of means. */
+/* Job: computes j->means of the current sequence. A work unit is a tile of 16 means of one KV head; missing means are
+ * 0. */
 static void make_means(void *arg, int32_t ith, int32_t nth)
 {
     (void) ith, (void) nth;
@@ -103,7 +104,7 @@ static void make_means(void *arg, int32_t ith, int32_t nth)
 
 /* --------------------------------------------------------------------------------------------------------- scores */
 
-/* sum[i] = score of key block i (of n) for one query head, summed over all queries of a run. */
+/* sum[i] = score of key block i < n for query head `head`, summed over all queries of a run (a query block). */
 static void rank_blocks(const blocks_job *j, int32_t run, int32_t head, int32_t n, int32_t ith, float *sum)
 {
     const pi__cpu_attn_kernels *kn = j->cpu->attn;
@@ -122,7 +123,8 @@ static void rank_blocks(const blocks_job *j, int32_t run, int32_t head, int32_t 
     }
 }
 
-/* Sets the bits of the key blocks that are selected by their scores: see PI__SPARSE_BLOCK. */
+/* Sets the bits of the selected key blocks i < n: sinks, the last PI__SPARSE_WINDOW blocks, and blocks with score >=
+ * sparsity * the largest score (see PI__SPARSE_BLOCK). */
 static void choose(const float *score, int32_t n, float sparsity, uint64_t *bits)
 {
     float most = 0;
@@ -132,7 +134,7 @@ static void choose(const float *score, int32_t n, float sparsity, uint64_t *bits
             bits[i / 64] |= (uint64_t) 1 << i % 64;
 }
 
-/* Job: scores and selects; a work unit is a query block and a query head. */
+/* Job: scores the key blocks and sets j->bits. A work unit is a query head of a query block. */
 static void rank_and_choose(void *arg, int32_t ith, int32_t nth)
 {
     (void) nth;
@@ -150,7 +152,8 @@ static void rank_and_choose(void *arg, int32_t ith, int32_t nth)
 
 /* -------------------------------------------------------------------------------------------------------- choices */
 
-/* Sets `all` to the union of the selections of the query heads that share a KV head. */
+/* Sets j->all to the union of the selections of the query heads that share a KV head. Counts selected and possible key
+ * blocks in the backend's statistics. */
 static void join_heads(const blocks_job *j)
 {
     const int32_t group = j->a->n_head / j->kv->n_head_kv;
@@ -170,7 +173,8 @@ static void join_heads(const blocks_job *j)
     }
 }
 
-/* Sets first and n to the query blocks among runs first..end - 1 of a sequence; they are adjacent. */
+/* Sets j->first, n and n_keys for the query blocks among runs first..end - 1 of a sequence. The query blocks are
+ * adjacent runs. */
 static void find_query_blocks(blocks_job *j, int32_t first, int32_t end)
 {
     const pi__runs *r = &j->b->runs;
@@ -182,7 +186,7 @@ static void find_query_blocks(blocks_job *j, int32_t first, int32_t end)
     }
 }
 
-/* Returns the largest number of key blocks that a query block of the step sees. */
+/* Returns the largest number of key blocks up to the end of a query block of the step. */
 static int32_t most_keys(const pi__batch *b)
 {
     int32_t most = 0;

@@ -2,9 +2,9 @@
  * defines:
  *
  *     vf                      vectors, by one of vec_ISA.h;
- *     PI__ROWS_MAX            rows that the register file holds in pv();
- *     PI__QK_TILES(R)         key tiles that qk() multiplies with R rows in one call;
- *     PI__PV_VECS             vf that pv() computes in one call, 1 or 2
+ *     PI__ROWS_MAX            max query rows per kernel call: their sums in pv() fit in the registers;
+ *     PI__QK_TILES(R)         key tiles that one call of qk() multiplies by R rows;
+ *     PI__PV_VECS             vf of a row's values that pv_dims() computes in one call, 1 or 2;
  *     PI__KERNELS             name of the table defined here
  *
  * No memory and no state. Threads: any. attention.h defines the order of a row's operations. On one instruction set, a
@@ -16,16 +16,18 @@
 
 /* ------------------------------------------------------------------------------------------------- types of the cache
  *
- * Functions of each type (cache_types.h). No other part of this file depends on a type:
+ * Functions of each cache type <fn> (cache_types.h). No other part of this file depends on a type:
  *
- *     put_<fn>      converts 32 values to the row format: side data (scale, min) if the type has any, then codes
+ *     put_<fn>      converts 32 values x to the row format: side data (scale, min, fifth bits), then codes
  *     get_<fn>      the inverse
- *     load_k_<fn>   returns dim i (0..31) of 16 keys, from a block of K (32 dims x 16 keys). scale, min: of the 16 keys
- *     load_v_<fn>   returns dims 16 half .. 16 half + 15 of key j, from a block of V (16 keys x 32 dims). scale: of each
- *                   key, then minima
+ *     load_k_<fn>   returns dim i (0..31) of 16 keys, from a block of K (32 dims x 16 keys). scale, min: one lane
+ *                   per key
+ *     load_v_<fn>   returns dims 16 half .. 16 half + 15 of key j, from a block of V (16 keys x 32 dims). scale: 16
+ *                   floats, one per key, then 16 minima
  *
- * A block of K or V starts with the side data: word 0 of all 16 keys, then word 1, and so on. Codes follow. In K:
- * byte (or float, or half) 0 of all keys, then 1, and so on. In V: all codes of a key, then of the next key. */
+ * A block of K or V starts with the side data: word 0 of all 16 keys, then word 1, and so on. Codes follow. In K: byte
+ * (F32: float, F16 and BF16: half, TQ3_0: 4-byte word) 0 of all 16 keys, then byte 1 of all keys, and so on. In V: all
+ * codes of a key, then of the next key. */
 
 PI__INLINE void put_f32(const float *x, uint8_t *to) { memcpy(to, x, 128); }
 PI__INLINE void get_f32(const char *src, float *x) { memcpy(x, src, 128); }
@@ -84,9 +86,9 @@ PI__INLINE vf load_v_bf16(const char *block, int j, int half, const float *scale
     return vf_load_bf16((const uint16_t *) block + j * 32 + half * 16);
 }
 
-/* 32 values, prepared for conversion to codes. */
+/* 32 values for conversion to codes. */
 typedef struct values32 {
-    vf a, b;          /* the values, in the range of a half: NaN became 0, other values were clamped */
+    vf a, b;          /* values 0..15 and 16..31: NaN became 0, others were clamped to +-65504 */
     float low, top;   /* min and max of the 32 values */
 } values32;
 
@@ -97,7 +99,7 @@ static values32 clean_block(const float *src)
     vf limit = vf_set1(65504.0f);
     float over = vf_hmax(vf_add(vf_select_lt(vf_abs(x.a), limit, vf_zero(), vf_set1(1)),
                                 vf_select_lt(vf_abs(x.b), limit, vf_zero(), vf_set1(1))));
-    if (over != 0) { /* some value is not < limit: too large, or NaN */
+    if (over != 0) { /* some value has a magnitude >= limit or is NaN */
         for (int i = 0; i < 32; i++) {
             float f = src[i];
             clean[i] = f != f ? 0.0f : f > 65504.0f ? 65504.0f : f < -65504.0f ? -65504.0f : f;
@@ -110,8 +112,8 @@ static values32 clean_block(const float *src)
     return x;
 }
 
-/* Returns the value of the largest magnitude, which determines the scale. Searching for a better scale, as
- * quantizers of files do, would cost more than attention itself. */
+/* Returns the value with the largest magnitude, sign included; the scale is computed from it. A search for a better
+ * scale, as in src/formats/quant_*.c, would cost more than attention itself. */
 PI__INLINE float largest(const values32 *x) { return x->top >= -x->low ? x->top : x->low; }
 
 /* Stores d as a half at `to`; returns the stored value. */
@@ -122,7 +124,8 @@ PI__INLINE float put_half(float d, uint8_t *to)
     return pi__f16_to_f32(half);
 }
 
-/* Stores scale d at `to` as a half. Computes the values' codes, clamped to lo..hi, with the scale as stored. */
+/* Stores scale d at `to` as a half. code[0 .. 31] = values of x divided by the stored scale, clamped to lo..hi and
+ * rounded. */
 PI__INLINE void to_codes(float d, const values32 *x, float lo, float hi, uint8_t *to, int8_t *code)
 {
     d = put_half(d, to);
@@ -131,8 +134,8 @@ PI__INLINE void to_codes(float d, const values32 *x, float lo, float hi, uint8_t
     vf_store_i8(code + 16, vf_min(vf_max(vf_mul(x->b, inv), vf_set1(lo)), vf_set1(hi)));
 }
 
-/* Like to_codes, for codes 0..hi of the values minus their minimum. Stores the minimum at `to` after the scale.
- * Changes x. */
+/* Like to_codes, for codes 0..hi of the values minus their minimum. Stores the scale at `to` and the minimum at `to` +
+ * 2. Subtracts the minimum from x. */
 PI__INLINE void to_codes_over_min(values32 *x, float hi, uint8_t *to, int8_t *code)
 {
     vf min = vf_set1(put_half(x->low, to + 2));
@@ -141,14 +144,14 @@ PI__INLINE void to_codes_over_min(values32 *x, float hi, uint8_t *to, int8_t *co
     to_codes((x->top - x->low) / hi, x, 0, hi, to, code);
 }
 
-/* Stores 32 codes plus `add` (0..15 or 0..31) as nibbles: the low 4 bits of code i in the low half of byte i, of
- * code i + 16 in the high half. */
+/* Stores the low 4 bits of 32 codes plus `add` at `to`: code i in the low nibble of byte i, code i + 16 in the high
+ * nibble. code + add is in 0..15, or 0..31 if the format has fifth bits. */
 PI__INLINE void put_nibbles(const int8_t *code, int add, uint8_t *to)
 {
     for (int i = 0; i < 16; i++) to[i] = (uint8_t) (((code[i] + add) & 15) | ((code[i + 16] + add) & 15) << 4);
 }
 
-/* Stores the fifth bits of 32 codes plus `add` in two 16-bit words. */
+/* Stores the fifth bits of 32 codes plus `add` at `to`: bit i of word w = fifth bit of code 16 w + i. */
 PI__INLINE void put_fifth_bits(const int8_t *code, int add, uint8_t *to)
 {
     for (int w = 0; w < 2; w++) {
@@ -172,11 +175,12 @@ PI__INLINE vf get_fifth_bits(const char *src, int word)
     return vf_bits(bits);
 }
 
-/* Return nibbles minus 8 of 16 codes: of dim i in a K block with n side words per key; of half a V block's key j. */
+/* Return 16 nibbles minus 8, from a block with n side words per key. nibbles_k: dim i of 16 keys of a K block.
+ * nibbles_v: half `half` of the 32 dims of key j of a V block. */
 PI__INLINE vf nibbles_k(const char *block, int n, int i) { return vf_load_u4((const uint8_t *) block + 32 * n + i % 16 * 16, i >= 16); }
 PI__INLINE vf nibbles_v(const char *block, int n, int j, int half) { return vf_load_u4((const uint8_t *) block + 32 * n + j * 16, half); }
-/* Return the fifth bits of the same codes as 8 or -8, from side word w on. Nibble minus 8 plus this is the code
- * minus 16. */
+/* Return the fifth bits of the same 16 codes as 8 (set) or -8; w: first side word with fifth bits. The sum of both
+ * results is the 5-bit code minus 16. */
 PI__INLINE vf bits_k(const char *block, int w, int i) { return vf_load_bit((const uint16_t *) block + (w + i / 16) * 16, i % 16); }
 PI__INLINE vf bits_v(const char *block, int w, int j, int half) { return vf_bits(((const uint16_t *) block)[(w + half) * 16 + j]); }
 
@@ -290,8 +294,8 @@ PI__INLINE vf load_v_q4_0(const char *block, int j, int half, const float *scale
     return vf_mul(nibbles_v(block, 1, j, half), vf_set1(scale[j]));
 }
 
-/* Returns for each lane the index of the nearest table value: the number of midpoints between adjacent values that
- * are below x. */
+/* Returns for each lane the index of the IQ4 table value nearest to x: the number of midpoints between adjacent values
+ * that are below x. */
 PI__INLINE vf nearest_iq4(vf x)
 {
     vf n = vf_zero(), one = vf_set1(1);
@@ -328,21 +332,22 @@ PI__INLINE vf load_v_iq4_nl(const char *block, int j, int half, const float *sca
 
 /* ------------------------------------------------------------------------------------------------------ rotated types
  *
- * See cache_rotation.h. put and get rotate and unrotate; load_k and load_v return the stored, rotated values. */
+ * See cache_rotation.h. put rotates before quantizing and get rotates back; load_k and load_v return the stored,
+ * rotated values. */
 
 static const int8_t tq4_0_values[16] = {PI__TQ4_0_VALUES};
 static const int8_t tq3_0_values[16] = {PI__TQ3_0_VALUES, PI__TQ3_0_VALUES};
 
-/* Returns 1 / sqrt(32) times the signs of values 16 half to 16 half + 15 (PI__ROTATION_SIGNS). vf_bits returns 8 or
- * -8. */
+/* Returns the signs (PI__ROTATION_SIGNS) of values 16 half to 16 half + 15, times 1 / sqrt(32). vf_bits returns 8 or
+ * -8, hence the factor 1/8. */
 PI__INLINE vf turn_by(int half)
 {
     return vf_mul(vf_bits((uint16_t) (~PI__ROTATION_SIGNS >> 16 * half)), vf_set1(PI__ROTATION_SCALE / 8));
 }
 
-/* Rotates 32 values, in a and b, or with `back` unrotates them (Walsh-Hadamard transform and signs). Each stage
- * computes sum and difference of values i and i + 16 and stores them adjacently. So all stages are equal, and after
- * the last one every value is at its index. */
+/* Rotates 32 values (0..15 in a, 16..31 in b); back = true applies the inverse rotation. Signs and Walsh-Hadamard
+ * transform (cache_rotation.h). Each of the 5 stages computes sum and difference of values i and i + 16, and stores
+ * them at 2 i and 2 i + 1. So all stages are equal, and after the last one every value is at its index. */
 PI__INLINE void turn32(vf *a, vf *b, bool back)
 {
     const vf by_a = turn_by(0), by_b = turn_by(1);
@@ -356,13 +361,13 @@ PI__INLINE void turn32(vf *a, vf *b, bool back)
     if (back) *a = vf_mul(*a, by_a), *b = vf_mul(*b, by_b);
 }
 
-/* The codes of 16 values that are nearest to them. */
+/* The nearest codes of 16 values. */
 typedef struct nearest {
-    vf code, value; /* code: index into the table; value: magnitude of the table's entry */
+    vf code, value; /* code: index into the table, as float; value: magnitude of the table's entry */
 } nearest;
 
-/* Returns the nearest codes of x. table: `half` negative values, the largest magnitude first, then the same magnitudes
- * positive. */
+/* Returns the codes nearest to x. table: `half` negative values, largest magnitude first, then the same magnitudes
+ * positive, smallest first. */
 PI__INLINE nearest nearest_of(const int8_t *table, int half, vf x)
 {
     nearest r = {vf_set1((float) half), vf_set1((float) table[half])};
@@ -376,8 +381,9 @@ PI__INLINE nearest nearest_of(const int8_t *table, int half, vf x)
     return r;
 }
 
-/* Rotates 32 values at src; stores their scale at `to` and their codes at code. Tries several initial scales (rms),
- * computes the least-squares scale for the codes of each, and keeps the best. Zeros have scale 0. */
+/* Rotates the 32 values at src; stores their scale at `to` and their codes in code[32]. For each i, scales the values
+ * to root mean square rms * tries[i] and computes the least-squares scale for the resulting codes. Keeps the scale and
+ * codes with the smallest error. If all values are 0, the scale is 0. */
 PI__INLINE void put_rotated(const float *src, const int8_t *table, int half, float rms, uint8_t *to, int8_t *code)
 {
     static const float tries[] = {PI__ROTATION_TRIES};
@@ -391,7 +397,7 @@ PI__INLINE void put_rotated(const float *src, const int8_t *table, int half, flo
         const nearest c = nearest_of(table, half, vf_mul(x.a, inv)), d = nearest_of(table, half, vf_mul(x.b, inv));
         const float cc = vf_hsum(vf_add(vf_mul(c.value, c.value), vf_mul(d.value, d.value)));
         const float xc = vf_hsum(vf_add(vf_mul(vf_abs(x.a), c.value), vf_mul(vf_abs(x.b), d.value)));
-        const float off = xc * (xc / cc); /* the squared error is sum - off */
+        const float off = xc * (xc / cc); /* squared error = sum - off */
         if (!(off > best)) continue;
         best = off;
         scale = xc / cc;
@@ -403,7 +409,7 @@ PI__INLINE void put_rotated(const float *src, const int8_t *table, int half, flo
     vf_store_i8(code + 16, b.code);
 }
 
-/* x holds 32 table values. Multiplies them by the scale, a half at src, and unrotates them in place. */
+/* x holds 32 table values. Multiplies them by the scale (a half at src) and rotates them back in place. */
 PI__INLINE void get_rotated(const char *src, float *x)
 {
     vf a = vf_mul(vf_load(x), get_half(src)), b = vf_mul(vf_load(x + 16), get_half(src));
@@ -437,7 +443,7 @@ PI__INLINE void put_tq3_0(const float *x, uint8_t *to)
 {
     int8_t code[32];
     put_rotated(x, tq3_0_values, 4, PI__TQ3_0_RMS, to, code);
-    for (int g = 0; g < 4; g++) { /* 8 codes in 3 bytes */
+    for (int g = 0; g < 4; g++) { /* group g: 8 codes of 3 bits in 3 bytes */
         uint32_t bits = 0;
         for (int i = 0; i < 8; i++) bits |= (uint32_t) code[8 * g + i] << 3 * i;
         for (int i = 0; i < 3; i++) to[2 + 3 * g + i] = (uint8_t) (bits >> 8 * i);
@@ -494,7 +500,7 @@ PI__INLINE bool has_min(int t)
     }
 }
 
-/* Returns the bytes of a block of 32 dims x 16 keys of cache type t. */
+/* Returns the bytes of a block of 32 dims x 16 keys of cache type t (enum pi__kv_index). */
 PI__INLINE size_t block_bytes(int t)
 {
     switch (t) {
@@ -527,8 +533,8 @@ PI__INLINE vf load_v(int t, const char *block, int j, int half, const float *sca
 
 /* --------------------------------------------------------------------------------------------------------- scores */
 
-/* acc[row][tile] += products of `count` (32 or 16) dims of R query rows with 16 keys each (the lanes) of N blocks
- * b. qt: these dims of the queries. Returns qt after these dims. */
+/* acc[row * N + n] lane = key += products of `count` (32 or 16) dims of R query rows with the 16 keys of block b[n], n
+ * < N. qt: [count][R] these dims of the queries. Returns qt + count * R. */
 PI__INLINE const float *qk_dims(int t, int R, int N, int count, const float *qt, const char *const *b, vf *acc)
 {
     vf scale[4], min[4];
@@ -548,7 +554,8 @@ PI__INLINE const float *qk_dims(int t, int R, int N, int count, const float *qt,
     return qt;
 }
 
-/* s[r * S_STRIDE + 16 * n + lane] = q row r . key `lane` of tile n, for R rows and N tiles. qt: packed queries. */
+/* s[r * PI__ATTN_S_STRIDE + 16 * n + lane] = dot product of query row r and key `lane` of tile[n], for R rows and N
+ * tiles of cache type t. qt: packed queries [head_dim][R]. */
 PI__INLINE void qk(int t, int R, int N, const float *qt, int32_t head_dim, const char *const *tile, float *s)
 {
     vf acc[PI__ATTN_MAX_ROWS * 4];
@@ -567,17 +574,16 @@ PI__INLINE void qk(int t, int R, int N, const float *qt, int32_t head_dim, const
 
 /* --------------------------------------------------------------------------------------------------------- values */
 
-/* The visible keys of a KV split for each row, relative to the split's start. lo > hi = the row sees no key of the
- * split. */
+/* The keys of a KV split that each row attends to, relative to the split's start. lo > hi = no key. */
 typedef struct span {
-    int32_t lo[PI__ATTN_MAX_ROWS], hi[PI__ATTN_MAX_ROWS]; /* per row */
-    int32_t any_lo, any_hi;                               /* first and last key that at least one row sees */
-    int32_t all_lo, all_hi;                               /* first and last key that all rows see */
+    int32_t lo[PI__ATTN_MAX_ROWS], hi[PI__ATTN_MAX_ROWS]; /* first and last key of each row */
+    int32_t any_lo, any_hi;                               /* first and last key that at least one row attends to */
+    int32_t all_lo, all_hi;                               /* first and last key that all rows attend to */
 } span;
 
-/* out[r][d0 .. d0 + 16 V - 1] = sum over the keys that row r sees of p[r][key] * value[key]. Invisible keys are not
- * read: their values are undefined and may be NaN. half: these are the last 16 dims of a head_dim that is not a
- * multiple of 32; their block rows have half the length. */
+/* out[r][d0 .. d0 + 16 V - 1] = sum of p[r][key] * value[key] over the keys that row r attends to. Other keys of the
+ * split are skipped: their values are undefined and may be NaN. half: true = the last 16 dims of a head_dim that is not
+ * a multiple of 32, with 16 instead of 32 values per key in a block. */
 PI__INLINE void pv_dims(int t, int R, int V, bool half, const span *sp, const float *p, const char *const *tile, int32_t head_dim,
                         int32_t d0, float *out)
 {
@@ -585,7 +591,7 @@ PI__INLINE void pv_dims(int t, int R, int V, bool half, const span *sp, const fl
     PI__UNROLL for (int i = 0; i < R * V; i++) acc[i] = vf_zero();
     for (int32_t n = sp->any_lo / 16; n <= sp->any_hi / 16; n++) {
         const char *block = tile[n] + (size_t) (d0 / 32) * block_bytes(t);
-        float scale[32] = {0}; /* scales, then minima */
+        float scale[32] = {0}; /* scales of the 16 keys, then their minima */
         if (has_scale(t)) vf_store(scale, vf_load_f16((const uint16_t *) block));
         if (has_min(t)) vf_store(scale + 16, vf_load_f16((const uint16_t *) block + 16));
         int32_t first = n * 16 > sp->any_lo ? n * 16 : sp->any_lo;
@@ -650,7 +656,7 @@ typedef void (*pv_fn)(const span *sp, const float *p, const char *const *tile, i
 #define PI__FNS(T, ...) PI__EACH_R(PI__FN, T)
 PI__CACHE_TYPES(PI__FNS)
 
-/* Tables of the instances by cache type and number of rows. */
+/* Tables of the instances: [enum pi__kv_index][number of rows]; NULL = no instance for this number of rows. */
 #define PI__QK1(T, R) [PI__KV_##T][R] = qk1_##T##_##R,
 #define PI__QKN(T, R) [PI__KV_##T][R] = qkn_##T##_##R,
 #define PI__PV(T, R) [PI__KV_##T][R] = pv_##T##_##R,
@@ -694,8 +700,8 @@ static void set_span(const pi__attn_rows *w, int32_t base, span *sp)
     }
 }
 
-/* Replaces scores s of keys lo..hi by e^(s - max), after the softcap `cap` (0 = none). *m = max of the scores, *l =
- * sum of the exponentials. */
+/* Replaces the scores s of keys lo..hi of one row by e^(s - *m), after the softcap `cap` (0 = none). *m = max of the
+ * scores, *l = sum of the exponentials. Other scores of the same tiles become 0. */
 static void softmax(float *s, int32_t lo, int32_t hi, float cap, float *m, float *l)
 {
     vf lowest = vf_set1(-INFINITY), top = lowest, sum = vf_zero();
@@ -718,8 +724,8 @@ static void softmax(float *s, int32_t lo, int32_t hi, float cap, float *m, float
 
 enum { FEW_ROWS = 4 };
 
-/* Prefetches tiles n..end - 1 of cache type t into the second-level cache. With few rows, attention is limited by
- * memory, and the hardware prefetcher does not go beyond a tile. */
+/* Prefetches tiles n..end - 1 of cache type t into the second-level cache. Used for up to FEW_ROWS rows: attention is
+ * then limited by memory, and the hardware prefetcher does not cross from one tile to the next. */
 PI__INLINE void fetch_tiles(int t, const char *const *tile, int32_t n, int32_t end, int32_t head_dim)
 {
     const size_t bytes = block_bytes(t) * (size_t) head_dim / 32;
@@ -727,7 +733,7 @@ PI__INLINE void fetch_tiles(int t, const char *const *tile, int32_t n, int32_t e
         for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(tile[n] + i, 0, 2);
 }
 
-/* s = scores of the rows with the keys in tiles n..end - 1 of a split, for cache type tk. */
+/* s = scores of the rows with the keys in tiles n..end - 1 of a KV split (layout: qk()). tk: cache type of the keys. */
 static void qk_tiles(const pi__attn_rows *w, const float *qt, int tk, const char *const *k, int32_t n, int32_t end, float *s)
 {
     int32_t step = PI__QK_TILES(w->n_padded);
@@ -801,8 +807,8 @@ static void finish(const pi__attn_rows *w, const pi__attn_sum *run)
 
 /* ---------------------------------------------------------------------------------------- selection of key blocks */
 
-/* mean[i] = mean of dim i, for `count` dims, of the keys in n_tiles blocks b. Sums over tiles for each lane, then over
- * lanes. */
+/* mean[i] = mean of dim i over the 16 * n_tiles keys in blocks b, for i < count. Sums over tiles for each lane, then
+ * over lanes. */
 PI__INLINE void mean_dims(int t, int count, const char *const *b, int32_t n_tiles, float *mean)
 {
     vf acc[32];
@@ -838,7 +844,7 @@ static void mean(int32_t type, int32_t head_dim, const char *const *k, int32_t n
     }
 }
 
-/* Returns the address of the scores of row r with the keys of tile t. */
+/* Returns the address in s of the 16 scores of row r with the keys of tile t. */
 static float *scores_at(float *s, int32_t r, int32_t t)
 {
     enum { TILES = PI__KV_SPLIT / PI__ATTN_TILE, ROOM = PI__ATTN_MAX_ROWS * PI__ATTN_S_STRIDE };
@@ -915,8 +921,8 @@ PI__INLINE void store_side(int side, char *tile, int32_t lane, const uint8_t *b)
     for (int w = 0; w < side / 2; w++) memcpy(tile + (w * 16 + lane) * 2, b + 2 * w, 2);
 }
 
-/* Stores the next 32 of `left` values of x at `to` in the type's format, or the last 16 padded with zeros. Returns
- * the number of values stored. */
+/* Converts min(32, left) values of x to the type's row format at `to`; a last group of 16 values is padded with zeros.
+ * Returns the number of values of x converted. */
 PI__INLINE int put_dims(put_fn put, const float *x, int32_t left, uint8_t *to)
 {
     float last[32] = {0};
@@ -929,11 +935,12 @@ PI__INLINE int put_dims(put_fn put, const float *x, int32_t left, uint8_t *to)
     return left;
 }
 
-/* Stores one head of one token (head_dim values of x) in a lane of a tile of K. side, codes: bytes of side data and
- * of codes per 32 values. */
+/* Stores one head of one token (head_dim values of x) as key number `lane` of a K tile. side, codes: bytes of side data
+ * and of codes per 32 values. */
 PI__INLINE void store_k_by(put_fn put, int side, int codes, char *tile, int32_t lane, int32_t head_dim, const float *x)
 {
-    const int unit = codes > 32 ? codes / 32 : codes % 16 ? 4 : 1; /* 3 bits per value: 4-byte words */
+    /* bytes stored adjacently per key: an F32 or 16-bit value, a 4-byte word of 3-bit codes (TQ3_0), or 1 byte */
+    const int unit = codes > 32 ? codes / 32 : codes % 16 ? 4 : 1;
     uint8_t b[PI__KV_SIDE_MAX + PI__KV_CODES_MAX];
     for (int32_t d = 0; d < head_dim; d += 32, tile += 16 * (side + codes)) {
         const int n = codes * put_dims(put, x + d, head_dim - d, b) / 32;
@@ -1011,8 +1018,8 @@ static void add_norm(float *x, const float *y, const float *w, const float *bias
     for (int64_t i = 0; i < n; i++) x[i] = (x[i] + (w ? y[i] * f * w[i] : bias ? y[i] + bias[i] : y[i])) * scale;
 }
 
-/* Returns the sum of (x[i] - of)^2, or without `squares` of x[i] - of. Sums by lane = i mod 16, then lanes by
- * halves. */
+/* Returns the sum over i < n of (x[i] - of)^2 if squares is true, else of x[i] - of. Sums by lane = i mod 16, then adds
+ * lanes 8, 4, 2, 1 apart. */
 static float sum_from(const float *x, float of, bool squares, int64_t n)
 {
     vf sum = vf_zero(), m = vf_set1(of);

@@ -1,8 +1,13 @@
-/* LM head that multiplies only some clusters of rows (pi__centroid_head), on the CPU.
+/* LM head that multiplies only some clusters of vocabulary rows (op centroid_head, pi__centroid_head), on the CPU.
  *
- * The centroids are an ordinary matrix. Then one pool job: quantize the rows | multiply the tiles of the clusters
- * that each row chose, one row at a time, because rows seldom choose the same | fill each row's logits and scatter
- * the computed values. Memory: cpu->scratch for the quantized rows and the tiles, with the layout of a linear op. */
+ * First an ordinary linear op computes the scores of the centroids, and each row picks its n_pick best clusters. Then
+ * one pool job runs three phases, with barriers between them:
+ *
+ *   - pack the rows' activations;
+ *   - multiply each row by the matrices of its clusters, one row at a time, because rows seldom pick the same cluster;
+ *   - write each row's logits: the computed ones, and a lower value for all other tokens.
+ *
+ * Memory: cpu->scratch for the packed activations and the tiles, with the layout of a linear op. */
 #include "backend/cpu/linear.h"
 
 typedef struct centroid_job {
@@ -11,12 +16,12 @@ typedef struct centroid_job {
     int32_t n_rows;
     pi__lin_shape s;    /* shape of the head's matrices */
     int64_t n_blk;      /* blocks of 32 columns */
-    size_t stride;      /* bytes from one quantized row to the next */
+    size_t stride;      /* bytes from one row's packed activations to the next */
     bool floats;        /* the head has a float format */
-    char *tiles;        /* canonical tile of thread 0 */
+    char *tiles;        /* one canonical tile per thread; address of thread 0's */
 } centroid_job;
 
-/* x = group of activations that consists of row r only. */
+/* x = the activation group of row r alone, in cpu->scratch. */
 static void row_at(const centroid_job *j, int32_t r, pi__lin_x *x)
 {
     pi__lin_group(j->cpu->scratch + (size_t) r * j->stride, j->cpu->lin->digits, j->n_blk, 1, j->floats, x);
@@ -46,6 +51,8 @@ static void run_item(const centroid_job *j, int32_t i, uint8_t *buf)
     }
 }
 
+/* Writes row r's n_vocab logits: the computed values at their tokens (a->order), and the smallest computed value - 1 at
+ * all other tokens. */
 static void scatter(const centroid_job *j, int32_t r)
 {
     const pi__centroid_head *a = j->a;

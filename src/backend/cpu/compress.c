@@ -1,14 +1,14 @@
 /* DeepSeek V4 cache writes on the CPU: rows of the window, and compressed entries of several tokens.
  *
- * A token's values and scores are first written to the cache of recent rows. Then each entry with its last token in
- * this step is computed from that cache, so the distribution of its tokens over steps does not matter. Memory: only
- * the stack. Threads: called by the step thread, which forks and joins the pool inside; one thread computes a token
- * or an entry. */
+ * A token's values and scores are first written to the cache of recent rows. An entry is computed in the step of its
+ * last token, from that cache. So the distribution of its tokens over steps does not matter. Memory: only the stack.
+ * Threads: called by the step thread, which forks and joins the pool inside; one thread computes a token or an
+ * entry. */
 #include <string.h>
 
 #include "backend/cpu/sparse.h"
 
-enum { SMALL = 16384 }; /* with fewer values, waking threads costs more than it saves */
+enum { SMALL = 16384 }; /* fewer values run on the calling thread: waking pool threads would cost more than it saves */
 
 /* -------------------------------------------------------------------------------------------------------- mla_qkv */
 
@@ -66,10 +66,11 @@ typedef struct compress_job {
     const pi__batch *b;
     const pi__compress *a;
     const pi__kv_layer *recent, *entries;
-    int32_t width;      /* values of a token; it has the same number of scores */
+    int32_t width;      /* values per token; a token has `width` scores as well */
 } compress_job;
 
-/* Writes the values and scores of token t (x, with ape added to the scores) to the cache of recent rows. */
+/* Writes row [2 * width] of token t to the cache of recent rows: its values, then its scores + ape (the positional bias
+ * of its slot in the window). Tokens with slot -1 are not cached. */
 static void keep(const compress_job *j, int32_t t)
 {
     const pi__compress *a = j->a;
@@ -93,8 +94,9 @@ static void rotate(const pi__compress *a, float *x, int32_t pos)
     pi__rotate_tail(x, a->dim, rope, a->n_rot, 1.0f);
 }
 
-/* Computes the entry of the window that ends with token t and writes it to the cache; no effect if no window ends
- * there. */
+/* Computes the entry of the window of `ratio` tokens that ends with token t and writes it to the cache. No effect if no
+ * window ends with t. With overlap, the entry also covers the previous window: its tokens use the first dim values of
+ * their rows, this window's tokens the second dim values. */
 static void close_window(const compress_job *j, int32_t t)
 {
     const pi__compress *a = j->a;

@@ -1,7 +1,7 @@
 /* The CPU backend: creation, memory allocation, and the op table.
  *
- * Memory: one small allocation for the backend; device memory and scratch from pi__map. Threads: one at a time, see
- * device.h; ops fork and join the pool inside. Invariant: scratch is large enough for every op within the limits of
+ * Memory: one small allocation for the backend; device memory and scratch from pi__map. Threads: one caller at a time
+ * (device.h); ops fork and join the pool inside. Invariant: scratch is large enough for every op within the limits of
  * the last reserve(). */
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/places.h"
@@ -42,12 +42,13 @@ static size_t page_size(void) { return (size_t) sysconf(_SC_PAGESIZE); }
 static void cpu_commit(pi__backend *be, void *p, size_t size)
 {
     (void) be;
-    /* zeros change nothing: the memory has not been written before */
+    /* writes each page once, so that the system assigns memory to it; the region is still all zeros, so data is
+     * unchanged */
     for (size_t i = 0; i < size; i += page_size()) ((volatile char *) p)[i] = 0;
 }
 
-/* Returns the complete pages in the range to the system; partial pages stay. On memory of other allocators, madvise
- * has no effect, or later reads return zeros. */
+/* Returns the complete pages of [p, p + size) to the system; later reads of them give zeros. Partial pages at both ends
+ * keep their data. If madvise fails, nothing changes. */
 static void cpu_trim(pi__backend *be, void *p, size_t size)
 {
     (void) be;
@@ -91,8 +92,8 @@ static int cpu_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
 
 /* ---------------------------------------------------------------------------------------------------------- steps */
 
-/* Sets the number of threads for the step: a step with a logits row for every token counts as decode. The step
- * thread is thread 0 of every job; in its first step it gets that thread's cores and priority. */
+/* Sets the number of threads for the step: n_decode if every token has a logits row, else n_prefill. The calling (step)
+ * thread is thread 0 of every pool job. In its first step it receives the cores and priority of thread 0. */
 static const pi__batch *cpu_begin(pi__backend *be, const pi__batch *b, int kind)
 {
     (void) kind;
@@ -193,8 +194,8 @@ static void tell_of_places(const pi__cpu_params *p, const pi__log *log)
                  p->prio, p->prio >= 3 ? "r" : "e", p->prio >= 3 ? "RTPRIO=" : "NICE=");
 }
 
-/* Creates the pool with max(n_threads, n_batch) threads, and sets n_decode and n_prefill. n_threads 0 = the pool's
- * default; n_batch 0 = n_threads. */
+/* Creates the pool and sets n_decode and n_prefill. n_threads > 0: max(n_threads, n_batch) pool threads. n_threads 0 =
+ * the pool's default number; n_batch 0 = the same number as n_decode. */
 static int make_pool(pi__cpu *cpu, const pi__cpu_params *p, pi_error *err)
 {
     const int32_t t = p->n_threads, tb = p->n_batch;

@@ -7,8 +7,9 @@
 #include "backend/device.h"
 #include "backend/cpu/pool.h"
 
-/* Instruction sets. Within an architecture, each one includes the features of the ones before it. I8MM, AVX-VNNI
- * and AMX have their own matrix kernels; their other kernels are shared with NEON, AVX2 and AVX-512. */
+/* Instruction sets, within an architecture in order of preference: "auto" takes the last available one. AVX-VNNI and
+ * AVX-512 require AVX2; AMX requires AVX-512. I8MM requires NEON; SVE256 requires I8MM. I8MM, AVX-VNNI and AMX have
+ * their own matrix kernels. Their other kernels are the kernels of NEON, AVX2 and AVX-512. */
 enum pi__isa {
     PI__ISA_GENERIC,
     PI__ISA_NEON,
@@ -32,7 +33,7 @@ typedef struct pi__cpu {
     pi__backend be;                    /* must be first: the public struct */
     pi__pool *pool;                    /* thread pool; the step thread is its thread 0 */
     int isa;                           /* enum pi__isa of all kernels, chosen at create */
-    const pi__cpu_linear_kernels *lin; /* that instruction set's kernels: matrices */
+    const pi__cpu_linear_kernels *lin; /* matrix kernels of isa */
     const pi__cpu_attn_kernels *attn;  /* attention */
     const pi__cpu_gdn_kernels *gdn;    /* gated delta rule */
     const pi__cpu_sparse_kernels *sparse; /* DeepSeek V4: sparse attention to rows and entries */
@@ -46,11 +47,11 @@ typedef struct pi__cpu {
         const void *of;                /* data of the matrix that `tile` belongs to; NULL = none yet */
         float *tile;                   /* [n_tile] max row norm of each tile of that matrix */
         float least, most;             /* min and max of `tile` */
-    } norms;                           /* row norms of the last matrix that linear_best.c multiplied */
-    /* number of threads in steps with a logits row for every token (decode); in other steps */
+    } norms;                           /* cached row norms of the last matrix that linear_best.c multiplied */
+    /* threads of a decode step (a logits row for every token); threads of other steps */
     int32_t n_decode, n_prefill;
-    pthread_t placed;                  /* thread that was placed as thread 0 by begin */
-    bool has_placed;                   /* placed is valid */
+    pthread_t placed;                  /* step thread that begin() gave the cores and priority of pool thread 0 */
+    bool has_placed;                   /* true = `placed` is valid */
 } pi__cpu;
 
 /* isa.c */
@@ -69,15 +70,15 @@ bool pi__amx_usable(uint32_t leaf7_edx, uint64_t xcr0, bool (*permit)(void));
 int pi__isa_choose(const char *name, int *out, pi_error *err);
 
 /* linear.c: matrices. Ops use cpu->scratch from its start. */
-const pi__cpu_linear_kernels *pi__cpu_linear_kernels_of(int isa, int bits); /* bits: of activations */
+const pi__cpu_linear_kernels *pi__cpu_linear_kernels_of(int isa, int bits); /* bits: of packed activations, 8 or 15 */
 size_t pi__cpu_weight_size(const pi__backend *be, pi__weight *w);
 void pi__cpu_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src);
 size_t pi__cpu_linear_scratch(const pi__cpu *cpu, const pi__limits *lim);
 
 /* moe.c: routed experts. */
 size_t pi__cpu_moe_scratch(const pi__cpu *cpu, const pi__limits *lim);
-/* Sets id to the indices of the n_used largest of n logits, largest first; equal logits by index. A NaN is chosen
- * only if there are not enough other values. */
+/* id[0 .. n_used - 1] = indices of the n_used largest of n logits, largest first. Of equal logits the lower index comes
+ * first. A NaN is chosen only if fewer than n_used logits are numbers. */
 void pi__cpu_best_of(const float *logits, int32_t n, int32_t n_used, int32_t *id);
 
 

@@ -1,14 +1,15 @@
 /* Small ops of the CPU backend on float rows: residual add with norm, gated sum, RoPE tables, row gathering, softcap.
  *
- * No memory. Threads: called by the step thread. Large inputs are split over the pool by rows, or by ranges with fixed
- * boundaries, so a value never depends on the number of threads. The arithmetic of rows is in attention_kernels.h, for
- * each instruction set. */
+ * No memory. Threads: called by the step thread. Large inputs are split over the pool by rows (softcap: by ranges of
+ * values). Each value is computed from its own row alone, so it never depends on the number of threads. The arithmetic
+ * of rows is in attention_kernels.h, for each instruction set. */
 #include <math.h>
 #include <string.h>
 
 #include "backend/cpu/attention.h"
 
-enum { SMALL = 16384 }; /* with fewer values, waking threads costs more than it saves */
+/* ops with fewer values run on the calling thread: waking pool threads would cost more than it saves */
+enum { SMALL = 16384 };
 
 /* ------------------------------------------------------------------------------------------------------- add_norm */
 
@@ -182,7 +183,8 @@ typedef struct block_conv_job {
     const pi__block_conv *a;
 } block_conv_job;
 
-/* out [n] of token t += (base + own) * x for one tap; the columns of a group share the token's own tap. */
+/* out[k] += (base[k] + own[k / group]) * x[k] for k < n: adds one tap of token t's convolution. x: the input of token t
+ * - tap. own: the token's own weights, one per group of a->group columns. */
 static void add_tap(const pi__block_conv *a, int64_t t, int32_t tap, float *restrict out)
 {
     const float *restrict x = a->x + (t - tap) * a->n, *restrict base = a->base + tap * a->n;
@@ -240,7 +242,8 @@ void pi__cpu_rope(pi__backend *be, const pi__batch *b, const pi__rope *a)
 {
     pi__cpu *cpu = (pi__cpu *) be;
     rope_job j = {b, a};
-    if ((int64_t) b->n_tokens * a->n_freq < SMALL / 16) { /* a sine costs as much as sixteen values of the other ops */
+    /* a sine and a cosine cost about as much as 16 values of the other ops */
+    if ((int64_t) b->n_tokens * a->n_freq < SMALL / 16) {
         rope_run(&j, 0, 1);
     } else {
         pi__pool_run(cpu->pool, rope_run, &j);

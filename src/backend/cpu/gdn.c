@@ -3,16 +3,16 @@
  * Memory: the backend's scratch; slots and snapshots are owned by the engine. Threads: called by the step thread,
  * which forks and joins the pool inside. A step has three phases:
  *
- *     rows    sequence x key head      convolution and norm of keys and queries, their products with the chunk's keys
+ *     rows    sequence x key head      convolution and norm of keys and queries, dot products with the chunk's keys
  *     heads   sequence x value head    values, the state, the output; u and G rows, snapshots of S0
- *     keep    sequence x key head      copies keys and raw inputs for the next step to the slot
+ *     keep    sequence x key head      copies keys and raw inputs that the next step needs to the slot
  *
  * A key head and its value heads do not depend on other heads, so one thread runs all three phases for them without
- * waiting. If there are too few key heads for the threads, each phase is split separately, with barriers in between.
+ * waiting. With too few key heads for the threads, each phase is split over all threads, with barriers between phases.
  *
- * Invariant: until phase keep, the slot holds the keys and raw inputs from before the step; its base is written last. A
- * chunk is folded into S0 as soon as it is full and all its tokens are verified. So after a step, base is the last
- * multiple of C at or before the end of the verified tokens, and at most C - 1 + n_draft rows follow it. */
+ * Invariant: until phase keep, the slot holds the keys and raw inputs from before the step. The slot's `base` is
+ * written last. A chunk is folded into S0 as soon as it is full and all its tokens are verified. So after a step, base
+ * is the last multiple of C at or before the end of the verified tokens, and at most C - 1 + n_draft rows follow it. */
 #include "backend/cpu/gdn.h"
 
 #include <math.h>
@@ -25,7 +25,8 @@ enum {
     C = PI__GDN_CHUNK,
     AHEAD = 4,                  /* distance, in tokens, of prefetching the convolution's inputs */
     SMALL_WORK = 1 << 17,       /* with fewer multiply-adds, one thread computes everything */
-    HEADS_A_THREAD = 4,         /* with fewer key heads per thread, phases are split separately */
+    /* with fewer (sequence, key head) pairs per thread, each phase is split over all threads */
+    HEADS_A_THREAD = 4,
 };
 
 /* Byte offsets in a slot. */
@@ -34,20 +35,20 @@ typedef struct slot_layout {
     size_t size;             /* bytes of a slot */
 } slot_layout;
 
-/* A sequence of the step; "position" is in the sequence. */
+/* A sequence of the step. Positions count the sequence's tokens from 0. */
 typedef struct gdn_seq {
     char *slot;
     int32_t first, n;  /* index in the batch of its first token; number of its tokens */
-    int32_t pos;       /* position of the first one */
-    int32_t end;       /* position after the last one */
-    int32_t verified;  /* position after the last verified token */
-    int32_t base;      /* position up to which S0 has the tokens, before the step */
+    int32_t pos;       /* position of its first token in the step */
+    int32_t end;       /* position after its last token in the step */
+    int32_t verified;  /* position after its last verified token (later tokens are drafts) */
+    int32_t base;      /* before the step: S0 includes the tokens at positions < base */
     int32_t save, n_save; /* index of its first snapshot in the batch's save; number of its snapshots */
 } gdn_seq;
 
 /* Working memory of one thread. */
 typedef struct gdn_work {
-    float *s; /* [dim * dim] copy of a head's S0 that has unverified rows folded in */
+    float *s; /* [dim * dim] a head's state after chunks with unverified rows, which must not change the slot's S0 */
     float *v; /* [C][dim] values of a chunk */
 } gdn_work;
 
@@ -59,12 +60,13 @@ typedef struct gdn_job {
     const pi__gdn *a;
     const pi__state_layer *st;
     slot_layout at;
-    gdn_seq *seq;   /* [n_seqs] the sequences that have tokens in the step */
+    gdn_seq *seq;   /* [n_seqs] the sequences with tokens in the step */
     int32_t n_seqs;
     gdn_work *work; /* [threads] */
     float *kq;      /* [n_k][n_tokens][2][dim] keys and queries of the step */
-    float *dots;    /* [n_k][n_tokens][2][C] dot products of these keys and queries with the keys of their chunk */
-    /* state_save and state_load only */
+    /* [n_k][n_tokens][2][C] dot products of these keys and queries with the keys of their chunk (gdn.h) */
+    float *dots;
+    /* state_save and state_load only: the slot, the snapshot, and the snapshot's position */
     char *slot, *snap;
     int32_t pos;
 } gdn_job;
@@ -124,8 +126,8 @@ static float *snap_s(const gdn_job *j, char *snap, int32_t head)
     return (float *) (void *) snap + (size_t) head * head_size(j->st);
 }
 
-/* Return the address of row i in a slot: of the raw inputs (row 0 is H before base), of a key head's keys, of a
- * value head's u. */
+/* Return the address of row i: of raw inputs in a slot (row 0 is the token H before base) or in a snapshot, of a key
+ * head's keys in a slot, of a value head's u in a slot. */
 static float *slot_conv(const gdn_job *j, char *slot, int32_t i)
 {
     return (float *) (void *) (slot + j->at.conv) + (size_t) i * n_channels(j->st);
@@ -151,9 +153,10 @@ static float *slot_g(const gdn_job *j, char *slot, int32_t head)
     return (float *) (void *) (slot + j->at.g) + (size_t) head * n_rows(j->st);
 }
 
-/* ---------------------------------------------------------------------------------------- rows, old and new alike */
+/* ------------------------------------------------------------------------------- rows of the slot and of the step */
 
-/* Returns the raw inputs at a position, from channel c on: from the step's qkv or from the slot. */
+/* Returns the raw inputs at position pos, from channel c on: in the step's qkv if pos >= s->pos, else in the slot.
+ * Before position 0, at most PI__GDN_MAX_DIM zeros. */
 static const float *raw_of(const gdn_job *j, const gdn_seq *s, int32_t pos, size_t c)
 {
     static const float zeros[PI__GDN_MAX_DIM];
@@ -179,7 +182,8 @@ static const float *key_of(const gdn_job *j, const gdn_seq *s, int32_t head, int
     return slot_k(j, s->slot, head, pos - s->base);
 }
 
-/* Prefetches n floats at row. Rows of adjacent tokens are far apart, so the hardware prefetcher does not load them. */
+/* Prefetches n floats at row. Rows of adjacent tokens are far apart in memory, so the hardware prefetcher does not load
+ * them. */
 static void fetch(const float *row, int32_t n)
 {
     for (int32_t i = 0; i < n; i += 16) __builtin_prefetch(row + i, 0, 2);
@@ -220,7 +224,7 @@ static void do_rows(const gdn_job *j, const gdn_seq *s, int32_t head)
 
 /* ------------------------------------------------------------------------------------------------- phase 2: heads */
 
-/* Copies the head's S0, which is the state at pos, to the snapshots that are requested for pos. */
+/* Copies the head's S0 to the batch's snapshots of this sequence with save->pos == pos. S0 must be the state at pos. */
 static void save_head(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t pos)
 {
     for (int32_t i = 0; i < s->n_save; i++) {
@@ -230,8 +234,9 @@ static void save_head(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t 
     }
 }
 
-/* Computes values (v), beta and G (g, for all rows of the chunk) of the new rows of the chunk c that starts at position
- * `from`. Prefetches the gate's inputs of this chunk, and the inputs of the next one. */
+/* Computes values (v), beta and cumulative log decay G (g) of the new rows of chunk c, which starts at position `from`.
+ * v and beta are indexed from the first new row, g from the chunk's start. Prefetches the z rows of this chunk and the
+ * raw inputs of the next chunk. */
 static void prepare(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t from, const pi__gdn_chunk *c, float *g,
                     float *v, float beta[C])
 {
@@ -254,7 +259,8 @@ static void prepare(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t fr
     }
 }
 
-/* Called when S0 includes the head's first C rows: moves u and G of the `left` rows after them to the start. */
+/* Called when the head's first C rows have been folded into S0. Moves u and G of the `left` rows after them to row 0 of
+ * the slot. left <= 0 = no rows remain. */
 static void drop_rows(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t left)
 {
     float *g = slot_g(j, s->slot, head);
@@ -263,7 +269,7 @@ static void drop_rows(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t 
     memmove(g, g + C, (size_t) left * sizeof(float));
 }
 
-/* Applies norm and gate to one head's output of n tokens from `token` on. */
+/* Applies norm and gate to one value head's output rows of tokens token..token + n - 1 of the batch. */
 static void finish_rows(const gdn_job *j, int32_t token, int32_t n, int32_t head)
 {
     const pi__gdn *a = j->a;
@@ -316,7 +322,8 @@ static void do_head(const gdn_job *j, const gdn_seq *s, int32_t head, const gdn_
     }
 }
 
-/* Prefetches the data that a head's first rows need, other than S0; it is in many small pieces. */
+/* Prefetches what a value head's first rows read besides S0: G, u and raw inputs in the slot, which are many small
+ * pieces. */
 static void fetch_head(const gdn_job *j, const gdn_seq *s, int32_t head)
 {
     size_t channel = (size_t) (2 * j->st->n_k + head) * (size_t) j->st->dim;
@@ -328,8 +335,8 @@ static void fetch_head(const gdn_job *j, const gdn_seq *s, int32_t head)
 
 /* -------------------------------------------------------------------------------------------------- phase 3: keep */
 
-/* For dim channels from `channel` on: copies raw inputs to the requested snapshots, and to the slot for the next
- * step. */
+/* For dim channels from `channel` on: copies the raw inputs before each snapshot's position to the snapshot, and the
+ * step's raw inputs to the slot. base: the slot's base after the step. */
 static void keep_raw(const gdn_job *j, const gdn_seq *s, int32_t base, size_t channel)
 {
     size_t size = (size_t) j->st->dim * sizeof(float);
@@ -340,7 +347,8 @@ static void keep_raw(const gdn_job *j, const gdn_seq *s, int32_t base, size_t ch
             memcpy(to, raw_of(j, s, save->pos - history(j->st) + i, channel), size);
         }
     }
-    bool stays = base == s->base && s->pos > 0; /* true = the rows in the slot keep their place */
+    /* true = base is unchanged, so old rows keep their address and only the step's rows are copied */
+    bool stays = base == s->base && s->pos > 0;
     for (int32_t pos = stays ? s->pos : base - history(j->st); pos < s->end; pos++) {
         memmove(slot_conv(j, s->slot, pos - base + history(j->st)) + channel, raw_of(j, s, pos, channel), size);
     }
@@ -360,7 +368,7 @@ static void keep(const gdn_job *j, const gdn_seq *s, int32_t head)
 
 /* ------------------------------------------------------------------------------------------------------- the step */
 
-/* Job for many heads: an item is a sequence's key head with its value heads, for all phases. */
+/* Job with many key heads: an item is all three phases of a sequence's key head and its value heads. */
 static void run_heads(void *arg, int32_t ith, int32_t nth)
 {
     const gdn_job *j = arg;
@@ -452,8 +460,8 @@ void pi__cpu_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a)
 
 /* -------------------------------------------------------------------------------------------------- save and load */
 
-/* Job of state_save: writes each head's S0 at pos to the snapshot. This is a copy of the slot's S0, or if pos is
- * after base, S0 with the slot's rows up to pos folded in. */
+/* Job of state_save: writes each head's state at pos to the snapshot. If pos is base, the state is the slot's S0. If
+ * pos is a later multiple of C, the slot's rows up to pos are folded into a copy of S0. */
 static void save_run(void *arg, int32_t ith, int32_t nth)
 {
     const gdn_job *j = arg;

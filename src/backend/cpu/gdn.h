@@ -1,8 +1,8 @@
 /* Internals of the gated delta rule on the CPU: state layout, and the kernels of each instruction set.
  *
  * A sequence's state is stored as S0, the state at the last chunk boundary (position `base`, a multiple of C =
- * PI__STATE_CHUNK), plus the rows (tokens) after it. For one value head, with G_i the log decay from base to row i
- * inclusive:
+ * PI__STATE_CHUNK), plus data of the rows (tokens) after base. For one value head, with k_i, q_i, v_i the key, query
+ * and value of row i, beta_i its update rate, and G_i the log decay from base to row i inclusive:
  *
  *     p_i = e^G_i (k_i . S0) + sum over l < i of  e^(G_i - G_l) (k_i . k_l) u_l        the state's prediction for k_i
  *     u_i = beta_i (v_i - p_i)                                                         the update for it
@@ -12,11 +12,12 @@
  *
  *     slot      | base | S0 of each value head  | raw conv inputs | k: key heads  | u: value heads | G: value heads |
  *               |      | [n_v][dim/32][dim][32] | [R + H][C']     | [n_k][R][dim] | [n_v][R][dim]  | [n_v][R]       |
- *     snapshot  | S0 of each value head | the H raw inputs before it [H][C'] |
+ *     snapshot  | S0 of each value head | the H raw inputs before the snapshot's position [H][C'] |
  *
- * A slot has space for R = 16 + n_draft rows from base on. Raw inputs start H rows before base; H is the number of taps
- * minus 1. C' = (2 n_k + n_v) dim channels. S0 is stored in panels of 32 columns, which are independent of one
- * another. A panel of 128 rows stays in the first-level cache while the chunk's products, its rows and the fold use it.
+ * "raw" = before the convolution. A slot has space for R = 16 + n_draft rows from base on. Raw inputs start H rows
+ * before base; H is the number of taps minus 1. C' = (2 n_k + n_v) dim channels. S0 is stored in panels of 32 columns,
+ * which are computed independently. A panel of 128 rows (16 KiB) stays in the first-level cache during the products
+ * with S0, the rows' u and o, and the fold.
  *
  * Batch invariance for any chunks: every sum above runs over rows in order, from a state at a multiple of C of the
  * sequence's own position. The number of rows computed in one pass only changes the use of registers. */
@@ -31,22 +32,26 @@ enum {
     PI__GDN_MAX_DIM = 256, /* max values per head */
 };
 
-/* Rows of one chunk and one value head. u of rows 0..n_old - 1 is known; rows n_old..n_rows - 1 are computed now. */
+/* Rows of one chunk and one value head. u of rows 0..n_old - 1 is known from earlier steps; u and o of the new rows
+ * n_old..n_rows - 1 are computed now. */
 typedef struct pi__gdn_chunk {
     int32_t dim;                          /* values per head */
-    int32_t n_old, n_rows;                /* see above; n_rows <= 16, counted from the chunk's start */
-    const float *s;                       /* S0 of the head */
+    /* rows with known u; end of the new rows (<= 16); both counted from the chunk's start */
+    int32_t n_old, n_rows;
+    const float *s;                       /* [dim / 32][dim][32] state of the head before the chunk */
     /* receives the state after the full chunk; may be s; NULL = the chunk is not folded */
     float *s_out;
-    const float *k[PI__GDN_CHUNK];        /* [dim] keys; all n_rows of them if s_out is set */
+    const float *k[PI__GDN_CHUNK];        /* [dim] key of each row, read only if s_out is set (then n_rows is 16) */
     const float *kq;                      /* [n_rows - n_old][2][dim] key and query of each new row */
-    /* [n_rows - n_old][2][16] dot products of each new row's key and query with the keys of all rows of the chunk */
+    /* [n_rows - n_old][2][16] dot products of each new row's key with the keys of earlier rows of the chunk, and of its
+     * query with these keys and its own; later entries are undefined */
     const float *dots;
     const float *v;                       /* [n_rows - n_old][dim] new values */
     const float *beta;                    /* [n_rows - n_old] after the sigmoid */
     const float *g;                       /* [n_rows] log decay G_i */
-    float *u;                             /* [n_rows][dim] updates u_i: rows from n_old on are written */
-    float *o;                             /* [dim] output of row n_old */
+    /* [n_rows][dim] updates u_i: rows before n_old are read, later rows are written */
+    float *u;
+    float *o;                             /* [n_rows - n_old] rows of [dim] outputs, ldo floats apart */
     int64_t ldo;                          /* floats between rows of o */
 } pi__gdn_chunk;
 
@@ -57,13 +62,13 @@ struct pi__cpu_gdn_kernels {
     void (*l2norm)(float *x, int32_t dim, float eps, float scale);
     /* out[i] = x . row[i] for n rows */
     void (*dots)(const float *x, const float *const *row, int32_t n, int32_t dim, float *out);
-    /* For 16 rows, in place: beta = sigmoid(beta), alpha = a * softplus(alpha + dt). */
+    /* For 16 rows, in place: beta = sigmoid(beta); alpha = a * softplus(alpha + dt), the log decay of each row. */
     void (*gates)(float alpha[PI__GDN_CHUNK], float beta[PI__GDN_CHUNK], float dt, float a);
-    /* Computes u and o of the chunk's new rows, then folds the chunk into s_out if that is set. */
+    /* Computes u and o of the chunk's new rows. If s_out is not NULL, also writes the state after the chunk to it. */
     void (*chunk)(const pi__gdn_chunk *c);
-    /* Only folds the chunk; n_rows must be 16. */
+    /* Writes the state after the chunk to s_out. All 16 rows must be known (n_rows = 16); no u or o is computed. */
     void (*fold)(const pi__gdn_chunk *c);
-    /* o = o / sqrt(mean(o^2) + eps) * w * silu(z) */
+    /* o = o / sqrt(mean(o^2) + eps) * w * silu(z), for dim values in place */
     void (*gate_norm)(float *o, const float *z, const float *w, float eps, int32_t dim);
 };
 

@@ -3,8 +3,8 @@
  *
  *     vf              vectors, by one of vec_ISA.h;
  *     PI__GDN_ROWS    rows of k and q that products() multiplies in one pass, even;
- *     PI__GDN_VECS    vf that it computes in one pass, 1 or 2;
- *     PI__GDN_FOLD    rows of S0 that are folded in one pass: 2, 4 or 8
+ *     PI__GDN_VECS    vf per row that products() computes in one pass, 1 or 2;
+ *     PI__GDN_FOLD    rows of S0 that fold_rows() updates in one call: 2, 4 or 8
  *     PI__KERNELS     name of the table defined here
  *
  * No memory and no state. Threads: any. Each sum has the order that gdn.h gives, for every number of rows in a pass. */
@@ -13,7 +13,7 @@
 enum {
     C = PI__GDN_CHUNK,
     PANEL = PI__GDN_PANEL,
-    AHEAD = 1024, /* prefetch distance in floats for a single token: its S0 comes from memory */
+    AHEAD = 1024, /* prefetch distance in floats; used for a single token, which reads S0 from memory once */
 };
 
 /* ------------------------------------------------------------------------------------------ rows before the state */
@@ -81,15 +81,15 @@ static void gate_norm(float *o, const float *z, const float *w, float eps, int32
 
 /* --------------------------------------------------------------------------------------------- rows and the state */
 
-/* Factors of a chunk's new rows, which are equal in all panels. */
+/* Factors of a chunk's rows. They are equal in all panels, so they are computed once. [new row] counts from n_old. */
 typedef struct factors {
     float ck[C][C];  /* [new row][l] e^(G_i - G_l) k_i . k_l, l < i */
     float cq[C][C];  /* [new row][l] e^(G_i - G_l) q_i . k_l, l <= i */
-    float eg[C];     /* e^G_i */
+    float eg[C];     /* e^G_i of row i of the chunk */
     float left[C];   /* e^(G_15 - G_i), the decay of row i in a fold */
 } factors;
 
-/* Computes f. Lanes past n_rows are not read later, and are undefined. */
+/* Computes f. Factors of rows from n_rows on are undefined and are not read later. */
 static void set_factors(const pi__gdn_chunk *c, factors *f)
 {
     float g[C];
@@ -104,7 +104,8 @@ static void set_factors(const pi__gdn_chunk *c, factors *f)
     }
 }
 
-/* y[r][0 .. 16 V - 1] = x[r] . s, for R rows x[r] of dim values and the first V vectors of each row of a panel s. */
+/* y[r][0 .. 16 V - 1] = sum over a of x[r][a] * s[a][0 .. 16 V - 1], for R rows x[r] of dim values and a panel s
+ * [dim][PANEL]. */
 PI__INLINE void products_of(int R, int V, const float *x, int32_t dim, const float *s, float *y)
 {
     vf acc[PI__GDN_ROWS * PI__GDN_VECS];
@@ -126,7 +127,7 @@ PI__INLINE void products_of(int R, int V, const float *x, int32_t dim, const flo
     }
 }
 
-/* y[i] [PANEL] = x[i] . s, for n rows x[i]; n is even. */
+/* y[i][PANEL] = x[i] . s, for n rows x[i] of dim values and a panel s [dim][PANEL]; n is even. */
 static void products(const float *x, int32_t n, int32_t dim, const float *s, float *y)
 {
     for (int32_t r = 0; r < n; r += PI__GDN_ROWS) {
@@ -142,8 +143,8 @@ static void products(const float *x, int32_t n, int32_t dim, const float *s, flo
     }
 }
 
-/* Computes u and o of the new rows in the columns of one panel. y [new rows][2][PANEL]: products of their k and q
- * with S0. */
+/* Computes u and o of the new rows in columns panel..panel + PANEL - 1. y [new rows][2][PANEL]: products of the new
+ * rows' k and q with S0. */
 static void rows(const pi__gdn_chunk *c, const factors *f, int32_t panel, const float *y)
 {
     for (int32_t r = 0; r < c->n_rows - c->n_old; r++) {
@@ -171,8 +172,8 @@ static void rows(const pi__gdn_chunk *c, const factors *f, int32_t panel, const 
     }
 }
 
-/* Folds the chunk into rows a .. a + A - 1 of a panel, V vectors per row: out = eg * s + sum of k (outer) u. u:
- * [16][PANEL], already multiplied by the rows' `left` factors. eg: e^G_15. */
+/* Folds the chunk into rows a .. a + A - 1 of a panel, V vectors per row: out[r] = eg * s[r] + sum over l of k[l][a +
+ * r] * u[l]. u: [16][PANEL], already multiplied by the `left` factors. eg: e^G_15. */
 PI__INLINE void fold_rows(int A, int V, const pi__gdn_chunk *c, int32_t a, const float *u, float eg, const float *s,
                           float *out)
 {

@@ -1,17 +1,17 @@
 /* Per-head matrices on the CPU (op head_linear): each head's matrix multiplies its own part of the rows.
  *
- * An item is a head and up to ROWS rows. One thread quantizes their activations and multiplies them by all tiles of
- * the head's matrix; each tile is unpacked once for all of these rows. If there are too few items for the threads,
- * the tiles of a head are split as well. With many rows, large matrices run as ordinary products, one after the
- * other, each with all threads; this is faster and bitwise identical. Memory: cpu->scratch, one region per thread.
- * Invariant: a result is the kernels' own sum over n_in (linear.h), independent of the other rows. */
+ * An item is a head and up to ROWS rows. One thread packs the item's activations and multiplies them by all tiles of
+ * the head's matrix. Each tile is unpacked once for all rows of the item. With too few items for the threads, the tiles
+ * of a head are split as well. With more than FEW rows, large matrices run as ordinary linear ops, one after the other,
+ * each with all threads. This is faster and bitwise identical. Memory: cpu->scratch, one region per thread. Invariant:
+ * a result is the kernels' own sum over n_in (linear.h), independent of the other rows. */
 #include <string.h>
 
 #include "backend/cpu/linear.h"
 #include "base/alloc.h"
 
-/* ROWS: max rows per item. FEW: up to this number of rows, large matrices are computed as items of all heads in one
- * pass */
+/* ROWS: max rows per item. FEW: max rows for which large matrices (a->large) are computed as items; with more rows,
+ * head by head */
 enum { ROWS = 64, FEW = 32 };
 
 typedef struct head_job {
@@ -22,7 +22,7 @@ typedef struct head_job {
     bool floats;       /* the matrices have a float format */
     int32_t n_parts;   /* number of parts that the rows are split into */
     int32_t n_cuts;    /* number of parts that a head's tiles are split into */
-    char *work;        /* working memory of thread 0: a tile, then activations */
+    char *work;        /* working memory of thread 0: a canonical tile, then packed activations */
     size_t tile, each; /* bytes of a tile; bytes from one thread's memory to the next */
 } head_job;
 
@@ -43,8 +43,8 @@ size_t pi__cpu_head_linear_scratch(const pi__cpu *cpu, const pi__limits *lim)
     return ar.used;
 }
 
-/* Multiplies n rows from `first` on by part `cut` of head h's tiles. The thread of part 0 also copies the n_tail
- * values. values. */
+/* Multiplies rows first..first + n - 1 by part `cut` of n_cuts of head h's tiles. Part 0 also copies the n_tail values
+ * after the n_in inputs of each row to after its n_out outputs. work: this thread's working memory. */
 static void do_item(const head_job *j, int32_t h, int32_t first, int32_t n, int32_t cut, char *work)
 {
     const pi__head_linear *a = j->a;
@@ -73,7 +73,7 @@ static void do_item(const head_job *j, int32_t h, int32_t first, int32_t n, int3
         memcpy(y + r * a->ldy + w->n_out, in.x + r * a->ldx + w->n_in, (size_t) a->n_tail * sizeof *y);
 }
 
-/* Returns the number of parts to split a head's tiles into, so that each thread gets a few items. */
+/* Returns the number of parts to split a head's tiles into, so that each thread gets about ITEMS items. */
 static int32_t cuts_of(const head_job *j)
 {
     enum { ITEMS = 3 /* per thread */ };

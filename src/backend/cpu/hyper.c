@@ -1,11 +1,12 @@
-/* Residual streams (hyper-connections) of DeepSeek V4 on the CPU: computes a block's input as their weighted
- * sum, and adds the block's output to them.
+/* Residual streams (hyper-connections) of DeepSeek V4 on the CPU. hyper_pre: y = weighted sum of the streams, the input
+ * of a block. hyper_post: each stream = weighted sum of all streams + weighted block output. x: [rows][S][n] streams;
+ * y: [rows][n].
  *
  * No memory. Threads: called by the step thread; large inputs are split over the pool by rows. One thread computes a
- * row, in the order of its values. */
+ * row, with sums in a fixed order. */
 #include "backend/cpu/sparse.h"
 
-enum { S = PI__STREAMS, SMALL = 16384 }; /* SMALL: with fewer values, waking threads costs more than it saves */
+enum { S = PI__STREAMS, SMALL = 16384 }; /* S: streams. SMALL: fewer values run on the calling thread */
 
 typedef struct hyper_job {
     const pi__cpu *cpu;
@@ -15,8 +16,8 @@ typedef struct hyper_job {
 
 static float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-/* Divides each of 4 lines of c by its sum + eps. Lines begin `from` values apart; the values of a line are `step`
- * apart. */
+/* Divides each of the S lines (rows or columns) of matrix c [S][S] by the line's sum + eps. from: distance between the
+ * starts of lines; step: distance between the values of a line. Rows: (S, 1); columns: (1, S). */
 static void divide(float c[S * S], int from, int step, float eps)
 {
     for (int a = 0; a < S; a++, c += from) {
@@ -27,6 +28,8 @@ static void divide(float c[S * S], int from, int step, float eps)
     }
 }
 
+/* c [S][S] = softmax of each row of the scaled mix m + eps, then n_iter alternating column and row normalizations. f:
+ * RMS factor of the row. */
 static void sinkhorn(const pi__hyper *a, const float *m, float f, float c[S * S])
 {
     for (int r = 0; r < S; r++) {

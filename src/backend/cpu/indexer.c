@@ -1,10 +1,10 @@
 /* Selection of the entries that a token attends to, in DeepSeek V4: scores all visible entries and picks the best.
  *
- * Tokens are processed in rounds; the scratch for scores limits the tokens of a round. In a round, threads take
- * units of UNIT entries of one token and score them. Then, for each token, one thread selects the best entries. So
- * even a single token of a long sequence occupies all threads. Memory: the backend's scratch. A score is a sum in
- * one order (sparse.h). The selection does not depend on any order: it finds the n_top-th largest score by radix
- * selection on integer keys that order like the scores. */
+ * Tokens are processed in rounds; the scratch for scores limits the tokens of a round. In a round, threads score units
+ * of UNIT entries of one token. Then, for each token, one thread selects the n_top best entries. So even a single token
+ * of a long sequence occupies all threads. Memory: the backend's scratch. A score is a sum in one order (sparse.h). The
+ * selection does not depend on any order: it finds the n_top-th largest score by radix selection on integer keys that
+ * order like the scores. */
 #include <string.h>
 
 #include "backend/cpu/sparse.h"
@@ -19,19 +19,20 @@ typedef struct indexer_job {
     const pi__kv_layer *entries;
     int32_t n16;        /* groups of 16 heads */
     int32_t first, n;   /* index in the batch of the round's first token; tokens in the round */
-    int32_t n_units;    /* max units per token */
-    int64_t room;       /* floats for the scores of a token */
+    int32_t n_units;    /* max units per token; 0 = every token selects all its entries, so nothing is scored */
+    int64_t room;       /* floats from one token's scores to the next */
     float *score;       /* [n, room] scores of the round's tokens */
-    size_t room_all;    /* floats at score */
+    size_t room_all;    /* capacity of `score` in floats */
     float **qt;         /* [threads] packed queries, [n16][dim][16] each */
     float **w;          /* [threads] packed weights of heads, [n16][16] each */
     float **wide;       /* [threads] rows converted to floats, [PI__SPARSE_SPLIT][dim] each */
 } indexer_job;
 
-/* Returns the number of entries that token t sees. */
+/* Returns the number of entries that batch token t sees: complete windows of `ratio` tokens up to its position. */
 static int32_t seen(const indexer_job *j, int32_t t) { return (j->b->pos[t] + 1) / j->entries->ratio; }
 
-/* Packs queries and weights of token t into thread ith's qt and w, with heads as lanes. */
+/* Packs queries and head weights (times a->scale) of token t into thread ith's qt and w. Lanes are heads; lanes from
+ * n_head on are 0. */
 static void pack(const indexer_job *j, int32_t t, int32_t ith)
 {
     const pi__indexer *a = j->a;
@@ -43,7 +44,7 @@ static void pack(const indexer_job *j, int32_t t, int32_t ith)
     }
 }
 
-/* Writes the scores of entries first..last - 1 of token t. Thread ith has packed the token. */
+/* Writes token t's scores of entries first..last - 1 to j->score. Thread ith must have packed the token. */
 static void score_unit(const indexer_job *j, int32_t t, int32_t first, int32_t last, int32_t ith)
 {
     const pi__kv_batch *kb = &j->b->kv[j->entries->group];
@@ -59,7 +60,8 @@ static void score_unit(const indexer_job *j, int32_t t, int32_t first, int32_t l
     }
 }
 
-/* Returns an integer that orders like the score x: zeros of both signs are equal, NaN is below all other values. */
+/* Returns an integer key with the order of the scores: a < b if and only if key(a) < key(b). Zeros of both signs have
+ * the same key; NaN has the lowest key, 0. */
 static uint32_t order_of(float x)
 {
     uint32_t u;
@@ -69,11 +71,12 @@ static uint32_t order_of(float x)
     return u >> 31 ? ~u : u | 0x80000000u;
 }
 
-/* Sets pick to the indices of the k largest of n scores (n > k), ascending; of equal scores the lower index wins. */
+/* pick[0 .. k - 1] = indices of the k largest of n scores (n > k), ascending. Of equal scores the lower index is
+ * picked. Radix selection: finds the k-th largest key, 8 bits per round from the highest. */
 static void choose(const float *score, int32_t n, int32_t k, int32_t *pick)
 {
-    uint32_t edge = 0, known = 0; /* the digits of the k-th largest key that are found; mask of their bits */
-    int32_t left = k;             /* number of keys to select among keys with these digits */
+    uint32_t edge = 0, known = 0; /* known high bits of the k-th largest key; mask of these bits */
+    int32_t left = k;             /* number of keys to select among the keys with these high bits */
     for (int shift = 24; shift >= 0; shift -= 8) {
         int32_t count[DIGITS] = {0}, d = DIGITS - 1;
         for (int32_t i = 0; i < n; i++) {
@@ -101,10 +104,11 @@ static void pick_token(const indexer_job *j, int32_t t)
 static void indexer_main(void *arg, int32_t ith, int32_t nth)
 {
     const indexer_job *j = arg;
-    int32_t packed = -1; /* token that is packed; -1 = none */
+    int32_t packed = -1; /* token in this thread's qt and w; -1 = none */
     for (int32_t i; j->n_units && (i = pi__pool_next(j->cpu->pool, j->n * j->n_units)) >= 0;) {
         const int32_t t = j->first + i / j->n_units, first = i % j->n_units * UNIT, n = seen(j, t);
-        if (n <= j->a->n_top || first >= n) continue; /* all entries are selected, or this token has no more units */
+        /* token t selects all its entries, or has fewer units than the longest token */
+        if (n <= j->a->n_top || first >= n) continue;
         if (packed != t) pack(j, t, ith);
         packed = t;
         score_unit(j, t, first, first + UNIT < n ? first + UNIT : n, ith);

@@ -1,7 +1,7 @@
-/* PI__INLINE: for the small functions that vector kernels consist of. Always inlined in optimized builds, because
- * sums must stay in registers. Not inlined at -O0: hundreds of kernels of thousands of steps each took 6 GB and
- * minutes to compile and could not be stepped through. As functions they compile in seconds, and a breakpoint is in
- * one place. The results are equal. */
+/* PI__INLINE: for the small functions that vector kernels call. Always inlined in optimized builds, because sums must
+ * stay in registers. Not forced at -O0: inlining hundreds of kernels took 6 GB and minutes of compile time, and a
+ * debugger could not step through them. As calls they compile in seconds, and a breakpoint has one location. Both
+ * builds compute the same results. */
 #ifndef PI__CPU_INLINE_H
 #define PI__CPU_INLINE_H
 

@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* __builtin_cpu_supports of Clang 14 does not know it. */
+/* Reads the F16C bit from CPUID: __builtin_cpu_supports of Clang 14 does not accept "f16c". */
 static bool has_f16c(void)
 {
     unsigned a, b, c, d;
@@ -23,8 +23,8 @@ static bool has_f16c(void)
 }
 
 #ifndef PI_NO_AVXVNNI
-/* No compiler before GCC 12 has a name for it. It uses AVX2's registers, so it needs no further support of the
- * system. */
+/* Reads the AVX-VNNI bit (leaf 7, subleaf 1, EAX bit 4) from CPUID: GCC before 12 has no name for the feature. AVX-VNNI
+ * uses AVX2's registers, so the operating system needs to save no others. */
 static bool has_avx_vnni(void)
 {
     unsigned a, b, c, d;
@@ -35,8 +35,8 @@ static bool has_avx_vnni(void)
 #endif
 
 #if defined(PI__SIMD_X86) && !defined(PI_NO_AMX)
-/* Linux saves the 8 KiB of tile registers only for processes that request it, once for all of their threads. It
- * refuses if a thread's signal stack is too small for them. */
+/* Requests permission to use the 8 KiB of tile registers, once for all threads of the process; without it Linux does
+ * not save them. Returns false if Linux refuses, for example because a thread's signal stack is too small. */
 static bool permit_tiles(void)
 {
 #if defined(__linux__)
@@ -47,7 +47,8 @@ static bool permit_tiles(void)
 #endif
 }
 
-/* Called only if AVX-512 is available, so the system supports reading XCR0. */
+/* Called only if AVX-512 is available, so the system has enabled XSAVE and XCR0 can be read. Also checks that the AMX
+ * kernels agree with the AVX-512 kernels. */
 __attribute__((target("xsave"))) static bool has_amx(void)
 {
     unsigned a, b, c, d;
@@ -76,7 +77,7 @@ static bool has_avx2(void)
 }
 #endif
 
-/* Sets that PI_NO_* leaves out of the build are not available. */
+/* Instruction sets that a PI_NO_* macro excludes from the build are not available. */
 bool pi__isa_available(int isa)
 {
     switch (isa) {
@@ -117,8 +118,8 @@ bool pi__isa_available(int isa)
 
 bool pi__amx_usable(uint32_t leaf7_edx, uint64_t xcr0, bool (*permit)(void))
 {
-    const uint32_t instructions = 1u << 24 /* int8 products */ | 1u << 25 /* products of bytes */;
-    const uint64_t registers = 1u << 17 /* their configuration */ | 1u << 18 /* tiles */;
+    const uint32_t instructions = 1u << 24 /* AMX-TILE: tile registers */ | 1u << 25 /* AMX-INT8: products of bytes */;
+    const uint64_t registers = 1u << 17 /* XTILECFG: tile configuration */ | 1u << 18 /* XTILEDATA: tile data */;
     return (leaf7_edx & instructions) == instructions && (xcr0 & registers) == registers && permit();
 }
 

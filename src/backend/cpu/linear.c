@@ -1,6 +1,6 @@
-/* Matrices on the CPU: size and loading of weights, the linear op, and embedding rows. linear_run.c multiplies.
+/* Matrices on the CPU: size and loading of weights, op linear, and op embed. The products are in linear_run.c.
  *
- * Memory: cpu->scratch. Threads: the pool's, within a call. */
+ * Memory: cpu->scratch. Threads: called by the step thread, which forks and joins the pool inside. */
 #include "backend/cpu/linear.h"
 
 #include <string.h>
@@ -22,10 +22,10 @@ size_t pi__cpu_weight_size(const pi__backend *be, pi__weight *w)
 typedef struct load_job {
     pi__pool *pool;
     const pi__weight *w;
-    const uint8_t *src; /* the first row of tile tile0, in the file's format */
-    uint8_t *dst;       /* start of the matrix's packed data */
+    const uint8_t *src; /* file rows; the first one is row 0 of tile tile0 */
+    uint8_t *dst;       /* start of the matrix in the weight's data */
     pi__lin_shape s;
-    int64_t tile0, n_tile; /* range of tiles to load: index of the first, number */
+    int64_t tile0, n_tile; /* index in the matrix of the first tile to load; number of tiles */
     int64_t n_rows;     /* number of rows at src */
     int64_t step;       /* tiles per item of the pool job */
 } load_job;
@@ -64,7 +64,7 @@ void pi__cpu_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int6
     if (!pi__lin_shape_of(w, &job.s)) return;
     job.dst = (uint8_t *) w->data + (size_t) mat * job.s.mat;
     job.step = (int64_t) (1 << 18) / (int64_t) job.s.tile + 1;
-    /* min tiles per item, which keeps the number of items far from overflow */
+    /* min tiles per item: keeps the number of items below 2^24, far from int32 overflow */
     int64_t least = job.n_tile / (1 << 24) + 1;
     if (job.step < least) job.step = least;
     pi__pool_run(cpu->pool, load_main, &job);
@@ -92,7 +92,8 @@ void pi__cpu_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
 
 /* ---- embedding */
 
-/* Writes row `lane` of a canonical tile to out as floats, bitwise identical to the format's reader. */
+/* Writes row `lane` of the n_blk canonical blocks at p to out [32 * n_blk] as floats, bitwise identical to
+ * pi__dequantize_row. */
 static void read_canonical(const pi__cpu_linear_kernels *kernels, int32_t type, const uint8_t *p, int32_t lane,
                            int64_t n_blk, float *out)
 {
@@ -124,7 +125,7 @@ static void embed_row(pi__cpu *cpu, const pi__weight *w, const pi__lin_shape *s,
     } else if (f.kind >= PI__LK_F32) {
         for (int64_t k = 0; k < w->n_in; k++)
             pi__dequantize_row(w->type, tile + (size_t) (16 * k + lane) * t->type_size, out + k, 1);
-    } else { /* unpacks one record at a time into a stack buffer */
+    } else { /* packed types: unpacks one record at a time into a stack buffer */
         uint8_t buf[8 * 768];
         for (int64_t b = 0; b < s->n_blk; b += f.rec_blocks, tile += pi__lin_record(&f)) {
             cpu->lin->unpack[w->type](&(pi__lin_w) {.data = tile, .n_in = 32 * f.rec_blocks}, buf);

@@ -4,12 +4,12 @@
  *
  *     sum[column][row] += digits[column][32] * codes[8 lines][row: 4 codes]
  *
- * The 8 lines of a block in a canonical tile already have the layout of the operand, and so have the digits of a
- * group's columns. Sums are stored after each block, because each block has its own scale.
+ * The 8 lines of a canonical block and the digits of a group's columns already have the layouts of the two operands.
+ * Sums are stored after each block (or half), because each has its own scale.
  *
- * Integer sums are exact, and floats are added in the order of linear.h, so results are bitwise identical to AVX-512.
- * Each call configures the tile registers and releases them, because live tile registers slow down context switches.
- * The caller checks with pi__isa_available that the process may use AMX. */
+ * Integer sums are exact, and floats are added in the order of linear.h, so results are bitwise identical to
+ * linear_avx512.c. Each call configures the tile registers and releases them, because live tile registers slow down
+ * context switches. The caller checks with pi__isa_available that the process may use AMX. */
 #include "backend/cpu/linear.h"
 
 #include <immintrin.h>
@@ -25,13 +25,14 @@
 #define DIGITS_1 3
 #define CODES 4
 
-typedef struct tile_config { /* operand of the load configuration instruction */
+typedef struct tile_config { /* memory operand of _tile_loadconfig */
     uint8_t palette, start_row, zero[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
 } tile_config;
 
-/* Sums of one block for each column: digit[0] of the codes or of the high digits, digit[1] of the low digits. */
+/* Integer dot products of one block or half: digit[d][column][row]. Two digits: digit[0] from the high digits, digit[1]
+ * from the low digits. One digit: only digit[0]. */
 typedef struct sums {
     _Alignas(64) int32_t digit[2][PI__LIN_COLS][16];
 } sums;
@@ -39,8 +40,8 @@ typedef struct sums {
 PI__INLINE int n_scales(int kind) { return kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1; }
 PI__INLINE int has_min(int kind) { return kind == PI__LK_MIN32 || kind == PI__LK_MIN16; }
 
-/* Configures the tile registers for products of `cols` columns of the batch and n columns of the matrix: 32, or 16
- * if each half of a block has a scale. */
+/* Configures the tile registers for products of `cols` batch rows and n matrix columns. n: 32 (a block), or 16 if each
+ * half of a block has a scale. */
 PI__INLINE void configure(int cols, int n)
 {
     /* volatile: the compilers' headers declare only the first 8 bytes as read */
@@ -52,7 +53,8 @@ PI__INLINE void configure(int cols, int n)
     _tile_loadconfig((const void *) &c);
 }
 
-/* s = products of the lines at p and the digits at q; with two digits also the digits at q + 32. */
+/* s->digit[0] = products of the code lines at p and the digits at q; with two digits, digit[1] = products with the low
+ * digits at q + 32. */
 PI__INLINE void multiply(int digits, const uint8_t *p, const int8_t *q, sums *s)
 {
     _tile_loadd(CODES, p, 64);
@@ -67,7 +69,8 @@ PI__INLINE void multiply(int digits, const uint8_t *p, const int8_t *q, sums *s)
     _tile_stored(SUM_1, s->digit[1], 64);
 }
 
-/* Returns the sum of column c as floats. n7: -128 * the sum of the column's activations. */
+/* Returns the dot products of column c with 16 rows as floats. n7[c]: -128 * the sum of the column's activation codes,
+ * which removes the offset 128 of the weight codes. */
 PI__INLINE __m512 sum_of(int digits, int kind, const sums *s, int c, const int32_t *n7)
 {
     __m512i t = _mm512_load_si512(s->digit[0][c]);

@@ -1,8 +1,8 @@
 /* Matrix kernels for AVX2 with FMA and F16C.
  *
- * Products of codes and 15-bit activations use 16-bit multiplications, summed in pairs to 32 bits. This takes as many
- * instructions as byte products of two digits, and byte products fit 16 bits only with small codes or sign handling
- * of both operands. */
+ * Products of codes and 15-bit activations use 16-bit multiplications (vpmaddwd), summed in pairs to 32 bits. Byte
+ * products of two digits would take the same number of instructions. They are avoided because pair sums of byte
+ * products fit in 16 bits only for small codes or with sign handling. */
 #include "backend/cpu/linear_ymm.h"
 
 #define PI__ISA_NAME "avx2"
@@ -16,14 +16,15 @@
 #define PI__ISA_AHEAD 3072
 #define PI__ISA_FUNC pi__lin_kernels_avx2
 
-/* Keeps sums in sequence: GCC would otherwise compute all products first and spill them to memory. */
+/* Returns t + v. The empty asm keeps sums in sequence: GCC would otherwise compute all products first and spill
+ * them. */
 OP __m256i add(__m256i t, __m256i v)
 {
     t = _mm256_add_epi32(t, v);
     __asm__("" : "+x"(t));
     return t;
 }
-/* Returns 16-bit sums of two products each; w is unsigned and below 64. */
+/* Returns 16-bit sums of two products each of codes w and 4 activations x, repeated. w is unsigned and below 64. */
 OP vi vs_dot(vb w, const int8_t *x)
 {
     const __m256i v = four(x);
@@ -45,7 +46,8 @@ OP __m256i dot_half(__m256i t, __m256i w, __m256i x)
 {
     return add(t, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
 }
-/* t += dots of canonical w without its offset: the sign of w moves to x, so that pairs of products fit 16 bits. */
+/* t += dots of (w - 128) and x, for canonical codes w. The sign of w - 128 is moved to x, so that pairs of products fit
+ * in 16 bits. */
 OP vi dot_signed(vi t, vb w, const int8_t *x)
 {
     __m256i v = four(x);
@@ -57,7 +59,7 @@ OP vi dot_16(vi t, __m256i a, __m256i b, __m256i x)
 {
     return BOTH(vi, add(t.a, _mm256_madd_epi16(a, x)), add(t.b, _mm256_madd_epi16(b, x)));
 }
-/* t += dots of w and the 16-bit codes at x, which are in the column order 0, 2, 1, 3. */
+/* t += dots of the 4 columns of each row in w and the four 16-bit codes at x, stored in the column order 0, 2, 1, 3. */
 OP vi dot_wide(vi t, vb w, const int8_t *x)
 {
     const __m256i even = _mm256_set1_epi16(255);
@@ -70,7 +72,7 @@ OP vi vi_dot_line(int digits, int offset, vi t, vb w, const int8_t *x)
     return PI__ISA_WIDE(digits) ? dot_wide(t, w, x) : dot_signed(t, w, x);
 }
 
-/* Stores 16 codes as 16-bit numbers, each four in the order 0, 2, 1, 3. */
+/* Stores 16 codes as 16-bit numbers at p, each group of four in the column order 0, 2, 1, 3. */
 OP void store_wide(int8_t *p, vi v)
 {
     __m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(v.a, v.b), 0xd8);

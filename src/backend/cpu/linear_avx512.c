@@ -1,4 +1,5 @@
-/* Matrix kernels for AVX-512 with VNNI and VBMI (Ice Lake, Zen 4 and later): vectors are registers. */
+/* Matrix kernels for AVX-512 with VNNI and VBMI (Ice Lake, Zen 4 and later): each vector (vb, vi, vf) is one
+ * register. */
 #include "backend/cpu/linear.h"
 
 #include <immintrin.h>
@@ -56,7 +57,7 @@ OP vi vi_dot_canonical(vi t, vb w, const int8_t *x)
 }
 OP vi vi_dot_small(vi t, vb w, const int8_t *x) { return vi_dot_canonical(t, w, x); }
 OP int32_t vi_hmax(vi v) { return _mm512_reduce_max_epi32(v); }
-/* Stores 32 codes at p; sum[half] = sum of the half's codes. */
+/* Stores the 32 codes in a and b as bytes at p; sum[0], sum[1] = sums of the codes of a and of b. */
 OP void vi_store_codes(int8_t *p, vi a, vi b, int32_t sum[2])
 {
     __m256i c = _mm256_setr_m128i(_mm512_cvtsepi32_epi8(a), _mm512_cvtsepi32_epi8(b));

@@ -1,6 +1,6 @@
 /* Matrix kernels for AVX2 with AVX-VNNI (Alder Lake, Gracemont and later, which have no AVX-512). Like linear_avx2.c,
- * but a byte dot product is one instruction. Tests compile this file for AVX-512 VNNI with 256-bit registers, which
- * has the same arithmetic, to run it on processors without AVX-VNNI. */
+ * but a byte dot product is one instruction (vpdpbusd). For processors without AVX-VNNI, tests compile this file with
+ * the 256-bit instructions of AVX-512 VNNI, which have the same arithmetic. */
 #include "backend/cpu/linear_ymm.h"
 
 #define PI__ISA_NAME "avxvnni"

@@ -2,21 +2,22 @@
  * samples.
  *
  * With 15-bit activations a product is two byte products, and a small model's LM head is a third to two thirds of a
- * decode step's products. So this op first multiplies with 8-bit activations, then recomputes with 15 bits all values
- * that may be among the largest. The other values of a row are slightly off, but too low to be selected: op topk's
- * result is bitwise identical to that of the full row.
+ * decode step's products. So this op first multiplies with 8-bit activations, then recomputes with 15 bits all tiles
+ * with values that may be among the largest. The other values of a row are inexact, but too low to be selected. Op
+ * topk's result is bitwise identical to its result for an exact row.
  *
  *     |w . x15 - w . x8|  <=  norm(w) * norm(x15 - x8)           for a row w of the matrix (Cauchy-Schwarz);
  *     reach of a tile      =  norm(x15 - x8) * the max norm of its rows
  *     L                    =  the k-th largest of (value - reach) in a row of the batch
  *     recomputed           =  tiles with some value + reach >= L; at least k values are >= L
  *
- * The error of x8 is computed exactly; the error of x15 is at most half of its block's scale. The norms of the matrix
- * are computed at its first use.
+ * x15, x8: an activation row with 15 and 8 bits; k: the number of values that the row's request needs. The quantization
+ * error of x8 is computed from the float row; the error of x15 is at most half of its block's scale per value. The
+ * norms of the matrix are computed at its first use.
  *
- * Memory: the backend's scratch, and the norms, 4 bytes for each 16 rows. Threads: called by the step thread, which
- * forks and joins the pool inside. One thread processes a row of the batch, so results do not depend on the other
- * rows. */
+ * Memory: the backend's scratch, and the norms (4 bytes per tile of 16 matrix rows). Threads: called by the step
+ * thread, which forks and joins the pool inside. One thread processes a row of the batch, so results do not depend on
+ * the other rows. */
 #include <float.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -27,9 +28,9 @@
 #include "base/alloc.h"
 
 enum {
-    FEW_ROWS = 4,      /* with fewer rows, memory is the limit, and one product is as fast as two */
-    SHORT_ROW = 256,   /* with fewer values in a row, the op does not pay off */
-    BLOCK = PI__LOGITS_BLOCK, /* values tested together; complete tiles */
+    FEW_ROWS = 4,      /* min batch rows: with fewer, the product is limited by memory, so 8 bits are as slow as 15 */
+    SHORT_ROW = 256,   /* min values per logits row: with fewer, the second pass costs more than it saves */
+    BLOCK = PI__LOGITS_BLOCK, /* values tested together; a multiple of a tile's 16 */
 };
 
 typedef struct best_job {
@@ -39,13 +40,13 @@ typedef struct best_job {
     pi__lin_shape s;
     uint32_t want;    /* bit i set = the matrix has enum pi__lin_kind i */
     float slack;      /* bound of the rounding error of float sums, relative to norm(w) * norm(x) */
-    _Atomic bool partial; /* set if some value of some row is not exact */
+    _Atomic bool partial; /* set if a row has a border, so that some of its values may be inexact */
 } best_job;
 
 /* Working memory of a thread. */
 typedef struct best_work {
-    pi__lin_x x8, x15; /* a row of the batch, quantized to 8 bits; to 15 bits */
-    uint64_t *key;     /* [PI__MAX_TOP + PI__MAX_SKIP] heap of the largest values' keys */
+    pi__lin_x x8, x15; /* one row of the batch, quantized to 8 bits; the same row, quantized to 15 bits */
+    uint64_t *key;     /* [PI__MAX_TOP + PI__MAX_SKIP] heap (pi__top_put) of the keys of the k largest lower bounds */
     uint8_t *tile;     /* memory for one canonical tile */
 } best_work;
 
@@ -70,10 +71,10 @@ static best_work work_of(const best_job *j, int32_t ith)
 
 /* ---------------------------------------------------------------------------------------------------------- norms */
 
-/* sum[row] += squares of the values of a canonical block, for its 16 rows. */
+/* sum[row] += sum of squares of the row's 32 values in a canonical block, for its 16 rows. */
 static void add_squares(const pi__cpu_linear_kernels *k, int32_t type, const uint8_t *block, double *sum)
 {
-    enum { LONGEST = 128 }; /* codes of a line of 8 columns */
+    enum { LONGEST = 128 }; /* codes of a line with 8 columns x 16 rows */
     const int32_t kind = pi__lin_format_of(type).kind;
     const pi__lin_codes codes = pi__lin_codes_of(k, type);
     const int halves = kind == PI__LK_OFF16 || kind == PI__LK_MIN16 ? 2 : 1, line = 16 * k->line_cols,
@@ -118,7 +119,8 @@ static void find_norms(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-/* Makes cpu->norms the row norms of the op's matrix, if they are of another matrix. Returns false if out of memory. */
+/* Sets cpu->norms to the max row norms per tile of the op's matrix; keeps them if they already belong to it. Returns
+ * false if out of memory. */
 static bool have_norms(const best_job *j)
 {
     const void *of = j->a->lin[0].w->data;
@@ -140,7 +142,8 @@ static bool have_norms(const best_job *j)
 
 /* --------------------------------------------------------------------------------------------- a row of the batch */
 
-/* Returns the max error of an 8-bit product, for a matrix row of norm 1. */
+/* Returns the max difference of the 8-bit and the 15-bit product of w's row of the batch with a matrix row of norm
+ * 1. */
 static float reach_of(const best_job *j, const best_work *w)
 {
     double off = 0, size = 0;
@@ -153,7 +156,9 @@ static float reach_of(const best_job *j, const best_work *w)
     return (float) (sqrt(off) * 1.001 + sqrt(size) * (double) j->slack);
 }
 
-/* Returns L minus the margin: tiles that may have a value above it are recomputed. -inf = all values are needed. */
+/* Returns L minus the margin: tiles that may have a value >= it are recomputed. -INFINITY = all values have to be
+ * recomputed: a value is NaN, fewer than k values exist, or the largest exceeds a->best->most. y: the row's 8-bit
+ * results. */
 static float border(const best_job *j, const best_work *w, const float *y, float reach, int32_t k)
 {
     const float *norm = j->cpu->norms.tile, least_reach = reach * j->cpu->norms.least;
@@ -176,7 +181,7 @@ static float border(const best_job *j, const best_work *w, const float *y, float
     return odd || n_key < k || !(top <= j->a->best->most) ? -INFINITY : least - j->a->best->margin;
 }
 
-/* Writes the values of tile t with 15 bits to y, the results of the row. */
+/* Recomputes the 16 values of tile t with 15-bit activations and writes them to the row's results y. */
 static void compute_tile(const best_job *j, const best_work *w, int32_t t, float *y)
 {
     const pi__lin *lin = &j->a->lin[0];
@@ -209,7 +214,7 @@ static void do_row(best_job *j, const best_work *w, int32_t row)
     }
 }
 
-/* True if the request needs all values of the row exactly. */
+/* Returns true if the request needs all values of the row exactly. */
 static bool is_whole(const pi__topk_request *q)
 {
     return q->k < 1 || q->k > PI__MAX_TOP || q->sum || q->n_skip > PI__MAX_SKIP;
@@ -226,8 +231,8 @@ static void do_rows(void *arg, int32_t ith, int32_t nth)
 
 /* --------------------------------------------------------------------------------------------------------- the op */
 
-/* Returns the index of the first row >= `row` that needs all values exactly, or n_rows. *end: end of the run of
- * rows like that. */
+/* Returns the index of the first row >= `row` that needs all values exactly, or n_rows if none does. *end = end of the
+ * run of consecutive rows that need all values exactly. */
 static int32_t next_whole(const pi__linear *a, int32_t row, int32_t *end)
 {
     while (row < a->n_rows && !is_whole(&a->best->request[row])) row++;
@@ -235,8 +240,9 @@ static int32_t next_whole(const pi__linear *a, int32_t row, int32_t *end)
     return row;
 }
 
-/* Returns true if the op is cheaper than the ordinary one, in products: all rows once with 8 bits, plus runs of
- * full rows with 15 bits. A run shorter than FEW_ROWS takes as long as FEW_ROWS rows. */
+/* Returns true if two passes need fewer products than op linear with 15 bits (cost 2 per row). Cost of two passes: 1
+ * per row for 8 bits, plus 2 per row of each run that needs all values exactly. A run shorter than FEW_ROWS costs as
+ * much as FEW_ROWS rows. Recomputed tiles are not counted. */
 static bool is_worth_it(const pi__cpu *cpu, const pi__linear *a, const pi__lin_shape *s)
 {
     const pi__weight *w = a->lin[0].w;
@@ -249,7 +255,7 @@ static bool is_worth_it(const pi__cpu *cpu, const pi__linear *a, const pi__lin_s
     return cost < 2 * a->n_rows;
 }
 
-/* Computes rows first..end - 1 exactly, like the ordinary op. */
+/* Computes all values of rows first..end - 1 with 15 bits, like op linear. */
 static void compute_whole(const best_job *j, int32_t first, int32_t end)
 {
     pi__lin_in in = j->a->in;
@@ -267,7 +273,7 @@ bool pi__lin_best(pi__cpu *cpu, const pi__linear *a)
     if (!pi__lin_shape_of(a->lin[0].w, &j.s) || !is_worth_it(cpu, a, &j.s)) return false;
     j.k8 = pi__cpu_linear_kernels_of(cpu->isa, 8);
     j.want = 1u << pi__lin_format_of(a->lin[0].w->type).kind;
-    /* the factor 8: in formats with minima, terms are larger than the values */
+    /* the factor 8: in formats with minima, the summed terms (scale * code, minimum) are larger than the values */
     j.slack = 8 * (float) (2 * j.s.n_blk + 16) * FLT_EPSILON;
     if (!have_norms(&j)) return false;
     pi__lin_run(cpu, j.k8, &a->in, a->n_rows, a->lin, 1);

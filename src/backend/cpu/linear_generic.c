@@ -1,5 +1,5 @@
-/* Matrix kernels in plain C, for processors without any instruction set that has its own file. Multiply and add round
- * separately (without hardware support, an FMA is a slow function call). */
+/* Matrix kernels in plain C, for processors without any instruction set that has its own file. vf_fma rounds the
+ * product and the sum separately, because without hardware support fmaf() is a slow function call. */
 #include "backend/cpu/linear.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 #define PI__ISA_FUNC pi__lin_kernels_generic
 #define PI__ISA_PLAIN
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OP static __attribute__((noinline)) /* inlined checks take minutes to compile */
+#define OP static __attribute__((noinline)) /* with inlined sanitizer checks this file takes minutes to compile */
 #else
 #define OP static inline
 #endif
@@ -57,7 +57,7 @@ OP vi vi_dot_canonical(vi t, vb w, const int8_t *x)
 }
 OP vi vi_dot_small(vi t, vb w, const int8_t *x) { return vi_dot_canonical(t, w, x); }
 OP int32_t vi_hmax(vi v) { int32_t m = v.v[0]; EACH(16) m = v.v[i] > m ? v.v[i] : m; return m; }
-/* Stores 32 codes at p; sum[half] = sum of the half's codes. */
+/* Stores the 32 codes in a and b as bytes at p; sum[0], sum[1] = sums of the codes of a and of b. */
 OP void vi_store_codes(int8_t *p, vi a, vi b, int32_t sum[2])
 {
     sum[0] = sum[1] = 0;
@@ -101,7 +101,7 @@ OP vf vf_sub(vf a, vf b) { EACH(16) a.v[i] -= b.v[i]; return a; }
 OP vf vf_mul(vf a, vf b) { EACH(16) a.v[i] *= b.v[i]; return a; }
 OP vf vf_div(vf a, vf b) { EACH(16) a.v[i] /= b.v[i]; return a; }
 OP vf vf_fma(vf a, vf b, vf c) { EACH(16) a.v[i] = a.v[i] * b.v[i] + c.v[i]; return a; }
-/* returns b if one is NaN */
+/* vf_min, vf_max: return b if a or b is NaN */
 OP vf vf_min(vf a, vf b) { EACH(16) a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i]; return a; }
 OP vf vf_max(vf a, vf b) { EACH(16) a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i]; return a; }
 

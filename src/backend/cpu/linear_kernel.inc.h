@@ -1,41 +1,42 @@
 /* The matrix kernels, written once on small vectors and compiled by each linear_ISA.c (memory layouts: see linear.h).
  *
- * The including file defines vb (64 bytes), vi (16 int32), vf (16 float), and operations on them named vb_*, vi_*,
- * vf_*. It also defines:
+ * Entry point: PI__ISA_FUNC(bits), which returns the kernel table. The including file defines vb (64 bytes), vi (16
+ * int32), vf (16 float), and operations on them named vb_*, vi_*, vf_*. The including file also defines:
  *
- *     PI__ISA_PLAIN            if the operations are loops;
+ *     PI__ISA_PLAIN            defined if the vector operations are C loops;
  *     PI__ISA_NAME             name of the instruction set;
  *     PI__ISA_COLS             max columns of a group;
  *     PI__ISA_DIRECT           max columns that are multiplied while unpacking;
- *     PI__ISA_BIAS             canonical codes: 128 unsigned, 0 signed;
- *     PI__ISA_SIGNED(digits)   dots read canonical codes as signed; else they are unsigned and sums start from n7;
+ *     PI__ISA_BIAS             8-bit canonical codes: 128 = unsigned with offset 128, 0 = signed;
+ *     PI__ISA_SIGNED(digits)   1 = dots read canonical codes as signed; 0 = unsigned, and sums start from n7;
  *     PI__ISA_FUNC             name of the function that returns the table
  *
  * Optional definitions:
  *
- *     PI__ISA_PART_ROWS        float lanes of a register shorter than vf: tiles are multiplied in parts of that
- *                              number of rows, see linear_parts.inc.h;
- *     PI__ISA_FLOAT_COLS       columns that float weights are multiplied by in one pass;
- *     PI__ISA_LINE_COLS        see linear.h; 8 if two columns are multiplied together;
+ *     PI__ISA_PART_ROWS        float lanes of a register, if a vf is several registers: tiles are multiplied
+ *                              in parts of this number of rows, see linear_parts.inc.h;
+ *     PI__ISA_FLOAT_COLS       columns that mul_float() multiplies in one pass;
+ *     PI__ISA_LINE_COLS        columns of a canonical line (linear.h): 4, or 8 if instructions take two columns;
  *
- *     PI__ISA_LINES            for few registers: a block is multiplied line by line for all columns (vi_dot_line);
+ *     PI__ISA_LINES            for few registers: multiplies a block line by line, each for all columns (vi_dot_line);
  *     PI__ISA_WIDE(digits)     codes of this many digits are stored as 16-bit numbers, in the column order 0, 2, 1, 3
  *                              of each line: the even and the odd bytes of a line are easily widened to 16 bits;
  *     PI__ISA_AHEAD            prefetch distance in bytes of packed tiles that are unpacked in registers;
  *     PI__ISA_NARROW           products with one digit are 16-bit numbers (vs_dot) and are added in 16 bits (vs_add,
  *                              vi_from_vs) for codes of few bits; canonical codes keep these bits (narrow in linear.h)
  *
- * Every loop over lines or columns is unrolled by macros with constants, so that blocks and sums stay in registers.
- * No memory. Threads: any. */
+ * "Column" in product code is a batch row: the products have up to PI__ISA_COLS columns. Loops over lines or columns
+ * are unrolled by macros with constants, so that blocks and sums stay in registers. No memory. Threads: any. */
 #include <math.h>
 #include <string.h>
 
-#ifdef PI__ISA_PLAIN /* vectors are loops: no forced inlining, or unrolling takes the compiler minutes */
+/* Plain C vectors are loops: not inlined by force, because compiling the unrolled loops would take minutes. */
+#ifdef PI__ISA_PLAIN
 #define INLINE static inline
 #else
 #define INLINE PI__INLINE
 #endif
-/* Under a sanitizer each load is a call: fewer columns per group, so that the file compiles in seconds. */
+/* Under a sanitizer each load is a call. Fewer columns per group let the file compile in seconds. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #undef PI__ISA_COLS
 #undef PI__ISA_DIRECT
@@ -61,8 +62,8 @@
 #endif
 
 #define REP8(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7)
-/* Applies macro M to each column number of the widest group. Not to more numbers: the compiler copies code for unused
- * columns before it removes it. */
+/* Applies macro M to each column number 0..PI__ISA_COLS - 1. No more numbers, because the compiler would expand code
+ * for unused columns before removing it. */
 #if PI__ISA_COLS == 16
 #define EACH_COLUMN(M) REP8(M) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
 #elif PI__ISA_COLS == 8
@@ -71,13 +72,14 @@
 #define EACH_COLUMN(M) M(0) M(1) M(2) M(3)
 #endif
 
-/* A block in registers: w = 8 lines of codes, s and m = scales and minima of its halves (kinds *32: only [0]). */
+/* A block in registers: w = 8 lines of 64 codes; s, m = 16 rows' scales and minima for each half (kinds *32: only
+ * [0]). */
 typedef struct blk {
     vb w[8];
     vf s[2], m[2];
 } blk;
 
-/* Scales and minima of a record, at index n_scales(kind) * block + half. */
+/* Scales and minima of a record's blocks, 16 rows each, at index n_scales(kind) * block + half. */
 typedef struct sides {
     vf s[16], m[16];
 } sides;
@@ -105,13 +107,14 @@ INLINE vb line2(const uint8_t *p, int q, int to)
     return vb_and(from < to ? vb_shl(v, to - from) : vb_shr(v, from - to), vb_set((uint8_t) (3 << to)));
 }
 
-/* pi__iq4nl_values + 128 and pi__e2m1_values + 16 */
+/* Code values of IQ4 (pi__iq4nl_values + 128) and FP4 (pi__e2m1_values + 16, the doubled values) */
 static const uint8_t iq4_codes[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 static const uint8_t e2m1_codes[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
 
 /* ---- a record's scales */
 
-/* Returns value n (a constant) of the 16 six-bit values per row that are packed at p. */
+/* Returns value n (a constant, 0..15) of the 16 six-bit values per row that are packed at p (put_six_bits of
+ * linear_pack.c). */
 INLINE vi six_bits(const uint8_t *p, int n)
 {
     if (n < 15) return vi_and(vi_shr(vi_load(p + 64 * (n / 5)), 6 * (n % 5)), 63);
@@ -119,16 +122,17 @@ INLINE vi six_bits(const uint8_t *p, int n)
                  vi_or(vi_and(vi_shr(vi_load(p + 64), 28), 12), vi_and(vi_shr(vi_load(p + 128), 26), 48)));
 }
 
-/* Returns 2^(e - 128) for each row's byte e, including subnormals: a product of two factors with exponents that add
- * up. */
+/* Returns 2^(e - 128) for each row's byte e: half of the e8m0 scale, because FP4 codes are doubled values. Computed as
+ * a product of two powers of two, so that subnormal results are exact. */
 INLINE vf scale_e8m0(const uint8_t *p)
 {
     vi e = vi_from_u8(p), half = vi_shr(e, 1);
     return vf_mul(vf_bits(vi_shl(vi_add(half, vi_set(64)), 23)), vf_bits(vi_shl(vi_add(vi_sub(e, half), vi_set(62)), 23)));
 }
 
-/* Returns half of each row's unsigned e4m3 value: moves exponent and mantissa to their place in a float, then
- * corrects the exponent's bias by a product, which handles subnormals. */
+/* Returns half of each row's unsigned e4m3 value, because FP4 codes are doubled values; 0 for code 0x7f (NaN). Moves
+ * exponent and mantissa to their place in a float, then corrects the exponent's bias by a product, which also converts
+ * subnormals. */
 INLINE vf scale_ue4m3(const uint8_t *p)
 {
     vi e = vi_from_u8(p);
@@ -213,8 +217,8 @@ INLINE void unpack_side(int type, const uint8_t *p, sides *r)
     }
 }
 
-/* Returns line q of a block's planes at p: codes with the format's offset. FP4 and IQ4 codes are indices into tables
- * of values with the offset added. */
+/* Returns line q (64 codes) of a block's planes at p, with the format's offset. FP4 and IQ4 codes are first replaced by
+ * their table values plus the offset. */
 INLINE vb line(int type, const uint8_t *p, int q)
 {
     const pi__format_facts f = pi__format_facts_of(type);
@@ -242,7 +246,7 @@ INLINE void unpack_codes(int type, const uint8_t *p, blk *u)
 #undef LINE
 }
 
-/* Copies scales and minima of block j of a record to u. */
+/* Copies scales and minima of block j of a record from r to u. */
 INLINE void block_side(int kind, const sides *r, int j, blk *u)
 {
     const int n = n_scales(kind);
@@ -252,14 +256,15 @@ INLINE void block_side(int kind, const sides *r, int j, blk *u)
     if (kind == PI__LK_MIN16) u->m[1] = r->m[n * j + 1];
 }
 
-/* Unpacks block j of a record to u. p: the block's planes. */
+/* Unpacks block j of a record to u. p: the block's planes; r: the record's scales. */
 INLINE void unpack(int type, const uint8_t *p, const sides *r, int j, blk *u)
 {
     unpack_codes(type, p, u);
     block_side(pi__lin_format_of(type).kind, r, j, u);
 }
 
-/* Converts the codes of u, which have an offset of 2^offset, to canonical codes of `bits` bits. */
+/* Converts the codes of u, which have offset 2^offset, to canonical codes: offset 2^(bits - 1), or signed bytes if
+ * PI__ISA_BIAS is 0. */
 INLINE void to_canonical(int offset, int bits, blk *u)
 {
 #define LINE(q)                                                                                                  \
@@ -287,7 +292,8 @@ INLINE void put_canonical(int kind, const blk *u, uint8_t *dst)
     if (kind == PI__LK_MIN16) vf_store(dst + 704, u->m[1]);
 }
 
-/* Unpacks a tile to canonical blocks at dst. digits: activation digits of the kernels that will read them. */
+/* Unpacks a packed tile to canonical blocks at dst. digits: activation digits of the kernels that will read the
+ * tile. */
 INLINE void unpack_tile(int digits, int type, const pi__lin_w *w, uint8_t *dst)
 {
     const pi__lin_format f = pi__lin_format_of(type);
@@ -310,8 +316,8 @@ INLINE void unpack_tile(int digits, int type, const pi__lin_w *w, uint8_t *dst)
 
 /* ---- multiplying */
 
-/* Returns the start value of an integer dot product with codes that have an offset of 2^offset. n7: -128 * the sum
- * of the activations. */
+/* Returns the start value of an integer dot product with codes that have offset 2^offset: -2^offset * the sum of the
+ * activation codes, which removes the offset. 0 for codes without offset. n7: -128 * that sum. */
 INLINE vi dot_start(int digits, int kind, int offset, const int32_t *n7)
 {
     (void) digits;
@@ -319,8 +325,8 @@ INLINE vi dot_start(int digits, int kind, int offset, const int32_t *n7)
     return offset == 7 ? vi_dup(n7) : vi_sar(vi_dup(n7), 7 - offset);
 }
 
-/* Returns acc plus block b's part of the sum of column c (of `cols`). v: the block's dot product times its scales;
- * m: its minima. */
+/* Returns acc plus block b's terms of column c (of `cols`). v: the block's dot products times weight scales; m: the
+ * block's minima. */
 INLINE vf add_block(int kind, int cols, const vf m[2], const pi__lin_x *x, int64_t b, int c, vf v, vf acc)
 {
     const int64_t i = b * cols + c, h = 2 * b * cols + c;
@@ -344,8 +350,8 @@ INLINE void put_column(const pi__lin_y *y, int c, vf acc)
 #define ZERO(c) if (c < cols) acc[c] = vf_zero();
 #define PUT(c) if (c < cols) put_column(y, c, acc[c]);
 
-/* Prefetches the part of w->next that belongs to block b. A canonical tile is in the caches, so memory is idle
- * while it is multiplied. */
+/* Prefetches the b-th next_step bytes of w->next, the next packed tile. The canonical tile being multiplied is in the
+ * caches, so memory would otherwise be idle. */
 INLINE void fetch_next(const pi__lin_w *w, int64_t b)
 {
     const uint8_t *p = w->next + (size_t) b * w->next_step;
@@ -358,8 +364,8 @@ INLINE void fetch_next(const pi__lin_w *w, int64_t b)
 
 #elif defined(PI__ISA_LINES)
 
-/* t[column] += lines q0..q0 + 3 times the digits at x, where columns are 32 * digits bytes apart. type: p has packed
- * planes of this type; negative: p is a canonical block. */
+/* t[column] += lines q0..q0 + 3 times the column's digits at x; columns are 32 * digits bytes apart. p: packed planes
+ * of a block of `type`, or with type < 0 a canonical block. */
 INLINE void dot_lines(int digits, int offset, int type, int cols, const uint8_t *p, int q0, const int8_t *x, vi *t)
 {
 #define DOT(c) if (c < cols) t[c] = vi_dot_line(digits, offset, t[c], w, x + step * q + 32 * digits * c);
@@ -383,11 +389,12 @@ INLINE void dot_any(int digits, int offset, int type, int cols, const uint8_t *p
 
 #ifdef PI__ISA_NARROW
 
-/* Returns the max number of lines that a 16-bit sum can hold, for codes of `bits` bits. A 16-bit product is the sum
- * of two code products: 2 * 127 * 15 * 8, 2 * 127 * 31 * 4 and 2 * 127 * 63 * 2 are below 2^15. */
+/* Returns the max number of lines that can be added in 16 bits, for codes of `bits` bits. A line adds two code products
+ * to a 16-bit lane: 2 * 127 * 15 * 8, 2 * 127 * 31 * 4 and 2 * 127 * 63 * 2 are below 2^15. */
 INLINE int narrow_lines(int bits) { return bits == 4 ? 8 : bits == 5 ? 4 : 2; }
 
-/* t[column] += dots of lines q0..q1 - 1 with columns c0..c0 + n - 1. The number of lines must fit 16-bit sums. */
+/* t[column] += dots of lines q0..q1 - 1 with columns c0..c0 + n - 1 (n <= 4). q1 - q0 must not exceed
+ * narrow_lines(). */
 INLINE void narrow_dots(int type, int c0, int n, const uint8_t *p, int q0, int q1, const int8_t *x, vi *t)
 {
     vi s[4];
@@ -406,7 +413,7 @@ INLINE void narrow_dots(int type, int c0, int n, const uint8_t *p, int q0, int q
 #undef DOT
 }
 
-/* Like narrow_dots, for any number of lines. The sums of n columns fit in the registers. */
+/* Like narrow_dots, for up to 8 lines: splits them into runs that fit 16-bit sums. */
 INLINE void narrow_columns(int bits, int type, int c0, int n, const uint8_t *p, int q0, int q1, const int8_t *x, vi *t)
 {
     const int step = narrow_lines(bits) < q1 - q0 ? narrow_lines(bits) : q1 - q0;
@@ -415,7 +422,8 @@ INLINE void narrow_columns(int bits, int type, int c0, int n, const uint8_t *p, 
 #undef STEP
 }
 
-/* t[column] += dots of lines q0..q1 - 1 with all columns, in 16-bit sums. */
+/* t[column] += dots of lines q0..q1 - 1 with all columns, in 16-bit sums. Columns are processed in groups of n, so that
+ * their sums fit in the registers. */
 INLINE void dots_narrow(int bits, int type, int cols, const uint8_t *p, int q0, int q1, const int8_t *x, vi *t)
 {
     const int n = q1 - q0 > narrow_lines(bits) ? 2 : 4;
@@ -426,8 +434,8 @@ INLINE void dots_narrow(int bits, int type, int cols, const uint8_t *p, int q0, 
 
 #endif
 
-/* t[column] = dots of lines q0..q1 - 1 with all columns. The high digits come first, so that one sum per column is
- * enough. */
+/* t[column] = dots of lines q0..q1 - 1 with all columns. With two digits: dots of the high digits, times 128, plus dots
+ * of the low digits, so that one integer sum per column is enough. */
 INLINE void dots(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, int q0, int q1,
                  const int8_t *x, const int32_t *n7, vi *t)
 {
@@ -456,8 +464,8 @@ INLINE void dots(int digits, int kind, int offset, int bits, int type, int cols,
 #undef NEXT
 }
 
-/* Adds block b's part to the sums acc of all columns. p: the planes of block j of a record with scales `side`, or
- * (type < 0) a canonical block. bits: bits of a code. */
+/* acc[column] += block b's terms, for all columns. type >= 0: p = packed planes of block j of a record with scales
+ * `side`. type < 0: p = a canonical block, side NULL. offset: log2 of the codes' offset; bits: bits of a code. */
 INLINE void columns(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, const sides *side, int j,
                     const pi__lin_x *x, int64_t b, vf *acc)
 {
@@ -489,7 +497,8 @@ INLINE void columns(int digits, int kind, int offset, int bits, int type, int co
 
 #else
 
-/* Returns t plus lines q0..q0 + 3 times 16 digits at x. offset 7: canonical codes. */
+/* Returns t plus lines q0..q0 + 3 of u times 16 digits at x. offset 7 = 8-bit canonical codes; less = small unsigned
+ * codes. */
 INLINE vi dot4(vi t, int offset, const blk *u, int q0, const int8_t *x)
 {
     if (offset == 7) {
@@ -504,8 +513,8 @@ INLINE vi dot4(vi t, int offset, const blk *u, int q0, const int8_t *x)
     return vi_dot_small(t, u->w[q0 + 3], x + 12);
 }
 
-/* t[half] = dot of the block's half with the codes at q, starting from start0 or start1. The dependency chains are
- * short on purpose: with long ones the processor finds too few independent sums (20 % slower). */
+/* t[half] = start value (start0, start1) + dot product of the block's half with the codes at q. High and low digits are
+ * summed separately, because longer dependency chains leave too few independent sums (20 % slower). */
 INLINE void dot_halves(int digits, int offset, const blk *u, const int8_t *q, vi start0, vi start1, vi t[2])
 {
     const int8_t *low = q + 32 * (digits - 1);
@@ -516,7 +525,7 @@ INLINE void dot_halves(int digits, int offset, const blk *u, const int8_t *q, vi
     t[1] = vi_add(vi_shl(dot4(vi_set(0), offset, u, 4, q + 16), 7), t[1]);
 }
 
-/* Returns acc plus block b's part of the sum of column c (of `cols`). */
+/* Returns acc plus block b's terms of column c (of `cols`). */
 INLINE vf column(int digits, int kind, int offset, int cols, const blk *u, const pi__lin_x *x, int64_t b, int c, vf acc)
 {
     const int64_t i = b * cols + c, h = 2 * b * cols + c;
@@ -546,7 +555,7 @@ INLINE void get_canonical(int kind, const uint8_t *p, blk *u)
     if (kind == PI__LK_MIN16) u->m[1] = vf_load(p + 704);
 }
 
-/* Adds block b's part to the sums acc of all columns; arguments as in the version for PI__ISA_LINES. */
+/* acc[column] += block b's terms, for all columns. Arguments: as in the version for PI__ISA_LINES above. */
 INLINE void columns(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, const sides *side, int j,
                     const pi__lin_x *x, int64_t b, vf *acc)
 {
@@ -567,7 +576,8 @@ INLINE void columns(int digits, int kind, int offset, int bits, int type, int co
 
 #ifndef PI__ISA_PART_ROWS
 
-/* Multiplies a canonical tile with codes of `bits` bits by cols columns. */
+/* Multiplies canonical tile w with codes of `bits` bits by the cols columns of x, and writes 16 results per column to
+ * y. */
 INLINE void mul_tile(int digits, int kind, int bits, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     const size_t size = pi__lin_block_size(kind);
@@ -584,10 +594,10 @@ INLINE void mul_tile(int digits, int kind, int bits, int cols, const pi__lin_w *
 
 #endif
 
-/* Multiplies a packed tile by cols columns, unpacking it in registers. With AVX-512, software prefetching is
- * disabled: it disturbs the hardware prefetcher, which already reads at memory speed (measured on Zen 4).
- * PI__ISA_AHEAD is for unpacking with more instructions than the processor's reorder window: without it, memory and
- * arithmetic would not overlap. */
+/* Multiplies packed tile w by the cols columns of x, unpacking blocks in registers. With PI__ISA_AHEAD, prefetches
+ * packed data: unpacking a block takes more instructions than the reorder window holds, so loads and arithmetic would
+ * not overlap. AVX-512 does not define it: there the hardware prefetcher already reads at memory speed, and software
+ * prefetching disturbs it (measured on Zen 4). */
 INLINE void mul_direct(int digits, int type, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     const pi__lin_format f = pi__lin_format_of(type);
@@ -608,13 +618,13 @@ INLINE void mul_direct(int digits, int type, int cols, const pi__lin_w *w, const
     EACH_COLUMN(PUT)
 }
 
-/* Loads 16 rows of column k of a tile of float weights (kind: its format), as floats. */
+/* Returns the 16 rows' values of column k of a float tile as floats. kind: format of the tile. */
 INLINE vf float_line(int kind, const uint8_t *p, int64_t k)
 {
     return kind == PI__LK_F32 ? vf_load(p + 64 * k) : kind == PI__LK_F16 ? vf_half(p + 32 * k) : vf_bf16(p + 32 * k);
 }
 
-/* Multiplies a tile of float weights by the first cols columns of a group of `group` columns. */
+/* Multiplies a tile of float weights by the first cols columns of x, a group of `group` columns. */
 INLINE void mul_float(int kind, int group, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     const int64_t n_blk = (w->n_in + 31) / 32;
@@ -634,7 +644,7 @@ INLINE void mul_float(int kind, int group, int cols, const pi__lin_w *w, const p
     EACH_COLUMN(PUT)
 }
 
-/* Multiplies a tile of float weights by all columns, PI__ISA_FLOAT_COLS in one pass. */
+/* Multiplies a tile of float weights by all cols columns, PI__ISA_FLOAT_COLS (at least half of them) in one pass. */
 INLINE void mul_floats(int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, const pi__lin_y *y)
 {
     enum { MOST = PI__ISA_FLOAT_COLS };
@@ -692,7 +702,7 @@ INLINE void get_block(const float *p, int64_t n, int64_t b, vf v[2])
     }
 }
 
-/* Returns 1 / sqrt(mean of squares of n values + eps). The order of sums depends on n only. */
+/* Returns 1 / sqrt(mean of squares of the n values at p + eps). The order of the sum depends on n only. */
 static float rms_factor(const float *p, int64_t n, float eps)
 {
     vf a = vf_zero(), b = vf_zero(), c = vf_zero(), d = vf_zero(), v[2];
@@ -718,7 +728,7 @@ enum { WANT_FLOATS = 1 << PI__LK_F32 | 1 << PI__LK_F16 | 1 << PI__LK_BF16 };
 /* Returns the high digits of 16 codes. A code is 128 * high + low, high in -127..127, low in -64..63. */
 INLINE vi high_digit(vi code) { return vi_sar(vi_add(code, vi_set(64)), 7); }
 
-/* Stores 32 codes at p, 8 at a time with `step` bytes between; sum[half] = sum of the half's codes. */
+/* Stores 32 byte codes: codes 8 k .. 8 k + 7 at p + k * step (step 8 or 16); sum[half] = sum of the half's codes. */
 INLINE void store_codes(int8_t *p, int step, vi a, vi b, int32_t sum[2])
 {
 #if PI__ISA_LINE_COLS == 8
@@ -731,7 +741,8 @@ INLINE void store_codes(int8_t *p, int step, vi a, vi b, int32_t sum[2])
     vi_store_codes(p, a, b, sum);
 }
 
-/* Stores 32 codes at p, as digits or as one 16-bit number each; sum[half] = sum of the half's codes. */
+/* Stores 32 codes at p as one digit, as high digits then low digits, or as 16-bit numbers (WIDE). step: as in
+ * store_codes. sum[half] = sum of the half's codes. */
 INLINE void put_codes(int digits, int8_t *p, int step, vi c0, vi c1, int32_t sum[2])
 {
     int32_t low[2];
@@ -752,9 +763,9 @@ INLINE void put_codes(int digits, int8_t *p, int step, vi c0, vi c1, int32_t sum
     sum[1] = 128 * sum[1] + low[1];
 }
 
-/* Quantizes 32 values to column col of block b of group x, and computes the sums that the kinds in `want` read.
- * Magnitudes are compared as integers, so a NaN is the max and becomes the scale. The codes of a block with a
- * non-finite value are zeros, and 0 * infinity gives NaN in every result. */
+/* Quantizes 32 values v to column col of block b of group x, and writes the sums that the kinds in `want` read.
+ * Magnitudes are compared as integers, so a NaN is the max and becomes the scale. A block with a non-finite value has
+ * zero codes and a non-finite scale: their product is NaN, so every result of the row is NaN. */
 INLINE void round_block(int digits, const vf v[2], const pi__lin_x *x, int64_t b, int32_t col, uint32_t want)
 {
     const int64_t i = b * x->cols + col, h = 2 * b * x->cols + col;
@@ -815,8 +826,8 @@ INLINE void input_block(int digits, int kind, const pi__lin_in *in, int64_t n_in
     if (want & ~(uint32_t) WANT_FLOATS) round_block(digits, v, x, b, col, want);
 }
 
-/* Quantizes the input of a group (pi__lin_input_fn): 4 blocks of all rows, then the next 4, because the rows'
- * results share cache lines. */
+/* Packs the input of a group (pi__lin_input_fn) for one prologue `kind`. Processes 4 blocks of all rows, then the next
+ * 4 blocks, because the arrays [block][column] of different rows share cache lines. */
 INLINE void input(int digits, int kind, const pi__lin_in *in, int64_t n_in, int32_t row, int32_t n, int64_t b0, int64_t b1,
                   const pi__lin_x *x, int32_t col, uint32_t want)
 {
@@ -851,7 +862,9 @@ static void input_a15(INPUT_ARGS) { input_any(2, in, n_in, row, n, b0, b1, x, co
 enum { DIGITS_a8 = 1, DIGITS_a15 = 2 };
 #define OFF_KINDS(X, ...) X(OFF32, __VA_ARGS__) X(OFF16, __VA_ARGS__)
 #define CODE_KINDS_a15(X, ...) OFF_KINDS(X, __VA_ARGS__) X(MIN32, __VA_ARGS__) X(MIN16, __VA_ARGS__)
-#ifdef PI__ISA_NARROW /* codes with a minimum have fewer than 8 bits in all formats */
+/* 8-bit activations and kinds MIN*: only the NARROW_KINDS instances are needed, because their codes have fewer than 8
+ * bits */
+#ifdef PI__ISA_NARROW
 #define CODE_KINDS_a8 OFF_KINDS
 #else
 #define CODE_KINDS_a8 CODE_KINDS_a15

@@ -1,5 +1,5 @@
-/* Vectors of the matrix kernels for AArch64 (see linear_kernel.inc.h), four registers each. Shared by linear_neon.c,
- * linear_i8mm.c and linear_sve256.c: unpacking, quantization, and float sums. No memory and no state. */
+/* Vectors of the matrix kernels for AArch64 (see linear_kernel.inc.h), four registers each. linear_neon.c,
+ * linear_i8mm.c and linear_sve256.c use them for unpacking, quantization, and float sums. No memory and no state. */
 #ifndef PI__LINEAR_NEON_H
 #define PI__LINEAR_NEON_H
 
@@ -110,7 +110,7 @@ OP vi vi_sar(vi v, int n) { return FOUR(vi, F); }
 #define F(i) vbicq_s32(v.v[i], vreinterpretq_s32_u32(vceqq_s32(a.v[i], vdupq_n_s32(b))))
 OP vi vi_and_ne(vi v, vi a, int32_t b) { return FOUR(vi, F); }
 #undef F
-/* Both for register i only. vi_dot_rows: t += 4 lines times 16 codes; the other one: t *= 128. */
+/* For register i (rows 4 i .. 4 i + 3) only. vi_dot_rows: t += 4 lines w times 16 codes x. vi_shl7_rows: t *= 128. */
 OP vi vi_dot_rows(vi t, int i, const vb *w, const int8_t *x)
 {
     const int8x16_t v = vld1q_s8(x);
@@ -125,7 +125,7 @@ OP vi vi_shl7_rows(vi t, int i)
     t.v[i] = vshlq_n_s32(t.v[i], 7);
     return t;
 }
-/* Compiler barrier: memory must be read again. */
+/* Compiler barrier: values loaded before it are loaded again after it. */
 OP void vb_barrier(void) { __asm__ volatile("" ::: "memory"); }
 OP int32_t vi_hmax(vi v) { return vmaxvq_s32(vmaxq_s32(vmaxq_s32(v.v[0], v.v[1]), vmaxq_s32(v.v[2], v.v[3]))); }
 OP int32_t sum_all(vi v) { return vaddvq_s32(vaddq_s32(vaddq_s32(v.v[0], v.v[1]), vaddq_s32(v.v[2], v.v[3]))); }
@@ -135,7 +135,7 @@ OP void store_s8(int8_t *p, vi v)
               b = vcombine_s16(vqmovn_s32(v.v[2]), vqmovn_s32(v.v[3]));
     vst1q_s8(p, vcombine_s8(vqmovn_s16(a), vqmovn_s16(b)));
 }
-/* Stores 32 codes at p; sum[half] = sum of the half's codes. */
+/* Stores the 32 codes in a and b as bytes at p; sum[0], sum[1] = sums of the codes of a and of b. */
 OP void vi_store_codes(int8_t *p, vi a, vi b, int32_t sum[2])
 {
     store_s8(p, a);
@@ -143,14 +143,14 @@ OP void vi_store_codes(int8_t *p, vi a, vi b, int32_t sum[2])
     sum[0] = sum_all(a);
     sum[1] = sum_all(b);
 }
-/* Like vi_store_codes, with each 8 codes 16 bytes after the previous 8. */
+/* Like vi_store_codes, but stores codes 8 k .. 8 k + 7 at p + 16 k. */
 OP void vi_store_codes_apart(int8_t *p, vi a, vi b, int32_t sum[2])
 {
     int8_t codes[32];
     vi_store_codes(codes, a, b, sum);
     for (int k = 0; k < 4; k++) vst1_s8(p + 16 * k, vld1_s8(codes + 8 * k));
 }
-/* Stores two lines of 4 columns as one line of 8. */
+/* Stores two lines of 4 columns (a: columns 0..3, b: columns 4..7 of 16 rows) at p as one line of 8 columns. */
 OP void vb_store_line8(uint8_t *p, vb a, vb b)
 {
     for (int i = 0; i < 4; i++) {
@@ -210,13 +210,13 @@ OP vf vf_div(vf x, vf y) { return FOUR(vf, F); }
 OP vf vf_fma(vf x, vf y, vf z) { return FOUR(vf, F); }
 #undef F
 #define F(i) vminq_f32(x.v[i], y.v[i])
-OP vf vf_min(vf x, vf y) { return FOUR(vf, F); } /* returns NaN if one is NaN */
+OP vf vf_min(vf x, vf y) { return FOUR(vf, F); } /* vf_min, vf_max: return NaN if x or y is NaN */
 #undef F
 #define F(i) vmaxq_f32(x.v[i], y.v[i])
 OP vf vf_max(vf x, vf y) { return FOUR(vf, F); }
 #undef F
 
-/* ---- registers of PI__ISA_PART_ROWS rows (see linear_parts.inc.h); linear_sve256.c has its own */
+/* ---- registers of PI__ISA_PART_ROWS rows (see linear_parts.inc.h); linear_sve256.c defines its own */
 
 #ifndef PI__ISA_PART_ROWS
 #define PI__ISA_PART_ROWS 4

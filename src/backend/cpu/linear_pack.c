@@ -1,4 +1,5 @@
-/* Packing of weights at load: 16 rows of the file's blocks become a tile (see linear.h).
+/* Packing of weights at load: 16 rows of the file become a packed tile (layout: linear.h). Entry point:
+ * pi__lin_pack_tile.
  *
  * Plain C for every instruction set, because it runs once per weight. No memory; the caller distributes tiles over
  * threads. Lossless: a tile holds the file's bits in another order. Reads are unaligned: src may be a mapped file. */
@@ -23,7 +24,7 @@ static uint32_t get32(const uint8_t *p)
 static void put16(uint8_t *p, uint16_t v) { memcpy(p, &v, sizeof v); }
 static void put32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
 
-/* ---- planes: stores the lines' codes as planes of `bits` bits */
+/* ---- planes: stores a block's 8 lines of codes at dst as planes; bits: bits of a code */
 
 static void put_planes(int bits, uint8_t line[8][64], uint8_t *dst)
 {
@@ -36,7 +37,8 @@ static void put_planes(int bits, uint8_t line[8][64], uint8_t *dst)
             for (int k = 0; k < 64; k++) dst[64 * i + k] = (uint8_t) ((line[i][k] & 15) | line[i + 4][k] << 4);
         dst += 256;
     }
-    if (bits == 6 || bits < 4) { /* upper two bits of Q6_K, lower two of Q2_K and Q3_K */
+    /* 2-bit plane: the upper two bits of 6-bit codes, the lower two of 2-bit and 3-bit codes */
+    if (bits == 6 || bits < 4) {
         int shift = bits == 6 ? 4 : 0;
         for (int i = 0; i < 2; i++)
             for (int k = 0; k < 64; k++) {
@@ -56,9 +58,10 @@ static void put_planes(int bits, uint8_t line[8][64], uint8_t *dst)
     }
 }
 
-/* ---- scales: of row r, from super-block p, into a record */
+/* ---- scales: copies the scales of row r from super-block p to a record at dst */
 
-/* 16 values of 6 bits: value n is bits 6 * (n % 5).. of word n / 5; value 15 is the top 2 bits of the 3 words. */
+/* Packs 16 values of 6 bits of row r into three 32-bit words, 64 bytes apart. Value n < 15 is bits 6 * (n % 5) to 6 *
+ * (n % 5) + 5 of word n / 5. Value 15 is the top 2 bits of the 3 words, lowest bits first. */
 static void put_six_bits(const uint8_t v[16], int r, uint8_t *dst)
 {
     for (int i = 0; i < 3; i++) {
@@ -68,7 +71,8 @@ static void put_six_bits(const uint8_t v[16], int r, uint8_t *dst)
     }
 }
 
-/* Q4_K, Q5_K: scale and minimum of sub-block j are values 2j and 2j + 1. s: the file's 12 bytes. */
+/* Q4_K, Q5_K: scale and minimum of sub-block j are values 2j and 2j + 1 of the packed words. s: the 12 bytes of scales
+ * in the file. d: the two halves d and dmin. */
 static void side_k4(const uint8_t *p, const uint8_t *d, int r, uint8_t *dst)
 {
     const uint8_t *s = p + 4;
@@ -129,7 +133,8 @@ static void put_side(const pi__format_facts *f, const uint8_t *p, int r, uint8_t
 
 /* ---- tiles */
 
-/* Packs rows of a float format: tile [n_in][16 rows]. elem: bytes of a value, a constant after inlining. */
+/* Packs `lanes` rows of a float format into tile dst [n_in][16 rows]. elem: bytes of a value, a constant after
+ * inlining. */
 static inline void pack_values(const uint8_t *src, size_t row_size, size_t elem, int32_t lanes, int64_t n_in,
                                uint8_t *dst)
 {

@@ -6,20 +6,21 @@
  *     columns of the batch  0 1 2 3 4 5 6 7
  *     rows 0..3             . . . . . . . .     8 registers of sums, 8 of codes; then rows 4..7, same blocks, ...
  *
- * The next part follows after PART_BLOCKS blocks. So these blocks of activations are in the first-level cache for all
- * parts except the first. The order of a result's sums is that of linear.h.
+ * After PART_BLOCKS blocks of one part, the same blocks of the next part follow. So these blocks of activations are in
+ * the first-level cache for all parts except the first. Each result is summed in the order of linear.h.
  *
  * The including file defines registers rb (codes), ri (int32), rf (float) with operations rb_*, ri_*, rf_*. With
- * PI__ISA_LINE_COLS 4, a register of codes is 4 columns of a part's rows, and ri_dot4 multiplies 4 of these
- * registers by one column of the batch. With 8, a register of codes is 8 columns of half a part's rows, and ri_mmla
- * multiplies it by two columns of the batch: each 16 bytes of the result are two rows of the first column, then of
- * the second one. No memory. Threads: any. */
+ * PI__ISA_LINE_COLS 4, a register of codes is 4 matrix columns of a part's rows, and ri_dot4 multiplies 4 of these
+ * registers by one column of the batch. With PI__ISA_LINE_COLS 8, a register of codes is 8 matrix columns of half a
+ * part's rows, and ri_mmla multiplies it by two columns of the batch. Each 16 bytes of its result are two rows of the
+ * first batch column, then the same rows of the second. No memory. Threads: any. */
 
 enum { PART_BLOCKS = 16 };
 
 /* The codes and factors of a part (PI__ISA_PART_ROWS rows) of one block. */
 typedef struct part {
-    rb w[8];       /* lines; or columns 0..7 of the first rows, then of the last rows, then columns 8..15, ... */
+    /* 8 lines; with lines of 8: columns 0..7 of the part's first rows, of its last rows, then columns 8..15, ... */
+    rb w[8];
     rf s[2], m[2]; /* scales and minima of the halves (kinds *32: only [0]) */
 } part;
 
@@ -40,14 +41,15 @@ INLINE void get_part(int kind, const uint8_t *p, int row, part *u)
     if (kind == PI__LK_MIN16) u->m[1] = rf_load(side + 48);
 }
 
-/* Returns the dot products of the codes' halves (or of all codes: only t[0]), times their scales, added. */
+/* Returns t[0] * s0 + t[1] * s1, the scaled dot products of the block's halves. Kinds with one scale: t[0] * s0. */
 INLINE rf scaled(int kind, const ri t[2], rf s0, rf s1)
 {
     const rf v = rf_mul(rf_from(t[0]), s0);
     return n_scales(kind) == 1 ? v : rf_fma(rf_from(t[1]), s1, v);
 }
 
-/* Returns acc plus block b's part of the sum of column c. v: the part's dot products times their scales. */
+/* Returns acc plus block b's terms of column c (of `cols`), for the part's rows. v: dot products times weight
+ * scales. */
 INLINE rf add_part(int kind, int cols, const part *u, const pi__lin_x *x, int64_t b, int c, rf v, rf acc)
 {
     const int64_t i = b * cols + c, h = 2 * b * cols + c;
@@ -62,7 +64,8 @@ INLINE rf add_part(int kind, int cols, const part *u, const pi__lin_x *x, int64_
 
 #if PI__ISA_LINE_COLS == 8
 
-/* t += half h of the codes times 16 digits, at q, of each of two columns. */
+/* t[0], t[1] (first and last rows of the part) += half h of the codes times 16 digits of each of two columns. q: the
+ * two columns' digits, interleaved by 8. */
 INLINE void mmla_half(const part *u, int h, const int8_t *q, ri t[2])
 {
     const rb x0 = rb_pair(q + 32 * h), x1 = rb_pair(q + 32 * h + 16);
@@ -72,7 +75,7 @@ INLINE void mmla_half(const part *u, int h, const int8_t *q, ri t[2])
     t[1] = ri_mmla(t[1], x1, u->w[4 * h + 3]);
 }
 
-/* Adds block b's part to the sums of columns c and c + 1. */
+/* Adds block b's terms to acc[c] and acc[c + 1], the sums of two columns. */
 INLINE void two_columns(int digits, int kind, int cols, const part *u, const pi__lin_x *x, int64_t b, int c, rf *acc)
 {
     const int8_t *q = x->q + 32 * digits * (b * cols + c);
@@ -97,8 +100,8 @@ INLINE void two_columns(int digits, int kind, int cols, const part *u, const pi_
     acc[c + 1] = add_part(kind, cols, u, x, b, c + 1, rf_second(v[0], v[1]), acc[c + 1]);
 }
 
-/* Returns the dots of half h of the codes with 16 codes of the last column of an odd number. Its high and low
- * digits take the places of two columns. */
+/* Returns the dots of half h of the codes with 16 activation codes of a single column (the last of an odd number). The
+ * column's high and low digits take the places of two columns of ri_mmla. */
 INLINE ri dot_alone(int digits, const part *u, int h, const int8_t *q)
 {
     const int8_t *low = q + 32 * (digits - 1);
@@ -152,7 +155,8 @@ INLINE void part_block(int digits, int kind, int cols, const part *u, const pi__
 
 #endif
 
-/* Adds blocks b0..b1 - 1 to the sums of the part that begins at row `row`. sums: [column][16 rows] */
+/* Adds the terms of blocks b0..b1 - 1 to the sums of the part that begins at row `row` of the tile. sums: [column][16
+ * rows] */
 INLINE void mul_part(int digits, int kind, int cols, const pi__lin_w *w, const pi__lin_x *x, int64_t b0, int64_t b1,
                      int row, float *sums)
 {
@@ -173,7 +177,8 @@ INLINE void mul_part(int digits, int kind, int cols, const pi__lin_w *w, const p
 #undef KEEP
 }
 
-/* Multiplies a canonical tile by cols columns, part by part; codes have 8 bits. */
+/* Multiplies canonical tile w by the cols columns of x, part by part, and writes the results to y. Codes have 8
+ * bits. */
 INLINE void mul_tile(int digits, int kind, int bits, int cols, const pi__lin_w *w, const pi__lin_x *x,
                      const pi__lin_y *y)
 {
@@ -188,9 +193,9 @@ INLINE void mul_tile(int digits, int kind, int bits, int cols, const pi__lin_w *
     for (int c = 0; c < cols; c++) put_column(y, c, vf_load(sums + 16 * c));
 }
 
-/* t[half] += the rows in register i of a packed block (planes at p) times 32 codes of one column. The code unpacks the
- * entire block, and the compiler removes the registers that are not used. vb_barrier() keeps it from unpacking once
- * for all i and spilling three quarters of the registers to memory. */
+/* t[half] += rows 4 i .. 4 i + 3 of a packed block (planes at p) times the 32 codes at q of one column. The source
+ * unpacks the entire block; the compiler removes the three registers that are not used. vb_barrier() prevents the
+ * compiler from unpacking once for all i and spilling the other registers to memory. */
 INLINE void dot_rows(int digits, int type, const uint8_t *p, const int8_t *q, int i, vi t[2])
 {
     const pi__lin_format f = pi__lin_format_of(type);
@@ -210,8 +215,8 @@ INLINE void dot_rows(int digits, int type, const uint8_t *p, const int8_t *q, in
     t[last] = vi_dot_rows(t[last], i, u.w + 4, q + 16);
 }
 
-/* Adds block b of a packed tile to the sum of one column (PI__ISA_DIRECT is 1). p: planes of block j of a record with
- * scales `side`. */
+/* acc[0] += block b's terms of a packed tile, for one column (PI__ISA_DIRECT is 1, so cols is 1). p: planes of block j
+ * of a record with scales `side`. */
 INLINE void columns(int digits, int kind, int offset, int bits, int type, int cols, const uint8_t *p, const sides *side,
                     int j, const pi__lin_x *x, int64_t b, vf *acc)
 {

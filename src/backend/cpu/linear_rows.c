@@ -7,7 +7,8 @@
 #include "backend/cpu/linear.h"
 #include "formats/iq_tables.h"
 
-/* A super-block of one row: 32 words of 8 signed codes (bytes, lowest first), and the factor of each 16 values. */
+/* A super-block (256 values) of one row: codes[k] = 8 signed byte codes, lowest byte first; unit[i] = factor of values
+ * 16 i to 16 i + 15. value = code * unit. */
 typedef struct row_block {
     uint64_t codes[32];
     float unit[16];
@@ -19,10 +20,11 @@ static uint32_t get16(const uint8_t *p) { return (uint32_t) p[0] | (uint32_t) p[
 static uint32_t get32(const uint8_t *p) { return get16(p) | get16(p + 2) << 16; }
 static float half_at(const uint8_t *p) { return pi__f16_to_f32((uint16_t) get16(p)); }
 
-/* Negates each of 8 bytes (values 1..127) if its bit of signs is set. */
+/* Negates byte i of v (8 bytes, values 1..127) if bit i of signs is set. */
 static inline uint64_t with_signs(uint64_t v, uint32_t signs)
 {
-    uint64_t bit = (signs & 0xff) * ones & 0x8040201008040201u;       /* byte i: bit i of signs, in its position */
+    /* byte i: 1 << i if bit i of signs is set, else 0 */
+    uint64_t bit = (signs & 0xff) * ones & 0x8040201008040201u;
     uint64_t one = (bit + 0x7f7f7f7f7f7f7f7fu) >> 7 & ones;           /* byte i: 0 or 1 */
     return (v ^ one * 0xff) + one;
 }
@@ -88,7 +90,8 @@ static void read_iq3_s(const uint8_t *p, row_block *r)
     for (int i = 0; i < 16; i++) r->unit[i] = d * (float) (1 + 2 * (p[106 + i / 4] >> 4 * (i / 2 & 1) & 15));
 }
 
-/* Returns 8 codes: 8 * (-1, 0 or 1) plus or minus 1, in units of an eighth, because the formats' shift is an eighth. */
+/* Returns the 8 codes of an IQ1 point: 8 * (-1, 0 or 1), plus 1 or (negative) minus 1. The formats shift values by 1/8,
+ * so codes count eighths. */
 static inline uint64_t eighths(uint16_t point, bool negative)
 {
     return (pi__spread2(point) * 8 + ones * (negative ? 119 : 121)) ^ 0x8080808080808080u;
@@ -116,8 +119,8 @@ static void read_iq1_m(const uint8_t *p, row_block *r)
         r->unit[i] = d * (float) (2 * (get16(s + 2 * (i / 4)) >> 3 * (i % 4) & 7) + 1) * 0.125f;
 }
 
-/* Decodes base-3 digits of n bytes at q to c, n_digits per byte. A byte is a fraction of 256; the next digit is the
- * integer part of 3 times the fraction. Returns the end of c. */
+/* Decodes n_digits base-3 digits (0..2) of each of n bytes at q to c, ordered [digit][byte]. A byte is a fraction of
+ * 256; each digit is the integer part of 3 times the remaining fraction. Returns the end of c. */
 static uint8_t *digits(const uint8_t *q, int n, int n_digits, uint8_t *c)
 {
     unsigned pow3 = 1;
@@ -138,7 +141,7 @@ static void read_tq1_0(const uint8_t *p, row_block *r)
 static void read_tq2_0(const uint8_t *p, row_block *r)
 {
     const float d = half_at(p + 64);
-    for (int k = 0; k < 32; k++) { /* 32 bytes hold 128 values of 2 bits, 32 values apart */
+    for (int k = 0; k < 32; k++) { /* 32 bytes hold 128 values: bits 2 f of byte i are value 32 f + i */
         const uint8_t *q = p + k / 16 * 32 + k % 4 * 8;
         r->codes[k] = less_one(pair(get32(q), get32(q + 4)) >> k / 4 % 4 * 2 & 3 * ones);
     }
@@ -157,7 +160,8 @@ static void read_block(int32_t type, const uint8_t *p, row_block *r)
     }
 }
 
-/* Stores 8 codes v of row `lane`, columns 8 * q to 8 * q + 7, in a canonical block with lines of 4 or 8 columns. */
+/* Stores 8 codes v of row `lane`, columns 8 * q to 8 * q + 7, in a canonical block with lines of line_cols (4 or 8)
+ * columns. */
 static inline void put_word(uint8_t *block, int32_t line_cols, int q, int32_t lane, uint64_t v)
 {
     if (line_cols == 8) {

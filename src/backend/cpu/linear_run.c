@@ -1,9 +1,9 @@
 /* Products of one op linear on the CPU: the scratch layout, tiles, and the pool job (layouts and kernels: linear.h).
  *
- * One pool job per call. The threads first quantize the rows of the batch into groups of activations and meet at a
- * barrier. Then they take items (some tiles of a matrix x some groups) from a common counter. With few rows, each
- * thread makes its own groups and needs no barrier. Memory: cpu->scratch, laid out here. Invariant: each result is
- * one kernel's own sum over all of n_in, so neither batch nor threads can change it. */
+ * One pool job per call. The threads first pack the rows of the batch into groups of activations and meet at a barrier.
+ * Then each thread takes items (a range of a matrix's tiles x a span of groups) from a common counter. With few rows,
+ * each thread packs all rows for itself, without a barrier. Memory: cpu->scratch, laid out here. Invariant: one kernel
+ * call sums each result over all of n_in, so neither batch nor threads change it. */
 #include "backend/cpu/linear.h"
 
 #include "backend/cpu/simd.h"
@@ -56,7 +56,7 @@ bool pi__lin_shape_of(const pi__weight *w, pi__lin_shape *s)
     return pi__mul_ok(s->tile, (size_t) s->n_tile, &s->mat);
 }
 
-/* ---- scratch: groups of all rows, then for each thread its own groups and a canonical tile */
+/* ---- scratch: the shared groups of all rows, or one own group per thread; then a canonical tile per thread */
 
 size_t pi__lin_group(char *base, int32_t digits, int64_t n_blk, int32_t cols, bool floats, pi__lin_x *x)
 {
@@ -75,7 +75,7 @@ size_t pi__lin_group(char *base, int32_t digits, int64_t n_blk, int32_t cols, bo
     return q + 3 * one + 2 * two + f;
 }
 
-/* Every array is padded for each row, which is enough for any split into groups. */
+/* A group of one row pads each array to 64 bytes, so the size per row is an upper bound for any split into groups. */
 size_t pi__lin_row_stride(int32_t digits, int64_t n_blk, bool floats)
 {
     return pi__lin_group(NULL, digits, n_blk, 1, floats, NULL);
@@ -100,13 +100,13 @@ typedef struct lin_job {
     int32_t digits;              /* digits of an activation */
     int64_t n_in;                /* columns of all matrices */
     int64_t n_blk;               /* blocks of 32 columns */
-    int32_t n_group;             /* groups that the rows are split into; widths differ by at most one */
-    int32_t span;                /* groups per item (a span) */
-    uint32_t want;               /* bit i set = some matrix has enum pi__lin_kind i */
-    bool own;                    /* true = each thread quantizes all rows into groups of its own */
-    bool floats;                 /* some matrix has a float format */
+    int32_t n_group;             /* groups that the rows are split into; their sizes differ by at most one row */
+    int32_t span;                /* groups per item; an item's groups are a span */
+    uint32_t want;               /* bit i set = a matrix of the op has enum pi__lin_kind i */
+    bool own;                    /* true = each thread packs all rows (one group) for itself */
+    bool floats;                 /* true = a matrix of the op has a float format */
     char *groups;                /* groups that all threads share */
-    char *own_groups;            /* own groups of thread 0; the next thread's are pi__lin_own_bytes() later */
+    char *own_groups;            /* group of thread 0; the next thread's is pi__lin_own_bytes() later */
     char *tiles;                 /* canonical tile of thread 0; the next thread's is pi__lin_tile_bytes later */
     struct {
         pi__lin_shape s;
@@ -128,8 +128,8 @@ static void group_at(const lin_job *job, char *base, int32_t g, pi__lin_x *x)
                   job->n_blk, cols, job->floats, x);
 }
 
-/* Fills in the groups at base: runs the prologue and quantizes. Thread ith of nth does its part: rows, or with
- * fewer rows than threads columns. */
+/* Packs thread ith's part (of nth) of the groups at base: prologue and quantization. A part is a range of rows, or if
+ * there are fewer rows than threads, a range of blocks of all rows. */
 static void make_groups(const lin_job *job, char *base, int32_t ith, int32_t nth)
 {
     const bool by_row = job->n_rows >= nth;
@@ -185,8 +185,8 @@ void pi__lin_tile_mul(pi__lin_tile *t, const pi__lin_x *x, float *y, int64_t ldy
     (many ? many : mul[x->cols])(&t->w, x, &out);
 }
 
-/* Multiplies tile number `tile` of matrix l by groups g0..g1 - 1. more: the thread multiplies the next tile after
- * it. */
+/* Multiplies tile number `tile` of matrix l by groups g0..g1 - 1. more: this thread multiplies tile + 1 next, so that
+ * tile is prefetched. base: the groups; buf: memory for a canonical tile. */
 static void run_tile(const lin_job *job, char *base, uint8_t *buf, int32_t l, int64_t tile, int32_t g0, int32_t g1,
                      bool more)
 {
@@ -228,7 +228,8 @@ static void lin_main(void *arg, int32_t ith, int32_t nth)
     for (int32_t i; (i = pi__pool_next(job->cpu->pool, n)) >= 0;) run_item(job, base, buf, i);
 }
 
-/* Sets spans of groups that fit in the second-level cache, and the tiles per item, small enough for load balance. */
+/* Sets job->span so that a span's groups fit in the second-level cache (about GROUP_BYTES). Sets the tiles per item:
+ * about ITEM_BYTES, and at most a quarter of a thread's part of the tiles, for load balance. */
 static void plan_items(lin_job *job, int32_t nth)
 {
     size_t group = pi__lin_group(NULL, job->digits, job->n_blk, (job->n_rows + job->n_group - 1) / job->n_group, false,

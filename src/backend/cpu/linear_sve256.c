@@ -1,5 +1,5 @@
 /* Matrix kernels for 256-bit SVE registers with the int8 matrix extension: like linear_i8mm.c, with parts of 8 rows.
- * Work per tile or per batch row (unpacking, quantization) uses NEON. */
+ * Unpacking of tiles and quantization of batch rows use NEON. */
 #include <arm_sve.h>
 
 #define PI__ISA_PART_ROWS 8
@@ -24,7 +24,8 @@ OP rf rf_from(ri x) { return svcvt_f32_s32_x(svptrue_b32(), x); }
 OP rf rf_mul(rf x, rf y) { return svmul_f32_x(svptrue_b32(), x, y); }
 OP rf rf_fma(rf x, rf y, rf z) { return svmla_f32_x(svptrue_b32(), z, x, y); }
 
-/* In each 16 bytes: t += [x0 w0, x0 w1, x1 w0, x1 w1] for two columns and two rows of 8 codes each. */
+/* In each 16 bytes: t += [x0 . w0, x0 . w1, x1 . w0, x1 . w1]. x: 8 codes each of batch rows x0, x1; w: 8 codes each of
+ * matrix rows w0, w1. */
 OP ri ri_mmla(ri t, rb x, rb w) { return svmmla_s32(t, x, w); }
 OP rb rb_pair(const int8_t *p) { return svld1rq_s8(svptrue_b8(), p); }
 OP rb rb_two(const int8_t *p, const int8_t *q)
@@ -35,7 +36,7 @@ OP rb rb_two(const int8_t *p, const int8_t *q)
     return svreinterpret_s8_u64(svdupq_n_u64(a, b));
 }
 
-/* See linear_i8mm.c. */
+/* These functions do the same as in linear_i8mm.c, in each 16 bytes for *_first and *_second. */
 OP ri ri_first(ri a, ri b)
 {
     return svreinterpret_s32_s64(svuzp1_s64(svreinterpret_s64_s32(a), svreinterpret_s64_s32(b)));

@@ -1,12 +1,13 @@
-/* Self-test of kernels on canonical tiles before their first use. It is for kernels with instructions that no test
- * machine had. Their results must be bitwise identical to the next lower instruction set. No memory. Threads: any. */
+/* Self-test of kernels on canonical tiles before their first use. Used for AMX, which no test machine had. Results must
+ * be bitwise identical to the kernels of AVX-512. Entry point: pi__lin_agrees. No memory. Threads: any. */
 #include <string.h>
 
 #include "backend/cpu/linear.h"
 
 enum { BLOCKS = 3, MOST = PI__LIN_COLS };
 
-/* A random tile and a random group of activations. Scales are small enough that no sum overflows. */
+/* A random canonical tile, a random group of activations, and the results y of both kernels. Scales are below 0.5, so
+ * float sums stay finite. */
 typedef struct trial {
     _Alignas(64) uint8_t tile[BLOCKS * 768];
     _Alignas(64) int8_t q[BLOCKS * MOST * 64];

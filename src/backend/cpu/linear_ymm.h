@@ -1,5 +1,5 @@
-/* The vector operations of linear_kernel.inc.h for AVX2 with FMA and F16C: a vector is a pair of registers. The
- * including file defines the dot products. */
+/* The vector operations of linear_kernel.inc.h for AVX2 with FMA and F16C: a vector is a pair of registers a, b (lower
+ * and upper half). The including file (linear_avx2.c, linear_avxvnni.c) defines the dot products. */
 #ifndef PI__LINEAR_YMM_H
 #define PI__LINEAR_YMM_H
 
@@ -70,7 +70,7 @@ OP vi vi_and_ne(vi v, vi a, int32_t b)
     return BOTH(vi, _mm256_andnot_si256(_mm256_cmpeq_epi32(a.a, m), v.a),
                 _mm256_andnot_si256(_mm256_cmpeq_epi32(a.b, m), v.b));
 }
-/* Broadcasts 4 bytes to all lanes. */
+/* Returns the 4 bytes at x repeated in all 32-bit lanes. */
 OP __m256i four(const int8_t *x)
 {
     int32_t v;
@@ -97,7 +97,7 @@ OP void store_s8(int8_t *p, vi v)
     __m128i b = _mm_packs_epi32(_mm256_castsi256_si128(v.b), _mm256_extracti128_si256(v.b, 1));
     _mm_storeu_si128((__m128i *) p, _mm_packs_epi16(a, b));
 }
-/* Stores 32 codes at p; sum[half] = sum of the half's codes. */
+/* Stores the 32 codes in a and b as bytes at p; sum[0], sum[1] = sums of the codes of a and of b. */
 OP void vi_store_codes(int8_t *p, vi a, vi b, int32_t sum[2])
 {
     store_s8(p, a);
@@ -131,7 +131,7 @@ OP vf vf_sub(vf x, vf y) { return BOTH(vf, _mm256_sub_ps(x.a, y.a), _mm256_sub_p
 OP vf vf_mul(vf x, vf y) { return BOTH(vf, _mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)); }
 OP vf vf_div(vf x, vf y) { return BOTH(vf, _mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)); }
 OP vf vf_fma(vf x, vf y, vf z) { return BOTH(vf, _mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)); }
-/* returns y if one is NaN */
+/* vf_min, vf_max: return y if x or y is NaN */
 OP vf vf_min(vf x, vf y) { return BOTH(vf, _mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)); }
 OP vf vf_max(vf x, vf y) { return BOTH(vf, _mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)); }
 

@@ -1,15 +1,15 @@
-/* LoRA adapters on the CPU: y += scale * B (A in) for the rows that have one (ops lora, lora_embed, and moe through
- * moe_lora.c; per-head matrices: lora_heads.c).
+/* LoRA adapters on the CPU: y += scale * B (A in) for the rows with an adapter. Used by ops lora and lora_embed, and by
+ * op moe through moe_lora.c. Per-head matrices: lora_heads.c.
  *
- * One pool job per call, in chunks of PIECE entries. The threads compute the entries' inputs as floats and meet at a
- * barrier. They take items (rows of A times the entries of a run) from a common counter, and meet again. Then they take
- * ranges of columns of y as items, and add the runs to them in order:
+ * One pool job per call, in chunks of PIECE entries. First, the threads compute the entries' inputs as floats. After a
+ * barrier, they take items (DOTS rows of A times the entries of a run) from a common counter. After another barrier,
+ * they take items of COLUMNS columns of y, and add all runs to them in order:
  *
  *     in [entries, n_in] -> t = A in [entries, rank of each matrix] -> y += factor * B t
  *
  * For an embedding, t is a row of A. An adapter's A and B are read once for all of its entries in a chunk. Memory: the
- * scratch of the work, laid out here. Invariant: each sum is one kernel's own (lora_kernels.h), so neither batch nor
- * threads nor chunks can change it. */
+ * scratch of the work, laid out here. Invariant: one kernel call computes each sum (lora_kernels.h), so batch, threads
+ * and chunks do not change it. */
 #include "backend/cpu/lora.h"
 
 #include "backend/cpu/linear.h"
@@ -27,7 +27,7 @@ typedef struct lora_job {
     int32_t at[PI__MAX_LIN]; /* offset of each matrix's values in an entry's t */
     int32_t first, n;        /* index of the chunk's first entry; entries in the chunk */
     int32_t run0, run1;      /* the runs run0..run1 - 1 have entries in the chunk */
-    int32_t n_dots;          /* items of A per run: groups of DOTS rows, over all matrices */
+    int32_t n_dots;          /* items per run: groups of DOTS rows of A, over all matrices */
 } lora_job;
 
 const pi__cpu_lora_kernels *pi__cpu_lora_kernels_of(int isa)
@@ -56,7 +56,7 @@ size_t pi__cpu_lora_scratch(const pi__cpu *cpu, const pi__limits *lim)
     return own > heads ? own : heads;
 }
 
-/* Returns the number of a run's entries in the chunk, and sets *first to the index of the first of them. */
+/* Returns the number of the run's entries in the chunk. *first = index (in the work) of the first such entry. */
 static int32_t part_of(const lora_job *j, const pi__lora_run *run, int32_t *first)
 {
     const int32_t end = run->first + run->n < j->first + j->n ? run->first + run->n : j->first + j->n;
@@ -64,7 +64,8 @@ static int32_t part_of(const lora_job *j, const pi__lora_run *run, int32_t *firs
     return end - *first;
 }
 
-/* Writes the inputs of the chunk's entries to x, with the prologue applied. Each thread does a part. */
+/* Writes the inputs of the chunk's entries, with the prologue applied, to j->x as floats. Thread ith of nth writes its
+ * part of the entries. */
 static void make_inputs(const lora_job *j, int32_t ith, int32_t nth)
 {
     const int64_t n_in = j->w->n_in, n_blk = up32(n_in) / 32;
@@ -79,17 +80,18 @@ static const pi__lora_pair *pair_of(const lora_job *j, const pi__lora_run *run, 
     return &run->pair[j->w->lin[l].target];
 }
 static size_t value_size(const pi__lora_pair *p) { return pi__cpu_lora_value(p); }
-/* Return the address of A, and of B, of the run's expert. */
+/* Return the addresses of A and of B of the run's expert (expert 0 for ordinary matrices). */
 static const char *a_of(const pi__lora_run *run, const pi__lora_pair *p) { return pi__cpu_lora_a(run, p, run->expert); }
 static const char *b_of(const pi__lora_run *run, const pi__lora_pair *p) { return pi__cpu_lora_b(run, p, run->expert); }
 
-/* Prefetches n bytes. The pieces of matrices are too short and too far apart for the hardware prefetcher. */
+/* Prefetches n bytes at p. Items read pieces of A and B that are too short and too far apart for the hardware
+ * prefetcher. */
 static void fetch(const void *p, size_t n)
 {
     for (size_t i = 0; i < n; i += 64) __builtin_prefetch((const char *) p + i, 0, 2);
 }
 
-/* Returns the pair for item i of a run, and sets *l to the matrix and *r0 to the first row of A of the item. */
+/* Returns the run's pair for item i. *l = index of the item's matrix; *r0 = its first row of A. */
 static const pi__lora_pair *item_of(const lora_job *j, const pi__lora_run *run, int32_t i, int32_t *l, int32_t *r0)
 {
     for (*l = 0; *l + 1 < j->w->n_lin && i >= (j->at[*l + 1] + DOTS - 1) / DOTS;) ++*l;
@@ -97,7 +99,7 @@ static const pi__lora_pair *item_of(const lora_job *j, const pi__lora_run *run, 
     return pair_of(j, run, *l);
 }
 
-/* Prefetches the rows of A of item i + nth, which this thread probably gets next. */
+/* Prefetches the rows of A that item i + nth reads: this thread probably gets that item next. */
 static void fetch_dots(const lora_job *j, int32_t i, int32_t nth)
 {
     int32_t l, r0;
@@ -109,7 +111,7 @@ static void fetch_dots(const lora_job *j, int32_t i, int32_t nth)
     if (n > 0) fetch(a_of(run, p) + (size_t) r0 * row, (size_t) n * row);
 }
 
-/* Computes item i of a run: t = some rows of one matrix's A times the run's entries. */
+/* Computes item i of a run: j->t = DOTS rows of one matrix's A times the inputs of the run's entries in the chunk. */
 static void run_dots(const lora_job *j, const pi__lora_run *run, int32_t i)
 {
     int32_t l, r0, first;
@@ -121,7 +123,8 @@ static void run_dots(const lora_job *j, const pi__lora_run *run, int32_t i)
                           n, j->t + (first - j->first) * j->ldt + j->at[l] + r, j->ldt);
 }
 
-/* For an embedding, instead of a product with A: copies the rows of A for the tokens of the chunk's entries to t. */
+/* Embeddings: instead of a product with A, copies the `rank` values of A for each entry's token to j->t. Thread ith of
+ * nth copies its part of each run. */
 static void look_up(const lora_job *j, int32_t ith, int32_t nth)
 {
     const pi__cpu_lora_work *w = j->w;
@@ -140,7 +143,7 @@ static void look_up(const lora_job *j, int32_t ith, int32_t nth)
     }
 }
 
-/* Prefetches the parts of B for columns c..c + n - 1 of matrix l. */
+/* Prefetches the values of B for columns c..c + n - 1 of matrix l's y. */
 static void fetch_columns(const lora_job *j, const pi__lora_run *run, int32_t l, int64_t c, int64_t n)
 {
     const pi__lora_pair *p = pair_of(j, run, l);
@@ -148,8 +151,8 @@ static void fetch_columns(const lora_job *j, const pi__lora_run *run, int32_t l,
     fetch(b_of(run, p) + (size_t) (at * p->rank) * value_size(p), (size_t) (n * p->rank) * value_size(p));
 }
 
-/* Adds a run to columns c..c + n - 1 of matrix l's y, for m entries from `first` on; the columns span one or more
- * of B's tiles. */
+/* Adds a run to columns c..c + n - 1 of matrix l's y, for m entries from `first` on. The columns may begin inside a
+ * tile of B and span several tiles. */
 static void add_columns(const lora_job *j, const pi__lora_run *run, int32_t l, int64_t c, int64_t n, int32_t first,
                         int32_t m)
 {
@@ -157,7 +160,7 @@ static void add_columns(const lora_job *j, const pi__lora_run *run, int32_t l, i
     const pi__lora_pair *p = pair_of(j, run, l);
     const float *t = j->t + (first - j->first) * j->ldt + j->at[l];
     const float factor = run->scale * p->factor * j->w->scale * (lin->scale ? lin->scale[run->expert] : 1.0f);
-    while (n > 0) { /* up to the end of the tile, then complete tiles */
+    while (n > 0) { /* first pass: up to the end of a partial tile; then all complete tiles */
         const int64_t at = lin->first + c, in_tile = at % PI__LORA_TILE, rest = PI__LORA_TILE - in_tile;
         const int64_t some = in_tile && rest < n ? rest : n;
         const char *b = b_of(run, p) + (size_t) ((at - in_tile) * p->rank + in_tile) * value_size(p);
@@ -183,7 +186,7 @@ static void run_columns(const lora_job *j, int32_t l, int64_t c)
 
 static int32_t column_items(const pi__cpu_lora_lin *lin) { return (int32_t) ((lin->n_out + COLUMNS - 1) / COLUMNS); }
 
-/* Computes the chunk's inputs and their products with A. Ends with the item counter reset. */
+/* Computes the chunk's inputs and their products t with A. Returns with the pool's item counter reset. */
 static void first_half(const lora_job *j, int32_t ith, int32_t nth)
 {
     pi__pool *pool = j->cpu->pool;
@@ -216,7 +219,7 @@ static void lora_main(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-/* Sets `at` and ldt: an entry's t has each matrix's max rank, rounded up to groups of DOTS. */
+/* Sets at, ldt and n_dots: an entry's t holds the max rank of each matrix, rounded up to a multiple of DOTS. */
 static void lay_out(lora_job *j)
 {
     j->ldt = 0;
@@ -241,7 +244,7 @@ void pi__cpu_lora_add(pi__cpu *cpu, const pi__cpu_lora_work *w)
     }
 }
 
-/* Returns a work with all runs of `rows`, for ops with equal row numbers in input and result. */
+/* Returns a work with all runs of `rows`, for ops in which input row and result row of an entry are the same number. */
 static pi__cpu_lora_work work_of(const pi__cpu *cpu, const pi__lora_rows *rows)
 {
     return (pi__cpu_lora_work) {.run = rows->run,

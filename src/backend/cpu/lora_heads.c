@@ -2,10 +2,10 @@
  *
  *     y[row, h] += scale * factor * B[h] (A[h] x[row, h])
  *
- * An item is a head and up to ROWS rows. One thread computes it from A to y: it processes the runs in order, PIECE of
- * their rows at a time. So no thread waits, and a head's A and B are read once per piece. Memory: cpu->scratch, one
- * region per thread. Invariant: each sum is one kernel's own (lora_kernels.h), and a row's sums are added in the
- * order of its runs. */
+ * An item is a head and up to ROWS rows. One thread computes both products of an item: it processes the runs in order,
+ * PIECE of their rows per kernel call. So no thread waits, and a head's A and B are read once per PIECE rows. Memory:
+ * cpu->scratch, one region per thread. Invariant: one kernel call computes each sum (lora_kernels.h), and a row's
+ * adapters are added in the order of its runs. */
 #include <string.h>
 
 #include "backend/cpu/lora.h"
@@ -22,7 +22,7 @@ typedef struct heads_job {
     size_t each;            /* floats of a thread's part of the scratch memory */
 } heads_job;
 
-/* Returns the floats of scratch memory that a thread needs: for the inputs of PIECE rows, and their products with A. */
+/* Returns the floats of scratch memory per thread: the inputs of PIECE rows, and their products with A. */
 static size_t region(int64_t n_in) { return PIECE * (size_t) (n_in + PI__MAX_LORA_RANK); }
 
 size_t pi__cpu_lora_heads_scratch(const pi__cpu *cpu, const pi__limits *lim)
@@ -30,7 +30,7 @@ size_t pi__cpu_lora_heads_scratch(const pi__cpu *cpu, const pi__limits *lim)
     return lim->n_head_mat ? (size_t) pi__pool_size(cpu->pool) * region(lim->head_in) * sizeof(float) : 0;
 }
 
-/* Adds a run to head h of n rows: row[] are their numbers; x: the thread's scratch memory. */
+/* Adds a run's adapter to head h of the n <= PIECE rows row[0 .. n - 1]. x: the thread's scratch memory. */
 static void add_piece(const heads_job *j, const pi__lora_run *run, int32_t h, const int32_t *row, int32_t n, float *x)
 {
     const pi__lin *lin = &j->a->of.lin[0];
@@ -48,7 +48,7 @@ static void add_piece(const heads_job *j, const pi__lora_run *run, int32_t h, co
                       j->n_out);
 }
 
-/* Adds all runs for head h in rows r0..r1. */
+/* Adds all runs to head h of rows r0..r1 - 1. x: the thread's scratch memory. */
 static void do_item(const heads_job *j, int32_t h, int32_t r0, int32_t r1, float *x)
 {
     const pi__lora_rows *rows = j->a->rows;

@@ -12,14 +12,15 @@
 #include "backend/cpu/lora.h"
 #include "formats/formats.h"
 
-/* Loads 16 values from index i on. */
+/* Returns values i to i + 15 at p (F32, F16 or BF16) as floats. */
 PI__INLINE vf lora_load(int32_t type, const void *p, int64_t i)
 {
     if (type == PI__F32) return vf_load((const float *) p + i);
     return type == PI__F16 ? vf_load_f16((const uint16_t *) p + i) : vf_load_bf16((const uint16_t *) p + i);
 }
 
-enum { LORA_ROWS = 4, LORA_VECS = 4 }; /* max rows of a dot pass; max vectors of y in a pass, over all rows */
+/* rows of x per pass of lora_dots(); sums (rows * vectors of y) per pass of lora_columns() */
+enum { LORA_ROWS = 4, LORA_VECS = 4 };
 
 PI__INLINE void lora_dots(int32_t type, const void *a, int64_t n, const float *x, int64_t ldx, int rows, float *t,
                           int64_t ldt)
@@ -58,7 +59,7 @@ static void lora_dot_any(int32_t type, const void *a, int64_t n, const float *x,
     else lora_dot(PI__BF16, a, n, x, ldx, n_rows, t, ldt);
 }
 
-/* Adds scale * sum to the first n of 16 values of y; n may exceed 16. */
+/* y[i] += scale * sum[i] for i < min(n, 16). */
 PI__INLINE void lora_put(float *y, vf sum, float scale, int64_t n)
 {
     float of[16];
@@ -70,8 +71,8 @@ PI__INLINE void lora_put(float *y, vf sum, float scale, int64_t n)
     memcpy(y, of, (size_t) n * sizeof *of);
 }
 
-/* Adds all columns of b to n values, from index `at` on, of `rows` rows of y: at most 16 * vecs. b: these values of
- * column 0; the next columns follow every PI__LORA_TILE values. */
+/* y[i][at + k] += scale * (sum over r < rank of t[i * ldt + r] * b[r][k]), for i < rows and k < min(n, 16 * vecs). b:
+ * column 0 of a tile from value `at` on; each next column is PI__LORA_TILE values later. */
 PI__INLINE void lora_columns(int32_t type, const char *b, int32_t rank, const float *t, int64_t ldt, float scale,
                              float *const *y, int64_t at, int64_t n, int rows, int vecs)
 {
@@ -87,7 +88,8 @@ PI__INLINE void lora_columns(int32_t type, const char *b, int32_t rank, const fl
         for (int v = 0; v < vecs && 16 * v < n; v++) lora_put(y[i] + at + 16 * v, sum[i * vecs + v], scale, n - 16 * v);
 }
 
-/* Adds one tile of b's columns to y from index `at` on; the tile is read from memory once for all rows. */
+/* Adds one tile of B (n <= PI__LORA_TILE outputs) to y[row][at .. at + n - 1] of all n_rows rows. The tile is read from
+ * memory once for all rows. */
 PI__INLINE void lora_tile(int32_t type, const char *b, int32_t rank, const float *t, int64_t ldt, int32_t n_rows,
                           float scale, float *const *y, int64_t at, int64_t n)
 {

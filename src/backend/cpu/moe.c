@@ -1,18 +1,21 @@
 /* Routed experts on the CPU: routing of rows to experts, and the experts' matrices.
  *
- * A pair is a row and one of its experts. Pairs are sorted by expert and stored in that order: column j of
- * activations, row j of results. Each expert's matrices are read once for all of its columns, so decode and prefill
- * use the same code:
+ * A pair is a row and one of its experts. Pairs are sorted by expert. Pair number j in this order is column j: column j
+ * of the activations and row j of the results. Each expert's matrices are read once for all of its columns, so decode
+ * and prefill use the same code:
  *
- *     rows      r0      r1      r2            quantized once each
- *     experts   4 1     1 7     1 4           by rank
+ *     rows      r0      r1      r2            activations packed once each
+ *     experts   4 1     1 7     1 4           each row's experts, in the order of choice
  *     columns   [e1: r0 r1 r2] [e4: r0 r2] [e7: r1]
  *
- * One pool job per call: quantize the rows | gather them into the experts' groups | gate and up | biases, activation
- * | down | sum a row's results in order of rank. With adapters there are three jobs; adapters (moe_lora.c) are added
- * after gate and up, and after down. Items are some tiles of one expert's matrix times its columns, so even a single
- * row keeps many threads busy. Memory: cpu->scratch, laid out here. Invariant: a column's results are the kernels'
- * own sums (linear.h) and a row only adds its own pairs, so the op is batch-invariant. */
+ * Routing is a separate step. Then one pool job runs phases with barriers between them: pack the rows' activations;
+ * gather them into the experts' groups; gate and up; biases and activation function; down; sum each row's results in
+ * the order of its experts. With adapters there are three jobs: adapters (moe_lora.c) are added after gate and up, and
+ * after down. Items are some tiles of one expert's matrix times its columns, so even a single row keeps many threads
+ * busy.
+ *
+ * Memory: cpu->scratch, laid out here. Invariant: one kernel call sums each result over all columns (linear.h), and a
+ * row only adds the results of its own pairs, so the op is batch-invariant. */
 #include <math.h>
 #include <string.h>
 
@@ -22,23 +25,24 @@
 #include "base/alloc.h"
 
 enum { ITEM_BYTES = 64 * 1024, FEW_LOGITS = 8192 };
-static const float LEAST_SUM = 6.1e-5f; /* lower bound of the sum that a row's routing weights are divided by */
+/* min divisor: a row's routing weights are divided by max(their sum, LEAST_SUM) */
+static const float LEAST_SUM = 6.1e-5f;
 
-/* Columns of quantized activations, read by the matrices of one pass. */
+/* Columns of packed activations, read by the matrices of one pass. */
 typedef struct acts {
     char *base;    /* column i starts at base + i * stride */
     size_t stride; /* bytes */
     int64_t n_in;  /* values */
     int64_t n_blk; /* blocks of 32 */
     int32_t digits; /* digits of an activation */
-    uint32_t want; /* bit i set = some matrix has enum pi__lin_kind i */
-    bool floats;   /* some matrix has a float format */
+    uint32_t want; /* bit i set = a matrix that reads them has enum pi__lin_kind i */
+    bool floats;   /* true = a matrix that reads them has a float format */
 } acts;
 
 /* The matrices of each expert that read the same activations: gate and up, or down. */
 typedef struct pass {
     const acts *x;           /* activations, one column per pair */
-    /* activations by row, from which an expert with a single column reads; NULL = it reads from x */
+    /* activations by batch row, read instead of x by experts with a single column; NULL = all experts read x */
     const acts *row;
     int32_t n;               /* matrices per expert */
     const pi__weight *w[2];  /* stacks of matrices, one matrix per expert */
@@ -56,22 +60,24 @@ typedef struct moe_job {
     int32_t n_rows;   /* rows */
     int32_t n_pair;   /* n_rows * n_used */
     int32_t n_active; /* number of experts with columns */
-    bool gathers;     /* some expert has more than one column, so its activations have to be gathered */
-    acts row;         /* [n_rows] input of the experts, quantized once per row */
+    /* true = an expert has more than one column, so its activations have to be gathered into a group */
+    bool gathers;
+    acts row;         /* [n_rows] input of the experts, packed once per row */
     acts col;         /* [n_pair] the same activations, gathered by column */
-    acts mid;         /* [n_pair] input of down: activated products, quantized */
+    acts mid;         /* [n_pair] input of down: packed act(gate) * up */
     pass first, last; /* first: gate and up; last: down */
-    float *h;         /* [n_pair, 2F] results of gate, then of up */
-    float *out;       /* [n_pair, rows of down] results of down; uses the memory of col, which is not needed any more */
-    char *tiles;      /* canonical tile of thread 0 */
-    size_t tile_size; /* bytes from thread to thread */
+    float *h;         /* [n_pair, 2F] results of gate (F values), then of up (F values); F = mid.n_in */
+    /* [n_pair, rows of down] results of down, in the memory of col, which is not read after gate and up */
+    float *out;
+    char *tiles;      /* one canonical tile per thread; address of thread 0's */
+    size_t tile_size; /* bytes of a thread's tile */
     int32_t *id;      /* [n_pair] experts of the pairs: row r's expert of rank i is at r * n_used + i */
     float *weight;    /* [n_pair] routing weights, in the order of id */
     int32_t *position; /* [n_pair] column of each pair */
     int32_t *pair;    /* [n_pair] pair of each column */
     int32_t *start;   /* [n_expert + 1] first column of each expert */
     int32_t *active;  /* [n_expert] experts with columns, ascending */
-    pi__cpu_moe_lora lora; /* adapters; lora.a NULL = no row has one */
+    pi__cpu_moe_lora lora; /* adapters; lora.a NULL = no row has an adapter */
 } moe_job;
 
 /* ---- memory */
@@ -113,7 +119,7 @@ size_t pi__cpu_moe_scratch(const pi__cpu *cpu, const pi__limits *lim)
     m.lora = (pi__cpu_moe_lora) {.a = &some, .n_rows = lim->max_tokens, .n_used = lim->max_used};
     m.row.n_in = lim->max_in_exp;
     m.mid.n_in = (lim->max_ff_exp + 1) / 2;
-    m.row.want = m.mid.want = UINT32_MAX; /* all of the optional arrays */
+    m.row.want = m.mid.want = UINT32_MAX; /* as if all matrix kinds were used: reserves all optional arrays */
     pi__arena a = {0};
     layout(&m, &a, lim->max_expert);
     return a.used;
@@ -135,13 +141,14 @@ void pi__cpu_best_of(const float *logits, int32_t n, int32_t n_used, int32_t *id
 /* sqrt(log(1 + e^x)) */
 static float sqrt_softplus(float x) { return sqrtf((x > 0 ? x : 0) + log1pf(expf(-fabsf(x)))); }
 
-/* Returns the routing weight of a logit, for gating functions of one logit only. */
+/* Returns the routing weight of logit x for gating functions of a single logit: sigmoid or sqrt(softplus). */
 static float own_gate(const pi__moe *a, float x)
 {
     return a->gating == PI__GATE_SIGMOID ? 1.0f / (1.0f + expf(-x)) : sqrt_softplus(x);
 }
 
-/* Sets the values of p outside the n_group_used best groups to -inf, so that their experts are not selected. */
+/* Sets p of all experts outside the n_group_used best groups to -INFINITY, so that these experts are not selected. A
+ * group's score is the sum of its two largest p; with softmax gating, the largest p. */
 static void keep_groups(const pi__moe *a, float *p)
 {
     const int32_t each = a->n_expert / a->n_group;
@@ -161,8 +168,8 @@ static void keep_groups(const pi__moe *a, float *p)
         if (!in[e / each]) p[e] = -INFINITY;
 }
 
-/* Chooses the experts of a row (id) and their weights, for gating functions of one logit. Returns the sum that the
- * weights are to be divided by. token: the row's token id, used with a table. */
+/* Sets id and weight [n_used] of a row, for gating functions of a single logit. Returns the sum of the weights. token:
+ * the row's token id, which selects the experts if a->table is not NULL. */
 static float choose_own(const pi__moe *a, const float *logits, int32_t token, int32_t *id, float *weight)
 {
     float p[PI__MAX_EXPERTS], sum = 0;
@@ -218,8 +225,8 @@ static void route_main(void *arg, int32_t ith, int32_t nth)
     for (int32_t r = (int32_t) (n * ith / nth); r < (int32_t) (n * (ith + 1) / nth); r++) route_row(m, r);
 }
 
-/* Assigns columns to pairs (start, pair, position, active): counts each expert's columns, then assigns them in row
- * order. */
+/* Assigns columns to pairs: sets start, pair, position, active, n_active and gathers. Counting sort: counts each
+ * expert's columns, then assigns them in row order. */
 static void sort_pairs(moe_job *m)
 {
     const int32_t n_expert = m->a->n_expert;
@@ -232,7 +239,8 @@ static void sort_pairs(moe_job *m)
         if (m->start[e + 1] > 1) m->gathers = true;
         m->start[e + 1] += m->start[e];
     }
-    for (int32_t p = 0; p < m->n_pair; p++) { /* start[e] is e's next free column, and at the end the start of e + 1 */
+    /* here start[e] is the next free column of expert e; after the loop it is the first column of expert e + 1 */
+    for (int32_t p = 0; p < m->n_pair; p++) {
         m->position[p] = m->start[m->id[p]]++;
         m->pair[m->position[p]] = p;
     }
@@ -242,7 +250,7 @@ static void sort_pairs(moe_job *m)
 
 /* ---- columns */
 
-/* Returns the number of activation groups for n columns of one expert; widths differ by at most one. */
+/* Returns the number of activation groups for n columns of one expert. Group sizes differ by at most one column. */
 static int32_t n_groups(const moe_job *m, int32_t n) { return (n + m->cpu->lin->max_cols - 1) / m->cpu->lin->max_cols; }
 
 static void group_at(const acts *t, int32_t start, int32_t cols, pi__lin_x *x)
@@ -262,8 +270,8 @@ static int32_t group_of(const moe_job *m, const acts *t, int32_t j, pi__lin_x *x
     return start;
 }
 
-/* A thread's part of n columns of n_blk blocks: complete columns, or if columns are few, a range of blocks of all
- * columns. */
+/* A thread's part of n columns of n_blk blocks: a range of columns, or if there are fewer columns than threads, a range
+ * of blocks of all columns. */
 typedef struct share {
     int32_t c0, c1; /* columns */
     int64_t b0, b1; /* blocks */
@@ -285,7 +293,8 @@ static void round_rows(const moe_job *m, int32_t ith, int32_t nth)
     }
 }
 
-/* Copies the codes of block b from `from`, a group of one column, to column c of the group `to`. */
+/* Copies the codes of one block at `from` (layout of a group of one column) to block b of column c of the group
+ * `to`. */
 static void copy_codes(int32_t line_cols, int32_t digits, const int8_t *from, const pi__lin_x *to, int64_t b, int32_t c)
 {
     int step;
@@ -294,8 +303,8 @@ static void copy_codes(int32_t line_cols, int32_t digits, const int8_t *from, co
     else for (int k = 0; k < 4 * digits; k++) memcpy(q + step * k, from + 8 * k, 8);
 }
 
-/* Copies blocks b0..b1 - 1 from a row (a group of one column) to column c of a group: all arrays that t's matrices
- * read. */
+/* Copies blocks b0..b1 - 1 of `from`, a group of one column, to column c of the group `to`. Copies only the arrays that
+ * the matrix kinds in t->want read. */
 static void copy_column(int32_t line_cols, const acts *t, const pi__lin_x *from, const pi__lin_x *to, int32_t c,
                         int64_t b0, int64_t b1)
 {
@@ -326,13 +335,13 @@ static void gather(const moe_job *m, int32_t ith, int32_t nth)
     for (int32_t j = s.c0; j < s.c1; j++) {
         pi__lin_x from, to;
         const int32_t start = group_of(m, &m->col, j, &to);
-        if (to.cols == 1) continue; /* read in place */
+        if (to.cols == 1) continue; /* an expert's only column is read from m->row */
         group_at(&m->row, m->pair[j] / m->a->n_used, 1, &from);
         copy_column(m->cpu->lin->line_cols, &m->row, &from, &to, j - start, s.b0, s.b1);
     }
 }
 
-/* Adds the expert's biases of gate and up to values i0..i1 - 1 of both halves of column j of h. */
+/* Adds the biases of column j's expert to values i0..i1 - 1 of gate and of up in row j of h. */
 static void add_biases(const moe_job *m, int32_t j, int64_t i0, int64_t i1)
 {
     const int64_t n_ff = m->mid.n_in, e = m->id[m->pair[j]];
@@ -341,7 +350,8 @@ static void add_biases(const moe_job *m, int32_t j, int64_t i0, int64_t i1)
     for (int64_t i = i0; i < i1; i++) gate[i] += gate_bias[i], up[i] += up_bias[i];
 }
 
-/* mid = act(gate) * up, quantized directly into the groups that down reads. Each thread does a part. */
+/* mid = act(gate + bias) * (up + bias), packed directly into the groups that down reads. Thread ith of nth computes its
+ * part. */
 static void activate(const moe_job *m, int32_t ith, int32_t nth)
 {
     const share s = share_of(m->n_pair, m->mid.n_blk, ith, nth);
@@ -360,7 +370,8 @@ static void activate(const moe_job *m, int32_t ith, int32_t nth)
 
 /* ---- matrices */
 
-/* Computes item `item` of a pass for expert e: some tiles of one of its matrices times all of the expert's columns. */
+/* Computes item `item` of pass p for expert e: a range of tiles of one of the expert's matrices times all its columns.
+ * buf: memory for a canonical tile. */
 static void run_item(const moe_job *m, const pass *p, int32_t e, int32_t item, uint8_t *buf)
 {
     const int32_t l = item >= p->n_items[0], i = l ? item - p->n_items[0] : item;
@@ -388,8 +399,8 @@ static void run_pass(const moe_job *m, const pass *p, int32_t ith)
         run_item(m, p, m->active[i / each], i % each, buf);
 }
 
-/* Sets the tiles per item: large enough to amortize the counter, small enough to occupy all threads. If experts have
- * several activation groups, items are single tiles. */
+/* Sets the tiles per item: about ITEM_BYTES to amortize the item counter, but at least 4 items per thread over all
+ * active experts. If experts have on average more than max_cols columns, an item is a single tile. */
 static void plan_items(const moe_job *m, pass *p)
 {
     const int32_t nth = pi__pool_size(m->cpu->pool);
@@ -474,8 +485,8 @@ static void moe_main(void *arg, int32_t ith, int32_t nth)
     add_up(m, ith, nth);
 }
 
-/* Adds the adapters of matrix i (PI__LORA_*) to w: for n_out rows of the matrix `of` from `first` on, with results
- * in y. */
+/* Appends matrix i (PI__LORA_*) to w->lin, if an adapter targets it: rows first..first + n_out - 1 of stack `of`, with
+ * results y. */
 static void add_target(const moe_job *m, int i, const pi__weight *of, int64_t n_out, int64_t first, float *y,
                        pi__cpu_lora_work *w)
 {
@@ -485,8 +496,8 @@ static void add_target(const moe_job *m, int i, const pi__weight *of, int64_t n_
         a->target[i], a->rank[i], n_out, first, y, i == PI__LORA_DOWN ? n_out : 2 * m->mid.n_in, pi__lora_scale(of)};
 }
 
-/* Runs the op as three pool jobs and adds the adapters between them. In a shard, the adapters of gate and up are
- * added to all of h after the all-gather. */
+/* Runs the op as three pool jobs and adds the adapters between them. With a shard, h is completed from all ranks first
+ * (all-gather), and each rank adds the adapters of gate and up to all of h. */
 static void run_adapted(moe_job *m)
 {
     const int64_t F = m->mid.n_in, E = m->last.ld;
@@ -504,7 +515,8 @@ static void run_adapted(moe_job *m)
     pi__pool_run(m->cpu->pool, add_up_main, m);
 }
 
-/* Adds a stack of matrices that reads x to a pass. Returns false if no kernel supports its type or shape. */
+/* Appends the stack w, which reads x, to a pass, and adds its kind to x->want. Returns false if no kernel supports its
+ * type or shape. */
 static bool pass_add(pass *p, acts *x, const pi__weight *w)
 {
     p->w[p->n] = w;
@@ -528,7 +540,7 @@ void pi__cpu_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     m.lora.pair = m.pair, m.lora.id = m.id;
     m.first.x = &m.col;
     m.first.row = &m.row;
-    /* index of this shard's first column in each half */
+    /* index in gate's and in up's F results of this shard's first result */
     const int64_t own = a->shard ? m.mid.n_in / a->shard->n * a->shard->i : 0;
     m.first.ld = 2 * m.mid.n_in;
     m.first.y[0] = m.h + own;

@@ -1,14 +1,14 @@
-/* LoRA adapters of routed experts on the CPU: makes entries for lora.c of the columns in moe.c's results with an
+/* LoRA adapters of routed experts on the CPU: makes an entry for lora.c from each column of moe.c's results with an
  * adapter.
  *
- * Columns are sorted by expert, then by row. Adjacent columns of one expert form a run if their
- * rows have the same adapter:
+ * A column is a (row, expert) pair. Columns are sorted by expert, then by row. Adjacent columns of one expert form a
+ * run if their rows have the same adapter:
  *
  *     columns   [e1: r0 r1 r2] [e4: r0 r2] [e7: r1]        r0 and r1 have adapter a, r2 has none
  *     runs      [a.e1: r0 r1]  [a.e4: r0]  [a.e7: r1]
  *
- * Adapter levels are added one after the other, so a column's sums are in the order of levels. Memory: the scratch of
- * moe.c. Threads: the step thread. */
+ * A row with several adapters has one per level. Levels are added one after the other, so a column's sums are in the
+ * order of levels. Memory: the scratch of moe.c. Threads: the step thread. */
 #include "backend/cpu/lora.h"
 #include "backend/operands.h"
 #include "base/alloc.h"
@@ -23,7 +23,7 @@ void pi__cpu_moe_lora_layout(pi__cpu_moe_lora *l, pi__arena *a, int64_t n_in)
     l->scratch = pi__arena_take(a, pi__cpu_lora_bytes(n_in, 2 * PI__MAX_LORA_RANK));
 }
 
-/* Adds the adapters of runs r0..r1 - 1, which have one level, to the results of all columns. */
+/* Adds the adapters of runs r0..r1 - 1, all of one level, to the results of the columns of their rows. */
 static void add_level(pi__cpu *cpu, const pi__cpu_moe_lora *l, int32_t r0, int32_t r1, const pi__cpu_lora_work *work,
                       bool by_row)
 {

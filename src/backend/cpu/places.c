@@ -8,7 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Reads a list like "0-3,8-11" from a file. Returns false if it cannot be read or parsed. */
+/* Sets *out to the CPUs of a list like "0-3,8-11" in the file `path`. Returns false if the file cannot be read or
+ * parsed. */
 static bool read_list(const char *path, cpu_set_t *out)
 {
     char text[4096];
@@ -35,7 +36,7 @@ int32_t pi__numa_nodes(const char *root, cpu_set_t *node, int32_t max)
     cpu_set_t allowed, set;
     int32_t n = 0;
     if (sched_getaffinity(0, sizeof allowed, &allowed)) return 0;
-    for (int i = 0; i < PI__MAX_NODES && n < max; i++) { /* numbers may have gaps */
+    for (int i = 0; i < PI__MAX_NODES && n < max; i++) { /* node numbers may have gaps */
         char path[512];
         snprintf(path, sizeof path, "%s/node%d/cpulist", root, i);
         if (!read_list(path, &set)) continue;

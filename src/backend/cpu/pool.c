@@ -1,20 +1,21 @@
 /* Thread pool of the CPU backend (see pool.h): forks and joins in about a microsecond, sleeps when idle.
  *
- * Memory: one mapping at create. Threads: create, run and destroy must be called by one thread at a time; the pool
- * owns the workers. All waiting uses gates: counters that a post increments.
+ * Memory: one mapping at create. Threads: create, run and destroy must be called by one thread at a time; the pool owns
+ * the workers. A thread waits at a gate: a counter that a post increments.
  *
  *     caller   run: job.post ........ fn(0) ........ waits done.word
  *     worker        waits job.word .. fn(i) .. the last one: done.post
  *
- * A job may use fewer threads than the pool has (pi__pool_use). Unused threads wait at a separate gate, so jobs do
- * not wake them. The job's number and its thread count are one word. So a late worker reads both from the same job,
- * and runs no job twice.
+ * A job may use fewer threads than the pool has (pi__pool_use). Unused threads wait at a separate gate, so jobs do not
+ * wake them. The job's number and its thread count are one atomic word (told). So a late worker reads both from the
+ * same job, and runs no job twice.
  *
- * A waiting thread spins for a bounded time and then sleeps. It sleeps immediately if another thread of the pool was
- * last seen on its core, because it may be waiting for that thread. It never yields: Linux queues a yielding thread
- * after all others on the machine, but schedules a woken thread first. Invariant: a sleeper increments the sleeper
- * count before its last read of the word, and a post changes the word before it reads the sleeper count. Both are
- * sequentially consistent, so one of them sees the other, and no wake-up is lost. */
+ * A waiting thread spins for a bounded time and then sleeps. It sleeps early if another thread of the pool was last
+ * seen on its CPU, because it may be waiting for that thread. A waiting thread never yields: Linux queues a yielding
+ * thread after all others on the machine, but schedules a woken thread first. Invariant: a sleeper increments the
+ * sleeper count before its last read of the word, and a post changes the word before it reads the sleeper count. All
+ * four accesses are sequentially consistent, so the sleeper sees the new word or the post sees the sleeper, and no
+ * wake-up is lost. */
 #include "backend/cpu/pool.h"
 
 #include <pthread.h>
@@ -32,40 +33,40 @@
 enum {
     MAX_THREADS = 1024,
     SPIN_UNIT_NS = 40000, /* spin time per unit of poll: at 50, an idle worker spins for 2 ms before it sleeps */
-    JOIN_SHARE = 8,       /* divisor of the spin time inside a job, when the other threads are already at work */
+    JOIN_SHARE = 8,       /* divisor of the spin time of waits inside a job, because the other threads already run */
 };
 
 typedef struct gate {
     _Alignas(64) _Atomic uint32_t word; /* incremented by each post */
     _Atomic uint32_t sleepers;          /* threads asleep, or about to be */
-    pthread_mutex_t mutex;              /* mutex of cond */
+    pthread_mutex_t mutex;              /* protects waits for cond */
     pthread_cond_t cond;                /* signals that the word changed */
 } gate;
 
 typedef struct worker {
     pi__pool *pool;      /* the pool */
-    pthread_t thread;    /* valid once created; never valid for thread 0 */
+    pthread_t thread;    /* valid for indices 1..n_created; thread 0 is the caller's */
     int32_t ith;         /* index of the thread in jobs */
     _Atomic int32_t cpu; /* CPU on which the thread ran its last job; -1 = none yet */
 } worker;
 
 struct pi__pool {
     int32_t n;         /* threads, including the caller */
-    int32_t active;    /* threads that jobs use; changes between jobs */
+    int32_t active;    /* threads that jobs use (pi__pool_use); changes only between jobs */
     pi__pool_config config; /* options, as given to create */
-    cpu_set_t *place;  /* [n] allowed cores of each thread; NULL = any */
+    cpu_set_t *place;  /* [n] allowed CPUs of each thread; NULL = threads are not pinned */
     int64_t spin_ns;   /* time that a waiting thread spins before it sleeps */
     pi__job_fn fn;     /* function of the current job; written before `job` is posted */
     void *arg;         /* its argument */
     _Atomic bool stop; /* ends the workers; written before job and more are posted */
-    int32_t n_created; /* number of running workers */
+    int32_t n_created; /* number of workers that were started */
     gate job;          /* posted for each job */
-    gate more;         /* posted if the next job uses more threads */
+    gate more;         /* posted if a job uses more threads than the previous one */
     _Alignas(64) _Atomic uint64_t told; /* the last job: its number << 32 | the number of threads that it uses */
-    gate done;         /* posted when all workers finished the job */
-    gate barrier;      /* posted when all threads arrived at a barrier */
-    _Alignas(64) _Atomic int32_t pending; /* workers still in the job */
-    _Alignas(64) _Atomic int32_t arrived; /* threads in the barrier */
+    gate done;         /* posted when all workers have finished the job */
+    gate barrier;      /* posted when all threads have arrived at a barrier */
+    _Alignas(64) _Atomic int32_t pending; /* workers that have not finished the job */
+    _Alignas(64) _Atomic int32_t arrived; /* threads that have arrived at the current barrier */
     _Alignas(64) _Atomic int32_t next;    /* next item of pi__pool_next */
     worker workers[];                     /* [n]; workers[0] is the caller */
 };
@@ -99,8 +100,8 @@ static void gate_free(gate *g)
 
 static bool changed(gate *g, uint32_t old) { return atomic_load_explicit(&g->word, memory_order_acquire) != old; }
 
-/* True if another thread of the pool ran its last job on the CPU of the calling thread. ith: index of the calling
- * thread; -1 = unknown: then one thread on this CPU may be the caller itself, and does not count. */
+/* Returns true if another thread of the pool ran its last job on the CPU of the calling thread. ith: index of the
+ * calling thread. -1 = unknown: one thread on this CPU is then assumed to be the caller and not counted. */
 static bool shares_core(const pi__pool *p, int32_t ith)
 {
     int cpu = sched_getcpu(), seen = 0;
@@ -111,7 +112,8 @@ static bool shares_core(const pi__pool *p, int32_t ith)
     return seen > (ith < 0);
 }
 
-/* Spins until the gate's word differs from old. Returns false if spin_ns has passed or another thread needs the CPU. */
+/* Spins until the gate's word differs from `old`; returns true. Returns false if spin_ns nanoseconds have passed or
+ * another thread of the pool may need the CPU. */
 static bool gate_spin(const pi__pool *p, int32_t ith, gate *g, uint32_t old, int64_t spin_ns)
 {
     if (changed(g, old)) return true;
@@ -127,7 +129,8 @@ static bool gate_spin(const pi__pool *p, int32_t ith, gate *g, uint32_t old, int
     return false;
 }
 
-/* Blocks thread ith until the gate's word differs from old: spins for at most spin_ns, then sleeps. */
+/* Blocks the calling thread until the gate's word differs from `old`: spins for at most spin_ns, then sleeps. ith: as
+ * in shares_core. */
 static void gate_wait(const pi__pool *p, int32_t ith, gate *g, uint32_t old, int64_t spin_ns)
 {
     if (gate_spin(p, ith, g, old, spin_ns)) return;
@@ -162,7 +165,7 @@ static int first_sibling(int cpu)
     return first;
 }
 
-/* Returns the number of cores, or with `threads` of hardware threads, that this process may use. */
+/* Returns the number of cores that this process may use; threads true = the number of hardware threads. */
 static int32_t count_cores(bool threads)
 {
     cpu_set_t allowed;
@@ -181,8 +184,8 @@ static int32_t count_cores(bool threads)
     return n > 0 ? n : 1;
 }
 
-/* Sets place by the bits of affinity: one core per thread (strict, or auto if there are enough cores), or all cores
- * for all. mask. */
+/* Sets place from the bits of affinity: one CPU per thread (strict YES, or AUTO with at least n CPUs), else all CPUs of
+ * the mask for every thread. */
 static void place_by_mask(pi__pool *p)
 {
     const uint64_t mask = p->config.affinity;
@@ -198,7 +201,8 @@ static void place_by_mask(pi__pool *p)
     }
 }
 
-/* Sets place by NUMA nodes: round-robin over the nodes, or all threads on the node of the calling thread. */
+/* Sets place to NUMA nodes: threads round-robin over the nodes, or with PI__NUMA_ISOLATE all threads on the node of the
+ * calling thread. */
 static void place_by_nodes(pi__pool *p, const cpu_set_t *node, int32_t n_nodes)
 {
     const int here = sched_getcpu();
@@ -225,14 +229,14 @@ static void choose_places(pi__pool *p, cpu_set_t *room)
     place_by_nodes(p, node, n);
 }
 
-/* Pins the calling thread to place[ith] and sets its priority. If the system refuses, the thread is unchanged. */
+/* Pins the calling thread to place[ith] and sets its priority. A setting that the system refuses is ignored. */
 void pi__pool_place_thread(pi__pool *p, int32_t ith)
 {
     if (p->place) pthread_setaffinity_np(pthread_self(), sizeof p->place[ith], &p->place[ith]);
     if (p->config.prio) pi__prio_set(p->config.prio);
 }
 
-/* True if at least one core of the set exists and may be used by this process. */
+/* Returns true if this process may use at least one CPU of the set. */
 static bool affinity_usable(uint64_t affinity)
 {
     cpu_set_t allowed;
@@ -258,7 +262,7 @@ static void *worker_main(void *arg)
         const uint64_t told = atomic_load(&p->told);
         const int32_t n = (int32_t) (uint32_t) told;
         if (atomic_load(&p->stop)) return NULL;
-        if (w->ith >= n) { /* not used by this job: waits until a job needs more threads */
+        if (w->ith >= n) { /* this thread is not used by the job: waits until a job uses more threads */
             gate_wait(p, w->ith, &p->more, more, 0);
             continue;
         }
@@ -273,7 +277,7 @@ static void *worker_main(void *arg)
     }
 }
 
-/* Starts the workers with all signals blocked, so that the application's threads handle signals. */
+/* Starts the workers with all signals blocked, so that signals are delivered to the application's threads. */
 static int start_workers(pi__pool *p, pi_error *err)
 {
     sigset_t all, old;
@@ -318,14 +322,14 @@ int pi__pool_create_with(pi__pool **out, const pi__pool_config *config, pi_error
         return pi__fail(err, PI_EINVAL, "cpu-mask %llx: this process may use none of these CPUs",
                         (unsigned long long) affinity);
     }
-    /* Page-aligned memory: gates need their own cache lines, and pi__malloc only guarantees 16 bytes. */
+    /* Page-aligned memory: gates are aligned to cache lines of 64 bytes, and pi__malloc only guarantees 16. */
     size_t size = pool_bytes(n_threads);
     pi__pool *p = pi__map(size);
     if (!p) return pi__fail_mem(err, "the thread pool");
     p->n = p->active = n_threads;
     p->config = *config;
     choose_places(p, (cpu_set_t *) (void *) (p->workers + n_threads));
-    /* with more threads than cores, a spinning thread would only keep others from working */
+    /* with more threads than hardware threads, a spinning thread would take the CPU from a working thread */
     p->spin_ns = n_threads > count_cores(true) ? 0 : (int64_t) poll * SPIN_UNIT_NS;
     for (int32_t i = 0; i < n_threads; i++) p->workers[i] = (worker){.pool = p, .ith = i, .cpu = -1};
     if (!gate_init(&p->job)) goto out_map;

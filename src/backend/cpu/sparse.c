@@ -1,7 +1,8 @@
-/* Attention of DeepSeek V4 on the CPU: each token attends to the rows of a window and to entries (see sparse.h).
+/* Attention of DeepSeek V4 on the CPU: op sparse. Each token attends to the rows of a sliding window, then to
+ * compressed entries (see sparse.h).
  *
- * An item is a token and 16 of its query heads; one thread computes it completely. Memory: the backend's scratch, one
- * region per thread. Threads: called by the step thread, which forks and joins the pool inside. */
+ * An item is a token and 16 of its query heads; one thread computes an item completely. Memory: the backend's scratch,
+ * one region per thread. Threads: called by the step thread, which forks and joins the pool inside. */
 #include "backend/cpu/sparse.h"
 
 #include <string.h>
@@ -35,7 +36,7 @@ size_t pi__cpu_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t
     return (size + 63) & ~(size_t) 63;
 }
 
-/* The rows that a token attends to, in order: window rows, then entries. */
+/* The rows that a token attends to, in order: window rows by position, then entries. */
 typedef struct list {
     int32_t first;       /* position of the window's first row */
     int32_t n_window;    /* rows of the window */
@@ -58,7 +59,7 @@ static list list_of(const sparse_job *j, int32_t t)
     return l;
 }
 
-/* Returns row i of the list as floats: in place, or converted to buf. */
+/* Returns row i of the list as floats: the cached row itself if its type is F32, else buf after conversion. */
 static const float *row_at(const sparse_job *j, const list *l, int32_t i, float *buf)
 {
     const bool window = i < l->n_window;
@@ -67,7 +68,8 @@ static const float *row_at(const sparse_job *j, const list *l, int32_t i, float 
     return pi__row_floats(j->cpu, kv, pi__row_of(kv, &j->b->kv[kv->group], l->seq, pos), buf);
 }
 
-/* Writes the results of n_head heads from h0 on of token t: adds the sinks, divides by the sum, and rotates back. */
+/* Writes the outputs [dim_v] of heads h0..h0 + n_head - 1 of token t: adds the sinks to the softmax sum, divides by the
+ * sum, and applies the inverse RoPE to the last n_rot values. */
 static void finish(const sparse_job *j, const sparse_work *w, int32_t t, int32_t h0, int32_t n_head)
 {
     const pi__sparse *a = j->a;

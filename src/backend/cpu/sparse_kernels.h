@@ -1,9 +1,9 @@
 /* The kernels of DeepSeek V4's attention, written once for all instruction sets. Each kernels_ISA.c includes this
  * file and first defines:
  *
- *     vf                vectors, by one of vec_ISA.h
- *     PI__SPARSE_K      rows that are multiplied in one pass, at most 8
- *     PI__SPARSE_R      heads that are summed in one pass, at most 8
+ *     vf                vectors, by one of vec_ISA.h;
+ *     PI__SPARSE_K      rows that multiply() computes in one pass, at most 8;
+ *     PI__SPARSE_R      heads that add_rows() computes in one pass, at most 8;
  *     PI__KERNELS       name of the table defined here
  *
  * No memory and no state. Threads: any. Each sum has one order (sparse.h), for every number of rows or heads in a
@@ -12,7 +12,7 @@
 
 enum { LANES = PI__SPARSE_HEADS };
 
-/* acc[k] lane h = query of head h . row k, for K rows of dim values. */
+/* acc[k] lane h = dot product of head h's query and row k, for K rows of dim values. qt: [dim][16] queries. */
 PI__INLINE void multiply(int K, const float *qt, int32_t dim, const float *const *row, vf *acc)
 {
     PI__UNROLL for (int k = 0; k < K; k++) acc[k] = vf_zero();
@@ -29,8 +29,8 @@ PI__INLINE void multiply_to(int K, const float *qt, int32_t dim, const float *co
     PI__UNROLL for (int k = 0; k < K; k++) vf_store(s + k * LANES, acc[k]);
 }
 
-/* Replaces the scores s of n rows by e^(s - max), with max the maximum including earlier rows; updates sum's m and
- * l. f: factors that rescale the earlier sums. */
+/* Replaces the scores s [n][16 heads] by e^(s - max), with max the head's maximum over these and earlier rows. Updates
+ * sum->m and sum->l. f[head] = factor that rescales the sums of earlier rows; not set if there are none. */
 static void soften(float *s, int32_t n, pi__sparse_sum *sum, float f[LANES])
 {
     const vf old = sum->any ? vf_load(sum->m) : vf_set1(-INFINITY);
@@ -50,8 +50,8 @@ static void soften(float *s, int32_t n, pi__sparse_sum *sum, float f[LANES])
     vf_store(sum->l, l);
 }
 
-/* sum's acc[h] = f[h] acc[h] + sum over n rows k of s[k][h] * row k, for R heads from h on, and the first dim_v
- * of dim values. */
+/* sum->acc[g] = f[g] * sum->acc[g] + sum over n rows k of s[k][g] * row k, for heads g = h..h + R - 1 and the first
+ * dim_v of dim values. */
 PI__INLINE void add_rows(int R, int32_t h, int32_t dim, int32_t dim_v, const float *const *row, int32_t n,
                          const float *s, const float *f, pi__sparse_sum *sum)
 {

@@ -30,7 +30,8 @@ static float top_max(const float *x, int32_t n, bool *odd)
     return most;
 }
 
-/* Float sums by lane (see base/logits.h), in plain C that compilers vectorize. */
+/* Sums floats by lane = i mod 16, then the lanes in double (order of base/logits.h). Plain C that compilers
+ * vectorize. */
 static double top_exp_sum(const float *x, int32_t n, float max)
 {
     float e[PI__LOGITS_BLOCK], s[16] = {0};

@@ -1,13 +1,13 @@
-/* The largest values of logits rows on the CPU, for the sampler (op topk). All threads take part; otherwise one
- * thread would scan a vocabulary for each sequence while the others wait.
+/* The largest values of logits rows on the CPU, for the sampler (op topk). All threads take part, because a scan of
+ * n_vocab logits per sequence by one thread would leave the others idle.
  *
- * A row is cut into enough pieces to keep the threads busy. For each piece, a thread finds the k best keys, as a
- * heap with the worst key as root. A block of values is skipped if its max is not above the root's value. A row's
- * heaps are then merged. All keys differ, so the result does not depend on the cuts. The sum of exponentials, if
- * requested, is computed by blocks, in the order of base/logits.h.
+ * A row is cut into enough pieces to keep the threads busy. For each piece, a thread collects the keys of the k largest
+ * values in a heap with the smallest of these values at its root. A block of values is skipped if its max is not above
+ * the root's value. Then a row's heaps are merged. All keys differ, so the result does not depend on the number of
+ * pieces. The sum of exponentials, if requested, is computed by blocks, in the order of base/logits.h.
  *
  *     row     [ piece | piece | piece | piece ]     heap of k keys each
- *     out     missing, sum, k keys in order         <- the best of all heaps
+ *     out     word 0: NaN or +inf flag, missing keys; word 1: sum; then k keys, best first
  *
  * Memory: the backend's scratch. Threads: called by the step thread, which forks and joins the pool inside. */
 #include "backend/cpu/top.h"
@@ -20,7 +20,7 @@
 
 enum {
     A_THREAD = 4,         /* min pieces per thread */
-    SMALL_WORK = 1 << 14, /* with fewer values in all, one thread does everything */
+    SMALL_WORK = 1 << 14, /* with fewer values in all rows, the calling thread does everything */
 };
 
 typedef struct top_job {
@@ -42,7 +42,7 @@ static int32_t div_up(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 /* ---------------------------------------------------------------------------------------------------------- heaps */
 
-/* Restores the heap below i: moves the key at i down; the subtrees of i are heaps already. */
+/* Moves the key at i down to its place in a heap of n keys. Both subtrees of i must be heaps. */
 static void sift(uint64_t *key, int32_t n, int32_t i)
 {
     const uint64_t k = key[i];
@@ -81,12 +81,12 @@ static void sort(uint64_t *key, int32_t n)
 
 /* --------------------------------------------------------------------------------------------------------- pieces */
 
-/* Collects the keys of the k largest of values first..end - 1 of x in the heap `key`. Returns the number of keys;
- * sets *odd if there is a NaN or +inf. */
+/* Collects the keys of the k largest of values first..end - 1 of x in the heap `key`. Returns the number of keys, less
+ * than k if fewer values are above -inf. Sets *odd to true if a value is NaN or +inf. */
 static int32_t best_of(const top_job *j, const float *x, int64_t first, int64_t end, int32_t k, uint64_t *key,
                        bool *odd)
 {
-    /* value of the heap's root: an equal value is not among the k largest, because later indices lose ties */
+    /* value of the full heap's root; later equal values are not collected, because lower indices win ties */
     float least = -INFINITY;
     int32_t n = 0;
     for (int64_t i = first; i < end; i += PI__LOGITS_BLOCK) {
@@ -115,8 +115,7 @@ static void find_pieces(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-/* -------------------------------------------------------------------------------------------------------------
- * rows */
+/* ------------------------------------------------------------------------------------------------------------- rows */
 
 static void merge_rows(void *arg, int32_t ith, int32_t nth)
 {
@@ -139,7 +138,7 @@ static void merge_rows(void *arg, int32_t ith, int32_t nth)
     }
 }
 
-/* True if the row's sum of exponentials is requested, and the row has no NaN or +inf. */
+/* Returns true if the row's sum of exponentials is requested, and the row has a value above -inf and no NaN or +inf. */
 static bool is_summed(const top_job *j, int32_t row)
 {
     const pi__topk_request *r = &j->a->request[row];
@@ -189,8 +188,8 @@ static void lay_out(top_job *j, pi__arena *ar, int32_t n_rows, int64_t n)
     j->sum = pi__arena_take(ar, (size_t) n_rows * (size_t) j->n_blocks * sizeof *j->sum);
 }
 
-/* Returns the scratch bytes for lim->max_rows rows, or for fewer rows in more pieces: n_rows * ceil(wanted /
- * n_rows) is less than max_rows + wanted. */
+/* Returns the scratch bytes for up to lim->max_rows rows. Fewer rows have more pieces each, but n_rows * pieces is
+ * always less than max_rows + A_THREAD * threads. */
 size_t pi__cpu_topk_scratch(const pi__cpu *cpu, const pi__limits *lim)
 {
     top_job j = {.cpu = (pi__cpu *) cpu, .k = PI__MAX_TOP};
@@ -232,7 +231,7 @@ void pi__cpu_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
         if (is_summed(&j, r)) fold_sums(&j, r);
 }
 
-/* Always true: the CPU's ops write logits rows to memory that it can read. */
+/* Returns true: op topk can run on the CPU, because the CPU's ops write logits rows to memory that it can read. */
 bool pi__cpu_topk_here(const pi__backend *be)
 {
     (void) be;

@@ -1,4 +1,5 @@
-/* Vectors of 16 floats for AVX2, FMA and F16C: two of the 16 registers. No memory and no state. */
+/* Vectors of 16 floats for AVX2, FMA and F16C; a vector is two of the 16 registers. No memory and no state.
+ * vec_generic.h defines the same functions in plain C. */
 #ifndef PI__CPU_VEC_AVX2_H
 #define PI__CPU_VEC_AVX2_H
 
@@ -76,7 +77,7 @@ static inline vf vf_load_f16(const uint16_t *p)
                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) (p + 8)))};
 }
 
-/* Transposes 8 quadruples. */
+/* y[k] lane i = p[4 * i + k], for 8 lanes. */
 static inline void load4_half(const float *p, __m256 y[4])
 {
     __m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + 8), c = _mm256_loadu_ps(p + 16), d = _mm256_loadu_ps(p + 24);
@@ -90,7 +91,7 @@ static inline void load4_half(const float *p, __m256 y[4])
     y[3] = _mm256_shuffle_ps(hi01, hi23, 0xee);
 }
 
-/* Transposes 16 quadruples: y[k] lane i = p[4 * i + k] */
+/* y[k] lane i = p[4 * i + k]: transposes 16 groups of 4 values. */
 static inline void vf_load4(const float *p, vf y[4])
 {
     __m256 a[4], b[4];
@@ -122,13 +123,13 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     return from_i8(_mm_sub_epi8(_mm_and_si128(x, _mm_set1_epi8(15)), _mm_set1_epi8(8)));
 }
 
-/* Returns 8 in lanes of m with all bits set, -8 in lanes with none. */
+/* Returns 8 in lanes with all bits of m set, -8 in lanes with no bit set. */
 static inline __m256 from_mask(__m256i m)
 {
     return _mm256_blendv_ps(_mm256_set1_ps(-8), _mm256_set1_ps(8), _mm256_castsi256_ps(m));
 }
 
-/* Returns 8 in lanes with this bit of their word set, -8 in the others. */
+/* Returns 8 in lane i if bit `bit` of word p[i] is set, else -8. */
 static inline vf vf_load_bit(const uint16_t *p, int bit)
 {
     const __m256i b = _mm256_set1_epi32(1 << bit);
@@ -138,7 +139,7 @@ static inline vf vf_load_bit(const uint16_t *p, int bit)
                 from_mask(_mm256_cmpeq_epi32(_mm256_and_si256(y, b), b))};
 }
 
-/* Returns 8 in lanes i with bit i of w set, -8 in the others. */
+/* Returns 8 in lane i if bit i of w is set, else -8. */
 static inline vf vf_bits(uint16_t w)
 {
     const __m256i lo = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128), hi = _mm256_slli_epi32(lo, 8);
@@ -147,7 +148,7 @@ static inline vf vf_bits(uint16_t w)
                 from_mask(_mm256_cmpeq_epi32(_mm256_and_si256(x, hi), hi))};
 }
 
-/* Looks up 16 values in a table of int8, by the low or high nibbles of p. */
+/* lane i = table[nibble of p[i]]; high: 0 = low nibbles, 1 = high nibbles. table: 16 int8. */
 static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
 {
     __m128i x = _mm_loadu_si128((const __m128i *) p);
@@ -155,17 +156,18 @@ static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
     return from_i8(_mm_shuffle_epi8(_mm_loadu_si128((const __m128i *) table), _mm_and_si128(x, _mm_set1_epi8(15))));
 }
 
-/* Looks up a table of 8 int8, by the low three bits of each lane. */
+/* Returns table[low three bits of index] for each of 8 lanes, as floats. table: 8 int8. */
 static inline __m256 look_up(const int8_t *table, __m256i index)
 {
     return _mm256_permutevar8x32_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *) table))),
                                     index);
 }
 
-/* Looks up 16 values in a table of 8 int8, by 3-bit codes at p; the 10 bytes before p must be readable. */
+/* lane i = table[code i]: 16 consecutive 3-bit codes at p (6 bytes). table: 8 int8. The 10 bytes before p must be
+ * readable. */
 static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
 {
-    /* Moves the byte with the start of code i, and the next byte, into lane i. */
+    /* byte indices for the shuffle: lane i receives the byte with the first bit of code i, and the next byte */
     const __m256i none = _mm256_set1_epi32((int) 0x80800000), shift = _mm256_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5);
     const __m256i a = _mm256_setr_epi32(0x0b0a, 0x0b0a, 0x0b0a, 0x0c0b, 0x0c0b, 0x0c0b, 0x0d0c, 0x0d0c);
     const __m256i b = _mm256_setr_epi32(0x0e0d, 0x0e0d, 0x0e0d, 0x0f0e, 0x0f0e, 0x0f0e, 0x800f, 0x800f);
@@ -174,8 +176,8 @@ static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
                 look_up(table, _mm256_srlv_epi32(_mm256_shuffle_epi8(x, _mm256_or_si256(b, none)), shift))};
 }
 
-/* Looks up a table of 8 int8 by the 3-bit code at bit `bit` of each lane's word. p: 16 words; the next words follow
- * them. */
+/* lane i = table[code that starts at bit `bit` of word p[i]]: 3-bit codes; a code across a word boundary continues in
+ * word p[i + 16]. table: 8 int8. */
 static inline __m256 look_up_from(const int8_t *table, const uint32_t *p, int bit)
 {
     __m256i x = _mm256_srl_epi32(_mm256_loadu_si256((const __m256i *) p), _mm_cvtsi32_si128(bit));
@@ -189,7 +191,7 @@ static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bi
     return (vf){look_up_from(table, p, bit), look_up_from(table, p + 8, bit)};
 }
 
-/* Interleaves lanes: a0 b0 a1 b1 ... to *x, the last 8 pairs to *y. */
+/* vf_zip interleaves lanes of x and y: x0 y0 x1 y1 .. x7 y7 to *x, x8 y8 .. x15 y15 to *y. */
 static inline vf zip8(__m256 a, __m256 b)
 {
     __m256 lo = _mm256_unpacklo_ps(a, b), hi = _mm256_unpackhi_ps(a, b);
@@ -208,7 +210,7 @@ static inline void vf_store_f16(uint16_t *p, vf x)
     _mm_storeu_si128((__m128i *) (p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Rounds to nearest even; lanes must be in the range of an int8. */
+/* p[i] = lane i, rounded to nearest even; lanes must be in the range of an int8. */
 static inline void vf_store_i8(int8_t *p, vf x)
 {
     __m256i a = _mm256_cvtps_epi32(x.a), b = _mm256_cvtps_epi32(x.b);
@@ -224,7 +226,7 @@ static inline __m256 outside(__m256i lane, int first, int last)
     return _mm256_castsi256_ps(o);
 }
 
-/* Returns lanes first..last of x and the other lanes of y. */
+/* Returns x in lanes first..last and y in the other lanes. */
 static inline vf vf_keep(vf x, int first, int last, vf y)
 {
     return (vf){_mm256_blendv_ps(x.a, y.a, outside(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), first, last)),

@@ -1,4 +1,5 @@
-/* Vectors of 16 floats for AVX-512 (F, BW, VL, DQ): one of the 32 registers. No memory and no state. */
+/* Vectors of 16 floats for AVX-512 (F, BW, VL, DQ); a vector is one of the 32 registers. No memory and no state.
+ * vec_generic.h defines the same functions in plain C. */
 #ifndef PI__CPU_VEC_AVX512_H
 #define PI__CPU_VEC_AVX512_H
 
@@ -15,7 +16,7 @@ static inline vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 static inline vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 static inline vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
-/* 1 / a within 1 ulp for normal numbers: a 14-bit estimate and one Newton step. */
+/* Returns 1 / a within 1 ulp for normal numbers: a 14-bit estimate and one Newton step. */
 static inline vf vf_rcp(vf a)
 {
     vf x = _mm512_rcp14_ps(a);
@@ -51,7 +52,7 @@ static inline vf vf_select_nan(vf x, vf y)
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), y, x);
 }
 
-/* Transposes 16 quadruples: y[k] lane i = p[4 * i + k] */
+/* y[k] lane i = p[4 * i + k]: transposes 16 groups of 4 values. */
 static inline void vf_load4(const float *p, vf y[4])
 {
     const __m512i even = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
@@ -80,10 +81,11 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
 }
 
-/* Returns 8 in lanes with their bit of m set, -8 in the others. */
+/* Returns 8 in lane i if bit i of m is set, else -8. */
 static inline vf from_mask(__mmask16 m) { return _mm512_mask_blend_ps(m, _mm512_set1_ps(-8), _mm512_set1_ps(8)); }
 
-/* Return 8 or -8 per lane: vf_load_bit by bit `bit` of the lane's word, vf_bits by the bit of w at the lane's index. */
+/* vf_load_bit: lane i = 8 if bit `bit` of word p[i] is set, else -8. vf_bits: lane i = 8 if bit i of w is set, else
+ * -8. */
 static inline vf vf_load_bit(const uint16_t *p, int bit)
 {
     __m512i x = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *) p));
@@ -91,20 +93,21 @@ static inline vf vf_load_bit(const uint16_t *p, int bit)
 }
 static inline vf vf_bits(uint16_t w) { return from_mask((__mmask16) w); }
 
-/* Looks up a table of 16 int8, by the low four bits of each lane. */
+/* Returns table[low four bits of index] for each lane, as floats. table: 16 int8. */
 static inline vf look_up(const int8_t *table, __m512i index) { return _mm512_permutexvar_ps(index, vf_load_i8(table)); }
 
-/* Looks up 16 values in a table of int8, by the low or high nibbles of p. */
+/* lane i = table[nibble of p[i]]; high: 0 = low nibbles, 1 = high nibbles. table: 16 int8. */
 static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
 {
     __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *) p));
     return look_up(table, high ? _mm512_srli_epi32(b, 4) : b);
 }
 
-/* Looks up 16 values by 3-bit codes at p. table: 8 int8, stored twice. The 10 bytes before p must be readable. */
+/* lane i = table[code i]: 16 consecutive 3-bit codes at p (6 bytes). table: 8 int8, stored twice, because bit 3 of the
+ * index may be set. The 10 bytes before p must be readable. */
 static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
 {
-    /* Moves the byte with the start of code i, and the next byte, into lane i. */
+    /* byte indices for the shuffle: lane i receives the byte with the first bit of code i, and the next byte */
     const __m512i bytes = _mm512_setr_epi32(0x0b0a, 0x0b0a, 0x0b0a, 0x0c0b, 0x0c0b, 0x0c0b, 0x0d0c, 0x0d0c, 0x0e0d,
                                             0x0e0d, 0x0e0d, 0x0f0e, 0x0f0e, 0x0f0e, 0x800f, 0x800f);
     const __m512i shift = _mm512_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5, 0, 3, 6, 1, 4, 7, 2, 5);
@@ -113,7 +116,8 @@ static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
     return look_up(table, _mm512_srlv_epi32(x, shift));
 }
 
-/* Looks up the table by the 3-bit code at bit `bit` of each lane's word. p: 16 words; the next words follow them. */
+/* lane i = table[code that starts at bit `bit` of word p[i]]: 3-bit codes; a code across a word boundary continues in
+ * word p[i + 16]. table: 8 int8, stored twice. */
 static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bit)
 {
     __m512i x = _mm512_srlv_epi32(_mm512_loadu_si512(p), _mm512_set1_epi32(bit));
@@ -121,7 +125,7 @@ static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bi
     return look_up(table, x);
 }
 
-/* Interleaves lanes: a0 b0 a1 b1 ... to *a, the last 8 pairs to *b. */
+/* Interleaves lanes of a and b: a0 b0 a1 b1 .. a7 b7 to *a, a8 b8 .. a15 b15 to *b. */
 static inline void vf_zip(vf *a, vf *b)
 {
     const __m512i lo = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -135,13 +139,13 @@ static inline void vf_store_f16(uint16_t *p, vf a)
     _mm256_storeu_si256((__m256i *) p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Rounds to nearest even; lanes must be in the range of an int8. */
+/* p[i] = lane i, rounded to nearest even; lanes must be in the range of an int8. */
 static inline void vf_store_i8(int8_t *p, vf a)
 {
     _mm_storeu_si128((__m128i *) p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a)));
 }
 
-/* Returns lanes first..last of a and the other lanes of b. */
+/* Returns a in lanes first..last and b in the other lanes. */
 static inline vf vf_keep(vf a, int first, int last, vf b)
 {
     unsigned from = first > 0 ? 0xffffu << first : 0xffffu, to = last < 15 ? (2u << last) - 1 : 0xffffu;

@@ -1,4 +1,5 @@
-/* Vectors of 16 floats for any processor: four of the compiler's 4-float vectors. No memory and no state. */
+/* Vectors of 16 floats for any processor: four of the compiler's 4-float vectors. Each other vec_ISA.h defines the same
+ * functions for its instruction set. No memory and no state. */
 #ifndef PI__CPU_VEC_GENERIC_H
 #define PI__CPU_VEC_GENERIC_H
 
@@ -45,7 +46,7 @@ static inline vf vf_copysign(vf a, vf b)
     VF_EACH((f4) (((i4) a.v[i] & m) | ((i4) b.v[i] & ~m)));
 }
 
-/* Nearest integer for |a| < 2^22: adding 1.5 * 2^23 leaves no fraction bits. */
+/* Returns a rounded to the nearest integer, for |a| < 2^22: adding 1.5 * 2^23 leaves no fraction bits. */
 static inline vf vf_round(vf a)
 {
     f4 c = f4_set1(12582912.0f);
@@ -66,7 +67,7 @@ static inline vf vf_load(const float *p)
     return r;
 }
 
-/* Transposes 16 quadruples: y[k] lane i = p[4 * i + k] */
+/* y[k] lane i = p[4 * i + k]: transposes 16 groups of 4 values. */
 static inline void vf_load4(const float *p, vf y[4])
 {
     for (int k = 0; k < 4; k++) {
@@ -78,8 +79,8 @@ static inline void vf_store(float *p, vf a) { memcpy(p, &a, sizeof a); }
 
 static inline i4 widen_u16(const uint16_t *p) { return (i4){p[0], p[1], p[2], p[3]}; }
 
-/* Exact: after the shift, the bits are a float that is 2^-112 times the half, including subnormals. Infinity and NaN
- * get their exponent. */
+/* Converts 4 halves exactly. After the shift, the bits are a float that is 2^-112 times the half, also for subnormals.
+ * Infinity and NaN then get the exponent 255. */
 static inline f4 widen_f16(const uint16_t *p)
 {
     i4 h = widen_u16(p), magnitude = h & 0x7fff;
@@ -104,7 +105,7 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     return vf_load(t);
 }
 
-/* Returns 8 in lanes with this bit of their word set, -8 in the others. */
+/* Returns 8 in lane i if bit `bit` of word p[i] is set, else -8. */
 static inline vf vf_load_bit(const uint16_t *p, int bit)
 {
     float t[16];
@@ -112,7 +113,7 @@ static inline vf vf_load_bit(const uint16_t *p, int bit)
     return vf_load(t);
 }
 
-/* Returns 8 in lanes i with bit i of w set, -8 in the others. */
+/* Returns 8 in lane i if bit i of w is set, else -8. */
 static inline vf vf_bits(uint16_t w)
 {
     float t[16];
@@ -120,7 +121,7 @@ static inline vf vf_bits(uint16_t w)
     return vf_load(t);
 }
 
-/* Looks up 16 values in a table of int8, by the low or high nibbles of p. */
+/* lane i = table[nibble of p[i]]; high: 0 = low nibbles, 1 = high nibbles. table: 16 int8. */
 static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
 {
     float t[16];
@@ -128,7 +129,7 @@ static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
     return vf_load(t);
 }
 
-/* Looks up 16 values in a table of 8 int8, by 3-bit codes at p. */
+/* lane i = table[code i]: 16 consecutive 3-bit codes at p (6 bytes). table: 8 int8. */
 static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
 {
     float t[16];
@@ -139,7 +140,8 @@ static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
     return vf_load(t);
 }
 
-/* Looks up the table by the 3-bit code at bit `bit` of each lane's word. p: 16 words; the next words follow them. */
+/* lane i = table[code that starts at bit `bit` of word p[i]]: 3-bit codes; a code across a word boundary continues in
+ * word p[i + 16]. table: 8 int8. */
 static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bit)
 {
     float t[16];
@@ -147,7 +149,7 @@ static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bi
     return vf_load(t);
 }
 
-/* Interleaves lanes: a0 b0 a1 b1 ... to *x, the last 8 pairs to *y. */
+/* Interleaves lanes of x and y: x0 y0 x1 y1 .. x7 y7 to *x, x8 y8 .. x15 y15 to *y. */
 static inline void vf_zip(vf *x, vf *y)
 {
     const vf a = *x, b = *y;
@@ -166,7 +168,7 @@ static inline void vf_store_f16(uint16_t *p, vf a)
     for (int i = 0; i < 16; i++) p[i] = pi__f32_to_f16(t[i]);
 }
 
-/* Rounds to nearest even; lanes must be in the range of an int8. */
+/* p[i] = lane i, rounded to nearest even; lanes must be in the range of an int8. */
 static inline void vf_store_i8(int8_t *p, vf a)
 {
     float t[16];
@@ -174,7 +176,7 @@ static inline void vf_store_i8(int8_t *p, vf a)
     for (int i = 0; i < 16; i++) p[i] = (int8_t) t[i];
 }
 
-/* Returns lanes first..last of a and the other lanes of b. */
+/* Returns a in lanes first..last and b in the other lanes. */
 static inline vf vf_keep(vf a, int first, int last, vf b)
 {
     float x[16], y[16];

@@ -13,7 +13,7 @@
 #define PI__UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* e^x within about 1 ulp, for c in [-87.3, 88] or NaN. */
+/* Returns e^c within about 1 ulp, for c in [-87.3, 88] or NaN. */
 PI__INLINE vf vf_exp_of(vf c)
 {
     vf n = vf_round(vf_mul(c, vf_set1(1.44269504088896341f)));
@@ -29,7 +29,8 @@ PI__INLINE vf vf_exp_of(vf c)
     return vf_scale2(y, n);
 }
 
-/* e^x for all x; 0 below -87.3, so that masked scores contribute nothing. */
+/* Returns e^x for all x: 0 below -87.3, so that masked scores (-INFINITY) contribute nothing; e^88 above 88; NaN for
+ * NaN. */
 PI__INLINE vf vf_exp(vf x)
 {
     vf lowest = vf_set1(-87.33654f);
@@ -44,7 +45,7 @@ PI__INLINE float exp1(float x)
     return y[0];
 }
 
-/* tanh within 2 ulp: a polynomial near 0, otherwise computed from e^2|x|. */
+/* Returns tanh(x) within 2 ulp: a polynomial for |x| < 0.625, otherwise computed from e^(2|x|). */
 PI__INLINE vf vf_tanh(vf x)
 {
     vf a = vf_abs(x);
@@ -60,7 +61,7 @@ PI__INLINE vf vf_tanh(vf x)
     return vf_select_lt(a, vf_set1(0.625f), p, vf_copysign(t, x));
 }
 
-/* x/2 (1 + erf(x / sqrt(2))), with erf within 2e-7: Abramowitz and Stegun, 7.1.26. */
+/* Returns gelu(x) = x/2 (1 + erf(x / sqrt(2))), with erf within 2e-7: Abramowitz and Stegun, 7.1.26. */
 PI__INLINE vf vf_gelu_erf(vf x)
 {
     vf a = vf_mul(vf_abs(x), vf_set1(0.70710678118654752f));
@@ -75,15 +76,17 @@ PI__INLINE vf vf_gelu_erf(vf x)
     return vf_mul(vf_mul(x, vf_set1(0.5f)), vf_add(vf_set1(1.0f), erf));
 }
 
-/* 1 / (1 + e^-x). The bounds are the first operands of min and max, so a NaN is propagated. */
+/* Returns 1 / (1 + e^-x). The bounds are the first operands of min and max, because on x86 these return the second
+ * operand if one is NaN: so a NaN is propagated. */
 PI__INLINE vf vf_sigmoid(vf x)
 {
     vf e = vf_exp_of(vf_min(vf_set1(87.0f), vf_max(vf_set1(-87.0f), vf_sub(vf_zero(), x))));
     return vf_rcp(vf_add(vf_set1(1.0f), e));
 }
 
-/* log(1 + e^x) = max(x, 0) + log1p(z), z = e^-|x|; log1p(z) = 2 atanh(z / (2 + z)). The series converges quickly
- * because the argument is at most 1/3. Accurate to a few ulp, also for small results, so small decays are not lost. */
+/* Returns log(1 + e^x) = max(x, 0) + log1p(z), with z = e^-|x| and log1p(z) = 2 atanh(z / (2 + z)). The series of atanh
+ * converges quickly because the argument is at most 1/3. Accurate to a few ulp, also for small results, so small log
+ * decays are not lost. */
 PI__INLINE vf vf_softplus(vf x)
 {
     vf z = vf_exp(vf_sub(vf_zero(), vf_abs(x)));
@@ -100,7 +103,7 @@ PI__INLINE vf vf_softplus(vf x)
     return vf_select_nan(x, y);
 }
 
-/* Loads the n values at x into the first lanes; lanes past n are set to fill. n is at most 16. */
+/* Returns the n <= 16 values at x in lanes 0..n - 1 and `fill` in the other lanes. */
 PI__INLINE vf vf_load_tail(const float *x, int n, float fill)
 {
     float t[16];
@@ -108,7 +111,7 @@ PI__INLINE vf vf_load_tail(const float *x, int n, float fill)
     return vf_load(t);
 }
 
-/* Returns 1 / sqrt(mean(x^2) + eps): sums by lane = i mod 16, then lanes by halves. */
+/* Returns 1 / sqrt(mean of x[i]^2 + eps) of n values. Sums by lane = i mod 16, then adds lanes 8, 4, 2, 1 apart. */
 PI__INLINE float rms_factor(const float *x, int64_t n, float eps)
 {
     vf sum = vf_zero();

@@ -1,5 +1,5 @@
-/* Vectors of 16 floats for AArch64 with half-precision conversion: four of the 32 registers. No memory
- * and no state. */
+/* Vectors of 16 floats for AArch64 with half-precision conversion; a vector is four of the 32 registers. No memory and
+ * no state. vec_generic.h defines the same functions in plain C. */
 #ifndef PI__CPU_VEC_NEON_H
 #define PI__CPU_VEC_NEON_H
 
@@ -41,7 +41,7 @@ static inline void vf_store(float *p, vf x)
     for (int i = 0; i < 4; i++) vst1q_f32(p + i * 4, x.v[i]);
 }
 
-/* Transposes 16 quadruples: y[k] lane i = p[4 * i + k] */
+/* y[k] lane i = p[4 * i + k]: transposes 16 groups of 4 values. */
 static inline void vf_load4(const float *p, vf y[4])
 {
     for (int i = 0; i < 4; i++) {
@@ -80,13 +80,14 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     return from_i8(vsubq_s8(vreinterpretq_s8_u8(x), vdupq_n_s8(8)));
 }
 
-/* Returns 8 in lanes of x that share a bit with b, -8 in the others. */
+/* Returns 8 in lanes with (x & b) != 0, else -8. */
 static inline float32x4_t from_bits(uint32x4_t x, uint32x4_t b)
 {
     return vbslq_f32(vtstq_u32(x, b), vdupq_n_f32(8), vdupq_n_f32(-8));
 }
 
-/* Return 8 or -8 per lane: vf_load_bit by bit `bit` of the lane's word, vf_bits by the bit of w at the lane's index. */
+/* vf_load_bit: lane i = 8 if bit `bit` of word p[i] is set, else -8. vf_bits: lane i = 8 if bit i of w is set, else
+ * -8. */
 static inline vf vf_load_bit(const uint16_t *p, int bit)
 {
     VF_EACH(from_bits(vmovl_u16(vld1_u16(p + i * 4)), vdupq_n_u32(1u << bit)));
@@ -97,7 +98,7 @@ static inline vf vf_bits(uint16_t w)
     VF_EACH(from_bits(vdupq_n_u32((uint32_t) w >> 4 * i), vld1q_u32(first)));
 }
 
-/* Looks up 16 values in a table of int8, by the low or high nibbles of p. */
+/* lane i = table[nibble of p[i]]; high: 0 = low nibbles, 1 = high nibbles. table: 16 int8. */
 static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
 {
     uint8x16_t x = vld1q_u8(p);
@@ -105,13 +106,14 @@ static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
     return from_i8(vqtbl1q_s8(vld1q_s8(table), x));
 }
 
-/* Looks up 16 values by 3-bit codes at p. table: 8 int8, stored twice. The 10 bytes before p must be readable. */
+/* lane i = table[code i]: 16 consecutive 3-bit codes at p (6 bytes). table: 8 int8, stored twice. The 10 bytes before p
+ * must be readable. */
 static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
 {
-    /* For lane i: the byte with the start of code i, and the next byte; the shifts of each, to the right and to the
-     * left. */
+    /* For lane i: first = index of the byte with the first bit of code i, right = its shift to the right (negative);
+     * next = index of the byte after it, left = its shift to the left. */
     static const uint8_t first[16] = {10, 10, 10, 11, 11, 11, 12, 12, 13, 13, 13, 14, 14, 14, 15, 15};
-    /* an index of 16 is out of range and yields 0 */
+    /* an index of 16 is out of range of vqtbl1q_u8 and yields 0 */
     static const uint8_t next[16] = {11, 11, 11, 12, 12, 12, 13, 13, 14, 14, 14, 15, 15, 15, 16, 16};
     static const int8_t right[16] = {0, -3, -6, -1, -4, -7, -2, -5, 0, -3, -6, -1, -4, -7, -2, -5};
     static const int8_t left[16] = {8, 5, 2, 7, 4, 1, 6, 3, 8, 5, 2, 7, 4, 1, 6, 3};
@@ -121,7 +123,8 @@ static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
     return from_i8(vqtbl1q_s8(vld1q_s8(table), vandq_u8(vorrq_u8(low, high), vdupq_n_u8(7))));
 }
 
-/* Shifts the code at bit `bit` of each lane's word to bit 0. p: 16 words; the next words follow them. */
+/* lane i = word p[i] shifted so that bit `bit` is bit 0; for bit > 29 the missing code bits come from word p[i +
+ * 16]. */
 static inline uint32x4_t bits_from(const uint32_t *p, int bit)
 {
     uint32x4_t x = vshlq_u32(vld1q_u32(p), vdupq_n_s32(-bit));
@@ -135,7 +138,7 @@ static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bi
     return from_i8(vqtbl1q_s8(vld1q_s8(table), code));
 }
 
-/* Interleaves lanes: a0 b0 a1 b1 ... to *x, the last 8 pairs to *y. */
+/* Interleaves lanes of x and y: x0 y0 x1 y1 .. x7 y7 to *x, x8 y8 .. x15 y15 to *y. */
 static inline void vf_zip(vf *x, vf *y)
 {
     const vf a = *x, b = *y;
@@ -152,7 +155,7 @@ static inline void vf_store_f16(uint16_t *p, vf x)
     for (int i = 0; i < 4; i++) vst1_u16(p + i * 4, vreinterpret_u16_f16(vcvt_f16_f32(x.v[i])));
 }
 
-/* Rounds to nearest even; lanes must be in the range of an int8. */
+/* p[i] = lane i, rounded to nearest even; lanes must be in the range of an int8. */
 static inline void vf_store_i8(int8_t *p, vf x)
 {
     int16x8_t lo = vcombine_s16(vmovn_s32(vcvtnq_s32_f32(x.v[0])), vmovn_s32(vcvtnq_s32_f32(x.v[1])));
@@ -160,7 +163,7 @@ static inline void vf_store_i8(int8_t *p, vf x)
     vst1q_s8(p, vcombine_s8(vmovn_s16(lo), vmovn_s16(hi)));
 }
 
-/* Returns lanes first..last of x and the other lanes of y. */
+/* Returns x in lanes first..last and y in the other lanes. */
 static inline vf vf_keep(vf x, int first, int last, vf y)
 {
     static const int32_t iota[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

@@ -1,5 +1,5 @@
-/* Vectors of 16 floats for SVE with registers of 256 bits: two of the 32 registers. No memory and no
- * state. */
+/* Vectors of 16 floats for SVE with registers of 256 bits; a vector is two of the 32 registers. No memory and no state.
+ * vec_generic.h defines the same functions in plain C. */
 #ifndef PI__CPU_VEC_SVE256_H
 #define PI__CPU_VEC_SVE256_H
 
@@ -55,7 +55,7 @@ static inline void vf_store(float *p, vf x)
     for (int i = 0; i < 2; i++) svst1_f32(ALL, p + i * 8, x.v[i]);
 }
 
-/* Transposes 16 quadruples: y[k] lane i = p[4 * i + k] */
+/* y[k] lane i = p[4 * i + k]: transposes 16 groups of 4 values. */
 static inline void vf_load4(const float *p, vf y[4])
 {
     for (int i = 0; i < 2; i++) {
@@ -80,7 +80,7 @@ static inline vf vf_load_bf16(const uint16_t *p)
 }
 static inline vf vf_load_i8(const int8_t *p) { VF_EACH(svcvt_f32_s32_x(ALL, svld1sb_s32(ALL, p + i * 8))); }
 
-/* 8 nibbles, from the low or high halves of bytes */
+/* lane i = nibble of p[i], for 8 lanes; high: 0 = low nibbles, 1 = high nibbles. */
 static inline u8x32 nibbles(const uint8_t *p, int high)
 {
     const u8x32 x = svld1ub_u32(ALL, p);
@@ -91,13 +91,14 @@ static inline vf vf_load_u4(const uint8_t *p, int high)
     VF_EACH(svcvt_f32_s32_x(ALL, svsub_n_s32_x(ALL, svreinterpret_s32_u32(nibbles(p + i * 8, high)), 8)));
 }
 
-/* Returns 8 in lanes of x that share a bit with b, -8 in the others. */
+/* Returns 8 in lanes with (x & b) != 0, else -8. */
 static inline f8 from_bits(u8x32 x, u8x32 b)
 {
     return svsel_f32(svcmpne_n_u32(ALL, svand_u32_x(ALL, x, b), 0), svdup_n_f32(8), svdup_n_f32(-8));
 }
 
-/* Return 8 or -8 per lane: vf_load_bit by bit `bit` of the lane's word, vf_bits by the bit of w at the lane's index. */
+/* vf_load_bit: lane i = 8 if bit `bit` of word p[i] is set, else -8. vf_bits: lane i = 8 if bit i of w is set, else
+ * -8. */
 static inline vf vf_load_bit(const uint16_t *p, int bit)
 {
     VF_EACH(from_bits(svld1uh_u32(ALL, p + i * 8), svdup_n_u32(1u << bit)));
@@ -107,30 +108,32 @@ static inline vf vf_bits(uint16_t w)
     VF_EACH(from_bits(svlsr_u32_x(ALL, svdup_n_u32(w), svindex_u32((uint32_t) i * 8, 1)), svdup_n_u32(1)));
 }
 
-/* Looks up a table of 16 int8. */
+/* Returns table[x] for each of 8 lanes, as floats; x in 0..15. table: 16 int8. */
 static inline f8 values(const int8_t *table, u8x32 x)
 {
     const svint32_t v = svreinterpret_s32_s8(svtbl_s8(svld1rq_s8(svptrue_b8(), table), svreinterpret_u8_u32(x)));
     return svcvt_f32_s32_x(ALL, svextb_s32_x(ALL, v));
 }
 
-/* Looks up 16 values in a table of int8, by the low or high nibbles of p. */
+/* lane i = table[nibble of p[i]]; high: 0 = low nibbles, 1 = high nibbles. table: 16 int8. */
 static inline vf vf_load_table(const int8_t *table, const uint8_t *p, int high)
 {
     VF_EACH(values(table, nibbles(p + i * 8, high)));
 }
 
-/* Looks up 16 values by 3-bit codes at p. table: 8 int8, stored twice. The 10 bytes before p must be readable. */
+/* lane i = table[code i]: 16 consecutive 3-bit codes at p (6 bytes). table: 8 int8, in 16 readable bytes. The 2 bytes
+ * before p must be readable. */
 static inline vf vf_load_3bits(const int8_t *table, const uint8_t *p)
 {
-    uint64_t w; /* the 6 bytes at p, in the upper bytes */
+    uint64_t w; /* the 6 bytes at p are bytes 2..7 of w */
     memcpy(&w, p - 2, 8);
     VF_EACH(values(
         table,
         svand_n_u32_x(ALL, svlsr_u32_x(ALL, svdup_n_u32((uint32_t) (w >> (16 + 24 * i))), svindex_u32(0, 3)), 7)));
 }
 
-/* Shifts the code at bit `bit` of each lane's word to bit 0. p: 16 words; the next words follow them. */
+/* lane i = word p[i] shifted so that bit `bit` is bit 0; for bit > 29 the missing code bits come from word p[i +
+ * 16]. */
 static inline u8x32 bits_from(const uint32_t *p, int bit)
 {
     const u8x32 x = svlsr_n_u32_x(ALL, svld1_u32(ALL, p), (uint32_t) bit);
@@ -142,7 +145,7 @@ static inline vf vf_load_3bits_of(const int8_t *table, const uint32_t *p, int bi
     VF_EACH(values(table, svand_n_u32_x(ALL, bits_from(p + i * 8, bit), 7)));
 }
 
-/* Interleaves lanes: a0 b0 a1 b1 ... to *x, the last 8 pairs to *y. */
+/* Interleaves lanes of x and y: x0 y0 x1 y1 .. x7 y7 to *x, x8 y8 .. x15 y15 to *y. */
 static inline void vf_zip(vf *x, vf *y)
 {
     const vf a = *x, b = *y;
@@ -157,13 +160,13 @@ static inline void vf_store_f16(uint16_t *p, vf x)
     for (int i = 0; i < 2; i++) svst1h_u32(ALL, p + i * 8, svreinterpret_u32_f16(svcvt_f16_f32_x(ALL, x.v[i])));
 }
 
-/* Rounds to nearest even; lanes must be in the range of an int8. */
+/* p[i] = lane i, rounded to nearest even; lanes must be in the range of an int8. */
 static inline void vf_store_i8(int8_t *p, vf x)
 {
     for (int i = 0; i < 2; i++) svst1b_s32(ALL, p + i * 8, svcvt_s32_f32_x(ALL, svrintn_f32_x(ALL, x.v[i])));
 }
 
-/* Returns lanes first..last of x and the other lanes of y. */
+/* Returns x in lanes first..last and y in the other lanes. */
 static inline vf vf_keep(vf x, int first, int last, vf y)
 {
     vf r;
