@@ -164,6 +164,7 @@ static int tensor_arena_share(pi__backend *be, void *p, size_t size, const pi__d
     pi__tensor *t = pi__tensor_settled(be);
     int32_t i = 0;
     int rc = PI_OK;
+    for (int32_t r = 0; r < t->n; r++) fd[r] = -1;
     for (; i < t->n && !rc; i += !rc) {
         const rank *k = &t->rank[i];
         const pi__digest own = mark_of(mark, k);

@@ -17,6 +17,7 @@ extern "C" {
 int simt_tiny_write(const char *path, int32_t type);
 int simt_tiny_write_small(const char *path, int32_t type);
 int simt_small_write(const char *path, const char *arch, int32_t type);
+int simt_typed_write(const char *path, const char *arch, int32_t type, const char *sizes);
 int simt_drafter_write(const char *path, int32_t n_pick);
 int simt_flash_write(const char *path, const char *sizes);
 }

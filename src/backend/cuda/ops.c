@@ -534,8 +534,13 @@ int32_t pi__cuda_max_keys(const pi__batch *b, int32_t window)
     return most;
 }
 
-/* Returns `keys`, limited to the window; window 0 = unlimited. */
-static int32_t seen_of(int32_t keys, int32_t window) { return window > 0 && window < keys ? window : keys; }
+/* Returns an upper bound of pi__cuda_max_keys(b, window) for captured steps, where the host does not know positions.
+ * keys: upper bound of the keys that a token sees. All sequences of a captured step have equally many tokens. */
+static int32_t seen_of(const pi__batch *b, int32_t keys, int32_t window)
+{
+    const int32_t seen = window + b->n_tokens / b->n_seqs - 1;
+    return window > 0 && seen < keys ? seen : keys;
+}
 
 /* Queues the selection of key blocks for the batch's query blocks, once for the adjacent query blocks of each sequence.
  * Then sets the fields of k for sparse prefill: its sequences become the runs of the batch. */
@@ -593,10 +598,10 @@ void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attenti
         .seq_start = d->seq_start,
         .block_table = d->table[a->kv->group],
         .table_stride = b->kv[a->kv->group].table_stride,
-        .max_keys = d->keys ? seen_of(d->keys, a->window) : pi__cuda_max_keys(b, a->window),
+        .max_keys = d->keys ? seen_of(b, d->keys, a->window) : pi__cuda_max_keys(b, a->window),
         .cache = cache_of(b, a->kv),
         .scratch = c->disabled.splits ? NULL : c->scratch + c->at.kv_splits,
-        .scratch_size = c->at.total - c->at.kv_splits,
+        .scratch_size = c->at.lora - c->at.kv_splits,
         .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived) + 1,
         .n_sm = c->info.n_sm,
         .block = a->block,

@@ -171,7 +171,7 @@ void pi__cuda_indexer(pi__backend *be, const pi__batch *b, const pi__indexer *a)
                        .seq = d->seq,
                        .most = most_seen(c, d, b) / a->entries->ratio,
                        .scratch = c->scratch + c->at.indexer,
-                       .scratch_size = c->at.kv_splits - c->at.indexer,
+                       .scratch_size = c->at.key_blocks - c->at.indexer,
                        .n_sm = c->info.n_sm};
     if (c->raw.n_head) k.rope = c->raw.rope, k.n_rot = c->raw.n_rot, k.q_scale = c->raw.q_scale;
     c->raw.n_head = 0;
@@ -193,7 +193,7 @@ void pi__cuda_queue_sparse(pi__cuda *c, const pi__batch *b, const pi__sparse *a,
                       .seq = d->seq,
                       .most = window + entries,
                       .scratch = c->scratch + c->at.kv_splits,
-                      .scratch_size = c->at.total - c->at.kv_splits,
+                      .scratch_size = c->at.lora - c->at.kv_splits,
                       .n_sm = c->info.n_sm,
                       .fast = c->one_f16};
     if (a->pick && picks_all(c, d, b, a->entries, a->n_top)) k.a.pick = NULL;

@@ -209,6 +209,7 @@ static void run_rows(pi__cuda *c, const pi__batch *b, const pi__moe *a, int32_t 
     cuda_moe at;
     if (a->n_rows < 1 || !pi__cuda_moe_at(c, b, a, &at)) return;
     at.row0 = row0;
+    if (at.r.token) at.r.token += row0;
     (void) pi__cuda_route(c, a, &at, NULL, NULL);
     const pi__k_sum sum = pi__cuda_sum_of(a, &at);
     pi__cuda_gate_up_down(c, a, &at);
@@ -219,7 +220,7 @@ void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
 {
     pi__cuda *c = (pi__cuda *) be;
     const int32_t most = pi__cuda_lora_moe_rows(c, a);
-    if (most >= a->n_rows || a->table) {
+    if (most >= a->n_rows) {
         run_rows(c, b, a, 0, true);
         return;
     }
