@@ -106,15 +106,17 @@ check() {
 }
 
 # start NAME COMMAND...: runs a command in the background, once fewer of them than there are cores are running. NAME is
-# added to started. NAME.status and NAME.shown in the log folder have its result.
+# added to started. NAME.status, NAME.seconds and NAME.shown in the log folder have its result.
 start() {
-    local name=$1 out=$log/$1.log
+    local name=$1 out=$log/$1.log begin
     shift
     [ "$(jobs -rp | wc -l)" -lt "$PI_JOBS" ] || wait -n
     rm -f "$log/$name.status"
+    begin=$SECONDS
     {
         limited "$@" >"$out" 2>&1
         rc=$?
+        echo $((SECONDS - begin)) >"$log/$name.seconds"
         [ $rc = 0 ] || tail -n 40 "$out" >"$log/$name.shown"
         echo $rc >"$log/$name.status"
     } &
@@ -214,7 +216,7 @@ abi() { check abi bash tests/scripts/check_abi.sh "$work/release"; }
 debug=("-DCMAKE_C_FLAGS_DEBUG=-g1 -O1" -DCMAKE_CXX_FLAGS_DEBUG=-g1)
 asan() {
     build asan -DCMAKE_BUILD_TYPE=Debug "${debug[@]}" -DPAGEDINFER_TESTS=ON -DPAGEDINFER_WERROR=ON \
-        -DPAGEDINFER_SANITIZE=address,undefined || return
+        -DPAGEDINFER_SANITIZE=address,undefined "-DPAGEDINFER_TESTS_LONG=$long" || return
     tests asan
 }
 
@@ -360,7 +362,7 @@ scripts() {
     done
     wait
     for name in "${started[@]}"; do
-        printf -- '-- %s\n' "$name"
+        printf -- '-- %s, %s s\n' "$name" "$(cat "$log/$name.seconds")"
         cat "$log/$name.shown"
         judge "$name" "$(cat "$log/$name.status")"
     done

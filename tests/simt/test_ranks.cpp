@@ -65,7 +65,8 @@ static uint64_t weights_on(const char *names)
 /* Experts, each split over all devices; gate and up in one matrix, and in two. */
 static void test_experts(void **)
 {
-    for (const char *arch : {"gemma4", "qwen35moe", "mixtral"}) {
+    for (const char *arch : {"gemma4", "mixtral", "qwen35moe"}) {
+        if (!strcmp(arch, "qwen35moe") && !getenv("PAGEDINFER_LONG")) continue;
         assert_int_equal(simt_small_write(model_path.c_str(), arch, PI__F32), 0);
         const uint64_t all = weights_on(devices[0]);
         assert_in_range(weights_on(devices[1]), all / 2, all * 3 / 4);
@@ -216,7 +217,7 @@ static void test_recorded(void **)
     /* One sequence outgrows the number of keys of its graph. */
     assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__Q8_0), 0);
     check_recorded({{prompt(250, 1), "12"}, {prompt(5, 2), "9"}, {prompt(1, 3), "7"}},
-                   getenv("PI_TEST_EMULATED") ? 1 : 2);
+                   getenv("PAGEDINFER_LONG") ? 2 : 1);
     /* With drafts. */
     assert_int_equal(simt_small_write(model_path.c_str(), "qwen35", PI__Q8_0), 0);
     drafts = "2";
