@@ -79,7 +79,7 @@ hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, 
     sums_of_16(v);
     const int q = lane % 4, which = q < HYPER_EACH ? HYPER_EACH * warp + q : HYPER_SUMS - 1;
 #pragma unroll
-    for (int n = 0; n < R; n++) { /* warp r has the squares of row r only */
+    for (int n = 0; n < R; n++) { /* q = HYPER_EACH: the sum of squares, only of row `warp`; else R rows */
         const int r = q < HYPER_EACH ? n : warp;
         if (i - HYPER_COLUMNS * q < k.n && r < R && row0 + r < k.n_rows && (q < HYPER_EACH || !n))
             *sum_at(k, row0 + r, which, i) = v[n];

@@ -34,7 +34,7 @@ struct blocks_job {
     int32_t dim;     /* values per mean: head size D of the attention kernels */
 };
 
-/* Returns the address of mean n of KV head `head`. [dim] */
+/* Returns the address of the mean key of key block n of KV head `head`: dim F16 values in scratch. */
 PI_FN uint16_t *mean_at(const blocks_job &j, int32_t head, int32_t n)
 {
     return (uint16_t *) j.a.scratch + ((size_t) head * (size_t) j.n_means + (size_t) n) * (size_t) j.dim;

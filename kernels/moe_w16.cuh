@@ -1,6 +1,7 @@
-/* Shared by products with 16-bit weights (w16.cuh) that have a list of items as their work. An item is a tile of
- * columns times some rows of a matrix. Used for experts (moe_w16_kernels.cuh and moe_down_kernels.cuh, which divide
- * items over blocks) and heads (heads_kernels.cuh). few_items() multiplies items of small tiles. */
+/* Shared by products with 16-bit weights (w16.cuh) that have a list of items as their work. An item is some rows of a
+ * weight matrix times a tile of columns; a column is one token's activations. Used for experts (moe_w16_kernels.cuh and
+ * moe_down_kernels.cuh, which divide items over blocks) and for the matrices of attention heads (heads_kernels.cuh).
+ * few_items() multiplies items of up to 8 NT columns. */
 #ifndef PI_MOE_W16_CUH
 #define PI_MOE_W16_CUH
 

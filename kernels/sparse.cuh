@@ -456,7 +456,8 @@ template <class S> PI_FN uint4 words_of(const S &t, int i, int n0, float by, boo
     return odd ? uint4{got[0], keep[0], got[1], keep[1]} : uint4{keep[0], got[0], keep[1], got[1]};
 }
 
-/* Packs the block's results t.o as rows of head groups (pi__k_groups). most: shared memory as in see_groups(). */
+/* Packs the attention results t.o of this thread block as activation rows, one row per group of g.heads heads and token
+ * (pi__k_groups). most: floats in shared memory, the largest magnitude of each row (see_groups()). */
 template <class S> PI_FN void put_groups(const pi__k_sparse &k, float *most, int32_t token, const S &t)
 {
     const pi__k_groups &g = k.groups;

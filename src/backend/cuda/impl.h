@@ -386,8 +386,8 @@ void pi__cuda_queue_more(pi__cuda *c, const pi__linear *a, const pi__k_tail *the
  * fits_down_launch: true if this linear can share that launch. */
 void pi__cuda_queue_down(pi__cuda *c, const pi__linear *a, const pi__k_down *down, const pi__k_tail *then);
 bool pi__cuda_fits_down_launch(const pi__cuda *c, const pi__linear *a);
-/* Queues a linear of many rows that adds its result to x in the matmul kernel. y is not written, as only the addition
- * reads it. Returns false, and queues nothing, if that is not supported. */
+/* Queues a linear of many rows that adds its result to the residual add->x in the matmul kernel. The result y is not
+ * written, as only the addition reads it. Returns false, and queues nothing, if that is not supported. */
 bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add);
 /* Sets c->ready to the packed copies that epilogue t writes, for the ops queued after it. */
 void pi__cuda_set_packed(pi__cuda *c, const pi__k_tail *t);
@@ -461,7 +461,8 @@ typedef struct cuda_moe {
     pi__k_expert_choice choice;
     int32_t row0; /* number of the op's first row in adapter lists; 0 unless the op runs in several passes */
 } cuda_moe;
-/* Fills *to for the rows of `a`. Returns false if scratch is too small for them; the step then fails. */
+/* Sets *to to the addresses in scratch of the routes and intermediate values for the rows of `a`. Returns false if
+ * scratch is too small for these values; the step then fails. */
 bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe *to);
 /* Queues the routes after the logits, with expert choice if `a` requires it. Returns true if they became the epilogue
  * of the pending linear; `last` and *beside are as in pi__cuda_add_routes(). Else queues separate launches. Sets

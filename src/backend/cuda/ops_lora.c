@@ -66,7 +66,8 @@ static pi__k_lora_group group_of(const pi__lora_run *run, int32_t i)
                                0};
 }
 
-/* Returns the number of groups of runs r0 to r1 - 1. rounded: up to a power of two, as in captured steps. */
+/* Returns the number of groups of up to PI__K_LORA_ROWS rows into which runs r0 to r1 - 1 are cut. rounded: rounds the
+ * total up to a power of two, as in captured steps. */
 static int32_t groups_in(const pi__lora_rows *rows, int32_t r0, int32_t r1, bool rounded)
 {
     int32_t n = 0, up = 1;

@@ -35,8 +35,8 @@ typedef struct trial {
 } trial;
 
 /* Fills x with values that the activation formats represent exactly. Each group of 16 contains the largest magnitude,
- * 6. For MXFP4 the values are e2m1; for other types they are 1.5 times e2m1 values up to 4, which match a scale of
- * NVFP4. Fills w with multiples of 1/4 from -1.5 to 1.5. */
+ * 6. For MXFP4 the values are e2m1; for other types they are 1.5 times e2m1 values up to 4, as
+ * NVFP4 quantization selects the scale 1.5 for such a group. Fills w with multiples of 1/4 from -1.5 to 1.5. */
 static void fill(trial *t, int32_t type)
 {
     static const float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4};
