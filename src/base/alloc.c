@@ -2,12 +2,10 @@
 #include "base/alloc.h"
 #include "base/extent.h"
 
-#include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "pagedinfer.h"
 
@@ -114,16 +112,4 @@ void *pi__arena_take(pi__arena *a, size_t size)
     if (!a->base) return NULL;
     if (a->buffers) pi__extent_register(a->base + start, size);
     return a->base + start;
-}
-
-size_t pi__available_memory(void)
-{
-    char text[4096];
-    int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
-    if (fd >= 0) (void) close(fd);
-    if (n <= 0) return SIZE_MAX;
-    text[n] = 0;
-    const char *at = strstr(text, "MemAvailable:");
-    return at ? (size_t) strtoull(at + strlen("MemAvailable:"), NULL, 10) << 10 : SIZE_MAX;
 }

@@ -23,9 +23,6 @@ void *pi__map(size_t size);
 /* Frees pages of pi__map; size must be the same as in pi__map. p may be NULL. */
 void pi__unmap(void *p, size_t size);
 
-/* Returns the bytes of memory that programs can allocate without swapping; SIZE_MAX = unknown. */
-size_t pi__available_memory(void);
-
 /* Overflow-safe arithmetic. false = the result does not fit. */
 static inline bool pi__add_ok(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
 static inline bool pi__mul_ok(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }

@@ -30,6 +30,7 @@
 #include "base/alloc.h"
 #include "base/assert.h"
 #include "base/error.h"
+#include "base/system_memory.h"
 
 enum {
     AHEAD_STEPS = 4,      /* steps of lookahead: copies start this long before eviction */

@@ -13,6 +13,7 @@
 
 #include "backend/cuda/queue.h"
 #include "base/alloc.h"
+#include "base/system_memory.h"
 
 /* N_MARKS: events for asynchronous copies. GRAPH_BYTES: max device memory of all captured graphs. */
 enum { N_MARKS = 8, GRAPH_BYTES = 64 << 20 };
