@@ -232,8 +232,13 @@ PI_API int pi_device_describe(size_t i, pi_device *out);
  * remaining call is then pi_engine_close.
  *
  * MEMORY PLANNING. pi_engine_plan reports memory use, exact to the byte, without loading weights. pi_engine_open
- * allocates by the same numbers. Adapters and grammars come on top of the plan; see ADAPTERS and STRUCTURED
- * OUTPUT. */
+ * allocates by the same numbers; pi_engine_memory returns them. Adapters and grammars come on top of the plan; see
+ * ADAPTERS and STRUCTURED OUTPUT.
+ *
+ * The cache takes memory-utilization of the memory that is free, after weights and buffers: of the device, or of the
+ * memory that the system and the process's cgroups leave. It never holds more than `parallel` requests of ctx-size
+ * tokens. On the CPU its pages are committed when they are first written. Engines of one process do not count on the
+ * same memory: a later engine sees the free memory without the pools of earlier ones. */
 
 /* A loaded model with its cache and scheduler; opaque. */
 typedef struct pi_engine pi_engine;
@@ -256,7 +261,7 @@ typedef struct pi_plan {
         uint64_t n_blocks;        /* blocks in the pool */
         uint64_t block_bytes;     /* bytes per block, for all layers of the group */
     } group[8];
-    uint32_t ctx_size;            /* maximum tokens of a request, prompt and answer together */
+    uint32_t ctx_size;            /* maximum tokens of a request, prompt and answer together; at most the cache's */
     uint64_t state_bytes;         /* recurrent states of concurrently running requests; part of total_bytes */
     uint32_t n_places;            /* entries used in place[]: 2 if the model is split between a device and the CPU,
                                    * one per device with split-mode layer */
@@ -265,9 +270,23 @@ typedef struct pi_plan {
         uint64_t weights_bytes, kv_bytes, state_bytes, scratch_bytes; /* this place's part of the sums above */
     } place[8];
     uint64_t host_cache_bytes;    /* maximum host memory for evicted prefixes (cache-ram); not part of total_bytes */
+    int32_t cache_limit;          /* PI_CACHE_LIMIT_*: the reason why the cache is not larger */
+    uint32_t n_requests;          /* requests of ctx_size tokens that the cache holds at the same time */
+    uint32_t n_requests_1k;       /* requests of 1,024 tokens, or of ctx_size if that is less */
+    uint32_t max_requests;        /* maximum number of running requests (parallel) */
+    uint64_t free_bytes;          /* memory that was free before the engine was opened, on the device that limits the
+                                   * cache; 0 = not known, or not read */
 } pi_plan;
-/* Computes the memory use of an engine with these options, from the model's metadata; loads no weights. Returns PI_OK
- * or an error of pi_engine_open. One thread per pi_options. */
+/* The limit of the cache's size. */
+enum {
+    PI_CACHE_LIMIT_OPTION = 0,   /* kv-cache-tokens or kv-cache-bytes */
+    PI_CACHE_LIMIT_PARALLEL = 1, /* parallel requests of ctx-size tokens fit: more would never be used */
+    PI_CACHE_LIMIT_MEMORY = 2,   /* memory-utilization of the free memory */
+    PI_CACHE_LIMIT_UNKNOWN = 3   /* the free memory is unknown: one request of ctx-size, at most 32768 tokens */
+};
+/* Computes the memory use of an engine with these options, from the model's metadata; loads no weights. Without
+ * kv-cache-tokens and kv-cache-bytes, the size of the cache depends on the memory that is free at the call. Returns
+ * PI_OK or an error of pi_engine_open. One thread per pi_options. */
 PI_API int pi_engine_plan(const pi_options *o, pi_plan *out, pi_error *err);
 
 /* Loads a model, allocates all memory of the engine and starts its step thread. Returns PI_OK and the engine in *out,
@@ -280,6 +299,9 @@ PI_API int pi_engine_open(pi_engine **out, const pi_options *o, pi_error *err);
  * the requests before. A request with a callback may instead be freed by that callback in its last event, which this
  * function waits for. Events that were not released become invalid. No other call on the engine may run meanwhile. */
 PI_API void pi_engine_close(pi_engine *e);
+
+/* Fills *out with the memory plan that the engine was opened with. Returns PI_OK or PI_EINVAL. Thread-safe. */
+PI_API int pi_engine_memory(const pi_engine *e, pi_plan *out);
 
 /* State of an engine. */
 enum {
@@ -365,6 +387,7 @@ typedef struct pi_stats {
     double draft_total_ms;             /* the part of step_total_ms spent in drafters and in choosing draft lengths */
     uint64_t key_blocks_attended, key_blocks_possible; /* sparse prefill (prefill-sparsity): key blocks attended to and
                                         * key blocks in total, summed over layers, heads and blocks of 128 tokens */
+    uint64_t n_block_waits;            /* requests that have waited for cache blocks, each counted once */
 } pi_stats;
 /* Fills *out with the engine's counters. Returns PI_OK or PI_EINVAL. Thread-safe and lock-free. */
 PI_API int pi_engine_stats(const pi_engine *e, pi_stats *out);

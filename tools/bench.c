@@ -378,7 +378,8 @@ static int set_defaults(const bench *b, pi_options *o)
     }
     for (size_t i = 0; i < b->n_n_par; i++) par = b->n_par[i] > par ? b->n_par[i] : par;
     int code = set_default(b, o, "ctx-size", longest);
-    if (!code && !cli_given(b->c, "kv-cache-bytes"))
+    /* a longer ctx-size needs a larger cache: the engine sizes it */
+    if (!code && !cli_given(b->c, "kv-cache-bytes") && !cli_given(b->c, "ctx-size"))
         code = set_default(b, o, "kv-cache-tokens", par * ((longest + 63) / 64 * 64 + 64));
     if (!code) code = set_default(b, o, "parallel", par);
     if (!code && b->shared.on) code = set_default(b, o, "ubatch-size", shared_step(b));

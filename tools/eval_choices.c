@@ -317,7 +317,7 @@ static int open_engine(choosing *u, pi_options *o, size_t *at_once)
     if (!*at_once) *at_once = 1;
     if (!cli_given(c, "parallel")) code = eval_set_int(c, o, "parallel", AT_ONCE);
     if (!code && !cli_given(c, "ctx-size")) code = eval_set_int(c, o, "ctx-size", (int64_t) u->longest + 1);
-    if (!code && !cli_given(c, "kv-cache-tokens") && !cli_given(c, "kv-cache-bytes"))
+    if (!code && !cli_given(c, "kv-cache-tokens") && !cli_given(c, "kv-cache-bytes") && !cli_given(c, "ctx-size"))
         code = eval_set_int(c, o, "kv-cache-tokens", (int64_t) *at_once * one);
     return code ? code : eval_open(c, o, &u->e, &info);
 }

@@ -249,6 +249,7 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .type_v = kv_types[pi__opt_int(s, PI__OPT_CACHE_TYPE_V)],
         .kv_bytes = (uint64_t) pi__opt_int(s, PI__OPT_KV_BYTES),
         .kv_tokens = (uint64_t) pi__opt_int(s, PI__OPT_KV_TOKENS),
+        .memory_share = pi__opt_float(s, PI__OPT_MEMORY_UTILIZATION),
         .kv_commit = pi__opt_is(s, PI__OPT_KV_COMMIT, "full"),
         .cache_ram = cache_ram < 0 ? -1 : cache_ram << 20,
         .weights_from = pi__opt_str(s, PI__OPT_WEIGHTS_FROM),

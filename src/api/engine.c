@@ -21,66 +21,22 @@
 
 /* ------------------------------------------------------------------------------------------------------------ plan */
 
+/* Converts the options. Adapters are loaded after the core, which leaves memory for them. */
+static int config_of(const pi_options *o, pi__config *c, pi_error *err)
+{
+    const int rc = pi__config_of(o, c, err);
+    if (!rc) c->adapter_bytes = pi__lora_file_bytes(o);
+    return rc;
+}
+
 int pi_engine_plan(const pi_options *o, pi_plan *out, pi_error *err)
 {
     if (!o || pi__versioned_check(out)) {
         return pi__fail(err, PI_EINVAL, "pi_engine_plan: options and a plan with its size are needed");
     }
     pi__config c;
-    int rc = pi__config_of(o, &c, err);
+    int rc = config_of(o, &c, err);
     return rc ? rc : pi__core_plan(&c, out, err);
-}
-
-/* Logs the placement of a split model, in MiB. */
-static void log_placement(const pi__log *log, const pi_plan *p)
-{
-    const double mib = 1 << 20;
-    for (uint32_t i = 0; p->n_places > 1 && i < p->n_places; i++) {
-        const uint64_t weights = p->place[i].weights_bytes, scratch = p->place[i].scratch_bytes;
-        const uint64_t cache = p->place[i].kv_bytes + p->place[i].state_bytes;
-        pi__logf(log, PI_LOG_INFO, "device   %8.1f  %s: weights %.1f, cache %.1f, scratch %.1f",
-                 (double) (weights + cache + scratch) / mib, p->place[i].name, (double) weights / mib,
-                 (double) cache / mib, (double) scratch / mib);
-    }
-}
-
-/* Computes the memory plan and logs it in MiB, if the log shows PI_LOG_INFO; otherwise does nothing. */
-static int log_plan(const pi__config *c, pi_error *err)
-{
-    pi_plan p = {.size = sizeof p};
-    if (!c->log.fn || c->log.level < PI_LOG_INFO) return PI_OK;
-    pi__config quiet = *c; /* opening logs the same lines: do not log them twice */
-    quiet.log.fn = NULL;
-    int rc = pi__core_plan(&quiet, &p, err);
-    if (rc) return rc;
-    const pi__log *log = &c->log;
-    const double mib = 1 << 20;
-    pi__logf(log, PI_LOG_INFO, c->tensor ? "memory        MiB of each device" : "memory        MiB");
-    pi__logf(log, PI_LOG_INFO, "weights  %8.1f", (double) p.weights_bytes / mib);
-    for (uint32_t i = 0; i < p.n_groups; i++) {
-        uint64_t tokens = p.group[i].n_blocks * p.group[i].block_size;
-        if (!strcmp(p.group[i].name, "recurrent")) {
-            pi__logf(log, PI_LOG_INFO, "%-8s %8.1f  states of %u layers for %d requests", "states",
-                     (double) p.state_bytes / mib, p.group[i].n_layers, c->max_seqs);
-            pi__logf(log, PI_LOG_INFO, "%-8s %8.1f  %llu saved states", "snapshots",
-                     (double) (p.group[i].n_blocks * p.group[i].block_bytes) / mib,
-                     (unsigned long long) p.group[i].n_blocks);
-            continue;
-        }
-        pi__logf(log, PI_LOG_INFO, "%-8s %8.1f  cache of %u layers: %llu blocks of %u tokens, %llu tokens%s",
-                 p.group[i].name, (double) (p.group[i].n_blocks * p.group[i].block_bytes) / mib, p.group[i].n_layers,
-                 (unsigned long long) p.group[i].n_blocks, p.group[i].block_size, (unsigned long long) tokens,
-                 p.group[i].window ? " within windows" : "");
-    }
-    pi__logf(log, PI_LOG_INFO, "scratch  %8.1f  steps of up to %d tokens", (double) p.scratch_bytes / mib,
-             c->max_batch_tokens);
-    if (p.host_cache_bytes)
-        pi__logf(log, PI_LOG_INFO, "host     %8.1f  host memory, at most, for prefixes evicted from the device",
-                 (double) p.host_cache_bytes / mib);
-    pi__logf(log, PI_LOG_INFO, "total    %8.1f  context %u, up to %d running requests", (double) p.total_bytes / mib,
-             p.ctx_size, c->max_seqs);
-    log_placement(log, &p);
-    return PI_OK;
 }
 
 /* ----------------------------------------------------------------------------------------------------- open, close */
@@ -99,8 +55,7 @@ int pi_engine_open(pi_engine **out, const pi_options *o, pi_error *err)
     *out = NULL;
     if (!o) return pi__fail(err, PI_EINVAL, "pi_engine_open: options must not be NULL");
     pi__config c;
-    int rc = pi__config_of(o, &c, err);
-    if (!rc) rc = log_plan(&c, err);
+    int rc = config_of(o, &c, err);
     if (rc) return rc;
     pi_engine *e = pi__calloc(1, sizeof *e);
     if (!e) return pi__fail_mem(err, "the engine");

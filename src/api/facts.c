@@ -61,6 +61,11 @@ int64_t pi_engine_meta_key(const pi_engine *e, size_t i, char *out, size_t cap)
     return finish_text(&t, out, cap);
 }
 
+int pi_engine_memory(const pi_engine *e, pi_plan *out)
+{
+    return e ? pi__core_memory(e->core, out) : PI_EINVAL;
+}
+
 int pi_engine_stats(const pi_engine *e, pi_stats *out)
 {
     return e ? pi__core_stats(e->core, out) : PI_EINVAL;

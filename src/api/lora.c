@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/error.h"
@@ -141,4 +142,34 @@ int pi__engine_open_lora(pi_engine *e, const pi_options *o, pi_error *err)
     for (size_t i = 0; i < scaled->n && !rc; i++) rc = load_files(e, scaled->item[i], apply, err);
     for (size_t i = 0; i < module->n && !rc; i++) rc = load_module(e, module->item[i], err);
     return rc;
+}
+
+/* Returns the size of the file whose path is the first n bytes of text; 0 = no such file. */
+static uint64_t file_bytes(const char *text, size_t n)
+{
+    char path[4096];
+    struct stat st;
+    if (n >= sizeof path) return 0;
+    memcpy(path, text, n);
+    path[n] = 0;
+    return !stat(path, &st) && S_ISREG(st.st_mode) && st.st_size > 0 ? (uint64_t) st.st_size : 0;
+}
+
+uint64_t pi__lora_file_bytes(const pi_options *o)
+{
+    const pi__opt_list *list[] = {pi__opt_list_of(&o->set, PI__OPT_LORA_FILE),
+                                  pi__opt_list_of(&o->set, PI__OPT_LORA_SCALED)};
+    const pi__opt_list *module = pi__opt_list_of(&o->set, PI__OPT_LORA_MODULES);
+    uint64_t all = 0;
+    float scale;
+    size_t n;
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; i < list[k]->n; i++)
+            for (const char *text = list[k]->item[i], *file = text; *text && next_item(&text, &n, &scale); file = text)
+                all += file_bytes(file, n);
+    for (size_t i = 0; i < module->n; i++) {
+        const char *is = strchr(module->item[i], '=');
+        if (is) all += file_bytes(is + 1, strlen(is + 1));
+    }
+    return all;
 }

@@ -124,9 +124,14 @@
     X(CTX_SIZE, "ctx-size", INT, "0", "0..2147483647", "-c --ctx-size --max-model-len", "", "kv", true,                \
       "Maximum tokens of a request, prompt and answer; 0: the model's trained context.")                               \
     X(KV_TOKENS, "kv-cache-tokens", SIZE, "0", "0..1099511627776", "--kv-cache-tokens", "", "kv", true,                \
-      "Capacity of the cache for all requests, in tokens; 0: one request of ctx-size, at most 32768.")                 \
+      "Capacity of the cache for all requests, in tokens; 0: by memory-utilization.")                                  \
     X(KV_BYTES, "kv-cache-bytes", SIZE, "0", "0..1152921504606846976", "--kv-cache-bytes", "", "kv", true,             \
       "Capacity of the cache in bytes, instead of tokens; 0: by kv-cache-tokens.")                                     \
+    X(MEMORY_UTILIZATION, "memory-utilization", FLOAT, "0.9", "0.01..1",                                               \
+      "--memory-utilization --gpu-memory-utilization", "", "kv", true,                                                 \
+      "Part of the device's free memory, on the CPU of the available memory, that weights, buffers and the"            \
+      " cache use together, if kv-cache-tokens and kv-cache-bytes are 0. The cache holds at most parallel"             \
+      " requests of ctx-size. One request, or 32768 tokens without a ctx-size, may exceed this part.")                 \
     X(CACHE_TYPE_K, "cache-type-k", ENUM, "f16", &PI__CACHE_TYPE_WORDS[1], "-ctk --cache-type-k", "", "kv", true,      \
       "Type of the keys in the cache.")                                                                                \
     X(CACHE_TYPE_V, "cache-type-v", ENUM, "f16", &PI__CACHE_TYPE_WORDS[1], "-ctv --cache-type-v", "", "kv", true,      \

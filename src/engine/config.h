@@ -50,7 +50,11 @@ typedef struct pi__config {
     pi__cache_rules cache_types; /* rules that give cache types to layers */
     int32_t type_k, type_v;    /* cache types of layers without a rule, see formats/cache_types.h */
     uint64_t kv_bytes;         /* bytes of all pools; 0 = use kv_tokens */
-    uint64_t kv_tokens;        /* tokens the cache holds; 0 with kv_bytes 0 = one request of ctx_size, at most 32768 */
+    uint64_t kv_tokens;        /* tokens the cache holds; 0 with kv_bytes 0 = by memory_share */
+    /* part of the free memory that the engine uses if kv_tokens and kv_bytes are 0; 0 = the cache holds one request of
+     * ctx_size, at most 32768 tokens without a ctx_size */
+    double memory_share;
+    uint64_t adapter_bytes;    /* bytes to leave free for the adapters that are loaded after opening */
     bool kv_commit;            /* commit the pools' memory at open; false = when blocks are first used */
     bool prefix_cache;         /* reuse prefixes across requests */
     uint64_t snapshot_bytes;   /* budget for snapshots of recurrent states, bytes; 0 = the bytes of all other pools */

@@ -24,6 +24,7 @@
 #include "base/error.h"
 #include "engine/core_impl.h"
 #include "engine/drafters.h"
+#include "engine/plan.h"
 
 /* ---------------------------------------------------------------------------------------------------------- submit */
 
@@ -199,6 +200,9 @@ void pi__core_update_stats(pi__core *e)
     pi__stats_pools(&e->stats, &e->cache);
     pi__tiering_stats(&e->tiering);
     pi__stats_blocks(&e->stats, e->setup.be);
+    const uint64_t tier = e->plan.host_cache_bytes, in_tier = e->stats.host_bytes;
+    pi__reserve_memory(&e->reserved, pi__plan_unwritten(&e->setup, &e->cache, &e->draft_cache) +
+                       (tier > in_tier ? tier - in_tier : 0));
 }
 
 static const char *miss_reason(const pi__core *e, const pi__seq *s)

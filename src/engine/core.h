@@ -17,6 +17,8 @@ typedef struct pi__core pi__core;
 
 /* Computes the memory plan from metadata only. */
 int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err);
+/* Copies the plan that the engine was opened with. */
+int pi__core_memory(const pi__core *e, pi_plan *out);
 /* Loads the model, allocates all memory and starts the step thread. Strings of c are not used after the return. */
 int pi__core_open(pi__core **out, const pi__config *c, pi_error *err);
 /* Ends every remaining job with PI_ECLOSED (its on_done is called), joins the step thread, frees the engine. */

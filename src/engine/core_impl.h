@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "base/system_memory.h"
 #include "engine/core.h"
 #include "engine/drafting.h"
 #include "engine/loras.h"
@@ -21,6 +22,8 @@
 
 struct pi__core {
     pi__setup setup;           /* config, devices, models, memory */
+    pi_plan plan;              /* memory as opened */
+    pi__reservation reserved;  /* host memory not written yet; changed by the opening thread, then the step thread */
     pi__vocab *vocab;          /* tokenizer */
     pi__special special;       /* special tokens */
     char *chat_template;       /* text, or NULL */

@@ -1,7 +1,7 @@
-/* The engine: the memory plan, opening, closing, and facts that callers read.
+/* The engine: opening, closing, and facts that callers read.
  *
- * Open allocates all memory of the step thread and starts it last; close joins it and frees everything. The plan runs
- * the same sizing without loading. The facts are immutable after open, except state and counters, which are atomic. */
+ * Open allocates all memory of the step thread and starts it last; close joins it and frees everything. The facts are
+ * immutable after open, except state and counters, which are atomic. */
 #include "engine/core.h"
 
 #include <string.h>
@@ -14,85 +14,7 @@
 #include "engine/core_impl.h"
 #include "engine/drafters.h"
 #include "engine/fit.h"
-
-/* -------------------------------------------------------------------------------------------------------- the plan */
-
-static pi__tiering_config tiering_of(pi__setup *s)
-{
-    const pi__config *c = &s->cfg;
-    /* The host tier of an integrated device would be in the same memory as its pools. */
-    const bool copies = !s->be->integrated && pi__backend_at(s->be, PI__AT_DEVICE)->discrete;
-    const int64_t ram = copies ? c->cache_ram : 0;
-    return (pi__tiering_config) {
-        .offload = {.be = s->be, .map = &s->mem.map, .prefix_cache = c->prefix_cache, .ram = ram,
-                    .to_disk = c->prefix_dir != NULL, .ahead = s->mem.lim.max_tokens, .ahead_seqs = s->mem.lim.max_seqs,
-                    .log = c->log},
-        .dir = c->prefix_dir, .dir_key = c->prefix_key, .dir_bytes = c->prefix_dir_bytes,
-        .dir_read_only = c->prefix_dir_read_only,
-    };
-}
-
-static pi__batch_shape shape_of(const pi__memory *mem)
-{
-    pi__batch_shape s = pi__batch_shape_of(mem->spec, mem->map.n_groups, mem->lim.max_tokens, mem->lim.max_seqs,
-                                           mem->longest, mem->lim.max_rows);
-    s.runs = mem->lim.key_blocks > 0;
-    return s;
-}
-
-static int32_t max_saves_of(const pi__memory *mem)
-{
-    int32_t least = mem->cfg->block_size;
-    for (int32_t i = 0; i < mem->map.n_groups; i++)
-        if (mem->spec[i].block_size < least) least = mem->spec[i].block_size;
-    return pi__max_saves(least, mem->lim.max_tokens, mem->lim.max_seqs);
-}
-
-/* Returns the bytes of host memory that the modules allocate with any backend: the sum of the bytes that each module
- * reports for its init. */
-static size_t host_bytes(pi__setup *s)
-{
-    const pi__memory *mem = &s->mem;
-    const pi__tiering_config tiering = tiering_of(s);
-    const pi__batch_shape step = shape_of(mem);
-    size_t n = pi__cache_bytes(mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest);
-    n += pi__sched_bytes(mem->lim.max_seqs) + pi__snapshots_bytes(max_saves_of(mem));
-    n += pi__rows_bytes(s->be->discrete, mem->lim.max_rows, s->m->n_vocab, s->m->n_embd);
-    n += pi__runner_bytes(&step, s->m->n_vocab) + pi__classifier_bytes(&s->m->classifier);
-    n += pi__dense_heads_bytes(&s->m->dense);
-    n += pi__drafters_bytes(s);
-    if (s->draft_model)
-        n += pi__cache_bytes(s->draft_model_mem.spec, s->draft_model_mem.map.n_groups, mem->lim.max_seqs,
-                             mem->longest);
-    return n + pi__tiering_bytes(&tiering);
-}
-
-/* Decides placement and sizes. Loads nothing. */
-static int prepare_setup(pi__setup *s, const pi__config *c, pi_error *err)
-{
-    int rc = pi__setup_open(s, c, err);
-    if (!rc && c->placement.fit) rc = pi__fit(s, err);
-    return rc ? rc : pi__setup_size(s, err);
-}
-
-int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
-{
-    pi__setup s;
-    pi__host_config host;
-    pi__config meta = *c; /* only the metadata of its file is read */
-    if (meta.load_mode == PI__LOAD_READ) meta.load_mode = PI__LOAD_MMAP;
-    meta.progress = NULL;
-    int rc = prepare_setup(&s, &meta, err);
-    if (!rc) {
-        const pi__tiering_config tiering = tiering_of(&s);
-        pi_plan p = {.size = sizeof p};
-        pi__setup_tell(&s, host_bytes(&s), &p);
-        if (pi__offload_plan(&tiering.offload, &host)) p.host_cache_bytes = pi__host_memory(&host);
-        rc = pi__versioned_copy(out, &p, sizeof p);
-    }
-    pi__setup_free(&s);
-    return rc;
-}
+#include "engine/plan.h"
 
 /* ----------------------------------------------------------------------------------------------------- open, close */
 
@@ -180,7 +102,7 @@ static int open_sched(pi__core *e, pi_error *err)
         .cache = &e->cache, .stats = &e->stats, .row_seq = e->sched.row_seq, .be = e->setup.be,
         .layer = e->setup.m->state,
         .n_layers = e->setup.m->n_state, .group = mem->state_group, .interval = e->setup.cfg.snapshot_interval,
-        .turn_id = e->special.turn_id, .n_turn_ids = e->special.n_turn_ids, .max_saves = max_saves_of(mem),
+        .turn_id = e->special.turn_id, .n_turn_ids = e->special.n_turn_ids, .max_saves = pi__plan_max_saves(mem),
     };
     e->cache.reuse_point = pi__reuse_point;
     e->cache.reuse_point_ud = &e->snapshots;
@@ -189,7 +111,7 @@ static int open_sched(pi__core *e, pi_error *err)
 
 static int open_tiering(pi__core *e, pi_error *err)
 {
-    pi__tiering_config c = tiering_of(&e->setup);
+    pi__tiering_config c = pi__plan_tiering(&e->setup);
     if (e->setup.be->integrated && e->setup.cfg.cache_ram) {
         pi__logf(&e->setup.cfg.log, PI_LOG_INFO,
                  "cache-ram is disabled: %s shares host memory",
@@ -207,7 +129,7 @@ static int open_tiering(pi__core *e, pi_error *err)
 static int open_runner(pi__core *e, pi_error *err)
 {
     pi__setup *s = &e->setup;
-    const pi__batch_shape step = shape_of(&s->mem);
+    const pi__batch_shape step = pi__plan_shape(&s->mem);
     const pi__runner_config runner = {
         .be = s->be, .m = s->m, .cache = &e->cache, .rows = &e->rows, .drafting = &e->drafting,
         .snapshots = &e->snapshots,
@@ -223,16 +145,20 @@ static int open_runner(pi__core *e, pi_error *err)
 
 static int open_all(pi__core *e, const pi__config *c, pi_error *err)
 {
-    int rc = prepare_setup(&e->setup, c, err);
+    int rc = pi__plan_setup(&e->setup, c, &e->reserved, err);
     e->pace.target_ms = c->step_target_ms;
     if (!rc) rc = open_vocab(e, err);
     if (!rc) rc = copy_metadata(e, err);
     if (!rc) rc = pi__fit_check(&e->setup, err);
+    if (!rc) pi__plan_log(&e->setup, &e->plan);
     if (!rc) rc = load_weights(e, err);
     if (!rc) rc = pi__memory_alloc(&e->setup.mem, err);
     if (!rc && e->setup.draft_model) rc = pi__memory_alloc(&e->setup.draft_model_mem, err);
     if (!rc) rc = open_sched(e, err);
-    if (!rc) rc = open_tiering(e, err);
+    if (rc) return rc;
+    /* the weights are loaded: the host tier is sized by the memory that the pools will leave */
+    pi__reserve_memory(&e->reserved, pi__plan_unwritten(&e->setup, &e->cache, &e->draft_cache));
+    rc = open_tiering(e, err);
     if (!rc) rc = open_runner(e, err);
     if (rc) return rc;
     pi__core_update_stats(e);
@@ -255,6 +181,7 @@ static void core_free(pi__core *e)
     pi__cache_destroy(&e->draft_cache);
     pi__loras_destroy(&e->loras, e->setup.be);
     pi__setup_free(&e->setup);
+    pi__reserve_memory(&e->reserved, 0);
     pi__grammars_free(e->grammars);
     pi__vocab_free(e->vocab);
     pi__special_free(&e->special);
@@ -317,7 +244,7 @@ int pi__core_info(const pi__core *e, pi_info *out)
     pi_info i = {
         .arch = m->arch->name, .name = m->name, .type_desc = m->desc, .n_params = m->n_params,
         .file_bytes = m->file_bytes, .n_vocab = (uint32_t) m->n_vocab, .n_ctx_train = (uint32_t) m->n_ctx_train,
-        .n_embd = (uint32_t) m->n_embd, .n_layer = (uint32_t) m->n_layer, .ctx_size = (uint32_t) e->setup.mem.ctx,
+        .n_embd = (uint32_t) m->n_embd, .n_layer = (uint32_t) m->n_layer, .ctx_size = (uint32_t) e->setup.mem.longest,
         .n_threads = (uint32_t) be->dev->n_threads(be), .device = be->dev->describe(be), .bos = pi__vocab_bos(e->vocab),
         .eos = pi__vocab_eos(e->vocab), .chat_template = e->chat_template ? e->chat_template : "",
         .pooling = m->pooling,
@@ -326,6 +253,7 @@ int pi__core_info(const pi__core *e, pi_info *out)
     return pi__versioned_copy(out, &i, sizeof i);
 }
 
+int pi__core_memory(const pi__core *e, pi_plan *out) { return pi__versioned_copy(out, &e->plan, sizeof e->plan); }
 const pi__stats *pi__core_counters(const pi__core *e) { return &e->stats; }
 struct pi__profile *pi__core_profile(const pi__core *e) { return e->setup.be->profile; }
 

@@ -14,7 +14,7 @@
 #include "engine/rows.h"
 #include "formats/cache_types.h"
 
-enum { DEFAULT_KV_TOKENS = 32768, MIN_SNAPSHOTS = 8, MAX_SNAPSHOTS = 4096 };
+enum { DEFAULT_KV_TOKENS = 32768, MIN_SNAPSHOTS = 8, MAX_SNAPSHOTS = 4096, USUAL_REQUEST = 1024 /* tokens */ };
 
 static int32_t ceil_div(int64_t a, int32_t b) { return (int32_t) ((a + b - 1) / b); }
 
@@ -157,7 +157,7 @@ static int size_groups(pi__memory *mem, pi_error *err)
         tokens = lo * block;
         if (tokens > (int64_t) mem->lim.max_seqs * mem->ctx) tokens = (int64_t) mem->lim.max_seqs * mem->ctx;
     } else if (!tokens) {
-        tokens = mem->ctx < DEFAULT_KV_TOKENS ? mem->ctx : DEFAULT_KV_TOKENS;
+        tokens = mem->cfg->ctx_size || mem->ctx < DEFAULT_KV_TOKENS ? mem->ctx : DEFAULT_KV_TOKENS;
         /* the default grows to one block: the user did not choose this block size */
         if (tokens < block && block > mem->cfg->block_size) tokens = block;
     }
@@ -210,6 +210,26 @@ static int32_t longest_request(const pi__memory *mem)
     return n;
 }
 
+/* Returns the number of requests of `tokens` tokens that the pools hold at the same time. A window group has blocks of
+ * one step in addition to those of the windows. */
+static int32_t requests_of(const pi__memory *mem, int32_t tokens)
+{
+    int32_t n = INT32_MAX;
+    for (int32_t i = 0; i < mem->m->n_groups; i++) {
+        const pi__group_spec *g = &mem->spec[i];
+        if (g->state) continue;
+        int32_t each = ceil_div(tokens, g->block_size), blocks = g->n_blocks;
+        const int32_t window = (pi__group_window(g) - 1) / g->block_size + 3;
+        if (g->window && window < each) {
+            each = window;
+            blocks -= ceil_div(mem->lim.max_tokens, g->block_size);
+        }
+        const int32_t fit = blocks > each ? blocks / each : 1; /* the longest request always fits */
+        if (fit < n) n = fit;
+    }
+    return n == INT32_MAX ? mem->lim.max_seqs : n;
+}
+
 /* Adds one backend to the plan. host: bytes of host memory of other modules. */
 static void tell_placement(const pi__memory *mem, pi_plan *p, int32_t placement, size_t host)
 {
@@ -235,7 +255,10 @@ static void tell_placement(const pi__memory *mem, pi_plan *p, int32_t placement,
 
 void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out)
 {
-    pi_plan p = {.size = out->size, .ctx_size = (uint32_t) mem->ctx};
+    const int32_t usual = mem->longest < USUAL_REQUEST ? mem->longest : USUAL_REQUEST;
+    pi_plan p = {.size = out->size, .ctx_size = (uint32_t) mem->longest, .max_requests = (uint32_t) mem->lim.max_seqs,
+                 .n_requests = (uint32_t) requests_of(mem, mem->longest),
+                 .n_requests_1k = (uint32_t) requests_of(mem, usual)};
     tell_groups(mem, &p);
     /* pipeline stages: activations, logits and shared weights also have a host copy; models know its addresses */
     if (mem->be->n_stages) host += mem->scratch + pi__logits_bytes(mem) + mem->m->weights_size[PI__AT_BOTH];

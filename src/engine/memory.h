@@ -18,7 +18,7 @@ typedef struct pi__memory {
     pi__model *m;              /* declared model; alloc sets the addresses in its layers */
     pi__model *drafter;        /* m itself, a separate model, or NULL = no drafter */
     pi__limits lim;            /* sizes of a step and its buffers */
-    int32_t ctx;               /* max tokens of a request by configuration */
+    int32_t ctx;               /* max tokens of a request by configuration or training */
     int32_t longest;           /* max tokens of a request that the pools hold; sizes the block tables */
     size_t scratch;            /* bytes for activations */
     pi__group_spec spec[PI__MAX_GROUPS]; /* name, block size, window, blocks of each group */

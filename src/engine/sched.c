@@ -31,7 +31,7 @@
  * Conditions of admission
  * 22. A sequence is admitted only if a row is free.
  * 23. A sequence is admitted only if the free blocks suffice for all of its tokens, computed in chunks.
- * 24. A sequence without a free row or blocks ends the admission of the step.
+ * 24. A sequence without a free row or blocks ends the admission of the step. Missing blocks are counted and logged.
  * 25. A single-step prompt that exceeds the remaining budget ends the admission of the step.
  * 26. A sequence waits while a running prefill computes a longer prefix of it than the cache holds.
  * 27. A sequence waits while the tiers load blocks of its prefix.
@@ -76,6 +76,7 @@ enum {
     MAX_AHEAD = 32,  /* longest grammar-forced run that counts as decoding, tokens */
     /* lookahead steps before waiting sequences are tried again: a window or a copy may have freed blocks */
     MAX_FED = 32,
+    BLOCK_LOG_MS = 60000, /* min time between log lines about missing blocks */
 };
 
 int pi__sched_init(pi__sched *sc, const pi__sched_config *config, pi__cache *cache, pi__stats *stats, pi_error *err)
@@ -163,16 +164,16 @@ static bool take_tokens(pi__sched *sc, pi__seq *s, int32_t n, int32_t *budget, b
     return true;
 }
 
-/* True if free blocks exist for all tokens of s, computed in chunks of the step budget. */
-static bool has_room(const pi__sched *sc, const pi__seq *s)
+/* Returns the group that lacks free blocks for the tokens of s, computed in chunks of the step budget; NULL = none. */
+static const pi__cache_group *group_without_room(const pi__sched *sc, const pi__seq *s)
 {
     for (int32_t i = 0; i < sc->cache->n_groups; i++) {
         const pi__cache_group *g = &sc->cache->group[i];
         if (!pi__cache_has(sc->cache, s->row, i)) continue;
         int32_t has = sc->cache->seq[s->row].n_blocks[i] - sc->cache->seq[s->row].n_freed[i];
-        if (pi__group_need(&g->spec, s->n_tokens, sc->max_tokens) - has > pi__block_available(&g->pool)) return false;
+        if (pi__group_need(&g->spec, s->n_tokens, sc->max_tokens) - has > pi__block_available(&g->pool)) return g;
     }
-    return true;
+    return NULL;
 }
 
 /* True if a running prefill shares a longer prefix with s than the cache holds (`got` tokens): waiting is cheaper than
@@ -226,6 +227,20 @@ static void start_row(const pi__sched *sc, const pi__seq *s, int32_t row)
     pi__cache_start_variant(sc->cache, row, &s->lora.id);
 }
 
+/* Counts s, which waits because the pool of a group lacks blocks, and logs it at most once per BLOCK_LOG_MS. */
+static void record_block_wait(pi__sched *sc, pi__seq *s, const pi__cache_group *g)
+{
+    const double now = pi__now_ms();
+    if (!s->block_wait) sc->stats->n_block_waits++;
+    s->block_wait = true;
+    if (sc->block_log_ms > 0 && now - sc->block_log_ms < BLOCK_LOG_MS) return;
+    sc->block_log_ms = now;
+    pi__logf(&sc->config.log, PI_LOG_WARN,
+             "requests wait for cache blocks: %d run, %d wait, %d of %d %s blocks are free: enlarge the cache "
+             "(kv-cache-tokens, memory-utilization), or give cache-type-k and cache-type-v smaller types",
+             sc->running.n, sc->waiting.n, pi__block_available(&g->pool), g->pool.n_blocks, g->spec.name);
+}
+
 /* Tries to admit s: gives s a row and the longest cached prefix, and moves s to the running list. */
 static enum admission admit_seq(pi__sched *sc, pi__seq *s)
 {
@@ -235,8 +250,10 @@ static enum admission admit_seq(pi__sched *sc, pi__seq *s)
     start_row(sc, s, row);
     int32_t wanted = 0, got = 0;
     if (s->cacheable) got = pi__cache_match(sc->cache, row, s->tokens, pi__seq_max_reuse(s) + 1, &wanted);
-    enum admission a = !has_room(sc, s) ? NO_ROOM
+    const pi__cache_group *lacks = group_without_room(sc, s);
+    enum admission a = lacks ? NO_ROOM
                        : s->cacheable && (better_to_wait(sc, s, got) || tiers_bring(sc, s, got)) ? LATER : ADMITTED;
+    if (lacks) record_block_wait(sc, s, lacks);
     if (a != ADMITTED) {
         pi__cache_leave(sc->cache, row, s->arrival);
         s->row = -1;

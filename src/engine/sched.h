@@ -33,7 +33,7 @@ typedef struct pi__sched_config {
     double max_wait_ms;        /* waiting longer than this puts a sequence before all others; 0 = never */
     /* floor of max_prefill, and the prefill tokens that drafts leave room for: one sparse block, or 0 */
     int32_t min_prefill;
-    pi__log log;               /* logs preemptions */
+    pi__log log;               /* logs preemptions and waits for blocks */
     pi__sched_hooks hooks;
 } pi__sched_config;
 
@@ -61,6 +61,7 @@ typedef struct pi__sched {
     int32_t max_prefill;
     /* the last admission lacked a row or blocks for the first waiting sequence: lookahead steps are allowed */
     bool full;
+    double block_log_ms;       /* time of the last log line about missing blocks; 0 = never */
     int32_t n_ahead;           /* lookahead steps since the last normal step */
     bool chosen;               /* the admission order may differ from the order of the waiting list (rules 19 and 21) */
     int32_t n_of[PI__TENANTS]; /* running sequences of each tenant, valid during admission */

@@ -77,6 +77,7 @@ struct pi__seq {
     uint64_t arrival;          /* number of the submit, ascending from 1 */
     bool aged;                 /* scheduler: waited longer than max_wait_ms, so admission tries this sequence first */
     bool tried;                /* scheduler: admission was tried in this step */
+    bool block_wait;           /* scheduler: admission failed for lack of blocks before; counted in the statistics */
     int32_t row;               /* scheduler: row in the cache; -1 = the sequence waits and holds no blocks */
     uint32_t skip_groups;      /* bit of each cache group that the sequence does not use */
     pi__sparse_span sparse;    /* positions with sparse prefill */

@@ -26,6 +26,8 @@ typedef struct pi__setup {
     pi__config draft_model_cfg; /* configuration of draft_model */
     pi__memory draft_model_mem; /* sizes of draft_model, then its pools */
     pi__progress progress;     /* progress callback of opening */
+    int32_t cache_limit;       /* PI_CACHE_LIMIT_*, set by pi__plan_setup */
+    uint64_t free_bytes;       /* free memory of the device that limits the cache; 0 = unknown */
 } pi__setup;
 
 /* Opens files and devices and declares the model, without loading. On error, too, pi__setup_free frees everything. */

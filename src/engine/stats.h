@@ -21,7 +21,8 @@
     X(ullong, n_snapshots_saved) X(ullong, n_snapshots_restored)                                                       \
     X(ullong, disk_entries) X(ullong, disk_bytes) X(ullong, disk_reads) X(ullong, disk_writes)                         \
     X(ullong, key_blocks_attended) X(ullong, key_blocks_possible)                                                      \
-    X(ullong, host_entries) X(ullong, host_bytes) X(ullong, host_reads) X(ullong, host_writes)
+    X(ullong, host_entries) X(ullong, host_bytes) X(ullong, host_reads) X(ullong, host_writes)                         \
+    X(ullong, n_block_waits)
 
 /* X(name): a member of pi__block_pool and of pi_stats.group of the same name. */
 #define PI__POOL_COUNTERS(X) X(n_free) X(n_cached) X(n_shared) X(n_evicted)

@@ -33,9 +33,9 @@ static std::string model_file(const char *arch, int32_t type)
 
 static pi_options *options_of(const std::string &model, const char *device, const settings &more)
 {
-    const settings all = {{"model", model.c_str()}, {"device", device}, {"ctx-size", "256"}, {"parallel", "4"},
-                          {"threads", "2"}, {"temp", "0"}, {"max-tokens", "8"}, {"ignore-eos", "true"},
-                          {"logits", "generated"}, {"cache-ram", "0"},
+    const settings all = {{"model", model.c_str()}, {"device", device}, {"ctx-size", "256"},
+                          {"kv-cache-tokens", "256"}, {"parallel", "4"}, {"threads", "2"}, {"temp", "0"},
+                          {"max-tokens", "8"}, {"ignore-eos", "true"}, {"logits", "generated"}, {"cache-ram", "0"},
                           {"matmul", "exact"} /* to match the CPU's products */};
     pi_options *o = pi_options_new();
     for (const auto &s : all) set(o, s.first, s.second);
@@ -277,7 +277,8 @@ static void test_cache(void **)
     pi_engine_close(e);
 
     /* Both shards of a block are evicted to host memory and come back. */
-    e = open_engine(model, "emu", {{"gpu-layers", "2"}, {"kv-cache-tokens", "64"}, {"cache-ram", "16"}});
+    e = open_engine(model, "emu",
+                    {{"gpu-layers", "2"}, {"ctx-size", "64"}, {"kv-cache-tokens", "64"}, {"cache-ram", "16"}});
     for (int i = 0; i < 3; i++) {
         const std::vector<answer> one = ask(e, {two[i % 2]}, true);
         compare("from the host", {first[i % 2]}, one, 0);
@@ -285,7 +286,8 @@ static void test_cache(void **)
     }
     pi_engine_close(e);
 
-    e = open_engine(model, "emu", {{"gpu-layers", "2"}, {"kv-cache-tokens", "112"}, {"max-tokens", "24"}});
+    e = open_engine(model, "emu",
+                    {{"gpu-layers", "2"}, {"ctx-size", "112"}, {"kv-cache-tokens", "112"}, {"max-tokens", "24"}});
     const std::vector<answer> concurrency = ask(e, {two[0], two[1], two[0] + " you"}, true);
     pi_engine_close(e);
     uint32_t n_preempted = 0;
@@ -583,6 +585,32 @@ static void test_fit(void **)
     unlink(moe.c_str());
 }
 
+/* Without a size, the cache uses nine tenths of the device's memory. A second engine works with the rest: the CPU gets
+ * the layers that do not fit. */
+static void test_sized(void **)
+{
+    const std::string model = model_file("gemma3", PI__F32);
+    const settings way = {{"kv-cache-tokens", "0"}, {"parallel", "64"}};
+    const uint64_t one = on_device(plan_of(model, {{"parallel", "64"}}));
+    const size_t memory = (size_t) one * 2;
+    simt::watch.memory = memory;
+    const pi_plan p = plan_of(model, way);
+    assert_int_equal(p.cache_limit, PI_CACHE_LIMIT_MEMORY);
+    assert_int_equal(p.free_bytes, memory);
+    assert_true(p.kv_tokens > 2 * 256 && p.kv_tokens < 64 * 256);
+    assert_in_range(p.n_requests, 2, 63);
+    pi_engine *cpu = open_engine(model, "cpu", {}), *e[2];
+    for (int i = 0; i < 2; i++) {
+        e[i] = open_engine(model, "emu", way);
+        assert_in_range(simt::device_bytes(), memory / 10 * 8, i ? memory : memory / 10 * 9);
+        compare("sized", ask(cpu, prompts, true), ask(e[i], prompts, true), 5e-3);
+    }
+    for (pi_engine *a : e) pi_engine_close(a);
+    pi_engine_close(cpu);
+    simt::watch.memory = (size_t) 1 << 35;
+    unlink(model.c_str());
+}
+
 /* An explicit placement that does not fit is refused, with one that would fit; so are devices that share a model. */
 static void test_too_large(void **)
 {
@@ -745,6 +773,7 @@ int main()
                                 cmocka_unit_test(test_calls_fail),
                                 cmocka_unit_test_setup_teardown(test_fit, small_pages, usual_pages),
                                 cmocka_unit_test_setup_teardown(test_too_large, small_pages, usual_pages),
+                                cmocka_unit_test_setup_teardown(test_sized, small_pages, usual_pages),
                                 cmocka_unit_test(test_fit_fails),
                                 cmocka_unit_test(test_options)};
     return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -52,6 +52,12 @@ int pi__core_plan(const pi__config *c, pi_plan *out, pi_error *err)
     return PI_OK;
 }
 
+int pi__core_memory(const pi__core *e, pi_plan *out)
+{
+    (void) e;
+    return pi__core_plan(NULL, out, NULL);
+}
+
 int pi__core_open(pi__core **out, const pi__config *c, pi_error *err)
 {
     pi__gguf *g = NULL;

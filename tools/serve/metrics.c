@@ -137,6 +137,19 @@ static void groups(struct out *o, const pi_stats *st)
     }
 }
 
+/* Writes the number of requests that the cache holds, and of those that it did not hold in time. */
+static void capacity(struct out *o, const server *s, const pi_stats *st)
+{
+    const char *keep = o->prefix;
+    o->prefix = "pagedinfer";
+    value(o, "cache_block_waits_total", "counter", "Requests that have waited for cache blocks.",
+          (double) st->n_block_waits);
+    value(o, "cache_full_requests", "gauge", "Requests of full length that the cache holds.", s->plan.n_requests);
+    value(o, "memory_planned_bytes", "gauge", "Planned memory: weights, cache, states and scratch.",
+          (double) s->plan.total_bytes);
+    o->prefix = keep;
+}
+
 static double quotient(double a, double b) { return b > 0 ? a / b : 0; }
 
 /* Writes the metrics of llama-server, without labels, like llama-server. */
@@ -222,6 +235,7 @@ void handle_metrics(server *s, exchange *ex)
     if (s->e) {
         engine_values(&o, s, &st);
         groups(&o, &st);
+        capacity(&o, s, &st);
         native_values(&o, s, &st);
     }
     requests(&o, s);

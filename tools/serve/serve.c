@@ -239,7 +239,7 @@ static void load(void *ud)
     a->s.plan.size = sizeof a->s.plan;
     pi_options_set_progress(a->o, on_progress, a);
     a->load_rc = pi_engine_open(&a->engine, a->o, &a->err);
-    if (!a->load_rc) a->load_rc = pi_engine_plan(a->o, &a->s.plan, &a->err);
+    if (!a->load_rc) a->load_rc = pi_engine_memory(a->engine, &a->s.plan);
     if (!a->load_rc && a->s.kv) a->load_rc = pi_engine_on_cache_event(a->engine, kv_events_put, a->s.kv, &a->err);
     uv_async_send(&a->loaded);
 }
@@ -262,6 +262,24 @@ static bool knows_option(const char *key)
         if (!strcmp(o.key, key)) return true;
     }
     return false;
+}
+
+/* Logs that the server is ready, with the number of requests that the cache holds and the option that raises it. */
+static void log_ready(const server *s)
+{
+    static const char *const more[] = {
+        [PI_CACHE_LIMIT_OPTION] = "raise --kv-cache-tokens or --kv-cache-bytes, or leave them out",
+        [PI_CACHE_LIMIT_PARALLEL] = "raise --parallel",
+        [PI_CACHE_LIMIT_MEMORY] = "raise --memory-utilization, free memory, or use smaller --cache-type-k and -v",
+        [PI_CACHE_LIMIT_UNKNOWN] = "set --kv-cache-tokens",
+    };
+    const pi_plan *p = &s->plan;
+    const uint32_t usual = p->ctx_size < 1024 ? p->ctx_size : 1024;
+    log_line(s, PI_LOG_WARN,
+             "%s on %s is ready: %u tokens per request; the cache holds %u request%s of this length, or %u of %u "
+             "tokens; at most %u run at the same time; %llu MiB of memory; for more requests %s",
+             s->alias, s->info.device, p->ctx_size, p->n_requests, p->n_requests == 1 ? "" : "s", p->n_requests_1k,
+             usual, p->max_requests, (unsigned long long) p->total_bytes >> 20, more[p->cache_limit]);
 }
 
 static void begin_end(app *a);
@@ -301,8 +319,7 @@ static void on_loaded(uv_async_t *h)
     }
     if (s->state != SERVE_LOADING) return; /* a signal arrived meanwhile */
     s->state = SERVE_READY;
-    log_line(s, PI_LOG_WARN, "%s on %s is ready: %u tokens of context, %llu in the cache", s->alias, s->info.device,
-             s->info.ctx_size, (unsigned long long) s->plan.kv_tokens);
+    log_ready(s);
     notify("READY=1\nSTATUS=ready");
 }
 
