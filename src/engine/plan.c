@@ -344,6 +344,24 @@ static int size_and_reserve(pi__setup *s, pi__reservation *r, pi_error *err)
     return rc;
 }
 
+int pi__plan_check_weights(pi__setup *s, pi_error *err)
+{
+    room r;
+    pi_plan p = {.size = sizeof p};
+    uint64_t weights = 0;
+    read_room(s, &r);
+    pi__setup_tell(s, 0, &p);
+    for (uint32_t i = 0; i < p.n_places; i++) {
+        const pi__backend *be = pi__backend_at(s->be, (int32_t) i);
+        if (!be->discrete || be->integrated) weights += p.place[i].weights_bytes * local_ranks(s, be);
+    }
+    if (r.free.host == UINT64_MAX || weights <= r.free.host || weights - r.free.host <= r.swap) return PI_OK;
+    return pi__fail(err, PI_ENOMEM,
+                    "the weights need %llu MiB of host memory, and %llu MiB are available, with %llu MiB of swap: free "
+                    "memory, raise the cgroup's limit, or give a smaller model",
+                    mib(weights), mib(r.free.host), mib(r.swap));
+}
+
 int pi__plan_setup(pi__setup *s, const pi__config *c, pi__reservation *r, pi_error *err)
 {
     int rc = pi__setup_open(s, c, err);

@@ -13,6 +13,8 @@
  * engines of the process do not count on it; NULL = only a plan, which does not fail for lack of memory. On error, too,
  * pi__setup_free frees everything. */
 int pi__plan_setup(pi__setup *s, const pi__config *c, pi__reservation *r, pi_error *err);
+/* Refuses weights that the free memory of the host cannot hold. Only weights are loaded; s has its sizes. */
+int pi__plan_check_weights(pi__setup *s, pi_error *err);
 /* Fills the plan with all sizes. */
 void pi__plan_tell(pi__setup *s, pi_plan *out);
 /* Fills the plan and logs it in MiB, with the number of requests that the cache holds. */

@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/error.h"
-#include "engine/setup.h"
+#include "engine/plan.h"
 #include "model/weights_socket.h"
 
 enum { MODELS = 2 };
@@ -40,6 +40,7 @@ static int load_shared_weights(pi__weights_owner *w, pi__setup *s, const pi__con
     own.params.cuda.exports = true;
     int rc = pi__setup_open(s, &own, err);
     if (!rc) rc = pi__setup_size(s, err);
+    if (!rc) rc = pi__plan_check_weights(s, err);
     if (!rc) rc = pi__setup_load(s, true, err);
     if (rc) return rc;
     take_weights(w, s->m);

@@ -147,6 +147,9 @@ def limited(model, large):
         expect('-c above the limit', (r.returncode, 'lower ctx-size to' in r.stderr), (78, True))
         r = run(large, preexec_fn=group.enter)
         expect('a model above the limit', (r.returncode, 'MiB are available' in r.stderr), (71, True))
+        r = subprocess.run([BIN, 'weights', '-m', large, '--socket', large + '.sock'], capture_output=True, text=True,
+                           preexec_fn=group.enter, timeout=60)
+        expect('weights above the limit', (r.returncode, 'the weights need 4' in r.stderr), (71, True))
     finally:
         group.remove()
     return f'cgroup {group.path}'
