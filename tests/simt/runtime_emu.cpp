@@ -30,7 +30,8 @@ runtime_watch watch;
 
 const char *const pi__rt_kind = "emu";
 
-enum { KERNEL_FAILED = 1, CALL_FAILED, NOT_IN_RECORDING, BAD_ADDRESS, NO_DEVICE, NOT_LOADED, OTHER_DEVICE, NOT_SHARED };
+enum { KERNEL_FAILED = 1, CALL_FAILED, NOT_IN_RECORDING, BAD_ADDRESS, NO_DEVICE, NOT_LOADED, OTHER_DEVICE, NOT_SHARED,
+       TOO_MUCH_SHARED /* cudaErrorInvalidValue */ };
 
 typedef std::function<int()> work;
 
@@ -46,6 +47,29 @@ static int counted()
 }
 
 static char not_loaded[300]; /* message for NOT_LOADED */
+static char too_much[300];   /* message for TOO_MUCH_SHARED */
+
+/* Limits of shared memory by device and kernel, or mark of a file. Any thread: engines share the kernels. */
+static std::mutex limit_lock;
+static std::map<std::pair<int, const void *>, size_t> limits;
+
+void simt::limit_shared(int device, const void *of, size_t bytes)
+{
+    std::lock_guard<std::mutex> guard(limit_lock);
+    size_t &limit = limits[{device, of}];
+    watch.n_limits += limit != bytes;
+    limit = bytes;
+}
+
+static size_t shared_limit(int device, const void *kernel, const void *mark)
+{
+    std::lock_guard<std::mutex> guard(limit_lock);
+    for (const void *of : {kernel, mark}) {
+        const auto it = limits.find({device, of});
+        if (it != limits.end()) return it->second;
+    }
+    return 48 << 10;
+}
 
 thread_local int simt::current_device;
 
@@ -96,6 +120,7 @@ struct pi__rt : simt::stream {
     bool is_kernel = false;
     long n_intact = 0;                               /* kernels so far that match simt::watch.broken */
     std::set<const void *> loaded;                   /* marks of files with loaded kernels */
+    size_t late_shared = 0;                          /* as in pi__queue */
     simt::launch_chain chain;                        /* dependent launches, in the order in which they run */
 
     int device() const override { return index; }
@@ -133,12 +158,22 @@ struct pi__rt : simt::stream {
         if (!recording && simt::options.eager) run_all();
         return failed;
     }
-    int need(simt::kernel_file from) override
+    int need(simt::kernel_file from, const void *kernel, size_t shared) override
     {
         const char *name = simt::watch.broken;
+        simt::watch.n_large += shared > 48 << 10;
+        if (late_shared && shared > 48 << 10) simt::limit_shared(index, kernel, late_shared);
         is_kernel = true;
         broken = name && std::strstr(from.name, name) && n_intact++ >= simt::watch.broken_after;
-        if (loaded.count(from.mark)) return 0;
+        const size_t limit = shared_limit(index, kernel, from.mark);
+        if (loaded.count(from.mark) && shared <= limit) return 0;
+        if (loaded.count(from.mark)) {
+            std::snprintf(too_much, sizeof too_much,
+                          "invalid value: a kernel of %.100s is launched with %zu bytes of shared memory, but may have "
+                          "%zu: the limit is set when kernels are loaded",
+                          from.name, shared, limit);
+            return TOO_MUCH_SHARED;
+        }
         std::snprintf(not_loaded, sizeof not_loaded,
                       "a kernel of %.100s is launched that was not loaded before: the backend "
                       "loads all when it opens, of files that have an entry (kernels/device.cuh)",
@@ -197,6 +232,7 @@ const char *pi__rt_text(int code)
     case BAD_ADDRESS: return "a copy leaves device memory";
     case NO_DEVICE: return "no such device";
     case NOT_LOADED: return not_loaded;
+    case TOO_MUCH_SHARED: return too_much;
     case NOT_SHARED: return "it is no memory of this device, or of another size";
     case OTHER_DEVICE: return "a launch, or the end of a capture, for a device that is not the thread's current one";
     default: return simt::last_error();
@@ -476,6 +512,9 @@ int pi__rt_load_kernels(pi__rt *rt, const char **lazy)
     int code = rt->call(true);
     if (code) return code;
     rt->loaded.insert(__start_pi__kernel_files, __stop_pi__kernel_files);
+    rt->late_shared = *lazy ? SIZE_MAX : 0;
+    for (const void *const *k = __start_pi__kernel_files; k < __stop_pi__kernel_files && !*lazy; k++)
+        simt::limit_shared(rt->index, *k, SIZE_MAX);
     return 0;
 }
 

@@ -39,6 +39,8 @@ struct runtime_watch {
     std::atomic<long> n_replayed{0}; /* calls that replay a graph */
     std::atomic<long> n_waits{0};    /* calls that wait for the whole queue while it is not empty */
     std::atomic<long> n_ahead{0};    /* waits for a fence that was not reached yet, with more work queued after it */
+    std::atomic<long> n_limits{0};   /* calls of limit_shared() that changed a limit */
+    std::atomic<long> n_large{0};    /* launches with more than 48 KiB of shared memory, or their captures */
     std::atomic<long> n_down{0};     /* bytes downloaded */
     std::atomic<long> n_up{0};       /* bytes uploaded */
     std::atomic<long> n_waiting{0};  /* exchanges between devices that have begun and not ended */
@@ -46,6 +48,11 @@ struct runtime_watch {
     std::atomic<long> live{0};       /* devices, allocations and graphs that are not freed */
 };
 extern runtime_watch watch;
+
+/* Sets the max bytes of shared memory per block of a kernel on a device (cudaFuncAttributeMaxDynamicSharedMemorySize).
+ * The limit belongs to the kernel: it holds for every queue of the process. of: a kernel, or the mark of a file, for
+ * all its kernels. bytes SIZE_MAX = the device's maximum. Other kernels have 48 KiB. */
+void limit_shared(int device, const void *of, size_t bytes);
 
 /* Number of dependent launches so far. */
 extern unsigned long n_dependent;

@@ -184,7 +184,9 @@ struct stream {
     virtual int device() const = 0; /* device number */
     /* queues work; dependent: a dependent launch */
     virtual int take(std::function<int()> work, bool dependent = false) = 0;
-    virtual int need(kernel_file from) = 0; /* returns 0, or an error code if the file's kernels are not loaded */
+    /* Called before each launch. Returns an error code if the file's kernels are not loaded, or if the launch has more
+     * shared memory than its kernel may have (limit_shared() in runtime_emu.h). */
+    virtual int need(kernel_file from, const void *kernel, size_t shared) = 0;
     virtual ~stream() = default;
 };
 template <class... P, class... A>
@@ -192,7 +194,7 @@ int queue(stream *to, kernel_file from, bool dependent, void (*kernel)(P...), di
           A... args)
 {
     std::tuple<P...> copied(static_cast<P>(args)...);
-    int code = to->need(from);
+    int code = to->need(from, reinterpret_cast<const void *>(kernel), shared);
     if (code) return code;
     return to->take([=] {
         return std::apply([=](auto... a) { return launch(kernel, grid, block, shared, a...); }, copied);

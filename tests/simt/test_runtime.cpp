@@ -2,6 +2,7 @@
 #include "engine_jobs.h"
 
 #include <atomic>
+#include <thread>
 
 extern "C" {
 #include "backend/cuda/cuda.h"
@@ -619,6 +620,41 @@ static void test_told(void **)
     assert_string_equal(d.name, "cpu");
 }
 
+/* Two engines of different widths share the kernels of a device. They run at the same time, in two threads, and have
+ * the bits of separate runs. No launch changes the limit of shared memory of a kernel, which the other engine needs. */
+static void test_two_engines(void **)
+{
+    const std::vector<job> jobs = {{prompt(3, 1), "3"}};
+    const std::string other = model_path + ".wide", narrow = model_path;
+    pi_engine *e[2];
+    pi_error err;
+    std::vector<rows> want[2], got[2];
+    assert_int_equal(simt_typed_write(narrow.c_str(), nullptr, PI__Q4_0, "L=2 E=512 H=4 G=2 D=64 F=256"), 0);
+    assert_int_equal(simt_typed_write(other.c_str(), nullptr, PI__Q4_0, "L=2 E=5120 H=4 G=2 D=64 F=256"), 0);
+    cuda_graphs = "off"; /* graphs have the limits of their capture */
+    for (int i = 0; i < 2; i++) {
+        model_path = i ? other : narrow;
+        if (open_engine(&e[i], "16", &err)) fail_msg("%s", err.msg);
+        const long large = simt::watch.n_large;
+        want[i] = run_jobs(e[i], jobs);
+        assert_true(simt::watch.n_large > large);
+    }
+    model_path = narrow;
+    cuda_graphs = "auto";
+    const long limits = simt::watch.n_limits;
+    std::thread second([&] { got[1] = run_jobs(e[1], jobs); });
+    got[0] = run_jobs(e[0], jobs);
+    second.join();
+    assert_int_equal(simt::watch.n_limits, limits);
+    for (int i = 0; i < 2; i++) {
+        same_rows(want[i], got[i]);
+        pi_engine_close(e[i]);
+    }
+    assert_int_equal(simt::watch.live, 0);
+    unlink(narrow.c_str());
+    unlink(other.c_str());
+}
+
 /* A kernel fails long after it was queued. */
 static void test_kernel_dies(void **)
 {
@@ -648,6 +684,7 @@ int main()
     const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden),   cmocka_unit_test(test_loaded),
                                 cmocka_unit_test(test_pages),       cmocka_unit_test(test_told),
                                 cmocka_unit_test(test_picked),      cmocka_unit_test(test_kernel_dies),
+                                cmocka_unit_test(test_two_engines),
                                 cmocka_unit_test(test_calls_fail),  cmocka_unit_test(test_first_calls_fail),
                                 cmocka_unit_test(test_recorded),    cmocka_unit_test(test_recorded_drafts),
                                 cmocka_unit_test(test_recorded_window),

@@ -491,6 +491,34 @@ static void test_launch_limits(void **)
     assert_int_not_equal(launch(dim3(1, 65536), dim3(32), 0), 0);
 }
 
+/* A kernel's limit of shared memory: 48 KiB until kernels are loaded, then the device's. Drivers that cannot list
+ * kernels get it at the launch. */
+static void test_shared_limits(void **)
+{
+    pi__rt_info info;
+    const char *why;
+    const size_t large = (48 << 10) + 1, most = simt::options.max_shared;
+    for (bool lazy : {true, false}) {
+        pi__rt *rt;
+        simt::watch.lazy = lazy;
+        simt::limit_shared(0, (const void *) pi_mark, 48 << 10);
+        simt::limit_shared(0, (const void *) nothing, 48 << 10);
+        assert_int_equal(pi__rt_open(&rt, 0, &info), 0);
+        assert_int_equal(pi__rt_load_kernels(rt, &why), 0);
+        auto launch = [&](size_t shared) { return pi_launch(pi__rt_stream(rt), nothing, dim3(1), dim3(1), shared); };
+        if (!lazy) { /* the attribute of this kernel was forgotten, or lowered by another engine */
+            assert_int_equal(launch(48 << 10), 0);
+            assert_non_null(strstr(pi__rt_text(launch(large)), "may have 49152"));
+            simt::limit_shared(0, (const void *) nothing, SIZE_MAX);
+        }
+        assert_int_equal(launch(large), 0);
+        assert_int_equal(launch(most), 0);
+        assert_int_equal(pi__rt_wait(rt), 0);
+        pi__rt_close(rt);
+    }
+    assert_int_equal(simt::watch.live, 0);
+}
+
 static void test_device_memory(void **)
 {
     assert_null(simt::device_alloc(0));
@@ -516,6 +544,7 @@ int main()
         cmocka_unit_test(test_sampled_counts),  cmocka_unit_test(test_current_device),
         cmocka_unit_test(test_deadlock_text),   cmocka_unit_test(test_block_order),
         cmocka_unit_test(test_launch_limits),   cmocka_unit_test(test_device_memory),
+        cmocka_unit_test(test_shared_limits),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

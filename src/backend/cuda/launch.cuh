@@ -32,9 +32,9 @@ int pi_launch_as(bool dependent, void *stream, void (*kernel)(P...), dim3 grid, 
     const pi__queue *q = static_cast<const pi__queue *>(stream);
     /* the thread may have used another device since its last launch here */
     if (cudaError_t e = cudaSetDevice(q->device)) return (int) e;
-    if (shared > 48 << 10) { /* the default limit per block */
+    if (q->late_shared && shared > 48 << 10) { /* 48 KiB: the default limit per block */
         cudaError_t e = cudaFuncSetAttribute((const void *) kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             (int) shared);
+                                             q->late_shared);
         if (e != cudaSuccess) return (int) e;
     }
     cudaLaunchAttribute overlap = {};

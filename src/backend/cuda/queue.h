@@ -12,6 +12,10 @@ typedef struct pi__queue {
     struct CUstream_st *stream;
     int device;    /* CUDA device number */
     bool overlaps; /* dependent launches are supported: sm_90 or later, and a driver that captures them (CUDA 12.3) */
+    /* max bytes of shared memory per block, which a launch has to set for its kernel; 0 = the runtime has set it for
+     * all kernels. Never the bytes of a launch: engines share the kernels of a device, so they would lower each
+     * other's limits */
+    int late_shared;
 } pi__queue;
 
 /* Returns the CUDA stream, for calls of CUDA libraries. `queue` comes from pi__rt_stream(). */

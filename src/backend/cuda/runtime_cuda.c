@@ -47,6 +47,8 @@ typedef struct driver {
     PFN_cuModuleGetFunctionCount_v12040 count_functions;
     PFN_cuModuleEnumerateFunctions_v12040 list_functions;
     PFN_cuFuncLoad_v12040 load_function;
+    PFN_cuFuncGetAttribute_v2020 function_attribute;
+    PFN_cuFuncSetAttribute_v9000 set_function_attribute;
 } driver;
 
 struct pi__rt {
@@ -128,6 +130,8 @@ static void find_all(driver *d)
     find((void **) &d->count_functions, "cuModuleGetFunctionCount", 12040);
     find((void **) &d->list_functions, "cuModuleEnumerateFunctions", 12040);
     find((void **) &d->load_function, "cuFuncLoad", 12040);
+    find((void **) &d->function_attribute, "cuFuncGetAttribute", 2020);
+    find((void **) &d->set_function_attribute, "cuFuncSetAttribute", 9000);
 }
 
 /* Returns the properties of mapped memory. shared: it can be exported to other processes. */
@@ -170,13 +174,15 @@ static bool can_export(const pi__rt *rt)
     return !e && can && page && rt->page % page == 0;
 }
 
-/* Sets rt->queue once, so that launches do not query the driver. */
+/* Sets rt->queue once, so that launches do not query the driver. late_shared stays set until pi__rt_load_kernels() has
+ * set the limit for all kernels. */
 static cudaError_t describe_queue(pi__rt *rt)
 {
-    int major = 0, version = 0;
+    int major = 0, version = 0, shared = 0;
     cudaError_t e = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, rt->device);
+    if (!e) e = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, rt->device);
     if (!e) e = cudaDriverGetVersion(&version);
-    rt->queue = (pi__queue) {rt->stream, rt->device, major >= 9 && version >= 12030};
+    rt->queue = (pi__queue) {rt->stream, rt->device, major >= 9 && version >= 12030, shared};
     return e;
 }
 
@@ -494,8 +500,22 @@ int pi__rt_wait(pi__rt *rt)
     return (int) (e ? e : cudaStreamSynchronize(rt->stream));
 }
 
-/* Loads all kernels of the module that contains kernel `one`. A module is one compiled file. Returns a driver code. */
-static CUresult load_module(const driver *d, CUfunction one)
+/* Sets the attributes of a loaded kernel, which belong to the kernel and not to a launch: up to `shared` bytes of
+ * shared memory per block, and the smallest L1 cache. An SM must be empty to change the split of its memory between
+ * L1 and shared memory, so a dependent launch with another split would not begin early. */
+static CUresult set_attributes(const driver *d, CUfunction f, int shared)
+{
+    int fixed = 0; /* bytes of static shared memory */
+    CUresult e = d->function_attribute(&fixed, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, f);
+    if (!e) e = d->set_function_attribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared - fixed);
+    if (!e) e = d->set_function_attribute(f, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                                          CU_SHAREDMEM_CARVEOUT_MAX_SHARED);
+    return e;
+}
+
+/* Loads all kernels of the module that contains kernel `one`, and sets their attributes. A module is one compiled file.
+ * Returns a driver code. */
+static CUresult load_module(const driver *d, CUfunction one, int shared)
 {
     CUmodule module;
     unsigned n = 0;
@@ -505,25 +525,41 @@ static CUresult load_module(const driver *d, CUfunction one)
     if (!e && !f) e = CUDA_ERROR_OUT_OF_MEMORY;
     if (!e) e = d->list_functions(f, n, module);
     for (unsigned i = 0; i < n && !e; i++) e = d->load_function(f[i]);
+    for (unsigned i = 0; i < n && !e; i++) e = set_attributes(d, f[i], shared);
     pi__free(f);
     return e;
 }
 
+/* True if the runtime's kernel has the limit that load_module() has set with the driver's handle. */
+static bool has_limit(const void *kernel, int shared)
+{
+    struct cudaFuncAttributes a;
+    if (!cudaFuncGetAttributes(&a, kernel)) return a.maxDynamicSharedSizeBytes + (int) a.sharedSizeBytes >= shared;
+    cudaGetLastError(); /* clear the error: the next launch must not report it */
+    return false;
+}
+
 /* Fails if a file has no code for the device. If the file's kernels cannot be listed or loaded in advance, sets *lazy
- * to the reason: then the first launch of each kernel loads the kernel. */
+ * to the reason: then the first launch of each kernel loads the kernel, and each launch sets its limit of shared
+ * memory. */
 int pi__rt_load_kernels(pi__rt *rt, const char **lazy)
 {
     const driver *d = &rt->fn;
-    const bool can = d->module_of && d->count_functions && d->list_functions && d->load_function;
+    const bool can = d->module_of && d->count_functions && d->list_functions && d->load_function &&
+                     d->function_attribute && d->set_function_attribute;
+    const int shared = rt->queue.late_shared;
+    bool limited = can;
     cudaError_t e = cudaSetDevice(rt->device);
     *lazy = can ? NULL : "the driver is older than CUDA 12.4: update it";
     for (const void *const *k = __start_pi__kernel_files; k < __stop_pi__kernel_files && !e; k++) {
         cudaFunction_t f;
         e = cudaGetFuncBySymbol(&f, *k);
-        const CUresult code = e || *lazy ? CUDA_SUCCESS : load_module(d, (CUfunction) f);
+        const CUresult code = e || *lazy ? CUDA_SUCCESS : load_module(d, (CUfunction) f, shared);
         if (code) *lazy = cudaGetErrorString((cudaError_t) code); /* driver and runtime use the same codes */
+        limited = limited && !e && !*lazy && has_limit(*k, shared);
     }
     if (*lazy) cudaGetLastError(); /* clear the error: the next launch must not report it */
+    if (limited) rt->queue.late_shared = 0;
     return (int) e;
 }
 
