@@ -222,13 +222,12 @@ PI_FN void fold_units(const attn_job &j, int32_t row)
 
 enum { MAX_COMBINE = 64 /* max blocks that stay to combine units */ };
 
-/* Returns the number of blocks that stay after their work to combine units: at most MAX_COMBINE, half of the launch's
- * blocks, and half of the SMs, so that the blocks that they wait for find free SMs. But at least PI__K_TAIL_STAY, as
- * epilogues have, or all blocks of a smaller launch. */
+/* Returns the number of blocks that stay after their work to combine units: half of the launch's blocks, but at most
+ * MAX_COMBINE, within the limits of blocks_for(). */
 PI_FN uint32_t blocks_that_combine(const attn_job &j)
 {
-    const uint32_t total = blocks_of_launch(), some = min(min(total, (uint32_t) j.a.n_sm) / 2, (uint32_t) MAX_COMBINE);
-    return min(ptx_max_spinning(max(some, (uint32_t) PI__K_TAIL_STAY)), total);
+    const uint32_t total = blocks_of_launch();
+    return min(blocks_for(min(total / 2, (uint32_t) MAX_COMBINE), j.a.waits), total);
 }
 
 /* Combines the units in scratch into results, in the blocks of the launch that arrive last; the other blocks return. A

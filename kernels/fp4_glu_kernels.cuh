@@ -33,6 +33,7 @@ struct fp4_glu {
     float *mid_factors;
     int32_t mid_chunks, mid_steps; /* chunks and steps of a row of mid */
     uint32_t *arrived;     /* fp4_glu_few, NVFP4: arrival counter */
+    pi__k_waits waits;     /* with arrived */
 };
 
 /* Writes zeros to units u .. 7 of a step of mid, which are past the row's last column or missing in the step. A unit is
@@ -117,7 +118,7 @@ template <int WAY> PI_FN void fp4_end_few(const fp4_glu &p, unsigned char *share
         if (blockIdx.x == 0 && (int32_t) threadIdx.x < p.n_rows) p.mid_factors[threadIdx.x] = 1.0f;
         return;
     }
-    fp4_end_rows(p.mid, p.mid_factors, p.n_rows, p.mid_steps, p.arrived, shared);
+    fp4_end_rows(p.mid, p.mid_factors, p.n_rows, p.mid_steps, p.arrived, p.waits, shared);
 }
 
 /* Computes mid for up to 8 NT rows of x. Grid: a block of 8 warps per C::N columns of mid, for all rows. A warp has one

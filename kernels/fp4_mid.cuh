@@ -87,10 +87,10 @@ PI_FN fp4_source<S> fp4_both(const pi__cuda_shape &shape, const uint8_t *gate, c
 /* Converts the NVFP4 scales of all rows of mid (fp4_end_row()), in the blocks of the launch that arrive last, with
  * FP4_WARPS warps each. Called by all blocks. arrived: counter, 0 before and after. shared: one free word. */
 PI_FN void fp4_end_rows(uint8_t *mid, float *factors, int32_t n_rows, int32_t n_step, uint32_t *arrived,
-                        unsigned char *shared)
+                        const pi__k_waits &waits, unsigned char *shared)
 {
-    const uint32_t total = blocks_of_launch();
-    const tail_share s = arrive_of(arrived, total, min(ptx_max_spinning(PI__K_TAIL_STAY), total), (uint32_t *) shared);
+    const uint32_t total = blocks_of_launch(), most = blocks_for(PI__K_TAIL_STAY, waits);
+    const tail_share s = arrive_of(arrived, total, min(most, total), (uint32_t *) shared);
     if (!s.parts) return;
     for (int32_t row = s.part * FP4_WARPS + (int32_t) threadIdx.x / 32; row < n_rows; row += s.parts * FP4_WARPS)
         fp4_end_row(mid, factors, row, n_step);

@@ -250,7 +250,7 @@ template <int WAY> __global__ void __launch_bounds__(FP4_THREADS, 1) fp4_experts
         else fp4_item_to_mid<WAY, typename L::few>(p, item, ring, meet);
     }
     if (fp4_way<WAY>::NV && n_column)
-        fp4_end_rows((uint8_t *) p.a.mid, p.mid_factors, n_column, p.mid_steps, p.a.arrived, raw);
+        fp4_end_rows((uint8_t *) p.a.mid, p.mid_factors, n_column, p.mid_steps, p.a.arrived, p.a.waits, raw);
 }
 
 } /* namespace moe */

@@ -416,8 +416,8 @@ PI_FN const uint8_t *ptx_pin(const uint8_t *p)
     asm volatile("" : "+l"(p));
     return p;
 }
-/* Returns the number of blocks of a launch that may spin until its other blocks arrive. On a device this is `want`: the
- * caller guarantees that the other blocks fit on the device alongside the spinning ones. */
+/* Returns the number of blocks of a launch that may wait for its other blocks. On a device this is `want`, at most the
+ * places of the launch's engine (places.h). */
 PI_FN constexpr uint32_t ptx_max_spinning(uint32_t want) { return want; }
 /* Marks the end of the calling thread's own work, before the epilogue. Only the emulator uses it. */
 PI_FN void ptx_arriving() {}
@@ -650,9 +650,12 @@ PI_FN int ptx_low(int64_t x) { return (int) x; }
 PI_FN int ptx_opaque(int x) { return x; }
 PI_FN uint32_t ptx_pin(uint32_t x) { return x; }
 PI_FN const uint8_t *ptx_pin(const uint8_t *p) { return p; }
-/* In the emulator only options.resident blocks run concurrently, so at most that many may spin. If a launch is sampled,
- * one block counts as the last to arrive, and the counter stays 0. */
-PI_FN uint32_t ptx_max_spinning(uint32_t) { return simt::options.resident; }
+/* In the emulator only options.resident blocks run concurrently. At most that many wait, unless a test sets the places
+ * of a device. If a launch is sampled, one block counts as the last to arrive, and the counter stays 0. */
+PI_FN uint32_t ptx_max_spinning(uint32_t want)
+{
+    return simt::options.exact_places ? want : min(want, simt::options.resident);
+}
 PI_FN void ptx_arriving() { simt::arrives(); }
 PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t total, SIMT_AT)
 {

@@ -526,7 +526,7 @@ PI_FN void fold_group(const pi__k_sparse &k, int32_t token0, int32_t n_splits, i
 }
 
 /* Folds the units of all blocks to results, by the last-arriving blocks. Up to one block stays for each head, or head
- * group, of the tokens, limited so that the other blocks fit on the device. shared: 16 bytes, and with head groups the
+ * group, of the tokens, within the limits of blocks_for(). shared: 16 bytes, and with head groups the
  * memory of fold_group(). */
 template <class S>
 PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, uint32_t *arrived, unsigned char *shared)
@@ -534,8 +534,7 @@ PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, ui
     const bool grouped = S::GROUPED && k.groups.words;
     /* heads, or head groups, per token */
     const uint32_t each = (uint32_t) (grouped ? k.a.n_head / k.groups.heads : k.a.n_head);
-    const uint32_t total = blocks_of_launch(), n = gridDim.y * each, least = PI__K_TAIL_STAY;
-    const uint32_t most = ptx_max_spinning(min(max(n, least), max((uint32_t) k.n_sm / 2, least)));
+    const uint32_t total = blocks_of_launch(), n = gridDim.y * each, most = blocks_for(n, k.waits);
     const tail_share s = arrive_of(arrived, total, min(most, total), (uint32_t *) shared);
     for (uint32_t i = (uint32_t) s.part; s.parts && i < n; i += (uint32_t) s.parts) {
         const int32_t token = token0 + (int32_t) (i / each), h = (int32_t) (i % each);

@@ -12,7 +12,8 @@
  *     then                       953 954 -> 0  the last one that leaves resets the counter
  *
  * So the counter is 0 again for the next launch, which a replayed CUDA graph requires. All blocks must become resident
- * while others wait. Therefore at most max(8, half of the multiprocessors) blocks stay: see blocks_for().
+ * while others wait. Therefore the engines of a device divide its multiprocessors, and no more blocks of a launch stay
+ * than its engine has places: see places.h and blocks_for().
  *
  * LIMIT. An epilogue takes as long as the rows of one block. Residual, norm and rounding of 5,120 values read 174 kB
  * per row from L2. At 64 bytes per clock, this takes 1.1 us on a GB10 or an RTX PRO 6000. A separate launch has a block
@@ -146,13 +147,12 @@ PI_FN tail_share arrive_of(uint32_t *counter, uint32_t total, uint32_t most, uin
 /* Returns the number of thread blocks of the launch. */
 PI_FN uint32_t blocks_of_launch() { return gridDim.x * gridDim.y * gridDim.z; }
 
-/* Returns the number of blocks that stay for `work` independent items. It is at most half the number of
- * multiprocessors, but at least PI__K_TAIL_STAY: the blocks that have not started yet need multiprocessors to run on.
- * n_sm 0 = unknown. */
-PI_FN uint32_t blocks_for(uint32_t work, int32_t n_sm)
+/* Returns the number of blocks that stay for `work` independent items: one per item, or PI__K_TAIL_STAY for fewer
+ * items, and at most w.places. With 1, no block waits. */
+PI_FN uint32_t blocks_for(uint32_t work, const pi__k_waits &w)
 {
-    const uint32_t least = PI__K_TAIL_STAY, room = max((uint32_t) n_sm / 2, least);
-    return ptx_max_spinning(min(max(work, least), room));
+    const uint32_t least = PI__K_TAIL_STAY, places = max((uint32_t) w.places, 1u);
+    return ptx_max_spinning(min(max(work, least), places));
 }
 
 /* Returns the number of blocks that stay for epilogue t: one per row, plus one for routes. For op qkv, each block does
@@ -161,7 +161,7 @@ PI_FN uint32_t blocks_that_stay(const pi__k_tail &t)
 {
     const uint32_t warps = blockDim.x / 32, heads = (uint32_t) (t.qkv.n_tokens * qkv_heads(t.qkv));
     const uint32_t work = t.qkv.n_tokens ? (heads + warps - 1) / warps : (uint32_t) t.n_rows + (t.routes.n_rows > 0);
-    return blocks_for(work, t.n_sm);
+    return blocks_for(work, t.waits);
 }
 
 /* Counts the calling block as arrived and returns its share of epilogue t; see arrive_of(). */

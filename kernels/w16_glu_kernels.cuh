@@ -29,7 +29,8 @@ struct w16_both {
     uint32_t *most; /* [n_rows] bits of the largest absolute value of each row; 0 before the launch */
     /* The following are for w16_glu_few only. */
     uint32_t *arrived; /* arrival counter of packing in this launch; NULL = a second launch packs */
-    int32_t n_sm, bf16;
+    pi__k_waits waits;
+    int32_t bf16;
     uint4 *words;      /* output: packed rows, and their factors */
     float *factor;
 };
@@ -42,7 +43,7 @@ static inline bool w16_both_of(const pi__k_w16_glu &a, const void *prepared, int
     const char *factors = (const char *) prepared + w16_rows_bytes(n_rows, m.n_in);
     *to = {};
     to->p = {m.shape, (const uint4 *) prepared, (const float *) factors, n_rows, 2, {}, {}, {}};
-    to->act = a.act, to->limit = a.limit, to->most = a.most, to->n_sm = a.n_sm;
+    to->act = a.act, to->limit = a.limit, to->most = a.most, to->waits = a.waits;
     to->p.w[0] = {m.data, m.scale, a.y, a.ldy, m.n_out, 0, 0};
     to->p.w[1] = {a.up, a.up_scale, nullptr, 0, m.n_out, 0, 0};
     return m.n_out >= 1 && m.n_out % 32 == 0 && a.ldy % 4 == 0 && (uintptr_t) a.y % 16 == 0;
@@ -180,7 +181,7 @@ PI_FN void put_gated_sums(const float (&gates)[NT][4], const float (&ups)[NT][4]
 PI_FN void round_all(const w16_both &a, unsigned char *shared)
 {
     const int32_t n_rows = a.p.n_rows;
-    const uint32_t total = gridDim.x, stay = min(blocks_for((uint32_t) n_rows, a.n_sm), total);
+    const uint32_t total = gridDim.x, stay = min(blocks_for((uint32_t) n_rows, a.waits), total);
     const tail_share s = arrive_of<true>(a.arrived, total, stay, (uint32_t *) shared, [](tail_share) {});
     if (!s.parts) return;
     share_rows(s, n_rows, false, [&](int32_t row, row_share of) {

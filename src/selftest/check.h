@@ -18,6 +18,7 @@
 #include <cstring>
 #include <vector>
 
+#include "backend/cuda/kernels.h"
 #include "backend/cuda/runtime.h"
 #include "selftest/random.h"
 
@@ -48,6 +49,8 @@ struct target {
     char about[160];      /* description of the shape that is being checked; "" = none */
 };
 inline thread_local target *now; /* target of the running check */
+/* Limits of waiting blocks on the target; without `some`, no block waits. */
+inline pi__k_waits waits(bool some = true) { return some ? pi__k_waits{now->info.places} : pi__k_waits{}; }
 
 struct entry {
     const char *name;

@@ -121,6 +121,7 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
     a.scratch = scratch_there ? scratch.get() : nullptr;
     a.scratch_size = scratch_there ? scratch.size() : 0;
     a.arrived = arrived.get();
+    a.waits = waits();
     a.n_sm = n_sm;
     a.fast = w.fast;
     a.wgmma = w.wgmma;

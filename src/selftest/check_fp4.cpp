@@ -300,7 +300,8 @@ void check_glu(int32_t type, activations a, int64_t n_in, int64_t n, int32_t row
     buffer<char> prepared(pi__k_fp4_packed_x_bytes(rows, n_in)), want(pi__k_fp4_packed_x_bytes(rows, n)),
         mid(want.size());
     buffer<uint32_t> arrived(std::vector<uint32_t>{0});
-    pi__k_glu g = {w.m, below ? second : w2.m.data, second_scale, act, 0.7f, fp8, arrived.get(), mid.get()};
+    pi__k_glu g = {w.m, below ? second : w2.m.data, second_scale, act, 0.7f, fp8, arrived.get(), mid.get(),
+                   waits()};
     g.gate.n_out = n;
     want.fill(0);
     must_run((fp8 ? pi__k_w4a8_pack_x : pi__k_fp4_pack_x)(stream(), &in, type, rows, n_in, prepared.get()));
@@ -391,7 +392,7 @@ void check_experts_glu(int32_t type, activations a, int64_t n_in, int64_t n, int
     must_run(prepare(stream(), &in, type, rows, n_in, prepared.get()));
     must_run(multiply(stream(), &c.a, &e, prepared.get()));
     must_run(prepare(stream(), &glu, type, columns, n, want.get()));
-    e.mid = mid.get(), e.mid_type = type, e.act = SWIGLU, e.limit = 0.7f, e.arrived = arrived.get();
+    e.mid = mid.get(), e.mid_type = type, e.act = SWIGLU, e.limit = 0.7f, e.arrived = arrived.get(), e.waits = waits();
     const auto run = [&] {
         mid.fill(0);
         must_run(multiply(stream(), &c.a, &e, prepared.get()));

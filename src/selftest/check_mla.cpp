@@ -202,7 +202,7 @@ struct streams {
         k.w = type == PI__F32 ? (const void *) w.get() : halves.get(), k.type = type;
         k.mix = mix.get() + first * mixes(), k.scale = scale.get(), k.base = base.get(), k.norm_eps = k.eps = 1e-6f;
         k.coef = coef.get() + first * 20;
-        k.y = y.get() + first * n, k.sums = sums.get(), k.arrived = arrived.get(), k.n_sm = R % 2 ? now->info.n_sm : 0;
+        k.y = y.get() + first * n, k.sums = sums.get(), k.arrived = arrived.get(), k.waits = waits(R % 2);
         return k;
     }
     void run(const pi__k_streams &k) { must_run(pi__k_streams_run(stream(), &k, nullptr)); }
@@ -385,7 +385,7 @@ void test_behind_product()
                 buffer<uint32_t> arrived(std::vector<uint32_t>{0});
                 pi__k_tail then = {};
                 if (sums) g.put_in(then, s.result.get(), c.rows, c.n);
-                then.arrived = arrived.get(), then.n_sm = now->info.n_sm;
+                then.arrived = arrived.get(), then.waits = waits();
                 then.n_rows = c.rows, then.n_in = c.n, then.in = read;
                 got.put_in(then);
                 then.fp4 = nullptr;
@@ -898,6 +898,7 @@ void run_sparse(const sparse_case &c, bool fast)
         if (c.ratio) k.entries = entries.at(c.pos, seq);
         else k.entries.ratio = 1;
         k.n_tokens = n, k.pos = pos.get() + from, k.seq = s.get() + from, k.most = most, k.n_sm = n_sm, k.fast = fast;
+        k.waits = waits();
         k.raw = raw, k.q_norm = raw_normed, k.q_scale = q_scale, k.eps = 1e-6f;
         k.scratch = scratch.get(), k.scratch_size = room;
         if (groups) k.groups = *groups;

@@ -260,7 +260,7 @@ void check_choice_behind(const choice_case &c)
         chosen got(c, bias.get());
         const pi__k_product p = product(got);
         pi__k_tail t = {};
-        t.arrived = arrived.get(), t.routes = got.a.r;
+        t.arrived = arrived.get(), t.waits = waits(), t.routes = got.a.r;
         const pi__k_mixed_more more = {&got.a, nullptr, nullptr, nullptr};
         must_run(pi__k_mixed_linear_more(stream(), &p, 1, nullptr, x.get(), c.rows, &t, &more));
         expect_equal(*arrived.get(), 0u);

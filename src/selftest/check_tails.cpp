@@ -52,7 +52,7 @@ struct half_layer {
     {
         pi__k_tail t = {};
         t.arrived = arrived.get();
-        t.n_sm = rows % 2 ? now->info.n_sm : 0;
+        t.waits = waits(rows % 2);
         t.n_rows = rows;
         if (twice) t.add[0] = {normed.get(), y.get(), norm, nullptr, 1e-5f, 0, 1, 0, w.m.n_out};
         if (adds) t.add[twice] = {x.get(), added(), norm, nullptr, 1e-5f, 0.5f, 0, 0, w.m.n_out};

@@ -35,7 +35,7 @@ struct gate_and_up {
     pi__k_w16_glu launch(int32_t act, float limit, int32_t mid_type)
     {
         return {w[0].m, w[1].m.data, w[1].m.scale, act,       limit,         y.get(),
-                ld,     most.get(),  mid_type,     mid.get(), arrived.get(), 8};
+                ld,     most.get(),  mid_type,     mid.get(), arrived.get(), waits()};
     }
     /* Returns the packed rows at `from` times a random matrix of that type. */
     std::vector<float> down(int32_t type, const void *from)

@@ -112,7 +112,7 @@ struct plain_tail {
           arrived(std::vector<uint32_t> {0}), t {}
     {
         t.arrived = arrived.get();
-        t.n_sm = now->info.n_sm;
+        t.waits = waits();
         t.n_rows = rows;
         t.in = in;
         t.n_in = n;
@@ -158,7 +158,7 @@ inline void run_heads_as_tail(const pi__k_qkv &heads)
     const pi__k_product p = {w.m, y.get(), 100, 0};
     pi__k_tail t = {};
     t.arrived = arrived.get();
-    t.n_sm = now->info.n_sm;
+    t.waits = waits();
     t.n_rows = heads.n_tokens;
     t.qkv = heads;
     must_run(pi__k_pack_x(stream(), &in, 1, 64, 0, prepared.get()));

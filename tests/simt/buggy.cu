@@ -2,6 +2,7 @@
 #include "buggy.cuh"
 
 #include "backend/cuda/launch.cuh"
+#include "tail.cuh"
 
 __global__ void sum(int bug, const float *x, float *y, int n)
 {
@@ -206,6 +207,19 @@ __global__ void passed_on(int bug, float *y, unsigned *flag, unsigned *ticket)
     atomicExch(&flag[b], 1u);
 }
 
+__global__ void gathered(pi__k_waits waits, uint32_t *arrived, float *part, float *y, int n)
+{
+    PI_SMEM(raw);
+    const uint32_t total = gridDim.x, most = blocks_for((uint32_t) n, waits);
+    if (threadIdx.x == 0) part[blockIdx.x] = (float) blockIdx.x;
+    const tail_share s = arrive_of(arrived, total, min(most, total), (uint32_t *) raw);
+    for (int i = s.part; s.parts && i < n; i += s.parts) {
+        float all = 0;
+        for (uint32_t b = 0; b < total; b++) all += part[b];
+        if (threadIdx.x == 0) y[i] = all * (float) (i + 1);
+    }
+}
+
 __global__ void strided(int bytes, int stride, float *y)
 {
     PI_SMEM(raw);
@@ -340,6 +354,10 @@ int launch_folded(int bug, const float *x, float *part, unsigned *count, float *
 int launch_passed_on(int bug, float *y, unsigned *flag, unsigned *ticket, int blocks)
 {
     return pi_launch(nullptr, passed_on, dim3((unsigned) blocks), dim3(1), 0, bug, y, flag, ticket);
+}
+int launch_gathered(pi__k_waits waits, uint32_t *arrived, float *part, float *y, int n, int blocks)
+{
+    return pi_launch(nullptr, gathered, dim3((unsigned) blocks), dim3(32), 16, waits, arrived, part, y, n);
 }
 int launch_strided(int bytes, int stride, float *y)
 {

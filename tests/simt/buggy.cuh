@@ -2,6 +2,7 @@
 #ifndef BUGGY_CUH
 #define BUGGY_CUH
 
+#include "backend/cuda/kernels.h"
 #include "ptx.cuh"
 
 enum bug {
@@ -89,6 +90,9 @@ int launch_rows(int stride, float *y);
 int launch_dependent(int bug, void *stream, const float *w, float *x, float *y);
 /* y[m][n] = x[m][n % 16] twice, 64 rows of 128, by wgmma: A is x, B ones and zeros; 128 threads, 4 KiB for B. */
 int launch_four_warps(int bug, const float *x, float *y);
+/* y[i] = (i + 1) * sum of the block numbers, for n items: each block writes its number to part[b], and the blocks that
+ * arrive last compute the items (arrive_of() of tail.cuh). 32 threads. */
+int launch_gathered(pi__k_waits waits, uint32_t *arrived, float *part, float *y, int n, int blocks);
 /* Launches for the stream's device, independent of the current device. */
 int launch_elsewhere(void *stream, float *y);
 

@@ -301,7 +301,7 @@ void products(int32_t n, int32_t type)
         CHECK(pi__k_fp4_linear(nullptr, &thin, 1, memory, n));
     }
     if (type == PI__NVFP4 || type == PI__MXFP4) {
-        pi__k_glu glu = {w, w.data, nullptr, PI__IN_SWIGLU, 0, 0, nullptr, memory};
+        pi__k_glu glu = {w, w.data, nullptr, PI__IN_SWIGLU, 0, 0, nullptr, memory, {}};
         for (int64_t n_out : {int64_t(256), N_OUT})
             for (glu.fp8 = 0; glu.fp8 < (type == PI__MXFP4 ? 2 : 1); glu.fp8++) {
                 glu.gate.n_out = n_out;
@@ -319,7 +319,7 @@ void products(int32_t n, int32_t type)
         CHECK(pi__k_w16_pack_x(nullptr, &in, type, n, N_IN, memory));
         CHECK(pi__k_w16_linear(nullptr, &one, 1, memory, n));
         const pi__k_w16_glu both = {w,     w.data,  nullptr, PI__IN_SWIGLU, 0,       some,
-                                    N_OUT, nullptr, type,    memory,        nullptr, 0};
+                                    N_OUT, nullptr, type,    memory,        nullptr, {}};
         for (int64_t n_out : {1024, 12288}) {
             pi__k_w16_glu few = both;
             few.gate.n_out = n_out;

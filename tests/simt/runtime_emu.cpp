@@ -21,6 +21,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "backend/cuda/places.h"
 #include "backend/cuda/runtime.h"
 #include "simt_impl.h"
 
@@ -115,6 +116,7 @@ struct pi__rt : simt::stream {
     bool spoiled = false;                            /* the capture is invalid after a call that cannot be captured */
     int failed = 0;                                  /* code of queued work that failed; 0 = none */
     int32_t index = 0;                               /* device number */
+    int32_t places = 0;                              /* places of pi__places_take() */
     bool broken = false;                             /* the next kernel does nothing (simt::watch.broken) */
     /* the next work is a kernel, not an exchange or a library product */
     bool is_kernel = false;
@@ -263,6 +265,7 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     info->exports = info->page && simt::watch.exports;
     info->uuid[0] = (uint8_t) simt::watch.board, info->uuid[15] = (uint8_t) index;
     (*out)->index = simt::current_device = index;
+    info->places = (*out)->places = pi__places_take(index, info->n_sm);
     simt::watch.live++;
     return 0;
 }
@@ -270,6 +273,7 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
 void pi__rt_close(pi__rt *rt)
 {
     if (rt) simt::watch.live--;
+    if (rt) pi__places_return(rt->index, rt->places);
     delete rt;
 }
 

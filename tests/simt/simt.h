@@ -69,6 +69,9 @@ struct config {
     order blocks = order::forward;  /* order of the grid's blocks */
     /* blocks that run at the same time, at most MOST_RESIDENT; `seed` sets their order */
     unsigned resident = 1;
+    /* launches have the number of waiting blocks that they would have on a device: `resident` must be the number of
+     * blocks that the device has places for. false = at most `resident` blocks wait */
+    bool exact_places = false;
     bool check = true;              /* check the accesses of instrumented kernels */
     bool between = true;            /* also check for races between blocks, the slowest check */
     counter *count = nullptr;       /* receives the counts of launches (counters.h); NULL = do not count */
@@ -90,7 +93,7 @@ struct config {
     void (*list)(const void *kernel, unsigned threads, size_t shared) = nullptr; /* called instead of launching */
 };
 extern config options;
-enum { MOST_RESIDENT = 4 };
+enum { MOST_RESIDENT = 8 };
 /* The test modes for kernels: every order of threads and blocks, with late and with early copies. Only the first mode
  * looks for races between blocks, which are found in any order. In the last three modes, several blocks run at the
  * same time. */

@@ -3,10 +3,13 @@
  * must be found. */
 #include "simt_test.h"
 
+#include "backend/cuda/kernels_hyper.h"
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/places.h"
 #include "backend/cuda/runtime.h"
 #include "buggy.cuh"
 #include "counters.h"
+#include "runtime_emu.h"
 
 using simt_test::buffer;
 using simt_test::in_all_modes;
@@ -297,6 +300,70 @@ static void test_resident_blocks(void **)
     simt::options = before;
 }
 
+/* Residual streams of 32 rows, in four groups whose blocks wait separately. */
+static std::vector<float> run_streams(pi__k_waits waits)
+{
+    const int32_t rows = 32, n = 512;
+    buffer<float> x(numbers((size_t) (rows * 4 * n))), mix(numbers((size_t) rows * 24)), scale(numbers(64)),
+        base(numbers(64)), coef((size_t) rows * 20), y((size_t) (rows * n)), sums(pi__k_hyper_sums(rows, n));
+    buffer<uint32_t> arrived(std::vector<uint32_t>((size_t) PI__K_HYPER_ROWS));
+    pi__k_streams k = {};
+    k.n_rows = rows, k.n_iter = 2, k.n = n, k.x = x.get(), k.mix = mix.get(), k.scale = scale.get();
+    k.base = base.get(), k.norm_eps = k.eps = 1e-6f, k.coef = coef.get(), k.y = y.get(), k.sums = sums.get();
+    k.arrived = arrived.get(), k.waits = waits;
+    must_run(pi__k_streams_run(nullptr, &k, nullptr));
+    return std::vector<float>(y.get(), y.get() + y.size());
+}
+
+/* Launches end on a device with n_sm places for blocks, if blocks of the other engines wait in as many places as they
+ * may. All limits give the same bits. */
+static void check_places(const std::vector<int32_t> &places, int n_sm)
+{
+    const size_t blocks = 20, items = 30;
+    const std::vector<float> want = run_streams({});
+    for (size_t e = 0; e < places.size(); e++) {
+        int left = n_sm;
+        for (size_t o = 0; o < places.size(); o++) left -= o == e ? 0 : places[o] - 1;
+        assert_true(left >= 1 && places[e] >= 1);
+        if (left > simt::MOST_RESIDENT) continue;
+        simt::config before = simt::options;
+        simt::options.exact_places = true;
+        simt::options.resident = (unsigned) left;
+        buffer<uint32_t> arrived(std::vector<uint32_t>(1));
+        buffer<float> part(blocks), y(std::vector<float>((size_t) items));
+        must_run(launch_gathered({places[e]}, arrived.get(), part.get(), y.get(), (int) items, (int) blocks));
+        for (size_t i = 0; i < items; i++) assert_true(y[i] == (float) (190 * (i + 1)));
+        assert_int_equal(arrived[0], 0);
+        const std::vector<float> got = run_streams({places[e]});
+        assert_memory_equal(got.data(), want.data(), want.size() * sizeof(float));
+        simt::options = before;
+    }
+}
+
+/* The engines of a device divide its places. An engine that closes returns them. */
+static void test_places(void **)
+{
+    for (int n_sm : {1, 2, 4, 6, 7, 8, 16, 48, 132, 188}) {
+        pi__rt *rt[4];
+        pi__rt_info info;
+        std::vector<int32_t> places;
+        simt::watch.n_sm = n_sm;
+        for (pi__rt *&r : rt) {
+            assert_int_equal(pi__rt_open(&r, 0, &info), 0);
+            places.push_back(info.places);
+            check_places(places, n_sm);
+        }
+        if (n_sm >= 16) assert_true(places[0] == n_sm / 2 && places[1] == n_sm / 2);
+        if (n_sm == 6) assert_int_equal(places[0], 6);
+        pi__rt_close(rt[0]);
+        assert_int_equal(pi__rt_open(&rt[0], 0, &info), 0);
+        assert_int_equal(info.places, places[0]);
+        for (pi__rt *r : rt) pi__rt_close(r);
+    }
+    simt::watch.n_sm = 4;
+    assert_int_equal(simt::watch.live, 0);
+}
+
 static simt::launch_counts counted_launch(int (*launch)(int, int, float *), int a, int b)
 {
     simt::counter c;
@@ -544,7 +611,7 @@ int main()
         cmocka_unit_test(test_sampled_counts),  cmocka_unit_test(test_current_device),
         cmocka_unit_test(test_deadlock_text),   cmocka_unit_test(test_block_order),
         cmocka_unit_test(test_launch_limits),   cmocka_unit_test(test_device_memory),
-        cmocka_unit_test(test_shared_limits),
+        cmocka_unit_test(test_shared_limits),   cmocka_unit_test(test_places),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -63,15 +63,14 @@
 
 int32_t pi__cuda_tail_rows(const pi__cuda *c)
 {
-    const int32_t stay = c->info.n_sm / 2 > PI__K_TAIL_STAY ? c->info.n_sm / 2 : PI__K_TAIL_STAY;
-    return 2 * stay < PI__K_TAIL_ROWS ? 2 * stay : PI__K_TAIL_ROWS;
+    return 2 * c->info.places < PI__K_TAIL_ROWS ? 2 * c->info.places : PI__K_TAIL_ROWS;
 }
 
 /* Returns an epilogue for n_rows rows that does nothing yet. */
 static pi__k_tail empty_tail(const pi__cuda *c, int32_t n_rows)
 {
     return (pi__k_tail) {
-        .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived), .n_sm = c->info.n_sm, .n_rows = n_rows};
+        .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived), .waits = pi__cuda_waits(c), .n_rows = n_rows};
 }
 
 void pi__cuda_add_targets(const pi__cuda *c, const pi__linear *next, void *prepared, void *floats, pi__k_tail *t)

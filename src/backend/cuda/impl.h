@@ -265,6 +265,9 @@ static inline void pi__cuda_record_error(pi__cuda *c, int code)
         if (pi__cuda_queues(c)) pi__cuda_record_error(c, call);                                                        \
     } while (0)
 
+/* Returns the limits of waiting blocks, for kernels with arrival counters. */
+static inline pi__k_waits pi__cuda_waits(const pi__cuda *c) { return (pi__k_waits) {c->info.places}; }
+
 /* Returns the device copy of batch b. b is the batch that begin() returned, or its logits_batch. */
 static inline const cuda_batch *pi__cuda_batch_of(const pi__cuda *c, const pi__batch *b)
 {
@@ -366,7 +369,7 @@ int pi__cuda_blas_product(pi__blas *b, void *stream, const pi__k_product *p, con
 
 /* Returns the activation format for a linear's matrices of this (packed) type. */
 int pi__cuda_linear_form(const pi__cuda *c, int32_t type, const pi__linear *a);
-/* Max rows of an epilogue: two per block that can stay resident (kernels/tail.cuh), so 32 from 32 SMs on (fuse.c). */
+/* Max rows of an epilogue: two per block that may wait for the others (places.h), so 32 from 32 SMs on (fuse.c). */
 int32_t pi__cuda_tail_rows(const pi__cuda *c);
 /* has_tail: true if the launch of the linear's last matrices can have an epilogue. has_routes: true if that epilogue
  * can compute the MoE routes of the linear's rows, with n_expert experts. */

@@ -16,6 +16,12 @@
 extern "C" {
 #endif
 
+/* In launches with arrival counters, the last blocks to arrive may wait for the others, and divide the remaining work
+ * among them. Results are bitwise identical for any limit. All 0 = the last block does that work, and none waits. */
+typedef struct pi__k_waits {
+    int32_t places; /* max blocks that stay: pi__rt_info.places of the device, or fewer (places.h) */
+} pi__k_waits;
+
 /* ---- launch_rows.cu: small ops on rows of floats */
 
 /* Ops that use their struct unchanged, with device pointers in it. */
@@ -121,6 +127,7 @@ typedef struct pi__k_attn {
     void *scratch;              /* partial results of KV splits; NULL = no KV splits */
     size_t scratch_size;        /* bytes; if too small for all KV heads, each of several launches has some of them */
     uint32_t *arrived;          /* with scratch: [2] arrival counters, 0 before and after the launch */
+    pi__k_waits waits;          /* with scratch */
     int32_t n_sm;               /* SMs to fill; 0 = no KV splits. Affects speed only; results are bitwise identical */
     /* block not 0: tokens also see the later keys of their sequence in the step; if `ahead` is not 0, only the next
      * `ahead` of these keys */
@@ -288,6 +295,7 @@ typedef struct pi__k_sparse {
     void *scratch;        /* as in pi__k_attn */
     size_t scratch_size;
     int32_t n_sm;
+    pi__k_waits waits;
     /* not 0: for rows of more than 512 values, q and P are rounded to F16. 0, and always with F32 caches or shorter
      * rows: hi + lo sums */
     int32_t fast;
@@ -424,7 +432,7 @@ typedef struct pi__k_add {
 enum { PI__K_TAIL_ADDS = 2, PI__K_TAIL_NEAR = 7 /* kinds of values in shared memory (kernels/tail.cuh) */ };
 typedef struct pi__k_tail {
     uint32_t *arrived;   /* arrival counter, 0 before and after the launch; NULL = no epilogue */
-    int32_t n_sm;        /* SMs; 0 = unknown. Limits the blocks that stay for the epilogue; affects speed only */
+    pi__k_waits waits;   /* limits the blocks that stay for the epilogue */
     int32_t n_rows;      /* rows of sum, add and in: at most PI__K_TAIL_ROWS; any number in pi__k_finish_rows */
     pi__k_sum sum;       /* n_used 0 = no sum. Its y must be the y of the first add, if there is an add */
     pi__k_add add[PI__K_TAIL_ADDS]; /* in order; the second requires a first */
@@ -451,8 +459,8 @@ typedef struct pi__k_tail {
      * are floats or halves */
     int32_t all_near;
 } pi__k_tail;
-/* PI__K_TAIL_ROWS: max rows of an epilogue. PI__K_TAIL_STAY: number of blocks that may wait for the others on any
- * device: so few that the blocks they wait for still find free SMs. */
+/* PI__K_TAIL_ROWS: max rows of an epilogue. PI__K_TAIL_STAY: number of blocks that stay for fewer rows, too, if there
+ * are places for them (pi__k_waits). */
 enum { PI__K_TAIL_ROWS = 32, PI__K_TAIL_STAY = 8 };
 /* launch_tail.cu: the epilogue as a separate launch, for any number of rows; `arrived` is not used. */
 int pi__k_finish_rows(void *stream, const pi__k_tail *t);
@@ -512,6 +520,7 @@ typedef struct pi__k_glu {
     int32_t fp8;          /* not 0: W4A8 */
     uint32_t *arrived;    /* arrival counter as in pi__k_tail */
     void *mid;            /* [n_rows, n_out], must not overlap x; rows past n_rows are not written */
+    pi__k_waits waits;
 } pi__k_glu;
 int pi__k_fp4_glu(void *stream, const pi__k_glu *a, const void *prepared, int32_t n_rows);
 /* Converts the NVFP4 scales of n_rows packed rows of n columns from floats to bytes, in place. */
@@ -570,6 +579,7 @@ typedef struct pi__k_experts {
      * format of pi__k_w16_mid, pi__k_fp4_pack_x or pi__k_w4a8_pack_x; y is not written */
     void *mid;
     uint32_t *arrived;      /* with mid, in FP4: arrival counter as in pi__k_tail */
+    pi__k_waits waits;      /* with arrived */
     int32_t mid_type, act;  /* type of the matrices that read mid; PI__IN_* of ops.h */
     float limit;            /* as in pi__k_input */
 } pi__k_experts;

@@ -33,7 +33,7 @@ typedef struct pi__k_streams {
     float *y;
     float *sums;            /* [pi__k_hyper_sums() floats] scratch */
     uint32_t *arrived;      /* [PI__K_HYPER_ROWS] arrival counters, per row or group; 0 before and after the launch */
-    int32_t n_sm;           /* SMs; 0 = unknown. Limits the blocks that may wait for others; affects speed only */
+    pi__k_waits waits;
 } pi__k_streams;
 
 /* pi__k_hyper_parts: partial sums of a row with n values per stream. pi__k_hyper_sums: floats of scratch for n_rows

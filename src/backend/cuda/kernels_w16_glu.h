@@ -23,7 +23,7 @@ typedef struct pi__k_w16_glu {
     void *mid;             /* packed output in the format of pi__k_w16_pack_x; may overlap x */
     /* as in pi__k_tail, for pi__k_w16_glu_few with at most PI__K_TAIL_ROWS rows; NULL = two launches */
     uint32_t *arrived;
-    int32_t n_sm;          /* SMs; read with `arrived` */
+    pi__k_waits waits;     /* with arrived */
 } pi__k_w16_glu;
 /* For more than PI__K_MMA_ROWS rows: two launches, gate and up, then pi__k_w16_round. The first one can split K. split
  * NULL = never. */

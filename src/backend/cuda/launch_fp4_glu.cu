@@ -64,7 +64,8 @@ template <int WAY> static int run(void *stream, const pi__k_glu *a, const void *
                                  (float *) (mid + fp4_factors_at(WAY, n_rows, n)),
                                  chunks,
                                  fp4_steps(chunks),
-                                 a->arrived});
+                                 a->arrived,
+                                 a->waits});
 }
 
 int pi__k_fp4_glu(void *stream, const pi__k_glu *a, const void *prepared, int32_t n_rows)

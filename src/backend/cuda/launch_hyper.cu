@@ -34,12 +34,13 @@ static int run(void *stream, const pi__k_streams &k, const pi__k_tail &t, size_t
     if (k.n_rows <= PI__K_HYPER_ROWS)
         return pi_launch_dependent(stream, hyper_mix<TYPE, 1>, dim3(pieces, (unsigned) k.n_rows), dim3(HYPER_THREADS),
                                    max(bytes, piece), k, t, 1u, (int32_t) smem_copy);
-    const unsigned groups = (unsigned) ((k.n_rows + MANY - 1) / MANY),
-                   room = (unsigned) max(k.n_sm / 2, (int32_t) PI__K_TAIL_STAY);
+    const unsigned groups = (unsigned) ((k.n_rows + MANY - 1) / MANY);
     const dim3 grid(pieces, groups);
-    if (groups <= PI__K_HYPER_GROUPS)
+    if (groups <= PI__K_HYPER_GROUPS) { /* the groups divide the places; with one block per group, none waits */
+        const unsigned read = max(min((unsigned) MANY, (unsigned) k.waits.places / groups), 1u);
         return pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(HYPER_THREADS), max(bytes, MANY * piece),
-                                   k, t, min((unsigned) MANY, room / groups), (int32_t) smem_copy);
+                                   k, t, read, (int32_t) smem_copy);
+    }
     const int code = pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(HYPER_THREADS), MANY * piece, k, t,
                                          0u, 0);
     if (code) return code;

@@ -390,7 +390,7 @@ static bool queue_glu_16(pi__cuda *c, const pi__linear *a, const pi__linear *nex
         .most = (uint32_t *) (void *) (c->scratch + c->at.row_most),
         .mid_type = mid_type,
         .mid = c->scratch + c->at.prepared,
-        .n_sm = c->info.n_sm,
+        .waits = pi__cuda_waits(c),
         .arrived = rows <= pi__cuda_tail_rows(c) ? (uint32_t *) (void *) (c->scratch + c->at.arrived) : NULL};
     if (few) PI__QUEUE(c, pi__k_w16_glu_few(pi__rt_stream(c->rt), &both, x, rows));
     else if (c->wgmma) PI__QUEUE(c, pi__k_wgmma_glu_run(pi__rt_stream(c->rt), &both, x, rows, c->info.n_sm));
@@ -414,7 +414,8 @@ bool pi__cuda_queue_glu(pi__cuda *c, const pi__linear *a, const pi__linear *next
                    .limit = next->in.limit,
                    .fp8 = form == PI__FORM_W4A8,
                    .mid = c->scratch + c->at.mid,
-                   .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived)};
+                   .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived),
+                   .waits = pi__cuda_waits(c)};
     if (!glu || c->disabled.glu || next->n_lin != 1 || next->n_rows != rows || rows < 1) return false;
     if (form == PI__FORM_W16) return queue_glu_16(c, a, next);
     if (form != PI__FORM_FP4 && form != PI__FORM_W4A8) return false;
@@ -603,6 +604,7 @@ void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attenti
         .scratch = c->disabled.splits ? NULL : c->scratch + c->at.kv_splits,
         .scratch_size = c->at.lora - c->at.kv_splits,
         .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived) + 1,
+        .waits = pi__cuda_waits(c),
         .n_sm = c->info.n_sm,
         .block = a->block,
         .ahead = a->ahead,

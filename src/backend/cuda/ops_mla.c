@@ -54,7 +54,7 @@ pi__k_streams pi__cuda_streams(const pi__cuda *c, const cuda_streams *s)
 {
     pi__k_streams k = {.sums = (float *) (void *) (c->scratch + c->at.streams),
                        .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived) + PI__CUDA_SPLIT_COUNTERS,
-                       .n_sm = c->info.n_sm};
+                       .waits = pi__cuda_waits(c)};
     if (s->posts)
         k.n_rows = s->post.n_rows, k.n = s->post.n, k.x = s->post.x, k.result = s->post.y, k.coef = s->post.coef;
     if (s->mixes) {
@@ -195,6 +195,7 @@ void pi__cuda_queue_sparse(pi__cuda *c, const pi__batch *b, const pi__sparse *a,
                       .scratch = c->scratch + c->at.kv_splits,
                       .scratch_size = c->at.lora - c->at.kv_splits,
                       .n_sm = c->info.n_sm,
+                      .waits = pi__cuda_waits(c),
                       .fast = c->one_f16};
     if (a->pick && picks_all(c, d, b, a->entries, a->n_top)) k.a.pick = NULL;
     if (raw && raw->n_head) k.raw = 1, k.q_norm = raw->q_norm, k.q_scale = raw->q_scale, k.eps = raw->eps;

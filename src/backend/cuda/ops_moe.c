@@ -92,7 +92,7 @@ static bool gate_up_to_mid(pi__cuda *c, const pi__moe *a, const pi__k_routes *r,
     pi__k_input in = pi__cuda_input(&a->in);
     pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .n_sm = c->info.n_sm, .mid = mid, .act = a->act,
                        .mid_type = pi__cuda_packed_type(a->down->type), .limit = a->limit,
-                       .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived)};
+                       .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived), .waits = pi__cuda_waits(c)};
     const int form = pi__cuda_form(c->matmul_modes, e.w.type, e.w.n_in);
     const bool fp4 = (form == PI__FORM_FP4 || form == PI__FORM_W4A8) && e.mid_type == e.w.type && c->fuses &&
                      !c->disabled.glu;

@@ -20,6 +20,7 @@ typedef struct pi__rt_info {
     char name[96];  /* device name and architecture, for describe() */
     uint64_t memory; /* bytes of device memory */
     int32_t n_sm;   /* SMs */
+    int32_t places; /* max blocks that may wait for others, at least 1 (places.h); 0 = the device is not open */
     int32_t arch;   /* compute capability: 80, 90, 120, 121; 0 = an emulated device that runs no kernels */
     /* page size for pi__rt_map, a power of two; 0 = mapping is not supported, or the device is not open */
     size_t page;

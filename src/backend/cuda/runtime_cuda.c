@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend/cuda/places.h"
 #include "backend/cuda/queue.h"
 #include "base/alloc.h"
 #include "base/system_memory.h"
@@ -53,6 +54,7 @@ typedef struct driver {
 
 struct pi__rt {
     int device;                 /* CUDA device number */
+    int32_t places;             /* places of pi__places_take() */
     cudaStream_t stream;        /* all work except asynchronous copies */
     pi__queue queue;            /* the stream with device properties, as launch functions receive it */
     cudaStream_t copies;        /* stream of asynchronous copies */
@@ -190,10 +192,12 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
 {
     *out = NULL;
     cudaError_t e = (cudaError_t) pi__rt_tell(index, info);
+    if (!e && index >= PI__RT_MAX) e = cudaErrorInvalidDevice;
     if (e) return (int) e;
     pi__rt *rt = pi__calloc(1, sizeof *rt);
     if (!rt) return (int) cudaErrorMemoryAllocation;
     rt->device = index;
+    info->places = rt->places = pi__places_take(index, info->n_sm);
     e = cudaSetDevice(index);
     if (!e) find_all(&rt->fn);
     if (!e) info->page = rt->page = find_page(rt);
@@ -227,6 +231,7 @@ void pi__rt_close(pi__rt *rt)
     if (rt->passed) cudaEventDestroy(rt->passed);
     if (rt->copies) cudaStreamDestroy(rt->copies);
     if (rt->stream) cudaStreamDestroy(rt->stream);
+    pi__places_return(rt->device, rt->places);
     pi__free(rt);
 }
 

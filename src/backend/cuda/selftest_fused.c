@@ -79,7 +79,8 @@ static int experts_glu(tryout *t, int form, const glu_at *at, int32_t rows)
                              .mid = at->mid,
                              .mid_type = at->gate.type,
                              .act = PI__IN_SWIGLU,
-                             .arrived = at->arrived};
+                             .arrived = at->arrived,
+                             .waits = t->waits};
     const int code = pi__k_route(s, &r);
     return code ? code : pi__cuda_experts(s, form, &r, &e, at->prepared);
 }
@@ -89,9 +90,10 @@ static int as_one(tryout *t, int form, const glu_at *at, int32_t rows)
 {
     void *s = pi__rt_stream(t->rt);
     const pi__k_glu fp4 = {.gate = at->gate, .up = at->up.data, .act = PI__IN_SWIGLU, .fp8 = form == PI__FORM_W4A8,
-                           .arrived = at->arrived, .mid = at->mid};
+                           .arrived = at->arrived, .mid = at->mid, .waits = t->waits};
     const pi__k_w16_glu w16 = {.gate = at->gate, .up = at->up.data, .act = PI__IN_SWIGLU, .y = at->y, .ldy = 2 * G_OUT,
-                               .most = at->most, .mid_type = at->gate.type, .mid = at->mid, .arrived = at->arrived};
+                               .most = at->most, .mid_type = at->gate.type, .mid = at->mid, .arrived = at->arrived,
+                               .waits = t->waits};
     if (form == PI__FORM_W16 && rows <= PI__K_MMA_ROWS) return pi__k_w16_glu_few(s, &w16, at->prepared, rows);
     if (form == PI__FORM_W16 && t->wgmma && pi__k_wgmma_has_glu(at->gate.type))
         return pi__k_wgmma_glu_run(s, &w16, at->prepared, rows, 1);

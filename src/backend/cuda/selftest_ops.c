@@ -83,6 +83,7 @@ static void try_attention(tryout *t, cuda_disabled *disabled)
     static const uint32_t none[2];
     void *scratch = take(t, k.scratch_size);
     k.arrived = put(t, none, sizeof none);
+    k.waits = t->waits;
     attention_want(a);
     for (int i = 0; i < 2; i++) {
         k.scratch = i ? scratch : NULL;
@@ -380,6 +381,7 @@ static void try_tails(tryout *t, cuda_disabled *disabled)
     const float *parts = in.x;
     pi__k_tail tail = {
         .arrived = put(t, &none, sizeof none),
+        .waits = t->waits,
         .n_rows = FEW_ROWS,
         .add = {{.x = to->x, .y = to->sum, .scale = 1, .n = E_OUT}},
         .in = {.kind = PI__IN_PLAIN, .x = to->x, .ldx = E_OUT},
@@ -552,7 +554,8 @@ int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
         pi__cuda_try_slices, pi__cuda_try_key_blocks};
     const bool records = c->records;
     tryout t = {.rt = c->rt, .rng = 1, .fast = c->one_f16, .w16 = (c->matmul_modes & PI__WAY_W16) != 0,
-                .matmul_modes = c->matmul_modes, .wgmma = c->wgmma, .arch = c->info.arch};
+                .matmul_modes = c->matmul_modes, .wgmma = c->wgmma, .arch = c->info.arch,
+                .waits = pi__cuda_waits(c)};
     void *p;
     keep(&t, pi__rt_alloc(c->rt, &p, DEVICE_BYTES));
     t.p = p;

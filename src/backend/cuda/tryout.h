@@ -24,6 +24,7 @@ typedef struct tryout {
     int matmul_modes; /* PI__WAY_*: matmul modes */
     bool wgmma;   /* products of many rows in 16-bit floats use wgmma */
     int arch;     /* compute capability of the device */
+    pi__k_waits waits; /* limits of waiting blocks */
     uint64_t rng; /* state of the random numbers */
 } tryout;
 
