@@ -237,7 +237,7 @@ PI_CALL void combine_units(const attn_job &j, unsigned char *shared)
 {
     float *scratch = (float *) shared;
     uint32_t *at = (uint32_t *) (scratch + 96);
-    tail_share s = arrive_of(j.a.arrived, blocks_of_launch(), blocks_that_combine(j), at);
+    tail_share s = arrive_of(j.a.arrived, blocks_of_launch(), blocks_that_combine(j), j.a.waits.stuck, at);
     if (!s.parts) return;
     const int32_t warps = (int32_t) blockDim.x / 32, rows = j.a.n_tokens * j.n_kv_heads * j.group;
 #pragma unroll 1
@@ -245,7 +245,7 @@ PI_CALL void combine_units(const attn_job &j, unsigned char *shared)
         fold_units(j, row);
     if (!j.tail.arrived) return;
     const uint32_t parts = (uint32_t) s.parts;
-    s = arrive_of(j.a.arrived + 1, parts, min(blocks_that_stay(j.tail), parts), at);
+    s = arrive_of(j.a.arrived + 1, parts, min(blocks_that_stay(j.tail), parts), j.tail.waits.stuck, at);
     if (s.parts) do_input_share(j.tail, s, scratch);
 }
 

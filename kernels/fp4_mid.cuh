@@ -90,7 +90,7 @@ PI_FN void fp4_end_rows(uint8_t *mid, float *factors, int32_t n_rows, int32_t n_
                         const pi__k_waits &waits, unsigned char *shared)
 {
     const uint32_t total = blocks_of_launch(), most = blocks_for(PI__K_TAIL_STAY, waits);
-    const tail_share s = arrive_of(arrived, total, min(most, total), (uint32_t *) shared);
+    const tail_share s = arrive_of(arrived, total, min(most, total), waits.stuck, (uint32_t *) shared);
     if (!s.parts) return;
     for (int32_t row = s.part * FP4_WARPS + (int32_t) threadIdx.x / 32; row < n_rows; row += s.parts * FP4_WARPS)
         fp4_end_row(mid, factors, row, n_step);

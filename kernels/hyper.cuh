@@ -314,7 +314,8 @@ PI_CALL void read_streams(const pi__k_streams &k, const pi__k_tail &t, bool smem
 {
     float *shared = (float *) raw;
     const uint32_t total = blocks_of_launch(), most = blocks_for((uint32_t) k.n_rows, t.waits);
-    const tail_share s = arrive_of(t.arrived, total, min(most, total), (uint32_t *) (shared + HYPER_LEFT));
+    const tail_share s = arrive_of(t.arrived, total, min(most, total), t.waits.stuck,
+                                   (uint32_t *) (shared + HYPER_LEFT));
     for (int32_t row = s.part; s.parts && row < k.n_rows; row += s.parts) {
         finish_streams(k, t, row, smem_copy, shared);
         __syncthreads(); /* shared memory may be overwritten */

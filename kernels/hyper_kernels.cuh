@@ -88,7 +88,7 @@ hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, 
     /* The last blocks to arrive complete the rows. wait: number of blocks of this group that wait, besides its last
      * block. */
     const uint32_t wait = R > 1 ? (ptx_max_spinning((read - 1) * gridDim.y + 1) - 1) / gridDim.y : 0;
-    const tail_share s = arrive_of(k.arrived + blockIdx.y, gridDim.x, min(wait + 1, gridDim.x),
+    const tail_share s = arrive_of(k.arrived + blockIdx.y, gridDim.x, min(wait + 1, gridDim.x), k.waits.stuck,
                                    (uint32_t *) (shared + HYPER_LEFT));
     if (!s.parts) return;
 #pragma unroll 1

@@ -144,7 +144,7 @@ PI_CALL void run_mixed_tail(const mixed_products &p, unsigned char *shared)
     const uint32_t total = blocks_of_launch(), inputs = p.beside.halves ? 2 : 1;
     const uint32_t work = inputs * (uint32_t) t.n_rows + (t.routes.n_rows > 0);
     const uint32_t most = t.qkv.n_tokens ? blocks_that_stay(t) : blocks_for(work, t.waits);
-    tail_share s = arrive_of(t.arrived, total, min(most, total), (uint32_t *) (scratch + 96));
+    tail_share s = arrive_of(t.arrived, total, min(most, total), t.waits.stuck, (uint32_t *) (scratch + 96));
     if (!s.parts) return;
     /* The last staying block computes the routes. If it is the only one, it continues with the rows. */
     if (t.routes.n_rows && s.part == s.parts - 1) {

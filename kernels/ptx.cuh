@@ -423,6 +423,19 @@ PI_FN constexpr uint32_t ptx_max_spinning(uint32_t want) { return want; }
 PI_FN void ptx_arriving() {}
 /* Counts a block as arrived in *counter. Returns the number of blocks that arrived before it. */
 PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t) { return atomicAdd(counter, 1u); }
+/* Waits until `total` blocks have arrived in *counter. Writes 1 to *stuck (host memory, or NULL) and returns after
+ * PTX_MAX_WAIT clocks, about a second: the other blocks have no place to run on, and would be waited for forever. Work of
+ * other processes, or a debugger, may delay them for a shorter time. */
+enum : long long { PTX_MAX_WAIT = 1ll << 31 };
+PI_FN void ptx_wait_arrived(uint32_t *counter, uint32_t total, uint32_t *stuck)
+{
+    const long long begin = clock64();
+    while (atomicAdd(counter, 0u) < total) {
+        if (clock64() - begin < PTX_MAX_WAIT) continue;
+        if (stuck) asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(stuck), "r"(1) : "memory");
+        return;
+    }
+}
 /* Counts a block as done in *counter. Returns true for the last one, which would make the counter `last` and resets it
  * to 0 instead. A caller that ignores the result does not wait for the atomic. */
 PI_FN bool ptx_leave(uint32_t *counter, uint32_t last) { return atomicInc(counter, last - 1) == last - 1; }
@@ -661,6 +674,11 @@ PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t total, SIMT_AT)
 {
     if (simt::sampling()) return simt::ends_sample() ? total - 1 : 0;
     return atomicAdd(counter, 1u, file, line);
+}
+PI_FN void ptx_wait_arrived(uint32_t *counter, uint32_t total, uint32_t *stuck, SIMT_AT)
+{
+    for (unsigned long n = 1; atomicAdd(counter, 0u, file, line) < total; n++)
+        if (n == simt::options.max_polls) return simt::report_stuck(stuck);
 }
 PI_FN bool ptx_leave(uint32_t *counter, uint32_t last, SIMT_AT)
 {

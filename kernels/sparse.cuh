@@ -535,7 +535,7 @@ PI_CALL void combine(const pi__k_sparse &k, int32_t token0, int32_t n_splits, ui
     /* heads, or head groups, per token */
     const uint32_t each = (uint32_t) (grouped ? k.a.n_head / k.groups.heads : k.a.n_head);
     const uint32_t total = blocks_of_launch(), n = gridDim.y * each, most = blocks_for(n, k.waits);
-    const tail_share s = arrive_of(arrived, total, min(most, total), (uint32_t *) shared);
+    const tail_share s = arrive_of(arrived, total, min(most, total), k.waits.stuck, (uint32_t *) shared);
     for (uint32_t i = (uint32_t) s.part; s.parts && i < n; i += (uint32_t) s.parts) {
         const int32_t token = token0 + (int32_t) (i / each), h = (int32_t) (i % each);
         if (!grouped) fold_head<S>(k, token0, n_splits, token, h, (float *) result_at(k, token, h, 0));

@@ -104,7 +104,7 @@ PI_FN bool split_last(const split_sums &s, float (&total)[A][B][4], bool has, un
 {
     if (gridDim.z == 1) return true;
     if (blockIdx.z == 0 && has) split_put(s, 0, total);
-    if (!arrive_of(s.arrived + split_tile(), gridDim.z, 1, (uint32_t *) shared).parts) return false;
+    if (!arrive_of(s.arrived + split_tile(), gridDim.z, 1, nullptr, (uint32_t *) shared).parts) return false;
     const int n = split_entries((int) gridDim.z);
 /* Add the entries in slice order. */
 #pragma unroll 1

@@ -22,6 +22,9 @@
  * 32 tokens are up to 8.3 MB (Gemma 4 31B): 2.2 us for 24 blocks of a GB10 against 2.6, 0.5 us for 94 blocks of an RTX
  * PRO 6000 against 1.8.
  *
+ * A block that waits for about a second reports an error (pi__k_waits.stuck): more blocks wait than the device has places
+ * for, for example because several processes share it by MPS.
+ *
  * These estimates count bytes. On an H200 (docs/CUDA.md), most of the measured time is latency. A launch of 128 blocks
  * with an epilogue of one row of 2,048 values took 22 us; the same products without epilogue took about 7 us. A block
  * reads its row about five times, and waited for memory each time. Therefore the operands of a row are copied to shared
@@ -116,10 +119,11 @@ PI_FN bool leave(uint32_t *counter, uint32_t total, uint32_t most) { return ptx_
 
 /* Counts the calling block, one of `total`, as arrived: its results are written. Returns its share. The last `most`
  * blocks to arrive stay and wait until all have arrived; the other blocks get parts = 0. A staying block first calls
- * meanwhile(share), which may use shared memory except the word `at`. STAYS false: leave() is called here. STAYS true:
- * the caller calls leave() later. Called by all threads. */
+ * meanwhile(share), which may use shared memory except the word `at`. stuck: as in pi__k_waits. STAYS false: leave() is
+ * called here. STAYS true: the caller calls leave() later. Called by all threads. */
 template <bool STAYS, class F>
-PI_FN tail_share arrive_of(uint32_t *counter, uint32_t total, uint32_t most, uint32_t *at, const F &meanwhile)
+PI_FN tail_share arrive_of(uint32_t *counter, uint32_t total, uint32_t most, uint32_t *stuck, uint32_t *at,
+                           const F &meanwhile)
 {
     ptx_arriving();
     __syncthreads();
@@ -132,16 +136,16 @@ PI_FN tail_share arrive_of(uint32_t *counter, uint32_t total, uint32_t most, uin
     if (before + most < total) return {0, 0};
     meanwhile(tail_share{(int32_t) (before + most - total), (int32_t) most});
     if (threadIdx.x == 0) {
-        while (before + 1 < total && atomicAdd(counter, 0u) < total) {}
+        if (before + 1 < total) ptx_wait_arrived(counter, total, stuck);
         __threadfence();
         if (!STAYS) leave(counter, total, most);
     }
     __syncthreads();
     return {(int32_t) (before + most - total), (int32_t) most};
 }
-PI_FN tail_share arrive_of(uint32_t *counter, uint32_t total, uint32_t most, uint32_t *at)
+PI_FN tail_share arrive_of(uint32_t *counter, uint32_t total, uint32_t most, uint32_t *stuck, uint32_t *at)
 {
-    return arrive_of<false>(counter, total, most, at, [](tail_share) {});
+    return arrive_of<false>(counter, total, most, stuck, at, [](tail_share) {});
 }
 
 /* Returns the number of thread blocks of the launch. */
@@ -168,7 +172,7 @@ PI_FN uint32_t blocks_that_stay(const pi__k_tail &t)
 template <class F> PI_FN tail_share arrive(const pi__k_tail &t, uint32_t *at, const F &meanwhile)
 {
     const uint32_t total = blocks_of_launch();
-    return arrive_of<false>(t.arrived, total, min(blocks_that_stay(t), total), at, meanwhile);
+    return arrive_of<false>(t.arrived, total, min(blocks_that_stay(t), total), t.waits.stuck, at, meanwhile);
 }
 PI_FN tail_share arrive(const pi__k_tail &t, uint32_t *at)
 {

@@ -182,7 +182,7 @@ PI_FN void round_all(const w16_both &a, unsigned char *shared)
 {
     const int32_t n_rows = a.p.n_rows;
     const uint32_t total = gridDim.x, stay = min(blocks_for((uint32_t) n_rows, a.waits), total);
-    const tail_share s = arrive_of<true>(a.arrived, total, stay, (uint32_t *) shared, [](tail_share) {});
+    const tail_share s = arrive_of<true>(a.arrived, total, stay, a.waits.stuck, (uint32_t *) shared, [](tail_share) {});
     if (!s.parts) return;
     share_rows(s, n_rows, false, [&](int32_t row, row_share of) {
         const row_scale scale = scale_of_row(__uint_as_float(a.most[row]));

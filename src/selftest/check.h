@@ -50,7 +50,10 @@ struct target {
 };
 inline thread_local target *now; /* target of the running check */
 /* Limits of waiting blocks on the target; without `some`, no block waits. */
-inline pi__k_waits waits(bool some = true) { return some ? pi__k_waits{now->info.places} : pi__k_waits{}; }
+inline pi__k_waits waits(bool some = true)
+{
+    return some ? pi__k_waits{now->info.places, now->info.stuck} : pi__k_waits{};
+}
 
 struct entry {
     const char *name;

@@ -212,7 +212,7 @@ __global__ void gathered(pi__k_waits waits, uint32_t *arrived, float *part, floa
     PI_SMEM(raw);
     const uint32_t total = gridDim.x, most = blocks_for((uint32_t) n, waits);
     if (threadIdx.x == 0) part[blockIdx.x] = (float) blockIdx.x;
-    const tail_share s = arrive_of(arrived, total, min(most, total), (uint32_t *) raw);
+    const tail_share s = arrive_of(arrived, total, min(most, total), waits.stuck, (uint32_t *) raw);
     for (int i = s.part; s.parts && i < n; i += s.parts) {
         float all = 0;
         for (uint32_t b = 0; b < total; b++) all += part[b];

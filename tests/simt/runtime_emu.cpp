@@ -32,7 +32,7 @@ runtime_watch watch;
 const char *const pi__rt_kind = "emu";
 
 enum { KERNEL_FAILED = 1, CALL_FAILED, NOT_IN_RECORDING, BAD_ADDRESS, NO_DEVICE, NOT_LOADED, OTHER_DEVICE, NOT_SHARED,
-       TOO_MUCH_SHARED /* cudaErrorInvalidValue */ };
+       TOO_MUCH_SHARED /* cudaErrorInvalidValue */, STUCK };
 
 typedef std::function<int()> work;
 
@@ -117,6 +117,7 @@ struct pi__rt : simt::stream {
     int failed = 0;                                  /* code of queued work that failed; 0 = none */
     int32_t index = 0;                               /* device number */
     int32_t places = 0;                              /* places of pi__places_take() */
+    uint32_t stuck = 0;                              /* pi__rt_info.stuck */
     bool broken = false;                             /* the next kernel does nothing (simt::watch.broken) */
     /* the next work is a kernel, not an exchange or a library product */
     bool is_kernel = false;
@@ -147,6 +148,12 @@ struct pi__rt : simt::stream {
         }
     }
     void run_all() { run_to(n_run + queue.size()); }
+    /* Returns the error of the work that has run. */
+    int ended()
+    {
+        if (stuck && !failed) failed = STUCK;
+        return failed;
+    }
     /* The host waits for all queued work. */
     void settle()
     {
@@ -235,6 +242,7 @@ const char *pi__rt_text(int code)
     case NO_DEVICE: return "no such device";
     case NOT_LOADED: return not_loaded;
     case TOO_MUCH_SHARED: return too_much;
+    case STUCK: return "blocks of a kernel waited too long for each other";
     case NOT_SHARED: return "it is no memory of this device, or of another size";
     case OTHER_DEVICE: return "a launch, or the end of a capture, for a device that is not the thread's current one";
     default: return simt::last_error();
@@ -266,6 +274,7 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     info->uuid[0] = (uint8_t) simt::watch.board, info->uuid[15] = (uint8_t) index;
     (*out)->index = simt::current_device = index;
     info->places = (*out)->places = pi__places_take(index, info->n_sm);
+    info->stuck = &(*out)->stuck;
     simt::watch.live++;
     return 0;
 }
@@ -450,7 +459,7 @@ int pi__rt_fence_wait(pi__rt *rt, int i)
     simt::watch.n_ahead += rt->n_run < rt->fence[i] && rt->n_run + rt->queue.size() > rt->fence[i];
     if (simt::watch.hasty) rt->run_all();
     else rt->run_to(rt->fence[i]);
-    return rt->failed;
+    return rt->ended();
 }
 
 int pi__rt_follow(pi__rt *rt, pi__rt *other)
@@ -505,7 +514,7 @@ int pi__rt_wait(pi__rt *rt)
     if (code) return code;
     simt::watch.n_waits += !rt->queue.empty();
     rt->settle();
-    return rt->failed;
+    return rt->ended();
 }
 
 extern "C" const void *const __start_pi__kernel_files[], *const __stop_pi__kernel_files[];

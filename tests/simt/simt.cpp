@@ -205,6 +205,11 @@ void step_aside(bool polls)
     wait();
 }
 
+void report_stuck(uint32_t *stuck)
+{
+    if (stuck) *stuck = 1;
+}
+
 /* Called by the last lane of the mask to arrive: runs the operation for all. */
 static __attribute__((noinline)) void warp_op_together(fiber *warp, unsigned mask, warp_fn fn, const char *file,
                                                        int line)

@@ -72,6 +72,9 @@ struct config {
     /* launches have the number of waiting blocks that they would have on a device: `resident` must be the number of
      * blocks that the device has places for. false = at most `resident` blocks wait */
     bool exact_places = false;
+    /* a block that waits for others reports an error after polling this many times (pi__k_waits.stuck); 0 = never, the
+     * launch fails with a deadlock */
+    unsigned long max_polls = 0;
     bool check = true;              /* check the accesses of instrumented kernels */
     bool between = true;            /* also check for races between blocks, the slowest check */
     counter *count = nullptr;       /* receives the counts of launches (counters.h); NULL = do not count */
@@ -252,6 +255,9 @@ void atomic_access(const void *p, size_t size, bool polls, const char *file, int
 /* __threadfence(). Releases the writes of this thread, and of threads ordered before it, to readers of its next
  * atomic. Acquires writes that other threads made before the atomics that this thread has read. */
 void fence();
+
+/* Writes 1 to host memory, which kernels may not access otherwise. NULL = does nothing. */
+void report_stuck(uint32_t *stuck);
 
 /* True if only some blocks of the launch run, as a sample for all (counters.h). */
 bool sampling();

@@ -678,13 +678,43 @@ static void test_kernel_dies(void **)
     unlink(model_path.c_str());
 }
 
+/* More blocks wait than the device has places for: the step fails instead of waiting forever. */
+static void test_stuck(void **)
+{
+    pi_error err;
+    pi_engine *e;
+    rows out;
+    int code = 0;
+    const simt::config before = simt::options;
+    assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__Q8_0), 0);
+    simt::watch.n_sm = 8;
+    assert_int_equal(open_engine(&e, "16", &err), PI_OK);
+    simt::options.exact_places = true;
+    simt::options.resident = 2;
+    simt::options.max_polls = 20;
+    pi_request *r = submit(e, {prompt(3, 1), "5"}, &out, &code, &err);
+    take_events(e, [] {});
+    simt::options = before;
+    simt::watch.n_sm = 4;
+    assert_int_equal(code, PI_EDEVICE);
+    pi_result result = {};
+    result.size = sizeof result;
+    pi_request_result(r, 0, &result);
+    assert_non_null(strstr(result.msg, "waited too long"));
+    assert_int_equal(pi_engine_state(e), PI_STATE_FAILED);
+    pi_request_free(r);
+    pi_engine_close(e);
+    assert_int_equal(simt::watch.live, 0);
+    unlink(model_path.c_str());
+}
+
 int main()
 {
     name_model("runtime");
     const CMUnitTest tests[] = {cmocka_unit_test(test_forbidden),   cmocka_unit_test(test_loaded),
                                 cmocka_unit_test(test_pages),       cmocka_unit_test(test_told),
                                 cmocka_unit_test(test_picked),      cmocka_unit_test(test_kernel_dies),
-                                cmocka_unit_test(test_two_engines),
+                                cmocka_unit_test(test_two_engines), cmocka_unit_test(test_stuck),
                                 cmocka_unit_test(test_calls_fail),  cmocka_unit_test(test_first_calls_fail),
                                 cmocka_unit_test(test_recorded),    cmocka_unit_test(test_recorded_drafts),
                                 cmocka_unit_test(test_recorded_window),

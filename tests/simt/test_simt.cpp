@@ -331,13 +331,34 @@ static void check_places(const std::vector<int32_t> &places, int n_sm)
         simt::options.resident = (unsigned) left;
         buffer<uint32_t> arrived(std::vector<uint32_t>(1));
         buffer<float> part(blocks), y(std::vector<float>((size_t) items));
-        must_run(launch_gathered({places[e]}, arrived.get(), part.get(), y.get(), (int) items, (int) blocks));
+        must_run(launch_gathered({places[e], nullptr}, arrived.get(), part.get(), y.get(), (int) items, (int) blocks));
         for (size_t i = 0; i < items; i++) assert_true(y[i] == (float) (190 * (i + 1)));
         assert_int_equal(arrived[0], 0);
-        const std::vector<float> got = run_streams({places[e]});
+        const std::vector<float> got = run_streams({places[e], nullptr});
         assert_memory_equal(got.data(), want.data(), want.size() * sizeof(float));
         simt::options = before;
     }
+}
+
+/* More blocks wait than the device has places for: they report it, and the launch ends. */
+static void test_stuck(void **)
+{
+    const size_t blocks = 20;
+    simt::config before = simt::options;
+    buffer<float> part(blocks), y(30);
+    simt::options.between = false; /* a block that stops waiting reads incomplete results */
+    simt::options.exact_places = true;
+    simt::options.resident = 2;
+    for (unsigned long polls : {0ul, 20ul}) {
+        buffer<uint32_t> arrived(std::vector<uint32_t>(1));
+        uint32_t stuck = 0;
+        simt::options.max_polls = polls;
+        simt::clear_error();
+        const int code = launch_gathered({4, &stuck}, arrived.get(), part.get(), y.get(), 30, (int) blocks);
+        assert_true(polls ? !code && stuck == 1 : code && !stuck);
+        if (!polls) assert_non_null(strstr(simt::last_error(), "another block"));
+    }
+    simt::options = before;
 }
 
 /* The engines of a device divide its places. An engine that closes returns them. */
@@ -612,6 +633,7 @@ int main()
         cmocka_unit_test(test_deadlock_text),   cmocka_unit_test(test_block_order),
         cmocka_unit_test(test_launch_limits),   cmocka_unit_test(test_device_memory),
         cmocka_unit_test(test_shared_limits),   cmocka_unit_test(test_places),
+        cmocka_unit_test(test_stuck),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

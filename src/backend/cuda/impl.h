@@ -266,7 +266,7 @@ static inline void pi__cuda_record_error(pi__cuda *c, int code)
     } while (0)
 
 /* Returns the limits of waiting blocks, for kernels with arrival counters. */
-static inline pi__k_waits pi__cuda_waits(const pi__cuda *c) { return (pi__k_waits) {c->info.places}; }
+static inline pi__k_waits pi__cuda_waits(const pi__cuda *c) { return (pi__k_waits) {c->info.places, c->info.stuck}; }
 
 /* Returns the device copy of batch b. b is the batch that begin() returned, or its logits_batch. */
 static inline const cuda_batch *pi__cuda_batch_of(const pi__cuda *c, const pi__batch *b)

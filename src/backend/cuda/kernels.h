@@ -20,6 +20,9 @@ extern "C" {
  * among them. Results are bitwise identical for any limit. All 0 = the last block does that work, and none waits. */
 typedef struct pi__k_waits {
     int32_t places; /* max blocks that stay: pi__rt_info.places of the device, or fewer (places.h) */
+    /* a block that waited too long writes 1 here (pi__rt_info.stuck), and continues with incomplete results. NULL = it
+     * continues without a report */
+    uint32_t *stuck;
 } pi__k_waits;
 
 /* ---- launch_rows.cu: small ops on rows of floats */

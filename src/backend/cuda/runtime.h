@@ -21,6 +21,9 @@ typedef struct pi__rt_info {
     uint64_t memory; /* bytes of device memory */
     int32_t n_sm;   /* SMs */
     int32_t places; /* max blocks that may wait for others, at least 1 (places.h); 0 = the device is not open */
+    /* host memory that kernels can write: not 0 = a block has waited too long for others (pi__k_waits). From then on
+     * wait and fence_wait return an error. NULL = the device is not open */
+    uint32_t *stuck;
     int32_t arch;   /* compute capability: 80, 90, 120, 121; 0 = an emulated device that runs no kernels */
     /* page size for pi__rt_map, a power of two; 0 = mapping is not supported, or the device is not open */
     size_t page;

@@ -19,6 +19,9 @@
 /* N_MARKS: events for asynchronous copies. GRAPH_BYTES: max device memory of all captured graphs. */
 enum { N_MARKS = 8, GRAPH_BYTES = 64 << 20 };
 
+/* Error code after a write to rt->stuck; no code of CUDA. */
+enum { STUCK = 1 << 20 };
+
 struct pi__rt_graph {
     cudaGraphExec_t exec;
     size_t size; /* bytes of device memory that creating it took */
@@ -55,6 +58,7 @@ typedef struct driver {
 struct pi__rt {
     int device;                 /* CUDA device number */
     int32_t places;             /* places of pi__places_take() */
+    volatile uint32_t *stuck;   /* pi__rt_info.stuck, pinned memory */
     cudaStream_t stream;        /* all work except asynchronous copies */
     pi__queue queue;            /* the stream with device properties, as launch functions receive it */
     cudaStream_t copies;        /* stream of asynchronous copies */
@@ -75,6 +79,9 @@ const char *const pi__rt_kind = "cuda";
 /* Returns CUDA's text, except for codes that need a remedy. */
 const char *pi__rt_text(int code)
 {
+    if (code == STUCK)
+        return "blocks of a kernel waited too long for each other: set cuda-waiting-blocks to 1, or open fewer engines "
+               "on this GPU";
     switch ((cudaError_t) code) {
     case cudaErrorInsufficientDriver: return "no NVIDIA driver, or one too old for this build: update it";
     case cudaErrorNoDevice: return "the NVIDIA driver finds no GPU";
@@ -209,6 +216,8 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     for (int i = 0; i < PI__RT_FENCES && !e; i++) e = cudaEventCreateWithFlags(&rt->fence[i], cudaEventDisableTiming);
     for (int i = 0; i < N_MARKS && !e; i++) e = cudaEventCreateWithFlags(&rt->mark[i], cudaEventDisableTiming);
     if (!e) e = describe_queue(rt);
+    if (!e) e = cudaHostAlloc((void **) &info->stuck, sizeof *info->stuck, cudaHostAllocMapped);
+    if (!e) *info->stuck = 0, rt->stuck = info->stuck;
     if (e) {
         pi__rt_close(rt);
         return (int) e;
@@ -231,6 +240,7 @@ void pi__rt_close(pi__rt *rt)
     if (rt->passed) cudaEventDestroy(rt->passed);
     if (rt->copies) cudaStreamDestroy(rt->copies);
     if (rt->stream) cudaStreamDestroy(rt->stream);
+    if (rt->stuck) cudaFreeHost((void *) rt->stuck);
     pi__places_return(rt->device, rt->places);
     pi__free(rt);
 }
@@ -420,11 +430,14 @@ int pi__rt_fence(pi__rt *rt, int i)
     return (int) (e ? e : cudaEventRecord(rt->fence[i], rt->stream));
 }
 
+/* Returns e, or STUCK if a block has waited too long. */
+static int or_stuck(const pi__rt *rt, cudaError_t e) { return e ? (int) e : *rt->stuck ? STUCK : 0; }
+
 /* A fence that was never recorded counts as passed. */
 int pi__rt_fence_wait(pi__rt *rt, int i)
 {
     cudaError_t e = cudaSetDevice(rt->device);
-    return (int) (e ? e : cudaEventSynchronize(rt->fence[i]));
+    return or_stuck(rt, e ? e : cudaEventSynchronize(rt->fence[i]));
 }
 
 int pi__rt_follow(pi__rt *rt, pi__rt *other)
@@ -502,7 +515,7 @@ void pi__rt_unpin(pi__rt *rt, void *p)
 int pi__rt_wait(pi__rt *rt)
 {
     cudaError_t e = cudaSetDevice(rt->device);
-    return (int) (e ? e : cudaStreamSynchronize(rt->stream));
+    return or_stuck(rt, e ? e : cudaStreamSynchronize(rt->stream));
 }
 
 /* Sets the attributes of a loaded kernel, which belong to the kernel and not to a launch: up to `shared` bytes of
