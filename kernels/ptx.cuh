@@ -421,20 +421,28 @@ PI_FN const uint8_t *ptx_pin(const uint8_t *p)
 PI_FN constexpr uint32_t ptx_max_spinning(uint32_t want) { return want; }
 /* Marks the end of the calling thread's own work, before the epilogue. Only the emulator uses it. */
 PI_FN void ptx_arriving() {}
-/* Counts a block as arrived in *counter. Returns the number of blocks that arrived before it. */
-PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t) { return atomicAdd(counter, 1u); }
-/* Waits until `total` blocks have arrived in *counter. Writes 1 to *stuck (host memory, or NULL) and returns after
- * PTX_MAX_WAIT clocks, about a second: the other blocks have no place to run on, and would be waited for forever. Work of
- * other processes, or a debugger, may delay them for a shorter time. */
+/* Counts a block as arrived in *counter. Returns the number of blocks that arrived before it. An acquire and a release
+ * for the device: threads that a barrier orders before the caller release their writes, too. A sequentially consistent
+ * fence (__threadfence) would cost more. */
+PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t)
+{
+    uint32_t before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+    return before;
+}
+/* Waits until `total` blocks have arrived in *counter, and acquires their results. After PTX_MAX_WAIT clocks, about a
+ * second, writes 1 to *stuck (host memory, or NULL) and returns: the other blocks have no place to run on. Work of other
+ * processes delays them for a shorter time. */
 enum : long long { PTX_MAX_WAIT = 1ll << 31 };
 PI_FN void ptx_wait_arrived(uint32_t *counter, uint32_t total, uint32_t *stuck)
 {
     const long long begin = clock64();
-    while (atomicAdd(counter, 0u) < total) {
-        if (clock64() - begin < PTX_MAX_WAIT) continue;
-        if (stuck) asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(stuck), "r"(1) : "memory");
-        return;
+    for (uint32_t n;;) {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(n) : "l"(counter) : "memory");
+        if (n >= total) return;
+        if (clock64() - begin >= PTX_MAX_WAIT) break;
     }
+    if (stuck) asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(stuck), "r"(1) : "memory");
 }
 /* Counts a block as done in *counter. Returns true for the last one, which would make the counter `last` and resets it
  * to 0 instead. A caller that ignores the result does not wait for the atomic. */
@@ -673,11 +681,11 @@ PI_FN void ptx_arriving() { simt::arrives(); }
 PI_FN uint32_t ptx_arrive(uint32_t *counter, uint32_t total, SIMT_AT)
 {
     if (simt::sampling()) return simt::ends_sample() ? total - 1 : 0;
-    return atomicAdd(counter, 1u, file, line);
+    return simt::arrive(counter, file, line);
 }
 PI_FN void ptx_wait_arrived(uint32_t *counter, uint32_t total, uint32_t *stuck, SIMT_AT)
 {
-    for (unsigned long n = 1; atomicAdd(counter, 0u, file, line) < total; n++)
+    for (unsigned long n = 1; simt::load_acquire(counter, file, line) < total; n++)
         if (n == simt::options.max_polls) return simt::report_stuck(stuck);
 }
 PI_FN bool ptx_leave(uint32_t *counter, uint32_t last, SIMT_AT)

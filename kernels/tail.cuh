@@ -11,6 +11,9 @@
  *     counter  1 2 3 4 ... 950 | 951 952       all have arrived: block 950 does row 0, block 951 row 1
  *     then                       953 954 -> 0  the last one that leaves resets the counter
  *
+ * Arriving releases the block's results, and acquires the results of the blocks that arrived before. A waiting block
+ * acquires the others by its last read of the counter. Barriers order the block's other threads (ptx_arrive).
+ *
  * So the counter is 0 again for the next launch, which a replayed CUDA graph requires. All blocks must become resident
  * while others wait. Therefore the engines of a device divide its multiprocessors, and no more blocks of a launch stay
  * than its engine has places: see places.h and blocks_for().
@@ -22,8 +25,8 @@
  * 32 tokens are up to 8.3 MB (Gemma 4 31B): 2.2 us for 24 blocks of a GB10 against 2.6, 0.5 us for 94 blocks of an RTX
  * PRO 6000 against 1.8.
  *
- * A block that waits for about a second reports an error (pi__k_waits.stuck): more blocks wait than the device has places
- * for, for example because several processes share it by MPS.
+ * A block that waits for about a second reports an error (pi__k_waits.stuck): more blocks wait than the device has
+ * places for, for example because several processes share it by MPS.
  *
  * These estimates count bytes. On an H200 (docs/CUDA.md), most of the measured time is latency. A launch of 128 blocks
  * with an epilogue of one row of 2,048 values took 22 us; the same products without epilogue took about 7 us. A block
@@ -127,17 +130,13 @@ PI_FN tail_share arrive_of(uint32_t *counter, uint32_t total, uint32_t most, uin
 {
     ptx_arriving();
     __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        *at = ptx_arrive(counter, total);
-    }
+    if (threadIdx.x == 0) *at = ptx_arrive(counter, total);
     __syncthreads();
     const uint32_t before = *at;
     if (before + most < total) return {0, 0};
     meanwhile(tail_share{(int32_t) (before + most - total), (int32_t) most});
     if (threadIdx.x == 0) {
         if (before + 1 < total) ptx_wait_arrived(counter, total, stuck);
-        __threadfence();
         if (!STAYS) leave(counter, total, most);
     }
     __syncthreads();

@@ -212,7 +212,8 @@ void meter::attention(int32_t seqs, int32_t tokens, int32_t keys, double peak_tf
     a.table_stride = keys / BLOCK, a.max_keys = keys;
     a.cache = {cache.p, block, PI__F16, PI__F16, KV, DIM, BLOCK};
     a.scratch = scratch.p, a.scratch_size = scratch_size, a.n_sm = t.info.n_sm;
-    a.arrived = (uint32_t *) arrived.p, a.waits = {t.info.places, t.info.stuck}, a.fast = 1, a.wgmma = t.info.arch == 90;
+    a.arrived = (uint32_t *) arrived.p, a.waits = {t.info.places, t.info.stuck};
+    a.fast = 1, a.wgmma = t.info.arch == 90;
     char what[64];
     if (tokens > 1) std::snprintf(what, sizeof what, "attention, a prompt of %d tokens", (int) tokens);
     else std::snprintf(what, sizeof what, "attention, %d sequences x %d keys", (int) seqs, (int) keys);

@@ -3,15 +3,21 @@
  * Every word of device memory has a record of its last writer and reader in this launch. Two blocks access a word,
  * and at least one writes. These accesses are ordered by a release and an acquire:
  *
- *     release  the earlier thread, or a thread of its block after a barrier, calls __threadfence(), then an atomic
+ *     release  the earlier thread, or a thread of its block after a barrier, calls __threadfence(), then an atomic; or
+ *              it performs an atomic with release semantics
  *     acquire  the later thread, or a thread of its block before a barrier, reads that word by an atomic, then calls
- *              __threadfence()
+ *              __threadfence(); or the atomic has acquire semantics
  *
  * Otherwise the accesses are a race, in any actual order of the blocks: the kernel may be right on one device and
  * wrong on another.
  *
  *     writer block:  data = ..  __syncthreads()  thread 0: __threadfence()  atomicAdd(flag)
  *     reader block:  thread 0: atomicAdd(flag, 0)  __threadfence()  __syncthreads()  .. = data
+ *
+ *     writer block:  data = ..  __syncthreads()  thread 0: arrive(flag)
+ *     reader block:  thread 0: load_acquire(flag)  __syncthreads()  .. = data
+ *
+ * A fence releases by every later atomic of its thread, an atomic only by itself.
  *
  * If several blocks read a word, only one is recorded. In launches with fences, a write after several readers is not
  * judged: the record does not show if the writer waited for all of them.
@@ -45,7 +51,7 @@ struct word {
 static word *words;                                          /* of the device region */
 static uint32_t launch_number;
 static bool active;                                          /* this launch is checked */
-static unsigned long n_fences;                               /* fences in this launch */
+static unsigned long n_fences;                               /* fences and ordering atomics in this launch */
 static std::unordered_map<const void *, std::vector<released>> heard_at; /* releases by the word of the atomic */
 static std::vector<released> block_has[MOST_RESIDENT];       /* releases acquired before the block's last barrier */
 
@@ -121,7 +127,7 @@ void fence()
     if (!self || !active) return;
     between_thread &t = current()->order;
     n_fences++;
-    t.fences++;
+    t.fence = ++t.fences;
     t.block = (uint16_t) shadow_epoch();
     t.warp = (uint16_t) shadow_warp_epoch(self->lin / 32);
     t.acquired.insert(t.acquired.end(), t.heard.begin(), t.heard.end());
@@ -132,23 +138,31 @@ static void add(std::vector<released> &to, const released &r)
 {
     for (released &o : to) {
         if (o.block_id != r.block_id || o.lin != r.lin) continue;
-        o = r; /* a thread's releases come in order */
+        if (r.fence > o.fence) o = r; /* a thread's later release covers its earlier ones */
         return;
     }
     to.push_back(r);
 }
 
 /* The word of an atomic passes on the releases of its thread, and the thread receives the releases of others. */
-void between_atomic(const void *p)
+void between_atomic(const void *p, semantics order)
 {
-    if (!active || !n_fences) return;
+    if (!active) return;
+    n_fences += order != semantics::relaxed;
+    if (!n_fences) return;
     between_thread &t = current()->order;
     std::vector<released> &at = heard_at[p];
-    for (const released &r : at) add(t.heard, r);
-    if (!t.fences) return;
+    for (const released &r : at) add(order == semantics::relaxed ? t.heard : t.acquired, r);
+    released own = {block_number(), t.block, t.warp, t.fence, (uint16_t) self->lin};
+    if (order == semantics::acq_rel) {
+        own.block = (uint16_t) shadow_epoch();
+        own.warp = (uint16_t) shadow_warp_epoch(self->lin / 32);
+        own.fence = ++t.fences;
+    }
+    if (order == semantics::acquire || !own.fence) return;
     for (const released &r : block_has[resident()]) add(at, r);
     for (const released &r : t.acquired) add(at, r);
-    add(at, {block_number(), t.block, t.warp, t.fences, (uint16_t) self->lin});
+    add(at, own);
 }
 
 static bool covers(const released &r, const mark &m)

@@ -176,13 +176,14 @@ __global__ void folded(int bug, const float *x, float *part, unsigned *count, fl
     if (bug == BUG_READS_OTHERS && t == 0 && b) y[b] = part[b - 1];
     if (t == 0) {
         part[bug == BUG_BOTH_WRITE ? b / 2 : b] = s;
-        if (bug != BUG_NO_FENCE) __threadfence();
-        *last = atomicAdd(count, 1u) + 1 == gridDim.x;
+        if (bug == BUG_OTHER_WORD) ptx_arrive(count + 1 + b, 1);
+        else if (bug != BUG_NO_FENCE && bug != BUG_ARRIVES) __threadfence();
+        *last = (bug == BUG_ARRIVES ? ptx_arrive(count, gridDim.x) : atomicAdd(count, 1u)) + 1 == gridDim.x;
         if (bug == BUG_ANY_ORDER) {
             atomicAdd(y, s);
             *last = 0;
         }
-        if (bug != BUG_NO_FENCE_LAST) __threadfence();
+        if (bug != BUG_NO_FENCE_LAST && bug != BUG_ARRIVES) __threadfence();
     }
     if (bug == BUG_NO_BLOCK_BARRIER) __syncwarp();
     else __syncthreads();
@@ -199,6 +200,12 @@ __global__ void passed_on(int bug, float *y, unsigned *flag, unsigned *ticket)
 {
     const unsigned b = bug == BUG_NEVER ? blockIdx.x : atomicAdd(ticket, 1u);
     const unsigned before = bug == BUG_NEVER ? (b + 1) % gridDim.x : b - 1;
+    if (bug == BUG_ARRIVES) {
+        if (b) ptx_wait_arrived(&flag[before], 1, nullptr);
+        y[b] = (b ? y[b - 1] : 0.0f) + 1.0f;
+        ptx_arrive(&flag[b], 1);
+        return;
+    }
     if (b || bug == BUG_NEVER)
         while (!atomicAdd(&flag[before], 0u)) {}
     __threadfence();

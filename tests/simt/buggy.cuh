@@ -40,6 +40,8 @@ enum bug {
     BUG_NO_FENCE,        /* folded: the block counts itself before its part is visible */
     BUG_NO_FENCE_LAST,   /* folded: the last block reads the count without a fence after it */
     BUG_NO_BLOCK_BARRIER, /* folded: other threads of the last block do not wait for the thread that read the count */
+    BUG_ARRIVES,         /* folded, passed_on: right, with ptx_arrive() and ptx_wait_arrived() instead of fences */
+    BUG_OTHER_WORD,      /* folded: the block releases its part by another atomic than the one that counts it */
     BUG_ANY_ORDER,       /* folded: parts are added in the order in which blocks arrive */
     BUG_NEVER,           /* passed_on: waits for a block that never runs */
     BUG_READS_EARLY,     /* dependent: reads the previous launch's output before the wait */
@@ -75,8 +77,8 @@ int launch_swap(int bug, const float *x, float *y);
 int launch_count(int bug, const int *x, int *y);
 /* y[b] = y[b - 1] + 1; blocks rely on their order. */
 int launch_chain(float *y, int blocks);
-/* *y = sum of all values of x, n per block, added up by the last block to arrive. part: [blocks]; *count must be 0. 64
- * threads, 16 bytes. */
+/* *y = sum of all values of x, n per block, added up by the last block to arrive. part: [blocks]; count: [1 + blocks]
+ * zeros. 64 threads, 16 bytes. */
 int launch_folded(int bug, const float *x, float *part, unsigned *count, float *y, int n, int blocks);
 /* y[b] = y[b - 1] + 1. Each block waits for the one before it by flag [blocks], which must be 0. Blocks number
  * themselves in order of arrival by *ticket, which must be 0. */

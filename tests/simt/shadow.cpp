@@ -182,7 +182,7 @@ void shadow_access(unsigned lin, const void *p, size_t size, access kind, const 
     }
 }
 
-void atomic_access(const void *p, size_t size, bool polls, const char *file, int line)
+void atomic_access(const void *p, size_t size, bool polls, const char *file, int line, semantics order)
 {
     const unsigned char *c = static_cast<const unsigned char *>(p);
     fiber *me = current();
@@ -199,7 +199,7 @@ void atomic_access(const void *p, size_t size, bool polls, const char *file, int
     }
     step_aside(polls);
     between_access(p, size, access::atomic, nullptr, file, line);
-    between_atomic(p);
+    between_atomic(p, order);
 }
 
 /* With bounds checks, the page after the arena and a few bytes before it belong to shared memory. */

@@ -248,10 +248,13 @@ template <class T> T shuffled(unsigned mask, T v, unsigned src, const char *file
     return v;
 }
 
+/* Memory order of an atomic, as between.cpp models it. */
+enum class semantics { relaxed, acquire, acq_rel };
 /* Called before an atomic. Atomics are never interrupted and do not race with each other; another resident block may
  * run before one. polls: the atomic only polls for a change, so that its thread may wait until another thread has
  * made progress. */
-void atomic_access(const void *p, size_t size, bool polls, const char *file, int line);
+void atomic_access(const void *p, size_t size, bool polls, const char *file, int line,
+                   semantics order = semantics::relaxed);
 /* __threadfence(). Releases the writes of this thread, and of threads ordered before it, to readers of its next
  * atomic. Acquires writes that other threads made before the atomics that this thread has read. */
 void fence();
@@ -366,6 +369,22 @@ SIMT_PLAIN inline unsigned atomicCAS(unsigned *p, unsigned expected, unsigned v,
     if (old == expected) std::memcpy(p, &v, sizeof v);
     return old;
 }
+
+namespace simt {
+
+/* atom.add.acq_rel of 1, and ld.acquire, with the scope of the device. */
+SIMT_PLAIN inline uint32_t arrive(uint32_t *p, const char *file, int line)
+{
+    atomic_access(p, sizeof *p, false, file, line, semantics::acq_rel);
+    return (*p)++;
+}
+SIMT_PLAIN inline uint32_t load_acquire(const uint32_t *p, const char *file, int line)
+{
+    atomic_access(p, sizeof *p, true, file, line, semantics::acquire);
+    return *p;
+}
+
+} // namespace simt
 
 inline float __uint_as_float(unsigned u)
 {

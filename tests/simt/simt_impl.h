@@ -31,7 +31,8 @@ struct released {
     uint16_t block, warp, fence, lin;
 };
 struct between_thread {
-    uint16_t fences;                /* number of fences so far */
+    uint16_t fences;                /* number of fences and releasing atomics so far */
+    uint16_t fence;                 /* `fences` after the last fence; 0 = no fence yet */
     uint16_t block, warp;           /* barriers before the last fence */
     std::vector<released> heard;    /* releases read by atomics, not yet ordered by a fence */
     std::vector<released> acquired; /* releases of other blocks */
@@ -121,7 +122,7 @@ void between_begin(uint64_t blocks);
 void between_block(); /* a block begins in the running resident */
 void between_barrier();
 void between_access(const void *p, size_t size, access kind, const void *code, const char *file, int line);
-void between_atomic(const void *p);
+void between_atomic(const void *p, semantics order);
 
 /* overlap.cpp: premature accesses of dependent launches. */
 void overlap_begin(); /* begins a launch of kind next_launch */

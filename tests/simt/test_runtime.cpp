@@ -699,7 +699,7 @@ static void test_stuck(void **)
     assert_int_equal(code, PI_EDEVICE);
     pi_result result = {};
     result.size = sizeof result;
-    pi_request_result(r, 0, &result);
+    pi_request_result(r, &result);
     assert_non_null(strstr(result.msg, "waited too long"));
     assert_int_equal(pi_engine_state(e), PI_STATE_FAILED);
     pi_request_free(r);

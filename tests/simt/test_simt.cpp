@@ -227,7 +227,7 @@ static bool run_folded(int bug)
 {
     const int n = 100, blocks = 7;
     buffer<float> x(numbers((size_t) (n * blocks))), part((size_t) blocks), y((size_t) blocks);
-    buffer<unsigned> count(std::vector<unsigned>(1));
+    buffer<unsigned> count(std::vector<unsigned>((size_t) blocks + 1));
     float sum = 0;
     for (size_t i = 0; i < (size_t) (n * blocks); i++) sum += x[i];
     part.fill(0);
@@ -263,8 +263,10 @@ static void test_races_between_blocks(void **)
     in_all_modes([] {
         simt::options.between = true;
         simt::clear_error();
-        if (!run_folded(BUG_NONE)) fail_msg("folded: %s", simt::last_error());
-        if (!run_passed_on(BUG_NONE)) fail_msg("passed_on: %s", simt::last_error());
+        for (int way : {BUG_NONE, BUG_ARRIVES}) {
+            if (!run_folded(way)) fail_msg("folded: %s", simt::last_error());
+            if (!run_passed_on(way)) fail_msg("passed_on: %s", simt::last_error());
+        }
     });
     if (!race_build) return;
     must_race(BUG_BOTH_WRITE, "writes global memory");
@@ -272,6 +274,7 @@ static void test_races_between_blocks(void **)
     must_race(BUG_NO_FENCE, "reads global memory");
     must_race(BUG_NO_FENCE_LAST, "reads global memory");
     must_race(BUG_NO_BLOCK_BARRIER, "global memory");
+    must_race(BUG_OTHER_WORD, "reads global memory");
 }
 
 /* Resident blocks can wait for each other, and arrive in more orders than consecutive blocks. */
