@@ -67,6 +67,8 @@ pi__device_params pi__device_params_of(const pi_options *o)
         .cuda.blas = pi__opt_is(s, PI__OPT_CUBLAS, "on"),
         .cuda.no_graphs = pi__opt_is(s, PI__OPT_CUDA_GRAPHS, "off"),
         .cuda.no_fuse = pi__opt_is(s, PI__OPT_CUDA_FUSE, "off"),
+        .cuda.no_dependent = pi__opt_is(s, PI__OPT_CUDA_DEPENDENT, "off"),
+        .cuda.waiting_blocks = (int32_t) pi__opt_int(s, PI__OPT_CUDA_WAITING),
     };
 }
 

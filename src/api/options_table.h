@@ -121,6 +121,14 @@
     X(CUDA_FUSE, "cuda-fuse", ENUM, "auto", "auto|on|off", "--cuda-fuse", "", "model", false,                          \
       "On GPUs, fuse several ops into one kernel for few rows: matmuls, residual, norm and"                            \
       " rounding; off: one kernel per op with the same results, for debugging. auto: on.")                             \
+    X(CUDA_DEPENDENT, "cuda-dependent-launches", ENUM, "auto", "auto|on|off", "--cuda-dependent-launches", "",         \
+      "model", false,                                                                                                  \
+      "On GPUs, start a kernel while the one before it ends, and prefetch its weights; off: one after"                 \
+      " the other, to find faults. auto: on from sm_90 on.")                                                           \
+    X(CUDA_WAITING, "cuda-waiting-blocks", INT, "0", "0..65535", "--cuda-waiting-blocks", "", "model", false,          \
+      "On GPUs, maximum blocks of a kernel that wait for its other blocks. 1: none waits, for GPUs"                    \
+      " that several processes share by MPS; slower, same results. 0: by the number of multiprocessors"                \
+      " and of engines in this process.")                                                                              \
     X(CTX_SIZE, "ctx-size", INT, "0", "0..2147483647", "-c --ctx-size --max-model-len", "", "kv", true,                \
       "Maximum tokens of a request, prompt and answer; 0: the model's trained context.")                               \
     X(KV_TOKENS, "kv-cache-tokens", SIZE, "0", "0..1099511627776", "--kv-cache-tokens", "", "kv", true,                \

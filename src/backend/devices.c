@@ -63,9 +63,10 @@ static bool cuda_fix_modes(pi__device_params *p)
 
 static bool cuda_check_params(pi__device_params *p)
 {
-    bool *const flags[] = {&p->cuda.blas, &p->cuda.no_graphs, &p->cuda.no_fuse, &p->cuda.exports};
+    bool *const flags[] = {&p->cuda.blas, &p->cuda.no_graphs, &p->cuda.no_fuse, &p->cuda.no_dependent,
+                           &p->cuda.exports};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) pi__fix_flag(flags[i]);
-    return true;
+    return p->cuda.waiting_blocks >= 0;
 }
 #endif
 

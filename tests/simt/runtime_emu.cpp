@@ -12,6 +12,7 @@
  * half when the copy is reported complete, several queries later. */
 #include "runtime_emu.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <deque>
 #include <map>
@@ -118,6 +119,7 @@ struct pi__rt : simt::stream {
     int32_t index = 0;                               /* device number */
     int32_t places = 0;                              /* places of pi__places_take() */
     uint32_t stuck = 0;                              /* pi__rt_info.stuck */
+    bool in_order = false;                           /* no dependent launches */
     bool broken = false;                             /* the next kernel does nothing (simt::watch.broken) */
     /* the next work is a kernel, not an exchange or a library product */
     bool is_kernel = false;
@@ -192,6 +194,7 @@ struct pi__rt : simt::stream {
     int take(std::function<int()> w, bool dependent) override
     {
         int code = wrong_device(index);
+        dependent = dependent && !in_order;
         if (!code) code = call(false);
         simt::watch.n_launched += !recording;
         if (simt::watch.idle || broken) w = [] { return 0; };
@@ -274,6 +277,7 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     info->uuid[0] = (uint8_t) simt::watch.board, info->uuid[15] = (uint8_t) index;
     (*out)->index = simt::current_device = index;
     info->places = (*out)->places = pi__places_take(index, info->n_sm);
+    if (simt::watch.places) info->places = std::max((int) simt::watch.places, info->n_sm / 2);
     info->stuck = &(*out)->stuck;
     simt::watch.live++;
     return 0;
@@ -285,6 +289,8 @@ void pi__rt_close(pi__rt *rt)
     if (rt) pi__places_return(rt->index, rt->places);
     delete rt;
 }
+
+void pi__rt_in_order(pi__rt *rt) { rt->in_order = true; }
 
 /* Device number over all boards. */
 static int board_of(int32_t index) { return simt::watch.board * PI__RT_MAX + index; }

@@ -18,6 +18,9 @@ struct runtime_watch {
     std::atomic<bool> apart{false};
     std::atomic<size_t> memory{(size_t) 1 << 35}; /* bytes of device memory, shared by all devices */
     std::atomic<int> n_sm{4};        /* multiprocessors per device */
+    /* each engine has this many places for waiting blocks, or n_sm / 2 if that is more, however many engines a device
+     * has; 0 = they divide the places, as on a device (places.h) */
+    std::atomic<int> places{8};
     std::atomic<bool> shares{false}; /* device memory is host memory, which the host writes to (pi__rt_info.shares) */
     std::atomic<bool> exports{true}; /* device memory can be passed to other processes */
     std::atomic<int> board{1};       /* board number; other boards have other devices */

@@ -678,6 +678,38 @@ static void test_kernel_dies(void **)
     unlink(model_path.c_str());
 }
 
+/* The bits of steps do not depend on dependent launches and on the number of blocks that may wait. On a device with
+ * places for one or two blocks, steps end if the option allows no more. */
+static void test_launch_options(void **)
+{
+    const std::vector<job> jobs = {{prompt(20, 1), "6"}, {prompt(3, 2), "5"}};
+    const simt::config before = simt::options;
+    std::vector<rows> want;
+    assert_int_equal(simt_tiny_write_small(model_path.c_str(), PI__Q8_0), 0);
+    simt::watch.n_sm = 8;
+    for (int i = 0; i < 4; i++) {
+        pi_error err;
+        pi_engine *e;
+        pi_options *o = options_on("emu", "16");
+        if (i == 1) set(o, "cuda-dependent-launches", "off");
+        if (i > 1) set(o, "cuda-waiting-blocks", i == 2 ? "1" : "2");
+        if (pi_engine_open(&e, o, &err)) fail_msg("%s", err.msg);
+        pi_options_free(o);
+        simt::options.exact_places = i > 1;
+        if (i > 1) simt::options.resident = (unsigned) i - 1;
+        const unsigned long dependent = simt::n_dependent;
+        std::vector<rows> got = run_jobs(e, jobs);
+        assert_true((simt::n_dependent > dependent) == (i != 1));
+        if (!i) want = got;
+        same_rows(want, got);
+        pi_engine_close(e);
+        simt::options = before;
+    }
+    simt::watch.n_sm = 4;
+    assert_int_equal(simt::watch.live, 0);
+    unlink(model_path.c_str());
+}
+
 /* More blocks wait than the device has places for: the step fails instead of waiting forever. */
 static void test_stuck(void **)
 {
@@ -715,6 +747,7 @@ int main()
                                 cmocka_unit_test(test_pages),       cmocka_unit_test(test_told),
                                 cmocka_unit_test(test_picked),      cmocka_unit_test(test_kernel_dies),
                                 cmocka_unit_test(test_two_engines), cmocka_unit_test(test_stuck),
+                                cmocka_unit_test(test_launch_options),
                                 cmocka_unit_test(test_calls_fail),  cmocka_unit_test(test_first_calls_fail),
                                 cmocka_unit_test(test_recorded),    cmocka_unit_test(test_recorded_drafts),
                                 cmocka_unit_test(test_recorded_window),

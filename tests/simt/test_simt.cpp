@@ -367,6 +367,7 @@ static void test_stuck(void **)
 /* The engines of a device divide its places. An engine that closes returns them. */
 static void test_places(void **)
 {
+    simt::watch.places = 0;
     for (int n_sm : {1, 2, 4, 6, 7, 8, 16, 48, 132, 188}) {
         pi__rt *rt[4];
         pi__rt_info info;
@@ -384,6 +385,7 @@ static void test_places(void **)
         assert_int_equal(info.places, places[0]);
         for (pi__rt *r : rt) pi__rt_close(r);
     }
+    simt::watch.places = 8;
     simt::watch.n_sm = 4;
     assert_int_equal(simt::watch.live, 0);
 }

@@ -593,6 +593,8 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cuda_params *p, 
         pi__free(c);
         return pi__fail(err, PI_EDEVICE, "CUDA device %d cannot be used: %.200s", index, pi__rt_text(code));
     }
+    if (p->no_dependent) pi__rt_in_order(c->rt);
+    if (p->waiting_blocks && p->waiting_blocks < c->info.places) c->info.places = p->waiting_blocks;
     const char *name = c->info.name;
     if (strcmp(name, pi__rt_kind)) snprintf(c->desc, sizeof c->desc, "%s (%s)", pi__rt_kind, name);
     else snprintf(c->desc, sizeof c->desc, "%s", name);

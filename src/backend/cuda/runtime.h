@@ -56,6 +56,8 @@ int pi__rt_tell(int32_t index, pi__rt_info *info);
 /* Opens the device and fills *info. Returns 0 or a code as pi__rt_tell does. */
 int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info);
 void pi__rt_close(pi__rt *rt);
+/* From now on, each launch begins after the previous one has ended: no dependent launches (launch.cuh). */
+void pi__rt_in_order(pi__rt *rt);
 /* Loads every kernel now, so that launches neither allocate memory nor wait for loading, and allows each kernel the
  * device's max shared memory per block. *lazy: NULL, or the reason why some kernels load at their first launch. Returns
  * an error code if kernels cannot run at all. */

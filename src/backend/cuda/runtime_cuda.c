@@ -245,6 +245,8 @@ void pi__rt_close(pi__rt *rt)
     pi__free(rt);
 }
 
+void pi__rt_in_order(pi__rt *rt) { rt->queue.overlaps = false; }
+
 /* On integrated devices, memory that the host can free (page cache) counts as free. */
 int pi__rt_free_memory(pi__rt *rt, uint64_t *bytes)
 {
