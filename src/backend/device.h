@@ -165,6 +165,9 @@ typedef struct pi__device_opt {
     /* Returns the bytes that alloc can still provide; 0 = unknown, or an error. NULL = the system's memory is the
      * only limit. */
     uint64_t (*free_memory)(pi__backend *be);
+    /* Like alloc, for weights: memory that is loaded faster, if the device has such memory. free() frees it. NULL =
+     * alloc. */
+    void *(*weights_alloc)(pi__backend *be, size_t size);
     /* Writes names of the backend's devices to out. A name is the same in every process, for example "GPU-4f0e...".
      * NULL = all devices of this kind are interchangeable. */
     void (*identify)(const pi__backend *be, char *out, size_t size);

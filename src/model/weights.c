@@ -61,7 +61,8 @@ static int alloc_region(pi__model *m, int32_t place, pi_error *err)
     if (!size) return PI_OK;
     r->part = pi__weights_image_part(m, place);
     r->base = r->part == PI__PART_HOST ? pi__weights_image_at(m, place) :
-              r->page ? be->opt->arena_alloc(be, arena_bytes(m, place)) : be->dev->alloc(be, size);
+              r->page ? be->opt->arena_alloc(be, arena_bytes(m, place)) :
+              be->opt && be->opt->weights_alloc ? be->opt->weights_alloc(be, size) : be->dev->alloc(be, size);
     if (r->base && r->part == PI__PART_DEVICE) {
         const int rc = pi__weights_image_map(m, place, r->base, err);
         r->mapped = !rc;

@@ -124,6 +124,7 @@ struct pi__rt : simt::stream {
     /* the next work is a kernel, not an exchange or a library product */
     bool is_kernel = false;
     long n_intact = 0;                               /* kernels so far that match simt::watch.broken */
+    std::map<const char *, size_t> shared;           /* memory of pi__rt_alloc_shared: size by first byte */
     std::set<const void *> loaded;                   /* marks of files with loaded kernels */
     size_t late_shared = 0;                          /* as in pi__queue */
     simt::launch_chain chain;                        /* dependent launches, in the order in which they run */
@@ -331,6 +332,24 @@ int pi__rt_alloc_shared(pi__rt *rt, void **out, size_t size)
     if (code) return code;
     if (size <= free_bytes()) *out = simt::device_alloc(size);
     simt::watch.live += *out != nullptr;
+    simt::watch.n_shared += *out ? (long) size : 0;
+    if (*out) rt->shared[static_cast<const char *>(*out)] = size;
+    return 0;
+}
+
+bool pi__rt_is_shared(pi__rt *rt, const void *p)
+{
+    const char *c = static_cast<const char *>(p);
+    auto it = rt->shared.upper_bound(c);
+    return it != rt->shared.begin() && c < (--it)->first + it->second;
+}
+
+int pi__rt_prefetch(pi__rt *rt, void *p, size_t n)
+{
+    const int code = rt->call(true);
+    if (code) return code;
+    if (!pi__rt_is_shared(rt, p) || !pi__rt_is_shared(rt, static_cast<char *>(p) + n - 1)) return BAD_ADDRESS;
+    simt::watch.n_prefetched += (long) n;
     return 0;
 }
 
@@ -338,6 +357,7 @@ void pi__rt_free(pi__rt *rt, void *p)
 {
     if (!p) return;
     rt->settle();
+    rt->shared.erase(static_cast<const char *>(p));
     simt::device_free(p);
     simt::watch.live--;
 }

@@ -44,6 +44,8 @@ struct runtime_watch {
     std::atomic<long> n_ahead{0};    /* waits for a fence that was not reached yet, with more work queued after it */
     std::atomic<long> n_limits{0};   /* calls of limit_shared() that changed a limit */
     std::atomic<long> n_large{0};    /* launches with more than 48 KiB of shared memory, or their captures */
+    std::atomic<long> n_shared{0};   /* bytes allocated that the host may write, too */
+    std::atomic<long> n_prefetched{0}; /* bytes prefetched */
     std::atomic<long> n_down{0};     /* bytes downloaded */
     std::atomic<long> n_up{0};       /* bytes uploaded */
     std::atomic<long> n_waiting{0};  /* exchanges between devices that have begun and not ended */

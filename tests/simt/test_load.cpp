@@ -302,7 +302,7 @@ static void test_shared(void **)
         pi_plan plan = {};
         std::string lines;
         simt::watch.shares = shares;
-        simt::watch.n_up = 0;
+        simt::watch.n_up = simt::watch.n_shared = simt::watch.n_prefetched = 0;
         pi_options *o = pi_options_new();
         const std::pair<const char *, const char *> options[] = {
             {"model", path},     {"device", "emu"},       {"ctx-size", "64"}, {"temp", "0"},
@@ -317,6 +317,10 @@ static void test_shared(void **)
         assert_true((lines.find("cache-ram is disabled") != std::string::npos) == shares);
         pi_options_free(o);
         if (shares) assert_true(up[1] + (long) plan.weights_bytes / 2 < up[0]);
+        /* only weights are in memory that the host writes, and all of them are then moved to the device */
+        const long weights = shares ? (long) plan.weights_bytes : 0;
+        assert_true(simt::watch.n_shared <= weights && simt::watch.n_shared >= weights * 9 / 10);
+        assert_true(simt::watch.n_prefetched <= weights && simt::watch.n_prefetched >= weights * 9 / 10);
         const std::vector<answer> got = ask(e, {"you and the other hand", "once"}, true);
         if (!shares) want = got;
         else compare("in the host's memory", want, got, 0);

@@ -1,8 +1,9 @@
 /* The CUDA backend: creation, the layout of device memory, and the table of ops (kernels are in kernels/).
  *
  * Memory: a small object, and that of load.c while weights are loaded. alloc() returns device memory for weights,
- * caches and activations, which the caller frees. Scratch holds the step's batch and the data that ops pass between
- * kernels:
+ * caches and activations, which the caller frees. On devices that share the host's memory, weights_alloc() returns
+ * memory that the host also writes (pi__rt_info.shares); only weights are there. Scratch holds the step's batch and
+ * the data that ops pass between kernels:
  *
  *     step:     [batch][row numbers][arrival counters][frequencies][topk]
  *     matmul:   [packed input][packed input of down, FP4][row maxima][split-K sums][packed floats][second packed input]
@@ -30,8 +31,16 @@ static void *cuda_alloc(pi__backend *be, size_t size)
 {
     pi__cuda *c = (pi__cuda *) be;
     void *p;
-    pi__cuda_record_error(c, (c->info.shares ? pi__rt_alloc_shared : pi__rt_alloc)(c->rt, &p, size));
-    if (p && c->info.shares) memset(p, 0, size);
+    pi__cuda_record_error(c, pi__rt_alloc(c->rt, &p, size));
+    return p;
+}
+static void *cuda_weights_alloc(pi__backend *be, size_t size)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    void *p;
+    if (!c->info.shares) return cuda_alloc(be, size);
+    pi__cuda_record_error(c, pi__rt_alloc_shared(c->rt, &p, size));
+    if (p) memset(p, 0, size);
     return p;
 }
 static void cuda_free(pi__backend *be, void *p, size_t size)
@@ -362,6 +371,7 @@ static const pi__device_fns cuda_device = {
 };
 static const pi__device_opt cuda_opt = {
     .free_memory = cuda_free_memory,
+    .weights_alloc = cuda_weights_alloc,
     .arena_alloc = cuda_arena_alloc,
     .arena_free = cuda_arena_free,
     .arena_map = cuda_arena_map,

@@ -6,7 +6,8 @@
  * A buffer is filled piece by piece, and the copy of each piece is queued immediately. When the buffer is full, a
  * fence is queued after its copies. The other buffer is then filled once its own fence has passed. So loading takes
  * only the two buffers of host memory for matrices of any size, and CUDA needs no staging copy. On devices that share
- * the host's memory (pi__rt_info.shares) there are no buffers and no copies: the threads pack in place.
+ * the host's memory (pi__rt_info.shares), the threads pack weights in place, without buffers. Each piece is then
+ * prefetched to the device.
  *
  * Memory: the buffers and the thread pool, created by the first tensor of a load and freed by the finish() that ends
  * the load. pi__cuda_load_values() uses the buffers from reserve() on, or after a matrix. Later vectors belong to a
@@ -66,13 +67,17 @@ static void run(job *j)
     else run_part(j, 0);
 }
 
-/* Creates the threads and buffers, if they do not exist. Returns false if memory ran out or an error occurred. */
-static bool ready(pi__cuda *c)
+/* True if the host writes to device address dst itself, without buffers. */
+static bool in_place(pi__cuda *c, const void *dst) { return c->info.shares && pi__rt_is_shared(c->rt, dst); }
+
+/* Creates the threads, and with `buffers` the buffers, if they do not exist. Returns false if memory ran out or an
+ * error occurred. */
+static bool ready(pi__cuda *c, bool buffers)
 {
     cuda_stage *s = &c->stage;
     void *p;
     if (!s->pool && !pi__cuda_failed(c)) c->no_room = pi__pool_create(&s->pool, c->n_threads, 0, 0, NULL) != PI_OK;
-    for (int i = 0; i < 2 && !s->buffer[i] && !c->info.shares && !pi__cuda_failed(c); i++) {
+    for (int i = 0; i < 2 && !s->buffer[i] && buffers && !pi__cuda_failed(c); i++) {
         pi__cuda_record_error(c, pi__rt_host_alloc(c->rt, &p, BUFFER));
         s->buffer[i] = p;
         if (!p) c->no_room = true;
@@ -110,10 +115,13 @@ static void send(pi__cuda *c, char *dst, const uint8_t *from, size_t n)
 /* Copies n bytes from host memory src to device address dst. */
 static void load_bytes(pi__cuda *c, char *dst, const uint8_t *src, size_t n)
 {
+    const bool place = in_place(c, dst);
     size_t got;
-    if (c->info.shares) {
+    if (!n || !ready(c, !place)) return;
+    if (place) {
         job j = {.pool = c->stage.pool, .src = src, .dst = (uint8_t *) dst, .n = (int64_t) n, .step = PIECE};
         run(&j);
+        pi__cuda_record_error(c, pi__rt_prefetch(c->rt, dst, n));
         return;
     }
     for (size_t at = 0; at < n; at += got) {
@@ -132,8 +140,10 @@ static void load_tiles(pi__cuda *c, const pi__weight *w, const pi__cuda_shape *s
     const size_t tiles = (size_t) (n + PI__TILE_ROWS - 1) / PI__TILE_ROWS;
     const size_t row = pi__row_size(pi__type_info_of(w->type), w->n_in), a_part = PIECE / s->tile_bytes;
     const int64_t step = PI__TILE_ROWS * (int64_t) (a_part ? a_part : 1);
+    const bool place = in_place(c, dst);
     size_t got;
-    if (c->info.shares) {
+    if (!tiles || !ready(c, !place)) return;
+    if (place) {
         job j = {.pool = c->stage.pool,
                  .type = w->type,
                  .n_in = w->n_in,
@@ -143,6 +153,7 @@ static void load_tiles(pi__cuda *c, const pi__weight *w, const pi__cuda_shape *s
                  .n = n,
                  .step = step};
         run(&j);
+        pi__cuda_record_error(c, pi__rt_prefetch(c->rt, dst, tiles * s->tile_bytes));
         return;
     }
     for (size_t at = 0; at < tiles; at += got) {
@@ -168,7 +179,6 @@ void pi__cuda_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int
     pi__cuda_shape s;
     pi__cuda_shape_of(w->type, w->n_in, w->n_out, &s);
     char *data = (char *) w->data + (size_t) mat * s.mat_bytes;
-    if (!ready(c)) return;
     if (s.n_block) load_tiles(c, w, &s, data + (size_t) (row / PI__TILE_ROWS) * s.tile_bytes, src, n);
     else load_bytes(c, data + (size_t) row * s.tile_bytes, src, (size_t) n * s.tile_bytes);
 }
@@ -178,7 +188,7 @@ void pi__cuda_load_values(pi__backend *be, void *dst, const void *src, size_t n)
     pi__cuda *c = (pi__cuda *) be;
     pi__cuda_invalidate(c);
     if (!c->loads && !c->stage.pool) pi__cuda_upload(be, dst, src, n);
-    else if (ready(c)) load_bytes(c, dst, src, n);
+    else load_bytes(c, dst, src, n);
 }
 
 void pi__cuda_load_end(pi__cuda *c)

@@ -74,6 +74,11 @@ int pi__rt_alloc(pi__rt *rt, void **out, size_t size);
 /* Allocates memory that kernels and the host can access; the host only while the stream is idle, except with
  * pi__rt_info.shares. Contents are undefined. */
 int pi__rt_alloc_shared(pi__rt *rt, void **out, size_t size);
+/* True if p is in memory of pi__rt_alloc_shared. */
+bool pi__rt_is_shared(pi__rt *rt, const void *p);
+/* Moves n bytes of memory of pi__rt_alloc_shared to the device after all queued work, if the device has own memory or
+ * page tables. The host may write to other bytes meanwhile. */
+int pi__rt_prefetch(pi__rt *rt, void *p, size_t n);
 /* Frees memory of pi__rt_alloc or pi__rt_alloc_shared after all queued work has completed. An error of that work is
  * returned by a later call. */
 void pi__rt_free(pi__rt *rt, void *p);

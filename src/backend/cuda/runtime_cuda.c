@@ -290,6 +290,31 @@ int pi__rt_alloc_shared(pi__rt *rt, void **out, size_t size)
     return 0;
 }
 
+bool pi__rt_is_shared(pi__rt *rt, const void *p)
+{
+    struct cudaPointerAttributes a;
+    cudaError_t e = cudaSetDevice(rt->device);
+    if (!e) e = cudaPointerGetAttributes(&a, p);
+    if (e) cudaGetLastError(); /* clear the error: the next launch must not report it */
+    return !e && a.type == cudaMemoryTypeManaged;
+}
+
+/* A driver that cannot prefetch maps pages at their first access. */
+int pi__rt_prefetch(pi__rt *rt, void *p, size_t n)
+{
+    cudaError_t e = cudaSetDevice(rt->device);
+    if (e) return (int) e;
+#if CUDART_VERSION >= 13000
+    const struct cudaMemLocation to = {.type = cudaMemLocationTypeDevice, .id = rt->device};
+    e = cudaMemPrefetchAsync(p, n, to, 0, rt->stream);
+#else
+    e = cudaMemPrefetchAsync(p, n, rt->device, rt->stream);
+#endif
+    if (e != cudaErrorInvalidDevice && e != cudaErrorNotSupported) return (int) e;
+    cudaGetLastError(); /* clear the error, as above */
+    return 0;
+}
+
 void pi__rt_free(pi__rt *rt, void *p)
 {
     if (!p) return;
