@@ -18,8 +18,9 @@
 
 #ifdef __CUDACC__
 
-#if defined(__CUDA_ARCH_FEAT_SM120_ALL) || defined(__CUDA_ARCH_FEAT_SM121_ALL)
-#define PI_HAS_FP4 1 /* block-scaled mma and conversions to FP4 */
+#if defined(__CUDA_ARCH_FEAT_SM120_ALL) || defined(__CUDA_ARCH_FEAT_SM121_ALL) || \
+    (defined(__CUDA_ARCH_FAMILY_SPECIFIC__) && __CUDA_ARCH_FAMILY_SPECIFIC__ / 100 == 12)
+#define PI_HAS_FP4 1 /* block-scaled mma and conversions to FP4: targets 120a, 121a and 120f, which runs on both */
 #endif
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define PI_HAS_WGMMA 1

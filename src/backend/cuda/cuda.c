@@ -600,8 +600,10 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cuda_params *p, 
     c->one_f16 = p->matmul != PI__MATMUL_EXACT;
     int code = pi__rt_open(&c->rt, index, &c->info);
     if (code) {
+        const pi__rt_info info = c->info;
         pi__free(c);
-        return pi__fail(err, PI_EDEVICE, "CUDA device %d cannot be used: %.200s", index, pi__rt_text(code));
+        return pi__fail(err, PI_EDEVICE, "CUDA device %d%s%s cannot be used: %.200s", index, *info.name ? ", " : "",
+                        info.name, pi__rt_text(code));
     }
     if (p->no_dependent) pi__rt_in_order(c->rt);
     if (p->waiting_blocks && p->waiting_blocks < c->info.places) c->info.places = p->waiting_blocks;

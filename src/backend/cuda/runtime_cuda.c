@@ -19,6 +19,11 @@
 /* N_MARKS: events for asynchronous copies. GRAPH_BYTES: max device memory of all captured graphs. */
 enum { N_MARKS = 8, GRAPH_BYTES = 64 << 20 };
 
+/* The build's targets, as CMake names them. */
+#ifndef PI_CUDA_ARCHITECTURES
+#define PI_CUDA_ARCHITECTURES "unknown"
+#endif
+
 /* Error code after a write to rt->stuck; no code of CUDA. */
 enum { STUCK = 1 << 20 };
 
@@ -85,7 +90,9 @@ const char *pi__rt_text(int code)
     switch ((cudaError_t) code) {
     case cudaErrorInsufficientDriver: return "no NVIDIA driver, or one too old for this build: update it";
     case cudaErrorNoDevice: return "the NVIDIA driver finds no GPU";
-    case cudaErrorNoKernelImageForDevice: return "its compute capability is below 8.0, or newer than this build";
+    case cudaErrorNoKernelImageForDevice:
+        return "this build has no kernels for its architecture, only for " PI_CUDA_ARCHITECTURES
+               " (CMAKE_CUDA_ARCHITECTURES); 80 is the oldest";
     case cudaErrorInvalidDevice: return "no device has this number";
     default: return cudaGetErrorString((cudaError_t) code);
     }
