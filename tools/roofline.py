@@ -141,6 +141,8 @@ MEMORY = ("ldmatrix", "lds", "sts", "ldg", "stg", "cp_async", "bulk")
 CARDS = {
     "GB10": dict(bytes=273e9, sms=48, clock=2.418e9, half=119e12, int8=238e12, fp8=238e12, fp4=475e12),
     "RTX PRO 6000": dict(bytes=1.792e12, sms=188, clock=2.617e9, half=503.8e12, int8=1007.6e12, fp8=1007.6e12, fp4=2015.2e12),
+    # F16 with F32 sums, which the kernels use, has half the rate of F16 sums; so has FP8.
+    "RTX 5090": dict(bytes=1.792e12, sms=170, clock=2.407e9, half=209.5e12, int8=838e12, fp8=419e12, fp4=1676e12),
     "H100 SXM": dict(bytes=3.35e12, sms=132, clock=1.83e9, half=989.4e12, int8=1978.9e12, fp8=1978.9e12, fp4=None),
 }
 LAUNCH = 1.5e-6  # assumed seconds from one kernel's end to the start of the next one's work, in a graph
