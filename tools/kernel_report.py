@@ -9,7 +9,7 @@ tests: BUILD/tests/simt/launches reports the launch shapes. The report is BUILD/
 file. If nvdisasm is available (sass.py says where it is searched), the report has the instructions of the main loops.
 
 A kernel that spills registers is an error, and so is a kernel that launches.cpp does not launch. --check writes no
-report. It compiles for sm_120a, and kernels of one target for theirs; with PAGEDINFER_LONG for all targets.
+report. It compiles for sm_120f, and kernels of one target for theirs; with PAGEDINFER_LONG for all targets.
 """
 import argparse
 import hashlib
@@ -25,8 +25,8 @@ from pathlib import Path
 import sass
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGETS = ["sm_80", "sm_90a", "sm_120a", "sm_121a"]
-LOOPS = "sm_120a"  # target of the main-loop column
+TARGETS = ["sm_80", "sm_90a", "sm_120f"]
+LOOPS = "sm_120f"  # target of the main-loop column
 # Launch files with kernels for one target only.
 ELSEWHERE = {name: "sm_90a" for name in ("launch_wgmma", "launch_wgmma_glu", "launch_attention_wgmma")}
 LOOPS_TEXT = f"Last column, for {LOOPS}: instructions of the main loop, by class (tools/sass.py)."
@@ -36,7 +36,7 @@ FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Xptxas=-v", "-Werror=all-warnings
 
 # Limits of a multiprocessor, from the compute capabilities table of the CUDA programming guide: threads, blocks, KiB
 # of shared memory.
-LIMITS = {"sm_80": (2048, 32, 164), "sm_90a": (2048, 32, 228), "sm_120a": (1536, 24, 100), "sm_121a": (1536, 24, 100)}
+LIMITS = {"sm_80": (2048, 32, 164), "sm_90a": (2048, 32, 228), "sm_120f": (1536, 24, 100)}
 REGISTERS = 65536
 
 

@@ -435,7 +435,7 @@ def types_text(loops):
     slots."""
     cards = {n: c["sms"] * ISSUES * c["clock"] / c["bytes"] for n, c in CARDS.items() if n in ("GB10", "RTX PRO 6000")}
     lines = [f"## {TYPES}", "",
-             "Instructions of w16_few's main loop (tools/kernel_report.py's report, sm_120a) per byte of W, and their share of the issue slots that pass",
+             "Instructions of w16_few's main loop (tools/kernel_report.py's report, sm_120f) per byte of W, and their share of the issue slots that pass",
              f"while memory delivers that byte ({' and '.join(f'{v:.2f} on {n}' for n, v in cards.items())}). Small matrices with few rows use",
              "blocks of one tile of 16 rows of W, others blocks of four.", "",
              "| type | " + " | ".join(f"{n}{'' if 'rows' in n else ' rows'}" for n in W16_LOOPS) + " |", "|---" * (1 + len(W16_LOOPS)) + "|"]
