@@ -71,6 +71,7 @@ static bool on_token(void *ud, const pi__token_out *t)
         if (ok) {
             s->tokens[s->n_tokens++] = t->id;
             s->result.generated_tokens = (uint32_t) s->n_tokens;
+            s->result.cached_tokens = t->n_cached;
         }
         s->failed = !ok;
     }

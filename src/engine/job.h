@@ -11,6 +11,7 @@ typedef struct pi__token_out {
     bool eog;                   /* ends the generation (its text is not part of the answer) */
     const pi_token_prob *probs; /* 1 + n_logprobs entries, or NULL; valid during the call */
     int32_t n_probs;            /* entries in probs */
+    uint32_t n_cached;          /* prompt tokens found in the cache at the start */
     bool calls_bound;           /* the tool call grammar constrained this token (params.calls) */
 } pi__token_out;
 

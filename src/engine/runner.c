@@ -231,7 +231,8 @@ static bool append_token(pi__runner *r, pi__seq *s, int32_t id)
     const pi__special *sp = r->config.special;
     int reason = PI_FINISH_NONE;
     pi_error why;
-    pi__token_out out = {.id = id, .probs = s->probs, .n_probs = s->probs ? 1 + s->params.n_logprobs : 0};
+    pi__token_out out = {.id = id, .probs = s->probs, .n_probs = s->probs ? 1 + s->params.n_logprobs : 0,
+                         .n_cached = (uint32_t) s->n_cached};
     out.calls_bound = s->params.calls && pi__matcher_is_bound(s->matcher);
     out.eog = (!s->params.no_stop && in_list(sp->eog, (size_t) sp->n_eog, id)) ||
               in_list(s->params.stop_ids, s->params.n_stop_ids, id);

@@ -511,6 +511,9 @@ def told(s):
     names = dict(re.findall(r'^llamacpp:(\w+) (\S+)$', text, re.M))
     if not all(float(names[k]) > 0 for k in ('prompt_tokens_seconds', 'predicted_tokens_seconds', 'n_busy_slots_per_decode', 'n_tokens_max')):
         fault(f'/metrics: {names}')
+    m = s.metrics()
+    expect('step target', m['pagedinfer:step_target_seconds'], 0.2)
+    if not m.get('pagedinfer:prefix_misses_totalreason="not in the cache"'): fault('/metrics: no miss is counted')
     expect('/version', sorted(ask(s, '/version')[2]), ['version'])
     expect('/ping', [ask(s, '/ping', body)[0] for body in (None, {})], [200, 200])
     expect('/responses', ask(s, '/responses', {'input': 'a', 'max_output_tokens': 2})[2]['object'], 'response')

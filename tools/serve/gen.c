@@ -470,6 +470,7 @@ static void take_end(choice *ch, const pi_event *ev)
              : ch->finish == PI_FINISH_CANCEL ? END_ABORT : END_ERROR]++;
     const uint64_t tokens = (uint64_t) ch->res.prompt_tokens + ch->res.generated_tokens;
     if (tokens > m->max_answer_tokens) m->max_answer_tokens = tokens;
+    if (ch->res.miss_reason) metrics_miss(m, ch->res.miss_reason);
     histogram_add(&m->queue, ch->res.queue_ms / 1e3);
     if (ch->res.generated_tokens) {
         histogram_add(&m->prefill, ch->res.prefill_ms / 1e3);

@@ -20,6 +20,16 @@ void histogram_add(histogram *h, double seconds)
     h->sum += seconds;
 }
 
+void metrics_miss(metrics *m, const char *reason)
+{
+    for (int i = 0; *reason && i < METRIC_MISSES; i++) {
+        if (!m->miss[i].n) snprintf(m->miss[i].reason, sizeof m->miss[i].reason, "%s", reason);
+        if (strncmp(m->miss[i].reason, reason, sizeof m->miss[i].reason - 1) != 0) continue;
+        m->miss[i].n++;
+        return;
+    }
+}
+
 struct out {
     buf b;
     const char *prefix; /* "vllm" */
@@ -118,19 +128,20 @@ static void engine_values(struct out *o, const server *s, const pi_stats *st)
             o->labels, block, block ? s->plan.kv_tokens / block : 0);
 }
 
-static void groups(struct out *o, const pi_stats *st)
+static void groups(struct out *o, const server *s, const pi_stats *st)
 {
     static const struct { const char *name, *help; } what[] = {
         {"blocks", "Blocks of a cache group."}, {"blocks_free", "Free blocks of a cache group."},
         {"blocks_used", "Used blocks of a cache group."},
         {"blocks_cached", "Free blocks that hold a prefix."}, {"blocks_shared", "Blocks used by several requests."},
-        {"blocks_evicted", "Evicted prefix blocks."}};
-    for (int k = 0; k < 6; k++) {
+        {"blocks_evicted", "Evicted prefix blocks."}, {"block_tokens", "Tokens per block of a cache group."}};
+    for (int k = 0; k < 7; k++) {
         buf_fmt(&o->b, "# HELP pagedinfer:%s %s\n# TYPE pagedinfer:%s gauge\n", what[k].name, what[k].help,
                 what[k].name);
         for (uint32_t i = 0; i < st->n_groups; i++) {
             const uint64_t v[] = {st->group[i].n_blocks, st->group[i].n_free,   st->group[i].n_used,
-                                  st->group[i].n_cached, st->group[i].n_shared, st->group[i].n_evicted};
+                                  st->group[i].n_cached, st->group[i].n_shared, st->group[i].n_evicted,
+                                  s->plan.group[i].block_size};
             buf_fmt(&o->b, "pagedinfer:%s{%s,group=\"%s\"} %" PRIu64 "\n", what[k].name, o->labels, st->group_name[i],
                     v[k]);
         }
@@ -192,6 +203,12 @@ static void server_values(struct out *o, const server *s)
         buf_fmt(&o->b, "pagedinfer:http_responses_total{%s,code=\"%dxx\"} %" PRIu64 "\n", o->labels, i,
                 s->metrics.status[i]);
     }
+    head(o, "prefix_misses_total", "counter", "Answers with incomplete reuse of their prompt, by reason.");
+    for (int i = 0; i < METRIC_MISSES && s->metrics.miss[i].n; i++) {
+        buf_fmt(&o->b, "pagedinfer:prefix_misses_total{%s,reason=\"%s\"} %" PRIu64 "\n", o->labels,
+                s->metrics.miss[i].reason, s->metrics.miss[i].n);
+    }
+    value(o, "step_target_seconds", "gauge", "Target time of an engine step; 0 = none.", s->step_target_ms * 1e-3);
     value(o, "connections", "gauge", "Open connections.", (double) s->net.n_conns);
     value(o, "connections_accepted_total", "counter", "Accepted connections.", (double) s->net.n_accepted);
     value(o, "connections_refused_total", "counter", "Connections refused above the limit.", (double) s->net.n_refused);
@@ -234,7 +251,7 @@ void handle_metrics(server *s, exchange *ex)
     make_labels(&o, s->alias);
     if (s->e) {
         engine_values(&o, s, &st);
-        groups(&o, &st);
+        groups(&o, s, &st);
         capacity(&o, s, &st);
         native_values(&o, s, &st);
     }

@@ -483,6 +483,7 @@ static void configure(app *a, const cli *c)
     s->created = (int64_t) time(NULL);
     s->id_seed = uv_hrtime() ^ (uint64_t) s->created << 32 ^ (uint64_t) getpid() << 16;
     s->ping_s = cli_int(c, "sse-ping-interval");
+    s->step_target_ms = cli_given(c, "step-target-ms") ? cli_float(c, "step-target-ms") : atof(STEP_TARGET_MS);
     s->send_max = (size_t) cli_int(c, "send-buffer");
     s->anchor = -1;
     s->net.limits = (http_limits) {(size_t) cli_int(c, "max-header"), (size_t) cli_int(c, "max-body")};

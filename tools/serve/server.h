@@ -28,6 +28,7 @@ typedef struct server {
     metrics metrics;
     pi_engine *e;            /* NULL until the model is loaded */
     pi_info info;            /* of e */
+    double step_target_ms;   /* option step-target-ms of e; 0 = no target */
     bool suffix_first;       /* --spm-infill */
     pi_plan plan;            /* of e */
     const char *alias;       /* the model's name: first name of --alias, else the file's name; not owned */
