@@ -166,6 +166,8 @@ tests() {
 }
 
 # --------------------------------------------------------------------------------------------------------------- steps
+# True if there is a browser, or if apt has none: Ubuntu has no package of this name.
+has_browser() { pi_have chromium || pi_have google-chrome || ! apt-cache show chromium >/dev/null 2>&1; }
 needs() {
     local cc=${CC:-cc}
     pi_need_build
@@ -173,6 +175,7 @@ needs() {
     pi_need "libuv with its headers" libuv1-dev pi_header "$cc" uv.h -luv
     pi_want "KV events of the server (libzmq, msgpack)" "libzmq3-dev libmsgpack-dev" pi_has_kv_events "$cc"
     pi_want "several processes as one (Open MPI)" "openmpi-bin libopenmpi-dev" pi_has_mpi "$cc"
+    [ $fast = 1 ] || pi_want "a browser for the page at / (Chromium)" chromium has_browser
     pi_need "perl" perl pi_have perl
     pi_need "nm and readelf" binutils pi_have readelf
     pi_need "Python 3 with venv" "python3 python3-venv" pi_have_venv
