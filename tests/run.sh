@@ -7,13 +7,13 @@
 # -Werror and its fast unit tests; the real model through the tool; three scripts.
 #
 # --all is the run of CI. In addition: all tests of the Release build (the CUDA backend on an emulator); kernels by nvcc;
-# the exported interface; the installed tree; every tests/scripts/check_*.py; an ASan+UBSan build and its tests; tests
-# with threads under TSan; the server under clang's UBSan, and each fuzzer for ten seconds; an aarch64 build and its
-# tests under qemu.
+# the exported interface; the installed tree; tools/quickstart.sh; every tests/scripts/check_*.py; an ASan+UBSan build and
+# its tests; tests with threads under TSan; the server under clang's UBSan, and each fuzzer for ten seconds; an aarch64
+# build and its tests under qemu.
 # --long also runs more cases of checks with emulated kernels, looks for races in models of every architecture, compiles
 # all kernels for all targets, runs all tests under qemu, and links the Release build with LTO. That takes hours.
-# --only takes names of steps: layout release cuda abi install tool scripts asan tsan fuzz aarch64. These steps then run
-# completely, as with --all.
+# --only takes names of steps: layout release cuda abi install quickstart tool scripts asan tsan fuzz aarch64. These
+# steps then run completely, as with --all.
 #
 # The script installs packages with apt, or lists the missing ones if it cannot. Builds go to build/test/, logs to
 # build/test/log/. Models and Python packages go to the cache folder and build/venv; a second run needs no network. A
@@ -64,7 +64,7 @@ step() {
         *,needs,) ;;
         ,,1,layout,|,,1,release,|,,1,fetch,|,,1,tool,|,,1,scripts,|,,0,*) ;;
         ,,1,*) return ;;
-        *,fetch,) case ,$only_steps, in *,install,*|*,tool,*|*,scripts,*) ;; *) return ;; esac ;;
+        *,fetch,) case ,$only_steps, in *,install,*|*,quickstart,*|*,tool,*|*,scripts,*) ;; *) return ;; esac ;;
         *,release,) case ,$only_steps, in *,release,*|*,cuda,*|*,abi,*|*,install,*|*,tool,*|*,scripts,*) ;; *) return ;; esac ;;
         *) case ,$only_steps, in *,"$1",*) ;; *) return ;; esac ;;
     esac
@@ -286,7 +286,7 @@ fetch_schemas() {
 model='' chat_model='' python=python3 prefetching=''
 # prefetch: downloads the chat model while the build runs.
 prefetch() {
-    case ,$only_steps, in ,,|*,install,*|*,tool,*|*,scripts,*) ;; *) return ;; esac
+    case ,$only_steps, in ,,|*,install,*|*,quickstart,*|*,tool,*|*,scripts,*) ;; *) return ;; esac
     (pi_chat_model >"$log/chat_model.path" 2>"$log/chat_model.log" </dev/null) &
     prefetching=$!
 }
@@ -329,6 +329,14 @@ fetch() {
     export PAGEDINFER_MODEL=$model PAGEDINFER_VOCAB=$vocab PAGEDINFER_JSON_SUITE=$schemas
 }
 install() { check install bash tests/scripts/check_install.sh "$work/release" "$work/install" "$chat_model"; }
+# The only build with kernels for this processor alone.
+quickstart() {
+    if [ -n "$chat_model" ]; then
+        check quickstart bash tools/quickstart.sh --tokens 16
+    else
+        skip "quickstart: no chat model"
+    fi
+}
 # The tool with Gemma 3, or else the chat model, and a part of each model's greedy completion.
 tool() {
     local with=()
@@ -458,6 +466,7 @@ step cuda "kernels: compiled by nvcc"
 step abi "exported interface"
 step fetch "model and Python packages"
 step install "installed tree, first program"
+step quickstart "quickstart: from the sources to an answer"
 step tool "the tool with the real model"
 step scripts "checks in Python"
 step asan "ASan+UBSan: build and tests"

@@ -160,9 +160,9 @@ pi_progress() {
     : >"$out"
     pi_tell "$far" "$start" $$ &
     teller=$!
+    disown $teller # bash may complain about a wait for a killed process
     "$@" </dev/null >>"$out" 2>&1 || rc=$?
-    kill $teller 2>/dev/null
-    wait $teller 2>/dev/null || :
+    kill $teller 2>/dev/null || :
     [ ! -t 2 ] || printf '\r\033[K' >&2
     return $rc
 }
