@@ -121,7 +121,7 @@
     X(CUDA_FUSE, "cuda-fuse", ENUM, "auto", "auto|on|off", "--cuda-fuse", "", "model", false,                          \
       "On GPUs, fuse several ops into one kernel for few rows: matmuls, residual, norm and"                            \
       " rounding; off: one kernel per op with the same results, for debugging. auto: on.")                             \
-    X(CUDA_DEPENDENT, "cuda-dependent-launches", ENUM, "auto", "auto|on|off", "--cuda-dependent-launches", "",         \
+    X(CUDA_DEPENDENT, "cuda-dependent-launches", ENUM, "auto", "auto|on|off", "--cuda-dependent-launches --pdl", "",   \
       "model", false,                                                                                                  \
       "On GPUs, start a kernel while the one before it ends, and prefetch its weights; off: one after"                 \
       " the other, to find faults. auto: on from sm_90 on.")                                                           \
