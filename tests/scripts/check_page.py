@@ -254,6 +254,14 @@ def rendering(b, what, width):
     b.js("document.querySelector('[title=\"Token probabilities\"]').click(); document.querySelector('.probs button').focus()")
     base.expect(f'{what}: alternatives', b.js("document.querySelectorAll('.probs tr').length"), 2)
     fits(b, f'{what}: messages', width)
+    b.js("""job = {conv, nodes: [{content: '', reasoning: '', calls: [], probs: []}], began: 0};
+        for (const d of [{reasoning_content: 'a'}, {reasoning_content: 'b'}, {content: 'c'}, {tool_calls: [{index: 0, id: 'i', function: {name: 'f'}}]},
+                         {tool_calls: [{index: 0, function: {arguments: '{"a":'}}]}, {tool_calls: [{index: 0, function: {arguments: '1}'}}]}])
+            take(job, {choices: [{index: 0, delta: d}]})""")
+    base.expect(f'{what}: a streamed call', json.loads(b.js('JSON.stringify(job.nodes[0])')),
+                {'content': 'c', 'reasoning': 'ab', 'calls': [{'id': 'i', 'name': 'f', 'args': '{"a":1}'}], 'probs': []})
+    themes = [b.js("$('theme').click(); document.documentElement.dataset.theme + getComputedStyle(document.documentElement).colorScheme") for _ in range(3)]
+    base.expect(f'{what}: colour switch', themes, ['lightlight', 'darkdark', 'undefinedlight dark'])
     b.js('openSettings()')
     fits(b, f'{what}: settings', width)
     names = """[...document.querySelectorAll('button, input:not([hidden]), select, textarea, canvas')].filter(e => e.isConnected &&
@@ -308,6 +316,14 @@ def keys(b, model):
     """A wrong key, then the right one; afterwards the server ends."""
     s = base.Server(model, '-c', '2048', '--api-key', 'right', '--chat-template', 'chatml', '-n', '8')
     b.open(s.url + '/', 1440, 900)
+    b.wait("$('keybox').open")
+    b.key(*ESCAPE)
+    b.wait("/API key/.test($('state').textContent)")
+    time.sleep(1.5)
+    base.expect('a closed key dialog', b.js("$('keybox').open"), False)
+    b.js('$("text").focus()')
+    b.type('Hi')
+    b.key(*ENTER)
     for key in ('wrong', 'right'):
         b.wait("$('keybox').open")
         b.js('$("key").focus()')
