@@ -196,7 +196,7 @@ static pi__seq *live(int n)
 
 static bool give_token(pi__seq *s, int32_t id)
 {
-    const pi__token_out t = {id, id == TINY_EOS, NULL, 0, false};
+    const pi__token_out t = {.id = id, .eog = id == TINY_EOS};
     return s->job.on_token(s->job.ud, &t);
 }
 
@@ -477,7 +477,7 @@ static void logprobs_and_user_pointer(void **state)
     assert_int_equal(live(0)->job.params.n_logprobs, 1);
     for (int32_t i = 0; i < 20; i++) {
         const pi_token_prob probs[2] = {{i, -1.0f}, {i + 100, -2.0f}};
-        const pi__token_out t = {TINY_BYTE0 + 'a', false, probs, 2, false};
+        const pi__token_out t = {.id = TINY_BYTE0 + 'a', .probs = probs, .n_probs = 2};
         live(0)->job.on_token(live(0)->job.ud, &t);
     }
     pi_event *ev;
@@ -1245,7 +1245,7 @@ static void out_of_memory_with_samples(void **state)
 static bool give_probable(pi__seq *s, int i)
 {
     const pi_token_prob prob = {i, -1.0f};
-    const pi__token_out t = {TINY_BYTE0 + 'a' + i % 26, false, &prob, 1, false};
+    const pi__token_out t = {.id = TINY_BYTE0 + 'a' + i % 26, .probs = &prob, .n_probs = 1};
     return s->job.on_token(s->job.ud, &t);
 }
 
