@@ -2,7 +2,7 @@
  * options come from pi_options_describe and are listed before these.
  *
  * A row: X(key, TYPE, default, range, flags, env, section, common, help)
- *   TYPE    BOOL INT STRING ENUM LIST
+ *   TYPE    BOOL INT FLOAT STRING ENUM LIST
  *   range   "LO..HI" for INT, "a|b|c" for ENUM, "" for others
  *   flags, env as in pi_option_info
  *   section of --help; a section named after a subcommand belongs to it alone and has precedence there.

@@ -1,4 +1,4 @@
-/* Engine options as plain values (config.c). */
+/* Converts engine options to plain values, the struct pi__config of engine/config.h (config.c). */
 #ifndef PI__CONFIG_H
 #define PI__CONFIG_H
 

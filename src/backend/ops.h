@@ -12,7 +12,9 @@
  *   3. pi__cpu_NAME in a file of backend/cpu
  *   4. for CUDA, a kernel with its launch, and pi__cuda_NAME
  *   5. its case in valid_fields of tensor_check.c, for ranks
- *   6. its rows in tests/unit/test_operands.c
+ *   6. its case in goes_by_tokens of stages.c, unless each row of its result depends on that row's inputs only
+ *   7. its rows in tests/unit/test_operands.c; for CUDA a check in src/selftest (check_rows.cpp for rows) and a launch
+ *      in tests/simt/launches.cpp
  *
  * Every op is batch-invariant (docs/design/overview.md, promises). A row of the result depends only on that row's
  * inputs. The order of its sums depends only on the row's own length, never on the number of rows, sequences,

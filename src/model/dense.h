@@ -1,5 +1,5 @@
 /* A dense transformer built from blocks: attention, then a gated feed-forward or experts, in each layer. Architectures
- * differ in a few fields of pi__dense, which their declare functions set (shortest: llama.c, longest: gemma3.c). */
+ * differ in a few fields of pi__dense, which their declare functions set (shortest: phi3.c, longest: deepseek2.c). */
 #ifndef PI__DENSE_H
 #define PI__DENSE_H
 

@@ -3,7 +3,7 @@
  * Loading has two phases that share one list of tensors. `declare` reads metadata and names every tensor with its
  * required shape. The list determines the bytes of weights and scratch (the plan). `load` allocates exactly this
  * size and fills the tensors. To add an architecture, write one file with a `pi__arch`, built from blocks
- * (blocks.h) or from a complete dense transformer (dense.h), and add one line to model.c.
+ * (blocks.h) or from a complete dense transformer (dense.h), and add its name below and to the table in model.c.
  *
  * Memory: the model owns one weights region for each placement in use, and one scratch region. Threads: one. */
 #ifndef PI__MODEL_H
