@@ -51,6 +51,7 @@ static pi_options *options_on(const char *devices, const char *batch)
         set(o, "spec-draft-n-max", drafts);
     }
     set(o, "ctx-size", "512");
+    set(o, "kv-cache-tokens", "512");
     set(o, "parallel", "5");
     set(o, "temp", "0");
     set(o, "ignore-eos", "true");

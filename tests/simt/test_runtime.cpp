@@ -97,6 +97,7 @@ static void test_recorded_window(void **)
         cuda_graphs = graphs;
         pi_options *o = options_on("emu", "64");
         set(o, "ctx-size", "1024");
+        set(o, "kv-cache-tokens", "1024");
         assert_int_equal(pi_engine_open(&e, o, &err), PI_OK);
         pi_options_free(o);
         simt::watch.n_replayed = 0;
