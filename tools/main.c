@@ -1,11 +1,12 @@
 /* pagedinfer: one program with subcommands. When called by the name of a llama.cpp tool, it runs the matching
- * subcommand. */
+ * subcommand (program.h). */
 #include <locale.h>
 #include <signal.h>
 #include <string.h>
 
 #include "cli.h"
 #include "fetch.h"
+#include "program.h"
 
 #define ENGINE_SECTIONS "model download kv scheduler speculation cpu"
 
@@ -91,27 +92,6 @@ static const cli_command *find_command(const char *name)
     return NULL;
 }
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-/* Returns the subcommand for a symlink's name. */
-static const cli_command *by_program_name(const char *argv0)
-{
-    const char *base = base_name(argv0);
-    size_t n = strlen(base);
-    for (const cli_command *c = cli_commands; c->name; c++) {
-        for (const char *p = c->symlink; *p;) {
-            size_t len = strcspn(p, " ");
-            if (len == n && !memcmp(p, base, n)) return c;
-            p += len + (p[len] == ' ');
-        }
-    }
-    return NULL;
-}
-
 static void note_template(void *found, const char *line)
 {
     static const char key[] = "tokenizer.chat_template ";
@@ -164,7 +144,7 @@ static int follow(cli *c)
     return n == 1 || given || cli_set(c, "ranks", "auto") ? -1 : cli_error(c, CLI_OS, "out of memory");
 }
 
-/* called: the symlink's name if it selected the subcommand, else NULL. */
+/* called: the program's name if it selected the subcommand, else NULL. */
 static int run_command(const cli_command *cmd, const char *name, const char *called, int argc, char **argv)
 {
     cli c = {.name = name, .called = called};
@@ -195,12 +175,18 @@ int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN); /* a closed pipe ends running work cleanly: see cli_flush */
     setlocale(LC_CTYPE, "");
-    const cli_command *cmd = argc > 0 ? by_program_name(argv[0]) : NULL;
-    if (cmd) return run_command(cmd, argv[0], base_name(argv[0]), argc, argv);
+    const program called = program_of(argc > 0 ? argv[0] : "");
+    if (called.cmd) return run_command(called.cmd, argv[0], called.name, argc, argv);
+    if (*called.advice) {
+        fprintf(stderr, "pagedinfer: there is no command for the program name '%.80s'; the nearest one is: %s\n",
+                argv[0], called.advice);
+        return CLI_USAGE;
+    }
     if (argc < 2) {
         cli_overview(stderr);
         return CLI_USAGE;
     }
+    const cli_command *cmd;
     const char *word = argv[1];
     if (!strcmp(word, "help")) return help_on(argc > 2 ? argv[2] : NULL);
     if (!strcmp(word, "--help") || !strcmp(word, "-h")) return help_on(NULL);

@@ -176,6 +176,17 @@ static void consider(const char *name, const char *word, size_t n, char best[64]
     memcpy(best, text, sizeof text);
 }
 
+bool options_nearest_word(const char *name, const char *words, char out[64], int *dist)
+{
+    const int before = *dist;
+    for (const char *p = words; *p;) {
+        const size_t len = strcspn(p, " ");
+        consider(name, p, len, out, dist);
+        p += len + (p[len] == ' ');
+    }
+    return *dist < before;
+}
+
 /* Searches the long or the short spellings of the rows that takes() accepts. */
 static bool nearest(const char *name, bool is_long, int dist, options_filter takes, const void *ud, char out[64])
 {

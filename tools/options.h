@@ -18,6 +18,9 @@ int options_check(pi_options *o, const pi_option_info *row, const char *value, p
  * spellings are searched first. Returns false if no spelling is close. */
 typedef bool (*options_filter)(const void *ud, const pi_option_info *row);
 bool options_nearest(const char *name, options_filter takes, const void *ud, char out[64]);
+/* Searches the space-separated words for one that is closer to name than *dist edits. Stores it in out and its distance
+ * in *dist; returns false, and leaves both, if there is none. */
+bool options_nearest_word(const char *name, const char *words, char out[64], int *dist);
 
 /* Flags of other programs that are recognized and refused. */
 typedef struct refused_option {

@@ -436,6 +436,28 @@ def names(model, folder):
         expect(0, *args, name=link)
 
 
+def foreign_names(model, folder):
+    """Names of tools without a subcommand are refused. Versions and paths do not count; other names are pagedinfer."""
+    for name, nearest in (('llama-imatrix', 'quantize --imatrix'), ('llama-speculative', 'run -md'), ('main', 'pagedinfer run'),
+                          ('server', 'pagedinfer serve'), ('vllm', 'pagedinfer serve'), ('llama-perplexitty', 'pagedinfer eval'),
+                          ('llama-imatrix-b4567', 'quantize --imatrix'), ('llama-', 'pagedinfer help'), ('llama-' + 'x' * 200, 'pagedinfer help'),
+                          ('imatrix', 'quantize --imatrix'), ('llama-gguf', 'pagedinfer inspect')):
+        link = os.path.join(folder, name)
+        os.symlink(BIN, link)
+        for args in (['-m', model, '-p', 'the', '-n', '2'], ['--version'], []):
+            expect(64, *args, name=link, err=name[:40])
+            expect(64, *args, name=link, err=nearest)
+    for name in ('pagedinfer-0.1.0', 'pagedinfer', 'my-main', 'simple', 'pi', '-1'):
+        link = os.path.join(folder, name)
+        os.symlink(BIN, link)
+        expect(0, '-m', model, '-p', 'the', '-n', '2', name=link)
+        expect(0, 'tokenize', '-m', model, '-p', 'x', name=link)
+    for name in ('llama-tokenize-1.2', 'llama-tokenize-b4567', 'llama-tokenize-v3'):
+        link = os.path.join(folder, name)
+        os.symlink(BIN, link)
+        expect(0, '-m', model, '-p', 'x', '--ids', name=link, out='[')
+
+
 def signals(model):
     for sig in (signal.SIGINT, signal.SIGTERM):
         p = subprocess.Popen([BIN, 'run', '-m', model, '-p', 'the', '-n', '4000', '--ignore-eos', '--copies', '4'],
@@ -479,6 +501,7 @@ def main():
         scores(model, folder)
         environment(model)
         names(model, folder)
+        foreign_names(model, folder)
         log_lines(model, folder)
         broken_pipe(model)
         prompts(model, folder)
