@@ -187,8 +187,9 @@ bool options_nearest_word(const char *name, const char *words, char out[64], int
     return *dist < before;
 }
 
-/* Searches the long or the short spellings of the rows that takes() accepts. */
-static bool nearest(const char *name, bool is_long, int dist, options_filter takes, const void *ud, char out[64])
+/* Searches the long or the short spellings of the rows that takes() accepts, for one with less than *dist edits; *dist
+ * then is its distance. */
+static bool nearest(const char *name, bool is_long, int *dist, options_filter takes, const void *ud, char out[64])
 {
     pi_option_info r;
     *out = 0;
@@ -196,7 +197,7 @@ static bool nearest(const char *name, bool is_long, int dist, options_filter tak
         if (!takes(ud, &r)) continue;
         for (const char *p = r.flags; *p;) {
             size_t len = strcspn(p, " "), word = strcspn(p, " =?");
-            if ((word > 2 && p[1] == '-') == is_long) consider(name, p, word, out, &dist);
+            if ((word > 2 && p[1] == '-') == is_long) consider(name, p, word, out, dist);
             p += len + (p[len] == ' ');
         }
     }
@@ -205,8 +206,13 @@ static bool nearest(const char *name, bool is_long, int dist, options_filter tak
 
 bool options_nearest(const char *name, options_filter takes, const void *ud, char out[64])
 {
-    int dist = 1 + (int) strlen(name) / 2;
-    return nearest(name, true, dist < 3 ? 3 : dist, takes, ud, out) || nearest(name, false, 2, takes, ud, out);
+    const int half = 1 + (int) strlen(name) / 2;
+    int dist = half < 3 ? 3 : half, dist_short = 2;
+    char text[64];
+    const bool found = nearest(name, true, &dist, takes, ud, out);
+    if (dist < 2 || !nearest(name, false, &dist_short, takes, ud, text)) return found;
+    memcpy(out, text, sizeof text); /* one edit away */
+    return true;
 }
 
 /* --------------------------------------------------------------------------------------------------------- refused */

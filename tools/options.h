@@ -14,8 +14,8 @@ bool options_at(size_t i, pi_option_info *out);
 /* Checks a value against its row. Returns PI_OK, or PI_E* with the reason in err, which must not be NULL. The value of
  * a library option is also set in o, which must not be NULL then. */
 int options_check(pi_options *o, const pi_option_info *row, const char *value, pi_error *err);
-/* Stores in out the spelling closest to name, which has no leading dashes, among the rows that takes() accepts; long
- * spellings are searched first. Returns false if no spelling is close. */
+/* Stores in out the spelling closest to name, which has no leading dashes, among the rows that takes() accepts; a short
+ * spelling only if it is one edit away and no long one is. Returns false if no spelling is close. */
 typedef bool (*options_filter)(const void *ud, const pi_option_info *row);
 bool options_nearest(const char *name, options_filter takes, const void *ud, char out[64]);
 /* Searches the space-separated words for one that is closer to name than *dist edits. Stores it in out and its distance
