@@ -4,7 +4,6 @@
  * function. */
 #include "cli.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdarg.h>
@@ -14,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "environment.h"
 #include "options.h"
 
 /* True if word is one of the space-separated words of list. */
@@ -60,6 +60,14 @@ int cli_error(const cli *c, int exit_code, const char *fmt, ...)
     say(c, "", fmt, ap);
     va_end(ap);
     return exit_code;
+}
+
+static void __attribute__((format(printf, 2, 3))) warn(const cli *c, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say(c, "warning: ", fmt, ap);
+    va_end(ap);
 }
 
 int cli_exit_code(int pi_code)
@@ -455,62 +463,10 @@ static int parse_flag(cli *c, int argc, char **argv, int *i)
     return -1;
 }
 
-/* True if environment variables apply to the option: persistent settings, not prompts and files. */
+/* True if environment variables set the option of this command. */
 static bool env_applies(const cli_command *cmd, const pi_option_info *info)
 {
-    if (!cli_has_section(cmd, info->section)) return false;
-    return info->scope != PI_SCOPE_TOOL || !strcmp(info->section, "compat") || !strcmp(info->section, "download") ||
-           !strcmp(info->section, "serve") || !strcmp(info->section, "model") || !strcmp(info->section, "template") ||
-           !strncmp(info->key, "verb", 4) || !strncmp(info->key, "log", 3);
-}
-
-enum { ENV_NAME = 160 }; /* maximum bytes of a variable's name */
-
-static const char *env_of_spelling(const char *prefix, const char *name, size_t n, char var[ENV_NAME])
-{
-    if (n + strlen(prefix) >= ENV_NAME) return NULL;
-    size_t k = (size_t) snprintf(var, ENV_NAME, "%s", prefix);
-    for (size_t i = 0; i < n; i++) var[k++] = name[i] == '-' ? '_' : (char) toupper((unsigned char) name[i]);
-    var[k] = 0;
-    return getenv(var);
-}
-
-/* Returns the value set by the variable of one spelling: its text. For a spelling with an implied value
- * ("--no-mmap=read") returns that value if the text is true. NULL = not set, or no effect. */
-static const char *env_of(const char *prefix, const char *sp, char var[ENV_NAME], size_t *n)
-{
-    size_t len = strcspn(sp, " "), name = strcspn(sp, " =?");
-    bool yes;
-    if (name <= 2 || sp[1] != '-') return NULL;
-    const char *v = env_of_spelling(prefix, sp + 2, name - 2, var);
-    if (!v || !*v) return NULL;
-    *n = strlen(v);
-    if (sp[name] != '=') return v;
-    *n = len - name - 1;
-    return options_bool(v, &yes) && yes ? sp + name + 1 : NULL;
-}
-
-/* Returns the value (*n bytes) of the first variable derived from the long spellings in flags or named in env; var is
- * its name. */
-static const char *env_value(const char *flags, const char *env, char var[ENV_NAME], size_t *n)
-{
-    static const char *const prefix[] = {"PAGEDINFER_", "LLAMA_ARG_"};
-    for (int k = 0; k < 2; k++) {
-        for (const char *p = flags; *p;) {
-            const char *v = env_of(prefix[k], p, var, n);
-            if (v) return v;
-            p += strcspn(p, " ");
-            p += *p == ' ';
-        }
-        for (const char *p = k ? env : ""; *p;) {
-            size_t len = strcspn(p, " ");
-            const char *v = env_of_spelling("", p, len, var);
-            *n = v ? strlen(v) : 0;
-            if (*n) return v;
-            p += len + (p[len] == ' ');
-        }
-    }
-    return NULL;
+    return cli_has_section(cmd, info->section) && env_sets(info);
 }
 
 static bool runs_a_model(const cli_command *cmd) { return has_word(cmd->sections, "generation"); }
@@ -552,6 +508,29 @@ static int parse_env(cli *c)
         return cli_error(c, CLI_OS, "out of memory");
     }
     return refuse_env(c);
+}
+
+/* Warns about each variable with the name PAGEDINFER_* that nothing reads. */
+static void check_env(const cli *c)
+{
+    static const char own[] = "PAGEDINFER_";
+    char name[ENV_NAME], near[ENV_NAME];
+    for (char **e = environ; cli_logs(c, PI_LOG_WARN) && *e; e++) {
+        const size_t n = strcspn(*e, "=");
+        if (strncmp(*e, own, sizeof own - 1) || n >= sizeof name) continue;
+        memcpy(name, *e, n);
+        name[n] = 0;
+        switch (env_find(name, near)) {
+        case ENV_KNOWN: break;
+        case ENV_NO_VAR:
+            warn(c, "environment variable %s has no effect: give %s on the command line", name, near);
+            break;
+        case ENV_UNKNOWN:
+            warn(c, "environment variable %s is unknown and has no effect%s%s", name,
+                 *near ? "; the nearest known one is " : "", near);
+            break;
+        }
+    }
 }
 
 /* Sets defaults that a llama.cpp tool has and the matching subcommand does not. */
@@ -693,6 +672,7 @@ int cli_parse(cli *c, const cli_command *cmd, int argc, char **argv)
     if (code < 0) code = check_values(c);
     if (code < 0) code = unescape_stops(c);
     if (code < 0) code = open_log(c);
+    if (code < 0) check_env(c);
     return code;
 }
 

@@ -118,8 +118,8 @@ void cli_help(FILE *f, const cli_command *cmd, const char *what)
          0, 0);
     fprintf(f, "\n");
     wrap(f, "Each --long-option can also be given as PAGEDINFER_LONG_OPTION or LLAMA_ARG_LONG_OPTION in the "
-            "environment; the command line has precedence. Numbers may end in k, m, g (thousands) or K, M, G, KiB, MiB, GiB "
-            "(powers of 1024).",
+            "environment; the command line has precedence. An unknown PAGEDINFER_ variable gives a warning. Numbers may "
+            "end in k, m, g (thousands) or K, M, G, KiB, MiB, GiB (powers of 1024).",
          0, 0);
 }
 

@@ -19,6 +19,7 @@ import tempfile
 import time
 
 BIN = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else os.environ.get('PAGEDINFER_BIN', 'build/pagedinfer'))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 faults = []
 
 
@@ -359,6 +360,36 @@ def environment(model):
     expect(78, *base, '-m', model, env={'LLAMA_ARG_RPC': 'x'}, err='LLAMA_ARG_RPC sets an option that is not built yet')
     expect(0, *base, '-m', model, '-n', '1', env={'LLAMA_ARG_RPC': '', 'LLAMA_ARG_NO_MMAP': '1'})
     expect(0, 'quantize', '--help', env={'LLAMA_ARG_RPC': 'x'})
+    unknown_variables(['tokenize', '-m', model, '-p', 'x'])
+
+
+def variables():
+    """Variables of this project that a program of the tree reads by name."""
+    read = r'environ(?:\.get\(|\[)[\'"](PAGEDINFER_[A-Z_]+)|getenv\("(PAGEDINFER_[A-Z_]+)|\$\{?(PAGEDINFER_[A-Z_]+)'
+    found = set()
+    for folder in ('src', 'tools', 'tests'):
+        for at, _, names in os.walk(os.path.join(ROOT, folder)):
+            for name in names:
+                if not name.endswith(('.c', '.h', '.cu', '.cpp', '.py', '.sh')): continue
+                with open(os.path.join(at, name), encoding='utf-8') as f: found |= {''.join(m) for m in re.findall(read, f.read())}
+    return found
+
+
+def unknown_variables(base):
+    """A PAGEDINFER_* variable that nothing reads gives one warning with the nearest known name."""
+    for name, words in (('PAGEDINFER_CTX_SIZEE', 'unknown and has no effect; the nearest known one is PAGEDINFER_CTX_SIZE\n'),
+                        ('PAGEDINFER_RANKKEY', 'the nearest known one is PAGEDINFER_RANK_KEY\n'),
+                        ('PAGEDINFER_PROMPT', 'PAGEDINFER_PROMPT has no effect: give --prompt'),
+                        ('PAGEDINFER_', 'PAGEDINFER_ is unknown'), ('PAGEDINFER_ZZZZZZZZZZZZZZZZZZZZ', 'no effect\n')):
+        said = call(*base, env={name: '1'}).stderr.decode()
+        if said.count('warning: environment variable') != 1 or words not in said: faults.append(f'{name}: {said}')
+        for quiet in (['--help'], ['--version'], ['--list-devices'], ['--log-disable']):
+            if call(*base, *quiet, env={name: '1'}).stderr: faults.append(f'{name} {quiet}: a warning')
+    names = variables()
+    if len(names) < 15 or 'PAGEDINFER_RANK_KEY' not in names: faults.append(f'variables of the tree: {names}')
+    for name in [*sorted(names), 'PAGEDINFER_CTX_SIZE', 'PAGEDINFER_PORT', 'PAGEDINFER_RPC', 'PAGEDINFER_NO_MMAP', 'PAGEDINFER_LOG_FILE']:
+        value = {'PAGEDINFER_LOG_FILE': '/dev/null', 'PAGEDINFER_DEVICE': 'cpu', 'PAGEDINFER_RPC': ''}.get(name, '1')
+        expect(0, *base, env={name: value}, no_err='environment variable')
 
 
 def log_lines(model, folder):

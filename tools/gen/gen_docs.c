@@ -252,7 +252,8 @@ static void write_man(void)
            "The command\n.BI \"pagedinfer \" command \" \\-\\-help\"\nlists the main options of a command.\n");
     man_options();
     printf(".SH ENVIRONMENT\nA variable can set an option. Its name is the long spelling, in capitals and with "
-           "underscores:\n.BR PAGEDINFER_CTX_SIZE ,\nor\n.BR LLAMA_ARG_CTX_SIZE .\nThe command line has precedence.\n");
+           "underscores:\n.BR PAGEDINFER_CTX_SIZE ,\nor\n.BR LLAMA_ARG_CTX_SIZE .\nThe command line has precedence.\n"
+           "An unknown variable that begins with PAGEDINFER_ gives a warning with the nearest known name.\n");
     printf(".TP\n.BR HF_TOKEN\na token for private or gated repositories, as \\-hft\n"
            ".TP\n.BR MODEL_ENDPOINT \", \" HF_ENDPOINT\nthe address of the hub for \\-hf\n"
            ".TP\n.BR LLAMA_CACHE \", \" HF_HUB_CACHE \", \" HUGGINGFACE_HUB_CACHE\n"
