@@ -621,7 +621,8 @@ static void list_devices(void)
 /* Handles --help and similar flags, which print and exit. */
 static int parse_answers(cli *c)
 {
-    const char *extra = c->n_arg > (size_t) c->cmd->max_args ? c->arg[c->cmd->max_args] : NULL;
+    const size_t max_args = c->cmd->takes_model && *c->called ? 0 : (size_t) c->cmd->max_args;
+    const char *extra = c->n_arg > max_args ? c->arg[max_args] : NULL;
     if (cli_given(c, "help")) {
         const char *what = cli_str(c, "help");
         if (strcmp(what, "common") && strcmp(what, "all") && !cli_has_section(c->cmd, what)) {

@@ -44,6 +44,7 @@ typedef struct cli_command {
     int max_args;               /* maximum number of arguments that are not flags */
     bool lists;                 /* values may be comma lists, which the subcommand checks itself */
     int (*run)(const cli *c);   /* returns the exit code */
+    bool takes_model;           /* the argument is a model (model_arg.h); not if called by the name of another tool */
 } cli_command;
 extern const cli_command cli_commands[]; /* main.c; terminated by a NULL name */
 

@@ -255,6 +255,22 @@ int hub_list_cache(const cli *c, hub_repo *r)
     return CLI_OK;
 }
 
+bool hub_list_folder(hub_repo *r, const char *dir)
+{
+    bool ok = true;
+    DIR *d = opendir(dir);
+    if (!d) return false;
+    for (struct dirent *e; ok && (e = readdir(d));) {
+        struct stat st;
+        if (*e->d_name != '.' && !fstatat(dirfd(d), e->d_name, &st, 0) && S_ISREG(st.st_mode))
+            ok = hub_add(r, e->d_name, (uint64_t) st.st_size, "");
+    }
+    closedir(d);
+    if (r->n) qsort(r->file, r->n, sizeof *r->file, by_path);
+    if (!ok) errno = ENOMEM;
+    return ok;
+}
+
 char *hub_snapshot_path(const hub_repo *r, const hub_file *f)
 {
     char name[64];
@@ -348,8 +364,7 @@ static bool is_gguf(const char *path)
     return n > 5 && !strcmp(path + n - 5, ".gguf");
 }
 
-/* True for the first part of a model; false for auxiliary files. */
-static bool is_model(const hub_file *f)
+bool hub_is_model(const hub_file *f)
 {
     static const char *const beside[] = {"mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"};
     int no, of;
@@ -387,8 +402,8 @@ const hub_file *hub_choose(const hub_repo *r, const char *file, const char *quan
     if (drafter && *quant) f = first_of(r, is_drafter, quant);
     if (drafter && !f) f = first_of(r, is_drafter, NULL);
     if (f) return f;
-    if (*quant) return first_of(r, is_model, quant);
-    f = first_of(r, is_model, "Q4_K_M");
-    if (!f) f = first_of(r, is_model, "Q8_0");
-    return f ? f : first_of(r, is_model, NULL);
+    if (*quant) return first_of(r, hub_is_model, quant);
+    f = first_of(r, hub_is_model, "Q4_K_M");
+    if (!f) f = first_of(r, hub_is_model, "Q8_0");
+    return f ? f : first_of(r, hub_is_model, NULL);
 }

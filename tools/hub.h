@@ -40,12 +40,17 @@ bool hub_add(hub_repo *r, const char *path, uint64_t size, const char *oid);
 /* Lists the cached files of the repository in r, at the commit of the last download. r->n is 0 if nothing is cached.
  * Returns an exit code. */
 int hub_list_cache(const cli *c, hub_repo *r);
+/* Lists the files of a folder, without its subfolders, in r, which the caller zeroes. Returns false on failure; errno
+ * is set. */
+bool hub_list_folder(hub_repo *r, const char *dir);
 /* Searches the cache for the listed files and sets `at` of each one that is cached with the expected size. */
 void hub_look(hub_repo *r);
 /* Return the cache path of a listed file. The caller frees it. NULL = out of memory. */
 char *hub_snapshot_path(const hub_repo *r, const hub_file *f);
 char *hub_blob_path(const hub_repo *r, const hub_file *f);
 
+/* True for the first part of a model; false for other parts, auxiliary files and drafters. */
+bool hub_is_model(const hub_file *f);
 /* Returns a listed model file: with `file` that path only, with `quant` the first one of that quant, and with both ""
  * Q4_K_M, Q8_0 or the first model. drafter: names that begin with mtp- have precedence. NULL = not listed. */
 const hub_file *hub_choose(const hub_repo *r, const char *file, const char *quant, bool drafter);

@@ -161,8 +161,8 @@ static int print_json(const cli *c, const char *path, const pi_plan *plan, const
 
 int cmd_inspect(const cli *c)
 {
-    const char *path = cli_n_args(c) ? cli_arg(c, 0) : cli_str(c, "model");
-    if (!*path) return cli_usage_error(c, "no model: give a FILE or -hf USER/NAME");
+    const char *path = cli_str(c, "model");
+    if (!*path) return cli_usage_error(c, "no model: give a FILE, USER/NAME or a URL");
     int code = CLI_OK;
     pi_error err = {0}, why = {0};
     pi_plan plan = {.size = sizeof plan};

@@ -6,73 +6,74 @@
 
 #include "cli.h"
 #include "fetch.h"
+#include "model_arg.h"
 #include "program.h"
 
 #define ENGINE_SECTIONS "model download kv scheduler speculation cpu"
 
 const cli_command cli_commands[] = {
-    {"run", "llama-completion", "text from a prompt", "-m MODEL (-p TEXT | -f FILE) [options]",
+    {"run", "llama-completion", "text from a prompt", "MODEL (-p TEXT | -f FILE) [options]",
      "Continues a prompt and streams the answer to standard output; everything else goes to standard error. The "
      "prompt is used without a chat template; without -p and -f it is read from standard input. "
      "--prompt-logprobs N prints a line of JSON before the answer: the log-probability of each prompt token and the "
      "N most likely alternatives. With -cnv, -st or -sys it runs 'chat'; with --interactive you and the model write "
      "in turns. Ctrl-C ends the answer, a second one ends the program.",
-     "prompt " ENGINE_SECTIONS " generation sampling template run chat general", 0, false, cmd_run},
-    {"chat", "llama-cli", "a conversation", "-m MODEL [-sys TEXT] [-p TEXT] [options]",
+     "prompt " ENGINE_SECTIONS " generation sampling template run chat general", 1, false, cmd_run, true},
+    {"chat", "llama-cli", "a conversation", "MODEL [-sys TEXT] [-p TEXT] [options]",
      "Holds a conversation: your messages go through the model's chat template together with all earlier ones. The "
      "answer is streamed to standard output; reasoning and everything else go to standard error. With -p the "
      "conversation begins with that message; without a terminal each line of standard input is a message. Ctrl-C ends "
      "the answer; /help lists the commands.",
-     "chat prompt template " ENGINE_SECTIONS " generation sampling run general", 0, false, cmd_chat},
-    {"serve", "llama-server", "a server with OpenAI's API", "-m MODEL [--port N] [--api-key-file FILE] [options]",
+     "chat prompt template " ENGINE_SECTIONS " generation sampling run general", 1, false, cmd_chat, true},
+    {"serve", "llama-server", "a server with OpenAI's API", "MODEL [--port N] [--api-key-file FILE] [options]",
      "Serves an HTTP API: /v1/chat/completions, /v1/completions, /v1/responses, /v1/models as in OpenAI's "
      "API; /v1/messages as in Anthropic's; /completion, "
      "/tokenize, /detokenize, /apply-template, /props, /slots as in llama-server; /health and /metrics. The port "
      "opens immediately; /health returns 503 until the model is loaded. Options of generation and sampling are the "
      "defaults of requests. SIGTERM: running requests finish, new ones are refused; a second one ends the server. "
      "SIGHUP: rereads --api-key-file.",
-     "serve " ENGINE_SECTIONS " generation sampling template general", 0, false, cmd_serve},
-    {"bench", "llama-bench llama-batched-bench", "measure speed", "-m MODEL [options]",
+     "serve " ENGINE_SECTIONS " generation sampling template general", 1, false, cmd_serve, true},
+    {"bench", "llama-bench llama-batched-bench", "measure speed", "MODEL [options]",
      "Measures prompt processing and generation, prints llama-bench's table and the steady-state speed of "
      "decoding. Most options accept comma lists; every combination is measured.",
-     "bench " ENGINE_SECTIONS " general", 0, true, cmd_bench},
+     "bench " ENGINE_SECTIONS " general", 1, true, cmd_bench, true},
     {"eval", "llama-perplexity", "perplexity, KL divergence, scores of tasks, logits and greedy answers",
-     "-m MODEL (-f TEXT | -f TASKS --hellaswag | --cases CASES.JSON | --concurrency-suite) [options]",
+     "MODEL (-f TEXT | -f TASKS --hellaswag | --cases CASES.JSON | --concurrency-suite) [options]",
      "With -f: perplexity of a text, in chunks of --ctx-size tokens, computed like llama-perplexity. With "
      "--hellaswag, --winogrande or --multiple-choice the file has tasks instead, in llama-perplexity's "
      "formats, and a line after each task prints the accuracy so far. With "
      "--cases: runs the cases of a JSON file greedily and prints one JSON line each. With --concurrency-suite: "
      "runs conversations with a secret word each, alone and concurrently, with cancels and a too small cache; "
      "tokens must be the same, and a word in another's answer is a fault (exit status 1).",
-     "eval prompt " ENGINE_SECTIONS " generation sampling general", 0, false, cmd_eval},
-    {"embed", "llama-embedding", "vectors of texts", "-m MODEL (-p TEXT | -f FILE) [options]",
+     "eval prompt " ENGINE_SECTIONS " generation sampling general", 1, false, cmd_eval, true},
+    {"embed", "llama-embedding", "vectors of texts", "MODEL (-p TEXT | -f FILE) [options]",
      "Prints a vector for each text; a line is a text (--embd-separator). Vectors are pooled as the model's metadata "
      "says, else from the last token, or by --pooling, and have length 1 (--embd-normalize). For a reranker, or with "
      "--pooling rank, prints scores: a line is a query and a document, separated by a tab (--cls-separator).",
-     "embed prompt " ENGINE_SECTIONS " generation general", 0, false, cmd_embed},
+     "embed prompt " ENGINE_SECTIONS " generation general", 1, false, cmd_embed, true},
     {"quantize", "llama-quantize", "rewrite a GGUF in another format", "[options] IN.gguf [OUT.gguf] TYPE [THREADS]",
      "Writes the model with its matrices in another format. Without OUT.gguf the file is named after the type "
      "and written to the directory of IN.gguf. With -hf or -mu omit IN.gguf; the current directory is used.",
-     "quantize download general", 4, false, cmd_quantize},
+     "quantize download general", 4, false, cmd_quantize, false},
     {"inspect", "", "content of a GGUF, and memory to run it", "MODEL [options]",
      "Prints metadata and tensors of a model file, and the memory to run it with these options, "
      "computed by the same plan that allocates it. Nothing is loaded.",
-     "inspect " ENGINE_SECTIONS " general", 1, false, cmd_inspect},
-    {"tokenize", "llama-tokenize", "text to token ids", "-m MODEL (-p TEXT | -f FILE | --stdin) [options]",
+     "inspect " ENGINE_SECTIONS " general", 1, false, cmd_inspect, true},
+    {"tokenize", "llama-tokenize", "text to token ids", "MODEL (-p TEXT | -f FILE | --stdin) [options]",
      "Prints the tokens of a text, one per line, or with --ids as a JSON array. The model may be a file with only a "
      "vocabulary.",
-     "tokenize prompt model download general", 0, false, cmd_tokenize},
+     "tokenize prompt model download general", 1, false, cmd_tokenize, true},
     {"weights", "", "share a model's weights among processes", "-m MODEL --socket PATH [options]",
      "Loads and packs the weights of a model once, for processes of the same user with --weights-from PATH. "
      "They map the weights instead of loading them: they start immediately and share host and GPU memory. Give both "
      "the same --device, -ngl and --split-mode. Ends with SIGINT or SIGTERM; running processes keep the weights.",
-     "weights model cpu speculation download general", 0, false, cmd_weights},
+     "weights model cpu speculation download general", 0, false, cmd_weights, false},
     {"selftest", "", "check a device and measure its speed", "[--device NAME] [--checks WORDS]",
      "Runs every kernel of this build on the device and compares with references on the host: formats, unaligned "
      "shapes, replay of captured work, two devices if available; then compares measured memory and matmul rates with "
      "published ones. Prints a report to paste; the exit status is 0 if all checks pass. Needs no model. On "
      "the CPU it checks the matmuls of each instruction set.",
-     "selftest model cpu general", 0, false, cmd_selftest},
+     "selftest model cpu general", 0, false, cmd_selftest, false},
     {0},
 };
 
@@ -150,6 +151,7 @@ static int run_command(const cli_command *cmd, const char *name, const char *cal
     cli c = {.name = name, .called = called};
     int code = cli_parse(&c, cmd, argc, argv);
     if (code < 0) code = follow(&c);
+    if (code < 0) code = model_argument(&c);
     if (code < 0) code = fetch_models(&c);
     if (code < 0) {
         code = cmd->run == cmd_run && wants_chat(&c) ? cmd_chat(&c) : cmd->run(&c);

@@ -467,6 +467,40 @@ def names(model, folder):
         expect(0, *args, name=link)
 
 
+def model_arguments(model, folder):
+    """The model as an argument: a file or a folder. Names of repositories and addresses: check_download.py."""
+    one, two, hf, empty = (os.path.join(folder, n) for n in ('one', 'two', 'hf', 'empty'))
+    for d in (one, two, hf, empty): os.mkdir(d)
+    for at in ('one/m-00001-of-00001.gguf', 'one/mmproj-m.gguf', 'two/a.gguf', 'two/b.gguf', 'two/mmproj-a.gguf'): shutil.copy(model, os.path.join(folder, at))
+    for at in ('hf/config.json', 'hf/model-00001-of-00002.safetensors', 'one/notes.txt', 'empty/m-00002-of-00002.gguf'):
+        with open(os.path.join(folder, at), 'w') as f: f.write('{}')
+    text = ['-p', 'the', '-n', '2', '--ignore-eos', '--temp', '0']
+    first = expect(0, 'run', '-m', model, *text)
+    for args in ([model], [one], [one + '/'], ['-m', one], ['--', model]):
+        if expect(0, 'run', *text, *args) != first: faults.append(f'run {args}: another answer')
+    expect(0, 'tokenize', model, '-p', 'the', out="'")
+    expect(0, 'bench', one, '-p', '4', '-n', '2', '-r', '1', out='tg2')
+    expect(0, 'inspect', one, '--no-cost', out='gemma3')
+    expect(0, 'eval', model, '-f', model, '--chunks', '1', '-c', '64', out='PPL')
+    expect(0, 'embed', model, '-p', 'the', '--pooling', 'last')
+    expect(0, 'chat', model, '--chat-template', 'chatml', '-st', *text)
+    for var in ('PAGEDINFER_MODEL', 'LLAMA_ARG_MODEL', 'PAGEDINFER_HF_REPO', 'PAGEDINFER_MODEL_URL'):
+        if expect(0, 'run', model, *text, env={var: 'none/none'}) != first: faults.append(f'run MODEL with {var}: another answer')
+    for flag, value in (('-m', model), ('-hf', 'o/m'), ('-mu', 'http://127.0.0.1:9/m.gguf')):
+        for cmd in ('run', 'inspect', 'serve'): expect(64, cmd, 'stray.gguf', flag, value, err=f"'stray.gguf' and {flag} {value} both name a model")
+    expect(64, 'run', model, 'stray', err="unexpected argument 'stray'")
+    expect(64, 'run', '', err='name is empty')
+    expect(66, 'run', two, err='  a.gguf\n  b.gguf\n', no_err='mmproj')
+    expect(66, 'run', empty, err='m-00002-of-00002.gguf')
+    for path in (os.path.join(folder, 'none.gguf'), 'none', 'a/b/c', '../none/none', 'none/none.gguf', 'none/none.safetensors', 'ftp://x/y.gguf'):
+        expect(66, 'run', path, err=path + ': no such file or folder')
+    for args in ([hf], ['-m', hf], [hf + '/model-00001-of-00002.safetensors'], ['-m', hf + '/model-00001-of-00002.safetensors']):
+        expect(65, 'inspect', *args, err='convert_hf_to_gguf.py ' + hf)
+    link = os.path.join(folder, 'llama-embedding')
+    os.symlink(BIN, link)
+    expect(64, model, '-p', 'x', name=link, err='unexpected argument')
+
+
 def foreign_names(model, folder):
     """Names of tools without a subcommand are refused. Versions and paths do not count; other names are pagedinfer."""
     for name, nearest in (('llama-imatrix', 'quantize --imatrix'), ('llama-speculative', 'run -md'), ('main', 'pagedinfer run'),
@@ -533,6 +567,7 @@ def main():
         environment(model)
         names(model, folder)
         foreign_names(model, folder)
+        model_arguments(model, folder)
         log_lines(model, folder)
         broken_pipe(model)
         prompts(model, folder)

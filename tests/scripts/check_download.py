@@ -237,6 +237,24 @@ def choice(t):
     t.run(64, '-hf', 'o/m', '-hft', 'a b', err='token')
 
 
+def arguments(t):
+    """USER/NAME[:QUANT] and an address as the argument of a command."""
+    t.hub.repos['o/m'] = {'m-Q4_K_M.gguf': t.model, 'm-Q8_0.gguf': t.model + b'8'}
+    t.hub.files['d/a.gguf'] = t.model
+    t.run(0, 'o/m', out='gemma3', err='downloading m-Q4_K_M.gguf')
+    t.run(0, 'o/m:q8_0', '--dry-run', out='m-Q8_0.gguf -> ')
+    t.run(0, 'o/m', '-hff', 'm-Q8_0.gguf', '--dry-run', out='m-Q8_0.gguf -> ')
+    t.run(0, t.hub.url + 'd/a.gguf?download=true', out='gemma3')
+    t.run(0, '--no-warmup', 'o/m', '-p', 'the', '-n', '1', '--offline', cmd='run')
+    t.run(0, 'o/m', '-p', 'the', '--ids', '--offline', cmd='tokenize', out='[')
+    for var in ('PAGEDINFER_MODEL', 'LLAMA_ARG_HF_REPO', 'PAGEDINFER_MODEL_URL'):
+        t.run(0, 'o/m', '--dry-run', env={var: 'http://127.0.0.1:9/x.gguf'}, out='m-Q4_K_M.gguf -> ')
+        t.run(0, t.hub.url + 'd/a.gguf', '--dry-run', env={var: 'x/y'}, out='a.gguf -> ')
+    t.run(66, 'o/m:Q2_K', err='no GGUF model with Q2_K')
+    t.run(64, 'o/m', '-hf', 'o/m', err='both name a model')
+    t.run(66, '../o/m', err='no such file or folder')
+
+
 def splits(t):
     part = ['m-Q4_K_M-%05d-of-00003.gguf' % i for i in (1, 2, 3)]
     t.hub.repos['o/s'] = {p: t.model + p.encode() for p in part}
@@ -442,7 +460,7 @@ def main():
         with open(path, 'rb') as f: model = f.read()
         probe = Test(dir, model)
         probe.run(69 if b'PAGEDINFER_CURL' in call('inspect', '-hf', 'o/none', env=probe.env).communicate()[1] else 78, '-hf', 'o/none')
-        tests = (without_curl,) if 'PAGEDINFER_CURL' in probe.stderr else (layout, choice, splits, resume, statuses, redirects,
+        tests = (without_curl,) if 'PAGEDINFER_CURL' in probe.stderr else (layout, choice, arguments, splits, resume, statuses, redirects,
                                                                           addresses, interrupts)
         for test in tests:
             start = time.monotonic()

@@ -34,6 +34,7 @@ typedef struct example {
 static const example EXAMPLES[] = {
     {"run", "pagedinfer run -m model.gguf -p \"Once upon a time\" -n 64"},
     {"run", "pagedinfer run -hf ggml-org/gemma-3-1b-it-GGUF -p \"Once upon a time\" -n 64"},
+    {"run", "pagedinfer run ggml-org/gemma-3-1b-it-GGUF:Q4_K_M -p \"Once upon a time\" -n 64"},
     {"chat", "pagedinfer chat -m model.gguf -sys \"Answer in one sentence.\""},
     {"serve", "pagedinfer serve -m model.gguf --port 8080 --api-key-file keys.txt"},
     {"bench", "pagedinfer bench -m model.gguf -p 512 -n 128"},
