@@ -100,7 +100,7 @@ if(TARGET pagedinfer_cli AND NOT PAGEDINFER_SANITIZE AND (NOT CMAKE_CROSSCOMPILI
                            DEPENDS pagedinfer_cli VERBATIM)
         list(APPEND helps ${doc_dir}/help/${file})
     endmacro()
-    set(commands run chat serve bench eval embed quantize inspect tokenize weights selftest)
+    set(commands run chat serve bench eval embed quantize inspect tokenize pull list rm weights selftest)
     pi_help(overview.txt help)
     foreach(command ${commands})
         pi_help(${command}.txt ${command} --help all)

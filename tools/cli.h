@@ -60,6 +60,9 @@ void quantize_print_types(FILE *f); /* for --help */
 int cmd_tokenize(const cli *c);
 int cmd_selftest(const cli *c);
 int cmd_weights(const cli *c);
+int cmd_pull(const cli *c);
+int cmd_list(const cli *c);
+int cmd_rm(const cli *c);
 
 /* ---- parsed values; key is the key in the option table */
 

@@ -8,6 +8,7 @@
 #include "fetch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -87,6 +88,12 @@ static int bring(fetching *x, const source *s)
 #else
     return not_built_in(x, s->name);
 #endif
+}
+
+/* Sets the access time, which 'list' prints as the last use: a mapped file may keep its old one. */
+static void record_use(const char *path)
+{
+    utimensat(AT_FDCWD, path, (const struct timespec[2]) {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_OMIT}}, 0);
 }
 
 /* ---------------------------------------------------------------------------------------------------- a repository */
@@ -231,6 +238,7 @@ static int from_hub(fetching *x, const char *name, const char *file, const char 
     if (!code && !f) code = not_chosen(x, &r, file, quant);
     if (!code) code = have_parts(x, &r, f);
     char *path = code ? NULL : hub_snapshot_path(&r, f);
+    if (path && !x->dry) record_use(path);
     if (!code && (!path || !cli_set(x->c, key, path))) code = no_memory(x);
     free(path);
     hub_clear(&r);
@@ -319,6 +327,7 @@ static int from_url(fetching *x, const char *url, const char *given)
         if (part && n > 1) name_in(part, name);
         if (part) at = n > 1 ? hub_join(dir, name) : strdup(first);
         code = at ? have_url(x, n > 1 ? part : url, name, at) : no_memory(x);
+        if (!code && i == 1 && !x->dry) record_use(at);
         if (!code && i == 1 && !cli_set(x->c, "model", at)) code = no_memory(x);
         free(part);
         free(at);

@@ -98,7 +98,7 @@ void cli_help(FILE *f, const cli_command *cmd, const char *what)
     if (common || all) {
         fprintf(f, "Usage: pagedinfer %s %s\n\n", cmd->name, cmd->usage);
         wrap(f, cmd->prose, 0, 0);
-        if (cmd->takes_model)
+        if (cmd->takes_model && cmd->run != cmd_pull)
             wrap(f, "MODEL is a GGUF file, a folder with one, USER/NAME[:QUANT] as for -hf, or a URL as for -mu. "
                     "Options -m, -hf and -mu can name it instead.",
                  0, 0);

@@ -12,49 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ----------------------------------------------------------------------------------------------------------- names */
-
-static bool is_word(char c) { return isalnum((unsigned char) c) || c == '_'; }
-
-/* True for a valid repository name: letters, digits and _, single . - / in between, exactly one /. */
-static bool is_repo(const char *s)
-{
-    int slashes = 0;
-    for (size_t i = 0; s[i]; i++) {
-        if (is_word(s[i])) continue;
-        if (!strchr("./-", s[i]) || !i || !is_word(s[i - 1]) || !is_word(s[i + 1])) return false;
-        slashes += s[i] == '/';
-    }
-    return slashes == 1;
-}
-
-static bool is_hex(const char *s, size_t n) { return strlen(s) == n && strspn(s, "0123456789abcdefABCDEF") == n; }
-
-bool hub_split_name(const char *text, char id[257], char quant[65])
-{
-    const size_t n = strcspn(text, ":");
-    const char *q = text[n] ? text + n + 1 : "";
-    if (n > 256 || strlen(q) > 64 || (text[n] && !*q) || strpbrk(q, "/:")) return false;
-    snprintf(id, 257, "%.*s", (int) n, text);
-    snprintf(quant, 65, "%s", q);
-    return is_repo(id);
-}
-
-/* True if the path is relative and stays below its directory. */
-static bool is_inside(const char *path)
-{
-    if (!*path || *path == '/') return false;
-    for (const char *p = path; *p;) {
-        const size_t n = strcspn(p, "/");
-        if (!n || (n == 1 && *p == '.') || (n == 2 && p[0] == '.' && p[1] == '.')) return false;
-        for (size_t i = 0; i < n; i++)
-            if ((unsigned char) p[i] < 0x20 || p[i] == 0x7f || p[i] == '\\') return false;
-        p += n + (p[n] == '/');
-        if (!*p && p[-1] == '/') return false;
-    }
-    return true;
-}
-
 /* --------------------------------------------------------------------------------------------------------- folders */
 
 char *hub_join(const char *a, const char *b)
@@ -83,7 +40,7 @@ static char *in_user_cache(const char *below)
     return dir;
 }
 
-static char *cache_dir(void)
+char *hub_cache_dir(void)
 {
     static const char *const vars[] = {"LLAMA_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"};
     char *dir = NULL;
@@ -145,7 +102,7 @@ bool hub_write_file(const char *path, const char *text)
 int hub_init(const cli *c, hub_repo *r, const char *id)
 {
     *r = (hub_repo) {.id = strdup(id)};
-    char *root = cache_dir(), name[300];
+    char *root = hub_cache_dir(), name[300];
     size_t n = (size_t) snprintf(name, sizeof name, "models--");
     for (const char *p = id; *p && n < sizeof name - 3; p++) {
         if (*p == '/') name[n++] = '-', name[n++] = '-';
@@ -173,7 +130,7 @@ void hub_clear(hub_repo *r)
 
 bool hub_add(hub_repo *r, const char *path, uint64_t size, const char *oid)
 {
-    if (!is_inside(path) || (*oid && !is_hex(oid, 40) && !is_hex(oid, 64))) return true; /* skipped */
+    if (!hub_is_inside(path) || (*oid && !hub_is_hex(oid, 40) && !hub_is_hex(oid, 64))) return true; /* skipped */
     if (r->n == r->cap) {
         const size_t cap = r->cap ? 2 * r->cap : 64;
         hub_file *f = realloc(r->file, cap * sizeof *f);
@@ -198,7 +155,7 @@ static bool read_commit(const char *dir, const char *name, char commit[41])
     if (f) fclose(f);
     free(path);
     line[strcspn(line, "\r\n")] = 0;
-    if (!got || !is_hex(line, 40)) return false;
+    if (!got || !hub_is_hex(line, 40)) return false;
     memcpy(commit, line, 41);
     return true;
 }
@@ -308,40 +265,6 @@ void hub_look(hub_repo *r)
 
 /* ---------------------------------------------------------------------------------------------------------- choice */
 
-/* Parses "-00002-of-00003.gguf" at the end of path: the two numbers, and the length of the text before. Returns false
- * for any other path. */
-static bool split_name(const char *path, int *no, int *of, size_t *stem)
-{
-    static const char form[] = "-#####-of-#####.gguf";
-    const size_t n = strlen(path), len = sizeof form - 1;
-    if (n <= len) return false;
-    const char *p = path + n - len;
-    for (size_t i = 0; i < len; i++)
-        if (form[i] == '#' ? !isdigit((unsigned char) p[i]) : tolower((unsigned char) p[i]) != form[i]) return false;
-    *no = atoi(p + 1);
-    *of = atoi(p + 10);
-    *stem = n - len;
-    return *no >= 1 && *of >= *no;
-}
-
-int hub_parts(const char *path)
-{
-    int no, of;
-    size_t stem;
-    return split_name(path, &no, &of, &stem) ? of : 1;
-}
-
-char *hub_part_name(const char *path, int i)
-{
-    int no, of;
-    size_t stem, n = strlen(path) + 1;
-    char *s = malloc(n + 1);
-    if (!s) return NULL;
-    if (split_name(path, &no, &of, &stem)) snprintf(s, n, "%.*s-%05d-of-%05d.gguf", (int) stem, path, i % 100000, of);
-    else memcpy(s, path, n);
-    return s;
-}
-
 const hub_file *hub_part(const hub_repo *r, const hub_file *f, int i)
 {
     const hub_file *found = NULL;
@@ -358,38 +281,21 @@ static const char *base_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-static bool is_gguf(const char *path)
-{
-    const size_t n = strlen(path);
-    return n > 5 && !strcmp(path + n - 5, ".gguf");
-}
-
 bool hub_is_model(const hub_file *f)
 {
     static const char *const beside[] = {"mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"};
-    int no, of;
-    size_t stem;
-    if (!is_gguf(f->path) || (split_name(f->path, &no, &of, &stem) && no != 1)) return false;
+    if (!hub_is_gguf(f->path) || hub_part_number(f->path) != 1) return false;
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
         if (strstr(base_of(f->path), beside[i])) return false;
     return true;
 }
 
-static bool is_drafter(const hub_file *f) { return is_gguf(f->path) && strstr(base_of(f->path), "mtp-"); }
-
-/* True if path contains the quant name, followed by . or -. */
-static bool has_quant(const char *path, const char *quant)
-{
-    const size_t n = strlen(quant);
-    for (const char *p = path; (p = strcasestr(p, quant)); p++)
-        if (p[n] == '.' || p[n] == '-') return true;
-    return false;
-}
+static bool is_drafter(const hub_file *f) { return hub_is_gguf(f->path) && strstr(base_of(f->path), "mtp-"); }
 
 static const hub_file *first_of(const hub_repo *r, bool (*is)(const hub_file *), const char *quant)
 {
     for (size_t i = 0; i < r->n; i++)
-        if (is(&r->file[i]) && (!quant || has_quant(r->file[i].path, quant))) return &r->file[i];
+        if (is(&r->file[i]) && (!quant || hub_has_quant(r->file[i].path, quant))) return &r->file[i];
     return NULL;
 }
 

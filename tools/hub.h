@@ -14,6 +14,7 @@
 #define PAGEDINFER_HUB_H
 
 #include "cli.h"
+#include "hub_names.h"
 
 typedef struct hub_file {
     char *path;    /* within the repository, with / as separator */
@@ -30,8 +31,6 @@ typedef struct hub_repo {
     size_t n, cap;   /* files, entries allocated */
 } hub_repo;
 
-/* Splits "user/name:quant"; quant is "" if it is missing. Returns false if the text is malformed. */
-bool hub_split_name(const char *text, char id[257], char quant[65]);
 /* Initializes r with its id and its directory in the cache, and an empty list of files. Returns an exit code. */
 int hub_init(const cli *c, hub_repo *r, const char *id);
 void hub_clear(hub_repo *r);
@@ -54,18 +53,16 @@ bool hub_is_model(const hub_file *f);
 /* Returns a listed model file: with `file` that path only, with `quant` the first one of that quant, and with both ""
  * Q4_K_M, Q8_0 or the first model. drafter: names that begin with mtp- have precedence. NULL = not listed. */
 const hub_file *hub_choose(const hub_repo *r, const char *file, const char *quant, bool drafter);
-/* Returns the number of parts from a file's name; 1 = not split. */
-int hub_parts(const char *path);
 /* Returns part i, from 1, of the model with first part f; NULL if it is not listed. */
 const hub_file *hub_part(const hub_repo *r, const hub_file *f, int i);
-/* Returns the path of part i, derived from the path of part 1. The caller frees it. NULL = out of memory. */
-char *hub_part_name(const char *path, int i);
 
 /* Returns $MODEL_ENDPOINT, $HF_ENDPOINT or "https://huggingface.co/", with a trailing /. The caller frees it. NULL =
  * out of memory. */
 char *hub_endpoint(void);
 /* Joins two paths with a /. The caller frees the result. NULL = out of memory. */
 char *hub_join(const char *a, const char *b);
+/* Returns the cache directory (see above). The caller frees it. NULL = no home directory, or out of memory. */
+char *hub_cache_dir(void);
 /* Returns the directory of files downloaded by URL: $LLAMA_CACHE, $XDG_CACHE_HOME/llama.cpp or ~/.cache/llama.cpp. The
  * caller frees it. NULL = no home directory, or out of memory. */
 char *hub_url_dir(void);

@@ -63,6 +63,17 @@ const cli_command cli_commands[] = {
      "Prints the tokens of a text, one per line, or with --ids as a JSON array. The model may be a file with only a "
      "vocabulary.",
      "tokenize prompt model download general", 1, false, cmd_tokenize, true},
+    {"pull", "", "download a model", "(USER/NAME[:QUANT] | URL) [options]",
+     "Downloads a model into the cache, unless it is there, and prints the path of its first part.",
+     "download general", 1, false, cmd_pull, true},
+    {"list", "", "models in the cache", "[--json]",
+     "Lists the downloaded models: name, size of all parts, quantization in the file name, and last use. 'rm' accepts "
+     "these names, and 'run' those of the form USER/NAME[:QUANT].",
+     "list general", 0, false, cmd_list, false},
+    {"rm", "", "remove a model from the cache", "NAME",
+     "Removes a downloaded model: all parts, and blobs that no other file uses. NAME is a name that 'list' prints, "
+     "USER/NAME if it has one model, or a path that 'pull' prints. A name that matches several models is an error.",
+     "general", 1, false, cmd_rm, false},
     {"weights", "", "share a model's weights among processes", "-m MODEL --socket PATH [options]",
      "Loads and packs the weights of a model once, for processes of the same user with --weights-from PATH. "
      "They map the weights instead of loading them: they start immediately and share host and GPU memory. Give both "

@@ -108,6 +108,8 @@
       " report, or one check, linear.formats; rates: only measure rates.")                                             \
     X("json", BOOL, "false", "", "--json", "", "inspect", true,                                                        \
       "Print JSON: metadata, hyperparameters, tensors, and the memory plan.")                                          \
+    X("list-json", BOOL, "false", "", "--json", "", "list", true,                                                      \
+      "Print a JSON array: name, repository, file, quantization, bytes, last_used (Unix time), path.")                 \
     X("all", BOOL, "false", "", "--all", "", "inspect", true, "With --json: print arrays in full.")                    \
     X("tensors", BOOL, "true", "", "--tensors", "", "inspect", true, "Print the tensors too.")                         \
     X("cost", BOOL, "true", "", "--cost", "", "inspect", true, "Print the memory needed to run the model.")            \
@@ -406,7 +408,7 @@
  *             has them; "" = the variables count in all subcommands that run a model
  *   why       the alternative to use */
 #define REFUSED_OPTIONS(LATER, NEVER)                                                                                  \
-    LATER("-cl --cache-list", "", "", "look into the cache directory, it has one file per model")                      \
+    LATER("-cl --cache-list", "", "", "use 'pagedinfer list'")                      \
     LATER("-dr --docker-repo", "", "", "download the GGUF by hand and give it with -m")                                \
     LATER("--gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default --vision-gemma-12b-default"          \
           " --embd-gemma-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec"                       \

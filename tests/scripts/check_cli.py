@@ -111,7 +111,7 @@ def usage(model):
     expect(0, 'run', '--list-devices', out='cpu: ')
     expect(0, 'version', out='pagedinfer ')
     expect(0, 'help', out='tokenize')
-    for cmd in 'run bench eval inspect quantize tokenize selftest weights'.split():
+    for cmd in 'run bench eval inspect quantize tokenize pull list rm selftest weights'.split():
         short, full = expect(0, cmd, '--help', out='Usage:'), expect(0, cmd, '--help', 'all', out='Usage:')
         if len(full) <= len(short): faults.append(f'{cmd}: --help all is not longer than --help')
         expect(0, 'help', cmd, out='Usage:')

@@ -255,6 +255,128 @@ def arguments(t):
     t.run(66, '../o/m', err='no such file or folder')
 
 
+def age(path, seconds):
+    os.utime(path, (seconds, seconds))
+
+
+def cached(t):
+    """pull, list and rm; two snapshots share a blob, and a model has parts."""
+    t.hub.repos['o/m'] = {'m-Q4_K_M.gguf': t.model, 'm-Q8_0.gguf': t.model + b'8', 'mtp-m-Q8_0.gguf': t.model + b'm', 'README.md': b'x'}
+    t.hub.repos['o/s'] = {'m-q5_k_m-%05d-of-00002.gguf' % i: t.model + b'%d' % i for i in (1, 2)}
+    t.hub.repos['o/plain'] = {'plain.gguf': t.model + b'p'}
+    t.hub.files['d/a-Q6_K.gguf'] = t.model
+    if t.run(0, cmd='list').split() != ['name', 'size', 'quant', 'last', 'used']: faults.append('an empty cache has models')
+    t.check(t.run(0, '--json', cmd='list') == '[]\n', 'list --json of an empty cache')
+    snap = t.path('models--o--m/snapshots', COMMIT)
+    t.check(t.run(0, 'o/m', cmd='pull') == snap + '/m-Q4_K_M.gguf\n', 'pull prints another path')
+    for args in (['o/m:Q8_0'], ['-hf', 'o/m', '-hff', 'mtp-m-Q8_0.gguf'], ['o/s'], ['o/plain'], [t.hub.url + 'd/a-Q6_K.gguf']):
+        t.check(os.path.exists(t.run(0, *args, cmd='pull').strip()), f'pull {args} prints no file')
+    t.run(0, 'o/m', '--dry-run', cmd='pull', out='nothing to fetch')
+    t.run(64, cmd='pull', err='no model')
+    t.run(64, t.path('a-Q6_K.gguf'), cmd='pull', err='nothing to download')
+    size = len(t.model)
+    expected = {'o/m:Q4_K_M': ('Q4_K_M', size), 'o/m:Q8_0': ('Q8_0', size + 1), 'o/m/mtp-m-Q8_0.gguf': ('Q8_0', size + 1),
+                'o/s:Q5_K_M': ('Q5_K_M', 2 * size + 2), 'o/plain': (None, size + 1), 'a-Q6_K.gguf': ('Q6_K', size)}
+    rows = {r['name']: r for r in json.loads(t.run(0, '--json', cmd='list'))}
+    t.check({n: (r['quantization'], r['bytes']) for n, r in rows.items()} == expected, f'list --json: {rows}')
+    t.check(all(os.path.isfile(r['path']) and r['file'] in r['path'] for r in rows.values()), f'list --json: paths {rows}')
+    table = t.run(0, cmd='list')
+    t.check([l.split()[0] for l in table.splitlines()] == ['name', *sorted(expected)], f'list: {table}')
+    blob = os.path.realpath(rows['o/m:Q8_0']['path'])
+    age(blob, 86400)
+    last = {r['name']: r['last_used'] for r in json.loads(t.run(0, '--json', cmd='list'))}['o/m:Q8_0']
+    t.check(last == 86400, f'last use {last}')
+    t.run(0, 'o/m:Q8_0', cmd='pull')  # reads no model
+    last = {r['name']: r['last_used'] for r in json.loads(t.run(0, '--json', cmd='list'))}['o/m:Q8_0']
+    t.check(abs(last - time.time()) < 600 and os.stat(blob).st_mtime == 86400, f'a use is not recorded: {last}')
+    removal(t, snap, blob)
+
+
+def removal(t, snap, blob):
+    names = lambda: sorted(r['name'] for r in json.loads(t.run(0, '--json', cmd='list')))
+    before = names()
+    for arg, words in (('o/m', '3 cached models match'), ('none', '  o/m:Q4_K_M\n'), ('o/m:Q2_K', 'no cached model'), ('/etc/passwd', 'no cached model'),
+                       ('o', 'no cached'), ('../a-Q6_K.gguf', 'no cached'), ('o/m/../m/m-Q8_0.gguf', 'no cached'), (t.cache, 'no cached'),
+                       ('m-Q8_0.gguf', 'no cached'), ('models--o--m', 'no cached'), ('o/m/README.md', 'no cached')):
+        t.run(66, arg, cmd='rm', err=words)
+    t.run(64, cmd='rm', err='no model')
+    t.run(64, '', cmd='rm', err='no model')
+    t.check(names() == before, 'a refused rm removed something')
+    other = os.path.join(os.path.dirname(snap), 'f' * 40) # another commit with the same blob, as a file of another name
+    os.mkdir(other)
+    os.symlink('../../blobs/' + os.path.basename(blob), other + '/m-Q8_0.gguf')
+    os.symlink('../../blobs/' + os.path.basename(blob), other + '/copy-Q8_0.gguf')
+    t.run(66, 'o/m:q8_0', cmd='rm', err='2 cached models match')
+    t.check({r['bytes'] for r in json.loads(t.run(0, '--json', cmd='list')) if 'm-Q8_0' in r['name']} == {len(t.model) + 1},
+            'two links to a blob count twice')
+    t.run(0, 'o/m/m-Q8_0.gguf', cmd='rm', err='removed o/m')
+    t.check(os.path.exists(blob) and not os.path.lexists(snap + '/m-Q8_0.gguf') and os.listdir(other) == ['copy-Q8_0.gguf'],
+            'rm removed a blob in use, or kept a link')
+    t.run(0, 'o/m/copy-Q8_0.gguf', cmd='rm')
+    t.check(not os.path.exists(blob) and not os.path.exists(other), 'rm kept the blob or an empty folder')
+    t.run(0, 'o/s', cmd='rm', err='o/s:Q5_K_M')
+    t.check(not os.path.exists(t.path('models--o--s')), 'rm kept a part or the folder of the repository')
+    t.run(0, snap + '/m-Q4_K_M.gguf', cmd='rm', err='removed o/m:Q4_K_M')
+    t.check(names() == ['a-Q6_K.gguf', 'o/m/mtp-m-Q8_0.gguf', 'o/plain'], f'after rm of a path: {names()}')
+    t.run(0, 'a-Q6_K.gguf', cmd='rm')
+    t.check(not [f for f in os.listdir(t.cache) if 'Q6_K' in f], 'rm kept a file of a URL or its ETag')
+    t.run(0, 'o/m', cmd='rm')
+    t.run(0, 'o/plain', cmd='rm')
+    t.check(os.listdir(t.cache) == [], f'left in the cache: {os.listdir(t.cache)}')
+
+
+def hostile_cache(t):
+    """Links in the cache lead outside: the files behind them are neither listed nor removed."""
+    outside = t.path('outside')
+    t.env['LLAMA_CACHE'] = root = t.path('root')
+    precious = [os.path.join(outside, f) for f in ('p-Q8_0.gguf', 'snapshots/%s/q-Q8_0.gguf' % COMMIT, 'blobs/' + 'a' * 64, 'refs/main')]
+    for f in precious:
+        os.makedirs(os.path.dirname(f), exist_ok=True)
+        with open(f, 'wb') as out: out.write(t.model)
+    def link(target, *at):
+        at = os.path.join(root, *at)
+        os.makedirs(os.path.dirname(at), exist_ok=True)
+        os.symlink(target, at)
+    link(outside, 'models--x--repo')
+    link(os.path.join(outside, 'snapshots'), 'models--x--snapshots', 'snapshots')
+    link(os.path.join(outside, 'snapshots', COMMIT), 'models--x--commit', 'snapshots', COMMIT)
+    link(outside, 'models--x--sub', 'snapshots', COMMIT, 'sub')
+    link(precious[0], 'models--x--file', 'snapshots', COMMIT, 'f-Q8_0.gguf')
+    link('../../../../outside/blobs/' + 'a' * 64, 'models--x--up', 'snapshots', COMMIT, 'u-Q8_0.gguf')
+    os.makedirs(os.path.join(root, 'models--x--up/blobs'))
+    shutil.copy(precious[0], os.path.join(root, 'models--x--up/blobs', 'a' * 64))
+    link('../../blobs/' + 'a' * 64, 'models--x--blobs', 'snapshots', COMMIT, 'b-Q8_0.gguf')
+    link(os.path.join(outside, 'blobs'), 'models--x--blobs', 'blobs')
+    link('../../blobs/' + 'b' * 64, 'models--x--blob', 'snapshots', COMMIT, 'b-Q8_0.gguf')
+    link(precious[0], 'models--x--blob', 'blobs', 'b' * 64)
+    link(precious[0], 'url-Q8_0.gguf')
+    os.makedirs(os.path.join(root, 'models--x--dots/snapshots', COMMIT, 'bad\x1b[31m'))
+    for name in ('models--..--x', 'models--x', 'models--x--y--z', 'models--x--a:b', 'models----', 'models--x--\x1b'):
+        at = os.path.join(root, name, 'snapshots', COMMIT)
+        os.makedirs(at)
+        shutil.copy(precious[0], at)
+    os.makedirs(os.path.join(root, 'models--x--good/snapshots', COMMIT, 'sub'))
+    for name in ('good-Q8_0.gguf', 'sub/e\x1b[31m-Q4_0.gguf', 'caf\xe9-Q6_K.gguf'):
+        shutil.copy(precious[0], os.path.join(root, 'models--x--good/snapshots', COMMIT, name))
+    os.mkfifo(os.path.join(root, 'models--x--good/snapshots', COMMIT, 'fifo-Q8_0.gguf'))
+    shutil.copy(precious[0], os.path.join(root.encode(), b'bytes\xff-F16.gguf'))
+    shutil.copy(precious[0], os.path.join(root, 'c\x9b31m-F16.gguf'))
+    text = t.run(0, '--json', cmd='list')
+    rows = {r['name']: r['file'] for r in json.loads(text)}
+    t.check(text.isascii(), 'list --json prints other bytes than ASCII')
+    t.check(set(rows) == {'x/good:Q8_0', 'x/good:Q6_K', 'bytes?-F16.gguf', 'c\x9b31m-F16.gguf'}, f'a hostile cache lists {rows}')
+    table = t.run(0, cmd='list')
+    t.check('\x1b' not in table and '\nbytes?-F16.gguf ' in table and '\nc??31m-F16.gguf ' in table and len(table.splitlines()) == 5, f'a hostile cache lists {table!r}')
+    for arg in ('x/repo', 'x/snapshots', 'x/commit', 'x/sub', 'x/file', 'x/up', 'x/blobs', 'x/blob', 'url-Q8_0.gguf', 'x/file/f-Q8_0.gguf',
+                os.path.join(root, 'url-Q8_0.gguf'), precious[0], 'x/good/fifo-Q8_0.gguf', '../x', 'x/sub/sub/p-Q8_0.gguf'):
+        t.run(66, arg, cmd='rm', err='no cached model')
+    t.run(0, 'x/good:Q8_0', cmd='rm')
+    t.run(0, 'x/good', cmd='rm')
+    t.check(all(os.path.isfile(f) for f in precious), 'a file outside of the cache is removed')
+    t.check(os.path.isdir(os.path.join(root, 'models--x--good')), 'rm removed a folder that is not empty')
+    t.run(74, cmd='list', env={'LLAMA_CACHE': precious[0]}, err='Not a directory')
+
+
 def splits(t):
     part = ['m-Q4_K_M-%05d-of-00003.gguf' % i for i in (1, 2, 3)]
     t.hub.repos['o/s'] = {p: t.model + p.encode() for p in part}
@@ -460,7 +582,7 @@ def main():
         with open(path, 'rb') as f: model = f.read()
         probe = Test(dir, model)
         probe.run(69 if b'PAGEDINFER_CURL' in call('inspect', '-hf', 'o/none', env=probe.env).communicate()[1] else 78, '-hf', 'o/none')
-        tests = (without_curl,) if 'PAGEDINFER_CURL' in probe.stderr else (layout, choice, arguments, splits, resume, statuses, redirects,
+        tests = (without_curl,) if 'PAGEDINFER_CURL' in probe.stderr else (layout, choice, arguments, cached, hostile_cache, splits, resume, statuses, redirects,
                                                                           addresses, interrupts)
         for test in tests:
             start = time.monotonic()

@@ -23,7 +23,7 @@ expect() {
 expect 0 --version
 expect 0 --help
 [ -s "$tmp/out" ] || finding "--help wrote nothing"
-for sub in run chat serve bench eval inspect quantize tokenize selftest weights; do
+for sub in run chat serve bench eval inspect quantize tokenize pull list rm selftest weights; do
     expect 0 "$sub" --help
     [ -s "$tmp/out" ] || finding "$sub --help wrote nothing to stdout"
 done
