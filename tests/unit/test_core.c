@@ -733,12 +733,16 @@ typedef struct log_lines {
     char last[200]; /* text of the last warning */
 } log_lines;
 
+/* Called by the submitting thread and by the step thread. */
 static void count_warning(void *ud, int level, const char *msg)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     log_lines *l = ud;
     if (level != PI_LOG_WARN) return;
+    pthread_mutex_lock(&lock);
     l->n++;
     snprintf(l->last, sizeof l->last, "%s", msg);
+    pthread_mutex_unlock(&lock);
 }
 
 /* max-tokens beyond the context: generates the number that fits and logs one line. */
