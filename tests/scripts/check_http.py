@@ -15,7 +15,7 @@ import json, os, re, signal, socket, ssl, struct, subprocess, sys, tempfile, tim
 
 import check_server as base
 import check_server_faults as kinds
-from check_server import BIN, BUILD, HERMES, Server, ask, connect, expect, fault, read_all, read_answer, request
+from check_server import BIN, HERMES, Server, ask, connect, expect, fault, read_all, read_answer, request
 
 BOM = b'\xef\xbb\xbf'
 C, CHAT = '/v1/completions', '/v1/chat/completions'
@@ -357,10 +357,8 @@ def each_kind(s):
 
 
 def main():
-    maker = os.path.join(BUILD, 'tests', 'tool_tiny_model')
-    if subprocess.run([BIN, 'serve', '-m', '/none'], capture_output=True).returncode == 69 or not os.path.exists(maker):
-        print('this build has no server, or no tiny model')
-        return 77
+    maker = base.tiny_maker()
+    if not maker: return 77
     with tempfile.TemporaryDirectory() as d:
         model = os.path.join(d, 'tiny.gguf')
         subprocess.run([maker, model, '32768'], check=True)

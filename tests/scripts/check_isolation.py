@@ -14,7 +14,7 @@ Exit 77: there is no server, or no tiny model."""
 import http.client, json, multiprocessing, os, re, subprocess, sys, tempfile, threading, time
 
 import check_server as base
-from check_server import BIN, BUILD, Server, ask, connect, expect, fault, read_answer, request
+from check_server import BIN, Server, ask, connect, expect, fault, read_answer, request
 
 LONG = bool(os.environ.get('PAGEDINFER_LONG'))
 SECONDS = 20 if LONG else 1
@@ -291,10 +291,8 @@ def priorities(model):
 
 
 def main():
-    maker = os.path.join(BUILD, 'tests', 'tool_tiny_model')
-    if subprocess.run([BIN, 'serve', '-m', '/none'], capture_output=True).returncode == 69 or not os.path.exists(maker):
-        print('this build has no server, or no tiny model')
-        return 77
+    maker = base.tiny_maker()
+    if not maker: return 77
     with tempfile.TemporaryDirectory() as d:
         model = os.path.join(d, 'tiny.gguf')
         subprocess.run([maker, model, '8192'], check=True)

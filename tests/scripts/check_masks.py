@@ -8,7 +8,7 @@ Exit 77: there is no server, or no tiny model."""
 import json, os, subprocess, sys, tempfile, threading
 
 import check_server as base
-from check_server import BIN, BUILD, Server, ask, connect, expect, fault, request
+from check_server import Server, ask, connect, expect, fault, request
 
 C = '/v1/completions'
 SLOW = '|'.join('[^0-9]{9,%d}%d' % (500 + i, i) for i in range(2000))  # 2000 alternatives make each mask slow
@@ -74,10 +74,8 @@ def slow_masks(s):
 
 
 def main():
-    maker = os.path.join(BUILD, 'tests', 'tool_tiny_model')
-    if subprocess.run([BIN, 'serve', '-m', '/none'], capture_output=True).returncode == 69 or not os.path.exists(maker):
-        print('this build has no server, or no tiny model')
-        return 77
+    maker = base.tiny_maker()
+    if not maker: return 77
     with tempfile.TemporaryDirectory() as d:
         model = os.path.join(d, 'tiny.gguf')
         subprocess.run([maker, model, '32768'], check=True)

@@ -12,7 +12,7 @@ Exit 77: there is no server, or no tiny model."""
 import json, os, re, subprocess, sys, tempfile, threading, time, urllib.request
 
 import check_server as base
-from check_server import BIN, BUILD, Server, expect, fault
+from check_server import BIN, Server, expect, fault
 
 MIB = 1 << 20
 LIMIT = 256 * MIB
@@ -156,10 +156,8 @@ def limited(model, large):
 
 
 def main():
-    maker = os.path.join(BUILD, 'tests', 'tool_tiny_model')
-    if subprocess.run([BIN, 'serve', '-m', '/none'], capture_output=True).returncode == 69 or not os.path.exists(maker):
-        print('this build has no server, or no tiny model')
-        return 77
+    maker = base.tiny_maker()
+    if not maker: return 77
     with tempfile.TemporaryDirectory() as d:
         model, large = os.path.join(d, 'tiny.gguf'), os.path.join(d, 'large.gguf')
         subprocess.run([maker, model, '8192'], check=True)

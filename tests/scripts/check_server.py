@@ -85,6 +85,14 @@ class Server:
         fault(f'{name} is never {value}')
 
 
+def tiny_maker():
+    """Returns the program that writes tiny models. None, after a line with the reason: a build without it or the server."""
+    maker = os.path.join(BUILD, 'tests', 'tool_tiny_model')
+    if subprocess.run([BIN, 'serve', '-m', '/none'], capture_output=True).returncode != 69 and os.path.exists(maker): return maker
+    print('this build has no server, or no tiny model')
+    return None
+
+
 def connect(s, timeout=20):
     c = socket.create_connection(('127.0.0.1', s.port), timeout)
     return c
