@@ -15,6 +15,7 @@
 
 #include "environment.h"
 #include "options.h"
+#include "vllm.h"
 
 /* True if word is one of the space-separated words of list. */
 static bool has_word(const char *list, const char *word)
@@ -439,6 +440,27 @@ static int flag_value(const cli *c, const struct found *f, int argc, char **argv
     return cli_usage_error(c, "%.*s takes no value", (int) (eq ? eq - word : (ptrdiff_t) strlen(word)), word);
 }
 
+/* Takes further values of a flag of vLLM, which follow as words of their own. Values of a STRING are joined by commas.
+ * Returns an exit code, or -1 to continue. */
+static int more_values(cli *c, const struct found *f, const char *name, int argc, char **argv, int *i)
+{
+    const bool is_list = !strcmp(f->info.type, "list");
+    while (*i + 1 < argc && argv[*i + 1][0] != '-' &&
+           vllm_more_values(name, argv[*i + 1], c->n_arg || cli_given(c, "model"))) {
+        const char *word = argv[++*i];
+        struct cli_value *last = &c->val[c->n_val - 1];
+        const size_t n = strlen(last->value) + strlen(word) + 2;
+        char *joined = is_list ? NULL : malloc(n);
+        if (is_list ? !add_value(c, f->opt, word, NULL, false, NULL) : !joined)
+            return cli_error(c, CLI_OS, "out of memory");
+        if (is_list) continue;
+        snprintf(joined, n, "%s,%s", last->value, word);
+        free(last->owned);
+        last->value = last->owned = joined;
+    }
+    return -1;
+}
+
 /* Parses flag number *i and its value. When called by a llama.cpp tool name, flags of other subcommands are accepted,
  * because those tools share one parser. */
 static int parse_flag(cli *c, int argc, char **argv, int *i)
@@ -457,7 +479,10 @@ static int parse_flag(cli *c, int argc, char **argv, int *i)
     const char *value = NULL;
     int code = flag_value(c, &f, argc, argv, i, &value, &owned);
     if (code >= 0) return code;
-    if (!no_effect) return add_value(c, f.opt, value, owned, false, NULL) ? -1 : cli_error(c, CLI_OS, "out of memory");
+    if (!no_effect) {
+        if (!add_value(c, f.opt, value, owned, false, NULL)) return cli_error(c, CLI_OS, "out of memory");
+        return more_values(c, &f, name, argc, argv, i);
+    }
     free(owned);
     fprintf(stderr, "%s: %s has no effect here\n", c->name, name);
     return -1;
@@ -670,9 +695,12 @@ int cli_parse(cli *c, const cli_command *cmd, int argc, char **argv)
     }
     if (code < 0) note_compat(c);
     if (code < 0) code = parse_answers(c);
+    if (code < 0) code = vllm_options(c);
     if (code < 0) code = check_values(c);
     if (code < 0) code = unescape_stops(c);
     if (code < 0) code = open_log(c);
+    if (code < 0 && *cli_str(c, "download-dir") && setenv("LLAMA_CACHE", cli_str(c, "download-dir"), 1))
+        code = cli_error(c, CLI_OS, "out of memory");
     if (code < 0) check_env(c);
     return code;
 }

@@ -103,7 +103,9 @@ static int not_chosen(const fetching *x, const hub_repo *r, const char *file, co
     size_t n = 0;
     if (*file) cli_error(x->c, 0, "%s has no file %s", r->id, file);
     else if (*quant) cli_error(x->c, 0, "%s has no GGUF model with %s in its name", r->id, quant);
-    else cli_error(x->c, 0, "%s has no GGUF model", r->id);
+    else
+        cli_error(x->c, 0, "%s has no GGUF model: name a repository that has one, often %s-GGUF, or convert the model "
+                  "with llama.cpp's convert_hf_to_gguf.py", r->id, r->id);
     for (size_t i = 0; i < r->n; i++) {
         const char *dot = strrchr(r->file[i].path, '.');
         if (!dot || strcmp(dot, ".gguf")) continue;

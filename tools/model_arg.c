@@ -93,6 +93,20 @@ static int from_argument(cli *c, const char *arg)
     return cli_set(c, key, arg) ? -1 : no_memory(c);
 }
 
+/* Sets option "hf-repo" instead of "model" if the path, which does not exist, is USER/NAME[:QUANT]. */
+static int from_name(cli *c, const char *path)
+{
+    char id[257], quant[65];
+    char *name = NULL;
+    if (ends_with(path, ".gguf") || is_hugging_face(path) || !hub_split_name(path, id, quant)) return -1;
+    if (!(name = strdup(path)) || !cli_set(c, "hf-repo", name) || !cli_set(c, "model", "")) {
+        free(name);
+        return no_memory(c);
+    }
+    free(name);
+    return -1;
+}
+
 int model_argument(cli *c)
 {
     static const char *const named[][2] = {{"model", "-m"}, {"hf-repo", "-hf"}, {"model-url", "-mu"}};
@@ -104,9 +118,10 @@ int model_argument(cli *c)
             return cli_usage_error(c, "the argument '%.200s' and %s %.200s both name a model: give one of them", arg,
                                    named[i][1], cli_str(c, named[i][0]));
     if (arg) return from_argument(c, arg);
-    /* -m with a folder or a file of the Hugging Face format */
+    /* -m with a folder, a file of the Hugging Face format, or the name of a repository, as vLLM's --model */
     const char *path = cli_str(c, "model");
-    if (cli_n(c, "model") != 1 || *cli_str(c, "hf-repo") || *cli_str(c, "model-url") || stat(path, &st)) return -1;
+    if (cli_n(c, "model") != 1 || *cli_str(c, "hf-repo") || *cli_str(c, "model-url")) return -1;
+    if (stat(path, &st)) return from_name(c, path);
     if (S_ISDIR(st.st_mode)) return from_folder(c, path);
     return is_hugging_face(path) ? must_convert(c, path, false) : -1;
 }

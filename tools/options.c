@@ -9,6 +9,7 @@
 #include <strings.h>
 
 #include "options_table.h"
+#include "vllm_table.h"
 
 typedef struct row {
     const char *key, *type, *def, *range, *flags, *env, *section;
@@ -27,6 +28,7 @@ typedef struct row {
 static const row table[] = {
 #define X(key, type, ...) {key, TYPE_##type, __VA_ARGS__},
     TOOL_OPTIONS(X)
+    VLLM_OPTIONS(X)
 #undef X
 };
 
@@ -223,6 +225,7 @@ const refused_option *options_refused(size_t i)
 #define LATER(flags, env, commands, why) {flags, env, commands, true, why},
 #define NEVER(flags, env, commands, why) {flags, env, commands, false, why},
         REFUSED_OPTIONS(LATER, NEVER)
+        VLLM_REFUSED(LATER, NEVER)
 #undef LATER
 #undef NEVER
     };

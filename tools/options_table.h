@@ -240,9 +240,10 @@
       "Continue the last message if it is the assistant's; --no-prefill-assistant: begin a new message.")              \
     X("cors", STRING, "", "", "--cors --cors-origin --allowed-origins", "", "serve", false,                            \
       "Origin of web pages that may send requests (Access-Control-Allow-Origin); * for all, empty: none.")             \
-    X("ssl-cert-file", STRING, "", "", "--ssl-cert-file", "", "serve", false,                                          \
+    X("ssl-cert-file", STRING, "", "", "--ssl-cert-file --ssl-certfile", "", "serve", false,                           \
       "PEM file of the certificate and its chain; enables TLS; reread on SIGHUP.")                                     \
-    X("ssl-key-file", STRING, "", "", "--ssl-key-file", "", "serve", false, "PEM file of the private key.")            \
+    X("ssl-key-file", STRING, "", "", "--ssl-key-file --ssl-keyfile", "", "serve", false,                              \
+      "PEM file of the private key.")                                                                                  \
     X("max-connections", INT, "1024", "1..1000000", "--max-connections", "", "serve", false,                           \
       "Maximum number of connections; further ones get 503 and must retry.")                                           \
     X("max-header", INT, "16384", "512..65536", "--max-header", "", "serve", false,                                    \

@@ -42,7 +42,8 @@
       "NAME=FILE loads an adapter for requests that name it; may be given several times.")                             \
     X(LORA_NO_APPLY, "lora-init-without-apply", BOOL, "false", "", "--lora-init-without-apply", "", "model", false,    \
       "Use the adapters of --lora and --lora-scaled only for requests that name them.")                                \
-    X(ROPE_FREQ_BASE, "rope-freq-base", FLOAT, "0", "0..1000000000000000", "--rope-freq-base", "", "model", false,     \
+    X(ROPE_FREQ_BASE, "rope-freq-base", FLOAT, "0", "0..1000000000000000", "--rope-freq-base --rope-theta", "",        \
+      "model", false,                                                                                                  \
       "Base of the RoPE frequencies; 0: the model's.")                                                                 \
     X(ROPE_SCALING, "rope-scaling", ENUM, "model", "model|none|linear|yarn", "--rope-scaling",                         \
       "LLAMA_ARG_ROPE_SCALING_TYPE", "model", false,                                                                   \
@@ -115,7 +116,8 @@
     X(CUBLAS, "cublas", ENUM, "auto", "auto|on|off", "--cublas", "", "model", false,                                   \
       "On GPUs, use cuBLAS for F16 and BF16 matrices in steps of 64 tokens or more:"                                   \
       " faster prompts, but the last bits depend on the prompt chunks. auto: off.")                                    \
-    X(CUDA_GRAPHS, "cuda-graphs", ENUM, "auto", "auto|on|off", "--cuda-graphs", "", "model", false,                    \
+    X(CUDA_GRAPHS, "cuda-graphs", ENUM, "auto", "auto|on|off",                                                         \
+      "--cuda-graphs --enforce-eager=off --no-enforce-eager=on", "", "model", false,                                   \
       "On GPUs, record decode steps as CUDA graphs and replay them, for one launch"                                    \
       " instead of one per kernel; off: for drivers with graph bugs. auto: on.")                                       \
     X(CUDA_FUSE, "cuda-fuse", ENUM, "auto", "auto|on|off", "--cuda-fuse", "", "model", false,                          \
@@ -133,7 +135,8 @@
       "Maximum tokens of a request, prompt and answer; 0: the model's trained context.")                               \
     X(KV_TOKENS, "kv-cache-tokens", SIZE, "0", "0..1099511627776", "--kv-cache-tokens", "", "kv", true,                \
       "Capacity of the cache for all requests, in tokens; 0: by memory-utilization.")                                  \
-    X(KV_BYTES, "kv-cache-bytes", SIZE, "0", "0..1152921504606846976", "--kv-cache-bytes", "", "kv", true,             \
+    X(KV_BYTES, "kv-cache-bytes", SIZE, "0", "0..1152921504606846976", "--kv-cache-bytes --kv-cache-memory-bytes",     \
+      "", "kv", true,                                                                                                  \
       "Capacity of the cache in bytes, instead of tokens; 0: by kv-cache-tokens.")                                     \
     X(MEMORY_UTILIZATION, "memory-utilization", FLOAT, "0.9", "0.01..1",                                               \
       "--memory-utilization --gpu-memory-utilization", "", "kv", true,                                                 \
@@ -247,7 +250,8 @@
       "Chat template to use instead of the model's own: Jinja text, or one of the names" PI__CHAT_NAME_LIST ".")       \
     X(CHAT_TEMPLATE_FILE, "chat-template-file", STRING, "", "", "--chat-template-file", "", "template", true,          \
       "File with the chat template to use instead of the model's own.")                                                \
-    X(CHAT_KWARGS, "chat-template-kwargs", STRING, "", "", "--chat-template-kwargs", "", "template", false,            \
+    X(CHAT_KWARGS, "chat-template-kwargs", STRING, "", "", "--chat-template-kwargs --default-chat-template-kwargs",    \
+      "", "template", false,                                                                                           \
       "JSON object with variables for the chat template.")                                                             \
     X(LOG_LEVEL, "log-level", ENUM, "info", "none|error|warn|info|debug", "--log-level", "", "general", false,         \
       "Highest level of lines to log.")

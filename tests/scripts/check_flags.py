@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Gives every flag of llama.cpp's tools to ours under the same program name, and classifies the result.
+"""Gives every flag of llama.cpp's tools to ours under the same program name, and the flags of vLLM's server to
+`pagedinfer serve`, and classifies the result.
 
     check_flags.py [--write]
 
-Reads tests/golden/llama_flags.json (gen_llama_flags.py) and calls the tool for each spelling. A flag is accepted,
+Reads tests/golden/llama_flags.json (gen_llama_flags.py) and calls the tool for each spelling. tests/golden/
+vllm_flags.json is written by hand: spellings, and a value of vLLM's documentation for each flag that takes one. A flag is accepted,
 accepted with a line that names its replacement, refused as not built yet, or refused as having no meaning here. An
 unknown flag is a fault, and so is a flag that takes a value in llama.cpp but not here. The table is docs/FLAGS.md:
 --write writes it anew; without --write a difference is a fault. PAGEDINFER_BIN names the tool. Standard library
@@ -21,7 +23,7 @@ BIN = os.path.abspath(os.environ.get('PAGEDINFER_BIN', os.path.join(ROOT, 'build
 PAGE = os.path.join(ROOT, 'docs/FLAGS.md')
 OURS = {'llama-cli': 'chat', 'llama-completion': 'run', 'llama-perplexity': 'eval', 'llama-bench': 'bench',
         'llama-batched-bench': 'bench', 'llama-quantize': 'quantize', 'llama-tokenize': 'tokenize',
-        'llama-server': 'serve'}
+        'llama-server': 'serve', 'vllm serve': 'serve'}
 KINDS = ('accepted', 'noted', 'not yet', 'no meaning')
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(('LLAMA_', 'PAGEDINFER_', 'HF_'))}
 CLEAN['LLAMA_ARG_OFFLINE'] = '1'  # the tool must fetch nothing
@@ -81,15 +83,44 @@ def sweep(tool, flags):
     return rows
 
 
+def judge_vllm(name, value):
+    """Like judge, for a flag of vLLM. Without --version, so that the value is checked too: the tool then reports the
+    missing model as the only error."""
+    files = {'MODEL': os.path.join(SCRATCH.name, 'model.gguf'), 'TEMPLATE': os.path.join(SCRATCH.name, 'template.jinja')}
+    value = [] if value is None else [files.get(value, value)]
+    last = 'no such file' if name == '--model' else 'no model'
+    code, _, err = call('pagedinfer', 'serve', name, *value)
+    lines = [l for l in err.split('\n') if l]
+    if m := re.search(r'is not built yet: (.*)', err): return 'not yet', m.group(1)
+    if m := re.search(r'has no meaning here: (.*)', err): return 'no meaning', m.group(1)
+    error = [l for l in lines if 'is not needed' not in l and not l.startswith(('Try', 'listening'))]
+    if code not in (64, 66) or not any(last in l for l in error) or len(error) > 1:
+        faults.append(f'pagedinfer serve {name} {value}: exit {code}: {err[:300]}')
+    if m := re.search(r'is not needed: (.*)', err): return 'noted', m.group(1)
+    return 'accepted', ''
+
+
+def sweep_vllm(flags):
+    with open(os.path.join(SCRATCH.name, 'template.jinja'), 'w') as f: f.write('{{ messages }}')
+    rows = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for f in flags:
+            kinds = [pool.submit(judge_vllm, n, f.get('value')) for n in f['names']]
+            if len({k.result() for k in kinds}) != 1: faults.append(f'{f["names"]}: spellings differ')
+            rows.append((*kinds[0].result(), f['names'], f))
+    return [(kind, names, why, f) for kind, why, names, f in rows]
+
+
 def code(names): return ', '.join(f'`{n}`' for n in names)
 
 
 def page(results):
-    text = ["# llama.cpp's flags here", '',
+    text = ['# Flags of llama.cpp and vLLM', '',
             'Written by `tests/scripts/check_flags.py --write`. The script calls the tool by the name of each tool of '
-            'llama.cpp, with each of its flags. Flags of older versions are included.', '',
+            'llama.cpp, with each of its flags, and `pagedinfer serve` with the flags of `vllm serve`. Flags of older '
+            'versions are included.', '',
             '| column | meaning |', '|---|---|',
-            '| accepted | same effect as in llama.cpp |',
+            '| accepted | same effect |',
             '| noted | accepted without effect; a line on standard error gives the reason |',
             '| not yet | known, not implemented: exit status 64 |',
             '| no meaning | refused; will not be implemented |', '',
@@ -112,16 +143,19 @@ def page(results):
 
 def check_refused(results):
     """Each row of REFUSED_OPTIONS must still refuse some flag; a flag that works by now has to leave that table."""
-    with open(os.path.join(ROOT, 'tools/options_table.h')) as f: table = f.read().split('#define REFUSED_OPTIONS')[1]
+    table = ''
+    for name, macro in (('options_table.h', 'REFUSED_OPTIONS'), ('vllm_table.h', 'VLLM_REFUSED')):
+        with open(os.path.join(ROOT, 'tools', name)) as f: table += f.read().split('#define ' + macro)[1]
     used = {n for rows in results.values() for kind, names, _, _ in rows if kind in KINDS[2:] for n in names}
     for row in re.findall(r'(?:LATER|NEVER)\((.*?)\)(?: *\\)?\n', table, re.S):
         flags = ''.join(re.findall(r'"([^"]*)"\s*\\?\s*', row.split('",')[0] + '"')).split()
-        if not used & set(flags): faults.append(f'tools/options_table.h: {flags[0]}: that row of REFUSED_OPTIONS refuses nothing')
+        if not used & set(flags): faults.append(f'{flags[0]}: that row of refused options refuses nothing')
 
 
 def main():
     with open(os.path.join(ROOT, 'tests/golden/llama_flags.json')) as f: facts = json.load(f)
     results = {tool: sweep(tool, flags) for tool, flags in facts.items()}
+    with open(os.path.join(ROOT, 'tests/golden/vllm_flags.json')) as f: results['vllm serve'] = sweep_vllm(json.load(f))
     check_refused(results)
     text = page(results)
     if '--write' in sys.argv[1:]:
@@ -132,7 +166,7 @@ def main():
         faults.append('docs/FLAGS.md is out of date; check_flags.py --write makes it anew. New there: ' + '\n'.join(new[:5]))
     for f in faults: print(f)
     total = [sum(r[0] == k for rows in results.values() for r in rows) for k in KINDS]
-    print("llama.cpp's flags: " + ', '.join(f'{n} {k}' for n, k in zip(total, KINDS)) + f'; {len(faults)} faults')
+    print("flags of llama.cpp and vLLM: " + ', '.join(f'{n} {k}' for n, k in zip(total, KINDS)) + f'; {len(faults)} faults')
     return 1 if faults else 0
 
 
