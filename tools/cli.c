@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "config.h"
 #include "environment.h"
 #include "options.h"
 #include "vllm.h"
@@ -146,21 +147,21 @@ static void log_line(void *ud, int level, const char *msg)
 
 /* --------------------------------------------------------------------------------------------------------- values */
 
-/* Takes ownership of owned, which then is the value, and of env, the variable's name for weak values. */
-static bool add_value(cli *c, size_t opt, const char *value, char *owned, bool weak, char *env)
+/* Takes ownership of owned, which then is the value, and of where (see struct cli_value). */
+static bool add_value(cli *c, size_t opt, const char *value, char *owned, enum cli_source source, char *where)
 {
     if (c->n_val == c->cap_val) {
         size_t cap = c->cap_val ? c->cap_val * 2 : 32;
         struct cli_value *v = realloc(c->val, cap * sizeof *v);
         if (!v) {
             free(owned);
-            free(env);
+            free(where);
             return false;
         }
         c->val = v;
         c->cap_val = cap;
     }
-    c->val[c->n_val++] = (struct cli_value) {opt, owned ? owned : value, owned, weak, env};
+    c->val[c->n_val++] = (struct cli_value) {opt, owned ? owned : value, owned, source, where};
     return true;
 }
 
@@ -177,38 +178,40 @@ static size_t key_index(const char *key, pi_option_info *info)
     return SIZE_MAX;
 }
 
-/* A weak value (environment or program name) counts only if the command line does not set the option. */
+/* A value counts only if no source with precedence sets the option. */
 static bool counts(const cli *c, const struct cli_value *v)
 {
-    for (size_t k = 0; v->weak && k < c->n_val; k++) {
-        if (c->val[k].opt == v->opt && !c->val[k].weak) return false;
+    for (size_t k = 0; v->source < CLI_FROM_ARGV && k < c->n_val; k++) {
+        if (c->val[k].opt == v->opt && c->val[k].source > v->source) return false;
     }
     return true;
 }
 
-/* Returns value number i of option opt (SIZE_MAX = the last one), or NULL. *n: number of values. */
-static const char *value_of(const cli *c, size_t opt, size_t i, size_t *n)
+const char *cli_value_of(const cli *c, size_t opt, size_t i, size_t *n, enum cli_source *source)
 {
     const char *last = NULL;
     size_t count = 0;
     for (size_t k = 0; k < c->n_val; k++) {
         if (c->val[k].opt != opt || !counts(c, &c->val[k])) continue;
         if (i == SIZE_MAX || count == i) last = c->val[k].value;
+        if (source) *source = c->val[k].source; /* the same for all values that count */
         count++;
     }
     if (n) *n = count;
     return last;
 }
 
+static const char *value_of(const cli *c, size_t opt, size_t i, size_t *n) { return cli_value_of(c, opt, i, n, NULL); }
+
 bool cli_given(const cli *c, const char *key) { return cli_n(c, key) > 0; }
 
-bool cli_from_env(const cli *c, const char *key)
+bool cli_is_weak(const cli *c, const char *key)
 {
     pi_option_info info;
     const size_t opt = key_index(key, &info);
     bool found = false;
     for (size_t i = 0; i < c->n_val; i++) {
-        if (c->val[i].opt == opt && !c->val[i].env) return false;
+        if (c->val[i].opt == opt && c->val[i].source == CLI_FROM_ARGV) return false;
         found |= c->val[i].opt == opt;
     }
     return found;
@@ -222,11 +225,11 @@ bool cli_set(cli *c, const char *key, const char *value)
     char *own = strdup(value);
     if (!own) return false;
     for (size_t i = 0; i < c->n_val; i++) {
-        if (c->val[i].opt == opt) free(c->val[i].owned), free(c->val[i].env);
+        if (c->val[i].opt == opt) free(c->val[i].owned), free(c->val[i].where);
         else c->val[n++] = c->val[i];
     }
     c->n_val = n;
-    return add_value(c, opt, NULL, own, false, NULL);
+    return add_value(c, opt, NULL, own, CLI_FROM_ARGV, NULL);
 }
 
 const char *cli_str(const cli *c, const char *key)
@@ -451,7 +454,7 @@ static int more_values(cli *c, const struct found *f, const char *name, int argc
         struct cli_value *last = &c->val[c->n_val - 1];
         const size_t n = strlen(last->value) + strlen(word) + 2;
         char *joined = is_list ? NULL : malloc(n);
-        if (is_list ? !add_value(c, f->opt, word, NULL, false, NULL) : !joined)
+        if (is_list ? !add_value(c, f->opt, word, NULL, CLI_FROM_ARGV, NULL) : !joined)
             return cli_error(c, CLI_OS, "out of memory");
         if (is_list) continue;
         snprintf(joined, n, "%s,%s", last->value, word);
@@ -480,12 +483,98 @@ static int parse_flag(cli *c, int argc, char **argv, int *i)
     int code = flag_value(c, &f, argc, argv, i, &value, &owned);
     if (code >= 0) return code;
     if (!no_effect) {
-        if (!add_value(c, f.opt, value, owned, false, NULL)) return cli_error(c, CLI_OS, "out of memory");
+        if (!add_value(c, f.opt, value, owned, CLI_FROM_ARGV, NULL)) return cli_error(c, CLI_OS, "out of memory");
         return more_values(c, &f, name, argc, argv, i);
     }
     free(owned);
     fprintf(stderr, "%s: %s has no effect here\n", c->name, name);
     return -1;
+}
+
+/* Writes the value that a file gives to flag f in *value: for a flag without a value the text is true or false. *value
+ * == NULL: the flag has no effect. Returns false if the text is neither. */
+static bool file_value(const cli *c, const struct found *f, const char *name, const char *text, const char **value)
+{
+    const bool is_bool = !strcmp(f->info.type, "bool");
+    char no[80];
+    bool on = true;
+    *value = text;
+    if (f->how == TAKES_VALUE || (f->how == MAY_TAKE && *text)) return true;
+    if (*text && !options_bool(text, &on)) return false;
+    if (f->how == NEGATED) *value = on ? "false" : "true";
+    else if (is_bool) *value = (*f->fixed == 'f') == on ? "false" : "true";
+    else if (on) *value = f->fixed;
+    else {
+        struct found elsewhere;
+        const int n = snprintf(no, sizeof no, "--no-%.60s", name);
+        const struct found off = find_flag(c->cmd, no, (size_t) n, &elsewhere);
+        *value = off.how == FIXED ? off.fixed : NULL;
+    }
+    return true;
+}
+
+/* Writes a flag's spelling for its name in a file: "ctx-size", "c" or "LLAMA_ARG_CTX_SIZE". */
+static struct found find_named(const cli *c, const char *name, char flag[80], struct found *elsewhere)
+{
+    static const char *const prefix[] = {"LLAMA_ARG_", "PAGEDINFER_"};
+    struct found f = {0}, other = {0};
+    const char *p = name;
+    bool env = false;
+    for (size_t i = 0; i < 2 && !env; i++)
+        if ((env = !strncmp(name, prefix[i], strlen(prefix[i])))) p = name + strlen(prefix[i]);
+    for (int dashes = 2; dashes && !f.how; dashes--) {
+        size_t n = (size_t) snprintf(flag, 80, "%.*s%.70s", dashes, "--", p);
+        for (size_t k = (size_t) dashes; k < n; k++) {
+            if (flag[k] == '_') flag[k] = '-';
+            else if (env && flag[k] >= 'A' && flag[k] <= 'Z') flag[k] |= 32;
+        }
+        f = find_flag(c->cmd, flag, n, elsewhere);
+        if (dashes == 2) other = *elsewhere;
+    }
+    if (!f.how) snprintf(flag, 80, "--%.70s", p);
+    if (!elsewhere->how) *elsewhere = other;
+    return f;
+}
+
+int cli_add_named(cli *c, const char *name, const char *value, enum cli_source source, const char *where)
+{
+    char flag[80], near[64];
+    struct found elsewhere = {0};
+    const struct found f = find_named(c, name, flag, &elsewhere);
+    const char *text = NULL;
+    if (!f.how) {
+        const refused_option *r = find_refused(c->cmd, flag, elsewhere.how != NO_MATCH);
+        if (r) return cli_error(c, CLI_CONFIG, "%s: %s %s: %s", where, name,
+                                r->later ? "is not built yet" : "has no meaning here", r->why);
+        if (elsewhere.how) return -1;
+        const bool found = options_nearest(name, of_command, c->cmd, near);
+        return cli_error(c, CLI_CONFIG, "%s: unknown key %s%s%s", where, name,
+                         found ? "; the nearest known one is " : "", found ? near + strspn(near, "-") : "");
+    }
+    if (!file_value(c, &f, name, value, &text))
+        return cli_error(c, CLI_CONFIG, "%s: %s: '%.60s' is neither true nor false", where, name, value);
+    if (!text) return -1;
+    char *own = f.how == FIXED && text == f.fixed ? strndup(f.fixed, f.fixed_len) : strdup(text), *at = strdup(where);
+    if (own && at) return add_value(c, f.opt, NULL, own, source, at) ? -1 : cli_error(c, CLI_OS, "out of memory");
+    free(own);
+    free(at);
+    return cli_error(c, CLI_OS, "out of memory");
+}
+
+bool cli_name_of(const cli *c, size_t opt, char out[64])
+{
+    pi_option_info info;
+    if (!options_at(opt, &info) || !cli_has_section(c->cmd, info.section)) return false;
+    for (const char *p = info.flags; *p;) {
+        const size_t len = strcspn(p, " "), n = strcspn(p, " =?");
+        struct found elsewhere;
+        if (n > 2 && n < 64 && p[1] == '-' && p[n] != '=' && find_flag(c->cmd, p, n, &elsewhere).opt == opt) {
+            snprintf(out, 64, "%.*s", (int) n - 2, p + 2);
+            return true;
+        }
+        p += len + (p[len] == ' ');
+    }
+    return false;
 }
 
 /* True if environment variables set the option of this command. */
@@ -525,7 +614,7 @@ static int parse_env(cli *c)
         if (!v) continue;
         char *name = strdup(var), *value = strndup(v, n);
         if (name && value) {
-            if (add_value(c, i, NULL, value, true, name)) continue;
+            if (add_value(c, i, NULL, value, CLI_FROM_ENV, name)) continue;
         } else {
             free(name);
             free(value);
@@ -563,7 +652,7 @@ static int defaults_by_name(cli *c)
 {
     pi_option_info info;
     if (strcmp(c->called, "llama-completion")) return -1;
-    return add_value(c, key_index("display-prompt", &info), "true", NULL, true, NULL)
+    return add_value(c, key_index("display-prompt", &info), "true", NULL, CLI_FROM_NAME, NULL)
                ? -1 : cli_error(c, CLI_OS, "out of memory");
 }
 
@@ -577,10 +666,12 @@ static int check_values(const cli *c)
         const struct cli_value *v = &c->val[i];
         pi_option_info info;
         pi_error err = {0};
-        if (!options_at(v->opt, &info) || (c->cmd->lists && !v->weak)) continue;
+        if (!options_at(v->opt, &info) || (c->cmd->lists && v->source == CLI_FROM_ARGV)) continue;
         if (!options_check(o, &info, v->value, &err)) continue;
         code = err.code == PI_ENOMEM ? cli_error(c, CLI_OS, "%s", err.msg)
-               : v->env              ? cli_error(c, CLI_CONFIG, "environment variable %s: %s", v->env, err.msg)
+               : v->where            ? cli_error(c, CLI_CONFIG, "%s%s: %s",
+                                                 v->source == CLI_FROM_ENV ? "environment variable " : "", v->where,
+                                                 err.msg)
                                      : cli_usage_error(c, "%s", err.msg);
     }
     pi_options_free(o);
@@ -693,6 +784,7 @@ int cli_parse(cli *c, const cli_command *cmd, int argc, char **argv)
         else if (flags && argv[i][0] == '-' && argv[i][1]) code = parse_flag(c, argc, argv, &i);
         else c->arg[c->n_arg++] = argv[i];
     }
+    if (code < 0 && *cli_str(c, "config")) code = config_read(c);
     if (code < 0) note_compat(c);
     if (code < 0) code = parse_answers(c);
     if (code < 0) code = vllm_options(c);
@@ -709,7 +801,7 @@ void cli_free(cli *c)
 {
     for (size_t i = 0; i < c->n_val; i++) {
         free(c->val[i].owned);
-        free(c->val[i].env);
+        free(c->val[i].where);
     }
     free(c->val);
     free(c->arg);

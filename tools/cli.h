@@ -66,7 +66,7 @@ int cmd_rm(const cli *c);
 
 /* ---- parsed values; key is the key in the option table */
 
-bool cli_given(const cli *c, const char *key); /* given on the command line or by the environment */
+bool cli_given(const cli *c, const char *key); /* given on the command line, by the environment or by a file */
 /* Returns the last value given, else the table's default. Never NULL. */
 const char *cli_str(const cli *c, const char *key);
 bool cli_bool(const cli *c, const char *key);
@@ -75,7 +75,7 @@ double cli_float(const cli *c, const char *key);
 /* All values given, in order: their number, and value i. */
 size_t cli_n(const cli *c, const char *key);
 const char *cli_nth(const cli *c, const char *key, size_t i);
-bool cli_from_env(const cli *c, const char *key); /* given by the environment only */
+bool cli_is_weak(const cli *c, const char *key); /* given, but not on the command line */
 /* Sets the value as if it had been given once; value is copied. Returns false if out of memory. */
 bool cli_set(cli *c, const char *key, const char *value);
 size_t cli_n_args(const cli *c); /* number of arguments that are not flags */
@@ -151,8 +151,8 @@ struct cli {
     const cli_command *cmd; /* the subcommand */
     const char *name;       /* program name in messages: "pagedinfer run" */
     const char *called;     /* name of the symlink, "llama-completion"; "" = called as pagedinfer */
-    struct cli_value *val;  /* values given, in order; those of the environment and the program's name come first */
-    size_t n_val, cap_val;  /* [n_val] values given, in order; weak ones (environment, program name) come first */
+    struct cli_value *val;  /* [n_val] values given, in the order of each source */
+    size_t n_val, cap_val;
     char **arg;             /* arguments that are not flags; they point into argv */
     size_t n_arg;           /* entries in arg */
     FILE *log;              /* destination of log lines */
@@ -161,13 +161,29 @@ struct cli {
     bool log_jsonl;   /* log lines are JSON */
     double log_start;       /* monotonic time at which the log times begin, seconds */
 };
+enum cli_source { /* of a value; a later source has precedence */
+    CLI_FROM_NAME,    /* the name by which the program was called */
+    CLI_FROM_FILE,    /* --config, the part for all models */
+    CLI_FROM_SECTION, /* --config, the section of the model */
+    CLI_FROM_ENV,
+    CLI_FROM_ARGV,
+};
 struct cli_value {
     size_t opt;        /* index of the option, as for options_at */
     const char *value; /* points into argv, the environment, the table or owned */
     char *owned;       /* copy of the value, freed at the end; or NULL */
-    bool weak;         /* from the environment or the program's name: the command line has precedence */
-    char *env;         /* name of the variable, freed at the end; NULL = not from the environment */
+    enum cli_source source;
+    char *where;       /* name of the variable, or "FILE:LINE"; freed at the end; NULL for other sources */
 };
+
+/* Adds the value of a flag, named without dashes, from a file; both texts are copied. Flags of other commands only are
+ * ignored. Returns an exit code, or -1 to continue. */
+int cli_add_named(cli *c, const char *name, const char *value, enum cli_source source, const char *where);
+/* Writes the long spelling of option opt, without dashes, that selects it in this command. Returns false if the command
+ * has none. */
+bool cli_name_of(const cli *c, size_t opt, char out[64]);
+/* Returns value i of option opt (SIZE_MAX = the last one) and its source, or NULL. *n: number of values. */
+const char *cli_value_of(const cli *c, size_t opt, size_t i, size_t *n, enum cli_source *source);
 
 /* Parses the command line into c. Returns an exit code, or -1 to continue. */
 int cli_parse(cli *c, const cli_command *cmd, int argc, char **argv);

@@ -349,25 +349,25 @@ static bool is_token(const char *s)
     return true;
 }
 
-/* A model on the command line has precedence over a model in the environment. */
+/* A model on the command line has precedence over a model of the environment or a file. */
 static bool wanted(const cli *c, const char *key, const char *instead)
 {
-    return *cli_str(c, key) && !(cli_from_env(c, key) && cli_given(c, instead) && !cli_from_env(c, instead));
+    return *cli_str(c, key) && !(cli_is_weak(c, key) && cli_given(c, instead) && !cli_is_weak(c, instead));
 }
 
 static int fetch_all(fetching *x)
 {
     const cli *c = x->c;
-    const bool hub = wanted(c, "hf-repo", "model") && !(cli_from_env(c, "hf-repo") && cli_given(c, "model-url"));
+    const bool hub = wanted(c, "hf-repo", "model") && !(cli_is_weak(c, "hf-repo") && cli_given(c, "model-url"));
     const bool url = !hub && wanted(c, "model-url", "model");
-    const char *given = cli_from_env(c, "model") ? "" : cli_str(c, "model");
+    const char *given = cli_is_weak(c, "model") ? "" : cli_str(c, "model");
     int code = CLI_OK;
     if (hub && *given) return cli_usage_error(c, "-m and -hf both name a model: give one of them");
     if (*cli_str(c, "hf-file") && !hub) return cli_usage_error(c, "-hff needs a repository: give -hf USER/NAME too");
     if (hub) code = from_hub(x, cli_str(c, "hf-repo"), cli_str(c, "hf-file"), "model");
     else if (url) code = from_url(x, cli_str(c, "model-url"), given);
     if (!code && wanted(c, "hf-repo-draft", "model-draft"))
-        code = from_hub(x, cli_str(c, "hf-repo-draft"), cli_from_env(c, "model-draft") ? "" : cli_str(c, "model-draft"),
+        code = from_hub(x, cli_str(c, "hf-repo-draft"), cli_is_weak(c, "model-draft") ? "" : cli_str(c, "model-draft"),
                         "model-draft");
     return code;
 }

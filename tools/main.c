@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "config.h"
 #include "fetch.h"
 #include "model_arg.h"
 #include "program.h"
@@ -163,6 +164,7 @@ static int run_command(const cli_command *cmd, const char *name, const char *cal
     int code = cli_parse(&c, cmd, argc, argv);
     if (code < 0) code = follow(&c);
     if (code < 0) code = model_argument(&c);
+    if (code < 0 && cli_bool(&c, "print-config")) code = config_print(&c);
     if (code < 0) code = fetch_models(&c);
     if (code < 0) {
         code = cmd->run == cmd_run && wants_chat(&c) ? cmd_chat(&c) : cmd->run(&c);

@@ -114,7 +114,7 @@ int model_argument(cli *c)
     struct stat st;
     if (!c->cmd->takes_model) return -1;
     for (size_t i = 0; arg && i < sizeof named / sizeof *named; i++)
-        if (cli_given(c, named[i][0]) && !cli_from_env(c, named[i][0]))
+        if (cli_given(c, named[i][0]) && !cli_is_weak(c, named[i][0]))
             return cli_usage_error(c, "the argument '%.200s' and %s %.200s both name a model: give one of them", arg,
                                    named[i][1], cli_str(c, named[i][0]));
     if (arg) return from_argument(c, arg);

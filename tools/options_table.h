@@ -30,6 +30,11 @@
       "Write log lines as JSON objects: type \"log\", time (microseconds since the start), level, msg.")               \
     X("list-devices", BOOL, "false", "", "--list-devices", "", "general", false,                                       \
       "Print the devices that this build can use, then exit.")                                                         \
+    X("config", STRING, "", "", "--config", "", "general", true,                                                       \
+      "INI file with options: keys are long flags without dashes; section [*] is for all models, others have"          \
+      " the name of a model. The command line and the environment have precedence.")                                   \
+    X("print-config", BOOL, "false", "", "--print-config", "", "general", false,                                       \
+      "Print all settings with their sources, in the format of --config, then exit.")                                  \
     X("hf-repo", STRING, "", "", "-hf -hfr --hf-repo", "", "download", true,                                           \
       "USER/NAME[:QUANT]: model from this repository, cached"                                                          \
       " or downloaded; without QUANT Q4_K_M, Q8_0 or the first.")                                                      \
@@ -435,6 +440,6 @@
     LATER("--tools --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent", "", "serve",                  \
       "the client runs the tools that an answer calls")                                                                \
     LATER("--models-dir --models-preset --models-max --models-autoload --no-models-autoload --sleep-idle-seconds", "", \
-          "serve", "start one server per model; a model stays loaded")                                                 \
+          "serve", "start one server per model; --config reads the same file")                                         \
     NEVER("-spf", "", "serve", "send a system prompt as a message of the request")
 #endif

@@ -12,7 +12,7 @@
 
 static int no_memory(const cli *c) { return cli_error(c, CLI_OS, "out of memory"); }
 
-static bool on_command_line(const cli *c, const char *key) { return cli_given(c, key) && !cli_from_env(c, key); }
+static bool on_command_line(const cli *c, const char *key) { return cli_given(c, key) && !cli_is_weak(c, key); }
 
 /* Sets an option unless the command line has it. Returns an exit code, or -1 to continue. */
 static int set(cli *c, const char *key, const char *value)

@@ -297,6 +297,83 @@ def bench_lists(model):
     expect(0, 'bench', '-m', model, '-npp', '4', '-ntg', '2', '-npl', '1,2', '-t', '1', '--output-format', 'jsonl', out='"pl": 2')
 
 
+def config(model, folder):
+    """--config and --print-config: sections, precedence, sources, errors with their line."""
+    ini = os.path.join(folder, 'models.ini')
+
+    def write(text):
+        with open(ini, 'w') as f: f.write(text)
+
+    def settings(*args, **how):
+        rows = {}
+        for line in expect(0, 'run', *args, '--config', ini, '--print-config', **how).splitlines()[2:]:
+            m = re.fullmatch(r'(?:; )?([a-z0-9-]+) = (.*?) +; (.*)', line) or re.fullmatch(r'; (\S+) is (set): (.*)', line)
+            if not m: faults.append(f'--print-config: {line!r}')
+            else: rows[m[1]] = (m[2], m[3])
+        return rows
+
+    write(f"""\ufeff; comment
+version = 1
+threads = 2            ; for all
+[*]
+ctx-size = 512
+temp = 0.5
+seed = 3
+log_prefix = yes
+stop = z
+[little]
+model = {model}
+c = 256                # the short spelling
+LLAMA_ARG_UBATCH_SIZE = 32
+direct-io = off
+no-mmap = true
+load-on-startup = true
+no-escape = on
+stop = "a ; b\\n"
+stop = c
+port = 9999
+n-predict = 3
+[ other ]
+hf-repo = org/name
+ctx-size = 1024
+""")
+    got = settings('little', '--seed', '5', env={'PAGEDINFER_CTX_SIZE': '128'})
+    for key, want in {'threads': ('2', 'file'), 'ctx-size': ('128', 'environment'), 'temp': ('0.5', 'file'), 'seed': ('5', 'command line'),
+                      'log-prefix': ('true', 'file'), 'model': (model, 'file'), 'ubatch-size': ('32', 'file'), 'load-mode': ('read', 'file'),
+                      'escape': ('false', 'file'), 'top-k': ('40', 'default'), 'predict': ('3', 'file'), 'stop': ('c', 'file')}.items():
+        if got.get(key) != want: faults.append(f'--print-config: {key} is {got.get(key)}, not {want}')
+    stops = re.findall(r'^stop = (\S+)', expect(0, 'run', 'little', '--config', ini, '--print-config'), re.M)
+    if stops != ['"a', 'c']: faults.append(f'--config: the list of the section does not replace that of [*]: {stops}')
+    if 'port' in got: faults.append('--print-config: run has a port')
+    if settings('little')['ctx-size'] != ('256', 'file'): faults.append('--config: the section does not override [*]')
+    if settings('-m', model)['ctx-size'] != ('512', 'file'): faults.append('--config: -m with another name takes a section')
+    text = expect(0, 'run', 'little', '--config', ini, '--ignore-eos', '-p', 'the', '--temp', '0')
+    same = expect(0, 'run', '-m', model, '-n', '3', '--ignore-eos', '-p', 'the', '--temp', '0', '-c', '256')
+    if text != same: faults.append(f'--config: {text!r}, not {same!r}')
+    printed = os.path.join(folder, 'printed.ini')
+    with open(printed, 'w') as f: f.write(expect(0, 'run', 'little', '--config', ini, '--print-config', '--stop', ' x;"\n # '))
+    first = [l for l in expect(0, 'run', 'little', '--config', ini, '--print-config', '--stop', ' x;"\n # ').splitlines() if '; file' not in l]
+    again = expect(0, 'run', '--config', printed, '--print-config').splitlines()
+    values = lambda lines: {re.sub(r' +; (file|command line)$', '', l) for l in lines if l[:1] not in ';[' and '; command line' in l}
+    if not values(first) or not values(first) <= {re.sub(r' +; file$', '', l) for l in again}: faults.append(f'--print-config: not read again: {values(first)}')
+    expect(78, 'run', '--config', ini, '-p', 'x', err='has several models')
+    expect(66, 'run', 'nowhere', '--config', ini, '-p', 'x', err='no such file')
+    secret = expect(0, 'serve', '-m', model, '--api-key', 'secret-7', '--print-config', out='; api-key is set: command line')
+    if 'secret-7' in secret: faults.append('--print-config prints a key')
+    for text, what in (('[x\n', ':1: expected [NAME]'), ('a b = 1\n', 'invalid characters'), ('\nctx-size\n', ':2: expected KEY'),
+                       ('ctx-sise = 1\n', ':1: unknown key ctx-sise; the nearest known one is ctx-size'), ('ctx-size = many\n', ':1: ctx-size'),
+                       ('mlock = perhaps\n', 'neither true nor false'), ('rpc = x\n', 'is not built yet'), ('stop = "a\n', 'closing'),
+                       ('stop = "a" b\n', 'follows'), ('a\0 = 1\n', 'NUL'), ('[]\n', 'empty'), ('x' * (1 << 21), '1 MiB')):
+        write(text)
+        expect(78, 'run', '-m', model, '-p', 'x', '--config', ini, err=what)
+    write(f'[only]\nmodel = {model}\nn-predict = 2\nprompt = one \\\ntwo\nfit = off\n')
+    if settings()['prompt'][0] != '"one \\ntwo"': faults.append(f'--config: a continued line: {settings()["prompt"]}')
+    expect(0, 'run', '--config', ini, '-p', 'the')
+    expect(66, 'run', '--config', ini + '.gone', err='models.ini.gone')
+    write('[org/name:Q8_0]\nctx-size = 64\n')
+    if settings()['hf-repo'] != ('org/name:Q8_0', 'file'): faults.append('--config: a section is not the repository')
+
+
 def answers(model):
     base = ['run', '-m', model, '-p', 'the quick', '-n', '12', '--ignore-eos']
     greedy = expect(0, *base, '--temp', '0', err='t/s')
@@ -562,6 +639,7 @@ def main():
         quantising(model, folder)
         tokens(model, vocab, folder)
         bench_lists(model)
+        config(model, folder)
         answers(model)
         scores(model, folder)
         environment(model)
