@@ -59,10 +59,20 @@ endif()
 # The server as a systemd service; its options are in /etc.
 if(TARGET pagedinfer_cli)
     set(PAGEDINFER_SYSTEMD_DIR lib/systemd/system CACHE STRING "Folder of systemd units, relative to the prefix")
-    configure_file(${PROJECT_SOURCE_DIR}/packaging/pagedinfer.service.in ${PROJECT_BINARY_DIR}/pagedinfer.service @ONLY)
-    install(FILES ${PROJECT_BINARY_DIR}/pagedinfer.service DESTINATION ${PAGEDINFER_SYSTEMD_DIR})
-    install(FILES ${PROJECT_SOURCE_DIR}/packaging/pagedinfer-gpu.conf ${PROJECT_SOURCE_DIR}/packaging/pagedinfer.conf
-            DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
+    # The unit names the program by its full path, which depends on the prefix of the installation.
+    install(CODE "set(bindir \"${CMAKE_INSTALL_BINDIR}\")
+        set(PAGEDINFER_BINDIR \"\${CMAKE_INSTALL_PREFIX}/\${bindir}\")
+        if(IS_ABSOLUTE \"\${bindir}\")
+            set(PAGEDINFER_BINDIR \"\${bindir}\")
+        endif()
+        get_filename_component(PAGEDINFER_BINDIR \"\${PAGEDINFER_BINDIR}\" ABSOLUTE)
+        configure_file(\"${PROJECT_SOURCE_DIR}/packaging/pagedinfer.service.in\"
+                       \"${PROJECT_BINARY_DIR}/pagedinfer.service\" @ONLY)")
+    install(FILES ${PROJECT_BINARY_DIR}/pagedinfer.service ${PROJECT_SOURCE_DIR}/packaging/pagedinfer.socket
+            DESTINATION ${PAGEDINFER_SYSTEMD_DIR})
+    set(examples pagedinfer-gpu.conf pagedinfer.conf models.ini grafana-dashboard.json prometheus-rules.yml)
+    list(TRANSFORM examples PREPEND ${PROJECT_SOURCE_DIR}/packaging/)
+    install(FILES ${examples} DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples)
     if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
         install(FILES ${PROJECT_SOURCE_DIR}/packaging/pagedinfer.conf DESTINATION /etc/pagedinfer)
     endif()

@@ -44,6 +44,10 @@ fi
 unit=$(find "$prefix" -name pagedinfer.service | head -n 1)
 if [ -z "$unit" ]; then
     finding "not installed: pagedinfer.service"
+elif ! grep -qx "ExecStart=$work/installed/bin/pagedinfer serve" "$unit"; then
+    finding "pagedinfer.service does not run the installed program: $(grep '^ExecStart' "$unit")"
+elif [ ! -f "$(dirname "$unit")/pagedinfer.socket" ]; then
+    finding "not installed: pagedinfer.socket"
 elif command -v systemd-analyze >/dev/null; then
     mkdir -p "$work/unit"
     # systemd-analyze needs an ExecStart that exists.

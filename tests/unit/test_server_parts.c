@@ -210,8 +210,8 @@ static bool compare_early(const keys *k, const char *key)
 {
     for (size_t i = 0; i < k->n; i++) {
         size_t b = 0;
-        while (b < KEY_MAX && key[b] == k->list[i][b] && key[b]) b++;
-        if (b == KEY_MAX || key[b] == k->list[i][b]) return true;
+        while (b < KEY_MAX && key[b] == k->list[i].text[b] && key[b]) b++;
+        if (b == KEY_MAX || key[b] == k->list[i].text[b]) return true;
     }
     return false;
 }
@@ -293,15 +293,21 @@ static void keys_come_from_a_file(void **state)
 {
     (void) state;
     char path[] = "/tmp/pi_keys_XXXXXX";
-    static const char text[] = "# comment\n\n  one  \r\ntwo";
+    static const char text[] = "# comment\n\n  one  \r\ntwo\t second\r\nthree";
     int fd = mkstemp(path);
     keys k = {0};
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, sizeof text - 1), sizeof text - 1);
     close(fd);
     assert_null(keys_read(&k, path));
-    assert_int_equal(k.n, 2);
-    assert_true(keys_allow(&k, "one") && keys_allow(&k, "two"));
+    assert_int_equal(k.n, 3);
+    assert_true(keys_allow(&k, "one") && keys_allow(&k, "two") && !keys_allow(&k, "two second"));
+    assert_string_equal(keys_name(&k, "one"), "key-1");
+    assert_string_equal(keys_name(&k, "two"), "second");
+    assert_string_equal(keys_name(&k, "three"), "key-3");
+    assert_string_equal(keys_name(&k, "four"), "");
+    assert_null(keys_add(&k, "one")); /* twice: the last name counts */
+    assert_string_equal(keys_name(&k, "one"), "key-4");
     keys_free(&k);
     assert_int_equal(truncate(path, (2 << 20)), 0);
     assert_non_null(keys_read(&k, path));

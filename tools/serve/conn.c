@@ -57,6 +57,7 @@ struct conn {
     uint64_t deadline;    /* uv_now; 0 = none */
     bool reading, in_write, closing, busy;
     bool close_after;     /* close after the output is sent */
+    char client[64];      /* see exchange.client */
     bool lingering;       /* output is sent; further input is dropped, so that the client can read the response */
 };
 
@@ -373,6 +374,7 @@ static exchange *exchange_new(conn *c)
     ex->net = c->net;
     ex->began = uv_hrtime();
     http_take(&c->in, &ex->req);
+    memcpy(ex->client, c->client, sizeof ex->client);
     set_id(ex);
     return ex;
 }
@@ -511,6 +513,25 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *b)
     }
 }
 
+/* Writes the address of the other end. */
+static void set_client(conn *c, bool pipe)
+{
+    struct sockaddr_storage a;
+    char host[48] = "?";
+    int len = sizeof a, port = 0;
+    snprintf(c->client, sizeof c->client, pipe ? "unix" : "?");
+    if (pipe || uv_tcp_getpeername(&c->h.tcp, (struct sockaddr *) &a, &len)) return;
+    const bool six = a.ss_family == AF_INET6;
+    if (six) {
+        uv_ip6_name((struct sockaddr_in6 *) &a, host, sizeof host);
+        port = ntohs(((struct sockaddr_in6 *) &a)->sin6_port);
+    } else {
+        uv_ip4_name((struct sockaddr_in *) &a, host, sizeof host);
+        port = ntohs(((struct sockaddr_in *) &a)->sin_port);
+    }
+    snprintf(c->client, sizeof c->client, six ? "[%s]:%d" : "%s:%d", host, port);
+}
+
 static void on_accept(uv_stream_t *listener, int status)
 {
     net *n = listener->data;
@@ -544,6 +565,7 @@ static void on_accept(uv_stream_t *listener, int status)
         rc = UV_EMFILE;
     }
     if (!rc && !pipe) uv_tcp_nodelay(&c->h.tcp, 1);
+    if (!rc) set_client(c, pipe);
     if (!rc) rc = uv_read_start(&c->h.stream, on_alloc, on_read);
     if (rc) {
         c->closing = true;

@@ -29,7 +29,8 @@ typedef struct http_limits {
 #define HTTP_FIELDS(X)                                                                                                 \
     X(AUTHORIZATION, "authorization", true) X(API_KEY, "x-api-key", true) X(ORIGIN, "origin", false)                   \
     X(EXPECT, "expect", false) X(ASKED_HEADERS, "access-control-request-headers", false)                               \
-    X(ACCEPT, "accept", false) X(X_REQUEST_ID, "x-request-id", false) X(REQUEST_ID, "request-id", false)
+    X(ACCEPT, "accept", false) X(X_REQUEST_ID, "x-request-id", false) X(REQUEST_ID, "request-id", false)  \
+    X(TRACEPARENT, "traceparent", false)
 enum {
 #define HTTP_X(id, name, once) HTTP_FIELD_##id,
     HTTP_FIELDS(HTTP_X)

@@ -27,6 +27,14 @@ void handle_health(server *s, exchange *ex)
     answer_json(ex, why ? 503 : 200, root);
 }
 
+/* For liveness probes: an error means that the process must be restarted. */
+void handle_live(server *s, exchange *ex)
+{
+    const char *why;
+    if (server_hangs(s, &why)) answer_error(ex, 503, NULL, NULL, "%s", why);
+    else answer_json(ex, 200, json_pack("{s:s}", "status", "ok"));
+}
+
 /* Splits names separated by sep. */
 static json_t *names_json(const char *text, char sep)
 {

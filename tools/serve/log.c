@@ -1,4 +1,6 @@
-/* Log lines (see log.h). With --log-json each line is a JSON object. */
+/* Log lines (see log.h). With --log-json each line is a JSON object.
+ *
+ *     TIME CLIENT KEY METHOD PATH STATUS, ..., REQUEST_ID[, trace TRACEPARENT] */
 #include "serve/log.h"
 
 #include <stdarg.h>
@@ -51,18 +53,55 @@ static void clean(const exchange *ex, char out[128])
     out[n] = 0;
 }
 
-void log_exchange(const server *s, const exchange *ex)
+/* Returns the request's W3C trace context if it is valid (VERSION-TRACE-PARENT-FLAGS in lower-case hex), else "". */
+static const char *trace_of(const exchange *ex)
+{
+    static const char form[] = "xx-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx-xx";
+    static const char zeros[] = "00000000000000000000000000000000";
+    const char *v = http_field(&ex->req, HTTP_FIELD_TRACEPARENT);
+    if (!v || strlen(v) != sizeof form - 1 || !strncmp(v, "ff", 2)) return "";
+    for (size_t i = 0; form[i]; i++)
+        if (form[i] == 'x' ? !strchr("0123456789abcdef", v[i]) : v[i] != '-') return "";
+    return strncmp(v + 3, zeros, 32) && strncmp(v + 36, zeros, 16) ? v : "";
+}
+
+/* Writes the part of a line that each request has, up to the status. */
+static void put_request(FILE *f, const exchange *ex, int status)
+{
+    char path[128], when[32];
+    clean(ex, path);
+    stamp(when);
+    fprintf(f, "%s %s %s %s %s %d", when, ex->client, *ex->key_name ? ex->key_name : "-",
+            *ex->req.verb ? ex->req.verb : "?", *path ? path : "?", status);
+}
+
+static void put_end(FILE *f, const exchange *ex)
+{
+    const char *trace = trace_of(ex);
+    fprintf(f, ", %s%s%s\n", ex->id, *trace ? ", trace " : "", trace);
+}
+
+static json_t *request_json(const exchange *ex, int status)
 {
     char path[128];
-    if (!cli_logs(s->c, ex->status >= 400 ? PI_LOG_WARN : PI_LOG_INFO)) return;
     clean(ex, path);
-    double ms = (double) (uv_hrtime() - ex->began) / 1e6;
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:f}", "request_id", ex->id, "client", ex->client, "key",
+                          ex->key_name, "method", ex->req.verb, "path", path, "status", status, "total_s",
+                          (double) (uv_hrtime() - ex->began) / 1e9);
+    if (*trace_of(ex)) json_object_set_new(o, "traceparent", json_string(trace_of(ex)));
+    return o;
+}
+
+void log_exchange(const server *s, const exchange *ex)
+{
+    if (!cli_logs(s->c, ex->status >= 400 ? PI_LOG_WARN : PI_LOG_INFO)) return;
     if (cli_bool(s->c, "log-json")) {
-        write_json(s, json_pack("{s:s, s:s, s:s, s:i, s:f}", "request_id", ex->id, "method", ex->req.verb, "path", path,
-                                "status", ex->status, "ms", ms));
+        write_json(s, request_json(ex, ex->status));
         return;
     }
-    fprintf(s->c->log, "%s %s: %d, %.1f ms, %s\n", *ex->req.verb ? ex->req.verb : "?", path, ex->status, ms, ex->id);
+    put_request(s->c->log, ex, ex->status);
+    fprintf(s->c->log, ", total %.4f s", (double) (uv_hrtime() - ex->began) / 1e9);
+    put_end(s->c->log, ex);
 }
 
 static const char *how_it_ended(const gen *g)
@@ -90,23 +129,26 @@ void log_generation(const gen *g)
     double rate = rest > 0 && u.completion > g->n_choices ? (double) (u.completion - g->n_choices) / rest : 0;
     const char *miss = first && first->miss_reason ? first->miss_reason : "", *how = how_it_ended(g);
     if (cli_bool(s->c, "log-json")) {
-        json_t *o = json_pack("{s:s, s:s, s:s, s:i, s:I, s:I, s:I, s:f, s:f, s:s, s:I, s:I}", "id", g->id, "request_id",
-                              g->ex->id, "what", g->w->what, "status", g->status, "prompt_tokens",
-                              (json_int_t) u.prompt, "cached_tokens", (json_int_t) u.cached, "completion_tokens",
-                              (json_int_t) u.completion, "ttft_s", ttft, "tokens_per_s", rate, "miss_reason", miss,
-                              "drafted", (json_int_t) u.drafted, "accepted", (json_int_t) u.accepted);
+        json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:s, s:I, s:I}", "id", g->id, "what", g->w->what,
+                              "prompt_tokens", (json_int_t) u.prompt, "cached_tokens", (json_int_t) u.cached,
+                              "completion_tokens", (json_int_t) u.completion, "ttft_s", ttft, "tokens_per_s", rate,
+                              "miss_reason", miss, "drafted", (json_int_t) u.drafted, "accepted",
+                              (json_int_t) u.accepted);
+        json_t *request = request_json(g->ex, g->status);
+        json_object_update(o, request);
+        json_decref(request);
         json_object_set_new(o, "end", text_json(how, strlen(how)));
         write_json(s, o);
         return;
     }
-    if (!g->submitted) {
-        fprintf(s->c->log, "%s: %d, %s, %s\n", g->id, g->status, how, g->ex->id);
-        return;
-    }
-    char drafts[64] = "";
-    if (u.drafted) snprintf(drafts, sizeof drafts, ", drafts %llu/%llu", (unsigned long long) u.accepted,
-                            (unsigned long long) u.drafted);
-    fprintf(s->c->log, "%s: %d, prompt %llu, cached %llu%s%s%s, ttft %.3f s, %llu tokens at %.1f t/s%s, %s, %s\n",
-            g->id, g->status, (unsigned long long) u.prompt, (unsigned long long) u.cached, *miss ? " (" : "", miss,
-            *miss ? ")" : "", ttft, (unsigned long long) u.completion, rate, drafts, how, g->ex->id);
+    FILE *f = s->c->log;
+    put_request(f, g->ex, g->status);
+    if (g->submitted)
+        fprintf(f, ", prompt %llu, cached %llu%s%s%s, generated %llu at %.1f t/s, ttft %.3f s",
+                (unsigned long long) u.prompt, (unsigned long long) u.cached, *miss ? " (" : "", miss,
+                *miss ? ")" : "", (unsigned long long) u.completion, rate, ttft);
+    fprintf(f, ", total %.3f s", (double) (uv_hrtime() - g->ex->began) / 1e9);
+    if (u.drafted) fprintf(f, ", drafts %llu/%llu", (unsigned long long) u.accepted, (unsigned long long) u.drafted);
+    fprintf(f, ", %s, %s", how, g->id);
+    put_end(f, g->ex);
 }

@@ -19,6 +19,14 @@ const route routes[] = {
      "State of the server"},
     {"/ping", HTTP_POST, ROUTE_PUBLIC | ROUTE_ANY_STATE, handle_health, NULL, 0, "Status",
      "State of the server"},
+    {"/livez", HTTP_GET, ROUTE_PUBLIC | ROUTE_ANY_STATE, handle_live, NULL, 0, "Status",
+     "Whether the process works, also while the model is loading"},
+    {"/health/live", HTTP_GET, ROUTE_PUBLIC | ROUTE_ANY_STATE, handle_live, NULL, 0, "Status",
+     "Whether the process works, also while the model is loading"},
+    {"/readyz", HTTP_GET, ROUTE_PUBLIC | ROUTE_ANY_STATE, handle_health, NULL, 0, "Status",
+     "State of the server"},
+    {"/health/ready", HTTP_GET, ROUTE_PUBLIC | ROUTE_ANY_STATE, handle_health, NULL, 0, "Status",
+     "State of the server"},
     {"/version", HTTP_GET, ROUTE_ANY_STATE, handle_version, NULL, 0, "Version",
      "The version"},
     {"/openapi.json", HTTP_GET, ROUTE_ANY_STATE, handle_openapi, NULL, 0, "Description",
@@ -176,6 +184,10 @@ void route_request(void *ud, exchange *ex)
     server *s = ud;
     const http_request in = inside(s, &ex->req);
     const route *known, *rt = find(&in, &known);
+    if (s->keys.n) {
+        ex->key = key_of(&ex->req);
+        snprintf(ex->key_name, sizeof ex->key_name, "%s", keys_name(&s->keys, ex->key));
+    }
     if (ex->req.method == HTTP_OPTIONS) {
         preflight(s, ex);
     } else if (!rt && known) {
@@ -191,7 +203,6 @@ void route_request(void *ud, exchange *ex)
     } else if (!(rt->flags & ROUTE_ANY_STATE) && s->state != SERVE_READY) {
         not_now(s, ex);
     } else {
-        if (s->keys.n) ex->key = key_of(&ex->req);
         if (rt->w) gen_start(s, ex, rt->w);
         else rt->handle(s, ex);
     }

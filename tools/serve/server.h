@@ -90,6 +90,7 @@ void handle_openapi(server *s, exchange *ex);
 void handle_props(server *s, exchange *ex);
 void handle_slots(server *s, exchange *ex);
 void handle_health(server *s, exchange *ex);
+void handle_live(server *s, exchange *ex);
 void handle_metrics(server *s, exchange *ex);
 void handle_tokenize(server *s, exchange *ex);
 void handle_detokenize(server *s, exchange *ex);
