@@ -2,16 +2,20 @@
  *
  * Every turn renders the complete conversation through the model's chat template and submits all of it; the engine
  * reuses computed tokens from its cache. The answer goes to standard output, reasoning and everything else to standard
- * error. Ctrl-C ends the current answer, which stays in the conversation; at the prompt it ends the program. */
+ * error. Ctrl-C ends the current answer, which stays in the conversation. At an empty prompt it ends the program; a
+ * message that is being typed is kept in the history instead. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "cli.h"
 #include "conversation.h"
 #include "json.h"
 #include "line.h"
+#include "markdown.h"
+#include "recall.h"
 
 static const char help[] =
     "  /clear        clear the conversation, except the system prompt\n"
@@ -20,7 +24,7 @@ static const char help[] =
     "  /read FILE    begin the next message with the file's text\n"
     "  /save FILE    write the conversation as JSON\n"
     "  /load FILE    continue a saved conversation\n"
-    "  /exit         end (also Ctrl-D, or Ctrl-C at the prompt)\n"
+    "  /exit         end (also Ctrl-D, or Ctrl-C at an empty prompt)\n"
     "A line that ends in \\ continues on the next one, and a paste of several lines is one message. A line that\n"
     "begins with // is a message that begins with one slash. Ctrl-C ends the current answer.\n";
 
@@ -41,6 +45,7 @@ struct chat {
     pi_chat_parser *parser;    /* for the answer of the current turn */
     bool split, hide;          /* separate reasoning from the answer; hide reasoning */
     bool dimmed;               /* the terminal uses the reasoning style */
+    markdown *view;            /* shows the answer of the current turn; NULL = the text is printed unchanged */
     bool color;                /* dim the reasoning: standard error is a terminal with colors */
     bool failed;               /* out of memory, or standard output is closed */
 };
@@ -97,7 +102,30 @@ static void take_text(struct chat *u, bool thought, const char *text, size_t n)
         return;
     }
     end_thought(u);
-    u->failed |= !cli_text(stdout, text, n);
+    u->failed |= u->view ? !markdown_feed(u->view, text, n) : !cli_text(stdout, text, n);
+}
+
+static bool put_view(void *ud, const char *text, size_t n)
+{
+    (void) ud;
+    return cli_text(stdout, text, n);
+}
+
+/* Prepares the output of a turn's answer. Returns false if out of memory. */
+static bool open_view(struct chat *u)
+{
+    struct winsize w = {0};
+    if (!isatty(STDOUT_FILENO) || !cli_bool(u->c, "markdown")) return true;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w)) w.ws_col = 0;
+    u->view = markdown_new(w.ws_col, cli_color(u->c, STDOUT_FILENO), put_view, NULL);
+    return u->view != NULL;
+}
+
+static void close_view(struct chat *u)
+{
+    if (u->view) u->failed |= !markdown_end(u->view);
+    markdown_free(u->view);
+    u->view = NULL;
 }
 
 /* Prints the parser's new reasoning and content, and appends them to the current turn. */
@@ -183,15 +211,18 @@ static int take_turn(struct chat *u)
     pi_request *r = NULL;
     u->answer.n = u->thoughts.n = 0;
     int rc = cli_bool(u->c, "verbose-prompt") ? print_prompt(u, &err) : PI_OK;
+    if (!rc && !open_view(u)) rc = PI_ENOMEM;
     if (!rc) rc = ask(u, &r, &err);
     if (!rc) {
         rc = stream(u, r);
+        close_view(u);
         cli_text(stdout, "\n", 1);
         pi_result res = {.size = sizeof res};
         pi_request_result(r, &res);
         if (rc) snprintf(err.msg, sizeof err.msg, "%s", *res.msg ? res.msg : pi_strerror(rc));
         else if (cli_bool(u->c, "perf")) cli_print_speed(u->c, &r, 1);
     }
+    close_view(u);
     pi_request_free(r);
     pi_chat_parser_free(u->parser);
     u->parser = NULL;
@@ -336,6 +367,12 @@ static enum typed next_line(struct chat *u, bool *more)
     int rc = line_read(u->in, first ? "> " : "| ", &line, &n);
     if (rc == -2) return TYPED_FAILED;
     *more = false;
+    if (rc == -1 && cli_signal() == 2 && line_was_kept(u->in)) { /* Ctrl-C drops the message; the history keeps it */
+        fputs("The message is not sent; arrow up brings it back. Ctrl-C again, or Ctrl-D, ends.\n", stderr);
+        cli_signal_reset();
+        u->draft.n = 0;
+        return TYPED_NOTHING;
+    }
     /* A message ended by the end of input counts as complete. */
     if (rc <= 0) return !rc && u->draft.n ? TYPED_MESSAGE : TYPED_END;
     if (!cli_is_utf8(u->c, "the line is not sent", line, n)) {
@@ -435,6 +472,15 @@ static int make_options(struct chat *u)
     return u->options ? CLI_OK : no_memory(u);
 }
 
+static void show_banner(const struct chat *u)
+{
+    pi_info info = {.size = sizeof info};
+    if (!pi_engine_info(u->e, &info))
+        fprintf(stderr, "%s%s%s on %s, context of %u tokens.\n", info.name, *info.name ? ", " : "", info.type_desc,
+                info.device, info.ctx_size);
+    fputs("Type a message, or /help.\n", stderr);
+}
+
 static int with_engine(struct chat *u)
 {
     bool first;
@@ -446,7 +492,7 @@ static int with_engine(struct chat *u)
     u->multiline = cli_bool(u->c, "multiline-input");
     if (!code && !u->messages) code = no_memory(u);
     if (!code) code = first_messages(u, &first);
-    if (!code && line_is_terminal(u->in)) fprintf(stderr, "Type a message, or /help.\n");
+    if (!code && line_is_terminal(u->in)) show_banner(u);
     if (!code) code = converse(u, first);
     json_decref(u->messages);
     free(u->options);
@@ -484,7 +530,9 @@ int cmd_chat(const cli *c)
     pi_options *o = cli_options(c, &code);
     if (o && !cli_given(c, "parallel") && pi_options_set(o, "parallel", "1", &err)) code = cli_pi_error(c, &err);
     /* Opened first: keys typed while the model loads are kept for the prompt. */
-    if (o && !code && !(u.in = line_open(cli_bool(c, "simple-io"), u.color))) code = no_memory(&u);
+    char *history = recall_path(cli_str(c, "history-file"));
+    if (o && !code && !(u.in = line_open(cli_bool(c, "simple-io"), u.color, history))) code = no_memory(&u);
+    free(history);
     if (o && !code) code = cli_open(c, o, &u.e);
     static const char probe[] = "[{\"role\":\"user\",\"content\":\"\"}]";
     bool no_template = u.e && pi_chat_render(u.e, probe, NULL, NULL, NULL, 0, &err) == PI_EUNSUPPORTED;

@@ -280,14 +280,14 @@ static int type(editor *e, unsigned char byte)
 
 /* --------------------------------------------------------------------------------------------------------- history */
 
-static void remember(editor *e)
+void editor_remember(editor *e, const char *sent)
 {
-    if (!e->n || (e->n_past && !strcmp(e->past[e->n_past - 1], e->s))) return;
+    if (!*sent || (e->n_past && !strcmp(e->past[e->n_past - 1], sent))) return;
     if (e->n_past == MOST_HISTORY) {
         free(e->past[0]);
         memmove(e->past, e->past + 1, --e->n_past * sizeof *e->past);
     }
-    char **past = realloc(e->past, (e->n_past + 1) * sizeof *past), *text = past ? strdup(e->s) : NULL;
+    char **past = realloc(e->past, (e->n_past + 1) * sizeof *past), *text = past ? strdup(sent) : NULL;
     if (past) e->past = past;
     if (text) e->past[e->n_past++] = text; /* out of memory only skips the history entry */
 }
@@ -409,7 +409,7 @@ static int enter(editor *e)
     if (e->escapes) move(e, e->n);
     fputc('\n', e->out);
     fflush(e->out);
-    remember(e);
+    editor_remember(e, e->s);
     return EDITOR_LINE;
 }
 

@@ -25,6 +25,8 @@ void editor_start(editor *e, const char *prompt, size_t columns);
 int editor_feed(editor *e, unsigned char byte);
 /* Returns the text so far, NUL-terminated, valid until the next byte. */
 const char *editor_text(const editor *e, size_t *len);
+/* Adds a text to the history, unless it is the last one or empty. Out of memory only skips the entry. */
+void editor_remember(editor *e, const char *text);
 /* Redraws everything after other output on the screen. */
 void editor_redraw(editor *e);
 

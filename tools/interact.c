@@ -254,7 +254,7 @@ int cmd_interact(const cli *c)
     int code = given ? cli_prompt(c, false, &prompt, &len) : CLI_OK;
     pi_options *o = code ? NULL : cli_options(c, &code);
     if (!code && !cli_given(c, "parallel") && pi_options_set(o, "parallel", "1", &err)) code = cli_pi_error(c, &err);
-    if (!code && !(t.in = line_open(cli_bool(c, "simple-io"), cli_color(c, STDERR_FILENO)))) code = no_memory(&t);
+    if (!code && !(t.in = line_open(cli_bool(c, "simple-io"), cli_color(c, STDERR_FILENO), NULL))) code = no_memory(&t);
     if (!code) code = cli_open(c, o, &t.e);
     if (!code) code = talk(&t, prompt ? prompt : "", len);
     cli_close(c, t.e);

@@ -22,6 +22,7 @@
 
 #include "cli.h"
 #include "editor.h"
+#include "recall.h"
 #include "terminal.h"
 
 enum { PROMPT = 96 };
@@ -33,6 +34,8 @@ struct line_input {
     char *buf;          /* [n] bytes read; [0, taken) are consumed */
     size_t n, cap, taken;
     bool end;           /* of input */
+    bool kept;          /* see line_was_kept */
+    char *file;         /* the history; NULL = none, or it failed */
     editor *editor;     /* NULL = no terminal, or libedit is used */
 #ifdef PI_HAVE_LIBEDIT
     EditLine *el;       /* NULL = no terminal, setup failed, or --simple-io */
@@ -95,6 +98,52 @@ static bool next_byte(line_input *l, unsigned char *byte, int *why)
     *byte = (unsigned char) l->buf[l->taken++];
     return true;
 }
+
+/* --------------------------------------------------------------------------------------------------------- history */
+
+/* Adds a line of n bytes to the file; after a failure the file is not used any more. */
+static void save(line_input *l, const char *text, size_t n)
+{
+    const char *why = l->file ? recall_add(l->file, text, n) : NULL;
+    if (!why) return;
+    fprintf(stderr, "pagedinfer: %s: %s; lines are not saved (--history-file)\n", l->file, why);
+    free(l->file);
+    l->file = NULL;
+}
+
+/* Adds a line to the editor's history. */
+static void remember(void *ud, const char *text)
+{
+    line_input *l = ud;
+    if (l->editor) editor_remember(l->editor, text);
+#ifdef PI_HAVE_LIBEDIT
+    HistEvent ev;
+    if (l->el) history(l->history, &ev, H_ENTER, text);
+#endif
+}
+
+/* Keeps n typed bytes in the history, because a signal ended the input. */
+static void keep(line_input *l, const char *typed, size_t n)
+{
+    char *text = n ? strndup(typed, n) : NULL;
+    if (!text) return;
+    remember(l, text);
+    save(l, text, n);
+    l->kept = true;
+    free(text);
+}
+
+static void load(line_input *l, const char *path)
+{
+    if (!path || !(l->file = strdup(path))) return;
+    const char *why = recall_load(path, remember, l);
+    if (!why) return;
+    fprintf(stderr, "pagedinfer: %s: %s; earlier lines are not available (--history-file)\n", path, why);
+    free(l->file);
+    l->file = NULL;
+}
+
+bool line_was_kept(const line_input *l) { return l->kept; }
 
 /* --------------------------------------------------------------------------------------------------------- libedit */
 
@@ -167,6 +216,10 @@ static int edit_read(line_input *l, const char **text, size_t *len)
     el_resize(l->el);
     const char *line = el_gets(l->el, &n);
     if (l->why == -2) return -2;
+    if (l->why == -1) {
+        const LineInfo *typed = el_line(l->el);
+        keep(l, typed->buffer, (size_t) (typed->lastchar - typed->buffer));
+    }
     if (!line || n <= 0) {
         fputc('\n', stderr);
         return l->why;
@@ -202,6 +255,9 @@ static int plain_read(line_input *l, size_t columns, const char **text, size_t *
     editor_start(l->editor, l->prompt, columns);
     while (what == EDITOR_MORE) {
         if (!next_byte(l, &byte, &why)) {
+            size_t n;
+            const char *typed = editor_text(l->editor, &n);
+            if (why == -1) keep(l, typed, n);
             fputc('\n', stderr);
             return why;
         }
@@ -238,7 +294,7 @@ static int pipe_read(line_input *l, const char **text, size_t *len)
 
 /* ---------------------------------------------------------------------------------------------------------- either */
 
-line_input *line_open(bool simple, bool color)
+line_input *line_open(bool simple, bool color, const char *file)
 {
     line_input *l = calloc(1, sizeof *l);
     if (!l) return NULL;
@@ -250,13 +306,19 @@ line_input *line_open(bool simple, bool color)
 #ifdef PI_HAVE_LIBEDIT
     if (!simple) edit_open(l);
     terminal_open();
-    if (l->el) return l;
+    if (l->el) {
+        load(l, file);
+        return l;
+    }
 #else
     (void) simple;
     terminal_open();
 #endif
     l->editor = editor_new(stderr, terminal_has_escapes(), terminal_size);
-    if (l->editor) return l;
+    if (l->editor) {
+        load(l, file);
+        return l;
+    }
     line_close(l);
     return NULL;
 }
@@ -270,6 +332,7 @@ void line_close(line_input *l)
     editor_free(l->editor);
     if (l->terminal) terminal_close();
     free(l->buf);
+    free(l->file);
     free(l);
 }
 
@@ -285,10 +348,15 @@ int line_read(line_input *l, const char *prompt, const char **text, size_t *len)
                  prompt + n - 1);
     else snprintf(l->prompt, PROMPT, "%s", prompt);
     terminal_continued(); /* clears the flag: nothing to redraw yet */
+    l->kept = false;
+    int rc;
 #ifdef PI_HAVE_LIBEDIT
-    if (l->el) return edit_read(l, text, len);
+    rc = l->el ? edit_read(l, text, len) : plain_read(l, strlen(prompt), text, len);
+#else
+    rc = plain_read(l, strlen(prompt), text, len);
 #endif
-    return plain_read(l, strlen(prompt), text, len);
+    if (rc == 1) save(l, *text, *len);
+    return rc;
 }
 
 bool line_goes_on(bool multiline, const char *line, size_t *n)

@@ -17,14 +17,16 @@ const cli_command cli_commands[] = {
      "Continues a prompt and streams the answer to standard output; everything else goes to standard error. The "
      "prompt is used without a chat template; without -p and -f it is read from standard input. "
      "--prompt-logprobs N prints a line of JSON before the answer: the log-probability of each prompt token and the "
-     "N most likely alternatives. With -cnv, -st or -sys it runs 'chat'; with --interactive you and the model write "
-     "in turns. Ctrl-C ends the answer, a second one ends the program.",
+     "N most likely alternatives; --logprobs N prints such a line for the answer, after it. With -cnv, -st or -sys it "
+     "runs 'chat'; with --interactive you and the model write in turns. Ctrl-C ends the answer, a second one ends the "
+     "program.",
      "prompt " ENGINE_SECTIONS " generation sampling template run chat general", 1, false, cmd_run, true},
     {"chat", "llama-cli", "a conversation", "MODEL [-sys TEXT] [-p TEXT] [options]",
      "Holds a conversation: your messages go through the model's chat template together with all earlier ones. The "
      "answer is streamed to standard output; reasoning and everything else go to standard error. With -p the "
-     "conversation begins with that message; without a terminal each line of standard input is a message. Ctrl-C ends "
-     "the answer; /help lists the commands.",
+     "conversation begins with that message; without a terminal each line of standard input is a message. On a "
+     "terminal answers are shown as Markdown, and typed lines are kept for the next conversation. Ctrl-C ends the "
+     "answer; /help lists the commands.",
      "chat prompt template " ENGINE_SECTIONS " generation sampling run general", 1, false, cmd_chat, true},
     {"serve", "llama-server", "a server with OpenAI's API", "MODEL [--port N] [--api-key-file FILE] [options]",
      "Serves an HTTP API: /v1/chat/completions, /v1/completions, /v1/responses, /v1/models as in OpenAI's "

@@ -94,6 +94,12 @@
       "-cnv --conversation -no-cnv=false -i=true --interactive=true -if=true --interactive-first=true -ins=true"       \
       " --instruct=true",                                                                                              \
       "", "chat", false, "Hold a conversation; --no-conversation completes the prompt like 'run'.")                    \
+    X("markdown", BOOL, "true", "", "--markdown", "", "chat", false,                                                   \
+      "On a terminal, wrap words at its width and render headings, bold, code and lists; --no-markdown: print"         \
+      " answers unchanged.")                                                                                           \
+    X("history-file", STRING, "auto", "", "--history-file", "", "chat", false,                                         \
+      "File that keeps the typed lines, except for those that begin with a space; auto:"                               \
+      " ~/.local/state/pagedinfer/history, none: no file.")                                                            \
     X("reasoning", ENUM, "auto", "on|off|auto", "-rea --reasoning", "LLAMA_ARG_REASONING", "template", true,           \
       "Enable or disable reasoning in the template (enable_thinking); auto: the template's default.")                  \
     X("reasoning-format", ENUM, "auto", "auto|none|deepseek|deepseek-legacy|hidden",                                   \

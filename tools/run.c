@@ -1,7 +1,9 @@
 /* pagedinfer run: continues a prompt and streams the answer to standard output.
  *
- * --prompt-logprobs N prints a line of JSON first, {"prompt_logprobs": [...]} (probs.h), once for all copies. --copies
- * N runs the prompt N times concurrently; the answers are printed one after another. */
+ * --prompt-logprobs N prints a line of JSON first, {"prompt_logprobs": [...]} (probs.h), once for all copies.
+ * --logprobs N prints a line {"logprobs": [...]} after each answer. --copies N runs the prompt N times concurrently;
+ * the answers are printed one after another. */
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +15,7 @@ struct answer { /* buffered text of a copy that is not yet printed */
     char *text;
     size_t n, cap;
     bool done;
+    json_t *probs; /* of its tokens so far; NULL = none */
 };
 
 struct run {
@@ -47,6 +50,30 @@ static void cancel_all(struct run *u)
     u->canceled = true;
 }
 
+/* Prints {NAME: list} as a line of JSON and releases the list, NULL = out of memory. Returns false if that failed. */
+static bool print_list(struct run *u, const char *name, json_t *list)
+{
+    json_t *root = list ? json_pack("{s:o}", name, list) : NULL;
+    char *line = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(root);
+    if (!line && !u->code) u->code = cli_error(u->c, CLI_OS, "out of memory");
+    const bool ok = line && cli_text(stdout, line, strlen(line)) && cli_text(stdout, "\n", 1);
+    free(line);
+    return ok;
+}
+
+/* Ends the output of a copy: a newline, and the log-probabilities of its tokens. */
+static bool end_answer(struct run *u, struct answer *a)
+{
+    json_t *probs = a->probs;
+    a->probs = NULL;
+    if (!cli_text(stdout, "\n", 1)) {
+        json_decref(probs);
+        return false;
+    }
+    return !probs || print_list(u, "logprobs", probs);
+}
+
 /* Prints the text of the current copy, and of later copies that are complete. */
 static void print_text(struct run *u, size_t i, const char *text, size_t n)
 {
@@ -57,7 +84,7 @@ static void print_text(struct run *u, size_t i, const char *text, size_t n)
     }
     bool bad = !cli_text(stdout, text, n);
     while (u->printing < u->n && u->a[u->printing].done && !bad) {
-        bad = !cli_text(stdout, "\n", 1);
+        bad = !end_answer(u, &u->a[u->printing]);
         if (++u->printing == u->n) break;
         a = &u->a[u->printing];
         bad |= !cli_text(stdout, a->text, a->n);
@@ -71,15 +98,21 @@ static void print_text(struct run *u, size_t i, const char *text, size_t n)
 /* Prints the prompt's log-probabilities; called for the first copy before its text. */
 static void print_probs(struct run *u, const pi_event *ev)
 {
-    json_t *list = probs_json(u->e, ev), *root = list ? json_pack("{s:o}", "prompt_logprobs", list) : NULL;
-    char *line = root ? json_dumps(root, JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(root);
-    if (!line && !u->code) u->code = cli_error(u->c, CLI_OS, "out of memory");
-    if (line && (puts(line) == EOF || fflush(stdout)) && !u->code) {
-        u->code = cli_flush(u->c);
-        cancel_all(u);
-    }
-    free(line);
+    if (print_list(u, "prompt_logprobs", probs_json(u->e, ev)) || u->code) return;
+    u->code = cli_flush(u->c);
+    cancel_all(u);
+}
+
+/* Adds the log-probabilities of an event's tokens to its copy. */
+static void keep_probs(struct run *u, size_t i, const pi_event *ev)
+{
+    json_t *list = probs_json(u->e, ev);
+    struct answer *a = &u->a[i];
+    const bool ok = list && (a->probs || (a->probs = json_array())) && !json_array_extend(a->probs, list);
+    json_decref(list);
+    if (ok || u->code) return;
+    u->code = cli_error(u->c, CLI_OS, "out of memory");
+    cancel_all(u);
 }
 
 static void handle(struct run *u, const pi_event *ev)
@@ -95,6 +128,7 @@ static void handle(struct run *u, const pi_event *ev)
         if (!i) print_probs(u, ev);
         return;
     }
+    if (ev->n_logprobs && ev->n_tokens) keep_probs(u, i, ev);
     if (ev->kind == PI_EVENT_DONE) {
         u->a[i].done = true;
         u->n_done++;
@@ -160,6 +194,7 @@ static int with_engine(struct run *u, const char *text, size_t len)
     for (size_t i = 0; i < u->n; i++) {
         pi_request_free(u->r[i]);
         free(u->a[i].text);
+        json_decref(u->a[i].probs);
     }
     return code;
 }

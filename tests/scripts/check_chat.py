@@ -6,12 +6,14 @@ Ctrl-Z and pastes.
 
 Every answer must equal the answer of `run` to the conversation as the template renders it. Uses a tiny random model
 that the script writes itself. Standard library only; PAGEDINFER_BIN names the tool if the argument is missing."""
+import fcntl
 import json
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,7 @@ from check_cli import BIN, expect, faults
 
 TEMPLATE = ("{% for m in messages %}{{ m.role[0] }}:{{ m.content }}.{% endfor %}"
             "{% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}{% if add_generation_prompt %}a:{% endif %}")
+STATE = tempfile.TemporaryDirectory()  # of history files
 GREEDY = ['-n', '6', '--ignore-eos', '--temp', '0']
 
 
@@ -156,7 +159,7 @@ class Terminal:
         self.seen = b''
         env = {k: v for k, v in os.environ.items() if not k.startswith(('LLAMA_', 'PAGEDINFER_'))}
         self.p = subprocess.Popen([BIN, *args], stdin=slave, stdout=subprocess.PIPE, stderr=slave,
-                                  env={**env, 'TERM': term, 'NO_COLOR': '1'}, start_new_session=True)
+                                  env={**env, 'TERM': term, 'NO_COLOR': '1', 'XDG_STATE_HOME': STATE.name}, start_new_session=True)
         os.close(slave)
 
     def wait_for(self, text, n=1):
@@ -279,13 +282,81 @@ def typing(model, *simple):
     same(f'arrows {simple}', t.end(0).decode(), f'{one}\n{two}\n')
 
 
+def history(model, folder, *simple):
+    """Lines are kept in a private file for the next conversation, also those that Ctrl-C interrupts. The banner names the
+    model and its context."""
+    file = os.path.join(folder, 'kept')
+    chat = ['chat', '-m', model, '--chat-template', TEMPLATE, '--temp', '0', '--ignore-eos', '--no-perf', '-n', '6', '-c', '512',
+            '--history-file', file, *simple]
+    one = continuation(model, 'u:hi.a:')
+    t = Terminal(*chat, term='xterm')
+    t.wait_for(b'context of 512 tokens')
+    t.wait_for(b'> ')
+    if b'tiny, gemma3' not in t.seen: faults.append(f'banner: {t.seen!r}')
+    t.type(b'hi\r')
+    t.wait_for(b'> ', 2)
+    t.type(b'long')
+    t.wait_for(b'long')
+    t.p.send_signal(signal.SIGINT)  # the text is kept, and the conversation goes on
+    t.wait_for(b'arrow up brings it back')
+    t.wait_for(b'> ', 3)
+    t.type(b'\033[A text\r')
+    long = continuation(model, f'u:hi.a:{one}.u:long text.a:')
+    t.wait_for(b'> ', 5)
+    t.type(b' secret\r')
+    t.wait_for(b'> ', 6)
+    t.p.send_signal(signal.SIGINT)
+    out = t.end(130).decode()
+    if not out.startswith(f'{one}\n{long}\n'): faults.append(f'Ctrl-C with typed text {simple}: {out!r}')
+    with open(file, encoding='utf-8') as f: kept = [json.loads(l) for l in f]
+    same(f'history {simple}', kept, ['hi', 'long', 'long text'])
+    same('its mode', os.stat(file).st_mode & 0o7777, 0o600)
+    t = Terminal(*chat, term='xterm')  # another process
+    t.wait_for(b'> ')
+    t.type(b'\033[A\033[A\033[A\r\004')
+    same(f'an earlier line {simple}', t.end(0).decode(), one + '\n')
+    for value, text in ((folder, b'not a regular file'), ('none', b'> ')):
+        t = Terminal(*chat, '--history-file', value, term='xterm')
+        t.wait_for(text)
+        t.type(b'hi\r\004')
+        same(f'--history-file {value}', t.end(0).decode(), one + '\n')
+    os.unlink(file)
+
+
+def rendered(model, folder):
+    """On a terminal an answer's words wrap at its width, and Markdown is shown; --no-markdown prints the text."""
+    letters = 'the ' * 40
+    stop = ['-n', '40']
+    def shown(*flags, color='1', columns=30):
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack('HHHH', 24, columns, 0, 0))
+        env = {k: v for k, v in os.environ.items() if k != 'NO_COLOR'}
+        p = subprocess.Popen([BIN, 'chat', '-m', model, '--chat-template', TEMPLATE, '--temp', '0', '--no-perf', '-st', '-p', letters, *stop,
+                              '--ignore-eos', *flags], stdin=subprocess.DEVNULL, stdout=slave, stderr=subprocess.DEVNULL, env={**env, 'TERM': 'xterm'})
+        os.close(slave)
+        seen = b''
+        while select.select([master], [], [], 60)[0]:
+            try: seen += os.read(master, 4096)
+            except OSError: break
+        os.close(master)
+        if p.wait(): faults.append(f'chat on a terminal: {p.returncode}')
+        return seen.decode(errors='replace').replace('\r\n', '\n')
+    grammar = ['--grammar', 'root ::= "# T\\n**bold** words in a line that is longer than the terminal\\n- x\\n"']
+    plain = '# T\n**bold** words in a line that is longer than the terminal\n- x\n'
+    stop[:] = ['-n', '120']
+    same('--no-markdown', shown(*grammar, '--no-markdown').strip(), plain.strip())
+    same('Markdown', shown(*grammar).strip(), '\033[0;1;4mT\033[0m\n\033[0;1mbold\033[0m words in a line that is\nlonger than the terminal\n\u2022 x')
+    same('without colors', shown(*grammar, '--color', 'off').strip(), '# T\n**bold** words in a line that\nis longer than the terminal\n- x')
+    same('a pipe', expect(0, 'chat', '-m', model, '--chat-template', TEMPLATE, '-st', '-p', 'x', *stop, *grammar), plain + '\n')
+
+
 def suspended(model):
     """Ctrl-Z restores the terminal modes for the shell, and fg sets the tool's modes again."""
     script = ('set -m; before=$(stty -g); "$@"; code=$?; [ "$(stty -g)" = "$before" ] && echo restored $code; '
               'fg >/dev/null; echo done $?; [ "$(stty -g)" = "$before" ] && echo again')
     pid, master = pty.fork()
     if not pid:
-        os.environ.update(TERM='xterm', NO_COLOR='1')
+        os.environ.update(TERM='xterm', NO_COLOR='1', XDG_STATE_HOME=STATE.name)
         os.execvp('bash', ['bash', '-c', script, 'bash', BIN, 'chat', '-m', model, '--chat-template', TEMPLATE, '--no-perf', *GREEDY])
     seen = b''
     steps = [(b'> ', b'h'), (b'h', b'\x1a'), (b'restored', b''), (b'> h', b'i\r'), (b'> ', b'\004'), (b'again', b'')]
@@ -397,6 +468,9 @@ def main():
         terminal(model)
         typing(model)
         typing(model, '--simple-io')
+        history(model, folder)
+        history(model, folder, '--simple-io')
+        rendered(model, folder)
         suspended(model)
         logs(model)
         interactive(model, folder)

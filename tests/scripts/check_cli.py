@@ -425,6 +425,16 @@ def scores(model, folder):
     part = json.loads(part.split('\n')[0])['prompt_logprobs']
     if [t['logprob'] for t in part] != [t['logprob'] for t in got[2:]]: faults.append(f'--logits-from: {part}')
     expect(64, 'run', '-m', model, '-p', 'x', '--prompt-logprobs', '65', err='-1..64')
+    # --logprobs: the tokens of each answer, equal to those of the prompt that contains the answer
+    greedy = ['run', '-m', model, '-p', 'the quick', '-n', '5', '--ignore-eos', '--temp', '0', '--logprobs', '2', '-sp']
+    answer, probs = expect(0, *greedy).rstrip('\n').rsplit('\n', 1)
+    tokens = json.loads(probs)['logprobs']
+    if len(tokens) != 5 or any(len(t['top']) != 2 or t['top'][0]['id'] != t['id'] for t in tokens): faults.append(f'--logprobs: {tokens}')
+    with open(path, 'w') as f: json.dump([{'name': 'x', 'ids': ids + [t['id'] for t in tokens], 'n': 1}], f)
+    same = json.loads(expect(0, 'eval', '-m', model, '--cases', path, '--prompt-logprobs', '2'))['prompt_logprobs'][-5:]
+    if [(t['id'], round(t['logprob'], 4)) for t in same] != [(t['id'], round(t['logprob'], 4)) for t in tokens]: faults.append(f'--logprobs: {tokens} {same}')
+    several = expect(0, *greedy, '--copies', '3').rstrip('\n')
+    if several != '\n'.join([answer + '\n' + probs] * 3): faults.append(f'--logprobs with --copies: {several}')
 
 
 def environment(model):
