@@ -313,10 +313,10 @@ fetch() {
         skip "the real model: cannot be fetched"
     fi
     local venv=$PWD/build/venv
-    if ! "$venv/bin/python" -c 'import anthropic, canitoolcall, gguf, jinja2, jsonschema, msgspec, numpy, openai, zmq' 2>/dev/null; then
+    if ! "$venv/bin/python" -c 'import anthropic, canitoolcall, gguf, jinja2, jsonschema, msgspec, numpy, ollama, openai, zmq' 2>/dev/null; then
         python3 -m venv "$venv" >"$log/venv.log" 2>&1 &&
             timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 \
-                anthropic canitoolcall==0.1.1 gguf jinja2 jsonschema msgspec numpy openai pyzmq >>"$log/venv.log" 2>&1
+                anthropic canitoolcall==0.1.1 gguf jinja2 jsonschema msgspec numpy ollama openai pyzmq >>"$log/venv.log" 2>&1
     fi
     if "$venv/bin/python" -c 'import gguf, numpy' 2>/dev/null; then
         python=$venv/bin/python

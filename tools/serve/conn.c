@@ -313,6 +313,7 @@ static const char *error_type(int status)
 json_t *exchange_error(const exchange *ex, int status, const char *param, const char *code, const char *message)
 {
     const http_request *r = &ex->req;
+    if (ex->plain_errors) return json_pack("{s:o}", "error", text_json(message, strlen(message)));
     json_t *e = json_pack("{s:{s:o, s:s, s:s?, s:s?}}", "error", "message", text_json(message, strlen(message)), "type",
                           error_type(status), "param", param, "code", code);
     if (!e || !r->path_len || !memmem(r->target.p, r->path_len, "/v1/messages", 12)) return e;

@@ -23,6 +23,7 @@ struct exchange {
     http_request req;                /* the parsed request */
     char id[132];                    /* request id: the client's if it is valid, else generated */
     const char *key;                 /* the API key of the request, or NULL; points into req */
+    bool plain_errors;               /* errors are {"error": TEXT}, as in Ollama's API */
     char key_name[64];               /* name of the key, for the log; "" = none */
     char client[64];                 /* "ADDRESS:PORT", "[ADDRESS]:PORT" or "unix" */
     uint64_t began;                  /* uv_hrtime when the request was complete */

@@ -22,7 +22,12 @@ enum {
     API_DETOKENIZE = 1 << 10,  /* /detokenize */
     API_LOAD = 1 << 11,        /* /v1/load_lora_adapter */
     API_UNLOAD = 1 << 12,      /* /v1/unload_lora_adapter */
-    API_LAST = API_UNLOAD,
+    API_OLLAMA_CHAT = 1 << 13, /* /api/chat */
+    API_OLLAMA_TEXT = 1 << 14, /* /api/generate */
+    API_OLLAMA_EMBED = 1 << 15, /* /api/embed */
+    API_OLLAMA_SHOW = 1 << 16, /* /api/show */
+    API_OLLAMA = API_OLLAMA_CHAT | API_OLLAMA_TEXT,
+    API_LAST = API_OLLAMA_SHOW,
     API_TALKS = API_CHAT | API_RESPONSES | API_MESSAGES,
     API_PROMPTS = API_TEXT | API_NATIVE | API_INFILL,
     API_ANSWERS = API_TALKS | API_PROMPTS,

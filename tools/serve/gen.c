@@ -155,6 +155,16 @@ static int read_body(gen *g, pi_error *err)
     json_t *root = params_parse(b->p, b->n, err);
     if (g->prep.heavy) buf_free(b); /* light work may be restarted */
     if (!root) return err->code;
+    if (g->w->translate) {
+        json_t *out = NULL;
+        int code = g->w->translate(g, root, &out, err);
+        json_decref(root);
+        if (code) {
+            json_decref(out);
+            return code;
+        }
+        root = out;
+    }
     int rc = params_read(&g->p, root, g->w->api, err);
     if (!rc) rc = gen_adapters(g, err);
     if (!rc) rc = g->w->read(g, err);
@@ -811,7 +821,7 @@ static void begin_stream(gen *g)
 {
     g->streaming = true;
     g->status = 200;
-    stream_begin(g->ex, "text/event-stream");
+    stream_begin(g->ex, g->w->json_lines ? "application/x-ndjson" : "text/event-stream");
     g->w->begin(g);
 }
 
@@ -822,7 +832,7 @@ void gen_ping_all(server *s)
         next = g->next;
         const int64_t each = g->p.ping_s == INT64_MIN ? s->ping_s : g->p.ping_s;
         if (g->working || g->finished || !g->submitted || g->pumping || g->err.code || g->canceled) continue;
-        if (!g->p.stream || each < 1) continue;
+        if (!g->p.stream || each < 1 || g->w->json_lines) continue; /* lines of JSON have no comments */
         if (!g->ex || !g->ex->conn || now - g->sent_at < (uint64_t) each * 1000) continue;
         g->pumping = true;
         if (!g->streaming) begin_stream(g);
@@ -914,11 +924,12 @@ bool gen_send(gen *g, const char *event, json_t *root)
     buf b = {0};
     const bool whole = !text_failed() && text;
     json_decref(root);
-    if (event && whole) buf_fmt(&b, "event: %s\n", event);
+    const bool lines = g->w->json_lines;
+    if (event && whole && !lines) buf_fmt(&b, "event: %s\n", event);
     if (whole) {
-        buf_str(&b, "data: ");
+        buf_str(&b, lines ? "" : "data: ");
         buf_str(&b, text);
-        buf_str(&b, "\n\n");
+        buf_str(&b, lines ? "\n" : "\n\n");
     }
     const bool ok = whole && !b.failed;
     if (ok) stream_put(g->ex, b.p, b.n);

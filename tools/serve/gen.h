@@ -33,6 +33,9 @@ typedef struct piece {
 typedef struct wire {
     const char *id_prefix;                       /* "chatcmpl-" */
     const char *what;                            /* name for the log: "chat" */
+    /* On the pool: converts a body to the fields of another API before they are read. *out is a new object. NULL = the
+     * body is read as it is. */
+    int (*translate)(gen *g, const json_t *body, json_t **out, pi_error *err);
     /* On the pool: reads the API's own fields from p->root into g->p. Returns PI_OK or an error such as PI_EINVAL. */
     int (*read)(gen *g, pi_error *err);
     /* On the loop, for streams: called before the first piece, for each piece, and after the last piece. */
@@ -48,6 +51,7 @@ typedef struct wire {
     bool (*write)(const gen *g, buf *out);
     unsigned api;                                /* API_* of the request fields (fields.h) */
     bool raw_prompt;                             /* the prompts are p->prompts, not a conversation */
+    bool json_lines;                             /* a stream has one JSON object per line, no server-sent events */
 } wire;
 
 typedef struct tool_call { /* a call of a complete response */
@@ -187,12 +191,18 @@ json_t *gen_timings(const choice *ch); /* llama-server's "timings" object, so fa
 /* Returns the option values of a request; p == NULL: the values of a request without fields. */
 json_t *server_settings(const server *s, const params *p);
 
+/* wire_embeddings.c: reads the texts of a field as prompts for vectors; appends a vector as JSON, false if a number is
+ * not finite. */
+int embeddings_read(gen *g, const char *input, pi_error *err);
+bool embeddings_put(buf *b, const float *v, size_t n);
+
 /* infill.c. infill_read reads the body of /infill. infill_prompt builds a prompt from `parts`, truncated to the
  * context, and sets it as the only prompt of g. */
 int infill_read(gen *g, pi_error *err);
 int infill_prompt(gen *g, const pi_infill_parts *parts, pi_error *err);
 
 extern const wire wire_chat, wire_completions, wire_native, wire_responses, wire_messages, wire_embeddings,
-                  wire_native_embeddings, wire_rerank, wire_infill;
+                  wire_native_embeddings, wire_rerank, wire_infill, wire_ollama_chat, wire_ollama_generate,
+                  wire_ollama_embed, wire_ollama_embeddings;
 
 #endif

@@ -47,8 +47,7 @@ static json_t *names_json(const char *text, char sep)
     return list;
 }
 
-/* True if the model has this name. */
-static bool is_named(const server *s, const char *name, size_t n)
+bool server_is_named(const server *s, const char *name, size_t n)
 {
     if (n == strlen(s->alias) && !memcmp(name, s->alias, n)) return true;
     for (const char *p = s->aliases; *p; p += strcspn(p, ","), p += *p == ',')
@@ -84,7 +83,7 @@ void handle_models(server *s, exchange *ex)
     if (name) {
         name += sizeof before - 1;
         size_t n = ex->req.path_len - (size_t) (name - ex->req.target.p);
-        if (is_named(s, name, n)) {
+        if (server_is_named(s, name, n)) {
             answer_json(ex, 200, one);
             return;
         }

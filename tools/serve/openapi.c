@@ -140,7 +140,8 @@ static json_t *body_schema(unsigned api)
 static const char *const bodies[] = {"ChatRequest", "CompletionRequest", "ResponseRequest", "MessageRequest",
                                      "NativeRequest", "InfillRequest", "EmbeddingsRequest", "VectorsRequest",
                                      "RerankRequest", "TokenizeRequest", "DetokenizeRequest", "LoadAdapterRequest",
-                                     "UnloadAdapterRequest"};
+                                     "UnloadAdapterRequest", "OllamaChatRequest", "OllamaGenerateRequest",
+                                     "OllamaEmbedRequest", "OllamaShowRequest"};
 enum { N_BODIES = sizeof bodies / sizeof *bodies };
 _Static_assert(API_LAST == 1 << (N_BODIES - 1), "each API_ value has a name in bodies");
 

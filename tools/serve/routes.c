@@ -97,6 +97,22 @@ const route routes[] = {
      "Continue a text, llama-server's format"},
     {"/completion", HTTP_POST, 0, NULL, &wire_native, API_NATIVE, "NativeCompletion",
      "Continue a text, llama-server's format"},
+    {"/api/version", HTTP_GET, ROUTE_ANY_STATE, handle_ollama_version, NULL, 0, "Version",
+     "Version of Ollama's API"},
+    {"/api/tags", HTTP_GET, 0, handle_ollama_tags, NULL, 0, "Object",
+     "The model, Ollama's format"},
+    {"/api/ps", HTTP_GET, 0, handle_ollama_ps, NULL, 0, "Object",
+     "The loaded model, Ollama's format"},
+    {"/api/show", HTTP_POST, 0, handle_ollama_show, NULL, API_OLLAMA_SHOW, "Object",
+     "Properties of the model, Ollama's format"},
+    {"/api/chat", HTTP_POST, 0, handle_ollama_chat, NULL, API_OLLAMA_CHAT, "Object",
+     "Generate a chat message, Ollama's format"},
+    {"/api/generate", HTTP_POST, 0, handle_ollama_generate, NULL, API_OLLAMA_TEXT, "Object",
+     "Answer a prompt, Ollama's format"},
+    {"/api/embed", HTTP_POST, 0, NULL, &wire_ollama_embed, API_OLLAMA_EMBED, "Object",
+     "Embeddings of texts, Ollama's format"},
+    {"/api/embeddings", HTTP_POST, 0, NULL, &wire_ollama_embeddings, API_OLLAMA_EMBED, "Object",
+     "Embedding of a text, Ollama's older format"},
     {"/infill", HTTP_POST, 0, NULL, &wire_infill, API_INFILL, "NativeCompletion",
      "Fill in the middle of a text"},
 };
@@ -188,6 +204,7 @@ void route_request(void *ud, exchange *ex)
         ex->key = key_of(&ex->req);
         snprintf(ex->key_name, sizeof ex->key_name, "%s", keys_name(&s->keys, ex->key));
     }
+    ex->plain_errors = in.path_len > 5 && !memcmp(in.target.p, "/api/", 5);
     if (ex->req.method == HTTP_OPTIONS) {
         preflight(s, ex);
     } else if (!rt && known) {

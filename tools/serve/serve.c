@@ -233,6 +233,28 @@ static bool on_progress(void *ud, int stage, uint64_t done, uint64_t total)
     return atomic_load(&a->stop_loading);
 }
 
+/* Finds out if the chat template shows tools, and if it has a switch for reasoning. Runs on the loader's thread. */
+static void probe_template(app *a)
+{
+    static const char hi[] = "[{\"role\":\"user\",\"content\":\"a\"}]", name[] = "probe_of_tools";
+    static const char tools[] = "[{\"type\":\"function\",\"function\":{\"name\":\"probe_of_tools\",\"description\":"
+                                "\"\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}]";
+    enum { CAP = 1 << 16 };
+    char *text[2] = {malloc(CAP), malloc(CAP)};
+    for (int i = 0; text[0] && text[1] && i < 2; i++) {
+        const char *vars = i ? "{\"enable_thinking\":true}" : "{\"enable_thinking\":false}";
+        const int64_t n = pi_chat_render(a->engine, hi, NULL, vars, text[i], CAP - 1, NULL);
+        text[i][n > 0 && n < CAP ? n : 0] = 0;
+    }
+    if (text[0] && text[1]) {
+        a->s.can_think = strcmp(text[0], text[1]) != 0;
+        const int64_t n = pi_chat_render(a->engine, hi, tools, NULL, text[0], CAP - 1, NULL);
+        a->s.can_call = n > 0 && n < CAP && memmem(text[0], (size_t) n, name, sizeof name - 1);
+    }
+    free(text[0]);
+    free(text[1]);
+}
+
 static void load(void *ud)
 {
     app *a = ud;
@@ -241,6 +263,7 @@ static void load(void *ud)
     a->load_rc = pi_engine_open(&a->engine, a->o, &a->err);
     if (!a->load_rc) a->load_rc = pi_engine_memory(a->engine, &a->s.plan);
     if (!a->load_rc && a->s.kv) a->load_rc = pi_engine_on_cache_event(a->engine, kv_events_put, a->s.kv, &a->err);
+    if (!a->load_rc) probe_template(a);
     uv_async_send(&a->loaded);
 }
 

@@ -41,6 +41,7 @@ typedef struct server {
     /* Set when the engine is ready, constant afterwards: thread-safe. */
     int32_t anchor;          /* a token that prints text: other tokens are decoded after it; -1 = none found */
     size_t anchor_len;       /* bytes of the anchor's text */
+    bool can_call, can_think; /* the chat template has tools; it switches reasoning on and off */
     bool has_structure;      /* the library supports json-schema, grammar, ... */
     struct gen *gens;        /* generations, from the arrival of their body to their end */
     size_t n_gens;           /* generations in gens */
@@ -75,6 +76,8 @@ size_t server_token_count(const server *s, int32_t id, bool special, utf8_hold *
 bool server_adapter(const server *s, const char *name, size_t n, pi_lora *out);
 /* Returns the adapters as a JSON list of entries for /v1/models; parent: the model's name. NULL = out of memory. */
 json_t *adapter_models(const server *s, const char *parent);
+/* True if the model has this name of n bytes. */
+bool server_is_named(const server *s, const char *name, size_t n);
 /* Returns the HTTP status for an error code of the library. */
 int status_of(int pi_code);
 
@@ -102,6 +105,12 @@ void handle_adapters(server *s, exchange *ex);
 void handle_adapter_scales(server *s, exchange *ex);
 void handle_adapter_load(server *s, exchange *ex);
 void handle_adapter_unload(server *s, exchange *ex);
+void handle_ollama_version(server *s, exchange *ex);
+void handle_ollama_tags(server *s, exchange *ex);
+void handle_ollama_ps(server *s, exchange *ex);
+void handle_ollama_show(server *s, exchange *ex);
+void handle_ollama_chat(server *s, exchange *ex);
+void handle_ollama_generate(server *s, exchange *ex);
 void route_request(void *ud, exchange *ex);
 int route_head(void *ud, const http_request *req, const char **why);
 

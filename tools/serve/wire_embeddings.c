@@ -35,6 +35,11 @@ static int read_input(gen *g, const char *input, const char *kind, pi_error *err
     return rc ? rc : params_prompts(p, input, err);
 }
 
+int embeddings_read(gen *g, const char *input, pi_error *err)
+{
+    return read_input(g, input, pooling(g->s, false), err);
+}
+
 static int read_embeddings(gen *g, pi_error *err)
 {
     params *p = &g->p;
@@ -42,7 +47,7 @@ static int read_embeddings(gen *g, pi_error *err)
     int rc = params_string(p, p->root, "encoding_format", &format, err);
     if (!rc && strcmp(format, "float") && strcmp(format, "base64"))
         rc = params_fail(p, "encoding_format", err, "'encoding_format' must be float or base64");
-    return rc ? rc : read_input(g, "input", pooling(g->s, false), err);
+    return rc ? rc : embeddings_read(g, "input", err);
 }
 
 /* Token vectors are not normalized; other vectors are normalized as embd_normalize says. */
@@ -60,7 +65,7 @@ static int read_native(gen *g, pi_error *err)
 }
 
 /* Appends a list of numbers. Returns false if one is not finite. */
-static bool put_numbers(buf *b, const float *v, size_t n)
+bool embeddings_put(buf *b, const float *v, size_t n)
 {
     char text[32];
     buf_put(b, "[", 1);
@@ -102,7 +107,7 @@ static bool write_embeddings(const gen *g, buf *b)
         const choice *ch = &g->choices[i];
         buf_fmt(b, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i ? "," : "", i);
         if (packed) put_base64(b, ch->vector, ch->n_vector);
-        else if (!put_numbers(b, ch->vector, ch->n_vector)) return false;
+        else if (!embeddings_put(b, ch->vector, ch->n_vector)) return false;
         buf_put(b, "}", 1);
     }
     buf_str(b, "],\"model\":");
@@ -121,7 +126,7 @@ static bool write_native(const gen *g, buf *b)
         buf_fmt(b, "%s{\"index\":%zu,\"embedding\":[", i ? "," : "", i);
         for (size_t k = 0; k < ch->n_vectors; k++) {
             if (k) buf_put(b, ",", 1);
-            if (!put_numbers(b, ch->vector + k * width, width)) return false;
+            if (!embeddings_put(b, ch->vector + k * width, width)) return false;
         }
         buf_str(b, "]}");
     }
