@@ -279,6 +279,11 @@
       "Threads that read and tokenize requests, at least 2; one of them is reserved for short work.")                  \
     X("prepare-timeout", FLOAT, "60", "0..86400", "--prepare-timeout", "", "serve", false,                             \
       "Time limit for the preparation of a request (body, schema, template, tokens), in seconds; 0: no limit.")        \
+    X("response-store", INT, "0", "0..65536", "--response-store", "", "serve", false,                                  \
+      "Keep the last N responses of /v1/responses in memory, for previous_response_id and GET /v1/responses/ID; each"  \
+      " API key sees only its own. 0: none.")                                                                          \
+    X("response-store-bytes", INT, "67108864", "65536..1099511627776", "--response-store-bytes", "", "serve", false,   \
+      "Maximum bytes of stored responses and their conversations.")                                                    \
     X("log-json", BOOL, "false", "", "--log-json", "", "serve", false, "Write log lines as JSON objects.")             \
     X("metrics-prefix", STRING, "vllm", "", "--metrics-prefix", "", "serve", false,                                    \
       "Prefix of the names in /metrics that endpoint pickers read.")                                                   \

@@ -254,7 +254,7 @@ static void responses_items_become_chat_messages(void **state)
         {IN("{\"type\": \"function_call\", \"name\": \"f\"}"), .error = "arguments as text"},
         {"{\"input\": \"a\", \"conversation\": \"c\"}", .error = "conversations are not stored"},
         {"{\"input\": \"a\", \"prompt\": {\"id\": \"p\"}}", .error = "prompts are not stored"},
-        {"{\"input\": \"a\", \"previous_response_id\": \"r\"}", .error = "responses are not stored"},
+        {"{\"input\": \"a\", \"previous_response_id\": \"r\"}", .error = "--response-store"},
         {"{\"input\": \"a\", \"background\": true}", .error = "'background' is not supported"},
         {"{\"input\": \"hi\", \"background\": false, \"conversation\": null, \"prompt\": null}", .messages =
             "[" USER "]"},

@@ -35,7 +35,7 @@ typedef struct wire {
     const char *what;                            /* name for the log: "chat" */
     /* On the pool: converts a body to the fields of another API before they are read. *out is a new object. NULL = the
      * body is read as it is. */
-    int (*translate)(gen *g, const json_t *body, json_t **out, pi_error *err);
+    int (*translate)(gen *g, json_t *body, json_t **out, pi_error *err);
     /* On the pool: reads the API's own fields from p->root into g->p. Returns PI_OK or an error such as PI_EINVAL. */
     int (*read)(gen *g, pi_error *err);
     /* On the loop, for streams: called before the first piece, for each piece, and after the last piece. */
@@ -146,6 +146,7 @@ struct gen {
     uint64_t n_sent;         /* for wires: number of events so far */
     uint64_t sent_at;        /* streams: uv_now of the loop at submission or at the last write */
     uint64_t first_at;       /* uv_hrtime of the first token; 0 = no token yet */
+    char previous[72];       /* /v1/responses: previous_response_id, or "" */
     const char *abort_why;   /* reason of the cancellation, for the log */
 };
 

@@ -306,7 +306,7 @@ const char *http_field(const http_request *r, int field) { return r->field[field
 
 const char *http_method_name(enum http_method m)
 {
-    static const char *const names[] = {"GET", "HEAD", "POST", "OPTIONS", "CONNECT"};
+    static const char *const names[] = {"GET", "HEAD", "POST", "DELETE", "OPTIONS", "CONNECT"};
     return m < HTTP_OTHER ? names[m] : "";
 }
 

@@ -38,7 +38,7 @@ enum {
     HTTP_N_FIELDS
 };
 
-enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_OPTIONS, HTTP_CONNECT, HTTP_OTHER };
+enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_DELETE, HTTP_OPTIONS, HTTP_CONNECT, HTTP_OTHER };
 
 typedef struct http_request {
     enum http_method method;

@@ -219,6 +219,12 @@ static void server_values(struct out *o, const server *s)
     hist(o, "preparation_time_seconds", "Time from the arrival of work on the pool to its end, including the wait.",
          &s->metrics.preparation);
     value(o, "generations", "gauge", "Unfinished client requests.", (double) s->n_gens);
+    if (s->store) {
+        size_t n, bytes;
+        store_size(s->store, &n, &bytes);
+        value(o, "stored_responses", "gauge", "Responses in the store.", (double) n);
+        value(o, "stored_response_bytes", "gauge", "Bytes of the responses in the store.", (double) bytes);
+    }
     value(o, "slow_clients_total", "counter", "Streams canceled because the client did not read them.",
           (double) s->metrics.slow_clients);
     if (s->kv) {

@@ -193,7 +193,13 @@ static json_t *paths(void)
     for (size_t i = 0; i < n_routes; i++) {
         json_t *path = json_object_get(all, routes[i].path);
         if (!path) json_object_set_new(all, routes[i].path, path = json_object());
-        json_object_set_new(path, routes[i].method == HTTP_POST ? "post" : "get", operation(&routes[i]));
+        json_t *one = operation(&routes[i]);
+        if (strstr(routes[i].path, "{id}"))
+            json_object_set_new(one, "parameters", json_pack("[{s:s, s:s, s:b, s:{s:s}}]", "name", "id", "in", "path",
+                                                             "required", 1, "schema", "type", "string"));
+        json_object_set_new(path, routes[i].method == HTTP_POST     ? "post"
+                                  : routes[i].method == HTTP_DELETE ? "delete"
+                                                                    : "get", one);
     }
     const route named = {.path = "/v1/models/{model}", .method = HTTP_GET, .answer = "Model", .summary = "One model"};
     json_t *o = operation(&named), *parameter = json_pack("[{s:s, s:s, s:b, s:{s:s}}]", "name", "model", "in", "path",

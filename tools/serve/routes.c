@@ -69,6 +69,10 @@ const route routes[] = {
      "Generate a chat response, OpenAI's newer format"},
     {"/responses", HTTP_POST, 0, NULL, &wire_responses, API_RESPONSES, "Response",
      "Generate a chat response, OpenAI's newer format"},
+    {"/v1/responses/{id}", HTTP_GET, 0, handle_response_get, NULL, 0, "Response",
+     "A stored response"},
+    {"/v1/responses/{id}", HTTP_DELETE, 0, handle_response_delete, NULL, 0, "Object",
+     "Delete a stored response"},
     {"/v1/responses/input_tokens", HTTP_POST, 0, handle_count_response, NULL, API_RESPONSES, "InputTokens",
      "Count the tokens of a conversation"},
     {"/responses/input_tokens", HTTP_POST, 0, handle_count_response, NULL, API_RESPONSES, "InputTokens",
@@ -118,9 +122,13 @@ const route routes[] = {
 };
 const size_t n_routes = sizeof routes / sizeof *routes;
 
+/* True if the request's path is this one; {id} at the end stands for a name without slashes. */
 static bool path_is(const http_request *r, const char *path)
 {
-    return strlen(path) == r->path_len && !memcmp(r->target.p, path, r->path_len);
+    const char *name = strchr(path, '{');
+    const size_t n = name ? (size_t) (name - path) : strlen(path);
+    if (!name) return n == r->path_len && !memcmp(r->target.p, path, n);
+    return r->path_len > n && !memcmp(r->target.p, path, n) && !memchr(r->target.p + n, '/', r->path_len - n);
 }
 
 /* Removes --api-prefix from the path. A path outside the prefix becomes empty. */
@@ -178,11 +186,11 @@ int route_head(void *ud, const http_request *req, const char **why)
 
 static void preflight(const server *s, exchange *ex)
 {
-    char more[512] = "Allow: GET, POST, OPTIONS\r\n";
+    char more[512] = "Allow: GET, POST, DELETE, OPTIONS\r\n";
     const char *asked = http_field(&ex->req, HTTP_FIELD_ASKED_HEADERS);
     if (*s->net.cors) {
         snprintf(more, sizeof more,
-                 "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\nAccess-Control-Allow-Headers: %.300s"
+                 "Access-Control-Allow-Methods: GET, POST, DELETE, OPTIONS\r\nAccess-Control-Allow-Headers: %.300s"
                  "\r\nAccess-Control-Max-Age: 600\r\n",
                  asked && *asked ? asked : "Authorization, Content-Type");
     }

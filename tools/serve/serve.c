@@ -591,10 +591,13 @@ int cmd_serve(const cli *c)
     if (!a) return cli_error(c, CLI_OS, "out of memory");
     text_watch_memory();
     configure(a, c);
+    if (cli_int(c, "response-store") &&
+        !(a->s.store = store_new((size_t) cli_int(c, "response-store"), (size_t) cli_int(c, "response-store-bytes"))))
+        code = cli_error(c, CLI_OS, "out of memory");
     a->s.priority_lo = lo;
     a->s.priority_hi = hi;
     preps_init(&a->s);
-    a->o = cli_options(c, &code);
+    a->o = code ? NULL : cli_options(c, &code);
     if (a->o && !cli_given(c, "step-target-ms")) pi_options_set(a->o, "step-target-ms", STEP_TARGET_MS, NULL);
     if (a->o) pi_options_set(a->o, "pooling", "off", NULL); /* only /v1/embeddings uses it, and sets it per request */
     if (a->o && uv_loop_init(&a->s.loop)) {
@@ -608,6 +611,7 @@ int cmd_serve(const cli *c)
     kv_events_close(a->s.kv); /* after the engine is closed, because its step thread calls it */
     keys_free(&a->s.keys);
     tls_close(a->s.net.tls);
+    store_free(a->s.store);
     free(a->s.names);
     free(a);
     return code;

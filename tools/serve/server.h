@@ -9,6 +9,7 @@
 #include "serve/kv_events.h"
 #include "serve/metrics.h"
 #include "serve/prep.h"
+#include "serve/store.h"
 #include "serve/text.h"
 
 struct gen;
@@ -43,6 +44,7 @@ typedef struct server {
     size_t anchor_len;       /* bytes of the anchor's text */
     bool can_call, can_think; /* the chat template has tools; it switches reasoning on and off */
     bool has_structure;      /* the library supports json-schema, grammar, ... */
+    response_store *store;   /* --response-store; NULL = disabled */
     struct gen *gens;        /* generations, from the arrival of their body to their end */
     size_t n_gens;           /* generations in gens */
     size_t n_jobs;           /* other work on the pool */
@@ -105,6 +107,8 @@ void handle_adapters(server *s, exchange *ex);
 void handle_adapter_scales(server *s, exchange *ex);
 void handle_adapter_load(server *s, exchange *ex);
 void handle_adapter_unload(server *s, exchange *ex);
+void handle_response_get(server *s, exchange *ex);
+void handle_response_delete(server *s, exchange *ex);
 void handle_ollama_version(server *s, exchange *ex);
 void handle_ollama_tags(server *s, exchange *ex);
 void handle_ollama_ps(server *s, exchange *ex);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "json.h"
+#include "serve/responses.h"
 #include "serve/chat.h"
 #include "serve/convert.h"
 #include "serve/gen.h"
@@ -205,7 +206,17 @@ static int count_input(job *j, int (*convert)(params *, pi_error *), json_t **ou
 }
 
 static int run_count_chat(job *j, json_t **out) { return count_input(j, convert_chat, out); }
-static int run_count_response(job *j, json_t **out) { return count_input(j, convert_responses, out); }
+
+static int run_count_response(job *j, json_t **out)
+{
+    char previous[72];
+    json_t *body = j->p.root, *all;
+    int rc = responses_expand(j->s, j->ex->key, &j->p, body, &all, previous, &j->err);
+    j->p.root = all;
+    json_decref(body);
+    return rc ? rc : count_input(j, convert_responses, out);
+}
+
 
 void handle_tokenize(server *s, exchange *ex) { job_start(s, ex, run_tokenize); }
 void handle_detokenize(server *s, exchange *ex) { job_start(s, ex, run_detokenize); }

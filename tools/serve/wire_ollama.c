@@ -59,7 +59,7 @@ static json_t *call_of(const choice *ch, size_t i)
 
 /* ------------------------------------------------------------------------------------------------------------- chat */
 
-static int translate_chat(gen *g, const json_t *body, json_t **out, pi_error *err)
+static int translate_chat(gen *g, json_t *body, json_t **out, pi_error *err)
 {
     return convert_ollama_chat(&g->p, body, out, err);
 }
@@ -141,7 +141,7 @@ const wire wire_ollama_chat = {.id_prefix = "ollama-", .what = "chat", .translat
 
 /* --------------------------------------------------------------------------------------------------------- generate */
 
-static int translate_generate(gen *g, const json_t *body, json_t **out, pi_error *err)
+static int translate_generate(gen *g, json_t *body, json_t **out, pi_error *err)
 {
     bool raw = false;
     int rc = convert_ollama_generate(&g->p, body, out, &raw, err);
@@ -200,12 +200,12 @@ const wire wire_ollama_generate = {.id_prefix = "ollama-", .what = "generate", .
 
 /* ------------------------------------------------------------------------------------------------------------ embed */
 
-static int translate_embed(gen *g, const json_t *body, json_t **out, pi_error *err)
+static int translate_embed(gen *g, json_t *body, json_t **out, pi_error *err)
 {
     return convert_ollama_embed(&g->p, body, "input", out, err);
 }
 
-static int translate_embeddings(gen *g, const json_t *body, json_t **out, pi_error *err)
+static int translate_embeddings(gen *g, json_t *body, json_t **out, pi_error *err)
 {
     return convert_ollama_embed(&g->p, body, "prompt", out, err);
 }

@@ -1,6 +1,6 @@
 /* /v1/responses, OpenAI's newer format. A response is a list of items (reasoning, message, function_call), one open at
- * a time. The server is stateless: the client sends the complete conversation. Reading runs on the pool, writing on
- * the loop (gen.h). */
+ * a time. Without --response-store the server is stateless: the client sends the complete conversation. Reading runs
+ * on the pool, writing on the loop (gen.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +11,12 @@
 #include "serve/convert_impl.h"
 #include "serve/fields.h"
 #include "serve/gen.h"
+#include "serve/responses.h"
+
+static int translate_responses(gen *g, json_t *body, json_t **out, pi_error *err)
+{
+    return responses_expand(g->s, g->ex->key, &g->p, body, out, g->previous, err);
+}
 
 static int read_responses(gen *g, pi_error *err)
 {
@@ -152,7 +158,7 @@ static json_t *tools_of(const gen *g)
     return list;
 }
 
-/* Copies the request's fields, as OpenAI repeats them in each response. Nothing is stored, regardless of "store". */
+/* Copies the request's fields, as OpenAI repeats them in each response. */
 static void copy_request(json_t *r, const gen *g)
 {
     static const char *const or_null[] = {"instructions", "max_output_tokens", "max_tool_calls", "previous_response_id",
@@ -169,7 +175,8 @@ static void copy_request(json_t *r, const gen *g)
     copy_object(r, g, "reasoning", json_pack("{s:n, s:n}", "effort", "summary"));
     copy_object(r, g, "text", json_pack("{s:{s:s}}", "format", "type", "text"));
     json_object_set_new(r, "background", json_false());
-    json_object_set_new(r, "store", json_false());
+    json_object_set_new(r, "store", json_boolean(responses_stores(g)));
+    if (*g->previous) json_object_set_new(r, "previous_response_id", json_string(g->previous));
     copy_sampling(r, g);
 }
 
@@ -323,16 +330,21 @@ static void responses_progress(gen *g, const choice *ch)
 static void responses_finish(gen *g)
 {
     const choice *ch = &g->choices[0];
+    json_t *r = response(g, "completed", ch);
+    responses_store(g, r, json_object_get(r, "output"));
     send_event(g, strcmp(ch->reason, "length") ? "response.completed" : "response.incomplete",
-         json_pack("{s:o, s:o}", "response", response(g, "completed", ch), "timings", gen_timings(ch)));
+               json_pack("{s:o, s:o}", "response", r, "timings", gen_timings(ch)));
 }
 
 static json_t *responses_whole(gen *g)
 {
     const choice *ch = &g->choices[0];
-    return ch->content.failed ? NULL : response(g, "completed", ch);
+    json_t *r = ch->content.failed ? NULL : response(g, "completed", ch);
+    responses_store(g, r, json_object_get(r, "output"));
+    return r;
 }
 
-const wire wire_responses = {.id_prefix = "resp_", .what = "response", .api = API_RESPONSES, .read = read_responses,
+const wire wire_responses = {.id_prefix = "resp_", .what = "response", .api = API_RESPONSES,
+                             .translate = translate_responses, .read = read_responses,
                              .begin = responses_begin, .piece = responses_piece, .progress = responses_progress,
                              .finish = responses_finish, .whole = responses_whole};

@@ -1,0 +1,30 @@
+/* Responses that clients may continue and read later (--response-store), in bounded memory: the number of responses and
+ * the bytes of their texts are limited; the least recently used ones are dropped. Each belongs to the API key that made
+ * it; for other keys it does not exist. Nothing is written to disk.
+ *
+ * Thread-safe: one lock for all functions except store_new and store_free. */
+#ifndef PAGEDINFER_SERVE_STORE_H
+#define PAGEDINFER_SERVE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct response_store response_store;
+
+enum store_part { STORE_RESPONSE, STORE_ITEMS }; /* the response; the conversation including its output, a JSON list */
+
+/* Returns a store for at most n > 0 responses of max_bytes in total; NULL = out of memory. */
+response_store *store_new(size_t n, size_t max_bytes);
+void store_free(response_store *s);
+/* Adds a response; owner is the API key, "" = none. Takes ownership of both texts, which are freed with free. Returns
+ * false if it is larger than the store, or if out of memory; nothing is added then. */
+bool store_put(response_store *s, const char *owner, const char *id, char *response, char *items);
+/* Returns a copy of a part; the caller frees it. NULL = unknown id, another owner, or out of memory (*no_memory). The
+ * response counts as used. */
+char *store_get(response_store *s, const char *owner, const char *id, enum store_part part, bool *no_memory);
+/* Returns false if there is no such response of this owner. */
+bool store_delete(response_store *s, const char *owner, const char *id);
+/* Returns the number of responses and the bytes that they take. */
+void store_size(response_store *s, size_t *n, size_t *bytes);
+
+#endif
