@@ -55,6 +55,7 @@ int cmd_bench(const cli *c);
 int cmd_embed(const cli *c);
 int cmd_eval(const cli *c);
 int cmd_quantize(const cli *c);
+int cmd_imatrix(const cli *c);
 int cmd_inspect(const cli *c);
 void quantize_print_types(FILE *f); /* for --help */
 int cmd_tokenize(const cli *c);

@@ -78,6 +78,12 @@ int eval_open_chunks(const cli *c, int32_t *n_ctx, pi_options **o, pi_engine **e
     *e = NULL;
     *o = cli_options(c, &code);
     if (!*o) return code;
+    if (cli_has_section(c->cmd, "imatrix")) {
+        code = eval_set(c, *o, "imatrix-file", cli_str(c, "imatrix-output"));
+        if (!code && !cli_given(c, "imatrix-dataset")) code = eval_set(c, *o, "imatrix-dataset", cli_str(c, "file"));
+        if (!code && !cli_given(c, "device")) code = eval_set(c, *o, "device", "cpu");
+        if (code) return code;
+    }
     if (*n_ctx) code = eval_set_int(c, *o, "ctx-size", *n_ctx);
     else if (!cli_given(c, "ctx-size")) code = eval_set(c, *o, "ctx-size", "512");
     if (code) return code;

@@ -58,6 +58,11 @@ const cli_command cli_commands[] = {
      "Writes the model with its matrices in another format. Without OUT.gguf the file is named after the type "
      "and written to the directory of IN.gguf. With -hf or -mu omit IN.gguf; the current directory is used.",
      "quantize download general", 4, false, cmd_quantize, false},
+    {"imatrix", "llama-imatrix", "importance matrix of a model", "MODEL -f TEXT [-o OUT.gguf] [options]",
+     "Runs a text through the model in chunks of --ctx-size tokens and writes, for each matrix, how large its inputs "
+     "are by column. 'quantize --imatrix' uses these numbers to round important columns more exactly. The text should "
+     "resemble the model's use. Also prints the perplexity. Runs on the CPU; models with experts are not supported.",
+     "imatrix eval prompt " ENGINE_SECTIONS " generation sampling general", 1, false, cmd_imatrix, true},
     {"inspect", "", "content of a GGUF, and memory to run it", "MODEL [options]",
      "Prints metadata and tensors of a model file, and the memory to run it with these options, "
      "computed by the same plan that allocates it. Nothing is loaded.",

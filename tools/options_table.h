@@ -146,6 +146,8 @@
       "File of NAME=TYPE rules, separated by spaces or newlines.")                                                     \
     X("quantize-override-kv", LIST, "", "", "--override-kv", "", "quantize", false,                                    \
       "KEY=TYPE:VALUE sets metadata of the output file; may be given several times.")                                  \
+    X("imatrix-output", STRING, "imatrix.gguf", "", "-o --output --output-file", "", "imatrix", true,                  \
+      "File to write, a GGUF that quantize --imatrix and llama-quantize read.")                                        \
     X("include-weights", LIST, "", "", "--include-weights", "", "quantize", false,                                     \
       "Use the importance matrix only for tensors with this name; may be given several times.")                        \
     X("exclude-weights", LIST, "", "", "--exclude-weights", "", "quantize", false,                                     \

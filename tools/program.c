@@ -20,7 +20,7 @@ static const struct foreign {
     {"embedding", "pagedinfer embed", true},
     {"tokenize", "pagedinfer tokenize", true},
     {"batched-bench benchmark-matmult", "pagedinfer bench", true},
-    {"imatrix", "pagedinfer quantize --imatrix FILE, which reads a matrix from llama.cpp's llama-imatrix", true},
+    {"imatrix", "pagedinfer imatrix", true},
     {"quantize-stats", "pagedinfer eval --kl-divergence", true},
     {"speculative speculative-simple", "pagedinfer run -md DRAFTER", true},
     {"lookup lookahead lookup-create lookup-merge lookup-stats", "pagedinfer run --spec-type ngram", true},

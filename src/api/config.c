@@ -235,6 +235,8 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
         .n_override_kv = over->n,
         .check_tensors = pi__opt_bool(s, PI__OPT_CHECK_TENSORS),
         .trace_ops = pi__opt_bool(s, PI__OPT_TRACE_OPS),
+        .imatrix_file = pi__opt_str(s, PI__OPT_IMATRIX_FILE),
+        .imatrix_dataset = pi__opt_str(s, PI__OPT_IMATRIX_DATASET),
         .profile_ops = pi__opt_bool(s, PI__OPT_PROFILE_OPS),
         .rope = rope_of(s),
         .mlock = pi__opt_bool(s, PI__OPT_MLOCK) || pi__opt_is(s, PI__OPT_LOAD_MODE, "mlock") ||

@@ -72,6 +72,11 @@
       "Log each op of a step (level debug, -v): operands, shapes, on the CPU also hashes of the values.")              \
     X(PROFILE_OPS, "profile-ops", BOOL, "false", "", "--profile-ops", "", "model", false,                              \
       "Record time, bytes and products of each op on the CPU, for pi_engine_profile; bench --ops prints them.")        \
+    X(IMATRIX_FILE, "imatrix-file", STRING, "", "", "--imatrix-file", "", "model", false,                              \
+      "Write an importance matrix of all computed tokens to this file at the end, for quantize --imatrix. Only on a"   \
+      " CPU, and for models without experts.")                                                                         \
+    X(IMATRIX_DATASET, "imatrix-dataset", STRING, "", "", "--imatrix-dataset", "", "model", false,                     \
+      "Name of the text, for the file of imatrix-file.")                                                               \
     X(DEVICE, "device", STRING, "auto", "", "-dev --device", "", "model", true,                                        \
       "Device for the model: cpu, or auto for the best device of this build. For several devices see split-mode.")     \
     X(SPLIT_MODE, "split-mode", ENUM, "none", "none|layer|row|tensor", "-sm --split-mode", "", "model", true,          \

@@ -38,6 +38,8 @@ typedef struct pi__config {
     size_t n_override_kv;      /* entries in override_kv */
     bool check_tensors;        /* refuse weights that are NaN or infinite */
     bool trace_ops;            /* log a line for each op */
+    const char *imatrix_file;  /* path of an importance matrix to write; "" = none */
+    const char *imatrix_dataset; /* name of the text in that file */
     bool profile_ops;          /* measure each op, for pi_engine_profile */
     pi__rope_config rope;      /* overrides of the model's RoPE parameters */
     int32_t ctx_size;          /* max tokens of prompt + answer; 0 = the model's training context */

@@ -9,6 +9,7 @@
 #include "backend/profile.h"
 #include "backend/split.h"
 #include "base/error.h"
+#include "engine/imatrix.h"
 #include "engine/metadata.h"
 #include "engine/vocab_compare.h"
 
@@ -278,6 +279,15 @@ static int start_profile(pi__setup *s, pi_error *err)
     return s->be->profile ? PI_OK : pi__fail_mem(err, "the profile of ops");
 }
 
+/* Starts the importance matrix. The matrices of a second model would have the same numbers. */
+static int start_sums(pi__setup *s, pi_error *err)
+{
+    if (pi__setup_second_model(s))
+        return pi__fail(err, PI_EUNSUPPORTED, "imatrix-file does not support drafters: leave out model-draft");
+    return pi__sums_new(&s->sums, s->be, s->m, s->cfg.imatrix_file, s->cfg.imatrix_dataset,
+                        s->cfg.ctx_size > 0 ? s->cfg.ctx_size : 512, err);
+}
+
 int pi__setup_load(pi__setup *s, bool keep, pi_error *err)
 {
     pi__model *m[] = {s->m, pi__setup_second_model(s)};
@@ -285,6 +295,7 @@ int pi__setup_load(pi__setup *s, bool keep, pi_error *err)
     int rc = s->be->dev->reserve(s->be, &s->mem.lim, err);
     if (!rc && s->cfg.trace_ops) s->be->trace = &s->cfg.log;
     if (!rc && s->cfg.profile_ops) rc = start_profile(s, err);
+    if (!rc && s->cfg.imatrix_file && *s->cfg.imatrix_file) rc = start_sums(s, err);
     for (int i = 0; i < 2 && m[i]; i++) {
         m[i]->want_digest = s->cfg.prefix_dir != NULL; /* the model's cache groups may include the drafter's */
         m[i]->check_tensors = s->cfg.check_tensors;
@@ -381,13 +392,15 @@ void pi__setup_close_files(pi__setup *s)
     pi__gguf_close(s->draft_g);
     s->g = s->draft_g = NULL;
     s->cfg.model = s->cfg.prefix_dir = s->cfg.prefix_key = s->cfg.draft_model = s->cfg.weights_from =
-        s->cfg.weights_cache = NULL;
+        s->cfg.weights_cache = s->cfg.imatrix_file = s->cfg.imatrix_dataset = NULL;
     s->cfg.params.cpu.isa = s->cfg.device = NULL;
     s->cfg.placement.override = s->cfg.override_kv = NULL;
 }
 
 void pi__setup_free(pi__setup *s)
 {
+    pi__sums_close(s->sums, s->be, &s->cfg.log);
+    s->sums = NULL;
     pi__memory_free(&s->draft_model_mem);
     pi__memory_free(&s->mem);
     pi__setup_undeclare(s);

@@ -16,6 +16,7 @@ typedef struct pi__setup {
     pi__gguf *g;               /* open until loaded */
     pi__gguf *draft_g;         /* open until loaded */
     pi__backend *be;           /* one device, or several backends */
+    struct pi__sums *sums;     /* importance matrix (imatrix.h); NULL = none */
     pi__placement *placement;  /* placement of weights and caches, used while models are declared */
     pi__model *m;              /* weights and graph */
     pi__model *drafter;        /* drafter that reads m's hidden states: m itself, a separate model, or NULL */

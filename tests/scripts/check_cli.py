@@ -111,7 +111,7 @@ def usage(model):
     expect(0, 'run', '--list-devices', out='cpu: ')
     expect(0, 'version', out='pagedinfer ')
     expect(0, 'help', out='tokenize')
-    for cmd in 'run bench eval inspect quantize tokenize pull list rm selftest weights'.split():
+    for cmd in 'run bench eval imatrix inspect quantize tokenize pull list rm selftest weights'.split():
         short, full = expect(0, cmd, '--help', out='Usage:'), expect(0, cmd, '--help', 'all', out='Usage:')
         if len(full) <= len(short): faults.append(f'{cmd}: --help all is not longer than --help')
         expect(0, 'help', cmd, out='Usage:')
@@ -590,10 +590,10 @@ def model_arguments(model, folder):
 
 def foreign_names(model, folder):
     """Names of tools without a subcommand are refused. Versions and paths do not count; other names are pagedinfer."""
-    for name, nearest in (('llama-imatrix', 'quantize --imatrix'), ('llama-speculative', 'run -md'), ('main', 'pagedinfer run'),
+    for name, nearest in (('llama-export-lora', 'run --lora'), ('llama-speculative', 'run -md'), ('main', 'pagedinfer run'),
                           ('server', 'pagedinfer serve'), ('vllm', 'pagedinfer serve'), ('llama-perplexitty', 'pagedinfer eval'),
-                          ('llama-imatrix-b4567', 'quantize --imatrix'), ('llama-', 'pagedinfer help'), ('llama-' + 'x' * 200, 'pagedinfer help'),
-                          ('imatrix', 'quantize --imatrix'), ('llama-gguf', 'pagedinfer inspect')):
+                          ('llama-retrieval-b4567', 'pagedinfer embed'), ('llama-', 'pagedinfer help'), ('llama-' + 'x' * 200, 'pagedinfer help'),
+                          ('imatrix', 'pagedinfer imatrix'), ('llama-gguf', 'pagedinfer inspect')):
         link = os.path.join(folder, name)
         os.symlink(BIN, link)
         for args in (['-m', model, '-p', 'the', '-n', '2'], ['--version'], []):

@@ -33,7 +33,7 @@ done
 
 # Under the names of llama.cpp's tools, if they are installed, the same program runs.
 if grep -q '^PAGEDINFER_LLAMA_NAMES:BOOL=ON' "$build/CMakeCache.txt"; then
-    for name in cli completion bench batched-bench perplexity quantize tokenize embedding; do
+    for name in cli completion bench batched-bench perplexity quantize imatrix tokenize embedding; do
         "$prefix/bin/llama-$name" --version 2>&1 | grep -q '^pagedinfer ' || finding "bin/llama-$name is not the tool"
     done
 elif [ -e "$prefix/bin/llama-cli" ]; then

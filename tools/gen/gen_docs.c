@@ -43,6 +43,8 @@ static const example EXAMPLES[] = {
     {"embed", "pagedinfer embed -m embedding.gguf -f lines.txt --embd-output-format json"},
     {"embed", "printf 'query\\tdocument\\n' | pagedinfer embed -m reranker.gguf --pooling rank -f -"},
     {"quantize", "pagedinfer quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M"},
+    {"imatrix", "pagedinfer imatrix model-f16.gguf -f calibration.txt -o imatrix.gguf"},
+    {"quantize", "pagedinfer quantize --imatrix imatrix.gguf model-f16.gguf model-iq4_xs.gguf IQ4_XS"},
     {"inspect", "pagedinfer inspect model.gguf -c 8192"},
     {"tokenize", "pagedinfer tokenize -m model.gguf -p \"Once upon a time\" --ids"},
     {"pull", "pagedinfer pull ggml-org/gemma-3-1b-it-GGUF:Q4_K_M"},
