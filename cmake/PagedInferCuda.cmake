@@ -82,15 +82,7 @@ if(PI_CUDA_ARCHITECTURES)
     if(NOT CMAKE_CUDA_COMPILER)
         set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
     endif()
-    # CMake before 4.1 refuses family targets (120f), so they become compiler options.
-    set(families ${PI_CUDA_ARCHITECTURES})
-    list(FILTER families INCLUDE REGEX "^[0-9]+f")
-    set(plain ${PI_CUDA_ARCHITECTURES})
-    list(FILTER plain EXCLUDE REGEX "^[0-9]+f")
-    if(NOT plain)
-        set(plain OFF)
-    endif()
-    set(CMAKE_CUDA_ARCHITECTURES ${plain}) # otherwise enable_language sets a default
+    set(CMAKE_CUDA_ARCHITECTURES OFF) # otherwise enable_language sets a default
     enable_language(CUDA)
     target_sources(pi_objects PRIVATE ${PI_CUDA_SOURCES})
     list(JOIN PI_CUDA_ARCHITECTURES ", " names)
@@ -101,22 +93,44 @@ if(PI_CUDA_ARCHITECTURES)
     # The runtime is linked statically: without a driver the program still starts, and reports that it found no device.
     set(PI_CUDA_LIBRARIES CUDA::cudart_static ${CMAKE_DL_LIBS})
     add_library(pi_kernels OBJECT ${PI_KERNELS})
-    set_target_properties(pi_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 17
-                          CUDA_ARCHITECTURES "${plain}" CUDA_VISIBILITY_PRESET hidden)
-    foreach(family ${families})
-        string(REGEX MATCH "^[0-9]+f" n "${family}")
-        if(NOT family MATCHES "-virtual$")
-            target_compile_options(pi_kernels PRIVATE "SHELL:-gencode arch=compute_${n},code=sm_${n}")
+    # The targets are options of nvcc, for compiling and for linking: CMake before 4.1 refuses family targets (120f).
+    set_target_properties(pi_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 17 CUDA_ARCHITECTURES OFF
+                          CUDA_VISIBILITY_PRESET hidden)
+    set(targets "")
+    foreach(target ${PI_CUDA_ARCHITECTURES})
+        string(REGEX MATCH "^[0-9]+[af]?" n "${target}")
+        if(NOT target MATCHES "^[0-9]+[af]?(-real|-virtual)?$")
+            message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES has '${target}': give numbers, for example 90a-real or 80.")
         endif()
-        if(NOT family MATCHES "-real$")
-            target_compile_options(pi_kernels PRIVATE "SHELL:-gencode arch=compute_${n},code=compute_${n}")
+        if(NOT target MATCHES "-virtual$")
+            list(APPEND targets -gencode arch=compute_${n},code=sm_${n})
+        endif()
+        if(NOT target MATCHES "-real$")
+            list(APPEND targets -gencode arch=compute_${n},code=compute_${n})
         endif()
     endforeach()
+    # Kernels call functions of other files (PI_SHARED in kernels/device.cuh), so the device linker joins all files.
+    list(JOIN targets " " options)
+    target_compile_options(pi_kernels PRIVATE "SHELL:${options}" -rdc=true)
+    # These files have functions of many kernels: the limits of registers are the ones of the kernels that call them.
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cuda/launch_tail_products.cu
+                                PROPERTIES COMPILE_OPTIONS --maxrregcount=128)
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cuda/launch_tail_input.cu
+                                PROPERTIES COMPILE_OPTIONS --maxrregcount=64)
+    set(linked ${PROJECT_BINARY_DIR}/kernels_linked${CMAKE_CUDA_OUTPUT_EXTENSION})
+    add_custom_command(
+        OUTPUT ${linked} DEPENDS pi_kernels $<TARGET_OBJECTS:pi_kernels> COMMAND_EXPAND_LISTS VERBATIM
+        COMMENT "Linking device code"
+        COMMAND ${CMAKE_CUDA_COMPILER} ${targets} -dlink -Xcompiler -fPIC $<TARGET_OBJECTS:pi_kernels> -o ${linked})
+    add_custom_target(pi_kernels_link DEPENDS ${linked})
+    add_library(pi_kernels_linked INTERFACE)
+    target_sources(pi_kernels_linked INTERFACE ${linked})
+    add_dependencies(pi_kernels_linked pi_kernels_link)
     # The compiler must not fuse multiply and add: only the source decides.
     target_compile_options(pi_kernels PRIVATE -fmad=false)
     target_include_directories(pi_kernels PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
                                                   ${PROJECT_SOURCE_DIR}/kernels)
-    list(APPEND PI_CUDA_LIBRARIES $<BUILD_INTERFACE:pi_kernels>)
+    list(APPEND PI_CUDA_LIBRARIES $<BUILD_INTERFACE:pi_kernels> $<BUILD_INTERFACE:pi_kernels_linked>)
     # The self-test's kernel checks are C++. Its run-time library is linked anyway, because nvcc's objects need it.
     enable_language(CXX)
     file(GLOB checks CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/selftest/*.cpp)

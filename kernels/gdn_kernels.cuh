@@ -635,7 +635,7 @@ template <int D> __global__ void __launch_bounds__(4 * D, D == 96 ? 1 : 2) few(P
 {
     PI_SMEM(raw);
     few_tokens<D>(j, (float *) raw);
-    if (j.tail.arrived) run_input_tail<false>(j.tail, raw);
+    if (j.tail.arrived) run_input_tail(j.tail, raw);
 }
 
 /* y[0] = k . S0, y[1] = q . S0, for the warp's columns and the chunk's 16 rows. pl: planes of keys and queries. PARTS =

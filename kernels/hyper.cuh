@@ -16,12 +16,12 @@
  * bits 0 and 1, a matrix column 4 lanes that differ in bits 2 and 3.
  *
  * The input y of the next model block is normalized and packed for the matrices that read it, in the block of threads
- * that computes the row (put_input() of tail.cuh). The result is bitwise identical to a separate launch. */
+ * that computes the row (put_row() of tail_row.cuh). The result is bitwise identical to a separate launch. */
 #ifndef PI_HYPER_CUH
 #define PI_HYPER_CUH
 
 #include "backend/cuda/kernels_hyper.h"
-#include "tail.cuh"
+#include "tail_row.cuh"
 
 namespace hyper {
 
@@ -244,7 +244,7 @@ PI_FN void finish_streams(const pi__k_streams &k, const pi__k_tail &t, int64_t r
     if (smem_copy && !t.integers)
         return smem_copy_norm(t, row, shared + HYPER_ROW, t.in.w, norm, (int32_t) k.n, scratch + HYPER_WARPS);
     const input_row in = {y, nullptr, t.in.w, PI__IN_RMSNORM, norm, 0.0f};
-    put_input(t, in, row, {0, 1}, scratch + HYPER_WARPS);
+    put_row(t, in, row, {0, 1}, scratch + HYPER_WARPS);
     if (t.terms) tail_terms(t, in, row, {0, 1});
 }
 

@@ -6,7 +6,7 @@
 #ifndef PI_TAIL_KERNELS_CUH
 #define PI_TAIL_KERNELS_CUH
 
-#include "tail.cuh"
+#include "tail_row.cuh"
 
 __global__ void __launch_bounds__(THREADS, 3) finish_rows(PI_CONSTANT pi__k_tail t)
 {

@@ -12,10 +12,10 @@ A kernel that spills registers is an error, and so is a kernel that launches.cpp
 report. It compiles for sm_120f, and kernels of one target for theirs; with PAGEDINFER_LONG for all targets.
 """
 import argparse
-import hashlib
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -32,7 +32,14 @@ ELSEWHERE = {name: "sm_90a" for name in ("launch_wgmma", "launch_wgmma_glu", "la
 LOOPS_TEXT = f"Last column, for {LOOPS}: instructions of the main loop, by class (tools/sass.py)."
 NO_LOOPS_TEXT = "Main loops are left out: nvdisasm was not found."
 FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Xptxas=-v", "-Werror=all-warnings", "-I", str(ROOT / "src"),
-         "-I", str(ROOT / "include"), "-I", str(ROOT / "kernels"), "-cubin"]
+         "-I", str(ROOT / "include"), "-I", str(ROOT / "kernels"), "-rdc=true", "-cubin"]
+
+# Files with functions of many kernels have the limits of registers of these kernels, as in cmake/PagedInferCuda.cmake.
+REGISTER_LIMITS = {"launch_tail_products": 128, "launch_tail_input": 64}
+# Bytes of code of one kernel, without the functions that kernels share: of any kernel, and of the kernels of few rows,
+# which run once per layer and token and find their code in no instruction cache.
+MAX_CODE, MAX_CODE_FEW = 240 * 1024, 48 * 1024
+FEW = re.compile(r"w16_few|w16_glu_few|linear::linear|fp4_few|fp4_glu_few|heads_w16|mma16_few|experts_w16_few")
 
 # Limits of a multiprocessor, from the compute capabilities table of the CUDA programming guide: threads, blocks, KiB
 # of shared memory.
@@ -41,38 +48,13 @@ REGISTERS = 65536
 
 
 def kernels_of(source):
-    """Returns the file of kernels/ that a launch file includes, directly or through the .cuh of its launches."""
+    """Returns the file of kernels/ that a launch file includes, directly or through the .cuh of its launches; None = the
+    file has no kernels."""
     for part in (source, source.with_suffix(".cuh"), *(source.parent / i for i in re.findall(
             r'#include "backend/cuda/(launch_\w+\.cuh)"', source.read_text()))):
         if part.exists() and (m := re.search(r'#include "(\w+_kernels\.cuh)"', part.read_text())):
             return m[1]
-    sys.exit(f"{source.name} includes no kernels/*_kernels.cuh")
-
-
-def sources_of(source, found=None):
-    """Returns {path: text} of the source and all files of this tree that it includes. Comments, spaces and functions
-    of the public interface are removed, because they change no kernel."""
-    found = {} if found is None else found
-    if source in found: return found
-    text = source.read_bytes()
-    bare = re.sub(rb"/\*.*?\*/|//[^\n]*|\bPI_API [^;{]*;", b" ", text, flags=re.S)
-    found[source] = re.sub(rb"\s+", b" ", bare)
-    for name in re.findall(rb'^ *# *include "([^"]+)"', text, re.M):
-        for folder in (source.parent, ROOT / "src", ROOT / "include", ROOT / "kernels"):
-            path = (folder / name.decode()).resolve()
-            if path.exists():
-                sources_of(path, found)
-                break
-    return found
-
-
-def stamp(version, sources):
-    """Returns a line with a hash of all inputs of the table of these sources."""
-    found, h = {}, hashlib.sha256(repr((version, [f for f in FLAGS if str(ROOT) not in f], TARGETS)).encode())
-    for s in sources: sources_of(s.resolve(), found)
-    for tool in (Path(__file__), Path(sass.__file__)): found[tool.resolve()] = tool.read_bytes()
-    for path in sorted(found): h.update(f"{path.relative_to(ROOT)} {len(found[path])}\n".encode() + found[path])
-    return f"Made from sources with the hash {h.hexdigest()[:16]}."
+    return None
 
 
 def find_nvcc():
@@ -93,22 +75,21 @@ def demangle(names):
 
 
 def compile_one(nvcc, source, target, out):
-    """Returns {mangled kernel: (registers, stack bytes, spilled bytes)}. The cubin stays at out."""
-    run = subprocess.run([nvcc, *FLAGS, f"-arch={target}", "-o", out, str(source)], capture_output=True, text=True)
+    """Returns {mangled kernel: spilled bytes}. The cubin, not linked yet, stays at out."""
+    limit = [f"-maxrregcount={REGISTER_LIMITS[source.stem]}"] if source.stem in REGISTER_LIMITS else []
+    run = subprocess.run([nvcc, *FLAGS, *limit, f"-arch={target}", "-o", out, str(source)], capture_output=True, text=True)
     text = run.stdout + run.stderr
     if run.returncode:
         print(text)
         sys.exit(f"{source.name} does not compile for {target}")
-    found, name, stack, spill = {}, None, 0, 0
+    found, name, spill = {}, None, 0
     for line in text.splitlines():
         if m := re.search(r"Compiling entry function '(\w+)'", line):
-            name = m[1]
-        elif m := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
-            stack, spill = int(m[1]), int(m[2]) + int(m[3])
-        elif (m := re.search(r"Used (\d+) registers", line)) and name:
-            if "pi_mark" in name:  # an empty kernel that every file has (device.cuh)
-                continue
-            found[name] = (int(m[1]), stack, spill)
+            name = plain(m[1])
+        elif m := re.search(r"\d+ bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            spill = int(m[1]) + int(m[2])
+        elif re.search(r"Used \d+ registers", line) and name:
+            if "pi_mark" not in name: found[name] = spill  # pi_mark: an empty kernel of every file (device.cuh)
             name = None
     return found
 
@@ -146,62 +127,81 @@ def version_of(nvcc):
     return re.search(r"release [\d.]+, V([\d.]+)", run.stdout)[1]
 
 
-def sections_of(text):
-    """Returns {file of kernels/: its section of a report}."""
-    return {part.split("\n", 1)[0]: f"## kernels/{part}".rstrip() for part in text.split("## kernels/")[1:]}
+def plain(name):
+    """Returns the mangled name without the prefix that relocatable code gives to static kernels."""
+    return re.sub(r"^__nv_static_\d+__[0-9a-f]{8}_\d+_.*?_[0-9a-f]{8}_", "", name)
 
 
-def stands(section, line, shapes):
-    """True if a section of a report is up to date: made from these sources, with the same launch shapes."""
-    rows = re.findall(r"^\| `(.*?)` \| (\d+) \| (\d+) \|", section, re.M)
-    return line in section and bool(rows) and all(shapes.get(n) == (int(t), int(b)) for n, t, b in rows)
+def code_of(cubin):
+    """Returns {function: bytes of code} of a cubin, from the sections .text.FUNCTION of the ELF file."""
+    data = Path(cubin).read_bytes()
+    at, = struct.unpack_from("<Q", data, 0x28)
+    size, n, names = struct.unpack_from("<HHH", data, 0x3a)
+    sections = [struct.unpack_from("<IIQQQQ", data, at + i * size) for i in range(n)]
+    text_at = lambda i: sections[names][4] + sections[i][0]
+    named = {data[text_at(i):data.index(0, text_at(i))].decode(): sections[i][5] for i in range(n)}
+    return {plain(name[len(".text."):]): bytes_ for name, bytes_ in named.items() if name.startswith(".text.")}
 
 
-def report(nvcc, build, targets, old):
-    """Returns the report's text and the files that were compiled. Sections of old that are up to date are kept."""
-    shapes, nvdisasm, version, known = launched(build), sass.find_nvdisasm(), version_of(nvcc), sections_of(old)
+def link(nvcc, target, cubins, out):
+    """Links the files of a target. Returns {mangled kernel: (registers, stack bytes, code bytes)}, and the bytes of the
+    functions that kernels share. A kernel has the registers and the stack of the functions that it calls."""
+    nvlink = Path(os.path.realpath(nvcc)).parent / "nvlink"
+    run = subprocess.run([nvlink, f"-arch={target}", "-v", "-o", out, *cubins], capture_output=True, text=True)
+    text = run.stdout + run.stderr
+    if run.returncode: sys.exit(f"{target}: the device linker failed\n{text[-4000:]}")
+    code, found = code_of(out), {}
+    for name, registers, stack in re.findall(r"Function properties for '(\S+)':\n.*?used (\d+) registers.*?(\d+) stack", text):
+        if "pi_mark" not in name: found[plain(name)] = (int(registers), int(stack), code[plain(name)])
+    return found, sum(n for name, n in code.items() if name not in found)
+
+
+def report(nvcc, build, targets):
+    """Returns the report's text."""
+    shapes, nvdisasm, version = launched(build), sass.find_nvdisasm(), version_of(nvcc)
+    sources = sorted((ROOT / "src" / "backend" / "cuda").glob("launch_*.cu"))
+    missing, rows, seen, loops, shared = [], {}, {}, {}, {}
+    with tempfile.TemporaryDirectory() as tmp, ThreadPoolExecutor(max_workers=2) as pool:
+        jobs = {(s, t): pool.submit(compile_and_read, nvcc, nvdisasm, s, t, f"{tmp}/{s.stem}.{t}.cubin")
+                for s in sources for t in targets}
+        for (s, t), job in jobs.items():
+            spills, some = job.result()
+            loops.update({plain(n): c for n, c in some.items()})
+            for name, spill in spills.items():
+                if spill: sys.exit(f"{s.name}: {name} spills {spill} bytes for {t}")
+                rows.setdefault(kernels_of(s), set()).add(name)
+        for t in targets:
+            found, shared[t] = link(nvcc, t, [f"{tmp}/{s.stem}.{t}.cubin" for s in sources], f"{tmp}/linked.{t}")
+            for name, numbers in found.items(): seen.setdefault(name, {})[t] = numbers
+    for name, readable in demangle(list(seen)).items():
+        limit = MAX_CODE_FEW if FEW.search(readable) else MAX_CODE
+        for t, (_, _, code) in seen[name].items():
+            if code > limit: missing.append(f"{readable} has {code} bytes of code for {t}: at most {limit}")
     lines = ["# Kernels", "",
              f"Written by tools/kernel_report.py with nvcc {version}. Columns: threads per block, and maximum bytes of shared "
-             "memory per block at the shapes of large models. For each target: registers per thread, bytes of stack if any, and "
-             "occupancy (resident warps of a multiprocessor, in percent). No kernel spills. " +
+             "memory per block at the shapes of large models. For each target: registers per thread, bytes of stack if any, "
+             "KiB of code, and occupancy (resident warps of a multiprocessor, in percent). No kernel spills. Functions that "
+             "kernels share have " + ", ".join(f"{n / 1024:.0f} KiB ({t})" for t, n in shared.items()) + ". " +
              (LOOPS_TEXT if nvdisasm else NO_LOOPS_TEXT), ""]
-    missing = []
-    sources = sorted((ROOT / "src" / "backend" / "cuda").glob("launch_*.cu"))
-    files = {file: [s for s in sources if kernels_of(s) == file] for file in map(kernels_of, sources)}
-    stamps = {file: stamp(version, parts) for file, parts in files.items()}
-    todo = [f for f in files if not stands(known.get(f, ""), stamps[f], shapes)]
-    with tempfile.TemporaryDirectory() as tmp, ThreadPoolExecutor(max_workers=2) as pool:
-        jobs = {(s, t): pool.submit(compile_and_read, nvcc, nvdisasm, s, t, f"{tmp}/{s.stem}.{t}")
-                for f in todo for s in files[f] for t in targets}
-        for file, parts in files.items():
-            if file not in todo:
-                lines += [known[file], ""]
+    for file in sorted(rows):
+        lines += [f"## kernels/{file}", "",
+                  "| kernel | threads | shared | " + " | ".join(targets) + (" | main loop |" if nvdisasm else " |"),
+                  "|---" * (len(targets) + 3 + bool(nvdisasm)) + "|"]
+        names = demangle(sorted(rows[file]))
+        for n in sorted(rows[file]):
+            if names[n] not in shapes:
+                missing.append(f"kernels/{file}: tests/simt/launches.cpp does not launch {names[n]}")
                 continue
-            seen, loops = {}, {}
-            for source, t in ((s, t) for s in parts for t in targets):
-                counts, some = jobs[source, t].result()
-                loops.update(some)
-                for name, (regs, stack, spill) in counts.items():
-                    if spill:
-                        sys.exit(f"kernels/{file}: {name} spills {spill} bytes for {t}")
-                    seen.setdefault(name, {})[t] = (regs, stack)
-            names = demangle(sorted(seen))
-            lines += [f"## kernels/{file}", "", stamps[file], "",
-                      "| kernel | threads | shared | " + " | ".join(targets) + (" | main loop |" if nvdisasm else " |"),
-                      "|---" * (len(targets) + 3 + bool(nvdisasm)) + "|"]
-            for n in sorted(seen):
-                if names[n] not in shapes:
-                    missing.append(f"kernels/{file}: tests/simt/launches.cpp does not launch {names[n]}")
-                    continue
-                threads, shared = shapes[names[n]]
-                cells = [f"{r}" + (f" + {s} B" if s else "") + f", {occupancy(t, r, threads, shared)} %"
-                         for t, (r, s) in ((t, seen[n][t]) for t in targets)]
-                cells += [sass.cell(loops[n]) if n in loops else "-"] if nvdisasm else []
-                lines.append(f"| `{names[n]}` | {threads} | {shared} | " + " | ".join(cells) + " |")
-            lines.append("")
+            threads, bytes_ = shapes[names[n]]
+            cells = [f"{r}" + (f" + {s} B" if s else "") + f", {code / 1024:.1f} KiB, {occupancy(t, r, threads, bytes_)} %"
+                     for t, (r, s, code) in ((t, seen[n][t]) for t in targets)]
+            cells += [sass.cell(loops[n]) if n in loops else "-"] if nvdisasm else []
+            lines.append(f"| `{names[n]}` | {threads} | {bytes_} | " + " | ".join(cells) + " |")
+        lines.append("")
     if missing:
         sys.exit("\n".join(missing))
-    return "\n".join(lines).rstrip() + "\n", todo
+    most = max(code for by_target in seen.values() for _, _, code in by_target.values())
+    return "\n".join(lines).rstrip() + "\n", most
 
 
 def main():
@@ -212,19 +212,17 @@ def main():
     a = p.parse_args()
     nvcc, long = find_nvcc(), bool(os.environ.get("PAGEDINFER_LONG"))
     if not a.check:
-        out = a.out or a.build / "kernels.md"
-        old = out.read_text() if out.exists() and not long else ""
-        out.write_text(report(nvcc, a.build, TARGETS, old if bool(sass.find_nvdisasm()) == (LOOPS_TEXT in old) else "")[0])
+        (a.out or a.build / "kernels.md").write_text(report(nvcc, a.build, TARGETS)[0])
         return
     targets = TARGETS if long else [LOOPS]
-    text, _ = report(nvcc, a.build, targets, "")
+    text, most = report(nvcc, a.build, targets)
     with tempfile.TemporaryDirectory() as tmp:
         for stem, target in ELSEWHERE.items():
             if target in targets: continue
-            found = compile_one(nvcc, ROOT / "src" / "backend" / "cuda" / f"{stem}.cu", target, f"{tmp}/{stem}")
-            if any(spill for _, _, spill in found.values()): sys.exit(f"{stem}.cu spills for {target}")
+            found = compile_one(nvcc, ROOT / "src" / "backend" / "cuda" / f"{stem}.cu", target, f"{tmp}/{stem}.cubin")
+            if any(found.values()): sys.exit(f"{stem}.cu spills for {target}")
     rows = text.count(chr(10) + "| `")
-    print(f"{rows} kernels compile for {', '.join(targets)} without spills")
+    print(f"{rows} kernels compile for {', '.join(targets)} without spills, with at most {most / 1024:.0f} KiB of code")
 
 
 if __name__ == "__main__":
