@@ -1,4 +1,4 @@
-/* Fused launches (src/backend/cuda/fuse.c). In whole models, they have the bits of separate launches, with any number
+/* Fused launches (src/backend/cuda/plan.c). In whole models, they have the bits of separate launches, with any number
  * of rows, captured or not; the number of launches per layer is limited. WGMMA prefill has the bits of mma.sync.
  * Slices split over blocks have the bits of unsplit slices. */
 #include "simt_impl.h" /* before cmocka.h, which defines a macro "fail" */
@@ -289,7 +289,7 @@ static void check_launches(size_t n)
     expect_launches("delta nets and experts", experts[0], experts[1], 31, 48);
     expect_launches("a layer of experts", moe[0], moe[1], 7, 11);
     for (int i = 0; i < 2; i++) latent[i] = of_layer("deepseek3", "L=3", "L=4", 1, fuse[i], n);
-    expect_launches("a layer of experts with latent attention", latent[0], latent[1], 9, 24);
+    expect_launches("a layer of experts with latent attention", latent[0], latent[1], 9, 23);
     const long v4 = launches("deepseek4", nullptr, "auto", n, 0),
                v4_apart = launches("deepseek4", nullptr, "off", n, 0);
     /* Four layers, one without entries, one with those of 128 tokens; streams are read nine times, seven of them
