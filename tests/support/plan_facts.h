@@ -3,6 +3,8 @@
 #ifndef PLAN_FACTS_H
 #define PLAN_FACTS_H
 
+#include <string.h>
+
 #include "backend/cuda/facts.h"
 #include "formats/formats.h"
 

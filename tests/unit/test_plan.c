@@ -1,11 +1,8 @@
-/* Plans of the CUDA backend (src/backend/cuda/plan.c) without a device: the
- * launches of whole models, for steps of 1, 8 and 32 sequences and for a prompt
- * of 96 rows, are those of the files in plans/. Without rules, every op has its
- * own launch; without one rule, the launches of that rule do not occur; the
- * plan depends on its arguments only.
+/* Plans of the CUDA backend (src/backend/cuda/plan.c) without a device: the launches of whole models, for steps of 1,
+ * 8 and 32 sequences and for a prompt of 96 rows, are those of the files in plans/. Without rules, every op has its
+ * own launch; without one rule, the launches of that rule do not occur; the plan depends on its arguments only.
  *
- * A graph runs on a backend that only records its ops. `test_plan --write`
- * writes the files. */
+ * A graph runs on a backend that only records its ops. `test_plan --write` writes the files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,8 +41,7 @@ PI__OPS(RECORD)
 static const pi__op_fns recorder = {PI__OPS(FN)};
 #undef FN
 
-/* -------------------------------------------------------------------------------------------------
- * model and step */
+/* ------------------------------------------------------------------------------------------------- model and step */
 
 static struct {
     pi__gguf *g;
@@ -56,7 +52,8 @@ static struct {
 } s;
 
 /* Models, by the file in plans/: sizes NULL = those of the row (random_rows.h).
- */
+ *
+ *  */
 static const struct {
     const char *file, *arch, *sizes;
 } models[] = {
@@ -134,8 +131,7 @@ static int32_t *take(int32_t **at, int32_t n)
     return p;
 }
 
-/* Fills *b with n_seqs sequences of `each` tokens, which see CTX / 2 keys, and
- * *last with its logits rows. */
+/* Fills *b with n_seqs sequences of `each` tokens, which see CTX / 2 keys, and *last with its logits rows. */
 static void fill_batch(pi__batch *b, pi__batch *last, int32_t n_seqs, int32_t each)
 {
     const int32_t n = n_seqs * each, seen = CTX / 2;
@@ -183,8 +179,7 @@ static void record_step(int32_t n_seqs, int32_t each)
     if (s.m->arch->logits) s.m->arch->logits(s.m, 0, n_seqs, logits); /* encoders have none */
 }
 
-/* --------------------------------------------------------------------------------------------------------
- * as text */
+/* -------------------------------------------------------------------------------------------------------- as text */
 
 static struct {
     size_t n;
@@ -229,18 +224,30 @@ static void put_op(const char *before, int32_t r)
     if (r != PI__NONE) put("%s%s", before, pi__op_name(calls.op[r].id));
 }
 
-/* True if the launch packs an input of its matrices itself, with a kernel
- * before it. */
-static bool packs_itself(const pi__facts *f, const pi__launch *l, const pi__linear *a)
+/* True if the launch packs an input of its matrices itself, with a kernel before it. */
+static bool packs_itself(const pi__facts *f, const pi__plan_launch *l, const pi__linear *a)
 {
     for (int32_t i = 0; i < a->n_lin && l->uses == PI__NONE; i++)
         if (!pi__reads_in_place(pi__form_of(f, a, i), &a->in, a->n_rows, a->lin[0].w->n_in)) return true;
     return false;
 }
 
-/* One line: the family and the main op, with its matrices; then what else the
- * launch does. */
-static void put_launch(const pi__facts *f, const pi__launch *l)
+/* The kernels of a launch of experts: gate and up; their activation, unless it is in the same one; down. In integers
+ * and floats a product takes another kernel if an expert may have more than 8 rows. */
+static int kernels_of(const pi__facts *f, const pi__plan_launch *l)
+{
+    const pi__moe *m = &calls.op[l->op].args.moe;
+    const pi__weight *w[] = {m->gate, m->down};
+    int n = (l->routed ? 0 : 1) + (pi__experts_have_glu(f, m) ? 0 : 1);
+    for (int i = 0; i < (l->mid ? 1 : 2); i++) {
+        const int form = pi__form(f, pi__cuda_packed_type(w[i]->type), w[i]->n_in);
+        n += (form == PI__FORM_INTEGERS || form == PI__FORM_FLOATS) && m->n_rows > 8 ? 2 : 1;
+    }
+    return n;
+}
+
+/* One line: the family and the main op, with its matrices; then what else the launch does. */
+static void put_launch(const pi__facts *f, const pi__plan_launch *l)
 {
     static const char *const families[] = {"op",          "linear",    "linear to residual",
                                            "gate and up", "experts",   "all downs",
@@ -248,7 +255,7 @@ static void put_launch(const pi__facts *f, const pi__launch *l)
                                            "heads",       "sparse",    "indexer",
                                            "latent",      "streams"};
     const bool linear = l->op != PI__NONE && calls.op[l->op].id == PI__OP_linear && l->family != PI__L_STREAMS;
-    const pi__launch whole = {.op = l->op, .n = linear ? (uint8_t) calls.op[l->op].args.linear.n_lin : 0};
+    const pi__plan_launch whole = {.op = l->op, .n = linear ? (uint8_t) calls.op[l->op].args.linear.n_lin : 0};
     const pi__linear a =
         linear ? pi__launch_linear(l->family == PI__L_OP ? &whole : l, calls.op) : (pi__linear) {.n_lin = 0};
     if (linear && packs_itself(f, l, &a)) put("pack\n");
@@ -257,6 +264,7 @@ static void put_launch(const pi__facts *f, const pi__launch *l)
     if (linear) put_matrices(&a);
     if (l->mid) put(" up to their activation");
     if (l->family == PI__L_EXPERTS && !l->routed) put(" with routes");
+    if (l->family == PI__L_EXPERTS && kernels_of(f, l) > 1) put(", %d kernels", kernels_of(f, l));
     if (l->packed) put(" of packed rows");
     for (int i = 0; i < l->n_q; i++) {
         if (l->parts[i] & PI__PART_QUERIES) put(" + queries");
@@ -313,8 +321,7 @@ static void put_plans(void)
     }
 }
 
-/* ----------------------------------------------------------------------------------------------------------
- * tests */
+/* ---------------------------------------------------------------------------------------------------------- tests */
 
 static void test_texts(void **state)
 {
@@ -350,6 +357,22 @@ static int write_texts(void)
     return 0;
 }
 
+/* docs/design/cuda.md lists the rules as the planner has them. */
+static void test_page(void **state)
+{
+    static char page[TEXT], row[512];
+    FILE *file = fopen(PAGE, "r");
+    (void) state;
+    assert_non_null(file);
+    page[fread(page, 1, TEXT - 1, file)] = 0;
+    fclose(file);
+#define ROW(name, ops, result)                                                                                         \
+    snprintf(row, sizeof row, "| `%s` | %s | %s |\n", #name, ops, result);                                             \
+    if (!strstr(page, row)) fail_msg("%s has no row %s", PAGE, row);
+    PI__PLAN_RULES(ROW)
+#undef ROW
+}
+
 /* Without rules, the plan is the list of ops. */
 static void test_identity(void **state)
 {
@@ -358,14 +381,12 @@ static void test_identity(void **state)
         open_model(i);
         pi__facts f = facts();
         record_step(8, 1);
-        for (int joined = 0; joined < 2; joined++) {
-            f.fuses = joined, f.joined = joined;
-            pi__plan_make(&plan, &f, calls.op, calls.n);
-            assert_int_equal(plan.n, calls.n);
-            for (int32_t k = 0; k < plan.n; k++) {
-                assert_int_equal(plan.launch[k].family, PI__L_OP);
-                assert_int_equal(plan.launch[k].op, k);
-            }
+        f.fuses = false;
+        pi__plan_make(&plan, &f, calls.op, calls.n);
+        assert_int_equal(plan.n, calls.n);
+        for (int32_t k = 0; k < plan.n; k++) {
+            assert_int_equal(plan.launch[k].family, PI__L_OP);
+            assert_int_equal(plan.launch[k].op, k);
         }
         close_model();
     }
@@ -376,7 +397,7 @@ static int32_t made_by(pi__rule rule)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < plan.n; i++) {
-        const pi__launch *l = &plan.launch[i], *before = i ? l - 1 : NULL;
+        const pi__plan_launch *l = &plan.launch[i], *before = i ? l - 1 : NULL;
         const bool rows = l->family == PI__L_ROWS, sums = l->sum != PI__NONE;
         switch (rule) {
         case PI__RULE_glu: n += l->family == PI__L_GLU; break;
@@ -404,14 +425,14 @@ static int32_t made_by(pi__rule rule)
     return n;
 }
 
-/* Every op of the records is in the plan exactly once, or is one that a plan
- * may drop: an indexer with its queries. */
+/* Every op of the records is in the plan exactly once, or is one that a plan may drop: an indexer with its
+ * queries. */
 static void check_complete(void)
 {
     static int32_t seen[PI__MAX_RECORDS];
     memset(seen, 0, sizeof seen);
     for (int32_t i = 0; i < plan.n; i++) {
-        const pi__launch *l = &plan.launch[i];
+        const pi__plan_launch *l = &plan.launch[i];
         const int16_t once[] = {l->heads, l->sum, l->gated, l->post, l->mix, l->pre};
         if (l->op != PI__NONE && l->family != PI__L_LATENT && l->family != PI__L_STREAMS) {
             const int32_t all = calls.op[l->op].id == PI__OP_linear && l->n ? calls.op[l->op].args.linear.n_lin : 1;
@@ -432,8 +453,7 @@ static void check_complete(void)
     }
 }
 
-/* Each rule works somewhere; without it, what it makes does not occur, and no
- * op is lost. */
+/* Each rule works somewhere; without it, what it makes does not occur, and no op is lost. */
 static void test_rules(void **state)
 {
     int32_t made[PI__N_RULES] = {0};
@@ -478,8 +498,9 @@ static void test_pure(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_identity),
-                                       cmocka_unit_test(test_rules), cmocka_unit_test(test_pure)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_page),
+                                       cmocka_unit_test(test_identity), cmocka_unit_test(test_rules),
+                                       cmocka_unit_test(test_pure)};
     if (argc > 1 && !strcmp(argv[1], "--write")) return write_texts();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -300,7 +300,7 @@ static int cuda_join(pi__link **out, pi__backend *const *be, int32_t n, pi_error
         records = records && ((pi__cuda *) be[i])->records;
     }
     for (int32_t i = 0; i < n; i++) { /* all devices capture the same steps, or none does */
-        ((pi__cuda *) be[i])->f.joined = true;
+        ((pi__cuda *) be[i])->joined = true;
         ((pi__cuda *) be[i])->records = records;
     }
     return pi__comm_create(out, rt, n, err);
@@ -311,7 +311,7 @@ int pi__cuda_rank_id(char id[PI__RANK_ID_BYTES], pi_error *err) { return pi__com
 int pi__cuda_join_rank(pi__link **out, pi__backend *be, const pi__seat *seat, pi_error *err)
 {
     pi__cuda *c = (pi__cuda *) be;
-    c->f.joined = true; /* all ranks are of one kind and have the same options, so they capture the same steps */
+    c->joined = true; /* all ranks are of one kind and have the same options, so they capture the same steps */
     return pi__comm_create_rank(out, c->rt, seat, err);
 }
 

@@ -1,13 +1,12 @@
 /* Records the calls of ops, and queues the launches of their plan (plan.h).
  *
- *     run_NAME (cuda.c) -> record -> .. -> flush: plan, then one function here
- * per family of launches -> ops*.c
+ *     run_NAME (cuda.c) -> record -> .. -> flush: plan, then one function here per family of launches -> ops*.c
  *
- * Everything that needs the device's results, or overwrites memory, flushes
- * first: the end of a segment or a step, copies from and to the device, the
- * next step. So does a full list. A call with a batch of the caller, which may
- * not stay valid, is planned together with the calls before it, and queued at
- * once.
+ * Everything that needs the device's results, or overwrites memory, flushes first: the end of a segment or a step,
+ * copies from and to the device, the next step. So does a full list. A call with a batch or adapters of the caller,
+ * which may not stay valid, is planned together with the calls before it, and queued at once. Joined devices queue
+ * every op when it is called: arguments of their ops are on the caller's stack, and all-gathers follow without a
+ * flush.
  *
  * Memory: c->ops. The step thread. */
 #include "backend/cuda/impl.h"
@@ -15,21 +14,18 @@
 #include <string.h>
 
 #include "backend/operands.h"
-#include "base/assert.h"
 
 /* State while the launches of a plan are queued. */
 typedef struct emitter {
     pi__cuda *c;
     const pi__op_record *r;
     const pi__plan *p;
-    cuda_packed_x ready;   /* the input that launch `by` has packed; pi__launch.uses
-                          says who may read it */
+    cuda_packed_x ready;   /* the input that launch `by` has packed; pi__plan_launch.uses says who reads it */
     cuda_packed_x beside;  /* the second input that launch `beside_by` has packed */
     int32_t by, beside_by; /* indices of launches; PI__NONE = none */
 } emitter;
 
-/* -------------------------------------------------------------------------------------------------------
- * epilogues */
+/* -------------------------------------------------------------------------------------------------------- epilogues */
 
 static pi__k_add add_of(const pi__op_record *r)
 {
@@ -41,7 +37,7 @@ static pi__k_add add_of(const pi__op_record *r)
 }
 
 /* Returns the sums of experts of the launch. */
-static pi__k_sum sum_of(const emitter *e, const pi__launch *l)
+static pi__k_sum sum_of(const emitter *e, const pi__plan_launch *l)
 {
     const pi__op_record *r = &e->r[l->sum];
     cuda_moe at;
@@ -54,7 +50,7 @@ static pi__k_sum sum_of(const emitter *e, const pi__launch *l)
 }
 
 /* True if x is a result of the launch's products. */
-static bool makes(const emitter *e, const pi__launch *l, const float *x)
+static bool makes(const emitter *e, const pi__plan_launch *l, const float *x)
 {
     bool does = false;
     if (l->family != PI__L_LINEAR && l->family != PI__L_DOWNS) return false;
@@ -70,7 +66,7 @@ static pi__linear reader_of(const emitter *e, int32_t r)
 }
 
 /* Returns the epilogue: sums, adds, and packing. */
-static pi__k_tail tail_of(const emitter *e, const pi__launch *l)
+static pi__k_tail tail_of(const emitter *e, const pi__plan_launch *l)
 {
     pi__cuda *c = e->c;
     pi__k_tail t = {.arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived), .waits = pi__cuda_waits(c)};
@@ -89,16 +85,15 @@ static pi__k_tail tail_of(const emitter *e, const pi__launch *l)
 }
 
 /* True if the launch has an epilogue. */
-static bool has_tail(const pi__launch *l)
+static bool has_tail(const pi__plan_launch *l)
 {
     return l->sum != PI__NONE || l->n_add || l->packs != PI__NONE || l->heads != PI__NONE || l->routes != PI__NONE;
 }
 
-/* --------------------------------------------------------------------------------------------------------
- * launches */
+/* --------------------------------------------------------------------------------------------------------- launches */
 
 /* Returns the ops mla_qkv and compress of the launch. */
-static pi__k_latent_inputs latent_of(const emitter *e, const pi__launch *l)
+static pi__k_latent_inputs latent_of(const emitter *e, const pi__plan_launch *l)
 {
     pi__k_latent_inputs k = {.n_q = 0};
     for (int i = 0; i < l->n_q; i++) {
@@ -119,7 +114,7 @@ static const pi__hyper *hyper_at(const emitter *e, int32_t r) { return r == PI__
 static const pi__linear *mix_at(const emitter *e, int32_t r) { return r == PI__NONE ? NULL : &e->r[r].args.linear; }
 
 /* Queues a router with the routes of experts as its epilogue. */
-static void queue_router(emitter *e, int32_t i, const pi__launch *l)
+static void queue_router(emitter *e, int32_t i, const pi__plan_launch *l)
 {
     pi__cuda *c = e->c;
     const pi__op_record *r = &e->r[l->routes];
@@ -140,7 +135,7 @@ static void queue_router(emitter *e, int32_t i, const pi__launch *l)
     if (l->beside != PI__NONE) e->beside = pi__cuda_packed_by(&apart), e->beside_by = i;
 }
 
-static void queue_linear(emitter *e, const pi__launch *l)
+static void queue_linear(emitter *e, const pi__plan_launch *l)
 {
     pi__cuda *c = e->c;
     const pi__linear a = pi__launch_linear(l, e->r);
@@ -169,7 +164,7 @@ static void queue_linear(emitter *e, const pi__launch *l)
     if (l->packs != PI__NONE) e->ready = pi__cuda_packed_by(&t);
 }
 
-static void queue_experts(emitter *e, const pi__launch *l)
+static void queue_experts(emitter *e, const pi__plan_launch *l)
 {
     const pi__op_record *r = &e->r[l->op];
     cuda_moe at;
@@ -179,7 +174,7 @@ static void queue_experts(emitter *e, const pi__launch *l)
     else pi__cuda_gate_up_down(e->c, &e->ready, &r->args.moe, &at);
 }
 
-static void queue_rows(emitter *e, const pi__launch *l)
+static void queue_rows(emitter *e, const pi__plan_launch *l)
 {
     pi__cuda *c = e->c;
     const pi__k_tail t = tail_of(e, l);
@@ -190,7 +185,7 @@ static void queue_rows(emitter *e, const pi__launch *l)
 }
 
 /* Queues attention, gdn, head_linear or streams; the epilogue only packs. */
-static void queue_packing(emitter *e, const pi__launch *l)
+static void queue_packing(emitter *e, const pi__plan_launch *l)
 {
     pi__cuda *c = e->c;
     const pi__op_record *r = &e->r[l->op];
@@ -210,7 +205,7 @@ static void queue_packing(emitter *e, const pi__launch *l)
     if (tail) e->ready = pi__cuda_packed_by(&t);
 }
 
-static void queue_sparse(emitter *e, const pi__launch *l)
+static void queue_sparse(emitter *e, const pi__plan_launch *l)
 {
     pi__cuda *c = e->c;
     const pi__op_record *r = &e->r[l->op];
@@ -224,21 +219,21 @@ static void queue_sparse(emitter *e, const pi__launch *l)
     pi__cuda_queue_sparse(c, r->b, &r->args.sparse, raw, &g);
 }
 
-static void queue_indexer(emitter *e, const pi__launch *l)
+static void queue_indexer(emitter *e, const pi__plan_launch *l)
 {
     const pi__op_record *r = &e->r[l->op];
     const pi__mla_qkv *raw = l->raw == PI__NONE ? NULL : &e->r[l->raw].args.mla_qkv;
     pi__cuda_queue_indexer(e->c, r->b, &r->args.indexer, raw);
 }
 
-static void queue_latent(emitter *e, const pi__launch *l)
+static void queue_latent(emitter *e, const pi__plan_launch *l)
 {
     const pi__k_latent_inputs k = latent_of(e, l);
     pi__cuda_queue_latent(e->c, &k);
 }
 
 /* Queues an op as it is. */
-static void queue_op(emitter *e, const pi__launch *l)
+static void queue_op(emitter *e, const pi__plan_launch *l)
 {
     pi__cuda *c = e->c;
     const pi__op_record *r = &e->r[l->op];
@@ -259,29 +254,26 @@ static void queue_op(emitter *e, const pi__launch *l)
 #undef CASE
 }
 
-/* Sets e->ready to the input that launch i may read. A joined device has plans
- * of one op each. */
-static void choose_ready(emitter *e, const pi__launch *l)
+/* Sets e->ready to the input that the launch may read. */
+static void choose_ready(emitter *e, const pi__plan_launch *l)
 {
-    const bool linear = l->family == PI__L_LINEAR || l->family == PI__L_DOWNS, first = e->by == PI__NONE;
-    const bool beside =
-        linear && l->uses != PI__NONE && l->uses == e->beside_by && e->p->launch[l->uses].beside == l->op;
-    if (first && e->c->f.joined && e->r[l->op].id == PI__OP_moe) e->ready = e->c->packed;
-    else if (beside) e->ready = e->beside;
+    const bool linear = l->family == PI__L_LINEAR || l->family == PI__L_DOWNS;
+    if (linear && l->uses != PI__NONE && l->uses == e->beside_by && e->p->launch[l->uses].beside == l->op)
+        e->ready = e->beside;
     else if (l->uses == PI__NONE || l->uses != e->by) e->ready = (cuda_packed_x) {.n_rows = 0};
 }
 
-/* Returns the launch's main op; for rows, its first op. */
-static int32_t main_op(const pi__launch *l)
+/* Returns the launch's main op; for rows, its first op; if it only packs, the op before the one that reads it. */
+static int32_t main_op(const pi__plan_launch *l)
 {
     if (l->op != PI__NONE) return l->op;
     if (l->sum != PI__NONE) return l->sum;
-    return l->n_add ? l->add[0] : l->packs;
+    return l->n_add ? l->add[0] : l->packs - 1;
 }
 
 static void queue_launch(emitter *e, int32_t i)
 {
-    const pi__launch *l = &e->p->launch[i];
+    const pi__plan_launch *l = &e->p->launch[i];
     choose_ready(e, l);
     if (e->c->ops->before) e->c->ops->before(e->r, main_op(l));
     switch ((pi__family) l->family) {
@@ -323,23 +315,51 @@ void pi__cuda_flush(pi__cuda *c)
     k->queueing = true;
     pi__plan_make(&k->plan, &c->f, k->op, k->n);
     for (int32_t i = 0; i < k->plan.n; i++) queue_launch(&e, i);
-    c->packed = e.ready;
     k->n = 0;
     k->queueing = false;
 }
 
-/* While a segment is replayed, its ops do nothing. Only op topk may end the
- * segment, and then run. */
+/* Returns the adapters of a call; NULL = none. */
+static const pi__lora_rows *adapters_of(pi__op_id id, const void *args)
+{
+    if (id == PI__OP_lora) return ((const pi__lora *) args)->rows;
+    if (id == PI__OP_lora_embed) return ((const pi__lora_embed *) args)->rows;
+    return id == PI__OP_moe ? ((const pi__moe *) args)->lora.rows : NULL;
+}
+
+/* True if the memory that a call points to stays valid until the end of the step: its batch and its adapters are
+ * those that begin() returned. Other arguments stay valid anyway (ops.h). */
+static bool stays(const pi__cuda *c, pi__op_id id, const pi__batch *b, const void *args)
+{
+    const pi__batch *own = &c->batch[0].host, *rows = &c->batch[1].host;
+    const pi__lora_rows *adapters = adapters_of(id, args);
+    return (!b || b == own || b == rows) && (!adapters || adapters == &own->lora || adapters == &rows->lora);
+}
+
+/* Queues an op at once. An op moe may read the input that the op before it has packed. */
+static void queue_now(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *args)
+{
+    pi__op_record r = {.id = id, .b = b};
+    emitter e = {.c = c, .r = &r};
+    memcpy(&r.args, args, pi__op_size(id));
+    if (id == PI__OP_moe) e.ready = c->packed;
+    queue_op(&e, &(pi__plan_launch) {.family = PI__L_OP});
+    c->packed = e.ready;
+}
+
+/* While a segment is replayed, its ops do nothing. Only op topk may end the segment, and then run. */
 void pi__cuda_record(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *args)
 {
     cuda_records *k = c->ops;
-    const bool stays = !b || b == &c->batch[0].host || b == &c->batch[1].host;
-    pi__assert(!k->queueing);
-    if (c->replayed && !c->f.joined && id != PI__OP_topk) return;
+    if (c->joined) {
+        queue_now(c, id, b, args);
+        return;
+    }
+    if (c->replayed && id != PI__OP_topk) return;
     if (k->n == PI__MAX_RECORDS) pi__cuda_flush(c);
     pi__op_record *r = &k->op[k->n++];
     r->id = id;
     r->b = b;
     memcpy(&r->args, args, pi__op_size(id));
-    if (c->f.joined || !stays) pi__cuda_flush(c);
+    if (!stays(c, id, b, args)) pi__cuda_flush(c);
 }

@@ -1,5 +1,4 @@
-/* Answers of facts.h. A function with a comment only there has its whole
- * contract there. */
+/* Answers of facts.h. A function with a comment only there has its whole contract there. */
 #include "backend/cuda/facts.h"
 
 #include "backend/cuda/kernels_down.h"
@@ -9,8 +8,8 @@
 
 int32_t pi__tail_rows(const pi__facts *f) { return 2 * f->places < PI__K_TAIL_ROWS ? 2 * f->places : PI__K_TAIL_ROWS; }
 
-/* -----------------------------------------------------------------------------------------------
- * activation formats */
+/* ----------------------------------------------------------------------------------------------- activation
+ * formats */
 
 int pi__form(const pi__facts *f, int32_t type, int64_t n_in)
 {
@@ -94,8 +93,8 @@ bool pi__reads_same(const pi__facts *f, const pi__linear *a, const pi__linear *n
 /* ----------------------------------------------------------------------------------------------------------
  * linear */
 
-/* True if matrix i of the linear can be in a mixed launch (matrices of several
- * types), also as the last matrix of a launch with an epilogue. */
+/* True if matrix i of the linear can be in a mixed launch (matrices of several types), also as the last matrix of a
+ * launch with an epilogue. */
 static bool mixes(const pi__facts *f, const pi__linear *a, int32_t i)
 {
     const int form = pi__form_of(f, a, i);
@@ -103,16 +102,15 @@ static bool mixes(const pi__facts *f, const pi__linear *a, int32_t i)
     return form == PI__FORM_W16 && a->n_rows <= PI__K_MIXED_ROWS;
 }
 
-/* True if matrix i can be in a mixed launch with its input as 16-bit terms.
- * Then it may not be the last matrix of a launch with an epilogue. */
+/* True if matrix i can be in a mixed launch with its input as 16-bit terms. Then it may not be the last matrix of a
+ * launch with an epilogue. */
 static bool mixes_terms(const pi__facts *f, const pi__linear *a, int32_t i)
 {
     return pi__form_of(f, a, i) == PI__FORM_MMA16 && a->n_rows <= PI__K_MIXED_ROWS && a->n_rows <= pi__tail_rows(f);
 }
 
-/* Matrices that read packed 16-bit floats must agree on F16 or BF16. The other
- * matrices must have one type, as floats and terms use the same region of
- * scratch. */
+/* Matrices that read packed 16-bit floats must agree on F16 or BF16. The other matrices must have one type, as floats
+ * and terms use the same region of scratch. */
 int32_t pi__run_of_mixed(const pi__facts *f, const pi__linear *a, int32_t i)
 {
     int32_t n = 0, like = -1, other = -1;
@@ -179,14 +177,12 @@ bool pi__adds_itself(const pi__facts *f, const pi__linear *a, const pi__add_norm
     const bool fp4 = form == PI__FORM_FP4 || form == PI__FORM_W4A8;
     if (a->n_lin != 1 || add->w || add->bias || add->scale == 0) return false;
     if (add->y != a->lin[0].y || a->lin[0].ldy != add->n || w->n_out != add->n) return false;
-    /* as pi__k_fp4_adds() and pi__k_w16_adds(); the launch functions refuse what
-   * they cannot add */
+    /* as pi__k_fp4_adds() and pi__k_w16_adds(); the launch functions refuse what they cannot add */
     return fp4 ? a->n_rows > PI__CUDA_FEW_ROWS : form == PI__FORM_W16 && a->n_rows > PI__K_MMA_ROWS;
 }
 
-/* True if the results of linear a, which has two matrices, or one with the rows
- * of gate and then of up, are reads->x and reads->x2, with n values per row
- * each. */
+/* True if the results of linear a, which has two matrices, or one with the rows of gate and then of up, are reads->x
+ * and reads->x2, with n values per row each. */
 static bool makes_halves(const pi__linear *a, const pi__lin_in *reads, int64_t n)
 {
     const pi__weight *w = a->lin[0].w, *w2 = a->lin[a->n_lin - 1].w;
@@ -224,8 +220,7 @@ pi__linear pi__moe_reads(const pi__moe *a)
     return pi__linear_of(&a->in, a->n_rows, &gate, 1);
 }
 
-/* down reads the format that gate and up read: 16-bit floats; or FP4 or FP8,
- * with matrices of one type. */
+/* down reads the format that gate and up read: 16-bit floats; or FP4 or FP8, with matrices of one type. */
 bool pi__experts_have_glu(const pi__facts *f, const pi__moe *a)
 {
     const int32_t type = pi__cuda_packed_type(a->gate->type), down = pi__cuda_packed_type(a->down->type);
@@ -254,8 +249,7 @@ bool pi__heads_take_groups(const pi__facts *f, const pi__head_linear *a)
     return a->n_rows > PI__K_HEADS_ROWS || !pi__k_heads_are_short(a->n_rows, a->w->n_in, a->n_tail);
 }
 
-/* The first token of a sequence sees the earliest key; the last token is the
- * end of the range. */
+/* The first token of a sequence sees the earliest key; the last token is the end of the range. */
 int32_t pi__max_keys(const pi__batch *b, int32_t window)
 {
     int32_t most = 0;

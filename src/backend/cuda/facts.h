@@ -50,8 +50,6 @@ typedef struct pi__facts {
     bool wgmma;             /* W16 products with many rows use wgmma */
     bool blas;              /* cuBLAS multiplies F16 and BF16 matrices by many rows */
     bool fuses;             /* several ops may share a launch */
-    /* one of several devices or ranks, which must all capture the same steps: ops are queued one by one */
-    bool joined;
     uint32_t rules_off;     /* PI__RULE_*: rules of the planner that are disabled */
     cuda_disabled disabled; /* features disabled by the self-test */
     int32_t places;         /* blocks of a launch that may wait for others (places.h) */

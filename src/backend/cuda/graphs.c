@@ -1,5 +1,5 @@
-/* Captured steps (step.c): the table of shapes, and capture and replay of
- * segments. The runtime owns the graphs. The step thread. */
+/* Captured steps (step.c): the table of shapes, and capture and replay of segments. The runtime owns the graphs. The
+ * step thread. */
 #include "backend/cuda/impl.h"
 
 #include <string.h>
@@ -18,39 +18,33 @@ cuda_captured *pi__cuda_find_shape(pi__cuda *c, const cuda_shape *s)
 /* Frees a shape's graphs and clears its entry. */
 static void drop(pi__cuda *c, cuda_captured *r)
 {
-    /* Example: a table of captured steps with four entries and at most six
-   * graphs. A shape is sequences x tokens per sequence, keys (and kind, here
-   * decode, and logits rows). u: `used`, the last step of the shape. g:
-   * n_graphs, its captured segments (1 where a step is captured in one piece).
-   *
-   *     entry             0                1                2                3
-   * in all before    [ 4x1 255 u7 g2 ][ 8x1 255 u3 g2 ][ 1x1 255 u9 g2 ][ 2x1
-   * 255 u5 g0 ]     6
-   *
-   * Case 1: step 10 is 16x1, which has no entry, and no entry is free.
-   * entry_for() reuses the least recently used one: after     [ 4x1 255 u7 g2
-   * ][16x1 255 u10 g0][ 1x1 255 u9 g2 ][ 2x1 255 u5 g0 ]     4
-   *
-   * Case 2: step 10 is 2x1, seen before. It is captured, and as six graphs
-   * exist, make_room() drops the least recently used other entry with graphs.
-   * Two segments fit; a third one drops 4x1: after     [ 4x1 255 u7 g2 ][ free
-   * ][ 1x1 255 u9 g2 ][2x1 255 u10 g0 ]     4
-   *
-   * Case 3: pi__cuda_graph_reset(), before the link of several devices is
-   * destroyed: after     [     free      ][     free      ][     free      ][
-   * free      ]     0
-   *
-   * A dropped shape counts as new when it returns: its ops are queued once, and
-   * captured the second time. */
+    /* Example: a table of captured steps with four entries and at most six graphs. A shape is sequences x tokens per
+     * sequence, keys (and kind, here decode, and logits rows). u: `used`, the last step of the shape. g: n_graphs,
+     * its captured segments (1 where a step is captured in one piece).
+     *
+     *     entry             0                1                2                3          in all
+     *     before    [ 4x1 255 u7 g2 ][ 8x1 255 u3 g2 ][ 1x1 255 u9 g2 ][ 2x1 255 u5 g0 ]     6
+     *
+     * Case 1: step 10 is 16x1, which has no entry, and no entry is free. entry_for() reuses the least recently used
+     * one:
+     *     after     [ 4x1 255 u7 g2 ][16x1 255 u10 g0][ 1x1 255 u9 g2 ][ 2x1 255 u5 g0 ]     4
+     *
+     * Case 2: step 10 is 2x1, seen before. It is captured, and as six graphs exist, make_room() drops the least
+     * recently used other entry with graphs. Two segments fit; a third one drops 4x1:
+     *     after     [ 4x1 255 u7 g2 ][     free      ][ 1x1 255 u9 g2 ][2x1 255 u10 g0 ]     4
+     *
+     * Case 3: pi__cuda_graph_reset(), before the link of several devices is destroyed:
+     *     after     [     free      ][     free      ][     free      ][     free      ]     0
+     *
+     * A dropped shape counts as new when it returns: its ops are queued once, and captured the second time. */
     for (int32_t i = 0; i < PI__CUDA_MAX_SEGMENTS && r->n_graphs; i++) pi__rt_graph_free(c->rt, r->segment[i]);
     c->n_graphs -= r->n_graphs;
     c->graph_bytes -= r->bytes;
     memset(r, 0, sizeof *r);
 }
 
-/* Returns the shape's entry, and marks it as the most recently used. A shape
- * without an entry gets a free one; else it replaces the least recently used
- * one, and frees its graphs. */
+/* Returns the shape's entry, and marks it as the most recently used. A shape without an entry gets a free one; else
+ * it replaces the least recently used one, and frees its graphs. */
 static cuda_captured *entry_for(pi__cuda *c, const cuda_shape *s)
 {
     cuda_captured *r = pi__cuda_find_shape(c, s), *old = &c->recorded[0];
@@ -65,14 +59,12 @@ static cuda_captured *entry_for(pi__cuda *c, const cuda_shape *s)
     return r;
 }
 
-/* Frees the graphs of the least recently used other shapes until one more graph
- * of this step fits. A new graph is estimated to take as much device memory as
- * the largest so far. Returns false if it cannot fit. */
+/* Frees the graphs of the least recently used other shapes until one more graph of this step fits. A new graph is
+ * estimated to take as much device memory as the largest so far. Returns false if it cannot fit. */
 static bool make_room(pi__cuda *c)
 {
-    /* no byte limit if joined: devices may measure different sizes, and must drop
-   * the same shapes */
-    const size_t most = c->f.joined ? 0 : c->info.graph_bytes;
+    /* no byte limit if joined: devices may measure different sizes, and must drop the same shapes */
+    const size_t most = c->joined ? 0 : c->info.graph_bytes;
     while (c->n_graphs >= PI__CUDA_MAX_GRAPHS || (most && c->graph_bytes + c->largest_graph > most)) {
         cuda_captured *old = NULL;
         for (cuda_captured *r = c->recorded; r < c->recorded + PI__CUDA_MAX_SHAPES; r++)

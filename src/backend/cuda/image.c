@@ -1,6 +1,5 @@
-/* The image of a step's batch (step.c): the ring in host memory, its copy on
- * the device, and other small copies to the device. Memory: c->image and
- * c->scratch, both from reserve(). The step thread. */
+/* The image of a step's batch (step.c): the ring in host memory, its copy on the device, and other small copies to
+ * the device. Memory: c->image and c->scratch, both from reserve(). The step thread. */
 #include "backend/cuda/impl.h"
 
 #include <string.h>

@@ -63,7 +63,7 @@ typedef struct cuda_freq {
 
 /* One input that has been packed, in up to two activation formats. Matrices with an equal input and format read the
  * packed copy instead of packing again. Valid while the launches of a plan are queued, as far as the plan says so
- * (pi__launch.uses). */
+ * (pi__plan_launch.uses). */
 typedef struct cuda_packed_x {
     pi__k_input in;         /* the input before packing */
     int32_t n_rows;         /* 0 = nothing is packed */
@@ -136,6 +136,7 @@ typedef struct pi__cuda {
      * products of delta nets. Constant after creation. */
     bool one_f16;
     bool records;           /* decode steps and drafts are captured as graphs; constant after creation and join */
+    bool joined;            /* one of several devices or ranks, which must all capture the same steps */
     cuda_scratch at;        /* offsets in scratch, from reserve() */
     char *scratch;          /* device memory */
     /* [max_ints] pinned ring of the batches of steps; the current step's part, from first_int on, is uploaded to

@@ -3,8 +3,7 @@
 
 enum { T_FLOATS = 128 /* floats of t per token of the limits */ };
 
-/* T_FLOATS per token, at least enough for one group of all matrices of a
- * linear, and for one row of op moe. */
+/* T_FLOATS per token, at least enough for one group of all matrices of a linear, and for one row of op moe. */
 size_t pi__lora_t_floats(const pi__limits *lim)
 {
     const size_t group = (size_t) PI__K_LORA_ROWS * PI__MAX_LIN * PI__MAX_LORA_RANK,
@@ -16,9 +15,8 @@ size_t pi__lora_t_floats(const pi__limits *lim)
 
 int32_t pi__lora_groups_of(const pi__lora_run *run) { return (run->n + PI__K_LORA_ROWS - 1) / PI__K_LORA_ROWS; }
 
-/* Returns the number of groups of up to PI__K_LORA_ROWS rows into which runs r0
- * to r1 - 1 are cut. rounded: rounds the total up to a power of two, as in
- * captured steps. */
+/* Returns the number of groups of up to PI__K_LORA_ROWS rows into which runs r0 to r1 - 1 are cut. rounded: rounds
+ * the total up to a power of two, as in captured steps. */
 static int32_t groups_in(const pi__lora_rows *rows, int32_t r0, int32_t r1, bool rounded)
 {
     int32_t n = 0, up = 1;

@@ -1,6 +1,5 @@
-/* Residual streams of DeepSeek V4: ops hyper_pre and hyper_post, and the
- * product with the mixing matrix between them. No memory of its own; the step
- * thread. */
+/* Residual streams of DeepSeek V4: ops hyper_pre and hyper_post, and the product with the mixing matrix between them.
+ * No memory of its own; the step thread. */
 #include "backend/cuda/impl.h"
 #include "backend/cuda/kernels_hyper.h"
 

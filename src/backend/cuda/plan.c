@@ -1,27 +1,22 @@
-/* The planner goes through the records once, from the first to the last. For
- * each op it tries the op's rules: they join the op to the last launch of the
- * plan, or put a new launch at its end. Only the last launch can change, with
- * three exceptions: sums of experts wait for an independent linear, which is
- * put before them; down of experts can be taken from the launch before these
- * sums; and some launches are divided when the next one begins (settle).
+/* The planner goes through the records once, from the first to the last. For each op it tries the op's rules: they join
+ * the op to the last launch of the plan, or put a new launch at its end. Only the last launch can change, with three
+ * exceptions: sums of experts wait for an independent linear, which is put before them; down of experts can be taken
+ * from the launch before these sums; and some launches are divided when the next one begins (settle).
  *
  * Launches of a layer with few rows, with all rules:
  *
- *     dense                     5: q, k, v; attention; output; gate and up;
- * down with shared expert        6: q, k, v; attention; output; router, shared
- * gate and up; gate and up; down of all with norms of both parts  9: after
- * output: shared gate and up; shared down, with its norm and the router's input
- *                                  in the epilogue; router; gate and up; down;
- * sums with two adds latent attention          9: q_a and kv; q_b; k_b, with
- * queries and row; attention; v_b; output; router, shared gate and up; gate and
- * up; down DeepSeek V4               9: all that reads the streams; q_b and the
- * indexer's; attention; output (2), the second with the streams; router, shared
- * gate and up; gate and up; down; shared down, with the streams. If both downs
- * are one launch, the streams have a launch of their own
+ *     dense                     5: q, k, v; attention; output; gate and up; down
+ *     with shared expert        6: q, k, v; attention; output; router, shared gate and up; gate and up; down of all
+ *     with norms of both parts  9: after output: shared gate and up; shared down, with its norm and the router's input
+ *                                  in the epilogue; router; gate and up; down; sums with two adds
+ *     latent attention          9: q_a and kv; q_b; k_b, with queries and row; attention; v_b; output; router, shared
+ *                                  gate and up; gate and up; down
+ *     DeepSeek V4               9: all that reads the streams; q_b and the indexer's; attention; output (2), the second
+ *                                  with the streams; router, shared gate and up; gate and up; down; shared down, with
+ *                                  the streams. If both downs are one launch, the streams have a launch of their own
  *
- * There are more launches if matrices with the same input have types that one
- * launch cannot mix (kernels/mixed_kernels.cuh). The plans of the architectures
- * are in tests/unit/plans. */
+ * There are more launches if matrices with the same input have types that one launch cannot mix
+ * (kernels/mixed_kernels.cuh). The plans of the architectures are in tests/unit/plans. */
 #include "backend/cuda/plan.h"
 
 #include "backend/cuda/kernels_hyper.h"
@@ -34,47 +29,45 @@ typedef struct planner {
     const pi__facts *f;
     const pi__op_record *r; /* [n] */
     int32_t n;
-    pi__launch none; /* the last launch of an empty plan */
+    pi__plan_launch none; /* the last launch of an empty plan */
 } planner;
 
 static bool on(const planner *P, pi__rule rule) { return !(P->f->rules_off >> rule & 1); }
 
-/* -----------------------------------------------------------------------------------------------
- * the last launch */
+/* ----------------------------------------------------------------------------------------------- the last launch */
 
-static const pi__launch NOTHING = {.family = PI__L_OP,
-                                   .op = PI__NONE,
-                                   .down = PI__NONE,
-                                   .groups = PI__NONE,
-                                   .raw = PI__NONE,
-                                   .post = PI__NONE,
-                                   .mix = PI__NONE,
-                                   .pre = PI__NONE,
-                                   .heads = PI__NONE,
-                                   .routes = PI__NONE,
-                                   .sum = PI__NONE,
-                                   .gated = PI__NONE,
-                                   .packs = PI__NONE,
-                                   .beside = PI__NONE,
-                                   .uses = PI__NONE};
+static const pi__plan_launch NOTHING = {.family = PI__L_OP,
+                                        .op = PI__NONE,
+                                        .down = PI__NONE,
+                                        .groups = PI__NONE,
+                                        .raw = PI__NONE,
+                                        .post = PI__NONE,
+                                        .mix = PI__NONE,
+                                        .pre = PI__NONE,
+                                        .heads = PI__NONE,
+                                        .routes = PI__NONE,
+                                        .sum = PI__NONE,
+                                        .gated = PI__NONE,
+                                        .packs = PI__NONE,
+                                        .beside = PI__NONE,
+                                        .uses = PI__NONE};
 
-static pi__launch *append(planner *P, pi__family family, int32_t op)
+static pi__plan_launch *append(planner *P, pi__family family, int32_t op)
 {
-    pi__launch *l = &P->p->launch[P->p->n++];
+    pi__plan_launch *l = &P->p->launch[P->p->n++];
     *l = NOTHING;
     l->family = (uint8_t) family;
     l->op = (int16_t) op;
     return l;
 }
 
-/* Divides the last launch before another one follows: queries beside a linear,
- * which depend on its results, and streams that have not joined it, become a
- * launch of their own. Removes a launch of latent inputs that lost all its
+/* Divides the last launch before another one follows: queries beside a linear, which depend on its results, and
+ * streams that have not joined it, become a launch of their own. Removes a launch of latent inputs that lost all its
  * work. */
 static void settle(planner *P)
 {
     if (!P->p->n) return;
-    pi__launch *l = &P->p->launch[P->p->n - 1], rest = NOTHING;
+    pi__plan_launch *l = &P->p->launch[P->p->n - 1], rest = NOTHING;
     if (l->family == PI__L_LATENT) {
         bool some = l->n_compress;
         for (int i = 0; i < l->n_q; i++) some = some || l->parts[i];
@@ -96,38 +89,38 @@ static void settle(planner *P)
     if (rest.op != PI__NONE) P->p->launch[P->p->n++] = rest;
 }
 
-static pi__launch *push(planner *P, pi__family family, int32_t op)
+static pi__plan_launch *push(planner *P, pi__family family, int32_t op)
 {
     settle(P);
     return append(P, family, op);
 }
 
-static pi__launch *last(planner *P) { return P->p->n ? &P->p->launch[P->p->n - 1] : &P->none; }
+static pi__plan_launch *last(planner *P) { return P->p->n ? &P->p->launch[P->p->n - 1] : &P->none; }
 
-pi__linear pi__launch_linear(const pi__launch *l, const pi__op_record *r)
+pi__linear pi__launch_linear(const pi__plan_launch *l, const pi__op_record *r)
 {
     return pi__linear_part(&r[l->op].args.linear, l->first, l->n);
 }
 
-static pi__linear part_of(const planner *P, const pi__launch *l) { return pi__launch_linear(l, P->r); }
-static bool has_latent_ops(const pi__launch *l) { return l->n_q || l->n_compress; }
-static bool is_products(const pi__launch *l) { return l->family == PI__L_LINEAR || l->family == PI__L_DOWNS; }
+static pi__linear part_of(const planner *P, const pi__plan_launch *l) { return pi__launch_linear(l, P->r); }
+static bool has_latent_ops(const pi__plan_launch *l) { return l->n_q || l->n_compress; }
+static bool is_products(const pi__plan_launch *l) { return l->family == PI__L_LINEAR || l->family == PI__L_DOWNS; }
 
 /* True if the launch has products, and nothing that ends its epilogue. */
-static bool is_open(const pi__launch *l)
+static bool is_open(const pi__plan_launch *l)
 {
     return is_products(l) && !has_latent_ops(l) && l->post == PI__NONE && l->heads == PI__NONE &&
            l->routes == PI__NONE && l->packs == PI__NONE;
 }
 
 /* True if the launch has the products of a linear, and nothing else. */
-static bool is_plain(const pi__launch *l)
+static bool is_plain(const pi__plan_launch *l)
 {
     return l->family == PI__L_LINEAR && is_open(l) && l->sum == PI__NONE && !l->n_add;
 }
 
 /* True if x is a result of the launch's products. */
-static bool makes(const planner *P, const pi__launch *l, const float *x)
+static bool makes(const planner *P, const pi__plan_launch *l, const float *x)
 {
     bool does = false;
     if (!is_products(l)) return false;
@@ -136,8 +129,7 @@ static bool makes(const planner *P, const pi__launch *l, const float *x)
     return does;
 }
 
-/* -------------------------------------------------------------------------------------------
- * adds, norms and sums */
+/* ------------------------------------------------------------------------------------------- adds, norms and sums */
 
 /* Fields of op add_norm or norm. */
 typedef struct added {
@@ -154,14 +146,14 @@ static added added_of(const pi__op_record *r)
 }
 
 /* Returns the rows of the launch's sums, adds and norms; 0 = it has none. */
-static int32_t rows_of(const planner *P, const pi__launch *l)
+static int32_t rows_of(const planner *P, const pi__plan_launch *l)
 {
     if (l->n_add) return added_of(&P->r[l->add[0]]).n_rows;
     return l->sum != PI__NONE ? P->r[l->sum].args.moe.n_rows : 0;
 }
 
 /* True if the add can follow the launch's sums and adds. */
-static bool follows(const planner *P, const pi__launch *l, const added *a)
+static bool follows(const planner *P, const pi__plan_launch *l, const added *a)
 {
     if (l->n_add) return l->n_add < PI__PLAN_ADDS && rows_of(P, l) == a->n_rows;
     if (l->sum == PI__NONE) return true;
@@ -169,11 +161,10 @@ static bool follows(const planner *P, const pi__launch *l, const added *a)
     return on(P, PI__RULE_sums) && m->n_rows == a->n_rows && m->down->n_out == a->n && m->y == a->y && m->ldy == a->n;
 }
 
-/* Rules adds and added. A norm follows only a plain linear; otherwise it has
- * its own kernel. */
+/* Rules adds and added. A norm follows only a plain linear; otherwise it has its own kernel. */
 static bool place_add(planner *P, int32_t r)
 {
-    pi__launch *l = last(P);
+    pi__plan_launch *l = last(P);
     const added a = added_of(&P->r[r]);
     const bool norm = P->r[r].id == PI__OP_norm, open = is_open(l);
     const pi__linear of = open ? part_of(P, l) : (pi__linear) {.n_rows = 0};
@@ -194,7 +185,7 @@ static bool place_add(planner *P, int32_t r)
 /* Rule gated. */
 static bool place_gated(planner *P, int32_t r)
 {
-    pi__launch *l = last(P);
+    pi__plan_launch *l = last(P);
     const pi__add_gated *a = &P->r[r].args.add_gated;
     const bool sums = (is_open(l) || (l->family == PI__L_ROWS && l->packs == PI__NONE)) && l->sum != PI__NONE;
     if (!on(P, PI__RULE_gated) || !sums || l->n_add || l->gated != PI__NONE) return false;
@@ -204,8 +195,7 @@ static bool place_gated(planner *P, int32_t r)
     return true;
 }
 
-/* True if the linear reads or writes memory that the sums of op moe are written
- * to. */
+/* True if the linear reads or writes memory that the sums of op moe are written to. */
 static bool touches(const pi__linear *a, const pi__moe *m)
 {
     const float *const from = m->y, *const to = m->y + (int64_t) m->n_rows * m->ldy;
@@ -214,20 +204,19 @@ static bool touches(const pi__linear *a, const pi__moe *m)
     return does;
 }
 
-/* True if the last launch is only the sums of experts, and the linear is
- * independent of them. */
-static bool sums_wait(const planner *P, const pi__launch *l, const pi__linear *a)
+/* True if the last launch is only the sums of experts, and the linear is independent of them. */
+static bool sums_wait(const planner *P, const pi__plan_launch *l, const pi__linear *a)
 {
     const bool alone =
         l->family == PI__L_ROWS && l->sum != PI__NONE && l->gated == PI__NONE && !l->n_add && l->packs == PI__NONE;
     return on(P, PI__RULE_sums) && alone && rows_of(P, l) == a->n_rows && !touches(a, &P->r[l->sum].args.moe);
 }
 
-/* ---------------------------------------------------------------------------------------------------------
- * linear */
+/* --------------------------------------------------------------------------------------------------------- linear */
 
 /* True if the linear's input is the RMSNorm of hyper_pre's complete result y.
- */
+ *
+ *  */
 static bool reads_streams(const pi__hyper *h, const pi__linear *next)
 {
     const pi__lin_in *in = &next->in;
@@ -235,11 +224,10 @@ static bool reads_streams(const pi__hyper *h, const pi__linear *next)
            next->lin[0].w->n_in == h->n;
 }
 
-/* True if the launch can pack the input of `a`. Attention and gdn cannot
- * compute norms: in blocks of their size the sums would have other bits.
- * Attention to values of rotated types writes results that are rotated back
- * later. gdn has no registers left for packing FP4. */
-static bool can_pack(const planner *P, const pi__launch *l, const pi__linear *a)
+/* True if the launch can pack the input of `a`. Attention and gdn cannot compute norms: in blocks of their size the
+ * sums would have other bits. Attention to values of rotated types writes results that are rotated back later. gdn
+ * has no registers left for packing FP4. */
+static bool can_pack(const planner *P, const pi__plan_launch *l, const pi__linear *a)
 {
     const pi__facts *f = P->f;
     const int32_t most = pi__tail_rows(f), rows = rows_of(P, l);
@@ -268,10 +256,9 @@ static bool can_pack(const planner *P, const pi__launch *l, const pi__linear *a)
     }
 }
 
-/* The launch packs the input of linear r, if the matrices read a format that an
- * epilogue can pack. Joins work on residual streams to the linear before it, if
- * r reads its result. */
-static void join_streams(planner *P, pi__launch *l, int32_t r)
+/* The launch packs the input of linear r, if the matrices read a format that an epilogue can pack. Joins work on
+ * residual streams to the linear before it, if r reads its result. */
+static void join_streams(planner *P, pi__plan_launch *l, int32_t r)
 {
     const pi__linear *a = &P->r[r].args.linear;
     const pi__targets t = pi__targets_of(P->f, a);
@@ -281,11 +268,10 @@ static void join_streams(planner *P, pi__launch *l, int32_t r)
     if (pi__has_targets(&t)) l->packs = (int16_t) r;
 }
 
-/* Rules glu and pack, and the end of rule streams: what the last launch does
- * for linear r. */
+/* Rules glu and pack, and the end of rule streams: what the last launch does for linear r. */
 static void connect(planner *P, int32_t r)
 {
-    pi__launch *l = last(P);
+    pi__plan_launch *l = last(P);
     const pi__linear *a = &P->r[r].args.linear;
     if (l->family == PI__L_LINEAR && l->post != PI__NONE) {
         join_streams(P, l, r);
@@ -305,9 +291,8 @@ static void connect(planner *P, int32_t r)
     l->packs = (int16_t) r;
 }
 
-/* Returns the index of the launch that has packed the input of linear r;
- * PI__NONE = none. Between the two there are at most the launches of experts
- * and sums. */
+/* Returns the index of the launch that has packed the input of linear r; PI__NONE = none. Between the two there are
+ * at most the launches of experts and sums. */
 static int16_t packer_of(const planner *P, int32_t r)
 {
     for (int32_t i = P->p->n - 1; i >= 0 && i >= P->p->n - 4; i--)
@@ -315,9 +300,8 @@ static int16_t packer_of(const planner *P, int32_t r)
     return PI__NONE;
 }
 
-/* Rule downs: the experts' down moves from launch e, if that is possible, to
- * the linear's launch l. */
-static void take_down(planner *P, pi__launch *e, pi__launch *l, int32_t moe)
+/* Rule downs: the experts' down moves from launch e, if that is possible, to the linear's launch l. */
+static void take_down(planner *P, pi__plan_launch *e, pi__plan_launch *l, int32_t moe)
 {
     const pi__moe *m = &P->r[moe].args.moe;
     const pi__linear a = part_of(P, l);
@@ -329,8 +313,7 @@ static void take_down(planner *P, pi__launch *e, pi__launch *l, int32_t moe)
     l->down = (int16_t) moe;
 }
 
-/* Puts matrices first to first + n - 1 of linear r at the end, or before the
- * sums of experts that wait for it. */
+/* Puts matrices first to first + n - 1 of linear r at the end, or before the sums of experts that wait for it. */
 static void place_products(planner *P, int32_t r, int32_t first, int32_t n)
 {
     const pi__linear *a = &P->r[r].args.linear;
@@ -338,7 +321,7 @@ static void place_products(planner *P, int32_t r, int32_t first, int32_t n)
     const int16_t sum = last(P)->sum;
     if (waits) P->p->n--;
     connect(P, r);
-    pi__launch *l = push(P, PI__L_LINEAR, r);
+    pi__plan_launch *l = push(P, PI__L_LINEAR, r);
     l->first = (uint8_t) first, l->n = (uint8_t) n;
     l->uses = packer_of(P, r);
     if (!waits) return;
@@ -348,9 +331,8 @@ static void place_products(planner *P, int32_t r, int32_t first, int32_t n)
     l->sum = sum;
 }
 
-/* Returns the record of the shared expert's down, if records r to r + 2 are a
- * router with the shared expert's gate and up, the experts, and that down; else
- * PI__NONE. */
+/* Returns the record of the shared expert's down, if records r to r + 2 are a router with the shared expert's gate
+ * and up, the experts, and that down; else PI__NONE. */
 static int32_t shared_down(const planner *P, int32_t r)
 {
     if (r < 0 || r + 2 >= P->n || P->f->adapters || P->r[r].id != PI__OP_linear) return PI__NONE;
@@ -364,8 +346,7 @@ static int32_t shared_down(const planner *P, int32_t r)
     return r + 2;
 }
 
-/* Rule split: true if the router's launch has no space for gate and up of the
- * shared expert. */
+/* Rule split: true if the router's launch has no space for gate and up of the shared expert. */
 static bool splits(const planner *P, int32_t r)
 {
     const pi__linear *a = &P->r[r].args.linear;
@@ -387,7 +368,7 @@ static bool place_linear(planner *P, int32_t r)
 /* Rule heads. */
 static bool place_heads(planner *P, int32_t r)
 {
-    pi__launch *l = last(P);
+    pi__plan_launch *l = last(P);
     if (!on(P, PI__RULE_heads) || !is_plain(l) || P->r[r].b->n_tokens > pi__tail_rows(P->f)) return false;
     const pi__linear a = part_of(P, l);
     if (!pi__has_tail(P->f, &a)) return false;
@@ -395,11 +376,10 @@ static bool place_heads(planner *P, int32_t r)
     return true;
 }
 
-/* --------------------------------------------------------------------------------------------------------
- * experts */
+/* -------------------------------------------------------------------------------------------------------- experts */
 
 /* Rules routes and beside: op moe r after the router's launch l. */
-static void add_routes(planner *P, pi__launch *l, int32_t r)
+static void add_routes(planner *P, pi__plan_launch *l, int32_t r)
 {
     const pi__facts *f = P->f;
     const pi__linear a = part_of(P, l), next = pi__moe_reads(&P->r[r].args.moe);
@@ -409,19 +389,17 @@ static void add_routes(planner *P, pi__launch *l, int32_t r)
     l->routes = (int16_t) r;
     if (few && !pi__reads_same(f, &a, &next) && pi__has_targets(&own)) l->packs = (int16_t) r;
     if (!few || down == PI__NONE) return;
-    /* the second region has no space for floats or terms; together with the first
-   * one, only for 16-bit floats */
+    /* the second region has no space for floats or terms; together with the first one, only for 16-bit floats */
     const pi__targets t = pi__targets_of(f, &P->r[down].args.linear);
     if (l->packs == PI__NONE ? t.integers || t.halves || t.fp4 : t.halves) l->beside = (int16_t) down;
 }
 
-/* Op moe: its experts, what waits of the linear before them (rule split), and
- * its sums. With so many adapters that the op runs in several passes, it is one
- * launch of the plan. */
+/* Op moe: its experts, what waits of the linear before them (rule split), and its sums. With so many adapters that
+ * the op runs in several passes, it is one launch of the plan. */
 static bool place_moe(planner *P, int32_t r)
 {
     const pi__moe *m = &P->r[r].args.moe;
-    pi__launch *l = last(P);
+    pi__plan_launch *l = last(P);
     if (m->n_rows < 1) return true;
     if (m->shard || pi__lora_moe_rows(&P->f->lim, m) < m->n_rows) return false;
     const bool plain = is_plain(l);
@@ -430,11 +408,11 @@ static bool place_moe(planner *P, int32_t r)
     const bool routed =
         on(P, PI__RULE_routes) && plain && a.n_rows == m->n_rows && pi__has_routes(P->f, &a, m->n_expert);
     if (routed) add_routes(P, l, r);
-    pi__launch *e = push(P, PI__L_EXPERTS, r);
+    pi__plan_launch *e = push(P, PI__L_EXPERTS, r);
     e->routed = routed;
     if (plain) e->uses = (int16_t) (P->p->n - 2);
     if (rest) {
-        pi__launch *both = push(P, PI__L_LINEAR, op);
+        pi__plan_launch *both = push(P, PI__L_LINEAR, op);
         both->first = (uint8_t) first, both->n = (uint8_t) rest;
         both->uses = (int16_t) (P->p->n - 2);
     }
@@ -442,21 +420,19 @@ static bool place_moe(planner *P, int32_t r)
     return true;
 }
 
-/* -----------------------------------------------------------------------------------------------
- * latent attention */
+/* ----------------------------------------------------------------------------------------------- latent attention */
 
 /* Returns the batch of the launch's latent ops. */
-static const pi__batch *batch_of(const planner *P, const pi__launch *l)
+static const pi__batch *batch_of(const planner *P, const pi__plan_launch *l)
 {
     return P->r[l->n_q ? l->q[0] : l->compress[0]].b;
 }
 
-/* Returns the launch to which latent op r, which reads `from`, is added: the
- * last one, if it has such ops and `fits`; or that of a linear before it,
- * unless that linear writes `from`; or a new one. */
-static pi__launch *latent_launch(planner *P, int32_t r, const float *from, bool fits)
+/* Returns the launch to which latent op r, which reads `from`, is added: the last one, if it has such ops and `fits`;
+ * or that of a linear before it, unless that linear writes `from`; or a new one. */
+static pi__plan_launch *latent_launch(planner *P, int32_t r, const float *from, bool fits)
 {
-    pi__launch *l = last(P);
+    pi__plan_launch *l = last(P);
     const pi__batch *b = P->r[r].b;
     const bool made = from && makes(P, l, from);
     if (has_latent_ops(l) && (l->family == PI__L_LATENT || l->family == PI__L_LINEAR) && batch_of(P, l) == b && fits &&
@@ -470,10 +446,11 @@ static pi__launch *latent_launch(planner *P, int32_t r, const float *from, bool 
 }
 
 /* Rule queries for op head_linear: its results are the queries of op mla_qkv r.
- */
+ *
+ *  */
 static bool join_heads(planner *P, int32_t r)
 {
-    pi__launch *l = last(P);
+    pi__plan_launch *l = last(P);
     const pi__mla_qkv *a = &P->r[r].args.mla_qkv;
     if (!on(P, PI__RULE_queries) || l->family != PI__L_HEADS || l->n_q) return false;
     const pi__head_linear *h = &P->r[l->op].args.head_linear;
@@ -488,13 +465,13 @@ static bool join_heads(planner *P, int32_t r)
 
 static bool place_mla_qkv(planner *P, int32_t r)
 {
-    const pi__launch *held = last(P);
+    const pi__plan_launch *held = last(P);
     const pi__mla_qkv *a = &P->r[r].args.mla_qkv;
     if (join_heads(P, r)) return true;
     if (!on(P, PI__RULE_latent)) return false;
     const pi__mla_qkv *first = held->n_q ? &P->r[held->q[0]].args.mla_qkv : NULL;
     const bool apart = !first || (first->q != a->q && !(first->row && a->row));
-    pi__launch *l = latent_launch(P, r, a->row, held->n_q < PI__LATENT_OPS && apart);
+    pi__plan_launch *l = latent_launch(P, r, a->row, held->n_q < PI__LATENT_OPS && apart);
     l->parts[l->n_q] = (uint8_t) ((a->n_head ? PI__PART_QUERIES : 0) | (a->row ? PI__PART_ROW : 0));
     l->q[l->n_q++] = (int16_t) r;
     return true;
@@ -502,21 +479,20 @@ static bool place_mla_qkv(planner *P, int32_t r)
 
 static bool place_compress(planner *P, int32_t r)
 {
-    const pi__launch *held = last(P);
+    const pi__plan_launch *held = last(P);
     const pi__compress *a = &P->r[r].args.compress;
     if (!on(P, PI__RULE_latent)) return false;
     const pi__compress *first = held->n_compress ? &P->r[held->compress[0]].args.compress : NULL;
     const bool apart = !first || (first->recent != a->recent && first->entries != a->entries);
-    pi__launch *l = latent_launch(P, r, a->x, held->n_compress < PI__LATENT_OPS && apart);
+    pi__plan_launch *l = latent_launch(P, r, a->x, held->n_compress < PI__LATENT_OPS && apart);
     l->compress[l->n_compress++] = (int16_t) r;
     return true;
 }
 
-/* Returns the entry of the last launch's op mla_qkv that computes the queries q
- * for batch b; PI__NONE = none. */
+/* Returns the entry of the last launch's op mla_qkv that computes the queries q for batch b; PI__NONE = none. */
 static int32_t queries_at(planner *P, const pi__batch *b, const float *q)
 {
-    const pi__launch *l = last(P);
+    const pi__plan_launch *l = last(P);
     if (!on(P, PI__RULE_queries) || (l->family != PI__L_LATENT && l->family != PI__L_LINEAR)) return PI__NONE;
     for (int32_t i = 0; i < l->n_q; i++) {
         const pi__op_record *of = &P->r[l->q[i]];
@@ -528,25 +504,24 @@ static int32_t queries_at(planner *P, const pi__batch *b, const float *q)
 /* Takes the queries of entry i from the last launch, and returns their op. */
 static int16_t take_queries(planner *P, int32_t i)
 {
-    pi__launch *l = last(P);
+    pi__plan_launch *l = last(P);
     l->parts[i] &= (uint8_t) ~PI__PART_QUERIES;
     return l->q[i];
 }
 
-/* If all entries are picked, nothing reads the indexer's queries, and the op
- * does nothing. Else it applies op mla_qkv to its queries itself. The queries
- * of op sparse, which follows, wait for that op. */
+/* If all entries are picked, nothing reads the indexer's queries, and the op does nothing. Else it applies op mla_qkv
+ * to its queries itself. The queries of op sparse, which follows, wait for that op. */
 static bool place_indexer(planner *P, int32_t r)
 {
     const pi__indexer *a = &P->r[r].args.indexer;
     const int32_t own = queries_at(P, P->r[r].b, a->q);
-    pi__launch later = NOTHING;
+    pi__plan_launch later = NOTHING;
     int16_t raw = PI__NONE;
     if (pi__picks_all(P->f, P->r[r].b, a->entries, a->n_top)) {
         if (own != PI__NONE) (void) take_queries(P, own);
         return true;
     }
-    const pi__launch *l = last(P);
+    const pi__plan_launch *l = last(P);
     if (own != PI__NONE) {
         const pi__mla_qkv *q = &P->r[l->q[own]].args.mla_qkv;
         if (!q->q_norm && q->rope && q->dim == a->dim && q->n_head == a->n_head && q->ldq == a->ldq)
@@ -559,7 +534,7 @@ static bool place_indexer(planner *P, int32_t r)
     }
     push(P, PI__L_INDEXER, r)->raw = raw;
     if (!later.n_q) return true;
-    pi__launch *q = push(P, PI__L_LATENT, later.q[0]);
+    pi__plan_launch *q = push(P, PI__L_LATENT, later.q[0]);
     later.family = q->family, later.op = q->op;
     *q = later;
     return true;
@@ -580,8 +555,7 @@ static bool place_sparse(planner *P, int32_t r)
     return true;
 }
 
-/* True if heads of op sparse are the complete input of one matrix of
- * head_linear. */
+/* True if heads of op sparse are the complete input of one matrix of head_linear. */
 static bool are_groups(const pi__sparse *from, const pi__head_linear *to)
 {
     const int32_t n = (int32_t) (to->w->n_in / from->dim);
@@ -593,7 +567,7 @@ static bool are_groups(const pi__sparse *from, const pi__head_linear *to)
 static bool place_head_linear(planner *P, int32_t r)
 {
     const pi__head_linear *a = &P->r[r].args.head_linear;
-    pi__launch *l = last(P);
+    pi__plan_launch *l = last(P);
     if (!pi__heads_in_16(P->f, a)) return false;
     const bool packed = on(P, PI__RULE_groups) && l->family == PI__L_SPARSE && P->r[l->op].b->n_tokens == a->n_rows &&
                         are_groups(&P->r[l->op].args.sparse, a) && pi__heads_take_groups(P->f, a);
@@ -602,12 +576,11 @@ static bool place_head_linear(planner *P, int32_t r)
     return true;
 }
 
-/* -----------------------------------------------------------------------------------------------
- * residual streams */
+/* ----------------------------------------------------------------------------------------------- residual streams */
 
-/* True if launch l computes a->y, which hyper_post adds to the streams: as
- * results of a linear, or as these results plus the sums of experts. */
-static bool makes_result(const planner *P, const pi__launch *l, const pi__hyper *a)
+/* True if launch l computes a->y, which hyper_post adds to the streams: as results of a linear, or as these results
+ * plus the sums of experts. */
+static bool makes_result(const planner *P, const pi__plan_launch *l, const pi__hyper *a)
 {
     if (l->family != PI__L_LINEAR || !is_open(l) || P->f->adapters) return false;
     const pi__linear of = part_of(P, l);
@@ -623,28 +596,26 @@ static bool makes_result(const planner *P, const pi__launch *l, const pi__hyper 
            !add->w && !add->bias;
 }
 
-/* Returns the last launch if it has work on residual streams, alone or after a
- * linear; else NULL. */
-static pi__launch *streams_launch(planner *P)
+/* Returns the last launch if it has work on residual streams, alone or after a linear; else NULL. */
+static pi__plan_launch *streams_launch(planner *P)
 {
-    pi__launch *l = last(P);
+    pi__plan_launch *l = last(P);
     return l->family == PI__L_STREAMS || (l->family == PI__L_LINEAR && l->post != PI__NONE) ? l : NULL;
 }
 
 static bool place_post(planner *P, int32_t r)
 {
-    pi__launch *l = last(P);
+    pi__plan_launch *l = last(P);
     if (!on(P, PI__RULE_streams)) return false;
     if (!makes_result(P, l, &P->r[r].args.hyper_post)) l = push(P, PI__L_STREAMS, r);
     l->post = (int16_t) r;
     return true;
 }
 
-/* The product with the mixing matrix: after hyper_post of the same streams, or
- * alone. */
+/* The product with the mixing matrix: after hyper_post of the same streams, or alone. */
 static bool place_mix(planner *P, int32_t r)
 {
-    pi__launch *l = streams_launch(P);
+    pi__plan_launch *l = streams_launch(P);
     const pi__linear *a = &P->r[r].args.linear;
     if (!on(P, PI__RULE_streams)) return false;
     const pi__hyper *post = l && l->post != PI__NONE ? &P->r[l->post].args.hyper_post : NULL;
@@ -658,7 +629,7 @@ static bool place_mix(planner *P, int32_t r)
 /* hyper_pre: after the product that it reads, or alone. */
 static bool place_pre(planner *P, int32_t r)
 {
-    pi__launch *l = streams_launch(P);
+    pi__plan_launch *l = streams_launch(P);
     const pi__hyper *a = &P->r[r].args.hyper_pre;
     if (!on(P, PI__RULE_streams)) return false;
     const pi__hyper *post = l && l->post != PI__NONE ? &P->r[l->post].args.hyper_post : NULL;
@@ -671,14 +642,12 @@ static bool place_pre(planner *P, int32_t r)
     return true;
 }
 
-/* -------------------------------------------------------------------------------------------------------
- * the plan */
+/* ------------------------------------------------------------------------------------------------------- the plan */
 
 static bool place_attention(planner *P, int32_t r) { return push(P, PI__L_ATTENTION, r); }
 static bool place_gdn(planner *P, int32_t r) { return push(P, PI__L_GDN, r); }
 
-/* The ops that rules know: each function tries the rules of its op, and returns
- * false if the op remains as it is. */
+/* The ops that rules know: each function tries the rules of its op, and returns false if the op remains as it is. */
 static bool (*const place[PI__N_OPS])(planner *P, int32_t r) = {
     [PI__OP_linear] = place_linear,           [PI__OP_add_norm] = place_add,    [PI__OP_norm] = place_add,
     [PI__OP_add_gated] = place_gated,         [PI__OP_qkv] = place_heads,       [PI__OP_moe] = place_moe,
@@ -687,9 +656,8 @@ static bool (*const place[PI__N_OPS])(planner *P, int32_t r) = {
     [PI__OP_head_linear] = place_head_linear, [PI__OP_hyper_post] = place_post, [PI__OP_hyper_pre] = place_pre,
 };
 
-/* True if launch l, which is before op moe r, has the linear whose packed input
- * that op may read. */
-static bool reuses(const planner *P, const pi__launch *l, int32_t r)
+/* True if launch l, which is before op moe r, has the linear whose packed input that op may read. */
+static bool reuses(const planner *P, const pi__plan_launch *l, int32_t r)
 {
     return P->r[r].id == PI__OP_moe && l->op == r - 1 && (l->family == PI__L_OP || l->family == PI__L_LINEAR) &&
            P->r[l->op].id == PI__OP_linear;
@@ -698,11 +666,10 @@ static bool reuses(const planner *P, const pi__launch *l, int32_t r)
 void pi__plan_make(pi__plan *p, const pi__facts *f, const pi__op_record *r, int32_t n)
 {
     planner P = {p, f, r, n, NOTHING};
-    const bool fuses = f->fuses && !f->joined;
     p->n = 0;
     for (int32_t i = 0; i < n; i++) {
-        if (fuses && place[r[i].id] && place[r[i].id](&P, i)) continue;
-        pi__launch *l = push(&P, PI__L_OP, i);
+        if (f->fuses && place[r[i].id] && place[r[i].id](&P, i)) continue;
+        pi__plan_launch *l = push(&P, PI__L_OP, i);
         if (p->n > 1 && reuses(&P, l - 1, i)) l->uses = (int16_t) (p->n - 2);
     }
     settle(&P);

@@ -43,7 +43,7 @@ enum { PI__NONE = -1, PI__LATENT_OPS = 2, PI__PLAN_ADDS = 2 };
 enum { PI__PART_QUERIES = 1, PI__PART_ROW = 2 };
 
 /* One launch. Fields without another comment are indices of records; PI__NONE = no such op. */
-typedef struct pi__launch {
+typedef struct pi__plan_launch {
     uint8_t family;     /* PI__L_* */
     uint8_t first, n;   /* matrices first to first + n - 1 of op linear */
     bool routed;        /* EXPERTS: an earlier launch has computed the routes */
@@ -68,21 +68,21 @@ typedef struct pi__launch {
     /* index of the launch before this one that has packed inputs that this launch may read; PI__NONE = it packs its
      * inputs itself */
     int16_t uses;
-} pi__launch;
+} pi__plan_launch;
 
 /* PI__MAX_RECORDS: ops that are planned at once. An op adds at most 3 launches. */
 enum { PI__MAX_RECORDS = 2048, PI__MAX_LAUNCHES = 3 * PI__MAX_RECORDS };
 
 typedef struct pi__plan {
     int32_t n;
-    pi__launch launch[PI__MAX_LAUNCHES];
+    pi__plan_launch launch[PI__MAX_LAUNCHES];
 } pi__plan;
 
 /* Plans n records, at most PI__MAX_RECORDS. */
 void pi__plan_make(pi__plan *p, const pi__facts *f, const pi__op_record *r, int32_t n);
 
 /* Returns the matrices of a launch of linears. */
-pi__linear pi__launch_linear(const pi__launch *l, const pi__op_record *r);
+pi__linear pi__launch_linear(const pi__plan_launch *l, const pi__op_record *r);
 /* Returns the name of a rule. */
 const char *pi__rule_name(pi__rule rule);
 
