@@ -20,6 +20,11 @@
  * inputs. The order of its sums depends only on the row's own length, never on the number of rows, sequences,
  * threads or blocks. No op allocates.
  *
+ * A backend may run an op later than its call, together with the ops after it (backend/cuda/plan.h). So matrices,
+ * caches, states and host memory that the arguments point to stay valid until the step's finish(). A batch that begin()
+ * did not return, and adapters that are not in its batch, are valid only during the call; so are all arguments of
+ * devices that act as one.
+ *
  * Shapes are row-major, slowest dimension first: [n_rows, n_in]. "ld" is the distance between rows in floats. An
  * op that has a batch works on the batch's tokens as rows. An op without one has n_rows in its struct; its batch
  * is NULL. */
