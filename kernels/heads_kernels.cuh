@@ -30,7 +30,7 @@
 namespace heads {
 
 /* Limits of OWN: bytes of a head's rows in shared memory; values after a head's results (n_tail). */
-enum { OWN_BYTES = 32 << 10, OWN_TAIL = 64 };
+enum { OWN_BYTES = PI__K_HEADS_OWN_BYTES, OWN_TAIL = PI__K_HEADS_OWN_TAIL };
 
 /* Bytes of a head's packed rows in shared memory, without their factors: 2 per value. */
 __host__ __device__ static inline size_t own_bytes(int32_t n_rows, int64_t n_in)

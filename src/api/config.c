@@ -60,13 +60,17 @@ pi__cpu_params pi__cpu_params_of(const pi_options *o)
 pi__device_params pi__device_params_of(const pi_options *o)
 {
     const pi__opt_set *s = &o->set;
+    bool no_fuse;
+    uint32_t rules_off;
+    (void) pi__parse_fuse(pi__opt_str(s, PI__OPT_CUDA_FUSE), &no_fuse, &rules_off);
     return (pi__device_params) {
         .cpu = pi__cpu_params_of(o),
         .cuda.matmul = (int) pi__opt_int(s, PI__OPT_MATMUL), /* the words' order is the one of PI__MATMUL_* */
         .cuda.fp4 = (int) pi__opt_int(s, PI__OPT_FP4_MODE), /* the words' order is the one of PI__FP4_* */
         .cuda.blas = pi__opt_is(s, PI__OPT_CUBLAS, "on"),
         .cuda.no_graphs = pi__opt_is(s, PI__OPT_CUDA_GRAPHS, "off"),
-        .cuda.no_fuse = pi__opt_is(s, PI__OPT_CUDA_FUSE, "off"),
+        .cuda.no_fuse = no_fuse,
+        .cuda.rules_off = rules_off,
         .cuda.no_dependent = pi__opt_is(s, PI__OPT_CUDA_DEPENDENT, "off"),
         .cuda.waiting_blocks = (int32_t) pi__opt_int(s, PI__OPT_CUDA_WAITING),
     };

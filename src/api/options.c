@@ -130,6 +130,13 @@ static int check_form(const row *r, const char *value, pi_error *err)
         return refuse_value(
             r, value, "is not a list of drafters: give auto, none, mtp, draft, ngram or layer-exit, with commas", err);
     }
+    case PI__OPT_CUDA_FUSE: {
+        bool off;
+        uint32_t rules;
+        if (pi__parse_fuse(value, &off, &rules)) break;
+        return refuse_value(r, value, "is not auto, on, off, or names of rules with commas: docs/design/cuda.md has "
+                            "the names", err);
+    }
     case PI__OPT_SAMPLERS: return pi__parse_samplers(value, chain, err);
     case PI__OPT_CPU_RANGE:
         if (!*value || pi__parse_range(value, NULL)) break;

@@ -83,6 +83,10 @@ int pi__parse_samplers(const char *s, uint8_t *chain, pi_error *err);
  * bit PI__SPEC_* of each drafter in *all. "" = auto. false = bad syntax. */
 bool pi__parse_drafters(const char *s, int *first, unsigned *all);
 
+/* Parses option cuda-fuse: auto, on, off, or the names of rules that are disabled ("glu,pack"; fuse_rules.h). *off: no
+ * ops are fused. *rules_off: bits of the disabled rules. false = bad syntax. */
+bool pi__parse_fuse(const char *s, bool *off, uint32_t *rules_off);
+
 /* Returns the number of insertions, deletions, substitutions and adjacent swaps from a to b, each cut at 63
  * characters. */
 int pi__edit_distance(const char *a, const char *b);

@@ -125,9 +125,10 @@
       "--cuda-graphs --enforce-eager=off --no-enforce-eager=on", "", "model", false,                                   \
       "On GPUs, record decode steps as CUDA graphs and replay them, for one launch"                                    \
       " instead of one per kernel; off: for drivers with graph bugs. auto: on.")                                       \
-    X(CUDA_FUSE, "cuda-fuse", ENUM, "auto", "auto|on|off", "--cuda-fuse", "", "model", false,                          \
+    X(CUDA_FUSE, "cuda-fuse", STRING, "auto", "", "--cuda-fuse", "", "model", false,                                   \
       "On GPUs, fuse several ops into one kernel for few rows: matmuls, residual, norm and"                            \
-      " rounding; off: one kernel per op with the same results, for debugging. auto: on.")                             \
+      " rounding; off: one kernel per op with the same results, for debugging. A list of rules with"                   \
+      " commas (docs/design/cuda.md) disables only these. auto: on.")                                                  \
     X(CUDA_DEPENDENT, "cuda-dependent-launches", ENUM, "auto", "auto|on|off", "--cuda-dependent-launches --pdl", "",   \
       "model", false,                                                                                                  \
       "On GPUs, start a kernel while the one before it ends, and prefetch its weights; off: one after"                 \

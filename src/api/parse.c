@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "api/options.h"
+#include "backend/cuda/fuse_rules.h"
 #include "base/error.h"
 #include "engine/config.h"
 #include "sampler/params.h"
@@ -277,6 +278,26 @@ static const struct { const char *name; int kind; } drafters[] = {
     {"ngram-map-k", PI__SPEC_NGRAM}, {"ngram-map-k4v", PI__SPEC_NGRAM}, {"ngram-mod", PI__SPEC_NGRAM},
     {"ngram-cache", PI__SPEC_NGRAM},
 };
+
+bool pi__parse_fuse(const char *s, bool *off, uint32_t *rules_off)
+{
+#define NAME(name, ops, result) #name,
+    static const char *const rules[] = {PI__PLAN_RULES(NAME)};
+#undef NAME
+    *off = !strcasecmp(s, "off");
+    *rules_off = 0;
+    if (*off || !strcasecmp(s, "auto") || !strcasecmp(s, "on")) return true;
+    for (bool more = true; more;) {
+        const size_t n = strcspn(s, ",");
+        size_t i = 0;
+        while (i < sizeof rules / sizeof *rules && (strlen(rules[i]) != n || strncasecmp(s, rules[i], n))) i++;
+        if (i == sizeof rules / sizeof *rules) return false;
+        *rules_off |= UINT32_C(1) << i;
+        more = s[n];
+        s += n + more;
+    }
+    return true;
+}
 
 bool pi__parse_drafters(const char *s, int *first, unsigned *all)
 {

@@ -268,10 +268,9 @@ typedef struct pi__device_opt {
 
     /* ---- facts */
 
-    bool best_rows;     /* op linear honours pi__best_rows */
-    bool moe_shards;    /* op moe supports pi__moe_shard */
-    bool experts_layer; /* the backend has op experts_layer */
-    bool chains;        /* a CHAINED step can begin before the last step has finished */
+    bool best_rows;  /* op linear honours pi__best_rows */
+    bool moe_shards; /* op moe supports pi__moe_shard */
+    bool chains;     /* a CHAINED step can begin before the last step has finished */
 } pi__device_opt;
 
 struct pi__backend {

@@ -420,32 +420,6 @@ static void topk(const pi__topk *a, const pi__batch *b, pi__operands *o)
     HOST(out, 0);
 }
 
-static void experts_layer(const pi__experts_layer *a, const pi__batch *b, pi__operands *o)
-{
-    (void) b;
-    const int64_t n = a->moe.n_rows, n_embd = a->down->n_out;
-    o->rows_at = (int32_t) ((const char *) &a->moe.n_rows - (const char *) a);
-    o->placement = a->moe.down->placement;
-    READ(moe.in.x, n, a->moe.in.ldx, a->moe.gate->n_in);
-    VECTOR(moe.in.w);
-    WEIGHT(moe.gate);
-    WEIGHT(moe.up);
-    WEIGHT(moe.down);
-    VECTOR(moe.bias);
-    VECTOR(moe.table);
-    SCRATCH(moe.y, n, a->moe.ldy);
-    WEIGHT(router);
-    WEIGHT(beside);
-    WEIGHT(gate);
-    WEIGHT(up);
-    WEIGHT(down);
-    SCRATCH(logits, n, a->moe.ldl);
-    SCRATCH(ff, n, 2 * a->down->n_in);
-    if (a->x) SCRATCH(shared, n, n_embd);
-    else WRITE(shared, n, n_embd, n_embd);
-    UPDATE(x, n, n_embd, n_embd);
-}
-
 /* -------------------------------------------------------------------------------------------------------- by number */
 
 void pi__operands_of(pi__op_id id, const pi__batch *b, const void *args, pi__operands *out)

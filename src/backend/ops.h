@@ -20,6 +20,11 @@
  * inputs. The order of its sums depends only on the row's own length, never on the number of rows, sequences,
  * threads or blocks. No op allocates.
  *
+ * A backend may run an op later than its call, together with the ops after it (backend/cuda/plan.h). So matrices,
+ * caches, states and host memory that the arguments point to stay valid until the step's finish(). A batch that begin()
+ * did not return, and adapters that are not in its batch, are valid only during the call; so are all arguments of
+ * devices that act as one.
+ *
  * Shapes are row-major, slowest dimension first: [n_rows, n_in]. "ld" is the distance between rows in floats. An
  * op that has a batch works on the batch's tokens as rows. An op without one has n_rows in its struct; its batch
  * is NULL. */
@@ -64,7 +69,7 @@ typedef struct pi__weight {
     const float *scale; /* [n_mat] factor of y for each matrix (NVFP4's second-level scale); NULL = 1 */
     /* Rows of each matrix that is fused in this one, in order (q, k, v or gate, up); 0 ends the list. */
     int64_t fused_rows[3];
-    bool routed;        /* stacked experts: only ops moe and experts_layer read them */
+    bool routed;        /* stacked experts: only op moe reads them */
     bool whole;         /* replicated: never sharded over several devices */
     /* Number of KV heads that the rows are divided by (rows of q: by the KV heads that they query). Only qkv,
      * gather_rows and attention read the result, so it may stay sharded by heads. 0 = any op may read the result. */
@@ -411,28 +416,6 @@ typedef struct pi__moe_shard {
     void *ud;     /* for complete */
 } pi__moe_shard;
 
-/* A layer of routed experts without biases, with its shared expert and residual add, in one op; only if
- * opt->experts_layer. The op replaces these ops:
- *   linear:    logits = router in, followed by beside in; ff = gate in, up in
- *   moe:       y = experts of in                linear: shared = down(act(gate) up)
- *   add_gated: y += sigmoid(beside in) shared   add_norm: x += y
- *   or, without beside:   add_norm: x += y      add_norm: x += shared
- * Its result is x; logits, ff, shared and y are scratch. If x is NULL, without beside, the result is shared += y.
- * The op needs a batch if a table chooses the experts. */
-typedef struct pi__experts_layer {
-    /* the routed experts; its logits are not used, ldl is n_expert (+ 1 with beside), shard is NULL */
-    pi__moe moe;
-    const pi__weight *router; /* [n_expert, E] */
-    const pi__weight *beside; /* [1, E] gate of the shared expert; NULL = not gated */
-    /* shared expert: [F, E], [F, E], [E, F]; same activation as the routed experts */
-    const pi__weight *gate, *up, *down;
-    float *logits;            /* [n_rows, ldl] scratch */
-    float *ff;                /* [n_rows, F | F] scratch */
-    /* [n_rows, E] scratch, or the result if x is NULL; may be the input of `in` only if x is NULL */
-    float *shared;
-    float *x;                 /* [n_rows, E] residual stream, updated in place; or NULL */
-} pi__experts_layer;
-
 /* Multiplies each head's part of a row by that head's own matrix. The n_tail values that follow the part are copied:
  *   y[r, h * y_step + i] = W[h][i] . x[r, h * x_step ..]                        for the rows i of W
  *   y[r, h * y_step + rows of W + j] = x[r, h * x_step + columns of W + j]      j < n_tail */
@@ -572,10 +555,8 @@ typedef struct pi__state_copy {
     OP(compress, pi__compress)                                                                                         \
     OP(indexer, pi__indexer)                                                                                           \
     OP(sparse, pi__sparse)
-/* Optional ops: a backend announces them with opt->topk_here and opt->experts_layer. topk serves the sampler. */
-#define PI__OPS_DEVICE(OP)                                                                                             \
-    OP(topk, pi__topk)                                                                                                 \
-    OP(experts_layer, pi__experts_layer)
+/* The optional op, which serves the sampler: a backend announces it with opt->topk_here. */
+#define PI__OPS_DEVICE(OP) OP(topk, pi__topk)
 #define PI__OPS(OP) PI__OPS_ALL(OP) PI__OPS_DEVICE(OP)
 
 #define PI__OP_ID(name, type) PI__OP_##name,

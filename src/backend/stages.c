@@ -366,7 +366,6 @@ int pi__stages_create(pi__backend **out, pi__backend *const *dev, int32_t n, int
     set_ops(s, dev[0]);
     if (dev[0]->opt->topk_here) s->opt.topk_here = stages_topk_here;
     if (dev[0]->opt->follow) s->opt.mark = stages_mark, s->opt.wait = stages_wait, s->opt.draw = stages_draw;
-    s->opt.experts_layer = dev[0]->opt->experts_layer;
     snprintf(s->desc, sizeof s->desc, "%d stages of %.96s", n, dev[0]->dev->describe(dev[0]));
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);

@@ -695,7 +695,7 @@ static bool valid_fields(const checker *c, pi__op_record *r)
     case PI__OP_indexer: return valid_indexer(c, &r->args.indexer);
     case PI__OP_sparse: return valid_sparse(c, &r->args.sparse);
     case PI__OP_topk: return within(r->args.topk.n_rows, 0, c->lim->max_rows) && within(r->args.topk.n, 0, MAX_COUNT);
-    default: return false; /* optional ops (experts_layer) are not accepted from other processes */
+    default: return false; /* optional ops are not accepted from other processes */
     }
 }
 

@@ -540,19 +540,6 @@ static void feed_forward(pi__model *m, deepseek4 *p, const pi__batch *b, const l
     const int64_t E = m->n_embd, F = l->shared.n_ff, X = l->experts.n_expert;
     const int32_t n = b->n_tokens;
     const pi__lin_in in = pi__normed(m, p->y, l->ffn_norm, p->eps);
-    /* one op for the code below, bitwise identical */
-    if (m->be->opt->experts_layer && !m->lora && l->shared.limit == l->experts.limit) {
-        pi__op_experts_layer(m->be, l->experts.table ? b : NULL,
-                             &(pi__experts_layer) {.moe = pi__experts_args(m, &l->experts, &in, n, NULL, X, p->routed),
-                                                   .router = &l->router,
-                                                   .gate = &l->shared.gate,
-                                                   .up = &l->shared.up,
-                                                   .down = &l->shared.down,
-                                                   .logits = p->routes,
-                                                   .ff = p->ff,
-                                                   .shared = p->y});
-        return;
-    }
     const pi__linear all = {.in = in, .n_rows = n, .n_lin = 3,
                             .lin = {{&l->router, p->routes, X}, {&l->shared.gate, p->ff, 2 * F},
                                     {&l->shared.up, p->ff + F, 2 * F}}};

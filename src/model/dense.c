@@ -167,42 +167,11 @@ static void mixture(pi__model *m, const pi__dense *d, const pi__dense_layer *l, 
     if (F) pi__mlp_down(m, &l->mlp, s->ff, s->n, d->shared);
 }
 
-/* True if the device can run the layer's routed and shared experts as one op (experts_layer). */
-static bool is_one_op(const pi__model *m, const pi__dense_layer *l)
-{
-    const pi__experts *e = &l->experts;
-    if (!m->be->opt->experts_layer || m->lora || !e->n_expert || !l->mlp.n_ff || !l->mlp.up.n_out || l->post_ffn_norm)
-        return false;
-    return !e->gate_bias && !e->up_bias && !e->down_bias && !e->table && l->mlp.act == e->act &&
-           l->mlp.limit == e->limit;
-}
-
-/* s->x += output of the routed experts for `in`, then of the shared expert. */
-static void experts(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__lin_in *in,
-                    const pi__stream *s)
-{
-    pi__op_experts_layer(
-        m->be, NULL,
-        &(pi__experts_layer) {.moe = pi__experts_args(m, &l->experts, in, s->n, NULL, l->experts.n_expert, s->y),
-                              .router = &l->router,
-                              .gate = &l->mlp.gate,
-                              .up = &l->mlp.up,
-                              .down = &l->mlp.down,
-                              .logits = d->work.routes,
-                              .ff = s->ff,
-                              .shared = d->shared,
-                              .x = s->x});
-}
-
 /* s->x += norm(feed-forward of norm(x)); the outer norm is optional. */
 static void feed_forward(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__stream *s)
 {
     const pi__lin_in in = pi__normed(m, s->x, l->ffn_norm, l->attn.eps);
     const bool routed = l->experts.n_expert;
-    if (is_one_op(m, l)) {
-        experts(m, d, l, &in, s);
-        return;
-    }
     if (routed) mixture(m, d, l, &in, s);
     else pi__mlp_forward(m, &l->mlp, &in, s->n, s->ff, s->y);
     add(m, l, s, s->y);

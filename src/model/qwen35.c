@@ -368,13 +368,6 @@ static void experts(pi__model *m, const qwen35 *p, const layer *l, const pi__lin
 {
     const int64_t E = m->n_embd, N = l->experts.n_expert, F = l->mlp.n_ff, ld = N + 1;
     float *logits = p->work.routes, *gate = logits + N; /* [n, N | 1] */
-    if (m->be->opt->experts_layer && !m->lora) { /* one op for the code below, bitwise identical */
-        pi__op_experts_layer(m->be, NULL, &(pi__experts_layer) {
-            .moe = pi__experts_args(m, &l->experts, in, s->n, NULL, ld, s->y), .router = &l->router,
-            .beside = &l->shared_gate, .gate = &l->mlp.gate, .up = &l->mlp.up, .down = &l->mlp.down, .logits = logits,
-            .ff = s->ff, .shared = p->shared, .x = s->x});
-        return;
-    }
     const pi__linear all = {.in = *in, .n_rows = s->n, .n_lin = 4,
                             .lin = {{&l->router, logits, ld}, {&l->shared_gate, gate, ld}, {&l->mlp.gate, s->ff, 2 * F},
                                     {&l->mlp.up, s->ff + F, 2 * F}}};

@@ -1,5 +1,5 @@
-/* Checks the op of a layer of experts (pi__experts_layer): bitwise identical to the separate ops for any number of
- * rows, with fewer launches, and batch-invariant. */
+/* Checks a layer of experts with its router and its shared expert: fused, it has the bits of separate ops for any
+ * number of rows, and fewer launches; it is batch-invariant. */
 #include "selftest/op_ref.h"
 
 #include "selftest/checks.h"
@@ -48,20 +48,32 @@ struct layer {
     std::vector<float> run(int32_t first, int32_t n)
     {
         std::copy(x0.get(), x0.get() + x0.size(), x.get());
-        pi__experts_layer a = {};
-        a.moe.n_rows = n, a.moe.in = {PI__IN_RMSNORM, x.get() + first * E, E, nullptr, 0, w.get(), 1e-6f, 0};
-        a.moe.ldl = LD, a.moe.n_expert = X, a.moe.n_used = USED, a.moe.weights_scale = 1, a.moe.act = PI__IN_SWIGLU;
-        a.moe.gate = &gate.w, a.moe.up = &up.w, a.moe.down = &down.w, a.moe.y = y.get(), a.moe.ldy = E;
-        a.router = &router.w, a.beside = &beside.w, a.gate = &shared_gate.w, a.up = &shared_up.w,
-        a.down = &shared_down.w;
-        if (groups) {
-            a.beside = nullptr, a.moe.ldl = X, a.moe.gating = PI__GATE_SIGMOID, a.moe.bias = bias.get();
-            a.moe.n_group = groups, a.moe.n_group_used = 2, a.moe.weights_scale = 2.5f;
-        }
-        a.logits = logits.get(), a.ff = ff.get(), a.shared = shared.get(), a.x = x.get() + first * E;
-        if (streams)
-            a.beside = nullptr, a.moe.ldl = X, a.moe.gating = PI__GATE_SQRT_SOFTPLUS, a.shared = a.x, a.x = nullptr;
-        pi__op_experts_layer(d.be, NULL, &a);
+        const pi__lin_in in = {PI__IN_RMSNORM, x.get() + first * E, E, nullptr, 0, w.get(), 1e-6f, 0};
+        float *const residual = x.get() + first * E, *const shared_y = streams ? residual : shared.get();
+        pi__moe moe = {};
+        moe.n_rows = n, moe.in = in, moe.logits = logits.get(), moe.ldl = groups || streams ? X : LD;
+        moe.n_expert = X, moe.n_used = USED, moe.weights_scale = groups ? 2.5f : 1, moe.act = PI__IN_SWIGLU;
+        moe.gate = &gate.w, moe.up = &up.w, moe.down = &down.w, moe.y = y.get(), moe.ldy = E;
+        if (groups) moe.gating = PI__GATE_SIGMOID, moe.bias = bias.get(), moe.n_group = groups, moe.n_group_used = 2;
+        if (streams) moe.gating = PI__GATE_SQRT_SOFTPLUS;
+        const bool gated = !groups && !streams;
+        pi__linear all = pi__linear_of(&in, n, nullptr, 0);
+        all.lin[all.n_lin++] = {&router.w, logits.get(), moe.ldl};
+        if (gated) all.lin[all.n_lin++] = {&beside.w, logits.get() + X, moe.ldl};
+        all.lin[all.n_lin++] = {&shared_gate.w, ff.get(), 2 * F};
+        all.lin[all.n_lin++] = {&shared_up.w, ff.get() + F, 2 * F};
+        const pi__lin_in glu = {PI__IN_SWIGLU, ff.get(), 2 * F, ff.get() + F, 2 * F, nullptr, 0, 0};
+        const pi__lin last = {&shared_down.w, shared_y, E};
+        const pi__linear down_of_shared = pi__linear_of(&glu, n, &last, 1);
+        pi__op_linear(d.be, NULL, &all);
+        pi__op_moe(d.be, NULL, &moe);
+        pi__op_linear(d.be, NULL, &down_of_shared);
+        const pi__add_gated add = {y.get(), shared.get(), logits.get() + X, moe.ldl, n, E};
+        if (gated) pi__op_add_gated(d.be, NULL, &add);
+        const pi__add_norm routed = {residual, y.get(), nullptr, nullptr, 0, 1, n, E};
+        pi__op_add_norm(d.be, NULL, &routed);
+        const pi__add_norm also = {residual, shared.get(), nullptr, nullptr, 0, 1, n, E};
+        if (groups) pi__op_add_norm(d.be, NULL, &also);
         d.finish();
         return std::vector<float>(x.get() + first * E, x.get() + (first + n) * E);
     }

@@ -97,7 +97,6 @@ allowed='
 src/template jinja_\w+\.c       one interpreter: an expression, filter or test evaluates expressions
 src/template answer\w*\.c       one parser: a format scans values, whose elements are scanned again
 src/grammar schema\w*\.c        one compiler: a schema contains schemas
-src/backend/cuda \w+\.c         fusion state: fuse.c and the ops call each other until a planner replaces it
 '
 calls_of='
     use strict; my (%code, %def, %own, %to, %reach, @group);

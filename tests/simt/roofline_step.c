@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/cuda/impl.h"
 #include "backend/devices.h"
 #include "base/alloc.h"
 #include "formats/formats.h"
@@ -27,7 +28,6 @@ typedef struct setup {
     int32_t *ints;                       /* memory of a batch's arrays */
 } setup;
 static setup s;
-static void (*device_linear)(pi__backend *be, const pi__batch *b, const pi__linear *a);
 
 static int32_t block_of(int32_t group) { return s.m->group[group].block > BLOCK ? s.m->group[group].block : BLOCK; }
 
@@ -51,13 +51,12 @@ static int32_t layer_of(const pi__weight *w)
     return -1;
 }
 
-/* Calls the device's linear, then reports the layer of its matrices. The call launches pending work of the previous
- * layer; the products that it makes pending belong to the new layer (backend/cuda/fuse.c). */
-static pi__op_fns told;
-static void tell_linear(pi__backend *be, const pi__batch *b, const pi__linear *a)
+/* Reports the layer of a launch with op i: that of the last matrices up to this op. */
+static void tell_launch(const pi__op_record *r, int32_t i)
 {
-    const int32_t layer = layer_of(a->lin[0].w);
-    device_linear(be, b, a);
+    int32_t layer = -1;
+    for (; i >= 0 && layer < 0; i--)
+        if (r[i].id == PI__OP_linear) layer = layer_of(r[i].args.linear.lin[0].w);
     if (layer >= 0) roofline_layer(layer);
 }
 
@@ -111,12 +110,7 @@ int roofline_open(const char *path, int32_t max_tokens, int32_t max_seqs, size_t
         .max_tokens = max_tokens, .max_seqs = max_seqs, .max_rows = pi__rows_per_pass(max_seqs), .max_ctx = CTX};
     s.max_blocks = cache_tokens / BLOCK + (size_t) max_seqs;
     int rc = pi__device_create(&s.be, "emu", true, &p, &log, &err);
-    if (!rc) {
-        told = *s.be->ops;
-        device_linear = told.linear;
-        told.linear = tell_linear;
-        s.be->ops = &told;
-    }
+    if (!rc) ((pi__cuda *) s.be)->ops->before = tell_launch;
     if (!rc) rc = pi__gguf_open(&s.g, path, PI__LOAD_MMAP, &err);
     if (!rc) rc = pi__model_declare(&s.m, s.g, s.be, &(pi__model_use) {0}, &err);
     if (!rc) {

@@ -1,7 +1,10 @@
-/* Fused launches (src/backend/cuda/fuse.c). In whole models, they have the bits of separate launches, with any number
- * of rows, captured or not; the number of launches per layer is limited. WGMMA prefill has the bits of mma.sync.
- * Slices split over blocks have the bits of unsplit slices. */
+/* Fused launches (src/backend/cuda/plan.c). In whole models, they have the bits of separate launches, with any number
+ * of rows, captured or not, and with any rule disabled; a step has the launches of its plan. WGMMA prefill has the bits
+ * of mma.sync. Slices split over blocks have the bits of unsplit slices. */
 #include "simt_impl.h" /* before cmocka.h, which defines a macro "fail" */
+
+#include <fstream>
+#include <map>
 
 #include "engine_jobs.h"
 
@@ -11,6 +14,9 @@
 #include <climits>
 #include <thread>
 
+#include "backend/cuda/fuse_rules.h"
+
+extern "C" bool simt_has_plan_facts(void);
 extern "C" int simt_typed_write(const char *path, const char *arch, int32_t type, const char *sizes);
 
 static pi_engine *open_fused(const char *fuse, const char *matmul, const char *fp4 = "off", const char *batch = "64",
@@ -253,10 +259,22 @@ static long launches(const char *arch, const char *sizes, const char *fuse, size
     return n;
 }
 
-/* Fails if a fused step has more than `most` launches; more launches make steps of few rows slower. */
-static void expect_launches(const char *what, long fused, long apart, long most, long least_apart)
+/* Launches of a step by the text of its plan (tests/unit/plans, test_plan.c): its lines, and more for a line that says
+ * so. Without the indexer, which does nothing as long as all entries are picked. */
+static long planned(const std::string &arch, const std::string &step)
 {
-    if (fused > most || apart < least_apart) fail_msg("%s: %ld launches, %ld apart", what, fused, apart);
+    std::ifstream file(PLANS "/" + arch + ".txt");
+    std::map<std::string, long> n;
+    std::string line, now;
+    while (std::getline(file, line)) {
+        const size_t more = line.find(" kernels");
+        if (line.rfind("--- ", 0) == 0) n[now = line.substr(4)] = 0;
+        else if (line.rfind("as ", 0) == 0) n[now] = n[line.substr(3)];
+        else if (line.rfind("indexer", 0) != 0)
+            n[now] += more == std::string::npos ? 1 : std::stol(line.substr(line.rfind(' ', more - 1)));
+    }
+    if (!n[step]) fail_msg("no plan of %s for %s", arch.c_str(), step.c_str());
+    return n[step];
 }
 
 /* Launches of one layer. */
@@ -267,41 +285,57 @@ static long of_layer(const char *arch, const char *sizes, const char *more, int 
     return n / layers;
 }
 
-/* Checks the launches of steps of n sequences. Experts multiplied in integers take one more if an expert may have
- * over 8 rows. */
+/* Checks the launches of steps of n sequences: those of the plan, and many more without fusing. */
 static void check_launches(size_t n)
 {
-    const char *fuse[] = {"auto", "off"};
-    const long lists = n > 8 ? 2 : 0; /* gate and up; down */
-    long layer[2], delta[2], experts[2], moe[2], latent[2];
-    for (int i = 0; i < 2; i++) {
-        /* the same, each with a shared expert beside others */
-        experts[i] = launches("qwen35moe", nullptr, fuse[i], n);
-        moe[i] = of_layer("qwen3moe", "L=2", "L=4", 2, fuse[i], n);
-        layer[i] = of_layer("llama2", "L=3", "L=5", 2, fuse[i], n);
-        delta[i] = launches("qwen35", nullptr, fuse[i], n); /* three delta nets and attention */
+    for (const char *arch : {"llama2", "qwen35", "qwen35moe", "qwen3moe", "deepseek3", "deepseek4", "gemma4"}) {
+        const int32_t type = std::string(arch) == "deepseek4" ? 0 : PI__Q8_0;
+        const long fused = launches(arch, nullptr, "auto", n, type, "auto"),
+                   apart = launches(arch, nullptr, "off", n, type, "auto"),
+                   want = planned(arch, n == 1 ? "1 sequence" : std::to_string(n) + " sequences");
+        if (fused != want) fail_msg("%s, %zu sequences: %ld launches, %ld planned", arch, n, fused, want);
+        if (apart < want * 3 / 2) fail_msg("%s: %ld launches planned, %ld apart", arch, want, apart);
     }
-    expect_launches("a layer", layer[0], layer[1], 5, 11);
     const long three = launches("llama2", "L=3 F=128", "auto", n, PI__NVFP4, "w4a4");
     const long w4a4 = (launches("llama2", "L=5 F=128", "auto", n, PI__NVFP4, "w4a4") - three) / 2;
     if (w4a4 > 5) fail_msg("a layer in w4a4: %ld launches", w4a4);
-    expect_launches("delta nets", delta[0], delta[1], 27, 48);
-    expect_launches("delta nets and experts", experts[0], experts[1], 31, 48);
-    expect_launches("a layer of experts", moe[0], moe[1], 7, 11);
-    for (int i = 0; i < 2; i++) latent[i] = of_layer("deepseek3", "L=3", "L=4", 1, fuse[i], n);
-    expect_launches("a layer of experts with latent attention", latent[0], latent[1], 9, 24);
-    const long v4 = launches("deepseek4", nullptr, "auto", n, 0),
-               v4_apart = launches("deepseek4", nullptr, "off", n, 0);
-    /* Four layers, one without entries, one with those of 128 tokens; streams are read nine times, seven of them
-     * behind products. */
-    expect_launches("deepseek4", v4, v4_apart, 49 + 4 * lists, 138);
     const long rows = launches("deepseek4", "L=2", "auto", n, 0),
                rounded = launches("deepseek4", LONG_GROUPS, "auto", n, 0);
     if (rounded != rows) fail_msg("deepseek4: %ld launches, %ld with long rows", rows, rounded);
-    /* Six layers, five of them with experts, all with per-layer embeddings. */
-    const long gemma4 = launches("gemma4", nullptr, "auto", n), gemma4_apart = launches("gemma4", nullptr, "off", n);
-    expect_launches("gemma4", gemma4, gemma4_apart, 82 + 5 * lists, 160);
 }
+
+/* Rules can be disabled, all of them and some of them: the bits stay the same. */
+static void test_rules(void **)
+{
+    std::vector<std::string> rules;
+#define NAME(name, ops, result) rules.push_back(#name);
+    PI__PLAN_RULES(NAME)
+#undef NAME
+    for (const char *arch : {"qwen35moe", "deepseek4"}) {
+        const std::vector<job> jobs = {{prompt(70, 1), "3"}, {prompt(3, 2), "4"}};
+        const int32_t type = std::string(arch) == "deepseek4" ? 0 : PI__Q8_0;
+        assert_int_equal(simt_typed_write(model_path.c_str(), arch, type, nullptr), 0);
+        pi_engine *all = open_fused("auto", "auto", "off", "80");
+        const std::vector<rows> want = run_jobs(all, jobs);
+        pi_engine_close(all);
+        std::string every;
+        for (const std::string &rule : rules) every += (every.empty() ? "" : ",") + rule;
+        std::vector<std::string> off = {every};
+        if (!getenv("PI_TEST_EMULATED"))
+            off.insert(off.end(), {"glu,beside,queries", "pack,sums,streams", "heads,routes,latent,gated",
+                                   "added,adds,split,downs,groups"});
+        if (getenv("PAGEDINFER_LONG")) off.insert(off.end(), rules.begin(), rules.end());
+        for (const std::string &some : off) {
+            pi_engine *e = open_fused(some.c_str(), "auto", "off", "80");
+            same_rows(want, run_jobs(e, jobs));
+            pi_engine_close(e);
+        }
+        unlink(model_path.c_str());
+    }
+}
+
+/* The facts with which test_plan.c plans are those of the kernels. */
+static void test_facts(void **) { assert_true(simt_has_plan_facts()); }
 
 static void test_launches(void **)
 {
@@ -317,7 +351,8 @@ int main()
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits),   cmocka_unit_test(test_many),
                                        cmocka_unit_test(test_fp4),    cmocka_unit_test(test_wgmma),
-                                       cmocka_unit_test(test_slices), cmocka_unit_test(test_launches)};
+                                       cmocka_unit_test(test_slices), cmocka_unit_test(test_launches),
+                                       cmocka_unit_test(test_rules),  cmocka_unit_test(test_facts)};
     name_model("fuse");
     simt::watch.n_sm = MANY_SM;
     return cmocka_run_group_tests(tests, nullptr, nullptr);

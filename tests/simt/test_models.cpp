@@ -1,5 +1,5 @@
 /* Steps of whole models with instrumented kernels, which detect races within blocks and between them. Launches and
- * their epilogues (src/backend/cuda/fuse.c) are captured as in real steps; the checks of single kernels select their
+ * their epilogues (src/backend/cuda/plan.c) are captured as in real steps; the checks of single kernels select their
  * own. The argument "all" runs every architecture in every matmul mode, for each kind of device, with few rows and
  * many; that takes half an hour. */
 #include "simt_impl.h" /* before cmocka.h, which defines a macro "fail" */

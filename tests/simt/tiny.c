@@ -2,13 +2,24 @@
 #include <unistd.h>
 
 #include "api/objects.h"
+#include "backend/cuda/impl.h"
 #include "backend/devices.h"
 #include "backend/split.h"
 #include "adapter_file.h"
 #include "counting_alloc.h"
 #include "draft_logits.h"
 #include "engine/core.h"
+#include "plan_facts.h"
 #include "random_model.h"
+
+bool simt_has_plan_facts(void);
+bool simt_has_plan_facts(void)
+{
+    const pi__facts plan = plan_facts();
+    pi__facts f = {0};
+    pi__cuda_kernel_facts(&f);
+    return f.w16 == plan.w16 && f.w16_bf16 == plan.w16_bf16 && f.gdn_few == plan.gdn_few;
+}
 
 int simt_tiny_write(const char *path, int32_t type);
 int simt_tiny_write(const char *path, int32_t type)

@@ -26,8 +26,7 @@ static const struct { pi__op_id id; int n;
                 {PI__OP_gdn, 10},           {PI__OP_state_save, 1},
                 {PI__OP_state_load, 1},     {PI__OP_mla_qkv, 5},
                 {PI__OP_compress, 6},       {PI__OP_indexer, 4},
-                {PI__OP_sparse, 7},         {PI__OP_topk, 4},
-                {PI__OP_experts_layer, 17}};
+                {PI__OP_sparse, 7},         {PI__OP_topk, 4}};
 
 /* Fills an op's arguments; all pointers lead to one zeroed object: a matrix without rows, a cache without heads. */
 static void fill(pi__op_id id, pi__op_record *r, void *target)
@@ -148,25 +147,6 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
         break;
     case PI__OP_topk:
         r->args.topk = (pi__topk) {.x = target, .n_rows = 1, .skip = target, .request = target, .out = target};
-        break;
-    case PI__OP_experts_layer:
-        r->args.experts_layer = (pi__experts_layer) {.moe = {.n_rows = 1,
-                                                             .in = {PI__IN_RMSNORM, target, 1, NULL, 0, target, 0, 0},
-                                                             .gate = target,
-                                                             .up = target,
-                                                             .down = target,
-                                                             .bias = target,
-                                                             .table = target,
-                                                             .y = target},
-                                                     .router = target,
-                                                     .beside = target,
-                                                     .gate = target,
-                                                     .up = target,
-                                                     .down = target,
-                                                     .logits = target,
-                                                     .ff = target,
-                                                     .shared = target,
-                                                     .x = target};
         break;
     case PI__N_OPS: break;
     }

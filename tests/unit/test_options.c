@@ -256,6 +256,29 @@ static void errors_name_key_value_and_range(void **state)
     pi_options_free(NULL);
 }
 
+static void fuse_takes_the_names_of_rules(void **state)
+{
+    static const struct { const char *value; bool off; uint32_t rules; } right[] = {
+        {"auto", false, 0}, {"ON", false, 0}, {"off", true, 0}, {"glu", false, 1}, {"Added,glu", false, 3}};
+    static const char *const wrong[] = {"", "glue", "glu,", ",glu", "on,glu", "gl"};
+    (void) state;
+    pi_options *o = pi_options_new();
+    pi_error err;
+    bool off;
+    uint32_t rules;
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        assert_int_equal(set(o, "cuda-fuse", right[i].value, &err), PI_OK);
+        assert_true(pi__parse_fuse(right[i].value, &off, &rules));
+        assert_int_equal(off, right[i].off);
+        assert_int_equal(rules, right[i].rules);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(set(o, "cuda-fuse", wrong[i], &err), PI_EINVAL);
+    assert_string_equal(err.msg, "cuda-fuse: 'gl' is not auto, on, off, or names of rules with commas: "
+                                 "docs/design/cuda.md has the names");
+    pi_options_free(o);
+}
+
 static void values_are_stored_typed(void **state)
 {
     (void) state;
@@ -437,6 +460,7 @@ int main(void)
         cmocka_unit_test(chains),
         cmocka_unit_test(distances),
         cmocka_unit_test(errors_name_key_value_and_range),
+        cmocka_unit_test(fuse_takes_the_names_of_rules),
         cmocka_unit_test(values_are_stored_typed),
         cmocka_unit_test(ranges_and_numbers),
         cmocka_unit_test(flags_become_one_config), cmocka_unit_test(lists_grow_and_clear),

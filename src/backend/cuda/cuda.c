@@ -85,14 +85,6 @@ static void cuda_commit_trim(pi__backend *be, void *p, size_t size)
     (void) size;
 }
 
-void pi__cuda_upload(pi__backend *be, void *dst, const void *src, size_t n)
-{
-    pi__cuda *c = (pi__cuda *) be;
-    pi__cuda_flush(c);
-    pi__cuda_invalidate(c);
-    if (pi__cuda_queues(c)) pi__cuda_record_error(c, pi__rt_upload(c->rt, dst, src, n));
-}
-
 static void *cuda_host_alloc(pi__backend *be, size_t size)
 {
     pi__cuda *c = (pi__cuda *) be;
@@ -136,7 +128,7 @@ static void cuda_unpin(pi__backend *be, void *host, size_t n)
 
 static size_t cuda_weight_size(const pi__backend *be, pi__weight *w)
 {
-    const cuda_disabled *disabled = &((const pi__cuda *) be)->disabled;
+    const cuda_disabled *disabled = &((const pi__cuda *) be)->f.disabled;
     pi__cuda_shape s;
     w->layout = 0;
     if ((disabled->packed && !pi__type_is_float(w->type)) || (disabled->experts && w->n_mat > 1)) return 0;
@@ -151,7 +143,7 @@ static size_t cuda_weight_size(const pi__backend *be, pi__weight *w)
 static size_t cuda_kv_bytes(const pi__backend *be, int32_t type_k, int32_t type_v, int32_t n_head_kv, int32_t head_dim,
                             int32_t block_size)
 {
-    if (((const pi__cuda *) be)->disabled.attention) return 0;
+    if (((const pi__cuda *) be)->f.disabled.attention) return 0;
     const int32_t types[] = {type_k, type_v};
     size_t row = 0;
     for (int i = 0; i < 2; i++) {
@@ -191,9 +183,9 @@ static size_t kv_split_bytes(const pi__cuda *c, const pi__limits *lim)
  * split-K is disabled. */
 static size_t slices_bytes(const pi__cuda *c, const pi__limits *lim)
 {
-    const bool fp4 = c->matmul_modes & (PI__WAY_FP4 | PI__WAY_W4A8),
-               w16 = c->matmul_modes & (PI__WAY_W16 | PI__WAY_W4A16);
-    if (c->wgmma || c->disabled.slices || !(fp4 || w16) ||
+    const bool fp4 = c->f.matmul_modes & (PI__WAY_FP4 | PI__WAY_W4A8),
+               w16 = c->f.matmul_modes & (PI__WAY_W16 | PI__WAY_W4A16);
+    if (c->f.wgmma || c->f.disabled.slices || !(fp4 || w16) ||
         lim->max_tokens <= (fp4 ? PI__CUDA_FEW_ROWS : PI__K_MMA_ROWS))
         return 0;
     return pi__k_split_bytes(c->info.n_sm);
@@ -212,12 +204,12 @@ static cuda_scratch scratch_of(const pi__cuda *c, const pi__limits *lim)
     s.picks = pi__cuda_take(&at, pi__cuda_top_bytes(lim));
     /* size of the largest activation format: 6 bytes per value; integers take 2.5, FP4 0.6 */
     s.prepared = pi__cuda_take(&at, pi__k_mma16_packed_x_bytes(PI__BF16, lim->max_tokens, n_in));
-    const bool fp4 = c->fuses && c->matmul_modes & (PI__WAY_FP4 | PI__WAY_W4A8);
+    const bool fp4 = c->f.fuses && c->f.matmul_modes & (PI__WAY_FP4 | PI__WAY_W4A8);
     s.mid = pi__cuda_take(&at, fp4 ? pi__k_fp4_packed_x_bytes(lim->max_tokens, n_in) : 0);
     s.row_most = pi__cuda_take(&at, (size_t) lim->max_tokens * sizeof(uint32_t));
     s.n_slices = slices_bytes(c, lim);
     s.slices = pi__cuda_take(&at, s.n_slices);
-    const int32_t tails = pi__cuda_tail_rows(c);
+    const int32_t tails = pi__tail_rows(&c->f);
     const size_t floats = pi__k_packed_x_bytes(lim->max_tokens, n_in, 1),
                  terms = pi__k_mma16_packed_x_bytes(PI__BF16, tails, n_in);
     /* this region also holds the 16-bit terms of up to `tails` rows, so that `prepared` can hold another format at the
@@ -275,7 +267,8 @@ static int cuda_reserve(pi__backend *be, const pi__limits *lim, pi_error *err)
     memset(c->freq, 0, sizeof c->freq);
     c->skip = c->order = NULL;
     c->at = at;
-    c->lim = *lim;
+    c->f.lim = *lim;
+    c->f.prepared_bytes = at.mid - at.prepared;
     c->open = false;
     c->loads = true;
     static const uint32_t none[PI__CUDA_COUNTERS];
@@ -342,10 +335,11 @@ static void cuda_destroy(pi__backend *be)
     pi__rt_free(c->rt, c->scratch);
     pi__rt_host_free(c->rt, c->image);
     pi__rt_close(c->rt);
+    pi__free(c->ops);
     pi__free(c);
 }
 
-static bool cuda_topk_here(const pi__backend *be) { return !((const pi__cuda *) be)->disabled.topk; }
+static bool cuda_topk_here(const pi__backend *be) { return !((const pi__cuda *) be)->f.disabled.topk; }
 
 static const pi__device_fns cuda_device = {
     .destroy = cuda_destroy,
@@ -392,7 +386,6 @@ static const pi__device_opt cuda_opt = {
     .end_capture = pi__cuda_end_capture,
     .graph_reset = pi__cuda_graph_reset,
     .moe_shards = true,
-    .experts_layer = true,
     .mark = pi__cuda_mark,
     .wait = pi__cuda_wait,
     .draw = pi__cuda_draw,
@@ -402,16 +395,11 @@ static const pi__device_opt cuda_opt = {
     .chains = true,
 };
 
-/* run_NAME defers op NAME (fuse.c) or queues it. An op may overwrite the values from which the packed input was made,
- * so most ops invalidate the packed input. moe and experts_layer do not: the op before them may have packed their
- * input. */
+/* run_NAME records a call of op NAME. */
 #define FN(name, type)                                                                                                 \
     static void run_##name(pi__backend *be, const pi__batch *b, const type *a)                                         \
     {                                                                                                                  \
-        if (pi__cuda_hold((pi__cuda *) be, PI__OP_##name, b, a)) return;                                               \
-        if (PI__OP_##name != PI__OP_moe && PI__OP_##name != PI__OP_experts_layer)                                      \
-            pi__cuda_invalidate((pi__cuda *) be);                                                                      \
-        pi__cuda_##name(be, b, a);                                                                                     \
+        pi__cuda_record((pi__cuda *) be, PI__OP_##name, b, a);                                                         \
     }
 PI__OPS_ALL(FN)
 PI__OPS_DEVICE(FN)
@@ -453,6 +441,7 @@ static void drop_library(pi__cuda *c)
 {
     pi__blas_close(c->blas);
     c->blas = NULL;
+    c->f.blas = false;
 }
 
 /* The subject of a product test: a matmul mode, or cuBLAS. A mode with wrong results is disabled, with a line in the
@@ -471,13 +460,13 @@ static void give_up(pi__cuda *c, int way, const char *name, int wrong, const pi_
     const bool many = way == OF_INT8 && !(wrong & PI__WRONG_FEW);
     pi__logf(log, PI_LOG_WARN, "%s multiplies %s matrices wrongly %s", c->desc, name,
              many ? "with many rows: 32 rows are computed per launch, prompts are slower" : then[way]);
-    if (way == OF_FP4) c->matmul_modes = (c->matmul_modes & ~PI__WAY_FP4) | PI__WAY_W4A16;
-    else if (way == OF_W4A8) c->matmul_modes &= ~PI__WAY_W4A8; /* W4A16 is enabled as well */
+    if (way == OF_FP4) c->f.matmul_modes = (c->f.matmul_modes & ~PI__WAY_FP4) | PI__WAY_W4A16;
+    else if (way == OF_W4A8) c->f.matmul_modes &= ~PI__WAY_W4A8; /* W4A16 is enabled as well */
     else if (way == OF_BLAS) drop_library(c);
-    else if (way == OF_MMA16) c->matmul_modes &= ~PI__WAY_MMA16;
-    else if (way == OF_W16) c->matmul_modes &= ~(PI__WAY_W16 | PI__WAY_W4A16);
-    else if (many) c->disabled.many_rows = true;
-    else c->disabled.packed = true;
+    else if (way == OF_MMA16) c->f.matmul_modes &= ~PI__WAY_MMA16;
+    else if (way == OF_W16) c->f.matmul_modes &= ~(PI__WAY_W16 | PI__WAY_W4A16);
+    else if (many) c->f.disabled.many_rows = true;
+    else c->f.disabled.packed = true;
 }
 
 /* Returns the PI__WAY_* bit of a mode OF_*; 0 = the mode has none. */
@@ -498,12 +487,12 @@ static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
     for (size_t i = 0; i < sizeof modes / sizeof *modes && c->info.arch; i++) {
         const int32_t type = modes[i].type;
         const int of = modes[i].of;
-        const bool off[] = {!(c->matmul_modes & PI__WAY_FP4),
+        const bool off[] = {!(c->f.matmul_modes & PI__WAY_FP4),
                             !c->blas,
-                            !(c->matmul_modes & PI__WAY_MMA16),
-                            c->disabled.packed,
-                            !(c->matmul_modes & (PI__WAY_W16 | PI__WAY_W4A16)),
-                            !(c->matmul_modes & PI__WAY_W4A8)};
+                            !(c->f.matmul_modes & PI__WAY_MMA16),
+                            c->f.disabled.packed,
+                            !(c->f.matmul_modes & (PI__WAY_W16 | PI__WAY_W4A16)),
+                            !(c->f.matmul_modes & PI__WAY_W4A8)};
         int wrong;
         /* slow devices (emulators): only the first test of each mode */
         if (off[of] || (c->info.slow && i && modes[i - 1].of == of)) continue;
@@ -515,14 +504,14 @@ static int check_products(pi__cuda *c, const pi__log *log, pi_error *err)
     return PI_OK;
 }
 
-/* Sets c->wgmma: products of many rows in 16-bit floats use wgmma on sm_90, if its results pass the self-test. */
+/* Sets c->f.wgmma: products of many rows in 16-bit floats use wgmma on sm_90, if its results pass the self-test. */
 static int choose_wgmma(pi__cuda *c, const pi__log *log, pi_error *err)
 {
     bool wrong = false;
-    c->wgmma = c->info.arch == 90 && c->matmul_modes & (PI__WAY_W16 | PI__WAY_W4A16);
-    const int rc = c->wgmma && !c->info.slow ? pi__cuda_check_wgmma(c->rt, &wrong, err) : PI_OK;
+    c->f.wgmma = c->info.arch == 90 && c->f.matmul_modes & (PI__WAY_W16 | PI__WAY_W4A16);
+    const int rc = c->f.wgmma && !c->info.slow ? pi__cuda_check_wgmma(c->rt, &wrong, err) : PI_OK;
     if (wrong) {
-        c->wgmma = false;
+        c->f.wgmma = false;
         pi__logf(log, PI_LOG_WARN, "%s: wgmma is disabled, its results differ from mma.sync; prompts are slower: "
                  "build for sm_90a, or update the driver", c->desc);
     }
@@ -544,14 +533,15 @@ static int fp4_modes(const pi__cuda *c, const pi__cuda_params *p, const pi__log 
     return PI__WAY_W4A16;
 }
 
-/* Sets c->matmul_modes, c->blas and c->wgmma once, and disables the modes that fail the self-test. All modes are
+/* Sets c->f.matmul_modes, c->blas and c->f.wgmma once, and disables the modes that fail the self-test. All modes are
  * batch-invariant, except for cublas (blas.h). */
 static int choose_products(pi__cuda *c, const pi__cuda_params *p, const pi__log *log, pi_error *err)
 {
     const bool can = c->info.arch / 10 == 12;
-    c->matmul_modes = PI__WAY_MMA16 | fp4_modes(c, p, log) | (p->matmul != PI__MATMUL_EXACT ? PI__WAY_W16 : 0);
+    c->f.matmul_modes = PI__WAY_MMA16 | fp4_modes(c, p, log) | (p->matmul != PI__MATMUL_EXACT ? PI__WAY_W16 : 0);
     int code = p->blas ? pi__blas_open(&c->blas, c->rt) : 0;
     if (code) return pi__fail(err, PI_EDEVICE, "cuBLAS cannot use %s: %.300s", c->desc, pi__rt_text(code));
+    c->f.blas = c->blas;
     if (p->blas && !c->blas) pi__logf(log, PI_LOG_WARN, "%s: cublas is disabled, cuBLAS was not found: install it",
                                       c->desc);
     int rc = check_products(c, log, err);
@@ -559,12 +549,12 @@ static int choose_products(pi__cuda *c, const pi__cuda_params *p, const pi__log 
     if (rc) return rc;
     pi__logf(log, PI_LOG_INFO, "%s: matmuls use int8 tensor cores with 15-bit activations, and 16-bit tensor cores "
              "with split operands%s%s%s", c->desc,
-             !(c->matmul_modes & PI__WAY_W16) ? ""
-             : c->wgmma ? ", or weights and activations in 16-bit floats (matmul), many rows by wgmma"
+             !(c->f.matmul_modes & PI__WAY_W16) ? ""
+             : c->f.wgmma ? ", or weights and activations in 16-bit floats (matmul), many rows by wgmma"
                         : ", or weights and activations in 16-bit floats (matmul)",
              c->blas ? ", cuBLAS for F16 and BF16 matrices from 64 rows on" : "",
-             c->matmul_modes & PI__WAY_FP4 ? "; FP4 tensor cores for NVFP4 and MXFP4 matrices, activations in FP4"
-             : c->matmul_modes & PI__WAY_W4A8 ? "; FP8 tensor cores for MXFP4 matrices, activations in FP8"
+             c->f.matmul_modes & PI__WAY_FP4 ? "; FP4 tensor cores for NVFP4 and MXFP4 matrices, activations in FP4"
+             : c->f.matmul_modes & PI__WAY_W4A8 ? "; FP8 tensor cores for MXFP4 matrices, activations in FP8"
              : can  ? " (fp4-mode enables FP4 tensor cores for NVFP4 and MXFP4 matrices)"
                     : "");
     return PI_OK;
@@ -588,25 +578,32 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cuda_params *p, 
 {
     *out = NULL;
     pi__cuda *c = pi__calloc(1, sizeof *c);
-    if (!c) return pi__fail_mem(err, "the CUDA backend");
+    if (c) c->ops = pi__calloc(1, sizeof *c->ops);
+    if (!c || !c->ops) {
+        pi__free(c);
+        return pi__fail_mem(err, "the CUDA backend");
+    }
     c->be.dev = &cuda_device;
     c->be.opt = &cuda_opt;
     c->be.ops = &cuda_fns;
     c->be.discrete = true;
     c->n_threads = p->n_threads;
     c->records = !p->no_graphs;
-    c->fuses = !p->no_fuse;
-    c->held.id = PI__N_OPS;
+    c->f.fuses = !p->no_fuse;
+    c->f.rules_off = p->rules_off;
     c->one_f16 = p->matmul != PI__MATMUL_EXACT;
     int code = pi__rt_open(&c->rt, index, &c->info);
     if (code) {
         const pi__rt_info info = c->info;
+        pi__free(c->ops);
         pi__free(c);
         return pi__fail(err, PI_EDEVICE, "CUDA device %d%s%s cannot be used: %.200s", index, *info.name ? ", " : "",
                         info.name, pi__rt_text(code));
     }
     if (p->no_dependent) pi__rt_in_order(c->rt);
     if (p->waiting_blocks && p->waiting_blocks < c->info.places) c->info.places = p->waiting_blocks;
+    c->f.places = c->info.places;
+    pi__cuda_kernel_facts(&c->f);
     const char *name = c->info.name;
     if (strcmp(name, pi__rt_kind)) snprintf(c->desc, sizeof c->desc, "%s (%s)", pi__rt_kind, name);
     else snprintf(c->desc, sizeof c->desc, "%s", name);
@@ -620,7 +617,7 @@ int pi__cuda_create(pi__backend **out, int32_t index, const pi__cuda_params *p, 
     int rc = load_kernels(c, log, err);
     if (!rc) rc = choose_products(c, p, log, err);
     if (!rc && c->info.arch && !c->info.slow) rc = pi__cuda_check_ops(c, log, err);
-    c->be.rounds_mxfp4 = c->matmul_modes & PI__WAY_W4A8;
+    c->be.rounds_mxfp4 = c->f.matmul_modes & PI__WAY_W4A8;
     if (rc) cuda_destroy(&c->be);
     else *out = &c->be;
     return rc;

@@ -5,11 +5,10 @@
 #include "backend/cpu/pool.h"
 #include "backend/cuda/blas.h"
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/facts.h"
 #include "backend/cuda/kernels_down.h"
-#include "backend/cuda/kernels.h"
-#include "backend/cuda/kernels_mixed.h"
-#include "backend/cuda/kernels_mla.h"
 #include "backend/cuda/kernels_split.h"
+#include "backend/cuda/plan.h"
 #include "backend/cuda/runtime.h"
 
 enum { PI__CUDA_MAX_FREQ = 512 /* pairs of one rotation */, PI__CUDA_MAX_ROPES = 8 /* rotations of all models */ };
@@ -62,14 +61,15 @@ typedef struct cuda_freq {
     int32_t n;              /* number of frequencies */
 } cuda_freq;
 
-/* One input that has been packed, in up to two activation formats, and is still valid. Matrices with an equal input
- * and format read the packed copy instead of packing again. */
+/* One input that has been packed, in up to two activation formats. Matrices with an equal input and format read the
+ * packed copy instead of packing again. Valid while the launches of a plan are queued, as far as the plan says so
+ * (pi__plan_launch.uses). */
 typedef struct cuda_packed_x {
     pi__k_input in;         /* the input before packing */
     int32_t n_rows;         /* 0 = nothing is packed */
     int64_t n_in;           /* columns */
     /* format of each copy, as known_by() of ops.c encodes it: PI__FORM_*, and the matrix type where the format depends
-     * on it; -1 = no copy. Copy 1 has floats, or 16-bit terms of up to pi__cuda_tail_rows() rows. Copy 0 has any other
+     * on it; -1 = no copy. Copy 1 has floats, or 16-bit terms of up to pi__tail_rows() rows. Copy 0 has any other
      * format */
     int what[2];
     void *where[2];         /* device address of each copy; undefined where `what` is -1 */
@@ -80,54 +80,6 @@ typedef struct cuda_mark {
     size_t end;             /* index in image after the step's part; at the mark the device has read that part */
     bool no_room;           /* the step exceeded the limits; wait() returns PI_ENOMEM */
 } cuda_mark;
-
-/* Work on residual streams that one launch can do, all for the same rows, in this order: op hyper_post (`post`); the
- * product with the mixing matrix (`mix`), from which hyper_pre computes its weights; op hyper_pre (`pre`). */
-typedef struct cuda_streams {
-    bool posts, mixes, reads; /* post is included; mix is included; pre is included */
-    pi__hyper post, pre;
-    pi__linear mix;
-} cuda_streams;
-
-/* Ops that compute the inputs of latent attention for the tokens of one batch: n_q ops mla_qkv, n_compress ops
- * compress. */
-typedef struct cuda_latent {
-    pi__mla_qkv q[PI__K_MAX_LATENT]; /* n_head 0 = no queries: indexer or sparse rotates them, or no op reads them */
-    pi__compress compress[PI__K_MAX_LATENT];
-    int32_t n_q, n_compress; /* used entries of q; of compress */
-} cuda_latent;
-
-/* Pending work: ops that were called, and are queued together with the ops that follow (fuse.c). At most one launch, in
- * `of`, `latent` or `streams`; then a sum of experts, and adds or norms of rows. */
-typedef struct cuda_held {
-    /* the pending launch: linear, attention, gdn, sparse or head_linear, in `of`; mla_qkv = only `latent`; hyper_pre =
-     * only `streams`; PI__N_OPS = no launch, but a sum and adds may be pending */
-    pi__op_id
-        id;
-    /* the only launch; or with a linear: rows and compressors in the linear's launch, queries in a launch after it */
-    cuda_latent latent;
-    /* the only launch; or, with posts, after a linear: hyper_post adds the linear's results, plus the sum of experts if
-     * `sums` and one add are set, to the residual streams */
-    cuda_streams
-        streams;
-    bool downs;             /* the linear has one matrix, and shares its launch with `down`, the experts' down */
-    bool sums;              /* `sum` is pending, after the linear or without a launch */
-    int n_adds;             /* ops add_norm and norm in `add`: after the work above, or as the only pending work */
-    const pi__batch *b;     /* batch of attention, gdn, sparse and latent */
-    pi__mla_qkv raw;        /* op mla_qkv that sparse applies to its queries; n_head 0 = none */
-    bool ready;             /* the input of head_linear is already packed, at pi__cuda_groups() */
-    union {
-        pi__linear linear;
-        pi__attention attention;
-        pi__gdn gdn;
-        pi__sparse sparse;
-        pi__head_linear heads;
-    } of;
-    pi__k_down down;
-    pi__k_sum sum;
-    pi__k_add add[PI__K_TAIL_ADDS];
-    int32_t n_rows;         /* rows of all entries of `add` */
-} cuda_held;
 
 /* A step's adapters on the device. Each run of rows is cut into groups of up to PI__K_LORA_ROWS rows
  * (kernels_lora.h). */
@@ -162,23 +114,16 @@ typedef struct cuda_stage {
     size_t used;            /* bytes used in buffer[now] */
 } cuda_stage;
 
-/* Features disabled by the start-up self-test because their results were wrong (selftest.c, selftest_ops.c). A field's
- * comment gives the feature, then the effect of `true`. */
-typedef struct cuda_disabled {
-    bool packed;    /* int8 tensor core products: weights in quantized types are refused */
-    /* products with more than PI__CUDA_FEW_ROWS rows: op linear computes larger inputs in pieces of that many rows */
-    bool many_rows;
-    bool experts;   /* routed experts: MoE layers are refused */
-    bool attention; /* attention: caches are refused */
-    bool splits;    /* KV splits: attention's keys are not divided among blocks */
-    bool wgmma_attention; /* wgmma attention: prompts use mma.sync on sm_90, too */
-    bool slices;    /* split-K: one block computes the complete sum of an output tile */
-    bool delta;     /* delta nets: recurrent states are refused */
-    bool tails;     /* epilogues: every op has its own launch */
-    bool glu;       /* fused gate and up: the activation has its own launch */
-    bool key_blocks; /* sparse prefill: query blocks attend to all keys */
-    bool topk;      /* topk on the device: rows of logits are copied to the host */
-} cuda_disabled;
+/* Ops that were called and are not queued yet. */
+typedef struct cuda_records {
+    int32_t n;              /* used entries of op */
+    bool queueing;          /* their launches are being queued */
+    /* for tools that count launches by layer: called before a launch, with the recorded ops and the index of the
+     * launch's main op; NULL = not called */
+    void (*before)(const pi__op_record *r, int32_t i);
+    pi__op_record op[PI__MAX_RECORDS];
+    pi__plan plan;          /* of these ops */
+} cuda_records;
 
 typedef struct pi__cuda {
     pi__backend be;         /* must be first: the public interface */
@@ -186,16 +131,12 @@ typedef struct pi__cuda {
     pi__rt_info info;       /* device properties */
     char desc[112];         /* text of describe() */
     pi__blas *blas;         /* cuBLAS, for F16 and BF16 matrices times many rows; NULL = own kernels */
-    int matmul_modes;       /* PI__WAY_*: enabled matmul modes; constant after creation */
-    bool wgmma;             /* W16 products with many rows use wgmma; constant after creation */
+    pi__facts f;            /* facts for the planner */
     /* Round to one F16 instead of a hi + lo pair: queries and P of attention; keys, queries and states in the
      * products of delta nets. Constant after creation. */
     bool one_f16;
-    cuda_disabled disabled; /* features disabled by the self-test; constant after creation */
-    bool fuses;             /* several ops may share a launch; constant after creation */
     bool records;           /* decode steps and drafts are captured as graphs; constant after creation and join */
     bool joined;            /* one of several devices or ranks, which must all capture the same steps */
-    pi__limits lim;         /* limits passed to reserve() */
     cuda_scratch at;        /* offsets in scratch, from reserve() */
     char *scratch;          /* device memory */
     /* [max_ints] pinned ring of the batches of steps; the current step's part, from first_int on, is uploaded to
@@ -224,11 +165,9 @@ typedef struct pi__cuda {
     pi__rt_graph **becomes; /* `segment` entry that receives the graph when the capture ends; NULL = no capture */
     pi__rt_graph *made;     /* graph that was captured and not yet replayed, also in `recorded`; NULL = none */
     bool replayed;          /* the segment was replayed: calls of its ops do nothing */
-    /* input that was packed last and is still valid. Every op except moe and experts_layer, which may reuse the input,
-     * invalidates it first */
-    cuda_packed_x ready;
-    cuda_held held;         /* pending launch; empty (id PI__N_OPS) between steps */
-    pi__mla_qkv raw;        /* op mla_qkv to be fused into the next op, an indexer; n_head 0 = none */
+    cuda_records *ops;      /* called ops; empty between steps. Owned */
+    /* joined devices queue an op when it is called: the input that the last op packed, which op moe may read */
+    cuda_packed_x packed;
     const int32_t *skip;    /* host array of indices that was copied to `scratch + at.picks`; NULL = none */
     cuda_adapters adapters; /* adapters of the step, as far as they have been uploaded */
     const int32_t *order;   /* host array (pi__centroid_head) that was copied to `scratch + at.clusters`; NULL = none */
@@ -288,14 +227,42 @@ bool pi__cuda_make_graph(pi__backend *be);
 bool pi__cuda_end_capture(pi__backend *be);
 void pi__cuda_graph_reset(pi__backend *be);
 void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n);
+
+/* graphs.c: captured steps. */
+/* Returns the entry of the shape; NULL = none. */
+cuda_captured *pi__cuda_find_shape(pi__cuda *c, const cuda_shape *s);
+/* Sets c->now to the entry of shape s, so that the step is captured or replayed, unless the step is the first of its
+ * shape. */
+void pi__cuda_look_up(pi__cuda *c, const cuda_shape *s);
+/* Replays the step's next segment (then c->replayed is set), or starts its capture (c->becomes). If neither is
+ * possible, the segment's ops are queued without a graph. */
+void pi__cuda_begin_segment(pi__cuda *c);
+/* end_capture: ends the capture in progress, if any. If `wanted`, the graph is stored in the shape's entry and in
+ * c->made; else it is freed. end_segment: also replays the new graph. All called ops must be queued. */
+void pi__cuda_keep_graph(pi__cuda *c, bool wanted);
+void pi__cuda_end_segment(pi__cuda *c, bool wanted);
+/* Frees all captured graphs. */
+void pi__cuda_free_graphs(pi__cuda *c);
+
+/* image.c: the image of the step's batch, and copies to the device. */
+/* Extends the step's part of the image by n int32 and returns their address. NULL = no space; c->no_room is set
+ * then. */
+int32_t *pi__cuda_take_ints(pi__cuda *c, size_t n);
+/* Begins the part of the image for a step of n int32: after the parts that the device may not have read yet, or at the
+ * start of the image, before these parts. If neither place has space, waits for the device and begins at the start. */
+void pi__cuda_open_image(pi__cuda *c, size_t n);
+/* Returns the device address of image pointer p. */
+const int32_t *pi__cuda_on_device(const pi__cuda *c, const int32_t *p);
 /* Queues a copy of n row numbers to `scratch + at.rows` and returns that address, valid until the next call. `row` may
  * be changed after the call. */
 const int32_t *pi__cuda_rows(pi__cuda *c, const int32_t *row, int32_t n);
-/* Queues the pending launch and invalidates the packed input. Ends the step's or segment's capture, if any, and
- * replays it. */
-void pi__cuda_end_segment(pi__cuda *c);
-/* Frees all captured graphs. */
-void pi__cuda_free_graphs(pi__cuda *c);
+/* Queues a copy to the device, after what is queued already. */
+void pi__cuda_upload(pi__cuda *c, void *dst, const void *src, size_t n);
+
+/* emit.c: plans the called ops, and queues their launches. Does nothing while that happens. */
+void pi__cuda_flush(pi__cuda *c);
+/* Records a call, to be queued by pi__cuda_flush(). Joined devices queue it at once. */
+void pi__cuda_record(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *args);
 
 /* Max rows per gather: a step's tokens, or a drafter's pairs. */
 static inline int32_t pi__cuda_max_gather(const pi__limits *lim)
@@ -311,10 +278,6 @@ static inline size_t pi__cuda_take(size_t *at, size_t size)
     return p;
 }
 
-/* cuda.c */
-/* Queues a copy to the device. Queues the pending launch before it, and invalidates the packed input. */
-void pi__cuda_upload(pi__backend *be, void *dst, const void *src, size_t n);
-
 /* load.c: uploads weights, matrices and small vectors. pi__cuda_load_end() frees the host memory of the load; all
  * queued work must have completed. */
 void pi__cuda_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int64_t row, int64_t n, const void *src);
@@ -326,37 +289,23 @@ int pi__cuda_arena_share(pi__backend *be, void *p, size_t size, const pi__digest
 int pi__cuda_arena_adopt(pi__backend *be, void *p, size_t size, const pi__digest *mark, const int *fd, pi_error *err);
 void pi__cuda_identify(const pi__backend *be, char *out, size_t size);
 
-/* ops.c: converts structs of ops.h into the kernels' structs. */
+/* ops.c: sets the facts that depend on the kernels: w16, w16_bf16, wgmma_glu, gdn_few. */
+void pi__cuda_kernel_facts(pi__facts *f);
+/* Returns pi__form() for these modes (PI__WAY_*), before the facts are known. */
+int pi__cuda_form(int matmul_modes, int32_t type, int64_t n_in);
+/* Converts structs of ops.h into the kernels' structs. */
 pi__k_matrix pi__cuda_matrix(const pi__weight *w);
 pi__k_input pi__cuda_input(const pi__lin_in *in);
-/* Returns the max over sequences of the number of keys from the first one that any of its tokens in the step sees to
- * its last token. window 0 = unlimited. */
-int32_t pi__cuda_max_keys(const pi__batch *b, int32_t window);
 /* Returns the device copy of n frequencies. Queues the copy unless this host array has been copied before. NULL = no
  * free entry; the step then fails. */
 const float *pi__cuda_frequencies(pi__cuda *c, const float *freq, int32_t n);
 
-/* Activation format of packed input: 15-bit integers, floats, FP4, terms of 16-bit floats, hi and lo rows for cuBLAS,
- * 16-bit floats, FP8. All except the first two also depend on the matrix type. */
-enum { PI__FORM_INTEGERS, PI__FORM_FLOATS, PI__FORM_FP4, PI__FORM_MMA16, PI__FORM_HILO, PI__FORM_W16, PI__FORM_W4A8 };
-enum { PI__CUDA_FEW_ROWS = 32 /* max rows of the small-batch kernels */ };
-enum { PI__CUDA_BLAS_ROWS = 64 /* min rows for cuBLAS */ };
-enum {
-    PI__WAY_FP4 = 1,   /* FP4 matrices with FP4 activations */
-    PI__WAY_MMA16 = 2, /* 16-bit matrices on 16-bit tensor cores; else as floats */
-    PI__WAY_W16 = 4,   /* packed matrices on 16-bit tensor cores, where a kernel exists */
-    PI__WAY_W4A8 = 8,  /* MXFP4 matrices with FP8 activations */
-    PI__WAY_W4A16 = 16, /* FP4 matrices as W16; no other types */
-};
-/* Returns the activation format (PI__FORM_*) for matrices of this type with n_in columns. */
-int pi__cuda_form(int matmul_modes, int32_t type, int64_t n_in);
-/* True if x itself can be read in this format, without packing. */
-bool pi__cuda_reads_in_place(int form, const pi__k_input *in, int32_t n_rows, int64_t n_in);
 /* Returns the device address of the input packed in this format for matrices of this type. Queues the packing, unless
- * c->ready has it. */
-void *pi__cuda_packed_x(pi__cuda *c, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in);
-/* Marks the packed input as stale: the next matrices pack their input again. */
-static inline void pi__cuda_invalidate(pi__cuda *c) { c->ready.n_rows = 0; }
+ * `ready` has it; sets *ready to what is packed then. */
+void *pi__cuda_packed_x(pi__cuda *c, cuda_packed_x *ready, int form, const pi__lin_in *in, int32_t type,
+                        int32_t n_rows, int64_t n_in);
+/* Returns the packed copies that epilogue t writes. */
+cuda_packed_x pi__cuda_packed_by(const pi__k_tail *t);
 /* pack_x queues the packing of an input. product queues n products with matrices of one type; n is at most
  * PI__K_MAX_LINEAR, or PI__K_MAX_MMA16 in format MMA16. split: scratch for split-K; NULL = never split. */
 int pi__cuda_pack_x(void *stream, int form, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in,
@@ -367,65 +316,32 @@ int pi__cuda_product(void *stream, int form, const pi__k_product *p, int32_t n, 
 /* ops_blas.c: queues a product in format HILO. */
 int pi__cuda_blas_product(pi__blas *b, void *stream, const pi__k_product *p, const void *prepared, int32_t n_rows);
 
-/* Returns the activation format for a linear's matrices of this (packed) type. */
-int pi__cuda_linear_form(const pi__cuda *c, int32_t type, const pi__linear *a);
-/* Max rows of an epilogue: two per block that may wait for the others (places.h), so 32 from 32 SMs on (fuse.c). */
-int32_t pi__cuda_tail_rows(const pi__cuda *c);
-/* has_tail: true if the launch of the linear's last matrices can have an epilogue. has_routes: true if that epilogue
- * can compute the MoE routes of the linear's rows, with n_expert experts. */
-bool pi__cuda_has_tail(const pi__cuda *c, const pi__linear *a);
-bool pi__cuda_has_routes(const pi__cuda *c, const pi__linear *a, int32_t n_expert);
-/* has_latent: true if the linear is one launch, which can also process latent-attention inputs. has_streams: true if
- * the launch can also add the linear's results to residual streams. */
-bool pi__cuda_has_latent(const pi__cuda *c, const pi__linear *a);
-bool pi__cuda_has_streams(const pi__cuda *c, const pi__linear *a);
-/* True if one of the linear's matrices reads the input of the first matrix of `next` in the same format. */
-bool pi__cuda_reads_same(const pi__cuda *c, const pi__linear *a, const pi__linear *next);
-/* Queues a linear. Its last launch runs the epilogue `then`, if not NULL. */
-void pi__cuda_queue_linear(pi__cuda *c, const pi__linear *a, const pi__k_tail *then);
-/* Like pi__cuda_queue_linear(). more: extra work for the last launch; ignored if that launch cannot mix types. */
-void pi__cuda_queue_more(pi__cuda *c, const pi__linear *a, const pi__k_tail *then, const pi__k_mixed_more *more);
-/* Queues a one-matrix linear and the experts' down in one launch, with the epilogue `then`, if not NULL.
- * fits_down_launch: true if this linear can share that launch. */
-void pi__cuda_queue_down(pi__cuda *c, const pi__linear *a, const pi__k_down *down, const pi__k_tail *then);
-bool pi__cuda_fits_down_launch(const pi__cuda *c, const pi__linear *a);
-/* Queues a linear of many rows that adds its result to the residual add->x in the matmul kernel. The result y is not
- * written, as only the addition reads it. Returns false, and queues nothing, if that is not supported. */
-bool pi__cuda_queue_added(pi__cuda *c, const pi__linear *a, const pi__k_add *add);
-/* Sets c->ready to the packed copies that epilogue t writes, for the ops queued after it. */
-void pi__cuda_set_packed(pi__cuda *c, const pi__k_tail *t);
-/* Queues gate and up fused with their activation (pi__k_glu, pi__k_w16_glu). The only result is the packed input of
- * `next`. Returns false, and queues nothing, if they cannot be fused. */
-bool pi__cuda_queue_glu(pi__cuda *c, const pi__linear *a, const pi__linear *next);
+/* Sets the epilogue's targets (packed outputs) for the input of these matrices (pi__targets_of). `floats` receives
+ * floats or terms; `prepared` one other format. */
+void pi__cuda_add_targets(const pi__cuda *c, const pi__linear *next, void *prepared, void *floats, pi__k_tail *t);
+/* The functions below read inputs that `ready` has, and set *ready to what is packed after their launches. */
+/* Queues a linear of any kind, without an epilogue. */
+void pi__cuda_queue_linear(pi__cuda *c, cuda_packed_x *ready, const pi__linear *a);
+/* Queues the products of a linear. The last launch runs the epilogue `then`, if not NULL, and extra work `more`, which
+ * is ignored if that launch cannot mix types. */
+void pi__cuda_queue_more(pi__cuda *c, cuda_packed_x *ready, const pi__linear *a, const pi__k_tail *then,
+                         const pi__k_mixed_more *more);
+/* Queues a one-matrix linear and the experts' down in one launch, with the epilogue `then`, if not NULL
+ * (pi__fits_down). */
+void pi__cuda_queue_down(pi__cuda *c, cuda_packed_x *ready, const pi__linear *a, const pi__k_down *down,
+                         const pi__k_tail *then);
+/* Queues a linear of many rows that adds its result to the residual add->x in the matmul kernel (pi__adds_itself). The
+ * result y is not written, as only the addition reads it. */
+void pi__cuda_queue_added(pi__cuda *c, cuda_packed_x *ready, const pi__linear *a, const pi__add_norm *add);
+/* Queues gate and up fused with their activation (pi__has_glu). The only result is the packed input of `next`. */
+void pi__cuda_queue_glu(pi__cuda *c, cuda_packed_x *ready, const pi__linear *a, const pi__linear *next);
 
-/* Queue attention and gdn. then: epilogue, or NULL. Attention can always have an epilogue; gdn only if
- * pi__cuda_gdn_is_one(), which returns true if the op is a single launch. */
+/* Queue attention and gdn. then: epilogue, or NULL. Attention can always have an epilogue; gdn only if it is one launch
+ * (pi__gdn_is_one). */
 void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attention *a, const pi__k_tail *then);
 void pi__cuda_queue_gdn(pi__cuda *c, const pi__batch *b, const pi__gdn *a, const pi__k_tail *then);
-bool pi__cuda_gdn_is_one(const pi__cuda *c, const pi__batch *b, const pi__gdn *a);
 /* Converts an op qkv into the kernels' struct. */
 pi__k_qkv pi__cuda_heads(const pi__cuda *c, const pi__batch *b, const pi__qkv *a);
-
-/* fuse.c: fused launches. hold: defers the op if it can be fused with other ops. Returns true if the op is pending now,
- * was queued with the pending launch, or need not run. Returns false if the caller has to queue the op. */
-bool pi__cuda_hold(pi__cuda *c, pi__op_id id, const pi__batch *b, const void *args);
-/* Queues the pending launch. */
-void pi__cuda_flush(pi__cuda *c);
-/* Sets the epilogue's targets (packed outputs) for the input of these matrices, as far as epilogue kernels support
- * their formats. `floats` receives floats or, for few rows, terms; `prepared` one other format. */
-void pi__cuda_add_targets(const pi__cuda *c, const pi__linear *next, void *prepared, void *floats, pi__k_tail *t);
-/* Queues the pending linear with an epilogue that computes routes from its logits, with `choice` if not NULL. The
- * epilogue also packs the input of `next`, unless the linear itself reads that input in the same format, and the input
- * of `last`, unless `last` is NULL. *beside then describes the packed input of `last` (n_rows 0 = not packed). Returns
- * false, and queues nothing, if no suitable linear is pending. */
-bool pi__cuda_add_routes(pi__cuda *c, const pi__k_routes *r, const pi__k_expert_choice *choice, const pi__linear *next,
-                         const pi__linear *last, cuda_packed_x *beside);
-/* Defers a sum of experts: it becomes part of the epilogue of the pending linear, or of an independent linear that is
- * called next. Returns false if fusing is disabled; then the caller has to queue the sum. */
-bool pi__cuda_hold_sum(pi__cuda *c, const pi__k_sum *s);
-/* Defers a residual add or a norm of n_rows rows, after the pending work; queues that work first if it has other rows
- * or no space for another add. */
-void pi__cuda_hold_add(pi__cuda *c, const pi__k_add *a, int32_t n_rows);
 
 /* selftest.c: checks a small product with a matrix of this type against the host. `matmul_modes` selects the mode;
  * blas, if not NULL, selects the library. slow: an emulator; the product is smaller. *wrong: PI__WRONG_*, the row
@@ -451,46 +367,43 @@ void pi__cuda_draw(pi__backend *be, const pi__draws *draws);
 void pi__cuda_download_topk(pi__cuda *c, uint64_t *to, int32_t n);
 size_t pi__cuda_top_bytes(const pi__limits *lim);
 
-/* ops_experts_layer.c: returns the matrices that read the layer's input, as one linear. */
-pi__linear pi__cuda_layer_reads(const pi__experts_layer *a);
-
 /* ops_moe.c */
 /* Scratch of the MoE kernels: addresses of the routes' arrays, and of the results by column. */
 typedef struct cuda_moe {
-    pi__k_routes r;
+    pi__k_routes r; /* the routes, for the products */
     float *h;   /* [pairs, 2F] results of gate and up; down overwrites them with its own, [pairs, E] */
     void *mid;  /* packed input of down */
-    /* expert choice for r; used with expert groups, or with weights that are not divided by their sum */
+    /* chooses: experts are chosen by `choice`: there are expert groups, or weights are not divided by their sum.
+     * choice.r: the routes as the router's epilogue or pi__k_route compute them */
+    bool chooses;
     pi__k_expert_choice choice;
     int32_t row0; /* number of the op's first row in adapter lists; 0 unless the op runs in several passes */
 } cuda_moe;
 /* Sets *to to the addresses in scratch of the routes and intermediate values for the rows of `a`. Returns false if
  * scratch is too small for these values; the step then fails. */
 bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe *to);
-/* Queues the routes after the logits, with expert choice if `a` requires it. Returns true if they became the epilogue
- * of the pending linear; `last` and *beside are as in pi__cuda_add_routes(). Else queues separate launches. Sets
- * at->r.weight to the weights that the routes write. */
-bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linear *last, cuda_packed_x *beside);
+/* Queues the routes after the logits. */
+void pi__cuda_route(pi__cuda *c, const cuda_moe *at);
 /* Returns the arguments for summing the experts' results of each row, without a shared expert. */
 pi__k_sum pi__cuda_sum_of(const pi__moe *a, const cuda_moe *at);
 /* Queues all products of experts after the routes: gate, up, activation, down, and their adapters. The results of
  * down are by column, at at->h. */
-void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at);
-/* Queues gate and up in 16-bit floats with the activation, and fills *down with the remaining product. Returns false,
- * and queues nothing, for other formats. */
-bool pi__cuda_gate_up_for(pi__cuda *c, const pi__moe *a, const cuda_moe *at, pi__k_down *down);
+void pi__cuda_gate_up_down(pi__cuda *c, cuda_packed_x *ready, const pi__moe *a, const cuda_moe *at);
+/* Queues gate and up with the activation (pi__experts_have_glu). down_of: the remaining product, in 16-bit floats. */
+void pi__cuda_gate_up(pi__cuda *c, cuda_packed_x *ready, const pi__moe *a, const cuda_moe *at);
+pi__k_down pi__cuda_down_of(const pi__cuda *c, const pi__moe *a, const cuda_moe *at);
+/* Queues the op with its routes and sums. */
+void pi__cuda_queue_moe(pi__cuda *c, cuda_packed_x *ready, const pi__batch *b, const pi__moe *a);
 size_t pi__cuda_moe_bytes(const pi__limits *lim);
 /* Queues the products of experts with packed rows in this format. */
 int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_experts *e, const void *prepared);
 
 /* ops_head_linear.c */
 size_t pi__cuda_head_linear_bytes(const pi__limits *lim);
-/* True if the op's products use 16-bit floats. Then op mla_qkv can be fused, with the results as its queries. */
-bool pi__cuda_heads_in_16(const pi__cuda *c, const pi__head_linear *a);
-/* Returns where op sparse writes its results as the packed input of this op, `heads` heads per matrix. words NULL =
- * sparse writes floats, and this op packs its input itself. */
+/* Returns where op sparse writes its results as the packed input of this op, `heads` heads per matrix
+ * (pi__heads_take_groups). */
 pi__k_groups pi__cuda_groups(const pi__cuda *c, const pi__head_linear *a, int32_t heads);
-/* Queues this op; pi__cuda_heads_in_16() must be true. ready: its input is already packed at pi__cuda_groups(). prep:
+/* Queues this op; pi__heads_in_16() must be true. ready: its input is already packed at pi__cuda_groups(). prep:
  * op mla_qkv with the results as its queries, fused into this op, or NULL. then: epilogue, or NULL; requires at most
  * PI__K_TAIL_ROWS rows. */
 void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, bool ready, const pi__k_mla_qkv *prep,
@@ -499,36 +412,31 @@ void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, bool ready, con
 /* ops_mla.c: ops of latent attention and DeepSeek V4. row_bytes: see device.h. indexer_bytes: scratch of op indexer. */
 size_t pi__cuda_row_bytes(const pi__backend *be, int32_t type, int32_t n, int32_t n_rows);
 size_t pi__cuda_indexer_bytes(const pi__limits *lim);
-/* Converts ops mla_qkv and compress into the kernels' struct. queries: include the queries of the ops mla_qkv.
- * rows: include the rows of the ops mla_qkv, and the ops compress. */
-pi__k_latent_inputs pi__cuda_latent_inputs(pi__cuda *c, const pi__batch *b, const cuda_latent *a, bool queries,
-                                           bool rows);
-/* Queues the ops that pi__cuda_latent_inputs() returns, as one launch; nothing if it returns none. */
-void pi__cuda_queue_latent(pi__cuda *c, const pi__batch *b, const cuda_latent *a, bool queries, bool rows);
-/* True if no token of the step sees more than n_top entries. Then all are picked, and op indexer queues nothing. */
-bool pi__cuda_picks_all(const pi__cuda *c, const pi__batch *b, const pi__indexer *a);
-/* Converts the work on residual streams into the kernels' struct. */
-pi__k_streams pi__cuda_streams(const pi__cuda *c, const cuda_streams *s);
-/* Queues the work on residual streams. If `then` is not NULL, the launch also packs `then->in`, the RMSNorm of
- * hyper_pre's result. */
-void pi__cuda_queue_streams(pi__cuda *c, const cuda_streams *s, const pi__k_tail *then);
-/* True if the linear is the mixing matrix of residual streams. One kernel (hyper_kernels.cuh) computes it for any
- * number of rows, with sums in its own order. */
-bool pi__cuda_is_mix(const pi__cuda *c, const pi__linear *a);
-/* Queues op sparse. raw: op mla_qkv of its queries, fused into the launch; NULL, or n_head 0 = none. groups: packed
+/* Queues the ops in k, as one launch; nothing if there are none. */
+void pi__cuda_queue_latent(pi__cuda *c, const pi__k_latent_inputs *k);
+/* Queues op indexer; nothing if all entries are picked (pi__picks_all). raw: op mla_qkv of its queries, fused into the
+ * launch; NULL = none. */
+void pi__cuda_queue_indexer(pi__cuda *c, const pi__batch *b, const pi__indexer *a, const pi__mla_qkv *raw);
+/* Queues op sparse. raw: op mla_qkv of its queries, fused into the launch; NULL = none. groups: packed
  * destination of the results (pi__cuda_groups()); NULL = floats. */
 void pi__cuda_queue_sparse(pi__cuda *c, const pi__batch *b, const pi__sparse *a, const pi__mla_qkv *raw,
                            const pi__k_groups *groups);
-/* Converts an op mla_qkv into the kernels' struct. */
+/* Convert an op mla_qkv, an op compress into the kernels' structs. */
 pi__k_mla_qkv pi__cuda_latent(const pi__cuda *c, const pi__batch *b, const pi__mla_qkv *a);
+pi__k_compress pi__cuda_compressor(pi__cuda *c, const pi__batch *b, const pi__compress *a);
+
+/* ops_streams.c: work on residual streams: op hyper_post, the product with the mixing matrix, op hyper_pre; NULL = not
+ * this part. queue_streams: if `then` is not NULL, the launch also packs then->in, the RMSNorm of hyper_pre's
+ * result. */
+pi__k_streams pi__cuda_streams(const pi__cuda *c, const pi__hyper *post, const pi__linear *mix, const pi__hyper *pre);
+void pi__cuda_queue_streams(pi__cuda *c, const pi__hyper *post, const pi__linear *mix, const pi__hyper *pre,
+                            const pi__k_tail *then);
 
 /* ops_lora.c */
 size_t pi__cuda_lora_bytes(const pi__limits *lim);
-/* Adapters of experts, inside op moe. moe_rows: returns the rows per pass that fit into scratch; a->n_rows without
- * adapters. gate_up: adds the adapters' results to the results of gate and up. lora_down is called twice: before down,
- * it computes A x of down's input; after down (`after`), it adds B (A x) to down's results. The last two do nothing
- * without adapters. */
-int32_t pi__cuda_lora_moe_rows(const pi__cuda *c, const pi__moe *a);
+/* Adapters of experts, inside op moe. gate_up: adds the adapters' results to the results of gate and up. lora_down is
+ * called twice: before down, it computes A x of down's input; after down (`after`), it adds B (A x) to down's results.
+ * They do nothing without adapters. */
 void pi__cuda_lora_gate_up(pi__cuda *c, const pi__moe *a, const cuda_moe *at);
 void pi__cuda_lora_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at, bool after);
 /* Returns a hash of the adapter layout; steps with equal hashes can replay each other's graphs. 0 = the step has too

@@ -11,6 +11,21 @@ extern "C" {
 #endif
 
 enum { PI__K_HEADS_ROWS = 32 /* max rows of pi__k_heads_run */ };
+/* Limits of rows that the blocks of the products pack themselves (pi__k_heads_own): bytes of a head's packed rows, and
+ * values after a head's results (n_tail). */
+enum { PI__K_HEADS_OWN_BYTES = 32 << 10, PI__K_HEADS_OWN_TAIL = 64 };
+
+/* True if rows are so short that each block of the products packs them in its shared memory: 2 bytes per value. */
+static inline bool pi__k_heads_are_short(int32_t n_rows, int64_t n_in, int32_t n_tail)
+{
+    return (size_t) n_rows * (size_t) n_in * 2 <= PI__K_HEADS_OWN_BYTES && n_tail <= PI__K_HEADS_OWN_TAIL;
+}
+/* Returns pi__k_w16_packed_x_bytes(), without the kernels. */
+static inline size_t pi__k_heads_row_bytes(int32_t n_rows, int64_t n_in)
+{
+    const size_t groups = (size_t) ((n_rows + 7) / 8);
+    return groups * (size_t) (n_in / 32) * 512 + groups * 8 * sizeof(float);
+}
 
 typedef struct pi__k_heads { /* fields as in pi__head_linear of ops.h */
     /* head 0; the next matrix follows after shape.mat_bytes. scale: one factor per head, or NULL. The type is one

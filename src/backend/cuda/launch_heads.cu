@@ -73,11 +73,7 @@ static bool fits(const pi__k_heads *a)
            a->n_tail % 2 == 0 && q.dim == a->w.n_out + a->n_tail;
 }
 
-/* True if rows are so short that each block of the products packs them in its shared memory. */
-bool pi__k_heads_own(const pi__k_heads *a)
-{
-    return own_bytes(a->n_rows, a->w.n_in) <= OWN_BYTES && a->n_tail <= OWN_TAIL;
-}
+bool pi__k_heads_own(const pi__k_heads *a) { return pi__k_heads_are_short(a->n_rows, a->w.n_in, a->n_tail); }
 
 /* Returns the kernel's arguments without the packed input and its factors. */
 template <bool OWN> static w16_heads<OWN> heads_of(const pi__k_heads *a)

@@ -22,12 +22,7 @@ template <int KIND> static int run_for(void *stream, const pi__k_sparse *a, uint
 
 static_assert(PI__K_RAW_QUERIES <= 8 * WIDTH, "longer queries use another kernel");
 
-bool pi__k_sparse_groups(const pi__sparse *a, int32_t heads)
-{
-    const bool divides = heads > 0 && heads <= PI__K_MAX_GROUPED && (heads & (heads - 1)) == 0 &&
-                         a->n_head % heads == 0;
-    return divides && a->dim % 32 == 0 && a->dim_v == a->dim && a->dim <= 8 * WIDTH;
-}
+static_assert(PI__K_GROUPED_DIM == 8 * WIDTH, "results of longer heads have another layout");
 
 int pi__k_sparse_split(void *stream, const pi__k_sparse *a, uint32_t *arrived)
 {

@@ -186,8 +186,8 @@ void pi__cuda_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int
 void pi__cuda_load_values(pi__backend *be, void *dst, const void *src, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;
-    pi__cuda_invalidate(c);
-    if (!c->loads && !c->stage.pool) pi__cuda_upload(be, dst, src, n);
+    pi__cuda_flush(c);
+    if (!c->loads && !c->stage.pool) pi__cuda_upload(c, dst, src, n);
     else load_bytes(c, dst, src, n);
 }
 

@@ -28,14 +28,13 @@ static head_layout layout(size_t at, const pi__limits *lim)
 size_t pi__cuda_centroid_bytes(const pi__limits *lim) { return lim->max_pick ? layout(0, lim).end : 0; }
 
 /* Queues the products of each row with its picked clusters; results go to a->some. A row is packed once. */
-static void multiply(pi__cuda *c, const pi__centroid_head *a, const pi__k_routes *r)
+static void multiply(pi__cuda *c, cuda_packed_x *ready, const pi__centroid_head *a, const pi__k_routes *r)
 {
     void *stream = pi__rt_stream(c->rt);
-    const pi__k_input in = pi__cuda_input(&a->in);
     const pi__k_experts e = {.w = pi__cuda_matrix(a->head), .row = r->row, .y = a->some, .ldy = a->head->n_out,
                              .n_sm = c->info.n_sm};
-    const int form = pi__cuda_form(c->matmul_modes, e.w.type, e.w.n_in);
-    void *x = pi__cuda_packed_x(c, form, &in, e.w.type, r->n_rows, e.w.n_in);
+    const int form = pi__form(&c->f, e.w.type, e.w.n_in);
+    void *x = pi__cuda_packed_x(c, ready, form, &a->in, e.w.type, r->n_rows, e.w.n_in);
     PI__QUEUE(c, pi__cuda_experts(stream, form, r, &e, x));
 }
 
@@ -44,14 +43,14 @@ void pi__cuda_centroid_head(pi__backend *be, const pi__batch *b, const pi__centr
     (void) b;
     pi__cuda *c = (pi__cuda *) be;
     const int64_t n_mat = a->head->n_mat, n = a->head->n_out;
-    const head_layout p = layout(c->at.clusters, &c->lim);
+    const head_layout p = layout(c->at.clusters, &c->f.lim);
     if (a->n_rows < 1) return;
-    if (a->n_rows > c->lim.max_rows || a->n_pick > c->lim.max_pick || n_mat * n > c->lim.max_order) {
+    if (a->n_rows > c->f.lim.max_rows || a->n_pick > c->f.lim.max_pick || n_mat * n > c->f.lim.max_order) {
         c->no_room = true;
         return;
     }
     void *stream = pi__rt_stream(c->rt), *order = c->scratch + p.order;
-    if (a->order != c->order) pi__cuda_upload(be, order, a->order, (size_t) (n_mat * n) * sizeof *a->order);
+    if (a->order != c->order) pi__cuda_upload(c, order, a->order, (size_t) (n_mat * n) * sizeof *a->order);
     if (!pi__cuda_failed(c)) c->order = a->order;
     const pi__k_routes r = {
         .n_rows = a->n_rows, .n_expert = a->n_rows * a->n_pick /* max tiles */, .n_used = a->n_pick,
@@ -67,9 +66,11 @@ void pi__cuda_centroid_head(pi__backend *be, const pi__batch *b, const pi__centr
                                .some = a->some,
                                .order = order,
                                .logits = a->logits};
-    pi__cuda_linear(be, NULL, &(pi__linear) {.in = a->in, .n_rows = a->n_rows, .n_lin = 1,
-                                             .lin = {{a->centroids, a->scores, n_mat}}});
+    const pi__lin centroids = {a->centroids, a->scores, n_mat};
+    const pi__linear scores = pi__linear_of(&a->in, a->n_rows, &centroids, 1);
+    cuda_packed_x ready = {.n_rows = 0};
+    pi__cuda_queue_linear(c, &ready, &scores);
     PI__QUEUE(c, pi__k_pick_centroids(stream, &k, &r));
-    multiply(c, a, &r);
+    multiply(c, &ready, a, &r);
     PI__QUEUE(c, pi__k_scatter_logits(stream, &k));
 }

@@ -20,7 +20,7 @@ static pi__k_state state_of(const pi__cuda *c, const pi__state_layer *st)
 size_t pi__cuda_state_bytes(const pi__backend *be, const pi__state_layer *st)
 {
     pi__k_state k = layout_of(st);
-    return ((const pi__cuda *) be)->disabled.delta ? 0 : pi__k_state_bytes(&k);
+    return ((const pi__cuda *) be)->f.disabled.delta ? 0 : pi__k_state_bytes(&k);
 }
 
 size_t pi__cuda_snapshot_bytes(const pi__backend *be, const pi__state_layer *st)
@@ -75,12 +75,6 @@ static pi__k_gdn gdn_of(const pi__cuda *c, const pi__batch *b, const pi__gdn *a)
         if (n > k.most) k.most = n;
     }
     return k;
-}
-
-bool pi__cuda_gdn_is_one(const pi__cuda *c, const pi__batch *b, const pi__gdn *a)
-{
-    const pi__k_gdn k = gdn_of(c, b, a);
-    return pi__k_gdn_is_one(&k);
 }
 
 void pi__cuda_queue_gdn(pi__cuda *c, const pi__batch *b, const pi__gdn *a, const pi__k_tail *then)

@@ -12,7 +12,7 @@
 #include "backend/cuda/kernels_heads.h"
 #include "formats/formats.h"
 
-enum { ROWS = 128 /* rows per pass */ };
+enum { ROWS = PI__CUDA_HEAD_ROWS };
 
 /* Layout of the op's scratch: byte offsets, from the argument `at` of layout() on. */
 typedef struct head_layout {
@@ -40,12 +40,6 @@ size_t pi__cuda_head_linear_bytes(const pi__limits *lim)
 {
     if (!lim->n_head_mat) return 0;
     return layout(0, lim->max_tokens < ROWS ? lim->max_tokens : ROWS, lim->n_head_mat, lim->head_in, lim->head_out).end;
-}
-
-bool pi__cuda_heads_in_16(const pi__cuda *c, const pi__head_linear *a)
-{
-    const int32_t type = pi__cuda_packed_type(a->w->type);
-    return a->n_rows > 0 && pi__cuda_form(c->matmul_modes, type, a->w->n_in) == PI__FORM_W16;
 }
 
 /* Returns the arguments for rows first to first + n_rows - 1 of the op; `column` is NULL. */
@@ -113,9 +107,6 @@ static void queue_in_16(pi__cuda *c, const pi__head_linear *a, int32_t first, in
     PI__QUEUE(c, pi__k_w16_heads(stream, &r, &e, heads.prepared, k.y_step, prep ? prep->a.q_scale : 1.0f));
 }
 
-/* True if each matrix is computed by a separate op linear. */
-static bool is_apart(const pi__head_linear *a) { return a->large && a->n_rows > ROWS; }
-
 /* Queues a separate product for each head, in any format. ready: location of the packed rows of each matrix; NULL = not
  * packed yet. */
 static void queue_apart(pi__cuda *c, const pi__head_linear *a, const pi__k_groups *ready)
@@ -123,16 +114,15 @@ static void queue_apart(pi__cuda *c, const pi__head_linear *a, const pi__k_group
     for (int32_t i = 0; i < a->w->n_mat; i++) {
         const pi__weight w = pi__head_matrix(a, i);
         const pi__linear one = pi__head_product(a, &w, i);
-        pi__cuda_invalidate(c);
+        cuda_packed_x packed = {.n_rows = 0};
         if (ready)
-            pi__cuda_set_packed(c, &(pi__k_tail) {.n_rows = a->n_rows,
-                                                  .in = pi__cuda_input(&one.in),
-                                                  .n_in = w.n_in,
-                                                  .halves = ready->words + (size_t) i * ready->step,
-                                                  .bf16 = ready->bf16});
-        pi__cuda_linear(&c->be, NULL, &one);
+            packed = pi__cuda_packed_by(&(pi__k_tail) {.n_rows = a->n_rows,
+                                                       .in = pi__cuda_input(&one.in),
+                                                       .n_in = w.n_in,
+                                                       .halves = ready->words + (size_t) i * ready->step,
+                                                       .bf16 = ready->bf16});
+        pi__cuda_queue_linear(c, &packed, &one);
     }
-    pi__cuda_invalidate(c);
 }
 
 pi__k_groups pi__cuda_groups(const pi__cuda *c, const pi__head_linear *a, int32_t heads)
@@ -140,17 +130,13 @@ pi__k_groups pi__cuda_groups(const pi__cuda *c, const pi__head_linear *a, int32_
     const int32_t n = (int32_t) a->w->n_mat, rows = a->n_rows;
     const int64_t n_in = a->w->n_in;
     const size_t size = pi__k_w16_packed_x_bytes(rows, n_in), words = size - pi__k_w16_factor_bytes(rows);
-    pi__k_groups g = {.heads = heads, .bf16 = pi__k_w16_input(pi__cuda_packed_type(a->w->type))};
-    if (is_apart(a)) {
-        if (c->disabled.many_rows || (size_t) n * size > c->at.mid - c->at.prepared) return g;
+    pi__k_groups g = {.heads = heads, .bf16 = pi__w16_input(&c->f, pi__cuda_packed_type(a->w->type))};
+    if (pi__heads_apart(a)) {
         g.words = c->scratch + c->at.prepared, g.factor = g.words + words, g.step = size;
         return g;
     }
     const head_layout p = layout(c->at.heads, rows, n, n_in, a->w->n_out);
-    const pi__k_head_rows k = rows_of(c, a, &p, 0, rows);
-    const pi__k_heads h = heads_of(c, a, &k, p.prepared);
-    if (rows > ROWS || (rows <= PI__K_HEADS_ROWS && pi__k_heads_own(&h))) return g;
-    g.words = h.prepared,
+    g.words = c->scratch + p.prepared,
     g.factor = g.words + pi__k_w16_packed_x_bytes(rows * n, n_in) - pi__k_w16_factor_bytes(rows * n), g.rows = rows;
     return g;
 }
@@ -167,7 +153,7 @@ void pi__cuda_queue_heads(pi__cuda *c, const pi__head_linear *a, bool ready, con
         PI__QUEUE(c, pi__k_heads_run(pi__rt_stream(c->rt), &heads, ready));
         return;
     }
-    if (is_apart(a)) {
+    if (pi__heads_apart(a)) {
         const pi__k_groups g = pi__cuda_groups(c, a, 0);
         queue_apart(c, a, ready ? &g : NULL);
         return;
@@ -186,7 +172,7 @@ static void multiply(pi__cuda *c, const pi__head_linear *a, int32_t first, int32
     const pi__k_routes r = routes_of(&k);
     const pi__k_input in = {.kind = PI__IN_PLAIN, .x = k.column, .ldx = k.n_in};
     const pi__k_experts e = {.w = pi__cuda_matrix(a->w), .y = k.column, .ldy = k.n_out, .n_sm = c->info.n_sm};
-    const int form = pi__cuda_form(c->matmul_modes, e.w.type, k.n_in);
+    const int form = pi__form(&c->f, e.w.type, k.n_in);
     PI__QUEUE(c, pi__k_head_rows_run(stream, &k));
     PI__QUEUE(c, pi__cuda_pack_x(stream, form, &in, e.w.type, n_rows * k.n_head, k.n_in, prepared));
     PI__QUEUE(c, pi__cuda_experts(stream, form, &r, &e, prepared));
@@ -197,11 +183,11 @@ void pi__cuda_head_linear(pi__backend *be, const pi__batch *b, const pi__head_li
 {
     pi__cuda *c = (pi__cuda *) be;
     (void) b;
-    if (pi__cuda_heads_in_16(c, a)) {
+    if (pi__heads_in_16(&c->f, a)) {
         pi__cuda_queue_heads(c, a, false, NULL, NULL);
         return;
     }
-    if (is_apart(a)) {
+    if (pi__heads_apart(a)) {
         queue_apart(c, a, NULL);
         return;
     }

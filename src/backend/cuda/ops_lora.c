@@ -21,42 +21,29 @@
 #include <string.h>
 
 #include "backend/cuda/impl.h"
-#include "backend/cuda/kernels_lora.h"
-#include "backend/operands.h"
+#include "backend/cuda/lora_groups.h"
 
-/* T_FLOATS: floats of t per token of the limits. UPLOAD: groups per copy. CAPTURED: max groups per sequence, and max
- * rows with adapters per token, of a step that can be captured. */
-enum { T_FLOATS = 128, UPLOAD = 64, GROUP_INTS = sizeof(pi__k_lora_group) / sizeof(int32_t), CAPTURED = 2 };
+/* UPLOAD: groups per copy. CAPTURED: max groups per sequence, and max rows with adapters per token, of a step that can
+ * be captured. */
+enum { UPLOAD = 64, GROUP_INTS = sizeof(pi__k_lora_group) / sizeof(int32_t), CAPTURED = 2 };
 
 /* Returns the max number of rows in the runs of all levels; also the max number of groups, as a group may have one
  * row. */
 static size_t most_rows(const pi__limits *lim) { return (size_t) lim->max_tokens * PI__MAX_LORA; }
 static size_t group_bytes(const pi__limits *lim) { return most_rows(lim) * sizeof(pi__k_lora_group); }
-/* Returns the floats of t: T_FLOATS per token, at least enough for one group of all matrices of a linear, and for one
- * row of op moe. */
-static size_t t_floats(const pi__limits *lim)
-{
-    const size_t group = (size_t) PI__K_LORA_ROWS * PI__MAX_LIN * PI__MAX_LORA_RANK,
-                 n = (size_t) lim->max_tokens * T_FLOATS;
-    const size_t pairs = (size_t) lim->max_used * PI__MAX_LORA * PI__MAX_LORA_RANK,
-                 least = pairs > group ? pairs : group;
-    return n > least ? n : least;
-}
-
 size_t pi__cuda_lora_bytes(const pi__limits *lim)
 {
-    return group_bytes(lim) + most_rows(lim) * sizeof(int32_t) + t_floats(lim) * sizeof(float);
+    return group_bytes(lim) + most_rows(lim) * sizeof(int32_t) + pi__lora_t_floats(lim) * sizeof(float);
 }
 
 static float *t_at(const pi__cuda *c)
 {
-    return (float *) (void *) (c->scratch + c->at.lora + group_bytes(&c->lim) + most_rows(&c->lim) * sizeof(int32_t));
+    const size_t rows = most_rows(&c->f.lim) * sizeof(int32_t);
+    return (float *) (void *) (c->scratch + c->at.lora + group_bytes(&c->f.lim) + rows);
 }
 
 /* --------------------------------------------------------------------------------------------------------------
  * groups */
-
-static int32_t groups_of(const pi__lora_run *run) { return (run->n + PI__K_LORA_ROWS - 1) / PI__K_LORA_ROWS; }
 
 /* Returns group i of the run; the last group may have fewer than PI__K_LORA_ROWS rows. */
 static pi__k_lora_group group_of(const pi__lora_run *run, int32_t i)
@@ -66,35 +53,13 @@ static pi__k_lora_group group_of(const pi__lora_run *run, int32_t i)
                                0};
 }
 
-/* Returns the number of groups of up to PI__K_LORA_ROWS rows into which runs r0 to r1 - 1 are cut. rounded: rounds the
- * total up to a power of two, as in captured steps. */
-static int32_t groups_in(const pi__lora_rows *rows, int32_t r0, int32_t r1, bool rounded)
-{
-    int32_t n = 0, up = 1;
-    for (int32_t r = r0; r < r1; r++) n += groups_of(&rows->run[r]);
-    while (up < n) up *= 2;
-    return rounded ? up : n;
-}
-
-/* Sets n_groups to the number of groups of each level, and *n_levels. Returns the total number of groups. */
-static int32_t count_groups(const pi__lora_rows *rows, bool rounded, int32_t *n_groups, int32_t *n_levels)
-{
-    int32_t n = 0;
-    *n_levels = 0;
-    for (int32_t r = 0, end; r < rows->n_runs; r = end) {
-        end = pi__lora_level_end(rows, r);
-        n += n_groups[(*n_levels)++] = groups_in(rows, r, end, rounded);
-    }
-    return n;
-}
-
 /* ------------------------------------------------------------------------------------------------------ captured
  * steps */
 
 size_t pi__cuda_lora_ints(const pi__lora_rows *rows)
 {
     int32_t n_groups[PI__MAX_LORA], n_levels;
-    return (size_t) count_groups(rows, true, n_groups, &n_levels) * GROUP_INTS + (size_t) rows->n;
+    return (size_t) pi__lora_count_groups(rows, true, n_groups, &n_levels) * GROUP_INTS + (size_t) rows->n;
 }
 
 size_t pi__cuda_lora_most_ints(const pi__limits *lim)
@@ -105,7 +70,7 @@ size_t pi__cuda_lora_most_ints(const pi__limits *lim)
 uint64_t pi__cuda_lora_shape(const pi__limits *lim, const pi__lora_rows *rows)
 {
     int32_t n_groups[PI__MAX_LORA], n_levels;
-    if (count_groups(rows, true, n_groups, &n_levels) > CAPTURED * lim->max_seqs ||
+    if (pi__lora_count_groups(rows, true, n_groups, &n_levels) > CAPTURED * lim->max_seqs ||
         rows->n > CAPTURED * lim->max_tokens)
         return 0;
     const uint64_t ranks = pi__lora_ranks(rows);
@@ -122,7 +87,7 @@ static int32_t *put_groups(const pi__lora_rows *rows, int32_t r0, int32_t r1, in
 {
     int32_t put = 0;
     for (int32_t r = r0; r < r1; r++)
-        for (int32_t i = 0; i < groups_of(&rows->run[r]); i++, put++, to += GROUP_INTS) {
+        for (int32_t i = 0; i < pi__lora_groups_of(&rows->run[r]); i++, put++, to += GROUP_INTS) {
             const pi__k_lora_group g = group_of(&rows->run[r], i);
             memcpy(to, &g, sizeof g);
         }
@@ -135,7 +100,7 @@ void pi__cuda_lora_fill(pi__cuda *c, const pi__lora_rows *rows, int32_t *to, con
     cuda_adapters *a = &c->adapters;
     const int32_t *first = to;
     *a = (cuda_adapters) {.no = rows->no, .in_step = true, .group = d};
-    count_groups(rows, true, a->n_groups, &a->n_levels);
+    pi__lora_count_groups(rows, true, a->n_groups, &a->n_levels);
     for (int32_t r = 0, end, level = 0; r < rows->n_runs; r = end, level++) {
         end = pi__lora_level_end(rows, r);
         to = put_groups(rows, r, end, a->n_groups[level], to);
@@ -152,21 +117,21 @@ void pi__cuda_lora_fill(pi__cuda *c, const pi__lora_rows *rows, int32_t *to, con
 static void bring(pi__cuda *c, const pi__lora_rows *rows)
 {
     pi__k_lora_group some[UPLOAD], *to = (pi__k_lora_group *) (void *) (c->scratch + c->at.lora);
-    int32_t *row = (int32_t *) (void *) (c->scratch + c->at.lora + group_bytes(&c->lim));
+    int32_t *row = (int32_t *) (void *) (c->scratch + c->at.lora + group_bytes(&c->f.lim));
     int32_t n = 0;
     if (c->adapters.in_step || (rows->no && c->adapters.no == rows->no)) return;
     c->adapters = (cuda_adapters) {.no = rows->no, .group = to, .row = row};
     for (int32_t r = 0; r < rows->n_runs; r++) {
-        for (int32_t i = 0; i < groups_of(&rows->run[r]); i++) {
+        for (int32_t i = 0; i < pi__lora_groups_of(&rows->run[r]); i++) {
             some[n++] = group_of(&rows->run[r], i);
             if (n < UPLOAD) continue;
-            pi__cuda_upload(&c->be, to, some, sizeof some);
+            pi__cuda_upload(c, to, some, sizeof some);
             to += n, n = 0;
         }
     }
-    if (n) pi__cuda_upload(&c->be, to, some, (size_t) n * sizeof *some);
-    pi__cuda_upload(&c->be, row, rows->row, (size_t) rows->n * sizeof *rows->row);
-    count_groups(rows, false, c->adapters.n_groups, &c->adapters.n_levels);
+    if (n) pi__cuda_upload(c, to, some, (size_t) n * sizeof *some);
+    pi__cuda_upload(c, row, rows->row, (size_t) rows->n * sizeof *rows->row);
+    pi__lora_count_groups(rows, false, c->adapters.n_groups, &c->adapters.n_levels);
 }
 
 /* ------------------------------------------------------------------------------------------------------ lora,
@@ -191,7 +156,7 @@ static void run_levels(pi__cuda *c, const pi__k_lora *of, const pi__lora_rows *r
     bring(c, rows);
     const pi__k_lora_group *group = c->adapters.group;
     /* number of groups that fit into t, at least one */
-    const int32_t room = (int32_t) (t_floats(&c->lim) / ((size_t) k.ldt * PI__K_LORA_ROWS));
+    const int32_t room = (int32_t) (pi__lora_t_floats(&c->f.lim) / ((size_t) k.ldt * PI__K_LORA_ROWS));
     k.row = c->adapters.row;
     k.t = t_at(c);
     for (int32_t level = 0; level < c->adapters.n_levels; group += c->adapters.n_groups[level++]) {
@@ -255,17 +220,6 @@ void pi__cuda_lora_embed(pi__backend *be, const pi__batch *b, const pi__lora_emb
 
 /* ------------------------------------------------------------------------------------------------------------------
  * moe */
-
-int32_t pi__cuda_lora_moe_rows(const pi__cuda *c, const pi__moe *a)
-{
-    const int32_t *rank = a->lora.rank;
-    int32_t n_groups[PI__MAX_LORA], n_levels;
-    if (!a->lora.rows) return a->n_rows;
-    count_groups(a->lora.rows, false, n_groups, &n_levels);
-    const int64_t first = rank[PI__LORA_GATE] + rank[PI__LORA_UP], last = (int64_t) n_levels * rank[PI__LORA_DOWN];
-    const int64_t most = (int64_t) t_floats(&c->lim) / (a->n_used * (first > last ? first : last));
-    return most < a->n_rows ? (int32_t) most : a->n_rows;
-}
 
 /* Appends expert matrix i (PI__LORA_GATE, UP or DOWN) to k->lin, unless it has no adapter. first: row of B for column 0
  * of y. */

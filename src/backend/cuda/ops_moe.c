@@ -4,6 +4,7 @@
  *     [packed activations][results]
  */
 #include "backend/cuda/impl.h"
+#include "backend/cuda/lora_groups.h"
 
 #include "formats/formats.h"
 
@@ -58,17 +59,16 @@ int pi__cuda_experts(void *stream, int form, const pi__k_routes *r, const pi__k_
 }
 
 /* Queues the products of gate and up; results go to h [pairs, 2F], by column: gate's F values, then up's. A shard
- * writes only its own part of each half. Each row is packed once for all its experts, unless c->ready already has the
+ * writes only its own part of each half. Each row is packed once for all its experts, unless `ready` already has the
  * input, packed for the router or the shared expert. */
-static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float *h)
+static void gate_up(pi__cuda *c, cuda_packed_x *ready, const pi__moe *a, const pi__k_routes *r, float *h)
 {
     const int64_t n_ff = a->down->n_in;
     if (a->shard) h += n_ff / a->shard->n * a->shard->i;
     void *stream = pi__rt_stream(c->rt);
-    pi__k_input in = pi__cuda_input(&a->in);
     pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .y = h, .ldy = 2 * n_ff, .n_sm = c->info.n_sm};
-    const int form = pi__cuda_form(c->matmul_modes, e.w.type, e.w.n_in);
-    void *x = pi__cuda_packed_x(c, form, &in, e.w.type, r->n_rows, e.w.n_in);
+    const int form = pi__form(&c->f, e.w.type, e.w.n_in);
+    void *x = pi__cuda_packed_x(c, ready, form, &a->in, e.w.type, r->n_rows, e.w.n_in);
     if (a->up && a->up->type == a->gate->type) {
         e.data2 = a->up->data;
         e.scale2 = a->up->scale;
@@ -78,58 +78,44 @@ static void gate_up(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, float 
     if (!a->up || e.data2) return;
     e.w = pi__cuda_matrix(a->up);
     e.y = h + n_ff;
-    const int form2 = pi__cuda_form(c->matmul_modes, e.w.type, e.w.n_in);
-    x = pi__cuda_packed_x(c, form2, &in, e.w.type, r->n_rows, e.w.n_in);
+    const int form2 = pi__form(&c->f, e.w.type, e.w.n_in);
+    x = pi__cuda_packed_x(c, ready, form2, &a->in, e.w.type, r->n_rows, e.w.n_in);
     PI__QUEUE(c, pi__cuda_experts(stream, form2, r, &e, x));
 }
 
-/* Queues gate, up and activation as one launch that packs the input of down to mid. Returns false, and queues nothing,
- * unless down reads the format that gate and up read: 16-bit floats; or FP4 or FP8, with matrices of one type. Shards
- * and biases are not supported. */
-static bool gate_up_to_mid(pi__cuda *c, const pi__moe *a, const pi__k_routes *r, void *mid)
+void pi__cuda_gate_up(pi__cuda *c, cuda_packed_x *ready, const pi__moe *a, const cuda_moe *at)
 {
     const int64_t n_ff = a->down->n_in;
-    pi__k_input in = pi__cuda_input(&a->in);
-    pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .n_sm = c->info.n_sm, .mid = mid, .act = a->act,
-                       .mid_type = pi__cuda_packed_type(a->down->type), .limit = a->limit,
+    pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = at->r.row, .n_sm = c->info.n_sm, .mid = at->mid,
+                       .act = a->act, .mid_type = pi__cuda_packed_type(a->down->type), .limit = a->limit,
                        .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived), .waits = pi__cuda_waits(c)};
-    const int form = pi__cuda_form(c->matmul_modes, e.w.type, e.w.n_in);
-    const bool fp4 = (form == PI__FORM_FP4 || form == PI__FORM_W4A8) && e.mid_type == e.w.type && c->fuses &&
-                     !c->disabled.glu;
-    if ((form != PI__FORM_W16 && !fp4) || pi__cuda_form(c->matmul_modes, e.mid_type, n_ff) != form) return false;
-    if (a->shard || a->gate_bias || (a->up && a->up->type != a->gate->type)) return false;
+    const int form = pi__form(&c->f, e.w.type, e.w.n_in);
     e.data2 = a->up ? a->up->data : e.w.data + (size_t) (n_ff / 16) * e.w.shape.tile_bytes;
     e.scale2 = a->up ? a->up->scale : e.w.scale;
     e.w.n_out = n_ff;
-    void *x = pi__cuda_packed_x(c, form, &in, e.w.type, r->n_rows, e.w.n_in);
-    PI__QUEUE(c, pi__cuda_experts(pi__rt_stream(c->rt), form, r, &e, x));
-    return true;
+    void *x = pi__cuda_packed_x(c, ready, form, &a->in, e.w.type, a->n_rows, e.w.n_in);
+    PI__QUEUE(c, pi__cuda_experts(pi__rt_stream(c->rt), form, &at->r, &e, x));
 }
 
-bool pi__cuda_gate_up_for(pi__cuda *c, const pi__moe *a, const cuda_moe *at, pi__k_down *down)
+pi__k_down pi__cuda_down_of(const pi__cuda *c, const pi__moe *a, const cuda_moe *at)
 {
     const pi__k_experts e = {.w = pi__cuda_matrix(a->down), .y = at->h, .ldy = a->down->n_out, .n_sm = c->info.n_sm};
-    if (a->lora.rows || pi__cuda_form(c->matmul_modes, e.w.type, a->down->n_in) != PI__FORM_W16) return false;
-    if (!gate_up_to_mid(c, a, &at->r, at->mid)) return false;
-    *down = (pi__k_down) {.routes = at->r, .experts = e, .mid = at->mid};
-    return true;
+    return (pi__k_down) {.routes = at->r, .experts = e, .mid = at->mid};
 }
 
 /* Down writes its results over the results of gate and up at h, as it reads only the packed activations at mid. */
-void pi__cuda_gate_up_down(pi__cuda *c, const pi__moe *a, const cuda_moe *at)
+void pi__cuda_gate_up_down(pi__cuda *c, cuda_packed_x *ready, const pi__moe *a, const cuda_moe *at)
 {
     const int64_t n_ff = a->down->n_in;
     const int32_t pairs = a->n_rows * a->n_used;
     void *stream = pi__rt_stream(c->rt);
     float *h = at->h;
     const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = a->down->n_out, .n_sm = c->info.n_sm};
-    const int form = pi__cuda_form(c->matmul_modes, down.w.type, n_ff);
-    const bool there = !a->lora.rows && gate_up_to_mid(c, a, &at->r, at->mid);
-    if (!there) gate_up(c, a, &at->r, h);
-    if (a->shard) {
-        pi__cuda_invalidate(c);
-        a->shard->complete(a->shard, h, pairs, n_ff);
-    }
+    const int form = pi__form(&c->f, down.w.type, n_ff);
+    const bool there = !a->lora.rows && pi__experts_have_glu(&c->f, a);
+    if (there) pi__cuda_gate_up(c, ready, a, at);
+    else gate_up(c, ready, a, &at->r, h);
+    if (a->shard) a->shard->complete(a->shard, h, pairs, n_ff);
     pi__cuda_lora_gate_up(c, a, at);
     if (a->gate_bias) PI__QUEUE(c, pi__k_add_biases(stream, &at->r, h, a->gate_bias, a->up_bias, n_ff));
     pi__cuda_lora_down(c, a, at, false);
@@ -170,6 +156,8 @@ bool pi__cuda_moe_at(pi__cuda *c, const pi__batch *b, const pi__moe *a, cuda_moe
         .table = (int32_t *) (void *) (c->scratch + p.table), .token = (int32_t *) (void *) (c->scratch + p.token),
         .weight = (float *) (void *) (c->scratch + p.own_weight),
     };
+    to->chooses = a->n_group || a->undivided;
+    if (to->chooses) to->r.weight = to->choice.weight;
     return true;
 }
 
@@ -188,51 +176,47 @@ pi__k_sum pi__cuda_sum_of(const pi__moe *a, const cuda_moe *at)
                         .ldy = a->ldy};
 }
 
-bool pi__cuda_route(pi__cuda *c, const pi__moe *a, cuda_moe *at, const pi__linear *last, cuda_packed_x *beside)
+void pi__cuda_route(pi__cuda *c, const cuda_moe *at)
 {
-    const pi__linear reads = {.in = a->in, .n_rows = a->n_rows, .n_lin = 1, .lin = {{a->gate, NULL, 0}}};
-    const pi__k_expert_choice *choice = a->n_group || a->undivided ? &at->choice : NULL;
     void *stream = pi__rt_stream(c->rt);
-    const bool behind = pi__cuda_add_routes(c, &at->r, choice, &reads, last, beside);
-    if (!behind) {
-        pi__cuda_flush(c);
-        PI__QUEUE(c, choice ? pi__k_expert_choice_run(stream, choice) : pi__k_route(stream, &at->r));
-    }
-    if (choice) at->r.weight = choice->weight;
-    return behind;
+    PI__QUEUE(c, at->chooses ? pi__k_expert_choice_run(stream, &at->choice) : pi__k_route(stream, &at->choice.r));
 }
 
-/* Runs op a, which has all rows of the caller's op or those of one pass, from its row row0 on. all: a has all rows, and
- * the sums may be deferred (pi__cuda_hold_sum). */
-static void run_rows(pi__cuda *c, const pi__batch *b, const pi__moe *a, int32_t row0, bool all)
+/* Runs op a, which has all rows of the caller's op or those of one pass, from its row row0 on. */
+static void run_rows(pi__cuda *c, cuda_packed_x *ready, const pi__batch *b, const pi__moe *a, int32_t row0)
 {
     cuda_moe at;
     if (a->n_rows < 1 || !pi__cuda_moe_at(c, b, a, &at)) return;
     at.row0 = row0;
-    if (at.r.token) at.r.token += row0;
-    (void) pi__cuda_route(c, a, &at, NULL, NULL);
+    if (at.choice.r.token) at.choice.r.token += row0;
+    at.r.token = at.choice.r.token;
+    pi__cuda_route(c, &at);
     const pi__k_sum sum = pi__cuda_sum_of(a, &at);
-    pi__cuda_gate_up_down(c, a, &at);
-    if (a->shard || !all || !pi__cuda_hold_sum(c, &sum)) PI__QUEUE(c, pi__k_add_experts(pi__rt_stream(c->rt), &sum));
+    pi__cuda_gate_up_down(c, ready, a, &at);
+    PI__QUEUE(c, pi__k_add_experts(pi__rt_stream(c->rt), &sum));
 }
 
-void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
+void pi__cuda_queue_moe(pi__cuda *c, cuda_packed_x *ready, const pi__batch *b, const pi__moe *a)
 {
-    pi__cuda *c = (pi__cuda *) be;
-    const int32_t most = pi__cuda_lora_moe_rows(c, a);
+    const int32_t most = pi__lora_moe_rows(&c->f.lim, a);
     if (most >= a->n_rows) {
-        run_rows(c, b, a, 0, true);
+        run_rows(c, ready, b, a, 0);
         return;
     }
-    pi__cuda_flush(c);
     for (int32_t r = 0; r < a->n_rows; r += most) {
+        cuda_packed_x none = {.n_rows = 0};
         pi__moe some = *a;
         some.n_rows = a->n_rows - r < most ? a->n_rows - r : most;
         some.in.x += r * a->in.ldx;
         if (some.in.x2) some.in.x2 += r * a->in.ldx2;
         some.logits += r * a->ldl;
         some.y += r * a->ldy;
-        pi__cuda_invalidate(c);
-        run_rows(c, b, &some, r, false);
+        run_rows(c, &none, b, &some, r);
     }
+}
+
+void pi__cuda_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
+{
+    cuda_packed_x none = {.n_rows = 0};
+    pi__cuda_queue_moe((pi__cuda *) be, &none, b, a);
 }

@@ -35,12 +35,12 @@ size_t pi__cuda_top_bytes(const pi__limits *lim) { return parts_of(lim).end; }
 /* Returns the device addresses of topk's results; of the drawn tokens. */
 static uint64_t *found_of(const pi__cuda *c)
 {
-    return (uint64_t *) (void *) (c->scratch + c->at.picks + parts_of(&c->lim).found);
+    return (uint64_t *) (void *) (c->scratch + c->at.picks + parts_of(&c->f.lim).found);
 }
 
 static uint64_t *drawn_of(const pi__cuda *c)
 {
-    return (uint64_t *) (void *) (c->scratch + c->at.picks + parts_of(&c->lim).drawn);
+    return (uint64_t *) (void *) (c->scratch + c->at.picks + parts_of(&c->f.lim).drawn);
 }
 
 void pi__cuda_draw(pi__backend *be, const pi__draws *draws) { ((pi__cuda *) be)->draw = *draws; }
@@ -57,7 +57,7 @@ void pi__cuda_feed(pi__backend *be, const uint64_t *found, int32_t n_rows)
 void pi__cuda_chain(pi__cuda *c, int32_t n, bool drawn)
 {
     const cuda_batch *d = &c->batch[0];
-    if (c->fed) pi__cuda_upload(&c->be, found_of(c), c->fed, (size_t) c->n_fed * 3 * sizeof *c->fed);
+    if (c->fed) pi__cuda_upload(c, found_of(c), c->fed, (size_t) c->n_fed * 3 * sizeof *c->fed);
     const uint64_t *from = drawn ? drawn_of(c) : found_of(c);
     PI__QUEUE(c, pi__k_top_tokens(pi__rt_stream(c->rt), from, d->hidden_row, n, (int32_t *) d->token));
 }
@@ -70,7 +70,7 @@ void pi__cuda_download_topk(pi__cuda *c, uint64_t *to, int32_t n)
 void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n)
 {
     if (n > PI__MAX_SKIP) c->no_room = true;
-    else if (skip != c->skip) pi__cuda_upload(&c->be, c->scratch + c->at.picks, skip, (size_t) n * sizeof *skip);
+    else if (skip != c->skip) pi__cuda_upload(c, c->scratch + c->at.picks, skip, (size_t) n * sizeof *skip);
     c->skip = skip;
 }
 
@@ -78,8 +78,8 @@ void pi__cuda_skip(pi__cuda *c, const int32_t *skip, int32_t n)
  * the step's capture first. */
 static void upload_requests(pi__cuda *c, const pi__topk *a, char *to, pi__k_top *k)
 {
-    pi__cuda_end_segment(c);
-    if (a->n_rows > c->lim.max_rows) {
+    pi__cuda_end_segment(c, true);
+    if (a->n_rows > c->f.lim.max_rows) {
         c->no_room = true;
         return;
     }
@@ -88,7 +88,7 @@ static void upload_requests(pi__cuda *c, const pi__topk *a, char *to, pi__k_top 
         k->sum |= a->request[r].sum;
     }
     pi__cuda_skip(c, a->skip, a->n_skip);
-    pi__cuda_upload(&c->be, to, a->request, (size_t) a->n_rows * sizeof *a->request);
+    pi__cuda_upload(c, to, a->request, (size_t) a->n_rows * sizeof *a->request);
     k->request = (const int32_t *) (void *) to;
 }
 
@@ -98,13 +98,13 @@ void pi__cuda_topk(pi__backend *be, const pi__batch *b, const pi__topk *a)
 {
     pi__cuda *c = (pi__cuda *) be;
     const pi__step_top *top = b && b->top.request == a->request ? &b->top : NULL;
-    const parts at = parts_of(&c->lim);
+    const parts at = parts_of(&c->f.lim);
     char *all = c->scratch + c->at.picks;
     pi__k_top k = {.x = a->x, .n_rows = a->n_rows, .n = a->n, .skip = (const int32_t *) (void *) all,
                    .scratch = all + at.work, .out = found_of(c)};
     if (top) k.k = top->k, k.sum = top->sum, k.request = pi__cuda_batch_of(c, b)->request;
     else upload_requests(c, a, all + at.request, &k);
-    c->no_room |= a->n_rows > c->lim.max_rows || a->n > c->lim.n_vocab || a->n > PI__MAX_TOP_ROW;
+    c->no_room |= a->n_rows > c->f.lim.max_rows || a->n > c->f.lim.n_vocab || a->n > PI__MAX_TOP_ROW;
     PI__QUEUE(c, pi__k_top_run(pi__rt_stream(c->rt), &k));
     if (top && c->draws) {
         const cuda_batch *here = pi__cuda_batch_of(c, b);

@@ -27,6 +27,7 @@ typedef struct pi__cuda_params {
     bool blas;         /* true = cuBLAS, if installed, multiplies F16 and BF16 matrices by 64 rows or more */
     bool no_graphs;    /* true = decode steps are not captured as graphs */
     bool no_fuse;      /* true = ops are not fused; each has its own launches */
+    uint32_t rules_off; /* bits of the rules of fusing (fuse_rules.h) that are disabled, in their order */
     bool no_dependent; /* true = a launch begins after the previous one has ended */
     int32_t waiting_blocks; /* max blocks of a launch that may wait for others (places.h); 0 = by the device */
     bool exports;      /* true = weights lie in arenas where possible, so that other processes can map them */

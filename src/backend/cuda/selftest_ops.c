@@ -524,7 +524,7 @@ static bool try_replay(tryout *t)
 /* Logs one line for each feature that the checks have disabled. records: captures were enabled before. */
 static void tell(const pi__cuda *c, bool records, const pi__log *log)
 {
-    const cuda_disabled *w = &c->disabled;
+    const cuda_disabled *w = &c->f.disabled;
     const struct { bool is; const char *what; } lines[] = {
         {w->attention,
          "attention is wrong: the cache cannot be on this device: update the driver, or give device cpu"},
@@ -553,8 +553,8 @@ int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
         try_attention,       pi__cuda_try_wgmma,     try_delta, try_experts, try_tails, try_topk, pi__cuda_try_glu,
         pi__cuda_try_slices, pi__cuda_try_key_blocks};
     const bool records = c->records;
-    tryout t = {.rt = c->rt, .rng = 1, .fast = c->one_f16, .w16 = (c->matmul_modes & PI__WAY_W16) != 0,
-                .matmul_modes = c->matmul_modes, .wgmma = c->wgmma, .arch = c->info.arch,
+    tryout t = {.rt = c->rt, .rng = 1, .fast = c->one_f16, .w16 = (c->f.matmul_modes & PI__WAY_W16) != 0,
+                .matmul_modes = c->f.matmul_modes, .wgmma = c->f.wgmma, .arch = c->info.arch,
                 .waits = pi__cuda_waits(c)};
     void *p;
     keep(&t, pi__rt_alloc(c->rt, &p, DEVICE_BYTES));
@@ -562,14 +562,14 @@ int pi__cuda_check_ops(pi__cuda *c, const pi__log *log, pi_error *err)
     t.no_room = !p;
     for (size_t i = 0; i < sizeof tries / sizeof *tries && !t.code && !t.no_room; i++) {
         t.used = 0;
-        tries[i](&t, &c->disabled);
+        tries[i](&t, &c->f.disabled);
     }
     t.used = 0;
     if (!t.code && !t.no_room && records) c->records = try_replay(&t);
     pi__rt_free(c->rt, p);
     if (t.code) return pi__fail(err, PI_EDEVICE, "%s failed in the self-test: %.300s", c->desc, pi__rt_text(t.code));
     if (t.no_room) return pi__fail_mem(err, "the device's self-test");
-    c->fuses = c->fuses && !c->disabled.tails;
+    c->f.fuses = c->f.fuses && !c->f.disabled.tails;
     tell(c, records, log);
     return PI_OK;
 }

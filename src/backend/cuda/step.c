@@ -75,36 +75,15 @@ size_t pi__cuda_image_ints(const pi__limits *lim)
 /* -------------------------------------------------------------------------------------------------------------
  * image */
 
-/* Returns the number of free int32 of the image after the step's part. */
-static size_t room_behind(const pi__cuda *c) { return (c->wraps ? c->first_live : c->max_ints) - c->n_ints; }
-
-/* Extends the step's part of the image by n int32 and returns their address. NULL = no space; c->no_room is set
- * then. */
-static int32_t *take(pi__cuda *c, size_t n)
-{
-    if (n > room_behind(c)) {
-        c->no_room = true;
-        return NULL;
-    }
-    c->n_ints += n;
-    return c->image + c->n_ints - n;
-}
-
-/* Returns the device address of image pointer p. */
-static const int32_t *on_device(const pi__cuda *c, const int32_t *p)
-{
-    return p ? (const int32_t *) (void *) (c->scratch + c->at.batch) + (p - c->image - c->first_int) : NULL;
-}
-
 /* Copies *array (n values) to the image and appends `more` padding values: fill, fill + step, ... Sets *array to the
  * copy and returns its device address. Does nothing and returns NULL if *array is NULL. */
 static const int32_t *put(pi__cuda *c, const int32_t **array, int32_t n, int32_t more, int32_t fill, int32_t step)
 {
-    int32_t *p = *array ? take(c, (size_t) n + (size_t) more) : NULL;
+    int32_t *p = *array ? pi__cuda_take_ints(c, (size_t) n + (size_t) more) : NULL;
     if (p) memcpy(p, *array, (size_t) n * sizeof *p);
     for (int32_t i = 0; p && i < more; i++) p[n + i] = fill + i * step;
     *array = p;
-    return on_device(c, p);
+    return pi__cuda_on_device(c, p);
 }
 
 /* Copies the block tables of n sequences to the image, of each row only the entries for `keys` keys, and appends `more`
@@ -113,43 +92,14 @@ static const int32_t *put_table(pi__cuda *c, pi__kv_batch *kv, int32_t n, int32_
 {
     int32_t width = keys / kv->block_size + 1;
     if (width > kv->table_stride) width = kv->table_stride;
-    int32_t *p = take(c, (size_t) (n + more) * (size_t) width);
+    int32_t *p = pi__cuda_take_ints(c, (size_t) (n + more) * (size_t) width);
     for (int32_t s = 0; p && s < n; s++)
         memcpy(p + (size_t) s * (size_t) width, kv->block_table + (size_t) s * (size_t) kv->table_stride,
                (size_t) width * sizeof *p);
     for (int32_t i = 0; p && i < more * width; i++) p[n * width + i] = -1;
     kv->block_table = p;
     kv->table_stride = width;
-    return on_device(c, p);
-}
-
-const int32_t *pi__cuda_rows(pi__cuda *c, const int32_t *row, int32_t n)
-{
-    int32_t *to = (int32_t *) (void *) (c->scratch + c->at.rows);
-    c->no_room |= n > pi__cuda_max_gather(&c->lim);
-    if (!c->becomes && c->open && (size_t) n <= room_behind(c)) { /* from pinned memory, the copy does not block */
-        int32_t *p = take(c, (size_t) n);
-        memcpy(p, row, (size_t) n * sizeof *p);
-        row = p;
-    }
-    pi__cuda_upload(&c->be, to, row, (size_t) n * sizeof *to);
-    return to;
-}
-
-/* Begins the part of the image for a step of n int32: after the parts that the device may not have read yet, or at the
- * start of the image, before these parts. If neither place has space, waits for the device and begins at the start. */
-static void open_image(pi__cuda *c, size_t n)
-{
-    if (c->open && n > room_behind(c) && !c->wraps && n <= c->first_live) {
-        c->n_ints = 0;
-        c->wraps = true;
-    } else if (!c->open || n > room_behind(c)) {
-        if (c->open) pi__cuda_record_error(c, pi__rt_wait(c->rt));
-        c->n_ints = c->first_live = 0;
-        c->wraps = false;
-    }
-    c->first_int = c->n_ints;
-    c->open = true;
+    return pi__cuda_on_device(c, p);
 }
 
 /* Copies the token arrays and seq_start to the image; appends `more` padding sequences of `each` tokens at position
@@ -240,8 +190,8 @@ static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int3
 static void put_adapters(pi__cuda *c, const pi__lora_rows *rows)
 {
     const size_t n = pi__cuda_lora_ints(rows), odd = (c->n_ints - c->first_int) % 2;
-    int32_t *p = take(c, n + odd);
-    if (p) pi__cuda_lora_fill(c, rows, p + odd, on_device(c, p + odd));
+    int32_t *p = pi__cuda_take_ints(c, n + odd);
+    if (p) pi__cuda_lora_fill(c, rows, p + odd, pi__cuda_on_device(c, p + odd));
 }
 
 /* --------------------------------------------------------------------------------------------------- captured
@@ -267,146 +217,25 @@ static cuda_shape shape_of(const pi__cuda *c, const pi__batch *b, int kind)
     cuda_shape s = {kind, 1, b->n_tokens / b->n_seqs, b->n_rows / b->n_seqs, MIN_KEYS, 0, 0};
     s.top = pi__top_shape(&b->top, &c->draw);
     const int32_t most = most_keys(b);
-    if (has_adapters(b, kind)) s.lora = pi__cuda_lora_shape(&c->lim, &b->lora);
+    if (has_adapters(b, kind)) s.lora = pi__cuda_lora_shape(&c->f.lim, &b->lora);
     if (kind == PI__STEP_CHAINED) s.kind = PI__STEP_DRAFT_NEXT;
     if (kind == PI__STEP_FED) s.kind = PI__STEP_DECODE;
     while (s.keys < most) s.keys = 2 * s.keys + 1;
     while (s.n_seqs < b->n_seqs) s.n_seqs *= 2;
-    if (s.n_seqs > c->lim.max_seqs) s.n_seqs = c->lim.max_seqs;
-    if (s.n_seqs > c->lim.max_tokens / s.each) s.n_seqs = c->lim.max_tokens / s.each;
+    if (s.n_seqs > c->f.lim.max_seqs) s.n_seqs = c->f.lim.max_seqs;
+    if (s.n_seqs > c->f.lim.max_tokens / s.each) s.n_seqs = c->f.lim.max_tokens / s.each;
     /* other kinds compute all logits rows in one pass, at most max_rows */
     const bool decodes = s.kind == PI__STEP_DECODE || s.kind == PI__STEP_SEGMENTS;
-    if (!decodes && s.n_seqs * s.rows > c->lim.max_rows) s.n_seqs = c->lim.max_rows / s.rows;
+    if (!decodes && s.n_seqs * s.rows > c->f.lim.max_rows) s.n_seqs = c->f.lim.max_rows / s.rows;
     return s;
 }
 
-static cuda_captured *find(pi__cuda *c, cuda_shape s)
+/* Queues the called ops, and ends the segment. */
+static void end_segment(pi__cuda *c)
 {
-    for (int i = 0; i < PI__CUDA_MAX_SHAPES; i++) {
-        const cuda_shape *has = &c->recorded[i].shape;
-        const bool same = has->kind == s.kind && has->n_seqs == s.n_seqs && has->each == s.each && has->rows == s.rows;
-        if (same && has->keys == s.keys && has->top == s.top && has->lora == s.lora) return &c->recorded[i];
-    }
-    return NULL;
-}
-
-/* Frees a shape's graphs and clears its entry. */
-static void drop(pi__cuda *c, cuda_captured *r)
-{
-    /* Example: a table of captured steps with four entries and at most six graphs. A shape is sequences x tokens per
-     * sequence, keys (and kind, here decode, and logits rows). u: `used`, the last step of the shape. g: n_graphs,
-     * its captured segments (1 where a step is captured in one piece).
-     *
-     *     entry             0                1                2                3          in all
-     *     before    [ 4x1 255 u7 g2 ][ 8x1 255 u3 g2 ][ 1x1 255 u9 g2 ][ 2x1 255 u5 g0 ]     6
-     *
-     * Case 1: step 10 is 16x1, which has no entry, and no entry is free. entry_for() reuses the least recently used
-     * one:
-     *     after     [ 4x1 255 u7 g2 ][16x1 255 u10 g0][ 1x1 255 u9 g2 ][ 2x1 255 u5 g0 ]     4
-     *
-     * Case 2: step 10 is 2x1, seen before. It is captured, and as six graphs exist, make_room() drops the least
-     * recently used other entry with graphs. Two segments fit; a third one drops 4x1:
-     *     after     [ 4x1 255 u7 g2 ][     free      ][ 1x1 255 u9 g2 ][2x1 255 u10 g0 ]     4
-     *
-     * Case 3: pi__cuda_graph_reset(), before the link of several devices is destroyed:
-     *     after     [     free      ][     free      ][     free      ][     free      ]     0
-     *
-     * A dropped shape counts as new when it returns: its ops are queued once, and captured the second time. */
-    for (int32_t i = 0; i < PI__CUDA_MAX_SEGMENTS && r->n_graphs; i++) pi__rt_graph_free(c->rt, r->segment[i]);
-    c->n_graphs -= r->n_graphs;
-    c->graph_bytes -= r->bytes;
-    memset(r, 0, sizeof *r);
-}
-
-/* Returns the shape's entry, and marks it as the most recently used. A shape without an entry gets a free one; else
- * it replaces the least recently used one, and frees its graphs. */
-static cuda_captured *entry_for(pi__cuda *c, cuda_shape s)
-{
-    cuda_captured *r = find(c, s), *old = &c->recorded[0];
-    for (int i = 1; i < PI__CUDA_MAX_SHAPES; i++)
-        if (c->recorded[i].used < old->used) old = &c->recorded[i];
-    if (!r) {
-        r = old;
-        drop(c, r);
-        r->shape = s;
-    }
-    r->used = ++c->n_steps;
-    return r;
-}
-
-/* Frees the graphs of the least recently used other shapes until one more graph of this step fits. A new graph is
- * estimated to take as much device memory as the largest so far. Returns false if it cannot fit. */
-static bool make_room(pi__cuda *c)
-{
-    /* no byte limit if joined: devices may measure different sizes, and must drop the same shapes */
-    const size_t most = c->joined ? 0 : c->info.graph_bytes;
-    while (c->n_graphs >= PI__CUDA_MAX_GRAPHS || (most && c->graph_bytes + c->largest_graph > most)) {
-        cuda_captured *old = NULL;
-        for (cuda_captured *r = c->recorded; r < c->recorded + PI__CUDA_MAX_SHAPES; r++)
-            if (r != c->now && r->n_graphs && (!old || r->used < old->used)) old = r;
-        if (!old) return false;
-        pi__cuda_record_error(c, pi__rt_wait(c->rt)); /* an unfinished step may be using the graph */
-        drop(c, old);
-    }
-    return true;
-}
-
-void pi__cuda_free_graphs(pi__cuda *c)
-{
-    for (int i = 0; i < PI__CUDA_MAX_SHAPES; i++) drop(c, &c->recorded[i]);
-    c->now = NULL;
-}
-
-/* Replays the step's next segment (then c->replayed is set), or starts its capture (c->becomes). If neither is
- * possible, the segment's ops are queued without a graph. */
-static void begin_segment(pi__cuda *c)
-{
-    cuda_captured *r = c->now;
-    const int32_t i = c->n_segments++;
-    if (r && r->n_segments < c->n_segments) r->n_segments = c->n_segments;
-    if (!r || i >= PI__CUDA_MAX_SEGMENTS || pi__cuda_failed(c)) return;
-    if (r->segment[i]) {
-        pi__cuda_record_error(c, pi__rt_replay(c->rt, r->segment[i]));
-        c->replayed = true;
-    } else if (make_room(c)) {
-        pi__cuda_record_error(c, pi__rt_capture(c->rt));
-        c->becomes = pi__cuda_failed(c) ? NULL : &r->segment[i];
-    }
-}
-
-/* Queues the pending launch, and ends the capture in progress, if any. If `wanted`, the graph is stored in the shape's
- * entry and in c->made; else it is freed. */
-static void make_graph(pi__cuda *c, bool wanted)
-{
-    pi__rt_graph **to = c->becomes, *made;
     pi__cuda_flush(c);
-    pi__cuda_invalidate(c);
-    c->becomes = NULL;
-    if (!to) return;
-    pi__cuda_record_error(c, pi__rt_capture_end(c->rt, &made));
-    if (pi__cuda_failed(c) || !wanted) {
-        pi__rt_graph_free(c->rt, made);
-        return;
-    }
-    *to = c->made = made;
-    const size_t bytes = pi__rt_graph_size(made);
-    c->now->bytes += bytes;
-    c->graph_bytes += bytes;
-    if (bytes > c->largest_graph) c->largest_graph = bytes;
-    c->now->n_graphs++;
-    c->n_graphs++;
+    pi__cuda_end_segment(c, true);
 }
-
-/* Ends the segment: make_graph(), then replays the new graph. */
-static void end_segment(pi__cuda *c, bool wanted)
-{
-    make_graph(c, wanted);
-    c->replayed = false;
-    if (c->made && wanted && !pi__cuda_failed(c)) pi__cuda_record_error(c, pi__rt_replay(c->rt, c->made));
-    c->made = NULL;
-}
-
-void pi__cuda_end_segment(pi__cuda *c) { end_segment(c, true); }
 
 bool pi__cuda_graph_lookup(pi__backend *be, const pi__batch *b, int kind, int32_t *n_seqs)
 {
@@ -414,7 +243,7 @@ bool pi__cuda_graph_lookup(pi__backend *be, const pi__batch *b, int kind, int32_
     if (!c->records) return false;
     const cuda_shape s = shape_of(c, b, kind);
     if (!s.lora && has_adapters(b, kind)) return false;
-    const cuda_captured *r = find(c, s);
+    const cuda_captured *r = pi__cuda_find_shape(c, &s);
     *n_seqs = s.n_seqs;
     return r && r->n_graphs && r->n_graphs == r->n_segments;
 }
@@ -422,15 +251,16 @@ bool pi__cuda_graph_lookup(pi__backend *be, const pi__batch *b, int kind, int32_
 void pi__cuda_graph_segment(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
-    end_segment(c, true);
-    begin_segment(c);
+    end_segment(c);
+    pi__cuda_begin_segment(c);
 }
 
 bool pi__cuda_make_graph(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
     const bool recorded = c->becomes;
-    make_graph(c, true);
+    pi__cuda_flush(c);
+    pi__cuda_keep_graph(c, true);
     return !c->error && !(recorded && c->no_room);
 }
 
@@ -440,28 +270,20 @@ bool pi__cuda_end_capture(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
     const bool recorded = c->becomes || c->made;
-    end_segment(c, true);
+    end_segment(c);
     return !c->error && !(recorded && c->no_room);
 }
 
 void pi__cuda_graph_reset(pi__backend *be)
 {
     pi__cuda *c = (pi__cuda *) be;
-    end_segment(c, false);
+    pi__cuda_flush(c);
+    pi__cuda_end_segment(c, false);
     pi__cuda_free_graphs(c);
 }
 
 /* -------------------------------------------------------------------------------------------------------------
  * steps */
-
-/* Gets the entry of shape s. Sets c->now to that entry, so that the step is captured or replayed, unless the step is
- * the first of its shape. */
-static void look_up(pi__cuda *c, cuda_shape s)
-{
-    cuda_captured *r = entry_for(c, s);
-    if (r->seen) c->now = r;
-    if (!pi__cuda_failed(c)) r->seen = true;
-}
 
 const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
 {
@@ -471,19 +293,20 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     const bool captures = kind != PI__STEP_ANY && c->records && (s.lora || !has_adapters(b, kind));
     if (!captures) s = as_it_is;
     const int32_t more = s.n_seqs - b->n_seqs;
+    pi__cuda_flush(c);
     const bool fed = kind == PI__STEP_FED || c->fed, drawn = c->draws && kind == PI__STEP_FED;
     c->draws = c->draw.row && b->top.request;
     c->draw_rows = c->draws && c->draw.rows;
-    pi__cuda_flush(c);
     const pi__limits size = {.max_tokens = b->n_tokens + more * s.each, .max_seqs = s.n_seqs, .key_blocks = b->runs.n,
-                             .max_ctx = s.keys < c->lim.max_ctx ? s.keys : c->lim.max_ctx};
+                             .max_ctx = s.keys < c->f.lim.max_ctx ? s.keys : c->f.lim.max_ctx};
     memset(c->batch, 0, sizeof c->batch);
-    open_image(c, image_ints(&size, b->n_groups) + (s.lora ? pi__cuda_lora_ints(&b->lora) + 1 : 0));
+    pi__cuda_open_image(c, image_ints(&size, b->n_groups) + (s.lora ? pi__cuda_lora_ints(&b->lora) + 1 : 0));
     c->n_segments = 0;
     c->adapters = (cuda_adapters) {0};
     c->now = NULL;
     c->segmented = kind == PI__STEP_SEGMENTS;
-    c->batch[0].keys = captures ? s.keys : 0;
+    c->batch[0].keys = c->f.keys = captures ? s.keys : 0;
+    c->f.adapters = b->lora.n_runs;
     pi__batch given = *b;
     if (fed) given.hidden_row = NULL;
     put_batch(c, &given, more, s.each, s.rows, s.keys);
@@ -495,13 +318,13 @@ const pi__batch *pi__cuda_begin(pi__backend *be, const pi__batch *b, int kind)
     }
     c->draw = (pi__draws) {0};
     const int32_t *image = c->image + c->first_int;
-    pi__cuda_upload(be, c->scratch + c->at.batch, image, (c->n_ints - c->first_int) * sizeof *image);
+    pi__cuda_upload(c, c->scratch + c->at.batch, image, (c->n_ints - c->first_int) * sizeof *image);
     if (kind == PI__STEP_CHAINED || fed) pi__cuda_chain(c, b->n_tokens, drawn);
     c->fed = NULL;
     if (b->top.request) pi__cuda_skip(c, b->top.skip, b->top.n_skip);
-    if (captures) look_up(c, s);
+    if (captures) pi__cuda_look_up(c, &s);
     if (!captures || kind == PI__STEP_SEGMENTS) return &c->batch[0].host;
-    begin_segment(c);
+    pi__cuda_begin_segment(c);
     const bool whole = c->replayed;
     c->replayed = false;
     return whole ? NULL : &c->batch[0].host;
@@ -511,14 +334,14 @@ void pi__cuda_download(pi__backend *be, void *dst, const void *src, size_t n)
 {
     pi__cuda *c = (pi__cuda *) be;
     pi__cuda_flush(c);
-    if (!c->segmented) end_segment(c, true);
+    if (!c->segmented) pi__cuda_end_segment(c, true);
     if (pi__cuda_queues(c)) pi__cuda_record_error(c, pi__rt_download(c->rt, dst, src, n));
 }
 
 int pi__cuda_finish(pi__backend *be, pi_error *err)
 {
     pi__cuda *c = (pi__cuda *) be;
-    end_segment(c, true);
+    end_segment(c);
     unsigned long long counts[2] = {0, 0}; /* sparse prefill, since reserve(): attended to; possible */
     if (c->counts && !pi__cuda_failed(c))
         pi__cuda_record_error(c, pi__rt_download(c->rt, counts, c->scratch + c->at.counts, sizeof counts));
@@ -540,7 +363,7 @@ int pi__cuda_finish(pi__backend *be, pi_error *err)
 void pi__cuda_mark(pi__backend *be, int i, uint64_t *found, int32_t n_rows)
 {
     pi__cuda *c = (pi__cuda *) be;
-    end_segment(c, true);
+    end_segment(c);
     pi__cuda_download_topk(c, found, n_rows);
     if (!c->error) pi__cuda_record_error(c, pi__rt_fence(c->rt, i));
     /* after wait(), the device has read the image up to here */
