@@ -110,8 +110,7 @@ class _Core:
             with self.changed:
                 self.changed.wait_for(lambda: self.running or self.closing)
                 if self.closing and not self.running: break
-                if self.closing:
-                    for number in self.running: lib.pi_request_cancel(self.handles[number])
+                if self.closing: self.cancel_all()
             # The time limit matters if a request is freed before its last event, or submitted while the engine closes.
             n = lib.pi_poll(self.handle, events, len(events), 500)
             if n <= 0: # a request may be in the middle of its submit
@@ -134,9 +133,9 @@ class _Core:
                 lib.pi_request_sample(handle, ev.index, ctypes.byref(result))
         request = reference() if reference else None
         if request is not None:
-            event = _copy(ev)
-            if ev.code < 0: event.message = result.msg.decode('utf-8', 'replace')
             try:
+                event = _copy(ev)
+                if ev.code < 0: event.message = result.msg.decode('utf-8', 'replace')
                 request.on_event(event)
             except BaseException:  # the thread serves other requests too
                 logger.exception('on_event of a request failed')
@@ -145,6 +144,10 @@ class _Core:
             with self.changed:
                 self.running.discard(number)
                 self.changed.notify_all()
+
+    def cancel_all(self) -> None:
+        # A collection can free a request at any point of this loop.
+        for number in list(self.running): lib.pi_request_cancel(self.handles.get(number))
 
     def free(self, number: int) -> None:
         """Cancels and frees a request; no effect on a freed one."""
@@ -170,7 +173,7 @@ class _Core:
                 self.changed.wait_for(lambda: not self.handle or threading.current_thread() is self.thread)
                 return
             self.closing = True
-            for number in self.running: lib.pi_request_cancel(self.handles[number])
+            self.cancel_all()
             self.changed.notify_all()
             if threading.current_thread() is self.thread:
                 self.deferred = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import time
 import uuid
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
@@ -24,6 +25,8 @@ ROPE_TYPES = {0: 'none', 1: 'linear', 2: 'yarn'}
 # Names of template families in llama-cpp-python that have another name here.
 FORMATS = {'llama-2': 'llama2', 'llama-3': 'llama3', 'chatml-function-calling': 'chatml', 'mistral-instruct': 'mistral-v1',
            'phi-3': 'phi3'}
+
+QUANT = re.compile(r'(?<![A-Za-z0-9])(I?Q\d_\w+|TQ\d_\d|B?F16|FP16|F32|MXFP4\w*|NVFP4)(?![A-Za-z0-9])', re.I)
 
 
 class LlamaGrammar:
@@ -77,12 +80,11 @@ class Llama:
             if arguments.pop(name, None): raise PagedInferError(abi.PI_EUNSUPPORTED, f'{name}: set PAGEDINFER_CACHE instead')
         name = repo_id
         if filename:
-            words = os.path.basename(filename).lower().replace('.gguf', '').replace('*', '-').replace('.', '-').split('-')
-            quants = [w for w in words if w[:1] in ('q', 'i', 'f', 'b', 't', 'm') and any(c.isdigit() for c in w)]
+            quants = QUANT.findall(os.path.basename(filename))
             if not quants:
                 raise PagedInferError(abi.PI_EINVAL, f'filename {filename!r} names no quantization; use "*Q4_K_M.gguf", or '
                                       f'leave it out and give repo_id "{repo_id}:QUANT"')
-            name = f'{repo_id}:{quants[-1].upper()}'
+            name = f'{repo_id}:{quants[-1].upper().replace("FP16", "F16")}'
         path = resolve_model(name)
         if not os.path.exists(path): raise PagedInferError(abi.PI_ENOENT, f'repo_id must be USER/NAME, not {repo_id!r}')
         return cls(path, **arguments)

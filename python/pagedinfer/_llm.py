@@ -6,12 +6,14 @@ import os
 import queue
 import subprocess
 import threading
+import time
+from dataclasses import replace
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from ._engine import Engine, Event, Request
-from ._lib import PagedInferError, abi, check, tool_path
+from ._lib import PagedInferError, abi, tool_path
 from ._params import (REPOSITORY, CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, Logprob, LoRARequest,
                       RequestOutput, SamplingParams, ScoringOutput, ScoringRequestOutput, engine_options)
 from ._progress import progress
@@ -89,7 +91,7 @@ class Base:
 
     def __init__(self, model: Union[str, os.PathLike], *, max_num_seqs: int = 64, seed: Optional[int] = None,
                  chat_template: Optional[str] = None, **arguments: Any) -> None:
-        pairs = engine_options({'max_num_seqs': max_num_seqs, 'seed': seed, 'chat-template': chat_template, **arguments})
+        pairs = engine_options({'max_queue': 100000, 'max_num_seqs': max_num_seqs, 'seed': seed, 'chat-template': chat_template, **arguments})
         self.engine = Engine(resolve_model(model), pairs)
         self._max_num_seqs = max_num_seqs
         self._lora_lock = threading.Lock()
@@ -151,9 +153,10 @@ class LLM(Base):
     # -------------------------------------------------------------------------------------------------- running
 
     def _run(self, n: int, start: Callable[[int, Callable[[Event], None]], Request],
-             add: Callable[[int, Event, Request], bool], bar: Any) -> None:
+             add: Callable[[int, Event, Request], Optional[int]], bar: Any) -> None:
         """Runs n requests. start(i, on_event) makes request i without submitting it. add(i, event, request) returns
-        whether the request has ended. Enough requests are in the engine's queue to keep the engine full."""
+        None, or the number of generated tokens once the request has ended. Enough requests are in the engine's queue to
+        keep the engine full."""
         events: 'queue.SimpleQueue[Tuple[int, Event]]' = queue.SimpleQueue()
         open_requests: Dict[int, Request] = {}
         window, following = max(256, 4 * self._max_num_seqs), 0
@@ -167,14 +170,20 @@ class LLM(Base):
                         request.submit()
                     except PagedInferError as e:
                         held = request
-                        if e.code != abi.PI_EBUSY or not open_requests: raise
-                        break
+                        if e.code != abi.PI_EBUSY: raise
+                        if open_requests: break
+                        # Requests of other threads fill the queue, or the request is larger than the queue.
+                        stats = self.engine.stats()
+                        if not stats['n_running'] + stats['n_waiting']: raise
+                        time.sleep(0.005)
+                        continue
                     held, following = None, following + 1
                     open_requests[i] = request
                 i, ev = events.get()
-                if add(i, ev, open_requests[i]):
+                tokens = add(i, ev, open_requests[i])
+                if tokens is not None:
                     open_requests.pop(i).close()
-                    bar.update(1, ev.n_left)
+                    bar.update(1, tokens)
         finally:
             bar.close()
             for request in [*open_requests.values(), *([held] if held else [])]: request.close()
@@ -191,11 +200,9 @@ class LLM(Base):
                 raise
             return request
 
-        def add(i: int, ev: Event, request: Request) -> bool:
+        def add(i: int, ev: Event, request: Request) -> Optional[int]:
             collected[i].add(ev, request)
-            if not (ev.done and ev.n_left == 0): return False
-            ev.n_left = sum(len(o.token_ids) for o in outputs[i].outputs)  # for the progress bar
-            return True
+            return sum(len(o.token_ids) for o in outputs[i].outputs) if ev.done and not ev.n_left else None
         self._run(len(outputs), start, add, progress(use_tqdm, len(outputs), 'Processed prompts'))
         return outputs
 
@@ -253,10 +260,9 @@ class LLM(Base):
                 raise
             return request
 
-        def add(i: int, ev: Event, request: Request) -> bool:
+        def add(i: int, ev: Event, request: Request) -> Optional[int]:
             if ev.embedding is not None: found[i] = ev.embedding
-            if ev.done: check(ev.code) if not ev.message else _fail(ev)
-            return ev.done
+            return ended(ev)
         self._run(n, start, add, progress(use_tqdm, n, desc))
         return found
 
@@ -315,12 +321,11 @@ class LLM(Base):
                 raise
             return request
 
-        def add(i: int, ev: Event, request: Request) -> bool:
+        def add(i: int, ev: Event, request: Request) -> Optional[int]:
             if ev.kind == abi.PI_EVENT_PROMPT:
                 rows = (ev.logprobs or [])[-len(pairs[i][1]):]
                 found[i] = ([row[0][1] for row in rows], all(row[0][1] >= row[1][1] for row in rows))
-            if ev.done: check(ev.code) if not ev.message else _fail(ev)
-            return ev.done
+            return ended(ev)
         self._run(len(pairs), start, add, progress(use_tqdm, len(pairs), 'Rated'))
         return found
 
@@ -337,18 +342,19 @@ class LLM(Base):
             request.on_logits(found.__setitem__)
             return request
 
-        def add(i: int, ev: Event, request: Request) -> bool:
-            if ev.done: check(ev.code) if not ev.message else _fail(ev)
-            return ev.done
+        def add(i: int, ev: Event, request: Request) -> Optional[int]:
+            return ended(ev)
         self._run(1, start, add, progress(False, 1, ''))
         return np.stack([found[position] for position in sorted(found)])
 
 
-def _fail(ev: Event) -> None: raise PagedInferError(ev.code, ev.message)
+def ended(ev: Event) -> Optional[int]:
+    """0 at the end of a request without generated text, None before; raises the request's error."""
+    if ev.done and ev.code < 0: raise PagedInferError(ev.code, ev.message)
+    return 0 if ev.done else None
 
 
 def _with(params: SamplingParams, extra: Dict[str, Any]) -> SamplingParams:
-    from dataclasses import replace
     return replace(params, extra_args={**(params.extra_args or {}), **extra})
 
 

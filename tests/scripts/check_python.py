@@ -153,7 +153,7 @@ def errors(llm):
     expect('code and name', (e.code, e.name, e.retryable), (-1, 'PI_EINVAL', False))
     e = raises('no file', PagedInferError, '', lambda: LLM('/nonexistent.gguf'))
     expect('name', e.name, 'PI_ENOENT')
-    raises('no such repository', PagedInferError, '', lambda: LLM('no-user/no-model', offline=True))
+    raises('no such repository', PagedInferError, '', lambda: LLM('no-user/no-model'))
     raises('long prompt', PagedInferError, 'PI_ETOOBIG', lambda: llm.generate([[1] * 5000], SamplingParams()))
     raises('bad token', PagedInferError, 'PI_EINVAL', lambda: llm.generate([[10 ** 7]]))
     raises('negative token', PagedInferError, 'token ids', lambda: llm.generate([[-4]]))
@@ -351,8 +351,9 @@ def lifetimes():
         return r
     for order in 'engine first', 'request first', 'close first', 'cycle':
         before = threading.active_count()
-        engine = Engine(MODEL, [('ctx-size', '512'), ('parallel', '4')])
+        engine = Engine(MODEL, [('ctx-size', '8192'), ('parallel', '2')])
         request = start(engine)
+        begin = time.monotonic()
         if order == 'engine first': del engine; del request
         elif order == 'request first': del request; del engine
         elif order == 'cycle':
@@ -368,6 +369,8 @@ def lifetimes():
             if threading.active_count() == before: break
             time.sleep(0.01)
         expect(f'{order}: threads', threading.active_count(), before)
+        # The answer itself would take a minute.
+        expect(f'{order}: seconds until the end', time.monotonic() - begin < 10)
     # A function that fails does not stop the events of other requests.
     with Engine(MODEL, [('ctx-size', '512'), ('log-level', 'none')]) as engine:
         import logging
@@ -397,11 +400,77 @@ def lifetimes():
         with open('/proc/self/statm') as f: return int(f.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
     for i in range(260):
         if i == 60: first = resident()
-        one.generate('Hello', SamplingParams(max_tokens=1), use_tqdm=False)
+        one.generate('Hello', SamplingParams(max_tokens=1, stop=[f'{k}' * 2000 for k in range(10, 26)]), use_tqdm=False)
     expect('memory of 200 requests in MB', (resident() - first) // 2 ** 20 < 8)
     expect('requests left', len(one.engine._core.handles), 0)
     # The interpreter ends while a request runs: the process ends without a crash.
     start(one.engine)
+
+
+def interrupt():
+    """Ctrl-C ends the requests of generate(), and the model stays usable. Waiting lets other Python threads run."""
+    import signal
+    from pagedinfer import LLM, SamplingParams
+    llm = LLM(MODEL, **SMALL)
+    ticks = []
+
+    def kill():
+        while llm.engine.stats()['n_running'] < 3: time.sleep(0.005)
+        for _ in range(20):
+            ticks.append(time.monotonic())
+            time.sleep(0.005)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=kill, daemon=True).start()
+    try: llm.generate(['Once', 'upon', 'a time'], SamplingParams(max_tokens=None, ignore_eos=True))
+    except KeyboardInterrupt: pass
+    else: faults.append('Ctrl-C does not end generate()')
+    expect('ticks while waiting', len(ticks), 20)
+    for _ in range(300):
+        if not llm.engine.stats()['n_running']: break
+        time.sleep(0.01)
+    expect('requests after Ctrl-C', (llm.engine.stats()['n_running'], len(llm.engine._core.handles)), (0, 0))
+    expect('after Ctrl-C', len(llm.generate('Hello', SamplingParams(max_tokens=2))), 1)
+
+
+def adapters():
+    """LoRARequest with a random adapter of a tiny model, and scores of a tiny reranker."""
+    import math
+    from pagedinfer import LLM, Llama, LoRARequest, SamplingParams
+    maker, tiny = (os.path.join(BUILD, 'tests', x) for x in ('tool_adapter', 'tool_tiny_model'))
+    if not os.path.exists(maker): return print('no tool_adapter: adapters and rerankers are not checked')
+    with tempfile.TemporaryDirectory() as d:
+        model, a, rank = f'{d}/m.gguf', f'{d}/a.gguf', f'{d}/rank.gguf'
+        subprocess.run([tiny, model, '2048'], check=True)
+        subprocess.run([maker, a, model, '8', '1', '12'], check=True)
+        greedy, prompt = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True), [1 + i * 7 % 250 for i in range(90)]
+        with LLM(model, max_num_seqs=4) as llm:
+            base, with_a, again = llm.generate([prompt] * 3, greedy, lora_request=[None, LoRARequest('a', 1, a), LoRARequest('a', 1, a)])
+            expect('an adapter changes the answer', base.outputs[0].token_ids != with_a.outputs[0].token_ids)
+            expect('the same adapter', again.outputs[0].token_ids, with_a.outputs[0].token_ids)
+            expect('loaded once', [x['name'] for x in llm.engine.loras()], ['a'])
+            raises('another file', ValueError, 'another name', lambda: llm.generate([prompt], greedy, lora_request=LoRARequest('a', 1, model)))
+        with Llama(model, n_ctx=1024, lora_path=a) as llama:
+            got = llama(prompt, temperature=0, max_tokens=12, ignore_eos=True, logprobs=0)['choices'][0]['logprobs']['tokens']
+            expect('lora_path', got, [llama.detokenize([t], special=True).decode('utf-8', 'replace') for t in with_a.outputs[0].token_ids])
+        name = 'bert'
+        with open(os.path.join(ROOT, f'tests/golden/vectors_{name}.json')) as f: pair = json.load(f)['pair']
+        subprocess.run([tiny, rank, '512', name, '0', 'F32', 'j=2 q=96 y=1'], check=True)
+        with LLM(rank, cache_type_k='f32', cache_type_v='f32') as llm:
+            score = llm.score(pair['query'], pair['document'])[0].outputs.score
+            expect('score', abs(score - 1 / (1 + math.exp(-pair['scores'][0]))) < 1e-4)
+
+
+def package():
+    """pyproject.toml: the version is the header's, and names of files give the quantization to fetch."""
+    import re
+    from pagedinfer import _llama
+    if sys.version_info >= (3, 11):
+        import tomllib
+        with open(os.path.join(ROOT, 'pyproject.toml'), 'rb') as f: rule = tomllib.load(f)['tool']['scikit-build']['metadata']['version']
+        with open(os.path.join(ROOT, rule['input'])) as f: found = re.search(rule['regex'], f.read())
+        expect('version', rule['result'].format(**found.groupdict()), tool('version').split()[1].rstrip(':'))
+    for name, quant in (('*q8_0.gguf', 'q8_0'), ('qwen2-0_5b-instruct-q4_k_m.gguf', 'q4_k_m'), ('M.IQ4_XS.gguf', 'IQ4_XS'), ('m-fp16.gguf', 'fp16'), ('q.gguf', None)):
+        expect(name, (_llama.QUANT.findall(name) or [None])[-1], quant)
 
 
 def command():
@@ -414,7 +483,7 @@ def command():
     expect('version', pagedinfer.__version__, tool('version').split()[1].rstrip(':'))
 
 
-GROUPS = [declarations, vllm_examples, batch, stream, llama_examples, harness, lifetimes, command]
+GROUPS = [declarations, vllm_examples, batch, stream, llama_examples, harness, lifetimes, interrupt, adapters, package, command]
 
 
 def main():
