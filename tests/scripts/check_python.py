@@ -473,6 +473,27 @@ def package():
         expect(name, (_llama.QUANT.findall(name) or [None])[-1], quant)
 
 
+def documented():
+    """The Python blocks of README.md and docs/PYTHON.md run."""
+    import contextlib, io, re, textwrap
+    n = 0
+    os.symlink(os.path.abspath(MODEL), 'model.gguf')
+    for page in 'README.md', 'docs/PYTHON.md':
+        with open(os.path.join(ROOT, page), encoding='utf-8') as f: blocks = re.findall(r'^```python\n(.*?)^```', f.read(), re.M | re.S)
+        for code in blocks:
+            if 'lm_eval' in code: continue  # group harness has its interface
+            if 'async for' in code:
+                code = ('import asyncio\nfrom pagedinfer import AsyncLLM, SamplingParams\nasync def main():\n' +
+                        textwrap.indent(code, '    ') + 'asyncio.run(main())\n')
+            out = io.StringIO()
+            try:
+                with contextlib.redirect_stdout(out): exec(code, {'__name__': 'documented'})
+            except Exception as e: faults.append(f'{page}: {type(e).__name__}: {e} in: {code[:120]}')
+            if 'print' in code: expect(f'{page}: prints', bool(out.getvalue().strip()))
+            n += 1
+    expect('blocks', n, 4)
+
+
 def command():
     """python -m pagedinfer runs the tool."""
     r = subprocess.run([sys.executable, '-m', 'pagedinfer', 'tokenize', '-m', MODEL, '--ids', '-p', 'Hello, world'], stdout=subprocess.PIPE, text=True)
@@ -483,7 +504,7 @@ def command():
     expect('version', pagedinfer.__version__, tool('version').split()[1].rstrip(':'))
 
 
-GROUPS = [declarations, vllm_examples, batch, stream, llama_examples, harness, lifetimes, interrupt, adapters, package, command]
+GROUPS = [declarations, vllm_examples, batch, stream, llama_examples, harness, lifetimes, interrupt, adapters, package, documented, command]
 
 
 def main():
