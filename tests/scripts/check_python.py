@@ -54,8 +54,7 @@ def declarations():
         lines.append(f'(long) {name}')
         want.append((name, value))
     for name, struct in abi.STRUCTS.items():
-        outer = name if name.count('_') == 1 or hasattr_typedef(name) else None
-        if outer is None: continue
+        if not has_name(name): continue
         lines.append(f'(long) sizeof({name})')
         want.append((f'sizeof {name}', ctypes.sizeof(struct)))
         for field, kind, *_ in struct._fields_:
@@ -71,7 +70,7 @@ def declarations():
     for (what, value), compiled in zip(want, got): expect(what, value, int(compiled))
 
 
-def hasattr_typedef(name):
+def has_name(name):
     """Whether the struct has a name in C; structs within structs have none."""
     with open(os.path.join(ROOT, 'include/pagedinfer.h')) as f: text = f.read()
     return f'}} {name};' in text or f'struct {name} {{' in text
