@@ -11,7 +11,7 @@ import glob, os, re, shutil, subprocess, sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 OWN = ['README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md']
 NAV = [('Use', ['FEATURES', 'MODELS', 'OPTIONS', 'FLAGS', 'LLAMA_CPP', 'VLLM']),
-       ('Embed', ['api', 'EMBEDDING']),
+       ('Embed', ['api', 'EMBEDDING', 'PYTHON']),
        ('Server', ['SERVER', 'SERVER_API', 'CONVERSATIONS', 'STRUCTURED', 'FIELDS', 'KV_EVENTS']),
        ('Operate', ['SCALING', 'RANKS', 'TRUST', 'DEVICES', 'CUDA']),
        ('Design', ['TOUR', 'design/overview', 'design/*']),
