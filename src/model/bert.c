@@ -214,7 +214,8 @@ static void feed_forward(pi__model *m, const bert *p, const layer *l, const pi__
         return;
     }
     pi__matmul(m, &in, s->n, &l->up, s->ff, F);
-    pi__op_gelu(m->be, NULL, &(pi__gelu) {.x = s->ff, .b = l->up_bias, .n_rows = s->n, .n = F});
+    pi__op_activate(m->be, NULL,
+                    &(pi__activate) {.x = s->ff, .b = l->up_bias, .n_rows = s->n, .n = F, .kind = PI__ACT_GELU});
     pi__matmul(m, &h, s->n, &l->down, s->y, E);
 }
 
