@@ -14,7 +14,7 @@ struct pi__kv_layer; /* defined in ops.h; kernels get its fields as separate arg
 
 enum { PI__MAX_LIN = 8 /* matrices per op linear */ };
 /* Prologues of the input of op linear, see pi__lin_in. */
-enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU, PI__IN_SWIGLU_OAI };
+enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU, PI__IN_SWIGLU_OAI, PI__IN_GEGLU_ERF, PI__N_IN };
 static inline bool pi__in_gated(int kind) { return kind >= PI__IN_GEGLU; }
 /* Gating functions of op moe, see pi__moe. The enum after it: max experts per layer, max experts per token, max expert
  * groups per layer. */

@@ -222,7 +222,7 @@ typedef struct pi__state_layer {
 /* The input of a linear op: x, or x after a norm or gate (the prologue), which is computed once for all matrices. */
 typedef struct pi__lin_in {
     /* PLAIN: x. RMSNORM: x / sqrt(mean(x^2) + eps) * w. GEGLU: gelu_tanh(x) * x2. SWIGLU: silu(x) * x2.
-     * SWIGLU_OAI (gpt-oss): x * sigmoid(1.702 x) * (x2 + 1). */
+     * SWIGLU_OAI (gpt-oss): x * sigmoid(1.702 x) * (x2 + 1). GEGLU_ERF: x/2 (1 + erf(x / sqrt(2))) * x2. */
     int kind;
     const float *x;  /* [n_rows, n_in] */
     int64_t ldx;     /* floats between rows of x */
@@ -385,7 +385,7 @@ typedef struct pi__moe {
     const pi__weight *gate; /* n_expert matrices [F, E]; if up is NULL, [2F, E]: rows of gate, then of up */
     const pi__weight *up;   /* n_expert matrices [F, E], or NULL */
     const pi__weight *down; /* n_expert matrices [E, F]; its scale multiplies each expert's result */
-    int act;                /* PI__IN_GEGLU, PI__IN_SWIGLU or PI__IN_SWIGLU_OAI */
+    int act;                /* a kind of pi__lin_in with x2 */
     float limit;            /* as in pi__lin_in */
     const float *gate_bias, *up_bias; /* [n_expert, F]; both NULL = gate and up have no biases */
     const float *down_bias; /* [n_expert, ld_down_bias], at the columns of down's rows; NULL = no bias */

@@ -402,7 +402,7 @@ static bool valid_rows_of(const checker *c, int32_t n_rows) { return within(n_ro
 
 static bool valid_input(const checker *c, const pi__lin_in *in, int64_t n_in)
 {
-    if (!within(in->kind, PI__IN_PLAIN, PI__IN_SWIGLU_OAI) || !in->x || (pi__in_gated(in->kind) && !in->x2))
+    if (!within(in->kind, PI__IN_PLAIN, PI__N_IN - 1) || !in->x || (pi__in_gated(in->kind) && !in->x2))
         return false;
     return in->kind != PI__IN_RMSNORM || valid_vector(c, in->w, n_in, false);
 }
@@ -461,7 +461,7 @@ static bool valid_moe(const checker *c, pi__moe *a)
     if (a->gate->n_out != (a->up ? n_ff : 2 * n_ff) ||
         (a->up && (a->up->n_out != n_ff || a->up->n_in != a->gate->n_in)))
         return false;
-    if (!within(a->act, PI__IN_GEGLU, PI__IN_SWIGLU_OAI) || !a->y || (!a->logits && !a->table)) return false;
+    if (!within(a->act, PI__IN_GEGLU, PI__N_IN - 1) || !a->y || (!a->logits && !a->table)) return false;
     if (!within(a->ld_down_bias, 0, MAX_STEP) || 2 * n_ff > c->lim->max_ff_exp) return false;
     if (a->down->n_out > c->lim->max_in_exp || a->down->n_out > c->lim->max_n_in) return false;
     if (a->table && (!c->b || c->b->n_tokens != a->n_rows || !pi__valid_memory(c->k, a->table, 4))) return false;

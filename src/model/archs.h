@@ -54,6 +54,10 @@
     ARCH(bert, "bert", "bert.c", "BGE, MiniLM, E5, XLM-RoBERTa, cross-encoders",                                       \
          "LayerNorm, GELU, learned positions, WordPiece and Unigram")                                                  \
     ARCH(nomic_bert, "nomic-bert", "bert.c", "Nomic Embed 1 and 1.5", "RoPE, gates")                                   \
+    ARCH(jina_bert_v3, "jina-bert-v3", "bert.c", "Jina Embeddings 3", "RoPE, biases")                                  \
+    ARCH(modern_bert, "modern-bert", "modern_bert.c", "ModernBERT, Granite Embedding, GTE ModernBERT",                 \
+         "windows on both sides, norm of embeddings")                                                                  \
+    ARCH(eurobert, "eurobert", "modern_bert.c", "EuroBERT, Jina Embeddings 5", "bidirectional attention")              \
     ARCH(dflash, "dflash", "dflash.c", "block drafters", "target features, blocks of masks")                           \
     ARCH(dflash_qwen35, "qwen35-dflash-draft", "dflash.c", "block drafters", "target features, blocks of masks")       \
     ARCH(dflash_gemma4, "gemma4-dflash-draft", "dflash.c", "block drafters", "target features, blocks of masks")

@@ -214,7 +214,7 @@ void pi__layer_normed(pi__model *m, const pi__shifted_norm *norm, const float *x
 /* ---- feed-forward */
 typedef struct pi__mlp {
     int32_t n_ff;            /* F */
-    int act;                 /* PI__IN_GEGLU, PI__IN_SWIGLU or PI__IN_SWIGLU_OAI */
+    int act;                 /* a kind of pi__lin_in with x2 */
     bool ungated;            /* no gate: y = down(f(up x + up_bias)) + down_bias; not with `fused` */
     int32_t kind;            /* with `ungated`: f, as in pi__activate */
     float p[4];              /* with `ungated`: parameters of f */

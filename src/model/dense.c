@@ -64,6 +64,20 @@ void pi__dense_windows(pi__model *m, pi__dense *d, int32_t period, const pi__rot
     }
 }
 
+void pi__dense_two_sided(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local)
+{
+    const char *key = "attention.sliding_window_pattern";
+    const pi__gguf_kv *kv = pi__hp_array(m, key, PI__GGUF_BOOL, m->n_layer, true);
+    const bool array = kv && kv->type == PI__GGUF_ARR;
+    const int32_t every = array ? 1 : pi__hp_u32_or(m, key, (uint32_t) period, 1, PI__MAX_LAYERS);
+    for (int32_t i = 0; i < m->n_layer && d->window && pi__model_ok(m); i++) {
+        if (array ? !pi__gguf_elem_u64(kv, (uint64_t) i) : i % every == 0) continue;
+        d->layers[i].attn.window = d->window / 2 + 1;
+        d->layers[i].attn.ahead = d->window / 2;
+        d->layers[i].attn.rot = local;
+    }
+}
+
 pi__dense *pi__dense_read_latent(pi__model *m)
 {
     pi__dense *d = m->arch_data;
@@ -76,7 +90,7 @@ pi__dense *pi__dense_read_latent(pi__model *m)
 static void want_attention(pi__model *m, pi__dense *d, pi__dense_layer *l, int32_t i)
 {
     l->mla = d->mla;
-    if (!d->no_pre_norms)
+    if (!d->no_pre_norms && !(d->embd_norm && i == 0))
         pi__declare_vec(m, d->mla.n_head ? &l->mla.norm : &l->attn.norm, m->n_embd, "attn_norm.weight", i);
     if (d->layer_norms) pi__declare_vec_or_not(m, &l->attn_shift, m->n_embd, "attn_norm.bias", i);
     if (d->mla.n_head) pi__mla_declare(m, &l->mla, i, &d->work);
@@ -151,6 +165,7 @@ void pi__dense_declare(pi__model *m, pi__dense *d)
     }
     if (d->interleaved_rope) d->attn.order = pi__attn_order(m, a->n_head, a->n_head_kv, a->head_dim, d->n_rot);
     pi__head_declare(m, &d->head, true);
+    if (d->embd_norm) pi__declare_vec(m, &d->embd_weight, m->n_embd, "token_embd_norm.weight", PI__OF_FILE);
     pi__read_trunk(m, m->n_layer - d->n_next);
     for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, d, i);
     if (m->with_head) want_head(m, d);
@@ -248,7 +263,7 @@ static void experts(pi__model *m, const pi__dense *d, const pi__dense_layer *l, 
 /* Returns the norm of s->x as an input of matrices. A LayerNorm is stored in d->normed. */
 static pi__lin_in normed(pi__model *m, const pi__dense *d, const float *w, const float *shift, const pi__stream *s)
 {
-    if (!d->layer_norms) return pi__normed(m, s->x, w, d->attn.eps);
+    if (!d->layer_norms || !w) return pi__normed(m, s->x, w, d->attn.eps);
     pi__layer_normed(m, &(pi__shifted_norm) {(float *) w, (float *) shift, d->attn.eps}, s->x, s->n, d->normed);
     return pi__normed(m, d->normed, NULL, 0);
 }
@@ -313,6 +328,10 @@ void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
     /* true = all rows are needed: by bidirectional attention, the draft head or a drafter */
     const bool all = m->bidirectional || m->with_head || pi__last_captured(m) >= n_layer;
     pi__head_embed(m, &d->head, b, s.x);
+    if (d->embd_norm)
+        pi__op_layer_norm(
+            m->be, NULL,
+            &(pi__layer_norm) {.x = s.x, .w = d->embd_weight, .eps = d->attn.eps, .n_rows = s.n, .n = m->n_embd});
     pi__rotation_forward(m, &d->rot, b);
     pi__rotation_forward(m, &d->rot_local, b);
     for (int32_t i = 0; i < n_layer; i++) {

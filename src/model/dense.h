@@ -34,6 +34,7 @@ typedef struct pi__dense {
     int act;                 /* activation of the feed-forward */
     bool post_norms;         /* a norm after each block, too */
     bool no_pre_norms;       /* no norm before each block; requires post_norms */
+    bool embd_norm;          /* a norm of the embeddings, and none before the first attention; requires layer_norms */
     bool parallel;           /* attention and feed-forward read the same norm of x; requires layer_norms */
     bool ungated;            /* feed-forward without a gate (pi__mlp); the layers' mlp.p has its parameters */
     int32_t kind;            /* with `ungated`: the activation, as in pi__activate */
@@ -52,6 +53,7 @@ typedef struct pi__dense {
     /* [n_layer]; pi__dense_declare copies `attn` to each, except for window, ahead and rot, and keeps mlp.p */
     pi__dense_layer *layers;
     pi__work work;           /* scratch */
+    float *embd_weight;      /* [E] weight of embd_norm */
     float *shared;           /* scratch: [T, E] output of the shared expert */
     float *normed;           /* scratch with layer_norms: [T, E] LayerNorm of x */
     pi__nextn next;          /* draft head, if loaded; its block is layers[n_layer - 1] */
@@ -66,6 +68,9 @@ pi__dense *pi__dense_read_layered(pi__model *m);
  * period P), or all layers but every `period`-th. Layers with full attention get the rotation `full`; NULL = no RoPE.
  * Does nothing if d->window is 0. */
 void pi__dense_windows(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *full);
+/* Like pi__dense_windows for encoders: half of the window is before a token, half after it. Every `period`-th layer
+ * from the first on has full attention; the others have the rotation `local`. */
+void pi__dense_two_sided(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local);
 /* Like pi__dense_read, for models with latent attention (mla). */
 pi__dense *pi__dense_read_latent(pi__model *m);
 /* Declares all tensors of the model, with d as the architecture has set it. */

@@ -237,8 +237,8 @@ static const tiny_key llama3_keys[] = {
     NUM("", "vocab_size", "V"), NUM("", "rope.dimension_count", "D"), REAL("attention.layer_norm_rms_epsilon", 1e-5f),
     REAL("rope.freq_base", 5e5f), {0}};
 
-/* ---- bert: biases for all matrices (b) and a position table. nomic-bert: rotation and gates (f). A is the number of
- * token types. */
+/* ---- bert: biases for all matrices (b) and a position table. nomic-bert: rotation and gates (f). jina-bert-v3: b, f,
+ * and r for the rotation. A is the number of token types. */
 
 static const tiny_key bert_keys[] = {TEXT("general.name", "tiny"),
                                      NUM("", "block_count", "L"),
@@ -253,21 +253,22 @@ static const tiny_key bert_keys[] = {TEXT("general.name", "tiny"),
                                      {0}};
 
 static const tiny_tensor bert_head[] = {
-    T("", "token_embd.weight", M, "E V"),  T("b", "position_embd.weight", M, "E C"),
+    T("", "token_embd.weight", M, "E V"),  T("b!r", "position_embd.weight", M, "E C"),
     T("", "token_types.weight", M, "E A"), T("", "token_embd_norm.weight", F32, "E"),
     T("", "token_embd_norm.bias", B, "E"), {0}};
 static const tiny_tensor bert_layer[] = {T("f", "attn_qkv.weight", M, "E 3E"),
-                                         T("b", "attn_q.weight", M, "E E"),
-                                         T("b", "attn_q.bias", B, "E"),
-                                         T("b", "attn_k.weight", M, "E E"),
-                                         T("b", "attn_k.bias", B, "E"),
-                                         T("b", "attn_v.weight", M, "E E"),
-                                         T("b", "attn_v.bias", B, "E"),
+                                         T("fb", "attn_qkv.bias", B, "3E"),
+                                         T("b!f", "attn_q.weight", M, "E E"),
+                                         T("b!f", "attn_q.bias", B, "E"),
+                                         T("b!f", "attn_k.weight", M, "E E"),
+                                         T("b!f", "attn_k.bias", B, "E"),
+                                         T("b!f", "attn_v.weight", M, "E E"),
+                                         T("b!f", "attn_v.bias", B, "E"),
                                          T("", "attn_output.weight", M, "E E"),
                                          T("b", "attn_output.bias", B, "E"),
                                          T("", "attn_output_norm.weight", F32, "E"),
                                          T("", "attn_output_norm.bias", B, "E"),
-                                         T("f", "ffn_gate.weight", M, "E F"),
+                                         T("f!b", "ffn_gate.weight", M, "E F"),
                                          T("", "ffn_up.weight", M, "E F"),
                                          T("b", "ffn_up.bias", B, "F"),
                                          T("", "ffn_down.weight", M, "F E"),
@@ -275,6 +276,19 @@ static const tiny_tensor bert_layer[] = {T("f", "attn_qkv.weight", M, "E 3E"),
                                          T("", "layer_output_norm.weight", F32, "E"),
                                          T("", "layer_output_norm.bias", B, "E"),
                                          {0}};
+
+/* ---- modern-bert: i no norm before the first attention. */
+
+static void modern_per_layer(int64_t *v, int32_t i) { v['i'] = i > 0; }
+static const tiny_key modern_keys[] = {
+    REAL("attention.layer_norm_epsilon", 1e-5f), REAL("rope.freq_base", 160000), REAL("rope.freq_base_swa", 1e4f),
+    TEXT("hidden_activation", "gelu"), TEXT("rope.scaling.type", "none"), NUM("!j", "pooling_type", "1"), {0}};
+static const tiny_tensor modern_head[] = {T("", "token_embd.weight", M, "E V"),
+                                          T("", "token_embd_norm.weight", F32, "E"),
+                                          T("", "output_norm.weight", F32, "E"), {0}};
+static const tiny_tensor modern_layer[] = {
+    T("i", "attn_norm.weight", F32, "E"), T("", "attn_qkv.weight", M, "E 3E"), T("", "attn_output.weight", M, "E E"),
+    T("", "ffn_norm.weight", F32, "E"),   T("", "ffn_up.weight", M, "E 2F"),   T("", "ffn_down.weight", M, "F E"), {0}};
 
 /* ---- gemma4: window and global layers with different head sizes, keys used as values, experts in all layers except
  * one. Also both storage layouts of gate and up, per-layer embeddings, layers that share another layer's cache, fused
@@ -722,6 +736,10 @@ const tiny_row tiny_rows[] = {
      .sizes = "L=3 E=64 H=2 G=1 D=32 F=96 W=40 P=3 k=1 n=1 p=1"},
     {"bert", BERT, .vocab = "wpm", .sizes = "L=3 E=96 H=3 D=32 F=160 b=1 A=2"},
     {"nomic-bert", BERT, .vocab = "wpm", .sizes = "L=2 E=128 H=4 D=32 F=96 f=1 A=2"},
+    {"jina-bert-v3", BERT, .vocab = "wpm", .sizes = "L=2 E=128 H=4 D=32 F=96 b=1 f=1 r=1 A=1"},
+    {"modern-bert", .keys = dense_keys, .more_keys = modern_keys, .head = modern_head, .layer = modern_layer,
+     .per_layer = modern_per_layer, .vocab = "gpt-2", .rng = 41, .sizes = "L=4 E=128 H=4 G=4 D=32 F=96 W=32 P=3"},
+    {"eurobert", SHELF, .vocab = "llama-bpe", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 k=1"},
     {"gemma4", .keys = g4_keys, .head = g4_head, .layer = g4_layer, .per_layer = g4_per_layer, .vocab = "spm",
      .type = Q8, .rng = 7, .sizes = "L=6 E=64 H=4 D=64 S=32 W=40 P=32 X=5 Y=32"},
     {"gemma4-assistant", .keys = assistant_keys, .head = assistant_head, .layer = assistant_layer,
