@@ -43,6 +43,7 @@
     ARCH(starcoder2, "starcoder2", "arcee.c", "StarCoder 2", "LayerNorm, biases, GELU without a gate")                 \
     ARCH(command_r, "command-r", "cohere.c", "Command R, Aya 23", "parallel blocks, LayerNorm")                        \
     ARCH(cohere2, "cohere2", "cohere.c", "Command R7B, Command A", "parallel blocks, LayerNorm, windows")              \
+    ARCH(mellum, "mellum", "mellum.c", "Mellum 2", "windows with a RoPE base of their own, experts")                   \
     ARCH(qwen35, "qwen35", "qwen35.c", "Qwen 3.5, 3.6 and 3.8", "gated delta nets, draft heads (MTP)")                 \
     ARCH(qwen35moe, "qwen35moe", "qwen35.c", "Qwen 3.5 and 3.6 with experts", "gated delta nets, draft heads (MTP)")   \
     ARCH(qwen3next, "qwen3next", "qwen35.c", "Qwen3-Next, Qwen3-Coder-Next", "gated delta nets, draft heads (MTP)")    \

@@ -26,7 +26,7 @@ static void cohere2(pi__model *m)
 {
     pi__dense *d = read(m);
     pi__hp_u32(m, "attention.sliding_window", 1, 1 << 28); /* required */
-    pi__dense_windows(m, d, 4, NULL);
+    pi__dense_windows(m, d, 4, &d->rot, NULL);
     pi__dense_declare(m, d);
 }
 

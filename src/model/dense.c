@@ -51,16 +51,16 @@ static pi__dense *read(pi__model *m, uint32_t def_head_dim, bool layer_norms)
 pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim) { return read(m, def_head_dim, false); }
 pi__dense *pi__dense_read_layered(pi__model *m) { return read(m, 0, true); }
 
-void pi__dense_windows(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *full)
+void pi__dense_windows(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local, const pi__rotation *full)
 {
     const char *key = "attention.sliding_window_pattern";
     const pi__gguf_kv *kv = pi__hp_array(m, key, PI__GGUF_BOOL, m->n_layer, true);
     const bool array = kv && kv->type == PI__GGUF_ARR;
     const int32_t every = array ? 1 : pi__hp_u32_or(m, key, (uint32_t) period, 1, PI__MAX_LAYERS);
     for (int32_t i = 0; i < m->n_layer && d->window && pi__model_ok(m); i++) {
-        const bool local = array ? pi__gguf_elem_u64(kv, (uint64_t) i) != 0 : i % every != every - 1;
-        if (local) d->layers[i].attn.window = d->window;
-        else d->layers[i].attn.rot = full;
+        const bool narrow = array ? pi__gguf_elem_u64(kv, (uint64_t) i) != 0 : i % every != every - 1;
+        if (narrow) d->layers[i].attn.window = d->window;
+        d->layers[i].attn.rot = narrow ? local : full;
     }
 }
 

@@ -65,9 +65,9 @@ pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim);
 /* Like pi__dense_read, for models with LayerNorms. */
 pi__dense *pi__dense_read_layered(pi__model *m);
 /* Gives layers sliding windows of d->window tokens: as attention.sliding_window_pattern says (one bool per layer, or a
- * period P), or all layers but every `period`-th. Layers with full attention get the rotation `full`; NULL = no RoPE.
- * Does nothing if d->window is 0. */
-void pi__dense_windows(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *full);
+ * period P), or all layers but every `period`-th. Layers with a window get the rotation `local`, the others `full`;
+ * NULL = no RoPE. Does nothing if d->window is 0. */
+void pi__dense_windows(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local, const pi__rotation *full);
 /* Like pi__dense_windows for encoders: half of the window is before a token, half after it. Every `period`-th layer
  * from the first on has full attention; the others have the rotation `local`. */
 void pi__dense_two_sided(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local);

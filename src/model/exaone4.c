@@ -11,7 +11,7 @@ static void declare(pi__model *m)
     d->attn.flags = PI__ATTN_QK_NORM;
     d->post_norms = d->no_pre_norms = true;
     d->n_next = pi__hp_u32_or(m, "nextn_predict_layers", 0, 0, (uint32_t) m->n_layer - 1);
-    pi__dense_windows(m, d, 4, NULL);
+    pi__dense_windows(m, d, 4, &d->rot, NULL);
     pi__dense_declare(m, d);
 }
 

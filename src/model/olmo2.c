@@ -25,9 +25,7 @@ static void declare(pi__model *m)
     if (d->window) {
         const float base = pi__hp_f32_or(m, "rope.freq_base", 1e4f);
         pi__rotation_declare(m, &d->rot_local, d->n_rot, "rope.freq_base_swa", base, false);
-        pi__dense_windows(m, d, 4, &d->rot);
-        for (int32_t i = 0; i < m->n_layer && d->layers; i++)
-            if (d->layers[i].attn.window) d->layers[i].attn.rot = &d->rot_local;
+        pi__dense_windows(m, d, 4, &d->rot_local, &d->rot);
     }
     pi__dense_declare(m, d);
 }

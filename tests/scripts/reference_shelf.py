@@ -82,6 +82,9 @@ MODELS = {
     'starcoder2': ('Starcoder2', lambda k: {'norm_epsilon': k('attention.layer_norm_epsilon'), 'use_bias': True, 'sliding_window': None}),
     'command-r': ('Cohere', cohere),
     'cohere2': ('Cohere2', lambda k: cohere(k, sliding_window=k('attention.sliding_window'), layer_types=kinds(k, 4))),
+    'mellum': ('Mellum', lambda k: routed(
+        k, num_experts=k('expert_count'), norm_topk_prob=True, sliding_window=k('attention.sliding_window'), layer_types=kinds(k, 4),
+        rope_parameters={'full_attention': rope(k), 'sliding_attention': {'rope_type': 'default', 'rope_theta': k('rope.freq_base_swa')}})),
     # MiniCPM has the structure of Granite
     'minicpm': ('Granite', granite),
 }
@@ -102,6 +105,7 @@ MUTATIONS = {
         (part, {}, part) for part in ('o_proj.bias', 'c_fc.bias', 'c_proj.bias', 'input_layernorm.bias',
                                       'post_attention_layernorm.bias', 'model.norm.bias')],
     'command-r': [('scale of logits', {'logit_scale': 1.0}, None)],
+    'mellum': [('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None)],
     'cohere2': [('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None)],
 }
 

@@ -169,7 +169,7 @@ static const tiny_key granite_keys[] = {
 /* Keys of many dense architectures. I LayerNorms; A F of an expert, M F of the other layers, Y experts; B leading
  * layers without experts, S every S-th later layer has experts; Z F of a shared expert, U number of shared experts in
  * the metadata; K groups of experts, J selected ones; Q windows in all layers but the fourth; O YaRN with this original
- * context; x sigmoid gates; T a shared expert. */
+ * context; N a RoPE base for windows; x sigmoid gates; T a shared expert. */
 static const uint8_t three_of_four[4] = {1, 1, 1, 0};
 static const tiny_key shelf_keys[] = {
     {"!I", "attention.layer_norm_rms_epsilon", PI__GGUF_F32, NULL, 1e-5f, NULL},
@@ -189,6 +189,7 @@ static const tiny_key shelf_keys[] = {
     {"x", "expert_weights_norm", PI__GGUF_BOOL, "1", 0, NULL},
     {"x", "expert_weights_scale", PI__GGUF_F32, NULL, 1.5f, NULL},
     {"Q", "attention.sliding_window_pattern", U8, "L", 0, three_of_four},
+    {"N", "rope.freq_base_swa", PI__GGUF_F32, NULL, 1e3f, NULL},
     {"O", "rope.scaling.type", PI__GGUF_STR, NULL, 0, "yarn"},
     {"O", "rope.scaling.factor", PI__GGUF_F32, NULL, 8, NULL},
     NUM("O", "rope.scaling.original_context_length", "O"),
@@ -820,7 +821,7 @@ const tiny_row tiny_rows[] = {
     {"glm4", SHELF, .vocab = "glm4", .sizes = "L=3 E=96 H=4 G=2 D=32 F=96 R=16 k=1 b=1 p=1 c=1 u=1"},
     {"ernie4_5", SHELF, .vocab = "spm", .sizes = "L=3 E=96 H=4 G=2 D=32 F=96 k=1"},
     {"ernie4_5-moe", SHELF_MOE, .vocab = "spm",
-     .sizes = "L=4 E=128 H=4 G=2 D=32 F=96 M=96 Y=8 A=64 B=1 S=2 Z=128 U=2 T=1 t=1"},
+     .sizes = "L=4 E=128 H=4 G=2 D=32 F=256 M=256 Y=8 A=64 B=1 S=2 Z=128 U=2 T=1 t=1"},
     {"hunyuan-dense", SHELF, .vocab = "hunyuan-dense", .sizes = "L=3 E=96 H=4 G=2 D=32 F=96 k=1 n=1"},
     {"hunyuan-moe", SHELF_MOE, .vocab = "hunyuan",
      .sizes = "L=2 E=128 H=4 G=2 D=32 F=96 M=96 Y=6 A=96 Z=96 U=1 T=1 n=1"},
@@ -837,6 +838,8 @@ const tiny_row tiny_rows[] = {
     {"command-r", DENSE, .more_keys = cohere_keys, .vocab = "command-r", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 i=1"},
     {"cohere2", DENSE, .more_keys = cohere_keys, .vocab = "command-r",
      .sizes = "L=4 E=128 H=4 G=2 D=32 F=96 i=1 W=40"},
+    {"mellum", SHELF_MOE, .vocab = "mellum2",
+     .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 M=96 Y=8 A=64 W=40 Q=1 N=1 k=1 n=1 u=1"},
     {"minicpm", DENSE, .more_keys = granite_keys, .vocab = "spm", .sizes = "L=3 E=128 H=4 G=4 D=32 F=96"},
     {"gemma2", DENSE, .more_keys = gemma2_keys, .vocab = "spm", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 W=24 k=1 p=1"},
 };
