@@ -739,7 +739,7 @@ const tiny_row tiny_rows[] = {
     {"nomic-bert", BERT, .vocab = "wpm", .sizes = "L=2 E=128 H=4 D=32 F=96 f=1 A=2"},
     {"jina-bert-v3", BERT, .vocab = "wpm", .sizes = "L=2 E=128 H=4 D=32 F=96 b=1 f=1 r=1 A=1"},
     {"modern-bert", .keys = dense_keys, .more_keys = modern_keys, .head = modern_head, .layer = modern_layer,
-     .per_layer = modern_per_layer, .vocab = "gpt-2", .rng = 41, .sizes = "L=4 E=128 H=4 G=4 D=32 F=96 W=32 P=3"},
+     .per_layer = modern_per_layer, .vocab = "modern-bert", .rng = 41, .sizes = "L=4 E=128 H=4 G=4 D=32 F=96 W=32 P=3"},
     {"eurobert", SHELF, .vocab = "llama-bpe", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 k=1"},
     {"gemma4", .keys = g4_keys, .head = g4_head, .layer = g4_layer, .per_layer = g4_per_layer, .vocab = "spm",
      .type = Q8, .rng = 7, .sizes = "L=6 E=64 H=4 D=64 S=32 W=40 P=32 X=5 Y=32"},
