@@ -30,16 +30,16 @@ PI_FN uint64_t best_open(const pi__k_routes &r, const float *logits, const held_
             if (lane + 32 * j >= first && lane + 32 * j < end) see(h.key[j], lane + 32 * j);
     } else {
 #pragma unroll 1 /* no unrolling: it would spill registers */
-        for (int32_t i = first + lane; i < end; i += 32) see(rank_key(choice_of(r, logits, i), i), i);
+        for (int32_t i = first + lane; i < end; i += 32) see(rank_key(choice_of(r, logits, h.log_all, i), i), i);
     }
     return warp_best(best);
 }
 
 /* Returns the score of a group from its two best keys. second == 0: only the first key counts. */
-PI_FN float group_score(const pi__k_routes &r, const float *logits, uint64_t first, uint64_t second)
+PI_FN float group_score(const pi__k_routes &r, const float *logits, float log_all, uint64_t first, uint64_t second)
 {
-    const float score = choice_of(r, logits, index_of(first));
-    return second ? score + choice_of(r, logits, index_of(second)) : score;
+    const float score = choice_of(r, logits, log_all, index_of(first));
+    return second ? score + choice_of(r, logits, log_all, index_of(second)) : score;
 }
 
 /* Returns the bit mask of the a.n_group_used best groups. each: experts per group. */
@@ -60,7 +60,7 @@ PI_FN uint64_t open_groups(const pi__k_expert_choice &a, const float *logits, co
     }
     /* Scores of the lane's groups, then the best groups one by one. */
     for (int k = 0; k < 2; k++)
-        key[k] = best[k][0] ? rank_key(group_score(a.r, logits, best[k][0], best[k][1]), lane + 32 * k) : 0;
+        key[k] = best[k][0] ? rank_key(group_score(a.r, logits, h.log_all, best[k][0], best[k][1]), lane + 32 * k) : 0;
     for (int32_t i = 0; i < a.n_group_used; i++) {
         const uint64_t next = warp_best(key[0] > key[1] ? key[0] : key[1]);
         open |= UINT64_C(1) << index_of(next);

@@ -66,9 +66,11 @@ PI_FN void qkv_head(const pi__k_qkv &a, int32_t token, int32_t head, float *row,
     __syncwarp();
     /* Norm and RoPE. */
     const float *w = is_q ? a.q_norm : is_v ? nullptr : a.k_norm;
-    if (w || (is_v && a.v_norm)) norm_row(row, n, w, a.eps, lane);
+    const bool normed = w || (is_v && a.v_norm), last = a.norm_last && !is_v;
+    if (normed && !last) norm_row(row, n, w, a.eps, lane);
     const float *rope = is_q ? a.q_rope : a.rope;
     if (rope && !is_v) rotate_row(row, rope + (size_t) token * (size_t) a.n_rot, a.n_rot, a.pair_stride, lane);
+    if (normed && last) norm_row(row, n, w, a.eps, lane);
     /* Write back: queries in place, scaled; keys and values to the cache. */
     if (is_q) {
         const bool turned = is_rotated(a.cache.type_k); /* rotated types have n % 32 = 0 */

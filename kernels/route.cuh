@@ -3,8 +3,9 @@
  * or in the epilogue of the launch that computes the logits. Input and output: pi__k_routes.
  *
  * An expert's gate is the softmax over all logits plus an optional bias, sqrt(log(1 + e^logit)), or sigmoid(logit). The
- * experts with the best gates are chosen; sigmoid and sqrt-softplus gates may get a bias for this choice. Alternatively
- * a table lists the experts of the row's token. Weights are the gates divided by their sum, times weights_scale. */
+ * experts with the best gates are chosen; the gates of all gatings but SOFTMAX may get a bias for this choice.
+ * Alternatively a table lists the experts of the row's token. Weights are the gates divided by their sum, times
+ * weights_scale. */
 #ifndef PI_ROUTE_CUH
 #define PI_ROUTE_CUH
 
@@ -20,9 +21,23 @@ PI_FN uint64_t rank_key(float f, int32_t i)
 
 PI_FN float sqrt_softplus(float x) { return sqrtf(fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)))); }
 
-/* Returns the gate of logit x, for gatings in which it does not depend on other logits (sigmoid, sqrt-softplus). */
-PI_FN float own_gate(const pi__k_routes &a, float x)
+/* Returns log(sum of e^logit) of a row for SOFTMAX_CHOICE; 0 for other gatings, which do not use it. Called by a
+ * warp. */
+PI_FN float log_sum(const pi__k_routes &a, const float *logits)
 {
+    if (a.gating != PI__GATE_SOFTMAX_CHOICE) return 0;
+    const int32_t lane = (int32_t) threadIdx.x % 32;
+    float most = logits[0], all = 0;
+    for (int32_t i = lane; i < a.n_expert; i += 32) most = fmaxf(most, logits[i]);
+    most = warp_max(most);
+    for (int32_t i = lane; i < a.n_expert; i += 32) all += expf(logits[i] - most);
+    return most + logf(warp_sum(all));
+}
+
+/* Returns the gate of logit x, for all gatings except SOFTMAX. log_all: log_sum() of the row. */
+PI_FN float own_gate(const pi__k_routes &a, float x, float log_all)
+{
+    if (a.gating == PI__GATE_SOFTMAX_CHOICE) return expf(x - log_all);
     return a.gating == PI__GATE_SIGMOID ? 1.0f / (1.0f + expf(-x)) : sqrt_softplus(x);
 }
 
@@ -34,10 +49,10 @@ PI_FN float soft_logit(const pi__k_routes &a, const float *logits, int32_t i)
 
 /* Returns the value that ranks expert i. For softmax this is its input, which has the order of the gates and needs no
  * exp. */
-PI_FN float choice_of(const pi__k_routes &a, const float *logits, int32_t i)
+PI_FN float choice_of(const pi__k_routes &a, const float *logits, float log_all, int32_t i)
 {
     if (a.gating == PI__GATE_SOFTMAX) return soft_logit(a, logits, i);
-    return own_gate(a, logits[i]) + (a.bias ? a.bias[i] : 0.0f);
+    return own_gate(a, logits[i], log_all) + (a.bias ? a.bias[i] : 0.0f);
 }
 
 /* Returns the largest v of the warp, to all lanes. */
@@ -57,15 +72,17 @@ PI_FN int32_t index_of(uint64_t key) { return (int32_t) (0xffffffffu - (uint32_t
  * keys are recomputed for each rank. 0 = no expert. */
 enum { HELD_KEYS = 8 /* keys per lane */, HELD = 32 * HELD_KEYS };
 struct held_keys {
+    float log_all; /* log_sum() of the row */
     uint64_t key[HELD_KEYS];
 };
 PI_FN held_keys hold_keys(const pi__k_routes &r, const float *logits)
 {
     held_keys h;
+    h.log_all = log_sum(r, logits);
 #pragma unroll
     for (int j = 0; j < HELD_KEYS; j++) {
         const int32_t i = (int32_t) threadIdx.x % 32 + 32 * j;
-        h.key[j] = i < r.n_expert && r.n_expert <= HELD ? rank_key(choice_of(r, logits, i), i) : 0;
+        h.key[j] = i < r.n_expert && r.n_expert <= HELD ? rank_key(choice_of(r, logits, h.log_all, i), i) : 0;
     }
     return h;
 }
@@ -80,7 +97,8 @@ PI_FN uint64_t next_best(const pi__k_routes &a, const float *logits, const held_
         for (int j = 0; j < HELD_KEYS; j++) see(h.key[j]);
     } else {
 #pragma unroll 1
-        for (int32_t i = (int32_t) threadIdx.x % 32; i < a.n_expert; i += 32) see(rank_key(choice_of(a, logits, i), i));
+        for (int32_t i = (int32_t) threadIdx.x % 32; i < a.n_expert; i += 32)
+            see(rank_key(choice_of(a, logits, h.log_all, i), i));
     }
     return best;
 }
@@ -104,6 +122,7 @@ PI_FN float weigh_experts(const pi__k_routes &a, const float *logits, const int3
     const bool soft = a.gating == PI__GATE_SOFTMAX;
     const int32_t lane = (int32_t) threadIdx.x % 32, n_used = a.n_used;
     float most = 0, all = 1, sum = 0;
+    const float log_all = log_sum(a, logits);
     if (soft) {
         most = soft_logit(a, logits, id[0]);
         all = 0;
@@ -112,7 +131,7 @@ PI_FN float weigh_experts(const pi__k_routes &a, const float *logits, const int3
     }
     for (int32_t first = 0; first < n_used; first += 32) {
         const int32_t k = first + lane, i = id[min(k, n_used - 1)];
-        const float w = soft ? expf(soft_logit(a, logits, i) - most) / all : own_gate(a, logits[i]);
+        const float w = soft ? expf(soft_logit(a, logits, i) - most) / all : own_gate(a, logits[i], log_all);
         for (int32_t j = 0; j < min(n_used - first, 32); j++) sum += __shfl_sync(PI_FULL, w, j);
         if (k < n_used) weight[k] = w;
     }

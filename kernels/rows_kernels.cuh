@@ -111,18 +111,27 @@ __global__ void __launch_bounds__(ROW_THREADS) layer_norm(pi__layer_norm a)
     __syncthreads();
     for (int64_t i = threadIdx.x; i < a.n; i += ROW_THREADS) squares = fmaf(x[i] - mean, x[i] - mean, squares);
     const float factor = 1.0f / sqrtf(block_sum(squares, (float *) raw) / (float) a.n + a.eps);
-    for (int64_t i = threadIdx.x; i < a.n; i += ROW_THREADS) x[i] = (x[i] - mean) * factor * a.w[i] + a.shift[i];
+    for (int64_t i = threadIdx.x; i < a.n; i += ROW_THREADS)
+        x[i] = (x[i] - mean) * factor * a.w[i] + (a.shift ? a.shift[i] : 0.0f);
 }
 
-/* x = gelu(x + b), with the exact GELU; b NULL = no bias. */
-__global__ void __launch_bounds__(ROW_THREADS) gelu(float *x, const float *b, int64_t n)
+/* Returns the activation of t (pi__activate of kernel_args.h). */
+PI_FN float activation(const pi__activate &a, float t)
+{
+    switch (a.kind) {
+    case PI__ACT_GELU: return 0.5f * t * (1.0f + erff(0.70710678118654752f * t));
+    case PI__ACT_GELU_TANH: return t / (1.0f + expf(-1.5957691216057308f * (t + 0.044715f * t * t * t)));
+    case PI__ACT_RELU2: return t < 0 ? 0.0f : t * t;
+    default: return (t > 0 ? a.p[0] * t * t : a.p[1] * (expm1f(fminf(t, a.p[3])) - t)) + a.p[2] * t;
+    }
+}
+
+/* x = f(x + b); b NULL = no bias. */
+__global__ void __launch_bounds__(ROW_THREADS) activate(pi__activate a)
 {
     ptx_wait_dependency();
-    x += blockIdx.x * n;
-    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) {
-        const float t = x[i] + (b ? b[i] : 0.0f);
-        x[i] = 0.5f * t * (1.0f + erff(0.70710678118654752f * t));
-    }
+    float *x = a.x + blockIdx.x * a.n;
+    for (int64_t i = threadIdx.x; i < a.n; i += ROW_THREADS) x[i] = activation(a, x[i] + (a.b ? a.b[i] : 0.0f));
 }
 
 /* y += sigmoid(gate) * x, with one gate per row, ldg floats apart. */

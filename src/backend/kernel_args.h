@@ -14,11 +14,11 @@ struct pi__kv_layer; /* defined in ops.h; kernels get its fields as separate arg
 
 enum { PI__MAX_LIN = 8 /* matrices per op linear */ };
 /* Prologues of the input of op linear, see pi__lin_in. */
-enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU, PI__IN_SWIGLU_OAI };
+enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU, PI__IN_SWIGLU_OAI, PI__IN_GEGLU_ERF, PI__N_IN };
 static inline bool pi__in_gated(int kind) { return kind >= PI__IN_GEGLU; }
 /* Gating functions of op moe, see pi__moe. The enum after it: max experts per layer, max experts per token, max expert
  * groups per layer. */
-enum { PI__GATE_SOFTMAX, PI__GATE_SQRT_SOFTPLUS, PI__GATE_SIGMOID };
+enum { PI__GATE_SOFTMAX, PI__GATE_SQRT_SOFTPLUS, PI__GATE_SIGMOID, PI__GATE_SOFTMAX_CHOICE, PI__N_GATES };
 enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64, PI__MAX_EXPERT_GROUPS = 64 };
 /* Delta nets, see pi__state_layer. */
 /* tokens per chunk; a sequence's chunks start at multiples of it in the sequence's own positions */
@@ -81,19 +81,25 @@ typedef struct pi__layer_norm {
     float *x;            /* [n_rows, n], changed in place */
     const float *y;      /* [n_rows, n]; NULL = nothing is added */
     const float *b;      /* [n] bias of y; NULL = no bias */
-    const float *w, *shift; /* [n] */
+    const float *w;      /* [n] */
+    const float *shift;  /* [n]; NULL = 0 */
     float eps;           /* added to the variance */
     int32_t n_rows;      /* rows */
     int64_t n;           /* values per row */
 } pi__layer_norm;
 
-/* x = t/2 (1 + erf(t / sqrt(2))), t = x + b. The exact GELU, not its tanh approximation. */
-typedef struct pi__gelu {
+/* x = f(t), t = x + b, for activations of a single value. GELU: t/2 (1 + erf(t / sqrt(2))), the exact GELU. GELU_TANH:
+ * its tanh approximation. RELU2: max(t, 0)^2. XIELU (arXiv 2411.13010): p[0] t^2 + p[2] t if t > 0, else
+ * p[1] (e^min(t, p[3]) - 1 - t) + p[2] t. */
+enum { PI__ACT_GELU, PI__ACT_GELU_TANH, PI__ACT_RELU2, PI__ACT_XIELU, PI__N_ACTS };
+typedef struct pi__activate {
     float *x;            /* [n_rows, n], changed in place */
     const float *b;      /* [n]; NULL = no bias */
     int32_t n_rows;      /* rows */
     int64_t n;           /* values per row */
-} pi__gelu;
+    int32_t kind;        /* PI__ACT_* */
+    float p[4];          /* parameters of XIELU: factors for positive and for negative values, slope, limit */
+} pi__activate;
 
 /* y += sigmoid(gate) * x, with one gate per row. */
 typedef struct pi__add_gated {
@@ -268,7 +274,7 @@ typedef struct pi__sparse {
     OP(add_norm, pi__add_norm)                                                                                         \
     OP(norm, pi__norm)                                                                                                 \
     OP(layer_norm, pi__layer_norm)                                                                                     \
-    OP(gelu, pi__gelu)                                                                                                 \
+    OP(activate, pi__activate)                                                                                         \
     OP(add_gated, pi__add_gated)                                                                                       \
     OP(softcap, pi__softcap)                                                                                           \
     OP(copy_2d, pi__copy_2d)

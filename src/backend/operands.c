@@ -163,7 +163,7 @@ static void layer_norm(const pi__layer_norm *a, const pi__batch *b, pi__operands
     UPDATE(x, a->n_rows, a->n, a->n);
 }
 
-static void gelu(const pi__gelu *a, const pi__batch *b, pi__operands *o)
+static void activate(const pi__activate *a, const pi__batch *b, pi__operands *o)
 {
     (void) b;
     ROWS();

@@ -227,7 +227,7 @@ typedef struct pi__state_layer {
 /* The input of a linear op: x, or x after a norm or gate (the prologue), which is computed once for all matrices. */
 typedef struct pi__lin_in {
     /* PLAIN: x. RMSNORM: x / sqrt(mean(x^2) + eps) * w. GEGLU: gelu_tanh(x) * x2. SWIGLU: silu(x) * x2.
-     * SWIGLU_OAI (gpt-oss): x * sigmoid(1.702 x) * (x2 + 1). */
+     * SWIGLU_OAI (gpt-oss): x * sigmoid(1.702 x) * (x2 + 1). GEGLU_ERF: x/2 (1 + erf(x / sqrt(2))) * x2. */
     int kind;
     const float *x;  /* [n_rows, n_in] */
     int64_t ldx;     /* floats between rows of x */
@@ -321,7 +321,8 @@ typedef struct pi__gather_rows {
 } pi__gather_rows;
 
 /* Computes a step's queries, keys and values for attention. q: bias, norm, rotation, scale. k: bias, norm, rotation. v:
- * bias, norm. q is changed in place; k and v are written to the cache at the batch's slots. */
+ * bias, norm. With norm_last, the norm of q and k follows the rotation. q is changed in place; k and v are written to
+ * the cache at the batch's slots. */
 typedef struct pi__qkv {
     const pi__kv_layer *kv; /* the layer's cache */
     float *q;            /* [n_tokens, n_head * head_dim], normalised, rotated and scaled in place */
@@ -336,6 +337,7 @@ typedef struct pi__qkv {
     const float *q_norm; /* [head_dim] RMSNorm weight of each head; NULL = no norm */
     const float *k_norm; /* likewise for k */
     bool v_norm;         /* RMSNorm without weight on each value head */
+    bool norm_last;      /* q_norm and k_norm are applied after the rotation */
     float eps;           /* epsilon of the norms */
     const float *rope;   /* [n_tokens, n_rot] n_rot/2 cosines, then n_rot/2 sines (op rope); NULL = no rotation */
     const float *q_rope; /* likewise for queries, if theirs differs; NULL = rope */
@@ -369,10 +371,10 @@ typedef struct pi__attention {
 /* Mixture of experts: y = sum over the n_used best experts of weight * down(act(gate x) * up x), in the order of
  * their rank.
  *
- * Weights: a softmax over all logits, or sqrt(log(1 + e^x)) or sigmoid of each logit (`gating`). The n_used
- * weights are divided by their sum, unless `undivided`. With groups, the experts are n_group runs of equal size,
- * and only experts of the n_group_used best groups are chosen. A group's score is the sum of its two best gates,
- * including the bias for the choice; with SOFTMAX it is the best gate. With biases, an expert's biases are added
+ * Weights (`gating`): a softmax over all logits (SOFTMAX, SOFTMAX_CHOICE), or sqrt(log(1 + e^x)) or sigmoid of each
+ * logit. The n_used weights are divided by their sum, unless `undivided`. With groups, the experts are n_group runs of
+ * equal size, and only experts of the n_group_used best groups are chosen. A group's score is the sum of its two best
+ * gates, including the bias for the choice; with SOFTMAX it is the best gate. With biases, an expert's biases are added
  * to the results of its gate, up and down. */
 typedef struct pi__moe {
     int32_t n_rows;         /* rows, at most limits.max_tokens */
@@ -388,7 +390,7 @@ typedef struct pi__moe {
     const pi__weight *gate; /* n_expert matrices [F, E]; if up is NULL, [2F, E]: rows of gate, then of up */
     const pi__weight *up;   /* n_expert matrices [F, E], or NULL */
     const pi__weight *down; /* n_expert matrices [E, F]; its scale multiplies each expert's result */
-    int act;                /* PI__IN_GEGLU, PI__IN_SWIGLU or PI__IN_SWIGLU_OAI */
+    int act;                /* a kind of pi__lin_in with x2 */
     float limit;            /* as in pi__lin_in */
     const float *gate_bias, *up_bias; /* [n_expert, F]; both NULL = gate and up have no biases */
     const float *down_bias; /* [n_expert, ld_down_bias], at the columns of down's rows; NULL = no bias */

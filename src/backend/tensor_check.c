@@ -402,7 +402,7 @@ static bool valid_rows_of(const checker *c, int32_t n_rows) { return within(n_ro
 
 static bool valid_input(const checker *c, const pi__lin_in *in, int64_t n_in)
 {
-    if (!within(in->kind, PI__IN_PLAIN, PI__IN_SWIGLU_OAI) || !in->x || (pi__in_gated(in->kind) && !in->x2))
+    if (!within(in->kind, PI__IN_PLAIN, PI__N_IN - 1) || !in->x || (pi__in_gated(in->kind) && !in->x2))
         return false;
     return in->kind != PI__IN_RMSNORM || valid_vector(c, in->w, n_in, false);
 }
@@ -450,7 +450,7 @@ static bool valid_moe(const checker *c, pi__moe *a)
     if (!valid_rows_of(c, a->n_rows) || !within(a->n_expert, 1, c->lim->max_expert) ||
         !within(a->n_used, 1, c->lim->max_used))
         return false;
-    if (a->n_used > a->n_expert || !within(a->gating, PI__GATE_SOFTMAX, PI__GATE_SIGMOID)) return false;
+    if (a->n_used > a->n_expert || !within(a->gating, 0, PI__N_GATES - 1)) return false;
     if (!within(a->n_group, 0, PI__MAX_EXPERT_GROUPS) || !within(a->n_group_used, 0, a->n_group)) return false;
     if (a->n_group && (a->n_expert % a->n_group || a->n_group_used * (a->n_expert / a->n_group) < a->n_used))
         return false;
@@ -461,7 +461,7 @@ static bool valid_moe(const checker *c, pi__moe *a)
     if (a->gate->n_out != (a->up ? n_ff : 2 * n_ff) ||
         (a->up && (a->up->n_out != n_ff || a->up->n_in != a->gate->n_in)))
         return false;
-    if (!within(a->act, PI__IN_GEGLU, PI__IN_SWIGLU_OAI) || !a->y || (!a->logits && !a->table)) return false;
+    if (!within(a->act, PI__IN_GEGLU, PI__N_IN - 1) || !a->y || (!a->logits && !a->table)) return false;
     if (!within(a->ld_down_bias, 0, MAX_STEP) || 2 * n_ff > c->lim->max_ff_exp) return false;
     if (a->down->n_out > c->lim->max_in_exp || a->down->n_out > c->lim->max_n_in) return false;
     if (a->table && (!c->b || c->b->n_tokens != a->n_rows || !pi__valid_memory(c->k, a->table, 4))) return false;
@@ -476,7 +476,7 @@ static bool valid_moe(const checker *c, pi__moe *a)
 
 static bool valid_qkv(const checker *c, pi__qkv *a)
 {
-    pi__fix_flag(&a->v_norm);
+    pi__fix_flag(&a->v_norm), pi__fix_flag(&a->norm_last);
     if (!valid_cache(c, a->kv, false) || !within(a->n_head, 1, c->lim->max_n_head)) return false;
     const int64_t dim = a->kv->head_dim, q = a->n_head * dim, kv = a->kv->n_head_kv * dim;
     if (!within(a->q_stride, 0, MAX_STEP) || (a->q_stride && a->q_stride < dim) || !a->q || !a->k != !a->v)
@@ -644,11 +644,12 @@ static bool valid_fields(const checker *c, pi__op_record *r)
     case PI__OP_layer_norm: {
         const pi__layer_norm *a = &r->args.layer_norm;
         return valid_elements(a->n_rows, a->n, a->x, a->x) && valid_vector(c, a->b, a->n, true) &&
-               valid_vector(c, a->w, a->n, false) && valid_vector(c, a->shift, a->n, false);
+               valid_vector(c, a->w, a->n, false) && valid_vector(c, a->shift, a->n, true);
     }
-    case PI__OP_gelu: {
-        const pi__gelu *a = &r->args.gelu;
-        return valid_elements(a->n_rows, a->n, a->x, a->x) && valid_vector(c, a->b, a->n, true);
+    case PI__OP_activate: {
+        const pi__activate *a = &r->args.activate;
+        return valid_elements(a->n_rows, a->n, a->x, a->x) && valid_vector(c, a->b, a->n, true) &&
+               within(a->kind, 0, PI__N_ACTS - 1);
     }
     case PI__OP_add_gated: {
         const pi__add_gated *a = &r->args.add_gated;

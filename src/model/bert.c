@@ -1,14 +1,14 @@
-/* Encoders: BERT and derived models, including cross-encoders (GGUF architecture "bert"), and Nomic's ("nomic-bert").
- * They produce vectors and scores, and do not generate text.
+/* Encoders: BERT and derived models, including cross-encoders (GGUF architecture "bert"), Nomic's ("nomic-bert") and
+ * Jina Embeddings v3 ("jina-bert-v3"). They produce vectors and scores, and do not generate text.
  *
  *     x = norm(embedding + position embedding + token type embedding)
  *     layer   x = norm(x + attention(x))         x = norm(x + feed-forward(x))
  *
  * Norms are LayerNorms, with mean and bias. Attention is bidirectional. BERT has a table of position embeddings,
- * biases everywhere, and a feed-forward of two matrices with GELU between them. Nomic's has RoPE and a gated
- * feed-forward, without biases. Token types separate the two texts of a pair that a classifier scores: tokens after
- * the first separator have type 1, all others type 0. After "BERT" (arXiv 1810.04805) and "Nomic Embed" (arXiv
- * 2402.01613).
+ * biases everywhere, and a feed-forward of two matrices with GELU between them. Jina's v3 has RoPE instead of the
+ * table. Nomic's has RoPE and a gated feed-forward, without biases. Token types separate the two texts of a pair that a
+ * classifier scores: tokens after the first separator have type 1, all others type 0. After "BERT" (arXiv 1810.04805),
+ * "Nomic Embed" (arXiv 2402.01613) and "jina-embeddings-v3" (arXiv 2409.10173).
  *
  * Symbols in shapes: T tokens of the step, E embedding, F feed-forward, C context. */
 #include <math.h>
@@ -32,7 +32,8 @@ typedef struct layer {
 } layer;
 
 typedef struct bert {
-    bool nomic;              /* Nomic's architecture: RoPE and gates, instead of position embeddings and biases */
+    bool rotary;             /* RoPE instead of position embeddings */
+    bool gated;              /* a gated feed-forward without biases, as in Nomic's models; no biases elsewhere */
     int32_t n_ff;
     float eps;
     pi__attn attn;           /* template of the layers' attention */
@@ -61,9 +62,9 @@ static void read_heads(pi__model *m, bert *p)
     if (m->n_embd % a->n_head || a->head_dim % 16 || a->head_dim < 32)
         pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.embedding_length %d of %d heads: the head size must be a "
                          "multiple of 16, at least 32", m->arch->name, m->n_embd, a->n_head);
-    a->flags = PI__ATTN_BLOCK | (p->nomic ? 0 : PI__ATTN_BIAS);
+    a->flags = PI__ATTN_BLOCK | (p->gated ? 0 : PI__ATTN_BIAS);
     a->q_scale = 1.0f / sqrtf((float) a->head_dim);
-    if (!p->nomic) return;
+    if (!p->rotary) return;
     a->rot = &p->rot;
     pi__rotation_declare(m, &p->rot,
                          pi__hp_u32_or(m, "rope.dimension_count", (uint32_t) a->head_dim, 2, (uint32_t) a->head_dim),
@@ -77,7 +78,7 @@ static void want_embeddings(pi__model *m, bert *p)
     const int64_t E = m->n_embd;
     pi__read_vocab_size(m);
     pi__declare_weight(m, &p->tok_embd, E, m->n_vocab, "token_embd.weight", PI__OF_FILE);
-    if (!p->nomic) pi__declare_table(m, &p->positions, m->n_ctx_train, E, "position_embd.weight", PI__OF_FILE);
+    if (!p->rotary) pi__declare_table(m, &p->positions, m->n_ctx_train, E, "position_embd.weight", PI__OF_FILE);
     if (types) p->n_types = types->ne[1] > 0 && types->ne[1] < 256 ? (int32_t) types->ne[1] : 1;
     if (types) pi__declare_table(m, &p->types, p->n_types, E, "token_types.weight", PI__OF_FILE);
     pi__declare_vec(m, &p->norm, E, "token_embd_norm.weight", PI__OF_FILE);
@@ -102,7 +103,7 @@ static void want_layer(pi__model *m, bert *p, int32_t i)
     pi__attn_declare(m, &l->attn, i, &p->work);
     want_norm(m, &l->after_attn, "attn_output.bias", "attn_output_norm", i);
     want_norm(m, &l->after_ffn, "ffn_down.bias", "layer_output_norm", i);
-    if (p->nomic) {
+    if (p->gated) {
         l->mlp = (pi__mlp) {.n_ff = p->n_ff, .act = PI__IN_SWIGLU};
         pi__mlp_declare(m, &l->mlp, "", i, &p->work);
         return;
@@ -132,15 +133,16 @@ static void declare(pi__model *m)
     bert *p = m->arch_data;
     bool causal = false;
     char key[64];
-    p->nomic = m->arch == &pi__arch_nomic_bert;
+    p->gated = m->arch == &pi__arch_nomic_bert;
+    p->rotary = p->gated || m->arch == &pi__arch_jina_bert_v3;
     for (size_t i = 0; i < sizeof kin / sizeof *kin; i++)
-        if (pi__gguf_find_tensor(m->g, kin[i][0]) && !(p->nomic && i == 2))
+        if (pi__gguf_find_tensor(m->g, kin[i][0]) && !(p->gated && i == 2))
             pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %s: a %s model with %s is not supported", kin[i][0],
                              m->arch->name, kin[i][1]);
     snprintf(key, sizeof key, "%s.attention.causal", m->arch->name);
     if (pi__model_ok(m)) pi__gguf_get_bool(m->g, key, &causal, false, &m->error);
     if (causal) pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s is true: only false is supported", key);
-    if (!p->nomic && m->n_ctx > m->n_ctx_train)
+    if (!p->rotary && m->n_ctx > m->n_ctx_train)
         pi__model_refuse(m, PI_EINVAL, "ctx-size is %d, but the model has %d positions: give at most that",
                          m->n_ctx, m->n_ctx_train);
     p->eps = pi__hp_f32(m, "attention.layer_norm_epsilon");
@@ -209,12 +211,13 @@ static void feed_forward(pi__model *m, const bert *p, const layer *l, const pi__
 {
     const int64_t E = m->n_embd, F = p->n_ff;
     const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = s->x, .ldx = E}, h = {.kind = PI__IN_PLAIN, .x = s->ff, .ldx = F};
-    if (p->nomic) {
+    if (p->gated) {
         pi__mlp_forward(m, &l->mlp, &in, s->n, s->ff, s->y);
         return;
     }
     pi__matmul(m, &in, s->n, &l->up, s->ff, F);
-    pi__op_gelu(m->be, NULL, &(pi__gelu) {.x = s->ff, .b = l->up_bias, .n_rows = s->n, .n = F});
+    pi__op_activate(m->be, NULL,
+                    &(pi__activate) {.x = s->ff, .b = l->up_bias, .n_rows = s->n, .n = F, .kind = PI__ACT_GELU});
     pi__matmul(m, &h, s->n, &l->down, s->y, E);
 }
 
@@ -258,3 +261,4 @@ static void hidden(pi__model *m, int32_t first, int32_t n, float *out)
 
 const pi__arch pi__arch_bert = BERT("bert");
 const pi__arch pi__arch_nomic_bert = BERT("nomic-bert");
+const pi__arch pi__arch_jina_bert_v3 = BERT("jina-bert-v3");

@@ -4,6 +4,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/assert.h"
 
@@ -131,7 +132,18 @@ void pi__matmul(pi__model *m, const pi__lin_in *in, int32_t n, const pi__weight 
 
 pi__lin_in pi__normed(const pi__model *m, const float *x, const float *w, float eps)
 {
+    if (!w) return (pi__lin_in) {.kind = PI__IN_PLAIN, .x = x, .ldx = m->n_embd};
     return (pi__lin_in) {.kind = PI__IN_RMSNORM, .x = x, .ldx = m->n_embd, .w = w, .eps = eps};
+}
+
+void pi__layer_normed(pi__model *m, const pi__shifted_norm *norm, const float *x, int32_t n, float *out)
+{
+    const int64_t E = m->n_embd;
+    pi__op_copy_2d(m->be, NULL, &(pi__copy_2d) {.x = x, .ldx = E, .n_shards = 1, .n_rows = n, .n = E, .y = out,
+                                                .ldy = E});
+    pi__op_layer_norm(m->be, NULL,
+                      &(pi__layer_norm) {
+                          .x = out, .w = norm->w, .shift = norm->shift, .eps = norm->eps, .n_rows = n, .n = E});
 }
 
 /* ------------------------------------------------------------------------------------------------------- rotation */
@@ -208,6 +220,12 @@ void pi__mlp_declare(pi__model *m, pi__mlp *l, const char *kind, int32_t layer, 
     snprintf(down, sizeof down, "ffn_down%s.weight", kind);
     if (l->fused) {
         pi__declare_gate_up(m, &l->gate, E, F, up, layer);
+    } else if (l->ungated) {
+        pi__declare_weight(m, &l->up, E, F, up, layer);
+        snprintf(up, sizeof up, "ffn_up%s.bias", kind);
+        snprintf(gate, sizeof gate, "ffn_down%s.bias", kind);
+        pi__declare_vec_or_not(m, &l->up_bias, F, up, layer);
+        pi__declare_vec_or_not(m, &l->down_bias, E, gate, layer);
     } else {
         pi__declare_weight(m, &l->gate, E, F, gate, layer);
         pi__declare_weight(m, &l->up, E, F, up, layer);
@@ -231,8 +249,23 @@ void pi__mlp_down(pi__model *m, const pi__mlp *l, const float *ff, int32_t n, fl
     pi__matmul(m, &h, n, &l->down, y, m->n_embd);
 }
 
+/* y [n, E] = down of f(up of `in` + up_bias); ff: scratch [n, F]. */
+static void ungated_forward(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32_t n, float *ff, float *y)
+{
+    const pi__lin_in h = {.kind = PI__IN_PLAIN, .x = ff, .ldx = l->n_ff};
+    pi__activate f = {.x = ff, .b = l->up_bias, .n_rows = n, .n = l->n_ff, .kind = l->kind};
+    memcpy(f.p, l->p, sizeof f.p);
+    pi__matmul(m, in, n, &l->up, ff, l->n_ff);
+    pi__op_activate(m->be, NULL, &f);
+    pi__matmul(m, &h, n, &l->down, y, m->n_embd);
+}
+
 void pi__mlp_forward(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32_t n, float *ff, float *y)
 {
+    if (l->ungated) {
+        ungated_forward(m, l, in, n, ff, y);
+        return;
+    }
     pi__mlp_gate_up(m, l, in, n, ff);
     pi__mlp_down(m, l, ff, n, y);
 }
@@ -254,6 +287,35 @@ void pi__experts_read(pi__model *m, pi__experts *e, bool needed)
     e->weights_scale = 1.0f;
 }
 
+static void read_groups(pi__model *m, pi__experts *e)
+{
+    e->n_group = pi__hp_u32_or(m, "expert_group_count", 0, 0, PI__MAX_EXPERT_GROUPS);
+    e->n_group_used = pi__hp_u32_or(m, "expert_group_used_count", (uint32_t) e->n_group, 0, PI__MAX_EXPERT_GROUPS);
+    if (e->n_group <= 1 || e->n_group_used == e->n_group) { /* all groups are selectable */
+        e->n_group = e->n_group_used = 0;
+        return;
+    }
+    if (e->n_expert % e->n_group || e->n_group_used < 1 || e->n_group_used > e->n_group ||
+        e->n_expert / e->n_group * e->n_group_used < e->n_used)
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s: %d experts in %d groups (expert_group_count): %d groups "
+                         "(expert_group_used_count) have fewer than %d experts (expert_used_count)", m->arch->name,
+                         e->n_expert, e->n_group, e->n_group_used, e->n_used);
+}
+
+void pi__experts_read_router(pi__model *m, pi__experts *e, uint32_t func, bool divided)
+{
+    enum { SOFTMAX = 1, SIGMOID = 2 };
+    const int32_t f = pi__hp_u32_or(m, "expert_gating_func", func, 0, 99);
+    const float scale = pi__hp_f32_or(m, "expert_weights_scale", 1);
+    if (f != SOFTMAX && f != SIGMOID)
+        pi__model_refuse(m, PI_EUNSUPPORTED,
+                         "metadata %s.expert_gating_func is %d, expected 1 (softmax) or 2 (sigmoid)", m->arch->name, f);
+    if (scale > 0) e->weights_scale = scale;
+    e->gating = f == SIGMOID ? PI__GATE_SIGMOID : PI__GATE_SOFTMAX;
+    e->undivided = !pi__hp_u32_or(m, "expert_weights_norm", divided, 0, 1);
+    read_groups(m, e);
+}
+
 void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer, pi__work *w)
 {
     const int64_t E = m->n_embd, F = e->n_ff, X = e->n_expert;
@@ -265,6 +327,7 @@ void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer
     }
     pi__declare_experts(m, &e->down, F, E, X, "ffn_down_exps.weight", layer);
     if (e->gating == PI__GATE_SIGMOID) pi__declare_vec(m, &e->bias, X, "exp_probs_b.bias", layer);
+    if (e->gating == PI__GATE_SOFTMAX_CHOICE) pi__declare_vec_or_not(m, &e->bias, X, "exp_probs_b.bias", layer);
     if (e->biases) {
         pi__declare_vec(m, &e->bias, X, "ffn_gate_inp.bias", layer);
         pi__declare_table(m, &e->gate_bias, X, F, "ffn_gate_exps.bias", layer);
@@ -327,6 +390,7 @@ void pi__head_declare(pi__model *m, pi__head *h, bool tied)
     pi__declare_vec(m, &h->output_norm, m->n_embd, "output_norm.weight", PI__OF_FILE);
     if (h->logit_scale != 0)
         pi__declare_vec_times(m, &h->logits_norm, m->n_embd, h->logit_scale, "output_norm.weight", PI__OF_FILE);
+    if (h->layer_norm) pi__declare_vec_or_not(m, &h->output_shift, m->n_embd, "output_norm.bias", PI__OF_FILE);
     if (!h->output.n_out) pi__adapter_tied(m, &h->tok_embd);
     m->head = h;
 }
@@ -347,6 +411,10 @@ void pi__head_embed(pi__model *m, const pi__head *h, const pi__batch *b, float *
 
 void pi__head_hidden(pi__model *m, const pi__head *h, const float *x, int32_t n, float *out)
 {
+    if (h->layer_norm) {
+        pi__layer_normed(m, &(pi__shifted_norm) {h->output_norm, h->output_shift, h->eps}, x, n, out);
+        return;
+    }
     pi__op_norm(
         m->be, NULL,
         &(pi__norm) {
@@ -357,7 +425,9 @@ const pi__weight *pi__head_output(const pi__head *h) { return h->output.n_out ? 
 
 void pi__head_logits(pi__model *m, const pi__head *h, const float *x, int32_t n, float *out)
 {
-    const pi__lin_in in = pi__normed(m, x, h->logits_norm ? h->logits_norm : h->output_norm, h->eps);
+    float *const w = h->logits_norm ? h->logits_norm : h->output_norm;
+    if (h->layer_norm) pi__layer_normed(m, &(pi__shifted_norm) {w, h->output_shift, h->eps}, x, n, h->normed);
+    const pi__lin_in in = h->layer_norm ? pi__normed(m, h->normed, NULL, 0) : pi__normed(m, x, w, h->eps);
     pi__best_rows *best = m->best;
     /* Close to the softcap, different logits may have equal softcapped values. */
     if (best)

@@ -62,7 +62,8 @@ void pi__multiply(pi__model *m, const pi__linear *a);
 void pi__multiply_heads(pi__model *m, const pi__head_linear *a);
 /* y [n, n_out] = W in; `ld` is the row stride of y. */
 void pi__matmul(pi__model *m, const pi__lin_in *in, int32_t n, const pi__weight *w, float *y, int64_t ld);
-/* Returns an input of op linear with the rows of x [n, E] and an RMSNorm with weight w as prologue. */
+/* Returns an input of op linear with the rows of x [n, E] and an RMSNorm with weight w as prologue. w NULL = no
+ * norm. */
 pi__lin_in pi__normed(const pi__model *m, const float *x, const float *w, float eps);
 
 /* ---- RoPE of queries and keys. Dims i and i + n_rot/2 are a pair ("NeoX"). `pi__attn.order` handles interleaved
@@ -109,6 +110,7 @@ enum {
     PI__ATTN_OUT_BIAS = 256, /* the output projection has a bias; not with post_norm */
     PI__ATTN_SINKS = 512,    /* attention sinks */
     PI__ATTN_WIDE_NORM = 1024, /* one RMSNorm across all query heads, one across all key heads; not with gates */
+    PI__ATTN_NORM_LAST = 2048, /* with PI__ATTN_QK_NORM: the norms follow RoPE */
 };
 
 typedef struct pi__attn {
@@ -201,14 +203,27 @@ void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s, int32_t
 /* s->x += wo att. */
 void pi__mla_output(pi__model *m, const pi__mla *a, const pi__stream *s);
 
+/* ---- LayerNorm */
+typedef struct pi__shifted_norm {
+    float *w, *shift;        /* [E] weight, bias; shift NULL = no bias */
+    float eps;
+} pi__shifted_norm;
+/* out [n, E] = LayerNorm of the rows of x [n, E]; out is not x. */
+void pi__layer_normed(pi__model *m, const pi__shifted_norm *norm, const float *x, int32_t n, float *out);
+
 /* ---- feed-forward */
 typedef struct pi__mlp {
     int32_t n_ff;            /* F */
-    int act;                 /* PI__IN_GEGLU, PI__IN_SWIGLU or PI__IN_SWIGLU_OAI */
+    int act;                 /* a kind of pi__lin_in with x2 */
+    bool ungated;            /* no gate: y = down(f(up x + up_bias)) + down_bias; not with `fused` */
+    int32_t kind;            /* with `ungated`: f, as in pi__activate */
+    float p[4];              /* with `ungated`: parameters of f */
     float limit;             /* as in pi__lin_in */
     bool fused;              /* the file's ffn_up stacks gate and up: `gate` holds both ([2F, E]), `up` is empty */
     /* tensors */
     pi__weight gate, up, down; /* [F, E], [F, E], [E, F] y = down(act(gate x) * up x) */
+    /* [F], [E] biases with `ungated`; NULL = none. The caller of pi__mlp_forward adds down_bias */
+    float *up_bias, *down_bias;
 } pi__mlp;
 /* Declares the layer's matrices. kind: suffix of the tensor names after "ffn_gate", "ffn_up", "ffn_down": "" or
  * "_shexp". */
@@ -237,6 +252,9 @@ typedef struct pi__experts {
 } pi__experts;
 /* Reads expert_count and expert_used_count into e. `needed`: a file without experts is refused. */
 void pi__experts_read(pi__model *m, pi__experts *e, bool needed);
+/* Reads the router's keys: expert_gating_func (default `func`: 1 softmax, 2 sigmoid), expert_weights_norm (default
+ * `divided`), expert_weights_scale and the expert groups. */
+void pi__experts_read_router(pi__model *m, pi__experts *e, uint32_t func, bool divided);
 /* Declares a layer's expert matrices and their biases and, for sigmoid gates, the selection bias. `fused`: the file may
  * have gate and up as one tensor. */
 void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer, pi__work *w);
@@ -254,11 +272,14 @@ typedef struct pi__head {
     float eps;               /* epsilon of output_norm */
     float softcap;           /* softcap of logits; 0 = none */
     float logit_scale;       /* factor of logits, applied before the softcap; 0 = no factor */
+    bool layer_norm;         /* output_norm is a LayerNorm, whose result is stored in `normed` */
+    float *normed;           /* with layer_norm: scratch [R, E] */
     /* tensors */
     pi__weight tok_embd;     /* [V, E] token embedding */
     pi__weight output;       /* [V, E]; n_out 0 = tied to tok_embd */
     float *output_norm;      /* [E] RMSNorm before the LM head */
     float *logits_norm;      /* [E] output_norm * logit_scale; NULL = use output_norm */
+    float *output_shift;     /* [E] bias of the LayerNorm; NULL = none. Not with logit_scale */
 } pi__head;
 /* Declares the tensors and reads the vocabulary size. `tied`: output.weight is optional. */
 void pi__head_declare(pi__model *m, pi__head *h, bool tied);

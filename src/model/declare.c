@@ -61,6 +61,13 @@ static void key_of(const pi__model *m, const char *name, char key[128])
     snprintf(key, 128, "%s.%s", m->arch->name, name);
 }
 
+bool pi__has_key(const pi__model *m, const char *name)
+{
+    char key[128];
+    key_of(m, name, key);
+    return pi__gguf_find(m->g, key) != NULL;
+}
+
 /* True if the metadata has the key. A missing key is recorded as an error. */
 static bool required(pi__model *m, const char *key)
 {

@@ -31,6 +31,8 @@ int32_t pi__hp_u32(pi__model *m, const char *name, uint32_t lo, uint32_t hi);
 int32_t pi__hp_u32_or(pi__model *m, const char *name, uint32_t def, uint32_t lo, uint32_t hi);
 float pi__hp_f32(pi__model *m, const char *name);
 float pi__hp_f32_or(pi__model *m, const char *name, float def);
+/* True if the metadata has the key. */
+bool pi__has_key(const pi__model *m, const char *name);
 /* Reads one value per layer (lo..hi) into out [n_layer]; the key has a number for all layers, or an array. */
 void pi__hp_each(pi__model *m, const char *name, int32_t lo, int32_t hi, int32_t *out);
 /* Returns an array of at least n elements of the metadata type `type`; NULL = the key is absent. The caller reads the

@@ -19,22 +19,6 @@
 
 enum { SOFTMAX = 1, SIGMOID = 2 /* expert_gating_func */ };
 
-static void read_groups(pi__model *m, pi__experts *e)
-{
-    e->n_group = pi__hp_u32_or(m, "expert_group_count", 0, 0, PI__MAX_EXPERT_GROUPS);
-    e->n_group_used = pi__hp_u32_or(m, "expert_group_used_count", (uint32_t) e->n_group, 0, PI__MAX_EXPERT_GROUPS);
-    if (e->n_group <= 1 || e->n_group_used == e->n_group) { /* all groups are selectable */
-        e->n_group = e->n_group_used = 0;
-        return;
-    }
-    if (e->n_expert % e->n_group || e->n_group_used < 1 || e->n_group_used > e->n_group ||
-        e->n_expert / e->n_group * e->n_group_used < e->n_used)
-        pi__model_refuse(m, PI_EFORMAT, "metadata deepseek2: %d experts in %d groups (expert_group_count): %d groups "
-                         "(expert_group_used_count) have fewer than %d experts (expert_used_count)",
-                         e->n_expert, e->n_group, e->n_group_used,
-                         e->n_used);
-}
-
 static void read_routing(pi__model *m, pi__dense *d)
 {
     pi__experts *e = &d->experts;
@@ -42,18 +26,10 @@ static void read_routing(pi__model *m, pi__dense *d)
     const int32_t last = m->n_layer - d->n_next - 1;
     /* marks V3, in older files without the gating function */
     const bool corrected = pi__has_tensor(m, "exp_probs_b.bias", last);
-    const int32_t func = pi__hp_u32_or(m, "expert_gating_func", corrected ? SIGMOID : SOFTMAX, 0, 99);
-    const float scale = pi__hp_f32_or(m, "expert_weights_scale", 1);
-    if (func > SIGMOID)
-        pi__model_refuse(m, PI_EUNSUPPORTED,
-                         "metadata deepseek2.expert_gating_func is %d, expected 1 (softmax) or 2 (sigmoid)", func);
-    if (scale > 0) e->weights_scale = scale;
-    e->gating = func == SIGMOID ? PI__GATE_SIGMOID : PI__GATE_SOFTMAX;
+    pi__experts_read_router(m, e, corrected ? SIGMOID : SOFTMAX, false);
     e->n_ff = pi__hp_u32(m, "expert_feed_forward_length", 1, PI__MAX_EMBD);
-    e->undivided = !pi__hp_u32_or(m, "expert_weights_norm", 0, 0, 1);
     d->n_ff_shared = e->n_ff * pi__hp_u32_or(m, "expert_shared_count", 0, 0, 64);
     d->n_lead = pi__hp_u32_or(m, "leading_dense_block_count", 0, 0, (uint32_t) m->n_layer);
-    read_groups(m, e);
     if (pi__hp_f32_or(m, "attention.temperature_scale", 0) != 0)
         pi__model_refuse(m, PI_EUNSUPPORTED, "metadata deepseek2.attention.temperature_scale is not supported");
 }

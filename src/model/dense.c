@@ -2,6 +2,7 @@
 #include "model/dense.h"
 
 #include <math.h>
+#include <string.h>
 
 static void read_heads(pi__model *m, pi__attn *a, uint32_t def_head_dim)
 {
@@ -23,9 +24,11 @@ static void read_heads(pi__model *m, pi__attn *a, uint32_t def_head_dim)
     a->q_scale = scale > 0 ? scale : 1.0f / sqrtf((float) a->head_dim);
 }
 
-static void read_rest(pi__model *m, pi__dense *d)
+static void read_rest(pi__model *m, pi__dense *d, bool layer_norms)
 {
-    d->attn.eps = d->head.eps = pi__hp_f32(m, "attention.layer_norm_rms_epsilon");
+    d->attn.eps = d->head.eps =
+        pi__hp_f32(m, layer_norms ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon");
+    d->layer_norms = d->head.layer_norm = layer_norms;
     d->n_ff = pi__hp_u32(m, "feed_forward_length", 1, PI__MAX_EMBD);
     d->window = pi__hp_u32_or(m, "attention.sliding_window", 0, 0, 1 << 28);
     d->head.softcap = pi__hp_f32_or(m, "final_logit_softcapping", 0);
@@ -36,20 +39,50 @@ static void read_rest(pi__model *m, pi__dense *d)
     for (int32_t i = 0; i < m->n_layer && d->layers; i++) d->layers[i].attn.rot = &d->rot;
 }
 
-pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim)
+static pi__dense *read(pi__model *m, uint32_t def_head_dim, bool layer_norms)
 {
     pi__dense *d = m->arch_data;
     read_heads(m, &d->attn, def_head_dim);
     d->n_rot = pi__hp_u32_or(m, "rope.dimension_count", (uint32_t) d->attn.head_dim, 2, (uint32_t) d->attn.head_dim);
-    read_rest(m, d);
+    read_rest(m, d, layer_norms);
     return d;
+}
+
+pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim) { return read(m, def_head_dim, false); }
+pi__dense *pi__dense_read_layered(pi__model *m) { return read(m, 0, true); }
+
+void pi__dense_windows(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local, const pi__rotation *full)
+{
+    const char *key = "attention.sliding_window_pattern";
+    const pi__gguf_kv *kv = pi__hp_array(m, key, PI__GGUF_BOOL, m->n_layer, true);
+    const bool array = kv && kv->type == PI__GGUF_ARR;
+    const int32_t every = array ? 1 : pi__hp_u32_or(m, key, (uint32_t) period, 1, PI__MAX_LAYERS);
+    for (int32_t i = 0; i < m->n_layer && d->window && pi__model_ok(m); i++) {
+        const bool narrow = array ? pi__gguf_elem_u64(kv, (uint64_t) i) != 0 : i % every != every - 1;
+        if (narrow) d->layers[i].attn.window = d->window;
+        d->layers[i].attn.rot = narrow ? local : full;
+    }
+}
+
+void pi__dense_two_sided(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local)
+{
+    const char *key = "attention.sliding_window_pattern";
+    const pi__gguf_kv *kv = pi__hp_array(m, key, PI__GGUF_BOOL, m->n_layer, true);
+    const bool array = kv && kv->type == PI__GGUF_ARR;
+    const int32_t every = array ? 1 : pi__hp_u32_or(m, key, (uint32_t) period, 1, PI__MAX_LAYERS);
+    for (int32_t i = 0; i < m->n_layer && d->window && pi__model_ok(m); i++) {
+        if (array ? !pi__gguf_elem_u64(kv, (uint64_t) i) : i % every == 0) continue;
+        d->layers[i].attn.window = d->window / 2 + 1;
+        d->layers[i].attn.ahead = d->window / 2;
+        d->layers[i].attn.rot = local;
+    }
 }
 
 pi__dense *pi__dense_read_latent(pi__model *m)
 {
     pi__dense *d = m->arch_data;
     pi__mla_read(m, &d->mla);
-    read_rest(m, d);
+    read_rest(m, d, false);
     d->mla.rot = &d->rot;
     return d;
 }
@@ -57,9 +90,33 @@ pi__dense *pi__dense_read_latent(pi__model *m)
 static void want_attention(pi__model *m, pi__dense *d, pi__dense_layer *l, int32_t i)
 {
     l->mla = d->mla;
-    pi__declare_vec(m, d->mla.n_head ? &l->mla.norm : &l->attn.norm, m->n_embd, "attn_norm.weight", i);
+    if (!d->no_pre_norms && !(d->embd_norm && i == 0))
+        pi__declare_vec(m, d->mla.n_head ? &l->mla.norm : &l->attn.norm, m->n_embd, "attn_norm.weight", i);
+    if (d->layer_norms) pi__declare_vec_or_not(m, &l->attn_shift, m->n_embd, "attn_norm.bias", i);
     if (d->mla.n_head) pi__mla_declare(m, &l->mla, i, &d->work);
     else pi__attn_declare(m, &l->attn, i, &d->work);
+}
+
+static void want_feed_forward(pi__model *m, pi__dense *d, pi__dense_layer *l, int32_t i)
+{
+    const int64_t E = m->n_embd;
+    const pi__mlp own = l->mlp;
+    const bool routed =
+        d->experts.n_expert && i >= d->n_lead && (d->moe_step < 2 || (i + 1) % d->moe_step == 0);
+    l->mlp = (pi__mlp) {.n_ff = routed ? d->n_ff_shared : d->n_ff, .act = d->act, .fused = d->fused,
+                        .ungated = d->ungated, .kind = d->kind};
+    memcpy(l->mlp.p, own.p, sizeof own.p);
+    if (routed) {
+        l->experts = d->experts;
+        if (m->n_used) l->experts.n_used = m->n_used;
+        pi__declare_weight(m, &l->router, E, d->experts.n_expert, "ffn_gate_inp.weight", i);
+        pi__experts_declare(m, &l->experts, true, i, &d->work);
+    }
+    if (routed && d->gated_shared) {
+        pi__declare_weight(m, &l->shared_gate, E, 1, "ffn_gate_inp_shexp.weight", i);
+        d->work.n_expert = d->experts.n_expert + 1; /* plus the shared expert's gate */
+    }
+    if (l->mlp.n_ff) pi__mlp_declare(m, &l->mlp, routed ? "_shexp" : "", i, &d->work);
 }
 
 static void want_layer(pi__model *m, pi__dense *d, int32_t i)
@@ -73,17 +130,11 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
     l->attn.rot = own.rot;
     want_attention(m, d, l, i);
     if (d->post_norms) pi__declare_vec(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
-    pi__declare_vec(m, &l->ffn_norm, E, d->norm_post_attention_name ? "post_attention_norm.weight" : "ffn_norm.weight",
-                    i);
-    const bool routed = d->experts.n_expert && i >= d->n_lead;
-    l->mlp = (pi__mlp) {.n_ff = routed ? d->n_ff_shared : d->n_ff, .act = d->act, .fused = d->fused};
-    if (routed) {
-        l->experts = d->experts;
-        if (m->n_used) l->experts.n_used = m->n_used;
-        pi__declare_weight(m, &l->router, E, d->experts.n_expert, "ffn_gate_inp.weight", i);
-        pi__experts_declare(m, &l->experts, true, i, &d->work);
-    }
-    if (l->mlp.n_ff) pi__mlp_declare(m, &l->mlp, routed ? "_shexp" : "", i, &d->work);
+    if (!d->no_pre_norms && !d->parallel)
+        pi__declare_vec(m, &l->ffn_norm, E,
+                        d->norm_post_attention_name ? "post_attention_norm.weight" : "ffn_norm.weight", i);
+    if (d->layer_norms && !d->parallel) pi__declare_vec_or_not(m, &l->ffn_shift, E, "ffn_norm.bias", i);
+    want_feed_forward(m, d, l, i);
     if (d->post_norms) pi__declare_vec(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
 }
 
@@ -114,6 +165,7 @@ void pi__dense_declare(pi__model *m, pi__dense *d)
     }
     if (d->interleaved_rope) d->attn.order = pi__attn_order(m, a->n_head, a->n_head_kv, a->head_dim, d->n_rot);
     pi__head_declare(m, &d->head, true);
+    if (d->embd_norm) pi__declare_vec(m, &d->embd_weight, m->n_embd, "token_embd_norm.weight", PI__OF_FILE);
     pi__read_trunk(m, m->n_layer - d->n_next);
     for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, d, i);
     if (m->with_head) want_head(m, d);
@@ -134,6 +186,8 @@ void pi__dense_layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     pi__dense *d = m->arch_data;
     pi__work_layout(m, &d->work, a, (size_t) lim->max_tokens);
     d->shared = pi__arena_take(a, d->n_ff_shared ? (size_t) lim->max_tokens * (size_t) m->n_embd * sizeof(float) : 0);
+    d->normed = pi__arena_take(a, d->layer_norms ? (size_t) lim->max_tokens * (size_t) m->n_embd * sizeof(float) : 0);
+    d->head.normed = d->normed;
     pi__capture_layout(m, a, (size_t) lim->max_tokens);
     if (m->with_head) pi__nextn_layout(m, &d->next, lim, a);
     pi__rotation_layout(&d->rot, a, (size_t) lim->max_tokens);
@@ -146,44 +200,66 @@ static void add(pi__model *m, const pi__dense_layer *l, const pi__stream *s, con
                     &(pi__add_norm) {.x = s->x,
                                      .y = y,
                                      .w = l->post_ffn_norm,
+                                     .bias = l->mlp.ungated ? l->mlp.down_bias : NULL,
                                      .eps = l->attn.eps,
                                      .scale = 1.0f,
                                      .n_rows = s->n,
                                      .n = m->n_embd});
 }
 
-/* y = output of the routed experts for `in`; d->shared = output of the shared expert, if there is one. */
+/* y = output of the routed experts for `in`, plus that of a gated shared expert. d->shared = output of the shared
+ * expert, if there is one. */
 static void mixture(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__lin_in *in,
                     const pi__stream *s)
 {
     const int64_t X = l->experts.n_expert, F = l->mlp.n_ff;
-    const pi__linear all = {
-        .in = *in,
-        .n_rows = s->n,
-        .n_lin = F ? 3 : 1,
-        .lin = {{&l->router, d->work.routes, X}, {&l->mlp.gate, s->ff, 2 * F}, {&l->mlp.up, s->ff + F, 2 * F}}};
+    const bool gated = l->shared_gate.n_out;
+    const int64_t ld = gated ? X + 1 : X; /* a row of `routes`: router logits, then the shared expert's gate */
+    float *gate = d->work.routes + X;
+    const pi__linear all = {.in = *in,
+                            .n_rows = s->n,
+                            .n_lin = gated ? 4 : F ? 3 : 1,
+                            .lin = {{&l->router, d->work.routes, ld},
+                                    {&l->mlp.gate, s->ff, 2 * F},
+                                    {&l->mlp.up, s->ff + F, 2 * F},
+                                    {&l->shared_gate, gate, ld}}};
     pi__multiply(m, &all);
-    pi__experts_forward(m, &l->experts, in, s->n, d->work.routes, X, NULL, s->y);
+    pi__experts_forward(m, &l->experts, in, s->n, d->work.routes, ld, NULL, s->y);
     if (F) pi__mlp_down(m, &l->mlp, s->ff, s->n, d->shared);
+    if (gated)
+        pi__op_add_gated(m->be, NULL, &(pi__add_gated) {.y = s->y, .x = d->shared, .gate = gate, .ldg = ld,
+                                                        .n_rows = s->n, .n = m->n_embd});
 }
 
-/* s->x += norm(feed-forward of norm(x)); the outer norm is optional. */
-static void feed_forward(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__stream *s)
+/* Returns the norm of s->x as an input of matrices. A LayerNorm is stored in d->normed. */
+static pi__lin_in normed(pi__model *m, const pi__dense *d, const float *w, const float *shift, const pi__stream *s)
 {
-    const pi__lin_in in = pi__normed(m, s->x, l->ffn_norm, l->attn.eps);
+    if (!d->layer_norms || !w) return pi__normed(m, s->x, w, d->attn.eps);
+    pi__layer_normed(m, &(pi__shifted_norm) {(float *) w, (float *) shift, d->attn.eps}, s->x, s->n, d->normed);
+    return pi__normed(m, d->normed, NULL, 0);
+}
+
+/* s->x += norm(feed-forward of `in`); the norm is optional. */
+static void feed_forward(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__lin_in *in,
+                         const pi__stream *s)
+{
     const bool routed = l->experts.n_expert;
-    if (routed) mixture(m, d, l, &in, s);
-    else pi__mlp_forward(m, &l->mlp, &in, s->n, s->ff, s->y);
+    if (routed) mixture(m, d, l, in, s);
+    else pi__mlp_forward(m, &l->mlp, in, s->n, s->ff, s->y);
     add(m, l, s, s->y);
-    if (routed && l->mlp.n_ff) add(m, l, s, d->shared);
+    if (routed && l->mlp.n_ff && !l->shared_gate.n_out) add(m, l, s, d->shared);
 }
 
 /* s->qkv = queries of the normed residual. Writes this step's keys and values to the cache. Returns the row width
  * of s->qkv. */
-static int64_t project(pi__model *m, const pi__dense_layer *l, const pi__stream *s)
+static int64_t project(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__stream *s)
 {
-    if (l->mla.n_head) pi__mla_project(m, &l->mla, s);
-    else pi__attn_project(m, &l->attn, s);
+    if (l->mla.n_head) {
+        pi__mla_project(m, &l->mla, s);
+    } else {
+        const pi__lin_in in = normed(m, d, l->attn.norm, l->attn_shift, s);
+        pi__attn_project_of(m, &l->attn, &in, s);
+    }
     return l->mla.n_head ? pi__mla_width(&l->mla) : pi__attn_width(&l->attn);
 }
 
@@ -202,6 +278,16 @@ static void add_attention(pi__model *m, const pi__dense_layer *l, const pi__stre
     else pi__attn_output(m, &l->attn, s);
 }
 
+/* s->x += the result of s->att, and of the feed-forward. */
+static void finish_layer(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__stream *s)
+{
+    /* with `parallel`, the norm of x before attention; each row has the same bits as in project */
+    const pi__lin_in same = d->parallel ? normed(m, d, l->attn.norm, l->attn_shift, s) : (pi__lin_in) {0};
+    add_attention(m, l, s);
+    const pi__lin_in in = d->parallel ? same : normed(m, d, l->ffn_norm, l->ffn_shift, s);
+    feed_forward(m, d, l, &in, s);
+}
+
 void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     pi__dense *d = m->arch_data;
@@ -209,18 +295,21 @@ void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
     /* true = all rows are needed: by bidirectional attention, the draft head or a drafter */
     const bool all = m->bidirectional || m->with_head || pi__last_captured(m) >= n_layer;
     pi__head_embed(m, &d->head, b, s.x);
+    if (d->embd_norm)
+        pi__op_layer_norm(
+            m->be, NULL,
+            &(pi__layer_norm) {.x = s.x, .w = d->embd_weight, .eps = d->attn.eps, .n_rows = s.n, .n = m->n_embd});
     pi__rotation_forward(m, &d->rot, b);
     pi__rotation_forward(m, &d->rot_local, b);
     for (int32_t i = 0; i < n_layer; i++) {
         const pi__dense_layer *l = &d->layers[i];
         const bool last = i == n_layer - 1 && !all;
         pi__capture(m, b, i, s.x);
-        const int64_t width = project(m, l, &s);
+        const int64_t width = project(m, d, l, &s);
         if (last && !b->n_rows) return;
         if (last) pi__stream_logits_rows(m, &s, width, d->work.rows);
         attend(m, l, &s, 0);
-        add_attention(m, l, &s);
-        feed_forward(m, d, l, &s);
+        finish_layer(m, d, l, &s);
     }
     if (!all) return;
     pi__capture(m, b, n_layer, s.x);
@@ -235,12 +324,11 @@ void pi__dense_draft(pi__model *m, const pi__batch *b, bool chained, float *logi
     pi__nextn_input(m, &d->next, &d->head, b, d->work.x, chained, s.y);
     s.x = d->next.x;
     pi__rotation_forward(m, &d->rot, b);
-    project(m, l, &s);
+    project(m, d, l, &s);
     if (!logits) return;
     const int64_t width = attend(m, l, &s, 1);
     pi__stream_result_rows(m, &s, width, d->next.pair); /* [R, E] */
-    add_attention(m, l, &s);
-    feed_forward(m, d, l, &s);
+    finish_layer(m, d, l, &s);
     pi__nextn_logits(m, &d->next, &d->head, s.x, s.n, logits);
 }
 

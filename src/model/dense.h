@@ -8,9 +8,12 @@
 typedef struct pi__dense_layer {
     pi__attn attn;           /* attention; window, rotation and flags may differ by layer; or */
     pi__mla mla;             /* latent attention, if its n_head is not 0 */
-    float *ffn_norm;         /* [E] RMSNorm before the feed-forward */
+    float *attn_shift;       /* [E] with layer_norms: bias of the norm before attention; NULL = none */
+    float *ffn_norm;         /* [E] norm before the feed-forward; NULL = none */
+    float *ffn_shift;        /* [E] its bias, like attn_shift */
     pi__mlp mlp;             /* the only feed-forward, or with experts the shared expert; n_ff 0 = neither */
     pi__weight router;       /* [X, E] logits of the experts; n_out 0 = no experts */
+    pi__weight shared_gate;  /* [1, E] gate of the shared expert's output; n_out 0 = none */
     pi__experts experts;     /* routed experts */
     float *post_ffn_norm;    /* [E]; NULL = none */
 } pi__dense_layer;
@@ -20,7 +23,9 @@ typedef struct pi__dense {
     /* F of the feed-forward; also of an expert, unless the file has expert_feed_forward_length */
     int32_t n_ff;
     int32_t n_lead;          /* leading layers without experts */
+    int32_t moe_step;        /* later layers i have experts only if (i + 1) % moe_step is 0; 0 = all have */
     int32_t n_ff_shared;     /* F of the shared expert; 0 = none */
+    bool gated_shared;       /* the shared expert's output is multiplied by the sigmoid of a gate */
     /* number of draft heads, which are the last layers of the file; at most one is loaded, if the model drafts with
      * it */
     int32_t n_next;
@@ -28,10 +33,16 @@ typedef struct pi__dense {
     int32_t n_rot;           /* rotated values of a head: rope.dimension_count, or D */
     int act;                 /* activation of the feed-forward */
     bool post_norms;         /* a norm after each block, too */
+    bool no_pre_norms;       /* no norm before each block; requires post_norms */
+    bool embd_norm;          /* a norm of the embeddings, and none before the first attention; requires layer_norms */
+    bool parallel;           /* attention and feed-forward read the same norm of x; requires layer_norms */
+    bool ungated;            /* feed-forward without a gate (pi__mlp); the layers' mlp.p has its parameters */
+    int32_t kind;            /* with `ungated`: the activation, as in pi__activate */
     bool norm_post_attention_name; /* the feed-forward's norm is named post_attention_norm; not with post_norms */
     bool fused;              /* gate and up are one file matrix (pi__mlp) */
     bool long_rope;          /* RoPE has factors for short and for long contexts (pi__rotation_long) */
     bool interleaved_rope;         /* the file has interleaved RoPE pairs (2i, 2i+1) */
+    bool layer_norms;        /* norms before blocks and the output norm are LayerNorms (pi__dense_read_layered) */
     pi__attn attn;           /* template of the layers' attention, if mla.n_head is 0 */
     pi__mla mla;             /* template, if its n_head is not 0; then only eps of `attn` is used */
     pi__experts experts;     /* template of the layers' experts; n_expert 0 = all layers have a dense feed-forward */
@@ -39,15 +50,27 @@ typedef struct pi__dense {
     /* `rot`: rotation of most layers; read from rope.* by pi__dense_declare if n_rot is 0. `rot_local`: rotation of the
      * layers with attn.rot set to it */
     pi__rotation rot, rot_local;
-    pi__dense_layer *layers; /* [n_layer]; pi__dense_declare copies `attn` to each, except for window, ahead and rot */
+    /* [n_layer]; pi__dense_declare copies `attn` to each, except for window, ahead and rot, and keeps mlp.p */
+    pi__dense_layer *layers;
     pi__work work;           /* scratch */
+    float *embd_weight;      /* [E] weight of embd_norm */
     float *shared;           /* scratch: [T, E] output of the shared expert */
+    float *normed;           /* scratch with layer_norms: [T, E] LayerNorm of x */
     pi__nextn next;          /* draft head, if loaded; its block is layers[n_layer - 1] */
 } pi__dense;
 
 /* Allocates m's pi__dense and reads the common metadata into it. def_head_dim: default head size; 0 = E / H. All
  * layers get full attention. */
 pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim);
+/* Like pi__dense_read, for models with LayerNorms. */
+pi__dense *pi__dense_read_layered(pi__model *m);
+/* Gives layers sliding windows of d->window tokens: as attention.sliding_window_pattern says (one bool per layer, or a
+ * period P), or all layers but every `period`-th. Layers with a window get the rotation `local`, the others `full`;
+ * NULL = no RoPE. Does nothing if d->window is 0. */
+void pi__dense_windows(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local, const pi__rotation *full);
+/* Like pi__dense_windows for encoders: half of the window is before a token, half after it. Every `period`-th layer
+ * from the first on has full attention; the others have the rotation `local`. */
+void pi__dense_two_sided(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local);
 /* Like pi__dense_read, for models with latent attention (mla). */
 pi__dense *pi__dense_read_latent(pi__model *m);
 /* Declares all tensors of the model, with d as the architecture has set it. */

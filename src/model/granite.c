@@ -1,5 +1,5 @@
 /* Granite 3.x and the dense and MoE sizes of Granite 4 without Mamba layers (GGUF architectures "granite",
- * "granitemoe"): dense transformers with multipliers.
+ * "granitemoe"), MiniCPM 1 and 2 ("minicpm"): dense transformers with multipliers.
  *
  * Embeddings are multiplied by e, block outputs by r, and logits are divided by l. The residual stream is
  *
@@ -10,25 +10,42 @@
  * folded into a copy of the last norm's weights. So no op needs a multiplier; attention's multiplier is the query
  * scale. The file has interleaved RoPE pairs; some models have no RoPE. MoE sizes may have a shared expert. After
  * "Granite 3.0 Language Models" and the models' configurations. */
+#include <math.h>
+
 #include "model/dense.h"
 
 /* Reads a positive multiplier. The range ensures that its square does not overflow F32. */
-static float multiplier(pi__model *m, const char *name)
+static float multiplier(pi__model *m, const char *name, float def)
 {
-    const float f = pi__hp_f32_or(m, name, 1);
+    const float f = pi__hp_f32_or(m, name, def);
     if (pi__model_ok(m) && !(f >= 1e-6f && f <= 1e6f))
         pi__model_refuse(m, PI_EFORMAT, "metadata %s.%s is %g, expected 1e-6 to 1e6", m->arch->name, name, (double) f);
     return pi__model_ok(m) ? f : 1;
 }
 
-static void declare(pi__model *m)
+/* Reads the common metadata. embedding, residual, logit: default multipliers. */
+static pi__dense *read(pi__model *m, float embedding, float residual, float logit)
 {
     pi__dense *d = pi__dense_read(m, 0);
-    const float added = multiplier(m, "residual_scale");
+    const float added = multiplier(m, "residual_scale", residual);
     d->interleaved_rope = true;
-    d->head.embd_scale = multiplier(m, "embedding_scale") / added;
-    d->head.logit_scale = 1 / multiplier(m, "logit_scale");
+    d->head.embd_scale = multiplier(m, "embedding_scale", embedding) / added;
+    d->head.logit_scale = 1 / multiplier(m, "logit_scale", logit);
     d->attn.eps = d->head.eps = d->attn.eps / (added * added);
+    return d;
+}
+
+/* Older files have no multipliers; the defaults are those of MiniCPM 1B and 2B. */
+static void minicpm(pi__model *m)
+{
+    pi__dense *d = read(m, 12, 1.4f / sqrtf((float) m->n_layer), (float) m->n_embd / 256);
+    d->long_rope = pi__has_tensor(m, "rope_factors_long.weight", PI__OF_FILE);
+    pi__dense_declare(m, d);
+}
+
+static void declare(pi__model *m)
+{
+    pi__dense *d = read(m, 1, 1, 1);
     if (pi__has_tensor(m, "attn_output.bias", 0)) d->attn.flags |= PI__ATTN_OUT_BIAS;
     if (d->experts.n_expert) d->n_ff_shared = pi__hp_u32_or(m, "expert_shared_feed_forward_length", 0, 0, PI__MAX_EMBD);
     const bool turned = pi__hp_u32_or(m, "rope.scaling.finetuned", 1, 0, 1);
@@ -37,4 +54,5 @@ static void declare(pi__model *m)
 }
 
 const pi__arch pi__arch_granite = {.name = "granite", .declare = declare, PI__DENSE_ARCH};
+const pi__arch pi__arch_minicpm = {.name = "minicpm", .declare = minicpm, PI__DENSE_ARCH};
 const pi__arch pi__arch_granitemoe = {.name = "granitemoe", .declare = declare, PI__DENSE_ARCH};

@@ -12,13 +12,22 @@
 #include "base/extent.h"
 #include "formats/formats.h"
 
-static const pi__arch *const archs[] = {
-    &pi__arch_llama, &pi__arch_mistral3, &pi__arch_qwen2, &pi__arch_qwen3, &pi__arch_qwen3moe, &pi__arch_qwen35,
-    &pi__arch_qwen35moe, &pi__arch_qwen3next, &pi__arch_phi3, &pi__arch_gpt_oss, &pi__arch_glm4moe, &pi__arch_deepseek2,
-    &pi__arch_minimax_m2, &pi__arch_granite, &pi__arch_granitemoe, &pi__arch_gemma2,
-    &pi__arch_gemma3, &pi__arch_gemma_embedding, &pi__arch_bert, &pi__arch_nomic_bert, &pi__arch_gemma4,
-    &pi__arch_gemma4_assistant, &pi__arch_deepseek4, &pi__arch_dflash, &pi__arch_dflash_qwen35, &pi__arch_dflash_gemma4,
+static const struct {
+    const char *name;
+    const pi__arch *arch;
+} archs[] = {
+#define ROW(suffix, name, ...) {name, &pi__arch_##suffix},
+    PI__ARCHS(ROW)
+#undef ROW
 };
+enum { N_ARCHS = sizeof archs / sizeof *archs };
+
+const pi__arch *pi__arch_at(size_t i, const char **name)
+{
+    if (i >= N_ARCHS) return NULL;
+    *name = archs[i].name;
+    return archs[i].arch;
+}
 
 static void at_least(int64_t *a, int64_t b) { *a = *a > b ? *a : b; }
 static void at_least32(int32_t *a, int32_t b) { *a = *a > b ? *a : b; }
@@ -66,11 +75,11 @@ static const pi__arch *arch_of(const pi__gguf *g, pi_error *err)
         pi__fail(err, PI_EFORMAT, "metadata general.architecture is missing: this file is not a model");
         return NULL;
     }
-    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
-        if (strlen(archs[i]->name) == s.n && memcmp(archs[i]->name, s.p, s.n) == 0) return archs[i];
+    for (size_t i = 0; i < N_ARCHS; i++)
+        if (strlen(archs[i].name) == s.n && memcmp(archs[i].name, s.p, s.n) == 0) return archs[i].arch;
     pi__fail(err, PI_EUNSUPPORTED,
-             "architecture \"%.*s\" is not supported: docs/MODELS.md lists the %zu supported ones",
-             (int) (s.n < 40 ? s.n : 40), s.p, sizeof archs / sizeof *archs);
+             "architecture \"%.*s\" is not supported: docs/MODELS.md lists the %d supported ones",
+             (int) (s.n < 40 ? s.n : 40), s.p, (int) N_ARCHS);
     return NULL;
 }
 

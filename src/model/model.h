@@ -3,7 +3,7 @@
  * Loading has two phases that share one list of tensors. `declare` reads metadata and names every tensor with its
  * required shape. The list determines the bytes of weights and scratch (the plan). `load` allocates exactly this
  * size and fills the tensors. To add an architecture, write one file with a `pi__arch`, built from blocks
- * (blocks.h) or from a complete dense transformer (dense.h), and add its name below and to the table in model.c.
+ * (blocks.h) or from a complete dense transformer (dense.h), and add a row to archs.h.
  *
  * Memory: the model owns one weights region for each placement in use, and one scratch region. Threads: one. */
 #ifndef PI__MODEL_H
@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "gguf/gguf.h"
+#include "model/archs.h"
 #include "model/classifier.h"
 #include "model/placement.h"
 #include "model/weights_image.h"
@@ -273,16 +274,10 @@ void pi__weights_free(pi__model *m);
 /* Max counts that are accepted in metadata, so that arithmetic on them cannot overflow. */
 enum { PI__MAX_LAYERS = 1024, PI__MAX_EMBD = 1 << 20, PI__MAX_HEADS = 4096, PI__MAX_HEAD_DIM = 4096 };
 
-extern const pi__arch pi__arch_deepseek4;
-extern const pi__arch pi__arch_dflash, pi__arch_dflash_qwen35, pi__arch_dflash_gemma4;
-extern const pi__arch pi__arch_gemma2, pi__arch_gemma3, pi__arch_gemma_embedding;
-extern const pi__arch pi__arch_gemma4_assistant, pi__arch_gemma4;
-extern const pi__arch pi__arch_llama, pi__arch_mistral3;
-extern const pi__arch pi__arch_qwen2, pi__arch_qwen3, pi__arch_qwen3moe, pi__arch_phi3;
-extern const pi__arch pi__arch_bert, pi__arch_nomic_bert;
-extern const pi__arch pi__arch_gpt_oss, pi__arch_glm4moe, pi__arch_minimax_m2, pi__arch_deepseek2;
-extern const pi__arch pi__arch_granite, pi__arch_granitemoe;
-extern const pi__arch pi__arch_qwen35;
-extern const pi__arch pi__arch_qwen35moe, pi__arch_qwen3next;
+#define PI__DECLARE_ARCH(suffix, ...) extern const pi__arch pi__arch_##suffix;
+PI__ARCHS(PI__DECLARE_ARCH)
+#undef PI__DECLARE_ARCH
+/* Returns architecture i of the list in archs.h, or NULL after the last; *name receives its name there. */
+const pi__arch *pi__arch_at(size_t i, const char **name);
 
 #endif

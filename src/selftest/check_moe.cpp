@@ -154,9 +154,9 @@ void test_softplus()
         for (int32_t i = 0; i < 9 * K; i++) table.push_back((int32_t) r.below((unsigned) X / K) * K + i % K);
         buffer<float> bias(b);
         buffer<int32_t> t(token), by_token(table);
-        for (int kind = 0; kind < 4; kind++) { /* plain, with a bias, by table; a sigmoid with a bias */
+        for (int kind = 0; kind < 6; kind++) { /* plain, with a bias, by table; a sigmoid with a bias; softmaxes */
             routes at(l, rows, X, K);
-            at.a.gating = kind == 3 ? PI__GATE_SIGMOID : PI__GATE_SQRT_SOFTPLUS;
+            at.a.gating = kind > 3 ? PI__GATE_SOFTMAX_CHOICE : kind == 3 ? PI__GATE_SIGMOID : PI__GATE_SQRT_SOFTPLUS;
             at.a.bias = kind % 2 ? bias.get() : nullptr;
             at.a.table = kind == 2 ? by_token.get() : nullptr;
             at.a.token = t.get();
@@ -165,10 +165,12 @@ void test_softplus()
             for (int32_t i = 0; i < rows; i++) {
                 std::vector<double> gate;
                 std::vector<int32_t> order;
-                double sum = 0;
+                double sum = 0, all = 0;
+                for (int32_t e = 0; e < X; e++) all += std::exp((double) l[(size_t) (i * (X + 1) + e)]);
                 for (int32_t e = 0; e < X; e++) {
                     const double x = l[(size_t) (i * (X + 1) + e)];
-                    gate.push_back(kind == 3 ? 1 / (1 + std::exp(-x)) : std::sqrt(std::log1p(std::exp(x))));
+                    if (kind > 3) gate.push_back(std::exp(x) / all);
+                    else gate.push_back(kind == 3 ? 1 / (1 + std::exp(-x)) : std::sqrt(std::log1p(std::exp(x))));
                 }
                 for (int32_t e = 0; e < X; e++) order.push_back(e);
                 std::sort(order.begin(), order.end(), [&](int32_t x, int32_t y) {

@@ -120,7 +120,38 @@ void test_add_gated()
     }
 }
 
-void test_layer_norm_gelu()
+/* Returns the activation of t, by definition. */
+double activation_of(const pi__activate &a, double t)
+{
+    switch (a.kind) {
+    case PI__ACT_GELU: return t / 2 * (1 + std::erf(t / std::sqrt(2.0)));
+    case PI__ACT_GELU_TANH: return t / (1 + std::exp(-1.5957691216057308 * (t + 0.044715 * t * t * t)));
+    case PI__ACT_RELU2: return t > 0 ? t * t : 0;
+    default:
+        if (t > 0) return a.p[0] * t * t + a.p[2] * t;
+        return a.p[1] * (std::expm1(std::fmin(t, a.p[3])) - t) + a.p[2] * t;
+    }
+}
+
+void test_activate()
+{
+    random r(16);
+    for (int64_t n : {1, 63, 1031})
+        for (int32_t kind = 0; kind < PI__N_ACTS; kind++) {
+            const std::vector<float> x0 = r.normals(3 * (size_t) n);
+            buffer<float> b(r.normals((size_t) n));
+            in_all_modes([&] {
+                buffer<float> x(x0);
+                const pi__activate a = {x.get(), kind % 2 ? b.get() : nullptr, 3, n, kind, {0.7f, 1.3f, 0.5f, -1e-6f}};
+                must_run(pi__k_activate(stream(), arguments(a)));
+                for (size_t i = 0; i < x0.size(); i++)
+                    check_near(x[i], activation_of(a, (double) x0[i] + (a.b ? b[i % (size_t) n] : 0.0f)), 2e-6,
+                               "activate", i);
+            });
+        }
+}
+
+void test_layer_norm()
 {
     random r(6);
     for (int64_t n : {1, 63, 640, 1031})
@@ -129,11 +160,11 @@ void test_layer_norm_gelu()
             const std::vector<float> x0 = r.normals(3 * width);
             buffer<float> y(r.normals(3 * width)), b(r.normals(width)), w(r.normals(width)), shift(r.normals(width));
             float *const yp = part < 2 ? y.get() : nullptr, *const bp = part < 1 ? b.get() : nullptr;
+            float *const sp = part < 2 ? shift.get() : nullptr;
             in_all_modes([&] {
-                buffer<float> x(x0), z(x0);
+                buffer<float> x(x0);
                 must_run(pi__k_layer_norm(
-                    stream(), arguments(pi__layer_norm {x.get(), yp, bp, w.get(), shift.get(), 1e-5f, 3, n})));
-                must_run(pi__k_gelu(stream(), arguments(pi__gelu{z.get(), bp, 3, n})));
+                    stream(), arguments(pi__layer_norm {x.get(), yp, bp, w.get(), sp, 1e-5f, 3, n})));
                 for (size_t row = 0; row < 3; row++) {
                     std::vector<double> v(width);
                     double mean = 0, square = 0;
@@ -141,12 +172,11 @@ void test_layer_norm_gelu()
                         const size_t at = row * width + i;
                         v[i] = (double) x0[at] + (yp ? y[at] : 0.0f) + (bp ? b[i] : 0.0f);
                         mean += v[i] / (double) width;
-                        const double t = (double) x0[at] + (bp ? b[i] : 0.0f);
-                        check_near(z[at], t / 2 * (1 + std::erf(t / std::sqrt(2.0))), 2e-6, "gelu", at);
                     }
                     for (double d : v) square += (d - mean) * (d - mean) / (double) width;
                     for (size_t i = 0; i < width; i++)
-                        check_near(x[row * width + i], (v[i] - mean) / std::sqrt(square + 1e-5) * w[i] + shift[i], 2e-5,
+                        check_near(x[row * width + i],
+                                   (v[i] - mean) / std::sqrt(square + 1e-5) * w[i] + (sp ? shift[i] : 0.0f), 2e-5,
                                    "layer_norm", i);
                 }
             });
@@ -187,7 +217,7 @@ void test_block_conv()
 
 struct qkv_case {
     int32_t type_k, type_v, n_head, n_head_kv, dim, n_rot, block_size;
-    bool norms, v_norm, biases;
+    bool norms, v_norm, biases, norm_last;
 };
 
 /* Returns the reference for a row x of q or k after its preparation: bias, norm, rotation. */
@@ -199,13 +229,18 @@ std::vector<double> prepared(const float *x, const float *bias, const float *w, 
     for (int32_t i = 0; i < n && c.biases; i++) y[(size_t) i] = x[i] + bias[i];
     double s = 0;
     for (double v : y) s += v * v;
-    for (int32_t i = 0; i < n && norm; i++) y[(size_t) i] *= (w ? w[i] : 1.0f) / std::sqrt(s / n + 1e-6);
+    for (int32_t i = 0; i < n && norm && !c.norm_last; i++)
+        y[(size_t) i] *= (w ? w[i] : 1.0f) / std::sqrt(s / n + 1e-6);
     size_t half = (size_t) c.n_rot / 2, stride = c.n_rot == n ? half : (size_t) n / 2;
     for (size_t i = 0; i < half && rope; i++) {
         double a = y[i], b = y[i + stride];
         y[i] = a * rope[i] - b * rope[half + i];
         y[i + stride] = a * rope[half + i] + b * rope[i];
     }
+    s = 0;
+    for (double v : y) s += v * v;
+    for (int32_t i = 0; i < n && norm && c.norm_last; i++)
+        y[(size_t) i] *= (w ? w[i] : 1.0f) / std::sqrt(s / n + 1e-6);
     return y;
 }
 
@@ -278,6 +313,7 @@ void run_qkv(const qkv_case &c, bool tail)
         a.q_norm = c.norms ? qn.get() : nullptr;
         a.k_norm = c.norms ? kn.get() : nullptr;
         a.v_norm = c.v_norm;
+        a.norm_last = c.norm_last;
         a.eps = 1e-6f;
         a.rope = a.q_rope = c.n_rot ? rope.get() : nullptr;
         a.n_rot = c.n_rot;
@@ -315,18 +351,20 @@ void run_qkv(const qkv_case &c, bool tail)
 
 void test_qkv()
 {
-    const qkv_case cases[] = {{PI__F32, PI__F32, 2, 1, 32, 32, 16, true, false, true},
-                              {PI__F16, PI__F16, 4, 1, 64, 64, 32, true, false, false},
-                              {PI__BF16, PI__F16, 3, 3, 96, 32, 16, false, false, true},
-                              {PI__Q8_0, PI__Q4_0, 8, 2, 128, 128, 64, true, true, false},
-                              {PI__Q4_0, PI__Q8_0, 2, 2, 256, 64, 16, true, true, true},
-                              {PI__F16, PI__BF16, 1, 1, 512, 0, 16, false, true, false},
-                              {PI__Q5_0, PI__Q4_1, 2, 1, 64, 32, 16, true, false, true},
-                              {PI__Q4_1, PI__Q5_1, 2, 1, 96, 0, 32, true, true, false},
-                              {PI__Q5_1, PI__IQ4_NL, 2, 1, 64, 64, 16, false, false, true},
-                              {PI__IQ4_NL, PI__Q5_0, 1, 1, 128, 0, 64, true, true, false},
-                              {PI__TQ4_0, PI__TQ3_0, 3, 1, 96, 32, 16, true, false, true},
-                              {PI__TQ3_0, PI__TQ4_0, 2, 2, 64, 64, 32, true, true, false}};
+    const qkv_case cases[] = {{PI__F32, PI__F32, 2, 1, 32, 32, 16, true, false, true, false},
+                              {PI__F16, PI__F16, 4, 1, 64, 64, 32, true, false, false, false},
+                              {PI__BF16, PI__F16, 3, 3, 96, 32, 16, false, false, true, false},
+                              {PI__Q8_0, PI__Q4_0, 8, 2, 128, 128, 64, true, true, false, false},
+                              {PI__Q4_0, PI__Q8_0, 2, 2, 256, 64, 16, true, true, true, false},
+                              {PI__F16, PI__BF16, 1, 1, 512, 0, 16, false, true, false, false},
+                              {PI__Q5_0, PI__Q4_1, 2, 1, 64, 32, 16, true, false, true, false},
+                              {PI__Q4_1, PI__Q5_1, 2, 1, 96, 0, 32, true, true, false, false},
+                              {PI__Q5_1, PI__IQ4_NL, 2, 1, 64, 64, 16, false, false, true, false},
+                              {PI__IQ4_NL, PI__Q5_0, 1, 1, 128, 0, 64, true, true, false, false},
+                              {PI__TQ4_0, PI__TQ3_0, 3, 1, 96, 32, 16, true, false, true, false},
+                              {PI__TQ3_0, PI__TQ4_0, 2, 2, 64, 64, 32, true, true, false, false},
+                              {PI__F16, PI__F16, 4, 2, 64, 64, 16, true, false, true, true},
+                              {PI__F32, PI__F32, 2, 1, 96, 32, 16, true, true, false, true}};
     for (const qkv_case &c : cases) run_qkv(c, false), run_qkv(c, true);
 }
 
@@ -361,7 +399,7 @@ void test_qkv_limits()
 
 const entry checks[] = {
     {"add_norm", test_add_norm}, {"rope", test_rope}, {"gather_softcap", test_gather_softcap},
-    {"add_gated", test_add_gated}, {"layer_norm_gelu", test_layer_norm_gelu},
+    {"add_gated", test_add_gated}, {"layer_norm", test_layer_norm}, {"activate", test_activate},
     {"block_conv", test_block_conv}, {"qkv", test_qkv}, {"qkv_limits", test_qkv_limits},
 };
 

@@ -7,7 +7,7 @@
 2. Every flag of a `pagedinfer` command, and every flag in backticks, is an option of PAGEDINFER_BIN or of a script.
 3. A table after `<!-- complete: NAME -->` is complete: "routes" (tools/serve/routes.c), "states" (the paths
    with an answer in every state), "options SECTION" (--help of serve), "cmake" (options of CMakeLists.txt and cmake/).
-4. Numbers that the tree has: lines per file in docs/MODELS.md (within a tenth) and of first.c, architectures, chat templates, version.
+4. Numbers that the tree has: lines of first.c, chat templates, version; the table of architectures in docs/MODELS.md.
 5. With PAGEDINFER_CHAT_MODEL, the `sh` blocks run, page by page, in a folder of their own. Commands that need a
    network, a GPU, several processes or a build are left out. The words MODEL.gguf mean the chat model.
 Standard library only."""
@@ -205,35 +205,38 @@ def check_tables(pages, files):
 def n_lines(path): return read(path).count('\n')
 
 
-def correct_lines(path, text, tolerance):
-    """The page with its counts of lines corrected, where they are off by more than the tolerance (a ratio)."""
+def architectures():
+    """The rows of src/model/archs.h: (name, file, models, parts)."""
+    return re.findall(r'ARCH\(\w+, "(.*?)", "(.*?)", "(.*?)",[\s\\\\]*"(.*?)"\)', read('src/model/archs.h'))
+
+
+def correct(path, text):
+    """The page with its counts of lines and its table of architectures corrected."""
     if path == 'docs/MODELS.md':
-        def row(m):
-            n = sum(n_lines('src/model/' + name) for name in re.findall(r'\w+\.c\b', m[2]))
-            return f'{m[1]}{m[2]}| {n} |' if abs(n - int(m[3])) > tolerance * n else m[0]
-        text = re.sub(r'(?m)^(\| `[^|]*\|[^|]*)(\|[^|]*\.c )\| (\d+) \|', row, text)
+        rows = ''.join(f'| `{name}` | {models} | {file} | {parts} |\n' for name, file, models, parts in architectures())
+        head = '| architecture | models | file | specific parts |\n|---|---|---|---|\n'
+        text = re.sub(r'(?m)^\| architecture \|.*\n(\|.*\n)+', lambda m: head + rows, text, count=1)
     return re.sub(r'(\[first\.c\]\([^)]*\) is )\d+( lines)', lambda m: f'{m[1]}{n_lines("tools/examples/first.c")}{m[2]}', text)
 
 
 def check_numbers(pages):
     for path, text in pages.items():
-        write = '--write' in sys.argv[1:]
-        right = correct_lines(path, text, 0 if write else 0.1) # comments change counts a little
+        right = correct(path, text)
         if right == text: continue
-        if write:
+        if '--write' in sys.argv[1:]:
             with open(os.path.join(ROOT, path), 'w', encoding='utf-8') as f: f.write(right)
             continue
         new = [l for l in right.split('\n') if l not in text.split('\n')]
-        fault(path, f'counts of lines differ; check_docs.py --write corrects them: {new[0][:120]}')
+        fault(path, f'counts or rows differ; check_docs.py --write corrects them: {new[0][:120] if new else "a row too many"}')
 
     def number(path, pattern, value, meaning):
         for said in re.findall(pattern, pages[path]):
             if said != str(value): fault(path, f'{said} {meaning}; there are {value}')
-    table = re.search(r'archs\[\] = \{(.*?)\};', read('src/model/model.c'), re.S)[1]
-    number('README.md', r'(\d+) architectures', table.count('&pi__arch_'), 'architectures')
-    rows = re.findall(r'^\| (`[^|]*)\|[^|]*\|[^|]*\.c \|', pages['docs/MODELS.md'], re.M)
-    n = sum(row.count('`') // 2 for row in rows)
-    if n != table.count('&pi__arch_'): fault('docs/MODELS.md', f'the table has {n} architectures; there are {table.count("&pi__arch_")}')
+    n = read('src/model/archs.h').count('    ARCH(')
+    if len(architectures()) != n: fault('src/model/archs.h', f'{n} rows, of which {len(architectures())} have the expected form')
+    for name, file, _, _ in architectures():
+        if f'"{name}"' not in read('src/model/' + file): fault('src/model/archs.h', f'{file} has no architecture "{name}"')
+    number('README.md', r'(\d+) architectures', n, 'architectures')
     number('docs/FEATURES.md', r'(\d+) built-in forms', len(re.findall(r'X\("', read('src/template/chat_names.h'))), 'built-in templates')
     version = re.findall(r'#define PI_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)', read('include/pagedinfer.h'))
     for path, text in pages.items():

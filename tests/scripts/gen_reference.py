@@ -16,6 +16,8 @@ import json, os, subprocess, sys, tempfile
 
 import gguf, numpy, torch, transformers
 
+import reference_shelf
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOL = os.path.join(os.environ.get('PAGEDINFER_BUILD', os.path.join(HERE, '../../build')), 'tests', 'tool_tiny_model')
 GAP, CLEAR = 2e-3, 5e-3
@@ -94,6 +96,7 @@ MODELS = {
     'granitemoe': ('GraniteMoeShared', lambda k: granite(k, num_local_experts=k('expert_count'), num_experts_per_tok=k('expert_used_count'), shared_intermediate_size=k('expert_shared_feed_forward_length'))),
     'qwen3next': ('Qwen3Next', lambda k: qwen3next(k)), 'qwen3next-whole': ('Qwen3Next', lambda k: qwen3next(k)),
     'qwen3': ('Qwen3', lambda k: {}), 'qwen3-large': ('Qwen3', lambda k: {}),
+    **reference_shelf.MODELS,
 }
 
 
@@ -138,7 +141,7 @@ def layers(k, local): return ['sliding_attention' if local(i) else 'full_attenti
 def tensors_of(reader, arch, n_head, n_head_kv, left_out):
     """Returns the weights with transformers' names and layouts, before llama.cpp's conversion."""
     own = {'phi3': PHI, 'gpt-oss': OSS, 'glm4moe': GLM, 'qwen3next': NEXT, 'minimax-m2': MINIMAX, 'granitemoe': GRANITE,
-           'deepseek2': MLA}
+           'deepseek2': MLA, **reference_shelf.NAMES}
     names, out = {**NAMES, **(GEMMA if arch.startswith('gemma') else own.get(arch, {}))}, {}
     for t in reader.tensors:
         if t.name.startswith(('rope_f', left_out)): continue
@@ -150,7 +153,7 @@ def tensors_of(reader, arch, n_head, n_head_kv, left_out):
         of = {stem: w}
         if stem == 'attn_qkv' and arch not in ('phi3', 'qwen3next'): of = dict(zip(('attn_q', 'attn_k', 'attn_v'), numpy.split(w, [n_head * heads, (n_head + n_head_kv) * heads])))
         for stem, w in of.items():
-            if arch in ('llama', 'mistral3', 'granite', 'granitemoe') and stem in ('attn_q', 'attn_k'):
+            if arch in ('llama', 'mistral3', 'granite', 'granitemoe', *reference_shelf.PERMUTED) and stem in ('attn_q', 'attn_k'):
                 n = n_head if stem == 'attn_q' else n_head_kv
                 w = w.reshape(n, w.shape[0] // n // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
             if (arch.startswith('gemma') or arch == 'qwen3next' and stem != 'ssm_norm') and stem.endswith('_norm'): w = w - 1
@@ -225,6 +228,7 @@ def load(name, path, **changes):
     heads = field('nextn_predict_layers') if f'{arch}.nextn_predict_layers' in reader.fields else 0
     left_out = f"blk.{field('block_count') - 1}." if heads else 'none'
     weights = tensors_of(reader, arch, field('attention.head_count'), field('attention.head_count_kv'), left_out)
+    weights = reference_shelf.finish(weights, arch, lambda key: reader.fields[key].contents())
     tied = 'lm_head.weight' not in weights
     if tied: weights['lm_head.weight'] = weights['model.embed_tokens.weight']
     has = lambda key, otherwise: field(key) if f'{arch}.{key}' in reader.fields else otherwise
@@ -232,7 +236,7 @@ def load(name, path, **changes):
                   intermediate_size=has('feed_forward_length', 64), num_hidden_layers=field('block_count'),
                   num_attention_heads=field('attention.head_count'), num_key_value_heads=field('attention.head_count_kv'),
                   head_dim=has('attention.key_length', field('embedding_length') // field('attention.head_count')),
-                  max_position_embeddings=field('context_length'), rms_norm_eps=field('attention.layer_norm_rms_epsilon'),
+                  max_position_embeddings=field('context_length'), rms_norm_eps=has('attention.layer_norm_rms_epsilon', 1e-5),
                   rope_parameters={'rope_type': 'default', 'rope_theta': has('rope.freq_base', 1e4)},
                   tie_word_embeddings=tied, pad_token_id=None, attn_implementation='eager', dtype=torch.float32)
     config.update(more(field))
@@ -406,7 +410,8 @@ def golden(name, path):
         logits = logits_of(model, ids)
         cases.append({'name': label, 'ids': ids, 'n': n, 'greedy': greedy, 'gap': [round(g, 6) for g in gaps],
                       'logits': {str(r): [float(f'{x:.7g}') for x in logits[r]] for r in rows}})
-    for what, changes, change in mutations(model):
+    own = [(what, changes, reference_shelf.change_of(part)) for what, changes, part in reference_shelf.MUTATIONS.get(name, [])]
+    for what, changes, change in [*mutations(model), *own]:
         other = load(name, path, **changes)
         if change: change(other)
         moved = abs(logits_of(other, cases[-1]['ids']) - logits_of(model, cases[-1]['ids']))[CASES[-1][3]].max()

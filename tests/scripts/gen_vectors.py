@@ -25,6 +25,10 @@ BERT = {'token_embd': 'embeddings.word_embeddings', 'position_embd': 'embeddings
 LINEAR = {'attn_q': 'self_attn.q_proj', 'attn_k': 'self_attn.k_proj', 'attn_v': 'self_attn.v_proj', 'attn_output': 'self_attn.o_proj',
           'ffn_gate': 'mlp.gate_proj', 'ffn_up': 'mlp.up_proj', 'ffn_down': 'mlp.down_proj'}
 NOMIC = {**BERT, **LINEAR, 'attn_output_norm': 'post_attention_layernorm', 'layer_output_norm': 'post_mlp_layernorm'}
+JINA = {**NOMIC, 'ffn_up': 'mlp.fc1', 'ffn_down': 'mlp.fc2'}
+EURO = {**LINEAR, 'token_embd': 'embed_tokens', 'output_norm': 'norm', 'attn_norm': 'input_layernorm', 'ffn_norm': 'post_attention_layernorm'}
+MODERN = {'token_embd': 'embeddings.tok_embeddings', 'token_embd_norm': 'embeddings.norm', 'output_norm': 'final_norm', 'attn_norm': 'attn_norm',
+          'attn_qkv': 'attn.Wqkv', 'attn_output': 'attn.Wo', 'ffn_norm': 'mlp_norm', 'ffn_up': 'mlp.Wi', 'ffn_down': 'mlp.Wo'}
 GEMMA = {**LINEAR, 'token_embd': 'embed_tokens', 'output_norm': 'norm', 'attn_norm': 'input_layernorm',
          'attn_q_norm': 'self_attn.q_norm', 'attn_k_norm': 'self_attn.k_norm', 'post_attention_norm': 'post_attention_layernorm',
          'ffn_norm': 'pre_feedforward_layernorm', 'post_ffw_norm': 'post_feedforward_layernorm'}
@@ -52,6 +56,28 @@ def gemma(k, n_labels):
     return transformers.Gemma3TextModel(config)
 
 
+def jina(k, n_labels):
+    config = transformers.JinaEmbeddingsV3Config(**sizes(k), layer_norm_eps=k('attention.layer_norm_epsilon'), type_vocab_size=1,
+                                                 rope_parameters={'rope_type': 'default', 'rope_theta': k('rope.freq_base')})
+    return transformers.JinaEmbeddingsV3Model(config, add_pooling_layer=False)
+
+
+def euro(k, n_labels):
+    config = transformers.EuroBertConfig(**sizes(k), num_key_value_heads=k('attention.head_count_kv'), rms_norm_eps=1e-5, pad_token_id=None,
+                                         rope_parameters={'rope_type': 'default', 'rope_theta': k('rope.freq_base')})
+    return transformers.EuroBertModel(config)
+
+
+def modern(k, n_labels):
+    every = k('attention.sliding_window_pattern')
+    config = transformers.ModernBertConfig(
+        **sizes(k), norm_eps=k('attention.layer_norm_epsilon'), local_attention=k('attention.sliding_window'), hidden_activation='gelu',
+        layer_types=['sliding_attention' if i % every else 'full_attention' for i in range(k('block_count'))], pad_token_id=None,
+        rope_parameters={'sliding_attention': {'rope_type': 'default', 'rope_theta': k('rope.freq_base_swa')},
+                         'full_attention': {'rope_type': 'default', 'rope_theta': k('rope.freq_base')}})
+    return transformers.ModernBertModel(config)
+
+
 def sizes(k):
     return dict(vocab_size=k('vocab'), hidden_size=k('embedding_length'), num_hidden_layers=k('block_count'),
                 num_attention_heads=k('attention.head_count'), intermediate_size=k('feed_forward_length'),
@@ -59,13 +85,17 @@ def sizes(k):
 
 
 # NAME: (function that makes the model, names of its tensors, prefix of its layers)
-MODELS = {'bert': (bert, BERT, 'encoder.layer.'), 'nomic-bert': (nomic, NOMIC, 'layers.'), 'gemma-embedding': (gemma, GEMMA, 'layers.')}
+MODELS = {'bert': (bert, BERT, 'encoder.layer.'), 'nomic-bert': (nomic, NOMIC, 'layers.'), 'gemma-embedding': (gemma, GEMMA, 'layers.'),
+          'jina-bert-v3': (jina, JINA, 'layers.'), 'eurobert': (euro, EURO, 'layers.'), 'modern-bert': (modern, MODERN, 'layers.')}
 # Parts of tensor names. A matching tensor is set to 0, or to 1 for weights of norms. (A bias of keys is missing: it
 # adds the same value to all scores of a row.)
 MUTATIONS = {'bert': ['position_embeddings.weight', 'token_type_embeddings.weight', 'query.bias', 'value.bias',
                       'attention.output.dense.bias', 'intermediate.dense.bias', 'output.LayerNorm.bias', 'LayerNorm.weight'],
              'nomic-bert': ['token_type_embeddings.weight', 'layernorm.weight', 'layernorm.bias', 'gate_proj.weight'],
-             'gemma-embedding': ['layernorm.weight', 'q_norm.weight', 'k_norm.weight']}
+             'gemma-embedding': ['layernorm.weight', 'q_norm.weight', 'k_norm.weight'],
+             'jina-bert-v3': ['token_type_embeddings.weight', 'q_proj.bias', 'v_proj.bias', 'o_proj.bias', 'fc1.bias', 'fc2.bias', 'layernorm.bias'],
+             'eurobert': ['layernorm.weight', 'norm.weight'],
+             'modern-bert': ['embeddings.norm.weight', 'attn_norm.weight', 'mlp_norm.weight', 'final_norm.weight']}
 
 
 def load(name, path, n_labels=0):
@@ -78,7 +108,7 @@ def load(name, path, n_labels=0):
         layer, w = '', torch.from_numpy(numpy.array(t.data, dtype=numpy.float32))
         if stem.startswith('blk.'): layer, stem = layers + stem.split('.')[1] + '.', stem.split('.', 2)[2]
         if name == 'gemma-embedding' and stem.endswith('norm'): w = w - 1
-        parts = dict(zip(('attn_q', 'attn_k', 'attn_v'), w.chunk(3))) if stem == 'attn_qkv' else {stem: w}
+        parts = dict(zip(('attn_q', 'attn_k', 'attn_v'), w.chunk(3))) if stem == 'attn_qkv' and name != 'modern-bert' else {stem: w}
         for stem, w in parts.items():
             inner = 'bert.' if n_labels and stem != 'cls.output' else ''
             weights[f'{inner}{layer}{names[stem]}.{kind}'] = w

@@ -103,9 +103,9 @@ void rows_of_floats(int32_t n)
     const pi__add_rows add_rows = {some, some, ints, n, N_IN};
     CHECK(pi__k_add_rows(nullptr, &add_rows, ints));
     const pi__layer_norm layer_norm = {some, some, some, some, some, 0, n, N_IN};
-    const pi__gelu gelu = {some, some, n, N_IN};
+    const pi__activate activate = {some, some, n, N_IN, PI__ACT_XIELU, {1, 1, 1, 0}};
     CHECK(pi__k_layer_norm(nullptr, &layer_norm));
-    CHECK(pi__k_gelu(nullptr, &gelu));
+    CHECK(pi__k_activate(nullptr, &activate));
     pi__k_streams streams = {}, post = {};
     pi__k_tail read = {};
     post.n_rows = n, post.n = N_IN, post.result = some;

@@ -52,7 +52,8 @@ static void put_key(writer *b, const tiny_key *k)
 {
     char key[96];
     const char *arch = b->row->arch ? b->row->arch : b->row->name;
-    const bool whole = !strncmp(k->name, "general.", 8) || !strncmp(k->name, "tokenizer.", 10);
+    const bool whole = !strncmp(k->name, "general.", 8) || !strncmp(k->name, "tokenizer.", 10) ||
+                       !strncmp(k->name, "xielu.", 6);
     snprintf(key, sizeof key, "%s%s%s", whole ? "" : arch, whole ? "" : ".", k->name);
     const uint32_t u = k->size ? (uint32_t) size_of(b->v, k->size) : 0;
     const pi__str text = str(k->type == PI__GGUF_STR ? k->array : "");

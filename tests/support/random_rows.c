@@ -72,10 +72,12 @@ static double oss_bias(const int64_t *v, uint64_t *rng, int64_t i)
 
 static const tiny_tensor dense_head[] = {
     T("", "token_embd.weight", M, "E V"), T("", "output_norm.weight", F32, "E"), T("u", "output.weight", M, "E V"),
+    T("e", "output_norm.bias", B, "E"),
     {"r", "rope_freqs.weight", F32, "R", llama3_factor}, {"l", "rope_factors_long.weight", F32, "R", long_factor},
     {"l", "rope_factors_short.weight", F32, "R", short_factor}, T("a", "dense_2.weight", M, "E 2E"),
     T("a", "dense_3.weight", M, "2E E"), {0}};
-static const tiny_tensor dense_layer[] = {T("", "attn_norm.weight", F32, "E"),
+static const tiny_tensor dense_layer[] = {T("!m", "attn_norm.weight", F32, "E"),
+                                          T("e", "attn_norm.bias", B, "E"),
                                           T("f", "attn_qkv.weight", M, "E HD+2GD"),
                                           T("fb", "attn_qkv.bias", B, "HD+2GD"),
                                           T("!f", "attn_q.weight", M, "E HD"),
@@ -88,20 +90,29 @@ static const tiny_tensor dense_layer[] = {T("", "attn_norm.weight", F32, "E"),
                                           T("n", "attn_k_norm.weight", F32, "D"),
                                           T("w", "attn_q_norm.weight", F32, "HD"),
                                           T("w", "attn_k_norm.weight", F32, "GD"),
-                                          T("w", "exp_probs_b.bias", B, "X"),
+                                          T("wX", "exp_probs_b.bias", B, "X"),
                                           T("", "attn_output.weight", M, "HD E"),
                                           T("p", "post_attention_norm.weight", F32, "E"),
-                                          T("!h", "ffn_norm.weight", F32, "E"),
+                                          T("!h!m!i", "ffn_norm.weight", F32, "E"),
+                                          T("e", "ffn_norm.bias", B, "E"),
                                           T("X", "ffn_gate_inp.weight", F32, "E X"),
                                           T("X", "ffn_gate_exps.weight", M, "E F X"),
                                           T("X", "ffn_up_exps.weight", M, "E F X"),
                                           T("X", "ffn_down_exps.weight", M, "F E X"),
-                                          T("!X!c", "ffn_gate.weight", M, "E F"),
+                                          T("!X!c!d", "ffn_gate.weight", M, "E F"),
                                           T("!X!c", "ffn_up.weight", M, "E F"),
                                           T("c", "ffn_up.weight", M, "E 2F"),
                                           T("!X", "ffn_down.weight", M, "F E"),
                                           T("p", "post_ffw_norm.weight", F32, "E"),
                                           T("h", "post_attention_norm.weight", F32, "E"),
+                                          T("e", "attn_output.bias", B, "E"),
+                                          T("e", "ffn_up.bias", B, "F"),
+                                          T("e", "ffn_down.bias", B, "E"),
+                                          T("tX", "exp_probs_b.bias", B, "X"),
+                                          T("gX", "ffn_gate_inp_shexp.weight", F32, "E"),
+                                          T("TX", "ffn_gate_shexp.weight", M, "E Z"),
+                                          T("TX", "ffn_up_shexp.weight", M, "E Z"),
+                                          T("TX", "ffn_down_shexp.weight", M, "Z E"),
                                           T("o", "attn_output.bias", B, "E"),
                                           T("o", "attn_sinks.weight", B, "H"),
                                           T("o", "ffn_gate_inp.bias", B, "X"),
@@ -155,6 +166,50 @@ static const tiny_key granite_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-3f), REAL("rope.freq_base", 1e4f), NUM("", "rope.dimension_count", "D"),
     REAL("attention.scale", 0.3f), REAL("embedding_scale", 3), REAL("residual_scale", 0.6f), REAL("logit_scale", 1.5f),
     {"v", "rope.scaling.finetuned", U8, "0", 0, NULL}, NUM("Z", "expert_shared_feed_forward_length", "Z"), {0}};
+/* Keys of many dense architectures. I LayerNorms; A F of an expert, M F of the other layers, Y experts; B leading
+ * layers without experts, S every S-th later layer has experts; Z F of a shared expert, U number of shared experts in
+ * the metadata; K groups of experts, J selected ones; Q windows in all layers but the fourth; O YaRN with this original
+ * context; N a RoPE base for windows; x sigmoid gates; T a shared expert. */
+static const uint8_t three_of_four[4] = {1, 1, 1, 0};
+static const tiny_key shelf_keys[] = {
+    {"!I", "attention.layer_norm_rms_epsilon", PI__GGUF_F32, NULL, 1e-5f, NULL},
+    {"I", "attention.layer_norm_epsilon", PI__GGUF_F32, NULL, 1e-5f, NULL},
+    REAL("rope.freq_base", 1e4f),
+    NUM("R", "rope.dimension_count", "R"),
+    NUM("Y", "expert_count", "Y"),
+    NUM("Y", "expert_used_count", "3"),
+    NUM("A", "expert_feed_forward_length", "A"),
+    NUM("T", "expert_shared_feed_forward_length", "Z"),
+    NUM("U", "expert_shared_count", "U"),
+    NUM("B", "leading_dense_block_count", "B"),
+    NUM("S", "interleave_moe_layer_step", "S"),
+    NUM("K", "expert_group_count", "K"),
+    NUM("K", "expert_group_used_count", "J"),
+    NUM("x", "expert_gating_func", "2"),
+    {"x", "expert_weights_norm", PI__GGUF_BOOL, "1", 0, NULL},
+    {"x", "expert_weights_scale", PI__GGUF_F32, NULL, 1.5f, NULL},
+    {"Q", "attention.sliding_window_pattern", U8, "L", 0, three_of_four},
+    {"N", "rope.freq_base_swa", PI__GGUF_F32, NULL, 1e3f, NULL},
+    {"O", "rope.scaling.type", PI__GGUF_STR, NULL, 0, "yarn"},
+    {"O", "rope.scaling.factor", PI__GGUF_F32, NULL, 8, NULL},
+    NUM("O", "rope.scaling.original_context_length", "O"),
+    {"O", "rope.scaling.yarn_attn_factor", PI__GGUF_F32, NULL, 1.2079441541679836f, NULL},
+    {"O", "rope.scaling.yarn_beta_fast", PI__GGUF_F32, NULL, 32, NULL},
+    {"O", "rope.scaling.yarn_beta_slow", PI__GGUF_F32, NULL, 1, NULL},
+    {0}};
+static void shelf_per_layer(int64_t *v, int32_t i)
+{
+    const bool routed = v['Y'] && i >= v['B'] && (!v['S'] || (i + 1) % v['S'] == 0);
+    v['X'] = routed ? v['Y'] : 0, v['F'] = routed ? v['A'] : v['M'];
+}
+static const tiny_key cohere_keys[] = {REAL("attention.layer_norm_epsilon", 1e-5f), REAL("rope.freq_base", 1e4f),
+                                       NUM("W", "rope.dimension_count", "D"), REAL("logit_scale", 0.25f),
+                                       TEXT("rope.scaling.type", "none"), {0}};
+static const float xielu[4][2] = {{0.3f, 0.9f}, {-0.4f, 0.2f}, {0.5f, 0.5f}, {-1e-6f, -1e-6f}};
+static const tiny_key apertus_keys[] = {
+    REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1e4f), NUM("", "rope.dimension_count", "D"),
+    LIST("xielu.alpha_p", PI__GGUF_F32, "L", xielu[0]), LIST("xielu.alpha_n", PI__GGUF_F32, "L", xielu[1]),
+    LIST("xielu.beta", PI__GGUF_F32, "L", xielu[2]), LIST("xielu.eps", PI__GGUF_F32, "L", xielu[3]), {0}};
 static const tiny_key phi3_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-5f),
                                      REAL("rope.freq_base", 1e4f),
                                      NUM("", "rope.dimension_count", "2R"),
@@ -183,8 +238,8 @@ static const tiny_key llama3_keys[] = {
     NUM("", "vocab_size", "V"), NUM("", "rope.dimension_count", "D"), REAL("attention.layer_norm_rms_epsilon", 1e-5f),
     REAL("rope.freq_base", 5e5f), {0}};
 
-/* ---- bert: biases for all matrices (b) and a position table. nomic-bert: rotation and gates (f). A is the number of
- * token types. */
+/* ---- bert: biases for all matrices (b) and a position table. nomic-bert: rotation and gates (f). jina-bert-v3: b, f,
+ * and r for the rotation. A is the number of token types. */
 
 static const tiny_key bert_keys[] = {TEXT("general.name", "tiny"),
                                      NUM("", "block_count", "L"),
@@ -199,21 +254,22 @@ static const tiny_key bert_keys[] = {TEXT("general.name", "tiny"),
                                      {0}};
 
 static const tiny_tensor bert_head[] = {
-    T("", "token_embd.weight", M, "E V"),  T("b", "position_embd.weight", M, "E C"),
+    T("", "token_embd.weight", M, "E V"),  T("b!r", "position_embd.weight", M, "E C"),
     T("", "token_types.weight", M, "E A"), T("", "token_embd_norm.weight", F32, "E"),
     T("", "token_embd_norm.bias", B, "E"), {0}};
 static const tiny_tensor bert_layer[] = {T("f", "attn_qkv.weight", M, "E 3E"),
-                                         T("b", "attn_q.weight", M, "E E"),
-                                         T("b", "attn_q.bias", B, "E"),
-                                         T("b", "attn_k.weight", M, "E E"),
-                                         T("b", "attn_k.bias", B, "E"),
-                                         T("b", "attn_v.weight", M, "E E"),
-                                         T("b", "attn_v.bias", B, "E"),
+                                         T("fb", "attn_qkv.bias", B, "3E"),
+                                         T("b!f", "attn_q.weight", M, "E E"),
+                                         T("b!f", "attn_q.bias", B, "E"),
+                                         T("b!f", "attn_k.weight", M, "E E"),
+                                         T("b!f", "attn_k.bias", B, "E"),
+                                         T("b!f", "attn_v.weight", M, "E E"),
+                                         T("b!f", "attn_v.bias", B, "E"),
                                          T("", "attn_output.weight", M, "E E"),
                                          T("b", "attn_output.bias", B, "E"),
                                          T("", "attn_output_norm.weight", F32, "E"),
                                          T("", "attn_output_norm.bias", B, "E"),
-                                         T("f", "ffn_gate.weight", M, "E F"),
+                                         T("f!b", "ffn_gate.weight", M, "E F"),
                                          T("", "ffn_up.weight", M, "E F"),
                                          T("b", "ffn_up.bias", B, "F"),
                                          T("", "ffn_down.weight", M, "F E"),
@@ -221,6 +277,19 @@ static const tiny_tensor bert_layer[] = {T("f", "attn_qkv.weight", M, "E 3E"),
                                          T("", "layer_output_norm.weight", F32, "E"),
                                          T("", "layer_output_norm.bias", B, "E"),
                                          {0}};
+
+/* ---- modern-bert: i no norm before the first attention. */
+
+static void modern_per_layer(int64_t *v, int32_t i) { v['i'] = i > 0; }
+static const tiny_key modern_keys[] = {
+    REAL("attention.layer_norm_epsilon", 1e-5f), REAL("rope.freq_base", 160000), REAL("rope.freq_base_swa", 1e4f),
+    TEXT("hidden_activation", "gelu"), TEXT("rope.scaling.type", "none"), NUM("!j", "pooling_type", "1"), {0}};
+static const tiny_tensor modern_head[] = {T("", "token_embd.weight", M, "E V"),
+                                          T("", "token_embd_norm.weight", F32, "E"),
+                                          T("", "output_norm.weight", F32, "E"), {0}};
+static const tiny_tensor modern_layer[] = {
+    T("i", "attn_norm.weight", F32, "E"), T("", "attn_qkv.weight", M, "E 3E"), T("", "attn_output.weight", M, "E E"),
+    T("", "ffn_norm.weight", F32, "E"),   T("", "ffn_up.weight", M, "E 2F"),   T("", "ffn_down.weight", M, "F E"), {0}};
 
 /* ---- gemma4: window and global layers with different head sizes, keys used as values, experts in all layers except
  * one. Also both storage layouts of gate and up, per-layer embeddings, layers that share another layer's cache, fused
@@ -644,6 +713,8 @@ static const tiny_tensor ds2_layer[] = {T("", "attn_norm.weight", F32, "E"),
 
 #define DENSE .keys = dense_keys, .head = dense_head, .layer = dense_layer, .rng = UINT64_C(0x9E3779B97F4A7C15) + 1
 #define LLAMA DENSE, .arch = "llama"
+#define SHELF DENSE, .more_keys = shelf_keys
+#define SHELF_MOE SHELF, .per_layer = shelf_per_layer
 #define BERT .keys = bert_keys, .head = bert_head, .layer = bert_layer, .rng = 17
 #define Q35 .keys = q35_keys, .head = q35_head, .layer = q35_layer, .per_layer = q35_per_layer, .vocab = "spm", \
             .type = Q8, .rng = 11
@@ -666,6 +737,10 @@ const tiny_row tiny_rows[] = {
      .sizes = "L=3 E=64 H=2 G=1 D=32 F=96 W=40 P=3 k=1 n=1 p=1"},
     {"bert", BERT, .vocab = "wpm", .sizes = "L=3 E=96 H=3 D=32 F=160 b=1 A=2"},
     {"nomic-bert", BERT, .vocab = "wpm", .sizes = "L=2 E=128 H=4 D=32 F=96 f=1 A=2"},
+    {"jina-bert-v3", BERT, .vocab = "wpm", .sizes = "L=2 E=128 H=4 D=32 F=96 b=1 f=1 r=1 A=1"},
+    {"modern-bert", .keys = dense_keys, .more_keys = modern_keys, .head = modern_head, .layer = modern_layer,
+     .per_layer = modern_per_layer, .vocab = "modern-bert", .rng = 41, .sizes = "L=4 E=128 H=4 G=4 D=32 F=96 W=32 P=3"},
+    {"eurobert", SHELF, .vocab = "llama-bpe", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 k=1"},
     {"gemma4", .keys = g4_keys, .head = g4_head, .layer = g4_layer, .per_layer = g4_per_layer, .vocab = "spm",
      .type = Q8, .rng = 7, .sizes = "L=6 E=64 H=4 D=64 S=32 W=40 P=32 X=5 Y=32"},
     {"gemma4-assistant", .keys = assistant_keys, .head = assistant_head, .layer = assistant_layer,
@@ -734,6 +809,38 @@ const tiny_row tiny_rows[] = {
      .sizes = "L=2 E=96 H=3 G=1 D=32 F=96 v=1 u=1 b=1"},
     {"granitemoe", DENSE, .more_keys = granite_keys, .vocab = "refact",
      .sizes = "L=2 E=128 H=4 G=2 D=32 F=64 X=5 Z=96"},
+    /* smaller architectures: olmo2 as OLMo 2 and OLMo 3, exaone4 as the small and the large kind */
+    {"smollm3", SHELF, .vocab = "llama-bpe", .sizes = "L=4 E=128 H=4 G=2 D=32 F=96 R=D"},
+    {"seed_oss", SHELF, .vocab = "seed-coder", .sizes = "L=3 E=96 H=4 G=2 D=32 F=96 k=1 b=1 h=1 u=1"},
+    {"olmo2", SHELF, .vocab = "dbrx", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 m=1 p=1 w=1 u=1"},
+    {"olmo3", SHELF, .arch = "olmo2", .vocab = "dbrx",
+     .sizes = "L=4 E=128 H=4 G=2 D=32 F=96 W=40 Q=1 O=48 m=1 p=1 w=1 u=1"},
+    {"exaone4", SHELF, .vocab = "exaone4", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 k=1 m=1 p=1 n=1"},
+    {"exaone4-large", SHELF, .arch = "exaone4", .vocab = "exaone4",
+     .sizes = "L=4 E=128 H=4 G=2 D=32 F=96 k=1 m=1 p=1 n=1 W=40 Q=1 u=1"},
+    {"glm4", SHELF, .vocab = "glm4", .sizes = "L=3 E=96 H=4 G=2 D=32 F=96 R=16 k=1 b=1 p=1 c=1 u=1"},
+    {"ernie4_5", SHELF, .vocab = "spm", .sizes = "L=3 E=96 H=4 G=2 D=32 F=96 k=1"},
+    {"ernie4_5-moe", SHELF_MOE, .vocab = "spm",
+     .sizes = "L=4 E=128 H=4 G=2 D=32 F=256 M=256 Y=8 A=64 B=1 S=2 Z=128 U=2 T=1 t=1"},
+    {"hunyuan-dense", SHELF, .vocab = "hunyuan-dense", .sizes = "L=3 E=96 H=4 G=2 D=32 F=96 k=1 n=1"},
+    {"hunyuan-moe", SHELF_MOE, .vocab = "hunyuan",
+     .sizes = "L=2 E=128 H=4 G=2 D=32 F=96 M=96 Y=6 A=96 Z=96 U=1 T=1 n=1"},
+    {"dots1", SHELF_MOE, .vocab = "qwen2",
+     .sizes = "L=3 E=96 H=4 G=4 D=32 F=96 M=96 Y=8 A=64 B=1 Z=64 U=1 T=1 x=1 t=1 k=1 n=1 u=1"},
+    {"bailingmoe2", SHELF_MOE, .vocab = "bailingmoe2",
+     .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 M=96 Y=8 A=64 B=1 Z=64 U=1 T=1 K=4 J=2 R=16 x=1 t=1 k=1 n=1 f=1 u=1"},
+    {"qwen2moe", SHELF_MOE, .vocab = "qwen2",
+     .sizes = "L=2 E=128 H=4 G=4 D=32 F=96 M=96 Y=8 A=64 Z=96 T=1 g=1 b=1 u=1"},
+    {"arcee", SHELF, .vocab = "llama-bpe", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 R=D d=1 u=1"},
+    {"apertus", DENSE, .more_keys = apertus_keys, .vocab = "tekken",
+     .sizes = "L=2 E=128 H=4 G=2 D=32 F=96 d=1 n=1 u=1"},
+    {"starcoder2", SHELF, .vocab = "starcoder", .sizes = "L=3 E=128 H=4 G=2 D=32 F=128 I=1 d=1 e=1 b=1"},
+    {"command-r", DENSE, .more_keys = cohere_keys, .vocab = "command-r", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 i=1"},
+    {"cohere2", DENSE, .more_keys = cohere_keys, .vocab = "command-r",
+     .sizes = "L=4 E=128 H=4 G=2 D=32 F=96 i=1 W=40"},
+    {"mellum", SHELF_MOE, .vocab = "mellum2",
+     .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 M=96 Y=8 A=64 W=40 Q=1 N=1 k=1 n=1 u=1"},
+    {"minicpm", DENSE, .more_keys = granite_keys, .vocab = "spm", .sizes = "L=3 E=128 H=4 G=4 D=32 F=96"},
     {"gemma2", DENSE, .more_keys = gemma2_keys, .vocab = "spm", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 W=24 k=1 p=1"},
 };
 const size_t tiny_n_rows = sizeof tiny_rows / sizeof *tiny_rows;

@@ -14,6 +14,12 @@
  *     f q, k and v are one matrix;  X experts, two per token;  p norms after attention and feed-forward;
  *     r rope_freqs.weight with R numbers.
  *
+ * Further conditions:
+ *
+ *     m no norms before blocks;  i no norm before the feed-forward;  d feed-forward without a gate;
+ *     e biases of norms, outputs and feed-forwards;  t correction of the router;  g gate of the shared expert;
+ *     T shared expert of size Z.
+ *
  * A size is a sum of products of numbers and letters: "40", "HD", "HD+2GD". A condition lists letters that must all be
  * nonzero, "!" before one that must be zero: "o!f". */
 #ifndef RANDOM_ROWS_H
@@ -21,7 +27,7 @@
 
 #include "random_model.h"
 
-/* A metadata entry. Names without "general." or "tokenizer." follow the architecture's name. */
+/* A metadata entry. Names without "general.", "tokenizer." or "xielu." follow the architecture's name. */
 typedef struct tiny_key {
     const char *when, *name;
     int type;          /* PI__GGUF_* type; for an array: its element type */

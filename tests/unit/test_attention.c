@@ -496,19 +496,23 @@ static void test_kv_bytes(void **state)
 }
 
 /* y = rotate(norm(x + bias) * w) * scale in double precision */
-static void ref_prep(const float *x, const float *bias, int n, const float *w, bool norm, const float *rope, int n_rot,
-                     int pair, double scale, double *y)
+static void ref_prep(const float *x, const float *bias, int n, const float *w, bool norm, bool norm_last,
+                     const float *rope, int n_rot, int pair, double scale, double *y)
 {
     double ss = 0;
     for (int i = 0; i < n; i++) y[i] = bias ? (double) (x[i] + bias[i]) : (double) x[i];
     for (int i = 0; i < n; i++) ss += y[i] * y[i];
     double f = norm ? 1 / sqrt(ss / n + 1e-6) : 1;
-    for (int i = 0; i < n; i++) y[i] *= f * (w ? w[i] : 1);
+    for (int i = 0; i < n && !norm_last; i++) y[i] *= f * (w ? w[i] : 1);
     for (int i = 0; rope && i < n_rot / 2; i++) {
         double a = y[i], b = y[i + pair], c = rope[i], s = rope[n_rot / 2 + i];
         y[i] = a * c - b * s;
         y[i + pair] = a * s + b * c;
     }
+    ss = 0;
+    for (int i = 0; i < n; i++) ss += y[i] * y[i];
+    f = norm ? 1 / sqrt(ss / n + 1e-6) : 1;
+    for (int i = 0; i < n && norm_last; i++) y[i] *= f * (w ? w[i] : 1);
     for (int i = 0; i < n; i++) y[i] *= scale;
 }
 
@@ -520,7 +524,7 @@ static void close_to(const double *ref, float x, int i)
 }
 
 /* One combination of biases, norms and rotation, with an f32 cache: q in place, k and v at their cache positions. */
-static void qkv_case(int isa, bool biased, bool norm, int n_rot, int pair, bool v_norm)
+static void qkv_case(int isa, bool biased, bool norm, bool last, int n_rot, int pair, bool v_norm)
 {
     enum { NH = 4, NKV = 2, T = QKV_TOKENS, D = QKV_DIM, LD = (NH + 2 * NKV) * D + 3 };
     static float x[T * LD], orig[T * LD], rope[T * D], qn[D], kn[D], biases[(NH + 2 * NKV) * D];
@@ -552,6 +556,7 @@ static void qkv_case(int isa, bool biased, bool norm, int n_rot, int pair, bool 
                  .q_norm = norm ? qn : NULL,
                  .k_norm = norm ? kn : NULL,
                  .v_norm = v_norm,
+                 .norm_last = last,
                  .eps = 1e-6f,
                  .rope = n_rot ? rope : NULL,
                  .n_rot = n_rot,
@@ -564,8 +569,8 @@ static void qkv_case(int isa, bool biased, bool norm, int n_rot, int pair, bool 
         double y[D];
         const float *r = n_rot ? rope + t * n_rot : NULL;
         for (int h = 0; h < NH; h++) {
-            ref_prep(orig + t * LD + h * D, bias ? bias + h * D : NULL, D, norm ? qn : NULL, norm, r, n_rot, pair, 0.25,
-                     y);
+            ref_prep(orig + t * LD + h * D, bias ? bias + h * D : NULL, D, norm ? qn : NULL, norm, last, r, n_rot, pair,
+                     0.25, y);
             for (int d = 0; d < D; d++) close_to(y, x[t * LD + h * D + d], d);
         }
         if (slot[t] < 0) continue;
@@ -573,11 +578,11 @@ static void qkv_case(int isa, bool biased, bool norm, int n_rot, int pair, bool 
             const float *tile = (const float *) (pool + (size_t) (slot[t] / 32) * bytes);
             int o = slot[t] % 32;
             const float *kt = tile + (h * 2 + o / 16) * 16 * D, *vt = tile + (NKV * 2 + h * 2 + o / 16) * 16 * D;
-            ref_prep(orig + t * LD + (NH + h) * D, bias ? bias + (NH + h) * D : NULL, D, norm ? kn : NULL, norm, r,
-                     n_rot, pair, 1, y);
+            ref_prep(orig + t * LD + (NH + h) * D, bias ? bias + (NH + h) * D : NULL, D, norm ? kn : NULL, norm, last,
+                     r, n_rot, pair, 1, y);
             for (int d = 0; d < D; d++) close_to(y, kt[d * 16 + o % 16], d);
             ref_prep(orig + t * LD + (NH + NKV + h) * D, bias ? bias + (NH + NKV + h) * D : NULL, D, NULL, v_norm,
-                     NULL, 0, 0, 1, y);
+                     false, NULL, 0, 0, 1, y);
             for (int d = 0; d < D; d++) close_to(y, vt[d / 32 * 512 + o % 16 * 32 + d % 32], d);
         }
     }
@@ -600,12 +605,13 @@ static void test_qkv(void **state)
 {
     (void) state;
     for (int i = 0; i < n_isas; i++) {
-        qkv_case(isas[i], false, true, 64, 32, false);
-        qkv_case(isas[i], false, false, 32, 32, true);
-        qkv_case(isas[i], false, true, 24, 12, true);
-        qkv_case(isas[i], false, false, 0, 0, false);
-        qkv_case(isas[i], true, false, 64, 32, false);
-        qkv_case(isas[i], true, true, 32, 32, true);
+        qkv_case(isas[i], false, true, false, 64, 32, false);
+        qkv_case(isas[i], false, false, false, 32, 32, true);
+        qkv_case(isas[i], false, true, false, 24, 12, true);
+        qkv_case(isas[i], false, false, false, 0, 0, false);
+        qkv_case(isas[i], true, false, false, 64, 32, false);
+        qkv_case(isas[i], true, true, false, 32, 32, true);
+        qkv_case(isas[i], true, true, true, 32, 32, true);
     }
 }
 

@@ -3,6 +3,7 @@
  * tests/scripts/check_reference.py compares results with transformers. */
 #include "model_jobs.h"
 
+#include "model/model.h"
 #include "open_oom.h"
 #include "random_model.h"
 #include "rounds.h"
@@ -10,7 +11,9 @@
 static const char *const archs[] = {
     "gemma2",       "llama2",     "llama3",     "llama-bias", "mistral",        "mixtral",      "qwen2",      "qwen3",
     "qwen3moe",     "phi3",       "phi3-short", "mistral3",   "gpt-oss",        "glm4moe",      "minimax-m2", "granite",
-    "granite-nope", "granitemoe", "deepseek3",  "deepseek2",  "deepseek2-lite", "deepseek2-old"};
+    "granite-nope", "granitemoe", "deepseek3",  "deepseek2",  "deepseek2-lite", "deepseek2-old", "smollm3", "seed_oss",
+    "olmo2", "olmo3", "exaone4", "exaone4-large", "glm4", "ernie4_5", "ernie4_5-moe", "hunyuan-dense", "hunyuan-moe",
+    "dots1", "bailingmoe2", "qwen2moe", "arcee", "apertus", "starcoder2", "command-r", "cohere2", "minicpm", "mellum"};
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 static char path[N_ARCHS][256];
 
@@ -163,9 +166,42 @@ static void test_refused_numbers(void **st)
                                        {"leading_dense_block_count", 4, 0, "blk.0.ffn_gate_inp.weight"}};
     pi__config d3 = config(arch_of("deepseek3"));
     models_refused(&d3, "deepseek2.", latent, sizeof latent / sizeof *latent);
+    static const bad_value ernie[] = {{"interleave_moe_layer_step", 4, 0, "interleave_moe_layer_step is 0"},
+                                      {"interleave_moe_layer_step", 4, 1, "blk.2.ffn_gate_inp.weight"},
+                                      {"expert_shared_feed_forward_length", 4, 64, "blk.1.ffn_gate_shexp.weight"},
+                                      {"leading_dense_block_count", 4, 5, "leading_dense_block_count is 5"}};
+    static const bad_value olmo[] = {{"rope.scaling.yarn_attn_factor", 4, 0, "yarn_attn_factor must be positive"},
+                                     {"rope.scaling.factor", 4, 0, "must be positive"}};
+    static const bad_value dots[] = {{"expert_gating_func", 4, 3, "expert_gating_func is 3, expected 1 (softmax)"},
+                                     {"expert_gating_func", 4, 0, "expert_gating_func is 0"},
+                                     {"expert_group_count", 4, 3, "8 experts in 3 groups"},
+                                     {"expert_shared_count", 4, 2, "blk.1.ffn_gate_shexp.weight"}};
+    static const bad_value cohere[] = {{"attention.sliding_window", 4, 0, "sliding_window is 0"},
+                                       {"attention.layer_norm_epsilon", 4, 0x7fc00000, "finite"}};
+    static const bad_value shared[] = {{"expert_shared_feed_forward_length", 4, 64, "blk.0.ffn_gate_shexp.weight"},
+                                       {"expert_feed_forward_length", 4, 32, "blk.0.ffn_gate_exps.weight"}};
+    static const bad_value mini[] = {{"residual_scale", 4, 0, "minicpm.residual_scale is 0"}};
+    pi__config er = config(arch_of("ernie4_5-moe")), ol = config(arch_of("olmo3")), li = config(arch_of("bailingmoe2"));
+    pi__config co = config(arch_of("cohere2")), qm = config(arch_of("qwen2moe")), mc = config(arch_of("minicpm"));
+    models_refused(&er, "ernie4_5-moe.", ernie, sizeof ernie / sizeof *ernie);
+    models_refused(&ol, "olmo2.", olmo, sizeof olmo / sizeof *olmo);
+    models_refused(&li, "bailingmoe2.", dots, sizeof dots / sizeof *dots);
+    models_refused(&co, "cohere2.", cohere, sizeof cohere / sizeof *cohere);
+    models_refused(&qm, "qwen2moe.", shared, sizeof shared / sizeof *shared);
+    models_refused(&mc, "minicpm.", mini, sizeof mini / sizeof *mini);
     models_refused(&c, "llama.", llama, sizeof llama / sizeof *llama);
     models_refused(&moe, "llama.", experts, sizeof experts / sizeof *experts);
     models_refused(&g, "gemma2.", gemma2, sizeof gemma2 / sizeof *gemma2);
+}
+
+/* The list of architectures has the names that their metadata keys start with. */
+static void test_names(void **st)
+{
+    (void) st;
+    const char *name = NULL;
+    size_t n = 0;
+    for (const pi__arch *a; (a = pi__arch_at(n, &name)) != NULL; n++) assert_string_equal(a->name, name);
+    assert_true(n > 40);
 }
 
 static void test_refused_tensors(void **st)
@@ -198,6 +234,19 @@ static void test_refused_tensors(void **st)
     model_needs(&gr, granite, sizeof granite / sizeof *granite);
     pi__config c[4] = {config(arch_of("llama3")), config(arch_of("qwen2")), config(arch_of("qwen3")),
                        config(arch_of("gemma2"))};
+    static const char *const star[] = {"blk.0.attn_output.bias", "blk.1.attn_q.bias", "blk.2.ffn_up.weight"};
+    static const char *const apertus[] = {"blk.0.attn_q_norm.weight", "blk.1.ffn_up.weight", "xielu.alpha_n"};
+    static const char *const olmo[] = {"blk.0.attn_q_norm.weight", "blk.1.post_attention_norm.weight",
+                                       "blk.2.post_ffw_norm.weight"};
+    static const char *const shared[] = {"blk.0.ffn_gate_inp_shexp.weight", "blk.1.ffn_up_shexp.weight"};
+    static const char *const cohere[] = {"blk.3.attn_norm.weight", "cohere2.attention.sliding_window"};
+    pi__config sc = config(arch_of("starcoder2")), ap = config(arch_of("apertus")), ol = config(arch_of("olmo2"));
+    pi__config qm = config(arch_of("qwen2moe")), co = config(arch_of("cohere2"));
+    model_needs(&sc, star, sizeof star / sizeof *star);
+    model_needs(&ap, apertus, sizeof apertus / sizeof *apertus);
+    model_needs(&ol, olmo, sizeof olmo / sizeof *olmo);
+    model_needs(&qm, shared, sizeof shared / sizeof *shared);
+    model_needs(&co, cohere, sizeof cohere / sizeof *cohere);
     pi__config gpt = config(arch_of("gpt-oss")), chat = config(arch_of("glm4moe"));
     model_needs(&gpt, oss, sizeof oss / sizeof *oss);
     model_needs(&chat, glm, sizeof glm / sizeof *glm);
@@ -256,6 +305,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_out_of_memory),
                                        cmocka_unit_test(test_refused_numbers), cmocka_unit_test(test_refused_tensors),
+                                       cmocka_unit_test(test_names),
                                        cmocka_unit_test(test_refused_factors), cmocka_unit_test(test_latent_factor)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -143,8 +143,21 @@ static void test_add_gated(void **state)
     free(x0);
 }
 
-/* layer_norm of x + y + b and gelu of x + b are correct; a batch of rows gives the same bits as single rows. */
-static void test_layer_norm_gelu(void **state)
+/* Returns the activation of t, by definition. */
+static double activation_of(int kind, const float p[4], double t)
+{
+    switch (kind) {
+    case PI__ACT_GELU: return t / 2 * (1 + erf(t / sqrt(2)));
+    case PI__ACT_GELU_TANH: return t / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (t + 0.044715 * t * t * t)));
+    case PI__ACT_RELU2: return t > 0 ? t * t : 0;
+    default:
+        if (t > 0) return (double) p[0] * t * t + (double) p[2] * t;
+        return (double) p[1] * (expm1(t < (double) p[3] ? t : (double) p[3]) - t) + (double) p[2] * t;
+    }
+}
+
+/* layer_norm of x + y + b and activations of x + b are correct; a batch of rows gives the same bits as single rows. */
+static void test_layer_norm_activate(void **state)
 {
     (void) state;
     static const int shapes[][2] = {{1, 640}, {3, 17}, {100, 390}};
@@ -161,7 +174,7 @@ static void test_layer_norm_gelu(void **state)
                                     .y = part < 2 ? y : NULL,
                                     .b = part < 1 ? w + n : NULL,
                                     .w = w,
-                                    .shift = w + 2 * n,
+                                    .shift = part < 2 ? w + 2 * n : NULL,
                                     .eps = 1e-5f,
                                     .n_rows = rows,
                                     .n = n};
@@ -177,15 +190,21 @@ static void test_layer_norm_gelu(void **state)
                     for (int i = 0; i < n; i++) mean += (double) x0[r * n + i] / n;
                     for (int i = 0; i < n; i++) square += pow((double) x0[r * n + i] - mean, 2) / n;
                     for (int i = 0; i < n; i++)
-                        assert_close((x0[r * n + i] - mean) / sqrt(square + 1e-5) * w[i] + w[2 * n + i], x[r * n + i],
-                                     2e-5);
+                        assert_close((x0[r * n + i] - mean) / sqrt(square + 1e-5) * w[i] +
+                                         (part < 2 ? w[2 * n + i] : 0),
+                                     x[r * n + i], 2e-5);
                 }
+            }
+            for (int kind = 0; kind < PI__N_ACTS; kind++) {
+                pi__activate a = {.x = x, .b = kind % 2 ? w : NULL, .n_rows = rows, .n = n, .kind = kind,
+                                  .p = {0.7f, 1.3f, 0.5f, -1e-6f}};
                 fill(x, N_MAX, 1, 12);
+                x[3] = -30, x[5] = 25;
                 memcpy(x0, x, sizeof x);
-                pi__cpu_gelu(&cpu.be, NULL, &(pi__gelu) {.x = x, .b = part < 2 ? w : NULL, .n_rows = rows, .n = n});
+                pi__cpu_activate(&cpu.be, NULL, &a);
                 for (int i = 0; i < rows * n; i++) {
-                    const double t = (double) x0[i] + (part < 2 ? (double) w[i % n] : 0);
-                    assert_close(t / 2 * (1 + erf(t / sqrt(2))), x[i], 2e-6);
+                    const double t = (double) x0[i] + (a.b ? (double) w[i % n] : 0);
+                    assert_close(activation_of(kind, a.p, t), x[i], 2e-6);
                 }
             }
         })
@@ -298,7 +317,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_add_norm), cmocka_unit_test(test_rope),      cmocka_unit_test(test_gather_rows),
         cmocka_unit_test(test_softcap),  cmocka_unit_test(test_isa),       cmocka_unit_test(test_amx),
-        cmocka_unit_test(test_norm),     cmocka_unit_test(test_add_gated), cmocka_unit_test(test_layer_norm_gelu),
+        cmocka_unit_test(test_norm),     cmocka_unit_test(test_add_gated), cmocka_unit_test(test_layer_norm_activate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

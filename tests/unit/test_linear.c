@@ -280,6 +280,7 @@ static double prologue(int kind, const float *x, const float *x2, const float *w
         return v / sqrt(ss / (double) n + eps) * w[k];
     case PI__IN_GEGLU: return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))) * x2[k];
     case PI__IN_SWIGLU: return v / (1 + exp(-v)) * x2[k];
+    case PI__IN_GEGLU_ERF: return 0.5 * v * (1 + erf(v / sqrt(2))) * x2[k];
     default: return v;
     }
 }
@@ -287,9 +288,9 @@ static double prologue(int kind, const float *x, const float *x2, const float *w
 static void prologues(const pi__cpu_linear_kernels *k)
 {
     enum { N = 333, ROWS = 3 };
-    for (int nth = PI__IN_PLAIN; nth <= PI__IN_SWIGLU + 1; nth++) { /* the last one with a limit */
-        const int kind = nth > PI__IN_SWIGLU ? PI__IN_SWIGLU : nth;
-        const float limit = nth > PI__IN_SWIGLU ? 0.75f : 0;
+    for (int nth = PI__IN_PLAIN; nth <= PI__IN_SWIGLU + 2; nth++) { /* then one with a limit, and the exact GELU */
+        const int kind = nth > PI__IN_SWIGLU + 1 ? PI__IN_GEGLU_ERF : nth > PI__IN_SWIGLU ? PI__IN_SWIGLU : nth;
+        const float limit = nth == PI__IN_SWIGLU + 1 ? 0.75f : 0;
         fixture f = {0};
         backend_start(&f.cpu, k, 2, N, ROWS);
         weight_make(&f, PI__F32, N, N, 1);
@@ -309,8 +310,10 @@ static void prologues(const pi__cpu_linear_kernels *k)
                 const float cut = fminf(x[r * N + i], limit), cut2 = fmaxf(-limit, fminf(x2[r * N + i], limit));
                 double want = limit > 0 ? prologue(kind, &cut, &cut2, w, 1e-6, 1, 0)
                                         : prologue(kind, x + r * N, x2 + r * N, w, 1e-6, N, i), got = y[r * N + i];
-                /* in the far negative range, 1 + tanh cancels all digits, so the tolerance is absolute */
-                if (!(fabs(got - want) <= 1e-6 * fabs(want) + 3e-7 * (kind >= PI__IN_GEGLU)))
+                /* in the far negative range, 1 + tanh cancels all digits, so the tolerance is absolute; erf is within
+                 * 2e-7 */
+                const double most = kind == PI__IN_GEGLU_ERF ? 1e-6 : kind >= PI__IN_GEGLU ? 3e-7 : 0;
+                if (!(fabs(got - want) <= 1e-6 * fabs(want) + most))
                     fail_msg("kind %d, %g: %.9g, not %.9g", kind, x[r * N + i], got, want);
             }
         free(x), free(x2), free(w);

@@ -66,7 +66,8 @@ static double logit_of(const pi__moe *a, const float *logits, int32_t e)
 static double gate_of(const pi__moe *a, double logit, double all)
 {
     if (a->gating == PI__GATE_SIGMOID) return 1 / (1 + exp(-logit));
-    return a->gating == PI__GATE_SOFTMAX ? exp(logit) / all : sqrt(log1p(exp(logit)));
+    if (a->gating == PI__GATE_SQRT_SOFTPLUS) return sqrt(log1p(exp(logit)));
+    return exp(logit) / all;
 }
 
 static const int32_t token_of[9] = {3, 0, 1, 1, 2, 0, 3, 2, 2}; /* token of each row, for experts selected by table */
@@ -236,7 +237,8 @@ static void softplus(const pi__cpu_linear_kernels *k)
 }
 static void test_softplus(void **state) { (void) state; each_isa(softplus); }
 
-/* Biases of experts and of logits, sigmoid gates with a selection-only bias, and the corresponding activation. */
+/* Biases of experts and of logits, sigmoid and softmax gates with a selection-only bias, and the corresponding
+ * activation. */
 static void biases(const pi__cpu_linear_kernels *k)
 {
     enum { E = 64, F = 80, X = 6, ROWS = 23 };
@@ -248,7 +250,7 @@ static void biases(const pi__cpu_linear_kernels *k)
         float *gate_bias = random_rows(X * F), *up_bias = random_rows(X * F), *down_bias = random_rows(X * (E + 1));
         t.a.act = i == 3 ? PI__IN_SWIGLU : PI__IN_SWIGLU_OAI;
         t.a.limit = i ? 0.75f : 0;
-        t.a.gating = i < 2 ? PI__GATE_SOFTMAX : PI__GATE_SIGMOID;
+        t.a.gating = i < 2 ? PI__GATE_SOFTMAX : i == 2 ? PI__GATE_SIGMOID : PI__GATE_SOFTMAX_CHOICE;
         t.a.bias = bias;
         t.a.gate_bias = gate_bias, t.a.up_bias = up_bias;
         t.a.down_bias = i == 2 ? NULL : down_bias;

@@ -13,7 +13,7 @@
 /* Number of pointers in each op's struct that the op reads. */
 static const struct { pi__op_id id; int n;
 } pointers[] = {{PI__OP_add_norm, 4},       {PI__OP_norm, 3},
-                {PI__OP_layer_norm, 5},     {PI__OP_gelu, 2},
+                {PI__OP_layer_norm, 5},     {PI__OP_activate, 2},
                 {PI__OP_add_gated, 3},      {PI__OP_softcap, 1},
                 {PI__OP_copy_2d, 2},        {PI__OP_hyper_pre, 6},
                 {PI__OP_hyper_post, 3},     {PI__OP_embed, 2},
@@ -53,7 +53,7 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
     case PI__OP_layer_norm:
         r->args.layer_norm = (pi__layer_norm) {target, target, target, target, target, 0, 1, 1};
         break;
-    case PI__OP_gelu: r->args.gelu = (pi__gelu) {target, target, 1, 1}; break;
+    case PI__OP_activate: r->args.activate = (pi__activate) {target, target, 1, 1, PI__ACT_GELU, {0}}; break;
     case PI__OP_add_gated: r->args.add_gated = (pi__add_gated) {target, target, target, 1, 1, 1}; break;
     case PI__OP_rope: r->args.rope = (pi__rope) {.freq = target, .n_freq = 1, .table = target}; break;
     case PI__OP_qkv:

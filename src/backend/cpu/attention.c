@@ -107,7 +107,8 @@ static void qkv_token(const qkv_job *j, int32_t i)
     const float *q_rope = a->q_rope ? a->q_rope + (size_t) i * (size_t) a->n_rot : rope;
 
     int64_t q_stride = a->q_stride ? a->q_stride : n;
-    pi__head_prep q = {n, a->q_norm != NULL, a->q_norm, a->eps, q_rope, a->n_rot, a->pair_stride, a->q_scale};
+    pi__head_prep q = {n, a->q_norm != NULL, a->q_norm, a->eps, q_rope, a->n_rot, a->pair_stride, a->q_scale,
+                       a->norm_last};
     for (int32_t h = 0; h < a->n_head; h++) {
         float *x = a->q + i * a->ldq + h * q_stride;
         kn->prep(&q, biased(x, a->q_bias, h, n, x), x);
@@ -116,8 +117,8 @@ static void qkv_token(const qkv_job *j, int32_t i)
     if (!a->k || kb->slot[i] < 0) return;
     int64_t block = kb->slot[i] / kb->block_size;
     int32_t offset = kb->slot[i] % kb->block_size, lane = offset % PI__ATTN_TILE;
-    pi__head_prep k = {n, a->k_norm != NULL, a->k_norm, a->eps, rope, a->n_rot, a->pair_stride, 1.0f};
-    pi__head_prep v = {n, a->v_norm, NULL, a->eps, NULL, 0, 0, 1.0f};
+    pi__head_prep k = {n, a->k_norm != NULL, a->k_norm, a->eps, rope, a->n_rot, a->pair_stride, 1.0f, a->norm_last};
+    pi__head_prep v = {n, a->v_norm, NULL, a->eps, NULL, 0, 0, 1.0f, false};
     for (int32_t h = 0; h < kv->n_head_kv; h++) {
         float x[PI__MAX_HEAD_DIM];
         kn->prep(&k, biased(a->k + i * a->ldk + (size_t) h * (size_t) n, a->k_bias, h, n, x), x);

@@ -84,6 +84,7 @@ typedef struct pi__head_prep {
     int32_t n_rot;       /* dims that RoPE rotates */
     int32_t pair_stride; /* RoPE rotates dims i and i + pair_stride as a pair, i < n_rot/2 */
     float scale;         /* factor of the result */
+    bool norm_last;      /* the norm follows RoPE */
 } pi__head_prep;
 
 struct pi__cpu_attn_kernels {
@@ -131,7 +132,7 @@ struct pi__cpu_attn_kernels {
     void (*add_norm)(float *x, const float *y, const float *w, const float *bias, float eps, float scale, int64_t n);
     void (*layer_norm)(float *x, const float *y, const float *b, const float *w, const float *shift, float eps,
                        int64_t n);
-    void (*gelu)(float *x, const float *b, int64_t n);
+    void (*activate)(const pi__activate *a, float *x);
     void (*softcap)(float *x, float cap, size_t n);
 };
 

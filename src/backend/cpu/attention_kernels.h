@@ -894,6 +894,15 @@ static void rotate(const pi__head_prep *p, float *x)
 static void prep(const pi__head_prep *p, const float *src, float *dst)
 {
     int32_t n = p->head_dim;
+    if (p->norm_last) { /* rotates first, then calls itself for the norm */
+        pi__head_prep turn_only = *p, norm_only = *p;
+        turn_only.norm = norm_only.norm_last = turn_only.norm_last = false;
+        turn_only.scale = 1.0f;
+        norm_only.rope = NULL;
+        prep(&turn_only, src, dst);
+        prep(&norm_only, dst, dst);
+        return;
+    }
     float f = p->norm ? rms_factor(src, n, p->eps) : 1.0f;
     const float *w = p->norm ? p->w : NULL;
     for (int32_t i = 0; i < n; i += 16) {
@@ -1036,16 +1045,43 @@ static void layer_norm(float *x, const float *y, const float *b, const float *w,
     for (int64_t i = 0; i < n && b; i++) x[i] += b[i];
     const float mean = sum_from(x, 0, false, n) / (float) n;
     const float f = 1.0f / sqrtf(sum_from(x, mean, true, n) / (float) n + eps);
-    for (int64_t i = 0; i < n; i++) x[i] = (x[i] - mean) * f * w[i] + shift[i];
+    for (int64_t i = 0; i < n; i++) x[i] = (x[i] - mean) * f * w[i] + (shift ? shift[i] : 0);
 }
 
-static void gelu(float *x, const float *b, int64_t n)
+/* x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3) */
+static vf gelu_tanh(vf x)
 {
-    for (int64_t i = 0; i < n && b; i++) x[i] += b[i];
+    const vf cube = vf_mul(vf_mul(x, x), x), u = vf_add(x, vf_mul(vf_set1(0.044715f), cube));
+    return vf_mul(x, vf_sigmoid(vf_mul(vf_set1(1.5957691216057308f), u)));
+}
+
+static vf xielu(vf x, const float p[4])
+{
+    const vf line = vf_mul(vf_set1(p[2]), x), square = vf_mul(vf_set1(p[0]), vf_mul(x, x));
+    const vf low = vf_select_lt(x, vf_set1(p[3]), x, vf_set1(p[3]));
+    const vf curve = vf_mul(vf_set1(p[1]), vf_sub(vf_sub(vf_exp(low), vf_set1(1)), x));
+    return vf_add(line, vf_select_lt(vf_zero(), x, square, curve));
+}
+
+static vf activation(const pi__activate *a, vf x)
+{
+    const vf over = vf_max(vf_zero(), x); /* propagates NaN */
+    switch (a->kind) {
+    case PI__ACT_GELU: return vf_gelu_erf(x);
+    case PI__ACT_GELU_TANH: return gelu_tanh(x);
+    case PI__ACT_RELU2: return vf_mul(over, over);
+    default: return xielu(x, a->p);
+    }
+}
+
+static void activate(const pi__activate *a, float *x)
+{
+    const int64_t n = a->n;
+    for (int64_t i = 0; i < n && a->b; i++) x[i] += a->b[i];
     for (int64_t i = 0; i < n; i += 16) {
         float t[16];
         const int64_t k = n - i < 16 ? n - i : 16;
-        vf_store(t, vf_gelu_erf(k < 16 ? vf_load_tail(x + i, (int) k, 0) : vf_load(x + i)));
+        vf_store(t, activation(a, k < 16 ? vf_load_tail(x + i, (int) k, 0) : vf_load(x + i)));
         memcpy(x + i, t, (size_t) k * sizeof(float));
     }
 }
@@ -1063,7 +1099,7 @@ static void softcap(float *x, float cap, size_t n)
 
 const pi__cpu_attn_kernels PI__KERNELS = {
     PI__ROWS_MAX, round_rows, pack, split, fold, finish, mean, rank, prep, turn, store_k, store_v, store_row, load_row, add_norm,
-    layer_norm, gelu, softcap,
+    layer_norm, activate, softcap,
 };
 
 #undef PI__ROWS_MAX

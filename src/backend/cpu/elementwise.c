@@ -91,7 +91,7 @@ void pi__cpu_add_rows(pi__backend *be, const pi__batch *b, const pi__add_rows *a
     }
 }
 
-/* ----------------------------------------------------------------------------------------------- layer_norm, gelu */
+/* ------------------------------------------------------------------------------------------- layer_norm, activate */
 
 typedef struct layer_norm_job {
     const pi__cpu *cpu;
@@ -119,28 +119,28 @@ void pi__cpu_layer_norm(pi__backend *be, const pi__batch *b, const pi__layer_nor
     }
 }
 
-typedef struct gelu_job {
+typedef struct activate_job {
     const pi__cpu *cpu;
-    const pi__gelu *a;
-} gelu_job;
+    const pi__activate *a;
+} activate_job;
 
-static void gelu_run(void *arg, int32_t ith, int32_t nth)
+static void activate_run(void *arg, int32_t ith, int32_t nth)
 {
-    const gelu_job *j = arg;
-    const pi__gelu *a = j->a;
+    const activate_job *j = arg;
+    const pi__activate *a = j->a;
     const int64_t rows = a->n_rows;
-    for (int64_t i = rows * ith / nth; i < rows * (ith + 1) / nth; i++) j->cpu->attn->gelu(a->x + i * a->n, a->b, a->n);
+    for (int64_t i = rows * ith / nth; i < rows * (ith + 1) / nth; i++) j->cpu->attn->activate(a, a->x + i * a->n);
 }
 
-void pi__cpu_gelu(pi__backend *be, const pi__batch *b, const pi__gelu *a)
+void pi__cpu_activate(pi__backend *be, const pi__batch *b, const pi__activate *a)
 {
     (void) b;
     pi__cpu *cpu = (pi__cpu *) be;
-    gelu_job j = {cpu, a};
+    activate_job j = {cpu, a};
     if (a->n_rows * a->n < SMALL) {
-        gelu_run(&j, 0, 1);
+        activate_run(&j, 0, 1);
     } else {
-        pi__pool_run(cpu->pool, gelu_run, &j);
+        pi__pool_run(cpu->pool, activate_run, &j);
     }
 }
 

@@ -684,6 +684,21 @@ INLINE vf gelu(vf x)
     return vf_div(x, vf_add(vf_set(1.0f), vf_exp(u)));
 }
 
+/* x/2 (1 + erf(x / sqrt(2))) = max(x, 0) - a/2 (1 - erf(a / sqrt(2))), a = |x|. 1 - erf within 2e-7: Abramowitz and
+ * Stegun, 7.1.26. */
+INLINE vf gelu_erf(vf x)
+{
+    const vf a = vf_max(vf_sub(vf_zero(), x), x), z = vf_mul(a, vf_set(0.70710678118654752f));
+    const vf t = vf_div(vf_set(1.0f), vf_fma(z, vf_set(0.3275911f), vf_set(1.0f)));
+    vf p = vf_set(1.061405429f);
+    p = vf_fma(p, t, vf_set(-1.453152027f));
+    p = vf_fma(p, t, vf_set(1.421413741f));
+    p = vf_fma(p, t, vf_set(-0.284496736f));
+    p = vf_fma(p, t, vf_set(0.254829592f));
+    const vf rest = vf_mul(vf_mul(p, t), vf_exp(vf_sub(vf_zero(), vf_mul(z, z))));
+    return vf_sub(vf_max(vf_zero(), x), vf_mul(vf_mul(a, vf_set(0.5f)), rest)); /* propagates NaN */
+}
+
 INLINE vf silu(vf x) { return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_sub(vf_zero(), x)))); }
 /* x sigmoid(1.702 x) */
 INLINE vf silu_oai(vf x) { return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_mul(vf_set(-1.702f), x)))); }
@@ -816,6 +831,7 @@ INLINE void input_block(int digits, int kind, const pi__lin_in *in, int64_t n_in
         }
         for (int i = 0; i < 2; i++) {
             if (kind == PI__IN_SWIGLU_OAI) v[i] = vf_mul(silu_oai(v[i]), vf_add(g[i], vf_set(1.0f)));
+            else if (kind == PI__IN_GEGLU_ERF) v[i] = vf_mul(gelu_erf(v[i]), g[i]);
             else v[i] = vf_mul(kind == PI__IN_GEGLU ? gelu(v[i]) : silu(v[i]), g[i]);
         }
     }
@@ -848,6 +864,7 @@ INLINE void input_any(int digits, const pi__lin_in *in, int64_t n_in, int32_t ro
     case PI__IN_GEGLU: input(digits, PI__IN_GEGLU, in, n_in, row, n, b0, b1, x, col, want); break;
     case PI__IN_SWIGLU: input(digits, PI__IN_SWIGLU, in, n_in, row, n, b0, b1, x, col, want); break;
     case PI__IN_SWIGLU_OAI: input(digits, PI__IN_SWIGLU_OAI, in, n_in, row, n, b0, b1, x, col, want); break;
+    case PI__IN_GEGLU_ERF: input(digits, PI__IN_GEGLU_ERF, in, n_in, row, n, b0, b1, x, col, want); break;
     default: input(digits, PI__IN_PLAIN, in, n_in, row, n, b0, b1, x, col, want); break;
     }
 }

@@ -141,9 +141,20 @@ void pi__cpu_best_of(const float *logits, int32_t n, int32_t n_used, int32_t *id
 /* sqrt(log(1 + e^x)) */
 static float sqrt_softplus(float x) { return sqrtf((x > 0 ? x : 0) + log1pf(expf(-fabsf(x)))); }
 
-/* Returns the routing weight of logit x for gating functions of a single logit: sigmoid or sqrt(softplus). */
-static float own_gate(const pi__moe *a, float x)
+/* Returns log(sum of e^logit) of a row for SOFTMAX_CHOICE; 0 for other gating functions, which do not use it. */
+static float log_sum(const pi__moe *a, const float *logits)
 {
+    if (a->gating != PI__GATE_SOFTMAX_CHOICE) return 0;
+    float max = logits[0], all = 0;
+    for (int32_t e = 1; e < a->n_expert; e++) max = logits[e] > max ? logits[e] : max;
+    for (int32_t e = 0; e < a->n_expert; e++) all += expf(logits[e] - max);
+    return max + logf(all);
+}
+
+/* Returns the routing weight of logit x for all gating functions except SOFTMAX. log_all: log_sum of the row. */
+static float own_gate(const pi__moe *a, float x, float log_all)
+{
+    if (a->gating == PI__GATE_SOFTMAX_CHOICE) return expf(x - log_all);
     return a->gating == PI__GATE_SIGMOID ? 1.0f / (1.0f + expf(-x)) : sqrt_softplus(x);
 }
 
@@ -168,19 +179,21 @@ static void keep_groups(const pi__moe *a, float *p)
         if (!in[e / each]) p[e] = -INFINITY;
 }
 
-/* Sets id and weight [n_used] of a row, for gating functions of a single logit. Returns the sum of the weights. token:
+/* Sets id and weight [n_used] of a row, for all gating functions except SOFTMAX. Returns the sum of the weights. token:
  * the row's token id, which selects the experts if a->table is not NULL. */
 static float choose_own(const pi__moe *a, const float *logits, int32_t token, int32_t *id, float *weight)
 {
+    const float log_all = log_sum(a, logits);
     float p[PI__MAX_EXPERTS], sum = 0;
     if (a->table) {
         memcpy(id, a->table + (size_t) token * (size_t) a->n_used, (size_t) a->n_used * sizeof *id);
     } else {
-        for (int32_t e = 0; e < a->n_expert; e++) p[e] = own_gate(a, logits[e]) + (a->bias ? a->bias[e] : 0);
+        for (int32_t e = 0; e < a->n_expert; e++)
+            p[e] = own_gate(a, logits[e], log_all) + (a->bias ? a->bias[e] : 0);
         if (a->n_group) keep_groups(a, p);
         pi__cpu_best_of(p, a->n_expert, a->n_used, id);
     }
-    for (int32_t i = 0; i < a->n_used; i++) sum += weight[i] = own_gate(a, logits[id[i]]);
+    for (int32_t i = 0; i < a->n_used; i++) sum += weight[i] = own_gate(a, logits[id[i]], log_all);
     return sum;
 }
 

@@ -90,6 +90,7 @@ typedef struct pi__k_qkv {
     const float *q_bias, *k_bias, *v_bias;
     const float *q_norm, *k_norm;
     int32_t v_norm;
+    int32_t norm_last;
     float eps;
     const float *rope, *q_rope; /* [n_tokens, n_rot] of keys; of queries. Both NULL = no rotation */
     int32_t n_rot, pair_stride;

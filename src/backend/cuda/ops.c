@@ -407,6 +407,7 @@ pi__k_qkv pi__cuda_heads(const pi__cuda *c, const pi__batch *b, const pi__qkv *a
         .q_norm = a->q_norm,
         .k_norm = a->k_norm,
         .v_norm = a->v_norm,
+        .norm_last = a->norm_last,
         .eps = a->eps,
         .rope = a->rope,
         .q_rope = a->q_rope ? a->q_rope : a->rope,

@@ -1,0 +1,66 @@
+/* The architectures: the only list of them. model.c loads files of these names, and docs/MODELS.md shows the table
+ * (tests/scripts/check_models.py --write).
+ *
+ * A row: suffix of the pi__arch variable, value of general.architecture, source file, models, specific parts. */
+#ifndef PI__ARCHS_H
+#define PI__ARCHS_H
+
+#define PI__ARCHS(ARCH)                                                                                                \
+    ARCH(llama, "llama", "llama.c", "Llama 2 and 3, Mistral, Mixtral, SmolLM", "interleaved rotation pairs")           \
+    ARCH(mistral3, "mistral3", "llama.c", "Ministral 3, Devstral", "temperature scaling in long contexts")             \
+    ARCH(smollm3, "smollm3", "smollm3.c", "SmolLM3", "every fourth layer without RoPE")                                \
+    ARCH(qwen2, "qwen2", "qwen.c", "Qwen 2 and 2.5", "biases")                                                         \
+    ARCH(qwen2moe, "qwen2moe", "qwen.c", "Qwen 1.5 and 2 with experts", "shared expert with a gate")                   \
+    ARCH(qwen3, "qwen3", "qwen.c", "Qwen 3, dense", "norms on heads")                                                  \
+    ARCH(qwen3moe, "qwen3moe", "qwen.c", "Qwen 3 with experts, Qwen3-Coder", "norms on heads")                         \
+    ARCH(phi3, "phi3", "phi3.c", "Phi 3, 3.5, 4, 4-mini", "LongRoPE")                                                  \
+    ARCH(gemma2, "gemma2", "gemma2.c", "Gemma 2", "soft caps")                                                         \
+    ARCH(gemma3, "gemma3", "gemma3.c", "Gemma 3", "windows")                                                           \
+    ARCH(gemma_embedding, "gemma-embedding", "gemma3.c", "EmbeddingGemma", "bidirectional attention, dense heads")     \
+    ARCH(gpt_oss, "gpt-oss", "gpt_oss.c", "gpt-oss 20B and 120B", "expert biases, clamped SwiGLU, sinks")              \
+    ARCH(glm4, "glm4", "glm4.c", "GLM-4-0414, GLM-Z1", "norms before and after blocks, half of each head rotated")     \
+    ARCH(glm4moe, "glm4moe", "glm4moe.c", "GLM 4.5, 4.6 and 4.7, Air too",                                             \
+         "sigmoid gates, first layers without experts, draft head")                                                    \
+    ARCH(dots1, "dots1", "dots1.c", "dots.llm1", "sigmoid gates, norms on heads")                                      \
+    ARCH(bailingmoe2, "bailingmoe2", "dots1.c", "Ling 2, Ring 2", "expert groups")                                     \
+    ARCH(deepseek2, "deepseek2", "deepseek2.c", "DeepSeek V2, V2-Lite, V3, R1; Kimi K2; GLM 4.7 Flash",                \
+         "latent attention (block_mla.c), expert groups, draft heads")                                                 \
+    ARCH(minimax_m2, "minimax-m2", "minimax_m2.c", "MiniMax M2, M2.1", "one norm over all heads")                      \
+    ARCH(granite, "granite", "granite.c", "Granite 3; Granite 4 without Mamba layers",                                 \
+         "multipliers, folded into weights at load")                                                                   \
+    ARCH(granitemoe, "granitemoe", "granite.c", "Granite 3 and 4 with experts", "multipliers, shared expert")          \
+    ARCH(minicpm, "minicpm", "granite.c", "MiniCPM 1B and 2B", "multipliers")                                          \
+    ARCH(seed_oss, "seed_oss", "seed_oss.c", "Seed-OSS 36B", "biases")                                                 \
+    ARCH(olmo2, "olmo2", "olmo2.c", "OLMo 2, OLMo 3", "norms after blocks, one norm over all heads, windows")          \
+    ARCH(exaone4, "exaone4", "exaone4.c", "EXAONE 4.0; text of 4.5", "norms after blocks, windows, NoPE layers")       \
+    ARCH(ernie4_5, "ernie4_5", "ernie.c", "ERNIE 4.5 0.3B", "interleaved rotation pairs")                              \
+    ARCH(ernie4_5_moe, "ernie4_5-moe", "ernie.c", "ERNIE 4.5 21B-A3B, 300B-A47B",                                      \
+         "softmax gates with a correction for the choice")                                                             \
+    ARCH(hunyuan_dense, "hunyuan-dense", "hunyuan.c", "Hunyuan 0.5B to 7B, Hunyuan-MT", "norms on heads after RoPE")   \
+    ARCH(hunyuan_moe, "hunyuan-moe", "hunyuan.c", "Hunyuan A13B", "norms on heads after RoPE, shared expert")          \
+    ARCH(arcee, "arcee", "arcee.c", "Arcee AFM 4.5B", "squared ReLU without a gate")                                   \
+    ARCH(apertus, "apertus", "arcee.c", "Apertus 8B and 70B", "xIELU without a gate")                                  \
+    ARCH(starcoder2, "starcoder2", "arcee.c", "StarCoder 2", "LayerNorm, biases, GELU without a gate")                 \
+    ARCH(command_r, "command-r", "cohere.c", "Command R, Aya 23", "parallel blocks, LayerNorm")                        \
+    ARCH(cohere2, "cohere2", "cohere.c", "Command R7B, Command A", "parallel blocks, LayerNorm, windows")              \
+    ARCH(mellum, "mellum", "mellum.c", "Mellum 2", "windows with a RoPE base of their own, experts")                   \
+    ARCH(qwen35, "qwen35", "qwen35.c", "Qwen 3.5, 3.6 and 3.8", "gated delta nets, draft heads (MTP)")                 \
+    ARCH(qwen35moe, "qwen35moe", "qwen35.c", "Qwen 3.5 and 3.6 with experts", "gated delta nets, draft heads (MTP)")   \
+    ARCH(qwen3next, "qwen3next", "qwen35.c", "Qwen3-Next, Qwen3-Coder-Next", "gated delta nets, draft heads (MTP)")    \
+    ARCH(gemma4, "gemma4", "gemma4.c", "Gemma 4, dense, with experts, E-series",                                       \
+         "per-layer embeddings, shared caches")                                                                        \
+    ARCH(gemma4_assistant, "gemma4-assistant", "gemma4.c", "drafter of Gemma 4", "centroid heads")                     \
+    ARCH(deepseek4, "deepseek4", "deepseek4.c", "DeepSeek V4, files of llama.cpp's converter and of ds4",              \
+         "compressed and selected entries, hyper-connections, draft heads")                                            \
+    ARCH(bert, "bert", "bert.c", "BGE, MiniLM, E5, XLM-RoBERTa, cross-encoders",                                       \
+         "LayerNorm, GELU, learned positions, WordPiece and Unigram")                                                  \
+    ARCH(nomic_bert, "nomic-bert", "bert.c", "Nomic Embed 1 and 1.5", "RoPE, gates")                                   \
+    ARCH(jina_bert_v3, "jina-bert-v3", "bert.c", "Jina Embeddings 3", "RoPE, biases")                                  \
+    ARCH(modern_bert, "modern-bert", "modern_bert.c", "ModernBERT, Granite Embedding, GTE ModernBERT",                 \
+         "windows on both sides, norm of embeddings")                                                                  \
+    ARCH(eurobert, "eurobert", "modern_bert.c", "EuroBERT, Jina Embeddings 5", "bidirectional attention")              \
+    ARCH(dflash, "dflash", "dflash.c", "block drafters", "target features, blocks of masks")                           \
+    ARCH(dflash_qwen35, "qwen35-dflash-draft", "dflash.c", "block drafters", "target features, blocks of masks")       \
+    ARCH(dflash_gemma4, "gemma4-dflash-draft", "dflash.c", "block drafters", "target features, blocks of masks")
+
+#endif

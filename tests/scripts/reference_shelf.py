@@ -1,0 +1,132 @@
+"""Rows of gen_reference.py for dense architectures that differ from others in a few settings.
+
+NAMES: names of transformers' modules, by architecture. MODELS: class and additional configuration entries, by row.
+MUTATIONS: (what, configuration changes, name parts of the weights to change): weights that contain the last part are
+set to zero, or to one if the part starts with "=". PERMUTED: architectures in whose files the converter has reordered
+the rows of queries and keys."""
+POST = {'post_attention_norm': 'post_attention_layernorm', 'post_ffw_norm': 'post_feedforward_layernorm'}
+SHARED = lambda to: {f'ffn_{part}_shexp': f'mlp.{to}.{part}_proj' for part in ('gate', 'up', 'down')}
+HEAD_NORMS = {'attn_q_norm': 'self_attn.query_layernorm', 'attn_k_norm': 'self_attn.key_layernorm'}
+SIGMOID = {'exp_probs_b': 'mlp.gate.e_score_correction', **SHARED('shared_experts')}
+NAMES = {
+    'seed_oss': {'post_attention_norm': 'post_attention_layernorm'}, 'olmo2': POST, 'exaone4': POST,
+    'glm4': {'post_attention_norm': 'post_self_attn_layernorm', 'post_ffw_norm': 'post_mlp_layernorm',
+             'ffn_up': 'mlp.gate_up_proj'},
+    'ernie4_5-moe': {'exp_probs_b': 'mlp.gate.moe_statics.e_score_correction', **SHARED('shared_experts')},
+    'hunyuan-dense': HEAD_NORMS,
+    'hunyuan-moe': {**HEAD_NORMS, 'ffn_gate_inp': 'mlp.gate.wg', **SHARED('shared_mlp')},
+    'dots1': SIGMOID, 'bailingmoe2': SIGMOID,
+    'qwen2moe': {'ffn_gate_inp_shexp': 'mlp.shared_expert_gate', **SHARED('shared_expert')},
+    'apertus': {'attn_norm': 'attention_layernorm', 'ffn_norm': 'feedforward_layernorm'},
+    'starcoder2': {'ffn_up': 'mlp.c_fc', 'ffn_down': 'mlp.c_proj'},
+}
+PERMUTED = ('smollm3', 'arcee', 'minicpm')
+
+
+def kinds(k, every): return ['full_attention' if (i + 1) % every == 0 else 'sliding_attention' for i in range(k('block_count'))]
+
+
+def rope(k, **more): return {'rope_type': 'default', 'rope_theta': k('rope.freq_base'), **more}
+
+
+def routed(k, **more):
+    return {'num_experts_per_tok': k('expert_used_count'), 'moe_intermediate_size': k('expert_feed_forward_length'), **more}
+
+
+def sigmoid(k, **more):
+    return routed(k, n_routed_experts=k('expert_count'), n_shared_experts=k('expert_shared_count'),
+                  first_k_dense_replace=k('leading_dense_block_count'), routed_scaling_factor=k('expert_weights_scale'),
+                  norm_topk_prob=True, **more)
+
+
+def olmo3(k):
+    yarn = {'rope_type': 'yarn', 'rope_theta': k('rope.freq_base'), 'factor': k('rope.scaling.factor'),
+            'beta_fast': 32.0, 'beta_slow': 1.0, 'attention_factor': k('rope.scaling.yarn_attn_factor'),
+            'original_max_position_embeddings': k('rope.scaling.original_context_length')}
+    return {'sliding_window': k('attention.sliding_window'), 'layer_types': kinds(k, 4),
+            'rope_parameters': {'full_attention': yarn, 'sliding_attention': rope(k)}}
+
+
+def cohere(k, **more):
+    return {'layer_norm_eps': k('attention.layer_norm_epsilon'), 'logit_scale': k('logit_scale'), 'use_qk_norm': False, **more}
+
+
+def granite(k):
+    return {'embedding_multiplier': k('embedding_scale'), 'residual_multiplier': k('residual_scale'),
+            'logits_scaling': k('logit_scale'), 'attention_multiplier': k('attention.scale')}
+
+
+MODELS = {
+    'smollm3': ('SmolLM3', lambda k: {}),
+    'seed_oss': ('SeedOss', lambda k: {'attention_bias': True}),
+    'olmo2': ('Olmo2', lambda k: {}), 'olmo3': ('Olmo3', olmo3),
+    'exaone4': ('Exaone4', lambda k: {'sliding_window': None, 'layer_types': ['full_attention'] * k('block_count')}),
+    'exaone4-large': ('Exaone4', lambda k: {'sliding_window': k('attention.sliding_window'), 'layer_types': kinds(k, 4)}),
+    'glm4': ('Glm4', lambda k: {'attention_bias': True, 'rope_parameters': rope(k, partial_rotary_factor=0.5)}),
+    'ernie4_5': ('Ernie4_5', lambda k: {}),
+    'ernie4_5-moe': ('Ernie4_5_Moe', lambda k: routed(
+        k, moe_num_experts=k('expert_count'), moe_k=k('expert_used_count'), moe_num_shared_experts=k('expert_shared_count'),
+        moe_layer_start_index=k('leading_dense_block_count'), moe_layer_interval=k('interleave_moe_layer_step'),
+        moe_layer_end_index=k('block_count') - 1)),
+    'hunyuan-dense': ('HunYuanDenseV1', lambda k: {}),
+    'hunyuan-moe': ('HunYuanMoEV1', lambda k: {'num_experts': k('expert_count'), 'moe_topk': k('expert_used_count')}),
+    'dots1': ('Dots1', lambda k: sigmoid(k, sliding_window=None)),
+    # Ling 2 has the structure of GLM 4.5 with stacked queries, keys and values, and expert groups
+    'bailingmoe2': ('Glm4Moe', lambda k: sigmoid(
+        k, n_group=k('expert_group_count'), topk_group=k('expert_group_used_count'), use_qk_norm=True, attention_bias=False,
+        rope_parameters=rope(k, partial_rotary_factor=0.5))),
+    'qwen2moe': ('Qwen2Moe', lambda k: routed(
+        k, num_experts=k('expert_count'), shared_expert_intermediate_size=k('expert_shared_feed_forward_length'),
+        norm_topk_prob=False, decoder_sparse_step=1)),
+    'arcee': ('Arcee', lambda k: {}), 'apertus': ('Apertus', lambda k: {}),
+    'starcoder2': ('Starcoder2', lambda k: {'norm_epsilon': k('attention.layer_norm_epsilon'), 'use_bias': True, 'sliding_window': None}),
+    'command-r': ('Cohere', cohere),
+    'cohere2': ('Cohere2', lambda k: cohere(k, sliding_window=k('attention.sliding_window'), layer_types=kinds(k, 4))),
+    'mellum': ('Mellum', lambda k: routed(
+        k, num_experts=k('expert_count'), norm_topk_prob=True, sliding_window=k('attention.sliding_window'), layer_types=kinds(k, 4),
+        rope_parameters={'full_attention': rope(k), 'sliding_attention': {'rope_type': 'default', 'rope_theta': k('rope.freq_base_swa')}})),
+    # MiniCPM has the structure of Granite
+    'minicpm': ('Granite', granite),
+}
+SHARED_EXPERT = ('shared expert', {}, 'shared')
+MUTATIONS = {
+    'smollm3': [('layers without rotation', {'no_rope_layers': [1, 1, 1, 1]}, None)],
+    'olmo3': [('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None)],
+    'exaone4-large': [('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None)],
+    'ernie4_5-moe': [('correction', {}, 'e_score_correction_bias'), SHARED_EXPERT],
+    'hunyuan-dense': [('norms of queries', {}, '=query_layernorm'), ('norms of keys', {}, '=key_layernorm')],
+    'hunyuan-moe': [('norms of queries', {}, '=query_layernorm'), SHARED_EXPERT],
+    'dots1': [('correction', {}, 'e_score_correction_bias'), ('scale of weights', {'routed_scaling_factor': 1.0}, None), SHARED_EXPERT],
+    'bailingmoe2': [('groups', {'topk_group': 4}, None)],
+    'qwen2moe': [('divided weights', {'norm_topk_prob': True}, None), ('gate', {}, 'shared_expert_gate'), SHARED_EXPERT],
+    'arcee': [('activation', {'hidden_act': 'relu'}, None)],
+    'apertus': [('factor of positive values', {}, 'alpha_p'), ('factor of negative values', {}, 'alpha_n'), ('slope', {}, 'act_fn.beta')],
+    'starcoder2': [('activation', {'hidden_act': 'relu'}, None)] + [
+        (part, {}, part) for part in ('o_proj.bias', 'c_fc.bias', 'c_proj.bias', 'input_layernorm.bias',
+                                      'post_attention_layernorm.bias', 'model.norm.bias')],
+    'command-r': [('scale of logits', {'logit_scale': 1.0}, None)],
+    'mellum': [('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None)],
+    'cohere2': [('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None)],
+}
+
+
+def finish(out, arch, field):
+    """Changes weights to transformers' shapes and adds parameters that files store as metadata."""
+    for name in list(out):
+        if name.endswith('shared_expert_gate.weight'): out[name] = out[name].reshape(1, -1)
+        elif name.endswith('moe_statics.e_score_correction_bias'): out[name] = out[name].reshape(1, -1)
+    if arch == 'apertus':
+        for part, key in (('alpha_p', 'alpha_p'), ('alpha_n', 'alpha_n'), ('beta', 'beta'), ('eps', 'eps')):
+            for i, value in enumerate(field(f'xielu.{key}')):
+                v = type(next(iter(out.values())))([value])
+                out[f'model.layers.{i}.mlp.act_fn.{part}'] = v if part.startswith('alpha') else v[0]
+    return out
+
+
+def change_of(part):
+    """Returns the function that sets the weights of a mutation, or None."""
+    if part is None: return None
+    def change(model):
+        for n, p in list(model.named_parameters()) + list(model.named_buffers()):
+            if part.lstrip('=') in n: p.data.fill_(1.0 if part.startswith('=') else 0.0)
+    return change
