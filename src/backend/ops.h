@@ -166,8 +166,8 @@ typedef struct pi__batch {
     /* [n_tokens] position of the last key in this step that each token may see in addition to causal attention
      * (pi__attention.spans); not above the sequence's last position, ascending within a sequence. NULL = none. */
     const int32_t *see_to;
-    /* [n_tokens] row of pi__model.images for each token, for op place_rows; -1 = the token has its own embedding. NULL =
-     * no token has such a row. Not for steps that can be captured. */
+    /* [n_tokens] row of pi__model.image_rows for each token, for op place_rows; -1 = the token has its own embedding.
+     * NULL = no token has such a row. Not for steps that can be captured. */
     const int32_t *input_row;
     /* [n_seqs] verified tokens of each sequence in this step; its other tokens are drafts. -n = all its tokens are
      * drafts, and so are the n tokens before them, which earlier steps computed. */

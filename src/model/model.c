@@ -13,7 +13,8 @@
 #include "formats/formats.h"
 
 static const pi__arch *const archs[] = {
-    &pi__arch_llama, &pi__arch_mistral3, &pi__arch_qwen2, &pi__arch_qwen3, &pi__arch_qwen3moe, &pi__arch_qwen35,
+    &pi__arch_llama, &pi__arch_mistral3, &pi__arch_qwen2, &pi__arch_qwen3, &pi__arch_qwen3moe, &pi__arch_qwen2vl,
+    &pi__arch_qwen3vl, &pi__arch_qwen3vlmoe, &pi__arch_qwen35,
     &pi__arch_qwen35moe, &pi__arch_qwen3next, &pi__arch_phi3, &pi__arch_gpt_oss, &pi__arch_glm4moe, &pi__arch_deepseek2,
     &pi__arch_minimax_m2, &pi__arch_granite, &pi__arch_granitemoe, &pi__arch_gemma2,
     &pi__arch_gemma3, &pi__arch_gemma_embedding, &pi__arch_bert, &pi__arch_nomic_bert, &pi__arch_gemma4,

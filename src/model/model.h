@@ -288,6 +288,7 @@ extern const pi__arch pi__arch_gemma2, pi__arch_gemma3, pi__arch_gemma_embedding
 extern const pi__arch pi__arch_gemma4_assistant, pi__arch_gemma4;
 extern const pi__arch pi__arch_llama, pi__arch_mistral3;
 extern const pi__arch pi__arch_qwen2, pi__arch_qwen3, pi__arch_qwen3moe, pi__arch_phi3;
+extern const pi__arch pi__arch_qwen2vl, pi__arch_qwen3vl, pi__arch_qwen3vlmoe;
 extern const pi__arch pi__arch_bert, pi__arch_nomic_bert;
 extern const pi__arch pi__arch_gpt_oss, pi__arch_glm4moe, pi__arch_minimax_m2, pi__arch_deepseek2;
 extern const pi__arch pi__arch_granite, pi__arch_granitemoe;

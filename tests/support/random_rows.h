@@ -10,7 +10,7 @@
  *     a dense heads after pooling;
  *     w norms over all heads of q and of k, and MiniMax's routing;
  *     h alternative name of a norm;  o further gpt-oss features: sinks, more biases;  s GLM's features beyond experts;
- *     z a draft head;
+ *     z a draft head;  m layers with DeepStack rows;
  *     f q, k and v are one matrix;  X experts, two per token;  p norms after attention and feed-forward;
  *     r rope_freqs.weight with R numbers.
  *
