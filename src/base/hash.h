@@ -43,6 +43,7 @@ enum pi__hash_domain {
     PI__HASH_GRAMMAR = 15,     /* kind, trigger, text */
     PI__HASH_LORA_RANKS = 16,  /* ranks, one field per 64: shape of a step's adapters */
     PI__HASH_LORA_SHAPE = 17,  /* ranks, groups: that shape as the launches use it */
+    PI__HASH_TOWER = 18,       /* weights, image rules: a vision model */
 };
 
 /* State of hashing a message of fields. */

@@ -103,7 +103,7 @@ void rows_of_floats(int32_t n)
     const pi__add_rows add_rows = {some, some, ints, n, N_IN};
     CHECK(pi__k_add_rows(nullptr, &add_rows, ints));
     const pi__layer_norm layer_norm = {some, some, some, some, some, 0, n, N_IN};
-    const pi__gelu gelu = {some, some, n, N_IN};
+    const pi__gelu gelu = {some, some, n, N_IN, PI__GELU_TANH};
     CHECK(pi__k_layer_norm(nullptr, &layer_norm));
     CHECK(pi__k_gelu(nullptr, &gelu));
     pi__k_streams streams = {}, post = {};
