@@ -361,7 +361,9 @@ typedef struct pi__attention {
     int32_t window;     /* a query sees keys with qpos - kpos < window; 0 = all keys up to qpos */
     int32_t first;      /* keys before this position are masked */
     bool past;          /* the key at the query's own position is masked too */
-    bool block;         /* bidirectional within the step: tokens also see later keys of their sequence in this step */
+    /* bidirectional: tokens also see later keys of their sequence, up to seq_len - 1; op qkv has written them, in this
+     * step or in an earlier one */
+    bool block;
     int32_t ahead;      /* with block: number of later keys that are visible; 0 = all */
     bool spans;         /* tokens also see the later keys up to pi__batch.see_to; not with block or past */
     float softcap;      /* s = cap * tanh(s / cap) before softmax; 0 = no softcap */

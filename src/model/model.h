@@ -30,9 +30,10 @@ typedef struct pi__declared {
     int32_t **numbers;        /* integers on the device, each < below */
     /* with order or numbers: exclusive upper bound of the integers; 0 = `order` is a permutation */
     int32_t below;
-    /* with weight and vec: file row (value) of each row (value). Its contents are valid when this tensor is loaded.
-     * NULL = file order */
+    /* with weight and vec: file row (value) of each row (value); -1 = zeros. Its contents are valid when this tensor is
+     * loaded. NULL = file order */
     const int32_t *row;
+    int64_t n_row;            /* with vec: number of values in row; 0 = as many as in the file */
     bool turned;              /* with weight: `row` names file rows that become the matrix's columns (transposed) */
     size_t size;              /* bytes on the device */
     int32_t placement;        /* PI__AT_*: region that holds the tensor */

@@ -1,7 +1,7 @@
 /* Prompts with images, on tiny random models of every kind of attention and position: results do not depend on the
  * batch, the step size, the prefix cache, preemption or drafts. Images of equal size are never confused. An image is
  * encoded once for all requests that wait for it, and not at all if its blocks are cached. Logits agree with
- * transformers (tests/golden/images_NAME.txt, written by tests/scripts/gen_images.py).
+ * transformers (tests/golden/images_NAME.txt, written by tests/scripts/gen_image_prompts.py).
  *
  * The engine gets its rows from an encoder of this test: random values, seeded by the picture's first byte. */
 #include <math.h>

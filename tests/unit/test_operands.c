@@ -56,7 +56,7 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
     case PI__OP_layer_norm:
         r->args.layer_norm = (pi__layer_norm) {target, target, target, target, target, 0, 1, 1};
         break;
-    case PI__OP_gelu: r->args.gelu = (pi__gelu) {target, target, 1, 1}; break;
+    case PI__OP_gelu: r->args.gelu = (pi__gelu) {target, target, 1, 1, 0}; break;
     case PI__OP_add_gated: r->args.add_gated = (pi__add_gated) {target, target, target, 1, 1, 1}; break;
     case PI__OP_rope: r->args.rope = (pi__rope) {.freq = target, .n_freq = 1, .table = target}; break;
     case PI__OP_qkv:

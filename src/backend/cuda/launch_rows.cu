@@ -78,7 +78,8 @@ int pi__k_layer_norm(void *stream, const pi__layer_norm *a)
 int pi__k_gelu(void *stream, const pi__gelu *a)
 {
     if (a->n_rows < 1) return 0;
-    return pi_launch_dependent(stream, gelu, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->b, a->n);
+    return pi_launch_dependent(stream, gelu, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->b,
+                               a->form, a->n);
 }
 
 int pi__k_add_gated(void *stream, const pi__add_gated *a)
