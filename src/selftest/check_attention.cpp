@@ -15,8 +15,8 @@ struct config {
     int32_t type_k, type_v, n_head, n_head_kv, dim, window;
     float softcap;
     bool sinks, gate;
-    /* a row at position p attends to keys `first` to p - past; past -1: to all rows of its sequence in the step; past -2:
-     * to p, and see_to() */
+    /* a row at position p attends to keys `first` to p - past; past -1: to all rows of its sequence in the step;
+     * past -2: to p, and to see_to() */
     int32_t first, past;
 };
 

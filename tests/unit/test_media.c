@@ -255,8 +255,9 @@ static void sizes(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_order_and_once),    cmocka_unit_test(rows_run_out),     cmocka_unit_test(cancelled_and_failed),
-        cmocka_unit_test(nobody_waits_forever), cmocka_unit_test(rotary_positions), cmocka_unit_test(sizes),
+        cmocka_unit_test(in_order_and_once),    cmocka_unit_test(rows_run_out),
+        cmocka_unit_test(cancelled_and_failed), cmocka_unit_test(nobody_waits_forever),
+        cmocka_unit_test(rotary_positions),     cmocka_unit_test(sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
