@@ -339,7 +339,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_add_norm), cmocka_unit_test(test_rope),      cmocka_unit_test(test_gather_rows),
-        cmocka_unit_test(test_scale),    cmocka_unit_test(test_softcap),  cmocka_unit_test(test_isa),       cmocka_unit_test(test_amx),
+        cmocka_unit_test(test_scale),    cmocka_unit_test(test_softcap),   cmocka_unit_test(test_isa),
+        cmocka_unit_test(test_amx),
         cmocka_unit_test(test_norm),     cmocka_unit_test(test_add_gated), cmocka_unit_test(test_layer_norm_gelu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
