@@ -102,7 +102,9 @@ int64_t pi_work_chat_tokenize(pi_work *w, const pi_engine *e, const char *messag
     if (!e->chat) return pi__fail(err, e->chat_err.code, "%s", e->chat_err.msg);
     pi__ids ids = {.work = w ? &w->w : NULL};
     pi__text text;
-    int rc = pi__chat_tokens(e->chat, messages, tools, options, (int64_t) time(NULL), &ids, &text, err);
+    size_t n_images;
+    int rc = pi__chat_tokens(e->chat, messages, tools, options, (int64_t) time(NULL), &ids, &text, &n_images, err);
+    if (!rc && n_images) rc = pi__fail(err, PI_EUNSUPPORTED, "this engine reads no images: send text");
     if (!rc && cap && ids.n) memcpy(out, ids.p, (ids.n < cap ? ids.n : cap) * sizeof *out);
     int64_t n = rc ? rc : (int64_t) ids.n;
     pi__free(text.p);
@@ -135,8 +137,10 @@ int pi_request_prompt_chat(pi_request *r, const char *messages, const char *tool
     if (!e->chat) return pi__fail(err, e->chat_err.code, "%s", e->chat_err.msg);
     pi__ids ids = {.work = r->work};
     pi__text text;
+    size_t n_images;
     pi__call_form calls = {.required = false};
-    rc = pi__chat_tokens(e->chat, messages, tools, options, (int64_t) time(NULL), &ids, &text, err);
+    rc = pi__chat_tokens(e->chat, messages, tools, options, (int64_t) time(NULL), &ids, &text, &n_images, err);
+    if (!rc && n_images) rc = pi__fail(err, PI_EUNSUPPORTED, "this engine reads no images: send text");
     if (!rc && !ids.n) rc = pi__fail(err, PI_EINVAL, "the prompt is empty");
     const pi__str prompt = {text.p ? text.p : "", text.n};
     if (!rc) rc = pi__chat_grammar(e->chat, tools, options, prompt, &calls, err);

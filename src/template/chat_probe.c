@@ -6,6 +6,8 @@
  *     d developer     a assistant                 C a call with text      T the result of the second call
  *     x unknown role  e assistant without text    D two calls
  *
+ * Letter i is a user's message of text, image, text, image and text; I is the result of a call with these parts.
+ *
  * Each text and each argument is a mark (chat_impl.h), and the probe looks for the marks in the output. All probes of a
  * template share a budget of steps. If a template exhausts it, later probes count as failed. Memory: a zone per
  * rendering and two texts, all freed here. */
@@ -92,6 +94,20 @@ static void put_call(probe *p, const char *id)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) pi__text_str(&p->in, parts[i]);
 }
 
+/* Appends a list of text, image, text, image, text. */
+static void put_images(probe *p)
+{
+    static const char part[] = "{\"type\": \"text\", \"text\": \"" PI__MARK "\"}";
+    char text[96];
+    for (int i = 0; i < 3; i++) {
+        p->loose[p->n_marks] = false;
+        snprintf(text, sizeof text, part, p->n_marks++);
+        pi__text_str(&p->in, i ? ", {\"type\": \"image\"}, " : "[");
+        pi__text_str(&p->in, text);
+    }
+    pi__text_str(&p->in, "]");
+}
+
 static void put_calls(probe *p, char letter)
 {
     const bool typed = p->c->typed_content;
@@ -111,18 +127,20 @@ static void put_message(probe *p, char letter)
 {
     static const struct { char letter; const char *role; } roles[] = {
         {'s', "system"}, {'d', "developer"}, {'u', "user"}, {'a', "assistant"}, {'x', "depolever"}, {'e', "assistant"},
+        {'i', "user"},
     };
     if (strchr("cCD", letter)) {
         put_calls(p, letter);
         return;
     }
-    const bool result = letter == 't' || letter == 'T';
+    const bool result = strchr("tTI", letter);
     pi__text_str(&p->in, result ? "{\"role\": \"tool\", \"name\": \"rrRr\", \"tool_call_id\": \"" : "{\"role\": \"");
-    if (result) pi__text_str(&p->in, letter == 't' ? p->id : "call00002");
+    if (result) pi__text_str(&p->in, letter == 'T' ? "call00002" : p->id);
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (roles[i].letter == letter) pi__text_str(&p->in, roles[i].role);
     pi__text_str(&p->in, "\", \"content\": ");
     if (letter == 'e') pi__text_str(&p->in, p->c->typed_content ? "[{\"type\": \"text\", \"text\": \"\"}]" : "\"\"");
+    else if (letter == 'i' || letter == 'I') put_images(p);
     else if (result && p->object_result) put_object(p);
     else put_content(p, strchr("sdx", letter), !result && p->c->typed_content);
     pi__text_str(&p->in, "}");
@@ -293,6 +311,25 @@ static void probe_roles(probe *p)
     r->userless = places(p, "a") && (!r->system || places_all(p, "s sa"));
 }
 
+/* Finds the roles for which the template writes images from typed parts, and its placeholder for an image. */
+static void probe_images(probe *p)
+{
+    pi__chat *c = p->c;
+    pi__str s;
+    if (!places(p, "i") || !pi__chat_placeholder(c, &p->out, 0, &s)) return;
+    char *copy = pi__malloc(s.n + 1);
+    if (!copy) {
+        p->rc = PI_ENOMEM;
+        return;
+    }
+    memcpy(copy, s.p, s.n);
+    copy[s.n] = 0;
+    c->placeholder = (pi__str) {copy, s.n};
+    c->user_images = true;
+    c->tool_images = c->roles.results && places(p, "ucI") && pi__chat_placeholder(c, &p->out, 2, &s) &&
+                     pi__str_eq(s, c->placeholder);
+}
+
 int pi__chat_probe(pi__chat *c)
 {
     probe p = {.c = c, .id = "call00001"};
@@ -301,6 +338,7 @@ int pi__chat_probe(pi__chat *c)
     probe_call_values(&p);
     probe_tools(&p);
     probe_roles(&p);
+    probe_images(&p);
     pi__free(p.in.p);
     pi__free(p.out.p);
     return p.rc;
