@@ -116,6 +116,12 @@ typedef struct pi__rope {
     float temp;          /* with temp_len: strength of the extra factor, see above */
     int32_t temp_len;    /* positions per step of the extra factor; 0 = no extra factor */
     float *table;        /* [n_tokens, 2 * n_freq] result: n_freq cosines, then n_freq sines */
+    /* M-RoPE: pairs that use each of a token's three positions (pi__batch.rope_pos): time, row, column. All 0 = every
+     * pair uses pi__batch.pos. Contiguous: the first section[0] pairs use the time, the next section[1] the row, the
+     * next section[2] the column. Interleaved: pair i < 3 * section[1] with i % 3 = 1 uses the row, pair
+     * i < 3 * section[2] with i % 3 = 2 the column. All other pairs use the time. */
+    int32_t section[3];
+    bool interleaved;    /* see section */
 } pi__rope;
 
 /* x[i] += table[row[i]]: adds a position or token-type embedding to each token. */
@@ -126,6 +132,18 @@ typedef struct pi__add_rows {
     int32_t n_rows;      /* rows */
     int64_t n;           /* values per row */
 } pi__add_rows;
+
+/* x[i] = rows[row[i]], or with `add` x[i] += rows[row[i]]; no change where row[i] is -1. Puts rows that the caller
+ * computed elsewhere (images) in the place of token embeddings. */
+typedef struct pi__place_rows {
+    float *x;            /* [n_rows, n], changed in place */
+    const float *rows;   /* [any, n] */
+    int64_t ldr;         /* floats between rows of `rows` */
+    const int32_t *row;  /* [n_rows] row for each row of x; host memory that is valid until finish() */
+    int32_t n_rows;      /* rows */
+    int64_t n;           /* values per row */
+    bool add;            /* add the row instead of replacing the values */
+} pi__place_rows;
 
 /* x = cap * tanh(x / cap). */
 typedef struct pi__softcap {

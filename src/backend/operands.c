@@ -277,6 +277,15 @@ static void add_rows(const pi__add_rows *a, const pi__batch *b, pi__operands *o)
     UPDATE(x, a->n_rows, a->n, a->n);
 }
 
+static void place_rows(const pi__place_rows *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    TOKENS(row, a->n_rows);
+    READ(rows, most_of(a->row, a->n_rows), a->ldr, a->n);
+    UPDATE(x, a->n_rows, a->n, a->n);
+}
+
 static void softcap(const pi__softcap *a, const pi__batch *b, pi__operands *o)
 {
     (void) b;

@@ -9,6 +9,7 @@
 #include "backend/profile.h"
 #include "backend/split.h"
 #include "base/error.h"
+#include "engine/media.h"
 #include "engine/metadata.h"
 #include "engine/vocab_compare.h"
 
@@ -47,6 +48,31 @@ static int open_drafter(pi__setup *s, bool *head, pi_error *err)
     if (!s->draft_g) rc = pi__gguf_open_with(&s->draft_g, s->cfg.draft_model, s->cfg.load_mode, &s->progress, err);
     *head = !rc && pi__model_kind(s->draft_g) == PI__KIND_DRAFTER;
     return rc;
+}
+
+/* Sets up the encoder of images, if there is one. */
+static int set_encoder(pi__setup *s, pi_error *err)
+{
+    static const int spans[] = {[PI__SPAN_CAUSAL] = PI__SPANS_NONE, [PI__SPAN_SLIDING] = PI__SPANS_WINDOW,
+                                [PI__SPAN_ALL] = PI__SPANS_ALL};
+    const pi__encoder *en = s->encoder = s->cfg.encoder;
+    pi__model *m = s->m;
+    if (!en) return PI_OK;
+    if (m->bidirectional)
+        return pi__fail(err, PI_EUNSUPPORTED, "mmproj: a %s model reads no images", m->arch->name);
+    if (en->width != m->n_embd * (1 + m->n_deepstack))
+        return pi__fail(err, PI_EINVAL,
+                        "mmproj: its rows have %d values, and the model needs %d (embeddings of %d, DeepStack layers: "
+                        "%d): give the vision model of this model",
+                        en->width, m->n_embd * (1 + m->n_deepstack), m->n_embd, m->n_deepstack);
+    if (en->mrope && !m->mrope)
+        return pi__fail(err, PI_EINVAL,
+                        "mmproj: the vision model needs M-RoPE, and the model's file has no %s.rope.dimension_sections: "
+                        "convert the model again",
+                        m->arch->name);
+    m->image_spans = spans[en->attention];
+    s->n_image_rows = pi__media_rows_of(en, s->cfg.mmproj_cache);
+    return PI_OK;
 }
 
 /* Declares a separate, smaller model with the target's vocabulary. */
@@ -103,6 +129,7 @@ int pi__setup_declare(pi__setup *s, pi_error *err)
     if (!rc && has_drafter(s, PI__SPEC_DRAFT)) rc = open_drafter(s, &head, err);
     if (!rc && has_drafter(s, PI__SPEC_DRAFT) && !head) rc = declare_beside(s, err);
     if (!rc && (has_drafter(s, PI__SPEC_MTP) || head)) rc = declare_head(s, head, err);
+    if (!rc) rc = set_encoder(s, err);
     if (!rc && has_drafter(s, PI__SPEC_LAYER_EXIT) && s->cfg.draft_layers >= s->m->n_trunk)
         rc = pi__fail(err, PI_EINVAL, "spec-draft-layers is %d, but the model has %d layers: give fewer",
                       s->cfg.draft_layers, s->m->n_trunk);
@@ -237,7 +264,9 @@ static int size_draft_model(pi__setup *s, pi_error *err)
 int pi__setup_size(pi__setup *s, pi_error *err)
 {
     int rc = pi__memory_size(&s->mem, &s->cfg, s->be, s->m, s->drafter, s->n_draft, err);
-    return rc || !s->draft_model ? rc : size_draft_model(s, err);
+    if (rc) return rc;
+    if (s->encoder) pi__memory_add_images(&s->mem, NULL, pi__media_device_bytes(s->encoder, s->n_image_rows));
+    return s->draft_model ? size_draft_model(s, err) : PI_OK;
 }
 
 void pi__setup_tell(const pi__setup *s, size_t host, pi_plan *p)

@@ -22,6 +22,8 @@ typedef struct pi__setup {
     unsigned kinds;            /* bit PI__SPEC_* of each available drafter */
     int32_t n_draft;           /* max drafts per sequence and step */
     pi__memory mem;            /* sizes, then pools */
+    const pi__encoder *encoder; /* encodes images; NULL = the engine reads no images */
+    int32_t n_image_rows;      /* rows of the encoder cache */
     pi__model *draft_model;    /* a separate draft model with its own cache; or NULL */
     pi__config draft_model_cfg; /* configuration of draft_model */
     pi__memory draft_model_mem; /* sizes of draft_model, then its pools */

@@ -252,6 +252,7 @@ void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
         attend(m, l, &s, 0);
         add_attention(m, l, &s);
         feed_forward(m, d, l, &s);
+        pi__add_deepstack(m, &s, i);
     }
     if (!all) return;
     pi__capture(m, b, n_layer, s.x);

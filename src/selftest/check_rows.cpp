@@ -61,9 +61,11 @@ void test_rope()
         buffer<int32_t> pos(std::vector<int32_t>{0, 1, 77, 40000});
         buffer<float> freq(f), table((size_t) (8 * n_freq));
         const int32_t temp_len = n_freq % 2 ? 70 : 0;
-        const pi__rope a = {freq.get(), n_freq, 1.5f, 0.1f, temp_len, table.get()};
+        pi__rope a = {};
+        a.freq = freq.get(), a.n_freq = n_freq, a.mscale = 1.5f, a.temp = 0.1f, a.temp_len = temp_len;
+        a.table = table.get();
         in_all_modes([&] {
-            must_run(pi__k_rope(stream(), pos.get(), 4, &a));
+            must_run(pi__k_rope(stream(), pos.get(), nullptr, 4, &a));
             for (size_t t = 0; t < 4; t++) {
                 const double scale = 1.5 * (temp_len ? 1 + 0.1 * std::log(1.0 + pos[t] / temp_len) : 1);
                 for (size_t i = 0; i < (size_t) n_freq; i++) {
@@ -74,6 +76,52 @@ void test_rope()
                 }
             }
         });
+    }
+}
+
+/* M-RoPE: each pair uses the time, the row or the column of the token. */
+void test_rope_parts()
+{
+    buffer<int32_t> pos(std::vector<int32_t>{9, 9}), parts(std::vector<int32_t>{3, 3, 3, 5, 6, 11});
+    buffer<float> freq(std::vector<float>(16, 0.01f)), table(64);
+    for (const bool interleaved : {false, true}) {
+        pi__rope a = {};
+        a.freq = freq.get(), a.n_freq = 16, a.mscale = 1, a.table = table.get(), a.interleaved = interleaved;
+        a.section[0] = 6, a.section[1] = 5, a.section[2] = 4;
+        in_all_modes([&] {
+            table.fill(0xff);
+            must_run(pi__k_rope(stream(), pos.get(), parts.get(), 2, &a));
+            for (int32_t t = 0; t < 2; t++) {
+                for (int32_t i = 0; i < 16; i++) {
+                    const int32_t apart = i < 6 || i == 15 ? 0 : i < 11 ? 1 : 2, mixed = i < 15 ? i % 3 : 0;
+                    const int32_t part = interleaved ? (i == 14 ? 0 : mixed) : apart;
+                    const double angle = 0.01f * (double) parts[(size_t) (3 * t + part)];
+                    check_near(table[(size_t) (32 * t + i)], std::cos(angle), 1e-6, "cosine", (size_t) i);
+                    check_near(table[(size_t) (32 * t + 16 + i)], std::sin(angle), 1e-6, "sine", (size_t) i);
+                }
+            }
+        });
+    }
+}
+
+void test_place_rows()
+{
+    random r(3);
+    for (int64_t n : {1, 63, 640, 1031}) {
+        buffer<float> x(r.normals((size_t) (3 * n))), rows(r.normals((size_t) (4 * (n + 5)))), out((size_t) (3 * n));
+        buffer<int32_t> row(std::vector<int32_t>{2, -1, 0});
+        for (const bool add : {false, true}) {
+            in_all_modes([&] {
+                for (size_t i = 0; i < (size_t) (3 * n); i++) out[i] = x[i];
+                must_run(pi__k_place_rows(
+                    stream(), arguments(pi__place_rows {out.get(), rows.get(), n + 5, nullptr, 3, n, add}), row.get()));
+                for (size_t i = 0; i < (size_t) (3 * n); i++) {
+                    const int32_t from = row[i / (size_t) n];
+                    const float v = from < 0 ? 0 : rows[(size_t) from * (size_t) (n + 5) + i % (size_t) n];
+                    expect_true(out[i] == (from < 0 ? x[i] : add ? x[i] + v : v));
+                }
+            });
+        }
     }
 }
 
@@ -360,7 +408,8 @@ void test_qkv_limits()
 }
 
 const entry checks[] = {
-    {"add_norm", test_add_norm}, {"rope", test_rope}, {"gather_softcap", test_gather_softcap},
+    {"add_norm", test_add_norm}, {"rope", test_rope}, {"rope_parts", test_rope_parts}, {"place_rows", test_place_rows},
+    {"gather_softcap", test_gather_softcap},
     {"add_gated", test_add_gated}, {"layer_norm_gelu", test_layer_norm_gelu},
     {"block_conv", test_block_conv}, {"qkv", test_qkv}, {"qkv_limits", test_qkv_limits},
 };

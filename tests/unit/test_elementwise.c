@@ -218,6 +218,59 @@ static void test_rope(void **state)
     })
 }
 
+/* M-RoPE: pairs use the time, the row or the column of a token, in sections or interleaved. Three equal positions give
+ * the table of a text token, bit for bit. */
+static void test_rope_parts(void **state)
+{
+    (void) state;
+    enum { TOKENS = 3, FREQ = 64 };
+    static const int32_t pos[TOKENS] = {40, 40, 7}, parts[3 * TOKENS] = {11, 12, 19, 40, 40, 40, 0, 5, 3};
+    float freq[FREQ], text[TOKENS * 2 * FREQ];
+    for (int i = 0; i < FREQ; i++) freq[i] = powf(10000.0f, -(float) i / FREQ);
+    EACH_CPU({
+        for (int interleaved = 0; interleaved < 2; interleaved++) {
+            const pi__rope a = {.freq = freq, .n_freq = FREQ, .mscale = 1, .table = x, .section = {24, 20, 18},
+                                .interleaved = interleaved};
+            pi__batch b = {.n_tokens = TOKENS, .pos = pos};
+            pi__cpu_rope(&cpu.be, &b, &a);
+            memcpy(text, x, sizeof text);
+            b.rope_pos = parts;
+            pi__cpu_rope(&cpu.be, &b, &a);
+            assert_memory_equal(x + 2 * FREQ, text + 2 * FREQ, 2 * FREQ * sizeof *x);
+            for (int t = 0; t < TOKENS; t++) {
+                for (int i = 0; i < FREQ; i++) {
+                    int part = i < 24 || i >= 62 ? 0 : i < 44 ? 1 : 2;
+                    if (interleaved) part = i % 3 == 1 && i < 60 ? 1 : i % 3 == 2 && i < 54 ? 2 : 0;
+                    const float angle = (float) parts[3 * t + part] * freq[i];
+                    assert_close(cos(angle), x[t * 2 * FREQ + i], 2e-7);
+                    assert_close(sin(angle), x[t * 2 * FREQ + FREQ + i], 2e-7);
+                }
+            }
+        }
+    })
+}
+
+static void test_place_rows(void **state)
+{
+    (void) state;
+    static const int32_t row[] = {1, -1, 0};
+    fill(y, N_MAX, 4, 1);
+    EACH_CPU({
+        for (int add = 0; add < 2; add++) {
+            fill(x, N_MAX, 7, 1);
+            float was[300];
+            memcpy(was, x, sizeof was);
+            pi__cpu_place_rows(&cpu.be, NULL, &(pi__place_rows) {.x = x, .rows = y, .ldr = 130, .row = row, .n_rows = 3,
+                                                                 .n = 100, .add = add});
+            for (int i = 0; i < 3; i++)
+                for (int k = 0; k < 100; k++) {
+                    const float own = was[i * 100 + k], v = row[i] < 0 ? 0 : y[row[i] * 130 + k];
+                    assert_true(x[i * 100 + k] == (row[i] < 0 ? own : add ? own + v : v));
+                }
+        }
+    })
+}
+
 static void test_gather_rows(void **state)
 {
     (void) state;
@@ -297,6 +350,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_add_norm), cmocka_unit_test(test_rope),      cmocka_unit_test(test_gather_rows),
+        cmocka_unit_test(test_rope_parts), cmocka_unit_test(test_place_rows),
         cmocka_unit_test(test_softcap),  cmocka_unit_test(test_isa),       cmocka_unit_test(test_amx),
         cmocka_unit_test(test_norm),     cmocka_unit_test(test_add_gated), cmocka_unit_test(test_layer_norm_gelu),
     };

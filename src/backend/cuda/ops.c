@@ -468,7 +468,9 @@ void pi__cuda_rope(pi__backend *be, const pi__batch *b, const pi__rope *a)
     const float *f = pi__cuda_frequencies(c, a->freq, a->n_freq);
     pi__rope own = *a;
     own.freq = f;
-    PI__QUEUE(c, pi__k_rope(pi__rt_stream(c->rt), pi__cuda_batch_of(c, b)->pos, b->n_tokens, &own));
+    const cuda_batch *d = pi__cuda_batch_of(c, b);
+    const bool parts = a->section[0] || a->section[1] || a->section[2];
+    PI__QUEUE(c, pi__k_rope(pi__rt_stream(c->rt), d->pos, parts ? d->rope_pos : NULL, b->n_tokens, &own));
 }
 
 void pi__cuda_block_conv(pi__backend *be, const pi__batch *b, const pi__block_conv *a)
@@ -530,6 +532,7 @@ int32_t pi__cuda_max_keys(const pi__batch *b, int32_t window)
         if (b->seq_start[s + 1] == b->seq_start[s]) continue;
         int32_t from = b->pos[b->seq_start[s]], to = b->pos[b->seq_start[s + 1] - 1];
         int32_t lo = window > 0 && from >= window ? from - window + 1 : 0;
+        if (b->see_to && b->see_to[b->seq_start[s + 1] - 1] > to) to = b->see_to[b->seq_start[s + 1] - 1];
         if (to - lo + 1 > most) most = to - lo + 1;
     }
     return most;
@@ -608,6 +611,7 @@ void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attenti
         .n_sm = c->info.n_sm,
         .block = a->block,
         .ahead = a->ahead,
+        .see_to = a->spans ? d->see_to : NULL,
         .tail = then,
         .fast = c->one_f16,
         .wgmma = c->info.arch == 90 && !c->disabled.wgmma_attention,
@@ -627,6 +631,14 @@ void pi__cuda_add_rows(pi__backend *be, const pi__batch *b, const pi__add_rows *
     pi__cuda *c = (pi__cuda *) be;
     const int32_t *row = a->row == c->batch[0].host.pos ? c->batch[0].pos : pi__cuda_rows(c, a->row, a->n_rows);
     PI__QUEUE(c, pi__k_add_rows(pi__rt_stream(c->rt), a, row));
+}
+
+void pi__cuda_place_rows(pi__backend *be, const pi__batch *b, const pi__place_rows *a)
+{
+    (void) b;
+    pi__cuda *c = (pi__cuda *) be;
+    const int32_t *row = pi__cuda_rows(c, a->row, a->n_rows);
+    PI__QUEUE(c, pi__k_place_rows(pi__rt_stream(c->rt), a, row));
 }
 
 void pi__cuda_gather_rows(pi__backend *be, const pi__batch *b, const pi__gather_rows *a)
