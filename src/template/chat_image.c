@@ -51,13 +51,33 @@ static bool message_parts(const pi__chat *c, pi__zone *z, const pi__val *m, pi__
     return ok && pi__dict_set_str(z, out->map, "content", parts);
 }
 
-int pi__chat_image_parts(const pi__chat *c, pi__zone *z, const pi__val *messages, pi__val *out, pi_error *err)
+/* Appends the numbers of the tags in a text. */
+static bool add_numbers(pi__zone *z, pi__str s, pi__ids *order)
+{
+    char flags[PI__IMAGE_TAG];
+    size_t number;
+    for (size_t at = 0; (at = pi__chat_next_tag(z, s, at)) != SIZE_MAX; at += PI__IMAGE_TAG) {
+        pi__zone_trust(z, s.p + at, PI__IMAGE_TAG, flags);
+        if (!pi__chat_tag_number(s.p + at, flags, &number) || number > INT32_MAX) continue;
+        if (!pi__grow(&order->p, &order->cap, order->n + 1, sizeof *order->p)) {
+            z->code = PI_ENOMEM;
+            return false;
+        }
+        order->p[order->n++] = (int32_t) number;
+    }
+    return true;
+}
+
+int pi__chat_image_parts(const pi__chat *c, pi__zone *z, const pi__val *messages, pi__val *out, pi__ids *order,
+                         pi_error *err)
 {
     const pi__list *l = messages->list;
     bool ok = pi__val_new_list(z, l->n, out);
     for (size_t i = 0; ok && i < l->n; i++) {
         pi__val m;
-        ok = message_parts(c, z, &l->v[i], &m) && pi__list_add(z, out->list, m);
+        const pi__val *text = pi__chat_content_text(&l->v[i]);
+        ok = (!text || add_numbers(z, text->s, order)) && message_parts(c, z, &l->v[i], &m) &&
+             pi__list_add(z, out->list, m);
     }
     return ok ? PI_OK : pi__zone_fail(z, err, "the messages");
 }
@@ -149,36 +169,35 @@ static void add_image(const pi__chat *c, pi__text *t, const char *p, size_t n)
     pi__text_add(t, c->image_after.p, c->image_after.n);
 }
 
-static int mismatch(size_t n_images, size_t found, bool ordered, pi_error *err)
+static int mismatch(size_t n_images, size_t found, pi_error *err)
 {
-    if (found == n_images && !ordered)
+    if (found == n_images)
         return pi__fail(err, PI_EUNSUPPORTED, "the chat template changes the order of the messages' images: send all "
                         "images in user messages");
     return pi__fail(err, PI_EUNSUPPORTED, "the chat template shows %zu of the %zu images in the messages: move images "
                     "to the user messages, or give another template (chat-template-file)", found, n_images);
 }
 
-int pi__chat_find_images(const pi__chat *c, size_t n_images, pi__text *t, pi_error *err)
+int pi__chat_find_images(const pi__chat *c, const pi__ids *order, pi__text *t, pi_error *err)
 {
     pi__text out = {.keeps_trust = true, .limit = SIZE_MAX / 4, .work = t->work};
     const char *flags = pi__text_trust(t);
     size_t found = 0, plain = 0, number, n;
     bool ordered = true;
-    for (size_t i = 0; n_images && i < t->n; i += n ? n : 1) {
+    if (!order->n) return PI_OK;
+    for (size_t i = 0; i < t->n; i += n ? n : 1) {
         if (!(n = image_at(c, t, flags, i, &number))) continue;
         add_flagged(&out, t->p + plain, i - plain, flags + plain);
         add_image(c, &out, t->p + i, n);
         plain = i + n;
-        ordered = ordered && (number == SIZE_MAX || number == found);
+        ordered = ordered && found < order->n && (number == SIZE_MAX || number == (size_t) order->p[found]);
         found++;
     }
-    if (!n_images) return PI_OK;
     add_flagged(&out, t->p + plain, t->n - plain, flags + plain);
-    if (out.code || found != n_images || !ordered) {
+    if (out.code || found != order->n || !ordered) {
         const int code = out.code;
         pi__free(out.p);
-        return code ? pi__fail(err, code, "the conversation: %s", pi_strerror(code))
-                    : mismatch(n_images, found, ordered, err);
+        return code ? pi__fail(err, code, "the conversation: %s", pi_strerror(code)) : mismatch(order->n, found, err);
     }
     pi__free(t->p);
     t->p = out.p;

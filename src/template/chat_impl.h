@@ -88,14 +88,16 @@ bool pi__chat_image_tag(pi__zone *z, size_t number, pi__str *out);
 bool pi__chat_tag_number(const char *p, const char *flags, size_t *number);
 /* Returns the position of the next tag in s at or after `from`; SIZE_MAX = none. */
 size_t pi__chat_next_tag(const pi__zone *z, pi__str s, size_t from);
-/* Copies the list of messages to *out, with tags as typed parts where the template writes images itself. */
-int pi__chat_image_parts(const pi__chat *c, pi__zone *z, const pi__val *messages, pi__val *out, pi_error *err);
+/* Copies the list of messages to *out, with tags as typed parts where the template writes images itself. Appends the
+ * numbers of all images to order, as the messages have them: converted messages may have another order. */
+int pi__chat_image_parts(const pi__chat *c, pi__zone *z, const pi__val *messages, pi__val *out, pi__ids *order,
+                         pi_error *err);
 /* Finds the text that the template writes for an image: the control tokens between marks first and first + 1, and
  * between first + 1 and first + 2, which must be equal. *out points into t. */
 bool pi__chat_placeholder(const pi__chat *c, const pi__text *t, int first, pi__str *out);
-/* Flags the images in rendered text, which must keep trust, and inserts the plain text around them. PI_EUNSUPPORTED:
- * the text does not show n_images images in order. */
-int pi__chat_find_images(const pi__chat *c, size_t n_images, pi__text *t, pi_error *err);
+/* Flags the images in rendered text, which must keep trust, and inserts the plain text around them. order: the numbers
+ * of the images in the messages. PI_EUNSUPPORTED: the text does not show each of them once, in this order. */
+int pi__chat_find_images(const pi__chat *c, const pi__ids *order, pi__text *t, pi_error *err);
 
 /* ---- tools (chat_tools.c) */
 /* Checks tools and wraps bare functions; an empty list becomes none. */

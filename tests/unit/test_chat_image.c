@@ -132,6 +132,27 @@ static void test_tool(void **state)
     assert_non_null(strstr(got, "#1{<|im_end|>}"));
 }
 
+/* Results out of order are moved to their calls: images keep their numbers. */
+static void test_moved(void **state)
+{
+    (void) state;
+    static const char one_call[] = "{% for m in messages %}<|{{ m.role }}|>{% if m.tool_calls %}"
+        "{% if m.tool_calls | length > 1 %}{{ raise_exception('one call') }}{% endif %}"
+        "{{ m.tool_calls[0].function.arguments | tojson }}{% endif %}{% if m.content is string %}{{ m.content }}"
+        "{% else %}{% for item in m.content %}{% if item.type == 'image' %}<|image_pad|>{% else %}{{ item.text }}"
+        "{% endif %}{% endfor %}{% endif %}<|im_end|>{% endfor %}";
+    static const char m[] = "[" SAYS("user", TEXT("a")) ",{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": "
+        "[{\"id\": \"c1\", \"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": \"{}\"}},"
+        "{\"id\": \"c2\", \"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}]},"
+        "{\"role\": \"tool\", \"tool_call_id\": \"c2\", \"content\": [" TEXT("two") "," IMAGE "]},"
+        "{\"role\": \"tool\", \"tool_call_id\": \"c1\", \"content\": [" TEXT("one") "," IMAGE "]}]";
+    char got[1024];
+    pi_error err = {0};
+    if (tokens(one_call, "", m, got, sizeof got, &err)) fail_msg("%s", err.msg);
+    const char *one = strstr(got, "one#1"), *two = strstr(got, "two#0");
+    if (!one || !two || one > two) fail_msg("%s", got);
+}
+
 /* Text never becomes an image, whatever it spells. */
 static void test_hijack(void **state)
 {
@@ -211,6 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_typed), cmocka_unit_test(test_inserted), cmocka_unit_test(test_tool),
+        cmocka_unit_test(test_moved),
         cmocka_unit_test(test_hijack), cmocka_unit_test(test_refused), cmocka_unit_test(test_no_images),
         cmocka_unit_test(test_out_of_memory),
     };
