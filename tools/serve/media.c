@@ -258,8 +258,8 @@ int media_add(const server *s, params *p, size_t first, size_t n, const char *fi
     if (!rc && n_tokens > s->info.ctx_size) {
         p->bad_field = field;
         *err = (pi_error) {.code = rc = PI_ETOOBIG};
-        snprintf(err->msg, sizeof err->msg, "the images have %" PRIu64 " tokens, more than the context (%u): send fewer "
-                 "or smaller images, or lower image_max_tokens", n_tokens, s->info.ctx_size);
+        snprintf(err->msg, sizeof err->msg, "the images have %" PRIu64 " tokens, more than the context (%u): send "
+                 "fewer or smaller images, or lower image_max_tokens", n_tokens, s->info.ctx_size);
     }
     for (size_t i = 0; i < n && !rc; i++) rc = add(&m, i, r);
     end(&m);

@@ -7,8 +7,8 @@
 #include "serve/server.h"
 
 /* Adds images first .. first + n - 1 of p to r, before the prompt. Reads all headers first, so that too many tokens are
- * refused before an image is decoded. work: limit, checked between steps. Returns PI_OK, or the code of a failure with a
- * text for the client; p->bad_field is then `field`. */
+ * refused before an image is decoded. work: limit, checked between steps. Returns PI_OK, or the code of a failure with
+ * a text for the client; p->bad_field is then `field`. */
 int media_add(const server *s, params *p, size_t first, size_t n, const char *field, pi_request *r, pi_work *work,
               pi_error *err);
 /* Adds the tokens of all images of p to *n_tokens, from their headers. Errors as media_add. */
