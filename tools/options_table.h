@@ -262,7 +262,7 @@
     X("max-image-pixels", INT, "67108864", "1024..1073741824", "--max-image-pixels", "", "serve", false,               \
       "Maximum width * height of an image; a preparation thread needs 3 bytes per pixel.")                             \
     X("media-path", STRING, "", "", "--media-path", "", "serve", false,                                                \
-      "Directory whose images clients may name by file://PATH, relative to it; empty: none.")                          \
+      "Directory of images for file://PATH in requests; PATH is relative to it. Empty: such requests are refused.")    \
     X("allowed-media-domains", LIST, "", "", "--allowed-media-domains", "", "serve", false,                            \
       "Host from which the server fetches images that clients name by URL; several separated by commas. By default"    \
       " it fetches none. Name only hosts that cannot redirect to your own network.")                                   \
