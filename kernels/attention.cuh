@@ -116,13 +116,13 @@ PI_FN int32_t first_key(const pi__k_attn &a, int32_t pos)
     return max(a.first, a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0);
 }
 /* Position of the last key that a token at position pos of sequence s attends to: its own, or the one before (a.past).
- * With a.block: the sequence's last token in this step, or the a.ahead-th key after pos. With a.see_to: at least the
- * key that the token's entry names. token: index in the batch. */
+ * With a.block: the sequence's last key, or the a.ahead-th key after pos. With a.see_to: at least the key that the
+ * token's entry names. token: index in the batch. */
 PI_FN int32_t last_key(const pi__k_attn &a, int32_t s, int32_t token, int32_t pos)
 {
     if (a.see_to && pos >= 0) return max(pos, a.see_to[token]);
     if (!a.block || pos < 0) return pos - (a.past ? 1 : 0);
-    const int32_t last = a.pos[a.seq_start[s + 1] - 1];
+    const int32_t last = a.seq_len ? a.seq_len[s] - 1 : a.pos[a.seq_start[s + 1] - 1];
     return a.ahead && pos + a.ahead < last ? pos + a.ahead : last;
 }
 

@@ -136,15 +136,20 @@ __global__ void __launch_bounds__(ROW_THREADS) layer_norm(pi__layer_norm a)
     for (int64_t i = threadIdx.x; i < a.n; i += ROW_THREADS) x[i] = (x[i] - mean) * factor * a.w[i] + a.shift[i];
 }
 
-/* x = gelu(x + b), with the exact GELU; b NULL = no bias. */
-__global__ void __launch_bounds__(ROW_THREADS) gelu(float *x, const float *b, int64_t n)
+/* Returns the GELU of t in one of its forms (PI__GELU_*). */
+PI_FN float gelu_of(int32_t form, float t)
+{
+    if (form == PI__GELU_ERF) return 0.5f * t * (1.0f + erff(0.70710678118654752f * t));
+    if (form == PI__GELU_QUICK) return t / (1.0f + expf(-1.702f * t));
+    return t / (1.0f + expf(-2.0f * 0.7978845608f * (t + 0.044715f * t * t * t)));
+}
+
+/* x = gelu(x + b); b NULL = no bias. */
+__global__ void __launch_bounds__(ROW_THREADS) gelu(float *x, const float *b, int32_t form, int64_t n)
 {
     ptx_wait_dependency();
     x += blockIdx.x * n;
-    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) {
-        const float t = x[i] + (b ? b[i] : 0.0f);
-        x[i] = 0.5f * t * (1.0f + erff(0.70710678118654752f * t));
-    }
+    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) x[i] = gelu_of(form, x[i] + (b ? b[i] : 0.0f));
 }
 
 /* y += sigmoid(gate) * x, with one gate per row, ldg floats apart. */

@@ -87,12 +87,17 @@ typedef struct pi__layer_norm {
     int64_t n;           /* values per row */
 } pi__layer_norm;
 
-/* x = t/2 (1 + erf(t / sqrt(2))), t = x + b. The exact GELU, not its tanh approximation. */
+/* Forms of op gelu. ERF: t/2 (1 + erf(t / sqrt(2))), the exact GELU. TANH: its approximation t/2 (1 + tanh(sqrt(2/pi)
+ * (t + 0.044715 t^3))). QUICK: t sigmoid(1.702 t). */
+enum { PI__GELU_ERF, PI__GELU_TANH, PI__GELU_QUICK, PI__N_GELU };
+
+/* x = gelu(t), t = x + b. */
 typedef struct pi__gelu {
     float *x;            /* [n_rows, n], changed in place */
     const float *b;      /* [n]; NULL = no bias */
     int32_t n_rows;      /* rows */
     int64_t n;           /* values per row */
+    int32_t form;        /* PI__GELU_* */
 } pi__gelu;
 
 /* y += sigmoid(gate) * x, with one gate per row. */

@@ -166,8 +166,8 @@ typedef struct pi__batch {
     /* [n_tokens] position of the last key in this step that each token may see in addition to causal attention
      * (pi__attention.spans); not above the sequence's last position, ascending within a sequence. NULL = none. */
     const int32_t *see_to;
-    /* [n_tokens] row of pi__model.images for each token, for op place_rows; -1 = the token has its own embedding. NULL =
-     * no token has such a row. Not for steps that can be captured. */
+    /* [n_tokens] row of pi__model.image_rows for each token, for op place_rows; -1 = the token has its own embedding.
+     * NULL = no token has such a row. Not for steps that can be captured. */
     const int32_t *input_row;
     /* [n_seqs] verified tokens of each sequence in this step; its other tokens are drafts. -n = all its tokens are
      * drafts, and so are the n tokens before them, which earlier steps computed. */
@@ -361,7 +361,9 @@ typedef struct pi__attention {
     int32_t window;     /* a query sees keys with qpos - kpos < window; 0 = all keys up to qpos */
     int32_t first;      /* keys before this position are masked */
     bool past;          /* the key at the query's own position is masked too */
-    bool block;         /* bidirectional within the step: tokens also see later keys of their sequence in this step */
+    /* bidirectional: tokens also see later keys of their sequence, up to seq_len - 1; op qkv has written them, in this
+     * step or in an earlier one */
+    bool block;
     int32_t ahead;      /* with block: number of later keys that are visible; 0 = all */
     bool spans;         /* tokens also see the later keys up to pi__batch.see_to; not with block or past */
     float softcap;      /* s = cap * tanh(s / cap) before softmax; 0 = no softcap */

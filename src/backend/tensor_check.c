@@ -651,7 +651,8 @@ static bool valid_fields(const checker *c, pi__op_record *r)
     }
     case PI__OP_gelu: {
         const pi__gelu *a = &r->args.gelu;
-        return valid_elements(a->n_rows, a->n, a->x, a->x) && valid_vector(c, a->b, a->n, true);
+        return valid_elements(a->n_rows, a->n, a->x, a->x) && valid_vector(c, a->b, a->n, true) && a->form >= 0 &&
+               a->form < PI__N_GELU;
     }
     case PI__OP_add_gated: {
         const pi__add_gated *a = &r->args.add_gated;

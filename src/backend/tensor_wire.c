@@ -73,7 +73,8 @@ static size_t most_bytes(const pi__limits *lim)
 {
     const size_t T = (size_t) lim->max_tokens, S = (size_t) lim->max_seqs,
                  blocks = (size_t) lim->max_ctx / MOST_BLOCK_SIZES + 2;
-    const size_t words = T * (13 + PI__MAX_GROUPS) + S * (16 + PI__MAX_GROUPS * blocks) + (T / MOST_BLOCK_SIZES + S) * 2;
+    const size_t words = T * (13 + PI__MAX_GROUPS) + S * (16 + PI__MAX_GROUPS * blocks) +
+                         (T / MOST_BLOCK_SIZES + S) * 2;
     const size_t top = (size_t) lim->max_rows * sizeof(pi__topk_request) + PI__MAX_SKIP * sizeof(int32_t);
     const size_t runs = 3 * (size_t) pi__max_runs(lim->max_seqs, lim->max_tokens);
     const size_t lora = sizeof(pi__lora_rows) + PI__MAX_LORA * (S * sizeof(pi__lora_run) + (T + 2) * sizeof(int32_t));

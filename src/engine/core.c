@@ -25,6 +25,7 @@
 #include "engine/core_impl.h"
 #include "engine/drafters.h"
 #include "engine/plan.h"
+#include "model/tower.h"
 
 /* ---------------------------------------------------------------------------------------------------------- submit */
 
@@ -66,7 +67,7 @@ static int validate_images(const pi__core *e, const pi__job *j, pi_error *err)
     const pi__limits *lim = &e->setup.mem.lim;
     if (!j->n_media) return PI_OK;
     if (!en)
-        return pi__fail(err, PI_EUNSUPPORTED, "the engine reads no images: open it with a vision model (option mmproj)");
+        return pi__fail(err, PI_EUNSUPPORTED, "the engine reads no images: give its vision model (option mmproj)");
     int rc = pi__images_check(j, err);
     for (int32_t i = 0; i < j->n_media && !rc; i++) {
         const int32_t n = j->media[i].n, others = lim->max_seqs - 1;
@@ -421,8 +422,9 @@ static bool is_quiet(pi__core *e)
 {
     const double now = pi__now_ms();
     pthread_mutex_lock(&e->lock);
-    bool quiet = !pi__media_busy(&e->media) && !e->inbox_head && !e->lora_work && !e->poke && !e->closing && e->clear_asked == e->clear_done;
+    bool quiet = !e->inbox_head && !e->lora_work && !e->poke && !e->closing && e->clear_asked == e->clear_done;
     pthread_mutex_unlock(&e->lock);
+    quiet = quiet && !pi__media_busy(&e->media);
     for (const pi__seq *s = e->sched.running.head; s && quiet; s = s->next) quiet = !is_due(s, now);
     for (const pi__seq *s = e->sched.waiting.head; s && quiet; s = s->next) quiet = !is_due(s, now);
     return quiet;

@@ -96,7 +96,7 @@ static int open_sched(pi__core *e, pi_error *err)
         .max_seqs = mem->lim.max_seqs, .log = e->setup.cfg.log,
         .by_priority = e->setup.cfg.policy == PI__POLICY_PRIORITY, .max_wait_ms = e->setup.cfg.max_wait_ms,
         .min_prefill = mem->lim.key_blocks ? PI__SPARSE_BLOCK : 0,
-        .hooks = {e, hook_yield, hook_wait, hook_ready, hook_images, hook_admitted, hook_leaves},
+        .hooks = {e, hook_yield, hook_wait, hook_ready, hook_admitted, hook_leaves, hook_images},
     };
     int rc = pi__cache_init(&e->cache, mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest, err);
     if (!rc && e->setup.draft_model)

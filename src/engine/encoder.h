@@ -11,13 +11,12 @@
 
 #include "backend/device.h"
 #include "image/picture.h"
-#include "model/tower.h"
 
 typedef struct pi__encoder {
     void *ud;                  /* first argument of the functions */
     int32_t width;             /* floats per row: n_embd of the text model * (1 + its DeepStack layers) */
     int32_t max_tokens;        /* rows of the largest image */
-    int attention;             /* enum pi__span_attention: how tokens of an image see each other */
+    int attention;             /* enum pi__span_attention (model/tower.h): how tokens of an image see each other */
     bool mrope;                /* tokens of an image have two-dimensional rotary positions */
     /* Starts an image; an unfinished one is dropped. */
     void (*begin)(void *ud, pi__picture *p);

@@ -5,9 +5,9 @@
  *     image 0               start, n = 6, rows 2, cols 3
  *
  * With M-RoPE a token has three rotary positions (time, row, column). Text at rotary position p has (p, p, p). A token
- * of an image that begins at p has (p, p + its row, p + its column). The text after the image continues at p + max(rows,
- * cols), which is less than p + n. `shift` keeps the difference. It depends only on the images of the prompt, so it
- * needs no update while the sequence decodes, is preempted or reuses a prefix.
+ * of an image that begins at p has (p, p + its row, p + its column). The text after the image continues at
+ * p + max(rows, cols), which is at most p + n. `shift` keeps the difference. It depends only on the images of the
+ * prompt, so it needs no update while the sequence decodes, is preempted or reuses a prefix.
  *
  * Memory: one allocation per sequence with images. Created by the submitting thread, then used by the step thread. */
 #ifndef PI__IMAGES_H

@@ -470,7 +470,8 @@ static bool is_decoding(const pi__runner *r)
 {
     const pi__batch *b = &r->batch.b;
     const int32_t each = b->n_seqs ? b->n_tokens / b->n_seqs : 0;
-    if (!each || r->hidden || b->input_row || r->config.snapshots->n_saving || b->n_rows != b->n_tokens || each > 1 + r->config.n_draft)
+    if (!each || r->hidden || b->input_row || r->config.snapshots->n_saving || b->n_rows != b->n_tokens ||
+        each > 1 + r->config.n_draft)
         return false;
     for (int32_t s = 0; s < b->n_seqs; s++)
         if (b->seq_start[s + 1] - b->seq_start[s] != each) return false;

@@ -12,6 +12,7 @@
 #include "engine/media.h"
 #include "engine/metadata.h"
 #include "engine/vocab_compare.h"
+#include "model/tower.h"
 
 void pi__setup_undeclare(pi__setup *s)
 {
@@ -67,8 +68,8 @@ static int set_encoder(pi__setup *s, pi_error *err)
                         en->width, m->n_embd * (1 + m->n_deepstack), m->n_embd, m->n_deepstack);
     if (en->mrope && !m->mrope)
         return pi__fail(err, PI_EINVAL,
-                        "mmproj: the vision model needs M-RoPE, and the model's file has no %s.rope.dimension_sections: "
-                        "convert the model again",
+                        "mmproj: the vision model needs M-RoPE, and the model's file has no "
+                        "%s.rope.dimension_sections: convert the model again",
                         m->arch->name);
     m->image_spans = spans[en->attention];
     s->n_image_rows = pi__media_rows_of(en, s->cfg.mmproj_cache);

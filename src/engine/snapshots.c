@@ -72,7 +72,8 @@ static bool is_reuse_point(const pi__seq *s, int32_t n, int32_t bs)
     const bool scored = s->params.logits == PI__LOGITS_ALL &&
                         n == pi__span_cut(&s->sparse, s->params.logits_from / bs * bs);
     const bool ends = n && (n == s->sparse.from || n == s->sparse.end);
-    return scored || ends || ends_image(s, n, bs) || n == (s->n_prompt - 1) / bs * bs || n == s->save.branch || n == s->save.requested;
+    return scored || ends || ends_image(s, n, bs) || n == (s->n_prompt - 1) / bs * bs || n == s->save.branch ||
+           n == s->save.requested;
 }
 
 bool pi__reuse_point(void *ud, int32_t row, int32_t n)

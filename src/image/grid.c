@@ -112,8 +112,8 @@ int pi__image_grid_of(const pi__image_rules *r, uint32_t width, uint32_t height,
                         height, PI__MAX_IMAGE_SIDE);
     if (limits_of(r, min_tokens, max_tokens, &n, err)) return PI_EINVAL;
     if (r->sizing == PI__SIZING_ALIGNED && (w > MAX_RATIO * h || h > MAX_RATIO * w))
-        return pi__fail(err, PI_EINVAL, "an image has %u x %u pixels: this model reads images whose long side is at "
-                        "most %d times the short side; cut the image", width, height, MAX_RATIO);
+        return pi__fail(err, PI_EINVAL, "an image has %u x %u pixels: the long side may be %d times the "
+                        "short side with this model: cut the image", width, height, MAX_RATIO);
     switch (r->sizing) {
     case PI__SIZING_ALIGNED: s = aligned(r, w, h, unit, n); break;
     case PI__SIZING_FILLED: s = filled(r, w, h, unit, n); break;

@@ -16,9 +16,9 @@ typedef struct pi__picture {
     uint8_t rgb[];         /* [grid.height, grid.width, 3] resized rows from top to bottom; red, green, blue */
 } pi__picture;
 
-/* Creates a picture with one reference from rgb [height, width, 3]: computes the grid by pi__image_grid_of, and resizes
- * the pixels to it, on the calling thread. Only the resized pixels are kept. Returns the errors of pi__image_grid_of, or
- * PI_ENOMEM. */
+/* Creates a picture with one reference from rgb [height, width, 3]. Computes the grid by pi__image_grid_of and resizes
+ * the pixels to it, on the calling thread. Only the resized pixels are kept. Returns the errors of pi__image_grid_of,
+ * or PI_ENOMEM. */
 int pi__picture_create(pi__picture **out, const pi__image_rules *rules, uint32_t width, uint32_t height,
                        const uint8_t *rgb, uint32_t min_tokens, uint32_t max_tokens, pi_error *err);
 /* Takes a reference, and returns p. */

@@ -1,7 +1,7 @@
 /* Patches of a picture as normalised floats, in the order in which a tower reads them.
  *
- * Patches that become one token are adjacent: the order goes block by block, and inside a block row by row. With merge 2
- * and 6 x 4 patches:
+ * Patches that become one token are adjacent: the order goes block by block, and inside a block row by row. With
+ * merge 2 and 6 x 4 patches:
  *
  *      0  1 |  4  5 |  8  9
  *      2  3 |  6  7 | 10 11

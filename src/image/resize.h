@@ -1,7 +1,7 @@
 /* Resampling of 8-bit images, with the results of Pillow's Image.resize to the last bit: the reference of the models'
- * image processors.
+ * image processors (Pillow up to 12; later versions may run the vertical pass first).
  *
- * A horizontal pass, then a vertical pass; a pass whose size does not change is left out. The result of each pass is
+ * A horizontal pass, then a vertical pass; a pass that does not change the size is left out. The result of each pass is
  * rounded to bytes. Weights are fixed-point numbers of 22 fractional bits. Memory: weights and the horizontal result,
  * freed before the return. Any thread. */
 #ifndef PI__RESIZE_H

@@ -283,6 +283,31 @@ void pi__declare_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t 
     want_matrices(m, w, plain(n_in, n_out), (ask) {.row = row}, name, layer);
 }
 
+void pi__declare_gathered(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row, int64_t n_rows,
+                          const char *name, int layer)
+{
+    char full[96];
+    memset(w, 0, sizeof *w);
+    const pi__tensor *t = need(m, name, layer, full);
+    if (!t || !shaped(m, t, full, n_in, n_rows, 1)) return;
+    add_matrices(m, w, t, plain(n_in, n_out), (ask) {.row = row}, full);
+    want_scale(m, w, full);
+}
+
+void pi__declare_kernel(pi__model *m, pi__weight *w, int64_t size, int64_t n_out, const char *name, int layer)
+{
+    char full[96];
+    const int64_t n_in = 3 * size * size;
+    memset(w, 0, sizeof *w);
+    const pi__tensor *t = need(m, name, layer, full);
+    if (!t) return;
+    const bool conv = t->ne[0] == size && t->ne[1] == size && t->ne[2] == 3 && t->ne[3] == n_out;
+    if (!conv && !shaped(m, t, full, n_in, n_out, 1)) return;
+    if (conv && !pi__type_is_float(t->type))
+        pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %s must be F32, F16 or BF16", full);
+    else add_matrices(m, w, t, plain(n_in, n_out), (ask) {0}, full);
+}
+
 void pi__declare_replicated(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer)
 {
     const pi__weight shape = {.n_in = n_in, .n_out = n_out, .n_mat = 1, .whole = true};
@@ -462,6 +487,19 @@ void pi__declare_vec_times(pi__model *m, float **vec, int64_t n, float factor, c
 void pi__declare_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *row, const char *name, int layer)
 {
     want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f, .row = row}, false, n, 1, name, layer);
+}
+
+void pi__declare_vec_gathered(pi__model *m, float **vec, int64_t n, const int32_t *row, int64_t n_file, float factor,
+                              const char *name, int layer)
+{
+    char full[96];
+    *vec = NULL;
+    if (!pi__has_tensor(m, name, layer)) return;
+    const pi__tensor *t = need(m, name, layer, full);
+    if (!t || !shaped(m, t, full, n_file, 1, 1)) return;
+    if (!pi__type_is_float(t->type)) pi__model_refuse(m, PI_EFORMAT, "tensor %s must be F32, F16 or BF16", full);
+    add_want(m, (pi__declared) {.tensor = t, .vec = vec, .factor = factor, .row = row, .n_row = n,
+                                .size = (size_t) n * sizeof(float), .placement = everywhere(m)});
 }
 
 void pi__declare_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer)

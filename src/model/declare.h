@@ -56,6 +56,16 @@ void pi__declare_weight_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_
  * NULL = file order. */
 void pi__declare_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row,
                              const char *name, int layer);
+/* Declares a matrix [n_out, n_in] with rows gathered from a file matrix [n_rows, n_in]: row[i] = file row of row i, -1 =
+ * zeros. Several matrices may be gathered from one tensor. row must live until the model is loaded. */
+void pi__declare_gathered(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row, int64_t n_rows,
+                          const char *name, int layer);
+/* Declares n values gathered from a file vector of n_file values; otherwise like pi__declare_gathered. Optional. */
+void pi__declare_vec_gathered(pi__model *m, float **vec, int64_t n, const int32_t *row, int64_t n_file, float factor,
+                              const char *name, int layer);
+/* Declares the kernel of a convolution of size x size pixels and 3 channels without overlap, as a matrix [n_out, 3 *
+ * size * size]. The file has shape [size, size, 3, n_out], or is that matrix. */
+void pi__declare_kernel(pi__model *m, pi__weight *w, int64_t size, int64_t n_out, const char *name, int layer);
 /* Like pi__declare_weight, replicated on every device of a sharded model. */
 void pi__declare_replicated(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
 /* Like pi__declare_weight_or_not, but NAME.scale is not the matrix's factor. */

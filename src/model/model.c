@@ -13,7 +13,8 @@
 #include "formats/formats.h"
 
 static const pi__arch *const archs[] = {
-    &pi__arch_llama, &pi__arch_mistral3, &pi__arch_qwen2, &pi__arch_qwen3, &pi__arch_qwen3moe, &pi__arch_qwen35,
+    &pi__arch_llama, &pi__arch_mistral3, &pi__arch_qwen2, &pi__arch_qwen3, &pi__arch_qwen3moe, &pi__arch_qwen2vl,
+    &pi__arch_qwen3vl, &pi__arch_qwen3vlmoe, &pi__arch_qwen35,
     &pi__arch_qwen35moe, &pi__arch_qwen3next, &pi__arch_phi3, &pi__arch_gpt_oss, &pi__arch_glm4moe, &pi__arch_deepseek2,
     &pi__arch_minimax_m2, &pi__arch_granite, &pi__arch_granitemoe, &pi__arch_gemma2,
     &pi__arch_gemma3, &pi__arch_gemma_embedding, &pi__arch_bert, &pi__arch_nomic_bert, &pi__arch_gemma4,
@@ -243,7 +244,7 @@ static int load_values(pi__model *m, const pi__declared *w, float *dst, stage *s
 {
     int rc = PI_OK;
     const int64_t n_file = w->tensor->ne[0] * w->tensor->ne[1] * w->tensor->ne[2],
-                  n = w->scale ? w->scale->n_mat : n_file;
+                  n = w->scale ? w->scale->n_mat : n_file, n_row = w->n_row ? w->n_row : n;
     const char *src = piece(m, w->tensor, 0, w->tensor->size, st, &rc, err);
     if (!src) return rc;
     float *tmp = w->host ? w->host : pi__malloc((size_t) n * sizeof *tmp);
@@ -256,10 +257,10 @@ static int load_values(pi__model *m, const pi__declared *w, float *dst, stage *s
     for (int64_t i = n_file; i < n; i++) tmp[i] = tmp[0]; /* one factor for all matrices */
     for (int64_t i = 0; i < n && w->vec; i++) tmp[i] *= w->factor;
     if (w->host) return PI_OK;
-    float *sorted = w->row ? pi__malloc((size_t) n * sizeof *sorted) : tmp;
-    for (int64_t i = 0; i < n && w->row && sorted; i++) sorted[i] = tmp[w->row[i]];
+    float *sorted = w->row ? pi__malloc((size_t) n_row * sizeof *sorted) : tmp;
+    for (int64_t i = 0; i < n_row && w->row && sorted; i++) sorted[i] = w->row[i] < 0 ? 0 : tmp[w->row[i]];
     pi__backend *be = pi__backend_at(m->be, w->placement);
-    if (sorted) be->dev->upload(be, dst, sorted, (size_t) n * sizeof *tmp);
+    if (sorted) be->dev->upload(be, dst, sorted, (size_t) (w->row ? n_row : n) * sizeof *tmp);
     if (sorted != tmp) pi__free(tmp);
     pi__free(sorted);
     return sorted ? PI_OK : pi__fail_mem(err, "reading a tensor");
@@ -312,7 +313,12 @@ static const char *rows_of(pi__model *m, const pi__declared *want, int64_t first
     if (!want->row) return piece(m, want->tensor, (uint64_t) first * row, (size_t) n * row, &st[0], rc, err);
     if (!pi__grow(&st[1].p, &st[1].cap, (size_t) n * row, 1)) *rc = pi__fail_mem(err, "reading a tensor");
     for (int64_t i = 0; i < n && !*rc; i++) {
-        const char *src = piece(m, want->tensor, (uint64_t) want->row[first + i] * row, row, &st[0], rc, err);
+        const int32_t at = want->row[first + i];
+        if (at < 0) { /* zero bytes are zeros in every format */
+            memset(st[1].p + (size_t) i * row, 0, row);
+            continue;
+        }
+        const char *src = piece(m, want->tensor, (uint64_t) at * row, row, &st[0], rc, err);
         if (src) memcpy(st[1].p + (size_t) i * row, src, row);
     }
     return *rc ? NULL : st[1].p;

@@ -30,9 +30,10 @@ typedef struct pi__declared {
     int32_t **numbers;        /* integers on the device, each < below */
     /* with order or numbers: exclusive upper bound of the integers; 0 = `order` is a permutation */
     int32_t below;
-    /* with weight and vec: file row (value) of each row (value). Its contents are valid when this tensor is loaded.
-     * NULL = file order */
+    /* with weight and vec: file row (value) of each row (value); -1 = zeros. Its contents are valid when this tensor is
+     * loaded. NULL = file order */
     const int32_t *row;
+    int64_t n_row;            /* with vec: number of values in row; 0 = as many as in the file */
     bool turned;              /* with weight: `row` names file rows that become the matrix's columns (transposed) */
     size_t size;              /* bytes on the device */
     int32_t placement;        /* PI__AT_*: region that holds the tensor */
@@ -288,6 +289,7 @@ extern const pi__arch pi__arch_gemma2, pi__arch_gemma3, pi__arch_gemma_embedding
 extern const pi__arch pi__arch_gemma4_assistant, pi__arch_gemma4;
 extern const pi__arch pi__arch_llama, pi__arch_mistral3;
 extern const pi__arch pi__arch_qwen2, pi__arch_qwen3, pi__arch_qwen3moe, pi__arch_phi3;
+extern const pi__arch pi__arch_qwen2vl, pi__arch_qwen3vl, pi__arch_qwen3vlmoe;
 extern const pi__arch pi__arch_bert, pi__arch_nomic_bert;
 extern const pi__arch pi__arch_gpt_oss, pi__arch_glm4moe, pi__arch_minimax_m2, pi__arch_deepseek2;
 extern const pi__arch pi__arch_granite, pi__arch_granitemoe;

@@ -1,6 +1,6 @@
 /* A tower: a vision model of its own file (mmproj), which turns an image into rows of the text model's hidden size.
  *
- *     pixels -> resize -> patches -> layers over all patches of the image -> merge -> projector -> rows [n_tokens, width]
+ *     pixels -> resize -> patches -> layers over all patches -> merge -> projector -> rows [n_tokens, width]
  *
  * A tower is a pi__model (model.h) of architecture "clip": its tensors may have any weight type, and are placed, packed
  * and counted like the text model's. It has no tokens, no shared cache and no logits. Attention over an image's own
@@ -9,7 +9,7 @@
  * Order of calls:
  *
  *     pi__tower_open        reads and checks the file; rules, frame and sizes are known
- *     pi__model_scratch, pi__model_load of pi__tower_model(t), as for any model
+ *     pi__tower_scratch, then pi__model_load of pi__tower_model(t), as for any model
  *     pi__tower_begin, then pi__tower_step until done, for one image after the other
  *     pi__tower_free
  *
@@ -77,10 +77,15 @@ int pi__tower_open(pi__tower **out, const char *path, pi__backend *be, const pi_
 /* Frees the tower and its model. t may be NULL. */
 void pi__tower_free(pi__tower *t);
 
-/* Returns the tower as a model: weights_size, pi__model_scratch and pi__model_load work as for a text model.
- * pi__model_scratch also raises the fields of pi__limits that the ops of the tower need; the limits passed to the
- * backend's reserve must include them. The caller does not free it. */
+/* Returns the tower as a model: weights_size, pi__model_load_bytes and pi__model_load work as for a text model. load
+ * also allocates the pool (pi__tower_pool_bytes) and closes the file. The caller does not free the model. */
 pi__model *pi__tower_model(pi__tower *t);
+/* Like pi__model_scratch, which it calls: raises the fields of lim that the tower's ops need, and returns the bytes of
+ * its activations. The limits passed to the backend's reserve must include them. lim->max_tokens is not raised: larger
+ * images are computed in pieces of at most this many patches; at least 64 are required. */
+size_t pi__tower_scratch(pi__tower *t, pi__limits *lim);
+/* Returns the bytes of the pool of keys and values, which is memory besides weights and scratch. */
+size_t pi__tower_pool_bytes(const pi__tower *t);
 
 const pi__image_rules *pi__tower_rules(const pi__tower *t);
 const pi__image_frame *pi__tower_frame(const pi__tower *t);

@@ -1,161 +1,74 @@
 #!/usr/bin/env python3
-"""Writes small image files (tests/fuzz/corpus/image) and their pixels (tests/support/image_expected.h).
+"""Writes tests/support/image_expected.h: pixels that Pillow computes, and sizes that transformers computes.
 
-    gen_images.py            needs Pillow; the pixels are Pillow's: ImageOps.exif_transpose, then convert("RGB")
+    gen_images.py     needs Pillow below 13, numpy and transformers
 
-Files that Pillow cannot write (16-bit and interlaced PNG, some kinds of BMP) are built here. 16-bit grey differs from
-Pillow on purpose: Pillow saturates it, the decoders keep the high byte."""
-import io, os, struct, zlib
-from PIL import Image, ImageOps
+Pillow 13 may run the vertical pass first, which changes the last bit of some pixels: the reference are the versions with
+which the models were trained. image_of is that of gen_towers.py."""
+import hashlib, os
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..')
-FILES, HEADER = os.path.join(ROOT, 'fuzz/corpus/image'), os.path.join(ROOT, 'support/image_expected.h')
-W, H = 11, 7
+import PIL, numpy
+from PIL import Image
+from transformers.models.gemma4.image_processing_pil_gemma4 import get_aspect_ratio_preserving_size
+from transformers.models.pixtral.image_processing_pil_pixtral import get_resize_output_image_size
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
-
-def picture(mode='RGB', w=W, h=H):
-    """Smooth colors with an asymmetric pattern, so that any flip or swap changes pixels."""
-    im = Image.new('RGB', (w, h))
-    im.putdata([((x * 22 + y * 3) % 256, (y * 35 + x * 2) % 256, (255 - x * 11 - y * 9 + (40 if (x + 2 * y) % 5 == 0 else 0)) % 256)
-                for y in range(h) for x in range(w)])
-    if mode == 'RGBA':
-        im.putalpha(Image.linear_gradient('L').resize((w, h)))
-        return im
-    return im.convert(mode)
+assert int(PIL.__version__.split('.')[0]) < 13, 'give a Pillow below 13'
+OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../support/image_expected.h')
+FILTERS = [Image.BILINEAR, Image.BICUBIC, Image.LANCZOS]
+RESIZES = [(33, 20, 32, 16), (100, 70, 37, 90), (1, 50, 48, 3), (50, 1, 7, 48), (61, 37, 24, 24), (24, 24, 61, 37),
+           (7, 7, 7, 3), (7, 7, 3, 7), (300, 3, 17, 3), (1, 1, 5, 4), (640, 11, 64, 22), (9, 8, 9, 8)]
+SIZES = [(1, 1), (1, 200), (80, 48), (512, 512), (1000, 700), (640, 480), (4032, 3024), (3000, 31), (17, 3000), (65535, 65535),
+         (333, 777), (144, 144), (48, 9000), (1540, 1541), (99, 2000)]
 
 
-def encode(im, kind, **options):
-    out = io.BytesIO()
-    im.save(out, kind, **options)
-    return out.getvalue()
+def image_of(w, h):
+    out, s = numpy.zeros(w * h * 3, numpy.uint8), w * 65536 + h
+    for i in range(w * h * 3):
+        s = (s * 1103515245 + 12345) & 0x7fffffff
+        c, x, y = i % 3, i // 3 % w, i // 3 // w
+        out[i] = (x * 255 // max(w - 1, 1) * (c + 1) // 3 + y * (3 - c) * 40 // h + (s >> 16) % 64) % 256
+    return out.reshape(h, w, 3)
 
 
-def chunk(name, data): return struct.pack('>I', len(data)) + name + data + struct.pack('>I', zlib.crc32(name + data))
+def qwen(w, h):
+    h, w = smart_resize(h, w, 32, 64 * 1024, 4096 * 1024)
+    return w, h
 
 
-def png(w, h, depth, color, rows, interlace=0):
-    """A PNG of packed rows, without filters."""
-    return (b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', w, h, depth, color, 0, 0, interlace)) +
-            chunk(b'IDAT', zlib.compress(b''.join(b'\0' + r for r in rows))) + chunk(b'IEND', b''))
+def gemma(w, h, budget):
+    h, w = get_aspect_ratio_preserving_size(h, w, 16, budget * 9, 3)
+    return w, h
 
 
-def adam7(im):
-    passes = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
-    rows = []
-    for x0, y0, dx, dy in passes:
-        for y in range(y0, im.height, dy):
-            row = b''.join(bytes(im.getpixel((x, y))) for x in range(x0, im.width, dx))
-            if row: rows.append(row)
-    return png(im.width, im.height, 8, 2, rows, 1)
+def pixtral(w, h):
+    h, w = get_resize_output_image_size(numpy.zeros((3, h, w), numpy.bool_), 1540, 28, 'channels_first')
+    return w, h
 
 
-def rgb16(im):
-    return png(im.width, im.height, 16, 2, [b''.join(bytes((v, 7)) for x in range(im.width) for v in im.getpixel((x, y)))
-                                            for y in range(im.height)])
-
-
-def grey16(im):
-    return png(im.width, im.height, 16, 0, [b''.join(bytes((im.getpixel((x, y)), 9)) for x in range(im.width))
-                                            for y in range(im.height)])
-
-
-def bmp(w, h, bits, rows, masks=b'', compression=0):
-    data = b''.join(r + bytes(-len(r) % 4) for r in rows)
-    at = 54 + len(masks)
-    return (b'BM' + struct.pack('<IHHI', at + len(data), 0, 0, at) +
-            struct.pack('<IiiHHIIiiII', 40, w, h, 1, bits, compression, len(data), 0, 0, 0, 0) + masks + data)
-
-
-def bmp16(im, five65):
-    def pixel(x, y):
-        r, g, b = im.getpixel((x, y))
-        return struct.pack('<H', (r >> 3) << 11 | (g >> 2) << 5 | b >> 3 if five65 else (r >> 3) << 10 | (g >> 3) << 5 | b >> 3)
-    rows = [b''.join(pixel(x, y) for x in range(im.width)) for y in reversed(range(im.height))]
-    return bmp(im.width, im.height, 16, rows, struct.pack('<III', 0xF800, 0x7E0, 0x1F) if five65 else b'', 3 if five65 else 0)
-
-
-def top_down(im):
-    rows = [b''.join(bytes(reversed(im.getpixel((x, y)))) for x in range(im.width)) for y in range(im.height)]
-    return bmp(im.width, -im.height, 24, rows)
-
-
-def turned(kind, orientation, **options):
-    exif = Image.Exif()
-    exif[0x112] = orientation
-    return encode(picture(), kind, exif=exif.tobytes(), **options)
-
-
-def gif_part():
-    """A frame smaller than the screen, with a transparent color."""
-    small = picture('P', 5, 3)
-    data = bytearray(encode(small, 'GIF', transparency=3))
-    data[6:10] = struct.pack('<HH', W, H)
-    at = data.index(b'\x2c', 13)
-    while data[at + 1:at + 9] != struct.pack('<HHHH', 0, 0, 5, 3): at = data.index(b'\x2c', at + 1)
-    data[at + 1:at + 5] = struct.pack('<HH', 4, 2)
-    return bytes(data)
-
-
-def files():
-    rgb, two = picture(), [picture(), picture().transpose(Image.Transpose.FLIP_LEFT_RIGHT)]
-    yield 'rgb.png', encode(rgb, 'PNG')
-    yield 'rgba.png', encode(picture('RGBA'), 'PNG')
-    yield 'grey.png', encode(picture('L'), 'PNG')
-    yield 'grey_alpha.png', encode(picture('RGBA').convert('LA'), 'PNG')
-    yield 'one_bit.png', encode(picture('1'), 'PNG')
-    yield 'four_bits.png', png(W, H, 4, 0, [bytes(((x * 37 + y * 11) & 255) for x in range((W + 1) // 2)) for y in range(H)])
-    yield 'palette.png', encode(picture('P'), 'PNG')
-    yield 'palette_alpha.png', encode(rgb.quantize(8), 'PNG', transparency=2)
-    yield 'rgb16.png', rgb16(rgb)
-    yield 'grey16.png', grey16(picture('L'))
-    yield 'interlaced.png', adam7(rgb)
-    yield 'turned6.png', turned('PNG', 6)
-    yield 'line.png', encode(picture(w=1, h=9), 'PNG')
-    yield 'rgb.jpg', encode(rgb, 'JPEG', quality=90, subsampling=0)
-    yield 'subsampled.jpg', encode(rgb, 'JPEG', quality=90, subsampling=2)
-    yield 'progressive.jpg', encode(rgb, 'JPEG', quality=90, progressive=True)
-    yield 'grey.jpg', encode(picture('L'), 'JPEG', quality=90)
-    yield 'cmyk.jpg', encode(picture('CMYK'), 'JPEG', quality=95)
-    for i in range(2, 9): yield f'turned{i}.jpg', turned('JPEG', i, quality=90, subsampling=0)
-    yield 'lossless.webp', encode(rgb, 'WEBP', lossless=True)
-    yield 'lossy.webp', encode(rgb, 'WEBP', quality=90)
-    yield 'alpha.webp', encode(picture('RGBA'), 'WEBP', lossless=True, exact=True)
-    yield 'animated.webp', encode(two[0], 'WEBP', save_all=True, append_images=two[1:], lossless=True, duration=50)
-    yield 'turned8.webp', turned('WEBP', 8, lossless=True)
-    yield 'palette.gif', encode(picture('P'), 'GIF', interlace=0)
-    yield 'interlaced.gif', encode(picture('P', 11, 19), 'GIF', interlace=1)
-    yield 'animated.gif', encode(two[0], 'GIF', save_all=True, append_images=two[1:], duration=50)
-    yield 'part.gif', gif_part()
-    yield 'large.gif', encode(picture('P', 90, 70), 'GIF', interlace=0)
-    yield 'rgb.bmp', encode(rgb, 'BMP')
-    yield 'palette.bmp', encode(picture('P'), 'BMP')
-    yield 'one_bit.bmp', encode(picture('1'), 'BMP')
-    yield 'rgba.bmp', encode(picture('RGBA'), 'BMP')
-    yield '555.bmp', bmp16(rgb, False)
-    yield '565.bmp', bmp16(rgb, True)
-    yield 'top_down.bmp', top_down(rgb)
-
-
-def pixels(name, data):
-    if name == 'grey16.png': return picture('L').convert('RGB')
-    return ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert('RGB')
+def sizes():
+    for w, h in SIZES:
+        if max(w, h) <= 200 * min(w, h):
+            yield 'ALIGNED', 0, w, h, *qwen(w, h)
+        for budget in (70, 280, 1120):
+            yield 'FILLED', budget, w, h, *gemma(w, h, budget)
+        if w < 60000:
+            yield 'LONGEST', 0, w, h, *pixtral(w, h)
 
 
 def main():
-    lines = ['/* Written by tests/scripts/gen_images.py: the pixels of the files in tests/fuzz/corpus/image, by Pillow. */',
-             '#ifndef IMAGE_EXPECTED_H', '#define IMAGE_EXPECTED_H', '',
-             'static const struct image_expected {', '    const char *file;', '    uint32_t width, height;',
-             '    uint32_t sum;        /* Adler-32 of the pixels, [height, width, 3] */',
-             '    const char *pixels;  /* hexadecimal digits; NULL = exactly the checksum */', '} image_expected[] = {']
-    for name, data in files():
-        im = pixels(name, data)
-        raw = im.tobytes()
-        with open(os.path.join(FILES, name), 'wb') as f: f.write(data)
-        lossy = name.endswith('.jpg') or name == 'lossy.webp'
-        text = '\n'.join(f'     "{raw.hex()[i:i + 108]}"' for i in range(0, len(raw) * 2, 108)) if lossy else '     NULL'
-        lines += [f'    {{"{name}", {im.width}, {im.height}, 0x{zlib.adler32(raw):08x},', text + '},']
-    lines += ['};', '', '#endif']
-    with open(HEADER, 'w') as f: f.write('\n'.join(lines) + '\n')
+    lines = ['/* Written by tests/scripts/gen_images.py with Pillow and transformers. */', '#ifndef IMAGE_EXPECTED_H',
+             '#define IMAGE_EXPECTED_H', '', '/* A resize by one filter, and the SHA-256 of the result. */',
+             'static const struct { int w, h, to_w, to_h, filter; const char *hash; } resized[] = {']
+    for w, h, to_w, to_h in RESIZES:
+        for f, r in enumerate(FILTERS):
+            hashed = hashlib.sha256(Image.fromarray(image_of(w, h)).resize((to_w, to_h), r).tobytes()).hexdigest()
+            lines.append(f'    {{{w}, {h}, {to_w}, {to_h}, {f},\n     "{hashed}"}},')
+    lines += ['};', '', '/* Sizes of images in pixels, by kind of sizing; max: tokens that are asked for, 0 = the default. */',
+              'static const struct { int sizing, max, w, h, to_w, to_h; } sized[] = {']
+    lines += [f'    {{PI__SIZING_{k}, {b}, {w}, {h}, {x}, {y}}},' for k, b, w, h, x, y in sizes()]
+    with open(OUT, 'w') as f:
+        f.write('\n'.join(lines + ['};', '', '#endif', '']))
 
 
 main()

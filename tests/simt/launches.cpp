@@ -105,7 +105,7 @@ void rows_of_floats(int32_t n)
     const pi__place_rows place_rows = {some, some, N_IN, ints, n, N_IN, true};
     CHECK(pi__k_place_rows(nullptr, &place_rows, ints));
     const pi__layer_norm layer_norm = {some, some, some, some, some, 0, n, N_IN};
-    const pi__gelu gelu = {some, some, n, N_IN};
+    const pi__gelu gelu = {some, some, n, N_IN, PI__GELU_TANH};
     CHECK(pi__k_layer_norm(nullptr, &layer_norm));
     CHECK(pi__k_gelu(nullptr, &gelu));
     pi__k_streams streams = {}, post = {};

@@ -1,149 +1,159 @@
-/* Written by tests/scripts/gen_images.py: the pixels of the files in tests/fuzz/corpus/image, by Pillow. */
+/* Written by tests/scripts/gen_images.py with Pillow and transformers. */
 #ifndef IMAGE_EXPECTED_H
 #define IMAGE_EXPECTED_H
 
-static const struct image_expected {
-    const char *file;
-    uint32_t width, height;
-    uint32_t sum;        /* Adler-32 of the pixels, [height, width, 3] */
-    const char *pixels;  /* hexadecimal digits; NULL = exactly the checksum */
-} image_expected[] = {
-    {"rgb.png", 11, 7, 0x16917aec,
-     NULL},
-    {"rgba.png", 11, 7, 0x16917aec,
-     NULL},
-    {"grey.png", 11, 7, 0xe6a06f01,
-     NULL},
-    {"grey_alpha.png", 11, 7, 0xe6a06f01,
-     NULL},
-    {"one_bit.png", 11, 7, 0xb845718f,
-     NULL},
-    {"four_bits.png", 11, 7, 0xbafd6afc,
-     NULL},
-    {"palette.png", 11, 7, 0xdf857a53,
-     NULL},
-    {"palette_alpha.png", 11, 7, 0x25fc7ab4,
-     NULL},
-    {"rgb16.png", 11, 7, 0x16917aec,
-     NULL},
-    {"grey16.png", 11, 7, 0xe6a06f01,
-     NULL},
-    {"interlaced.png", 11, 7, 0x16917aec,
-     NULL},
-    {"turned6.png", 7, 11, 0x247b7aec,
-     NULL},
-    {"line.png", 1, 9, 0x85820b5c,
-     NULL},
-    {"rgb.jpg", 11, 7, 0x25017afb,
-     "0006281e00f03202e24806e65401cd7507f48809bba211b4ac12b0c6149edc11ab0622e81823f9302ce54527ff5532c26d31d18534ad"
-     "92309fb031c0ca3599de38820c3fe60d590f3043ce484cba6053bc724bbe9450db9e50a6b45a97cd5791e057851067f51764cc386eda"
-     "4b6fd0636fe5706fab937b9fa37c8eba76a5d57696e87c72108eda2493d83c8df94f97ad6597ba75969b8e93a7a698b2b99d85d39d7b"
-     "e9a1660ca4ef27b5c937b1b44eb5a068baa383babd95b898adc289b8c776d1c37ce8c28312d8c924dbbc39d8bc53d5d367df9780e19e"
-     "94df80a5df88c0df8fdae469efe851"},
-    {"subsampled.jpg", 11, 7, 0xd80d7b31,
-     "00009d0f10c2220dd63a0fdb4a07c66c15c47a12b1941aada617a4ba1aa0cb1d990c27bc1b2bc9332cde492be15e2bd2752fc68830b8"
-     "982ba8b334a9c536a2d6379d0f47b40d3aaf2e44cd4847d1644eca754cb69358b29f509fb8579eca5896d9588e176fb91a67b9396fd3"
-     "4d6dd06873c5756cad9478a8a6789cba7a95cd7c8fdd7d881790bd2795ca3b94d84d91d26894c37892ad8e959fa79c9ab99b90cc9d89"
-     "dea18416a9b929b4c937accd4eadc96bb4bb86bcaf95b89aaebf95c0be8bd3c085e5c47d25d0be31d3c643d0ca5bd3c773d4b18bdaa3"
-     "9cd890b0da86c7df81dae179ede370"},
-    {"progressive.jpg", 11, 7, 0xd80d7b31,
-     "00009d0f10c2220dd63a0fdb4a07c66c15c47a12b1941aada617a4ba1aa0cb1d990c27bc1b2bc9332cde492be15e2bd2752fc68830b8"
-     "982ba8b334a9c536a2d6379d0f47b40d3aaf2e44cd4847d1644eca754cb69358b29f509fb8579eca5896d9588e176fb91a67b9396fd3"
-     "4d6dd06873c5756cad9478a8a6789cba7a95cd7c8fdd7d881790bd2795ca3b94d84d91d26894c37892ad8e959fa79c9ab99b90cc9d89"
-     "dea18416a9b929b4c937accd4eadc96bb4bb86bcaf95b89aaebf95c0be8bd3c085e5c47d25d0be31d3c643d0ca5bd3c773d4b18bdaa3"
-     "9cd890b0da86c7df81dae179ede370"},
-    {"grey.jpg", 11, 7, 0xebbf6f16,
-     "0505052424242a2a2a3333333131314343434343434f4f4f5252525959595f5f5f3030303838384242424949494d4d4d5555555a5a5a"
-     "5a5a5a6767676d6d6d7272724343433a3a3a4d4d4d5757576363636464647474747171717c7c7c8181818585855d5d5d5959596a6a6a"
-     "6f6f6f7979797676768686868a8a8a9090909696969b9b9b7171717a7a7a8181818484848c8c8c8d8d8d9494949f9f9fa3a3a3a9a9a9"
-     "b0b0b07f7f7f8d8d8d8d8d8d9494949f9f9faaaaaaaaaaaab5b5b5b9b9b9bfbfbfc6c6c69b9b9ba1a1a1a5a5a5aeaeaeb3b3b3bcbcbc"
-     "bebebec4c4c4cdcdcdd3d3d3d9d9d9"},
-    {"cmyk.jpg", 11, 7, 0x14717ae6,
-     "0000261601f42b04ec4206dd5708d56e0aee840cbe9a0eb2b010a7c6129edc14b50323f71925eb2e27df4529fd5a2bc9712dc1872fb5"
-     "9d31a8b333c6c93592df378c0646f21c4806324ad7494ccb5e4ec07450b68a53d2a054a1b65793cc598ce35a7d0969e21f6ada346dd1"
-     "4b6fc56070e07773ad8c75a2a37798b9798ecf7baae57d760c8cdb228ed03790eb4e92b86394ae7a96a6909899a69ab6bc9c82d29e78"
-     "e8a06a0faef926b0c93bb2be52b4af67b6a87eb8c493bb8eaabc86c0bf79d6c172ecc28912d2cb28d4b83dd6b254d9d169da9a80dc92"
-     "95df8aace07bc2e39bd8e564eee65d"},
-    {"turned2.jpg", 11, 7, 0x42d67afb,
-     "dc11abc6149eac12b0a211b48809bb7507f45401cd4806e63202e21e00f0000628de3882ca3599b031c092309f8534ad6d31d15532c2"
-     "4527ff302ce51823f90622e8e05785cd5791b45a979e50a69450db724bbe6053bc484cba3043ce0d590f0c3fe6e87c72d57696ba76a5"
-     "a37c8e937b9f706fab636fe54b6fd0386eda1764cc1067f5e9a166d39d7bb99d85a698b28e93a775969b6597ba4f97ad3c8df92493d8"
-     "108edae8c283d1c37cb8c776adc28995b89883babd68baa34eb5a037b1b427b5c90ca4efefe851dae469c0df8fa5df8894df8080e19e"
-     "67df9753d5d339d8bc24dbbc12d8c9"},
-    {"turned3.jpg", 11, 7, 0x344a7afb,
-     "efe851dae469c0df8fa5df8894df8080e19e67df9753d5d339d8bc24dbbc12d8c9e8c283d1c37cb8c776adc28995b89883babd68baa3"
-     "4eb5a037b1b427b5c90ca4efe9a166d39d7bb99d85a698b28e93a775969b6597ba4f97ad3c8df92493d8108edae87c72d57696ba76a5"
-     "a37c8e937b9f706fab636fe54b6fd0386eda1764cc1067f5e05785cd5791b45a979e50a69450db724bbe6053bc484cba3043ce0d590f"
-     "0c3fe6de3882ca3599b031c092309f8534ad6d31d15532c24527ff302ce51823f90622e8dc11abc6149eac12b0a211b48809bb7507f4"
-     "5401cd4806e63202e21e00f0000628"},
-    {"turned4.jpg", 11, 7, 0x16757afb,
-     "12d8c924dbbc39d8bc53d5d367df9780e19e94df80a5df88c0df8fdae469efe8510ca4ef27b5c937b1b44eb5a068baa383babd95b898"
-     "adc289b8c776d1c37ce8c283108eda2493d83c8df94f97ad6597ba75969b8e93a7a698b2b99d85d39d7be9a1661067f51764cc386eda"
-     "4b6fd0636fe5706fab937b9fa37c8eba76a5d57696e87c720c3fe60d590f3043ce484cba6053bc724bbe9450db9e50a6b45a97cd5791"
-     "e057850622e81823f9302ce54527ff5532c26d31d18534ad92309fb031c0ca3599de38820006281e00f03202e24806e65401cd7507f4"
-     "8809bba211b4ac12b0c6149edc11ab"},
-    {"turned5.jpg", 7, 11, 0x50807afb,
-     "0006280622e80c3fe61067f5108eda0ca4ef12d8c91e00f01823f90d590f1764cc2493d827b5c924dbbc3202e2302ce53043ce386eda"
-     "3c8df937b1b439d8bc4806e64527ff484cba4b6fd04f97ad4eb5a053d5d35401cd5532c26053bc636fe56597ba68baa367df977507f4"
-     "6d31d1724bbe706fab75969b83babd80e19e8809bb8534ad9450db937b9f8e93a795b89894df80a211b492309f9e50a6a37c8ea698b2"
-     "adc289a5df88ac12b0b031c0b45a97ba76a5b99d85b8c776c0df8fc6149eca3599cd5791d57696d39d7bd1c37cdae469dc11abde3882"
-     "e05785e87c72e9a166e8c283efe851"},
-    {"turned6.jpg", 7, 11, 0x37e97afb,
-     "12d8c90ca4ef108eda1067f50c3fe60622e800062824dbbc27b5c92493d81764cc0d590f1823f91e00f039d8bc37b1b43c8df9386eda"
-     "3043ce302ce53202e253d5d34eb5a04f97ad4b6fd0484cba4527ff4806e667df9768baa36597ba636fe56053bc5532c25401cd80e19e"
-     "83babd75969b706fab724bbe6d31d17507f494df8095b8988e93a7937b9f9450db8534ad8809bba5df88adc289a698b2a37c8e9e50a6"
-     "92309fa211b4c0df8fb8c776b99d85ba76a5b45a97b031c0ac12b0dae469d1c37cd39d7bd57696cd5791ca3599c6149eefe851e8c283"
-     "e9a166e87c72e05785de3882dc11ab"},
-    {"turned7.jpg", 7, 11, 0x08cb7afb,
-     "efe851e8c283e9a166e87c72e05785de3882dc11abdae469d1c37cd39d7bd57696cd5791ca3599c6149ec0df8fb8c776b99d85ba76a5"
-     "b45a97b031c0ac12b0a5df88adc289a698b2a37c8e9e50a692309fa211b494df8095b8988e93a7937b9f9450db8534ad8809bb80e19e"
-     "83babd75969b706fab724bbe6d31d17507f467df9768baa36597ba636fe56053bc5532c25401cd53d5d34eb5a04f97ad4b6fd0484cba"
-     "4527ff4806e639d8bc37b1b43c8df9386eda3043ce302ce53202e224dbbc27b5c92493d81764cc0d590f1823f91e00f012d8c90ca4ef"
-     "108eda1067f50c3fe60622e8000628"},
-    {"turned8.jpg", 7, 11, 0x21627afb,
-     "dc11abde3882e05785e87c72e9a166e8c283efe851c6149eca3599cd5791d57696d39d7bd1c37cdae469ac12b0b031c0b45a97ba76a5"
-     "b99d85b8c776c0df8fa211b492309f9e50a6a37c8ea698b2adc289a5df888809bb8534ad9450db937b9f8e93a795b89894df807507f4"
-     "6d31d1724bbe706fab75969b83babd80e19e5401cd5532c26053bc636fe56597ba68baa367df974806e64527ff484cba4b6fd04f97ad"
-     "4eb5a053d5d33202e2302ce53043ce386eda3c8df937b1b439d8bc1e00f01823f90d590f1764cc2493d827b5c924dbbc0006280622e8"
-     "0c3fe61067f5108eda0ca4ef12d8c9"},
-    {"lossless.webp", 11, 7, 0x16917aec,
-     NULL},
-    {"lossy.webp", 11, 7, 0xbf317af8,
-     "00009e1211c1270fce3d0dd1550ccd6d0fc58014b89516acad17a5c1199fd31d9c0e29b81a28c12d26cd4d2fdd5f26d27529c98a2ebc"
-     "9d2daeb42fa7c931a0da359a0f4ba8083aa2334cc84c4dd1634ccf794dc48e53b4a053a6b953a1cc5797de5c8c116caf1f71b93370c4"
-     "466cc6636ec3796fb78c74a8a1769bb97794cd7a8ddf7f84138ec92193c93393c74994c16495b77a97ab8e9b9fa49c93bb9e8ad0a085"
-     "e0a4841aacd126b0d139b2c950b4c06ab6b07fb7a493bb99a7bd8fbebf84d4c17ee4c57d22cacf2fcecf41cfca5cd5c573d3b589d5a7"
-     "9dd99ab1db8fc8dd86dddf7feee478"},
-    {"alpha.webp", 11, 7, 0x16917aec,
-     NULL},
-    {"animated.webp", 11, 7, 0x16917aec,
-     NULL},
-    {"turned8.webp", 7, 11, 0x27507aec,
-     NULL},
-    {"palette.gif", 11, 7, 0xdf857a53,
-     NULL},
-    {"interlaced.gif", 11, 19, 0x33242f79,
-     NULL},
-    {"animated.gif", 11, 7, 0x16917aec,
-     NULL},
-    {"part.gif", 11, 7, 0xb1de1ce4,
-     NULL},
-    {"large.gif", 90, 70, 0x8bf6c6cd,
-     NULL},
-    {"rgb.bmp", 11, 7, 0x16917aec,
-     NULL},
-    {"palette.bmp", 11, 7, 0xdf857a53,
-     NULL},
-    {"one_bit.bmp", 11, 7, 0xb845718f,
-     NULL},
-    {"rgba.bmp", 11, 7, 0x16917aec,
-     NULL},
-    {"555.bmp", 11, 7, 0xdca27ac2,
-     NULL},
-    {"565.bmp", 11, 7, 0xf6fa7acb,
-     NULL},
-    {"top_down.bmp", 11, 7, 0x16917aec,
-     NULL},
+/* A resize by one filter, and the SHA-256 of the result. */
+static const struct { int w, h, to_w, to_h, filter; const char *hash; } resized[] = {
+    {33, 20, 32, 16, 0,
+     "cb6fd3d5cdcff9021f39cea590705aef1c4d60ad42d97d4645d73ebfe9640475"},
+    {33, 20, 32, 16, 1,
+     "c0de5504ac62050845fe01658732b648bd93924df0563c0fba9699b5437fa5b1"},
+    {33, 20, 32, 16, 2,
+     "66396f5927b415ace9cefcb0226cab9c635f659fcf3f5c45934407448a8c2f8d"},
+    {100, 70, 37, 90, 0,
+     "684fed8001a09d65dc58dfc45ad96755574a8eb160e44acb6344b3bb96c51fc5"},
+    {100, 70, 37, 90, 1,
+     "44c1bde3b9ce4ceeea61c1452a751d190e1cd243f6b920bfb898d5ef4f3111cc"},
+    {100, 70, 37, 90, 2,
+     "96fcc072b9067f5b356c8b6e31504534a2916962591e0eeadbcf7520b642bf9e"},
+    {1, 50, 48, 3, 0,
+     "5d3915a433af5aefda8e78af4429f1fe4ddaa4c88482aa6071e0cd97e44a955b"},
+    {1, 50, 48, 3, 1,
+     "0c5d1317d2824b4b8b57a857d48f0fbb30fa75618671fcb86a53d13313ebb404"},
+    {1, 50, 48, 3, 2,
+     "133496275491540dbeac48538c0564a1cda8d127d74ed15a1c89e34966cffe84"},
+    {50, 1, 7, 48, 0,
+     "ecf43172581fafcf78810fa84d9a86d6587e06e26c226804cc5c63636bb5e31d"},
+    {50, 1, 7, 48, 1,
+     "312b59eadcd005f9b00c9b8a2ea6dc1db04e3cdfe1b5c7fe73c95f7c20a4be3f"},
+    {50, 1, 7, 48, 2,
+     "b9a198ef6c7e31004161bc1bd7190cef03427cf3958a923c2532d191fe714907"},
+    {61, 37, 24, 24, 0,
+     "9f08600755bb6d7c19d1c5b25e8bb94418ebafe986cc9fed4a20f80e84dde3fd"},
+    {61, 37, 24, 24, 1,
+     "1a16981fbced7b0841cb903841c77b8ed75c6267f46d0e2072347de4ba661250"},
+    {61, 37, 24, 24, 2,
+     "e841266d78861a4191d29620abf8a38fcb622c2e8b947157da67df004a9b852e"},
+    {24, 24, 61, 37, 0,
+     "c88042eda8391fd53c6dc6a21f6428a925de9ec4c1dd4408a3dbfcfe815fe297"},
+    {24, 24, 61, 37, 1,
+     "aedf3ee76dccbd2a4dff978f154c94852c5bb4556274529cbc9ff9c927e20133"},
+    {24, 24, 61, 37, 2,
+     "d8390d582dddf800d192d4d8719f3cdfc3bf85d6c543d5ca40daee4c0dfc4958"},
+    {7, 7, 7, 3, 0,
+     "c75d8c7ce648ce84207d6fe1f655b584a43c310a99aec7099de1fc767ea02e8c"},
+    {7, 7, 7, 3, 1,
+     "24d757c475232e69ea913bbcbe53eaea3636923190e27731fccc1da2e91c5c10"},
+    {7, 7, 7, 3, 2,
+     "cd1c5744e78be62ba3a4f4d48190fc8c8b1349a0cda76462dc9b57d57a262e04"},
+    {7, 7, 3, 7, 0,
+     "b43f11dfa3ac53aeed39b1cf61b579cf989944216d78b8a5b46dbdfd0a86ceed"},
+    {7, 7, 3, 7, 1,
+     "f9a706a11a7194285ff593414bd0098cde4cf529c6c7e54d196dd679c78096a8"},
+    {7, 7, 3, 7, 2,
+     "917a4da225a7d663b51a109eeb2cd7324233101a2bcb633742d39fc0f5e934a5"},
+    {300, 3, 17, 3, 0,
+     "26604becfed1cdbb19d2064187475ebf1bcfc8d199bbe35625d6153f260f3386"},
+    {300, 3, 17, 3, 1,
+     "07b2d2966090a2d9c141a0910348d7da8f61483bf88afbf36cf7a7569927c2fe"},
+    {300, 3, 17, 3, 2,
+     "a17cea047d555694d720e009a91a6300eae8fd09ba4611630609fb966752bf3e"},
+    {1, 1, 5, 4, 0,
+     "0c27bc4f44c2aec7da8e479b3b7d5cab41d74985e0a635287b9014489d556d0e"},
+    {1, 1, 5, 4, 1,
+     "0c27bc4f44c2aec7da8e479b3b7d5cab41d74985e0a635287b9014489d556d0e"},
+    {1, 1, 5, 4, 2,
+     "0c27bc4f44c2aec7da8e479b3b7d5cab41d74985e0a635287b9014489d556d0e"},
+    {640, 11, 64, 22, 0,
+     "cb02039d9b5e56603e2e49495549f8da09e50adb15906e123ac2867b228647c1"},
+    {640, 11, 64, 22, 1,
+     "c8c3252e0dac781b2a68dc3096cffbbbf4b2e6009277db3962a3972f1569bd6d"},
+    {640, 11, 64, 22, 2,
+     "5fd851d769b4d80bf3a642a8be65f94864390e5813749a8d17ac660120ff6961"},
+    {9, 8, 9, 8, 0,
+     "8fdf19d20aa7be4b8da2a5913c841df28d8f11aaa1717c4a4065b54b32c7316f"},
+    {9, 8, 9, 8, 1,
+     "8fdf19d20aa7be4b8da2a5913c841df28d8f11aaa1717c4a4065b54b32c7316f"},
+    {9, 8, 9, 8, 2,
+     "8fdf19d20aa7be4b8da2a5913c841df28d8f11aaa1717c4a4065b54b32c7316f"},
+};
+
+/* Sizes of images in pixels, by kind of sizing; max: tokens that are asked for, 0 = the default. */
+static const struct { int sizing, max, w, h, to_w, to_h; } sized[] = {
+    {PI__SIZING_ALIGNED, 0, 1, 1, 256, 256},
+    {PI__SIZING_FILLED, 70, 1, 1, 384, 384},
+    {PI__SIZING_FILLED, 280, 1, 1, 768, 768},
+    {PI__SIZING_FILLED, 1120, 1, 1, 1584, 1584},
+    {PI__SIZING_LONGEST, 0, 1, 1, 28, 28},
+    {PI__SIZING_ALIGNED, 0, 1, 200, 32, 3648},
+    {PI__SIZING_FILLED, 70, 1, 200, 48, 3360},
+    {PI__SIZING_FILLED, 280, 1, 200, 48, 11328},
+    {PI__SIZING_FILLED, 1120, 1, 200, 96, 22704},
+    {PI__SIZING_LONGEST, 0, 1, 200, 28, 224},
+    {PI__SIZING_ALIGNED, 0, 80, 48, 352, 224},
+    {PI__SIZING_FILLED, 70, 80, 48, 480, 288},
+    {PI__SIZING_FILLED, 280, 80, 48, 1008, 576},
+    {PI__SIZING_FILLED, 1120, 80, 48, 2064, 1200},
+    {PI__SIZING_LONGEST, 0, 80, 48, 84, 56},
+    {PI__SIZING_ALIGNED, 0, 512, 512, 512, 512},
+    {PI__SIZING_FILLED, 70, 512, 512, 384, 384},
+    {PI__SIZING_FILLED, 280, 512, 512, 768, 768},
+    {PI__SIZING_FILLED, 1120, 512, 512, 1584, 1584},
+    {PI__SIZING_LONGEST, 0, 512, 512, 532, 532},
+    {PI__SIZING_ALIGNED, 0, 1000, 700, 992, 704},
+    {PI__SIZING_FILLED, 70, 1000, 700, 480, 336},
+    {PI__SIZING_FILLED, 280, 1000, 700, 960, 672},
+    {PI__SIZING_FILLED, 1120, 1000, 700, 1920, 1344},
+    {PI__SIZING_LONGEST, 0, 1000, 700, 1008, 700},
+    {PI__SIZING_ALIGNED, 0, 640, 480, 640, 480},
+    {PI__SIZING_FILLED, 70, 640, 480, 432, 336},
+    {PI__SIZING_FILLED, 280, 640, 480, 912, 672},
+    {PI__SIZING_FILLED, 1120, 640, 480, 1824, 1344},
+    {PI__SIZING_LONGEST, 0, 640, 480, 644, 504},
+    {PI__SIZING_ALIGNED, 0, 4032, 3024, 2336, 1760},
+    {PI__SIZING_FILLED, 70, 4032, 3024, 432, 336},
+    {PI__SIZING_FILLED, 280, 4032, 3024, 912, 672},
+    {PI__SIZING_FILLED, 1120, 4032, 3024, 1824, 1344},
+    {PI__SIZING_LONGEST, 0, 4032, 3024, 1540, 1176},
+    {PI__SIZING_ALIGNED, 0, 3000, 31, 3008, 32},
+    {PI__SIZING_FILLED, 70, 3000, 31, 3360, 48},
+    {PI__SIZING_FILLED, 280, 3000, 31, 7872, 48},
+    {PI__SIZING_FILLED, 1120, 3000, 31, 15792, 144},
+    {PI__SIZING_LONGEST, 0, 3000, 31, 1540, 28},
+    {PI__SIZING_ALIGNED, 0, 17, 3000, 32, 3008},
+    {PI__SIZING_FILLED, 70, 17, 3000, 48, 3360},
+    {PI__SIZING_FILLED, 280, 17, 3000, 48, 10656},
+    {PI__SIZING_FILLED, 1120, 17, 3000, 96, 21312},
+    {PI__SIZING_LONGEST, 0, 17, 3000, 28, 1540},
+    {PI__SIZING_ALIGNED, 0, 65535, 65535, 2048, 2048},
+    {PI__SIZING_FILLED, 70, 65535, 65535, 384, 384},
+    {PI__SIZING_FILLED, 280, 65535, 65535, 768, 768},
+    {PI__SIZING_FILLED, 1120, 65535, 65535, 1584, 1584},
+    {PI__SIZING_ALIGNED, 0, 333, 777, 320, 768},
+    {PI__SIZING_FILLED, 70, 333, 777, 240, 576},
+    {PI__SIZING_FILLED, 280, 333, 777, 480, 1200},
+    {PI__SIZING_FILLED, 1120, 333, 777, 1008, 2448},
+    {PI__SIZING_LONGEST, 0, 333, 777, 336, 784},
+    {PI__SIZING_ALIGNED, 0, 144, 144, 256, 256},
+    {PI__SIZING_FILLED, 70, 144, 144, 384, 384},
+    {PI__SIZING_FILLED, 280, 144, 144, 768, 768},
+    {PI__SIZING_FILLED, 1120, 144, 144, 1584, 1584},
+    {PI__SIZING_LONGEST, 0, 144, 144, 168, 168},
+    {PI__SIZING_ALIGNED, 0, 48, 9000, 64, 8992},
+    {PI__SIZING_FILLED, 70, 48, 9000, 48, 3360},
+    {PI__SIZING_FILLED, 280, 48, 9000, 48, 10992},
+    {PI__SIZING_FILLED, 1120, 48, 9000, 96, 21984},
+    {PI__SIZING_LONGEST, 0, 48, 9000, 28, 1540},
+    {PI__SIZING_ALIGNED, 0, 1540, 1541, 1536, 1536},
+    {PI__SIZING_FILLED, 70, 1540, 1541, 384, 384},
+    {PI__SIZING_FILLED, 280, 1540, 1541, 768, 768},
+    {PI__SIZING_FILLED, 1120, 1540, 1541, 1584, 1584},
+    {PI__SIZING_LONGEST, 0, 1540, 1541, 1540, 1540},
+    {PI__SIZING_ALIGNED, 0, 99, 2000, 96, 1984},
+    {PI__SIZING_FILLED, 70, 99, 2000, 48, 1776},
+    {PI__SIZING_FILLED, 280, 99, 2000, 144, 3600},
+    {PI__SIZING_FILLED, 1120, 99, 2000, 336, 7200},
+    {PI__SIZING_LONGEST, 0, 99, 2000, 84, 1540},
 };
 
 #endif

@@ -129,6 +129,12 @@ static const tiny_key qwen3moe_keys[] = {REAL("attention.layer_norm_rms_epsilon"
                                          REAL("rope.freq_base", 1e6f),
                                          NUM("", "expert_feed_forward_length", "F"),
                                          {0}};
+/* VL models: sections of M-RoPE for 16 pairs, DeepStack rows in m layers */
+static const int32_t vl_sections[4] = {6, 5, 5, 0};
+static const tiny_key vl_keys[] = {
+    REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e4f),
+    LIST("rope.dimension_sections", I32, "4", vl_sections), NUM("m", "n_deepstack_layers", "m"),
+    NUM("X", "expert_feed_forward_length", "F"), {0}};
 static const tiny_key oss_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-5f),
                                     REAL("rope.freq_base", 1.5e5f),
                                     NUM("", "expert_feed_forward_length", "F"),
@@ -434,6 +440,7 @@ static double q35_decay(const int64_t *v, uint64_t *rng, int64_t i)
     return (void) v, (void) rng, -0.1f * (float) (i + 1);
 }
 
+static const int32_t q35_sections[4] = {2, 1, 1, 0};
 static const tiny_key q35_keys[] = {
     TEXT("general.name", "tiny"), NUM("", "context_length", "C"), NUM("", "block_count", "L"),
     NUM("", "nextn_predict_layers", "1"), NUM("", "embedding_length", "E"), NUM("", "attention.head_count", "H"),
@@ -443,6 +450,7 @@ static const tiny_key q35_keys[] = {
     NUM("", "ssm.inner_size", "UD"), NUM("!x", "feed_forward_length", "F"), NUM("x", "expert_count", "X"),
     NUM("x", "expert_used_count", "2"), NUM("x", "expert_feed_forward_length", "Y"),
     NUM("x", "expert_shared_feed_forward_length", "Z"), LIST("attention.recurrent_layers", U8, "L", q35_recurrent),
+    LIST("rope.dimension_sections", I32, "4", q35_sections),
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e7f), {0}};
 
 static const tiny_tensor q35_head[] = {
@@ -714,6 +722,10 @@ const tiny_row tiny_rows[] = {
      .sizes = "L=2 E=64 H=2 G=1 D=64 F=96 k=1 n=1 u=1"},
     {"qwen3moe", DENSE, .more_keys = qwen3moe_keys, .vocab = "qwen2",
      .sizes = "L=3 E=96 H=4 G=2 D=32 F=64 X=8 k=1 n=1 u=1"},
+    {"qwen2vl", DENSE, .more_keys = vl_keys, .vocab = "qwen2", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 b=1"},
+    {"qwen3vl", DENSE, .more_keys = vl_keys, .vocab = "qwen2", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 k=1 n=1 m=2"},
+    {"qwen3vlmoe", DENSE, .more_keys = vl_keys, .vocab = "qwen2",
+     .sizes = "L=3 E=96 H=4 G=2 D=32 F=64 X=8 k=1 n=1 u=1 m=1"},
     /* Phi 3 mini for 4k; 4-mini first with a context up to its training length, then with a longer one */
     {"phi3", DENSE, .more_keys = phi3_keys, .vocab = "spm",
      .sizes = "L=3 E=96 H=3 G=3 D=32 F=96 R=16 W=40 f=1 c=1 u=1"},

@@ -10,7 +10,8 @@
 static const char *const archs[] = {
     "gemma2",       "llama2",     "llama3",     "llama-bias", "mistral",        "mixtral",      "qwen2",      "qwen3",
     "qwen3moe",     "phi3",       "phi3-short", "mistral3",   "gpt-oss",        "glm4moe",      "minimax-m2", "granite",
-    "granite-nope", "granitemoe", "deepseek3",  "deepseek2",  "deepseek2-lite", "deepseek2-old"};
+    "granite-nope", "granitemoe", "deepseek3",  "deepseek2",  "deepseek2-lite", "deepseek2-old",
+    "qwen2vl",      "qwen3vl",    "qwen3vlmoe"};
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 static char path[N_ARCHS][256];
 

@@ -107,7 +107,8 @@ static void drop(row_log *l)
 static const char *const archs[] = {
     "gemma3",    "gemma2",  "llama3",    "llama-bias",     "mixtral",       "qwen2",      "qwen3",  "qwen3moe",
     "phi3",      "gpt-oss", "glm4moe",   "minimax-m2",     "granite",       "granitemoe", "qwen35", "qwen35moe",
-    "qwen3next", "gemma4",  "deepseek2", "deepseek2-lite", "deepseek2-old", "deepseek3"};
+    "qwen3next", "gemma4",  "deepseek2", "deepseek2-lite", "deepseek2-old", "deepseek3",
+    "qwen2vl",   "qwen3vl", "qwen3vlmoe"};
 
 static void test_merged(void **st)
 {

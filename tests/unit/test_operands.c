@@ -22,8 +22,8 @@ static const struct { pi__op_id id; int n;
                 {PI__OP_rope, 2},           {PI__OP_qkv, 11},
                 {PI__OP_attention, 5},      {PI__OP_moe, 3 + 11},
                 {PI__OP_head_linear, 3},    {PI__OP_gather_rows, 3},
-                {PI__OP_add_rows, 3},       {PI__OP_centroid_head, 3 + 7},
-                {PI__OP_place_rows, 3},
+                {PI__OP_add_rows, 3},       {PI__OP_place_rows, 3},
+                {PI__OP_centroid_head, 3 + 7},
                 {PI__OP_gdn, 10},           {PI__OP_state_save, 1},
                 {PI__OP_state_load, 1},     {PI__OP_mla_qkv, 5},
                 {PI__OP_compress, 6},       {PI__OP_indexer, 4},
@@ -56,7 +56,7 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
     case PI__OP_layer_norm:
         r->args.layer_norm = (pi__layer_norm) {target, target, target, target, target, 0, 1, 1};
         break;
-    case PI__OP_gelu: r->args.gelu = (pi__gelu) {target, target, 1, 1}; break;
+    case PI__OP_gelu: r->args.gelu = (pi__gelu) {target, target, 1, 1, 0}; break;
     case PI__OP_add_gated: r->args.add_gated = (pi__add_gated) {target, target, target, 1, 1, 1}; break;
     case PI__OP_rope: r->args.rope = (pi__rope) {.freq = target, .n_freq = 1, .table = target}; break;
     case PI__OP_qkv:

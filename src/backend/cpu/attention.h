@@ -131,7 +131,7 @@ struct pi__cpu_attn_kernels {
     void (*add_norm)(float *x, const float *y, const float *w, const float *bias, float eps, float scale, int64_t n);
     void (*layer_norm)(float *x, const float *y, const float *b, const float *w, const float *shift, float eps,
                        int64_t n);
-    void (*gelu)(float *x, const float *b, int64_t n);
+    void (*gelu)(float *x, const float *b, int32_t form, int64_t n);
     void (*softcap)(float *x, float cap, size_t n);
 };
 

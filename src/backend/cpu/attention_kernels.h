@@ -1039,15 +1039,21 @@ static void layer_norm(float *x, const float *y, const float *b, const float *w,
     for (int64_t i = 0; i < n; i++) x[i] = (x[i] - mean) * f * w[i] + shift[i];
 }
 
-static void gelu(float *x, const float *b, int64_t n)
+static inline vf gelu_of(int32_t form, vf x)
+{
+    return form == PI__GELU_ERF ? vf_gelu_erf(x) : form == PI__GELU_TANH ? vf_gelu_tanh(x) :
+           vf_mul(x, vf_sigmoid(vf_mul(x, vf_set1(1.702f))));
+}
+
+static void gelu(float *x, const float *b, int32_t form, int64_t n)
 {
     for (int64_t i = 0; i < n && b; i++) x[i] += b[i];
-    for (int64_t i = 0; i < n; i += 16) {
-        float t[16];
-        const int64_t k = n - i < 16 ? n - i : 16;
-        vf_store(t, vf_gelu_erf(k < 16 ? vf_load_tail(x + i, (int) k, 0) : vf_load(x + i)));
-        memcpy(x + i, t, (size_t) k * sizeof(float));
-    }
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) vf_store(x + i, gelu_of(form, vf_load(x + i)));
+    if (i == n) return;
+    float t[16];
+    vf_store(t, gelu_of(form, vf_load_tail(x + i, (int) (n - i), 0)));
+    memcpy(x + i, t, (size_t) (n - i) * sizeof(float));
 }
 
 static void softcap(float *x, float cap, size_t n)

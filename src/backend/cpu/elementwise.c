@@ -144,7 +144,8 @@ static void gelu_run(void *arg, int32_t ith, int32_t nth)
     const gelu_job *j = arg;
     const pi__gelu *a = j->a;
     const int64_t rows = a->n_rows;
-    for (int64_t i = rows * ith / nth; i < rows * (ith + 1) / nth; i++) j->cpu->attn->gelu(a->x + i * a->n, a->b, a->n);
+    for (int64_t i = rows * ith / nth; i < rows * (ith + 1) / nth; i++)
+        j->cpu->attn->gelu(a->x + i * a->n, a->b, a->form, a->n);
 }
 
 void pi__cpu_gelu(pi__backend *be, const pi__batch *b, const pi__gelu *a)

@@ -125,6 +125,8 @@ typedef struct pi__k_attn {
     int32_t n_tokens, n_seqs;
     const int32_t *pos;         /* [n_tokens] */
     const int32_t *seq_start;   /* [n_seqs + 1] */
+    /* [n_seqs] with block: keys of each sequence; NULL = up to its last token */
+    const int32_t *seq_len;
     const int32_t *block_table; /* [n_seqs, table_stride] block ids */
     int32_t table_stride;
     int32_t max_keys;           /* max over sequences: keys from the first one that a token sees to its last token's */
@@ -134,8 +136,8 @@ typedef struct pi__k_attn {
     uint32_t *arrived;          /* with scratch: [2] arrival counters, 0 before and after the launch */
     pi__k_waits waits;          /* with scratch */
     int32_t n_sm;               /* SMs to fill; 0 = no KV splits. Affects speed only; results are bitwise identical */
-    /* block not 0: tokens also see the later keys of their sequence in the step; if `ahead` is not 0, only the next
-     * `ahead` of these keys */
+    /* block not 0: tokens also see the later keys of their sequence; if `ahead` is not 0, only the next `ahead` of
+     * these keys */
     int32_t block, ahead;
     const int32_t *see_to;      /* [n_tokens] as in pi__batch; NULL = none */
     /* epilogue of the last launch, or NULL. It may only pack `in`, which must be of kind PLAIN */

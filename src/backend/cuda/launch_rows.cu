@@ -50,8 +50,8 @@ int pi__k_add_rows(void *stream, const pi__add_rows *a, const int32_t *row)
 int pi__k_place_rows(void *stream, const pi__place_rows *a, const int32_t *row)
 {
     if (a->n_rows < 1) return 0;
-    return pi_launch_dependent(stream, place_rows, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->rows, a->ldr, row,
-                               a->n, a->add);
+    return pi_launch_dependent(stream, place_rows, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->rows, a->ldr,
+                               row, a->n, a->add);
 }
 
 int pi__k_copy_2d(void *stream, const pi__copy_2d *a)
@@ -78,7 +78,8 @@ int pi__k_layer_norm(void *stream, const pi__layer_norm *a)
 int pi__k_gelu(void *stream, const pi__gelu *a)
 {
     if (a->n_rows < 1) return 0;
-    return pi_launch_dependent(stream, gelu, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->b, a->n);
+    return pi_launch_dependent(stream, gelu, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->b,
+                               a->form, a->n);
 }
 
 int pi__k_add_gated(void *stream, const pi__add_gated *a)

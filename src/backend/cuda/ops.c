@@ -538,6 +538,14 @@ int32_t pi__cuda_max_keys(const pi__batch *b, int32_t window)
     return most;
 }
 
+/* Returns the largest number of keys of a sequence: the bound of pi__cuda_max_keys for bidirectional attention. */
+static int32_t longest(const pi__batch *b)
+{
+    int32_t most = 0;
+    for (int32_t s = 0; s < b->n_seqs; s++) most = b->seq_len[s] > most ? b->seq_len[s] : most;
+    return most;
+}
+
 /* Returns an upper bound of pi__cuda_max_keys(b, window) for captured steps, where the host does not know positions.
  * keys: upper bound of the keys that a token sees. All sequences of a captured step have equally many tokens. */
 static int32_t seen_of(const pi__batch *b, int32_t keys, int32_t window)
@@ -602,7 +610,8 @@ void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attenti
         .seq_start = d->seq_start,
         .block_table = d->table[a->kv->group],
         .table_stride = b->kv[a->kv->group].table_stride,
-        .max_keys = d->keys ? seen_of(b, d->keys, a->window) : pi__cuda_max_keys(b, a->window),
+        .seq_len = a->block ? d->seq_len : NULL,
+        .max_keys = d->keys ? seen_of(b, d->keys, a->window) : a->block ? longest(b) : pi__cuda_max_keys(b, a->window),
         .cache = cache_of(b, a->kv),
         .scratch = c->disabled.splits ? NULL : c->scratch + c->at.kv_splits,
         .scratch_size = c->at.lora - c->at.kv_splits,

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Writes tests/support/tower_expected.h: rows of images that transformers computes in float32, for random vision models.
+
+    gen_towers.py     needs torch (CPU), transformers, Pillow and gguf; PAGEDINFER_BUILD: a build folder with
+                      tests/tool_tiny_model
+
+The weights come from the files that tool_tiny_model writes for the rows of tests/support/random_towers.c. An image has
+smooth and noisy parts, drawn from a fixed seed: image_of here and in tests/unit/test_tower.c are equal. Sizes and
+pixels come from the image processors of transformers with Pillow."""
+import os, subprocess, sys, tempfile
+
+import gguf, numpy, torch, transformers
+from PIL import Image
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TOOL = os.path.join(os.environ.get('PAGEDINFER_BUILD', os.path.join(HERE, '../../build')), 'tests', 'tool_tiny_model')
+OUT = os.path.join(HERE, '../support/tower_expected.h')
+
+
+def image_of(w, h):
+    """[h, w, 3] bytes: a gradient plus noise from a linear congruential generator."""
+    out, s = numpy.zeros(w * h * 3, numpy.uint8), w * 65536 + h
+    for i in range(w * h * 3):
+        s = (s * 1103515245 + 12345) & 0x7fffffff
+        c, x, y = i % 3, i // 3 % w, i // 3 // w
+        out[i] = (x * 255 // max(w - 1, 1) * (c + 1) // 3 + y * (3 - c) * 40 // h + (s >> 16) % 64) % 256
+    return out.reshape(h, w, 3)
+
+
+class File:
+    """A GGUF file: metadata and tensors as numpy arrays in the order of torch."""
+    def __init__(self, path):
+        r = gguf.GGUFReader(path)
+        self.tensors = {t.name: torch.tensor(numpy.array(t.data, numpy.float32).reshape(
+            [int(n) for n in reversed(t.shape)])) for t in r.tensors}
+        self.r = r
+
+    def __call__(self, key):
+        f = self.r.fields['clip.' + key]
+        v = [f.parts[i][0].item() for i in f.data]
+        return v if len(v) > 1 else v[0]
+
+    def get(self, name):
+        return self.tensors[name]
+
+
+def load(module, pairs):
+    """Copies (parameter, tensor) pairs; every parameter of the module has to be among them."""
+    state = module.state_dict()
+    left = {k for k in state if not k.endswith('position_ids') and 'inv_freq' not in k} - {k for k, _ in pairs}
+    assert not left, left
+    for k, v in pairs:
+        assert state[k].numel() == v.numel(), (k, state[k].shape, v.shape)
+        state[k] = v.reshape(state[k].shape)
+    module.load_state_dict(state)
+    return module.eval()
+
+
+def both(ours, theirs, f):
+    return [(theirs + s, f.get(ours + s)) for s in ('.weight', '.bias') if ours + s in f.tensors]
+
+
+def gemma3(f, images):
+    from transformers.models.gemma3 import modeling_gemma3 as g
+    vision = dict(hidden_size=f('vision.embedding_length'), intermediate_size=f('vision.feed_forward_length'),
+                  num_hidden_layers=f('vision.block_count'), num_attention_heads=f('vision.attention.head_count'),
+                  image_size=f('vision.image_size'), patch_size=f('vision.patch_size'), vision_use_head=False)
+    side = f('vision.image_size') // f('vision.patch_size') // f('vision.projector.scale_factor')
+    c = transformers.Gemma3Config(vision_config=vision, mm_tokens_per_image=side * side,
+                                  text_config=dict(hidden_size=f('vision.projection_dim')))
+    v = transformers.SiglipVisionModel._from_config(c.vision_config, attn_implementation='eager')
+    names = both('v.patch_embd', 'embeddings.patch_embedding', f) + both('v.post_ln', 'post_layernorm', f)
+    names += [('embeddings.position_embedding.weight', f.get('v.position_embd.weight'))]
+    part = {'ln1': 'layer_norm1', 'ln2': 'layer_norm2', 'attn_q': 'self_attn.q_proj', 'attn_k': 'self_attn.k_proj',
+            'attn_v': 'self_attn.v_proj', 'attn_out': 'self_attn.out_proj', 'ffn_up': 'mlp.fc1', 'ffn_down': 'mlp.fc2'}
+    for i in range(f('vision.block_count')):
+        for ours, theirs in part.items():
+            names += both(f'v.blk.{i}.{ours}', f'encoder.layers.{i}.{theirs}', f)
+    prefix = 'vision_model.' if any(k.startswith('vision_model.') for k in v.state_dict()) else ''
+    load(v, [(prefix + k, t) for k, t in names])
+    p = load(g.Gemma3MultiModalProjector(c), [
+        ('mm_input_projection_weight', f.get('mm.input_projection.weight')),
+        ('mm_soft_emb_norm.weight', f.get('mm.soft_emb_norm.weight') - 1)])
+    from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+    n = f('vision.image_size')
+    proc = Gemma3ImageProcessorPil(size=dict(height=n, width=n), image_mean=f('vision.image_mean'),
+                                   image_std=f('vision.image_std'))
+    for im in images:
+        x = proc(images=[im], return_tensors='pt')['pixel_values'].float()
+        yield p(v(x).last_hidden_state)[0]
+
+
+def qwen3vl(f, images):
+    from transformers.models.qwen3_vl import modeling_qwen3_vl as q
+    deep = [i for i in range(f('vision.block_count')) if f'v.deepstack.{i}.fc1.weight' in f.tensors]
+    c = transformers.Qwen3VLConfig().vision_config.__class__(
+        depth=f('vision.block_count'), hidden_size=f('vision.embedding_length'),
+        intermediate_size=f('vision.feed_forward_length'), num_heads=f('vision.attention.head_count'),
+        patch_size=f('vision.patch_size'), spatial_merge_size=f('vision.spatial_merge_size'), temporal_patch_size=2,
+        out_hidden_size=f('vision.projection_dim'), num_position_embeddings=f.get('v.position_embd.weight').shape[0],
+        deepstack_visual_indexes=deep)
+    c._attn_implementation = 'eager'
+    m = q.Qwen3VLVisionModel(c)
+    conv = torch.stack([f.get('v.patch_embd.weight'), f.get('v.patch_embd.weight.1')], 2)
+    names = [('patch_embed.proj.weight', conv), ('patch_embed.proj.bias', f.get('v.patch_embd.bias')),
+             ('pos_embed.weight', f.get('v.position_embd.weight'))]
+    part = {'ln1': 'norm1', 'ln2': 'norm2', 'attn_qkv': 'attn.qkv', 'attn_out': 'attn.proj', 'ffn_up': 'mlp.linear_fc1',
+            'ffn_down': 'mlp.linear_fc2'}
+    for i in range(f('vision.block_count')):
+        for ours, theirs in part.items():
+            names += both(f'v.blk.{i}.{ours}', f'blocks.{i}.{theirs}', f)
+    names += both('v.post_ln', 'merger.norm', f) + both('mm.0', 'merger.linear_fc1', f)
+    names += both('mm.2', 'merger.linear_fc2', f)
+    for k, i in enumerate(deep):
+        for ours, theirs in (('norm', 'norm'), ('fc1', 'linear_fc1'), ('fc2', 'linear_fc2')):
+            names += both(f'v.deepstack.{i}.{ours}', f'deepstack_merger_list.{k}.{theirs}', f)
+    load(m, names)
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+    unit = (f('vision.patch_size') * f('vision.spatial_merge_size'))**2
+    proc = Qwen2VLImageProcessorPil(
+        patch_size=f('vision.patch_size'), merge_size=f('vision.spatial_merge_size'), temporal_patch_size=2,
+        image_mean=f('vision.image_mean'), image_std=f('vision.image_std'),
+        size=dict(shortest_edge=4 * unit, longest_edge=24 * unit))
+    for im in images:
+        x = proc(images=[im], return_tensors='pt')
+        r = m(x['pixel_values'].float(), grid_thw=x['image_grid_thw'])
+        yield torch.cat([r.pooler_output] + list(r.deepstack_features or []), 1)
+
+
+# Row of random_towers.c, function, images (width, height)
+CASES = [('vision-gemma3', gemma3, [(24, 24), (61, 37)]),
+         ('vision-qwen3vl', qwen3vl, [(33, 20), (90, 70)]),
+         ('vision-qwen35', qwen3vl, [(16, 24), (50, 11)])]
+
+
+def main():
+    torch.manual_seed(1)
+    lines = ['/* Written by tests/scripts/gen_towers.py. Rows of images, computed by transformers %s. */'
+             % transformers.__version__, '#ifndef TOWER_EXPECTED_H', '#define TOWER_EXPECTED_H', '',
+             'typedef struct tower_case {', '    const char *tower;   /* row of random_towers.c */',
+             '    int width, height;   /* of the image */', '    int n_tokens, n;     /* rows, values of a row */',
+             '    const float *rows;   /* [n_tokens, n] */', '} tower_case;', '']
+    table = []
+    for name, run, sizes in CASES:
+        with tempfile.TemporaryDirectory() as d:
+            path = os.path.join(d, 'tower.gguf')
+            subprocess.run([TOOL, path, '512', name], check=True)
+            with torch.no_grad():
+                for (w, h), rows in zip(sizes, run(File(path), [Image.fromarray(image_of(*s)) for s in sizes])):
+                    sym = f'{name.replace("-", "_")}_{w}x{h}'
+                    lines.append(f'static const float {sym}[] = {{')
+                    flat = [f'{v:.6g}f' if '.' in f'{v:.6g}' or 'e' in f'{v:.6g}' else f'{v:.6g}.0f'
+                            for v in rows.flatten().tolist()]
+                    lines += ['    ' + ', '.join(flat[i:i + 10]) + ',' for i in range(0, len(flat), 10)] + ['};']
+                    table.append(f'    {{"{name}", {w}, {h}, {rows.shape[0]}, {rows.shape[1]}, {sym}}},')
+                    print(name, w, h, tuple(rows.shape), float(rows.abs().max()))
+    lines += ['', 'static const tower_case tower_cases[] = {'] + table + ['};', '', '#endif', '']
+    with open(OUT, 'w') as f:
+        f.write('\n'.join(lines))
+
+
+main()

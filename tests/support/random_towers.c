@@ -1,0 +1,64 @@
+/* Random vision models (mmproj files), one row per kind of tower. tests/scripts/gen_towers.py computes the expected
+ * rows of images with transformers, from files that tool_tiny_model writes. Values are F32, so that both compute with
+ * equal weights. */
+#include "random_rows.h"
+
+enum { F32 = PI__F32, B = TINY_BIAS };
+
+#define NUM(name, size) {"", name, PI__GGUF_U32, size, 0, NULL}
+#define REAL(name, value) {"", name, PI__GGUF_F32, NULL, value, NULL}
+#define TEXT(name, text) {"", name, PI__GGUF_STR, NULL, 0, text}
+#define LIST(name, array) {"", name, PI__GGUF_F32, "3", 0, array}
+#define T(name, type, shape) {"", name, type, shape, NULL}
+
+static const float half[3] = {0.5f, 0.5f, 0.5f};
+
+/* Every kind has these keys; has_vision_encoder is a number that a reader accepts as a bool. */
+#define SIZES                                                                                                          \
+    NUM("has_vision_encoder", "1"), NUM("vision.embedding_length", "E"), NUM("vision.feed_forward_length", "F"),       \
+        NUM("vision.block_count", "L"), NUM("vision.projection_dim", "O"), NUM("vision.image_size", "I"),              \
+        NUM("vision.patch_size", "P"), NUM("vision.attention.head_count", "H"),                                        \
+        REAL("vision.attention.layer_norm_epsilon", 1e-6f)
+
+/* LayerNorms and biases everywhere */
+#define NORM(name) T(name ".weight", F32, "E"), T(name ".bias", B, "E")
+#define BLOCK                                                                                                          \
+    NORM("ln1"), NORM("ln2"), T("attn_out.weight", F32, "E E"), T("attn_out.bias", B, "E"),                            \
+        T("ffn_up.weight", F32, "E F"), T("ffn_up.bias", B, "F"), T("ffn_down.weight", F32, "F E"),                    \
+        T("ffn_down.bias", B, "E")
+
+static const tiny_key gemma3_keys[] = {
+    SIZES, TEXT("projector_type", "gemma3"), NUM("vision.projector.scale_factor", "K"),
+    LIST("vision.image_mean", half), LIST("vision.image_std", half), {0}};
+static const tiny_tensor gemma3_head[] = {T("v.patch_embd.weight", F32, "P P 3 E"), T("v.patch_embd.bias", B, "E"),
+                                          T("v.position_embd.weight", F32, "E S"), NORM("v.post_ln"),
+                                          T("mm.soft_emb_norm.weight", F32, "E"),
+                                          T("mm.input_projection.weight", F32, "O E"), {0}};
+static const tiny_tensor gemma3_layer[] = {
+    BLOCK, T("attn_q.weight", F32, "E E"), T("attn_q.bias", B, "E"), T("attn_k.weight", F32, "E E"),
+    T("attn_k.bias", B, "E"), T("attn_v.weight", F32, "E E"), T("attn_v.bias", B, "E"), {0}};
+
+static const tiny_key qwen3vl_keys[] = {
+    SIZES, TEXT("projector_type", "qwen3vl_merger"), NUM("vision.spatial_merge_size", "K"),
+    LIST("vision.image_mean", half), LIST("vision.image_std", half), {0}};
+static const tiny_tensor qwen3vl_head[] = {
+    T("v.patch_embd.weight", F32, "P P 3 E"), T("v.patch_embd.weight.1", F32, "P P 3 E"), T("v.patch_embd.bias", B, "E"),
+    T("v.position_embd.weight", F32, "E S"), NORM("v.post_ln"),
+    T("mm.0.weight", F32, "KKE KKE"), T("mm.0.bias", B, "KKE"), T("mm.2.weight", F32, "KKE O"), T("mm.2.bias", B, "O"),
+    {0}};
+static const tiny_tensor qwen3vl_layer[] = {BLOCK, T("attn_qkv.weight", F32, "E 3E"), T("attn_qkv.bias", B, "3E"), {0}};
+#define DEEP(n)                                                                                                        \
+    T("v.deepstack." n ".norm.weight", F32, "KKE"), T("v.deepstack." n ".norm.bias", B, "KKE"),                        \
+        T("v.deepstack." n ".fc1.weight", F32, "KKE KKE"), T("v.deepstack." n ".fc1.bias", B, "KKE"),                  \
+        T("v.deepstack." n ".fc2.weight", F32, "KKE O"), T("v.deepstack." n ".fc2.bias", B, "O")
+static const tiny_tensor qwen3vl_deep[] = {DEEP("0"), DEEP("2"), {0}};
+
+#define ROW(kind) .arch = "clip", .keys = kind##_keys, .head = kind##_head, .layer = kind##_layer, .prefix = "v.blk."
+
+const tiny_row tiny_towers[] = {
+    {"vision-gemma3", ROW(gemma3), .rng = 41, .sizes = "L=2 E=36 H=2 F=48 O=64 P=4 K=2 I=24 S=36"},
+    {"vision-qwen3vl", ROW(qwen3vl), .tail = qwen3vl_deep, .rng = 43,
+     .sizes = "L=3 E=48 H=2 F=64 O=64 P=4 K=2 I=24 S=36"},
+    {"vision-qwen35", ROW(qwen3vl), .rng = 47, .sizes = "L=2 E=40 H=2 F=64 O=64 P=4 K=2 I=24 S=25"},
+};
+const size_t tiny_n_towers = sizeof tiny_towers / sizeof *tiny_towers;
