@@ -152,6 +152,20 @@ __global__ void __launch_bounds__(ROW_THREADS) gelu(float *x, const float *b, in
     for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) x[i] = gelu_of(form, x[i] + (b ? b[i] : 0.0f));
 }
 
+/* x = min(hi, max(lo, factor * x * y * w)); y and w may be NULL. NaN stays NaN. */
+__global__ void __launch_bounds__(ROW_THREADS) scale(pi__scale a)
+{
+    ptx_wait_dependency();
+    float *x = a.x + blockIdx.x * a.n;
+    const float *y = a.y ? a.y + blockIdx.x * a.n : nullptr;
+    for (int64_t i = threadIdx.x; i < a.n; i += ROW_THREADS) {
+        float v = a.factor * x[i];
+        if (y) v *= y[i];
+        if (a.w) v *= a.w[i];
+        x[i] = v < a.lo ? a.lo : v > a.hi ? a.hi : v;
+    }
+}
+
 /* y += sigmoid(gate) * x, with one gate per row, ldg floats apart. */
 __global__ void __launch_bounds__(ROW_THREADS)
     add_gated(float *y, const float *x, const float *gate, int64_t ldg, int64_t n)

@@ -100,6 +100,17 @@ typedef struct pi__gelu {
     int32_t form;        /* PI__GELU_* */
 } pi__gelu;
 
+/* x = min(hi, max(lo, factor * x * y * w)): scales and clamps rows. */
+typedef struct pi__scale {
+    float *x;            /* [n_rows, n], changed in place */
+    const float *y;      /* [n_rows, n]; NULL = 1 */
+    const float *w;      /* [n]; NULL = 1 */
+    float factor;        /* see above */
+    float lo, hi;        /* lo <= hi; -infinity and infinity = no limit */
+    int32_t n_rows;      /* rows */
+    int64_t n;           /* values per row */
+} pi__scale;
+
 /* y += sigmoid(gate) * x, with one gate per row. */
 typedef struct pi__add_gated {
     float *y;            /* [n_rows, n], changed in place */
@@ -292,6 +303,7 @@ typedef struct pi__sparse {
     OP(norm, pi__norm)                                                                                                 \
     OP(layer_norm, pi__layer_norm)                                                                                     \
     OP(gelu, pi__gelu)                                                                                                 \
+    OP(scale, pi__scale)                                                                                               \
     OP(add_gated, pi__add_gated)                                                                                       \
     OP(softcap, pi__softcap)                                                                                           \
     OP(copy_2d, pi__copy_2d)

@@ -171,6 +171,15 @@ static void gelu(const pi__gelu *a, const pi__batch *b, pi__operands *o)
     UPDATE(x, a->n_rows, a->n, a->n);
 }
 
+static void scale(const pi__scale *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    READ(y, a->n_rows, a->n, a->n);
+    VECTOR(w);
+    UPDATE(x, a->n_rows, a->n, a->n);
+}
+
 static void add_gated(const pi__add_gated *a, const pi__batch *b, pi__operands *o)
 {
     (void) b;

@@ -654,6 +654,10 @@ static bool valid_fields(const checker *c, pi__op_record *r)
         return valid_elements(a->n_rows, a->n, a->x, a->x) && valid_vector(c, a->b, a->n, true) && a->form >= 0 &&
                a->form < PI__N_GELU;
     }
+    case PI__OP_scale: {
+        const pi__scale *a = &r->args.scale;
+        return valid_elements(a->n_rows, a->n, a->x, a->x) && valid_vector(c, a->w, a->n, true) && a->lo <= a->hi;
+    }
     case PI__OP_add_gated: {
         const pi__add_gated *a = &r->args.add_gated;
         return valid_elements(a->n_rows, a->n, a->x, a->y) && a->gate;

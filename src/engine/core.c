@@ -25,7 +25,6 @@
 #include "engine/core_impl.h"
 #include "engine/drafters.h"
 #include "engine/plan.h"
-#include "model/tower.h"
 
 /* ---------------------------------------------------------------------------------------------------------- submit */
 

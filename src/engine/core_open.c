@@ -85,6 +85,7 @@ static int load_weights(pi__core *e, pi_error *err)
     int rc = pi__setup_load(&e->setup, false, err);
     if (!rc && s->cfg.mlock) lock_weights(e, s->m);
     if (!rc && s->cfg.mlock && second) lock_weights(e, second);
+    if (!rc && s->cfg.mlock && s->tower) lock_weights(e, pi__tower_model(s->tower));
     return rc;
 }
 
@@ -243,6 +244,7 @@ int pi__core_grammar(pi__core *e, const pi__grammar_parts *parts, pi__work *work
     return pi__grammar_get_within(e->grammars, parts, work, out, err);
 }
 const pi__classifier *pi__core_classifier(const pi__core *e) { return &e->setup.m->classifier; }
+const pi__tower *pi__core_tower(const pi__core *e) { return e->setup.tower; }
 const pi__dense_heads *pi__core_dense(const pi__core *e) { return &e->setup.m->dense; }
 const pi__gguf_copy *pi__core_metadata(const pi__core *e) { return e->metadata; }
 

@@ -337,11 +337,13 @@ int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi_
     return PI_OK;
 }
 
-void pi__memory_add_images(pi__memory *mem, pi__model *tower, size_t image_bytes)
+void pi__memory_add_images(pi__memory *mem, pi__tower *tower, size_t image_bytes)
 {
-    mem->tower = tower;
     mem->image_bytes = image_bytes;
-    if (tower) mem->scratch += pi__model_scratch(tower, &mem->lim);
+    if (!tower) return;
+    mem->tower = pi__tower_model(tower);
+    mem->image_bytes += pi__tower_pool_bytes(tower);
+    mem->scratch += pi__tower_scratch(tower, &mem->lim);
 }
 
 /* ------------------------------------------------------------------------------------------------- pools and slots */

@@ -12,14 +12,16 @@
 #include "engine/media.h"
 #include "engine/metadata.h"
 #include "engine/vocab_compare.h"
-#include "model/tower.h"
 
 void pi__setup_undeclare(pi__setup *s)
 {
     if (s->drafter != s->m) pi__model_free(s->drafter);
     pi__model_free(s->draft_model);
+    pi__tower_free(s->tower);
     pi__model_free(s->m);
     s->drafter = s->draft_model = s->m = NULL;
+    s->tower = NULL;
+    s->encoder = NULL;
 }
 
 static bool has_drafter(const pi__setup *s, int kind) { return s->kinds >> kind & 1; }
@@ -51,16 +53,65 @@ static int open_drafter(pi__setup *s, bool *head, pi_error *err)
     return rc;
 }
 
+static void tower_begin(void *ud, pi__picture *p) { pi__tower_begin(ud, p); }
+static void tower_cancel(void *ud) { pi__tower_cancel(ud); }
+static int tower_step(void *ud, pi__backend *be, float *rows, bool *done, pi_error *err)
+{
+    (void) be;
+    return pi__tower_step(ud, rows, done, err);
+}
+
+/* Returns the id of the entry with this text in the vocabulary of file ud; -1 = none. */
+static int32_t token_of(void *ud, const char *text)
+{
+    const pi__gguf_kv *kv = pi__gguf_find(ud, "tokenizer.ggml.tokens");
+    const uint64_t n = kv && kv->type == PI__GGUF_ARR && kv->arr_type == PI__GGUF_STR ? kv->n : 0;
+    for (uint64_t i = 0; i < n && i < INT32_MAX; i++) {
+        const pi__str s = pi__gguf_elem_str(kv, i);
+        if (s.n == strlen(text) && !memcmp(s.p, text, s.n)) return (int32_t) i;
+    }
+    return -1;
+}
+
+/* Opens the vision model of option mmproj, as the encoder. */
+static int open_tower(pi__setup *s, pi_error *err)
+{
+    const pi__tower_text text = {.arch = s->m->arch->name, .n_embd = s->m->n_embd, .n_deepstack = s->m->n_deepstack,
+                                 .per_layer_embd = s->m->per_layer_embd, .token = token_of, .ud = s->g};
+    const pi__tower_use use = {.load_mode = s->cfg.load_mode, .max_tokens = s->cfg.image_max_tokens};
+    enum { LEAST = 64 /* tokens of a step that a tower needs */ };
+    if (s->cfg.max_batch_tokens < LEAST)
+        return pi__fail(err, PI_EINVAL, "mmproj: a step has to have room for %d patches: raise ubatch-size to %d",
+                        LEAST, LEAST);
+    int rc = pi__tower_open(&s->tower, s->cfg.mmproj, s->be, &text, &use, err);
+    if (rc) return rc;
+    const pi__image_frame *frame = pi__tower_frame(s->tower);
+    s->tower_encoder = (pi__encoder) {.ud = s->tower,
+                                      .width = pi__tower_width(s->tower),
+                                      .max_tokens = (int32_t) pi__tower_rules(s->tower)->max_tokens,
+                                      .attention = frame->attention,
+                                      .mrope = frame->mrope,
+                                      .begin = tower_begin,
+                                      .step = tower_step,
+                                      .cancel = tower_cancel};
+    s->encoder = &s->tower_encoder;
+    return PI_OK;
+}
+
 /* Sets up the encoder of images, if there is one. */
 static int set_encoder(pi__setup *s, pi_error *err)
 {
     static const int spans[] = {[PI__SPAN_CAUSAL] = PI__SPANS_NONE, [PI__SPAN_SLIDING] = PI__SPANS_WINDOW,
                                 [PI__SPAN_ALL] = PI__SPANS_ALL};
-    const pi__encoder *en = s->encoder = s->cfg.encoder;
     pi__model *m = s->m;
-    if (!en) return PI_OK;
+    const bool given = s->cfg.mmproj && *s->cfg.mmproj;
+    s->encoder = s->cfg.encoder;
+    if (!s->encoder && !given) return PI_OK;
     if (m->bidirectional)
         return pi__fail(err, PI_EUNSUPPORTED, "mmproj: a %s model reads no images", m->arch->name);
+    const int rc = s->encoder ? PI_OK : open_tower(s, err);
+    const pi__encoder *en = s->encoder;
+    if (rc) return rc;
     if (en->width != m->n_embd * (1 + m->n_deepstack))
         return pi__fail(err, PI_EINVAL,
                         "mmproj: its rows have %d values, and the model needs %d (embeddings of %d, DeepStack layers: "
@@ -266,7 +317,7 @@ int pi__setup_size(pi__setup *s, pi_error *err)
 {
     int rc = pi__memory_size(&s->mem, &s->cfg, s->be, s->m, s->drafter, s->n_draft, err);
     if (rc) return rc;
-    if (s->encoder) pi__memory_add_images(&s->mem, NULL, pi__media_device_bytes(s->encoder, s->n_image_rows));
+    if (s->encoder) pi__memory_add_images(&s->mem, s->tower, pi__media_device_bytes(s->encoder, s->n_image_rows));
     return s->draft_model ? size_draft_model(s, err) : PI_OK;
 }
 
@@ -311,7 +362,8 @@ static int start_profile(pi__setup *s, pi_error *err)
 int pi__setup_load(pi__setup *s, bool keep, pi_error *err)
 {
     pi__model *m[] = {s->m, pi__setup_second_model(s)};
-    uint64_t all = 0;
+    pi__model *tower = s->tower && !keep ? pi__tower_model(s->tower) : NULL; /* each process loads its own */
+    uint64_t all = tower ? pi__model_load_bytes(tower) : 0;
     int rc = s->be->dev->reserve(s->be, &s->mem.lim, err);
     if (!rc && s->cfg.trace_ops) s->be->trace = &s->cfg.log;
     if (!rc && s->cfg.profile_ops) rc = start_profile(s, err);
@@ -324,6 +376,8 @@ int pi__setup_load(pi__setup *s, bool keep, pi_error *err)
     }
     if (!rc) rc = pi__progress_begin(&s->progress, PI_LOAD_WEIGHTS, all, err);
     for (int i = 0; i < 2 && m[i] && !rc; i++) rc = pi__model_load(m[i], &s->mem.lim, &s->progress, err);
+    if (tower) tower->check_tensors = s->cfg.check_tensors;
+    if (tower && !rc) rc = pi__model_load(tower, &s->mem.lim, &s->progress, err);
     return rc ? rc : s->be->dev->finish(s->be, err); /* errors of uploads are reported only here */
 }
 
@@ -411,7 +465,7 @@ void pi__setup_close_files(pi__setup *s)
     pi__gguf_close(s->draft_g);
     s->g = s->draft_g = NULL;
     s->cfg.model = s->cfg.prefix_dir = s->cfg.prefix_key = s->cfg.draft_model = s->cfg.weights_from =
-        s->cfg.weights_cache = NULL;
+        s->cfg.weights_cache = s->cfg.mmproj = NULL;
     s->cfg.params.cpu.isa = s->cfg.device = NULL;
     s->cfg.placement.override = s->cfg.override_kv = NULL;
 }

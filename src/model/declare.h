@@ -56,8 +56,8 @@ void pi__declare_weight_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_
  * NULL = file order. */
 void pi__declare_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row,
                              const char *name, int layer);
-/* Declares a matrix [n_out, n_in] with rows gathered from a file matrix [n_rows, n_in]: row[i] = file row of row i, -1 =
- * zeros. Several matrices may be gathered from one tensor. row must live until the model is loaded. */
+/* Declares a matrix [n_out, n_in] with rows gathered from a file matrix [n_rows, n_in]. row[i]: file row of row i,
+ * -1 = zeros. Several matrices may be gathered from one tensor. row must live until the model is loaded. */
 void pi__declare_gathered(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row, int64_t n_rows,
                           const char *name, int layer);
 /* Declares n values gathered from a file vector of n_file values; otherwise like pi__declare_gathered. Optional. */

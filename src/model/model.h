@@ -186,6 +186,7 @@ struct pi__model {
     const float *image_rows;
     int64_t image_ld;          /* floats between rows: n_embd * (1 + n_deepstack) */
     int32_t n_deepstack;       /* first layers with such an addition (n_deepstack_layers); 0 = none */
+    bool per_layer_embd;       /* each layer adds an embedding of the token of its own (Gemma 4 E-series) */
     bool mrope;                /* RoPE has sections for time, row and column (M-RoPE) */
     /* layers in which tokens of an image see each other (pi__attention.spans): none, those with a window, all */
     enum { PI__SPANS_NONE, PI__SPANS_WINDOW, PI__SPANS_ALL } image_spans;

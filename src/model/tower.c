@@ -1,7 +1,7 @@
 /* Opens a vision model and runs it image by image (see tower.h, tower_impl.h).
  *
- * A call of pi__tower_step computes pieces until their work exceeds a bound, so that the time of a call is bounded. Each
- * piece is a step of its own on the backend, because ops with a batch need its begin(). */
+ * A call of pi__tower_step computes pieces until their work exceeds a bound, so that the time of a call is bounded.
+ * Each piece is a step of its own on the backend, because ops with a batch need its begin(). */
 #include "model/tower.h"
 
 #include <stdio.h>
@@ -10,7 +10,8 @@
 #include "base/error.h"
 #include "model/tower_impl.h"
 
-static const pi__tower_kind *const kinds[] = {&pi__tower_gemma3, &pi__tower_qwen3vl};
+static const pi__tower_kind *const kinds[] = {&pi__tower_gemma3, &pi__tower_gemma4, &pi__tower_gemma4u,
+                                              &pi__tower_qwen3vl};
 
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -30,8 +31,8 @@ static const pi__tower_kind *kind_of(const pi__gguf *g, pi_error *err)
     bool vision;
     if (pi__gguf_get_str(g, "general.architecture", &arch, err)) return NULL;
     if (!arch.p || arch.n != 4 || memcmp(arch.p, "clip", 4)) {
-        pi__fail(err, PI_EINVAL, "the mmproj file has architecture \"%.*s\", expected \"clip\": give the file whose "
-                 "name contains mmproj", (int) (arch.n < 40 ? arch.n : 40), arch.p ? arch.p : "");
+        pi__fail(err, PI_EINVAL, "the mmproj file has architecture \"%.*s\", expected \"clip\": give the file with "
+                 "mmproj in its name", (int) (arch.n < 40 ? arch.n : 40), arch.p ? arch.p : "");
         return NULL;
     }
     if (pi__gguf_get_bool(g, "clip.has_vision_encoder", &vision, false, err)) return NULL;
@@ -43,8 +44,8 @@ static const pi__tower_kind *kind_of(const pi__gguf *g, pi_error *err)
     if (!name.n && pi__gguf_get_str(g, "clip.projector_type", &name, err)) return NULL;
     for (size_t i = 0; i < N_KINDS; i++)
         if (strlen(kinds[i]->projector) == name.n && !memcmp(kinds[i]->projector, name.p, name.n)) return kinds[i];
-    pi__fail(err, PI_EUNSUPPORTED, "the mmproj file has projector \"%.*s\", which is not supported: docs/MODELS.md lists "
-             "the supported ones", (int) (name.n < 40 ? name.n : 40), name.p ? name.p : "");
+    pi__fail(err, PI_EUNSUPPORTED, "the mmproj file has projector \"%.*s\", which is not supported: docs/MODELS.md "
+             "lists the supported ones", (int) (name.n < 40 ? name.n : 40), name.p ? name.p : "");
     return NULL;
 }
 
@@ -163,6 +164,7 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     t->y = pi__arena_take(a, P * (size_t) t->max_y * f);
     t->ff = pi__arena_take(a, P * (size_t) t->max_ff * f);
     t->up = pi__arena_take(a, v->gated ? P * (size_t) t->max_ff * f : 0);
+    t->clamped = pi__arena_take(a, v->clips ? P * (size_t) (v->n_ff > v->n_embd ? v->n_ff : v->n_embd) * f : 0);
     t->patches = pi__arena_take(a, P * 3 * (size_t) t->rules.patch * (size_t) t->rules.patch * f);
     if (t->kind->layout) t->kind->layout(t, a);
 }
@@ -172,14 +174,14 @@ static void loaded(pi__model *m)
 {
     pi__tower *t = m->arch_data;
     const size_t P = (size_t) t->piece, n_table = (size_t) t->max_patches / PI__TOWER_BLOCK + 1;
-    int32_t **const list[] = {&t->row, &t->zero, &t->token, &t->pos, &t->seq, &t->slot};
+    int32_t **const list[] = {&t->row, &t->row2, &t->zero, &t->token, &t->pos, &t->seq, &t->slot};
     pi__backend *be = pi__backend_at(m->be, t->kv.placement);
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         *list[i] = pi__model_calloc(m, P, sizeof(int32_t), "arrays of patches");
     t->table = pi__model_calloc(m, n_table, sizeof *t->table, "arrays of patches");
     t->stage = pi__model_calloc(m, P * (size_t) t->stage_width, sizeof *t->stage, "pixels of patches");
-    if (pi__model_ok(m)) t->pool = be->dev->alloc(be, t->pool_bytes);
-    if (pi__model_ok(m) && !t->pool)
+    if (pi__model_ok(m) && t->pool_bytes) t->pool = be->dev->alloc(be, t->pool_bytes);
+    if (pi__model_ok(m) && t->pool_bytes && !t->pool)
         pi__model_refuse(m, PI_ENOMEM, "no memory for %zu MiB of keys and values of images: lower image-max-tokens",
                          t->pool_bytes >> 20);
     if (!pi__model_ok(m)) return;

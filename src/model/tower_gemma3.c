@@ -35,8 +35,8 @@ static void read_sizes(pi__tower *t)
     if (r->image_size % (r->patch * merge))
         pi__model_refuse(m, PI_EUNSUPPORTED, "metadata clip.vision.image_size %d is not a multiple of %d, patch_size "
                          "times scale_factor", r->image_size, r->patch * merge);
-    pi__tower_limits(t, (uint32_t) (side * side), (uint32_t) (side * side));
-    r->max_tokens = r->default_max;
+    t->wish = 0; /* the number is fixed */
+    pi__tower_limits(t, (uint32_t) (side * side), (uint32_t) (side * side), (uint32_t) (side * side));
 }
 
 static void declare(pi__tower *t)
@@ -85,7 +85,8 @@ static void embed(pi__tower *t, int32_t first, int32_t n)
         pi__patch_place(s, t->rules.merge, first + i, &col, &row);
         t->row[i] = row * s->patch_cols + col;
     }
-    pi__op_add_rows(t->m->be, NULL, &(pi__add_rows) {.x = x, .table = g->positions, .row = t->row, .n_rows = n, .n = E});
+    pi__op_add_rows(t->m->be, NULL,
+                    &(pi__add_rows) {.x = x, .table = g->positions, .row = t->row, .n_rows = n, .n = E});
 }
 
 static void project(pi__tower *t, int32_t first, int32_t n, float *rows)

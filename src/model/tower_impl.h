@@ -10,9 +10,10 @@
  *
  * Every phase computes a row from inputs of that row (or of all rows, in attention), so pieces never change a result.
  *
- * Symbols in shapes: N patches of the image, P patches of a piece, E width, H heads, d head size of the file, D head
- * size of the ops (d rounded up, zeros at the end), F feed-forward, M merge * merge, T tokens, O width of the text
- * model. Memory: the model's scratch, the pool, and host arrays from pi__model_calloc. Threads: one. */
+ * Symbols in shapes: N patches of the image; P patches of a piece; E width; H heads; d head size of the file; D head
+ * size of the ops (d rounded up, zeros at the end); F feed-forward; O width of the text model.
+ *
+ * Memory: the model's scratch, the pool, and host arrays from pi__model_calloc. Threads: one. */
 #ifndef PI__TOWER_IMPL_H
 #define PI__TOWER_IMPL_H
 
@@ -25,6 +26,13 @@ typedef struct pi__vit_norm {
     float *w, *shift; /* [E] */
 } pi__vit_norm;
 
+/* Clamps of the input and of the result of a matrix (Gemma 4); host memory. */
+typedef struct pi__vit_clip {
+    float in_lo, in_hi, out_lo, out_hi; /* -infinity, infinity = none */
+} pi__vit_clip;
+
+enum { PI__CLIP_Q, PI__CLIP_K, PI__CLIP_V, PI__CLIP_O, PI__CLIP_GATE, PI__CLIP_UP, PI__CLIP_DOWN, PI__N_CLIPS };
+
 typedef struct pi__vit_layer {
     pi__vit_norm norm1, norm2;       /* before attention, before the feed-forward */
     pi__weight wq, wk, wv;           /* [H*D, E] */
@@ -36,6 +44,7 @@ typedef struct pi__vit_layer {
     pi__weight gate, up, down;       /* [F, E], [F, E], [E, F]; gate.n_out 0 = no gate */
     float *gate_bias, *up_bias, *down_bias; /* [F], [F], [E], or NULL */
     float out_scale;                 /* factor of the layer's result */
+    pi__vit_clip clip[PI__N_CLIPS];  /* clamps of the matrices */
 } pi__vit_layer;
 
 /* Shape and switches of the block; the kind sets the fields above the comment "derived". */
@@ -48,6 +57,7 @@ typedef struct pi__vit {
     bool qk_norm, v_norm;   /* RMSNorm on heads of q and k; without weight on heads of v */
     float q_scale;          /* 0 = 1 / sqrt(d) */
     bool rope;              /* q and k are rotated by `angles` */
+    bool clips;             /* matrices may have clamps */
     /* [d] value of the file's head that becomes value i of the op's head, for q and k; NULL = file order. Pairs of the
      * rotation have to become (i, i + d/2). */
     const int32_t *order;
@@ -57,7 +67,6 @@ typedef struct pi__vit {
     int32_t *q_fused, *k_fused, *v_fused; /* likewise in the fused matrix */
     int32_t *head_row;      /* [D] file value of each value of a head's norm */
     float head_eps;         /* of the head norms, corrected for the zeros of a head */
-    float *pad_scale;       /* [1] on the device: correction of v_norm, see pi__vit_loaded; NULL = none */
     pi__vit_layer *layer;   /* [n_layer] */
 } pi__vit;
 
@@ -106,6 +115,7 @@ struct pi__tower {
     float *h;                  /* [P, max(E, H*D)] input of matrices */
     float *y;                  /* [P, max_y] results of matrices */
     float *ff, *up;            /* [P, max_ff] each */
+    float *clamped;            /* [P, max(E, F)] clamped input of a matrix; only with clips */
     float *rope;               /* [N, d] cosines and sines */
     float *patches;            /* [P, 3 * patch * patch] */
     /* the pool: keys and values of one layer */
@@ -116,7 +126,7 @@ struct pi__tower {
     pi__pixel_values values;   /* normalised values of bytes */
     float *stage;              /* [P, stage_width] values to upload */
     int64_t stage_width;       /* floats per patch */
-    int32_t *row;              /* [P] rows of tables, for gather_rows and add_rows */
+    int32_t *row, *row2;       /* [P] each: rows of tables, for gather_rows and add_rows */
     int32_t *zero;             /* [P] zeros: all rows add row 0 of a table */
     int32_t *token, *pos, *seq, *slot, *table; /* arrays of the batch: [P] each; table [N / PI__TOWER_BLOCK + 1] */
     int32_t seq_start[2], seq_len[1];
@@ -155,6 +165,9 @@ void pi__tower_norm(pi__tower *t, const pi__vit_norm *w, const float *x, int32_t
                     float *out);
 /* y [n, size], ldy floats apart = x [n, size]. */
 void pi__tower_copy(pi__tower *t, const float *x, int32_t n, int64_t size, float *y, int64_t ldy);
+/* x [n, size] = clamp(factor * x * y * w, lo, hi); y [n, size] and w [size] may be NULL. */
+void pi__tower_scale(pi__tower *t, float *x, int32_t n, int64_t size, float factor, const float *y, const float *w,
+                     float lo, float hi);
 /* out [n, size] = mean of each `each` adjacent rows of x [n * each, size], times factor. y: scratch like out. */
 void pi__tower_pool(pi__tower *t, const float *x, int32_t n, int32_t each, int64_t size, float factor, float *y,
                     float *out);
@@ -171,8 +184,9 @@ void pi__tower_project(pi__tower *t, const pi__tower_mlp *p, const float *x, int
 
 /* Reads patch size, means and deviations. merge: patches per side of a token. */
 void pi__tower_read_rules(pi__tower *t, int32_t sizing, int32_t filter, int32_t merge);
-/* Sets the limits in tokens: the range without a wish, then the largest number of tokens. */
-void pi__tower_limits(pi__tower *t, uint32_t min_tokens, uint32_t max_tokens);
+/* Sets the limits in tokens: the range without a wish, and the largest number of tokens unless the option
+ * image-max-tokens is set. */
+void pi__tower_limits(pi__tower *t, uint32_t default_min, uint32_t default_max, uint32_t max_tokens);
 /* Sets begin, soft and end of the frame by the texts of the tokens (NULL = none). A missing token is an error. */
 void pi__tower_tokens(pi__tower *t, const char *begin, const char *soft, const char *end);
 /* Refuses a projector whose width is not the text model's. name: the tensor that has this width. */
@@ -180,6 +194,6 @@ void pi__tower_check_width(pi__tower *t, int64_t n, const char *name);
 /* Raises the row width of y, of ff. */
 void pi__tower_need(pi__tower *t, int64_t y, int64_t ff);
 
-extern const pi__tower_kind pi__tower_gemma3, pi__tower_qwen3vl;
+extern const pi__tower_kind pi__tower_gemma3, pi__tower_gemma4, pi__tower_gemma4u, pi__tower_qwen3vl;
 
 #endif

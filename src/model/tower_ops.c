@@ -1,4 +1,6 @@
 /* Small graphs over rows that towers share (tower_impl.h). */
+#include <math.h>
+
 #include "model/tower_impl.h"
 
 void pi__tower_matmul(pi__tower *t, const float *x, int64_t ldx, int32_t n, const pi__weight *w, float *y)
@@ -33,6 +35,13 @@ void pi__tower_norm(pi__tower *t, const pi__vit_norm *w, const float *x, int32_t
                                                          .n_rows = n, .n = size});
 }
 
+void pi__tower_scale(pi__tower *t, float *x, int32_t n, int64_t size, float factor, const float *y, const float *w,
+                     float lo, float hi)
+{
+    pi__op_scale(t->m->be, NULL, &(pi__scale) {.x = x, .y = y, .w = w, .factor = factor, .lo = lo, .hi = hi,
+                                               .n_rows = n, .n = size});
+}
+
 void pi__tower_pool(pi__tower *t, const float *x, int32_t n, int32_t each, int64_t size, float factor, float *y,
                     float *out)
 {
@@ -46,6 +55,7 @@ void pi__tower_pool(pi__tower *t, const float *x, int32_t n, int32_t each, int64
                             &(pi__add_norm) {.x = out, .y = y, .n_rows = n, .n = size,
                                              .scale = j < each - 1 ? 1.0f : factor / (float) each});
     }
+    if (each == 1 && factor != 1) pi__tower_scale(t, out, n, size, factor, NULL, NULL, -INFINITY, INFINITY);
 }
 
 void pi__tower_project(pi__tower *t, const pi__tower_mlp *p, const float *x, int32_t n, float *rows)

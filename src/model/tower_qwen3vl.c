@@ -3,8 +3,8 @@
  *     x = convolution 0 + convolution 1 + bias + position embedding, interpolated to the image's grid
  *     layers with LayerNorm, GELU, 2-D RoPE
  *     token = MLP (LayerNorm x of 4 patches, concatenated)
- *     DeepStack (Qwen3-VL): after some layers, MLP (LayerNorm (x of 4 patches, concatenated)), for the k-th layer of the
- *     text model
+ *     DeepStack (Qwen3-VL): after some layers, MLP (LayerNorm (x of 4 patches, concatenated)), for the first layers of
+ *     the text model
  *
  * The second convolution is of the next frame of a video; an image is its own next frame. Patches of a token are
  * adjacent rows, so that 4 rows of E values are also one row of 4 E values. Symbols: tower_impl.h. */
@@ -89,8 +89,8 @@ static void declare_positions(pi__tower *t)
     const int64_t n = p ? p->ne[1] : 1;
     while (q->side < 1024 && (int64_t) (q->side + 1) * (q->side + 1) <= n) q->side++;
     if ((int64_t) q->side * q->side != n)
-        pi__model_refuse(t->m, PI_EUNSUPPORTED, "tensor v.position_embd.weight has %lld rows, which are not a square of "
-                         "at most 1024 x 1024", (long long) n);
+        pi__model_refuse(t->m, PI_EUNSUPPORTED, "tensor v.position_embd.weight has %lld rows, which are not a square "
+                         "of at most 1024 x 1024", (long long) n);
     q->positions = pi__model_calloc(t->m, (size_t) n * (size_t) t->vit.n_embd, sizeof(float), "position embeddings");
     pi__declare_host_table(t->m, q->positions, n, t->vit.n_embd, "v.position_embd.weight", PI__OF_FILE);
 }
@@ -103,11 +103,12 @@ static void declare(pi__tower *t)
     pi__vit_read(t);
     pi__tower_read_rules(t, PI__SIZING_ALIGNED, PI__FILTER_BICUBIC,
                          pi__hp_u32_or(m, "vision.spatial_merge_size", 2, 1, 8));
-    pi__tower_limits(t, 64, 4096);
+    pi__tower_limits(t, 64, 4096, 4096);
     v->act = PI__GELU_TANH;
     v->rope = true;
     if (v->d % 4)
-        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata clip.vision: heads of %d values, expected a multiple of 4", v->d);
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata clip.vision: heads of %d values, expected a multiple of 4",
+                         v->d);
     q->freq = pi__model_calloc(m, (size_t) v->d / 4, sizeof *q->freq, "rope frequencies");
     if (!pi__model_ok(m)) return;
     for (int32_t i = 0; i < v->d / 4; i++) q->freq[i] = powf(10000.0f, -4.0f * (float) i / (float) v->d);

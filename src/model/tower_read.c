@@ -30,13 +30,13 @@ void pi__tower_read_rules(pi__tower *t, int32_t sizing, int32_t filter, int32_t 
     read_three(t->m, "clip.vision.image_std", true, r->std);
 }
 
-void pi__tower_limits(pi__tower *t, uint32_t min_tokens, uint32_t max_tokens)
+void pi__tower_limits(pi__tower *t, uint32_t default_min, uint32_t default_max, uint32_t max_tokens)
 {
     pi__image_rules *r = &t->rules;
-    r->default_min = min_tokens;
-    r->default_max = max_tokens;
-    r->max_tokens = t->wish > max_tokens ? t->wish : max_tokens;
+    r->max_tokens = t->wish ? t->wish : max_tokens;
     if (r->max_tokens > PI__MAX_IMAGE_TOKENS) r->max_tokens = PI__MAX_IMAGE_TOKENS;
+    r->default_max = t->wish || default_max > r->max_tokens ? r->max_tokens : default_max;
+    r->default_min = default_min < r->default_max ? default_min : r->default_max;
 }
 
 static int32_t token_of(pi__tower *t, const char *text)

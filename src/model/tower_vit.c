@@ -6,6 +6,7 @@
  * when the matrices of q, k and v are loaded: zeros change neither a score nor the sum over values. The zeros at the
  * end of a head's result are dropped before the output projection. Norms of heads divide by the larger size: their
  * weights and epsilons correct for it. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -136,8 +137,9 @@ static void declare_ffn(pi__tower *t, pi__vit_layer *l, int32_t i)
     const pi__tensor *down = pi__gguf_find_tensor(t->m->g, name_of(full, i, "ffn_down.weight"));
     /* older files have the names of up and down exchanged */
     const bool turned = !v->gated && down && down->ne[0] == E && E != F;
-    const char *const up_w = turned ? "ffn_down.weight" : "ffn_up.weight", *const up_b = turned ? "ffn_down.bias" : "ffn_up.bias";
-    const char *const down_w = turned ? "ffn_up.weight" : "ffn_down.weight",
+    const char *const up_w = turned ? "ffn_down.weight" : "ffn_up.weight",
+               *const up_b = turned ? "ffn_down.bias" : "ffn_up.bias",
+               *const down_w = turned ? "ffn_up.weight" : "ffn_down.weight",
                *const down_b = turned ? "ffn_up.bias" : "ffn_down.bias";
     if (v->gated) {
         pi__declare_weight(t->m, &l->gate, E, F, name_of(full, i, "ffn_gate.weight"), PI__OF_FILE);
@@ -149,6 +151,23 @@ static void declare_ffn(pi__tower *t, pi__vit_layer *l, int32_t i)
     pi__declare_vec_or_not(t->m, &l->down_bias, E, name_of(full, i, down_b), PI__OF_FILE);
 }
 
+static void declare_clips(pi__tower *t, pi__vit_layer *l, int32_t i)
+{
+    static const char *const matrix[PI__N_CLIPS] = {"attn_q", "attn_k", "attn_v", "attn_out", "ffn_gate", "ffn_up",
+                                                    "ffn_down"};
+    static const char *const end[] = {"input_min", "input_max", "output_min", "output_max"};
+    for (int k = 0; k < PI__N_CLIPS; k++) {
+        pi__vit_clip *c = &l->clip[k];
+        float *const value[] = {&c->in_lo, &c->in_hi, &c->out_lo, &c->out_hi};
+        *c = (pi__vit_clip) {-INFINITY, INFINITY, -INFINITY, INFINITY};
+        for (int j = 0; j < 4 && t->vit.clips; j++) {
+            char name[48], full[96];
+            snprintf(name, sizeof name, "%s.%s", matrix[k], end[j]);
+            pi__declare_host_or_not(t->m, value[j], 1, name_of(full, i, name), PI__OF_FILE);
+        }
+    }
+}
+
 static void declare_layer(pi__tower *t, int32_t i)
 {
     pi__vit *v = &t->vit;
@@ -156,6 +175,7 @@ static void declare_layer(pi__tower *t, int32_t i)
     const int64_t E = v->n_embd;
     char full[96];
     l->out_scale = 1.0f;
+    declare_clips(t, l, i);
     declare_norm(t, &l->norm1, i, "ln1");
     declare_norm(t, &l->norm2, i, "ln2");
     declare_heads(t, l, i);
@@ -192,6 +212,25 @@ static pi__lin_in normed(pi__tower *t, const pi__vit_norm *w, const float *x, in
     return (pi__lin_in) {.kind = PI__IN_PLAIN, .x = t->h, .ldx = v->n_embd};
 }
 
+static bool is_open(float lo, float hi) { return lo <= -FLT_MAX && hi >= FLT_MAX; }
+
+/* y [n, n_out] = clamp(w clamp(in)), with rows of y adjacent. */
+static void clipped(pi__tower *t, const pi__lin_in *in, int32_t n, const pi__weight *w, const pi__vit_clip *c, float *y)
+{
+    pi__lin_in to = *in;
+    if (!is_open(c->in_lo, c->in_hi)) {
+        if (in->kind == PI__IN_RMSNORM)
+            pi__op_norm(t->m->be, NULL, &(pi__norm) {.out = t->clamped, .ldo = w->n_in, .x = in->x, .w = in->w,
+                                                     .eps = in->eps, .n_rows = n, .n = w->n_in});
+        else pi__tower_copy(t, in->x, n, w->n_in, t->clamped, w->n_in);
+        pi__tower_scale(t, t->clamped, n, w->n_in, 1, NULL, NULL, c->in_lo, c->in_hi);
+        to = (pi__lin_in) {.kind = PI__IN_PLAIN, .x = t->clamped, .ldx = w->n_in};
+    }
+    pi__matmul(t->m, &to, n, w, y, w->n_out);
+    if (!is_open(c->out_lo, c->out_hi))
+        pi__tower_scale(t, y, n, w->n_out, 1, NULL, NULL, c->out_lo, c->out_hi);
+}
+
 void pi__vit_keys(pi__tower *t, const pi__batch *b, int32_t layer, int32_t first, int32_t n)
 {
     const pi__vit *v = &t->vit;
@@ -199,8 +238,14 @@ void pi__vit_keys(pi__tower *t, const pi__batch *b, int32_t layer, int32_t first
     const int64_t E = v->n_embd, ld = (int64_t) v->n_head * v->dim;
     float *q = t->q + first * ld;
     const pi__lin_in in = normed(t, &l->norm1, t->x + first * E, n);
-    pi__multiply(t->m, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 3,
-                                      .lin = {{&l->wq, q, ld}, {&l->wk, t->k, ld}, {&l->wv, t->v, ld}}});
+    if (v->clips) {
+        clipped(t, &in, n, &l->wq, &l->clip[PI__CLIP_Q], q);
+        clipped(t, &in, n, &l->wk, &l->clip[PI__CLIP_K], t->k);
+        clipped(t, &in, n, &l->wv, &l->clip[PI__CLIP_V], t->v);
+    } else {
+        pi__multiply(t->m, &(pi__linear) {.in = in, .n_rows = n, .n_lin = 3,
+                                          .lin = {{&l->wq, q, ld}, {&l->wk, t->k, ld}, {&l->wv, t->v, ld}}});
+    }
     pi__op_qkv(t->m->be, b,
                &(pi__qkv) {.kv = &t->kv, .q = q, .ldq = ld, .k = t->k, .v = t->v, .ldk = ld, .ldv = ld,
                            .n_head = v->n_head, .q_bias = l->q_bias, .k_bias = l->k_bias, .v_bias = l->v_bias,
@@ -218,6 +263,18 @@ static void add(pi__tower *t, float *x, const float *norm, const float *bias, fl
                                      .scale = scale, .n_rows = n, .n = v->n_embd});
 }
 
+/* y = down(gelu(gate x) * up x) with clamps around each matrix; without biases. */
+static void clipped_ffn(pi__tower *t, const pi__vit_layer *l, const pi__lin_in *in, int32_t n)
+{
+    const int64_t F = t->vit.n_ff;
+    clipped(t, in, n, &l->gate, &l->clip[PI__CLIP_GATE], t->ff);
+    clipped(t, in, n, &l->up, &l->clip[PI__CLIP_UP], t->up);
+    pi__op_gelu(t->m->be, NULL, &(pi__gelu) {.x = t->ff, .n_rows = n, .n = F, .form = PI__GELU_TANH});
+    pi__tower_scale(t, t->ff, n, F, 1, t->up, NULL, -INFINITY, INFINITY);
+    const pi__lin_in h = {.kind = PI__IN_PLAIN, .x = t->ff, .ldx = F};
+    clipped(t, &h, n, &l->down, &l->clip[PI__CLIP_DOWN], t->y);
+}
+
 static void feed_forward(pi__tower *t, const pi__vit_layer *l, const pi__lin_in *in, int32_t n)
 {
     const pi__vit *v = &t->vit;
@@ -226,6 +283,10 @@ static void feed_forward(pi__tower *t, const pi__vit_layer *l, const pi__lin_in 
         pi__matmul(t->m, in, n, &l->up, t->ff, F);
         pi__op_gelu(t->m->be, NULL, &(pi__gelu) {.x = t->ff, .b = l->up_bias, .n_rows = n, .n = F, .form = v->act});
         pi__tower_matmul(t, t->ff, F, n, &l->down, t->y);
+        return;
+    }
+    if (v->clips) {
+        clipped_ffn(t, l, in, n);
         return;
     }
     pi__multiply(t->m, &(pi__linear) {.in = *in, .n_rows = n, .n_lin = 2,
@@ -249,8 +310,11 @@ void pi__vit_rest(pi__tower *t, const pi__batch *b, int32_t layer, int32_t first
         att = t->h;
         pi__op_copy_2d(t->m->be, NULL, &(pi__copy_2d) {.x = t->att, .step = v->dim, .ldx = ld, .n_shards = v->n_head,
                                                        .n_rows = n, .n = v->d, .y = att, .ldy = E});
+        if (v->v_norm) /* the norm of a value has divided by D values, not d */
+            pi__tower_scale(t, att, n, E, sqrtf((float) v->d / (float) v->dim), NULL, NULL, -INFINITY, INFINITY);
     }
-    pi__tower_matmul(t, att, E, n, &l->wo, t->y);
+    const pi__lin_in from = {.kind = PI__IN_PLAIN, .x = att, .ldx = E};
+    clipped(t, &from, n, &l->wo, &l->clip[PI__CLIP_O], t->y);
     add(t, x, l->post_norm1, l->out_bias, 1.0f, n);
     const pi__lin_in in = normed(t, &l->norm2, x, n);
     feed_forward(t, l, &in, n);

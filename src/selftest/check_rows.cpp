@@ -168,6 +168,28 @@ void test_add_gated()
     }
 }
 
+void test_scale()
+{
+    random r(9);
+    for (int64_t n : {1, 63, 1031})
+        for (int part = 0; part < 4; part++) { /* with y, with w, with both */
+            const std::vector<float> x0 = r.normals(3 * (size_t) n);
+            buffer<float> y(r.normals(3 * (size_t) n)), w(r.normals((size_t) n));
+            const float far = std::numeric_limits<float>::infinity(), lo = part < 2 ? -far : -0.5f,
+                        hi = part ? 0.75f : far;
+            in_all_modes([&] {
+                buffer<float> x(x0);
+                const float *yp = part & 1 ? y.get() : nullptr, *wp = part & 2 ? w.get() : nullptr;
+                must_run(pi__k_scale(stream(), arguments(pi__scale {x.get(), yp, wp, 1.5f, lo, hi, 3, n})));
+                for (size_t i = 0; i < 3 * (size_t) n; i++) {
+                    const double v = 1.5 * (double) x0[i] * (part & 1 ? (double) y[i] : 1) *
+                                     (part & 2 ? (double) w[i % (size_t) n] : 1);
+                    check_near(x[i], std::min((double) hi, std::max((double) lo, v)), 2e-6, "scale", i);
+                }
+            });
+        }
+}
+
 double gelu(int32_t form, double t)
 {
     if (form == PI__GELU_ERF) return t / 2 * (1 + std::erf(t / std::sqrt(2.0)));
@@ -417,8 +439,8 @@ void test_qkv_limits()
 
 const entry checks[] = {
     {"add_norm", test_add_norm}, {"rope", test_rope}, {"rope_parts", test_rope_parts}, {"place_rows", test_place_rows},
-    {"gather_softcap", test_gather_softcap},
-    {"add_gated", test_add_gated}, {"layer_norm_gelu", test_layer_norm_gelu},
+    {"gather_softcap", test_gather_softcap}, {"add_gated", test_add_gated}, {"scale", test_scale},
+    {"layer_norm_gelu", test_layer_norm_gelu},
     {"block_conv", test_block_conv}, {"qkv", test_qkv}, {"qkv_limits", test_qkv_limits},
 };
 

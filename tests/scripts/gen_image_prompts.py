@@ -67,7 +67,7 @@ class Prompt:
 
 def run(model, prompt, ids, what):
     """Logits [n, V] of the prompt and the ids after it."""
-    n, E = len(prompt.ids) + len(ids), model.n_embd
+    n, E, model.answer = len(prompt.ids) + len(ids), model.n_embd, ids
     seen = torch.tensor([k >= 0 for k in prompt.image] + [False] * len(ids))
     with torch.no_grad():
         x = model.text.embed_tokens(torch.tensor([prompt.ids + ids]))
@@ -103,6 +103,46 @@ def qwenvl(model, x, prompt, n, seen, rows, what):
     return model.text(inputs_embeds=x, position_ids=pos[:, None], use_cache=False, **more).last_hidden_state
 
 
+def gemma4(model, x, prompt, n, seen, rows, what):
+    from transformers.masking_utils import blockwise_overlay, create_causal_mask, sliding_window_overlay
+    c = model.text.config
+    blocks = torch.tensor([prompt.image + [-1] * (n - len(prompt.image))])
+    whole = what != 'causal' and not c.hidden_size_per_layer_input or what == 'whole images'
+    kw = {'config': c, 'inputs_embeds': x, 'attention_mask': None, 'cache': None, 'position_ids': None}
+    full = create_causal_mask(**kw, **({'block_sequence_ids': blocks} if what == 'global layers, too' else {}))
+    local = create_causal_mask(**kw, and_mask_function=sliding_window_overlay(c.sliding_window),
+                               **({'or_mask_function': blockwise_overlay(blocks)} if whole else {}))
+    more = {}
+    if c.hidden_size_per_layer_input:
+        ids = torch.tensor([prompt.ids + model.answer])
+        if what != 'ids of soft tokens': ids[0, seen] = 0
+        of = model.text.embed_tokens(ids) if what == 'projection of the pad row' else x
+        both = model.text.get_per_layer_inputs(ids, x)
+        if what == 'projection of the pad row':
+            model.text.project_per_layer_inputs = lambda e, p: type(model.text).project_per_layer_inputs(model.text, of, p)
+        more = {'per_layer_inputs': both}
+    out = model.text(inputs_embeds=x, attention_mask={'full_attention': full, 'sliding_attention': local}, use_cache=False,
+                     **more).last_hidden_state
+    model.text.__dict__.pop('project_per_layer_inputs', None)
+    return out
+
+
+def gemma4_config(k, has):
+    n, P = k('block_count'), has('embedding_length_per_layer_input', 0)
+    return {'head_dim': k('attention.key_length_swa'), 'global_head_dim': k('attention.key_length'), 'attention_k_eq_v': False,
+            'num_global_key_value_heads': None, 'hidden_size_per_layer_input': P, 'vocab_size_per_layer_input': 313,
+            'num_kv_shared_layers': has('attention.shared_kv_layers', 0), 'sliding_window': k('attention.sliding_window'),
+            'layer_types': ['sliding_attention' if x else 'full_attention' for x in k('attention.sliding_window_pattern')],
+            'use_bidirectional_attention': None if P else 'vision', 'enable_moe_block': False, 'pad_token_id': 0,
+            'rope_parameters': {'sliding_attention': {'rope_type': 'default', 'rope_theta': k('rope.freq_base_swa')},
+                                'full_attention': {'rope_type': 'proportional', 'partial_rotary_factor': 0.25,
+                                                   'rope_theta': k('rope.freq_base')}}}
+
+
+GEMMA4 = {'post_attention_norm': 'post_attention_layernorm', 'ffn_norm': 'pre_feedforward_layernorm',
+          'post_ffw_norm': 'post_feedforward_layernorm', 'inp_gate': 'per_layer_input_gate', 'proj': 'per_layer_projection',
+          'post_norm': 'post_per_layer_input_norm', 'per_layer_token_embd': 'model.embed_tokens_per_layer',
+          'per_layer_model_proj': 'model.per_layer_model_projection', 'per_layer_proj_norm': 'model.per_layer_projection_norm'}
 QWEN = ['text positions', 'rows as columns', 'time as rows']
 SECTIONS = lambda k: {'rope_type': 'default', 'rope_theta': k('rope.freq_base'), 'mrope_section': k('rope.dimension_sections')[:3]}
 
@@ -144,6 +184,9 @@ def qwen35_config(k):
 MODELS = {
     'gemma3': ('Gemma3TextModel', 'Gemma3TextConfig', gemma3, ref.MODELS['gemma3'][1],
                ['causal', 'causal in global layers', 'one block', 'no scale']),
+    'gemma4-e': ('Gemma4TextModel', 'Gemma4TextConfig', gemma4, gemma4_config,
+                 ['whole images', 'no scale', 'ids of soft tokens', 'projection of the pad row']),
+    'gemma4-vision': ('Gemma4TextModel', 'Gemma4TextConfig', gemma4, gemma4_config, ['causal', 'global layers, too', 'no scale']),
     'qwen2vl': ('Qwen2VLTextModel', 'Qwen2VLTextConfig', qwenvl, lambda k: {'rope_parameters': SECTIONS(k)}, QWEN),
     'qwen3vl': ('Qwen3VLTextModel', 'Qwen3VLTextConfig', qwenvl,
                 lambda k: {'rope_parameters': {**SECTIONS(k), 'mrope_interleaved': True}},
@@ -172,18 +215,20 @@ def load(name, path):
                   head_dim=has('attention.key_length', field('embedding_length') // field('attention.head_count')),
                   max_position_embeddings=field('context_length'), rms_norm_eps=field('attention.layer_norm_rms_epsilon'),
                   pad_token_id=None, attn_implementation='eager', dtype=torch.float32)
-    config.update(more(field))
+    config.update(more(field, has) if more is gemma4_config else more(field))
     model = type('Model', (), {})()
     text_config = getattr(module_of(name, 'configuration'), config_name)(**config)
     model.text = getattr(module_of(name), family)(text_config).float().eval()
     model.text.load_state_dict(weights, strict=True)
-    model.head, model.n_embd, model.forward = lambda h: h @ head.T, config['hidden_size'], forward
+    cap = has('final_logit_softcapping', 0)
+    model.head = lambda h: cap * torch.tanh(h @ head.T / cap) if cap else h @ head.T
+    model.n_embd, model.forward = config['hidden_size'], forward
     model.scale = config['hidden_size'] ** 0.5
     model.width = model.n_embd * (1 + has('n_deepstack_layers', 0))
     return model
 
 
-MODULES = {'gemma3': 'gemma3', 'qwen2vl': 'qwen2_vl', 'qwen3vl': 'qwen3_vl', 'qwen3vlmoe': 'qwen3_vl_moe', 'qwen35': 'qwen3_5'}
+MODULES = {'gemma3': 'gemma3', 'gemma4-e': 'gemma4', 'gemma4-vision': 'gemma4', 'qwen2vl': 'qwen2_vl', 'qwen3vl': 'qwen3_vl', 'qwen3vlmoe': 'qwen3_vl_moe', 'qwen35': 'qwen3_5'}
 
 
 def module_of(name, part='modeling'):
@@ -193,7 +238,16 @@ def module_of(name, part='modeling'):
 
 def tensors(reader, arch, field, left_out, name):
     names = {**ref.NAMES, 'post_attention_norm': 'post_attention_layernorm'}
-    if name != 'qwen35':
+    if arch == 'gemma4':
+        weights, names = {}, {**names, **GEMMA4}
+        for t in reader.tensors:
+            if t.name.startswith('rope_f'): continue
+            stem, kind = t.name.rsplit('.', 1)
+            layer = ''
+            if stem.startswith('blk.'): layer, stem = 'model.layers.' + stem.split('.')[1] + '.', stem.split('.', 2)[2]
+            w = torch.tensor(numpy.array(t.data, dtype=numpy.float32))
+            weights[f'{layer}layer_scalar' if stem == 'layer_output_scale' else f'{layer}{names.get(stem, stem)}.{kind}'] = w
+    elif name != 'qwen35':
         weights = ref.tensors_of(reader, arch, field('attention.head_count'), field('attention.head_count_kv'), left_out)
     else:
         weights = {}

@@ -9,8 +9,10 @@ smooth and noisy parts, drawn from a fixed seed: image_of here and in tests/unit
 pixels come from the image processors of transformers with Pillow."""
 import os, subprocess, sys, tempfile
 
-import gguf, numpy, torch, transformers
+import PIL, gguf, numpy, torch, transformers
 from PIL import Image
+
+assert int(PIL.__version__.split('.')[0]) < 13, 'give a Pillow below 13: see gen_images.py'
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOL = os.path.join(os.environ.get('PAGEDINFER_BUILD', os.path.join(HERE, '../../build')), 'tests', 'tool_tiny_model')
@@ -127,10 +129,84 @@ def qwen3vl(f, images):
         yield torch.cat([r.pooler_output] + list(r.deepstack_features or []), 1)
 
 
+def gemma4_pixels(f, im):
+    from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+    proc = Gemma4ImageProcessorPil(patch_size=f('vision.patch_size'), max_soft_tokens=70,
+                                   pooling_kernel_size=f('vision.projector.scale_factor'))
+    x = proc(images=[im], return_tensors='pt')
+    n = int(x['num_soft_tokens_per_image'][0]) * f('vision.projector.scale_factor')**2
+    return x['pixel_values'][:, :n].float(), x['image_position_ids'][:, :n]
+
+
+def gemma4(f, images):
+    from transformers.models.gemma4 import modeling_gemma4 as g
+    std, k = 'v.std_bias' in f.tensors, f('vision.projector.scale_factor')
+    heads, E = f('vision.attention.head_count'), f('vision.embedding_length')
+    table = f.get('v.position_embd.weight')
+    c = transformers.Gemma4VisionConfig(
+        hidden_size=E, intermediate_size=f('vision.feed_forward_length'), num_hidden_layers=f('vision.block_count'),
+        num_attention_heads=heads, num_key_value_heads=heads, head_dim=E // heads, patch_size=f('vision.patch_size'),
+        pooling_kernel_size=k, position_embedding_size=table.shape[1], standardize=std,
+        use_clipped_linears='v.blk.0.attn_q.input_min' in f.tensors)
+    c._attn_implementation = 'eager'
+    m = g.Gemma4VisionModel(c)
+    names = [('patch_embedder.input_proj.weight', f.get('v.patch_embd.weight').permute(0, 2, 3, 1)),
+             ('patch_embedder.position_embedding_table', table)]
+    if std:
+        names += [('std_bias', f.get('v.std_bias')), ('std_scale', f.get('v.std_scale'))]
+    part = {'ln1': 'input_layernorm', 'ln2': 'pre_feedforward_layernorm', 'attn_post_norm': 'post_attention_layernorm',
+            'ffn_post_norm': 'post_feedforward_layernorm', 'attn_q_norm': 'self_attn.q_norm',
+            'attn_k_norm': 'self_attn.k_norm'}
+    linear = {'attn_q': 'self_attn.q_proj', 'attn_k': 'self_attn.k_proj', 'attn_v': 'self_attn.v_proj',
+              'attn_out': 'self_attn.o_proj', 'ffn_gate': 'mlp.gate_proj', 'ffn_up': 'mlp.up_proj',
+              'ffn_down': 'mlp.down_proj'}
+    for i in range(f('vision.block_count')):
+        for ours, theirs in part.items():
+            names += both(f'v.blk.{i}.{ours}', f'encoder.layers.{i}.{theirs}', f)
+        for ours, theirs in linear.items():
+            names += both(f'v.blk.{i}.{ours}', f'encoder.layers.{i}.{theirs}.linear', f)
+            for end in ('input_min', 'input_max', 'output_min', 'output_max'):
+                if f'v.blk.{i}.{ours}.{end}' in f.tensors:
+                    names.append((f'encoder.layers.{i}.{theirs}.{end}', f.get(f'v.blk.{i}.{ours}.{end}')))
+    load(m, names)
+    p = load(g.Gemma4MultimodalEmbedder(c, transformers.Gemma4TextConfig(hidden_size=f('vision.projection_dim'))),
+             [('embedding_projection.weight', f.get('mm.input_projection.weight'))])
+    for im in images:
+        x, pos = gemma4_pixels(f, im)
+        yield p(m(x, pixel_position_ids=pos).last_hidden_state)
+
+
+def gemma4u(f, images):
+    from transformers.models.gemma4_unified import modeling_gemma4_unified as g
+    from transformers.models.gemma4_unified.configuration_gemma4_unified import (Gemma4UnifiedTextConfig,
+                                                                                 Gemma4UnifiedVisionConfig)
+    E, k = f('vision.embedding_length'), f('vision.projector.scale_factor')
+    patch, table = k * f('vision.patch_size'), f.get('v.position_embd.weight')
+    c = Gemma4UnifiedVisionConfig(patch_size=f('vision.patch_size'), pooling_kernel_size=k, model_patch_size=patch,
+                                  mm_embed_dim=E, mm_posemb_size=table.shape[1], output_proj_dims=E)
+    m = g.Gemma4UnifiedVisionEmbedder(c, Gemma4UnifiedTextConfig(
+        hidden_size=f.get('mm.input_projection.weight').shape[0]))
+    last = lambda t: t.reshape(-1, 3, patch, patch).permute(0, 2, 3, 1)
+    names = [('patch_dense.weight', last(f.get('v.patch_embd.weight'))), ('patch_dense.bias', f.get('v.patch_embd.bias')),
+             ('patch_ln1.weight', last(f.get('v.patch_norm.1.weight'))), ('patch_ln1.bias', last(f.get('v.patch_norm.1.bias'))),
+             ('pos_embedding', table.permute(1, 0, 2)),
+             ('multimodal_embedder.embedding_projection.weight', f.get('mm.input_projection.weight'))]
+    load(m, names + both('v.patch_norm.2', 'patch_ln2', f) + both('v.patch_norm.3', 'pos_norm', f))
+    for im in images:
+        x, pos = gemma4_pixels(f, im)
+        cols, rows, p = int(pos[0, :, 0].max()) + 1, int(pos[0, :, 1].max()) + 1, f('vision.patch_size')
+        x = x.reshape(rows // k, k, cols // k, k, p, p, 3).permute(0, 2, 1, 4, 3, 5, 6).reshape(1, -1, 3 * patch * patch)
+        grid = torch.tensor([[[i % (cols // k), i // (cols // k)] for i in range(x.shape[1])]])
+        yield m(x, image_position_ids=grid).pooler_output[0]
+
+
 # Row of random_towers.c, function, images (width, height)
 CASES = [('vision-gemma3', gemma3, [(24, 24), (61, 37)]),
          ('vision-qwen3vl', qwen3vl, [(33, 20), (90, 70)]),
-         ('vision-qwen35', qwen3vl, [(16, 24), (50, 11)])]
+         ('vision-qwen35', qwen3vl, [(16, 24), (50, 11)]),
+         ('vision-gemma4', gemma4, [(61, 37), (7, 300)]),
+         ('vision-gemma4-std', gemma4, [(30, 30)]), ('vision-gemma4u', gemma4u, [(90, 40)])]
+MOST = 12 # rows of an image that are recorded: the first, the last and some between
 
 
 def main():
@@ -139,21 +215,24 @@ def main():
              % transformers.__version__, '#ifndef TOWER_EXPECTED_H', '#define TOWER_EXPECTED_H', '',
              'typedef struct tower_case {', '    const char *tower;   /* row of random_towers.c */',
              '    int width, height;   /* of the image */', '    int n_tokens, n;     /* rows, values of a row */',
-             '    const float *rows;   /* [n_tokens, n] */', '} tower_case;', '']
+             '    int step;            /* rows 0, step, 2 step, .. are recorded */',
+             '    const float *rows;   /* [rows recorded, n] */', '} tower_case;', '']
     table = []
     for name, run, sizes in CASES:
         with tempfile.TemporaryDirectory() as d:
             path = os.path.join(d, 'tower.gguf')
             subprocess.run([TOOL, path, '512', name], check=True)
             with torch.no_grad():
-                for (w, h), rows in zip(sizes, run(File(path), [Image.fromarray(image_of(*s)) for s in sizes])):
+                for (w, h), all in zip(sizes, run(File(path), [Image.fromarray(image_of(*s)) for s in sizes])):
+                    step = (all.shape[0] + MOST - 2) // (MOST - 1)
+                    rows = all[::step]
                     sym = f'{name.replace("-", "_")}_{w}x{h}'
                     lines.append(f'static const float {sym}[] = {{')
                     flat = [f'{v:.6g}f' if '.' in f'{v:.6g}' or 'e' in f'{v:.6g}' else f'{v:.6g}.0f'
                             for v in rows.flatten().tolist()]
-                    lines += ['    ' + ', '.join(flat[i:i + 10]) + ',' for i in range(0, len(flat), 10)] + ['};']
-                    table.append(f'    {{"{name}", {w}, {h}, {rows.shape[0]}, {rows.shape[1]}, {sym}}},')
-                    print(name, w, h, tuple(rows.shape), float(rows.abs().max()))
+                    lines += ['    ' + ', '.join(flat[i:i + 8]) + ',' for i in range(0, len(flat), 8)] + ['};']
+                    table.append(f'    {{"{name}", {w}, {h}, {all.shape[0]}, {rows.shape[1]}, {step}, {sym}}},')
+                    print(name, w, h, tuple(all.shape), float(rows.abs().max()))
     lines += ['', 'static const tower_case tower_cases[] = {'] + table + ['};', '', '#endif', '']
     with open(OUT, 'w') as f:
         f.write('\n'.join(lines))

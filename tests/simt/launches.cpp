@@ -108,6 +108,8 @@ void rows_of_floats(int32_t n)
     const pi__gelu gelu = {some, some, n, N_IN, PI__GELU_TANH};
     CHECK(pi__k_layer_norm(nullptr, &layer_norm));
     CHECK(pi__k_gelu(nullptr, &gelu));
+    const pi__scale scale = {some, some, some, 2, -1, 1, n, N_IN};
+    CHECK(pi__k_scale(nullptr, &scale));
     pi__k_streams streams = {}, post = {};
     pi__k_tail read = {};
     post.n_rows = n, post.n = N_IN, post.result = some;

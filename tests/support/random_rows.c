@@ -231,7 +231,9 @@ static const tiny_tensor bert_layer[] = {T("f", "attn_qkv.weight", M, "E 3E"),
 /* ---- gemma4: window and global layers with different head sizes, keys used as values, experts in all layers except
  * one. Also both storage layouts of gate and up, per-layer embeddings, layers that share another layer's cache, fused
  * attn_qkv, an output matrix, and suppressed tokens.
- * Per-layer letters: A head size, l window, o own cache, f fused, x experts, i odd layer number, s scales. */
+ * Per-layer letters: A head size, l window, o own cache, f fused, x experts, i odd layer number, s scales.
+ * e: layers of one kind, without experts, that transformers can compute: gemma4-e with per-layer embeddings, and
+ * gemma4-vision without, whose images see themselves. */
 
 static const uint8_t g4_local[6] = {1, 1, 0, 1, 1, 0}, assistant_local[2] = {1, 0};
 static const int32_t g4_kv_heads[6] = {2, 2, 1, 2, 2, 1}, g4_ff[6] = {96, 96, 64, 96, 160, 128};
@@ -241,6 +243,12 @@ static void g4_per_layer(int64_t *v, int32_t i)
 {
     v['G'] = g4_kv_heads[i], v['F'] = g4_ff[i], v['A'] = g4_local[i] ? v['S'] : v['D'];
     v['l'] = g4_local[i], v['o'] = i < 4, v['f'] = i == 0, v['x'] = i != 3, v['i'] = i % 2, v['s'] = i == 2;
+}
+
+static void g4e_per_layer(int64_t *v, int32_t i)
+{
+    v['A'] = g4_local[i] ? v['S'] : v['D'];
+    v['l'] = g4_local[i], v['o'] = !v['P'] || i < 4;
 }
 
 /* Global heads rotate only their first 8 pairs. */
@@ -259,13 +267,25 @@ static const tiny_key g4_keys[] = {
     REAL("rope.freq_base", 1e6f), REAL("rope.freq_base_swa", 1e4f), REAL("final_logit_softcapping", 30),
     LIST("tokenizer.ggml.suppress_tokens", I32, "2", g4_suppressed), {0}};
 
+static const tiny_key g4e_keys[] = {
+    TEXT("general.name", "tiny"), NUM("", "context_length", "C"), NUM("", "block_count", "L"),
+    NUM("", "embedding_length", "E"), NUM("", "attention.head_count", "H"), NUM("", "attention.head_count_kv", "G"),
+    NUM("", "attention.key_length", "D"), NUM("", "attention.value_length", "D"),
+    NUM("", "attention.key_length_swa", "S"), NUM("", "attention.value_length_swa", "S"),
+    NUM("", "rope.dimension_count", "D"), NUM("", "rope.dimension_count_swa", "S"),
+    NUM("", "attention.sliding_window", "W"), NUM("P", "attention.shared_kv_layers", "2"),
+    NUM("P", "embedding_length_per_layer_input", "P"), NUM("", "feed_forward_length", "F"),
+    LIST("attention.sliding_window_pattern", U8, "L", g4_local), REAL("attention.layer_norm_rms_epsilon", 1e-6f),
+    REAL("rope.freq_base", 1e6f), REAL("rope.freq_base_swa", 1e4f), REAL("final_logit_softcapping", 30), {0}};
+
 static const tiny_tensor g4_head[] = {
     T("", "token_embd.weight", M, "E V"), T("", "output.weight", M, "E V"), T("", "output_norm.weight", F32, "E"),
-    {"", "rope_freqs.weight", F32, "32", g4_factor}, T("", "per_layer_token_embd.weight", M, "LP V"),
-    T("", "per_layer_model_proj.weight", M, "E LP"), T("", "per_layer_proj_norm.weight", F32, "P"), {0}};
+    {"", "rope_freqs.weight", F32, "32", g4_factor}, T("P", "per_layer_token_embd.weight", M, "LP V"),
+    T("P", "per_layer_model_proj.weight", M, "E LP"), T("P", "per_layer_proj_norm.weight", F32, "P"), {0}};
 static const tiny_tensor g4_layer[] = {
     T("", "attn_norm.weight", F32, "E"), T("f", "attn_qkv.weight", M, "E HA+2GA"), T("!f", "attn_q.weight", M, "E HA"),
-    T("o!f", "attn_k.weight", M, "E GA"), T("o!fl", "attn_v.weight", M, "E GA"), T("", "attn_q_norm.weight", F32, "A"),
+    T("o!f", "attn_k.weight", M, "E GA"), T("o!fl", "attn_v.weight", M, "E GA"), T("oe!l", "attn_v.weight", M, "E GA"),
+    T("", "attn_q_norm.weight", F32, "A"),
     T("o", "attn_k_norm.weight", F32, "A"), T("", "attn_output.weight", M, "HA E"),
     T("", "post_attention_norm.weight", F32, "E"), T("", "ffn_norm.weight", F32, "E"),
     T("", "ffn_gate.weight", M, "E F"), T("", "ffn_up.weight", M, "E F"), T("", "ffn_down.weight", M, "F E"),
@@ -275,7 +295,7 @@ static const tiny_tensor g4_layer[] = {
     T("xi", "ffn_gate_up_exps.weight", F32, "E 2Y X"), T("x!i", "ffn_gate_exps.weight", F32, "E Y X"),
     T("x!i", "ffn_up_exps.weight", F32, "E Y X"), T("xs", "ffn_up_exps.scale", F32, "1"),
     T("x", "ffn_down_exps.weight", F32, "Y E X"), T("x", "ffn_down_exps.scale", F32, "X"),
-    T("", "inp_gate.weight", M, "E P"), T("", "proj.weight", M, "P E"), T("", "post_norm.weight", F32, "E"),
+    T("P", "inp_gate.weight", M, "E P"), T("P", "proj.weight", M, "P E"), T("P", "post_norm.weight", F32, "E"),
     T("", "layer_output_scale.weight", F32, "1"), {0}};
 
 /* ---- gemma4-assistant: a drafter for gemma4 with a window and a global layer. Optionally, its head's rows are sorted
@@ -676,6 +696,10 @@ const tiny_row tiny_rows[] = {
     {"nomic-bert", BERT, .vocab = "wpm", .sizes = "L=2 E=128 H=4 D=32 F=96 f=1 A=2"},
     {"gemma4", .keys = g4_keys, .head = g4_head, .layer = g4_layer, .per_layer = g4_per_layer, .vocab = "spm",
      .type = Q8, .rng = 7, .sizes = "L=6 E=64 H=4 D=64 S=32 W=40 P=32 X=5 Y=32"},
+    {"gemma4-e", .arch = "gemma4", .keys = g4e_keys, .head = g4_head, .layer = g4_layer, .per_layer = g4e_per_layer,
+     .vocab = "spm", .rng = 53, .sizes = "L=6 E=64 H=4 G=2 D=64 S=32 W=40 F=96 P=32 e=1"},
+    {"gemma4-vision", .arch = "gemma4", .keys = g4e_keys, .head = g4_head, .layer = g4_layer,
+     .per_layer = g4e_per_layer, .vocab = "spm", .rng = 59, .sizes = "L=6 E=64 H=4 G=2 D=64 S=32 W=40 F=96 e=1"},
     {"gemma4-assistant", .keys = assistant_keys, .head = assistant_head, .layer = assistant_layer,
      .tail = assistant_tail, .per_layer = assistant_per_layer, .vocab = "spm", .type = Q8, .rng = 21,
      .sizes = "L=2 E=32 B=64 F=64 H=4 D=64 S=32 W=40 N=V O=-1"},

@@ -42,8 +42,8 @@ static const tiny_key qwen3vl_keys[] = {
     SIZES, TEXT("projector_type", "qwen3vl_merger"), NUM("vision.spatial_merge_size", "K"),
     LIST("vision.image_mean", half), LIST("vision.image_std", half), {0}};
 static const tiny_tensor qwen3vl_head[] = {
-    T("v.patch_embd.weight", F32, "P P 3 E"), T("v.patch_embd.weight.1", F32, "P P 3 E"), T("v.patch_embd.bias", B, "E"),
-    T("v.position_embd.weight", F32, "E S"), NORM("v.post_ln"),
+    T("v.patch_embd.weight", F32, "P P 3 E"), T("v.patch_embd.weight.1", F32, "P P 3 E"),
+    T("v.patch_embd.bias", B, "E"), T("v.position_embd.weight", F32, "E S"), NORM("v.post_ln"),
     T("mm.0.weight", F32, "KKE KKE"), T("mm.0.bias", B, "KKE"), T("mm.2.weight", F32, "KKE O"), T("mm.2.bias", B, "O"),
     {0}};
 static const tiny_tensor qwen3vl_layer[] = {BLOCK, T("attn_qkv.weight", F32, "E 3E"), T("attn_qkv.bias", B, "3E"), {0}};
@@ -53,6 +53,43 @@ static const tiny_tensor qwen3vl_layer[] = {BLOCK, T("attn_qkv.weight", F32, "E 
         T("v.deepstack." n ".fc2.weight", F32, "KKE O"), T("v.deepstack." n ".fc2.bias", B, "O")
 static const tiny_tensor qwen3vl_deep[] = {DEEP("0"), DEEP("2"), {0}};
 
+/* RMSNorms around attention and feed-forward, norms of heads, gates */
+#define GEMMA4_KEYS                                                                                                    \
+    TEXT("vision.projector_type", "gemma4v"), NUM("vision.projector.scale_factor", "K"),                               \
+        LIST("vision.image_mean", zero), LIST("vision.image_std", one)
+static const float zero[3] = {0, 0, 0}, one[3] = {1, 1, 1};
+static const tiny_key gemma4_keys[] = {SIZES, GEMMA4_KEYS, {0}};
+static const tiny_tensor gemma4_head[] = {
+    T("v.patch_embd.weight", F32, "P P 3 E"), T("v.position_embd.weight", F32, "E S 2"),
+    T("mm.input_projection.weight", F32, "E O"), {"s", "v.std_bias", B, "E", NULL},
+    {"s", "v.std_scale", F32, "E", NULL}, {0}};
+
+/* Clamps that cut some values of most matrices. */
+static double below(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, (void) i, -0.6; }
+static double above(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, (void) i, 0.7; }
+#define CLIP(name)                                                                                                     \
+    {"c", name ".input_min", F32, "1", below}, {"c", name ".input_max", F32, "1", above},                              \
+        {"c", name ".output_min", F32, "1", below}, {"c", name ".output_max", F32, "1", above}
+static const tiny_tensor gemma4_layer[] = {
+    T("ln1.weight", F32, "E"), T("ln2.weight", F32, "E"), T("attn_post_norm.weight", F32, "E"),
+    T("ffn_post_norm.weight", F32, "E"), T("attn_q_norm.weight", F32, "D"), T("attn_k_norm.weight", F32, "D"),
+    T("attn_q.weight", F32, "E E"), T("attn_k.weight", F32, "E E"), T("attn_v.weight", F32, "E E"),
+    T("attn_out.weight", F32, "E E"), T("ffn_gate.weight", F32, "E F"), T("ffn_up.weight", F32, "E F"),
+    T("ffn_down.weight", F32, "F E"), CLIP("attn_q"), CLIP("attn_k"), CLIP("attn_v"), CLIP("attn_out"),
+    CLIP("ffn_gate"), CLIP("ffn_up"), CLIP("ffn_down"), {0}};
+
+/* without layers; a patch of K * P pixels per side is a token */
+static const tiny_key gemma4u_keys[] = {
+    NUM("has_vision_encoder", "1"), NUM("vision.embedding_length", "E"), NUM("vision.block_count", "0"),
+    NUM("vision.patch_size", "P"), REAL("vision.attention.layer_norm_epsilon", 1e-6f),
+    TEXT("vision.projector_type", "gemma4uv"), NUM("vision.projector.scale_factor", "K"),
+    LIST("vision.image_mean", zero), LIST("vision.image_std", one), {0}};
+static const tiny_tensor gemma4u_head[] = {
+    T("v.patch_embd.weight", F32, "3KKPP E"), T("v.patch_embd.bias", B, "E"), T("v.position_embd.weight", F32, "E S 2"),
+    T("v.patch_norm.1.weight", F32, "3KKPP"), T("v.patch_norm.1.bias", B, "3KKPP"), NORM("v.patch_norm.2"),
+    NORM("v.patch_norm.3"), T("mm.input_projection.weight", F32, "E O"), {0}};
+static const tiny_tensor gemma4u_layer[] = {{0}};
+
 #define ROW(kind) .arch = "clip", .keys = kind##_keys, .head = kind##_head, .layer = kind##_layer, .prefix = "v.blk."
 
 const tiny_row tiny_towers[] = {
@@ -60,5 +97,8 @@ const tiny_row tiny_towers[] = {
     {"vision-qwen3vl", ROW(qwen3vl), .tail = qwen3vl_deep, .rng = 43,
      .sizes = "L=3 E=48 H=2 F=64 O=64 P=4 K=2 I=24 S=36"},
     {"vision-qwen35", ROW(qwen3vl), .rng = 47, .sizes = "L=2 E=40 H=2 F=64 O=64 P=4 K=2 I=24 S=25"},
+    {"vision-gemma4", ROW(gemma4), .rng = 53, .sizes = "L=2 E=40 H=2 D=20 F=48 O=64 P=4 K=3 S=3400 c=1"},
+    {"vision-gemma4-std", ROW(gemma4), .rng = 59, .sizes = "L=1 E=64 H=2 D=32 F=48 O=64 P=4 K=3 S=3400 s=1"},
+    {"vision-gemma4u", ROW(gemma4u), .rng = 61, .sizes = "L=0 E=48 O=64 P=4 K=3 S=1120"},
 };
 const size_t tiny_n_towers = sizeof tiny_towers / sizeof *tiny_towers;

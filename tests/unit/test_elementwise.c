@@ -294,6 +294,40 @@ static void test_gather_rows(void **state)
     })
 }
 
+/* scale multiplies by y and w, if given, and clamps. NaN stays NaN. A batch of rows gives the same bits as single
+ * rows. */
+static void test_scale(void **state)
+{
+    (void) state;
+    static float x0[N_MAX], single[N_MAX];
+    fill(y, N_MAX, 2, 3);
+    fill(w, N_MAX, 3, 2);
+    EACH_CPU({
+        for (int part = 0; part < 4; part++) {
+            const int rows = part ? 100 : 3, n = part ? 390 : 17;
+            fill(x, N_MAX, 1, 3);
+            x[5] = NAN;
+            memcpy(x0, x, sizeof x);
+            pi__scale a = {.x = x, .y = part & 1 ? y : NULL, .w = part & 2 ? w : NULL, .factor = 1.5f,
+                           .lo = part ? -0.5f : -INFINITY, .hi = 2, .n_rows = rows, .n = n};
+            pi__cpu_scale(&cpu.be, NULL, &a);
+            assert_true(isnan(x[5]));
+            for (int i = 0; i < rows * n; i++) {
+                const double v =
+                    1.5 * (double) x0[i] * (part & 1 ? (double) y[i] : 1) * (part & 2 ? (double) w[i % n] : 1);
+                if (i != 5) assert_close(fmin(2, fmax((double) a.lo, v)), x[i], 2e-6);
+            }
+            memcpy(single, x0, sizeof x0);
+            for (int r = 0; r < rows; r++) {
+                pi__scale alone = a;
+                alone.x = single + r * n, alone.y = a.y ? y + r * n : NULL, alone.n_rows = 1;
+                pi__cpu_scale(&cpu.be, NULL, &alone);
+            }
+            assert_memory_equal(single, x, (size_t) (rows * n) * 4);
+        }
+    })
+}
+
 static void test_softcap(void **state)
 {
     (void) state;
@@ -358,7 +392,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_add_norm), cmocka_unit_test(test_rope),      cmocka_unit_test(test_gather_rows),
-        cmocka_unit_test(test_rope_parts), cmocka_unit_test(test_place_rows),
+        cmocka_unit_test(test_rope_parts), cmocka_unit_test(test_place_rows), cmocka_unit_test(test_scale),
         cmocka_unit_test(test_softcap),  cmocka_unit_test(test_isa),       cmocka_unit_test(test_amx),
         cmocka_unit_test(test_norm),     cmocka_unit_test(test_add_gated), cmocka_unit_test(test_layer_norm_gelu),
     };

@@ -37,13 +37,14 @@ static void test_resize(void **st)
 {
     (void) st;
     for (int i = 0; i < SIZE(resized); i++) {
-        uint8_t *from = image_of(resized[i].w, resized[i].h), *to = malloc((size_t) (resized[i].to_w * resized[i].to_h * 3));
+        const size_t n = (size_t) (resized[i].to_w * resized[i].to_h * 3);
+        uint8_t *from = image_of(resized[i].w, resized[i].h), *to = malloc(n);
         const pi__pixels in = {resized[i].w, resized[i].h, from};
         char hex[PI__DIGEST_HEX];
         pi__hasher h;
         assert_true(pi__resize(&in, resized[i].to_w, resized[i].to_h, resized[i].filter, to));
         pi__sha256_begin(&h);
-        pi__sha256_add(&h, to, (size_t) (resized[i].to_w * resized[i].to_h * 3));
+        pi__sha256_add(&h, to, n);
         const pi__digest d = pi__sha256_end(&h);
         pi__digest_hex(&d, hex);
         assert_string_equal(hex, resized[i].hash);
@@ -75,8 +76,8 @@ static void test_sizes(void **st)
         const pi__image_rules r = rules_of(sized[i].sizing);
         pi__image_grid g;
         pi_error err = {0};
-        const int rc = pi__image_grid_of(&r, (uint32_t) sized[i].w, (uint32_t) sized[i].h, 0, (uint32_t) sized[i].max, &g,
-                                         &err);
+        const uint32_t w = (uint32_t) sized[i].w, h = (uint32_t) sized[i].h;
+        const int rc = pi__image_grid_of(&r, w, h, 0, (uint32_t) sized[i].max, &g, &err);
         assert_int_equal(rc, PI_OK);
         if (g.width != sized[i].to_w || g.height != sized[i].to_h)
             fail_msg("%d x %d: %d x %d, expected %d x %d", sized[i].w, sized[i].h, g.width, g.height, sized[i].to_w,
@@ -96,7 +97,8 @@ static void test_sizes(void **st)
 static void test_limits(void **st)
 {
     (void) st;
-    static const uint32_t side[] = {1, 2, 13, 14, 15, 16, 31, 33, 100, 999, 4097, 65535}, wish[] = {0, 1, 2, 3, 69, 71, 5000, UINT32_MAX};
+    static const uint32_t side[] = {1, 2, 13, 14, 15, 16, 31, 33, 100, 999, 4097, 65535},
+                          wish[] = {0, 1, 2, 3, 69, 71, 5000, UINT32_MAX};
     for (int sizing = PI__SIZING_SQUARE; sizing <= PI__SIZING_LONGEST; sizing++) {
         const pi__image_rules r = rules_of(sizing);
         for (int i = 0; i < SIZE(side) * SIZE(side); i++)
@@ -138,8 +140,8 @@ static void test_patches(void **st)
 {
     (void) st;
     enum { P = 4, COLS = 6, ROWS = 4, MERGE = 2 };
-    pi__image_rules r = {.sizing = PI__SIZING_ALIGNED, .patch = P, .merge = MERGE, .mean = {0.5f, 0.25f, 0}, .std = {0.5f, 1, 2},
-                         .default_min = 6, .default_max = 6, .max_tokens = 6};
+    pi__image_rules r = {.sizing = PI__SIZING_ALIGNED, .patch = P, .merge = MERGE, .mean = {0.5f, 0.25f, 0},
+                         .std = {0.5f, 1, 2}, .default_min = 6, .default_max = 6, .max_tokens = 6};
     static const int32_t order[COLS * ROWS] = {0,  1,  6,  7,  2,  3,  8,  9,  4,  5,  10, 11,
                                                12, 13, 18, 19, 14, 15, 20, 21, 16, 17, 22, 23};
     uint8_t *rgb = image_of(COLS * P, ROWS * P);

@@ -86,10 +86,12 @@ typedef struct model {
     int spec;                  /* a drafter besides lookup that the model has */
     bool golden;               /* has a golden */
 } model;
+enum { GEMMA3, QWEN3VL = 5 /* indices of models */ };
 static const model models[] = {
     {"gemma3", "gemma3", PI__SPAN_ALL, false, 64, 0, PI__SPEC_LAYER_EXIT, true},
     {"gemma4", "gemma4", PI__SPAN_SLIDING, false, 64, 0, PI__SPEC_LAYER_EXIT, false},
-    {"gemma4-causal", "gemma4", PI__SPAN_CAUSAL, false, 64, 0, PI__SPEC_LAYER_EXIT, false},
+    {"gemma4-e", "gemma4-e", PI__SPAN_CAUSAL, false, 64, 0, PI__SPEC_LAYER_EXIT, true},
+    {"gemma4-vision", "gemma4-vision", PI__SPAN_SLIDING, false, 64, 0, PI__SPEC_LAYER_EXIT, true},
     {"qwen2vl", "qwen2vl", PI__SPAN_CAUSAL, true, 128, 0, PI__SPEC_LAYER_EXIT, true},
     {"qwen3vl", "qwen3vl", PI__SPAN_CAUSAL, true, 96, 2, PI__SPEC_LAYER_EXIT, true},
     {"qwen3vlmoe", "qwen3vlmoe", PI__SPAN_CAUSAL, true, 96, 1, PI__SPEC_LAYER_EXIT, true},
@@ -130,13 +132,17 @@ typedef struct image_job {
 static void add_image(image_job *r, int32_t rows, int32_t cols, uint8_t seed)
 {
     pi_error err = {0};
-    const uint8_t pixels[3] = {seed, 0, 0};
-    const pi__image_grid grid = {.width = 1, .height = 1, .patch_cols = cols, .patch_rows = rows, .cols = cols,
-                                 .rows = rows, .n_tokens = rows * cols};
+    const pi__image_rules rules = {.sizing = PI__SIZING_ALIGNED, .filter = PI__FILTER_BICUBIC, .patch = 1, .merge = 1,
+                                   .default_min = 1, .default_max = 1000, .max_tokens = 1000};
+    uint8_t pixels[3 * MAX_ROWS];
+    memset(pixels, seed, sizeof pixels);
+    assert_true(rows * cols <= MAX_ROWS);
     pi__media_span *s = &r->media[r->n_media++];
     *s = (pi__media_span) {.start = r->j.n_prompt, .n = rows * cols, .rows = rows, .cols = cols,
                            .id = pi__hash(PI__HASH_FINGERPRINT, &seed, 1)};
-    assert_int_equal(pi__picture_create(&s->picture, 1, 1, pixels, &grid, &err), PI_OK);
+    const uint32_t w = (uint32_t) cols, h = (uint32_t) rows;
+    assert_int_equal(pi__picture_create(&s->picture, &rules, w, h, pixels, 0, 0, &err), PI_OK);
+    assert_true(s->picture->grid.cols == cols && s->picture->grid.rows == rows);
     for (int32_t i = 0; i < s->n; i++) r->j.prompt[r->j.n_prompt++] = 7;
 }
 
@@ -338,7 +344,7 @@ static void test_encoded_once(void **st)
     (void) st;
     image_job r[N_IMAGE_JOBS] = {0};
     encoder e;
-    pi__config c = config_of(4, &e);
+    pi__config c = config_of(QWEN3VL, &e);
     for (int k = 0; k < N_IMAGE_JOBS; k++) {
         uint64_t rng = 100 + (uint64_t) k;
         add_text(&r[k], 5 + k, &rng), add_image(&r[k], 5, 5, 30), add_text(&r[k], 7, &rng);
@@ -356,7 +362,7 @@ static void test_encoder_errors(void **st)
     for (int k = 0; k < 2; k++) {
         image_job r[2] = {0};
         encoder e;
-        pi__config c = config_of(k ? 0 : 4, &e);
+        pi__config c = config_of(k ? GEMMA3 : QWEN3VL, &e);
         uint64_t rng = 3;
         e.fail = PI_ENOMEM;
         add_text(&r[0], 5, &rng), add_image(&r[0], 2, 2, 13), add_text(&r[0], 5, &rng);
@@ -382,7 +388,7 @@ static void test_cancel(void **st)
     image_job r[1] = {0};
     atomic_int gate = 0;
     encoder e;
-    pi__config c = config_of(4, &e);
+    pi__config c = config_of(QWEN3VL, &e);
     uint64_t rng = 3;
     e.gate = &gate;
     add_text(&r[0], 5, &rng), add_image(&r[0], 2, 2, 13);
@@ -417,13 +423,13 @@ static void test_refused(void **st)
     pi_error err = {0};
     add_text(&r[0], 5, &rng), add_image(&r[0], 6, 8, 1), add_text(&r[0], 3, &rng), add_image(&r[0], 2, 3, 2);
     r[0].j.spec = PI__SPEC_NONE;
-    pi__config c = config_of(0, &e);
+    pi__config c = config_of(GEMMA3, &e);
     c.max_batch_tokens = 50;
     pi__core *core = job_core(&c);
     const pi__job good = ready(core, &r[0], PI__LOGITS_NONE);
     refused(core, &good, PI_ETOOBIG, "raise ubatch-size to 55");
     pi__core_close(core);
-    c = config_of(4, &e);
+    c = config_of(QWEN3VL, &e);
     core = job_core(&c);
     for (int k = 0; k < 7; k++) {
         pi__media_span media[2] = {r[0].media[0], r[0].media[1]};
@@ -451,7 +457,7 @@ static void test_refused(void **st)
     e.fns.width++;
     assert_int_equal(pi__core_open(&core, &c, &err), PI_EINVAL);
     assert_non_null(strstr(err.msg, "rows have 289 values, and the model needs 288"));
-    c = config_of(0, &e);
+    c = config_of(GEMMA3, &e);
     e.fns.mrope = true;
     assert_int_equal(pi__core_open(&core, &c, &err), PI_EINVAL);
     assert_non_null(strstr(err.msg, "gemma3.rope.dimension_sections"));

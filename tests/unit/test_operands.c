@@ -14,6 +14,7 @@
 static const struct { pi__op_id id; int n;
 } pointers[] = {{PI__OP_add_norm, 4},       {PI__OP_norm, 3},
                 {PI__OP_layer_norm, 5},     {PI__OP_gelu, 2},
+                {PI__OP_scale, 3},
                 {PI__OP_add_gated, 3},      {PI__OP_softcap, 1},
                 {PI__OP_copy_2d, 2},        {PI__OP_hyper_pre, 6},
                 {PI__OP_hyper_post, 3},     {PI__OP_embed, 2},
@@ -57,6 +58,7 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
         r->args.layer_norm = (pi__layer_norm) {target, target, target, target, target, 0, 1, 1};
         break;
     case PI__OP_gelu: r->args.gelu = (pi__gelu) {target, target, 1, 1, 0}; break;
+    case PI__OP_scale: r->args.scale = (pi__scale) {target, target, target, 1, 0, 1, 1, 1}; break;
     case PI__OP_add_gated: r->args.add_gated = (pi__add_gated) {target, target, target, 1, 1, 1}; break;
     case PI__OP_rope: r->args.rope = (pi__rope) {.freq = target, .n_freq = 1, .table = target}; break;
     case PI__OP_qkv:

@@ -73,8 +73,8 @@ static int load(fixture *f, int32_t max_tokens, pi_error *err)
 static void make_backend(fixture *f, int32_t n_threads)
 {
     pi_error err = {0};
-    assert_int_equal(pi__cpu_create(&f->be, &(pi__cpu_params) {.n_threads = n_threads, .poll = 1}, &(pi__log) {0}, &err),
-                     PI_OK);
+    const pi__cpu_params p = {.n_threads = n_threads, .poll = 1};
+    assert_int_equal(pi__cpu_create(&f->be, &p, &(pi__log) {0}, &err), PI_OK);
 }
 
 static void make(fixture *f, const char *tower, int32_t n_threads, int32_t max_tokens)
@@ -138,7 +138,9 @@ static void test_expected(void **st)
         make(&f, c->tower, 2, 64);
         float *rows = rows_of(&f, c, &n);
         for (size_t k = 0; k < n; k++) {
-            const double d = fabs((double) rows[k] - (double) c->rows[k]);
+            const size_t row = k / (size_t) c->n, width = (size_t) c->n, step = (size_t) c->step;
+            if (row % step) continue;
+            const double d = fabs((double) rows[k] - (double) c->rows[row / step * width + k % width]);
             if (!(d <= worst)) worst = d;
         }
         print_message("%s %dx%d: largest difference %.2g\n", c->tower, c->width, c->height, worst);
@@ -152,9 +154,10 @@ static void test_expected(void **st)
 static void test_same_bits(void **st)
 {
     (void) st;
-    for (int i = 0; i + 1 < N_CASES; i += 2) {
+    for (int i = 0; i + 1 < N_CASES; i++) {
         fixture a, b;
         size_t n, m;
+        if (strcmp(tower_cases[i].tower, tower_cases[i + 1].tower) != 0) continue;
         make(&a, tower_cases[i].tower, 1, 512);
         make(&b, tower_cases[i].tower, 3, 64);
         for (int k = 1; k >= 0; k--) {

@@ -312,6 +312,39 @@ void pi__cpu_gather_rows(pi__backend *be, const pi__batch *b, const pi__gather_r
     }
 }
 
+/* ---------------------------------------------------------------------------------------------------------- scale */
+
+typedef struct scale_job {
+    const pi__scale *a;
+} scale_job;
+
+static void scale_row(const pi__scale *a, float *x, const float *y)
+{
+    for (int64_t i = 0; i < a->n; i++) {
+        float v = a->factor * x[i];
+        if (y) v *= y[i];
+        if (a->w) v *= a->w[i];
+        x[i] = v < a->lo ? a->lo : v > a->hi ? a->hi : v;
+    }
+}
+
+static void scale_run(void *arg, int32_t ith, int32_t nth)
+{
+    const pi__scale *a = ((const scale_job *) arg)->a;
+    const int64_t rows = a->n_rows;
+    for (int64_t i = rows * ith / nth; i < rows * (ith + 1) / nth; i++)
+        scale_row(a, a->x + i * a->n, a->y ? a->y + i * a->n : NULL);
+}
+
+void pi__cpu_scale(pi__backend *be, const pi__batch *b, const pi__scale *a)
+{
+    (void) b;
+    pi__cpu *cpu = (pi__cpu *) be;
+    scale_job j = {a};
+    if (a->n_rows * a->n < SMALL) scale_run(&j, 0, 1);
+    else pi__pool_run(cpu->pool, scale_run, &j);
+}
+
 /* -------------------------------------------------------------------------------------------------------- softcap */
 
 typedef struct softcap_job {

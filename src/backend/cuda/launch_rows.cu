@@ -82,6 +82,12 @@ int pi__k_gelu(void *stream, const pi__gelu *a)
                                a->form, a->n);
 }
 
+int pi__k_scale(void *stream, const pi__scale *a)
+{
+    if (a->n_rows < 1) return 0;
+    return pi_launch_dependent(stream, scale, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, *a);
+}
+
 int pi__k_add_gated(void *stream, const pi__add_gated *a)
 {
     if (a->n_rows < 1) return 0;
