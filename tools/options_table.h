@@ -387,8 +387,6 @@
     X("spec-draft-backend-sampling", BOOL, "true", "", "--spec-draft-backend-sampling", "", "compat", false,           \
       "the device always finds the drafter's most likely tokens")                                                      \
     X("spec-replace", STRING, "", "", "--spec-replace", "", "compat", false, "a drafter has the model's vocabulary")   \
-    X("no-mmproj", BOOL, "true", "", "--no-mmproj=false --no-mmproj-auto=false --mmproj-auto --mmproj-offload", "",    \
-      "compat", false, "input is text only, so no projector is loaded")                                                \
     X("reasoning-preserve", BOOL, "true", "", "--reasoning-preserve", "", "compat", false,                             \
       "the template gets earlier reasoning and decides about its use")                                                 \
     X("perf-timings", BOOL, "true", "", "--perf", "", "compat", false, "timings are always measured")                  \

@@ -141,7 +141,7 @@ bool pi__chat_placeholder(const pi__chat *c, const pi__text *t, int first, pi__s
  * SIZE_MAX. */
 static size_t image_at(const pi__chat *c, const pi__text *t, const char *flags, size_t i, size_t *number)
 {
-    const size_t left = t->n - i, n = c->placeholder.n;
+    const size_t left = t->n - i, n = c->user_images ? c->placeholder.n : 0;
     *number = SIZE_MAX;
     if (left >= PI__IMAGE_TAG && pi__chat_tag_number(t->p + i, flags + i, number)) return PI__IMAGE_TAG;
     if (!n || left < n || memcmp(t->p + i, c->placeholder.p, n) != 0) return 0;

@@ -28,7 +28,7 @@ struct pi__chat {
     pi__chat_roles roles;
     const struct pi__chat_form *form; /* form of the calls that the model writes; pi__chat_form_generic by default */
     bool user_images, tool_images; /* the template writes images of messages with these roles from typed parts */
-    pi__str placeholder; /* its text for an image, owned; n 0 = it writes no images */
+    pi__str placeholder; /* its text for an image, owned; used only with user_images or tool_images */
     pi__str image_before, image_after; /* plain text around each image, owned (pi__chat_set_image) */
     bool describes;     /* tools are described in the system message: the template shows none, or in no known form */
 };

@@ -20,6 +20,7 @@ KINDS = {
                '<|vision_start|><|image_pad|><|vision_end|>'),
     'qwen3vl': ('qwen3vl', 'vision-qwen3vl', 'O=96', '<|vision_start|>', '<|image_pad|>', '<|vision_end|>',
                 '<|vision_start|><|image_pad|><|vision_end|>'),
+    'gemma4': ('gemma4-vision', 'vision-gemma4', None, '<|image>', '<|image|>', '<image|>', '<|image|>'),
 }
 TEMPLATE = ("{%% for m in messages %%}{{ m.role }}: {%% if m.content is string %%}{{ m.content }}{%% else %%}{%% for c in m.content %%}"
             "{%% if c.type == 'image' %%}%s{%% else %%}{{ c.text }}{%% endif %%}{%% endfor %%}{%% endif %%}\n{%% endfor %%}"
