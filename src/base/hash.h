@@ -47,6 +47,7 @@ enum pi__hash_domain {
     PI__HASH_MEDIA_BLOCK = 18,
     PI__HASH_SPARSE_MEDIA_BLOCK = 19, /* as PI__HASH_MEDIA_BLOCK, computed with sparse attention */
     PI__HASH_TOWER = 20,       /* weights, image rules: a vision model */
+    PI__HASH_PICTURE = 21,     /* sizes, source or pixels, tower: an image of a prompt */
 };
 
 /* State of hashing a message of fields. */
