@@ -910,7 +910,7 @@ enum {
     PI_EVENT_PROMPT = 3, /* option "prompt-logprobs": log-probabilities of prompt tokens (all except the first, or the
                           * ones after "logits-from"). One event, before any text of sample 0. No event if the prompt
                           * has no tokens to report, or if the request ends before. The reported tokens are computed,
-                          * not taken from the cache */
+                          * not taken from the cache. Tokens of images have -INFINITY and no alternatives */
     PI_EVENT_EMBEDDING = 4, /* option "pooling": vectors or scores of the prompt. One event, before PI_EVENT_DONE */
     PI_EVENT_PROGRESS = 5, /* option "prompt-progress": the prompt is being computed. One event after each step with a
                             * part of it, before any text of sample 0; events that wait in the queue are merged into
