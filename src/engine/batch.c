@@ -178,7 +178,7 @@ static void add_image_token(pi__batch_builder *bb, const pi__seq_images *im, int
     const pi__block_media *at = &im->at[k];
     const int32_t pos = bb->pos[t], last = at->start + at->n - 1, end = bb->seq_len[bb->b.n_seqs - 1] - 1;
     bb->token[t] = 0;
-    if (im->image[k].entry >= 0) bb->input_row[t] = im->image[k].first_row + pos - at->start;
+    if (im->image[k].first_row >= 0) bb->input_row[t] = im->image[k].first_row + pos - at->start;
     if (whole) bb->see_to[t] = last < end ? last : end;
     bb->b.input_row = bb->input_row;
     if (whole) bb->b.see_to = bb->see_to;

@@ -45,7 +45,8 @@ int pi__images_copy(pi__seq_images *to, const pi__job *j, pi_error *err)
         const int32_t after = shift + (s->rows > s->cols ? s->rows : s->cols) - s->n;
         to->at[to->n] = (pi__block_media) {s->start, s->n, s->id};
         to->image[to->n] = (pi__seq_image) {.rows = s->rows, .cols = s->cols, .shift = shift, .shift_after = after,
-                                            .entry = -1, .picture = pi__picture_ref(s->picture)};
+                                            .entry = -1, .first_row = -1,
+                                            .picture = pi__picture_ref(s->picture)};
         shift = after;
     }
     return PI_OK;

@@ -23,7 +23,7 @@ typedef struct pi__seq_image {
     int32_t shift, shift_after;
     /* media: index of its entry in the encoder cache (media.h), which this sequence holds; -1 = none */
     int32_t entry;
-    int32_t first_row;           /* media: first row of the image in the encoder cache, if entry is not -1 */
+    int32_t first_row;           /* media: first row of the image in the encoder cache; -1 = not encoded, or released */
     struct pi__picture *picture; /* owned reference */
 } pi__seq_image;
 

@@ -125,7 +125,6 @@ static bool hold(pi__media *m, pi__seq *s, int32_t k)
     m->entry[i].held++;
     m->entry[i].used = ++m->n_uses;
     image->entry = i;
-    image->first_row = m->entry[i].first;
     return true;
 }
 
@@ -138,7 +137,8 @@ int32_t pi__media_ready(pi__media *m, pi__seq *s, int32_t n)
         const bool held = im->image[k].entry >= 0 || hold(m, s, k);
         const bool there = held && m->entry[im->image[k].entry].state == PI__MEDIA_READY;
         const int32_t start = im->at[k].start > s->n_computed ? im->at[k].start : s->n_computed;
-        if (!there && start < ready) ready = start;
+        if (there) im->image[k].first_row = m->entry[im->image[k].entry].first;
+        else if (start < ready) ready = start;
         if (!held) break; /* in order: a sequence that holds a later image holds the earlier ones */
     }
     return ready - s->n_computed;
@@ -162,7 +162,7 @@ void pi__media_release(pi__media *m, pi__seq *s, int32_t upto)
         pi__seq_image *image = &s->images.image[k];
         if (image->entry < 0) continue;
         drop(m, image->entry);
-        image->entry = -1;
+        image->entry = image->first_row = -1;
     }
 }
 

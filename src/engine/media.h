@@ -25,7 +25,7 @@ typedef struct pi__media_entry {
     pi__digest id;             /* identity of the image */
     int32_t first, n;          /* its rows */
     int32_t held;              /* sequences that hold the entry */
-    pi__media_state state;     /* NONE = the entry is free; FAILED = encoding failed, removed when nobody holds it */
+    pi__media_state state;     /* NONE = the entry is free; FAILED = encoding failed; freed with its last holder */
     uint64_t used;             /* number of the last use, ascending */
 } pi__media_entry;
 

@@ -223,7 +223,7 @@ static void want_scale(pi__model *m, pi__weight *w, const char *full)
 typedef struct ask {
     bool optional;      /* the tensor may be absent */
     bool unscaled;      /* NAME.scale is not the matrix's factor */
-    const int32_t *row; /* see pi__declared */
+    const int32_t *row, *col; /* see pi__declared */
     bool turned;        /* see pi__declared */
     bool heads;         /* one matrix per head, with per-head adapters (block_mla.c) */
 } ask;
@@ -244,8 +244,8 @@ static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__w
     }
     at_least(&m->lim.max_n_in, w->n_in);
     at_least(&m->lim.max_n_out, w->n_out);
-    add_want(m, (pi__declared) {.tensor = t, .weight = w, .row = how.row, .turned = how.turned, .size = w->size,
-                            .placement = w->placement});
+    add_want(m, (pi__declared) {.tensor = t, .weight = w, .row = how.row, .col = how.col, .turned = how.turned,
+                            .size = w->size, .placement = w->placement});
     if (!how.heads) pi__adapter_target(m, w, full, how.row);
 }
 
@@ -292,6 +292,21 @@ void pi__declare_gathered(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_o
     if (!t || !shaped(m, t, full, n_in, n_rows, 1)) return;
     add_matrices(m, w, t, plain(n_in, n_out), (ask) {.row = row}, full);
     want_scale(m, w, full);
+}
+
+void pi__declare_columns(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *col, const char *name,
+                         int layer)
+{
+    char full[96];
+    pi__weight shape = plain(n_in, n_out);
+    memset(w, 0, sizeof *w);
+    const pi__tensor *t = need(m, name, layer, full);
+    if (!t || !shaped(m, t, full, n_in, n_out, 1)) return;
+    shape.type = t->type == PI__F32 || t->type == PI__BF16 ? t->type : PI__F16;
+    if (!pi__type_info_of(t->type)->readable)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %s has type %s, which is not supported for it", full,
+                         pi__type_info_of(t->type)->name);
+    else add_matrices(m, w, t, shape, (ask) {.col = col}, full);
 }
 
 void pi__declare_kernel(pi__model *m, pi__weight *w, int64_t size, int64_t n_out, const char *name, int layer)

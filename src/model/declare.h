@@ -63,6 +63,10 @@ void pi__declare_gathered(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_o
 /* Declares n values gathered from a file vector of n_file values; otherwise like pi__declare_gathered. Optional. */
 void pi__declare_vec_gathered(pi__model *m, float **vec, int64_t n, const int32_t *row, int64_t n_file, float factor,
                               const char *name, int layer);
+/* Declares a matrix [n_out, n_in] with reordered columns: col[i] = file column of column i. The result is F32, BF16 or
+ * F16 for any file type. col must live until the model is loaded. */
+void pi__declare_columns(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *col, const char *name,
+                         int layer);
 /* Declares the kernel of a convolution of size x size pixels and 3 channels without overlap, as a matrix [n_out, 3 *
  * size * size]. The file has shape [size, size, 3, n_out], or is that matrix. */
 void pi__declare_kernel(pi__model *m, pi__weight *w, int64_t size, int64_t n_out, const char *name, int layer);

@@ -347,6 +347,27 @@ static const char *turned_matrix(pi__model *m, const pi__declared *want, int64_t
     return *rc ? NULL : st[1].p + floats;
 }
 
+/* Converts n file rows at src to rows with reordered columns (want->col) in st[1]. Returns them, or NULL with *rc. */
+static const char *columns_of(const pi__declared *want, const char *src, int64_t n, stage st[2], int *rc,
+                              pi_error *err)
+{
+    const pi__weight *w = want->weight;
+    const int64_t n_in = w->n_in;
+    const size_t floats = 2 * (size_t) n_in * sizeof(float), row = pi__row_size(pi__type_info_of(w->type), n_in),
+                 there = pi__row_size(pi__type_info_of(want->tensor->type), n_in);
+    if (!pi__grow(&st[1].p, &st[1].cap, floats + (size_t) n * row, 1)) {
+        *rc = pi__fail_mem(err, "reading a tensor");
+        return NULL;
+    }
+    float *from = (float *) (void *) st[1].p, *to = from + n_in;
+    for (int64_t r = 0; r < n; r++) {
+        pi__dequantize_row(want->tensor->type, src + (size_t) r * there, from, n_in);
+        for (int64_t i = 0; i < n_in; i++) to[i] = from[want->col[i]];
+        pi__quantize_row(w->type, to, st[1].p + floats + (size_t) r * row, n_in, NULL);
+    }
+    return st[1].p + floats;
+}
+
 static int load_turned(pi__model *m, const pi__declared *want, stage st[2], pi_error *err)
 {
     const pi__weight *w = want->weight;
@@ -368,7 +389,7 @@ static int load_weight(pi__model *m, const pi__declared *want, stage st[2], pi_e
     if (want->turned) return load_turned(m, want, st, err);
     const pi__weight *w = want->weight;
     pi__backend *be = pi__backend_at(m->be, w->placement);
-    size_t row = pi__row_size(pi__type_info_of(w->type), w->n_in);
+    const size_t row = pi__row_size(pi__type_info_of(want->tensor->type), w->n_in);
     int64_t step = (int64_t) ((be->discrete ? DISCRETE_LOAD_BYTES : LOAD_BYTES) / row) / PI__LOAD_ROWS * PI__LOAD_ROWS;
     if (step < PI__LOAD_ROWS) step = PI__LOAD_ROWS;
     int rc = PI_OK;
@@ -376,6 +397,7 @@ static int load_weight(pi__model *m, const pi__declared *want, stage st[2], pi_e
         for (int64_t r = 0; r < w->n_out; r += step) {
             int64_t n = w->n_out - r < step ? w->n_out - r : step;
             const char *src = rows_of(m, want, mat * w->n_out + r, n, row, st, &rc, err);
+            if (src && want->col) src = columns_of(want, src, n, st, &rc, err);
             if (!src) return rc;
             be->dev->weight_load(be, w, mat, r, n, src);
             if (!want->row)
@@ -391,7 +413,8 @@ static int load_weight(pi__model *m, const pi__declared *want, stage st[2], pi_e
 static uint64_t file_bytes(const pi__declared *want)
 {
     const pi__weight *w = want->weight;
-    return w ? pi__row_size(pi__type_info_of(w->type), w->n_in) * (uint64_t) w->n_out * (uint64_t) w->n_mat
+    const int32_t type = want->col ? want->tensor->type : w ? w->type : 0;
+    return w ? pi__row_size(pi__type_info_of(type), w->n_in) * (uint64_t) w->n_out * (uint64_t) w->n_mat
              : want->tensor->size;
 }
 

@@ -34,6 +34,7 @@ typedef struct pi__declared {
      * loaded. NULL = file order */
     const int32_t *row;
     int64_t n_row;            /* with vec: number of values in row; 0 = as many as in the file */
+    const int32_t *col;       /* with weight: file column of each column; NULL = file order. Not with row or turned */
     bool turned;              /* with weight: `row` names file rows that become the matrix's columns (transposed) */
     size_t size;              /* bytes on the device */
     int32_t placement;        /* PI__AT_*: region that holds the tensor */

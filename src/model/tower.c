@@ -11,7 +11,7 @@
 #include "model/tower_impl.h"
 
 static const pi__tower_kind *const kinds[] = {&pi__tower_gemma3, &pi__tower_gemma4, &pi__tower_gemma4u,
-                                              &pi__tower_qwen3vl};
+                                              &pi__tower_qwen3vl, &pi__tower_pixtral};
 
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 

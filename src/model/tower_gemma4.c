@@ -2,8 +2,8 @@
  *
  * gemma4v, a transformer:
  *
- *     x = convolution + position embedding of the column + of the row
- *     layers with RMSNorms before and after attention and feed-forward, 2-D RoPE, norms of q, k and v, gates
+ *     x = convolution + position embedding of the column + of the row.
+ *     layers: RMSNorms before and after attention and feed-forward, 2-D RoPE, norms of q, k and v, gates.
  *     token = projection (RMSNorm ((mean over merge x merge patches of x) * sqrt(E), standardised))
  *
  * gemma4uv, without layers; a patch is a token:

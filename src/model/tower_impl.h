@@ -171,13 +171,16 @@ void pi__tower_scale(pi__tower *t, float *x, int32_t n, int64_t size, float fact
 /* out [n, size] = mean of each `each` adjacent rows of x [n * each, size], times factor. y: scratch like out. */
 void pi__tower_pool(pi__tower *t, const float *x, int32_t n, int32_t each, int64_t size, float factor, float *y,
                     float *out);
-/* Writes y = linear 2 (gelu (linear 1 x)) of n rows to columns from rows on, t->width floats apart. x [n, first->n_in];
- * gelu: PI__GELU_*. */
+/* The projector of most towers: y = second (gelu (first x)). */
 typedef struct pi__tower_mlp {
     pi__weight first, second; /* second.n_out is O */
     float *first_bias, *second_bias; /* NULL = none */
     int gelu;                 /* PI__GELU_* */
 } pi__tower_mlp;
+/* Declares the MLP with n_in columns from the tensors FIRST.weight, FIRST.bias, SECOND.weight, SECOND.bias. */
+void pi__tower_declare_mlp(pi__tower *t, pi__tower_mlp *p, int64_t n_in, const char *first, const char *second);
+/* t->y [n, O] = the MLP of x [n, n_in]. project: writes the result to rows, t->width floats apart. */
+void pi__tower_mlp_run(pi__tower *t, const pi__tower_mlp *p, const float *x, int32_t n);
 void pi__tower_project(pi__tower *t, const pi__tower_mlp *p, const float *x, int32_t n, float *rows);
 
 /* ---- tower_read.c: metadata, rules, frame */
@@ -195,5 +198,6 @@ void pi__tower_check_width(pi__tower *t, int64_t n, const char *name);
 void pi__tower_need(pi__tower *t, int64_t y, int64_t ff);
 
 extern const pi__tower_kind pi__tower_gemma3, pi__tower_gemma4, pi__tower_gemma4u, pi__tower_qwen3vl;
+extern const pi__tower_kind pi__tower_pixtral;
 
 #endif

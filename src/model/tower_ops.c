@@ -58,12 +58,17 @@ void pi__tower_pool(pi__tower *t, const float *x, int32_t n, int32_t each, int64
     if (each == 1 && factor != 1) pi__tower_scale(t, out, n, size, factor, NULL, NULL, -INFINITY, INFINITY);
 }
 
-void pi__tower_project(pi__tower *t, const pi__tower_mlp *p, const float *x, int32_t n, float *rows)
+void pi__tower_mlp_run(pi__tower *t, const pi__tower_mlp *p, const float *x, int32_t n)
 {
     pi__tower_matmul(t, x, p->first.n_in, n, &p->first, t->ff);
     pi__op_gelu(t->m->be, NULL, &(pi__gelu) {.x = t->ff, .b = p->first_bias, .n_rows = n, .n = p->first.n_out,
                                              .form = p->gelu});
     pi__tower_matmul(t, t->ff, p->first.n_out, n, &p->second, t->y);
     pi__tower_bias(t, t->y, n, t->n_out, p->second_bias);
+}
+
+void pi__tower_project(pi__tower *t, const pi__tower_mlp *p, const float *x, int32_t n, float *rows)
+{
+    pi__tower_mlp_run(t, p, x, n);
     pi__tower_copy(t, t->y, n, t->n_out, rows, t->width);
 }

@@ -34,27 +34,6 @@ typedef struct qwen3vl {
     float *freq;             /* [d / 4] radians per row and per column of patches */
 } qwen3vl;
 
-/* Declares y = second (gelu (first x)); first: [hidden, 4 E]. */
-static void declare_mlp(pi__tower *t, pi__tower_mlp *p, const char *first, const char *second)
-{
-    pi__model *m = t->m;
-    char full[96];
-    const int64_t n = (int64_t) t->rules.merge * t->rules.merge * t->vit.n_embd;
-    snprintf(full, sizeof full, "%s.weight", second);
-    const pi__tensor *w = pi__gguf_find_tensor(m->g, full);
-    if (w) pi__tower_check_width(t, w->ne[1], full);
-    const int64_t hidden = w && w->ne[0] > 0 && w->ne[0] <= PI__MAX_EMBD ? w->ne[0] : n;
-    pi__declare_weight(m, &p->second, hidden, t->text.n_embd, full, PI__OF_FILE);
-    snprintf(full, sizeof full, "%s.bias", second);
-    pi__declare_vec_or_not(m, &p->second_bias, t->text.n_embd, full, PI__OF_FILE);
-    snprintf(full, sizeof full, "%s.weight", first);
-    pi__declare_weight(m, &p->first, n, hidden, full, PI__OF_FILE);
-    snprintf(full, sizeof full, "%s.bias", first);
-    pi__declare_vec_or_not(m, &p->first_bias, hidden, full, PI__OF_FILE);
-    p->gelu = PI__GELU_ERF;
-    pi__tower_need(t, t->text.n_embd, hidden);
-}
-
 static void declare_deepstack(pi__tower *t)
 {
     qwen3vl *q = t->own;
@@ -74,7 +53,7 @@ static void declare_deepstack(pi__tower *t)
         pi__vit_declare_norm(t, &d->norm, merged, false, full);
         snprintf(full, sizeof full, "v.deepstack.%d.fc1", i);
         snprintf(second, sizeof second, "v.deepstack.%d.fc2", i);
-        declare_mlp(t, &d->mlp, full, second);
+        pi__tower_declare_mlp(t, &d->mlp, merged, full, second);
     }
     if (q->n_deep != t->text.n_deepstack)
         pi__model_refuse(t->m, PI_EINVAL, "the mmproj file has %d DeepStack layers, but the model reads %d: give the "
@@ -118,7 +97,7 @@ static void declare(pi__tower *t)
     declare_positions(t);
     pi__vit_declare(t);
     pi__vit_declare_norm(t, &q->post, v->n_embd, false, "v.post_ln");
-    declare_mlp(t, &q->merger, "mm.0", "mm.2");
+    pi__tower_declare_mlp(t, &q->merger, (int64_t) t->rules.merge * t->rules.merge * v->n_embd, "mm.0", "mm.2");
     declare_deepstack(t);
     t->width = t->text.n_embd * (1 + q->n_deep);
     pi__tower_tokens(t, "<|vision_start|>", "<|image_pad|>", "<|vision_end|>");

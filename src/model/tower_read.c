@@ -69,3 +69,22 @@ void pi__tower_need(pi__tower *t, int64_t y, int64_t ff)
     if (y > t->max_y) t->max_y = y;
     if (ff > t->max_ff) t->max_ff = ff;
 }
+
+void pi__tower_declare_mlp(pi__tower *t, pi__tower_mlp *p, int64_t n_in, const char *first, const char *second)
+{
+    pi__model *m = t->m;
+    char full[96];
+    snprintf(full, sizeof full, "%s.weight", second);
+    const pi__tensor *w = pi__gguf_find_tensor(m->g, full);
+    if (w) pi__tower_check_width(t, w->ne[1], full);
+    const int64_t hidden = w && w->ne[0] > 0 && w->ne[0] <= PI__MAX_EMBD ? w->ne[0] : n_in;
+    pi__declare_weight(m, &p->second, hidden, t->text.n_embd, full, PI__OF_FILE);
+    snprintf(full, sizeof full, "%s.bias", second);
+    pi__declare_vec_or_not(m, &p->second_bias, t->text.n_embd, full, PI__OF_FILE);
+    snprintf(full, sizeof full, "%s.weight", first);
+    pi__declare_weight(m, &p->first, n_in, hidden, full, PI__OF_FILE);
+    snprintf(full, sizeof full, "%s.bias", first);
+    pi__declare_vec_or_not(m, &p->first_bias, hidden, full, PI__OF_FILE);
+    p->gelu = PI__GELU_ERF;
+    pi__tower_need(t, t->text.n_embd, hidden);
+}

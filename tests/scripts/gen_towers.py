@@ -200,12 +200,64 @@ def gemma4u(f, images):
         yield m(x, image_position_ids=grid).pooler_output[0]
 
 
+def rows_of_heads(w, heads):
+    """Adjacent pairs of a rotation become pairs (i, i + d/2), as transformers has them."""
+    return w.reshape(heads, w.shape[0] // heads // 2, 2, -1).transpose(1, 2).reshape(w.shape)
+
+
+def pixtral(f, images):
+    from transformers.models.mistral3 import modeling_mistral3 as g
+    from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
+    k, heads, O = f('vision.spatial_merge_size'), f('vision.attention.head_count'), f('vision.projection_dim')
+    vision = transformers.PixtralVisionConfig(
+        hidden_size=f('vision.embedding_length'), intermediate_size=f('vision.feed_forward_length'),
+        num_hidden_layers=f('vision.block_count'), num_attention_heads=heads, image_size=f('vision.image_size'),
+        patch_size=f('vision.patch_size'), hidden_act='silu')
+    vision._attn_implementation = 'eager'
+    m = transformers.PixtralVisionModel(vision)
+    names = both('v.patch_embd', 'patch_conv', f) + both('v.pre_ln', 'ln_pre', f)
+    part = {'ln1': 'attention_norm', 'ln2': 'ffn_norm', 'attn_v': 'attention.v_proj', 'attn_out': 'attention.o_proj',
+            'ffn_gate': 'feed_forward.gate_proj', 'ffn_up': 'feed_forward.up_proj', 'ffn_down': 'feed_forward.down_proj'}
+    for i in range(f('vision.block_count')):
+        for ours, theirs in part.items():
+            names += both(f'v.blk.{i}.{ours}', f'transformer.layers.{i}.{theirs}', f)
+        for n in 'qk':
+            names.append((f'transformer.layers.{i}.attention.{n}_proj.weight',
+                          rows_of_heads(f.get(f'v.blk.{i}.attn_{n}.weight'), heads)))
+    load(m, names)
+    merges = 'mm.patch_merger.weight' in f.tensors
+    c = transformers.Mistral3Config(vision_config=vision, spatial_merge_size=k, multimodal_projector_bias=not merges,
+                                    text_config=transformers.MistralConfig(hidden_size=O, rms_norm_eps=1e-5))
+    p = g.Mistral3MultiModalProjector(c)
+    names = both('mm.1', 'linear_1', f) + both('mm.2', 'linear_2', f)
+    if merges:
+        names += both('mm.input_norm', 'norm', f) + both('mm.patch_merger', 'patch_merger.merging_layer', f)
+    else:
+        names += [('norm.weight', torch.ones(1)), ('patch_merger.merging_layer.weight', torch.ones(1))]
+        p.norm = torch.nn.RMSNorm(1)
+        p.patch_merger = torch.nn.Module()
+        p.patch_merger.merging_layer = torch.nn.Linear(1, 1, bias=False)
+    load(p, names)
+    unit = k * f('vision.patch_size')
+    proc = PixtralImageProcessorPil(patch_size=dict(height=unit, width=unit), size=dict(longest_edge=f('vision.image_size')),
+                                    image_mean=f('vision.image_mean'), image_std=f('vision.image_std'))
+    for im in images:
+        x = proc(images=[im], return_tensors='pt')
+        h, w = (int(n) for n in x['image_sizes'][0])
+        y = m(x['pixel_values'].float(), image_sizes=x['image_sizes']).last_hidden_state[0]
+        y = p(y, x['image_sizes']) if merges else p.linear_2(p.act(p.linear_1(y)))
+        y = y.reshape(h // unit, w // unit, O)
+        end = f.get('v.token_embd.img_break').reshape(1, 1, O).expand(y.shape[0], 1, O)
+        yield torch.cat([y, end], 1).reshape(-1, O)[:-1]
+
+
 # Row of random_towers.c, function, images (width, height)
 CASES = [('vision-gemma3', gemma3, [(24, 24), (61, 37)]),
          ('vision-qwen3vl', qwen3vl, [(33, 20), (90, 70)]),
          ('vision-qwen35', qwen3vl, [(16, 24), (50, 11)]),
          ('vision-gemma4', gemma4, [(61, 37), (7, 300)]),
-         ('vision-gemma4-std', gemma4, [(30, 30)]), ('vision-gemma4u', gemma4u, [(90, 40)])]
+         ('vision-gemma4-std', gemma4, [(30, 30)]), ('vision-gemma4u', gemma4u, [(90, 40)]),
+         ('vision-pixtral', pixtral, [(37, 21), (10, 90)]), ('vision-pixtral12', pixtral, [(12, 21)])]
 MOST = 12 # rows of an image that are recorded: the first, the last and some between
 
 

@@ -6,11 +6,15 @@
  * The engine gets its rows from an encoder of this test: random values, seeded by the picture's first byte. */
 #include <math.h>
 
+#include "discrete_device.h"
+
 #include "engine/stats.h"
 #include "image/picture.h"
 #include "model/tower.h"
 #include "model_jobs.h"
+#include "open_oom.h"
 #include "random_model.h"
+#include "rounds.h"
 
 enum { MAX_IMAGES = 3, N_IMAGE_JOBS = 6, PIECES = 3 /* calls of step per image */, MAX_ROWS = 48 };
 
@@ -309,6 +313,30 @@ static void test_drafts(void **st)
     }
 }
 
+/* Several devices, and a device with the CPU: rows of images and their positions reach every part. */
+static void test_devices(void **st)
+{
+    (void) st;
+    for (int i = 0; i < N_MODELS; i++) {
+        static image_job want[N_IMAGE_JOBS], got[N_IMAGE_JOBS];
+        encoder e;
+        pi__config c = config_of(i, &e);
+        fill_jobs(want), fill_jobs(got);
+        run(&c, false, PI__LOGITS_GENERATED, want);
+        for (int how = 0; how < 5; how++) {
+            c = config_of(i, &e);
+            c.params.cpu.n_threads = 1;
+            c.device = how == 0 ? "cpu,cpu" : how == 1 ? "cpu,cpu" : how == 2 ? "far,far" : "far";
+            c.tensor = how == 0;
+            c.layers = how == 1 || how == 2;
+            if (how > 2) c.placement = (pi__placement_rules) {.limited = true, .gpu_layers = how - 2};
+            run(&c, how % 2, PI__LOGITS_GENERATED, got);
+            check(got, want, models[i].name, "devices", how);
+        }
+        release_images(want, N_IMAGE_JOBS), release_images(got, N_IMAGE_JOBS);
+    }
+}
+
 /* Two images of equal size after the same text: the second request reuses only the text, and gets its own image. */
 static void test_never_confused(void **st)
 {
@@ -464,6 +492,17 @@ static void test_refused(void **st)
     release_images(r, 1);
 }
 
+/* Opening with each allocation failing in turn returns an error and frees all memory. */
+static void test_out_of_memory(void **st)
+{
+    (void) st;
+    encoder e;
+    pi__config c = config_of(QWEN3VL, &e);
+    if (crossed()) skip(); /* does not depend on the processor */
+    c.params.cpu.n_threads = 1;
+    assert_true(open_out_of_memory(&c) > 20);
+}
+
 /* ---- goldens */
 
 typedef struct golden_case {
@@ -562,7 +601,8 @@ int main(void)
         cmocka_unit_test(test_same_bits),      cmocka_unit_test(test_all_rows),     cmocka_unit_test(test_drafts),
         cmocka_unit_test(test_never_confused), cmocka_unit_test(test_encoded_once),
         cmocka_unit_test(test_encoder_errors), cmocka_unit_test(test_cancel),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_golden),         cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_out_of_memory),
     };
     const int rc = cmocka_run_group_tests(tests, NULL, NULL);
     for (int i = 0; i < N_MODELS; i++) unlink(path[i]);

@@ -83,7 +83,7 @@ static void make_seq(sequence *q, int32_t n, const char *ids)
     q->s.images = (pi__seq_images) {(int32_t) strlen(ids), q->at, q->image};
     for (int32_t k = 0; k < q->s.images.n; k++) {
         q->at[k] = (pi__block_media) {10 * k, n, {{(uint8_t) ids[k]}}};
-        q->image[k] = (pi__seq_image) {.rows = 1, .cols = n, .entry = -1};
+        q->image[k] = (pi__seq_image) {.rows = 1, .cols = n, .entry = -1, .first_row = -1};
     }
 }
 
@@ -112,6 +112,7 @@ static void in_order_and_once(void **st)
     assert_true(ready(&f, &a) == 0 && ready(&f, &b) == 0 && f.e.begun == 1); /* a's first image is encoded */
     assert_int_equal(pi__media_step(&f.m, NULL), PI_OK);
     assert_int_equal(ready(&f, &a), 0);
+    assert_true(a.image[0].entry >= 0 && a.image[0].first_row < 0); /* nothing may read its rows yet */
     encode(&f);
     assert_int_equal(ready(&f, &a), 10); /* up to its second image, whose encoding begins now */
     assert_true(ready(&f, &b) == 0 && f.e.begun == 2);
@@ -123,7 +124,7 @@ static void in_order_and_once(void **st)
     compute(&f, &a, 7);
     assert_true(a.image[0].entry >= 0); /* one of its tokens is left */
     compute(&f, &a, 1);
-    assert_true(a.image[0].entry < 0 && a.image[1].entry >= 0);
+    assert_true(a.image[0].entry < 0 && a.image[0].first_row < 0 && a.image[1].entry >= 0);
     assert_int_equal(f.m.rows + f.m.entry[b.image[1].entry].first * WIDTH - f.e.at, 0);
     pi__media_release(&f.m, &a.s, INT32_MAX), pi__media_release(&f.m, &b.s, INT32_MAX);
     make_seq(&a, 8, "cab"); /* all are found again */
@@ -254,8 +255,9 @@ static void sizes(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(in_order_and_once),    cmocka_unit_test(rows_run_out),     cmocka_unit_test(cancelled_and_failed),
-        cmocka_unit_test(nobody_waits_forever), cmocka_unit_test(rotary_positions), cmocka_unit_test(sizes),
+        cmocka_unit_test(in_order_and_once),    cmocka_unit_test(rows_run_out),
+        cmocka_unit_test(cancelled_and_failed), cmocka_unit_test(nobody_waits_forever),
+        cmocka_unit_test(rotary_positions),     cmocka_unit_test(sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
