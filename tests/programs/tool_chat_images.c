@@ -68,9 +68,11 @@ int main(int argc, char **argv)
                 "[{\"role\": \"system\", \"content\": \"Be brief.\"}, " USER(IMAGE "," IMAGE "," TEXT("Two?"))
                 ", {\"role\": \"assistant\", \"content\": \"Yes.\"}, " USER(TEXT("And") "," IMAGE) "]", 3);
     ok &= check(c, "a result",
-                "[{\"role\": \"user\", \"content\": \"Look.\"}, {\"role\": \"assistant\", \"content\": null, \"tool_calls\":"
-                " [{\"id\": \"call12345\", \"type\": \"function\", \"function\": {\"name\": \"see\", \"arguments\":"
-                " {\"at\": \"x\"}}}]}, {\"role\": \"tool\", \"tool_call_id\": \"call12345\", \"name\": \"see\", \"content\": ["
+                "[{\"role\": \"user\", \"content\": \"Look.\"}, {\"role\": \"assistant\", \"content\": null,"
+                " \"tool_calls\": [{\"id\": \"call12345\", \"type\": \"function\","
+                " \"function\": {\"name\": \"see\", \"arguments\":"
+                " {\"at\": \"x\"}}}]}, {\"role\": \"tool\", \"tool_call_id\": \"call12345\", \"name\": \"see\","
+                " \"content\": ["
                 TEXT("Here:") "," IMAGE "]}, " USER(IMAGE "," TEXT("Same?")) "]", 2);
     ok &= check(c, "spelled placeholders", spelled, 1);
     pi__chat_free(c);

@@ -299,6 +299,49 @@ def fetched(text_model, mmproj, a):
     host.shutdown()
 
 
+# ---------------------------------------------------------------------------------------------------------------- page
+def page(text_model, mmproj, a, b, folder):
+    """Attachments of the page at /: pasted, removed, sent, kept over an edit; hidden without a vision part."""
+    import check_page
+    if not check_page.CHROMIUM:
+        print('  no Chromium: the page is not checked')
+        return
+    drop = """(() => { const d = new DataTransfer(), bytes = Uint8Array.from(atob('%s'), c => c.charCodeAt(0));
+        d.items.add(new File([bytes], 'b.png', {type: 'image/png'}));
+        $('%s').dispatchEvent(new %s('%s', {%s: d, bubbles: true, cancelable: true})); })()"""
+    coded = lambda data: base64.b64encode(data).decode()
+    s = Server('-m', text_model, '--mmproj', mmproj, '-n', '8', '--ignore-eos')
+    w = check_page.Browser(os.path.join(folder, 'profile'))
+    w.open(s.url + '/', 1280, 800)
+    w.wait("$('state').textContent === 'Ready' && models.length && !$('attach').hidden")
+    w.js(drop % (coded(a), 'text', 'ClipboardEvent', 'paste', 'clipboardData'))
+    w.js(drop % (coded(b), 'chat', 'DragEvent', 'drop', 'dataTransfer'))
+    w.wait("pics.length === 2 && [...document.querySelectorAll('#pics img')].every(i => i.naturalWidth)")
+    w.js("document.querySelector('#pics button').click()")
+    expect('page: an image is removed', w.js('pics.length') == 1)
+    w.js("$('text').value = 'the'; $('form').requestSubmit()")
+    w.wait("!jobs.size && branch(conv).length === 2")
+    expect('page: the answer', w.js("branch(conv)[1].error?.title || ''") == '', w.js("JSON.stringify(branch(conv)[1].error || '')"))
+    expect('page: the image is shown', w.js("document.querySelector('.user img').naturalWidth") > 20)
+    expect('page: pending images are gone', w.js("pics.length + document.querySelectorAll('#pics img').length") == 0)
+    said = w.js("JSON.stringify(messagesTo(conv, branch(conv)[0].id))")
+    expect('page: the request has an image', '"image_url"' in said and 'data:image/png;base64,' in said, said[:200])
+    w.js("edit(branch(conv)[0]); document.querySelector('.edit').value = 'and'; document.querySelector('.user .btn.main').click()")
+    w.wait("!jobs.size && branch(conv).length === 2 && branch(conv)[0].content === 'and'")
+    expect('page: an edited message keeps its image', w.js("branch(conv)[0].images.length") == 1)
+    w.picture('images')
+    plain = Server('-m', text_model)
+    w.load(plain.url + '/')
+    w.wait("$('state').textContent === 'Ready' && models.length")
+    expect('page: attachments without a vision part', w.js("$('attach').hidden"))
+    w.js(drop % (coded(a), 'text', 'ClipboardEvent', 'paste', 'clipboardData'))
+    expect('page: a pasted image without a vision part', w.js('pics.length') == 0)
+    expect('page: the console', not w.errors, w.errors)
+    w.end()
+    plain.end()
+    s.end()
+
+
 def without(text_model):
     """A server without a vision part."""
     s = Server('-m', text_model)
@@ -473,6 +516,7 @@ def main():
             if kind == 'gemma3': packages(s, a)
             if kind == 'qwen35': refused(s, a, folder)
             s.end()
+        page(*models['qwen35'], a, b, d)
         fetched(*models['gemma3'], a)
         without(models['gemma3'][0])
         tool(*models['gemma3'], folder)
