@@ -14,6 +14,7 @@
 #include "tokenizer/vocab_impl.h"
 
 #define IMAGE "{\"type\": \"image\"}"
+#define USER(parts) "{\"role\": \"user\", \"content\": [" parts "]}"
 #define TEXT(t) "{\"type\": \"text\", \"text\": \"" t "\"}"
 
 static char *read_file(const char *path)
@@ -62,15 +63,17 @@ int main(int argc, char **argv)
     printf("%s\n", c->tool_images ? " tool" : "");
     snprintf(spelled, sizeof spelled, "[{\"role\": \"user\", \"content\": [" TEXT("%.*s <__media__>") ", " IMAGE "]}]",
              (int) c->placeholder.n, c->placeholder.n ? c->placeholder.p : "");
-    bool ok = check(c, "one image", "[{\"role\": \"user\", \"content\": [" TEXT("See") "," IMAGE "," TEXT("Why?") "]}]", 1);
-    ok &= check(c, "several turns", "[{\"role\": \"system\", \"content\": \"Be brief.\"}, {\"role\": \"user\", \"content\": ["
-                IMAGE "," IMAGE "," TEXT("Two?") "]}, {\"role\": \"assistant\", \"content\": \"Yes.\"}, {\"role\": \"user\", "
-                "\"content\": [" TEXT("And") "," IMAGE "]}]", 3);
-    ok &= check(c, "a result", "[{\"role\": \"user\", \"content\": \"Look.\"}, {\"role\": \"assistant\", \"content\": null, "
-                "\"tool_calls\": [{\"id\": \"call12345\", \"type\": \"function\", \"function\": {\"name\": \"see\", "
-                "\"arguments\": {\"at\": \"x\"}}}]}, {\"role\": \"tool\", \"tool_call_id\": \"call12345\", \"name\": \"see\", "
-                "\"content\": [" TEXT("Here:") "," IMAGE "]}, {\"role\": \"user\", \"content\": [" IMAGE ","
-                TEXT("Same?") "]}]", 2);
+    bool ok = check(c, "one image", "[" USER(TEXT("See") "," IMAGE "," TEXT("Why?")) "]", 1);
+    ok &= check(c, "several turns",
+                "[{\"role\": \"system\", \"content\": \"Be brief.\"}, " USER(IMAGE "," IMAGE "," TEXT("Two?"))
+                ", {\"role\": \"assistant\", \"content\": \"Yes.\"}, " USER(TEXT("And") "," IMAGE) "]", 3);
+    ok &= check(c, "a result",
+                "[{\"role\": \"user\", \"content\": \"Look.\"}, {\"role\": \"assistant\", \"content\": null,"
+                " \"tool_calls\": [{\"id\": \"call12345\", \"type\": \"function\","
+                " \"function\": {\"name\": \"see\", \"arguments\":"
+                " {\"at\": \"x\"}}}]}, {\"role\": \"tool\", \"tool_call_id\": \"call12345\", \"name\": \"see\","
+                " \"content\": ["
+                TEXT("Here:") "," IMAGE "]}, " USER(IMAGE "," TEXT("Same?")) "]", 2);
     ok &= check(c, "spelled placeholders", spelled, 1);
     pi__chat_free(c);
     pi__vocab_free(v);

@@ -290,4 +290,4 @@ def main():
         f.write('\n'.join(lines))
 
 
-main()
+if __name__ == '__main__': main()
