@@ -101,6 +101,105 @@ static void test_refused(void **st)
 }
 
 
+/* Reads a file into memory; the caller frees it. */
+static uint8_t *read_file(const char *path, size_t *n)
+{
+    FILE *in = fopen(path, "rb");
+    assert_non_null(in);
+    fseek(in, 0, SEEK_END);
+    *n = (size_t) ftell(in);
+    rewind(in);
+    uint8_t *p = malloc(*n);
+    assert_int_equal(fread(p, 1, *n, in), *n);
+    fclose(in);
+    return p;
+}
+
+static void write_file(const char *path, const uint8_t *p, size_t n)
+{
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    assert_int_equal(fwrite(p, 1, n, out), n);
+    fclose(out);
+}
+
+/* Opens the file of f, and if it is valid and small, loads it and runs an image. Nothing may crash or read memory that
+ * it does not own (the sanitizers). Returns true if the file was valid. */
+static bool try_file(fixture *f, const char *tower)
+{
+    pi_error err = {0};
+    pi__limits lim = {.max_tokens = 64, .max_seqs = 1, .max_rows = 1, .max_ctx = 64, .n_vocab = 1};
+    pi__picture *p = NULL;
+    f->t = NULL;
+    if (open_file(f, tower, &err)) {
+        assert_true(*err.msg);
+        return false;
+    }
+    const size_t size = pi__tower_scratch(f->t, &lim);
+    uint8_t *rgb = image_of(20, 30);
+    bool ran = size < 64 << 20 && pi__tower_pool_bytes(f->t) < 64 << 20 && !load(f, 64, &err) &&
+               !pi__picture_create(&p, pi__tower_rules(f->t), 20, 30, rgb, 0, 9, &err);
+    if (ran && p->grid.n_tokens <= 300) {
+        const size_t n = (size_t) p->grid.n_tokens * (size_t) pi__tower_width(f->t) * sizeof(float);
+        float *rows = f->be->dev->alloc(f->be, n);
+        run(f, p, rows);
+        f->be->dev->free(f->be, rows, n);
+    }
+    pi__picture_release(p);
+    pi__tower_free(f->t);
+    free(rgb);
+    return ran;
+}
+
+/* Each number of the metadata becomes other numbers, and bytes of the header change at random. */
+static void test_changed(void **st)
+{
+    (void) st;
+    static const char *const key[] = {
+        "embedding_length", "feed_forward_length", "block_count", "image_size", "patch_size", "head_count",
+        "layer_norm_epsilon", "scale_factor", "spatial_merge_size", "n_wa_pattern", "window_size"};
+    static const uint32_t value[] = {0, 1, 2, 3, 5, 7, 16, 63, 64, 4096, 65535, 0x7fffffff, 0x80000000, UINT32_MAX};
+    static const char *const towers[] = {"vision-gemma3", "vision-qwen3vl", "vision-gemma4", "vision-gemma4u",
+                                         "vision-pixtral", "vision-qwen25vl"};
+    int n_valid = 0, n_invalid = 0;
+    for (size_t k = 0; k < sizeof towers / sizeof *towers; k++) {
+        fixture f = {0};
+        pi_error err = {0};
+        size_t n;
+        uint64_t rng = k + 1;
+        tiny_path(f.path, "changed");
+        assert_int_equal(tiny_write(f.path, &(tiny_spec) {.arch = towers[k]}, &err), PI_OK);
+        assert_int_equal(create(&f, "cpu", 1, &err), PI_OK);
+        uint8_t *file = read_file(f.path, &n);
+        for (size_t i = 0; i < sizeof key / sizeof *key; i++) {
+            uint8_t *at = memmem(file, n, key[i], strlen(key[i]));
+            if (!at) continue;
+            at += strlen(key[i]) + 4; /* the type comes first */
+            uint32_t was;
+            memcpy(&was, at, 4);
+            for (size_t v = 0; v < sizeof value / sizeof *value; v++) {
+                memcpy(at, &value[v], 4);
+                write_file(f.path, file, n);
+                if (try_file(&f, towers[k])) n_valid++;
+                else n_invalid++;
+            }
+            memcpy(at, &was, 4);
+        }
+        for (int i = 0; i < 150; i++) {
+            uint8_t *at = file + tiny_random(&rng) % 4000, was = *at;
+            *at = (uint8_t) tiny_random(&rng);
+            write_file(f.path, file, n);
+            try_file(&f, towers[k]);
+            *at = was;
+        }
+        free(file);
+        f.t = NULL;
+        drop(&f);
+    }
+    print_message("%d valid, %d invalid\n", n_valid, n_invalid);
+    assert_true(n_valid > 10 && n_invalid > 300);
+}
+
 /* Opens, loads and runs with each allocation failing in turn. */
 static void test_out_of_memory(void **st)
 {
@@ -142,7 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_expected), cmocka_unit_test(test_types),
                                        cmocka_unit_test(test_same_bits),
-                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_changed),
                                        cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
