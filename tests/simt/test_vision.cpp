@@ -1,12 +1,7 @@
 /* Vision models on the emulated CUDA backend: rows of images are nearly those of transformers. */
 #include "simt_impl.h" /* before cmocka.h, which defines a macro "fail" */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "simt_test.h"
 
 extern "C" double simt_vision_difference(int i);
 
