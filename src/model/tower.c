@@ -224,6 +224,18 @@ void pi__tower_begin(pi__tower *t, pi__picture *p)
     t->layer = t->first = 0;
 }
 
+/* Returns a batch of n patches with n_seqs sequences, from the arrays of t. The first entries of t->zero stand for
+ * states and snapshots, which a tower has not. */
+static pi__batch *batch_with(pi__tower *t, int32_t n, int32_t n_seqs, pi__kv_batch kv)
+{
+    for (int32_t i = 0; i < n_seqs; i++) t->n_verified[i] = t->seq_start[i + 1] - t->seq_start[i];
+    t->batch = (pi__batch) {.n_tokens = n, .n_seqs = n_seqs, .n_groups = 1, .token = t->token, .pos = t->pos,
+                            .seq = t->seq, .seq_start = t->seq_start, .seq_len = t->seq_len,
+                            .n_verified = t->n_verified, .state_slot = t->zero, .save_start = t->zero};
+    t->batch.kv[0] = kv;
+    return &t->batch;
+}
+
 /* Returns the batch of the patches first .. first + n - 1: one sequence, with all patches of the image as keys. */
 static const pi__batch *batch_of(pi__tower *t, int32_t first, int32_t n)
 {
@@ -231,13 +243,10 @@ static const pi__batch *batch_of(pi__tower *t, int32_t first, int32_t n)
     t->seq_start[0] = 0;
     t->seq_start[1] = n;
     t->seq_len[0] = t->n_patches;
-    t->batch = (pi__batch) {.n_tokens = n, .n_seqs = 1, .n_groups = 1, .token = t->token, .pos = t->pos,
-                            .seq = t->seq, .seq_start = t->seq_start, .seq_len = t->seq_len};
-    t->batch.kv[0] = (pi__kv_batch) {.block_size = PI__TOWER_BLOCK,
-                                     .table_stride = t->max_patches / PI__TOWER_BLOCK + 1,
-                                     .block_table = t->table,
-                                     .slot = t->slot};
-    return &t->batch;
+    return batch_with(t, n, 1, (pi__kv_batch) {.block_size = PI__TOWER_BLOCK,
+                                               .table_stride = t->max_patches / PI__TOWER_BLOCK + 1,
+                                               .block_table = t->table,
+                                               .slot = t->slot});
 }
 
 /* Returns the end of the windows from patch `first` on that fit in a piece. Sets the sequences of the batch: one per
@@ -269,11 +278,8 @@ static const pi__batch *batch_of_windows(pi__tower *t, int32_t first)
 {
     int32_t n_windows;
     const int32_t n = windows_from(t, first, &n_windows) - first;
-    t->batch = (pi__batch) {.n_tokens = n, .n_seqs = n_windows, .n_groups = 1, .token = t->token, .pos = t->pos,
-                            .seq = t->seq, .seq_start = t->seq_start, .seq_len = t->seq_len};
-    t->batch.kv[0] = (pi__kv_batch) {
-        .block_size = PI__TOWER_BLOCK, .table_stride = 1, .block_table = t->window, .slot = t->slot};
-    return &t->batch;
+    return batch_with(t, n, n_windows, (pi__kv_batch) {.block_size = PI__TOWER_BLOCK, .table_stride = 1,
+                                                       .block_table = t->window, .slot = t->slot});
 }
 
 static void embed(pi__tower *t, int32_t first, int32_t n)

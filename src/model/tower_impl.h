@@ -140,6 +140,7 @@ struct pi__tower {
     int32_t *token, *pos, *seq, *slot, *table; /* arrays of the batch: [P] each; table [N / PI__TOWER_BLOCK + 1] */
     int32_t max_windows;       /* windows of a piece */
     int32_t seq_start[PI__TOWER_WINDOWS + 1], seq_len[PI__TOWER_WINDOWS], window[PI__TOWER_WINDOWS];
+    int32_t n_verified[PI__TOWER_WINDOWS]; /* patches of each sequence in the piece: none is a draft */
     pi__batch batch;
     /* the image that is computed now */
     pi__picture *picture;      /* NULL = none */

@@ -3,6 +3,9 @@
  * running with each allocation failing in turn return an error. */
 #include "tower_fixture.h"
 
+#include "backend/split.h"
+#include "backend/stages.h"
+#include "backend/tensor.h"
 #include "base/alloc.h"
 #include "counting_alloc.h"
 
@@ -100,6 +103,39 @@ static void test_refused(void **st)
     refused("vision-qwen35", NULL, &text, "no token <|vision_start|>");
 }
 
+
+/* Two CPU devices as one backend: layers split, matrices split, a device with a CPU beside it. */
+static pi__backend *combined(int how)
+{
+    pi__backend *dev[2], *be = NULL;
+    pi_error err = {0};
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pi__cpu_create(&dev[i], &(pi__cpu_params) {.n_threads = 1}, &(pi__log) {0}, &err), PI_OK);
+    const int rc = how == 0   ? pi__stages_create(&be, dev, 2, 4, &err)
+                   : how == 1 ? pi__tensor_create(&be, dev, 2, &err)
+                              : pi__split_create(&be, dev[0], dev[1], &err);
+    if (rc) fail_msg("%s", err.msg);
+    return be;
+}
+
+static void test_combined(void **st)
+{
+    (void) st;
+    static const char *const name[] = {"stages", "tensor", "split"};
+    for (int how = 0; how < 3; how++)
+        for (int i = 0; i < N_CASES; i++) {
+            const tower_case *c = &tower_cases[i];
+            fixture f = {0};
+            pi_error err = {0};
+            f.be = combined(how);
+            tiny_path(f.path, c->tower);
+            assert_int_equal(tiny_write(f.path, &(tiny_spec) {.arch = c->tower}, &err), PI_OK);
+            if (open_file(&f, c->tower, &err) || load(&f, 64, &err)) fail_msg("%s, %s: %s", name[how], c->tower, err.msg);
+            const double worst = difference(&f, c);
+            if (!(worst < 1e-4)) fail_msg("%s, %s: difference %g", name[how], c->tower, worst);
+            drop(&f);
+        }
+}
 
 /* Reads a file into memory; the caller frees it. */
 static uint8_t *read_file(const char *path, size_t *n)
@@ -241,7 +277,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_expected), cmocka_unit_test(test_types),
                                        cmocka_unit_test(test_same_bits),
-                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_changed),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_combined), cmocka_unit_test(test_changed),
                                        cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
