@@ -130,7 +130,8 @@ static void test_combined(void **st)
             f.be = combined(how);
             tiny_path(f.path, c->tower);
             assert_int_equal(tiny_write(f.path, &(tiny_spec) {.arch = c->tower}, &err), PI_OK);
-            if (open_file(&f, c->tower, &err) || load(&f, 64, &err)) fail_msg("%s, %s: %s", name[how], c->tower, err.msg);
+            if (open_file(&f, c->tower, &err) || load(&f, 64, &err))
+                fail_msg("%s, %s: %s", name[how], c->tower, err.msg);
             const double worst = difference(&f, c);
             if (!(worst < 1e-4)) fail_msg("%s, %s: difference %g", name[how], c->tower, worst);
             drop(&f);
