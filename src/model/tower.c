@@ -112,6 +112,9 @@ int pi__tower_open(pi__tower **out, const char *path, pi__backend *be, const pi_
     t->own = pi__model_calloc(m, 1, t->kind->size, "the vision model");
     if (pi__model_ok(m)) t->kind->declare(t);
     check(t);
+    /* a tensor that nothing reads would make the rows wrong; tensors of audio encoders begin with a. and mm.a. */
+    if (pi__model_ok(m)) pi__refuse_others(m, "v.", NULL);
+    if (pi__model_ok(m)) pi__refuse_others(m, "mm.", "mm.a.");
     if (!pi__model_ok(m)) {
         rc = pi__fail(err, m->error.code, "%s", m->error.msg);
         goto out;

@@ -35,6 +35,8 @@ static const tiny_key gemma3_keys[] = {
     LIST("vision.image_mean", half), LIST("vision.image_std", half), {0}};
 static const tiny_tensor gemma3_head[] = {T("v.patch_embd.weight", F32, "P P 3 E"), T("v.patch_embd.bias", B, "E"),
                                           T("v.position_embd.weight", F32, "E S"), NORM("v.post_ln"),
+                                          {"x", "v.class_embd", F32, "E", NULL},
+                                          {"y", "v.patch_embd.weight.1", F32, "P P 3 E", NULL},
                                           T("mm.soft_emb_norm.weight", F32, "E"),
                                           T("mm.input_projection.weight", M, "O E"), {0}};
 static const tiny_tensor gemma3_layer[] = {

@@ -94,6 +94,8 @@ static void test_refused(void **st)
     refused("vision-gemma3", "I=26", &text, "image_size 26");
     refused("vision-gemma3", "I=0", &text, "image_size is 0");
     refused("vision-gemma3", "S=35", &text, "v.position_embd.weight");
+    refused("vision-gemma3", "x=1", &text, "tensor v.class_embd");
+    refused("vision-gemma3", "y=1", &text, "tensor v.patch_embd.weight.1");
     refused("vision-qwen3vl", NULL, &text, "has 2 DeepStack layers, but the model reads 0");
     refused("vision-qwen35", "S=35", &text, "not a square");
     text.n_deepstack = 2;
@@ -278,7 +280,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_expected), cmocka_unit_test(test_types),
                                        cmocka_unit_test(test_same_bits),
-                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_combined), cmocka_unit_test(test_changed),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_combined),
+                                       cmocka_unit_test(test_changed),
                                        cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
