@@ -337,7 +337,13 @@ typedef struct pi_info {
     const char *pooling;   /* the metadata's pooling type: "none", "mean", "cls", "last", "rank"; "" = not given */
     uint32_t n_labels;     /* scores per text of the classifier (option "pooling", rank); 0 = no classifier */
     const char *const *labels; /* [n_labels] names of the scores; "" = unnamed */
+    uint32_t modalities;   /* PI_MODALITY_* of inputs other than text, combined with |; 0 = text only */
 } pi_info;
+/* Kinds of input of an engine, besides text. */
+enum {
+    PI_MODALITY_VISION = 1, /* images: option "mmproj" names a vision model */
+    PI_MODALITY_AUDIO = 2   /* reserved; no engine has it yet */
+};
 /* Fills *out with facts of the model. Returns PI_OK or PI_EINVAL. Thread-safe. */
 PI_API int pi_engine_info(const pi_engine *e, pi_info *out);
 /* Writes the value of a metadata key ("general.license", "llama.context_length") as text; option "override-kv" is
@@ -580,8 +586,8 @@ PI_API int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, i
  *
  * Conversations are passed as JSON text, in three arguments:
  *
- *     messages  JSON list in OpenAI's format: role, content (a string, or parts of type text), tool_calls,
- *               tool_call_id, reasoning_content
+ *     messages  JSON list in OpenAI's format: role, content (a string, or parts of types text and image; see
+ *               IMAGES), tool_calls, tool_call_id, reasoning_content
  *     tools     JSON list of functions, or NULL
  *     options   JSON object, or NULL: variables of the template. Defaults come from option "chat-template-kwargs".
  *               "add_generation_prompt": true (the default) begins the model's answer.
@@ -602,16 +608,16 @@ PI_API int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, i
  * BOS; a BOS written by the template is left out. Caveat: the text of a control token within a message ("<|im_end|>")
  * becomes that token there; pi_request_prompt_chat avoids this. Returns the number of bytes, which may exceed cap
  * (then cap were written). Errors: PI_EINVAL (invalid JSON; the template failed or refused, err quotes it),
- * PI_EUNSUPPORTED (no template; content that is not text), PI_ETOOBIG (too deep, too long), PI_ENOMEM. Thread-safe.
- * Needs 1 MiB of stack. */
+ * PI_EUNSUPPORTED (no template; content that is neither text nor image), PI_ETOOBIG (too deep, too long), PI_ENOMEM.
+ * An image is the template's text for it, or <__media__>. Thread-safe. Needs 1 MiB of stack. */
 PI_API int64_t pi_chat_render(const pi_engine *e, const char *messages, const char *tools, const char *options,
                               char *out, size_t cap, pi_error *err);
 /* Like pi_chat_render, with a work budget; w NULL = no limit. Also returns the codes of WORK BUDGETS. */
 PI_API int64_t pi_work_chat_render(pi_work *w, const pi_engine *e, const char *messages, const char *tools,
                                    const char *options, char *out, size_t cap, pi_error *err);
 /* Tokenizes a conversation exactly as pi_request_prompt_chat does; text in messages never becomes a control token.
- * Returns the number of ids, which may exceed cap (then cap were written). Errors: as for pi_chat_render.
- * Thread-safe. Needs 1 MiB of stack. */
+ * Image i, counted from 0, is the id -1 - i; pi_image_tokens gives its number of tokens. Returns the number of ids,
+ * which may exceed cap (then cap were written). Errors: as for pi_chat_render. Thread-safe. Needs 1 MiB of stack. */
 PI_API int64_t pi_chat_tokenize(const pi_engine *e, const char *messages, const char *tools, const char *options,
                                 int32_t *out, size_t cap, pi_error *err);
 /* Like pi_chat_tokenize, with a work budget; w NULL = no limit. Also returns the codes of WORK BUDGETS. */
@@ -756,8 +762,47 @@ PI_API int pi_request_set(pi_request *r, const char *key, const char *value, pi_
  * keeps ownership of w, which must stay valid until submit. The budget has no effect on the running request. One
  * thread per request. */
 PI_API void pi_request_set_work(pi_request *r, pi_work *w);
-/* Sets n token ids as the prompt; replaces an earlier prompt. The ids are used unchanged and copied. Returns PI_OK,
- * PI_EINVAL (empty; an id outside the vocabulary; already submitted) or PI_ENOMEM. One thread per request. */
+/* IMAGES. A prompt can contain images if option "mmproj" names the vision model of the text model, a GGUF of its own.
+ * Without it every call for images fails with PI_EUNSUPPORTED. pi_info.modalities says which inputs an engine reads.
+ *
+ * Pass the pixels of each image to pi_request_image, in order, and set the prompt afterwards. In a conversation a
+ * content part {"type": "image"} stands for the next image of the request, in messages of any role. In a prompt of ids
+ * the id -1 - i stands for image i. Every image must appear exactly once. Text is never an image, not even
+ * "<|image_pad|>" or another text that templates write for images.
+ *
+ * The vision model turns an image into some tokens, which take part in the context, in counts and in the cache like
+ * text tokens. Their number depends on the image's size, the model, and the budget: options "image-min-tokens" and
+ * "image-max-tokens", or the fields of pi_image. pi_image_tokens computes it from the sizes alone. Programs can so
+ * refuse an image before they decode its file.
+ *
+ * Prefixes with images are cached. Two images are equal for the cache if their source bytes, sizes and budgets are; an
+ * image that is in the cache is not computed again. The library decodes no files: use libpng, libjpeg or others, and
+ * apply the EXIF orientation first. */
+
+/* One image as pixels. Size-versioned: the caller sets `size`. */
+typedef struct pi_image {
+    uint32_t size;          /* sizeof(pi_image) */
+    uint32_t width, height; /* pixels, at least 1 */
+    const uint8_t *rgb;     /* [height, width, 3] red, green, blue; rows from top to bottom */
+    const void *source;     /* the encoded file, which identifies the image in the cache; NULL = the pixels do */
+    size_t source_len;      /* bytes of source */
+    uint32_t min_tokens;    /* minimum tokens of the image; 0 = option image-min-tokens */
+    uint32_t max_tokens;    /* maximum tokens of the image; 0 = option image-max-tokens */
+} pi_image;
+/* Adds an image to the request: number 0, 1, 2 and so on. Call it before the prompt is set. Returns PI_OK,
+ * PI_EUNSUPPORTED (the engine reads no images), PI_EINVAL (sizes or budget; the prompt is set; already submitted),
+ * PI_ETOOBIG (more than 1,024 images, or an image with more tokens than the context) or PI_ENOMEM. One thread per
+ * request. Pixels are copied; source is only hashed. */
+PI_API int pi_request_image(pi_request *r, const pi_image *image, pi_error *err);
+/* Computes the number of prompt tokens of an image with this width and height in *n, with the tokens that begin and
+ * end it. min_tokens and max_tokens: as in pi_image; 0 = the engine's options. Returns PI_OK, PI_EUNSUPPORTED or
+ * PI_EINVAL. Thread-safe. */
+PI_API int pi_image_tokens(const pi_engine *e, uint32_t width, uint32_t height, uint32_t min_tokens,
+                           uint32_t max_tokens, uint32_t *n, pi_error *err);
+
+/* Sets n token ids as the prompt; replaces an earlier prompt. The ids are used unchanged and copied, except that the
+ * id -1 - i becomes image i. Returns PI_OK, PI_EINVAL (empty; an id outside the vocabulary; the images are not those
+ * of the request; already submitted), PI_ETOOBIG or PI_ENOMEM. One thread per request. */
 PI_API int pi_request_prompt_tokens(pi_request *r, const int32_t *ids, size_t n, pi_error *err);
 /* Sets text as the prompt, tokenized as with PI_TOK_BOS and PI_TOK_SPECIAL; replaces an earlier prompt. Returns
  * PI_OK, PI_EINVAL (empty; already submitted), PI_ETOOBIG, PI_ENOMEM, or a code of the work budget. One thread per
@@ -789,7 +834,8 @@ PI_API int pi_request_prompt_rank(pi_request *r, const char *query, size_t query
  * control tokens, and so do tokens that the template uses as markup ("<think>"). Text in messages, tools and options
  * stays text. Without control tokens in them, the ids equal the ones of pi_chat_render and pi_request_prompt_text.
  * Tools and options for structured output constrain the answer; see TOOL CALLS. PI_EUNSUPPORTED also means that a
- * call is required but a schema has a keyword that no grammar supports. Needs 1 MiB of stack. The strings are
+ * call is required but a schema has a keyword that no grammar supports, or that the template drops an image. PI_EINVAL
+ * also means that the messages do not have as many images as the request. Needs 1 MiB of stack. The strings are
  * copied. One thread per request. */
 PI_API int pi_request_prompt_chat(pi_request *r, const char *messages, const char *tools, const char *options,
                                   pi_error *err);
@@ -864,7 +910,7 @@ enum {
     PI_EVENT_PROMPT = 3, /* option "prompt-logprobs": log-probabilities of prompt tokens (all except the first, or the
                           * ones after "logits-from"). One event, before any text of sample 0. No event if the prompt
                           * has no tokens to report, or if the request ends before. The reported tokens are computed,
-                          * not taken from the cache */
+                          * not taken from the cache. Tokens of images have -INFINITY and no alternatives */
     PI_EVENT_EMBEDDING = 4, /* option "pooling": vectors or scores of the prompt. One event, before PI_EVENT_DONE */
     PI_EVENT_PROGRESS = 5, /* option "prompt-progress": the prompt is being computed. One event after each step with a
                             * part of it, before any text of sample 0; events that wait in the queue are merged into

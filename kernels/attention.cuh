@@ -116,11 +116,13 @@ PI_FN int32_t first_key(const pi__k_attn &a, int32_t pos)
     return max(a.first, a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0);
 }
 /* Position of the last key that a token at position pos of sequence s attends to: its own, or the one before (a.past).
- * With a.block: the sequence's last token in this step, or the a.ahead-th key after pos. */
-PI_FN int32_t last_key(const pi__k_attn &a, int32_t s, int32_t pos)
+ * With a.block: the sequence's last key, or the a.ahead-th key after pos. With a.see_to: at least the key that the
+ * token's entry names. token: index in the batch. */
+PI_FN int32_t last_key(const pi__k_attn &a, int32_t s, int32_t token, int32_t pos)
 {
+    if (a.see_to && pos >= 0) return max(pos, a.see_to[token]);
     if (!a.block || pos < 0) return pos - (a.past ? 1 : 0);
-    const int32_t last = a.pos[a.seq_start[s + 1] - 1];
+    const int32_t last = a.seq_len ? a.seq_len[s] - 1 : a.pos[a.seq_start[s + 1] - 1];
     return a.ahead && pos + a.ahead < last ? pos + a.ahead : last;
 }
 
@@ -150,7 +152,7 @@ template <int R> PI_FN bool find_work(const attn_job &j, int32_t tile, work &w)
     if (w.first >= w.n_rows) return false;
     int32_t last = min(w.first + R, w.n_rows) - 1 - w.first;
     w.lo = first_key(a, a.pos[row_token(w, 0)]);
-    w.hi = last_key(a, w.seq, a.pos[row_token(w, last)]);
+    w.hi = last_key(a, w.seq, row_token(w, last), a.pos[row_token(w, last)]);
     return true;
 }
 
@@ -205,15 +207,16 @@ template <class S> PI_FN void find_facts(const pi__k_attn &a, const work &w, blo
     }
     facts.all[r] = {{PI_MINUS_INF, PI_MINUS_INF}, {0, 0}};
     if (r < S::R) {
-        const int32_t pos = row_there(w, r) ? a.pos[row_token(w, r)] : -1;
-        facts.row[r] = {first_key(a, pos), last_key(a, w.seq, pos)};
+        const int32_t token = row_token(w, r), pos = row_there(w, r) ? a.pos[token] : -1;
+        facts.row[r] = {first_key(a, pos), last_key(a, w.seq, token, pos)};
     }
     if (r >= S::GROUPS) return;
     facts.group[r] = {0, -1, 0, -1};
     if (!row_there(w, 16 * r)) return;
-    const int32_t first = a.pos[row_token(w, 16 * r)],
-                  last = a.pos[row_token(w, min(16 * r + 15, w.n_rows - 1 - w.first))];
-    facts.group[r] = {first_key(a, first), last_key(a, w.seq, last), first_key(a, last), last_key(a, w.seq, first)};
+    const int32_t t0 = row_token(w, 16 * r), t1 = row_token(w, min(16 * r + 15, w.n_rows - 1 - w.first));
+    const int32_t first = a.pos[t0], last = a.pos[t1];
+    facts.group[r] = {first_key(a, first), last_key(a, w.seq, t1, last), first_key(a, last),
+                      last_key(a, w.seq, t0, first)};
 }
 
 /* ----------------------------------------------------------------------------------------------------------- sums */

@@ -50,13 +50,23 @@ __global__ void __launch_bounds__(ROW_THREADS)
     }
 }
 
-/* Writes row blockIdx.x of the RoPE table: n_freq cosines, then n_freq sines of pos * freq, times a scale. Grid: x =
- * token, y = blocks of frequencies; one thread per frequency. */
-__global__ void rope(const int32_t *pos, PI_CONSTANT pi__rope a)
+/* Index of the position (time 0, row 1, column 2) that pair i uses, see pi__rope.section. */
+PI_FN int32_t rope_part(const pi__rope &a, int32_t i)
+{
+    const int32_t *n = a.section;
+    if (a.interleaved) return i % 3 == 1 && i < 3 * n[1] ? 1 : i % 3 == 2 && i < 3 * n[2] ? 2 : 0;
+    return i < n[0] || i >= n[0] + n[1] + n[2] ? 0 : i < n[0] + n[1] ? 1 : 2;
+}
+
+/* Writes row blockIdx.x of the RoPE table: n_freq cosines, then n_freq sines of position * freq, times a scale.
+ * rope_pos: [n_tokens, 3], NULL = all pairs use pos. Grid: x = token, y = blocks of frequencies; one thread per
+ * frequency. */
+__global__ void rope(const int32_t *pos, const int32_t *rope_pos, PI_CONSTANT pi__rope a)
 {
     ptx_wait_dependency();
-    const int32_t i = (int32_t) (blockIdx.y * blockDim.x + threadIdx.x), p = pos[blockIdx.x];
+    const int32_t i = (int32_t) (blockIdx.y * blockDim.x + threadIdx.x);
     if (i >= a.n_freq) return;
+    const int32_t p = rope_pos ? rope_pos[3 * blockIdx.x + rope_part(a, i)] : pos[blockIdx.x];
     float *row = a.table + (size_t) blockIdx.x * 2 * (size_t) a.n_freq, angle = (float) p * a.freq[i], scale = a.mscale;
     if (a.temp_len) scale *= 1.0f + a.temp * logf((float) (1 + p / a.temp_len));
     row[i] = cosf(angle) * scale;
@@ -84,6 +94,18 @@ __global__ void __launch_bounds__(ROW_THREADS) add_rows(float *x, const float *t
     };
     row_values((int32_t) threadIdx.x, ROW_THREADS, (int32_t) n, [&](int32_t i) { return addends{x[i], table[i]}; },
                [&](int32_t i, const addends &v) { x[i] = v.a + v.b; });
+}
+
+/* x[i] = rows[row[i]], or with `add` x[i] += rows[row[i]]; no change if row[i] is negative; rows of n values. */
+__global__ void __launch_bounds__(ROW_THREADS)
+place_rows(float *x, const float *rows, int64_t ldr, const int32_t *row, int64_t n, bool add)
+{
+    ptx_wait_dependency();
+    const int64_t from = row[blockIdx.x];
+    if (from < 0) return;
+    x += blockIdx.x * n;
+    rows += from * ldr;
+    for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) x[i] = add ? x[i] + rows[i] : rows[i];
 }
 
 /* x = cap * tanh(x / cap) for n values. Grid: any number of blocks. */
@@ -121,6 +143,7 @@ PI_FN float activation(const pi__activate &a, float t)
     switch (a.kind) {
     case PI__ACT_GELU: return 0.5f * t * (1.0f + erff(0.70710678118654752f * t));
     case PI__ACT_GELU_TANH: return t / (1.0f + expf(-1.5957691216057308f * (t + 0.044715f * t * t * t)));
+    case PI__ACT_GELU_QUICK: return t / (1.0f + expf(-1.702f * t));
     case PI__ACT_RELU2: return t < 0 ? 0.0f : t * t;
     default: return (t > 0 ? a.p[0] * t * t : a.p[1] * (expm1f(fminf(t, a.p[3])) - t)) + a.p[2] * t;
     }
@@ -132,6 +155,20 @@ __global__ void __launch_bounds__(ROW_THREADS) activate(pi__activate a)
     ptx_wait_dependency();
     float *x = a.x + blockIdx.x * a.n;
     for (int64_t i = threadIdx.x; i < a.n; i += ROW_THREADS) x[i] = activation(a, x[i] + (a.b ? a.b[i] : 0.0f));
+}
+
+/* x = min(hi, max(lo, factor * x * y * w)); y and w may be NULL. NaN stays NaN. */
+__global__ void __launch_bounds__(ROW_THREADS) scale(pi__scale a)
+{
+    ptx_wait_dependency();
+    float *x = a.x + blockIdx.x * a.n;
+    const float *y = a.y ? a.y + blockIdx.x * a.n : nullptr;
+    for (int64_t i = threadIdx.x; i < a.n; i += ROW_THREADS) {
+        float v = a.factor * x[i];
+        if (y) v *= y[i];
+        if (a.w) v *= a.w[i];
+        x[i] = v < a.lo ? a.lo : v > a.hi ? a.hi : v;
+    }
 }
 
 /* y += sigmoid(gate) * x, with one gate per row, ldg floats apart. */

@@ -15,6 +15,7 @@
 #include "json.h"
 #include "line.h"
 #include "markdown.h"
+#include "picture.h"
 #include "recall.h"
 
 static const char help[] =
@@ -22,6 +23,7 @@ static const char help[] =
     "  /regen        regenerate the last answer\n"
     "  /system TEXT  replace the system prompt; without TEXT remove it\n"
     "  /read FILE    begin the next message with the file's text\n"
+    "  /image FILE   begin the next message with an image (needs --mmproj)\n"
     "  /save FILE    write the conversation as JSON\n"
     "  /load FILE    continue a saved conversation\n"
     "  /exit         end (also Ctrl-D, or Ctrl-C at an empty prompt)\n"
@@ -41,6 +43,7 @@ struct chat {
     bool multiline;            /* --multiline-input */
     line_input *in;
     struct text draft;         /* the message being written */
+    json_t *images;            /* its images, as parts of a message */
     struct text answer, thoughts; /* of the current turn */
     pi_chat_parser *parser;    /* for the answer of the current turn */
     bool split, hide;          /* separate reasoning from the answer; hide reasoning */
@@ -71,6 +74,16 @@ static int no_memory(const struct chat *u) { return cli_error(u->c, CLI_OS, "out
 static bool add_message(struct chat *u, const char *role, const struct text *t, const struct text *thoughts)
 {
     return conversation_add(u->messages, role, t->p, t->n, thoughts ? thoughts->p : NULL, thoughts ? thoughts->n : 0);
+}
+
+/* Appends the user's message, with the pending images. Returns false if out of memory. */
+static bool add_user(struct chat *u, const struct text *t)
+{
+    if (!add_message(u, "user", t, NULL)) return false;
+    if (!json_array_size(u->images)) return true;
+    const bool ok = conversation_set_content(u->messages, picture_content(u->images, t->p, t->n));
+    json_array_clear(u->images);
+    return ok;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- output */
@@ -180,7 +193,8 @@ static int ask(struct chat *u, pi_request **out, pi_error *err)
 {
     char *json = json_write(u->messages, 0);
     pi_request *r = *out = json ? pi_request_new(u->e) : NULL;
-    int rc = r ? pi_request_prompt_chat(r, json, NULL, u->options, err) : PI_ENOMEM;
+    int rc = r ? picture_add(u->messages, r, err) : PI_ENOMEM;
+    if (!rc) rc = pi_request_prompt_chat(r, json, NULL, u->options, err);
     free(json);
     if (!rc && u->split) rc = pi_chat_parser_new(&u->parser, u->e, NULL, u->options, err);
     /* Reasoning tags may be control tokens. */
@@ -316,11 +330,21 @@ static enum typed show_help(struct chat *u, const char *arg)
     return TYPED_NOTHING;
 }
 
+static enum typed add_image(struct chat *u, const char *path)
+{
+    pi_info info = {.size = sizeof info};
+    if (pi_engine_info(u->e, &info) || !(info.modalities & PI_MODALITY_VISION))
+        fputs("This model reads no images: start with --mmproj FILE, the GGUF of its vision part.\n", stderr);
+    else if (!picture_part(u->c, path, u->images))
+        fprintf(stderr, "%s: image %zu of the next message\n", path, json_array_size(u->images));
+    return TYPED_NOTHING;
+}
+
 static enum typed refuse_media(struct chat *u, const char *arg)
 {
     (void) u;
     (void) arg;
-    fputs("Only text is supported, no images, audio or video. /read FILE reads a text file.\n", stderr);
+    fputs("Only text and images are supported, no audio or video. /read FILE reads a text file.\n", stderr);
     return TYPED_NOTHING;
 }
 
@@ -333,7 +357,7 @@ static const struct {
 } commands[] = {
     {"/clear", NONE, clear}, {"/regen", NONE, answer_again}, {"/system", MAY_HAVE, set_system},
     {"/read", NEEDS_FILE, read_file}, {"/save", NEEDS_FILE, save}, {"/load", NEEDS_FILE, load}, {"/exit", NONE, leave},
-    {"/quit", NONE, leave}, {"/help", NONE, show_help}, {"/?", NONE, show_help}, {"/image", MAY_HAVE, refuse_media},
+    {"/quit", NONE, leave}, {"/help", NONE, show_help}, {"/?", NONE, show_help}, {"/image", NEEDS_FILE, add_image},
     {"/audio", MAY_HAVE, refuse_media}, {"/video", MAY_HAVE, refuse_media}};
 
 /* Runs a command. Trailing spaces of line are ignored. */
@@ -403,7 +427,7 @@ static int next_message(struct chat *u, bool *end)
     if (what == TYPED_END && cli_signal()) return 128 + cli_signal();
     if (what != TYPED_MESSAGE) return CLI_OK;
     while (u->draft.n && u->draft.p[u->draft.n - 1] == '\n') u->draft.n--;
-    bool ok = add_message(u, "user", &u->draft, NULL);
+    const bool ok = add_user(u, &u->draft);
     u->draft.n = 0;
     return ok ? CLI_OK : no_memory(u);
 }
@@ -447,11 +471,12 @@ static int first_messages(struct chat *u, bool *first)
     if (!code && !cli_is_utf8(u->c, "the system prompt", t.p, t.n)) code = CLI_DATA;
     if (!code && t.n && !add_message(u, "system", &t, NULL)) code = no_memory(u);
     free(t.p);
+    if (!code) code = picture_parts(u->c, u->images);
     if (code || (!cli_given(u->c, "prompt") && !cli_given(u->c, "file"))) return code;
     t = (struct text) {0};
     code = cli_prompt(u->c, false, &t.p, &t.n);
     if (!code && !cli_is_utf8(u->c, "the prompt", t.p, t.n)) code = CLI_DATA;
-    if (!code && !add_message(u, "user", &t, NULL)) code = no_memory(u);
+    if (!code && !add_user(u, &t)) code = no_memory(u);
     free(t.p);
     *first = !code;
     return code;
@@ -487,14 +512,16 @@ static int with_engine(struct chat *u)
     const char *format = cli_str(u->c, "reasoning-format");
     int code = make_options(u);
     u->messages = json_array();
+    u->images = json_array();
     u->split = strcmp(format, "none") != 0;
     u->hide = !strcmp(format, "hidden");
     u->multiline = cli_bool(u->c, "multiline-input");
-    if (!code && !u->messages) code = no_memory(u);
+    if (!code && (!u->messages || !u->images)) code = no_memory(u);
     if (!code) code = first_messages(u, &first);
     if (!code && line_is_terminal(u->in)) show_banner(u);
     if (!code) code = converse(u, first);
     json_decref(u->messages);
+    json_decref(u->images);
     free(u->options);
     free(u->draft.p);
     free(u->answer.p);

@@ -79,6 +79,11 @@ const char *cli_nth(const cli *c, const char *key, size_t i);
 bool cli_is_weak(const cli *c, const char *key); /* given, but not on the command line */
 /* Sets the value as if it had been given once; value is copied. Returns false if out of memory. */
 bool cli_set(cli *c, const char *key, const char *value);
+/* True if the subcommand gives images to a model, and --mmproj-auto allows to search for its vision part. */
+bool cli_reads_images(const cli *c);
+/* If opening an engine failed with rc because of a vision part that -hf found, prints a warning and removes it from o:
+ * try again. */
+bool cli_without_mmproj(const cli *c, pi_options *o, int rc, const pi_error *err);
 size_t cli_n_args(const cli *c); /* number of arguments that are not flags */
 const char *cli_arg(const cli *c, size_t i);
 
@@ -156,6 +161,7 @@ struct cli {
     size_t n_val, cap_val;
     char **arg;             /* arguments that are not flags; they point into argv */
     size_t n_arg;           /* entries in arg */
+    bool found_mmproj;      /* option mmproj was set by -hf, not by the user */
     FILE *log;              /* destination of log lines */
     int log_level;          /* PI_LOG_* */
     bool log_prefix, log_times, log_colors; /* log lines begin with their level, with the time; are colored by level */

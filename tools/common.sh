@@ -89,6 +89,10 @@ pi_want() {
 pi_have_generator() { pi_have ninja || pi_have make; }
 pi_have_venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
 pi_has_curl() { pi_header "$1" curl/curl.h -lcurl && pi_header "$1" openssl/evp.h -lcrypto; }
+pi_has_images() {
+    pi_header "$1" png.h -lpng && printf '#include <stdio.h>\n#include <jpeglib.h>\n' | "$1" -E -xc - >/dev/null 2>&1 &&
+        pi_header "$1" webp/demux.h -lwebpdemux
+}
 pi_has_kv_events() { pi_header "$1" zmq.h -lzmq && pi_header "$1" msgpack.h; }
 pi_has_mpi() { # Debian installs the header where only MPI's compiler wrapper looks
     local d
@@ -112,6 +116,7 @@ pi_need_build() {
     pi_need "the header of xxHash" libxxhash-dev pi_header "$cc" xxhash.h
     pi_need "jansson with its headers" libjansson-dev pi_header "$cc" jansson.h -ljansson
     pi_want "line editing in chat (libedit)" libedit-dev pi_header "$cc" histedit.h -ledit
+    pi_want "image files (libpng, libjpeg, libwebp)" "libpng-dev libjpeg-dev libwebp-dev" pi_has_images "$cc"
     pi_want "fetching models (libcurl, OpenSSL)" "libcurl4-openssl-dev libssl-dev" pi_has_curl "$cc"
 }
 

@@ -24,6 +24,12 @@ bool conversation_add(json_t *messages, const char *role, const char *text, size
     return false;
 }
 
+bool conversation_set_content(json_t *messages, json_t *content)
+{
+    json_t *m = json_array_get(messages, json_array_size(messages) - 1);
+    return content && !json_object_set_new(m, "content", content);
+}
+
 bool conversation_last_is(const json_t *messages, const char *role)
 {
     size_t n = json_array_size(messages);
@@ -65,6 +71,20 @@ int conversation_save(const cli *c, const json_t *messages, const char *path)
     return ok ? CLI_OK : cli_error(c, CLI_IO, "%s: %s", path, strerror(errno));
 }
 
+/* True for a list of texts and image files (picture.h). */
+static bool are_parts(const json_t *content)
+{
+    const json_t *part;
+    size_t i;
+    json_array_foreach(content, i, part) {
+        const char *type = json_string_value(json_object_get(part, "type"));
+        const bool image = type && !strcmp(type, "image");
+        if (!type || (!image && strcmp(type, "text") != 0)) return false;
+        if (!json_is_string(json_object_get(part, image ? "path" : "text"))) return false;
+    }
+    return json_array_size(content) > 0;
+}
+
 /* Returns the error in a list of messages; NULL = valid. */
 static const char *fault(const json_t *list)
 {
@@ -72,7 +92,8 @@ static const char *fault(const json_t *list)
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *m = json_array_get(list, i), *content = json_object_get(m, "content");
         if (!json_is_string(json_object_get(m, "role"))) return "a message has no role";
-        if (!json_is_string(content)) return "a message's content is not text; only text is supported";
+        if (!json_is_string(content) && !are_parts(content))
+            return "a message's content is neither text nor a list of texts and images with a path";
     }
     return NULL;
 }

@@ -10,6 +10,9 @@
 /* Adds a message; thoughts NULL = no reasoning_content. Returns false if out of memory; nothing is added then. */
 bool conversation_add(json_t *messages, const char *role, const char *text, size_t n, const char *thoughts,
                       size_t n_thoughts);
+/* Replaces the content of the last message; takes ownership of content. Returns false if content is NULL, or out of
+ * memory. */
+bool conversation_set_content(json_t *messages, json_t *content);
 /* True if the last message has this role. */
 bool conversation_last_is(const json_t *messages, const char *role);
 void conversation_drop_last(json_t *messages);

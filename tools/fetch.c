@@ -227,6 +227,20 @@ static int list(fetching *x, hub_repo *r, const char *id, const char *file, cons
 #endif
 }
 
+/* Sets option mmproj to the model's vision part, if the repository has one and the command can use it. */
+static int bring_vision(fetching *x, const hub_repo *r, const hub_file *model)
+{
+    const hub_file *f = cli_reads_images(x->c) && !cli_given(x->c, "mmproj") ? hub_vision_part(r, model) : NULL;
+    if (!f) return CLI_OK;
+    int code = have_file(x, r, f);
+    char *path = code ? NULL : hub_snapshot_path(r, f);
+    if (path && !x->dry) record_use(path);
+    if (!code && (!path || !cli_set(x->c, "mmproj", path))) code = no_memory(x);
+    x->c->found_mmproj = !code;
+    free(path);
+    return code;
+}
+
 /* Sets option `key` to the file described by name ("user/name:quant") and file. */
 static int from_hub(fetching *x, const char *name, const char *file, const char *key)
 {
@@ -242,6 +256,7 @@ static int from_hub(fetching *x, const char *name, const char *file, const char 
     char *path = code ? NULL : hub_snapshot_path(&r, f);
     if (path && !x->dry) record_use(path);
     if (!code && (!path || !cli_set(x->c, key, path))) code = no_memory(x);
+    if (!code && !drafter) code = bring_vision(x, &r, f);
     free(path);
     hub_clear(&r);
     return code;
@@ -311,16 +326,16 @@ static void name_in(const char *url, char name[256])
     if (!strcmp(name, "..") || !strcmp(name, ".")) *name = 0;
 }
 
-/* Sets option model to the file of a URL; given: its destination, or "". */
-static int from_url(fetching *x, const char *url, const char *given)
+/* Sets option `key` to the file of a URL; given: its destination, or "". */
+static int from_url(fetching *x, const char *url, const char *key, const char *given)
 {
     char name[256];
     const char *slash = strrchr(given, '/');
     const int n = hub_parts(url);
     if (strncasecmp(url, "http://", 7) && strncasecmp(url, "https://", 8))
-        return cli_usage_error(x->c, "--model-url: '%.80s' does not begin with https:// or http://", url);
+        return cli_usage_error(x->c, "--%s-url: '%.80s' does not begin with https:// or http://", key, url);
     name_in(url, name);
-    if (!*name) return cli_usage_error(x->c, "--model-url: '%.80s' does not end in a file name", url);
+    if (!*name) return cli_usage_error(x->c, "--%s-url: '%.80s' does not end in a file name", key, url);
     char *dir = !*given ? hub_url_dir() : slash ? strndup(given, (size_t) (slash - given) + 1) : strdup("");
     char *first = !dir ? NULL : *given && n == 1 ? strdup(given) : hub_join(dir, name);
     int code = first ? CLI_OK : no_memory(x);
@@ -330,7 +345,7 @@ static int from_url(fetching *x, const char *url, const char *given)
         if (part) at = n > 1 ? hub_join(dir, name) : strdup(first);
         code = at ? have_url(x, n > 1 ? part : url, name, at) : no_memory(x);
         if (!code && i == 1 && !x->dry) record_use(at);
-        if (!code && i == 1 && !cli_set(x->c, "model", at)) code = no_memory(x);
+        if (!code && i == 1 && !cli_set(x->c, key, at)) code = no_memory(x);
         free(part);
         free(at);
     }
@@ -365,7 +380,8 @@ static int fetch_all(fetching *x)
     if (hub && *given) return cli_usage_error(c, "-m and -hf both name a model: give one of them");
     if (*cli_str(c, "hf-file") && !hub) return cli_usage_error(c, "-hff needs a repository: give -hf USER/NAME too");
     if (hub) code = from_hub(x, cli_str(c, "hf-repo"), cli_str(c, "hf-file"), "model");
-    else if (url) code = from_url(x, cli_str(c, "model-url"), given);
+    else if (url) code = from_url(x, cli_str(c, "model-url"), "model", given);
+    if (!code && wanted(c, "mmproj-url", "mmproj")) code = from_url(x, cli_str(c, "mmproj-url"), "mmproj", "");
     if (!code && wanted(c, "hf-repo-draft", "model-draft"))
         code = from_hub(x, cli_str(c, "hf-repo-draft"), cli_is_weak(c, "model-draft") ? "" : cli_str(c, "model-draft"),
                         "model-draft");
@@ -376,7 +392,8 @@ int fetch_models(cli *c)
 {
     fetching x = {
         .c = c, .token = cli_str(c, "hf-token"), .offline = cli_bool(c, "offline"), .dry = cli_bool(c, "dry-run")};
-    const bool any = *cli_str(c, "hf-repo") || *cli_str(c, "model-url") || *cli_str(c, "hf-repo-draft");
+    const bool any = *cli_str(c, "hf-repo") || *cli_str(c, "model-url") || *cli_str(c, "hf-repo-draft") ||
+                     *cli_str(c, "mmproj-url");
     char bytes[32];
     if (!any && !x.dry && !*cli_str(c, "hf-file")) return -1;
     if (!is_token(x.token)) return cli_usage_error(c, "the token has invalid characters");

@@ -313,3 +313,33 @@ const hub_file *hub_choose(const hub_repo *r, const char *file, const char *quan
     if (!f) f = first_of(r, hub_is_model, "Q8_0");
     return f ? f : first_of(r, hub_is_model, NULL);
 }
+
+/* Returns the bits per weight in a file's name: 4 for Q4_K_M, 16 for BF16; 0 = unknown. */
+static int bits_of(const char *path)
+{
+    char quant[65];
+    hub_quant_of(path, quant);
+    const char *digit = quant + strcspn(quant, "0123456789");
+    return *digit ? atoi(digit) : 0;
+}
+
+/* Returns the length of the folder in a path, with its slash. */
+static size_t folder_of(const char *path) { return (size_t) (base_of(path) - path); }
+
+const hub_file *hub_vision_part(const hub_repo *r, const hub_file *f)
+{
+    const hub_file *best = NULL;
+    int best_distance = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        const hub_file *m = &r->file[i];
+        const size_t n = folder_of(m->path);
+        if (!hub_is_gguf(m->path) || !strstr(base_of(m->path), "mmproj")) continue;
+        if (n > folder_of(f->path) || strncmp(m->path, f->path, n) != 0) continue;
+        const int distance = abs(bits_of(m->path) - bits_of(f->path));
+        const size_t deepest = best ? folder_of(best->path) : 0;
+        if (best && (n < deepest || (n == deepest && distance >= best_distance))) continue;
+        best = m;
+        best_distance = distance;
+    }
+    return best;
+}

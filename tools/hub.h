@@ -53,6 +53,9 @@ bool hub_is_model(const hub_file *f);
 /* Returns a listed model file: with `file` that path only, with `quant` the first one of that quant, and with both ""
  * Q4_K_M, Q8_0 or the first model. drafter: names that begin with mtp- have precedence. NULL = not listed. */
 const hub_file *hub_choose(const hub_repo *r, const char *file, const char *quant, bool drafter);
+/* Returns the vision part (mmproj) that belongs to the model f: a listed GGUF with mmproj in its name, in the model's
+ * folder or one above. The deepest folder wins, then the number of bits nearest to the model's. NULL = not listed. */
+const hub_file *hub_vision_part(const hub_repo *r, const hub_file *f);
 /* Returns part i, from 1, of the model with first part f; NULL if it is not listed. */
 const hub_file *hub_part(const hub_repo *r, const hub_file *f, int i);
 

@@ -194,11 +194,13 @@ static bool add_model(cached_models *out, const walk *w, const hub_repo *r, cons
 {
     cached_model m = {.id = strdup(r->id), .file = strdup(f->path)};
     hub_repo here = *r;
+    const hub_file *vision = hub_is_model(f) ? hub_vision_part(r, f) : NULL;
     hub_quant_of(f->path, m.quant);
+    if (vision) m.mmproj = strdup(vision->path);
     m.name = name_for(r, f, m.quant);
     snprintf(here.commit, sizeof here.commit, "%s", at->commit);
     m.path = *r->id ? hub_snapshot_path(&here, f) : hub_join(r->dir, f->path);
-    bool ok = m.name && m.id && m.file && m.path && add_parts(w, &m);
+    bool ok = m.name && m.id && m.file && m.path && (m.mmproj || !vision) && add_parts(w, &m);
     if (out->n == out->cap) {
         const size_t cap = out->cap ? 2 * out->cap : 16;
         cached_model *more = realloc(out->m, cap * sizeof *more);
@@ -209,7 +211,7 @@ static bool add_model(cached_models *out, const walk *w, const hub_repo *r, cons
         out->m[out->n++] = m;
         return true;
     }
-    free(m.name), free(m.id), free(m.file), free(m.path);
+    free(m.name), free(m.id), free(m.file), free(m.path), free(m.mmproj);
     return false;
 }
 
@@ -288,6 +290,7 @@ void cached_free(cached_models *list)
         free(list->m[i].id);
         free(list->m[i].file);
         free(list->m[i].path);
+        free(list->m[i].mmproj);
     }
     free(list->m);
     *list = (cached_models) {0};

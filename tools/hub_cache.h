@@ -17,6 +17,7 @@ typedef struct cached_model {
     char *id;       /* "user/name"; "" = downloaded by URL */
     char *file;     /* path of the first part in the repository, or in the folder of URLs */
     char *path;     /* path of the first part */
+    char *mmproj;   /* path of its vision part in the repository; NULL = none is cached */
     char quant[65]; /* from the name; "" = unknown */
     uint64_t size;  /* bytes of all parts, in all snapshots */
     time_t used;    /* last use or download, of any part */

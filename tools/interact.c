@@ -251,6 +251,7 @@ int cmd_interact(const cli *c)
     pi_error err = {0};
     bool given = cli_given(c, "prompt") || cli_given(c, "file");
     if (cli_int(c, "copies") > 1) return cli_usage_error(c, "--interactive: omit --copies");
+    if (cli_n(c, "image")) return cli_usage_error(c, "--interactive: omit --image, or use 'pagedinfer chat'");
     int code = given ? cli_prompt(c, false, &prompt, &len) : CLI_OK;
     pi_options *o = code ? NULL : cli_options(c, &code);
     if (!code && !cli_given(c, "parallel") && pi_options_set(o, "parallel", "1", &err)) code = cli_pi_error(c, &err);

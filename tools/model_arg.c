@@ -73,6 +73,12 @@ static int from_folder(cli *c, const char *dir)
     int code = n == 1 ? -1 : not_one(c, dir, &r, n);
     if (n == 1 && (!path || !cli_set(c, "model", path))) code = no_memory(c);
     free(path);
+    const bool wanted = n == 1 && cli_reads_images(c) && !cli_given(c, "mmproj");
+    const hub_file *vision = wanted ? hub_vision_part(&r, model) : NULL;
+    path = vision ? hub_join(dir, vision->path) : NULL;
+    if (vision && (!path || !cli_set(c, "mmproj", path))) code = no_memory(c);
+    if (vision) c->found_mmproj = true;
+    free(path);
     hub_clear(&r);
     return code;
 }

@@ -16,6 +16,7 @@ int cmd_pull(const cli *c)
                                                         cli_arg(c, 0));
     if (!named) return cli_usage_error(c, "no model: give USER/NAME[:QUANT] or an https:// URL");
     puts(cli_str(c, "model"));
+    if (*cli_str(c, "mmproj")) fprintf(stderr, "%s: vision part: %s\n", c->name, cli_str(c, "mmproj"));
     return CLI_OK;
 }
 
@@ -45,10 +46,11 @@ static int print_json(const cli *c, const cached_models *list)
     bool ok = rows != NULL;
     for (size_t i = 0; i < list->n && ok; i++) {
         const cached_model *m = &list->m[i];
-        json_t *row = json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:o}", "name", text_json(m->name), "repository",
+        json_t *row = json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "name", text_json(m->name), "repository",
                                 *m->id ? text_json(m->id) : json_null(), "file", text_json(m->file), "quantization",
                                 *m->quant ? text_json(m->quant) : json_null(), "bytes", (json_int_t) m->size,
-                                "last_used", (json_int_t) m->used, "path", text_json(m->path));
+                                "last_used", (json_int_t) m->used, "path", text_json(m->path), "mmproj",
+                                m->mmproj ? text_json(m->mmproj) : json_null());
         ok = row && !json_array_append_new(rows, row);
     }
     ok = ok && !json_dumpf(rows, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII);
@@ -73,7 +75,8 @@ static int print_table(const cli *c, const cached_models *list)
         if (!name) return cli_error(c, CLI_OS, "out of memory");
         make_printable(name);
         if (localtime_r(&m->used, &tm)) strftime(date, sizeof date, "%Y-%m-%d %H:%M", &tm);
-        printf("%-*s  %12s  %-10s  %s\n", width, name, cli_bytes(m->size, size), *m->quant ? m->quant : "?", date);
+        printf("%-*s  %12s  %-10s  %s%s\n", width, name, cli_bytes(m->size, size), *m->quant ? m->quant : "?", date,
+               m->mmproj ? "  (reads images)" : "");
         free(name);
     }
     return CLI_OK;

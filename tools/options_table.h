@@ -46,11 +46,17 @@
       "download", false, "USER/NAME[:QUANT]: drafter from this repository; -md then names a file of it.")              \
     X("model-url", STRING, "", "", "-mu --model-url", "", "download", true,                                            \
       "URL of the model's GGUF; it is downloaded to the cache, or to the file given by -m.")                           \
+    X("mmproj-url", STRING, "", "", "-mmu --mmproj-url", "", "download", false,                                        \
+      "URL of the vision part's GGUF, instead of --mmproj; it is downloaded to the cache.")                            \
+    X("mmproj-auto", BOOL, "true", "", "--mmproj-auto --no-mmproj=false", "", "download", false,                       \
+      "-hf also takes the vision part (mmproj) of the repository, if there is one.")                                   \
     X("offline", BOOL, "false", "", "--offline", "", "download", false,                                                \
       "Use no network: -hf and -mu use cached files only.")                                                            \
     X("dry-run", BOOL, "false", "", "--dry-run", "", "download", false,                                                \
       "Print the files to download, their sizes and destinations, then exit.")                                         \
     X("prompt", STRING, "", "", "-p --prompt", "", "prompt", true, "Prompt text.")                                     \
+    X("image", LIST, "", "", "--image", "", "prompt", true,                                                            \
+      "Image files for the prompt or the first message: FILE,... ; needs --mmproj, or -hf with a vision model.")       \
     X("file", STRING, "", "", "-f --file -bf --binary-file", "", "prompt", true,                                       \
       "File with the prompt; - is standard input.")                                                                    \
     X("grammar-file", STRING, "", "", "--grammar-file", "", "generation", true, "File with the grammar.")              \
@@ -263,6 +269,17 @@
       "Maximum bytes of a request's header.")                                                                          \
     X("max-body", INT, "16777216", "1024..1073741824", "--max-body", "", "serve", false,                               \
       "Maximum bytes of a request's body.")                                                                            \
+    X("max-images", INT, "64", "0..1024", "--max-images", "", "serve", false,                                          \
+      "Maximum images of a request; 0: refuse all.")                                                                   \
+    X("max-image-bytes", INT, "20971520", "1024..1073741824", "--max-image-bytes", "", "serve", false,                 \
+      "Maximum bytes of an image file.")                                                                               \
+    X("max-image-pixels", INT, "67108864", "1024..1073741824", "--max-image-pixels", "", "serve", false,               \
+      "Maximum width * height of an image; a preparation thread needs 3 bytes per pixel.")                             \
+    X("media-path", STRING, "", "", "--media-path", "", "serve", false,                                                \
+      "Directory of images for file://PATH in requests; PATH is relative to it. Empty: such requests are refused.")    \
+    X("allowed-media-domains", LIST, "", "", "--allowed-media-domains", "", "serve", false,                            \
+      "Host from which the server fetches images that clients name by URL; several separated by commas. By default"    \
+      " it fetches none. Name only hosts that cannot redirect to your own network.")                                   \
     X("header-timeout", INT, "10", "1..3600", "--header-timeout", "", "serve", false,                                  \
       "Time limit for the arrival of a request's header, in seconds.")                                                 \
     X("idle-timeout", INT, "60", "1..86400", "-to --timeout --idle-timeout", "", "serve", true,                        \
@@ -315,6 +332,10 @@
       "attention always reads the paged cache in one pass")                                                            \
     X("op-offload", BOOL, "true", "", "--op-offload -nopo=false", "", "compat", false,                                 \
       "a model always runs on one device; --device selects it")                                                        \
+    X("mmproj-offload", BOOL, "true", "", "--mmproj-offload", "", "compat", false,                                     \
+      "the vision part always runs on the model's device")                                                             \
+    X("mtmd-batch-max-tokens", STRING, "", "", "--mtmd-batch-max-tokens", "", "compat", false,                         \
+      "each image is computed on its own, between steps of other requests")                                            \
     X("no-host", BOOL, "false", "", "--no-host", "", "compat", false,                                                  \
       "weights always have the layout that is fastest on the device")                                                  \
     X("repack", BOOL, "true", "", "--repack -nr=false", "", "compat", false,                                           \
@@ -385,8 +406,6 @@
     X("spec-draft-backend-sampling", BOOL, "true", "", "--spec-draft-backend-sampling", "", "compat", false,           \
       "the device always finds the drafter's most likely tokens")                                                      \
     X("spec-replace", STRING, "", "", "--spec-replace", "", "compat", false, "a drafter has the model's vocabulary")   \
-    X("no-mmproj", BOOL, "true", "", "--no-mmproj=false --no-mmproj-auto=false --mmproj-auto --mmproj-offload", "",    \
-      "compat", false, "input is text only, so no projector is loaded")                                                \
     X("reasoning-preserve", BOOL, "true", "", "--reasoning-preserve", "", "compat", false,                             \
       "the template gets earlier reasoning and decides about its use")                                                 \
     X("perf-timings", BOOL, "true", "", "--perf", "", "compat", false, "timings are always measured")                  \
@@ -434,9 +453,9 @@
           " --fim-qwen-14b-spec --fim-qwen-30b-default", "", "", "download the GGUF by hand and give it with -m")      \
     LATER("--control-vector --control-vector-scaled --control-vector-layer-range", "", "", "there is no replacement")  \
     LATER("-rpc --rpc", "", "", "use local devices; --list-devices shows them")                                        \
-    LATER("-mm --mmproj -mmu --mmproj-url -mmdev --mmproj-device --image --audio --video --image-min-tokens"           \
-          " --image-max-tokens --video-fps --video-timestamp-interval --video-ffmpeg-dir --mtmd-batch-max-tokens"      \
-          " --media-path", "", "", "input is text only")                                                               \
+    LATER("--audio --video --video-fps --video-timestamp-interval --video-ffmpeg-dir", "", "",                         \
+          "input is text and images")                                                                                  \
+    LATER("-mmdev --mmproj-device", "", "", "the vision part runs on the model's device")                              \
     LATER("-lcs --lookup-cache-static -lcd --lookup-cache-dynamic", "", "",                                            \
       "use --spec-type ngram, with --spec-ngram-shared to include other requests")                                     \
     NEVER("--spec-synth-len --spec-synth-rates", "", "", "drafts are always verified against the model")               \

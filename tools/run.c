@@ -2,13 +2,15 @@
  *
  * --prompt-logprobs N prints a line of JSON first, {"prompt_logprobs": [...]} (probs.h), once for all copies.
  * --logprobs N prints a line {"logprobs": [...]} after each answer. --copies N runs the prompt N times concurrently;
- * the answers are printed one after another. */
+ * the answers are printed one after another. With --image the prompt becomes the message of a user, in the format of the
+ * chat template. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
 #include "interact.h"
+#include "picture.h"
 #include "probs.h"
 
 struct answer { /* buffered text of a copy that is not yet printed */
@@ -158,17 +160,54 @@ static void loop(struct run *u)
     }
 }
 
-static int start(struct run *u, const char *text, size_t len)
+/* Returns the messages of a prompt with images; NULL = no images, or an error. */
+static json_t *with_images(const struct run *u, const char *text, size_t len, int *code)
+{
+    json_t *parts = json_array(), *messages = NULL;
+    *code = CLI_OK;
+    if (!cli_n(u->c, "image")) {
+        json_decref(parts);
+        return NULL;
+    }
+    *code = parts ? picture_parts(u->c, parts) : cli_error(u->c, CLI_OS, "out of memory");
+    if (!*code && !cli_is_utf8(u->c, "the prompt", text, len)) *code = CLI_DATA;
+    if (!*code) messages = json_pack("[{s:s, s:o}]", "role", "user", "content", picture_content(parts, text, len));
+    if (!*code && !messages) *code = cli_error(u->c, CLI_OS, "out of memory");
+    json_decref(parts);
+    return messages;
+}
+
+static int set_prompt(pi_request *r, const json_t *messages, const char *text, size_t len, pi_error *err)
+{
+    if (!messages) return pi_request_prompt_text(r, text, len, err);
+    char *json = json_dumps(messages, 0);
+    int rc = json ? picture_add(messages, r, err) : PI_ENOMEM;
+    if (!rc) rc = pi_request_prompt_chat(r, json, NULL, NULL, err);
+    free(json);
+    return rc;
+}
+
+static int submit(struct run *u, const json_t *messages, const char *text, size_t len)
 {
     pi_error err = {0};
     for (size_t i = 0; i < u->n; i++) {
         u->r[i] = pi_request_new(u->e);
         if (!u->r[i]) return cli_error(u->c, CLI_OS, "out of memory");
-        int rc = pi_request_prompt_text(u->r[i], text, len, &err);
+        int rc = set_prompt(u->r[i], messages, text, len, &err);
         if (!rc) rc = pi_request_submit(u->r[i], &err);
+        if (rc && !err.code) err = (pi_error) {.code = rc, .msg = "out of memory"};
         if (rc) return cli_pi_error(u->c, &err);
     }
     return CLI_OK;
+}
+
+static int start(struct run *u, const char *text, size_t len)
+{
+    int code;
+    json_t *messages = with_images(u, text, len, &code);
+    if (!code) code = submit(u, messages, text, len);
+    json_decref(messages);
+    return code;
 }
 
 /* Sizes the engine for the number of copies, unless --parallel is given. */

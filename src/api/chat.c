@@ -12,6 +12,7 @@
 
 #include "api/chat.h"
 #include "api/gen_params.h"
+#include "api/image_prompt.h"
 #include "api/request.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -67,6 +68,9 @@ int pi__engine_open_chat(pi_engine *e, const pi_options *o, pi_error *err)
     if (!*text && !pi__core_info(e->core, &info)) text = info.chat_template;
     rc = pi__chat_new(&e->chat, pi__core_vocab(e->core), *text ? text : NULL, *kwargs ? kwargs : NULL, &e->chat_err);
     pi__free(owned);
+    const pi__image_frame *frame = pi__engine_tower(e) ? pi__tower_frame(pi__engine_tower(e)) : NULL;
+    if (!rc && frame && pi__chat_set_image(e->chat, frame->text_before, frame->text_after))
+        return pi__fail_mem(err, "the chat template");
     if (!rc) return PI_OK;
     if (rc == PI_ENOMEM || asked) {
         if (err) *err = e->chat_err;
@@ -102,7 +106,9 @@ int64_t pi_work_chat_tokenize(pi_work *w, const pi_engine *e, const char *messag
     if (!e->chat) return pi__fail(err, e->chat_err.code, "%s", e->chat_err.msg);
     pi__ids ids = {.work = w ? &w->w : NULL};
     pi__text text;
-    int rc = pi__chat_tokens(e->chat, messages, tools, options, (int64_t) time(NULL), &ids, &text, err);
+    size_t n_images;
+    int rc = pi__chat_tokens(e->chat, messages, tools, options, (int64_t) time(NULL), &ids, &text, &n_images, err);
+    if (!rc && n_images) rc = pi__image_check(e, err);
     if (!rc && cap && ids.n) memcpy(out, ids.p, (ids.n < cap ? ids.n : cap) * sizeof *out);
     int64_t n = rc ? rc : (int64_t) ids.n;
     pi__free(text.p);
@@ -135,13 +141,19 @@ int pi_request_prompt_chat(pi_request *r, const char *messages, const char *tool
     if (!e->chat) return pi__fail(err, e->chat_err.code, "%s", e->chat_err.msg);
     pi__ids ids = {.work = r->work};
     pi__text text;
+    size_t n_images;
     pi__call_form calls = {.required = false};
-    rc = pi__chat_tokens(e->chat, messages, tools, options, (int64_t) time(NULL), &ids, &text, err);
+    rc = pi__chat_tokens(e->chat, messages, tools, options, (int64_t) time(NULL), &ids, &text, &n_images, err);
     if (!rc && !ids.n) rc = pi__fail(err, PI_EINVAL, "the prompt is empty");
+    if (!rc && n_images) rc = pi__image_check(e, err);
+    if (!rc && n_images != r->n_images)
+        rc = pi__fail(err, PI_EINVAL, "the messages have %zu images, the request has %zu: call pi_request_image once "
+                      "for each part of type image", n_images, r->n_images);
     const pi__str prompt = {text.p ? text.p : "", text.n};
     if (!rc) rc = pi__chat_grammar(e->chat, tools, options, prompt, &calls, err);
     if (!rc && calls.required) rc = try_grammar(r, &calls, err);
     pi__free(text.p);
+    if (!rc) rc = pi__image_expand(r, &ids, false, err);
     if (rc) {
         pi__free(ids.p);
         pi__call_form_free(&calls);

@@ -235,6 +235,9 @@ int pi__config_of(const pi_options *o, pi__config *c, pi_error *err)
     const int64_t cache_ram = pi__opt_int(s, PI__OPT_CACHE_RAM); /* MiB */
     *c = (pi__config) {
         .model = pi__opt_str(s, PI__OPT_MODEL),
+        .mmproj = pi__opt_str(s, PI__OPT_MMPROJ),
+        .mmproj_cache = (uint64_t) pi__opt_int(s, PI__OPT_MMPROJ_CACHE),
+        .image_max_tokens = (uint32_t) pi__opt_int(s, PI__OPT_IMAGE_MAX_TOKENS),
         .override_kv = (const char *const *) over->item,
         .n_override_kv = over->n,
         .check_tensors = pi__opt_bool(s, PI__OPT_CHECK_TENSORS),

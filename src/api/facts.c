@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/objects.h"
+#include "api/image_prompt.h"
 #include "base/error.h"
 #include "base/versioned.h"
 
@@ -31,7 +31,11 @@ int pi_engine_state(const pi_engine *e) { return e ? pi__core_state(e->core) : P
 
 int pi_engine_info(const pi_engine *e, pi_info *out)
 {
-    return e ? pi__core_info(e->core, out) : PI_EINVAL;
+    pi_info info = {.size = sizeof info};
+    if (!e) return PI_EINVAL;
+    int rc = pi__core_info(e->core, &info);
+    if (pi__engine_tower(e)) info.modalities |= PI_MODALITY_VISION;
+    return rc ? rc : pi__versioned_copy(out, &info, sizeof info);
 }
 
 /* Terminates the text with a NUL within cap, like snprintf. Returns its full length. */

@@ -7,6 +7,7 @@
 
 #include "api/breakers.h"
 #include "base/alloc.h"
+#include "image/picture.h"
 
 bool pi__request_unref(pi_request *r) { return --r->ref == 0; }
 
@@ -43,6 +44,13 @@ static void pooling_free(pi_request *r)
     pi__free(r->sums);
 }
 
+static void images_free(pi_request *r)
+{
+    for (size_t i = 0; i < r->n_images; i++) pi__picture_release(r->images[i].picture);
+    pi__free(r->images);
+    pi__free(r->spans);
+}
+
 void pi__request_destroy(pi_request *r)
 {
     pi__breakers_put(r->e, r->breakers);
@@ -50,6 +58,7 @@ void pi__request_destroy(pi_request *r)
     pi__prompt_probs_free(r);
     pooling_free(r);
     pi__opt_clear(&r->set);
+    images_free(r);
     pi__free(r->prompt);
     pi__call_form_free(&r->calls);
     pthread_cond_destroy(&r->changed);

@@ -112,6 +112,9 @@ struct pi_request {
     pi__opt_set set;          /* its options */
     int32_t *prompt;          /* [n_prompt] */
     size_t n_prompt;
+    pi__media_span *images;   /* [n_images] images of pi_request_image, without position; holds their pictures */
+    size_t n_images, cap_images;
+    pi__media_span *spans;    /* [n_images] the images in the order of the prompt; NULL = no images */
     pi__call_form calls;      /* call grammar of answers to this prompt */
     pi_event_fn on_event;     /* NULL = events go to pi_poll */
     void *event_ud;

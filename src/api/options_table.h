@@ -18,6 +18,10 @@
 #define PI__ENGINE_OPTIONS(X)                                                                                          \
     X(MODEL, "model", STRING, "", "", "-m --model", "", "model", true,                                                 \
       "GGUF file of the model, or the first of its parts.")                                                            \
+    X(MMPROJ, "mmproj", STRING, "", "", "-mm --mmproj", "", "model", true,                                             \
+      "GGUF file of the model's vision part, for images in prompts.")                                                  \
+    X(MMPROJ_CACHE, "mmproj-cache", SIZE, "0", "0..1099511627776", "--mmproj-cache", "", "model", false,               \
+      "Bytes for images that were computed and may be used again; 0: a few large images.")                             \
     X(LOAD_MODE, "load-mode", ENUM, "auto", "auto|mmap|read|none|dio|mlock|mmap+mlock",                                \
       "-lm --load-mode --mmap=mmap --no-mmap=read -dio=dio --direct-io=dio -ndio=auto --no-direct-io=auto", "",        \
       "model", false,                                                                                                  \
@@ -321,6 +325,11 @@
     X(LORA, "lora", STRING, "", "", "--lora-use", "", "generation", false,                                             \
       "Adapters of the request, NAME or NAME:SCALE, separated by"                                                      \
       " commas; none: no adapters; empty: the engine's default.")                                                      \
+    X(IMAGE_MIN_TOKENS, "image-min-tokens", INT, "0", "0..16384", "--image-min-tokens", "", "generation", false,       \
+      "Minimum tokens of an image: smaller images are enlarged; 0: the model's.")                                      \
+    X(IMAGE_MAX_TOKENS, "image-max-tokens", INT, "0", "0..16384", "--image-max-tokens", "", "generation", false,       \
+      "Maximum tokens of an image: larger images are reduced. Small text needs more tokens. The engine's value"        \
+      " bounds the one of requests, and is part of the memory plan; 0: the model's.")                                  \
     X(CACHE, "cache", BOOL, "true", "", "--cache-prompt", "", "generation", false,                                     \
       "Reuse and keep prefixes of this request.")                                                                      \
     X(CACHE_SALT, "cache-salt", STRING, "", "", "--cache-salt", "", "generation", false,                               \

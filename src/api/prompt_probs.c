@@ -11,6 +11,8 @@
 #include "api/events.h"
 #include "api/lifetime.h"
 
+#include <math.h>
+
 #include "base/alloc.h"
 #include "base/error.h"
 
@@ -62,14 +64,26 @@ int pi__prompt_probs_make(pi_request *r, const pi__gen_params *p, pi_error *err)
     return PI_OK;
 }
 
+/* True if prompt token `at` belongs to an image: the id is a placeholder, so a probability means nothing. */
+static bool is_image(const pi_request *r, size_t at)
+{
+    for (size_t i = 0; i < r->n_images && r->spans; i++) {
+        const size_t start = (size_t) r->spans[i].start;
+        if (at >= start && at < start + (size_t) r->spans[i].n) return true;
+    }
+    return false;
+}
+
 void pi__prompt_probs_row(pi_request *r, uint32_t pos, const float *logits, size_t n_vocab)
 {
     const int32_t n = r->n_prompt_probs;
     const size_t first = r->n_prompt - r->prompt_event.ev.n_tokens; /* first prompt position with log-probabilities */
     pi__node *d = &r->prompt_event;
     if (pos + (size_t) 1 < first || pos + (size_t) 1 >= r->n_prompt) return;
-    pi__logprobs(logits, (int32_t) n_vocab, r->prompt[pos + 1], n - 1, d->probs + (pos + 1 - first) * (size_t) n,
-                 r->e->row_scratch);
+    pi_token_prob *to = d->probs + (pos + 1 - first) * (size_t) n;
+    const bool image = is_image(r, pos + (size_t) 1);
+    for (int32_t i = 0; i < n && image; i++) to[i] = (pi_token_prob) {i ? -1 : r->prompt[pos + 1], -INFINITY};
+    if (!image) pi__logprobs(logits, (int32_t) n_vocab, r->prompt[pos + 1], n - 1, to, r->e->row_scratch);
     if (pos + (size_t) 2 < r->n_prompt) return;
     pthread_mutex_lock(&r->e->lock);
     pi__event_prompt(r);

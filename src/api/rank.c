@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "api/image_prompt.h"
 #include "api/request.h"
 #include "base/alloc.h"
 #include "base/error.h"
@@ -117,6 +118,7 @@ int pi_request_prompt_rank(pi_request *r, const char *query, size_t query_len, c
     pi__ids ids = {.work = r->work};
     rc = (r->e->rank_template ? by_template : by_tokens)(r->e, pair, &ids, err);
     if (!rc && !ids.n) rc = pi__fail(err, PI_EINVAL, "the prompt is empty");
+    if (!rc) rc = pi__image_expand(r, &ids, true, err);
     if (rc) pi__free(ids.p);
     else pi__request_take_prompt(r, ids.p, ids.n);
     return rc;

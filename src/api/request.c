@@ -8,6 +8,7 @@
 #include "api/request.h"
 #include "api/events.h"
 #include "api/gen_params.h"
+#include "api/image_prompt.h"
 #include "api/lifetime.h"
 #include "api/pooling.h"
 #include "api/prompt_probs.h"
@@ -102,6 +103,15 @@ int pi_request_set(pi_request *r, const char *key, const char *value, pi_error *
     return rc ? rc : pi__opt_set_text(&r->set, 1u << PI_SCOPE_REQUEST, key, value, err);
 }
 
+/* Makes ids the prompt, with the images in them; frees them after an error. */
+static int take_ids(pi_request *r, pi__ids *ids, pi_error *err)
+{
+    int rc = pi__image_expand(r, ids, true, err);
+    if (rc) pi__free(ids->p);
+    else pi__request_take_prompt(r, ids->p, ids->n);
+    return rc;
+}
+
 int pi_request_prompt_tokens(pi_request *r, const int32_t *ids, size_t n, pi_error *err)
 {
     int rc = pi__request_check_new(r, err);
@@ -109,15 +119,14 @@ int pi_request_prompt_tokens(pi_request *r, const int32_t *ids, size_t n, pi_err
     if (!ids || !n) return pi__fail(err, PI_EINVAL, "the prompt is empty");
     int32_t n_vocab = pi__vocab_size(pi__core_vocab(r->e->core));
     for (size_t i = 0; i < n; i++) {
-        if (ids[i] >= 0 && ids[i] < n_vocab) continue;
+        if (ids[i] < n_vocab && (ids[i] >= 0 || r->n_images)) continue; /* a negative id is an image */
         return pi__fail(err, PI_EINVAL, "prompt token %zu is %d: token ids are 0 to %d", i, ids[i], n_vocab - 1);
     }
     size_t bytes;
-    int32_t *copy = pi__mul_ok(n, sizeof *ids, &bytes) ? pi__malloc(bytes) : NULL;
-    if (!copy) return pi__fail_mem(err, "the prompt");
-    memcpy(copy, ids, bytes);
-    pi__request_take_prompt(r, copy, n);
-    return PI_OK;
+    pi__ids copy = {.p = pi__mul_ok(n, sizeof *ids, &bytes) ? pi__malloc(bytes) : NULL, .n = n, .cap = n};
+    if (!copy.p) return pi__fail_mem(err, "the prompt");
+    memcpy(copy.p, ids, bytes);
+    return take_ids(r, &copy, err);
 }
 
 int pi_request_prompt_text(pi_request *r, const char *text, size_t len, pi_error *err)
@@ -132,8 +141,7 @@ int pi_request_prompt_text(pi_request *r, const char *text, size_t len, pi_error
         return rc ? pi__fail(err, rc, "tokenizing the prompt: %s", pi_strerror(rc))
                   : pi__fail(err, PI_EINVAL, "the prompt is empty");
     }
-    pi__request_take_prompt(r, ids.p, ids.n);
-    return PI_OK;
+    return take_ids(r, &ids, err);
 }
 
 void pi_request_set_work(pi_request *r, pi_work *w)

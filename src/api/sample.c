@@ -185,7 +185,8 @@ static void on_done(void *ud, const pi__job_end *end)
 void pi__sample_job(pi__sample *s, const pi__gen_params *p, pi__job *j)
 {
     pi_request *r = s->r;
-    *j = (pi__job) {.prompt = r->prompt, .n_prompt = r->n_prompt, .params = *p, .ud = s, .on_token = on_token,
+    *j = (pi__job) {.prompt = r->prompt, .n_prompt = r->n_prompt, .media = r->spans,
+                    .n_media = (int32_t) r->n_images, .params = *p, .ud = s, .on_token = on_token,
                     .on_done = on_done};
     if (r->progress && !s->index) j->on_prefill = on_prefill;
     j->params.sampling.seed += s->index;

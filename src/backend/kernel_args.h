@@ -89,9 +89,9 @@ typedef struct pi__layer_norm {
 } pi__layer_norm;
 
 /* x = f(t), t = x + b, for activations of a single value. GELU: t/2 (1 + erf(t / sqrt(2))), the exact GELU. GELU_TANH:
- * its tanh approximation. RELU2: max(t, 0)^2. XIELU (arXiv 2411.13010): p[0] t^2 + p[2] t if t > 0, else
- * p[1] (e^min(t, p[3]) - 1 - t) + p[2] t. */
-enum { PI__ACT_GELU, PI__ACT_GELU_TANH, PI__ACT_RELU2, PI__ACT_XIELU, PI__N_ACTS };
+ * its tanh approximation. GELU_QUICK: t sigmoid(1.702 t). RELU2: max(t, 0)^2. XIELU (arXiv 2411.13010): p[0] t^2 +
+ * p[2] t if t > 0, else p[1] (e^min(t, p[3]) - 1 - t) + p[2] t. */
+enum { PI__ACT_GELU, PI__ACT_GELU_TANH, PI__ACT_GELU_QUICK, PI__ACT_RELU2, PI__ACT_XIELU, PI__N_ACTS };
 typedef struct pi__activate {
     float *x;            /* [n_rows, n], changed in place */
     const float *b;      /* [n]; NULL = no bias */
@@ -100,6 +100,17 @@ typedef struct pi__activate {
     int32_t kind;        /* PI__ACT_* */
     float p[4];          /* parameters of XIELU: factors for positive and for negative values, slope, limit */
 } pi__activate;
+
+/* x = min(hi, max(lo, factor * x * y * w)): scales and clamps rows. */
+typedef struct pi__scale {
+    float *x;            /* [n_rows, n], changed in place */
+    const float *y;      /* [n_rows, n]; NULL = 1 */
+    const float *w;      /* [n]; NULL = 1 */
+    float factor;        /* see above */
+    float lo, hi;        /* lo <= hi; -infinity and infinity = no limit */
+    int32_t n_rows;      /* rows */
+    int64_t n;           /* values per row */
+} pi__scale;
 
 /* y += sigmoid(gate) * x, with one gate per row. */
 typedef struct pi__add_gated {
@@ -122,6 +133,12 @@ typedef struct pi__rope {
     float temp;          /* with temp_len: strength of the extra factor, see above */
     int32_t temp_len;    /* positions per step of the extra factor; 0 = no extra factor */
     float *table;        /* [n_tokens, 2 * n_freq] result: n_freq cosines, then n_freq sines */
+    /* M-RoPE: pairs that use each of a token's three positions (pi__batch.rope_pos): time, row, column. All 0 = every
+     * pair uses pi__batch.pos. Contiguous: the first section[0] pairs use the time, the next section[1] the row, the
+     * next section[2] the column. Interleaved: pair i < 3 * section[1] with i % 3 = 1 uses the row, pair
+     * i < 3 * section[2] with i % 3 = 2 the column. All other pairs use the time. */
+    int32_t section[3];
+    bool interleaved;    /* see section */
 } pi__rope;
 
 /* x[i] += table[row[i]]: adds a position or token-type embedding to each token. */
@@ -132,6 +149,18 @@ typedef struct pi__add_rows {
     int32_t n_rows;      /* rows */
     int64_t n;           /* values per row */
 } pi__add_rows;
+
+/* x[i] = rows[row[i]], or with `add` x[i] += rows[row[i]]; no change where row[i] is -1. Puts rows that the caller
+ * computed elsewhere (images) in the place of token embeddings. */
+typedef struct pi__place_rows {
+    float *x;            /* [n_rows, n], changed in place */
+    const float *rows;   /* [any, n] */
+    int64_t ldr;         /* floats between rows of `rows` */
+    const int32_t *row;  /* [n_rows] row for each row of x; host memory that is valid until finish() */
+    int32_t n_rows;      /* rows */
+    int64_t n;           /* values per row */
+    bool add;            /* add the row instead of replacing the values */
+} pi__place_rows;
 
 /* x = cap * tanh(x / cap). */
 typedef struct pi__softcap {
@@ -275,6 +304,7 @@ typedef struct pi__sparse {
     OP(norm, pi__norm)                                                                                                 \
     OP(layer_norm, pi__layer_norm)                                                                                     \
     OP(activate, pi__activate)                                                                                         \
+    OP(scale, pi__scale)                                                                                               \
     OP(add_gated, pi__add_gated)                                                                                       \
     OP(softcap, pi__softcap)                                                                                           \
     OP(copy_2d, pi__copy_2d)

@@ -171,6 +171,15 @@ static void activate(const pi__activate *a, const pi__batch *b, pi__operands *o)
     UPDATE(x, a->n_rows, a->n, a->n);
 }
 
+static void scale(const pi__scale *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    READ(y, a->n_rows, a->n, a->n);
+    VECTOR(w);
+    UPDATE(x, a->n_rows, a->n, a->n);
+}
+
 static void add_gated(const pi__add_gated *a, const pi__batch *b, pi__operands *o)
 {
     (void) b;
@@ -274,6 +283,15 @@ static void add_rows(const pi__add_rows *a, const pi__batch *b, pi__operands *o)
     ROWS();
     TOKENS(row, a->n_rows);
     VECTOR(table);
+    UPDATE(x, a->n_rows, a->n, a->n);
+}
+
+static void place_rows(const pi__place_rows *a, const pi__batch *b, pi__operands *o)
+{
+    (void) b;
+    ROWS();
+    TOKENS(row, a->n_rows);
+    READ(rows, most_of(a->row, a->n_rows), a->ldr, a->n);
     UPDATE(x, a->n_rows, a->n, a->n);
 }
 

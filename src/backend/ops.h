@@ -165,6 +165,15 @@ typedef struct pi__batch {
     /* Drafter steps: [n_tokens] row of the hidden state that belongs to each token, see pi__arch.draft; -1 =
      * zeros. Steps of kind FED (device.h): a logits row. Else NULL. */
     const int32_t *hidden_row;
+    /* [n_tokens, 3] rotary positions of each token (time, row, column), for models with M-RoPE (pi__rope.section).
+     * NULL = all three are the token's position. Not set in logits_batch. */
+    const int32_t *rope_pos;
+    /* [n_tokens] position of the last key in this step that each token may see in addition to causal attention
+     * (pi__attention.spans); not above the sequence's last position, ascending within a sequence. NULL = none. */
+    const int32_t *see_to;
+    /* [n_tokens] row of pi__model.image_rows for each token, for op place_rows; -1 = the token has its own embedding.
+     * NULL = no token has such a row. Not for steps that can be captured. */
+    const int32_t *input_row;
     /* [n_seqs] verified tokens of each sequence in this step; its other tokens are drafts. -n = all its tokens are
      * drafts, and so are the n tokens before them, which earlier steps computed. */
     const int32_t *n_verified;
@@ -359,8 +368,11 @@ typedef struct pi__attention {
     int32_t window;     /* a query sees keys with qpos - kpos < window; 0 = all keys up to qpos */
     int32_t first;      /* keys before this position are masked */
     bool past;          /* the key at the query's own position is masked too */
-    bool block;         /* bidirectional within the step: tokens also see later keys of their sequence in this step */
+    /* bidirectional: tokens also see later keys of their sequence, up to seq_len - 1; op qkv has written them, in this
+     * step or in an earlier one */
+    bool block;
     int32_t ahead;      /* with block: number of later keys that are visible; 0 = all */
+    bool spans;         /* tokens also see the later keys up to pi__batch.see_to; not with block or past */
     float softcap;      /* s = cap * tanh(s / cap) before softmax; 0 = no softcap */
     const float *sinks; /* [n_head] extra logits that only enlarge the softmax sum; NULL = no sinks */
     /* Threshold for the batch's query blocks, see PI__SPARSE_BLOCK; 0 = dense. Requires window, first, past and
@@ -549,6 +561,7 @@ typedef struct pi__state_copy {
     OP(head_linear, pi__head_linear)                                                                                   \
     OP(gather_rows, pi__gather_rows)                                                                                   \
     OP(add_rows, pi__add_rows)                                                                                         \
+    OP(place_rows, pi__place_rows)                                                                                     \
     OP(centroid_head, pi__centroid_head)                                                                               \
     OP(gdn, pi__gdn)                                                                                                   \
     OP(state_save, pi__state_copy)                                                                                     \

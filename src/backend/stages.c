@@ -228,9 +228,10 @@ static bool goes_by_tokens(const stages *s, pi__op_id id, const pi__batch *b, co
 {
     switch (id) {
     case PI__OP_gather_rows: case PI__OP_topk: case PI__OP_state_save: case PI__OP_state_load: case PI__OP_block_conv:
-    case PI__OP_centroid_head: return false;
+    case PI__OP_centroid_head: case PI__OP_place_rows: return false;
     case PI__OP_attention: /* with `block`, tokens see later keys, which later microbatches would write */
         if (((const pi__attention *) args)->block) return false;
+        if (((const pi__attention *) args)->spans && b && b->see_to) return false;
         break;
     default: break;
     }

@@ -306,6 +306,9 @@ static void make_micro(micro *m, const pi__batch *b, int32_t from, int32_t to, i
     m->b = *b;
     m->b.n_tokens = n_tokens, m->b.n_seqs = n_seqs, m->b.n_rows = 0;
     m->b.token += from, m->b.pos += from, m->b.seq = seq;
+    if (b->rope_pos) m->b.rope_pos += 3 * (ptrdiff_t) from;
+    if (b->see_to) m->b.see_to += from;
+    m->b.input_row = NULL; /* op place_rows has its own list */
     m->b.seq_start = start, m->b.seq_len = len, m->b.n_verified = verified, m->b.state_slot += q0,
     m->b.save_start = save;
     m->b.logits_batch = NULL;

@@ -147,7 +147,8 @@ static bool valid_sequences(const pi__batch *b)
 {
     for (int32_t q = 0; b->n_tokens && q < b->n_seqs; q++)
         for (int32_t t = b->seq_start[q]; t < b->seq_start[q + 1]; t++)
-            if (b->seq[t] != q || b->pos[t] >= b->seq_len[q]) return false;
+            if (b->seq[t] != q || b->pos[t] >= b->seq_len[q] || (b->see_to && b->see_to[t] >= b->seq_len[q]))
+                return false;
     return true;
 }
 
@@ -191,6 +192,7 @@ bool pi__valid_batch(const pi__batch *b, const pi__limits *lim, int32_t n_blocks
     if (!valid_ints(b->logits_indices, b->n_rows, 0, T) || (b->n_rows && !b->logits_indices)) return false;
     if (!valid_ints(b->hidden_row, T, -1, MAX_COUNT) || !valid_ints(b->state_slot, S, -1, MAX_COUNT)) return false;
     if (!valid_ints(b->n_verified, S, -MAX_COUNT, MAX_COUNT)) return false;
+    if (!valid_ints(b->rope_pos, 3 * T, 0, lim->max_ctx) || !valid_ints(b->see_to, T, -1, lim->max_ctx)) return false;
     if (!valid_starts(b->save_start, S, MAX_COUNT, false) || !valid_snapshots(b) || !valid_runs(b) || !valid_top(b))
         return false;
     for (int32_t g = 0; g < b->n_groups; g++)
@@ -225,6 +227,7 @@ static const host_pointer host_pointers[] = {
     PLACE(lora_embed, ADAPTERS, rows),
     PLACE(gather_rows, TOKENS, row),
     PLACE(add_rows, TOKENS, row),
+    PLACE(place_rows, TOKENS, row),
     PLACE(rope, HOST, freq),
     PLACE(qkv, CACHE, kv),
     PLACE(attention, CACHE, kv),
@@ -491,7 +494,7 @@ static bool valid_qkv(const checker *c, pi__qkv *a)
 
 static bool valid_attention(const checker *c, pi__attention *a)
 {
-    pi__fix_flag(&a->past), pi__fix_flag(&a->block);
+    pi__fix_flag(&a->past), pi__fix_flag(&a->block), pi__fix_flag(&a->spans);
     return valid_cache(c, a->kv, true) && within(a->n_head, 1, c->lim->max_n_head) &&
            a->n_head % a->kv->n_head_kv == 0 && a->q && a->out && within(a->q_stride, 0, MAX_STEP) &&
            (!a->q_stride || a->q_stride >= a->kv->head_dim) && a->window >= 0 && a->first >= 0 && a->ahead >= 0 &&
@@ -651,6 +654,10 @@ static bool valid_fields(const checker *c, pi__op_record *r)
         return valid_elements(a->n_rows, a->n, a->x, a->x) && valid_vector(c, a->b, a->n, true) &&
                within(a->kind, 0, PI__N_ACTS - 1);
     }
+    case PI__OP_scale: {
+        const pi__scale *a = &r->args.scale;
+        return valid_elements(a->n_rows, a->n, a->x, a->x) && valid_vector(c, a->w, a->n, true) && a->lo <= a->hi;
+    }
     case PI__OP_add_gated: {
         const pi__add_gated *a = &r->args.add_gated;
         return valid_elements(a->n_rows, a->n, a->x, a->y) && a->gate;
@@ -663,8 +670,11 @@ static bool valid_fields(const checker *c, pi__op_record *r)
                within(a->step, 0, MAX_STEP) && within(a->ldx, 0, MAX_STEP) && within(a->ldy, 0, MAX_STEP);
     }
     case PI__OP_rope: {
-        const pi__rope *a = &r->args.rope;
-        return c->b && a->table && CAME(c, a, freq, a->n_freq) && a->temp_len >= 0;
+        pi__rope *a = &r->args.rope;
+        pi__fix_flag(&a->interleaved);
+        return c->b && a->table && CAME(c, a, freq, a->n_freq) && a->temp_len >= 0 &&
+               within(a->section[0], 0, MAX_COUNT) && within(a->section[1], 0, MAX_COUNT) &&
+               within(a->section[2], 0, MAX_COUNT);
     }
     case PI__OP_gather_rows: {
         const pi__gather_rows *a = &r->args.gather_rows;
@@ -672,6 +682,12 @@ static bool valid_fields(const checker *c, pi__op_record *r)
                valid_elements(a->n_rows, a->n, a->x, a->out);
     }
     case PI__OP_add_rows: return valid_add_rows(c, &r->args.add_rows);
+    case PI__OP_place_rows: {
+        pi__place_rows *a = &r->args.place_rows;
+        pi__fix_flag(&a->add);
+        return valid_row_list(c, offsetof(pi__place_rows, row), a->row, a->n_rows, -1) &&
+               valid_elements(a->n_rows, a->n, a->x, a->rows) && within(a->ldr, a->n, MAX_STEP);
+    }
     case PI__OP_hyper_pre: return valid_streams(c, &r->args.hyper_pre, true);
     case PI__OP_hyper_post: return valid_streams(c, &r->args.hyper_post, false);
     case PI__OP_block_conv: return valid_block_conv(c, &r->args.block_conv);

@@ -73,7 +73,8 @@ static size_t most_bytes(const pi__limits *lim)
 {
     const size_t T = (size_t) lim->max_tokens, S = (size_t) lim->max_seqs,
                  blocks = (size_t) lim->max_ctx / MOST_BLOCK_SIZES + 2;
-    const size_t words = T * (8 + PI__MAX_GROUPS) + S * (16 + PI__MAX_GROUPS * blocks) + (T / MOST_BLOCK_SIZES + S) * 2;
+    const size_t words = T * (13 + PI__MAX_GROUPS) + S * (16 + PI__MAX_GROUPS * blocks) +
+                         (T / MOST_BLOCK_SIZES + S) * 2;
     const size_t top = (size_t) lim->max_rows * sizeof(pi__topk_request) + PI__MAX_SKIP * sizeof(int32_t);
     const size_t runs = 3 * (size_t) pi__max_runs(lim->max_seqs, lim->max_tokens);
     const size_t lora = sizeof(pi__lora_rows) + PI__MAX_LORA * (S * sizeof(pi__lora_run) + (T + 2) * sizeof(int32_t));
@@ -173,6 +174,7 @@ static void put_batch(writer *o, const pi__batch *b)
     put_ints(o, b->token, T), put_ints(o, b->pos, T), put_ints(o, b->seq, T);
     put_ints(o, b->seq_start, S + 1), put_ints(o, b->seq_len, S);
     put_ints(o, b->logits_indices, b->n_rows), put_ints(o, b->hidden_row, T);
+    put_ints(o, b->rope_pos, 3 * T), put_ints(o, b->see_to, T);
     put_ints(o, b->n_verified, S), put_ints(o, b->state_slot, S);
     put_ints(o, b->save_start, S + 1);
     if (b->save_start && b->save) put(o, b->save, (size_t) b->save_start[S] * sizeof *b->save);
@@ -186,7 +188,7 @@ static void put_batch(writer *o, const pi__batch *b)
     if (!b->logits_batch) return;
     const pi__batch *r = b->logits_batch; /* all other arrays are shared with b */
     put_ints(o, r->token, r->n_tokens), put_ints(o, r->pos, r->n_tokens), put_ints(o, r->seq, r->n_tokens);
-    put_ints(o, r->seq_start, S + 1);
+    put_ints(o, r->seq_start, S + 1), put_ints(o, r->see_to, r->n_tokens);
     if (b->lora.n_runs) put_lora(o, &r->lora);
 }
 
@@ -356,6 +358,8 @@ static bool read_batch(pi__wire *w, reader *i, int32_t max_tokens)
     b->token = ints(i, b->token, T), b->pos = ints(i, b->pos, T), b->seq = ints(i, b->seq, T);
     b->seq_start = ints(i, b->seq_start, S + 1), b->seq_len = ints(i, b->seq_len, S);
     b->logits_indices = ints(i, b->logits_indices, b->n_rows), b->hidden_row = ints(i, b->hidden_row, T);
+    b->rope_pos = ints(i, b->rope_pos, 3 * (int64_t) T), b->see_to = ints(i, b->see_to, T);
+    b->input_row = NULL; /* op place_rows has its own list */
     b->n_verified = ints(i, b->n_verified, S), b->state_slot = ints(i, b->state_slot, S);
     b->save_start = ints(i, b->save_start, S + 1);
     if (!i->good || (b->save_start && b->save_start[S] < 0)) return false;
@@ -388,6 +392,8 @@ static void read_rows(pi__wire *w, reader *i, int32_t max_tokens)
     r->n_tokens = n;
     r->token = take(i, (size_t) n * sizeof *r->token), r->pos = take(i, (size_t) n * sizeof *r->pos);
     r->seq = take(i, (size_t) n * sizeof *r->seq), r->seq_start = take(i, ((size_t) S + 1) * sizeof *r->seq_start);
+    r->see_to = ints(i, r->see_to, n);
+    r->rope_pos = NULL;
     r->n_rows = 0;
     r->logits_indices = NULL;
     r->logits_batch = NULL;

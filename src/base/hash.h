@@ -43,6 +43,11 @@ enum pi__hash_domain {
     PI__HASH_GRAMMAR = 15,     /* kind, trigger, text */
     PI__HASH_LORA_RANKS = 16,  /* ranks, one field per 64: shape of a step's adapters */
     PI__HASH_LORA_SHAPE = 17,  /* ranks, groups: that shape as the launches use it */
+    /* parent, tokens, then for each image in the block its place and its identity: as PI__HASH_BLOCK */
+    PI__HASH_MEDIA_BLOCK = 18,
+    PI__HASH_SPARSE_MEDIA_BLOCK = 19, /* as PI__HASH_MEDIA_BLOCK, computed with sparse attention */
+    PI__HASH_TOWER = 20,       /* weights, image rules: a vision model */
+    PI__HASH_PICTURE = 21,     /* sizes, source or pixels, tower: an image of a prompt */
 };
 
 /* State of hashing a message of fields. */

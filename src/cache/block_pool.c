@@ -206,6 +206,27 @@ pi__digest pi__block_hash_extend(const pi__digest *parent, const int32_t *tokens
     return pi__hash_chain(sparse ? PI__HASH_SPARSE_BLOCK : PI__HASH_BLOCK, parent, tokens, (size_t) n * sizeof *tokens);
 }
 
+pi__digest pi__block_hash_media(const pi__digest *parent, const int32_t *tokens, int32_t n, bool sparse, int32_t first,
+                                const pi__block_media *media, int32_t n_media)
+{
+    int32_t i = 0, end;
+    while (i < n_media && media[i].start + media[i].n <= first) i++;
+    for (end = i; end < n_media && media[end].start < first + n;) end++;
+    if (i == end) return pi__block_hash_extend(parent, tokens, n, sparse);
+    pi__hasher h;
+    pi__hash_begin(&h, sparse ? PI__HASH_SPARSE_MEDIA_BLOCK : PI__HASH_MEDIA_BLOCK);
+    pi__hash_field(&h, parent, sizeof *parent);
+    pi__hash_field(&h, tokens, (size_t) n * sizeof *tokens);
+    for (; i < end; i++) {
+        const int32_t before = first > media[i].start ? first - media[i].start : 0;
+        /* token of the block where the image begins; the image's token there; length of the image */
+        const int32_t place[3] = {media[i].start + before - first, before, media[i].n};
+        pi__hash_field(&h, place, sizeof place);
+        pi__hash_field(&h, &media[i].id, sizeof media[i].id);
+    }
+    return pi__hash_end(&h);
+}
+
 uint64_t pi__tenant_of(const char *salt) { return pi__block_root_of(salt).tenant; }
 
 /* Returns the root with this digest; the tenant is the digest's first word. */

@@ -107,6 +107,15 @@ const char *pi__block_pool_check(const pi__block_pool *p, const int32_t *refs);
 /* Returns the hash of parent's prefix extended by n tokens. sparse: true = the block is computed with sparse attention,
  * so its bytes (and its hash) differ. */
 pi__digest pi__block_hash_extend(const pi__digest *parent, const int32_t *tokens, int32_t n, bool sparse);
+/* An image in a prompt: tokens start..start + n - 1. Their ids do not tell their content; id does. */
+typedef struct pi__block_media {
+    int32_t start, n;
+    pi__digest id;        /* identity of the image: of its source, sizes, preprocessing and tower */
+} pi__block_media;
+/* As pi__block_hash_extend, for the tokens first..first + n - 1 of a prompt with these images. media: [n_media],
+ * ascending. Equal to pi__block_hash_extend if no image touches these tokens. */
+pi__digest pi__block_hash_media(const pi__digest *parent, const int32_t *tokens, int32_t n, bool sparse, int32_t first,
+                                const pi__block_media *media, int32_t n_media);
 /* Returns the tenant of a salt; 0 for "" and NULL: all requests without a salt are one tenant. */
 uint64_t pi__tenant_of(const char *salt);
 /* Return the root (empty prefix) of prefixes with this salt, and of prefixes that are private to sample group n. */

@@ -109,6 +109,24 @@ void pi__cache_skip_groups(pi__cache *c, int32_t s, uint32_t groups) { c->seq[s]
 
 void pi__cache_start_sparse(pi__cache *c, int32_t s, const pi__sparse_span *span) { c->seq[s].sparse = *span; }
 
+void pi__cache_start_media(pi__cache *c, int32_t s, const pi__block_media *media, int32_t n, bool whole)
+{
+    c->seq[s].media = media;
+    c->seq[s].n_media = n;
+    c->seq[s].media_whole = whole;
+}
+
+int32_t pi__cache_cut(const pi__cache *c, int32_t s, int32_t n)
+{
+    const pi__cache_seq *q = &c->seq[s];
+    n = pi__span_cut(&q->sparse, n);
+    for (int32_t i = q->media_whole ? q->n_media : 0; i-- > 0;) { /* descending: a cut may move into an earlier image */
+        const int32_t start = q->media[i].start;
+        if (n > start && n < start + q->media[i].n) n = pi__span_cut(&q->sparse, start);
+    }
+    return n;
+}
+
 void pi__cache_start_private(pi__cache *c, int32_t s, const pi__block_root *root)
 {
     c->seq[s].root = *root;
@@ -122,7 +140,8 @@ void pi__cache_start_variant(pi__cache *c, int32_t s, const pi__digest *variant)
 }
 
 /* Computes the missing chained hashes of row s for all full hash blocks of tokens[0..n). Blocks with sparse attention
- * get other hashes than blocks with dense attention, since the computed bytes differ. */
+ * get other hashes than blocks with dense attention, since the computed bytes differ. Hashes of blocks with images
+ * depend on the images. */
 static void extend_hashes(pi__cache *c, int32_t s, const int32_t *tokens, int32_t n)
 {
     pi__cache_seq *q = &c->seq[s];
@@ -132,7 +151,8 @@ static void extend_hashes(pi__cache *c, int32_t s, const int32_t *tokens, int32_
         const pi__digest *parent = q->n_hashes ? &k[q->n_hashes - 1] : &q->root.hash;
         const bool sparse = pi__in_span(&q->sparse, q->n_hashes * c->hash_block);
         const int32_t *block = tokens + (size_t) q->n_hashes * (size_t) c->hash_block;
-        k[q->n_hashes] = pi__block_hash_extend(parent, block, c->hash_block, sparse);
+        k[q->n_hashes] = pi__block_hash_media(parent, block, c->hash_block, sparse, q->n_hashes * c->hash_block,
+                                              q->media, q->n_media);
     }
 }
 
@@ -144,10 +164,14 @@ static int32_t find_block(const pi__cache *c, int32_t s, const pi__cache_group *
 }
 
 /* Returns the largest length up to n at which a prefix of row s can end: a multiple of reuse_block that cuts no sparse
- * block. */
+ * block and no whole image. */
 static int32_t reusable(const pi__cache *c, int32_t s, int32_t n)
 {
-    return pi__span_cut(&c->seq[s].sparse, n / c->reuse_block * c->reuse_block);
+    for (int32_t cut;; n = cut) {
+        n = n / c->reuse_block * c->reuse_block;
+        cut = pi__cache_cut(c, s, n);
+        if (cut == n) return n;
+    }
 }
 
 /* Returns the longest reusable prefix length <= n (tokens) for which group g still has the needed blocks; 0 = none. */

@@ -90,6 +90,10 @@ typedef struct pi__cache_seq {
     uint32_t skip_groups;                       /* bit of each group that the sequence does not use */
     /* hash blocks that begin in this span get other hashes than with dense attention */
     pi__sparse_span sparse;
+    /* [n_media] images of the prompt, ascending; owned by the caller of pi__cache_start_media */
+    const pi__block_media *media;
+    int32_t n_media;
+    bool media_whole;                           /* tokens of an image see each other: no prefix ends within one */
 } pi__cache_seq;
 
 /* Returns the block table entries of the group for sequences of max_ctx tokens. */
@@ -114,6 +118,11 @@ bool pi__cache_start_again(pi__cache *c, int32_t s, uint64_t owner);
 void pi__cache_skip_groups(pi__cache *c, int32_t s, uint32_t groups);
 /* Sets the sparse prefill span of row s, just started. */
 void pi__cache_start_sparse(pi__cache *c, int32_t s, const pi__sparse_span *span);
+/* Sets the images in the prompt of row s, just started. The array stays valid while the row is in use. whole: tokens of
+ * an image see each other, so that an image is computed in one step and no reused prefix ends within one. */
+void pi__cache_start_media(pi__cache *c, int32_t s, const pi__block_media *media, int32_t n, bool whole);
+/* Returns the largest position <= n at which a chunk of row s may end: not within a sparse block or a whole image. */
+int32_t pi__cache_cut(const pi__cache *c, int32_t s, int32_t n);
 /* Row s, just started and given its root, shares prefixes only with rows of the same variant, because adapters change
  * the cached bytes. An all-zero digest (pi__digest_none) = the base model. */
 void pi__cache_start_variant(pi__cache *c, int32_t s, const pi__digest *variant);

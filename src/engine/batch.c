@@ -34,7 +34,10 @@ static void lay_out(pi__batch_builder *bb, const pi__batch_shape *s, pi__arena *
     }
     const size_t R = (size_t) pi__max_runs(s->max_seqs, s->max_tokens);
     if (s->runs) bb->run_start = take_ints(a, R + 1), bb->run_seq = take_ints(a, R), bb->run_block = take_ints(a, R);
+    if (s->mrope) bb->rope_pos = take_ints(a, 3 * T);
+    if (s->images) bb->input_row = take_ints(a, T), bb->see_to = take_ints(a, T);
     if (!s->max_rows) return;
+    if (s->images) bb->row_input = take_ints(a, T), bb->row_see = take_ints(a, T);
     const size_t A = S * PI__MAX_LORA;
     bb->lora = pi__arena_take(a, A * sizeof *bb->lora);
     bb->lora_run = pi__arena_take(a, A * sizeof *bb->lora_run),
@@ -73,6 +76,7 @@ int pi__batch_init(pi__batch_builder *bb, const pi__batch_shape *s, pi_error *er
                          .n_verified = bb->n_verified,
                          .state_slot = bb->state_slot,
                          .save_start = bb->save_start,
+                         .rope_pos = bb->rope_pos,
                          .logits_batch = s->max_rows ? &bb->rows : NULL};
     for (int32_t i = 0; i < s->n_groups; i++)
         bb->b.kv[i] = (pi__kv_batch) {.block_size = s->block_size[i], .table_stride = s->stride[i],
@@ -89,6 +93,7 @@ void pi__batch_destroy(pi__batch_builder *bb)
 void pi__batch_clear(pi__batch_builder *bb)
 {
     bb->b.n_tokens = bb->b.n_seqs = bb->b.n_rows = bb->n_lora = 0;
+    bb->b.input_row = bb->b.see_to = NULL;
     pi__batch_drop_lora_rows(bb);
     bb->b.runs = (pi__runs) {.start = bb->run_start, .seq = bb->run_seq, .block = bb->run_block};
 }
@@ -162,7 +167,32 @@ int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, co
         bb->pos[first + i] = pos + i;
         bb->seq[first + i] = q;
     }
+    for (int32_t i = 0; bb->rope_pos && i < 3 * n; i++) bb->rope_pos[3 * first + i] = pos + i / 3;
+    for (int32_t i = 0; bb->input_row && i < n; i++) bb->input_row[first + i] = bb->see_to[first + i] = -1;
     return q;
+}
+
+/* Sets the row of token t, at position pos within image k. whole: the token sees the image's last token in the step. */
+static void add_image_token(pi__batch_builder *bb, const pi__seq_images *im, int32_t k, int32_t t, bool whole)
+{
+    const pi__block_media *at = &im->at[k];
+    const int32_t pos = bb->pos[t], last = at->start + at->n - 1, end = bb->seq_len[bb->b.n_seqs - 1] - 1;
+    bb->token[t] = 0;
+    if (im->image[k].first_row >= 0) bb->input_row[t] = im->image[k].first_row + pos - at->start;
+    if (whole) bb->see_to[t] = last < end ? last : end;
+    bb->b.input_row = bb->input_row;
+    if (whole) bb->b.see_to = bb->see_to;
+}
+
+void pi__batch_add_images(pi__batch_builder *bb, const pi__seq_images *im, bool whole)
+{
+    const int32_t q = bb->b.n_seqs - 1;
+    int32_t k = im->n ? pi__images_from(im, bb->pos[bb->seq_start[q]]) : 0;
+    for (int32_t t = bb->seq_start[q]; t < bb->seq_start[q + 1] && im->n; t++) {
+        if (bb->rope_pos) pi__images_rope(im, bb->pos[t], bb->rope_pos + 3 * (size_t) t);
+        while (k < im->n && im->at[k].start + im->at[k].n <= bb->pos[t]) k++;
+        if (bb->input_row && k < im->n && im->at[k].start <= bb->pos[t]) add_image_token(bb, im, k, t, whole);
+    }
 }
 
 void pi__batch_add_row(pi__batch_builder *bb, int32_t t)
@@ -258,12 +288,17 @@ void pi__batch_end(pi__batch_builder *bb)
     bb->rows.n_rows = 0;
     bb->rows.logits_indices = NULL;
     bb->rows.logits_batch = NULL;
+    bb->rows.rope_pos = NULL;
+    if (b->input_row) bb->rows.input_row = bb->row_input;
+    if (b->see_to) bb->rows.see_to = bb->row_see;
     bb->rows.runs = (pi__runs) {0};
     for (int32_t i = 0; i < b->n_groups; i++) bb->rows.kv[i].slot = NULL;
     for (int32_t r = 0; r < b->n_rows; r++) {
         bb->row_token[r] = b->token[b->logits_indices[r]];
         bb->row_pos[r] = b->pos[b->logits_indices[r]];
         bb->row_seq[r] = b->seq[b->logits_indices[r]];
+        if (b->input_row) bb->row_input[r] = b->input_row[b->logits_indices[r]];
+        if (b->see_to) bb->row_see[r] = b->see_to[b->logits_indices[r]];
     }
     for (int32_t q = 0, r = 0; q <= b->n_seqs; q++) { /* rows are in the order of sequences */
         while (r < b->n_rows && bb->row_seq[r] < q) r++;

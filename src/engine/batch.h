@@ -9,6 +9,7 @@
 
 #include "backend/ops.h"
 #include "cache/cache.h"
+#include "engine/images.h"
 
 /* Sizes of the arrays. */
 typedef struct pi__batch_shape {
@@ -18,6 +19,8 @@ typedef struct pi__batch_shape {
     int32_t stride[PI__MAX_GROUPS]; /* block table entries per sequence; 0 = no table (recurrent states) */
     int32_t max_rows;             /* max logits rows per pass; 0 = no logits-row batch and no adapters */
     bool runs;                    /* allocate the arrays of pi__batch.runs (sparse prefill) */
+    bool images;                  /* allocate input_row and see_to: the engine reads images */
+    bool mrope;                   /* allocate rope_pos, which every batch then has: images have 2-D positions */
 } pi__batch_shape;
 
 /* One adapter of one sequence, as recorded by pi__batch_add_lora. */
@@ -36,6 +39,9 @@ typedef struct pi__batch_builder {
     int32_t *seq_len, *n_verified, *state_slot;  /* [max_seqs] of b */
     int32_t *slot[PI__MAX_GROUPS];               /* [max_tokens] slot mapping of each group */
     int32_t *table[PI__MAX_GROUPS];              /* [max_seqs, stride] block tables of each group */
+    int32_t *rope_pos;                           /* [max_tokens, 3] of b; NULL = the shape has no mrope */
+    int32_t *input_row, *see_to;                 /* [max_tokens] of b; NULL = the shape has no images */
+    int32_t *row_input, *row_see;                /* [max_tokens] of `rows`, likewise */
     int32_t *row_token, *row_pos, *row_seq;      /* [max_tokens] of `rows` */
     int32_t *row_start;                          /* [max_seqs + 1] of `rows` */
     int32_t *run_start, *run_seq, *run_block;    /* [max runs + 1], [max runs], [max runs] of b.runs; NULL = no runs */
@@ -67,6 +73,9 @@ void pi__batch_clear(pi__batch_builder *bb);
  * others are drafts (see pi__batch.n_verified). Returns the index of the sequence in the batch. */
 int32_t pi__batch_add(pi__batch_builder *bb, const pi__cache *c, int32_t row, const int32_t *tokens, int32_t pos,
                       int32_t n, int32_t n_committed);
+/* Sets the images of the sequence that was added last: rows of its images' tokens, and rotary positions. whole: tokens
+ * of an image see each other. The token ids of images become 0. */
+void pi__batch_add_images(pi__batch_builder *bb, const pi__seq_images *im, bool whole);
 /* Gives token t (its index in the batch) a logits row. t must ascend from call to call. */
 void pi__batch_add_row(pi__batch_builder *bb, int32_t t);
 /* Records an adapter of sequence q, an index returned by add. level: position of the adapter in the list of q, from 0.

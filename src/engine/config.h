@@ -6,6 +6,7 @@
 #include "backend/devices.h"
 #include "backend/ranks.h"
 #include "base/log.h"
+#include "engine/encoder.h"
 #include "model/cache_rules.h"
 #include "model/placement.h"
 
@@ -99,6 +100,11 @@ typedef struct pi__config {
     uint64_t fit_margin;
     pi__placement_rules placement; /* device or CPU for weights and caches */
     pi__device_params params;  /* options of the devices */
+    const char *mmproj;        /* path of the vision model's GGUF; NULL or "" = the engine reads no images */
+    uint64_t mmproj_cache;     /* bytes for rows of images; 0 = by default; always at least the largest image */
+    uint32_t image_max_tokens; /* max tokens of one image; 0 = the vision model's default */
+    /* encodes images in the place of mmproj; must live as long as the engine. NULL = mmproj */
+    const pi__encoder *encoder;
     pi__log log;               /* log sink */
     pi_progress_fn progress;   /* progress callback of open, or NULL */
     void *progress_ud;         /* first argument of progress */

@@ -59,6 +59,28 @@ static int validate_bidirectional(const pi__core *e, const pi__job *j, pi_error 
     return PI_OK;
 }
 
+/* Validates the images of a job. */
+static int validate_images(const pi__core *e, const pi__job *j, pi_error *err)
+{
+    const pi__encoder *en = e->setup.encoder;
+    const pi__limits *lim = &e->setup.mem.lim;
+    if (!j->n_media) return PI_OK;
+    if (!en)
+        return pi__fail(err, PI_EUNSUPPORTED, "the engine reads no images: give its vision model (option mmproj)");
+    int rc = pi__images_check(j, err);
+    for (int32_t i = 0; i < j->n_media && !rc; i++) {
+        const int32_t n = j->media[i].n, others = lim->max_seqs - 1;
+        if (n > e->setup.n_image_rows)
+            rc = pi__fail(err, PI_ETOOBIG, "image %d has %d tokens, and at most %d fit: raise mmproj-cache, or lower "
+                          "image-max-tokens", i, n, e->setup.n_image_rows);
+        else if (en->attention != PI__SPAN_CAUSAL && n > lim->max_tokens - others)
+            rc = pi__fail(err, PI_ETOOBIG, "image %d has %d tokens, which a %s model needs in one step of at most %d, "
+                          "beside %d answers: raise ubatch-size to %d, or lower parallel", i, n,
+                          e->setup.m->arch->name, lim->max_tokens, others, n + others);
+    }
+    return rc;
+}
+
 static int validate_job(const pi__core *e, const pi__job *j, int32_t *max_total, int *drafter, pi_error *err)
 {
     if (!j->n_prompt) return pi__fail(err, PI_EINVAL, "the prompt is empty");
@@ -68,6 +90,7 @@ static int validate_job(const pi__core *e, const pi__job *j, int32_t *max_total,
         return pi__fail(err, PI_ETOOBIG, "the prompt has %zu tokens; %s holds %d, so at most %d fit", j->n_prompt,
                         limit, longest, longest - (gen != 0));
     int rc = e->setup.m->bidirectional ? validate_bidirectional(e, j, err) : PI_OK;
+    if (!rc) rc = validate_images(e, j, err);
     if (rc) return rc;
     int32_t n = (int32_t) j->n_prompt;
     for (int32_t i = 0; i < n; i++)
@@ -166,6 +189,8 @@ int pi__core_submit(pi__core *e, const pi__job *j, size_t n, pi__seq **out, pi_e
         if (!rc) out[made]->t.submit = now, out[made]->spec.kind = drafter;
         if (!rc) out[made]->sparse = sparse_span(&e->setup.cfg, out[made]->n_prompt);
         if (!rc) out[made]->whole = e->setup.m->bidirectional;
+        if (!rc && out[made]->images.n) out[made]->whole_images = e->setup.encoder->attention != PI__SPAN_CAUSAL;
+        if (!rc && out[made]->whole_images) out[made]->sparse = (pi__sparse_span) {0};
         if (!rc) out[made]->skip_groups = pi__drafter_skip_groups(&e->setup, drafter);
     }
     if (!rc) rc = make_sample_group(out, n, err);
@@ -337,17 +362,21 @@ static void clear_prefixes(pi__core *e)
     pi__core_update_stats(e);
 }
 
-/* Ends every remaining sequence of the step with this error. After a device error the device's memory is not
- * reliable, so the engine state becomes FAILED. */
+/* After a device error the device's memory is not reliable: sets the engine's state to FAILED. */
+static void note_failure(pi__core *e, int code, const char *msg)
+{
+    if (code != PI_EDEVICE) return;
+    pthread_mutex_lock(&e->lock);
+    snprintf(e->failure, sizeof e->failure, "%s", msg);
+    e->state = PI_STATE_FAILED;
+    pthread_mutex_unlock(&e->lock);
+    pi__logf(&e->setup.cfg.log, PI_LOG_ERROR, "the engine failed: %s", msg);
+}
+
+/* Ends every remaining sequence of the step with this error. */
 static void fail_step(pi__core *e, const pi__step_plan *plan, int code, const char *msg)
 {
-    if (code == PI_EDEVICE) {
-        pthread_mutex_lock(&e->lock);
-        snprintf(e->failure, sizeof e->failure, "%s", msg);
-        e->state = PI_STATE_FAILED;
-        pthread_mutex_unlock(&e->lock);
-        pi__logf(&e->setup.cfg.log, PI_LOG_ERROR, "the engine failed: %s", msg);
-    }
+    note_failure(e, code, msg);
     for (int32_t i = 0; i < plan->n_seqs; i++)
         if (plan->seq[i]) pi__core_finish(e, plan->seq[i], PI_FINISH_ERROR, code, msg);
 }
@@ -373,6 +402,20 @@ static void run_step(pi__core *e, pi__step_plan *plan)
     if (!e->runner.flight) count_step(e, n_prefill, n_decode);
 }
 
+/* Computes the next part of an image, if one is being encoded. Between two steps it delays the other sequences about as
+ * much as a decoding step. An error ends the sequences that wait for the image. */
+static void encode_image(pi__core *e)
+{
+    pi_error err = {0};
+    const int rc = pi__media_step(&e->media, &err);
+    if (!rc) return;
+    note_failure(e, rc, err.msg);
+    for (pi__seq *s = e->sched.running.head, *next; s; s = next) {
+        next = s->next;
+        if (pi__media_failed(&e->media, s)) pi__core_finish(e, s, PI_FINISH_ERROR, rc, err.msg);
+    }
+}
+
 /* True if the step thread has nothing to do except the next tokens of running sequences. */
 static bool is_quiet(pi__core *e)
 {
@@ -380,6 +423,7 @@ static bool is_quiet(pi__core *e)
     pthread_mutex_lock(&e->lock);
     bool quiet = !e->inbox_head && !e->lora_work && !e->poke && !e->closing && e->clear_asked == e->clear_done;
     pthread_mutex_unlock(&e->lock);
+    quiet = quiet && !pi__media_busy(&e->media);
     for (const pi__seq *s = e->sched.running.head; s && quiet; s = s->next) quiet = !is_due(s, now);
     for (const pi__seq *s = e->sched.waiting.head; s && quiet; s = s->next) quiet = !is_due(s, now);
     return quiet;
@@ -434,7 +478,10 @@ void *pi__core_step_thread(void *arg)
         e->n_queued = e->n_live - e->sched.running.n;
         pthread_mutex_unlock(&e->lock);
         if (plan->n_seqs) run_step(e, plan);
-        idle = plan->n_tokens == 0;
+        while (pi__media_busy(&e->media) && e->runner.flight) complete_step(e);
+        const bool encodes = pi__media_busy(&e->media);
+        if (encodes) encode_image(e);
+        idle = plan->n_tokens == 0 && !encodes;
         if (idle) pi__profile_idle(e->setup.be->profile);
         pi__core_update_stats(e);
     }

@@ -10,6 +10,7 @@
 #include "engine/stats.h"
 #include "grammar/grammar.h"
 #include "model/classifier.h"
+#include "model/tower.h"
 #include "pagedinfer.h"
 #include "tokenizer/vocab.h"
 
@@ -28,6 +29,8 @@ int pi__core_state(const pi__core *e);
 const pi__vocab *pi__core_vocab(const pi__core *e);
 /* Returns the metadata of the model's file, overrides included. */
 const pi__gguf_copy *pi__core_metadata(const pi__core *e);
+/* Returns the vision model; NULL = the engine has none. Its rules, frame, width and digest are constants. */
+const pi__tower *pi__core_tower(const pi__core *e);
 /* Returns the head that scores texts; n_labels 0 = the model has no scoring head. */
 const pi__classifier *pi__core_classifier(const pi__core *e);
 const pi__dense_heads *pi__core_dense(const pi__core *e);

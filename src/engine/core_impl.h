@@ -11,6 +11,7 @@
 #include "engine/core.h"
 #include "engine/drafting.h"
 #include "engine/loras.h"
+#include "engine/media.h"
 #include "engine/pace.h"
 #include "engine/rows.h"
 #include "engine/runner.h"
@@ -37,6 +38,7 @@ struct pi__core {
     pi__rows rows;             /* logits rows */
     pi__drafting drafting;     /* drafters */
     pi__snapshots snapshots;   /* snapshots of recurrent states */
+    pi__media media;           /* rows of images */
     pi__runner runner;         /* runs steps */
     pi__pace pace;             /* limits prefill per step */
     /* start of the time to measure next, ms: start of a step, or end of the measurement before it (count_step) */

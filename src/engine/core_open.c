@@ -26,6 +26,11 @@ static bool hook_wait(void *ud, pi__seq *s, int32_t got)
 
 static bool hook_ready(void *ud, pi__seq *s) { return pi__runner_ready(&((pi__core *) ud)->runner, s); }
 
+static int32_t hook_images(void *ud, pi__seq *s, int32_t n)
+{
+    return pi__media_ready(&((pi__core *) ud)->media, s, n);
+}
+
 static void hook_admitted(void *ud, pi__seq *s)
 {
     pi__core *e = ud;
@@ -37,6 +42,7 @@ static void hook_leaves(void *ud, pi__seq *s, bool intact)
 {
     pi__core *e = ud;
     if (intact) pi__snapshot_last(&e->snapshots, s);
+    pi__media_release(&e->media, s, INT32_MAX);
     pi__drafts_forget(&e->drafting, s);
     pi__tiering_touch(&e->tiering, s);
 }
@@ -79,6 +85,7 @@ static int load_weights(pi__core *e, pi_error *err)
     int rc = pi__setup_load(&e->setup, false, err);
     if (!rc && s->cfg.mlock) lock_weights(e, s->m);
     if (!rc && s->cfg.mlock && second) lock_weights(e, second);
+    if (!rc && s->cfg.mlock && s->tower) lock_weights(e, pi__tower_model(s->tower));
     return rc;
 }
 
@@ -90,7 +97,7 @@ static int open_sched(pi__core *e, pi_error *err)
         .max_seqs = mem->lim.max_seqs, .log = e->setup.cfg.log,
         .by_priority = e->setup.cfg.policy == PI__POLICY_PRIORITY, .max_wait_ms = e->setup.cfg.max_wait_ms,
         .min_prefill = mem->lim.key_blocks ? PI__SPARSE_BLOCK : 0,
-        .hooks = {e, hook_yield, hook_wait, hook_ready, hook_admitted, hook_leaves},
+        .hooks = {e, hook_yield, hook_wait, hook_ready, hook_admitted, hook_leaves, hook_images},
     };
     int rc = pi__cache_init(&e->cache, mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest, err);
     if (!rc && e->setup.draft_model)
@@ -129,15 +136,17 @@ static int open_tiering(pi__core *e, pi_error *err)
 static int open_runner(pi__core *e, pi_error *err)
 {
     pi__setup *s = &e->setup;
-    const pi__batch_shape step = pi__plan_shape(&s->mem);
+    const pi__batch_shape step = pi__plan_shape(s);
     const pi__runner_config runner = {
         .be = s->be, .m = s->m, .cache = &e->cache, .rows = &e->rows, .drafting = &e->drafting,
-        .snapshots = &e->snapshots,
+        .snapshots = &e->snapshots, .media = &e->media,
         .special = &e->special, .stats = &e->stats, .n_draft = s->n_draft, .ahead = s->cfg.ahead,
         .finish = pi__core_finish,
         .ud = e,
     };
-    int rc = pi__rows_init(&e->rows, s->be, s->mem.lim.max_rows, s->m->n_vocab, s->m->n_embd, &e->special, err);
+    int rc = pi__media_init(&e->media, s->encoder, s->n_image_rows, s->be, &e->stats, err);
+    if (!rc && s->encoder) s->m->image_rows = e->media.rows, s->m->image_ld = s->encoder->width;
+    if (!rc) rc = pi__rows_init(&e->rows, s->be, s->mem.lim.max_rows, s->m->n_vocab, s->m->n_embd, &e->special, err);
     if (!rc) rc = pi__drafters_create(&e->drafting, s, &e->cache, &e->draft_cache, &e->rows, err);
     if (!rc) rc = pi__runner_init(&e->runner, &runner, &step, err);
     return rc ? rc : s->be->dev->finish(s->be, err); /* reports errors of alloc and upload */
@@ -174,6 +183,7 @@ static void core_free(pi__core *e)
     pi__tiering_close(&e->tiering); /* first: its loads write into the pools */
     pi__runner_destroy(&e->runner);
     pi__drafting_destroy(&e->drafting);
+    pi__media_destroy(&e->media);
     pi__rows_destroy(&e->rows);
     pi__snapshots_destroy(&e->snapshots);
     pi__sched_destroy(&e->sched);
@@ -234,6 +244,7 @@ int pi__core_grammar(pi__core *e, const pi__grammar_parts *parts, pi__work *work
     return pi__grammar_get_within(e->grammars, parts, work, out, err);
 }
 const pi__classifier *pi__core_classifier(const pi__core *e) { return &e->setup.m->classifier; }
+const pi__tower *pi__core_tower(const pi__core *e) { return e->setup.tower; }
 const pi__dense_heads *pi__core_dense(const pi__core *e) { return &e->setup.m->dense; }
 const pi__gguf_copy *pi__core_metadata(const pi__core *e) { return e->metadata; }
 

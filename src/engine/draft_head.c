@@ -42,6 +42,7 @@ static void add_head_tokens(draft_head *d, pi__seq *s, const int32_t *tokens, in
     for (int32_t i = 0; i < n; i++) d->hidden[b->n_tokens + i] = h + i;
     d->seq[b->n_seqs] = s;
     pi__batch_add(&d->batch, d->cache, s->row, tokens, pos, n, n);
+    pi__batch_add_images(&d->batch, &s->images, false);
 }
 
 /* Queues the drafter's step of that kind over the draft batch, unless the backend replays it (begin returns NULL). */
@@ -65,6 +66,7 @@ static int catch_up_kind(const draft_head *d)
 {
     const pi__batch *b = &d->batch.b;
     const int32_t each = b->n_tokens / b->n_seqs;
+    if (b->input_row) return PI__STEP_ANY;
     for (int32_t q = 0; q < b->n_seqs; q++)
         if (b->seq_start[q + 1] - b->seq_start[q] != each || each > d->base.n_max) return PI__STEP_ANY;
     return PI__STEP_CATCH_UP;

@@ -74,7 +74,7 @@ static void index_own(draft_lookup *d, pi__seq *s, const pi__text *t)
     int32_t at = s->spec.n_computed;
     if (at < t->end - d->own[s->row].window) at = t->end - d->own[s->row].window;
     for (; at < t->end; at++)
-        if (at >= d->n - 1) pi__ngrams_add(&d->own[s->row], t, at);
+        if (at >= d->n - 1 && !pi__images_cover(&s->images, at)) pi__ngrams_add(&d->own[s->row], t, at);
     s->spec.n_computed = t->end;
 }
 
@@ -111,8 +111,10 @@ static int lookup_draft(pi__drafter *base, const pi__batch *b, pi__seq *const *s
         pi__seq *s = seq[q];
         if (!s) continue;
         const pi__text t = s->spec.elsewhere ? d->text : own_text(s);
-        for (; s->n_draft < s->n_wish; s->n_draft++) /* may read drafts written here: the text repeats itself */
+        for (; s->n_draft < s->n_wish; s->n_draft++) { /* may read drafts written here: the text repeats itself */
+            if (!s->spec.elsewhere && pi__images_cover(&s->images, s->spec.from + 1 + s->n_draft)) break;
             s->tokens[s->n_tokens + s->n_draft] = t.token[(s->spec.from + 1 + s->n_draft) & t.mask];
+        }
     }
     return PI_OK;
 }
@@ -121,7 +123,8 @@ void pi__draft_lookup_keep(pi__drafter *base, const pi__seq *s)
 {
     draft_lookup *d = (draft_lookup *) base;
     pi__text *t = &d->text;
-    const int32_t W = d->others.window, n = s->n_tokens < W ? s->n_tokens : W;
+    /* tokens up to the last image are left out: soft tokens are not text */
+    const int32_t W = d->others.window, text = s->n_tokens - pi__images_end(&s->images), n = text < W ? text : W;
     if (!W || !s->cacheable || s->sample_group || n < d->n) return;
     if (t->end > INT32_MAX - W - n) pi__draft_lookup_clear(base, NULL);
     const int32_t start = t->end;

@@ -86,6 +86,7 @@ static void add_model_tokens(draft_model *d, pi__seq *s, int32_t pos, int32_t n,
     const int32_t first = b->n_tokens;
     if (row) d->seq[b->n_rows] = s;
     pi__batch_add(&d->batch, d->c.cache, s->row, s->tokens + pos, pos, n, sure - pos < n ? sure - pos : n);
+    if (!d->c.own) pi__batch_add_images(&d->batch, &s->images, false); /* a separate model reads token ids only */
     for (int32_t i = first; i < b->n_tokens; i++) /* replace tokens that only the target has */
         if (d->batch.token[i] >= d->c.m->n_vocab) d->batch.token[i] = 0;
     if (row) pi__batch_add_row(&d->batch, b->n_tokens - 1);

@@ -16,8 +16,11 @@ static bool has_drafter(const pi__setup *s, int kind) { return s->kinds >> kind 
 static pi__batch_shape shape_of(const pi__setup *s, const pi__memory *mem, bool rows)
 {
     const pi__limits *lim = &s->mem.lim;
-    return pi__batch_shape_of(mem->spec, mem->map.n_groups, lim->max_tokens, lim->max_seqs, s->mem.longest,
-                              rows ? lim->max_rows : 0);
+    pi__batch_shape shape = pi__batch_shape_of(mem->spec, mem->map.n_groups, lim->max_tokens, lim->max_seqs,
+                                               s->mem.longest, rows ? lim->max_rows : 0);
+    shape.images = s->encoder != NULL && mem == &s->mem;
+    shape.mrope = shape.images && s->encoder->mrope && s->m->mrope;
+    return shape;
 }
 
 /* Returns the assumed time of a pass of the separate draft model as a fraction of a target step: each reads its weights

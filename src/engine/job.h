@@ -2,8 +2,22 @@
 #ifndef PI__JOB_H
 #define PI__JOB_H
 
+#include "base/hash.h"
 #include "pagedinfer.h"
 #include "sampler/params.h"
+
+struct pi__picture; /* image/picture.h */
+
+/* One image of a prompt: positions start..start + n - 1 of the prompt hold its rows. Their ids in the prompt are the
+ * model's soft token. Spans of a job ascend and do not overlap. */
+typedef struct pi__media_span {
+    int32_t start, n;            /* first position; positions */
+    /* grid of tokens, for M-RoPE: row i of the image is at grid row i / cols and column i % cols. rows * cols is n, or
+     * with a break row after each grid row but the last, rows * cols + rows - 1 */
+    int32_t rows, cols;
+    pi__digest id;               /* identity: the image's source or pixels, its sizes, preprocessing and tower */
+    struct pi__picture *picture; /* reference counted; pixels and sizes, until the rows are computed */
+} pi__media_span;
 
 /* One sampled token. */
 typedef struct pi__token_out {
@@ -29,6 +43,8 @@ typedef struct pi__job_end {
 typedef struct pi__job {
     const int32_t *prompt; /* copied; at least one token */
     size_t n_prompt;       /* tokens in prompt */
+    const pi__media_span *media; /* [n_media] images; copied by submit, which takes a reference of each picture */
+    int32_t n_media;       /* 0 = no images */
     pi__gen_params params; /* its arrays and strings are not used after submit */
     void *ud;              /* first argument of the callbacks, which are called without any lock held */
     /* Called on the step thread after each token; must be short. Returns true if the answer is complete (a stop

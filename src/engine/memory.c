@@ -234,17 +234,18 @@ static int32_t requests_of(const pi__memory *mem, int32_t tokens)
 static void tell_placement(const pi__memory *mem, pi_plan *p, int32_t placement, size_t host)
 {
     const pi__backend *be = mem->be->at[placement] ? mem->be->at[placement] : mem->be;
-    const pi__model *second = mem->drafter != mem->m ? mem->drafter : NULL;
+    const pi__model *const all[] = {mem->m, mem->drafter != mem->m ? mem->drafter : NULL, mem->tower};
     const bool split = be != mem->be;
     uint32_t i = p->n_places++;
     strncpy(p->place[i].name, be->dev->describe(be), sizeof p->place[i].name - 1);
-    p->place[i].weights_bytes = mem->m->weights_size[placement] + (second ? second->weights_size[placement] : 0);
-    if (split)
-        p->place[i].weights_bytes += mem->m->weights_size[PI__AT_BOTH] +
-                                     (second ? second->weights_size[PI__AT_BOTH] : 0);
+    for (int k = 0; k < 3; k++) {
+        if (all[k]) p->place[i].weights_bytes += all[k]->weights_size[placement];
+        if (all[k] && split) p->place[i].weights_bytes += all[k]->weights_size[PI__AT_BOTH];
+    }
     for (int32_t g = 0; g < mem->map.n_groups; g++) p->place[i].kv_bytes += pi__pool_bytes(&mem->map, g, placement);
     p->place[i].state_bytes = (uint64_t) mem->lim.max_seqs * mem->slot_bytes[placement];
-    p->place[i].scratch_bytes = mem->scratch + be->dev->scratch_bytes(be, &mem->lim) + pi__logits_bytes(mem);
+    p->place[i].scratch_bytes = mem->scratch + be->dev->scratch_bytes(be, &mem->lim) + pi__logits_bytes(mem) +
+                                mem->image_bytes;
     /* host memory of other modules is reported with the last placement */
     if (placement == pi__n_placements(mem->be) - 1) p->place[i].scratch_bytes += host;
     p->weights_bytes += p->place[i].weights_bytes;
@@ -261,7 +262,8 @@ void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out)
                  .n_requests_1k = (uint32_t) requests_of(mem, usual)};
     tell_groups(mem, &p);
     /* pipeline stages: activations, logits and shared weights also have a host copy; models know its addresses */
-    if (mem->be->n_stages) host += mem->scratch + pi__logits_bytes(mem) + mem->m->weights_size[PI__AT_BOTH];
+    if (mem->be->n_stages)
+        host += mem->scratch + mem->image_bytes + pi__logits_bytes(mem) + mem->m->weights_size[PI__AT_BOTH];
     const int32_t n = pi__n_placements(mem->be);
     for (int32_t placement = 0; placement < n; placement++) tell_placement(mem, &p, placement, host);
     p.total_bytes = p.weights_bytes + p.kv_bytes + p.state_bytes + p.scratch_bytes;
@@ -333,6 +335,15 @@ int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi_
     mem->scratch = pi__model_scratch(m, &mem->lim);
     if (drafter && drafter != m) mem->scratch += pi__model_scratch(drafter, &mem->lim);
     return PI_OK;
+}
+
+void pi__memory_add_images(pi__memory *mem, pi__tower *tower, size_t image_bytes)
+{
+    mem->image_bytes = image_bytes;
+    if (!tower) return;
+    mem->tower = pi__tower_model(tower);
+    mem->image_bytes += pi__tower_pool_bytes(tower);
+    mem->scratch += pi__tower_scratch(tower, &mem->lim);
 }
 
 /* ------------------------------------------------------------------------------------------------- pools and slots */

@@ -11,6 +11,7 @@
 #include "engine/block_map.h"
 #include "engine/config.h"
 #include "model/model.h"
+#include "model/tower.h"
 
 typedef struct pi__memory {
     const pi__config *cfg;     /* as configured */
@@ -21,6 +22,8 @@ typedef struct pi__memory {
     int32_t ctx;               /* max tokens of a request by configuration or training */
     int32_t longest;           /* max tokens of a request that the pools hold; sizes the block tables */
     size_t scratch;            /* bytes for activations */
+    const pi__model *tower;    /* weights of the vision model; NULL = none */
+    size_t image_bytes;        /* bytes for rows of images and the vision model's pool, on every backend */
     pi__group_spec spec[PI__MAX_GROUPS]; /* name, block size, window, blocks of each group */
     pi__block_map map;         /* bytes and addresses of blocks */
     int32_t state_group;       /* cache group of recurrent states, -1 = the model has none */
@@ -32,6 +35,8 @@ typedef struct pi__memory {
  * step. */
 int pi__memory_size(pi__memory *mem, const pi__config *cfg, pi__backend *be, pi__model *m, pi__model *drafter,
                     int32_t n_draft, pi_error *err);
+/* Adds the vision model (or NULL) with its activations and pool, and image_bytes for rows of images. */
+void pi__memory_add_images(pi__memory *mem, pi__tower *tower, size_t image_bytes);
 /* Fills the plan. host: bytes of host memory taken by other modules on any device, reported as scratch. */
 void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out);
 /* Adds the weights, pools and slots of a separate draft model to the plan. Its activations share the first model's

@@ -46,11 +46,14 @@ pi__tiering_config pi__plan_tiering(pi__setup *s)
     };
 }
 
-pi__batch_shape pi__plan_shape(const pi__memory *mem)
+pi__batch_shape pi__plan_shape(const pi__setup *setup)
 {
+    const pi__memory *mem = &setup->mem;
     pi__batch_shape s = pi__batch_shape_of(mem->spec, mem->map.n_groups, mem->lim.max_tokens, mem->lim.max_seqs,
                                            mem->longest, mem->lim.max_rows);
     s.runs = mem->lim.key_blocks > 0;
+    s.images = setup->encoder != NULL;
+    s.mrope = s.images && setup->encoder->mrope && setup->m->mrope;
     return s;
 }
 
@@ -68,12 +71,12 @@ static size_t host_bytes(pi__setup *s)
 {
     const pi__memory *mem = &s->mem;
     const pi__tiering_config tiering = pi__plan_tiering(s);
-    const pi__batch_shape step = pi__plan_shape(mem);
+    const pi__batch_shape step = pi__plan_shape(s);
     size_t n = pi__cache_bytes(mem->spec, mem->map.n_groups, mem->lim.max_seqs, mem->longest);
     n += pi__sched_bytes(mem->lim.max_seqs) + pi__snapshots_bytes(pi__plan_max_saves(mem));
     n += pi__rows_bytes(s->be->discrete, mem->lim.max_rows, s->m->n_vocab, s->m->n_embd);
     n += pi__runner_bytes(&step, s->m->n_vocab) + pi__classifier_bytes(&s->m->classifier);
-    n += pi__dense_heads_bytes(&s->m->dense);
+    n += pi__dense_heads_bytes(&s->m->dense) + pi__media_host_bytes(s->encoder);
     n += pi__drafters_bytes(s);
     if (s->draft_model)
         n += pi__cache_bytes(s->draft_model_mem.spec, s->draft_model_mem.map.n_groups, mem->lim.max_seqs,
@@ -151,7 +154,9 @@ static int measure(pi__setup *s, need *n, pi_error *err)
     for (uint32_t i = 0; i < p.n_places; i++) add_place(s, &p, (int32_t) i, n);
     n->all.host += host_bytes(s) + s->cfg.adapter_bytes;
     n->all.device[pi__default_placement(s->be)] += s->cfg.adapter_bytes;
-    if (s->be->n_stages) n->all.host += s->mem.scratch + pi__logits_bytes(&s->mem) + s->m->weights_size[PI__AT_BOTH];
+    if (s->be->n_stages)
+        n->all.host += s->mem.scratch + s->mem.image_bytes + pi__logits_bytes(&s->mem) +
+                       s->m->weights_size[PI__AT_BOTH];
     return PI_OK;
 }
 

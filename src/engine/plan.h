@@ -25,7 +25,7 @@ uint64_t pi__plan_unwritten(const pi__setup *s, const pi__cache *cache, const pi
 
 /* Configurations of modules, from the sizes. */
 pi__tiering_config pi__plan_tiering(pi__setup *s);
-pi__batch_shape pi__plan_shape(const pi__memory *mem);
+pi__batch_shape pi__plan_shape(const pi__setup *s);
 int32_t pi__plan_max_saves(const pi__memory *mem);
 
 #endif

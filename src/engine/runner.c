@@ -77,6 +77,7 @@ static void build_batch(pi__runner *r)
         const int32_t known = s->n_tokens - s->n_computed, sure = s->n_new < known ? s->n_new : known;
         const int32_t first = bb->b.n_tokens;
         pi__batch_add(bb, r->config.cache, s->row, s->tokens + s->n_computed, s->n_computed, s->n_new, sure);
+        pi__batch_add_images(bb, &s->images, s->whole_images);
         bb->save_start[q] = sn->n_saving;
         pi__snapshots_plan(sn, s, s->n_computed + sure);
         r->hidden |= s->params.hidden;
@@ -390,6 +391,7 @@ static void commit_step(pi__runner *r)
         s->spec.n_in_step = s->n_new - r->batch.n_verified[q];
         s->n_draft = 0;
         pi__cache_commit(r->config.cache, s->row, s->tokens, s->n_computed, s->cacheable);
+        pi__media_release(r->config.media, s, s->n_computed);
         tell_progress(s, before);
     }
 }
@@ -468,7 +470,8 @@ static bool is_decoding(const pi__runner *r)
 {
     const pi__batch *b = &r->batch.b;
     const int32_t each = b->n_seqs ? b->n_tokens / b->n_seqs : 0;
-    if (!each || r->hidden || r->config.snapshots->n_saving || b->n_rows != b->n_tokens || each > 1 + r->config.n_draft)
+    if (!each || r->hidden || b->input_row || r->config.snapshots->n_saving || b->n_rows != b->n_tokens ||
+        each > 1 + r->config.n_draft)
         return false;
     for (int32_t s = 0; s < b->n_seqs; s++)
         if (b->seq_start[s + 1] - b->seq_start[s] != each) return false;
@@ -498,6 +501,7 @@ static void build_ahead(pi__runner *r)
     for (int32_t q = 0; q < r->plan->n_seqs; q++) {
         const pi__seq *s = r->plan->seq[q];
         pi__batch_add(bb, r->config.cache, s->row, &any, s->n_tokens, 1, 1);
+        pi__batch_add_images(bb, &s->images, s->whole_images);
         pi__batch_add_row(bb, q);
         pi__loras_add(bb, q, &s->lora);
     }

@@ -11,6 +11,7 @@
 
 #include "engine/batch.h"
 #include "engine/drafting.h"
+#include "engine/media.h"
 #include "engine/rows.h"
 #include "engine/sched.h"
 #include "engine/snapshots.h"
@@ -25,6 +26,7 @@ typedef struct pi__runner_config {
     pi__rows *rows;            /* logits */
     pi__drafting *drafting;    /* drafts */
     pi__snapshots *snapshots;  /* snapshots of recurrent states */
+    pi__media *media;          /* rows of images */
     const pi__special *special; /* special tokens */
     pi__stats *stats;          /* counters */
     int32_t n_draft;           /* max drafts per sequence and step */

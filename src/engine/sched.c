@@ -59,6 +59,11 @@
  * 42. There is no lookahead step if one of its sequences needs a block and none is free.
  * 43. There is no lookahead step that completes a chunk of a recurrent state.
  *
+ * Images
+ * 44. Tokens of an image, and all tokens after them, are not computed before the image's rows are there.
+ * 45. A chunk does not end inside an image whose tokens see each other.
+ * 46. Drafts and rule 15 leave budget for the next such image of each running prefill.
+ *
  * See sched.h. Step thread only. */
 #include "engine/sched.h"
 
@@ -186,7 +191,7 @@ static bool better_to_wait(const pi__sched *sc, const pi__seq *s, int32_t got)
         if (r->n_computed >= r->n_prompt || !r->cacheable || r->skip_groups & ~s->skip_groups) continue;
         int32_t common = pi__cache_common(sc->cache, s->row, r->row);
         if (common > most) common = most;
-        common = pi__span_cut(&s->sparse, common - common % sc->cache->reuse_block);
+        common = pi__cache_cut(sc->cache, s->row, common - common % sc->cache->reuse_block);
         if (common <= got || r->n_computed >= common) continue;
         if (r->save.requested <= r->n_computed || common < r->save.requested) r->save.requested = common;
         return true;
@@ -223,6 +228,7 @@ static void start_row(const pi__sched *sc, const pi__seq *s, int32_t row)
     pi__cache_start(sc->cache, row, s->params.salt);
     pi__cache_skip_groups(sc->cache, row, s->skip_groups);
     pi__cache_start_sparse(sc->cache, row, &s->sparse);
+    pi__cache_start_media(sc->cache, row, s->images.at, s->images.n, s->whole_images);
     if (s->sample_group) pi__cache_start_private(sc->cache, row, &s->sample_group->root);
     pi__cache_start_variant(sc->cache, row, &s->lora.id);
 }
@@ -276,21 +282,24 @@ static enum admission admit_seq(pi__sched *sc, pi__seq *s)
     return ADMITTED;
 }
 
-/* Returns n, or the largest smaller number of tokens after n_computed that does not cut a sparse block. */
-static int32_t whole_blocks(const pi__seq *s, int32_t n)
+/* Returns n, or the largest smaller number of tokens after n_computed that cuts neither a sparse block nor an image
+ * whose tokens see each other. */
+static int32_t whole_blocks(const pi__sched *sc, const pi__seq *s, int32_t n)
 {
-    const int32_t end = pi__span_cut(&s->sparse, s->n_computed + n);
+    const int32_t end = pi__cache_cut(sc->cache, s->row, s->n_computed + n);
     return end > s->n_computed ? end - s->n_computed : 0;
 }
 
 /* Returns the number of uncomputed tokens of s that can be computed now. While the grammar mask after the last token is
- * not ready, this token waits; a single-step prompt waits with all tokens. */
+ * not ready, this token waits; a single-step prompt waits with all tokens. Tokens of images wait for their rows. */
 static int32_t missing_of(const pi__sched *sc, pi__seq *s)
 {
     const pi__sched_hooks *h = &sc->config.hooks;
-    const int32_t missing = s->n_tokens - s->n_computed;
-    if (missing <= 0 || !s->matcher || !h->ready || h->ready(h->ud, s)) return missing;
-    return s->whole ? 0 : missing - 1;
+    int32_t missing = s->n_tokens - s->n_computed;
+    if (missing > 0 && s->matcher && h->ready && !h->ready(h->ud, s)) missing = s->whole ? 0 : missing - 1;
+    if (missing > 0 && h->images && pi__images_end(&s->images) > s->n_computed)
+        missing = h->images(h->ud, s, missing);
+    return missing;
 }
 
 /* Returns the prefill chunk of s: all of the budget, or half of it if s needs many steps and others wait for prefill.
@@ -300,8 +309,8 @@ static int32_t chunk_of(const pi__sched *sc, pi__seq *s, int32_t budget)
     int32_t missing = missing_of(sc, s), all = missing < budget ? missing : budget;
     bool others = sc->waiting.n > 0;
     for (const pi__seq *r = s->next; r && !others; r = r->next) others = r->n_tokens - r->n_computed > 1;
-    const int32_t half = whole_blocks(s, (budget + 1) / 2);
-    return others && half && missing > LONG_PROMPT * sc->max_tokens ? half : whole_blocks(s, all);
+    const int32_t half = whole_blocks(sc, s, (budget + 1) / 2 < missing ? (budget + 1) / 2 : missing);
+    return others && half && missing > LONG_PROMPT * sc->max_tokens ? half : whole_blocks(sc, s, all);
 }
 
 /* Prepares an admission: counts the running sequences of each tenant, marks waiting sequences that exceeded
@@ -364,7 +373,7 @@ static void extend_chunks(pi__sched *sc, int32_t budget)
     for (pi__seq *s = sc->running.head; s && budget > 0; s = s->next) {
         if (!s->n_new) continue;
         int32_t missing = missing_of(sc, s) - s->n_new, more = missing < budget ? missing : budget;
-        more = whole_blocks(s, s->n_new + more) - s->n_new;
+        more = whole_blocks(sc, s, s->n_new + more) - s->n_new;
         if (more <= 0) continue;
         if (!pi__cache_reserve(sc->cache, s->row, s->n_computed + s->n_new + more)) return;
         s->n_new += more;
@@ -372,12 +381,25 @@ static void extend_chunks(pi__sched *sc, int32_t budget)
     }
 }
 
-/* Adds drafts of decoding sequences as far as the budget and the free blocks allow. Leaves `min_prefill` tokens of the
+/* Returns the tokens that a step leaves for prefill, if it decodes: `min_prefill`, or the largest image that a running
+ * prefill computes next in one piece. */
+static int32_t least_prefill(const pi__sched *sc)
+{
+    int32_t least = sc->config.min_prefill;
+    for (const pi__seq *s = sc->running.head; s; s = s->next) {
+        const int32_t k = s->whole_images ? pi__images_from(&s->images, s->n_computed) : s->images.n;
+        if (k == s->images.n || s->images.at[k].start > s->n_computed) continue;
+        if (s->images.at[k].n > least) least = s->images.at[k].n;
+    }
+    return least;
+}
+
+/* Adds drafts of decoding sequences as far as the budget and the free blocks allow. Leaves `least` tokens of the
  * budget for prefill. */
-static void take_drafts(pi__sched *sc, int32_t *budget)
+static void take_drafts(pi__sched *sc, int32_t *budget, int32_t least)
 {
     for (pi__seq *s = sc->running.head; s; s = s->next) {
-        const int32_t room = *budget - sc->config.min_prefill;
+        const int32_t room = *budget - least;
         int32_t n = s->n_draft < room ? s->n_draft : room;
         if (n <= 0 || s->n_new != 1 || s->n_tokens - s->n_computed != 1) continue;
         if (!pi__cache_reserve(sc->cache, s->row, s->n_tokens + n)) continue;
@@ -427,9 +449,10 @@ pi__step_plan *pi__schedule(pi__sched *sc, int32_t max_tokens)
             next = s->next; /* the sequences after s may have been preempted */
         }
         if (pass) break;
-        take_drafts(sc, &budget);
+        const int32_t least = least_prefill(sc);
+        take_drafts(sc, &budget, least);
         const bool any = budget < max_tokens;
-        const int32_t most = sc->max_prefill > sc->config.min_prefill ? sc->max_prefill : sc->config.min_prefill;
+        const int32_t most = sc->max_prefill > least ? sc->max_prefill : least;
         if (any && sc->max_prefill && budget > most) budget = most;
     }
     admit_waiting(sc, &budget, &preempted);

@@ -25,6 +25,9 @@ typedef struct pi__sched_hooks {
     void (*admitted)(void *ud, pi__seq *s);
     /* Called before s releases its row. intact: its computed tokens are valid. */
     void (*leaves)(void *ud, pi__seq *s, bool intact);
+    /* Returns how many of the n tokens after the computed ones of s can be computed now: images among them need their
+     * rows. NULL = all of them. Called for sequences with images only. */
+    int32_t (*images)(void *ud, pi__seq *s, int32_t n);
 } pi__sched_hooks;
 
 typedef struct pi__sched_config {

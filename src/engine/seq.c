@@ -13,6 +13,7 @@ void pi__seq_free(pi__seq *s)
     pi__sampler_free(s->sampler);
     pi__thoughts_free(s->thoughts);
     pi__matcher_free(s->matcher);
+    pi__images_free(&s->images);
     pi__free(s->tokens);
     pi__free(s->probs);
     pi__free((void *) s->params.stop_ids);
@@ -69,6 +70,7 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const p
         rc = pi__thoughts_new(&s->thoughts, v, j->params.thought_budget, j->params.thought_message, j->prompt,
                               j->n_prompt, err);
     if (!rc && j->params.grammar) rc = pi__matcher_create(&s->matcher, j->params.grammar, err);
+    if (!rc) rc = pi__images_copy(&s->images, j, err);
     if (rc) {
         pi__seq_free(s);
         return rc;
@@ -76,7 +78,8 @@ int pi__seq_create(const pi__job *j, int32_t max_total, int32_t n_vocab, const p
     memcpy(s->tokens, j->prompt, j->n_prompt * sizeof *s->tokens);
     if (j->params.n_stop_ids) memcpy(stop, j->params.stop_ids, j->params.n_stop_ids * sizeof *stop);
     if (j->params.n_bad) memcpy(bad, j->params.bad, j->params.n_bad * sizeof *bad);
-    for (size_t i = 0; i < j->n_prompt; i++) pi__sampler_accept(s->sampler, j->prompt[i]);
+    for (int32_t i = 0; i < s->n_prompt; i++) /* tokens of images have no id that could be penalised */
+        if (!pi__images_cover(&s->images, i)) pi__sampler_accept(s->sampler, j->prompt[i]);
     /* arrays of params.sampling belong to the submitter; the sampler has copies */
     memset(&s->params.sampling, 0, sizeof s->params.sampling);
     *out = s;

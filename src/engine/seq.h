@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "cache/cache.h"
+#include "engine/images.h"
 #include "engine/job.h"
 #include "engine/loras.h"
 #include "engine/thoughts.h"
@@ -102,6 +103,8 @@ struct pi__seq {
     pi__seq_fetch fetch;       /* loads from the tiers */
     pi__gen_params params;     /* arrays in it are owned */
     pi__lora_uses lora;        /* LoRA adapters, in use from submit to the end of the sequence */
+    pi__seq_images images;     /* images of the prompt */
+    bool whole_images;         /* tokens of an image see each other: an image is computed in one step */
     bool whole;                /* single-step: the prompt is computed in one step (bidirectional attention) */
     bool cacheable;            /* blocks are shared with other sequences (only of the sample group, if there is one) */
     pi__sample_group *sample_group; /* NULL = not in a sample group */

@@ -10,6 +10,7 @@
 #include "backend/split.h"
 #include "base/error.h"
 #include "engine/imatrix.h"
+#include "engine/media.h"
 #include "engine/metadata.h"
 #include "engine/vocab_compare.h"
 
@@ -17,8 +18,11 @@ void pi__setup_undeclare(pi__setup *s)
 {
     if (s->drafter != s->m) pi__model_free(s->drafter);
     pi__model_free(s->draft_model);
+    pi__tower_free(s->tower);
     pi__model_free(s->m);
     s->drafter = s->draft_model = s->m = NULL;
+    s->tower = NULL;
+    s->encoder = NULL;
 }
 
 static bool has_drafter(const pi__setup *s, int kind) { return s->kinds >> kind & 1; }
@@ -48,6 +52,80 @@ static int open_drafter(pi__setup *s, bool *head, pi_error *err)
     if (!s->draft_g) rc = pi__gguf_open_with(&s->draft_g, s->cfg.draft_model, s->cfg.load_mode, &s->progress, err);
     *head = !rc && pi__model_kind(s->draft_g) == PI__KIND_DRAFTER;
     return rc;
+}
+
+static void tower_begin(void *ud, pi__picture *p) { pi__tower_begin(ud, p); }
+static void tower_cancel(void *ud) { pi__tower_cancel(ud); }
+static int tower_step(void *ud, pi__backend *be, float *rows, bool *done, pi_error *err)
+{
+    (void) be;
+    return pi__tower_step(ud, rows, done, err);
+}
+
+/* Returns the id of the entry with this text in the vocabulary of file ud; -1 = none. */
+static int32_t token_of(void *ud, const char *text)
+{
+    const pi__gguf_kv *kv = pi__gguf_find(ud, "tokenizer.ggml.tokens");
+    const uint64_t n = kv && kv->type == PI__GGUF_ARR && kv->arr_type == PI__GGUF_STR ? kv->n : 0;
+    for (uint64_t i = 0; i < n && i < INT32_MAX; i++) {
+        const pi__str s = pi__gguf_elem_str(kv, i);
+        if (s.n == strlen(text) && !memcmp(s.p, text, s.n)) return (int32_t) i;
+    }
+    return -1;
+}
+
+/* Opens the vision model of option mmproj, as the encoder. */
+static int open_tower(pi__setup *s, pi_error *err)
+{
+    const pi__tower_text text = {.arch = s->m->arch->name, .n_embd = s->m->n_embd, .n_deepstack = s->m->n_deepstack,
+                                 .per_layer_embd = s->m->per_layer_embd, .token = token_of, .ud = s->g};
+    const pi__tower_use use = {.load_mode = s->cfg.load_mode, .max_tokens = s->cfg.image_max_tokens};
+    enum { LEAST = 64 /* tokens of a step that a tower needs */ };
+    if (s->cfg.max_batch_tokens < LEAST)
+        return pi__fail(err, PI_EINVAL, "mmproj: a step has to have room for %d patches: raise ubatch-size to %d",
+                        LEAST, LEAST);
+    int rc = pi__tower_open(&s->tower, s->cfg.mmproj, s->be, &text, &use, err);
+    if (rc) return rc;
+    const pi__image_frame *frame = pi__tower_frame(s->tower);
+    s->tower_encoder = (pi__encoder) {.ud = s->tower,
+                                      .width = pi__tower_width(s->tower),
+                                      .max_tokens = (int32_t) pi__tower_rules(s->tower)->max_tokens,
+                                      .attention = frame->attention,
+                                      .mrope = frame->mrope,
+                                      .begin = tower_begin,
+                                      .step = tower_step,
+                                      .cancel = tower_cancel};
+    s->encoder = &s->tower_encoder;
+    return PI_OK;
+}
+
+/* Sets up the encoder of images, if there is one. */
+static int set_encoder(pi__setup *s, pi_error *err)
+{
+    static const int spans[] = {[PI__SPAN_CAUSAL] = PI__SPANS_NONE, [PI__SPAN_SLIDING] = PI__SPANS_WINDOW,
+                                [PI__SPAN_ALL] = PI__SPANS_ALL};
+    pi__model *m = s->m;
+    const bool given = s->cfg.mmproj && *s->cfg.mmproj;
+    s->encoder = s->cfg.encoder;
+    if (!s->encoder && !given) return PI_OK;
+    if (m->bidirectional)
+        return pi__fail(err, PI_EUNSUPPORTED, "mmproj: a %s model reads no images", m->arch->name);
+    const int rc = s->encoder ? PI_OK : open_tower(s, err);
+    const pi__encoder *en = s->encoder;
+    if (rc) return rc;
+    if (en->width != m->n_embd * (1 + m->n_deepstack))
+        return pi__fail(err, PI_EINVAL,
+                        "mmproj: its rows have %d values, and the model needs %d (embeddings of %d, DeepStack layers: "
+                        "%d): give the vision model of this model",
+                        en->width, m->n_embd * (1 + m->n_deepstack), m->n_embd, m->n_deepstack);
+    if (en->mrope && !m->mrope)
+        return pi__fail(err, PI_EINVAL,
+                        "mmproj: the vision model needs M-RoPE, and the model's file has no "
+                        "%s.rope.dimension_sections: convert the model again",
+                        m->arch->name);
+    m->image_spans = spans[en->attention];
+    s->n_image_rows = pi__media_rows_of(en, s->cfg.mmproj_cache);
+    return PI_OK;
 }
 
 /* Declares a separate, smaller model with the target's vocabulary. */
@@ -104,6 +182,7 @@ int pi__setup_declare(pi__setup *s, pi_error *err)
     if (!rc && has_drafter(s, PI__SPEC_DRAFT)) rc = open_drafter(s, &head, err);
     if (!rc && has_drafter(s, PI__SPEC_DRAFT) && !head) rc = declare_beside(s, err);
     if (!rc && (has_drafter(s, PI__SPEC_MTP) || head)) rc = declare_head(s, head, err);
+    if (!rc) rc = set_encoder(s, err);
     if (!rc && has_drafter(s, PI__SPEC_LAYER_EXIT) && s->cfg.draft_layers >= s->m->n_trunk)
         rc = pi__fail(err, PI_EINVAL, "spec-draft-layers is %d, but the model has %d layers: give fewer",
                       s->cfg.draft_layers, s->m->n_trunk);
@@ -238,7 +317,9 @@ static int size_draft_model(pi__setup *s, pi_error *err)
 int pi__setup_size(pi__setup *s, pi_error *err)
 {
     int rc = pi__memory_size(&s->mem, &s->cfg, s->be, s->m, s->drafter, s->n_draft, err);
-    return rc || !s->draft_model ? rc : size_draft_model(s, err);
+    if (rc) return rc;
+    if (s->encoder) pi__memory_add_images(&s->mem, s->tower, pi__media_device_bytes(s->encoder, s->n_image_rows));
+    return s->draft_model ? size_draft_model(s, err) : PI_OK;
 }
 
 void pi__setup_tell(const pi__setup *s, size_t host, pi_plan *p)
@@ -291,7 +372,8 @@ static int start_sums(pi__setup *s, pi_error *err)
 int pi__setup_load(pi__setup *s, bool keep, pi_error *err)
 {
     pi__model *m[] = {s->m, pi__setup_second_model(s)};
-    uint64_t all = 0;
+    pi__model *tower = s->tower && !keep ? pi__tower_model(s->tower) : NULL; /* each process loads its own */
+    uint64_t all = tower ? pi__model_load_bytes(tower) : 0;
     int rc = s->be->dev->reserve(s->be, &s->mem.lim, err);
     if (!rc && s->cfg.trace_ops) s->be->trace = &s->cfg.log;
     if (!rc && s->cfg.profile_ops) rc = start_profile(s, err);
@@ -305,6 +387,8 @@ int pi__setup_load(pi__setup *s, bool keep, pi_error *err)
     }
     if (!rc) rc = pi__progress_begin(&s->progress, PI_LOAD_WEIGHTS, all, err);
     for (int i = 0; i < 2 && m[i] && !rc; i++) rc = pi__model_load(m[i], &s->mem.lim, &s->progress, err);
+    if (tower) tower->check_tensors = s->cfg.check_tensors;
+    if (tower && !rc) rc = pi__model_load(tower, &s->mem.lim, &s->progress, err);
     return rc ? rc : s->be->dev->finish(s->be, err); /* errors of uploads are reported only here */
 }
 
@@ -392,7 +476,7 @@ void pi__setup_close_files(pi__setup *s)
     pi__gguf_close(s->draft_g);
     s->g = s->draft_g = NULL;
     s->cfg.model = s->cfg.prefix_dir = s->cfg.prefix_key = s->cfg.draft_model = s->cfg.weights_from =
-        s->cfg.weights_cache = s->cfg.imatrix_file = s->cfg.imatrix_dataset = NULL;
+        s->cfg.weights_cache = s->cfg.imatrix_file = s->cfg.imatrix_dataset = s->cfg.mmproj = NULL;
     s->cfg.params.cpu.isa = s->cfg.device = NULL;
     s->cfg.placement.override = s->cfg.override_kv = NULL;
 }

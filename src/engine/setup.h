@@ -10,6 +10,7 @@
 #include "engine/memory.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
+#include "model/tower.h"
 
 typedef struct pi__setup {
     pi__config cfg;            /* as given; strings belong to the caller and are NULL once files are closed */
@@ -23,6 +24,10 @@ typedef struct pi__setup {
     unsigned kinds;            /* bit PI__SPEC_* of each available drafter */
     int32_t n_draft;           /* max drafts per sequence and step */
     pi__memory mem;            /* sizes, then pools */
+    pi__tower *tower;          /* vision model (option mmproj), or NULL */
+    pi__encoder tower_encoder; /* tower as an encoder */
+    const pi__encoder *encoder; /* encodes images; NULL = the engine reads no images */
+    int32_t n_image_rows;      /* rows of the encoder cache */
     pi__model *draft_model;    /* a separate draft model with its own cache; or NULL */
     pi__config draft_model_cfg; /* configuration of draft_model */
     pi__memory draft_model_mem; /* sizes of draft_model, then its pools */

@@ -8,6 +8,7 @@
  *   the end of the answer        the next turn, if the template keeps the answer unchanged.
  *   the first scored token       another answer to the same prompt is scored.
  *   the ends of sparse prefill   a longer prompt is sparse where this one, close to its end, is dense.
+ *   the end of an image          another question about the same image.
  *   a branch                     this prompt differs from a cached one after it, or a waiting prompt from this one.
  *   a coarse grid                everything else: limits recomputation to one interval.
  *
@@ -56,13 +57,23 @@ static bool takes_snapshots(const pi__snapshots *sn, const pi__seq *s)
     return sn->config.group >= 0 && group_of(sn)->spec.n_blocks > 0 && s->cacheable;
 }
 
+/* True at the block boundaries around the end of an image: another question about the image continues there. */
+static bool ends_image(const pi__seq *s, int32_t n, int32_t bs)
+{
+    const int32_t k = s->images.n ? pi__images_from(&s->images, n - bs) : 0;
+    if (k == s->images.n) return false;
+    const int32_t end = s->images.at[k].start + s->images.at[k].n;
+    return n == end / bs * bs || n == (end + bs - 1) / bs * bs;
+}
+
 /* True at reuse points that are known without looking at the tokens, except for the grid. */
 static bool is_reuse_point(const pi__seq *s, int32_t n, int32_t bs)
 {
     const bool scored = s->params.logits == PI__LOGITS_ALL &&
                         n == pi__span_cut(&s->sparse, s->params.logits_from / bs * bs);
     const bool ends = n && (n == s->sparse.from || n == s->sparse.end);
-    return scored || ends || n == (s->n_prompt - 1) / bs * bs || n == s->save.branch || n == s->save.requested;
+    return scored || ends || ends_image(s, n, bs) || n == (s->n_prompt - 1) / bs * bs || n == s->save.branch ||
+           n == s->save.requested;
 }
 
 bool pi__reuse_point(void *ud, int32_t row, int32_t n)

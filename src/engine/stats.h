@@ -37,6 +37,7 @@ typedef struct pi__stats {
     atomic_ullong draft_total_ns; /* of step_total_ns, time of drafters */
     atomic_ullong n_from_topk, n_from_row; /* tokens sampled from topk results, and from full rows */
     atomic_ullong n_forced;       /* tokens forced by grammars */
+    atomic_ullong n_images_encoded; /* images whose rows were computed */
     struct {
 #define PI__MEMBER(name) atomic_ullong name;
         PI__POOL_COUNTERS(PI__MEMBER)

@@ -13,6 +13,9 @@
     ARCH(qwen2moe, "qwen2moe", "qwen.c", "Qwen 1.5 and 2 with experts", "shared expert with a gate")                   \
     ARCH(qwen3, "qwen3", "qwen.c", "Qwen 3, dense", "norms on heads")                                                  \
     ARCH(qwen3moe, "qwen3moe", "qwen.c", "Qwen 3 with experts, Qwen3-Coder", "norms on heads")                         \
+    ARCH(qwen2vl, "qwen2vl", "qwen.c", "Qwen 2-VL and 2.5-VL", "biases, M-RoPE")                                       \
+    ARCH(qwen3vl, "qwen3vl", "qwen.c", "Qwen 3-VL, dense", "M-RoPE, DeepStack")                                        \
+    ARCH(qwen3vlmoe, "qwen3vlmoe", "qwen.c", "Qwen 3-VL with experts", "M-RoPE, DeepStack")                            \
     ARCH(phi3, "phi3", "phi3.c", "Phi 3, 3.5, 4, 4-mini", "LongRoPE")                                                  \
     ARCH(gemma2, "gemma2", "gemma2.c", "Gemma 2", "soft caps")                                                         \
     ARCH(gemma3, "gemma3", "gemma3.c", "Gemma 3", "windows")                                                           \

@@ -172,6 +172,13 @@ void pi__attn_inject(pi__model *m, const pi__attn *a, const pi__lin_in *in, cons
     pi__op_qkv(m->be, s->b, &prep);
 }
 
+/* True if tokens of an image see each other in this layer. */
+static bool spans(const pi__model *m, const pi__attn *a)
+{
+    if (a->flags & (PI__ATTN_BLOCK | PI__ATTN_PAST)) return false;
+    return m->image_spans == PI__SPANS_ALL || (m->image_spans == PI__SPANS_WINDOW && a->window);
+}
+
 void pi__attn_attend(pi__model *m, const pi__attn *a, const pi__stream *s, int32_t first)
 {
     const bool gated = a->flags & PI__ATTN_GATED;
@@ -180,7 +187,8 @@ void pi__attn_attend(pi__model *m, const pi__attn *a, const pi__stream *s, int32
                                .q_stride = gated ? 2 * a->head_dim : 0, .gate = gated ? s->qkv + a->head_dim : NULL,
                                .out = s->att, .ldo = (int64_t) a->n_head * a->head_dim, .n_head = a->n_head,
                                .window = a->window, .first = first, .past = a->flags & PI__ATTN_PAST,
-                               .block = a->flags & PI__ATTN_BLOCK, .ahead = a->ahead, .softcap = a->softcap,
+                               .block = a->flags & PI__ATTN_BLOCK,
+                               .spans = spans(m, a), .ahead = a->ahead, .softcap = a->softcap,
                                .sinks = a->sinks, .sparsity = all ? m->sparsity : 0};
     pi__op_attention(m->be, s->b, &att);
 }

@@ -80,6 +80,26 @@ void pi__capture(pi__model *m, const pi__batch *b, int32_t layer, const float *x
                                                         .y = c->x + k * E, .ldy = c->n * E});
 }
 
+static void place(pi__model *m, const pi__batch *b, int32_t part, float *x)
+{
+    if (!b->input_row || !m->image_rows) return;
+    pi__op_place_rows(m->be, NULL,
+                      &(pi__place_rows) {.x = x,
+                                         .rows = m->image_rows + (int64_t) part * m->n_embd,
+                                         .ldr = m->image_ld,
+                                         .row = b->input_row,
+                                         .n_rows = b->n_tokens,
+                                         .n = m->n_embd,
+                                         .add = part > 0});
+}
+
+void pi__place_images(pi__model *m, const pi__batch *b, float *x) { place(m, b, 0, x); }
+
+void pi__add_deepstack(pi__model *m, const pi__stream *s, int32_t layer)
+{
+    if (layer < m->n_deepstack) place(m, s->b, 1 + layer, s->x);
+}
+
 /* Returns the max rank for this target of the current rows' adapter runs; 0 = no adapter changes it. */
 static int32_t lora_rank(const pi__model *m, int32_t target)
 {
@@ -179,6 +199,26 @@ void pi__rotation_long(pi__model *m, pi__rotation *r)
     pi__declare_host(m, r->factor, r->n_freq, name, PI__OF_FILE);
 }
 
+void pi__rotation_sections(pi__model *m, pi__rotation *r, bool interleaved, bool needed)
+{
+    char key[96];
+    int64_t sum = 0;
+    snprintf(key, sizeof key, "%s.rope.dimension_sections", m->arch->name);
+    const pi__gguf_kv *kv = pi__model_ok(m) ? pi__gguf_find(m->g, key) : NULL;
+    const bool numbers = kv && kv->type == PI__GGUF_ARR && kv->n >= 3 &&
+                         (kv->arr_type == PI__GGUF_I32 || kv->arr_type == PI__GGUF_U32);
+    r->interleaved = interleaved;
+    for (uint64_t i = 0; numbers && i < 3; i++) {
+        const uint64_t n = pi__gguf_elem_u64(kv, i);
+        if (n > PI__MAX_HEAD_DIM) pi__model_refuse(m, PI_EFORMAT, "metadata %s has a number above %d", key,
+                                                   PI__MAX_HEAD_DIM);
+        else r->section[i] = (int32_t) n, sum += r->section[i];
+    }
+    if ((kv && !numbers) || (needed && !sum))
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s needs the numbers of pairs for time, row and column", key);
+    m->mrope = sum > 0;
+}
+
 void pi__rotation_loaded(pi__model *m, pi__rotation *r)
 {
     if (!r->factor) return;
@@ -202,7 +242,8 @@ void pi__rotation_layout(pi__rotation *r, pi__arena *a, size_t n_tokens)
 void pi__rotation_forward(pi__model *m, const pi__rotation *r, const pi__batch *b)
 {
     if (!r->n_freq) return;
-    pi__rope own = {.freq = r->freq, .n_freq = r->n_freq, .mscale = r->mscale, .table = r->table};
+    pi__rope own = {.freq = r->freq, .n_freq = r->n_freq, .mscale = r->mscale, .table = r->table,
+                   .section = {r->section[0], r->section[1], r->section[2]}, .interleaved = r->interleaved};
     pi__op_rope(m->be, b, &own);
     if (!r->temp_len) return;
     own.temp = r->temp, own.temp_len = r->temp_len, own.table = r->q_table;
@@ -407,6 +448,7 @@ void pi__head_embed(pi__model *m, const pi__head *h, const pi__batch *b, float *
                                              .rows = m->lora,
                                              .scale = h->embd_scale,
                                              .out = x});
+    pi__place_images(m, b, x);
 }
 
 void pi__head_hidden(pi__model *m, const pi__head *h, const float *x, int32_t n, float *out)

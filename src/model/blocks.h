@@ -48,6 +48,11 @@ void pi__stream_logits_rows(pi__model *m, pi__stream *s, int64_t ld, float *rows
  * the logits rows. `rows` receives the residual. */
 void pi__stream_result_rows(pi__model *m, pi__stream *s, int64_t n, float *rows);
 
+/* x [b->n_tokens, E] = rows of images, at their tokens; after the embedding. No-op if the step has no image. */
+void pi__place_images(pi__model *m, const pi__batch *b, float *x);
+/* s->x += the images' DeepStack rows of this layer, after the layer. No-op for other layers, and without images. */
+void pi__add_deepstack(pi__model *m, const pi__stream *s, int32_t layer);
+
 /* Captured hidden states for a drafter. `pi__capture_layout` allocates m->captured.x. `pi__capture` copies the residual
  * stream x [T, E] before `layer` into it, if the drafter reads that layer. */
 void pi__capture_layout(pi__model *m, pi__arena *a, size_t n_tokens);
@@ -78,6 +83,8 @@ typedef struct pi__rotation {
     float temp;              /* position-dependent query scale, with temp_len, as in op rope */
     /* positions per step of that scale, as in op rope; 0 = no scale. If set, n_rot must equal the head size */
     int32_t temp_len;
+    int32_t section[3];      /* M-RoPE, as in op rope; all 0 = none */
+    bool interleaved;        /* as in op rope */
     float *table;            /* scratch: [T, 2*n_freq] */
     float *q_table;          /* scratch: table for queries, with their scale; NULL = queries use `table` */
 } pi__rotation;
@@ -90,6 +97,9 @@ void pi__rotation_factors(pi__model *m, pi__rotation *r, bool needed);
  * and for longer ones. The engine's max context selects one set for all positions of all requests, because one
  * cache cannot mix keys of both. No effect if the file has no factors. */
 void pi__rotation_long(pi__model *m, pi__rotation *r);
+/* Reads the sections of M-RoPE (rope.dimension_sections) into r. interleaved: as in op rope. needed: a file without
+ * them is refused; else it has none. Sets m->mrope. */
+void pi__rotation_sections(pi__model *m, pi__rotation *r, bool interleaved, bool needed);
 /* Called after load: divides the frequencies by the factors, and finds n_freq. */
 void pi__rotation_loaded(pi__model *m, pi__rotation *r);
 /* Allocates the tables from a. */

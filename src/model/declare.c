@@ -230,7 +230,7 @@ static void want_scale(pi__model *m, pi__weight *w, const char *full)
 typedef struct ask {
     bool optional;      /* the tensor may be absent */
     bool unscaled;      /* NAME.scale is not the matrix's factor */
-    const int32_t *row; /* see pi__declared */
+    const int32_t *row, *col; /* see pi__declared */
     bool turned;        /* see pi__declared */
     bool heads;         /* one matrix per head, with per-head adapters (block_mla.c) */
 } ask;
@@ -251,8 +251,8 @@ static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__w
     }
     at_least(&m->lim.max_n_in, w->n_in);
     at_least(&m->lim.max_n_out, w->n_out);
-    add_want(m, (pi__declared) {.tensor = t, .weight = w, .row = how.row, .turned = how.turned, .size = w->size,
-                            .placement = w->placement});
+    add_want(m, (pi__declared) {.tensor = t, .weight = w, .row = how.row, .col = how.col, .turned = how.turned,
+                            .size = w->size, .placement = w->placement});
     if (!how.heads) pi__adapter_target(m, w, full, how.row);
 }
 
@@ -288,6 +288,46 @@ void pi__declare_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t 
                              const char *name, int layer)
 {
     want_matrices(m, w, plain(n_in, n_out), (ask) {.row = row}, name, layer);
+}
+
+void pi__declare_gathered(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row, int64_t n_rows,
+                          const char *name, int layer)
+{
+    char full[96];
+    memset(w, 0, sizeof *w);
+    const pi__tensor *t = need(m, name, layer, full);
+    if (!t || !shaped(m, t, full, n_in, n_rows, 1)) return;
+    add_matrices(m, w, t, plain(n_in, n_out), (ask) {.row = row}, full);
+    want_scale(m, w, full);
+}
+
+void pi__declare_columns(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *col, const char *name,
+                         int layer)
+{
+    char full[96];
+    pi__weight shape = plain(n_in, n_out);
+    memset(w, 0, sizeof *w);
+    const pi__tensor *t = need(m, name, layer, full);
+    if (!t || !shaped(m, t, full, n_in, n_out, 1)) return;
+    shape.type = t->type == PI__F32 || t->type == PI__BF16 ? t->type : PI__F16;
+    if (!pi__type_info_of(t->type)->readable)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %s has type %s, which is not supported for it", full,
+                         pi__type_info_of(t->type)->name);
+    else add_matrices(m, w, t, shape, (ask) {.col = col}, full);
+}
+
+void pi__declare_kernel(pi__model *m, pi__weight *w, int64_t size, int64_t n_out, const char *name, int layer)
+{
+    char full[96];
+    const int64_t n_in = 3 * size * size;
+    memset(w, 0, sizeof *w);
+    const pi__tensor *t = need(m, name, layer, full);
+    if (!t) return;
+    const bool conv = t->ne[0] == size && t->ne[1] == size && t->ne[2] == 3 && t->ne[3] == n_out;
+    if (!conv && !shaped(m, t, full, n_in, n_out, 1)) return;
+    if (conv && !pi__type_is_float(t->type))
+        pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %s must be F32, F16 or BF16", full);
+    else add_matrices(m, w, t, plain(n_in, n_out), (ask) {0}, full);
 }
 
 void pi__declare_replicated(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer)
@@ -471,6 +511,19 @@ void pi__declare_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *r
     want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f, .row = row}, false, n, 1, name, layer);
 }
 
+void pi__declare_vec_gathered(pi__model *m, float **vec, int64_t n, const int32_t *row, int64_t n_file, float factor,
+                              const char *name, int layer)
+{
+    char full[96];
+    *vec = NULL;
+    if (!pi__has_tensor(m, name, layer)) return;
+    const pi__tensor *t = need(m, name, layer, full);
+    if (!t || !shaped(m, t, full, n_file, 1, 1)) return;
+    if (!pi__type_is_float(t->type)) pi__model_refuse(m, PI_EFORMAT, "tensor %s must be F32, F16 or BF16", full);
+    add_want(m, (pi__declared) {.tensor = t, .vec = vec, .factor = factor, .row = row, .n_row = n,
+                                .size = (size_t) n * sizeof(float), .placement = everywhere(m)});
+}
+
 void pi__declare_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer)
 {
     want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f}, false, n, n_rows, name, layer);
@@ -515,6 +568,17 @@ static bool is_left_out(const pi__model *m, const pi__tensor *t)
 {
     int layer;
     return sscanf(t->cname, "blk.%9d.", &layer) == 1 && layer >= m->n_trunk;
+}
+
+void pi__refuse_others(pi__model *m, const char *prefix, const char *except)
+{
+    for (size_t i = 0; i < pi__gguf_n_tensors(m->g) && pi__model_ok(m); i++) {
+        const pi__tensor *t = pi__gguf_tensor_at(m->g, i);
+        const bool ignored = except && !strncmp(t->cname, except, strlen(except));
+        if (!strncmp(t->cname, prefix, strlen(prefix)) && !ignored && !is_wanted(m, t))
+            pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %.96s: %s models with this tensor are not supported", t->cname,
+                             m->arch->name);
+    }
 }
 
 void pi__refuse_unwanted(pi__model *m, const char *suffix)

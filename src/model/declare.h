@@ -58,6 +58,20 @@ void pi__declare_weight_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64_
  * NULL = file order. */
 void pi__declare_weight_rows(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row,
                              const char *name, int layer);
+/* Declares a matrix [n_out, n_in] with rows gathered from a file matrix [n_rows, n_in]. row[i]: file row of row i,
+ * -1 = zeros. Several matrices may be gathered from one tensor. row must live until the model is loaded. */
+void pi__declare_gathered(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *row, int64_t n_rows,
+                          const char *name, int layer);
+/* Declares n values gathered from a file vector of n_file values; otherwise like pi__declare_gathered. Optional. */
+void pi__declare_vec_gathered(pi__model *m, float **vec, int64_t n, const int32_t *row, int64_t n_file, float factor,
+                              const char *name, int layer);
+/* Declares a matrix [n_out, n_in] with reordered columns: col[i] = file column of column i. The result is F32, BF16 or
+ * F16 for any file type. col must live until the model is loaded. */
+void pi__declare_columns(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const int32_t *col, const char *name,
+                         int layer);
+/* Declares the kernel of a convolution of size x size pixels and 3 channels without overlap, as a matrix [n_out, 3 *
+ * size * size]. The file has shape [size, size, 3, n_out], or is that matrix. */
+void pi__declare_kernel(pi__model *m, pi__weight *w, int64_t size, int64_t n_out, const char *name, int layer);
 /* Like pi__declare_weight, replicated on every device of a sharded model. */
 void pi__declare_replicated(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, const char *name, int layer);
 /* Like pi__declare_weight_or_not, but NAME.scale is not the matrix's factor. */
@@ -120,6 +134,9 @@ void pi__declare_head_groups(pi__model *m, pi__weight *w, int64_t n_in, int64_t 
 /* Raises m->lim for layers of n_expert routed experts, n_used per token; an expert's gate and up are [n_ff, n_in]
  * each. */
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff);
+/* Refuses a file that has a tensor with a name that begins with prefix and was not declared. except: prefix of names
+ * that are ignored; NULL = none. */
+void pi__refuse_others(pi__model *m, const char *prefix, const char *except);
 /* Refuses a file that has a tensor with a name ending in suffix that was not declared. Layers that are not loaded are
  * ignored. */
 void pi__refuse_unwanted(pi__model *m, const char *suffix);

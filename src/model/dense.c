@@ -310,6 +310,7 @@ void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
         if (last) pi__stream_logits_rows(m, &s, width, d->work.rows);
         attend(m, l, &s, 0);
         finish_layer(m, d, l, &s);
+        pi__add_deepstack(m, &s, i);
     }
     if (!all) return;
     pi__capture(m, b, n_layer, s.x);

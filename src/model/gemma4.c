@@ -155,6 +155,7 @@ static void read_params(pi__model *m, gemma4 *p)
                                      : pi__hp_u32_or(m, "attention.shared_kv_layers", 0, 0, most);
     p->n_own = m->n_layer - shared;
     p->n_ple = pi__hp_u32_or(m, "embedding_length_per_layer_input", 0, 0, PI__MAX_EMBD);
+    m->per_layer_embd = p->n_ple > 0;
     pi__experts_read(m, &p->experts, false);
     if (p->experts.n_expert) p->experts.n_ff = pi__hp_u32(m, "expert_feed_forward_length", 1, PI__MAX_EMBD);
     p->experts.act = PI__IN_GEGLU;

@@ -252,7 +252,7 @@ static int load_values(pi__model *m, const pi__declared *w, float *dst, stage *s
 {
     int rc = PI_OK;
     const int64_t n_file = w->tensor->ne[0] * w->tensor->ne[1] * w->tensor->ne[2],
-                  n = w->scale ? w->scale->n_mat : n_file;
+                  n = w->scale ? w->scale->n_mat : n_file, n_row = w->n_row ? w->n_row : n;
     const char *src = piece(m, w->tensor, 0, w->tensor->size, st, &rc, err);
     if (!src) return rc;
     float *tmp = w->host ? w->host : pi__malloc((size_t) n * sizeof *tmp);
@@ -265,10 +265,10 @@ static int load_values(pi__model *m, const pi__declared *w, float *dst, stage *s
     for (int64_t i = n_file; i < n; i++) tmp[i] = tmp[0]; /* one factor for all matrices */
     for (int64_t i = 0; i < n && w->vec; i++) tmp[i] *= w->factor;
     if (w->host) return PI_OK;
-    float *sorted = w->row ? pi__malloc((size_t) n * sizeof *sorted) : tmp;
-    for (int64_t i = 0; i < n && w->row && sorted; i++) sorted[i] = tmp[w->row[i]];
+    float *sorted = w->row ? pi__malloc((size_t) n_row * sizeof *sorted) : tmp;
+    for (int64_t i = 0; i < n_row && w->row && sorted; i++) sorted[i] = w->row[i] < 0 ? 0 : tmp[w->row[i]];
     pi__backend *be = pi__backend_at(m->be, w->placement);
-    if (sorted) be->dev->upload(be, dst, sorted, (size_t) n * sizeof *tmp);
+    if (sorted) be->dev->upload(be, dst, sorted, (size_t) (w->row ? n_row : n) * sizeof *tmp);
     if (sorted != tmp) pi__free(tmp);
     pi__free(sorted);
     return sorted ? PI_OK : pi__fail_mem(err, "reading a tensor");
@@ -321,7 +321,12 @@ static const char *rows_of(pi__model *m, const pi__declared *want, int64_t first
     if (!want->row) return piece(m, want->tensor, (uint64_t) first * row, (size_t) n * row, &st[0], rc, err);
     if (!pi__grow(&st[1].p, &st[1].cap, (size_t) n * row, 1)) *rc = pi__fail_mem(err, "reading a tensor");
     for (int64_t i = 0; i < n && !*rc; i++) {
-        const char *src = piece(m, want->tensor, (uint64_t) want->row[first + i] * row, row, &st[0], rc, err);
+        const int32_t at = want->row[first + i];
+        if (at < 0) { /* zero bytes are zeros in every format */
+            memset(st[1].p + (size_t) i * row, 0, row);
+            continue;
+        }
+        const char *src = piece(m, want->tensor, (uint64_t) at * row, row, &st[0], rc, err);
         if (src) memcpy(st[1].p + (size_t) i * row, src, row);
     }
     return *rc ? NULL : st[1].p;
@@ -350,6 +355,27 @@ static const char *turned_matrix(pi__model *m, const pi__declared *want, int64_t
     return *rc ? NULL : st[1].p + floats;
 }
 
+/* Converts n file rows at src to rows with reordered columns (want->col) in st[1]. Returns them, or NULL with *rc. */
+static const char *columns_of(const pi__declared *want, const char *src, int64_t n, stage st[2], int *rc,
+                              pi_error *err)
+{
+    const pi__weight *w = want->weight;
+    const int64_t n_in = w->n_in;
+    const size_t floats = 2 * (size_t) n_in * sizeof(float), row = pi__row_size(pi__type_info_of(w->type), n_in),
+                 there = pi__row_size(pi__type_info_of(want->tensor->type), n_in);
+    if (!pi__grow(&st[1].p, &st[1].cap, floats + (size_t) n * row, 1)) {
+        *rc = pi__fail_mem(err, "reading a tensor");
+        return NULL;
+    }
+    float *from = (float *) (void *) st[1].p, *to = from + n_in;
+    for (int64_t r = 0; r < n; r++) {
+        pi__dequantize_row(want->tensor->type, src + (size_t) r * there, from, n_in);
+        for (int64_t i = 0; i < n_in; i++) to[i] = from[want->col[i]];
+        pi__quantize_row(w->type, to, st[1].p + floats + (size_t) r * row, n_in, NULL);
+    }
+    return st[1].p + floats;
+}
+
 static int load_turned(pi__model *m, const pi__declared *want, stage st[2], pi_error *err)
 {
     const pi__weight *w = want->weight;
@@ -371,7 +397,7 @@ static int load_weight(pi__model *m, const pi__declared *want, stage st[2], pi_e
     if (want->turned) return load_turned(m, want, st, err);
     const pi__weight *w = want->weight;
     pi__backend *be = pi__backend_at(m->be, w->placement);
-    size_t row = pi__row_size(pi__type_info_of(w->type), w->n_in);
+    const size_t row = pi__row_size(pi__type_info_of(want->tensor->type), w->n_in);
     int64_t step = (int64_t) ((be->discrete ? DISCRETE_LOAD_BYTES : LOAD_BYTES) / row) / PI__LOAD_ROWS * PI__LOAD_ROWS;
     if (step < PI__LOAD_ROWS) step = PI__LOAD_ROWS;
     int rc = PI_OK;
@@ -379,6 +405,7 @@ static int load_weight(pi__model *m, const pi__declared *want, stage st[2], pi_e
         for (int64_t r = 0; r < w->n_out; r += step) {
             int64_t n = w->n_out - r < step ? w->n_out - r : step;
             const char *src = rows_of(m, want, mat * w->n_out + r, n, row, st, &rc, err);
+            if (src && want->col) src = columns_of(want, src, n, st, &rc, err);
             if (!src) return rc;
             be->dev->weight_load(be, w, mat, r, n, src);
             if (!want->row)
@@ -394,7 +421,8 @@ static int load_weight(pi__model *m, const pi__declared *want, stage st[2], pi_e
 static uint64_t file_bytes(const pi__declared *want)
 {
     const pi__weight *w = want->weight;
-    return w ? pi__row_size(pi__type_info_of(w->type), w->n_in) * (uint64_t) w->n_out * (uint64_t) w->n_mat
+    const int32_t type = want->col ? want->tensor->type : w ? w->type : 0;
+    return w ? pi__row_size(pi__type_info_of(type), w->n_in) * (uint64_t) w->n_out * (uint64_t) w->n_mat
              : want->tensor->size;
 }
 

@@ -31,9 +31,11 @@ typedef struct pi__declared {
     int32_t **numbers;        /* integers on the device, each < below */
     /* with order or numbers: exclusive upper bound of the integers; 0 = `order` is a permutation */
     int32_t below;
-    /* with weight and vec: file row (value) of each row (value). Its contents are valid when this tensor is loaded.
-     * NULL = file order */
+    /* with weight and vec: file row (value) of each row (value); -1 = zeros. Its contents are valid when this tensor is
+     * loaded. NULL = file order */
     const int32_t *row;
+    int64_t n_row;            /* with vec: number of values in row; 0 = as many as in the file */
+    const int32_t *col;       /* with weight: file column of each column; NULL = file order. Not with row or turned */
     bool turned;              /* with weight: `row` names file rows that become the matrix's columns (transposed) */
     size_t size;              /* bytes on the device */
     int32_t placement;        /* PI__AT_*: region that holds the tensor */
@@ -180,6 +182,16 @@ struct pi__model {
     int32_t n_exit;            /* layers to run instead of all (option n-layer-exit); 0 = all */
     int32_t n_used;            /* experts per token instead of the file's number; 0 = as in the file */
     const struct pi__head *head; /* embedding and LM head that a drafter may reuse; NULL = not available */
+    /* [any, image_ld] rows of images, see op place_rows; set by the engine. A row is the token's embedding, then for
+     * each of n_deepstack layers what is added to the residual stream after the layer. NULL = the engine reads no
+     * images */
+    const float *image_rows;
+    int64_t image_ld;          /* floats between rows: n_embd * (1 + n_deepstack) */
+    int32_t n_deepstack;       /* first layers with such an addition (n_deepstack_layers); 0 = none */
+    bool per_layer_embd;       /* each layer adds an embedding of the token of its own (Gemma 4 E-series) */
+    bool mrope;                /* RoPE has sections for time, row and column (M-RoPE) */
+    /* layers in which tokens of an image see each other (pi__attention.spans): none, those with a window, all */
+    enum { PI__SPANS_NONE, PI__SPANS_WINDOW, PI__SPANS_ALL } image_spans;
     float sparsity;            /* threshold of sparse prefill for full-attention layers (pi__attention); 0 = dense */
     pi__captured captured;     /* hidden states captured for a drafter */
     pi__draft_blocks block;    /* properties of a block drafter; size 0 = this model is not one */

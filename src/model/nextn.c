@@ -34,6 +34,7 @@ void pi__nextn_input(pi__model *m, const pi__nextn *h, const pi__head *head, con
     pi__op_embed(
         m->be, b,
         &(pi__embed) {.w = h->tok_embd.n_out ? &h->tok_embd : &head->tok_embd, .scale = head->embd_scale, .out = y});
+    pi__place_images(m, b, y);
     norm(m, head, y, h->embd_norm, n, h->pair, 2 * E);
     pi__op_gather_rows(m->be, NULL, &(pi__gather_rows) {.row = b->hidden_row, .n_rows = n, .n = E,
                                                         .x = chained ? h->rows : states, .out = chained ? y : h->x});

@@ -102,8 +102,8 @@ static void read_heads(pi__model *m, qwen35 *p)
     a->flags = PI__ATTN_QK_NORM | PI__ATTN_GATED;
     a->rot = &p->rot;
     p->head.embd_scale = 1.0f;
-    /* text has one position per token, so M-RoPE's three sections are one */
     pi__rotation_declare(m, &p->rot, n_rot, "rope.freq_base", 1e7f, true);
+    pi__rotation_sections(m, &p->rot, true, false);
 }
 
 static void read_delta(pi__model *m, qwen35 *p)

@@ -15,7 +15,8 @@ struct config {
     int32_t type_k, type_v, n_head, n_head_kv, dim, window;
     float softcap;
     bool sinks, gate;
-    /* a row at position p attends to keys `first` to p - past; past -1: to all rows of its sequence in the step */
+    /* a row at position p attends to keys `first` to p - past; past -1: to all rows of its sequence in the step;
+     * past -2: to p, and to see_to() */
     int32_t first, past;
 };
 
@@ -63,6 +64,13 @@ fixture make_fixture(const config &c, const std::vector<int32_t> &lens, int32_t 
     return w;
 }
 
+/* Returns the last key that token t sees beyond causal attention, in a step that ends before token `end`: with past -2,
+ * tokens 20 to 35 of a sequence see each other. -1 = none. */
+int32_t see_to(const config &c, int32_t t, int32_t end)
+{
+    return c.past == -2 && t >= 20 && t < 36 ? std::min(35, end - 1) : -1;
+}
+
 /* Tokens [from, to) of a sequence. run() returns the outputs of all spans, one after the other. */
 struct span {
     size_t seq;
@@ -75,7 +83,7 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
     const config &c = w.c;
     size_t nq = (size_t) (c.n_head * c.dim), stride = 1;
     std::vector<float> q, gate;
-    std::vector<int32_t> pos, start = {0}, table;
+    std::vector<int32_t> pos, start = {0}, table, sees;
     int32_t max_keys = 0;
     for (const span &s : spans) stride = std::max(stride, w.seqs[s.seq].table.size());
     for (const span &s : spans) {
@@ -83,7 +91,7 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
         q.insert(q.end(), &seq.q[(size_t) s.from * nq], &seq.q[(size_t) s.from * nq] + (size_t) (s.to - s.from) * nq);
         gate.insert(gate.end(), &seq.gate[(size_t) s.from * nq],
                     &seq.gate[(size_t) s.from * nq] + (size_t) (s.to - s.from) * nq);
-        for (int32_t p = s.from; p < s.to; p++) pos.push_back(p);
+        for (int32_t p = s.from; p < s.to; p++) pos.push_back(p), sees.push_back(see_to(c, p, s.to));
         start.push_back((int32_t) pos.size());
         std::vector<int32_t> row = seq.table;
         for (int32_t b = 0; c.window && (b + 1) * w.block_size <= s.from - c.window + 1; b++) row[(size_t) b] = -1;
@@ -93,7 +101,7 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
     }
     if (pi__kv_rotated(c.type_k)) turn_ref(q.data(), (int32_t) q.size(), false); /* as the qkv kernel writes them */
     buffer<float> dq(q), dg(gate), sinks(w.sinks), out(q.size());
-    buffer<int32_t> dpos(pos), dstart(start), dtable(table);
+    buffer<int32_t> dpos(pos), dstart(start), dtable(table), dsees(sees);
     buffer<char> scratch(scratch_size);
     buffer<uint32_t> arrived(std::vector<uint32_t>{0, 0});
     pi__k_attn a = {};
@@ -116,7 +124,8 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
     a.max_keys = max_keys;
     a.first = c.first;
     a.past = c.past > 0;
-    a.block = c.past < 0;
+    a.block = c.past == -1;
+    a.see_to = c.past == -2 ? dsees.get() : nullptr;
     a.cache = w.cache->c;
     a.scratch = scratch_there ? scratch.get() : nullptr;
     a.scratch_size = scratch_there ? scratch.size() : 0;
@@ -150,7 +159,7 @@ void check(const fixture &w, const std::vector<span> &spans, const std::vector<f
         const sequence &seq = w.seqs[s.seq];
         for (int32_t t = s.from; t < s.to; t++, row++) {
             int32_t lo = std::max(c.first, c.window && t >= c.window ? t - c.window + 1 : 0),
-                    hi = c.past < 0 ? s.to - 1 : t - c.past;
+                    hi = c.past == -1 ? s.to - 1 : c.past == -2 ? std::max(t, see_to(c, t, s.to)) : t - c.past;
             for (int32_t h = 0; h < c.n_head; h++) {
                 int32_t kvh = h / (c.n_head / c.n_head_kv);
                 std::vector<double> p, o((size_t) c.dim);
@@ -214,6 +223,8 @@ void test_shapes()
                             {PI__F16, PI__F16, 2, 1, 32, 12, 0, true, false, 1, 1},
                             {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 0, -1},
                             {PI__F32, PI__F16, 3, 1, 32, 11, 0, true, false, 0, -1},
+                            {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 0, -2},
+                            {PI__F16, PI__F16, 5, 1, 256, 11, 0, true, false, 0, -2},
                             {PI__Q5_1, PI__Q5_0, 1, 1, 32, 0, 0, false, false, 0, 0},
                             {PI__Q4_1, PI__IQ4_NL, 1, 1, 32, 9, 0, false, false, 0, 0},
                             {PI__TQ4_0, PI__TQ3_0, 2, 1, 96, 0, 0, true, true, 0, 0},

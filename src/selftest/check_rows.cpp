@@ -61,9 +61,11 @@ void test_rope()
         buffer<int32_t> pos(std::vector<int32_t>{0, 1, 77, 40000});
         buffer<float> freq(f), table((size_t) (8 * n_freq));
         const int32_t temp_len = n_freq % 2 ? 70 : 0;
-        const pi__rope a = {freq.get(), n_freq, 1.5f, 0.1f, temp_len, table.get()};
+        pi__rope a = {};
+        a.freq = freq.get(), a.n_freq = n_freq, a.mscale = 1.5f, a.temp = 0.1f, a.temp_len = temp_len;
+        a.table = table.get();
         in_all_modes([&] {
-            must_run(pi__k_rope(stream(), pos.get(), 4, &a));
+            must_run(pi__k_rope(stream(), pos.get(), nullptr, 4, &a));
             for (size_t t = 0; t < 4; t++) {
                 const double scale = 1.5 * (temp_len ? 1 + 0.1 * std::log(1.0 + pos[t] / temp_len) : 1);
                 for (size_t i = 0; i < (size_t) n_freq; i++) {
@@ -74,6 +76,52 @@ void test_rope()
                 }
             }
         });
+    }
+}
+
+/* M-RoPE: each pair uses the time, the row or the column of the token. */
+void test_rope_parts()
+{
+    buffer<int32_t> pos(std::vector<int32_t>{9, 9}), parts(std::vector<int32_t>{3, 3, 3, 5, 6, 11});
+    buffer<float> freq(std::vector<float>(16, 0.01f)), table(64);
+    for (const bool interleaved : {false, true}) {
+        pi__rope a = {};
+        a.freq = freq.get(), a.n_freq = 16, a.mscale = 1, a.table = table.get(), a.interleaved = interleaved;
+        a.section[0] = 6, a.section[1] = 5, a.section[2] = 4;
+        in_all_modes([&] {
+            table.fill(0xff);
+            must_run(pi__k_rope(stream(), pos.get(), parts.get(), 2, &a));
+            for (int32_t t = 0; t < 2; t++) {
+                for (int32_t i = 0; i < 16; i++) {
+                    const int32_t apart = i < 6 || i == 15 ? 0 : i < 11 ? 1 : 2, mixed = i < 15 ? i % 3 : 0;
+                    const int32_t part = interleaved ? (i == 14 ? 0 : mixed) : apart;
+                    const double angle = 0.01f * (double) parts[(size_t) (3 * t + part)];
+                    check_near(table[(size_t) (32 * t + i)], std::cos(angle), 1e-6, "cosine", (size_t) i);
+                    check_near(table[(size_t) (32 * t + 16 + i)], std::sin(angle), 1e-6, "sine", (size_t) i);
+                }
+            }
+        });
+    }
+}
+
+void test_place_rows()
+{
+    random r(3);
+    for (int64_t n : {1, 63, 640, 1031}) {
+        buffer<float> x(r.normals((size_t) (3 * n))), rows(r.normals((size_t) (4 * (n + 5)))), out((size_t) (3 * n));
+        buffer<int32_t> row(std::vector<int32_t>{2, -1, 0});
+        for (const bool add : {false, true}) {
+            in_all_modes([&] {
+                for (size_t i = 0; i < (size_t) (3 * n); i++) out[i] = x[i];
+                must_run(pi__k_place_rows(
+                    stream(), arguments(pi__place_rows {out.get(), rows.get(), n + 5, nullptr, 3, n, add}), row.get()));
+                for (size_t i = 0; i < (size_t) (3 * n); i++) {
+                    const int32_t from = row[i / (size_t) n];
+                    const float v = from < 0 ? 0 : rows[(size_t) from * (size_t) (n + 5) + i % (size_t) n];
+                    expect_true(out[i] == (from < 0 ? x[i] : add ? x[i] + v : v));
+                }
+            });
+        }
     }
 }
 
@@ -126,6 +174,7 @@ double activation_of(const pi__activate &a, double t)
     switch (a.kind) {
     case PI__ACT_GELU: return t / 2 * (1 + std::erf(t / std::sqrt(2.0)));
     case PI__ACT_GELU_TANH: return t / (1 + std::exp(-1.5957691216057308 * (t + 0.044715 * t * t * t)));
+    case PI__ACT_GELU_QUICK: return t / (1 + std::exp(-1.702 * t));
     case PI__ACT_RELU2: return t > 0 ? t * t : 0;
     default:
         if (t > 0) return a.p[0] * t * t + a.p[2] * t;
@@ -147,6 +196,28 @@ void test_activate()
                 for (size_t i = 0; i < x0.size(); i++)
                     check_near(x[i], activation_of(a, (double) x0[i] + (a.b ? b[i % (size_t) n] : 0.0f)), 2e-6,
                                "activate", i);
+            });
+        }
+}
+
+void test_scale()
+{
+    random r(9);
+    for (int64_t n : {1, 63, 1031})
+        for (int part = 0; part < 4; part++) { /* with y, with w, with both */
+            const std::vector<float> x0 = r.normals(3 * (size_t) n);
+            buffer<float> y(r.normals(3 * (size_t) n)), w(r.normals((size_t) n));
+            const float far = std::numeric_limits<float>::infinity(), lo = part < 2 ? -far : -0.5f,
+                        hi = part ? 0.75f : far;
+            in_all_modes([&] {
+                buffer<float> x(x0);
+                const float *yp = part & 1 ? y.get() : nullptr, *wp = part & 2 ? w.get() : nullptr;
+                must_run(pi__k_scale(stream(), arguments(pi__scale {x.get(), yp, wp, 1.5f, lo, hi, 3, n})));
+                for (size_t i = 0; i < 3 * (size_t) n; i++) {
+                    const double v = 1.5 * (double) x0[i] * (part & 1 ? (double) y[i] : 1) *
+                                     (part & 2 ? (double) w[i % (size_t) n] : 1);
+                    check_near(x[i], std::min((double) hi, std::max((double) lo, v)), 2e-6, "scale", i);
+                }
             });
         }
 }
@@ -398,8 +469,9 @@ void test_qkv_limits()
 }
 
 const entry checks[] = {
-    {"add_norm", test_add_norm}, {"rope", test_rope}, {"gather_softcap", test_gather_softcap},
-    {"add_gated", test_add_gated}, {"layer_norm", test_layer_norm}, {"activate", test_activate},
+    {"add_norm", test_add_norm}, {"rope", test_rope}, {"rope_parts", test_rope_parts}, {"place_rows", test_place_rows},
+    {"gather_softcap", test_gather_softcap}, {"add_gated", test_add_gated}, {"scale", test_scale},
+    {"layer_norm", test_layer_norm}, {"activate", test_activate},
     {"block_conv", test_block_conv}, {"qkv", test_qkv}, {"qkv_limits", test_qkv_limits},
 };
 

@@ -61,11 +61,12 @@ typedef struct conversation { /* JSON texts from the caller */
     const char *messages, *tools, *options;
     size_t size;
     int64_t now;
+    pi__ids *images; /* gets the numbers of the images, in the order of the converted messages */
 } conversation;
 
 /* Parses the conversation's JSON to values in z, and converts messages and tools to the template's conventions. */
 static int fit(const pi__chat *c, const pi__chat_roles *roles, pi__zone *z, const conversation *v, const pi__dict *vars,
-               pi__val *messages, pi__list *origin, pi__val *tools, pi_error *err)
+               pi__val *messages, size_t *n_images, pi__list *origin, pi__val *tools, pi_error *err)
 {
     pi__chat_choice choice;
     int rc = pi__json_read(z, v->messages, strlen(v->messages), "messages", messages, err);
@@ -74,9 +75,10 @@ static int fit(const pi__chat *c, const pi__chat_roles *roles, pi__zone *z, cons
     if (!rc) rc = pi__chat_fill_tools(c, z, tools, err);
     if (!rc) rc = pi__chat_choice_read(vars, tools, &choice, err);
     if (!rc && choice.kind == PI__CHOICE_NONE) *tools = pi__val_none();
-    if (!rc) rc = pi__chat_fit_messages(c, z, messages, err); /* first, so that errors have the caller's indices */
+    /* first, so that errors have the caller's indices */
+    if (!rc) rc = pi__chat_fit_messages(c, z, messages, n_images, err);
     if (!rc) rc = pi__chat_generic(c, z, tools, messages, err);
-    if (!rc) rc = pi__chat_fit_messages(c, z, messages, err); /* again, for messages that became text */
+    if (!rc) rc = pi__chat_fit_messages(c, z, messages, n_images, err); /* again, for messages that became text */
     return rc ? rc : pi__chat_place(roles, c, z, messages->list, origin, err);
 }
 
@@ -88,18 +90,25 @@ static int render(const pi__chat *c, const pi__chat_roles *roles, const conversa
     const size_t from = out->n;
     const pi__jinja_env env = {.now = v->now};
     pi__zone z;
-    pi__val vars, m, t = pi__val_none();
+    pi__val vars, m, shown, t = pi__val_none();
     pi__list origin = {0};
     bool goes_on = false;
+    size_t n_images = 0;
+    v->images->n = 0;
     pi__zone_init(&z, MEMORY_MIN + v->size * MEMORY_FACTOR);
-    z.keeps_trust = out->keeps_trust;
+    z.keeps_trust = true;
     z.work = out->work;
     out->limit = out->n + OUTPUT_MIN + v->size * OUTPUT_FACTOR;
     int rc = pi__chat_vars(c, &z, v->options, &vars, err);
-    if (!rc) rc = fit(c, roles, &z, v, vars.map, &m, &origin, &t, err);
+    if (!rc) rc = fit(c, roles, &z, v, vars.map, &m, &n_images, &origin, &t, err);
     if (!rc) rc = mark_end(&z, vars.map, &m, &goes_on, err);
+    shown = m;
+    if (!rc && n_images) rc = pi__chat_image_parts(c, &z, &m, &shown, v->images, err);
+    if (!rc && v->images->n != n_images)
+        rc = pi__fail(err, PI_EUNSUPPORTED, "the chat template has no place for %zu of the %zu images in the messages",
+                      n_images - v->images->n, n_images);
     *refused = !rc;
-    if (!rc) rc = pi__chat_render_values(c, &z, vars.map, m, t, &env, out, err);
+    if (!rc) rc = pi__chat_render_values(c, &z, vars.map, shown, t, &env, out, err);
     if (!rc && goes_on) rc = cut_at_mark(out, from, err);
     if (!rc && roles->user)
         rc = pi__chat_check(c, m.list, &origin, v->options, goes_on, t.type == PI__V_LIST, &env, z.limit, out->work,
@@ -111,13 +120,13 @@ static int render(const pi__chat *c, const pi__chat_roles *roles, const conversa
     return rc;
 }
 
-int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
-                    pi__text *out, pi_error *err)
+static int render_any(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
+                      pi__text *out, pi__ids *images, pi_error *err)
 {
     /* Alternating users and assistants, a user first, instructions in the users' texts: any template places these. */
     const pi__chat_roles plain = {.user = c->roles.user, .calls = c->roles.calls, .results = c->roles.results};
     const size_t size = strlen(messages) + (tools ? strlen(tools) : 0) + (options ? strlen(options) : 0);
-    const conversation v = {messages, tools, options, size, now};
+    const conversation v = {messages, tools, options, size, now, images};
     bool refused;
     pi_error again = {0};
     int rc = render(c, &c->roles, &v, out, &refused, err);
@@ -126,15 +135,39 @@ int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, 
     return other && other != PI_ENOMEM ? rc : other;
 }
 
-int pi__chat_tokens(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
-                    pi__ids *out, pi__text *text, pi_error *err)
+int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
+                    pi__text *out, pi_error *err)
 {
-    *text = (pi__text) {.keeps_trust = true, .work = out->work};
-    int rc = pi__chat_render(c, messages, tools, options, now, text, err);
+    pi__ids images = {.p = NULL};
+    int rc = render_any(c, messages, tools, options, now, out, &images, err);
+    pi__free(images.p);
+    return rc;
+}
+
+/* Tokenizes rendered text and gives images their numbers. */
+static int tokenize(const pi__chat *c, pi__text *text, const pi__ids *images, pi__ids *out, pi_error *err)
+{
+    const size_t from = out->n;
+    int rc = pi__chat_find_images(c, images, text, err);
     if (rc) return rc;
     const pi__trust trust = {pi__text_trust(text), c->markup};
     rc = pi__tokenize_trusted(c->v, text->p ? text->p : "", text->n, true, &trust, out);
-    return rc ? pi__fail(err, rc, "tokenizing the conversation: %s", pi_strerror(rc)) : PI_OK;
+    if (rc) return pi__fail(err, rc, "tokenizing the conversation: %s", pi_strerror(rc));
+    for (size_t i = from; images->n && i < out->n; i++)
+        if (out->p[i] < 0) out->p[i] = -1 - images->p[-1 - out->p[i]];
+    return PI_OK;
+}
+
+int pi__chat_tokens(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
+                    pi__ids *out, pi__text *text, size_t *n_images, pi_error *err)
+{
+    pi__ids images = {.p = NULL};
+    *text = (pi__text) {.keeps_trust = true, .work = out->work};
+    int rc = render_any(c, messages, tools, options, now, text, &images, err);
+    if (!rc) rc = tokenize(c, text, &images, out, err);
+    *n_images = images.n;
+    pi__free(images.p);
+    return rc;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- loading */
@@ -188,11 +221,26 @@ int pi__chat_new(pi__chat **out, const pi__vocab *v, const char *text, const cha
     return PI_OK;
 }
 
+int pi__chat_set_image(pi__chat *c, const char *before, const char *after)
+{
+    pi__free((char *) c->image_before.p);
+    pi__free((char *) c->image_after.p);
+    c->image_before = (pi__str) {pi__strdup(before), strlen(before)};
+    c->image_after = (pi__str) {pi__strdup(after), strlen(after)};
+    if (c->image_before.p && c->image_after.p) return PI_OK;
+    if (!c->image_before.p) c->image_before.n = 0;
+    if (!c->image_after.p) c->image_after.n = 0;
+    return PI_ENOMEM;
+}
+
 void pi__chat_free(pi__chat *c)
 {
     if (!c) return;
     pi__jinja_free(c->t);
     pi__free(c->markup);
+    pi__free((char *) c->placeholder.p);
+    pi__free((char *) c->image_before.p);
+    pi__free((char *) c->image_after.p);
     pi__free(c->kwargs);
     pi__free(c);
 }

@@ -17,21 +17,26 @@ typedef struct pi__chat pi__chat;
  * PI_EINVAL: not a template, or not JSON. v must outlive the result. */
 int pi__chat_new(pi__chat **out, const pi__vocab *v, const char *text, const char *kwargs, pi_error *err);
 void pi__chat_free(pi__chat *c);
+/* Sets plain text that surrounds each image in prompts ("\n\n"); at first both are empty. Returns PI_OK or PI_ENOMEM.
+ * Call it before the first rendering. */
+int pi__chat_set_image(pi__chat *c, const char *before, const char *after);
 
 /* Renders a conversation and appends the text to out. messages: a JSON list. tools: a JSON list or NULL. options: a
  * JSON object or NULL. Members of options are template variables ("add_generation_prompt" defaults to true). With
  * "tool_choice": "none" the template gets no tools. With "continue_final_message": true the text ends where the text
  * of the last message ends, which must be the assistant's. The BOS that the tokenizer adds is left out. If out keeps
  * trust (set while it is empty), the template's text, BOS, EOS and the names of roles are trusted. now: seconds since
- * 1970. PI_EINVAL, PI_EUNSUPPORTED (non-text content), PI_ETOOBIG, PI_ENOMEM, or the code of out->work. */
+ * 1970. A part of type image is written by the template, or as <__media__>. PI_EINVAL,
+ * PI_EUNSUPPORTED (content that is neither text nor image), PI_ETOOBIG, PI_ENOMEM, or the code of out->work. */
 int pi__chat_render(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
                     pi__text *out, pi_error *err);
 /* Renders and tokenizes in one call, both limited by out->work: appends the ids to out. They are the ones of
  * pi__tokenize of the text with BOS and control tokens, except that only text written by the template becomes control
- * tokens, never text of messages, tools or options. *text: the rendered text; the caller frees text->p with pi__free
- * in any case. */
+ * tokens, never text of messages, tools or options. Image i of the messages, counted from 0 in their order, becomes the
+ * id -1 - i; *n_images: their number. PI_EUNSUPPORTED: the template does not show each image once. *text: the rendered
+ * text; the caller frees text->p with pi__free in any case. */
 int pi__chat_tokens(const pi__chat *c, const char *messages, const char *tools, const char *options, int64_t now,
-                    pi__ids *out, pi__text *text, pi_error *err);
+                    pi__ids *out, pi__text *text, size_t *n_images, pi_error *err);
 
 /* The parts of the grammar of an answer with calls or a constraint. All texts are GBNF, except `trigger`, and end with
  * a NUL; p NULL = empty. */

@@ -27,6 +27,9 @@ struct pi__chat {
     int args;           /* enum pi__chat_args: required type of past calls' arguments; KEEP = the template shows none */
     pi__chat_roles roles;
     const struct pi__chat_form *form; /* form of the calls that the model writes; pi__chat_form_generic by default */
+    bool user_images, tool_images; /* the template writes images of messages with these roles from typed parts */
+    pi__str placeholder; /* its text for an image, owned; used only with user_images or tool_images */
+    pi__str image_before, image_after; /* plain text around each image, owned (pi__chat_set_image) */
     bool describes;     /* tools are described in the system message: the template shows none, or in no known form */
 };
 
@@ -49,8 +52,9 @@ int pi__chat_probe(pi__chat *c);
 bool pi__chat_marks_placed(const pi__text *t, size_t n, const bool *loose, bool *seen, size_t *lost);
 
 /* ---- messages (chat_messages.c, chat_calls.c, chat_place.c), converted in place */
-/* Converts each message of a list to the template's conventions: content, calls, ids. */
-int pi__chat_fit_messages(const pi__chat *c, pi__zone *z, pi__val *messages, pi_error *err);
+/* Converts each message of a list to the template's conventions: content, calls, ids. Images become tags
+ * (chat_tag.c); their number is added to *n_images. */
+int pi__chat_fit_messages(const pi__chat *c, pi__zone *z, pi__val *messages, size_t *n_images, pi_error *err);
 /* Converts the tool_calls of one message; i: its index, for errors. */
 int pi__chat_fit_calls(const pi__chat *c, pi__zone *z, pi__dict *message, size_t i, pi_error *err);
 /* Adds missing ids and names to calls and results, and replaces ids that the template rejects. */
@@ -75,6 +79,25 @@ pi__val *pi__chat_content_text(const pi__val *m);
 bool pi__chat_json(pi__zone *z, const pi__val *v, const pi__json_style *style, pi__str *out);
 /* Appends mark to the text of the last message, which must be the assistant's and have no calls. */
 int pi__chat_mark_end(pi__zone *z, pi__val *messages, const char *mark, pi_error *err);
+
+/* ---- images (chat_tag.c, chat_image.c) */
+enum { PI__IMAGE_TAG = 11 /* bytes of a tag */ };
+/* Creates the tag of an image. False: z->code is set. z must keep trust. */
+bool pi__chat_image_tag(pi__zone *z, size_t number, pi__str *out);
+/* Reads the number of the tag at p, with its flags. False: it is not a complete tag. */
+bool pi__chat_tag_number(const char *p, const char *flags, size_t *number);
+/* Returns the position of the next tag in s at or after `from`; SIZE_MAX = none. */
+size_t pi__chat_next_tag(const pi__zone *z, pi__str s, size_t from);
+/* Copies the list of messages to *out, with tags as typed parts where the template writes images itself. Appends the
+ * numbers of all images to order, as the messages have them: converted messages may have another order. */
+int pi__chat_image_parts(const pi__chat *c, pi__zone *z, const pi__val *messages, pi__val *out, pi__ids *order,
+                         pi_error *err);
+/* Finds the text that the template writes for an image: the control tokens between marks first and first + 1, and
+ * between first + 1 and first + 2, which must be equal. *out points into t. */
+bool pi__chat_placeholder(const pi__chat *c, const pi__text *t, int first, pi__str *out);
+/* Flags the images in rendered text, which must keep trust, and inserts the plain text around them. order: the numbers
+ * of the images in the messages. PI_EUNSUPPORTED: the text does not show each of them once, in this order. */
+int pi__chat_find_images(const pi__chat *c, const pi__ids *order, pi__text *t, pi_error *err);
 
 /* ---- tools (chat_tools.c) */
 /* Checks tools and wraps bare functions; an empty list becomes none. */

@@ -13,6 +13,7 @@ typedef struct fit {
     pi__zone *z;
     pi_error *err;
     size_t i; /* index of the message */
+    size_t *n_images; /* images so far, in all messages */
 } fit;
 
 static int no_room(const fit *f)
@@ -44,7 +45,8 @@ static int part_text(const fit *f, const pi__val *part, pi__str *out)
     bool known = !type || (named && (refusal || pi__str_is(type->s, "text") || pi__str_is(type->s, "input_text") ||
                                      pi__str_is(type->s, "output_text")));
     if (!known && named)
-        return pi__fail(f->err, PI_EUNSUPPORTED, "messages[%zu]: content of type '%.*s' is not supported, only text",
+        return pi__fail(f->err, PI_EUNSUPPORTED,
+                        "messages[%zu]: content of type '%.*s' is not supported, only text and image",
                         f->i, (int) (type->s.n < 40 ? type->s.n : 40), type->s.p);
     if (!known || !text || text->type != PI__V_STR)
         return pi__fail(f->err, PI_EINVAL,
@@ -53,16 +55,26 @@ static int part_text(const fit *f, const pi__val *part, pi__str *out)
     return PI_OK;
 }
 
-/* Joins the texts of all parts with line breaks. */
+static bool is_image(const pi__val *part)
+{
+    const pi__val *type = part->type == PI__V_MAP ? pi__dict_get_str(part->map, "type") : NULL;
+    return type && type->type == PI__V_STR && pi__str_is(type->s, "image");
+}
+
+/* Joins all parts: texts with line breaks between them, and images as tags. */
 static int join_parts(const fit *f, const pi__list *parts, pi__str *out)
 {
     int rc = PI_OK;
+    bool after_text = false;
     *out = (pi__str) {"", 0};
     for (size_t i = 0; !rc && i < parts->n; i++) {
+        const bool image = is_image(&parts->v[i]);
         pi__str s;
-        rc = part_text(f, &parts->v[i], &s);
-        if (!rc && i) rc = concat(f, *out, (pi__str) {"\n", 1}, out);
+        if (!image) rc = part_text(f, &parts->v[i], &s);
+        else if (!pi__chat_image_tag(f->z, (*f->n_images)++, &s)) rc = no_room(f);
+        if (!rc && after_text && !image) rc = concat(f, *out, (pi__str) {"\n", 1}, out);
         if (!rc) rc = concat(f, *out, s, out);
+        after_text = !image;
     }
     return rc;
 }
@@ -163,9 +175,9 @@ pi__val *pi__chat_content_text(const pi__val *m)
     return v && v->type == PI__V_STR ? v : NULL;
 }
 
-int pi__chat_fit_messages(const pi__chat *c, pi__zone *z, pi__val *messages, pi_error *err)
+int pi__chat_fit_messages(const pi__chat *c, pi__zone *z, pi__val *messages, size_t *n_images, pi_error *err)
 {
-    fit f = {c, z, err, 0};
+    fit f = {c, z, err, 0, n_images};
     if (messages->type != PI__V_LIST) return pi__fail(err, PI_EINVAL, "messages must be a list");
     if (!messages->list->n) return pi__fail(err, PI_EINVAL, "messages is empty");
     int rc = PI_OK;
@@ -175,7 +187,7 @@ int pi__chat_fit_messages(const pi__chat *c, pi__zone *z, pi__val *messages, pi_
 
 int pi__chat_mark_end(pi__zone *z, pi__val *messages, const char *mark, pi_error *err)
 {
-    fit f = {NULL, z, err, messages->list->n - 1};
+    fit f = {NULL, z, err, messages->list->n - 1, NULL};
     pi__val *m = &messages->list->v[f.i], *content = pi__dict_get_str(m->map, "content");
     pi__val *text = content ? pi__chat_content_text(m) : NULL;
     if (content && content->type == PI__V_NONE) {

@@ -6,6 +6,9 @@
  *     d developer     a assistant                 C a call with text      T the result of the second call
  *     x unknown role  e assistant without text    D two calls
  *
+ * Letter i is a user's message of text, image, text, image and text; j one of image, image, text and image. I and J are
+ * results of calls with these parts.
+ *
  * Each text and each argument is a mark (chat_impl.h), and the probe looks for the marks in the output. All probes of a
  * template share a budget of steps. If a template exhausts it, later probes count as failed. Memory: a zone per
  * rendering and two texts, all freed here. */
@@ -92,6 +95,22 @@ static void put_call(probe *p, const char *id)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) pi__text_str(&p->in, parts[i]);
 }
 
+/* Appends a list of parts; order: t = a text with a mark, i = an image. */
+static void put_parts(probe *p, const char *order)
+{
+    static const char part[] = "{\"type\": \"text\", \"text\": \"" PI__MARK "\"}";
+    for (const char *o = order; *o; o++) {
+        char text[96] = "{\"type\": \"image\"}";
+        if (*o == 't') {
+            p->loose[p->n_marks] = false;
+            snprintf(text, sizeof text, part, p->n_marks++);
+        }
+        pi__text_str(&p->in, o == order ? "[" : ", ");
+        pi__text_str(&p->in, text);
+    }
+    pi__text_str(&p->in, "]");
+}
+
 static void put_calls(probe *p, char letter)
 {
     const bool typed = p->c->typed_content;
@@ -111,18 +130,21 @@ static void put_message(probe *p, char letter)
 {
     static const struct { char letter; const char *role; } roles[] = {
         {'s', "system"}, {'d', "developer"}, {'u', "user"}, {'a', "assistant"}, {'x', "depolever"}, {'e', "assistant"},
+        {'i', "user"}, {'j', "user"},
     };
     if (strchr("cCD", letter)) {
         put_calls(p, letter);
         return;
     }
-    const bool result = letter == 't' || letter == 'T';
+    const bool result = strchr("tTIJ", letter);
     pi__text_str(&p->in, result ? "{\"role\": \"tool\", \"name\": \"rrRr\", \"tool_call_id\": \"" : "{\"role\": \"");
-    if (result) pi__text_str(&p->in, letter == 't' ? p->id : "call00002");
+    if (result) pi__text_str(&p->in, letter == 'T' ? "call00002" : p->id);
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (roles[i].letter == letter) pi__text_str(&p->in, roles[i].role);
     pi__text_str(&p->in, "\", \"content\": ");
     if (letter == 'e') pi__text_str(&p->in, p->c->typed_content ? "[{\"type\": \"text\", \"text\": \"\"}]" : "\"\"");
+    else if (letter == 'i' || letter == 'I') put_parts(p, "titit");
+    else if (letter == 'j' || letter == 'J') put_parts(p, "iiti");
     else if (result && p->object_result) put_object(p);
     else put_content(p, strchr("sdx", letter), !result && p->c->typed_content);
     pi__text_str(&p->in, "}");
@@ -293,6 +315,35 @@ static void probe_roles(probe *p)
     r->userless = places(p, "a") && (!r->system || places_all(p, "s sa"));
 }
 
+/* True if the output has n placeholders. */
+static bool shows_images(const probe *p, int n)
+{
+    const pi__str s = p->c->placeholder;
+    const char *at = p->out.p, *end = at + p->out.n;
+    for (; at && p->out.n && (at = memmem(at, (size_t) (end - at), s.p, s.n)); at += s.n) n--;
+    return !n;
+}
+
+/* Finds the roles for which the template writes images from typed parts, and its placeholder for an image. */
+static void probe_images(probe *p)
+{
+    pi__chat *c = p->c;
+    pi__str s;
+    if (!places(p, "i") || !pi__chat_placeholder(c, &p->out, 0, &s)) return;
+    char *copy = pi__malloc(s.n + 1);
+    if (!copy) {
+        p->rc = PI_ENOMEM;
+        return;
+    }
+    memcpy(copy, s.p, s.n);
+    copy[s.n] = 0;
+    c->placeholder = (pi__str) {copy, s.n};
+    /* the placeholder must not depend on the parts around it */
+    c->user_images = shows_images(p, 2) && places(p, "j") && shows_images(p, 3);
+    c->tool_images = c->user_images && c->roles.results && places(p, "ucI") && shows_images(p, 2) &&
+                     places(p, "ucJ") && shows_images(p, 3);
+}
+
 int pi__chat_probe(pi__chat *c)
 {
     probe p = {.c = c, .id = "call00001"};
@@ -301,6 +352,7 @@ int pi__chat_probe(pi__chat *c)
     probe_call_values(&p);
     probe_tools(&p);
     probe_roles(&p);
+    probe_images(&p);
     pi__free(p.in.p);
     pi__free(p.out.p);
     return p.rc;

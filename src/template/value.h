@@ -46,10 +46,11 @@ void *pi__zone_take(pi__zone *z, size_t n);
 pi__str pi__zone_concat(pi__zone *z, pi__str a, pi__str b);
 /* TRUST. In a zone with keeps_trust, a copied byte is trusted if its source byte was: in this zone, or in the zone
  * `trusted`. All other memory (parsed JSON, the program's own literals) is untrusted, and so is text built from single
- * characters. So a byte is trusted only if it was copied unchanged from a trusted text.
- * Writes 1 (trusted) or 0 for each of the n bytes at p, which must be in one string. */
+ * characters. So a byte is trusted only if it was copied unchanged from a trusted text. Flags above 1 mark images
+ * (chat_tag.c); copies keep them too.
+ * Writes 1 (trusted), 0 or an image's flag for each of the n bytes at p, which must be in one string. */
 void pi__zone_trust(const pi__zone *z, const char *p, size_t n, char *out);
-/* Sets the trust flags (0 or 1) of the n bytes at p, in a string of z. z must keep trust. */
+/* Sets the trust flags of the n bytes at p, in a string of z. z must keep trust. */
 void pi__zone_set_trust(pi__zone *z, const char *p, size_t n, const char *flags);
 /* Returns a copy of s with all bytes trusted. p NULL: z->code is set. */
 pi__str pi__zone_trusted_copy(pi__zone *z, pi__str s);

@@ -44,6 +44,7 @@ static int32_t longest_at(const cut *c, size_t pos, size_t room, size_t *len)
         if (node < 0) break;
         int32_t id = trie[node].id;
         bool user = id >= 0 && c->v->attr[id] == PI__TOK_USER;
+        if (c->trust && c->trust->flag[pos + i] >= PI__TRUST_IMAGE) break;
         trusted = trusted && (!c->trust || c->trust->flag[pos + i]);
         if (id >= 0 && (c->control || user) && (trusted || (user && !pi__trust_guards(c->v, c->trust, id)))) {
             best = id;
@@ -67,14 +68,32 @@ static bool add_candidate(cut *c, size_t pos, size_t room)
 
 static bool is_white(char b) { return b == ' ' || (b >= '\t' && b <= '\r'); }
 
+static bool add_found(cut *c, size_t pos, size_t end, int32_t id)
+{
+    if (!pi__grow(&c->found, &c->found_cap, c->n_found + 1, sizeof *c->found)) return false;
+    c->found[c->n_found++] = (struct found) {(uint32_t) pos, (uint32_t) end, id};
+    return true;
+}
+
 static bool take(cut *c, size_t pos, const pi__pair *p)
 {
     size_t end = pos + p->size;
     if (c->v->flags[p->piece] & PI__TOKF_RSTRIP)
         while (end < c->n && !is_taken(c, end) && is_white(c->text[end])) end++;
     for (size_t i = pos; i < end; i++) c->taken[i / 8] |= (unsigned char) (1u << (i % 8));
-    if (!pi__grow(&c->found, &c->found_cap, c->n_found + 1, sizeof *c->found)) return false;
-    c->found[c->n_found++] = (struct found) {(uint32_t) pos, (uint32_t) end, p->piece};
+    return add_found(c, pos, end, p->piece);
+}
+
+/* Images: no token overlaps one, because longest_at ends before it. */
+static bool find_images(cut *c)
+{
+    int32_t id = -1;
+    for (size_t i = 0; c->trust && i < c->n; i++) {
+        if (c->trust->flag[i] != PI__TRUST_IMAGE) continue;
+        size_t end = i + 1;
+        while (end < c->n && c->trust->flag[end] >= PI__TRUST_IMAGE_MORE) end++;
+        if (!add_found(c, i, end, id--)) return false;
+    }
     return true;
 }
 
@@ -149,7 +168,7 @@ static int tokenize(const pi__vocab *v, const char *text, size_t len, bool add_s
              .work = out->work};
     int rc = PI_ENOMEM;
     if (add_special && v->add_bos && v->bos >= 0 && !pi__tok_emit(&t, v->bos)) goto out;
-    if (!find_special(&c) || !sort_found(&c)) goto out;
+    if (!find_images(&c) || !find_special(&c) || !sort_found(&c)) goto out;
     rc = tokenize_between(&t, &c);
     if (!rc && add_special && v->add_eos && v->eos >= 0 && !pi__tok_emit(&t, v->eos)) rc = PI_ENOMEM;
 out:

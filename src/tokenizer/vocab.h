@@ -52,13 +52,17 @@ typedef struct pi__ids { /* growable; free with pi__free(ids.p) */
  * len. */
 int pi__tokenize(const pi__vocab *v, const char *text, size_t len, bool add_special, bool parse_special, pi__ids *out);
 
-/* Marks the part of a text that may become control tokens. */
+/* Marks the parts of a text that may become control tokens, and the images in it. */
+enum { PI__TRUST_NONE, PI__TRUST_OWN, PI__TRUST_IMAGE, PI__TRUST_IMAGE_MORE };
 typedef struct pi__trust {
-    const char *flag;      /* [len] 1 = the byte is trusted */
+    /* [len] OWN = the byte is trusted. An image is a byte IMAGE and all following bytes from IMAGE_MORE on. */
+    const char *flag;
     const uint8_t *markup; /* bit id = this user-defined token counts as control here (pi__trust_markup) */
 } pi__trust;
 /* As pi__tokenize with parse_special, but control tokens match only trusted bytes. Other bytes are split and merged as
- * usual, across the borders too. So the ids are equal if the untrusted bytes contain no control token's text. */
+ * usual, across the borders too. So the ids are equal if the untrusted bytes contain no control token's text. Images
+ * become the ids -1, -2 ... in the order of the text; text before and after an image is tokenized as next to a control
+ * token. */
 int pi__tokenize_trusted(const pi__vocab *v, const char *text, size_t len, bool add_special, const pi__trust *trust,
                          pi__ids *out);
 /* Returns the user-defined tokens that are markup: spelled in angle or square brackets, and either with a bar

@@ -81,10 +81,11 @@ typedef struct prompt {
 static bool make(const pi__chat *c, char *const line[3], int with, prompt *out)
 {
     pi_error err;
+    size_t n_images;
     *out = (prompt) {0};
     const char *tools = strcmp(line[1], "null") ? line[1] : NULL;
     char *m = fill(line[0], with), *t = tools ? fill(tools, with) : NULL;
-    return !pi__chat_tokens(c, m, t, line[2], 1770000000, &out->ids, &out->text, &err);
+    return !pi__chat_tokens(c, m, t, line[2], 1770000000, &out->ids, &out->text, &n_images, &err);
 }
 
 static void drop(prompt *p)

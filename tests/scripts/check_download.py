@@ -255,6 +255,26 @@ def arguments(t):
     t.run(66, '../o/m', err='no such file or folder')
 
 
+def vision(t):
+    """-hf finds the vision part of a model: the deepest folder around it, then the nearest number of bits."""
+    t.hub.repos['o/v'] = {'mmproj-Q4_K_M.gguf': b'root', 'sub/mmproj-BF16.gguf': b'far', 'sub/mmproj-v-Q8_0.gguf': b'near',
+                          'sub/deep/mmproj-Q4_K_M.gguf': b'below', 'other/mmproj-Q4_K_M.gguf': b'x', 'sub/v-Q4_K_M.gguf': t.model,
+                          'w-Q8_0.gguf': t.model + b'w', 'mmproj.txt': b'x'}
+    t.run(0, 'o/v', '--dry-run', cmd='pull', out='sub/mmproj-v-Q8_0.gguf -> ')
+    t.run(0, 'o/v', '--no-mmproj', cmd='pull', out='sub/v-Q4_K_M.gguf')
+    t.check('vision part' not in t.stderr, 'pull --no-mmproj has a vision part')
+    t.run(0, '-hf', 'o/v')
+    t.check(not any('mmproj' in n for _, _, names in os.walk(t.path('models--o--v')) for n in names), 'inspect fetches a vision part')
+    t.run(0, 'o/v', cmd='pull', out='sub/v-Q4_K_M.gguf', err='vision part: ' + t.path('models--o--v/snapshots', COMMIT, 'sub/mmproj-v-Q8_0.gguf'))
+    t.run(0, 'o/v', '-hff', 'w-Q8_0.gguf', cmd='pull', err='/mmproj-Q4_K_M.gguf')
+    rows = {r['file']: r['mmproj'] for r in json.loads(t.run(0, '--json', cmd='list'))}
+    t.check(rows == {'sub/v-Q4_K_M.gguf': 'sub/mmproj-v-Q8_0.gguf', 'w-Q8_0.gguf': 'mmproj-Q4_K_M.gguf', 'mmproj-Q4_K_M.gguf': None,
+                     'sub/mmproj-v-Q8_0.gguf': None}, f'list --json: {rows}')
+    t.check(t.run(0, cmd='list').count('(reads images)') == 2, 'list marks other models')
+    t.hub.files['d/a.gguf'], t.hub.files['d/mmproj-a.gguf'] = t.model, b'v'
+    t.run(0, '-mu', t.hub.url + 'd/a.gguf', '-mmu', t.hub.url + 'd/mmproj-a.gguf', cmd='pull', err='vision part: ' + t.path('mmproj-a.gguf'))
+
+
 def age(path, seconds):
     os.utime(path, (seconds, seconds))
 
@@ -582,7 +602,7 @@ def main():
         with open(path, 'rb') as f: model = f.read()
         probe = Test(dir, model)
         probe.run(69 if b'PAGEDINFER_CURL' in call('inspect', '-hf', 'o/none', env=probe.env).communicate()[1] else 78, '-hf', 'o/none')
-        tests = (without_curl,) if 'PAGEDINFER_CURL' in probe.stderr else (layout, choice, arguments, cached, hostile_cache, splits, resume, statuses, redirects,
+        tests = (without_curl,) if 'PAGEDINFER_CURL' in probe.stderr else (layout, choice, arguments, vision, cached, hostile_cache, splits, resume, statuses, redirects,
                                                                           addresses, interrupts)
         for test in tests:
             start = time.monotonic()

@@ -2,7 +2,7 @@
 # check_layout.sh: checks the rules of docs/design/overview.md that a text search can check.
 #     bash tests/scripts/check_layout.sh
 #
-# 1. includes in src/ point down the list api selftest engine sampler grammar cache model template tokenizer gguf backend
+# 1. includes in src/ point down the list api selftest engine sampler grammar cache model image template tokenizer gguf backend
 #    formats base, or sideways inside a folder
 # 2. tools/ and examples include only the public header
 # 3. src/ calls nothing that prints or ends the process
@@ -18,7 +18,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 bad=0
 finding() { printf '%s\n' "$*"; bad=1; }
 
-order=" api selftest engine sampler grammar cache model template tokenizer gguf backend formats base "
+order=" api selftest engine sampler grammar cache model image template tokenizer gguf backend formats base "
 rank() { local head=${order%% "$1" *}; [ "$head" = "$order" ] && echo -1 || echo "$head" | wc -w; }
 
 while IFS=: read -r file line text; do

@@ -384,4 +384,4 @@ def main():
     return 1 if base.faults else 0
 
 
-sys.exit(main())
+if __name__ == '__main__': sys.exit(main())

@@ -92,8 +92,8 @@ void rows_of_floats(int32_t n)
         tail.n_in = n_in;
         CHECK(pi__k_finish_rows(nullptr, &tail));
     }
-    const pi__rope rope = {some, 64, 1, 0, 0, some};
-    CHECK(pi__k_rope(nullptr, ints, n, &rope));
+    const pi__rope rope = {some, 64, 1, 0, 0, some, {24, 20, 20}, true};
+    CHECK(pi__k_rope(nullptr, ints, ints, n, &rope));
     const pi__block_conv block_conv = {some, some, some, 4 * N_IN / 64, 4, 64, N_IN, some};
     CHECK(pi__k_block_conv(nullptr, &block_conv, ints, ints, n));
     CHECK(pi__k_gather_rows(nullptr, some, ints, n, N_IN, some));
@@ -102,10 +102,14 @@ void rows_of_floats(int32_t n)
     CHECK(pi__k_add_gated(nullptr, &add_gated));
     const pi__add_rows add_rows = {some, some, ints, n, N_IN};
     CHECK(pi__k_add_rows(nullptr, &add_rows, ints));
+    const pi__place_rows place_rows = {some, some, N_IN, ints, n, N_IN, true};
+    CHECK(pi__k_place_rows(nullptr, &place_rows, ints));
     const pi__layer_norm layer_norm = {some, some, some, some, some, 0, n, N_IN};
     const pi__activate activate = {some, some, n, N_IN, PI__ACT_XIELU, {1, 1, 1, 0}};
     CHECK(pi__k_layer_norm(nullptr, &layer_norm));
     CHECK(pi__k_activate(nullptr, &activate));
+    const pi__scale scale = {some, some, some, 2, -1, 1, n, N_IN};
+    CHECK(pi__k_scale(nullptr, &scale));
     pi__k_streams streams = {}, post = {};
     pi__k_tail read = {};
     post.n_rows = n, post.n = N_IN, post.result = some;

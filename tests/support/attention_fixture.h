@@ -26,6 +26,8 @@ typedef struct config {
     /* sparsity of query blocks from token sparse_from on, except a sequence's last two blocks; 0 = dense */
     float sparsity;
     int sparse_from;
+    /* tokens span_from..span_from + span_n - 1 of each sequence see each other; chunks do not cut them */
+    int span_from, span_n;
     bool apart;   /* run the sequences one after the other, not in one batch */
     unsigned ids; /* seed of the order of block ids */
     double (*clock)(void); /* returns seconds; NULL = steps are not timed */
@@ -205,7 +207,7 @@ static void fixture_step(fixture *w, const int *n)
     size_t q_all = c->gate ? 2 * nq : nq, hd = (size_t) c->head_dim;
     size_t ldq = q_all + 2 * nk; /* each row holds q, k and v next to each other, as a fused matrix writes them */
     float *x = must(malloc(t * ldq * 4)), *out = must(malloc(t * nq * 4));
-    int32_t *ints = must(malloc(t * 3 * 4)), *pos = ints, *seq = ints + t, *slot = seq + t;
+    int32_t *ints = must(malloc(t * 4 * 4)), *pos = ints, *seq = ints + t, *slot = seq + t, *see_to = slot + t;
     int32_t *tables = must(malloc(sizeof(int32_t) * (size_t) (w->n_seqs * w->table_stride)));
     int32_t seq_start[MAX_SEQS + 1], seq_len[MAX_SEQS];
     for (int i = 0; i < w->n_seqs; i++) {
@@ -216,6 +218,7 @@ static void fixture_step(fixture *w, const int *n)
             if (p % c->block_size == 0) s->table[b] = w->free_ids[--w->n_free];
             pos[at] = p;
             seq[at] = i;
+            see_to[at] = p >= c->span_from && p < c->span_from + c->span_n ? c->span_from + c->span_n - 1 : -1;
             slot[at] = s->table[b] * c->block_size + p % c->block_size;
             float *row = x + (size_t) at * ldq;
             for (size_t h = 0; h < (size_t) c->n_head; h++) {
@@ -236,7 +239,8 @@ static void fixture_step(fixture *w, const int *n)
                    .pos = pos,
                    .seq = seq,
                    .seq_start = seq_start,
-                   .seq_len = seq_len};
+                   .seq_len = seq_len,
+                   .see_to = c->span_n ? see_to : NULL};
     int32_t *runs = must(malloc((3 * t + 1) * sizeof *runs));
     for (int i = 0; i < w->n_seqs; i++) w->seq[i].done -= n[i];
     b.runs = fixture_runs(w, n, runs, runs + t + 1, runs + 2 * t + 1);
@@ -258,7 +262,8 @@ static void fixture_step(fixture *w, const int *n)
     pi__attention aa = {.kv = &w->kv, .q = x, .ldq = (int64_t) ldq, .q_stride = qa.q_stride,
                         .gate = c->gate ? x + hd : NULL, .out = out,
                    .ldo = (int64_t) nq, .n_head = c->n_head, .window = c->window, .softcap = c->softcap,
-                   .sinks = c->sinks ? w->sinks : NULL, .sparsity = c->sparsity};
+                   .sinks = c->sinks ? w->sinks : NULL, .sparsity = c->sparsity,
+                        .spans = c->span_n > 0};
     if (!w->fills) pi__cpu_attention(&w->cpu.be, &b, &aa);
     w->time_qkv = t1 - t0;
     w->time_attention = c->clock ? c->clock() - t1 : 0;
@@ -294,6 +299,8 @@ static inline void fixture_run(fixture *w)
                 const int end = w->seq[i].done + n[i];
                 if (end > w->c.sparse_from && end < sparse_end(w, i))
                     n[i] = end - end % PI__SPARSE_BLOCK - w->seq[i].done;
+                const int from = w->c.span_from, to = from + w->c.span_n, at = w->seq[i].done;
+                if (end > from && end < to) n[i] = (at < from ? from : to < w->seq[i].len ? to : w->seq[i].len) - at;
                 any += n[i];
             }
             if (!any) break;

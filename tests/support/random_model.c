@@ -230,8 +230,9 @@ static int put_row(writer *b, int32_t type, const double *p, int64_t n)
 
 static void put_data(writer *b, const tiny_tensor *t, int32_t type, int n_dims, const int64_t *ne)
 {
-    const int64_t n_rows = n_dims < 2 ? 1 : n_dims < 3 ? ne[1] : ne[1] * ne[2];
-    const double scale = n_dims > 1 ? 2.0 / sqrt((double) ne[0]) : t->type == TINY_BIAS ? 1.0 : 0.2;
+    const int64_t n_rows = n_dims < 2 ? 1 : n_dims < 3 ? ne[1] : n_dims < 4 ? ne[1] * ne[2] : ne[1] * ne[2] * ne[3];
+    const int64_t n_in = n_dims < 4 ? ne[0] : ne[0] * ne[1] * ne[2]; /* a convolution's rows have three dimensions */
+    const double scale = n_dims > 1 ? 2.0 / sqrt((double) n_in) : t->type == TINY_BIAS ? 1.0 : 0.2;
     const double mean = n_dims > 1 || t->type == TINY_BIAS ? 0.0 : 1.0;
     double *row = malloc((size_t) ne[0] * sizeof *row);
     if (!row) b->rc = PI_ENOMEM;
@@ -249,7 +250,7 @@ static void put_tensors(writer *b, const tiny_tensor *list, const char *prefix)
     for (; list && list->name && !b->rc; list++) {
         if (!holds(b->v, list->when)) continue;
         char name[64];
-        int64_t ne[3] = {0};
+        int64_t ne[4] = {0};
         int n = 0;
         for (const char *s = list->shape; s; s = strchr(s, ' '), s += s != NULL) ne[n++] = size_of(b->v, s);
         const int32_t type = list->type == TINY_OPEN ? b->type : list->type;
@@ -267,9 +268,10 @@ static void put_model(writer *b, bool data)
     put_tensors(b, r->head, "");
     for (int32_t i = r->first; i < b->v['L'] && !b->rc; i++) {
         char prefix[32];
-        snprintf(prefix, sizeof prefix, "blk.%d.", i);
+        const bool fixed = r->prefix && strcmp(r->prefix, "v.blk.") != 0;
+        snprintf(prefix, sizeof prefix, "%s%d.", r->prefix ? r->prefix : "blk.", i);
         if (r->per_layer) r->per_layer(b->v, i);
-        put_tensors(b, r->layer, r->prefix ? r->prefix : prefix);
+        put_tensors(b, r->layer, fixed ? r->prefix : prefix);
     }
     put_tensors(b, r->tail, "");
     put_tensors(b, tiny_classifier, "");
@@ -279,6 +281,8 @@ static const tiny_row *find_row(const char *name)
 {
     for (size_t i = 0; i < tiny_n_rows; i++)
         if (!strcmp(tiny_rows[i].name, name)) return &tiny_rows[i];
+    for (size_t i = 0; i < tiny_n_towers; i++)
+        if (!strcmp(tiny_towers[i].name, name)) return &tiny_towers[i];
     return NULL;
 }
 
@@ -303,7 +307,8 @@ int tiny_write(const char *path, const tiny_spec *s, pi_error *err)
     put_text(&b, "general.architecture", r->arch ? r->arch : r->name);
     put_keys(&b, r->keys);
     put_keys(&b, r->more_keys);
-    if (!strcmp(r->vocab, "spm")) put_spm(&b);
+    if (!r->vocab) ; /* a vision model has no vocabulary */
+    else if (!strcmp(r->vocab, "spm")) put_spm(&b);
     else if (!strcmp(r->vocab, "wpm")) put_wpm(&b);
     else put_bpe(&b, r->vocab);
     put_classifier(&b);

@@ -140,6 +140,12 @@ static const tiny_key qwen3moe_keys[] = {REAL("attention.layer_norm_rms_epsilon"
                                          REAL("rope.freq_base", 1e6f),
                                          NUM("", "expert_feed_forward_length", "F"),
                                          {0}};
+/* VL models: sections of M-RoPE for 16 pairs, DeepStack rows in m layers */
+static const int32_t vl_sections[4] = {6, 5, 5, 0};
+static const tiny_key vl_keys[] = {
+    REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e4f),
+    LIST("rope.dimension_sections", I32, "4", vl_sections), NUM("m", "n_deepstack_layers", "m"),
+    NUM("X", "expert_feed_forward_length", "F"), {0}};
 static const tiny_key oss_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-5f),
                                     REAL("rope.freq_base", 1.5e5f),
                                     NUM("", "expert_feed_forward_length", "F"),
@@ -294,7 +300,9 @@ static const tiny_tensor modern_layer[] = {
 /* ---- gemma4: window and global layers with different head sizes, keys used as values, experts in all layers except
  * one. Also both storage layouts of gate and up, per-layer embeddings, layers that share another layer's cache, fused
  * attn_qkv, an output matrix, and suppressed tokens.
- * Per-layer letters: A head size, l window, o own cache, f fused, x experts, i odd layer number, s scales. */
+ * Per-layer letters: A head size, l window, o own cache, f fused, x experts, i odd layer number, s scales.
+ * e: layers of one kind, without experts, that transformers can compute: gemma4-e with per-layer embeddings, and
+ * gemma4-vision without, whose images see themselves. */
 
 static const uint8_t g4_local[6] = {1, 1, 0, 1, 1, 0}, assistant_local[2] = {1, 0};
 static const int32_t g4_kv_heads[6] = {2, 2, 1, 2, 2, 1}, g4_ff[6] = {96, 96, 64, 96, 160, 128};
@@ -304,6 +312,12 @@ static void g4_per_layer(int64_t *v, int32_t i)
 {
     v['G'] = g4_kv_heads[i], v['F'] = g4_ff[i], v['A'] = g4_local[i] ? v['S'] : v['D'];
     v['l'] = g4_local[i], v['o'] = i < 4, v['f'] = i == 0, v['x'] = i != 3, v['i'] = i % 2, v['s'] = i == 2;
+}
+
+static void g4e_per_layer(int64_t *v, int32_t i)
+{
+    v['A'] = g4_local[i] ? v['S'] : v['D'];
+    v['l'] = g4_local[i], v['o'] = !v['P'] || i < 4;
 }
 
 /* Global heads rotate only their first 8 pairs. */
@@ -322,13 +336,25 @@ static const tiny_key g4_keys[] = {
     REAL("rope.freq_base", 1e6f), REAL("rope.freq_base_swa", 1e4f), REAL("final_logit_softcapping", 30),
     LIST("tokenizer.ggml.suppress_tokens", I32, "2", g4_suppressed), {0}};
 
+static const tiny_key g4e_keys[] = {
+    TEXT("general.name", "tiny"), NUM("", "context_length", "C"), NUM("", "block_count", "L"),
+    NUM("", "embedding_length", "E"), NUM("", "attention.head_count", "H"), NUM("", "attention.head_count_kv", "G"),
+    NUM("", "attention.key_length", "D"), NUM("", "attention.value_length", "D"),
+    NUM("", "attention.key_length_swa", "S"), NUM("", "attention.value_length_swa", "S"),
+    NUM("", "rope.dimension_count", "D"), NUM("", "rope.dimension_count_swa", "S"),
+    NUM("", "attention.sliding_window", "W"), NUM("P", "attention.shared_kv_layers", "2"),
+    NUM("P", "embedding_length_per_layer_input", "P"), NUM("", "feed_forward_length", "F"),
+    LIST("attention.sliding_window_pattern", U8, "L", g4_local), REAL("attention.layer_norm_rms_epsilon", 1e-6f),
+    REAL("rope.freq_base", 1e6f), REAL("rope.freq_base_swa", 1e4f), REAL("final_logit_softcapping", 30), {0}};
+
 static const tiny_tensor g4_head[] = {
     T("", "token_embd.weight", M, "E V"), T("", "output.weight", M, "E V"), T("", "output_norm.weight", F32, "E"),
-    {"", "rope_freqs.weight", F32, "32", g4_factor}, T("", "per_layer_token_embd.weight", M, "LP V"),
-    T("", "per_layer_model_proj.weight", M, "E LP"), T("", "per_layer_proj_norm.weight", F32, "P"), {0}};
+    {"", "rope_freqs.weight", F32, "32", g4_factor}, T("P", "per_layer_token_embd.weight", M, "LP V"),
+    T("P", "per_layer_model_proj.weight", M, "E LP"), T("P", "per_layer_proj_norm.weight", F32, "P"), {0}};
 static const tiny_tensor g4_layer[] = {
     T("", "attn_norm.weight", F32, "E"), T("f", "attn_qkv.weight", M, "E HA+2GA"), T("!f", "attn_q.weight", M, "E HA"),
-    T("o!f", "attn_k.weight", M, "E GA"), T("o!fl", "attn_v.weight", M, "E GA"), T("", "attn_q_norm.weight", F32, "A"),
+    T("o!f", "attn_k.weight", M, "E GA"), T("o!fl", "attn_v.weight", M, "E GA"), T("oe!l", "attn_v.weight", M, "E GA"),
+    T("", "attn_q_norm.weight", F32, "A"),
     T("o", "attn_k_norm.weight", F32, "A"), T("", "attn_output.weight", M, "HA E"),
     T("", "post_attention_norm.weight", F32, "E"), T("", "ffn_norm.weight", F32, "E"),
     T("", "ffn_gate.weight", M, "E F"), T("", "ffn_up.weight", M, "E F"), T("", "ffn_down.weight", M, "F E"),
@@ -338,7 +364,7 @@ static const tiny_tensor g4_layer[] = {
     T("xi", "ffn_gate_up_exps.weight", F32, "E 2Y X"), T("x!i", "ffn_gate_exps.weight", F32, "E Y X"),
     T("x!i", "ffn_up_exps.weight", F32, "E Y X"), T("xs", "ffn_up_exps.scale", F32, "1"),
     T("x", "ffn_down_exps.weight", F32, "Y E X"), T("x", "ffn_down_exps.scale", F32, "X"),
-    T("", "inp_gate.weight", M, "E P"), T("", "proj.weight", M, "P E"), T("", "post_norm.weight", F32, "E"),
+    T("P", "inp_gate.weight", M, "E P"), T("P", "proj.weight", M, "P E"), T("P", "post_norm.weight", F32, "E"),
     T("", "layer_output_scale.weight", F32, "1"), {0}};
 
 /* ---- gemma4-assistant: a drafter for gemma4 with a window and a global layer. Optionally, its head's rows are sorted
@@ -503,6 +529,7 @@ static double q35_decay(const int64_t *v, uint64_t *rng, int64_t i)
     return (void) v, (void) rng, -0.1f * (float) (i + 1);
 }
 
+static const int32_t q35_sections[4] = {2, 1, 1, 0};
 static const tiny_key q35_keys[] = {
     TEXT("general.name", "tiny"), NUM("", "context_length", "C"), NUM("", "block_count", "L"),
     NUM("", "nextn_predict_layers", "1"), NUM("", "embedding_length", "E"), NUM("", "attention.head_count", "H"),
@@ -512,6 +539,7 @@ static const tiny_key q35_keys[] = {
     NUM("", "ssm.inner_size", "UD"), NUM("!x", "feed_forward_length", "F"), NUM("x", "expert_count", "X"),
     NUM("x", "expert_used_count", "2"), NUM("x", "expert_feed_forward_length", "Y"),
     NUM("x", "expert_shared_feed_forward_length", "Z"), LIST("attention.recurrent_layers", U8, "L", q35_recurrent),
+    LIST("rope.dimension_sections", I32, "4", q35_sections),
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e7f), {0}};
 
 static const tiny_tensor q35_head[] = {
@@ -743,6 +771,10 @@ const tiny_row tiny_rows[] = {
     {"eurobert", SHELF, .vocab = "llama-bpe", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 k=1"},
     {"gemma4", .keys = g4_keys, .head = g4_head, .layer = g4_layer, .per_layer = g4_per_layer, .vocab = "spm",
      .type = Q8, .rng = 7, .sizes = "L=6 E=64 H=4 D=64 S=32 W=40 P=32 X=5 Y=32"},
+    {"gemma4-e", .arch = "gemma4", .keys = g4e_keys, .head = g4_head, .layer = g4_layer, .per_layer = g4e_per_layer,
+     .vocab = "spm", .rng = 53, .sizes = "L=6 E=64 H=4 G=2 D=64 S=32 W=40 F=96 P=32 e=1"},
+    {"gemma4-vision", .arch = "gemma4", .keys = g4e_keys, .head = g4_head, .layer = g4_layer,
+     .per_layer = g4e_per_layer, .vocab = "spm", .rng = 59, .sizes = "L=6 E=64 H=4 G=2 D=64 S=32 W=40 F=96 e=1"},
     {"gemma4-assistant", .keys = assistant_keys, .head = assistant_head, .layer = assistant_layer,
      .tail = assistant_tail, .per_layer = assistant_per_layer, .vocab = "spm", .type = Q8, .rng = 21,
      .sizes = "L=2 E=32 B=64 F=64 H=4 D=64 S=32 W=40 N=V O=-1"},
@@ -789,6 +821,10 @@ const tiny_row tiny_rows[] = {
      .sizes = "L=2 E=64 H=2 G=1 D=64 F=96 k=1 n=1 u=1"},
     {"qwen3moe", DENSE, .more_keys = qwen3moe_keys, .vocab = "qwen2",
      .sizes = "L=3 E=96 H=4 G=2 D=32 F=64 X=8 k=1 n=1 u=1"},
+    {"qwen2vl", DENSE, .more_keys = vl_keys, .vocab = "qwen2", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 b=1"},
+    {"qwen3vl", DENSE, .more_keys = vl_keys, .vocab = "qwen2", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 k=1 n=1 m=2"},
+    {"qwen3vlmoe", DENSE, .more_keys = vl_keys, .vocab = "qwen2",
+     .sizes = "L=3 E=96 H=4 G=2 D=32 F=64 X=8 k=1 n=1 u=1 m=1"},
     /* Phi 3 mini for 4k; 4-mini first with a context up to its training length, then with a longer one */
     {"phi3", DENSE, .more_keys = phi3_keys, .vocab = "spm",
      .sizes = "L=3 E=96 H=3 G=3 D=32 F=96 R=16 W=40 f=1 c=1 u=1"},

@@ -10,7 +10,7 @@
  *     a dense heads after pooling;
  *     w norms over all heads of q and of k, and MiniMax's routing;
  *     h alternative name of a norm;  o further gpt-oss features: sinks, more biases;  s GLM's features beyond experts;
- *     z a draft head;
+ *     z a draft head;  m layers with DeepStack rows;
  *     f q, k and v are one matrix;  X experts, two per token;  p norms after attention and feed-forward;
  *     r rope_freqs.weight with R numbers.
  *
@@ -42,7 +42,7 @@ enum { TINY_OPEN = -1 /* type from the spec, or the row's own */, TINY_BIAS = -2
 typedef struct tiny_tensor {
     const char *when, *name;
     int32_t type;
-    const char *shape; /* one to three sizes */
+    const char *shape; /* one to four sizes */
     double (*value)(const int64_t *v, uint64_t *rng, int64_t i); /* value of element i; NULL = random */
 } tiny_tensor;
 
@@ -52,15 +52,19 @@ typedef struct tiny_row {
     const tiny_tensor *head, *layer, *tail;
     void (*per_layer)(int64_t *v, int32_t i); /* sets the letters that differ between layers; NULL = none differ */
     const char *sizes;                   /* "L=3 E=64": the value of each letter */
-    const char *vocab;                   /* "spm", "wpm", or the name of a BPE pre-tokenizer */
+    const char *vocab;                   /* "spm", "wpm", or the name of a BPE pre-tokenizer; NULL = no vocabulary */
     int32_t type;                        /* type of matrices with an open type */
     uint64_t rng;                        /* initial state of the random generator, unless the spec has a seed */
     int32_t first;                       /* earlier layers are not in the file */
-    const char *prefix;                  /* prefix of the first layer's tensors; NULL = blk.N */
+    const char *prefix;                  /* prefix of the first layer's tensors; NULL = blk.N, "v.blk." = v.blk.N */
 } tiny_row;
 
 extern const tiny_tensor tiny_classifier[];
 extern const tiny_row tiny_rows[];
 extern const size_t tiny_n_rows;
+/* Vision models (random_towers.c). Letters: L, E, H, F as above; O width of the text model; P pixels per side of a
+ * patch; K patches per side of a token; I pixels per side of the image; S rows of the position embedding. */
+extern const tiny_row tiny_towers[];
+extern const size_t tiny_n_towers;
 
 #endif

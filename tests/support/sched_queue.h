@@ -30,6 +30,8 @@ typedef struct queue {
     int32_t pinned[8];         /* blocks of group 0 that the yield hook unpins */
     int32_t n_pinned;          /* in pinned */
     int n_yields;              /* calls of the yield hook that unpinned a block */
+    /* rows of images that begin before this position are there; an open queue has all rows */
+    int32_t rows_until;
 } queue;
 
 /* Zero fields: one row, one full group of QUEUE_BLOCKS blocks, first come first served, no hooks needed. */
@@ -63,14 +65,20 @@ static inline bool queue_ready(void *ud, pi__seq *s)
     return !((queue *) ud)->masks_late;
 }
 
+static inline int32_t queue_images(void *ud, pi__seq *s, int32_t n)
+{
+    const int32_t left = ((queue *) ud)->rows_until - s->n_computed;
+    return left < n ? left : n;
+}
+
 static inline void queue_open_with(queue *q, queue_config c)
 {
     const int32_t rows = c.rows ? c.rows : 1;
     const pi__group_spec spec[] = {{"full", QUEUE_BLOCK, 0, c.n_blocks ? c.n_blocks : QUEUE_BLOCKS, false, 0}, c.other};
     const pi__sched_config sched = {.max_seqs = rows, .by_priority = c.by_priority, .max_wait_ms = c.max_wait_ms,
                                     .min_prefill = c.min_prefill,
-                                    .hooks = {q, queue_yield, queue_wait, queue_ready, NULL, NULL}};
-    *q = (queue) {.n = 0};
+                                    .hooks = {q, queue_yield, queue_wait, queue_ready, NULL, NULL, queue_images}};
+    *q = (queue) {.rows_until = QUEUE_CTX};
     assert_int_equal(pi__cache_init(&q->cache, spec, 1 + (c.other.block_size > 0), rows, QUEUE_CTX, NULL), PI_OK);
     assert_int_equal(pi__sched_init(&q->sched, &sched, &q->cache, &q->stats, NULL), PI_OK);
 }

@@ -198,8 +198,10 @@ static void reference(const fixture *w, const sequence *s, const float *k, const
 {
     const config *c = &w->c;
     int d = c->head_dim, kvh = h / (c->n_head / c->n_head_kv), lo = c->window && t >= c->window ? t - c->window + 1 : 0;
-    double *p = must(malloc(sizeof(double) * (size_t) (t + 1))), max = -1e300, sum = 0;
-    for (int j = lo; j <= t; j++) {
+    int hi = t >= c->span_from && t < c->span_from + c->span_n ? c->span_from + c->span_n - 1 : t;
+    if (hi >= s->len) hi = s->len - 1;
+    double *p = must(malloc(sizeof(double) * (size_t) (hi + 1))), max = -1e300, sum = 0;
+    for (int j = lo; j <= hi; j++) {
         double dot = 0;
         for (int i = 0; i < d; i++)
             dot += (double) s->q[(t * c->n_head + h) * d + i] * k[(j * c->n_head_kv + kvh) * d + i];
@@ -207,10 +209,10 @@ static void reference(const fixture *w, const sequence *s, const float *k, const
         p[j] = dot;
         if (dot > max) max = dot;
     }
-    for (int j = lo; j <= t; j++) sum += p[j] = exp(p[j] - max);
+    for (int j = lo; j <= hi; j++) sum += p[j] = exp(p[j] - max);
     if (c->sinks) sum += exp(w->sinks[h] - max);
     for (int i = 0; i < d; i++) out[i] = 0;
-    for (int j = lo; j <= t; j++) {
+    for (int j = lo; j <= hi; j++) {
         for (int i = 0; i < d; i++) out[i] += p[j] / sum * v[(j * c->n_head_kv + kvh) * d + i];
     }
     for (int i = 0; c->gate && i < d; i++) out[i] /= 1 + exp(-(double) s->gate[(t * c->n_head + h) * d + i]);
@@ -265,6 +267,27 @@ static void run_and_check(const config *c, int n_seqs, const int *lens, int ever
 
 static const config base = {.n_threads = 2, .block_size = 16, .type_k = PI__F16, .type_v = PI__F16, .n_head = 4,
                             .n_head_kv = 1, .head_dim = 64, .chunk = 64};
+
+static void identity(const config *c0, int n_seqs, const int *lens);
+
+/* Tokens of a span see the later ones of the span, within the window: across tiles, KV splits and blocks; the result
+ * does not depend on chunks, blocks or threads. */
+static void test_spans(void **state)
+{
+    (void) state;
+    static const int lens[] = {420, 61};
+    static const int spans[][2] = {{3, 40}, {0, 16}, {31, 1}, {200, 120}, {250, 64}};
+    for (int i = 0; i < 5; i++) {
+        for (int window = 0; window < 120; window += 50) {
+            config c = base;
+            c.span_from = spans[i][0];
+            c.span_n = spans[i][1];
+            c.window = window;
+            run_and_check(&c, 2, lens, 3);
+            identity(&c, 2, lens);
+        }
+    }
+}
 
 /* Every pair of K and V types matches the reference in every block size. */
 static void test_types(void **state)
@@ -679,7 +702,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),    cmocka_unit_test(test_shapes), cmocka_unit_test(test_long),
         cmocka_unit_test(test_decode),   cmocka_unit_test(test_identity), cmocka_unit_test(test_waves),
-        cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_poison),   cmocka_unit_test(test_spans),
         cmocka_unit_test(test_kv_bytes), cmocka_unit_test(test_qkv),    cmocka_unit_test(test_stored_bits),
     };
     return cmocka_run_group_tests(tests, find_isas, NULL);

@@ -312,6 +312,70 @@ static void snapshots_of_a_tree(void **st)
     pi__cache_destroy(&c);
 }
 
+/* Hashes of blocks without an image are those of text. A block with a part of an image depends on the image, on the
+ * part, and on its place; all later blocks depend on it through their parent. */
+static void hashes_of_images(void **st)
+{
+    (void) st;
+    int32_t tokens[16] = {1, 2, 3};
+    const pi__digest parent = {{9}};
+    const pi__digest text = pi__block_hash_extend(&parent, tokens, 16, false);
+    const pi__block_media base[2] = {{30, 40, {{1}}}, {70, 5, {{2}}}};
+    pi__digest seen[9];
+    for (int32_t first = 0; first < 96; first += 16) {
+        const pi__digest d = pi__block_hash_media(&parent, tokens, 16, false, first, base, 2);
+        assert_int_equal(pi__digest_equal(&d, &text), first < 16 || first >= 80);
+        const pi__digest none = pi__block_hash_media(&parent, tokens, 16, false, first, base, 0);
+        assert_true(pi__digest_equal(&none, &text));
+    }
+    for (int i = 0; i < 9; i++) {
+        pi__block_media m[2] = {base[0], base[1]};
+        if (i == 1) m[0].id.byte[31] = 1;
+        if (i == 2) m[0].start = 31;
+        if (i == 3) m[0].n = 39;
+        if (i == 4) m[1].id = m[0].id;
+        if (i == 5) m[1].start = 71, m[1].n = 4;
+        const int32_t first = i == 6 ? 48 : 64;
+        seen[i] = pi__block_hash_media(&parent, tokens, 16, i == 7, first, m, i == 8 ? 1 : 2);
+        for (int k = 0; k < i; k++) assert_false(pi__digest_equal(&seen[i], &seen[k]));
+    }
+}
+
+/* Prefixes with images: equal tokens with another image are another prefix. No prefix ends within a whole image. */
+static void prefixes_of_images(void **st)
+{
+    (void) st;
+    pi__cache c;
+    int32_t a[128], wanted;
+    const pi__block_media one[1] = {{20, 60, {{1}}}}, other[1] = {{20, 60, {{2}}}};
+    for (int32_t i = 0; i < 128; i++) a[i] = i >= 20 && i < 80 ? 7 : i;
+    assert_int_equal(pi__cache_init(&c, (pi__group_spec[]) {{"full", 16, 0, 40, false, 0}}, 1, 2, 256, NULL), PI_OK);
+    pi__cache_start(&c, 0, NULL);
+    pi__cache_start_media(&c, 0, one, 1, false);
+    assert_true(pi__cache_reserve(&c, 0, 128));
+    pi__cache_commit(&c, 0, a, 128, true);
+    /* number of tokens to look for, whether images are whole, the image, length of the match */
+    static const struct { int32_t n; bool whole, same; int32_t match; } cases[] = {
+        {128, false, true, 112}, {128, true, true, 112}, {70, false, true, 64}, {70, true, true, 16},
+        {81, true, true, 80},    {80, true, true, 16},   {128, false, false, 16}, {128, true, false, 16}};
+    for (int i = 0; i < 8; i++) {
+        pi__cache_start(&c, 1, NULL);
+        pi__cache_start_media(&c, 1, cases[i].same ? one : other, 1, cases[i].whole);
+        assert_int_equal(pi__cache_match(&c, 1, a, cases[i].n, &wanted), cases[i].match);
+        assert_int_equal(pi__cache_common(&c, 1, 0), cases[i].same ? cases[i].n / 16 * 16 : 16);
+        pi__cache_release(&c, 1);
+    }
+    pi__cache_start(&c, 1, NULL); /* text with the soft tokens' ids */
+    assert_int_equal(pi__cache_match(&c, 1, a, 128, &wanted), 16);
+    pi__cache_release(&c, 1);
+    pi__cache_start(&c, 1, NULL);
+    pi__cache_start_media(&c, 1, one, 1, true);
+    for (int32_t n = 0; n < 128; n++) assert_int_equal(pi__cache_cut(&c, 1, n), n > 20 && n < 80 ? 20 : n);
+    pi__cache_release(&c, 1);
+    pi__cache_release(&c, 0);
+    pi__cache_destroy(&c);
+}
+
 static bool prompt_end(void *ud, int32_t s, int32_t n)
 {
     (void) s;
@@ -539,7 +603,8 @@ int main(void)
         cmocka_unit_test(mixed_block_sizes), cmocka_unit_test(state_group), cmocka_unit_test(state_and_full),
         cmocka_unit_test(three_kinds), cmocka_unit_test(entries_of_recent), cmocka_unit_test(needless_keys),
         cmocka_unit_test(snapshots_of_a_tree), cmocka_unit_test(eviction_order),
-        cmocka_unit_test(windows_worth_keeping),
+        cmocka_unit_test(windows_worth_keeping), cmocka_unit_test(hashes_of_images),
+        cmocka_unit_test(prefixes_of_images),
         cmocka_unit_test(salts_separate), cmocka_unit_test(check_sees), cmocka_unit_test(underflow_traps),
         cmocka_unit_test(window_needs), cmocka_unit_test(out_of_memory),
     };

@@ -185,7 +185,7 @@ static void test_content(void **state)
     expect(typed, "[{'role': 'user', 'content': 'U'}, {'role': 'user', 'content': [{'type': 'text', 'text': 'P'}]}]",
            "[<U>][<P>]");
     refuse(PLAIN, "[{'role': 'user', 'content': [{'type': 'image_url', 'image_url': {}}]}]", NULL, NULL,
-           PI_EUNSUPPORTED, "messages[0]: content of type 'image_url' is not supported, only text");
+           PI_EUNSUPPORTED, "messages[0]: content of type 'image_url' is not supported, only text and image");
     refuse(PLAIN, "[{'role': 'user'}, {'role': 'user', 'content': [{'type': 'text'}]}]", NULL, NULL, PI_EINVAL,
            "messages[1]: a part of content needs \"type\": \"text\" and a \"text\"");
     refuse(PLAIN, "[{'role': 'user', 'content': 5}]", NULL, NULL, PI_EINVAL,

@@ -120,9 +120,10 @@ static pi__ids tokens(const pi__vocab *v, const char *text, const char *content)
     pi_error err = {0};
     pi__ids ids = {0};
     pi__text out;
+    size_t n_images;
     snprintf(m, sizeof m, "[{\"role\": \"user\", \"content\": \"%s\"}]", content);
     assert_int_equal(pi__chat_new(&c, v, text, NULL, &err), PI_OK);
-    if (pi__chat_tokens(c, m, NULL, NULL, 0, &ids, &out, &err)) fail_msg("%s: %s", content, err.msg);
+    if (pi__chat_tokens(c, m, NULL, NULL, 0, &ids, &out, &n_images, &err)) fail_msg("%s: %s", content, err.msg);
     pi__free(out.p);
     pi__chat_free(c);
     return ids;
@@ -243,6 +244,7 @@ static void test_out_of_memory(void **state)
     (void) state;
     static const char m[] = "[{\"role\": \"user\", \"content\": \"hello\\n <|im_end|>\"}]";
     counting_alloc heap;
+    size_t n_images;
     long n = 0;
     for (int rc = PI_ENOMEM; rc; n++) {
         counting_use(&heap, n);
@@ -251,7 +253,7 @@ static void test_out_of_memory(void **state)
         pi__text out = {0};
         pi_error err = {0};
         rc = pi__chat_new(&c, bpe, CHATML "{{ (messages[0].content + 'x') | upper }}", NULL, &err);
-        if (!rc) rc = pi__chat_tokens(c, m, NULL, NULL, 0, &ids, &out, &err);
+        if (!rc) rc = pi__chat_tokens(c, m, NULL, NULL, 0, &ids, &out, &n_images, &err);
         if (rc && rc != PI_ENOMEM) fail_msg("allocation %ld: %s", n, err.msg);
         pi__free(ids.p);
         pi__free(out.p);

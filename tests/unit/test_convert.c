@@ -313,6 +313,66 @@ static void chats_are_checked(void **state)
     CHECK(convert_chat, rows);
 }
 
+/* With a vision model: parts of type image, and their sources in the order of the messages. */
+static void images_are_collected(void **state)
+{
+    (void) state;
+#define URL(u) "{\"type\": \"image_url\", \"image_url\": {\"url\": \"" u "\", \"detail\": \"low\"}}"
+#define INPUT(u) "{\"type\": \"input_image\", \"image_url\": \"" u "\"}"
+#define DATA(d) "{\"type\": \"image\", \"source\": {\"type\": \"base64\", \"media_type\": \"image/png\"," \
+    " \"data\": \"" d "\"}}"
+#define T(t) "{\"type\": \"text\", \"text\": \"" t "\"}"
+#define I "{\"type\": \"image\"}"
+    static const struct {
+        int (*convert)(params *, pi_error *);
+        const char *request, *messages, *images, *error; /* images: their texts, each followed by "|" */
+    } rows[] = {
+        {convert_chat, BLOCKS(T("a") "," URL("u1") "," T("b") "," URL("u2")),
+         "[{\"role\": \"user\", \"content\": [" T("a") "," I "," T("b") "," I "]}]", "u1|u2|", NULL},
+        {convert_chat, "{\"messages\": [" USER ", {\"role\": \"tool\", \"tool_call_id\": \"1\", \"content\":"
+            " [" T("r") "," URL("u") "]}]}",
+         "[" USER ", {\"role\": \"tool\", \"tool_call_id\": \"1\", \"content\": [" T("r") "," I "]}]", "u|", NULL},
+        {convert_chat, BLOCKS("{\"type\": \"image\"}"), NULL, NULL, "without data"},
+        {convert_chat, BLOCKS("{\"type\": \"input_image\", \"file_id\": \"f\"}"), NULL, NULL, "file id"},
+        {convert_anthropic, BLOCKS(T("a") "," DATA("AAAA") "," T("b")),
+         "[{\"role\": \"user\", \"content\": [" T("a") "," I "," T("b") "]}]", "AAAA|", NULL},
+        {convert_anthropic, BLOCKS("{\"type\": \"image\", \"source\": {\"type\": \"url\", \"url\": \"https://h/i\"}}"),
+         "[{\"role\": \"user\", \"content\": [" I "]}]", "https://h/i|", NULL},
+        /* results become messages before the user's: so do their images */
+        {convert_anthropic, BLOCKS(DATA("BBBB") ", {\"type\": \"tool_result\", \"tool_use_id\": \"1\","
+            " \"content\": [" T("r") "," DATA("AAAA") "]}"),
+         "[{\"role\": \"tool\", \"tool_call_id\": \"1\", \"content\": [" T("r") "," I "]}, {\"role\": \"user\","
+             " \"content\": [" I "]}]", "AAAA|BBBB|", NULL},
+        {convert_responses, IN("{\"role\": \"user\", \"content\": [{\"type\": \"input_text\", \"text\": \"a\"}, "
+            INPUT("u") "]}, {\"type\": \"function_call_output\", \"call_id\": \"1\", \"output\": [" INPUT("v") "]}"),
+         "[{\"role\": \"user\", \"content\": [" T("a") "," I "]}, {\"role\": \"tool\", \"tool_call_id\": \"1\","
+             " \"content\": [" I "]}]", "u|v|", NULL},
+        {convert_responses, IN(USER ", {\"role\": \"assistant\", \"content\": [" INPUT("u") "]}"), NULL, NULL,
+         "an image"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        params p;
+        pi_error err = {0};
+        char images[256] = "";
+        json_t *root = json_loads(rows[i].request, 0, NULL);
+        if (!root) fail_msg("not JSON: %s", rows[i].request);
+        assert_int_equal(params_read(&p, root, 0, &err), PI_OK);
+        p.reads_images = true;
+        int rc = rows[i].convert(&p, &err);
+        if (!rows[i].error != !rc || (rc && !strstr(err.msg, rows[i].error)))
+            fail_msg("%s: %d %s", rows[i].request, rc, err.msg);
+        if (!rc) same("messages", rows[i].request, p.messages, rows[i].messages);
+        for (size_t k = 0; !rc && k < p.n_images; k++) {
+            snprintf(images + strlen(images), sizeof images - strlen(images), "%.*s|", (int) p.images[k].n,
+                     p.images[k].text);
+            assert_int_equal(p.images[k].base64, rows[i].convert == convert_anthropic && *p.images[k].text != 'h');
+            assert_int_equal(p.images[k].low, rows[i].convert == convert_chat);
+        }
+        if (!rc) assert_string_equal(images, rows[i].images);
+        params_free(&p);
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -320,6 +380,7 @@ int main(void)
         cmocka_unit_test(formats_become_options),
             cmocka_unit_test(responses_items_become_chat_messages),
         cmocka_unit_test(responses_tools),                         cmocka_unit_test(chats_are_checked),
+        cmocka_unit_test(images_are_collected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

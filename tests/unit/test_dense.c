@@ -13,7 +13,8 @@ static const char *const archs[] = {
     "qwen3moe",     "phi3",       "phi3-short", "mistral3",   "gpt-oss",        "glm4moe",      "minimax-m2", "granite",
     "granite-nope", "granitemoe", "deepseek3",  "deepseek2",  "deepseek2-lite", "deepseek2-old", "smollm3", "seed_oss",
     "olmo2", "olmo3", "exaone4", "exaone4-large", "glm4", "ernie4_5", "ernie4_5-moe", "hunyuan-dense", "hunyuan-moe",
-    "dots1", "bailingmoe2", "qwen2moe", "arcee", "apertus", "starcoder2", "command-r", "cohere2", "minicpm", "mellum"};
+    "dots1", "bailingmoe2", "qwen2moe", "arcee", "apertus", "starcoder2", "command-r", "cohere2", "minicpm", "mellum",
+    "qwen2vl", "qwen3vl", "qwen3vlmoe"};
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 static char path[N_ARCHS][256];
 

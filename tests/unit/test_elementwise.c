@@ -149,6 +149,7 @@ static double activation_of(int kind, const float p[4], double t)
     switch (kind) {
     case PI__ACT_GELU: return t / 2 * (1 + erf(t / sqrt(2)));
     case PI__ACT_GELU_TANH: return t / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (t + 0.044715 * t * t * t)));
+    case PI__ACT_GELU_QUICK: return t / (1 + exp(-1.702 * t));
     case PI__ACT_RELU2: return t > 0 ? t * t : 0;
     default:
         if (t > 0) return (double) p[0] * t * t + (double) p[2] * t;
@@ -237,6 +238,59 @@ static void test_rope(void **state)
     })
 }
 
+/* M-RoPE: pairs use the time, the row or the column of a token, in sections or interleaved. Three equal positions give
+ * the table of a text token, bit for bit. */
+static void test_rope_parts(void **state)
+{
+    (void) state;
+    enum { TOKENS = 3, FREQ = 64 };
+    static const int32_t pos[TOKENS] = {40, 40, 7}, parts[3 * TOKENS] = {11, 12, 19, 40, 40, 40, 0, 5, 3};
+    float freq[FREQ], text[TOKENS * 2 * FREQ];
+    for (int i = 0; i < FREQ; i++) freq[i] = powf(10000.0f, -(float) i / FREQ);
+    EACH_CPU({
+        for (int interleaved = 0; interleaved < 2; interleaved++) {
+            const pi__rope a = {.freq = freq, .n_freq = FREQ, .mscale = 1, .table = x, .section = {24, 20, 18},
+                                .interleaved = interleaved};
+            pi__batch b = {.n_tokens = TOKENS, .pos = pos};
+            pi__cpu_rope(&cpu.be, &b, &a);
+            memcpy(text, x, sizeof text);
+            b.rope_pos = parts;
+            pi__cpu_rope(&cpu.be, &b, &a);
+            assert_memory_equal(x + 2 * FREQ, text + 2 * FREQ, 2 * FREQ * sizeof *x);
+            for (int t = 0; t < TOKENS; t++) {
+                for (int i = 0; i < FREQ; i++) {
+                    int part = i < 24 || i >= 62 ? 0 : i < 44 ? 1 : 2;
+                    if (interleaved) part = i % 3 == 1 && i < 60 ? 1 : i % 3 == 2 && i < 54 ? 2 : 0;
+                    const float angle = (float) parts[3 * t + part] * freq[i];
+                    assert_close(cos(angle), x[t * 2 * FREQ + i], 2e-7);
+                    assert_close(sin(angle), x[t * 2 * FREQ + FREQ + i], 2e-7);
+                }
+            }
+        }
+    })
+}
+
+static void test_place_rows(void **state)
+{
+    (void) state;
+    static const int32_t row[] = {1, -1, 0};
+    fill(y, N_MAX, 4, 1);
+    EACH_CPU({
+        for (int add = 0; add < 2; add++) {
+            fill(x, N_MAX, 7, 1);
+            float was[300];
+            memcpy(was, x, sizeof was);
+            pi__cpu_place_rows(&cpu.be, NULL, &(pi__place_rows) {.x = x, .rows = y, .ldr = 130, .row = row, .n_rows = 3,
+                                                                 .n = 100, .add = add});
+            for (int i = 0; i < 3; i++)
+                for (int k = 0; k < 100; k++) {
+                    const float own = was[i * 100 + k], v = row[i] < 0 ? 0 : y[row[i] * 130 + k];
+                    assert_true(x[i * 100 + k] == (row[i] < 0 ? own : add ? own + v : v));
+                }
+        }
+    })
+}
+
 static void test_gather_rows(void **state)
 {
     (void) state;
@@ -249,6 +303,40 @@ static void test_gather_rows(void **state)
         for (int i = 0; i < 4; i++)
             for (int k = 0; k < 100; k++) assert_true(x[i * 100 + k] == (row[i] < 0 ? 0 : y[row[i] * 100 + k]));
         assert_true(x[400] == behind);
+    })
+}
+
+/* scale multiplies by y and w, if given, and clamps. NaN stays NaN. A batch of rows gives the same bits as single
+ * rows. */
+static void test_scale(void **state)
+{
+    (void) state;
+    static float x0[N_MAX], single[N_MAX];
+    fill(y, N_MAX, 2, 3);
+    fill(w, N_MAX, 3, 2);
+    EACH_CPU({
+        for (int part = 0; part < 4; part++) {
+            const int rows = part ? 100 : 3, n = part ? 390 : 17;
+            fill(x, N_MAX, 1, 3);
+            x[5] = NAN;
+            memcpy(x0, x, sizeof x);
+            pi__scale a = {.x = x, .y = part & 1 ? y : NULL, .w = part & 2 ? w : NULL, .factor = 1.5f,
+                           .lo = part ? -0.5f : -INFINITY, .hi = 2, .n_rows = rows, .n = n};
+            pi__cpu_scale(&cpu.be, NULL, &a);
+            assert_true(isnan(x[5]));
+            for (int i = 0; i < rows * n; i++) {
+                const double v =
+                    1.5 * (double) x0[i] * (part & 1 ? (double) y[i] : 1) * (part & 2 ? (double) w[i % n] : 1);
+                if (i != 5) assert_close(fmin(2, fmax((double) a.lo, v)), x[i], 2e-6);
+            }
+            memcpy(single, x0, sizeof x0);
+            for (int r = 0; r < rows; r++) {
+                pi__scale alone = a;
+                alone.x = single + r * n, alone.y = a.y ? y + r * n : NULL, alone.n_rows = 1;
+                pi__cpu_scale(&cpu.be, NULL, &alone);
+            }
+            assert_memory_equal(single, x, (size_t) (rows * n) * 4);
+        }
     })
 }
 
@@ -316,6 +404,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_add_norm), cmocka_unit_test(test_rope),      cmocka_unit_test(test_gather_rows),
+        cmocka_unit_test(test_rope_parts), cmocka_unit_test(test_place_rows), cmocka_unit_test(test_scale),
         cmocka_unit_test(test_softcap),  cmocka_unit_test(test_isa),       cmocka_unit_test(test_amx),
         cmocka_unit_test(test_norm),     cmocka_unit_test(test_add_gated), cmocka_unit_test(test_layer_norm_activate),
     };

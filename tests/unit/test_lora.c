@@ -108,7 +108,8 @@ static const char *const archs[] = {
     "gemma3",    "gemma2",  "llama3",    "llama-bias",     "mixtral",       "qwen2",      "qwen3",  "qwen3moe",
     "phi3",      "gpt-oss", "glm4moe",   "minimax-m2",     "granite",       "granitemoe", "qwen35", "qwen35moe",
     "qwen3next", "gemma4",  "deepseek2", "deepseek2-lite", "deepseek2-old", "deepseek3",  "olmo2",  "glm4",
-    "qwen2moe",  "apertus", "starcoder2", "cohere2",       "ernie4_5-moe",  "bailingmoe2"};
+    "qwen2moe",  "apertus", "starcoder2", "cohere2",       "ernie4_5-moe",  "bailingmoe2",
+    "qwen2vl",   "qwen3vl", "qwen3vlmoe"};
 
 static void test_merged(void **st)
 {

@@ -14,6 +14,7 @@
 static const struct { pi__op_id id; int n;
 } pointers[] = {{PI__OP_add_norm, 4},       {PI__OP_norm, 3},
                 {PI__OP_layer_norm, 5},     {PI__OP_activate, 2},
+                {PI__OP_scale, 3},
                 {PI__OP_add_gated, 3},      {PI__OP_softcap, 1},
                 {PI__OP_copy_2d, 2},        {PI__OP_hyper_pre, 6},
                 {PI__OP_hyper_post, 3},     {PI__OP_embed, 2},
@@ -22,7 +23,8 @@ static const struct { pi__op_id id; int n;
                 {PI__OP_rope, 2},           {PI__OP_qkv, 11},
                 {PI__OP_attention, 5},      {PI__OP_moe, 3 + 11},
                 {PI__OP_head_linear, 3},    {PI__OP_gather_rows, 3},
-                {PI__OP_add_rows, 3},       {PI__OP_centroid_head, 3 + 7},
+                {PI__OP_add_rows, 3},       {PI__OP_place_rows, 3},
+                {PI__OP_centroid_head, 3 + 7},
                 {PI__OP_gdn, 10},           {PI__OP_state_save, 1},
                 {PI__OP_state_load, 1},     {PI__OP_mla_qkv, 5},
                 {PI__OP_compress, 6},       {PI__OP_indexer, 4},
@@ -50,10 +52,12 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
     case PI__OP_add_norm: r->args.add_norm = (pi__add_norm) {target, target, target, target, 0, 1, 1, 1}; break;
     case PI__OP_norm: r->args.norm = (pi__norm) {target, 1, target, target, 0, 1, 1}; break;
     case PI__OP_add_rows: r->args.add_rows = (pi__add_rows) {target, target, target, 1, 1}; break;
+    case PI__OP_place_rows: r->args.place_rows = (pi__place_rows) {target, target, 1, target, 1, 1, true}; break;
     case PI__OP_layer_norm:
         r->args.layer_norm = (pi__layer_norm) {target, target, target, target, target, 0, 1, 1};
         break;
     case PI__OP_activate: r->args.activate = (pi__activate) {target, target, 1, 1, PI__ACT_GELU, {0}}; break;
+    case PI__OP_scale: r->args.scale = (pi__scale) {target, target, target, 1, 0, 1, 1, 1}; break;
     case PI__OP_add_gated: r->args.add_gated = (pi__add_gated) {target, target, target, 1, 1, 1}; break;
     case PI__OP_rope: r->args.rope = (pi__rope) {.freq = target, .n_freq = 1, .table = target}; break;
     case PI__OP_qkv:

@@ -46,7 +46,10 @@
  * 40 -> no_lookahead_while_a_sequence_waits_that_may_fit
  * 41 -> at_most_32_lookahead_steps_in_a_row_while_a_sequence_waits
  * 42 -> no_lookahead_without_a_free_block
- * 43 -> no_lookahead_that_completes_a_chunk_of_a_recurrent_state */
+ * 43 -> no_lookahead_that_completes_a_chunk_of_a_recurrent_state
+ * 44 -> tokens_of_an_image_wait_for_its_rows
+ * 45 -> a_chunk_does_not_end_inside_a_whole_image
+ * 46 -> drafts_and_max_prefill_leave_budget_for_a_whole_image */
 #include "sched_queue.h"
 
 #include "backend/kernel_args.h"
@@ -863,9 +866,90 @@ static void no_lookahead_that_completes_a_chunk_of_a_recurrent_state(void **st)
     }
 }
 
+/* Adds a sequence of n tokens with images of tokens 20..29 and 30..49, which see each other if `whole`. */
+static pi__seq *add_with_images(queue *q, int32_t n, bool whole)
+{
+    static pi__block_media at[2] = {{20, 10, {{1}}}, {30, 20, {{2}}}};
+    static pi__seq_image image[2] = {{.entry = -1}, {.entry = -1}};
+    pi__seq *s = queue_new(q, n);
+    s->images = (pi__seq_images) {2, at, image};
+    s->whole_images = whole;
+    return queue_put(q, s);
+}
+
+static void tokens_of_an_image_wait_for_its_rows(void **st)
+{
+    (void) st;
+    queue q;
+    queue_open(&q, 2, 0);
+    q.rows_until = 20;
+    pi__seq *s = add_with_images(&q, 100, false), *other = queue_add(&q, 10);
+    queue_step(&q, 64);
+    assert_true(s->n_computed == 20 && other->n_computed == 10);
+    queue_step(&q, 64);
+    assert_true(s->n_new == 0 && s->row >= 0 && other->n_new == 1);
+    q.rows_until = 30;
+    queue_step(&q, 64);
+    assert_int_equal(s->n_computed, 30);
+    q.rows_until = QUEUE_CTX;
+    queue_step(&q, 50);
+    assert_int_equal(s->n_computed, 79);
+    queue_close(&q);
+}
+
+static void a_chunk_does_not_end_inside_a_whole_image(void **st)
+{
+    (void) st;
+    static const int32_t budget[] = {5, 16, 20, 25, 29, 30, 35, 49, 50, 64};
+    for (int i = 0; i < 10; i++) {
+        for (int whole = 0; whole < 2; whole++) {
+            queue q;
+            queue_open(&q, 1, 0);
+            pi__seq *s = add_with_images(&q, 100, whole);
+            const int32_t n = budget[i], cut = n > 30 && n < 50 ? 30 : n > 20 && n < 30 ? 20 : n;
+            queue_step(&q, n);
+            assert_int_equal(s->n_computed, whole ? cut : n);
+            queue_close(&q);
+        }
+    }
+    queue q; /* an image that does not fit the rest of a step is computed in the next one */
+    queue_open(&q, 2, 0);
+    queue_add(&q, 9);
+    pi__seq *s = add_with_images(&q, 60, true);
+    queue_step(&q, 55);
+    assert_int_equal(s->n_computed, 30);
+    queue_close(&q);
+    queue_open(&q, 2, 0);
+    s = add_with_images(&q, 60, true);
+    for (int32_t at = 0; at < 30; at = s->n_computed) queue_step(&q, 15), assert_true(s->n_computed > at);
+    queue_step(&q, 15);
+    assert_true(s->n_computed == 30 && s->row >= 0);
+    queue_step(&q, 20);
+    assert_int_equal(s->n_computed, 50);
+    queue_close(&q);
+}
+
+static void drafts_and_max_prefill_leave_budget_for_a_whole_image(void **st)
+{
+    (void) st;
+    queue q;
+    queue_open(&q, 2, 0);
+    pi__seq *decode = queue_add_decoding(&q, 10), *s = add_with_images(&q, 60, true);
+    q.sched.max_prefill = 7;
+    while (s->n_computed < 30) queue_step(&q, 24);
+    decode->n_draft = 8;
+    for (int32_t i = 0; i < 8; i++) decode->tokens[decode->n_tokens + i] = 5;
+    pi__schedule(&q.sched, 24);
+    assert_true(decode->n_new == 4 && s->n_new == 20);
+    queue_close(&q);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tokens_of_an_image_wait_for_its_rows),
+        cmocka_unit_test(a_chunk_does_not_end_inside_a_whole_image),
+        cmocka_unit_test(drafts_and_max_prefill_leave_budget_for_a_whole_image),
         cmocka_unit_test(a_step_mixes_prefill_and_decode),
         cmocka_unit_test(a_step_computes_at_most_max_tokens_tokens),
         cmocka_unit_test(a_sequence_with_one_uncomputed_token_is_decoding),

@@ -178,7 +178,8 @@ static void set_up(run *x, struct curl_slist *headers, char error[CURL_ERROR_SIZ
     curl_easy_setopt(e, CURLOPT_USERAGENT, agent);
     curl_easy_setopt(e, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(e, CURLOPT_NOBODY, (long) x->q->head);
-    curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 1L);
+    curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, (long) !x->q->direct);
+    curl_easy_setopt(e, CURLOPT_TIMEOUT, x->q->seconds);
     curl_easy_setopt(e, CURLOPT_MAXREDIRS, (long) MAX_REDIRECTS);
     curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT, (long) CONNECT_S);

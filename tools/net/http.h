@@ -37,6 +37,8 @@ typedef struct http_request {
     const char *token;        /* NULL = none */
     uint64_t from;            /* start offset; 0 = complete file */
     const char *if_range;     /* for from > 0: ETag of the partial download, or NULL */
+    bool direct;              /* do not follow redirects */
+    long seconds;             /* time limit; 0 = none */
     /* Called for a response with status 2xx; returns false to refuse it. NULL = always accept. */
     bool (*start)(void *ud, const http_reply *r);
     /* Receives bytes of the body; returns false if they could not be processed. */

@@ -57,25 +57,55 @@ static int chat_choice(params *p, pi_error *err)
     return check_choice(p, err);
 }
 
-/* Replaces parts of a tool result that are not text: *copy is a copy of the message with text content. *copy == NULL:
- * the message is used unchanged. */
-static int replace_media(params *p, json_t *m, json_t **copy, pi_error *err)
+/* Sets m's content in a copy, *copy; takes ownership of content. */
+static int copy_with(const json_t *m, json_t *content, json_t **copy, pi_error *err)
 {
-    const json_t *content = json_object_get(m, "content"), *part;
-    bool all_text = true;
-    json_t *text;
-    size_t i;
-    *copy = NULL;
-    json_array_foreach(content, i, part) all_text &= json_is_string(json_object_get(part, "text"));
-    if (all_text || !field_is(m, "role", "tool")) return PI_OK;
-    int rc = content_text(p, "messages", content, MEDIA_REPLACED, &text, err);
-    if (rc) return rc;
     *copy = json_object();
-    const bool whole = json_add_members(*copy, m);
-    if (!json_object_set_new(*copy, "content", text) && whole) return PI_OK;
+    const bool whole = json_add_members(*copy, (json_t *) m);
+    if (!json_object_set_new(*copy, "content", content) && whole) return PI_OK;
     json_decref(*copy);
     *copy = NULL;
     return params_no_memory(err);
+}
+
+/* Copies a list of parts, with images as parts of type image; the images are added to p. */
+static int convert_images(params *p, const json_t *parts, json_t **out, pi_error *err)
+{
+    json_t *part;
+    size_t i;
+    int rc = (*out = json_array()) ? PI_OK : params_no_memory(err);
+    json_array_foreach(parts, i, part) {
+        if (rc) break;
+        const bool image = is_image_part(part);
+        if (image) rc = add_image(p, "messages", part, err);
+        if (!rc && !append(*out, image ? json_pack("{s:s}", "type", "image") : json_incref(part)))
+            rc = params_no_memory(err);
+    }
+    if (rc) json_decref(*out);
+    return rc;
+}
+
+/* Converts images, and replaces parts of a tool's result that the server does not read: *copy is a copy of the message.
+ * *copy == NULL: the message is used unchanged. */
+static int convert_media(params *p, const json_t *m, json_t **copy, pi_error *err)
+{
+    const json_t *value = json_object_get(m, "content"), *part;
+    bool images = false, others = false;
+    json_t *content;
+    size_t i;
+    *copy = NULL;
+    json_array_foreach(value, i, part) {
+        if (is_image_part(part)) images = true;
+        else if (!json_is_string(json_object_get(part, "text"))) others = true;
+    }
+    const bool replaces = field_is(m, "role", "tool") && (others || (images && !p->reads_images));
+    if (!replaces && !images) return PI_OK;
+    if (!replaces && !p->reads_images)
+        return params_fail(p, "messages", err, "'messages' has an image, which is not supported: send text, or start "
+                           "the server with --mmproj");
+    int rc = replaces ? content_of(p, "messages", value, MEDIA_REPLACED, &content, err)
+                      : convert_images(p, value, &content, err);
+    return rc ? rc : copy_with(m, content, copy, err);
 }
 
 static int chat_messages(params *p, pi_error *err)
@@ -86,7 +116,7 @@ static int chat_messages(params *p, pi_error *err)
         return params_fail(p, "messages", err, "'messages' must be a non-empty list");
     if (!(p->messages = json_copy(list))) return params_no_memory(err);
     json_array_foreach(list, i, m) {
-        int rc = replace_media(p, m, &copy, err);
+        int rc = convert_media(p, m, &copy, err);
         if (!rc && copy && json_array_set_new(p->messages, i, copy)) rc = params_no_memory(err);
         if (rc) return rc;
     }

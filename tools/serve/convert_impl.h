@@ -1,4 +1,4 @@
-/* Helpers shared by the conversations of all APIs (see convert.h): text of content parts, function tools, tool choice.
+/* Helpers shared by the conversations of all APIs (see convert.h): content parts, function tools, tool choice.
  * Works on JSON only. Nothing is kept after the call except the values stored in params. */
 #ifndef PAGEDINFER_SERVE_CONVERT_IMPL_H
 #define PAGEDINFER_SERVE_CONVERT_IMPL_H
@@ -6,8 +6,24 @@
 #include "serve/buf.h"
 #include "serve/params.h"
 
-/* Handling of content parts that are not text: refuse the request, or insert a line of text instead of the part. */
-enum media { MEDIA_REFUSED, MEDIA_REPLACED };
+/* Handling of content parts that the server does not read: refuse the request, or insert a line of text instead of the
+ * part. Images are read if p->reads_images, except with MEDIA_NO_IMAGES. Flags, combined with |. */
+enum { MEDIA_REFUSED = 0, MEDIA_REPLACED = 1, MEDIA_NO_IMAGES = 2 };
+
+/* Content of a message under construction. Begin with zeros. */
+typedef struct content {
+    buf text;      /* text after the last image */
+    json_t *parts; /* text and images so far; NULL = no image yet */
+} content;
+/* Appends one content part of any API. An image is added to p, and its place is a part of type image. */
+int put_part(params *p, const char *field, const json_t *part, unsigned media, content *out, pi_error *err);
+/* Stores a new reference to the content, a string or a list of parts with images, in *out, and frees c. */
+int content_take(content *c, json_t **out, pi_error *err);
+void content_free(content *c);
+/* True if the part is an image in one of the APIs. */
+bool is_image_part(const json_t *part);
+/* Adds the image of a part to p. PI_EINVAL: it has none. */
+int add_image(params *p, const char *field, const json_t *part, pi_error *err);
 
 /* Returns the string o[field]; NULL if the value is not a string or contains a zero byte. */
 const char *text_of(const json_t *o, const char *field);
@@ -16,17 +32,15 @@ bool field_is(const json_t *o, const char *field, const char *word);
 /* Appends one to the list and takes its reference. Returns false if out of memory. */
 bool append(json_t *list, json_t *one);
 
-/* Returns the text of a string, of null (empty) or of a list of content parts of any API: text, input_text,
- * output_text, refusal, document, search_result. *out is a new reference. field names the location in errors. Returns
- * PI_EINVAL or PI_ENOMEM on failure. */
-int content_text(params *p, const char *field, const json_t *content, enum media media, json_t **out, pi_error *err);
-/* Appends the text of one content part to text. */
-int part_text(params *p, const char *field, const json_t *part, enum media media, buf *text, pi_error *err);
+/* Converts a string, null (empty) or a list of content parts of any API: text, input_text, output_text, refusal,
+ * document, search_result, images. *out is a new reference, to a string unless there are images. field names the
+ * location in errors. Returns PI_EINVAL or PI_ENOMEM on failure. */
+int content_of(params *p, const char *field, const json_t *value, unsigned media, json_t **out, pi_error *err);
 
 /* Adds {role, content} to p->messages; takes ownership of content. */
 int add_message(params *p, const char *role, json_t *content, pi_error *err);
-/* Adds the result of the tool call id, which may be NULL; takes ownership of text. */
-int add_tool_result(params *p, json_t *id, json_t *text, pi_error *err);
+/* Adds the result of the tool call id, which may be NULL; takes ownership of result. */
+int add_tool_result(params *p, json_t *id, json_t *result, pi_error *err);
 /* Returns a tool call in the format of a chat message; takes ownership of arguments (a JSON string). NULL = out of
  * memory. */
 json_t *call_json(json_t *id, const char *name, json_t *arguments);

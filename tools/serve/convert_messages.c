@@ -26,8 +26,9 @@ static int add_tool_use(params *p, const json_t *block, json_t *calls, pi_error 
 /* Converts an assistant's blocks to one message: text, thinking, calls. */
 static int assistant_blocks(params *p, const json_t *blocks, pi_error *err)
 {
-    buf text = {0}, thoughts = {0};
-    json_t *calls = json_array(), *b;
+    content text = {.parts = NULL};
+    buf thoughts = {0};
+    json_t *calls = json_array(), *b, *said = NULL;
     size_t i;
     int rc = calls ? PI_OK : params_no_memory(err);
     json_array_foreach(blocks, i, b) {
@@ -35,28 +36,30 @@ static int assistant_blocks(params *p, const json_t *blocks, pi_error *err)
         const json_t *thought = json_object_get(b, "thinking");
         if (rc) break;
         if (!type) rc = params_fail(p, "messages", err, "a block of an assistant's content has no type");
-        else if (!strcmp(type, "text")) rc = part_text(p, "messages", b, MEDIA_REFUSED, &text, err);
+        else if (!strcmp(type, "text")) rc = put_part(p, "messages", b, MEDIA_NO_IMAGES, &text, err);
         else if (!strcmp(type, "thinking")) buf_put(&thoughts, json_string_value(thought), json_string_length(thought));
         else if (!strcmp(type, "tool_use")) rc = add_tool_use(p, b, calls, err);
         else if (strcmp(type, "redacted_thinking") != 0) leave_out(p, type);
     }
-    json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content", json_stringn(text.n ? text.p : "", text.n));
+    if (!rc) rc = content_take(&text, &said, err);
+    json_t *m = rc ? NULL : json_pack("{s:s, s:o}", "role", "assistant", "content", said);
     if (m && thoughts.n) json_object_set_new(m, "reasoning_content", json_stringn(thoughts.p, thoughts.n));
     if (m && json_array_size(calls)) json_object_set(m, "tool_calls", calls);
-    if (!rc && (text.failed || thoughts.failed || !append(p->messages, json_incref(m)))) rc = params_no_memory(err);
+    if (!rc && (thoughts.failed || !append(p->messages, json_incref(m)))) rc = params_no_memory(err);
     json_decref(m);
     json_decref(calls);
-    buf_free(&text);
+    content_free(&text);
     buf_free(&thoughts);
     return rc;
 }
 
-/* Adds a tool result. Images are replaced by a line of text, so that a conversation that contains one can continue. */
+/* Adds a tool result. Parts that the server does not read are replaced by a line of text, so that a conversation that
+ * contains one can continue. */
 static int add_result_block(params *p, const json_t *block, pi_error *err)
 {
     json_t *text;
-    int rc = content_text(p, "messages", json_object_get(block, "content"), MEDIA_REPLACED, &text, err);
-    if (!rc && !json_string_length(text) && json_is_true(json_object_get(block, "is_error"))) {
+    int rc = content_of(p, "messages", json_object_get(block, "content"), MEDIA_REPLACED, &text, err);
+    if (!rc && json_is_string(text) && !json_string_length(text) && json_is_true(json_object_get(block, "is_error"))) {
         json_decref(text);
         text = json_string("The tool failed.");
     }
@@ -67,25 +70,27 @@ static int add_result_block(params *p, const json_t *block, pi_error *err)
 static int user_blocks(params *p, const json_t *blocks, pi_error *err)
 {
     const json_t *b;
-    buf text = {0};
+    json_t *said = NULL;
+    content text = {.parts = NULL};
     size_t i, n_parts = 0;
     int rc = PI_OK;
     if (!json_array_size(blocks)) rc = params_fail(p, "messages", err, "a user's content must not be an empty list");
+    json_array_foreach(blocks, i, b) /* all results first, so that images have the order of the messages */
+        if (!rc && field_is(b, "type", "tool_result")) rc = add_result_block(p, b, err);
     json_array_foreach(blocks, i, b) {
         if (rc) break;
-        if (field_is(b, "type", "tool_result")) rc = add_result_block(p, b, err);
-        else rc = part_text(p, "messages", b, MEDIA_REFUSED, &text, err), n_parts++;
+        if (!field_is(b, "type", "tool_result")) rc = put_part(p, "messages", b, MEDIA_REFUSED, &text, err), n_parts++;
     }
-    if (!rc && text.failed) rc = params_no_memory(err);
-    if (!rc && n_parts) rc = add_message(p, "user", json_stringn(text.p ? text.p : "", text.n), err);
-    buf_free(&text);
+    if (!rc && n_parts) rc = content_take(&text, &said, err);
+    if (!rc && n_parts) rc = add_message(p, "user", said, err);
+    content_free(&text);
     return rc;
 }
 
-static int add_system(params *p, const char *field, const json_t *content, pi_error *err)
+static int add_system(params *p, const char *field, const json_t *value, pi_error *err)
 {
     json_t *text;
-    int rc = content_text(p, field, content, MEDIA_REFUSED, &text, err);
+    int rc = content_of(p, field, value, MEDIA_NO_IMAGES, &text, err);
     return rc ? rc : add_message(p, "system", text, err);
 }
 

@@ -20,35 +20,74 @@ bool append(json_t *list, json_t *one) { return one && !json_array_append_new(li
 
 /* ----------------------------------------------------------------------------------------------------------- texts */
 
-static int base64_digit(char c)
-{
-    if (c >= 'A' && c <= 'Z') return c - 'A';
-    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-    if (c >= '0' && c <= '9') return c - '0' + 52;
-    return c == '+' || c == '-' ? 62 : c == '/' || c == '_' ? 63 : -1;
-}
-
-/* Appends the bytes of base64 text; white space is skipped. Returns false if the text is not base64. */
-static bool put_base64(const char *s, size_t n, buf *out)
-{
-    uint32_t bits = 0;
-    size_t n_digits = 0, n_pads = 0;
-    for (size_t i = 0; i < n; i++) {
-        const int digit = base64_digit(s[i]);
-        if (strchr(" \t\r\n", s[i]) && s[i]) continue;
-        n_pads += s[i] == '=';
-        if (s[i] == '=' && n_pads <= 2) continue;
-        if (digit < 0 || n_pads) return false;
-        bits = bits << 6 | (uint32_t) digit;
-        n_digits++;
-        if (n_digits % 4 == 0) buf_put(out, (char[]) {(char) (bits >> 16), (char) (bits >> 8), (char) bits}, 3);
-    }
-    if (n_digits % 4 == 2) buf_put(out, (char[]) {(char) (bits >> 4)}, 1);
-    if (n_digits % 4 == 3) buf_put(out, (char[]) {(char) (bits >> 10), (char) (bits >> 2)}, 2);
-    return n_digits % 4 != 1;
-}
-
 static void put_json(buf *b, const json_t *s) { buf_put(b, json_string_value(s), json_string_length(s)); }
+
+/* Moves the text so far into the parts. */
+static bool flush(content *c)
+{
+    if (!c->parts) c->parts = json_array();
+    if (!c->text.n) return c->parts;
+    json_t *part = json_pack("{s:s, s:o}", "type", "text", "text", json_stringn(c->text.p, c->text.n));
+    c->text.n = 0;
+    return append(c->parts, part);
+}
+
+int content_take(content *c, json_t **out, pi_error *err)
+{
+    const bool failed = c->text.failed || (c->parts && !flush(c));
+    *out = failed ? NULL : c->parts ? json_incref(c->parts) : json_stringn(c->text.p ? c->text.p : "", c->text.n);
+    content_free(c);
+    return *out ? PI_OK : params_no_memory(err);
+}
+
+void content_free(content *c)
+{
+    json_decref(c->parts);
+    buf_free(&c->text);
+    c->parts = NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------------------- images */
+
+bool is_image_part(const json_t *part)
+{
+    static const char *const types[] = {"image", "image_url", "input_image", "computer_screenshot"};
+    const char *type = text_of(part, "type");
+    for (size_t i = 0; type && i < sizeof types / sizeof *types; i++)
+        if (!strcmp(type, types[i])) return true;
+    return false;
+}
+
+/* Finds the image of a part: a URL, or Anthropic's base64 data. *detail: low, high or auto; NULL = not given. */
+static const json_t *image_source(const json_t *part, bool *base64, const char **detail)
+{
+    const json_t *source = json_object_get(part, "source"), *v = json_object_get(part, "image_url");
+    const json_t *of = json_is_object(v) ? v : part;
+    *base64 = field_is(source, "type", "base64");
+    *detail = text_of(of, "detail");
+    if (json_is_object(source)) return json_object_get(source, *base64 ? "data" : "url");
+    if (json_is_object(v)) v = json_object_get(v, "url");
+    if (!v) v = json_object_get(part, "url");
+    return v ? v : json_object_get(part, "image");
+}
+
+int add_image(params *p, const char *field, const json_t *part, pi_error *err)
+{
+    bool base64;
+    const char *detail;
+    const json_t *v = image_source(part, &base64, &detail);
+    if (text_of(part, "file_id") || field_is(json_object_get(part, "source"), "type", "file"))
+        return params_fail(p, field, err, "'%s' has an image by file id, but the server stores no files: send a data "
+                           "URL", field);
+    if (!json_string_length(v))
+        return params_fail(p, field, err, "'%s' has an image without data: send a data URL in image_url, or base64 "
+                           "data in source", field);
+    const param_image image = {.text = json_string_value(v), .n = json_string_length(v), .base64 = base64,
+                               .low = detail && !strcmp(detail, "low")};
+    return params_add_image(p, &image, err);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- parts */
 
 /* Appends <tag>text</tag> for a non-empty string field. */
 static void put_tagged(buf *b, const json_t *o, const char *tag)
@@ -60,10 +99,10 @@ static void put_tagged(buf *b, const json_t *o, const char *tag)
     buf_fmt(b, "</%s>\n", tag);
 }
 
-static int no_media(params *p, const char *field, const char *what, enum media media, buf *text, pi_error *err)
+static int no_media(params *p, const char *field, const char *what, unsigned media, content *out, pi_error *err)
 {
-    if (media == MEDIA_REPLACED) {
-        buf_fmt(text, "[%s omitted: this server reads text only]", what);
+    if (media & MEDIA_REPLACED) {
+        buf_fmt(&out->text, "[%s omitted: this server reads text only]", what);
         return PI_OK;
     }
     return params_fail(p, field, err, "'%s' has %s %s, which is not supported: send text", field,
@@ -71,15 +110,15 @@ static int no_media(params *p, const char *field, const char *what, enum media m
 }
 
 /* Appends the text of a string or a list of parts. */
-static int put_content(params *p, const char *field, const json_t *content, enum media media, buf *text, pi_error *err)
+static int put_content(params *p, const char *field, const json_t *value, unsigned media, content *out, pi_error *err)
 {
     const json_t *part;
     size_t i;
     int rc = PI_OK;
-    if (content && !json_is_null(content) && !json_is_string(content) && !json_is_array(content))
+    if (value && !json_is_null(value) && !json_is_string(value) && !json_is_array(value))
         return params_fail(p, field, err, "'%s' has content that is neither text nor a list of parts", field);
-    if (json_is_string(content)) put_json(text, content);
-    json_array_foreach(content, i, part) if (!rc) rc = part_text(p, field, part, media, text, err);
+    if (json_is_string(value)) put_json(&out->text, value);
+    json_array_foreach(value, i, part) if (!rc) rc = put_part(p, field, part, media, out, err);
     return rc;
 }
 
@@ -87,7 +126,7 @@ static int put_decoded(params *p, const char *field, const json_t *source, buf *
 {
     const json_t *data = json_object_get(source, "data");
     buf bytes = {0};
-    const bool ok = json_is_string(data) && put_base64(json_string_value(data), json_string_length(data), &bytes);
+    const bool ok = json_is_string(data) && text_put_base64(json_string_value(data), json_string_length(data), &bytes);
     json_t *s = ok && !bytes.failed ? json_stringn(bytes.p ? bytes.p : "", bytes.n) : NULL;
     int rc = PI_OK;
     if (s) put_json(text, s);
@@ -99,8 +138,9 @@ static int put_decoded(params *p, const char *field, const json_t *source, buf *
 }
 
 /* Appends Anthropic's document; its source is text, content blocks or base64 text. */
-static int put_document(params *p, const char *field, const json_t *part, enum media media, buf *text, pi_error *err)
+static int put_document(params *p, const char *field, const json_t *part, unsigned media, content *out, pi_error *err)
 {
+    buf *text = &out->text;
     const json_t *source = json_object_get(part, "source"), *data = json_object_get(source, "data");
     const char *type = text_of(source, "media_type");
     const bool is_text = field_is(source, "type", "text") && json_is_string(data);
@@ -108,31 +148,32 @@ static int put_document(params *p, const char *field, const json_t *part, enum m
     const bool is_base64 = field_is(source, "type", "base64") && type && !strncmp(type, "text/", 5);
     if (!is_text && !is_content && !is_base64) {
         const bool pdf = type && !strcmp(type, "application/pdf");
-        return no_media(p, field, pdf ? "PDF document" : "document that is not text", media, text, err);
+        return no_media(p, field, pdf ? "PDF document" : "document that is not text", media, out, err);
     }
-    buf_str(text, text->n ? "\n<document>\n" : "<document>\n");
+    buf_str(text, text->n || out->parts ? "\n<document>\n" : "<document>\n");
     put_tagged(text, part, "title");
     put_tagged(text, part, "context");
     int rc = PI_OK;
     if (is_text) put_json(text, data);
-    else if (is_content) rc = put_content(p, field, json_object_get(source, "content"), media, text, err);
+    else if (is_content) rc = put_content(p, field, json_object_get(source, "content"), media, out, err);
     else rc = put_decoded(p, field, source, text, err);
     buf_str(text, "\n</document>\n");
     return rc;
 }
 
-static int put_search_result(params *p, const char *field, const json_t *part, enum media media, buf *text,
+static int put_search_result(params *p, const char *field, const json_t *part, unsigned media, content *out,
                              pi_error *err)
 {
-    buf_str(text, text->n ? "\n<search_result>\n" : "<search_result>\n");
+    buf *text = &out->text;
+    buf_str(text, text->n || out->parts ? "\n<search_result>\n" : "<search_result>\n");
     put_tagged(text, part, "source");
     put_tagged(text, part, "title");
-    int rc = put_content(p, field, json_object_get(part, "content"), media, text, err);
+    int rc = put_content(p, field, json_object_get(part, "content"), media, out, err);
     buf_str(text, "\n</search_result>\n");
     return rc;
 }
 
-int part_text(params *p, const char *field, const json_t *part, enum media media, buf *text, pi_error *err)
+int put_part(params *p, const char *field, const json_t *part, unsigned media, content *out, pi_error *err)
 {
     static const struct { const char *type, *what; } kinds[] = {
         {"image", "image"}, {"image_url", "image"}, {"input_image", "image"}, {"computer_screenshot", "image"},
@@ -142,29 +183,33 @@ int part_text(params *p, const char *field, const json_t *part, enum media media
     };
     const char *type = text_of(part, "type");
     const json_t *t = json_object_get(part, type && !strcmp(type, "refusal") ? "refusal" : "text");
-    if (type && !strcmp(type, "document")) return put_document(p, field, part, media, text, err);
-    if (type && !strcmp(type, "search_result")) return put_search_result(p, field, part, media, text, err);
+    if (p->reads_images && !(media & MEDIA_NO_IMAGES) && is_image_part(part)) {
+        if (!flush(out) || !append(out->parts, json_pack("{s:s}", "type", "image"))) return params_no_memory(err);
+        return add_image(p, field, part, err);
+    }
+    if (type && !strcmp(type, "document")) return put_document(p, field, part, media, out, err);
+    if (type && !strcmp(type, "search_result")) return put_search_result(p, field, part, media, out, err);
     for (size_t i = 0; type && i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(type, kinds[i].type)) return no_media(p, field, kinds[i].what, media, text, err);
+        if (!strcmp(type, kinds[i].type)) return no_media(p, field, kinds[i].what, media, out, err);
     if (json_is_string(t)) {
-        put_json(text, t);
+        put_json(&out->text, t);
         return PI_OK;
     }
-    if (media == MEDIA_REPLACED && type) {
-        buf_fmt(text, "[part of type %.40s omitted: this server reads text only]", type);
+    if (media & MEDIA_REPLACED && type) {
+        buf_fmt(&out->text, "[part of type %.40s omitted: this server reads text only]", type);
         return PI_OK;
     }
     return params_fail(p, field, err, "'%s' has a content part of type %.40s without text: send text parts", field,
                        type ? type : "none");
 }
 
-int content_text(params *p, const char *field, const json_t *content, enum media media, json_t **out, pi_error *err)
+int content_of(params *p, const char *field, const json_t *value, unsigned media, json_t **out, pi_error *err)
 {
-    buf b = {0};
-    int rc = put_content(p, field, content, media, &b, err);
+    content c = {.parts = NULL};
     *out = NULL;
-    if (!rc && (b.failed || !(*out = json_stringn(b.p ? b.p : "", b.n)))) rc = params_no_memory(err);
-    buf_free(&b);
+    int rc = put_content(p, field, value, media, &c, err);
+    if (!rc) return content_take(&c, out, err);
+    content_free(&c);
     return rc;
 }
 
@@ -176,9 +221,9 @@ int add_message(params *p, const char *role, json_t *content, pi_error *err)
         : params_no_memory(err);
 }
 
-int add_tool_result(params *p, json_t *id, json_t *text, pi_error *err)
+int add_tool_result(params *p, json_t *id, json_t *result, pi_error *err)
 {
-    json_t *m = json_pack("{s:s, s:O*, s:o}", "role", "tool", "tool_call_id", id, "content", text);
+    json_t *m = json_pack("{s:s, s:O*, s:o}", "role", "tool", "tool_call_id", id, "content", result);
     return append(p->messages, m) ? PI_OK : params_no_memory(err);
 }
 

@@ -48,10 +48,11 @@ static bool called(const json_t *turn) { return json_array_size(json_object_get(
 static int message_item(params *p, const json_t *item, pi_error *err)
 {
     const char *role = text_of(item, "role");
-    const json_t *content = json_object_get(item, "content"), *last;
+    const json_t *last;
     json_t *text;
     if (!role) return params_fail(p, "input", err, "an item of 'input' needs a role, and content that is text");
-    int rc = content_text(p, "input", content, MEDIA_REFUSED, &text, err);
+    const unsigned media = strcmp(role, "assistant") ? MEDIA_REFUSED : MEDIA_NO_IMAGES;
+    int rc = content_of(p, "input", json_object_get(item, "content"), media, &text, err);
     if (rc) return rc;
     last = json_array_get(p->messages, json_array_size(p->messages) - 1);
     if (!strcmp(role, "assistant") && field_is(last, "role", "assistant") && !called(last) &&
@@ -124,12 +125,12 @@ static int other_call(params *p, const struct other_call *kind, const json_t *it
     int rc = add_call(p, item, name, text, err);
     if (rc || strcmp(kind->type, "mcp_call") != 0) return rc;
     /* also contains its result */
-    rc = content_text(p, "input", json_object_get(item, "output"), MEDIA_REPLACED, &text, err);
+    rc = content_of(p, "input", json_object_get(item, "output"), MEDIA_REPLACED, &text, err);
     return rc ? rc : add_tool_result(p, json_object_get(item, "id"), text, err);
 }
 
-/* Adds the result of a call. Images are replaced by a line of text, so that a conversation that contains one can
- * continue. */
+/* Adds the result of a call. Parts that the server does not read are replaced by a line of text, so that a conversation
+ * that contains one can continue. */
 static int call_output(params *p, const json_t *item, pi_error *err)
 {
     const json_t *out = json_object_get(item, "output"), *part;
@@ -143,7 +144,7 @@ static int call_output(params *p, const json_t *item, pi_error *err)
         if (!dump || !(text = json_string(dump))) rc = params_no_memory(err);
         free(dump);
     } else {
-        rc = content_text(p, "input", out, MEDIA_REPLACED, &text, err);
+        rc = content_of(p, "input", out, MEDIA_REPLACED, &text, err);
     }
     return rc ? rc : add_tool_result(p, id ? id : json_object_get(item, "id"), text, err);
 }
@@ -155,7 +156,7 @@ static int reasoning_item(params *p, const json_t *item, pi_error *err)
     json_t *text;
     if (!json_array_size(parts)) parts = json_object_get(item, "summary");
     if (!json_array_size(parts)) return PI_OK; /* encrypted by another server */
-    int rc = content_text(p, "input", parts, MEDIA_REPLACED, &text, err);
+    int rc = content_of(p, "input", parts, MEDIA_REPLACED | MEDIA_NO_IMAGES, &text, err);
     return rc ? rc : extend_turn(p, "reasoning_content", text, err);
 }
 

@@ -44,6 +44,8 @@ const field fields[] = {
     ANSWERS("min_tokens", INTEGER, "min-tokens", "Minimum number of tokens before the answer may end."),
     ANSWERS("ignore_eos", BOOLEAN, "ignore-eos", "Only a limit or a stop string ends the answer."),
     ANSWERS("cache_prompt", BOOLEAN, "cache", "Reuse and keep prefixes in the cache."),
+    ANSWERS("image_min_tokens", INTEGER, "image-min-tokens", "Minimum tokens of an image."),
+    ANSWERS("image_max_tokens", INTEGER, "image-max-tokens", "Maximum tokens of an image."),
     ANSWERS("priority", INTEGER, "priority", "Lower numbers run first under --policy priority."),
     ANSWERS("spec_type", STRING, "spec-type", "One of the server's drafters, or none."),
     ANSWERS("reasoning_budget_tokens", INTEGER, "reasoning-budget", "Maximum tokens of reasoning; -1: no limit."),
@@ -55,7 +57,9 @@ const field fields[] = {
     ANSWERS("guided_regex", STRING, "regex", "Regular expression that matches the complete answer."),
 
     READ("messages", API_CHAT | API_MESSAGES, L | NEEDED, "The conversation."),
-    READ("prompt", API_TEXT | API_NATIVE, S | L | O | NEEDED, "Text, token ids, a list of both, or a list of prompts."),
+    READ("prompt", API_TEXT | API_NATIVE, S | L | O | NEEDED,
+         "Text, token ids, a list of both, or a list of prompts. prompt_string"
+         " with multimodal_data: a text with the media_marker of /props for each base64 image."),
     READ("input", API_RESPONSES, S | L | NEEDED, "The conversation: text, or items."),
     READ("instructions", API_RESPONSES, S, "System text before the conversation."),
     READ("system", API_MESSAGES, S | L, "System text before the conversation."),
@@ -241,7 +245,7 @@ const field fields[] = {
     REFUSE("guided_whitespace_pattern", API_ANSWERS, NULL, "send a 'grammar'"),
     REFUSE("grammar_lazy", API_ANSWERS, NULL, "send 'tools'; their grammar begins at a call"),
     REFUSE("grammar_triggers", API_ANSWERS, NULL, "send 'tools'; their grammar begins at a call"),
-    REFUSE("image_data", API_NATIVE | API_INFILL, NULL, "send text"),
+    REFUSE("image_data", API_NATIVE | API_INFILL, NULL, "send multimodal_data in prompt"),
     REFUSE("modalities", API_CHAT, "[\"text\"]", "request text only"),
     REFUSE("audio", API_CHAT, NULL, "request text only"),
     REFUSE("functions", API_CHAT, NULL, "send them as 'tools'"),

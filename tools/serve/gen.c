@@ -12,6 +12,7 @@
 
 #include "json.h"
 #include "serve/log.h"
+#include "serve/media.h"
 
 enum {
     ROOM = 64 << 10,       /* limit of bytes queued for a client; more output stays in the generation */
@@ -103,10 +104,14 @@ static int make_request(gen *g, size_t i, pi_error *err)
     pi_request_set_work(r, g->prep.limit);
     pi_request_set_user(r, &g->choices[i * (size_t) g->p.n]);
     if (g->is_chat) {
+        if (g->p.n_images) rc = media_add(g->s, &g->p, 0, g->p.n_images, "messages", r, g->prep.limit, err);
+        if (rc) return rc;
         g->p.bad_field = "messages";
         return chat_prompt(&g->chat, r, err);
     }
     const prompt *pr = &g->p.prompts[i];
+    if (pr->n_images) rc = media_add(g->s, &g->p, pr->image, pr->n_images, "prompt", r, g->prep.limit, err);
+    if (rc) return rc;
     g->p.bad_field = "prompt";
     if (pr->query) return pi_request_prompt_rank(r, pr->query, pr->query_len, pr->text, pr->len, err);
     return pr->ids ? pi_request_prompt_tokens(r, pr->ids, pr->n_ids, err)
@@ -166,8 +171,11 @@ static int read_body(gen *g, pi_error *err)
         root = out;
     }
     int rc = params_read(&g->p, root, g->w->api, err);
+    g->p.reads_images = g->s->info.modalities & PI_MODALITY_VISION;
     if (!rc) rc = gen_adapters(g, err);
     if (!rc) rc = g->w->read(g, err);
+    if (!rc && g->p.n_images && !g->prep.heavy) g->wants_heavy = true; /* decoding and fetching take long */
+    if (g->wants_heavy && !g->prep.heavy) return PI_ETOOBIG;
     return rc ? rc : gen_vocab_fields(g, err);
 }
 
@@ -319,7 +327,7 @@ static bool prepare(prep *p)
     size_t n = 0;
     int rc = make_all(g, &err);
     if (!rc) rc = submit_all(g, &n, &err);
-    if (rc && !n && prep_spent(p)) {
+    if (rc && !n && (prep_spent(p) || (g->wants_heavy && !p->heavy))) {
         free_parts(g);
         return false;
     }

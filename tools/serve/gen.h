@@ -136,6 +136,7 @@ struct gen {
     size_t n_choices, n_done, n_ended; /* choices; the ones with `done`; the ones with `ended` */
     chat_state chat;         /* chats only */
     bool is_chat, working, submitted, streaming, canceled, pumping, too_slow, hide_thoughts;
+    bool wants_heavy;        /* the request has images: prepare it in the heavy lane */
     bool dirty;              /* in the list of generations to pump after the pending events */
     bool finished;           /* finish_stream was called: nothing more is pumped */
     int status;              /* HTTP status of the response */

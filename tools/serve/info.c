@@ -8,7 +8,7 @@ void handle_page(server *s, exchange *ex)
 {
     static const char more[] =
         "Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
         "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-cache\r\n";
     if (cli_bool(s->c, "ui")) answer(ex, 200, "text/html; charset=utf-8", more, page_html, page_html_size);
     else answer_error(ex, 404, NULL, NULL, "the page is disabled: start the server without --no-ui");
@@ -67,11 +67,14 @@ static json_t *model_json(const server *s)
                      meta);
 }
 
+static bool reads_images(const server *s) { return s->info.modalities & PI_MODALITY_VISION; }
+
 /* Returns the list that llama-server adds to OpenAI's for clients of Ollama's API. */
 static json_t *named_models(const server *s)
 {
-    return json_pack("[{s:s, s:s, s:s, s:s, s:[s], s:{s:s, s:s}}]", "name", s->alias, "model", s->alias, "type",
-                     "model", "description", s->info.type_desc, "capabilities", "completion", "details", "format",
+    json_t *abilities = json_pack("[s, s*]", "completion", reads_images(s) ? "multimodal" : NULL);
+    return json_pack("[{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}}]", "name", s->alias, "model", s->alias, "type",
+                     "model", "description", s->info.type_desc, "capabilities", abilities, "details", "format",
                      "gguf", "family", s->info.arch);
 }
 
@@ -162,7 +165,9 @@ void handle_props(server *s, exchange *ex)
     json_t *root = json_pack("{s:o, s:I, s:s, s:s, s:s, s:s, s:b, s:{s:b, s:b, s:b}}", "default_generation_settings",
                              general, "total_slots", (json_int_t) cli_int(s->c, "parallel"), "model_alias", s->alias,
                              "model_path", cli_str(s->c, "model"), "chat_template", s->info.chat_template, "build_info",
-                             s->build, "is_sleeping", 0, "modalities", "vision", 0, "video", 0, "audio", 0);
+                             s->build, "is_sleeping", 0, "modalities", "vision", (int) reads_images(s),
+                             "video", 0, "audio", 0);
+    json_object_set_new(root, "media_marker", json_string(s->media_marker));
     json_object_set_new(root, "bos_token", token_json(s, s->info.bos));
     json_object_set_new(root, "eos_token", token_json(s, s->info.eos));
     json_object_set_new(root, "endpoint_slots", json_boolean(cli_bool(s->c, "slots")));

@@ -16,6 +16,7 @@ typedef struct job {
     char *field;          /* field that caused the error, or NULL; owned */
     int status;           /* HTTP status of the error; 0 = derived from its code */
     pi_error err;
+    bool wants_heavy;     /* run found work for the heavy lane, failed, and is repeated there */
     int (*run)(struct job *j, json_t **answer);
 } job;
 

@@ -56,6 +56,13 @@ json_t *params_parse(const char *body, size_t n, pi_error *err)
     return NULL;
 }
 
+int params_add_image(params *p, const param_image *image, pi_error *err)
+{
+    if (!grow(&p->images, &p->cap_images, p->n_images + 1, sizeof *image)) return params_no_memory(err);
+    p->images[p->n_images++] = *image;
+    return PI_OK;
+}
+
 int params_add(params *p, const char *key, const char *field, const char *value, pi_error *err)
 {
     char *copy = strdup(value);
@@ -290,12 +297,35 @@ static int read_list(params *p, const char *field, const json_t *list, prompt *o
     return PI_OK;
 }
 
+/* Reads llama-server's list of base64 files; the prompt's text has a marker for each of them. */
+static int read_media(params *p, const char *field, const json_t *list, prompt *out, pi_error *err)
+{
+    const json_t *v;
+    size_t i;
+    int rc = PI_OK;
+    out->image = p->n_images;
+    if (!list) return PI_OK;
+    if (!json_is_array(list))
+        return params_fail(p, field, err, "'%s' has multimodal_data that is not a list of base64 texts", field);
+    if (json_array_size(list) && !p->reads_images)
+        return params_fail(p, field, err, "'%s' has multimodal_data: send text, or start the server with --mmproj",
+                           field);
+    json_array_foreach(list, i, v) {
+        const param_image image = {.text = json_string_value(v), .n = json_string_length(v), .base64 = true};
+        if (!image.n)
+            rc = params_fail(p, field, err, "'%s' has multimodal_data that is not a list of base64 texts", field);
+        if (!rc) rc = params_add_image(p, &image, err);
+        if (rc) return rc;
+    }
+    out->n_images = p->n_images - out->image;
+    return PI_OK;
+}
+
 static int read_prompt(params *p, const char *field, const json_t *v, pi_error *err)
 {
     prompt *out = &p->prompts[p->n_prompts++];
-    const json_t *media = given(v, "multimodal_data");
-    if (media && (!json_is_array(media) || json_array_size(media)))
-        return params_fail(p, field, err, "'%s' has multimodal_data: only text is supported", field);
+    int rc = read_media(p, field, given(v, "multimodal_data"), out, err);
+    if (rc) return rc;
     if (json_is_object(v)) v = json_object_get(v, "prompt_string");
     if (json_is_array(v)) return read_list(p, field, v, out, err);
     if (!json_is_string(v)) return no_prompt(p, field, err);
@@ -557,6 +587,7 @@ void params_free(params *p)
     free(p->option);
     for (size_t i = 0; i < p->n_prompts; i++) free(p->prompts[i].ids);
     free(p->prompts);
+    free(p->images);
     json_decref(p->messages);
     json_decref(p->tools);
     json_decref(p->template_vars);

@@ -19,7 +19,15 @@ typedef struct prompt {
     int32_t *ids;      /* owned */
     size_t n_ids;
     const json_t *mixed; /* list of texts and ids, tokenized when the vocabulary is available; or NULL */
+    size_t image, n_images; /* its images in params: the first, and their number */
 } prompt;
+
+typedef struct param_image { /* an image of the client, not decoded yet */
+    const char *text;  /* [n] a URL (data:, http:, https:, file:) or base64; in root */
+    size_t n;
+    bool base64;       /* text is base64 */
+    bool low;          /* detail low: few tokens are enough */
+} param_image;
 
 typedef struct param_option {
     const char *key;   /* key for pi_request_set; static */
@@ -34,6 +42,9 @@ typedef struct params {
     size_t n_bias;            /* options that are token biases */
     prompt *prompts;          /* [n_prompts] for completions; chats have messages instead */
     size_t n_prompts;
+    param_image *images;      /* [n_images] in the order of the messages, or of the prompts */
+    size_t n_images, cap_images;
+    bool reads_images;        /* set before the conversation is read: the engine reads images */
     json_t *messages;         /* list in OpenAI's format; owned reference, or NULL */
     json_t *tools;            /* list of functions; owned reference, or NULL */
     json_t *template_vars;    /* object with variables of the chat template; owned reference, or NULL */
@@ -79,6 +90,8 @@ void params_free(params *p);
 int params_fail(params *p, const char *field, pi_error *err, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 int params_no_memory(pi_error *err);
+/* Adds an image; its text must be in p->root. */
+int params_add_image(params *p, const param_image *image, pi_error *err);
 /* Adds an option for the engine requests; value is copied. */
 int params_add(params *p, const char *key, const char *field, const char *value, pi_error *err);
 /* Adds an option from a JSON string. Returns PI_EINVAL if it contains a zero byte, which options cannot hold. */

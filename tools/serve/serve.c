@@ -16,6 +16,7 @@
 #include "serve/file.h"
 #include "serve/gen.h"
 #include "serve/log.h"
+#include "serve/media.h"
 #include "serve/notify.h"
 
 static const char STEP_TARGET_MS[] = "200"; /* default of the server */
@@ -261,6 +262,8 @@ static void load(void *ud)
     a->s.plan.size = sizeof a->s.plan;
     pi_options_set_progress(a->o, on_progress, a);
     a->load_rc = pi_engine_open(&a->engine, a->o, &a->err);
+    if (cli_without_mmproj(a->s.c, a->o, a->load_rc, &a->err))
+        a->load_rc = pi_engine_open(&a->engine, a->o, &a->err);
     if (!a->load_rc) a->load_rc = pi_engine_memory(a->engine, &a->s.plan);
     if (!a->load_rc && a->s.kv) a->load_rc = pi_engine_on_cache_event(a->engine, kv_events_put, a->s.kv, &a->err);
     if (!a->load_rc) probe_template(a);
@@ -505,6 +508,7 @@ static void configure(app *a, const cli *c)
     snprintf(s->build, sizeof s->build, "b%d-%.32s", build_number, build_number ? build_commit : pi_version());
     s->created = (int64_t) time(NULL);
     s->id_seed = uv_hrtime() ^ (uint64_t) s->created << 32 ^ (uint64_t) getpid() << 16;
+    media_make_marker(s);
     s->ping_s = cli_int(c, "sse-ping-interval");
     s->step_target_ms = cli_given(c, "step-target-ms") ? cli_float(c, "step-target-ms") : atof(STEP_TARGET_MS);
     s->send_max = (size_t) cli_int(c, "send-buffer");

@@ -58,6 +58,7 @@ typedef struct server {
     uint64_t n_ticks;        /* ticks of the timer */
     uint64_t id_seed;        /* makes ids differ from those of other runs */
     kv_events *kv;           /* publisher of prefix cache changes; NULL = disabled */
+    char media_marker[128];  /* marks images in prompts of /completion; constant after the start */
     bool kv_warned;          /* a log line about lost changes was written */
 } server;
 

@@ -125,3 +125,32 @@ void text_put_json(buf *b, const char *p, size_t n)
     buf_put(b, part, m);
     buf_put(b, "\"", 1);
 }
+
+/* ---------------------------------------------------------------------------------------------------------- base64 */
+
+static int base64_digit(char c)
+{
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    return c == '+' || c == '-' ? 62 : c == '/' || c == '_' ? 63 : -1;
+}
+
+bool text_put_base64(const char *s, size_t n, buf *out)
+{
+    uint32_t bits = 0;
+    size_t n_digits = 0, n_pads = 0;
+    for (size_t i = 0; i < n; i++) {
+        const int digit = base64_digit(s[i]);
+        if (strchr(" \t\r\n", s[i]) && s[i]) continue;
+        n_pads += s[i] == '=';
+        if (s[i] == '=' && n_pads <= 2) continue;
+        if (digit < 0 || n_pads) return false;
+        bits = bits << 6 | (uint32_t) digit;
+        n_digits++;
+        if (n_digits % 4 == 0) buf_put(out, (char[]) {(char) (bits >> 16), (char) (bits >> 8), (char) bits}, 3);
+    }
+    if (n_digits % 4 == 2) buf_put(out, (char[]) {(char) (bits >> 4)}, 1);
+    if (n_digits % 4 == 3) buf_put(out, (char[]) {(char) (bits >> 10), (char) (bits >> 2)}, 2);
+    return n_digits % 4 != 1;
+}

@@ -21,6 +21,9 @@ json_t *text_json(const char *p, size_t n);
 /* Appends the text to b as a quoted JSON string, with invalid UTF-8 replaced. */
 void text_put_json(buf *b, const char *p, size_t n);
 
+/* Appends the bytes of base64 text; white space is skipped. Returns false if the text is not base64. */
+bool text_put_base64(const char *s, size_t n, buf *out);
+
 enum { ANSWER_DIGITS = 9 }; /* significant digits of real numbers in responses: enough for a float */
 
 /* A JSON tree has many small parts, and any of them is missing if its allocation failed. The code that sends the

@@ -8,6 +8,7 @@
 #include "serve/convert.h"
 #include "serve/gen.h"
 #include "serve/job.h"
+#include "serve/media.h"
 
 /* ------------------------------------------------------------------------------------------------------ the work */
 
@@ -69,6 +70,8 @@ static int conversation(job *j, int (*convert)(params *, pi_error *), chat_state
 {
     params *p = &j->p;
     int rc = convert(p, &j->err);
+    j->wants_heavy = p->n_images > 0;
+    if (!rc && j->wants_heavy && !j->prep.heavy) return PI_ETOOBIG;
     if (!rc) rc = gen_template_defaults(j->s, p, &j->err);
     return rc ? rc : chat_prepare(c, p->messages, p->tools, p->template_vars, &j->err);
 }
@@ -128,6 +131,9 @@ static int run_tokenize(job *j, json_t **out)
     if (!rc)
         rc = chat ? conversation_tokens(j, convert_chat, &ids, &n)
                   : input_tokens(j, add_special, parse_special, &ids, &n);
+    if (!rc && p->n_images)
+        rc = params_fail(p, "messages", &j->err, "'messages' has images, which have no token ids: count the tokens "
+                         "with /v1/messages/count_tokens");
     if (!rc) buf_str(&j->text, "{\"tokens\":");
     if (!rc) rc = put_pieces(j, ids, n, pieces ? PIECE : PIECE_ID);
     if (!rc) buf_fmt(&j->text, ",\"count\":%zu,\"max_model_len\":%u", n, j->s->info.ctx_size);
@@ -183,9 +189,11 @@ static int count(job *j, int (*convert)(params *, pi_error *), json_int_t *out)
 {
     int32_t *ids;
     size_t n;
+    uint64_t n_tokens = 0;
     int rc = conversation_tokens(j, convert, &ids, &n);
+    if (!rc) rc = media_count(j->s, &j->p, "messages", j->prep.limit, &n_tokens, &j->err);
     free(ids);
-    *out = (json_int_t) n;
+    *out = (json_int_t) (n - j->p.n_images + n_tokens); /* each image is one id */
     return rc;
 }
 

@@ -59,14 +59,44 @@ static void cut(const gen *g, prompt *pr, bool text)
     pr->n_ids = most;
 }
 
+/* Tokenizes a text with the server's marker for each of the prompt's images: image i becomes the id -1 - i. */
+static int read_marked(gen *g, prompt *pr, int flags, pi_error *err)
+{
+    const char *marker = g->s->media_marker, *at = pr->text, *end = pr->text + pr->len;
+    const size_t n_marker = strlen(marker);
+    size_t cap = 0, n_images = 0;
+    for (const char *next; at <= end; at = next + n_marker) {
+        next = memmem(at, (size_t) (end - at), marker, n_marker);
+        const char *stop = next ? next : end;
+        int rc = PI_OK;
+        if (stop > at || !pr->n_ids)
+            rc = add_text(g->s, g->prep.limit, at, (size_t) (stop - at), flags, &pr->ids, &pr->n_ids, &cap);
+        flags &= ~PI_TOK_BOS;
+        if (!rc && next && !grow(&pr->ids, &cap, pr->n_ids + 1, sizeof *pr->ids)) rc = PI_ENOMEM;
+        if (rc == PI_ENOMEM) return params_no_memory(err);
+        if (rc) return *err = (pi_error) {.code = rc}, rc;
+        if (!next) break;
+        pr->ids[pr->n_ids++] = -1 - (int32_t) n_images++;
+    }
+    pr->text = NULL;
+    if (n_images == pr->n_images) return PI_OK;
+    return params_fail(&g->p, "prompt", err, "'prompt_string' has %zu times the media_marker of /props, and "
+                       "multimodal_data has %zu images: give one marker for each image", n_images, pr->n_images);
+}
+
 /* Tokenizes a prompt only if needed. Other texts stay texts, so that they can be echoed unchanged. */
 static int read_prompt(gen *g, prompt *pr, pi_error *err)
 {
     const params *p = &g->p;
     const bool cuts = p->max_prompt_tokens != INT64_MIN, bos = !p->no_bos;
     const bool text = pr->text && !pr->query, first = text || json_is_string(json_array_get(pr->mixed, 0));
-    if (!pr->mixed && !(text && (cuts || p->no_bos)) && !(pr->ids && cuts)) return PI_OK;
+    if (!pr->n_images && !pr->mixed && !(text && (cuts || p->no_bos)) && !(pr->ids && cuts)) return PI_OK;
     const int flags = PI_TOK_SPECIAL | (bos ? PI_TOK_BOS : 0);
+    if (pr->n_images && !pr->text)
+        return params_fail(&g->p, "prompt", err, "'multimodal_data' needs a 'prompt_string' that is a text");
+    if (pr->n_images && cuts)
+        return params_fail(&g->p, "truncate_prompt_tokens", err, "'truncate_prompt_tokens' does not work with images");
+    if (pr->n_images) return read_marked(g, pr, flags, err);
     if (!pr->ids) {
         size_t cap = 0;
         int rc = pr->mixed ? server_tokens(g->s, g->prep.limit, pr->mixed, flags, &pr->ids, &pr->n_ids)

@@ -171,9 +171,11 @@ static int32_t lowest_key(const pi__attention *a, int32_t pos)
     return lo > a->first ? lo : a->first;
 }
 
-/* Returns the position of the last key that a query at position pos attends to, in a sequence of n_keys keys. */
-static int32_t highest_key(const pi__attention *a, int32_t pos, int32_t n_keys)
+/* Returns the position of the last key that a query at position pos attends to, in a sequence of n_keys keys. see_to:
+ * the token's entry in pi__batch.see_to; -1 = none. */
+static int32_t highest_key(const pi__attention *a, int32_t pos, int32_t n_keys, int32_t see_to)
 {
+    if (a->spans && see_to > pos) return see_to;
     if (!a->block) return pos - a->past;
     return a->ahead && pos + a->ahead < n_keys ? pos + a->ahead : n_keys - 1;
 }
@@ -208,7 +210,7 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
         int32_t token = start + (int32_t) ((first + r) / j->group),
                 h = *head * j->group + (int32_t) ((first + r) % j->group);
         int32_t pos = j->b->pos[token];
-        w->hi[r] = highest_key(j->a, pos, j->b->seq_len[seq_of(j, lo)]);
+        w->hi[r] = highest_key(j->a, pos, j->b->seq_len[seq_of(j, lo)], j->b->see_to ? j->b->see_to[token] : -1);
         w->lo[r] = lowest_key(j->a, pos);
         int64_t at = token * j->a->ldq + h * q_stride;
         w->q[r] = j->a->q + at;

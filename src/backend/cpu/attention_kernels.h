@@ -1048,13 +1048,6 @@ static void layer_norm(float *x, const float *y, const float *b, const float *w,
     for (int64_t i = 0; i < n; i++) x[i] = (x[i] - mean) * f * w[i] + (shift ? shift[i] : 0);
 }
 
-/* x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3) */
-static vf gelu_tanh(vf x)
-{
-    const vf cube = vf_mul(vf_mul(x, x), x), u = vf_add(x, vf_mul(vf_set1(0.044715f), cube));
-    return vf_mul(x, vf_sigmoid(vf_mul(vf_set1(1.5957691216057308f), u)));
-}
-
 static vf xielu(vf x, const float p[4])
 {
     const vf line = vf_mul(vf_set1(p[2]), x), square = vf_mul(vf_set1(p[0]), vf_mul(x, x));
@@ -1068,7 +1061,8 @@ static vf activation(const pi__activate *a, vf x)
     const vf over = vf_max(vf_zero(), x); /* propagates NaN */
     switch (a->kind) {
     case PI__ACT_GELU: return vf_gelu_erf(x);
-    case PI__ACT_GELU_TANH: return gelu_tanh(x);
+    case PI__ACT_GELU_TANH: return vf_gelu_tanh(x);
+    case PI__ACT_GELU_QUICK: return vf_mul(x, vf_sigmoid(vf_mul(x, vf_set1(1.702f))));
     case PI__ACT_RELU2: return vf_mul(over, over);
     default: return xielu(x, a->p);
     }

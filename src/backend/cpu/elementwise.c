@@ -91,6 +91,21 @@ void pi__cpu_add_rows(pi__backend *be, const pi__batch *b, const pi__add_rows *a
     }
 }
 
+/* ----------------------------------------------------------------------------------------------------- place_rows */
+
+void pi__cpu_place_rows(pi__backend *be, const pi__batch *b, const pi__place_rows *a)
+{
+    (void) be;
+    (void) b;
+    for (int32_t r = 0; r < a->n_rows; r++) {
+        if (a->row[r] < 0) continue;
+        float *restrict x = a->x + r * a->n;
+        const float *restrict y = a->rows + a->row[r] * a->ldr;
+        if (!a->add) memcpy(x, y, (size_t) a->n * sizeof *x);
+        for (int64_t i = 0; i < a->n && a->add; i++) x[i] += y[i];
+    }
+}
+
 /* ------------------------------------------------------------------------------------------- layer_norm, activate */
 
 typedef struct layer_norm_job {
@@ -222,11 +237,36 @@ typedef struct rope_job {
     const pi__rope *a;
 } rope_job;
 
+/* Returns the index of the position (time 0, row 1, column 2) that pair i uses, see pi__rope.section. */
+static int32_t rope_part(const pi__rope *a, int32_t i)
+{
+    const int32_t *n = a->section;
+    if (a->interleaved) return i % 3 == 1 && i < 3 * n[1] ? 1 : i % 3 == 2 && i < 3 * n[2] ? 2 : 0;
+    return i < n[0] || i >= n[0] + n[1] + n[2] ? 0 : i < n[0] + n[1] ? 1 : 2;
+}
+
+/* Writes token t's row of the table for a model with M-RoPE. */
+static void rope_parts(const rope_job *j, int64_t t)
+{
+    const int32_t n_freq = j->a->n_freq, *pos = j->b->rope_pos + 3 * t;
+    float *c = j->a->table + t * 2 * n_freq, *s = c + n_freq;
+    for (int32_t i = 0; i < n_freq; i++) {
+        const float angle = (float) pos[rope_part(j->a, i)] * j->a->freq[i];
+        c[i] = cosf(angle) * j->a->mscale;
+        s[i] = sinf(angle) * j->a->mscale;
+    }
+}
+
 static void rope_run(void *arg, int32_t ith, int32_t nth)
 {
     const rope_job *j = arg;
     int64_t n = j->b->n_tokens;
+    const bool parts = j->b->rope_pos && (j->a->section[0] || j->a->section[1] || j->a->section[2]);
     for (int64_t t = n * ith / nth; t < n * (ith + 1) / nth; t++) {
+        if (parts) {
+            rope_parts(j, t);
+            continue;
+        }
         const int32_t n_freq = j->a->n_freq, p = j->b->pos[t];
         float *c = j->a->table + t * 2 * n_freq, *s = c + n_freq, scale = j->a->mscale;
         if (j->a->temp_len) scale *= 1.0f + j->a->temp * logf((float) (1 + p / j->a->temp_len));
@@ -269,6 +309,39 @@ void pi__cpu_gather_rows(pi__backend *be, const pi__batch *b, const pi__gather_r
         if (a->row[i] < 0) memset(a->out + i * a->n, 0, (size_t) a->n * sizeof(float));
         else memcpy(a->out + i * a->n, a->x + a->row[i] * a->n, (size_t) a->n * sizeof(float));
     }
+}
+
+/* ---------------------------------------------------------------------------------------------------------- scale */
+
+typedef struct scale_job {
+    const pi__scale *a;
+} scale_job;
+
+static void scale_row(const pi__scale *a, float *x, const float *y)
+{
+    for (int64_t i = 0; i < a->n; i++) {
+        float v = a->factor * x[i];
+        if (y) v *= y[i];
+        if (a->w) v *= a->w[i];
+        x[i] = v < a->lo ? a->lo : v > a->hi ? a->hi : v;
+    }
+}
+
+static void scale_run(void *arg, int32_t ith, int32_t nth)
+{
+    const pi__scale *a = ((const scale_job *) arg)->a;
+    const int64_t rows = a->n_rows;
+    for (int64_t i = rows * ith / nth; i < rows * (ith + 1) / nth; i++)
+        scale_row(a, a->x + i * a->n, a->y ? a->y + i * a->n : NULL);
+}
+
+void pi__cpu_scale(pi__backend *be, const pi__batch *b, const pi__scale *a)
+{
+    (void) b;
+    pi__cpu *cpu = (pi__cpu *) be;
+    scale_job j = {a};
+    if (a->n_rows * a->n < SMALL) scale_run(&j, 0, 1);
+    else pi__pool_run(cpu->pool, scale_run, &j);
 }
 
 /* -------------------------------------------------------------------------------------------------------- softcap */

@@ -76,6 +76,15 @@ PI__INLINE vf vf_gelu_erf(vf x)
     return vf_mul(vf_mul(x, vf_set1(0.5f)), vf_add(vf_set1(1.0f), erf));
 }
 
+/* Returns x/2 (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): GELU's approximation. The bounds keep
+ * the exponential finite; the order of operands propagates NaN, see vf_sigmoid. */
+PI__INLINE vf vf_gelu_tanh(vf x)
+{
+    vf u = vf_mul(x, vf_fma(vf_mul(x, x), vf_set1(-2.0f * 0.7978845608f * 0.044715f), vf_set1(-2.0f * 0.7978845608f)));
+    vf e = vf_exp_of(vf_min(vf_set1(87.0f), vf_max(vf_set1(-87.0f), u)));
+    return vf_div(x, vf_add(e, vf_set1(1.0f)));
+}
+
 /* Returns 1 / (1 + e^-x). The bounds are the first operands of min and max, because on x86 these return the second
  * operand if one is NaN: so a NaN is propagated. */
 PI__INLINE vf vf_sigmoid(vf x)

@@ -249,7 +249,7 @@ bool pi__heads_take_groups(const pi__facts *f, const pi__head_linear *a)
     return a->n_rows > PI__K_HEADS_ROWS || !pi__k_heads_are_short(a->n_rows, a->w->n_in, a->n_tail);
 }
 
-/* The first token of a sequence sees the earliest key; the last token is the end of the range. */
+/* The first token of a sequence sees the earliest key; the last token, or the end of its image, is the end of the range. */
 int32_t pi__max_keys(const pi__batch *b, int32_t window)
 {
     int32_t most = 0;
@@ -257,6 +257,7 @@ int32_t pi__max_keys(const pi__batch *b, int32_t window)
         if (b->seq_start[s + 1] == b->seq_start[s]) continue;
         int32_t from = b->pos[b->seq_start[s]], to = b->pos[b->seq_start[s + 1] - 1];
         int32_t lo = window > 0 && from >= window ? from - window + 1 : 0;
+        if (b->see_to && b->see_to[b->seq_start[s + 1] - 1] > to) to = b->see_to[b->seq_start[s + 1] - 1];
         if (to - lo + 1 > most) most = to - lo + 1;
     }
     return most;

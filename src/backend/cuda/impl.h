@@ -17,7 +17,7 @@ enum { PI__CUDA_MAX_FREQ = 512 /* pairs of one rotation */, PI__CUDA_MAX_ROPES =
 typedef struct cuda_batch {
     pi__batch host;         /* the batch with padding, for ops; its arrays are in `image`, on the host */
     const int32_t *token, *pos, *seq, *seq_start, *seq_len, *logits_indices, *embd_row, *owner, *hidden_row,
-        *n_verified, *state_slot, *save_start;
+        *n_verified, *state_slot, *save_start, *rope_pos, *see_to;
     const pi__save *save;
     const int32_t *request; /* [n_rows][3] device copy of host.top.request; NULL = the batch has no requests */
     /* device copies of pi__draws.row and pi__draws.seen; NULL = no sampling on the device; no row has penalties */

@@ -31,13 +31,15 @@ typedef struct pi__k_waits {
 #define PI__K_ROW_OP(name, type) int pi__k_##name(void *stream, const type *a);
 PI__OPS_ROWS(PI__K_ROW_OP)
 #undef PI__K_ROW_OP
-/* Op rope; the frequencies are in device memory. */
-int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const pi__rope *a);
+/* Op rope; the frequencies are in device memory. rope_pos: as in pi__batch, NULL = pos. */
+int pi__k_rope(void *stream, const int32_t *pos, const int32_t *rope_pos, int32_t n_tokens, const pi__rope *a);
 /* Op block_conv, with seq and seq_start of the batch. */
 int pi__k_block_conv(void *stream, const pi__block_conv *a, const int32_t *seq, const int32_t *seq_start,
                      int32_t n_tokens);
 /* out[i] = x[row[i]], or zeros where row[i] is negative. [n_rows, n] */
 int pi__k_gather_rows(void *stream, const float *x, const int32_t *row, int32_t n_rows, int64_t n, float *out);
+/* Op place_rows. `row` is the device copy of a->row and replaces it. */
+int pi__k_place_rows(void *stream, const pi__place_rows *a, const int32_t *row);
 /* Op add_rows. `row` is the device copy of a->row and replaces it. */
 int pi__k_add_rows(void *stream, const pi__add_rows *a, const int32_t *row);
 
@@ -124,6 +126,8 @@ typedef struct pi__k_attn {
     int32_t n_tokens, n_seqs;
     const int32_t *pos;         /* [n_tokens] */
     const int32_t *seq_start;   /* [n_seqs + 1] */
+    /* [n_seqs] with block: keys of each sequence; NULL = up to its last token */
+    const int32_t *seq_len;
     const int32_t *block_table; /* [n_seqs, table_stride] block ids */
     int32_t table_stride;
     int32_t max_keys;           /* max over sequences: keys from the first one that a token sees to its last token's */
@@ -133,9 +137,10 @@ typedef struct pi__k_attn {
     uint32_t *arrived;          /* with scratch: [2] arrival counters, 0 before and after the launch */
     pi__k_waits waits;          /* with scratch */
     int32_t n_sm;               /* SMs to fill; 0 = no KV splits. Affects speed only; results are bitwise identical */
-    /* block not 0: tokens also see the later keys of their sequence in the step; if `ahead` is not 0, only the next
-     * `ahead` of these keys */
+    /* block not 0: tokens also see the later keys of their sequence; if `ahead` is not 0, only the next `ahead` of
+     * these keys */
     int32_t block, ahead;
+    const int32_t *see_to;      /* [n_tokens] as in pi__batch; NULL = none */
     /* epilogue of the last launch, or NULL. It may only pack `in`, which must be of kind PLAIN */
     const struct pi__k_tail *tail;
     /* not 0: q is rounded to F16. 0, and always with F32 caches: q is a hi + lo sum of two F16 */

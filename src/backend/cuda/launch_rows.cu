@@ -21,11 +21,11 @@ int pi__k_norm(void *stream, const pi__norm *a)
                                a->x, a->w, a->eps, a->n);
 }
 
-int pi__k_rope(void *stream, const int32_t *pos, int32_t n_tokens, const pi__rope *a)
+int pi__k_rope(void *stream, const int32_t *pos, const int32_t *rope_pos, int32_t n_tokens, const pi__rope *a)
 {
     if (n_tokens < 1) return 0;
     dim3 grid((unsigned) n_tokens, (unsigned) (a->n_freq + 127) / 128);
-    return pi_launch_dependent(stream, rope, grid, dim3(128), 0, pos, *a);
+    return pi_launch_dependent(stream, rope, grid, dim3(128), 0, pos, rope_pos, *a);
 }
 
 int pi__k_block_conv(void *stream, const pi__block_conv *a, const int32_t *seq, const int32_t *seq_start,
@@ -45,6 +45,13 @@ int pi__k_add_rows(void *stream, const pi__add_rows *a, const int32_t *row)
 {
     if (a->n_rows < 1) return 0;
     return pi_launch_dependent(stream, add_rows, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->table, row, a->n);
+}
+
+int pi__k_place_rows(void *stream, const pi__place_rows *a, const int32_t *row)
+{
+    if (a->n_rows < 1) return 0;
+    return pi_launch_dependent(stream, place_rows, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->x, a->rows, a->ldr,
+                               row, a->n, a->add);
 }
 
 int pi__k_copy_2d(void *stream, const pi__copy_2d *a)
@@ -72,6 +79,12 @@ int pi__k_activate(void *stream, const pi__activate *a)
 {
     if (a->n_rows < 1) return 0;
     return pi_launch_dependent(stream, activate, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, *a);
+}
+
+int pi__k_scale(void *stream, const pi__scale *a)
+{
+    if (a->n_rows < 1) return 0;
+    return pi_launch_dependent(stream, scale, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, *a);
 }
 
 int pi__k_add_gated(void *stream, const pi__add_gated *a)

@@ -371,7 +371,9 @@ void pi__cuda_rope(pi__backend *be, const pi__batch *b, const pi__rope *a)
     const float *f = pi__cuda_frequencies(c, a->freq, a->n_freq);
     pi__rope own = *a;
     own.freq = f;
-    PI__QUEUE(c, pi__k_rope(pi__rt_stream(c->rt), pi__cuda_batch_of(c, b)->pos, b->n_tokens, &own));
+    const cuda_batch *d = pi__cuda_batch_of(c, b);
+    const bool parts = a->section[0] || a->section[1] || a->section[2];
+    PI__QUEUE(c, pi__k_rope(pi__rt_stream(c->rt), d->pos, parts ? d->rope_pos : NULL, b->n_tokens, &own));
 }
 
 void pi__cuda_block_conv(pi__backend *be, const pi__batch *b, const pi__block_conv *a)
@@ -424,6 +426,14 @@ void pi__cuda_qkv(pi__backend *be, const pi__batch *b, const pi__qkv *a)
     pi__cuda *c = (pi__cuda *) be;
     const pi__k_qkv k = pi__cuda_heads(c, b, a);
     PI__QUEUE(c, pi__k_qkv_run(pi__rt_stream(c->rt), &k));
+}
+
+/* Returns the largest number of keys of a sequence: the bound of pi__max_keys for bidirectional attention. */
+static int32_t longest(const pi__batch *b)
+{
+    int32_t most = 0;
+    for (int32_t s = 0; s < b->n_seqs; s++) most = b->seq_len[s] > most ? b->seq_len[s] : most;
+    return most;
 }
 
 /* Returns an upper bound of pi__max_keys(b, window) for captured steps, where the host does not know positions.
@@ -490,7 +500,8 @@ void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attenti
         .seq_start = d->seq_start,
         .block_table = d->table[a->kv->group],
         .table_stride = b->kv[a->kv->group].table_stride,
-        .max_keys = d->keys ? seen_of(b, d->keys, a->window) : pi__max_keys(b, a->window),
+        .seq_len = a->block ? d->seq_len : NULL,
+        .max_keys = d->keys ? seen_of(b, d->keys, a->window) : a->block ? longest(b) : pi__max_keys(b, a->window),
         .cache = cache_of(b, a->kv),
         .scratch = c->f.disabled.splits ? NULL : c->scratch + c->at.kv_splits,
         .scratch_size = c->at.lora - c->at.kv_splits,
@@ -499,6 +510,7 @@ void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attenti
         .n_sm = c->info.n_sm,
         .block = a->block,
         .ahead = a->ahead,
+        .see_to = a->spans ? d->see_to : NULL,
         .tail = then,
         .fast = c->one_f16,
         .wgmma = c->info.arch == 90 && !c->f.disabled.wgmma_attention,
@@ -518,6 +530,14 @@ void pi__cuda_add_rows(pi__backend *be, const pi__batch *b, const pi__add_rows *
     pi__cuda *c = (pi__cuda *) be;
     const int32_t *row = a->row == c->batch[0].host.pos ? c->batch[0].pos : pi__cuda_rows(c, a->row, a->n_rows);
     PI__QUEUE(c, pi__k_add_rows(pi__rt_stream(c->rt), a, row));
+}
+
+void pi__cuda_place_rows(pi__backend *be, const pi__batch *b, const pi__place_rows *a)
+{
+    (void) b;
+    pi__cuda *c = (pi__cuda *) be;
+    const int32_t *row = pi__cuda_rows(c, a->row, a->n_rows);
+    PI__QUEUE(c, pi__k_place_rows(pi__rt_stream(c->rt), a, row));
 }
 
 void pi__cuda_gather_rows(pi__backend *be, const pi__batch *b, const pi__gather_rows *a)

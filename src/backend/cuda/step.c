@@ -63,7 +63,7 @@ static size_t image_ints(const pi__limits *lim, int32_t n_groups)
     size_t table = seqs * ((size_t) lim->max_ctx / MIN_BLOCK + 2), saves = tokens / MIN_BLOCK + seqs;
     /* a run takes three int32, here counted as two saves */
     if (lim->key_blocks) saves += (size_t) pi__max_runs(lim->max_seqs, lim->max_tokens) * 2 + 1;
-    return 15 * tokens + (6 + DRAW_INTS + PI__MAX_SEEN) * seqs + 3 + saves * SAVE_INTS +
+    return 20 * tokens + (6 + DRAW_INTS + PI__MAX_SEEN) * seqs + 3 + saves * SAVE_INTS +
            (size_t) n_groups * (tokens + table);
 }
 
@@ -116,6 +116,8 @@ static void put_tokens(pi__cuda *c, cuda_batch *d, const pi__batch *b, int32_t m
     d->embd_row = put(c, &h->embd_row, n, added, 0, 0);
     d->owner = put(c, &h->owner, n, added, n, 1);
     d->hidden_row = put(c, &h->hidden_row, n, added, -1, 0);
+    d->rope_pos = put(c, &h->rope_pos, 3 * n, 3 * added, -1, 0);
+    d->see_to = put(c, &h->see_to, n, added, -1, 0);
     h->n_tokens = n + added;
 }
 
@@ -174,7 +176,7 @@ static void put_logits_batch(pi__cuda *c, const pi__batch *w, int32_t more, int3
     d->hidden_row = h->hidden_row = NULL;
     if (!all) {
         h->token = w->token, h->pos = w->pos, h->seq = w->seq, h->seq_start = w->seq_start;
-        h->embd_row = w->embd_row, h->owner = w->owner;
+        h->embd_row = w->embd_row, h->owner = w->owner, h->rope_pos = w->rope_pos, h->see_to = w->see_to;
         put_tokens(c, d, w, more, each);
     }
     h->logits_indices = d->logits_indices = NULL;
