@@ -1,5 +1,6 @@
-/* The steps of an epilogue for one row: sum of expert outputs, residual adds with their norms, and packing. Included by
- * the shared epilogue (tail_products.cuh), the separate launch (tail_kernels.cuh) and the residual streams (hyper.cuh). */
+/* The steps of an epilogue for one row: sum of expert outputs, residual adds with their norms, and packing. Included
+ * by the shared epilogue (tail_products.cuh), the separate launch (tail_kernels.cuh) and the residual streams
+ * (hyper.cuh). */
 #ifndef PI_TAIL_ROW_CUH
 #define PI_TAIL_ROW_CUH
 

@@ -2,8 +2,8 @@
  *
  * --prompt-logprobs N prints a line of JSON first, {"prompt_logprobs": [...]} (probs.h), once for all copies.
  * --logprobs N prints a line {"logprobs": [...]} after each answer. --copies N runs the prompt N times concurrently;
- * the answers are printed one after another. With --image the prompt becomes the message of a user, in the format of the
- * chat template. */
+ * the answers are printed one after another. With --image the prompt becomes the message of a user, in the format of
+ * the chat template. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

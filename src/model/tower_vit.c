@@ -281,7 +281,8 @@ static void feed_forward(pi__tower *t, const pi__vit_layer *l, const pi__lin_in 
     const int64_t F = v->n_ff;
     if (!v->gated) {
         pi__matmul(t->m, in, n, &l->up, t->ff, F);
-        pi__op_activate(t->m->be, NULL, &(pi__activate) {.x = t->ff, .b = l->up_bias, .n_rows = n, .n = F, .kind = v->act});
+        pi__op_activate(t->m->be, NULL,
+                        &(pi__activate) {.x = t->ff, .b = l->up_bias, .n_rows = n, .n = F, .kind = v->act});
         pi__tower_matmul(t, t->ff, F, n, &l->down, t->y);
         return;
     }

@@ -264,7 +264,8 @@ void run_rounds(stress &s)
         seed += 2;
     } while (seconds() - begin < s.to.stress && s.failed < MOST_FAILURES);
     pi__selftest_line(&s.to, "  %-14s %-6s %llu rounds of two checks, %llu launches, %.1f s", "stress",
-                      s.failed ? "FAILED" : s.launches ? "ok" : "none", (unsigned long long) s.rounds, (unsigned long long) s.launches,
+                      s.failed ? "FAILED" : s.launches ? "ok" : "none", (unsigned long long) s.rounds,
+                      (unsigned long long) s.launches,
                       seconds() - begin);
     pi__selftest_close(&s.to, ']');
     pi__selftest_number(&s.to, "rounds", (double) s.rounds);

@@ -249,7 +249,8 @@ bool pi__heads_take_groups(const pi__facts *f, const pi__head_linear *a)
     return a->n_rows > PI__K_HEADS_ROWS || !pi__k_heads_are_short(a->n_rows, a->w->n_in, a->n_tail);
 }
 
-/* The first token of a sequence sees the earliest key; the last token, or the end of its image, is the end of the range. */
+/* The first token of a sequence sees the earliest key; the last token, or the end of its image, is the end of the
+ * range. */
 int32_t pi__max_keys(const pi__batch *b, int32_t window)
 {
     int32_t most = 0;
