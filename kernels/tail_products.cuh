@@ -1,5 +1,5 @@
-/* The epilogue of products, one copy for all kernels (declared in tail.cuh, compiled in launch_tail_products.cu). With a
- * copy in each kernel, the epilogue was up to 96 % of a kernel's code. Then each launch fetched its own copy from
+/* The epilogue of products, one copy for all kernels (declared in tail.cuh, compiled in launch_tail_products.cu). With
+ * a copy in each kernel, the epilogue was up to 96 % of a kernel's code. Then each launch fetched its own copy from
  * memory, on one multiprocessor, while all other blocks had ended.
  *
  * Kernels that call it have at most 128 registers (two blocks of 256 threads per multiprocessor), so

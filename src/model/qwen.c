@@ -6,8 +6,8 @@
  * and key heads instead. MoE models replace the MLP of each layer by experts, without a shared one; the weights of
  * the selected experts sum to one. "qwen2moe" has a shared expert with a gate, and its weights do not sum to one. The
  * VL models have M-RoPE: tokens of an image have a time, a row and a column. Qwen 3-VL adds rows of an image
- * (DeepStack) to the residual stream after its first layers. After the "Qwen2" and "Qwen3" technical reports (arXiv 2407.10671,
- * 2505.09388) and the models' configurations. */
+ * (DeepStack) to the residual stream after its first layers. After the "Qwen2" and "Qwen3" technical reports (arXiv
+ * 2407.10671, 2505.09388) and the models' configurations. */
 #include "model/dense.h"
 
 static void qwen2(pi__model *m)

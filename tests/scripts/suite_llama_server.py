@@ -31,7 +31,7 @@ DESIGN = [(re.compile(test), re.compile(text), why) for test, text, why in [
      'unless --cors names it; llama-server reflects any origin.'),
     ('security test_cors_(origins_defaults|proxy)', 'return code 64', 'There are no built-in tools and no proxy; '
      'the options are refused at the start.'),
-    ('security test_local_media|compat_anthropic .*(vision|image)', '', 'The server reads text only: images give '
+    ('security test_local_media|compat_anthropic .*(vision|image)', '', 'Without a vision part the server reads text only: images give '
      '400, and in tool results a note replaces them.'),
     ('basic test_server_multiple_addresses', '', 'A server listens on one address.'),
     ('basic test_server_(props|slots)', 'n_ctx', 'A request may fill the whole context; --parallel does not divide it.'),
