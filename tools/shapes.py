@@ -258,6 +258,8 @@ def value(v):
         return struct.pack("<IIQ", 9, 8, len(v)) + b"".join(map(text, v))
     if isinstance(v, list) and isinstance(v[0], bool):
         return struct.pack("<IIQ", 9, 7, len(v)) + bytes(v)
+    if isinstance(v, list) and isinstance(v[0], float):
+        return struct.pack("<IIQ", 9, 6, len(v)) + struct.pack(f"<{len(v)}f", *v)
     if isinstance(v, list):
         return struct.pack("<IIQ", 9, 5, len(v)) + struct.pack(f"<{len(v)}i", *v)
     if isinstance(v, bool):
@@ -267,6 +269,8 @@ def value(v):
 
 def tensors_of(model, kinds, ends=Q8_0):
     """Returns all tensors. Embeddings and the output matrix have type `ends`."""
+    if model["arch"] == "clip":
+        return model["head"] + [(f"v.blk.{i}.{name}", t, dims) for i in range(len(kinds)) for name, t, dims in model["layer"]("vit")]
     e, v = model["e"], model["vocab"]
     out = [("token_embd.weight", ends, [e, v])] + ([] if model["tied"] else [("output.weight", ends, [e, v])]) + model["head"]
     for i, kind in enumerate(kinds):
@@ -293,6 +297,50 @@ def write_model(path, model, kinds, tensors, fill, more=()):
             f.seek(start + place)
             fill(f, name, kind, dims)
         f.truncate(start + at)
+
+
+# ---- vision models, which have files of their own
+
+def vit(projector, e, f, h, layers, out, patch, weights, more, head, fused=False):
+    """A vision model whose layers have LayerNorms and biases. out: width of the text model."""
+    norm = lambda name: [(f"{name}.weight", F32, [e]), (f"{name}.bias", F32, [e])]
+    matrix = lambda name, n_in, n_out: [(f"{name}.weight", weights, [n_in, n_out]), (f"{name}.bias", F32, [n_out])]
+
+    def keys(kinds):
+        return {"has_vision_encoder": True, "projector_type": projector, "vision.block_count": len(kinds),
+                "vision.embedding_length": e, "vision.feed_forward_length": f, "vision.attention.head_count": h,
+                "vision.projection_dim": out, "vision.patch_size": patch, "vision.attention.layer_norm_epsilon": 1e-6,
+                "vision.image_mean": [0.5] * 3, "vision.image_std": [0.5] * 3, **more}
+
+    def layer(kind):
+        qkv = matrix("attn_qkv", e, 3 * e) if fused else [t for c in "qkv" for t in matrix(f"attn_{c}", e, e)]
+        return (norm("ln1") + norm("ln2") + qkv + matrix("attn_out", e, e) + matrix("ffn_up", e, f) +
+                matrix("ffn_down", f, e))
+
+    first = [("v.patch_embd.weight", F16, [patch, patch, 3, e]), ("v.patch_embd.bias", F32, [e])] + norm("v.post_ln")
+    return dict(arch="clip", keys=keys, layer=layer, order=["vit"], layers={"vit": layers}, e=e, head=first + head,
+                vocab=0)
+
+
+def siglip(out, weights):
+    """Gemma 3's: 896 x 896 pixels, 256 tokens."""
+    return vit("gemma3", 1152, 4304, 16, 27, out, 14, weights, {"vision.image_size": 896, "vision.projector.scale_factor": 4},
+               [("v.position_embd.weight", F32, [1152, 4096]), ("mm.soft_emb_norm.weight", F32, [1152]),
+                ("mm.input_projection.weight", F16, [out, 1152])])
+
+
+def qwen3vl(e, f, layers, out, deep, weights):
+    """Qwen3-VL's; deep: layers with DeepStack (none in Qwen 3.5)."""
+    def mlp(first, second):
+        return [(f"{first}.weight", weights, [4 * e, 4 * e]), (f"{first}.bias", F32, [4 * e]),
+                (f"{second}.weight", weights, [4 * e, out]), (f"{second}.bias", F32, [out])]
+
+    head = [("v.patch_embd.weight.1", F16, [16, 16, 3, e]), ("v.position_embd.weight", F32, [e, 2304])] + mlp("mm.0", "mm.2")
+    for i in deep:
+        head += [(f"v.deepstack.{i}.norm.weight", F32, [4 * e]), (f"v.deepstack.{i}.norm.bias", F32, [4 * e])]
+        head += mlp(f"v.deepstack.{i}.fc1", f"v.deepstack.{i}.fc2")
+    return vit("qwen3vl_merger", e, f, 16, layers, out, 16, weights, {"vision.image_size": 768, "vision.spatial_merge_size": 2},
+               head, fused=True)
 
 
 # ---- names
@@ -331,4 +379,13 @@ SHAPES = {
     "deepseek-v3": lambda w: deepseek2(7168, 18432, 128, 1536, 256, 8, 2048, 1, (8, 4), 2.5, 3, 61, 129280, True, w),
     "deepseek-v4-flash": lambda w: deepseek4(4096, 64, 512, 1024, 8, 1024, 256, 6, 2048, (64, 128, 512), {
         "window, by table": 2, "ratio 4, by table": 1, "ratio 128": 20, "ratio 4": 20}, w),
+}
+
+# Likewise for vision models: files for --mmproj.
+TOWERS = {
+    "gemma-3-4b-mmproj": lambda w: siglip(2560, w),
+    "gemma-3-27b-mmproj": lambda w: siglip(5376, w),
+    "qwen3-vl-4b-mmproj": lambda w: qwen3vl(1024, 4096, 24, 2560, (5, 11, 17), w),
+    "qwen3-vl-8b-mmproj": lambda w: qwen3vl(1152, 4304, 27, 4096, (8, 16, 24), w),
+    "qwen3.5-4b-mmproj": lambda w: qwen3vl(1024, 4096, 24, 2560, (), w),
 }

@@ -12,6 +12,8 @@ Every block has random values and one scale, so that a row's standard deviation 
 Speed and memory equal the real model's; logits are finite but meaningless. The vocabulary is made up (bytes, and words
 that occur in no text), or copied from --vocab with its size.
 
+Shapes with -mmproj in their names are vision models, which have files of their own.
+
 Any engine that supports the architecture can load the file. Needs as much disk as the model, and little memory.
 Standard library only.
 """
@@ -23,7 +25,7 @@ import struct
 import sys
 from pathlib import Path
 
-from shapes import (BF16, F16, F32, I32, IQ4_NL, IQ4_XS, MXFP4, NVFP4, Q4_0, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, BLOCK, SHAPES, size_of,
+from shapes import (BF16, F16, F32, I32, IQ4_NL, IQ4_XS, MXFP4, NVFP4, Q4_0, Q4_K, Q5_0, Q5_K, Q6_K, Q8_0, BLOCK, SHAPES, TOWERS, size_of,
                     tensors_of, write_model)
 
 TYPES = {"f32": F32, "f16": F16, "bf16": BF16, "q4_0": Q4_0, "q8_0": Q8_0, "q4_k": Q4_K, "q6_k": Q6_K, "iq4_xs": IQ4_XS,
@@ -200,7 +202,8 @@ def vocabulary_of(path):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("shape", nargs="?", choices=SHAPES, metavar="SHAPE")
+    shapes = {**SHAPES, **TOWERS}
+    p.add_argument("shape", nargs="?", choices=shapes, metavar="SHAPE")
     p.add_argument("type", nargs="?", choices=[*TYPES, *MIXTURES], metavar="TYPE")
     p.add_argument("out", nargs="?", type=Path, metavar="OUT.gguf")
     p.add_argument("--layers", type=int)
@@ -209,20 +212,22 @@ def main():
     p.add_argument("--list", action="store_true", help="list shapes with their layers and billions of weights")
     a = p.parse_args()
     if a.list:
-        for name, shape in SHAPES.items():
+        for name, shape in shapes.items():
             model = shape(F32)
             kinds = [k for k, n in model["layers"].items() for _ in range(n)]
             print(f"{name:20} {len(kinds):3} layers {sum(size_of(F32, d) for _, t, d in tensors_of(model, kinds, F32) if t == F32) / 4e9:7.2f} B")
         return
     if not a.out:
         p.error("give SHAPE, TYPE and OUT.gguf; --list lists shapes")
-    model = SHAPES[a.shape](None)
+    model = shapes[a.shape](None)
     n = a.layers or sum(model["layers"].values())
     kinds = [model["order"][i % len(model["order"])] for i in range(n)]
     keys = {"general.name": f"{a.shape} with random weights"}
     if a.type in FILE_TYPE:
         keys["general.file_type"] = FILE_TYPE[a.type]
-    if a.vocab:
+    if a.shape in TOWERS:
+        more = {}
+    elif a.vocab:
         more, model["vocab"] = vocabulary_of(a.vocab)
     else:
         more = made_up(model["vocab"])

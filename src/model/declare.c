@@ -563,6 +563,17 @@ static bool is_left_out(const pi__model *m, const pi__tensor *t)
     return sscanf(t->cname, "blk.%9d.", &layer) == 1 && layer >= m->n_trunk;
 }
 
+void pi__refuse_others(pi__model *m, const char *prefix, const char *except)
+{
+    for (size_t i = 0; i < pi__gguf_n_tensors(m->g) && pi__model_ok(m); i++) {
+        const pi__tensor *t = pi__gguf_tensor_at(m->g, i);
+        const bool ignored = except && !strncmp(t->cname, except, strlen(except));
+        if (!strncmp(t->cname, prefix, strlen(prefix)) && !ignored && !is_wanted(m, t))
+            pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %.96s: %s models with this tensor are not supported", t->cname,
+                             m->arch->name);
+    }
+}
+
 void pi__refuse_unwanted(pi__model *m, const char *suffix)
 {
     const size_t tail = strlen(suffix);

@@ -132,6 +132,9 @@ void pi__declare_head_groups(pi__model *m, pi__weight *w, int64_t n_in, int64_t 
 /* Raises m->lim for layers of n_expert routed experts, n_used per token; an expert's gate and up are [n_ff, n_in]
  * each. */
 void pi__need_experts(pi__model *m, int32_t n_expert, int32_t n_used, int64_t n_in, int64_t n_ff);
+/* Refuses a file that has a tensor with a name that begins with prefix and was not declared. except: prefix of names
+ * that are ignored; NULL = none. */
+void pi__refuse_others(pi__model *m, const char *prefix, const char *except);
 /* Refuses a file that has a tensor with a name ending in suffix that was not declared. Layers that are not loaded are
  * ignored. */
 void pi__refuse_unwanted(pi__model *m, const char *suffix);

@@ -11,7 +11,8 @@
 #include "model/tower_impl.h"
 
 static const pi__tower_kind *const kinds[] = {&pi__tower_gemma3, &pi__tower_gemma4, &pi__tower_gemma4u,
-                                              &pi__tower_qwen3vl, &pi__tower_pixtral};
+                                              &pi__tower_qwen3vl, &pi__tower_pixtral, &pi__tower_qwen25vl,
+                                              &pi__tower_qwen2vl};
 
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
@@ -60,6 +61,13 @@ static void describe(pi__tower *t)
     snprintf(m->desc, sizeof m->desc, "clip %s %.0fM", t->kind->projector, (double) m->n_params * 1e-6);
 }
 
+/* Returns the blocks of the pool: all patches of an image, or one block per window of a piece. */
+static int32_t pool_blocks(const pi__tower *t)
+{
+    const int32_t n = t->max_patches / PI__TOWER_BLOCK + 1;
+    return t->kind->window_end && n < PI__TOWER_WINDOWS ? PI__TOWER_WINDOWS : n;
+}
+
 /* Checks the sizes that the kind has read, and derives the others. */
 static void check(pi__tower *t)
 {
@@ -73,7 +81,7 @@ static void check(pi__tower *t)
     t->stage_width = pixels > t->vit.n_embd ? pixels : t->vit.n_embd;
     pi__tower_need(t, t->n_out, 0);
     pi__pixel_values_init(&t->values, &t->rules);
-    if (t->kv.stride) t->pool_bytes = (size_t) (t->max_patches / PI__TOWER_BLOCK + 1) * t->kv.stride;
+    if (t->kv.stride) t->pool_bytes = (size_t) pool_blocks(t) * t->kv.stride;
 }
 
 extern const pi__arch pi__arch_clip;
@@ -104,6 +112,9 @@ int pi__tower_open(pi__tower **out, const char *path, pi__backend *be, const pi_
     t->own = pi__model_calloc(m, 1, t->kind->size, "the vision model");
     if (pi__model_ok(m)) t->kind->declare(t);
     check(t);
+    /* a tensor that nothing reads would make the rows wrong; tensors of audio encoders begin with a. and mm.a. */
+    if (pi__model_ok(m)) pi__refuse_others(m, "v.", NULL);
+    if (pi__model_ok(m)) pi__refuse_others(m, "mm.", "mm.a.");
     if (!pi__model_ok(m)) {
         rc = pi__fail(err, m->error.code, "%s", m->error.msg);
         goto out;
@@ -141,6 +152,7 @@ size_t pi__tower_pool_bytes(const pi__tower *t) { return t->pool_bytes; }
 size_t pi__tower_scratch(pi__tower *t, pi__limits *lim)
 {
     if (lim->max_ctx < t->max_patches) lim->max_ctx = t->max_patches;
+    if (t->kind->window_end && lim->max_seqs < PI__TOWER_WINDOWS) lim->max_seqs = PI__TOWER_WINDOWS;
     return pi__model_scratch(t->m, lim);
 }
 
@@ -152,6 +164,7 @@ static void layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     if (piece > lim->max_tokens) piece = lim->max_tokens;
     if (piece < MIN_PIECE) piece = MIN_PIECE;
     t->piece = piece -= piece % (t->rules.merge * t->rules.merge);
+    t->max_windows = lim->max_seqs < PI__TOWER_WINDOWS ? lim->max_seqs : PI__TOWER_WINDOWS;
     const size_t P = (size_t) piece, N = (size_t) t->max_patches, E = (size_t) v->n_embd, f = sizeof(float),
                  HD = (size_t) v->n_head * (size_t) v->dim;
     t->x = pi__arena_take(a, N * E * f);
@@ -214,19 +227,62 @@ void pi__tower_begin(pi__tower *t, pi__picture *p)
     t->layer = t->first = 0;
 }
 
+/* Returns a batch of n patches with n_seqs sequences, from the arrays of t. The first entries of t->zero stand for
+ * states and snapshots, which a tower has not. */
+static pi__batch *batch_with(pi__tower *t, int32_t n, int32_t n_seqs, pi__kv_batch kv)
+{
+    for (int32_t i = 0; i < n_seqs; i++) t->n_verified[i] = t->seq_start[i + 1] - t->seq_start[i];
+    t->batch = (pi__batch) {.n_tokens = n, .n_seqs = n_seqs, .n_groups = 1, .token = t->token, .pos = t->pos,
+                            .seq = t->seq, .seq_start = t->seq_start, .seq_len = t->seq_len,
+                            .n_verified = t->n_verified, .state_slot = t->zero, .save_start = t->zero};
+    t->batch.kv[0] = kv;
+    return &t->batch;
+}
+
 /* Returns the batch of the patches first .. first + n - 1: one sequence, with all patches of the image as keys. */
 static const pi__batch *batch_of(pi__tower *t, int32_t first, int32_t n)
 {
-    for (int32_t i = 0; i < n; i++) t->pos[i] = t->slot[i] = first + i;
+    for (int32_t i = 0; i < n; i++) t->pos[i] = t->slot[i] = first + i, t->seq[i] = 0;
+    t->seq_start[0] = 0;
     t->seq_start[1] = n;
     t->seq_len[0] = t->n_patches;
-    t->batch = (pi__batch) {.n_tokens = n, .n_seqs = 1, .n_groups = 1, .token = t->token, .pos = t->pos,
-                            .seq = t->seq, .seq_start = t->seq_start, .seq_len = t->seq_len};
-    t->batch.kv[0] = (pi__kv_batch) {.block_size = PI__TOWER_BLOCK,
-                                     .table_stride = t->max_patches / PI__TOWER_BLOCK + 1,
-                                     .block_table = t->table,
-                                     .slot = t->slot};
-    return &t->batch;
+    return batch_with(t, n, 1, (pi__kv_batch) {.block_size = PI__TOWER_BLOCK,
+                                               .table_stride = t->max_patches / PI__TOWER_BLOCK + 1,
+                                               .block_table = t->table,
+                                               .slot = t->slot});
+}
+
+/* Returns the end of the windows from patch `first` on that fit in a piece. Sets the sequences of the batch: one per
+ * window. */
+static int32_t windows_from(pi__tower *t, int32_t first, int32_t *n_windows)
+{
+    int32_t at = first, n = 0;
+    while (at < t->n_patches && n < t->max_windows) {
+        const int32_t end = t->kind->window_end(t, t->layer, at);
+        if (end - first > t->piece) break;
+        t->seq_start[n] = at - first;
+        t->seq_len[n] = end - at;
+        t->window[n] = n;
+        for (int32_t i = at; i < end; i++) {
+            t->pos[i - first] = i - at;
+            t->seq[i - first] = n;
+            t->slot[i - first] = n * PI__TOWER_BLOCK + i - at;
+        }
+        n++;
+        at = end;
+    }
+    t->seq_start[n] = at - first;
+    *n_windows = n;
+    return at;
+}
+
+/* Returns the batch of the n patches from `first` on, which are whole windows. */
+static const pi__batch *batch_of_windows(pi__tower *t, int32_t first)
+{
+    int32_t n_windows;
+    const int32_t n = windows_from(t, first, &n_windows) - first;
+    return batch_with(t, n, n_windows, (pi__kv_batch) {.block_size = PI__TOWER_BLOCK, .table_stride = 1,
+                                                       .block_table = t->window, .slot = t->slot});
 }
 
 static void embed(pi__tower *t, int32_t first, int32_t n)
@@ -245,11 +301,17 @@ static int run_piece(pi__tower *t, int32_t n, float *rows, pi_error *err)
 {
     pi__backend *be = t->m->be;
     const int32_t each = t->rules.merge * t->rules.merge;
-    const pi__batch *b = be->dev->begin(be, batch_of(t, t->first, t->phase == PI__TOWER_PROJECT ? n * each : n),
-                                        PI__STEP_ANY);
+    const pi__batch *own = t->phase == PI__TOWER_IN_WINDOWS
+                               ? batch_of_windows(t, t->first)
+                               : batch_of(t, t->first, t->phase == PI__TOWER_PROJECT ? n * each : n);
+    const pi__batch *b = be->dev->begin(be, own, PI__STEP_ANY);
     switch (t->phase) {
     case PI__TOWER_EMBED: embed(t, t->first, n); break;
     case PI__TOWER_KEYS: pi__vit_keys(t, b, t->layer, t->first, n); break;
+    case PI__TOWER_IN_WINDOWS:
+        pi__vit_keys(t, b, t->layer, t->first, n);
+        pi__vit_rest(t, b, t->layer, t->first, n);
+        break;
     case PI__TOWER_REST:
         pi__vit_rest(t, b, t->layer, t->first, n);
         if (t->kind->after) t->kind->after(t, t->layer, t->first, n, rows);
@@ -265,9 +327,16 @@ static double work_of(const pi__tower *t, int32_t n)
     const pi__vit *v = &t->vit;
     const double E = v->n_embd, rows = n;
     if (t->phase == PI__TOWER_KEYS) return rows * 3 * E * E;
-    if (t->phase == PI__TOWER_REST)
+    if (t->phase == PI__TOWER_REST || t->phase == PI__TOWER_IN_WINDOWS)
         return rows * (E * E + (v->gated ? 3 : 2) * E * v->n_ff + 2.0 * t->n_patches * v->n_head * v->dim);
     return rows * E * (double) (t->n_out + 4 * v->n_embd);
+}
+
+/* Returns the phase in which layer t->layer begins. */
+static int32_t first_phase(const pi__tower *t)
+{
+    if (t->layer == t->vit.n_layer) return PI__TOWER_PROJECT;
+    return t->kind->window_end && t->kind->window_end(t, t->layer, 0) ? PI__TOWER_IN_WINDOWS : PI__TOWER_KEYS;
 }
 
 /* Advances to the next piece of the image. */
@@ -276,10 +345,20 @@ static void advance(pi__tower *t, int32_t n, int32_t all)
     t->first += n;
     if (t->first < all) return;
     t->first = 0;
-    if (t->phase == PI__TOWER_EMBED) t->phase = t->vit.n_layer ? PI__TOWER_KEYS : PI__TOWER_PROJECT;
+    if (t->phase == PI__TOWER_EMBED) t->phase = first_phase(t);
     else if (t->phase == PI__TOWER_KEYS) t->phase = PI__TOWER_REST;
-    else if (t->phase == PI__TOWER_REST) t->phase = ++t->layer < t->vit.n_layer ? PI__TOWER_KEYS : PI__TOWER_PROJECT;
+    else if (t->phase != PI__TOWER_PROJECT) t->layer++, t->phase = first_phase(t);
     else t->phase = PI__TOWER_IDLE;
+}
+
+/* Returns the number of rows of the next piece. */
+static int32_t next_piece(pi__tower *t, int32_t all)
+{
+    const int32_t each = t->rules.merge * t->rules.merge, left = all - t->first;
+    int32_t n_windows;
+    if (t->phase == PI__TOWER_IN_WINDOWS) return windows_from(t, t->first, &n_windows) - t->first;
+    const int32_t piece = t->phase == PI__TOWER_PROJECT ? t->piece / each : t->piece;
+    return left < piece ? left : piece;
 }
 
 int pi__tower_step(pi__tower *t, float *rows, bool *done, pi_error *err)
@@ -289,9 +368,8 @@ int pi__tower_step(pi__tower *t, float *rows, bool *done, pi_error *err)
     double work = 0;
     *done = false;
     while (t->phase != PI__TOWER_IDLE && work < most) {
-        const bool tokens = t->phase == PI__TOWER_PROJECT;
-        const int32_t all = tokens ? t->n_patches / each : t->n_patches, piece = tokens ? t->piece / each : t->piece;
-        const int32_t n = all - t->first < piece ? all - t->first : piece;
+        const int32_t all = t->phase == PI__TOWER_PROJECT ? t->n_patches / each : t->n_patches;
+        const int32_t n = next_piece(t, all);
         const int rc = run_piece(t, n, rows, err);
         if (rc) {
             pi__tower_cancel(t);

@@ -6,6 +6,7 @@
  *     EMBED    per piece     x = patches after the convolution, plus positions
  *     KEYS     layer, piece  q; keys and values to the pool
  *     REST     layer, piece  attention to all patches, feed-forward; then the kind's `after` (DeepStack)
+ *     WINDOWS  layer, piece  both for whole attention windows, in layers that have windows; each is a sequence
  *     PROJECT  per piece of tokens
  *
  * Every phase computes a row from inputs of that row (or of all rows, in attention), so pieces never change a result.
@@ -70,7 +71,10 @@ typedef struct pi__vit {
     pi__vit_layer *layer;   /* [n_layer] */
 } pi__vit;
 
-enum pi__tower_phase { PI__TOWER_IDLE, PI__TOWER_EMBED, PI__TOWER_KEYS, PI__TOWER_REST, PI__TOWER_PROJECT };
+/* PI__TOWER_BLOCK: tokens per block of the pool. PI__TOWER_WINDOWS: max attention windows of a piece. */
+enum { PI__TOWER_BLOCK = 64, PI__TOWER_WINDOWS = 32 };
+enum pi__tower_phase { PI__TOWER_IDLE, PI__TOWER_EMBED, PI__TOWER_KEYS, PI__TOWER_REST, PI__TOWER_IN_WINDOWS,
+                      PI__TOWER_PROJECT };
 
 /* A kind of tower. */
 typedef struct pi__tower_kind {
@@ -83,6 +87,11 @@ typedef struct pi__tower_kind {
     /* Fills in angles [n, d] (d/2 cosines, then d/2 sines) of patches first .. first + n - 1, in host memory. NULL = no
      * rotation. */
     void (*angles)(pi__tower *t, int32_t first, int32_t n, float *angles);
+    /* Sets *col and *row to the place of patch i in the image. NULL = the order of pixels.h. */
+    void (*place)(const pi__tower *t, int32_t i, int32_t *col, int32_t *row);
+    /* Returns the end of the attention window that starts at patch `first`, at most PI__TOWER_BLOCK patches later; 0 =
+     * the layer has no windows. NULL = no layer has windows. */
+    int32_t (*window_end)(const pi__tower *t, int32_t layer, int32_t first);
     /* x [n, E] = embeddings of the patches first .. first + n - 1. */
     void (*embed)(pi__tower *t, int32_t first, int32_t n);
     /* Called after a layer for these patches. NULL = nothing to do. */
@@ -129,15 +138,15 @@ struct pi__tower {
     int32_t *row, *row2;       /* [P] each: rows of tables, for gather_rows and add_rows */
     int32_t *zero;             /* [P] zeros: all rows add row 0 of a table */
     int32_t *token, *pos, *seq, *slot, *table; /* arrays of the batch: [P] each; table [N / PI__TOWER_BLOCK + 1] */
-    int32_t seq_start[2], seq_len[1];
+    int32_t max_windows;       /* windows of a piece */
+    int32_t seq_start[PI__TOWER_WINDOWS + 1], seq_len[PI__TOWER_WINDOWS], window[PI__TOWER_WINDOWS];
+    int32_t n_verified[PI__TOWER_WINDOWS]; /* patches of each sequence in the piece: none is a draft */
     pi__batch batch;
     /* the image that is computed now */
     pi__picture *picture;      /* NULL = none */
     int32_t n_patches;         /* N */
     int32_t phase, layer, first; /* position of the next piece */
 };
-
-enum { PI__TOWER_BLOCK = 64 /* tokens per block of the pool */ };
 
 /* ---- tower_vit.c: the block */
 
@@ -151,6 +160,8 @@ void pi__vit_declare_norm(pi__tower *t, pi__vit_norm *n, int64_t size, bool rms,
 void pi__vit_keys(pi__tower *t, const pi__batch *b, int32_t layer, int32_t first, int32_t n);
 /* Attention and feed-forward of n patches: updates x. */
 void pi__vit_rest(pi__tower *t, const pi__batch *b, int32_t layer, int32_t first, int32_t n);
+/* Sets *col and *row to the place of patch i. */
+void pi__tower_place(const pi__tower *t, int32_t i, int32_t *col, int32_t *row);
 /* t->patches [n, 3 * patch * patch] = pixels of the patches first .. first + n - 1. */
 void pi__vit_patches(pi__tower *t, int32_t first, int32_t n);
 
@@ -198,6 +209,6 @@ void pi__tower_check_width(pi__tower *t, int64_t n, const char *name);
 void pi__tower_need(pi__tower *t, int64_t y, int64_t ff);
 
 extern const pi__tower_kind pi__tower_gemma3, pi__tower_gemma4, pi__tower_gemma4u, pi__tower_qwen3vl;
-extern const pi__tower_kind pi__tower_pixtral;
+extern const pi__tower_kind pi__tower_pixtral, pi__tower_qwen25vl, pi__tower_qwen2vl;
 
 #endif

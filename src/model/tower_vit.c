@@ -136,7 +136,7 @@ static void declare_ffn(pi__tower *t, pi__vit_layer *l, int32_t i)
     char full[96];
     const pi__tensor *down = pi__gguf_find_tensor(t->m->g, name_of(full, i, "ffn_down.weight"));
     /* older files have the names of up and down exchanged */
-    const bool turned = !v->gated && down && down->ne[0] == E && E != F;
+    const bool turned = down && down->ne[0] == E && E != F;
     const char *const up_w = turned ? "ffn_down.weight" : "ffn_up.weight",
                *const up_b = turned ? "ffn_down.bias" : "ffn_up.bias",
                *const down_w = turned ? "ffn_up.weight" : "ffn_down.weight",
@@ -321,13 +321,19 @@ void pi__vit_rest(pi__tower *t, const pi__batch *b, int32_t layer, int32_t first
     add(t, x, l->post_norm2, l->down_bias, l->out_scale, n);
 }
 
+void pi__tower_place(const pi__tower *t, int32_t i, int32_t *col, int32_t *row)
+{
+    if (t->kind->place) t->kind->place(t, i, col, row);
+    else pi__patch_place(&t->picture->grid, t->rules.merge, i, col, row);
+}
+
 void pi__vit_patches(pi__tower *t, int32_t first, int32_t n)
 {
     const pi__image_rules *r = &t->rules;
     const size_t size = 3 * (size_t) r->patch * (size_t) r->patch;
     for (int32_t i = 0; i < n; i++) {
         int32_t col, row;
-        pi__patch_place(&t->picture->grid, r->merge, first + i, &col, &row);
+        pi__tower_place(t, first + i, &col, &row);
         pi__patch_read(&t->values, t->picture, r->patch, col, row, t->stage + (size_t) i * size);
     }
     t->m->be->dev->upload(t->m->be, t->patches, t->stage, (size_t) n * size * sizeof(float));

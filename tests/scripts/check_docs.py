@@ -11,7 +11,7 @@
 5. With PAGEDINFER_CHAT_MODEL, the `sh` blocks run, page by page, in a folder of their own. Commands that need a
    network, a GPU, several processes or a build are left out. The words MODEL.gguf mean the chat model.
 Standard library only."""
-import fnmatch, glob, os, re, shutil, signal, socket, subprocess, sys, tempfile, urllib.parse
+import fnmatch, glob, os, random, re, shutil, signal, socket, subprocess, sys, tempfile, urllib.parse
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ.get('PAGEDINFER_BUILD', os.path.join(ROOT, 'build'))
@@ -278,11 +278,24 @@ def script_of(commands, port):
     return '\n'.join(out) + '\n'
 
 
-def free_ports():
-    """The first of 200 ports that are likely to be free."""
+def is_free(port):
     with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        return min(s.getsockname()[1], 65000)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind(('', port))
+        except OSError:
+            return False
+    return True
+
+
+def free_ports():
+    """The first of 200 free ports. They lie below the range from which the system takes ports of connections
+    (ip_local_port_range): a connection cannot take one of them before the server does."""
+    first = random.randrange(10000, 30000, 200)
+    for i in range(100):
+        port = 10000 + (first - 10000 + 200 * i) % 20000
+        if all(is_free(p) for p in range(port, port + 200)): return port
+    sys.exit('check_docs: no 200 free ports between 10000 and 30000')
 
 
 def run_page(path, text):

@@ -251,13 +251,53 @@ def pixtral(f, images):
         yield torch.cat([y, end], 1).reshape(-1, O)[:-1]
 
 
+def qwen2(f, images):
+    """Qwen2.5-VL if the file has gates, else Qwen2-VL."""
+    from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl as q25
+    from transformers.models.qwen2_vl import modeling_qwen2_vl as q2
+    L, E, F = f('vision.block_count'), f('vision.embedding_length'), f('vision.feed_forward_length')
+    gated = 'v.blk.0.ffn_gate.weight' in f.tensors
+    both_have = dict(depth=L, patch_size=f('vision.patch_size'), spatial_merge_size=f('vision.spatial_merge_size'),
+                     temporal_patch_size=2, num_heads=f('vision.attention.head_count'), in_channels=3)
+    if gated:
+        c = q25.Qwen2_5_VLVisionConfig(hidden_size=E, intermediate_size=F, out_hidden_size=f('vision.projection_dim'),
+                                       window_size=f('vision.window_size'),
+                                       fullatt_block_indexes=[i for i in range(L) if (i + 1) % f('vision.n_wa_pattern') == 0],
+                                       **both_have)
+        m, mlp = q25.Qwen2_5_VisionTransformerPretrainedModel, {
+            'ffn_gate': 'mlp.gate_proj', 'ffn_up': 'mlp.up_proj', 'ffn_down': 'mlp.down_proj'}
+    else:
+        c = q2.Qwen2VLVisionConfig(embed_dim=E, hidden_size=f('vision.projection_dim'), mlp_ratio=F // E, **both_have)
+        m, mlp = q2.Qwen2VisionTransformerPretrainedModel, {'ffn_down': 'mlp.fc1', 'ffn_up': 'mlp.fc2'}
+    c._attn_implementation = 'eager'
+    m = m(c)
+    names = [('patch_embed.proj.weight', torch.stack([f.get('v.patch_embd.weight'), f.get('v.patch_embd.weight.1')], 2))]
+    names += both('v.post_ln', 'merger.ln_q', f) + both('mm.0', 'merger.mlp.0', f) + both('mm.2', 'merger.mlp.2', f)
+    for i in range(L):
+        for ours, theirs in {'ln1': 'norm1', 'ln2': 'norm2', 'attn_out': 'attn.proj', **mlp}.items():
+            names += both(f'v.blk.{i}.{ours}', f'blocks.{i}.{theirs}', f)
+        for s in ('weight', 'bias'):
+            names.append((f'blocks.{i}.attn.qkv.{s}', torch.cat([f.get(f'v.blk.{i}.attn_{n}.{s}') for n in 'qkv'])))
+    load(m, names)
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+    unit = (f('vision.patch_size') * f('vision.spatial_merge_size'))**2
+    proc = Qwen2VLImageProcessorPil(
+        patch_size=f('vision.patch_size'), merge_size=f('vision.spatial_merge_size'), temporal_patch_size=2,
+        image_mean=f('vision.image_mean'), image_std=f('vision.image_std'),
+        size=dict(shortest_edge=4 * unit, longest_edge=24 * unit))
+    for im in images:
+        x = proc(images=[im], return_tensors='pt')
+        yield m(x['pixel_values'].float(), grid_thw=x['image_grid_thw']).pooler_output
+
+
 # Row of random_towers.c, function, images (width, height)
 CASES = [('vision-gemma3', gemma3, [(24, 24), (61, 37)]),
          ('vision-qwen3vl', qwen3vl, [(33, 20), (90, 70)]),
          ('vision-qwen35', qwen3vl, [(16, 24), (50, 11)]),
          ('vision-gemma4', gemma4, [(61, 37), (7, 300)]),
          ('vision-gemma4-std', gemma4, [(30, 30)]), ('vision-gemma4u', gemma4u, [(90, 40)]),
-         ('vision-pixtral', pixtral, [(37, 21), (10, 90)]), ('vision-pixtral12', pixtral, [(12, 21)])]
+         ('vision-pixtral', pixtral, [(37, 21), (10, 90)]), ('vision-pixtral12', pixtral, [(12, 21)]),
+         ('vision-qwen25vl', qwen2, [(40, 24), (17, 8)]), ('vision-qwen2vl', qwen2, [(24, 32)])]
 MOST = 12 # rows of an image that are recorded: the first, the last and some between
 
 

@@ -154,6 +154,11 @@ static const struct { int sizing, max, w, h, to_w, to_h; } sized[] = {
     {PI__SIZING_FILLED, 280, 99, 2000, 144, 3600},
     {PI__SIZING_FILLED, 1120, 99, 2000, 336, 7200},
     {PI__SIZING_LONGEST, 0, 99, 2000, 84, 1540},
+    {PI__SIZING_ALIGNED, 0, 336, 592, 320, 576},
+    {PI__SIZING_FILLED, 70, 336, 592, 288, 528},
+    {PI__SIZING_FILLED, 280, 336, 592, 576, 1056},
+    {PI__SIZING_FILLED, 1120, 336, 592, 1200, 2112},
+    {PI__SIZING_LONGEST, 0, 336, 592, 336, 616},
 };
 
 #endif

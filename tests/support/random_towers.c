@@ -16,7 +16,7 @@ static const float clip_mean[3] = {0.48145466f, 0.4578275f, 0.40821073f},
                    clip_std[3] = {0.26862954f, 0.26130258f, 0.27577711f};
 
 /* Every kind has these keys; has_vision_encoder is a number that a reader accepts as a bool. */
-#define SIZES_OF(eps)                                                                                                          \
+#define SIZES_OF(eps)                                                                                                  \
     NUM("has_vision_encoder", "1"), NUM("vision.embedding_length", "E"), NUM("vision.feed_forward_length", "F"),       \
         NUM("vision.block_count", "L"), NUM("vision.projection_dim", "O"), NUM("vision.image_size", "I"),              \
         NUM("vision.patch_size", "P"), NUM("vision.attention.head_count", "H"),                                        \
@@ -35,6 +35,8 @@ static const tiny_key gemma3_keys[] = {
     LIST("vision.image_mean", half), LIST("vision.image_std", half), {0}};
 static const tiny_tensor gemma3_head[] = {T("v.patch_embd.weight", F32, "P P 3 E"), T("v.patch_embd.bias", B, "E"),
                                           T("v.position_embd.weight", F32, "E S"), NORM("v.post_ln"),
+                                          {"x", "v.class_embd", F32, "E", NULL},
+                                          {"y", "v.patch_embd.weight.1", F32, "P P 3 E", NULL},
                                           T("mm.soft_emb_norm.weight", F32, "E"),
                                           T("mm.input_projection.weight", M, "O E"), {0}};
 static const tiny_tensor gemma3_layer[] = {
@@ -106,6 +108,32 @@ static const tiny_tensor pixtral_layer[] = {
     T("attn_v.weight", M, "E E"), T("attn_out.weight", M, "E E"), T("ffn_gate.weight", M, "E F"),
     T("ffn_up.weight", M, "E F"), T("ffn_down.weight", M, "F E"), {0}};
 
+#define QKV                                                                                                            \
+    T("attn_q.weight", M, "E E"), T("attn_q.bias", B, "E"), T("attn_k.weight", M, "E E"), T("attn_k.bias", B, "E"),    \
+        T("attn_v.weight", M, "E E"), T("attn_v.bias", B, "E")
+#define QWEN_HEAD                                                                                                      \
+    T("v.patch_embd.weight", F32, "P P 3 E"), T("v.patch_embd.weight.1", F32, "P P 3 E"),                              \
+        T("mm.0.weight", M, "KKE KKE"), T("mm.0.bias", B, "KKE"), T("mm.2.weight", M, "KKE O"), T("mm.2.bias", B, "O")
+static const tiny_key qwen25vl_keys[] = {
+    SIZES, TEXT("projector_type", "qwen2.5vl_merger"), NUM("vision.spatial_merge_size", "K"), NUM("use_silu", "1"),
+    NUM("vision.n_wa_pattern", "N"), NUM("vision.window_size", "W"), LIST("vision.image_mean", clip_mean),
+    LIST("vision.image_std", clip_std), {0}};
+static const tiny_tensor qwen25vl_head[] = {QWEN_HEAD, T("v.post_ln.weight", F32, "E"), {0}};
+static const tiny_tensor qwen25vl_layer[] = {
+    QKV, T("ln1.weight", F32, "E"), T("ln2.weight", F32, "E"), T("attn_out.weight", M, "E E"),
+    T("attn_out.bias", B, "E"), T("ffn_gate.weight", M, "E F"), T("ffn_gate.bias", B, "F"),
+    T("ffn_up.weight", M, "E F"), T("ffn_up.bias", B, "F"), T("ffn_down.weight", M, "F E"), T("ffn_down.bias", B, "E"),
+    {0}};
+static const tiny_key qwen2vl_keys[] = {
+    SIZES, TEXT("projector_type", "qwen2vl_merger"), NUM("vision.spatial_merge_size", "K"),
+    LIST("vision.image_mean", clip_mean), LIST("vision.image_std", clip_std), {0}};
+static const tiny_tensor qwen2vl_head[] = {QWEN_HEAD, NORM("v.post_ln"), {0}};
+/* as in older files, the names of up and down are exchanged */
+static const tiny_tensor qwen2vl_layer[] = {
+    QKV, NORM("ln1"), NORM("ln2"), T("attn_out.weight", M, "E E"), T("attn_out.bias", B, "E"),
+    T("ffn_down.weight", M, "E F"), T("ffn_down.bias", B, "F"), T("ffn_up.weight", M, "F E"), T("ffn_up.bias", B, "E"),
+    {0}};
+
 #define ROW(kind) .arch = "clip", .keys = kind##_keys, .head = kind##_head, .layer = kind##_layer, .prefix = "v.blk."
 
 const tiny_row tiny_towers[] = {
@@ -117,6 +145,8 @@ const tiny_row tiny_towers[] = {
     {"vision-gemma4-std", ROW(gemma4), .rng = 59, .sizes = "L=1 E=64 H=2 D=32 F=48 O=64 P=4 K=3 S=3400 s=1"},
     {"vision-gemma4u", ROW(gemma4u), .rng = 61, .sizes = "L=0 E=48 O=64 P=4 K=3 S=1120"},
     {"vision-pixtral", ROW(pixtral), .rng = 67, .sizes = "L=2 E=48 H=2 F=64 O=64 P=4 K=2 I=48 m=1"},
-    {"vision-pixtral12", ROW(pixtral), .rng = 71, .sizes = "L=1 E=64 H=2 F=48 O=64 P=4 K=1 I=24 b=1"},
+    {"vision-pixtral12", ROW(pixtral), .rng = 71, .sizes = "L=1 E=64 H=2 F=64 O=64 P=4 K=1 I=24 b=1"},
+    {"vision-qwen25vl", ROW(qwen25vl), .rng = 73, .sizes = "L=3 E=48 H=2 F=64 O=64 P=4 K=2 I=24 W=16 N=3"},
+    {"vision-qwen2vl", ROW(qwen2vl), .rng = 79, .sizes = "L=2 E=40 H=2 F=80 O=64 P=4 K=2 I=24"},
 };
 const size_t tiny_n_towers = sizeof tiny_towers / sizeof *tiny_towers;
