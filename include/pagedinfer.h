@@ -1139,6 +1139,19 @@ PI_API int pi_engine_profile(pi_engine *e, pi_op_share_fn fn, void *ud, pi_error
  * pi_options. */
 PI_API int pi_selftest(const pi_options *o, const char *checks, pi_line_fn fn, void *ud, pi_error *err);
 
+/* What pi_selftest_run does. The caller sets `size`, and zeroes the rest. */
+typedef struct pi_selftest_params {
+    uint32_t size;      /* sizeof(pi_selftest_params) */
+    const char *checks; /* as in pi_selftest; NULL = all */
+    uint32_t stress;    /* seconds of the stress test, instead of checks and rates; 0 = no stress test */
+    bool json;          /* fn gets one line with a JSON object (docs/CARDS.md describes it), instead of the report */
+    uint64_t seed;      /* first seed of the stress test; a failure's seed repeats the failed check first */
+} pi_selftest_params;
+/* Like pi_selftest, with more choices. The stress test needs a GPU: two queues of the device run random checks with
+ * random shapes at the same time, and every launch must leave the same bytes as on the idle device. Errors as in
+ * pi_selftest. With PI_EDEVICE for failed checks, fn got the complete report. */
+PI_API int pi_selftest_run(const pi_options *o, const pi_selftest_params *p, pi_line_fn fn, void *ud, pi_error *err);
+
 #ifdef __cplusplus
 }
 #endif

@@ -79,7 +79,7 @@ const cli_command cli_commands[] = {
      "They map the weights instead of loading them: they start immediately and share host and GPU memory. Give both "
      "the same --device, -ngl and --split-mode. Ends with SIGINT or SIGTERM; running processes keep the weights.",
      "weights model cpu speculation download general", 0, false, cmd_weights, false},
-    {"selftest", "", "check a device and measure its speed", "[--device NAME] [--checks WORDS]",
+    {"selftest", "", "check a device and measure its speed", "[--device NAME] [--checks WORDS] [--stress SECONDS]",
      "Runs every kernel of this build on the device and compares with references on the host: formats, unaligned "
      "shapes, replay of captured work, two devices if available; then compares measured memory and matmul rates with "
      "published ones. Prints a report to paste; the exit status is 0 if all checks pass. Needs no model. On "

@@ -14,7 +14,10 @@ int cmd_selftest(const cli *c)
     pi_error err = {0};
     pi_options *o = cli_options(c, &code);
     if (!o) return code;
-    const int rc = pi_selftest(o, cli_str(c, "checks"), print_line, NULL, &err);
+    const pi_selftest_params p = {.size = sizeof p, .checks = cli_str(c, "checks"),
+                                  .stress = (uint32_t) cli_int(c, "stress"), .json = cli_bool(c, "selftest-json"),
+                                  .seed = (uint64_t) cli_int(c, "stress-seed")};
+    const int rc = pi_selftest_run(o, &p, print_line, NULL, &err);
     pi_options_free(o);
     if (rc == PI_EINVAL) return cli_usage_error(c, "%s", err.msg);
     code = cli_flush(c);

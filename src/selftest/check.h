@@ -16,6 +16,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <functional>
+#include <initializer_list>
+#include <type_traits>
 #include <vector>
 
 #include "backend/cuda/kernels.h"
@@ -39,6 +42,22 @@ struct emulation {
     double (*conflicts)(void (*fn)(void *), void *arg, size_t i);
 };
 
+/* The stress test's control of a running check (stress.cpp). The check then runs one random shape of each list of
+ * shapes. */
+struct load {
+    virtual ~load() = default;
+    /* Returns a random number below n, which is part of the check's shape: equal in every run with the same seed. */
+    virtual uint32_t below(uint32_t n) = 0;
+    /* Returns a random number of places, 1 to max; different in every run. */
+    virtual int32_t places(int32_t max) = 0;
+    /* Runs and waits for a launch, and compares the buffers with those of the same launch on an idle device. queue:
+     * queues the launch, any number of times. */
+    virtual void launch(const std::function<int()> &queue, const char *what, int line) = 0;
+    /* A buffer begins and ends. compared: false if its contents may depend on the order of blocks. */
+    virtual void add(void *p, size_t bytes, bool compared) = 0;
+    virtual void remove(const void *p) = 0;
+};
+
 /* Where a check runs. */
 struct target {
     pi__rt *rt;           /* the device's queue */
@@ -47,11 +66,13 @@ struct target {
     const emulation *emu; /* abilities of the emulator; NULL = a device */
     double worst;         /* largest error of the check so far, relative to its bound */
     char about[160];      /* description of the shape that is being checked; "" = none */
+    load *stress;         /* NULL = no stress test is running */
 };
 inline thread_local target *now; /* target of the running check */
 /* Limits of waiting blocks on the target; without `some`, no block waits. */
 inline pi__k_waits waits(bool some = true)
 {
+    if (now->stress) return {now->stress->places(now->info.places), now->info.stuck};
     return some ? pi__k_waits{now->info.places, now->info.stuck} : pi__k_waits{};
 }
 
@@ -139,13 +160,45 @@ inline void expect_equal_at(long long a, long long b, const char *what, int line
 #define expect_equal(a, b) selftest::expect_equal_at((long long) (a), (long long) (b), #a, __LINE__)
 #define expect_bytes(a, b, n) selftest::expect_bytes_at(a, b, n, #a, __LINE__)
 
-/* Waits for a launch; the check fails if the launch or the wait fails. */
-inline void must_run_at(int code, const char *what, int line)
+/* Runs and waits for a launch; the check fails if the launch or the wait fails. */
+template <class F> void must_run_at(const F &queue, const char *what, int line)
 {
+    if (now->stress) return now->stress->launch(queue, what, line);
+    int code = queue();
     if (!code) code = pi__rt_wait(now->rt);
     if (code) fail_check("line %d: %.60s: %.250s", line, what, pi__rt_text(code));
 }
-#define must_run(call) selftest::must_run_at(call, #call, __LINE__)
+#define must_run(call) selftest::must_run_at([&] { return call; }, #call, __LINE__)
+
+/* ------------------------------------------------------------------------------------------------------- shapes
+ *
+ * Lists of shapes go through these functions. The stress test replaces a list by one random shape. */
+
+/* Returns the entries; in the stress test one of them. */
+template <class T> std::vector<T> one_of(std::initializer_list<T> list)
+{
+    if (!now->stress) return list;
+    return {list.begin()[now->stress->below((uint32_t) list.size())]};
+}
+template <class T, size_t N> std::vector<std::remove_const_t<T>> one_of(T (&list)[N])
+{
+    if (!now->stress) return {list, list + N};
+    return {list[now->stress->below((uint32_t) N)]};
+}
+/* Returns the sizes; in the stress test one random multiple of unit, at most the largest of the list. */
+template <class T> std::vector<T> sizes(std::initializer_list<T> list, T unit = 1)
+{
+    if (!now->stress) return list;
+    T largest = unit;
+    for (T n : list)
+        if (n > largest) largest = n;
+    return {(T) (1 + now->stress->below((uint32_t) (largest / unit))) * unit};
+}
+/* Returns n; in the stress test a random size from 1 to n. */
+template <class T> T size_to(T n)
+{
+    return now->stress && n > 0 ? (T) (1 + now->stress->below((uint32_t) n)) : n;
+}
 
 /* ------------------------------------------------------------------------------------------------------ the target */
 
@@ -171,6 +224,7 @@ public:
         if (!p) fail_check("no memory for %zu values that host and device share", n);
         p_ = static_cast<T *>(p);
         std::memset(p, 0xff, bytes);
+        if (now->stress) now->stress->add(p, n * sizeof(T), std::is_arithmetic<T>::value);
     }
     buffer(const std::vector<T> &v) : buffer(v.size())
     {
@@ -180,6 +234,7 @@ public:
     buffer &operator=(const buffer &) = delete;
     ~buffer()
     {
+        if (now->stress) now->stress->remove(p_);
         const unsigned char *behind = reinterpret_cast<const unsigned char *>(p_ + (n_ ? n_ : 1));
         for (size_t i = 0; i < guard_; i++)
             if (behind[i] != 0xff) now->worst = INFINITY; /* run_check then reports a failure */

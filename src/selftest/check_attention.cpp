@@ -218,7 +218,7 @@ void test_shapes()
                             {PI__Q4_1, PI__IQ4_NL, 1, 1, 32, 9, 0, false, false, 0, 0},
                             {PI__TQ4_0, PI__TQ3_0, 2, 1, 96, 0, 0, true, true, 0, 0},
                             {PI__TQ3_0, PI__TQ4_0, 5, 1, 64, 9, 0, false, false, 0, 0}};
-    for (const config &c : cases) {
+    for (const config &c : one_of(cases)) {
         fixture w = make_fixture(c, {37, 1, 70, 18}, 16);
         std::vector<span> spans = {{0, 0, 5}, {2, 69, 70}, {1, 0, 1}, {0, 20, 37}, {3, 17, 18}};
         std::vector<float> first;
@@ -276,7 +276,7 @@ void test_same_bits()
 void test_odd_heads()
 {
     for (int32_t dim : {80, 112}) {
-        for (int32_t type : {PI__F16, PI__BF16, PI__F32}) {
+        for (int32_t type : one_of({PI__F16, PI__BF16, PI__F32})) {
             const config c = {type, type == PI__BF16 ? PI__F16 : type, 4, 2, dim, 0, 0, false, type == PI__F16, 0, 0};
             fixture w = make_fixture(c, {300, 40}, 32);
             const std::vector<span> spans = {{0, 297, 300}, {1, 30, 40}};
@@ -348,7 +348,7 @@ void test_tiles()
                             {PI__Q4_0, PI__Q8_0, 4, 1, 256, 33, 0, false, false, 0, 0},
                             {PI__F16, PI__F16, 4, 1, 512, 0, 0, false, false, 0, 0},
                             {PI__BF16, PI__Q5_1, 4, 1, 512, 0, 0, false, false, 0, 0}};
-    for (const config &c : cases) {
+    for (const config &c : one_of(cases)) {
         if (slow() && c.dim > 64) continue; /* the emulator is itself emulated */
         for (bool fast : {true, false}) check_tiles(c, fast);
     }
@@ -368,7 +368,7 @@ void check_spans(const config &c, int32_t len)
         {1000, 1 << 22, true, false},    {1000, head * ((size_t) len / 256 + 2), true, true},
         {c.n_head_kv, 1 << 22, true, false}, {c.n_head_kv, head * 5, true, true},
         {1000, head * 5, true, true},    {1000, head, false, false}};
-    for (auto &way : ways) {
+    for (auto &way : one_of(ways)) {
         const unsigned long before = counts_launches() ? now->emu->launched() : 0;
         const unsigned long want_launches = way.heads_apart ? (unsigned long) c.n_head_kv : 1;
         bool split;

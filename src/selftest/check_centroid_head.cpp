@@ -72,7 +72,7 @@ void test_picks()
     const struct { int32_t rows, mats, picks; int kind;
     } cases[] = {{1, 1, 1, 0},     {3, 31, 31, 1},   {2, 33, 5, 2},  {5, 100, 7, 3},
                  {1, 2048, 32, 0}, {2, 2080, 40, 1}, {1, 4500, 3, 2}};
-    for (auto c : cases) check_picks(c.rows, c.mats, c.picks, c.kind);
+    for (auto c : one_of(cases)) check_picks(c.rows, c.mats, c.picks, c.kind);
     if (!slow()) in_all_modes([] { check_picks(2, 2051, 9, 1); });
     pi__k_centroids a = {};
     pi__k_routes to = {};

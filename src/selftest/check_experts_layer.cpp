@@ -87,7 +87,7 @@ void test_same_bits()
         const std::vector<float> want = steps.run(0, 40);
         expect_bytes(one.run(0, 40).data(), want.data(), want.size() * 4);
         expect_true(std::memcmp(want.data(), one.x0.get(), want.size() * 4) != 0);
-        for (int32_t n : {1, 7, 17, 32}) {
+        for (int32_t n : sizes<int32_t>({1, 7, 17, 32})) {
             const int32_t first = 40 - n;
             expect_bytes(one.run(first, n).data(), &want[(size_t) (first * layer::E)], (size_t) (n * layer::E) * 4);
         }
@@ -108,7 +108,7 @@ void test_launches()
     of_groups.groups = 3;
     const kinds fp8 = {PI__MXFP4, PI__MXFP4, PI__Q8_0, PI__Q8_0, PI__F32, PI__MATMUL_AUTO, 0, true};
     layer t(k, 8, true), grouped(of_groups, 8, true), apart_in_fp8(fp8, 8, true);
-    for (int32_t n : {1, 8}) {
+    for (int32_t n : sizes<int32_t>({1, 8})) {
         const unsigned long before = now->emu->launched();
         t.run(0, n);
         expect_equal(now->emu->launched() - before, 1u + 1 + 1 + 1);

@@ -138,8 +138,8 @@ void test_values()
         int32_t rows;
     } shapes[] = {{64, 1, 1}, {320, 33, 9}, {704, 20, 32}, {192, 140, 70}};
     const struct { int32_t type; activations a; } ways[] = {{PI__NVFP4, A4}, {PI__MXFP4, A4}, {PI__MXFP4, A8}};
-    for (auto way : ways) {
-        for (auto c : shapes) {
+    for (auto way : one_of(ways)) {
+        for (auto c : one_of(shapes)) {
             int64_t n_in = way.type == PI__MXFP4 ? c.n_in + 32 : c.n_in; /* also half a chunk */
             matrix w = fp4_matrix(way.type, n_in, c.n_out, 0);
             random r((uint64_t) c.rows);
@@ -167,9 +167,9 @@ void test_shapes()
     need_fp4();
     const struct { int64_t n_in, n_out; int32_t rows; activations a; } shapes[] = {
         {4160, 24, 40, A4}, {192, 49, 130, A4}, {192, 70, 130, A8}, {64, 128 * 128, 66, A4}};
-    for (const auto &c : shapes) {
+    for (const auto &c : one_of(shapes)) {
         if (slow() && c.n_out > 1000) continue;
-        for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
+        for (int32_t type : one_of({PI__NVFP4, PI__MXFP4})) {
             if ((c.a == A8 || c.n_out > 1000) && type == PI__NVFP4) continue;
             matrix w = fp4_matrix(type, c.n_in, c.n_out, 0);
             random r(5);
@@ -182,7 +182,7 @@ void test_shapes()
         }
     }
     matrix w0 = fp4_matrix(PI__NVFP4, 192, 140, 0), w1 = fp4_matrix(PI__NVFP4, 192, 33, 1);
-    for (int32_t rows : {5, 40}) {
+    for (int32_t rows : sizes<int32_t>({5, 40})) {
         random r(6);
         buffer<float> x(r.normals((size_t) rows * 192)), y0((size_t) rows * 140), y1((size_t) rows * 33);
         buffer<char> prepared(pi__k_fp4_packed_x_bytes(rows, 192));
@@ -201,7 +201,7 @@ void test_added()
     const struct { int32_t type; activations a; int64_t n_in, n_out; int32_t rows; } cases[] = {
         {PI__NVFP4, A4, 320, 140, 70}, {PI__MXFP4, A8, 96, 40, 40}};
     need_fp4();
-    for (auto c : cases) {
+    for (auto c : one_of(cases)) {
         const matrix w = fp4_matrix(c.type, c.n_in, c.n_out, 0);
         buffer<float> x(random(4).normals((size_t) (c.rows * c.n_in)));
         buffer<char> prepared(pi__k_fp4_packed_x_bytes(c.rows, c.n_in));
@@ -264,11 +264,11 @@ void test_shared_slices()
 void test_modes()
 {
     need_fp4();
-    for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
+    for (int32_t type : one_of({PI__NVFP4, PI__MXFP4})) {
         matrix w = fp4_matrix(type, 448, 140, 0);
         random r(1);
         buffer<float> x(r.normals(40 * 448));
-        for (int32_t rows : {3, 40}) {
+        for (int32_t rows : sizes<int32_t>({3, 40})) {
             std::vector<float> first;
             in_all_modes([&] {
                 std::vector<float> y = product(w, x.get(), rows);
@@ -357,8 +357,8 @@ void test_experts()
         int64_t n_in, n_out;
         int32_t rows;
     } shapes[] = {{64, 1, 1}, {320, 33, 23}, {704, 20, 9}, {192, 140, 90}};
-    for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
-        for (auto s : shapes) {
+    for (int32_t type : one_of({PI__NVFP4, PI__MXFP4})) {
+        for (auto s : one_of(shapes)) {
             experts(in_fp4, type, type == PI__MXFP4 ? s.n_in + 32 : s.n_in, s.n_out, s.rows).test();
         }
         experts(in_fp4, type, type == PI__NVFP4 ? 448 : 352, 140, 60).test_modes();
@@ -437,7 +437,7 @@ void test_odd_scales()
 void test_not_numbers()
 {
     need_fp4();
-    for (int32_t type : {PI__NVFP4, PI__MXFP4}) {
+    for (int32_t type : one_of({PI__NVFP4, PI__MXFP4})) {
         matrix w = fp4_matrix(type, 64, 16, 0);
         random r(3);
         std::vector<float> v = r.normals(3 * 64);

@@ -330,7 +330,7 @@ void same_results(const fixture &a, const fixture &b, const char *what, int with
 void test_reference()
 {
     const shape shapes[] = {{2, 4, 32, 0}, {1, 3, 64, 2}, {2, 2, 96, 0}, {1, 1, 128, 3}};
-    for (const shape &c : shapes) {
+    for (const shape &c : one_of(shapes)) {
         for (int cut : {23, 1}) {
             fixture w(c, {38, 1, 17});
             w.grouped = cut == 1 || c.dim == 32;
@@ -351,7 +351,7 @@ void test_long()
 {
     const int len = now->emu && !now->emu->thorough ? 700 : 10000;
     const shape shapes[] = {{1, 2, 32, 0}, {1, 2, 32, 0, 4, 12}, {1, 1, 128, 0, 4, 4}};
-    for (const shape &c : shapes) {
+    for (const shape &c : one_of(shapes)) {
         about("heads of %d, gates times %g", c.dim, (double) c.gates);
         fixture w(c, {c.dim == 32 ? len : len / 5});
         if (c.gates > 1) w.eps = 1e-3f;
@@ -397,7 +397,7 @@ void test_cuts()
 {
     const shape shapes[] = {{1, 2, 32, 0}, {1, 1, 128, 5}};
     const std::vector<int> lens = {41, 33, 16, 1};
-    for (const shape &c : shapes) {
+    for (const shape &c : one_of(shapes)) {
         fixture a(c, lens);
         a.alone().check_reference();
         for (int cut : {1, 2, 6, 15, 16, 40}) {

@@ -28,9 +28,10 @@ std::vector<float> in_pieces(const matrix &w, const buffer<float> &x, int32_t ro
 
 void test_same_bits()
 {
-    for (int32_t type : types) {
+    for (int32_t type : one_of(types)) {
         if (pi__type_is_float(type)) continue;
-        for (auto c : shapes) {
+        for (auto c : one_of(shapes)) {
+            c.rows = size_to(c.rows), c.n_out = size_to(c.n_out);
             int64_t unit = (int64_t) pi__type_info_of(type)->blck_size;
             matrix w = make_matrix(type, unit > 64 ? (c.blocks + 3) / 4 * unit : c.blocks * unit, c.n_out);
             random r((uint64_t) (c.rows + c.n_out));
@@ -49,7 +50,7 @@ void test_same_bits()
 
 void test_modes()
 {
-    for (int32_t type : {PI__Q4_K, PI__Q8_0, PI__NVFP4}) {
+    for (int32_t type : one_of({PI__Q4_K, PI__Q8_0, PI__NVFP4})) {
         matrix w = make_matrix(type, 256, 140);
         random r(1);
         buffer<float> x(r.normals(36 * 256));

@@ -207,7 +207,7 @@ void test_choice()
                  {{PI__Q8_0, 2, 1, 64, 0.2f, 0}, 8, 1, 0},  {{PI__TQ4_0, 2, 1, 32, 2.0f, 0}, 8, 1, 0},
                  {{PI__F16, 1, 1, 80, 0.5f, 20.0f}, 8, 1, 0}, {{PI__F16, 1, 1, 128, 0.5f, 0}, 8, 1, 0},
                  {{PI__F16, 1, 1, 256, 0.5f, 0}, 8, 1, 0}};
-    for (const auto &k : cases) {
+    for (const auto &k : one_of(cases)) {
         if (slow() && k.c.dim > 32) continue; /* the emulator is itself emulated */
         about("%d values, type %d", k.c.dim, k.c.type);
         const fixture w = make_fixture(k.c, 16, k.blocks, k.n, k.others);

@@ -36,9 +36,10 @@ void test_formats()
         int64_t blocks, n_out;
         int32_t rows;
     } cases[] = {{1, 1, 1}, {3, 33, 9}, {5, 16, 3}, {9, 50, 8}, {2, 17, 33}};
-    for (int32_t type : types) {
+    for (int32_t type : one_of(types)) {
         int64_t unit = pi__type_is_float(type) ? 13 : (int64_t) pi__type_info_of(type)->blck_size;
-        for (auto c : cases) {
+        for (auto c : one_of(cases)) {
+            c.rows = size_to(c.rows), c.n_out = size_to(c.n_out);
             matrix w = make_matrix(type, c.blocks * unit, c.n_out);
             random r((uint64_t) c.rows);
             std::vector<float> x0 = r.normals((size_t) (c.rows * w.m.n_in));
@@ -57,7 +58,7 @@ void test_formats()
 
 void test_modes()
 {
-    for (int32_t type : {PI__Q4_K, PI__Q6_K, PI__Q8_0, PI__F16}) {
+    for (int32_t type : one_of({PI__Q4_K, PI__Q6_K, PI__Q8_0, PI__F16})) {
         matrix w = make_matrix(type, 512, 20);
         random r(1);
         buffer<float> x(r.normals(11 * 512));
@@ -74,7 +75,7 @@ void test_modes()
 /* Transformations of the input (norm, gates) and the output's factor. */
 void test_inputs()
 {
-    for (int32_t type : {PI__Q8_0, PI__F32}) {
+    for (int32_t type : one_of({PI__Q8_0, PI__F32})) {
         const int32_t rows = 5;
         const int64_t n = 288, ld = 600;
         matrix w = make_matrix(type, n, 9);
@@ -108,7 +109,7 @@ void test_inputs()
 
 void test_embed()
 {
-    for (int32_t type : types) {
+    for (int32_t type : one_of(types)) {
         matrix w = make_matrix(type, pi__type_is_float(type) ? 77 : 512, 35);
         buffer<int32_t> token(std::vector<int32_t>{34, 0, 15, 16, 7});
         buffer<float> out((size_t) (5 * w.m.n_in));
@@ -140,7 +141,7 @@ void test_not_numbers()
 /* Several matrices in one call are bitwise identical to separate calls. */
 void test_together()
 {
-    for (int32_t type : {PI__Q4_K, PI__Q6_K, PI__Q8_0, PI__IQ3_S, PI__F32}) {
+    for (int32_t type : one_of({PI__Q4_K, PI__Q6_K, PI__Q8_0, PI__IQ3_S, PI__F32})) {
         const int64_t n_in = 768, n_out[] = {9, 128, 16, 33};
         random r(11);
         buffer<float> x(r.normals(40 * n_in)), factor(std::vector<float>{0.25f});
@@ -148,7 +149,7 @@ void test_together()
         std::vector<matrix> w;
         for (int64_t n : n_out) w.push_back(make_matrix(type, n_in, n));
         w[2].m.scale = factor.get();
-        for (int32_t rows : {1, 8, 9, 32, 40}) {
+        for (int32_t rows : sizes<int32_t>({1, 8, 9, 32, 40})) {
             buffer<char> prepared(pi__k_packed_x_bytes(rows, n_in, pi__type_is_float(type)));
             must_run(pi__k_pack_x(stream(), &in, rows, n_in, pi__type_is_float(type), prepared.get()));
             buffer<float> y((size_t) rows * 200);
@@ -170,7 +171,7 @@ void test_many_floats()
 {
     const struct { int32_t type; int64_t n_in, n_out; int32_t rows; } cases[] = {
         {PI__F32, 77, 1030, 70}, {PI__F32, 128, 2050, 11}, {PI__F16, 33, 2050, 9}, {PI__BF16, 64, 1001, 36}};
-    for (const auto &c : cases) {
+    for (const auto &c : one_of(cases)) {
         matrix w = make_matrix(c.type, c.n_in, c.n_out);
         buffer<float> x(random(12).normals((size_t) (c.rows * c.n_in))), factor(std::vector<float>{0.25f});
         pi__k_input in = {PLAIN, x.get(), c.n_in, nullptr, 0, nullptr, 0, 0};

@@ -177,7 +177,7 @@ void check_shape(int32_t type, int64_t n_in, int32_t rank, bool norm, bool modes
 
 void test_types()
 {
-    for (int32_t type : {PI__F32, PI__F16, PI__BF16}) check_shape(type, 70, 5, type == PI__F16, false);
+    for (int32_t type : one_of({PI__F32, PI__F16, PI__BF16})) check_shape(type, 70, 5, type == PI__F16, false);
 }
 
 /* Rows that are processed in several pieces; ranks for which the warps take several rounds. */
@@ -282,7 +282,8 @@ void check_heads(int32_t type, int32_t rank, bool modes)
 
 void test_heads()
 {
-    for (int32_t type : {PI__F32, PI__F16, PI__BF16}) check_heads(type, type == PI__BF16 ? 19 : 5, type == PI__F16);
+    for (int32_t type : one_of({PI__F32, PI__F16, PI__BF16}))
+        check_heads(type, type == PI__BF16 ? 19 : 5, type == PI__F16);
 }
 
 const entry checks[] = {{"types", test_types}, {"sizes", test_sizes}, {"modes", test_modes}, {"heads", test_heads}};

@@ -221,7 +221,7 @@ struct streams {
 void test_hyper_prepared()
 {
     random r(2);
-    for (int32_t n : {64, 1568, 12000}) { /* the last size is too large for a copy in shared memory */
+    for (int32_t n : sizes<int32_t>({64, 1568, 12000}, 32)) { /* the last is too large for a copy in shared memory */
         streams s(r, n == 64 ? 3 : n == 1568 ? 9 : 2, n, 20);
         buffer<float> w(r.normals((size_t) n));
         forms want(s.R, n);
@@ -293,7 +293,7 @@ void check_streams(const streams &s, size_t row)
 void test_hyper()
 {
     random r(1);
-    for (int32_t n : {4, 50, 100, 640, 4100})
+    for (int32_t n : sizes<int32_t>({4, 50, 100, 640, 4100}, 2))
         for (int32_t R : {3, 11}) {
             streams s(r, R, n, n == 100 ? 0 : 20);
             s.round_to(n == 640 || n == 50 ? PI__F16 : R == 11 && n != 4 ? PI__BF16 : PI__F32);
@@ -350,7 +350,7 @@ void test_behind_product()
         int64_t n_in, n;
     } cases[] = {{PI__Q8_0, 1, 256, 64}, {PI__Q4_K, 3, 512, 1568}, {PI__BF16, 9, 64, 96},
                  {PI__MXFP4, 27, 64, 1056}, {PI__F16, 2, 64, 11552}};
-    for (const auto &c : cases) {
+    for (const auto &c : one_of(cases)) {
         random r(6);
         about("%s, %d rows of %d", pi__type_info_of(c.type)->name, (int) c.rows, (int) c.n);
         const bool terms = c.type == PI__F16 || c.type == PI__BF16;
@@ -417,7 +417,7 @@ void test_mla_qkv()
     const struct { int32_t type, dim, n_head, n_norm;
     } cases[] = {{PI__F32, 48, 5, 48},  {PI__F16, 512, 2, 512}, {PI__F16, 576, 3, 512}, {PI__Q8_0, 64, 3, 64},
                  {PI__Q4_0, 96, 1, 80}, {PI__TQ4_0, 96, 2, 96}, {PI__TQ3_0, 48, 1, 48}};
-    for (const auto &c : cases) {
+    for (const auto &c : one_of(cases)) {
         const int32_t T = 3, ROT = 16, H = c.n_head, D = c.dim, ld = H * D + 4;
         const std::vector<int32_t> pos = {5, 40, -1}, seq = {0, 1, 1};
         std::vector<float> q0 = r.normals((size_t) (T * ld)), row0 = r.normals((size_t) (T * D)),
@@ -492,7 +492,7 @@ void test_compress()
                  {PI__F16, 128, 32, 260},
                  {PI__TQ4_0, 4, 48, 13},
                  {PI__TQ3_0, 4, 64, 13}};
-    for (const auto &c : cases) {
+    for (const auto &c : one_of(cases)) {
         const bool overlap = c.ratio == 4;
         const int32_t W = overlap ? 2 * c.dim : c.dim;
         std::vector<float> x0 = r.normals((size_t) (c.n * 2 * W));

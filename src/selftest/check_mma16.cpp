@@ -37,8 +37,9 @@ void test_values()
         int64_t n_in, n_out;
         int32_t rows;
     } shapes[] = {{8, 1, 1}, {40, 33, 9}, {1048, 20, 12}, {296, 140, 70}};
-    for (int32_t type : {PI__F16, PI__BF16}) {
-        for (auto c : shapes) {
+    for (int32_t type : one_of({PI__F16, PI__BF16})) {
+        for (auto c : one_of(shapes)) {
+            c.rows = size_to(c.rows), c.n_out = size_to(c.n_out);
             matrix w = make_matrix(type, c.n_in, c.n_out);
             random r((uint64_t) c.rows);
             std::vector<float> v = r.normals((size_t) (c.rows * c.n_in));
@@ -60,11 +61,11 @@ void test_values()
 
 void test_modes()
 {
-    for (int32_t type : {PI__F16, PI__BF16}) {
+    for (int32_t type : one_of({PI__F16, PI__BF16})) {
         matrix w = make_matrix(type, 200, 140);
         random r(1);
         buffer<float> x(r.normals(36 * 200));
-        for (int32_t rows : {3, 36}) {
+        for (int32_t rows : sizes<int32_t>({3, 36})) {
             std::vector<float> first;
             in_all_modes([&] {
                 std::vector<float> y = product(w, x.get(), rows);
@@ -81,7 +82,7 @@ void test_several()
 {
     const int64_t n_out[] = {140, 1, 24, 48, 16, 33, 7, 100};
     enum { N = 8, IN = 264, MOST = 40 };
-    for (int32_t type : {PI__F16, PI__BF16}) {
+    for (int32_t type : one_of({PI__F16, PI__BF16})) {
         std::vector<matrix> w;
         std::vector<std::unique_ptr<buffer<float>>> y;
         pi__k_product p[N];
@@ -92,7 +93,7 @@ void test_several()
         for (int64_t n : n_out)
             w.push_back(make_matrix(type, IN, n)), y.emplace_back(new buffer<float>((size_t) (MOST * n)));
         for (int32_t i = 0; i < N; i++) p[i] = {w[(size_t) i].m, y[(size_t) i]->get(), n_out[i], 0};
-        for (int32_t rows : {1, 9, 32, MOST + 0}) {
+        for (int32_t rows : sizes<int32_t>({1, 9, 32, MOST + 0})) {
             must_run(pi__k_mma16_pack_x(stream(), &in, type, rows, IN, prepared.get()));
             must_run(pi__k_mma16_products(stream(), p, N, prepared.get(), rows));
             for (size_t i = 0; i < N; i++)
@@ -124,8 +125,8 @@ void test_experts()
         int64_t n_in, n_out;
         int32_t rows;
     } shapes[] = {{8, 1, 1}, {40, 33, 23}, {520, 20, 9}, {104, 140, 90}};
-    for (int32_t type : {PI__F16, PI__BF16}) {
-        for (auto s : shapes) experts(in_mma16, type, s.n_in, s.n_out, s.rows).test();
+    for (int32_t type : one_of({PI__F16, PI__BF16})) {
+        for (auto s : one_of(shapes)) experts(in_mma16, type, s.n_in, size_to(s.n_out), size_to(s.rows)).test();
         experts(in_mma16, type, 200, 140, 60).test_modes();
     }
 }
@@ -136,7 +137,7 @@ void test_experts()
 void test_parts()
 {
     enum { ROWS = 6, N = 328, OUT = 37 };
-    for (int32_t type : {PI__F16, PI__BF16}) {
+    for (int32_t type : one_of({PI__F16, PI__BF16})) {
         random r(9);
         std::vector<float> v = r.normals(ROWS * N);
         const float sizes[ROWS] = {1, 1e30f, 1e-30f, 0, 70000, 1};
@@ -180,7 +181,7 @@ void test_parts()
 /* NaN and infinity stay within their row. Very large and very small values do not make other rows less accurate. */
 void test_not_numbers()
 {
-    for (int32_t type : {PI__F16, PI__BF16}) {
+    for (int32_t type : one_of({PI__F16, PI__BF16})) {
         matrix w = make_matrix(type, 64, 16);
         random r(3);
         std::vector<float> v = r.normals(5 * 64);

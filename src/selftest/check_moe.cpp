@@ -91,7 +91,7 @@ void test_routing()
     const struct { int32_t rows, experts, used; int kind;
     } cases[] = {{1, 1, 1, 0},   {1, 200, 8, 0}, {7, 33, 9, 1},   {32, 16, 4, 2},   {33, 5, 5, 0},
                  {90, 40, 2, 1}, {75, 9, 3, 2},  {40, 64, 33, 0}, {70, 1100, 2, 0}, {9, 600, 3, 1}};
-    for (auto c : cases) {
+    for (auto c : one_of(cases)) {
         random r((uint64_t) (c.rows + c.experts));
         std::vector<float> l = r.normals((size_t) (c.rows * (c.experts + 1)));
         /* kind 1: many ties, zeros of both signs; kind 2: almost all rows go to a few experts */
@@ -144,7 +144,7 @@ void test_tile_bounds()
 /* Softplus and sigmoid gates: a bias affects the choice but not the weights. Experts chosen by a table of token ids. */
 void test_softplus()
 {
-    for (int32_t rows : {3, 40}) {
+    for (int32_t rows : sizes<int32_t>({3, 40})) {
         const int32_t X = 70, K = 5;
         random r((uint64_t) rows);
         std::vector<float> l = r.normals((size_t) (rows * (X + 1))), b = r.normals((size_t) X);
@@ -564,7 +564,7 @@ struct columns {
 
 void test_linear()
 {
-    for (int32_t type : types) {
+    for (int32_t type : one_of(types)) {
         columns c(type, 512, 137, 109);
         c.run();
         c.check();
@@ -574,7 +574,7 @@ void test_linear()
 /* Every order of threads and copies gives bitwise identical results, with copies of 16 bytes and bulk copies. */
 void test_modes()
 {
-    for (int32_t type : {PI__Q4_K, PI__Q8_0}) {
+    for (int32_t type : one_of({PI__Q4_K, PI__Q8_0})) {
         columns c(type, 256, 140, 50);
         on_all_archs([&] { in_all_modes([&] { c.run(), c.check(); }); });
     }
@@ -590,7 +590,7 @@ void test_batch_composition()
         const size_t E = (size_t) t.E();
         std::vector<float> all = t.run(0, t.max_rows);
         for (int32_t first = 0; first < t.max_rows; first += 12) {
-            for (int32_t n : {1, 11}) {
+            for (int32_t n : sizes<int32_t>({1, 11})) {
                 n = std::min(n, t.max_rows - first);
                 expect_bytes(t.run(first, n).data(), &all[(size_t) first * E], (size_t) n * E * 4);
             }
@@ -800,7 +800,7 @@ void test_heads()
                  {PI__F16, 512, 128, 4, 0, 40},
                  {PI__BF16, 192, 64, 2, 16, 150},
                  {PI__Q4_K, 512, 48, 2, 0, 70}};
-    for (const auto &c : cases) {
+    for (const auto &c : one_of(cases)) {
         if (slow() && c.rows > 20) continue;
         heads t(c.type, c.n_in, c.n_out, c.n_head, c.tail, c.rows),
             cpu(c.type, c.n_in, c.n_out, c.n_head, c.tail, c.rows, "cpu");
@@ -840,12 +840,12 @@ void test_few_heads()
                  {PI__Q8_0, PI__MATMUL_EXACT, 128, 80, 16, false, "cpu"},
                  {PI__Q4_K, PI__MATMUL_EXACT, 256, 48, 0, false, "cpu"}};
     enum { HEADS = 4, ROWS = 35 }; /* the memory ends directly after the last of the four matrices */
-    for (const auto &c : cases) {
+    for (const auto &c : one_of(cases)) {
         about("%s, %d columns", pi__type_info_of(c.type)->name, (int) c.n_in);
         heads t(c.type, c.n_in, c.n_out, HEADS, c.tail, ROWS, c.name, c.matmul, c.fp4);
         const std::vector<float> all = t.run(0, ROWS);
         const size_t ld = (size_t) t.a.ldy;
-        for (int32_t n : {1, 8, 9, 32}) {
+        for (int32_t n : sizes<int32_t>({1, 8, 9, 32})) {
             const std::vector<float> few = t.run(ROWS - n, n);
             expect_bytes(few.data(), &all[(size_t) (ROWS - n) * ld], few.size() * 4);
         }

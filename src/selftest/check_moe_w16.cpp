@@ -30,18 +30,18 @@ const way in_w16 = {make, bytes_of, pi__k_w16_pack_x, one_product, pi__k_w16_exp
 void test_products()
 {
     const struct { int64_t blocks, n_out; int32_t rows; } shapes[] = {{3, 50, 3}, {9, 33, 20}, {11, 145, 70}};
-    for (int32_t type : w16_types) {
-        for (auto s : shapes) {
+    for (int32_t type : one_of(w16_types)) {
+        for (auto s : one_of(shapes)) {
             if ((slow() || s.rows == 20) && type != PI__Q4_0 && type != PI__NVFP4) continue;
             about("%s, %d rows", pi__type_info_of(type)->name, (int) s.rows);
-            experts(in_w16, type, columns_of(type, s.blocks), s.n_out, s.rows).test();
+            experts(in_w16, type, columns_of(type, s.blocks), size_to(s.n_out), size_to(s.rows)).test();
         }
     }
 }
 
 void test_modes()
 {
-    for (int32_t rows : {5, 20, 40}) experts(in_w16, PI__Q4_K, 256, 70, rows).test_modes();
+    for (int32_t rows : sizes<int32_t>({5, 20, 40})) experts(in_w16, PI__Q4_K, 256, 70, rows).test_modes();
 }
 
 /* Stacks of gate, up and down matrices. */
@@ -147,7 +147,7 @@ void test_layer()
         {PI__IQ4_XS, PI__Q4_K, 256, 256, 30, GEGLU},   {PI__Q8_0, PI__MXFP4, 320, 288, 33, GEGLU},
         {PI__Q6_K, PI__IQ4_XS, 256, 512, 8, SWIGLU},
     };
-    for (auto s : cases) {
+    for (auto s : one_of(cases)) {
         if (slow() && s.rows > 8) continue;
         about("%s and %s, %d rows", pi__type_info_of(s.type)->name, pi__type_info_of(s.down)->name, (int) s.rows);
         layer t(s.type, s.down, s.E, s.F);
@@ -182,7 +182,7 @@ void test_layer()
 /* Every order of threads and copies gives bitwise identical results, with any number of multiprocessors. */
 void test_layer_modes()
 {
-    for (int32_t rows : {7, 21, 40}) {
+    for (int32_t rows : sizes<int32_t>({7, 21, 40})) {
         layer t(PI__NVFP4, PI__Q4_0, 64, 64);
         concurrency c(rows);
         random r(3);
@@ -203,7 +203,7 @@ void test_layer_modes()
  * non-finite results. */
 void test_extremes()
 {
-    for (int32_t rows : {6, 40}) {
+    for (int32_t rows : sizes<int32_t>({6, 40})) {
         layer t(PI__Q8_0, PI__Q8_0, 64, 64);
         concurrency c(rows);
         random r(5);
@@ -329,7 +329,7 @@ void test_heads()
         {4096, 64, 8, false, 1, 2, {5, 9, 0}}, /* long rows */
         {64, 64, 96, true, 1, 2, {3, 0}},      /* a long tail after each head */
     };
-    for (auto s : cases) {
+    for (auto s : one_of(cases)) {
         for (int32_t rows : s.rows) {
             const int32_t type = w16_types[rows % (sizeof w16_types / sizeof *w16_types)];
             if (rows < 1) break;

@@ -16,7 +16,7 @@ void check_near(double got, double want, double tolerance, const char *what, siz
 void test_add_norm()
 {
     random r(1);
-    for (int64_t n : {1, 31, 64, 257, 640, 1025}) {
+    for (int64_t n : sizes<int64_t>({1, 31, 64, 257, 640, 1025})) {
         for (int with_w = 0; with_w < 2; with_w++) {
             const int32_t rows = 3;
             std::vector<float> x0 = r.normals((size_t) (rows * n)), y0 = r.normals((size_t) (rows * n)),
@@ -80,7 +80,7 @@ void test_rope()
 void test_gather_softcap()
 {
     random r(2);
-    for (int64_t n : {1, 63, 640, 1031}) {
+    for (int64_t n : sizes<int64_t>({1, 63, 640, 1031})) {
         buffer<float> x(r.normals((size_t) (5 * n))), out((size_t) (4 * n));
         buffer<int32_t> row(std::vector<int32_t>{1, 4, 4, -1});
         in_all_modes([&] {
@@ -106,7 +106,7 @@ void test_gather_softcap()
 void test_add_gated()
 {
     random r(4);
-    for (int64_t n : {1, 63, 640, 1031}) {
+    for (int64_t n : sizes<int64_t>({1, 63, 640, 1031})) {
         std::vector<float> y0 = r.normals((size_t) (3 * n)), gate0 = {0, 9, 1.5f, 9, -200, 9};
         buffer<float> x(r.normals((size_t) (3 * n))), gate(gate0);
         in_all_modes([&] {
@@ -123,7 +123,7 @@ void test_add_gated()
 void test_layer_norm_gelu()
 {
     random r(6);
-    for (int64_t n : {1, 63, 640, 1031})
+    for (int64_t n : sizes<int64_t>({1, 63, 640, 1031}))
         for (int part = 0; part < 3; part++) { /* 0: y and its bias; 1: y only; 2: neither */
             const size_t width = (size_t) n;
             const std::vector<float> x0 = r.normals(3 * width);
@@ -327,13 +327,13 @@ void test_qkv()
                               {PI__IQ4_NL, PI__Q5_0, 1, 1, 128, 0, 64, true, true, false},
                               {PI__TQ4_0, PI__TQ3_0, 3, 1, 96, 32, 16, true, false, true},
                               {PI__TQ3_0, PI__TQ4_0, 2, 2, 64, 64, 32, true, true, false}};
-    for (const qkv_case &c : cases) run_qkv(c, false), run_qkv(c, true);
+    for (const qkv_case &c : one_of(cases)) run_qkv(c, false), run_qkv(c, true);
 }
 
 /* Values that exceed the range of a quantized cache. */
 void test_qkv_limits()
 {
-    for (int32_t type : {PI__Q8_0, PI__Q5_1, PI__Q5_0, PI__Q4_1, PI__Q4_0, PI__IQ4_NL}) {
+    for (int32_t type : one_of({PI__Q8_0, PI__Q5_1, PI__Q5_0, PI__Q4_1, PI__Q4_0, PI__IQ4_NL})) {
         std::vector<float> x0(96, 1.0f);
         x0[32] = NAN;
         x0[33] = INFINITY;

@@ -121,14 +121,14 @@ void test_all(bool adds)
         way_of way;
     } ways[] = {{PI__Q8_0, W16}, {PI__MXFP4, W16}, {PI__Q4_K, EXACT}, {PI__NVFP4, W4A4}, {PI__MXFP4, W4A8}};
     buffer<float> norm(random(3).normals(E));
-    for (auto way : ways) {
+    for (auto way : one_of(ways)) {
         if (way.way >= W4A4 && !has_fp4()) continue;
         matrix w = make_matrix(way.type,
                                way.type == PI__Q4_K    ? 512
                                : way.type == PI__NVFP4 ? 320
                                                        : 288,
                                adds ? E : 2 * F);
-        for (int32_t rows : {1, 2, 7, 16, 29}) {
+        for (int32_t rows : sizes<int32_t>({1, 2, 7, 16, 29})) {
             if ((slow() || way.way >= W4A4) && (rows == 2 || rows == 16)) continue;
             if (slow() && rows == 29) continue;
             about("%s, %d rows", pi__type_info_of(way.type)->name, (int) rows);
@@ -148,7 +148,7 @@ void test_wide()
         int64_t n;
         int32_t rows;
     } cases[] = {{4256, 3}, {12320, 1}, {19232, 1}};
-    for (const auto &k : cases) {
+    for (const auto &k : one_of(cases)) {
         if (slow() && k.n != 12320) continue;
         const matrix w = make_matrix(PI__Q8_0, 32, k.n);
         buffer<float> norm(random(3).normals((size_t) k.n));
@@ -163,7 +163,7 @@ void test_wide()
 void test_held()
 {
     enum { ALONE, NONE, NORMED, BIAS, PLAIN_SUM, FRESH, KINDS, ROWS = 3 };
-    for (int64_t n : {96, 2080, 4256, 8160}) {
+    for (int64_t n : sizes<int64_t>({96, 2080, 4256, 8160}, 32)) {
         const size_t all = (size_t) (ROWS * n);
         const std::vector<float> x0 = random(5).normals(all);
         buffer<float> y(random(6).normals(all)), w(random(7).normals((size_t) n)),

@@ -103,7 +103,7 @@ void run_rows(int64_t n, int kind, int n_rows, int k)
 
 void test_sizes()
 {
-    for (int64_t n : {1, 2, 63, 64, 65, 255, 257, 1000, 2048, 2049}) run_rows(n, (int) n % 8, 3, 40);
+    for (int64_t n : sizes<int64_t>({1, 2, 63, 64, 65, 255, 257, 1000, 2048, 2049})) run_rows(n, (int) n % 8, 3, 40);
 }
 
 void test_kinds()
@@ -114,7 +114,7 @@ void test_kinds()
 
 void test_greedy()
 {
-    for (int64_t n : {1, 65, 3001}) run_rows(n, 0, 8, 1);
+    for (int64_t n : sizes<int64_t>({1, 65, 3001})) run_rows(n, 0, 8, 1);
 }
 
 /* Long rows: thread blocks with more threads, and more groups of values than requested values. */

@@ -44,8 +44,9 @@ void test_values()
     const struct { int64_t blocks, n_out; int32_t rows; } shapes[] = {
         {1, 1, 1}, {3, 33, 9}, {9, 50, 8}, {5, 66, 20}, {17, 20, 40}, {2, 16, 65}, {13, 145, 130},
     };
-    for (int32_t type : w16_types) {
-        for (auto c : shapes) {
+    for (int32_t type : one_of(w16_types)) {
+        for (auto c : one_of(shapes)) {
+            c.rows = size_to(c.rows), c.n_out = size_to(c.n_out);
             if (slow() && c.rows > 9) continue;
             matrix w = make_matrix(type, columns_of(type, c.blocks), c.n_out);
             random r((uint64_t) c.rows);
@@ -62,7 +63,7 @@ void test_values()
 void test_company()
 {
     enum { ROWS = 130 };
-    for (int32_t type : w16_types) {
+    for (int32_t type : one_of(w16_types)) {
         if (slow() && type != PI__Q4_0) continue;
         const int64_t n_in = columns_of(type, 19), n_out = 131;
         matrix w = make_matrix(type, n_in, n_out);
@@ -83,7 +84,7 @@ void test_company()
 /* With many rows of W, a thread block computes more of them: bitwise identical to the same rows in a smaller matrix. */
 void test_long_matrices()
 {
-    for (int32_t type : {PI__Q4_0, PI__Q6_K}) {
+    for (int32_t type : one_of({PI__Q4_0, PI__Q6_K})) {
         const int64_t n_in = columns_of(type, 1), n_out = 8190, part = 48;
         if (slow()) continue;
         random r(21);
@@ -102,11 +103,11 @@ void test_long_matrices()
 
 void test_modes()
 {
-    for (int32_t type : {PI__Q4_K, PI__Q8_0, PI__MXFP4}) {
+    for (int32_t type : one_of({PI__Q4_K, PI__Q8_0, PI__MXFP4})) {
         matrix w = make_matrix(type, 512, 70);
         random r(1);
         buffer<float> x(r.normals(66 * 512));
-        for (int32_t rows : {3, 34, 66}) {
+        for (int32_t rows : sizes<int32_t>({3, 34, 66})) {
             std::vector<float> first;
             on_all_archs([&] {
                 in_all_modes([&] {
@@ -123,7 +124,7 @@ void test_modes()
 void test_extremes()
 {
     enum { ROWS = 5, OUT = 20 };
-    for (int32_t type : w16_types) {
+    for (int32_t type : one_of(w16_types)) {
         const pi__type_info *t = pi__type_info_of(type);
         const pi__format_facts f = pi__format_facts_of(type);
         const int64_t n_in = columns_of(type, 24);
@@ -150,8 +151,8 @@ void test_extremes()
 /* NaN and infinity stay within their row. */
 void test_not_numbers()
 {
-    for (int32_t type : {PI__Q8_0, PI__MXFP4}) {
-        for (int32_t rows : {3, 66}) {
+    for (int32_t type : one_of({PI__Q8_0, PI__MXFP4})) {
+        for (int32_t rows : sizes<int32_t>({3, 66})) {
             matrix w = make_matrix(type, 64, 16);
             random r(3);
             std::vector<float> v = r.normals((size_t) (rows * 64));
@@ -167,14 +168,14 @@ void test_not_numbers()
 /* Several matrices in one call, with factors, norm and gate, are bitwise identical to separate calls. */
 void test_together()
 {
-    for (int32_t type : {PI__Q4_K, PI__NVFP4}) {
+    for (int32_t type : one_of({PI__Q4_K, PI__NVFP4})) {
         const int64_t n_in = 768, n_out[] = {9, 128, 65, 33};
         random r(11);
         buffer<float> x(r.normals(2 * 66 * n_in)), norm(r.normals(n_in)), factor(std::vector<float>{0.25f});
         std::vector<matrix> w;
         for (int64_t n : n_out) w.push_back(make_matrix(type, n_in, n));
         w[2].m.scale = factor.get();
-        for (int32_t rows : {1, 40, 66}) {
+        for (int32_t rows : sizes<int32_t>({1, 40, 66})) {
             const int kind = rows == 40 ? SWIGLU : RMSNORM;
             const float *up = kind == SWIGLU ? x.get() + rows * n_in : nullptr;
             const pi__k_input in = {kind, x.get(), n_in, up, n_in, norm.get(), 1e-5f, 0};
@@ -204,7 +205,7 @@ void test_together()
  * instead. */
 void test_added()
 {
-    for (int32_t type : {PI__Q8_0, PI__MXFP4}) {
+    for (int32_t type : one_of({PI__Q8_0, PI__MXFP4})) {
         const matrix w = make_matrix(type, 288, 140);
         const int32_t rows = 67;
         buffer<float> x(random(4).normals(rows * 288));
@@ -280,7 +281,7 @@ struct shared_products {
  * unsplit slices. */
 void test_shared_slices()
 {
-    for (int32_t type : w16_types) {
+    for (int32_t type : one_of(w16_types)) {
         if (slow() && type != PI__Q4_0) continue;
         shared_products(type, 35, {33}, 66).check({8});
         shared_products(type, 61, {20}, 65).check({2});
@@ -333,7 +334,7 @@ void test_gate_and_up()
     auto run = [&](const pi__k_w16_glu &a, const void *x, int32_t rows) {
         return pi__k_w16_glu_run(stream(), &a, x, rows, shared);
     };
-    for (int32_t type : w16_types) {
+    for (int32_t type : one_of(w16_types)) {
         if (slow() && type != PI__Q4_0) continue;
         gate_and_up(type, 11, 96, 70).check(PI__IN_SWIGLU, 0, type, run);
     }
@@ -354,7 +355,7 @@ void test_gate_and_up_few()
     auto run = [&](const pi__k_w16_glu &a, const void *x, int32_t rows) {
         return pi__k_w16_glu_few(stream(), &a, x, rows);
     };
-    for (int32_t type : w16_types) {
+    for (int32_t type : one_of(w16_types)) {
         if (slow() && type != PI__Q4_0) continue;
         gate_and_up(type, 11, 96, 8).check(PI__IN_SWIGLU, 0, type, run);
     }
@@ -371,7 +372,7 @@ void test_gate_and_up_few()
 /* The limit of "matmul auto": at most 1.1 times the error of q8_1 activations, with and without outliers. */
 void test_errors()
 {
-    for (int32_t type : w16_types) {
+    for (int32_t type : one_of(w16_types)) {
         for (bool outliers : {false, true}) {
             const matmul_error e = error_of(type, outliers);
             about("%s%s", pi__type_info_of(type)->name, outliers ? ", outliers" : "");

@@ -69,7 +69,7 @@ struct products {
 void test_bits()
 {
     on_arch(90, [] {
-        for (int32_t type : w16_types) {
+        for (int32_t type : one_of(w16_types)) {
             products(type, 11, {80}).check(66, MANY);
             products(type, 5, {70}).check(9, ONE);
         }
@@ -133,7 +133,7 @@ void test_gate_and_up()
             return pi__k_wgmma_glu_run(stream(), &a, x, rows, n_sm);
         };
         int n = 0;
-        for (int32_t type : w16_types) {
+        for (int32_t type : one_of(w16_types)) {
             if (!pi__k_wgmma_has_glu(type)) continue;
             gate_and_up g(type, 11, 160, 70);
             for (int32_t size : {ONE, MANY}) n_sm = size, g.check(PI__IN_SWIGLU, 0, type, run);

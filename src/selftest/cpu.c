@@ -109,6 +109,7 @@ static int check_isa(pi__selftest *to, pi__backend *be, const char *isa, trial *
         if (wrong) pi__selftest_line(to, "  FAILED cpu.%s: a matmul with %s %s", isa, info->name, wrong);
         if (worst > most) most = worst;
         ok += !wrong, failed += wrong != NULL;
+        if (!rc) pi__selftest_check(to, isa, info->name, wrong ? "failed" : "ok", 0, worst, wrong ? wrong : "");
     }
     to->n_done += ok + failed, to->n_failed += failed;
     if (!rc) {
@@ -126,6 +127,11 @@ int pi__selftest_cpu(pi__selftest *to, pi_error *err)
     int rc = t ? PI_OK : pi__fail_mem(err, "the self-test");
     pi__cpu_tell(0, &info);
     pi__selftest_line(to, "pagedinfer %s self-test of cpu: %s", pi_version(), info.desc);
+    pi__selftest_open(to, "device", '{');
+    pi__selftest_text(to, "name", "cpu");
+    pi__selftest_text(to, "model", info.desc);
+    pi__selftest_close(to, '}');
+    pi__selftest_open(to, "checks", '[');
     pi__selftest_line(to, "checks: matmuls of %d and %d rows, by each instruction set of this processor", N_X, N_FEW);
     for (int i = 0; i < PI__N_ISAS && !rc; i++) {
         pi__backend *be;
@@ -137,6 +143,7 @@ int pi__selftest_cpu(pi__selftest *to, pi_error *err)
         if (rc == PI_EUNSUPPORTED) rc = PI_OK; /* this processor does not support p.isa */
         if (be) be->dev->destroy(be);
     }
+    pi__selftest_close(to, ']');
     pi__free(t);
     return rc;
 }

@@ -5,6 +5,7 @@
  * plus one for checks of two devices. run_check catches the exceptions of each check; none leaves this file. */
 #include "selftest/checks.h"
 #include "selftest/measure.h"
+#include "selftest/stress.h"
 
 #include <chrono>
 
@@ -27,11 +28,45 @@ double seconds()
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void describe(const pi__selftest &to, const target &t, const pi__rt_facts &f)
+/* Device and driver for the JSON object. Unknown facts are left out. */
+void describe_json(pi__selftest &to, const target &t, const pi__rt_facts &f, double peak, bool published)
+{
+    char capability[16];
+    const auto known = [&](const char *key, double value) {
+        if (value > 0) pi__selftest_number(&to, key, value);
+    };
+    std::snprintf(capability, sizeof capability, "%d.%d", t.info.arch / 10, t.info.arch % 10);
+    pi__selftest_open(&to, "device", '{');
+    pi__selftest_text(&to, "name", t.name);
+    pi__selftest_text(&to, "model", t.info.name);
+    pi__selftest_text(&to, "compute_capability", capability);
+    known("multiprocessors", t.info.n_sm);
+    known("memory_bytes", (double) t.info.memory);
+    pi__selftest_bool(&to, "integrated", t.info.integrated);
+    pi__selftest_bool(&to, "ecc", f.ecc);
+    known("l2_kib", f.l2);
+    known("block_shared_bytes", f.block_shared);
+    known("clock_mhz", f.clock);
+    known("memory_clock_mhz", f.memory_clock);
+    known("memory_bus_bits", f.bus);
+    known("memory_gbs", peak);
+    if (peak > 0) pi__selftest_bool(&to, "memory_gbs_published", published);
+    pi__selftest_close(&to, '}');
+    if (!f.driver) return;
+    pi__selftest_open(&to, "driver", '{');
+    pi__selftest_number(&to, "cuda", f.driver / 1000 + f.driver % 1000 / 10 * 0.1);
+    pi__selftest_number(&to, "built_with", f.runtime / 1000 + f.runtime % 1000 / 10 * 0.1);
+    pi__selftest_close(&to, '}');
+}
+
+void describe(pi__selftest &to, const target &t, const pi__rt_facts &f)
 {
     const double gib = (double) t.info.memory / (1 << 30);
     bool published;
     const double peak = memory_peak(t, f, &published);
+    describe_json(to, t, f, peak, published);
+    std::snprintf(to.summary, sizeof to.summary, "%.120s, %.40s, CUDA %d.%d", t.info.name, pi_version(),
+                  (int) (f.driver / 1000), (int) (f.driver % 1000 / 10));
     pi__selftest_line(&to, "pagedinfer %s self-test of %s: %s", pi_version(), t.name, t.info.name);
     pi__selftest_line(&to,
                       "  compute capability %d.%d, %d multiprocessors, %.1f GiB%s%s, L2 %.1f MiB, "
@@ -46,9 +81,14 @@ void describe(const pi__selftest &to, const target &t, const pi__rt_facts &f)
         (int) f.clock, (int) f.memory_clock, (int) f.bus, peak, published ? "published" : "by clock and width");
 }
 
-void log_line(void *ud, int, const char *text)
+void log_line(void *ud, int level, const char *text)
 {
-    pi__selftest_line(static_cast<const pi__selftest *>(ud), "  %s", text);
+    pi__selftest *to = static_cast<pi__selftest *>(ud);
+    pi__selftest_line(to, "  %s", text);
+    pi__selftest_open(to, nullptr, '{');
+    pi__selftest_bool(to, "enabled", level > PI_LOG_WARN);
+    pi__selftest_text(to, "text", text);
+    pi__selftest_close(to, '}');
 }
 
 /* Opens a backend and reports its log lines: chosen kernels, and disabled features with the reasons. */
@@ -58,8 +98,10 @@ int tell_choices(pi__selftest &to, const char *name, pi_error *err)
     pi__backend *be;
     log.fn = log_line, log.ud = &to, log.level = PI_LOG_INFO;
     pi__selftest_line(&to, "chosen:");
+    pi__selftest_open(&to, "features", '[');
     const int rc = pi__device_create(&be, name, false, &to.params, &log, err);
     if (!rc) be->dev->destroy(be);
+    pi__selftest_close(&to, ']');
     return rc;
 }
 
@@ -71,8 +113,11 @@ struct tally {
 /* Runs one check. A failure is reported immediately. `why` receives the reason of the first skip. */
 void run_one(pi__selftest &to, target &t, const family &f, const entry &c, tally &all, char *why, size_t size)
 {
+    static const char *const names[] = {"ok", "failed", "skipped"}; /* by outcome */
     char text[400];
+    const double begin = seconds();
     const outcome o = run_check(t, c, text, sizeof text);
+    pi__selftest_check(&to, f.name, c.name, names[o], seconds() - begin, t.worst, text);
     to.n_done += o != CHECK_SKIPPED;
     to.n_failed += o == CHECK_FAILED;
     all.ok += o == CHECK_OK, all.failed += o == CHECK_FAILED, all.skipped += o == CHECK_SKIPPED;
@@ -106,12 +151,17 @@ bool run_family(pi__selftest &to, target &t, const family &f)
 void run_all(pi__selftest &to, target &t)
 {
     pi__selftest_line(&to, "checks:");
+    pi__selftest_open(&to, "checks", '[');
+    bool alive = true;
     for (const family *f : families)
-        if (pi__selftest_wants(&to, f->name, nullptr) && !run_family(to, t, *f)) return;
+        if (alive && pi__selftest_wants(&to, f->name, nullptr)) alive = run_family(to, t, *f);
+    pi__selftest_close(&to, ']');
     pi__rt_facts facts;
-    if (!pi__selftest_wants(&to, "rates", nullptr) || pi__rt_tell_facts(t.rt, &facts)) return;
+    if (!alive || !pi__selftest_wants(&to, "rates", nullptr) || pi__rt_tell_facts(t.rt, &facts)) return;
     pi__selftest_line(&to, "rates:");
+    pi__selftest_open(&to, "rates", '[');
     measure(t, facts, to);
+    pi__selftest_close(&to, ']');
 }
 
 } // namespace
@@ -137,7 +187,8 @@ int pi__selftest_device(pi__selftest *to, const char *name, int32_t index, pi_er
     int rc = code ? pi__fail(err, PI_EDEVICE, "%s cannot be used: %.300s", name, pi__rt_text(code)) : (int) PI_OK;
     if (!rc) selftest::describe(*to, t, facts);
     if (!rc) rc = selftest::tell_choices(*to, name, err);
-    if (!rc) selftest::run_all(*to, t);
+    if (!rc && to->stress) selftest::run_stress(*to, t, selftest::families, selftest::N_FAMILIES);
+    else if (!rc) selftest::run_all(*to, t);
     pi__rt_close(t.rt);
     return rc;
 }

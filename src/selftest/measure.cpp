@@ -48,7 +48,7 @@ const peak *peak_of(const target &t)
 
 struct meter {
     target &t;
-    const pi__selftest &to;
+    pi__selftest &to;
     double gbs;       /* peak memory bandwidth in GB/s; 0 = unknown */
     bool timed;       /* the device has a clock (an emulator has none) */
     size_t beyond;    /* number of bytes that exceeds every cache */
@@ -90,10 +90,21 @@ struct meter {
         return code ? -1 : best;
     }
 
+    /* Adds a rate to the JSON report. rate: NAN = not measured. most: the peak rate; 0 = unknown. */
+    void rate_json(const char *what, double rate, const char *unit, double most)
+    {
+        pi__selftest_open(&to, nullptr, '{');
+        pi__selftest_text(&to, "name", what);
+        pi__selftest_number(&to, "rate", rate);
+        pi__selftest_text(&to, "unit", unit);
+        if (most > 0) pi__selftest_number(&to, "peak", most);
+        pi__selftest_close(&to, '}');
+    }
     /* Reports a rate, and its percentage of the peak rate `most`; 0 = unknown peak. */
     void tell(const char *what, double ms, double rate, const char *unit, double most)
     {
         if (ms < 0) return;
+        rate_json(what, timed ? rate : NAN, unit, most);
         if (!timed) pi__selftest_line(&to, "  %-44s ran; no clock is available", what);
         else if (most > 0)
             pi__selftest_line(&to, "  %-44s %8.1f %s  %3.0f %% of %.0f", what, rate, unit, 100 * rate / most, most);
@@ -300,6 +311,10 @@ void meter::launches()
     pi__rt_graph_free(t.rt, g);
     if (code || queued)
         pi__selftest_line(&to, "  launches in a graph: not measured: %s", pi__rt_text(code ? code : queued));
+    if (alone >= 0 && replayed >= 0) {
+        rate_json("a launch", timed ? alone * 1000 / N : NAN, "us", 0);
+        rate_json("a launch, replayed", timed ? replayed * 1000 / N : NAN, "us", 0);
+    }
     if (alone >= 0 && replayed >= 0 && timed)
         pi__selftest_line(&to, "  %-44s %8.2f us, replayed %.2f us", "a launch", alone * 1000 / N, replayed * 1000 / N);
     else if (!timed) pi__selftest_line(&to, "  %-44s ran; no clock is available", "launches, queued and replayed");
@@ -314,7 +329,7 @@ double memory_peak(const target &t, const pi__rt_facts &f, bool *published)
     return p ? p->gbs : 2.0 * f.memory_clock * f.bus / 8 * 1e-3;
 }
 
-void measure(target &t, const pi__rt_facts &f, const pi__selftest &to)
+void measure(target &t, const pi__rt_facts &f, pi__selftest &to)
 {
     bool published;
     const peak *p = peak_of(t);

@@ -9,7 +9,7 @@ namespace selftest {
 
 /* Runs all measurements and reports the results; also reports measurements that could not run. An emulator has no
  * clock: every measurement runs once, with small sizes. */
-void measure(target &t, const pi__rt_facts &facts, const pi__selftest &to);
+void measure(target &t, const pi__rt_facts &facts, pi__selftest &to);
 
 /* Returns the peak memory bandwidth in GB/s; 0 = unknown. *published: true = a published value; false = computed from
  * clock and bus width. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/error.h"
 
 #if defined(PI_HAVE_CUDA) || defined(PI_HAVE_EMU)
@@ -57,11 +58,16 @@ int pi__selftest_run(pi__selftest *t, pi_error *err)
                         "two also use the next one" : "device '%.60s' is not in this build", t->device);
     }
     snprintf(name, sizeof name, strcmp(dev[0]->name, "cpu") ? "%s%d" : "%s", dev[0]->name, (int) index[0]);
+    if (t->stress && !strcmp(dev[0]->name, "cpu"))
+        return pi__fail(err, PI_EUNSUPPORTED, "device 'cpu': the stress test needs a GPU, give --device cuda");
+    pi__selftest_open(t, NULL, '{');
+    pi__selftest_number(t, "schema", PI__SELFTEST_SCHEMA);
+    pi__selftest_text(t, "version", pi_version());
     rc = strcmp(dev[0]->name, "cpu") ? pi__selftest_device(t, name, index[0], err) : pi__selftest_cpu(t, err);
+    if (!rc) rc = pi__selftest_end(t, err);
+    pi__free(t->json.p);
+    t->json.p = NULL;
     if (rc) return rc;
-    if (!t->n_done) pi__selftest_line(t, "none of the given checks applies to this device");
-    else if (!t->n_failed) pi__selftest_line(t, "RESULT: all %d checks passed", t->n_done);
-    else pi__selftest_line(t, "RESULT: %d of %d checks FAILED", t->n_failed, t->n_done);
     return t->n_failed ? pi__fail(err, PI_EDEVICE, "%d of %d checks of %s failed", t->n_failed, t->n_done, name)
                        : PI_OK;
 }

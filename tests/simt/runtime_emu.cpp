@@ -576,6 +576,7 @@ int pi__rt_tell_facts(pi__rt *rt, pi__rt_facts *out)
 {
     *out = pi__rt_facts();
     out->block_shared = (int32_t) simt::options.max_shared;
+    out->concurrent = true;
     return rt->call(true);
 }
 

@@ -44,6 +44,7 @@ typedef struct pi__rt_facts {
     int32_t l2;                  /* KiB */
     int32_t block_shared;        /* max bytes of shared memory per block */
     bool ecc;
+    bool concurrent;             /* the host may access memory of alloc_shared while kernels run */
 } pi__rt_facts;
 
 enum { PI__RT_MAX = 16 }; /* max devices that work together */

@@ -644,11 +644,11 @@ int pi__rt_stamped(pi__rt *rt, float *ms)
 
 int pi__rt_tell_facts(pi__rt *rt, pi__rt_facts *out)
 {
-    int ecc = 0, khz = 0, memory_khz = 0, l2 = 0;
+    int ecc = 0, khz = 0, memory_khz = 0, l2 = 0, concurrent = 0;
     const struct { int *to; enum cudaDeviceAttr what; } asked[] = {
         {&khz, cudaDevAttrClockRate}, {&memory_khz, cudaDevAttrMemoryClockRate}, {&l2, cudaDevAttrL2CacheSize},
         {&out->bus, cudaDevAttrGlobalMemoryBusWidth}, {&out->block_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin},
-        {&ecc, cudaDevAttrEccEnabled}};
+        {&ecc, cudaDevAttrEccEnabled}, {&concurrent, cudaDevAttrConcurrentManagedAccess}};
     *out = (pi__rt_facts) {0};
     cudaError_t e = cudaDriverGetVersion(&out->driver);
     if (!e) e = cudaRuntimeGetVersion(&out->runtime);
@@ -657,7 +657,7 @@ int pi__rt_tell_facts(pi__rt *rt, pi__rt_facts *out)
         if (cudaDeviceGetAttribute(asked[i].to, asked[i].what, rt->device)) cudaGetLastError();
     }
     out->clock = khz / 1000, out->memory_clock = memory_khz / 1000, out->l2 = l2 / 1024;
-    out->ecc = ecc;
+    out->ecc = ecc, out->concurrent = concurrent;
     return (int) e;
 }
 
