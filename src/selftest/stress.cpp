@@ -265,8 +265,7 @@ void run_rounds(stress &s)
     } while (seconds() - begin < s.to.stress && s.failed < MOST_FAILURES);
     pi__selftest_line(&s.to, "  %-14s %-6s %llu rounds of two checks, %llu launches, %.1f s", "stress",
                       s.failed ? "FAILED" : s.launches ? "ok" : "none", (unsigned long long) s.rounds,
-                      (unsigned long long) s.launches,
-                      seconds() - begin);
+                      (unsigned long long) s.launches, seconds() - begin);
     pi__selftest_close(&s.to, ']');
     pi__selftest_number(&s.to, "rounds", (double) s.rounds);
     pi__selftest_number(&s.to, "launches", (double) s.launches);
