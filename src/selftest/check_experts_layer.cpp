@@ -148,7 +148,25 @@ void test_modes()
     }
 }
 
-const entry checks[] = {{"same_bits", test_same_bits}, {"launches", test_launches}, {"modes", test_modes}};
+/* More ops in one step than the device plans at once: none is lost, and they run in order. */
+void test_long_step()
+{
+    enum { CALLS = 2100, N = 32 };
+    device d;
+    pi__limits lim = {};
+    lim.max_tokens = 1, lim.max_seqs = 1, lim.max_rows = 1, lim.max_ctx = 64, lim.max_n_in = N, lim.max_n_out = N;
+    d.reserve(lim);
+    buffer<float> x(std::vector<float>((size_t) N, 0.0f)), y(std::vector<float>((size_t) N, 1.0f));
+    const pi__add_norm add = {x.get(), y.get(), nullptr, nullptr, 0, 1, 1, N},
+                       half = {x.get(), y.get(), nullptr, nullptr, 0, 0.5f, 1, N};
+    pi__op_add_norm(d.be, NULL, &half); /* first of all: 0.5 */
+    for (int i = 0; i < CALLS; i++) pi__op_add_norm(d.be, NULL, &add);
+    d.finish();
+    for (size_t i = 0; i < N; i++) expect_true(x[i] == CALLS + 0.5f);
+}
+
+const entry checks[] = {
+    {"same_bits", test_same_bits}, {"launches", test_launches}, {"modes", test_modes}, {"long_step", test_long_step}};
 
 } // namespace
 
