@@ -15,7 +15,8 @@
 enum { /* general.file_type */
     FT_F32 = 0, FT_F16 = 1, FT_Q4_0 = 2, FT_Q4_1 = 3, FT_Q8_0 = 7, FT_Q5_0 = 8, FT_Q5_1 = 9, FT_Q2_K = 10,
     FT_Q3_K_S = 11, FT_Q3_K_M = 12, FT_Q3_K_L = 13, FT_Q4_K_S = 14, FT_Q4_K_M = 15, FT_Q5_K_S = 16, FT_Q5_K_M = 17,
-    FT_Q6_K = 18, FT_Q2_K_S = 21, FT_IQ4_NL = 25, FT_IQ4_XS = 30, FT_BF16 = 32, FT_MXFP4 = 38, FT_NVFP4 = 39
+    FT_Q6_K = 18, FT_Q2_K_S = 21, FT_IQ4_NL = 25, FT_IQ4_XS = 30, FT_BF16 = 32, FT_MXFP4 = 38, FT_NVFP4 = 39,
+    FT_Q1_0 = 40, FT_Q2_0 = 41
 };
 
 static const pi__ftype ftypes[] = {
@@ -26,6 +27,7 @@ static const pi__ftype ftypes[] = {
     {"Q4_K_S", FT_Q4_K_S, PI__Q4_K},   {"Q4_K_M", FT_Q4_K_M, PI__Q4_K},   {"Q5_K_S", FT_Q5_K_S, PI__Q5_K},
     {"Q5_K_M", FT_Q5_K_M, PI__Q5_K},   {"Q6_K", FT_Q6_K, PI__Q6_K},       {"IQ4_NL", FT_IQ4_NL, PI__IQ4_NL},
     {"MXFP4", FT_MXFP4, PI__MXFP4},    {"MXFP4_MOE", FT_MXFP4, PI__MXFP4}, {"NVFP4", FT_NVFP4, PI__NVFP4},
+    {"Q1_0", FT_Q1_0, PI__Q1_0},       {"Q2_0", FT_Q2_0, PI__Q2_0},
     {"F16", FT_F16, PI__F16},          {"BF16", FT_BF16, PI__BF16},       {"F32", FT_F32, PI__F32},
     {"COPY", -1, -1},
 };
@@ -224,10 +226,16 @@ static bool may_quantize(const pi__mix *m, const pi__tensor *t)
 /* True for the first and last eighth of the layers, and for every third layer in between. */
 static bool more_bits(int i, int n) { return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2; }
 
+/* True for types that are too coarse for embeddings and the output. */
+static bool has_few_levels(int32_t type)
+{
+    return type == PI__MXFP4 || type == PI__NVFP4 || type == PI__Q1_0 || type == PI__Q2_0;
+}
+
 static int32_t output_format(const pi__mix *m, const pi__tensor *t, int32_t type)
 {
     if (m->output_type >= 0) return m->output_type;
-    if (type == PI__MXFP4 || type == PI__NVFP4 || t->ne[0] % pi__type_info_of(type)->blck_size != 0) return PI__Q8_0;
+    if (has_few_levels(type) || t->ne[0] % pi__type_info_of(type)->blck_size != 0) return PI__Q8_0;
     return type == PI__Q8_0 ? type : PI__Q6_K;
 }
 
@@ -284,7 +292,7 @@ static int32_t by_mixture(pi__mix *m, const pi__tensor *t, int32_t type)
     enum category c = category_of(t);
     if (c == OUTPUT || (m->tied && c == EMBD)) return output_format(m, t, type);
     if (strcmp(m->ftype->name, "MXFP4_MOE") == 0) return t->ne[2] > 1 ? PI__MXFP4 : PI__Q8_0;
-    if (c == EMBD) return type == PI__MXFP4 || type == PI__NVFP4 ? PI__Q8_0 : type;
+    if (c == EMBD) return has_few_levels(type) ? PI__Q8_0 : type;
     if (is_attn_v(c)) return attn_v_format(m, type);
     if (c == ATTN_K) return m->n_expert == 8 ? PI__Q8_0 : type;
     if (c == FFN_DOWN) return ffn_down_format(m, t, type);

@@ -44,6 +44,11 @@ bool pi__dequantize_row(int32_t type, const void *src, float *dst, int64_t n);
  * formats store NaN as 0 and clamp magnitudes (including infinity) to 65504. */
 bool pi__quantize_row(int32_t type, const float *src, void *dst, int64_t n, const float *importance);
 
+/* Returns the type that matrices of this type have after loading: Q4_0 for Q1_0 and Q2_0, else `type` itself. */
+int32_t pi__loaded_type(int32_t type);
+/* Converts n values (a multiple of blck_size) of Q1_0 or Q2_0 to Q4_0 blocks at dst; the values do not change. */
+void pi__widen_row(int32_t type, const void *src, void *dst, int64_t n);
+
 /* Writes the 32 unsigned codes of values 32 j to 32 j + 31 of the (super-)block at p to c. Q8_0: the signed code with
  * its highest bit inverted (code + 128). Table formats (IQ4, FP4): indices into the table. Supported types:
  * PI__CODE_FORMATS and PI__TERNARY_FORMATS; others leave c unchanged. */

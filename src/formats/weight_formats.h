@@ -63,6 +63,11 @@
     X(TQ1_0, 34, 256, 54, RO, tq1_0, TERNARY, 128, 0, K2, 52, F16) \
     X(TQ2_0, 35, 256, 66, RO, tq2_0, TERNARY, 128, 0, K2, 64, F16)
 
+/* Formats of 1 and 2 bits. Matrices are stored as Q4_0 when they are loaded, without loss (pi__loaded_type). */
+#define PI__NARROW_FORMATS(X) \
+    X(Q1_0, 41, 128, 18, RW, q1_0, NARROW, 0, 0, NONE, 0, F16) \
+    X(Q2_0, 42, 64,  18, RW, q2_0, NARROW, 0, 0, NONE, 0, F16)
+
 /* Types of tensors that are never matrices of a model. */
 #define PI__OTHER_FORMATS(X) \
     X(F64,  28, 1,   8,   NO, f64,  NOTHING, 0, 0, NONE, 0, F16) \
@@ -74,7 +79,7 @@
     X(Q8_K, 15, 256, 292, NO, q8_k, NOTHING, 0, 0, NONE, 0, F16)
 
 #define PI__WEIGHT_FORMATS(X) PI__FLOAT_FORMATS(X) PI__CODE_FORMATS(X) PI__GRID_FORMATS(X) PI__TERNARY_FORMATS(X)
-#define PI__FORMATS(X) PI__WEIGHT_FORMATS(X) PI__OTHER_FORMATS(X)
+#define PI__FORMATS(X) PI__WEIGHT_FORMATS(X) PI__NARROW_FORMATS(X) PI__OTHER_FORMATS(X)
 
 /* The kinds of scales, for 16 rows.
  *
@@ -102,7 +107,7 @@ enum pi__type { /* numbers as in the GGUF format */
 #define PI__ROW(type, id, ...) PI__##type = id,
     PI__FORMATS(PI__ROW)
 #undef PI__ROW
-    PI__N_TYPES = 41 /* above every id */
+    PI__N_TYPES = 43 /* above every id */
 };
 
 enum pi__format_bytes { /* values and bytes per block in the file */
@@ -120,7 +125,8 @@ enum pi__codes {
     PI__CODES_GRID8,   /* indices of codebook points of 8 values, and signs */
     PI__CODES_GRID4,   /* indices of codebook points of 4 values, and signs */
     PI__CODES_GRID1,   /* indices of points of 8 values (-1, 0 or 1), shifted by plus or minus 1/8 */
-    PI__CODES_TERNARY  /* digits 0, 1, 2, for values -1, 0, 1 */
+    PI__CODES_TERNARY, /* digits 0, 1, 2, for values -1, 0, 1 */
+    PI__CODES_NARROW   /* not supported in products: loaded as another type */
 };
 
 enum pi__scales {

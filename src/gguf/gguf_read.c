@@ -376,7 +376,11 @@ static int check_extents(const cursor *c, pi__tensor *t, size_t n, uint32_t alig
         char other[40];
         pi__str_escape(other, sizeof other, a->name);
         w.name = &b->name;
-        rc = FAIL(c, b->offset, &w, PI_EFORMAT, "overlaps tensor '%s': the file is damaged", other);
+        if (a->type == PI__Q2_0 && b->offset - a->offset >= a->size / 36 * 34)
+            rc = FAIL(c, b->offset, &w, PI_EUNSUPPORTED,
+                      "tensor '%s' is Q2_0 in groups of 128 values, an older layout: get a file with groups of 64 "
+                      "(Q2_g64)", other);
+        else rc = FAIL(c, b->offset, &w, PI_EFORMAT, "overlaps tensor '%s': the file is damaged", other);
     }
     pi__free(order);
     return rc;

@@ -240,7 +240,7 @@ typedef struct ask {
 static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__weight shape, ask how, const char *full)
 {
     *w = shape;
-    w->type = shape.type ? shape.type : t->type;
+    w->type = shape.type ? shape.type : pi__loaded_type(t->type);
     w->placement = m->placement ? pi__placement_of_matrix(m->placement, t) : pi__default_placement(m->be);
     const pi__backend *be = pi__backend_at(m->be, w->placement);
     w->size = be->dev->weight_size(be, w);

@@ -42,7 +42,7 @@ static const char *file_type_name(uint32_t ft)
         [23] = "IQ3_XXS - 3.0625 bpw", [24] = "IQ1_S - 1.5625 bpw", [25] = "IQ4_NL - 4.5 bpw",
         [26] = "IQ3_S - 3.4375 bpw", [27] = "IQ3_S mix - 3.66 bpw", [28] = "IQ2_S - 2.5 bpw", [29] = "IQ2_M - 2.7 bpw",
         [30] = "IQ4_XS - 4.25 bpw", [31] = "IQ1_M - 1.75 bpw", [32] = "BF16", [36] = "TQ1_0 - 1.69 bpw ternary",
-        [37] = "TQ2_0 - 2.06 bpw ternary", [38] = "MXFP4 MoE", [39] = "NVFP4",
+        [37] = "TQ2_0 - 2.06 bpw ternary", [38] = "MXFP4 MoE", [39] = "NVFP4", [40] = "Q1_0", [41] = "Q2_0",
     };
     return ft < sizeof names / sizeof *names && names[ft] ? names[ft] : "unknown type";
 }
@@ -392,12 +392,28 @@ static int load_turned(pi__model *m, const pi__declared *want, stage st[2], pi_e
     return rc;
 }
 
-static int load_weight(pi__model *m, const pi__declared *want, stage st[2], pi_error *err)
+/* Returns n rows of `type` (`row` bytes each) as rows of w's type, in st. Returns NULL on errors, with their code in
+ * *rc. */
+static const char *widened(const pi__weight *w, int32_t type, const char *src, int64_t n, size_t row, stage *st,
+                           int *rc, pi_error *err)
+{
+    const size_t wide = pi__row_size(pi__type_info_of(w->type), w->n_in);
+    if (!pi__grow(&st->p, &st->cap, (size_t) n * wide, 1)) {
+        *rc = pi__fail_mem(err, "reading a tensor");
+        return NULL;
+    }
+    for (int64_t i = 0; i < n; i++) pi__widen_row(type, src + (size_t) i * row, st->p + (size_t) i * wide, w->n_in);
+    return st->p;
+}
+
+/* st: buffers for file data, for gathered rows, and for rows of another type. */
+static int load_weight(pi__model *m, const pi__declared *want, stage st[3], pi_error *err)
 {
     if (want->turned) return load_turned(m, want, st, err);
     const pi__weight *w = want->weight;
     pi__backend *be = pi__backend_at(m->be, w->placement);
-    const size_t row = pi__row_size(pi__type_info_of(want->tensor->type), w->n_in);
+    const int32_t type = want->tensor->type;
+    const size_t row = pi__row_size(pi__type_info_of(type), w->n_in);
     int64_t step = (int64_t) ((be->discrete ? DISCRETE_LOAD_BYTES : LOAD_BYTES) / row) / PI__LOAD_ROWS * PI__LOAD_ROWS;
     if (step < PI__LOAD_ROWS) step = PI__LOAD_ROWS;
     int rc = PI_OK;
@@ -406,6 +422,7 @@ static int load_weight(pi__model *m, const pi__declared *want, stage st[2], pi_e
             int64_t n = w->n_out - r < step ? w->n_out - r : step;
             const char *src = rows_of(m, want, mat * w->n_out + r, n, row, st, &rc, err);
             if (src && want->col) src = columns_of(want, src, n, st, &rc, err);
+            else if (src && w->type != type) src = widened(w, type, src, n, row, &st[2], &rc, err);
             if (!src) return rc;
             be->dev->weight_load(be, w, mat, r, n, src);
             if (!want->row)
@@ -421,9 +438,9 @@ static int load_weight(pi__model *m, const pi__declared *want, stage st[2], pi_e
 static uint64_t file_bytes(const pi__declared *want)
 {
     const pi__weight *w = want->weight;
-    const int32_t type = want->col ? want->tensor->type : w ? w->type : 0;
-    return w ? pi__row_size(pi__type_info_of(type), w->n_in) * (uint64_t) w->n_out * (uint64_t) w->n_mat
-             : want->tensor->size;
+    if (!w) return want->tensor->size;
+    const int32_t type = want->turned ? w->type : want->tensor->type;
+    return pi__row_size(pi__type_info_of(type), w->n_in) * (uint64_t) w->n_out * (uint64_t) w->n_mat;
 }
 
 uint64_t pi__model_load_bytes(const pi__model *m)
@@ -446,7 +463,7 @@ int pi__model_load(pi__model *m, const pi__limits *lim, pi__progress *p, pi_erro
 
     m->progress = p;
     m->want_digest |= m->image.map != NULL; /* processes that share the image compare the digest */
-    stage st[2] = {0};
+    stage st[3] = {0};
     for (size_t i = 0; i < m->n_want && !rc; i++) {
         const pi__declared *w = &m->want[i];
         char *at = pi__weights_at(m, w);
@@ -464,7 +481,7 @@ int pi__model_load(pi__model *m, const pi__limits *lim, pi__progress *p, pi_erro
         if (!rc && !w->weight) rc = pi__progress_add(p, file_bytes(w), err);
     }
     m->progress = NULL;
-    for (int i = 0; i < 2; i++) pi__free(st[i].p);
+    for (int i = 0; i < 3; i++) pi__free(st[i].p);
     if (!rc) rc = pi__weights_image_finish(m, err);
     if (!rc && m->arch->loaded) m->arch->loaded(m);
     m->g = NULL;

@@ -37,6 +37,40 @@ static uint64_t hash_floats(const float *x, size_t n)
     return h;
 }
 
+/* Q1_0 and Q2_0 are read as defined, and as Q4_0 they have the same values. */
+static void narrow_formats(void **state)
+{
+    (void) state;
+    enum { N = 256 };
+    static const int32_t types[] = {PI__Q1_0, PI__Q2_0};
+    for (int t = 0; t < 2; t++) {
+        const int block = t ? 64 : 128, bits = t ? 2 : 1;
+        uint8_t from[N / 64 * 18], to[N / 32 * 18];
+        float x[N], y[N];
+        uint64_t seed = 5;
+        for (size_t k = 0; k < sizeof from; k++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            from[k] = (uint8_t) (seed >> 56);
+            if (k % 18 == 1) from[k] &= 0xbb; /* a finite scale */
+        }
+        assert_int_equal(pi__type_info_of(types[t])->blck_size, block);
+        assert_true(pi__dequantize_row(types[t], from, x, N));
+        for (int i = 0; i < N; i++) {
+            const uint8_t *b = from + i / block * 18;
+            uint16_t half;
+            memcpy(&half, b, 2);
+            const float d = pi__f16_to_f32(half);
+            const int at = i % block * bits, q = b[2 + at / 8] >> at % 8 & ((1 << bits) - 1);
+            assert_true(x[i] == (t ? (float) (q - 1) * d : q ? d : -d));
+        }
+        assert_int_equal(pi__loaded_type(types[t]), PI__Q4_0);
+        pi__widen_row(types[t], from, to, N);
+        assert_true(pi__dequantize_row(PI__Q4_0, to, y, N));
+        for (int i = 0; i < N; i++) assert_true(x[i] == y[i]);
+    }
+    assert_int_equal(pi__loaded_type(PI__Q8_0), PI__Q8_0);
+}
+
 static void readers_match_reference(void **state)
 {
     (void) state;
@@ -83,8 +117,8 @@ static void types_have_names(void **state)
         assert_int_equal(pi__dequantize_row(i, &x, &x, 0), t->readable);
         assert_int_equal(pi__quantize_row(i, &x, &x, 0, NULL), t->writable);
     }
-    assert_int_equal(n, 33);
-    assert_int_equal(readable, COUNT(expected));
+    assert_int_equal(n, 35);
+    assert_int_equal(readable, COUNT(expected) + 2); /* and Q1_0, Q2_0 (narrow_formats) */
     assert_int_equal(pi__type_from_name("q4_k"), PI__Q4_K);
     assert_int_equal(pi__type_from_name("q4_"), -1);
     assert_int_equal(pi__type_from_name(""), -1);
@@ -163,7 +197,7 @@ static void codebooks_expand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(readers_match_reference), cmocka_unit_test(types_have_names),
+        cmocka_unit_test(readers_match_reference), cmocka_unit_test(narrow_formats), cmocka_unit_test(types_have_names),
         cmocka_unit_test(halves_are_exact),        cmocka_unit_test(halves_round_to_even),
         cmocka_unit_test(bfloats_round_to_even),   cmocka_unit_test(codebooks_expand),
     };

@@ -564,7 +564,7 @@ static void test_refused_tensors(void **state)
     refused_tensor("t", PI__I8, 3, NE(1ull << 31, 1ull << 31, 2), 0, PI_EFORMAT, "tensor 't'[2]|exceed the size limit");
     refused_tensor("t", PI__I8, 4, NE(1ull << 32, 1ull << 31, 2, 4), 0, PI_EFORMAT, "'t'[1]|exceed the size limit");
     refused_tensor("t", PI__F64, 1, NE(1ull << 62), 0, PI_EFORMAT, "of tensor 't'|type F64 exceed the size limit");
-    refused_tensor("t", 41, 1, NE(1), 0, PI_EUNSUPPORTED, "tensor 't' at offset 45: type 41 is unknown|newer");
+    refused_tensor("t", 43, 1, NE(1), 0, PI_EUNSUPPORTED, "tensor 't' at offset 45: type 43 is unknown|newer");
     refused_tensor("t", -1, 1, NE(1), 0, PI_EUNSUPPORTED, "type 4294967295 is unknown");
     refused_tensor("t", 31, 1, NE(32), 0, PI_EUNSUPPORTED, "type 31 (Q4_0_4_4) was removed|quantize the model again");
     refused_tensor("t", 4, 1, NE(32), 0, PI_EUNSUPPORTED, "type 4 (Q4_2) was removed");
@@ -608,7 +608,7 @@ static void test_long_names(void **state)
     char name[3001];
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = 0;
-    refused_tensor(name, 41, 1, (uint64_t[]) {1}, 0, PI_EUNSUPPORTED, "nnnnn...' at offset|type 41 is unknown");
+    refused_tensor(name, 43, 1, (uint64_t[]) {1}, 0, PI_EUNSUPPORTED, "nnnnn...' at offset|type 43 is unknown");
     image m;
     img_head(&m, 3, 1, 1);
     img_kv_u32(&m, name, 5);
