@@ -109,14 +109,18 @@ if(PI_CUDA_ARCHITECTURES)
             list(APPEND targets -gencode arch=compute_${n},code=compute_${n})
         endif()
     endforeach()
-    # Kernels call functions of other files (PI_SHARED in kernels/device.cuh), so the device linker joins all files.
+    # Kernels call functions of other files (PI_SHARED in kernels/device.cuh), so the device linker joins the files.
+    # Kernels with wgmma call none: in relocatable code the compiler ignores setmaxnreg, and they would spill.
     list(JOIN targets " " options)
-    target_compile_options(pi_kernels PRIVATE "SHELL:${options}" -rdc=true)
+    target_compile_options(pi_kernels PRIVATE "SHELL:${options}")
+    set(relocatable ${PI_KERNELS})
+    list(FILTER relocatable EXCLUDE REGEX "wgmma")
+    set_property(SOURCE ${relocatable} APPEND PROPERTY COMPILE_OPTIONS -rdc=true)
     # These files have functions of many kernels: the limits of registers are the ones of the kernels that call them.
-    set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cuda/launch_tail_products.cu
-                                PROPERTIES COMPILE_OPTIONS --maxrregcount=128)
-    set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cuda/launch_tail_input.cu
-                                PROPERTIES COMPILE_OPTIONS --maxrregcount=64)
+    set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/backend/cuda/launch_tail_products.cu
+                 APPEND PROPERTY COMPILE_OPTIONS --maxrregcount=128)
+    set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/backend/cuda/launch_tail_input.cu
+                 APPEND PROPERTY COMPILE_OPTIONS --maxrregcount=64)
     set(linked ${PROJECT_BINARY_DIR}/kernels_linked${CMAKE_CUDA_OUTPUT_EXTENSION})
     add_custom_command(
         OUTPUT ${linked} DEPENDS pi_kernels $<TARGET_OBJECTS:pi_kernels> COMMAND_EXPAND_LISTS VERBATIM

@@ -8,7 +8,8 @@ Needs nvcc (CUDACXX, PATH or /usr/local/cuda/bin); without it the exit status is
 tests: BUILD/tests/simt/launches reports the launch shapes. The report is BUILD/kernels.md unless --out names another
 file. If nvdisasm is available (sass.py says where it is searched), the report has the instructions of the main loops.
 
-A kernel that spills registers is an error, and so is a kernel that launches.cpp does not launch. --check writes no
+A kernel that spills registers is an error, and so are a kernel that launches.cpp does not launch, and wrong code
+around arrivals (sass.py). --check writes no
 report. It compiles for sm_120f, and kernels of one target for theirs; with PAGEDINFER_LONG for all targets.
 """
 import argparse
@@ -32,8 +33,10 @@ ELSEWHERE = {name: "sm_90a" for name in ("launch_wgmma", "launch_wgmma_glu", "la
 LOOPS_TEXT = f"Last column, for {LOOPS}: instructions of the main loop, by class (tools/sass.py)."
 NO_LOOPS_TEXT = "Main loops are left out: nvdisasm was not found."
 FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Xptxas=-v", "-Werror=all-warnings", "-I", str(ROOT / "src"),
-         "-I", str(ROOT / "include"), "-I", str(ROOT / "kernels"), "-rdc=true", "-cubin"]
+         "-I", str(ROOT / "include"), "-I", str(ROOT / "kernels"), "-cubin"]
 
+# Files that call functions of other files are relocatable and linked; others are not (cmake/PagedInferCuda.cmake).
+RELOCATABLE = re.compile(r"launch_(?!.*wgmma)")
 # Files with functions of many kernels have the limits of registers of these kernels, as in cmake/PagedInferCuda.cmake.
 REGISTER_LIMITS = {"launch_tail_products": 128, "launch_tail_input": 64}
 # Bytes of code of one kernel, without the functions that kernels share: of any kernel, and of the kernels of few rows,
@@ -75,23 +78,27 @@ def demangle(names):
 
 
 def compile_one(nvcc, source, target, out):
-    """Returns {mangled kernel: spilled bytes}. The cubin, not linked yet, stays at out."""
+    """Returns {mangled kernel: spilled bytes}, and {mangled kernel: (registers, stack bytes)}. The cubin, not linked yet,
+    stays at out."""
     limit = [f"-maxrregcount={REGISTER_LIMITS[source.stem]}"] if source.stem in REGISTER_LIMITS else []
+    if RELOCATABLE.match(source.stem): limit.append("-rdc=true")
     run = subprocess.run([nvcc, *FLAGS, *limit, f"-arch={target}", "-o", out, str(source)], capture_output=True, text=True)
     text = run.stdout + run.stderr
     if run.returncode:
         print(text)
         sys.exit(f"{source.name} does not compile for {target}")
-    found, name, spill = {}, None, 0
+    if m := re.search(r".*Potential Performance Loss.*", text): sys.exit(f"{source.name}, {target}: {m[0]}")
+    found, numbers, name, spill, stack = {}, {}, None, 0, 0
     for line in text.splitlines():
         if m := re.search(r"Compiling entry function '(\w+)'", line):
             name = plain(m[1])
-        elif m := re.search(r"\d+ bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
-            spill = int(m[1]) + int(m[2])
-        elif re.search(r"Used \d+ registers", line) and name:
-            if "pi_mark" not in name: found[name] = spill  # pi_mark: an empty kernel of every file (device.cuh)
+        elif m := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            stack, spill = int(m[1]), int(m[2]) + int(m[3])
+        elif (m := re.search(r"Used (\d+) registers", line)) and name:
+            if "pi_mark" not in name: # an empty kernel of every file (device.cuh)
+                found[name], numbers[name] = spill, (int(m[1]), stack)
             name = None
-    return found
+    return found, numbers
 
 
 def launched(build):
@@ -118,8 +125,12 @@ def occupancy(target, registers, threads, shared):
 
 
 def compile_and_read(nvcc, nvdisasm, source, target, out):
-    found = compile_one(nvcc, source, target, out)
-    return found, sass.loops_of(nvdisasm, out) if nvdisasm and target == ELSEWHERE.get(source.stem, LOOPS) else {}
+    """Returns compile_one()'s results, {mangled kernel: main loop}, and faults of the code (sass.py)."""
+    found, numbers = compile_one(nvcc, source, target, out)
+    if not nvdisasm or target != ELSEWHERE.get(source.stem, LOOPS): return found, numbers, {}, []
+    functions = {plain(n): f for n, f in sass.read(nvdisasm, out).items()}
+    faults = [f"{source.name}, {target}: {f}" for f in sass.faults_of(functions, found)]
+    return found, numbers, sass.loops_of(functions), faults
 
 
 def version_of(nvcc):
@@ -165,13 +176,18 @@ def report(nvcc, build, targets):
         jobs = {(s, t): pool.submit(compile_and_read, nvcc, nvdisasm, s, t, f"{tmp}/{s.stem}.{t}.cubin")
                 for s in sources for t in targets}
         for (s, t), job in jobs.items():
-            spills, some = job.result()
-            loops.update({plain(n): c for n, c in some.items()})
+            spills, numbers, some, faults = job.result()
+            if not RELOCATABLE.match(s.stem):
+                code = code_of(f"{tmp}/{s.stem}.{t}.cubin")
+                for name, own in numbers.items(): seen.setdefault(name, {})[t] = (*own, code[name])
+            loops.update(some)
+            missing += faults
             for name, spill in spills.items():
                 if spill: sys.exit(f"{s.name}: {name} spills {spill} bytes for {t}")
                 rows.setdefault(kernels_of(s), set()).add(name)
         for t in targets:
-            found, shared[t] = link(nvcc, t, [f"{tmp}/{s.stem}.{t}.cubin" for s in sources], f"{tmp}/linked.{t}")
+            found, shared[t] = link(nvcc, t, [f"{tmp}/{s.stem}.{t}.cubin" for s in sources if RELOCATABLE.match(s.stem)],
+                                    f"{tmp}/linked.{t}")
             for name, numbers in found.items(): seen.setdefault(name, {})[t] = numbers
     for name, readable in demangle(list(seen)).items():
         limit = MAX_CODE_FEW if FEW.search(readable) else MAX_CODE
@@ -219,9 +235,12 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         for stem, target in ELSEWHERE.items():
             if target in targets: continue
-            found = compile_one(nvcc, ROOT / "src" / "backend" / "cuda" / f"{stem}.cu", target, f"{tmp}/{stem}.cubin")
+            source = ROOT / "src" / "backend" / "cuda" / f"{stem}.cu"
+            found, _, _, faults = compile_and_read(nvcc, sass.find_nvdisasm(), source, target, f"{tmp}/{stem}.cubin")
             if any(found.values()): sys.exit(f"{stem}.cu spills for {target}")
+            if faults: sys.exit("\n".join(faults))
     rows = text.count(chr(10) + "| `")
+    if not sass.find_nvdisasm(): print("nvdisasm not found (pip install nvidia-cuda-nvdisasm): the code around arrivals is not checked")
     print(f"{rows} kernels compile for {', '.join(targets)} without spills, with at most {most / 1024:.0f} KiB of code")
 
 
