@@ -71,14 +71,17 @@ public:
         const bool kernels = std::strstr(what, "stream()") && !std::strstr(what, "code");
         if (!busy_) return first_launch(queue, kernels, what, line);
         if (at_ >= idle_.size()) fail_check("line %d: %.60s: more launches than on the idle device", line, what);
-        const note n = idle_[at_++];
+        const note &n = idle_[at_++];
         const unsigned times = n.repeatable && time_.below(2) ? 1 + time_.below(MOST_BURST) : 1;
         const bool replayed = kernels && time_.below(2);
         if (!time_.below(4)) usleep(time_.below(MOST_PAUSE_US));
         finish(replayed ? replay(queue, times) : repeat(queue, times), what, line);
-        if (digest() != n.digest) {
-            fail_check("line %d: %.80s: launch %zu, %s %u times, leaves other bytes than on the idle device", line,
-                       what, at_ - 1, replayed ? "replayed" : "queued", times);
+        const std::vector<uint64_t> now_left = digests();
+        for (size_t i = 0; i < now_left.size(); i++) {
+            if (i < n.digests.size() && now_left[i] == n.digests[i]) continue;
+            fail_check("line %d: %.80s: launch %zu, %s %u times, leaves other bytes than on the idle device in "
+                       "buffer %zu (%zu bytes)", line, what, at_ - 1, replayed ? "replayed" : "queued", times, i,
+                       live_[i].bytes);
         }
     }
 
@@ -89,23 +92,23 @@ private:
         bool compared;
     };
     struct note {
-        uint64_t digest; /* of all compared buffers after the launch */
-        bool repeatable; /* another launch leaves the same bytes */
+        std::vector<uint64_t> digests; /* of each buffer after the launch */
+        bool repeatable;               /* another launch leaves the same bytes */
     };
 
     void first_launch(const std::function<int()> &queue, bool kernels, const char *what, int line)
     {
         finish(repeat(queue, 1), what, line);
-        note n = {digest(), false};
+        note n = {digests(), false};
         if (kernels) {
             std::vector<std::vector<char>> before;
             for (const region &r : live_) before.emplace_back(r.p, r.p + r.bytes);
             finish(replay(queue, 1), what, line);
-            n.repeatable = digest() == n.digest;
+            n.repeatable = digests() == n.digests;
             for (size_t i = 0; i < live_.size() && !n.repeatable; i++)
                 std::copy(before[i].begin(), before[i].end(), live_[i].p);
         }
-        idle_.push_back(n);
+        idle_.push_back(std::move(n));
     }
     /* Returns a runtime code. */
     int repeat(const std::function<int()> &queue, unsigned times)
@@ -134,19 +137,21 @@ private:
         if (!code) code = pi__rt_wait(now->rt);
         if (code) fail_check("line %d: %.60s: %.250s", line, what, pi__rt_text(code));
     }
-    uint64_t digest() const
+    /* Returns a digest of each buffer; 0 for buffers that are not compared. */
+    std::vector<uint64_t> digests() const
     {
-        uint64_t h = 0;
+        std::vector<uint64_t> out;
         for (const region &r : live_) {
-            if (!r.compared) continue;
-            for (size_t i = 0; i < r.bytes; i += sizeof h) {
+            uint64_t h = 0;
+            for (size_t i = 0; i < r.bytes && r.compared; i += sizeof h) {
                 uint64_t word = r.bytes;
                 std::memcpy(&word, r.p + i, std::min(sizeof word, r.bytes - i));
                 h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
                 h ^= h >> 29;
             }
+            out.push_back(h);
         }
-        return h;
+        return out;
     }
 
     uint64_t seed_, launches_ = 0;
@@ -210,7 +215,8 @@ struct stress {
         j.load.reset(new trial(seed));
         return j;
     }
-    void tell(const job &j)
+    /* other_seed: the first seed of the round, which repeats both checks. */
+    void tell(const job &j, uint64_t other_seed)
     {
         launches += j.load->launches();
         to.n_done += j.result != CHECK_SKIPPED;
@@ -220,6 +226,9 @@ struct stress {
                           j.text);
         pi__selftest_line(&to, "    repeat: pagedinfer selftest --device %s --stress 10 --checks %s.%s --seed %llu",
                           first.name, j.f->name, j.c->name, (unsigned long long) j.seed);
+        pi__selftest_line(&to, "    with the check beside it: --stress 1%s%.300s --seed %llu",
+                          to.checks && *to.checks ? " --checks " : "", to.checks ? to.checks : "",
+                          (unsigned long long) other_seed);
         pi__selftest_open(&to, nullptr, '{');
         pi__selftest_text(&to, "name", (std::string(j.f->name) + "." + j.c->name).c_str());
         pi__selftest_text(&to, "seed", std::to_string(j.seed).c_str());
@@ -237,7 +246,7 @@ struct stress {
             run_beside(first, a, left);
             other.join();
         }
-        tell(a), tell(b);
+        tell(a, seed), tell(b, seed);
         rounds++;
         const int code = pi__rt_wait(first.rt) ? pi__rt_wait(first.rt) : pi__rt_wait(second.rt);
         if (code) pi__selftest_line(&to, "  the device failed: %s", pi__rt_text(code));

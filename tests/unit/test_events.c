@@ -147,6 +147,12 @@ int pi__core_grammar(pi__core *e, const pi__grammar_parts *parts, pi__work *work
     return pi__fail(err, PI_EUNSUPPORTED, "no grammars here");
 }
 
+const pi__tower *pi__core_tower(const pi__core *e)
+{
+    (void) e;
+    return NULL;
+}
+
 const pi__gguf_copy *pi__core_metadata(const pi__core *e)
 {
     static const pi__gguf_copy nothing;

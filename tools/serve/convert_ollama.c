@@ -106,7 +106,7 @@ static json_t *image_url(const json_t *image)
 }
 
 /* Returns the content: text, or parts if there are images. NULL = out of memory, or *bad. */
-static json_t *content_of(const json_t *text, const json_t *images, bool *bad)
+static json_t *text_and_images(const json_t *text, const json_t *images, bool *bad)
 {
     const json_t *one;
     size_t i;
@@ -167,7 +167,7 @@ static int add_ollama_message(params *p, json_t *list, const json_t *m, struct i
     bool bad;
     int rc = PI_OK;
     if (!role) return params_fail(p, "messages", err, "a message has no role");
-    json_t *content = content_of(given(m, "content"), given(m, "images"), &bad);
+    json_t *content = text_and_images(given(m, "content"), given(m, "images"), &bad);
     if (bad)
         return params_fail(p, "messages", err, "a message's content must be text, and its images a list of base64");
     json_t *to = json_object();
@@ -217,7 +217,7 @@ int convert_ollama_generate(params *p, const json_t *body, json_t **out, bool *r
         if (json_string_length(suffix)) set_new(&rc, *out, "suffix", json_incref(suffix), err);
         return rc ? rc : set_format(p, *out, body, err);
     }
-    json_t *content = content_of(prompt, given(body, "images"), &bad);
+    json_t *content = text_and_images(prompt, given(body, "images"), &bad);
     if (bad) return params_fail(p, "images", err, "'images' must be a list of base64");
     set_new(&rc, *out, "messages", list = json_array(), err);
     if (!rc && json_is_string(system) && json_string_length(system) &&

@@ -158,6 +158,7 @@ static json_t *capabilities(const server *s)
     else json_array_append_new(list, json_string("completion"));
     if (s->can_call) json_array_append_new(list, json_string("tools"));
     if (s->can_think) json_array_append_new(list, json_string("thinking"));
+    if (s->info.modalities & PI_MODALITY_VISION) json_array_append_new(list, json_string("vision"));
     return list;
 }
 
