@@ -137,7 +137,7 @@ step_prompts() {
     prompts() { bench prompts.txt "$1" -p "$(by_scale 2048 16),$(by_scale 8192 32)" -n 0; }
     each_model prompts
 }
-stress=(--stress "$(by_scale 30)" --seed 1)
+stress=(--stress "$(by_scale 30)" --stress-seed 1)
 [ "$scale" -gt 1 ] && stress+=(--checks rows.rope,rows.add_norm)
 step_stress() { run stress.txt 90 "$tool" selftest --device "$device" "${stress[@]}"; }
 step_sanitizer() {

@@ -140,11 +140,11 @@ static const tiny_key qwen3moe_keys[] = {REAL("attention.layer_norm_rms_epsilon"
                                          REAL("rope.freq_base", 1e6f),
                                          NUM("", "expert_feed_forward_length", "F"),
                                          {0}};
-/* VL models: sections of M-RoPE for 16 pairs, DeepStack rows in m layers */
+/* VL models: sections of M-RoPE for 16 pairs, DeepStack rows in y layers */
 static const int32_t vl_sections[4] = {6, 5, 5, 0};
 static const tiny_key vl_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e4f),
-    LIST("rope.dimension_sections", I32, "4", vl_sections), NUM("m", "n_deepstack_layers", "m"),
+    LIST("rope.dimension_sections", I32, "4", vl_sections), NUM("y", "n_deepstack_layers", "y"),
     NUM("X", "expert_feed_forward_length", "F"), {0}};
 static const tiny_key oss_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-5f),
                                     REAL("rope.freq_base", 1.5e5f),
@@ -822,9 +822,9 @@ const tiny_row tiny_rows[] = {
     {"qwen3moe", DENSE, .more_keys = qwen3moe_keys, .vocab = "qwen2",
      .sizes = "L=3 E=96 H=4 G=2 D=32 F=64 X=8 k=1 n=1 u=1"},
     {"qwen2vl", DENSE, .more_keys = vl_keys, .vocab = "qwen2", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 b=1"},
-    {"qwen3vl", DENSE, .more_keys = vl_keys, .vocab = "qwen2", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 k=1 n=1 m=2"},
+    {"qwen3vl", DENSE, .more_keys = vl_keys, .vocab = "qwen2", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 k=1 n=1 y=2"},
     {"qwen3vlmoe", DENSE, .more_keys = vl_keys, .vocab = "qwen2",
-     .sizes = "L=3 E=96 H=4 G=2 D=32 F=64 X=8 k=1 n=1 u=1 m=1"},
+     .sizes = "L=3 E=96 H=4 G=2 D=32 F=64 X=8 k=1 n=1 u=1 y=1"},
     /* Phi 3 mini for 4k; 4-mini first with a context up to its training length, then with a longer one */
     {"phi3", DENSE, .more_keys = phi3_keys, .vocab = "spm",
      .sizes = "L=3 E=96 H=3 G=3 D=32 F=96 R=16 W=40 f=1 c=1 u=1"},

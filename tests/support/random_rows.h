@@ -18,7 +18,7 @@
  *
  *     m no norms before blocks;  i no norm before the feed-forward;  d feed-forward without a gate;
  *     e biases of norms, outputs and feed-forwards;  t correction of the router;  g gate of the shared expert;
- *     T shared expert of size Z.
+ *     T shared expert of size Z;  y layers with DeepStack rows.
  *
  * A size is a sum of products of numbers and letters: "40", "HD", "HD+2GD". A condition lists letters that must all be
  * nonzero, "!" before one that must be zero: "o!f". */
