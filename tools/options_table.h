@@ -125,7 +125,7 @@
       " report, or one check, linear.formats; rates: only measure rates.")                                             \
     X("stress", INT, "0", "0..1000000", "--stress", "", "selftest", true,                                              \
       "Seconds of a stress test, instead of checks and rates: random checks on two queues of a GPU at the same time.") \
-    X("stress-seed", INT, "1", "0..9007199254740992", "--stress-seed", "", "selftest", true,                                  \
+    X("stress-seed", INT, "1", "0..9007199254740992", "--stress-seed", "", "selftest", true,                           \
       "First seed of the stress test; the seed of a failure repeats its check, shapes and values.")                    \
     X("selftest-json", BOOL, "false", "", "--json", "", "selftest", true,                                              \
       "Print the report as one JSON object; docs/CARDS.md describes it.")                                              \

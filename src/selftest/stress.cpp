@@ -224,7 +224,8 @@ struct stress {
         failed++, to.n_failed++;
         pi__selftest_line(&to, "  FAILED %s.%s, seed %llu: %.400s", j.f->name, j.c->name, (unsigned long long) j.seed,
                           j.text);
-        pi__selftest_line(&to, "    repeat: pagedinfer selftest --device %s --stress 10 --checks %s.%s --stress-seed %llu",
+        pi__selftest_line(&to,
+                          "    repeat: pagedinfer selftest --device %s --stress 10 --checks %s.%s --stress-seed %llu",
                           first.name, j.f->name, j.c->name, (unsigned long long) j.seed);
         pi__selftest_line(&to, "    with the check beside it: --stress 1%s%.300s --stress-seed %llu",
                           to.checks && *to.checks ? " --checks " : "", to.checks ? to.checks : "",

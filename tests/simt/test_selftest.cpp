@@ -175,7 +175,8 @@ static void test_stress_fails(void **)
     expect_text(report, "  FAILED rows.add_norm, seed ");
     expect_text(report, "on the busy device: ");
     expect_text(report, "leaves other bytes than on the idle device");
-    expect_text(report, "    repeat: pagedinfer selftest --device emu0 --stress 10 --checks rows.add_norm --stress-seed ");
+    expect_text(report,
+                "    repeat: pagedinfer selftest --device emu0 --stress 10 --checks rows.add_norm --stress-seed ");
     expect_text(report, "    with the check beside it: --stress 1 --checks rows.add_norm --stress-seed ");
     expect_text(err.msg, "checks of emu0 failed");
     simt::watch.broken = "launch_top";
