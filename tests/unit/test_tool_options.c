@@ -11,7 +11,8 @@
 
 #include "options.h"
 
-static const char *const commands[] = {"bench", "eval", "tokenize", "quantize", "inspect", "run", "chat", "serve"};
+static const char *const commands[] = {"bench",   "eval", "tokenize", "quantize", "inspect", "run",
+                                       "chat",    "serve", "list",    "selftest"};
 
 static bool row_of(const char *key, pi_option_info *out)
 {
