@@ -99,9 +99,8 @@ def main():
         write(pages, site_path(path), text)
         done.add(path)
         more += files
-    for path in glob.glob(os.path.join(ROOT, 'docs/images/*')):
-        os.makedirs(os.path.join(pages, 'images'), exist_ok=True)
-        shutil.copy(path, os.path.join(pages, 'images'))
+    for name in ('images', 'cards'):
+        shutil.copytree(os.path.join(ROOT, 'docs', name), os.path.join(pages, name), dirs_exist_ok=True)
     subprocess.run([sys.executable, os.path.join(ROOT, 'tools/gen/gen_man3.py'), os.path.join(ROOT, 'include/pagedinfer.h'),
                     '--markdown', os.path.join(pages, 'api.md')], check=True)
     write(pages, 'site.css', CSS)
