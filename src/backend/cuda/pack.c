@@ -20,7 +20,8 @@ bool pi__cuda_shape_of(int32_t type, int64_t n_in, int64_t n_out, pi__cuda_shape
 {
     const pi__format_facts f = pi__format_facts_of(type);
     *s = (pi__cuda_shape) {0};
-    if (f.codes == PI__CODES_NOTHING || n_in < 1 || n_out < 1 || n_in > INT32_MAX || n_out > INT32_MAX) return false;
+    if (f.codes == PI__CODES_NOTHING || f.codes == PI__CODES_NARROW) return false;
+    if (n_in < 1 || n_out < 1 || n_in > INT32_MAX || n_out > INT32_MAX) return false;
     const pi__type_info *t = pi__type_info_of(type);
     if (n_in % t->blck_size) return false;
     if (f.codes == PI__CODES_FLOATS) {
