@@ -110,11 +110,11 @@ if(PI_CUDA_ARCHITECTURES)
         endif()
     endforeach()
     # Kernels call functions of other files (PI_SHARED in kernels/device.cuh), so the device linker joins the files.
-    # Kernels with wgmma call none: in relocatable code the compiler ignores setmaxnreg, and they would spill.
+    # Files with setmaxnreg (wgmma; many rows in FP4) call none: in relocatable code the compiler ignores setmaxnreg.
     list(JOIN targets " " options)
     target_compile_options(pi_kernels PRIVATE "SHELL:${options}")
     set(relocatable ${PI_KERNELS})
-    list(FILTER relocatable EXCLUDE REGEX "wgmma")
+    list(FILTER relocatable EXCLUDE REGEX "wgmma|launch_(fp4|fp4_glu|moe_fp4)\\.cu$")
     set_property(SOURCE ${relocatable} APPEND PROPERTY COMPILE_OPTIONS -rdc=true)
     # These files have functions of many kernels: the limits of registers are the ones of the kernels that call them.
     set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/backend/cuda/launch_tail_products.cu

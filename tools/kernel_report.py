@@ -36,7 +36,7 @@ FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Xptxas=-v", "-Werror=all-warnings
          "-I", str(ROOT / "include"), "-I", str(ROOT / "kernels"), "-cubin"]
 
 # Files that call functions of other files are relocatable and linked; others are not (cmake/PagedInferCuda.cmake).
-RELOCATABLE = re.compile(r"launch_(?!.*wgmma)")
+RELOCATABLE = re.compile(r"launch_(?!.*wgmma|fp4$|fp4_glu$|moe_fp4$)")
 # Files with functions of many kernels have the limits of registers of these kernels, as in cmake/PagedInferCuda.cmake.
 REGISTER_LIMITS = {"launch_tail_products": 128, "launch_tail_input": 64}
 # Bytes of code of one kernel, without the functions that kernels share: of any kernel, and of the kernels of few rows,

@@ -2,10 +2,10 @@
  * matrix), or FP4_MX8 (MXFP4 times x in FP8).
  *
  *     pack              one block per row of x, rows rounded up to a multiple of 8
- *     to FEW_ROWS rows  fp4_few: one block per 16 rows of W, for all rows of x
+ *     to FEW_ROWS rows  fp4_few, in launch_fp4_few.cu
  *     more rows         fp4_tiles: x = tile of rows of x, y = tile of rows of W, z = part of K */
 #include "backend/cuda/launch.cuh"
-#include "fp4_kernels.cuh"
+#include "backend/cuda/launch_fp4.cuh"
 
 using namespace fp4;
 
@@ -37,26 +37,6 @@ int pi__k_w4a8_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t
 {
     if (n_rows < 1) return 0;
     return type == PI__MXFP4 ? prepare<FP4_MX8>(stream, in, n_rows, n_in, (uint8_t *) prepared) : 1;
-}
-
-/* Assigns blocks to each matrix, in order; a block has `tiles` tiles of 16 rows of W. Sets w[i].first, the first block
- * of matrix i. Returns the number of blocks. */
-static unsigned share(fp4_products &p, int64_t tiles)
-{
-    unsigned blocks = 0;
-    for (int i = 0; i < p.n; i++) {
-        p.w[i].first = blocks;
-        blocks += (unsigned) ((p.w[i].n_out + 16 * tiles - 1) / (16 * tiles));
-    }
-    return blocks;
-}
-
-
-template <int WAY, int NT> static int run_few(void *stream, fp4_products &p)
-{
-    const size_t own = sums_bytes<NT>,
-                 bytes = p.tail.arrived ? tail_bytes(p.tail, THREADS / 32, own, ROOM_OF_TWO) : own;
-    return pi_launch_dependent(stream, fp4_few<WAY, NT>, dim3(share(p, 1)), dim3(THREADS), bytes, p);
 }
 
 enum { MIN_BLOCKS = 128 /* below the SM count of most devices */ };
@@ -97,10 +77,7 @@ int pi__k_fp4_adds(int32_t n_rows) { return n_rows > FEW_ROWS; }
 
 template <int WAY> static int run_fp4(void *stream, fp4_products &p, const pi__k_split *split)
 {
-    if (p.n_rows <= 8) return run_few<WAY, 1>(stream, p);
-    if (p.n_rows <= 16) return run_few<WAY, 2>(stream, p);
-    if (p.n_rows <= FEW_ROWS) return run_few<WAY, 4>(stream, p);
-    return run_many<WAY>(stream, p, split);
+    return p.n_rows <= FEW_ROWS ? launch_few(stream, WAY, p) : run_many<WAY>(stream, p, split);
 }
 
 static int run(void *stream, int way, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows,
