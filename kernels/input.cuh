@@ -7,19 +7,26 @@
 #include "warp.cuh"
 
 /* Returns act(x) * up for one column. x: value of the gate projection; up: value of the up projection. kind: PI__IN_*
- * as in pi__lin_in. limit: clamps x to at most limit, and up to +-limit; 0 = no limit. */
+ * as in pi__lin_in, except GEGLU_ERF. limit: clamps x to at most limit, and up to +-limit; 0 = no limit. */
 PI_FN float gated(int32_t kind, float x, float up, float limit)
 {
     /* comparisons instead of fminf: NaN stays NaN */
     if (limit != 0) x = x > limit ? limit : x, up = up > limit ? limit : up < -limit ? -limit : up;
     if (kind == PI__IN_SWIGLU) return x / (1.0f + expf(-x)) * up;
     if (kind == PI__IN_SWIGLU_OAI) return x / (1.0f + expf(-1.702f * x)) * (up + 1.0f);
-    if (kind == PI__IN_GEGLU_ERF) return 0.5f * x * (1.0f + erff(0.70710678118654752f * x)) * up;
     return 0.5f * x * (1.0f + tanhf(0.79788456080286535588f * x * fmaf(0.044715f * x, x, 1.0f))) * up;
 }
 
-/* gated() as a function call, which makes code smaller. */
-PI_CALL float gated_noinline(int32_t kind, float x, float up, float limit) { return gated(kind, x, up, limit); }
+/* As gated(), for all kinds. Products that compute the activation of their own results use gated(): erff would be a
+ * quarter of their code, and only encoders need it. */
+PI_FN float gated_any(int32_t kind, float x, float up, float limit)
+{
+    if (kind == PI__IN_GEGLU_ERF) return 0.5f * x * (1.0f + erff(0.70710678118654752f * x)) * up;
+    return gated(kind, x, up, limit);
+}
+
+/* gated_any() as a function call, which makes code smaller. */
+PI_CALL float gated_noinline(int32_t kind, float x, float up, float limit) { return gated_any(kind, x, up, limit); }
 
 /* A thread block's part of a row. The row is cut into pieces of blockDim.x columns; the part has pieces `first`, first
  * + step, first + 2 step ... {0, 1} = the complete row. */
@@ -64,7 +71,7 @@ struct input_row {
     __device__ __forceinline__ float at(int64_t i) const
     {
         /* Inline, because a call would spill the caller's accumulators. */
-        return x2 ? gated(kind, first_at(i), x2[i], limit) : first_at(i);
+        return x2 ? gated_any(kind, first_at(i), x2[i], limit) : first_at(i);
     }
     /* As at(), but calls gated() as a function: smaller code for callers with many uses. */
     __device__ __forceinline__ float at_noinline(int64_t i) const

@@ -197,7 +197,8 @@ bool pi__has_glu(const pi__facts *f, const pi__linear *a, const pi__linear *next
     const int form = pi__form_of(f, next, 0);
     const int32_t type = packed_type(a, 0);
     const int64_t n = next->lin[0].w->n_in;
-    if (!pi__in_gated(reads->kind) || f->disabled.glu || next->n_lin != 1) return false;
+    if (!pi__in_gated(reads->kind) || reads->kind == PI__IN_GEGLU_ERF) return false; /* gated() lacks GEGLU_ERF */
+    if (f->disabled.glu || next->n_lin != 1) return false;
     if (next->n_rows != a->n_rows || a->n_rows < 1 || !makes_halves(a, reads, n)) return false;
     if (pi__form_of(f, a, 0) != form) return false;
     if (form == PI__FORM_FP4 || form == PI__FORM_W4A8) return type == packed_type(next, 0);
