@@ -51,8 +51,8 @@ __attribute__((section("pi__kernel_files"), used)) static const void *const pi_k
 #define PI_CALL static inline
 #define PI_CONSTANT const
 #endif
-/* PI_SHARED: a device function with one copy for all kernels: a header declares it, one launch file defines it. Kernels
- * are compiled as relocatable device code (nvcc -dc) for that, and linked. */
+/* PI_SHARED: a device function with one copy for all kernels: a header declares it, one launch file defines it. Files
+ * with kernels that call it are compiled as relocatable device code (nvcc -rdc=true), and linked. */
 #ifdef __CUDACC__
 #define PI_SHARED __device__ __noinline__
 #else

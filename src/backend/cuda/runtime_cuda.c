@@ -565,14 +565,14 @@ static CUresult set_attributes(const driver *d, CUfunction f, int shared)
     return e;
 }
 
-/* Loads all kernels of the module that contains kernel `one`, and sets their attributes. The device linker joins all
- * files to one module; *last, the module of the file before, is not loaded again. Returns a driver code. */
-static CUresult load_module(const driver *d, CUfunction one, int shared, CUmodule *last)
+/* Loads all kernels of the module that contains kernel `one`, and sets their attributes. The device linker joins most
+ * files to one module, which the first file (launch_attention.cu) is in: *linked, not loaded again. Returns a code. */
+static CUresult load_module(const driver *d, CUfunction one, int shared, CUmodule *linked)
 {
     CUmodule module;
     unsigned n = 0;
     CUresult e = d->module_of(&module, one);
-    if (!e && module == *last) return CUDA_SUCCESS;
+    if (!e && module == *linked) return CUDA_SUCCESS;
     if (!e) e = d->count_functions(&n, module);
     CUfunction *f = e ? NULL : pi__calloc(n + 1, sizeof *f);
     if (!e && !f) e = CUDA_ERROR_OUT_OF_MEMORY;
@@ -580,7 +580,7 @@ static CUresult load_module(const driver *d, CUfunction one, int shared, CUmodul
     for (unsigned i = 0; i < n && !e; i++) e = d->load_function(f[i]);
     for (unsigned i = 0; i < n && !e; i++) e = set_attributes(d, f[i], shared);
     pi__free(f);
-    *last = e ? NULL : module;
+    if (!e && !*linked) *linked = module;
     return e;
 }
 
@@ -602,14 +602,14 @@ int pi__rt_load_kernels(pi__rt *rt, const char **lazy)
     const bool can = d->module_of && d->count_functions && d->list_functions && d->load_function &&
                      d->function_attribute && d->set_function_attribute;
     const int shared = rt->queue.late_shared;
-    CUmodule last = NULL;
+    CUmodule linked = NULL;
     bool limited = can;
     cudaError_t e = cudaSetDevice(rt->device);
     *lazy = can ? NULL : "the driver is older than CUDA 12.4: update it";
     for (const void *const *k = __start_pi__kernel_files; k < __stop_pi__kernel_files && !e; k++) {
         cudaFunction_t f;
         e = cudaGetFuncBySymbol(&f, *k);
-        const CUresult code = e || *lazy ? CUDA_SUCCESS : load_module(d, (CUfunction) f, shared, &last);
+        const CUresult code = e || *lazy ? CUDA_SUCCESS : load_module(d, (CUfunction) f, shared, &linked);
         if (code) *lazy = cudaGetErrorString((cudaError_t) code); /* driver and runtime use the same codes */
         limited = limited && !e && !*lazy && has_limit(*k, shared);
     }
