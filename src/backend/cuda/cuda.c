@@ -415,14 +415,17 @@ static void add_word(char *list, size_t size, const char *word)
     snprintf(list + n, size - n, "%s%s", n ? ", " : "", word);
 }
 
-/* Writes to `list` the names of the matrix types that the engine reads, and that have no CUDA kernels. */
+/* Writes to `list` the names of the matrix types that the engine reads, and that have no CUDA kernels. Kernels read the
+ * type that a matrix has after loading. */
 static void tell_lacks(char *list, size_t size)
 {
     pi__cuda_shape s;
     *list = 0;
     for (int32_t i = 0; i < PI__N_TYPES; i++) {
         const pi__type_info *t = pi__type_info_of(i);
-        if (t && t->readable && !pi__cuda_shape_of(i, t->blck_size, 1, &s)) add_word(list, size, t->name);
+        if (!t || !t->readable) continue;
+        const int32_t loaded = pi__loaded_type(i);
+        if (!pi__cuda_shape_of(loaded, pi__type_info_of(loaded)->blck_size, 1, &s)) add_word(list, size, t->name);
     }
 }
 
