@@ -202,6 +202,16 @@ def same_everywhere(s, kind, a):
     expect(f'{kind}: an image in a result', status == 200 and with_image['input_tokens'] > 16, with_image)
     status, r = s.ask('/v1/messages', {'messages': result, 'max_tokens': 2})
     expect(f'{kind}: an answer to a result with an image', status == 200, r)
+    ollama = {'model': 'm', 'stream': False, 'options': {'temperature': 0, 'num_predict': 6}}
+    status, r = s.ask('/api/chat', {**ollama, 'messages': [{'role': 'user', 'content': 'the ', 'images': [b64]}]})
+    expect(f'{kind}: Ollama chat', status == 200 and abs(r['prompt_eval_count'] - n) <= 1 and r['message']['content'], f'{r} {n}')
+    status, r = s.ask('/api/chat', {**ollama, 'messages': [{'role': 'user', 'content': 'the ', 'images': [b64[:40]]}]})
+    expect(f'{kind}: Ollama chat with a damaged image', status == 400 and 'damaged' in json.dumps(r), r)
+    status, r = s.ask('/api/generate', {**ollama, 'prompt': 'the ', 'images': [b64]})
+    expect(f'{kind}: Ollama generate', status == 200 and r['prompt_eval_count'] > 10, r)
+    name = s.ask('/api/tags')[1]['models'][0]['name']
+    status, r = s.ask('/api/show', {'model': name})
+    expect(f'{kind}: Ollama capabilities', 'vision' in r.get('capabilities', []), r)
     status, props = s.ask('/props')
     marker = props['media_marker']
     expect(f'{kind}: modalities', props['modalities']['vision'] is True, props['modalities'])
@@ -218,7 +228,7 @@ def same_everywhere(s, kind, a):
 
 
 def packages(s, a):
-    """OpenAI's and Anthropic's packages, if they are installed."""
+    """The packages of OpenAI, Anthropic, Ollama and LangChain, if they are installed."""
     try:
         import openai
         r = openai.OpenAI(base_url=s.url + '/v1', api_key='x').chat.completions.create(
@@ -231,6 +241,19 @@ def packages(s, a):
             {'type': 'image', 'source': {'type': 'base64', 'media_type': 'image/png', 'data': base64.b64encode(a).decode()}}, text('the')]}])
         expect('anthropic', r.usage.output_tokens >= 1, r)
     except ImportError: print('  no package anthropic')
+    try:
+        import ollama
+        r = ollama.Client(host=s.url).chat('m', messages=[{'role': 'user', 'content': 'the', 'images': [a]}], options={'num_predict': 2})
+        expect('ollama', r.prompt_eval_count > 10 and r.message.content, r)
+    except ImportError: print('  no package ollama')
+    try:
+        import langchain_openai
+        chat = langchain_openai.ChatOpenAI(base_url=s.url + '/v1', api_key='x', model='m', max_tokens=2)
+        r = chat.invoke([('user', [text('the'), image_url(a)])])
+        expect('langchain', r.usage_metadata['input_tokens'] > 10 and r.content, r)
+        said = ''.join(part.content for part in chat.stream([('user', [text('the'), image_url(a)])]))
+        expect('langchain, streamed', said != '')
+    except ImportError: print('  no package langchain_openai')
 
 
 def refused(s, a, folder):

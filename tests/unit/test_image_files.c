@@ -101,6 +101,47 @@ static void test_refused(void **state)
     refuse("GIF89a", 6, &limits, PI_EINVAL, "damaged header");
 }
 
+/* Corrects the CRC of the first chunk (IHDR) of a PNG. */
+static void png_header_checksum(uint8_t *p)
+{
+    uint32_t crc = ~0u;
+    for (size_t i = 12; i < 29; i++) {
+        crc ^= p[i];
+        for (int k = 0; k < 8; k++) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320 : 0);
+    }
+    for (int k = 0; k < 4; k++) p[29 + k] = (uint8_t) (~crc >> (24 - 8 * k));
+}
+
+/* Returns the position of height and width in the file's frame header (SOF0), which follows length and precision. */
+static size_t sides_of_jpeg(const char *name)
+{
+    file f = load(name);
+    size_t at = 2;
+    while (at + 4 < f.n && f.p[at + 1] != 0xc0) at += 2 + (size_t) (f.p[at + 2] << 8 | f.p[at + 3]);
+    assert_true(at + 9 < f.n);
+    free(f.p);
+    return at + 5;
+}
+
+/* The file with two sides of 65,535 pixels, in numbers of `bytes` bytes at `at`, is refused before it is decoded. */
+static void refuse_sides(const char *name, size_t at, size_t bytes, bool big_endian)
+{
+    const image_limits limits = image_default_limits();
+    file f = load(name);
+    image_head head;
+    pi_error err = {0};
+    for (size_t side = 0; side < 2; side++) {
+        uint8_t *p = f.p + at + side * bytes;
+        memset(p, 0, bytes);
+        memset(p + (big_endian ? bytes - 2 : 0), 0xff, 2);
+    }
+    if (!memcmp(name, "rgb.png", 8)) png_header_checksum(f.p);
+    const int rc = image_head_read(f.p, f.n, &limits, &head, &err);
+    if (!is_missing(rc, &err) && (rc != PI_ETOOBIG || !strstr(err.msg, "65535 x 65535")))
+        fail_msg("%s: %d, %s", name, rc, err.msg);
+    free(f.p);
+}
+
 /* Sizes are known from the header, so the limits hold for files without any pixels. */
 static void test_limits(void **state)
 {
@@ -110,6 +151,9 @@ static void test_limits(void **state)
     static const uint8_t none[] = "GIF89a\0\0\0\0\0\0\0" "\x2c\0\0\0\0\0\0\0\0\0\x08";
     refuse(bomb, sizeof bomb, &limits, PI_ETOOBIG, "65535 x 65535");
     refuse(none, sizeof none, &limits, PI_EINVAL, "no pixels");
+    refuse_sides("rgb.png", 16, 4, true);
+    refuse_sides("rgb.bmp", 18, 4, false);
+    refuse_sides("rgb.jpg", sides_of_jpeg("rgb.jpg"), 2, true);
     file f = load("top_down.bmp");
     refuse(f.p, f.n, &small, PI_ETOOBIG, "bytes");
     const image_limits pixels = {.max_bytes = 1 << 20, .max_pixels = 76}; /* it has 77 */
@@ -141,6 +185,55 @@ static void test_cut(void **state)
         assert_true(refused > f.n / 80);
         free(f.p);
     }
+}
+
+/* Reads a mutant. Returns true if it gives an image; a refusal needs a reason. */
+static bool reads(const uint8_t *p, size_t n, const image_limits *limits)
+{
+    uint8_t *rgb = NULL;
+    image_head head;
+    pi_error err = {0};
+    int rc = image_head_read(p, n, limits, &head, &err);
+    if (!rc) assert_true((uint64_t) head.width * head.height <= limits->max_pixels);
+    if (!rc) rc = image_decode(p, n, &head, NULL, &rgb, &err);
+    assert_true(rc ? *err.msg && !rgb : rgb != NULL);
+    free(rgb);
+    return !rc;
+}
+
+static uint32_t next_random(uint32_t *state)
+{
+    *state ^= *state << 13, *state ^= *state >> 17, *state ^= *state << 5;
+    return *state;
+}
+
+/* 10,000 mutants of all files: changed bytes, large numbers in headers, removed and repeated parts. */
+static void test_mutated(void **state)
+{
+    (void) state;
+    enum { N_MUTANTS = 10000 };
+    static const uint8_t large[] = {0xff, 0xff, 0x7f, 0xff};
+    const image_limits limits = {.max_bytes = 1 << 16, .max_pixels = 1 << 16};
+    uint32_t seed = 1;
+    size_t n_images = 0, n_refused = 0;
+    for (size_t i = 0; i < N_MUTANTS; i++) {
+        file f = load(image_expected[i % N_EXPECTED].file);
+        uint8_t *p = malloc(f.n); /* of the exact size: sanitizers see a read past its end */
+        const size_t n_changed = 1 + next_random(&seed) % 4;
+        const size_t at = next_random(&seed) % f.n, from = next_random(&seed) % f.n;
+        memcpy(p, f.p, f.n);
+        for (size_t k = 0; k < n_changed; k++) {
+            const size_t where = next_random(&seed) % (k % 2 ? f.n : f.n < 64 ? f.n : 64);
+            p[where] = (uint8_t) next_random(&seed);
+        }
+        if (i % 5 == 1 && f.n > 64) memcpy(p + 8 + next_random(&seed) % 48, large, sizeof large);
+        if (i % 5 == 2) memmove(p + (at < from ? at : from), f.p + from, f.n - from);
+        if (reads(p, f.n, &limits)) n_images++;
+        else n_refused++;
+        free(p);
+        free(f.p);
+    }
+    assert_true(n_images > 100 && n_refused > 1000);
 }
 
 /* A work budget that has ended stops the decoding. */
@@ -180,7 +273,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pixels), cmocka_unit_test(test_refused), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_cut), cmocka_unit_test(test_work), cmocka_unit_test(test_files),
+        cmocka_unit_test(test_cut), cmocka_unit_test(test_mutated), cmocka_unit_test(test_work),
+        cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
