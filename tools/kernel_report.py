@@ -43,9 +43,10 @@ REGISTER_LIMITS = {"launch_tail_products": 128, "launch_tail_input": 64}
 # Bytes of code of one kernel, without the functions that kernels share: of any kernel, and of the kernels of few rows,
 # which run once per layer and token and find their code in no instruction cache.
 MAX_CODE, MAX_CODE_FEW = 240 * 1024, 48 * 1024
-# Waits and barriers of the kernels of few rows, without the functions that kernels share. Their launches are short, and
-# waits are most of their time.
+# Waits and barriers of the kernels of few rows, without the functions that kernels share, and of each shared function.
+# Launches of few rows are short, and waits are most of their time.
 MAX_WAITS_FEW, MAX_BARRIERS_FEW = 20, 10
+MAX_WAITS_SHARED, MAX_BARRIERS_SHARED = 300, 14
 FEW = re.compile(r"w16_few|w16_glu_few|linear::linear|fp4_few|fp4_glu_few|heads_w16|mma16_few|experts_w16_few")
 
 # Limits of a multiprocessor, from the compute capabilities table of the CUDA programming guide: threads, blocks, KiB
@@ -172,11 +173,21 @@ def link(nvcc, target, cubins, out):
     return found, sum(n for name, n in code.items() if name not in found)
 
 
+def too_many_waits(name, chain, max_waits, max_barriers):
+    """Returns a list of the fault, if any. chain: (waits, barriers), or None."""
+    if not chain or (chain[0] <= max_waits and chain[1] <= max_barriers): return []
+    return [f"{name} has {chain[0]} waits and {chain[1]} barriers one after the other: at most {max_waits} and {max_barriers}"]
+
+
+def shared_chains(chains):
+    """Returns {function that kernels share: (waits, barriers)}."""
+    return {n: chains[m] for n in sass.SHARED for m in chains if re.search(rf"_Z{len(n)}{n}RK10pi__k_tail", m)}
+
+
 def shared_waits(chains):
     """Returns the sentence on the waits of functions that kernels share."""
-    found = {n: chains[m] for n in sass.SHARED for m in chains if re.search(rf"_Z{len(n)}{n}RK10pi__k_tail", m)}
     return "Functions that kernels share, all kinds of epilogues together: " + ", ".join(
-        f"{n} {waits}, {barriers}" for n, (waits, barriers) in found.items()) + "."
+        f"{n} {waits}, {barriers}" for n, (waits, barriers) in shared_chains(chains).items()) + "."
 
 
 def report(nvcc, build, targets):
@@ -206,10 +217,9 @@ def report(nvcc, build, targets):
         limit = MAX_CODE_FEW if FEW.search(readable) else MAX_CODE
         for t, (_, _, code) in seen[name].items():
             if code > limit: missing.append(f"{readable} has {code} bytes of code for {t}: at most {limit}")
-        waits, barriers = chains.get(name, (0, 0))
-        if FEW.search(readable) and (waits > MAX_WAITS_FEW or barriers > MAX_BARRIERS_FEW):
-            missing.append(f"{readable} has {waits} waits and {barriers} barriers one after the other: at most "
-                           f"{MAX_WAITS_FEW} and {MAX_BARRIERS_FEW}")
+        if FEW.search(readable): missing += too_many_waits(readable, chains.get(name), MAX_WAITS_FEW, MAX_BARRIERS_FEW)
+    for name, chain in shared_chains(chains).items():
+        missing += too_many_waits(name, chain, MAX_WAITS_SHARED, MAX_BARRIERS_SHARED)
     lines = ["# Kernels", "",
              f"Written by tools/kernel_report.py with nvcc {version}. Columns: threads per block, and maximum bytes of shared "
              "memory per block at the shapes of large models. For each target: registers per thread, bytes of stack if any, "

@@ -30,13 +30,14 @@ class State:
     def __init__(self):
         self.waits = 0      # waits so far
         self.barriers = 0
-        self.ready = {}     # {register: waits that its value needs}
+        self.ready = {}     # {register: waits that its value needs, if more than so far}
         self.copies = []    # for each committed group of copies: waits that it needs
         self.open = 0       # the same, of the group that is not committed
 
     def copy(self):
         s = State()
-        s.waits, s.barriers, s.ready, s.copies, s.open = self.waits, self.barriers, dict(self.ready), list(self.copies), self.open
+        s.waits, s.barriers, s.copies, s.open = self.waits, self.barriers, list(self.copies), self.open
+        s.ready = {r: n for r, n in self.ready.items() if n > s.waits}
         return s
 
     def join(self, other):
@@ -90,7 +91,9 @@ def step(s, opcode, operands, predicate):
     elif opcode.startswith("SYNCS") and "TRYWAIT" in opcode:
         s.need(s.open)
     value = s.waits + 1 if LOADS.match(opcode) or ATOMICS.match(opcode) else 0
-    for r in writes: s.ready[r] = value
+    for r in writes:
+        if value: s.ready[r] = value
+        else: s.ready.pop(r, None)
 
 
 def blocks_of(code, labels):

@@ -581,7 +581,8 @@ static size_t most_shared()
     return options.arch == 90 ? max(options.max_shared, (size_t) 232448) : options.max_shared;
 }
 
-/* Sets how many blocks of the next launch run at the same time, at most MOST_PLACES. Returns false if none can begin. */
+/* Sets how many blocks of the next launch run at the same time, at most MOST_PLACES. Returns false if none can
+ * begin. */
 static bool set_residents(dim3 block, size_t shared, uint64_t total)
 {
     const bool modelled = slots.multiprocessors && !options.count;
