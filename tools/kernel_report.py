@@ -8,9 +8,8 @@ Needs nvcc (CUDACXX, PATH or /usr/local/cuda/bin); without it the exit status is
 tests: BUILD/tests/simt/launches reports the launch shapes. The report is BUILD/kernels.md unless --out names another
 file. If nvdisasm is available (sass.py says where it is searched), the report has the instructions of the main loops.
 
-A kernel that spills registers is an error, and so are a kernel that launches.cpp does not launch, and wrong code
-around arrivals (sass.py). --check writes no
-report. It compiles for sm_120f, and kernels of one target for theirs; with PAGEDINFER_LONG for all targets.
+A kernel that spills registers is an error, and so are a kernel that launches.cpp does not launch, wrong code around
+arrivals (sass.py), and too many waits in a kernel of few rows (sass_chain.py). --check writes no report. It compiles for sm_120f, and kernels of one target for theirs; with PAGEDINFER_LONG for all targets.
 """
 import argparse
 import os
@@ -24,14 +23,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import sass
+import sass_chain
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGETS = ["sm_80", "sm_90a", "sm_120f"]
 LOOPS = "sm_120f"  # target of the main-loop column
 # Launch files with kernels for one target only.
 ELSEWHERE = {name: "sm_90a" for name in ("launch_wgmma", "launch_wgmma_glu", "launch_attention_wgmma")}
-LOOPS_TEXT = f"Last column, for {LOOPS}: instructions of the main loop, by class (tools/sass.py)."
-NO_LOOPS_TEXT = "Main loops are left out: nvdisasm was not found."
+LOOPS_TEXT = (f"Last columns, for {LOOPS}: instructions of the main loop, by class (tools/sass.py); waits for global memory "
+              "that follow one another, and barriers, in the kernel's own code (tools/sass_chain.py).")
+NO_LOOPS_TEXT = "Main loops and waits are left out: nvdisasm was not found."
 FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Xptxas=-v", "-Werror=all-warnings", "-I", str(ROOT / "src"),
          "-I", str(ROOT / "include"), "-I", str(ROOT / "kernels"), "-cubin"]
 
@@ -42,6 +43,10 @@ REGISTER_LIMITS = {"launch_tail_products": 128, "launch_tail_input": 64}
 # Bytes of code of one kernel, without the functions that kernels share: of any kernel, and of the kernels of few rows,
 # which run once per layer and token and find their code in no instruction cache.
 MAX_CODE, MAX_CODE_FEW = 240 * 1024, 48 * 1024
+# Waits and barriers of the kernels of few rows, without the functions that kernels share, and of each shared function.
+# Launches of few rows are short, and waits are most of their time.
+MAX_WAITS_FEW, MAX_BARRIERS_FEW = 20, 10
+MAX_WAITS_SHARED, MAX_BARRIERS_SHARED = 300, 14
 FEW = re.compile(r"w16_few|w16_glu_few|linear::linear|fp4_few|fp4_glu_few|heads_w16|mma16_few|experts_w16_few")
 
 # Limits of a multiprocessor, from the compute capabilities table of the CUDA programming guide: threads, blocks, KiB
@@ -125,12 +130,13 @@ def occupancy(target, registers, threads, shared):
 
 
 def compile_and_read(nvcc, nvdisasm, source, target, out):
-    """Returns compile_one()'s results, {mangled kernel: main loop}, and faults of the code (sass.py)."""
+    """Returns compile_one()'s results, {mangled function: main loop}, {mangled function: (waits, barriers)}, and faults of
+    the code (sass.py)."""
     found, numbers = compile_one(nvcc, source, target, out)
-    if not nvdisasm or target != ELSEWHERE.get(source.stem, LOOPS): return found, numbers, {}, []
+    if not nvdisasm or target != ELSEWHERE.get(source.stem, LOOPS): return found, numbers, {}, {}, []
     functions = {plain(n): f for n, f in sass.read(nvdisasm, out).items()}
     faults = [f"{source.name}, {target}: {f}" for f in sass.faults_of(functions, found)]
-    return found, numbers, sass.loops_of(functions), faults
+    return found, numbers, sass.loops_of(functions), sass_chain.chains_of(functions), faults
 
 
 def version_of(nvcc):
@@ -167,20 +173,38 @@ def link(nvcc, target, cubins, out):
     return found, sum(n for name, n in code.items() if name not in found)
 
 
+def too_many_waits(name, chain, max_waits, max_barriers):
+    """Returns a list of the fault, if any. chain: (waits, barriers), or None."""
+    if not chain or (chain[0] <= max_waits and chain[1] <= max_barriers): return []
+    return [f"{name} has {chain[0]} waits and {chain[1]} barriers one after the other: at most {max_waits} and {max_barriers}"]
+
+
+def shared_chains(chains):
+    """Returns {function that kernels share: (waits, barriers)}."""
+    return {n: chains[m] for n in sass.SHARED for m in chains if re.search(rf"_Z{len(n)}{n}RK10pi__k_tail", m)}
+
+
+def shared_waits(chains):
+    """Returns the sentence on the waits of functions that kernels share."""
+    return "Functions that kernels share, all kinds of epilogues together: " + ", ".join(
+        f"{n} {waits}, {barriers}" for n, (waits, barriers) in shared_chains(chains).items()) + "."
+
+
 def report(nvcc, build, targets):
     """Returns the report's text."""
     shapes, nvdisasm, version = launched(build), sass.find_nvdisasm(), version_of(nvcc)
     sources = sorted((ROOT / "src" / "backend" / "cuda").glob("launch_*.cu"))
-    missing, rows, seen, loops, shared = [], {}, {}, {}, {}
+    missing, rows, seen, loops, chains, shared = [], {}, {}, {}, {}, {}
     with tempfile.TemporaryDirectory() as tmp, ThreadPoolExecutor(max_workers=2) as pool:
         jobs = {(s, t): pool.submit(compile_and_read, nvcc, nvdisasm, s, t, f"{tmp}/{s.stem}.{t}.cubin")
                 for s in sources for t in targets}
         for (s, t), job in jobs.items():
-            spills, numbers, some, faults = job.result()
+            spills, numbers, some, waits, faults = job.result()
             if not RELOCATABLE.match(s.stem):
                 code = code_of(f"{tmp}/{s.stem}.{t}.cubin")
                 for name, own in numbers.items(): seen.setdefault(name, {})[t] = (*own, code[name])
             loops.update(some)
+            chains.update(waits)
             missing += faults
             for name, spill in spills.items():
                 if spill: sys.exit(f"{s.name}: {name} spills {spill} bytes for {t}")
@@ -193,16 +217,19 @@ def report(nvcc, build, targets):
         limit = MAX_CODE_FEW if FEW.search(readable) else MAX_CODE
         for t, (_, _, code) in seen[name].items():
             if code > limit: missing.append(f"{readable} has {code} bytes of code for {t}: at most {limit}")
+        if FEW.search(readable): missing += too_many_waits(readable, chains.get(name), MAX_WAITS_FEW, MAX_BARRIERS_FEW)
+    for name, chain in shared_chains(chains).items():
+        missing += too_many_waits(name, chain, MAX_WAITS_SHARED, MAX_BARRIERS_SHARED)
     lines = ["# Kernels", "",
              f"Written by tools/kernel_report.py with nvcc {version}. Columns: threads per block, and maximum bytes of shared "
              "memory per block at the shapes of large models. For each target: registers per thread, bytes of stack if any, "
              "KiB of code, and occupancy (resident warps of a multiprocessor, in percent). No kernel spills. Functions that "
              "kernels share have " + ", ".join(f"{n / 1024:.0f} KiB ({t})" for t, n in shared.items()) + ". " +
-             (LOOPS_TEXT if nvdisasm else NO_LOOPS_TEXT), ""]
+             (LOOPS_TEXT + " " + shared_waits(chains) if nvdisasm else NO_LOOPS_TEXT), ""]
     for file in sorted(rows):
         lines += [f"## kernels/{file}", "",
-                  "| kernel | threads | shared | " + " | ".join(targets) + (" | main loop |" if nvdisasm else " |"),
-                  "|---" * (len(targets) + 3 + bool(nvdisasm)) + "|"]
+                  "| kernel | threads | shared | " + " | ".join(targets) + (" | main loop | waits, barriers |" if nvdisasm else " |"),
+                  "|---" * (len(targets) + 3 + 2 * bool(nvdisasm)) + "|"]
         names = demangle(sorted(rows[file]))
         for n in sorted(rows[file]):
             if names[n] not in shapes:
@@ -211,7 +238,7 @@ def report(nvcc, build, targets):
             threads, bytes_ = shapes[names[n]]
             cells = [f"{r}" + (f" + {s} B" if s else "") + f", {code / 1024:.1f} KiB, {occupancy(t, r, threads, bytes_)} %"
                      for t, (r, s, code) in ((t, seen[n][t]) for t in targets)]
-            cells += [sass.cell(loops[n]) if n in loops else "-"] if nvdisasm else []
+            if nvdisasm: cells += [sass.cell(loops[n]), "{}, {}".format(*chains[n])] if n in loops else ["-", "-"]
             lines.append(f"| `{names[n]}` | {threads} | {bytes_} | " + " | ".join(cells) + " |")
         lines.append("")
     if missing:
@@ -236,7 +263,7 @@ def main():
         for stem, target in ELSEWHERE.items():
             if target in targets: continue
             source = ROOT / "src" / "backend" / "cuda" / f"{stem}.cu"
-            found, _, _, faults = compile_and_read(nvcc, sass.find_nvdisasm(), source, target, f"{tmp}/{stem}.cubin")
+            found, _, _, _, faults = compile_and_read(nvcc, sass.find_nvdisasm(), source, target, f"{tmp}/{stem}.cubin")
             if any(found.values()): sys.exit(f"{stem}.cu spills for {target}")
             if faults: sys.exit("\n".join(faults))
     rows = text.count(chr(10) + "| `")

@@ -91,17 +91,18 @@ def read(nvdisasm, cubin):
 
 
 def parse(text):
-    """Returns {mangled function: ([(opcode, operands, branch target or None)], {label: index})} of a disassembly."""
+    """Returns {mangled function: ([(opcode, operands, branch target or None, predicate or None)], {label: index})} of a
+    disassembly."""
     found = {}
     for part in re.split(r"^\.text\.", text, flags=re.M)[1:]:
         name, code, labels = re.match(r"[\w$.]+", part)[0], [], {}
         for line in part.splitlines()[1:]:
             if m := re.match(r"\s*(\.L_x?_?\d+):", line):
                 labels[m[1]] = len(code)
-            elif m := re.match(r"\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)", line):
-                to = re.search(r"`\((\.L_x?_?\d+)\)", m[2])
-                if m[1] != "NOP":
-                    code.append((m[1], m[2], to[1] if to and m[1].startswith("BRA") else None))
+            elif m := re.match(r"\s*/\*[0-9a-f]+\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)", line):
+                to = re.search(r"`\((\.L_x?_?\d+)\)", m[3])
+                if m[2] != "NOP":
+                    code.append((m[2], m[3], to[1] if to and m[2].startswith("BRA") else None, m[1]))
             elif line.startswith("//-----"):
                 break
         found[name] = (code, labels)
@@ -110,7 +111,7 @@ def parse(text):
 
 def loops_of(functions):
     """Returns {mangled function: {class: instructions}} for read()'s functions."""
-    return {name: main_loop([(o, to) for o, _, to in code], labels) for name, (code, labels) in functions.items()}
+    return {name: main_loop([(o, to) for o, _, to, _ in code], labels) for name, (code, labels) in functions.items()}
 
 
 def arrival_faults(name, opcodes):
@@ -129,8 +130,8 @@ def faults_of(functions, kernels):
     """Returns the faults of a cubin's functions as lines. kernels: names of functions that are kernels."""
     defines, out = any(SHARED_NAME.match(n) for n in functions), []
     for name, (code, labels) in functions.items():
-        opcodes = [o for o, _, _ in code]
-        calls = any(AFTER_ARRIVAL.search(text) for _, text, _ in code)
+        opcodes = [o for o, _, _, _ in code]
+        calls = any(AFTER_ARRIVAL.search(text) for _, text, _, _ in code)
         polls = any(POLL.fullmatch(o) for o in opcodes)
         if defines or calls or polls:
             out += [f"{name}: {o}: results of other blocks may be read from before the launch"
@@ -138,7 +139,7 @@ def faults_of(functions, kernels):
         out += arrival_faults(name, opcodes)
         if SHARED_NAME.match(name) and "run_" in name and not polls: out.append(f"{name}: does not wait for other blocks")
         if name in kernels and not LOCAL.search(name):
-            local = main_loop([(o, to) for o, _, to in code], labels)["local"]
+            local = main_loop([(o, to) for o, _, to, _ in code], labels)["local"]
             if local: out.append(f"{name}: {local} accesses of local memory in the main loop")
     return out
 

@@ -253,8 +253,8 @@ void test_batch_composition()
         }
     }
     if (slow()) return;
-    in_all_modes([] {
-        static std::vector<float> first;
+    std::vector<float> first;
+    in_all_modes([&] {
         fixture t(shapes[4]);
         const std::vector<float> all = t.run(0, 10);
         if (first.empty()) first = all;

@@ -19,15 +19,18 @@ namespace {
 
 const int32_t SLOTS = 7, SNAPS = 12, GAP = 64 /* floats */;
 
-/* Kernel variant: each matmul operand is a sum of two F16 terms (exact), or one F16 term. Most checks run with both. */
-bool exact = true;
+/* Kernel variant: each matmul operand is a sum of two F16 terms (exact), or one F16 term. Most checks run with both.
+ * Thread-local, since the stress test runs two checks at the same time. */
+thread_local bool exact = true;
 template <void (*TEST)()> void both()
 {
+    struct restore {
+        ~restore() { exact = true; } /* also after a failure */
+    } end;
     for (bool form : {true, false}) {
         exact = form;
         TEST();
     }
-    exact = true;
 }
 
 struct shape {

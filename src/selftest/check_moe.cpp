@@ -814,8 +814,8 @@ void test_heads()
         for (int32_t r = 0; r < c.rows; r += 31) expect_bytes(t.run(r, 1).data(), &all[(size_t) r * ld], ld * 4);
         expect_bytes(t.run(1, c.rows - 1).data(), &all[ld], all.size() * 4 - ld * 4);
     }
-    if (!slow()) in_all_modes([] {
-        static std::vector<float> first;
+    std::vector<float> first;
+    if (!slow()) in_all_modes([&] {
         heads t(PI__Q8_0, 32, 48, 3, 16, 10);
         const std::vector<float> all = t.run(0, 10);
         if (first.empty()) first = all;
@@ -861,10 +861,10 @@ void test_few_heads()
     }
     heads t(PI__Q8_0, 64, 80, 2, 16, 265, nullptr, PI__MATMUL_AUTO); /* more rows than one pass takes */
     const std::vector<float> all = t.run(0, 265);
-    for (int32_t first : {0, 120, 245})
-        expect_bytes(t.run(first, 20).data(), &all[(size_t) (first * t.a.ldy)], (size_t) (20 * t.a.ldy) * 4);
-    in_all_modes([] {
-        static std::vector<float> first;
+    for (int32_t row : {0, 120, 245})
+        expect_bytes(t.run(row, 20).data(), &all[(size_t) (row * t.a.ldy)], (size_t) (20 * t.a.ldy) * 4);
+    std::vector<float> first;
+    in_all_modes([&] {
         heads t(PI__Q4_K, 256, 80, 3, 16, 9, nullptr, PI__MATMUL_AUTO);
         const std::vector<float> all = t.run(0, 9);
         if (first.empty()) first = all;

@@ -8,10 +8,12 @@
 # 3. src/ calls nothing that prints or ends the process
 # 4. kernels/ has PTX only in ptx.cuh, __shared__ only in device.cuh, and no launches; launches are in
 #    src/backend/cuda/launch*, <<<>>> in launch.cuh
+#
 # 5. lines aim at 120 columns and end before 140, without tabs; every source file opens with a comment
 # 6. headers of src/api include each other without a cycle (NAME.c and NAME.h are one file)
 # 7. in each folder of src, calls between .c files have no cycle; in src/engine, each header is included for something
 #    that it declares
+# 8. src/selftest has no variable that two threads share: the stress test runs two checks at the same time
 # Exit status 1 and one line a finding where a rule is broken.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
@@ -159,5 +161,17 @@ while IFS= read -r hit; do finding "$hit"; done < <(perl -e '
             print "$f: nothing that $i declares is used\n" unless grep { $used{$_} } keys %{names_of($h)};
         }
     }' src/engine/*.[ch])
+
+# Variables outside of functions, and static ones in functions, that are neither constant nor thread-local.
+while IFS= read -r hit; do
+    finding "$hit  <- checks run in two threads at the same time: thread_local, or a local variable"
+done < <(perl -0777 -ne '
+    s{/\*.*?\*/}{ my $c = $&; $c =~ s/[^\n]//g; $c }gse; s{//[^\n]*}{}g;
+    my $fixed = qr/(?:inline |static )*(?:public|private|protected|const|constexpr|thread_local|struct|class|enum|union|using|namespace|template|typedef|return|extern)\b/;
+    my $declared = qr/[A-Za-z_][\w:<>,\s*&]*?[\s*&]\w+(?:\[[^\]]*\])?\s*[=;{]/;
+    while (/^(?:(?!$fixed)$declared|\h+static (?!$fixed)$declared)/mg) {
+        my ($text, $line) = ($&, 1 + (substr($_, 0, $-[0]) =~ tr/\n//)); $text =~ s/\s+/ /g;
+        print "$ARGV:$line: $text\n";
+    }' src/selftest/*)
 
 exit $bad

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the checks of tools/sass.py: each planted fault in a disassembly is found, and correct code has none. Needs no
-toolkit.
+"""Checks tools/sass.py and tools/sass_chain.py: each planted fault in a disassembly is found, correct code has none, and
+waits are counted as a warp waits. Needs no toolkit.
 
 usage: check_sass.py
 """
@@ -9,6 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import sass
+import sass_chain
 
 EPILOGUE = "_Z8run_tailRK10pi__k_tailPh"
 SHARED = f"""
@@ -50,6 +51,44 @@ PLANTED = [
 ]
 
 
+# (code, waits, barriers)
+CHAINS = [
+    ("two loads under way at the same time", "LDG.E R2, desc[UR4][R8.64] ;\nLDG.E R4, desc[UR4][R10.64] ;\n"
+     "FADD R6, R2, R4 ;\nEXIT ;", 1, 0),
+    ("an address that is loaded", "LDG.E.64 R2, desc[UR4][R8.64] ;\nLDG.E R4, desc[UR4][R2.64] ;\nFADD R6, R4, R4 ;\nEXIT ;", 2, 0),
+    ("a load whose result is not used", "LDG.E R2, desc[UR4][R8.64] ;\nEXIT ;", 0, 0),
+    ("a store of a result", "LDG.E R2, desc[UR4][R8.64] ;\nSTG.E desc[UR4][R10.64], R2 ;\nBAR.SYNC 0x0 ;\nEXIT ;", 1, 1),
+    ("the second half of a wide result", "LDG.E.64 R2, desc[UR4][R8.64] ;\nFADD R6, R3, R3 ;\nEXIT ;", 1, 0),
+    ("a predicate", "LDG.E R2, desc[UR4][R8.64] ;\nISETP.NE.AND P0, PT, R2, RZ, PT ;\n@P0 EXIT ;\nEXIT ;", 1, 0),
+    ("loads before the wait for earlier kernels", "LDG.E R2, desc[UR4][R8.64] ;\nFADD R6, R2, R2 ;\nBAR.SYNC 0x0 ;\nACQBULK ;\n"
+     "LDG.E R4, desc[UR4][R8.64] ;\nFADD R6, R4, R4 ;\nEXIT ;", 1, 0),
+    ("copies, of which the last group may be under way", "LDGSTS.E [R2], desc[UR4][R8.64] ;\nLDGDEPBAR ;\n"
+     "LDG.E R4, desc[UR4][R8.64] ;\nFADD R6, R4, R4 ;\nLDGSTS.E [R2], desc[UR4][R8.64] ;\nLDGDEPBAR ;\n"
+     "DEPBAR.LE SB0, 0x1 ;\nEXIT ;", 1, 0),
+    ("copies, all of them", "LDG.E R4, desc[UR4][R8.64] ;\nFADD R6, R4, R4 ;\nLDGSTS.E [R2], desc[UR4][R8.64] ;\nLDGDEPBAR ;\n"
+     "DEPBAR.LE SB0, 0x0 ;\nEXIT ;", 2, 0),
+    ("a loop, whose body is before its condition", "BRA `(.L_x_2) ;\n.L_x_1:\nLDG.E R2, desc[UR4][R8.64] ;\nFADD R8, R2, R2 ;\n"
+     ".L_x_2:\n@P0 BRA `(.L_x_1) ;\nEXIT ;", 1, 0),
+    ("the longer of two branches", "@P0 BRA `(.L_x_1) ;\nBAR.SYNC 0x0 ;\nBRA `(.L_x_2) ;\n.L_x_1:\nLDG.E R2, desc[UR4][R8.64] ;\n"
+     "FADD R8, R2, R2 ;\nBAR.SYNC 0x0 ;\nBAR.SYNC 0x0 ;\n.L_x_2:\nEXIT ;", 1, 2),
+    ("a fence and an atomic", "MEMBAR.ALL.GPU ;\nATOMG.E.ADD.STRONG.GPU PT, R3, desc[UR4][R72.64], R3 ;\n"
+     "ISETP.NE.AND P0, PT, R3, RZ, PT ;\nEXIT ;", 2, 0),
+    ("a call", "LDG.E R2, desc[UR4][R8.64] ;\nFADD R6, R2, R2 ;\nCALL.REL.NOINC `(callee) ;\nEXIT ;", 3, 1),
+]
+CALLEE = "LDG.E R2, desc[UR4][R8.64] ;\nFADD R6, R2, R2 ;\nBAR.SYNC 0x0 ;\nLDG.E R2, desc[UR4][R8.64] ;\nFADD R6, R2, R2 ;\nRET.REL.NODEC R4 ;"
+
+
+def text_of(name, code):
+    """Returns code as nvdisasm prints it."""
+    return f".text.{name}:\n" + "\n".join(c if c.endswith(":") else f"  /*0000*/  {c}" for c in code.split("\n")) + "\n"
+
+
+def check_chains():
+    for what, code, waits, barriers in CHAINS:
+        found = sass_chain.chains_of(sass.parse(text_of("kernel", code) + text_of("callee", CALLEE)))["kernel"]
+        if found != (waits, barriers): sys.exit(f"{what}: {found} waits and barriers instead of {(waits, barriers)}")
+
+
 def faults(shared, product):
     return sass.faults_of(sass.parse(shared), set()) + sass.faults_of(sass.parse(product), {"product"})
 
@@ -60,7 +99,8 @@ def main():
         if old not in SHARED + PRODUCT: sys.exit(f"{what}: the code to change was not found")
         found = faults(SHARED.replace(old, new, 1), PRODUCT if old in SHARED else PRODUCT.replace(old, new, 1))
         if not any(message in f for f in found): sys.exit(f"{what}: not found, but {found}")
-    print(f"sass: {len(PLANTED)} planted faults are found")
+    check_chains()
+    print(f"sass: {len(PLANTED)} planted faults are found, {len(CHAINS)} chains of waits are counted")
 
 
 main()

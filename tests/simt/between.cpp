@@ -1,7 +1,8 @@
 /* Races in global memory between blocks of one launch, in instrumented kernels.
  *
- * Every word of device memory has a record of its last writer and reader in this launch. Two blocks access a word,
- * and at least one writes. These accesses are ordered by a release and an acquire:
+ * Every word of device memory has a record of its readers and writers in this launch: for each block, its last read
+ * and its last write since the last write that is no atomic. Two blocks access a word, and at least one writes. These
+ * accesses are ordered by a release and an acquire:
  *
  *     release  the earlier thread, or a thread of its block after a barrier, calls __threadfence(), then an atomic; or
  *              it performs an atomic with release semantics
@@ -19,11 +20,11 @@
  *
  * A fence releases by every later atomic of its thread, an atomic only by itself.
  *
- * If several blocks read a word, only one is recorded. In launches with fences, a write after several readers is not
- * judged: the record does not show if the writer waited for all of them.
+ * The last accesses of up to MAX_OTHERS further blocks to a word are in a list. Accesses that find no place in it are
+ * not judged.
  *
- * Memory: address space for all records, with pages only where device memory is in use; lists of one launch. Threads:
- * the threads of simt::run, one at a time. */
+ * Memory: address space for all records, with pages only where device memory is in use; lists of one launch, at most
+ * MAX_LISTED entries. Threads: the threads of simt::run, one at a time. */
 #include "simt_impl.h"
 
 #include <cstdio>
@@ -32,28 +33,34 @@
 
 namespace simt {
 
-enum { WORD = 4 };
+enum { WORD = 4, MAX_OTHERS = 64, MAX_LISTED = 8 << 20 };
+/* In mark::lin: other lanes of the warp, or other warps, have accessed the word since the same barriers. */
+enum : uint16_t { MANY_LANES = 1 << 14, MANY_WARPS = 1 << 15, LIN = MANY_LANES - 1 };
 
-/* The last access to a word. Barriers and fences are counted before the access. */
+/* The last access of a block to a word. Barriers and fences are counted before the access. */
 struct mark {
     uint32_t block;          /* block + 1; 0 = no access */
-    uint16_t lin, fence;     /* thread; its fences */
+    uint16_t lin, fence;     /* thread, MANY_LANES, MANY_WARPS; the thread's fences */
     uint16_t epoch, warp;    /* barriers of the block, of the warp */
     uint32_t code;           /* source location, index into `spots` */
 };
 struct word {
     uint32_t launch;         /* launch of this record */
     uint8_t written, read;   /* bit mask of the word's bytes */
-    bool atomic, many;       /* the last write was atomic; several blocks have read */
-    mark writer, reader;
+    bool atomic;             /* the last write was atomic */
+    mark writer, reader;     /* the last ones */
+    uint32_t writers, readers; /* other blocks: index + 1 in `lists`; 0 = none. Several writers are atomic */
 };
 
 static word *words;                                          /* of the device region */
+static std::vector<std::vector<mark>> lists;                 /* the first n_lists are in use */
+static uint32_t n_lists;
+static size_t n_listed;                                      /* entries of the lists */
 static uint32_t launch_number;
 static bool active;                                          /* this launch is checked */
 static unsigned long n_fences;                               /* fences and ordering atomics in this launch */
 static std::unordered_map<const void *, std::vector<released>> heard_at; /* releases by the word of the atomic */
-static std::vector<released> block_has[MOST_RESIDENT];       /* releases acquired before the block's last barrier */
+static std::vector<released> block_has[MOST_PLACES];       /* releases acquired before the block's last barrier */
 
 /* A source location. */
 struct spot {
@@ -105,6 +112,7 @@ void between_begin(uint64_t blocks)
     }
     launch_number++;
     n_fences = 0;
+    n_listed = n_lists = 0;
     heard_at.clear();
 }
 
@@ -169,8 +177,9 @@ static bool covers(const released &r, const mark &m)
 {
     if (r.block_id + 1 != m.block) return false;
     if (m.epoch < r.block) return true;
-    if (m.lin / 32 == r.lin / 32 && m.warp < r.warp) return true;
-    return m.lin == r.lin && m.fence < r.fence;
+    if (m.lin & MANY_WARPS) return false;
+    if ((m.lin & LIN) / 32 == r.lin / 32 && m.warp < r.warp) return true;
+    return m.lin == r.lin && m.fence < r.fence; /* never with MANY_LANES */
 }
 
 /* True if the recorded access happens before this thread's access. */
@@ -191,32 +200,76 @@ static void tell(const void *p, const mark &m, bool reads, bool read, const mark
     fail(nullptr, -1,
          "race between blocks in %s: %s global memory %p at %s, which thread %u of block %u %s at %s, and nothing "
          "orders them",
-         source_of(kernel()), reads ? "reads" : "writes", p, text_of(now.code, here_text, sizeof here_text), m.lin,
-         m.block - 1, read ? "reads" : "writes", text_of(m.code, there, sizeof there));
+         source_of(kernel()), reads ? "reads" : "writes", p, text_of(now.code, here_text, sizeof here_text),
+         m.lin & LIN, m.block - 1, read ? "reads" : "writes", text_of(m.code, there, sizeof there));
+}
+
+/* Returns the mark of both accesses of a block: what is ordered after it is ordered after both. */
+static mark joined(const mark &old, mark now)
+{
+    const bool same_warp = (old.lin & LIN) / 32 == now.lin / 32;
+    if (old.epoch < now.epoch || (old.lin == now.lin && old.fence <= now.fence && old.warp <= now.warp)) return now;
+    if (!same_warp || old.lin & MANY_WARPS) now.lin |= MANY_WARPS;
+    else if (old.warp >= now.warp) now.lin |= MANY_LANES;
+    return now;
+}
+
+/* Records an access of this block as the last one; the last one of another block goes to the list. */
+static void record(mark &last, uint32_t &list, const mark &now)
+{
+    if (!last.block || last.block == now.block) {
+        last = last.block ? joined(last, now) : now;
+        return;
+    }
+    if (!list) {
+        if (n_lists == lists.size()) lists.emplace_back();
+        lists[n_lists].clear();
+        list = ++n_lists;
+    }
+    std::vector<mark> &others = lists[list - 1];
+    mark own = now;
+    for (mark &m : others) {
+        if (m.block != now.block) continue;
+        own = joined(m, now);
+        m = last;
+        last = own;
+        return;
+    }
+    if (others.size() < MAX_OTHERS && n_listed < MAX_LISTED) {
+        others.push_back(last);
+        n_listed++;
+    }
+    last = own;
+}
+
+/* Reports the first of the recorded accesses that is not ordered before this one. */
+static void judge_all(const mark &last, uint32_t list, const char *p, bool reads, bool read, const mark &now)
+{
+    if (!ordered(last)) tell(p, last, reads, read, now);
+    if (!list) return;
+    for (const mark &m : lists[list - 1])
+        if (!ordered(m)) tell(p, m, reads, read, now);
 }
 
 static void judge(word &w, const char *p, access kind, uint8_t bytes, const mark &now)
 {
-    const bool reads = kind == access::read;
+    const bool reads = kind == access::read, atomic = kind == access::atomic;
     if (w.launch != launch_number) {
         w = word();
         w.launch = launch_number;
     }
-    const bool fine = kind == access::atomic && w.atomic;
-    if ((w.written & bytes) && !fine && !ordered(w.writer)) tell(p, w.writer, reads, false, now);
-    if (!reads && (w.read & bytes) && !(w.many && n_fences) && (w.many || !ordered(w.reader)))
-        tell(p, w.reader, false, true, now);
+    if ((w.written & bytes) && !(atomic && w.atomic)) judge_all(w.writer, w.writers, p, reads, false, now);
+    if (!reads && (w.read & bytes)) judge_all(w.reader, w.readers, p, false, true, now);
     if (reads) {
-        w.many |= w.reader.block && w.reader.block != now.block;
-        w.reader = now;
+        record(w.reader, w.readers, now);
         w.read |= bytes;
-    } else {
-        if (w.writer.block != now.block) w.written = 0;
-        w.writer = now;
-        w.written |= bytes;
-        w.atomic = kind == access::atomic;
-        if (w.read & bytes) w.read = 0, w.many = false, w.reader = mark();
+        return;
     }
+    if (w.writer.block != now.block && !(atomic && w.atomic)) w.written = 0, w.writers = 0, w.writer = mark();
+    record(w.writer, w.writers, now);
+    w.written |= bytes;
+    w.atomic = atomic;
+    if (w.read & bytes) w.read = 0, w.readers = 0, w.reader = mark();
 }
 
 void between_access(const void *p, size_t size, access kind, const void *code, const char *file, int line)

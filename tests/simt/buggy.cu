@@ -196,6 +196,17 @@ __global__ void folded(int bug, const float *x, float *part, unsigned *count, fl
     }
 }
 
+__global__ void reused(int bug, float *word, unsigned *count, float *y)
+{
+    if (threadIdx.x) return;
+    y[blockIdx.x] = word[0];
+    atomicAdd(&word[1], 1.0f);
+    const unsigned before = ptx_arrive(count, gridDim.x);
+    if (bug == BUG_READS_LATE && before == 1) y[blockIdx.x] = word[0];
+    if (bug == BUG_ADDS_LATE && before == 1) atomicAdd(&word[1], 1.0f);
+    if (before + 1 == gridDim.x) word[0] = word[1];
+}
+
 __global__ void passed_on(int bug, float *y, unsigned *flag, unsigned *ticket)
 {
     const unsigned b = bug == BUG_NEVER ? blockIdx.x : atomicAdd(ticket, 1u);
@@ -358,13 +369,17 @@ int launch_folded(int bug, const float *x, float *part, unsigned *count, float *
 {
     return pi_launch(nullptr, folded, dim3((unsigned) blocks), dim3(64), 16, bug, x, part, count, y, n);
 }
+int launch_reused(int bug, float *word, unsigned *count, float *y, int blocks)
+{
+    return pi_launch(nullptr, reused, dim3((unsigned) blocks), dim3(32), 0, bug, word, count, y);
+}
 int launch_passed_on(int bug, float *y, unsigned *flag, unsigned *ticket, int blocks)
 {
     return pi_launch(nullptr, passed_on, dim3((unsigned) blocks), dim3(1), 0, bug, y, flag, ticket);
 }
-int launch_gathered(pi__k_waits waits, uint32_t *arrived, float *part, float *y, int n, int blocks)
+int launch_gathered(void *stream, pi__k_waits waits, uint32_t *arrived, float *part, float *y, int n, int blocks)
 {
-    return pi_launch(nullptr, gathered, dim3((unsigned) blocks), dim3(32), 16, waits, arrived, part, y, n);
+    return pi_launch(stream, gathered, dim3((unsigned) blocks), dim3(32), 16, waits, arrived, part, y, n);
 }
 int launch_strided(int bytes, int stride, float *y)
 {

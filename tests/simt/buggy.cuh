@@ -42,6 +42,8 @@ enum bug {
     BUG_NO_BLOCK_BARRIER, /* folded: other threads of the last block do not wait for the thread that read the count */
     BUG_ARRIVES,         /* folded, passed_on: right, with ptx_arrive() and ptx_wait_arrived() instead of fences */
     BUG_OTHER_WORD,      /* folded: the block releases its part by another atomic than the one that counts it */
+    BUG_READS_LATE,      /* reused: one of several readers reads a word after its arrival, which releases its reads */
+    BUG_ADDS_LATE,       /* reused: one of several blocks adds to a word again, after its arrival */
     BUG_ANY_ORDER,       /* folded: parts are added in the order in which blocks arrive */
     BUG_NEVER,           /* passed_on: waits for a block that never runs */
     BUG_READS_EARLY,     /* dependent: reads the previous launch's output before the wait */
@@ -80,6 +82,9 @@ int launch_chain(float *y, int blocks);
 /* *y = sum of all values of x, n per block, added up by the last block to arrive. part: [blocks]; count: [1 + blocks]
  * zeros. 64 threads, 16 bytes. */
 int launch_folded(int bug, const float *x, float *part, unsigned *count, float *y, int n, int blocks);
+/* All blocks read word[0] and add to word[1]. The last one to arrive copies word[1] to word[0]. word: [2]; count:
+ * 0. 32 threads. */
+int launch_reused(int bug, float *word, unsigned *count, float *y, int blocks);
 /* y[b] = y[b - 1] + 1. Each block waits for the one before it by flag [blocks], which must be 0. Blocks number
  * themselves in order of arrival by *ticket, which must be 0. */
 int launch_passed_on(int bug, float *y, unsigned *flag, unsigned *ticket, int blocks);
@@ -94,7 +99,7 @@ int launch_dependent(int bug, void *stream, const float *w, float *x, float *y);
 int launch_four_warps(int bug, const float *x, float *y);
 /* y[i] = (i + 1) * sum of the block numbers, for n items: each block writes its number to part[b], and the blocks that
  * arrive last compute the items (arrive_of() of tail.cuh). 32 threads. */
-int launch_gathered(pi__k_waits waits, uint32_t *arrived, float *part, float *y, int n, int blocks);
+int launch_gathered(void *stream, pi__k_waits waits, uint32_t *arrived, float *part, float *y, int n, int blocks);
 /* Launches for the stream's device, independent of the current device. */
 int launch_elsewhere(void *stream, float *y);
 

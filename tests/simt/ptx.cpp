@@ -76,7 +76,7 @@ struct bulk_state { /* per block */
     std::vector<transfer> transfers;
     uint64_t time; /* arrivals so far */
 };
-static bulk_state bulk_states[MOST_RESIDENT], *bulk = bulk_states;
+static bulk_state bulk_states[MOST_PLACES], *bulk = bulk_states;
 static const uint64_t magic = UINT64_C(0x6d62617272696572);
 enum : int64_t { MOST_TX = (1 << 20) - 1 };
 

@@ -25,6 +25,7 @@
 #include "backend/cuda/places.h"
 #include "backend/cuda/runtime.h"
 #include "simt_impl.h"
+#include "slots.h"
 
 namespace simt {
 runtime_watch watch;
@@ -33,7 +34,7 @@ runtime_watch watch;
 const char *const pi__rt_kind = "emu";
 
 enum { KERNEL_FAILED = 1, CALL_FAILED, NOT_IN_RECORDING, BAD_ADDRESS, NO_DEVICE, NOT_LOADED, OTHER_DEVICE, NOT_SHARED,
-       TOO_MUCH_SHARED /* cudaErrorInvalidValue */, STUCK };
+       TOO_MUCH_SHARED /* cudaErrorInvalidValue */, STUCK, CHANGED };
 
 typedef std::function<int()> work;
 
@@ -51,27 +52,46 @@ static int counted()
 static char not_loaded[300]; /* message for NOT_LOADED */
 static char too_much[300];   /* message for TOO_MUCH_SHARED */
 
-/* Limits of shared memory by device and kernel, or mark of a file. Any thread: engines share the kernels. */
-static std::mutex limit_lock;
-static std::map<std::pair<int, const void *>, size_t> limits;
+/* Attributes of kernels by device and kernel, or mark of a file. Any thread: engines share the kernels. */
+static std::mutex attribute_lock;
+static std::map<std::pair<int, const void *>, size_t> attributes[simt::N_ATTRIBUTES];
 
-void simt::limit_shared(int device, const void *of, size_t bytes)
+/* Returns the address of the value, which is set for the kernel or for its file; NULL = never set. Under the lock. */
+static const size_t *find_attribute(int device, const void *mark, const void *kernel, simt::attribute what)
 {
-    std::lock_guard<std::mutex> guard(limit_lock);
-    size_t &limit = limits[{device, of}];
-    watch.n_limits += limit != bytes;
-    limit = bytes;
-}
-
-static size_t shared_limit(int device, const void *kernel, const void *mark)
-{
-    std::lock_guard<std::mutex> guard(limit_lock);
     for (const void *of : {kernel, mark}) {
-        const auto it = limits.find({device, of});
-        if (it != limits.end()) return it->second;
+        const auto it = attributes[what].find({device, of});
+        if (it != attributes[what].end()) return &it->second;
     }
-    return 48 << 10;
+    return nullptr;
 }
+
+bool simt::set_attribute(int device, const void *mark, const void *kernel, attribute what, size_t value)
+{
+    std::lock_guard<std::mutex> guard(attribute_lock);
+    const size_t *old = find_attribute(device, mark, kernel, what);
+    const bool relied_on = old && (what == MAX_SHARED ? value < *old : value != *old);
+    watch.n_set += !old || value != *old;
+    attributes[what][{device, kernel ? kernel : mark}] = value;
+    return !relied_on;
+}
+
+void simt::reset_attributes()
+{
+    std::lock_guard<std::mutex> guard(attribute_lock);
+    for (auto &a : attributes) a.clear();
+}
+
+static size_t attribute_of(int device, const void *mark, const void *kernel, simt::attribute what)
+{
+    std::lock_guard<std::mutex> guard(attribute_lock);
+    const size_t *value = find_attribute(device, mark, kernel, what);
+    return value ? *value : what == simt::MAX_SHARED ? 48 << 10 : SIZE_MAX;
+}
+
+/* The open queues. A queue's waiting blocks take multiprocessors from the other queues of its device (slots.h). */
+static std::mutex queue_lock;
+static std::set<pi__rt *> open_queues;
 
 thread_local int simt::current_device;
 
@@ -118,6 +138,7 @@ struct pi__rt : simt::stream {
     int failed = 0;                                  /* code of queued work that failed; 0 = none */
     int32_t index = 0;                               /* device number */
     int32_t places = 0;                              /* places of pi__places_take() */
+    int32_t max_waiting = 0;                         /* pi__rt_info.places */
     uint32_t stuck = 0;                              /* pi__rt_info.stuck */
     bool in_order = false;                           /* no dependent launches */
     bool broken = false;                             /* the next kernel does nothing (simt::watch.broken) */
@@ -128,6 +149,8 @@ struct pi__rt : simt::stream {
     std::set<const void *> loaded;                   /* marks of files with loaded kernels */
     size_t late_shared = 0;                          /* as in pi__queue */
     simt::launch_chain chain;                        /* dependent launches, in the order in which they run */
+    size_t carveout = 0;                             /* simt::CARVEOUT of the last kernel; 0 = none was launched */
+    size_t next_carveout = SIZE_MAX;                 /* of the next launch */
 
     int device() const override { return index; }
     /* Counts a call. now: the call cannot be captured. */
@@ -174,10 +197,14 @@ struct pi__rt : simt::stream {
     {
         const char *name = simt::watch.broken;
         simt::watch.n_large += shared > 48 << 10;
-        if (late_shared && shared > 48 << 10) simt::limit_shared(index, kernel, late_shared);
+        const bool own = simt::watch.own_limits;
         is_kernel = true;
         broken = name && std::strstr(from.name, name) && n_intact++ >= simt::watch.broken_after;
-        const size_t limit = shared_limit(index, kernel, from.mark);
+        if (((late_shared && shared > 48 << 10) || own) &&
+            !simt::set_attribute(index, from.mark, kernel, simt::MAX_SHARED, own ? shared : late_shared))
+            return CHANGED;
+        const size_t limit = attribute_of(index, from.mark, kernel, simt::MAX_SHARED);
+        next_carveout = attribute_of(index, from.mark, kernel, simt::CARVEOUT);
         if (loaded.count(from.mark) && shared <= limit) return 0;
         if (loaded.count(from.mark)) {
             std::snprintf(too_much, sizeof too_much,
@@ -192,6 +219,15 @@ struct pi__rt : simt::stream {
                       from.name);
         return NOT_LOADED;
     }
+    /* Multiprocessors in which blocks of other queues of the device may wait, in the worst case: all waiting blocks of
+     * a queue except one. */
+    unsigned busy() const
+    {
+        unsigned n = 0;
+        std::lock_guard<std::mutex> guard(queue_lock);
+        for (const pi__rt *o : open_queues) n += o != this && o->index == index ? (unsigned) o->max_waiting - 1 : 0;
+        return n;
+    }
     int take(std::function<int()> w, bool dependent) override
     {
         int code = wrong_device(index);
@@ -200,12 +236,16 @@ struct pi__rt : simt::stream {
         simt::watch.n_launched += !recording;
         if (simt::watch.idle || broken) w = [] { return 0; };
         const bool apart = simt::watch.apart && is_kernel;
+        if (is_kernel) simt::watch.n_splits += dependent && carveout && carveout != next_carveout;
+        if (is_kernel) carveout = next_carveout;
         is_kernel = false;
         return code ? code : add([this, dependent, apart, run = std::move(w)] {
             std::unique_ptr<simt::alone> own(apart ? new simt::alone(index) : nullptr);
             chain.fresh |= !dependent;
             simt::next_launch = {dependent, &chain};
+            simt::busy_multiprocessors = busy();
             const int failed_with = run();
+            simt::busy_multiprocessors = 0;
             simt::next_launch = {};
             return failed_with;
         });
@@ -246,6 +286,7 @@ const char *pi__rt_text(int code)
     case NO_DEVICE: return "no such device";
     case NOT_LOADED: return not_loaded;
     case TOO_MUCH_SHARED: return too_much;
+    case CHANGED: return "a launch changes an attribute of a kernel that another queue may rely on";
     case STUCK: return "blocks of a kernel waited too long for each other";
     case NOT_SHARED: return "it is no memory of this device, or of another size";
     case OTHER_DEVICE: return "a launch, or the end of a capture, for a device that is not the thread's current one";
@@ -279,7 +320,10 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     (*out)->index = simt::current_device = index;
     info->places = (*out)->places = pi__places_take(index, info->n_sm);
     if (simt::watch.places) info->places = std::max((int) simt::watch.places, info->n_sm / 2);
+    (*out)->max_waiting = info->places;
     info->stuck = &(*out)->stuck;
+    std::lock_guard<std::mutex> guard(queue_lock);
+    open_queues.insert(*out);
     simt::watch.live++;
     return 0;
 }
@@ -287,7 +331,12 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
 void pi__rt_close(pi__rt *rt)
 {
     if (rt) simt::watch.live--;
-    if (rt) pi__places_return(rt->index, rt->places);
+    if (!rt) return;
+    pi__places_return(rt->index, rt->places);
+    {
+        std::lock_guard<std::mutex> guard(queue_lock);
+        open_queues.erase(rt);
+    }
     delete rt;
 }
 
@@ -552,9 +601,12 @@ int pi__rt_load_kernels(pi__rt *rt, const char **lazy)
     if (code) return code;
     rt->loaded.insert(__start_pi__kernel_files, __stop_pi__kernel_files);
     rt->late_shared = *lazy ? SIZE_MAX : 0;
-    for (const void *const *k = __start_pi__kernel_files; k < __stop_pi__kernel_files && !*lazy; k++)
-        simt::limit_shared(rt->index, *k, SIZE_MAX);
-    return 0;
+    for (const void *const *k = __start_pi__kernel_files; k < __stop_pi__kernel_files && !*lazy && !code; k++) {
+        if (!simt::set_attribute(rt->index, *k, nullptr, simt::MAX_SHARED, SIZE_MAX) ||
+            !simt::set_attribute(rt->index, *k, nullptr, simt::CARVEOUT, 100))
+            code = CHANGED;
+    }
+    return code;
 }
 
 int32_t pi__rt_index(const pi__rt *rt) { return rt->index; }

@@ -42,7 +42,10 @@ struct runtime_watch {
     std::atomic<long> n_replayed{0}; /* calls that replay a graph */
     std::atomic<long> n_waits{0};    /* calls that wait for the whole queue while it is not empty */
     std::atomic<long> n_ahead{0};    /* waits for a fence that was not reached yet, with more work queued after it */
-    std::atomic<long> n_limits{0};   /* calls of limit_shared() that changed a limit */
+    /* each launch sets the limit of shared memory of its kernel to its own bytes, which lowers it for other queues */
+    std::atomic<bool> own_limits{false};
+    std::atomic<long> n_set{0};      /* calls of set_attribute() that changed a value */
+    std::atomic<long> n_splits{0};   /* dependent launches with another carve-out than the launch before */
     std::atomic<long> n_large{0};    /* launches with more than 48 KiB of shared memory, or their captures */
     std::atomic<long> n_shared{0};   /* bytes allocated that the host may write, too */
     std::atomic<long> n_prefetched{0}; /* bytes prefetched */
@@ -54,10 +57,17 @@ struct runtime_watch {
 };
 extern runtime_watch watch;
 
-/* Sets the max bytes of shared memory per block of a kernel on a device (cudaFuncAttributeMaxDynamicSharedMemorySize).
- * The limit belongs to the kernel: it holds for every queue of the process. of: a kernel, or the mark of a file, for
- * all its kernels. bytes SIZE_MAX = the device's maximum. Other kernels have 48 KiB. */
-void limit_shared(int device, const void *of, size_t bytes);
+/* Attributes of a kernel (cudaFuncSetAttribute):
+ * MAX_SHARED  max bytes of dynamic shared memory per block; SIZE_MAX = the device's maximum. Initially 48 KiB.
+ * CARVEOUT    shared memory's percentage of the L1 cache of a multiprocessor; SIZE_MAX = the driver selects it. A
+ *             multiprocessor changes its percentage only while it is idle: a dependent launch with another one does not
+ *             begin early. Initially SIZE_MAX. */
+enum attribute { MAX_SHARED, CARVEOUT, N_ATTRIBUTES };
+/* Sets an attribute on a device. It belongs to the kernel: all queues of the process have the same. mark: of the
+ * kernel's file; kernel NULL = all kernels of the file. Returns false if the attribute was set before, and the new
+ * value is lower (MAX_SHARED) or different (CARVEOUT): another queue may rely on the old one. */
+bool set_attribute(int device, const void *mark, const void *kernel, attribute what, size_t value);
+void reset_attributes(); /* as before kernels are loaded */
 
 /* Number of dependent launches so far. */
 extern unsigned long n_dependent;

@@ -43,7 +43,7 @@ struct shadow_state { /* per block */
     std::vector<last_read> reads; /* [32 warps] for each 16 bytes */
     uint32_t block_epoch, warp_epoch[32];
 };
-static shadow_state states[MOST_RESIDENT], *sh = states;
+static shadow_state states[MOST_PLACES], *sh = states;
 
 extern "C" __attribute__((weak)) void __tsan_init();
 bool instrumented() { return __tsan_init != nullptr; }

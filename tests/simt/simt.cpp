@@ -12,6 +12,7 @@
  * Memory: stacks and the blocks' arenas are mapped once and kept. Threads: run() takes a lock. */
 #include "counters.h"
 #include "simt_impl.h"
+#include "slots.h"
 
 #include <algorithm>
 #include <cstdarg>
@@ -106,10 +107,12 @@ struct place {
     unsigned char *arena;  /* shared memory ends at its end, where an inaccessible page begins */
     size_t arena_size;
 };
-static place places[MOST_RESIDENT];
+static place places[MOST_PLACES];
 static place *busy = places;   /* the running one */
 static fiber *threads = places[0].threads;
 static unsigned n_threads;     /* threads per block of the launch; 0 = no launch */
+static unsigned n_residents = 1; /* blocks of the launch that run at the same time */
+static unsigned n_slots;       /* blocks that the modelled device runs at the same time; 0 = not modelled */
 static void *scheduler_sp;     /* stack pointer of the scheduler while a fiber runs */
 static bool failed;            /* the launch is aborted */
 static char error_text[4096];
@@ -123,8 +126,9 @@ void use_mode(int i)
     options.threads = options.blocks = static_cast<order>(i % 3);
     options.eager = i >= 3;
     options.seed = (uint64_t) i + 1;
-    options.between = i == 0;
-    options.resident = i == N_MODES - 1 ? 3 : 1;
+    const bool several = i == N_MODES - 1;
+    options.between = i == 0 || several;
+    options.resident = several ? 3 : 1;
 }
 
 const char *last_error() { return error_text; }
@@ -176,12 +180,16 @@ void fail(const char *file, int line, const char *fmt, ...)
     if (self) simt_switch(&current()->sp, scheduler_sp);
 }
 
-static void fail_stuck()
+static void fail_stuck(uint64_t not_begun)
 {
     static const char *const names[] = {"could run", "a warp collective", "a barrier", "a barrier of the first threads",
                                         "an mbarrier", "could run", "what another block has not done", "has ended"};
     failed = true;
-    size_t at = append(0, "deadlock in block (%u,%u,%u): no thread can go on;", here.idx.x, here.idx.y, here.idx.z);
+    size_t at = 0;
+    if (n_slots && n_slots <= n_residents && not_begun)
+        at = append(at, "too many waiting blocks: %u blocks wait for other blocks of their launch, in all slots of the "
+                    "device, and %llu blocks cannot begin; ", n_slots, (unsigned long long) not_begun);
+    at = append(at, "deadlock in block (%u,%u,%u): no thread can go on;", here.idx.x, here.idx.y, here.idx.z);
     for (unsigned i = 0; i < n_threads; i++) {
         const fiber &f = threads[i];
         const fiber &last = threads[i ? i - 1 : 0];
@@ -200,7 +208,7 @@ void wait() { simt_switch(&current()->sp, scheduler_sp); }
 void step_aside(bool polls)
 {
     fiber *me = current();
-    if (!me || (!polls && options.resident < 2)) return;
+    if (!me || (!polls && n_residents < 2)) return;
     me->st = polls ? state::polls : state::aside;
     wait();
 }
@@ -367,7 +375,7 @@ static bool map_arena(place *w, size_t size)
 static bool map_arenas(size_t size)
 {
     bool all = true;
-    for (unsigned i = 0; i < MOST_RESIDENT && (!i || i < options.resident); i++)
+    for (unsigned i = 0; i < n_residents; i++)
         all = all && map_arena(&places[i], size);
     return all;
 }
@@ -550,7 +558,7 @@ static std::vector<uint64_t> block_order(uint64_t total)
 static void run_blocks(uint64_t total)
 {
     const std::vector<uint64_t> which = block_order(total); /* block numbers; empty = all, in order */
-    const unsigned n = counting() ? 1 : max(1u, min(options.resident, (unsigned) MOST_RESIDENT));
+    const unsigned n = n_residents;
     uint64_t next = 0, live = 0, end = which.empty() ? total : which.size();
     unsigned idle = 0; /* consecutive rounds without progress */
     for (unsigned turn = 0; !failed && (next < end || live); turn = n > 1 ? random_below(n) : 0) {
@@ -564,13 +572,28 @@ static void run_blocks(uint64_t total)
         idle = run_round() ? 0 : idle + 1;
         live -= !busy->live;
         if (failed || !idle) continue;
-        if (n == 1 || idle > 64 * n) fail_stuck();
+        if (n == 1 || idle > 64 * n) fail_stuck(end - next);
     }
 }
 
 static size_t most_shared()
 {
     return options.arch == 90 ? max(options.max_shared, (size_t) 232448) : options.max_shared;
+}
+
+/* Sets how many blocks of the next launch run at the same time, at most MOST_PLACES. Returns false if none can
+ * begin. */
+static bool set_residents(dim3 block, size_t shared, uint64_t total)
+{
+    const bool modelled = slots.multiprocessors && !options.count;
+    n_slots = modelled ? slots_of_launch(block.x * block.y * block.z, shared) : 0;
+    if (modelled && !n_slots)
+        fail(nullptr, 0, "too many waiting blocks: blocks of other queues wait in all %u multiprocessors, and no block "
+             "of %s can begin", slots.multiprocessors, source_of(kernel_code));
+    const uint64_t few = options.count ? 1 : max(1u, min(options.resident, (unsigned) MOST_RESIDENT));
+    const uint64_t n = modelled ? n_slots : few;
+    n_residents = (unsigned) min(min(n, (uint64_t) MOST_PLACES), total);
+    return n_residents > 0;
 }
 
 int run(const void *kernel, dim3 grid, dim3 block, size_t shared, void (*thread)(void *), void *arg)
@@ -585,6 +608,8 @@ int run(const void *kernel, dim3 grid, dim3 block, size_t shared, void (*thread)
              block.z);
     } else if (shared > most_shared()) {
         fail(nullptr, 0, "%zu bytes of shared memory, where a block may have %zu", shared, most_shared());
+    } else if (kernel_code = kernel; !set_residents(block, shared, total)) {
+        /* fail() has the reason */
     } else if (!map_arenas(shared)) {
         fail(nullptr, 0, "no memory for %zu bytes of shared memory", shared);
     } else {
@@ -594,9 +619,10 @@ int run(const void *kernel, dim3 grid, dim3 block, size_t shared, void (*thread)
             p.live = false;
         }
         select(places);
-        kernel_code = kernel;
         n_threads = (unsigned) n;
         thread_main = thread;
+        const bool exact = options.exact_places;
+        options.exact_places |= n_slots > 0;
         thread_arg = arg;
         rng = options.seed;
         visible all;
@@ -606,6 +632,7 @@ int run(const void *kernel, dim3 grid, dim3 block, size_t shared, void (*thread)
         run_blocks(total);
         if (counting()) count_end();
         if (options.on_launch) options.on_launch(false);
+        options.exact_places = exact;
         n_threads = 0;
     }
     return failed ? 1 : 0;

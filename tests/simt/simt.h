@@ -70,7 +70,7 @@ struct config {
     /* blocks that run at the same time, at most MOST_RESIDENT; `seed` sets their order */
     unsigned resident = 1;
     /* launches have the number of waiting blocks that they would have on a device: `resident` must be the number of
-     * blocks that the device has places for. false = at most `resident` blocks wait */
+     * blocks that the device has places for (slots.h sets both). false = at most `resident` blocks wait */
     bool exact_places = false;
     /* a block that waits for others reports an error after polling this many times (pi__k_waits.stuck); 0 = never, the
      * launch fails with a deadlock */
@@ -97,8 +97,8 @@ struct config {
 };
 extern config options;
 enum { MOST_RESIDENT = 8 };
-/* The test modes for kernels: every order of threads and blocks, with late and with early copies. Only the first mode
- * looks for races between blocks, which are found in any order. In the last three modes, several blocks run at the
+/* The test modes for kernels: every order of threads and blocks, with late and with early copies. The first and the
+ * last mode look for races between blocks, which are found in any order. In the last mode, several blocks run at the
  * same time. */
 enum { N_MODES = 6 };
 void use_mode(int i);
@@ -191,7 +191,7 @@ struct stream {
     /* queues work; dependent: a dependent launch */
     virtual int take(std::function<int()> work, bool dependent = false) = 0;
     /* Called before each launch. Returns an error code if the file's kernels are not loaded, or if the launch has more
-     * shared memory than its kernel may have (limit_shared() in runtime_emu.h). */
+     * shared memory than its kernel may have (set_attribute() in runtime_emu.h). */
     virtual int need(kernel_file from, const void *kernel, size_t shared) = 0;
     virtual ~stream() = default;
 };

@@ -13,6 +13,9 @@
 
 namespace simt {
 
+/* Max blocks that run at the same time; with config::resident, at most MOST_RESIDENT. */
+enum { MOST_PLACES = 32 };
+
 /* aside: yields to other blocks; polls: waits until another thread has made progress, then polls again. */
 enum class state : uint8_t { runs, in_warp_op, at_barrier, at_first_barrier, at_mbarrier, aside, polls, done };
 
@@ -70,7 +73,7 @@ unsigned block_threads();
 void wait();
 /* Yields to other blocks, if several are resident or this thread polls. */
 void step_aside(bool polls);
-/* Index of the running resident, below MOST_RESIDENT; its block's number in the grid; the kernel. */
+/* Index of the running resident, below MOST_PLACES; its block's number in the grid; the kernel. */
 unsigned resident();
 uint32_t block_number();
 const void *kernel();

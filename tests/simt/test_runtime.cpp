@@ -642,11 +642,11 @@ static void test_two_engines(void **)
     }
     model_path = narrow;
     cuda_graphs = "auto";
-    const long limits = simt::watch.n_limits;
+    const long set = simt::watch.n_set;
     std::thread second([&] { got[1] = run_jobs(e[1], jobs); });
     got[0] = run_jobs(e[0], jobs);
     second.join();
-    assert_int_equal(simt::watch.n_limits, limits);
+    assert_int_equal(simt::watch.n_set, set);
     for (int i = 0; i < 2; i++) {
         same_rows(want[i], got[i]);
         pi_engine_close(e[i]);

@@ -3,6 +3,8 @@
  * must be found. */
 #include "simt_test.h"
 
+#include <string>
+
 #include "backend/cuda/kernels_hyper.h"
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/places.h"
@@ -235,6 +237,14 @@ static bool run_folded(int bug)
     return !launch_folded(bug, x.get(), part.get(), count.get(), y.get(), n, blocks) && y[0] == sum;
 }
 
+static bool run_reused(int bug)
+{
+    const int blocks = 7;
+    buffer<float> word(std::vector<float>{3.0f, 0.0f}), y(blocks);
+    buffer<unsigned> count(std::vector<unsigned>(1));
+    return !launch_reused(bug, word.get(), count.get(), y.get(), blocks) && word[0] == (float) blocks && y[2] == 3.0f;
+}
+
 static bool run_passed_on(int bug)
 {
     const size_t blocks = 9;
@@ -243,18 +253,22 @@ static bool run_passed_on(int bug)
     return !launch_passed_on(bug, y.get(), flag.get(), ticket.get(), (int) blocks) && y[blocks - 1] == (float) blocks;
 }
 
-/* The race is found in every order, and the text names the kernel and both places. */
-static void must_race(int bug, const char *what)
+/* The race is found in every order, also if several blocks run at the same time. The text names the kernel and both
+ * places. */
+static void must_race(int bug, const char *what, bool (*launch)(int) = run_folded, const char *kernel = "folded")
 {
     simt::clear_error();
-    for (simt::order o : {simt::order::forward, simt::order::reverse, simt::order::random}) {
+    for (int i = 0; i < 6; i++) {
         simt::config before = simt::options;
-        simt::options.threads = simt::options.blocks = o;
-        if (run_folded(bug)) fail_msg("bug %d, order %d: not found", bug, (int) o);
+        simt::options.threads = simt::options.blocks = (simt::order) (i % 3);
+        simt::options.resident = i < 3 ? 1 : 4;
+        simt::options.seed = (uint64_t) i + 1;
+        if (launch(bug)) fail_msg("bug %d, order %d: not found", bug, i);
         simt::options = before;
-        if (!strstr(simt::last_error(), "race between blocks in folded") || !strstr(simt::last_error(), what) ||
-            !strstr(strstr(simt::last_error(), "which thread"), "buggy.cu:"))
-            fail_msg("bug %d, order %d: %s", bug, (int) o, simt::last_error());
+        const std::string text = simt::last_error(), place = std::string("race between blocks in ") + kernel;
+        if (text.find(place) == text.npos || text.find(what) == text.npos ||
+            text.find("buggy.cu:", text.find("which thread")) == text.npos)
+            fail_msg("bug %d, order %d: %s", bug, i, text.c_str());
     }
 }
 
@@ -267,6 +281,7 @@ static void test_races_between_blocks(void **)
             if (!run_folded(way)) fail_msg("folded: %s", simt::last_error());
             if (!run_passed_on(way)) fail_msg("passed_on: %s", simt::last_error());
         }
+        if (!run_reused(BUG_NONE)) fail_msg("reused: %s", simt::last_error());
     });
     if (!race_build) return;
     must_race(BUG_BOTH_WRITE, "writes global memory");
@@ -275,6 +290,8 @@ static void test_races_between_blocks(void **)
     must_race(BUG_NO_FENCE_LAST, "reads global memory");
     must_race(BUG_NO_BLOCK_BARRIER, "global memory");
     must_race(BUG_OTHER_WORD, "reads global memory");
+    must_race(BUG_READS_LATE, "global memory", run_reused, "reused");
+    must_race(BUG_ADDS_LATE, "global memory", run_reused, "reused");
 }
 
 /* Resident blocks can wait for each other, and arrive in more orders than consecutive blocks. */
@@ -334,7 +351,8 @@ static void check_places(const std::vector<int32_t> &places, int n_sm)
         simt::options.resident = (unsigned) left;
         buffer<uint32_t> arrived(std::vector<uint32_t>(1));
         buffer<float> part(blocks), y(std::vector<float>((size_t) items));
-        must_run(launch_gathered({places[e], nullptr}, arrived.get(), part.get(), y.get(), (int) items, (int) blocks));
+        must_run(launch_gathered(nullptr, {places[e], nullptr}, arrived.get(), part.get(), y.get(), (int) items,
+                                 (int) blocks));
         for (size_t i = 0; i < items; i++) assert_true(y[i] == (float) (190 * (i + 1)));
         assert_int_equal(arrived[0], 0);
         const std::vector<float> got = run_streams({places[e], nullptr});
@@ -357,7 +375,7 @@ static void test_stuck(void **)
         uint32_t stuck = 0;
         simt::options.max_polls = polls;
         simt::clear_error();
-        const int code = launch_gathered({4, &stuck}, arrived.get(), part.get(), y.get(), 30, (int) blocks);
+        const int code = launch_gathered(nullptr, {4, &stuck}, arrived.get(), part.get(), y.get(), 30, (int) blocks);
         assert_true(polls ? !code && stuck == 1 : code && !stuck);
         if (!polls) assert_non_null(strstr(simt::last_error(), "another block"));
     }
@@ -594,15 +612,18 @@ static void test_shared_limits(void **)
     for (bool lazy : {true, false}) {
         pi__rt *rt;
         simt::watch.lazy = lazy;
-        simt::limit_shared(0, (const void *) pi_mark, 48 << 10);
-        simt::limit_shared(0, (const void *) nothing, 48 << 10);
+        simt::reset_attributes();
         assert_int_equal(pi__rt_open(&rt, 0, &info), 0);
         assert_int_equal(pi__rt_load_kernels(rt, &why), 0);
         auto launch = [&](size_t shared) { return pi_launch(pi__rt_stream(rt), nothing, dim3(1), dim3(1), shared); };
-        if (!lazy) { /* the attribute of this kernel was forgotten, or lowered by another engine */
+        if (!lazy) { /* another engine lowers the limit */
+            const void *const kernel = (const void *) nothing, *const mark = (const void *) pi_mark;
+            assert_false(simt::set_attribute(0, mark, kernel, simt::MAX_SHARED, 48 << 10));
             assert_int_equal(launch(48 << 10), 0);
             assert_non_null(strstr(pi__rt_text(launch(large)), "may have 49152"));
-            simt::limit_shared(0, (const void *) nothing, SIZE_MAX);
+            assert_true(simt::set_attribute(0, mark, kernel, simt::MAX_SHARED, SIZE_MAX));
+            assert_true(simt::set_attribute(0, mark, kernel, simt::CARVEOUT, 100));
+            assert_false(simt::set_attribute(0, mark, kernel, simt::CARVEOUT, 50));
         }
         assert_int_equal(launch(large), 0);
         assert_int_equal(launch(most), 0);

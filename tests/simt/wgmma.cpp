@@ -45,7 +45,7 @@ struct warp_state {
     uint64_t issued, fences, done; /* counts so far; done: fences before the registers of D were last released */
     seen fenced[32];
 };
-static warp_state states[MOST_RESIDENT][32], *warps = states[0];
+static warp_state states[MOST_PLACES][32], *warps = states[0];
 
 void wgmma_select(unsigned resident) { warps = states[resident]; }
 
