@@ -25,7 +25,7 @@ wheel=${PAGEDINFER_WHEEL:-}
 if [ -z "$wheel" ]; then
     launcher=()
     pi_have ccache && launcher=(--config-settings=cmake.define.CMAKE_C_COMPILER_LAUNCHER=ccache)
-    pip wheel . --no-deps --no-build-isolation -w "$work" "--config-settings=build-dir=$work/build" \
+    CC=cc pip wheel . --no-deps --no-build-isolation -w "$work" "--config-settings=build-dir=$work/build" \
         --config-settings=cmake.define.PAGEDINFER_LTO=OFF --config-settings=cmake.define.PAGEDINFER_WERROR=ON \
         "${launcher[@]}" >"$work/build.log" 2>&1 || { tail -n 20 "$work/build.log"; exit 1; }
     wheel=$(echo "$work"/pagedinfer-*.whl)
