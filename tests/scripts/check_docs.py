@@ -6,7 +6,8 @@
 1. Every relative link, its anchor, and every path in backticks exists.
 2. Every flag of a `pagedinfer` command, and every flag in backticks, is an option of PAGEDINFER_BIN or of a script.
 3. A table after `<!-- complete: NAME -->` is complete: "routes" (tools/serve/routes.c), "states" (the paths
-   with an answer in every state), "options SECTION" (--help of serve), "cmake" (options of CMakeLists.txt and cmake/).
+   with an answer in every state), "options SECTION" (--help of serve), "cmake" (options of CMakeLists.txt and cmake/),
+   "linux" (calls of Linux in src/ and tools/).
 4. Numbers that the tree has: lines of first.c, chat templates, version; the table of architectures in docs/MODELS.md.
 5. With PAGEDINFER_CHAT_MODEL, the `sh` blocks run, page by page, in a folder of their own. Commands that need a
    network, a GPU, several processes or a build are left out. The words MODEL.gguf mean the chat model.
@@ -187,6 +188,28 @@ def check_cmake(path, rows, files):
     return len(said)
 
 
+LINUX = ('accept4|arch_prctl|eventfd|F_ADD_SEALS|getauxval|getrandom|MADV_DONTNEED|MADV_HUGEPAGE|MAP_NORESERVE|memfd_create|MSG_NOSIGNAL|O_DIRECT|'
+         'pipe2|posix_fadvise|pthread_setaffinity_np|pthread_setname_np|sched_getaffinity|sched_getcpu|SO_PEERCRED|SOCK_CLOEXEC|gettid')
+BEYOND = r'epoll_\w+|signalfd|timerfd_\w+|inotify_\w+|futex|sched_setaffinity|mbind|mremap|fallocate|copy_file_range|sendfile|splice|statx|F_OFD_SETLKW?|renameat2|prctl'
+
+
+def check_linux(path, rows, files):
+    """Calls that POSIX does not have: the table has a row for each pair of a call and a file."""
+    have = set()
+    for name in files:
+        if not re.match(r'(src|tools)/.*\.[ch]$', name): continue
+        code = re.sub(r'/\*.*?\*/', '', read(name), flags=re.S)
+        have |= {(call.replace('SYS_', ''), name) for call in re.findall(rf'(?<!\w)(?:SYS_)?(?:{LINUX}|{BEYOND})(?!\w)', code)}
+        have |= {('/proc' if m == 'proc' else '/sys', name) for m in re.findall(r'"/(proc|sys)[/"]', code)}
+    said = set()
+    for row in rows:
+        call, *names = re.findall(r'`([^`]+)`', row)
+        said |= {(call, name) for name in names}
+    for call, name in sorted(have - said): fault(path, f'the table lacks {call} in {name}: call it behind src/base, or add it')
+    for call, name in sorted(said - have): fault(path, f'{name} does not call {call}')
+    return len(said)
+
+
 def check_tables(pages, files):
     n = 0
     for path, text in pages.items():
@@ -196,6 +219,7 @@ def check_tables(pages, files):
             elif m[1] == 'states': n += check_states(path, rows)
             elif m[1] == 'options': n += check_options(path, rows, m[2])
             elif m[1] == 'cmake': n += check_cmake(path, rows, files)
+            elif m[1] == 'linux': n += check_linux(path, rows, files)
             else: fault(path, f'unknown table: {m[0]}')
     return n
 

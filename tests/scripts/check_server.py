@@ -34,6 +34,8 @@ def expect(what, got, want):
 
 class Server:
     """A server process; its port is read from the line that it prints."""
+    headers = {}  # of requests for metrics
+
     def __init__(self, model, *flags, ready=True, env=None):
         self.log = tempfile.NamedTemporaryFile('w+', suffix='.log')
         self.p = subprocess.Popen([BIN, 'serve', '-m', model, '--port', '0', *flags], stdout=subprocess.DEVNULL,
@@ -64,7 +66,7 @@ class Server:
         if 'Sanitizer' in self.text(): fault(self.text()[-3000:])
 
     def metrics(self):
-        with urllib.request.urlopen(self.url + '/metrics') as r: text = r.read().decode()
+        with urllib.request.urlopen(urllib.request.Request(self.url + '/metrics', headers=self.headers)) as r: text = r.read().decode()
         return {m[1] + (m[2] or ''): float(m[3]) for m in re.finditer(r'^([a-z_:]+)(?:\{model_name="[^"]*"(?:,([^}]*))?\})? (\S+)$',
                                                                     text, re.M)}
 

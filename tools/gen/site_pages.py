@@ -13,7 +13,7 @@ OWN = ['README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md']
 NAV = [('Use', ['FEATURES', 'MODELS', 'OPTIONS', 'FLAGS', 'LLAMA_CPP', 'VLLM']),
        ('Embed', ['api', 'EMBEDDING', 'PYTHON']),
        ('Server', ['SERVER', 'SERVER_API', 'CONVERSATIONS', 'STRUCTURED', 'FIELDS', 'KV_EVENTS']),
-       ('Operate', ['SCALING', 'RANKS', 'TRUST', 'DEVICES', 'CUDA']),
+       ('Operate', ['PACKAGES', 'SCALING', 'RANKS', 'TRUST', 'DEVICES', 'CUDA']),
        ('Design', ['TOUR', 'design/overview', 'design/*']),
        ('Measurements', ['perf/README', 'perf/*', 'SUITES']),
        ('Contribute', ['CONTRIBUTING', 'STYLE', 'SECURITY', 'CHANGELOG', '*'])]

@@ -20,7 +20,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -29,6 +28,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 enum {
     MAX_THREADS = 1024,
@@ -277,20 +277,15 @@ static void *worker_main(void *arg)
     }
 }
 
-/* Starts the workers with all signals blocked, so that signals are delivered to the application's threads. */
 static int start_workers(pi__pool *p, pi_error *err)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     int rc = 0;
     for (int32_t i = 1; i < p->n; i++) {
         worker *w = &p->workers[i];
-        rc = pthread_create(&w->thread, NULL, worker_main, w);
+        rc = pi__thread_create(&w->thread, worker_main, w);
         if (rc) break;
         p->n_created++;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!rc) return PI_OK;
     return pi__fail(err, PI_ENOMEM, "thread %d of %d could not be started (error %d)", (int) p->n_created + 1,
                     (int) p->n, rc);

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# check_deb.sh: builds the Debian packages, lints them, installs them in a clean system, runs the server there, and
+# purges them.
+#     bash tests/scripts/check_deb.sh WORK MODEL
+# PAGEDINFER_DEBS names a folder with built packages: then nothing is built. Needs root, dpkg-dev, debhelper, lintian and
+# mmdebstrap. Exit 77: not possible here.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+work=${1:?usage: check_deb.sh WORK MODEL} model=${2:?MODEL} debs=${PAGEDINFER_DEBS:-$1/build}
+# shellcheck source=tools/common.sh
+source tools/common.sh
+# shellcheck source=tests/scripts/clean_system.sh
+source tests/scripts/clean_system.sh
+bad=0
+finding() { printf '%s\n' "$*"; bad=1; }
+for program in dpkg-buildpackage dh lintian mmdebstrap setpriv curl; do
+    pi_have $program || { echo "needs $program"; exit 77; }
+done
+[ "$(id -u)" = 0 ] || { echo "needs root"; exit 77; }
+rm -rf "$work" && mkdir -p "$work" || exit 1
+
+# The sources are a copy, because debhelper writes into them. Link-time optimization would double the time.
+if [ -z "${PAGEDINFER_DEBS:-}" ]; then
+    mkdir -p "$debs/source"
+    git ls-files -z | xargs -0 tar -c | tar -x -C "$debs/source" || exit 1
+    pi_have ccache && PATH=/usr/lib/ccache:$PATH
+    (cd "$debs/source" && DEB_BUILD_OPTIONS="nolto noautodbgsym parallel=$PI_JOBS" DEB_CFLAGS_STRIP=-g \
+        dpkg-buildpackage -b -us -uc) >"$work/build.log" 2>&1 || { tail -n 20 "$work/build.log"; exit 1; }
+fi
+packages=(libpagedinfer0 libpagedinfer0-mpi libpagedinfer-dev pagedinfer pagedinfer-server)
+for name in "${packages[@]}"; do [ -f "$(echo "$debs/${name}"_*.deb)" ] || finding "not built: $name"; done
+
+# The project has no mail address and no bug number of Debian.
+lintian --allow-root --fail-on error,warning --suppress-tags \
+    bogus-mail-host,bogus-mail-host-in-debian-changelog,initial-upload-closes-no-bugs \
+    "$debs"/*.changes >"$work/lintian.log" 2>&1 || { cat "$work/lintian.log"; finding "lintian finds errors"; }
+
+clean_system "$work/system" systemd ca-certificates || { tail -n 5 "$work/system.log"; echo "no clean system"; exit 77; }
+system=$work/system
+files() { # of the system, without caches and databases of packages
+    find "$system" -xdev \( -path "$system/var/lib/dpkg" -o -path "$system/var/lib/apt" -o -path "$system/var/cache" -o \
+        -path "$system/var/log" -o -path "$system/proc" -o -path "$system/dev" -o -path "$system/tmp" -o \
+        -path "$system/var/lib/systemd" \) -prune -o -printf '%P\n' | LC_ALL=C sort
+}
+files >"$work/before"
+cp "$debs"/libpagedinfer0_*.deb "$debs"/pagedinfer_*.deb "$debs"/pagedinfer-server_*.deb "$system/tmp/"
+cp "$model" "$system/tmp/model.gguf"
+chmod 644 "$system/tmp/model.gguf"
+mapfile -t copies < <(cd "$system" && printf '/%s\n' tmp/*.deb)
+in_system apt-get -y -q install --no-install-recommends "${copies[@]}" >"$work/apt.log" 2>&1 ||
+    { tail -n 20 "$work/apt.log"; echo "apt cannot install the packages"; exit 1; }
+in_system id pagedinfer >/dev/null || finding "no user pagedinfer"
+[ -e "$system/etc/systemd/system/multi-user.target.wants/pagedinfer.service" ] && finding "the service is enabled before a model is chosen"
+[ -f "$system/usr/bin/pagedinfer" ] || finding "no tool"
+
+# The command of the unit, as its user, with the variables of its configuration.
+printf 'PAGEDINFER_MODEL=/tmp/model.gguf\nPAGEDINFER_PORT=0\n' >>"$system/etc/pagedinfer/pagedinfer.conf"
+read -ra command < <(sed -n 's/^ExecStart=//p' "$system/lib/systemd/system/pagedinfer.service")
+mapfile -t variables < <(grep -v '^#' "$system/etc/pagedinfer/pagedinfer.conf" | grep .)
+in_system setpriv --reuid pagedinfer --regid pagedinfer --clear-groups env "${variables[@]}" "${command[@]}" \
+    >"$work/server.log" 2>&1 &
+server=$!
+for _ in $(seq 600); do grep -q 'is ready' "$work/server.log" && break; kill -0 $server 2>/dev/null || break; sleep 0.1; done
+url=$(grep -oE 'http://127\.0\.0\.1:[0-9]+' "$work/server.log" | head -n 1)
+answer=$(curl -s "$url/v1/chat/completions" -H 'content-type: application/json' -d \
+    '{"messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0, "max_tokens": 16}')
+grep -q Paris <<<"$answer" || { tail -n 5 "$work/server.log"; finding "the server does not answer: $answer"; }
+kill $server # setpriv and env are replaced by the server
+wait $server || finding "the server ends with status $?"
+
+in_system apt-get -y -q purge --autoremove libpagedinfer0 pagedinfer pagedinfer-server >>"$work/apt.log" 2>&1 ||
+    { tail -n 20 "$work/apt.log"; finding "apt cannot purge the packages"; }
+files >"$work/after"
+left=$(diff "$work/before" "$work/after" | grep '^[<>]')
+[ -z "$left" ] || finding "purge leaves or removes: $left"
+in_system id pagedinfer >/dev/null 2>&1 && finding "purge leaves the user"
+[ $bad = 1 ] || echo "deb: ${#packages[@]} packages, lintian clean, one answer, purged"
+exit $bad

