@@ -192,6 +192,14 @@ bool cli_name_of(const cli *c, size_t opt, char out[64]);
 /* Returns value i of option opt (SIZE_MAX = the last one) and its source, or NULL. *n: number of values. */
 const char *cli_value_of(const cli *c, size_t opt, size_t i, size_t *n, enum cli_source *source);
 
+/* Checks every value against its row and reports the first invalid one. Returns an exit code, or -1 to continue. */
+int cli_check(const cli *c);
+/* Copies c without its arguments and its log file; the caller frees the copy with cli_free. Returns false if out of
+ * memory. */
+bool cli_copy(cli *out, const cli *c);
+/* Removes the variables that set options of this command from the environment, so that a program that is given all
+ * values another way does not read them. Values in c stay valid. */
+void cli_clear_env(const cli *c);
 /* Parses the command line into c. Returns an exit code, or -1 to continue. */
 int cli_parse(cli *c, const cli_command *cmd, int argc, char **argv);
 void cli_free(cli *c);

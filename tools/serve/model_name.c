@@ -92,7 +92,7 @@ static void take_model(const char *p, size_t n, body_fields *out)
     json_decref(v);
 }
 
-static bool scan_member(scan *s, body_fields *out)
+static bool scan_member(scan *s, const char *name, body_fields *out)
 {
     skip_space(s);
     const char *key = s->p;
@@ -103,12 +103,12 @@ static bool scan_member(scan *s, body_fields *out)
     const char *value = s->p;
     if (!skip_value(s)) return false;
     const size_t n = (size_t) (s->p - value);
-    if (is_word(key, n_key, "model")) take_model(value, n, out);
+    if (is_word(key, n_key, name)) take_model(value, n, out);
     else if (is_word(key, n_key, "stream")) out->stream = n >= 4 && !memcmp(value, "true", 4);
     return true;
 }
 
-void body_scan(const char *p, size_t n, body_fields *out)
+void body_scan(const char *p, size_t n, const char *key, body_fields *out)
 {
     scan s = {p, p + n};
     *out = (body_fields) {.fault = BODY_NOT_OBJECT};
@@ -117,7 +117,7 @@ void body_scan(const char *p, size_t n, body_fields *out)
     out->fault = BODY_NO_MODEL;
     if (skip_char(&s, '}')) return;
     bool whole;
-    do whole = scan_member(&s, out);
+    do whole = scan_member(&s, key, out);
     while (whole && skip_char(&s, ','));
     if (out->fault == BODY_NO_MODEL && !(whole && skip_char(&s, '}'))) out->fault = BODY_NOT_OBJECT;
 }

@@ -24,8 +24,9 @@ typedef struct body_fields {
     enum body_fault fault;
 } body_fields;
 
-/* Scans a body of n bytes. Of repeated fields the last one counts, as for the reader of the process. */
-void body_scan(const char *p, size_t n, body_fields *out);
+/* Scans a body of n bytes. key: the field with the name, "model". Of repeated fields the last one counts, as for the
+ * reader of the process. */
+void body_scan(const char *p, size_t n, const char *key, body_fields *out);
 /* Copies the decoded value of a parameter of the query string, which has n bytes and begins with ?. Returns false if it
  * is missing, malformed, or has cap or more bytes. */
 bool query_value(const char *query, size_t n, const char *name, char *out, size_t cap);

@@ -51,8 +51,8 @@ static json_t *details(const server *s)
                      "families", s->info.arch, "parameter_size", size, "quantization_level", quant ? quant + 1 : "");
 }
 
-/* Appends an entry for the name of n bytes. */
-static void add_model(const server *s, json_t *list, const char *name, size_t n, bool running)
+/* Returns an entry for the name of n bytes. */
+static json_t *entry(const server *s, const char *name, size_t n, bool running)
 {
     json_t *one = json_object();
     json_object_set_new(one, "name", json_stringn(name, n));
@@ -66,8 +66,15 @@ static void add_model(const server *s, json_t *list, const char *name, size_t n,
     } else {
         json_object_set_new(one, "modified_at", modified(s));
     }
-    json_array_append_new(list, one);
+    return one;
 }
+
+static void add_model(const server *s, json_t *list, const char *name, size_t n, bool running)
+{
+    json_array_append_new(list, entry(s, name, n, running));
+}
+
+json_t *ollama_entry(const server *s, bool running) { return entry(s, s->alias, strlen(s->alias), running); }
 
 /* The names: the model's, its aliases, and the adapters. */
 static json_t *models(const server *s, bool running)
