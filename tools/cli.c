@@ -217,19 +217,25 @@ bool cli_is_weak(const cli *c, const char *key)
     return found;
 }
 
-bool cli_set(cli *c, const char *key, const char *value)
+void cli_unset(cli *c, const char *key)
 {
     pi_option_info info;
     const size_t opt = key_index(key, &info);
     size_t n = 0;
-    char *own = strdup(value);
-    if (!own) return false;
     for (size_t i = 0; i < c->n_val; i++) {
         if (c->val[i].opt == opt) free(c->val[i].owned), free(c->val[i].where);
         else c->val[n++] = c->val[i];
     }
     c->n_val = n;
-    return add_value(c, opt, NULL, own, CLI_FROM_ARGV, NULL);
+}
+
+bool cli_set(cli *c, const char *key, const char *value)
+{
+    pi_option_info info;
+    char *own = strdup(value);
+    if (!own) return false;
+    cli_unset(c, key);
+    return add_value(c, key_index(key, &info), NULL, own, CLI_FROM_ARGV, NULL);
 }
 
 const char *cli_str(const cli *c, const char *key)

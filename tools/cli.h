@@ -79,6 +79,8 @@ const char *cli_nth(const cli *c, const char *key, size_t i);
 bool cli_is_weak(const cli *c, const char *key); /* given, but not on the command line */
 /* Sets the value as if it had been given once; value is copied. Returns false if out of memory. */
 bool cli_set(cli *c, const char *key, const char *value);
+/* Removes all values of the option, so that its default counts. */
+void cli_unset(cli *c, const char *key);
 /* True if the subcommand gives images to a model, and --mmproj-auto allows to search for its vision part. */
 bool cli_reads_images(const cli *c);
 /* If opening an engine failed with rc because of a vision part that -hf found, prints a warning and removes it from o:

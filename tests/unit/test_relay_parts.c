@@ -22,7 +22,8 @@ static void names(void **state)
         bool stream;
     } cases[] = {
         {"{\"model\":\"a\"}", "a", BODY_OK, false},
-        {"\xEF\xBB\xBF { \"x\" : [1,{\"model\":\"no\"}] , \"model\" : \"a b\" , \"stream\" : true }", "a b", BODY_OK, true},
+        {"\xEF\xBB\xBF { \"x\" : [1,{\"model\":\"no\"}] , \"model\" : \"a b\" , \"stream\" : true }", "a b", BODY_OK,
+         true},
         {"{\"stream\":false,\"model\":\"a\\u002fb\\\"\"}", "a/b\"", BODY_OK, false},
         {"{\"m\\u006fdel\":\"a\"}", "a", BODY_OK, false},
         {"{\"model\":\"a\",\"model\":\"b\"}", "b", BODY_OK, false},

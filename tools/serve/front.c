@@ -138,11 +138,11 @@ static int serve(front *f, model_list *list)
 static int check(const cli *c)
 {
     const bool several = *cli_str(c, "models-dir") || *cli_str(c, "models-preset");
-    if (several && *cli_str(c, "model"))
+    if (several && *cli_str(c, "model") && !cli_is_weak(c, "model"))
         return cli_usage_error(c, "give a model, or --models-dir and --models-preset for several");
-    if (!*cli_str(c, "model") && *cli_str(c, "alias"))
+    if ((several || !*cli_str(c, "model")) && *cli_str(c, "alias") && !cli_is_weak(c, "alias"))
         return cli_usage_error(c, "--alias names one model: write alias = NAME in the sections of --models-preset");
-    if (!*cli_str(c, "model") && *cli_str(c, "kv-events"))
+    if ((several || !*cli_str(c, "model")) && *cli_str(c, "kv-events"))
         return cli_usage_error(c, "--kv-events is for one model: write it in the sections of --models-preset");
     return CLI_OK;
 }
@@ -152,8 +152,8 @@ static int check_list(const cli *c, const model_list *list)
 {
     if (list->n) return -1;
     if (*cli_str(c, "models-dir") || *cli_str(c, "models-preset"))
-        return cli_error(c, CLI_NO_INPUT, "there is no model: put GGUF files into --models-dir, or name them in sections of "
-                         "--models-preset");
+        return cli_error(c, CLI_NO_INPUT, "there is no model: put GGUF files into --models-dir, or name them in "
+                         "sections of --models-preset");
     return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME, or --models-dir for several");
 }
 

@@ -32,6 +32,9 @@ void model_list_free(model_list *list)
     *list = (model_list) {0};
 }
 
+/* Options that name one model; an environment may have them. */
+static const char *const of_one[] = {"model", "hf-repo", "hf-file", "model-url", "mmproj", "mmproj-url", "alias"};
+
 /* Appends a model with the options of c. Takes ownership of name and path; NULL = out of memory. Returns NULL after an
  * error message. */
 static listed_model *add(model_list *list, const cli *c, char *name, char *path, const char *source)
@@ -41,6 +44,8 @@ static listed_model *add(model_list *list, const cli *c, char *name, char *path,
     const bool full = list->n >= MAX_MODELS;
     bool ok = name && path && m.aliases && !full && grow(&list->m, &list->cap, list->n + 1, sizeof *list->m);
     if (ok) ok = cli_copy(&m.settings, c);
+    for (size_t i = 0; ok && strcmp(source, "command_line") && i < sizeof of_one / sizeof *of_one; i++)
+        cli_unset(&m.settings, of_one[i]);
     if (!ok) {
         m.settings = (cli) {0};
         free_model(&m);
@@ -269,7 +274,7 @@ bool model_list_near(const model_list *list, const char *name, char out[64])
     return found;
 }
 
-/* Each name must select one model. A file that two sources have keeps its first place: the folder has precedence. */
+/* Sorts the models. Each name must select one of them. */
 static int check_names(const cli *c, model_list *list)
 {
     qsort(list->m, list->n, sizeof *list->m, by_name);
@@ -280,8 +285,9 @@ static int check_names(const cli *c, model_list *list)
                              m->name);
         for (const char *p = m->aliases; *p; p += strcspn(p, ","), p += *p == ',') {
             const size_t n = strcspn(p, ","), k = find(list, p, n);
-            if (n && k != i) return cli_error(c, CLI_CONFIG, "alias %.*s of %s is also a name of %s: remove one", (int) n, p,
-                                         m->name, list->m[k].name);
+            if (n && k != i)
+                return cli_error(c, CLI_CONFIG, "alias %.*s of %s is also a name of %s: remove one", (int) n, p, m->name,
+                                 list->m[k].name);
         }
     }
     return -1;
@@ -308,7 +314,7 @@ int model_list_build(const cli *c, model_list *out)
     config *f = NULL;
     int code = -1;
     *out = (model_list) {0};
-    if (*cli_str(c, "model")) {
+    if (!*dir && !*preset && *cli_str(c, "model")) {
         code = add_given(out, c);
     } else {
         if (*preset) code = config_open(c, preset, &f);

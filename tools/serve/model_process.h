@@ -18,8 +18,8 @@ typedef struct process_events {
     void *ud;
 } process_events;
 
-/* Starts `pagedinfer serve --config ini`. The process has its own session: signals of a terminal do not reach it. *rc is
- * a negative libuv error if the result is NULL. */
+/* Starts `pagedinfer serve --config ini`. The process has its own session: signals of a terminal do not reach it. If
+ * the result is NULL, *rc is a negative libuv error. */
 model_process *model_process_start(uv_loop_t *loop, const char *ini, const process_events *events, int *rc);
 /* Sends a command, without its newline. */
 void model_process_say(model_process *p, const char *command);

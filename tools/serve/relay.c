@@ -21,7 +21,8 @@ struct relay {
     bool is_error;     /* a stream has begun, but the response is an error: it is collected */
     buf error;         /* its body */
     char last;         /* last byte of a stream that was sent; 0 = none */
-    bool reading, closing;
+    bool paused;       /* nothing is read until the client has read its output */
+    bool closing;
 };
 
 static void on_closed(uv_handle_t *h)
@@ -60,10 +61,10 @@ static void put_event(exchange *ex, const char *text, size_t n)
     const char *path = ex->req.target.p;
     const size_t len = ex->req.path_len;
     const bool named = memmem(path, len, "/messages", 9) || memmem(path, len, "/responses", 10);
-    if (named) stream_put(ex, "event: error\ndata: ", 19);
-    else stream_put(ex, "data: ", 6);
-    stream_put(ex, text, n);
-    stream_put(ex, "\n\n", 2);
+    buf b = {0};
+    buf_fmt(&b, "%sdata: %.*s\n\n", named ? "event: error\n" : "", (int) n, text);
+    if (!b.failed) stream_put(ex, b.p, b.n);
+    buf_free(&b);
 }
 
 void relay_stream_error(exchange *ex, json_t *root)
@@ -173,13 +174,13 @@ static void on_read(uv_stream_t *h, ssize_t n, const uv_buf_t *b)
     else if (n < 0) fail(r, "the process ended");
     if (!r->ex || r->closing || stream_waiting(r->ex) < UNREAD_MAX) return;
     uv_read_stop(h);
-    r->reading = false;
+    r->paused = true;
 }
 
 static void on_room(exchange *ex)
 {
     relay *r = ex->job;
-    if (!r->reading && !r->closing && !uv_read_start((uv_stream_t *) &r->pipe, on_alloc, on_read)) r->reading = true;
+    if (r->paused && !r->closing && !uv_read_start((uv_stream_t *) &r->pipe, on_alloc, on_read)) r->paused = false;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- request */
@@ -221,7 +222,6 @@ static void on_connect(uv_connect_t *c, int status)
                      uv_buf_init(r->body.p ? r->body.p : r->head.p, (unsigned) r->body.n)};
     if (!status) status = uv_write(&r->write, (uv_stream_t *) &r->pipe, b, r->body.n ? 2 : 1, on_written);
     if (!status) status = uv_read_start((uv_stream_t *) &r->pipe, on_alloc, on_read);
-    r->reading = !status;
     if (status) fail(r, "the process did not accept a connection");
 }
 

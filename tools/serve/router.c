@@ -40,7 +40,7 @@ static void run(router *r);
 
 static uint64_t now(const router *r) { return uv_now(&r->s->loop); }
 
-/* ---------------------------------------------------------------------------------------------- requests and demands */
+/* --------------------------------------------------------------------------------------------- requests and demands */
 
 /* Sets the policy's view of a model's demand. */
 static void set_demand(router *r, size_t i)
@@ -161,14 +161,14 @@ static void route_to(forward *f)
     } else if (!may_load(f) && st->state != MODEL_SLEEPING && !st->demand_at) {
         refuse(f, 400, "model_not_loaded", "model '%s' is not loaded: send POST /models/load first", name);
     } else if (st->state == MODEL_FAILED && now(r) < st->retry_at) {
-        refuse(f, 503, "model_failed", "model '%s' failed %u times in a row; the next attempt is possible in %.0f s: %s",
-               name, r->m[f->i].n_failed, (double) (st->retry_at - now(r)) / 1e3 + 0.5, r->m[f->i].tail);
+        refuse(f, 503, "model_failed", "model '%s' failed %u times in a row; try again in %.0f s: %s", name,
+               r->m[f->i].n_failed, (double) (st->retry_at - now(r)) / 1e3 + 0.5, r->m[f->i].tail);
     } else {
         wait_for(f);
     }
 }
 
-/* -------------------------------------------------------------------------------------------- the model of a request */
+/* ------------------------------------------------------------------------------------------- the model of a request */
 
 static void unknown(forward *f, const char *name)
 {
@@ -241,7 +241,8 @@ void router_request(server *s, exchange *ex, const http_request *in, const route
 {
     router *r = s->router;
     char name[MODEL_NAME_MAX];
-    const bool named = query_value(in->target.p + in->path_len, in->target.n - in->path_len, "model", name, sizeof name);
+    const char *query = in->target.p + in->path_len;
+    const bool named = query_value(query, in->target.n - in->path_len, "model", name, sizeof name);
     void (*handle)(server *, exchange *) = router_handler(rt, named);
     if (handle) {
         handle(s, ex);
@@ -263,7 +264,7 @@ void router_request(server *s, exchange *ex, const http_request *in, const route
     }
 }
 
-/* --------------------------------------------------------------------------------------------------------- processes */
+/* -------------------------------------------------------------------------------------------------------- processes */
 
 /* Refuses all requests that wait for the model. */
 static void refuse_all(router *r, size_t i, int status, const char *code, const char *why)
@@ -476,8 +477,8 @@ static void stop(router *r, size_t i, bool sleeps)
 static void refuse_size(router *r, size_t i)
 {
     char why[400];
-    snprintf(why, sizeof why, "model '%.200s' needs %" PRIu64 " MiB, and %" PRIu64 " MiB are allowed for all models: raise "
-             "--model-memory, unload pinned models, or lower its ctx-size or parallel", r->list.m[i].name,
+    snprintf(why, sizeof why, "model '%.200s' needs %" PRIu64 " MiB, and %" PRIu64 " MiB are allowed for all models: "
+             "raise --model-memory, unload pinned models, or lower its ctx-size or parallel", r->list.m[i].name,
              r->st[i].bytes >> 20, r->limits.max_bytes >> 20);
     log_line(r->s, PI_LOG_ERROR, "%s", why);
     keep_line(&r->m[i], why);
@@ -533,7 +534,7 @@ void router_unload(router *r, size_t i)
     run(r);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- ticks */
+/* ------------------------------------------------------------------------------------------------------------ ticks */
 
 /* Ends the waiting time of requests, and comments on silent streams. */
 static void tick_waiting(router *r, size_t i)
@@ -543,8 +544,8 @@ static void tick_waiting(router *r, size_t i)
         const wire *w = f->rt->w;
         next = f->next;
         if (t >= f->until) {
-            refuse(f, 503, "model_wait_timeout", "model '%.200s' was not loaded within %" PRIu64 " s (--models-wait); other "
-                   "models are busy or loading: try again, or raise --models-max or --model-memory",
+            refuse(f, 503, "model_wait_timeout", "model '%.200s' was not loaded within %" PRIu64 " s (--models-wait); "
+                   "other models are busy or loading: try again, or raise --models-max or --model-memory",
                    r->list.m[i].name, r->wait_ms / 1000);
         } else if (f->fields.stream && w && w->begin && !w->json_lines && r->s->ping_s > 0 &&
                    t >= f->sent_at + (uint64_t) r->s->ping_s * 1000) {
@@ -579,7 +580,7 @@ void router_tick(server *s)
     run(r);
 }
 
-/* ------------------------------------------------------------------------------------------------------ start and end */
+/* ---------------------------------------------------------------------------------------------------- start and end */
 
 int router_open(server *s, model_list *list)
 {
@@ -601,8 +602,8 @@ int router_open(server *s, model_list *list)
         r->st[i] = (model_status) {.pinned = l->pinned, .idle_ms = l->idle_s > 0 ? (uint64_t) l->idle_s * 1000 : 0};
     }
     cli_clear_env(c);
-    if (!private_dir_open(&r->dir)) return cli_error(c, CLI_OS, "cannot create a directory: set TMPDIR to a writable one");
-    return CLI_OK;
+    if (private_dir_open(&r->dir)) return CLI_OK;
+    return cli_error(c, CLI_OS, "cannot create a directory: set TMPDIR to a writable one");
 }
 
 void router_begin(server *s)

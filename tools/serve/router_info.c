@@ -10,7 +10,7 @@
 
 enum { EVENTS_UNREAD_MAX = 64 << 10, MAX_ORDER = 4096 };
 
-/* ------------------------------------------------------------------------------------------------------ lists of models */
+/* -------------------------------------------------------------------------------------------------- lists of models */
 
 static json_t *status_json(const router *r, size_t i)
 {
@@ -91,7 +91,8 @@ static json_t *ollama(const router *r, size_t i, const char *list)
     json_object_set_new(o, "modified_at", json_string(when));
     json_object_set_new(o, "size", json_integer((json_int_t) m->l->file_bytes));
     json_object_set_new(o, "details", json_pack("{s:s, s:s, s:s, s:[], s:s, s:s}", "parent_model", "", "format", "gguf",
-                                                "family", "", "families", "parameter_size", "", "quantization_level", ""));
+                                                "family", "", "families", "parameter_size", "", "quantization_level",
+                                                ""));
     return o;
 }
 
@@ -110,7 +111,7 @@ static void front_ps(server *s, exchange *ex)
     answer_json(ex, 200, json_pack("{s:o}", "models", list));
 }
 
-/* --------------------------------------------------------------------------------------------------- health, metrics */
+/* -------------------------------------------------------------------------------------------------- health, metrics */
 
 /* Not ready while the models of the start are loading for the first time. */
 static void front_health(server *s, exchange *ex)
@@ -133,8 +134,8 @@ static void front_live(server *s, exchange *ex)
 static void front_props(server *s, exchange *ex)
 {
     const router *r = s->router;
-    answer_json(ex, 200, json_pack("{s:s, s:I, s:b, s:I, s:s, s:s, s:s, s:{s:I, s:{}}, s:b, s:b, s:b}", "role", "router",
-                                   "max_instances", (json_int_t) r->limits.max_models, "models_autoload",
+    answer_json(ex, 200, json_pack("{s:s, s:I, s:b, s:I, s:s, s:s, s:s, s:{s:I, s:{}}, s:b, s:b, s:b}", "role",
+                                   "router", "max_instances", (json_int_t) r->limits.max_models, "models_autoload",
                                    (int) cli_bool(s->c, "models-autoload"), "model_memory",
                                    (json_int_t) r->limits.max_bytes, "model_alias", "pagedinfer", "model_path", "none",
                                    "build_info", s->build, "default_generation_settings", "n_ctx", (json_int_t) 0,
@@ -175,7 +176,8 @@ static double memory(const router *r, size_t i) { return (double) r->st[i].bytes
 
 static void put_value(buf *b, const char *name, const char *type, const char *help, double v)
 {
-    buf_fmt(b, "# HELP pagedinfer:%s %s\n# TYPE pagedinfer:%s %s\npagedinfer:%s %.17g\n", name, help, name, type, name, v);
+    buf_fmt(b, "# HELP pagedinfer:%s %s\n# TYPE pagedinfer:%s %s\npagedinfer:%s %.17g\n", name, help, name, type, name,
+            v);
 }
 
 static void front_metrics(server *s, exchange *ex)
@@ -206,7 +208,7 @@ static void front_metrics(server *s, exchange *ex)
     buf_free(&b);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- events */
+/* ----------------------------------------------------------------------------------------------------------- events */
 
 static json_t *event_json(const router *r, size_t i)
 {
@@ -278,7 +280,7 @@ void handle_model_events(server *s, exchange *ex)
     if (!ex->conn) unsubscribe(ex);
 }
 
-/* -------------------------------------------------------------------------------------------------------------- orders */
+/* ----------------------------------------------------------------------------------------------------------- orders */
 
 /* Finds the model that the body names. Returns false after an error response. */
 static bool ordered(server *s, exchange *ex, size_t *i)

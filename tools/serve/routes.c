@@ -207,7 +207,8 @@ static void preflight(const server *s, exchange *ex)
 /* Takes the client and its key from the fields that the front end sets. It has checked the key. */
 static void front_names(exchange *ex)
 {
-    const char *client = http_field(&ex->req, HTTP_FIELD_FRONT_CLIENT), *key = http_field(&ex->req, HTTP_FIELD_FRONT_KEY);
+    const char *client = http_field(&ex->req, HTTP_FIELD_FRONT_CLIENT);
+    const char *key = http_field(&ex->req, HTTP_FIELD_FRONT_KEY);
     ex->key = key_of(&ex->req);
     if (client) snprintf(ex->client, sizeof ex->client, "%s", client);
     if (key) snprintf(ex->key_name, sizeof ex->key_name, "%s", key);

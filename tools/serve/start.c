@@ -96,7 +96,7 @@ int start_listen(server *s)
     }
     if (n) return CLI_OK;
     if (*path && (rc = net_listen_pipe(&s->net, path))) return cli_error(c, CLI_OS, "%s: %s", path, uv_strerror(rc));
-    if (*path) log_line(s, PI_LOG_WARN, "listening on unix:%s", path);
+    if (*path && !cli_bool(c, "supervised")) log_line(s, PI_LOG_WARN, "listening on unix:%s", path);
     if (*path && !cli_given(c, "port") && !cli_given(c, "host")) return CLI_OK;
     if ((rc = net_listen_tcp(&s->net, host, &port))) {
         return cli_error(c, CLI_OS, "%s port %d: %s%s", host, port, uv_strerror(rc),
