@@ -53,7 +53,17 @@ class Front(base.Server):
         os.kill(pid, signal.SIGKILL)
 
 
-def text(model, n=8, **more): return {'model': model, 'prompt': 'abcdefgh ' * 4, 'max_tokens': n, 'ignore_eos': True, 'seed': 7, **more}
+def text(model, tokens=8, **more): return {'model': model, 'prompt': 'abcdefgh ' * 4, 'max_tokens': tokens, 'ignore_eos': True, 'seed': 7, **more}
+
+
+def occupy(s, name):
+    """Keeps a model busy until the returned connection is closed. It has no stream, whose reader would be too slow."""
+    c, before = connect(s, 60), s.models()[name]['status']['requests']
+    c.sendall(request('POST', C, text(name, BUSY, n=4)))
+    for _ in range(400):
+        if s.models()[name]['status']['requests'] > before: return c
+        time.sleep(0.01)
+    sys.exit(f'{name} is not busy: {s.models()[name]}')
 
 
 def order(s, what, name): return ask(s, '/models/' + what, {'model': name})
@@ -130,12 +140,9 @@ def least_recent(s):
     """--models-max 2: the third model replaces the one that was used least recently, unless it is busy."""
     for name in 'a', 'b': expect(name, ask(s, C, text(name, 2))[0], 200)
     ask(s, C, text('a', 2))
-    expect('twin', ask(s, C, text('twin', 2))[0], 200)
-    expect('the least recent one is unloaded', (s.state('a'), s.state('b'), s.state('twin')), ('loaded', 'unloaded', 'loaded'))
-    with connect(s, 60) as c, connect(s, 60) as d:  # both models are busy: the third waits
-        for conn, name in (c, 'a'), (d, 'twin'):
-            conn.sendall(request('POST', C, text(name, BUSY, stream=True)))
-            conn.recv(100)
+    expect('folder', ask(s, C, text('folder', 2))[0], 200)
+    expect('the least recent one is unloaded', (s.state('a'), s.state('b'), s.state('folder')), ('loaded', 'unloaded', 'loaded'))
+    with occupy(s, 'a') as c, occupy(s, 'folder'):  # both models are busy: the third waits
         done = []
         t = threading.Thread(target=lambda: done.append(ask(s, C, text('b', 2))[0]))
         t.start()
@@ -143,11 +150,11 @@ def least_recent(s):
             if s.models()['b']['status']['waiting'] == 1: break
             time.sleep(0.02)
         else: fault('b does not wait')
-        expect('busy models stay', (s.state('a'), s.state('twin')), ('loaded', 'loaded'))
+        expect('busy models stay', (s.state('a'), s.state('folder')), ('loaded', 'loaded'))
         c.close()  # a is cancelled, idle, and unloaded for b
         t.join(30)
         expect('b after the wait', done, [200])
-        expect('the idle one is unloaded', (s.state('a'), s.state('twin')), ('unloaded', 'loaded'))
+        expect('the idle one is unloaded', (s.state('a'), s.state('folder')), ('unloaded', 'loaded'))
     order(s, 'unload', 'b')
     s.reaches('b', 'unloaded')
     expect('load by order', order(s, 'load', 'b')[2], {'success': True})
@@ -170,9 +177,7 @@ def budget(folder):
     got = ask(s, C, text('twin', 2))
     if got[0] != 503 or 'raise --model-memory' not in got[2]['error']['message']: fault(f'a model above the budget: {got}')
     expect('it was not loaded', (s.state('twin'), s.state('folder')), ('unloaded', 'loaded'))
-    with connect(s, 60) as c:  # folder is busy and a is pinned: b waits until --models-wait
-        c.sendall(request('POST', C, text('folder', BUSY, stream=True)))
-        c.recv(100)
+    with occupy(s, 'folder'):  # folder is busy and a is pinned: b waits until --models-wait
         got = ask(s, C, text('b', 2))
         if got[0] != 503 or got[2]['error']['code'] != 'model_wait_timeout' or 'Retry-After' not in str(got[1]).title():
             fault(f'a wait without end: {got}')
@@ -209,10 +214,7 @@ def killed(s):
         s.kill('b')
         got = read_answer(e.makefile('rb'))
         expect('a request of the killed process', (got[0], json.loads(got[2])['error']['code']), (502, 'model_process_ended'))
-        rest = d.makefile('rb').read if False else d
-        f = rest.makefile('rb')
-        body = b''
-        while (line := f.readline()) and line != b'0\r\n': body += line
+        body = rest_of(d)
         if b'"model_process_ended"' not in body: fault(f'a stream of the killed process: {body[-300:]!r}')
         got = read_all_stream(c)
         expect('a stream of the other process', ''.join(x['choices'][0]['text'] for x in got if x['choices']), whole)
@@ -305,9 +307,7 @@ def streams(s):
 def slow_load(folder):
     """A stream whose model loads for longer than --sse-ping-interval gets comments; errors become events."""
     s = Front('--models-dir', folder, '--models-max', '1', '--sse-ping-interval', '1', '--drain-timeout', '5', *COMMON)
-    with connect(s, 60) as busy:
-        busy.sendall(request('POST', C, text('a', BUSY, stream=True)))
-        busy.recv(100)
+    with occupy(s, 'a'):
         with connect(s, 60) as c, connect(s, 60) as d, connect(s, 60) as watch:
             watch.sendall(request('GET', '/models/sse'))
             c.sendall(request('POST', C, text('b', 3, stream=True)))
@@ -316,9 +316,9 @@ def slow_load(folder):
             first = c.recv(300)
             if b'text/event-stream' not in first: fault(f'no stream begins: {first!r}')
             s.kill('a')  # frees the only place
-            body = first + read_answer_rest(c)
+            body = first + rest_of(c)
             if b': loading' not in body or b'data: [DONE]' not in body: fault(f'comments: {body[-300:]!r}')
-            body = read_answer_rest(d)
+            body = rest_of(d)
             if not re.search(rb'data: \{"error":.*temperature', body): fault(f'an error of a begun stream: {body[-300:]!r}')
             watch.settimeout(0.5)
             seen = read_all(watch).decode()
@@ -327,7 +327,7 @@ def slow_load(folder):
     s.end()
 
 
-def read_answer_rest(c):
+def rest_of(c):
     out = b''
     try:
         while not out.endswith(b'0\r\n\r\n') and (d := c.recv(65536)): out += d

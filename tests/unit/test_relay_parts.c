@@ -92,7 +92,8 @@ static void queries(void **state)
     static const struct {
         const char *query, *value;
     } cases[] = {{"?model=a", "a"},          {"?x=1&model=a%2Fb+c&y", "a/b c"}, {"?model=", ""},      {"?", NULL},
-                 {"", NULL},                 {"?model", NULL},                  {"?xmodel=a", NULL},  {"?model=%2", NULL},
+                 {"", NULL},                 {"?model", NULL},                  {"?xmodel=a", NULL},
+                 {"?model=%2", NULL},
                  {"?model=%zz", NULL},       {"?model=%00", NULL},              {"?model=abcdefgh", NULL},
                  {"?a&&model=b", "b"},       {"?model=a&model=b", "a"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

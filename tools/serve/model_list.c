@@ -286,8 +286,8 @@ static int check_names(const cli *c, model_list *list)
         for (const char *p = m->aliases; *p; p += strcspn(p, ","), p += *p == ',') {
             const size_t n = strcspn(p, ","), k = find(list, p, n);
             if (n && k != i)
-                return cli_error(c, CLI_CONFIG, "alias %.*s of %s is also a name of %s: remove one", (int) n, p, m->name,
-                                 list->m[k].name);
+                return cli_error(c, CLI_CONFIG, "alias %.*s of %s is also a name of %s: remove one", (int) n, p,
+                                 m->name, list->m[k].name);
         }
     }
     return -1;

@@ -286,7 +286,7 @@ static void set_state(router *r, size_t i, enum model_state state)
 static void keep_line(model *m, const char *line)
 {
     static const char mine[] = "pagedinfer serve: ";
-    if ((*line >= '0' && *line <= '9') || *line == '{') return;
+    if ((*line >= '0' && *line <= '9') || *line == '{' || strstr(line, " is ready: ")) return;
     if (!strncmp(line, mine, sizeof mine - 1)) line += sizeof mine - 1;
     size_t n = strnlen(line, LOG_TAIL / 3);
     while (m->n_tail && m->n_tail + n + 2 > LOG_TAIL) { /* drops the oldest line */
@@ -336,7 +336,7 @@ static void on_ready(router *r, size_t i, const char *text)
         json_decref(m->info);
         m->info = info;
     }
-    m->n_failed = 0;
+    m->n_failed = m->n_tail = *m->tail = 0;
     m->order = 0;
     m->n_loads++;
     m->percent = 100;
@@ -371,11 +371,11 @@ static void on_line(void *ud, const char *line)
     run(r);
 }
 
-/* The process has ended without an order. */
+/* The process has ended in another way than by an order. */
 static void fail(router *r, size_t i, int status, int signal)
 {
     model *m = &r->m[i];
-    const bool loaded = r->st[i].state == MODEL_LOADED;
+    const bool loaded = r->st[i].state >= MODEL_LOADED;
     char how[64], why[LOG_TAIL + 200];
     m->exit_code = signal ? 128 + signal : status;
     m->n_failures++;
@@ -387,7 +387,15 @@ static void fail(router *r, size_t i, int status, int signal)
              m->n_tail ? ": " : "", m->tail);
     log_line(r->s, PI_LOG_ERROR, "model %s: %s (%s)", m->l->name, loaded ? "ended" : "could not be loaded", how);
     set_state(r, i, MODEL_FAILED);
-    refuse_all(r, i, 500, "model_failed", why);
+    if (!loaded) refuse_all(r, i, 500, "model_failed", why);
+}
+
+/* True if a process that was told to end has done so. A crash looks like an idle model until its exit is reported, so
+ * the order to end may come after it. */
+static bool obeyed(const model *m, int status, int signal)
+{
+    if (signal == SIGKILL) return m->kill_at == UINT64_MAX || m->r->ending;
+    return signal == SIGTERM || (!signal && (!status || status == 128 + SIGTERM));
 }
 
 static void on_process_exit(void *ud, int status, int signal)
@@ -400,7 +408,8 @@ static void on_process_exit(void *ud, int status, int signal)
     private_dir_path(&r->dir, "", i, ".sock", socket);
     unlink(socket);
     r->st[i].bytes = 0;
-    if (r->st[i].state == MODEL_STOPPING) set_state(r, i, m->sleeps ? MODEL_SLEEPING : MODEL_UNLOADED);
+    const bool stopped = r->st[i].state == MODEL_STOPPING && obeyed(m, status, signal);
+    if (stopped) set_state(r, i, m->sleeps ? MODEL_SLEEPING : MODEL_UNLOADED);
     else fail(r, i, status, signal);
     m->sleeps = false;
     run(r);
