@@ -254,7 +254,7 @@
     X("models-autoload", BOOL, "true", "", "--models-autoload", "", "serve", false,                                    \
       "Load a model when a request names it; --no-models-autoload: only by POST /models/load.")                        \
     X("models-cache", BOOL, "true", "", "--models-cache", "", "serve", false,                                          \
-      "With several models, also serve the models of the cache ('pagedinfer list').")                                       \
+      "With several models, also serve the models of the cache ('pagedinfer list').")                                  \
     X("models-wait", INT, "300", "1..86400", "--models-wait", "", "serve", false,                                      \
       "Seconds that a request waits for its model before it gets status 503.")                                         \
     X("model-memory", INT, "0", "0..1152921504606846976", "--model-memory", "", "serve", false,                        \

@@ -157,6 +157,7 @@ def least_recent(s):
         expect('the idle one is unloaded', (s.state('a'), s.state('folder')), ('unloaded', 'loaded'))
     order(s, 'unload', 'b')
     s.reaches('b', 'unloaded')
+    expect('show does not load', (ask(s, '/api/show', {'model': 'b'})[2]['details']['family'], s.state('b')), ('qwen3', 'unloaded'))
     expect('load by order', order(s, 'load', 'b')[2], {'success': True})
     s.reaches('b', 'loaded')
 

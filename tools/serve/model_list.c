@@ -104,6 +104,10 @@ static int add_folder(model_list *list, const cli *c, const char *dir, const cha
     for (size_t i = 0; i < r.n && code < 0; i++) {
         const hub_file *f = &r.file[i];
         if (!hub_is_model(f) || *f->path == '.') continue;
+        if (strchr(f->path, ',') || strchr(sub, ',')) {
+            cli_error(c, 0, "%s/%s is left out: commas separate the names of a model; rename it", dir, f->path);
+            continue;
+        }
         char *name = *sub && n_models == 1 ? strdup(sub) : name_of_file(sub, f->path);
         listed_model *m = add(list, c, name, hub_join(dir, f->path), "models_dir");
         if (!m) code = CLI_OS;

@@ -198,6 +198,17 @@ static bool is_known(const server *s, const char *name, size_t n)
     return server_is_named(s, name, n - len) || server_adapter(s, name, n - len, &l);
 }
 
+json_t *ollama_properties(const server *s, bool verbose)
+{
+    json_t *root = json_pack("{s:o, s:s, s:o, s:o, s:o, s:o}", "parameters", parameters(s), "template",
+                             s->info.chat_template, "details", details(s), "model_info", model_info(s, verbose),
+                             "capabilities", capabilities(s), "modified_at", modified(s));
+    char *license = meta_text(s, "general.license");
+    if (license) json_object_set_new(root, "license", text_json(license, strlen(license)));
+    free(license);
+    return root;
+}
+
 void handle_ollama_show(server *s, exchange *ex)
 {
     json_t *body = short_body(ex);
@@ -212,13 +223,7 @@ void handle_ollama_show(server *s, exchange *ex)
         answer_error(ex, 404, "model", NULL, "model '%.100s' not found: GET /api/tags lists the models",
                      json_string_value(name));
     } else {
-        json_t *root = json_pack("{s:o, s:s, s:o, s:o, s:o, s:o}", "parameters", parameters(s), "template",
-                                 s->info.chat_template, "details", details(s), "model_info", model_info(s, verbose),
-                                 "capabilities", capabilities(s), "modified_at", modified(s));
-        char *license = meta_text(s, "general.license");
-        if (license) json_object_set_new(root, "license", text_json(license, strlen(license)));
-        free(license);
-        answer_json(ex, 200, root);
+        answer_json(ex, 200, ollama_properties(s, verbose));
     }
     json_decref(body);
 }

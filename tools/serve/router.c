@@ -148,6 +148,20 @@ static bool may_load(const forward *f)
     return on;
 }
 
+/* Answers /api/show for a model that was loaded before. Clients ask for the properties of every model in the list, and
+ * must not load one after another. Returns false if the process has to answer. */
+static bool answer_known(forward *f)
+{
+    const model *m = &f->r->m[f->i];
+    json_t *known = json_object_get(m->info, "show");
+    exchange *ex = f->ex;
+    if (f->rt->handle != handle_ollama_show || f->r->st[f->i].state == MODEL_LOADED || !known) return false;
+    ex->on_gone = NULL;
+    answer_json(ex, 200, json_incref(known));
+    forward_free(f);
+    return true;
+}
+
 /* The model is known: gives the request to its process, or waits for it. */
 static void route_to(forward *f)
 {
@@ -183,7 +197,7 @@ static void take_name(forward *f, const char *name)
     f->i = model_list_find(&f->r->list, name);
     if (f->i == f->r->list.n && f->r->list.n == 1) f->i = 0; /* a single model has every name */
     if (f->i == f->r->list.n) unknown(f, name);
-    else route_to(f);
+    else if (!answer_known(f)) route_to(f);
 }
 
 static void take_fields(forward *f)
