@@ -134,7 +134,7 @@ static int serve(front *f, model_list *list)
     return code ? code : s->exit_code;
 }
 
-/* Refuses options that name one model, or that several processes cannot share. */
+/* Refuses options that name one model, or that several processes cannot share. Returns an exit code, or -1. */
 static int check(const cli *c)
 {
     const bool several = *cli_str(c, "models-dir") || *cli_str(c, "models-preset");
@@ -144,7 +144,7 @@ static int check(const cli *c)
         return cli_usage_error(c, "--alias names one model: write alias = NAME in the sections of --models-preset");
     if ((several || !*cli_str(c, "model")) && *cli_str(c, "kv-events"))
         return cli_usage_error(c, "--kv-events is for one model: write it in the sections of --models-preset");
-    return CLI_OK;
+    return -1;
 }
 
 /* Returns an exit code, or -1 if there are models. */
@@ -160,15 +160,14 @@ static int check_list(const cli *c, const model_list *list)
 int front_run(const cli *c)
 {
     model_list list = {0};
-    int code = check(c);
-    front *f = code ? NULL : calloc(1, sizeof *f); /* on the heap, because it holds a receive buffer */
-    if (!code && !f) code = cli_error(c, CLI_OS, "out of memory");
-    if (code) return code;
+    front *f = calloc(1, sizeof *f); /* on the heap, because it holds a receive buffer */
+    if (!f) return cli_error(c, CLI_OS, "out of memory");
     text_watch_memory();
     start_configure(&f->s, c);
     preps_init(&f->s);
-    code = model_list_build(c, &list);
+    int code = model_list_build(c, &list);
     if (code < 0) code = check_list(c, &list);
+    if (code < 0) code = check(c);
     if (code < 0 && uv_loop_init(&f->s.loop)) code = cli_error(c, CLI_OS, "cannot create an event loop");
     if (code < 0) {
         code = serve(f, &list);
