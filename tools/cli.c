@@ -217,19 +217,25 @@ bool cli_is_weak(const cli *c, const char *key)
     return found;
 }
 
-bool cli_set(cli *c, const char *key, const char *value)
+void cli_unset(cli *c, const char *key)
 {
     pi_option_info info;
     const size_t opt = key_index(key, &info);
     size_t n = 0;
-    char *own = strdup(value);
-    if (!own) return false;
     for (size_t i = 0; i < c->n_val; i++) {
         if (c->val[i].opt == opt) free(c->val[i].owned), free(c->val[i].where);
         else c->val[n++] = c->val[i];
     }
     c->n_val = n;
-    return add_value(c, opt, NULL, own, CLI_FROM_ARGV, NULL);
+}
+
+bool cli_set(cli *c, const char *key, const char *value)
+{
+    pi_option_info info;
+    char *own = strdup(value);
+    if (!own) return false;
+    cli_unset(c, key);
+    return add_value(c, key_index(key, &info), NULL, own, CLI_FROM_ARGV, NULL);
 }
 
 const char *cli_str(const cli *c, const char *key)
@@ -657,7 +663,7 @@ static int defaults_by_name(cli *c)
 }
 
 /* Checks every value against its row, so that errors are reported before a model is loaded. */
-static int check_values(const cli *c)
+int cli_check(const cli *c)
 {
     int code = -1;
     pi_options *o = pi_options_new();
@@ -788,13 +794,42 @@ int cli_parse(cli *c, const cli_command *cmd, int argc, char **argv)
     if (code < 0) note_compat(c);
     if (code < 0) code = parse_answers(c);
     if (code < 0) code = vllm_options(c);
-    if (code < 0) code = check_values(c);
+    if (code < 0) code = cli_check(c);
     if (code < 0) code = unescape_stops(c);
     if (code < 0) code = open_log(c);
     if (code < 0 && *cli_str(c, "download-dir") && setenv("LLAMA_CACHE", cli_str(c, "download-dir"), 1))
         code = cli_error(c, CLI_OS, "out of memory");
     if (code < 0) check_env(c);
     return code;
+}
+
+bool cli_copy(cli *out, const cli *c)
+{
+    *out = *c;
+    out->log = stderr;
+    out->val = NULL;
+    out->arg = NULL;
+    out->n_val = out->cap_val = out->n_arg = 0;
+    for (size_t i = 0; i < c->n_val; i++) {
+        const struct cli_value *v = &c->val[i];
+        char *own = strdup(v->value), *where = v->where ? strdup(v->where) : NULL;
+        const bool whole = own && (where || !v->where);
+        if (whole && add_value(out, v->opt, NULL, own, v->source, where)) continue;
+        if (!whole) free(own), free(where);
+        cli_free(out);
+        return false;
+    }
+    return true;
+}
+
+void cli_clear_env(const cli *c)
+{
+    pi_option_info info;
+    char var[ENV_NAME];
+    size_t n;
+    for (size_t i = 0; options_at(i, &info); i++)
+        while (env_applies(c->cmd, &info) && env_value(info.flags, info.env, var, &n))
+            if (unsetenv(var)) break;
 }
 
 void cli_free(cli *c)

@@ -79,6 +79,8 @@ const char *cli_nth(const cli *c, const char *key, size_t i);
 bool cli_is_weak(const cli *c, const char *key); /* given, but not on the command line */
 /* Sets the value as if it had been given once; value is copied. Returns false if out of memory. */
 bool cli_set(cli *c, const char *key, const char *value);
+/* Removes all values of the option, so that its default counts. */
+void cli_unset(cli *c, const char *key);
 /* True if the subcommand gives images to a model, and --mmproj-auto allows to search for its vision part. */
 bool cli_reads_images(const cli *c);
 /* If opening an engine failed with rc because of a vision part that -hf found, prints a warning and removes it from o:
@@ -192,6 +194,14 @@ bool cli_name_of(const cli *c, size_t opt, char out[64]);
 /* Returns value i of option opt (SIZE_MAX = the last one) and its source, or NULL. *n: number of values. */
 const char *cli_value_of(const cli *c, size_t opt, size_t i, size_t *n, enum cli_source *source);
 
+/* Checks every value against its row and reports the first invalid one. Returns an exit code, or -1 to continue. */
+int cli_check(const cli *c);
+/* Copies c without its arguments and its log file; the caller frees the copy with cli_free. Returns false if out of
+ * memory. */
+bool cli_copy(cli *out, const cli *c);
+/* Removes the variables that set options of this command from the environment, so that a program that is given all
+ * values another way does not read them. Values in c stay valid. */
+void cli_clear_env(const cli *c);
 /* Parses the command line into c. Returns an exit code, or -1 to continue. */
 int cli_parse(cli *c, const cli_command *cmd, int argc, char **argv);
 void cli_free(cli *c);

@@ -8,10 +8,10 @@
  *     no-mmap = true           ; a flag without a value: true or false
  *
  * A comment begins with ; or # at the start of a line or after a space. A value in double quotes may have these
- * characters, \", \\ and \n. A line that ends with \ continues on the next one. The key `version` and keys that only
- * llama.cpp's router reads have no effect.
+ * characters, \", \\ and \n. A line that ends with \ continues on the next one. The key `version` has no effect; the
+ * keys in `own` are for a server of several models, which reads them with config_value.
  *
- * Memory: the text of the file until config_read returns. Not thread-safe. */
+ * Memory: the text of the file until config_close. Not thread-safe. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -29,19 +29,21 @@ typedef struct entry {
     size_t line;         /* from 1 */
 } entry;
 
-typedef struct ini {
-    const char *path;
+struct config {
+    char *path;
     char *text;          /* content of the file; entries point into it */
     entry *e;            /* [n] */
     size_t n, cap;
-} ini;
+};
 
-static int fault(const cli *c, const ini *f, size_t line, const char *what)
+static const char own[] = "version load-on-startup stop-timeout dedup-cache-models pin";
+
+static int fault(const cli *c, const config *f, size_t line, const char *what)
 {
     return cli_error(c, CLI_CONFIG, "%s:%zu: %s", f->path, line, what);
 }
 
-static bool add(ini *f, entry e)
+static bool add(config *f, entry e)
 {
     if (f->n == f->cap) {
         const size_t cap = f->cap ? f->cap * 2 : 64;
@@ -150,7 +152,7 @@ static const char *parse_pair(char *p, entry *e)
     return NULL;
 }
 
-static int parse(const cli *c, ini *f, size_t n)
+static int parse(const cli *c, config *f, size_t n)
 {
     char *at = f->text, *end = f->text + n;
     const char *section = "*";
@@ -204,49 +206,55 @@ static bool has_model(const cli *c)
     return has;
 }
 
-/* Returns the section of the model that the command line or the environment names; NULL = none. *only: the only
- * section, *n: the number of sections, except for [*]. */
-static const char *find_section(const cli *c, const ini *f, const char **only, size_t *n)
+const char *config_section(const config *f, size_t i)
 {
-    const char *found = NULL;
-    *n = 0;
-    for (size_t i = 0; i < f->n; i++) {
-        const char *s = f->e[i].section;
+    for (size_t k = 0; k < f->n; k++) {
+        const char *s = f->e[k].section;
         bool again = !strcmp(s, "*");
-        for (size_t k = 0; k < i && !again; k++) again = !strcmp(f->e[k].section, s);
-        if (again) continue;
-        *only = s;
-        ++*n;
-        bool hit = names_model(s, argument(c)) || !strcmp(s, cli_str(c, "alias"));
-        for (size_t k = 0; k < N_MODEL_KEYS; k++) hit |= names_model(s, cli_str(c, MODEL_KEYS[k]));
-        if (hit && !found) found = s;
+        for (size_t j = 0; j < k && !again; j++) again = !strcmp(f->e[j].section, s);
+        if (!again && !i--) return s;
     }
-    return found;
+    return NULL;
 }
 
-static int choose_one(const cli *c, const ini *f)
+const char *config_value(const config *f, const char *section, const char *key)
 {
-    cli_error(c, 0, "%s has several models: name one, as in '%s NAME --config FILE':", f->path, c->name);
-    for (size_t i = 0; i < f->n; i++) {
-        bool again = !strcmp(f->e[i].section, "*");
-        for (size_t k = 0; k < i && !again; k++) again = !strcmp(f->e[k].section, f->e[i].section);
-        if (!again) fprintf(stderr, "  %s\n", f->e[i].section);
+    for (size_t i = f->n; i-- > 0;)
+        if (f->e[i].key && !strcmp(f->e[i].section, section) && !strcmp(f->e[i].key, key)) return f->e[i].value;
+    return NULL;
+}
+
+/* Returns the section of the model that the command line or the environment names; NULL = none. */
+static const char *find_section(const cli *c, const config *f)
+{
+    const char *s;
+    for (size_t i = 0; (s = config_section(f, i)); i++) {
+        bool hit = names_model(s, argument(c)) || !strcmp(s, cli_str(c, "alias"));
+        for (size_t k = 0; k < N_MODEL_KEYS; k++) hit |= names_model(s, cli_str(c, MODEL_KEYS[k]));
+        if (hit) return s;
     }
+    return NULL;
+}
+
+static int choose_one(const cli *c, const config *f)
+{
+    const char *s;
+    cli_error(c, 0, "%s has several models: name one, as in '%s NAME --config FILE'%s:", f->path, c->name,
+              cli_has_section(c->cmd, "serve") ? ", or serve all with --models-preset FILE" : "");
+    for (size_t i = 0; (s = config_section(f, i)); i++) fprintf(stderr, "  %s\n", s);
     return CLI_CONFIG;
 }
 
-/* Adds the pairs of one section. */
-static int add_section(cli *c, const ini *f, const char *section, enum cli_source source)
+int config_add(cli *c, const config *f, const char *section, enum cli_source source)
 {
-    static const char router[] = "version load-on-startup stop-timeout models-max models-autoload sleep-idle-seconds";
     int code = -1;
     for (size_t i = 0; i < f->n && code < 0; i++) {
         const entry *e = &f->e[i];
         char where[512];
         if (!e->key || strcmp(e->section, section)) continue;
-        const char *skip = strstr(router, e->key);
+        const char *skip = strstr(own, e->key);
         const size_t n = strlen(e->key);
-        if (skip && (skip == router || skip[-1] == ' ') && (!skip[n] || skip[n] == ' ')) continue;
+        if (skip && (skip == own || skip[-1] == ' ') && (!skip[n] || skip[n] == ' ')) continue;
         snprintf(where, sizeof where, "%.490s:%zu", f->path, e->line);
         code = cli_add_named(c, e->key, e->value, source, where);
     }
@@ -254,7 +262,7 @@ static int add_section(cli *c, const ini *f, const char *section, enum cli_sourc
 }
 
 /* The section's name is the model, unless a key names it, and the server's name for the model. */
-static int use_name(cli *c, const ini *f, const char *section)
+static int use_name(cli *c, const config *f, const char *section)
 {
     char id[257], quant[65];
     bool given = false;
@@ -268,33 +276,60 @@ static int use_name(cli *c, const ini *f, const char *section)
     return code;
 }
 
-static int apply(cli *c, const ini *f)
+/* True if the command serves the models of a folder or file: no section of --config is the model. */
+static bool serves_several(const cli *c)
 {
-    const char *only = NULL, *section;
-    size_t n;
-    int code = add_section(c, f, "*", CLI_FROM_FILE);
+    return cli_has_section(c->cmd, "serve") && (*cli_str(c, "models-dir") || *cli_str(c, "models-preset"));
+}
+
+static int apply(cli *c, const config *f)
+{
+    const char *section;
+    int code = config_add(c, f, "*", CLI_FROM_FILE);
     if (code >= 0) return code;
-    section = find_section(c, f, &only, &n);
-    if (!section && c->cmd->takes_model && !has_model(c)) {
-        if (n > 1) return choose_one(c, f);
-        section = only;
+    section = find_section(c, f);
+    if (!section && c->cmd->takes_model && !has_model(c) && !serves_several(c)) {
+        section = config_section(f, 0);
+        if (section && config_section(f, 1)) return choose_one(c, f);
     }
     if (!section) return -1;
-    code = add_section(c, f, section, CLI_FROM_SECTION);
+    code = config_add(c, f, section, CLI_FROM_SECTION);
     return code < 0 ? use_name(c, f, section) : code;
+}
+
+int config_open(const cli *c, const char *path, config **out)
+{
+    config *f = calloc(1, sizeof *f);
+    size_t n = 0;
+    *out = NULL;
+    if (!f || !(f->path = strdup(path))) {
+        free(f);
+        return cli_error(c, CLI_OS, "out of memory");
+    }
+    int code = cli_read_file(c, path, &f->text, &n);
+    if (!code && n > MAX_FILE) code = cli_error(c, CLI_CONFIG, "%s: a file of more than 1 MiB is not read", path);
+    else if (!code && memchr(f->text, 0, n)) code = cli_error(c, CLI_CONFIG, "%s has a NUL byte", path);
+    else if (!code) code = parse(c, f, n);
+    if (code < 0) *out = f;
+    else config_close(f);
+    return code;
+}
+
+void config_close(config *f)
+{
+    if (!f) return;
+    free(f->path);
+    free(f->e);
+    free(f->text);
+    free(f);
 }
 
 int config_read(cli *c)
 {
-    ini f = {.path = cli_str(c, "config")};
-    size_t n = 0;
-    int code = cli_read_file(c, f.path, &f.text, &n);
-    if (code) return code;
-    if (n > MAX_FILE) code = cli_error(c, CLI_CONFIG, "%s: a file of more than 1 MiB is not read", f.path);
-    else if (memchr(f.text, 0, n)) code = cli_error(c, CLI_CONFIG, "%s has a NUL byte", f.path);
-    else if ((code = parse(c, &f, n)) < 0) code = apply(c, &f);
-    free(f.e);
-    free(f.text);
+    config *f;
+    int code = config_open(c, cli_str(c, "config"), &f);
+    if (code < 0) code = apply(c, f);
+    config_close(f);
     return code;
 }
 
@@ -311,23 +346,24 @@ static bool needs_quotes(const char *v)
     return strchr(v, '\n') || strstr(v, " ;") || strstr(v, " #") || strstr(v, "\t;") || strstr(v, "\t#");
 }
 
-static int put_value(const char *v)
+/* Returns the number of characters written. */
+static int put_value(FILE *out, const char *v)
 {
     int n = 0;
-    if (!needs_quotes(v)) return printf("%s", v);
-    n += printf("\"");
+    if (!needs_quotes(v)) return fprintf(out, "%s", v);
+    n += fprintf(out, "\"");
     for (; *v; v++) {
-        if (*v == '\n') n += printf("\\n");
-        else n += printf("%s%c", *v == '"' || *v == '\\' ? "\\" : "", *v);
+        if (*v == '\n') n += fprintf(out, "\\n");
+        else n += fprintf(out, "%s%c", *v == '"' || *v == '\\' ? "\\" : "", *v);
     }
-    return n + printf("\"");
+    return n + fprintf(out, "\"");
 }
 
 /* A default is a comment, so that the output as --config sets nothing else. */
 static void put_setting(const char *name, const char *value, const char *source)
 {
     int n = printf("%s%s = ", strcmp(source, "default") ? "" : "; ", name);
-    n += put_value(value);
+    n += put_value(stdout, value);
     printf("%*s; %s\n", n < 40 ? 40 - n : 1, "", source);
 }
 
@@ -355,4 +391,24 @@ int config_print(const cli *c)
             for (size_t k = 0; k < n; k++) put_setting(name, cli_value_of(c, i, k, NULL, NULL), sources[source]);
     }
     return cli_flush(c);
+}
+
+bool config_save(const cli *c, FILE *out, const char *skip)
+{
+    pi_option_info info;
+    char name[64];
+    for (size_t i = 0; options_at(i, &info); i++) {
+        size_t n = 0;
+        const char *at = strstr(skip, info.key);
+        const size_t len = strlen(info.key);
+        while (at && !((at == skip || at[-1] == ' ') && (!at[len] || at[len] == ' '))) at = strstr(at + 1, info.key);
+        if (at || !strcmp(info.section, "compat") || !cli_name_of(c, i, name)) continue;
+        cli_value_of(c, i, SIZE_MAX, &n, NULL);
+        for (size_t k = strcmp(info.type, "list") && n ? n - 1 : 0; k < n; k++) {
+            fprintf(out, "%s = ", name);
+            put_value(out, cli_value_of(c, i, k, NULL, NULL));
+            fputc('\n', out);
+        }
+    }
+    return !ferror(out);
 }

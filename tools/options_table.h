@@ -244,6 +244,27 @@
       "Path to listen on; also listens on a port if --host or --port is given.")                                       \
     X("alias", STRING, "", "", "-a --alias --served-model-name", "", "serve", true,                                    \
       "Model name for clients, or several separated by commas; empty: the file's name.")                               \
+    X("models-dir", STRING, "", "", "--models-dir", "", "serve", true,                                                 \
+      "Serve the models of this directory: each GGUF file, and each folder with one. A request's field model selects"  \
+      " one; it is loaded when it is needed, by a process of its own.")                                                \
+    X("models-preset", STRING, "", "", "--models-preset", "", "serve", true,                                           \
+      "INI file with a section of options for each model, and [*] for all.")                                           \
+    X("models-max", INT, "4", "0..4096", "--models-max", "", "serve", false,                                           \
+      "Maximum number of loaded models; the least recently used idle one is unloaded for another. 0: no limit.")       \
+    X("models-autoload", BOOL, "true", "", "--models-autoload", "", "serve", false,                                    \
+      "Load a model when a request names it; --no-models-autoload: only by POST /models/load.")                        \
+    X("models-cache", BOOL, "true", "", "--models-cache", "", "serve", false,                                          \
+      "With several models, also serve the models of the cache ('pagedinfer list').")                                  \
+    X("models-wait", INT, "300", "1..86400", "--models-wait", "", "serve", false,                                      \
+      "Seconds that a request waits for its model before it gets status 503.")                                         \
+    X("model-memory", INT, "0", "0..1152921504606846976", "--model-memory", "", "serve", false,                        \
+      "Planned memory of all loaded models, bytes; an idle model is unloaded for another. A cache without explicit"    \
+      " size gets an equal part. 0: --memory-utilization of the memory that is free without models.")                  \
+    X("sleep-idle-seconds", INT, "-1", "-1..31536000", "--sleep-idle-seconds", "", "serve", false,                     \
+      "Unload a model after this time without requests, also the only one; the next request loads it again, with its"  \
+      " prefixes. -1: never.")                                                                                         \
+    X("supervised", BOOL, "false", "", "--supervised", "", "serve", false,                                             \
+      "Used by a server of several models for its processes: report to standard output, end with standard input.")     \
     X("api-prefix", STRING, "", "", "--api-prefix", "", "serve", false,                                                \
       "Prefix of all paths, such as /models/a, for a reverse proxy that keeps paths unchanged.")                       \
     X("api-key", LIST, "", "", "--api-key", "LLAMA_API_KEY", "serve", true,                                            \
@@ -477,7 +498,5 @@
           " --ui-mcp-proxy --webui-mcp-proxy", "", "serve", "the page at / needs no options; see --cors")              \
     LATER("--tools --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent", "", "serve",                  \
       "the client runs the tools that an answer calls")                                                                \
-    LATER("--models-dir --models-preset --models-max --models-autoload --no-models-autoload --sleep-idle-seconds", "", \
-          "serve", "start one server per model; --config reads the same file")                                         \
     NEVER("-spf", "", "serve", "send a system prompt as a message of the request")
 #endif

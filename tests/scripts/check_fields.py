@@ -31,7 +31,7 @@ BODIES = {  # name in the description -> (path, a minimal request)
 TITLES = {'InfillRequest': '/infill', 'EmbeddingsRequest': '/v1/embeddings', 'VectorsRequest': '/embedding', 'RerankRequest':
           '/v1/rerank', 'TokenizeRequest': '/tokenize', 'DetokenizeRequest': '/detokenize', 'LoadAdapterRequest':
           '/v1/load_lora_adapter', 'UnloadAdapterRequest': '/v1/unload_lora_adapter', 'OllamaChatRequest': '/api/chat',
-          'OllamaGenerateRequest': '/api/generate', 'OllamaEmbedRequest': '/api/embed', 'OllamaShowRequest': '/api/show', **{k: v[0] for k, v in BODIES.items()}}
+          'OllamaGenerateRequest': '/api/generate', 'OllamaEmbedRequest': '/api/embed', 'OllamaShowRequest': '/api/show', 'ModelRequest': '/models/load', **{k: v[0] for k, v in BODIES.items()}}
 faults = []
 
 

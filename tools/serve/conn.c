@@ -263,15 +263,23 @@ void answer_owned(exchange *ex, int status, char *text, size_t n)
     send_part(ex);
 }
 
-void stream_begin(exchange *ex, const char *type)
+void reply_begin(exchange *ex, int status, const char *type, const char *headers, uint64_t length)
 {
-    ex->status = 200;
+    const bool has_body = status != 204 && ex->req.method != HTTP_HEAD;
+    ex->status = status;
     if (!ex->conn) return;
-    ex->chunked = !ex->req.http10;
-    if (!ex->chunked) ex->conn->close_after = true;
-    put_head(ex, 200, type, "Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n");
+    ex->chunked = has_body && length == UINT64_MAX && !ex->req.http10;
+    if (has_body && length == UINT64_MAX && !ex->chunked) ex->conn->close_after = true;
+    put_head(ex, status, type, headers);
+    if (length != UINT64_MAX && status != 204)
+        buf_fmt(&ex->conn->out, "Content-Length: %llu\r\n", (unsigned long long) length);
     buf_str(&ex->conn->out, ex->chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
     flush(ex->conn);
+}
+
+void stream_begin(exchange *ex, const char *type)
+{
+    reply_begin(ex, 200, type, "Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n", UINT64_MAX);
 }
 
 void stream_put(exchange *ex, const void *p, size_t n)

@@ -85,6 +85,9 @@ void answer_json(exchange *ex, int status, json_t *root);
 void answer_owned(exchange *ex, int status, char *text, size_t n);
 /* Begin, extend and end a chunked response body. */
 void stream_begin(exchange *ex, const char *type);
+/* Begins a response with any status and a body of `length` bytes, or in chunks if length is UINT64_MAX. stream_put and
+ * stream_end follow; the caller sends exactly length bytes, or none after HEAD. headers: as for answer. */
+void reply_begin(exchange *ex, int status, const char *type, const char *headers, uint64_t length);
 void stream_put(exchange *ex, const void *p, size_t n);
 void stream_end(exchange *ex);
 /* Returns the number of bytes queued and not yet sent to the network. */

@@ -174,6 +174,7 @@ const field fields[] = {
     READ("prompt", API_OLLAMA_EMBED, S, "Text for /api/embeddings."),
     READ("truncate", API_OLLAMA_EMBED, B, "false: refuse a text that is too long."),
     READ("dimensions", API_OLLAMA_EMBED, I, "Number of values to return."),
+    READ("model", API_MODEL, S | NEEDED, "Name of the model, for a server of several models."),
     READ("name", API_OLLAMA_SHOW, S, "Another name of model."),
     READ("verbose", API_OLLAMA_SHOW, B, "Return the vocabulary too."),
     TAKE("keep_alive", API_OLLAMA | API_OLLAMA_EMBED, "The model stays loaded."),

@@ -317,7 +317,7 @@ const char *http_reason(int status)
         {404, "Not Found"}, {405, "Method Not Allowed"}, {408, "Request Timeout"}, {409, "Conflict"},
         {413, "Payload Too Large"}, {415, "Unsupported Media Type"}, {422, "Unprocessable Content"},
         {429, "Too Many Requests"}, {431, "Request Header Fields Too Large"}, {500, "Internal Server Error"},
-        {501, "Not Implemented"}, {503, "Service Unavailable"}, {504, "Gateway Timeout"},
+        {501, "Not Implemented"}, {502, "Bad Gateway"}, {503, "Service Unavailable"}, {504, "Gateway Timeout"},
         {505, "HTTP Version Not Supported"}};
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
         if (list[i].status == status) return list[i].text;

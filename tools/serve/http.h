@@ -25,12 +25,14 @@ typedef struct http_limits {
     size_t body;   /* bytes of the body */
 } http_limits;
 
-/* The header fields that the server reads. true: a repeated field is refused; false: the last one counts. */
+/* The header fields that the server reads; FRONT_ fields count only for a supervised server. true: a repeated field is
+ * refused; false: the last one counts. */
 #define HTTP_FIELDS(X)                                                                                                 \
     X(AUTHORIZATION, "authorization", true) X(API_KEY, "x-api-key", true) X(ORIGIN, "origin", false)                   \
     X(EXPECT, "expect", false) X(ASKED_HEADERS, "access-control-request-headers", false)                               \
     X(ACCEPT, "accept", false) X(X_REQUEST_ID, "x-request-id", false) X(REQUEST_ID, "request-id", false)  \
-    X(TRACEPARENT, "traceparent", false)
+    X(TRACEPARENT, "traceparent", false) X(FRONT_CLIENT, "x-pagedinfer-client", false)                                 \
+    X(FRONT_KEY, "x-pagedinfer-key-name", false)
 enum {
 #define HTTP_X(id, name, once) HTTP_FIELD_##id,
     HTTP_FIELDS(HTTP_X)

@@ -78,6 +78,12 @@ static json_t *named_models(const server *s)
                      "gguf", "family", s->info.arch);
 }
 
+json_t *server_description(const server *s)
+{
+    return json_pack("{s:o, s:o, s:o, s:o, s:b}", "model", model_json(s), "tags", ollama_entry(s, false), "ps",
+                     ollama_entry(s, true), "show", ollama_properties(s, false), "vision", (int) reads_images(s));
+}
+
 void handle_models(server *s, exchange *ex)
 {
     json_t *one = model_json(s);

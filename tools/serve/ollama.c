@@ -51,8 +51,8 @@ static json_t *details(const server *s)
                      "families", s->info.arch, "parameter_size", size, "quantization_level", quant ? quant + 1 : "");
 }
 
-/* Appends an entry for the name of n bytes. */
-static void add_model(const server *s, json_t *list, const char *name, size_t n, bool running)
+/* Returns an entry for the name of n bytes. */
+static json_t *entry(const server *s, const char *name, size_t n, bool running)
 {
     json_t *one = json_object();
     json_object_set_new(one, "name", json_stringn(name, n));
@@ -66,8 +66,15 @@ static void add_model(const server *s, json_t *list, const char *name, size_t n,
     } else {
         json_object_set_new(one, "modified_at", modified(s));
     }
-    json_array_append_new(list, one);
+    return one;
 }
+
+static void add_model(const server *s, json_t *list, const char *name, size_t n, bool running)
+{
+    json_array_append_new(list, entry(s, name, n, running));
+}
+
+json_t *ollama_entry(const server *s, bool running) { return entry(s, s->alias, strlen(s->alias), running); }
 
 /* The names: the model's, its aliases, and the adapters. */
 static json_t *models(const server *s, bool running)
@@ -191,6 +198,17 @@ static bool is_known(const server *s, const char *name, size_t n)
     return server_is_named(s, name, n - len) || server_adapter(s, name, n - len, &l);
 }
 
+json_t *ollama_properties(const server *s, bool verbose)
+{
+    json_t *root = json_pack("{s:o, s:s, s:o, s:o, s:o, s:o}", "parameters", parameters(s), "template",
+                             s->info.chat_template, "details", details(s), "model_info", model_info(s, verbose),
+                             "capabilities", capabilities(s), "modified_at", modified(s));
+    char *license = meta_text(s, "general.license");
+    if (license) json_object_set_new(root, "license", text_json(license, strlen(license)));
+    free(license);
+    return root;
+}
+
 void handle_ollama_show(server *s, exchange *ex)
 {
     json_t *body = short_body(ex);
@@ -205,13 +223,7 @@ void handle_ollama_show(server *s, exchange *ex)
         answer_error(ex, 404, "model", NULL, "model '%.100s' not found: GET /api/tags lists the models",
                      json_string_value(name));
     } else {
-        json_t *root = json_pack("{s:o, s:s, s:o, s:o, s:o, s:o}", "parameters", parameters(s), "template",
-                                 s->info.chat_template, "details", details(s), "model_info", model_info(s, verbose),
-                                 "capabilities", capabilities(s), "modified_at", modified(s));
-        char *license = meta_text(s, "general.license");
-        if (license) json_object_set_new(root, "license", text_json(license, strlen(license)));
-        free(license);
-        answer_json(ex, 200, root);
+        answer_json(ex, 200, ollama_properties(s, verbose));
     }
     json_decref(body);
 }

@@ -25,6 +25,7 @@ static const struct answer {
 } answers[] = {
     {"Page", "text/html", STR},
     {"Metrics", "text/plain", STR},
+    {"Events", "text/event-stream", STR},
     {"Object", NULL, OBJECT},
     {"List", NULL, LIST_OF(OBJECT)},
     {"Description", NULL, SHAPE("\"openapi\",\"paths\"", "\"openapi\":" CONST("3.1.0") ",\"paths\":" OBJECT)},
@@ -141,7 +142,7 @@ static const char *const bodies[] = {"ChatRequest", "CompletionRequest", "Respon
                                      "NativeRequest", "InfillRequest", "EmbeddingsRequest", "VectorsRequest",
                                      "RerankRequest", "TokenizeRequest", "DetokenizeRequest", "LoadAdapterRequest",
                                      "UnloadAdapterRequest", "OllamaChatRequest", "OllamaGenerateRequest",
-                                     "OllamaEmbedRequest", "OllamaShowRequest"};
+                                     "OllamaEmbedRequest", "OllamaShowRequest", "ModelRequest"};
 enum { N_BODIES = sizeof bodies / sizeof *bodies };
 _Static_assert(API_LAST == 1 << (N_BODIES - 1), "each API_ value has a name in bodies");
 

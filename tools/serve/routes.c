@@ -6,6 +6,7 @@
 #include "json.h"
 #include "serve/fields.h"
 #include "serve/log.h"
+#include "serve/router.h"
 #include "serve/routes.h"
 
 const route routes[] = {
@@ -37,6 +38,12 @@ const route routes[] = {
      "The model and its adapters"},
     {"/models", HTTP_GET, 0, handle_models, NULL, 0, "Models",
      "The model and its adapters"},
+    {"/models/load", HTTP_POST, 0, handle_model_load, NULL, API_MODEL, "Object",
+     "Load a model"},
+    {"/models/unload", HTTP_POST, 0, handle_model_unload, NULL, API_MODEL, "Object",
+     "Unload a model"},
+    {"/models/sse", HTTP_GET, 0, handle_model_events, NULL, 0, "Events",
+     "Changes of the models' states, as server-sent events"},
     {"/props", HTTP_GET, 0, handle_props, NULL, 0, "Object",
      "Properties of the server"},
     {"/slots", HTTP_GET, 0, handle_slots, NULL, 0, "List",
@@ -197,6 +204,16 @@ static void preflight(const server *s, exchange *ex)
     answer(ex, 200, "", more, NULL, 0);
 }
 
+/* Takes the client and its key from the fields that the front end sets. It has checked the key. */
+static void front_names(exchange *ex)
+{
+    const char *client = http_field(&ex->req, HTTP_FIELD_FRONT_CLIENT);
+    const char *key = http_field(&ex->req, HTTP_FIELD_FRONT_KEY);
+    ex->key = key_of(&ex->req);
+    if (client) snprintf(ex->client, sizeof ex->client, "%s", client);
+    if (key) snprintf(ex->key_name, sizeof ex->key_name, "%s", key);
+}
+
 static void not_now(server *s, exchange *ex)
 {
     if (s->state == SERVE_LOADING) answer_error(ex, 503, NULL, "loading", "Loading model");
@@ -208,7 +225,9 @@ void route_request(void *ud, exchange *ex)
     server *s = ud;
     const http_request in = inside(s, &ex->req);
     const route *known, *rt = find(&in, &known);
-    if (s->keys.n) {
+    if (s->supervised) {
+        front_names(ex);
+    } else if (s->keys.n) {
         ex->key = key_of(&ex->req);
         snprintf(ex->key_name, sizeof ex->key_name, "%s", keys_name(&s->keys, ex->key));
     }
@@ -227,6 +246,8 @@ void route_request(void *ud, exchange *ex)
         answer_error(ex, 404, NULL, NULL, "no such path: see /openapi.json");
     } else if (!(rt->flags & ROUTE_ANY_STATE) && s->state != SERVE_READY) {
         not_now(s, ex);
+    } else if (s->router) {
+        router_request(s, ex, &in, rt);
     } else {
         if (rt->w) gen_start(s, ex, rt->w);
         else rt->handle(s, ex);

@@ -13,11 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "serve/file.h"
+#include "serve/front.h"
 #include "serve/gen.h"
 #include "serve/log.h"
 #include "serve/media.h"
 #include "serve/notify.h"
+#include "serve/start.h"
+#include "serve/supervised.h"
 
 static const char STEP_TARGET_MS[] = "200"; /* default of the server */
 
@@ -134,62 +136,10 @@ int status_of(int pi_code)
     return 500;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ keys */
-
-static const char *read_keys(const cli *c, keys *k)
-{
-    const char *wrong = NULL;
-    for (size_t i = 0; i < cli_n(c, "api-key") && !wrong; i++) wrong = keys_add(k, cli_nth(c, "api-key", i));
-    if (!wrong && *cli_str(c, "api-key-file")) wrong = keys_read(k, cli_str(c, "api-key-file"));
-    if (!wrong && !k->n && (cli_given(c, "api-key") || cli_given(c, "api-key-file"))) wrong = "it contains no key";
-    return wrong;
-}
-
-static const char *read_tls(const cli *c, tls_config **out, char err[256])
-{
-    const char *cert = cli_str(c, "ssl-cert-file"), *key = cli_str(c, "ssl-key-file");
-    *out = NULL;
-    if (!*cert && !*key) return NULL;
-    if (!*cert || !*key) return "give both --ssl-cert-file and --ssl-key-file";
-    for (int i = 0; i < 2; i++) { /* OpenSSL would block on a pipe */
-        const char *wrong;
-        FILE *f = file_open(i ? key : cert, &wrong);
-        if (!f) {
-            snprintf(err, 256, "%.150s: %s", i ? key : cert, wrong);
-            return err;
-        }
-        fclose(f);
-    }
-    *out = tls_open(cert, key, err, 256);
-    return *out ? NULL : err;
-}
-
-static void read_tls_again(server *s)
-{
-    char err[256];
-    tls_config *t;
-    const char *wrong = read_tls(s->c, &t, err);
-    if (wrong) log_line(s, PI_LOG_ERROR, "the certificate was not reloaded: %s; the old one stays in use", wrong);
-    if (!t) return;
-    tls_close(s->net.tls);
-    s->net.tls = t;
-}
-
 static void on_hup(uv_signal_t *h, int sig)
 {
-    server *s = h->data;
-    keys k = {0};
     (void) sig;
-    read_tls_again(s);
-    const char *wrong = read_keys(s->c, &k);
-    if (wrong) {
-        log_line(s, PI_LOG_ERROR, "API keys were not reloaded: %s; the old keys stay in use", wrong);
-        keys_free(&k);
-        return;
-    }
-    keys_free(&s->keys);
-    s->keys = k;
-    log_line(s, PI_LOG_WARN, "API keys reloaded: %zu", s->keys.n);
+    start_reload(h->data);
 }
 
 /* ---------------------------------------------------------------------------------------------------------- events */
@@ -228,9 +178,7 @@ static void on_events(uv_poll_t *h, int status, int what)
 static bool on_progress(void *ud, int stage, uint64_t done, uint64_t total)
 {
     app *a = ud;
-    (void) stage;
-    (void) done;
-    (void) total;
+    if (a->s.supervised && stage == PI_LOAD_WEIGHTS) supervised_progress(a->s.supervised, done, total);
     return atomic_load(&a->stop_loading);
 }
 
@@ -260,8 +208,9 @@ static void load(void *ud)
 {
     app *a = ud;
     a->s.plan.size = sizeof a->s.plan;
+    if (a->s.supervised) a->load_rc = supervised_plan(a->s.supervised, a->o, &a->err);
     pi_options_set_progress(a->o, on_progress, a);
-    a->load_rc = pi_engine_open(&a->engine, a->o, &a->err);
+    if (!a->load_rc) a->load_rc = pi_engine_open(&a->engine, a->o, &a->err);
     if (cli_without_mmproj(a->s.c, a->o, a->load_rc, &a->err))
         a->load_rc = pi_engine_open(&a->engine, a->o, &a->err);
     if (!a->load_rc) a->load_rc = pi_engine_memory(a->engine, &a->s.plan);
@@ -347,6 +296,7 @@ static void on_loaded(uv_async_t *h)
     s->state = SERVE_READY;
     log_ready(s);
     notify("READY=1\nSTATUS=ready");
+    if (s->supervised) supervised_ready(s->supervised, server_description(s));
 }
 
 /* ---------------------------------------------------------------------------------------------------------- ending */
@@ -358,14 +308,14 @@ static void begin_end(app *a)
     s->state = SERVE_ENDING;
     a->end_at = uv_now(&s->loop) + END_MS;
     atomic_store(&a->stop_loading, true);
+    supervised_cancel(s->supervised);
     gen_cancel_all(s, "the server is shutting down");
     preps_cancel_all(s);
     net_close(&s->net);
 }
 
-static void on_signal(uv_signal_t *h, int sig)
+static void end_after(app *a, int sig)
 {
-    app *a = h->data;
     server *s = &a->s;
     bool again = a->signal != 0;
     if (!again) a->signal = sig;
@@ -378,6 +328,15 @@ static void on_signal(uv_signal_t *h, int sig)
     s->state = SERVE_DRAINING;
     a->end_at = uv_now(&s->loop) + (uint64_t) cli_int(s->c, "drain-timeout") * 1000;
     log_line(s, PI_LOG_WARN, "shutting down: %zu requests may finish; a second signal cancels them", s->n_gens);
+}
+
+static void on_signal(uv_signal_t *h, int sig) { end_after(h->data, sig); }
+
+/* The front end is gone, and with it all clients. */
+static void on_front_end(void *ud)
+{
+    app *a = ud;
+    if (!a->signal) end_after(a, SIGTERM);
 }
 
 static void close_handle(uv_handle_t *h)
@@ -395,6 +354,7 @@ static void close_handles(app *a)
     close_handle((uv_handle_t *) &a->watchdog);
     close_handle((uv_handle_t *) &a->loaded);
     if (a->has_events) close_handle((uv_handle_t *) &a->events);
+    supervised_close(a->s.supervised);
 }
 
 static void on_tick(uv_timer_t *t)
@@ -428,40 +388,6 @@ static void on_watchdog(uv_timer_t *t)
 }
 
 /* ----------------------------------------------------------------------------------------------------------- start */
-
-static void new_id(void *ud, char out[64]) { server_new_id(ud, "req_", out); }
-
-static void on_end(void *ud, const exchange *ex)
-{
-    server *s = ud;
-    s->metrics.status[ex->status >= 100 && ex->status < 600 ? ex->status / 100 : 0]++;
-    if (ex->generates) histogram_add(&s->metrics.request, (double) (uv_hrtime() - ex->began) / 1e9);
-    else log_exchange(s, ex);
-}
-
-static int listen_all(app *a)
-{
-    server *s = &a->s;
-    const cli *c = s->c;
-    const char *path = cli_str(c, "unix-socket"), *host = cli_str(c, "host");
-    int port = (int) cli_int(c, "port"), n = notify_sockets(), rc = 0;
-    for (int i = 0; i < n && !rc; i++) {
-        if ((rc = net_listen_fd(&s->net, 3 + i))) return cli_error(c, CLI_OS, "socket %d: %s", 3 + i, uv_strerror(rc));
-    }
-    if (n) return CLI_OK;
-    if (*path && (rc = net_listen_pipe(&s->net, path))) return cli_error(c, CLI_OS, "%s: %s", path, uv_strerror(rc));
-    if (*path) log_line(s, PI_LOG_WARN, "listening on unix:%s", path);
-    if (*path && !cli_given(c, "port") && !cli_given(c, "host")) return CLI_OK;
-    if ((rc = net_listen_tcp(&s->net, host, &port))) {
-        return cli_error(c, CLI_OS, "%s port %d: %s%s", host, port, uv_strerror(rc),
-                         rc == UV_EADDRINUSE ? "; give another --port" : "");
-    }
-    log_line(s, PI_LOG_WARN, strchr(host, ':') ? "listening on %s://[%s]:%d" : "listening on %s://%s:%d",
-             s->net.tls ? "https" : "http", host, port);
-    if (!s->keys.n && strcmp(host, "127.0.0.1") && strcmp(host, "localhost") && strcmp(host, "::1"))
-        log_line(s, PI_LOG_WARN, "every client of this address can use the model: require a key with --api-key-file");
-    return CLI_OK;
-}
 
 static int open_handles(app *a)
 {
@@ -501,28 +427,13 @@ static void configure(app *a, const cli *c)
 {
     server *s = &a->s;
     const char *path = cli_str(c, "model"), *slash = strrchr(path, '/');
-    s->c = c;
+    start_configure(s, c);
     s->alias = slash ? slash + 1 : path;
-    s->aliases = "";
     if (*cli_str(c, "alias")) take_names(s, cli_str(c, "alias"));
-    snprintf(s->build, sizeof s->build, "b%d-%.32s", build_number, build_number ? build_commit : pi_version());
-    s->created = (int64_t) time(NULL);
-    s->id_seed = uv_hrtime() ^ (uint64_t) s->created << 32 ^ (uint64_t) getpid() << 16;
     media_make_marker(s);
-    s->ping_s = cli_int(c, "sse-ping-interval");
     s->step_target_ms = cli_given(c, "step-target-ms") ? cli_float(c, "step-target-ms") : atof(STEP_TARGET_MS);
     s->send_max = (size_t) cli_int(c, "send-buffer");
     s->anchor = -1;
-    s->net.limits = (http_limits) {(size_t) cli_int(c, "max-header"), (size_t) cli_int(c, "max-body")};
-    s->net.header_ms = (unsigned) cli_int(c, "header-timeout") * 1000;
-    s->net.idle_ms = (unsigned) cli_int(c, "idle-timeout") * 1000;
-    s->net.max_conns = (size_t) cli_int(c, "max-connections");
-    s->net.cors = cli_str(c, "cors");
-    s->net.ud = s;
-    s->net.on_head = route_head;
-    s->net.on_request = route_request;
-    s->net.on_end = on_end;
-    s->net.new_id = new_id;
 }
 
 static bool is_open_to_all(const char *endpoint)
@@ -553,13 +464,13 @@ static int serve(app *a)
 {
     server *s = &a->s;
     const cli *c = s->c;
-    const char *wrong = read_keys(c, &s->keys);
-    char err[256];
-    if (wrong) return cli_error(c, CLI_CONFIG, "API keys: %s", wrong);
-    if ((wrong = read_tls(c, &s->net.tls, err))) return cli_error(c, CLI_CONFIG, "TLS: %s", wrong);
-    int code = open_handles(a);
+    int code = start_access(s);
+    if (code) return code;
+    code = open_handles(a);
+    if (!code && cli_bool(c, "supervised") && !(s->supervised = supervised_open(&s->loop, on_front_end, a)))
+        code = cli_error(c, CLI_USAGE, "--supervised: standard input must be a pipe");
     if (!code) code = open_kv_events(s);
-    if (!code) code = listen_all(a);
+    if (!code) code = start_listen(s);
     if (!code && uv_thread_create(&a->loader, load, a)) code = cli_error(c, CLI_OS, "cannot start a thread");
     if (code) {
         net_close(&s->net);
@@ -585,12 +496,13 @@ static bool read_range(const char *text, int64_t *lo, int64_t *hi)
 int cmd_serve(const cli *c)
 {
     int code = CLI_OK;
-    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
     int64_t lo, hi;
     if (!read_range(cli_str(c, "priority-range"), &lo, &hi))
         return cli_usage_error(c, "--priority-range %s: give LO..HI, as 0..100", cli_str(c, "priority-range"));
     const char *prefix = cli_str(c, "api-prefix");
     if (*prefix && *prefix != '/') return cli_usage_error(c, "--api-prefix %s: the path must begin with /", prefix);
+    if (front_serves(c)) return front_run(c);
+    if (!*cli_str(c, "model")) return cli_usage_error(c, "no model: give -m FILE or -hf USER/NAME");
     app *a = calloc(1, sizeof *a); /* on the heap, because it holds a receive buffer */
     if (!a) return cli_error(c, CLI_OS, "out of memory");
     text_watch_memory();
@@ -615,6 +527,7 @@ int cmd_serve(const cli *c)
     kv_events_close(a->s.kv); /* after the engine is closed, because its step thread calls it */
     keys_free(&a->s.keys);
     tls_close(a->s.net.tls);
+    supervised_free(a->s.supervised);
     store_free(a->s.store);
     free(a->s.names);
     free(a);
