@@ -228,7 +228,7 @@ void route_request(void *ud, exchange *ex)
     } else if (!(rt->flags & ROUTE_ANY_STATE) && s->state != SERVE_READY) {
         not_now(s, ex);
     } else {
-        if (rt->w) gen_start(s, ex, rt->w);
+        if (rt->w) reply_start(s, ex, rt->w);
         else rt->handle(s, ex);
     }
 }
