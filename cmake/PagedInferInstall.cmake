@@ -9,10 +9,15 @@ if(PAGEDINFER_STATIC)
 endif()
 install(TARGETS ${targets} EXPORT PagedInferTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET pagedinfer_openai)
+    install(TARGETS pagedinfer_openai EXPORT PagedInferTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    install(FILES ${PROJECT_SOURCE_DIR}/include/pagedinfer_openai.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endif()
 if(TARGET pagedinfer_mpi) # the library loads the plug-in from its own folder
     install(TARGETS pagedinfer_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
-install(FILES ${PROJECT_SOURCE_DIR}/include/pagedinfer.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/include/pagedinfer.h ${PROJECT_SOURCE_DIR}/include/pagedinfer.hpp
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(EXPORT PagedInferTargets NAMESPACE PagedInfer:: DESTINATION ${PI_PACKAGE_DIR})
 
@@ -35,6 +40,10 @@ foreach(dir LIBDIR INCLUDEDIR)
 endforeach()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/pagedinfer.pc.in ${PROJECT_BINARY_DIR}/pagedinfer.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/pagedinfer.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(TARGET pagedinfer_openai)
+    configure_file(${PROJECT_SOURCE_DIR}/cmake/pagedinfer-openai.pc.in ${PROJECT_BINARY_DIR}/pagedinfer-openai.pc @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/pagedinfer-openai.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()
 
 if(TARGET pagedinfer_cli)
     install(TARGETS pagedinfer_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -178,6 +178,9 @@ needs() {
     pi_want "KV events of the server (libzmq, msgpack)" "libzmq3-dev libmsgpack-dev" pi_has_kv_events "$cc"
     pi_want "several processes as one (Open MPI)" "openmpi-bin libopenmpi-dev" pi_has_mpi "$cc"
     [ $fast = 1 ] || pi_want "nginx" nginx-light has_nginx
+    [ $fast = 1 ] || pi_want "comparison of interfaces (abidiff)" abigail-tools pi_have abidiff
+    [ $fast = 1 ] || pi_want "the Go package (Go)" golang-go pi_have go
+    [ $fast = 1 ] || pi_want "the example for GLib" libglib2.0-dev pkg-config --exists glib-2.0
     [ $fast = 1 ] || pi_want "a browser for the page at / (Chromium)" chromium has_browser
     pi_need "perl" perl pi_have perl
     pi_need "nm and readelf" binutils pi_have readelf

@@ -3,10 +3,11 @@
 #     bash tests/scripts/check_abi.sh BUILD            compares with tests/scripts/abi.txt
 #     bash tests/scripts/check_abi.sh BUILD --update   writes tests/scripts/abi.txt (give the reason in the commit
 #     message)
-# 1. The library exports exactly the functions that pagedinfer.h declares: pi_*, no pi__*.
+# 1. The library exports exactly the functions that pagedinfer.h declares: pi_*, no pi__*. So does libpagedinfer-openai
+#    with pagedinfer_openai.h. Each function has a symbol version.
 # 2. It imports nothing that prints or ends the process.
 # 3. Its SONAME is libpagedinfer.so.PI_ABI_VERSION.
-# 4. Functions, sizes and offsets of the public structs, and values of constants match tests/scripts/abi.txt.
+# 4. Functions with their symbol versions, sizes and offsets of the public structs, and values of constants match tests/scripts/abi.txt.
 #    Functions, constants and fields at a struct's end may be added. Any other change breaks programs compiled before
 #    it.
 set -uo pipefail
@@ -18,17 +19,34 @@ finding() { printf '%s\n' "$*"; bad=1; }
 [ -f "$lib" ] || { echo "$lib: not built"; exit 1; }
 tmp=$(mktemp -d) && trap 'rm -rf "$tmp"' EXIT
 
-nm -D --defined-only "$lib" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | LC_ALL=C sort -u >"$tmp/exported"
 each() { while read -r symbol; do finding "$1: $symbol"; done; }
-each "exported, but not public" < <(grep -Ev '^pi_[a-z0-9][a-z0-9_]*$' "$tmp/exported")
-
-"$cc" -E -P -include stdbool.h include/pagedinfer.h >"$tmp/header.i" || exit 1
-# A declaration is an attribute, a return type, a name and a parenthesis.
-tr '\n' ' ' <"$tmp/header.i" | tr ';{}' '\n\n\n' | grep 'visibility("default")' |
-    sed -E 's/.*visibility\("default"\)\)\) *//; s/^([^(]*[^a-z0-9_])(pi_[a-z0-9_]+) *\(.*/\2/' |
-    LC_ALL=C sort -u >"$tmp/declared"
-each "declared in pagedinfer.h, but not exported" < <(LC_ALL=C comm -23 "$tmp/declared" "$tmp/exported")
-each "exported, but not declared in pagedinfer.h" < <(LC_ALL=C comm -13 "$tmp/declared" "$tmp/exported")
+# exports LIBRARY HEADER: compares them. Leaves the names in exported and declared, and "NAME VERSION" in versions.
+exports() {
+    nm -D --defined-only "$1" | awk '$2 != "A" { sub(/@+/, " ", $3); print $3 }' | LC_ALL=C sort -u >"$tmp/versions"
+    cut -d' ' -f1 "$tmp/versions" >"$tmp/exported"
+    each "exported, but not public" < <(grep -Ev '^pi_[a-z0-9][a-z0-9_]*$' "$tmp/exported")
+    each "exported without a symbol version" < <(grep -v ' ' "$tmp/versions")
+    "$cc" -E -P -Iinclude -include stdbool.h "include/$2" >"$tmp/header.i" || exit 1
+    # A declaration is an attribute, a return type, a name and a parenthesis.
+    tr '\n' ' ' <"$tmp/header.i" | tr ';{}' '\n\n\n' | grep 'visibility("default")' |
+        sed -E 's/.*visibility\("default"\)\)\) *//; s/^([^(]*[^a-z0-9_])(pi_[a-z0-9_]+) *\(.*/\2/' |
+        LC_ALL=C sort -u >"$tmp/declared"
+    if [ "$2" != pagedinfer.h ]; then # it includes pagedinfer.h
+        LC_ALL=C comm -23 "$tmp/declared" "$tmp/core" >"$tmp/own" && mv "$tmp/own" "$tmp/declared"
+    fi
+    each "declared in $2, but not exported: add it to cmake/*.map" < <(LC_ALL=C comm -23 "$tmp/declared" "$tmp/exported")
+    each "exported, but not declared in $2" < <(LC_ALL=C comm -13 "$tmp/declared" "$tmp/exported")
+}
+exports "$lib" pagedinfer.h
+cp "$tmp/declared" "$tmp/core"
+sed 's/^/function /' "$tmp/versions" >"$tmp/functions"
+if [ -f "$build/libpagedinfer-openai.so" ]; then
+    exports "$build/libpagedinfer-openai.so" pagedinfer_openai.h
+    sed 's/^/openai function /' "$tmp/versions" >>"$tmp/functions"
+else
+    echo "libpagedinfer-openai is not built"
+    grep '^openai function' tests/scripts/abi.txt >>"$tmp/functions"
+fi
 
 for symbol in $(nm -D --undefined-only "$lib" | awk '{ sub(/@.*/, "", $2); print $2 }'); do
     case $symbol in
@@ -47,7 +65,7 @@ printf '#include <pagedinfer.h>\n' >"$tmp/a.c"
 "$cc" -Iinclude -gdwarf-4 -gstrict-dwarf -fno-eliminate-unused-debug-types -c "$tmp/a.c" -o "$tmp/a.o" || exit 1
 {
     echo "# By tests/scripts/check_abi.sh --update: functions; public structs, their size, the offset of each field; constants."
-    sed 's/^/function /' "$tmp/declared"
+    cat "$tmp/functions"
     readelf --debug-dump=info "$tmp/a.o" | awk '
         function flush() { if (open) { if (name == "") name = "(nested)"; print "struct", name, size fields } open = 0 }
         /Abbrev Number:/ {

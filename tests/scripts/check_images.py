@@ -567,4 +567,4 @@ def others(models, a, b, d, folder):
     library(*models['gemma3'])
 
 
-main()
+if __name__ == '__main__': main()

@@ -24,10 +24,10 @@ prefix=$work/moved
 lib=$(dirname "$(find "$prefix" -name libpagedinfer.so | head -n 1)")
 [ -d "$lib" ] || { echo "no libpagedinfer.so was installed"; exit 1; }
 
-for f in include/pagedinfer.h bin/pagedinfer; do
+for f in include/pagedinfer.h include/pagedinfer_openai.h include/pagedinfer.hpp bin/pagedinfer; do
     [ -f "$prefix/$f" ] || finding "not installed: $f"
 done
-for name in LICENSE pagedinfer.pc PagedInferConfig.cmake PagedInferConfigVersion.cmake pagedinfer.1 pagedinfer-embed.1 pagedinfer-options.7; do
+for name in LICENSE pagedinfer.pc pagedinfer-openai.pc PagedInferConfig.cmake PagedInferConfigVersion.cmake pagedinfer.1 pagedinfer-embed.1 pagedinfer-options.7; do
     [ -n "$(find "$prefix" -name "$name")" ] || finding "not installed: $name"
 done
 
@@ -58,13 +58,19 @@ elif command -v systemd-analyze >/dev/null; then
         finding "pagedinfer.service: exposure ${exposure:-unknown}, not 2.0 or less (systemd-analyze security)"
 fi
 
-# The header compiles alone as C99 and as C++11.
-printf '#include <pagedinfer.h>\nint main(void) { return pi_abi_version() != PI_ABI_VERSION; }\n' >"$work/h.c"
-"$cc" -std=c99 -Wall -Wextra -Wpedantic -Werror -I"$prefix/include" -fsyntax-only "$work/h.c" ||
-    finding "not C99: pagedinfer.h"
+# Each header compiles alone as C99 and as C++11, the C++ one as C++17.
+for header in pagedinfer pagedinfer_openai; do
+    printf '#include <%s.h>\nint main(void) { return pi_abi_version() != PI_ABI_VERSION; }\n' $header >"$work/h.c"
+    "$cc" -std=c99 -Wall -Wextra -Wpedantic -Werror -I"$prefix/include" -fsyntax-only "$work/h.c" ||
+        finding "not C99: $header.h"
+    if command -v "${CXX:-c++}" >/dev/null; then
+        "${CXX:-c++}" -x c++ -std=c++11 -Wall -Wextra -Wpedantic -Werror -I"$prefix/include" -fsyntax-only "$work/h.c" ||
+            finding "not C++11: $header.h"
+    fi
+done
 if command -v "${CXX:-c++}" >/dev/null; then
-    "${CXX:-c++}" -x c++ -std=c++11 -Wall -Wextra -Wpedantic -Werror -I"$prefix/include" -fsyntax-only "$work/h.c" ||
-        finding "not C++11: pagedinfer.h"
+    printf '#include <pagedinfer.hpp>\n' | "${CXX:-c++}" -x c++ -std=c++17 -Wall -Wextra -Wpedantic -Werror \
+        -I"$prefix/include" -fsyntax-only - || finding "not C++17: pagedinfer.hpp"
 fi
 
 # marked FILE NAME: prints the code between the markers of that name in a document.
@@ -92,6 +98,15 @@ if command -v pkg-config >/dev/null; then
         $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs pagedinfer) ||
         finding "the first program does not build with pkg-config"
     programs+=("$work/first")
+    # shellcheck disable=SC2046
+    PKG_CONFIG_PATH=$lib/pkgconfig "$cc" -std=gnu11 -Wall -Wextra -Werror tools/examples/completions.c -o "$work/completions" \
+        $(PKG_CONFIG_PATH=$lib/pkgconfig pkg-config --cflags --libs pagedinfer-openai) ||
+        finding "tools/examples/completions.c does not build with pkg-config"
+    if [ -n "$model" ] && [ -x "$work/completions" ]; then
+        LD_LIBRARY_PATH=$lib timeout 300 "$work/completions" "$model" \
+            '{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}' 2>"$work/err" |
+            grep -q '"object":"chat.completion"' || { cat "$work/err"; finding "completions: no chat completion"; }
+    fi
 else
     echo "pkg-config is not installed: not tried"
 fi

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "json.h"
+#include "serve/fault.h"
 #include "serve/text.h"
 
 enum {
@@ -305,25 +306,11 @@ size_t stream_waiting(const exchange *ex) { return ex->conn ? waiting(ex->conn) 
 
 /* --------------------------------------------------------------------------------------------------------- errors */
 
-static const char *error_type(int status)
-{
-    switch (status) {
-    case 401: return "authentication_error";
-    case 403: return "permission_error";
-    case 404: return "not_found_error";
-    case 429: return "rate_limit_error";
-    case 501: return "not_supported_error"; /* llama-server's name */
-    case 503: return "unavailable_error";
-    }
-    return status < 500 ? "invalid_request_error" : "server_error";
-}
-
 json_t *exchange_error(const exchange *ex, int status, const char *param, const char *code, const char *message)
 {
     const http_request *r = &ex->req;
     if (ex->plain_errors) return json_pack("{s:o}", "error", text_json(message, strlen(message)));
-    json_t *e = json_pack("{s:{s:o, s:s, s:s?, s:s?}}", "error", "message", text_json(message, strlen(message)), "type",
-                          error_type(status), "param", param, "code", code);
+    json_t *e = fault_json(status, param, code, message);
     if (!e || !r->path_len || !memmem(r->target.p, r->path_len, "/v1/messages", 12)) return e;
     json_object_set_new(e, "type", json_string("error"));
     json_object_set_new(e, "request_id", json_string(ex->id));

@@ -1,8 +1,7 @@
 /* Generations (see gen.h): from a body to engine requests, and from engine events to pieces of a response.
  *
- * Memory: a generation holds its body, the tokens so far, and the text not yet written. If a client does not read its
- * stream, the text accumulates; at s->send_max bytes the generation is canceled. gen_event only stores an event.
- * Generations are pumped, and freed, after the last pending event, because events point to them. */
+ * Memory: a generation holds its body, the tokens so far, and the text not yet given to the wire. If a client does not
+ * read its stream, the text accumulates; the owner limits it by gen_waiting. */
 #include "serve/gen.h"
 
 #include <inttypes.h>
@@ -11,24 +10,32 @@
 #include <time.h>
 
 #include "json.h"
-#include "serve/log.h"
 #include "serve/media.h"
 
-enum {
-    ROOM = 64 << 10,       /* limit of bytes queued for a client; more output stays in the generation */
-    LARGE = 64 << 10,      /* larger responses are written, and larger bodies freed, on the pool; bytes */
-};
+uint64_t gen_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t) t.tv_sec * 1000000000u + (uint64_t) t.tv_nsec;
+}
 
-/* ----------------------------------------------------------------------------------------------------- on the pool */
+void gen_init(gen *g, service *sv, const wire *w, const gen_sink *sink, void *owner)
+{
+    *g = (gen) {.sv = sv, .w = w, .sink = sink, .owner = owner, .created = (int64_t) time(NULL), .began = gen_now(),
+                .is_chat = !w->raw_prompt};
+    service_new_id(sv, w->id_prefix, g->id);
+}
+
+/* ------------------------------------------------------------------------------------------------------- preparing */
 
 /* Clients may only request a priority within --priority-range. */
 static int check_priority(gen *g, const param_option *o, pi_error *err)
 {
-    const server *s = g->s;
+    const service *sv = g->sv;
     const long long v = strtoll(o->value, NULL, 10);
-    if (strcmp(cli_str(s->c, "policy"), "priority") || (v >= s->priority_lo && v <= s->priority_hi)) return PI_OK;
+    if (!sv->limits_priority || (v >= sv->priority_lo && v <= sv->priority_hi)) return PI_OK;
     return params_fail(&g->p, o->field, err, "'%s' is %lld; give %lld to %lld; lower numbers run first "
-                       "(--priority-range)", o->field, v, (long long) s->priority_lo, (long long) s->priority_hi);
+                       "(--priority-range)", o->field, v, (long long) sv->priority_lo, (long long) sv->priority_hi);
 }
 
 static int set_option(gen *g, pi_request *r, const param_option *o, pi_error *err)
@@ -62,7 +69,7 @@ static int set_options(gen *g, pi_request *r, pi_error *err)
     if (!rc && p->drawn) rc = pi_request_set(r, "logprobs-mode", "processed", err);
     if (!rc && p->progress && g->w->progress) rc = pi_request_set(r, "prompt-progress", "true", err);
     if (!rc && g->salt) rc = pi_request_set(r, "cache-salt", g->salt, err);
-    if (!rc && g->ex->key) rc = pi_request_set(r, "tenant", g->ex->key, err);
+    if (!rc && g->key) rc = pi_request_set(r, "tenant", g->key, err);
     if (!rc && (g->is_chat || p->special)) /* tags of reasoning and calls; or the client wants control tokens */
         rc = pi_request_set(r, "special", "true", err);
     return rc;
@@ -72,11 +79,11 @@ static int set_options(gen *g, pi_request *r, pi_error *err)
 static int make_salt(gen *g, pi_error *err)
 {
     const char *own = g->p.cache_salt;
-    bool by_key = g->ex->key && cli_bool(g->s->c, "cache-salt-by-key");
+    bool by_key = g->key && g->sv->salt_by_key;
     if (!own && !by_key) return PI_OK;
     buf b = {0};
     if (by_key) {
-        buf_str(&b, g->ex->key);
+        buf_str(&b, g->key);
         buf_put(&b, "\n", 1); /* no key contains a newline */
     }
     if (own) buf_str(&b, own);
@@ -87,7 +94,7 @@ static int make_salt(gen *g, pi_error *err)
 /* --deadline counts from the request's arrival. */
 static int set_deadline(const gen *g, pi_request *r, pi_error *err)
 {
-    const double limit = cli_float(g->s->c, "timeout"), left = limit - (double) (uv_hrtime() - g->ex->began) / 1e9;
+    const double limit = g->sv->timeout, left = limit - (double) (gen_now() - g->began) / 1e9;
     char text[32];
     if (limit <= 0) return PI_OK;
     snprintf(text, sizeof text, "%.6f", left > 1e-3 ? left : 1e-3);
@@ -96,21 +103,21 @@ static int set_deadline(const gen *g, pi_request *r, pi_error *err)
 
 static int make_request(gen *g, size_t i, pi_error *err)
 {
-    pi_request *r = g->r[i] = pi_request_new(g->s->e);
+    pi_request *r = g->r[i] = pi_request_new(g->sv->e);
     if (!r) return params_no_memory(err);
     int rc = set_options(g, r, err);
     if (rc) return rc;
     if ((rc = set_deadline(g, r, err))) return rc;
-    pi_request_set_work(r, g->prep.limit);
+    pi_request_set_work(r, g->work);
     pi_request_set_user(r, &g->choices[i * (size_t) g->p.n]);
     if (g->is_chat) {
-        if (g->p.n_images) rc = media_add(g->s, &g->p, 0, g->p.n_images, "messages", r, g->prep.limit, err);
+        if (g->p.n_images) rc = media_add(g->sv, &g->p, 0, g->p.n_images, "messages", r, g->work, err);
         if (rc) return rc;
         g->p.bad_field = "messages";
         return chat_prompt(&g->chat, r, err);
     }
     const prompt *pr = &g->p.prompts[i];
-    if (pr->n_images) rc = media_add(g->s, &g->p, pr->image, pr->n_images, "prompt", r, g->prep.limit, err);
+    if (pr->n_images) rc = media_add(g->sv, &g->p, pr->image, pr->n_images, "prompt", r, g->work, err);
     if (rc) return rc;
     g->p.bad_field = "prompt";
     if (pr->query) return pi_request_prompt_rank(r, pr->query, pr->query_len, pr->text, pr->len, err);
@@ -124,7 +131,7 @@ static int check_probs(gen *g, size_t n_choices, pi_error *err)
 {
     enum { FEW = 64, MAX_ENTRIES = 1 << 18 };
     const params *p = &g->p;
-    const uint64_t tokens = p->max_tokens >= 0 ? (uint64_t) p->max_tokens : g->s->info.ctx_size;
+    const uint64_t tokens = p->max_tokens >= 0 ? (uint64_t) p->max_tokens : g->sv->info.ctx_size;
     const uint64_t per_token = (uint64_t) (p->logprobs + 1) * n_choices;
     if (p->logprobs <= FEW || per_token * tokens <= MAX_ENTRIES) return PI_OK;
     return params_fail(&g->p, "logprobs", err,
@@ -154,11 +161,10 @@ static int make_choices(gen *g, pi_error *err)
     return PI_OK;
 }
 
-static int read_body(gen *g, pi_error *err)
+static int read_body(gen *g, buf *b, pi_error *err)
 {
-    buf *b = &g->ex->req.body;
     json_t *root = params_parse(b->p, b->n, err);
-    if (g->prep.heavy) buf_free(b); /* light work may be restarted */
+    if (!g->light) buf_free(b); /* light work may be restarted */
     if (!root) return err->code;
     if (g->w->translate) {
         json_t *out = NULL;
@@ -171,11 +177,11 @@ static int read_body(gen *g, pi_error *err)
         root = out;
     }
     int rc = params_read(&g->p, root, g->w->api, err);
-    g->p.reads_images = g->s->info.modalities & PI_MODALITY_VISION;
+    g->p.reads_images = g->sv->info.modalities & PI_MODALITY_VISION;
     if (!rc) rc = gen_adapters(g, err);
     if (!rc) rc = g->w->read(g, err);
-    if (!rc && g->p.n_images && !g->prep.heavy) g->wants_heavy = true; /* decoding and fetching take long */
-    if (g->wants_heavy && !g->prep.heavy) return PI_ETOOBIG;
+    if (!rc && g->p.n_images && g->light) g->wants_heavy = true; /* decoding and fetching take long */
+    if (g->wants_heavy && g->light) return PI_ETOOBIG;
     return rc ? rc : gen_vocab_fields(g, err);
 }
 
@@ -186,27 +192,27 @@ static int make_readers(gen *g, pi_error *err)
     if (!g->is_chat) return PI_OK;
     int rc = PI_OK;
     for (size_t i = 0; i < g->n_choices && !rc; i++) {
-        rc = pi_work_check(g->prep.limit); /* each parser renders a small prompt */
-        if (!rc) rc = chat_reader_new(&g->choices[i].reader, &g->chat, g->s->e, err);
+        rc = pi_work_check(g->work); /* each parser renders a small prompt */
+        if (!rc) rc = chat_reader_new(&g->choices[i].reader, &g->chat, g->sv->e, err);
     }
     return rc;
 }
 
 /* True if generation continues the last message (--prefill-assistant): it is the assistant's without tool calls, and
  * the client sets neither "continue_final_message" nor "add_generation_prompt". */
-static bool goes_on(const server *s, const params *p)
+static bool goes_on(const service *sv, const params *p)
 {
     const json_t *last = json_array_get(p->messages, json_array_size(p->messages) - 1), *vars = p->template_vars;
     const char *role = json_string_value(json_object_get(last, "role"));
     const bool said = json_object_get(vars, "continue_final_message") || json_object_get(vars, "add_generation_prompt");
     return !said && role && !strcmp(role, "assistant") && !json_array_size(json_object_get(last, "tool_calls")) &&
-           cli_bool(s->c, "prefill-assistant");
+           sv->prefill_assistant;
 }
 
-int gen_template_defaults(const server *s, params *p, pi_error *err)
+int gen_template_defaults(const service *sv, params *p, pi_error *err)
 {
-    const char *said = cli_str(s->c, "reasoning"), *effort = cli_str(s->c, "reasoning-effort");
-    const bool off = !strcmp(said, "off") || cli_int(s->c, "reasoning-budget") == 0, on = !strcmp(said, "on");
+    const char *said = sv->reasoning, *effort = sv->reasoning_effort;
+    const bool off = !strcmp(said, "off") || sv->no_reasoning, on = !strcmp(said, "on");
     bool ok = true;
     if (!p->template_vars && !(p->template_vars = json_object())) return params_no_memory(err);
     json_t *vars = p->template_vars;
@@ -214,7 +220,7 @@ int gen_template_defaults(const server *s, params *p, pi_error *err)
         ok = !json_object_set_new(vars, "enable_thinking", json_boolean(!off));
     if (*effort && strcmp(effort, "default") != 0 && !json_object_get(vars, "reasoning_effort"))
         ok &= !json_object_set_new(vars, "reasoning_effort", json_string(effort));
-    if (goes_on(s, p)) ok &= !json_object_set_new(vars, "continue_final_message", json_true());
+    if (goes_on(sv, p)) ok &= !json_object_set_new(vars, "continue_final_message", json_true());
     return ok ? PI_OK : params_no_memory(err);
 }
 
@@ -231,9 +237,9 @@ static bool has_format(const params *p)
 /* Sets the template defaults and --reasoning-format, if the client does not set them. */
 static int reasoning_defaults(gen *g, pi_error *err)
 {
-    const char *format = cli_str(g->s->c, "reasoning-format");
+    const char *format = g->sv->reasoning_format;
     if (!g->is_chat) return PI_OK;
-    int rc = gen_template_defaults(g->s, &g->p, err);
+    int rc = gen_template_defaults(g->sv, &g->p, err);
     if (!rc) rc = params_string(&g->p, g->p.root, "reasoning_format", &format, err);
     if (!rc && !strcmp(format, "none") && json_object_set_new(g->p.template_vars, "parse_reasoning", json_false()))
         rc = params_no_memory(err);
@@ -266,8 +272,7 @@ static void free_choice(choice *ch)
     chat_reader_free(ch->reader);
 }
 
-/* Frees the engine requests, so that the engine sends no further events of them. */
-static void free_requests(gen *g)
+void gen_free_requests(gen *g)
 {
     for (size_t i = 0; i < g->n_r; i++) pi_request_free(g->r[i]);
     free(g->r);
@@ -275,10 +280,9 @@ static void free_requests(gen *g)
     g->n_r = 0;
 }
 
-/* Frees everything that preparation created and resets the generation to its initial state. */
-static void free_parts(gen *g)
+void gen_free_parts(gen *g)
 {
-    free_requests(g);
+    gen_free_requests(g);
     for (size_t i = 0; i < g->n_choices; i++) free_choice(&g->choices[i]);
     free(g->choices);
     chat_state_free(&g->chat);
@@ -292,10 +296,9 @@ static void free_parts(gen *g)
     g->adapter = NULL;
 }
 
-/* Prepares everything up to the first submit. May be repeated. */
-static int make_all(gen *g, pi_error *err)
+int gen_prepare(gen *g, buf *body, pi_error *err)
 {
-    int rc = read_body(g, err);
+    int rc = read_body(g, body, err);
     if (!rc) rc = reasoning_defaults(g, err);
     if (!rc && g->is_chat) rc = chat_prepare(&g->chat, g->p.messages, g->p.tools, g->p.template_vars, err);
     if (!rc) rc = make_salt(g, err);
@@ -308,9 +311,7 @@ static int make_all(gen *g, pi_error *err)
     return rc;
 }
 
-/* Submits all requests. The first submit compiles the shared parts. The later ones run without a budget, because
- * nothing can be repeated after the first submit. */
-static int submit_all(gen *g, size_t *n, pi_error *err)
+int gen_submit(gen *g, size_t *n, pi_error *err)
 {
     int rc = PI_OK;
     for (*n = 0; *n < g->n_r && !rc; *n += !rc) {
@@ -320,112 +321,31 @@ static int submit_all(gen *g, size_t *n, pi_error *err)
     return rc;
 }
 
-static bool prepare(prep *p)
-{
-    gen *g = p->owner;
-    pi_error err = {0};
-    size_t n = 0;
-    int rc = make_all(g, &err);
-    if (!rc) rc = submit_all(g, &n, &err);
-    if (rc && !n && (prep_spent(p) || (g->wants_heavy && !p->heavy))) {
-        free_parts(g);
-        return false;
-    }
-    g->over_budget = rc == PI_ETOOBIG && pi_work_check(p->limit) == rc;
-    if (!rc) g->submitted = true;
-    else if (!err.code) err.code = rc;
-    if (rc && !*err.msg) snprintf(err.msg, sizeof err.msg, "%s", pi_strerror(rc));
-    g->work_err = err; /* g->err belongs to the loop, which may already process events */
-    return true;
-}
-
 /* ------------------------------------------------------------------------------------------------------------ ends */
 
-static bool free_on_pool(prep *p)
-{
-    free_parts(p->owner);
-    return true;
-}
-
-static void freed(prep *p, int code)
-{
-    gen *g = p->owner;
-    if (code) free_parts(g);
-    g->s->n_jobs--;
-    free(g);
-}
-
-/* Frees the generation; the exchange may be freed already. The parts of a large body are freed on the pool, because
- * they are too many for the loop. */
-static void gen_free(gen *g)
-{
-    server *s = g->s;
-    if (g->prev) g->prev->next = g->next;
-    else s->gens = g->next;
-    if (g->next) g->next->prev = g->prev;
-    s->n_gens--;
-    buf_free(&g->whole);
-    free_requests(g);
-    if (g->n_body > LARGE) {
-        s->n_jobs++;
-        g->prep = (prep) {.owner = g, .run = free_on_pool, .done = freed};
-        prep_start_heavy(&g->prep, s, NULL, g->n_body);
-        return;
-    }
-    free_parts(g);
-    free(g);
-}
-
-static void cancel(gen *g, const char *why)
+void gen_cancel(gen *g, const char *why)
 {
     if (g->canceled) return;
     g->canceled = true;
     g->abort_why = why;
-    if (g->working) prep_cancel(&g->prep);
     for (size_t i = 0; !g->working && i < g->n_r; i++) pi_request_cancel(g->r[i]);
 }
 
-void gen_cancel_all(server *s, const char *why)
+/* Records that memory is missing, and cancels the generation. */
+static void no_memory(gen *g)
 {
-    for (gen *g = s->gens; g; g = g->next) cancel(g, why);
+    if (!g->err.code) params_no_memory(&g->err);
+    gen_cancel(g, "out of memory");
 }
 
-static void on_gone(exchange *ex)
+const char *gen_error_code(const gen *g, const pi_error *err)
 {
-    gen *g = ex->job;
-    if (g->finished) return;
-    g->s->metrics.gone_clients++;
-    cancel(g, "the client disconnected");
-    gen_pump(g); /* all events may have arrived already */
+    return err->code == PI_ETOOBIG && !g->over_budget ? "context_length_exceeded" : NULL;
 }
 
-static void on_room(exchange *ex) { gen_pump(ex->job); }
-
-static json_t *error_of(const gen *g, int status, const pi_error *err)
+const char *gen_error_field(const gen *g, const pi_error *err)
 {
-    const char *code = err->code == PI_ETOOBIG && !g->over_budget ? "context_length_exceeded" : NULL;
-    return exchange_error(g->ex, status, err->code == PI_EINVAL ? g->p.bad_field : NULL, code, err->msg);
-}
-
-/* Writes the log line. Nothing is sent after this; the caller ends the exchange. */
-static void end(gen *g)
-{
-    g->finished = true;
-    log_generation(g);
-}
-
-static void fail(gen *g)
-{
-    g->status = status_of(g->err.code);
-    exchange *ex = g->ex;
-    end(g);
-    if (g->streaming) {
-        if (gen_send(g, "error", error_of(g, g->status, &g->err))) stream_end(ex);
-        else exchange_abort(ex);
-    } else {
-        answer_json(ex, g->status, error_of(g, g->status, &g->err));
-    }
-    gen_free(g);
+    return err->code == PI_EINVAL ? g->p.bad_field : NULL;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- events */
@@ -433,7 +353,7 @@ static void fail(gen *g)
 static void count_token_bytes(choice *ch, int32_t id)
 {
     bool special = ch->g->p.special || ch->g->is_chat;
-    ch->token_bytes += server_token_count(ch->g->s, id, special, &ch->utf8, &ch->token_chars);
+    ch->token_bytes += service_token_count(ch->g->sv, id, special, &ch->utf8, &ch->token_chars);
 }
 
 static bool add_tokens(choice *ch, const pi_event *ev)
@@ -459,24 +379,14 @@ static bool add_tokens(choice *ch, const pi_event *ev)
 
 static void take_times(choice *ch, const pi_event *ev)
 {
-    gen *g = ch->g;
-    metrics *m = &g->s->metrics;
-    uint64_t now = uv_hrtime();
     if (!ev->n_tokens) return;
-    if (!g->first_at) {
-        g->first_at = now;
-        histogram_add(&m->first_token, (double) (now - g->ex->began) / 1e9);
-    } else if (ch->token_at) {
-        double gap = (double) (now - ch->token_at) / 1e9 / (double) ev->n_tokens;
-        for (size_t i = 0; i < ev->n_tokens; i++) histogram_add(&m->inter_token, gap);
-    }
-    ch->token_at = now;
+    ch->token_at = gen_now();
+    if (!ch->g->first_at) ch->g->first_at = ch->token_at;
 }
 
 static void take_end(choice *ch, const pi_event *ev)
 {
     gen *g = ch->g;
-    metrics *m = &g->s->metrics;
     ch->done = true;
     const bool ours = ch->over && ev->finish_reason == PI_FINISH_CANCEL;
     ch->finish = ours || (ch->cut && ev->finish_reason == PI_FINISH_STOP) ? PI_FINISH_LENGTH : ev->finish_reason;
@@ -484,19 +394,7 @@ static void take_end(choice *ch, const pi_event *ev)
     pi_request_sample(ev->request, ch->sample, &ch->res);
     ch->reason = ch->finish == PI_FINISH_LENGTH ? "length" : "stop";
     g->n_done++;
-    m->ended[ch->finish == PI_FINISH_STOP ? END_STOP : ch->finish == PI_FINISH_LENGTH ? END_LENGTH
-             : ch->finish == PI_FINISH_CANCEL ? END_ABORT : END_ERROR]++;
-    const uint64_t tokens = (uint64_t) ch->res.prompt_tokens + ch->res.generated_tokens;
-    if (tokens > m->max_answer_tokens) m->max_answer_tokens = tokens;
-    if (ch->res.miss_reason) metrics_miss(m, ch->res.miss_reason);
-    histogram_add(&m->queue, ch->res.queue_ms / 1e3);
-    if (ch->res.generated_tokens) {
-        histogram_add(&m->prefill, ch->res.prefill_ms / 1e3);
-        histogram_add(&m->decode, ch->res.decode_ms / 1e3);
-        m->prompt_seconds += ch->res.prefill_ms / 1e3;
-        m->decode_seconds += ch->res.decode_ms / 1e3;
-    }
-    if (g->err.code || !g->ex->conn) return;
+    if (g->err.code || g->gone) return;
     if (ch->finish == PI_FINISH_CANCEL) {
         g->err.code = PI_ECLOSED;
         snprintf(g->err.msg, sizeof g->err.msg, "the answer was canceled: %s", g->abort_why ? g->abort_why : "");
@@ -535,7 +433,7 @@ static void end_late(choice *ch)
 {
     gen *g = ch->g;
     if (g->p.max_ms <= 0 || !ch->has_line || ch->done || ch->over) return;
-    if ((double) (uv_hrtime() - g->first_at) / 1e6 <= (double) g->p.max_ms) return;
+    if ((double) (gen_now() - g->first_at) / 1e6 <= (double) g->p.max_ms) return;
     for (size_t i = 0; i < g->n_choices; i++)
         if (g->choices[i].r == ch->r) g->choices[i].over = true;
     pi_request_cancel(ch->r);
@@ -585,10 +483,7 @@ static bool take_text(choice *ch, const pi_event *ev)
     return ok;
 }
 
-/* Returns the approximate size of the choice's unwritten output, in bytes. */
-static size_t waiting(const choice *ch) { return ch->text.n + (ch->n_ids - ch->ids_out) * (64 + 24 * ch->n_probs); }
-
-gen *gen_event(const pi_event *ev)
+void gen_take(const pi_event *ev)
 {
     choice *ch = (choice *) ev->user + ev->index;
     gen *g = ch->g;
@@ -610,17 +505,10 @@ gen *gen_event(const pi_event *ev)
         }
         end_late(ch);
     }
-    if (!ok) {
-        if (!g->err.code) params_no_memory(&g->err);
-        cancel(g, "out of memory");
-    }
-    if (waiting(ch) > g->s->send_max && g->p.stream && !g->canceled) {
-        g->s->metrics.slow_clients++;
-        g->too_slow = true;
-        cancel(g, "the client reads too slowly");
-    }
-    return g;
+    if (!ok) no_memory(g);
 }
+
+size_t gen_waiting(const choice *ch) { return ch->text.n + (ch->n_ids - ch->ids_out) * (64 + 24 * ch->n_probs); }
 
 /* ---------------------------------------------------------------------------------------------------------- pieces */
 
@@ -690,12 +578,6 @@ static bool drop_thoughts(choice *ch, piece *pc)
     return true;
 }
 
-static void no_memory(gen *g)
-{
-    if (!g->err.code) params_no_memory(&g->err);
-    cancel(g, "out of memory");
-}
-
 static void give(choice *ch, size_t k, size_t upto)
 {
     gen *g = ch->g;
@@ -728,7 +610,14 @@ static void give(choice *ch, size_t k, size_t upto)
     g->n_ended++;
 }
 
-static void pump_choice(choice *ch)
+bool gen_begun(const gen *g)
+{
+    bool begun = g->n_done > 0;
+    for (size_t i = 0; i < g->n_choices && !begun; i++) begun = g->choices[i].n_ids > 0 || g->choices[i].progress.fresh;
+    return begun;
+}
+
+void gen_pump(choice *ch)
 {
     if (ch->progress.fresh) ch->g->w->progress(ch->g, ch);
     ch->progress.fresh = false;
@@ -737,20 +626,7 @@ static void pump_choice(choice *ch)
     give(ch, k, upto);
 }
 
-/* Returns the approximate size of the response as JSON. Parts of the body may be repeated in it. */
-static size_t answer_bytes(const gen *g)
-{
-    size_t n = g->n_body;
-    for (size_t i = 0; i < g->n_choices; i++) {
-        const choice *ch = &g->choices[i];
-        n += ch->text_in + ch->n_ids * (8 + 100 * ch->n_probs) + ch->prompt.n * (8 + 100 * ch->prompt.row) +
-             12 * ch->n_vector;
-    }
-    return n;
-}
-
-/* Returns the response as text; p == NULL if out of memory. */
-static buf whole_text(gen *g)
+buf gen_whole(gen *g)
 {
     buf b = {0};
     if (g->w->write) {
@@ -766,184 +642,15 @@ static buf whole_text(gen *g)
     return (buf) {0};
 }
 
-static bool write_whole(prep *p)
-{
-    gen *g = p->owner;
-    g->whole = whole_text(g);
-    return true;
-}
-
-static void end_whole(gen *g, int code)
-{
-    exchange *ex = g->ex;
-    buf text = g->whole;
-    g->whole = (buf) {0};
-    if (!text.p && ex->conn) {
-        g->err = (pi_error) {.code = code ? code : PI_ENOMEM};
-        snprintf(g->err.msg, sizeof g->err.msg, "%s", code ? "the answer was not written" : "out of memory");
-        fail(g);
-        return;
-    }
-    g->status = 200;
-    end(g);
-    answer_owned(ex, 200, text.p, text.n);
-    gen_free(g);
-}
-
-static void written(prep *p, int code)
-{
-    gen *g = p->owner;
-    g->working = false;
-    g->ex->on_gone = g->ex->on_room = NULL;
-    end_whole(g, code);
-}
-
-static void answer_whole(gen *g)
-{
-    const size_t n = g->ex->conn ? answer_bytes(g) : 0;
-    if (n > LARGE) {
-        g->working = true;
-        g->prep = (prep) {.owner = g, .run = write_whole, .done = written};
-        prep_start_heavy(&g->prep, g->s, NULL, n);
-        return;
-    }
-    if (g->ex->conn) g->whole = whole_text(g);
-    end_whole(g, PI_OK);
-}
-
-static void finish_stream(gen *g)
-{
-    exchange *ex = g->ex;
-    g->finished = true;
-    if (ex->conn) g->w->finish(g);
-    if (g->err.code) {
-        fail(g);
-        return;
-    }
-    end(g);
-    stream_end(ex);
-    gen_free(g);
-}
-
-static void begin_stream(gen *g)
-{
-    g->streaming = true;
-    g->status = 200;
-    stream_begin(g->ex, g->w->json_lines ? "application/x-ndjson" : "text/event-stream");
-    g->w->begin(g);
-}
-
-void gen_ping_all(server *s)
-{
-    const uint64_t now = uv_now(&s->loop);
-    for (gen *g = s->gens, *next; g; g = next) {
-        next = g->next;
-        const int64_t each = g->p.ping_s == INT64_MIN ? s->ping_s : g->p.ping_s;
-        if (g->working || g->finished || !g->submitted || g->pumping || g->err.code || g->canceled) continue;
-        if (!g->p.stream || each < 1 || g->w->json_lines) continue; /* lines of JSON have no comments */
-        if (!g->ex || !g->ex->conn || now - g->sent_at < (uint64_t) each * 1000) continue;
-        g->pumping = true;
-        if (!g->streaming) begin_stream(g);
-        if (!g->err.code) stream_put(g->ex, ":\n\n", 3);
-        g->sent_at = now;
-        g->pumping = false;
-        if (!g->ex->conn) gen_pump(g); /* the client disconnected meanwhile */
-    }
-}
-
-void gen_pump(gen *g)
-{
-    if (g->working || g->finished || !g->submitted || g->pumping) return;
-    g->pumping = true;
-    bool begun = g->n_done > 0;
-    for (size_t i = 0; i < g->n_choices && !begun; i++) begun = g->choices[i].n_ids > 0 || g->choices[i].progress.fresh;
-    if (begun && g->p.stream && !g->streaming && !g->err.code) begin_stream(g);
-    /* after an error there is no further output */
-    for (size_t i = 0; i < g->n_choices && begun && !g->err.code; i++) {
-        if (g->p.stream && stream_waiting(g->ex) > ROOM && !g->canceled) break;
-        pump_choice(&g->choices[i]);
-    }
-    if (g->err.code) cancel(g, "it failed");
-    g->pumping = false;
-    if (g->n_done < g->n_choices) return;
-    if (g->too_slow && g->ex->conn) {
-        exchange *ex = g->ex;
-        end(g);
-        exchange_abort(ex);
-        gen_free(g);
-    } else if (g->err.code) {
-        fail(g);
-    } else if (g->n_ended == g->n_choices) {
-        if (g->p.stream) finish_stream(g);
-        else answer_whole(g);
-    }
-}
-
-/* ----------------------------------------------------------------------------------------------------------- start */
-
-/* Ends the preparation, on the loop. If a submit failed half way, the submitted requests are canceled and their events
- * dropped. */
-static void prepared(prep *p, int code)
-{
-    gen *g = p->owner;
-    g->working = false;
-    g->sent_at = uv_now(&g->s->loop);
-    if (g->work_err.code) g->err = g->work_err;
-    if (code && !g->err.code) g->err = (pi_error) {code, "the preparation of the request took too long"};
-    if (code == PI_ENOMEM) params_no_memory(&g->err);
-    if (!g->submitted) {
-        if (!g->err.code) params_no_memory(&g->err);
-        fail(g);
-        return;
-    }
-    if (g->canceled) {
-        for (size_t i = 0; i < g->n_r; i++) pi_request_cancel(g->r[i]);
-    }
-    gen_pump(g);
-}
-
-void gen_start(server *s, exchange *ex, const wire *w)
-{
-    gen *g = calloc(1, sizeof *g);
-    if (!g) {
-        answer_error(ex, 503, NULL, NULL, "out of memory");
-        return;
-    }
-    *g = (gen) {.s = s, .ex = ex, .w = w, .created = (int64_t) time(NULL), .working = true, .is_chat = !w->raw_prompt};
-    server_new_id(s, w->id_prefix, g->id);
-    g->next = s->gens;
-    if (s->gens) s->gens->prev = g;
-    s->gens = g;
-    s->n_gens++;
-    ex->job = g;
-    ex->on_gone = on_gone;
-    ex->on_room = on_room;
-    ex->generates = true;
-    g->n_body = ex->req.body.n;
-    g->prep = (prep) {.owner = g, .run = prepare, .done = prepared};
-    prep_start(&g->prep, s, ex, g->n_body);
-}
-
 /* ------------------------------------------------------------------------------------------------------- for wires */
 
 bool gen_send(gen *g, const char *event, json_t *root)
 {
     char *text = root ? json_write(root, ANSWER_DIGITS) : NULL;
-    buf b = {0};
     const bool whole = !text_failed() && text;
     json_decref(root);
-    const bool lines = g->w->json_lines;
-    if (event && whole && !lines) buf_fmt(&b, "event: %s\n", event);
-    if (whole) {
-        buf_str(&b, lines ? "" : "data: ");
-        buf_str(&b, text);
-        buf_str(&b, lines ? "\n" : "\n\n");
-    }
-    const bool ok = whole && !b.failed;
-    if (ok) stream_put(g->ex, b.p, b.n);
-    else if (!g->err.code) params_no_memory(&g->err);
-    g->sent_at = uv_now(&g->s->loop);
-    buf_free(&b);
+    const bool ok = whole && g->sink->event(g, event, text, strlen(text));
+    if (!ok && !g->err.code) params_no_memory(&g->err);
     free(text);
     return ok;
 }
@@ -988,7 +695,7 @@ json_t *gen_timings(const choice *ch)
         r = ch->res;
     } else if (ch->r) {
         pi_request_sample(ch->r, ch->sample, &r);
-        r.prefill_ms = g->first_at ? (double) (g->first_at - g->ex->began) / 1e6 : 0;
+        r.prefill_ms = g->first_at ? (double) (g->first_at - g->began) / 1e6 : 0;
         r.decode_ms = ch->token_at > g->first_at ? (double) (ch->token_at - g->first_at) / 1e6 : 0;
     }
     const double n_prompt = (double) r.prompt_tokens - (double) r.cached_tokens, n = r.generated_tokens;
@@ -1001,4 +708,4 @@ json_t *gen_timings(const choice *ch)
                      r.decode_ms > 0 ? n / r.decode_ms * 1e3 : 0);
 }
 
-const char *gen_model(const gen *g) { return g->adapter ? g->adapter : g->s->alias; }
+const char *gen_model(const gen *g) { return g->adapter ? g->adapter : g->sv->alias; }

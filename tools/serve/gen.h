@@ -1,20 +1,20 @@
 /* Generations: client requests that the model responds to.
  *
- * A generation is created when the request body is complete. A thread of libuv's pool parses the JSON, renders,
- * tokenizes, and submits requests to the engine, within a work budget (prep.h). The loop receives their events and
- * passes them to a WIRE, the response writer of one API. A wire receives text in PIECES that end at token boundaries,
- * so ids and probabilities match their text exactly. A chat's pieces are first split into content, reasoning and tool
- * calls (chat.h).
+ * A generation begins with a request body. gen_prepare parses its JSON, renders, tokenizes, and makes requests of the
+ * engine, within a work budget. gen_take stores their events. gen_pump passes the new text to a WIRE, the response
+ * writer of one API. A wire receives text in PIECES that end at token boundaries, so ids and probabilities match their
+ * text exactly. A chat's pieces are first split into content, reasoning and tool calls (chat.h). A SINK carries the
+ * written response on.
  *
- * Threads: from gen_start to the end of preparation the pool's thread owns the generation, then the loop's thread. The
- * pool owns it once more while it writes a large response (finish). */
+ * The owner of a generation runs these steps: reply.h in the server, tools/openai in libpagedinfer-openai.
+ *
+ * Threads: one at a time. The owner orders the calls. */
 #ifndef PAGEDINFER_SERVE_GEN_H
 #define PAGEDINFER_SERVE_GEN_H
 
 #include "serve/chat.h"
 #include "serve/params.h"
-#include "serve/prep.h"
-#include "serve/server.h"
+#include "serve/service.h"
 
 typedef struct gen gen;
 typedef struct choice choice;
@@ -30,21 +30,29 @@ typedef struct piece {
     bool last;                    /* the choice has ended and its finish and reason are set; no piece follows */
 } piece;
 
+/* The way of a stream's output. */
+typedef struct gen_sink {
+    /* Sends one event of n bytes of JSON. event: its name, or NULL. Returns false if out of memory. */
+    bool (*event)(gen *g, const char *event, const char *json, size_t n);
+    /* Sends the end mark of OpenAI's streams. */
+    void (*done)(gen *g);
+} gen_sink;
+
 typedef struct wire {
     const char *id_prefix;                       /* "chatcmpl-" */
     const char *what;                            /* name for the log: "chat" */
-    /* On the pool: converts a body to the fields of another API before they are read. *out is a new object. NULL = the
-     * body is read as it is. */
+    /* In gen_prepare: converts a body to the fields of another API before they are read. *out is a new object. NULL =
+     * the body is read as it is. */
     int (*translate)(gen *g, json_t *body, json_t **out, pi_error *err);
-    /* On the pool: reads the API's own fields from p->root into g->p. Returns PI_OK or an error such as PI_EINVAL. */
+    /* In gen_prepare: reads the API's own fields from p->root into g->p. Returns PI_OK or an error. */
     int (*read)(gen *g, pi_error *err);
-    /* On the loop, for streams: called before the first piece, for each piece, and after the last piece. */
+    /* For streams: called before the first piece, for each piece, and after the last piece. */
     void (*begin)(gen *g);
     void (*piece)(gen *g, choice *ch, const piece *pc);
     void (*finish)(gen *g);
     /* Writes the prompt progress of ch (ch->progress); NULL = the API has no progress events. */
     void (*progress)(gen *g, const choice *ch);
-    /* Returns the complete response; NULL = out of memory. A large response is written on the pool. */
+    /* Returns the complete response; NULL = out of memory. */
     json_t *(*whole)(gen *g);
     /* Writes the complete response as text, for APIs with large JSON trees; NULL = `whole` is used. Returns false if a
      * number is not finite. */
@@ -107,7 +115,7 @@ struct choice {
     tool_call *calls;        /* [n_calls] calls given to the wire so far */
     size_t n_calls, cap_calls;
     bool cut_call;           /* the answer ended within its last call, after parts of that call were streamed */
-    uint64_t token_at;       /* uv_hrtime of its last token; 0 = no token yet */
+    uint64_t token_at;       /* gen_now of its last token; 0 = no token yet */
     chat_delta *shown;       /* [cap_shown] scratch: deltas of a piece without hidden reasoning */
     size_t cap_shown;
     float *vector;           /* embeddings, concatenated if there are several, or scores; owned */
@@ -119,15 +127,19 @@ struct choice {
 };
 
 struct gen {
-    server *s;
-    exchange *ex;            /* NULL after the response */
+    service *sv;
     const wire *w;
+    const gen_sink *sink;
+    void *owner;             /* for sink and owner */
     params p;
     char id[64];
     int64_t created;         /* seconds since 1970 */
-    gen *prev, *next;        /* in s->gens */
-    prep prep;               /* the work on the pool; while `working`, the pool owns the generation */
-    size_t n_body;           /* bytes of the request body */
+    uint64_t began;          /* gen_now at the request's arrival */
+    const char *key;         /* API key of the client, or NULL; the owner keeps it */
+    pi_work *work;           /* work budget of the preparation; NULL = no limit */
+    bool light;              /* the preparation must not decode images, and may be repeated */
+    bool wants_heavy;        /* the preparation failed because it is light */
+    bool over_budget;        /* the work exceeded the step or memory limit of its budget; set by the owner */
     char *salt;              /* prefix cache salt, or NULL; owned */
     const char *adapter;     /* adapter that the client names as model, or NULL; in p.root */
     pi_request **r;          /* one per prompt */
@@ -135,46 +147,52 @@ struct gen {
     choice *choices;         /* n for each prompt */
     size_t n_choices, n_done, n_ended; /* choices; the ones with `done`; the ones with `ended` */
     chat_state chat;         /* chats only */
-    bool is_chat, working, submitted, streaming, canceled, pumping, too_slow, hide_thoughts;
-    bool wants_heavy;        /* the request has images: prepare it in the heavy lane */
-    bool dirty;              /* in the list of generations to pump after the pending events */
-    bool finished;           /* finish_stream was called: nothing more is pumped */
-    int status;              /* HTTP status of the response */
+    bool is_chat, hide_thoughts;
+    bool working;            /* another thread prepares or writes: gen_cancel only sets the flag */
+    bool canceled;
+    bool gone;               /* the client has disconnected: a cancellation is no error */
     pi_error err;            /* the error; code 0 = none */
-    pi_error work_err;       /* error of the work on the pool */
-    bool over_budget;        /* the work exceeded the step or memory limit of its budget */
-    buf whole;               /* the complete response as text, until it is sent */
+    uint64_t first_at;       /* gen_now of the first token; 0 = no token yet */
     uint64_t n_sent;         /* for wires: number of events so far */
-    uint64_t sent_at;        /* streams: uv_now of the loop at submission or at the last write */
-    uint64_t first_at;       /* uv_hrtime of the first token; 0 = no token yet */
     char previous[72];       /* /v1/responses: previous_response_id, or "" */
     const char *abort_why;   /* reason of the cancellation, for the log */
 };
 
-/* Starts a generation: its preparation parses the body of ex and submits the engine requests. w: the response
- * writer. */
-void gen_start(server *s, exchange *ex, const wire *w);
-/* Stores an event of the engine in its generation, and returns the generation. May cancel it, but writes nothing: the
- * caller calls gen_pump after the last pending event. */
-gen *gen_event(const pi_event *ev);
-/* Gives new text of all choices to the wire. When all choices have ended, sends the end of the response or the error,
- * and frees the generation. */
-void gen_pump(gen *g);
-/* For streams without output for longer than their ping interval: begins the stream if needed, and sends a comment. */
-void gen_ping_all(server *s);
-/* Cancels all running generations; `why` is the reason for log and client, a constant. */
-void gen_cancel_all(server *s, const char *why);
+/* Returns nanoseconds of the monotonic clock. */
+uint64_t gen_now(void);
+/* Begins a generation in *g, with a new id. Its owner sets key and budget afterwards. */
+void gen_init(gen *g, service *sv, const wire *w, const gen_sink *sink, void *owner);
+/* Prepares everything up to the first submit. Frees the body early unless g->light. May be repeated, after
+ * gen_free_parts. Returns PI_OK or an error with a text for the client. */
+int gen_prepare(gen *g, buf *body, pi_error *err);
+/* Submits all requests; *n is their number. The first submit compiles the shared parts. The later ones run without a
+ * budget, because nothing can be repeated after the first submit. */
+int gen_submit(gen *g, size_t *n, pi_error *err);
+/* Stores an event of the engine in its generation. May cancel the generation, but writes nothing. */
+void gen_take(const pi_event *ev);
+/* True if there is output, so that a stream begins. */
+bool gen_begun(const gen *g);
+/* Gives new text of a choice to the wire. */
+void gen_pump(choice *ch);
+/* Returns the approximate size of the choice's unwritten output, in bytes. */
+size_t gen_waiting(const choice *ch);
+/* Returns the complete response as text; p == NULL if out of memory. */
+buf gen_whole(gen *g);
+/* Cancels the requests; `why` is the reason for log and client, a constant. */
+void gen_cancel(gen *g, const char *why);
+/* Return the "code" and "param" of an error object; NULL = none. */
+const char *gen_error_code(const gen *g, const pi_error *err);
+const char *gen_error_field(const gen *g, const pi_error *err);
+/* Frees the engine requests, so that the engine sends no further events of them. */
+void gen_free_requests(gen *g);
+/* Frees everything that preparation created and resets the generation to its initial state. */
+void gen_free_parts(gen *g);
 
-/* Sets the template variables that follow from the server's options (--reasoning, --reasoning-budget,
- * --reasoning-effort, --prefill-assistant), unless the client sets them. Runs on the pool. */
-int gen_template_defaults(const server *s, params *p, pi_error *err);
-/* vocab.c: tokenizes prompts and biases that need ids, truncates prompts, and adds the biases as options. Runs on the
- * pool. */
+/* Sets the template variables that follow from the service's settings, unless the client sets them. */
+int gen_template_defaults(const service *sv, params *p, pi_error *err);
+/* vocab.c: tokenizes prompts and biases that need ids, truncates prompts, and adds the biases as options. */
 int gen_vocab_fields(gen *g, pi_error *err);
-/* Tokenizes v, a text or a list of texts and ids, within a work limit (NULL = no limit). flags: PI_TOK_*; PI_TOK_BOS
- * applies only to a text at the start. The caller frees *ids, also after a failure. Thread-safe. */
-int server_tokens(const server *s, pi_work *limit, const json_t *v, int flags, int32_t **ids, size_t *n);
-/* lora.c: adds option "lora" with the adapters that the request names by field or as model. Runs on the pool. */
+/* adapters.c: adds option "lora" with the adapters that the request names by field or as model. */
 int gen_adapters(gen *g, pi_error *err);
 
 /* ---- for wires */
@@ -190,8 +208,6 @@ const char *gen_model(const gen *g);
 /* Returns [{"token", "logprob", "bytes", "top_logprobs"}] for n rows of probs. */
 json_t *gen_logprobs(const gen *g, const choice *ch, const pi_token_prob *probs, size_t n);
 json_t *gen_timings(const choice *ch); /* llama-server's "timings" object, so far or of the complete response */
-/* Returns the option values of a request; p == NULL: the values of a request without fields. */
-json_t *server_settings(const server *s, const params *p);
 
 /* wire_embeddings.c: reads the texts of a field as prompts for vectors; appends a vector as JSON, false if a number is
  * not finite. */

@@ -10,7 +10,7 @@
  * quarter of the context is reserved. */
 static size_t room_for(const gen *g)
 {
-    const int64_t ctx = (int64_t) g->s->info.ctx_size, own = g->p.max_tokens;
+    const int64_t ctx = (int64_t) g->sv->info.ctx_size, own = g->p.max_tokens;
     const int64_t answer = own >= 0 && own < ctx - 16 ? own : ctx / 4;
     return (size_t) (ctx - answer);
 }
@@ -20,14 +20,14 @@ int infill_prompt(gen *g, const pi_infill_parts *given, pi_error *err)
     params *p = &g->p;
     pi_infill_parts in = *given;
     in.max_tokens = room_for(g);
-    in.suffix_first = g->s->suffix_first;
+    in.suffix_first = g->sv->suffix_first;
     p->prompts = calloc(1, sizeof *p->prompts);
     if (!p->prompts) return params_no_memory(err);
     p->n_prompts = 1;
     prompt *out = p->prompts;
     out->ids = malloc(in.max_tokens * sizeof *out->ids);
     if (!out->ids) return params_no_memory(err);
-    int64_t n = pi_work_infill(g->prep.limit, g->s->e, &in, out->ids, in.max_tokens, err);
+    int64_t n = pi_work_infill(g->work, g->sv->e, &in, out->ids, in.max_tokens, err);
     if (n >= 0) out->n_ids = (size_t) n;
     return n < 0 ? (int) n : PI_OK;
 }

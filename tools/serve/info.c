@@ -1,7 +1,7 @@
 /* Server information: the page at /, /health, /version, /v1/models, /props, /slots. Runs on the loop's thread. */
 #include <string.h>
 
-#include "serve/gen.h"
+#include "serve/reply.h"
 
 /* The policy allows only the page's own script, and requests to this server. */
 void handle_page(server *s, exchange *ex)
@@ -49,7 +49,7 @@ static json_t *names_json(const char *text, char sep)
 
 bool server_is_named(const server *s, const char *name, size_t n)
 {
-    if (n == strlen(s->alias) && !memcmp(name, s->alias, n)) return true;
+    if (n == strlen(s->sv.alias) && !memcmp(name, s->sv.alias, n)) return true;
     for (const char *p = s->aliases; *p; p += strcspn(p, ","), p += *p == ',')
         if (n && n == strcspn(p, ",") && !memcmp(name, p, n)) return true;
     return false;
@@ -57,25 +57,25 @@ bool server_is_named(const server *s, const char *name, size_t n)
 
 static json_t *model_json(const server *s)
 {
-    json_t *meta = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "n_vocab", (json_int_t) s->info.n_vocab, "n_ctx",
-                             (json_int_t) s->info.ctx_size, "n_ctx_train", (json_int_t) s->info.n_ctx_train, "n_embd",
-                             (json_int_t) s->info.n_embd, "n_params", (json_int_t) s->info.n_params, "size",
-                             (json_int_t) s->info.file_bytes);
-    return json_pack("{s:s, s:o, s:[], s:s, s:I, s:s, s:s, s:I, s:o}", "id", s->alias, "aliases",
+    json_t *meta = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "n_vocab", (json_int_t) s->sv.info.n_vocab, "n_ctx",
+                             (json_int_t) s->sv.info.ctx_size, "n_ctx_train", (json_int_t) s->sv.info.n_ctx_train,
+                             "n_embd", (json_int_t) s->sv.info.n_embd, "n_params", (json_int_t) s->sv.info.n_params,
+                             "size", (json_int_t) s->sv.info.file_bytes);
+    return json_pack("{s:s, s:o, s:[], s:s, s:I, s:s, s:s, s:I, s:o}", "id", s->sv.alias, "aliases",
                      names_json(s->aliases, ','), "tags", "object", "model", "created", (json_int_t) s->created,
-                     "owned_by", "pagedinfer", "root", s->alias, "max_model_len", (json_int_t) s->info.ctx_size, "meta",
-                     meta);
+                     "owned_by", "pagedinfer", "root", s->sv.alias, "max_model_len", (json_int_t) s->sv.info.ctx_size,
+                     "meta", meta);
 }
 
-static bool reads_images(const server *s) { return s->info.modalities & PI_MODALITY_VISION; }
+static bool reads_images(const server *s) { return s->sv.info.modalities & PI_MODALITY_VISION; }
 
 /* Returns the list that llama-server adds to OpenAI's for clients of Ollama's API. */
 static json_t *named_models(const server *s)
 {
     json_t *abilities = json_pack("[s, s*]", "completion", reads_images(s) ? "multimodal" : NULL);
-    return json_pack("[{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}}]", "name", s->alias, "model", s->alias, "type",
-                     "model", "description", s->info.type_desc, "capabilities", abilities, "details", "format",
-                     "gguf", "family", s->info.arch);
+    return json_pack("[{s:s, s:s, s:s, s:s, s:o, s:{s:s, s:s}}]", "name", s->sv.alias, "model", s->sv.alias, "type",
+                     "model", "description", s->sv.info.type_desc, "capabilities", abilities, "details", "format",
+                     "gguf", "family", s->sv.info.arch);
 }
 
 json_t *server_description(const server *s)
@@ -98,8 +98,8 @@ void handle_models(server *s, exchange *ex)
         }
         json_decref(one);
         pi_lora l;
-        if (server_adapter(s, name, n, &l)) {
-            json_t *all = adapter_models(s, s->alias), *v, *found = NULL;
+        if (service_adapter(&s->sv, name, n, &l)) {
+            json_t *all = adapter_models(s, s->sv.alias), *v, *found = NULL;
             size_t i;
             json_array_foreach(all, i, v)
                 if (!strcmp(json_string_value(json_object_get(v, "id")), l.name)) found = json_incref(v);
@@ -110,7 +110,7 @@ void handle_models(server *s, exchange *ex)
         answer_error(ex, 404, "model", "model_not_found", "unknown model; GET /v1/models lists the models");
         return;
     }
-    json_t *all = adapter_models(s, s->alias);
+    json_t *all = adapter_models(s, s->sv.alias);
     json_array_insert_new(all, 0, one);
     answer_json(ex, 200, json_pack("{s:s, s:o, s:o}", "object", "list", "data", all, "models", named_models(s)));
 }
@@ -160,27 +160,27 @@ json_t *server_settings(const server *s, const params *p)
 static json_t *token_json(const server *s, int32_t id)
 {
     char text[256];
-    const size_t n = id < 0 ? 0 : server_token_text(s, id, true, text, sizeof text);
+    const size_t n = id < 0 ? 0 : service_token_text(&s->sv, id, true, text, sizeof text);
     return text_json(text, n < sizeof text ? n : sizeof text);
 }
 
 void handle_props(server *s, exchange *ex)
 {
-    json_t *general = json_pack("{s:I, s:o}", "n_ctx", (json_int_t) s->info.ctx_size, "params",
+    json_t *general = json_pack("{s:I, s:o}", "n_ctx", (json_int_t) s->sv.info.ctx_size, "params",
                                 server_settings(s, NULL));
     json_t *root = json_pack("{s:o, s:I, s:s, s:s, s:s, s:s, s:b, s:{s:b, s:b, s:b}}", "default_generation_settings",
-                             general, "total_slots", (json_int_t) cli_int(s->c, "parallel"), "model_alias", s->alias,
-                             "model_path", cli_str(s->c, "model"), "chat_template", s->info.chat_template, "build_info",
-                             s->build, "is_sleeping", 0, "modalities", "vision", (int) reads_images(s),
+                             general, "total_slots", (json_int_t) cli_int(s->c, "parallel"), "model_alias", s->sv.alias,
+                             "model_path", cli_str(s->c, "model"), "chat_template", s->sv.info.chat_template,
+                             "build_info", s->sv.build, "is_sleeping", 0, "modalities", "vision", (int) reads_images(s),
                              "video", 0, "audio", 0);
-    json_object_set_new(root, "media_marker", json_string(s->media_marker));
-    json_object_set_new(root, "bos_token", token_json(s, s->info.bos));
-    json_object_set_new(root, "eos_token", token_json(s, s->info.eos));
+    json_object_set_new(root, "media_marker", json_string(s->sv.media_marker));
+    json_object_set_new(root, "bos_token", token_json(s, s->sv.info.bos));
+    json_object_set_new(root, "eos_token", token_json(s, s->sv.info.eos));
     json_object_set_new(root, "endpoint_slots", json_boolean(cli_bool(s->c, "slots")));
     json_object_set_new(root, "endpoint_props", json_false());
     json_object_set_new(root, "endpoint_metrics", json_true());
-    json_object_set_new(root, "device", json_string(s->info.device));
-    json_object_set_new(root, "model_type", json_string(s->info.type_desc));
+    json_object_set_new(root, "device", json_string(s->sv.info.device));
+    json_object_set_new(root, "model_type", json_string(s->sv.info.type_desc));
     answer_json(ex, 200, root);
 }
 
@@ -199,7 +199,7 @@ static json_t *slot_json(const server *s, const gen *g, const choice *ch, int64_
     pi_request_sample(ch->r, ch->sample, &res);
     const json_int_t most = g->p.max_tokens == INT64_MIN ? -1 : g->p.max_tokens, n = (json_int_t) ch->n_ids;
     json_t *one = json_pack("{s:I, s:I, s:s, s:i, s:b, s:b, s:I, s:I, s:I}", "id", (json_int_t) id, "n_ctx",
-                            (json_int_t) s->info.ctx_size, "id_task", g->id, "index", (int) ch->index, "speculative",
+                            (json_int_t) s->sv.info.ctx_size, "id_task", g->id, "index", (int) ch->index, "speculative",
                             res.n_drafted > 0, "is_processing", 1, "n_prompt_tokens", (json_int_t) res.prompt_tokens,
                             "n_prompt_tokens_cache", (json_int_t) res.cached_tokens, "n_decoded", n);
     json_object_set_new(one, "params", shown_settings(s, &g->p));
@@ -222,8 +222,9 @@ void handle_slots(server *s, exchange *ex)
                                sizeof question - 1);
     json_t *list = json_array();
     int64_t n = 0, total = cli_int(s->c, "parallel");
-    for (const gen *g = s->gens; g; g = g->next) {
-        for (size_t i = 0; !g->working && g->submitted && i < g->n_choices; i++)
+    for (const reply *r = s->replies; r; r = r->next) {
+        const gen *g = &r->g;
+        for (size_t i = 0; !g->working && r->submitted && i < g->n_choices; i++)
             if (!g->choices[i].done) json_array_append_new(list, slot_json(s, g, &g->choices[i], n++));
     }
     if (query && n >= total) {
@@ -233,7 +234,7 @@ void handle_slots(server *s, exchange *ex)
     }
     for (; n < total; n++) {
         json_array_append_new(list, json_pack("{s:I, s:I, s:b, s:b}", "id", (json_int_t) n, "n_ctx",
-                                              (json_int_t) s->info.ctx_size, "speculative", 0, "is_processing", 0));
+                                              (json_int_t) s->sv.info.ctx_size, "speculative", 0, "is_processing", 0));
     }
     answer_json(ex, 200, list);
 }

@@ -30,7 +30,7 @@ static bool run(prep *pr)
     job *j = pr->owner;
     json_t *answer = NULL, *root = body_of(j);
     int rc = root ? params_read(&j->p, root, 0, &j->err) : j->err.code ? j->err.code : PI_ENOMEM;
-    j->p.reads_images = j->s->info.modalities & PI_MODALITY_VISION;
+    j->p.reads_images = j->s->sv.info.modalities & PI_MODALITY_VISION;
     if (!rc) rc = j->run(j, &answer);
     if (!rc) rc = write_text(j, answer);
     else if (text_failed()) rc = params_no_memory(&j->err);

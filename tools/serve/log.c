@@ -115,16 +115,17 @@ static const char *how_it_ended(const gen *g)
     return reason;
 }
 
-void log_generation(const gen *g)
+void log_reply(const reply *r)
 {
-    const server *s = g->s;
+    const gen *g = &r->g;
+    const server *s = r->s;
     if (!cli_logs(s->c, PI_LOG_WARN)) return;
     if (g->p.left_out.n)
         log_line(s, PI_LOG_WARN, "%s: ignored, not supported by this server: %s", g->id, g->p.left_out.p);
     usage u = {0};
     const pi_result *first = g->n_choices && g->choices[0].done ? &g->choices[0].res : NULL;
-    if (g->submitted) u = gen_usage(g);
-    double ttft = g->first_at ? (double) (g->first_at - g->ex->began) / 1e9 : 0;
+    if (r->submitted) u = gen_usage(g);
+    double ttft = g->first_at ? (double) (g->first_at - r->ex->began) / 1e9 : 0;
     double rest = g->first_at ? (double) (uv_hrtime() - g->first_at) / 1e9 : 0;
     double rate = rest > 0 && u.completion > g->n_choices ? (double) (u.completion - g->n_choices) / rest : 0;
     const char *miss = first && first->miss_reason ? first->miss_reason : "", *how = how_it_ended(g);
@@ -134,7 +135,7 @@ void log_generation(const gen *g)
                               "completion_tokens", (json_int_t) u.completion, "ttft_s", ttft, "tokens_per_s", rate,
                               "miss_reason", miss, "drafted", (json_int_t) u.drafted, "accepted",
                               (json_int_t) u.accepted);
-        json_t *request = request_json(g->ex, g->status);
+        json_t *request = request_json(r->ex, r->status);
         json_object_update(o, request);
         json_decref(request);
         json_object_set_new(o, "end", text_json(how, strlen(how)));
@@ -142,13 +143,13 @@ void log_generation(const gen *g)
         return;
     }
     FILE *f = s->c->log;
-    put_request(f, g->ex, g->status);
-    if (g->submitted)
+    put_request(f, r->ex, r->status);
+    if (r->submitted)
         fprintf(f, ", prompt %llu, cached %llu%s%s%s, generated %llu at %.1f t/s, ttft %.3f s",
                 (unsigned long long) u.prompt, (unsigned long long) u.cached, *miss ? " (" : "", miss,
                 *miss ? ")" : "", (unsigned long long) u.completion, rate, ttft);
-    fprintf(f, ", total %.3f s", (double) (uv_hrtime() - g->ex->began) / 1e9);
+    fprintf(f, ", total %.3f s", (double) (uv_hrtime() - r->ex->began) / 1e9);
     if (u.drafted) fprintf(f, ", drafts %llu/%llu", (unsigned long long) u.accepted, (unsigned long long) u.drafted);
     fprintf(f, ", %s, %s", how, g->id);
-    put_end(f, g->ex);
+    put_end(f, r->ex);
 }

@@ -2,10 +2,10 @@
 #ifndef PAGEDINFER_SERVE_LOG_H
 #define PAGEDINFER_SERVE_LOG_H
 
-#include "serve/gen.h"
+#include "serve/reply.h"
 
-/* Logs a generation; called before its exchange ends. */
-void log_generation(const gen *g);
+/* Logs a reply; called before its exchange ends. */
+void log_reply(const reply *r);
 /* Logs any other exchange: failures, and with -v all of them. */
 void log_exchange(const server *s, const exchange *ex);
 /* Logs a line about the server. */

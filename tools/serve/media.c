@@ -18,15 +18,12 @@
 
 #include "media/image.h"
 #include "serve/text.h"
-#ifdef PI_HAVE_CURL
-#include "net/fetch_bytes.h"
-#endif
 
 enum { LOW_TOKENS = 128 /* detail low */, TOTAL_FACTOR = 8 /* encoded bytes of a request, in largest files */,
        FETCH_S = 10 };
 
 typedef struct media { /* the images of a request at work */
-    const server *s;
+    const service *sv;
     params *p;
     const char *field;
     pi_work *work;
@@ -51,7 +48,7 @@ static int fail(media *m, size_t i, const char *text)
 static int read_path(media *m, size_t i, const char *path)
 {
     char dir[PATH_MAX], file[PATH_MAX], joined[PATH_MAX];
-    const char *base = cli_str(m->s->c, "media-path");
+    const char *base = m->sv->media_path;
     uint8_t *p = NULL;
     size_t n = 0;
     pi_error err = {0};
@@ -86,18 +83,15 @@ static bool host_of(const char *url, char *host, size_t cap)
     return *host;
 }
 
-static bool is_allowed(const server *s, const char *host)
+static bool is_allowed(const service *sv, const char *host)
 {
-    for (size_t i = 0; i < cli_n(s->c, "allowed-media-domains"); i++) {
-        for (const char *p = cli_nth(s->c, "allowed-media-domains", i); *p; p += strcspn(p, ","), p += *p == ',') {
-            const size_t n = strcspn(p, ",");
-            if (n == strlen(host) && !strncasecmp(p, host, n)) return true;
-        }
+    for (const char *p = sv->media_domains; *p; p += strcspn(p, ","), p += *p == ',') {
+        const size_t n = strcspn(p, ",");
+        if (n == strlen(host) && !strncasecmp(p, host, n)) return true;
     }
     return false;
 }
 
-#ifdef PI_HAVE_CURL
 typedef struct download {
     media *m;
     buf *to;
@@ -115,24 +109,18 @@ static int fetch(media *m, size_t i, const char *url)
 {
     download d = {m, &m->one[i].bytes};
     char why[120], text[200];
-    if (fetch_bytes(url, FETCH_S, on_bytes, &d, why, sizeof why)) return PI_OK;
+    if (!m->sv->fetch) return fail(m, i, "this build fetches no URLs: send a data URL");
+    if (m->sv->fetch(url, FETCH_S, on_bytes, &d, why, sizeof why)) return PI_OK;
     if (pi_work_check(m->work)) return *m->err = (pi_error) {.code = pi_work_check(m->work)}, m->err->code;
     snprintf(text, sizeof text, "its URL cannot be fetched: %s", why);
     return fail(m, i, text);
 }
-#else
-static int fetch(media *m, size_t i, const char *url)
-{
-    (void) url;
-    return fail(m, i, "this build fetches no URLs: send a data URL");
-}
-#endif
 
 static int read_remote(media *m, size_t i, const char *url)
 {
     char host[256];
     if (!host_of(url, host, sizeof host)) return fail(m, i, "its URL is not valid");
-    if (!is_allowed(m->s, host))
+    if (!is_allowed(m->sv, host))
         return fail(m, i, "its URL names a host that is not allowed: send a data URL, or start the server with "
                           "--allowed-media-domains");
     return fetch(m, i, url);
@@ -180,11 +168,11 @@ static int read_bytes(media *m, size_t i, const param_image *image)
 
 /* ---------------------------------------------------------------------------------------------------------- tokens */
 
-static uint32_t option_of(const media *m, const char *key)
+/* Returns an option of the request, or the service's value. */
+static uint32_t option_of(const media *m, const char *key, uint32_t otherwise)
 {
     const char *v = params_value(m->p, key);
-    if (!v) v = cli_str(m->s->c, key);
-    return (uint32_t) strtoul(v, NULL, 10);
+    return v ? (uint32_t) strtoul(v, NULL, 10) : otherwise;
 }
 
 /* Reads the header of image i and adds its tokens. */
@@ -195,11 +183,11 @@ static int read_head(media *m, size_t i, const param_image *image, uint64_t *n_t
     uint32_t n = 0;
     if (image_head_read(o->bytes.p ? o->bytes.p : "", o->bytes.n, &m->limits, &o->head, &err))
         return fail(m, i, err.msg);
-    o->min_tokens = option_of(m, "image-min-tokens");
-    o->max_tokens = option_of(m, "image-max-tokens");
+    o->min_tokens = option_of(m, "image-min-tokens", m->sv->image_min_tokens);
+    o->max_tokens = option_of(m, "image-max-tokens", m->sv->image_max_tokens);
     if (image->low && (!o->max_tokens || o->max_tokens > LOW_TOKENS))
         o->max_tokens = o->min_tokens > LOW_TOKENS ? o->min_tokens : LOW_TOKENS;
-    const int rc = pi_image_tokens(m->s->e, o->head.width, o->head.height, o->min_tokens, o->max_tokens, &n, &err);
+    const int rc = pi_image_tokens(m->sv->e, o->head.width, o->head.height, o->min_tokens, o->max_tokens, &n, &err);
     *n_tokens += n;
     if (rc) (void) fail(m, i, err.msg);
     return rc;
@@ -208,13 +196,13 @@ static int read_head(media *m, size_t i, const param_image *image, uint64_t *n_t
 /* Reads n images of p from `first` on: bytes and headers. The caller frees m in any case. */
 static int begin(media *m, size_t first, size_t n, uint64_t *n_tokens)
 {
-    const int64_t most = cli_int(m->s->c, "max-images");
+    const int64_t most = m->sv->max_images;
     int rc = PI_OK;
     if (n > (uint64_t) most)
         return params_fail(m->p, m->field, m->err, "'%s' has %zu images; send at most %" PRId64 " (--max-images)",
                            m->field, n, most);
-    m->limits = (image_limits) {.max_bytes = (size_t) cli_int(m->s->c, "max-image-bytes"),
-                                .max_pixels = (uint64_t) cli_int(m->s->c, "max-image-pixels")};
+    m->limits = (image_limits) {.max_bytes = (size_t) m->sv->max_image_bytes,
+                                .max_pixels = (uint64_t) m->sv->max_image_pixels};
     if (!(m->one = calloc(n ? n : 1, sizeof *m->one))) return params_no_memory(m->err);
     m->n = n;
     for (size_t i = 0; i < n && !rc; i++) {
@@ -249,39 +237,39 @@ static int add(media *m, size_t i, pi_request *r)
     return rc;
 }
 
-int media_add(const server *s, params *p, size_t first, size_t n, const char *field, pi_request *r, pi_work *work,
+int media_add(const service *sv, params *p, size_t first, size_t n, const char *field, pi_request *r, pi_work *work,
               pi_error *err)
 {
-    media m = {.s = s, .p = p, .field = field, .work = work, .err = err};
+    media m = {.sv = sv, .p = p, .field = field, .work = work, .err = err};
     uint64_t n_tokens = 0;
     int rc = begin(&m, first, n, &n_tokens);
-    if (!rc && n_tokens > s->info.ctx_size) {
+    if (!rc && n_tokens > sv->info.ctx_size) {
         p->bad_field = field;
         *err = (pi_error) {.code = rc = PI_ETOOBIG};
         snprintf(err->msg, sizeof err->msg, "the images have %" PRIu64 " tokens, more than the context (%u): send "
-                 "fewer or smaller images, or lower image_max_tokens", n_tokens, s->info.ctx_size);
+                 "fewer or smaller images, or lower image_max_tokens", n_tokens, sv->info.ctx_size);
     }
     for (size_t i = 0; i < n && !rc; i++) rc = add(&m, i, r);
     end(&m);
     return rc;
 }
 
-int media_count(const server *s, params *p, const char *field, pi_work *work, uint64_t *n_tokens, pi_error *err)
+int media_count(const service *sv, params *p, const char *field, pi_work *work, uint64_t *n_tokens, pi_error *err)
 {
-    media m = {.s = s, .p = p, .field = field, .work = work, .err = err};
+    media m = {.sv = sv, .p = p, .field = field, .work = work, .err = err};
     int rc = begin(&m, 0, p->n_images, n_tokens);
     end(&m);
     return rc;
 }
 
-void media_make_marker(server *s)
+void media_make_marker(service *sv)
 {
     const char *own = getenv("LLAMA_MEDIA_MARKER");
-    uint64_t r[2] = {s->id_seed, s->id_seed * 0x9E3779B97F4A7C15u};
-    if (own && *own && strlen(own) < sizeof s->media_marker) {
-        snprintf(s->media_marker, sizeof s->media_marker, "%s", own);
+    uint64_t r[2] = {sv->id_seed, sv->id_seed * 0x9E3779B97F4A7C15u};
+    if (own && *own && strlen(own) < sizeof sv->media_marker) {
+        snprintf(sv->media_marker, sizeof sv->media_marker, "%s", own);
         return;
     }
-    if (getrandom(r, sizeof r, GRND_NONBLOCK) != (ssize_t) sizeof r) r[0] ^= (uint64_t) (uintptr_t) s;
-    snprintf(s->media_marker, sizeof s->media_marker, "<__media_%016" PRIx64 "%016" PRIx64 "__>", r[0], r[1]);
+    if (getrandom(r, sizeof r, GRND_NONBLOCK) != (ssize_t) sizeof r) r[0] ^= (uint64_t) (uintptr_t) sv;
+    snprintf(sv->media_marker, sizeof sv->media_marker, "<__media_%016" PRIx64 "%016" PRIx64 "__>", r[0], r[1]);
 }

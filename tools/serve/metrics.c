@@ -218,7 +218,7 @@ static void server_values(struct out *o, const server *s)
     value(o, "preparation_oldest_seconds", "gauge", "Age of the oldest running or waiting work.", preps_oldest(s));
     hist(o, "preparation_time_seconds", "Time from the arrival of work on the pool to its end, including the wait.",
          &s->metrics.preparation);
-    value(o, "generations", "gauge", "Unfinished client requests.", (double) s->n_gens);
+    value(o, "generations", "gauge", "Unfinished client requests.", (double) s->n_replies);
     if (s->store) {
         size_t n, bytes;
         store_size(s->store, &n, &bytes);
@@ -253,9 +253,9 @@ void handle_metrics(server *s, exchange *ex)
 {
     struct out o = {.prefix = cli_str(s->c, "metrics-prefix")};
     pi_stats st = {.size = sizeof st};
-    if (s->e) pi_engine_stats(s->e, &st);
-    make_labels(&o, s->alias);
-    if (s->e) {
+    if (s->sv.e) pi_engine_stats(s->sv.e, &st);
+    make_labels(&o, s->sv.alias);
+    if (s->sv.e) {
         engine_values(&o, s, &st);
         groups(&o, s, &st);
         capacity(&o, s, &st);

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "json.h"
-#include "serve/gen.h"
+#include "serve/reply.h"
 
 /* The version of Ollama whose API these files follow. Clients compare it with the version that they need. */
 static const char OLLAMA_VERSION[] = "0.12.6";
@@ -41,14 +41,15 @@ static json_t *modified(const server *s)
 static json_t *details(const server *s)
 {
     char size[32];
-    const double n = (double) s->info.n_params;
-    const char *quant = strchr(s->info.type_desc, ' ');
+    const double n = (double) s->sv.info.n_params;
+    const char *quant = strchr(s->sv.info.type_desc, ' ');
     if (quant) quant = strchr(quant + 1, ' ');
     if (n >= 1e9) snprintf(size, sizeof size, "%.1fB", n / 1e9);
     else if (n >= 1e6) snprintf(size, sizeof size, "%.2fM", n / 1e6);
     else snprintf(size, sizeof size, "%.2fK", n / 1e3);
-    return json_pack("{s:s, s:s, s:s, s:[s], s:s, s:s}", "parent_model", "", "format", "gguf", "family", s->info.arch,
-                     "families", s->info.arch, "parameter_size", size, "quantization_level", quant ? quant + 1 : "");
+    return json_pack("{s:s, s:s, s:s, s:[s], s:s, s:s}", "parent_model", "", "format", "gguf", "family",
+                     s->sv.info.arch, "families", s->sv.info.arch, "parameter_size", size,
+                     "quantization_level", quant ? quant + 1 : "");
 }
 
 /* Returns an entry for the name of n bytes. */
@@ -57,12 +58,13 @@ static json_t *entry(const server *s, const char *name, size_t n, bool running)
     json_t *one = json_object();
     json_object_set_new(one, "name", json_stringn(name, n));
     json_object_set_new(one, "model", json_stringn(name, n));
-    json_object_set_new(one, "size", json_integer((json_int_t) (running ? s->plan.total_bytes : s->info.file_bytes)));
+    const uint64_t bytes = running ? s->plan.total_bytes : s->sv.info.file_bytes;
+    json_object_set_new(one, "size", json_integer((json_int_t) bytes));
     json_object_set_new(one, "details", details(s));
     if (running) {
-        const bool cpu = !strncmp(s->info.device, "cpu", 3);
+        const bool cpu = !strncmp(s->sv.info.device, "cpu", 3);
         json_object_set_new(one, "size_vram", json_integer(cpu ? 0 : (json_int_t) s->plan.total_bytes));
-        json_object_set_new(one, "context_length", json_integer((json_int_t) s->info.ctx_size));
+        json_object_set_new(one, "context_length", json_integer((json_int_t) s->sv.info.ctx_size));
     } else {
         json_object_set_new(one, "modified_at", modified(s));
     }
@@ -74,14 +76,14 @@ static void add_model(const server *s, json_t *list, const char *name, size_t n,
     json_array_append_new(list, entry(s, name, n, running));
 }
 
-json_t *ollama_entry(const server *s, bool running) { return entry(s, s->alias, strlen(s->alias), running); }
+json_t *ollama_entry(const server *s, bool running) { return entry(s, s->sv.alias, strlen(s->sv.alias), running); }
 
 /* The names: the model's, its aliases, and the adapters. */
 static json_t *models(const server *s, bool running)
 {
-    json_t *list = json_array(), *adapters = running ? NULL : adapter_models(s, s->alias), *v;
+    json_t *list = json_array(), *adapters = running ? NULL : adapter_models(s, s->sv.alias), *v;
     size_t i;
-    add_model(s, list, s->alias, strlen(s->alias), running);
+    add_model(s, list, s->sv.alias, strlen(s->sv.alias), running);
     for (const char *p = s->aliases; !running && *p; p += strcspn(p, ","), p += *p == ',')
         if (strcspn(p, ",")) add_model(s, list, p, strcspn(p, ","), false);
     json_array_foreach(adapters, i, v) {
@@ -113,10 +115,10 @@ static json_t *short_body(exchange *ex)
 /* Returns a metadata value as text; NULL if the key is unknown or memory is missing. The caller frees it. */
 static char *meta_text(const server *s, const char *key)
 {
-    const int64_t n = pi_engine_meta(s->e, key, NULL, 0);
+    const int64_t n = pi_engine_meta(s->sv.e, key, NULL, 0);
     char *text = n < 0 ? NULL : malloc((size_t) n + 1);
     if (n >= 0 && !text) text_no_memory();
-    if (text && pi_engine_meta(s->e, key, text, (size_t) n + 1) < 0) *text = 0;
+    if (text && pi_engine_meta(s->sv.e, key, text, (size_t) n + 1) < 0) *text = 0;
     return text;
 }
 
@@ -143,7 +145,7 @@ static json_t *model_info(const server *s, bool verbose)
 {
     json_t *all = json_object();
     char key[256], name[256];
-    for (size_t i = 0; pi_engine_meta_key(s->e, i, key, sizeof key) >= 0; i++) {
+    for (size_t i = 0; pi_engine_meta_key(s->sv.e, i, key, sizeof key) >= 0; i++) {
         const bool list = starts_with(key, "tokenizer.ggml.") && (strstr(key, "tokens") || strstr(key, "scores") ||
                                                                    strstr(key, "merges") || strstr(key, "token_type"));
         if (starts_with(key, "tokenizer.chat_template")) continue;
@@ -151,21 +153,21 @@ static json_t *model_info(const server *s, bool verbose)
         json_object_set_new(all, key, text ? meta_json(key, text) : json_null());
         free(text);
     }
-    json_object_set_new(all, "general.architecture", json_string(s->info.arch));
-    json_object_set_new(all, "general.parameter_count", json_integer((json_int_t) s->info.n_params));
-    snprintf(name, sizeof name, "%.200s.context_length", s->info.arch);
-    json_object_set_new(all, name, json_integer((json_int_t) s->info.ctx_size));
+    json_object_set_new(all, "general.architecture", json_string(s->sv.info.arch));
+    json_object_set_new(all, "general.parameter_count", json_integer((json_int_t) s->sv.info.n_params));
+    snprintf(name, sizeof name, "%.200s.context_length", s->sv.info.arch);
+    json_object_set_new(all, name, json_integer((json_int_t) s->sv.info.ctx_size));
     return all;
 }
 
 static json_t *capabilities(const server *s)
 {
     json_t *list = json_array();
-    if (*s->info.pooling && !*s->info.chat_template) json_array_append_new(list, json_string("embedding"));
+    if (*s->sv.info.pooling && !*s->sv.info.chat_template) json_array_append_new(list, json_string("embedding"));
     else json_array_append_new(list, json_string("completion"));
     if (s->can_call) json_array_append_new(list, json_string("tools"));
     if (s->can_think) json_array_append_new(list, json_string("thinking"));
-    if (s->info.modalities & PI_MODALITY_VISION) json_array_append_new(list, json_string("vision"));
+    if (s->sv.info.modalities & PI_MODALITY_VISION) json_array_append_new(list, json_string("vision"));
     return list;
 }
 
@@ -192,16 +194,16 @@ static bool is_known(const server *s, const char *name, size_t n)
 {
     static const char tag[] = ":latest";
     pi_lora l;
-    if (server_is_named(s, name, n) || server_adapter(s, name, n, &l)) return true;
+    if (server_is_named(s, name, n) || service_adapter(&s->sv, name, n, &l)) return true;
     const size_t len = sizeof tag - 1;
     if (n <= len || memcmp(name + n - len, tag, len)) return false;
-    return server_is_named(s, name, n - len) || server_adapter(s, name, n - len, &l);
+    return server_is_named(s, name, n - len) || service_adapter(&s->sv, name, n - len, &l);
 }
 
 json_t *ollama_properties(const server *s, bool verbose)
 {
     json_t *root = json_pack("{s:o, s:s, s:o, s:o, s:o, s:o}", "parameters", parameters(s), "template",
-                             s->info.chat_template, "details", details(s), "model_info", model_info(s, verbose),
+                             s->sv.info.chat_template, "details", details(s), "model_info", model_info(s, verbose),
                              "capabilities", capabilities(s), "modified_at", modified(s));
     char *license = meta_text(s, "general.license");
     if (license) json_object_set_new(root, "license", text_json(license, strlen(license)));
@@ -249,13 +251,13 @@ static void start(server *s, exchange *ex, const wire *w, const char *member, js
     json_t *model;
     if (!only_loads(ex, &model)) {
         json_decref(empty);
-        gen_start(s, ex, w);
+        reply_start(s, ex, w);
         return;
     }
     json_t *root = json_object();
     if (!json_is_string(model)) {
         json_decref(model);
-        model = json_string(s->alias);
+        model = json_string(s->sv.alias);
     }
     json_object_set_new(root, "model", model);
     json_object_set_new(root, "created_at", time_json(time(NULL)));

@@ -54,7 +54,10 @@ int responses_expand(const server *s, const char *owner, params *p, json_t *body
     return PI_OK;
 }
 
-bool responses_stores(const gen *g) { return g->s->store && !json_is_false(json_object_get(g->p.root, "store")); }
+bool responses_stores(const gen *g)
+{
+    return reply_server(g)->store && !json_is_false(json_object_get(g->p.root, "store"));
+}
 
 void responses_store(const gen *g, const json_t *response, const json_t *output)
 {
@@ -66,10 +69,11 @@ void responses_store(const gen *g, const json_t *response, const json_t *output)
     if (!text || !list) {
         free(text);
         free(list);
-    } else if (store_put(g->s->store, g->ex->key ? g->ex->key : "", g->id, text, list)) {
+    } else if (store_put(reply_server(g)->store, g->key ? g->key : "", g->id, text, list)) {
         return;
     }
-    log_line(g->s, PI_LOG_WARN, "%s is not stored: it is larger than --response-store-bytes, or out of memory", g->id);
+    log_line(reply_server(g), PI_LOG_WARN,
+             "%s is not stored: it is larger than --response-store-bytes, or out of memory", g->id);
 }
 
 /* --------------------------------------------------------------------------------------------------------- handlers */

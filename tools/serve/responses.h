@@ -2,7 +2,7 @@
 #ifndef PAGEDINFER_SERVE_RESPONSES_H
 #define PAGEDINFER_SERVE_RESPONSES_H
 
-#include "serve/gen.h"
+#include "serve/reply.h"
 
 /* Creates *out from a body: with "previous_response_id", "input" begins with the stored conversation of that response,
  * and the field is removed. Without a store, or without the field, *out is the body. previous: the id, or "". owner:

@@ -138,7 +138,7 @@ static void front_props(server *s, exchange *ex)
                                    "router", "max_instances", (json_int_t) r->limits.max_models, "models_autoload",
                                    (int) cli_bool(s->c, "models-autoload"), "model_memory",
                                    (json_int_t) r->limits.max_bytes, "model_alias", "pagedinfer", "model_path", "none",
-                                   "build_info", s->build, "default_generation_settings", "n_ctx", (json_int_t) 0,
+                                   "build_info", s->sv.build, "default_generation_settings", "n_ctx", (json_int_t) 0,
                                    "params", "endpoint_slots", (int) cli_bool(s->c, "slots"), "endpoint_props", 0,
                                    "endpoint_metrics", 1));
 }

@@ -249,7 +249,7 @@ void route_request(void *ud, exchange *ex)
     } else if (s->router) {
         router_request(s, ex, &in, rt);
     } else {
-        if (rt->w) gen_start(s, ex, rt->w);
+        if (rt->w) reply_start(s, ex, rt->w);
         else rt->handle(s, ex);
     }
 }

@@ -2,7 +2,7 @@
 #ifndef PAGEDINFER_SERVE_ROUTES_H
 #define PAGEDINFER_SERVE_ROUTES_H
 
-#include "serve/gen.h"
+#include "serve/reply.h"
 
 enum { ROUTE_PUBLIC = 1, ROUTE_ANY_STATE = 2 }; /* no API key required; served also while loading or shutting down */
 

@@ -13,11 +13,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef PI_HAVE_CURL
+#include "net/fetch_bytes.h"
+#endif
 #include "serve/front.h"
-#include "serve/gen.h"
 #include "serve/log.h"
 #include "serve/media.h"
 #include "serve/notify.h"
+#include "serve/reply.h"
 #include "serve/start.h"
 #include "serve/supervised.h"
 
@@ -45,21 +48,11 @@ typedef struct app {
 
 /* --------------------------------------------------------------------------------------------- shared by the parts */
 
-void server_new_id(server *s, const char *prefix, char out[64])
-{
-    uint64_t x =
-        s->id_seed + ++s->n_ids * 0x9E3779B97F4A7C15u; /* splitmix64: ids do not reveal their count */
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    snprintf(out, 64, "%s%016llx%08llx", prefix, (unsigned long long) (x ^ (x >> 31)),
-             (unsigned long long) (s->n_ids & 0xFFFFFFFFu));
-}
-
 /* Records when the engine last completed a step, for /health. */
 static void look_at_steps(server *s)
 {
     pi_stats st = {.size = sizeof st};
-    if (pi_engine_stats(s->e, &st)) return;
+    if (pi_engine_stats(s->sv.e, &st)) return;
     if (st.n_steps != s->last_steps) {
         s->last_steps = st.n_steps;
         s->step_at = uv_now(&s->loop);
@@ -70,8 +63,8 @@ static void look_at_steps(server *s)
 
 bool server_hangs(server *s, const char **why)
 {
-    if (s->e) look_at_steps(s);
-    if (s->e && pi_engine_state(s->e) == PI_STATE_FAILED) *why = "the engine failed";
+    if (s->sv.e) look_at_steps(s);
+    if (s->sv.e && pi_engine_state(s->sv.e) == PI_STATE_FAILED) *why = "the engine failed";
     else if (s->step_at && (double) (uv_now(&s->loop) - s->step_at) > cli_float(s->c, "hang-timeout") * 1e3)
         *why = "a step takes too long";
     else if (preps_oldest(s) > cli_float(s->c, "hang-timeout")) *why = "the preparation of a request takes too long";
@@ -81,61 +74,6 @@ bool server_hangs(server *s, const char **why)
 
 double server_step_age(const server *s) { return s->step_at ? (double) (uv_now(&s->loop) - s->step_at) / 1e3 : 0; }
 
-size_t server_token_text(const server *s, int32_t id, bool special, char *out, size_t cap)
-{
-    /* A token alone would lose the leading space that tokenizers add, so it is decoded after another token. */
-    const int32_t two[] = {s->anchor, id};
-    char buf[512], *p = buf;
-    int flags = special ? PI_TOK_SPECIAL : 0;
-    if (s->anchor < 0) {
-        int64_t n = pi_detokenize(s->e, &id, 1, flags, out, cap);
-        if (n < 0) text_no_memory();
-        return n < 0 ? 0 : (size_t) n;
-    }
-    int64_t n = pi_detokenize(s->e, two, 2, flags, buf, sizeof buf);
-    if (n < 0) text_no_memory();
-    if (n < 0 || (size_t) n < s->anchor_len) return 0;
-    size_t len = (size_t) n - s->anchor_len;
-    if ((size_t) n > sizeof buf) {
-        if (!(p = malloc((size_t) n))) return text_no_memory(), 0;
-        if (pi_detokenize(s->e, two, 2, flags, p, (size_t) n) != n) text_no_memory();
-    }
-    if (len && cap) memcpy(out, p + s->anchor_len, len < cap ? len : cap);
-    if (p != buf) free(p);
-    return len;
-}
-
-size_t server_token_count(const server *s, int32_t id, bool special, utf8_hold *h, size_t *chars)
-{
-    char small[256], out[8], *p = small;
-    size_t n = server_token_text(s, id, special, small, sizeof small), bytes = 0;
-    if (n > sizeof small) {
-        if (!(p = malloc(n))) return text_no_memory(), 0;
-        server_token_text(s, id, special, p, n);
-    }
-    for (size_t i = 0; i < n; i++) {
-        size_t k = utf8_step(h, (unsigned char) p[i], out);
-        for (size_t j = 0; j < k; j++) *chars += (out[j] & 0xC0) != 0x80;
-        bytes += k;
-    }
-    if (p != small) free(p);
-    return bytes;
-}
-
-int status_of(int pi_code)
-{
-    switch (pi_code) {
-    case PI_EINVAL:
-    case PI_ETOOBIG:
-    case PI_EUNSUPPORTED: return 400;
-    case PI_EBUSY: return 429;
-    case PI_ENOMEM:
-    case PI_ECLOSED: return 503;
-    case PI_ETIMEDOUT: return 504;
-    }
-    return 500;
-}
-
 static void on_hup(uv_signal_t *h, int sig)
 {
     (void) sig;
@@ -144,21 +82,21 @@ static void on_hup(uv_signal_t *h, int sig)
 
 /* ---------------------------------------------------------------------------------------------------------- events */
 
-/* Stores all pending events first. Then pumps the generations, which may free them. */
+/* Stores all pending events first. Then pumps the replies, which may free them. */
 static int take_events(server *s)
 {
     pi_event *ev[EVENTS];
-    gen *dirty[EVENTS];
-    int n_dirty = 0, n = pi_poll(s->e, ev, EVENTS, 0);
+    reply *dirty[EVENTS];
+    int n_dirty = 0, n = pi_poll(s->sv.e, ev, EVENTS, 0);
     for (int i = 0; i < n; i++) {
-        gen *g = gen_event(ev[i]);
+        reply *r = reply_event(ev[i]);
         pi_event_release(ev[i]);
-        if (!g->dirty) dirty[n_dirty++] = g;
-        g->dirty = true;
+        if (!r->dirty) dirty[n_dirty++] = r;
+        r->dirty = true;
     }
     for (int i = 0; i < n_dirty; i++) {
         dirty[i]->dirty = false;
-        gen_pump(dirty[i]);
+        reply_pump(dirty[i]);
     }
     return n;
 }
@@ -219,17 +157,6 @@ static void load(void *ud)
     uv_async_send(&a->loaded);
 }
 
-static void find_anchor(server *s)
-{
-    int32_t ids[8];
-    char text[64];
-    int64_t n = pi_tokenize(s->e, "a", 1, 0, ids, 8);
-    s->anchor = n > 0 && n <= 8 ? ids[n - 1] : -1;
-    n = s->anchor < 0 ? 0 : pi_detokenize(s->e, &s->anchor, 1, 0, text, sizeof text);
-    if (n > 0) s->anchor_len = (size_t) n;
-    else s->anchor = -1;
-}
-
 static bool knows_option(const char *key)
 {
     pi_option_info o = {.size = sizeof o};
@@ -253,8 +180,8 @@ static void log_ready(const server *s)
     log_line(s, PI_LOG_WARN,
              "%s on %s is ready: %u tokens per request; the cache holds %u request%s of this length, or %u of %u "
              "tokens; at most %u run at the same time; %llu MiB of memory; for more requests %s",
-             s->alias, s->info.device, p->ctx_size, p->n_requests, p->n_requests == 1 ? "" : "s", p->n_requests_1k,
-             usual, p->max_requests, (unsigned long long) p->total_bytes >> 20, more[p->cache_limit]);
+             s->sv.alias, s->sv.info.device, p->ctx_size, p->n_requests, p->n_requests == 1 ? "" : "s",
+             p->n_requests_1k, usual, p->max_requests, (unsigned long long) p->total_bytes >> 20, more[p->cache_limit]);
 }
 
 static void begin_end(app *a);
@@ -270,18 +197,14 @@ static void on_loaded(uv_async_t *h)
         begin_end(a);
         return;
     }
-    s->e = a->engine;
-    s->info.size = sizeof s->info;
-    pi_engine_info(s->e, &s->info);
-    if (cli_bool(s->c, "reranking") && !s->info.n_labels) {
+    service_open(&s->sv, a->engine);
+    if (cli_bool(s->c, "reranking") && !s->sv.info.n_labels) {
         s->exit_code = cli_error(s->c, CLI_DATA, "--reranking: the model has no classifier: give a reranker");
         begin_end(a);
         return;
     }
-    s->suffix_first = cli_bool(s->c, "spm-infill");
-    find_anchor(s);
     s->has_structure = knows_option("json-schema");
-    int rc = uv_poll_init(&s->loop, &a->events, pi_poll_fd(s->e));
+    int rc = uv_poll_init(&s->loop, &a->events, pi_poll_fd(s->sv.e));
     if (!rc) {
         a->has_events = true;
         a->events.data = a;
@@ -309,7 +232,7 @@ static void begin_end(app *a)
     a->end_at = uv_now(&s->loop) + END_MS;
     atomic_store(&a->stop_loading, true);
     supervised_cancel(s->supervised);
-    gen_cancel_all(s, "the server is shutting down");
+    reply_cancel_all(s, "the server is shutting down");
     preps_cancel_all(s);
     net_close(&s->net);
 }
@@ -327,7 +250,7 @@ static void end_after(app *a, int sig)
     notify("STOPPING=1");
     s->state = SERVE_DRAINING;
     a->end_at = uv_now(&s->loop) + (uint64_t) cli_int(s->c, "drain-timeout") * 1000;
-    log_line(s, PI_LOG_WARN, "shutting down: %zu requests may finish; a second signal cancels them", s->n_gens);
+    log_line(s, PI_LOG_WARN, "shutting down: %zu requests may finish; a second signal cancels them", s->n_replies);
 }
 
 static void on_signal(uv_signal_t *h, int sig) { end_after(h->data, sig); }
@@ -362,15 +285,16 @@ static void on_tick(uv_timer_t *t)
     app *a = t->data;
     server *s = &a->s;
     preps_sweep(s);
-    bool busy = s->n_gens || s->n_jobs, late = a->end_at && uv_now(&s->loop) >= a->end_at;
-    if (s->e) look_at_steps(s);
-    gen_ping_all(s);
+    bool busy = s->n_replies || s->n_jobs, late = a->end_at && uv_now(&s->loop) >= a->end_at;
+    if (s->sv.e) look_at_steps(s);
+    reply_ping_all(s);
     if (s->kv && !s->kv_warned && kv_events_lost(s->kv)) {
         s->kv_warned = true;
         log_line(s, PI_LOG_WARN, "--kv-events: cache changes were lost; routers must clear their state");
     }
     if (s->state == SERVE_DRAINING && (!busy || late)) {
-        if (late && busy) log_line(s, PI_LOG_WARN, "--drain-timeout has passed: %zu requests are canceled", s->n_gens);
+        if (late && busy)
+            log_line(s, PI_LOG_WARN, "--drain-timeout has passed: %zu requests are canceled", s->n_replies);
         begin_end(a);
     } else if (s->state == SERVE_ENDING && late) {
         fflush(NULL);
@@ -414,26 +338,59 @@ static int open_handles(app *a)
 static void take_names(server *s, const char *said)
 {
     char *comma = NULL;
-    s->alias = said;
+    s->sv.alias = said;
     s->aliases = "";
     if (!strchr(said, ',') || !(s->names = strdup(said))) return;
     comma = strchr(s->names, ',');
     *comma = 0;
-    s->alias = s->names;
+    s->sv.alias = s->names;
     s->aliases = comma + 1;
+}
+
+/* Fills the settings of generations. */
+static void configure_service(service *sv, const cli *c)
+{
+    sv->suffix_first = cli_bool(c, "spm-infill");
+    sv->limits_priority = !strcmp(cli_str(c, "policy"), "priority");
+    sv->salt_by_key = cli_bool(c, "cache-salt-by-key");
+    sv->timeout = cli_float(c, "timeout");
+    sv->reasoning = cli_str(c, "reasoning");
+    sv->reasoning_effort = cli_str(c, "reasoning-effort");
+    sv->reasoning_format = cli_str(c, "reasoning-format");
+    sv->no_reasoning = cli_int(c, "reasoning-budget") == 0;
+    sv->prefill_assistant = cli_bool(c, "prefill-assistant");
+    sv->media_path = cli_str(c, "media-path");
+    sv->max_images = cli_int(c, "max-images");
+    sv->max_image_bytes = cli_int(c, "max-image-bytes");
+    sv->max_image_pixels = cli_int(c, "max-image-pixels");
+    sv->image_min_tokens = (uint32_t) strtoul(cli_str(c, "image-min-tokens"), NULL, 10);
+    sv->image_max_tokens = (uint32_t) strtoul(cli_str(c, "image-max-tokens"), NULL, 10);
+#ifdef PI_HAVE_CURL
+    sv->fetch = fetch_bytes;
+#endif
+    media_make_marker(sv);
+}
+
+/* Joins the values of --allowed-media-domains. Returns false if out of memory. */
+static bool join_domains(server *s)
+{
+    for (size_t i = 0; i < cli_n(s->c, "allowed-media-domains"); i++)
+        buf_fmt(&s->domains, "%s%s", i ? "," : "", cli_nth(s->c, "allowed-media-domains", i));
+    s->sv.media_domains = s->domains.p ? s->domains.p : "";
+    return !s->domains.failed;
 }
 
 static void configure(app *a, const cli *c)
 {
     server *s = &a->s;
+    service *sv = &s->sv;
     const char *path = cli_str(c, "model"), *slash = strrchr(path, '/');
     start_configure(s, c);
-    s->alias = slash ? slash + 1 : path;
+    s->sv.alias = slash ? slash + 1 : path;
     if (*cli_str(c, "alias")) take_names(s, cli_str(c, "alias"));
-    media_make_marker(s);
+    configure_service(sv, c);
     s->step_target_ms = cli_given(c, "step-target-ms") ? cli_float(c, "step-target-ms") : atof(STEP_TARGET_MS);
     s->send_max = (size_t) cli_int(c, "send-buffer");
-    s->anchor = -1;
 }
 
 static bool is_open_to_all(const char *endpoint)
@@ -507,11 +464,12 @@ int cmd_serve(const cli *c)
     if (!a) return cli_error(c, CLI_OS, "out of memory");
     text_watch_memory();
     configure(a, c);
+    if (!join_domains(&a->s)) code = cli_error(c, CLI_OS, "out of memory");
     if (cli_int(c, "response-store") &&
         !(a->s.store = store_new((size_t) cli_int(c, "response-store"), (size_t) cli_int(c, "response-store-bytes"))))
         code = cli_error(c, CLI_OS, "out of memory");
-    a->s.priority_lo = lo;
-    a->s.priority_hi = hi;
+    a->s.sv.priority_lo = lo;
+    a->s.sv.priority_hi = hi;
     preps_init(&a->s);
     a->o = code ? NULL : cli_options(c, &code);
     if (a->o && !cli_given(c, "step-target-ms")) pi_options_set(a->o, "step-target-ms", STEP_TARGET_MS, NULL);
@@ -529,6 +487,7 @@ int cmd_serve(const cli *c)
     tls_close(a->s.net.tls);
     supervised_free(a->s.supervised);
     store_free(a->s.store);
+    buf_free(&a->s.domains);
     free(a->s.names);
     free(a);
     return code;

@@ -76,7 +76,7 @@ void start_reload(server *s)
 
 /* ------------------------------------------------------------------------------------------------------- listeners */
 
-static void new_id(void *ud, char out[64]) { server_new_id(ud, "req_", out); }
+static void new_id(void *ud, char out[64]) { service_new_id(&((server *) ud)->sv, "req_", out); }
 
 static void on_end(void *ud, const exchange *ex)
 {
@@ -112,10 +112,10 @@ int start_listen(server *s)
 void start_configure(server *s, const cli *c)
 {
     s->c = c;
-    s->alias = s->aliases = "";
-    snprintf(s->build, sizeof s->build, "b%d-%.32s", build_number, build_number ? build_commit : pi_version());
+    s->sv.alias = s->aliases = "";
+    snprintf(s->sv.build, sizeof s->sv.build, "b%d-%.32s", build_number, build_number ? build_commit : pi_version());
     s->created = (int64_t) time(NULL);
-    s->id_seed = uv_hrtime() ^ (uint64_t) s->created << 32 ^ (uint64_t) getpid() << 16;
+    s->sv.id_seed = uv_hrtime() ^ (uint64_t) s->created << 32 ^ (uint64_t) getpid() << 16;
     s->ping_s = cli_int(c, "sse-ping-interval");
     s->net.limits = (http_limits) {(size_t) cli_int(c, "max-header"), (size_t) cli_int(c, "max-body")};
     s->net.header_ms = (unsigned) cli_int(c, "header-timeout") * 1000;

@@ -54,15 +54,24 @@ size_t utf8_step(utf8_hold *h, unsigned char c, char out[8])
 /* ---------------------------------------------------------------------------------------------------------- memory */
 
 static _Thread_local bool failed;
+static json_malloc_t next_malloc = malloc; /* jansson's function before text_watch_memory; constant afterwards */
 
 static void *watched_malloc(size_t n)
 {
-    void *p = malloc(n);
+    void *p = next_malloc(n);
     if (!p) failed = true;
     return p;
 }
 
-void text_watch_memory(void) { json_set_alloc_funcs(watched_malloc, free); }
+void text_watch_memory(void)
+{
+    json_malloc_t m;
+    json_free_t f;
+    json_get_alloc_funcs(&m, &f);
+    if (m == watched_malloc) return;
+    next_malloc = m;
+    json_set_alloc_funcs(watched_malloc, f);
+}
 
 void text_no_memory(void) { failed = true; }
 
@@ -77,10 +86,10 @@ json_t *text_json(const char *p, size_t n)
 {
     json_t *s = json_stringn(n ? p : "", n); /* NULL: invalid UTF-8, or out of memory */
     if (s) return s;
-    char *fixed = n < SIZE_MAX / 4 ? watched_malloc(n * 3 + 8) : NULL;
+    char *fixed = n < SIZE_MAX / 4 ? malloc(n * 3 + 8) : NULL;
     utf8_hold h = {{0}, 0};
     size_t o = 0;
-    if (!fixed) return NULL;
+    if (!fixed) return text_no_memory(), NULL;
     for (size_t i = 0; i < n; i++) o += utf8_step(&h, (unsigned char) p[i], fixed + o);
     if (h.n) o += bad(fixed + o);
     s = json_stringn(fixed, o);

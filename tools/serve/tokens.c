@@ -6,7 +6,7 @@
 #include "serve/responses.h"
 #include "serve/chat.h"
 #include "serve/convert.h"
-#include "serve/gen.h"
+#include "serve/reply.h"
 #include "serve/job.h"
 #include "serve/media.h"
 
@@ -16,8 +16,8 @@
 static char *text_of(const server *s, int32_t id, char *small, size_t cap, size_t *n)
 {
     char *p = small;
-    *n = server_token_text(s, id, true, small, cap);
-    if (*n > cap && (p = malloc(*n))) server_token_text(s, id, true, p, *n);
+    *n = service_token_text(&s->sv, id, true, small, cap);
+    if (*n > cap && (p = malloc(*n))) service_token_text(&s->sv, id, true, p, *n);
     if (!p) text_no_memory();
     return p;
 }
@@ -72,7 +72,7 @@ static int conversation(job *j, int (*convert)(params *, pi_error *), chat_state
     int rc = convert(p, &j->err);
     j->wants_heavy = p->n_images > 0;
     if (!rc && j->wants_heavy && !j->prep.heavy) return PI_ETOOBIG;
-    if (!rc) rc = gen_template_defaults(j->s, p, &j->err);
+    if (!rc) rc = gen_template_defaults(&j->s->sv, p, &j->err);
     return rc ? rc : chat_prepare(c, p->messages, p->tools, p->template_vars, &j->err);
 }
 
@@ -83,7 +83,7 @@ static int conversation_tokens(job *j, int (*convert)(params *, pi_error *), int
     int rc = conversation(j, convert, &c);
     *ids = NULL;
     *n = 0;
-    if (!rc) rc = chat_tokens(&c, j->prep.limit, j->s->e, ids, n, &j->err);
+    if (!rc) rc = chat_tokens(&c, j->prep.limit, j->s->sv.e, ids, n, &j->err);
     chat_state_free(&c);
     return rc;
 }
@@ -107,11 +107,12 @@ static int input_tokens(job *j, bool bos, bool special, int32_t **ids, size_t *n
                  *v = content ? content : json_object_get(p->root, "prompt");
     if (!is_text_or_ids(v))
         return params_fail(p, "content", &j->err, "'content' must be a text, or a list of texts and token ids");
-    int rc = server_tokens(j->s, j->prep.limit, v, (bos ? PI_TOK_BOS : 0) | (special ? PI_TOK_SPECIAL : 0), ids, n);
+    const int flags = (bos ? PI_TOK_BOS : 0) | (special ? PI_TOK_SPECIAL : 0);
+    int rc = service_tokens(&j->s->sv, j->prep.limit, v, flags, ids, n);
     for (size_t i = 0; i < *n && !rc; i++)
-        if ((*ids)[i] >= (int32_t) j->s->info.n_vocab)
+        if ((*ids)[i] >= (int32_t) j->s->sv.info.n_vocab)
             rc = params_fail(p, "content", &j->err, "'content' has token %d; the highest id is %u", (*ids)[i],
-                             j->s->info.n_vocab - 1);
+                             j->s->sv.info.n_vocab - 1);
     return rc;
 }
 
@@ -136,7 +137,7 @@ static int run_tokenize(job *j, json_t **out)
                          "with /v1/messages/count_tokens");
     if (!rc) buf_str(&j->text, "{\"tokens\":");
     if (!rc) rc = put_pieces(j, ids, n, pieces ? PIECE : PIECE_ID);
-    if (!rc) buf_fmt(&j->text, ",\"count\":%zu,\"max_model_len\":%u", n, j->s->info.ctx_size);
+    if (!rc) buf_fmt(&j->text, ",\"count\":%zu,\"max_model_len\":%u", n, j->s->sv.info.ctx_size);
     if (!rc && strs) buf_str(&j->text, ",\"token_strs\":");
     if (!rc && strs) rc = put_pieces(j, ids, n, PIECE_TEXT);
     if (!rc) buf_put(&j->text, "}", 1);
@@ -154,13 +155,13 @@ static int run_detokenize(job *j, json_t **out)
         return params_fail(p, "tokens", &j->err, "'tokens' must be a list of token ids");
     const prompt *t = &p->prompts[0];
     for (size_t i = 0; i < t->n_ids; i++) {
-        if (t->ids[i] >= (int32_t) j->s->info.n_vocab)
+        if (t->ids[i] >= (int32_t) j->s->sv.info.n_vocab)
             return params_fail(p, "tokens", &j->err, "'tokens' has %d; the highest id is %u", t->ids[i],
-                               j->s->info.n_vocab - 1);
+                               j->s->sv.info.n_vocab - 1);
     }
-    int64_t n = pi_detokenize(j->s->e, t->ids, t->n_ids, PI_TOK_SPECIAL, NULL, 0);
+    int64_t n = pi_detokenize(j->s->sv.e, t->ids, t->n_ids, PI_TOK_SPECIAL, NULL, 0);
     char *text = n < 0 ? NULL : malloc((size_t) n + 1);
-    if (text) n = pi_detokenize(j->s->e, t->ids, t->n_ids, PI_TOK_SPECIAL, text, (size_t) n);
+    if (text) n = pi_detokenize(j->s->sv.e, t->ids, t->n_ids, PI_TOK_SPECIAL, text, (size_t) n);
     for (int i = 0; i < 2 && text && n >= 0; i++) {
         buf_str(&j->text, i ? ",\"prompt\":" : "{\"content\":");
         text_put_json(&j->text, text, (size_t) n);
@@ -177,7 +178,7 @@ static int run_template(job *j, json_t **out)
     char *text = NULL;
     size_t n = 0;
     int rc = conversation(j, convert_chat, &c);
-    if (!rc) rc = chat_render(&c, j->prep.limit, j->s->e, &text, &n, &j->err);
+    if (!rc) rc = chat_render(&c, j->prep.limit, j->s->sv.e, &text, &n, &j->err);
     if (!rc) *out = json_pack("{s:o}", "prompt", text_json(text, n));
     chat_state_free(&c);
     free(text);
@@ -191,7 +192,7 @@ static int count(job *j, int (*convert)(params *, pi_error *), json_int_t *out)
     size_t n;
     uint64_t n_tokens = 0;
     int rc = conversation_tokens(j, convert, &ids, &n);
-    if (!rc) rc = media_count(j->s, &j->p, "messages", j->prep.limit, &n_tokens, &j->err);
+    if (!rc) rc = media_count(&j->s->sv, &j->p, "messages", j->prep.limit, &n_tokens, &j->err);
     free(ids);
     *out = (json_int_t) (n - j->p.n_images + n_tokens); /* each image is one id */
     return rc;

@@ -11,32 +11,32 @@ enum { MAX_BIASED = 4096 }; /* maximum bytes of a biased text */
 /* --------------------------------------------------------------------------------------------------------- prompts */
 
 /* Appends the tokens of a text to the *n tokens in *ids. */
-static int add_text(const server *s, pi_work *limit, const char *text, size_t len, int flags, int32_t **ids, size_t *n,
-                    size_t *cap)
+static int add_text(const service *sv, pi_work *limit, const char *text, size_t len, int flags, int32_t **ids,
+                    size_t *n, size_t *cap)
 {
     if (!grow(ids, cap, *n + len + 16, sizeof **ids)) return PI_ENOMEM;
-    int64_t got = pi_work_tokenize(limit, s->e, text, len, flags, *ids + *n, *cap - *n);
+    int64_t got = pi_work_tokenize(limit, sv->e, text, len, flags, *ids + *n, *cap - *n);
     if (got > (int64_t) (*cap - *n)) {
         if (!grow(ids, cap, *n + (size_t) got, sizeof **ids)) return PI_ENOMEM;
-        got = pi_work_tokenize(limit, s->e, text, len, flags, *ids + *n, *cap - *n);
+        got = pi_work_tokenize(limit, sv->e, text, len, flags, *ids + *n, *cap - *n);
     }
     if (got < 0) return (int) got;
     *n += (size_t) got;
     return PI_OK;
 }
 
-int server_tokens(const server *s, pi_work *limit, const json_t *v, int flags, int32_t **ids, size_t *n)
+int service_tokens(const service *sv, pi_work *limit, const json_t *v, int flags, int32_t **ids, size_t *n)
 {
     const json_t *one;
     size_t cap = 0, i;
     int rc = PI_OK;
     *ids = NULL;
     *n = 0;
-    if (json_is_string(v)) return add_text(s, limit, json_string_value(v), json_string_length(v), flags, ids, n, &cap);
+    if (json_is_string(v)) return add_text(sv, limit, json_string_value(v), json_string_length(v), flags, ids, n, &cap);
     json_array_foreach(v, i, one) {
         if (json_is_string(one)) {
             const int of = i ? flags & ~PI_TOK_BOS : flags; /* only a text at the start gets BOS */
-            rc = add_text(s, limit, json_string_value(one), json_string_length(one), of, ids, n, &cap);
+            rc = add_text(sv, limit, json_string_value(one), json_string_length(one), of, ids, n, &cap);
         } else if (!grow(ids, &cap, *n + 1, sizeof **ids)) {
             rc = PI_ENOMEM;
         } else {
@@ -50,19 +50,19 @@ int server_tokens(const server *s, pi_work *limit, const json_t *v, int flags, i
 /* Truncates the prompt to its last tokens. A leading BOS of a text prompt is kept. */
 static void cut(const gen *g, prompt *pr, bool text)
 {
-    const int64_t ctx = (int64_t) g->s->info.ctx_size, said = g->p.max_prompt_tokens;
+    const int64_t ctx = (int64_t) g->sv->info.ctx_size, said = g->p.max_prompt_tokens;
     const int64_t answer = g->p.max_tokens > 0 && g->p.max_tokens < ctx ? g->p.max_tokens : 1;
     const size_t most = (size_t) (said > 0 ? said : ctx - answer),
-                 keep = text && most > 1 && pr->ids[0] == g->s->info.bos;
+                 keep = text && most > 1 && pr->ids[0] == g->sv->info.bos;
     if (pr->n_ids <= most) return;
     memmove(pr->ids + keep, pr->ids + pr->n_ids - (most - keep), (most - keep) * sizeof *pr->ids);
     pr->n_ids = most;
 }
 
-/* Tokenizes a text with the server's marker for each of the prompt's images: image i becomes the id -1 - i. */
+/* Tokenizes a text with the service's marker for each of the prompt's images: image i becomes the id -1 - i. */
 static int read_marked(gen *g, prompt *pr, int flags, pi_error *err)
 {
-    const char *marker = g->s->media_marker, *at = pr->text, *end = pr->text + pr->len;
+    const char *marker = g->sv->media_marker, *at = pr->text, *end = pr->text + pr->len;
     const size_t n_marker = strlen(marker);
     size_t cap = 0, n_images = 0;
     for (const char *next; at <= end; at = next + n_marker) {
@@ -70,7 +70,7 @@ static int read_marked(gen *g, prompt *pr, int flags, pi_error *err)
         const char *stop = next ? next : end;
         int rc = PI_OK;
         if (stop > at || !pr->n_ids)
-            rc = add_text(g->s, g->prep.limit, at, (size_t) (stop - at), flags, &pr->ids, &pr->n_ids, &cap);
+            rc = add_text(g->sv, g->work, at, (size_t) (stop - at), flags, &pr->ids, &pr->n_ids, &cap);
         flags &= ~PI_TOK_BOS;
         if (!rc && next && !grow(&pr->ids, &cap, pr->n_ids + 1, sizeof *pr->ids)) rc = PI_ENOMEM;
         if (rc == PI_ENOMEM) return params_no_memory(err);
@@ -99,8 +99,8 @@ static int read_prompt(gen *g, prompt *pr, pi_error *err)
     if (pr->n_images) return read_marked(g, pr, flags, err);
     if (!pr->ids) {
         size_t cap = 0;
-        int rc = pr->mixed ? server_tokens(g->s, g->prep.limit, pr->mixed, flags, &pr->ids, &pr->n_ids)
-                           : add_text(g->s, g->prep.limit, pr->text, pr->len, flags, &pr->ids, &pr->n_ids, &cap);
+        int rc = pr->mixed ? service_tokens(g->sv, g->work, pr->mixed, flags, &pr->ids, &pr->n_ids)
+                           : add_text(g->sv, g->work, pr->text, pr->len, flags, &pr->ids, &pr->n_ids, &cap);
         pr->mixed = NULL;
         pr->text = NULL;
         if (rc == PI_ENOMEM) return params_no_memory(err);
@@ -119,10 +119,10 @@ static int add_bias(gen *g, json_int_t id, const json_t *v, pi_error *err)
 {
     params *p = &g->p;
     char text[96];
-    if (p->n_bias++ >= g->s->info.n_vocab)
+    if (p->n_bias++ >= g->sv->info.n_vocab)
         return params_fail(p, bias_field, err,
                            "'logit_bias' has more entries than the vocabulary has tokens (%u): name each token once",
-                           g->s->info.n_vocab);
+                           g->sv->info.n_vocab);
     if (json_is_false(v)) snprintf(text, sizeof text, "%lld-inf", (long long) id);
     else if (json_is_number(v)) snprintf(text, sizeof text, "%lld%+.9g", (long long) id, json_number_value(v));
     else
@@ -138,7 +138,7 @@ static int bias_text(gen *g, const char *text, size_t len, const json_t *v, pi_e
     size_t n = 0, cap = 0;
     if (!len || len > MAX_BIASED)
         return params_fail(&g->p, bias_field, err, "'logit_bias': a text has 1 to %d bytes, not %zu", MAX_BIASED, len);
-    int rc = add_text(g->s, g->prep.limit, text, len, 0, &ids, &n, &cap);
+    int rc = add_text(g->sv, g->work, text, len, 0, &ids, &n, &cap);
     if (rc) params_no_memory(err);
     for (size_t i = 0; i < n && !rc; i++) {
         size_t seen = 0;

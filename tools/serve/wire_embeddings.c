@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "serve/gen.h"
+#include "serve/reply.h"
 
 /* Returns the pooling type: from the command line, else from the model, else "mean". tokens: "none" (a vector per
  * token) is allowed. */
@@ -13,7 +13,7 @@ static const char *pooling(const server *s, bool tokens)
 {
     const char *said = cli_given(s->c, "pooling") ? cli_str(s->c, "pooling") : "model";
     if (tokens && !strcmp(said, "none")) return said;
-    if (!strcmp(said, "off") || !strcmp(said, "model") || !strcmp(said, "none")) said = s->info.pooling;
+    if (!strcmp(said, "off") || !strcmp(said, "model") || !strcmp(said, "none")) said = s->sv.info.pooling;
     if (!strcmp(said, "rank")) return "last"; /* the input of the classifier */
     return *said && strcmp(said, "none") != 0 ? said : "mean";
 }
@@ -37,7 +37,7 @@ static int read_input(gen *g, const char *input, const char *kind, pi_error *err
 
 int embeddings_read(gen *g, const char *input, pi_error *err)
 {
-    return read_input(g, input, pooling(g->s, false), err);
+    return read_input(g, input, pooling(reply_server(g), false), err);
 }
 
 static int read_embeddings(gen *g, pi_error *err)
@@ -54,7 +54,7 @@ static int read_embeddings(gen *g, pi_error *err)
 static int read_native(gen *g, pi_error *err)
 {
     params *p = &g->p;
-    const char *kind = pooling(g->s, true), *input = json_object_get(p->root, "input") ? "input" : "content";
+    const char *kind = pooling(reply_server(g), true), *input = json_object_get(p->root, "input") ? "input" : "content";
     int64_t norm = 2;
     char text[32];
     int rc = params_int(p, p->root, "embd_normalize", -1, 64, &norm, err);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "serve/fields.h"
-#include "serve/gen.h"
+#include "serve/reply.h"
 
 static int read_indent(gen *g, pi_error *err)
 {
@@ -33,7 +33,7 @@ static json_t *bytes_json(const char *p, size_t n)
 static json_t *prob_json(const gen *g, const pi_token_prob *p)
 {
     char text[256];
-    size_t n = server_token_text(g->s, p->id, true, text, sizeof text);
+    size_t n = service_token_text(g->sv, p->id, true, text, sizeof text);
     if (n > sizeof text) n = sizeof text;
     const double log_p = p->logprob > -1e30f ? (double) p->logprob : -1e30;
     return json_pack("{s:i, s:o, s:o, s:f}", "id", (int) p->id, "token", text_json(text, n), "bytes",
@@ -58,9 +58,9 @@ static json_t *prompt_json(const gen *g, const prompt *p)
 {
     if (!p->ids) return text_json(p->text, p->len);
     buf b = {0};
-    int64_t n = pi_detokenize(g->s->e, p->ids, p->n_ids, PI_TOK_SPECIAL, NULL, 0);
+    int64_t n = pi_detokenize(g->sv->e, p->ids, p->n_ids, PI_TOK_SPECIAL, NULL, 0);
     if (n < 0 || !grow(&b.p, &b.cap, (size_t) n + 1, 1) ||
-        pi_detokenize(g->s->e, p->ids, p->n_ids, PI_TOK_SPECIAL, b.p, (size_t) n) != n)
+        pi_detokenize(g->sv->e, p->ids, p->n_ids, PI_TOK_SPECIAL, b.p, (size_t) n) != n)
         text_no_memory();
     else b.n = (size_t) n;
     json_t *s = text_json(b.p, b.n);
@@ -79,7 +79,7 @@ static void add_end(const gen *g, const choice *ch, json_t *o)
                   "tokens_evaluated", (json_int_t) r->prompt_tokens, "tokens_cached",
                   (json_int_t) (r->prompt_tokens + r->generated_tokens), "truncated", 0, "has_new_line",
                   ch->content.n && memchr(ch->content.p, '\n', ch->content.n) != NULL, "timings", gen_timings(ch));
-    json_object_set_new(more, "generation_settings", server_settings(g->s, &g->p));
+    json_object_set_new(more, "generation_settings", server_settings(reply_server(g), &g->p));
     json_object_set_new(more, "prompt", prompt_json(g, &g->p.prompts[ch->index / (size_t) g->p.n]));
     json_object_update(o, more);
     json_decref(more);

@@ -39,7 +39,7 @@ static void put_end(const gen *g, json_t *root)
     const bool length = ch->reason && !strcmp(ch->reason, "length");
     json_object_set_new(root, "done", json_true());
     json_object_set_new(root, "done_reason", json_string(length ? "length" : "stop"));
-    json_object_set_new(root, "total_duration", json_integer((json_int_t) (uv_hrtime() - g->ex->began)));
+    json_object_set_new(root, "total_duration", json_integer((json_int_t) (gen_now() - g->began)));
     json_object_set_new(root, "load_duration", json_integer(nanoseconds(ch->res.queue_ms)));
     json_object_set_new(root, "prompt_eval_count", json_integer((json_int_t) ch->res.prompt_tokens));
     json_object_set_new(root, "prompt_eval_duration", json_integer(nanoseconds(ch->res.prefill_ms)));
@@ -224,7 +224,7 @@ static bool write_embed(const gen *g, buf *b)
         if (!embeddings_put(b, g->choices[i].vector, g->choices[i].n_vector)) return false;
     }
     buf_fmt(b, "],\"total_duration\":%llu,\"load_duration\":0,\"prompt_eval_count\":%llu}",
-            (unsigned long long) (uv_hrtime() - g->ex->began), (unsigned long long) gen_usage(g).prompt);
+            (unsigned long long) (gen_now() - g->began), (unsigned long long) gen_usage(g).prompt);
     return true;
 }
 

@@ -1,5 +1,4 @@
-/* /v1/chat/completions and /v1/completions in OpenAI's formats. Reading runs on the pool, writing on the loop
- * (gen.h). */
+/* /v1/chat/completions and /v1/completions in OpenAI's formats. Threads: see gen.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +14,10 @@
 static json_t *token_json(const gen *g, int32_t id, json_t **bytes)
 {
     char small[256], *p = small;
-    size_t n = server_token_text(g->s, id, true, small, sizeof small);
+    size_t n = service_token_text(g->sv, id, true, small, sizeof small);
     char number[32];
     snprintf(number, sizeof number, "token_id:%d", id);
-    if (n > sizeof small && (p = malloc(n))) server_token_text(g->s, id, true, p, n);
+    if (n > sizeof small && (p = malloc(n))) service_token_text(g->sv, id, true, p, n);
     if (!p) text_no_memory();
     json_t *s = g->p.ids_as_tokens ? json_string(number) : p ? text_json(p, n) : NULL;
     if (bytes) {
@@ -60,10 +59,10 @@ static json_t *chat_logprobs(const gen *g, const choice *ch, const pi_token_prob
 static json_t *token_name(const gen *g, int32_t id)
 {
     char small[256], *p = small;
-    size_t n = server_token_text(g->s, id, true, small, sizeof small), whole = 0, one = 1;
+    size_t n = service_token_text(g->sv, id, true, small, sizeof small), whole = 0, one = 1;
     buf b = {0};
     if (g->p.ids_as_tokens) return token_json(g, id, NULL);
-    if (n > sizeof small && (p = malloc(n))) server_token_text(g->s, id, true, p, n);
+    if (n > sizeof small && (p = malloc(n))) service_token_text(g->sv, id, true, p, n);
     while (p && whole < n && one) whole += one = utf8_char(p + whole, n - whole);
     if (whole < n) buf_str(&b, "bytes:");
     for (size_t i = 0; p && whole < n && i < n; i++) buf_fmt(&b, "\\x%02x", (unsigned char) p[i]);
@@ -170,7 +169,7 @@ static json_t *usage_json(const gen *g)
 static json_t *envelope(const gen *g, const char *object)
 {
     return json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", g->id, "object", object, "created", (json_int_t) g->created,
-                     "model", gen_model(g), "system_fingerprint", g->s->build);
+                     "model", gen_model(g), "system_fingerprint", g->sv->build);
 }
 
 static json_t *chunk_of(const gen *g, const char *object, json_t *one)
@@ -203,7 +202,7 @@ static void send_progress(gen *g, const char *object, const choice *ch, json_t *
 static void send_end(gen *g, const char *object)
 {
     if (g->p.include_usage) send_chunk(g, object, &g->choices[0], NULL, true);
-    stream_put(g->ex, "data: [DONE]\n\n", 14);
+    g->sink->done(g);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- chats */
@@ -397,9 +396,9 @@ static void prompt_text(const gen *g, const prompt *pr, buf *out)
         buf_put(out, pr->text, pr->len);
         return;
     }
-    int64_t n = pi_detokenize(g->s->e, pr->ids, pr->n_ids, 0, NULL, 0);
+    int64_t n = pi_detokenize(g->sv->e, pr->ids, pr->n_ids, 0, NULL, 0);
     out->failed = n < 0 || !grow(&out->p, &out->cap, (size_t) n + 1, 1) ||
-                  pi_detokenize(g->s->e, pr->ids, pr->n_ids, 0, out->p, (size_t) n) != n;
+                  pi_detokenize(g->sv->e, pr->ids, pr->n_ids, 0, out->p, (size_t) n) != n;
     if (!out->failed) out->n = (size_t) n;
 }
 
@@ -408,7 +407,7 @@ static int32_t first_token(const gen *g, const prompt *pr)
 {
     int32_t id = -1;
     if (pr->ids) return pr->n_ids ? pr->ids[0] : -1;
-    if (pi_tokenize(g->s->e, pr->text, pr->len < 256 ? pr->len : 256, PI_TOK_BOS | PI_TOK_SPECIAL, &id, 1) < 0)
+    if (pi_tokenize(g->sv->e, pr->text, pr->len < 256 ? pr->len : 256, PI_TOK_BOS | PI_TOK_SPECIAL, &id, 1) < 0)
         text_no_memory();
     return id;
 }
@@ -421,10 +420,10 @@ static json_t *echo_logprobs(const gen *g, const choice *ch, const choice *first
     size_t at = 0;
     int32_t id = first_token(g, pr);
     if (id >= 0) text_probs_add(g, &t, id, NULL, 0, 0);
-    if (id >= 0) server_token_count(g->s, id, false, &h, &at);
+    if (id >= 0) service_token_count(g->sv, id, false, &h, &at);
     for (size_t i = 0; i < pp->n; i++) {
         text_probs_add(g, &t, pp->ids[i], pp->probs + i * pp->row, pp->row < ch->n_probs ? pp->row : ch->n_probs, at);
-        server_token_count(g->s, pp->ids[i], false, &h, &at);
+        service_token_count(g->sv, pp->ids[i], false, &h, &at);
     }
     for (size_t i = 0; i < ch->n_ids; i++) {
         const size_t from = base + (i ? ch->chars[i - 1] : 0);

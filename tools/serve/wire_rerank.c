@@ -25,7 +25,7 @@ static int read_rerank(gen *g, pi_error *err)
     p->logprobs = -1;
     p->stream = p->echo = false;
     p->max_tokens = INT64_MIN;
-    if (!g->s->info.n_labels)
+    if (!g->sv->info.n_labels)
         return params_fail(p, "model", err, "this model has no classifier for scoring documents: serve a "
                            "reranker, converted by a llama.cpp that supports rerankers");
     int rc = params_int(p, p->root, "top_n", 1, INT32_MAX, &top_n, err);

@@ -10,12 +10,12 @@
 #include "serve/convert.h"
 #include "serve/convert_impl.h"
 #include "serve/fields.h"
-#include "serve/gen.h"
+#include "serve/reply.h"
 #include "serve/responses.h"
 
 static int translate_responses(gen *g, json_t *body, json_t **out, pi_error *err)
 {
-    return responses_expand(g->s, g->ex->key, &g->p, body, out, g->previous, err);
+    return responses_expand(reply_server(g), g->key, &g->p, body, out, g->previous, err);
 }
 
 static int read_responses(gen *g, pi_error *err)
@@ -127,7 +127,7 @@ static void copy_object(json_t *to, const gen *g, const char *field, json_t *def
 static json_t *number_of(const gen *g, const char *key)
 {
     const char *v = params_value(&g->p, key);
-    return json_real(strtod(v ? v : cli_str(g->s->c, key), NULL));
+    return json_real(strtod(v ? v : cli_str(reply_server(g)->c, key), NULL));
 }
 
 static void copy_sampling(json_t *r, const gen *g)

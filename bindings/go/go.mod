@@ -1,0 +1,3 @@
+module pagedinfer
+
+go 1.19
