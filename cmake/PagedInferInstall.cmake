@@ -142,6 +142,9 @@ find_package(Python3 QUIET COMPONENTS Interpreter)
 if(Python3_Interpreter_FOUND)
     set(gen_man3 ${PROJECT_SOURCE_DIR}/tools/gen/gen_man3.py)
     set(header ${PROJECT_SOURCE_DIR}/include/pagedinfer.h)
+    if(TARGET pagedinfer_openai)
+        list(APPEND header ${PROJECT_SOURCE_DIR}/include/pagedinfer_openai.h)
+    endif()
     set(man3 ${PROJECT_BINARY_DIR}/docs/man3)
     add_custom_command(OUTPUT ${man3}/pagedinfer.3
                        COMMAND ${Python3_EXECUTABLE} ${gen_man3} ${header} --man ${man3}

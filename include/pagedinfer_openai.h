@@ -43,6 +43,10 @@
 extern "C" {
 #endif
 
+/* ----------------------------------------------------------------------------------------------------- completions
+ *
+ * Completions belong to a handle, and a handle to an engine. Free them in the opposite order. */
+
 /* An engine, with the settings and the queue of its completions; opaque. */
 typedef struct pi_openai pi_openai;
 /* One request and its response; opaque. */

@@ -87,8 +87,8 @@ int main(int argc, char **argv)
     ctl = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof *ctl, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (argc < 3 || ctl == MAP_FAILED || pi_options_set(options, "model", argv[1], NULL) ||
         pi_options_set(options, "chat-template", "{% for m in messages %}{{ m.content }}{% endfor %}", NULL) ||
-        pi_options_set(options, "threads", "1", NULL) || pi_engine_open(&e, options, NULL) || pi_openai_new(&o, e, NULL))
-        return 2;
+        pi_options_set(options, "threads", "1", NULL) || pi_engine_open(&e, options, NULL) ||
+        pi_openai_new(&o, e, NULL)) return 2;
     for (int i = 2; i < argc; i++) bad += check(argv[i]);
     pi_openai_free(o);
     pi_engine_close(e);

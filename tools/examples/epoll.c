@@ -3,8 +3,8 @@
  *     epoll MODEL PROMPT...
  *
  * epoll_wait watches the descriptor of pi_poll_fd, together with the other descriptors of a program: here a timer that
- * stands for them. While the engine's descriptor is readable, pi_poll with a time limit of 0 returns events. The answers
- * are printed in prompt order. */
+ * stands for them. While the engine's descriptor is readable, pi_poll with a time limit of 0 returns events. The
+ * answers are printed in prompt order. */
 #include <pagedinfer.h>
 #include <stdint.h>
 #include <stdio.h>

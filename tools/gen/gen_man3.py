@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the man pages of section 3, or the API reference in Markdown, from include/pagedinfer.h.
+"""Writes the man pages of section 3, or the API reference in Markdown, from the public headers.
 
-    gen_man3.py HEADER --man DIR         pagedinfer.3, one page per topic, and a link for each function
-    gen_man3.py HEADER --markdown FILE   the same text as one Markdown page
-    gen_man3.py HEADER --check           faults only: declarations without a comment
+    gen_man3.py HEADER... --man DIR         pagedinfer.3, one page per topic, and a link for each function
+    gen_man3.py HEADER... --markdown FILE   the same text as one Markdown page
+    gen_man3.py HEADER... --check           faults only: declarations without a comment
+
+The first header is pagedinfer.h, which has the version. The text at the start of a further header belongs to its first
+topic.
 
 The header consists of topics. A topic begins with a line of dashes and its title; the comment is the topic's text. A
 comment directly before a declaration describes it; a comment before an empty line or another comment adds to the
@@ -16,7 +19,8 @@ HELP = {'errors': 'library version and errors', 'options': 'options of engines a
         'engine': 'engines, memory plans, cache, statistics', 'adapters': 'LoRA adapters', 'weights': 'weights shared by processes',
         'ranks': 'several processes as one engine', 'budgets': 'limits for preparation work', 'text': 'tokens and chat templates',
         'requests': 'requests and prompts', 'events': 'events and polling', 'answers': 'parsing of answers',
-        'files': 'reading and converting model files', 'measuring': 'profiling and self-test'}
+        'files': 'reading and converting model files', 'measuring': 'profiling and self-test',
+        'completions': "OpenAI's chat completions without a server"}
 SECTION = re.compile(r'/\* -{20,} (.+?)\n')
 CAPTION = re.compile(r'([A-Z][A-Z ,()]+[A-Z)])\. ')
 
@@ -28,8 +32,8 @@ class Item:
 
 
 class Topic:
-    def __init__(self, title, text):
-        self.title, self.text, self.items = title, [text], []
+    def __init__(self, title, text, header):
+        self.title, self.text, self.items, self.header = title, [text], [], header
         self.slug = SLUGS.get(title, title)
 
     def functions(self):
@@ -93,7 +97,7 @@ def parse(path):
             comment = text[at:end]
             if held is not None: topics[-1].text.append(held)
             held = None
-            if m := SECTION.match(comment): topics.append(Topic(m[1], comment_text('/*' + comment[m.end() - 1:])))
+            if m := SECTION.match(comment): topics.append(Topic(m[1], comment_text('/*' + comment[m.end() - 1:]), os.path.basename(path)))
             else: held = comment_text(comment)
             at = end
             continue
@@ -152,7 +156,7 @@ def man_page(topic, version, topics):
     functions = topic.functions()
     out = [f'.TH PAGEDINFER_{topic.slug.upper()} 3 "" "libpagedinfer {version}" "Library Functions"', '.SH NAME',
            ', '.join([f'pagedinfer_{topic.slug}', *[f.name for f in functions]]) + ' \\- ' + HELP.get(topic.slug, topic.title),
-           '.SH SYNOPSIS', '.nf', '#include <pagedinfer.h>', '']
+           '.SH SYNOPSIS', '.nf', f'#include <{topic.header}>', '']
     out += [roff(f.code) for f in functions]
     out += ['.fi', '.SH DESCRIPTION', roff_text('\n\n'.join(topic.text))]
     others = [i for i in topic.items if i.kind != 'function']
@@ -212,10 +216,10 @@ def md_text(text, links, level):
 
 def write_markdown(path, version, preamble, topics):
     links = {i.name for t in topics for i in t.items if i.kind == 'function'}
-    out = ['# C API', f'Version {version}. Written by `tools/gen/gen_man3.py` from `include/pagedinfer.h`.',
+    out = ['# C API', f'Version {version}. Written by `tools/gen/gen_man3.py` from the public headers.',
            md_text(preamble.partition('\n')[2], links, 2)]
     for t in topics:
-        out += [f'## {HELP.get(t.slug, t.title).capitalize().replace("Lora", "LoRA")} {{#topic-{t.slug}}}',
+        out += [f'## {HELP.get(t.slug, t.title).capitalize().replace("Lora", "LoRA").replace("Openai", "OpenAI")} {{#topic-{t.slug}}}',
                 md_text('\n\n'.join(t.text), links, 3)]
         for i in t.items:
             anchor = f' {{#{i.name}}}' if i.kind == 'function' else ''
@@ -226,12 +230,19 @@ def write_markdown(path, version, preamble, topics):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('header')
+    parser.add_argument('more', nargs='*')
     parser.add_argument('--man', metavar='DIR')
     parser.add_argument('--markdown', metavar='FILE')
     parser.add_argument('--check', action='store_true')
     a = parser.parse_args()
     preamble, topics, faults = parse(a.header)
-    with open(a.header, encoding='utf-8') as f: text = f.read()
+    for header in a.more:
+        start, more, bad = parse(header)
+        more[0].text.insert(0, start.partition('\n')[2])
+        topics, faults = topics + more, faults + bad
+    text = ''
+    for header in [a.header, *a.more]:
+        with open(header, encoding='utf-8') as f: text += f.read()
     version = '.'.join(re.search(rf'#define PI_VERSION_{part} (\d+)', text)[1] for part in ('MAJOR', 'MINOR', 'PATCH'))
     declared = set(re.findall(r'^PI_API\b[^;]*?\b(pi_\w+)\(', text, re.M))
     found = {f.name for t in topics for f in t.functions()}

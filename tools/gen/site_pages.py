@@ -11,7 +11,7 @@ import glob, os, re, shutil, subprocess, sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 OWN = ['README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md']
 NAV = [('Use', ['FEATURES', 'MODELS', 'OPTIONS', 'FLAGS', 'LLAMA_CPP', 'VLLM']),
-       ('Embed', ['api', 'EMBEDDING', 'PYTHON']),
+       ('Embed', ['api', 'EMBEDDING', 'ABI', 'PYTHON']),
        ('Server', ['SERVER', 'SERVER_API', 'CONVERSATIONS', 'STRUCTURED', 'FIELDS', 'KV_EVENTS']),
        ('Operate', ['PACKAGES', 'SCALING', 'RANKS', 'TRUST', 'DEVICES', 'CUDA']),
        ('Design', ['TOUR', 'design/overview', 'design/*']),
@@ -42,7 +42,7 @@ def source_page(path):
         return f'# {path}\n\n' + ''.join(f'- [{n}]({os.path.basename(path)}/{n}.md)\n' for n in names), \
             [os.path.join(path, n) for n in names]
     with open(full, encoding='utf-8') as f: text = f.read()
-    kind = {'.c': 'c', '.h': 'c', '.py': 'python', '.sh': 'bash'}.get(os.path.splitext(path)[1], 'text')
+    kind = {'.c': 'c', '.h': 'c', '.cpp': 'cpp', '.hpp': 'cpp', '.rs': 'rust', '.go': 'go', '.py': 'python', '.sh': 'bash'}.get(os.path.splitext(path)[1], 'text')
     return f'# {path}\n\n````{kind}\n{text.rstrip()}\n````\n', []
 
 
@@ -102,7 +102,7 @@ def main():
     for name in ('images', 'cards'):
         shutil.copytree(os.path.join(ROOT, 'docs', name), os.path.join(pages, name), dirs_exist_ok=True)
     subprocess.run([sys.executable, os.path.join(ROOT, 'tools/gen/gen_man3.py'), os.path.join(ROOT, 'include/pagedinfer.h'),
-                    '--markdown', os.path.join(pages, 'api.md')], check=True)
+                    os.path.join(ROOT, 'include/pagedinfer_openai.h'), '--markdown', os.path.join(pages, 'api.md')], check=True)
     write(pages, 'site.css', CSS)
     found = [os.path.relpath(p, pages) for p in glob.glob(os.path.join(pages, '**/*.md'), recursive=True)]
     config = os.path.relpath(os.path.join(ROOT, 'tools/gen/mkdocs.yml'), folder)
