@@ -45,7 +45,7 @@ REGISTER_LIMITS = {"launch_tail_products": 128, "launch_tail_input": 64}
 MAX_CODE, MAX_CODE_FEW = 240 * 1024, 48 * 1024
 # Waits and barriers of the kernels of few rows, without the functions that kernels share, and of each shared function.
 # Launches of few rows are short, and waits are most of their time.
-MAX_WAITS_FEW, MAX_BARRIERS_FEW = 20, 10
+MAX_WAITS_FEW, MAX_BARRIERS_FEW = 36, 12
 MAX_WAITS_SHARED, MAX_BARRIERS_SHARED = 300, 14
 FEW = re.compile(r"w16_few|w16_glu_few|linear::linear|fp4_few|fp4_glu_few|heads_w16|mma16_few|experts_w16_few")
 
