@@ -7,6 +7,7 @@
 4. Every control has a name, text has a contrast of 4.5 in both colour schemes, the first Tab reaches the skip link.
 5. A server with a key: a wrong key, then the right one. A server that has ended: an error that says what to do.
 6. With PAGEDINFER_CHAT_MODEL: a conversation with SmolLM2; its screenshot page-real.png is the one in docs/images.
+7. A server of several models: their states in the list, and the choice of one.
 
 The console must have no error. A tiny random model answers, so its text is random. Screenshots go to build/test/log.
 Chromium is controlled over its debugging pipe; standard library only. Exit 77: no Chromium (PAGEDINFER_CHROMIUM), or no
@@ -14,7 +15,7 @@ server in this build."""
 import base64, json, os, shutil, subprocess, sys, tempfile, time, urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import check_server as base
+import check_router, check_server as base
 
 CHROMIUM = os.environ.get('PAGEDINFER_CHROMIUM') or shutil.which('chromium') or shutil.which('google-chrome') or ''
 LOG = os.path.join(base.BUILD, '..', 'log')    # of tests/run.sh; screenshots go there
@@ -359,6 +360,23 @@ def real(b):
     s.end()
 
 
+def several(b, model, folder):
+    """A server of several models: the list shows their states, and a message loads the chosen one."""
+    os.mkdir(folder)
+    for name in 'ab': os.symlink(model, f'{folder}/{name}.gguf')
+    s = check_router.Front('--models-dir', folder, '-c', '2048', '--kv-cache-tokens', '8192', '--parallel', '2', '--chat-template', 'chatml',
+                           '-n', '20', '--no-models-cache')
+    b.open(s.url + '/', 1280, 880, 1)
+    b.wait("$('model').options.length === 2 && $('state').textContent === 'Model unloaded'")
+    b.js("$('model').value = 'b'; $('model').dispatchEvent(new Event('change')); setView('split')")
+    b.wait("/not loaded/.test($('trouble').textContent)")
+    send(b, 'Hi')
+    b.wait("$('state').textContent === 'Ready' && !$('trouble').textContent && last?.num_requests_running === 0")
+    base.expect('states of models', b.js("[...$('model').options].map(o => o.text).join()"), 'a (unloaded),b (loaded)')
+    base.expect('the model of the answer', (b.js('branch(conv)[1].model'), s.state('a'), s.state('b')), ('b', 'unloaded', 'loaded'))
+    s.end()
+
+
 def main():
     maker = os.path.join(base.BUILD, 'tests', 'tool_tiny_model')
     if not CHROMIUM or not os.path.exists(maker) or subprocess.run([base.BIN, 'serve', '-m', '/none'], capture_output=True).returncode == 69:
@@ -378,6 +396,7 @@ def main():
         for scheme in ('light', 'dark'): contrasts(b, scheme)
         if base.CHAT: real(b)
         keys(b, model)
+        several(b, model, os.path.join(d, 'models'))
         b.end()
         s.end()
     print(f'page: {len(SIZES)} widths, {size} bytes, {len(base.faults)} faults')

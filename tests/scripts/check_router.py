@@ -6,7 +6,7 @@
 3. Faults: kill -9 of a process while others answer; a model that cannot be loaded; kill -9 of the front end.
 4. Streams: whole and with disconnects, comments during a slow load; embeddings next to chat.
 5. Prefixes: the second turn of a conversation after unloading has at least 90 % cached tokens, and the same text.
-6. Clients that misbehave. With PAGEDINFER_LONG=1 100 loads and unloads under traffic without growth of the front end.
+6. Clients that misbehave. With PAGEDINFER_LONG=1 large bodies that wait, and 100 loads and unloads under traffic without growth of the front end.
 Exit 77: there is no server, or no tiny model."""
 import json, os, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time
 
@@ -128,6 +128,32 @@ def selection(s):
         expect('HEAD', (line.split()[1], read_answer(f)[0]), (b'200', 200))
 
 
+def names(folder):
+    """Names of split files, of folders with a vision part and a drafter, of folders with several models, and of the cache."""
+    os.mkdir(folder)
+    for path in ('x-00001-of-00002', 'x-00002-of-00002', 'y.Q4_0', 'v/model', 'v/mmproj-F16', 'v/mtp-model', 'two/c', 'two/d', 'com,ma',
+                 '.hidden', 'mmproj-y', 'empty/readme'):
+        path = os.path.join(folder, path + ('' if 'readme' in path else '.gguf'))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, 'wb') as f: f.write(b'GGUF')
+    hub = os.path.join(folder, '.hub')
+    blob, at = os.path.join(hub, 'models--u--n/blobs', 'a' * 64), os.path.join(hub, 'models--u--n/snapshots', 'b' * 40)
+    for d in os.path.dirname(blob), at, os.path.join(hub, 'models--u--n/refs'): os.makedirs(d)
+    with open(blob, 'wb') as f: f.write(b'GGUF')
+    with open(os.path.join(hub, 'models--u--n/refs/main'), 'w') as f: f.write('b' * 40)
+    os.symlink('../../blobs/' + 'a' * 64, os.path.join(at, 'n-Q8_0.gguf'))
+    s = Front('--models-dir', folder, env={'LLAMA_CACHE': hub})
+    expect('names', sorted(s.models()), ['two/c', 'two/d', 'u/n:Q8_0', 'v', 'x', 'y.Q4_0'])
+    expect('sources', s.models()['u/n:Q8_0']['source'], 'cache')
+    expect('a vision part', [k for k, m in s.models().items() if 'image' in m['architecture']['input_modalities']], ['v'])
+    expect('an entry with a slash', ask(s, '/v1/models/two%2Fc')[2]['id'], 'two/c')
+    if 'com,ma.gguf is left out' not in s.text(): fault(f'a comma: {s.text()}')
+    s.end()
+    s = Front(env={'LLAMA_CACHE': hub})  # no flags: the cache
+    expect('the cache alone', list(s.models()), ['u/n:Q8_0'])
+    s.end()
+
+
 # ----------------------------------------------------------------------------------------------------------- 2. loading
 
 def embeddings(s):
@@ -183,6 +209,20 @@ def budget(folder):
         if got[0] != 503 or got[2]['error']['code'] != 'model_wait_timeout' or 'Retry-After' not in str(got[1]).title():
             fault(f'a wait without end: {got}')
     s.end()
+
+
+def parts(folder):
+    """A cache without explicit size shrinks to its model's part of the budget."""
+    flags = ['--models-dir', folder, '--models-max', '2', '-c', '8192', '--parallel', '64', '--no-models-cache']
+    sizes = []
+    for limit in 4 << 30, 440 << 20:
+        s = Front(*flags, '--model-memory', str(limit))
+        for name in 'a', 'b': expect(name, ask(s, C, text(name, 2))[0], 200)
+        m = s.models()
+        expect('both are loaded', (s.state('a'), s.state('b')), ('loaded', 'loaded'))
+        sizes.append(m['a']['status']['memory_bytes'])
+        s.end()
+    if not sizes[1] <= 220 << 20 < sizes[0]: fault(f'parts of the budget: {sizes}')
 
 
 def sleeping(model):
@@ -305,6 +345,24 @@ def streams(s):
     if not re.search(r'\[a\] \S+ 127\.0\.0\.1:\d+ - POST /v1/completions 200, prompt .* from-client', s.text()): fault('no log line with the client')
 
 
+def draining(folder):
+    """SIGTERM: a running stream is finished, and new requests are refused."""
+    s = Front('--models-dir', folder, *COMMON)
+    with connect(s, 60) as c, connect(s, 60) as idle:
+        c.sendall(request('POST', C, text('a', 3000, stream=True)))
+        head = c.recv(200)
+        idle.sendall(request('GET', '/health'))
+        expect('health', read_answer(idle.makefile('rb'))[0], 200)
+        s.p.send_signal(signal.SIGTERM)
+        s.wait_for('shutting down')
+        expect('a new request', [ask(s, *x)[0] for x in ((C, text('a', 1)), ('/health',), ('/livez',))], [503, 503, 200])
+        body = head + rest_of(c)
+        if b'[DONE]' not in body: fault(f'a stream during the end: {body[-200:]!r}')
+    pids = s.children()
+    expect('exit status', s.p.wait(30), 0)
+    if not gone(pids): fault('processes are left')
+
+
 def slow_load(folder):
     """A stream whose model loads for longer than --sse-ping-interval gets comments; errors become events."""
     s = Front('--models-dir', folder, '--models-max', '1', '--sse-ping-interval', '1', '--drain-timeout', '5', *COMMON)
@@ -410,6 +468,19 @@ def keys(folder):
     s.end()
 
 
+def many_bodies(folder):
+    """Large bodies that wait for a model are limited in total."""
+    s = Front('--models-dir', folder, '--models-max', '1', *COMMON)
+    body = json.dumps({'model': 'b', 'prompt': 'x' * (16 << 20)}).encode()[:16 << 20]
+    with occupy(s, 'a'):
+        waiting = [connect(s, 60) for _ in range(17)]
+        for c in waiting: c.sendall(request('POST', C, body))
+        got = read_answer(waiting[-1].makefile('rb'))
+        expect('the last one', (got[0], json.loads(got[2])['error']['code'], s.models()['b']['status']['waiting']), (429, 'too_many_waiting', 16))
+        for c in waiting: c.close()
+    s.end()
+
+
 def soak(folder):
     """100 loads and unloads under traffic: the front end does not grow."""
     s = Front('--models-dir', folder, '--models-max', '2', *COMMON)
@@ -462,7 +533,10 @@ def main():
         least_recent(s)
         s.end()
         slow_load(folder)
+        draining(folder)
+        names(os.path.join(temp, 'names'))
         budget(folder)
+        parts(folder)
         sleeping(os.path.join(folder, 'a.gguf'))
         broken(folder)
         private = os.path.join(temp, 't')
@@ -470,7 +544,9 @@ def main():
         orphans(folder, private)
         keys(folder)
         hostile(folder)
-        if LONG: note += ', ' + soak(folder)
+        if LONG:
+            many_bodies(folder)
+            note += ', ' + soak(folder)
     print(f'router: {note}, {len(base.faults)} faults')
     return 1 if base.faults else 0
 

@@ -10,7 +10,7 @@
 #include "serve/relay.h"
 #include "serve/router_impl.h"
 
-enum { INLINE_BODY = 256 << 10, KILL_MS = 5000 };
+enum { INLINE_BODY = 256 << 10, KILL_MS = 5000, WAITING_BYTES_MAX = 256 << 20 };
 
 /* Options of the front end, or set for each process. */
 static const char RESERVED[] =
@@ -32,6 +32,7 @@ struct forward {            /* a request for a model */
     uint64_t demand;        /* its number among all demands */
     uint64_t until;         /* uv_now at which the wait ends */
     uint64_t sent_at;       /* uv_now of the last output */
+    size_t n_body;          /* bytes of its body, while it waits */
     bool waits;             /* in the list of its model */
     bool begun;             /* the stream has begun */
 };
@@ -58,6 +59,7 @@ static void stop_waiting(forward *f)
     *(f->next ? &f->next->prev : &m->last) = f->prev;
     f->prev = f->next = NULL;
     f->waits = false;
+    f->r->waiting_bytes -= f->n_body;
     m->n_waiting--;
     set_demand(f->r, f->i);
 }
@@ -125,6 +127,8 @@ static void wait_for(forward *f)
 {
     model *m = &f->r->m[f->i];
     f->waits = true;
+    f->n_body = f->ex->req.body.n;
+    f->r->waiting_bytes += f->n_body;
     f->demand = ++f->r->n_demands;
     f->until = now(f->r) + f->r->wait_ms;
     f->sent_at = now(f->r);
@@ -177,6 +181,8 @@ static void route_to(forward *f)
     } else if (st->state == MODEL_FAILED && now(r) < st->retry_at) {
         refuse(f, 503, "model_failed", "model '%s' failed %u times in a row; try again in %.0f s: %s", name,
                r->m[f->i].n_failed, (double) (st->retry_at - now(r)) / 1e3 + 0.5, r->m[f->i].tail);
+    } else if (r->waiting_bytes && r->waiting_bytes + f->ex->req.body.n > WAITING_BYTES_MAX) {
+        refuse(f, 429, "too_many_waiting", "too many requests wait for models: try again when a model is loaded");
     } else {
         wait_for(f);
     }

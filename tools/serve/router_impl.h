@@ -47,6 +47,7 @@ struct router {
     bool auto_bytes;        /* limits.max_bytes follows from the free memory */
     uint64_t n_demands;     /* numbers given to demands so far */
     size_t n_forwards;      /* requests that wait or are handled */
+    size_t waiting_bytes;   /* bodies of requests that wait */
     bool running, again;    /* the policy is being applied; it must be asked again */
     bool ending;            /* no process starts any more */
     uint64_t wait_ms;       /* --models-wait */
