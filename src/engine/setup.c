@@ -167,7 +167,8 @@ static int declare_head(pi__setup *s, bool own_file, pi_error *err)
 
 int pi__setup_declare(pi__setup *s, pi_error *err)
 {
-    pi__model_use use = {.placement = s->be->at[PI__AT_CPU] ? s->placement : NULL, .n_exit = s->cfg.n_layer_exit,
+    const bool placed = s->be->at[PI__AT_CPU] || s->cfg.placement.n_slot;
+    pi__model_use use = {.placement = placed ? s->placement : NULL, .n_exit = s->cfg.n_layer_exit,
                          .n_used = s->cfg.n_expert, .n_ctx = s->cfg.ctx_size};
     int rc = choose_drafters(s, &use.n_draft, err);
     if (!rc && has_drafter(s, PI__SPEC_MTP) && has_drafter(s, PI__SPEC_DRAFT))
