@@ -276,6 +276,8 @@ typedef struct pi_plan {
     uint32_t max_requests;        /* maximum number of running requests (parallel) */
     uint64_t free_bytes;          /* memory that was free before the engine was opened, on the device that limits the
                                    * cache; 0 = not known, or not read */
+    uint64_t host_weights_bytes;  /* experts in host memory that the device reads (expert-cache); not part of
+                                   * total_bytes */
 } pi_plan;
 /* The limit of the cache's size. */
 enum {

@@ -21,6 +21,13 @@ struct grouped {
     const float *factors; /* factors of FP4 rows */
 };
 
+/* Returns the address of an expert's matrix, or of its second matrix. */
+PI_FN const uint8_t *expert_matrix(const pi__k_experts &a, int32_t expert, bool second)
+{
+    const uint64_t *moved = second ? a.moved2 : a.moved;
+    return (second ? a.data2 : a.w.data) + (size_t) expert * a.w.shape.mat_bytes + (moved ? moved[expert] : 0);
+}
+
 /* The work of a thread block: tile blockIdx.y, times the expert's first or second matrix (blockIdx.z 0 or 1). */
 struct share {
     pi__k_tile t;
@@ -33,8 +40,8 @@ PI_FN share share_of(const grouped &p)
 {
     const pi__k_tile t = p.tile[blockIdx.y];
     const float *scale = blockIdx.z ? p.a.scale2 : p.a.w.scale;
-    return {t, (blockIdx.z ? p.a.data2 : p.a.w.data) + (size_t) t.expert * p.a.w.shape.mat_bytes,
-            scale ? scale + t.expert : nullptr, (blockIdx.z ? p.a.y2 : p.a.y) + t.first * p.a.ldy};
+    return {t, expert_matrix(p.a, t.expert, blockIdx.z), scale ? scale + t.expert : nullptr,
+            (blockIdx.z ? p.a.y2 : p.a.y) + t.first * p.a.ldy};
 }
 
 /* Returns the packed row of column c (0 ..) of tile t, or of its last column if c is beyond it. a.row NULL = columns

@@ -66,7 +66,7 @@ PI_FN bool fp4_item_at(const fp4_grouped &p, int32_t i, fp4_item &item)
     item.tile = i % rows * 8;
     const bool other = i % each >= rows;
     const float *scale = other ? p.a.scale2 : p.a.w.scale;
-    item.data = (other ? p.a.data2 : p.a.w.data) + (size_t) item.t.expert * p.a.w.shape.mat_bytes;
+    item.data = expert_matrix(p.a, item.t.expert, other);
     item.scale = scale ? scale + item.t.expert : nullptr;
     item.y = (other ? p.a.y2 : p.a.y) + item.t.first * p.a.ldy;
     return true;
@@ -193,8 +193,8 @@ PI_FN bool fp4_chunk_at(const fp4_grouped &p, int32_t i, fp4_item &item)
 /* Producer warp: copies the chunk's rows of gate and up, and the columns of x. */
 template <class S, class RING> PI_FN void fp4_produce_item_both(const fp4_grouped &p, const fp4_item &item, RING &ring)
 {
-    const size_t at = (size_t) item.t.expert * p.a.w.shape.mat_bytes;
-    fp4_produce<S>(ring, fp4_both<S>(p.a.w.shape, p.a.w.data + at, p.a.data2 + at, item.tile, p.a.w.n_out),
+    const uint8_t *gate = expert_matrix(p.a, item.t.expert, false), *up = expert_matrix(p.a, item.t.expert, true);
+    fp4_produce<S>(ring, fp4_both<S>(p.a.w.shape, gate, up, item.tile, p.a.w.n_out),
                    fp4_gathered<S>(p, item.t), (int32_t) p.a.w.shape.n_block, 0, SLICES);
 }
 

@@ -68,8 +68,7 @@ PI_FN const uint8_t *tile_of(const w16_experts &p, const w16_item &i, int32_t n,
     const int32_t half = n / 2, last = (int32_t) ((p.a.w.n_out + 15) / 16 - 1);
     const bool second = p.a.data2 && r >= half;
     const int32_t tile = p.a.data2 ? i.part * half + r - (second ? half : 0) : i.part * n + r;
-    return (second ? p.a.data2 : p.a.w.data) + (size_t) i.t.expert * p.a.w.shape.mat_bytes +
-           (size_t) min(tile, last) * p.a.w.shape.tile_bytes;
+    return expert_matrix(p.a, i.t.expert, second) + (size_t) min(tile, last) * p.a.w.shape.tile_bytes;
 }
 
 /* Returns the index of the 16-byte piece, within the group of row r, that the lane copies to its own place in the

@@ -54,6 +54,10 @@ static void print_plan(const pi_plan *p)
     }
     print_amount("scratch", p->scratch_bytes);
     printf("\n");
+    if (p->host_weights_bytes) {
+        print_amount("host weights", p->host_weights_bytes);
+        printf("  experts that the device reads from host memory\n");
+    }
     if (p->host_cache_bytes) {
         print_amount("host cache", p->host_cache_bytes);
         printf("  at most, for evicted prefixes\n");
@@ -80,11 +84,14 @@ static json_t *plan_json(const pi_plan *p)
             (json_int_t) p->group[i].window, "blocks", (json_int_t) p->group[i].n_blocks, "block_bytes",
             (json_int_t) p->group[i].block_bytes));
     }
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "total_bytes", (json_int_t) p->total_bytes,
-                     "weights_bytes", (json_int_t) p->weights_bytes, "kv_bytes", (json_int_t) p->kv_bytes,
-                     "state_bytes", (json_int_t) p->state_bytes, "scratch_bytes", (json_int_t) p->scratch_bytes,
-                     "kv_tokens", (json_int_t) p->kv_tokens, "ctx_size", (json_int_t) p->ctx_size, "host_cache_bytes",
-                     (json_int_t) p->host_cache_bytes, "groups", groups, "places", places_json(p));
+    json_t *plan = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "total_bytes", (json_int_t) p->total_bytes,
+        "weights_bytes", (json_int_t) p->weights_bytes, "kv_bytes", (json_int_t) p->kv_bytes, "state_bytes",
+        (json_int_t) p->state_bytes, "scratch_bytes", (json_int_t) p->scratch_bytes, "kv_tokens",
+        (json_int_t) p->kv_tokens, "ctx_size", (json_int_t) p->ctx_size, "host_cache_bytes",
+        (json_int_t) p->host_cache_bytes, "groups", groups, "places", places_json(p));
+    if (plan) json_object_set_new(plan, "host_weights_bytes", json_integer((json_int_t) p->host_weights_bytes));
+    return plan;
 }
 
 /* The JSON document built from the library's lines. */

@@ -91,6 +91,7 @@ static pi__placement_rules places_of(const pi__opt_set *s)
         .asked = !any && !(limited && layers == 0),
         .gpu_layers = limited ? (int32_t) (layers < INT32_MAX ? layers : INT32_MAX) : 0,
         .n_cpu_moe = cpu_moe ? INT32_MAX : (int32_t) pi__opt_int(s, PI__OPT_N_CPU_MOE),
+        .n_slot = (int32_t) pi__opt_int(s, PI__OPT_EXPERT_CACHE),
         .kv_on_cpu = !pi__opt_bool(s, PI__OPT_KV_OFFLOAD),
         .override = (const char *const *) over->item,
         .n_override = over->n,

@@ -109,6 +109,9 @@
       "Keep and run the experts of all layers on the CPU.")                                                            \
     X(N_CPU_MOE, "n-cpu-moe", INT, "0", "0..2147483647", "-ncmoe --n-cpu-moe", "", "model", true,                      \
       "Keep and run the experts of the first N layers on the CPU.")                                                    \
+    X(EXPERT_CACHE, "expert-cache", INT, "0", "0..65536", "--moe-expert-cache", "", "model", true,                     \
+      "With cpu-moe or n-cpu-moe on a GPU: the GPU computes these experts. It reads them from host memory, and"        \
+      " keeps copies of this many per layer, those used last. 0: the CPU computes them.")                              \
     X(OVERRIDE_TENSOR, "override-tensor", LIST, "", "", "-ot --override-tensor", "", "model", false,                   \
       "REGEX=DEVICE,...: device of the tensors with matching names; may be given several times.")                      \
     X(KV_OFFLOAD, "kv-offload", BOOL, "true", "", "-kvo --kv-offload -nkvo=false", "", "kv", false,                    \

@@ -191,6 +191,16 @@ typedef struct pi__device_opt {
     bool (*arena_map)(pi__backend *be, void *p, size_t size);
     void (*arena_unmap)(pi__backend *be, void *p, size_t size);
 
+    /* ---- copies of experts: this group is optional, and requires arenas */
+
+    /* Matrices of experts in host memory, with copies of some of them in device memory (pi__weight.n_slot). Such a
+     * tensor has two parts in the arena: whole pages of host memory, and then whole pages of device memory.
+     *   arena_map_host  like arena_map, with pinned host memory that the device reads
+     *   slots_bytes     returns the bytes of the second part: the copies, and the backend's tables. They are zero at
+     *                   first. 0 = the backend cannot read these matrices from host memory */
+    bool (*arena_map_host)(pi__backend *be, void *p, size_t size);
+    size_t (*slots_bytes)(const pi__backend *be, const pi__weight *w);
+
     /* ---- shared arenas: this group is required if `pi__backend.exports` is set */
 
     /* Share arena memory with other processes of the machine. arena_share maps memory like arena_map and exports it: fd

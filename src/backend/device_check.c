@@ -24,6 +24,7 @@ _Static_assert(N_OBLIGATORY * sizeof(void (*)(void)) == sizeof(pi__device_fns), 
 /* Groups of optional functions: all of a group or none. */
 static const fn groups[][6] = {
     {FN(arena_alloc), FN(arena_free), FN(arena_map), FN(arena_unmap)},
+    {FN(arena_map_host), FN(slots_bytes)},
     {FN(arena_share), FN(arena_adopt)},
     {FN(copy_out), FN(copy_in), FN(copies), FN(pin), FN(unpin)},
     {FN(mark), FN(wait)},

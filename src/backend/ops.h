@@ -70,6 +70,9 @@ typedef struct pi__weight {
     /* Rows of each matrix that is fused in this one, in order (q, k, v or gate, up); 0 ends the list. */
     int64_t fused_rows[3];
     bool routed;        /* stacked experts: only op moe reads them */
+    /* Experts with a copy in device memory; the stack itself is in host memory, which the device reads. The copies
+     * follow the stack's pages. 0 = the stack is in the backend's own memory. */
+    int32_t n_slot;
     bool whole;         /* replicated: never sharded over several devices */
     /* Number of KV heads that the rows are divided by (rows of q: by the KV heads that they query). Only qkv,
      * gather_rows and attention read the result, so it may stay sharded by heads. 0 = any op may read the result. */

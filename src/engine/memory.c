@@ -267,6 +267,7 @@ void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out)
     const int32_t n = pi__n_placements(mem->be);
     for (int32_t placement = 0; placement < n; placement++) tell_placement(mem, &p, placement, host);
     p.total_bytes = p.weights_bytes + p.kv_bytes + p.state_bytes + p.scratch_bytes;
+    for (int32_t i = 0; i < PI__N_REGIONS; i++) p.host_weights_bytes += mem->m->weights[i].host;
     (void) pi__versioned_copy(out, &p, sizeof p);
 }
 

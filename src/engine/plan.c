@@ -153,6 +153,7 @@ static int measure(pi__setup *s, need *n, pi_error *err)
     pi__setup_tell(s, 0, &p);
     for (uint32_t i = 0; i < p.n_places; i++) add_place(s, &p, (int32_t) i, n);
     n->all.host += host_bytes(s) + s->cfg.adapter_bytes;
+    for (int32_t i = 0; i < PI__N_REGIONS; i++) n->all.host += s->m->weights[i].host;
     n->all.device[pi__default_placement(s->be)] += s->cfg.adapter_bytes;
     if (s->be->n_stages)
         n->all.host += s->mem.scratch + s->mem.image_bytes + pi__logits_bytes(&s->mem) +
@@ -477,6 +478,9 @@ void pi__plan_log(pi__setup *s, pi_plan *out)
     for (uint32_t i = 0; i < out->n_groups; i++) log_group(log, out, i);
     pi__logf(log, PI_LOG_INFO, "scratch  %8.1f  steps of up to %d tokens", in_mib(out->scratch_bytes),
              s->cfg.max_batch_tokens);
+    if (out->host_weights_bytes)
+        pi__logf(log, PI_LOG_INFO, "host     %8.1f  host memory for experts, with copies of %d per layer on the device",
+                 in_mib(out->host_weights_bytes), s->cfg.placement.n_slot);
     if (out->host_cache_bytes)
         pi__logf(log, PI_LOG_INFO, "host     %8.1f  host memory, at most, for prefixes evicted from the device",
                  in_mib(out->host_cache_bytes));

@@ -167,7 +167,8 @@ static int declare_head(pi__setup *s, bool own_file, pi_error *err)
 
 int pi__setup_declare(pi__setup *s, pi_error *err)
 {
-    pi__model_use use = {.placement = s->be->at[PI__AT_CPU] ? s->placement : NULL, .n_exit = s->cfg.n_layer_exit,
+    const bool placed = s->be->at[PI__AT_CPU] || s->cfg.placement.n_slot;
+    pi__model_use use = {.placement = placed ? s->placement : NULL, .n_exit = s->cfg.n_layer_exit,
                          .n_used = s->cfg.n_expert, .n_ctx = s->cfg.ctx_size};
     int rc = choose_drafters(s, &use.n_draft, err);
     if (!rc && has_drafter(s, PI__SPEC_MTP) && has_drafter(s, PI__SPEC_DRAFT))
@@ -242,6 +243,27 @@ static int place_stages(pi__setup *s, pi_error *err)
     return pi__placement_stages(s->placement, part, n, err);
 }
 
+/* Checks that the device can have copies of experts. If its memory is the host's, copies save nothing, and the option
+ * is ignored. */
+static int check_slots(pi__setup *s, pi_error *err)
+{
+    const pi__backend *be = s->be;
+    if (!s->cfg.placement.n_slot) return PI_OK;
+    if (be->n_stages || be->n_ranks > 1 || s->cfg.ranks)
+        return pi__fail(err, PI_EUNSUPPORTED,
+                        "expert-cache works with one device: unset it, or use split-mode none and ranks off");
+    if (!be->discrete || be->integrated) {
+        pi__logf(&s->cfg.log, PI_LOG_INFO, "expert-cache is ignored: %s uses the host's memory",
+                 be->dev->describe(be));
+        s->cfg.placement.n_slot = 0;
+        pi__placement_free(s->placement);
+        return pi__placement_create(&s->placement, &s->cfg.placement, pi__setup_device(s), s->g, err);
+    }
+    if (be->page && be->opt->slots_bytes) return PI_OK;
+    return pi__fail(err, PI_EUNSUPPORTED, "expert-cache: %s cannot read experts in host memory: leave it out",
+                    be->dev->describe(be));
+}
+
 /* Opens the device, or the CPU only, or both, as the placement rules require. */
 static int open_devices(pi__setup *s, pi_error *err)
 {
@@ -253,6 +275,7 @@ static int open_devices(pi__setup *s, pi_error *err)
     if (!rc) rc = c->ranks ? pi__device_create_rank(&s->be, device, c->ranks, &c->params, &c->log, err)
                            : pi__device_create(&s->be, device, split, &c->params, &c->log, err);
     if (!rc) note_no_gpu(s);
+    if (!rc) rc = check_slots(s, err);
     if (!rc && s->be->n_stages) return place_stages(s, err);
     if (rc || !s->be->discrete || !pi__placement_both(s->placement)) return rc;
     if (s->be->n_ranks > 1)

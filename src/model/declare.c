@@ -239,11 +239,18 @@ typedef struct ask {
  * (0 = the file's). */
 static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__weight shape, ask how, const char *full)
 {
+    size_t slots = 0;
     *w = shape;
     w->type = shape.type ? shape.type : pi__loaded_type(t->type);
     w->placement = m->placement ? pi__placement_of_matrix(m->placement, t) : pi__default_placement(m->be);
     const pi__backend *be = pi__backend_at(m->be, w->placement);
+    w->n_slot = w->routed && m->placement ? pi__placement_slots(m->placement, t) : 0;
+    if (w->n_slot >= w->n_mat) w->n_slot = 0; /* all experts have a slot */
     w->size = be->dev->weight_size(be, w);
+    if (w->size && w->n_slot && be->opt->slots_bytes) slots = be->opt->slots_bytes(be, w);
+    if (w->size && w->n_slot && !slots)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "expert-cache: %s cannot read tensor %s from host memory: unset it",
+                         be->dev->describe(be), full);
     if (!w->size) {
         const pi__type_info *ti = pi__type_info_of(t->type);
         pi__model_refuse(m, PI_EUNSUPPORTED, "tensor %s is %s with %lld columns, which %s cannot multiply", full,
@@ -252,7 +259,7 @@ static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__w
     at_least(&m->lim.max_n_in, w->n_in);
     at_least(&m->lim.max_n_out, w->n_out);
     add_want(m, (pi__declared) {.tensor = t, .weight = w, .row = how.row, .col = how.col, .turned = how.turned,
-                            .size = w->size, .placement = w->placement});
+                            .size = w->size, .slots = slots, .placement = w->placement});
     if (!how.heads) pi__adapter_target(m, w, full, how.row);
 }
 

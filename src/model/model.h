@@ -38,6 +38,9 @@ typedef struct pi__declared {
     const int32_t *col;       /* with weight: file column of each column; NULL = file order. Not with row or turned */
     bool turned;              /* with weight: `row` names file rows that become the matrix's columns (transposed) */
     size_t size;              /* bytes on the device */
+    /* not 0: a stack of experts in host memory, of `size` bytes; then come so many bytes of device memory, for
+     * copies */
+    size_t slots;
     int32_t placement;        /* PI__AT_*: region that holds the tensor */
     bool own;                 /* the tensor has pages of its own */
     bool mapped;              /* these pages have physical memory */
@@ -50,6 +53,7 @@ typedef struct pi__region {
     char *base;               /* address of the region; NULL = empty, or not allocated yet */
     size_t page;              /* page size of the backend; 0 = no pages */
     size_t own;               /* bytes of tensors with pages of their own; a multiple of the page */
+    size_t host;              /* part of these bytes: in host memory */
     size_t shared;            /* bytes of the other tensors, which follow these pages */
     /* the shared part has memory. Without pages this is not used: all memory exists as soon as base is set */
     bool mapped;
@@ -225,7 +229,7 @@ struct pi__model {
     pi__limits lim;
     uint64_t n_params;         /* number of values in all tensors of the file */
     uint64_t file_bytes;       /* bytes of the data of all tensors in the file */
-    size_t weights_size[PI__N_REGIONS]; /* by placement: bytes of the region of weights */
+    size_t weights_size[PI__N_REGIONS]; /* by placement: bytes of the region of weights, without weights[i].host */
     pi__region weights[PI__N_REGIONS]; /* by placement: the region of weights */
     pi__weights_image image;   /* weights image shared by processes; its source is set before load */
     size_t scratch_size;       /* bytes of `scratch` */

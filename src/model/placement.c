@@ -8,6 +8,7 @@
  * The token embedding is on the CPU, which reads only a few rows of it, unless it is also the output matrix. Then
  * override-tensor decides by name; for other tensors, cpu-moe and n-cpu-moe decide. One op reads all expert matrices
  * of a layer, so they share a backend: if one is on the CPU, all are. A layer's cache is on the layer's backend.
+ * With expert-cache, the experts that cpu-moe and n-cpu-moe name belong to the device, but stay in host memory.
  *
  * With stages, the first has the token embedding and all tensors that belong to no layer, the last has the output:
  *
@@ -36,6 +37,7 @@ struct pi__placement {
     size_t n;              /* number of its tensors */
     uint8_t *placement;    /* [n] PI__AT_*, indexed like pi__gguf_tensor_at */
     int32_t first;         /* number of the first layer on the device */
+    int32_t n_slot, n_slot_layers; /* copies of experts per layer; layers 0 .. n_slot_layers - 1 have some */
     bool kv_on_cpu;        /* caches are on the CPU even if their layer is on the device */
     bool has[PI__N_PLACEMENTS]; /* by placement: it has matrices or caches */
     int32_t n_stages;      /* number of pipeline stages; 0 = none. With stages, `placement` holds stage indices */
@@ -183,7 +185,7 @@ static bool is_embedding(const pi__placement *p, const pi__tensor *t)
 static uint8_t by_layer(const pi__placement *p, const pi__placement_rules *r, int32_t n_layer, const pi__tensor *t)
 {
     const int32_t layer = layer_of(t);
-    if (layer >= 0 && layer < r->n_cpu_moe && is_experts(t)) return PI__AT_CPU;
+    if (!r->n_slot && layer >= 0 && layer < r->n_cpu_moe && is_experts(t)) return PI__AT_CPU;
     return (layer < 0 ? n_layer : layer) >= p->first ? PI__AT_DEVICE : PI__AT_CPU;
 }
 
@@ -253,6 +255,8 @@ int pi__placement_create(pi__placement **out, const pi__placement_rules *r, cons
     p->g = g;
     p->n = pi__gguf_n_tensors(g);
     p->kv_on_cpu = r->kv_on_cpu;
+    p->n_slot = r->n_slot;
+    p->n_slot_layers = r->n_cpu_moe;
     p->placement = pi__calloc(p->n, 1);
     int rc = p->placement ? rules_open(&over, r, device, err) : pi__fail_mem(err, "the devices of tensors");
     if (!rc) rc = count_layers(g, &n_layer, err);
@@ -325,6 +329,13 @@ int32_t pi__placement_layers(const pi__placement *p, int32_t i, int32_t *first)
 {
     *first = p->from[i];
     return p->from[i + 1] - p->from[i];
+}
+
+int32_t pi__placement_slots(const pi__placement *p, const pi__tensor *t)
+{
+    const int32_t layer = layer_of(t);
+    if (layer < 0 || layer >= p->n_slot_layers || !is_experts(t)) return 0;
+    return p->placement[t - pi__gguf_tensor_at(p->g, 0)] == PI__AT_DEVICE ? p->n_slot : 0;
 }
 
 bool pi__placement_both(const pi__placement *p) { return p->has[PI__AT_DEVICE] && p->has[PI__AT_CPU]; }

@@ -14,6 +14,9 @@ typedef struct pi__placement_rules {
     /* number of layers on the device, counted from the last; the output counts as one more layer, after the last */
     int32_t gpu_layers;
     int32_t n_cpu_moe;        /* number of layers, counted from the first, with their experts on the CPU */
+    /* not 0: the experts of these layers stay in host memory, but the device computes them. It keeps copies of this
+     * many experts per layer */
+    int32_t n_slot;
     bool kv_on_cpu;           /* all caches are on the CPU, and so is attention */
     /* [n_override] "REGEX=DEVICE,...": places tensors with a name that matches REGEX; the first match wins */
     const char *const *override;
@@ -36,6 +39,9 @@ int32_t pi__placement_layers(const pi__placement *p, int32_t i, int32_t *first);
 /* The first: true if both the device and the CPU have matrices or caches. The second: true if only the CPU has. */
 bool pi__placement_both(const pi__placement *p);
 bool pi__placement_cpu(const pi__placement *p);
+/* Returns the number of copies of experts in device memory for a matrix of g (pi__weight.n_slot); 0 = the matrix is not
+ * in host memory. */
+int32_t pi__placement_slots(const pi__placement *p, const pi__tensor *t);
 /* Return the placement (PI__AT_DEVICE, PI__AT_CPU, or the stage) of a matrix of g, and of a layer's cache or state.
  * If all are on one backend, the result is PI__AT_DEVICE. */
 int32_t pi__placement_of_matrix(const pi__placement *p, const pi__tensor *t);

@@ -6,6 +6,9 @@
  *     [matrix ......|--][matrix ..|---][matrix .........|-][norm, norm, scale, small matrix, norm, ...|--]
  *     own pages, each mapped by itself                      shared pages, mapped as one
  *
+ * A stack of experts in host memory has pages of host memory, and then pages of device memory for copies of some
+ * experts (pi__weight.n_slot).
+ *
  * So a large tensor can be mapped, unmapped and moved on its own. The cost is the unused end of each tensor's last
  * page: half a page on average. With 2 MiB pages and eight matrices a layer, that is 8 MiB a layer. Small tensors
  * share pages and do not add to it.
@@ -28,14 +31,15 @@ int pi__weights_want(pi__model *m, pi__declared *w, pi_error *err)
 {
     pi__region *r = &m->weights[w->placement];
     r->page = pi__backend_at(m->be, w->placement)->page;
-    const bool fits = w->size <= SIZE_MAX / 4;
-    w->own = r->page && w->size >= r->page;
+    const bool fits = w->size <= SIZE_MAX / 8 && w->slots <= SIZE_MAX / 8;
+    w->own = r->page && (w->slots || w->size >= r->page);
     size_t *end = w->own ? &r->own : &r->shared;
     w->at = *end;
-    const size_t n = fits ? w->own ? in_pages(w->size, r->page) : align64(w->size) : 0;
+    const size_t n = fits ? w->own ? in_pages(w->size, r->page) + in_pages(w->slots, r->page) : align64(w->size) : 0;
+    if (w->slots && fits) r->host += in_pages(w->size, r->page);
     if (!fits || !pi__add_ok(*end, n, end) || *end > SIZE_MAX / 4)
         return pi__fail(err, PI_EFORMAT, "the tensors are larger than the address space");
-    m->weights_size[w->placement] = r->own + in_pages(r->shared, r->page);
+    m->weights_size[w->placement] = r->own - r->host + in_pages(r->shared, r->page);
     return PI_OK;
 }
 
@@ -49,7 +53,8 @@ static int no_memory(const pi__model *m, int32_t place, pi_error *err)
 /* Returns the bytes of the arena for a region; in an image, the mark is included. */
 static size_t arena_bytes(const pi__model *m, int32_t place)
 {
-    return m->weights[place].part == PI__PART_DEVICE ? pi__weights_image_bytes(m, place) : m->weights_size[place];
+    const pi__region *r = &m->weights[place];
+    return r->part == PI__PART_DEVICE ? pi__weights_image_bytes(m, place) : m->weights_size[place] + r->host;
 }
 
 /* Reserves the region's addresses, then maps memory for the parts that need it now. */
@@ -60,6 +65,9 @@ static int alloc_region(pi__model *m, int32_t place, pi_error *err)
     const size_t size = m->weights_size[place], shared = in_pages(r->shared, r->page);
     if (!size) return PI_OK;
     r->part = pi__weights_image_part(m, place);
+    if (r->part != PI__PART_NONE && r->host)
+        return pi__fail(err, PI_EUNSUPPORTED, "expert-cache: experts in host memory cannot be shared: leave out "
+                        "expert-cache, or weights-from and weights-cache");
     r->base = r->part == PI__PART_HOST ? pi__weights_image_at(m, place) :
               r->page ? be->opt->arena_alloc(be, arena_bytes(m, place)) :
               be->opt && be->opt->weights_alloc ? be->opt->weights_alloc(be, size) : be->dev->alloc(be, size);
@@ -72,15 +80,36 @@ static int alloc_region(pi__model *m, int32_t place, pi_error *err)
     return r->base && (r->mapped || !r->page || !shared) ? PI_OK : no_memory(m, place, err);
 }
 
+/* Maps the pages of a tensor: device memory, or host memory and then device memory. */
+static bool map_tensor(pi__model *m, const pi__declared *w)
+{
+    pi__backend *be = pi__backend_at(m->be, w->placement);
+    char *at = pi__weights_at(m, w);
+    const size_t size = in_pages(w->size, be->page);
+    if (!w->slots) return be->opt->arena_map(be, at, size);
+    if (!be->opt->arena_map_host(be, at, size)) return false;
+    if (be->opt->arena_map(be, at + size, in_pages(w->slots, be->page))) return true;
+    be->opt->arena_unmap(be, at, size);
+    return false;
+}
+
+static void unmap_tensor(pi__model *m, const pi__declared *w)
+{
+    pi__backend *be = pi__backend_at(m->be, w->placement);
+    char *at = pi__weights_at(m, w);
+    const size_t size = in_pages(w->size, be->page);
+    be->opt->arena_unmap(be, at, size);
+    if (w->slots) be->opt->arena_unmap(be, at + size, in_pages(w->slots, be->page));
+}
+
 int pi__weights_alloc(pi__model *m, pi_error *err)
 {
     int rc = pi__weights_image_open(m, err);
     for (int32_t i = 0; i < PI__N_REGIONS && !rc; i++) rc = alloc_region(m, i, err);
     for (size_t i = 0; i < m->n_want && !rc; i++) {
         pi__declared *w = &m->want[i];
-        pi__backend *be = pi__backend_at(m->be, w->placement);
         if (!w->own || m->weights[w->placement].part == PI__PART_DEVICE) continue;
-        w->mapped = be->opt->arena_map(be, pi__weights_at(m, w), in_pages(w->size, be->page));
+        w->mapped = map_tensor(m, w);
         if (!w->mapped) rc = no_memory(m, w->placement, err);
     }
     return rc;
@@ -109,8 +138,7 @@ void pi__weights_free(pi__model *m)
 {
     for (size_t i = 0; i < m->n_want; i++) {
         pi__declared *w = &m->want[i];
-        pi__backend *be = pi__backend_at(m->be, w->placement);
-        if (w->mapped) be->opt->arena_unmap(be, pi__weights_at(m, w), in_pages(w->size, be->page));
+        if (w->mapped) unmap_tensor(m, w);
         w->mapped = false;
     }
     for (int32_t i = 0; i < PI__N_REGIONS; i++) {

@@ -21,7 +21,7 @@ struct allocation {
     char *map;    /* first page */
     size_t pages; /* bytes mapped */
     bool mapped;  /* from device_map */
-    enum { OWN, SHARED, IMPORTED } from; /* kind of memory; imported memory is only read */
+    enum { OWN, HOST, SHARED, IMPORTED } from; /* kind of memory; imported memory is only read */
     int device;   /* number of its device: the current device of the allocating thread */
 };
 
@@ -126,13 +126,13 @@ static bool can_map(char *c, size_t size)
     return at <= it->second && size <= it->second - at && first_in(c, size) == allocations.end();
 }
 
-bool device_map(void *p, size_t size)
+bool device_map(void *p, size_t size, bool host)
 {
     std::lock_guard<std::mutex> guard(launch_lock);
     char *c = static_cast<char *>(p);
     if (!can_map(c, size) || (options.fail_alloc >= 0 && options.fail_alloc-- == 0)) return false;
     if (mprotect(c, size, PROT_READ | PROT_WRITE)) return false;
-    allocations[c] = {size, c, size, true, allocation::OWN, current_device};
+    allocations[c] = {size, c, size, true, host ? allocation::HOST : allocation::OWN, current_device};
     return true;
 }
 
@@ -180,16 +180,21 @@ bool device_unmap(void *p, size_t size)
     return true;
 }
 
-static size_t bytes_of(bool imported)
+/* Returns the bytes of allocations that fit. */
+template <class F> static size_t bytes_of(const F &fits)
 {
     std::lock_guard<std::mutex> guard(launch_lock);
     size_t n = 0;
     for (const auto &a : allocations)
-        if ((a.second.from == allocation::IMPORTED) == imported) n += a.second.size;
+        if (fits(a.second.from)) n += a.second.size;
     return n;
 }
-size_t device_bytes() { return bytes_of(false); }
-size_t device_imported() { return bytes_of(true); }
+size_t device_bytes()
+{
+    return bytes_of([](int from) { return from != allocation::IMPORTED && from != allocation::HOST; });
+}
+size_t device_imported() { return bytes_of([](int from) { return from == allocation::IMPORTED; }); }
+size_t device_host_bytes() { return bytes_of([](int from) { return from == allocation::HOST; }); }
 
 static void protect(const allocation &a, int prot)
 {
@@ -197,7 +202,8 @@ static void protect(const allocation &a, int prot)
 }
 static void device_protect(int prot)
 {
-    for (const auto &a : allocations) protect(a.second, prot);
+    for (const auto &a : allocations)
+        if (a.second.from != allocation::HOST) protect(a.second, prot);
 }
 visible::visible()
 {

@@ -316,6 +316,7 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     if (code) return code;
     info->page = simt::options.page;
     info->exports = info->page && simt::watch.exports;
+    info->maps_host = info->page;
     info->uuid[0] = (uint8_t) simt::watch.board, info->uuid[15] = (uint8_t) index;
     (*out)->index = simt::current_device = index;
     info->places = (*out)->places = pi__places_take(index, info->n_sm);
@@ -436,6 +437,18 @@ int pi__rt_map(pi__rt *rt, void *p, size_t size, bool *done)
     int code = rt->call(true);
     if (code) return code;
     *done = size <= free_bytes() && simt::device_map(p, size);
+    simt::watch.live += *done;
+    return 0;
+}
+
+int pi__rt_map_host(pi__rt *rt, void *p, size_t size, bool *done)
+{
+    *done = false;
+    simt::watch.n_allocs++;
+    int code = rt->call(true);
+    if (code) return code;
+    *done = simt::device_map(p, size, true);
+    if (*done) std::memset(p, 0xa5, size);
     simt::watch.live += *done;
     return 0;
 }

@@ -113,12 +113,13 @@ extern unsigned long n_launches, n_switches;
  * 0xFF. NULL = out of memory. */
 void *device_alloc(size_t size);
 void device_free(void *p);
-size_t device_bytes(); /* allocated or mapped bytes */
+size_t device_bytes(); /* allocated or mapped bytes, without mapped host memory */
+size_t device_host_bytes(); /* bytes of mapped host memory */
 /* device_reserve reserves addresses, a multiple of the page size. device_map maps zeroed memory for full pages of
  * them; accesses past its end fault, unless another mapping follows. NULL or false = out of memory, or misuse. */
 void *device_reserve(size_t size);
 bool device_unreserve(void *p);
-bool device_map(void *p, size_t size);
+bool device_map(void *p, size_t size, bool host = false);
 bool device_unmap(void *p, size_t size);
 
 /* While an object exists, the host can access device memory despite config::hide. */

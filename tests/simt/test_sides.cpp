@@ -189,6 +189,65 @@ static void test_expert_layers(void **)
     unlink(model.c_str());
 }
 
+static std::string told; /* lines of the log */
+static void take_line(void *, int, const char *line) { told += std::string(line) + "\n"; }
+
+/* Bytes of the plan's first entry; if it is the only entry, it includes host memory. */
+static uint64_t on_device(const pi_plan &p)
+{
+    return p.place[0].weights_bytes + p.place[0].kv_bytes + p.place[0].state_bytes + p.place[0].scratch_bytes;
+}
+
+static pi_plan plan_of(const std::string &model, const settings &way)
+{
+    pi_plan p = {};
+    pi_error err;
+    p.size = sizeof p;
+    pi_options *o = options_of(model, "emu", way);
+    pi_options_set_log(o, take_line, nullptr, PI_LOG_INFO);
+    told.clear();
+    if (pi_engine_plan(o, &p, &err)) fail_msg("%s: %s", text_of(way).c_str(), err.msg);
+    pi_options_free(o);
+    return p;
+}
+
+/* Experts in host memory that the device reads, with copies of some: the bits of experts in device memory, in any
+ * batch, in captured steps and with any number of copies. */
+static void test_expert_cache(void **)
+{
+    const struct {
+        const char *arch;
+        int32_t type;
+        const char *copies;
+    } cases[] = {{"gemma4", PI__Q8_0, "1"}, {"qwen35moe", PI__Q4_K, "3"}, {"deepseek3", PI__Q8_0, "2"}};
+    const int n = getenv("PI_TEST_EMULATED") ? 1 : 3;
+    for (int i = 0; i < n; i++) {
+        const std::string model = model_file(cases[i].arch, cases[i].type);
+        const settings none = {{"matmul", "auto"}};
+        settings way = none;
+        way.insert(way.end(), {{i == 1 ? "n-cpu-moe" : "cpu-moe", i == 1 ? "2" : "true"},
+                               {"expert-cache", cases[i].copies}});
+        pi_engine *e = open_engine(model, "emu", none);
+        assert_int_equal(simt::device_host_bytes(), 0);
+        const std::vector<answer> want = ask(e, prompts, true);
+        pi_engine_close(e);
+        const pi_plan all = plan_of(model, none), some = plan_of(model, way);
+        if (!some.host_weights_bytes || all.host_weights_bytes || some.n_places != 1)
+            fail_msg("%s, %s: %llu bytes in host memory, %u places", cases[i].arch, text_of(way).c_str(),
+                     (unsigned long long) some.host_weights_bytes, some.n_places);
+        e = open_engine(model, "emu", way);
+        assert_int_equal(simt::device_host_bytes(), some.host_weights_bytes);
+        assert_false(is_split(e));
+        simt::watch.n_replayed = 0;
+        compare(text_of(way).c_str(), want, ask(e, prompts, true), 0);
+        compare(text_of(way).c_str(), want, ask(e, prompts, false), 0);
+        assert_true(simt::watch.n_replayed > 0);
+        pi_engine_close(e);
+        assert_int_equal(simt::device_host_bytes(), 0);
+        unlink(model.c_str());
+    }
+}
+
 /* Recurrent states on the device, on the CPU and on both; drafts, which read the state of the last step. */
 static void test_states(void **)
 {
@@ -494,28 +553,6 @@ static void test_out_of_memory(void **)
 
 /* ---- models that are too large */
 
-static std::string told; /* lines of the log */
-static void take_line(void *, int, const char *line) { told += std::string(line) + "\n"; }
-
-static pi_plan plan_of(const std::string &model, const settings &way)
-{
-    pi_plan p = {};
-    pi_error err;
-    p.size = sizeof p;
-    pi_options *o = options_of(model, "emu", way);
-    pi_options_set_log(o, take_line, nullptr, PI_LOG_INFO);
-    told.clear();
-    if (pi_engine_plan(o, &p, &err)) fail_msg("%s: %s", text_of(way).c_str(), err.msg);
-    pi_options_free(o);
-    return p;
-}
-
-/* Bytes of the plan's first entry; if it is the only entry, it includes host memory. */
-static uint64_t on_device(const pi_plan &p)
-{
-    return p.place[0].weights_bytes + p.place[0].kv_bytes + p.place[0].state_bytes + p.place[0].scratch_bytes;
-}
-
 /* Automatic placement with `memory` bytes: it equals the plan of the explicit options `way`, and the plan of `better`
  * does not fit. */
 static void check_fit(const std::string &model, uint64_t memory, const settings &way, const settings &better)
@@ -761,7 +798,7 @@ int main()
                                 cmocka_unit_test(test_bits),
                                 cmocka_unit_test(test_overrides),
                                 cmocka_unit_test(test_experts),
-                                cmocka_unit_test(test_expert_layers),
+                                cmocka_unit_test(test_expert_cache), cmocka_unit_test(test_expert_layers),
                                 cmocka_unit_test(test_states),
                                 cmocka_unit_test(test_parts),
                                 cmocka_unit_test(test_snapshots),

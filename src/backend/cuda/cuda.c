@@ -75,6 +75,13 @@ static bool cuda_arena_map(pi__backend *be, void *p, size_t size)
     pi__cuda_record_error(c, pi__rt_map(c->rt, p, size, &done));
     return done;
 }
+static bool cuda_arena_map_host(pi__backend *be, void *p, size_t size)
+{
+    pi__cuda *c = (pi__cuda *) be;
+    bool done;
+    pi__cuda_record_error(c, pi__rt_map_host(c->rt, p, size, &done));
+    return done;
+}
 static void cuda_arena_unmap(pi__backend *be, void *p, size_t size) { pi__rt_unmap(((pi__cuda *) be)->rt, p, size); }
 
 /* commit and trim do nothing: device memory is committed at allocation, and cannot be trimmed. */
@@ -370,6 +377,8 @@ static const pi__device_opt cuda_opt = {
     .arena_free = cuda_arena_free,
     .arena_map = cuda_arena_map,
     .arena_unmap = cuda_arena_unmap,
+    .arena_map_host = cuda_arena_map_host,
+    .slots_bytes = pi__cuda_slots_bytes,
     .arena_share = pi__cuda_arena_share,
     .arena_adopt = pi__cuda_arena_adopt,
     .identify = pi__cuda_identify,

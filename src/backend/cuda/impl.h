@@ -284,6 +284,12 @@ void pi__cuda_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int
 void pi__cuda_load_values(pi__backend *be, void *dst, const void *src, size_t n);
 void pi__cuda_load_end(pi__cuda *c);
 
+/* expert_cache.c: copies of experts in device memory, of stacks in host memory (pi__weight.n_slot). moved: the table of
+ * copies of w, as in pi__k_experts; NULL = w has none. keep_experts: queues the search for the copies of the step's
+ * experts, and the missing copies, before the products of a->gate; does nothing for stacks in device memory. */
+size_t pi__cuda_slots_bytes(const pi__backend *be, const pi__weight *w);
+const uint64_t *pi__cuda_moved(const pi__cuda *c, const pi__weight *w);
+void pi__cuda_keep_experts(pi__cuda *c, const pi__moe *a, const pi__k_routes *r);
 /* share.c: arena memory that other processes map. */
 int pi__cuda_arena_share(pi__backend *be, void *p, size_t size, const pi__digest *mark, int *fd, pi_error *err);
 int pi__cuda_arena_adopt(pi__backend *be, void *p, size_t size, const pi__digest *mark, const int *fd, pi_error *err);

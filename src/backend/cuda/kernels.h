@@ -578,6 +578,9 @@ typedef struct pi__k_experts {
     /* expert 0; the next matrix follows after shape.mat_bytes. scale: one factor per expert, or NULL */
     pi__k_matrix w;
     const uint8_t *data2;   /* second matrices of all experts; NULL = one matrix per expert */
+    /* [n_expert] bytes from an expert's matrix to the copy that is read instead, 0 = the matrix itself is read; modulo
+     * 2^64. moved2: of the second matrices. NULL = no copies */
+    const uint64_t *moved, *moved2;
     const float *scale2;    /* as w.scale */
     /* [n_rows * n_used] row of the packed x that each column reads (routes.row); NULL = column c reads row c */
     const int32_t *row;
@@ -611,6 +614,32 @@ int pi__k_add_experts(void *stream, const pi__k_sum *a);
 /* Adds biases of each column's expert to h [n_rows * n_used, 2 n]: bias to the first n values, bias2 to the others.
  * Both are [n_expert, n]. */
 int pi__k_add_biases(void *stream, const pi__k_routes *r, float *h, const float *bias, const float *bias2, int64_t n);
+
+/* ---- launch_expert_cache.cu: copies of experts in device memory, of matrices in host memory that the device reads */
+
+/* The matrices of one kind (gate, up or down) of a layer. */
+typedef struct pi__k_expert_stack {
+    const uint8_t *data; /* expert 0, in host memory */
+    uint8_t *slots;      /* [n_slot] copies */
+    uint64_t *moved;     /* [n_expert] as in pi__k_experts */
+    size_t bytes;        /* of one matrix; a multiple of 16 */
+} pi__k_expert_stack;
+/* The copies of a layer. All state is zero at first. A slot has the matrices of one expert, of every kind. */
+typedef struct pi__k_expert_cache {
+    pi__k_expert_stack stack[3];
+    int32_t n_stack, n_expert, n_slot;
+    const pi__k_tile *tile[3]; /* the lists of tiles of the step, as in pi__k_routes: their experts are used */
+    const int32_t *n_tile;
+    int32_t *owner;   /* [n_slot] expert of the slot, plus 1; 0 = empty */
+    uint32_t *used;   /* [n_slot] last step that used the slot */
+    uint32_t *step;   /* number of the last step */
+    int32_t *missing; /* [1 + 2 n_slot] number of experts to copy, then expert and slot of each */
+    uint64_t *counts; /* [2] experts used so far that had a copy, and that had none */
+    int32_t n_sm;     /* SMs to fill */
+} pi__k_expert_cache;
+/* Finds the copies of the step's experts. Experts without a copy get the slots that were not used for the longest time,
+ * as long as there are slots that the step does not use. Then their matrices are copied. */
+int pi__k_keep_experts(void *stream, const pi__k_expert_cache *c);
 
 /* ---- launch_centroid_head.cu: lm_heads that multiply only some clusters of rows, see pi__centroid_head in ops.h */
 typedef struct pi__k_centroids {

@@ -7,7 +7,7 @@
  * fence is queued after its copies. The other buffer is then filled once its own fence has passed. So loading takes
  * only the two buffers of host memory for matrices of any size, and CUDA needs no staging copy. On devices that share
  * the host's memory (pi__rt_info.shares), the threads pack weights in place, without buffers. Each piece is then
- * prefetched to the device.
+ * prefetched to the device. Stacks of experts in host memory (pi__weight.n_slot) are packed in place, too.
  *
  * Memory: the buffers and the thread pool, created by the first tensor of a load and freed by the finish() that ends
  * the load. pi__cuda_load_values() uses the buffers from reserve() on, or after a matrix. Later vectors belong to a
@@ -67,8 +67,17 @@ static void run(job *j)
     else run_part(j, 0);
 }
 
-/* True if the host writes to device address dst itself, without buffers. */
-static bool in_place(pi__cuda *c, const void *dst) { return c->info.shares && pi__rt_is_shared(c->rt, dst); }
+/* True if the host writes to device address dst itself, without buffers. w: its matrix, or NULL. */
+static bool in_place(pi__cuda *c, const pi__weight *w, const void *dst)
+{
+    return (w && w->n_slot) || (c->info.shares && pi__rt_is_shared(c->rt, dst));
+}
+
+/* Moves n bytes that the host has written at dst to the device. */
+static void move(pi__cuda *c, const pi__weight *w, char *dst, size_t n)
+{
+    if (!w || !w->n_slot) pi__cuda_record_error(c, pi__rt_prefetch(c->rt, dst, n));
+}
 
 /* Creates the threads, and with `buffers` the buffers, if they do not exist. Returns false if memory ran out or an
  * error occurred. */
@@ -112,16 +121,16 @@ static void send(pi__cuda *c, char *dst, const uint8_t *from, size_t n)
     c->stage.used += (n + 63) & ~(size_t) 63;
 }
 
-/* Copies n bytes from host memory src to device address dst. */
-static void load_bytes(pi__cuda *c, char *dst, const uint8_t *src, size_t n)
+/* Copies n bytes from host memory src to device address dst. w: its matrix, or NULL. */
+static void load_bytes(pi__cuda *c, const pi__weight *w, char *dst, const uint8_t *src, size_t n)
 {
-    const bool place = in_place(c, dst);
+    const bool place = in_place(c, w, dst);
     size_t got;
     if (!n || !ready(c, !place)) return;
     if (place) {
         job j = {.pool = c->stage.pool, .src = src, .dst = (uint8_t *) dst, .n = (int64_t) n, .step = PIECE};
         run(&j);
-        pi__cuda_record_error(c, pi__rt_prefetch(c->rt, dst, n));
+        move(c, w, dst, n);
         return;
     }
     for (size_t at = 0; at < n; at += got) {
@@ -140,7 +149,7 @@ static void load_tiles(pi__cuda *c, const pi__weight *w, const pi__cuda_shape *s
     const size_t tiles = (size_t) (n + PI__TILE_ROWS - 1) / PI__TILE_ROWS;
     const size_t row = pi__row_size(pi__type_info_of(w->type), w->n_in), a_part = PIECE / s->tile_bytes;
     const int64_t step = PI__TILE_ROWS * (int64_t) (a_part ? a_part : 1);
-    const bool place = in_place(c, dst);
+    const bool place = in_place(c, w, dst);
     size_t got;
     if (!tiles || !ready(c, !place)) return;
     if (place) {
@@ -153,7 +162,7 @@ static void load_tiles(pi__cuda *c, const pi__weight *w, const pi__cuda_shape *s
                  .n = n,
                  .step = step};
         run(&j);
-        pi__cuda_record_error(c, pi__rt_prefetch(c->rt, dst, tiles * s->tile_bytes));
+        move(c, w, dst, tiles * s->tile_bytes);
         return;
     }
     for (size_t at = 0; at < tiles; at += got) {
@@ -180,7 +189,7 @@ void pi__cuda_weight_load(pi__backend *be, const pi__weight *w, int64_t mat, int
     pi__cuda_shape_of(w->type, w->n_in, w->n_out, &s);
     char *data = (char *) w->data + (size_t) mat * s.mat_bytes;
     if (s.n_block) load_tiles(c, w, &s, data + (size_t) (row / PI__TILE_ROWS) * s.tile_bytes, src, n);
-    else load_bytes(c, data + (size_t) row * s.tile_bytes, src, (size_t) n * s.tile_bytes);
+    else load_bytes(c, w, data + (size_t) row * s.tile_bytes, src, (size_t) n * s.tile_bytes);
 }
 
 void pi__cuda_load_values(pi__backend *be, void *dst, const void *src, size_t n)
@@ -188,7 +197,7 @@ void pi__cuda_load_values(pi__backend *be, void *dst, const void *src, size_t n)
     pi__cuda *c = (pi__cuda *) be;
     pi__cuda_flush(c);
     if (!c->loads && !c->stage.pool) pi__cuda_upload(c, dst, src, n);
-    else load_bytes(c, dst, src, n);
+    else load_bytes(c, NULL, dst, src, n);
 }
 
 void pi__cuda_load_end(pi__cuda *c)

@@ -66,17 +66,21 @@ static void gate_up(pi__cuda *c, cuda_packed_x *ready, const pi__moe *a, const p
     const int64_t n_ff = a->down->n_in;
     if (a->shard) h += n_ff / a->shard->n * a->shard->i;
     void *stream = pi__rt_stream(c->rt);
-    pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .y = h, .ldy = 2 * n_ff, .n_sm = c->info.n_sm};
+    pi__k_experts e = {.w = pi__cuda_matrix(a->gate), .row = r->row, .y = h, .ldy = 2 * n_ff, .n_sm = c->info.n_sm,
+                       .moved = pi__cuda_moved(c, a->gate)};
     const int form = pi__form(&c->f, e.w.type, e.w.n_in);
     void *x = pi__cuda_packed_x(c, ready, form, &a->in, e.w.type, r->n_rows, e.w.n_in);
     if (a->up && a->up->type == a->gate->type) {
         e.data2 = a->up->data;
+        e.moved2 = pi__cuda_moved(c, a->up);
         e.scale2 = a->up->scale;
         e.y2 = h + n_ff;
     }
+    pi__cuda_keep_experts(c, a, r);
     PI__QUEUE(c, pi__cuda_experts(stream, form, r, &e, x));
     if (!a->up || e.data2) return;
     e.w = pi__cuda_matrix(a->up);
+    e.moved = pi__cuda_moved(c, a->up);
     e.y = h + n_ff;
     const int form2 = pi__form(&c->f, e.w.type, e.w.n_in);
     x = pi__cuda_packed_x(c, ready, form2, &a->in, e.w.type, r->n_rows, e.w.n_in);
@@ -91,15 +95,19 @@ void pi__cuda_gate_up(pi__cuda *c, cuda_packed_x *ready, const pi__moe *a, const
                        .arrived = (uint32_t *) (void *) (c->scratch + c->at.arrived), .waits = pi__cuda_waits(c)};
     const int form = pi__form(&c->f, e.w.type, e.w.n_in);
     e.data2 = a->up ? a->up->data : e.w.data + (size_t) (n_ff / 16) * e.w.shape.tile_bytes;
+    e.moved = pi__cuda_moved(c, a->gate);
+    e.moved2 = pi__cuda_moved(c, a->up ? a->up : a->gate);
     e.scale2 = a->up ? a->up->scale : e.w.scale;
     e.w.n_out = n_ff;
     void *x = pi__cuda_packed_x(c, ready, form, &a->in, e.w.type, a->n_rows, e.w.n_in);
+    pi__cuda_keep_experts(c, a, &at->r);
     PI__QUEUE(c, pi__cuda_experts(pi__rt_stream(c->rt), form, &at->r, &e, x));
 }
 
 pi__k_down pi__cuda_down_of(const pi__cuda *c, const pi__moe *a, const cuda_moe *at)
 {
-    const pi__k_experts e = {.w = pi__cuda_matrix(a->down), .y = at->h, .ldy = a->down->n_out, .n_sm = c->info.n_sm};
+    const pi__k_experts e = {.w = pi__cuda_matrix(a->down), .y = at->h, .ldy = a->down->n_out, .n_sm = c->info.n_sm,
+                             .moved = pi__cuda_moved(c, a->down)};
     return (pi__k_down) {.routes = at->r, .experts = e, .mid = at->mid};
 }
 
@@ -110,7 +118,8 @@ void pi__cuda_gate_up_down(pi__cuda *c, cuda_packed_x *ready, const pi__moe *a, 
     const int32_t pairs = a->n_rows * a->n_used;
     void *stream = pi__rt_stream(c->rt);
     float *h = at->h;
-    const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = a->down->n_out, .n_sm = c->info.n_sm};
+    const pi__k_experts down = {.w = pi__cuda_matrix(a->down), .y = h, .ldy = a->down->n_out, .n_sm = c->info.n_sm,
+                                .moved = pi__cuda_moved(c, a->down)};
     const int form = pi__form(&c->f, down.w.type, n_ff);
     const bool there = !a->lora.rows && pi__experts_have_glu(&c->f, a);
     if (there) pi__cuda_gate_up(c, ready, a, at);

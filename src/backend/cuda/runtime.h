@@ -33,6 +33,7 @@ typedef struct pi__rt_info {
     /* integrated, and the host may write memory of alloc_shared while kernels use other parts of it */
     bool shares;
     bool exports;   /* memory of map_shared can be passed to other processes; requires page > 0 */
+    bool maps_host; /* pi__rt_map_host works; requires page > 0 */
     uint8_t uuid[16]; /* device id, equal in every process */
 } pi__rt_info;
 
@@ -91,13 +92,16 @@ void pi__rt_unreserve(pi__rt *rt, void *p, size_t size);
 /* Maps zeroed memory at reserved addresses; p and size are multiples of the page. Returns 0 with *done false if memory
  * ran out. */
 int pi__rt_map(pi__rt *rt, void *p, size_t size, bool *done);
+/* Like pi__rt_map, with pinned host memory, which the device reads and writes over its bus. The host can write to it at
+ * the same addresses; its contents are undefined. Requires pi__rt_info.maps_host. */
+int pi__rt_map_host(pi__rt *rt, void *p, size_t size, bool *done);
 /* Like pi__rt_map, with memory that other processes can map. *fd receives a descriptor, which keeps the memory alive
  * even after it is unmapped; the caller closes it. -1 after a failure. */
 int pi__rt_map_shared(pi__rt *rt, void *p, size_t size, int *fd, bool *done);
 /* Maps another process's memory at reserved addresses, read-only if the driver can. Returns an error code, and maps
  * nothing, if fd is not exported device memory, or has another size. */
 int pi__rt_map_import(pi__rt *rt, void *p, size_t size, int fd);
-/* Unmaps memory of the three map functions after all queued work has completed. */
+/* Unmaps memory of the map functions after all queued work has completed. */
 void pi__rt_unmap(pi__rt *rt, void *p, size_t size);
 /* Allocates pinned host memory. Returns 0 with *out NULL if memory ran out. */
 int pi__rt_host_alloc(pi__rt *rt, void **out, size_t size);

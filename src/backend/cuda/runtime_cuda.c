@@ -175,6 +175,38 @@ static size_t find_page(pi__rt *rt)
     return e || (page & (page - 1)) ? 0 : page;
 }
 
+/* Returns the location of host memory: the NUMA node that is closest to the device. */
+static CUmemLocation host_of(const pi__rt *rt)
+{
+    CUdevice device;
+    int node = -1;
+    if (rt->fn.device(&device, rt->device) || rt->fn.attribute(&node, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device))
+        node = -1;
+    return (CUmemLocation) {.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = node < 0 ? 0 : node};
+}
+
+/* Returns the properties of mapped host memory. */
+static CUmemAllocationProp host_memory_of(const pi__rt *rt)
+{
+    CUmemAllocationProp prop = memory_of(rt, false);
+    prop.location = host_of(rt);
+    return prop;
+}
+
+/* True if host memory can be mapped in units of the page. */
+static bool can_map_host(const pi__rt *rt, size_t page)
+{
+    const driver *d = &rt->fn;
+    const CUmemAllocationProp prop = host_memory_of(rt);
+    CUdevice device;
+    size_t unit = 0;
+    int can = 0;
+    if (!page || d->device(&device, rt->device) ||
+        d->attribute(&can, CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device))
+        return false;
+    return can && !d->granularity(&unit, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) && unit && page % unit == 0;
+}
+
 /* True if the driver can export memory of this page size as descriptors. */
 static bool can_export(const pi__rt *rt)
 {
@@ -215,7 +247,7 @@ int pi__rt_open(pi__rt **out, int32_t index, pi__rt_info *info)
     e = cudaSetDevice(index);
     if (!e) find_all(&rt->fn);
     if (!e) info->page = rt->page = find_page(rt);
-    if (!e) info->exports = can_export(rt);
+    if (!e) info->exports = can_export(rt), info->maps_host = can_map_host(rt, rt->page);
     if (!e) e = cudaStreamCreateWithFlags(&rt->stream, cudaStreamNonBlocking);
     if (!e) e = cudaStreamCreateWithFlags(&rt->copies, cudaStreamNonBlocking);
     if (!e) e = cudaEventCreateWithFlags(&rt->order, cudaEventDisableTiming);
@@ -347,15 +379,17 @@ void pi__rt_unreserve(pi__rt *rt, void *p, size_t size)
 
 /* Maps `size` bytes of `memory` at p, with this access, and releases the handle: from then on the mapping alone keeps
  * the memory alive. After an error nothing is mapped. */
-static int map_memory(pi__rt *rt, void *p, size_t size, CUmemGenericAllocationHandle memory, CUmemAccess_flags flags)
+static int map_memory(pi__rt *rt, void *p, size_t size, CUmemGenericAllocationHandle memory, CUmemAccess_flags flags,
+                      const CUmemLocation *host)
 {
     const driver *d = &rt->fn;
-    const CUmemAccessDesc access = {.location = memory_of(rt, false).location, .flags = flags};
+    const CUmemAccessDesc access[2] = {{.location = memory_of(rt, false).location, .flags = flags},
+                                       {.location = host ? *host : (CUmemLocation) {0}, .flags = flags}};
     const CUdeviceptr at = (CUdeviceptr) (uintptr_t) p;
     CUresult e = d->map(at, size, 0, memory, 0);
     d->release(memory);
     if (e) return (int) e;
-    e = d->set_access(at, size, &access, 1);
+    e = d->set_access(at, size, access, host ? 2 : 1);
     if (e) d->unmap(at, size);
     return (int) e;
 }
@@ -381,7 +415,7 @@ static int map_new(pi__rt *rt, void *p, size_t size, int *fd, bool *done)
     if (e) return e == CUDA_ERROR_OUT_OF_MEMORY ? 0 : e;
     if (fd) e = export_memory(d, memory, fd);
     if (e) d->release(memory);
-    else e = map_memory(rt, p, size, memory, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    else e = map_memory(rt, p, size, memory, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, NULL);
     if (!e) {
         e = (int) cudaMemsetAsync(p, 0, size, rt->stream);
         if (e) d->unmap((CUdeviceptr) (uintptr_t) p, size);
@@ -395,6 +429,18 @@ static int map_new(pi__rt *rt, void *p, size_t size, int *fd, bool *done)
 }
 
 int pi__rt_map(pi__rt *rt, void *p, size_t size, bool *done) { return map_new(rt, p, size, NULL, done); }
+
+int pi__rt_map_host(pi__rt *rt, void *p, size_t size, bool *done)
+{
+    const CUmemAllocationProp prop = host_memory_of(rt);
+    CUmemGenericAllocationHandle memory;
+    int e = (int) cudaSetDevice(rt->device);
+    *done = false;
+    if (!e) e = (int) rt->fn.create(&memory, size, &prop, 0);
+    if (!e) e = map_memory(rt, p, size, memory, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, &prop.location);
+    *done = !e;
+    return e == CUDA_ERROR_OUT_OF_MEMORY ? 0 : e;
+}
 int pi__rt_map_shared(pi__rt *rt, void *p, size_t size, int *fd, bool *done)
 {
     *fd = -1;
@@ -405,7 +451,7 @@ static int import_as(pi__rt *rt, void *p, size_t size, int fd, CUmemAccess_flags
 {
     CUmemGenericAllocationHandle memory;
     const CUresult e = rt->fn.import_memory(&memory, (void *) (intptr_t) fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    return e ? (int) e : map_memory(rt, p, size, memory, flags);
+    return e ? (int) e : map_memory(rt, p, size, memory, flags, NULL);
 }
 
 /* Some drivers have no read-only mappings; then the memory is mapped writable. The backend's kernels do not write to
