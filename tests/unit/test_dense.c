@@ -14,14 +14,15 @@ static const char *const archs[] = {
     "granite-nope", "granitemoe", "deepseek3",  "deepseek2",  "deepseek2-lite", "deepseek2-old", "smollm3", "seed_oss",
     "olmo2", "olmo3", "exaone4", "exaone4-large", "glm4", "ernie4_5", "ernie4_5-moe", "hunyuan-dense", "hunyuan-moe",
     "dots1", "bailingmoe2", "qwen2moe", "arcee", "apertus", "starcoder2", "command-r", "cohere2", "minicpm", "mellum",
-    "qwen2vl", "qwen3vl", "qwen3vlmoe"};
+    "qwen2vl", "qwen3vl", "qwen3vlmoe", "granitehybrid", "granitehybrid-dense", "nemotron_h", "nemotron_h_moe",
+    "nemotron_h_moe-latent", "falcon-h1", "falcon-h1-norm", "mamba2"};
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 static char path[N_ARCHS][256];
 
 static pi__config config(int arch)
 {
     return (pi__config) {.model = path[arch], .max_batch_tokens = 64, .max_seqs = 8, .max_queue = 20, .block_size = 16,
-                         .snapshot_interval = 512, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 4096,
+                         .snapshot_interval = 16, .type_k = PI__F16, .type_v = PI__F16, .kv_tokens = 4096,
                          .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
