@@ -50,7 +50,7 @@ PI_FN int32_t value_channel(const pi__k_state &st, int32_t head) { return 2 * st
 PI_FN int32_t n_channels(const pi__k_state &st) { return value_channel(st, st.n_v); }
 
 /* Addresses in a slot: S0 of a value head (also in a snapshot, with s = 0); the ring rows of position p. */
-PI_FN float *s_at(const job &j, float *memory, size_t s, int32_t head)
+PI_FN float *state_at(const job &j, float *memory, size_t s, int32_t head)
 {
     return memory + s + (size_t) head * (size_t) (j.a.state.dim * j.a.state.dim_v);
 }
@@ -58,7 +58,7 @@ PI_FN float *u_at(const job &j, float *slot, int32_t head, int32_t p)
 {
     return slot + j.at.x + (size_t) (head * j.at.rows.n + ring_row(j.at.rows, p)) * (size_t) j.a.state.dim_v;
 }
-PI_FN float *k_at(const job &j, float *slot, int32_t k_head, int32_t p)
+PI_FN float *key_at(const job &j, float *slot, int32_t k_head, int32_t p)
 {
     return slot + j.at.k + (size_t) (k_head * j.at.rows.n + ring_row(j.at.rows, p)) * (size_t) j.a.state.dim;
 }
@@ -66,11 +66,11 @@ PI_FN float *g_at(const job &j, float *slot, int32_t head, int32_t p)
 {
     return slot + j.at.g + head * j.at.rows.n + ring_row(j.at.rows, p);
 }
-PI_FN float *recent_at(const job &j, float *slot, int32_t p)
+PI_FN float *raw_at(const job &j, float *slot, int32_t p)
 {
     return slot + j.at.recent + (size_t) ring_row(j.at.recents, p) * (size_t) n_channels(j.a.state);
 }
-PI_FN float *snap_raw(const job &j, float *snap) { return s_at(j, snap, 0, j.a.state.n_v); }
+PI_FN float *raw_of_snap(const job &j, float *snap) { return state_at(j, snap, 0, j.a.state.n_v); }
 
 /* Scratch, per token: keys and queries [n_k][tokens][2][N]; products of the token's query with the chunk's keys [n_k]
  * [tokens][C]; gates [n_v][tokens][2], log2 decay and dt. */
@@ -88,17 +88,17 @@ PI_FN float *gate_of(const job &j, int32_t head, int32_t token)
 }
 
 /* Returns the raw input of channel c at position p: of this step, or from the slot; 0 before position 0. */
-PI_FN float raw_input(const job &j, const sequence &s, int32_t p, int32_t c)
+PI_FN float input_of(const job &j, const sequence &s, int32_t p, int32_t c)
 {
     if (p < 0) return 0;
-    return p < s.pos ? recent_at(j, s.slot, p)[c] : j.a.qkv[(int64_t) (s.first + p - s.pos) * j.a.ld_qkv + c];
+    return p < s.pos ? raw_at(j, s.slot, p)[c] : j.a.qkv[(int64_t) (s.first + p - s.pos) * j.a.ld_qkv + c];
 }
 /* Returns silu of the convolution of channel c at position p. */
-PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c)
+PI_FN float silu_of(const job &j, const sequence &s, int32_t p, int32_t c)
 {
     const float *tap = j.a.conv + (int64_t) c * (j.at.history + 1);
     float sum = 0;
-    for (int32_t i = 0; i <= j.at.history; i++) sum = fmaf(tap[i], raw_input(j, s, p - j.at.history + i, c), sum);
+    for (int32_t i = 0; i <= j.at.history; i++) sum = fmaf(tap[i], input_of(j, s, p - j.at.history + i, c), sum);
     if (j.a.conv_bias) sum += j.a.conv_bias[c];
     return sum / (1.0f + expf(-sum));
 }
@@ -107,9 +107,9 @@ PI_FN float convolved(const job &j, const sequence &s, int32_t p, int32_t c)
 PI_FN void save_raw(const job &j, const sequence &s, int32_t c)
 {
     for (int32_t i = 0; i < s.n_save; i++) {
-        float *to = snap_raw(j, snap_at(j.a.state, s.save[2 * i + 1])) + c;
+        float *to = raw_of_snap(j, snap_at(j.a.state, s.save[2 * i + 1])) + c;
         for (int32_t h = 0; h < j.at.history; h++)
-            to[h * n_channels(j.a.state)] = raw_input(j, s, s.save[2 * i] - j.at.history + h, c);
+            to[h * n_channels(j.a.state)] = input_of(j, s, s.save[2 * i] - j.at.history + h, c);
     }
 }
 
@@ -145,10 +145,10 @@ template <int N> __global__ void __launch_bounds__(ROWS_THREADS) prepare(job j)
     if (!find_tile(j, (int32_t) blockIdx.x, s, c)) return;
     const int32_t p0 = c.from + c.n_old, token = s.first + p0 - s.pos, n_k = j.a.state.n_k;
     for (int32_t i = thread; i < c.n_old * N; i += ROWS_THREADS)
-        keys[i / N * PITCH + i % N] = k_at(j, s.slot, k_head, c.from + i / N)[i % N];
+        keys[i / N * PITCH + i % N] = key_at(j, s.slot, k_head, c.from + i / N)[i % N];
     for (int32_t i = thread; i < c.n_new * 2 * N; i += ROWS_THREADS) {
         const int32_t row = i / (2 * N), query = i / N % 2, d = i % N;
-        const float x = convolved(j, s, p0 + row, ((query ? 0 : n_k) + k_head) * N + d);
+        const float x = silu_of(j, s, p0 + row, ((query ? 0 : n_k) + k_head) * N + d);
         (query ? queries : keys)[(c.n_old + row) * PITCH + d] = x;
         kq_of(j, k_head, token + row)[query * N + d] = x;
     }
@@ -214,7 +214,8 @@ template <int N>
 PI_FN void save_patch(const job &j, const sequence &s, int32_t head, int32_t col, int32_t pos, const patch<N> &st)
 {
     for (int32_t i = 0; i < s.n_save; i++)
-        if (s.save[2 * i] == pos) store_patch<N>(j, s_at(j, snap_at(j.a.state, s.save[2 * i + 1]), 0, head), col, st);
+        if (s.save[2 * i] == pos)
+            store_patch<N>(j, state_at(j, snap_at(j.a.state, s.save[2 * i + 1]), 0, head), col, st);
 }
 
 /* Computes the sums of log2 decays up to each row, by the block's first threads. */
@@ -234,7 +235,7 @@ template <int N> PI_FN void stage(const job &j, const sequence &s, const chunk &
     const int32_t k_head = head % j.a.state.n_k, token = s.first + c.from - s.pos, end = c.n_old + c.n_new;
     for (int32_t i = (int32_t) threadIdx.x; i < end * (N / 4); i += (int32_t) blockDim.x) {
         const int32_t row = i / (N / 4), d = i % (N / 4) * 4;
-        const float *from = row < c.n_old ? k_at(j, s.slot, k_head, c.from + row) : kq_of(j, k_head, token + row);
+        const float *from = row < c.n_old ? key_at(j, s.slot, k_head, c.from + row) : kq_of(j, k_head, token + row);
         *(float4 *) (sm + S::keys + row * S::PITCH + d) = *(const float4 *) (from + d);
         if (row >= c.n_old) *(float4 *) (sm + S::queries + row * S::PITCH + d) = *(const float4 *) (from + N + d);
     }
@@ -277,7 +278,7 @@ PI_FN void put_values(const job &j, const sequence &s, const chunk &c, int32_t h
             own[S::U + row * PATCH + b] = *kept;
             continue;
         }
-        const float x = convolved(j, s, c.from + row, channel), u = sm[S::dt + row] * x;
+        const float x = silu_of(j, s, c.from + row, channel), u = sm[S::dt + row] * x;
         own[S::X + row * PATCH + b] = x;
         own[S::U + row * PATCH + b] = u;
         if (c.from >= s.keep) *kept = u;
@@ -378,7 +379,7 @@ PI_FN void keep_values(const job &j, const sequence &s, int32_t channel)
     if (lane < PATCH) save_raw(j, s, c);
     __syncwarp();
     for (int32_t p = max(s.keep - j.at.history, s.pos) + lane / PATCH; p < s.end; p += 2)
-        recent_at(j, s.slot, p)[c] = j.a.qkv[(int64_t) (s.first + p - s.pos) * j.a.ld_qkv + c];
+        raw_at(j, s.slot, p)[c] = j.a.qkv[(int64_t) (s.first + p - s.pos) * j.a.ld_qkv + c];
 }
 
 /* A warp's columns of a value head. */
@@ -402,7 +403,7 @@ template <int N> __global__ void __launch_bounds__(SCAN_THREADS) scan(job j)
     sequence s;
     if (!find_sequence(j, (int32_t) blockIdx.y, s)) return;
     int32_t from = s.pos ? *(const int32_t *) s.slot : 0;
-    float *s0 = s_at(j, s.slot, j.at.s, w.head);
+    float *s0 = state_at(j, s.slot, j.at.s, w.head);
     patch<N> st = {};
     if (from) load_patch<N>(j, s0, w.col, st);
 #pragma unroll 1
@@ -450,8 +451,8 @@ PI_FN void keep_rows(const job &j, const sequence &s, const chunk &c, int32_t k_
     for (int32_t i = thread; i < c.n_new * 2 * N; i += ROWS_THREADS) {
         const int32_t p = p0 + i / (2 * N), t = token + i / (2 * N), channel = (i / N % 2 * n_k + k_head) * N + i % N;
         if (p >= s.keep - j.at.history)
-            recent_at(j, s.slot, p)[channel] = j.a.qkv[(int64_t) t * j.a.ld_qkv + channel];
-        if (c.from >= s.keep && i / N % 2) k_at(j, s.slot, k_head, p)[i % N] = kq_of(j, k_head, t)[i % N];
+            raw_at(j, s.slot, p)[channel] = j.a.qkv[(int64_t) t * j.a.ld_qkv + channel];
+        if (c.from >= s.keep && i / N % 2) key_at(j, s.slot, k_head, p)[i % N] = kq_of(j, k_head, t)[i % N];
     }
     for (int32_t i = thread; i < c.n_new * per && c.from >= s.keep; i += ROWS_THREADS) {
         const int32_t head = k_head + i % per * n_k;
@@ -487,7 +488,7 @@ PI_FN void move_raw(const job &j, float *slot, float *snap, int32_t pos, bool lo
 {
     const int32_t n = n_channels(j.a.state), step = (int32_t) (gridDim.x * blockDim.x);
     for (int32_t i = (int32_t) (blockIdx.x * blockDim.x + threadIdx.x); i < n * j.at.history; i += step) {
-        float *kept = snap_raw(j, snap) + i, *row = recent_at(j, slot, pos - j.at.history + i / n) + i % n;
+        float *kept = raw_of_snap(j, snap) + i, *row = raw_at(j, slot, pos - j.at.history + i / n) + i % n;
         if (load) *row = *kept;
         else *kept = *row;
     }
@@ -507,7 +508,7 @@ __global__ void __launch_bounds__(SCAN_THREADS) save(job j, int32_t slot_index, 
     s.pos = pos;
     patch<N> st = {};
     int32_t from = *(const int32_t *) s.slot;
-    if (from) load_patch<N>(j, s_at(j, s.slot, j.at.s, w.head), w.col, st);
+    if (from) load_patch<N>(j, state_at(j, s.slot, j.at.s, w.head), w.col, st);
 #pragma unroll 1
     for (; from < pos; from += C) {
         const chunk c = {from, C, 0};
@@ -517,7 +518,7 @@ __global__ void __launch_bounds__(SCAN_THREADS) save(job j, int32_t slot_index, 
         __syncwarp();
         fold<N>(st, sm, own);
     }
-    store_patch<N>(j, s_at(j, snap, 0, w.head), w.col, st);
+    store_patch<N>(j, state_at(j, snap, 0, w.head), w.col, st);
     move_raw(j, s.slot, snap, pos, false);
 }
 
@@ -528,8 +529,8 @@ __global__ void __launch_bounds__(SCAN_THREADS) load(job j, int32_t slot_index, 
     float *slot = slot_at(j.a.state, slot_index), *snap = snap_at(j.a.state, snap_index);
     const part w = part_of(j, (int32_t) blockIdx.x);
     patch<N> st;
-    load_patch<N>(j, s_at(j, snap, 0, w.head), w.col, st);
-    store_patch<N>(j, s_at(j, slot, j.at.s, w.head), w.col, st);
+    load_patch<N>(j, state_at(j, snap, 0, w.head), w.col, st);
+    store_patch<N>(j, state_at(j, slot, j.at.s, w.head), w.col, st);
     if (blockIdx.x == 0 && threadIdx.x == 0) *(int32_t *) slot = pos;
     move_raw(j, slot, snap, pos, true);
 }

@@ -215,9 +215,9 @@ typedef struct pi__kv_layer {
     bool f32;          /* rows are F32, regardless of the configured cache type */
 } pi__kv_layer;
 
-/* Recurrent state of one delta-net or Mamba-2 layer: one slot per running sequence, and a pool of snapshots. After a
- * step a slot holds the state at its last chunk boundary, and the layer's inputs for the later tokens. So a caller drops rejected
- * draft tokens by starting the next step at a smaller position. */
+/* Recurrent state of a delta-net or Mamba-2 layer: one slot per running sequence, and a pool of snapshots. After a step
+ * a slot holds the state at its last chunk boundary, and the layer's inputs for the later tokens. A caller drops
+ * rejected draft tokens by starting the next step at a smaller position. */
 typedef struct pi__state_layer {
     int32_t n_k, n_v;   /* key heads, value heads (value head j uses key head j % n_k) */
     int32_t dim;        /* values per key head; also per value head, if dim_v is 0 */

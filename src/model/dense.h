@@ -83,9 +83,9 @@ void pi__dense_windows(pi__model *m, pi__dense *d, int32_t period, const pi__rot
 void pi__dense_two_sided(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local);
 /* Like pi__dense_read, for models with latent attention (mla). */
 pi__dense *pi__dense_read_latent(pi__model *m);
-/* Like pi__dense_read, for hybrid models: reads `ssd`. attention.head_count_kv and feed_forward_length may have a number
- * per layer; 0 = the layer has no attention, or no feed-forward. Such layers get no_attn and no_ffn. Attention of heads
- * of different numbers, and feed-forwards of different widths, are refused. eps_key: key of the norms' epsilon. */
+/* Like pi__dense_read, for hybrid models: reads `ssd`. attention.head_count_kv and feed_forward_length may have a
+ * number per layer; 0 = the layer has no attention, or no feed-forward. Such layers get no_attn and no_ffn. Layers with
+ * different numbers of heads, or different widths, are refused. eps_key: key of the norms' epsilon. */
 pi__dense *pi__dense_read_hybrid(pi__model *m, const char *eps_key);
 /* Declares all tensors of the model, with d as the architecture has set it. */
 void pi__dense_declare(pi__model *m, pi__dense *d);

@@ -1,5 +1,5 @@
-/* A fixture for the gated delta rule and Mamba-2: sequences with random inputs, and slots and snapshots full of NaN. Its runner
- * executes steps with drafts that are accepted or rejected. Used by test_gdn.c. */
+/* A fixture for the gated delta rule and Mamba-2: sequences with random inputs, and slots and snapshots full of NaN.
+ * Its runner executes steps with drafts that are accepted or rejected. Used by test_gdn.c. */
 #ifndef GDN_FIXTURE_H
 #define GDN_FIXTURE_H
 

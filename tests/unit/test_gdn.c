@@ -1,6 +1,6 @@
 /* The gated delta rule, Mamba-2, and their states: compared with the plain recurrence in double precision. Also
- * batch-invariant: bitwise identical for every chunking, batch composition, thread count and acceptance of drafts, for each available
- * instruction set. */
+ * batch-invariant: bitwise identical for every chunking, batch composition, thread count and acceptance of drafts, for
+ * each available instruction set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -190,9 +190,9 @@ typedef struct pi__k_state { /* as pi__state_layer of ops.h */
     char *snap;         /* snapshot i is at snap + i * snap_stride */
     size_t snap_stride;
     int32_t n_k, n_v, dim, n_draft, n_conv;
-    int32_t dim_v, ssd; /* dim_v is read only with ssd */
     /* not 0: products use keys, queries and states as hi + lo sums of two F16; else one F16 (kernels/gdn.cuh) */
     int32_t exact;
+    int32_t dim_v, ssd; /* dim_v is read only with ssd */
 } pi__k_state;
 
 typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
