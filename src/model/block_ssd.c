@@ -85,7 +85,7 @@ void pi__ssd_declare(pi__model *m, pi__ssd *s, int32_t layer, pi__work *w)
     pi__declare_vec_rows(m, &s->dt_bias, H, s->head, "ssm_dt.bias", layer);
     pi__declare_table_at(m, &s->a, H, 1, s->head, "ssm_a", layer);
     pi__declare_table_at(m, &s->skip, H, 1, s->head, "ssm_d", layer);
-    if (pi__has_tensor(m, "ssm_norm.weight", layer))
+    if (!s->norm_optional || pi__has_tensor(m, "ssm_norm.weight", layer))
         pi__declare_table(m, &s->norm, G, VD / G, "ssm_norm.weight", layer);
     pi__declare_weight(m, &s->out, VD, E, "ssm_out.weight", layer);
     s->shape.exact = pi__type_is_float(s->in.type);

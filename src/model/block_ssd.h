@@ -8,6 +8,7 @@
 typedef struct pi__ssd {
     pi__state_layer shape;   /* n_v 0 = no Mamba-2 mixer */
     float eps;               /* epsilon of the norm before the output matrix */
+    bool norm_optional;      /* a file without this norm is accepted */
     /* file row of each row of `in`, file channel of each channel of the convolution and of each of its values, file
      * head of each head: files order value heads by key head, the op interleaves them (pi__gdn) */
     int32_t *row, *channel, *tap, *head;

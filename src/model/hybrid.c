@@ -51,6 +51,7 @@ static void nemotron(pi__model *m)
 static void falcon_h1(pi__model *m)
 {
     pi__dense *d = pi__dense_read_hybrid(m, "attention.layer_norm_rms_epsilon");
+    d->ssd.norm_optional = true;
     give_mixers(m, d);
     pi__dense_declare(m, d);
 }

@@ -1,6 +1,6 @@
 /* Checks gdn kernels, and those of Mamba-2, against the plain recurrence in double precision. Checks that they are
- * batch-invariant: bitwise identical in every chunking and batch composition, with drafts accepted or rejected. Slots and snapshots are
- * initially NaN; the gaps between them must stay unwritten. */
+ * batch-invariant: bitwise identical in every chunking and batch composition, with drafts accepted or rejected. Slots
+ * and snapshots are initially NaN; the gaps between them must stay unwritten. */
 #include "selftest/check.h"
 
 #include <algorithm>
