@@ -246,7 +246,7 @@ def load(name, path, **changes):
     config.update(changes)
     config_class = getattr(transformers, family + ('TextConfig' if family == 'Gemma3' else 'Config'))
     model = getattr(transformers, family + 'ForCausalLM')(config_class(**config)).float().eval()
-    if not has('rope.scaling.finetuned', True) and getattr(model.model, 'rotary_emb', None): model.model.rotary_emb.inv_freq.zero_()
+    if not has('rope.scaling.finetuned', True) and arch == 'granite': model.model.rotary_emb.inv_freq.zero_()
     if getattr(model.config, 'attention_bias', False) and arch in ('llama', 'granite'):
         for n, p in model.named_parameters():
             if n.endswith('o_proj.bias'): weights[n] = torch.zeros_like(p)

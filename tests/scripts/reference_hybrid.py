@@ -39,7 +39,7 @@ def nemotron(k, **more):
     return {'layers_block_type': ['full_attention' if a else 'linear_attention' if not f else 'moe' if more else 'mlp' for a, f in kinds],
             'intermediate_size': max(k('feed_forward_length')), 'layer_norm_epsilon': 1e-5, 'ssm_state_size': k('ssm.state_size'),
             'n_groups': k('ssm.group_count'), 'mamba_num_heads': k('ssm.time_step_rank'), 'mamba_head_dim': head_values(k),
-            'conv_kernel': 4, 'expand': 2, 'time_step_min': 0.0, 'num_hidden_layers': k('block_count'), **more}
+            'conv_kernel': 4, 'expand': 2, 'time_step_min': 1e-12, 'num_hidden_layers': k('block_count'), **more}
 
 
 def nemotron_moe(k, latent=None):
@@ -96,8 +96,8 @@ def finish(out, arch):
         elif name.endswith(('mamba.norm.weight', 'mixer.norm.weight')): out[name] = out[name].flatten()
         elif name.endswith(('experts.up_proj.weight', 'experts.down_proj.weight')) and 'shared' not in name: out[stem] = out.pop(name)
         elif name.endswith('e_score_correction.bias'): out[stem + '_bias'] = out.pop(name)
-        elif arch == 'granitehybrid' and name.endswith('ffn_gate.weight'):
-            both = [out.pop(name), out.pop(name.replace('ffn_gate', 'mlp.up_proj'))]
-            out[name.replace('ffn_gate', 'shared_mlp.input_linear')] = torch.cat(both, 0)
+        elif arch == 'granitehybrid' and name.endswith('mlp.gate_proj.weight'):
+            both = [out.pop(name), out.pop(name.replace('gate_proj', 'up_proj'))]
+            out[name.replace('mlp.gate_proj', 'shared_mlp.input_linear')] = torch.cat(both, 0)
     if arch == 'mamba2': out = {name.replace('model.', 'backbone.'): w for name, w in out.items()}
     return out

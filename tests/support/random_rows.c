@@ -584,14 +584,14 @@ static const tiny_tensor q35_layer[] = {T("", "attn_norm.weight", F32, "E"),
 
 /* ---- Mamba-2 and hybrid models. B key heads of S values, Q value heads of P values, N = QP / B; K values of a latent
  * expert's input; n norm of the mixer's output; Z F of a shared expert; h Falcon's name of a norm. Per layer: m Mamba-2
- * mixer, a attention, f feed-forward. */
+ * mixer, t attention, f feed-forward. */
 
-static void granite_hybrid_per_layer(int64_t *v, int32_t i) { v['m'] = i != 1, v['a'] = i == 1, v['f'] = 1; }
+static void granite_hybrid_per_layer(int64_t *v, int32_t i) { v['m'] = i != 1, v['t'] = i == 1, v['f'] = 1; }
 static void nemotron_per_layer(int64_t *v, int32_t i)
 {
-    v['m'] = i % 3 == 0, v['a'] = i == 2, v['f'] = i == 1 || i == 4;
+    v['m'] = i % 3 == 0, v['t'] = i == 2, v['f'] = i == 1 || i == 4;
 }
-static void all_per_layer(int64_t *v, int32_t i) { (void) i, v['m'] = 1, v['a'] = v['H'] > 0, v['f'] = v['F'] > 0; }
+static void all_per_layer(int64_t *v, int32_t i) { (void) i, v['m'] = 1, v['t'] = v['H'] > 0, v['f'] = v['F'] > 0; }
 
 static double ssm_skip(const int64_t *v, uint64_t *rng, int64_t i)
 {
@@ -627,8 +627,8 @@ static const tiny_key mamba2_keys[] = {
     HYBRID_KEYS, NUM("", "feed_forward_length", "F"), REAL("attention.layer_norm_rms_epsilon", 1e-5f), {0}};
 
 static const tiny_tensor hybrid_layer[] = {
-    T("", "attn_norm.weight", F32, "E"), T("a", "attn_q.weight", M, "E HD"), T("a", "attn_k.weight", M, "E GD"),
-    T("a", "attn_v.weight", M, "E GD"), T("a", "attn_output.weight", M, "HD E"),
+    T("", "attn_norm.weight", F32, "E"), T("t", "attn_q.weight", M, "E HD"), T("t", "attn_k.weight", M, "E GD"),
+    T("t", "attn_v.weight", M, "E GD"), T("t", "attn_output.weight", M, "HD E"),
     T("m", "ssm_in.weight", M, "E 2QP+2BS+Q"), T("m", "ssm_conv1d.weight", F32, "4 QP+2BS"),
     T("m", "ssm_conv1d.bias", B, "QP+2BS"), T("m", "ssm_dt.bias", F32, "Q"), {"m", "ssm_a", F32, "1 Q", q35_decay},
     {"m", "ssm_d", F32, "1 Q", ssm_skip}, T("mn", "ssm_norm.weight", F32, "N B"), T("m", "ssm_out.weight", M, "QP E"),
