@@ -21,7 +21,7 @@ NAMES = {
                   **{f'ffn_{part}': f'feed_forward.{part}_proj' for part in ('gate', 'up', 'down')}},
     'mamba2': {**mixer('mixer'), 'token_embd': 'model.embeddings', 'output_norm': 'model.norm_f', 'attn_norm': 'norm'},
 }
-PERMUTED = ('granitehybrid',)
+PERMUTED = ('granitehybrid', 'nemotron_h', 'nemotron_h_moe') # Nemotron's attention has no rotation
 
 
 def head_values(k): return k('ssm.inner_size') // k('ssm.time_step_rank')
