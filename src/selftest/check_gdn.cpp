@@ -77,7 +77,7 @@ public:
           slot_floats_(pi__k_state_bytes(&state_) / 4 + GAP), snap_floats_(pi__k_snapshot_bytes(&state_) / 4 + GAP),
           slots_(slot_floats_ * SLOTS), snaps_(snap_floats_ * SNAPS), conv_(r_.normals(channels * (size_t) s.n_conv)),
           dt_((size_t) s.n_v), a_((size_t) s.n_v), norm_(s.dim_v ? values : (size_t) s.dim),
-          bias_(r_.normals(channels)), skip_(r_.normals((size_t) s.n_v))
+          bias_(r_.normals(s.dim_v ? channels : 0)), skip_(r_.normals(s.dim_v ? (size_t) s.n_v : 0))
     {
         if (s.dim_v) grouped = true;
         state_.base = (char *) slots_.get(), state_.stride = slot_floats_ * 4;

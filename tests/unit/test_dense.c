@@ -62,8 +62,9 @@ static void test_same_bits(void **st)
     for (int i = 0; i < N_ARCHS; i++) {
         if (emulated() && i % 12) continue;
         const uint32_t preempted = same_bits(i);
-        /* if all layers have a window, the cache is large enough and no request is preempted */
-        assert_true(preempted > 0 || !strcmp(archs[i], "mistral") || !strcmp(archs[i], "phi3"));
+        /* if all layers have a window, or none has a cache, the cache is large enough and no request is preempted */
+        const bool fits = !strcmp(archs[i], "mistral") || !strcmp(archs[i], "phi3") || !strcmp(archs[i], "mamba2");
+        assert_true(preempted > 0 || fits);
         jobs_all_rows(config(i));
     }
 }
