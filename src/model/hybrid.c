@@ -9,7 +9,12 @@
  * "falcon-h1": each layer has a Mamba-2 mixer and attention, which read the same norm and whose outputs are added. The
  * converter folds all multipliers into the weights. After "Falcon-H1" (arXiv 2507.22448).
  *
- * "mamba2": each layer is a Mamba-2 mixer. Files have attention.head_count 0 and feed_forward_length 0. */
+ * "mamba2": each layer is a Mamba-2 mixer. Files have attention.head_count 0 and feed_forward_length 0. The norm of the
+ * mixer's output is over the heads of one key head, as in the models' own code and llama.cpp; transformers takes all
+ * heads together, which differs for several key heads (Codestral Mamba).
+ *
+ * transformers clamps time steps of prompts at time_step_min (Nemotron-H), and those of single tokens not. Here, as in
+ * llama.cpp, they are never clamped. */
 #include "model/dense.h"
 
 static void give_mixers(pi__model *m, pi__dense *d)
