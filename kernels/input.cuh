@@ -14,6 +14,7 @@ PI_FN float gated(int32_t kind, float x, float up, float limit)
     if (limit != 0) x = x > limit ? limit : x, up = up > limit ? limit : up < -limit ? -limit : up;
     if (kind == PI__IN_SWIGLU) return x / (1.0f + expf(-x)) * up;
     if (kind == PI__IN_SWIGLU_OAI) return x / (1.0f + expf(-1.702f * x)) * (up + 1.0f);
+    if (kind == PI__IN_RELU2) return (x < 0 ? 0.0f : x) * up;
     return 0.5f * x * (1.0f + tanhf(0.79788456080286535588f * x * fmaf(0.044715f * x, x, 1.0f))) * up;
 }
 

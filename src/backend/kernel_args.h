@@ -14,13 +14,14 @@ struct pi__kv_layer; /* defined in ops.h; kernels get its fields as separate arg
 
 enum { PI__MAX_LIN = 8 /* matrices per op linear */ };
 /* Prologues of the input of op linear, see pi__lin_in. */
-enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU, PI__IN_SWIGLU_OAI, PI__IN_GEGLU_ERF, PI__N_IN };
+enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU, PI__IN_SWIGLU_OAI, PI__IN_GEGLU_ERF,
+       PI__IN_RELU2, PI__N_IN };
 static inline bool pi__in_gated(int kind) { return kind >= PI__IN_GEGLU; }
 /* Gating functions of op moe, see pi__moe. The enum after it: max experts per layer, max experts per token, max expert
  * groups per layer. */
 enum { PI__GATE_SOFTMAX, PI__GATE_SQRT_SOFTPLUS, PI__GATE_SIGMOID, PI__GATE_SOFTMAX_CHOICE, PI__N_GATES };
 enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64, PI__MAX_EXPERT_GROUPS = 64 };
-/* Delta nets, see pi__state_layer. */
+/* Delta nets and Mamba-2, see pi__state_layer. */
 /* tokens per chunk; a sequence's chunks start at multiples of it in the sequence's own positions */
 enum { PI__STATE_CHUNK = 16 };
 enum { PI__MIN_CONV = 2, PI__MAX_CONV = 8 }; /* bounds of the taps of a delta net's convolution */

@@ -320,16 +320,18 @@ static void centroid_head(const pi__centroid_head *a, const pi__batch *b, pi__op
 
 static void gdn(const pi__gdn *a, const pi__batch *b, pi__operands *o)
 {
-    const int64_t n = b->n_tokens, values = (int64_t) a->st->n_v * a->st->dim;
+    const int64_t n = b->n_tokens, values = (int64_t) a->st->n_v * pi__state_dim_v(a->st);
     o->placement = a->st->placement;
     STATE(st);
-    READ(qkv, n, a->ld_qkv, (2 * (int64_t) a->st->n_k + a->st->n_v) * a->st->dim);
+    READ(qkv, n, a->ld_qkv, pi__state_channels(a->st));
     READ(z, n, a->ld_z, values);
     READ(alpha, n, a->ld_ab, a->st->n_v);
     READ(beta, n, a->ld_ab, a->st->n_v);
     VECTOR(conv);
+    VECTOR(conv_bias);
     VECTOR(dt_bias);
     VECTOR(a);
+    VECTOR(skip);
     VECTOR(norm);
     WRITE(out, n, a->ldo, values);
 }

@@ -218,12 +218,14 @@ typedef struct pi__kv_layer {
     bool f32;          /* rows are F32, regardless of the configured cache type */
 } pi__kv_layer;
 
-/* Recurrent state of one delta-net layer: one slot per running sequence, and a pool of snapshots. After a step a slot
- * holds the state at its last chunk boundary, and the layer's inputs for the later tokens. So a caller drops rejected
- * draft tokens by starting the next step at a smaller position. */
+/* Recurrent state of a delta-net or Mamba-2 layer: one slot per running sequence, and a pool of snapshots. After a step
+ * a slot holds the state at its last chunk boundary, and the layer's inputs for the later tokens. A caller drops
+ * rejected draft tokens by starting the next step at a smaller position. */
 typedef struct pi__state_layer {
     int32_t n_k, n_v;   /* key heads, value heads (value head j uses key head j % n_k) */
-    int32_t dim;        /* values per head */
+    int32_t dim;        /* values per key head; also per value head, if dim_v is 0 */
+    int32_t dim_v;      /* values per value head, a multiple of 16; 0 = dim */
+    int32_t ssd;        /* 1 = Mamba-2: op gdn without its delta term, see pi__gdn; 0 = delta net */
     int32_t n_conv;     /* taps of the convolution, PI__MIN_CONV to PI__MAX_CONV */
     int32_t n_draft;    /* max drafts of a sequence per step */
     /* Nonzero: keys and queries come from float matrices, and products with them keep that precision. 0 = they may
@@ -235,11 +237,19 @@ typedef struct pi__state_layer {
     char *snap;         /* snapshot i is at snap + i * snap_stride */
     size_t snap_stride; /* bytes between snapshots (all layers) */
 } pi__state_layer;
+/* Returns the values per value head. */
+static inline int32_t pi__state_dim_v(const pi__state_layer *st) { return st->dim_v ? st->dim_v : st->dim; }
+/* Returns the channels of the convolution: those of queries, keys and values. */
+static inline int64_t pi__state_channels(const pi__state_layer *st)
+{
+    return 2 * (int64_t) st->n_k * st->dim + (int64_t) st->n_v * pi__state_dim_v(st);
+}
 
 /* The input of a linear op: x, or x after a norm or gate (the prologue), which is computed once for all matrices. */
 typedef struct pi__lin_in {
     /* PLAIN: x. RMSNORM: x / sqrt(mean(x^2) + eps) * w. GEGLU: gelu_tanh(x) * x2. SWIGLU: silu(x) * x2.
-     * SWIGLU_OAI (gpt-oss): x * sigmoid(1.702 x) * (x2 + 1). GEGLU_ERF: x/2 (1 + erf(x / sqrt(2))) * x2. */
+     * SWIGLU_OAI (gpt-oss): x * sigmoid(1.702 x) * (x2 + 1). GEGLU_ERF: x/2 (1 + erf(x / sqrt(2))) * x2.
+     * RELU2: max(x, 0) * x2. */
     int kind;
     const float *x;  /* [n_rows, n_in] */
     int64_t ldx;     /* floats between rows of x */
@@ -403,7 +413,9 @@ typedef struct pi__moe {
     /* expert groups, see above; n_group divides n_expert, at most PI__MAX_EXPERT_GROUPS; 0 = no groups */
     int32_t n_group, n_group_used;
     const pi__weight *gate; /* n_expert matrices [F, E]; if up is NULL, [2F, E]: rows of gate, then of up */
-    const pi__weight *up;   /* n_expert matrices [F, E], or NULL */
+    /* n_expert matrices [F, E], or NULL. The pointer of gate = the experts have no gate: x2 of `act` is x, which is
+     * computed once or twice */
+    const pi__weight *up;
     const pi__weight *down; /* n_expert matrices [E, F]; its scale multiplies each expert's result */
     int act;                /* a kind of pi__lin_in with x2 */
     float limit;            /* as in pi__lin_in */
@@ -487,23 +499,34 @@ typedef struct pi__centroid_head {
 /* Gated delta rule over a step's tokens: convolution with silu, l2 norm of queries and keys, recurrence, gated norm.
  * Yang et al., "Gated Delta Networks" (arXiv 2412.06464). Processes all sequences of the step and updates their states,
  * in the slots of batch.state_slot. A sequence that starts at position 0 starts from a zero state. Takes the
- * snapshots of batch.save. A row of qkv has C = (2 n_k + n_v) * dim channels: q, k, v. */
+ * snapshots of batch.save. A row of qkv has C = 2 n_k dim + n_v dim_v channels: q, k, v.
+ *
+ * With st->ssd the op is the recurrence of Mamba-2 (arXiv 2405.21060), a delta rule without its delta term. Queries,
+ * keys and values are Mamba's C, B and x, without l2 norms. With dt = softplus(alpha + dt_bias), a head's state S
+ * [dim, dim_v] becomes e^(a dt) S + dt k (outer) v; its output is q . S + skip v. The gate precedes the norm:
+ * out = rmsnorm(output * silu(z)) * norm. The mean of the squares is over the value heads of one key head, which are
+ * adjacent in out. */
 typedef struct pi__gdn {
     const pi__state_layer *st; /* the layer's states */
     const float *qkv;         /* [n_tokens, C] before the convolution */
     int64_t ld_qkv;           /* floats between rows */
-    const float *z;           /* [n_tokens, n_v * dim] */
+    const float *z;           /* [n_tokens, n_v * dim_v] */
     int64_t ld_z;             /* floats between rows */
-    const float *alpha, *beta; /* [n_tokens, n_v] as projected */
+    const float *alpha, *beta; /* [n_tokens, n_v] as projected; with ssd, beta is NULL */
     int64_t ld_ab;            /* floats between rows of both */
     const float *conv;        /* [C, n_conv]; the last tap is for the current token */
+    const float *conv_bias;   /* [C] added before silu, only with ssd; NULL = no bias */
     const float *dt_bias;     /* [n_v] added to alpha before softplus */
     const float *a;           /* [n_v] negative: log decay = a * softplus(alpha + dt_bias) */
-    const float *norm;        /* [dim] RMSNorm weight of each head's result, before the product with silu(z) */
+    const float *skip;        /* [n_v] factor of the value in the output, only with ssd; NULL = 0 */
+    /* [dim] RMSNorm weight of each head's result, before the product with silu(z). With ssd [n_v * dim_v], in the order
+     * of out, and NULL = no norm */
+    const float *norm;
     float eps;                /* epsilon of the RMSNorm and the l2 norms */
-    float *out;               /* [n_tokens, n_v * dim] */
+    float *out;               /* [n_tokens, n_v * dim_v] */
     int64_t ldo;              /* floats between rows */
-    /* true = value heads of the same key head are adjacent in out, see pi__gdn_place; false = in order of j */
+    /* true = value heads of the same key head are adjacent in out, see pi__gdn_place; false = in order of j. Always
+     * true with ssd */
     bool grouped;
 } pi__gdn;
 

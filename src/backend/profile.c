@@ -88,7 +88,7 @@ static void count_attention(const pi__attention *a, const pi__batch *b, pi__prof
 /* Counts the state's bytes: read once per sequence, and written if the step ends a chunk. */
 static void count_gdn(const pi__gdn *a, const pi__batch *b, pi__profile_row *r)
 {
-    const uint64_t state = (uint64_t) a->st->n_v * (uint64_t) a->st->dim * (uint64_t) a->st->dim;
+    const uint64_t state = (uint64_t) a->st->n_v * (uint64_t) a->st->dim * (uint64_t) pi__state_dim_v(a->st);
     r->n_in = a->st->dim;
     r->n_out = a->st->n_v;
     r->floats += 3 * state * (uint64_t) b->n_tokens;

@@ -61,6 +61,7 @@ bool pi__valid_limits(const pi__limits *lim)
                               s->n_k,
                               s->n_v,
                               s->dim,
+                              s->dim_v,
                               s->n_conv,
                               s->n_draft};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
@@ -383,8 +384,9 @@ static bool valid_state(const checker *c, const pi__state_layer *st)
 {
     const pi__limits *lim = c->lim;
     return st && c->t->dev.state_bytes(&c->t->be, st) && st->n_k <= lim->state.n_k && st->n_v <= lim->state.n_v &&
-           st->dim <= lim->state.dim && st->n_conv <= lim->state.n_conv && st->n_draft <= lim->state.n_draft &&
-           st->n_v % st->n_k == 0;
+           st->dim <= lim->state.dim && st->dim_v <= lim->state.dim_v && st->n_conv <= lim->state.n_conv &&
+           st->n_draft <= lim->state.n_draft &&
+           st->ssd == lim->state.ssd && st->n_v % st->n_k == 0;
 }
 
 /* Returns true if the state slots and snapshots that the batch names lie in regions. */
@@ -525,11 +527,13 @@ static bool valid_gdn(const checker *c, pi__gdn *a)
 {
     pi__fix_flag(&a->grouped);
     if (!valid_state(c, a->st) || !valid_states_of_batch(c, a->st)) return false;
-    const int64_t channels = (2 * (int64_t) a->st->n_k + a->st->n_v) * a->st->dim;
-    return a->qkv && a->z && a->alpha && a->beta && a->out &&
-           valid_vector(c, a->conv, channels * a->st->n_conv, false) &&
-           valid_vector(c, a->dt_bias, a->st->n_v, false) && valid_vector(c, a->a, a->st->n_v, false) &&
-           valid_vector(c, a->norm, a->st->dim, false);
+    const pi__state_layer *st = a->st;
+    const int64_t channels = pi__state_channels(st), norm = st->ssd ? (int64_t) st->n_v * pi__state_dim_v(st) : st->dim;
+    if (st->ssd ? a->beta || !a->grouped : !a->beta || a->conv_bias || a->skip) return false;
+    return a->qkv && a->z && a->alpha && a->out && valid_vector(c, a->conv, channels * st->n_conv, false) &&
+           valid_vector(c, a->conv_bias, channels, true) && valid_vector(c, a->skip, st->n_v, true) &&
+           valid_vector(c, a->dt_bias, st->n_v, false) && valid_vector(c, a->a, st->n_v, false) &&
+           valid_vector(c, a->norm, norm, st->ssd);
 }
 
 static bool valid_state_copy(const checker *c, const pi__state_copy *a)

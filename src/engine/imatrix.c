@@ -46,6 +46,7 @@ static void input_row(const pi__lin_in *in, int64_t r, int64_t n, float *v)
                                   up[i]; break;
         case PI__IN_SWIGLU: v[i] = a / (1 + expf(-a)) * b; break;
         case PI__IN_SWIGLU_OAI: v[i] = a / (1 + expf(-1.702f * a)) * (b + 1); break;
+        case PI__IN_RELU2: v[i] = (a < 0 ? 0 : a) * b; break;
         default: v[i] = x[i];
         }
     }

@@ -32,6 +32,13 @@
     ARCH(granite, "granite", "granite.c", "Granite 3; Granite 4 without Mamba layers",                                 \
          "multipliers, folded into weights at load")                                                                   \
     ARCH(granitemoe, "granitemoe", "granite.c", "Granite 3 and 4 with experts", "multipliers, shared expert")          \
+    ARCH(granitehybrid, "granitehybrid", "granite.c", "Granite 4 H", "Mamba-2 layers (block_ssd.c), multipliers")      \
+    ARCH(nemotron_h, "nemotron_h", "hybrid.c", "Nemotron-H, Nemotron Nano 2",                                          \
+         "one block per layer: Mamba-2, attention or feed-forward")                                                    \
+    ARCH(nemotron_h_moe, "nemotron_h_moe", "hybrid.c", "Nemotron 3 Nano and Super",                                    \
+         "one block per layer, experts without a gate, latent experts")                                                \
+    ARCH(falcon_h1, "falcon-h1", "hybrid.c", "Falcon-H1 0.5B to 34B", "Mamba-2 beside attention in each layer")        \
+    ARCH(mamba2, "mamba2", "hybrid.c", "Mamba-2, Codestral Mamba", "Mamba-2 layers only")                              \
     ARCH(minicpm, "minicpm", "granite.c", "MiniCPM 1B and 2B", "multipliers")                                          \
     ARCH(seed_oss, "seed_oss", "seed_oss.c", "Seed-OSS 36B", "biases")                                                 \
     ARCH(olmo2, "olmo2", "olmo2.c", "OLMo 2, OLMo 3", "norms after blocks, one norm over all heads, windows")          \

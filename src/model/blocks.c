@@ -359,9 +359,10 @@ void pi__experts_read_router(pi__model *m, pi__experts *e, uint32_t func, bool d
 
 void pi__experts_declare(pi__model *m, pi__experts *e, bool fused, int32_t layer, pi__work *w)
 {
-    const int64_t E = m->n_embd, F = e->n_ff, X = e->n_expert;
+    const int64_t E = e->n_in ? e->n_in : m->n_embd, F = e->n_ff, X = e->n_expert;
     pi__need_experts(m, e->n_expert, e->n_used, E, F);
-    if (fused) pi__declare_gate_up_or_not(m, &e->gate, E, F, X, "ffn_gate_up_exps.weight", layer);
+    if (e->ungated) pi__declare_experts(m, &e->gate, E, F, X, "ffn_up_exps.weight", layer);
+    else if (fused) pi__declare_gate_up_or_not(m, &e->gate, E, F, X, "ffn_gate_up_exps.weight", layer);
     if (!e->gate.n_out) {
         pi__declare_experts(m, &e->gate, E, F, X, "ffn_gate_exps.weight", layer);
         pi__declare_experts(m, &e->up, E, F, X, "ffn_up_exps.weight", layer);
@@ -392,25 +393,25 @@ pi__moe pi__experts_args(const pi__model *m, const pi__experts *e, const pi__lin
                       .n_group = e->n_group,
                       .n_group_used = e->n_group_used,
                       .gate = &e->gate,
-                      .up = e->up.n_out ? &e->up : NULL,
+                      .up = e->ungated ? &e->gate : e->up.n_out ? &e->up : NULL,
                       .down = &e->down,
                       .act = e->act,
                       .limit = e->limit,
                       .gate_bias = e->gate_bias,
                       .up_bias = e->up_bias,
                       .down_bias = e->down_bias,
-                      .ld_down_bias = m->n_embd,
+                      .ld_down_bias = e->n_in ? e->n_in : m->n_embd,
                       .gating = e->gating,
                       .bias = e->bias,
                       .table = e->table,
                       .y = y,
-                      .ldy = m->n_embd};
+                      .ldy = e->n_in ? e->n_in : m->n_embd};
 }
 
 void pi__experts_forward(pi__model *m, const pi__experts *e, const pi__lin_in *in, int32_t n, const float *logits,
                          int64_t ldl, const pi__batch *b, float *y)
 {
-    const pi__weight *const w[PI__N_LORA_MOE] = {&e->gate, &e->up, &e->down};
+    const pi__weight *const w[PI__N_LORA_MOE] = {&e->gate, e->ungated ? &e->gate : &e->up, &e->down};
     pi__moe moe = pi__experts_args(m, e, in, n, logits, ldl, y);
     moe.lora.fused = !moe.up;
     for (int i = 0; i < PI__N_LORA_MOE; i++) {

@@ -247,6 +247,8 @@ void pi__mlp_forward(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32
 typedef struct pi__experts {
     int32_t n_expert, n_used; /* X; experts per token; n_expert 0 = no experts */
     int32_t n_ff;            /* F of one expert */
+    int32_t n_in;            /* values of the experts' input and output, instead of E; 0 = E */
+    bool ungated;            /* no gate: y = down(act(up x)); `gate` holds up, and `act` is a kind with x2 = x */
     float weights_scale;     /* factor of the routing weights */
     bool undivided;          /* routing weights are not divided by their sum */
     int32_t n_group, n_group_used; /* as in pi__moe */

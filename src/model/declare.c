@@ -676,6 +676,8 @@ int32_t pi__declare_state(pi__model *m, int32_t layer, const pi__state_layer *sh
     at_least32(&most->n_k, shape->n_k);
     at_least32(&most->n_v, shape->n_v);
     at_least32(&most->dim, shape->dim);
+    at_least32(&most->dim_v, shape->dim_v);
+    at_least32(&most->ssd, shape->ssd);
     at_least32(&most->n_conv, shape->n_conv);
     return m->n_state++;
 }

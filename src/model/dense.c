@@ -4,10 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-static void read_heads(pi__model *m, pi__attn *a, uint32_t def_head_dim)
+/* Reads the rest of a's shape; n_head and n_head_kv are set. */
+static void read_head_size(pi__model *m, pi__attn *a, uint32_t def_head_dim)
 {
-    a->n_head = pi__hp_u32(m, "attention.head_count", 1, PI__MAX_HEADS);
-    a->n_head_kv = pi__hp_u32_or(m, "attention.head_count_kv", (uint32_t) a->n_head, 1, PI__MAX_HEADS);
     if (!def_head_dim) def_head_dim = (uint32_t) (m->n_embd / a->n_head);
     a->head_dim = pi__hp_u32_or(m, "attention.key_length", def_head_dim, 1, PI__MAX_HEAD_DIM);
     const int32_t vdim = pi__hp_u32_or(m, "attention.value_length", (uint32_t) a->head_dim, 1, PI__MAX_HEAD_DIM);
@@ -24,12 +23,17 @@ static void read_heads(pi__model *m, pi__attn *a, uint32_t def_head_dim)
     a->q_scale = scale > 0 ? scale : 1.0f / sqrtf((float) a->head_dim);
 }
 
-static void read_rest(pi__model *m, pi__dense *d, bool layer_norms)
+static void read_heads(pi__model *m, pi__attn *a, uint32_t def_head_dim)
 {
-    d->attn.eps = d->head.eps =
-        pi__hp_f32(m, layer_norms ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon");
-    d->layer_norms = d->head.layer_norm = layer_norms;
-    d->n_ff = pi__hp_u32(m, "feed_forward_length", 1, PI__MAX_EMBD);
+    a->n_head = pi__hp_u32(m, "attention.head_count", 1, PI__MAX_HEADS);
+    a->n_head_kv = pi__hp_u32_or(m, "attention.head_count_kv", (uint32_t) a->n_head, 1, PI__MAX_HEADS);
+    read_head_size(m, a, def_head_dim);
+}
+
+/* Reads what layers of all kinds have; not the width of the feed-forward. */
+static void read_common(pi__model *m, pi__dense *d, const char *eps_key)
+{
+    d->attn.eps = d->head.eps = pi__hp_f32(m, eps_key);
     d->window = pi__hp_u32_or(m, "attention.sliding_window", 0, 0, 1 << 28);
     d->head.softcap = pi__hp_f32_or(m, "final_logit_softcapping", 0);
     d->head.embd_scale = 1.0f;
@@ -39,11 +43,23 @@ static void read_rest(pi__model *m, pi__dense *d, bool layer_norms)
     for (int32_t i = 0; i < m->n_layer && d->layers; i++) d->layers[i].attn.rot = &d->rot;
 }
 
+static void read_rest(pi__model *m, pi__dense *d, bool layer_norms)
+{
+    d->layer_norms = d->head.layer_norm = layer_norms;
+    d->n_ff = pi__hp_u32(m, "feed_forward_length", 1, PI__MAX_EMBD);
+    read_common(m, d, layer_norms ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon");
+}
+
+static void read_rotated(pi__model *m, pi__dense *d)
+{
+    d->n_rot = pi__hp_u32_or(m, "rope.dimension_count", (uint32_t) d->attn.head_dim, 2, (uint32_t) d->attn.head_dim);
+}
+
 static pi__dense *read(pi__model *m, uint32_t def_head_dim, bool layer_norms)
 {
     pi__dense *d = m->arch_data;
     read_heads(m, &d->attn, def_head_dim);
-    d->n_rot = pi__hp_u32_or(m, "rope.dimension_count", (uint32_t) d->attn.head_dim, 2, (uint32_t) d->attn.head_dim);
+    read_rotated(m, d);
     read_rest(m, d, layer_norms);
     return d;
 }
@@ -78,6 +94,39 @@ void pi__dense_two_sided(pi__model *m, pi__dense *d, int32_t period, const pi__r
     }
 }
 
+/* Returns the largest number of a key with one number per layer. Sets *has of each layer to: its number is not 0.
+ * Different numbers are refused. */
+static int32_t read_layers(pi__model *m, const char *name, int32_t max, bool *has)
+{
+    int32_t *each = pi__model_calloc(m, (size_t) m->n_layer, sizeof *each, "the layers"), most = 0;
+    if (!pi__model_ok(m)) return 0;
+    pi__hp_each(m, name, 0, max, each);
+    for (int32_t i = 0; i < m->n_layer; i++) {
+        has[i] = each[i];
+        if (each[i] && most && each[i] != most)
+            pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.%s is %d in layer %d and %d in an earlier layer: layers "
+                             "of different sizes are not supported", m->arch->name, name, each[i], i, most);
+        most = each[i] > most ? each[i] : most;
+    }
+    return most;
+}
+
+pi__dense *pi__dense_read_hybrid(pi__model *m, const char *eps_key)
+{
+    pi__dense *d = m->arch_data;
+    bool *has = pi__model_calloc(m, (size_t) m->n_layer, sizeof *has, "the layers");
+    read_common(m, d, eps_key);
+    pi__ssd_read(m, &d->ssd, d->attn.eps);
+    d->attn.n_head = pi__hp_u32(m, "attention.head_count", 0, PI__MAX_HEADS);
+    if (d->attn.n_head) d->attn.n_head_kv = read_layers(m, "attention.head_count_kv", PI__MAX_HEADS, has);
+    for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) d->layers[i].no_attn = !has[i];
+    if (d->attn.n_head_kv) read_head_size(m, &d->attn, 0);
+    if (d->attn.n_head_kv) read_rotated(m, d);
+    d->n_ff = read_layers(m, "feed_forward_length", PI__MAX_EMBD, has);
+    for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) d->layers[i].no_ffn = !has[i];
+    return d;
+}
+
 pi__dense *pi__dense_read_latent(pi__model *m)
 {
     pi__dense *d = m->arch_data;
@@ -93,14 +142,17 @@ static void want_attention(pi__model *m, pi__dense *d, pi__dense_layer *l, int32
     if (!d->no_pre_norms && !(d->embd_norm && i == 0))
         pi__declare_vec(m, d->mla.n_head ? &l->mla.norm : &l->attn.norm, m->n_embd, "attn_norm.weight", i);
     if (d->layer_norms) pi__declare_vec_or_not(m, &l->attn_shift, m->n_embd, "attn_norm.bias", i);
+    if (l->ssd.shape.n_v) pi__ssd_declare(m, &l->ssd, i, &d->work);
+    if (l->no_attn) return;
     if (d->mla.n_head) pi__mla_declare(m, &l->mla, i, &d->work);
     else pi__attn_declare(m, &l->attn, i, &d->work);
 }
 
 static void want_feed_forward(pi__model *m, pi__dense *d, pi__dense_layer *l, int32_t i)
 {
-    const int64_t E = m->n_embd;
+    const int64_t E = m->n_embd, L = d->experts.n_in;
     const pi__mlp own = l->mlp;
+    if (l->no_ffn) return;
     const bool routed =
         d->experts.n_expert && i >= d->n_lead && (d->moe_step < 2 || (i + 1) % d->moe_step == 0);
     l->mlp = (pi__mlp) {.n_ff = routed ? d->n_ff_shared : d->n_ff, .act = d->act, .fused = d->fused,
@@ -112,11 +164,22 @@ static void want_feed_forward(pi__model *m, pi__dense *d, pi__dense_layer *l, in
         pi__declare_weight(m, &l->router, E, d->experts.n_expert, "ffn_gate_inp.weight", i);
         pi__experts_declare(m, &l->experts, true, i, &d->work);
     }
+    if (routed && L) {
+        pi__declare_weight(m, &l->latent_down, E, L, "ffn_latent_down.weight", i);
+        pi__declare_weight(m, &l->latent_up, L, E, "ffn_latent_up.weight", i);
+    }
     if (routed && d->gated_shared) {
         pi__declare_weight(m, &l->shared_gate, E, 1, "ffn_gate_inp_shexp.weight", i);
         d->work.n_expert = d->experts.n_expert + 1; /* plus the shared expert's gate */
     }
     if (l->mlp.n_ff) pi__mlp_declare(m, &l->mlp, routed ? "_shexp" : "", i, &d->work);
+}
+
+/* Falcon-H1's files have the name without the suffix. */
+static const char *ffn_norm_name(const pi__model *m, const pi__dense *d, int32_t i)
+{
+    if (pi__has_tensor(m, "ffn_norm", i)) return "ffn_norm";
+    return d->norm_post_attention_name ? "post_attention_norm.weight" : "ffn_norm.weight";
 }
 
 static void want_layer(pi__model *m, pi__dense *d, int32_t i)
@@ -128,11 +191,11 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
     l->attn.window = own.window;
     l->attn.ahead = own.ahead;
     l->attn.rot = own.rot;
-    want_attention(m, d, l, i);
+    if (d->single && !l->no_ffn) pi__declare_vec(m, &l->ffn_norm, E, "attn_norm.weight", i);
+    else want_attention(m, d, l, i);
     if (d->post_norms) pi__declare_vec(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
-    if (!d->no_pre_norms && !d->parallel)
-        pi__declare_vec(m, &l->ffn_norm, E,
-                        d->norm_post_attention_name ? "post_attention_norm.weight" : "ffn_norm.weight", i);
+    if (!d->no_pre_norms && !d->parallel && !d->single && !l->no_ffn)
+        pi__declare_vec(m, &l->ffn_norm, E, ffn_norm_name(m, d, i), i);
     if (d->layer_norms && !d->parallel) pi__declare_vec_or_not(m, &l->ffn_shift, E, "ffn_norm.bias", i);
     want_feed_forward(m, d, l, i);
     if (d->post_norms) pi__declare_vec(m, &l->post_ffn_norm, E, "post_ffw_norm.weight", i);
@@ -158,7 +221,7 @@ void pi__dense_declare(pi__model *m, pi__dense *d)
     const pi__attn *a = &d->attn;
     if (!d->experts.n_ff) d->experts.n_ff = d->n_ff;
     d->experts.act = d->act;
-    if (!d->rot.n_rot) {
+    if (!d->rot.n_rot && d->n_rot) {
         pi__rotation_declare(m, &d->rot, d->n_rot, "rope.freq_base", 1e4f, true);
         if (!d->long_rope) pi__rotation_factors(m, &d->rot, false);
         else pi__rotation_long(m, &d->rot);
@@ -185,7 +248,9 @@ void pi__dense_layout(pi__model *m, const pi__limits *lim, pi__arena *a)
 {
     pi__dense *d = m->arch_data;
     pi__work_layout(m, &d->work, a, (size_t) lim->max_tokens);
-    d->shared = pi__arena_take(a, d->n_ff_shared ? (size_t) lim->max_tokens * (size_t) m->n_embd * sizeof(float) : 0);
+    const size_t T = (size_t) lim->max_tokens * sizeof(float);
+    d->shared = pi__arena_take(a, d->n_ff_shared || d->ssd.shape.n_v ? T * (size_t) m->n_embd : 0);
+    d->latent = pi__arena_take(a, T * 2 * (size_t) d->experts.n_in);
     d->normed = pi__arena_take(a, d->layer_norms ? (size_t) lim->max_tokens * (size_t) m->n_embd * sizeof(float) : 0);
     d->head.normed = d->normed;
     pi__capture_layout(m, a, (size_t) lim->max_tokens);
@@ -194,17 +259,44 @@ void pi__dense_layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     pi__rotation_layout(&d->rot_local, a, (size_t) lim->max_tokens);
 }
 
-static void add(pi__model *m, const pi__dense_layer *l, const pi__stream *s, const float *y)
+/* s->x += norm(y + bias); norm and bias are optional, not together. */
+static void add(pi__model *m, const pi__dense_layer *l, const pi__stream *s, const float *y, const float *bias)
 {
     pi__op_add_norm(m->be, NULL,
                     &(pi__add_norm) {.x = s->x,
                                      .y = y,
                                      .w = l->post_ffn_norm,
-                                     .bias = l->mlp.ungated ? l->mlp.down_bias : NULL,
+                                     .bias = bias,
                                      .eps = l->attn.eps,
                                      .scale = 1.0f,
                                      .n_rows = s->n,
                                      .n = m->n_embd});
+}
+
+/* y = output of the routed experts for `in`, with logits in d->work.routes, ld floats apart. */
+static void routed_experts(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__lin_in *in, int64_t ld,
+                           const pi__stream *s)
+{
+    const int64_t L = l->experts.n_in;
+    float *y = d->latent + (int64_t) s->n * L;
+    const pi__lin_in small = {.kind = PI__IN_PLAIN, .x = d->latent, .ldx = L}, result = {.kind = PI__IN_PLAIN, .x = y,
+                                                                                        .ldx = L};
+    if (!L) {
+        pi__experts_forward(m, &l->experts, in, s->n, d->work.routes, ld, NULL, s->y);
+        return;
+    }
+    pi__matmul(m, in, s->n, &l->latent_down, d->latent, L);
+    pi__experts_forward(m, &l->experts, &small, s->n, d->work.routes, ld, NULL, y);
+    pi__matmul(m, &result, s->n, &l->latent_up, s->y, m->n_embd);
+}
+
+/* Computes the router's logits and an ungated shared expert. */
+static void ungated_shared(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__lin_in *in,
+                           const pi__stream *s)
+{
+    pi__matmul(m, in, s->n, &l->router, d->work.routes, l->experts.n_expert);
+    if (l->mlp.n_ff) pi__mlp_forward(m, &l->mlp, in, s->n, s->ff, d->shared);
+    routed_experts(m, d, l, in, l->experts.n_expert, s);
 }
 
 /* y = output of the routed experts for `in`, plus that of a gated shared expert. d->shared = output of the shared
@@ -216,6 +308,10 @@ static void mixture(pi__model *m, const pi__dense *d, const pi__dense_layer *l, 
     const bool gated = l->shared_gate.n_out;
     const int64_t ld = gated ? X + 1 : X; /* a row of `routes`: router logits, then the shared expert's gate */
     float *gate = d->work.routes + X;
+    if (l->mlp.ungated) {
+        ungated_shared(m, d, l, in, s);
+        return;
+    }
     const pi__linear all = {.in = *in,
                             .n_rows = s->n,
                             .n_lin = gated ? 4 : F ? 3 : 1,
@@ -224,7 +320,7 @@ static void mixture(pi__model *m, const pi__dense *d, const pi__dense_layer *l, 
                                     {&l->mlp.up, s->ff + F, 2 * F},
                                     {&l->shared_gate, gate, ld}}};
     pi__multiply(m, &all);
-    pi__experts_forward(m, &l->experts, in, s->n, d->work.routes, ld, NULL, s->y);
+    routed_experts(m, d, l, in, ld, s);
     if (F) pi__mlp_down(m, &l->mlp, s->ff, s->n, d->shared);
     if (gated)
         pi__op_add_gated(m->be, NULL, &(pi__add_gated) {.y = s->y, .x = d->shared, .gate = gate, .ldg = ld,
@@ -244,10 +340,11 @@ static void feed_forward(pi__model *m, const pi__dense *d, const pi__dense_layer
                          const pi__stream *s)
 {
     const bool routed = l->experts.n_expert;
+    const float *bias = l->mlp.ungated ? l->mlp.down_bias : NULL;
     if (routed) mixture(m, d, l, in, s);
     else pi__mlp_forward(m, &l->mlp, in, s->n, s->ff, s->y);
-    add(m, l, s, s->y);
-    if (routed && l->mlp.n_ff && !l->shared_gate.n_out) add(m, l, s, d->shared);
+    add(m, l, s, s->y, routed ? NULL : bias);
+    if (routed && l->mlp.n_ff && !l->shared_gate.n_out) add(m, l, s, d->shared, bias);
 }
 
 /* s->qkv = queries of the normed residual. Writes this step's keys and values to the cache. Returns the row width
@@ -283,9 +380,63 @@ static void finish_layer(pi__model *m, const pi__dense *d, const pi__dense_layer
 {
     /* with `parallel`, the norm of x before attention; each row has the same bits as in project */
     const pi__lin_in same = d->parallel ? normed(m, d, l->attn.norm, l->attn_shift, s) : (pi__lin_in) {0};
-    add_attention(m, l, s);
+    if (!l->no_attn) add_attention(m, l, s);
+    if (l->no_ffn) return;
     const pi__lin_in in = d->parallel ? same : normed(m, d, l->ffn_norm, l->ffn_shift, s);
     feed_forward(m, d, l, &in, s);
+}
+
+/* s->x += y. */
+static void add_mixer(pi__model *m, const pi__stream *s, const float *y)
+{
+    pi__op_add_norm(m->be, NULL, &(pi__add_norm) {.x = s->x, .y = y, .scale = 1, .n_rows = s->n, .n = m->n_embd});
+}
+
+/* A layer with a Mamba-2 mixer, except for its feed-forward: alone, or beside attention. s->x += its output, and s->att
+ * = attention's. last: s is narrowed to the logits rows. Returns false if the step has none. */
+static bool mix_states(pi__model *m, const pi__dense *d, const pi__dense_layer *l, pi__stream *s, bool last)
+{
+    const pi__batch *b = s->b;
+    const int64_t heads = (int64_t) l->attn.n_head * l->attn.head_dim;
+    const int64_t E = m->n_embd, width = l->no_attn ? pi__ssd_width(&l->ssd) : heads;
+    const pi__lin_in in = pi__normed(m, s->x, l->attn.norm, d->attn.eps);
+    pi__ssd_scan(m, &l->ssd, &in, s);
+    if (!l->no_attn) {
+        if (!last || b->n_rows) pi__ssd_result(m, &l->ssd, s, d->shared);
+        pi__attn_project_of(m, &l->attn, &in, s);
+        if (last && !b->n_rows) return false;
+        attend(m, l, s, 0);
+    }
+    if (last && !b->n_rows) return false;
+    if (last) pi__stream_result_rows(m, s, width, d->work.rows);
+    if (l->no_attn) pi__ssd_result(m, &l->ssd, s, s->y);
+    else if (last) pi__gather_logits_rows(m, b, d->shared, E, s->y);
+    add_mixer(m, s, l->no_attn || last ? s->y : d->shared);
+    return true;
+}
+
+/* Runs a layer. last: s is narrowed to the logits rows before what only they need. Returns false if the step ends
+ * there, since it has no logits rows. */
+static bool run_layer(pi__model *m, const pi__dense *d, const pi__dense_layer *l, pi__stream *s, bool last)
+{
+    const pi__batch *b = s->b;
+    if (l->ssd.shape.n_v) {
+        if (!mix_states(m, d, l, s, last)) return false;
+    } else if (l->no_attn) {
+        if (last && !b->n_rows) return false;
+        if (last) {
+            pi__gather_logits_rows(m, b, s->x, m->n_embd, d->work.rows);
+            s->x = d->work.rows;
+            s->n = b->n_rows;
+        }
+    } else {
+        const int64_t width = project(m, d, l, s);
+        if (last && !b->n_rows) return false;
+        if (last) pi__stream_logits_rows(m, s, width, d->work.rows);
+        attend(m, l, s, 0);
+    }
+    finish_layer(m, d, l, s);
+    return true;
 }
 
 void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
@@ -302,14 +453,8 @@ void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
     pi__rotation_forward(m, &d->rot, b);
     pi__rotation_forward(m, &d->rot_local, b);
     for (int32_t i = 0; i < n_layer; i++) {
-        const pi__dense_layer *l = &d->layers[i];
-        const bool last = i == n_layer - 1 && !all;
         pi__capture(m, b, i, s.x);
-        const int64_t width = project(m, d, l, &s);
-        if (last && !b->n_rows) return;
-        if (last) pi__stream_logits_rows(m, &s, width, d->work.rows);
-        attend(m, l, &s, 0);
-        finish_layer(m, d, l, &s);
+        if (!run_layer(m, d, &d->layers[i], &s, i == n_layer - 1 && !all)) return;
         pi__add_deepstack(m, &s, i);
     }
     if (!all) return;

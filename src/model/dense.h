@@ -1,18 +1,24 @@
 /* A dense transformer built from blocks: attention, then a gated feed-forward or experts, in each layer. Architectures
- * differ in a few fields of pi__dense, which their declare functions set (shortest: phi3.c, longest: deepseek2.c). */
+ * differ in a few fields of pi__dense, which their declare functions set (shortest: phi3.c, longest: deepseek2.c).
+ * Hybrid models (hybrid.c, granite.c) have Mamba-2 mixers instead of attention, or in addition to it. */
 #ifndef PI__DENSE_H
 #define PI__DENSE_H
 
+#include "model/block_ssd.h"
 #include "model/nextn.h"
 
 typedef struct pi__dense_layer {
     pi__attn attn;           /* attention; window, rotation and flags may differ by layer; or */
     pi__mla mla;             /* latent attention, if its n_head is not 0 */
+    pi__ssd ssd;             /* Mamba-2 mixer, if its shape.n_v is not 0; added to the attention's output */
+    bool no_attn, no_ffn;    /* the layer has no attention; no feed-forward and no experts */
     float *attn_shift;       /* [E] with layer_norms: bias of the norm before attention; NULL = none */
     float *ffn_norm;         /* [E] norm before the feed-forward; NULL = none */
     float *ffn_shift;        /* [E] its bias, like attn_shift */
     pi__mlp mlp;             /* the only feed-forward, or with experts the shared expert; n_ff 0 = neither */
     pi__weight router;       /* [X, E] logits of the experts; n_out 0 = no experts */
+    /* [L, E], [E, L] the experts' input and output have experts.n_in = L values; n_out 0 = E values, no matrices */
+    pi__weight latent_down, latent_up;
     pi__weight shared_gate;  /* [1, E] gate of the shared expert's output; n_out 0 = none */
     pi__experts experts;     /* routed experts */
     float *post_ffn_norm;    /* [E]; NULL = none */
@@ -35,6 +41,7 @@ typedef struct pi__dense {
     bool post_norms;         /* a norm after each block, too */
     bool no_pre_norms;       /* no norm before each block; requires post_norms */
     bool embd_norm;          /* a norm of the embeddings, and none before the first attention; requires layer_norms */
+    bool single;             /* each layer is one block with one norm, attn_norm: a mixer or a feed-forward */
     bool parallel;           /* attention and feed-forward read the same norm of x; requires layer_norms */
     bool ungated;            /* feed-forward without a gate (pi__mlp); the layers' mlp.p has its parameters */
     int32_t kind;            /* with `ungated`: the activation, as in pi__activate */
@@ -45,6 +52,7 @@ typedef struct pi__dense {
     bool layer_norms;        /* norms before blocks and the output norm are LayerNorms (pi__dense_read_layered) */
     pi__attn attn;           /* template of the layers' attention, if mla.n_head is 0 */
     pi__mla mla;             /* template, if its n_head is not 0; then only eps of `attn` is used */
+    pi__ssd ssd;             /* template of the layers' Mamba-2 mixers; its shape.n_v 0 = none */
     pi__experts experts;     /* template of the layers' experts; n_expert 0 = all layers have a dense feed-forward */
     pi__head head;
     /* `rot`: rotation of most layers; read from rope.* by pi__dense_declare if n_rot is 0. `rot_local`: rotation of the
@@ -54,7 +62,9 @@ typedef struct pi__dense {
     pi__dense_layer *layers;
     pi__work work;           /* scratch */
     float *embd_weight;      /* [E] weight of embd_norm */
-    float *shared;           /* scratch: [T, E] output of the shared expert */
+    /* scratch: [T, E] output of the shared expert, or of a Mamba-2 mixer in a layer with attention */
+    float *shared;
+    float *latent;           /* scratch: [T, 2 L] input and output of latent experts */
     float *normed;           /* scratch with layer_norms: [T, E] LayerNorm of x */
     pi__nextn next;          /* draft head, if loaded; its block is layers[n_layer - 1] */
 } pi__dense;
@@ -73,6 +83,10 @@ void pi__dense_windows(pi__model *m, pi__dense *d, int32_t period, const pi__rot
 void pi__dense_two_sided(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local);
 /* Like pi__dense_read, for models with latent attention (mla). */
 pi__dense *pi__dense_read_latent(pi__model *m);
+/* Like pi__dense_read, for hybrid models: reads `ssd`. attention.head_count_kv and feed_forward_length may have a
+ * number per layer; 0 = the layer has no attention, or no feed-forward. Such layers get no_attn and no_ffn. Layers with
+ * different numbers of heads, or different widths, are refused. eps_key: key of the norms' epsilon. */
+pi__dense *pi__dense_read_hybrid(pi__model *m, const char *eps_key);
 /* Declares all tensors of the model, with d as the architecture has set it. */
 void pi__dense_declare(pi__model *m, pi__dense *d);
 

@@ -1,15 +1,16 @@
-/* Granite 3.x and the dense and MoE sizes of Granite 4 without Mamba layers (GGUF architectures "granite",
- * "granitemoe"), MiniCPM 1 and 2 ("minicpm"): dense transformers with multipliers.
+/* Granite 3.x and Granite 4: GGUF architectures "granite" and "granitemoe" without Mamba layers, "granitehybrid" with
+ * Mamba-2 mixers instead of attention in most layers. MiniCPM 1 and 2 ("minicpm"). All have multipliers.
  *
  * Embeddings are multiplied by e, block outputs by r, and logits are divided by l. The residual stream is
  *
  *     x = e * embedding + r * y1 + r * y2 + ...       logits = output(norm(x)) / l
  *
  * This implementation stores x / r: embeddings are multiplied by e / r, and blocks add their outputs unscaled. Only
- * norms read the stream, and they are scale-invariant except for eps, which becomes eps / r^2. The divisor l is
- * folded into a copy of the last norm's weights. So no op needs a multiplier; attention's multiplier is the query
- * scale. The file has interleaved RoPE pairs; some models have no RoPE. MoE sizes may have a shared expert. After
- * "Granite 3.0 Language Models" and the models' configurations. */
+ * norms read the stream, and they are scale-invariant except for eps, which becomes eps / r^2. The norm inside a
+ * Mamba-2 mixer reads the mixer's own values and keeps eps. The divisor l is folded into a copy of the last norm's
+ * weights. So no op needs a multiplier; attention's multiplier is the query scale. The file has interleaved RoPE pairs;
+ * some models have no RoPE. MoE sizes may have a shared expert. After "Granite 3.0 Language Models" and the models'
+ * configurations. */
 #include <math.h>
 
 #include "model/dense.h"
@@ -23,29 +24,28 @@ static float multiplier(pi__model *m, const char *name, float def)
     return pi__model_ok(m) ? f : 1;
 }
 
-/* Reads the common metadata. embedding, residual, logit: default multipliers. */
-static pi__dense *read(pi__model *m, float embedding, float residual, float logit)
+/* Reads the multipliers. embedding, residual, logit: their defaults. */
+static void read_multipliers(pi__model *m, pi__dense *d, float embedding, float residual, float logit)
 {
-    pi__dense *d = pi__dense_read(m, 0);
     const float added = multiplier(m, "residual_scale", residual);
     d->interleaved_rope = true;
     d->head.embd_scale = multiplier(m, "embedding_scale", embedding) / added;
     d->head.logit_scale = 1 / multiplier(m, "logit_scale", logit);
     d->attn.eps = d->head.eps = d->attn.eps / (added * added);
-    return d;
 }
 
 /* Older files have no multipliers; the defaults are those of MiniCPM 1B and 2B. */
 static void minicpm(pi__model *m)
 {
-    pi__dense *d = read(m, 12, 1.4f / sqrtf((float) m->n_layer), (float) m->n_embd / 256);
+    pi__dense *d = pi__dense_read(m, 0);
+    read_multipliers(m, d, 12, 1.4f / sqrtf((float) m->n_layer), (float) m->n_embd / 256);
     d->long_rope = pi__has_tensor(m, "rope_factors_long.weight", PI__OF_FILE);
     pi__dense_declare(m, d);
 }
 
-static void declare(pi__model *m)
+static void declare_granite(pi__model *m, pi__dense *d)
 {
-    pi__dense *d = read(m, 1, 1, 1);
+    read_multipliers(m, d, 1, 1, 1);
     if (pi__has_tensor(m, "attn_output.bias", 0)) d->attn.flags |= PI__ATTN_OUT_BIAS;
     if (d->experts.n_expert) d->n_ff_shared = pi__hp_u32_or(m, "expert_shared_feed_forward_length", 0, 0, PI__MAX_EMBD);
     const bool turned = pi__hp_u32_or(m, "rope.scaling.finetuned", 1, 0, 1);
@@ -53,6 +53,17 @@ static void declare(pi__model *m)
     pi__dense_declare(m, d);
 }
 
+static void declare(pi__model *m) { declare_granite(m, pi__dense_read(m, 0)); }
+
+static void hybrid(pi__model *m)
+{
+    pi__dense *d = pi__dense_read_hybrid(m, "attention.layer_norm_rms_epsilon");
+    for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++)
+        if (d->layers[i].no_attn) d->layers[i].ssd = d->ssd;
+    declare_granite(m, d);
+}
+
 const pi__arch pi__arch_granite = {.name = "granite", .declare = declare, PI__DENSE_ARCH};
+const pi__arch pi__arch_granitehybrid = {.name = "granitehybrid", .declare = hybrid, PI__DENSE_ARCH};
 const pi__arch pi__arch_minicpm = {.name = "minicpm", .declare = minicpm, PI__DENSE_ARCH};
 const pi__arch pi__arch_granitemoe = {.name = "granitemoe", .declare = declare, PI__DENSE_ARCH};

@@ -1,6 +1,6 @@
-/* Checks gdn kernels against the plain recurrence in double precision, and that they are batch-invariant: bitwise
- * identical in every chunking and batch composition, with drafts accepted or rejected. Slots and snapshots are
- * initially NaN; the gaps between them must stay unwritten. */
+/* Checks gdn kernels, and those of Mamba-2, against the plain recurrence in double precision. Checks that they are
+ * batch-invariant: bitwise identical in every chunking and batch composition, with drafts accepted or rejected. Slots
+ * and snapshots are initially NaN; the gaps between them must stay unwritten. */
 #include "selftest/check.h"
 
 #include <algorithm>
@@ -33,10 +33,22 @@ template <void (*TEST)()> void both()
     }
 }
 
+/* Values per value head for checks of Mamba-2; 0 = delta nets. */
+int32_t ssd_values = 0;
+template <void (*TEST)(), int32_t VALUES> void mamba2()
+{
+    struct scope {
+        scope() { ssd_values = VALUES; }
+        ~scope() { ssd_values = 0; }
+    } here;
+    TEST();
+}
+
 struct shape {
     int32_t n_k, n_v, dim, n_draft, n_conv = 4;
     /* factor of alpha and beta; with 12, gates are close to 0 or 1: they forget or write everything or nothing */
     float gates = 1;
+    int32_t dim_v = ssd_values; /* 0 = a delta net */
 };
 
 /* A sequence: its length, computed tokens, slot, inputs and output. */
@@ -62,12 +74,15 @@ public:
     float eps = 1e-6f;
 
     fixture(const shape &s, const std::vector<int> &lens)
-        : c(s), channels((size_t) ((2 * s.n_k + s.n_v) * s.dim)), values((size_t) (s.n_v * s.dim)),
-          r_((uint64_t) s.dim), state_ {nullptr, 0, nullptr, 0, s.n_k, s.n_v, s.dim, s.n_draft, s.n_conv, exact},
+        : c(s), channels((size_t) (2 * s.n_k * s.dim + s.n_v * width())), values((size_t) (s.n_v * width())),
+          r_((uint64_t) s.dim), state_ {nullptr, 0, nullptr, 0, s.n_k, s.n_v, s.dim, s.n_draft, s.n_conv, exact,
+                 s.dim_v, s.dim_v > 0},
           slot_floats_(pi__k_state_bytes(&state_) / 4 + GAP), snap_floats_(pi__k_snapshot_bytes(&state_) / 4 + GAP),
           slots_(slot_floats_ * SLOTS), snaps_(snap_floats_ * SNAPS), conv_(r_.normals(channels * (size_t) s.n_conv)),
-          dt_((size_t) s.n_v), a_((size_t) s.n_v), norm_((size_t) s.dim)
+          dt_((size_t) s.n_v), a_((size_t) s.n_v), norm_(s.dim_v ? values : (size_t) s.dim),
+          bias_(r_.normals(s.dim_v ? channels : 0)), skip_(r_.normals(s.dim_v ? (size_t) s.n_v : 0))
     {
+        if (s.dim_v) grouped = true;
         state_.base = (char *) slots_.get(), state_.stride = slot_floats_ * 4;
         state_.snap = (char *) snaps_.get(), state_.snap_stride = snap_floats_ * 4;
         for (size_t i = 0; i < dt_.size(); i++) dt_[i] = r_.normal() - 2, a_[i] = -std::exp(2 * r_.normal() - 1);
@@ -116,6 +131,7 @@ public:
         a.qkv = in.get(), a.ld_qkv = a.ld_z = a.ld_ab = (int64_t) ld;
         a.z = in.get() + channels, a.alpha = a.z + values, a.beta = a.alpha + nv;
         a.conv = conv_.get(), a.dt_bias = dt_.get(), a.a = a_.get(), a.norm = norm_.get(), a.eps = eps;
+        if (c.dim_v) a.beta = nullptr, a.conv_bias = bias_.get(), a.skip = skip_.get();
         a.out = out.get(), a.ldo = (int64_t) values + 4;
         a.n_tokens = (int32_t) T, a.n_seqs = (int32_t) verified.size();
         a.pos = d_pos.get(), a.seq_start = d_start.get(), a.n_verified = d_sure.get(), a.state_slot = d_slot.get();
@@ -192,7 +208,8 @@ public:
         if (!exact) bound = of_one;
         for (size_t i = 0; i < seq.size(); i++) {
             expect_equal(seq[i].done, seq[i].len);
-            for (int h = 0; h < c.n_v; h++) reference(i, h, bound);
+            for (int h = 0; h < c.n_v && !c.dim_v; h++) reference(i, h, bound);
+            for (int kh = 0; kh < c.n_k && c.dim_v; kh++) ssd_reference(i, kh);
         }
     }
 
@@ -212,7 +229,9 @@ private:
     random r_;
     pi__k_state state_;
     size_t slot_floats_, snap_floats_;
-    buffer<float> slots_, snaps_, conv_, dt_, a_, norm_;
+    buffer<float> slots_, snaps_, conv_, dt_, a_, norm_, bias_, skip_;
+
+    int32_t width() const { return c.dim_v ? c.dim_v : c.dim; }
 
     static void add_sequence(pi__k_gdn &a, int n, int n_verified, int n_slot, std::vector<int32_t> &start,
                              std::vector<int32_t> &verified, std::vector<int32_t> &slot,
@@ -258,11 +277,11 @@ private:
 
     static double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-    std::vector<double> ref_conv(const sequence &s, int t, size_t from) const
+    std::vector<double> ref_conv(const sequence &s, int t, size_t from, int32_t n) const
     {
-        std::vector<double> y((size_t) c.dim);
+        std::vector<double> y((size_t) n);
         for (size_t i = 0; i < y.size(); i++) {
-            double sum = 0;
+            double sum = c.dim_v ? (double) bias_[from + i] : 0;
             for (int back = 0; back < c.n_conv && back <= t; back++) { /* the last tap belongs to the token itself */
                 size_t tap = (from + i) * (size_t) c.n_conv + (size_t) (c.n_conv - 1 - back);
                 sum += (double) conv_[tap] * s.qkv[(size_t) (t - back) * channels + from + i];
@@ -286,8 +305,9 @@ private:
         size_t n = (size_t) c.dim, kh = (size_t) (h % c.n_k), nv = (size_t) c.n_v;
         std::vector<double> S(n * n, 0), o(n);
         for (int t = 0; t < s.len; t++) {
-            std::vector<double> q = ref_conv(s, t, kh * n), k = ref_conv(s, t, ((size_t) c.n_k + kh) * n),
-                                v = ref_conv(s, t, (2 * (size_t) c.n_k + (size_t) h) * n);
+            std::vector<double> q = ref_conv(s, t, kh * n, c.dim),
+                                k = ref_conv(s, t, ((size_t) c.n_k + kh) * n, c.dim),
+                                v = ref_conv(s, t, (2 * (size_t) c.n_k + (size_t) h) * n, c.dim);
             ref_norm(q, 1 / std::sqrt((double) n));
             ref_norm(k, 1);
             for (double &x : q) x = rounded(x, 64);
@@ -312,6 +332,37 @@ private:
                 if (within(std::fabs(s.out[at] - want) / (1 + std::fabs(want)), bound)) continue;
                 fail_check("heads %d/%d dim %d: sequence %zu token %d head %d value %zu: %g, expected %g", c.n_k, c.n_v,
                            c.dim, i, t, h, b, (double) s.out[at], want);
+            }
+        }
+    }
+
+    /* Mamba-2, for the heads of key head kh: S <- e^(a dt) S + dt k (outer) v; o = (q . S + skip v) silu(z). */
+    void ssd_reference(size_t i, int kh) const
+    {
+        const sequence &s = seq[i];
+        const size_t n = (size_t) c.dim, m = (size_t) c.dim_v, nv = (size_t) c.n_v, per = nv / (size_t) c.n_k;
+        std::vector<double> S(per * n * m, 0), o(per * m);
+        for (int t = 0; t < s.len; t++) {
+            const auto q = ref_conv(s, t, (size_t) kh * n, c.dim),
+                       k = ref_conv(s, t, (size_t) (c.n_k + kh) * n, c.dim);
+            double ss = 0;
+            for (size_t e = 0; e < per * m; e++) {
+                const size_t h = (size_t) kh + e / m * (size_t) c.n_k, b = e % m;
+                const double v = ref_conv(s, t, 2 * (size_t) c.n_k * n + h * m + b, 1)[0];
+                const double dt = std::log1p(std::exp((double) s.ab[(size_t) t * 2 * nv + h] + dt_[h]));
+                const double z = s.z[((size_t) t * nv + h) * m + b], decay = std::exp(a_[h] * dt);
+                double *state = &S[e * n], sum = skip_[h] * v;
+                for (size_t a = 0; a < n; a++) sum += q[a] * (state[a] = decay * state[a] + dt * k[a] * v);
+                o[e] = sum * z * sigmoid(z);
+                ss += o[e] * o[e];
+            }
+            for (size_t e = 0; e < per * m; e++) {
+                const size_t at = (size_t) kh * per * m + e;
+                const double want = o[e] / std::sqrt(ss / (double) (per * m) + eps) * norm_[at];
+                const double got = s.out[(size_t) t * values + at];
+                if (within(std::fabs(got - want) / (1 + std::fabs(want)), 2e-5)) continue;
+                fail_check("heads %d/%d dims %d, %d: sequence %zu token %d key head %d value %zu: %g, expected %g",
+                           c.n_k, c.n_v, c.dim, c.dim_v, i, t, kh, e, got, want);
             }
         }
     }
@@ -613,18 +664,36 @@ void test_conflicts()
     }
 }
 
+/* State and value heads of different sizes, in groups; a prompt and single tokens. */
+void test_ssd()
+{
+    const int32_t shapes[][4] = {{2, 4, 32, 80}, {1, 3, 64, 16}, {1, 2, 128, 64}, {1, 1, 256, 32}};
+    for (const auto &d : shapes) {
+        shape c = {d[0], d[1], d[2], 3};
+        c.dim_v = d[3];
+        for (int n : {1, 40}) {
+            fixture w(c, {d[2] > 64 ? 18 : 38, 1, 17});
+            w.n_sm = n;
+            w.padded = n == 1;
+            w.run_in_cuts(n);
+            w.check_reference();
+            w.check_gaps();
+        }
+    }
+}
+
 void test_sizes()
 {
-    pi__k_state st = {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 4, 0};
+    pi__k_state st = {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 4, 0, 0, 0};
     size_t s0 = 32 * 128 * 128 * 4, channels = 64 * 128 * 4;
     expect_equal(pi__k_snapshot_bytes(&st), s0 + 3 * channels + 256 * 4);
     expect_equal(pi__k_state_bytes(&st),
                  (128 + 256) * 4 + s0 + 16 * (16 + 32) * 128 * 4 + 32 * 16 * (1 + 16) * 4 + (4 + 2 * 3) * channels);
     const pi__k_state bad[] = {
-        {nullptr, 0, nullptr, 0, 16, 32, 256, 0, 4, 0}, {nullptr, 0, nullptr, 0, 16, 32, 100, 0, 4, 0},
-        {nullptr, 0, nullptr, 0, 16, 32, 0, 0, 4, 0},   {nullptr, 0, nullptr, 0, 0, 32, 128, 0, 4, 0},
-        {nullptr, 0, nullptr, 0, 16, 8, 128, 0, 4, 0},  {nullptr, 0, nullptr, 0, 16, 32, 128, -1, 4, 0},
-        {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 1, 0}, {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 9, 0}};
+        {nullptr, 0, nullptr, 0, 16, 32, 256, 0, 4, 0, 0, 0}, {nullptr, 0, nullptr, 0, 16, 32, 100, 0, 4, 0, 0, 0},
+        {nullptr, 0, nullptr, 0, 16, 32, 0, 0, 4, 0, 0, 0},   {nullptr, 0, nullptr, 0, 0, 32, 128, 0, 4, 0, 0, 0},
+        {nullptr, 0, nullptr, 0, 16, 8, 128, 0, 4, 0, 0, 0},  {nullptr, 0, nullptr, 0, 16, 32, 128, -1, 4, 0, 0, 0},
+        {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 1, 0, 0, 0}, {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 9, 0, 0, 0}};
     for (const pi__k_state &b : bad) {
         expect_equal(pi__k_state_bytes(&b), 0);
         expect_equal(pi__k_snapshot_bytes(&b), 0);
@@ -645,12 +714,21 @@ const entry checks[] = {
     {"taps", both<test_taps>},
     {"load", test_load},
     {"launches", test_launches},
+    {"ssd", test_ssd},
+    {"ssd_modes", mamba2<test_modes, 16>},
+    {"ssd_cuts", mamba2<test_cuts, 32>},
+    {"ssd_drafts", mamba2<test_drafts, 48>},
+    {"ssd_draft_counts", mamba2<test_draft_counts, 16>},
+    {"ssd_longest_rings", mamba2<test_longest_rings, 16>},
+    {"ssd_snapshots", mamba2<test_snapshots, 48>},
+    {"ssd_taps", mamba2<test_taps, 16>},
+    {"ssd_load", mamba2<test_load, 48>},
     {"conflicts", both<test_conflicts>},
     {"sizes", test_sizes},
 };
 
 } // namespace
 
-const family checks_of_gdn = {"gdn", "delta nets", checks, sizeof checks / sizeof *checks};
+const family checks_of_gdn = {"gdn", "delta nets and Mamba-2", checks, sizeof checks / sizeof *checks};
 
 } // namespace selftest

@@ -16,7 +16,7 @@ import json, os, subprocess, sys, tempfile
 
 import gguf, numpy, torch, transformers
 
-import reference_shelf
+import reference_hybrid, reference_shelf
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOL = os.path.join(os.environ.get('PAGEDINFER_BUILD', os.path.join(HERE, '../../build')), 'tests', 'tool_tiny_model')
@@ -96,7 +96,7 @@ MODELS = {
     'granitemoe': ('GraniteMoeShared', lambda k: granite(k, num_local_experts=k('expert_count'), num_experts_per_tok=k('expert_used_count'), shared_intermediate_size=k('expert_shared_feed_forward_length'))),
     'qwen3next': ('Qwen3Next', lambda k: qwen3next(k)), 'qwen3next-whole': ('Qwen3Next', lambda k: qwen3next(k)),
     'qwen3': ('Qwen3', lambda k: {}), 'qwen3-large': ('Qwen3', lambda k: {}),
-    **reference_shelf.MODELS,
+    **reference_shelf.MODELS, **reference_hybrid.MODELS,
 }
 
 
@@ -141,24 +141,25 @@ def layers(k, local): return ['sliding_attention' if local(i) else 'full_attenti
 def tensors_of(reader, arch, n_head, n_head_kv, left_out):
     """Returns the weights with transformers' names and layouts, before llama.cpp's conversion."""
     own = {'phi3': PHI, 'gpt-oss': OSS, 'glm4moe': GLM, 'qwen3next': NEXT, 'minimax-m2': MINIMAX, 'granitemoe': GRANITE,
-           'deepseek2': MLA, **reference_shelf.NAMES}
+           'deepseek2': MLA, **reference_shelf.NAMES, **reference_hybrid.NAMES}
     names, out = {**NAMES, **(GEMMA if arch.startswith('gemma') else own.get(arch, {}))}, {}
     for t in reader.tensors:
         if t.name.startswith(('rope_f', left_out)): continue
-        stem, kind = (t.name + '.weight' if t.name.endswith('ssm_a') else t.name).rsplit('.', 1)
+        stem, kind = (t.name if t.name.endswith(('.weight', '.bias')) else t.name + '.weight').rsplit('.', 1)
         layer = ''
         if stem.startswith('blk.'): layer, stem = 'model.layers.' + stem.split('.')[1] + '.', stem.split('.', 2)[2]
         w = numpy.array(t.data, dtype=numpy.float32)
-        heads = w.shape[0] // (n_head + 2 * n_head_kv)
+        heads = w.shape[0] // max(n_head + 2 * n_head_kv, 1)
         of = {stem: w}
         if stem == 'attn_qkv' and arch not in ('phi3', 'qwen3next'): of = dict(zip(('attn_q', 'attn_k', 'attn_v'), numpy.split(w, [n_head * heads, (n_head + n_head_kv) * heads])))
         for stem, w in of.items():
-            if arch in ('llama', 'mistral3', 'granite', 'granitemoe', *reference_shelf.PERMUTED) and stem in ('attn_q', 'attn_k'):
+            if arch in ('llama', 'mistral3', 'granite', 'granitemoe', *reference_shelf.PERMUTED, *reference_hybrid.PERMUTED) and stem in ('attn_q', 'attn_k'):
                 n = n_head if stem == 'attn_q' else n_head_kv
                 w = w.reshape(n, w.shape[0] // n // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
             if (arch.startswith('gemma') or arch == 'qwen3next' and stem != 'ssm_norm') and stem.endswith('_norm'): w = w - 1
             out[f'{layer}{names.get(stem, stem)}.{kind}'] = torch.from_numpy(numpy.ascontiguousarray(w))
     if arch == 'deepseek2': return both_latent(together(out))
+    if arch in reference_hybrid.NAMES: return reference_hybrid.finish(together(out) if arch == 'granitehybrid' else out, arch)
     return woven(out) if arch == 'gpt-oss' else by_key_head(together(out), reader) if arch == 'qwen3next' else together(out)
 
 
@@ -227,15 +228,17 @@ def load(name, path, **changes):
     family, more = MODELS[name]
     heads = field('nextn_predict_layers') if f'{arch}.nextn_predict_layers' in reader.fields else 0
     left_out = f"blk.{field('block_count') - 1}." if heads else 'none'
-    weights = tensors_of(reader, arch, field('attention.head_count'), field('attention.head_count_kv'), left_out)
+    has = lambda key, otherwise: field(key) if f'{arch}.{key}' in reader.fields else otherwise
+    number = lambda key, otherwise=0: max(x) if isinstance(x := has(key, otherwise), list) else x # the largest of all layers
+    n_head, n_head_kv = field('attention.head_count'), number('attention.head_count_kv')
+    weights = tensors_of(reader, arch, n_head, n_head_kv, left_out)
     weights = reference_shelf.finish(weights, arch, lambda key: reader.fields[key].contents())
     tied = 'lm_head.weight' not in weights
-    if tied: weights['lm_head.weight'] = weights['model.embed_tokens.weight']
-    has = lambda key, otherwise: field(key) if f'{arch}.{key}' in reader.fields else otherwise
+    if tied: weights['lm_head.weight'] = weights[next(n for n in weights if n.endswith(('embed_tokens.weight', 'embeddings.weight')))]
     config = dict(vocab_size=weights['lm_head.weight'].shape[0], hidden_size=field('embedding_length'),
-                  intermediate_size=has('feed_forward_length', 64), num_hidden_layers=field('block_count'),
-                  num_attention_heads=field('attention.head_count'), num_key_value_heads=field('attention.head_count_kv'),
-                  head_dim=has('attention.key_length', field('embedding_length') // field('attention.head_count')),
+                  intermediate_size=number('feed_forward_length', 64), num_hidden_layers=field('block_count'),
+                  num_attention_heads=n_head, num_key_value_heads=n_head_kv,
+                  head_dim=has('attention.key_length', field('embedding_length') // max(n_head, 1)),
                   max_position_embeddings=field('context_length'), rms_norm_eps=has('attention.layer_norm_rms_epsilon', 1e-5),
                   rope_parameters={'rope_type': 'default', 'rope_theta': has('rope.freq_base', 1e4)},
                   tie_word_embeddings=tied, pad_token_id=None, attn_implementation='eager', dtype=torch.float32)
@@ -243,7 +246,7 @@ def load(name, path, **changes):
     config.update(changes)
     config_class = getattr(transformers, family + ('TextConfig' if family == 'Gemma3' else 'Config'))
     model = getattr(transformers, family + 'ForCausalLM')(config_class(**config)).float().eval()
-    if not has('rope.scaling.finetuned', True): model.model.rotary_emb.inv_freq.zero_()
+    if not has('rope.scaling.finetuned', True) and arch == 'granite': model.model.rotary_emb.inv_freq.zero_()
     if getattr(model.config, 'attention_bias', False) and arch in ('llama', 'granite'):
         for n, p in model.named_parameters():
             if n.endswith('o_proj.bias'): weights[n] = torch.zeros_like(p)
@@ -410,8 +413,10 @@ def golden(name, path):
         logits = logits_of(model, ids)
         cases.append({'name': label, 'ids': ids, 'n': n, 'greedy': greedy, 'gap': [round(g, 6) for g in gaps],
                       'logits': {str(r): [float(f'{x:.7g}') for x in logits[r]] for r in rows}})
-    own = [(what, changes, reference_shelf.change_of(part)) for what, changes, part in reference_shelf.MUTATIONS.get(name, [])]
-    for what, changes, change in [*mutations(model), *own]:
+    hybrid = name in reference_hybrid.MODELS
+    rows = (reference_hybrid if hybrid else reference_shelf).MUTATIONS.get(name, [])
+    own = [(what, changes, reference_shelf.change_of(part)) for what, changes, part in rows]
+    for what, changes, change in [*(() if hybrid else mutations(model)), *own]:
         other = load(name, path, **changes)
         if change: change(other)
         moved = abs(logits_of(other, cases[-1]['ids']) - logits_of(model, cases[-1]['ids']))[CASES[-1][3]].max()

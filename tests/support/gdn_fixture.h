@@ -1,5 +1,5 @@
-/* A fixture for the gated delta rule: sequences with random inputs, and slots and snapshots full of NaN. Its runner
- * executes steps with drafts that are accepted or rejected. Used by test_gdn.c. */
+/* A fixture for the gated delta rule and Mamba-2: sequences with random inputs, and slots and snapshots full of NaN.
+ * Its runner executes steps with drafts that are accepted or rejected. Used by test_gdn.c. */
 #ifndef GDN_FIXTURE_H
 #define GDN_FIXTURE_H
 
@@ -19,7 +19,10 @@ typedef struct gdn_config {
     int isa, n_threads;
     int32_t n_k, n_v, dim, n_draft, n_conv;
     bool grouped;
+    int32_t dim_v, ssd; /* as in pi__state_layer */
 } gdn_config;
+/* Returns the values per value head. */
+static inline int32_t gdn_values(const gdn_config *c) { return c->dim_v ? c->dim_v : c->dim; }
 
 typedef struct gdn_sequence {
     int len, done, slot;        /* length; tokens already in the state; state slot */
@@ -40,6 +43,7 @@ typedef struct gdn_fixture {
     pi__state_layer st;
     size_t channels, slots_size, snaps_size;
     float *conv, *dt, *a, *norm;
+    float *bias, *skip; /* with ssd */
     gdn_sequence seq[GDN_SEQS];
     int n_seqs;
     double seconds; /* duration of the last step's op */
@@ -83,7 +87,7 @@ static void gdn_token(const gdn_fixture *w, float *qkv, float *z, float *ab, boo
 {
     size_t nv = (size_t) w->c.n_v;
     for (size_t i = 0; i < w->channels; i++) qkv[i] = wrong ? 50 * gdn_normal() : gdn_normal();
-    for (size_t i = 0; i < nv * (size_t) w->c.dim; i++) z[i] = gdn_normal();
+    for (size_t i = 0; i < nv * (size_t) gdn_values(&w->c); i++) z[i] = gdn_normal();
     for (size_t i = 0; i < 2 * nv; i++) ab[i] = 2 * gdn_normal();
     if (!wrong || gdn_uniform() < 0.7) return;
     qkv[(size_t) (gdn_uniform() * (double) w->channels)] = gdn_uniform() < 0.5 ? NAN : INFINITY;
@@ -98,8 +102,10 @@ static void gdn_init(gdn_fixture *w, const gdn_config *c, int n_seqs, const int 
     w->cpu.isa = c->isa;
     w->cpu.gdn = pi__cpu_gdn_kernels_of(c->isa);
     if (pi__pool_create(&w->cpu.pool, c->n_threads, 0, 50, NULL)) gdn_must(NULL);
-    w->st = (pi__state_layer){.n_k = c->n_k, .n_v = c->n_v, .dim = c->dim, .n_conv = c->n_conv, .n_draft = c->n_draft};
-    size_t dim = (size_t) c->dim, nv = (size_t) c->n_v, channels = (size_t) (2 * c->n_k + c->n_v) * dim;
+    w->st = (pi__state_layer){.n_k = c->n_k, .n_v = c->n_v, .dim = c->dim, .n_conv = c->n_conv, .n_draft = c->n_draft,
+                               .dim_v = c->dim_v, .ssd = c->ssd};
+    size_t dim = (size_t) gdn_values(c), nv = (size_t) c->n_v, channels = (size_t) pi__state_channels(&w->st);
+    const size_t n_norm = c->ssd ? nv * dim : dim;
     w->channels = channels;
     w->st.stride = pi__cpu_state_bytes(NULL, &w->st) + GDN_GAP;
     w->st.snap_stride = pi__cpu_snapshot_bytes(NULL, &w->st) + GDN_GAP;
@@ -111,10 +117,14 @@ static void gdn_init(gdn_fixture *w, const gdn_config *c, int n_seqs, const int 
     w->conv = gdn_floats(channels * (size_t) c->n_conv);
     w->dt = gdn_floats(nv);
     w->a = gdn_floats(nv);
-    w->norm = gdn_floats(dim);
+    w->norm = gdn_floats(n_norm);
     for (size_t i = 0; i < channels * (size_t) c->n_conv; i++) w->conv[i] = 0.7f * gdn_normal();
     for (size_t i = 0; i < nv; i++) w->dt[i] = gdn_normal() - 2, w->a[i] = -(float) exp(2 * gdn_normal() - 1);
-    for (size_t i = 0; i < dim; i++) w->norm[i] = 1 + 0.2f * gdn_normal();
+    for (size_t i = 0; i < n_norm; i++) w->norm[i] = 1 + 0.2f * gdn_normal();
+    w->bias = c->ssd ? gdn_floats(channels) : NULL;
+    w->skip = c->ssd ? gdn_floats(nv) : NULL;
+    for (size_t i = 0; c->ssd && i < channels; i++) w->bias[i] = 0.3f * gdn_normal();
+    for (size_t i = 0; c->ssd && i < nv; i++) w->skip[i] = gdn_normal();
     int most = 1;
     for (int i = 0; i < n_seqs; i++) {
         gdn_sequence *s = &w->seq[i];
@@ -151,6 +161,8 @@ static void gdn_free(gdn_fixture *w)
     free(w->dt);
     free(w->a);
     free(w->norm);
+    free(w->bias);
+    free(w->skip);
     free(w->cpu.scratch);
     pi__pool_destroy(w->cpu.pool);
 }
@@ -163,7 +175,7 @@ typedef struct gdn_room {
 
 static gdn_room gdn_take(const gdn_fixture *w, size_t n)
 {
-    size_t vd = (size_t) w->c.n_v * (size_t) w->c.dim;
+    size_t vd = (size_t) w->c.n_v * (size_t) gdn_values(&w->c);
     gdn_room r = {gdn_floats(n * w->channels), gdn_floats(n * vd), gdn_floats(n * (size_t) w->c.n_v * 2),
                   gdn_floats(n * vd), gdn_must(malloc(n * sizeof(int32_t)))};
     return r;
@@ -180,7 +192,7 @@ static void gdn_drop(gdn_room *r)
 
 static void gdn_fill(const gdn_fixture *w, const gdn_sequence *s, const gdn_turn *t, gdn_room *r, size_t at)
 {
-    size_t nv = (size_t) w->c.n_v, vd = nv * (size_t) w->c.dim;
+    size_t nv = (size_t) w->c.n_v, vd = nv * (size_t) gdn_values(&w->c);
     for (int i = 0; i < t->n + t->right + t->wrong; i++, at++) {
         size_t p = (size_t) (s->done + i);
         r->pos[at] = (int32_t) p;
@@ -197,7 +209,7 @@ static void gdn_fill(const gdn_fixture *w, const gdn_sequence *s, const gdn_turn
 /* Runs one step of all sequences that have tokens in `turn`; outputs of their accepted tokens go to seq[].out. */
 static void gdn_step(gdn_fixture *w, const gdn_turn *turn)
 {
-    size_t vd = (size_t) w->c.n_v * (size_t) w->c.dim, total = 0;
+    size_t vd = (size_t) w->c.n_v * (size_t) gdn_values(&w->c), total = 0;
     int32_t start[GDN_SEQS + 1] = {0}, verified[GDN_SEQS], slot[GDN_SEQS], save_start[GDN_SEQS + 1] = {0};
     pi__save save[GDN_SEQS * GDN_SNAPS];
     int n_seqs = 0, who[GDN_SEQS];
@@ -230,11 +242,13 @@ static void gdn_step(gdn_fixture *w, const gdn_turn *turn)
                  .z = r.z,
                  .ld_z = (int64_t) vd,
                  .alpha = r.ab,
-                 .beta = r.ab + w->c.n_v,
+                 .beta = w->c.ssd ? NULL : r.ab + w->c.n_v,
                  .ld_ab = 2 * w->c.n_v,
                  .conv = w->conv,
                  .dt_bias = w->dt,
                  .a = w->a,
+                 .conv_bias = w->bias,
+                 .skip = w->skip,
                  .norm = w->norm,
                  .eps = 1e-6f,
                  .out = r.out,

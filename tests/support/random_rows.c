@@ -582,6 +582,65 @@ static const tiny_tensor q35_layer[] = {T("", "attn_norm.weight", F32, "E"),
                                         T("z", "nextn.shared_head_norm.weight", F32, "E"),
                                         {0}};
 
+/* ---- Mamba-2 and hybrid models. B key heads of S values, Q value heads of P values, N = QP / B; K values of a latent
+ * expert's input; n norm of the mixer's output; Z F of a shared expert; h Falcon's name of a norm. Per layer: m Mamba-2
+ * mixer, t attention, f feed-forward. */
+
+static void granite_hybrid_per_layer(int64_t *v, int32_t i) { v['m'] = i != 1, v['t'] = i == 1, v['f'] = 1; }
+static void nemotron_per_layer(int64_t *v, int32_t i)
+{
+    v['m'] = i % 3 == 0, v['t'] = i == 2, v['f'] = i == 1 || i == 4;
+}
+static void all_per_layer(int64_t *v, int32_t i) { (void) i, v['m'] = 1, v['t'] = v['H'] > 0, v['f'] = v['F'] > 0; }
+
+static double ssm_skip(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    return (void) v, (void) rng, 0.5 + 0.25 * (double) i;
+}
+
+static const int32_t granite_hybrid_kv[3] = {0, 1, 0}, nemotron_kv[5] = {0, 0, 2, 0, 0};
+static const int32_t nemotron_ff[5] = {0, 96, 0, 0, 96}, nemotron_moe_ff[5] = {0, 64, 0, 0, 64};
+#define HYBRID_KEYS                                                                                                    \
+    TEXT("general.name", "tiny"), NUM("", "block_count", "L"), NUM("", "context_length", "C"),                         \
+        NUM("", "embedding_length", "E"), NUM("", "attention.head_count", "H"), NUM("", "ssm.conv_kernel", "4"),       \
+        NUM("", "ssm.state_size", "S"), NUM("", "ssm.group_count", "B"), NUM("", "ssm.time_step_rank", "Q"),           \
+        NUM("", "ssm.inner_size", "QP")
+static const tiny_key granite_hybrid_keys[] = {
+    HYBRID_KEYS, NUM("", "feed_forward_length", "F"), LIST("attention.head_count_kv", I32, "L", granite_hybrid_kv),
+    NUM("X", "expert_count", "X"), NUM("X", "expert_used_count", "2"), {0}};
+static const tiny_key nemotron_keys[] = {
+    HYBRID_KEYS, LIST("attention.head_count_kv", I32, "L", nemotron_kv), NUM("", "attention.key_length", "D"),
+    NUM("", "attention.value_length", "D"), {"!X", "feed_forward_length", I32, "L", 0, nemotron_ff},
+    {"X", "feed_forward_length", I32, "L", 0, nemotron_moe_ff},
+    {"", "attention.layer_norm_epsilon", PI__GGUF_F32, NULL, 1e-5f, NULL},
+    {"!X", "attention.layer_norm_rms_epsilon", PI__GGUF_F32, NULL, 1e-5f, NULL}, NUM("X", "expert_count", "X"),
+    NUM("X", "expert_used_count", "3"), NUM("X", "expert_feed_forward_length", "F"),
+    NUM("X", "expert_shared_feed_forward_length", "Z"), NUM("X", "expert_shared_count", "1"),
+    {"X", "expert_weights_norm", PI__GGUF_BOOL, "1", 0, NULL},
+    {"X", "expert_weights_scale", PI__GGUF_F32, NULL, 1.5f, NULL}, NUM("X", "expert_group_count", "1"),
+    NUM("K", "moe_latent_size", "K"), {0}};
+static const tiny_key falcon_h1_keys[] = {
+    HYBRID_KEYS, NUM("", "feed_forward_length", "F"), NUM("", "attention.head_count_kv", "G"),
+    NUM("", "attention.key_length", "D"), NUM("", "attention.value_length", "D"), NUM("", "vocab_size", "V"),
+    REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1e5f), {0}};
+static const tiny_key mamba2_keys[] = {
+    HYBRID_KEYS, NUM("", "feed_forward_length", "F"), REAL("attention.layer_norm_rms_epsilon", 1e-5f), {0}};
+
+static const tiny_tensor hybrid_layer[] = {
+    T("", "attn_norm.weight", F32, "E"), T("t", "attn_q.weight", M, "E HD"), T("t", "attn_k.weight", M, "E GD"),
+    T("t", "attn_v.weight", M, "E GD"), T("t", "attn_output.weight", M, "HD E"),
+    T("m", "ssm_in.weight", M, "E 2QP+2BS+Q"), T("m", "ssm_conv1d.weight", F32, "4 QP+2BS"),
+    T("m", "ssm_conv1d.bias", B, "QP+2BS"), T("m", "ssm_dt.bias", F32, "Q"), {"m", "ssm_a", F32, "1 Q", q35_decay},
+    {"m", "ssm_d", F32, "1 Q", ssm_skip}, T("mn", "ssm_norm.weight", F32, "N B"), T("m", "ssm_out.weight", M, "QP E"),
+    T("f!d!h", "ffn_norm.weight", F32, "E"), T("fh", "ffn_norm", F32, "E"), T("f!X!d", "ffn_gate.weight", M, "E F"),
+    T("f!X", "ffn_up.weight", M, "E F"), T("f!X", "ffn_down.weight", M, "F E"),
+    T("fX", "ffn_gate_inp.weight", F32, "E X"), T("fXd", "exp_probs_b.bias", B, "X"),
+    T("fX!d", "ffn_gate_exps.weight", M, "E F X"), T("fX!K", "ffn_up_exps.weight", M, "E F X"),
+    T("fX!K", "ffn_down_exps.weight", M, "F E X"), T("fXK", "ffn_up_exps.weight", M, "K F X"),
+    T("fXK", "ffn_down_exps.weight", M, "F K X"), T("fXK", "ffn_latent_down.weight", M, "E K"),
+    T("fXK", "ffn_latent_up.weight", M, "K E"), T("fXZ!d", "ffn_gate_shexp.weight", M, "E Z"),
+    T("fXZ", "ffn_up_shexp.weight", M, "E Z"), T("fXZ", "ffn_down_shexp.weight", M, "Z E"), {0}};
+
 /* ---- deepseek4: layers without entries, with entries of 4 tokens and of 128 tokens. Experts selected by token id
  * and by a router, tables of a quantized type, an activation limit, more ratios than layers. The draft head is in its
  * own file, with the copy of the embedding that converters add, or in ds4's layout.
@@ -743,6 +802,9 @@ static const tiny_tensor ds2_layer[] = {T("", "attn_norm.weight", F32, "E"),
 #define LLAMA DENSE, .arch = "llama"
 #define SHELF DENSE, .more_keys = shelf_keys
 #define SHELF_MOE SHELF, .per_layer = shelf_per_layer
+#define HYBRID .head = dense_head, .layer = hybrid_layer, .rng = 61
+#define NEMOTRON HYBRID, .keys = nemotron_keys, .per_layer = nemotron_per_layer, .vocab = "tekken"
+#define NEMOTRON_SIZES "L=5 E=96 H=4 G=2 D=32 Q=4 P=48 B=2 S=32 N=96 n=1 d=1 u=1"
 #define BERT .keys = bert_keys, .head = bert_head, .layer = bert_layer, .rng = 17
 #define Q35 .keys = q35_keys, .head = q35_head, .layer = q35_layer, .per_layer = q35_per_layer, .vocab = "spm", \
             .type = Q8, .rng = 11
@@ -876,6 +938,23 @@ const tiny_row tiny_rows[] = {
      .sizes = "L=4 E=128 H=4 G=2 D=32 F=96 i=1 W=40"},
     {"mellum", SHELF_MOE, .vocab = "mellum2",
      .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 M=96 Y=8 A=64 W=40 Q=1 N=1 k=1 n=1 u=1"},
+    /* Granite 4 H with experts and without rotation, and its dense kind with rotation; Nemotron-H, Nemotron 3 Nano and
+     * Super; Falcon-H1 without and with a norm of the mixer's output; Mamba-2 */
+    {"granitehybrid", HYBRID, .keys = granite_hybrid_keys, .more_keys = granite_keys,
+     .per_layer = granite_hybrid_per_layer, .vocab = "refact",
+     .sizes = "L=3 E=96 H=3 G=1 D=32 F=64 X=5 Z=96 Q=6 P=32 B=1 S=64 N=192 n=1 v=1"},
+    {"granitehybrid-dense", HYBRID, .arch = "granitehybrid", .keys = granite_hybrid_keys, .more_keys = granite_keys,
+     .per_layer = granite_hybrid_per_layer, .vocab = "refact",
+     .sizes = "L=3 E=128 H=4 G=1 D=32 F=96 Q=4 P=64 B=1 S=128 N=256 n=1"},
+    {"nemotron_h", NEMOTRON, .sizes = NEMOTRON_SIZES " F=96"},
+    {"nemotron_h_moe", NEMOTRON, .sizes = NEMOTRON_SIZES " F=64 X=6 Z=96"},
+    {"nemotron_h_moe-latent", NEMOTRON, .arch = "nemotron_h_moe", .sizes = NEMOTRON_SIZES " F=64 X=6 Z=96 K=64"},
+    {"falcon-h1", HYBRID, .keys = falcon_h1_keys, .per_layer = all_per_layer, .vocab = "falcon-h1",
+     .sizes = "L=2 E=96 H=4 G=2 D=32 F=96 Q=4 P=32 B=2 S=32 N=64 h=1 u=1"},
+    {"falcon-h1-norm", HYBRID, .arch = "falcon-h1", .keys = falcon_h1_keys, .per_layer = all_per_layer,
+     .vocab = "falcon-h1", .sizes = "L=2 E=96 H=4 G=2 D=32 F=96 Q=2 P=64 B=1 S=256 N=128 h=1 u=1 n=1"},
+    {"mamba2", HYBRID, .keys = mamba2_keys, .per_layer = all_per_layer, .vocab = "olmo",
+     .sizes = "L=3 E=64 Q=4 P=32 B=1 S=32 N=128 H=0 F=0 n=1"},
     {"minicpm", DENSE, .more_keys = granite_keys, .vocab = "spm", .sizes = "L=3 E=128 H=4 G=4 D=32 F=96"},
     {"gemma2", DENSE, .more_keys = gemma2_keys, .vocab = "spm", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 W=24 k=1 p=1"},
 };

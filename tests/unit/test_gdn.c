@@ -1,6 +1,6 @@
-/* The gated delta rule and its states: compared with the plain recurrence in double precision. Also batch-invariant:
- * bitwise identical for every chunking, batch composition, thread count and acceptance of drafts, for each available
- * instruction set. */
+/* The gated delta rule, Mamba-2, and their states: compared with the plain recurrence in double precision. Also
+ * batch-invariant: bitwise identical for every chunking, batch composition, thread count and acceptance of drafts, for
+ * each available instruction set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,17 +23,19 @@ static int find_isas(void **state)
     return 0;
 }
 
-static const gdn_config base = {.n_threads = 2, .n_k = 2, .n_v = 4, .dim = 32, .n_draft = 5, .n_conv = 4};
+static const gdn_config ssd_base = {.n_threads = 3, .n_k = 2, .n_v = 4, .dim = 32, .dim_v = 48, .n_draft = 5,
+                                    .n_conv = 4, .ssd = 1, .grouped = true};
+static gdn_config base = {.n_threads = 2, .n_k = 2, .n_v = 4, .dim = 32, .n_draft = 5, .n_conv = 4};
 
 /* ------------------------------------------------------------------------------------------------------- reference */
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
-/* Computes the convolution of token t for the head's `dim` channels from channel c on. */
-static void ref_conv(const gdn_fixture *w, const gdn_sequence *s, int t, size_t c, double *y)
+/* Computes the convolution of token t for n channels from channel c on. */
+static void ref_conv(const gdn_fixture *w, const gdn_sequence *s, int t, size_t c, int n, double *y)
 {
-    for (int i = 0; i < w->c.dim; i++) {
-        double sum = 0;
+    for (int i = 0; i < n; i++) {
+        double sum = w->bias ? (double) w->bias[c + (size_t) i] : 0;
         for (int k = 0; k < w->c.n_conv; k++) {
             int p = t - w->c.n_conv + 1 + k;
             size_t at = c + (size_t) i;
@@ -76,9 +78,9 @@ static void reference(const gdn_fixture *w, const gdn_sequence *s, int head, dou
     size_t dim = (size_t) n;
     double *S = gdn_must(calloc(dim * dim, sizeof *S)), q[256], k[256], v[256];
     for (int t = 0; t < s->len; t++, out += n) {
-        ref_conv(w, s, t, (size_t) kh * dim, q);
-        ref_conv(w, s, t, (size_t) (w->c.n_k + kh) * dim, k);
-        ref_conv(w, s, t, (size_t) (2 * w->c.n_k + head) * dim, v);
+        ref_conv(w, s, t, (size_t) kh * dim, n, q);
+        ref_conv(w, s, t, (size_t) (w->c.n_k + kh) * dim, n, k);
+        ref_conv(w, s, t, (size_t) (2 * w->c.n_k + head) * dim, n, v);
         ref_norm(q, n, 1 / sqrt((double) n));
         ref_norm(k, n, 1);
         double g = w->a[head] * log1p(exp((double) s->ab[t * 2 * nv + head] + w->dt[head]));
@@ -93,9 +95,57 @@ static void reference(const gdn_fixture *w, const gdn_sequence *s, int head, dou
     free(S);
 }
 
+/* As reference(), for Mamba-2, before the norm. */
+static void ssd_reference(const gdn_fixture *w, const gdn_sequence *s, int head, double *out)
+{
+    const int n = w->c.dim, nv = w->c.n_v, kh = head % w->c.n_k, m = gdn_values(&w->c);
+    double *S = gdn_must(calloc((size_t) (n * m), sizeof *S)), q[256], k[256], v[256];
+    for (int t = 0; t < s->len; t++, out += m) {
+        ref_conv(w, s, t, (size_t) (kh * n), n, q);
+        ref_conv(w, s, t, (size_t) ((w->c.n_k + kh) * n), n, k);
+        ref_conv(w, s, t, (size_t) (2 * w->c.n_k * n + head * m), m, v);
+        const double dt = log1p(exp((double) s->ab[t * 2 * nv + head] + w->dt[head])), decay = exp(w->a[head] * dt);
+        for (int i = 0; i < m; i++) {
+            const double z = s->z[(t * nv + head) * m + i];
+            double o = w->skip[head] * v[i];
+            for (int l = 0; l < n; l++) o += q[l] * (S[l * m + i] = decay * S[l * m + i] + dt * k[l] * v[i]);
+            out[i] = o * z * sigmoid(z);
+        }
+    }
+    free(S);
+}
+
+/* Compares a sequence with the recurrence: the heads of one key head are normed together. */
+static void ssd_check(const gdn_fixture *w, int i)
+{
+    const gdn_sequence *s = &w->seq[i];
+    const int m = gdn_values(&w->c), nv = w->c.n_v, per = nv / w->c.n_k, n = per * m;
+    double *ref = gdn_must(malloc(sizeof(double) * (size_t) (per * s->len * m)));
+    for (int kh = 0; kh < w->c.n_k; kh++) {
+        for (int h = 0; h < per; h++) ssd_reference(w, s, kh + h * w->c.n_k, ref + h * s->len * m);
+        for (int t = 0; t < s->len; t++) {
+            double ss = 0;
+            for (int d = 0; d < n; d++) ss += pow(ref[(d / m * s->len + t) * m + d % m], 2);
+            for (int d = 0; d < n; d++) {
+                const double r = ref[(d / m * s->len + t) * m + d % m] / sqrt(ss / n + 1e-6) * w->norm[kh * n + d];
+                const double x = s->out[t * nv * m + kh * n + d];
+                if (fabs(x - r) <= 1e-4 * (1 + fabs(r))) continue;
+                fail_msg("isa %d heads %d/%d dims %d, %d: sequence %d token %d key head %d value %d: %g, expected %g",
+                         w->c.isa, w->c.n_k, nv, w->c.dim, m, i, t, kh, d, x, r);
+            }
+        }
+    }
+    free(ref);
+}
+
 static void check(const gdn_fixture *w)
 {
     int n = w->c.dim, nv = w->c.n_v;
+    for (int i = 0; w->c.ssd && i < w->n_seqs; i++) {
+        assert_int_equal(w->seq[i].done, w->seq[i].len);
+        ssd_check(w, i);
+    }
+    if (w->c.ssd) return;
     for (int i = 0; i < w->n_seqs; i++) {
         const gdn_sequence *s = &w->seq[i];
         assert_int_equal(s->done, s->len);
@@ -170,12 +220,34 @@ static void test_reference(void **state)
     }
 }
 
+/* Mamba-2: state and value heads of different sizes, also sizes that are not a multiple of a panel. */
+static void test_ssd_reference(void **state)
+{
+    (void) state;
+    static const int32_t shapes[][4] = {{1, 6, 128, 64}, {2, 4, 64, 80}, {2, 2, 256, 32}, {4, 8, 32, 48}};
+    static const int lens[] = {75, 1, 32, 150};
+    for (int i = 0; i < n_isas; i++) {
+        for (int k = 0; k < 4; k += slow_vectors() ? 2 : 1) {
+            gdn_config c = ssd_base;
+            c.isa = isas[i];
+            c.n_k = shapes[k][0], c.n_v = shapes[k][1];
+            c.dim = shapes[k][2], c.dim_v = shapes[k][3];
+            gdn_fixture w;
+            gdn_init(&w, &c, 4, lens);
+            run(&w, k % 2 ? 1 : 21);
+            check(&w);
+            check_gaps(&w);
+            gdn_free(&w);
+        }
+    }
+}
+
 /* ----------------------------------------------------------------------------------------------- bitwise identical */
 
 static void assert_same(const gdn_fixture *a, int ia, const gdn_fixture *b, int ib, const char *what)
 {
     const gdn_sequence *x = &a->seq[ia], *y = &b->seq[ib];
-    size_t vd = (size_t) (a->c.n_v * a->c.dim);
+    size_t vd = (size_t) (a->c.n_v * gdn_values(&a->c));
     assert_int_equal(x->len, y->len);
     assert_int_equal(y->done, y->len);
     for (size_t i = 0; i < (size_t) x->len * vd; i++) {
@@ -435,7 +507,7 @@ static void test_load(void **state)
         gdn_fixture a;
         snaps_in_step(&a, &c, lens);
         gdn_fixture b;
-        size_t vd = (size_t) (c.n_v * c.dim);
+        size_t vd = (size_t) (c.n_v * gdn_values(&c));
         for (int pos = 16; pos <= 80; pos += 16) {
             gdn_init(&b, &c, 2, lens);
             memcpy(snap(&b, 3), snap(&a, pos / 16), snap_bytes(&a));
@@ -476,6 +548,14 @@ static void test_sizes(void **state)
     }
 }
 
+/* Runs the following tests with Mamba-2 instead of the delta rule. */
+static int use_ssd(void **state)
+{
+    (void) state;
+    base = ssd_base;
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -484,5 +564,11 @@ int main(void)
         cmocka_unit_test(test_snapshot_after_drafts), cmocka_unit_test(test_load), cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_taps),
     };
-    return cmocka_run_group_tests(tests, find_isas, NULL);
+    const struct CMUnitTest ssd_tests[] = {
+        cmocka_unit_test(test_ssd_reference), cmocka_unit_test(test_cuts), cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_draft_counts), cmocka_unit_test(test_slot_reuse), cmocka_unit_test(test_snapshots),
+        cmocka_unit_test(test_snapshot_after_drafts), cmocka_unit_test(test_load), cmocka_unit_test(test_taps),
+    };
+    const int failed = cmocka_run_group_tests(tests, find_isas, NULL);
+    return failed + cmocka_run_group_tests(ssd_tests, use_ssd, NULL);
 }

@@ -228,7 +228,9 @@ static void damaged_experts(void **st)
                                           {"deepseek2-old", "ffn_down_shexp.weight"},
                                           {"minimax-m2", "ffn_down_exps.weight"},
                                           {"granitemoe", "ffn_down_shexp.weight"},
-                                          {"qwen3next", "nextn.shared_head_norm.weight"}};
+                                          {"qwen3next", "nextn.shared_head_norm.weight"},
+                                          {"granitehybrid", "ffn_down_shexp.weight"},
+                                          {"nemotron_h_moe-latent", "ffn_down_shexp.weight"}};
     damaged_each(list, sizeof list / sizeof *list, "mutatex", N_MUTANTS / 100);
 }
 

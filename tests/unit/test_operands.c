@@ -25,7 +25,7 @@ static const struct { pi__op_id id; int n;
                 {PI__OP_head_linear, 3},    {PI__OP_gather_rows, 3},
                 {PI__OP_add_rows, 3},       {PI__OP_place_rows, 3},
                 {PI__OP_centroid_head, 3 + 7},
-                {PI__OP_gdn, 10},           {PI__OP_state_save, 1},
+                {PI__OP_gdn, 12},           {PI__OP_state_save, 1},
                 {PI__OP_state_load, 1},     {PI__OP_mla_qkv, 5},
                 {PI__OP_compress, 6},       {PI__OP_indexer, 4},
                 {PI__OP_sparse, 7},         {PI__OP_topk, 4}};
@@ -114,6 +114,8 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
                                  .alpha = target,
                                  .beta = target,
                                  .conv = target,
+                                 .conv_bias = target,
+                                 .skip = target,
                                  .dt_bias = target,
                                  .a = target,
                                  .norm = target,

@@ -1,4 +1,5 @@
-/* The gated delta rule on the CPU: slots, snapshots, and the distribution of a step's work (formulas: gdn.h).
+/* The gated delta rule and Mamba-2 on the CPU: slots, snapshots, and the distribution of a step's work. gdn.h has the
+ * formulas.
  *
  * Memory: the backend's scratch; slots and snapshots are owned by the engine. Threads: called by the step thread,
  * which forks and joins the pool inside. A step has three phases:
@@ -6,6 +7,8 @@
  *     rows    sequence x key head      convolution and norm of keys and queries, dot products with the chunk's keys
  *     heads   sequence x value head    values, the state, the output; u and G rows, snapshots of S0
  *     keep    sequence x key head      copies keys and raw inputs that the next step needs to the slot
+ *
+ * Mamba-2 norms the outputs of a key head's value heads in one, so its norm is at the end of phase 3.
  *
  * A key head and its value heads do not depend on other heads, so one thread runs all three phases for them without
  * waiting. With too few key heads for the threads, each phase is split over all threads, with barriers between phases.
@@ -27,6 +30,7 @@ enum {
     SMALL_WORK = 1 << 17,       /* with fewer multiply-adds, one thread computes everything */
     /* with fewer (sequence, key head) pairs per thread, each phase is split over all threads */
     HEADS_A_THREAD = 4,
+    PART = 8 * C,               /* tokens of an item of phase 1 */
 };
 
 /* Byte offsets in a slot. */
@@ -48,8 +52,9 @@ typedef struct gdn_seq {
 
 /* Working memory of one thread. */
 typedef struct gdn_work {
-    float *s; /* [dim * dim] a head's state after chunks with unverified rows, which must not change the slot's S0 */
-    float *v; /* [C][dim] values of a chunk */
+    float *s; /* [dim * V] a head's state after chunks with unverified rows, which must not change the slot's S0 */
+    float *v; /* [C][V] values of a chunk */
+    float *o; /* [C][V] with ssd: outputs of a chunk */
 } gdn_work;
 
 /* One call of op gdn, state_save or state_load. */
@@ -75,10 +80,21 @@ typedef struct gdn_job {
 
 static size_t align64(size_t n) { return (n + 63) & ~(size_t) 63; }
 static size_t n_rows(const pi__state_layer *st) { return (size_t) (C + st->n_draft); }
-static size_t n_channels(const pi__state_layer *st) { return (size_t) (2 * st->n_k + st->n_v) * (size_t) st->dim; }
+static size_t n_channels(const pi__state_layer *st) { return (size_t) pi__state_channels(st); }
+/* Returns V: the values per value head, padded to panels. */
+static int32_t padded(const pi__state_layer *st)
+{
+    return (pi__state_dim_v(st) + PI__GDN_PANEL - 1) / PI__GDN_PANEL * PI__GDN_PANEL;
+}
+/* Return the first channel of a key head's keys, and of a value head's values. Its queries start at head * dim. */
+static size_t key_channel(const pi__state_layer *st, int32_t head) { return (size_t) ((st->n_k + head) * st->dim); }
+static size_t value_channel(const pi__state_layer *st, int32_t head)
+{
+    return (size_t) (2 * st->n_k * st->dim + head * pi__state_dim_v(st));
+}
 /* Returns the number of raw inputs before a token that its convolution reads. */
 static int32_t history(const pi__state_layer *st) { return st->n_conv - 1; }
-static size_t head_size(const pi__state_layer *st) { return (size_t) st->dim * (size_t) st->dim; }
+static size_t head_size(const pi__state_layer *st) { return (size_t) st->dim * (size_t) padded(st); }
 
 static slot_layout layout(const pi__state_layer *st)
 {
@@ -88,13 +104,16 @@ static slot_layout layout(const pi__state_layer *st)
     at.conv = at.s + n_v * head_size(st) * f;
     at.k = at.conv + align64((rows + (size_t) history(st)) * n_channels(st) * f);
     at.u = at.k + align64((size_t) st->n_k * rows * dim * f);
-    at.g = at.u + align64(n_v * rows * dim * f);
+    at.g = at.u + align64(n_v * rows * (size_t) padded(st) * f);
     at.size = at.g + align64(n_v * rows * f);
     return at;
 }
 
 static bool supported(const pi__state_layer *st)
 {
+    const int32_t dim_v = pi__state_dim_v(st);
+    if (dim_v < 1 || dim_v > PI__GDN_MAX_DIM || dim_v % 16) return false;
+    if (st->ssd ? st->n_k < 1 || st->n_v % st->n_k : dim_v != st->dim) return false;
     return st->n_k > 0 && st->n_v > 0 && st->dim > 0 && st->dim % PI__GDN_PANEL == 0 && st->dim <= PI__GDN_MAX_DIM &&
            st->n_conv >= PI__MIN_CONV && st->n_conv <= PI__MAX_CONV && st->n_draft >= 0;
 }
@@ -145,7 +164,7 @@ static float *slot_k(const gdn_job *j, char *slot, int32_t head, int32_t i)
 
 static float *slot_u(const gdn_job *j, char *slot, int32_t head, int32_t i)
 {
-    return (float *) (void *) (slot + j->at.u) + ((size_t) head * n_rows(j->st) + (size_t) i) * (size_t) j->st->dim;
+    return (float *) (void *) (slot + j->at.u) + ((size_t) head * n_rows(j->st) + (size_t) i) * (size_t) padded(j->st);
 }
 
 static float *slot_g(const gdn_job *j, char *slot, int32_t head)
@@ -189,37 +208,60 @@ static void fetch(const float *row, int32_t n)
     for (int32_t i = 0; i < n; i += 16) __builtin_prefetch(row + i, 0, 2);
 }
 
-static void convolve(const gdn_job *j, const gdn_seq *s, int32_t pos, size_t channel, float *y)
+/* y = the convolution of position pos, for dim channels from `channel` on. */
+static void convolve(const gdn_job *j, const gdn_seq *s, int32_t pos, size_t channel, int32_t dim, float *y)
 {
-    const float *x[PI__MAX_CONV];
+    const float *x[PI__MAX_CONV], *bias = j->a->conv_bias;
     const int32_t n = j->st->n_conv;
     for (int32_t i = 0; i < n; i++) x[i] = raw_of(j, s, pos - history(j->st) + i, channel);
-    j->kn->conv(x, j->a->conv + channel * (size_t) n, n, j->st->dim, y);
+    j->kn->conv(x, j->a->conv + channel * (size_t) n, bias ? bias + channel : NULL, n, dim, y);
 }
 
 /* -------------------------------------------------------------------------------------------------- phase 1: rows */
 
-static void do_rows(const gdn_job *j, const gdn_seq *s, int32_t head)
+/* Computes the rows of positions from .. to - 1. `from` is the sequence's first position in the step, or begins a
+ * chunk. */
+static void do_rows(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t from, int32_t to)
 {
-    int32_t dim = j->st->dim;
-    size_t q_channel = (size_t) head * (size_t) dim, k_channel = (size_t) (j->st->n_k + head) * (size_t) dim;
+    const int32_t dim = j->st->dim;
+    const size_t q_channel = (size_t) head * (size_t) dim, k_channel = key_channel(j->st, head);
     const float *keys[C] = {0};
-    for (int32_t pos = s->pos / C * C; pos < s->end; pos++) {
+    for (int32_t pos = from / C * C; pos < to; pos++) {
         keys[pos % C] = key_of(j, s, head, pos);
-        if (pos < s->pos) continue;
+        if (pos < from) continue;
         int32_t token = s->first + pos - s->pos;
         float *k = new_kq(j, head, token), *q = k + dim, *d = new_dots(j, head, token);
         if (pos + AHEAD < s->end) {
             fetch(raw_of(j, s, pos + AHEAD, k_channel), dim);
             fetch(raw_of(j, s, pos + AHEAD, q_channel), dim);
         }
-        convolve(j, s, pos, k_channel, k);
-        convolve(j, s, pos, q_channel, q);
-        j->kn->l2norm(k, dim, j->a->eps, 1.0f);
-        j->kn->l2norm(q, dim, j->a->eps, 1.0f / sqrtf((float) dim));
-        j->kn->dots(k, keys, pos % C, dim, d);
+        convolve(j, s, pos, k_channel, dim, k);
+        convolve(j, s, pos, q_channel, dim, q);
+        if (!j->st->ssd) {
+            j->kn->l2norm(k, dim, j->a->eps, 1.0f);
+            j->kn->l2norm(q, dim, j->a->eps, 1.0f / sqrtf((float) dim));
+            j->kn->dots(k, keys, pos % C, dim, d);
+        }
         j->kn->dots(q, keys, pos % C + 1, dim, d + C);
     }
+}
+
+/* Returns the number of parts of PART tokens that the longest sequence of the step has. */
+static int32_t n_parts(const gdn_job *j)
+{
+    int32_t n = 1;
+    for (int32_t i = 0; i < j->n_seqs; i++) {
+        const int32_t last = (j->seq[i].end - 1) / PART - j->seq[i].pos / PART + 1;
+        n = last > n ? last : n;
+    }
+    return n;
+}
+
+/* do_rows for part i of the sequence. */
+static void do_part(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t i)
+{
+    const int32_t part = (s->pos / PART + i) * PART, end = part + PART;
+    do_rows(j, s, head, part > s->pos ? part : s->pos, end < s->end ? end : s->end);
 }
 
 /* ------------------------------------------------------------------------------------------------- phase 2: heads */
@@ -241,18 +283,20 @@ static void prepare(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t fr
                     float *v, float beta[C])
 {
     float alpha[C] = {0};
-    int32_t n = c->n_rows - c->n_old, token = s->first + from + c->n_old - s->pos;
-    size_t channel = (size_t) (2 * j->st->n_k + head) * (size_t) c->dim;
+    const int32_t n = c->n_rows - c->n_old, token = s->first + from + c->n_old - s->pos, dim = pi__state_dim_v(j->st);
+    const size_t channel = value_channel(j->st, head);
     for (int32_t r = 0; r < C; r++) {
         beta[r] = 0;
         if (r >= n) continue;
         alpha[r] = j->a->alpha[(token + r) * j->a->ld_ab + head];
-        beta[r] = j->a->beta[(token + r) * j->a->ld_ab + head];
-        convolve(j, s, from + c->n_old + r, channel, v + r * c->dim);
-        fetch(j->a->z + (token + r) * j->a->ld_z + head * c->dim, c->dim);
-        if (from + C + r < s->end) fetch(raw_of(j, s, from + C + r, channel), c->dim);
+        if (!c->ssd) beta[r] = j->a->beta[(token + r) * j->a->ld_ab + head];
+        convolve(j, s, from + c->n_old + r, channel, dim, v + r * c->dim_v);
+        memset(v + r * c->dim_v + dim, 0, (size_t) (c->dim_v - dim) * sizeof *v);
+        fetch(j->a->z + (token + r) * j->a->ld_z + head * dim, dim);
+        if (from + C + r < s->end) fetch(raw_of(j, s, from + C + r, channel), dim);
     }
-    j->kn->gates(alpha, beta, j->a->dt_bias[head], j->a->a[head]);
+    if (c->ssd) j->kn->steps(alpha, beta, j->a->dt_bias[head], j->a->a[head]);
+    else j->kn->gates(alpha, beta, j->a->dt_bias[head], j->a->a[head]);
     for (int32_t r = 0; r < n; r++) {
         int32_t i = c->n_old + r;
         g[i] = i ? g[i - 1] + alpha[r] : alpha[r];
@@ -265,32 +309,54 @@ static void drop_rows(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t 
 {
     float *g = slot_g(j, s->slot, head);
     if (left <= 0) return;
-    memmove(slot_u(j, s->slot, head, 0), slot_u(j, s->slot, head, C), (size_t) (left * j->st->dim) * sizeof(float));
+    memmove(slot_u(j, s->slot, head, 0), slot_u(j, s->slot, head, C), (size_t) (left * padded(j->st)) * sizeof(float));
     memmove(g, g + C, (size_t) left * sizeof(float));
 }
 
-/* Applies norm and gate to one value head's output rows of tokens token..token + n - 1 of the batch. */
-static void finish_rows(const gdn_job *j, int32_t token, int32_t n, int32_t head)
+/* Returns the first column of a value head in a row of out. */
+static int64_t out_column(const gdn_job *j, int32_t head)
+{
+    return (int64_t) pi__state_dim_v(j->st) * pi__gdn_place(j->st->n_k, j->st->n_v, j->a->grouped, head);
+}
+
+/* Applies norm and gate to one value head's output rows of tokens token..token + n - 1 of the batch. With ssd, writes
+ * these rows from w->o and the values w->v, gated; norm_tokens() follows. */
+static void finish_rows(const gdn_job *j, int32_t token, int32_t n, int32_t head, const gdn_work *w)
 {
     const pi__gdn *a = j->a;
-    int64_t dim = j->st->dim, at = dim * pi__gdn_place(j->st->n_k, j->st->n_v, a->grouped, head);
-    for (int64_t t = token; t < token + n; t++) {
-        j->kn->gate_norm(a->out + t * a->ldo + at, a->z + t * a->ld_z + head * dim, a->norm, a->eps, j->st->dim);
+    const int32_t dim = pi__state_dim_v(j->st), ld = padded(j->st);
+    for (int32_t r = 0; r < n; r++) {
+        float *out = a->out + (token + r) * a->ldo + out_column(j, head);
+        const float *z = a->z + (token + r) * a->ld_z + head * dim;
+        if (!j->st->ssd) j->kn->gate_norm(out, z, a->norm, a->eps, dim);
+        else j->kn->skip_gate(w->o + r * ld, w->v + r * ld, z, a->skip ? a->skip[head] : 0, dim, out);
     }
+}
+
+/* With ssd: norms the outputs of a key head's value heads, for tokens token .. token + n - 1 of the batch. */
+static void norm_tokens(const gdn_job *j, int32_t token, int32_t n, int32_t k_head)
+{
+    const pi__gdn *a = j->a;
+    const int32_t width = j->st->n_v / j->st->n_k * pi__state_dim_v(j->st);
+    if (!j->st->ssd || !a->norm) return;
+    for (int64_t t = token; t < token + n; t++)
+        j->kn->norm(a->out + t * a->ldo + k_head * width, a->norm + k_head * width, a->eps, width);
 }
 
 static int32_t clamp(int32_t x, int32_t lo, int32_t hi) { return x < lo ? lo : x > hi ? hi : x; }
 
 static void do_head(const gdn_job *j, const gdn_seq *s, int32_t head, const gdn_work *w)
 {
-    int32_t dim = j->st->dim, k_head = head % j->st->n_k, base = s->base;
+    const int32_t k_head = head % j->st->n_k;
+    int32_t base = s->base;
     float *s0 = slot_s(j, s->slot, head), beta[C];
     const float *state = s0;
     if (s->pos == 0) memset(s0, 0, head_size(j->st) * sizeof *s0);
     save_head(j, s, head, base);
     for (int32_t from = base; from < s->end; from += C) {
         bool verified = from + C <= s->verified, fold = verified || from + C < s->end;
-        pi__gdn_chunk c = {.dim = dim, .n_old = clamp(s->pos - from, 0, C), .n_rows = clamp(s->end - from, 0, C)};
+        pi__gdn_chunk c = {.dim = j->st->dim, .dim_v = padded(j->st), .ssd = j->st->ssd,
+                           .n_old = clamp(s->pos - from, 0, C), .n_rows = clamp(s->end - from, 0, C)};
         c.s = state;
         float *g = slot_g(j, s->slot, head) + (from - base);
         c.u = slot_u(j, s->slot, head, from - base);
@@ -304,11 +370,10 @@ static void do_head(const gdn_job *j, const gdn_seq *s, int32_t head, const gdn_
             c.dots = new_dots(j, k_head, token);
             c.v = w->v;
             c.beta = beta;
-            c.o = j->a->out + token * j->a->ldo +
-                  (int64_t) pi__gdn_place(j->st->n_k, j->st->n_v, j->a->grouped, head) * dim;
-            c.ldo = j->a->ldo;
+            c.o = c.ssd ? w->o : j->a->out + token * j->a->ldo + out_column(j, head);
+            c.ldo = c.ssd ? c.dim_v : j->a->ldo;
             j->kn->chunk(&c);
-            finish_rows(j, token, c.n_rows - c.n_old, head);
+            finish_rows(j, token, c.n_rows - c.n_old, head, w);
         } else if (fold) {
             j->kn->fold(&c);
         }
@@ -326,20 +391,21 @@ static void do_head(const gdn_job *j, const gdn_seq *s, int32_t head, const gdn_
  * pieces. */
 static void fetch_head(const gdn_job *j, const gdn_seq *s, int32_t head)
 {
-    size_t channel = (size_t) (2 * j->st->n_k + head) * (size_t) j->st->dim;
+    const size_t channel = value_channel(j->st, head);
     int32_t old = clamp(s->pos - s->base, 0, C);
     __builtin_prefetch(slot_g(j, s->slot, head), 0, 2);
-    fetch(slot_u(j, s->slot, head, 0), old * j->st->dim);
-    for (int32_t i = 0; i < history(j->st); i++) fetch(slot_conv(j, s->slot, old + i) + channel, j->st->dim);
+    fetch(slot_u(j, s->slot, head, 0), old * padded(j->st));
+    for (int32_t i = 0; i < history(j->st); i++)
+        fetch(slot_conv(j, s->slot, old + i) + channel, pi__state_dim_v(j->st));
 }
 
 /* -------------------------------------------------------------------------------------------------- phase 3: keep */
 
 /* For dim channels from `channel` on: copies the raw inputs before each snapshot's position to the snapshot, and the
  * step's raw inputs to the slot. base: the slot's base after the step. */
-static void keep_raw(const gdn_job *j, const gdn_seq *s, int32_t base, size_t channel)
+static void keep_raw(const gdn_job *j, const gdn_seq *s, int32_t base, size_t channel, int32_t dim)
 {
-    size_t size = (size_t) j->st->dim * sizeof(float);
+    size_t size = (size_t) dim * sizeof(float);
     for (int32_t n = 0; n < s->n_save; n++) {
         const pi__save *save = &j->b->save[s->save + n];
         for (int32_t i = 0; i < history(j->st); i++) {
@@ -357,10 +423,10 @@ static void keep_raw(const gdn_job *j, const gdn_seq *s, int32_t base, size_t ch
 static void keep(const gdn_job *j, const gdn_seq *s, int32_t head)
 {
     int32_t base = s->verified / C * C, dim = j->st->dim;
-    keep_raw(j, s, base, (size_t) head * (size_t) dim);
-    for (int32_t i = j->st->n_k + head; i < 2 * j->st->n_k + j->st->n_v; i += j->st->n_k) {
-        keep_raw(j, s, base, (size_t) i * (size_t) dim);
-    }
+    keep_raw(j, s, base, (size_t) head * (size_t) dim, dim);
+    keep_raw(j, s, base, key_channel(j->st, head), dim);
+    for (int32_t i = head; i < j->st->n_v; i += j->st->n_k)
+        keep_raw(j, s, base, value_channel(j->st, i), pi__state_dim_v(j->st));
     for (int32_t pos = base == s->base ? s->pos : base; pos < s->end; pos++) {
         memmove(slot_k(j, s->slot, head, pos - base), key_of(j, s, head, pos), (size_t) dim * sizeof(float));
     }
@@ -376,10 +442,11 @@ static void run_heads(void *arg, int32_t ith, int32_t nth)
     for (int32_t i; (i = pi__pool_next(j->cpu->pool, n)) >= 0;) {
         const gdn_seq *s = &j->seq[i / n_k];
         const int32_t next = i + nth; /* next item, if this thread gets it */
-        do_rows(j, s, i % n_k);
+        do_rows(j, s, i % n_k, s->pos, s->end);
         if (next < n && n_k <= n_v) fetch_head(j, &j->seq[next / n_k], next % n_k);
         for (int32_t head = i % n_k; head < n_v; head += n_k) do_head(j, s, head, &j->work[ith]);
         keep(j, s, i % n_k);
+        norm_tokens(j, s->first, s->n, i % n_k);
     }
 }
 
@@ -388,7 +455,8 @@ static void run_phases(void *arg, int32_t ith, int32_t nth)
     const gdn_job *j = arg;
     pi__pool *pool = j->cpu->pool;
     int32_t n_k = j->st->n_k, n_v = j->st->n_v, n_seqs = j->n_seqs;
-    for (int32_t i = ith; i < n_seqs * n_k; i += nth) do_rows(j, &j->seq[i / n_k], i % n_k);
+    const int32_t parts = n_parts(j), n_rows = n_seqs * n_k * parts;
+    for (int32_t i = ith; i < n_rows; i += nth) do_part(j, &j->seq[i / parts / n_k], i / parts % n_k, i % parts);
     pi__pool_barrier(pool);
     for (int32_t i; (i = pi__pool_next(pool, n_seqs * n_v)) >= 0;) {
         int32_t next = i + nth; /* next item, if this thread gets it */
@@ -397,18 +465,21 @@ static void run_phases(void *arg, int32_t ith, int32_t nth)
     }
     pi__pool_barrier(pool);
     for (int32_t i = ith; i < n_seqs * n_k; i += nth) keep(j, &j->seq[i / n_k], i % n_k);
+    for (int32_t i = ith; i < j->b->n_tokens * n_k; i += nth) norm_tokens(j, i / n_k, 1, i % n_k);
 }
 
 static void take_scratch(gdn_job *j, pi__arena *ar, const pi__state_layer *st, int32_t n_tokens, int32_t n_seqs)
 {
     size_t n_threads = (size_t) pi__pool_size(j->cpu->pool), f = sizeof(float), dim = (size_t) st->dim;
+    size_t dim_v = (size_t) padded(st);
     size_t rows = (size_t) n_tokens * (size_t) st->n_k * 2;
     j->seq = pi__arena_take(ar, (size_t) n_seqs * sizeof *j->seq);
     j->work = pi__arena_take(ar, n_threads * sizeof *j->work);
     j->kq = pi__arena_take(ar, rows * dim * f);
     j->dots = pi__arena_take(ar, rows * C * f);
     for (size_t i = 0; i < n_threads; i++) {
-        gdn_work w = {pi__arena_take(ar, dim * dim * f), pi__arena_take(ar, C * dim * f)};
+        gdn_work w = {pi__arena_take(ar, dim * dim_v * f), pi__arena_take(ar, C * dim_v * f),
+                      pi__arena_take(ar, st->ssd ? C * dim_v * f : 0)};
         if (j->work) j->work[i] = w;
     }
 }
@@ -446,7 +517,7 @@ void pi__cpu_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a)
         if (b->seq_start[i + 1] > b->seq_start[i]) j.seq[j.n_seqs++] = plan_seq(&j, i);
     }
     const bool heads = a->st->n_v <= a->st->n_k || j.n_seqs * a->st->n_k >= HEADS_A_THREAD * pi__pool_size(cpu->pool);
-    if ((int64_t) b->n_tokens * a->st->n_v * a->st->dim * a->st->dim * 2 < SMALL_WORK) {
+    if ((int64_t) b->n_tokens * a->st->n_v * (int64_t) head_size(a->st) * 2 < SMALL_WORK) {
         pi__pool_reset(cpu->pool);
         run_heads(&j, 0, 1);
     } else {
@@ -465,15 +536,19 @@ void pi__cpu_gdn(pi__backend *be, const pi__batch *b, const pi__gdn *a)
 static void save_run(void *arg, int32_t ith, int32_t nth)
 {
     const gdn_job *j = arg;
-    int32_t base, dim = j->st->dim;
+    int32_t base;
     memcpy(&base, j->slot, sizeof base);
     for (int32_t head = ith; head < j->st->n_v; head += nth) {
         const float *s0 = slot_s(j, j->slot, head);
         float *out = snap_s(j, j->snap, head);
         if (j->pos == base) memcpy(out, s0, head_size(j->st) * sizeof *out);
         for (int32_t from = 0; from + C <= j->pos - base; from += C) {
-            pi__gdn_chunk c = {.dim = dim, .n_old = C, .n_rows = C, .s = from ? out : s0, .s_out = out,
-                               .u = slot_u(j, j->slot, head, from), .g = slot_g(j, j->slot, head) + from};
+            pi__gdn_chunk c = {.dim = j->st->dim, .dim_v = padded(j->st), .ssd = j->st->ssd};
+            c.n_old = c.n_rows = C;
+            c.s = from ? out : s0;
+            c.s_out = out;
+            c.u = slot_u(j, j->slot, head, from);
+            c.g = slot_g(j, j->slot, head) + from;
             for (int32_t i = 0; i < C; i++) c.k[i] = slot_k(j, j->slot, head % j->st->n_k, from + i);
             j->kn->fold(&c);
         }

@@ -1,4 +1,4 @@
-/* Internals of the gated delta rule on the CPU: state layout, and the kernels of each instruction set.
+/* Internals of the gated delta rule and of Mamba-2 on the CPU: state layout, and the kernels of each instruction set.
  *
  * A sequence's state is stored as S0, the state at the last chunk boundary (position `base`, a multiple of C =
  * PI__STATE_CHUNK), plus data of the rows (tokens) after base. For one value head, with k_i, q_i, v_i the key, query
@@ -10,13 +10,17 @@
  *
  * A full chunk is folded into S0:  S0 <- e^G_15 S0 + sum over i of e^(G_15 - G_i) k_i (outer) u_i.
  *
+ * Mamba-2 (pi__state_layer.ssd) has no prediction: u_i = dt_i v_i, and everything else is the same. So both share
+ * slots, snapshots and kernels.
+ *
  *     slot      | base | S0 of each value head  | raw conv inputs | k: key heads  | u: value heads | G: value heads |
- *               |      | [n_v][dim/32][dim][32] | [R + H][C']     | [n_k][R][dim] | [n_v][R][dim]  | [n_v][R]       |
+ *               |      | [n_v][V/32][dim][32]   | [R + H][C']     | [n_k][R][dim] | [n_v][R][V]    | [n_v][R]       |
  *     snapshot  | S0 of each value head | the H raw inputs before the snapshot's position [H][C'] |
  *
  * "raw" = before the convolution. A slot has space for R = 16 + n_draft rows from base on. Raw inputs start H rows
- * before base; H is the number of taps minus 1. C' = (2 n_k + n_v) dim channels. S0 is stored in panels of 32 columns,
- * which are computed independently. A panel of 128 rows (16 KiB) stays in the first-level cache during the products
+ * before base; H is the number of taps minus 1. C' = 2 n_k dim + n_v dim_v channels. V is dim_v, rounded up to a
+ * multiple of 32; the columns after dim_v are garbage. S0 is stored in panels of 32 columns, which are computed
+ * independently. A panel of 128 rows (16 KiB) stays in the first-level cache during the products
  * with S0, the rows' u and o, and the fold.
  *
  * Batch invariance for any chunks: every sum above runs over rows in order, from a state at a multiple of C of the
@@ -35,10 +39,12 @@ enum {
 /* Rows of one chunk and one value head. u of rows 0..n_old - 1 is known from earlier steps; u and o of the new rows
  * n_old..n_rows - 1 are computed now. */
 typedef struct pi__gdn_chunk {
-    int32_t dim;                          /* values per head */
+    int32_t dim;                          /* values per key head */
+    int32_t dim_v;                        /* V: columns of the state, a multiple of 32 */
+    bool ssd;                             /* no prediction: u_i = beta_i v_i */
     /* rows with known u; end of the new rows (<= 16); both counted from the chunk's start */
     int32_t n_old, n_rows;
-    const float *s;                       /* [dim / 32][dim][32] state of the head before the chunk */
+    const float *s;                       /* [V / 32][dim][32] state of the head before the chunk */
     /* receives the state after the full chunk; may be s; NULL = the chunk is not folded */
     float *s_out;
     const float *k[PI__GDN_CHUNK];        /* [dim] key of each row, read only if s_out is set (then n_rows is 16) */
@@ -46,30 +52,36 @@ typedef struct pi__gdn_chunk {
     /* [n_rows - n_old][2][16] dot products of each new row's key with the keys of earlier rows of the chunk, and of its
      * query with these keys and its own; later entries are undefined */
     const float *dots;
-    const float *v;                       /* [n_rows - n_old][dim] new values */
-    const float *beta;                    /* [n_rows - n_old] after the sigmoid */
+    const float *v;                       /* [n_rows - n_old][V] new values */
+    const float *beta;                    /* [n_rows - n_old] after the sigmoid; with ssd, dt */
     const float *g;                       /* [n_rows] log decay G_i */
-    /* [n_rows][dim] updates u_i: rows before n_old are read, later rows are written */
+    /* [n_rows][V] updates u_i: rows before n_old are read, later rows are written */
     float *u;
-    float *o;                             /* [n_rows - n_old] rows of [dim] outputs, ldo floats apart */
+    float *o;                             /* [n_rows - n_old] rows of [V] outputs, ldo floats apart */
     int64_t ldo;                          /* floats between rows of o */
 } pi__gdn_chunk;
 
 struct pi__cpu_gdn_kernels {
-    /* y[c] = silu(sum over taps i < n_conv of w[c][i] x[i][c]) for dim channels c */
-    void (*conv)(const float *const *x, const float *w, int32_t n_conv, int32_t dim, float *y);
+    /* y[c] = silu(sum over taps i < n_conv of w[c][i] x[i][c], plus bias[c]) for dim channels c; bias NULL = 0 */
+    void (*conv)(const float *const *x, const float *w, const float *bias, int32_t n_conv, int32_t dim, float *y);
     /* x *= scale / sqrt(sum of squares + eps) */
     void (*l2norm)(float *x, int32_t dim, float eps, float scale);
     /* out[i] = x . row[i] for n rows */
     void (*dots)(const float *x, const float *const *row, int32_t n, int32_t dim, float *out);
     /* For 16 rows, in place: beta = sigmoid(beta); alpha = a * softplus(alpha + dt), the log decay of each row. */
     void (*gates)(float alpha[PI__GDN_CHUNK], float beta[PI__GDN_CHUNK], float dt, float a);
+    /* For 16 rows, in place: beta = softplus(alpha + dt); alpha = a * beta, the log decay of each row. */
+    void (*steps)(float alpha[PI__GDN_CHUNK], float beta[PI__GDN_CHUNK], float dt, float a);
     /* Computes u and o of the chunk's new rows. If s_out is not NULL, also writes the state after the chunk to it. */
     void (*chunk)(const pi__gdn_chunk *c);
     /* Writes the state after the chunk to s_out. All 16 rows must be known (n_rows = 16); no u or o is computed. */
     void (*fold)(const pi__gdn_chunk *c);
     /* o = o / sqrt(mean(o^2) + eps) * w * silu(z), for dim values in place */
     void (*gate_norm)(float *o, const float *z, const float *w, float eps, int32_t dim);
+    /* out = (o + skip * v) * silu(z), for dim values */
+    void (*skip_gate)(const float *o, const float *v, const float *z, float skip, int32_t dim, float *out);
+    /* x = x / sqrt(mean(x^2) + eps) * w, for n values in place */
+    void (*norm)(float *x, const float *w, float eps, int32_t n);
 };
 
 extern const pi__cpu_gdn_kernels pi__cpu_gdn_generic;

@@ -1,8 +1,8 @@
-/* The kernels of the gated delta rule, written once for all instruction sets. Each kernels_ISA.c includes this file
- * and first defines:
+/* The kernels of the gated delta rule and of Mamba-2, written once for all instruction sets. Each kernels_ISA.c
+ * includes this file and first defines:
  *
  *     vf              vectors, by one of vec_ISA.h;
- *     PI__GDN_ROWS    rows of k and q that products() multiplies in one pass, even;
+ *     PI__GDN_ROWS    rows of k and q that products() multiplies in one pass, at least 2;
  *     PI__GDN_VECS    vf per row that products() computes in one pass, 1 or 2;
  *     PI__GDN_FOLD    rows of S0 that fold_rows() updates in one call: 2, 4 or 8
  *     PI__KERNELS     name of the table defined here
@@ -18,21 +18,27 @@ enum {
 
 /* ------------------------------------------------------------------------------------------ rows before the state */
 
-static void conv4(const float *const *x, const float *w, int32_t dim, float *y)
+PI__INLINE void put_silu(vf s, const float *bias, int32_t c, float *y)
+{
+    if (bias) s = vf_add(s, vf_load(bias + c));
+    vf_store(y + c, vf_mul(s, vf_sigmoid(s)));
+}
+
+static void conv4(const float *const *x, const float *w, const float *bias, int32_t dim, float *y)
 {
     for (int32_t c = 0; c < dim; c += 16) {
         vf tap[4];
         vf_load4(w + c * 4, tap);
         vf s = vf_mul(tap[0], vf_load(x[0] + c));
         PI__UNROLL for (int i = 1; i < 4; i++) s = vf_fma(tap[i], vf_load(x[i] + c), s);
-        vf_store(y + c, vf_mul(s, vf_sigmoid(s)));
+        put_silu(s, bias, c, y);
     }
 }
 
-static void conv(const float *const *x, const float *w, int32_t n_conv, int32_t dim, float *y)
+static void conv(const float *const *x, const float *w, const float *bias, int32_t n_conv, int32_t dim, float *y)
 {
     if (n_conv == 4) {
-        conv4(x, w, dim, y);
+        conv4(x, w, bias, dim, y);
         return;
     }
     for (int32_t c = 0; c < dim; c += 16) {
@@ -42,7 +48,7 @@ static void conv(const float *const *x, const float *w, int32_t n_conv, int32_t 
             for (int32_t n = 0; n < 16; n++) tap[n] = w[(c + n) * n_conv + i];
             s = i ? vf_fma(vf_load(tap), vf_load(x[i] + c), s) : vf_mul(vf_load(tap), vf_load(x[0] + c));
         }
-        vf_store(y + c, vf_mul(s, vf_sigmoid(s)));
+        put_silu(s, bias, c, y);
     }
 }
 
@@ -67,6 +73,27 @@ static void gates(float alpha[C], float beta[C], float dt, float a)
 {
     vf_store(beta, vf_sigmoid(vf_load(beta)));
     vf_store(alpha, vf_mul(vf_set1(a), vf_softplus(vf_add(vf_load(alpha), vf_set1(dt)))));
+}
+
+static void steps(float alpha[C], float beta[C], float dt, float a)
+{
+    const vf step = vf_softplus(vf_add(vf_load(alpha), vf_set1(dt)));
+    vf_store(beta, step);
+    vf_store(alpha, vf_mul(vf_set1(a), step));
+}
+
+static void skip_gate(const float *o, const float *v, const float *z, float skip, int32_t dim, float *out)
+{
+    for (int32_t i = 0; i < dim; i += 16) {
+        const vf gate = vf_load(z + i), x = vf_fma(vf_set1(skip), vf_load(v + i), vf_load(o + i));
+        vf_store(out + i, vf_mul(x, vf_mul(gate, vf_sigmoid(gate))));
+    }
+}
+
+static void norm(float *x, const float *w, float eps, int32_t n)
+{
+    const vf f = vf_set1(rms_factor(x, n, eps));
+    for (int32_t i = 0; i < n; i += 16) vf_store(x + i, vf_mul(vf_mul(vf_load(x + i), f), vf_load(w + i)));
 }
 
 static void gate_norm(float *o, const float *z, const float *w, float eps, int32_t dim)
@@ -99,26 +126,26 @@ static void set_factors(const pi__gdn_chunk *c, factors *f)
     vf_store(f->left, vf_exp(vf_sub(vf_set1(g[C - 1]), all)));
     for (int32_t r = 0; r < c->n_rows - c->n_old; r++) {
         vf e = vf_exp(vf_sub(vf_set1(g[c->n_old + r]), all));
-        vf_store(f->ck[r], vf_mul(e, vf_load(c->dots + (size_t) r * 2 * C)));
+        if (!c->ssd) vf_store(f->ck[r], vf_mul(e, vf_load(c->dots + (size_t) r * 2 * C)));
         vf_store(f->cq[r], vf_mul(e, vf_load(c->dots + (size_t) r * 2 * C + C)));
     }
 }
 
-/* y[r][0 .. 16 V - 1] = sum over a of x[r][a] * s[a][0 .. 16 V - 1], for R rows x[r] of dim values and a panel s
- * [dim][PANEL]. */
-PI__INLINE void products_of(int R, int V, const float *x, int32_t dim, const float *s, float *y)
+/* y[r][0 .. 16 V - 1] = sum over a of x[r][a] * s[a][0 .. 16 V - 1], for R rows x[r] of dim values, ldx floats apart,
+ * and a panel s [dim][PANEL]. */
+PI__INLINE void products_of(int R, int V, const float *x, int32_t ldx, int32_t dim, const float *s, float *y)
 {
     vf acc[PI__GDN_ROWS * PI__GDN_VECS];
     PI__UNROLL for (int i = 0; i < R * V; i++) acc[i] = vf_zero();
     for (int32_t a = 0; a < dim; a++) {
         vf sv[PI__GDN_VECS];
-        if (R == 2) {
+        if (R <= 2) {
             __builtin_prefetch(s + a * PANEL + AHEAD, 0, 2);
             __builtin_prefetch(s + a * PANEL + AHEAD + 16, 0, 2);
         }
         PI__UNROLL for (int i = 0; i < V; i++) sv[i] = vf_load(s + a * PANEL + i * 16);
         PI__UNROLL for (int r = 0; r < R; r++) {
-            vf xa = vf_set1(x[r * dim + a]);
+            vf xa = vf_set1(x[r * ldx + a]);
             PI__UNROLL for (int i = 0; i < V; i++) acc[r * V + i] = vf_fma(xa, sv[i], acc[r * V + i]);
         }
     }
@@ -127,18 +154,24 @@ PI__INLINE void products_of(int R, int V, const float *x, int32_t dim, const flo
     }
 }
 
-/* y[i][PANEL] = x[i] . s, for n rows x[i] of dim values and a panel s [dim][PANEL]; n is even. */
-static void products(const float *x, int32_t n, int32_t dim, const float *s, float *y)
+/* y[i][PANEL] = x[i] . s, for n rows x[i] of dim values, ldx floats apart, and a panel s [dim][PANEL]. */
+static void products(const float *x, int32_t n, int32_t ldx, int32_t dim, const float *s, float *y)
 {
-    for (int32_t r = 0; r < n; r += PI__GDN_ROWS) {
+    for (int32_t r = 0, step; r < n; r += step) {
+        const int32_t left = n - r;
+        step = left >= PI__GDN_ROWS                ? PI__GDN_ROWS
+               : left >= 6 && PI__GDN_ROWS > 6 ? 6
+               : left >= 4 && PI__GDN_ROWS > 4 ? 4
+               : left >= 2                         ? 2
+                                                   : 1;
         for (int32_t i = 0; i < PANEL; i += 16 * PI__GDN_VECS) {
-            const float *xr = x + r * dim, *si = s + i;
+            const float *xr = x + r * ldx, *si = s + i;
             float *yr = y + r * PANEL + i;
-            int32_t left = n - r;
-            if (left >= PI__GDN_ROWS) products_of(PI__GDN_ROWS, PI__GDN_VECS, xr, dim, si, yr);
-            else if (left == 6 && PI__GDN_ROWS > 6) products_of(6, PI__GDN_VECS, xr, dim, si, yr);
-            else if (left == 4 && PI__GDN_ROWS > 4) products_of(4, PI__GDN_VECS, xr, dim, si, yr);
-            else products_of(2, PI__GDN_VECS, xr, dim, si, yr);
+            if (step == PI__GDN_ROWS) products_of(PI__GDN_ROWS, PI__GDN_VECS, xr, ldx, dim, si, yr);
+            else if (step == 6 && PI__GDN_ROWS > 6) products_of(6, PI__GDN_VECS, xr, ldx, dim, si, yr);
+            else if (step == 4 && PI__GDN_ROWS > 4) products_of(4, PI__GDN_VECS, xr, ldx, dim, si, yr);
+            else if (step == 2) products_of(2, PI__GDN_VECS, xr, ldx, dim, si, yr);
+            else products_of(1, PI__GDN_VECS, xr, ldx, dim, si, yr);
         }
     }
 }
@@ -155,20 +188,41 @@ static void rows(const pi__gdn_chunk *c, const factors *f, int32_t panel, const 
             p[i] = vf_mul(eg, vf_load(yr + i * 16));
             o[i] = vf_mul(eg, vf_load(yr + PANEL + i * 16));
         }
-        for (int32_t l = 0; l < n; l++, u += c->dim) {
+        for (int32_t l = 0; l < n; l++, u += c->dim_v) {
             vf ck = vf_set1(f->ck[r][l]), cq = vf_set1(f->cq[r][l]);
             PI__UNROLL for (int i = 0; i < 2; i++) {
                 p[i] = vf_fma(ck, vf_load(u + i * 16), p[i]);
                 o[i] = vf_fma(cq, vf_load(u + i * 16), o[i]);
             }
         }
-        float *un = c->u + n * c->dim + panel, *on = c->o + r * c->ldo + panel;
-        const float *v = c->v + r * c->dim + panel;
+        float *un = c->u + n * c->dim_v + panel, *on = c->o + r * c->ldo + panel;
+        const float *v = c->v + r * c->dim_v + panel;
         PI__UNROLL for (int i = 0; i < 2; i++) {
             vf x = vf_mul(beta, vf_sub(vf_load(v + i * 16), p[i]));
             vf_store(un + i * 16, x);
             vf_store(on + i * 16, vf_fma(vf_set1(f->cq[r][n]), x, o[i]));
         }
+    }
+}
+
+/* rows() for Mamba-2: u_i = beta_i v_i. y [new rows][PANEL]: products of the new rows' q with S0. */
+static void ssd_rows(const pi__gdn_chunk *c, const factors *f, int32_t panel, const float *y)
+{
+    for (int32_t r = 0; r < c->n_rows - c->n_old; r++) {
+        const int32_t n = c->n_old + r;
+        const float *u = c->u + panel, *v = c->v + r * c->dim_v + panel;
+        float *un = c->u + n * c->dim_v + panel, *on = c->o + r * c->ldo + panel;
+        const vf eg = vf_set1(f->eg[n]), beta = vf_set1(c->beta[r]);
+        vf o[2];
+        PI__UNROLL for (int i = 0; i < 2; i++) {
+            vf_store(un + i * 16, vf_mul(beta, vf_load(v + i * 16)));
+            o[i] = vf_mul(eg, vf_load(y + r * PANEL + i * 16));
+        }
+        for (int32_t l = 0; l <= n; l++, u += c->dim_v) {
+            const vf cq = vf_set1(f->cq[r][l]);
+            PI__UNROLL for (int i = 0; i < 2; i++) o[i] = vf_fma(cq, vf_load(u + i * 16), o[i]);
+        }
+        PI__UNROLL for (int i = 0; i < 2; i++) vf_store(on + i * 16, o[i]);
     }
 }
 
@@ -199,7 +253,7 @@ static void fold_panel(const pi__gdn_chunk *c, const factors *f, int32_t panel)
 {
     float u[C * PANEL];
     for (int32_t l = 0; l < C; l++) {
-        const float *ul = c->u + l * c->dim + panel;
+        const float *ul = c->u + l * c->dim_v + panel;
         for (int32_t i = 0; i < PANEL; i += 16)
             vf_store(u + l * PANEL + i, vf_mul(vf_set1(f->left[l]), vf_load(ul + i)));
     }
@@ -217,10 +271,14 @@ static void chunk(const pi__gdn_chunk *c)
 {
     factors f;
     float y[2 * C * PANEL];
+    const int32_t n = c->n_rows - c->n_old, dim = c->dim;
     set_factors(c, &f);
-    for (int32_t panel = 0; panel < c->dim; panel += PANEL) {
-        products(c->kq, 2 * (c->n_rows - c->n_old), c->dim, c->s + (size_t) panel * (size_t) c->dim, y);
-        rows(c, &f, panel, y);
+    for (int32_t panel = 0; panel < c->dim_v; panel += PANEL) {
+        const float *s = c->s + (size_t) panel * (size_t) dim;
+        if (c->ssd) products(c->kq + dim, n, 2 * dim, dim, s, y);
+        else products(c->kq, 2 * n, dim, dim, s, y);
+        if (c->ssd) ssd_rows(c, &f, panel, y);
+        else rows(c, &f, panel, y);
         if (c->s_out) fold_panel(c, &f, panel);
     }
 }
@@ -229,10 +287,11 @@ static void fold_chunk(const pi__gdn_chunk *c)
 {
     factors f;
     set_factors(c, &f);
-    for (int32_t panel = 0; panel < c->dim; panel += PANEL) fold_panel(c, &f, panel);
+    for (int32_t panel = 0; panel < c->dim_v; panel += PANEL) fold_panel(c, &f, panel);
 }
 
-const pi__cpu_gdn_kernels PI__KERNELS = {conv, l2norm, dots, gates, chunk, fold_chunk, gate_norm};
+const pi__cpu_gdn_kernels PI__KERNELS = {conv,  l2norm,     dots,      gates,     steps,
+                                         chunk, fold_chunk, gate_norm, skip_gate, norm};
 
 #undef PI__GDN_ROWS
 #undef PI__GDN_VECS

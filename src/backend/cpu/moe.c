@@ -62,6 +62,7 @@ typedef struct moe_job {
     int32_t n_active; /* number of experts with columns */
     /* true = an expert has more than one column, so its activations have to be gathered into a group */
     bool gathers;
+    bool ungated;     /* up is gate, which is computed once */
     acts row;         /* [n_rows] input of the experts, packed once per row */
     acts col;         /* [n_pair] the same activations, gathered by column */
     acts mid;         /* [n_pair] input of down: packed act(gate) * up */
@@ -363,14 +364,21 @@ static void add_biases(const moe_job *m, int32_t j, int64_t i0, int64_t i1)
     for (int64_t i = i0; i < i1; i++) gate[i] += gate_bias[i], up[i] += up_bias[i];
 }
 
+/* Returns the input of down: h, with gate and up, or with one result if the experts have no gate. */
+static pi__lin_in mid_input(const moe_job *m)
+{
+    const int64_t n_ff = m->mid.n_in;
+    return (pi__lin_in) {.kind = m->a->act, .x = m->h, .ldx = 2 * n_ff, .x2 = m->ungated ? m->h : m->h + n_ff,
+                         .ldx2 = 2 * n_ff, .limit = m->a->limit};
+}
+
 /* mid = act(gate + bias) * (up + bias), packed directly into the groups that down reads. Thread ith of nth computes its
  * part. */
 static void activate(const moe_job *m, int32_t ith, int32_t nth)
 {
     const share s = share_of(m->n_pair, m->mid.n_blk, ith, nth);
     const int64_t n_ff = m->mid.n_in;
-    const pi__lin_in in = {.kind = m->a->act, .x = m->h, .ldx = 2 * n_ff, .x2 = m->h + n_ff, .ldx2 = 2 * n_ff,
-                           .limit = m->a->limit};
+    const pi__lin_in in = mid_input(m);
     const int64_t i0 = 32 * s.b0, i1 = 32 * s.b1 < n_ff ? 32 * s.b1 : n_ff;
     for (int32_t j = s.c0; j < s.c1 && m->a->gate_bias; j++) add_biases(m, j, i0, i1);
     for (int32_t j = s.c0, end; j < s.c1; j = end) {
@@ -515,10 +523,9 @@ static void run_adapted(moe_job *m)
 {
     const int64_t F = m->mid.n_in, E = m->last.ld;
     pi__cpu_lora_work first = {.in = m->a->in, .n_in = m->row.n_in, .scale = 1.0f}, last = {.n_in = F, .scale = 1.0f};
-    last.in = (pi__lin_in) {
-        .kind = m->a->act, .x = m->h, .ldx = 2 * F, .x2 = m->h + F, .ldx2 = 2 * F, .limit = m->a->limit};
+    last.in = mid_input(m);
     add_target(m, PI__LORA_GATE, m->a->gate, m->a->lora.fused ? 2 * F : F, 0, m->h, &first);
-    add_target(m, PI__LORA_UP, m->a->up, F, 0, m->h + F, &first);
+    if (!m->ungated) add_target(m, PI__LORA_UP, m->a->up, F, 0, m->h + F, &first);
     add_target(m, PI__LORA_DOWN, m->a->down, E, m->a->shard ? m->a->shard->i * E : 0, m->out, &last);
     pi__pool_run(m->cpu->pool, gate_up_main, m);
     complete(m);
@@ -543,9 +550,10 @@ void pi__cpu_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     moe_job m = {.cpu = cpu, .a = a, .n_rows = a->n_rows, .n_pair = a->n_rows * a->n_used};
     if (a->n_rows <= 0) return;
     if (a->table) m.token = b->token;
+    m.ungated = a->up == a->gate;
     m.row.n_in = a->gate->n_in;
     m.mid.n_in = a->down->n_in;
-    if (!pass_add(&m.first, &m.row, a->gate) || (a->up && !pass_add(&m.first, &m.row, a->up)) ||
+    if (!pass_add(&m.first, &m.row, a->gate) || (a->up && !m.ungated && !pass_add(&m.first, &m.row, a->up)) ||
         !pass_add(&m.last, &m.mid, a->down)) return;
     pi__arena arena = {.base = cpu->scratch, .size = cpu->scratch_size};
     if (a->lora.rows) m.lora = (pi__cpu_moe_lora) {.a = &a->lora, .n_rows = a->n_rows, .n_used = a->n_used};

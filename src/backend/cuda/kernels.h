@@ -182,7 +182,7 @@ size_t pi__k_blocks_scratch(int32_t key_blocks, int32_t query_blocks, int32_t n_
                             int32_t head_dim);
 int pi__k_blocks_run(void *stream, const pi__k_blocks *a);
 
-/* ---- launch_gdn.cu: the gated delta rule (kernels/gdn.cuh has the layout of a state) */
+/* ---- launch_gdn.cu: the gated delta rule, and Mamba-2 (kernels/gdn.cuh and ssd_kernels.cuh: layouts of states) */
 typedef struct pi__k_state { /* as pi__state_layer of ops.h */
     /* slot i is at base + i * stride; base, stride, snap and snap_stride are multiples of 16 bytes */
     char *base;
@@ -192,6 +192,7 @@ typedef struct pi__k_state { /* as pi__state_layer of ops.h */
     int32_t n_k, n_v, dim, n_draft, n_conv;
     /* not 0: products use keys, queries and states as hi + lo sums of two F16; else one F16 (kernels/gdn.cuh) */
     int32_t exact;
+    int32_t dim_v, ssd; /* dim_v is read only with ssd */
 } pi__k_state;
 
 typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
@@ -202,6 +203,7 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
     const float *alpha, *beta;
     int64_t ld_ab;
     const float *conv, *dt_bias, *a, *norm;
+    const float *conv_bias, *skip; /* with ssd */
     float eps;
     float *out;                /* rows start at multiples of 16 bytes */
     int64_t ldo;
@@ -221,7 +223,8 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
 } pi__k_gdn;
 
 /* Return the bytes of a layer's state in a slot, and in a snapshot. 0 = no kernel for these heads. Supported: dim 32,
- * 64, 96 or 128, at least as many value heads as key heads, PI__MIN_CONV to PI__MAX_CONV taps. */
+ * 64, 96 or 128, at least as many value heads as key heads, PI__MIN_CONV to PI__MAX_CONV taps. With ssd: dim 32, 64,
+ * 128 or 256, dim_v a multiple of 16 up to 256. */
 size_t pi__k_state_bytes(const pi__k_state *st);
 size_t pi__k_snapshot_bytes(const pi__k_state *st);
 size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens);

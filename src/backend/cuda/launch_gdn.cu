@@ -5,8 +5,10 @@
  *                                       many: x = S::W columns of a value head, y = sequence
  *                                       finish: x = chunk, y = FINISH_HEADS value heads
  *
- * save and load: x = SLICE columns, y = value head. */
-#include "backend/cuda/launch.cuh"
+ * save and load: x = SLICE columns, y = value head.
+ *
+ * States with `ssd` are Mamba-2's: launch_ssd.cu. */
+#include "backend/cuda/launch_states.cuh"
 #include "gdn_kernels.cuh"
 
 using namespace gdn;
@@ -16,22 +18,6 @@ static bool supported(const pi__k_state *st)
     bool dim = st->dim == 32 || st->dim == 64 || st->dim == 96 || st->dim == 128;
     bool taps = st->n_conv >= PI__MIN_CONV && st->n_conv <= PI__MAX_CONV;
     return dim && taps && st->n_k > 0 && st->n_v >= st->n_k && st->n_draft >= 0;
-}
-
-/* Returns *at, the offset of n new floats, and advances *at to the next multiple of 16 floats after them. */
-static size_t take(size_t *at, size_t n)
-{
-    size_t p = *at;
-    *at += (n + 15) / 16 * 16;
-    return p;
-}
-
-/* Returns a ring of n rows, with the factor and shift by which kernels divide by n. */
-static ring ring_of(int32_t n)
-{
-    int32_t bits = 0;
-    while (1 << bits < n) bits++;
-    return {n, (uint32_t) (((UINT64_C(1) << (31 + bits)) + (uint32_t) n - 1) / (uint32_t) n), 31 + bits};
 }
 
 /* Returns the layout of a slot: offsets in floats, and the lengths of its rings. */
@@ -57,17 +43,23 @@ static places places_of(const pi__k_state *st)
     return p;
 }
 
-size_t pi__k_state_bytes(const pi__k_state *st) { return supported(st) ? places_of(st).size * sizeof(float) : 0; }
+size_t pi__k_state_bytes(const pi__k_state *st)
+{
+    if (st->ssd) return pi__k_ssd_state_bytes(st);
+    return supported(st) ? places_of(st).size * sizeof(float) : 0;
+}
 
 size_t pi__k_snapshot_bytes(const pi__k_state *st)
 {
     size_t dim = (size_t) st->dim, n_v = (size_t) st->n_v, channels = (2 * (size_t) st->n_k + n_v) * dim, at = 0;
+    if (st->ssd) return pi__k_ssd_snapshot_bytes(st);
     take(&at, n_v * dim * dim + (size_t) (st->n_conv - 1) * channels + n_v * dim / PATCH);
     return supported(st) ? at * sizeof(float) : 0;
 }
 
 size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens)
 {
+    if (st->ssd) return pi__k_ssd_scratch(st, n_tokens);
     size_t words = (size_t) st->n_k * 2 * (size_t) st->dim + (size_t) st->n_v * (2 * MIX + N_SCALARS);
     return words * (size_t) n_tokens * sizeof(float);
 }
@@ -127,11 +119,12 @@ template <int D> static int run(void *stream, const job &j)
     return fast ? run_many<D, false, true>(stream, j) : run_many<D, false, false>(stream, j);
 }
 
-int pi__k_gdn_is_one(const pi__k_gdn *a) { return a->most <= job_of(&a->state).few; }
+int pi__k_gdn_is_one(const pi__k_gdn *a) { return !a->state.ssd && a->most <= job_of(&a->state).few; }
 
 int pi__k_gdn_run(void *stream, const pi__k_gdn *a)
 {
     if (a->n_tokens < 1) return 0;
+    if (a->state.ssd) return pi__k_ssd_run(stream, a);
     if (!aligned(a->out, a->ldo)) return 1;
     job j = job_of(&a->state);
     j.a = *a;
@@ -157,6 +150,7 @@ static int move(void *stream, const pi__k_state *st, bool is_save, int32_t slot,
 
 static int move_state(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)
 {
+    if (st->ssd) return pi__k_ssd_move(stream, st, is_save, slot, pos, snap);
     switch (st->dim) {
     case 32: return move<32>(stream, st, is_save, slot, pos, snap);
     case 64: return move<64>(stream, st, is_save, slot, pos, snap);

@@ -107,9 +107,11 @@ typedef struct delta_try {
     float conv[CHANNELS * 4], norm[D];
     float out[2][STEPS][D];            /* device results: all tokens in one step; in three steps */
     double s[D][D];                    /* the reference's state */
+    bool ssd;                          /* Mamba-2: without l2 norms and the delta term, and the gate before the norm */
 } delta_try;
 
-/* Computes q (part 0), k (1) or v (2) of token t in y[D]: convolution and silu; for q and k also the l2 norm. */
+/* Computes q (part 0), k (1) or v (2) of token t in y[D]: convolution and silu; for q and k also the l2 norm,
+ * except with ssd. */
 static void delta_row(const delta_try *d, int t, int part, double *y)
 {
     double ss = 0;
@@ -120,7 +122,7 @@ static void delta_row(const delta_try *d, int t, int part, double *y)
         y[i] /= 1 + exp(-y[i]);
         ss += y[i] * y[i];
     }
-    const double scale = part == 2 ? 1 : 1 / sqrt(ss + 1e-6) / (part ? 1 : sqrt(D));
+    const double scale = part == 2 || d->ssd ? 1 : 1 / sqrt(ss + 1e-6) / (part ? 1 : sqrt(D));
     for (int i = 0; i < D; i++) y[i] *= scale;
 }
 
@@ -134,17 +136,20 @@ static bool delta_is_right(delta_try *d)
         double q[D], k[D], v[D], o[D], ss = 0;
         delta_row(d, t, 0, q), delta_row(d, t, 1, k), delta_row(d, t, 2, v);
         const float *z = d->in[t] + CHANNELS;
-        const double g = exp(-0.5 * log1p(exp((double) z[D] - 1))), beta = 1 / (1 + exp(-(double) z[D + 1]));
+        const double dt = log1p(exp((double) z[D] - 1)), g = exp(-0.5 * dt);
+        const double beta = d->ssd ? dt : 1 / (1 + exp(-(double) z[D + 1]));
         for (int b = 0; b < D; b++) {
             double p = 0;
             for (int a = 0; a < D; a++) p += k[a] * (d->s[a][b] *= g);
-            const double u = beta * (v[b] - p);
+            const double u = beta * (v[b] - (d->ssd ? 0 : p)), gate = z[b] / (1 + exp(-(double) z[b]));
             o[b] = 0;
             for (int a = 0; a < D; a++) o[b] += q[a] * (d->s[a][b] += k[a] * u);
+            if (d->ssd) o[b] *= gate;
             ss += o[b] * o[b];
         }
         for (int b = 0; b < D; b++) {
-            const double want = o[b] * d->norm[b] / sqrt(ss / D + 1e-6) * z[b] / (1 + exp(-(double) z[b]));
+            const double gate = d->ssd ? 1 : z[b] / (1 + exp(-(double) z[b]));
+            const double want = o[b] * d->norm[b] / sqrt(ss / D + 1e-6) * gate;
             right = right && near(d->out[0][t][b], want, 1e-3);
         }
     }
@@ -162,25 +167,28 @@ static void delta_step(tryout *t, pi__k_gdn k, int32_t from, int32_t to)
     k.pos = put(t, pos, (size_t) n * sizeof *pos);
     k.seq_start = d, k.n_verified = d + 5, k.state_slot = d + 2, k.save_start = d + 3, k.save = d;
     k.n_tokens = k.least = k.most = n, k.n_seqs = 1;
-    k.qkv += from * k.ld_qkv, k.z += from * k.ld_z, k.alpha += from * k.ld_ab, k.beta += from * k.ld_ab,
-        k.out += from * k.ldo;
+    k.qkv += from * k.ld_qkv, k.z += from * k.ld_z, k.alpha += from * k.ld_ab, k.out += from * k.ldo;
+    k.beta = k.state.ssd ? NULL : k.beta + from * k.ld_ab;
     if (!t->code) keep(t, pi__k_gdn_run(pi__rt_stream(t->rt), &k));
     t->used = used; /* safe: a later copy in the stream comes after this step */
 }
 
+/* Delta nets, and Mamba-2 with the same inputs. */
 static void try_delta(tryout *t, cuda_disabled *disabled)
 {
     static const int32_t cuts[2][4] = {{0, STEPS, STEPS, STEPS}, {0, 17, 18, STEPS}};
     const float dt_a[2] = {-1, -0.5f};
     delta_try *d = own(t, sizeof *d);
-    pi__k_state st = {.n_k = 1, .n_v = 1, .dim = D, .n_conv = 4};
+    pi__k_state st = {.n_k = 1, .n_v = 1, .dim = D, .n_conv = 4, .dim_v = D}, ssd = st;
+    ssd.ssd = 1;
     if (!d) return;
     for (size_t i = 0; i < sizeof d->in / 4; i++) ((float *) d->in)[i] = next(t);
     for (size_t i = 0; i < CHANNELS * 4; i++) d->conv[i] = next(t);
     for (size_t i = 0; i < D; i++) d->norm[i] = 1 + next(t) / 4;
     const int64_t ld = CHANNELS + D + 2;
     const float *in = put(t, d->in, sizeof d->in), *small = put(t, dt_a, sizeof dt_a);
-    st.stride = pi__k_state_bytes(&st), st.snap_stride = pi__k_snapshot_bytes(&st);
+    st.stride = pi__k_state_bytes(&st) + pi__k_state_bytes(&ssd); /* enough for both */
+    st.snap_stride = pi__k_snapshot_bytes(&st) + pi__k_snapshot_bytes(&ssd);
     st.base = take(t, st.stride), st.snap = take(t, st.snap_stride);
     pi__k_gdn k = {
         .qkv = in,
@@ -198,13 +206,14 @@ static void try_delta(tryout *t, cuda_disabled *disabled)
         .out = take(t, sizeof d->out[0]),
         .ldo = D,
         .state = st,
-        .scratch = take(t, pi__k_gdn_scratch(&st, STEPS)),
+        .scratch = take(t, pi__k_gdn_scratch(&st, STEPS) + pi__k_gdn_scratch(&ssd, STEPS)),
     };
-    for (int i = t->fast ? 0 : 2; i < 4; i++) { /* first with one F16, then with hi + lo sums */
+    for (int i = t->fast ? 0 : 2; i < 6; i++) { /* first with one F16, then with hi + lo sums; then Mamba-2 */
         float (*out)[D] = d->out[i % 2];
         blank(t, k.out, out, sizeof d->out[0]);
         k.n_sm = i % 2 ? 1000 : 0;
-        k.state.exact = i / 2;
+        k.state.exact = i / 2 == 1;
+        k.state.ssd = d->ssd = i / 2 == 2;
         for (int c = 0; c < 3; c++)
             if (cuts[i % 2][c + 1] > cuts[i % 2][c]) delta_step(t, k, cuts[i % 2][c], cuts[i % 2][c + 1]);
         if (!get(t, out, k.out, sizeof d->out[0])) break;
@@ -536,8 +545,8 @@ static void tell(const pi__cuda *c, bool records, const pi__log *log)
          "matmul tiles shared by blocks are wrong: sharing is disabled, prompts and large batches are slower"},
         {w->key_blocks && !w->attention, "sparse prefill is wrong: prefill-sparsity is disabled"},
         {w->glu, "gate, up and activation in one launch are wrong: they are separate launches, which is slower"},
-        {w->delta, "delta nets are wrong: models with delta nets cannot run on this device: update the driver, "
-         "or give device cpu"},
+        {w->delta, "delta nets or Mamba-2 are wrong: models with one of them cannot run on this device: update the "
+         "driver, or give device cpu"},
         {w->tails, "fused ops are wrong: cuda-fuse is disabled, which is slower"},
         {w->experts, "routed experts are wrong: MoE models cannot run on this device: give cpu-moe, or device cpu"},
         {w->topk, "top-k of a row, or sampling from it, is wrong: logits are copied to the host, which is slower"},
