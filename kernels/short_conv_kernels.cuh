@@ -4,9 +4,9 @@
  *     snapshot  [H][dim] products of the H = n_conv - 1 tokens before the snapshot's position
  *
  * R = H + PI__STATE_CHUNK + n_draft. Memory-bound: a thread has 4 adjacent channels, and walks TILE tokens of one
- * sequence with the last products in registers. Tiles read the products of earlier tokens of the step from x again. Only
- * the thread of a sequence's first tile reads and writes the slot, for its channels: first it reads the old products,
- * last it writes the new ones. So there is no race, whatever rows coincide. */
+ * sequence with the last products in registers. Tiles read the products of earlier tokens of the step from x again.
+ * Only the thread of a sequence's first tile reads and writes the slot, for its channels: first it reads the old
+ * products, last it writes the new ones. So there is no race, whatever rows coincide. */
 #ifndef PI_SHORT_CONV_KERNELS_CUH
 #define PI_SHORT_CONV_KERNELS_CUH
 
