@@ -23,7 +23,8 @@ static int32_t from_file(int32_t i, int32_t dim, int32_t n_rot, bool interleaved
 static const int32_t *order_of(pi__model *m, int32_t n_head, int32_t dim, int32_t n_rot, bool interleaved)
 {
     int32_t *row = pi__model_calloc(m, (size_t) n_head * (size_t) dim, sizeof *row, "the order of rows");
-    for (int32_t i = 0; row && i < n_head * dim; i++) row[i] = i / dim * dim + from_file(i % dim, dim, n_rot, interleaved);
+    for (int32_t i = 0; row && i < n_head * dim; i++)
+        row[i] = i / dim * dim + from_file(i % dim, dim, n_rot, interleaved);
     return row;
 }
 

@@ -267,6 +267,9 @@ void pi__mla_output(pi__model *m, const pi__mla *a, const pi__stream *s);
 typedef struct pi__conv {
     int32_t n_taps;          /* taps of the convolution; 0 = the layer has none */
     float eps;               /* of the RMSNorm */
+    /* floats between rows of the result in s->qkv, at least E. Equal to the width of the attention layers' rows: in a
+     * pipeline, another microbatch may run other layers before the logits rows are gathered */
+    int64_t ld;
     /* tensors */
     float *norm;             /* [E] RMSNorm before the block */
     pi__weight in;           /* [3*E, E] rows of b, c, u */
@@ -276,7 +279,8 @@ typedef struct pi__conv {
 } pi__conv;
 /* Declares a layer's matrices, taps and state, and raises the widths of w. The architecture declares `norm`. */
 void pi__conv_declare(pi__model *m, pi__conv *a, int32_t layer, pi__work *w);
-/* s->qkv [n, E] = c * convolution of the normed residual's b * u. Updates the sequences' states. */
+/* s->qkv [n, E], rows `ld` floats apart = c * convolution of the normed residual's b * u. Updates the sequences'
+ * states. */
 void pi__conv_mix(pi__model *m, const pi__conv *a, const pi__stream *s);
 /* s->x += out s->qkv. */
 void pi__conv_output(pi__model *m, const pi__conv *a, const pi__stream *s);

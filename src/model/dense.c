@@ -282,7 +282,7 @@ static int64_t project(pi__model *m, const pi__dense *d, const pi__dense_layer *
 {
     if (l->conv.n_taps) {
         pi__conv_mix(m, &l->conv, s);
-        return m->n_embd;
+        return l->conv.ld;
     }
     if (l->mla.n_head) {
         pi__mla_project(m, &l->mla, s);

@@ -8,7 +8,7 @@
 typedef struct pi__dense_layer {
     pi__attn attn;           /* attention; window, rotation and flags may differ by layer; or */
     pi__mla mla;             /* latent attention, if its n_head is not 0; or */
-    /* a short convolution, if its n_taps is not 0; the architecture sets n_taps and eps */
+    /* a short convolution, if its n_taps is not 0; the architecture sets n_taps, eps and ld */
     pi__conv conv;
     float *attn_shift;       /* [E] with layer_norms: bias of the norm before attention; NULL = none */
     float *ffn_norm;         /* [E] norm before the feed-forward; NULL = none */

@@ -41,8 +41,12 @@ static void declare(pi__model *m)
     pi__dense *d = pi__dense_read_mixed(m, attends);
     refuse_variants(m, d);
     read_experts(m, d);
+    const int64_t ld = (int64_t) (d->attn.n_head + 2 * d->attn.n_head_kv) * d->attn.head_dim;
+    if (ld < m->n_embd)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention: %lld values of queries, keys and values are fewer "
+                         "than embedding_length %d", m->arch->name, (long long) ld, m->n_embd);
     for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++)
-        if (!attends[i]) d->layers[i].conv = (pi__conv) {.n_taps = n_taps, .eps = d->attn.eps};
+        if (!attends[i]) d->layers[i].conv = (pi__conv) {.n_taps = n_taps, .eps = d->attn.eps, .ld = ld};
     d->attn.flags = PI__ATTN_QK_NORM;
     d->head.norm_name = "token_embd_norm.weight";
     pi__dense_declare(m, d);

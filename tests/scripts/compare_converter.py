@@ -20,7 +20,9 @@ from conversion import get_model_class
 IGNORED = ('general.', 'tokenizer.', 'GGUF.')
 # Entries of config.json that the models' own code has and transformers does not
 EXTRA = {'hunyuan-moe': {'moe_intermediate_size': [96, 96], 'moe_topk': [3, 3], 'num_shared_expert': [1, 1]},
-         'cohere2': {'rotary_pct': 1.0}}
+         'cohere2': {'rotary_pct': 1.0},
+         # the converter knows the text model as a part of the vision model
+         'mistral4': {'architectures': ['Mistral3ForConditionalGeneration']}}
 
 
 def convert(name, tiny, folder):
@@ -30,7 +32,7 @@ def convert(name, tiny, folder):
     config = {**json.loads(path.read_text()), **EXTRA.get(name, {})}
     path.write_text(json.dumps(config))
     converter = get_model_class(config['architectures'][0])
-    converter.set_vocab = lambda self: None
+    for c in converter, getattr(converter, 'Mistral4Model', converter): c.set_vocab = lambda self: None
     converter(Path(folder), gguf.LlamaFileType.ALL_F32, out, hparams=None).write()
     return out
 

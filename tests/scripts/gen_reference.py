@@ -147,7 +147,7 @@ def layers(k, local): return ['sliding_attention' if local(i) else 'full_attenti
 def tensors_of(reader, arch, n_head, n_head_kv, left_out):
     """Returns the weights with transformers' names and layouts, before llama.cpp's conversion."""
     own = {'phi3': PHI, 'gpt-oss': OSS, 'glm4moe': GLM, 'qwen3next': NEXT, 'minimax-m2': MINIMAX, 'granitemoe': GRANITE,
-           'deepseek2': MLA, 'mistral4': MLA, 'deepseek32': {**MLA, **reference_shelf.INDEXER}, 'glm-dsa': {**MLA, **reference_shelf.INDEXER}, **reference_shelf.NAMES}
+           'deepseek2': MLA, 'mistral4': {**MLA, 'ffn_gate_up_exps': 'mlp.experts.gate_up_proj'}, 'deepseek32': {**MLA, **reference_shelf.INDEXER}, 'glm-dsa': {**MLA, **reference_shelf.INDEXER}, **reference_shelf.NAMES}
     names, out = {**NAMES, **(GEMMA if arch.startswith('gemma') else own.get(arch, {}))}, {}
     for t in reader.tensors:
         if t.name.startswith(('rope_f', left_out)): continue
@@ -178,7 +178,7 @@ def together(out):
         elif name.endswith('ffn_gate_shexp.weight'):
             up = out.pop(name.replace('gate_shexp', 'up_shexp'))
             out[name.replace('ffn_gate_shexp', 'shared_mlp.input_linear')] = torch.cat([out.pop(name), up], 0)
-        elif name.endswith('.experts.down_proj.weight'): out[name[:-len('.weight')]] = out.pop(name)
+        elif name.endswith(('.experts.down_proj.weight', '.experts.gate_up_proj.weight')): out[name[:-len('.weight')]] = out.pop(name)
         elif name.endswith('e_score_correction.bias'): out[name.replace('.bias', '_bias')] = out.pop(name)
     return out
 

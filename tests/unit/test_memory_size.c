@@ -175,7 +175,7 @@ static void small_snapshots(void **state)
     pi_request *r = start(e, 1, 1000, "1");
     assert_int_equal(pi_request_wait(r, -1), PI_OK);
     pi_request_free(r);
-    assert_in_range(stats_of(e).n_snapshots_saved, 10, 20); /* each 64 tokens */
+    assert_in_range(stats_of(e).n_snapshots_saved, 14, 40); /* each 64 tokens, and at turns */
     pi_engine_close(e);
 }
 
