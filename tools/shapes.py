@@ -180,6 +180,27 @@ def dense(arch, e, f, h, g, d, layers, vocab, tied, base, weights, x=0, y=0):
                 head=[("output_norm.weight", F32, [e])], layers={"attention": layers}, attention={"attention": (h, g, d, 0)}, state={})
 
 
+def lfm2(e, f, h, g, order, vocab, weights):
+    """order: kinds of the layers, "conv" or "attention"."""
+    def keys(kinds):
+        return {"embedding_length": e, "feed_forward_length": f, "attention.head_count": h,
+                "attention.head_count_kv": [g if k == "attention" else 0 for k in kinds], "rope.freq_base": 1e6, "shortconv.l_cache": 3}
+
+    def layer(kind):
+        d = e // h
+        out = [("attn_norm.weight", F32, [e]), ("ffn_norm.weight", F32, [e]), ("ffn_gate.weight", weights, [e, f]),
+               ("ffn_up.weight", weights, [e, f]), ("ffn_down.weight", weights, [f, e])]
+        if kind == "conv":
+            return out + [("shortconv.in_proj.weight", weights, [e, 3 * e]), ("shortconv.conv.weight", F32, [3, e]),
+                          ("shortconv.out_proj.weight", weights, [e, e])]
+        return out + [("attn_q.weight", weights, [e, e]), ("attn_k.weight", weights, [e, g * d]), ("attn_v.weight", weights, [e, g * d]),
+                      ("attn_q_norm.weight", F32, [d]), ("attn_k_norm.weight", F32, [d]), ("attn_output.weight", weights, [e, e])]
+
+    return dict(arch="lfm2", keys=keys, layer=layer, order=order, e=e, vocab=vocab, tied=True, used=0, experts=0, context=128000,
+                head=[("token_embd_norm.weight", F32, [e])], layers=of_layers(order, len(order)),
+                attention={"attention": (h, g, e // h, 0)}, state={})
+
+
 def gpt_oss(layers, x, weights=MXFP4):
     """weights: type of the experts, 4 of them active; other matrices are Q8_0."""
     e, h, g, d, y = 2880, 64, 8, 64, 2880
@@ -352,6 +373,7 @@ def of_layers(order, n):
 
 
 HYBRID, WINDOWED = ["delta"] * 3 + ["attention"], ["window"] * 5 + ["global"]
+LFM2 = (["conv"] * 2 + ["attention"]) * 3 + ["conv", "attention"] * 3 + ["conv"]
 
 # Shape name: function of the matrices' type.
 SHAPES = {
@@ -373,6 +395,7 @@ SHAPES = {
     "gemma-3-4b": lambda w: gemma3(2560, 10240, 8, 4, 256, 1024, of_layers(WINDOWED, 34), w),
     "gemma-4-31b": lambda w: gemma4(5376, 21504, 32, (16, 4), of_layers(WINDOWED, 60), w),
     "gemma-4-26b-a4b": lambda w: gemma4(2816, 2112, 16, (8, 2), of_layers(WINDOWED, 30), w, 128, 704),
+    "lfm2-1.2b": lambda w: lfm2(2048, 8192, 32, 8, LFM2, 65536, w),
     "gpt-oss-20b": lambda w: gpt_oss(24, 32, w),
     "gpt-oss-120b": lambda w: gpt_oss(36, 128, w),
     "deepseek-v2-lite": lambda w: deepseek2(2048, 10944, 16, 0, 64, 6, 1408, 2, None, 1.0, 1, 27, 102400, False, w),

@@ -336,6 +336,15 @@ static void gdn(const pi__gdn *a, const pi__batch *b, pi__operands *o)
     WRITE(out, n, a->ldo, values);
 }
 
+static void short_conv(const pi__short_conv *a, const pi__batch *b, pi__operands *o)
+{
+    o->placement = a->st->placement;
+    STATE(st);
+    READ(x, b->n_tokens, a->ldx, 3 * (int64_t) a->st->dim);
+    VECTOR(conv);
+    WRITE(out, b->n_tokens, a->ldo, a->st->dim);
+}
+
 static void state_copy(const pi__state_copy *a, pi__operands *o)
 {
     o->placement = a->st->placement;

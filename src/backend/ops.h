@@ -218,12 +218,14 @@ typedef struct pi__kv_layer {
     bool f32;          /* rows are F32, regardless of the configured cache type */
 } pi__kv_layer;
 
-/* Recurrent state of a delta-net or Mamba-2 layer: one slot per running sequence, and a pool of snapshots. After a step
- * a slot holds the state at its last chunk boundary, and the layer's inputs for the later tokens. A caller drops
- * rejected draft tokens by starting the next step at a smaller position. */
+/* Recurrent state of a layer with a delta net, a Mamba-2 mixer or a short convolution: one slot per running sequence, and
+ * a pool of snapshots. After a step a slot holds the state at its last chunk boundary, and the layer's inputs for the
+ * later tokens. A caller drops rejected draft tokens by starting the next step at a smaller position. */
 typedef struct pi__state_layer {
-    int32_t n_k, n_v;   /* key heads, value heads (value head j uses key head j % n_k) */
-    int32_t dim;        /* values per key head; also per value head, if dim_v is 0 */
+    /* key heads, value heads (value head j uses key head j % n_k). Both 0 = a short convolution (op short_conv), whose
+     * state is its last inputs */
+    int32_t n_k, n_v;
+    int32_t dim;        /* values per key head; also per value head, if dim_v is 0; channels of a short convolution */
     int32_t dim_v;      /* values per value head, a multiple of 16; 0 = dim */
     int32_t ssd;        /* 1 = Mamba-2: op gdn without its delta term, see pi__gdn; 0 = delta net */
     int32_t n_conv;     /* taps of the convolution, PI__MIN_CONV to PI__MAX_CONV */
@@ -244,6 +246,9 @@ static inline int64_t pi__state_channels(const pi__state_layer *st)
 {
     return 2 * (int64_t) st->n_k * st->dim + (int64_t) st->n_v * pi__state_dim_v(st);
 }
+
+/* True for the state of a short convolution, false for a delta net's. */
+static inline bool pi__state_is_conv(const pi__state_layer *st) { return !st->n_k && !st->n_v; }
 
 /* The input of a linear op: x, or x after a norm or gate (the prologue), which is computed once for all matrices. */
 typedef struct pi__lin_in {
@@ -536,6 +541,18 @@ static inline int32_t pi__gdn_place(int32_t n_k, int32_t n_v, bool grouped, int3
     return grouped ? j % n_k * (n_v / n_k) + j / n_k : j;
 }
 
+/* Gated short convolution over a step's tokens (LFM2, arXiv 2511.23404). A row of x has three parts of dim channels:
+ * gate b, gate c, input u. out = c * (convolution of b * u along the tokens of the sequence, channel by channel).
+ * Sequences, slots, snapshots and zero states are as in op gdn. */
+typedef struct pi__short_conv {
+    const pi__state_layer *st; /* the layer's states, of kind pi__state_is_conv */
+    const float *x;           /* [n_tokens, 3 * dim]: b, c, u */
+    int64_t ldx;              /* floats between rows */
+    const float *conv;        /* [dim, n_conv]; the last tap is for the current token */
+    float *out;               /* [n_tokens, dim] */
+    int64_t ldo;              /* floats between rows */
+} pi__short_conv;
+
 /* The largest values of rows, for the sampler; only if opt->topk_here. out is valid after finish(). k below is the
  * largest request[r].k; with the step's own requests (pi__batch.top) it is top.k. Words of out per row:
  *
@@ -590,6 +607,7 @@ typedef struct pi__state_copy {
     OP(place_rows, pi__place_rows)                                                                                     \
     OP(centroid_head, pi__centroid_head)                                                                               \
     OP(gdn, pi__gdn)                                                                                                   \
+    OP(short_conv, pi__short_conv)                                                                                     \
     OP(state_save, pi__state_copy)                                                                                     \
     OP(state_load, pi__state_copy)                                                                                     \
     OP(mla_qkv, pi__mla_qkv)                                                                                           \

@@ -242,6 +242,7 @@ static const host_pointer host_pointers[] = {
     PLACE(centroid_head, WEIGHT, head),
     PLACE(centroid_head, HOST, order),
     PLACE(gdn, STATE, st),
+    PLACE(short_conv, STATE, st),
     PLACE(state_save, STATE, st),
     PLACE(state_load, STATE, st),
     PLACE(mla_qkv, CACHE, rows),
@@ -385,8 +386,8 @@ static bool valid_state(const checker *c, const pi__state_layer *st)
     const pi__limits *lim = c->lim;
     return st && c->t->dev.state_bytes(&c->t->be, st) && st->n_k <= lim->state.n_k && st->n_v <= lim->state.n_v &&
            st->dim <= lim->state.dim && st->dim_v <= lim->state.dim_v && st->n_conv <= lim->state.n_conv &&
-           st->n_draft <= lim->state.n_draft &&
-           st->ssd == lim->state.ssd && st->n_v % st->n_k == 0;
+           st->n_draft <= lim->state.n_draft && st->ssd == lim->state.ssd &&
+           (pi__state_is_conv(st) || st->n_v % st->n_k == 0);
 }
 
 /* Returns true if the state slots and snapshots that the batch names lie in regions. */
@@ -526,7 +527,7 @@ static bool valid_centroid_head(const checker *c, const pi__centroid_head *a)
 static bool valid_gdn(const checker *c, pi__gdn *a)
 {
     pi__fix_flag(&a->grouped);
-    if (!valid_state(c, a->st) || !valid_states_of_batch(c, a->st)) return false;
+    if (!valid_state(c, a->st) || pi__state_is_conv(a->st) || !valid_states_of_batch(c, a->st)) return false;
     const pi__state_layer *st = a->st;
     const int64_t channels = pi__state_channels(st), norm = st->ssd ? (int64_t) st->n_v * pi__state_dim_v(st) : st->dim;
     if (st->ssd ? a->beta || !a->grouped : !a->beta || a->conv_bias || a->skip) return false;
@@ -534,6 +535,12 @@ static bool valid_gdn(const checker *c, pi__gdn *a)
            valid_vector(c, a->conv_bias, channels, true) && valid_vector(c, a->skip, st->n_v, true) &&
            valid_vector(c, a->dt_bias, st->n_v, false) && valid_vector(c, a->a, st->n_v, false) &&
            valid_vector(c, a->norm, norm, st->ssd);
+}
+
+static bool valid_short_conv(const checker *c, const pi__short_conv *a)
+{
+    return valid_state(c, a->st) && pi__state_is_conv(a->st) && valid_states_of_batch(c, a->st) && a->x && a->out &&
+           valid_vector(c, a->conv, (int64_t) a->st->dim * a->st->n_conv, false);
 }
 
 static bool valid_state_copy(const checker *c, const pi__state_copy *a)
@@ -553,7 +560,7 @@ static bool valid_mla_qkv(const checker *c, pi__mla_qkv *a)
     if (!within(a->n_rot, 0, a->dim) || a->n_rot % 2 || (a->n_rot && !a->rope) || !within(a->n_norm, 0, a->dim))
         return false;
     return !a->rows || (valid_cache(c, a->rows, false) && a->rows->ratio && a->rows->head_dim >= a->dim &&
-                        c->b->kv[a->rows->group].slot && valid_vector(c, a->norm, a->n_norm, false));
+                        c->b->kv[a->rows->group].slot && valid_vector(c, a->norm, a->n_norm, !a->n_norm));
 }
 
 static bool valid_compress(const checker *c, pi__compress *a)
@@ -583,7 +590,8 @@ static bool valid_sparse(const checker *c, const pi__sparse *a)
     if (!valid_visible(c, a->rows, a->window) || (a->entries && !valid_visible(c, a->entries, 0))) return false;
     return valid_dim(a->dim, MAX_ROW) && within(a->dim_v, 16, a->dim) && a->dim_v % 16 == 0 &&
            a->rows->head_dim >= a->dim && (!a->entries || a->entries->head_dim >= a->dim) &&
-           within(a->n_head, 1, MAX_COUNT) && a->window > 0 && a->first >= 0 && within(a->n_top, 0, MAX_COUNT) &&
+           within(a->n_head, 1, MAX_COUNT) && a->window >= !a->entries && a->first >= 0 &&
+           within(a->n_top, 0, MAX_COUNT) &&
            within(a->n_rot, 0, a->dim) && a->n_rot % 2 == 0 && (a->rope || !a->n_rot) && a->q && a->out &&
            valid_vector(c, a->sinks, a->n_head, true);
 }
@@ -709,6 +717,7 @@ static bool valid_fields(const checker *c, pi__op_record *r)
     case PI__OP_head_linear: return valid_head_linear(c, &r->args.head_linear);
     case PI__OP_centroid_head: return valid_centroid_head(c, &r->args.centroid_head);
     case PI__OP_gdn: return valid_gdn(c, &r->args.gdn);
+    case PI__OP_short_conv: return valid_short_conv(c, &r->args.short_conv);
     case PI__OP_state_save: return valid_state_copy(c, &r->args.state_save);
     case PI__OP_state_load: return valid_state_copy(c, &r->args.state_load);
     case PI__OP_mla_qkv: return valid_mla_qkv(c, &r->args.mla_qkv);

@@ -108,7 +108,7 @@ static int open_sched(pi__core *e, pi_error *err)
     const pi__snapshots_config snapshots = {
         .cache = &e->cache, .stats = &e->stats, .row_seq = e->sched.row_seq, .be = e->setup.be,
         .layer = e->setup.m->state,
-        .n_layers = e->setup.m->n_state, .group = mem->state_group, .interval = e->setup.cfg.snapshot_interval,
+        .n_layers = e->setup.m->n_state, .group = mem->state_group, .interval = pi__memory_interval(mem),
         .turn_id = e->special.turn_id, .n_turn_ids = e->special.n_turn_ids, .max_saves = pi__plan_max_saves(mem),
     };
     e->cache.reuse_point = pi__reuse_point;

@@ -15,6 +15,7 @@
 #include "formats/cache_types.h"
 
 enum { DEFAULT_KV_TOKENS = 32768, MIN_SNAPSHOTS = 8, MAX_SNAPSHOTS = 4096, USUAL_REQUEST = 1024 /* tokens */ };
+enum { SMALL_SNAPSHOTS = 8 /* bytes of keys and values per byte of small snapshots */ };
 
 static int32_t ceil_div(int64_t a, int32_t b) { return (int32_t) ((a + b - 1) / b); }
 
@@ -65,6 +66,9 @@ static int size_states(pi__memory *mem, pi_error *err)
         const int32_t place = m->state[i].placement;
         const pi__backend *be = pi__backend_at(mem->be, place);
         size_t slot = be->dev->state_bytes(be, &m->state[i]), snap = be->dev->snapshot_bytes(be, &m->state[i]);
+        if ((!slot || !snap) && pi__state_is_conv(&m->state[i]))
+            return pi__fail(err, PI_EUNSUPPORTED, "short convolutions of %d channels with %d taps are not supported by "
+                            "%s", m->state[i].dim, m->state[i].n_conv, be->dev->describe(be));
         if (!slot || !snap)
             return pi__fail(err, PI_EUNSUPPORTED,
                             "recurrent layers of %d key and %d value heads of %d values are not "
@@ -76,14 +80,29 @@ static int size_states(pi__memory *mem, pi_error *err)
     return PI_OK;
 }
 
-/* Returns the number of snapshots if the other pools take kv bytes. */
+/* Returns the number of snapshots if the other pools take kv bytes. By default they take as many bytes. Snapshots of
+ * short convolutions take an eighth: that is one for the tokens of pi__memory_interval. */
 static int32_t n_snapshots(const pi__memory *mem, size_t kv)
 {
     if (!mem->cfg->prefix_cache) return 0;
+    if (pi__state_is_conv(&mem->m->state[0])) kv /= SMALL_SNAPSHOTS;
     size_t one = pi__block_bytes(&mem->map, mem->state_group),
            n = (mem->cfg->snapshot_bytes ? mem->cfg->snapshot_bytes : kv) / one;
     if (!mem->cfg->snapshot_bytes && n < MIN_SNAPSHOTS) n = MIN_SNAPSHOTS;
     return n > MAX_SNAPSHOTS ? MAX_SNAPSHOTS : (int32_t) n;
+}
+
+int32_t pi__memory_interval(const pi__memory *mem)
+{
+    const int32_t most = mem->cfg->snapshot_interval;
+    size_t kv = 0; /* bytes of 64 tokens */
+    if (mem->state_group < 0 || !pi__state_is_conv(&mem->m->state[0])) return most;
+    for (int32_t i = 0; i < mem->map.n_groups; i++)
+        if (i != mem->state_group) kv += pi__block_bytes(&mem->map, i) * 64 / (size_t) mem->map.block_size[i];
+    int32_t n = mem->map.block_size[mem->state_group];
+    const size_t one = SMALL_SNAPSHOTS * 64 * pi__block_bytes(&mem->map, mem->state_group);
+    while (n < most && (size_t) n * kv < one) n *= 2;
+    return n < most ? n : most;
 }
 
 /* Returns the number of layers that rules may name: the model's layers and the draft layers after them. */

@@ -42,6 +42,9 @@ void pi__memory_tell(const pi__memory *mem, size_t host, pi_plan *out);
 /* Adds the weights, pools and slots of a separate draft model to the plan. Its activations share the first model's
  * scratch. */
 void pi__memory_tell_draft_model(const pi__memory *mem, pi_plan *p);
+/* Returns the tokens between snapshots that are taken everywhere (snapshots.h): the configured interval. It is smaller
+ * for short convolutions, whose snapshots take few bytes compared to the keys and values between two. */
+int32_t pi__memory_interval(const pi__memory *mem);
 /* Allocates pools and slots as sized and sets the addresses of layers in them. */
 int pi__memory_alloc(pi__memory *mem, pi_error *err);
 void pi__memory_free(pi__memory *mem);

@@ -26,8 +26,11 @@
          "sigmoid gates, first layers without experts, draft head")                                                    \
     ARCH(dots1, "dots1", "dots1.c", "dots.llm1", "sigmoid gates, norms on heads")                                      \
     ARCH(bailingmoe2, "bailingmoe2", "dots1.c", "Ling 2, Ring 2", "expert groups")                                     \
-    ARCH(deepseek2, "deepseek2", "deepseek2.c", "DeepSeek V2, V2-Lite, V3, R1; Kimi K2; GLM 4.7 Flash",                \
+    ARCH(deepseek2, "deepseek2", "deepseek2.c", "DeepSeek V2, V3, R1; Kimi K2; GLM 4.7 Flash; Mistral Large 3",        \
          "latent attention (block_mla.c), expert groups, draft heads")                                                 \
+    ARCH(mistral4, "mistral4", "deepseek2.c", "Mistral Small 4", "latent attention, temperature scaling")              \
+    ARCH(deepseek32, "deepseek32", "deepseek2.c", "DeepSeek V3.2", "latent attention to rows of an indexer")           \
+    ARCH(glm_dsa, "glm-dsa", "deepseek2.c", "GLM 5, 5.1, 5.2", "latent attention to rows of an indexer")               \
     ARCH(minimax_m2, "minimax-m2", "minimax_m2.c", "MiniMax M2, M2.1", "one norm over all heads")                      \
     ARCH(granite, "granite", "granite.c", "Granite 3; Granite 4 without Mamba layers",                                 \
          "multipliers, folded into weights at load")                                                                   \
@@ -57,6 +60,8 @@
     ARCH(qwen35, "qwen35", "qwen35.c", "Qwen 3.5, 3.6 and 3.8", "gated delta nets, draft heads (MTP)")                 \
     ARCH(qwen35moe, "qwen35moe", "qwen35.c", "Qwen 3.5 and 3.6 with experts", "gated delta nets, draft heads (MTP)")   \
     ARCH(qwen3next, "qwen3next", "qwen35.c", "Qwen3-Next, Qwen3-Coder-Next", "gated delta nets, draft heads (MTP)")    \
+    ARCH(lfm2, "lfm2", "lfm2.c", "LFM2, LFM2.5", "gated short convolutions")                                           \
+    ARCH(lfm2moe, "lfm2moe", "lfm2.c", "LFM2 8B-A1B, 24B-A2B", "gated short convolutions, sigmoid gates")              \
     ARCH(gemma4, "gemma4", "gemma4.c", "Gemma 4, dense, with experts, E-series",                                       \
          "per-layer embeddings, shared caches")                                                                        \
     ARCH(gemma4_assistant, "gemma4-assistant", "gemma4.c", "drafter of Gemma 4", "centroid heads")                     \

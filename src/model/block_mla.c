@@ -115,6 +115,7 @@ void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w)
     pi__declare_vec(m, &a->kv_norm, a->rank, "attn_kv_a_norm.weight", layer);
     want_heads(m, a, layer);
     pi__declare_weight(m, &a->wo, results, m->n_embd, "attn_output.weight", layer);
+    if (a->index.n_head && !a->index.shared) pi__index_declare(m, &a->index, layer, a->rank_q);
     w->max_qkv = widest(w->max_qkv, widest(pi__mla_width(a), results));
     w->max_att = widest(w->max_att, widest(q_width(a), results));
     w->max_ff = widest(w->max_ff, low_width(a));
@@ -122,24 +123,38 @@ void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w)
     if (row_width(a) > m->lim.max_row) m->lim.max_row = row_width(a);
 }
 
+/* Returns true if the layer computes a selection of rows itself. */
+static bool selects(const pi__mla *a) { return a->index.n_head && !a->index.shared; }
+
 /* s->att [n, H*(n_key + n_rot)] = queries; s->ff [n, Q | rank + n_rot] = the low-rank queries, then the cache row
- * before its norm. */
+ * before its norm. Also the products of the layer's indexer. */
 static void queries_and_row(pi__model *m, const pi__mla *a, const pi__stream *s)
 {
     const int64_t ld = low_width(a), Q = a->rank_q, HD = q_width(a);
+    const pi__index *x = &a->index;
+    const pi__index_work *w = x->work;
     const pi__lin first = Q ? (pi__lin) {&a->q_a, s->ff, ld} : (pi__lin) {&a->q, s->att, HD};
-    const pi__linear both = {.in = pi__normed(m, s->x, a->norm, a->eps), .n_rows = s->n, .n_lin = 2,
-                             .lin = {first, {&a->kv, s->ff + Q, ld}}};
-    pi__multiply(m, &both);
+    pi__linear all = {.in = pi__normed(m, s->x, a->norm, a->eps), .n_rows = s->n, .n_lin = 2,
+                      .lin = {first, {&a->kv, s->ff + Q, ld}}};
+    if (selects(a)) {
+        all.lin[all.n_lin++] = (pi__lin) {&x->k, w->k, x->dim};
+        all.lin[all.n_lin++] = (pi__lin) {&x->w, w->w, x->n_head};
+    }
+    pi__multiply(m, &all);
     if (!Q) return;
-    const pi__lin_in low = {.kind = PI__IN_RMSNORM, .x = s->ff, .ldx = ld, .w = a->q_norm, .eps = a->eps};
-    pi__matmul(m, &low, s->n, &a->q_b, s->att, HD);
+    pi__linear low = {.in = {.kind = PI__IN_RMSNORM, .x = s->ff, .ldx = ld, .w = a->q_norm, .eps = a->eps},
+                      .n_rows = s->n, .n_lin = 1, .lin = {{&a->q_b, s->att, HD}}};
+    if (selects(a)) low.lin[low.n_lin++] = (pi__lin) {&x->q, w->q, (int64_t) x->n_head * x->dim};
+    pi__multiply(m, &low);
 }
 
 void pi__mla_project(pi__model *m, const pi__mla *a, const pi__stream *s)
 {
     const int64_t wide = pi__mla_width(a);
     queries_and_row(m, a, s);
+    if (a->temper)
+        pi__op_scale(m->be, NULL, &(pi__scale) {.x = s->att, .y = a->temper->factor, .factor = 1.0f, .lo = -INFINITY,
+                                                .hi = INFINITY, .n_rows = s->n, .n = q_width(a)});
     const pi__head_linear through = {.w = &a->k_b,
                                      .n_rows = s->n,
                                      .x = s->att,
@@ -164,13 +179,20 @@ void pi__mla_project(pi__model *m, const pi__mla *a, const pi__stream *s)
                               .rope = a->rot->table,
                               .n_rot = a->n_rot};
     pi__op_mla_qkv(m->be, s->b, &prep);
+    if (selects(a)) pi__index_select(m, &a->index, s->b, a->rot->table, a->n_rot);
 }
 
 void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s, int32_t first)
 {
     const int64_t wide = pi__mla_width(a);
-    const pi__sparse att = {.rows = &m->kv[a->rows], .q = s->qkv, .ldq = wide, .n_head = a->n_head, .dim = row_width(a),
-                            .dim_v = a->rank, .window = INT32_MAX, .first = first, .out = s->qkv, .ldo = wide};
+    pi__sparse att = {.rows = &m->kv[a->rows], .q = s->qkv, .ldq = wide, .n_head = a->n_head, .dim = row_width(a),
+                      .dim_v = a->rank, .window = INT32_MAX, .first = first, .out = s->qkv, .ldo = wide};
+    if (a->index.n_head) { /* no window: the selected rows are the op's entries */
+        att.entries = att.rows;
+        att.window = 0;
+        att.pick = a->index.work->pick;
+        att.n_top = a->index.n_top;
+    }
     pi__op_sparse(m->be, s->b, &att);
     const pi__head_linear values = {.w = &a->v_b,
                                     .n_rows = s->n,
@@ -181,6 +203,25 @@ void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s, int32_t
                                     .ldy = (int64_t) a->n_head * a->n_value,
                                     .y_step = a->n_value};
     pi__multiply_heads(m, &values);
+}
+
+/* -------------------------------------------------------------------------------------------- factors by position */
+
+void pi__temper_layout(pi__temper *t, pi__arena *a, size_t n_tokens)
+{
+    if (t->temp == 0) return;
+    t->table = pi__arena_take(a, n_tokens * 2 * PI__TEMPER_PART * sizeof(float));
+    t->factor = pi__arena_take(a, n_tokens * (size_t) t->n * sizeof(float));
+}
+
+void pi__temper_forward(pi__model *m, const pi__temper *t, const pi__batch *b)
+{
+    if (t->temp == 0) return;
+    pi__op_rope(m->be, b, &(pi__rope) {.freq = t->freq, .n_freq = PI__TEMPER_PART, .mscale = 1.0f, .temp = t->temp,
+                                       .temp_len = t->temp_len, .table = t->table});
+    pi__op_copy_2d(m->be, NULL, &(pi__copy_2d) {.x = t->table, .ldx = 2 * PI__TEMPER_PART, .n_rows = b->n_tokens,
+                                                .n_shards = t->n / PI__TEMPER_PART, .n = PI__TEMPER_PART,
+                                                .y = t->factor, .ldy = t->n});
 }
 
 void pi__mla_output(pi__model *m, const pi__mla *a, const pi__stream *s)

@@ -429,9 +429,10 @@ void pi__head_declare(pi__model *m, pi__head *h, bool tied)
     pi__declare_weight(m, &h->tok_embd, m->n_embd, m->n_vocab, "token_embd.weight", PI__OF_FILE);
     if (tied) pi__declare_weight_or_not(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
     else pi__declare_weight(m, &h->output, m->n_embd, m->n_vocab, "output.weight", PI__OF_FILE);
-    pi__declare_vec(m, &h->output_norm, m->n_embd, "output_norm.weight", PI__OF_FILE);
+    const char *norm = h->norm_name ? h->norm_name : "output_norm.weight";
+    pi__declare_vec(m, &h->output_norm, m->n_embd, norm, PI__OF_FILE);
     if (h->logit_scale != 0)
-        pi__declare_vec_times(m, &h->logits_norm, m->n_embd, h->logit_scale, "output_norm.weight", PI__OF_FILE);
+        pi__declare_vec_times(m, &h->logits_norm, m->n_embd, h->logit_scale, norm, PI__OF_FILE);
     if (h->layer_norm) pi__declare_vec_or_not(m, &h->output_shift, m->n_embd, "output_norm.bias", PI__OF_FILE);
     if (!h->output.n_out) pi__adapter_tied(m, &h->tok_embd);
     m->head = h;

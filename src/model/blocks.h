@@ -173,6 +173,39 @@ void pi__attn_result(pi__model *m, const pi__attn *a, const pi__stream *s);
 /* s->x += wo att; with post_norm, the norm of wo att is added. */
 void pi__attn_output(pi__model *m, const pi__attn *a, const pi__stream *s);
 
+/* ---- lightning indexer (DeepSeek V3.2, arXiv 2512.02556): selects the rows that a token's latent attention reads
+ * (block_index.c) */
+/* Scratch that the layers' indexers share. A layer without an indexer of its own reads the last selection. */
+typedef struct pi__index_work {
+    float *q, *k, *w;        /* [T, I*J] queries, [T, J] keys, [T, I] weights of the heads */
+    int32_t *pick;           /* [T, n_top] selected rows of each token, as in op indexer */
+} pi__index_work;
+
+typedef struct pi__index {
+    int32_t n_head, dim;     /* I, J: heads of the indexer, their size; n_head 0 = attention reads all rows */
+    int32_t n_top;           /* max rows that a token reads */
+    bool shared;             /* no indexer of its own: the layer uses the selection of the last layer that has one */
+    float eps;               /* of the LayerNorm */
+    /* [I*J], [J] file row of each row of q and k: the rotated values come last, in interleaved pairs */
+    const int32_t *q_row, *k_row;
+    pi__index_work *work;
+    /* tensors */
+    pi__weight q;            /* [I*J, Q] queries, from the normed low-rank queries of attention */
+    pi__weight k, w;         /* [J, E], [I, E] key, weights of the heads */
+    float *norm, *shift;     /* [J] LayerNorm of the key */
+    int32_t rows;            /* index of the layer's cache of keys in the model's kv */
+} pi__index;
+/* Reads the sizes from metadata. n_rot: rotated values of a head, the first ones in the file. interleaved: the file has
+ * interleaved pairs; else halves. */
+void pi__index_read(pi__model *m, pi__index *a, int32_t n_rot, bool interleaved);
+/* Declares a layer's matrices, norm and cache. rank_q: Q. */
+void pi__index_declare(pi__model *m, pi__index *a, int32_t layer, int64_t rank_q);
+/* Allocates the scratch; no-op without indexers. */
+void pi__index_layout(pi__model *m, const pi__index *a, pi__index_work *w, pi__arena *arena, size_t n_tokens);
+/* Writes the tokens' keys to the cache, and the selected rows to work->pick. work->q, k and w hold the products. rope,
+ * n_rot: the rotation of attention. */
+void pi__index_select(pi__model *m, const pi__index *a, const pi__batch *b, const float *rope, int32_t n_rot);
+
 /* ---- latent attention (MLA): all heads read one cached row per token, which is both key and value (block_mla.c) */
 typedef struct pi__mla {
     int32_t n_head;          /* H; 0 = no MLA */
@@ -187,6 +220,9 @@ typedef struct pi__mla {
     float eps;               /* of the RMSNorms */
     float q_scale;           /* factor of the queries */
     const pi__rotation *rot;
+    pi__index index;         /* selects the rows that a token reads; n_head 0 = all */
+    /* factor of each query value by position (pi__temper); NULL = none */
+    const struct pi__temper *temper;
     /* tensors */
     float *norm;             /* [E] RMSNorm before attention */
     pi__weight q;            /* [H*(n_key + n_rot), E]; or */
@@ -199,6 +235,19 @@ typedef struct pi__mla {
     pi__weight wo;           /* [E, H*n_value] */
     int32_t rows;            /* index of the layer's cache of rows in the model's kv */
 } pi__mla;
+/* Factors of queries that grow with the position (as in op rope: temp, temp_len). */
+enum { PI__TEMPER_PART = 16 };
+typedef struct pi__temper {
+    float temp;              /* strength; 0 = no factors */
+    int32_t temp_len;        /* positions per step */
+    int32_t n;               /* query values of a token, a multiple of PI__TEMPER_PART */
+    float freq[PI__TEMPER_PART]; /* zeros: a RoPE table without rotation has the factors in its cosines */
+    float *table, *factor;   /* scratch: [T, 2 * PI__TEMPER_PART]; [T, n] each token's factor, n times */
+} pi__temper;
+void pi__temper_layout(pi__temper *t, pi__arena *a, size_t n_tokens);
+/* Computes the factors of the tokens of b. */
+void pi__temper_forward(pi__model *m, const pi__temper *t, const pi__batch *b);
+
 /* Reads n_head, the sizes, eps and q_scale from metadata. q_scale does not include YaRN's correction. */
 void pi__mla_read(pi__model *m, pi__mla *a);
 /* Declares a layer's matrices, norms and cache, and raises the widths of w. The architecture declares `norm`. */
@@ -212,6 +261,29 @@ void pi__mla_project(pi__model *m, const pi__mla *a, const pi__stream *s);
 void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s, int32_t first);
 /* s->x += wo att. */
 void pi__mla_output(pi__model *m, const pi__mla *a, const pi__stream *s);
+
+/* ---- gated short convolution (LFM2, arXiv 2511.23404): y = out (c * convolution of b * u), [b, c, u] = in x
+ * (block_conv.c). The layer has a small recurrent state instead of a cache. */
+typedef struct pi__conv {
+    int32_t n_taps;          /* taps of the convolution; 0 = the layer has none */
+    float eps;               /* of the RMSNorm */
+    /* floats between rows of the result in s->qkv, at least E. Equal to the width of the attention layers' rows: in a
+     * pipeline, another microbatch may run other layers before the logits rows are gathered */
+    int64_t ld;
+    /* tensors */
+    float *norm;             /* [E] RMSNorm before the block */
+    pi__weight in;           /* [3*E, E] rows of b, c, u */
+    float *taps;             /* [E, n_taps], the last tap for the current token */
+    pi__weight out;          /* [E, E] */
+    int32_t state;           /* index of the layer's state in the model's list */
+} pi__conv;
+/* Declares a layer's matrices, taps and state, and raises the widths of w. The architecture declares `norm`. */
+void pi__conv_declare(pi__model *m, pi__conv *a, int32_t layer, pi__work *w);
+/* s->qkv [n, E], rows `ld` floats apart = c * convolution of the normed residual's b * u. Updates the sequences'
+ * states. */
+void pi__conv_mix(pi__model *m, const pi__conv *a, const pi__stream *s);
+/* s->x += out s->qkv. */
+void pi__conv_output(pi__model *m, const pi__conv *a, const pi__stream *s);
 
 /* ---- LayerNorm */
 typedef struct pi__shifted_norm {
@@ -284,6 +356,7 @@ typedef struct pi__head {
     float eps;               /* epsilon of output_norm */
     float softcap;           /* softcap of logits; 0 = none */
     float logit_scale;       /* factor of logits, applied before the softcap; 0 = no factor */
+    const char *norm_name;   /* name of the tensor of output_norm; NULL = "output_norm.weight" */
     bool layer_norm;         /* output_norm is a LayerNorm, whose result is stored in `normed` */
     float *normed;           /* with layer_norm: scratch [R, E] */
     /* tensors */

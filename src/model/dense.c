@@ -4,6 +4,25 @@
 #include <math.h>
 #include <string.h>
 
+/* Returns the number of KV heads, which is equal in all layers where it is not 0. Fills in attends, see
+ * pi__dense_read_mixed. */
+static int32_t read_mixed_heads(pi__model *m, bool *attends)
+{
+    int32_t n = 0, *each = pi__model_calloc(m, (size_t) m->n_layer, sizeof *each, "the layers");
+    if (!each) return 1;
+    pi__hp_each(m, "attention.head_count_kv", 0, PI__MAX_HEADS, each);
+    for (int32_t i = 0; i < m->n_layer; i++) {
+        attends[i] = each[i] > 0;
+        if (!n) n = each[i];
+        if (each[i] && each[i] != n)
+            pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.head_count_kv of layer %d is %d, expected 0 "
+                             "or %d as in other layers", m->arch->name, i, each[i], n);
+    }
+    if (!n) pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.head_count_kv is 0 in all layers: models "
+                             "without attention are not supported", m->arch->name);
+    return n ? n : 1;
+}
+
 /* Reads the rest of a's shape; n_head and n_head_kv are set. */
 static void read_head_size(pi__model *m, pi__attn *a, uint32_t def_head_dim)
 {
@@ -23,10 +42,12 @@ static void read_head_size(pi__model *m, pi__attn *a, uint32_t def_head_dim)
     a->q_scale = scale > 0 ? scale : 1.0f / sqrtf((float) a->head_dim);
 }
 
-static void read_heads(pi__model *m, pi__attn *a, uint32_t def_head_dim)
+/* attends: as in pi__dense_read_mixed; NULL = all layers have attention. */
+static void read_heads(pi__model *m, pi__attn *a, uint32_t def_head_dim, bool *attends)
 {
     a->n_head = pi__hp_u32(m, "attention.head_count", 1, PI__MAX_HEADS);
-    a->n_head_kv = pi__hp_u32_or(m, "attention.head_count_kv", (uint32_t) a->n_head, 1, PI__MAX_HEADS);
+    a->n_head_kv = attends ? read_mixed_heads(m, attends)
+                           : pi__hp_u32_or(m, "attention.head_count_kv", (uint32_t) a->n_head, 1, PI__MAX_HEADS);
     read_head_size(m, a, def_head_dim);
 }
 
@@ -55,17 +76,18 @@ static void read_rotated(pi__model *m, pi__dense *d)
     d->n_rot = pi__hp_u32_or(m, "rope.dimension_count", (uint32_t) d->attn.head_dim, 2, (uint32_t) d->attn.head_dim);
 }
 
-static pi__dense *read(pi__model *m, uint32_t def_head_dim, bool layer_norms)
+static pi__dense *read(pi__model *m, uint32_t def_head_dim, bool layer_norms, bool *attends)
 {
     pi__dense *d = m->arch_data;
-    read_heads(m, &d->attn, def_head_dim);
+    read_heads(m, &d->attn, def_head_dim, attends);
     read_rotated(m, d);
     read_rest(m, d, layer_norms);
     return d;
 }
 
-pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim) { return read(m, def_head_dim, false); }
-pi__dense *pi__dense_read_layered(pi__model *m) { return read(m, 0, true); }
+pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim) { return read(m, def_head_dim, false, NULL); }
+pi__dense *pi__dense_read_mixed(pi__model *m, bool *attends) { return read(m, 0, false, attends); }
+pi__dense *pi__dense_read_layered(pi__model *m) { return read(m, 0, true, NULL); }
 
 void pi__dense_windows(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local, const pi__rotation *full)
 {
@@ -139,12 +161,14 @@ pi__dense *pi__dense_read_latent(pi__model *m)
 static void want_attention(pi__model *m, pi__dense *d, pi__dense_layer *l, int32_t i)
 {
     l->mla = d->mla;
-    if (!d->no_pre_norms && !(d->embd_norm && i == 0))
-        pi__declare_vec(m, d->mla.n_head ? &l->mla.norm : &l->attn.norm, m->n_embd, "attn_norm.weight", i);
+    if (d->mla.index.n_head) l->mla.index.shared = d->own_index && !d->own_index[i];
+    float **norm = l->conv.n_taps ? &l->conv.norm : d->mla.n_head ? &l->mla.norm : &l->attn.norm;
+    if (!d->no_pre_norms && !(d->embd_norm && i == 0)) pi__declare_vec(m, norm, m->n_embd, "attn_norm.weight", i);
     if (d->layer_norms) pi__declare_vec_or_not(m, &l->attn_shift, m->n_embd, "attn_norm.bias", i);
     if (l->ssd.shape.n_v) pi__ssd_declare(m, &l->ssd, i, &d->work);
     if (l->no_attn) return;
-    if (d->mla.n_head) pi__mla_declare(m, &l->mla, i, &d->work);
+    if (l->conv.n_taps) pi__conv_declare(m, &l->conv, i, &d->work);
+    else if (d->mla.n_head) pi__mla_declare(m, &l->mla, i, &d->work);
     else pi__attn_declare(m, &l->attn, i, &d->work);
 }
 
@@ -253,6 +277,8 @@ void pi__dense_layout(pi__model *m, const pi__limits *lim, pi__arena *a)
     d->latent = pi__arena_take(a, T * 2 * (size_t) d->experts.n_in);
     d->normed = pi__arena_take(a, d->layer_norms ? (size_t) lim->max_tokens * (size_t) m->n_embd * sizeof(float) : 0);
     d->head.normed = d->normed;
+    pi__index_layout(m, &d->mla.index, &d->index, a, (size_t) lim->max_tokens);
+    pi__temper_layout(&d->temper, a, (size_t) lim->max_tokens);
     pi__capture_layout(m, a, (size_t) lim->max_tokens);
     if (m->with_head) pi__nextn_layout(m, &d->next, lim, a);
     pi__rotation_layout(&d->rot, a, (size_t) lim->max_tokens);
@@ -347,10 +373,14 @@ static void feed_forward(pi__model *m, const pi__dense *d, const pi__dense_layer
     if (routed && l->mlp.n_ff && !l->shared_gate.n_out) add(m, l, s, d->shared, bias);
 }
 
-/* s->qkv = queries of the normed residual. Writes this step's keys and values to the cache. Returns the row width
- * of s->qkv. */
+/* s->qkv = queries of the normed residual. Writes this step's keys and values to the cache. For a short convolution,
+ * s->qkv is its result. Returns the row width of s->qkv. */
 static int64_t project(pi__model *m, const pi__dense *d, const pi__dense_layer *l, const pi__stream *s)
 {
+    if (l->conv.n_taps) {
+        pi__conv_mix(m, &l->conv, s);
+        return l->conv.ld;
+    }
     if (l->mla.n_head) {
         pi__mla_project(m, &l->mla, s);
     } else {
@@ -360,18 +390,21 @@ static int64_t project(pi__model *m, const pi__dense *d, const pi__dense_layer *
     return l->mla.n_head ? pi__mla_width(&l->mla) : pi__attn_width(&l->attn);
 }
 
-/* s->att = attention of the queries to keys from position `first` on. Returns the row width of s->att. */
+/* s->att = attention of the queries to keys from position `first` on. Returns the row width of s->att. Does nothing for
+ * a short convolution, which never is a draft head. */
 static int64_t attend(pi__model *m, const pi__dense_layer *l, const pi__stream *s, int32_t first)
 {
+    if (l->conv.n_taps) return 0;
     if (l->mla.n_head) pi__mla_attend(m, &l->mla, s, first);
     else pi__attn_attend(m, &l->attn, s, first);
     return l->mla.n_head ? (int64_t) l->mla.n_head * l->mla.n_value : (int64_t) l->attn.n_head * l->attn.head_dim;
 }
 
-/* s->x += output projection of s->att. */
+/* s->x += output projection of s->att, or of a short convolution's s->qkv. */
 static void add_attention(pi__model *m, const pi__dense_layer *l, const pi__stream *s)
 {
-    if (l->mla.n_head) pi__mla_output(m, &l->mla, s);
+    if (l->conv.n_taps) pi__conv_output(m, &l->conv, s);
+    else if (l->mla.n_head) pi__mla_output(m, &l->mla, s);
     else pi__attn_output(m, &l->attn, s);
 }
 
@@ -430,10 +463,12 @@ static bool run_layer(pi__model *m, const pi__dense *d, const pi__dense_layer *l
             s->n = b->n_rows;
         }
     } else {
+        const bool picks = l->mla.index.n_head; /* the selection is by token: s is narrowed after attention */
         const int64_t width = project(m, d, l, s);
         if (last && !b->n_rows) return false;
-        if (last) pi__stream_logits_rows(m, s, width, d->work.rows);
-        attend(m, l, s, 0);
+        if (last && !picks) pi__stream_logits_rows(m, s, width, d->work.rows);
+        const int64_t results = attend(m, l, s, 0);
+        if (last && picks) pi__stream_result_rows(m, s, results, d->work.rows);
     }
     finish_layer(m, d, l, s);
     return true;
@@ -452,6 +487,7 @@ void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
             &(pi__layer_norm) {.x = s.x, .w = d->embd_weight, .eps = d->attn.eps, .n_rows = s.n, .n = m->n_embd});
     pi__rotation_forward(m, &d->rot, b);
     pi__rotation_forward(m, &d->rot_local, b);
+    pi__temper_forward(m, &d->temper, b);
     for (int32_t i = 0; i < n_layer; i++) {
         pi__capture(m, b, i, s.x);
         if (!run_layer(m, d, &d->layers[i], &s, i == n_layer - 1 && !all)) return;
@@ -470,6 +506,7 @@ void pi__dense_draft(pi__model *m, const pi__batch *b, bool chained, float *logi
     pi__nextn_input(m, &d->next, &d->head, b, d->work.x, chained, s.y);
     s.x = d->next.x;
     pi__rotation_forward(m, &d->rot, b);
+    pi__temper_forward(m, &d->temper, b);
     project(m, d, l, &s);
     if (!logits) return;
     const int64_t width = attend(m, l, &s, 1);

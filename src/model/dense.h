@@ -9,7 +9,9 @@
 
 typedef struct pi__dense_layer {
     pi__attn attn;           /* attention; window, rotation and flags may differ by layer; or */
-    pi__mla mla;             /* latent attention, if its n_head is not 0 */
+    pi__mla mla;             /* latent attention, if its n_head is not 0; or */
+    /* a short convolution, if its n_taps is not 0; the architecture sets n_taps, eps and ld */
+    pi__conv conv;
     pi__ssd ssd;             /* Mamba-2 mixer, if its shape.n_v is not 0; added to the attention's output */
     bool no_attn, no_ffn;    /* the layer has no attention; no feed-forward and no experts */
     float *attn_shift;       /* [E] with layer_norms: bias of the norm before attention; NULL = none */
@@ -53,6 +55,9 @@ typedef struct pi__dense {
     pi__attn attn;           /* template of the layers' attention, if mla.n_head is 0 */
     pi__mla mla;             /* template, if its n_head is not 0; then only eps of `attn` is used */
     pi__ssd ssd;             /* template of the layers' Mamba-2 mixers; its shape.n_v 0 = none */
+    pi__index_work index;    /* scratch of the layers' indexers */
+    pi__temper temper;       /* used by the layers whose mla.temper is set to it */
+    const bool *own_index;   /* [n_layer] with mla.index: the layer has an indexer of its own; NULL = all have */
     pi__experts experts;     /* template of the layers' experts; n_expert 0 = all layers have a dense feed-forward */
     pi__head head;
     /* `rot`: rotation of most layers; read from rope.* by pi__dense_declare if n_rot is 0. `rot_local`: rotation of the
@@ -72,6 +77,9 @@ typedef struct pi__dense {
 /* Allocates m's pi__dense and reads the common metadata into it. def_head_dim: default head size; 0 = E / H. All
  * layers get full attention. */
 pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim);
+/* Like pi__dense_read, for models in which some layers have another mixer instead of attention: head_count_kv has a
+ * number for each layer. attends [n_layer]: receives true for layers with attention, false where it is 0. */
+pi__dense *pi__dense_read_mixed(pi__model *m, bool *attends);
 /* Like pi__dense_read, for models with LayerNorms. */
 pi__dense *pi__dense_read_layered(pi__model *m);
 /* Gives layers sliding windows of d->window tokens: as attention.sliding_window_pattern says (one bool per layer, or a

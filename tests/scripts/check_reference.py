@@ -29,6 +29,8 @@ TIGHT, LOOSE, ROUNDED = 5e-4, 5e-3, 0.05
 SHORT = ('glm4moe', 'qwen3next', 'minimax-m2', 'granite', 'granite-nope', 'granitemoe', 'deepseek3', 'deepseek2', 'deepseek2-old',
          'llama2', 'llama-bias', 'mixtral', 'qwen2', 'qwen2-large', 'qwen3', 'qwen3-large', 'qwen3moe', 'smollm', 'granitehybrid', 'granitehybrid-dense', 'nemotron_h', 'nemotron_h_moe',
          'nemotron_h_moe-latent', 'falcon-h1', 'falcon-h1-norm')
+# Models with an indexer: rounded keys change the selected rows, so only means are compared, within INDEXED.
+INDEXERS, INDEXED = ('deepseek32', 'glm-dsa'), 0.15
 F32 = ['-ctk', 'f32', '-ctv', 'f32', '--no-prefix-cache']
 
 
@@ -60,8 +62,9 @@ def check_cpu(model, golden, cases):
     faults, tight = against_reference('f32 cache', golden, run(model, cases, *F32), TIGHT)
     plain = ['-t', '2', '--no-prefix-cache']
     base = run(model, cases, *plain)
-    more, _ = against_reference('default cache', golden, base, LOOSE)
-    faults += more
+    indexed = os.path.basename(model)[:-len('.gguf')] in INDEXERS
+    if not indexed: faults += against_reference('default cache', golden, base, LOOSE)[0]
+    elif not mean_difference(golden, base) <= ROUNDED: faults.append('default cache: logits off')
     small = str((max(len(c['ids']) + c['n'] for c in cases) + 63) // 64 * 64 + 64)
     for flags in (['-t', '1'], ['-ub', '1'], ['-ub', '16'], ['-ub', '61', '-t', '1'], ['--block-size', '32'],
                   ['--block-size', '64', '-ub', '64'], ['--parallel', '3', '-ub', '32'],
@@ -70,7 +73,7 @@ def check_cpu(model, golden, cases):
     quantized = [*plain, '-ctk', 'q8_0', '-ctv', 'q8_0']
     rounded = run(model, cases, *quantized)
     off = mean_difference(golden, rounded)
-    if not off <= ROUNDED: faults.append(f'q8_0 cache: logits off by {off:.6f} on average')
+    if not off <= (INDEXED if indexed else ROUNDED): faults.append(f'q8_0 cache: logits off by {off:.6f} on average')
     for flags in (['-ub', '16', '-t', '1'], ['--block-size', '32', '--parallel', '3']):
         faults += differences('q8_0 cache ' + ' '.join(flags), run(model, cases, *quantized, *flags), rounded)
     many, want = crowd(cases, base, 12)

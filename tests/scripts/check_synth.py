@@ -13,7 +13,7 @@ import tempfile
 BIN = os.environ.get("PAGEDINFER_BIN", "build/pagedinfer")
 VOCAB = os.environ.get("PAGEDINFER_CHAT_MODEL", "")
 TEXT = "README.md"
-CASES = ["qwen3.5-0.8b q4_k_m 4", "gpt-oss-20b mxfp4 1", "gemma-3-1b q8_0 6", "llama-3.2-1b nvfp4 1", "qwen3-0.6b iq4_xs 1"]
+CASES = ["qwen3.5-0.8b q4_k_m 4", "gpt-oss-20b mxfp4 1", "gemma-3-1b q8_0 6", "llama-3.2-1b nvfp4 1", "qwen3-0.6b iq4_xs 1", "lfm2-1.2b q4_0 3"]
 
 if not VOCAB:
     print("no vocabulary: the chat model could not be fetched")

@@ -25,7 +25,9 @@ EXTRA = {'hunyuan-moe': {'moe_intermediate_size': [96, 96], 'moe_topk': [3, 3], 
          'granitehybrid-dense': {'layer_types': ['mamba', 'attention', 'mamba']},
          'nemotron_h': {'hybrid_override_pattern': 'M-*M-', 'layers_block_type': None, 'num_experts_per_tok': None},
          'nemotron_h_moe': {'hybrid_override_pattern': 'ME*ME', 'layers_block_type': None},
-         'nemotron_h_moe-latent': {'hybrid_override_pattern': 'ME*ME', 'layers_block_type': None}}
+         'nemotron_h_moe-latent': {'hybrid_override_pattern': 'ME*ME', 'layers_block_type': None},
+         # the converter knows the text model as a part of the vision model
+         'mistral4': {'architectures': ['Mistral3ForConditionalGeneration']}}
 
 
 def convert(name, tiny, folder):
@@ -37,7 +39,7 @@ def convert(name, tiny, folder):
         if value is None: del config[key]
     path.write_text(json.dumps(config))
     converter = get_model_class(config['architectures'][0])
-    converter.set_vocab = lambda self: None
+    for c in converter, getattr(converter, 'Mistral4Model', converter): c.set_vocab = lambda self: None
     raw = config if 'hybrid_override_pattern' in config else None # transformers would replace the pattern
     converter(Path(folder), gguf.LlamaFileType.ALL_F32, out, hparams=raw).write()
     return out

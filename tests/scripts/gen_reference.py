@@ -89,6 +89,11 @@ MODELS = {
                                                          num_hidden_layers=k('block_count') - k('nextn_predict_layers'))),
     'deepseek2': ('DeepseekV2', lambda k: latent(k, 0.707, q_lora_rank=None, topk_method='group_limited_greedy', norm_topk_prob=False)),
     'deepseek2-old': ('DeepseekV2', lambda k: latent(k, 0.707, '', q_lora_rank=None, topk_method='group_limited_greedy', norm_topk_prob=False)),
+    'mistral4': ('Mistral4', lambda k: latent(
+        k, 1.0, q_lora_rank=k('attention.q_lora_rank'), norm_topk_prob=True, head_dim=k('attention.key_length_mla'), beta=k('attention.temperature_scale'))),
+    'deepseek32': ('DeepseekV32', lambda k: latent(k, 1.0, **reference_shelf.indexed(k))),
+    'glm-dsa': ('GlmMoeDsa', lambda k: latent(k, 1.0, **reference_shelf.indexed(
+        k, indexer_types=['full' if x else 'shared' for x in k('attention.indexer.types')]))),
     'minimax-m2': ('MiniMaxM2', lambda k: {
         'num_local_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'),
         'rope_parameters': {'rope_type': 'default', 'rope_theta': k('rope.freq_base'), 'partial_rotary_factor': 0.5}}),
@@ -100,7 +105,7 @@ MODELS = {
 }
 
 
-def latent(k, mscale, mla='_mla', **more):
+def latent(k, mscale, mla='_mla', beta=None, **more):
     return {'num_key_value_heads': k('attention.head_count'), 'head_dim': k('rope.dimension_count'), 'kv_lora_rank': k('attention.kv_lora_rank'),
             'qk_rope_head_dim': k('rope.dimension_count'), 'qk_nope_head_dim': k('attention.key_length' + mla) - k('rope.dimension_count'),
             'v_head_dim': k('attention.value_length' + mla), 'n_routed_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'),
@@ -109,6 +114,7 @@ def latent(k, mscale, mla='_mla', **more):
             'routed_scaling_factor': k('expert_weights_scale'),
             'rope_parameters': {'rope_type': 'yarn', 'rope_theta': k('rope.freq_base'), 'factor': k('rope.scaling.factor'), 'beta_fast': 32.0,
                                 'beta_slow': 1.0, 'mscale': mscale, 'mscale_all_dim': mscale,
+                                **({'llama_4_scaling_beta': beta} if beta else {}),
                                 'original_max_position_embeddings': k('rope.scaling.original_context_length')}, **more}
 
 
@@ -141,7 +147,9 @@ def layers(k, local): return ['sliding_attention' if local(i) else 'full_attenti
 def tensors_of(reader, arch, n_head, n_head_kv, left_out):
     """Returns the weights with transformers' names and layouts, before llama.cpp's conversion."""
     own = {'phi3': PHI, 'gpt-oss': OSS, 'glm4moe': GLM, 'qwen3next': NEXT, 'minimax-m2': MINIMAX, 'granitemoe': GRANITE,
-           'deepseek2': MLA, **reference_shelf.NAMES, **reference_hybrid.NAMES}
+           'deepseek2': MLA, 'mistral4': {**MLA, 'ffn_gate_up_exps': 'mlp.experts.gate_up_proj'},
+           'deepseek32': {**MLA, **reference_shelf.INDEXER}, 'glm-dsa': {**MLA, **reference_shelf.INDEXER},
+           **reference_shelf.NAMES, **reference_hybrid.NAMES}
     names, out = {**NAMES, **(GEMMA if arch.startswith('gemma') else own.get(arch, {}))}, {}
     for t in reader.tensors:
         if t.name.startswith(('rope_f', left_out)): continue
@@ -158,7 +166,7 @@ def tensors_of(reader, arch, n_head, n_head_kv, left_out):
                 w = w.reshape(n, w.shape[0] // n // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
             if (arch.startswith('gemma') or arch == 'qwen3next' and stem != 'ssm_norm') and stem.endswith('_norm'): w = w - 1
             out[f'{layer}{names.get(stem, stem)}.{kind}'] = torch.from_numpy(numpy.ascontiguousarray(w))
-    if arch == 'deepseek2': return both_latent(together(out))
+    if own.get(arch, {}).get('attn_kv_b'): return both_latent(together(out))
     if arch in reference_hybrid.NAMES: return reference_hybrid.finish(together(out) if arch == 'granitehybrid' else out, arch)
     return woven(out) if arch == 'gpt-oss' else by_key_head(together(out), reader) if arch == 'qwen3next' else together(out)
 
@@ -173,7 +181,7 @@ def together(out):
         elif name.endswith('ffn_gate_shexp.weight'):
             up = out.pop(name.replace('gate_shexp', 'up_shexp'))
             out[name.replace('ffn_gate_shexp', 'shared_mlp.input_linear')] = torch.cat([out.pop(name), up], 0)
-        elif name.endswith('.experts.down_proj.weight'): out[name[:-len('.weight')]] = out.pop(name)
+        elif name.endswith(('.experts.down_proj.weight', '.experts.gate_up_proj.weight')): out[name[:-len('.weight')]] = out.pop(name)
         elif name.endswith('e_score_correction.bias'): out[name.replace('.bias', '_bias')] = out.pop(name)
     return out
 
@@ -291,7 +299,7 @@ def mutations(model):
             rows, r = p.data.reshape(h, -1, p.shape[1]).clone(), c.qk_rope_head_dim
             rows[:, -r:] = rows[:, -r:].reshape(h, 2, r // 2, -1).transpose(1, 2).flatten(1, 2)
             p.data = rows.reshape(p.shape)
-    pairs = pairs_of_latent if 'Deepseek' in type(model).__name__ else pairs_of_one if any('qkv_proj' in n for n, _ in model.named_parameters()) else pairs_of_two
+    pairs = pairs_of_latent if hasattr(c, 'qk_rope_head_dim') else pairs_of_one if any('qkv_proj' in n for n, _ in model.named_parameters()) else pairs_of_two
     if (c.rope_parameters or {}).get('rope_type') == 'longrope':
         r = c.rope_parameters
         yield 'factors of the rotation', {'rope_parameters': {**r, 'long_factor': [1.0] * 12, 'short_factor': [1.0] * 12}}, None
@@ -338,14 +346,14 @@ def mutations(model):
         yield 'scale of weights', {'routed_scaling_factor': 1.0}, None
         yield 'part of the rotation', {'rope_parameters': {**c.rope_parameters, 'partial_rotary_factor': 1.0}}, None
         yield 'correction', {}, lambda m: [p.data.zero_() for n, p in m.named_buffers() if n.endswith('e_score_correction_bias')]
-    if 'Deepseek' in type(model).__name__:
+    if hasattr(c, 'qk_rope_head_dim'):
         yield 'shared experts', {}, zero('shared_experts.down_proj.weight')
         yield 'norm of latents', {}, ones('kv_a_layernorm')
         if c.q_lora_rank: yield 'norm of low queries', {}, ones('q_a_layernorm')
         yield 'scale of weights', {'routed_scaling_factor': 1.0}, None
-        yield 'groups', {'topk_group': c.n_group}, None
+        if c.n_group > 1: yield 'groups', {'topk_group': c.n_group}, None
         if c.rope_parameters['mscale'] < 1: yield 'share of attention', {'rope_parameters': {**c.rope_parameters, 'mscale': 1.0, 'mscale_all_dim': 1.0}}, None
-        if 'V3' in type(model).__name__:
+        if 'V3' in type(model).__name__ or 'Dsa' in type(model).__name__:
             yield 'correction', {}, lambda m: [p.data.zero_() for n, p in m.named_buffers() if n.endswith('e_score_correction_bias')]
     if 'MiniMax' in type(model).__name__:
         def each_head(m):

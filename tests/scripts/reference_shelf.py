@@ -8,8 +8,12 @@ POST = {'post_attention_norm': 'post_attention_layernorm', 'post_ffw_norm': 'pos
 SHARED = lambda to: {f'ffn_{part}_shexp': f'mlp.{to}.{part}_proj' for part in ('gate', 'up', 'down')}
 HEAD_NORMS = {'attn_q_norm': 'self_attn.query_layernorm', 'attn_k_norm': 'self_attn.key_layernorm'}
 SIGMOID = {'exp_probs_b': 'mlp.gate.e_score_correction', **SHARED('shared_experts')}
+LFM2 = {'token_embd_norm': 'model.embedding_norm', 'attn_norm': 'operator_norm', 'ffn_norm': 'ffn_norm', 'attn_output': 'self_attn.out_proj',
+        'attn_q_norm': 'self_attn.q_layernorm', 'attn_k_norm': 'self_attn.k_layernorm', 'shortconv.in_proj': 'conv.in_proj',
+        'shortconv.conv': 'conv.conv', 'shortconv.out_proj': 'conv.out_proj', 'ffn_gate': 'feed_forward.w1', 'ffn_up': 'feed_forward.w3',
+        'ffn_down': 'feed_forward.w2', 'ffn_gate_inp': 'feed_forward.gate', 'exp_probs_b': 'feed_forward.expert'}
 NAMES = {
-    'seed_oss': {'post_attention_norm': 'post_attention_layernorm'}, 'olmo2': POST, 'exaone4': POST,
+    'lfm2': LFM2, 'lfm2moe': LFM2, 'seed_oss': {'post_attention_norm': 'post_attention_layernorm'}, 'olmo2': POST, 'exaone4': POST,
     'glm4': {'post_attention_norm': 'post_self_attn_layernorm', 'post_ffw_norm': 'post_mlp_layernorm',
              'ffn_up': 'mlp.gate_up_proj'},
     'ernie4_5-moe': {'exp_probs_b': 'mlp.gate.moe_statics.e_score_correction', **SHARED('shared_experts')},
@@ -56,7 +60,23 @@ def granite(k):
             'logits_scaling': k('logit_scale'), 'attention_multiplier': k('attention.scale')}
 
 
+def lfm2(k, **more):
+    return {'norm_eps': k('attention.layer_norm_rms_epsilon'), 'num_key_value_heads': max(k('attention.head_count_kv')),
+            'conv_L_cache': k('shortconv.l_cache'), 'layer_types': ['full_attention' if n else 'conv' for n in k('attention.head_count_kv')], **more}
+
+
+INDEXER = {'indexer.attn_q_b': 'self_attn.indexer.wq_b', 'indexer.attn_k': 'self_attn.indexer.wk',
+           'indexer.proj': 'self_attn.indexer.weights_proj', 'indexer.k_norm': 'self_attn.indexer.k_norm'}
+
+
+def indexed(k, **more):
+    return {'index_topk': k('attention.indexer.top_k'), 'index_head_dim': k('attention.indexer.key_length'),
+            'index_n_heads': k('attention.indexer.head_count'), 'norm_topk_prob': True, 'q_lora_rank': k('attention.q_lora_rank'), **more}
+
+
 MODELS = {
+    'lfm2': ('Lfm2', lambda k: lfm2(k, block_auto_adjust_ff_dim=False)),
+    'lfm2moe': ('Lfm2Moe', lambda k: lfm2(k, **routed(k, num_experts=k('expert_count'), num_dense_layers=k('leading_dense_block_count')))),
     'smollm3': ('SmolLM3', lambda k: {}),
     'seed_oss': ('SeedOss', lambda k: {'attention_bias': True}),
     'olmo2': ('Olmo2', lambda k: {}), 'olmo3': ('Olmo3', olmo3),
@@ -90,6 +110,10 @@ MODELS = {
 }
 SHARED_EXPERT = ('shared expert', {}, 'shared')
 MUTATIONS = {
+    'deepseek32': [('selection', {'index_topk': 4096}, None), ('shift of keys', {}, 'k_norm.bias'), ('weights of heads', {}, 'weights_proj')],
+    'glm-dsa': [('selection', {'index_topk': 4096}, None), ('last of the selection', {'index_topk': 19}, None)],
+    'lfm2': [('norms of queries', {}, '=q_layernorm'), ('norms of keys', {}, '=k_layernorm'), ('convolutions', {}, 'conv.conv')],
+    'lfm2moe': [('convolutions', {}, 'conv.conv'), ('correction', {}, 'expert_bias')],
     'smollm3': [('layers without rotation', {'no_rope_layers': [1, 1, 1, 1]}, None)],
     'olmo3': [('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None)],
     'exaone4-large': [('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None)],
@@ -114,6 +138,9 @@ def finish(out, arch, field):
     """Changes weights to transformers' shapes and adds parameters that files store as metadata."""
     for name in list(out):
         if name.endswith('shared_expert_gate.weight'): out[name] = out[name].reshape(1, -1)
+        elif name.endswith('conv.conv.weight'): out[name] = out[name].unsqueeze(1)
+        elif arch == 'lfm2moe' and '.mlp.experts.' in name: out[name.replace('mlp', 'feed_forward')] = out.pop(name)
+        elif name.endswith('feed_forward.expert.bias'): out[name.replace('expert.bias', 'expert_bias')] = out.pop(name)
         elif name.endswith('moe_statics.e_score_correction_bias'): out[name] = out[name].reshape(1, -1)
     if arch == 'apertus':
         for part, key in (('alpha_p', 'alpha_p'), ('alpha_n', 'alpha_n'), ('beta', 'beta'), ('eps', 'eps')):

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/kernels_conv.h"
 #include "backend/cuda/kernels_draw.h"
 #include "backend/cuda/kernels_floats.h"
 #include "backend/cuda/kernels_down.h"
@@ -205,6 +206,16 @@ void mamba2(int32_t n, int32_t dim, int32_t dim_v)
     CHECK(pi__k_state_load(nullptr, &a.state, 0, 0, 0));
 }
 
+void short_conv(int32_t n, int32_t taps)
+{
+    pi__k_conv a = {};
+    a.base = a.snap = memory, a.dim = 2048, a.n_conv = taps, a.n_seqs = 1, a.most = n;
+    a.ldx = 3 * 2048, a.ldo = 2048;
+    CHECK(pi__k_conv_run(nullptr, &a));
+    CHECK(pi__k_conv_save(nullptr, &a, 0, 0, 0));
+    CHECK(pi__k_conv_load(nullptr, &a, 0, 0, 0));
+}
+
 /* Kernels of DeepSeek V4. */
 void compressed(int32_t n, int32_t dim, int32_t type)
 {
@@ -390,6 +401,7 @@ int main()
         for (int32_t dim = 32; dim <= 128; dim += 32)
             for (int32_t taps : {4, 2}) delta_net(n, dim, taps);
         for (int32_t dim = 32; dim <= 256; dim *= 2) mamba2(n, dim, 128);
+        for (int32_t taps = PI__MIN_CONV; taps <= PI__MAX_CONV; taps++) short_conv(n, taps);
         for (int32_t dim : {128, 512}) {
             for (int32_t type : {PI__F16, PI__F32, PI__Q8_0}) compressed(n, dim, type);
         }

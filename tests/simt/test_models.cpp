@@ -47,12 +47,14 @@ static void test_delta(void **)
     check("qwen35", PI__Q8_0);
     check("qwen35moe", PI__Q8_0);
     check("qwen35moe", PI__MXFP4, "auto");
+    check("lfm2", PI__Q8_0);
 }
 static void test_experts(void **) { check("glm4moe", PI__Q8_0); }
 static void test_latent(void **)
 {
     check("deepseek3", PI__Q8_0);
     check("deepseek4", 0);
+    check("glm-dsa", PI__Q8_0);
 }
 
 /* Runs prompts of at most 70 rows, and steps of up to 12 sequences. */

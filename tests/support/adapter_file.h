@@ -36,7 +36,7 @@ static inline bool adapter_embeds(const pi__tensor *t) { return !strcmp(t->cname
 static inline bool adapter_fits(const pi__gguf *g, const pi__tensor *t, const adapter_spec *s)
 {
     int layer = 0;
-    const char *const never[] = {"conv1d", "_norm", "blk.N"};
+    const char *const never[] = {"conv1d", "shortconv.conv", "_norm", "blk.N"};
     if (adapter_embeds(t) || !strcmp(t->cname, "output.weight")) return !s->only || strstr(t->cname, s->only);
     if (strncmp(t->cname, "blk.", 4) || t->ne[1] < 2 || !strstr(t->cname, ".weight")) return false;
     if (t->ne[2] != 1 && !strstr(t->cname, "_exps.") && !strstr(t->cname, "attn_k_b.") &&

@@ -722,9 +722,11 @@ static const tiny_tensor ds4_mtp_tail[] = {
  * experts. o: layout of older files, with one matrix from latents to keys and values, a factor (e), and no row
  * lengths. N: the last layer is a draft head. */
 
+static const uint8_t ds2_types[4] = {1, 0, 1, 0};
 static void ds2_per_layer(int64_t *v, int32_t i)
 {
     v['x'] = i > 0, v['y'] = i > 0 && v['v'], v['z'] = v['N'] && i == v['L'] - 1;
+    v['k'] = v['i'] && (!v['g'] || ds2_types[i % 4]);
 }
 static const tiny_key ds2_keys[] = {TEXT("general.name", "tiny"),
                                     NUM("", "block_count", "L"),
@@ -753,12 +755,19 @@ static const tiny_key ds2_keys[] = {TEXT("general.name", "tiny"),
                                     NUM("", "leading_dense_block_count", "1"),
                                     NUM("v", "expert_gating_func", "2"),
                                     {"v", "expert_weights_norm", PI__GGUF_BOOL, "1", 0, NULL},
+                                    {"m", "expert_weights_norm", PI__GGUF_BOOL, "1", 0, NULL},
+                                    {"m", "attention.temperature_scale", PI__GGUF_F32, NULL, 0.25f, NULL},
+                                    {"m", "rope.scaling.yarn_log_multiplier", PI__GGUF_F32, NULL, 0.1f, NULL},
+                                    NUM("i", "attention.indexer.head_count", "i"),
+                                    NUM("i", "attention.indexer.key_length", "d"),
+                                    NUM("i", "attention.indexer.top_k", "t"),
+                                    {"g", "attention.indexer.types", U8, "L", 0, ds2_types},
                                     REAL("expert_weights_scale", 2.5f),
                                     TEXT("rope.scaling.type", "yarn"),
                                     REAL("rope.scaling.factor", 8),
                                     NUM("", "rope.scaling.original_context_length", "64"),
                                     {"v", "rope.scaling.yarn_log_multiplier", PI__GGUF_F32, NULL, 0.1f, NULL},
-                                    {"!v", "rope.scaling.yarn_log_multiplier", PI__GGUF_F32, NULL, 0.0707f, NULL},
+                                    {"!v!m", "rope.scaling.yarn_log_multiplier", PI__GGUF_F32, NULL, 0.0707f, NULL},
                                     NUM("N", "nextn_predict_layers", "N"),
                                     {0}};
 
@@ -776,14 +785,20 @@ static const tiny_tensor ds2_layer[] = {T("", "attn_norm.weight", F32, "E"),
                                         T("o", "attn_kv_b.weight", M, "A HK+HO"),
                                         {"oe", "attn_kv_b.scale", F32, "1", tiny_factor},
                                         T("", "attn_output.weight", M, "HO E"),
+                                        T("k", "indexer.attn_q_b.weight", M, "q id"),
+                                        T("k", "indexer.attn_k.weight", M, "E d"),
+                                        T("k", "indexer.proj.weight", M, "E i"),
+                                        T("k", "indexer.k_norm.weight", F32, "d"),
+                                        T("k", "indexer.k_norm.bias", B, "d"),
                                         T("", "ffn_norm.weight", F32, "E"),
                                         T("!x", "ffn_gate.weight", M, "E F"),
                                         T("!x", "ffn_up.weight", M, "E F"),
                                         T("!x", "ffn_down.weight", M, "F E"),
                                         T("x", "ffn_gate_inp.weight", F32, "E Y"),
                                         T("y", "exp_probs_b.bias", B, "Y"),
-                                        T("x", "ffn_gate_exps.weight", M, "E Z Y"),
-                                        T("x", "ffn_up_exps.weight", M, "E Z Y"),
+                                        T("x!m", "ffn_gate_exps.weight", M, "E Z Y"),
+                                        T("x!m", "ffn_up_exps.weight", M, "E Z Y"),
+                                        T("xm", "ffn_gate_up_exps.weight", M, "E 2Z Y"),
                                         T("x", "ffn_down_exps.weight", M, "Z E Y"),
                                         T("x", "ffn_gate_shexp.weight", M, "E SZ"),
                                         T("x", "ffn_up_shexp.weight", M, "E SZ"),
@@ -794,9 +809,58 @@ static const tiny_tensor ds2_layer[] = {T("", "attn_norm.weight", F32, "E"),
                                         T("z", "nextn.shared_head_norm.weight", F32, "E"),
                                         {0}};
 
+/* ---- LFM2: every third layer has attention, the others a short convolution */
+
+static const int32_t lfm2_kv[5] = {0, 0, 2, 0, 2};
+static const tiny_key lfm2_keys[] = {TEXT("general.name", "tiny"),
+                                     NUM("", "block_count", "L"),
+                                     NUM("", "context_length", "C"),
+                                     NUM("", "embedding_length", "E"),
+                                     NUM("", "feed_forward_length", "M"),
+                                     NUM("", "attention.head_count", "H"),
+                                     LIST("attention.head_count_kv", I32, "L", lfm2_kv),
+                                     REAL("attention.layer_norm_rms_epsilon", 1e-5f),
+                                     REAL("rope.freq_base", 1e6f),
+                                     NUM("", "shortconv.l_cache", "3"),
+                                     NUM("Y", "expert_count", "Y"),
+                                     NUM("Y", "expert_used_count", "3"),
+                                     NUM("Y", "expert_feed_forward_length", "A"),
+                                     NUM("Y", "leading_dense_block_count", "2"),
+                                     NUM("Y", "expert_gating_func", "2"),
+                                     {0}};
+static void lfm2_per_layer(int64_t *v, int32_t i)
+{
+    v['x'] = v['Y'] && i >= 2, v['a'] = i < v['L'] && lfm2_kv[i] > 0;
+}
+static const tiny_tensor lfm2_head[] = {
+    T("", "token_embd.weight", M, "E V"), T("", "token_embd_norm.weight", F32, "E"), {0}};
+static const tiny_tensor lfm2_layer[] = {T("", "attn_norm.weight", F32, "E"),
+                                         T("a", "attn_q.weight", M, "E HD"),
+                                         T("a", "attn_k.weight", M, "E GD"),
+                                         T("a", "attn_v.weight", M, "E GD"),
+                                         T("a", "attn_q_norm.weight", F32, "D"),
+                                         T("a", "attn_k_norm.weight", F32, "D"),
+                                         T("a", "attn_output.weight", M, "HD E"),
+                                         T("!a", "shortconv.in_proj.weight", M, "E 3E"),
+                                         T("!a", "shortconv.conv.weight", F32, "3 E"),
+                                         T("!a", "shortconv.out_proj.weight", M, "E E"),
+                                         T("", "ffn_norm.weight", F32, "E"),
+                                         T("!x", "ffn_gate.weight", M, "E M"),
+                                         T("!x", "ffn_up.weight", M, "E M"),
+                                         T("!x", "ffn_down.weight", M, "M E"),
+                                         T("x", "ffn_gate_inp.weight", F32, "E Y"),
+                                         T("x", "exp_probs_b.bias", B, "Y"),
+                                         T("x", "ffn_gate_exps.weight", M, "E A Y"),
+                                         T("x", "ffn_up_exps.weight", M, "E A Y"),
+                                         T("x", "ffn_down_exps.weight", M, "A E Y"),
+                                         {0}};
+
 /* ---- rows */
 
-#define DS2 .arch = "deepseek2", .keys = ds2_keys, .head = ds2_head, .layer = ds2_layer, .per_layer = ds2_per_layer
+#define LFM2 .keys = lfm2_keys, .head = lfm2_head, .layer = lfm2_layer, .per_layer = lfm2_per_layer, .vocab = "lfm2"
+
+#define MLA .keys = ds2_keys, .head = ds2_head, .layer = ds2_layer, .per_layer = ds2_per_layer
+#define DS2 MLA, .arch = "deepseek2"
 
 #define DENSE .keys = dense_keys, .head = dense_head, .layer = dense_layer, .rng = UINT64_C(0x9E3779B97F4A7C15) + 1
 #define LLAMA DENSE, .arch = "llama"
@@ -849,6 +913,8 @@ const tiny_row tiny_rows[] = {
      .rng = 17, .sizes = Q35_SIZES " x=1 e=1"},
     {"qwen3next-whole", .arch = "qwen3next", .keys = q35_keys, .head = q35_head, .layer = q35_layer,
      .per_layer = q35_per_layer, .vocab = "qwen2", .rng = 19, .sizes = Q35_SIZES " x=1 e=1 w=1"},
+    {"lfm2", LFM2, .rng = 43, .sizes = "L=5 E=128 H=4 G=2 D=32 M=160"},
+    {"lfm2moe", LFM2, .rng = 47, .sizes = "L=5 E=128 H=4 G=2 D=32 M=160 Y=8 A=64"},
     {"deepseek4", DS4, .head = ds4_head, .tail = ds4_tail, .rng = 11, .sizes = "L=4 " DS4_SIZES},
     {"deepseek4-draft", DS4, .tail = ds4_draft_tail, .rng = 13, .first = 4, .sizes = "L=5 " DS4_SIZES},
     {"deepseek4-mtp", DS4, .tail = ds4_mtp_tail, .rng = 13, .first = 4, .prefix = "mtp.0.", .sizes = "L=5 " DS4_SIZES},
@@ -861,6 +927,14 @@ const tiny_row tiny_rows[] = {
      .sizes = "L=3 E=96 H=3 K=32 O=64 R=16 A=96 F=96 Y=9 Z=32 I=3 J=1 S=2 o=1"},
     {"deepseek2-lite", DS2, .vocab = "deepseek-llm", .rng = 37,
      .sizes = "L=2 E=64 H=2 K=48 O=32 R=16 A=64 F=96 Y=6 Z=32 I=1 J=1 S=2"},
+    /* m: Mistral Small 4. i: with an indexer of i heads of d values, which selects t rows; g: in some layers only. With
+     * few heads, many rows have a score of 0, and references select others of these. */
+    {"mistral4", MLA, .vocab = "tekken", .rng = 61,
+     .sizes = "L=3 E=96 H=4 q=64 K=32 O=32 R=16 A=64 F=96 Y=8 Z=32 I=1 J=1 S=1 m=1"},
+    {"deepseek32", MLA, .vocab = "deepseek-v3", .rng = 67,
+     .sizes = "L=3 E=96 H=4 q=64 K=32 O=32 R=16 A=64 F=96 Y=8 Z=32 I=4 J=2 S=1 v=1 i=24 d=48 t=24"},
+    {"glm-dsa", MLA, .vocab = "glm4", .rng = 71,
+     .sizes = "L=4 E=96 H=4 q=64 K=48 O=64 R=16 A=64 F=96 Y=8 Z=32 I=1 J=1 S=1 v=1 i=20 d=32 t=20 g=1"},
     /* Llama 2, Llama 3.1 (scaled rotation, an output matrix) and 3.2 (head size differs from E/H). Mistral 7B v0.1 (a
      * window in all layers), Ministral 3, Mixtral (experts), SmolLM2; also one with biases and q, k, v stacked in one
      * matrix. */

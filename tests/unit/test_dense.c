@@ -15,7 +15,8 @@ static const char *const archs[] = {
     "olmo2", "olmo3", "exaone4", "exaone4-large", "glm4", "ernie4_5", "ernie4_5-moe", "hunyuan-dense", "hunyuan-moe",
     "dots1", "bailingmoe2", "qwen2moe", "arcee", "apertus", "starcoder2", "command-r", "cohere2", "minicpm", "mellum",
     "qwen2vl", "qwen3vl", "qwen3vlmoe", "granitehybrid", "granitehybrid-dense", "nemotron_h", "nemotron_h_moe",
-    "nemotron_h_moe-latent", "falcon-h1", "falcon-h1-norm", "mamba2"};
+    "nemotron_h_moe-latent", "falcon-h1", "falcon-h1-norm", "mamba2", "lfm2", "lfm2moe",
+    "mistral4", "deepseek32", "glm-dsa"};
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 static char path[N_ARCHS][256];
 
@@ -183,9 +184,22 @@ static void test_refused_numbers(void **st)
                                        {"attention.layer_norm_epsilon", 4, 0x7fc00000, "finite"}};
     static const bad_value shared[] = {{"expert_shared_feed_forward_length", 4, 64, "blk.0.ffn_gate_shexp.weight"},
                                        {"expert_feed_forward_length", 4, 32, "blk.0.ffn_gate_exps.weight"}};
+    static const bad_value lfm2[] = {{"shortconv.l_cache", 4, 1, "l_cache is 1"},
+                                     {"shortconv.l_cache", 4, 9, "expected 2 to 8"},
+                                     {"shortconv.l_cache", 4, 4, "blk.0.shortconv.conv.weight"},
+                                     {"leading_dense_block_count", 4, 1, "blk.1.ffn_gate_inp.weight"}};
+    static const bad_value glm5[] = {{"attention.indexer.key_length", 4, 8, "key_length is 8"},
+                                     {"attention.indexer.key_length", 4, 40, "expected a multiple of 16"},
+                                     {"attention.indexer.top_k", 4, 0, "top_k is 0"},
+                                     {"attention.indexer.head_count", 4, 3, "blk.0.indexer.attn_q_b.weight"}};
+    static const bad_value small4[] = {{"expert_group_count", 4, 2, "groups are not supported"}};
     static const bad_value mini[] = {{"residual_scale", 4, 0, "minicpm.residual_scale is 0"}};
     pi__config er = config(arch_of("ernie4_5-moe")), ol = config(arch_of("olmo3")), li = config(arch_of("bailingmoe2"));
     pi__config co = config(arch_of("cohere2")), qm = config(arch_of("qwen2moe")), mc = config(arch_of("minicpm"));
+    pi__config lf = config(arch_of("lfm2moe")), g5 = config(arch_of("glm-dsa")), m4 = config(arch_of("mistral4"));
+    models_refused(&lf, "lfm2moe.", lfm2, sizeof lfm2 / sizeof *lfm2);
+    models_refused(&g5, "glm-dsa.", glm5, sizeof glm5 / sizeof *glm5);
+    models_refused(&m4, "mistral4.", small4, sizeof small4 / sizeof *small4);
     models_refused(&er, "ernie4_5-moe.", ernie, sizeof ernie / sizeof *ernie);
     models_refused(&ol, "olmo2.", olmo, sizeof olmo / sizeof *olmo);
     models_refused(&li, "bailingmoe2.", dots, sizeof dots / sizeof *dots);
@@ -261,6 +275,14 @@ static void test_refused_tensors(void **st)
         "blk.0.attn_q_a.weight",      "blk.0.attn_q_a_norm.weight",  "blk.1.attn_q_b.weight",
         "blk.2.attn_kv_a_mqa.weight", "blk.0.attn_kv_a_norm.weight", "blk.1.attn_v_b.weight",
         "blk.2.attn_k_b.weight",      "blk.1.exp_probs_b.bias",      "blk.2.ffn_down_shexp.weight"};
+    static const char *const lfm2[] = {"blk.0.shortconv.in_proj.weight", "blk.1.shortconv.conv.weight",
+                                       "blk.3.shortconv.out_proj.weight", "blk.2.attn_q_norm.weight",
+                                       "token_embd_norm.weight", "blk.4.exp_probs_b.bias"};
+    static const char *const glm5[] = {"blk.0.indexer.attn_k.weight", "blk.2.indexer.attn_q_b.weight",
+                                       "blk.2.indexer.proj.weight", "blk.0.indexer.k_norm.bias"};
+    pi__config lf = config(arch_of("lfm2moe")), g5 = config(arch_of("glm-dsa"));
+    model_needs(&lf, lfm2, sizeof lfm2 / sizeof *lfm2);
+    model_needs(&g5, glm5, sizeof glm5 / sizeof *glm5);
     pi__config d3 = config(arch_of("deepseek3"));
     model_needs(&d3, latent, sizeof latent / sizeof *latent);
     pi__config mm = config(arch_of("minimax-m2")), gr = config(arch_of("granitemoe"));

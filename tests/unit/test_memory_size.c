@@ -16,7 +16,7 @@
 
 enum { BURST = 8, PROMPT = 545, MIB = 1 << 20 };
 
-static char model[256], hybrid[256], encoder[256], adapter[256];
+static char model[256], hybrid[256], conv[256], encoder[256], adapter[256];
 
 /* The lines that an engine has logged. */
 typedef struct lines {
@@ -38,15 +38,17 @@ static int setup(void **state)
     const tiny_spec s = {.ctx = 8192};
     (void) state;
     const tiny_spec h = {.ctx = 8192, .arch = "qwen35"}, b = {.ctx = 8192, .arch = "bert"};
+    const tiny_spec c = {.ctx = 8192, .arch = "lfm2"};
     return tiny_write(tiny_path(model, "memory-size"), &s, NULL) |
            tiny_write(tiny_path(hybrid, "memory-hybrid"), &h, NULL) |
+           tiny_write(tiny_path(conv, "memory-conv"), &c, NULL) |
            tiny_write(tiny_path(encoder, "memory-encoder"), &b, NULL);
 }
 
 static int teardown(void **state)
 {
     (void) state;
-    return unlink(model) | unlink(hybrid) | unlink(encoder);
+    return unlink(model) | unlink(hybrid) | unlink(conv) | unlink(encoder);
 }
 
 #define LIST(...) ((const char *const[]) {__VA_ARGS__, NULL})
@@ -155,6 +157,25 @@ static void burst_runs_at_once(void **state)
     assert_int_equal(run_burst(e), BURST);
     const pi_stats s = stats_of(e);
     assert_true(s.n_block_waits == 0 && s.n_preempted == 0 && !log.waits);
+    pi_engine_close(e);
+}
+
+/* Snapshots of short convolutions take an eighth of the cache, and are taken more often than snapshot-interval. */
+static void small_snapshots(void **state)
+{
+    (void) state;
+    char file[300];
+    snprintf(file, sizeof file, "model=%s", conv);
+    pi_engine *e = open_with(LIST(file, "ctx-size=2048", "parallel=2"), NULL);
+    const pi_plan p = memory_of(e);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < p.n_groups; i++)
+        if (!strcmp(p.group[i].name, "recurrent")) bytes = p.group[i].n_blocks * p.group[i].block_bytes;
+    assert_in_range(bytes, p.kv_bytes / 12, p.kv_bytes / 8);
+    pi_request *r = start(e, 1, 1000, "1");
+    assert_int_equal(pi_request_wait(r, -1), PI_OK);
+    pi_request_free(r);
+    assert_in_range(stats_of(e).n_snapshots_saved, 14, 40); /* each 64 tokens, and at turns */
     pi_engine_close(e);
 }
 
@@ -339,6 +360,7 @@ static void too_little_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_snapshots),
         cmocka_unit_test(burst_runs_at_once), cmocka_unit_test(waits_are_counted), cmocka_unit_test(lengths_are_real),
         cmocka_unit_test(unwritten_pools_are_reserved), cmocka_unit_test_teardown(small_memory, unlimit),
         cmocka_unit_test_teardown(everything_counts, unlimit), cmocka_unit_test_teardown(too_little_memory, unlimit),

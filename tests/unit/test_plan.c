@@ -88,6 +88,8 @@ static const struct {
     DEFAULT("bert"),
     DEFAULT("nomic-bert"),
     DEFAULT("gemma-embedding"),
+    DEFAULT("lfm2"),
+    DEFAULT("glm-dsa"),
 #undef DEFAULT
     {"deepseek4-long-groups", "deepseek4", "L=2 D=512 H=8"}};
 enum { MODELS = sizeof models / sizeof *models };
