@@ -151,12 +151,12 @@ def tensors_of(reader, arch, n_head, n_head_kv, left_out):
         w = numpy.array(t.data, dtype=numpy.float32)
         heads = w.shape[0] // (n_head + 2 * n_head_kv)
         of = {stem: w}
-        if stem == 'attn_qkv' and arch not in ('phi3', 'qwen3next'): of = dict(zip(('attn_q', 'attn_k', 'attn_v'), numpy.split(w, [n_head * heads, (n_head + n_head_kv) * heads])))
+        if stem == 'attn_qkv' and arch not in ('phi3', 'qwen3next', 'mimo2'): of = dict(zip(('attn_q', 'attn_k', 'attn_v'), numpy.split(w, [n_head * heads, (n_head + n_head_kv) * heads])))
         for stem, w in of.items():
-            if arch in ('llama', 'mistral3', 'granite', 'granitemoe', *reference_shelf.PERMUTED) and stem in ('attn_q', 'attn_k'):
+            if arch in ('llama', 'mistral3', 'granite', 'granitemoe', 'granite_swa', *reference_shelf.PERMUTED) and stem in ('attn_q', 'attn_k'):
                 n = n_head if stem == 'attn_q' else n_head_kv
                 w = w.reshape(n, w.shape[0] // n // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
-            if (arch.startswith('gemma') or arch == 'qwen3next' and stem != 'ssm_norm') and stem.endswith('_norm'): w = w - 1
+            if (arch.startswith('gemma') or arch == 'step35' or arch == 'qwen3next' and stem != 'ssm_norm') and stem.endswith('_norm'): w = w - 1
             out[f'{layer}{names.get(stem, stem)}.{kind}'] = torch.from_numpy(numpy.ascontiguousarray(w))
     if arch == 'deepseek2': return both_latent(together(out))
     return woven(out) if arch == 'gpt-oss' else by_key_head(together(out), reader) if arch == 'qwen3next' else together(out)
@@ -227,22 +227,24 @@ def load(name, path, **changes):
     family, more = MODELS[name]
     heads = field('nextn_predict_layers') if f'{arch}.nextn_predict_layers' in reader.fields else 0
     left_out = f"blk.{field('block_count') - 1}." if heads else 'none'
-    weights = tensors_of(reader, arch, field('attention.head_count'), field('attention.head_count_kv'), left_out)
+    one = lambda key: reference_shelf.first(field(key)) # heads of the first layer
+    weights = tensors_of(reader, arch, one('attention.head_count'), one('attention.head_count_kv'), left_out)
     weights = reference_shelf.finish(weights, arch, lambda key: reader.fields[key].contents())
     tied = 'lm_head.weight' not in weights
     if tied: weights['lm_head.weight'] = weights['model.embed_tokens.weight']
     has = lambda key, otherwise: field(key) if f'{arch}.{key}' in reader.fields else otherwise
     config = dict(vocab_size=weights['lm_head.weight'].shape[0], hidden_size=field('embedding_length'),
                   intermediate_size=has('feed_forward_length', 64), num_hidden_layers=field('block_count'),
-                  num_attention_heads=field('attention.head_count'), num_key_value_heads=field('attention.head_count_kv'),
-                  head_dim=has('attention.key_length', field('embedding_length') // field('attention.head_count')),
+                  num_attention_heads=one('attention.head_count'), num_key_value_heads=one('attention.head_count_kv'),
+                  head_dim=has('attention.key_length', field('embedding_length') // one('attention.head_count')),
                   max_position_embeddings=field('context_length'), rms_norm_eps=has('attention.layer_norm_rms_epsilon', 1e-5),
                   rope_parameters={'rope_type': 'default', 'rope_theta': has('rope.freq_base', 1e4)},
                   tie_word_embeddings=tied, pad_token_id=None, attn_implementation='eager', dtype=torch.float32)
     config.update(more(field))
     config.update(changes)
-    config_class = getattr(transformers, family + ('TextConfig' if family == 'Gemma3' else 'Config'))
-    model = getattr(transformers, family + 'ForCausalLM')(config_class(**config)).float().eval()
+    config_class = getattr(transformers, family + ('TextConfig' if family in ('Gemma3', 'Step3p7') else 'Config'))
+    model_class = getattr(transformers, family + 'ForCausalLM', None) or reference_shelf.causal(family)
+    model = model_class(config_class(**config)).float().eval()
     if not has('rope.scaling.finetuned', True): model.model.rotary_emb.inv_freq.zero_()
     if getattr(model.config, 'attention_bias', False) and arch in ('llama', 'granite'):
         for n, p in model.named_parameters():
@@ -269,7 +271,7 @@ def generate(model, ids, n):
 def mutations(model):
     """Yields (name, configuration changes, function or None): each leaves out or breaks one feature of this model."""
     def zero(part): return lambda m: [p.data.zero_() for n, p in m.named_parameters() if n.endswith(part)]
-    def ones(part): return lambda m: [p.data.fill_(0.0 if 'Gemma' in type(m).__name__ or 'Next' in type(m).__name__ else 1.0) for n, p in m.named_parameters() if part in n]
+    def ones(part): return lambda m: [p.data.fill_(0.0 if any(x in type(m).__name__ for x in ('Gemma', 'Next', 'Step')) else 1.0) for n, p in m.named_parameters() if part in n]
     def pairs_of_two(m):
         for n, p in m.named_parameters():
             if n.endswith(('q_proj.weight', 'k_proj.weight')):
@@ -291,8 +293,10 @@ def mutations(model):
     pairs = pairs_of_latent if 'Deepseek' in type(model).__name__ else pairs_of_one if any('qkv_proj' in n for n, _ in model.named_parameters()) else pairs_of_two
     if (c.rope_parameters or {}).get('rope_type') == 'longrope':
         r = c.rope_parameters
-        yield 'factors of the rotation', {'rope_parameters': {**r, 'long_factor': [1.0] * 12, 'short_factor': [1.0] * 12}}, None
-        yield 'factor of attention', {'rope_parameters': {**r, 'attention_factor': 1.0}}, None
+        same = [1.0] * len(r['long_factor'])
+        yield 'factors of the rotation', {'rope_parameters': {**r, 'long_factor': same, 'short_factor': same}}, None
+        for key in ('attention_factor', 'short_mscale'):
+            if key in r: yield 'factor of attention', {'rope_parameters': {**r, key: 1.0}}, None
     if (c.rope_parameters or {}).get('rope_type') == 'yarn':
         r = c.rope_parameters
         if 'llama_4_scaling_beta' in r: yield 'sharper queries', {'rope_parameters': {**r, 'llama_4_scaling_beta': 0.0}}, None

@@ -109,7 +109,7 @@ static const char *const archs[] = {
     "phi3",      "gpt-oss", "glm4moe",   "minimax-m2",     "granite",       "granitemoe", "qwen35", "qwen35moe",
     "qwen3next", "gemma4",  "deepseek2", "deepseek2-lite", "deepseek2-old", "deepseek3",  "olmo2",  "glm4",
     "qwen2moe",  "apertus", "starcoder2", "cohere2",       "ernie4_5-moe",  "bailingmoe2",
-    "qwen2vl",   "qwen3vl", "qwen3vlmoe"};
+    "qwen2vl",   "qwen3vl", "qwen3vlmoe", "granite_swa-moe", "afmoe",       "laguna",     "mimo2",  "mimo2-stacked"};
 
 static void test_merged(void **st)
 {

@@ -228,6 +228,8 @@ static void damaged_experts(void **st)
                                           {"deepseek2-old", "ffn_down_shexp.weight"},
                                           {"minimax-m2", "ffn_down_exps.weight"},
                                           {"granitemoe", "ffn_down_shexp.weight"},
+                                          {"laguna", "ffn_down_shexp.weight"},
+                                          {"mimo2", "ffn_down_exps.weight"},
                                           {"qwen3next", "nextn.shared_head_norm.weight"}};
     damaged_each(list, sizeof list / sizeof *list, "mutatex", N_MUTANTS / 100);
 }

@@ -8,7 +8,7 @@ static const char *const archs[] = {"gemma3",     "gemma4",    "qwen35",   "qwen
                                     "phi3",       "phi3-long", "gpt-oss",  "glm4moe",   "gemma2",    "minimax-m2",
                                     "granitemoe", "deepseek3", "deepseek2", "olmo3",   "exaone4-large", "glm4",
                                     "ernie4_5-moe", "hunyuan-moe", "qwen2moe", "apertus", "starcoder2", "cohere2",
-                                    "qwen2vl", "qwen3vl", "qwen3vlmoe"};
+                                    "qwen2vl", "qwen3vl", "qwen3vlmoe", "phimoe", "afmoe", "laguna", "mimo2-stacked"};
 enum { DEEPSEEK4 = 4, GLM4MOE = 15, N_MODELS = sizeof archs / sizeof *archs };
 
 static char path[N_MODELS][256], head_path[256];
