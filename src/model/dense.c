@@ -28,10 +28,6 @@ static layer_heads read_layer_heads(pi__model *m, pi__attn *a)
     if (h.kv && pi__has_key(m, "attention.head_count_kv"))
         pi__hp_each(m, "attention.head_count_kv", 1, PI__MAX_HEADS, h.kv);
     else if (h.kv) memcpy(h.kv, h.q, n * sizeof *h.kv);
-    for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++)
-        if (h.q[i] % h.kv[i])
-            pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count %d is not a multiple of head_count_kv %d",
-                             m->arch->name, h.q[i], h.kv[i]);
     a->n_head = largest(m, h.q);
     a->n_head_kv = largest(m, h.kv);
     return h;
@@ -48,6 +44,10 @@ static layer_heads read_heads(pi__model *m, pi__attn *a, uint32_t def_head_dim, 
     if ((vdim != a->head_dim && !a->value_dim) || a->head_dim % 16 || a->head_dim < 32)
         pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.key_length %d and value_length %d must be equal "
                          "and a multiple of 16, at least 32", m->arch->name, a->head_dim, vdim);
+    for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++)
+        if (h.q[i] % h.kv[i])
+            pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count %d is not a multiple of head_count_kv %d",
+                             m->arch->name, h.q[i], h.kv[i]);
     if ((int64_t) a->n_head * a->head_dim > PI__MAX_EMBD)
         pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count: %d heads of %d values are more than %d",
                          m->arch->name, a->n_head, a->head_dim, PI__MAX_EMBD);
