@@ -270,7 +270,7 @@ static void test_refused_tensors(void **st)
     static const char *const step[] = {"blk.1.attn_gate.weight", "blk.2.ffn_up_shexp.weight"};
     static const char *const mimo[] = {"blk.1.attn_sinks.weight", "mimo2.attention.sliding_window_pattern"};
     static const char *const swa[] = {"blk.0.attn_sinks.weight", "blk.1.ffn_up_shexp.weight",
-                                      "blk.2.ffn_gate_up_exps.weight"};
+                                      "blk.2.ffn_down_exps.weight"};
     pi__config ph = config(arch_of("phimoe")), af = config(arch_of("afmoe")), st35 = config(arch_of("step35"));
     pi__config mi = config(arch_of("mimo2")), sw = config(arch_of("granite_swa-moe"));
     model_needs(&ph, phimoe, sizeof phimoe / sizeof *phimoe);
