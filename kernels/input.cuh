@@ -7,12 +7,17 @@
 #include "warp.cuh"
 
 /* Returns act(x) * up for one column. x: value of the gate projection; up: value of the up projection. kind: PI__IN_*
- * as in pi__lin_in, except GEGLU_ERF. limit: clamps x to at most limit, and up to +-limit; 0 = no limit. */
+ * as in pi__lin_in, except GEGLU_ERF. limit: as in pi__lin_in. */
 PI_FN float gated(int32_t kind, float x, float up, float limit)
 {
     /* comparisons instead of fminf: NaN stays NaN */
-    if (limit != 0) x = x > limit ? limit : x, up = up > limit ? limit : up < -limit ? -limit : up;
-    if (kind == PI__IN_SWIGLU) return x / (1.0f + expf(-x)) * up;
+    const float most = fabsf(limit);
+    if (limit > 0) x = x > most ? most : x;
+    if (limit != 0) up = up > most ? most : up < -most ? -most : up;
+    if (kind == PI__IN_SWIGLU) {
+        x = x / (1.0f + expf(-x));
+        return (limit < 0 && x > most ? most : x) * up;
+    }
     if (kind == PI__IN_SWIGLU_OAI) return x / (1.0f + expf(-1.702f * x)) * (up + 1.0f);
     if (kind == PI__IN_RELU2) return (x < 0 ? 0.0f : x) * up;
     return 0.5f * x * (1.0f + tanhf(0.79788456080286535588f * x * fmaf(0.044715f * x, x, 1.0f))) * up;

@@ -5,7 +5,7 @@
  * An expert's gate is the softmax over all logits plus an optional bias, sqrt(log(1 + e^logit)), or sigmoid(logit). The
  * experts with the best gates are chosen; the gates of all gatings but SOFTMAX may get a bias for this choice.
  * Alternatively a table lists the experts of the row's token. Weights are the gates divided by their sum, times
- * weights_scale. */
+ * weights_scale. SPARSEMIXER ranks experts by logit and has weights of its own (weigh_close()). */
 #ifndef PI_ROUTE_CUH
 #define PI_ROUTE_CUH
 
@@ -47,11 +47,11 @@ PI_FN float soft_logit(const pi__k_routes &a, const float *logits, int32_t i)
     return a.bias ? logits[i] + a.bias[i] : logits[i];
 }
 
-/* Returns the value that ranks expert i. For softmax this is its input, which has the order of the gates and needs no
+/* Returns the value that ranks expert i. For softmaxes this is the input, which has the order of the gates and needs no
  * exp. */
 PI_FN float choice_of(const pi__k_routes &a, const float *logits, float log_all, int32_t i)
 {
-    if (a.gating == PI__GATE_SOFTMAX) return soft_logit(a, logits, i);
+    if (a.gating == PI__GATE_SOFTMAX || a.gating == PI__GATE_SPARSEMIXER) return soft_logit(a, logits, i);
     return own_gate(a, logits[i], log_all) + (a.bias ? a.bias[i] : 0.0f);
 }
 
@@ -115,10 +115,34 @@ PI_FN void choose_experts(const pi__k_routes &a, const float *logits, int32_t *i
     }
 }
 
+/* Computes the weights of SPARSEMIXER for the n_used experts id: the softmax of each over itself and the close experts
+ * that were not chosen before it (PI__MIXER_REACH). Returns 1: the weights are not divided. Called by a warp. */
+PI_FN float weigh_close(const pi__k_routes &a, const float *logits, const int32_t *id, float *weight)
+{
+    const int32_t lane = (int32_t) threadIdx.x % 32;
+#pragma unroll 1
+    for (int32_t k = 0; k < a.n_used; k++) {
+        const int32_t own = id[k];
+        const float chosen = logits[own];
+        float sum = 0;
+        for (int32_t i = lane; i < a.n_expert; i += 32) {
+            const float x = logits[i];
+            bool in = i == own || chosen - x <= PI__MIXER_REACH * fmaxf(fabsf(x), chosen);
+            for (int32_t j = 0; j < k; j++) in = in && id[j] != i;
+            if (in) sum += expf(x - chosen);
+        }
+        sum = warp_sum(sum);
+        if (lane == 0) weight[k] = 1.0f / sum;
+    }
+    __syncwarp();
+    return 1;
+}
+
 /* Computes the gates of the n_used experts id, one per lane, to `weight`. Returns their sum, added by rank, but at
  * least PI__K_MIN_SUM. Called by a warp. */
 PI_FN float weigh_experts(const pi__k_routes &a, const float *logits, const int32_t *id, float *weight)
 {
+    if (a.gating == PI__GATE_SPARSEMIXER) return weigh_close(a, logits, id, weight);
     const bool soft = a.gating == PI__GATE_SOFTMAX;
     const int32_t lane = (int32_t) threadIdx.x % 32, n_used = a.n_used;
     float most = 0, all = 1, sum = 0;

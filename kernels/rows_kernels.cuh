@@ -145,6 +145,7 @@ PI_FN float activation(const pi__activate &a, float t)
     case PI__ACT_GELU_TANH: return t / (1.0f + expf(-1.5957691216057308f * (t + 0.044715f * t * t * t)));
     case PI__ACT_GELU_QUICK: return t / (1.0f + expf(-1.702f * t));
     case PI__ACT_RELU2: return t < 0 ? 0.0f : t * t;
+    case PI__ACT_NONE: return t;
     default: return (t > 0 ? a.p[0] * t * t : a.p[1] * (expm1f(fminf(t, a.p[3])) - t)) + a.p[2] * t;
     }
 }
@@ -180,6 +181,19 @@ __global__ void __launch_bounds__(ROW_THREADS)
     x += blockIdx.x * n;
     y += blockIdx.x * n;
     for (int64_t i = threadIdx.x; i < n; i += ROW_THREADS) y[i] = fmaf(g, x[i], y[i]);
+}
+
+/* x *= f(gate), with one gate per head of a.n values; f is sigmoid or softplus. */
+__global__ void __launch_bounds__(ROW_THREADS) gate_heads(pi__gate_heads a)
+{
+    ptx_wait_dependency();
+    const float *gate = a.gate + blockIdx.x * a.ldg;
+    const int64_t width = a.n_head * a.n;
+    float *x = a.x + blockIdx.x * width;
+    for (int64_t i = threadIdx.x; i < width; i += ROW_THREADS) {
+        const float t = gate[i / a.n];
+        x[i] *= a.softplus ? fmaxf(t, 0.0f) + log1pf(expf(-fabsf(t))) : 1.0f / (1.0f + expf(-t));
+    }
 }
 
 /* Copies n values of each shard p of x to y[row][p * n ..]. step: floats between shards; ldx, ldy: between rows. */

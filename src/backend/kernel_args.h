@@ -19,7 +19,17 @@ enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU, PI__IN_SWIGLU_
 static inline bool pi__in_gated(int kind) { return kind >= PI__IN_GEGLU; }
 /* Gating functions of op moe, see pi__moe. The enum after it: max experts per layer, max experts per token, max expert
  * groups per layer. */
-enum { PI__GATE_SOFTMAX, PI__GATE_SQRT_SOFTPLUS, PI__GATE_SIGMOID, PI__GATE_SOFTMAX_CHOICE, PI__N_GATES };
+enum {
+    PI__GATE_SOFTMAX,
+    PI__GATE_SQRT_SOFTPLUS,
+    PI__GATE_SIGMOID,
+    PI__GATE_SOFTMAX_CHOICE,
+    PI__GATE_SPARSEMIXER,
+    PI__N_GATES
+};
+/* SPARSEMIXER: a logit l is close to the chosen logit c if c - l <= PI__MIXER_REACH max(|l|, c). The factor is twice
+ * the models' router_jitter_noise, 0.01. */
+#define PI__MIXER_REACH 0.02f
 enum { PI__MAX_EXPERTS = 4096, PI__MAX_USED = 64, PI__MAX_EXPERT_GROUPS = 64 };
 /* Delta nets and Mamba-2, see pi__state_layer. */
 /* tokens per chunk; a sequence's chunks start at multiples of it in the sequence's own positions */
@@ -91,8 +101,8 @@ typedef struct pi__layer_norm {
 
 /* x = f(t), t = x + b, for activations of a single value. GELU: t/2 (1 + erf(t / sqrt(2))), the exact GELU. GELU_TANH:
  * its tanh approximation. GELU_QUICK: t sigmoid(1.702 t). RELU2: max(t, 0)^2. XIELU (arXiv 2411.13010): p[0] t^2 +
- * p[2] t if t > 0, else p[1] (e^min(t, p[3]) - 1 - t) + p[2] t. */
-enum { PI__ACT_GELU, PI__ACT_GELU_TANH, PI__ACT_GELU_QUICK, PI__ACT_RELU2, PI__ACT_XIELU, PI__N_ACTS };
+ * p[2] t if t > 0, else p[1] (e^min(t, p[3]) - 1 - t) + p[2] t. NONE: t. */
+enum { PI__ACT_GELU, PI__ACT_GELU_TANH, PI__ACT_GELU_QUICK, PI__ACT_RELU2, PI__ACT_XIELU, PI__ACT_NONE, PI__N_ACTS };
 typedef struct pi__activate {
     float *x;            /* [n_rows, n], changed in place */
     const float *b;      /* [n]; NULL = no bias */
@@ -122,6 +132,17 @@ typedef struct pi__add_gated {
     int32_t n_rows;      /* rows */
     int64_t n;           /* values per row */
 } pi__add_gated;
+
+/* x *= f(gate), with one gate per head of n values. f: sigmoid, or softplus, log(1 + e^t). */
+typedef struct pi__gate_heads {
+    float *x;            /* [n_rows, n_head * n], changed in place */
+    const float *gate;   /* [n_rows, n_head] */
+    int64_t ldg;         /* floats between rows of gate */
+    int32_t n_rows;      /* rows */
+    int32_t n_head;      /* heads */
+    int64_t n;           /* values per head */
+    bool softplus;       /* f is softplus */
+} pi__gate_heads;
 
 /* Rotary table: cosines and sines of pos * freq[i], times mscale, for each token; see pi__qkv.rope. With temp_len
  * they are also multiplied by 1 + temp ln(1 + floor(pos / temp_len)), which sharpens the queries of long contexts
@@ -307,6 +328,7 @@ typedef struct pi__sparse {
     OP(activate, pi__activate)                                                                                         \
     OP(scale, pi__scale)                                                                                               \
     OP(add_gated, pi__add_gated)                                                                                       \
+    OP(gate_heads, pi__gate_heads)                                                                                     \
     OP(softcap, pi__softcap)                                                                                           \
     OP(copy_2d, pi__copy_2d)
 

@@ -189,6 +189,15 @@ static void add_gated(const pi__add_gated *a, const pi__batch *b, pi__operands *
     UPDATE(y, a->n_rows, a->n, a->n);
 }
 
+static void gate_heads(const pi__gate_heads *a, const pi__batch *b, pi__operands *o)
+{
+    const int64_t width = a->n_head * a->n;
+    (void) b;
+    ROWS();
+    READ(gate, a->n_rows, a->ldg, a->n_head);
+    UPDATE(x, a->n_rows, width, width);
+}
+
 static void block_conv(const pi__block_conv *a, const pi__batch *b, pi__operands *o)
 {
     const int64_t n = b->n_tokens;

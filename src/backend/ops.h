@@ -262,7 +262,9 @@ typedef struct pi__lin_in {
     int64_t ldx2;    /* floats between rows of x2 */
     const float *w;  /* [n_in], RMSNORM */
     float eps;       /* RMSNORM */
-    float limit;     /* SWIGLU, SWIGLU_OAI: min(x, limit) and clamp(x2, -limit, limit); 0 = no limit */
+    /* SWIGLU, SWIGLU_OAI: min(x, limit) and clamp(x2, -limit, limit); 0 = no limit. SWIGLU with a negative limit: the
+     * first is min(x * sigmoid(x), -limit) */
+    float limit;
 } pi__lin_in;
 
 /* One matrix of a linear op and its output. */
@@ -405,7 +407,11 @@ typedef struct pi__attention {
  * logit. The n_used weights are divided by their sum, unless `undivided`. With groups, the experts are n_group runs of
  * equal size, and only experts of the n_group_used best groups are chosen. A group's score is the sum of its two best
  * gates, including the bias for the choice; with SOFTMAX it is the best gate. With biases, an expert's biases are added
- * to the results of its gate, up and down. */
+ * to the results of its gate, up and down.
+ *
+ * SPARSEMIXER (arXiv 2409.12136) chooses the largest logits, one after the other. A chosen expert's weight is its
+ * softmax over itself and the experts with close logits (PI__MIXER_REACH) that were not chosen before it. Requires
+ * `undivided`; no bias and no groups. */
 typedef struct pi__moe {
     int32_t n_rows;         /* rows, at most limits.max_tokens */
     pi__lin_in in;          /* input of the experts; quantized once per row, then gathered */

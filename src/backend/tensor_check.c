@@ -674,6 +674,12 @@ static bool valid_fields(const checker *c, pi__op_record *r)
         const pi__add_gated *a = &r->args.add_gated;
         return valid_elements(a->n_rows, a->n, a->x, a->y) && a->gate;
     }
+    case PI__OP_gate_heads: {
+        pi__gate_heads *a = &r->args.gate_heads;
+        pi__fix_flag(&a->softplus);
+        return valid_elements(a->n_rows, a->n, a->x, a->gate) && within(a->n_head, 1, MAX_COUNT) &&
+               a->n <= MAX_COUNT / a->n_head && within(a->ldg, a->n_head, MAX_STEP);
+    }
     case PI__OP_softcap:
         return valid_elements(r->args.softcap.n_rows, r->args.softcap.n, r->args.softcap.x, r->args.softcap.x);
     case PI__OP_copy_2d: {

@@ -34,17 +34,17 @@ static void input_row(const pi__lin_in *in, int64_t r, int64_t n, float *v)
     if (in->kind == PI__IN_RMSNORM)
         for (int64_t i = 0; i < n; i++) square += (double) x[i] * (double) x[i];
     const float scale = (float) (1 / sqrt(square / (double) n + (double) in->eps));
+    const float most = fabsf(in->limit);
     for (int64_t i = 0; i < n; i++) {
         float a = x[i], b = up ? up[i] : 0;
-        if (in->limit > 0) {
-            a = a < in->limit ? a : in->limit;
-            b = b < -in->limit ? -in->limit : b > in->limit ? in->limit : b;
-        }
+        if (in->limit > 0) a = a < most ? a : most;
+        if (in->limit != 0) b = b < -most ? -most : b > most ? most : b;
+        const float silu = a / (1 + expf(-a));
         switch (in->kind) {
         case PI__IN_RMSNORM: v[i] = x[i] * scale * in->w[i]; break;
         case PI__IN_GEGLU: v[i] = 0.5f * x[i] * (1 + tanhf(0.7978845608f * (x[i] + 0.044715f * x[i] * x[i] * x[i]))) *
                                   up[i]; break;
-        case PI__IN_SWIGLU: v[i] = a / (1 + expf(-a)) * b; break;
+        case PI__IN_SWIGLU: v[i] = (in->limit < 0 && silu > most ? most : silu) * b; break;
         case PI__IN_SWIGLU_OAI: v[i] = a / (1 + expf(-1.702f * a)) * (b + 1); break;
         case PI__IN_RELU2: v[i] = (a < 0 ? 0 : a) * b; break;
         default: v[i] = x[i];

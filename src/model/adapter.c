@@ -30,13 +30,14 @@ static int32_t add_target(pi__model *m, int kind, const pi__weight *w, const cha
     return m->n_lora_target;
 }
 
-void pi__adapter_target(pi__model *m, pi__weight *w, const char *full, const int32_t *row)
+void pi__adapter_target(pi__model *m, pi__weight *w, const char *full, const int32_t *row, int64_t n_rows)
 {
     int layer;
     const bool of_layer = sscanf(full, "blk.%9d.", &layer) == 1 && layer < m->n_trunk;
     if (!strcmp(full, embedding)) m->lora_embd = add_target(m, PI__LORA_EMBEDDING, w, full, row);
     else if ((of_layer && (w->n_mat == 1 || w->routed)) || !strcmp(full, output))
         w->target = add_target(m, PI__LORA_MATRIX, w, full, row);
+    if (w->target && n_rows) m->lora_target[w->target - 1].n_rows = n_rows;
 }
 
 void pi__adapter_heads(pi__model *m, pi__weight *w, int layer, const char *name, const char *both,
@@ -183,7 +184,7 @@ static void shape_of(const reader *r, int32_t i, int64_t of[3])
     const pi__lora_target *t = &r->m->lora_target[i];
     const bool both = r->of[i].both;
     of[0] = both && t->turned ? t->n_out : t->n_in;
-    of[1] = both ? t->n_mat * t->each : t->n_out;
+    of[1] = both ? t->n_mat * t->each : t->n_rows ? t->n_rows : t->n_out;
     of[2] = both ? 1 : t->n_mat;
 }
 
@@ -340,8 +341,9 @@ static int put_tiles(const reader *r, const pi__tensor *t, int64_t first, int64_
     const int64_t rank = t->ne[0];
     int rc = PI_OK;
     for (int64_t o = 0; o < n && !rc; o++) {
-        rc = read_row(r, t, first + (row ? row[o] : o), err);
-        for (int64_t k = 0; k < rank && !rc; k++) put_value(type, to, in_tile(rank, k, o), r->row[k]);
+        const bool zeros = row && row[o] < 0;
+        if (!zeros) rc = read_row(r, t, first + (row ? row[o] : o), err);
+        for (int64_t k = 0; k < rank && !rc; k++) put_value(type, to, in_tile(rank, k, o), zeros ? 0 : r->row[k]);
     }
     return rc;
 }

@@ -53,8 +53,9 @@ void pi__adapter_free(pi__adapter *a, pi__backend *be);
 bool pi__adapters_of_logits(const pi__model *m, const pi__lora_rows *rows);
 
 /* Called while a model is declared: makes w an adapter target if adapters may change it, and sets w->target (for the
- * embedding m->lora_embd). full: the tensor's name. row: file row of each row of w; NULL = file order. */
-void pi__adapter_target(pi__model *m, pi__weight *w, const char *full, const int32_t *row);
+ * embedding m->lora_embd). full: the tensor's name. row: file row of each row of w, -1 = zeros; NULL = file order.
+ * n_rows: rows in the file; 0 = those of w. */
+void pi__adapter_target(pi__model *m, pi__weight *w, const char *full, const int32_t *row, int64_t n_rows);
 /* Makes w, a stack of per-head matrices of a layer, an adapter target. name: the layer's tensor w; both: name of
  * the tensor that stacks w with another one by head. part: the fields each, first and turned of the target (see
  * pi__lora_target). */

@@ -1,5 +1,5 @@
 /* The architectures: the only list of them. model.c loads files of these names, and docs/MODELS.md shows the table
- * (tests/scripts/check_models.py --write).
+ * (tests/scripts/check_docs.py --write).
  *
  * A row: suffix of the pi__arch variable, value of general.architecture, source file, models, specific parts. */
 #ifndef PI__ARCHS_H
@@ -57,6 +57,13 @@
     ARCH(command_r, "command-r", "cohere.c", "Command R, Aya 23", "parallel blocks, LayerNorm")                        \
     ARCH(cohere2, "cohere2", "cohere.c", "Command R7B, Command A", "parallel blocks, LayerNorm, windows")              \
     ARCH(mellum, "mellum", "mellum.c", "Mellum 2", "windows with a RoPE base of their own, experts")                   \
+    ARCH(afmoe, "afmoe", "afmoe.c", "Trinity Nano, Mini, Large", "gates of attention, norms before and after blocks") \
+    ARCH(laguna, "laguna", "afmoe.c", "Laguna XS, S, M", "softplus gates, numbers of heads per layer")                 \
+    ARCH(granite_swa, "granite_swa", "granite.c", "Granite with windows", "multipliers, windows, sinks")               \
+    ARCH(step35, "step35", "step35.c", "Step 3.5 and 3.7 Flash", "gates of heads, numbers of heads per layer")         \
+    ARCH(hy_v3, "hy_v3", "dots1.c", "Hunyuan 3", "sigmoid gates, norms on heads")                                      \
+    ARCH(mimo2, "mimo2", "mimo2.c", "MiMo V2 Flash, V2.5", "windows with sinks, small heads of values")                \
+    ARCH(phimoe, "phimoe", "phimoe.c", "Phi 3.5 MoE", "SparseMixer router, LayerNorm, biases")                         \
     ARCH(qwen35, "qwen35", "qwen35.c", "Qwen 3.5, 3.6 and 3.8", "gated delta nets, draft heads (MTP)")                 \
     ARCH(qwen35moe, "qwen35moe", "qwen35.c", "Qwen 3.5 and 3.6 with experts", "gated delta nets, draft heads (MTP)")   \
     ARCH(qwen3next, "qwen3next", "qwen35.c", "Qwen3-Next, Qwen3-Coder-Next", "gated delta nets, draft heads (MTP)")    \

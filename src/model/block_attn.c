@@ -1,6 +1,8 @@
 /* The attention block (see blocks.h). */
 #include "model/blocks.h"
 
+#include <math.h>
+
 static int64_t widest(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* q_width returns the values in a row of queries, with their gates; kv_width the values in a row of keys, or of
@@ -14,7 +16,25 @@ static int64_t kv_width(const pi__attn *a)
     return a->flags & PI__ATTN_SHARED ? 0 : (int64_t) a->n_head_kv * a->head_dim;
 }
 
-int64_t pi__attn_width(const pi__attn *a) { return q_width(a) + 2 * kv_width(a); }
+/* Returns the values in a row of gates from the gates' own matrix. */
+static int64_t gate_width(const pi__attn *a)
+{
+    if (a->flags & PI__ATTN_GATES) return (int64_t) a->n_head * a->head_dim;
+    return a->flags & PI__ATTN_HEAD_GATES ? a->n_head : 0;
+}
+/* True if op attention applies these gates; else op gate_heads does. */
+static bool gates_inside(const pi__attn *a)
+{
+    return a->flags & PI__ATTN_GATES && !(a->flags & PI__ATTN_SOFTPLUS);
+}
+
+/* Returns the values in a row of the input of wo. */
+static int64_t out_width(const pi__attn *a)
+{
+    return (int64_t) a->n_head * (a->value_dim ? a->value_dim : a->head_dim);
+}
+
+int64_t pi__attn_width(const pi__attn *a) { return q_width(a) + 2 * kv_width(a) + gate_width(a); }
 
 const int32_t *pi__attn_order(pi__model *m, int32_t n_head, int32_t n_head_kv, int32_t head_dim, int32_t n_rot)
 {
@@ -44,6 +64,33 @@ static void want_biases(pi__model *m, pi__attn *a, int32_t layer)
     pi__declare_vec(m, &a->v_bias, KV, "attn_v.bias", layer);
 }
 
+/* Returns the file row of each row of the stacked matrix, which begins with n_before rows of queries and keys. Heads of
+ * values are padded with zeros to D rows, so that the cache has heads of one size. */
+static const int32_t *padded_rows(pi__model *m, const pi__attn *a, int64_t n_before)
+{
+    const int32_t D = a->head_dim, n = a->n_head_kv * D;
+    int32_t *row = pi__model_calloc(m, (size_t) (n_before + n), sizeof *row, "the order of heads");
+    for (int32_t i = 0; i < n_before && row; i++) row[i] = i;
+    for (int32_t i = 0; i < n && row; i++)
+        row[n_before + i] = i % D < a->value_dim ? (int32_t) n_before + i / D * a->value_dim + i % D : -1;
+    return row;
+}
+
+/* Declares the matrices of a layer with value_dim. */
+static void want_padded(pi__model *m, pi__attn *a, int32_t n_head_kv, int32_t layer)
+{
+    const int64_t E = m->n_embd, Q = q_width(a), KV = kv_width(a), V = (int64_t) a->n_head_kv * a->value_dim;
+    const int64_t q[3] = {Q}, kv[3] = {KV}, all[3] = {Q, KV, KV};
+    if (pi__has_tensor(m, "attn_qkv.weight", layer)) {
+        pi__declare_heads_of(m, &a->wqkv, E, n_head_kv, all, padded_rows(m, a, Q + KV), Q + KV + V, "attn_qkv.weight",
+                             layer);
+        return;
+    }
+    pi__declare_heads(m, &a->wq, E, n_head_kv, q, NULL, "attn_q.weight", layer);
+    pi__declare_heads(m, &a->wk, E, n_head_kv, kv, NULL, "attn_k.weight", layer);
+    pi__declare_heads_of(m, &a->wv, E, n_head_kv, kv, padded_rows(m, a, 0), V, "attn_v.weight", layer);
+}
+
 static void want_matrices(pi__model *m, pi__attn *a, int32_t n_head_kv, int32_t layer)
 {
     const int64_t E = m->n_embd, Q = q_width(a), KV = kv_width(a);
@@ -67,6 +114,14 @@ static void want_matrices(pi__model *m, pi__attn *a, int32_t n_head_kv, int32_t 
         pi__declare_heads(m, &a->wv, E, n_head_kv, kv, NULL, "attn_v.weight", layer);
 }
 
+/* Declares the matrix of the gates. Op attention reads gates by head, so their rows are divided as those of queries. */
+static void want_gates(pi__model *m, pi__attn *a, int32_t n_head_kv, int32_t layer)
+{
+    const int64_t rows[3] = {gate_width(a)};
+    if (gates_inside(a)) pi__declare_heads(m, &a->wgate, m->n_embd, n_head_kv, rows, NULL, "attn_gate.weight", layer);
+    else if (rows[0]) pi__declare_weight(m, &a->wgate, m->n_embd, rows[0], "attn_gate.weight", layer);
+}
+
 void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w)
 {
     const bool shared = a->flags & PI__ATTN_SHARED;
@@ -76,12 +131,14 @@ void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w)
                          m->arch->name, a->head_dim);
     if (!shared) a->kv = pi__declare_kv(m, owner, layer, a->window, a->n_head_kv, a->head_dim);
     if (!pi__model_ok(m)) return;
-    want_matrices(m, a, owner->kv[a->kv].n_head_kv, layer);
+    if (a->value_dim) want_padded(m, a, owner->kv[a->kv].n_head_kv, layer);
+    else want_matrices(m, a, owner->kv[a->kv].n_head_kv, layer);
+    want_gates(m, a, owner->kv[a->kv].n_head_kv, layer);
     want_biases(m, a, layer);
     if (a->flags & PI__ATTN_QK_NORM) pi__declare_vec(m, &a->q_norm, a->head_dim, "attn_q_norm.weight", layer);
     if (a->flags & PI__ATTN_QK_NORM && !shared)
         pi__declare_vec(m, &a->k_norm, a->head_dim, "attn_k_norm.weight", layer);
-    pi__declare_weight(m, &a->wo, (int64_t) a->n_head * a->head_dim, m->n_embd, "attn_output.weight", layer);
+    pi__declare_weight(m, &a->wo, out_width(a), m->n_embd, "attn_output.weight", layer);
     if (a->flags & PI__ATTN_OUT_BIAS) pi__declare_vec(m, &a->out_bias, m->n_embd, "attn_output.bias", layer);
     if (a->flags & PI__ATTN_SINKS) pi__declare_vec(m, &a->sinks, a->n_head, "attn_sinks.weight", layer);
     w->max_qkv = widest(w->max_qkv, pi__attn_width(a));
@@ -109,13 +166,15 @@ static void norm_wide(pi__model *m, const pi__attn *a, const pi__stream *s, floa
 void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, const pi__stream *s)
 {
     const int64_t D = a->head_dim, ld = pi__attn_width(a), Q = q_width(a), KV = kv_width(a);
-    float *q = s->qkv, *k = q + Q, *v = k + KV; /* [n, H*D | K*D | K*D]; with gates [n, H*(D|D) | K*D | K*D] */
+    /* [n, H*D | K*D | K*D]; with PI__ATTN_GATED [n, H*(D|D) | K*D | K*D]. Gates of a matrix of their own are last. */
+    float *q = s->qkv, *k = q + Q, *v = k + KV;
     const float *bias = a->qkv_bias;
     pi__linear all = {.in = *in, .n_rows = s->n, .n_lin = !KV ? 1 : a->wv.n_out ? 3 : 2,
                       .lin = {{&a->wq, q, ld}, {&a->wk, k, ld}, {&a->wv, v, ld}}};
     if (a->wqkv.n_out) all.n_lin = 1, all.lin[0].w = &a->wqkv;
     const bool wide = a->flags & PI__ATTN_WIDE_NORM;
     if (wide) all.lin[0] = (pi__lin) {&a->wq, s->att, Q}, all.lin[1] = (pi__lin) {&a->wk, s->att + s->n * Q, KV};
+    if (a->wgate.n_out) all.lin[all.n_lin++] = (pi__lin) {&a->wgate, q + Q + 2 * KV, ld};
     pi__multiply(m, &all);
     if (wide) norm_wide(m, a, s, q, k, ld);
     if (!a->wqkv.n_out && !a->wv.n_out) v = k; /* values are the raw keys, before norm and RoPE */
@@ -182,20 +241,40 @@ static bool spans(const pi__model *m, const pi__attn *a)
 void pi__attn_attend(pi__model *m, const pi__attn *a, const pi__stream *s, int32_t first)
 {
     const bool gated = a->flags & PI__ATTN_GATED;
+    float *gate = s->qkv + (gated ? a->head_dim : q_width(a) + 2 * kv_width(a));
     const bool all = !a->window && !first && !(a->flags & (PI__ATTN_PAST | PI__ATTN_BLOCK));
     const pi__attention att = {.kv = &(a->owner ? a->owner : m)->kv[a->kv], .q = s->qkv, .ldq = pi__attn_width(a),
-                               .q_stride = gated ? 2 * a->head_dim : 0, .gate = gated ? s->qkv + a->head_dim : NULL,
+                               .q_stride = gated ? 2 * a->head_dim : 0, .gate = gated || gates_inside(a) ? gate : NULL,
                                .out = s->att, .ldo = (int64_t) a->n_head * a->head_dim, .n_head = a->n_head,
                                .window = a->window, .first = first, .past = a->flags & PI__ATTN_PAST,
                                .block = a->flags & PI__ATTN_BLOCK,
                                .spans = spans(m, a), .ahead = a->ahead, .softcap = a->softcap,
                                .sinks = a->sinks, .sparsity = all ? m->sparsity : 0};
     pi__op_attention(m->be, s->b, &att);
+    if (!gate_width(a) || gates_inside(a)) return;
+    const bool each = a->flags & PI__ATTN_GATES; /* one gate per value */
+    pi__op_gate_heads(m->be, NULL,
+                      &(pi__gate_heads) {.x = s->att,
+                                         .gate = gate,
+                                         .ldg = pi__attn_width(a),
+                                         .n_rows = s->n,
+                                         .n_head = (int32_t) gate_width(a),
+                                         .n = each ? 1 : a->head_dim,
+                                         .softplus = a->flags & PI__ATTN_SOFTPLUS});
 }
 
 void pi__attn_result(pi__model *m, const pi__attn *a, const pi__stream *s)
 {
-    const pi__lin_in in = {.kind = PI__IN_PLAIN, .x = s->att, .ldx = (int64_t) a->n_head * a->head_dim};
+    pi__lin_in in = {.kind = PI__IN_PLAIN, .x = s->att, .ldx = out_width(a)};
+    if (a->value_dim) { /* removes the zeros of each head */
+        pi__op_copy_2d(m->be, NULL, &(pi__copy_2d) {.x = s->att, .ldx = a->head_dim, .n_shards = 1,
+                                                    .n_rows = s->n * a->n_head, .n = a->value_dim, .y = s->qkv,
+                                                    .ldy = a->value_dim});
+        in.x = s->qkv;
+    }
+    if (a->out_scale > 0)
+        pi__op_scale(m->be, NULL, &(pi__scale) {.x = a->value_dim ? s->qkv : s->att, .factor = a->out_scale,
+                                                .lo = -INFINITY, .hi = INFINITY, .n_rows = s->n, .n = out_width(a)});
     pi__matmul(m, &in, s->n, &a->wo, s->y, m->n_embd);
 }
 

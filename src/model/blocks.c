@@ -434,6 +434,7 @@ void pi__head_declare(pi__model *m, pi__head *h, bool tied)
     if (h->logit_scale != 0)
         pi__declare_vec_times(m, &h->logits_norm, m->n_embd, h->logit_scale, norm, PI__OF_FILE);
     if (h->layer_norm) pi__declare_vec_or_not(m, &h->output_shift, m->n_embd, "output_norm.bias", PI__OF_FILE);
+    if (h->biased) pi__declare_vec(m, &h->output_bias, m->n_vocab, "output.bias", PI__OF_FILE);
     if (!h->output.n_out) pi__adapter_tied(m, &h->tok_embd);
     m->head = h;
 }
@@ -472,13 +473,16 @@ void pi__head_logits(pi__model *m, const pi__head *h, const float *x, int32_t n,
     float *const w = h->logits_norm ? h->logits_norm : h->output_norm;
     if (h->layer_norm) pi__layer_normed(m, &(pi__shifted_norm) {w, h->output_shift, h->eps}, x, n, h->normed);
     const pi__lin_in in = h->layer_norm ? pi__normed(m, h->normed, NULL, 0) : pi__normed(m, x, w, h->eps);
-    pi__best_rows *best = m->best;
+    pi__best_rows *best = h->output_bias ? NULL : m->best; /* a bias changes the order of the logits */
     /* Close to the softcap, different logits may have equal softcapped values. */
     if (best)
         best->margin = h->softcap > 0 ? 1e-4f * h->softcap : 0, best->most = h->softcap > 0 ? 3 * h->softcap : FLT_MAX;
     pi__multiply(m,
                  &(pi__linear) {
                      .in = in, .n_rows = n, .n_lin = 1, .lin = {{pi__head_output(h), out, m->n_vocab}}, .best = best});
+    if (h->output_bias)
+        pi__op_activate(m->be, NULL, &(pi__activate) {.x = out, .b = h->output_bias, .n_rows = n, .n = m->n_vocab,
+                                                      .kind = PI__ACT_NONE});
     if (h->softcap > 0)
         pi__op_softcap(m->be, NULL, &(pi__softcap) {.x = out, .cap = h->softcap, .n_rows = n, .n = m->n_vocab});
 }

@@ -121,6 +121,9 @@ enum {
     PI__ATTN_SINKS = 512,    /* attention sinks */
     PI__ATTN_WIDE_NORM = 1024, /* one RMSNorm across all query heads, one across all key heads; not with gates */
     PI__ATTN_NORM_LAST = 2048, /* with PI__ATTN_QK_NORM: the norms follow RoPE */
+    PI__ATTN_GATES = 4096,   /* the result is multiplied by gates from a matrix of their own, one per value */
+    PI__ATTN_HEAD_GATES = 8192, /* likewise, one gate per head */
+    PI__ATTN_SOFTPLUS = 16384, /* gates are softplus instead of sigmoid; with either of these two */
 };
 
 typedef struct pi__attn {
@@ -136,16 +139,19 @@ typedef struct pi__attn {
     /* [(H+2K)*D] file row of each row of the stacked q, k, v, for files with interleaved pairs (`pi__attn_order`);
      * NULL = file order */
     const int32_t *order;
+    int32_t value_dim;       /* values of a head of V and of the output, less than D; 0 = D. Not with `order` */
+    float out_scale;         /* factor of the output, before wo; 0 = 1 */
     pi__model *owner;        /* model with the cache of the keys and values; NULL = this model */
     /* tensors */
     float *norm;             /* [E]; NULL = no norm */
     pi__weight wq, wk, wv;   /* [H*D, E] ([2*H*D, E] with gates), [K*D, E], [K*D, E]; or */
     pi__weight wqkv;         /* [(H+2K)*D, E], rows q, k, v */
+    pi__weight wgate;        /* [H*D, E] with PI__ATTN_GATES, [H, E] with PI__ATTN_HEAD_GATES */
     float *q_bias, *k_bias, *v_bias; /* [H*D], [K*D], [K*D], or NULL; or */
     float *qkv_bias;         /* [(H+2K)*D] bias with wqkv; or NULL */
     float *q_norm, *k_norm;  /* [D] each; with PI__ATTN_WIDE_NORM [H*D], [K*D] */
     float *sinks;            /* [H] see pi__attention; NULL = none */
-    pi__weight wo;           /* [E, H*D] output projection */
+    pi__weight wo;           /* [E, H*D] output projection; [E, H*value_dim] */
     float *out_bias;         /* [E]; NULL = none */
     float *post_norm;        /* [E] norm of the output; NULL = none */
     int32_t kv;              /* index of the layer's cache in the owner's kv */
@@ -168,7 +174,7 @@ void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, 
 void pi__attn_inject(pi__model *m, const pi__attn *a, const pi__lin_in *in, const pi__stream *s);
 /* s->att [n, H*D] = attention of the queries in s->qkv to keys from position `first` on. */
 void pi__attn_attend(pi__model *m, const pi__attn *a, const pi__stream *s, int32_t first);
-/* s->y [n, E] = wo att. */
+/* s->y [n, E] = wo att. With value_dim, changes s->qkv. */
 void pi__attn_result(pi__model *m, const pi__attn *a, const pi__stream *s);
 /* s->x += wo att; with post_norm, the norm of wo att is added. */
 void pi__attn_output(pi__model *m, const pi__attn *a, const pi__stream *s);
@@ -358,10 +364,12 @@ typedef struct pi__head {
     float logit_scale;       /* factor of logits, applied before the softcap; 0 = no factor */
     const char *norm_name;   /* name of the tensor of output_norm; NULL = "output_norm.weight" */
     bool layer_norm;         /* output_norm is a LayerNorm, whose result is stored in `normed` */
+    bool biased;             /* the LM head has a bias; not with draft heads */
     float *normed;           /* with layer_norm: scratch [R, E] */
     /* tensors */
     pi__weight tok_embd;     /* [V, E] token embedding */
     pi__weight output;       /* [V, E]; n_out 0 = tied to tok_embd */
+    float *output_bias;      /* [V] with `biased`; else NULL */
     float *output_norm;      /* [E] RMSNorm before the LM head */
     float *logits_norm;      /* [E] output_norm * logit_scale; NULL = use output_norm */
     float *output_shift;     /* [E] bias of the LayerNorm; NULL = none. Not with logit_scale */

@@ -139,7 +139,9 @@ const pi__gguf_kv *pi__hp_array(pi__model *m, const char *name, int type, int32_
     key_of(m, name, key);
     const pi__gguf_kv *kv = pi__gguf_find(m->g, key);
     if (!kv || !pi__model_ok(m) || (kv->type != PI__GGUF_ARR && or_number)) return pi__model_ok(m) ? kv : NULL;
-    if (kv->type == PI__GGUF_ARR && kv->arr_type == type && kv->n >= (uint64_t) n) return kv;
+    /* some converters write bools as integers */
+    const bool right = kv->arr_type == type || (type == PI__GGUF_BOOL && kv->arr_type == PI__GGUF_I32);
+    if (kv->type == PI__GGUF_ARR && right && kv->n >= (uint64_t) n) return kv;
     pi__model_refuse(m, PI_EFORMAT, "metadata %s needs a %s for each layer", key,
                      type == PI__GGUF_BOOL ? "bool" : "number");
     return NULL;
@@ -232,6 +234,7 @@ typedef struct ask {
     bool unscaled;      /* NAME.scale is not the matrix's factor */
     const int32_t *row, *col; /* see pi__declared */
     bool turned;        /* see pi__declared */
+    int64_t n_rows;     /* rows of the file's matrix; 0 = those of the matrix */
     bool heads;         /* one matrix per head, with per-head adapters (block_mla.c) */
 } ask;
 
@@ -260,7 +263,7 @@ static void add_matrices(pi__model *m, pi__weight *w, const pi__tensor *t, pi__w
     at_least(&m->lim.max_n_out, w->n_out);
     add_want(m, (pi__declared) {.tensor = t, .weight = w, .row = how.row, .col = how.col, .turned = how.turned,
                             .size = w->size, .slots = slots, .placement = w->placement});
-    if (!how.heads) pi__adapter_target(m, w, full, how.row);
+    if (!how.heads) pi__adapter_target(m, w, full, how.row, how.n_rows);
 }
 
 static void want_matrices(pi__model *m, pi__weight *w, pi__weight shape, ask how, const char *name, int layer)
@@ -269,7 +272,7 @@ static void want_matrices(pi__model *m, pi__weight *w, pi__weight shape, ask how
     memset(w, 0, sizeof *w);
     if (how.optional && !pi__has_tensor(m, name, layer)) return;
     const pi__tensor *t = need(m, name, layer, full);
-    if (!t || !shaped(m, t, full, shape.n_in, shape.n_out, shape.n_mat)) return;
+    if (!t || !shaped(m, t, full, shape.n_in, how.n_rows ? how.n_rows : shape.n_out, shape.n_mat)) return;
     add_matrices(m, w, t, shape, how, full);
     if (!how.unscaled) want_scale(m, w, full);
 }
@@ -399,12 +402,18 @@ void pi__declare_gate_up_or_not(pi__model *m, pi__weight *w, int64_t n_in, int64
 void pi__declare_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3],
                        const int32_t *row, const char *name, int layer)
 {
+    pi__declare_heads_of(m, w, n_in, n_head_kv, fused_rows, row, 0, name, layer);
+}
+
+void pi__declare_heads_of(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3],
+                          const int32_t *row, int64_t n_rows, const char *name, int layer)
+{
     const pi__weight shape = {.n_in = n_in,
                               .n_out = fused_rows[0] + fused_rows[1] + fused_rows[2],
                               .n_mat = 1,
                               .n_head = n_head_kv,
                               .fused_rows = {fused_rows[0], fused_rows[1], fused_rows[2]}};
-    want_matrices(m, w, shape, (ask) {.row = row}, name, layer);
+    want_matrices(m, w, shape, (ask) {.row = row, .n_rows = n_rows}, name, layer);
 }
 
 void pi__declare_clusters(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const int32_t *row,

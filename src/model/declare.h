@@ -80,6 +80,9 @@ void pi__declare_unscaled_or_not(pi__model *m, pi__weight *w, int64_t n_in, int6
  * each stacked matrix, as in pi__weight. */
 void pi__declare_heads(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3],
                        const int32_t *row, const char *name, int layer);
+/* Like pi__declare_heads, with rows gathered from a file matrix of n_rows rows: row[i] = -1 makes row i zeros. */
+void pi__declare_heads_of(pi__model *m, pi__weight *w, int64_t n_in, int32_t n_head_kv, const int64_t fused_rows[3],
+                          const int32_t *row, int64_t n_rows, const char *name, int layer);
 /* Like pi__declare_weight, for n_mat stacked per-head matrices, replicated on every device. */
 void pi__declare_head_linear(pi__model *m, pi__weight *w, int64_t n_in, int64_t n_out, int64_t n_mat, const char *name,
                           int layer);

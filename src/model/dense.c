@@ -4,6 +4,35 @@
 #include <math.h>
 #include <string.h>
 
+/* Numbers of heads per layer: [n_layer] each; NULL after an error. */
+typedef struct layer_heads {
+    int32_t *q, *kv;
+} layer_heads;
+
+/* Returns the largest of each [n_layer]; 1 if it is NULL. */
+static int32_t largest(const pi__model *m, const int32_t *each)
+{
+    int32_t most = 1;
+    for (int32_t i = 0; i < m->n_layer && each; i++) most = each[i] > most ? each[i] : most;
+    return most;
+}
+
+/* Reads one number for all layers, or an array of one per layer. Sets the largest in a. */
+static layer_heads read_layer_heads(pi__model *m, pi__attn *a)
+{
+    const size_t n = (size_t) m->n_layer;
+    layer_heads h;
+    h.q = pi__model_calloc(m, n, sizeof *h.q, "the heads");
+    h.kv = pi__model_calloc(m, n, sizeof *h.kv, "the heads");
+    if (h.q) pi__hp_each(m, "attention.head_count", 1, PI__MAX_HEADS, h.q);
+    if (h.kv && pi__has_key(m, "attention.head_count_kv"))
+        pi__hp_each(m, "attention.head_count_kv", 1, PI__MAX_HEADS, h.kv);
+    else if (h.kv) memcpy(h.kv, h.q, n * sizeof *h.kv);
+    a->n_head = largest(m, h.q);
+    a->n_head_kv = largest(m, h.kv);
+    return h;
+}
+
 /* Returns the number of KV heads, which is equal in all layers where it is not 0. Fills in attends, see
  * pi__dense_read_mixed. */
 static int32_t read_mixed_heads(pi__model *m, bool *attends)
@@ -23,18 +52,24 @@ static int32_t read_mixed_heads(pi__model *m, bool *attends)
     return n ? n : 1;
 }
 
+/* What the readers of models have in common, and in which they differ. */
+typedef struct reading {
+    uint32_t def_head_dim; /* as in pi__dense_read */
+    bool layer_norms;      /* as in pi__dense_read_layered */
+    bool narrow;           /* heads of values may be smaller than heads of keys */
+    bool *attends;         /* as in pi__dense_read_mixed; NULL = all layers have attention */
+} reading;
+
 /* Reads the rest of a's shape; n_head and n_head_kv are set. */
-static void read_head_size(pi__model *m, pi__attn *a, uint32_t def_head_dim)
+static void read_head_size(pi__model *m, pi__attn *a, const reading *how)
 {
-    if (!def_head_dim) def_head_dim = (uint32_t) (m->n_embd / a->n_head);
+    const uint32_t def_head_dim = how->def_head_dim ? how->def_head_dim : (uint32_t) (m->n_embd / a->n_head);
     a->head_dim = pi__hp_u32_or(m, "attention.key_length", def_head_dim, 1, PI__MAX_HEAD_DIM);
     const int32_t vdim = pi__hp_u32_or(m, "attention.value_length", (uint32_t) a->head_dim, 1, PI__MAX_HEAD_DIM);
-    if (vdim != a->head_dim || a->head_dim % 16 || a->head_dim < 32)
+    if (how->narrow && vdim < a->head_dim) a->value_dim = vdim;
+    if ((vdim != a->head_dim && !a->value_dim) || a->head_dim % 16 || a->head_dim < 32)
         pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.key_length %d and value_length %d must be equal "
                          "and a multiple of 16, at least 32", m->arch->name, a->head_dim, vdim);
-    if (a->n_head % a->n_head_kv)
-        pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count %d is not a multiple of head_count_kv %d",
-                         m->arch->name, a->n_head, a->n_head_kv);
     if ((int64_t) a->n_head * a->head_dim > PI__MAX_EMBD)
         pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count: %d heads of %d values are more than %d",
                          m->arch->name, a->n_head, a->head_dim, PI__MAX_EMBD);
@@ -42,13 +77,31 @@ static void read_head_size(pi__model *m, pi__attn *a, uint32_t def_head_dim)
     a->q_scale = scale > 0 ? scale : 1.0f / sqrtf((float) a->head_dim);
 }
 
-/* attends: as in pi__dense_read_mixed; NULL = all layers have attention. */
-static void read_heads(pi__model *m, pi__attn *a, uint32_t def_head_dim, bool *attends)
+/* Sets the numbers of heads of each layer; h.q NULL = those of d->attn. */
+static void set_layer_heads(pi__model *m, pi__dense *d, layer_heads h)
 {
-    a->n_head = pi__hp_u32(m, "attention.head_count", 1, PI__MAX_HEADS);
-    a->n_head_kv = attends ? read_mixed_heads(m, attends)
-                           : pi__hp_u32_or(m, "attention.head_count_kv", (uint32_t) a->n_head, 1, PI__MAX_HEADS);
-    read_head_size(m, a, def_head_dim);
+    for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) {
+        pi__attn *a = &d->layers[i].attn;
+        a->n_head = h.q ? h.q[i] : d->attn.n_head;
+        a->n_head_kv = h.kv ? h.kv[i] : d->attn.n_head_kv;
+        if (a->n_head_kv && a->n_head % a->n_head_kv)
+            pi__model_refuse(m, PI_EFORMAT, "metadata %s.attention.head_count %d is not a multiple of head_count_kv %d",
+                             m->arch->name, a->n_head, a->n_head_kv);
+    }
+}
+
+/* Reads the heads of all layers. */
+static layer_heads read_heads(pi__model *m, pi__attn *a, const reading *how)
+{
+    layer_heads h = {0};
+    if (how->attends) {
+        a->n_head = pi__hp_u32(m, "attention.head_count", 1, PI__MAX_HEADS);
+        a->n_head_kv = read_mixed_heads(m, how->attends);
+    } else {
+        h = read_layer_heads(m, a);
+    }
+    read_head_size(m, a, how);
+    return h;
 }
 
 /* Reads what layers of all kinds have; not the width of the feed-forward. */
@@ -66,9 +119,10 @@ static void read_common(pi__model *m, pi__dense *d, const char *eps_key)
 
 static void read_rest(pi__model *m, pi__dense *d, bool layer_norms)
 {
+    const char *rms = "attention.layer_norm_rms_epsilon"; /* also of LayerNorms in the files of phimoe */
     d->layer_norms = d->head.layer_norm = layer_norms;
     d->n_ff = pi__hp_u32(m, "feed_forward_length", 1, PI__MAX_EMBD);
-    read_common(m, d, layer_norms ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon");
+    read_common(m, d, layer_norms && !pi__has_key(m, rms) ? "attention.layer_norm_epsilon" : rms);
 }
 
 static void read_rotated(pi__model *m, pi__dense *d)
@@ -76,27 +130,51 @@ static void read_rotated(pi__model *m, pi__dense *d)
     d->n_rot = pi__hp_u32_or(m, "rope.dimension_count", (uint32_t) d->attn.head_dim, 2, (uint32_t) d->attn.head_dim);
 }
 
-static pi__dense *read(pi__model *m, uint32_t def_head_dim, bool layer_norms, bool *attends)
+static pi__dense *read(pi__model *m, reading how)
 {
     pi__dense *d = m->arch_data;
-    read_heads(m, &d->attn, def_head_dim, attends);
+    const layer_heads h = read_heads(m, &d->attn, &how);
     read_rotated(m, d);
-    read_rest(m, d, layer_norms);
+    read_rest(m, d, how.layer_norms);
+    set_layer_heads(m, d, h);
     return d;
 }
 
-pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim) { return read(m, def_head_dim, false, NULL); }
-pi__dense *pi__dense_read_mixed(pi__model *m, bool *attends) { return read(m, 0, false, attends); }
-pi__dense *pi__dense_read_layered(pi__model *m) { return read(m, 0, true, NULL); }
+pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim)
+{
+    return read(m, (reading) {.def_head_dim = def_head_dim});
+}
+pi__dense *pi__dense_read_mixed(pi__model *m, bool *attends) { return read(m, (reading) {.attends = attends}); }
+pi__dense *pi__dense_read_layered(pi__model *m) { return read(m, (reading) {.layer_norms = true}); }
+pi__dense *pi__dense_read_narrow(pi__model *m) { return read(m, (reading) {.narrow = true}); }
 
-void pi__dense_windows(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local, const pi__rotation *full)
+int32_t pi__dense_lead(pi__model *m)
+{
+    int32_t n = 0;
+    while (n < m->n_layer && !pi__has_tensor(m, "ffn_gate_inp.weight", n)) n++;
+    return pi__hp_u32_or(m, "leading_dense_block_count", n < m->n_layer ? (uint32_t) n : 0, 0, (uint32_t) m->n_layer);
+}
+
+/* attention.sliding_window_pattern: one bool per layer, or a period. */
+typedef struct pattern {
+    const pi__gguf_kv *array; /* NULL = a period */
+    int32_t every;
+} pattern;
+
+static pattern read_pattern(pi__model *m, int32_t period)
 {
     const char *key = "attention.sliding_window_pattern";
     const pi__gguf_kv *kv = pi__hp_array(m, key, PI__GGUF_BOOL, m->n_layer, true);
-    const bool array = kv && kv->type == PI__GGUF_ARR;
-    const int32_t every = array ? 1 : pi__hp_u32_or(m, key, (uint32_t) period, 1, PI__MAX_LAYERS);
+    if (kv && kv->type == PI__GGUF_ARR) return (pattern) {kv, 1};
+    return (pattern) {NULL, pi__hp_u32_or(m, key, (uint32_t) period, 1, PI__MAX_LAYERS)};
+}
+
+void pi__dense_windows(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local, const pi__rotation *full)
+{
+    const pattern p = read_pattern(m, period);
+    const int32_t rest = d->full_first ? 0 : p.every - 1;
     for (int32_t i = 0; i < m->n_layer && d->window && pi__model_ok(m); i++) {
-        const bool narrow = array ? pi__gguf_elem_u64(kv, (uint64_t) i) != 0 : i % every != every - 1;
+        const bool narrow = p.array ? pi__gguf_elem_u64(p.array, (uint64_t) i) != 0 : i % p.every != rest;
         if (narrow) d->layers[i].attn.window = d->window;
         d->layers[i].attn.rot = narrow ? local : full;
     }
@@ -104,12 +182,9 @@ void pi__dense_windows(pi__model *m, pi__dense *d, int32_t period, const pi__rot
 
 void pi__dense_two_sided(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local)
 {
-    const char *key = "attention.sliding_window_pattern";
-    const pi__gguf_kv *kv = pi__hp_array(m, key, PI__GGUF_BOOL, m->n_layer, true);
-    const bool array = kv && kv->type == PI__GGUF_ARR;
-    const int32_t every = array ? 1 : pi__hp_u32_or(m, key, (uint32_t) period, 1, PI__MAX_LAYERS);
+    const pattern p = read_pattern(m, period);
     for (int32_t i = 0; i < m->n_layer && d->window && pi__model_ok(m); i++) {
-        if (array ? !pi__gguf_elem_u64(kv, (uint64_t) i) : i % every == 0) continue;
+        if (p.array ? !pi__gguf_elem_u64(p.array, (uint64_t) i) : i % p.every == 0) continue;
         d->layers[i].attn.window = d->window / 2 + 1;
         d->layers[i].attn.ahead = d->window / 2;
         d->layers[i].attn.rot = local;
@@ -142,8 +217,9 @@ pi__dense *pi__dense_read_hybrid(pi__model *m, const char *eps_key)
     d->attn.n_head = pi__hp_u32(m, "attention.head_count", 0, PI__MAX_HEADS);
     if (d->attn.n_head) d->attn.n_head_kv = read_layers(m, "attention.head_count_kv", PI__MAX_HEADS, has);
     for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) d->layers[i].no_attn = !has[i];
-    if (d->attn.n_head_kv) read_head_size(m, &d->attn, 0);
+    if (d->attn.n_head_kv) read_head_size(m, &d->attn, &(reading) {0});
     if (d->attn.n_head_kv) read_rotated(m, d);
+    set_layer_heads(m, d, (layer_heads) {0});
     d->n_ff = read_layers(m, "feed_forward_length", PI__MAX_EMBD, has);
     for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) d->layers[i].no_ffn = !has[i];
     return d;
@@ -179,11 +255,13 @@ static void want_feed_forward(pi__model *m, pi__dense *d, pi__dense_layer *l, in
     if (l->no_ffn) return;
     const bool routed =
         d->experts.n_expert && i >= d->n_lead && (d->moe_step < 2 || (i + 1) % d->moe_step == 0);
+    const float limit = l->experts.limit;
     l->mlp = (pi__mlp) {.n_ff = routed ? d->n_ff_shared : d->n_ff, .act = d->act, .fused = d->fused,
-                        .ungated = d->ungated, .kind = d->kind};
+                        .ungated = d->ungated, .kind = d->kind, .limit = own.limit};
     memcpy(l->mlp.p, own.p, sizeof own.p);
     if (routed) {
         l->experts = d->experts;
+        if (limit != 0) l->experts.limit = limit;
         if (m->n_used) l->experts.n_used = m->n_used;
         pi__declare_weight(m, &l->router, E, d->experts.n_expert, "ffn_gate_inp.weight", i);
         pi__experts_declare(m, &l->experts, true, i, &d->work);
@@ -206,6 +284,15 @@ static const char *ffn_norm_name(const pi__model *m, const pi__dense *d, int32_t
     return d->norm_post_attention_name ? "post_attention_norm.weight" : "ffn_norm.weight";
 }
 
+/* Sets the numbers of heads of a layer, and the order of its rows. */
+static void set_heads(pi__model *m, const pi__dense *d, pi__attn *a, const pi__attn *own)
+{
+    a->n_head = own->n_head;
+    a->n_head_kv = own->n_head_kv;
+    if (d->interleaved_rope && (a->n_head != d->attn.n_head || a->n_head_kv != d->attn.n_head_kv))
+        a->order = pi__attn_order(m, a->n_head, a->n_head_kv, a->head_dim, d->n_rot);
+}
+
 static void want_layer(pi__model *m, pi__dense *d, int32_t i)
 {
     pi__dense_layer *l = &d->layers[i];
@@ -215,6 +302,8 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
     l->attn.window = own.window;
     l->attn.ahead = own.ahead;
     l->attn.rot = own.rot;
+    l->attn.flags |= own.flags;
+    if (!d->mla.n_head) set_heads(m, d, &l->attn, &own);
     if (d->single && !l->no_ffn) pi__declare_vec(m, &l->ffn_norm, E, "attn_norm.weight", i);
     else want_attention(m, d, l, i);
     if (d->post_norms) pi__declare_vec(m, &l->attn.post_norm, E, "post_attention_norm.weight", i);
@@ -338,13 +427,10 @@ static void mixture(pi__model *m, const pi__dense *d, const pi__dense_layer *l, 
         ungated_shared(m, d, l, in, s);
         return;
     }
-    const pi__linear all = {.in = *in,
-                            .n_rows = s->n,
-                            .n_lin = gated ? 4 : F ? 3 : 1,
-                            .lin = {{&l->router, d->work.routes, ld},
-                                    {&l->mlp.gate, s->ff, 2 * F},
-                                    {&l->mlp.up, s->ff + F, 2 * F},
-                                    {&l->shared_gate, gate, ld}}};
+    pi__linear all = {.in = *in, .n_rows = s->n, .n_lin = 1, .lin = {{&l->router, d->work.routes, ld}}};
+    if (F) all.lin[all.n_lin++] = (pi__lin) {&l->mlp.gate, s->ff, 2 * F};
+    if (F && !l->mlp.fused) all.lin[all.n_lin++] = (pi__lin) {&l->mlp.up, s->ff + F, 2 * F};
+    if (gated) all.lin[all.n_lin++] = (pi__lin) {&l->shared_gate, gate, ld};
     pi__multiply(m, &all);
     routed_experts(m, d, l, in, ld, s);
     if (F) pi__mlp_down(m, &l->mlp, s->ff, s->n, d->shared);
@@ -366,11 +452,15 @@ static void feed_forward(pi__model *m, const pi__dense *d, const pi__dense_layer
                          const pi__stream *s)
 {
     const bool routed = l->experts.n_expert;
+    const bool shared = routed && l->mlp.n_ff && !l->shared_gate.n_out; /* d->shared is not yet in s->y */
     const float *bias = l->mlp.ungated ? l->mlp.down_bias : NULL;
     if (routed) mixture(m, d, l, in, s);
     else pi__mlp_forward(m, &l->mlp, in, s->n, s->ff, s->y);
+    if (shared && l->post_ffn_norm) /* the norm is that of the sum */
+        pi__op_add_norm(m->be, NULL,
+                        &(pi__add_norm) {.x = s->y, .y = d->shared, .scale = 1.0f, .n_rows = s->n, .n = m->n_embd});
     add(m, l, s, s->y, routed ? NULL : bias);
-    if (routed && l->mlp.n_ff && !l->shared_gate.n_out) add(m, l, s, d->shared, bias);
+    if (shared && !l->post_ffn_norm) add(m, l, s, d->shared, bias);
 }
 
 /* s->qkv = queries of the normed residual. Writes this step's keys and values to the cache. For a short convolution,

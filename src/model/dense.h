@@ -38,6 +38,7 @@ typedef struct pi__dense {
      * it */
     int32_t n_next;
     int32_t window;          /* attention.sliding_window in tokens; 0 = absent */
+    bool full_first;         /* the first layer of each period has full attention, not the last (pi__dense_windows) */
     int32_t n_rot;           /* rotated values of a head: rope.dimension_count, or D */
     int act;                 /* activation of the feed-forward */
     bool post_norms;         /* a norm after each block, too */
@@ -63,7 +64,8 @@ typedef struct pi__dense {
     /* `rot`: rotation of most layers; read from rope.* by pi__dense_declare if n_rot is 0. `rot_local`: rotation of the
      * layers with attn.rot set to it */
     pi__rotation rot, rot_local;
-    /* [n_layer]; pi__dense_declare copies `attn` to each, except for window, ahead and rot, and keeps mlp.p */
+    /* [n_layer]; pi__dense_declare copies `attn` to each, except for numbers of heads, window, ahead and rot, and adds
+     * `flags`. It keeps mlp.p, mlp.limit and experts.limit */
     pi__dense_layer *layers;
     pi__work work;           /* scratch */
     float *embd_weight;      /* [E] weight of embd_norm */
@@ -82,9 +84,13 @@ pi__dense *pi__dense_read(pi__model *m, uint32_t def_head_dim);
 pi__dense *pi__dense_read_mixed(pi__model *m, bool *attends);
 /* Like pi__dense_read, for models with LayerNorms. */
 pi__dense *pi__dense_read_layered(pi__model *m);
+/* Like pi__dense_read, for models whose heads of values may be smaller than those of keys. */
+pi__dense *pi__dense_read_narrow(pi__model *m);
+/* Returns leading_dense_block_count; if the file has no such key, the number of leading layers without a router. */
+int32_t pi__dense_lead(pi__model *m);
 /* Gives layers sliding windows of d->window tokens: as attention.sliding_window_pattern says (one bool per layer, or a
- * period P), or all layers but every `period`-th. Layers with a window get the rotation `local`, the others `full`;
- * NULL = no RoPE. Does nothing if d->window is 0. */
+ * period P), or all layers but every `period`-th (see full_first). Layers with a window get the rotation `local`, the
+ * others `full`; NULL = no RoPE. Does nothing if d->window is 0. */
 void pi__dense_windows(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local, const pi__rotation *full);
 /* Like pi__dense_windows for encoders: half of the window is before a token, half after it. Every `period`-th layer
  * from the first on has full attention; the others have the rotation `local`. */

@@ -1,5 +1,6 @@
 /* Granite 3.x and Granite 4: GGUF architectures "granite" and "granitemoe" without Mamba layers, "granitehybrid" with
- * Mamba-2 mixers instead of attention in most layers. MiniCPM 1 and 2 ("minicpm"). All have multipliers.
+ * Mamba-2 mixers instead of attention in most layers, "granite_swa" with windows. MiniCPM 1 and 2 ("minicpm"). All
+ * have multipliers.
  *
  * Embeddings are multiplied by e, block outputs by r, and logits are divided by l. The residual stream is
  *
@@ -9,8 +10,10 @@
  * norms read the stream, and they are scale-invariant except for eps, which becomes eps / r^2. The norm inside a
  * Mamba-2 mixer reads the mixer's own values and keeps eps. The divisor l is folded into a copy of the last norm's
  * weights. So no op needs a multiplier; attention's multiplier is the query scale. The file has interleaved RoPE pairs;
- * some models have no RoPE. MoE sizes may have a shared expert. After "Granite 3.0 Language Models" and the models'
- * configurations. */
+ * some models have no RoPE. MoE sizes may have a shared expert.
+ *
+ * "granite_swa" has windows in three of four layers and sinks in all heads. Single layers may have no RoPE. Its MoE
+ * sizes stack gate and up. After "Granite 3.0 Language Models" and the models' configurations. */
 #include <math.h>
 
 #include "model/dense.h"
@@ -63,7 +66,31 @@ static void hybrid(pi__model *m)
     declare_granite(m, d);
 }
 
+/* Removes RoPE from the layers for which attention.rope_pattern has 0, if the file has that key. */
+static void read_rope_pattern(pi__model *m, pi__dense *d)
+{
+    const pi__gguf_kv *kv = pi__hp_array(m, "attention.rope_pattern", PI__GGUF_BOOL, m->n_layer, false);
+    for (int32_t i = 0; i < m->n_layer && kv && pi__model_ok(m); i++)
+        if (!pi__gguf_elem_u64(kv, (uint64_t) i)) d->layers[i].attn.rot = NULL;
+}
+
+static void swa(pi__model *m)
+{
+    pi__dense *d = pi__dense_read(m, 0);
+    read_multipliers(m, d, 1, 1, 1);
+    d->attn.flags = PI__ATTN_SINKS;
+    if (pi__has_tensor(m, "attn_output.bias", 0)) d->attn.flags |= PI__ATTN_OUT_BIAS;
+    if (d->experts.n_expert) d->n_ff_shared = pi__hp_u32_or(m, "expert_shared_feed_forward_length", 0, 0, PI__MAX_EMBD);
+    d->fused = d->experts.n_expert;
+    d->full_first = true;
+    pi__hp_u32(m, "attention.sliding_window", 1, 1 << 28); /* required */
+    pi__dense_windows(m, d, 4, &d->rot, &d->rot);
+    read_rope_pattern(m, d);
+    pi__dense_declare(m, d);
+}
+
 const pi__arch pi__arch_granite = {.name = "granite", .declare = declare, PI__DENSE_ARCH};
 const pi__arch pi__arch_granitehybrid = {.name = "granitehybrid", .declare = hybrid, PI__DENSE_ARCH};
 const pi__arch pi__arch_minicpm = {.name = "minicpm", .declare = minicpm, PI__DENSE_ARCH};
 const pi__arch pi__arch_granitemoe = {.name = "granitemoe", .declare = declare, PI__DENSE_ARCH};
+const pi__arch pi__arch_granite_swa = {.name = "granite_swa", .declare = swa, PI__DENSE_ARCH};

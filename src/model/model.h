@@ -114,7 +114,8 @@ typedef struct pi__lora_target {
     int kind;                 /* PI__LORA_* */
     int64_t n_in, n_out;      /* columns, rows */
     int64_t n_mat;            /* matrices in the stack */
-    const int32_t *row;       /* [n_out] file row of each row; NULL = file order */
+    const int32_t *row;       /* [n_out] file row of each row, -1 = zeros; NULL = file order */
+    int64_t n_rows;           /* rows in the file; 0 = n_out */
     /* only of PI__LORA_HEADS: */
     /* name of a tensor that stacks this matrix and another one by head (attn_kv_b); an adapter's pair may have that
      * name */

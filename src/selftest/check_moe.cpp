@@ -311,6 +311,40 @@ void check_choice(const choice_case &c)
     check_columns(to);
 }
 
+/* SparseMixer: weights of experts with close logits. */
+void test_mixer()
+{
+    const int32_t X = 16, K = 2, rows = 40;
+    random r(11);
+    std::vector<float> l = r.normals((size_t) (rows * (X + 1)));
+    for (size_t i = 0; i < 6; i++) l[i] = 2 + 0.01f * (float) i;                            /* close */
+    for (size_t i = 0; i < (size_t) X; i++) l[(size_t) X + 1 + i] = -1 - 0.009f * (float) i; /* negative */
+    routes to(l, rows, X, K);
+    buffer<float> weight((size_t) (rows * K));
+    buffer<int32_t> table((size_t) (rows * K)), token((size_t) rows);
+    pi__k_expert_choice a = {to.a, 0, 0, true, table.get(), token.get(), weight.get()};
+    a.r.gating = PI__GATE_SPARSEMIXER, a.r.bias = nullptr;
+    must_run(pi__k_expert_choice_run(stream(), &a));
+    for (int32_t i = 0; i < rows; i++) {
+        const std::vector<double> logit(l.begin() + i * (X + 1), l.begin() + i * (X + 1) + X);
+        std::vector<bool> open((size_t) X, true);
+        for (int32_t k = 0; k < K; k++) {
+            const int32_t want = best_of(logit, open, 1)[0];
+            const double c = logit[(size_t) want];
+            double sum = 0;
+            for (size_t e = 0; e < (size_t) X; e++)
+                if (open[e] && c - logit[e] <= (double) PI__MIXER_REACH * std::max(std::fabs(logit[e]), c))
+                    sum += std::exp(logit[e] - c);
+            open[(size_t) want] = false;
+            const size_t at = (size_t) (i * K + k);
+            if (table[at] != want || !within(std::fabs(weight[at] - 0.5 / sum), 3e-6))
+                fail_check("row %d rank %d: %d (%g), expected %d (%g)", i, k, table[at], (double) weight[at], want,
+                           0.5 / sum);
+        }
+    }
+    check_columns(to);
+}
+
 void test_choice()
 {
     check_choice({9, 256, 8, 8, 4, PI__GATE_SIGMOID, true});   /* DeepSeek V3 */
@@ -425,10 +459,11 @@ void add_expert(const fixture &t, int32_t e, double weight, const std::vector<do
         double og, ou, g = dot(*t.gate, e, i, x, &og),
                        u = t.up ? dot(*t.up, e, i, x, &ou) : dot(*t.gate, e, t.F() + i, x, &ou);
         if (t.a.gate_bias) g += t.a.gate_bias[e * t.F() + i], u += t.a.up_bias[e * t.F() + i];
-        if (t.a.limit > 0)
-            g = std::min(g, (double) t.a.limit), u = std::min(std::max(u, -(double) t.a.limit), (double) t.a.limit);
+        const double most = std::fabs((double) t.a.limit);
+        if (t.a.limit > 0) g = std::min(g, most);
+        if (most > 0) u = std::min(std::max(u, -most), most);
         if (t.a.act == PI__IN_SWIGLU_OAI) u += 1;
-        mid.push_back(activated(t.a.act, g) * u);
+        mid.push_back((t.a.limit < 0 ? std::min(activated(t.a.act, g), most) : activated(t.a.act, g)) * u);
         off.push_back(1.2 * og * (std::fabs(u) + ou) + (std::fabs(g) + og) * ou);
     }
     for (int64_t o = 0; o < t.E(); o++) {
@@ -476,7 +511,7 @@ void test_formats()
         if (F == 32) F = 160;
         fixture t(type, E, F, experts[i % 3], experts[i % 3] == 1 ? 1 : 1 + i % 3, rows[i / 3 % 3], i % 4 == 0);
         t.a.act = i % 2 ? PI__IN_GEGLU : PI__IN_SWIGLU;
-        t.a.limit = i % 4 ? 0 : 0.75f;
+        t.a.limit = i % 4 ? 0 : i % 8 ? -0.4f : 0.75f;
         t.a.in.kind = i % 3 ? PI__IN_PLAIN : PI__IN_RMSNORM;
         std::vector<float> y = t.run(0, t.max_rows);
         for (int32_t r = 0; r < t.max_rows; r += 11) check_row(t, r, y);
@@ -891,7 +926,7 @@ void test_refused()
 
 const entry checks[] = {
     {"routing", test_routing}, {"softplus", test_softplus}, {"tile_bounds", test_tile_bounds},
-    {"choice", test_choice}, {"heads", test_heads}, {"few_heads", test_few_heads},
+    {"choice", test_choice}, {"mixer", test_mixer}, {"heads", test_heads}, {"few_heads", test_few_heads},
     {"odd_logits", test_odd_logits}, {"formats", test_formats}, {"biases", test_biases},
     {"many_rows", test_many_rows}, {"linear", test_linear}, {"modes", test_modes},
     {"batch_composition", test_batch_composition}, {"fp4", test_fp4}, {"same_input", test_same_input},

@@ -168,6 +168,28 @@ void test_add_gated()
     }
 }
 
+void test_gate_heads()
+{
+    random r(9);
+    for (int64_t n : sizes<int64_t>({1, 16, 128})) {
+        std::vector<float> x0 = r.normals((size_t) (3 * 5 * n)), gate0 = r.normals(3 * 7);
+        gate0[1] = 90, gate0[2] = -200;
+        buffer<float> gate(gate0);
+        for (const bool softplus : {false, true}) {
+            in_all_modes([&] {
+                buffer<float> x(x0);
+                must_run(pi__k_gate_heads(
+                    stream(), arguments(pi__gate_heads {x.get(), gate.get(), 7, 3, 5, n, softplus})));
+                for (size_t i = 0; i < x0.size(); i++) {
+                    const double t = gate0[i / (size_t) (5 * n) * 7 + i / (size_t) n % 5];
+                    const double f = softplus ? std::log1p(std::exp(t)) : 1 / (1 + std::exp(-t));
+                    check_near(x[i], f * x0[i], 1e-6 * std::max(1.0, f), "gate_heads", i);
+                }
+            });
+        }
+    }
+}
+
 /* Returns the activation of t, by definition. */
 double activation_of(const pi__activate &a, double t)
 {
@@ -176,6 +198,7 @@ double activation_of(const pi__activate &a, double t)
     case PI__ACT_GELU_TANH: return t / (1 + std::exp(-1.5957691216057308 * (t + 0.044715 * t * t * t)));
     case PI__ACT_GELU_QUICK: return t / (1 + std::exp(-1.702 * t));
     case PI__ACT_RELU2: return t > 0 ? t * t : 0;
+    case PI__ACT_NONE: return t;
     default:
         if (t > 0) return a.p[0] * t * t + a.p[2] * t;
         return a.p[1] * (std::expm1(std::fmin(t, a.p[3])) - t) + a.p[2] * t;
@@ -470,7 +493,8 @@ void test_qkv_limits()
 
 const entry checks[] = {
     {"add_norm", test_add_norm}, {"rope", test_rope}, {"rope_parts", test_rope_parts}, {"place_rows", test_place_rows},
-    {"gather_softcap", test_gather_softcap}, {"add_gated", test_add_gated}, {"scale", test_scale},
+    {"gather_softcap", test_gather_softcap}, {"add_gated", test_add_gated}, {"gate_heads", test_gate_heads},
+    {"scale", test_scale},
     {"layer_norm", test_layer_norm}, {"activate", test_activate},
     {"block_conv", test_block_conv}, {"qkv", test_qkv}, {"qkv_limits", test_qkv_limits},
 };

@@ -188,7 +188,7 @@ static bool thought(pi__answer *a)
     int n = 1, hit;
     if (a->text && a->text->answer_close) marker[n++] = a->text->answer_open;
     const int n_ends = n;
-    if (a->form && a->form->open && a->form->kind == PI__FORM_TAGS) marker[n++] = a->form->open;
+    if (a->form && a->form->open && (a->form->kind == PI__FORM_TAGS || a->form->keyed)) marker[n++] = a->form->open;
     pi__answer_scan_text(a, true, marker, n, &hit);
     if (hit < 0) return false;
     if (hit == n_ends) {

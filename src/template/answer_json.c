@@ -1,7 +1,8 @@
 /* Calls as JSON objects (see answer_impl.h), and the formats around them in Mistral's and Llama's answers.
  *
  * {"name": "f", "arguments": {...}}: once the name is known, arguments stream as they are written. If they come first,
- * they are held until then. "parameters" is a synonym; a string that contains JSON is accepted too. */
+ * they are held until then. "parameters" is a synonym; a string that contains JSON is accepted too. Apertus writes
+ * {"f": {...}} (keyed). */
 #include "template/answer_impl.h"
 
 #include <string.h>
@@ -83,26 +84,6 @@ static int key(pi__answer *a)
     return PI__GO;
 }
 
-static int key_text(pi__answer *a)
-{
-    int go = limited(a, pi__answer_scan(a, false, J_COLON));
-    if (go != PI__GO) return go;
-    a->member = member_of((pi__str) {a->buf + a->token, a->at - a->token});
-    bool twice = (a->member == NAME && name_known(a)) || (a->member == ARGUMENTS && a->has_args);
-    return a->member == UNKNOWN || twice ? PI__FAIL : PI__GO;
-}
-
-static int value(pi__answer *a)
-{
-    pi__answer_skip_white(a);
-    if (a->at == a->n) return PI__WAIT;
-    char c = a->buf[a->at];
-    bool ok = a->member == OTHER || (a->member == NAME ? c == '"' : c == '{' || c == '"' || c == 'n');
-    if (!ok) return PI__FAIL;
-    pi__answer_scan_start(a, J_VALUE_TEXT);
-    return PI__GO;
-}
-
 /* Appends arguments that were not streamed: an object, a string that contains one, or null. */
 static bool add_held(pi__answer *a)
 {
@@ -130,6 +111,30 @@ static bool take_name(pi__answer *a)
     bool ok = !rc && pi__answer_begin_call(a, v.s, (pi__str) {NULL, 0});
     pi__zone_free(&z);
     return ok && (!a->n_held || add_held(a));
+}
+
+static int key_text(pi__answer *a)
+{
+    int go = limited(a, pi__answer_scan(a, false, J_COLON));
+    if (go != PI__GO) return go;
+    if (a->form->keyed) {
+        a->member = ARGUMENTS;
+        return !name_known(a) && take_name(a) ? PI__GO : PI__FAIL;
+    }
+    a->member = member_of((pi__str) {a->buf + a->token, a->at - a->token});
+    bool twice = (a->member == NAME && name_known(a)) || (a->member == ARGUMENTS && a->has_args);
+    return a->member == UNKNOWN || twice ? PI__FAIL : PI__GO;
+}
+
+static int value(pi__answer *a)
+{
+    pi__answer_skip_white(a);
+    if (a->at == a->n) return PI__WAIT;
+    char c = a->buf[a->at];
+    bool ok = a->member == OTHER || (a->member == NAME ? c == '"' : c == '{' || c == '"' || c == 'n');
+    if (!ok) return PI__FAIL;
+    pi__answer_scan_start(a, J_VALUE_TEXT);
+    return PI__GO;
 }
 
 static int value_text(pi__answer *a)

@@ -43,6 +43,7 @@ typedef struct pi__chat_form {
     bool section;             /* text between open and close is dropped unless it is a call */
     bool spaces;              /* spaces before open belong to the content */
     bool bare;                /* a list of calls at the start of an answer may come without open and close */
+    bool keyed;               /* a JSON call is {NAME: {...}} */
     const char *name_word, *args_word; /* JSON members of a call; NULL = "name", "arguments" */
     const char *answer_open;  /* tag or header before the content; NULL = none */
     const char *answer_close; /* tag after the content; NULL = none */
@@ -60,7 +61,7 @@ typedef struct pi__reasoning_tags {
     const char *open, *close;
     bool anywhere; /* the opening tag never occurs as text: reasoning may begin in the middle of an answer */
 } pi__reasoning_tags;
-enum { PI__N_THOUGHT_TAGS = 7 };
+enum { PI__N_THOUGHT_TAGS = 9 };
 extern const pi__reasoning_tags pi__thought_tags_of[PI__N_THOUGHT_TAGS];
 /* Returns the index of the reasoning tags with the opening tag at the end of the text, ignoring white space; -1 if
  * there is none. */

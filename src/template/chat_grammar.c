@@ -472,8 +472,29 @@ static void put_json_call(writer *w, pi__str name, const char *word)
     put(w, "\"}\" ");
 }
 
+/* Writes {NAME: ARGUMENTS}. */
+static void put_keyed_call(writer *w, pi__str name)
+{
+    const pi__json_style style = pi__json_plain();
+    const pi__val v = pi__val_str(name);
+    const char *what;
+    pi__text t = {.limit = SIZE_MAX / 4};
+    pi__text_str(&t, "{");
+    pi__text_json(&t, &v, &style, &what);
+    pi__text_str(&t, ": ");
+    if (t.code && !w->out->code) w->out->code = t.code;
+    else if (!t.code) put_literal(w, t.p, t.n);
+    pi__free(t.p);
+    put_schema(w, w->root);
+    put(w, "\"}\" ");
+}
+
 static void put_mistral(writer *w, pi__str name)
 {
+    if (w->form->keyed) {
+        put_keyed_call(w, name);
+        return;
+    }
     if (w->lists) {
         put_json_call(w, name, w->form->args_word ? w->form->args_word : "arguments");
         return;

@@ -101,6 +101,8 @@ enum { N_CLASSES = sizeof classes / sizeof *classes };
     "[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}\\x{ff0c}\\x{3001}-\\x{303f}" \
     "\\x{fe30}-\\x{fe4f}]+|[\\x{3105}-\\x{312f}]+|" KANA_HAN
 #define YOUTU TRUE_CASED "|[" N "]|" OTHER "[\\r\\n/]*|" NEWLINES "|" SPACES
+#define AFMOE_ASIA "[\\x{e40}-\\x{e7f}\\x{e80}-\\x{eff}\\x{1000}-\\x{109f}\\x{1100}-\\x{11ff}\\x{1780}-\\x{17ff}" \
+    "\\x{2f00}-\\x{2fdf}\\x{3040}-\\x{30ff}\\x{3400}-\\x{4dbf}\\x{4e00}-\\x{faff}\\x{ff65}-\\x{ff9f}]+"
 #define KANA_HAN "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+"
 /* U+0800..U+9FA5 and U+AC00..U+D7FF, except white space */
 #define EAST_ASIA "[\\x{800}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}" \
@@ -150,7 +152,8 @@ enum set {
     SET_CHAMELEON,
     SET_EXAONE_MOE,
     SET_YOUTU,
-    SET_KIMI
+    SET_KIMI,
+    SET_AFMOE
 };
 
 static const char *const sets[][MAX_STAGES] = {
@@ -181,6 +184,8 @@ static const char *const sets[][MAX_STAGES] = {
     [SET_EXAONE_MOE] = {EXAONE_MOE},
     [SET_YOUTU] = {YOUTU_ASIA, YOUTU},
     [SET_KIMI] = {KIMI},
+    /* runs of digits, then groups of three digits from the right */
+    [SET_AFMOE] = {"[" N "]+", "^[" N "]{1,2}(?=(?:[" N "]{3})*+$)|[" N "]{3}", AFMOE_ASIA, DEEPSEEK3},
 };
 
 #define MERGES_LAST {.ignore_merges = true}
@@ -270,6 +275,7 @@ static const struct pre {
     {"exaone-moe", SET_EXAONE_MOE, {0}},
     {"youtu", SET_YOUTU, MERGES_LAST},
     {"kimi-k2", SET_KIMI, {0}},
+    {"afmoe", SET_AFMOE, {0}},
 };
 
 /* ---------------------------------------------------------------------------------------------------------- compile */

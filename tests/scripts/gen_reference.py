@@ -159,12 +159,12 @@ def tensors_of(reader, arch, n_head, n_head_kv, left_out):
         w = numpy.array(t.data, dtype=numpy.float32)
         heads = w.shape[0] // max(n_head + 2 * n_head_kv, 1)
         of = {stem: w}
-        if stem == 'attn_qkv' and arch not in ('phi3', 'qwen3next'): of = dict(zip(('attn_q', 'attn_k', 'attn_v'), numpy.split(w, [n_head * heads, (n_head + n_head_kv) * heads])))
+        if stem == 'attn_qkv' and arch not in ('phi3', 'qwen3next', 'mimo2'): of = dict(zip(('attn_q', 'attn_k', 'attn_v'), numpy.split(w, [n_head * heads, (n_head + n_head_kv) * heads])))
         for stem, w in of.items():
-            if arch in ('llama', 'mistral3', 'granite', 'granitemoe', *reference_shelf.PERMUTED, *reference_hybrid.PERMUTED) and stem in ('attn_q', 'attn_k'):
+            if arch in ('llama', 'mistral3', 'granite', 'granitemoe', 'granite_swa', *reference_shelf.PERMUTED, *reference_hybrid.PERMUTED) and stem in ('attn_q', 'attn_k'):
                 n = n_head if stem == 'attn_q' else n_head_kv
                 w = w.reshape(n, w.shape[0] // n // 2, 2, -1).swapaxes(1, 2).reshape(w.shape)
-            if (arch.startswith('gemma') or arch == 'qwen3next' and stem != 'ssm_norm') and stem.endswith('_norm'): w = w - 1
+            if (arch.startswith('gemma') or arch == 'step35' or arch == 'qwen3next' and stem != 'ssm_norm') and stem.endswith('_norm'): w = w - 1
             out[f'{layer}{names.get(stem, stem)}.{kind}'] = torch.from_numpy(numpy.ascontiguousarray(w))
     if own.get(arch, {}).get('attn_kv_b'): return both_latent(together(out))
     if arch in reference_hybrid.NAMES: return reference_hybrid.finish(together(out) if arch == 'granitehybrid' else out, arch)
@@ -238,7 +238,7 @@ def load(name, path, **changes):
     left_out = f"blk.{field('block_count') - 1}." if heads else 'none'
     has = lambda key, otherwise: field(key) if f'{arch}.{key}' in reader.fields else otherwise
     number = lambda key, otherwise=0: max(x) if isinstance(x := has(key, otherwise), list) else x # the largest of all layers
-    n_head, n_head_kv = field('attention.head_count'), number('attention.head_count_kv')
+    n_head, n_head_kv = reference_shelf.first(field('attention.head_count')), (number if arch in reference_hybrid.NAMES or arch.startswith('lfm2') else lambda key: reference_shelf.first(field(key)))('attention.head_count_kv')
     weights = tensors_of(reader, arch, n_head, n_head_kv, left_out)
     weights = reference_shelf.finish(weights, arch, lambda key: reader.fields[key].contents())
     tied = 'lm_head.weight' not in weights
@@ -252,8 +252,9 @@ def load(name, path, **changes):
                   tie_word_embeddings=tied, pad_token_id=None, attn_implementation='eager', dtype=torch.float32)
     config.update(more(field))
     config.update(changes)
-    config_class = getattr(transformers, family + ('TextConfig' if family == 'Gemma3' else 'Config'))
-    model = getattr(transformers, family + 'ForCausalLM')(config_class(**config)).float().eval()
+    config_class = getattr(transformers, family + ('TextConfig' if family in ('Gemma3', 'Step3p7') else 'Config'))
+    model_class = getattr(transformers, family + 'ForCausalLM', None) or reference_shelf.causal(family)
+    model = model_class(config_class(**config)).float().eval()
     if not has('rope.scaling.finetuned', True) and arch == 'granite': model.model.rotary_emb.inv_freq.zero_()
     if getattr(model.config, 'attention_bias', False) and arch in ('llama', 'granite'):
         for n, p in model.named_parameters():
@@ -280,7 +281,7 @@ def generate(model, ids, n):
 def mutations(model):
     """Yields (name, configuration changes, function or None): each leaves out or breaks one feature of this model."""
     def zero(part): return lambda m: [p.data.zero_() for n, p in m.named_parameters() if n.endswith(part)]
-    def ones(part): return lambda m: [p.data.fill_(0.0 if 'Gemma' in type(m).__name__ or 'Next' in type(m).__name__ else 1.0) for n, p in m.named_parameters() if part in n]
+    def ones(part): return lambda m: [p.data.fill_(0.0 if any(x in type(m).__name__ for x in ('Gemma', 'Next', 'Step')) else 1.0) for n, p in m.named_parameters() if part in n]
     def pairs_of_two(m):
         for n, p in m.named_parameters():
             if n.endswith(('q_proj.weight', 'k_proj.weight')):
@@ -302,8 +303,10 @@ def mutations(model):
     pairs = pairs_of_latent if hasattr(c, 'qk_rope_head_dim') else pairs_of_one if any('qkv_proj' in n for n, _ in model.named_parameters()) else pairs_of_two
     if (c.rope_parameters or {}).get('rope_type') == 'longrope':
         r = c.rope_parameters
-        yield 'factors of the rotation', {'rope_parameters': {**r, 'long_factor': [1.0] * 12, 'short_factor': [1.0] * 12}}, None
-        yield 'factor of attention', {'rope_parameters': {**r, 'attention_factor': 1.0}}, None
+        same = [1.0] * len(r['long_factor'])
+        yield 'factors of the rotation', {'rope_parameters': {**r, 'long_factor': same, 'short_factor': same}}, None
+        for key in ('attention_factor', 'short_mscale'):
+            if key in r: yield 'factor of attention', {'rope_parameters': {**r, key: 1.0}}, None
     if (c.rope_parameters or {}).get('rope_type') == 'yarn':
         r = c.rope_parameters
         if 'llama_4_scaling_beta' in r: yield 'sharper queries', {'rope_parameters': {**r, 'llama_4_scaling_beta': 0.0}}, None

@@ -4,6 +4,10 @@ NAMES: names of transformers' modules, by architecture. MODELS: class and additi
 MUTATIONS: (what, configuration changes, name parts of the weights to change): weights that contain the last part are
 set to zero, or to one if the part starts with "=". PERMUTED: architectures in whose files the converter has reordered
 the rows of queries and keys."""
+import types
+
+import torch, transformers
+
 POST = {'post_attention_norm': 'post_attention_layernorm', 'post_ffw_norm': 'post_feedforward_layernorm'}
 SHARED = lambda to: {f'ffn_{part}_shexp': f'mlp.{to}.{part}_proj' for part in ('gate', 'up', 'down')}
 HEAD_NORMS = {'attn_q_norm': 'self_attn.query_layernorm', 'attn_k_norm': 'self_attn.key_layernorm'}
@@ -23,8 +27,40 @@ NAMES = {
     'qwen2moe': {'ffn_gate_inp_shexp': 'mlp.shared_expert_gate', **SHARED('shared_expert')},
     'apertus': {'attn_norm': 'attention_layernorm', 'ffn_norm': 'feedforward_layernorm'},
     'starcoder2': {'ffn_up': 'mlp.c_fc', 'ffn_down': 'mlp.c_proj'},
+    'phimoe': {'ffn_gate_inp': 'mlp.router'},
+    'granite_swa': {'attn_sinks': 'self_attn.sinks', 'ffn_gate_inp': 'block_sparse_moe.router',
+                    'ffn_gate_up_exps': 'block_sparse_moe.experts.gate_up_proj', 'ffn_down_exps': 'block_sparse_moe.experts.down_proj',
+                    'ffn_up_shexp': 'shared_mlp.input_linear', 'ffn_down_shexp': 'shared_mlp.output_linear'},
+    'afmoe': {**POST, 'ffn_norm': 'pre_mlp_layernorm', 'post_ffw_norm': 'post_mlp_layernorm', 'attn_gate': 'self_attn.gate_proj',
+              'ffn_gate_inp': 'mlp.router.gate', 'exp_probs_b': 'mlp.expert_bias', **SHARED('shared_experts')},
+    'laguna': {'attn_gate': 'self_attn.g_proj', **SIGMOID},
+    'step35': {'attn_gate': 'self_attn.g_proj', **SIGMOID},
+    'mimo2': {'attn_sinks': 'self_attn.sinks', **SIGMOID},
+    'hy_v3': {**SIGMOID, 'exp_probs_b': 'mlp.e_score_correction'},
 }
 PERMUTED = ('smollm3', 'arcee', 'minicpm')
+
+
+def causal(family):
+    """Returns a class with the text model of a family that has no class for text only, and an LM head."""
+    text = getattr(transformers, family + 'TextModel')
+
+    class Model(torch.nn.Module):
+        def __init__(self, config):
+            super().__init__()
+            self.model, self.config = text(config), config
+            self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+        def forward(self, ids, use_cache=False):
+            return types.SimpleNamespace(logits=self.lm_head(self.model(ids, use_cache=use_cache).last_hidden_state))
+    Model.__name__ = family + 'ForCausalLM'
+    return Model
+
+
+def first(value): return value[0] if isinstance(value, list) else value
+
+
+def full_first(k): return ['sliding_attention' if i % 4 else 'full_attention' for i in range(k('block_count'))]
 
 
 def kinds(k, every): return ['full_attention' if (i + 1) % every == 0 else 'sliding_attention' for i in range(k('block_count'))]
@@ -51,8 +87,37 @@ def olmo3(k):
             'rope_parameters': {'full_attention': yarn, 'sliding_attention': rope(k)}}
 
 
+def yarn(k):
+    return {'rope_type': 'yarn', 'rope_theta': k('rope.freq_base'), 'factor': k('rope.scaling.factor'), 'beta_fast': 32.0,
+            'beta_slow': 1.0, 'attention_factor': k('rope.scaling.yarn_attn_factor'),
+            'original_max_position_embeddings': k('rope.scaling.original_context_length')}
+
+
+def local_rope(k, **more): return {'rope_type': 'default', 'rope_theta': k('rope.freq_base_swa'), **more}
+
+
+def mimo2(k):
+    part = k('rope.dimension_count') / k('attention.key_length')
+    return routed(k, n_routed_experts=k('expert_count'), v_head_dim=k('attention.value_length'), layer_types=full_first(k),
+                  mlp_layer_types=['dense'] + ['sparse'] * (k('block_count') - 1), routed_scaling_factor=k('expert_weights_scale'),
+                  sliding_window=k('attention.sliding_window') + 1, attention_value_scale=k('attention.value_scale'),
+                  rope_parameters={'full_attention': rope(k, partial_rotary_factor=part),
+                                   'sliding_attention': local_rope(k, partial_rotary_factor=part)})
+
+
+def laguna(k, **more):
+    return routed(k, num_experts=k('expert_count'), shared_expert_intermediate_size=k('expert_shared_feed_forward_length'),
+                  mlp_layer_types=['dense'] + ['sparse'] * (k('block_count') - 1), moe_routed_scaling_factor=k('expert_weights_scale'),
+                  attention_bias=False, **more)
+
+
 def cohere(k, **more):
     return {'layer_norm_eps': k('attention.layer_norm_epsilon'), 'logit_scale': k('logit_scale'), 'use_qk_norm': False, **more}
+
+
+def granite_swa(k):
+    theta = [k('rope.freq_base') * used for used in k('attention.rope_pattern')]
+    return {**granite(k), 'sliding_window': k('attention.sliding_window'), 'layer_types': full_first(k), 'layer_rope_theta': theta}
 
 
 def granite(k):
@@ -105,6 +170,37 @@ MODELS = {
     'mellum': ('Mellum', lambda k: routed(
         k, num_experts=k('expert_count'), norm_topk_prob=True, sliding_window=k('attention.sliding_window'), layer_types=kinds(k, 4),
         rope_parameters={'full_attention': rope(k), 'sliding_attention': {'rope_type': 'default', 'rope_theta': k('rope.freq_base_swa')}})),
+    'phimoe': ('Phimoe', lambda k: {
+        'num_local_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'), 'attention_bias': True,
+        'lm_head_bias': True, 'sliding_window': None, 'rope_parameters': {
+            'rope_type': 'longrope', 'rope_theta': k('rope.freq_base'), 'long_mscale': 1.243163121016122,
+            'short_mscale': 1.243163121016122, 'original_max_position_embeddings': k('rope.scaling.original_context_length'),
+            'long_factor': [1 + 0.25 * i for i in range(16)], 'short_factor': [1 + 0.03125 * i for i in range(16)]}}),
+    'granite_swa': ('GraniteSWA', granite_swa),
+    'granite_swa-moe': ('GraniteMoeSWA', lambda k: {
+        **granite_swa(k), 'num_local_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'),
+        'shared_intermediate_size': k('expert_shared_feed_forward_length')}),
+    'afmoe': ('Afmoe', lambda k: routed(
+        k, num_experts=k('expert_count'), num_shared_experts=k('expert_shared_count'), num_dense_layers=k('leading_dense_block_count'),
+        route_scale=k('expert_weights_scale'), sliding_window=k('attention.sliding_window'), layer_types=kinds(k, 4),
+        mup_enabled=True, attention_bias=False)),
+    'laguna': ('Laguna', lambda k: laguna(
+        k, layer_types=full_first(k), num_attention_heads_per_layer=k('attention.head_count'), gating='per-head',
+        sliding_window=k('attention.sliding_window'),
+        rope_parameters={'full_attention': {**yarn(k), 'partial_rotary_factor': 0.5}, 'sliding_attention': local_rope(k)})),
+    'laguna-full': ('Laguna', lambda k: laguna(
+        k, layer_types=['full_attention'] * k('block_count'), gating='per-element', sliding_window=0,
+        rope_parameters={'full_attention': rope(k), 'sliding_attention': rope(k)})),
+    'step35': ('Step3p7', lambda k: routed(
+        k, pad_token_id=0, n_routed_experts=k('expert_count'), share_expert_dim=k('expert_shared_feed_forward_length'), layer_types=full_first(k),
+        mlp_layer_types=['dense'] + ['sparse'] * (k('block_count') - 1), moe_router_scaling_factor=k('expert_weights_scale'),
+        sliding_window=k('attention.sliding_window'), num_sliding_attention_heads=k('attention.head_count')[1],
+        swiglu_limits=[float(x) for x in k('swiglu_clamp_exp')], swiglu_limits_shared=[float(x) for x in k('swiglu_clamp_shexp')],
+        rope_parameters={'full_attention': rope(k, partial_rotary_factor=0.5), 'sliding_attention': local_rope(k)})),
+    'mimo2': ('MiMoV2Flash', mimo2), 'mimo2-stacked': ('MiMoV2Flash', mimo2),
+    'hy_v3': ('HYV3', lambda k: routed(
+        k, num_experts=k('expert_count'), num_shared_experts=k('expert_shared_feed_forward_length') // k('expert_feed_forward_length'),
+        mlp_layer_types=['dense'] + ['sparse'] * (k('block_count') - 1), router_scaling_factor=k('expert_weights_scale'))),
     # MiniCPM has the structure of Granite
     'minicpm': ('Granite', granite),
 }
@@ -115,6 +211,23 @@ MUTATIONS = {
     'lfm2': [('norms of queries', {}, '=q_layernorm'), ('norms of keys', {}, '=k_layernorm'), ('convolutions', {}, 'conv.conv')],
     'lfm2moe': [('convolutions', {}, 'conv.conv'), ('correction', {}, 'expert_bias')],
     'smollm3': [('layers without rotation', {'no_rope_layers': [1, 1, 1, 1]}, None)],
+    'phimoe': [('bias of the output', {}, 'lm_head.bias'), ('bias of attention', {}, 'o_proj.bias'),
+               ('bias of the last norm', {}, 'model.norm.bias')],
+    'granite_swa': [('sinks', {}, 'sinks'), ('layers with a window', {'layer_types': ['full_attention'] * 4}, None),
+                    ('layers without rotation', {'layer_rope_theta': [1e4] * 4}, None)],
+    'granite_swa-moe': [('shared expert', {}, 'output_linear'), ('sinks', {}, 'sinks')],
+    'afmoe': [('gates', {}, 'gate_proj'), ('factor of embeddings', {'mup_enabled': False}, None), ('correction', {}, 'expert_bias'),
+              ('scale of weights', {'route_scale': 1.0}, None), ('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None),
+              SHARED_EXPERT],
+    'laguna': [('gates', {}, 'g_proj'), ('correction', {}, 'e_score_correction_bias'), SHARED_EXPERT,
+               ('scale of weights', {'moe_routed_scaling_factor': 1.0}, None)],
+    'laguna-full': [('gates', {}, 'g_proj')],
+    'step35': [('gates', {}, 'g_proj'), ('correction', {}, 'e_score_correction_bias'), SHARED_EXPERT,
+               ('scale of weights', {'moe_router_scaling_factor': 1.0}, None), ('limits', {'swiglu_limits': [0.0] * 4}, None),
+               ('limits of the shared expert', {'swiglu_limits_shared': [0.0] * 4}, None)],
+    'mimo2': [('sinks', {}, 'sinks'), ('correction', {}, 'e_score_correction_bias'), ('scale of values', {'attention_value_scale': 1.0}, None),
+              ('scale of weights', {'routed_scaling_factor': 1.0}, None)],
+    'hy_v3': [('correction', {}, 'e_score_correction_bias'), ('scale of weights', {'router_scaling_factor': 1.0}, None), SHARED_EXPERT],
     'olmo3': [('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None)],
     'exaone4-large': [('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None)],
     'ernie4_5-moe': [('correction', {}, 'e_score_correction_bias'), SHARED_EXPERT],
@@ -134,14 +247,28 @@ MUTATIONS = {
 }
 
 
+def split_heads(out, field):
+    """Splits matrices of queries, keys and values; heads of values have a size of their own."""
+    heads, key, value = (field(f'mimo2.attention.{k}') for k in ('head_count', 'key_length', 'value_length'))
+    for name in [n for n in out if n.endswith('attn_qkv.weight')]:
+        w = out.pop(name)
+        n_kv = (w.shape[0] - heads * key) // (key + value)
+        for part, rows in zip('qkv', w.split([heads * key, n_kv * key, n_kv * value])):
+            out[name.replace('attn_qkv', f'self_attn.{part}_proj')] = rows.contiguous()
+
+
 def finish(out, arch, field):
     """Changes weights to transformers' shapes and adds parameters that files store as metadata."""
     for name in list(out):
+        if name.endswith(('self_attn.sinks.weight', '.experts.gate_up_proj.weight', 'mlp.expert_bias.bias')):
+            out[name.rsplit('.', 1)[0]] = out.pop(name)
+            continue
         if name.endswith('shared_expert_gate.weight'): out[name] = out[name].reshape(1, -1)
         elif name.endswith('conv.conv.weight'): out[name] = out[name].unsqueeze(1)
         elif arch == 'lfm2moe' and '.mlp.experts.' in name: out[name.replace('mlp', 'feed_forward')] = out.pop(name)
         elif name.endswith('feed_forward.expert.bias'): out[name.replace('expert.bias', 'expert_bias')] = out.pop(name)
         elif name.endswith('moe_statics.e_score_correction_bias'): out[name] = out[name].reshape(1, -1)
+    if arch == 'mimo2': split_heads(out, field)
     if arch == 'apertus':
         for part, key in (('alpha_p', 'alpha_p'), ('alpha_n', 'alpha_n'), ('beta', 'beta'), ('eps', 'eps')):
             for i, value in enumerate(field(f'xielu.{key}')):

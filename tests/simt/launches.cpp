@@ -101,6 +101,8 @@ void rows_of_floats(int32_t n)
     CHECK(pi__k_copy_2d(nullptr, &copy_2d));
     CHECK(pi__k_softcap(nullptr, &softcap));
     CHECK(pi__k_add_gated(nullptr, &add_gated));
+    const pi__gate_heads gate_heads = {some, some, 2, n, 2, N_IN / 2, true};
+    CHECK(pi__k_gate_heads(nullptr, &gate_heads));
     const pi__add_rows add_rows = {some, some, ints, n, N_IN};
     CHECK(pi__k_add_rows(nullptr, &add_rows, ints));
     const pi__place_rows place_rows = {some, some, N_IN, ints, n, N_IN, true};

@@ -31,6 +31,10 @@
 #define LLAMA4 FORM_SHOWS "{# <|python_start|> #}"
 #define R7B FORM_SHOWS "{# <|START_ACTION|> \"tool_name\" #}"
 #define NEMOTRON FORM_SHOWS "{# <TOOLCALL>[ #}"
+#define APERTUS FORM_SHOWS "{# <|tools_prefix|> <|tools_suffix|> #}"
+#define HY3 FORM_SHOWS "{# <tool_sep{}> ':opensource' #}"
+#define HY3_KEY(key) "<arg_key:opensource>" key "</arg_key:opensource>"
+#define HY3_VALUE(value) "<arg_value:opensource>" value "</arg_value:opensource>"
 #define GENERIC "{% for m in messages %}{{ m.content }}{% endfor %}"
 #define KIMI FORM_SHOWS "{# " KIMI_CALLS " #}"
 

@@ -73,6 +73,7 @@ static double oss_bias(const int64_t *v, uint64_t *rng, int64_t i)
 static const tiny_tensor dense_head[] = {
     T("", "token_embd.weight", M, "E V"), T("", "output_norm.weight", F32, "E"), T("u", "output.weight", M, "E V"),
     T("e", "output_norm.bias", B, "E"),
+    T("Xe", "output.bias", B, "V"),
     {"r", "rope_freqs.weight", F32, "R", llama3_factor}, {"l", "rope_factors_long.weight", F32, "R", long_factor},
     {"l", "rope_factors_short.weight", F32, "R", short_factor}, T("a", "dense_2.weight", M, "E 2E"),
     T("a", "dense_3.weight", M, "2E E"), {0}};
@@ -96,18 +97,19 @@ static const tiny_tensor dense_layer[] = {T("!m", "attn_norm.weight", F32, "E"),
                                           T("!h!m!i", "ffn_norm.weight", F32, "E"),
                                           T("e", "ffn_norm.bias", B, "E"),
                                           T("X", "ffn_gate_inp.weight", F32, "E X"),
-                                          T("X", "ffn_gate_exps.weight", M, "E F X"),
-                                          T("X", "ffn_up_exps.weight", M, "E F X"),
+                                          T("X!c", "ffn_gate_exps.weight", M, "E F X"),
+                                          T("X!c", "ffn_up_exps.weight", M, "E F X"),
+                                          T("Xc", "ffn_gate_up_exps.weight", M, "E 2F X"),
                                           T("X", "ffn_down_exps.weight", M, "F E X"),
                                           T("!X!c!d", "ffn_gate.weight", M, "E F"),
                                           T("!X!c", "ffn_up.weight", M, "E F"),
-                                          T("c", "ffn_up.weight", M, "E 2F"),
+                                          T("c!X", "ffn_up.weight", M, "E 2F"),
                                           T("!X", "ffn_down.weight", M, "F E"),
                                           T("p", "post_ffw_norm.weight", F32, "E"),
                                           T("h", "post_attention_norm.weight", F32, "E"),
                                           T("e", "attn_output.bias", B, "E"),
-                                          T("e", "ffn_up.bias", B, "F"),
-                                          T("e", "ffn_down.bias", B, "E"),
+                                          T("e!X", "ffn_up.bias", B, "F"),
+                                          T("e!X", "ffn_down.bias", B, "E"),
                                           T("tX", "exp_probs_b.bias", B, "X"),
                                           T("gX", "ffn_gate_inp_shexp.weight", F32, "E"),
                                           T("TX", "ffn_gate_shexp.weight", M, "E Z"),
@@ -115,13 +117,15 @@ static const tiny_tensor dense_layer[] = {T("!m", "attn_norm.weight", F32, "E"),
                                           T("TX", "ffn_down_shexp.weight", M, "Z E"),
                                           T("o", "attn_output.bias", B, "E"),
                                           T("o", "attn_sinks.weight", B, "H"),
+                                          T("SQ", "attn_sinks.weight", B, "H"),
                                           T("o", "ffn_gate_inp.bias", B, "X"),
                                           {"o", "ffn_gate_exps.bias", F32, "F X", oss_bias},
                                           {"o", "ffn_up_exps.bias", F32, "F X", oss_bias},
                                           {"o", "ffn_down_exps.bias", F32, "E X", oss_bias},
                                           T("s", "exp_probs_b.bias", B, "X"),
-                                          T("Z!Y", "ffn_gate_shexp.weight", M, "E Z"),
-                                          T("Z!Y", "ffn_up_shexp.weight", M, "E Z"),
+                                          T("Z!Y!c", "ffn_gate_shexp.weight", M, "E Z"),
+                                          T("Z!Y!c", "ffn_up_shexp.weight", M, "E Z"),
+                                          T("Z!Yc", "ffn_up_shexp.weight", M, "E 2Z"),
                                           T("Z!Y", "ffn_down_shexp.weight", M, "Z E"),
                                           T("s", "ffn_gate_shexp.weight", M, "E F"),
                                           T("s", "ffn_up_shexp.weight", M, "E F"),
@@ -166,12 +170,16 @@ static const tiny_key glm4moe_keys[] = {
 static const tiny_key minimax_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 5e6f), NUM("", "rope.dimension_count", "R"),
     NUM("", "expert_feed_forward_length", "F"), NUM("", "expert_gating_func", "2"), {0}};
+static const uint8_t last_three[4] = {0, 1, 1, 1}, but_third[4] = {1, 1, 0, 1};
 /* Granite's multipliers, chosen so that layer outputs are not small relative to the embeddings. v: no rotation. Z: F
- * of the shared expert. */
+ * of the shared expert. Q: windows in all layers but the first. S: sinks, and the third layer has no RoPE. */
 static const tiny_key granite_keys[] = {
     REAL("attention.layer_norm_rms_epsilon", 1e-3f), REAL("rope.freq_base", 1e4f), NUM("", "rope.dimension_count", "D"),
     REAL("attention.scale", 0.3f), REAL("embedding_scale", 3), REAL("residual_scale", 0.6f), REAL("logit_scale", 1.5f),
-    {"v", "rope.scaling.finetuned", U8, "0", 0, NULL}, NUM("Z", "expert_shared_feed_forward_length", "Z"), {0}};
+    {"v", "rope.scaling.finetuned", U8, "0", 0, NULL}, NUM("Z", "expert_shared_feed_forward_length", "Z"),
+    {"Q", "attention.sliding_window_pattern", U8, "L", 0, last_three},
+    {"S", "attention.rope_pattern", U8, "L", 0, but_third},
+    {0}};
 /* Keys of many dense architectures. I LayerNorms; A F of an expert, M F of the other layers, Y experts; B leading
  * layers without experts, S every S-th later layer has experts; Z F of a shared expert, U number of shared experts in
  * the metadata; K groups of experts, J selected ones; Q windows in all layers but the fourth; O YaRN with this original
@@ -222,6 +230,10 @@ static const tiny_key phi3_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e
                                      NUM("l", "rope.scaling.original_context_length", "O"),
                                      {"l", "rope.scaling.attn_factor", PI__GGUF_F32, NULL, 1.1875f, NULL},
                                      {0}};
+static const tiny_key phimoe_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-5f), REAL("rope.freq_base", 1e4f),
+                                       NUM("", "rope.dimension_count", "D"),
+                                       NUM("", "rope.scaling.original_context_length", "O"),
+                                       REAL("rope.scaling.attn_factor", 1), {0}};
 static const tiny_key mistral3_keys[] = { /* original context of O positions; the tests use longer texts */
                                          REAL("attention.layer_norm_rms_epsilon", 1e-5f),
                                          REAL("rope.freq_base", 1e6f),
@@ -855,6 +867,92 @@ static const tiny_tensor lfm2_layer[] = {T("", "attn_norm.weight", F32, "E"),
                                          T("x", "ffn_down_exps.weight", M, "A E Y"),
                                          {0}};
 
+/* ---- gated: windows in some layers, gates of attention's output, experts after a lead layer. Layers with a window
+ * have M heads and N KV heads of their own (0 = the same), and S rotated values. I, K: numbers of the other layers. Q:
+ * the first layer of four has full attention, else the last; P: the file says so. O: size of a head of values (0 = D),
+ * s: sinks in layers with a window, q: queries, keys and values are one matrix. g: one gate per value, h: per head; J:
+ * rows of the gates' matrix. Y experts of size A, U shared ones in the metadata, Z F of the shared expert, o F of the
+ * feed-forward; p norms after blocks, n norms on heads. Per layer: w window, t sinks, X experts, H, G, J. */
+
+static const uint8_t gated_first[4] = {0, 1, 1, 1}, gated_last[4] = {1, 1, 1, 0};
+static const int32_t gated_heads[4] = {4, 6, 6, 6}, gated_kv_heads[4] = {1, 2, 2, 2};
+static void gated_per_layer(int64_t *v, int32_t i)
+{
+    v['w'] = v['Q'] ? i % 4 != 0 : i % 4 != 3, v['t'] = v['s'] && v['w'];
+    v['H'] = v['w'] && v['M'] ? v['M'] : v['I'];
+    v['G'] = v['w'] && v['N'] ? v['N'] : v['K'];
+    v['J'] = v['g'] ? v['H'] * v['D'] : v['h'] ? v['H'] : 0;
+    v['X'] = i >= v['B'] ? v['Y'] : 0, v['F'] = v['X'] ? v['A'] : v['o'];
+}
+static const tiny_key gated_keys[] = {TEXT("general.name", "tiny"),
+                                      NUM("", "block_count", "L"),
+                                      NUM("", "context_length", "C"),
+                                      NUM("", "embedding_length", "E"),
+                                      NUM("", "feed_forward_length", "o"),
+                                      NUM("!M", "attention.head_count", "I"),
+                                      {"M", "attention.head_count", I32, "L", 0, gated_heads},
+                                      NUM("!N", "attention.head_count_kv", "K"),
+                                      {"N", "attention.head_count_kv", I32, "L", 0, gated_kv_heads},
+                                      NUM("", "attention.key_length", "D"),
+                                      NUM("!O", "attention.value_length", "D"),
+                                      NUM("O", "attention.value_length", "O"),
+                                      {"O", "attention.value_scale", PI__GGUF_F32, NULL, 0.7f, NULL},
+                                      NUM("W", "attention.sliding_window", "W"),
+                                      {"PQ", "attention.sliding_window_pattern", U8, "L", 0, gated_first},
+                                      {"P!Q", "attention.sliding_window_pattern", U8, "L", 0, gated_last},
+                                      REAL("attention.layer_norm_rms_epsilon", 1e-5f),
+                                      REAL("rope.freq_base", 1e4f),
+                                      NUM("R", "rope.dimension_count", "R"),
+                                      NUM("S", "rope.dimension_count_swa", "S"),
+                                      {"S", "rope.freq_base_swa", PI__GGUF_F32, NULL, 1e3f, NULL},
+                                      NUM("Y", "expert_count", "Y"),
+                                      NUM("Y", "expert_used_count", "3"),
+                                      NUM("Y", "expert_feed_forward_length", "A"),
+                                      NUM("U", "expert_shared_count", "U"),
+                                      NUM("Z!U", "expert_shared_feed_forward_length", "Z"),
+                                      NUM("Y", "leading_dense_block_count", "B"),
+                                      NUM("Y", "expert_gating_func", "2"),
+                                      {"Y", "expert_weights_norm", PI__GGUF_BOOL, "1", 0, NULL},
+                                      {"Y", "expert_weights_scale", PI__GGUF_F32, NULL, 1.5f, NULL},
+                                      {0}};
+static const tiny_tensor gated_layer[] = {T("", "attn_norm.weight", F32, "E"),
+                                          T("!q", "attn_q.weight", M, "E HD"),
+                                          T("!q", "attn_k.weight", M, "E GD"),
+                                          T("!q!O", "attn_v.weight", M, "E GD"),
+                                          T("!qO", "attn_v.weight", M, "E GO"),
+                                          T("q", "attn_qkv.weight", M, "E HD+GD+GO"),
+                                          T("t", "attn_sinks.weight", B, "H"),
+                                          T("n", "attn_q_norm.weight", F32, "D"),
+                                          T("n", "attn_k_norm.weight", F32, "D"),
+                                          T("J", "attn_gate.weight", M, "E J"),
+                                          T("!O", "attn_output.weight", M, "HD E"),
+                                          T("O", "attn_output.weight", M, "HO E"),
+                                          T("p", "post_attention_norm.weight", F32, "E"),
+                                          T("", "ffn_norm.weight", F32, "E"),
+                                          T("!X", "ffn_gate.weight", M, "E F"),
+                                          T("!X", "ffn_up.weight", M, "E F"),
+                                          T("!X", "ffn_down.weight", M, "F E"),
+                                          T("X", "ffn_gate_inp.weight", F32, "E X"),
+                                          T("X", "exp_probs_b.bias", B, "X"),
+                                          T("X", "ffn_gate_exps.weight", M, "E F X"),
+                                          T("X", "ffn_up_exps.weight", M, "E F X"),
+                                          T("X", "ffn_down_exps.weight", M, "F E X"),
+                                          T("XZ", "ffn_gate_shexp.weight", M, "E Z"),
+                                          T("XZ", "ffn_up_shexp.weight", M, "E Z"),
+                                          T("XZ", "ffn_down_shexp.weight", M, "Z E"),
+                                          T("p", "post_ffw_norm.weight", F32, "E"),
+                                          {0}};
+static const tiny_key laguna_keys[] = {TEXT("rope.scaling.type", "yarn"), REAL("rope.scaling.factor", 8),
+                                       NUM("", "rope.scaling.original_context_length", "64"),
+                                       REAL("rope.scaling.yarn_attn_factor", 1.25f),
+                                       REAL("rope.scaling.yarn_beta_fast", 32),
+                                       REAL("rope.scaling.yarn_beta_slow", 1), {0}};
+/* limits low enough that small values reach them; 0 = no limit */
+static const float step35_limits[2][4] = {{0, 0.05f, 0, 0.04f}, {0.06f, 0, 0.05f, 0.03f}};
+static const tiny_key step35_keys[] = {LIST("swiglu_clamp_exp", PI__GGUF_F32, "L", step35_limits[0]),
+                                       LIST("swiglu_clamp_shexp", PI__GGUF_F32, "L", step35_limits[1]), {0}};
+#define GATED .keys = gated_keys, .head = dense_head, .layer = gated_layer, .per_layer = gated_per_layer, .rng = 61
+
 /* ---- rows */
 
 #define LFM2 .keys = lfm2_keys, .head = lfm2_head, .layer = lfm2_layer, .per_layer = lfm2_per_layer, .vocab = "lfm2"
@@ -1031,5 +1129,24 @@ const tiny_row tiny_rows[] = {
      .sizes = "L=3 E=64 Q=4 P=32 B=1 S=32 N=128 H=0 F=0 n=1"},
     {"minicpm", DENSE, .more_keys = granite_keys, .vocab = "spm", .sizes = "L=3 E=128 H=4 G=4 D=32 F=96"},
     {"gemma2", DENSE, .more_keys = gemma2_keys, .vocab = "spm", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 W=24 k=1 p=1"},
+    {"phimoe", DENSE, .more_keys = phimoe_keys, .vocab = "spm",
+     .sizes = "L=3 E=128 H=4 G=2 D=32 F=64 X=8 R=16 O=512 l=1 e=1 b=1 u=1"},
+    {"granite_swa", DENSE, .more_keys = granite_keys, .vocab = "refact",
+     .sizes = "L=4 E=128 H=4 G=2 D=32 F=96 W=40 Q=1 S=1"},
+    {"granite_swa-moe", DENSE, .arch = "granite_swa", .more_keys = granite_keys, .vocab = "refact",
+     .sizes = "L=4 E=128 H=4 G=2 D=32 F=64 X=5 Z=96 W=40 Q=1 S=1 c=1"},
+    {"afmoe", GATED, .vocab = "afmoe",
+     .sizes = "L=4 E=96 I=4 K=2 D=32 R=D o=96 Y=8 A=64 B=1 U=2 Z=128 W=40 g=1 n=1 p=1 u=1"},
+    {"laguna", GATED, .vocab = "laguna", .more_keys = laguna_keys,
+     .sizes = "L=4 E=96 I=4 M=6 K=2 D=32 R=16 S=32 o=96 Y=8 A=64 B=1 Z=96 W=40 Q=1 h=1 n=1 u=1"},
+    {"laguna-full", GATED, .arch = "laguna", .vocab = "laguna",
+     .sizes = "L=3 E=96 I=4 K=2 D=32 R=D o=96 Y=8 A=64 B=1 Z=96 g=1 n=1 u=1"},
+    {"step35", GATED, .vocab = "deepseek-v3", .more_keys = step35_keys,
+     .sizes = "L=4 E=96 I=4 M=6 K=2 D=32 R=D S=D o=128 Y=8 A=96 B=1 Z=64 W=40 P=1 Q=1 h=1 n=1 u=1"},
+    {"mimo2", GATED, .vocab = "qwen2",
+     .sizes = "L=4 E=96 I=4 K=1 N=2 D=64 O=32 R=16 S=16 o=96 Y=8 A=64 B=1 W=40 P=1 Q=1 s=1 u=1"},
+    {"mimo2-stacked", GATED, .arch = "mimo2", .vocab = "qwen2",
+     .sizes = "L=4 E=96 I=4 K=1 N=2 D=64 O=32 R=16 S=16 o=96 Y=8 A=64 B=1 W=40 P=1 Q=1 s=1 q=1 u=1"},
+    {"hy_v3", GATED, .vocab = "hunyuan", .sizes = "L=3 E=96 I=4 K=2 D=32 R=D o=96 Y=8 A=64 B=1 Z=128 n=1 u=1"},
 };
 const size_t tiny_n_rows = sizeof tiny_rows / sizeof *tiny_rows;

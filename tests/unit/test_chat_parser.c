@@ -478,6 +478,19 @@ static void test_tagged_lists(void **state)
 {
     (void) state;
     expect(NEMOTRON, "<TOOLCALL>[{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"now\"}]</TOOLCALL>", "now({})|now({})|");
+    /* Apertus: the name is the key; calls may be inside of thoughts */
+    expect(APERTUS, "Hi<|tools_prefix|>[{\"get\": {\"city\": \"x\"}}, {\"now\": {}}]<|tools_suffix|>",
+           "C:Hi|get({\"city\": \"x\"})|now({})|");
+    expect(APERTUS, "<|inner_prefix|>Hm.<|tools_prefix|>[{\"now\": {}}]<|tools_suffix|>", "R:Hm.|now({})|");
+    expect(APERTUS, "<|inner_prefix|>Hm.<|inner_suffix|>It is 7.", "R:Hm.|C:It is 7.|");
+    expect(APERTUS, "<|tools_prefix|>[{\"now\": {}, \"get\": {}}]<|tools_suffix|>",
+           "C:<|tools_prefix|>[{\"now\": {}, \"get\": {}}]<|tools_suffix|>|");
+    expect(HY3,
+           "<think:opensource>Hm.</think:opensource>Hi<tool_calls:opensource>\n"
+           "<tool_call:opensource>get<tool_sep:opensource>\n" HY3_KEY("city") "\n" HY3_VALUE("x") "\n"
+           "</tool_call:opensource>\n<tool_call:opensource>now<tool_sep:opensource>\n</tool_call:opensource>\n"
+           "</tool_calls:opensource>",
+           "R:Hm.|C:Hi|get({\"city\": \"x\"})|now({})|");
     expect(R7B, "<|START_THINKING|>Hm<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"get\", "
                 "\"parameters\": {\"city\": \"x\"}}\n]<|END_ACTION|>", "R:Hm|get({\"city\": \"x\"})|");
     expect(R7B, "<|START_RESPONSE|>Hello <b>.<|END_RESPONSE|>", "C:Hello <b>.|");

@@ -16,7 +16,8 @@ static const char *const archs[] = {
     "dots1", "bailingmoe2", "qwen2moe", "arcee", "apertus", "starcoder2", "command-r", "cohere2", "minicpm", "mellum",
     "qwen2vl", "qwen3vl", "qwen3vlmoe", "granitehybrid", "granitehybrid-dense", "nemotron_h", "nemotron_h_moe",
     "nemotron_h_moe-latent", "falcon-h1", "falcon-h1-norm", "mamba2", "lfm2", "lfm2moe",
-    "mistral4", "deepseek32", "glm-dsa"};
+    "mistral4", "deepseek32", "glm-dsa", "phimoe", "granite_swa-moe", "afmoe", "laguna",
+    "step35", "mimo2", "mimo2-stacked"};
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 static char path[N_ARCHS][256];
 
@@ -194,6 +195,21 @@ static void test_refused_numbers(void **st)
                                      {"attention.indexer.head_count", 4, 3, "blk.0.indexer.attn_q_b.weight"}};
     static const bad_value small4[] = {{"expert_group_count", 4, 2, "groups are not supported"}};
     static const bad_value mini[] = {{"residual_scale", 4, 0, "minicpm.residual_scale is 0"}};
+    static const bad_value laguna[] = {
+        {"rope.scaling.yarn_attn_factor", 4, 0, "yarn_attn_factor must be positive"},
+        {"rope.dimension_count_swa", 4, 34, "dimension_count_swa is 34"},
+        {"expert_shared_feed_forward_length", 4, 64, "blk.1.ffn_gate_shexp.weight"},
+        {"attention.head_count_kv", 4, 4, "head_count 6 is not a multiple of head_count_kv 4"}};
+    static const bad_value mimo[] = {{"attention.value_scale", 4, 0xbf800000, "value_scale is -1"},
+                                     {"attention.value_length", 4, 80, "must be equal"},
+                                     {"attention.value_length", 4, 16, "blk.0.attn_v.weight"},
+                                     {"attention.sliding_window", 4, 0, "sliding_window is 0"}};
+    static const bad_value phimoe[] = {{"expert_used_count", 4, 9, "expert_used_count 9 is more"},
+                                       {"attention.layer_norm_rms_epsilon", 4, 0x7fc00000, "finite"}};
+    pi__config la = config(arch_of("laguna")), mi = config(arch_of("mimo2")), ph = config(arch_of("phimoe"));
+    models_refused(&la, "laguna.", laguna, sizeof laguna / sizeof *laguna);
+    models_refused(&mi, "mimo2.", mimo, sizeof mimo / sizeof *mimo);
+    models_refused(&ph, "phimoe.", phimoe, sizeof phimoe / sizeof *phimoe);
     pi__config er = config(arch_of("ernie4_5-moe")), ol = config(arch_of("olmo3")), li = config(arch_of("bailingmoe2"));
     pi__config co = config(arch_of("cohere2")), qm = config(arch_of("qwen2moe")), mc = config(arch_of("minicpm"));
     pi__config lf = config(arch_of("lfm2moe")), g5 = config(arch_of("glm-dsa")), m4 = config(arch_of("mistral4"));
@@ -303,6 +319,20 @@ static void test_refused_tensors(void **st)
     model_needs(&ol, olmo, sizeof olmo / sizeof *olmo);
     model_needs(&qm, shared, sizeof shared / sizeof *shared);
     model_needs(&co, cohere, sizeof cohere / sizeof *cohere);
+    static const char *const phimoe[] = {"output.bias", "blk.1.attn_output.bias", "blk.2.attn_q.bias"};
+    static const char *const afmoe[] = {"blk.1.attn_gate.weight", "blk.2.exp_probs_b.bias",
+                                        "blk.3.post_ffw_norm.weight"};
+    static const char *const step[] = {"blk.1.attn_gate.weight", "blk.2.ffn_up_shexp.weight"};
+    static const char *const mimo[] = {"blk.1.attn_sinks.weight", "mimo2.attention.sliding_window_pattern"};
+    static const char *const swa[] = {"blk.0.attn_sinks.weight", "blk.1.ffn_up_shexp.weight",
+                                      "blk.2.ffn_down_exps.weight"};
+    pi__config ph = config(arch_of("phimoe")), af = config(arch_of("afmoe")), st35 = config(arch_of("step35"));
+    pi__config mi = config(arch_of("mimo2")), sw = config(arch_of("granite_swa-moe"));
+    model_needs(&ph, phimoe, sizeof phimoe / sizeof *phimoe);
+    model_needs(&af, afmoe, sizeof afmoe / sizeof *afmoe);
+    model_needs(&st35, step, sizeof step / sizeof *step);
+    model_needs(&mi, mimo, sizeof mimo / sizeof *mimo);
+    model_needs(&sw, swa, sizeof swa / sizeof *swa);
     pi__config gpt = config(arch_of("gpt-oss")), chat = config(arch_of("glm4moe"));
     model_needs(&gpt, oss, sizeof oss / sizeof *oss);
     model_needs(&chat, glm, sizeof glm / sizeof *glm);

@@ -143,6 +143,33 @@ static void test_add_gated(void **state)
     free(x0);
 }
 
+static void test_gate_heads(void **state)
+{
+    (void) state;
+    enum { H = 5, N = 64, LD = 7, MAX_ROWS = 60 };
+    float *x0 = malloc(sizeof x);
+    assert_non_null(x0);
+    fill(w, N_MAX, 3, 30);
+    w[1] = 200, w[2] = -200; /* limits: f is t or 1, and 0 */
+    for (int rows = 1; rows <= MAX_ROWS; rows += MAX_ROWS - 1) {
+        for (int softplus = 0; softplus < 2; softplus++) {
+            EACH_CPU({
+                fill(x, N_MAX, 1, 3);
+                memcpy(x0, x, sizeof x);
+                pi__cpu_gate_heads(&cpu.be, NULL, &(pi__gate_heads) {.x = x, .gate = w, .ldg = LD, .n_rows = rows,
+                                                                     .n_head = H, .n = N, .softplus = softplus});
+                for (int i = 0; i < rows * H * N; i++) {
+                    const double t = w[i / (H * N) * LD + i / N % H];
+                    const double plus = t > 50 ? t : log1p(exp(t));
+                    assert_close(x0[i] * (softplus ? plus : 1 / (1 + exp(-t))), x[i], 1e-6 * fmax(1, fabs(t)));
+                }
+                assert_memory_equal(x + rows * H * N, x0 + rows * H * N, 4000);
+            })
+        }
+    }
+    free(x0);
+}
+
 /* Returns the activation of t, by definition. */
 static double activation_of(int kind, const float p[4], double t)
 {
@@ -151,6 +178,7 @@ static double activation_of(int kind, const float p[4], double t)
     case PI__ACT_GELU_TANH: return t / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (t + 0.044715 * t * t * t)));
     case PI__ACT_GELU_QUICK: return t / (1 + exp(-1.702 * t));
     case PI__ACT_RELU2: return t > 0 ? t * t : 0;
+    case PI__ACT_NONE: return t;
     default:
         if (t > 0) return (double) p[0] * t * t + (double) p[2] * t;
         return (double) p[1] * (expm1(t < (double) p[3] ? t : (double) p[3]) - t) + (double) p[2] * t;
@@ -406,7 +434,8 @@ int main(void)
         cmocka_unit_test(test_add_norm), cmocka_unit_test(test_rope),      cmocka_unit_test(test_gather_rows),
         cmocka_unit_test(test_rope_parts), cmocka_unit_test(test_place_rows), cmocka_unit_test(test_scale),
         cmocka_unit_test(test_softcap),  cmocka_unit_test(test_isa),       cmocka_unit_test(test_amx),
-        cmocka_unit_test(test_norm),     cmocka_unit_test(test_add_gated), cmocka_unit_test(test_layer_norm_activate),
+        cmocka_unit_test(test_norm),     cmocka_unit_test(test_add_gated), cmocka_unit_test(test_gate_heads),
+        cmocka_unit_test(test_layer_norm_activate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -288,9 +288,9 @@ static double prologue(int kind, const float *x, const float *x2, const float *w
 static void prologues(const pi__cpu_linear_kernels *k)
 {
     enum { N = 333, ROWS = 3 };
-    for (int nth = PI__IN_PLAIN; nth <= PI__IN_SWIGLU + 2; nth++) { /* then one with a limit, and the exact GELU */
-        const int kind = nth > PI__IN_SWIGLU + 1 ? PI__IN_GEGLU_ERF : nth > PI__IN_SWIGLU ? PI__IN_SWIGLU : nth;
-        const float limit = nth == PI__IN_SWIGLU + 1 ? 0.75f : 0;
+    for (int nth = PI__IN_PLAIN; nth <= PI__IN_SWIGLU + 3; nth++) { /* then two with limits, and the exact GELU */
+        const int kind = nth > PI__IN_SWIGLU + 2 ? PI__IN_GEGLU_ERF : nth > PI__IN_SWIGLU ? PI__IN_SWIGLU : nth;
+        const float limit = nth == PI__IN_SWIGLU + 1 ? 0.75f : nth == PI__IN_SWIGLU + 2 ? -0.75f : 0;
         fixture f = {0};
         backend_start(&f.cpu, k, 2, N, ROWS);
         weight_make(&f, PI__F32, N, N, 1);
@@ -307,9 +307,11 @@ static void prologues(const pi__cpu_linear_kernels *k)
         pi__cpu_linear(&f.cpu.be, NULL, &(pi__linear) {.in = in, .n_rows = ROWS, .n_lin = 1, .lin = {lin}});
         for (int r = 0; r < ROWS; r++)
             for (int i = 0; i < N; i++) {
-                const float cut = fminf(x[r * N + i], limit), cut2 = fmaxf(-limit, fminf(x2[r * N + i], limit));
+                const float edge = fabsf(limit), cut = fminf(x[r * N + i], edge), one = 1;
+                const float cut2 = fmaxf(-edge, fminf(x2[r * N + i], edge));
                 double want = limit > 0 ? prologue(kind, &cut, &cut2, w, 1e-6, 1, 0)
                                         : prologue(kind, x + r * N, x2 + r * N, w, 1e-6, N, i), got = y[r * N + i];
+                if (limit < 0) want = fmin(prologue(kind, x + r * N + i, &one, w, 1e-6, 1, 0), edge) * cut2;
                 /* in the far negative range, 1 + tanh cancels all digits, so the tolerance is absolute; erf is within
                  * 2e-7 */
                 const double most = kind == PI__IN_GEGLU_ERF ? 1e-6 : kind >= PI__IN_GEGLU ? 3e-7 : 0;

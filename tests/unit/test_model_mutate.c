@@ -228,6 +228,8 @@ static void damaged_experts(void **st)
                                           {"deepseek2-old", "ffn_down_shexp.weight"},
                                           {"minimax-m2", "ffn_down_exps.weight"},
                                           {"granitemoe", "ffn_down_shexp.weight"},
+                                          {"laguna", "ffn_down_shexp.weight"},
+                                          {"mimo2", "ffn_down_exps.weight"},
                                           {"qwen3next", "nextn.shared_head_norm.weight"},
                                           {"granitehybrid", "ffn_down_shexp.weight"},
                                           {"nemotron_h_moe-latent", "ffn_down_shexp.weight"}};

@@ -70,6 +70,19 @@ static double gate_of(const pi__moe *a, double logit, double all)
     return exp(logit) / all;
 }
 
+/* Returns the SparseMixer weight of the chosen expert id[i]. */
+static double mixed_weight(const pi__moe *a, const float *logits, const int32_t *id, int32_t i)
+{
+    const double c = logits[id[i]];
+    double sum = 0;
+    for (int32_t e = 0; e < a->n_expert; e++) {
+        bool in = e == id[i] || c - logits[e] <= 0.02 * fmax(fabs(logits[e]), c);
+        for (int32_t k = 0; k < i; k++) in &= id[k] != e;
+        if (in) sum += exp(logits[e] - c);
+    }
+    return 1 / sum;
+}
+
 static const int32_t token_of[9] = {3, 0, 1, 1, 2, 0, 3, 2, 2}; /* token of each row, for experts selected by table */
 
 /* Computes the reference routing of row r: ids by rank and their weights. */
@@ -92,8 +105,10 @@ static void route(const pi__moe *a, int32_t r, int32_t *id, double *weight)
         }
         if (a->table) id[i] = a->table[token_of[r] * a->n_used + i];
         weight[i] = gate_of(a, logit_of(a, logits, id[i]), all);
+        if (a->gating == PI__GATE_SPARSEMIXER) weight[i] = mixed_weight(a, logits, id, i);
         sum += weight[i];
     }
+    if (a->undivided) sum = 1;
     for (int32_t i = 0; i < a->n_used; i++) weight[i] *= a->weights_scale / fmax(sum, 6.1e-5);
 }
 
@@ -135,12 +150,13 @@ static void expert(const moe_fixture *t, int32_t e, double weight, const double 
         if (t->a.up) u = dot(&t->up, t->scale[1], e, i, x, largest(x, E), &su);
         else u = dot(&t->gate, t->scale[0], e, F + i, x, largest(x, E), &su);
         if (t->a.gate_bias) g += t->a.gate_bias[e * F + i], u += t->a.up_bias[e * F + i];
-        if (t->a.limit > 0) {
-            g = fmin(g, t->a.limit);
-            u = fmax(fmin(u, t->a.limit), -t->a.limit);
-        }
+        const double most = fabs((double) t->a.limit);
+        if (t->a.limit > 0) g = fmin(g, most);
+        if (most > 0) u = fmax(fmin(u, most), -most);
         if (t->a.act == PI__IN_SWIGLU_OAI) u += 1;
-        mid[i] = act_of(t->a.act, g) * u;
+        mid[i] = act_of(t->a.act, g);
+        if (t->a.limit < 0) mid[i] = fmin(mid[i], most);
+        mid[i] *= u;
         off[i] = 1.2 * sg * (fabs(u) + su) + (fabs(g) + sg) * su;
     }
     const double most = largest(mid, F) + largest(off, F);
@@ -236,6 +252,26 @@ static void softplus(const pi__cpu_linear_kernels *k)
     }
 }
 static void test_softplus(void **state) { (void) state; each_isa(softplus); }
+
+/* SparseMixer: weights of experts with close logits, which are equal, within the bound, or negative. */
+static void mixer(const pi__cpu_linear_kernels *k)
+{
+    static const int types[3] = {PI__F32, PI__F16, PI__BF16};
+    static const float close_logits[3][6] = {
+        {1, 1.01f, 0.995f, 0.2f, 1.015f, -4}, {-2, -2.01f, -2.03f, -9, -2.5f, -3}, {0, 0, 0, 0, 0, 0}};
+    moe_fixture t;
+    fixture_start(&t, k, 2, types, 64, 48, 6, 2, 9, false);
+    t.a.act = PI__IN_SWIGLU;
+    t.a.gating = PI__GATE_SPARSEMIXER;
+    t.a.limit = -0.3f; /* of the activation */
+    t.a.undivided = true;
+    t.a.n_rows = t.max_rows;
+    for (int i = 0; i < 3; i++) memcpy(t.logits + i * t.a.ldl, close_logits[i], sizeof close_logits[i]);
+    pi__cpu_moe(&t.gate.cpu.be, NULL, &t.a);
+    check_rows(&t, t.max_rows, 1, "sparse mixer");
+    fixture_stop(&t);
+}
+static void test_mixer(void **state) { (void) state; each_isa(mixer); }
 
 /* Biases of experts and of logits, sigmoid and softmax gates with a selection-only bias, and the corresponding
  * activation. */
@@ -359,7 +395,8 @@ static void test_same_bits(void **state) { (void) state; each_isa(same_bits); }
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formats),   cmocka_unit_test(test_softplus),   cmocka_unit_test(test_biases),
+        cmocka_unit_test(test_formats),   cmocka_unit_test(test_softplus),
+                                       cmocka_unit_test(test_mixer),   cmocka_unit_test(test_biases),
         cmocka_unit_test(test_many_rows),
         cmocka_unit_test(test_least_sum), cmocka_unit_test(test_not_finite), cmocka_unit_test(test_same_bits),
     };

@@ -15,7 +15,8 @@ static const struct { pi__op_id id; int n;
 } pointers[] = {{PI__OP_add_norm, 4},       {PI__OP_norm, 3},
                 {PI__OP_layer_norm, 5},     {PI__OP_activate, 2},
                 {PI__OP_scale, 3},
-                {PI__OP_add_gated, 3},      {PI__OP_softcap, 1},
+                {PI__OP_add_gated, 3},      {PI__OP_gate_heads, 2},
+                {PI__OP_softcap, 1},
                 {PI__OP_copy_2d, 2},        {PI__OP_hyper_pre, 6},
                 {PI__OP_hyper_post, 3},     {PI__OP_embed, 2},
                 {PI__OP_linear, 2 + 1 + 2}, {PI__OP_lora, 2 + 1 + 2 + 1},
@@ -59,6 +60,7 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
     case PI__OP_activate: r->args.activate = (pi__activate) {target, target, 1, 1, PI__ACT_GELU, {0}}; break;
     case PI__OP_scale: r->args.scale = (pi__scale) {target, target, target, 1, 0, 1, 1, 1}; break;
     case PI__OP_add_gated: r->args.add_gated = (pi__add_gated) {target, target, target, 1, 1, 1}; break;
+    case PI__OP_gate_heads: r->args.gate_heads = (pi__gate_heads) {target, target, 1, 1, 1, 1, false}; break;
     case PI__OP_rope: r->args.rope = (pi__rope) {.freq = target, .n_freq = 1, .table = target}; break;
     case PI__OP_qkv:
         r->args.qkv = (pi__qkv) {.kv = target,

@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
+#include "adapter_file.h"
 #include "pagedinfer.h"
-#include "random_model.h"
 
 enum { MOST = 160, WIDTH = 512 }; /* tokens of a prompt, values of a vector */
 
@@ -320,12 +320,47 @@ static void refusals_say_why(void **state)
     unlink(path);
 }
 
+/* Vectors with an adapter equal those of a model with the adapter merged into its weights. Encoders without adapter
+ * support refuse it. */
+static void adapters_of_encoders(void **state)
+{
+    (void) state;
+    static vectors plain, with, want;
+    char path[3][256];
+    const adapter_spec s = {.seed = 7, .rank = 8, .alpha = 32, .size = 4};
+    for (int i = 0; i < 3; i++) {
+        pi_error err = {0};
+        double off = 0, does = 0;
+        const char *arch = i == 2 ? "bert" : i ? "modern-bert" : "eurobert";
+        const tiny_spec spec = {.arch = arch};
+        tiny_path(path[0], "encoder"), tiny_path(path[1], "encoder-lora"), tiny_path(path[2], "encoder-merged");
+        assert_int_equal(tiny_write(path[0], &spec, &err), PI_OK);
+        assert_int_equal(adapter_write(path[1], path[0], &s, &err), PI_OK);
+        assert_int_equal(adapter_merge(path[2], path[0], &s, 0.5f, &err), PI_OK);
+        pi_engine *e = open_model(path[0], NULL), *merged = open_model(path[2], NULL);
+        const int rc = pi_lora_load(e, "it", path[1], 0.5f, &err);
+        vectors_of(e, 100, 3, LIST("pooling=mean", "lora=none"), &plain);
+        if (i == 2 && (rc != PI_EUNSUPPORTED || !strstr(err.msg, "adapters of bert"))) fail_msg("%d: %s", rc, err.msg);
+        if (i < 2) vectors_of(e, 100, 3, LIST("pooling=mean"), &with);
+        if (i < 2) vectors_of(merged, 100, 3, LIST("pooling=mean"), &want);
+        for (size_t k = 0; k < want.width && i < 2; k++) {
+            off = fmax(off, fabs((double) with.v[0][k] - (double) want.v[0][k]));
+            does = fmax(does, fabs((double) plain.v[0][k] - (double) want.v[0][k]));
+        }
+        if (i < 2 && (rc || off > 1e-4 || does < 0.01)) fail_msg("%s: %s: off by %g of %g", arch, err.msg, off, does);
+        pi_engine_close(e);
+        pi_engine_close(merged);
+        for (int k = 0; k < 3; k++) unlink(path[k]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_architecture_gives_vectors),
         cmocka_unit_test(dense_heads),
         cmocka_unit_test(refusals_say_why),
+        cmocka_unit_test(adapters_of_encoders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

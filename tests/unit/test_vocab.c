@@ -251,6 +251,7 @@ static void test_pretokenizers(void **state)
         {"exaone-moe", "one two 12\n\n", "[one two][ ][1][2][\n\n]"},
         {"youtu", "HTTPServer caf\xC3\xA9 \xE4\xBD\xA0\xE3\x80\x82 12", "[HTTPServer][ caf\xC3\xA9][ ][\xE4\xBD\xA0]"
                   "[\xE3\x80\x82][ ][1][2]"},
+        {"afmoe", "a1234567 12 123\xE4\xBD\xA0 x", "[a][1][234][567][ ][12][ ][123][\xE4\xBD\xA0][ x]"},
         {"kimi-k2", "camelCase HTTPServer's 1234", "[camel][Case][ HTTPServer's][ ][123][4]"},
         /* letters end at the start of Han */
         {"kimi-k2", "caf\xC3\xA9\xE4\xBD\xA0\xE5\xA5\xBD\xE3\x80\x82x \xE3\x81\xAE .\n\n",
@@ -277,7 +278,7 @@ static void test_pretokenizers_cover(void **state)
     static const char *const names[] = {"default", "gpt-2", "starcoder", "falcon", "llama3", "qwen2", "qwen35",
         "laguna", "deepseek-llm", "deepseek-coder", "deepseek-v3", "gpt-4o", "tekken", "jais-2", "bailingmoe",
         "seed-coder", "ufakzeka", "minicpm5", "bloom", "viking", "spark2_5", "chameleon", "exaone-moe", "youtu",
-        "kimi-k2"};
+        "kimi-k2", "afmoe"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         seed s;
         seed_gpt2(&s);

@@ -1064,6 +1064,7 @@ static vf activation(const pi__activate *a, vf x)
     case PI__ACT_GELU_TANH: return vf_gelu_tanh(x);
     case PI__ACT_GELU_QUICK: return vf_mul(x, vf_sigmoid(vf_mul(x, vf_set1(1.702f))));
     case PI__ACT_RELU2: return vf_mul(over, over);
+    case PI__ACT_NONE: return x;
     default: return xielu(x, a->p);
     }
 }

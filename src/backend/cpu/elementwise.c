@@ -191,6 +191,31 @@ void pi__cpu_add_gated(pi__backend *be, const pi__batch *b, const pi__add_gated 
     }
 }
 
+/* ----------------------------------------------------------------------------------------------------- gate_heads */
+
+static void gate_heads_run(void *arg, int32_t ith, int32_t nth)
+{
+    const pi__gate_heads *a = arg;
+    const int64_t heads = (int64_t) a->n_rows * a->n_head;
+    for (int64_t i = heads * ith / nth; i < heads * (ith + 1) / nth; i++) {
+        const float t = a->gate[i / a->n_head * a->ldg + i % a->n_head];
+        const float f = a->softplus ? (t > 0 ? t : 0) + log1pf(expf(-fabsf(t))) : 1.0f / (1.0f + expf(-t));
+        float *restrict x = a->x + i * a->n;
+        for (int64_t k = 0; k < a->n; k++) x[k] *= f;
+    }
+}
+
+void pi__cpu_gate_heads(pi__backend *be, const pi__batch *b, const pi__gate_heads *a)
+{
+    (void) b;
+    pi__gate_heads own = *a;
+    if (a->n_rows * a->n_head * a->n < SMALL) {
+        gate_heads_run(&own, 0, 1);
+    } else {
+        pi__pool_run(((pi__cpu *) be)->pool, gate_heads_run, &own);
+    }
+}
+
 /* ----------------------------------------------------------------------------------------------------- block_conv */
 
 typedef struct block_conv_job {

@@ -822,18 +822,17 @@ INLINE void input_block(int digits, int kind, const pi__lin_in *in, int64_t n_in
         v[1] = vf_mul(vf_mul(v[1], vf_set(inv)), g[1]);
     } else if (kind != PI__IN_PLAIN) {
         get_block(in->x2 + row * in->ldx2, n_in, b, g);
-        if (kind != PI__IN_GEGLU && in->limit > 0) {
-            const vf most = vf_set(in->limit), least = vf_set(-in->limit); /* propagates NaN */
-            for (int i = 0; i < 2; i++) {
-                v[i] = vf_min(most, v[i]);
-                g[i] = vf_min(most, vf_max(least, g[i]));
-            }
+        const vf most = vf_set(fabsf(in->limit)), least = vf_set(-fabsf(in->limit)); /* propagates NaN */
+        for (int i = 0; i < 2 && kind != PI__IN_GEGLU && in->limit != 0; i++) {
+            if (in->limit > 0) v[i] = vf_min(most, v[i]);
+            g[i] = vf_min(most, vf_max(least, g[i]));
         }
         for (int i = 0; i < 2; i++) {
             if (kind == PI__IN_SWIGLU_OAI) v[i] = vf_mul(silu_oai(v[i]), vf_add(g[i], vf_set(1.0f)));
             else if (kind == PI__IN_GEGLU_ERF) v[i] = vf_mul(gelu_erf(v[i]), g[i]);
             else if (kind == PI__IN_RELU2) v[i] = vf_mul(vf_max(vf_set(0.0f), v[i]), g[i]);
-            else v[i] = vf_mul(kind == PI__IN_GEGLU ? gelu(v[i]) : silu(v[i]), g[i]);
+            else if (kind == PI__IN_GEGLU) v[i] = vf_mul(gelu(v[i]), g[i]);
+            else v[i] = vf_mul(in->limit < 0 ? vf_min(most, silu(v[i])) : silu(v[i]), g[i]);
         }
     }
     if (want & WANT_FLOATS) {

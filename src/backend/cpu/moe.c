@@ -219,14 +219,43 @@ static float choose_softmax(const pi__moe *a, const float *logits, int32_t *id, 
     return sum;
 }
 
+/* True if logit x is close to the chosen logit c (PI__MIXER_REACH). */
+static bool is_close(float x, float c) { return c - x <= PI__MIXER_REACH * (fabsf(x) > c ? fabsf(x) : c); }
+
+/* Sets id and weight [n_used] of a row for SPARSEMIXER: the weight of a chosen expert is its softmax over itself and
+ * the close experts that were not chosen before it. Returns 1: the weights are not divided. */
+static float choose_mixed(const pi__moe *a, const float *logits, int32_t *id, float *weight)
+{
+    pi__cpu_best_of(logits, a->n_expert, a->n_used, id);
+    for (int32_t i = 0; i < a->n_used; i++) {
+        const float c = logits[id[i]];
+        float sum = 0;
+        for (int32_t e = 0; e < a->n_expert; e++) {
+            bool before = false;
+            for (int32_t k = 0; k < i; k++) before |= id[k] == e;
+            if (!before && (e == id[i] || is_close(logits[e], c))) sum += expf(logits[e] - c);
+        }
+        weight[i] = 1 / sum;
+    }
+    return 1;
+}
+
+/* Sets id and weight [n_used] of row r by the gating function. Returns the sum of the weights. */
+static float choose(const moe_job *m, int32_t r, const float *logits, int32_t *id, float *weight)
+{
+    const pi__moe *a = m->a;
+    if (a->gating == PI__GATE_SOFTMAX) return choose_softmax(a, logits, id, weight);
+    if (a->gating == PI__GATE_SPARSEMIXER) return choose_mixed(a, logits, id, weight);
+    return choose_own(a, logits, m->token ? m->token[r] : 0, id, weight);
+}
+
 static void route_row(const moe_job *m, int32_t r)
 {
     const pi__moe *a = m->a;
     const float *logits = a->logits + r * a->ldl;
     int32_t *id = m->id + (size_t) r * (size_t) a->n_used;
     float *weight = m->weight + (size_t) r * (size_t) a->n_used;
-    float sum = a->gating == PI__GATE_SOFTMAX ? choose_softmax(a, logits, id, weight)
-                                              : choose_own(a, logits, m->token ? m->token[r] : 0, id, weight);
+    float sum = choose(m, r, logits, id, weight);
     if (sum < LEAST_SUM) sum = LEAST_SUM;
     if (a->undivided) sum = 1;
     for (int32_t i = 0; i < a->n_used; i++) weight[i] = weight[i] / sum * a->weights_scale;

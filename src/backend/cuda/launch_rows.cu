@@ -93,3 +93,9 @@ int pi__k_add_gated(void *stream, const pi__add_gated *a)
     return pi_launch_dependent(stream, add_gated, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, a->y, a->x, a->gate,
                                a->ldg, a->n);
 }
+
+int pi__k_gate_heads(void *stream, const pi__gate_heads *a)
+{
+    if (a->n_rows < 1) return 0;
+    return pi_launch_dependent(stream, gate_heads, rows_grid(a->n_rows), dim3(ROW_THREADS), 0, *a);
+}
