@@ -47,6 +47,7 @@ cp "$debs"/libpagedinfer0_*.deb "$debs"/pagedinfer_*.deb "$debs"/pagedinfer-serv
 cp "$model" "$system/tmp/model.gguf"
 chmod 644 "$system/tmp/model.gguf"
 mapfile -t copies < <(cd "$system" && printf '/%s\n' tmp/*.deb)
+in_system apt-get -q update >"$work/update.log" 2>&1 || { tail -n 3 "$work/update.log"; echo "no network in the clean system"; exit 77; }
 in_system apt-get -y -q install --no-install-recommends "${copies[@]}" >"$work/apt.log" 2>&1 ||
     { tail -n 20 "$work/apt.log"; echo "apt cannot install the packages"; exit 1; }
 in_system id pagedinfer >/dev/null || finding "no user pagedinfer"
@@ -57,7 +58,7 @@ in_system id pagedinfer >/dev/null || finding "no user pagedinfer"
 printf 'PAGEDINFER_MODEL=/tmp/model.gguf\nPAGEDINFER_PORT=0\n' >>"$system/etc/pagedinfer/pagedinfer.conf"
 read -ra command < <(sed -n 's/^ExecStart=//p' "$system/lib/systemd/system/pagedinfer.service")
 mapfile -t variables < <(grep -v '^#' "$system/etc/pagedinfer/pagedinfer.conf" | grep .)
-in_system setpriv --reuid pagedinfer --regid pagedinfer --clear-groups env "${variables[@]}" "${command[@]}" \
+"${clean_system_command[@]}" setpriv --reuid pagedinfer --regid pagedinfer --clear-groups env "${variables[@]}" "${command[@]}" \
     >"$work/server.log" 2>&1 &
 server=$!
 for _ in $(seq 600); do grep -q 'is ready' "$work/server.log" && break; kill -0 $server 2>/dev/null || break; sleep 0.1; done
@@ -65,7 +66,7 @@ url=$(grep -oE 'http://127\.0\.0\.1:[0-9]+' "$work/server.log" | head -n 1)
 answer=$(curl -s "$url/v1/chat/completions" -H 'content-type: application/json' -d \
     '{"messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0, "max_tokens": 16}')
 grep -q Paris <<<"$answer" || { tail -n 5 "$work/server.log"; finding "the server does not answer: $answer"; }
-kill $server # setpriv and env are replaced by the server
+kill $server
 wait $server || finding "the server ends with status $?"
 
 in_system apt-get -y -q purge --autoremove libpagedinfer0 pagedinfer pagedinfer-server >>"$work/apt.log" 2>&1 ||

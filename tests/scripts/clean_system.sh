@@ -1,7 +1,14 @@
 # clean_system.sh: a minimal Debian system in a folder, for tests of packages. Sourced by bash; needs root and
 # mmdebstrap.
 
+clean_systems=()
+clean_systems_end() {
+    local dir
+    for dir in "${clean_systems[@]}"; do umount "$dir/proc"; done
+}
+
 # clean_system DIR PACKAGE...: makes the system, of this machine's release, and mounts /proc there until the shell ends.
+# in_system uses the last one; clean_system_dir names it.
 # PAGEDINFER_SYSTEM_CACHE names a folder that keeps the system for the next call.
 clean_system() {
     local dir=$1 codename cache
@@ -18,11 +25,12 @@ clean_system() {
     chmod 755 "$dir/usr/sbin/policy-rc.d"
     cp /etc/resolv.conf "$dir/etc/resolv.conf"
     mount -t proc proc "$dir/proc" || return 1
-    trap 'umount "$clean_system_dir/proc"' EXIT
+    clean_systems+=("$dir")
+    clean_system_command=(env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
+                          chroot "$dir")
+    trap clean_systems_end EXIT
 }
 
-# in_system COMMAND...: runs it there, without variables of this environment.
-in_system() {
-    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
-        chroot "$clean_system_dir" "$@"
-}
+# in_system COMMAND...: runs it there, without variables of this environment. As an array, "${clean_system_command[@]}" is
+# replaced by its command: a background process has the command's id.
+in_system() { "${clean_system_command[@]}" "$@"; }
