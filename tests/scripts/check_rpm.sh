@@ -18,9 +18,9 @@ rpmlint packaging/libpagedinfer.spec >"$work/rpmlint.log" 2>&1 || { cat "$work/r
 bash tools/release.sh --draft "$work/SOURCES" >/dev/null || exit 1
 more="-DPAGEDINFER_LTO=OFF -DPAGEDINFER_WERROR=ON"
 pi_have ccache && more+=" -DCMAKE_C_COMPILER_LAUNCHER=ccache"
-# Debian's rpm has no macros of systemd and no optimization flags.
+# Debian's rpm has no macros of systemd and no optimization flags. ccache finds objects of folders with the same depth.
 rpmbuild -ba --nodeps --define "_topdir $work" --define "optflags %{nil}" --define "debug_package %{nil}" \
-    --define "_unitdir /usr/lib/systemd/system" --define "_sysusersdir /usr/lib/sysusers.d" --define "cmake_more $more" \
+    --define "build_folder build/test/release" --define "_unitdir /usr/lib/systemd/system" --define "_sysusersdir /usr/lib/sysusers.d" --define "cmake_more $more" \
     packaging/libpagedinfer.spec >"$work/build.log" 2>&1 || { tail -n 20 "$work/build.log"; exit 1; }
 mapfile -t rpms < <(find "$work/RPMS" -name '*.rpm')
 [ ${#rpms[@]} = 5 ] || finding "packages: ${rpms[*]}"
