@@ -466,7 +466,7 @@ packages() {
     local name
     [ "$long" = ON ] || case ,$only_steps, in *,packages,*) ;; *) return ;; esac
     if [ -z "$chat_model" ]; then skip "packages: no chat model"; return; fi
-    pi_apt debhelper dpkg-dev lintian mmdebstrap musl-tools rpm rpmlint >"$log/packages-apt.log" 2>&1 || tail -n 3 "$log/packages-apt.log"
+    pi_apt debhelper dpkg-dev lintian mmdebstrap musl-tools rpm rpmlint systemd-container >"$log/packages-apt.log" 2>&1 || tail -n 3 "$log/packages-apt.log"
     for name in deb rpm wheel image release musl; do
         check "$name" bash "tests/scripts/check_$name.sh" "$work/$name" "$chat_model"
     done

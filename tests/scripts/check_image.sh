@@ -56,7 +56,7 @@ as_user=("${clean_system_command[@]}" setpriv --reuid "$user" --regid "$user" --
 in_user() { "${as_user[@]}" "$@"; }
 "${as_user[@]}" "${entry[@]}" -m /models/model.gguf --port 18080 >"$work/server.log" 2>&1 &
 server=$!
-for _ in $(seq 600); do grep -q 'is ready' "$work/server.log" && break; kill -0 $server 2>/dev/null || break; sleep 0.1; done
+for _ in $(seq 600); do grep -qs 'is ready' "$work/server.log" && break; kill -0 $server 2>/dev/null || break; sleep 0.1; done
 in_user "${health[@]/8080/18080}" || die "the health check fails: $(tail -n 3 "$work/server.log")"
 answer=$(in_user curl -s http://127.0.0.1:18080/v1/chat/completions -H 'content-type: application/json' -d \
     '{"messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0, "max_tokens": 16}')

@@ -34,3 +34,24 @@ clean_system() {
 # in_system COMMAND...: runs it there, without variables of this environment. As an array, "${clean_system_command[@]}" is
 # replaced by its command: a background process has the command's id.
 in_system() { "${clean_system_command[@]}" "$@"; }
+
+# boot_system SCRIPT RESULTS: boots the last system with systemd, on an overlay, runs the script there and writes its
+# output to RESULTS/output. Its files do not change. 77 = systemd-nspawn or overlays are missing.
+boot_system() {
+    local script=$1 results=$2 unit=$clean_system_dir/etc/systemd/system rc
+    pi_have systemd-nspawn || return 77
+    mkdir -p "$results" "$unit/multi-user.target.wants" && cp "$script" "$results/script" && chmod 755 "$results/script"
+    printf '%s\n' '[Service]' Type=oneshot "ExecStart=/bin/sh -c 'exec /results/script >/results/output 2>&1'" \
+        'ExecStopPost=/bin/systemctl poweroff --no-block' >"$unit/results.service"
+    ln -s ../results.service "$unit/multi-user.target.wants/results.service"
+    # A machine without systemd has no cgroup hierarchy for it: one is mounted for this command alone.
+    timeout 300 unshare -m sh -c 'mount --make-rprivate / && { [ -d /run/systemd/system ] || [ -f /sys/fs/cgroup/cgroup.controllers ] ||
+        { mount -t tmpfs cgroups /sys/fs/cgroup && mkdir /sys/fs/cgroup/systemd &&
+          mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd; }; } &&
+        exec systemd-nspawn -q --register=no --keep-unit --volatile=overlay --bind="$2:/results" -D "$1" -b' \
+        sh "$clean_system_dir" "$results" >"$results/boot.log" 2>&1
+    rc=$?
+    rm -f "$unit/results.service" "$unit/multi-user.target.wants/results.service"
+    [ -f "$results/output" ] || return 77
+    return $rc
+}
