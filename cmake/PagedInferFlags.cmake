@@ -1,7 +1,10 @@
 # Compiler flags of all targets (pi_flags), flags of single files for an instruction set, and LTO.
 
-if(NOT CMAKE_C_COMPILER_ID MATCHES "GNU|Clang")
-    message(FATAL_ERROR "libpagedinfer needs GCC 11 or Clang 14 or newer; this is ${CMAKE_C_COMPILER_ID}.")
+if(NOT CMAKE_C_COMPILER_ID MATCHES "GNU|Clang" OR
+   (CMAKE_C_COMPILER_ID STREQUAL "GNU" AND CMAKE_C_COMPILER_VERSION VERSION_LESS 11) OR
+   (CMAKE_C_COMPILER_ID STREQUAL "Clang" AND CMAKE_C_COMPILER_VERSION VERSION_LESS 14))
+    message(FATAL_ERROR "libpagedinfer needs GCC 11 or Clang 14 or newer; this is ${CMAKE_C_COMPILER_ID} "
+                        "${CMAKE_C_COMPILER_VERSION}. Select a compiler with -DCMAKE_C_COMPILER=...")
 endif()
 
 add_library(pi_flags INTERFACE)

@@ -12,7 +12,7 @@
 # build and its tests under qemu.
 # --long also runs more cases of checks with emulated kernels, looks for races in models of every architecture, compiles
 # all kernels for all targets, runs all tests under qemu, and links the Release build with LTO. It
-# builds, installs and removes the packages: .deb, RPM, wheel, release, musl. That takes hours.
+# builds, installs and removes the packages: .deb, RPM, wheel, image, release, musl. That takes hours.
 # --only takes names of steps: layout release cuda abi install quickstart tool scripts asan tsan fuzz aarch64
 # packages. These steps then run completely, as with --all.
 #
@@ -469,8 +469,8 @@ packages() {
     local name
     [ "$long" = ON ] || case ,$only_steps, in *,packages,*) ;; *) return ;; esac
     if [ -z "$chat_model" ]; then skip "packages: no chat model"; return; fi
-    pi_apt debhelper dpkg-dev lintian mmdebstrap musl-tools rpm rpmlint >"$log/packages-apt.log" 2>&1 || tail -n 3 "$log/packages-apt.log"
-    for name in deb rpm wheel release musl; do
+    pi_apt debhelper dpkg-dev lintian mmdebstrap musl-tools rpm rpmlint systemd-container >"$log/packages-apt.log" 2>&1 || tail -n 3 "$log/packages-apt.log"
+    for name in deb rpm wheel image release musl; do
         check "$name" bash "tests/scripts/check_$name.sh" "$work/$name" "$chat_model"
     done
 }

