@@ -188,6 +188,12 @@ static size_t bytes_of(bool imported)
         if ((a.second.from == allocation::IMPORTED) == imported) n += a.second.size;
     return n;
 }
+void device_each(const std::function<void(char *p, size_t size)> &fn)
+{
+    std::lock_guard<std::mutex> guard(launch_lock);
+    for (const auto &a : allocations) fn(a.first, a.second.size);
+}
+
 size_t device_bytes() { return bytes_of(false); }
 size_t device_imported() { return bytes_of(true); }
 
