@@ -62,6 +62,7 @@ struct call_site {
 struct decoded {
     std::string name, file;
     bool entry = false;
+    bool waits = false; /* for other blocks: it, or a function that it calls, polls memory */
     std::vector<code> text;
     std::vector<uint64_t> constants;
     uint32_t size = 0;         /* bytes of a frame */

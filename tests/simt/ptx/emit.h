@@ -41,6 +41,7 @@ public:
     /* Keeps a list as long as the function. */
     const uint32_t *keep(std::vector<uint32_t> list);
     call_site &new_call();
+    void mark_waiting() { d->waits = true; }
     /* The last instruction jumps to the label, or to a label of a table by its operand. */
     void jump_to(int label) { jumps.push_back({d->text.size() - 1, label}); }
     void jump_by(int table);

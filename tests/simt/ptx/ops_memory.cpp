@@ -365,6 +365,7 @@ bool emit_ordered(emitter &e, const instruction &i, handler h, bool stores)
 {
     const place_of p = e.address(e.arg(i, stores ? 0 : 1), space::global, false);
     if (p.how != by::pointer) return false;
+    if (!stores) e.mark_waiting();
     const uint32_t at = stores ? e.in(e.arg(i, 1), 4) : e.out(e.arg(i, 0), 4);
     code &c = e.add(h, i);
     set_address(&c, p);

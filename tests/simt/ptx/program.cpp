@@ -133,6 +133,7 @@ const decoded *program::link(symbol *from)
         symbol *to = resolve(from->u, s.name);
         if (!to) throw error(d->file, d->text[0].line, "no function " + s.name);
         s.callee = link(to);
+        d->waits |= s.callee->waits;
         for (const auto &pair : {std::make_pair(&s.args, &s.callee->params), {&s.results, &s.callee->results}}) {
             bool same = pair.first->size() == pair.second->size();
             for (size_t i = 0; same && i < pair.first->size(); i++) {
