@@ -13,8 +13,8 @@ class program {
 public:
     /* Reads and decodes a module. Throws `error`. */
     void add(const std::string &file, const std::string &text);
-    /* The function of that name, ready to run; NULL = there is none. Kernels with internal linkage have the names of the
-     * host compiler. Throws `error` if the function calls one that no module has. */
+    /* The function of that name, ready to run; NULL = there is none. Kernels with internal linkage have the names of
+     * the host compiler. Throws `error` if the function calls one that no module has. */
     const decoded *find(const std::string &name);
     /* The instructions that cannot run, as "FILE:LINE: mnemonic". Throws `error` if a function is missing. */
     std::vector<std::string> unknown();

@@ -1,7 +1,7 @@
 /* Runs the kernel checks (src/selftest) with kernels from nvcc's PTX, each launch next to the one from the host
  * compiler: ptx_checks DIR [FAMILY | FAMILY.CHECK].. DIR has the PTX files. With `faults` instead of names of checks,
- * runs the mistakes of faults.cu. After `races`, accesses of kernels from PTX are checked, too. tools/kernel_ptx.py calls
- * it. */
+ * runs the mistakes of faults.cu. After `races`, accesses of kernels from PTX are checked, too. The caller is
+ * tools/kernel_ptx.py. */
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
