@@ -24,10 +24,13 @@ void check_access(const void *p, size_t size, bool write, const code *c, const c
     }
 }
 
+/* nvcc loads 16 bytes where a kernel reads 12 (.pragma "used_bytes_mask"), also at the end of shared memory: devices
+ * allocate it in larger units. */
 char *shared_at(uint32_t address, size_t size, const code *c, const char *f)
 {
     unsigned char *p = shared_pointer(address);
-    if (p < here.shared || size > here.shared_size || p > here.shared + here.shared_size - size)
+    const size_t allocated = (here.shared_size + 15) / 16 * 16;
+    if (p < here.shared || size > allocated || p > here.shared + allocated - size)
         fail(file_of(f), c->line, "out of bounds: %zu bytes at shared address %u of %zu bytes", size, address,
              here.shared_size);
     return reinterpret_cast<char *>(p);
