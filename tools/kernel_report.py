@@ -22,22 +22,19 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import nvcc as compiler
 import sass
 import sass_chain
+from nvcc import RELOCATABLE, ROOT, TARGETS, find_nvcc, version_of
 
-ROOT = Path(__file__).resolve().parent.parent
-TARGETS = ["sm_80", "sm_90a", "sm_120f"]
 LOOPS = "sm_120f"  # target of the main-loop column
 # Launch files with kernels for one target only.
 ELSEWHERE = {name: "sm_90a" for name in ("launch_wgmma", "launch_wgmma_glu", "launch_attention_wgmma")}
 LOOPS_TEXT = (f"Last columns, for {LOOPS}: waits for global memory that follow one another, and barriers, in the kernel's "
               "own code (tools/sass_chain.py); instructions of the main loop, by class (tools/sass.py).")
 NO_LOOPS_TEXT = "Main loops and waits are left out: nvdisasm was not found."
-FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Xptxas=-v", "-Werror=all-warnings", "-I", str(ROOT / "src"),
-         "-I", str(ROOT / "include"), "-I", str(ROOT / "kernels"), "-cubin"]
+FLAGS = [*compiler.FLAGS, "-Xptxas=-v", "-Werror=all-warnings", "-cubin", "--keep"]
 
-# Files that call functions of other files are relocatable and linked; others are not (cmake/PagedInferCuda.cmake).
-RELOCATABLE = re.compile(r"launch_(?!.*wgmma|fp4$|fp4_glu$|moe_fp4$)")
 # Files with functions of many kernels have the limits of registers of these kernels, as in cmake/PagedInferCuda.cmake.
 REGISTER_LIMITS = {"launch_tail_products": 128, "launch_tail_input": 64}
 # Bytes of code of one kernel, without the functions that kernels share: of any kernel, and of the kernels of few rows,
@@ -65,14 +62,6 @@ def kernels_of(source):
     return None
 
 
-def find_nvcc():
-    for c in (os.environ.get("CUDACXX"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"):
-        if c and os.access(c, os.X_OK):
-            return c
-    print("nvcc not found: set CUDACXX, or install the CUDA toolkit (13.0 or newer)")
-    sys.exit(77)
-
-
 def demangle(names):
     tool = shutil.which("cu++filt") or shutil.which("c++filt")
     if not tool:
@@ -84,11 +73,16 @@ def demangle(names):
 
 def compile_one(nvcc, source, target, out):
     """Returns {mangled kernel: spilled bytes}, and {mangled kernel: (registers, stack bytes)}. The cubin, not linked yet,
-    stays at out."""
+    stays at out, and its PTX next to it."""
+    keep = Path(f"{out}.keep")
+    keep.mkdir()
     limit = [f"-maxrregcount={REGISTER_LIMITS[source.stem]}"] if source.stem in REGISTER_LIMITS else []
     if RELOCATABLE.match(source.stem): limit.append("-rdc=true")
-    run = subprocess.run([nvcc, *FLAGS, *limit, f"-arch={target}", "-o", out, str(source)], capture_output=True, text=True)
+    run = subprocess.run([nvcc, *FLAGS, *limit, f"-arch={target}", "--keep-dir", str(keep), "-o", out,
+                          str(source)], capture_output=True, text=True)
     text = run.stdout + run.stderr
+    if (keep / f"{source.stem}.ptx").exists(): (keep / f"{source.stem}.ptx").rename(f"{out}.ptx")
+    shutil.rmtree(keep)
     if run.returncode:
         print(text)
         sys.exit(f"{source.name} does not compile for {target}")
@@ -137,11 +131,6 @@ def compile_and_read(nvcc, nvdisasm, source, target, out):
     functions = {plain(n): f for n, f in sass.read(nvdisasm, out).items()}
     faults = [f"{source.name}, {target}: {f}" for f in sass.faults_of(functions, found)]
     return found, numbers, sass.loops_of(functions), sass_chain.chains_of(functions), faults
-
-
-def version_of(nvcc):
-    run = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True)
-    return re.search(r"release [\d.]+, V([\d.]+)", run.stdout)[1]
 
 
 def plain(name):
@@ -198,8 +187,10 @@ def report(nvcc, build, targets):
     with tempfile.TemporaryDirectory() as tmp, ThreadPoolExecutor(max_workers=2) as pool:
         jobs = {(s, t): pool.submit(compile_and_read, nvcc, nvdisasm, s, t, f"{tmp}/{s.stem}.{t}.cubin")
                 for s in sources for t in targets}
+        headers = compiler.headers_hash(nvcc)
         for (s, t), job in jobs.items():
             spills, numbers, some, waits, faults = job.result()
+            compiler.store(build, t, s, headers, f"{tmp}/{s.stem}.{t}.cubin.ptx")
             if not RELOCATABLE.match(s.stem):
                 code = code_of(f"{tmp}/{s.stem}.{t}.cubin")
                 for name, own in numbers.items(): seen.setdefault(name, {})[t] = (*own, code[name])
@@ -264,6 +255,7 @@ def main():
             if target in targets: continue
             source = ROOT / "src" / "backend" / "cuda" / f"{stem}.cu"
             found, _, _, _, faults = compile_and_read(nvcc, sass.find_nvdisasm(), source, target, f"{tmp}/{stem}.cubin")
+            compiler.store(a.build, target, source, compiler.headers_hash(nvcc), f"{tmp}/{stem}.cubin.ptx")
             if any(found.values()): sys.exit(f"{stem}.cu spills for {target}")
             if faults: sys.exit("\n".join(faults))
     rows = text.count(chr(10) + "| `")

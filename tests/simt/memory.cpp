@@ -189,6 +189,12 @@ template <class F> static size_t bytes_of(const F &fits)
         if (fits(a.second.from)) n += a.second.size;
     return n;
 }
+void device_each(const std::function<void(char *p, size_t size)> &fn)
+{
+    std::lock_guard<std::mutex> guard(launch_lock);
+    for (const auto &a : allocations) fn(a.first, a.second.size);
+}
+
 size_t device_bytes()
 {
     return bytes_of([](int from) { return from != allocation::IMPORTED && from != allocation::HOST; });

@@ -170,7 +170,7 @@ void fail(const char *file, int line, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    if (!failed) {
+    if (!failed || !n_threads) { /* outside of a launch, an earlier error is no longer of interest */
         size_t at = append(0, "%s", text);
         if (self) at = append(at, ", thread %u of block (%u,%u,%u)", self->lin, here.idx.x, here.idx.y, here.idx.z);
         if (file) append(at, ", %s:%d", file, line);

@@ -63,6 +63,22 @@ enum class order { forward, reverse, random };
 
 struct counter;
 
+/* An argument of a kernel: its value in memory, its size and its alignment. */
+struct argument {
+    const void *p;
+    size_t size, align;
+};
+/* A launch of a kernel that the host compiler built. */
+struct kernel_call {
+    const void *kernel;
+    dim3 grid, block;
+    size_t shared;           /* bytes of dynamic shared memory */
+    void (*thread)(void *);  /* called with `arg` once in each thread */
+    void *arg;
+    const argument *args;    /* n_args arguments, in order */
+    int n_args;
+};
+
 /* Settings for the following launches. */
 struct config {
     order threads = order::forward; /* order of a block's runnable warps and lanes */
@@ -94,6 +110,7 @@ struct config {
     bool hide = false;              /* only kernels and the runtime's copies can access device memory */
     void (*on_launch)(bool begins) = nullptr; /* called around each launch */
     void (*list)(const void *kernel, unsigned threads, size_t shared) = nullptr; /* called instead of launching */
+    int (*replace)(const kernel_call &) = nullptr; /* called instead of run(), which it may call; NULL = run() */
 };
 extern config options;
 enum { MOST_RESIDENT = 8 };
@@ -159,6 +176,11 @@ void wait_grids();
 
 /* Runs a kernel: thread(arg) is called once in each thread. Returns 0, or 1 after an error (last_error()). */
 int run(const void *kernel, dim3 grid, dim3 block, size_t shared, void (*thread)(void *), void *arg);
+/* run(), or config::replace. */
+inline int run_call(const kernel_call &c)
+{
+    return options.replace ? options.replace(c) : run(c.kernel, c.grid, c.block, c.shared, c.thread, c.arg);
+}
 
 template <class... P, class... A>
 int launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
@@ -171,10 +193,13 @@ int launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args
         void (*kernel)(P...);
         std::tuple<P...> args;
     } c{kernel, std::tuple<P...>(static_cast<P>(args)...)};
-    return run(reinterpret_cast<const void *>(kernel), grid, block, shared, [](void *p) {
-        call *c = static_cast<call *>(p);
-        std::apply(c->kernel, c->args);
-    }, &c);
+    return std::apply([&](const P &...a) {
+        const argument list[] = {{&a, sizeof a, alignof(P)}..., {nullptr, 0, 1}};
+        return run_call({reinterpret_cast<const void *>(kernel), grid, block, shared, [](void *p) {
+            call *c = static_cast<call *>(p);
+            std::apply(c->kernel, c->args);
+        }, &c, list, sizeof...(P)});
+    }, c.args);
 }
 
 /* Source file of a kernel, and the mark that identifies it for loading: see device.cuh. */

@@ -161,6 +161,9 @@ bool in_device_memory(const void *p, size_t size); /* during a launch */
 bool device_holds(const void *p, size_t size);
 bool device_holds(const void *p, size_t size, int device); /* on that device */
 
+/* Calls fn(p, size) for each allocation, outside of launches. */
+void device_each(const std::function<void(char *p, size_t size)> &fn);
+
 /* While an object exists, memory of other devices is inaccessible; an access ends the program with a message. Only
  * one object exists at a time. */
 struct alone {

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Runs the kernel checks of the self-test with kernels from nvcc's PTX, on the emulator (tests/simt/ptx). Each launch
+runs twice, also with the kernel that the host compiler built: both leave the same bytes in device memory.
+
+    tools/kernel_ptx.py BUILD [FAMILY | FAMILY.CHECK]..
+
+Needs nvcc (CUDACXX, PATH or /usr/local/cuda/bin); without it the exit status is 77. BUILD is a build directory with
+tests. Its folder ptx keeps PTX between runs (nvcc.py); after kernel_report.py --check hardly anything is compiled
+again. Mistakes in inline assembly that the host compiler cannot see (tests/simt/ptx/faults.cu) must be found. By default
+the checks except those of SLOW run for sm_120f, and wgmma's for sm_90a. With PAGEDINFER_LONG=1 all of them run, and
+those of RACES with a search for races.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import nvcc as compiler
+
+TARGET = "sm_120f"
+OWN = compiler.ROOT / "tests" / "simt" / "ptx"
+WGMMA = [s for s in compiler.sources() if "wgmma" in s.stem]  # files with kernels for sm_90a
+SLOW = []
+RACES = ["rows", "top", "linear.inputs", "attention"]
+
+
+def compile_one(nvcc, build, source, target, headers):
+    """Compiles a file to PTX, unless the store has it."""
+    if compiler.is_fresh(build, target, source, headers): return False
+    relocatable = ["-rdc=true"] if source.parent == OWN or compiler.RELOCATABLE.match(source.stem) else []
+    with tempfile.TemporaryDirectory() as tmp:
+        out = f"{tmp}/out.ptx"
+        run = subprocess.run([nvcc, "-ptx", f"-arch={(target if target in compiler.TARGETS else TARGET).replace('sm', 'compute')}", *compiler.FLAGS, *relocatable,
+                              "-o", out, str(source)], capture_output=True, text=True)
+        if run.returncode: sys.exit(f"{source.name} does not compile to PTX\n{run.stdout}{run.stderr}")
+        compiler.store(build, target, source, headers, out)
+    return True
+
+
+def run(build, folder, words):
+    """Runs the program; returns its exit status."""
+    program = build / "tests" / "simt" / "ptx_checks"
+    if not program.exists(): sys.exit(f"{program} does not exist: build {build} with -DPAGEDINFER_TESTS=ON first")
+    sys.stdout.flush()
+    return subprocess.run([program, compiler.stored(build, folder, "x").parent, *words], check=False).returncode
+
+
+def main():
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"): sys.exit(__doc__)
+    build, words, nvcc = Path(sys.argv[1]), sys.argv[2:], compiler.find_nvcc()
+    headers, long = compiler.headers_hash(nvcc), bool(os.environ.get("PAGEDINFER_LONG"))
+    files = [(s, TARGET) for s in (*compiler.sources(), OWN / "device_math.cu")] + [(OWN / "faults.cu", "faults")]
+    files += [(s, "sm_90a") for s in (*WGMMA, OWN / "device_math.cu")]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        jobs = [pool.submit(compile_one, nvcc, build, source, target, headers) for source, target in files]
+        print(f"{sum(j.result() for j in jobs)} of {len(files)} files were compiled to PTX")
+    failed = run(build, "faults", ["faults"])
+    failed |= run(build, TARGET, words or ([] if long else [f"-{c}" for c in SLOW]))
+    if not words: failed |= run(build, "sm_90a", ["wgmma"])
+    if long and not words: failed |= run(build, TARGET, ["races", *RACES])
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
