@@ -219,8 +219,8 @@ typedef struct pi__kv_layer {
 } pi__kv_layer;
 
 /* Recurrent state of a layer with a delta net, a Mamba-2 mixer or a short convolution: one slot per running sequence,
- * and a pool of snapshots. After a step a slot holds the state at its last chunk boundary, and the layer's inputs for the
- * later tokens. A caller drops rejected draft tokens by starting the next step at a smaller position. */
+ * and a pool of snapshots. After a step a slot holds the state at its last chunk boundary, and the layer's inputs for
+ * the later tokens. A caller drops rejected draft tokens by starting the next step at a smaller position. */
 typedef struct pi__state_layer {
     /* key heads, value heads (value head j uses key head j % n_k). Both 0 = a short convolution (op short_conv), whose
      * state is its last inputs */
