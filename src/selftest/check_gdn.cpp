@@ -33,8 +33,8 @@ template <void (*TEST)()> void both()
     }
 }
 
-/* Values per value head for checks of Mamba-2; 0 = delta nets. */
-int32_t ssd_values = 0;
+/* Values per value head for checks of Mamba-2; 0 = delta nets. Thread-local as above. */
+thread_local int32_t ssd_values = 0;
 template <void (*TEST)(), int32_t VALUES> void mamba2()
 {
     struct scope {

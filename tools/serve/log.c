@@ -23,7 +23,7 @@ static void write_json(const server *s, json_t *o)
     char when[32];
     stamp(when);
     json_object_set_new(o, "time", json_string(when));
-    if (s->supervised) json_object_set_new(o, "model", json_string(s->alias));
+    if (s->supervised) json_object_set_new(o, "model", json_string(s->sv.alias));
     char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(6) | JSON_SORT_KEYS);
     if (text) fprintf(s->c->log, "%s\n", text);
     (void) text_failed(); /* a failed log line does not fail the response */
