@@ -50,7 +50,8 @@ static const void *operand_at(const stages *s, const call *c, const pi__operand 
     if (!c->cut || o->kind >= PI__VECTOR) return at;
     const int64_t first = s->micro[g].first, each = o->n / s->given->n_tokens;
     /* In the table of operands, x of copy_2d is a single row. */
-    if (c->op.id == PI__OP_copy_2d && o->kind == PI__READ) return at + first * c->op.args.copy_2d.ldx * 4;
+    const pi__copy_2d *copy = c->op.id == PI__OP_copy_2d && o->kind == PI__READ ? &c->op.args.copy_2d : NULL;
+    if (copy) return at + first * (copy->n_rows / s->given->n_tokens) * copy->ldx * 4;
     return at + first * each * o->ld * 4;
 }
 
