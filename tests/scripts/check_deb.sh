@@ -27,7 +27,7 @@ if [ -z "${PAGEDINFER_DEBS:-}" ]; then
     (cd "$debs/source" && DEB_BUILD_OPTIONS="nolto noautodbgsym parallel=$PI_JOBS" DEB_CFLAGS_STRIP=-g \
         dpkg-buildpackage -b -us -uc) >"$work/build.log" 2>&1 || { tail -n 20 "$work/build.log"; exit 1; }
 fi
-packages=(libpagedinfer0 libpagedinfer0-mpi libpagedinfer-dev pagedinfer pagedinfer-server)
+packages=(libpagedinfer0 libpagedinfer-openai0 libpagedinfer0-mpi libpagedinfer-dev pagedinfer pagedinfer-server)
 for name in "${packages[@]}"; do [ -f "$(echo "$debs/${name}"_*.deb)" ] || finding "not built: $name"; done
 
 # The project has no mail address and no bug number of Debian.
