@@ -305,7 +305,11 @@ def part_gone_tls(model, d):
     s = Server(model, '-c', '32768', '--kv-cache-tokens', '65536', '--parallel', '4', '--ssl-cert-file', cert, '--ssl-key-file', key)
     ctx = ssl._create_unverified_context()
     urlopen = base.urllib.request.urlopen
-    base.urllib.request.urlopen = lambda u: urlopen(u.replace('http:', 'https:'), context=ctx)
+    def encrypted(request):
+        if isinstance(request, str): request = base.urllib.request.Request(request)
+        request.full_url = request.full_url.replace('http:', 'https:')
+        return urlopen(request, context=ctx)
+    base.urllib.request.urlopen = encrypted
     try: gone_clients(s, lambda: ctx.wrap_socket(connect(s)), 'TLS')
     finally: base.urllib.request.urlopen = urlopen
     s.end()

@@ -188,6 +188,7 @@ pub struct pi_plan {
     pub n_requests_1k: u32,
     pub max_requests: u32,
     pub free_bytes: u64,
+    pub host_weights_bytes: u64,
 }
 
 #[repr(C)]
