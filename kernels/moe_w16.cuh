@@ -61,14 +61,23 @@ PI_FN void items_of_block(const w16_experts &p, uint32_t &first, uint32_t &end)
     end = item_at(part_of(all, blockIdx.x + 1, gridDim.x));
 }
 
+/* The matrices of an item's expert; second NULL = it has one. */
+struct w16_matrices {
+    const uint8_t *first, *second;
+};
+PI_FN w16_matrices matrices_of(const w16_experts &p, const w16_item &i)
+{
+    return {expert_matrix(p.a, i.t.expert, false), p.a.data2 ? expert_matrix(p.a, i.t.expert, true) : nullptr};
+}
+
 /* Returns the address of tile r among an item's n tiles of 16 rows of W. With two matrices, the first n / 2 tiles are
  * from the first matrix, the others are the same rows of the second. Past the end, the last tile of the matrix. */
-PI_FN const uint8_t *tile_of(const w16_experts &p, const w16_item &i, int32_t n, int32_t r)
+PI_FN const uint8_t *tile_of(const w16_experts &p, const w16_matrices &w, const w16_item &i, int32_t n, int32_t r)
 {
     const int32_t half = n / 2, last = (int32_t) ((p.a.w.n_out + 15) / 16 - 1);
-    const bool second = p.a.data2 && r >= half;
-    const int32_t tile = p.a.data2 ? i.part * half + r - (second ? half : 0) : i.part * n + r;
-    return expert_matrix(p.a, i.t.expert, second) + (size_t) min(tile, last) * p.a.w.shape.tile_bytes;
+    const bool second = w.second && r >= half;
+    const int32_t tile = w.second ? i.part * half + r - (second ? half : 0) : i.part * n + r;
+    return (second ? w.second : w.first) + (size_t) min(tile, last) * p.a.w.shape.tile_bytes;
 }
 
 /* Returns the index of the 16-byte piece, within the group of row r, that the lane copies to its own place in the
@@ -182,15 +191,16 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
     {
         if (item >= last_item) return false;
         const w16_item i = item_of(p, item);
+        const w16_matrices w = matrices_of(p, i);
         const uint32_t lane = threadIdx.x % 32, n_block = (uint32_t) p.a.w.shape.n_block;
 #pragma unroll
         for (uint32_t k = 0; k < CODES; k++) {
             const uint32_t at = lane + 32 * k;
-            code[k] = tile_of(p, i, FEW_TILES, (int32_t) (at / CODE_LANES)) + at % CODE_LANES * 16;
+            code[k] = tile_of(p, w, i, FEW_TILES, (int32_t) (at / CODE_LANES)) + at % CODE_LANES * 16;
         }
         const w16_side_piece own = w16_side_piece_of<TYPE, FEW_TILES>(lane, SIDE_LANES, T::SIDE / 16);
-        side = tile_of(p, i, FEW_TILES, (int32_t) own.tile) + (own.sup ? p.a.w.shape.super_at : p.a.w.shape.side_at) +
-               own.piece * 16;
+        side = tile_of(p, w, i, FEW_TILES, (int32_t) own.tile) +
+               (own.sup ? p.a.w.shape.super_at : p.a.w.shape.side_at) + own.piece * 16;
         n_group = (i.t.n + 7) / 8;
 #pragma unroll
         for (int g = 0; g < NT && !P::OWN; g++) {

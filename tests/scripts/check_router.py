@@ -24,7 +24,7 @@ class Front(base.Server):
     def __init__(self, *flags, env=None, wait=r'listening on'):
         self.log = tempfile.NamedTemporaryFile('w+', suffix='.log')
         self.p = subprocess.Popen([BIN, 'serve', '--port', '0', *flags], stdout=subprocess.DEVNULL, stderr=self.log,
-                                  env={**os.environ, **(env or {})})
+                                  env={**{k: v for k, v in os.environ.items() if k != 'PAGEDINFER_MODEL'}, **(env or {})})
         self.port = int(self.wait_for(r'listening on https?://127\.0\.0\.1:(\d+)')[1])
         self.url = f'http://127.0.0.1:{self.port}'
 

@@ -267,6 +267,14 @@ void latent(int32_t n, int32_t type)
     CHECK(pi__k_expert_choice_run(nullptr, &c));
 }
 
+/* Copies of experts in host memory. */
+void copies()
+{
+    pi__k_expert_cache c = {};
+    c.n_stack = 3, c.n_expert = 256, c.n_slot = 64, c.n_tile = ints, c.n_sm = 148;
+    CHECK(pi__k_keep_experts(nullptr, &c));
+}
+
 void experts(int32_t n, const pi__k_matrix &w)
 {
     pi__k_routes r = {};
@@ -390,6 +398,7 @@ int main()
 {
     simt::options.list = note;
     adapters();
+    copies();
     for (int32_t k : {1, 256}) top(k);
     clusters();
     for (int32_t n : row_counts) {
