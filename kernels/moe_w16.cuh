@@ -61,13 +61,13 @@ PI_FN void items_of_block(const w16_experts &p, uint32_t &first, uint32_t &end)
     end = item_at(part_of(all, blockIdx.x + 1, gridDim.x));
 }
 
-/* The matrices of an item's expert; second NULL = it has one. */
+/* The matrices of an item's expert; second NULL = it has one. MID: x is mid, so it has one. */
 struct w16_matrices {
     const uint8_t *first, *second;
 };
-PI_FN w16_matrices matrices_of(const w16_experts &p, const w16_item &i)
+template <bool MID> PI_FN w16_matrices matrices_of(const w16_experts &p, const w16_item &i)
 {
-    return {expert_matrix(p.a, i.t.expert, false), p.a.data2 ? expert_matrix(p.a, i.t.expert, true) : nullptr};
+    return {expert_matrix(p.a, i.t.expert, false), !MID && p.a.data2 ? expert_matrix(p.a, i.t.expert, true) : nullptr};
 }
 
 /* Returns the address of tile r among an item's n tiles of 16 rows of W. With two matrices, the first n / 2 tiles are
@@ -191,7 +191,7 @@ template <int TYPE, int NT, bool MID, class P = w16_experts> struct expert_strea
     {
         if (item >= last_item) return false;
         const w16_item i = item_of(p, item);
-        const w16_matrices w = matrices_of(p, i);
+        const w16_matrices w = matrices_of<MID>(p, i);
         const uint32_t lane = threadIdx.x % 32, n_block = (uint32_t) p.a.w.shape.n_block;
 #pragma unroll
         for (uint32_t k = 0; k < CODES; k++) {

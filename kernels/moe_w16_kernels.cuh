@@ -176,8 +176,8 @@ template <int TYPE, bool MID> struct many_stream {
         const int warp = (int) threadIdx.x / 32, lane = (int) threadIdx.x % 32;
         const size_t group = (size_t) p.a.w.shape.n_block * S::X_BLOCK;
         /* with two matrices, tile[0] and tile[1] are the same rows of both */
-        const w16_matrices w = matrices_of(p, i);
-        for (int h = 0; h < 2; h++) tile[h] = tile_of(p, w, i, MANY_TILES, p.a.data2 ? warp + 8 * h : 2 * warp + h);
+        const w16_matrices w = matrices_of<MID>(p, i);
+        for (int h = 0; h < 2; h++) tile[h] = tile_of(p, w, i, MANY_TILES, w.second ? warp + 8 * h : 2 * warp + h);
         busy = 8 * warp < i.t.n;
         const uint32_t r = (uint32_t) row_of(p.a, i.t, 8 * warp + lane / 4),
                        s = (uint32_t) row_of(p.a, i.t, 8 * warp + lane % 8);
