@@ -198,7 +198,7 @@ layout() {
 cuda() {
     check roofline python3 tools/roofline.py --check "$work/release"
     check cuda python3 tools/kernel_report.py --check "$work/release"
-    check cuda-ptx python3 tools/kernel_ptx.py "$work/release"
+    [ "$long" != ON ] || check cuda-ptx python3 tools/kernel_ptx.py "$work/release"
     check cuda-toolkit bash tests/scripts/check_cuda_toolkit.sh
     local nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
     [ -x "$nvcc" ] || return
