@@ -191,7 +191,9 @@ PI_FN void round_all(const w16_both &a, unsigned char *shared)
         if (a.bf16) round_row<true>(x, scale, row, true, a.p.w[0].n_out / 32, of, a.words);
         else round_row<false>(x, scale, row, true, a.p.w[0].n_out / 32, of, a.words);
     });
-    /* Count this block as done. The last one resets the maxima for the next launch. */
+    /* Count this block as done, after all its threads have read the maxima. The last block resets them for the next
+     * launch. */
+    __syncthreads();
     if (threadIdx.x == 0 && leave(a.arrived, total, stay))
         for (int32_t row = 0; row < n_rows; row++) a.most[row] = 0;
 }
