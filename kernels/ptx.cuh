@@ -448,6 +448,15 @@ PI_FN void ptx_wait_arrived(uint32_t *counter, uint32_t total, uint32_t *stuck)
 /* Counts a block as done in *counter. Returns true for the last one, which would make the counter `last` and resets it
  * to 0 instead. A caller that ignores the result does not wait for the atomic. */
 PI_FN bool ptx_leave(uint32_t *counter, uint32_t last) { return atomicInc(counter, last - 1) == last - 1; }
+/* Like ptx_leave, as an acquire and a release for the device: accesses of the other blocks before it come before
+ * accesses of the last block after it. */
+PI_FN bool ptx_leave_ordered(uint32_t *counter, uint32_t last)
+{
+    uint32_t before;
+    asm volatile("atom.inc.acq_rel.gpu.global.u32 %0, [%1], %2;"
+                 : "=r"(before) : "l"(counter), "r"(last - 1) : "memory");
+    return before == last - 1;
+}
 
 /* 2^x, within 2 ulp. Subnormal results are flushed to 0. */
 PI_FN float ptx_exp2(float x)
@@ -692,6 +701,12 @@ PI_FN void ptx_wait_arrived(uint32_t *counter, uint32_t total, uint32_t *stuck, 
 PI_FN bool ptx_leave(uint32_t *counter, uint32_t last, SIMT_AT)
 {
     if (simt::sampling() || atomicAdd(counter, 1u, file, line) + 1 != last) return false;
+    atomicExch(counter, 0u, file, line);
+    return true;
+}
+PI_FN bool ptx_leave_ordered(uint32_t *counter, uint32_t last, SIMT_AT)
+{
+    if (simt::sampling() || simt::arrive(counter, file, line) + 1 != last) return false;
     atomicExch(counter, 0u, file, line);
     return true;
 }

@@ -116,14 +116,19 @@ struct tail_share {
     int32_t part, parts;
 };
 
-/* Counts a staying block as done; called by one thread of the block. Returns true in the last of the `most` staying
- * blocks, which resets the counter. total: blocks of the launch. */
+/* Count a staying block as done; called by one thread of the block. Return true in the last of the `most` staying
+ * blocks, which resets the counter. total: blocks of the launch. leave_ordered: accesses of all staying blocks before
+ * it come before those of the last block after it, if a barrier orders the block's threads before the call. */
 PI_FN bool leave(uint32_t *counter, uint32_t total, uint32_t most) { return ptx_leave(counter, total + most); }
+PI_FN bool leave_ordered(uint32_t *counter, uint32_t total, uint32_t most)
+{
+    return ptx_leave_ordered(counter, total + most);
+}
 
 /* Counts the calling block, one of `total`, as arrived: its results are written. Returns its share. The last `most`
  * blocks to arrive stay and wait until all have arrived; the other blocks get parts = 0. A staying block first calls
  * meanwhile(share), which may use shared memory except the word `at`. stuck: as in pi__k_waits. STAYS false: leave() is
- * called here. STAYS true: the caller calls leave() later. Called by all threads. */
+ * called here. STAYS true: the caller calls one of both later. Called by all threads. */
 template <bool STAYS, class F>
 PI_FN tail_share arrive_of(uint32_t *counter, uint32_t total, uint32_t most, uint32_t *stuck, uint32_t *at,
                            const F &meanwhile)

@@ -194,7 +194,7 @@ PI_FN void round_all(const w16_both &a, unsigned char *shared)
     /* Count this block as done, after all its threads have read the maxima. The last block resets them for the next
      * launch. */
     __syncthreads();
-    if (threadIdx.x == 0 && leave(a.arrived, total, stay))
+    if (threadIdx.x == 0 && leave_ordered(a.arrived, total, stay))
         for (int32_t row = 0; row < n_rows; row++) a.most[row] = 0;
 }
 
