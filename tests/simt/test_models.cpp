@@ -54,7 +54,7 @@ static void test_latent(void **)
 {
     check("deepseek3", PI__Q8_0);
     check("deepseek4", 0);
-    check("glm-dsa", PI__Q8_0);
+    check("glm-dsa", 0);
 }
 
 /* Runs prompts of at most 70 rows, and steps of up to 12 sequences. */
