@@ -33,20 +33,28 @@ static layer_heads read_layer_heads(pi__model *m, pi__attn *a)
     return h;
 }
 
+/* Returns the largest number of a key with one number per layer. Sets *has of each layer to: its number is not 0.
+ * Different numbers are refused. */
+static int32_t read_layers(pi__model *m, const char *name, int32_t max, bool *has)
+{
+    int32_t *each = pi__model_calloc(m, (size_t) m->n_layer, sizeof *each, "the layers"), most = 0;
+    if (!pi__model_ok(m)) return 0;
+    pi__hp_each(m, name, 0, max, each);
+    for (int32_t i = 0; i < m->n_layer; i++) {
+        has[i] = each[i];
+        if (each[i] && most && each[i] != most)
+            pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.%s is %d in layer %d and %d in an earlier layer: layers "
+                             "of different sizes are not supported", m->arch->name, name, each[i], i, most);
+        most = each[i] > most ? each[i] : most;
+    }
+    return most;
+}
+
 /* Returns the number of KV heads, which is equal in all layers where it is not 0. Fills in attends, see
  * pi__dense_read_mixed. */
 static int32_t read_mixed_heads(pi__model *m, bool *attends)
 {
-    int32_t n = 0, *each = pi__model_calloc(m, (size_t) m->n_layer, sizeof *each, "the layers");
-    if (!each) return 1;
-    pi__hp_each(m, "attention.head_count_kv", 0, PI__MAX_HEADS, each);
-    for (int32_t i = 0; i < m->n_layer; i++) {
-        attends[i] = each[i] > 0;
-        if (!n) n = each[i];
-        if (each[i] && each[i] != n)
-            pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.head_count_kv of layer %d is %d, expected 0 "
-                             "or %d as in other layers", m->arch->name, i, each[i], n);
-    }
+    const int32_t n = read_layers(m, "attention.head_count_kv", PI__MAX_HEADS, attends);
     if (!n) pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.attention.head_count_kv is 0 in all layers: models "
                              "without attention are not supported", m->arch->name);
     return n ? n : 1;
@@ -189,23 +197,6 @@ void pi__dense_two_sided(pi__model *m, pi__dense *d, int32_t period, const pi__r
         d->layers[i].attn.ahead = d->window / 2;
         d->layers[i].attn.rot = local;
     }
-}
-
-/* Returns the largest number of a key with one number per layer. Sets *has of each layer to: its number is not 0.
- * Different numbers are refused. */
-static int32_t read_layers(pi__model *m, const char *name, int32_t max, bool *has)
-{
-    int32_t *each = pi__model_calloc(m, (size_t) m->n_layer, sizeof *each, "the layers"), most = 0;
-    if (!pi__model_ok(m)) return 0;
-    pi__hp_each(m, name, 0, max, each);
-    for (int32_t i = 0; i < m->n_layer; i++) {
-        has[i] = each[i];
-        if (each[i] && most && each[i] != most)
-            pi__model_refuse(m, PI_EUNSUPPORTED, "metadata %s.%s is %d in layer %d and %d in an earlier layer: layers "
-                             "of different sizes are not supported", m->arch->name, name, each[i], i, most);
-        most = each[i] > most ? each[i] : most;
-    }
-    return most;
 }
 
 pi__dense *pi__dense_read_hybrid(pi__model *m, const char *eps_key)
