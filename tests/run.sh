@@ -177,6 +177,7 @@ needs() {
     pi_need "libuv with its headers" libuv1-dev pi_header "$cc" uv.h -luv
     pi_want "KV events of the server (libzmq, msgpack)" "libzmq3-dev libmsgpack-dev" pi_has_kv_events "$cc"
     pi_want "several processes as one (Open MPI)" "openmpi-bin libopenmpi-dev" pi_has_mpi "$cc"
+    [ $fast = 1 ] || pi_want "objects shared between builds (ccache)" ccache pi_have ccache
     [ $fast = 1 ] || pi_want "nginx" nginx-light has_nginx
     [ $fast = 1 ] || pi_want "comparison of interfaces (abidiff)" abigail-tools pi_have abidiff
     [ $fast = 1 ] || pi_want "the Go package (Go)" golang-go pi_have go
@@ -207,6 +208,7 @@ cuda() {
         -DPI_HAVE_CUDA -Iinclude -Isrc -isystem "$(dirname "$(readlink -f "$nvcc")")/../include" \
         src/backend/cuda/*_cuda.c src/backend/devices.c
 }
+kernels='' # the folder whose emulated kernels the ASan build links: see tests/simt/CMakeLists.txt
 release() {
     local labels=()
     [ $fast = 0 ] || { only=(--target pagedinfer_cli fast_tests tool_tiny_model) labels=(-L "^(fast)$"); }
@@ -215,6 +217,7 @@ release() {
     local rc=$?
     only=()
     [ $rc = 0 ] || return
+    kernels=$work/release
     # A step that --only names may need the build, but not its tests.
     case ,$only_steps, in ,,|*,release,*) tests release "${labels[@]}" ;; *) return ;; esac
     local models=$work/release/tests/simt/test_models_race
@@ -226,7 +229,7 @@ abi() { check abi bash tests/scripts/check_abi.sh "$work/release"; }
 debug=("-DCMAKE_C_FLAGS_DEBUG=-g1 -O1" -DCMAKE_CXX_FLAGS_DEBUG=-g1)
 asan() {
     build asan -DCMAKE_BUILD_TYPE=Debug "${debug[@]}" -DPAGEDINFER_TESTS=ON -DPAGEDINFER_WERROR=ON \
-        -DPAGEDINFER_SANITIZE=address,undefined "-DPAGEDINFER_TESTS_LONG=$long" || return
+        -DPAGEDINFER_SANITIZE=address,undefined "-DPAGEDINFER_TESTS_LONG=$long" "-DPAGEDINFER_SIMT_KERNELS=$kernels" || return
     tests asan
 }
 

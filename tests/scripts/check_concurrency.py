@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs many concurrent requests through the tool with the real model.
 
-bench --shared-prefix with 8 tenants: the shared tokens are computed exactly once and stored in the cache once. With
+bench --shared-prefix with 4 tenants: the shared tokens are computed exactly once and stored in the cache once. With
 these counts, 32 tenants save a factor of 15 in prompt tokens and 10 in memory.
 
 eval --concurrency-suite with up to 16 concurrent requests: no faults, the model names the words, and the rounds are
@@ -13,7 +13,7 @@ Standard library only. Exit 77: no model to run.
 import json, os, re, subprocess, sys
 
 BIN, MODEL = os.environ.get('PAGEDINFER_BIN', 'build/pagedinfer'), os.environ.get('PAGEDINFER_MODEL', '')
-TENANTS, PREFIX, TAIL, GEN, BLOCK = 8, 1024, 16, 16, 16
+TENANTS, PREFIX, TAIL, GEN, BLOCK = 4, 1024, 16, 16, 16
 OWN = -(-(TAIL + GEN - 1) // BLOCK)  # private blocks of a tenant
 faults = []
 

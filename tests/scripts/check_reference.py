@@ -9,8 +9,8 @@ tool_tiny_model writes each golden's model anew (tests/scripts/gen_reference.py 
    within LOOSE.
 2. Logits and tokens are the same bytes for each step budget, block size and number of threads. They stay the same in a
    batch, with reused prefixes, and with a cache so small that requests are preempted. With a q8_0 cache, logits are
-   met within ROUNDED on average, and are the same bytes in a batch and in other steps.
-
+   met within ROUNDED on average, and are the same bytes in a batch and in other steps. With PAGEDINFER_LONG each change
+   has a run of its own; without it, a run has several.
 3. On the emulated CUDA device, also with an f32 cache: the reference's tokens, and logits within TIGHT. A case has the
    same bytes in a batch as in a batch of one. Without an emulator in the build this part is left out, with a message.
 A refused architecture is a fault. Standard library only. Exit 77: no tool_tiny_model."""
@@ -24,13 +24,17 @@ BUILD = os.environ.get('PAGEDINFER_BUILD', 'build')
 TOOL, EMULATED = os.path.join(BUILD, 'tests', 'tool_tiny_model'), os.path.join(BUILD, 'tests', 'simt', 'pagedinfer_emu')
 CPU = eval_runs.BIN
 TIGHT, LOOSE, ROUNDED = 5e-4, 5e-3, 0.05
-# Models without a window, and without a rotation that changes with the context's length. On the slow emulated device
-# their longest case is left out, unless PAGEDINFER_LONG is set.
-SHORT = ('glm4moe', 'qwen3next', 'minimax-m2', 'granite', 'granite-nope', 'granitemoe', 'deepseek3', 'deepseek2', 'deepseek2-old',
-         'llama2', 'llama-bias', 'mixtral', 'qwen2', 'qwen2-large', 'qwen3', 'qwen3-large', 'qwen3moe', 'smollm', 'granitehybrid', 'granitehybrid-dense', 'nemotron_h', 'nemotron_h_moe',
-         'nemotron_h_moe-latent', 'falcon-h1', 'falcon-h1-norm')
+# One model of each kind whose results change with the context's length: windows, rotations, the indexer, states. On the
+# slow emulated device only these have the longest case, unless PAGEDINFER_LONG is set.
+LONGEST = ('deepseek32', 'gemma3', 'gpt-oss', 'lfm2', 'llama32', 'mimo2', 'phi3-long', 'qwen3next', 'mamba2')
 # Models with an indexer: rounded keys change the selected rows, so only means are compared, within INDEXED.
 INDEXERS, INDEXED = ('deepseek32', 'glm-dsa'), 0.15
+# Configurations whose bits must be those of one thread's steps of up to 512 rows, one change at a time and together.
+# SMALL: a cache in which requests are preempted.
+LONG = bool(os.environ.get('PAGEDINFER_LONG'))
+EACH = (['-t', '1'], ['-ub', '1'], ['-ub', '16'], ['-ub', '61', '-t', '1'], ['--block-size', '32'],
+        ['--block-size', '64', '-ub', '64'], ['--parallel', '3', '-ub', '32'], ['--parallel', '8', '--kv-cache-tokens', 'SMALL'])
+TOGETHER = (['-ub', '13', '-t', '1', '--block-size', '32'], ['--parallel', '8', '-ub', '61', '--kv-cache-tokens', 'SMALL'])
 F32 = ['-ctk', 'f32', '-ctv', 'f32', '--no-prefix-cache']
 
 
@@ -66,18 +70,16 @@ def check_cpu(model, golden, cases):
     if not indexed: faults += against_reference('default cache', golden, base, LOOSE)[0]
     elif not mean_difference(golden, base) <= ROUNDED: faults.append('default cache: logits off')
     small = str((max(len(c['ids']) + c['n'] for c in cases) + 63) // 64 * 64 + 64)
-    for flags in (['-t', '1'], ['-ub', '1'], ['-ub', '16'], ['-ub', '61', '-t', '1'], ['--block-size', '32'],
-                  ['--block-size', '64', '-ub', '64'], ['--parallel', '3', '-ub', '32'],
-                  ['--parallel', '8', '--kv-cache-tokens', small]):
-        faults += differences(' '.join(flags), run(model, cases, *plain, *flags), base)
+    for flags in EACH if LONG else TOGETHER:
+        faults += differences(' '.join(flags), run(model, cases, *plain, *(small if f == 'SMALL' else f for f in flags)), base)
     quantized = [*plain, '-ctk', 'q8_0', '-ctv', 'q8_0']
     rounded = run(model, cases, *quantized)
     off = mean_difference(golden, rounded)
     if not off <= (INDEXED if indexed else ROUNDED): faults.append(f'q8_0 cache: logits off by {off:.6f} on average')
-    for flags in (['-ub', '16', '-t', '1'], ['--block-size', '32', '--parallel', '3']):
+    for flags in (['-ub', '16', '-t', '1'], ['--block-size', '32', '--parallel', '3'])[not LONG:]:
         faults += differences('q8_0 cache ' + ' '.join(flags), run(model, cases, *quantized, *flags), rounded)
     many, want = crowd(cases, base, 12)
-    for flags in (['--no-prefix-cache'], []):
+    for flags in (['--no-prefix-cache'], [])[not LONG:]:
         got = run(model, many, *flags, '--parallel', '12', '--kv-cache-tokens', '8192')
         faults += differences(' '.join(['a batch', *flags]), got, want)
     return faults, tight
@@ -102,7 +104,7 @@ def check(path, to):
     try:
         for binary, part in ((CPU, check_cpu), (EMULATED, check_emulated))[:1 + emulated]:
             eval_runs.BIN = binary
-            n = 2 if part is check_emulated and name in SHORT and not os.environ.get('PAGEDINFER_LONG') else len(cases)
+            n = 2 if part is check_emulated and name not in LONGEST and not LONG else len(cases)
             more, off = part(model, golden[:n], cases[:n])
             faults += more
             worst.append(f'{off:.6f}')

@@ -42,7 +42,7 @@ static void test_model(int32_t type, const char *cache, const char *matmul = "au
     std::vector<std::string> prompts = {"the other hand and the other day on the other hand in the morning you and",
                                         "you", "once and on the"};
     char path[256], what[64];
-    if (getenv("PI_TEST_EMULATED")) prompts[0].resize(30);
+    if (!getenv("PAGEDINFER_LONG")) prompts[0].resize(30);
     const char *tmp = getenv("TMPDIR");
     snprintf(path, sizeof path, "%s/pagedinfer-emu-%ld.gguf", tmp && *tmp ? tmp : "/tmp", (long) getpid());
     snprintf(what, sizeof what, "%s, cache %s", pi__type_info_of(type)->name, cache);
@@ -64,7 +64,7 @@ static void test_model(int32_t type, const char *cache, const char *matmul = "au
 
 static void test_f32(void **)
 {
-    if (!getenv("PI_TEST_EMULATED")) test_model(PI__F32, "f32");
+    if (getenv("PAGEDINFER_LONG")) test_model(PI__F32, "f32");
 }
 static void test_q8_0(void **)
 {
@@ -360,6 +360,9 @@ static void test_done_without(void **)
     simt::watch.thorough = true;
     for (const auto &c : cases) {
         if (getenv("PI_TEST_EMULATED") && &c > cases + 1) break;
+        /* without PAGEDINFER_LONG, one launch of each kind is broken */
+        const char *line_before = &c > cases ? (&c - 1)->line : nullptr;
+        if (!getenv("PAGEDINFER_LONG") && line_before && !strcmp(c.line, line_before)) continue;
         std::string lines;
         pi__log log = {append_line, &lines, PI_LOG_WARN};
         pi__cuda_params p = {};
