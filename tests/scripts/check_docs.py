@@ -26,7 +26,7 @@ SOURCE = re.compile(r'^[\w.*{},/-]+\.(c|h|cu|cuh|cpp|py|sh|md|cmake|in|svg)$')
 FOLDER = re.compile(r'^(src|tools|tests|kernels|docs|cmake|packaging|include)(/[\w.*{},-]+)*/?$')
 ELSEWHERE = {'run.py', 'convert_hf_to_gguf.py', 'convert_lora_to_gguf.py'}          # files of other projects
 EXTERNAL = {'--map-by'}                                            # flags of other programs
-LEFT_OUT = re.compile(r'apt-get|quickstart|cmake|cuda|mpirun|srun|torchrun|tests/run\.sh|pip |python3? |compare_peers|pkg-config|-hf |/mnt/')
+LEFT_OUT = re.compile(r'apt-get|quickstart|package\.sh|cmake|cuda|mpirun|srun|torchrun|tests/run\.sh|pip |python3? |compare_peers|pkg-config|-hf |/mnt/')
 faults = []
 
 
@@ -178,7 +178,7 @@ def check_options(path, rows, section):
 def check_cmake(path, rows, files):
     have = set()
     for name in files:
-        if name == 'CMakeLists.txt' or name.startswith('cmake/'):
+        if name == 'CMakeLists.txt' or name.startswith('cmake/') or re.match(r'integrations/\w+/CMakeLists', name):
             have |= set(re.findall(r'^\s*option\((PAGEDINFER_\w+)|^\s*set\((PAGEDINFER_\w+) [^\n]* CACHE (?!INTERNAL)', read(name), re.M))
             have |= {('PAGEDINFER_' + part, '') for part in re.findall(r'^\s*pi_optional\(([A-Z_]+)', read(name), re.M)}
     have = {a or b for a, b in have}

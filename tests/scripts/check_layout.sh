@@ -86,7 +86,7 @@ while IFS= read -r file; do
 done < <(find kernels src/backend/cuda tests/simt -name '*.cu' -o -name '*.cuh' | sort)
 
 while IFS= read -r hit; do finding "$hit"; done < <(
-    find src include tools tests kernels \( -name '*.c' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) | sort | xargs perl -CSD -Mutf8 -ne '
+    find src include tools tests kernels integrations \( -name '*.c' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) | sort | xargs perl -CSD -Mutf8 -ne '
         chomp; my $where = "$ARGV:$."; close ARGV if eof;
         print "$where: ", length, " columns\n" if length > 140;
         print "$where: a tab\n" if /\t/; print "$where: ends in a space\n" if /\s$/;')

@@ -12,7 +12,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 OWN = ['README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md']
 NAV = [('Use', ['FEATURES', 'MODELS', 'OPTIONS', 'FLAGS', 'LLAMA_CPP', 'VLLM']),
        ('Embed', ['api', 'EMBEDDING', 'ABI', 'PYTHON']),
-       ('Server', ['SERVER', 'SERVER_API', 'CONVERSATIONS', 'STRUCTURED', 'FIELDS', 'KV_EVENTS']),
+       ('Server', ['SERVER', 'SERVER_API', 'CONVERSATIONS', 'STRUCTURED', 'FIELDS', 'KV_EVENTS', 'LOCALAI']),
        ('Operate', ['PACKAGES', 'SCALING', 'RANKS', 'TRUST', 'DEVICES', 'CUDA']),
        ('Design', ['TOUR', 'design/overview', 'design/*']),
        ('Measurements', ['perf/README', 'perf/*', 'SUITES']),
