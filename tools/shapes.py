@@ -160,10 +160,13 @@ def deepseek4(e, h, d, q, g, o, x, used, f, index, layers, weights=MXFP4):
 
 
 def dense(arch, e, f, h, g, d, layers, vocab, tied, base, weights, x=0, y=0):
-    """Models with one kind of layer: llama, qwen3, qwen3moe. The last has x experts of width y, 8 of them active."""
+    """Models with one kind of layer: llama, qwen3, qwen3vl, qwen3moe. The last has x experts of width y, 8 of them
+    active."""
     def keys(_):
         k = {"embedding_length": e, "attention.head_count": h, "attention.head_count_kv": g, "attention.key_length": d,
              "attention.value_length": d, "rope.dimension_count": d, "rope.freq_base": base, "feed_forward_length": f or y}
+        if arch == "qwen3vl":
+            k |= {"rope.dimension_sections": [24, 20, 20, 0], "n_deepstack_layers": DEEPSTACK}
         return {**k, **({"expert_count": x, "expert_used_count": 8, "expert_feed_forward_length": y} if x else {})}
 
     def layer(_):
@@ -372,6 +375,7 @@ def of_layers(order, n):
     return {k: kinds.count(k) for k in dict.fromkeys(order) if k in kinds}
 
 
+DEEPSTACK = 3  # layers of Qwen3-VL's text models that add rows of images
 HYBRID, WINDOWED = ["delta"] * 3 + ["attention"], ["window"] * 5 + ["global"]
 LFM2 = (["conv"] * 2 + ["attention"]) * 3 + ["conv", "attention"] * 3 + ["conv"]
 
@@ -384,6 +388,7 @@ SHAPES = {
     "qwen3-1.7b": lambda w: dense("qwen3", 2048, 6144, 16, 8, 128, 28, 151936, True, 1e6, w),
     "qwen3-4b": lambda w: dense("qwen3", 2560, 9728, 32, 8, 128, 36, 151936, True, 1e6, w),
     "qwen3-8b": lambda w: dense("qwen3", 4096, 12288, 32, 8, 128, 36, 151936, False, 1e6, w),
+    "qwen3-vl-2b": lambda w: dense("qwen3vl", 2048, 6144, 16, 8, 128, 28, 151936, True, 5e6, w),
     "qwen3-30b-a3b": lambda w: dense("qwen3moe", 2048, 0, 32, 4, 128, 48, 151936, False, 1e6, w, 128, 768),
     "qwen3.5-0.8b": lambda w: qwen(False, 1024, 3584, 8, 2, 16, of_layers(HYBRID, 24), w, tied=True),
     "qwen3.5-4b": lambda w: qwen(False, 2560, 9216, 16, 4, 32, of_layers(HYBRID, 32), w, tied=True),
@@ -408,6 +413,7 @@ SHAPES = {
 TOWERS = {
     "gemma-3-4b-mmproj": lambda w: siglip(2560, w),
     "gemma-3-27b-mmproj": lambda w: siglip(5376, w),
+    "qwen3-vl-2b-mmproj": lambda w: qwen3vl(1024, 4096, 24, 2048, (5, 11, 17), w),
     "qwen3-vl-4b-mmproj": lambda w: qwen3vl(1024, 4096, 24, 2560, (5, 11, 17), w),
     "qwen3-vl-8b-mmproj": lambda w: qwen3vl(1152, 4304, 27, 4096, (8, 16, 24), w),
     "qwen3.5-4b-mmproj": lambda w: qwen3vl(1024, 4096, 24, 2560, (), w),

@@ -140,6 +140,10 @@ def fill(rng, model):
 
 # ---- vocabularies
 
+# Control tokens around images; every made-up vocabulary has them.
+IMAGE_TOKENS = ["<start_of_image>", "<end_of_image>", "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"]
+
+
 def made_up(n):
     """Returns the keys of a byte-level BPE vocabulary of n tokens."""
     visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -148,10 +152,11 @@ def made_up(n):
         if b not in letters:
             letters[b] = chr(other)
             other += 1
-    tokens = [letters[b] for b in range(256)] + ["<|endoftext|>", letters[32] + "t"]
+    tokens = [letters[b] for b in range(256)] + ["<|endoftext|>", letters[32] + "t", *IMAGE_TOKENS]
     tokens += [f"w{i:06d}" for i in range(n - len(tokens))]
     kinds = [1] * n
-    kinds[256] = 3
+    for i in (256, *range(258, 258 + len(IMAGE_TOKENS))):
+        kinds[i] = 3
     return {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "qwen2", "tokenizer.ggml.tokens": tokens,
             "tokenizer.ggml.token_type": kinds, "tokenizer.ggml.merges": [letters[32] + " t"], "tokenizer.ggml.eos_token_id": 256,
             "tokenizer.ggml.bos_token_id": 256, "tokenizer.ggml.add_bos_token": False}

@@ -220,7 +220,8 @@
       "Prompt tokens before this position attend to all keys, regardless"                                              \
       " of prefill-sparsity; so do the last two blocks and the answer.")                                               \
     X(STEP_TARGET_MS, "step-target-ms", FLOAT, "0", "0..1000000", "--step-target-ms", "", "scheduler", false,          \
-      "Target step time while a client streams: limits the prompt tokens of a step; 0: all that fit.")                 \
+      "Target step time while a client streams: limits the prompt tokens of a step,"                                   \
+      " and the part of an image after it; 0: no limit.")                                                              \
     X(BATCH_SIZE, "batch-size", INT, "0", "0..2147483647", "-b --batch-size", "LLAMA_ARG_BATCH", "scheduler", false,   \
       "Lower limit for ubatch-size: there is no larger, logical batch. 0: no effect.")                                 \
     X(PARALLEL, "parallel", INT, "16", "1..4096", "-np --parallel --max-num-seqs", "LLAMA_ARG_N_PARALLEL",             \

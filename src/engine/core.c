@@ -402,12 +402,15 @@ static void run_step(pi__core *e, pi__step_plan *plan)
     if (!e->runner.flight) count_step(e, n_prefill, n_decode);
 }
 
-/* Computes the next part of an image, if one is being encoded. Between two steps it delays the other sequences about as
- * much as a decoding step. An error ends the sequences that wait for the image. */
-static void encode_image(pi__core *e)
+/* Computes the next part of an image. step_ms: duration of the step that decoded just now; the sequences of that step
+ * wait until the part is complete. 0 = no sequence decodes. An error ends the sequences that wait for the image. */
+static void encode_image(pi__core *e, double step_ms)
 {
     pi_error err = {0};
-    const int rc = pi__media_step(&e->media, &err);
+    pi__image_part part = {.max_work = step_ms > 0 ? pi__pace_image_limit(&e->pace, step_ms) : 0};
+    const double start = pi__now_ms();
+    const int rc = pi__media_step(&e->media, &part, &err);
+    pi__pace_measure_image(&e->pace, part.work, pi__now_ms() - start);
     if (!rc) return;
     note_failure(e, rc, err.msg);
     for (pi__seq *s = e->sched.running.head, *next; s; s = next) {
@@ -470,17 +473,19 @@ void *pi__core_step_thread(void *arg)
         reap_seqs(e, &e->sched.waiting, code, failed ? "the engine failed" : "the engine is closing");
         if (closing) return NULL;
         pi__tiering_poll(&e->tiering);
-        e->sched.max_prefill = pi__pace_limit(&e->pace);
+        e->sched.max_prefill = pi__pace_limit(&e->pace, pi__media_busy(&e->media));
         e->runner.mask_steps = PI__MASK_STEPS;
         pi__step_plan *plan = pi__schedule(&e->sched, e->setup.mem.lim.max_tokens);
         pthread_mutex_lock(&e->lock);
         /* before the step: admitted sequences no longer count in the queue */
         e->n_queued = e->n_live - e->sched.running.n;
         pthread_mutex_unlock(&e->lock);
+        const bool decodes = plan->n_tokens > plan->n_prefill;
+        const double start = pi__now_ms();
         if (plan->n_seqs) run_step(e, plan);
         while (pi__media_busy(&e->media) && e->runner.flight) complete_step(e);
         const bool encodes = pi__media_busy(&e->media);
-        if (encodes) encode_image(e);
+        if (encodes) encode_image(e, decodes ? pi__now_ms() - start : 0);
         idle = plan->n_tokens == 0 && !encodes;
         if (idle) pi__profile_idle(e->setup.be->profile);
         pi__core_update_stats(e);

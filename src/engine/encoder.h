@@ -20,9 +20,10 @@ typedef struct pi__encoder {
     bool mrope;                /* tokens of an image have two-dimensional rotary positions */
     /* Starts an image; an unfinished one is dropped. */
     void (*begin)(void *ud, pi__picture *p);
-    /* Computes the next part of the image. *done = true: rows [n_tokens, width] in memory of be are complete. Takes
-     * about the time of a decoding step. Returns PI_OK, or the device's error: the image is then dropped. */
-    int (*step)(void *ud, pi__backend *be, float *rows, bool *done, pi_error *err);
+    /* Computes the next part of the image: at most p->max_work multiply-adds, or its smallest part. Sets p->work and
+     * p->done; done = rows [n_tokens, width] in memory of be are complete. Returns PI_OK, or the device's error: the
+     * image is then dropped. */
+    int (*step)(void *ud, pi__backend *be, float *rows, pi__image_part *p, pi_error *err);
     /* Drops the image that was started, if any. */
     void (*cancel)(void *ud);
 } pi__encoder;

@@ -168,14 +168,13 @@ void pi__media_release(pi__media *m, pi__seq *s, int32_t upto)
 
 /* -------------------------------------------------------------------------------------------------------- encoding */
 
-int pi__media_step(pi__media *m, pi_error *err)
+int pi__media_step(pi__media *m, pi__image_part *p, pi_error *err)
 {
     if (!pi__media_busy(m)) return PI_OK;
     pi__media_entry *e = &m->entry[m->encoding];
-    bool done = false;
-    const int rc = m->encoder->step(m->encoder->ud, m->be, m->rows + (size_t) e->first * (size_t) m->encoder->width,
-                                    &done, err);
-    if (!rc && !done) return PI_OK;
+    float *const rows = m->rows + (size_t) e->first * (size_t) m->encoder->width;
+    const int rc = m->encoder->step(m->encoder->ud, m->be, rows, p, err);
+    if (!rc && !p->done) return PI_OK;
     m->encoding = -1;
     e->state = rc ? PI__MEDIA_FAILED : PI__MEDIA_READY;
     m->stats->n_images_encoded += !rc;

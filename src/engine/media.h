@@ -56,9 +56,9 @@ int32_t pi__media_ready(pi__media *m, pi__seq *s, int32_t n);
 void pi__media_release(pi__media *m, pi__seq *s, int32_t upto);
 /* Returns true if an image is being encoded. */
 static inline bool pi__media_busy(const pi__media *m) { return m->encoder && m->encoding >= 0; }
-/* Computes the next part of the image that is being encoded. No step is in flight. Returns PI_OK or an error; then the
- * image failed, and pi__media_failed tells the sequences that wait for it. */
-int pi__media_step(pi__media *m, pi_error *err);
+/* Computes the next part of the image that is being encoded; see pi__encoder.step. No step is in flight. Returns PI_OK
+ * or an error; then the image failed, and pi__media_failed reports the sequences that wait for it. */
+int pi__media_step(pi__media *m, pi__image_part *p, pi_error *err);
 /* Returns true if s holds an image that failed. */
 bool pi__media_failed(const pi__media *m, const pi__seq *s);
 

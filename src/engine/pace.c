@@ -16,9 +16,22 @@ void pi__pace_measure(pi__pace *p, int32_t n_prefill, int32_t n_decode, double m
     p->token_ms = running_mean(p->token_ms, (ms - others) / n_prefill);
 }
 
-int32_t pi__pace_limit(const pi__pace *p)
+int32_t pi__pace_limit(const pi__pace *p, bool encodes)
 {
     if (p->target_ms <= 0 || p->token_ms <= 0) return 0;
-    const double n = (p->target_ms - p->decode_ms) / p->token_ms;
+    const double n = (p->target_ms - p->decode_ms) / (encodes ? 2 : 1) / p->token_ms;
     return n < LEAST ? LEAST : n > INT32_MAX ? INT32_MAX : (int32_t) n;
+}
+
+void pi__pace_measure_image(pi__pace *p, double work, double ms)
+{
+    if (work > 0) p->image_ms = running_mean(p->image_ms, ms / work);
+}
+
+double pi__pace_image_limit(const pi__pace *p, double step_ms)
+{
+    if (p->target_ms <= 0) return 0;
+    /* the first part is the smallest: it is the measurement */
+    const double work = p->image_ms > 0 ? (p->target_ms - step_ms) / p->image_ms : 1;
+    return work < 1 ? 1 : work;
 }

@@ -56,10 +56,10 @@ static int open_drafter(pi__setup *s, bool *head, pi_error *err)
 
 static void tower_begin(void *ud, pi__picture *p) { pi__tower_begin(ud, p); }
 static void tower_cancel(void *ud) { pi__tower_cancel(ud); }
-static int tower_step(void *ud, pi__backend *be, float *rows, bool *done, pi_error *err)
+static int tower_step(void *ud, pi__backend *be, float *rows, pi__image_part *p, pi_error *err)
 {
     (void) be;
-    return pi__tower_step(ud, rows, done, err);
+    return pi__tower_step(ud, rows, p, err);
 }
 
 /* Returns the id of the entry with this text in the vocabulary of file ud; -1 = none. */

@@ -10,6 +10,13 @@
 
 #include "image/grid.h"
 
+/* A part of a vision model's work on an image: a call of its function step. */
+typedef struct pi__image_part {
+    double max_work; /* in: max multiply-adds; the smallest part may have more. 0 = the model's own bound */
+    double work;     /* out: multiply-adds of the part, an estimate that depends only on the image */
+    bool done;       /* out: the rows of the image are complete */
+} pi__image_part;
+
 typedef struct pi__picture {
     atomic_int refs;       /* references; the last release frees the picture */
     pi__image_grid grid;   /* sizes in the model */

@@ -18,8 +18,10 @@ enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 /* Rows of a piece: all ops are efficient with these, and scratch memory stays small. */
 enum { MIN_PIECE = 64, PIECE = 512, DISCRETE_PIECE = 2048 };
+/* Patches of the smallest piece with max_work: fewer rows read the weights too often. */
+enum { LEAST_ROWS = 16 };
 
-/* Multiply-adds per call of pi__tower_step, on the CPU and on other devices. */
+/* Multiply-adds per call of pi__tower_step without max_work, on the CPU and on other devices. */
 #define WORK_CPU 1e10
 #define WORK_DEVICE 1e12
 
@@ -252,14 +254,14 @@ static const pi__batch *batch_of(pi__tower *t, int32_t first, int32_t n)
                                                .slot = t->slot});
 }
 
-/* Returns the end of the windows from patch `first` on that fit in a piece. Sets the sequences of the batch: one per
- * window. */
-static int32_t windows_from(pi__tower *t, int32_t first, int32_t *n_windows)
+/* Returns the end of the windows from patch `first` on that fit in a piece of `piece` patches, at least of one window.
+ * Sets the sequences of the batch: one per window. */
+static int32_t windows_from(pi__tower *t, int32_t first, int32_t piece, int32_t *n_windows)
 {
     int32_t at = first, n = 0;
     while (at < t->n_patches && n < t->max_windows) {
         const int32_t end = t->kind->window_end(t, t->layer, at);
-        if (end - first > t->piece) break;
+        if (n && end - first > piece) break;
         t->seq_start[n] = at - first;
         t->seq_len[n] = end - at;
         t->window[n] = n;
@@ -277,10 +279,10 @@ static int32_t windows_from(pi__tower *t, int32_t first, int32_t *n_windows)
 }
 
 /* Returns the batch of the n patches from `first` on, which are whole windows. */
-static const pi__batch *batch_of_windows(pi__tower *t, int32_t first)
+static const pi__batch *batch_of_windows(pi__tower *t, int32_t first, int32_t n)
 {
     int32_t n_windows;
-    const int32_t n = windows_from(t, first, &n_windows) - first;
+    windows_from(t, first, n, &n_windows);
     return batch_with(t, n, n_windows, (pi__kv_batch) {.block_size = PI__TOWER_BLOCK, .table_stride = 1,
                                                        .block_table = t->window, .slot = t->slot});
 }
@@ -302,7 +304,7 @@ static int run_piece(pi__tower *t, int32_t n, float *rows, pi_error *err)
     pi__backend *be = t->m->be;
     const int32_t each = t->rules.merge * t->rules.merge;
     const pi__batch *own = t->phase == PI__TOWER_IN_WINDOWS
-                               ? batch_of_windows(t, t->first)
+                               ? batch_of_windows(t, t->first, n)
                                : batch_of(t, t->first, t->phase == PI__TOWER_PROJECT ? n * each : n);
     const pi__batch *b = be->dev->begin(be, own, PI__STEP_ANY);
     switch (t->phase) {
@@ -351,35 +353,42 @@ static void advance(pi__tower *t, int32_t n, int32_t all)
     else t->phase = PI__TOWER_IDLE;
 }
 
-/* Returns the number of rows of the next piece. */
-static int32_t next_piece(pi__tower *t, int32_t all)
+/* Returns the number of rows of the next piece, of `all` rows in this phase. most: multiply-adds; 0 = no limit. */
+static int32_t next_piece(pi__tower *t, int32_t all, double most)
 {
     const int32_t each = t->rules.merge * t->rules.merge, left = all - t->first;
-    int32_t n_windows;
-    if (t->phase == PI__TOWER_IN_WINDOWS) return windows_from(t, t->first, &n_windows) - t->first;
-    const int32_t piece = t->phase == PI__TOWER_PROJECT ? t->piece / each : t->piece;
+    const bool tokens = t->phase == PI__TOWER_PROJECT;
+    int32_t piece = tokens ? t->piece / each : t->piece, n_windows;
+    if (most > 0) {
+        const double rows = most / work_of(t, 1);
+        const int32_t least = tokens ? 1 : (LEAST_ROWS + each - 1) / each * each;
+        if (rows < piece) piece = rows < least ? least : tokens ? (int32_t) rows : (int32_t) rows / each * each;
+    }
+    if (t->phase == PI__TOWER_IN_WINDOWS) return windows_from(t, t->first, piece, &n_windows) - t->first;
     return left < piece ? left : piece;
 }
 
-int pi__tower_step(pi__tower *t, float *rows, bool *done, pi_error *err)
+int pi__tower_step(pi__tower *t, float *rows, pi__image_part *p, pi_error *err)
 {
-    const double most = t->m->be->discrete ? WORK_DEVICE : WORK_CPU;
+    const double most = p->max_work > 0 ? p->max_work : t->m->be->discrete ? WORK_DEVICE : WORK_CPU;
     const int32_t each = t->rules.merge * t->rules.merge;
-    double work = 0;
-    *done = false;
-    while (t->phase != PI__TOWER_IDLE && work < most) {
+    p->work = 0;
+    p->done = false;
+    while (t->phase != PI__TOWER_IDLE && p->work < most) {
         const int32_t all = t->phase == PI__TOWER_PROJECT ? t->n_patches / each : t->n_patches;
-        const int32_t n = next_piece(t, all);
+        const int32_t n = next_piece(t, all, p->max_work > 0 ? most - p->work : 0);
+        const double work = work_of(t, n);
+        if (p->max_work > 0 && p->work > 0 && p->work + work > most) break;
         const int rc = run_piece(t, n, rows, err);
         if (rc) {
             pi__tower_cancel(t);
             return rc;
         }
-        work += work_of(t, n);
+        p->work += work;
         advance(t, n, all);
     }
     if (t->phase != PI__TOWER_IDLE) return PI_OK;
-    *done = true;
+    p->done = true;
     pi__tower_cancel(t);
     return PI_OK;
 }

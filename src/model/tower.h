@@ -98,11 +98,11 @@ const pi__digest *pi__tower_digest(const pi__tower *t);
 /* Starts an image: takes a reference of p until its rows are done. An image that was started before and is not done is
  * dropped. */
 void pi__tower_begin(pi__tower *t, pi__picture *p);
-/* Computes the next part of the image, as a step of its own on the backend (begin to finish): no other step may be in
- * flight. A call takes about as long as a decoding step, so that other streams continue. *done = true: rows [n_tokens,
- * width] on the device (memory of the backend's alloc) are complete. rows must be the same in all calls for an image.
- * Returns PI_OK, or the device's error: the image is then dropped. */
-int pi__tower_step(pi__tower *t, float *rows, bool *done, pi_error *err);
+/* Computes the next part of the image, in steps of its own on the backend (begin to finish): no other step may be in
+ * flight. p->max_work bounds the part, and so the delay of other streams; the smallest part has 16 patches, or one
+ * window or token. p->done = true: rows [n_tokens, width] on the device (memory of the backend's alloc) are complete.
+ * rows must be the same in all calls for an image. Returns PI_OK, or the device's error: the image is then dropped. */
+int pi__tower_step(pi__tower *t, float *rows, pi__image_part *p, pi_error *err);
 /* Drops the image that was started, if any. */
 void pi__tower_cancel(pi__tower *t);
 

@@ -57,12 +57,12 @@ static int run(pi__backend *be, pi__tower *t, uint32_t w, uint32_t h, pi_error *
            p->grid.n_tokens);
     const size_t size = (size_t) p->grid.n_tokens * (size_t) pi__tower_width(t) * sizeof(float);
     float *rows = be->dev->alloc(be, size);
-    bool done = false;
+    pi__image_part part = {0};
     int n = 0;
     be->profile = pi__profile_new(be);
     start = now();
     pi__tower_begin(t, p);
-    for (; !done && !rc; n++) rc = pi__tower_step(t, rows, &done, err);
+    for (; !part.done && !rc; n++) rc = pi__tower_step(t, rows, &part, err);
     const double took = now() - start;
     if (!rc) printf("hash %016llx; %.3f s in %d steps\n", (unsigned long long) pi__hash64(rows, size, 0), took, n);
     print_profile(be->profile);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/golden/image_answers.json: logits after prompts with images, from pixels to the last position.
 
-    gen_image_answers.py     needs torch (CPU), transformers, Pillow below 13 and gguf; PAGEDINFER_BUILD: a build folder
+    gen_image_answers.py [KIND...]     needs torch (CPU), transformers, Pillow below 13 and gguf; PAGEDINFER_BUILD: a build folder
                              with tests/tool_tiny_model
 
 transformers resizes the image, runs the vision model (gen_towers.py) and the text model (gen_image_prompts.py), all with
@@ -22,6 +22,8 @@ KINDS = {
     'qwen35': ('qwen35', 'vision-qwen35', None, towers.qwen3vl, (4, 24), [], [(40, 30), (61, 37)]),
     'qwen3vl': ('qwen3vl', 'vision-qwen3vl', 'O=96', towers.qwen3vl, (4, 24), [], [(40, 30), (9, 50)]),
     'gemma4': ('gemma4-vision', 'vision-gemma4', None, towers.gemma4, (0, 70), [], [(40, 30), (50, 31)]),
+    'qwen25vl': ('qwen2vl', 'vision-qwen25vl', 'O=128', towers.qwen2, (4, 24), [], [(40, 30), (61, 37)]),
+    'pixtral': ('mistral3', 'vision-pixtral', 'O=96', towers.pixtral, (0, 0), [], [(40, 30), (21, 57)]),
 }
 
 
@@ -43,7 +45,7 @@ def answer(kind, d):
     for k, ((w, h), rows) in enumerate(zip(images, all_rows)):
         before = [40 + 7 * k + i for i in range(6 + 5 * k)]
         ids += [*before, -1 - k]
-        add(before + around + [begin])
+        add(before + around + ([] if kind == 'pixtral' else [begin]))
         add([soft] * len(rows), k)
         add([end] + around)
         p.rows.append(rows)
@@ -58,7 +60,7 @@ def answer(kind, d):
 
 def grid_of(f, kind, size, n):
     """Rows and columns of tokens."""
-    if kind.startswith('gemma'): return 1, n # positions are plain
+    if kind.startswith('gemma') or kind == 'pixtral': return 1, n # positions are plain
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
     unit = f('vision.patch_size') * f('vision.spatial_merge_size')
     h, w = smart_resize(size[1], size[0], factor=unit, min_pixels=4 * unit**2, max_pixels=24 * unit**2)
@@ -69,6 +71,8 @@ def grid_of(f, kind, size, n):
 def main():
     torch.set_num_threads(1)
     out = {}
+    if sys.argv[1:]: # keeps the others
+        with open(OUT) as f: out = json.load(f)
     for kind in sys.argv[1:] or KINDS:
         with tempfile.TemporaryDirectory() as d: out[kind] = answer(kind, d)
         print(kind, out[kind]['n_prompt'], max(out[kind]['logits']))

@@ -103,6 +103,10 @@ def qwenvl(model, x, prompt, n, seen, rows, what):
     return model.text(inputs_embeds=x, position_ids=pos[:, None], use_cache=False, **more).last_hidden_state
 
 
+def plain(model, x, prompt, n, seen, rows, what):
+    return model.text(inputs_embeds=x, use_cache=False).last_hidden_state
+
+
 def gemma4(model, x, prompt, n, seen, rows, what):
     from transformers.masking_utils import blockwise_overlay, create_causal_mask, sliding_window_overlay
     c = model.text.config
@@ -180,7 +184,8 @@ def qwen35_config(k):
                                 'partial_rotary_factor': k('rope.dimension_count') / k('attention.key_length')}}
 
 
-# NAME: text model, its configuration, forward function, further entries of the configuration, mutations
+# NAME: text model, its configuration, forward function, further entries of the configuration, mutations (none: images are
+# like text, so gen_image_answers.py is enough)
 MODELS = {
     'gemma3': ('Gemma3TextModel', 'Gemma3TextConfig', gemma3, ref.MODELS['gemma3'][1],
                ['causal', 'causal in global layers', 'one block', 'no scale']),
@@ -196,6 +201,7 @@ MODELS = {
                               'num_experts_per_tok': k('expert_used_count'), 'mlp_only_layers': [], 'decoder_sparse_step': 1,
                               'moe_intermediate_size': k('expert_feed_forward_length')}, [*QWEN, 'no deepstack']),
     'qwen35': ('Qwen3_5TextModel', 'Qwen3_5TextConfig', qwenvl, qwen35_config, QWEN),
+    'mistral3': ('Ministral3Model', 'Ministral3Config', plain, ref.MODELS['mistral3'][1], []),
 }
 
 
@@ -228,7 +234,8 @@ def load(name, path):
     return model
 
 
-MODULES = {'gemma3': 'gemma3', 'gemma4-e': 'gemma4', 'gemma4-vision': 'gemma4', 'qwen2vl': 'qwen2_vl', 'qwen3vl': 'qwen3_vl', 'qwen3vlmoe': 'qwen3_vl_moe', 'qwen35': 'qwen3_5'}
+MODULES = {'gemma3': 'gemma3', 'gemma4-e': 'gemma4', 'gemma4-vision': 'gemma4', 'qwen2vl': 'qwen2_vl', 'qwen3vl': 'qwen3_vl', 'qwen3vlmoe': 'qwen3_vl_moe', 'qwen35': 'qwen3_5',
+           'mistral3': 'ministral3'}
 
 
 def module_of(name, part='modeling'):
@@ -289,7 +296,7 @@ def golden(name, path):
 
 def main():
     torch.set_num_threads(1)
-    for name in sys.argv[1:] or MODELS:
+    for name in sys.argv[1:] or [n for n, m in MODELS.items() if m[4]]:
         with tempfile.TemporaryDirectory() as d:
             path = os.path.join(d, 'model.gguf')
             subprocess.run([TOOL, path, '512', name, *(['0', 'F16'] if name == 'qwen35' else [])], check=True)

@@ -101,13 +101,18 @@ static inline pi__picture *picture_of(const fixture *f, const tower_case *c)
     return p;
 }
 
-static inline void run(fixture *f, pi__picture *p, float *rows)
+/* Runs a picture in parts of at most this work; 0 = the tower's own bound. Returns the number of parts. */
+static inline int run_parts(fixture *f, pi__picture *p, float *rows, double max_work)
 {
-    bool done = false;
+    pi__image_part part = {.max_work = max_work};
     pi_error err = {0};
+    int n = 0;
     pi__tower_begin(f->t, p);
-    while (!done) assert_int_equal(pi__tower_step(f->t, rows, &done, &err), PI_OK);
+    for (; !part.done; n++) assert_int_equal(pi__tower_step(f->t, rows, &part, &err), PI_OK);
+    return n;
 }
+
+static inline void run(fixture *f, pi__picture *p, float *rows) { run_parts(f, p, rows, 0); }
 
 static inline float *rows_of(fixture *f, const tower_case *c, size_t *n)
 {

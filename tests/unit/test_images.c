@@ -1,84 +1,17 @@
 /* Prompts with images, on tiny random models of every kind of attention and position: results do not depend on the
  * batch, the step size, the prefix cache, preemption or drafts. Images of equal size are never confused. An image is
  * encoded once for all requests that wait for it, and not at all if its blocks are cached. Logits agree with
- * transformers (tests/golden/images_NAME.txt, written by tests/scripts/gen_image_prompts.py).
- *
- * The engine gets its rows from an encoder of this test: random values, seeded by the picture's first byte. */
+ * transformers (tests/golden/images_NAME.txt, written by tests/scripts/gen_image_prompts.py). */
 #include <math.h>
 
 #include "discrete_device.h"
-
-#include "engine/stats.h"
-#include "image/picture.h"
+#include "image_jobs.h"
 #include "model/tower.h"
-#include "model_jobs.h"
 #include "open_oom.h"
 #include "random_model.h"
 #include "rounds.h"
 
-enum { MAX_IMAGES = 3, N_IMAGE_JOBS = 6, PIECES = 3 /* calls of step per image */, MAX_ROWS = 48 };
-
-/* ---- the encoder */
-
-typedef struct encoder {
-    pi__encoder fns;
-    int n_embd;
-    pi__picture *picture;      /* being encoded, or NULL */
-    int pieces;                /* calls of step for it so far */
-    int n_begun, n_cancelled;
-    int fail;                  /* error code of step for the image with seed 13; 0 = none */
-    atomic_int *gate;          /* step waits until this is nonzero; NULL = it does not wait */
-} encoder;
-
-static void encoder_begin(void *ud, pi__picture *p)
-{
-    encoder *e = ud;
-    assert_null(e->picture);
-    e->picture = pi__picture_ref(p);
-    e->pieces = 0;
-    e->n_begun++;
-}
-
-static void encoder_drop(encoder *e)
-{
-    pi__picture_release(e->picture);
-    e->picture = NULL;
-}
-
-static void encoder_cancel(void *ud)
-{
-    encoder *e = ud;
-    if (e->picture) e->n_cancelled++;
-    encoder_drop(e);
-}
-
-static int encoder_step(void *ud, pi__backend *be, float *rows, bool *done, pi_error *err)
-{
-    encoder *e = ud;
-    assert_non_null(e->picture);
-    while (e->gate && !atomic_load(e->gate)) usleep(100);
-    if (e->fail && e->picture->rgb[0] == 13) {
-        const int code = e->fail;
-        err->code = code;
-        snprintf(err->msg, sizeof err->msg, "the encoder failed");
-        encoder_drop(e);
-        return code;
-    }
-    *done = ++e->pieces == PIECES;
-    if (!*done) return PI_OK;
-    const size_t n = (size_t) e->picture->grid.n_tokens * (size_t) e->fns.width;
-    float *host = malloc(n * sizeof *host);
-    uint64_t rng = 1000 + e->picture->rgb[0];
-    assert_non_null(host);
-    for (size_t i = 0; i < n; i++) {
-        const float amp = (int) (i % (size_t) e->fns.width) < e->n_embd ? 1.0f : 0.5f;
-        host[i] = ((float) (tiny_random(&rng) >> 7) / (1 << 23) - 1.0f) * amp;
-    }
-    be->dev->upload(be, rows, host, n * sizeof *host);
-    free(host);
-    encoder_drop(e);
-    return be->dev->finish(be, err);
-}
+enum { N_IMAGE_JOBS = MAX_IMAGE_JOBS };
 
 /* ---- models */
 
@@ -105,61 +38,17 @@ static const model models[] = {
 enum { N_MODELS = sizeof models / sizeof *models };
 static char path[N_MODELS][256];
 
-static encoder encoder_of(const model *m)
-{
-    encoder e = {.n_embd = m->n_embd};
-    e.fns = (pi__encoder) {.width = m->n_embd * (1 + m->n_deepstack), .max_tokens = MAX_ROWS,
-                           .attention = m->attention, .mrope = m->mrope, .begin = encoder_begin, .step = encoder_step,
-                           .cancel = encoder_cancel};
-    return e;
-}
-
 /* Sets up the configuration of model i, and e as its encoder. */
 static pi__config config_of(int i, encoder *e)
 {
-    *e = encoder_of(&models[i]);
-    e->fns.ud = e;
+    const model *m = &models[i];
+    set_encoder(e, m->n_embd, m->n_deepstack, m->attention, m->mrope);
     return (pi__config) {.model = path[i], .max_batch_tokens = 64, .max_seqs = 8, .max_queue = 20, .block_size = 16,
                          .snapshot_interval = 512, .type_k = PI__F32, .type_v = PI__F32, .kv_tokens = 4096,
                          .encoder = &e->fns, .mmproj_cache = 1, .params.cpu = {.n_threads = 2, .poll = 1}};
 }
 
 /* ---- requests */
-
-typedef struct image_job {
-    job j;
-    pi__media_span media[MAX_IMAGES];
-    int32_t n_media;
-} image_job;
-
-/* Adds an image to a prompt: its tokens, with a soft token that is a valid id. The seed is its content. */
-static void add_image(image_job *r, int32_t rows, int32_t cols, uint8_t seed)
-{
-    pi_error err = {0};
-    const pi__image_rules rules = {.sizing = PI__SIZING_ALIGNED, .filter = PI__FILTER_BICUBIC, .patch = 1, .merge = 1,
-                                   .default_min = 1, .default_max = 1000, .max_tokens = 1000};
-    uint8_t pixels[3 * MAX_ROWS];
-    memset(pixels, seed, sizeof pixels);
-    assert_true(rows * cols <= MAX_ROWS);
-    pi__media_span *s = &r->media[r->n_media++];
-    *s = (pi__media_span) {.start = r->j.n_prompt, .n = rows * cols, .rows = rows, .cols = cols,
-                           .id = pi__hash(PI__HASH_FINGERPRINT, &seed, 1)};
-    const uint32_t w = (uint32_t) cols, h = (uint32_t) rows;
-    assert_int_equal(pi__picture_create(&s->picture, &rules, w, h, pixels, 0, 0, &err), PI_OK);
-    assert_true(s->picture->grid.cols == cols && s->picture->grid.rows == rows);
-    for (int32_t i = 0; i < s->n; i++) r->j.prompt[r->j.n_prompt++] = 7;
-}
-
-static void add_text(image_job *r, int32_t n, uint64_t *rng)
-{
-    for (int32_t i = 0; i < n; i++) r->j.prompt[r->j.n_prompt++] = (int32_t) (tiny_random(rng) % TINY_VOCAB);
-}
-
-static void release_images(image_job *r, int n)
-{
-    for (int i = 0; i < n; i++)
-        for (int32_t k = 0; k < r[i].n_media; k++) pi__picture_release(r[i].media[k].picture);
-}
 
 /* Requests with no, one, two and three images; at the start, in the middle, adjacent, and at the end. Two have the same
  * images after the same text. */
@@ -177,31 +66,6 @@ static void fill_jobs(image_job *r)
     again = 9;
     add_text(&r[5], 40, &again), add_image(&r[5], 6, 3, 6), add_text(&r[5], 45, &again);
     for (int i = 0; i < N_IMAGE_JOBS; i++) r[i].j.spec = PI__SPEC_NONE;
-}
-
-static pi__job ready(pi__core *e, image_job *r, int32_t logits)
-{
-    pi__job p = job_ready(e, &r->j, logits, NULL);
-    p.media = r->media;
-    p.n_media = r->n_media;
-    return p;
-}
-
-static void submit(pi__core *e, image_job *r, int32_t logits)
-{
-    pi_error err = {0};
-    const pi__job p = ready(e, r, logits);
-    if (pi__core_submit(e, &p, 1, &r->j.seq, &err)) fail_msg("submit: %s", err.msg);
-}
-
-static void submit_all(pi__core *e, image_job *r, int n, int32_t logits)
-{
-    pi_error err = {0};
-    pi__job p[N_IMAGE_JOBS] = {0};
-    pi__seq *seq[N_IMAGE_JOBS] = {0};
-    for (int i = 0; i < n; i++) p[i] = ready(e, &r[i], logits);
-    if (pi__core_submit(e, p, (size_t) n, seq, &err)) fail_msg("submit: %s", err.msg);
-    for (int i = 0; i < n; i++) r[i].j.seq = seq[i];
 }
 
 /* Runs all requests, together or one by one; twice if the prefix cache is on. Returns the number of encoded images. */
@@ -434,6 +298,35 @@ static void test_cancel(void **st)
     release_images(r, 1);
 }
 
+/* With step-target-ms, each decode step of another stream is followed by one bounded part of the image. Without it, or
+ * if no stream decodes, the encoder's own bound applies. */
+static void test_step_target(void **st)
+{
+    (void) st;
+    static const double target_ms[] = {1e-3, 0, 1e6}; /* below the time of a step, none, and far above */
+    for (int k = 0; k < 3; k++) {
+        image_job r[2] = {0};
+        encoder e;
+        pi__config c = config_of(k == 1 ? GEMMA3 : QWEN3VL, &e);
+        uint64_t rng = 3;
+        c.step_target_ms = target_ms[k];
+        pi__core *core = e.core = job_core(&c);
+        add_text(&r[0], 5, &rng);
+        add_text(&r[1], 4, &rng), add_image(&r[1], 2, 2, 51), add_text(&r[1], 3, &rng);
+        r[0].j.spec = r[1].j.spec = PI__SPEC_NONE;
+        submit_all(core, r, 2, PI__LOGITS_NONE);
+        job_await(&r[0].j, PI_OK), job_await(&r[1].j, PI_OK);
+        assert_int_equal(e.n_calls, PIECES);
+        assert_true(e.max_work[0] == 0); /* after the prompts, before the first decode step */
+        for (int i = 1; i < PIECES; i++) {
+            assert_int_equal(e.n_tokens[i], e.n_tokens[i - 1] + 1);
+            assert_true(k == 2 ? e.max_work[i] > 1 : e.max_work[i] == (k == 0));
+        }
+        pi__core_close(core);
+        release_images(r, 2);
+    }
+}
+
 static void refused(pi__core *core, const pi__job *p, int code, const char *why)
 {
     pi_error err = {0};
@@ -600,7 +493,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_bits),      cmocka_unit_test(test_all_rows),     cmocka_unit_test(test_drafts),
         cmocka_unit_test(test_never_confused), cmocka_unit_test(test_encoded_once),
-        cmocka_unit_test(test_encoder_errors), cmocka_unit_test(test_cancel),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_encoder_errors), cmocka_unit_test(test_cancel),       cmocka_unit_test(test_step_target),
+        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_golden),         cmocka_unit_test(test_devices),
         cmocka_unit_test(test_out_of_memory),
     };

@@ -70,6 +70,47 @@ static void test_same_bits(void **st)
     }
 }
 
+/* Parts keep their bound, down to 16 patches, and change no bit. */
+static void test_parts(void **st)
+{
+    (void) st;
+    for (int i = 0; i < N_CASES; i++) {
+        fixture f;
+        size_t n;
+        make(&f, "cpu", tower_cases[i].tower, 0, 1, 512);
+        pi__picture *p = picture_of(&f, &tower_cases[i]);
+        float *want = rows_of(&f, &tower_cases[i], &n), *got = f.be->dev->alloc(f.be, n * sizeof *got);
+        double all = 0, largest = 0;
+        int n_small = 0;
+        pi_error err = {0};
+        pi__image_part part = {.max_work = 1};
+        pi__tower_begin(f.t, p);
+        for (; !part.done; n_small++) {
+            assert_int_equal(pi__tower_step(f.t, got, &part, &err), PI_OK);
+            all += part.work;
+            largest = part.work > largest ? part.work : largest;
+        }
+        assert_memory_equal(got, want, n * sizeof *got);
+        const int n_patches = p->grid.patch_cols * p->grid.patch_rows;
+        if (!strstr(tower_cases[i].tower, "qwen25") && !(largest * n_patches <= all * 64))
+            fail_msg("%s: a part has %g of %g multiply-adds", tower_cases[i].tower, largest, all);
+        memset(got, 0, n * sizeof *got);
+        part = (pi__image_part) {.max_work = all / 5 > largest ? all / 5 : largest};
+        pi__tower_begin(f.t, p);
+        int n_large = 0;
+        for (; !part.done; n_large++) {
+            assert_int_equal(pi__tower_step(f.t, got, &part, &err), PI_OK);
+            assert_true(part.work <= part.max_work);
+        }
+        assert_memory_equal(got, want, n * sizeof *got);
+        assert_true(n_large >= 2 && n_large < n_small);
+        f.be->dev->free(f.be, want, n * sizeof *want);
+        f.be->dev->free(f.be, got, n * sizeof *got);
+        pi__picture_release(p);
+        drop(&f);
+    }
+}
+
 static void refused(const char *tower, const char *sizes, const pi__tower_text *text, const char *what)
 {
     fixture f = {0};
@@ -279,7 +320,7 @@ static void test_out_of_memory(void **st)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_expected), cmocka_unit_test(test_types),
-                                       cmocka_unit_test(test_same_bits),
+                                       cmocka_unit_test(test_same_bits), cmocka_unit_test(test_parts),
                                        cmocka_unit_test(test_refused), cmocka_unit_test(test_combined),
                                        cmocka_unit_test(test_changed),
                                        cmocka_unit_test(test_out_of_memory)};
