@@ -6,7 +6,8 @@
  *
  *     prepare   chunk x key head          convolution of keys and queries, their products, gates, to the scratch
  *     scan      columns x sequence        walks the chunks: one warp per 16 columns of S0, which stay in registers
- *     finish    chunk x key head          gate and norm of the outputs; rows that later steps need, to the slot
+ *     finish    chunk x key head          gate and norm of the outputs; rows that later steps need, to the slot; then
+ *                                         the epilogue, if any
  *
  * A row's sums start at the chunk's S0 and run over the rows in order, so its bits depend neither on the step's cuts
  * nor on the batch. Prefill, decode and drafts are the same code.
@@ -24,6 +25,7 @@
 #define PI_SSD_KERNELS_CUH
 
 #include "gdn.cuh"
+#include "tail.cuh"
 
 namespace ssd {
 
@@ -474,11 +476,12 @@ PI_FN void finish_tile(const job &j, float *sums)
     }
     keep_rows(j, s, c, (int32_t) blockIdx.y);
 }
-static __global__ void __launch_bounds__(ROWS_THREADS) finish(job j)
+static __global__ void __launch_bounds__(ROWS_THREADS) finish(PI_CONSTANT job j)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
     finish_tile(j, (float *) raw);
+    if (j.tail.arrived) run_input_tail(j.tail, raw);
 }
 
 /* -------------------------------------------------------------------------------------------------- save and load */

@@ -119,7 +119,7 @@ template <int D> static int run(void *stream, const job &j)
     return fast ? run_many<D, false, true>(stream, j) : run_many<D, false, false>(stream, j);
 }
 
-int pi__k_gdn_is_one(const pi__k_gdn *a) { return !a->state.ssd && a->most <= job_of(&a->state).few; }
+int pi__k_gdn_has_tail(const pi__k_gdn *a) { return a->state.ssd || a->most <= job_of(&a->state).few; }
 
 int pi__k_gdn_run(void *stream, const pi__k_gdn *a)
 {
