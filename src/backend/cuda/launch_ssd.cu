@@ -116,8 +116,8 @@ static int move(void *stream, const pi__k_state *st, bool is_save, int32_t slot,
     const int warps = warps_of(st, 1, 0);
     const dim3 grid(blocks_of(st, warps)), block(32 * (unsigned) warps);
     const size_t shared = scan_shape<N>::bytes(warps);
-    if (is_save) return pi_launch(stream, save<N>, grid, block, shared, job_of(st), slot, pos, snap);
-    return pi_launch(stream, load<N>, grid, block, 0, job_of(st), slot, pos, snap);
+    if (is_save) return pi_launch(stream, save, grid, block, shared, job_of(st), slot, pos, snap);
+    return pi_launch(stream, load, grid, block, 0, job_of(st), slot, pos, snap);
 }
 
 int pi__k_ssd_move(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)
