@@ -91,7 +91,7 @@ struct job {
     pi__k_gdn a;
     places at;
     int32_t few; /* sequences with up to `few` tokens are processed by few(), the others by many() */
-    pi__k_tail tail; /* epilogue of few(); arrived == NULL = none */
+    pi__k_tail tail; /* epilogue of few(), or of finish() of ssd_kernels.cuh; arrived NULL = none */
 };
 
 /* A sequence and its tokens in this step. Positions count from the sequence's start. */

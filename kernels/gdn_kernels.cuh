@@ -857,14 +857,11 @@ template <int D> struct save_shape { /* offsets in words, as in few_shape */
     static constexpr size_t bytes = sizeof(float) * (left + C + 4);
 };
 
-/* Saves the state at position `pos`, a multiple of C, as a snapshot: S0 of the slot with the full chunks from base up
- * to pos folded into it. The slot does not change. Grid: as for slice_of(). Block: 4 warps. */
-template <int D>
-__global__ void __launch_bounds__(4 * SLICE, 3) save(job j, int32_t slot_index, int32_t pos, int32_t snap_index)
+/* save() and load() for heads of D values. */
+template <int D> PI_FN void save_slice(const job &j, int32_t slot_index, int32_t pos, int32_t snap_index, float *sm)
 {
     using S = save_shape<D>;
-    PI_SMEM(raw);
-    float *sm = (float *) raw, *snap = snap_at(j.a.state, snap_index);
+    float *snap = snap_at(j.a.state, snap_index);
     const work w = slice_of(j);
     const patch_place p = place_of<D, SLICE>((int) threadIdx.x, w.col);
     sequence s = {};
@@ -900,9 +897,7 @@ __global__ void __launch_bounds__(4 * SLICE, 3) save(job j, int32_t slot_index, 
     move_raw<D>(j, w, s.slot, snap, pos, false);
 }
 
-/* Loads a snapshot into a slot, with base = pos. Grid: as for slice_of(). Block: 4 warps. */
-template <int D>
-__global__ void __launch_bounds__(4 * SLICE) load(job j, int32_t slot_index, int32_t pos, int32_t snap_index)
+template <int D> PI_FN void load_slice(const job &j, int32_t slot_index, int32_t pos, int32_t snap_index)
 {
     float *slot = slot_at(j.a.state, slot_index), *snap = snap_at(j.a.state, snap_index);
     const work w = slice_of(j);
@@ -913,6 +908,33 @@ __global__ void __launch_bounds__(4 * SLICE) load(job j, int32_t slot_index, int
     if (threadIdx.x == 0) *base_at(j, slot, w.head, w.col) = pos;
     if (p.row == 0 && p.lane == 0) *bound_at(j, slot, w.head, p.col) = *snap_bound(j, snap, w.head, p.col);
     move_raw<D>(j, w, slot, snap, pos, true);
+}
+
+/* Saves the state at position `pos`, a multiple of C, as a snapshot: S0 of the slot with the full chunks from base up
+ * to pos folded into it. The slot does not change. Grid: as for slice_of(). Block: 4 warps. Shared: save_shape of the
+ * largest head. */
+__global__ void __launch_bounds__(4 * SLICE, 3)
+    save(PI_CONSTANT job j, int32_t slot_index, int32_t pos, int32_t snap_index)
+{
+    PI_SMEM(raw);
+    switch (j.a.state.dim) {
+    case 32: return save_slice<32>(j, slot_index, pos, snap_index, (float *) raw);
+    case 64: return save_slice<64>(j, slot_index, pos, snap_index, (float *) raw);
+    case 96: return save_slice<96>(j, slot_index, pos, snap_index, (float *) raw);
+    default: return save_slice<128>(j, slot_index, pos, snap_index, (float *) raw);
+    }
+}
+
+/* Loads a snapshot into a slot, with base = pos. Grid: as for slice_of(). Block: 4 warps. */
+__global__ void __launch_bounds__(4 * SLICE)
+    load(PI_CONSTANT job j, int32_t slot_index, int32_t pos, int32_t snap_index)
+{
+    switch (j.a.state.dim) {
+    case 32: return load_slice<32>(j, slot_index, pos, snap_index);
+    case 64: return load_slice<64>(j, slot_index, pos, snap_index);
+    case 96: return load_slice<96>(j, slot_index, pos, snap_index);
+    default: return load_slice<128>(j, slot_index, pos, snap_index);
+    }
 }
 
 } /* namespace gdn */

@@ -113,12 +113,9 @@ template <int TYPE> PI_FN float packed_at(const pi__k_matrix &w, int64_t row, in
     return s[k / 16] * (float) (code - F::OFFSET) - m[k / 16];
 }
 
-/* out[t] = row token[t] of w, times scale and w's factor; [tokens, n_in]. Grid: one block per token. */
-template <int TYPE> __global__ void embed(pi__k_matrix w, const int32_t *token, float scale, float *out)
+/* Writes row `row` of w times factor to out [n_in], by a block. */
+template <int TYPE> PI_FN void embed_row(const pi__k_matrix &w, int64_t row, float factor, float *out)
 {
-    ptx_wait_dependency();
-    int64_t row = token[blockIdx.x];
-    float factor = w.scale ? *w.scale * scale : scale;
     for (int64_t i = threadIdx.x; i < w.n_in; i += blockDim.x) {
         float v;
         if constexpr (TYPE == PI__F32 || TYPE == PI__F16 || TYPE == PI__BF16) {
@@ -126,7 +123,22 @@ template <int TYPE> __global__ void embed(pi__k_matrix w, const int32_t *token, 
         } else {
             v = packed_at<TYPE>(w, row, i);
         }
-        out[blockIdx.x * w.n_in + i] = v * factor;
+        out[i] = v * factor;
+    }
+}
+
+/* out[t] = row token[t] of w, times scale and w's factor; [tokens, n_in]. Grid: one block per token. */
+__global__ void embed(PI_CONSTANT pi__k_matrix w, const int32_t *token, float scale, float *out)
+{
+    ptx_wait_dependency();
+    const int64_t row = token[blockIdx.x];
+    const float factor = w.scale ? *w.scale * scale : scale;
+    out += blockIdx.x * w.n_in;
+    switch (w.type) {
+#define RUN(t, ...) case PI__##t: embed_row<PI__##t>(w, row, factor, out); break;
+        PACKED_TYPES(RUN)
+        FLOAT_TYPES(RUN)
+#undef RUN
     }
 }
 

@@ -15,7 +15,7 @@
  * tile exit immediately. The host never waits, so a step can be captured in a graph. Each size of tile has its own
  * kernel. With few columns it uses few registers; with many it uses shared memory (moe_many_kernels.cuh). 16-bit
  * products use one launch for all tiles (moe_w16_kernels.cuh). Results are bitwise independent of the tile of a column
- * and of the order of tiles in a list, which the device fills in any order. Sums are as in linear.cuh, and a row's
+ * and of the order of tiles in a list, which is the order of experts. Sums are as in linear.cuh, and a row's
  * pairs are added by rank. */
 #ifndef PI_MOE_KERNELS_CUH
 #define PI_MOE_KERNELS_CUH
@@ -48,7 +48,6 @@ __global__ void __launch_bounds__(32 * 32, 1) route_rows(pi__k_routes a)
     uint32_t *marks = (uint32_t *) raw;
     int32_t r = (int32_t) threadIdx.x / 32;
     int64_t row = (int64_t) blockIdx.x * 32 + r;
-    if (blockIdx.x == 0 && threadIdx.x < 3) a.n_tile[threadIdx.x] = 0;
     for (int32_t i = (int32_t) threadIdx.x; i < a.n_expert; i += 32 * 32) marks[i] = 0;
     __syncthreads();
     if (row < a.n_rows) {
@@ -68,15 +67,15 @@ __global__ void __launch_bounds__(32 * 32, 1) count_marks(pi__k_routes a)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
-    int32_t *first = a.first, n_group = (a.n_rows + 31) / 32, carry = 0;
+    int32_t *first = a.first, n_group = (a.n_rows + 31) / 32;
+    route_counts all = {};
     for (int32_t e0 = 0; e0 < a.n_expert; e0 += 32 * 32) {
         int32_t e = e0 + (int32_t) threadIdx.x, n = 0;
         bool there = e < a.n_expert;
 #pragma unroll 8
         for (int32_t g = 0; there && g < n_group; g++) n += __popc(a.marks[(int64_t) g * a.n_expert + e]);
-        int32_t at = sum_before(n, carry, (int32_t *) raw);
+        int32_t at = list_tiles(a, e, n, all, (route_counts *) raw);
         if (!n) continue;
-        make_tiles(a, e, at, n);
 #pragma unroll 8
         for (int32_t g = 0; g < n_group; g++) {
             int64_t i = (int64_t) g * a.n_expert + e;
@@ -84,6 +83,7 @@ __global__ void __launch_bounds__(32 * 32, 1) count_marks(pi__k_routes a)
             at += __popc(a.marks[i]);
         }
     }
+    put_lengths(a, all);
 }
 
 /* Third of three launches: computes the columns of all pairs. Grid: ROUTE_WARPS rows per block, a warp per row. */

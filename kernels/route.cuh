@@ -177,38 +177,70 @@ PI_FN void route_row(const pi__k_routes &a, int64_t r)
     for (int32_t k = lane; k < a.n_used; k += 32) weight[k] = weight[k] / sum * a.weights_scale;
 }
 
-/* Appends the tiles of expert e, which has columns first .. first + n - 1, to the lists: full tiles of MANY columns,
- * and a last tile in the list for its size. Called by one thread. */
-PI_FN void make_tiles(const pi__k_routes &a, int32_t e, int32_t first, int32_t n)
+/* Counts of an expert, or of several: n[0] columns, n[1 + list] tiles of each list. */
+struct alignas(16) route_counts {
+    int32_t n[4];
+};
+
+PI_FN void add_counts(route_counts &to, const route_counts &by)
 {
-    int32_t left = n % MANY, many = n / MANY + (left > SOME), list = left > FEW;
-    if (left && left <= SOME) {
-        pi__k_tile *tile = list ? a.tile[1] : a.tile[0];
-        tile[atomicAdd(&a.n_tile[list], 1)] = {e, first + many * MANY, left};
-    }
-    int32_t at = many ? atomicAdd(&a.n_tile[2], many) : 0;
-    for (int32_t i = 0; i < many; i++) a.tile[2][at + i] = {e, first + i * MANY, min((int32_t) MANY, n - i * MANY)};
+#pragma unroll
+    for (int k = 0; k < 4; k++) to.n[k] += by.n[k];
 }
 
-/* Exclusive prefix sum over the block's threads: returns carry plus v of all threads before this one. Then adds v of
- * all threads to carry. sums: [32] in shared memory, free again on return. Called by all threads. */
-PI_FN int32_t sum_before(int32_t v, int32_t &carry, int32_t *sums)
+/* Returns the counts of an expert with n columns: full tiles of MANY columns, and a last tile in the list for its
+ * size. */
+PI_FN route_counts counts_of(int32_t n)
 {
-    int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_warp = (int) blockDim.x / 32;
-    int32_t sum = v, before = carry;
+    const int32_t left = n % MANY;
+    return {{n, left && left <= FEW, left > FEW && left <= SOME, n / MANY + (left > SOME)}};
+}
+
+/* Exclusive prefix sum over the block's threads: returns carry plus own of all threads before this one. Then adds own
+ * of all threads to carry. sums: [32] in shared memory, free again on return. Called by all threads. */
+PI_FN route_counts counts_before(const route_counts &own, route_counts &carry, route_counts *sums)
+{
+    const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32, n_warp = (int) blockDim.x / 32;
+    route_counts sum = own, before = {};
     for (int o = 1; o < 32; o *= 2) {
-        int32_t up = __shfl_up_sync(PI_FULL, sum, (unsigned) o);
-        if (lane >= o) sum += up;
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            const int32_t up = __shfl_up_sync(PI_FULL, sum.n[k], (unsigned) o);
+            if (lane >= o) sum.n[k] += up;
+        }
     }
     if (lane == 31) sums[warp] = sum;
     __syncthreads();
     for (int i = 0; i < n_warp; i++) {
         if (i == warp) before = carry;
-        carry += sums[i];
+        add_counts(carry, sums[i]);
     }
     __syncthreads();
-    return before + sum - v;
+#pragma unroll
+    for (int k = 0; k < 4; k++) before.n[k] += sum.n[k] - own.n[k];
+    return before;
 }
+
+/* Lists the tiles of expert e, which has n columns; each thread has one expert. n 0 = none. Lists are in the order of
+ * experts. Returns the expert's first column. carry, sums: as in counts_before(). Called by all threads. */
+PI_FN int32_t list_tiles(const pi__k_routes &a, int32_t e, int32_t n, route_counts &carry, route_counts *sums)
+{
+    const route_counts own = counts_of(n), at = counts_before(own, carry, sums);
+    const int32_t first = at.n[0], many = own.n[3], last = first + many * MANY;
+    if (own.n[1]) a.tile[0][at.n[1]] = {e, last, n % MANY};
+    if (own.n[2]) a.tile[1][at.n[2]] = {e, last, n % MANY};
+    for (int32_t i = 0; i < many; i++)
+        a.tile[2][at.n[3] + i] = {e, first + i * MANY, min((int32_t) MANY, n - i * MANY)};
+    return first;
+}
+
+/* Writes the lengths of the lists. all: counts of all experts. Called by all threads of a block. */
+PI_FN void put_lengths(const pi__k_routes &a, const route_counts &all)
+{
+    if (threadIdx.x == 0) a.n_tile[0] = all.n[1], a.n_tile[1] = all.n[2], a.n_tile[2] = all.n[3];
+}
+
+enum { ROUTE_SUMS_BYTES = 32 * sizeof(route_counts) /* shared memory of counts_before() */ };
 
 /* Sets bit r (0 .. 31) in the word marks[e] of each expert e of row `row`. Called by a warp. */
 PI_FN void mark(const pi__k_routes &a, int64_t row, int r, uint32_t *marks)
@@ -232,17 +264,17 @@ PI_FN void sort_row(const pi__k_routes &a, int64_t row, int r, const uint32_t *m
 /* Returns the bytes of shared memory for route_all(). */
 static inline size_t route_bytes(const pi__k_routes &a)
 {
-    return 32 * sizeof(int32_t) + 2 * sizeof(uint32_t) * (size_t) a.n_expert;
+    return ROUTE_SUMS_BYTES + 2 * sizeof(uint32_t) * (size_t) a.n_expert;
 }
 
 /* Routes up to 32 rows, sorts their pairs and lists the tiles, by a block of any number of threads. raw: route_bytes()
  * of shared memory for sums [32], first column and marks of each expert. */
 PI_FN void route_all(const pi__k_routes &a, unsigned char *raw)
 {
-    int32_t *sums = (int32_t *) raw, *first = sums + 32, carry = 0, e = (int32_t) threadIdx.x;
-    const int32_t threads = (int32_t) blockDim.x;
+    route_counts *sums = (route_counts *) raw, all = {};
+    int32_t *first = (int32_t *) (raw + ROUTE_SUMS_BYTES);
+    const int32_t threads = (int32_t) blockDim.x, e = (int32_t) threadIdx.x;
     uint32_t *marks = (uint32_t *) (first + a.n_expert);
-    if (e < 3) a.n_tile[e] = 0;
     for (int32_t i = e; i < a.n_expert; i += threads) marks[i] = 0;
     /* Route each row and mark it at its experts. */
     __syncthreads();
@@ -254,9 +286,10 @@ PI_FN void route_all(const pi__k_routes &a, unsigned char *raw)
     /* First column and tiles of each expert. */
     __syncthreads();
     for (int32_t e0 = 0; e0 < a.n_expert; e0 += threads) {
-        int32_t n = e0 + e < a.n_expert ? __popc(marks[e0 + e]) : 0, at = sum_before(n, carry, sums);
-        if (n) first[e0 + e] = at, make_tiles(a, e0 + e, at, n);
+        const int32_t n = e0 + e < a.n_expert ? __popc(marks[e0 + e]) : 0, at = list_tiles(a, e0 + e, n, all, sums);
+        if (n) first[e0 + e] = at;
     }
+    put_lengths(a, all);
     /* Columns of all pairs. */
     __syncthreads();
     for (int32_t r = e / 32; r < a.n_rows; r += threads / 32) sort_row(a, r, r, marks, first);

@@ -6,7 +6,8 @@
  *
  *     prepare   chunk x key head          convolution of keys and queries, their products, gates, to the scratch
  *     scan      columns x sequence        walks the chunks: one warp per 16 columns of S0, which stay in registers
- *     finish    chunk x key head          gate and norm of the outputs; rows that later steps need, to the slot
+ *     finish    chunk x key head          gate and norm of the outputs; rows that later steps need, to the slot; then
+ *                                         the epilogue, if any
  *
  * A row's sums start at the chunk's S0 and run over the rows in order, so its bits depend neither on the step's cuts
  * nor on the batch. Prefill, decode and drafts are the same code.
@@ -24,6 +25,7 @@
 #define PI_SSD_KERNELS_CUH
 
 #include "gdn.cuh"
+#include "tail.cuh"
 
 namespace ssd {
 
@@ -474,11 +476,12 @@ PI_FN void finish_tile(const job &j, float *sums)
     }
     keep_rows(j, s, c, (int32_t) blockIdx.y);
 }
-static __global__ void __launch_bounds__(ROWS_THREADS) finish(job j)
+static __global__ void __launch_bounds__(ROWS_THREADS) finish(PI_CONSTANT job j)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
     finish_tile(j, (float *) raw);
+    if (j.tail.arrived) run_input_tail(j.tail, raw);
 }
 
 /* -------------------------------------------------------------------------------------------------- save and load */
@@ -494,13 +497,11 @@ PI_FN void move_raw(const job &j, float *slot, float *snap, int32_t pos, bool lo
     }
 }
 
-/* Saves the state at pos, a multiple of C: S0 with the full chunks from base to pos. Grid: x as for scan(). */
-template <int N>
-__global__ void __launch_bounds__(SCAN_THREADS) save(job j, int32_t slot_index, int32_t pos, int32_t snap_index)
+/* save() and load() for states of N values per column. */
+template <int N> PI_FN void save_part(const job &j, int32_t slot_index, int32_t pos, int32_t snap_index, float *sm)
 {
     using S = scan_shape<N>;
-    PI_SMEM(raw);
-    float *sm = (float *) raw, *own = sm + S::own + threadIdx.x / 32 * S::OWN;
+    float *own = sm + S::own + threadIdx.x / 32 * S::OWN;
     float *snap = snap_at(j.a.state, snap_index);
     const part w = part_of(j, (int32_t) blockIdx.x);
     sequence s = {};
@@ -522,9 +523,7 @@ __global__ void __launch_bounds__(SCAN_THREADS) save(job j, int32_t slot_index, 
     move_raw(j, s.slot, snap, pos, false);
 }
 
-/* Loads a snapshot into a slot, with base = pos. Grid: x as for scan(). */
-template <int N>
-__global__ void __launch_bounds__(SCAN_THREADS) load(job j, int32_t slot_index, int32_t pos, int32_t snap_index)
+template <int N> PI_FN void load_part(const job &j, int32_t slot_index, int32_t pos, int32_t snap_index)
 {
     float *slot = slot_at(j.a.state, slot_index), *snap = snap_at(j.a.state, snap_index);
     const part w = part_of(j, (int32_t) blockIdx.x);
@@ -533,6 +532,31 @@ __global__ void __launch_bounds__(SCAN_THREADS) load(job j, int32_t slot_index, 
     store_patch<N>(j, state_at(j, slot, j.at.s, w.head), w.col, st);
     if (blockIdx.x == 0 && threadIdx.x == 0) *(int32_t *) slot = pos;
     move_raw(j, slot, snap, pos, true);
+}
+
+/* Saves the state at pos, a multiple of C: S0 with the full chunks from base to pos. Grid: x as for scan(). */
+__global__ void __launch_bounds__(SCAN_THREADS)
+    save(PI_CONSTANT job j, int32_t slot_index, int32_t pos, int32_t snap_index)
+{
+    PI_SMEM(raw);
+    switch (j.a.state.dim) {
+    case 32: return save_part<32>(j, slot_index, pos, snap_index, (float *) raw);
+    case 64: return save_part<64>(j, slot_index, pos, snap_index, (float *) raw);
+    case 128: return save_part<128>(j, slot_index, pos, snap_index, (float *) raw);
+    default: return save_part<256>(j, slot_index, pos, snap_index, (float *) raw);
+    }
+}
+
+/* Loads a snapshot into a slot, with base = pos. Grid: x as for scan(). */
+__global__ void __launch_bounds__(SCAN_THREADS)
+    load(PI_CONSTANT job j, int32_t slot_index, int32_t pos, int32_t snap_index)
+{
+    switch (j.a.state.dim) {
+    case 32: return load_part<32>(j, slot_index, pos, snap_index);
+    case 64: return load_part<64>(j, slot_index, pos, snap_index);
+    case 128: return load_part<128>(j, slot_index, pos, snap_index);
+    default: return load_part<256>(j, slot_index, pos, snap_index);
+    }
 }
 
 } /* namespace ssd */

@@ -17,9 +17,12 @@ PI_CALL void share_fp4(const pi__k_tail &t, int32_t part, int32_t parts, float *
 /* Packs the block's share s of a PLAIN input in every format except FP4. */
 PI_CALL void share_input(const pi__k_tail &t, tail_share s, float *scratch)
 {
-    if (!t.floats && !t.integers && !t.halves) return;
+    const bool rows = t.floats || t.integers || t.halves;
+    if (!rows && !t.terms) return;
     share_rows(s, t.n_rows, false, [&](int32_t row, row_share of) {
-        put_row(t, {t.in.x + row * t.in.ldx, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}, row, of, scratch);
+        const input_row in = {t.in.x + row * t.in.ldx, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f};
+        if (rows) put_row(t, in, row, of, scratch);
+        if (t.terms) tail_terms(t, in, row, of);
     });
 }
 

@@ -137,8 +137,8 @@ public:
         a.pos = d_pos.get(), a.seq_start = d_start.get(), a.n_verified = d_sure.get(), a.state_slot = d_slot.get();
         a.save_start = d_save_start.get(), a.save = d_save.get(), a.state = state_, a.scratch = scratch.get(),
         a.n_sm = n_sm;
-        const bool few = pi__k_gdn_is_one(&a) && T <= PI__K_TAIL_ROWS;
-        plain_tail tail(out.get(), a.ldo, few ? (int32_t) T : 1, few ? (int64_t) values : 32, false);
+        const bool few = pi__k_gdn_has_tail(&a) && T <= PI__K_TAIL_ROWS && values % 32 == 0;
+        plain_tail tail(out.get(), a.ldo, few ? (int32_t) T : 1, few ? (int64_t) values : 32);
         if (few) a.tail = &tail.t;
         must_run(pi__k_gdn_run(stream(), &a));
         if (few) tail.check();

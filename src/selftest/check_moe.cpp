@@ -58,8 +58,8 @@ struct routes {
     static size_t n(int32_t rows, int32_t used) { return (size_t) (rows * used); }
 };
 
-/* Checks that columns are sorted by expert, then by row, and that each column is in exactly one tile, which belongs to
- * the column's expert. */
+/* Checks that columns are sorted by expert, then by row, that each column is in exactly one tile, which belongs to the
+ * column's expert, and that each list of tiles is in the order of columns. */
 void check_columns(routes &t)
 {
     size_t pairs = t.id.size();
@@ -76,6 +76,7 @@ void check_columns(routes &t)
         expect_true(t.n_tile[(size_t) k] <= pi__k_max_tiles(t.a.n_rows, t.a.n_expert, t.a.n_used, k));
         for (int32_t i = 0; i < t.n_tile[(size_t) k]; i++) {
             const pi__k_tile tile = t.a.tile[k][i];
+            expect_true(i == 0 || tile.first > t.a.tile[k][i - 1].first);
             expect_true(tile.n >= (k == 2 ? 33 : k ? 9 : 1) && tile.n <= (k == 2 ? 64 : k ? 32 : 8));
             for (int32_t c = tile.first; c < tile.first + tile.n; c++) {
                 expect_true(order[(size_t) c].first == tile.expert);

@@ -71,8 +71,7 @@ struct forms {
     }
 };
 
-/* Packed activations as sums of 16-bit terms, for matrices of a 16-bit type (kernels/mma16.cuh). Epilogues of attention
- * and delta nets do not support them. */
+/* Packed activations as sums of 16-bit terms, for matrices of a 16-bit type (kernels/mma16.cuh). */
 struct term_form {
     int32_t type, rows;
     int64_t n;
@@ -99,17 +98,19 @@ struct term_form {
     }
 };
 
-/* The epilogue of a launch that packs its outputs x for the next matrices without a transformation. */
+/* The epilogue of a launch that packs its outputs x for the next matrices without a transformation. Even numbers of
+ * rows are packed as terms of F16, odd ones of BF16. */
 struct plain_tail {
     pi__k_input in;
     forms got;
+    term_form terms;
     buffer<uint32_t> arrived;
     pi__k_tail t;
-    static constexpr unsigned long LAUNCHES = 4; /* number of launches in check() */
+    static constexpr unsigned long LAUNCHES = 5; /* number of launches in check() */
 
-    plain_tail(const float *x, int64_t ldx, int32_t rows, int64_t n, bool with_fp4 = true)
+    plain_tail(const float *x, int64_t ldx, int32_t rows, int64_t n)
         : in {PLAIN, x, ldx, nullptr, 0, nullptr, 0, 0}, got(rows, n, n % 64 ? PI__MXFP4 : PI__NVFP4),
-          arrived(std::vector<uint32_t> {0}), t {}
+          terms(rows % 2 ? PI__BF16 : PI__F16, rows, n), arrived(std::vector<uint32_t> {0}), t {}
     {
         t.arrived = arrived.get();
         t.waits = waits();
@@ -117,15 +118,17 @@ struct plain_tail {
         t.in = in;
         t.n_in = n;
         got.put_in(t);
-        if (!with_fp4) t.fp4 = nullptr;
+        terms.put_in(t);
     }
     /* Checks the epilogue's outputs after the launch. */
     void check() const
     {
         forms want(t.n_rows, t.n_in, t.fp4_type);
+        term_form want_terms(terms.type, terms.rows, terms.n);
         want.prepare(in, PI__Q8_0);
-        if (!t.fp4) want.fp4.fill(0);
+        want_terms.prepare(in);
         want.expect_same(got);
+        want_terms.expect_same(terms);
         expect_equal(*arrived.get(), 0u);
     }
 };

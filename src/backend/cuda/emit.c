@@ -192,7 +192,6 @@ static void queue_packing(emitter *e, const pi__plan_launch *l)
     const bool tail = has_tail(l);
     pi__k_tail t = tail_of(e, l);
     const pi__k_tail *const then = tail ? &t : NULL;
-    if (l->family == PI__L_ATTENTION || l->family == PI__L_GDN) t.terms = NULL;
     if (l->family == PI__L_ATTENTION) pi__cuda_queue_attention(c, r->b, &r->args.attention, then);
     if (l->family == PI__L_GDN) pi__cuda_queue_gdn(c, r->b, &r->args.gdn, then);
     if (l->family == PI__L_STREAMS)

@@ -276,7 +276,7 @@ bool pi__picks_all(const pi__facts *f, const pi__batch *b, const pi__kv_layer *e
     return pi__most_seen(f, b) / entries->ratio <= n_top;
 }
 
-bool pi__gdn_is_one(const pi__facts *f, const pi__batch *b, const pi__gdn *a)
+bool pi__gdn_has_tail(const pi__facts *f, const pi__batch *b, const pi__gdn *a)
 {
     const int32_t drafted = a->st->n_draft + 1, few = drafted < f->gdn_few ? drafted : f->gdn_few;
     int32_t most = 0;
@@ -284,5 +284,5 @@ bool pi__gdn_is_one(const pi__facts *f, const pi__batch *b, const pi__gdn *a)
         const int32_t n = b->seq_start[i + 1] - b->seq_start[i];
         most = n > most ? n : most;
     }
-    return most <= few && !a->st->ssd;
+    return most <= few || a->st->ssd;
 }

@@ -144,7 +144,7 @@ int32_t pi__max_keys(const pi__batch *b, int32_t window);
 int32_t pi__most_seen(const pi__facts *f, const pi__batch *b);
 /* True if no token of the step sees more than n_top entries. Then all are picked, and op indexer does nothing. */
 bool pi__picks_all(const pi__facts *f, const pi__batch *b, const pi__kv_layer *entries, int32_t n_top);
-/* True if op gdn is one launch, which can have an epilogue. */
-bool pi__gdn_is_one(const pi__facts *f, const pi__batch *b, const pi__gdn *a);
+/* True if the last launch of op gdn can have an epilogue: Mamba-2, or a delta net that is one launch. */
+bool pi__gdn_has_tail(const pi__facts *f, const pi__batch *b, const pi__gdn *a);
 
 #endif

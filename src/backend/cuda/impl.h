@@ -342,8 +342,8 @@ void pi__cuda_queue_added(pi__cuda *c, cuda_packed_x *ready, const pi__linear *a
 /* Queues gate and up fused with their activation (pi__has_glu). The only result is the packed input of `next`. */
 void pi__cuda_queue_glu(pi__cuda *c, cuda_packed_x *ready, const pi__linear *a, const pi__linear *next);
 
-/* Queue attention and gdn. then: epilogue, or NULL. Attention can always have an epilogue; gdn only if it is one launch
- * (pi__gdn_is_one). */
+/* Queue attention and gdn. then: epilogue, or NULL. Attention can always have an epilogue; gdn only if
+ * pi__gdn_has_tail(). */
 void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attention *a, const pi__k_tail *then);
 void pi__cuda_queue_gdn(pi__cuda *c, const pi__batch *b, const pi__gdn *a, const pi__k_tail *then);
 /* Converts an op qkv into the kernels' struct. */

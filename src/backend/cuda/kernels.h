@@ -219,7 +219,7 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
     pi__k_state state;
     float *scratch;            /* pi__k_gdn_scratch() bytes */
     int32_t n_sm;              /* SMs to fill; 0 = unknown. Affects speed only, as in pi__k_attn */
-    const struct pi__k_tail *tail; /* epilogue, as in pi__k_attn; only if pi__k_gdn_is_one() */
+    const struct pi__k_tail *tail; /* epilogue, as in pi__k_attn; only if pi__k_gdn_has_tail() */
 } pi__k_gdn;
 
 /* Return the bytes of a layer's state in a slot, and in a snapshot. 0 = no kernel for these heads. Supported: dim 32,
@@ -229,8 +229,8 @@ size_t pi__k_state_bytes(const pi__k_state *st);
 size_t pi__k_snapshot_bytes(const pi__k_state *st);
 size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens);
 int pi__k_gdn_run(void *stream, const pi__k_gdn *a);
-/* Returns not 0 if pi__k_gdn_run queues a single launch for these arguments. */
-int pi__k_gdn_is_one(const pi__k_gdn *a);
+/* Returns not 0 if the launch for these arguments can have an epilogue: Mamba-2, or a delta net that is one launch. */
+int pi__k_gdn_has_tail(const pi__k_gdn *a);
 /* Ops state_save and state_load (ops.h), queued outside of a step: copy the state at position pos from a slot to a
  * snapshot, or back. */
 int pi__k_state_save(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap);

@@ -119,7 +119,7 @@ template <int D> static int run(void *stream, const job &j)
     return fast ? run_many<D, false, true>(stream, j) : run_many<D, false, false>(stream, j);
 }
 
-int pi__k_gdn_is_one(const pi__k_gdn *a) { return !a->state.ssd && a->most <= job_of(&a->state).few; }
+int pi__k_gdn_has_tail(const pi__k_gdn *a) { return a->state.ssd || a->most <= job_of(&a->state).few; }
 
 int pi__k_gdn_run(void *stream, const pi__k_gdn *a)
 {
@@ -140,23 +140,12 @@ int pi__k_gdn_run(void *stream, const pi__k_gdn *a)
 
 /* Copies a state (save or load). The launches are normal, not dependent: the launch after them may be few(), which
  * reads states before it waits for its predecessors. */
-template <int D>
-static int move(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)
-{
-    dim3 grid(D / SLICE, (unsigned) st->n_v), block(4 * SLICE);
-    if (is_save) return pi_launch(stream, save<D>, grid, block, save_shape<D>::bytes, job_of(st), slot, pos, snap);
-    return pi_launch(stream, load<D>, grid, block, 0, job_of(st), slot, pos, snap);
-}
-
 static int move_state(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)
 {
     if (st->ssd) return pi__k_ssd_move(stream, st, is_save, slot, pos, snap);
-    switch (st->dim) {
-    case 32: return move<32>(stream, st, is_save, slot, pos, snap);
-    case 64: return move<64>(stream, st, is_save, slot, pos, snap);
-    case 96: return move<96>(stream, st, is_save, slot, pos, snap);
-    default: return move<128>(stream, st, is_save, slot, pos, snap);
-    }
+    const dim3 grid((unsigned) st->dim / SLICE, (unsigned) st->n_v), block(4 * SLICE);
+    if (is_save) return pi_launch(stream, save, grid, block, save_shape<128>::bytes, job_of(st), slot, pos, snap);
+    return pi_launch(stream, load, grid, block, 0, job_of(st), slot, pos, snap);
 }
 
 int pi__k_state_save(void *stream, const pi__k_state *st, int32_t slot, int32_t pos, int32_t snap)

@@ -59,6 +59,16 @@ static int run_one(void *stream, const product &p)
     }
 }
 
+static bool is_packed(int32_t type)
+{
+    switch (type) {
+#define HAS(t, ...) case PI__##t:
+        PACKED_TYPES(HAS) return true;
+#undef HAS
+    default: return false;
+    }
+}
+
 static bool is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
 
 int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
@@ -99,12 +109,6 @@ int pi__k_embed(void *stream, const pi__k_matrix *w, const int32_t *token, int32
 {
     const dim3 grid((unsigned) n_tokens), block(256);
     if (n_tokens < 1) return 0;
-    switch (w->type) {
-#define RUN(t, ...)                                                                                                    \
-    case PI__##t: return pi_launch_dependent(stream, embed<PI__##t>, grid, block, 0, *w, token, scale, out);
-        PACKED_TYPES(RUN)
-        FLOAT_TYPES(RUN)
-#undef RUN
-    default: return 1;
-    }
+    if (!is_packed(w->type) && !is_float(w->type)) return 1;
+    return pi_launch_dependent(stream, embed, grid, block, 0, *w, token, scale, out);
 }

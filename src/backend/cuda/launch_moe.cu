@@ -26,13 +26,13 @@ int pi__k_route(void *stream, const pi__k_routes *a)
 {
     if (a->n_rows < 1) return 0;
     if (a->n_used < 1 || a->n_used > a->n_expert) return 1;
-    size_t marks = sizeof(uint32_t) * (size_t) a->n_expert, sums = 32 * sizeof(int32_t);
+    const size_t marks = sizeof(uint32_t) * (size_t) a->n_expert;
     if (in_one_block(a->n_rows, a->n_expert)) {
         return pi_launch_dependent(stream, route_few, dim3(1), dim3(FEW_WARPS * 32), route_bytes(*a), *a);
     }
     unsigned groups = (unsigned) (a->n_rows + 31) / 32, blocks = (unsigned) (a->n_rows + ROUTE_WARPS - 1) / ROUTE_WARPS;
     int code = pi_launch_dependent(stream, route_rows, dim3(groups), dim3(32 * 32), marks, *a);
-    if (!code) code = pi_launch_dependent(stream, count_marks, dim3(1), dim3(32 * 32), sums, *a);
+    if (!code) code = pi_launch_dependent(stream, count_marks, dim3(1), dim3(32 * 32), ROUTE_SUMS_BYTES, *a);
     return code ? code : pi_launch_dependent(stream, sort_pairs, dim3(blocks), dim3(ROUTE_WARPS * 32), 0, *a);
 }
 

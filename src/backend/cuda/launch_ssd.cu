@@ -80,7 +80,7 @@ static unsigned blocks_of(const pi__k_state *st, int warps)
     return (unsigned) (st->n_v * (st->dim_v / PATCH / warps));
 }
 
-template <int N> static int run(void *stream, const job &j)
+template <int N> static int run(void *stream, job &j)
 {
     const pi__k_state *st = &j.a.state;
     const unsigned seqs = (unsigned) j.a.n_seqs, tiles = (unsigned) (j.a.n_tokens / C) + 2 * seqs;
@@ -90,15 +90,17 @@ template <int N> static int run(void *stream, const job &j)
     if (!rc)
         rc = pi_launch_dependent(stream, scan<N>, dim3(blocks_of(st, warps), seqs), dim3(32 * (unsigned) warps),
                                  scan_shape<N>::bytes(warps), j);
-    if (!rc) rc = pi_launch_dependent(stream, finish, rows, dim3(ROWS_THREADS), ROWS_THREADS / 32 * sizeof(float), j);
-    return rc;
+    if (rc) return rc;
+    const size_t sums = ROWS_THREADS / 32 * sizeof(float),
+                 bytes = j.tail.arrived ? tail_bytes(j.tail, ROWS_THREADS / 32, sums) : sums;
+    return pi_launch_dependent(stream, finish, rows, dim3(ROWS_THREADS), bytes, j);
 }
 
 int pi__k_ssd_run(void *stream, const pi__k_gdn *a)
 {
-    if (a->tail) return 1;
     job j = job_of(&a->state);
     j.a = *a;
+    if (a->tail) j.tail = *a->tail;
     switch (a->state.dim) {
     case 32: return run<32>(stream, j);
     case 64: return run<64>(stream, j);
@@ -114,8 +116,8 @@ static int move(void *stream, const pi__k_state *st, bool is_save, int32_t slot,
     const int warps = warps_of(st, 1, 0);
     const dim3 grid(blocks_of(st, warps)), block(32 * (unsigned) warps);
     const size_t shared = scan_shape<N>::bytes(warps);
-    if (is_save) return pi_launch(stream, save<N>, grid, block, shared, job_of(st), slot, pos, snap);
-    return pi_launch(stream, load<N>, grid, block, 0, job_of(st), slot, pos, snap);
+    if (is_save) return pi_launch(stream, save, grid, block, shared, job_of(st), slot, pos, snap);
+    return pi_launch(stream, load, grid, block, 0, job_of(st), slot, pos, snap);
 }
 
 int pi__k_ssd_move(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)

@@ -35,7 +35,7 @@ void pi__cuda_kernel_facts(pi__facts *f)
     }
     /* with so many drafts, only the kernel limits the tokens */
     pi__k_gdn k = {.state.n_draft = 255, .most = 1};
-    for (; k.most <= k.state.n_draft && pi__k_gdn_is_one(&k); k.most++) f->gdn_few = k.most;
+    for (; k.most <= k.state.n_draft && pi__k_gdn_has_tail(&k); k.most++) f->gdn_few = k.most;
 }
 
 int pi__cuda_form(int matmul_modes, int32_t type, int64_t n_in)

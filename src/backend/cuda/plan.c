@@ -225,15 +225,13 @@ static bool reads_streams(const pi__hyper *h, const pi__linear *next)
 }
 
 /* True if the launch can pack the input of `a`. Attention and gdn cannot compute norms: in blocks of their size the
- * sums would have other bits. Attention to values of rotated types writes results that are rotated back later. gdn
- * has no registers left for packing FP4. */
+ * sums would have other bits. Attention to values of rotated types writes results that are rotated back later. */
 static bool can_pack(const planner *P, const pi__plan_launch *l, const pi__linear *a)
 {
     const pi__facts *f = P->f;
     const int32_t most = pi__tail_rows(f), rows = rows_of(P, l);
     const bool few = a->n_rows <= most, plain = a->in.kind == PI__IN_PLAIN;
-    pi__targets t = pi__targets_of(f, a);
-    if (l->family == PI__L_ATTENTION || l->family == PI__L_GDN) t.terms = false;
+    const pi__targets t = pi__targets_of(f, a);
     if (a->n_rows < 1 || !pi__has_targets(&t)) return false;
     switch ((pi__family) l->family) {
     case PI__L_LINEAR:
@@ -248,8 +246,8 @@ static bool can_pack(const planner *P, const pi__plan_launch *l, const pi__linea
         return few && plain && P->r[l->op].b->n_tokens <= most &&
                !pi__kv_rotated(P->r[l->op].args.attention.kv->type_v);
     case PI__L_GDN:
-        return few && plain && P->r[l->op].b->n_tokens <= most && !pi__reads_fp4(f, a) &&
-               pi__gdn_is_one(f, P->r[l->op].b, &P->r[l->op].args.gdn);
+        return few && plain && P->r[l->op].b->n_tokens <= most &&
+               pi__gdn_has_tail(f, P->r[l->op].b, &P->r[l->op].args.gdn);
     case PI__L_STREAMS:
         return l->pre != PI__NONE && reads_streams(&P->r[l->pre].args.hyper_pre, a) && !pi__reads_fp4(f, a);
     default: return false;

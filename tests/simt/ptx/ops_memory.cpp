@@ -61,13 +61,14 @@ template <by B, class T> const code *store(const code *c, char *f)
     put<T>(p, 0, get<T>(f, c->r[0]));
     return c + 1;
 }
-template <by B, class T, int N> const code *load_vector(const code *c, char *f)
+/* R: type of the registers, which may be larger than a value. */
+template <by B, class T, int N, class R = T> const code *load_vector(const code *c, char *f)
 {
     const char *p = find<B>(c, f, sizeof(T) * N);
     if (B != by::frame) access_memory(p, sizeof(T) * N, false, c, f);
     T v[N]; /* the address may be one of the results */
     std::memcpy(v, p, sizeof v);
-    for (int i = 0; i < N; i++) put<T>(f, c->list[i], v[i]);
+    for (int i = 0; i < N; i++) put<R>(f, c->list[i], v[i]);
     return c + 1;
 }
 template <by B, class T, int N> const code *store_vector(const code *c, char *f)
@@ -126,8 +127,16 @@ template <by B> handler choose_store(type t, size_t)
            : t.size == 4 ? store<B, uint32_t>
                          : store<B, uint64_t>;
 }
+/* Vectors of bytes: registers have at least 16 bits. */
+template <by B, int N> handler choose_bytes(bool stores, type t)
+{
+    if (stores) return store_vector<B, uint8_t, N>;
+    return t.is_signed ? load_vector<B, int8_t, N, int16_t> : load_vector<B, uint8_t, N, uint16_t>;
+}
 template <by B> handler choose_vector(bool stores, type t, size_t n)
 {
+    if (t.size == 1 && n == 2) return choose_bytes<B, 2>(stores, t);
+    if (t.size == 1 && n == 4) return choose_bytes<B, 4>(stores, t);
     if (t.size == 2 && n == 2) return stores ? store_vector<B, uint16_t, 2> : load_vector<B, uint16_t, 2>;
     if (t.size == 2 && n == 4) return stores ? store_vector<B, uint16_t, 4> : load_vector<B, uint16_t, 4>;
     if (t.size == 4 && n == 2) return stores ? store_vector<B, uint32_t, 2> : load_vector<B, uint32_t, 2>;
@@ -187,7 +196,7 @@ bool emit_access(emitter &e, const instruction &i)
     std::vector<uint32_t> at;
     for (const operand &o : values) at.push_back(stores ? e.in(o, t.size, true) : e.out(o, t.size, true));
     const size_t size = e.register_size(values[0]);
-    if (vector && size > t.size) e.fail(i, "a vector of registers that are larger than its values");
+    if (vector && size > (t.size == 1 ? 2 : t.size)) e.fail(i, "a vector of registers that are larger than its values");
     if (vector != (has_part(i.op, ".v2") || has_part(i.op, ".v4"))) e.fail(i, "a vector of another size");
     const handler h = p.how == by::frame    ? choose<by::frame>(stores, t, at.size(), size)
                       : p.how == by::shared ? choose<by::shared>(stores, t, at.size(), size)

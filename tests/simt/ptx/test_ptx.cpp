@@ -254,6 +254,13 @@ void test_memory(void **)
         CASE(".local .align 4 .b8 depot[8]; mov.b64 %rd4, depot; cvta.local.u64 %rd5, %rd4; st.local.u32 [%rd4+4], %r2;"
              "ld.u32 %r4, [%rd5+4];",
              b),
+        CASE(".local .align 4 .b8 depot[8]; mov.b64 %rd4, depot; cvta.local.u64 %rd5, %rd4;"
+             "st.local.v4.u8 [%rd4+4], {%rs1, %rs2, %rs1, %rs2}; ld.u32 %r4, [%rd5+4];",
+             (a & 255) * 0x10001 | (b & 255) * 0x1000100),
+        CASE("ld.global.v4.u8 {%rs3, %rs4, %rs5, %rs6}, [%rd1]; mov.b32 %r4, {%rs4, %rs6};",
+             (a >> 8 & 255) | a >> 24 << 16),
+        CASE("ld.global.v2.s8 {%rs3, %rs4}, [%rd1+2]; mov.b32 %r4, {%rs3, %rs4};",
+             (uint16_t) (int8_t) (a >> 16) | (uint32_t) (int8_t) (a >> 24) << 16),
         CASE("{ .reg .b64 pol; createpolicy.fractional.L2::evict_first.b64 pol, 1.0; }"
              "mad.lo.s32 %r5, %r10, 4, 0; mov.u32 %r6, raw; add.s32 %r5, %r5, %r6; prefetch.global.L2 [%rd1];"
              "cp.async.ca.shared.global [%r5], [%rd1+4], 4; cp.async.commit_group; cp.async.wait_group 0;"

@@ -101,6 +101,7 @@ int twin::run_both(const kernel_call &c)
     expected = take_picture();
     restore(first);
     next_launch = kind;
+    if (kernels->arch() < 90) next_launch.dependent = false; /* no griddepcontrol: the device runs them in order */
     if (kind.chain) *kind.chain = chain;
     /* kernels from PTX have as many waiting blocks as on a device */
     if (d->waits) options.resident = MOST_RESIDENT;
