@@ -54,6 +54,8 @@
       "Use no network: -hf and -mu use cached files only.")                                                            \
     X("dry-run", BOOL, "false", "", "--dry-run", "", "download", false,                                                \
       "Print the files to download, their sizes and destinations, then exit.")                                         \
+    X("download-progress", BOOL, "false", "", "--download-progress", "", "download", false,                            \
+      "Write the progress of downloads to standard output, as lines: progress BYTES TOTAL URL.")                       \
     X("prompt", STRING, "", "", "-p --prompt", "", "prompt", true, "Prompt text.")                                     \
     X("image", LIST, "", "", "--image", "", "prompt", true,                                                            \
       "Image files for the prompt or the first message: FILE,... ; needs --mmproj, or -hf with a vision model.")       \
@@ -255,6 +257,8 @@
       "Load a model when a request names it; --no-models-autoload: only by POST /models/load.")                        \
     X("models-cache", BOOL, "true", "", "--models-cache", "", "serve", false,                                          \
       "With several models, also serve the models of the cache ('pagedinfer list').")                                  \
+    X("models-updates", BOOL, "false", "", "--models-updates", "", "serve", false,                                     \
+      "With several models, let clients download models into the cache and remove them (POST, DELETE /models).")       \
     X("models-wait", INT, "300", "1..86400", "--models-wait", "", "serve", false,                                      \
       "Seconds that a request waits for its model before it gets status 503.")                                         \
     X("model-memory", INT, "0", "0..1152921504606846976", "--model-memory", "", "serve", false,                        \

@@ -12,8 +12,7 @@ static void progress(void *ud, const char *line)
 }
 
 /* Types of llama-quantize that pi_quantize does not support. */
-static const char *const not_yet[] = {"IQ1_S",   "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S",
-                                      "IQ2_M",   "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M",  "TQ1_0",  "TQ2_0"};
+static const char *const not_yet[] = {"TQ1_0", "TQ2_0"};
 
 /* Returns the type for a word: by name, short name or number. NULL = unknown. */
 static const char *type_named(const char *word)

@@ -243,6 +243,11 @@ static int check_item(const run *r, const item *it, pi_error *err)
     const pi__tensor *t = it->t;
     const pi__type_info *from = pi__type_info_of(t->type);
     if (it->type == t->type) return PI_OK;
+    if (pi__mix_needs_imatrix(t, it->type) && !(is_weighted(&r->set, t) && pi__imatrix_has(&r->imatrix, t))) {
+        return pi__fail(err, PI_EINVAL, "tensor %.60s: %s needs its importance: set imatrix=FILE to a file that has it "
+                        "('pagedinfer imatrix' writes one), or choose Q2_K or more bits", t->cname,
+                        pi__type_info_of(it->type)->name);
+    }
     if (!from->readable) {
         return pi__fail(err, PI_EUNSUPPORTED, "tensor %.80s: %s cannot be converted", t->cname, from->name);
     }

@@ -49,6 +49,12 @@ static const pi__tensor *find_floats(const pi__imatrix *m, const pi__tensor *t, 
     return found;
 }
 
+bool pi__imatrix_has(const pi__imatrix *m, const pi__tensor *t)
+{
+    const uint8_t *data = NULL;
+    return m->g && find_floats(m, t, sums_suffix, &data);
+}
+
 int pi__imatrix_weights(const pi__imatrix *m, const pi__tensor *t, float **out, pi_error *err)
 {
     const uint8_t *sum_data = NULL, *count_data = NULL;

@@ -16,6 +16,8 @@ typedef struct pi__imatrix {
 /* PI_EFORMAT also for the older binary format, which llama-imatrix converts. */
 int pi__imatrix_open(pi__imatrix *m, const char *path, pi_error *err);
 void pi__imatrix_close(pi__imatrix *m);
+/* True if the file has values for the tensor. */
+bool pi__imatrix_has(const pi__imatrix *m, const pi__tensor *t);
 /* Returns the column weights of t, t->ne[0] for each of t->ne[2] experts, in *out; free them with pi__free. *out is
  * NULL if the file lacks t. PI_EFORMAT: the shape differs, or a value is negative, 1e30 or more, or not a number. */
 int pi__imatrix_weights(const pi__imatrix *m, const pi__tensor *t, float **out, pi_error *err);

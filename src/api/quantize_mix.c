@@ -15,7 +15,9 @@
 enum { /* general.file_type */
     FT_F32 = 0, FT_F16 = 1, FT_Q4_0 = 2, FT_Q4_1 = 3, FT_Q8_0 = 7, FT_Q5_0 = 8, FT_Q5_1 = 9, FT_Q2_K = 10,
     FT_Q3_K_S = 11, FT_Q3_K_M = 12, FT_Q3_K_L = 13, FT_Q4_K_S = 14, FT_Q4_K_M = 15, FT_Q5_K_S = 16, FT_Q5_K_M = 17,
-    FT_Q6_K = 18, FT_Q2_K_S = 21, FT_IQ4_NL = 25, FT_IQ4_XS = 30, FT_BF16 = 32, FT_MXFP4 = 38, FT_NVFP4 = 39,
+    FT_Q6_K = 18, FT_IQ2_XXS = 19, FT_IQ2_XS = 20, FT_Q2_K_S = 21, FT_IQ3_XS = 22, FT_IQ3_XXS = 23, FT_IQ1_S = 24,
+    FT_IQ4_NL = 25, FT_IQ3_S = 26, FT_IQ3_M = 27, FT_IQ2_S = 28, FT_IQ2_M = 29, FT_IQ4_XS = 30, FT_IQ1_M = 31,
+    FT_BF16 = 32, FT_MXFP4 = 38, FT_NVFP4 = 39,
     FT_Q1_0 = 40, FT_Q2_0 = 41
 };
 
@@ -23,6 +25,10 @@ static const pi__ftype ftypes[] = {
     {"Q4_0", FT_Q4_0, PI__Q4_0},       {"Q4_1", FT_Q4_1, PI__Q4_1},       {"Q5_0", FT_Q5_0, PI__Q5_0},
     {"Q5_1", FT_Q5_1, PI__Q5_1},       {"Q8_0", FT_Q8_0, PI__Q8_0},       {"Q2_K", FT_Q2_K, PI__Q2_K},
     {"Q2_K_S", FT_Q2_K_S, PI__Q2_K},   {"IQ4_XS", FT_IQ4_XS, PI__IQ4_XS},
+    {"IQ1_S", FT_IQ1_S, PI__IQ1_S},    {"IQ1_M", FT_IQ1_M, PI__IQ1_M},    {"IQ2_XXS", FT_IQ2_XXS, PI__IQ2_XXS},
+    {"IQ2_XS", FT_IQ2_XS, PI__IQ2_XS}, {"IQ2_S", FT_IQ2_S, PI__IQ2_XS},   {"IQ2_M", FT_IQ2_M, PI__IQ2_S},
+    {"IQ3_XXS", FT_IQ3_XXS, PI__IQ3_XXS}, {"IQ3_XS", FT_IQ3_XS, PI__IQ3_S}, {"IQ3_S", FT_IQ3_S, PI__IQ3_S},
+    {"IQ3_M", FT_IQ3_M, PI__IQ3_S},
     {"Q3_K_S", FT_Q3_K_S, PI__Q3_K},   {"Q3_K_M", FT_Q3_K_M, PI__Q3_K},   {"Q3_K_L", FT_Q3_K_L, PI__Q3_K},
     {"Q4_K_S", FT_Q4_K_S, PI__Q4_K},   {"Q4_K_M", FT_Q4_K_M, PI__Q4_K},   {"Q5_K_S", FT_Q5_K_S, PI__Q5_K},
     {"Q5_K_M", FT_Q5_K_M, PI__Q5_K},   {"Q6_K", FT_Q6_K, PI__Q6_K},       {"IQ4_NL", FT_IQ4_NL, PI__IQ4_NL},
@@ -232,10 +238,18 @@ static bool has_few_levels(int32_t type)
     return type == PI__MXFP4 || type == PI__NVFP4 || type == PI__Q1_0 || type == PI__Q2_0;
 }
 
+/* Mixtures whose most matrices have 1 or 2 bits; those with IQ3_S for the important ones. */
+static bool is_low(int ft)
+{
+    return ft == FT_IQ1_S || ft == FT_IQ1_M || ft == FT_IQ2_XXS || ft == FT_IQ2_XS || ft == FT_IQ2_S || ft == FT_IQ2_M;
+}
+static bool is_low_s(int ft) { return ft == FT_IQ2_S || ft == FT_IQ2_M; }
+
 static int32_t output_format(const pi__mix *m, const pi__tensor *t, int32_t type)
 {
     if (m->output_type >= 0) return m->output_type;
     if (has_few_levels(type) || t->ne[0] % pi__type_info_of(type)->blck_size != 0) return PI__Q8_0;
+    if (is_low(m->ftype->number) || m->ftype->number == FT_IQ3_XXS) return PI__Q5_K;
     return type == PI__Q8_0 ? type : PI__Q6_K;
 }
 
@@ -246,6 +260,10 @@ static int32_t attn_v_format(pi__mix *m, int32_t type)
     case FT_Q2_K: type = m->n_gqa >= 4 ? PI__Q4_K : PI__Q3_K; break;
     case FT_Q3_K_M: type = i < 2 ? PI__Q5_K : PI__Q4_K; break;
     case FT_Q3_K_L: type = PI__Q5_K; break;
+    case FT_IQ3_XXS: type = m->n_gqa >= 4 ? PI__Q4_K : m->imatrix ? type : PI__IQ3_S; break;
+    case FT_IQ3_M: type = PI__Q4_K; break;
+    case FT_IQ3_XS:
+    case FT_IQ3_S:
     case FT_Q2_K_S: type = m->n_gqa >= 4 ? PI__Q4_K : type; break;
     case FT_IQ4_NL:
     case FT_IQ4_XS: type = m->n_gqa >= 4 ? PI__Q5_K : type; break;
@@ -267,6 +285,8 @@ static int32_t ffn_down_format(pi__mix *m, const pi__tensor *t, int32_t type)
     case FT_Q3_K_L: return PI__Q5_K;
     case FT_Q4_K_M:
     case FT_Q5_K_M: return more_bits(i, n) ? PI__Q6_K : type;
+    case FT_IQ3_XXS: return m->imatrix ? type : i < n / 8 ? PI__Q4_K : PI__Q3_K;
+    case FT_IQ3_M: return i < n / 8 || (m->n_expert == 8 && more_bits(i, n)) ? PI__Q4_K : type;
     case FT_Q2_K_S: return i < n / 8 ? PI__Q4_K : type;
     case FT_IQ4_NL:
     case FT_IQ4_XS: return i < n / 8 && !m->imatrix ? PI__Q5_K : type;
@@ -282,9 +302,48 @@ static int32_t attn_out_format(const pi__mix *m, int32_t type)
     int ft = m->ftype->number;
     if (m->n_expert == 8) {
         bool low = ft == FT_Q2_K || ft == FT_Q3_K_S || ft == FT_Q3_K_M;
+        low |= ft == FT_IQ3_XXS || ft == FT_IQ3_XS || ft == FT_IQ3_S || ft == FT_IQ3_M;
         return low || ft == FT_IQ4_NL || ft == FT_IQ4_XS || ft == FT_Q4_K_S || ft == FT_Q4_K_M ? PI__Q5_K : type;
     }
-    return ft == FT_Q2_K ? PI__Q3_K : ft == FT_Q3_K_M ? PI__Q4_K : ft == FT_Q3_K_L ? PI__Q5_K : type;
+    switch (ft) {
+    case FT_Q2_K: return PI__Q3_K;
+    case FT_IQ3_XXS: return PI__IQ3_S;
+    case FT_IQ3_M:
+    case FT_Q3_K_M: return PI__Q4_K;
+    case FT_Q3_K_L: return PI__Q5_K;
+    }
+    return type;
+}
+
+static int32_t embd_format(const pi__mix *m, int32_t type)
+{
+    const int ft = m->ftype->number;
+    if (is_low_s(ft) || ft == FT_IQ3_XXS) return PI__IQ3_S;
+    return is_low(ft) ? PI__Q2_K : has_few_levels(type) ? PI__Q8_0 : type;
+}
+
+/* The format of a matrix in a mixture of is_low. */
+static int32_t low_format(pi__mix *m, enum category c, int32_t type)
+{
+    const int ft = m->ftype->number;
+    const int32_t better = is_low_s(ft) ? PI__IQ3_S : PI__Q2_K;
+    if (is_attn_v(c)) return m->n_gqa >= 4 || m->n_expert >= 4 ? PI__Q4_K : better;
+    if (c == ATTN_K) return m->n_expert == 8 ? PI__Q4_K : type;
+    if (c == FFN_DOWN) return m->i_ffn_down++ < m->n_layer / 8 ? better : type;
+    if (c != ATTN_OUT) return type;
+    if (m->n_expert == 8) return PI__Q5_K;
+    return ft == FT_IQ1_S || ft == FT_IQ1_M ? PI__IQ2_XXS : is_low_s(ft) ? PI__IQ3_S : type;
+}
+
+/* The format of queries and keys, or of ffn_gate and ffn_up. */
+static int32_t other_format(const pi__mix *m, const pi__tensor *t, enum category c, int32_t type)
+{
+    const int ft = m->ftype->number;
+    const long i = pi__mix_layer(t);
+    if (c == ATTN_K && m->n_expert == 8) return PI__Q8_0;
+    if (c == ATTN_K || c == ATTN_Q) return ft == FT_IQ3_XS ? PI__IQ3_XXS : ft == FT_IQ3_XXS ? PI__IQ2_S : type;
+    if (c != FFN_GATE && c != FFN_UP) return type;
+    return ft == FT_IQ3_XS && i >= m->n_layer / 8 && i < 7 * m->n_layer / 8 ? PI__IQ3_XXS : type;
 }
 
 static int32_t by_mixture(pi__mix *m, const pi__tensor *t, int32_t type)
@@ -292,12 +351,21 @@ static int32_t by_mixture(pi__mix *m, const pi__tensor *t, int32_t type)
     enum category c = category_of(t);
     if (c == OUTPUT || (m->tied && c == EMBD)) return output_format(m, t, type);
     if (strcmp(m->ftype->name, "MXFP4_MOE") == 0) return t->ne[2] > 1 ? PI__MXFP4 : PI__Q8_0;
-    if (c == EMBD) return has_few_levels(type) ? PI__Q8_0 : type;
+    if (c == EMBD) return embd_format(m, type);
+    if (is_low(m->ftype->number)) return low_format(m, c, type);
     if (is_attn_v(c)) return attn_v_format(m, type);
-    if (c == ATTN_K) return m->n_expert == 8 ? PI__Q8_0 : type;
     if (c == FFN_DOWN) return ffn_down_format(m, t, type);
     if (c == ATTN_OUT) return attn_out_format(m, type);
-    return type;
+    return other_format(m, t, c, type);
+}
+
+bool pi__mix_needs_imatrix(const pi__tensor *t, int32_t type)
+{
+    static const int32_t needs[] = {PI__IQ1_S, PI__IQ1_M, PI__IQ2_XXS, PI__IQ2_XS, PI__IQ2_S, PI__IQ3_XXS};
+    const enum category c = category_of(t);
+    for (size_t i = 0; i < COUNT(needs); i++)
+        if (type == needs[i]) return c != EMBD && c != OUTPUT;
+    return false;
 }
 
 int32_t pi__mix_fit(int32_t type, int64_t n)

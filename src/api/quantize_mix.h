@@ -43,6 +43,8 @@ typedef struct pi__mix {
     int i_attn_v, i_ffn_down;     /* value matrices and ffn_down matrices that pi__mix_type has seen so far */
 } pi__mix;
 
+/* True if the type is so coarse that the matrix is only written with an importance matrix. */
+bool pi__mix_needs_imatrix(const pi__tensor *t, int32_t type);
 void pi__mix_init(pi__mix *m, const pi__ftype *ftype);
 void pi__mix_free(pi__mix *m);
 /* Adds "REGEX=TYPE". PI_EINVAL, PI_ENOMEM. */

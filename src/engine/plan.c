@@ -263,6 +263,7 @@ static int size_cache(pi__setup *s, const room *r, pi_error *err)
     int rc = measure(s, &least, err);
     if (rc) return rc;
     s->cache_limit = PI_CACHE_LIMIT_OPTION;
+    s->free_bytes = limiting_bytes(s, r, &least);
     if (s->cfg.kv_tokens || s->cfg.kv_bytes) return PI_OK;
     s->cache_limit = PI_CACHE_LIMIT_UNKNOWN;
     if (s->cfg.memory_share <= 0 || !is_known(s, r, &least)) return PI_OK;

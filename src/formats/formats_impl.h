@@ -61,7 +61,8 @@ float pi__ue4m3_half(uint8_t e); /* bit 7 is ignored, except that only exactly 0
 float pi__clean(const float *src, float *dst, int n);
 
 /* Readers. dequant_simple.c: floats, blocks of 32 with one scale, FP4. dequant_k.c: K formats. dequant_iq.c: codebooks,
- * IQ4_XS, ternary values. Writers: quant_simple.c, quant_k.c, quant_iq.c. Both for Q1_0 and Q2_0: narrow.c. */
+ * IQ4_XS, ternary values. Writers: quant_simple.c, quant_k.c, quant_iq.c (IQ4_XS), quant_grid.c (codebooks). Both for
+ * Q1_0 and Q2_0: narrow.c. */
 #define PI__DECLARE_NO(fn)
 #define PI__DECLARE_RO(fn) void pi__read_##fn(const uint8_t *src, float *dst, int64_t n_blocks);
 #define PI__DECLARE_RW(fn) \

@@ -50,13 +50,13 @@
 
 /* Codes are points of a codebook. The CPU keeps the file's layout of rows (linear_rows.c); the device packs them. */
 #define PI__GRID_FORMATS(X) \
-    X(IQ2_XXS, 16, 256, 66,  RO, iq2_xxs, GRID8, 128, 0, G0, 0, F16) \
-    X(IQ2_XS,  17, 256, 74,  RO, iq2_xs,  GRID8, 128, 0, G2, 0, F16) \
-    X(IQ2_S,   22, 256, 82,  RO, iq2_s,   GRID8, 144, 0, G2, 0, F16) \
-    X(IQ3_XXS, 18, 256, 98,  RO, iq3_xxs, GRID4, 192, 0, G0, 0, F16) \
-    X(IQ3_S,   21, 256, 110, RO, iq3_s,   GRID4, 208, 0, G1, 0, F16) \
-    X(IQ1_S,   19, 256, 50,  RO, iq1_s,   GRID1, 96,  0, G0, 0, F16) \
-    X(IQ1_M,   29, 256, 56,  RO, iq1_m,   GRID1, 96,  0, G2, 0, F16)
+    X(IQ2_XXS, 16, 256, 66,  RW, iq2_xxs, GRID8, 128, 0, G0, 0, IQ4_NL) \
+    X(IQ2_XS,  17, 256, 74,  RW, iq2_xs,  GRID8, 128, 0, G2, 0, IQ4_NL) \
+    X(IQ2_S,   22, 256, 82,  RW, iq2_s,   GRID8, 144, 0, G2, 0, IQ4_NL) \
+    X(IQ3_XXS, 18, 256, 98,  RW, iq3_xxs, GRID4, 192, 0, G0, 0, IQ4_NL) \
+    X(IQ3_S,   21, 256, 110, RW, iq3_s,   GRID4, 208, 0, G1, 0, IQ4_NL) \
+    X(IQ1_S,   19, 256, 50,  RW, iq1_s,   GRID1, 96,  0, G0, 0, IQ4_NL) \
+    X(IQ1_M,   29, 256, 56,  RW, iq1_m,   GRID1, 96,  0, G2, 0, IQ4_NL)
 
 /* Ternary values. The CPU keeps the file's layout; the device stores them as Q2_K: d * (q - 1) = d * 1 * q - d * 1. */
 #define PI__TERNARY_FORMATS(X) \

@@ -206,7 +206,7 @@ def quantising(model, folder):
     """quantize: types by name and number, rules from a file, metadata, dry runs."""
     expect(0, 'quantize', '--help', out='15  Q4_K_M')
     # Rows of 64 values fit no block of 256, so quantize falls back to a type with smaller blocks.
-    for word, kind in (('7', 'Q8_0'), ('IQ4_XS', 'IQ4_NL'), ('Q4_K', 'Q5_0')):
+    for word, kind in (('7', 'Q8_0'), ('IQ4_XS', 'IQ4_NL'), ('IQ2_XXS', 'IQ4_NL'), ('Q4_K', 'Q5_0')):
         out = os.path.join(folder, 'q.gguf')
         expect(0, 'quantize', model, out, word, '2')
         expect(0, 'inspect', out, out=f' {kind} ')
@@ -224,7 +224,7 @@ def quantising(model, folder):
            model, out, 'COPY')
     for line in (r'gemma3.context_length\s+u32\s+77', r'general.name\s+str\s+"other"', r'blk.0.attn_q.weight .*F32'):
         if not re.search(line, call('inspect', out).stdout.decode()): faults.append(f'quantize COPY: no {line}')
-    expect(64, 'quantize', model, out, 'IQ2_M', err='cannot be written yet')
+    expect(64, 'quantize', model, out, 'TQ1_0', err='cannot be written yet')
     expect(64, 'quantize', model, out, '999', err='is not a type')
     expect(78, 'quantize', '--include-weights', 'a', '--exclude-weights', 'b', model, out, 'Q8_0', err='exclude each other')
     expect(78, 'quantize', '--override-kv', 'nonsense', model, out, 'Q8_0', err='expected KEY')

@@ -14,7 +14,7 @@
 
 static bool put(response_store *s, const char *owner, const char *id, const char *text)
 {
-    return store_put(s, owner, id, strdup(text), strdup("[]"));
+    return store_put(s, owner, id, NULL, strdup(text), strdup("[]"));
 }
 
 static bool has(response_store *s, const char *owner, const char *id, const char *text)
@@ -32,7 +32,7 @@ static void parts_and_owners(void **state)
     (void) state;
     bool no_memory;
     response_store *s = store_new(4, 1 << 20);
-    assert_true(store_put(s, "alice", "r1", strdup("{}"), strdup("[1]")));
+    assert_true(store_put(s, "alice", "r1", NULL, strdup("{}"), strdup("[1]")));
     char *items = store_get(s, "alice", "r1", STORE_ITEMS, &no_memory);
     assert_string_equal(items, "[1]");
     free(items);
@@ -64,17 +64,88 @@ static void limits(void **state)
     assert_true(put(s, "", "d", "D"));
     assert_true(has(s, "", "b", NULL) && has(s, "", "a", "A") && has(s, "", "c", "C") && has(s, "", "d", "D"));
     char *big = calloc(1, 20000);
-    memset(big, 'x', 9900);
+    memset(big, 'x', 9800);
     assert_true(put(s, "", "big", big)); /* replaces all others */
     store_size(s, &n, &bytes);
     assert_int_equal(n, 1);
-    assert_true(bytes >= 9900 && bytes <= 10000);
+    assert_true(bytes >= 9800 && bytes <= 10000);
     memset(big, 'x', 19999);
     assert_false(put(s, "", "huge", big));
     assert_true(has(s, "", "huge", NULL));
     store_size(s, &n, &bytes);
     assert_int_equal(n, 1);
     free(big);
+    store_free(s);
+}
+
+static bool items_are(response_store *s, const char *id, const char *expected)
+{
+    bool no_memory;
+    char *got = store_get(s, "", id, STORE_ITEMS, &no_memory);
+    const bool same = expected ? got && !strcmp(got, expected) : !got;
+    free(got);
+    return same;
+}
+
+static bool go_on(response_store *s, const char *id, const char *previous, const char *items)
+{
+    return store_put(s, "", id, previous, strdup("{}"), strdup(items));
+}
+
+/* Items stay while a later response needs them. */
+static void conversations(void **state)
+{
+    (void) state;
+    size_t n, bytes, all;
+    response_store *s = store_new(4, 1 << 20);
+    assert_true(go_on(s, "a", NULL, "[1,2]") && go_on(s, "b", "a", "[3]") && go_on(s, "c", "a", "[]"));
+    assert_true(items_are(s, "a", "[1,2]") && items_are(s, "b", "[1,2,3]") && items_are(s, "c", "[1,2]"));
+    assert_true(go_on(s, "d", "c", "[{\"x\":[4]}]") && items_are(s, "d", "[1,2,{\"x\":[4]}]"));
+    assert_false(go_on(s, "e", "none", "[5]"));
+    assert_false(store_put(s, "bob", "e", "a", strdup("{}"), strdup("[5]")));
+    store_size(s, &n, &all);
+    assert_true(store_delete(s, "", "a") && store_delete(s, "", "c") && items_are(s, "d", "[1,2,{\"x\":[4]}]"));
+    assert_true(store_delete(s, "", "d") && items_are(s, "b", "[1,2,3]") && go_on(s, "f", "b", "[6]"));
+    assert_true(items_are(s, "f", "[1,2,3,6]") && items_are(s, "a", NULL));
+    assert_true(store_delete(s, "", "b") && store_delete(s, "", "f"));
+    store_size(s, &n, &bytes);
+    assert_true(n == 0 && bytes == 0 && all > 0);
+    assert_true(go_on(s, "g", NULL, "[]") && go_on(s, "h", "g", "[]") && items_are(s, "h", "[]"));
+    assert_true(go_on(s, "i", "h", "[7]") && items_are(s, "i", "[7]"));
+    store_free(s);
+}
+
+/* A conversation of n turns takes memory in proportion to n. */
+static void linear_memory(void **state)
+{
+    (void) state;
+    enum { TURNS = 400, BYTES = 1000 };
+    char id[2][16], item[BYTES + 5];
+    size_t n, bytes;
+    response_store *s = store_new(1000, (size_t) 2 * TURNS * BYTES);
+    memset(item, 'x', sizeof item);
+    memcpy(item, "[\"", 2);
+    memcpy(item + BYTES + 2, "\"]", 3);
+    for (int i = 0; i < TURNS; i++) {
+        snprintf(id[i % 2], 16, "r%d", i);
+        assert_true(go_on(s, id[i % 2], i ? id[!(i % 2)] : NULL, item));
+    }
+    store_size(s, &n, &bytes);
+    assert_true(n == TURNS && bytes > (size_t) TURNS * BYTES && bytes < (size_t) TURNS * (BYTES + 400));
+    store_free(s);
+    /* The bound holds: older responses are dropped, their items stay, and finally the conversation is refused. */
+    s = store_new(1000, 20000);
+    int last = 0;
+    while (last < 100) {
+        snprintf(id[last % 2], 16, "r%d", last);
+        if (!go_on(s, id[last % 2], last ? id[!(last % 2)] : NULL, item)) break;
+        store_size(s, &n, &bytes);
+        assert_true(bytes <= 20000);
+        last++;
+    }
+    assert_in_range(last, 15, 19);
+    store_size(s, &n, &bytes);
+    assert_true(n >= 1 && n < 19);
     store_free(s);
 }
 
@@ -144,6 +215,7 @@ static void threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(parts_and_owners), cmocka_unit_test(limits),
+                                       cmocka_unit_test(conversations), cmocka_unit_test(linear_memory),
                                        cmocka_unit_test(random_use), cmocka_unit_test(threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,6 +35,8 @@ typedef struct fetch {
     uint64_t from;      /* start offset of the current request */
     digest sum;         /* hash of the bytes in part */
     meter m;
+    bool reports;        /* --download-progress */
+    double report_at;    /* monotonic time of the next report */
     int error;          /* errno of a failed write; 0 = none */
     bool wrong_range;   /* the response is not the requested range */
 } fetch;
@@ -201,6 +203,17 @@ static bool on_start(void *ud, const http_reply *r)
     return false;
 }
 
+/* Writes the progress for another program, at most five times a second. Returns false if its reader is gone. */
+static bool report(fetch *x, bool complete)
+{
+    const double t = meter_now();
+    if (!x->reports || (!complete && t < x->report_at)) return true;
+    x->report_at = t + 0.2;
+    printf("progress %llu %llu %s\n", (unsigned long long) x->have,
+           (unsigned long long) (x->f->size == UINT64_MAX ? 0 : x->f->size), x->f->url);
+    return !fflush(stdout);
+}
+
 static bool on_body(void *ud, const char *p, size_t n)
 {
     fetch *x = ud;
@@ -215,6 +228,7 @@ static bool on_body(void *ud, const char *p, size_t n)
     }
     if (x->f->size != UINT64_MAX && x->have > x->f->size) return x->wrong_range = true, false;
     meter_update(&x->m, x->have, x->f->size == UINT64_MAX ? 0 : x->f->size);
+    if (!report(x, x->have == x->f->size)) return x->error = EPIPE, false;
     return true;
 }
 
@@ -300,7 +314,8 @@ static int fetch_locked(fetch *x, http *h)
 
 int net_fetch(const cli *c, http *h, const char *token, net_file *f)
 {
-    fetch x = {.c = c, .f = f, .token = token, .fd = -1, .part = with(f->path, ".downloadInProgress"),
+    fetch x = {.c = c, .f = f, .token = token, .fd = -1, .reports = cli_bool(c, "download-progress"),
+               .part = with(f->path, ".downloadInProgress"),
                .part_etag = with(f->path, ".downloadInProgress.etag")};
     struct stat before = {0}, now;
     const bool was = !stat(f->path, &before);

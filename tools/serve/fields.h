@@ -26,7 +26,7 @@ enum {
     API_OLLAMA_TEXT = 1 << 14, /* /api/generate */
     API_OLLAMA_EMBED = 1 << 15, /* /api/embed */
     API_OLLAMA_SHOW = 1 << 16, /* /api/show */
-    API_MODEL = 1 << 17,       /* /models/load, /models/unload */
+    API_MODEL = 1 << 17,       /* /models, /models/load, /models/unload */
     API_OLLAMA = API_OLLAMA_CHAT | API_OLLAMA_TEXT,
     API_LAST = API_MODEL,
     API_TALKS = API_CHAT | API_RESPONSES | API_MESSAGES,

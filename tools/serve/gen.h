@@ -155,6 +155,7 @@ struct gen {
     uint64_t first_at;       /* gen_now of the first token; 0 = no token yet */
     uint64_t n_sent;         /* for wires: number of events so far */
     char previous[72];       /* /v1/responses: previous_response_id, or "" */
+    size_t n_previous;       /* items of its conversation, the first of "input" */
     const char *abort_why;   /* reason of the cancellation, for the log */
 };
 

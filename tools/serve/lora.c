@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "serve/job.h"
+#include "serve/supervised.h"
 
 /* ------------------------------------------------------------------------------------------------------- the lists */
 
@@ -93,8 +94,10 @@ static int run_load(job *j, json_t **out)
     rc = again ? pi_lora_replace(j->s->sv.e, name, path, &j->err) : pi_lora_load(j->s->sv.e, name, path, 0, &j->err);
     if (rc == PI_ENOENT) j->status = 404, j->p.bad_field = "lora_path";
     else if (rc == PI_EBUSY || rc == PI_EFORMAT) j->status = 400;
-    if (!rc) *out = json_pack("{s:b, s:s}", "success", 1, "lora_name", name);
-    return rc;
+    if (rc) return rc;
+    supervised_adapters(j->s->supervised, &j->s->sv);
+    *out = json_pack("{s:b, s:s}", "success", 1, "lora_name", name);
+    return PI_OK;
 }
 
 static int run_unload(job *j, json_t **out)
@@ -106,8 +109,10 @@ static int run_unload(job *j, json_t **out)
     if (rc) return rc;
     rc = pi_lora_unload(j->s->sv.e, name, &j->err);
     if (rc == PI_ENOENT) j->status = 404;
-    if (!rc) *out = json_pack("{s:b, s:s}", "success", 1, "lora_name", name);
-    return rc;
+    if (rc) return rc;
+    supervised_adapters(j->s->supervised, &j->s->sv);
+    *out = json_pack("{s:b, s:s}", "success", 1, "lora_name", name);
+    return PI_OK;
 }
 
 void handle_adapter_scales(server *s, exchange *ex) { job_start_heavy(s, ex, run_scales); }

@@ -15,7 +15,7 @@ enum { MAX_MODELS = 4096, STOP_S = 10 };
 
 static int no_memory(const cli *c) { return cli_error(c, CLI_OS, "out of memory"); }
 
-static void free_model(listed_model *m)
+void model_list_free_model(listed_model *m)
 {
     free(m->name);
     free(m->aliases);
@@ -27,13 +27,23 @@ static void free_model(listed_model *m)
 
 void model_list_free(model_list *list)
 {
-    for (size_t i = 0; i < list->n; i++) free_model(&list->m[i]);
+    for (size_t i = 0; i < list->n + list->n_removed; i++) model_list_free_model(&list->m[i]);
     free(list->m);
     *list = (model_list) {0};
 }
 
-/* Options that name one model; an environment may have them. */
-static const char *const of_one[] = {"model", "hf-repo", "hf-file", "model-url", "mmproj", "mmproj-url", "alias"};
+void model_list_drop(model_list *list, size_t i)
+{
+    model_list_free_model(&list->m[i]);
+    list->n--;
+    memmove(&list->m[i], &list->m[i + 1], (list->n + list->n_removed - i) * sizeof *list->m);
+}
+
+void model_list_unset_one(cli *c)
+{
+    static const char *const of_one[] = {"model", "hf-repo", "hf-file", "model-url", "mmproj", "mmproj-url", "alias"};
+    for (size_t i = 0; i < sizeof of_one / sizeof *of_one; i++) cli_unset(c, of_one[i]);
+}
 
 /* Appends a model with the options of c. Takes ownership of name and path; NULL = out of memory. Returns NULL after an
  * error message. */
@@ -44,11 +54,10 @@ static listed_model *add(model_list *list, const cli *c, char *name, char *path,
     const bool full = list->n >= MAX_MODELS;
     bool ok = name && path && m.aliases && !full && grow(&list->m, &list->cap, list->n + 1, sizeof *list->m);
     if (ok) ok = cli_copy(&m.settings, c);
-    for (size_t i = 0; ok && strcmp(source, "command_line") && i < sizeof of_one / sizeof *of_one; i++)
-        cli_unset(&m.settings, of_one[i]);
+    if (ok && strcmp(source, "command_line")) model_list_unset_one(&m.settings);
     if (!ok) {
         m.settings = (cli) {0};
-        free_model(&m);
+        model_list_free_model(&m);
         if (full) cli_error(c, 0, "more than %d models: give another --models-dir", MAX_MODELS);
         else no_memory(c);
         return NULL;
@@ -265,6 +274,50 @@ size_t model_list_find(const model_list *list, const char *name)
     const size_t n = strlen(name), n_tag = sizeof tag - 1, i = find(list, name, n);
     if (i < list->n || n <= n_tag || strcmp(name + n - n_tag, tag)) return i;
     return find(list, name, n - n_tag);
+}
+
+bool model_list_differs(const listed_model *a, const listed_model *b)
+{
+    const cli *c = &a->settings, *d = &b->settings;
+    if (c->n_val != d->n_val || a->file_bytes != b->file_bytes || a->modified != b->modified) return true;
+    for (size_t i = 0; i < c->n_val; i++)
+        if (c->val[i].opt != d->val[i].opt || strcmp(c->val[i].value, d->val[i].value)) return true;
+    return false;
+}
+
+/* True if a list of FILE or FILE:SCALE, with commas between, has a file of this name, without .gguf. */
+static bool has_adapter_file(const char *list, const char *name)
+{
+    const size_t n_name = strlen(name);
+    for (const char *p = list; *p; p += *p == ',') {
+        const char *end = p + strcspn(p, ","), *scale = end, *base = p;
+        for (const char *q = p; q < end; q++) {
+            if (*q == ':') scale = q;
+        }
+        for (const char *q = p; q < scale; q++) {
+            if (*q == '/') base = q + 1;
+        }
+        size_t n = (size_t) (scale - base);
+        if (n > 5 && !memcmp(base + n - 5, ".gguf", 5)) n -= 5;
+        if (n == n_name && !memcmp(base, name, n)) return true;
+        p = end;
+    }
+    return false;
+}
+
+bool model_list_has_adapter(const listed_model *m, const char *name)
+{
+    static const char *const of_files[] = {"lora-file", "lora-scaled"};
+    const cli *c = &m->settings;
+    const size_t n = strlen(name);
+    for (int k = 0; n && k < 2; k++)
+        for (size_t i = 0; i < cli_n(c, of_files[k]); i++)
+            if (has_adapter_file(cli_nth(c, of_files[k], i), name)) return true;
+    for (size_t i = 0; n && i < cli_n(c, "lora-modules"); i++) {
+        const char *v = cli_nth(c, "lora-modules", i);
+        if (!strncmp(v, name, n) && v[n] == '=') return true;
+    }
+    return false;
 }
 
 bool model_list_near(const model_list *list, const char *name, char out[64])

@@ -34,17 +34,28 @@ typedef struct listed_model {
 } listed_model;
 
 typedef struct model_list {
-    listed_model *m;     /* [n], sorted by name */
-    size_t n, cap;
+    listed_model *m;     /* [n + n_removed]; the first n are sorted by name */
+    size_t n, n_removed; /* the front end keeps removed models at the end until their processes have ended */
+    size_t cap;
 } model_list;
 
 /* Builds the list for the command line. Returns an exit code, or -1; the list may be empty then. The caller frees it in
  * each case. */
 int model_list_build(const cli *c, model_list *out);
 void model_list_free(model_list *list);
+/* Frees one model's memory; the entry is then invalid. */
+void model_list_free_model(listed_model *m);
+/* Removes model i and frees it. */
+void model_list_drop(model_list *list, size_t i);
+/* Removes the options that name one model. */
+void model_list_unset_one(cli *c);
 /* Returns the index of the model with this name or alias; a final ":latest" may be added, as in Ollama's API. n = no
  * such model. */
 size_t model_list_find(const model_list *list, const char *name);
+/* True if the process of a model needs other options than before, or its file has changed. */
+bool model_list_differs(const listed_model *a, const listed_model *b);
+/* True if the model's options name an adapter of this name. */
+bool model_list_has_adapter(const listed_model *m, const char *name);
 /* Writes the name that is most similar to `name`. Returns false if none is similar. */
 bool model_list_near(const model_list *list, const char *name, char out[64]);
 

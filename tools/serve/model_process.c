@@ -143,13 +143,13 @@ static char **environment(void)
     return env;
 }
 
-static int spawn(uv_loop_t *loop, model_process *p, const char *ini)
+static int spawn(uv_loop_t *loop, model_process *p, const char *command, const char *ini)
 {
-    char exe[4096], name[] = "pagedinfer", serve[] = "serve", config[] = "--config";
+    char exe[4096], name[] = "pagedinfer", config[] = "--config";
     size_t n = sizeof exe;
-    char *file = strdup(ini), **env = environment();
-    int rc = file && env ? uv_exepath(exe, &n) : UV_ENOMEM;
-    char *args[] = {name, serve, config, file, NULL};
+    char *file = strdup(ini), *what = strdup(command), **env = environment();
+    int rc = file && what && env ? uv_exepath(exe, &n) : UV_ENOMEM;
+    char *args[] = {name, what, config, file, NULL};
     uv_stdio_container_t io[3] = {
         {UV_CREATE_PIPE | UV_READABLE_PIPE, {.stream = (uv_stream_t *) &p->in}},
         {UV_CREATE_PIPE | UV_WRITABLE_PIPE, {.stream = (uv_stream_t *) &p->out.pipe}},
@@ -159,11 +159,13 @@ static int spawn(uv_loop_t *loop, model_process *p, const char *ini)
                                     .stdio = io, .flags = UV_PROCESS_DETACHED};
     if (!rc) rc = uv_spawn(loop, &p->handle, &o);
     free(file);
+    free(what);
     free(env);
     return rc;
 }
 
-model_process *model_process_start(uv_loop_t *loop, const char *ini, const process_events *events, int *rc)
+model_process *model_process_start(uv_loop_t *loop, const char *command, const char *ini,
+                                   const process_events *events, int *rc)
 {
     model_process *p = calloc(1, sizeof *p);
     *rc = UV_ENOMEM;
@@ -177,7 +179,7 @@ model_process *model_process_start(uv_loop_t *loop, const char *ini, const proce
     uv_pipe_init(loop, &p->in, 0);
     uv_pipe_init(loop, &p->out.pipe, 0);
     uv_pipe_init(loop, &p->err.pipe, 0);
-    *rc = spawn(loop, p, ini);
+    *rc = spawn(loop, p, command, ini);
     p->handle.data = p->in.data = p->out.pipe.data = &p->out;
     p->err.pipe.data = &p->err;
     if (!*rc) *rc = uv_read_start((uv_stream_t *) &p->out.pipe, on_alloc, on_read);

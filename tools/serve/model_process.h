@@ -1,5 +1,5 @@
-/* The process of a model, as its front end sees it (supervised.h is the other side): start, lines of standard output
- * and of the log, commands, signals, and its end. The end is reported after all lines.
+/* The process of a model or of a download, as the front end sees it (supervised.h is a model's side): start, lines of
+ * standard output and of the log, commands, signals, and its end. The end is reported after all lines.
  *
  * Memory: one line of each stream, limited. Runs on the loop's thread. */
 #ifndef PAGEDINFER_SERVE_MODEL_PROCESS_H
@@ -18,9 +18,10 @@ typedef struct process_events {
     void *ud;
 } process_events;
 
-/* Starts `pagedinfer serve --config ini`. The process has its own session: signals of a terminal do not reach it. If
- * the result is NULL, *rc is a negative libuv error. */
-model_process *model_process_start(uv_loop_t *loop, const char *ini, const process_events *events, int *rc);
+/* Starts `pagedinfer COMMAND --config ini`; command: "serve" or "pull". The process has its own session: signals of a
+ * terminal do not reach it. If the result is NULL, *rc is a negative libuv error. */
+model_process *model_process_start(uv_loop_t *loop, const char *command, const char *ini,
+                                   const process_events *events, int *rc);
 /* Sends a command, without its newline. */
 void model_process_say(model_process *p, const char *command);
 void model_process_signal(model_process *p, int signal);

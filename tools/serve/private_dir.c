@@ -91,6 +91,13 @@ void private_dir_path(const private_dir *d, const char *before, size_t n, const 
     snprintf(out, 108, "%s/%s%zu%s", d->path, before, n, after);
 }
 
+void private_dir_remove(const private_dir *d, const char *before, size_t n)
+{
+    char path[108];
+    private_dir_path(d, before, n, "", path);
+    if (*d->path) remove_tree(AT_FDCWD, path, 0);
+}
+
 void private_dir_close(private_dir *d)
 {
     if (*d->path) remove_tree(AT_FDCWD, d->path, 0);

@@ -5,6 +5,7 @@
  *             lock                 locked while the front end runs
  *             N.sock, N.ini        of model number N
  *             prefix-N/            prefixes of model number N
+ *             download-N.ini       options of download number N
  *
  * A front end that was killed leaves its directory. The next one removes directories of the same user whose lock is
  * free, because prefixes reveal prompts. No symbolic link is followed. Not thread-safe. */
@@ -23,6 +24,8 @@ typedef struct private_dir {
 bool private_dir_open(private_dir *d);
 /* Writes the path of an entry to out, for example of "prefix-7" for ("prefix-", 7, ""). */
 void private_dir_path(const private_dir *d, const char *before, size_t n, const char *after, char out[108]);
+/* Removes the entry ("prefix-", 7), with everything below it. */
+void private_dir_remove(const private_dir *d, const char *before, size_t n);
 /* Removes the directory and its content. */
 void private_dir_close(private_dir *d);
 

@@ -23,6 +23,7 @@ struct relay {
     char last;         /* last byte of a stream that was sent; 0 = none */
     bool paused;       /* nothing is read until the client has read its output */
     bool closing;
+    bool missing;      /* status 404, and the caller continues */
 };
 
 static void on_closed(uv_handle_t *h)
@@ -32,7 +33,7 @@ static void on_closed(uv_handle_t *h)
     buf_free(&r->body);
     buf_free(&r->error);
     http_reply_free(&r->reply);
-    r->q.done(r->q.ud);
+    (r->missing ? r->q.missing : r->q.done)(r->q.ud);
     free(r);
 }
 
@@ -49,6 +50,7 @@ static void end(relay *r)
 static void on_gone(exchange *ex)
 {
     relay *r = ex->job;
+    r->missing = false; /* its process has responded, and the client left before the next one */
     end(r);
     exchange_abort(ex);
 }
@@ -143,6 +145,14 @@ static void finish(relay *r)
     stream_end(ex);
 }
 
+/* The process lacks the object: gives the exchange back when the socket is closed. */
+static void give_back(relay *r)
+{
+    r->missing = r->closing = true;
+    r->ex->on_room = NULL;
+    uv_close((uv_handle_t *) &r->pipe, on_closed);
+}
+
 /* Handles bytes of the response, until the client's end or the response's. */
 static void take(relay *r, const char *p, size_t n)
 {
@@ -151,7 +161,13 @@ static void take(relay *r, const char *p, size_t n)
         size_t n_body = 0;
         switch (http_reply_feed(&r->reply, p + at, n - at, &used, &body, &n_body)) {
         case REPLY_MORE: return;
-        case REPLY_HEAD: begin_response(r); break;
+        case REPLY_HEAD:
+            if (r->q.missing && r->reply.status == 404) {
+                give_back(r);
+                return;
+            }
+            begin_response(r);
+            break;
         case REPLY_BODY: take_body(r, body, n_body); break;
         case REPLY_END: finish(r); return;
         case REPLY_BAD: fail(r, "an invalid response arrived"); return;

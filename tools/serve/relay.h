@@ -21,6 +21,9 @@ typedef struct relay_request {
     bool begun;             /* the stream has begun: its head was sent, and comments */
     /* Called once, when the exchange has ended. */
     void (*done)(void *ud);
+    /* Called instead of done when the process responds with status 404; the exchange is the caller's again, as before
+     * relay_start. Its request must have no body. NULL = the client gets the response. */
+    void (*missing)(void *ud);
     void *ud;
 } relay_request;
 

@@ -1,5 +1,5 @@
-/* The state of /v1/responses (see responses.h). A stored response has the complete conversation, so that it can be
- * continued after older responses are dropped. */
+/* The state of /v1/responses (see responses.h). A stored response can be continued after older responses are dropped:
+ * the store keeps the items of its conversation. */
 #include "serve/responses.h"
 
 #include <stdlib.h>
@@ -18,13 +18,14 @@ static json_t *input_items(const json_t *body)
 }
 
 int responses_expand(const server *s, const char *owner, params *p, json_t *body, json_t **out, char previous[72],
-                     pi_error *err)
+                     size_t *n_previous, pi_error *err)
 {
     static const char field[] = "previous_response_id";
     const json_t *id = json_object_get(body, field);
     json_fault fault;
     bool no_memory;
     *previous = 0;
+    *n_previous = 0;
     *out = json_incref(body);
     if (!s->store || !json_is_object(body) || !json_is_string(id) || !json_string_length(id)) return PI_OK;
     const json_t *in = json_object_get(body, "input");
@@ -40,6 +41,7 @@ int responses_expand(const server *s, const char *owner, params *p, json_t *body
     json_t *items = json_read(text, strlen(text), &fault), *more = input_items(body);
     free(text);
     json_t *all = json_copy(body);
+    *n_previous = json_array_size(items);
     bool ok = items && more && all && !json_array_extend(items, more);
     ok = ok && !json_object_set(all, "input", items) && !json_object_del(all, field);
     json_decref(items);
@@ -59,19 +61,31 @@ bool responses_stores(const gen *g)
     return reply_server(g)->store && !json_is_false(json_object_get(g->p.root, "store"));
 }
 
+/* Stores the items from number `first`, which continue the conversation of `previous`. Returns false on failure. */
+static bool put(const gen *g, const json_t *response, const json_t *items, size_t first, const char *previous)
+{
+    json_t *more = json_array(), *v;
+    char *text = json_write(response, ANSWER_DIGITS), *list = NULL;
+    bool ok = more != NULL;
+    for (size_t i = first; ok && (v = json_array_get(items, i)); i++) ok = !json_array_append(more, v);
+    if (ok) list = json_write(more, 0);
+    json_decref(more);
+    if (text && list) return store_put(reply_server(g)->store, g->key ? g->key : "", g->id, previous, text, list);
+    free(text);
+    free(list);
+    return false;
+}
+
 void responses_store(const gen *g, const json_t *response, const json_t *output)
 {
     if (!responses_stores(g) || !response) return;
     json_t *items = input_items(g->p.root);
-    char *text = json_write(response, ANSWER_DIGITS), *list = NULL;
-    if (items && !json_array_extend(items, (json_t *) output)) list = json_write(items, 0);
+    const bool complete = items && !json_array_extend(items, (json_t *) output);
+    /* If the previous response was dropped meanwhile, the complete conversation is stored. */
+    const bool stored = complete && ((*g->previous && put(g, response, items, g->n_previous, g->previous)) ||
+                                     put(g, response, items, 0, NULL));
     json_decref(items);
-    if (!text || !list) {
-        free(text);
-        free(list);
-    } else if (store_put(reply_server(g)->store, g->key ? g->key : "", g->id, text, list)) {
-        return;
-    }
+    if (stored) return;
     log_line(reply_server(g), PI_LOG_WARN,
              "%s is not stored: it is larger than --response-store-bytes, or out of memory", g->id);
 }

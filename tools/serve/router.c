@@ -14,16 +14,16 @@ enum { INLINE_BODY = 256 << 10, KILL_MS = 5000, WAITING_BYTES_MAX = 256 << 20 };
 
 /* Options of the front end, or set for each process. */
 static const char RESERVED[] =
-    "help version config print-config list-devices dry-run log-file host port api-prefix api-key api-key-file cors "
+    "help version config print-config list-devices log-file host port api-prefix api-key api-key-file cors "
     "ssl-cert-file ssl-key-file ui models-dir models-preset models-max models-autoload models-cache models-wait "
-    "model-memory sleep-idle-seconds";
+    "models-updates model-memory sleep-idle-seconds";
 /* For the model of the command line, whose files this program has downloaded. */
-static const char DOWNLOADS[] = " hf-repo hf-file model-url mmproj-url hf-repo-draft";
+static const char DOWNLOADS[] = " dry-run hf-repo hf-file model-url mmproj-url hf-repo-draft";
 
 struct forward {            /* a request for a model */
     router *r;
     exchange *ex;
-    size_t i;               /* its model; list.n = not yet known */
+    model *m;               /* its model; NULL = not yet known */
     forward *prev, *next;   /* in the model's list of waiting requests */
     http_request in;        /* the request inside of --api-prefix; points into ex */
     const route *rt;
@@ -35,25 +35,23 @@ struct forward {            /* a request for a model */
     size_t n_body;          /* bytes of its body, while it waits */
     bool waits;             /* in the list of its model */
     bool begun;             /* the stream has begun */
+    bool probes;            /* /v1/responses/ID without a model: every loaded one is asked */
+    size_t n_asked;         /* probes: models below this id were asked */
 };
-
-static void run(router *r);
-
-static uint64_t now(const router *r) { return uv_now(&r->s->loop); }
 
 /* --------------------------------------------------------------------------------------------- requests and demands */
 
 /* Sets the policy's view of a model's demand. */
 static void set_demand(router *r, size_t i)
 {
-    const model *m = &r->m[i];
+    const model *m = r->m[i];
     const uint64_t oldest = m->first ? m->first->demand : 0;
     r->st[i].demand_at = !oldest || (m->order && m->order < oldest) ? m->order : oldest;
 }
 
 static void stop_waiting(forward *f)
 {
-    model *m = &f->r->m[f->i];
+    model *m = f->m;
     if (!f->waits) return;
     *(f->prev ? &f->prev->next : &m->first) = f->next;
     *(f->next ? &f->next->prev : &m->last) = f->prev;
@@ -61,7 +59,7 @@ static void stop_waiting(forward *f)
     f->waits = false;
     f->r->waiting_bytes -= f->n_body;
     m->n_waiting--;
-    set_demand(f->r, f->i);
+    set_demand(f->r, f->m->i);
 }
 
 static void forward_free(forward *f)
@@ -95,49 +93,84 @@ static void on_gone(exchange *ex)
     ex->generates = false;
     exchange_abort(ex);
     forward_free(f);
-    run(r); /* a planned model may have no demand any more */
+    router_run(r); /* a planned model may have no demand any more */
 }
 
 static void relayed(void *ud)
 {
     forward *f = ud;
     router *r = f->r;
-    r->st[f->i].n_requests--;
-    r->st[f->i].used_at = now(r);
+    r->st[f->m->i].n_requests--;
+    r->st[f->m->i].used_at = router_now(r);
     forward_free(f);
-    run(r);
+    router_run(r);
 }
+
+static void ask_next(void *ud);
 
 /* Gives a request to the model's process. */
 static void give(forward *f)
 {
     router *r = f->r;
+    model *m = f->m;
     char socket[108];
-    private_dir_path(&r->dir, "", f->i, ".sock", socket);
+    private_dir_path(&r->dir, "", m->id, ".sock", socket);
     stop_waiting(f);
-    r->st[f->i].n_requests++;
-    r->st[f->i].used_at = now(r);
-    r->m[f->i].n_requests++;
-    const relay_request q = {.s = r->s, .ex = f->ex, .in = &f->in, .socket = socket, .model = r->list.m[f->i].name,
-                             .begun = f->begun, .done = relayed, .ud = f};
+    r->st[m->i].n_requests++;
+    r->st[m->i].used_at = router_now(r);
+    m->n_requests++;
+    const relay_request q = {.s = r->s, .ex = f->ex, .in = &f->in, .socket = socket, .model = m->l->name,
+                             .begun = f->begun, .done = relayed,
+                             .missing = f->probes ? ask_next : NULL, .ud = f};
     relay_start(&q);
+}
+
+/* Asks the next loaded model for a stored response, in the order of ids. */
+static void probe(forward *f)
+{
+    router *r = f->r;
+    model *next = NULL;
+    for (size_t i = 0; i < r->list.n; i++) {
+        model *m = r->m[i];
+        if (r->st[i].state == MODEL_LOADED && m->id >= f->n_asked && (!next || m->id < next->id)) next = m;
+    }
+    f->m = next;
+    if (!next) {
+        refuse(f, 404, NULL, "no loaded model has this response; unloading a model drops its responses");
+        return;
+    }
+    f->n_asked = next->id + 1;
+    give(f);
+}
+
+/* A process lacks the stored response. */
+static void ask_next(void *ud)
+{
+    forward *f = ud;
+    router *r = f->r;
+    r->st[f->m->i].n_requests--;
+    f->ex->job = f;
+    f->ex->on_gone = on_gone;
+    f->ex->generates = false;
+    probe(f);
+    router_run(r);
 }
 
 static void wait_for(forward *f)
 {
-    model *m = &f->r->m[f->i];
+    model *m = f->m;
     f->waits = true;
     f->n_body = f->ex->req.body.n;
     f->r->waiting_bytes += f->n_body;
     f->demand = ++f->r->n_demands;
-    f->until = now(f->r) + f->r->wait_ms;
-    f->sent_at = now(f->r);
+    f->until = router_now(f->r) + f->r->wait_ms;
+    f->sent_at = router_now(f->r);
     f->prev = m->last;
     *(m->last ? &m->last->next : &m->first) = f;
     m->last = f;
     m->n_waiting++;
-    set_demand(f->r, f->i);
-    run(f->r);
+    set_demand(f->r, f->m->i);
+    router_run(f->r);
 }
 
 /* Returns true if the request may load its model: ?autoload=, else --models-autoload. Scrapers of metrics load none. */
@@ -156,10 +189,10 @@ static bool may_load(const forward *f)
  * must not load one after another. Returns false if the process has to answer. */
 static bool answer_known(forward *f)
 {
-    const model *m = &f->r->m[f->i];
+    const model *m = f->m;
     json_t *known = json_object_get(m->info, "show");
     exchange *ex = f->ex;
-    if (f->rt->handle != handle_ollama_show || f->r->st[f->i].state == MODEL_LOADED || !known) return false;
+    if (f->rt->handle != handle_ollama_show || f->r->st[m->i].state == MODEL_LOADED || !known) return false;
     ex->on_gone = NULL;
     answer_json(ex, 200, json_incref(known));
     forward_free(f);
@@ -170,17 +203,17 @@ static bool answer_known(forward *f)
 static void route_to(forward *f)
 {
     const router *r = f->r;
-    const model_status *st = &r->st[f->i];
-    const char *name = r->list.m[f->i].name;
+    const model_status *st = &r->st[f->m->i];
+    const char *name = f->m->l->name;
     if (r->ending) {
         refuse(f, 503, NULL, "the server is shutting down");
     } else if (st->state == MODEL_LOADED) {
         give(f);
     } else if (!may_load(f) && st->state != MODEL_SLEEPING && !st->demand_at) {
         refuse(f, 400, "model_not_loaded", "model '%s' is not loaded: send POST /models/load first", name);
-    } else if (st->state == MODEL_FAILED && now(r) < st->retry_at) {
+    } else if (st->state == MODEL_FAILED && router_now(r) < st->retry_at) {
         refuse(f, 503, "model_failed", "model '%s' failed %u times in a row; try again in %.0f s: %s", name,
-               r->m[f->i].n_failed, (double) (st->retry_at - now(r)) / 1e3 + 0.5, r->m[f->i].tail);
+               f->m->n_failed, (double) (st->retry_at - router_now(r)) / 1e3 + 0.5, f->m->tail);
     } else if (r->waiting_bytes && r->waiting_bytes + f->ex->req.body.n > WAITING_BYTES_MAX) {
         refuse(f, 429, "too_many_waiting", "too many requests wait for models: try again when a model is loaded");
     } else {
@@ -200,9 +233,12 @@ static void unknown(forward *f, const char *name)
 
 static void take_name(forward *f, const char *name)
 {
-    f->i = model_list_find(&f->r->list, name);
-    if (f->i == f->r->list.n && f->r->list.n == 1) f->i = 0; /* a single model has every name */
-    if (f->i == f->r->list.n) unknown(f, name);
+    const router *r = f->r;
+    size_t i = model_list_find(&r->list, name);
+    if (i == r->list.n) i = router_find_adapter(r, name);
+    if (i == r->list.n && r->list.n == 1) i = 0; /* a single model has every name */
+    if (i < r->list.n) f->m = r->m[i];
+    if (!f->m) unknown(f, name);
     else if (!answer_known(f)) route_to(f);
 }
 
@@ -249,7 +285,7 @@ static forward *forward_new(router *r, exchange *ex, const http_request *in, con
 {
     forward *f = calloc(1, sizeof *f);
     if (!f) return NULL;
-    *f = (forward) {.r = r, .ex = ex, .i = r->list.n, .in = *in, .rt = rt,
+    *f = (forward) {.r = r, .ex = ex, .in = *in, .rt = rt,
                     .scan = {.owner = f, .run = scan_body, .done = scanned}};
     r->n_forwards++;
     ex->job = f;
@@ -271,6 +307,9 @@ void router_request(server *s, exchange *ex, const http_request *in, const route
     forward *f = forward_new(r, ex, in, rt);
     if (!f) {
         answer_error(ex, 503, NULL, NULL, "out of memory");
+    } else if (!named && (rt->handle == handle_response_get || rt->handle == handle_response_delete)) {
+        f->probes = true;
+        probe(f);
     } else if (named || (in->method != HTTP_POST && r->list.n == 1)) {
         take_name(f, named ? name : "");
     } else if (in->method != HTTP_POST) {
@@ -289,10 +328,10 @@ void router_request(server *s, exchange *ex, const http_request *in, const route
 /* Refuses all requests that wait for the model. */
 static void refuse_all(router *r, size_t i, int status, const char *code, const char *why)
 {
-    r->m[i].order = 0;
+    r->m[i]->order = 0;
     set_demand(r, i);
     /* A refused client may send its next request from within refuse: that one waits for the next attempt. */
-    for (size_t n = r->m[i].n_waiting; n && r->m[i].first; n--) refuse(r->m[i].first, status, code, "%s", why);
+    for (size_t n = r->m[i]->n_waiting; n && r->m[i]->first; n--) refuse(r->m[i]->first, status, code, "%s", why);
 }
 
 static void set_state(router *r, size_t i, enum model_state state)
@@ -341,16 +380,16 @@ static void on_free(router *r, size_t i, uint64_t bytes)
 {
     char text[40];
     bool loaded = false;
-    for (size_t k = 0; k < r->list.n; k++) loaded |= r->st[k].state >= MODEL_LOADING;
+    for (size_t k = 0; k < router_n_all(r); k++) loaded |= r->st[k].state >= MODEL_LOADING;
     if (r->auto_bytes && !loaded && bytes)
         r->limits.max_bytes = (uint64_t) ((double) bytes * cli_float(r->s->c, "memory-utilization"));
     snprintf(text, sizeof text, "limit %" PRIu64, part_of_budget(r));
-    model_process_say(r->m[i].p, text);
+    model_process_say(r->m[i]->p, text);
 }
 
 static void on_ready(router *r, size_t i, const char *text)
 {
-    model *m = &r->m[i];
+    model *m = r->m[i];
     json_t *info = json_loads(text, 0, NULL);
     if (info) {
         json_decref(m->info);
@@ -360,8 +399,8 @@ static void on_ready(router *r, size_t i, const char *text)
     m->order = 0;
     m->n_loads++;
     m->percent = 100;
-    m->load_s = (double) (now(r) - m->began_at) / 1e3;
-    r->st[i].used_at = now(r);
+    m->load_s = (double) (router_now(r) - m->began_at) / 1e3;
+    r->st[i].used_at = router_now(r);
     set_state(r, i, MODEL_LOADED);
     log_line(r->s, PI_LOG_WARN, "model %s: ready after %.3f s", m->l->name, m->load_s);
     set_demand(r, i);
@@ -372,7 +411,7 @@ static void on_line(void *ud, const char *line)
 {
     model *m = ud;
     router *r = m->r;
-    const size_t i = (size_t) (m - r->m);
+    const size_t i = m->i;
     const enum model_state state = r->st[i].state;
     uint64_t bytes;
     int percent;
@@ -385,22 +424,25 @@ static void on_line(void *ud, const char *line)
     } else if (sscanf(line, "progress %d", &percent) == 1) {
         m->percent = percent;
         router_publish(r, i);
+    } else if (!strncmp(line, "adapters ", 9)) {
+        json_decref(m->adapters);
+        m->adapters = json_loads(line + 9, 0, NULL);
     } else if (!strncmp(line, "ready ", 6) && state == MODEL_LOADING) {
         on_ready(r, i, line + 6);
     }
-    run(r);
+    router_run(r);
 }
 
 /* The process has ended in another way than by an order. */
 static void fail(router *r, size_t i, int status, int signal)
 {
-    model *m = &r->m[i];
+    model *m = r->m[i];
     const bool loaded = r->st[i].state >= MODEL_LOADED;
     char how[64], why[LOG_TAIL + 200];
     m->exit_code = signal ? 128 + signal : status;
     m->n_failures++;
     m->n_failed += !loaded;
-    r->st[i].retry_at = now(r) + model_backoff(m->n_failed);
+    r->st[i].retry_at = router_now(r) + model_backoff(m->n_failed);
     if (signal) snprintf(how, sizeof how, "signal %d", signal);
     else snprintf(how, sizeof how, "exit status %d", status);
     snprintf(why, sizeof why, "model '%s' %s (%s)%s%s", m->l->name, loaded ? "ended" : "could not be loaded", how,
@@ -422,17 +464,19 @@ static void on_process_exit(void *ud, int status, int signal)
 {
     model *m = ud;
     router *r = m->r;
-    const size_t i = (size_t) (m - r->m);
+    const size_t i = m->i;
     char socket[108];
     m->p = NULL;
-    private_dir_path(&r->dir, "", i, ".sock", socket);
+    private_dir_path(&r->dir, "", m->id, ".sock", socket);
     unlink(socket);
     r->st[i].bytes = 0;
+    json_decref(m->adapters);
+    m->adapters = NULL;
     const bool stopped = r->st[i].state == MODEL_STOPPING && obeyed(m, status, signal);
     if (stopped) set_state(r, i, m->sleeps ? MODEL_SLEEPING : MODEL_UNLOADED);
     else fail(r, i, status, signal);
     m->sleeps = false;
-    run(r);
+    router_run(r);
 }
 
 /* Sets the options that the front end decides. */
@@ -441,48 +485,55 @@ static bool set_options(const router *r, size_t i, cli *c)
     const listed_model *l = &r->list.m[i];
     char path[108], number[32], *names = NULL;
     bool ok = asprintf(&names, "%s%s%s", l->name, *l->aliases ? "," : "", l->aliases) >= 0;
-    private_dir_path(&r->dir, "", i, ".sock", path);
+    private_dir_path(&r->dir, "", r->m[i]->id, ".sock", path);
     ok = ok && cli_set(c, "alias", names) && cli_set(c, "unix-socket", path) && cli_set(c, "supervised", "true");
     free(names);
     snprintf(number, sizeof number, "%" PRId64, l->stop_s);
     /* The front end limits the client's part of these. */
     ok = ok && cli_set(c, "drain-timeout", number) && cli_set(c, "max-header", "65536") &&
          cli_set(c, "max-connections", "1000000") && cli_set(c, "idle-timeout", "86400");
-    private_dir_path(&r->dir, "prefix-", i, "", path);
+    private_dir_path(&r->dir, "prefix-", r->m[i]->id, "", path);
     const bool has_dir = cli_given(c, "prefix-cache-dir") || cli_given(c, "ranks") || !cli_bool(c, "prefix-cache");
     if (ok && !has_dir) ok = cli_set(c, "prefix-cache-dir", path);
     return ok;
 }
 
-/* Writes the options of a process. Returns false on failure. */
-static bool write_options(const router *r, size_t i, const char *path)
+bool router_write_options(const cli *c, const char *path, const char *skip)
 {
-    const listed_model *l = &r->list.m[i];
-    char skip[sizeof RESERVED + sizeof DOWNLOADS];
-    cli c;
-    if (!cli_copy(&c, &l->settings)) return false;
+    char all[sizeof RESERVED + sizeof DOWNLOADS];
     unlink(path);
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
     if (!f && fd >= 0) close(fd);
-    snprintf(skip, sizeof skip, "%s%s", RESERVED, strcmp(l->source, "command_line") ? "" : DOWNLOADS);
-    bool ok = f && set_options(r, i, &c) && config_save(&c, f, skip);
+    snprintf(all, sizeof all, "%s%s", RESERVED, skip);
+    bool ok = f && config_save(c, f, all);
     if (f && fclose(f)) ok = false;
+    return ok;
+}
+
+/* Writes the options of a model's process. Returns false on failure. */
+static bool write_options(const router *r, size_t i, const char *path)
+{
+    const listed_model *l = &r->list.m[i];
+    cli c;
+    if (!cli_copy(&c, &l->settings)) return false;
+    const bool ok = set_options(r, i, &c) &&
+                    router_write_options(&c, path, strcmp(l->source, "command_line") ? " dry-run" : DOWNLOADS);
     cli_free(&c);
     return ok;
 }
 
 static void start(router *r, size_t i)
 {
-    model *m = &r->m[i];
+    model *m = r->m[i];
     char path[108];
     int rc = UV_EIO;
     const process_events events = {.on_line = on_line, .on_log = on_log, .on_exit = on_process_exit, .ud = m};
     m->n_tail = *m->tail = 0;
     m->percent = 0;
-    m->began_at = now(r);
-    private_dir_path(&r->dir, "", i, ".ini", path);
-    if (write_options(r, i, path)) m->p = model_process_start(&r->s->loop, path, &events, &rc);
+    m->began_at = router_now(r);
+    private_dir_path(&r->dir, "", m->id, ".ini", path);
+    if (write_options(r, i, path)) m->p = model_process_start(&r->s->loop, "serve", path, &events, &rc);
     if (m->p) {
         log_line(r->s, PI_LOG_INFO, "model %s: loading", m->l->name);
         set_state(r, i, MODEL_PLANNING);
@@ -494,13 +545,18 @@ static void start(router *r, size_t i)
 
 static void stop(router *r, size_t i, bool sleeps)
 {
-    model *m = &r->m[i];
+    model *m = r->m[i];
     if (r->st[i].state < MODEL_LOADING) r->st[i].bytes = 0; /* nothing was loaded */
     m->sleeps = sleeps;
-    m->kill_at = now(r) + (uint64_t) m->l->stop_s * 1000 + KILL_MS;
+    m->kill_at = router_now(r) + (uint64_t) m->l->stop_s * 1000 + KILL_MS;
     set_state(r, i, MODEL_STOPPING);
     log_line(r->s, PI_LOG_INFO, "model %s: unloading%s", m->l->name, sleeps ? " after idle time" : "");
     model_process_signal(m->p, SIGTERM);
+}
+
+void router_stop(router *r, size_t i)
+{
+    if (r->m[i]->p && r->st[i].state != MODEL_STOPPING) stop(r, i, false);
 }
 
 static void refuse_size(router *r, size_t i)
@@ -510,7 +566,7 @@ static void refuse_size(router *r, size_t i)
              "raise --model-memory, unload pinned models, or lower its ctx-size or parallel", r->list.m[i].name,
              r->st[i].bytes >> 20, r->limits.max_bytes >> 20);
     log_line(r->s, PI_LOG_ERROR, "%s", why);
-    keep_line(&r->m[i], why);
+    keep_line(r->m[i], why);
     refuse_all(r, i, 503, "model_too_large", why);
     stop(r, i, false);
 }
@@ -522,7 +578,7 @@ static void apply(router *r, model_step step)
     case MODEL_DO_START: start(r, step.i); break;
     case MODEL_DO_LOAD:
         set_state(r, step.i, MODEL_LOADING);
-        model_process_say(r->m[step.i].p, "load");
+        model_process_say(r->m[step.i]->p, "load");
         break;
     case MODEL_DO_STOP: stop(r, step.i, false); break;
     case MODEL_DO_SLEEP: stop(r, step.i, true); break;
@@ -530,15 +586,15 @@ static void apply(router *r, model_step step)
     }
 }
 
-/* Applies the policy until there is nothing to do. Actions may call run again through callbacks. */
-static void run(router *r)
+/* Actions may call it again through callbacks. */
+void router_run(router *r)
 {
     r->again = true;
     if (r->running) return;
     r->running = true;
     while (r->again && !r->ending) {
         r->again = false;
-        const model_step step = model_next(r->st, r->list.n, &r->limits, now(r));
+        const model_step step = model_next(r->st, router_n_all(r), &r->limits, router_now(r));
         apply(r, step);
         r->again |= step.action != MODEL_DO_NOTHING;
     }
@@ -548,19 +604,19 @@ static void run(router *r)
 void router_load(router *r, size_t i)
 {
     if (r->st[i].state == MODEL_LOADED) return;
-    r->m[i].n_failed = 0;
+    r->m[i]->n_failed = 0;
     r->st[i].retry_at = 0;
-    if (!r->m[i].order) r->m[i].order = ++r->n_demands;
+    if (!r->m[i]->order) r->m[i]->order = ++r->n_demands;
     set_demand(r, i);
-    run(r);
+    router_run(r);
 }
 
 void router_unload(router *r, size_t i)
 {
-    if (!r->m[i].p) set_state(r, i, MODEL_UNLOADED);
+    if (!r->m[i]->p) set_state(r, i, MODEL_UNLOADED);
     refuse_all(r, i, 503, "model_unloaded", "the model was unloaded: send the request again");
-    if (r->m[i].p && r->st[i].state != MODEL_STOPPING) stop(r, i, false);
-    run(r);
+    router_stop(r, i);
+    router_run(r);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ticks */
@@ -568,8 +624,8 @@ void router_unload(router *r, size_t i)
 /* Ends the waiting time of requests, and comments on silent streams. */
 static void tick_waiting(router *r, size_t i)
 {
-    const uint64_t t = now(r);
-    for (forward *f = r->m[i].first, *next; f; f = next) {
+    const uint64_t t = router_now(r);
+    for (forward *f = r->m[i]->first, *next; f; f = next) {
         const wire *w = f->rt->w;
         next = f->next;
         if (t >= f->until) {
@@ -579,7 +635,7 @@ static void tick_waiting(router *r, size_t i)
         } else if (f->fields.stream && w && w->begin && !w->json_lines && r->s->ping_s > 0 &&
                    t >= f->sent_at + (uint64_t) r->s->ping_s * 1000) {
             char text[64];
-            const int n = snprintf(text, sizeof text, ": loading %d %%\n\n", r->m[i].percent);
+            const int n = snprintf(text, sizeof text, ": loading %d %%\n\n", r->m[i]->percent);
             exchange *ex = f->ex;
             const bool begun = f->begun;
             f->begun = true;
@@ -596,17 +652,18 @@ static void tick_waiting(router *r, size_t i)
 void router_tick(server *s)
 {
     router *r = s->router;
-    for (size_t i = 0; i < r->list.n; i++) {
-        model *m = &r->m[i];
+    for (size_t i = 0; i < router_n_all(r); i++) {
+        model *m = r->m[i];
         tick_waiting(r, i);
-        if (m->p && r->st[i].state == MODEL_STOPPING && now(r) >= m->kill_at) {
+        if (m->p && r->st[i].state == MODEL_STOPPING && router_now(r) >= m->kill_at) {
             log_line(s, PI_LOG_WARN, "model %s: killed, because it did not end", m->l->name);
             m->kill_at = UINT64_MAX;
             model_process_signal(m->p, SIGKILL);
         }
     }
     router_ping(r);
-    run(r);
+    router_sweep(r);
+    router_run(r);
 }
 
 /* ---------------------------------------------------------------------------------------------------- start and end */
@@ -617,19 +674,11 @@ int router_open(server *s, model_list *list)
     router *r = calloc(1, sizeof *r);
     if (!r) return cli_error(c, CLI_OS, "out of memory");
     s->router = r;
-    *r = (router) {.s = s, .list = *list, .dir = {.lock = -1}};
-    *list = (model_list) {0};
-    r->m = calloc(r->list.n, sizeof *r->m);
-    r->st = calloc(r->list.n, sizeof *r->st);
-    if (!r->m || !r->st) return cli_error(c, CLI_OS, "out of memory");
+    *r = (router) {.s = s, .dir = {.lock = -1}};
     r->limits = (model_limits) {(size_t) cli_int(c, "models-max"), (uint64_t) cli_int(c, "model-memory")};
     r->auto_bytes = !r->limits.max_bytes;
     r->wait_ms = (uint64_t) cli_int(c, "models-wait") * 1000;
-    for (size_t i = 0; i < r->list.n; i++) {
-        const listed_model *l = &r->list.m[i];
-        r->m[i] = (model) {.r = r, .l = l};
-        r->st[i] = (model_status) {.pinned = l->pinned, .idle_ms = l->idle_s > 0 ? (uint64_t) l->idle_s * 1000 : 0};
-    }
+    if (!router_take_list(r, list)) return cli_error(c, CLI_OS, "out of memory");
     cli_clear_env(c);
     if (private_dir_open(&r->dir)) return CLI_OK;
     return cli_error(c, CLI_OS, "cannot create a directory: set TMPDIR to a writable one");
@@ -647,16 +696,18 @@ void router_end(server *s)
     router *r = s->router;
     if (!r || r->ending) return;
     r->ending = true;
-    for (size_t i = 0; i < r->list.n; i++) {
+    router_cancel_downloads(r);
+    for (size_t i = 0; i < router_n_all(r); i++) {
         refuse_all(r, i, 503, NULL, "the server is shutting down");
-        if (r->m[i].p && r->st[i].state != MODEL_STOPPING) stop(r, i, false);
+        router_stop(r, i);
     }
 }
 
 void router_kill(server *s)
 {
-    for (size_t i = 0; s->router && i < s->router->list.n; i++)
-        if (s->router->m[i].p) model_process_signal(s->router->m[i].p, SIGKILL);
+    for (size_t i = 0; s->router && i < router_n_all(s->router); i++)
+        if (s->router->m[i]->p) model_process_signal(s->router->m[i]->p, SIGKILL);
+    if (s->router) router_kill_downloads(s->router);
 }
 
 size_t router_n_requests(const server *s) { return s->router ? s->router->n_forwards : 0; }
@@ -664,19 +715,16 @@ size_t router_n_requests(const server *s) { return s->router ? s->router->n_forw
 size_t router_n_processes(const server *s)
 {
     size_t n = 0;
-    for (size_t i = 0; s->router && i < s->router->list.n; i++) n += s->router->m[i].p != NULL;
-    return n;
+    for (size_t i = 0; s->router && i < router_n_all(s->router); i++) n += s->router->m[i]->p != NULL;
+    return n + (s->router ? router_n_downloads(s->router) : 0);
 }
 
 void router_free(server *s)
 {
     router *r = s->router;
     if (!r) return;
-    for (size_t i = 0; r->m && i < r->list.n; i++) json_decref(r->m[i].info);
+    router_free_models(r);
     private_dir_close(&r->dir);
-    model_list_free(&r->list);
-    free(r->m);
-    free(r->st);
     free(r);
     s->router = NULL;
 }

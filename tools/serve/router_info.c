@@ -14,7 +14,7 @@ enum { EVENTS_UNREAD_MAX = 64 << 10, MAX_ORDER = 4096 };
 
 static json_t *status_json(const router *r, size_t i)
 {
-    const model *m = &r->m[i];
+    const model *m = r->m[i];
     const model_status *st = &r->st[i];
     json_t *o = json_pack("{s:s, s:b, s:I, s:I}", "value", model_state_word(st->state), "pinned", (int) st->pinned,
                           "requests", (json_int_t) st->n_requests, "waiting", (json_int_t) m->n_waiting);
@@ -38,7 +38,7 @@ static json_t *aliases_json(const listed_model *l)
 /* Returns the model's entry in /v1/models: what its process has reported, with the state. */
 static json_t *entry(const router *r, size_t i)
 {
-    const model *m = &r->m[i];
+    const model *m = r->m[i];
     const json_t *known = json_object_get(m->info, "model");
     json_t *o = known ? json_copy((json_t *) known) : json_object();
     const bool vision = m->info ? json_is_true(json_object_get(m->info, "vision")) : m->l->mmproj != NULL;
@@ -48,10 +48,33 @@ static json_t *entry(const router *r, size_t i)
     json_object_set_new(o, "created", json_integer((json_int_t) r->s->created));
     json_object_set_new(o, "owned_by", json_string("pagedinfer"));
     json_object_set_new(o, "source", json_string(m->l->source));
+    json_object_set_new(o, "can_remove", json_boolean(!strcmp(m->l->source, "cache")));
     json_object_set_new(o, "status", status_json(r, i));
     json_object_set_new(o, "architecture", json_pack("{s:[s, s*], s:[s]}", "input_modalities", "text",
                                                      vision ? "image" : NULL, "output_modalities", "text"));
     return o;
+}
+
+/* Appends an entry for each adapter of the model's process. */
+static void append_adapters(const router *r, size_t i, json_t *list)
+{
+    const json_t *name;
+    size_t k;
+    json_array_foreach(r->m[i]->adapters, k, name)
+        json_array_append_new(list, json_pack("{s:O, s:[], s:s, s:I, s:s, s:s, s:o, s:o, s:b}", "id", name, "aliases",
+                                              "object", "model", "created", (json_int_t) r->s->created, "owned_by",
+                                              "pagedinfer", "source", r->list.m[i].source, "parent",
+                                              text_json(r->list.m[i].name, strlen(r->list.m[i].name)), "status",
+                                              status_json(r, i), "can_remove", 0));
+}
+
+void router_answer_models(router *r, exchange *ex)
+{
+    json_t *data = json_array();
+    for (size_t i = 0; i < r->list.n; i++) json_array_append_new(data, entry(r, i));
+    for (size_t i = 0; i < r->list.n; i++) append_adapters(r, i, data);
+    router_list_downloads(r, data);
+    answer_json(ex, 200, json_pack("{s:s, s:o}", "object", "list", "data", data));
 }
 
 static void front_models(server *s, exchange *ex)
@@ -70,15 +93,17 @@ static void front_models(server *s, exchange *ex)
         else answer_error(ex, 404, "model", "model_not_found", "unknown model; GET /v1/models lists the models");
         return;
     }
-    json_t *data = json_array();
-    for (size_t i = 0; i < r->list.n; i++) json_array_append_new(data, entry(r, i));
-    answer_json(ex, 200, json_pack("{s:s, s:o}", "object", "list", "data", data));
+    if (query_value(ex->req.target.p + ex->req.path_len, ex->req.target.n - ex->req.path_len, "reload", text,
+                    sizeof text) && *text)
+        router_reload(r, ex);
+    else
+        router_answer_models(r, ex);
 }
 
 /* Returns the model's entry in Ollama's lists. */
 static json_t *ollama(const router *r, size_t i, const char *list)
 {
-    const model *m = &r->m[i];
+    const model *m = r->m[i];
     const json_t *known = json_object_get(m->info, list);
     json_t *o = known ? json_copy((json_t *) known) : json_object(), *name = text_json(m->l->name, strlen(m->l->name));
     char when[40];
@@ -119,7 +144,7 @@ static void front_health(server *s, exchange *ex)
     const router *r = s->router;
     bool loads = false;
     for (size_t i = 0; i < r->list.n; i++)
-        loads |= r->list.m[i].on_startup && !r->m[i].n_loads && !r->m[i].n_failures && r->m[i].order;
+        loads |= r->list.m[i].on_startup && !r->m[i]->n_loads && !r->m[i]->n_failures && r->m[i]->order;
     if (s->state != SERVE_READY) answer_error(ex, 503, NULL, NULL, "the server is shutting down");
     else if (loads) answer_error(ex, 503, NULL, "loading", "Loading model");
     else answer_json(ex, 200, json_pack("{s:s, s:o}", "status", "ok", "preparation", preps_json(s)));
@@ -167,11 +192,11 @@ static void put_metric(buf *b, const router *r, const char *name, const char *ty
 static double is_loaded(const router *r, size_t i) { return r->st[i].state == MODEL_LOADED; }
 static double is_failed(const router *r, size_t i) { return r->st[i].state == MODEL_FAILED; }
 static double n_running(const router *r, size_t i) { return (double) r->st[i].n_requests; }
-static double n_waiting(const router *r, size_t i) { return (double) r->m[i].n_waiting; }
-static double n_requests(const router *r, size_t i) { return (double) r->m[i].n_requests; }
-static double n_loads(const router *r, size_t i) { return (double) r->m[i].n_loads; }
-static double n_failures(const router *r, size_t i) { return (double) r->m[i].n_failures; }
-static double load_s(const router *r, size_t i) { return r->m[i].load_s; }
+static double n_waiting(const router *r, size_t i) { return (double) r->m[i]->n_waiting; }
+static double n_requests(const router *r, size_t i) { return (double) r->m[i]->n_requests; }
+static double n_loads(const router *r, size_t i) { return (double) r->m[i]->n_loads; }
+static double n_failures(const router *r, size_t i) { return (double) r->m[i]->n_failures; }
+static double load_s(const router *r, size_t i) { return r->m[i]->load_s; }
 static double memory(const router *r, size_t i) { return (double) r->st[i].bytes; }
 
 static void put_value(buf *b, const char *name, const char *type, const char *help, double v)
@@ -210,14 +235,6 @@ static void front_metrics(server *s, exchange *ex)
 
 /* ----------------------------------------------------------------------------------------------------------- events */
 
-static json_t *event_json(const router *r, size_t i)
-{
-    json_t *data = status_json(r, i);
-    json_object_set_new(data, "status", json_string(model_state_word(r->st[i].state)));
-    return json_pack("{s:o, s:s, s:o}", "model", text_json(r->list.m[i].name, strlen(r->list.m[i].name)), "event",
-                     "model_status", "data", data);
-}
-
 static void unsubscribe(exchange *ex)
 {
     router *r = ((server *) ex->net->ud)->router;
@@ -239,11 +256,10 @@ static void put(router *r, subscriber *u, const char *text, size_t n)
     if (!ex->conn || stream_waiting(ex) > EVENTS_UNREAD_MAX) unsubscribe(ex);
 }
 
-void router_publish(router *r, size_t i)
+void router_event(router *r, const char *name, const char *event, json_t *data)
 {
-    if (!r->subscribers) return;
-    json_t *root = event_json(r, i);
-    char *text = json_write(root, ANSWER_DIGITS);
+    json_t *root = json_pack("{s:o, s:s, s:o*}", "model", text_json(name, strlen(name)), "event", event, "data", data);
+    char *text = r->subscribers ? json_write(root, ANSWER_DIGITS) : NULL;
     buf b = {0};
     json_decref(root);
     if (!text_failed() && text) buf_fmt(&b, "data: %s\n\n", text);
@@ -253,6 +269,14 @@ void router_publish(router *r, size_t i)
         put(r, u, b.p, b.n);
     }
     buf_free(&b);
+}
+
+void router_publish(router *r, size_t i)
+{
+    if (!r->subscribers) return;
+    json_t *data = status_json(r, i);
+    json_object_set_new(data, "status", json_string(model_state_word(r->st[i].state)));
+    router_event(r, r->list.m[i].name, "model_status", data);
 }
 
 void router_ping(router *r)
@@ -282,8 +306,8 @@ void handle_model_events(server *s, exchange *ex)
 
 /* ----------------------------------------------------------------------------------------------------------- orders */
 
-/* Finds the model that the body names. Returns false after an error response. */
-static bool ordered(server *s, exchange *ex, size_t *i)
+/* Finds the model that the body names. Returns false after a response. ends: a download of that name is canceled. */
+static bool ordered(server *s, exchange *ex, bool ends, size_t *i)
 {
     body_fields f;
     const buf *b = &ex->req.body;
@@ -298,6 +322,10 @@ static bool ordered(server *s, exchange *ex, size_t *i)
     }
     *i = model_list_find(&s->router->list, f.model);
     if (*i < s->router->list.n) return true;
+    if (ends && router_cancel_download(s->router, f.model)) {
+        answer_json(ex, 200, json_pack("{s:b}", "success", 1));
+        return false;
+    }
     answer_error(ex, 404, "model", "model_not_found", "model '%.200s' does not exist; GET /v1/models lists the models",
                  f.model);
     return false;
@@ -306,7 +334,7 @@ static bool ordered(server *s, exchange *ex, size_t *i)
 void handle_model_load(server *s, exchange *ex)
 {
     size_t i;
-    if (!ordered(s, ex, &i)) return;
+    if (!ordered(s, ex, false, &i)) return;
     if (s->router->st[i].state == MODEL_LOADED) {
         answer_error(ex, 400, "model", NULL, "the model is already running");
         return;
@@ -318,9 +346,9 @@ void handle_model_load(server *s, exchange *ex)
 void handle_model_unload(server *s, exchange *ex)
 {
     size_t i;
-    if (!ordered(s, ex, &i)) return;
+    if (!ordered(s, ex, true, &i)) return;
     const enum model_state state = s->router->st[i].state;
-    if (state == MODEL_UNLOADED && !s->router->m[i].first) {
+    if (state == MODEL_UNLOADED && !s->router->m[i]->first) {
         answer_error(ex, 400, "model", NULL, "the model is not running");
         return;
     }
@@ -339,7 +367,8 @@ void (*router_handler(const route *rt, bool has_model))(server *s, exchange *ex)
                  {handle_live, front_live},        {handle_metrics, front_metrics},
                  {handle_props, front_props},      {handle_ollama_tags, front_tags},
                  {handle_ollama_ps, front_ps},     {handle_model_load, handle_model_load},
-                 {handle_model_unload, handle_model_unload}, {handle_model_events, handle_model_events}};
+                 {handle_model_unload, handle_model_unload}, {handle_model_events, handle_model_events},
+                 {handle_model_add, handle_model_add}, {handle_model_remove, handle_model_remove}};
     const bool detailed = rt->handle == handle_metrics || rt->handle == handle_props || rt->handle == handle_health;
     for (size_t i = 0; rt->handle && i < sizeof table / sizeof *table; i++)
         if (table[i].single == rt->handle && !(has_model && detailed)) return table[i].front;

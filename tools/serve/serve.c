@@ -219,6 +219,7 @@ static void on_loaded(uv_async_t *h)
     s->state = SERVE_READY;
     log_ready(s);
     notify("READY=1\nSTATUS=ready");
+    supervised_adapters(s->supervised, &s->sv);
     if (s->supervised) supervised_ready(s->supervised, server_description(s));
 }
 

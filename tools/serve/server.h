@@ -111,6 +111,8 @@ void handle_ollama_chat(server *s, exchange *ex);
 void handle_ollama_generate(server *s, exchange *ex);
 void handle_model_load(server *s, exchange *ex);
 void handle_model_unload(server *s, exchange *ex);
+void handle_model_add(server *s, exchange *ex);
+void handle_model_remove(server *s, exchange *ex);
 void handle_model_events(server *s, exchange *ex);
 void route_request(void *ud, exchange *ex);
 int route_head(void *ud, const http_request *req, const char **why);

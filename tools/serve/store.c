@@ -1,4 +1,5 @@
-/* Stored responses (see store.h): a hash table of entries that are also in a list by their last use. */
+/* Stored responses (see store.h): a hash table of entries that are also in a list by their last use, and chains of
+ * items with reference counts. */
 #include "serve/store.h"
 
 #include <pthread.h>
@@ -8,11 +9,20 @@
 
 enum { N_BUCKETS = 4096 };
 
+typedef struct chain {             /* the items that a response adds */
+    struct chain *before;          /* the items before them; NULL = none */
+    size_t n_refs;                 /* responses and chains that refer to it */
+    size_t bytes, all_bytes;       /* its memory; with that of all chains before it */
+    size_t n, all_n;               /* bytes of text; of the complete list, without brackets */
+    char *text;                    /* "[ITEM,...]" */
+} chain;
+
 typedef struct entry {
     struct entry *next;            /* in its bucket */
     struct entry *newer, *older;   /* by last use */
-    size_t bytes;
-    char *text[2];                 /* by store_part */
+    size_t bytes;                  /* its memory, without the items */
+    char *response;
+    chain *items;
     char *owner, *id;
 } entry;
 
@@ -34,13 +44,60 @@ response_store *store_new(size_t n, size_t max_bytes)
     return s;
 }
 
-static void entry_free(entry *e)
+static chain *chain_new(char *text, chain *before)
 {
-    free(e->text[STORE_RESPONSE]);
-    free(e->text[STORE_ITEMS]);
+    chain *c = malloc(sizeof *c);
+    const size_t n = strlen(text), inner = n - 2, bytes = sizeof *c + n + 1;
+    if (!c) return NULL;
+    *c = (chain) {.before = before, .n_refs = 1, .bytes = bytes, .all_bytes = bytes, .n = n, .all_n = inner,
+                  .text = text};
+    if (!before) return c;
+    before->n_refs++;
+    c->all_bytes += before->all_bytes;
+    c->all_n += before->all_n + (inner && before->all_n); /* a comma */
+    return c;
+}
+
+/* Releases a reference. Returns the bytes that were freed. */
+static size_t chain_release(chain *c)
+{
+    size_t freed = 0;
+    for (chain *before; c && !--c->n_refs; c = before) {
+        before = c->before;
+        freed += c->bytes;
+        free(c->text);
+        free(c);
+    }
+    return freed;
+}
+
+/* Returns the complete list of items. NULL = out of memory. */
+static char *chain_text(const chain *c)
+{
+    char *out = malloc(c->all_n + 3);
+    size_t end = c->all_n + 1;
+    if (!out) return NULL;
+    out[end] = ']';
+    out[end + 1] = 0;
+    for (; c; c = c->before) { /* from the last items to the first */
+        const size_t inner = c->n - 2;
+        end -= inner;
+        memcpy(out + end, c->text + 1, inner);
+        if (inner && c->before && c->before->all_n) out[--end] = ',';
+    }
+    out[0] = '[';
+    return out;
+}
+
+/* Returns the freed bytes. */
+static size_t entry_free(entry *e)
+{
+    const size_t freed = e->bytes + chain_release(e->items);
+    free(e->response);
     free(e->owner);
     free(e->id);
     free(e);
+    return freed;
 }
 
 void store_free(response_store *s)
@@ -87,34 +144,44 @@ static void drop(response_store *s, entry *e)
     *at = e->next;
     leave_list(s, e);
     s->n--;
-    s->bytes -= e->bytes;
-    entry_free(e);
+    s->bytes -= entry_free(e);
 }
 
-bool store_put(response_store *s, const char *owner, const char *id, char *response, char *items)
+/* Adds e, which has no items yet. Takes ownership of both; returns false if they are not added. */
+static bool add(response_store *s, entry *e, const char *previous, char *items)
 {
-    entry *e = calloc(1, sizeof *e);
-    if (e) *e = (entry) {.text = {response, items}, .owner = strdup(owner), .id = strdup(id)};
-    if (!e || !e->owner || !e->id) {
-        if (e) entry_free(e);
-        else free(response), free(items);
+    const entry *p = previous ? owned(*find(s, previous), e->owner) : NULL;
+    bool fits = (!previous || p) && !*find(s, e->id); /* a known id is not replaced */
+    if (fits) e->items = chain_new(items, p ? p->items : NULL);
+    fits = fits && e->items && e->bytes + e->items->all_bytes <= s->max_bytes;
+    if (!fits) {
+        if (!e->items) free(items);
+        entry_free(e);
         return false;
     }
-    e->bytes = sizeof *e + strlen(response) + strlen(items) + strlen(owner) + strlen(id) + 4;
-    pthread_mutex_lock(&s->lock);
-    entry **at = find(s, id);
-    const bool fits = e->bytes <= s->max_bytes && !*at; /* a known id is not replaced */
-    if (fits) {
-        while (s->oldest && (s->n >= s->max || s->bytes + e->bytes > s->max_bytes)) drop(s, s->oldest);
-        at = find(s, id); /* its bucket may have changed */
-        *at = e;
-        make_newest(s, e);
-        s->n++;
-        s->bytes += e->bytes;
+    s->bytes += e->bytes + e->items->bytes;
+    while (s->oldest && (s->n >= s->max || s->bytes > s->max_bytes)) drop(s, s->oldest);
+    *find(s, e->id) = e;
+    make_newest(s, e);
+    s->n++;
+    return true;
+}
+
+bool store_put(response_store *s, const char *owner, const char *id, const char *previous, char *response, char *items)
+{
+    entry *e = calloc(1, sizeof *e);
+    if (e) *e = (entry) {.response = response, .owner = strdup(owner), .id = strdup(id)};
+    if (!e || !e->owner || !e->id) {
+        if (e) entry_free(e);
+        else free(response);
+        free(items);
+        return false;
     }
+    e->bytes = sizeof *e + strlen(response) + strlen(owner) + strlen(id) + 3;
+    pthread_mutex_lock(&s->lock);
+    const bool added = add(s, e, previous, items);
     pthread_mutex_unlock(&s->lock);
-    if (!fits) entry_free(e);
-    return fits;
+    return added;
 }
 
 char *store_get(response_store *s, const char *owner, const char *id, enum store_part part, bool *no_memory)
@@ -125,7 +192,7 @@ char *store_get(response_store *s, const char *owner, const char *id, enum store
     if (e) {
         leave_list(s, e);
         make_newest(s, e);
-        copy = strdup(e->text[part]);
+        copy = part == STORE_ITEMS ? chain_text(e->items) : strdup(e->response);
     }
     *no_memory = e && !copy;
     pthread_mutex_unlock(&s->lock);

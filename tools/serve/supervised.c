@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "json.h"
+#include "serve/gen.h"
 #include "serve/text.h"
 
 enum { MAX_COMMAND = 64 };
@@ -175,14 +176,32 @@ void supervised_progress(supervised *s, uint64_t done, uint64_t total)
     say("progress %d\n", percent);
 }
 
-void supervised_ready(supervised *s, json_t *description)
+/* Writes a line with a JSON text. Takes ownership of root. Without memory for it the line is empty. */
+static void put_json(const char *word, json_t *root)
 {
-    (void) s;
-    char *text = description ? json_write(description, ANSWER_DIGITS) : NULL;
+    char *text = root ? json_write(root, ANSWER_DIGITS) : NULL;
     (void) text_failed(); /* without a description, the model's entry has less */
-    put("ready ", 6);
+    put(word, strlen(word));
     if (text) put(text, strlen(text));
     put("\n", 1);
     free(text);
-    json_decref(description);
+    json_decref(root);
+}
+
+void supervised_ready(supervised *s, json_t *description)
+{
+    (void) s;
+    put_json("ready ", description);
+}
+
+void supervised_adapters(supervised *s, const service *sv)
+{
+    if (!s) return;
+    uv_mutex_lock(&s->lock); /* the last line must have the last state */
+    json_t *names = json_array();
+    pi_lora l;
+    for (size_t i = 0; service_adapter_at(sv, i, &l); i++)
+        json_array_append_new(names, text_json(l.name, strlen(l.name)));
+    put_json("adapters ", names);
+    uv_mutex_unlock(&s->lock);
 }

@@ -8,8 +8,10 @@
  *                                               load
  *     progress PERCENT
  *     ready JSON       server_description
+ *     adapters JSON    names of all adapters; before `ready`, and after each change
  *
- * Threads: the loop's, and the loader's for supervised_plan and supervised_progress. */
+ * Threads: the loop's, the loader's for supervised_plan and supervised_progress, and the pool's for
+ * supervised_adapters. */
 #ifndef PAGEDINFER_SERVE_SUPERVISED_H
 #define PAGEDINFER_SERVE_SUPERVISED_H
 
@@ -17,6 +19,7 @@
 #include <uv.h>
 
 #include "pagedinfer.h"
+#include "serve/service.h"
 
 typedef struct supervised supervised;
 
@@ -31,6 +34,8 @@ int supervised_plan(supervised *s, pi_options *o, pi_error *err);
 void supervised_progress(supervised *s, uint64_t done, uint64_t total);
 /* Reports that requests are accepted. Takes ownership of description. */
 void supervised_ready(supervised *s, json_t *description);
+/* Reports the names of the engine's adapters. s may be NULL. */
+void supervised_adapters(supervised *s, const service *sv);
 /* Ends the wait of supervised_plan. */
 void supervised_cancel(supervised *s);
 /* Closes the handle of standard input; supervised_free follows after the loop has ended. */

@@ -219,8 +219,9 @@ static int run_count_chat(job *j, json_t **out) { return count_input(j, convert_
 static int run_count_response(job *j, json_t **out)
 {
     char previous[72];
+    size_t n_previous;
     json_t *body = j->p.root, *all;
-    int rc = responses_expand(j->s, j->ex->key, &j->p, body, &all, previous, &j->err);
+    int rc = responses_expand(j->s, j->ex->key, &j->p, body, &all, previous, &n_previous, &j->err);
     j->p.root = all;
     json_decref(body);
     return rc ? rc : count_input(j, convert_responses, out);

@@ -15,7 +15,8 @@
 
 static int translate_responses(gen *g, json_t *body, json_t **out, pi_error *err)
 {
-    return responses_expand(reply_server(g), g->key, &g->p, body, out, g->previous, err);
+    return responses_expand(reply_server(g), g->key, &g->p, body, out, g->previous, &g->n_previous,
+                            err);
 }
 
 static int read_responses(gen *g, pi_error *err)
