@@ -28,7 +28,7 @@ TIGHT, LOOSE, ROUNDED = 5e-4, 5e-3, 0.05
 # their longest case is left out, unless PAGEDINFER_LONG is set.
 SHORT = ('glm4moe', 'qwen3next', 'minimax-m2', 'granite', 'granite-nope', 'granitemoe', 'deepseek3', 'deepseek2', 'deepseek2-old',
          'llama2', 'llama-bias', 'mixtral', 'qwen2', 'qwen2-large', 'qwen3', 'qwen3-large', 'qwen3moe', 'smollm', 'granitehybrid', 'granitehybrid-dense', 'nemotron_h', 'nemotron_h_moe',
-         'nemotron_h_moe-latent', 'falcon-h1', 'falcon-h1-norm')
+         'nemotron_h_moe-latent', 'falcon-h1', 'falcon-h1-norm', 'kimi-linear', 'bailingmoe3')
 # Models with an indexer: rounded keys change the selected rows, so only means are compared, within INDEXED.
 INDEXERS, INDEXED = ('deepseek32', 'glm-dsa'), 0.15
 F32 = ['-ctk', 'f32', '-ctv', 'f32', '--no-prefix-cache']
