@@ -334,7 +334,7 @@ static void gdn(const pi__gdn *a, const pi__batch *b, pi__operands *o)
     STATE(st);
     READ(qkv, n, a->ld_qkv, pi__state_channels(a->st));
     READ(z, n, a->ld_z, values);
-    READ(alpha, n, a->ld_ab, a->st->n_v);
+    READ(alpha, n, a->ld_ab, (int64_t) a->st->n_v * pi__state_decays(a->st));
     READ(beta, n, a->ld_ab, a->st->n_v);
     VECTOR(conv);
     VECTOR(conv_bias);

@@ -228,6 +228,7 @@ typedef struct pi__state_layer {
     int32_t dim;        /* values per key head; also per value head, if dim_v is 0; channels of a short convolution */
     int32_t dim_v;      /* values per value head, a multiple of 16; 0 = dim */
     int32_t ssd;        /* 1 = Mamba-2: op gdn without its delta term, see pi__gdn; 0 = delta net */
+    int32_t kda;        /* 1 = Kimi delta attention: a decay per channel of a key, see pi__gdn; not with ssd */
     int32_t n_conv;     /* taps of the convolution, PI__MIN_CONV to PI__MAX_CONV */
     int32_t n_draft;    /* max drafts of a sequence per step */
     /* Nonzero: keys and queries come from float matrices, and products with them keep that precision. 0 = they may
@@ -516,30 +517,42 @@ typedef struct pi__centroid_head {
  * keys and values are Mamba's C, B and x, without l2 norms. With dt = softplus(alpha + dt_bias), a head's state S
  * [dim, dim_v] becomes e^(a dt) S + dt k (outer) v; its output is q . S + skip v. The gate precedes the norm:
  * out = rmsnorm(output * silu(z)) * norm. The mean of the squares is over the value heads of one key head, which are
- * adjacent in out. */
+ * adjacent in out.
+ *
+ * With st->kda the op is Kimi delta attention (arXiv 2510.26692): row c of a head's state has a log decay of its own,
+ * from alpha and dt_bias of channel c. n_v is n_k, and dim_v is dim. The gate is sigmoid(z). The epsilon of the l2
+ * norms is PI__KDA_EPS. */
 typedef struct pi__gdn {
     const pi__state_layer *st; /* the layer's states */
     const float *qkv;         /* [n_tokens, C] before the convolution */
     int64_t ld_qkv;           /* floats between rows */
     const float *z;           /* [n_tokens, n_v * dim_v] */
     int64_t ld_z;             /* floats between rows */
-    const float *alpha, *beta; /* [n_tokens, n_v] as projected; with ssd, beta is NULL */
+    /* [n_tokens, n_v] as projected; with ssd, beta is NULL; with kda, alpha is [n_tokens, n_v * dim] */
+    const float *alpha, *beta;
     int64_t ld_ab;            /* floats between rows of both */
     const float *conv;        /* [C, n_conv]; the last tap is for the current token */
     const float *conv_bias;   /* [C] added before silu, only with ssd; NULL = no bias */
-    const float *dt_bias;     /* [n_v] added to alpha before softplus */
-    const float *a;           /* [n_v] negative: log decay = a * softplus(alpha + dt_bias) */
+    const float *dt_bias;     /* [n_v], with kda [n_v * dim], added to alpha before softplus */
+    const float *a;           /* [n_v] negative: log decay = a * softplus(alpha + dt_bias), see min_decay */
+    /* Only with kda. Negative: log decay = min_decay * sigmoid(a * (alpha + dt_bias)), a positive; 0 = as for a */
+    float min_decay;
     const float *skip;        /* [n_v] factor of the value in the output, only with ssd; NULL = 0 */
     /* [dim] RMSNorm weight of each head's result, before the product with silu(z). With ssd [n_v * dim_v], in the order
      * of out, and NULL = no norm */
     const float *norm;
-    float eps;                /* epsilon of the RMSNorm and the l2 norms */
+    float eps;                /* epsilon of the RMSNorm, and of the l2 norms except with kda */
     float *out;               /* [n_tokens, n_v * dim_v] */
     int64_t ldo;              /* floats between rows */
     /* true = value heads of the same key head are adjacent in out, see pi__gdn_place; false = in order of j. Always
      * true with ssd */
     bool grouped;
 } pi__gdn;
+
+#define PI__KDA_EPS 1e-6f
+
+/* Returns the values of alpha and dt_bias per value head. */
+static inline int32_t pi__state_decays(const pi__state_layer *st) { return st->kda ? st->dim : 1; }
 
 /* Returns the position of value head j among the heads of a row of out. */
 static inline int32_t pi__gdn_place(int32_t n_k, int32_t n_v, bool grouped, int32_t j)

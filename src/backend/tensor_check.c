@@ -386,7 +386,7 @@ static bool valid_state(const checker *c, const pi__state_layer *st)
     const pi__limits *lim = c->lim;
     return st && c->t->dev.state_bytes(&c->t->be, st) && st->n_k <= lim->state.n_k && st->n_v <= lim->state.n_v &&
            st->dim <= lim->state.dim && st->dim_v <= lim->state.dim_v && st->n_conv <= lim->state.n_conv &&
-           st->n_draft <= lim->state.n_draft && st->ssd == lim->state.ssd &&
+           st->n_draft <= lim->state.n_draft && st->ssd == lim->state.ssd && st->kda == lim->state.kda &&
            (pi__state_is_conv(st) || st->n_v % st->n_k == 0);
 }
 
@@ -531,9 +531,11 @@ static bool valid_gdn(const checker *c, pi__gdn *a)
     const pi__state_layer *st = a->st;
     const int64_t channels = pi__state_channels(st), norm = st->ssd ? (int64_t) st->n_v * pi__state_dim_v(st) : st->dim;
     if (st->ssd ? a->beta || !a->grouped : !a->beta || a->conv_bias || a->skip) return false;
+    if (st->kda ? !(a->min_decay <= 0) : a->min_decay != 0) return false;
     return a->qkv && a->z && a->alpha && a->out && valid_vector(c, a->conv, channels * st->n_conv, false) &&
            valid_vector(c, a->conv_bias, channels, true) && valid_vector(c, a->skip, st->n_v, true) &&
-           valid_vector(c, a->dt_bias, st->n_v, false) && valid_vector(c, a->a, st->n_v, false) &&
+           valid_vector(c, a->dt_bias, (int64_t) st->n_v * pi__state_decays(st), false) &&
+           valid_vector(c, a->a, st->n_v, false) &&
            valid_vector(c, a->norm, norm, st->ssd);
 }
 

@@ -31,6 +31,10 @@
     ARCH(mistral4, "mistral4", "deepseek2.c", "Mistral Small 4", "latent attention, temperature scaling")              \
     ARCH(deepseek32, "deepseek32", "deepseek2.c", "DeepSeek V3.2", "latent attention to rows of an indexer")           \
     ARCH(glm_dsa, "glm-dsa", "deepseek2.c", "GLM 5, 5.1, 5.2", "latent attention to rows of an indexer")               \
+    ARCH(kimi_linear, "kimi-linear", "kimi.c", "Kimi Linear 48B-A3B",                                                  \
+         "Kimi delta attention (block_kda.c), latent attention without RoPE")                                          \
+    ARCH(bailingmoe3, "bailingmoe3", "kimi.c", "Ling 3 Tiny and Flash",                                                \
+         "Kimi delta attention, latent attention with gates of heads, expert groups")                                  \
     ARCH(minimax_m2, "minimax-m2", "minimax_m2.c", "MiniMax M2, M2.1", "one norm over all heads")                      \
     ARCH(granite, "granite", "granite.c", "Granite 3; Granite 4 without Mamba layers",                                 \
          "multipliers, folded into weights at load")                                                                   \

@@ -114,11 +114,12 @@ void pi__mla_declare(pi__model *m, pi__mla *a, int32_t layer, pi__work *w)
     pi__declare_weight(m, &a->kv, m->n_embd, row_width(a), "attn_kv_a_mqa.weight", layer);
     pi__declare_vec(m, &a->kv_norm, a->rank, "attn_kv_a_norm.weight", layer);
     want_heads(m, a, layer);
+    if (a->head_gates) pi__declare_weight(m, &a->gate, m->n_embd, H, "attn_gate.weight", layer);
     pi__declare_weight(m, &a->wo, results, m->n_embd, "attn_output.weight", layer);
     if (a->index.n_head && !a->index.shared) pi__index_declare(m, &a->index, layer, a->rank_q);
     w->max_qkv = widest(w->max_qkv, widest(pi__mla_width(a), results));
     w->max_att = widest(w->max_att, widest(q_width(a), results));
-    w->max_ff = widest(w->max_ff, low_width(a));
+    w->max_ff = widest(w->max_ff, widest(low_width(a), H));
     if (a->n_head > m->lim.max_n_head) m->lim.max_n_head = a->n_head;
     if (row_width(a) > m->lim.max_row) m->lim.max_row = row_width(a);
 }
@@ -176,10 +177,20 @@ void pi__mla_project(pi__model *m, const pi__mla *a, const pi__stream *s)
                               .norm = a->kv_norm,
                               .n_norm = a->rank,
                               .eps = a->eps,
-                              .rope = a->rot->table,
-                              .n_rot = a->n_rot};
+                              .rope = a->rot ? a->rot->table : NULL,
+                              .n_rot = a->rot ? a->n_rot : 0};
     pi__op_mla_qkv(m->be, s->b, &prep);
     if (selects(a)) pi__index_select(m, &a->index, s->b, a->rot->table, a->n_rot);
+}
+
+/* s->att = the heads' outputs times the sigmoids of their gates. The gates are computed from x, not in project: then
+ * only rows that are needed have them. */
+static void apply_gates(pi__model *m, const pi__mla *a, const pi__stream *s)
+{
+    const pi__lin_in in = pi__normed(m, s->x, a->norm, a->eps);
+    pi__matmul(m, &in, s->n, &a->gate, s->ff, a->n_head);
+    pi__op_gate_heads(m->be, NULL, &(pi__gate_heads) {.x = s->att, .gate = s->ff, .ldg = a->n_head, .n_rows = s->n,
+                                                      .n_head = a->n_head, .n = a->n_value});
 }
 
 void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s, int32_t first)
@@ -203,6 +214,7 @@ void pi__mla_attend(pi__model *m, const pi__mla *a, const pi__stream *s, int32_t
                                     .ldy = (int64_t) a->n_head * a->n_value,
                                     .y_step = a->n_value};
     pi__multiply_heads(m, &values);
+    if (a->head_gates) apply_gates(m, a, s);
 }
 
 /* -------------------------------------------------------------------------------------------- factors by position */

@@ -225,7 +225,8 @@ typedef struct pi__mla {
     int32_t rank_q;          /* query rank Q: queries are q_b q_a x; 0 = one full query matrix */
     float eps;               /* of the RMSNorms */
     float q_scale;           /* factor of the queries */
-    const pi__rotation *rot;
+    const pi__rotation *rot; /* NULL = no RoPE */
+    bool head_gates;         /* the sigmoid of a gate is a factor of each head's output */
     pi__index index;         /* selects the rows that a token reads; n_head 0 = all */
     /* factor of each query value by position (pi__temper); NULL = none */
     const struct pi__temper *temper;
@@ -238,6 +239,7 @@ typedef struct pi__mla {
     float *kv_norm;          /* [rank] */
     pi__weight k_b, v_b;     /* H of [rank, n_key]: maps a query to the latent row; H of [n_value, rank]; or */
     const int32_t *k_row, *v_row; /* [H*n_key], [H*n_value] rows of attn_kv_b in older files; NULL = newer files */
+    pi__weight gate;         /* [H, E] with head_gates */
     pi__weight wo;           /* [E, H*n_value] */
     int32_t rows;            /* index of the layer's cache of rows in the model's kv */
 } pi__mla;

@@ -491,12 +491,14 @@ static void want_stacked(pi__model *m, pi__declared want, bool optional, int64_t
     if (!t) return;
     /* tables may have any type; vectors must be floats */
     const bool any = n_rows > 1 && pi__type_info_of(t->type)->readable;
-    if (n_mat == 1 && (t->ne[0] != n || t->ne[1] != n_rows || t->ne[2] != 1 || t->ne[3] != 1))
+    const bool joined = want.n_part || want.first;
+    const bool apart = joined && t->ne[0] == n && t->ne[1] == 1 && t->ne[2] == n_rows && t->ne[3] == 1;
+    if (n_mat == 1 && !apart && (t->ne[0] != n || t->ne[1] != n_rows || t->ne[2] != 1 || t->ne[3] != 1))
         pi__model_refuse(m, PI_EFORMAT, "tensor %s has shape [%lld, %lld], expected [%lld, %lld]", full,
                          (long long) t->ne[0], (long long) t->ne[1], (long long) n, (long long) n_rows);
-    else if (shaped(m, t, full, n, n_rows, n_mat) && !any && !pi__type_is_float(t->type))
+    else if ((apart || shaped(m, t, full, n, n_rows, n_mat)) && !any && !pi__type_is_float(t->type))
         pi__model_refuse(m, PI_EFORMAT, "tensor %s must be F32, F16 or BF16", full);
-    want.size = want.vec ? (size_t) (n * n_rows * n_mat) * sizeof(float) : 0;
+    want.size = want.vec ? (size_t) (n * n_rows * n_mat * (want.n_part ? want.n_part : 1)) * sizeof(float) : 0;
     want.placement = everywhere(m);
     add_want(m, want);
 }
@@ -549,6 +551,19 @@ void pi__declare_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, 
                        int layer)
 {
     want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f, .row = at}, false, n, n_rows, name, layer);
+}
+
+void pi__declare_joined(pi__model *m, float **vec, int32_t n_part, int64_t n_rows, int64_t n, const char *const *name,
+                        int layer)
+{
+    size_t first = 0;
+    for (int32_t i = 0; i < n_part; i++) {
+        pi__declared want = {.vec = i ? NULL : vec, .factor = 1.0f, .first = first};
+        want.n_part = i ? 0 : n_part;
+        want.part = (size_t) (i * n_rows * n) * sizeof(float);
+        want_values(m, want, false, n, n_rows, name[i], layer);
+        if (!i) first = m->n_want;
+    }
 }
 
 void pi__declare_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name,
@@ -687,6 +702,7 @@ int32_t pi__declare_state(pi__model *m, int32_t layer, const pi__state_layer *sh
     at_least32(&most->dim, shape->dim);
     at_least32(&most->dim_v, shape->dim_v);
     at_least32(&most->ssd, shape->ssd);
+    at_least32(&most->kda, shape->kda);
     at_least32(&most->n_conv, shape->n_conv);
     return m->n_state++;
 }

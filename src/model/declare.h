@@ -114,6 +114,10 @@ void pi__declare_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, 
 /* Like pi__declare_table, for n_mat consecutive tables. */
 void pi__declare_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name,
                         int layer);
+/* Like pi__declare_table, for n_part tables with a tensor each: *vec receives the address of the first; the others
+ * follow it. A tensor may have a dimension of 1 between the two others. */
+void pi__declare_joined(pi__model *m, float **vec, int32_t n_part, int64_t n_rows, int64_t n, const char *const *name,
+                        int layer);
 /* Declares n f32 values at dst in host memory, which load fills in. With _or_not: optional; dst is unchanged if
  * absent. */
 void pi__declare_host(pi__model *m, float *dst, int64_t n, const char *name, int layer);

@@ -2,6 +2,7 @@
 #include "model/dense.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Numbers of heads per layer: [n_layer] each; NULL after an error. */
@@ -216,6 +217,32 @@ pi__dense *pi__dense_read_hybrid(pi__model *m, const char *eps_key)
     return d;
 }
 
+/* Returns the limit of a layer's activation, as in pi__lin_in: negative, as it follows the activation; 0 = none. */
+static float read_limit(pi__model *m, const char *name, int32_t layer)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%s.%s", m->arch->name, name);
+    const pi__gguf_kv *kv = pi__gguf_find(m->g, key);
+    if (!kv || !pi__model_ok(m)) return 0;
+    const bool array = kv->type == PI__GGUF_ARR;
+    if ((array ? kv->arr_type : kv->type) != PI__GGUF_F32 || (array && kv->n < (uint64_t) m->n_layer)) {
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s needs a number for each of %d layers", key, m->n_layer);
+        return 0;
+    }
+    const float limit = (float) pi__gguf_elem_f64(kv, array ? (uint64_t) layer : 0);
+    if (!(limit >= 0 && limit <= 1e6f))
+        pi__model_refuse(m, PI_EFORMAT, "metadata %s of layer %d is %g, expected 0 to 1e6", key, layer, (double) limit);
+    return -limit;
+}
+
+void pi__dense_limits(pi__model *m, pi__dense *d)
+{
+    for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) {
+        d->layers[i].experts.limit = read_limit(m, "swiglu_clamp_exp", i);
+        d->layers[i].mlp.limit = read_limit(m, "swiglu_clamp_shexp", i);
+    }
+}
+
 pi__dense *pi__dense_read_latent(pi__model *m)
 {
     pi__dense *d = m->arch_data;
@@ -229,10 +256,12 @@ static void want_attention(pi__model *m, pi__dense *d, pi__dense_layer *l, int32
 {
     l->mla = d->mla;
     if (d->mla.index.n_head) l->mla.index.shared = d->own_index && !d->own_index[i];
-    float **norm = l->conv.n_taps ? &l->conv.norm : d->mla.n_head ? &l->mla.norm : &l->attn.norm;
+    float **norm = l->conv.n_taps ? &l->conv.norm : l->kda.shape.n_v ? &l->kda.norm : d->mla.n_head ? &l->mla.norm
+                                                                                                    : &l->attn.norm;
     if (!d->no_pre_norms && !(d->embd_norm && i == 0)) pi__declare_vec(m, norm, m->n_embd, "attn_norm.weight", i);
     if (d->layer_norms) pi__declare_vec_or_not(m, &l->attn_shift, m->n_embd, "attn_norm.bias", i);
     if (l->ssd.shape.n_v) pi__ssd_declare(m, &l->ssd, i, &d->work);
+    if (l->kda.shape.n_v) pi__kda_declare(m, &l->kda, i, &d->work);
     if (l->no_attn) return;
     if (l->conv.n_taps) pi__conv_declare(m, &l->conv, i, &d->work);
     else if (d->mla.n_head) pi__mla_declare(m, &l->mla, i, &d->work);
@@ -529,6 +558,18 @@ static bool mix_states(pi__model *m, const pi__dense *d, const pi__dense_layer *
     return true;
 }
 
+/* A layer with Kimi delta attention, except for its feed-forward. s->x += its output. last, and the result: as in
+ * mix_states. */
+static bool mix_delta(pi__model *m, const pi__dense *d, const pi__dense_layer *l, pi__stream *s, bool last)
+{
+    pi__kda_scan(m, &l->kda, s);
+    if (last && !s->b->n_rows) return false;
+    if (last) pi__stream_result_rows(m, s, pi__kda_width(&l->kda), d->work.rows);
+    pi__kda_result(m, &l->kda, s, s->y);
+    add_mixer(m, s, s->y);
+    return true;
+}
+
 /* Runs a layer. last: s is narrowed to the logits rows before what only they need. Returns false if the step ends
  * there, since it has no logits rows. */
 static bool run_layer(pi__model *m, const pi__dense *d, const pi__dense_layer *l, pi__stream *s, bool last)
@@ -536,6 +577,8 @@ static bool run_layer(pi__model *m, const pi__dense *d, const pi__dense_layer *l
     const pi__batch *b = s->b;
     if (l->ssd.shape.n_v) {
         if (!mix_states(m, d, l, s, last)) return false;
+    } else if (l->kda.shape.n_v) {
+        if (!mix_delta(m, d, l, s, last)) return false;
     } else if (l->no_attn) {
         if (last && !b->n_rows) return false;
         if (last) {

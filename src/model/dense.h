@@ -1,9 +1,11 @@
 /* A dense transformer built from blocks: attention, then a gated feed-forward or experts, in each layer. Architectures
  * differ in a few fields of pi__dense, which their declare functions set (shortest: phi3.c, longest: deepseek2.c).
- * Hybrid models (hybrid.c, granite.c) have Mamba-2 mixers instead of attention, or in addition to it. */
+ * Hybrid models (hybrid.c, granite.c) have Mamba-2 mixers instead of attention, or in addition to it; or Kimi delta
+ * attention in some layers (kimi.c). */
 #ifndef PI__DENSE_H
 #define PI__DENSE_H
 
+#include "model/block_kda.h"
 #include "model/block_ssd.h"
 #include "model/nextn.h"
 
@@ -13,6 +15,7 @@ typedef struct pi__dense_layer {
     /* a short convolution, if its n_taps is not 0; the architecture sets n_taps, eps and ld */
     pi__conv conv;
     pi__ssd ssd;             /* Mamba-2 mixer, if its shape.n_v is not 0; added to the attention's output */
+    pi__kda kda;             /* Kimi delta attention, if its shape.n_v is not 0; then no_attn is set, too */
     bool no_attn, no_ffn;    /* the layer has no attention; no feed-forward and no experts */
     float *attn_shift;       /* [E] with layer_norms: bias of the norm before attention; NULL = none */
     float *ffn_norm;         /* [E] norm before the feed-forward; NULL = none */
@@ -56,6 +59,7 @@ typedef struct pi__dense {
     pi__attn attn;           /* template of the layers' attention, if mla.n_head is 0 */
     pi__mla mla;             /* template, if its n_head is not 0; then only eps of `attn` is used */
     pi__ssd ssd;             /* template of the layers' Mamba-2 mixers; its shape.n_v 0 = none */
+    pi__kda kda;             /* template of the layers' Kimi delta attention; its shape.n_v 0 = none */
     pi__index_work index;    /* scratch of the layers' indexers */
     pi__temper temper;       /* used by the layers whose mla.temper is set to it */
     const bool *own_index;   /* [n_layer] with mla.index: the layer has an indexer of its own; NULL = all have */
@@ -95,6 +99,8 @@ void pi__dense_windows(pi__model *m, pi__dense *d, int32_t period, const pi__rot
 /* Like pi__dense_windows for encoders: half of the window is before a token, half after it. Every `period`-th layer
  * from the first on has full attention; the others have the rotation `local`. */
 void pi__dense_two_sided(pi__model *m, pi__dense *d, int32_t period, const pi__rotation *local);
+/* Reads the layers' limits of activations, which follow the activation: swiglu_clamp_exp and swiglu_clamp_shexp. */
+void pi__dense_limits(pi__model *m, pi__dense *d);
 /* Like pi__dense_read, for models with latent attention (mla). */
 pi__dense *pi__dense_read_latent(pi__model *m);
 /* Like pi__dense_read, for hybrid models: reads `ssd`. attention.head_count_kv and feed_forward_length may have a

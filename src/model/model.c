@@ -176,6 +176,7 @@ size_t pi__model_scratch(pi__model *m, pi__limits *lim)
     at_least32(&lim->state.dim, own->state.dim);
     at_least32(&lim->state.dim_v, own->state.dim_v);
     at_least32(&lim->state.ssd, own->state.ssd);
+    at_least32(&lim->state.kda, own->state.kda);
     at_least32(&lim->state.n_conv, own->state.n_conv);
     at_least32(&lim->state.n_draft, m->n_draft);
     at_least32(&lim->max_row, own->max_row);

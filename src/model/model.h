@@ -38,6 +38,9 @@ typedef struct pi__declared {
     const int32_t *col;       /* with weight: file column of each column; NULL = file order. Not with row or turned */
     bool turned;              /* with weight: `row` names file rows that become the matrix's columns (transposed) */
     size_t size;              /* bytes on the device */
+    int32_t n_part;           /* with vec: the first of so many joined tables, all of this memory; 0 = not joined */
+    /* not 0: a later one of joined tables. Its values are `part` bytes after those of m->want[first - 1] */
+    size_t first, part;
     /* not 0: a stack of experts in host memory, of `size` bytes; then come so many bytes of device memory, for
      * copies */
     size_t slots;

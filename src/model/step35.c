@@ -38,24 +38,6 @@ static void read_rotations(pi__model *m, pi__dense *d)
     pi__declare_host(m, d->rot.factor, n_factor, d->rot.factor_name, PI__OF_FILE);
 }
 
-/* Returns the limit of a layer's activation, as in pi__lin_in: negative, as it follows the activation; 0 = none. */
-static float read_limit(pi__model *m, const char *name, int32_t layer)
-{
-    char key[64];
-    snprintf(key, sizeof key, "step35.%s", name);
-    const pi__gguf_kv *kv = pi__gguf_find(m->g, key);
-    if (!kv || !pi__model_ok(m)) return 0;
-    const bool array = kv->type == PI__GGUF_ARR;
-    if ((array ? kv->arr_type : kv->type) != PI__GGUF_F32 || (array && kv->n < (uint64_t) m->n_layer)) {
-        pi__model_refuse(m, PI_EFORMAT, "metadata %s needs a number for each of %d layers", key, m->n_layer);
-        return 0;
-    }
-    const float limit = (float) pi__gguf_elem_f64(kv, array ? (uint64_t) layer : 0);
-    if (!(limit >= 0 && limit <= 1e6f))
-        pi__model_refuse(m, PI_EFORMAT, "metadata %s of layer %d is %g, expected 0 to 1e6", key, layer, (double) limit);
-    return -limit;
-}
-
 static void declare(pi__model *m)
 {
     pi__dense *d = pi__dense_read(m, 128);
@@ -66,10 +48,7 @@ static void declare(pi__model *m)
     pi__hp_u32(m, "attention.sliding_window", 1, 1 << 28); /* required */
     d->full_first = true;
     read_rotations(m, d);
-    for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) {
-        d->layers[i].experts.limit = read_limit(m, "swiglu_clamp_exp", i);
-        d->layers[i].mlp.limit = read_limit(m, "swiglu_clamp_shexp", i);
-    }
+    pi__dense_limits(m, d);
     pi__dense_declare(m, d);
 }
 

@@ -131,6 +131,7 @@ int pi__weights_lock(const pi__model *m, size_t *left)
 char *pi__weights_at(const pi__model *m, const pi__declared *w)
 {
     const pi__region *r = &m->weights[w->placement];
+    if (w->first) return pi__weights_at(m, &m->want[w->first - 1]) + w->part;
     return w->size ? r->base + (w->own ? 0 : r->own) + w->at : NULL;
 }
 

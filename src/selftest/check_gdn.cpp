@@ -1,6 +1,6 @@
-/* Checks gdn kernels, and those of Mamba-2, against the plain recurrence in double precision. Checks that they are
- * batch-invariant: bitwise identical in every chunking and batch composition, with drafts accepted or rejected. Slots
- * and snapshots are initially NaN; the gaps between them must stay unwritten. */
+/* Checks gdn kernels, and those of Mamba-2 and Kimi delta attention, against the plain recurrence in double precision.
+ * Checks that they are batch-invariant: bitwise identical in every chunking and batch composition, with drafts accepted
+ * or rejected. Slots and snapshots are initially NaN; the gaps between them must stay unwritten. */
 #include "selftest/check.h"
 
 #include <algorithm>
@@ -44,11 +44,29 @@ template <void (*TEST)(), int32_t VALUES> void mamba2()
     TEST();
 }
 
+/* Checks of Kimi delta attention. Thread-local as above. */
+thread_local bool kda_checks = false;
+template <void (*TEST)()> void kda()
+{
+    struct scope {
+        scope() { kda_checks = true; }
+        ~scope() { kda_checks = false; }
+    } here;
+    TEST();
+}
+
 struct shape {
     int32_t n_k, n_v, dim, n_draft, n_conv = 4;
     /* factor of alpha and beta; with 12, gates are close to 0 or 1: they forget or write everything or nothing */
     float gates = 1;
     int32_t dim_v = ssd_values; /* 0 = a delta net */
+    bool kda = kda_checks; /* then n_k is also the number of value heads */
+
+    int32_t values() const { return kda ? n_k : n_v; } /* value heads */
+    /* log decays per token; log decays and update rates */
+    size_t alphas() const { return (size_t) (values() * (kda ? dim : 1)); }
+    size_t ab() const { return alphas() + (size_t) values(); }
+    float min_decay() const { return kda && dim == 64 ? -4.0f : 0.0f; }
 };
 
 /* A sequence: its length, computed tokens, slot, inputs and output. */
@@ -74,25 +92,28 @@ public:
     float eps = 1e-6f;
 
     fixture(const shape &s, const std::vector<int> &lens)
-        : c(s), channels((size_t) (2 * s.n_k * s.dim + s.n_v * width())), values((size_t) (s.n_v * width())),
-          r_((uint64_t) s.dim), state_ {nullptr, 0, nullptr, 0, s.n_k, s.n_v, s.dim, s.n_draft, s.n_conv, exact,
-                 s.dim_v, s.dim_v > 0},
+        : c(with_heads(s)), channels((size_t) (2 * c.n_k * c.dim + c.n_v * width())),
+          values((size_t) (c.n_v * width())), r_((uint64_t) s.dim),
+          state_ {nullptr, 0, nullptr, 0, c.n_k, c.n_v, s.dim, s.n_draft, s.n_conv, exact, s.kda ? s.dim : s.dim_v,
+                 s.dim_v > 0, s.kda},
           slot_floats_(pi__k_state_bytes(&state_) / 4 + GAP), snap_floats_(pi__k_snapshot_bytes(&state_) / 4 + GAP),
           slots_(slot_floats_ * SLOTS), snaps_(snap_floats_ * SNAPS), conv_(r_.normals(channels * (size_t) s.n_conv)),
-          dt_((size_t) s.n_v), a_((size_t) s.n_v), norm_(s.dim_v ? values : (size_t) s.dim),
+          dt_(c.alphas()), a_((size_t) c.n_v), norm_(s.dim_v ? values : (size_t) s.dim),
           bias_(r_.normals(s.dim_v ? channels : 0)), skip_(r_.normals(s.dim_v ? (size_t) s.n_v : 0))
     {
         if (s.dim_v) grouped = true;
         state_.base = (char *) slots_.get(), state_.stride = slot_floats_ * 4;
         state_.snap = (char *) snaps_.get(), state_.snap_stride = snap_floats_ * 4;
-        for (size_t i = 0; i < dt_.size(); i++) dt_[i] = r_.normal() - 2, a_[i] = -std::exp(2 * r_.normal() - 1);
+        for (size_t i = 0; i < a_.size(); i++) dt_[i] = r_.normal() - 2, a_[i] = -std::exp(2 * r_.normal() - 1);
+        for (size_t i = a_.size(); i < dt_.size(); i++) dt_[i] = r_.normal() - 2;
+        for (size_t i = 0; i < a_.size() && c.min_decay() < 0; i++) a_[i] = -a_[i];
         for (size_t i = 0; i < norm_.size(); i++) norm_[i] = 1 + 0.2f * r_.normal();
         for (size_t i = 0; i < lens.size(); i++) {
             random own(1000 + i);
             size_t n = (size_t) lens[i];
             int slot = (int) (i * 2 + 1) % SLOTS;
             seq.push_back({lens[i], 0, slot, own.normals(n * channels), own.normals(n * values),
-                           own.normals(n * (size_t) c.n_v * 2), std::vector<float>(n * values, NAN)});
+                           own.normals(n * c.ab()), std::vector<float>(n * values, NAN)});
             for (float &x : seq.back().ab) x *= s.gates;
         }
     }
@@ -122,14 +143,15 @@ public:
             rows.push_back({0, -1});
             add_sequence(a, 1, 1, -1, start, verified, slot, save_start, (int32_t) save.size() / 2);
         }
-        size_t T = rows.size(), nv = (size_t) c.n_v, ld = channels + values + 2 * nv + 4;
+        size_t T = rows.size(), ld = channels + values + c.ab() + 4;
         std::vector<float> mix(T * ld);
         for (size_t t = 0; t < T; t++) fill(&mix[t * ld], rows[t].s, rows[t].at);
         buffer<float> in(mix), out(T * (values + 4)), scratch(pi__k_gdn_scratch(&state_, (int32_t) T) / 4);
         buffer<int32_t> d_pos(pos), d_start(start), d_sure(verified), d_slot(slot), d_save_start(save_start),
             d_save(save);
         a.qkv = in.get(), a.ld_qkv = a.ld_z = a.ld_ab = (int64_t) ld;
-        a.z = in.get() + channels, a.alpha = a.z + values, a.beta = a.alpha + nv;
+        a.z = in.get() + channels, a.alpha = a.z + values, a.beta = a.alpha + c.alphas();
+        a.min_decay = c.min_decay();
         a.conv = conv_.get(), a.dt_bias = dt_.get(), a.a = a_.get(), a.norm = norm_.get(), a.eps = eps;
         if (c.dim_v) a.beta = nullptr, a.conv_bias = bias_.get(), a.skip = skip_.get();
         a.out = out.get(), a.ldo = (int64_t) values + 4;
@@ -232,6 +254,7 @@ private:
     buffer<float> slots_, snaps_, conv_, dt_, a_, norm_, bias_, skip_;
 
     int32_t width() const { return c.dim_v ? c.dim_v : c.dim; }
+    static shape with_heads(shape s) { return s.n_v = s.values(), s; }
 
     static void add_sequence(pi__k_gdn &a, int n, int n_verified, int n_slot, std::vector<int32_t> &start,
                              std::vector<int32_t> &verified, std::vector<int32_t> &slot,
@@ -258,7 +281,7 @@ private:
     void fill(float *row, size_t i, int at)
     {
         const sequence &s = seq[i];
-        size_t ab = 2 * (size_t) c.n_v;
+        size_t ab = c.ab();
         if (at < 0) {
             for (size_t k = 0; k < channels + values + ab; k++) row[k] = 20 * r_.normal();
             if (r_.below(4)) row[r_.below((unsigned) channels)] = r_.below(2) ? NAN : INFINITY;
@@ -298,6 +321,18 @@ private:
         for (double &v : x) v *= scale / std::sqrt(ss + eps);
     }
 
+    /* Returns the log decays of a head's rows of S at token t: with kda [dim], else one. */
+    std::vector<double> ref_decays(const sequence &s, int t, int h) const
+    {
+        std::vector<double> g(c.kda ? (size_t) c.dim : 1);
+        for (size_t k = 0; k < g.size(); k++) {
+            const size_t at = (size_t) h * g.size() + k;
+            const double x = (double) s.ab[(size_t) t * c.ab() + at] + dt_[at], a = a_[(size_t) h];
+            g[k] = c.min_decay() < 0 ? c.min_decay() * sigmoid(a * x) : a * std::log1p(std::exp(x));
+        }
+        return g;
+    }
+
     /* S <- e^g S, then S <- S + k (outer) beta (v - k . S); o = q . S */
     void reference(size_t i, int h, double bound) const
     {
@@ -312,10 +347,9 @@ private:
             ref_norm(k, 1);
             for (double &x : q) x = rounded(x, 64);
             for (double &x : k) x = rounded(x, 4);
-            const float *ab = &s.ab[(size_t) t * 2 * nv];
-            double g = a_[(size_t) h] * std::log1p(std::exp((double) ab[h] + dt_[(size_t) h]));
-            double beta = sigmoid(ab[nv + (size_t) h]), ss = 0;
-            for (double &x : S) x *= std::exp(g);
+            const std::vector<double> g = ref_decays(s, t, h);
+            double beta = sigmoid(s.ab[(size_t) t * c.ab() + c.alphas() + (size_t) h]), ss = 0;
+            for (size_t a = 0; a < n * n; a++) S[a] *= std::exp(g[a / n % g.size()]);
             for (size_t b = 0; b < n; b++) {
                 double p = 0;
                 for (size_t a = 0; a < n; a++) p += k[a] * S[a * n + b];
@@ -328,7 +362,7 @@ private:
                 const int place = grouped ? h % c.n_k * (c.n_v / c.n_k) + h / c.n_k : h;
                 size_t at = ((size_t) t * nv + (size_t) place) * n + b;
                 double z = s.z[((size_t) t * nv + (size_t) h) * n + b];
-                double want = o[b] * norm_[b] / std::sqrt(ss / (double) n + eps) * z * sigmoid(z);
+                double want = o[b] * norm_[b] / std::sqrt(ss / (double) n + eps) * (c.kda ? 1 : z) * sigmoid(z);
                 if (within(std::fabs(s.out[at] - want) / (1 + std::fabs(want)), bound)) continue;
                 fail_check("heads %d/%d dim %d: sequence %zu token %d head %d value %zu: %g, expected %g", c.n_k, c.n_v,
                            c.dim, i, t, h, b, (double) s.out[at], want);
@@ -682,18 +716,33 @@ void test_ssd()
     }
 }
 
+/* Heads of all sizes, with both kinds of log decays; a prompt and single tokens. */
+void test_kda()
+{
+    for (int32_t dim : {32, 64, 128}) {
+        const shape c = {dim == 32 ? 3 : 1, 0, dim, 3};
+        for (int n : {1, 40}) {
+            fixture w(c, {dim > 64 ? 18 : 38, 1, 17});
+            w.n_sm = n;
+            w.padded = n == 1;
+            w.run_in_cuts(n);
+            w.check_reference();
+            w.check_gaps();
+        }
+    }
+}
+
 void test_sizes()
 {
-    pi__k_state st = {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 4, 0, 0, 0};
+    pi__k_state st = {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 4, 0, 0, 0, 0};
     size_t s0 = 32 * 128 * 128 * 4, channels = 64 * 128 * 4;
     expect_equal(pi__k_snapshot_bytes(&st), s0 + 3 * channels + 256 * 4);
     expect_equal(pi__k_state_bytes(&st),
                  (128 + 256) * 4 + s0 + 16 * (16 + 32) * 128 * 4 + 32 * 16 * (1 + 16) * 4 + (4 + 2 * 3) * channels);
-    const pi__k_state bad[] = {
-        {nullptr, 0, nullptr, 0, 16, 32, 256, 0, 4, 0, 0, 0}, {nullptr, 0, nullptr, 0, 16, 32, 100, 0, 4, 0, 0, 0},
-        {nullptr, 0, nullptr, 0, 16, 32, 0, 0, 4, 0, 0, 0},   {nullptr, 0, nullptr, 0, 0, 32, 128, 0, 4, 0, 0, 0},
-        {nullptr, 0, nullptr, 0, 16, 8, 128, 0, 4, 0, 0, 0},  {nullptr, 0, nullptr, 0, 16, 32, 128, -1, 4, 0, 0, 0},
-        {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 1, 0, 0, 0}, {nullptr, 0, nullptr, 0, 16, 32, 128, 0, 9, 0, 0, 0}};
+    pi__k_state bad[9];
+    for (pi__k_state &b : bad) b = st;
+    bad[0].dim = 256, bad[1].dim = 100, bad[2].dim = 0, bad[3].n_k = 0, bad[4].n_v = 8, bad[5].n_draft = -1;
+    bad[6].n_conv = 1, bad[7].n_conv = 9, bad[8].kda = 1, bad[8].dim_v = 128; /* kda needs 16 value heads */
     for (const pi__k_state &b : bad) {
         expect_equal(pi__k_state_bytes(&b), 0);
         expect_equal(pi__k_snapshot_bytes(&b), 0);
@@ -723,12 +772,20 @@ const entry checks[] = {
     {"ssd_snapshots", mamba2<test_snapshots, 48>},
     {"ssd_taps", mamba2<test_taps, 16>},
     {"ssd_load", mamba2<test_load, 48>},
+    {"kda", kda<test_kda>},
+    {"kda_modes", kda<test_modes>},
+    {"kda_cuts", kda<test_cuts>},
+    {"kda_drafts", kda<test_drafts>},
+    {"kda_longest_rings", kda<test_longest_rings>},
+    {"kda_snapshots", kda<test_snapshots>},
+    {"kda_load", kda<test_load>},
     {"conflicts", both<test_conflicts>},
     {"sizes", test_sizes},
 };
 
 } // namespace
 
-const family checks_of_gdn = {"gdn", "delta nets and Mamba-2", checks, sizeof checks / sizeof *checks};
+const family checks_of_gdn = {"gdn", "delta nets, Mamba-2 and Kimi delta attention", checks,
+                              sizeof checks / sizeof *checks};
 
 } // namespace selftest

@@ -26,7 +26,7 @@ CPU = eval_runs.BIN
 TIGHT, LOOSE, ROUNDED = 5e-4, 5e-3, 0.05
 # One model of each kind whose results change with the context's length: windows, rotations, the indexer, states. On the
 # slow emulated device only these have the longest case, unless PAGEDINFER_LONG is set.
-LONGEST = ('deepseek32', 'gemma3', 'gpt-oss', 'lfm2', 'llama32', 'mimo2', 'phi3-long', 'qwen3next', 'mamba2')
+LONGEST = ('deepseek32', 'gemma3', 'gpt-oss', 'lfm2', 'llama32', 'mimo2', 'phi3-long', 'qwen3next', 'mamba2', 'kimi-linear')
 # Models with an indexer: rounded keys change the selected rows, so only means are compared, within INDEXED.
 INDEXERS, INDEXED = ('deepseek32', 'glm-dsa'), 0.15
 # Configurations whose bits must be those of one thread's steps of up to 512 rows, one change at a time and together.

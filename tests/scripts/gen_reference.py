@@ -16,7 +16,7 @@ import json, os, subprocess, sys, tempfile
 
 import gguf, numpy, torch, transformers
 
-import reference_hybrid, reference_shelf
+import reference_hybrid, reference_kimi, reference_shelf
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOOL = os.path.join(os.environ.get('PAGEDINFER_BUILD', os.path.join(HERE, '../../build')), 'tests', 'tool_tiny_model')
@@ -167,7 +167,7 @@ def tensors_of(reader, arch, n_head, n_head_kv, left_out):
             if (arch.startswith('gemma') or arch == 'step35' or arch == 'qwen3next' and stem != 'ssm_norm') and stem.endswith('_norm'): w = w - 1
             out[f'{layer}{names.get(stem, stem)}.{kind}'] = torch.from_numpy(numpy.ascontiguousarray(w))
     if own.get(arch, {}).get('attn_kv_b'): return both_latent(together(out))
-    if arch in reference_hybrid.NAMES: return reference_hybrid.finish(together(out) if arch == 'granitehybrid' else out, arch)
+    if arch in reference_hybrid.NAMES: return reference_hybrid.finish(together(out) if arch == 'granitehybrid' else both_latent(together(out)) if arch in reference_kimi.NAMES else out, arch)
     return woven(out) if arch == 'gpt-oss' else by_key_head(together(out), reader) if arch == 'qwen3next' else together(out)
 
 
@@ -252,8 +252,9 @@ def load(name, path, **changes):
                   tie_word_embeddings=tied, pad_token_id=None, attn_implementation='eager', dtype=torch.float32)
     config.update(more(field))
     config.update(changes)
-    config_class = getattr(transformers, family + ('TextConfig' if family in ('Gemma3', 'Step3p7') else 'Config'))
-    model_class = getattr(transformers, family + 'ForCausalLM', None) or reference_shelf.causal(family)
+    own = reference_kimi.CLASSES.get(family)
+    config_class = own[0] if own else getattr(transformers, family + ('TextConfig' if family in ('Gemma3', 'Step3p7') else 'Config'))
+    model_class = own[1] if own else getattr(transformers, family + 'ForCausalLM', None) or reference_shelf.causal(family)
     model = model_class(config_class(**config)).float().eval()
     if not has('rope.scaling.finetuned', True) and arch == 'granite': model.model.rotary_emb.inv_freq.zero_()
     if getattr(model.config, 'attention_bias', False) and arch in ('llama', 'granite'):

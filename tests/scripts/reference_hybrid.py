@@ -1,6 +1,8 @@
-"""Rows of gen_reference.py for models with Mamba-2 mixers. NAMES, MODELS and MUTATIONS: as in reference_shelf.py; these
+"""Rows of gen_reference.py for models with Mamba-2 mixers, and those of reference_kimi.py. NAMES, MODELS and MUTATIONS: as in reference_shelf.py; these
 models have no other mutations."""
 import torch
+
+import reference_kimi
 
 
 def mixer(to): return {'ssm_in': f'{to}.in_proj', 'ssm_conv1d': f'{to}.conv1d', 'ssm_dt': f'{to}.dt', 'ssm_a': f'{to}.A_log',
@@ -20,6 +22,7 @@ NAMES = {
     'falcon-h1': {**mixer('mamba'), 'ffn_norm': 'pre_ff_layernorm', 'output_norm': 'model.final_layernorm',
                   **{f'ffn_{part}': f'feed_forward.{part}_proj' for part in ('gate', 'up', 'down')}},
     'mamba2': {**mixer('mixer'), 'token_embd': 'model.embeddings', 'output_norm': 'model.norm_f', 'attn_norm': 'norm'},
+    **reference_kimi.NAMES,
 }
 PERMUTED = ('granitehybrid', 'nemotron_h', 'nemotron_h_moe') # Nemotron's attention has no rotation
 
@@ -67,6 +70,7 @@ MODELS = {
     'mamba2': ('Mamba2', lambda k: {'state_size': k('ssm.state_size'), 'num_heads': k('ssm.time_step_rank'), 'head_dim': head_values(k),
                                     'n_groups': k('ssm.group_count'), 'conv_kernel': 4, 'expand': 2, 'layer_norm_epsilon': 1e-5,
                                     'time_step_limit': (0.0, float('inf'))}),
+    **reference_kimi.MODELS,
 }
 MIXER = [(part, {}, part) for part in ('dt_bias', 'A_log', 'conv1d.weight', 'conv1d.bias')]
 SHARED_EXPERT = ('shared expert', {}, 'shared')
@@ -81,12 +85,13 @@ MUTATIONS = {
     'nemotron_h': NEMOTRON_H, 'nemotron_h_moe': NEMOTRON_H + MOE, 'nemotron_h_moe-latent': NEMOTRON_H + MOE,
     'falcon-h1': [*MIXER, ('skipped values', {}, 'mamba.D'), ('attention', {}, 'o_proj'), ('mixer', {}, 'out_proj')],
     'falcon-h1-norm': [*MIXER, ('norm of the mixer', {}, '=mamba.norm')],
-    'mamba2': NEMOTRON_H,
+    'mamba2': NEMOTRON_H, **reference_kimi.MUTATIONS,
 }
 
 
 def finish(out, arch):
     """Changes the weights of mixers and experts to transformers' names and shapes."""
+    if arch in reference_kimi.NAMES: return reference_kimi.finish(out)
     for name in list(out):
         stem = name.rsplit('.', 1)[0]
         if name.endswith('conv1d.weight'): out[name] = out[name].unsqueeze(1)

@@ -187,7 +187,7 @@ void delta_net(int32_t n, int32_t dim, int32_t taps)
     pi__k_gdn a = {};
     a.n_tokens = a.least = a.most = n;
     a.n_seqs = 1;
-    a.state = {memory, 0, memory, 0, 16, 32, dim, 3, taps, 0, 0, 0};
+    a.state = {memory, 0, memory, 0, 16, 32, dim, 3, taps, 0, 0, 0, 0};
     for (int32_t form = 0; form < 4; form++) {
         a.n_sm = form % 2 * 100, a.state.exact = form / 2;
         CHECK(pi__k_gdn_run(nullptr, &a));
@@ -202,7 +202,18 @@ void mamba2(int32_t n, int32_t dim, int32_t dim_v)
     a.n_tokens = a.least = a.most = n;
     a.n_seqs = 1;
     a.grouped = 1;
-    a.state = {memory, 0, memory, 0, 8, 64, dim, 3, 4, 0, dim_v, 1};
+    a.state = {memory, 0, memory, 0, 8, 64, dim, 3, 4, 0, dim_v, 1, 0};
+    CHECK(pi__k_gdn_run(nullptr, &a));
+    CHECK(pi__k_state_save(nullptr, &a.state, 0, 0, 0));
+    CHECK(pi__k_state_load(nullptr, &a.state, 0, 0, 0));
+}
+
+void kimi_delta(int32_t n, int32_t dim)
+{
+    pi__k_gdn a = {};
+    a.n_tokens = a.least = a.most = n;
+    a.n_seqs = 1;
+    a.state = {memory, 0, memory, 0, 32, 32, dim, 3, 4, 0, dim, 0, 1};
     CHECK(pi__k_gdn_run(nullptr, &a));
     CHECK(pi__k_state_save(nullptr, &a.state, 0, 0, 0));
     CHECK(pi__k_state_load(nullptr, &a.state, 0, 0, 0));
@@ -412,6 +423,7 @@ int main()
         for (int32_t dim = 32; dim <= 128; dim += 32)
             for (int32_t taps : {4, 2}) delta_net(n, dim, taps);
         for (int32_t dim = 32; dim <= 256; dim *= 2) mamba2(n, dim, 128);
+        for (int32_t dim = 32; dim <= 128; dim *= 2) kimi_delta(n, dim);
         for (int32_t taps = PI__MIN_CONV; taps <= PI__MAX_CONV; taps++) short_conv(n, taps);
         for (int32_t dim : {128, 512}) {
             for (int32_t type : {PI__F16, PI__F32, PI__Q8_0}) compressed(n, dim, type);

@@ -1,5 +1,5 @@
-/* A fixture for the gated delta rule and Mamba-2: sequences with random inputs, and slots and snapshots full of NaN.
- * Its runner executes steps with drafts that are accepted or rejected. Used by test_gdn.c. */
+/* A fixture for the gated delta rule, Mamba-2 and Kimi delta attention: sequences with random inputs, and slots and
+ * snapshots full of NaN. Its runner executes steps with drafts that are accepted or rejected. Used by test_gdn.c. */
 #ifndef GDN_FIXTURE_H
 #define GDN_FIXTURE_H
 
@@ -19,10 +19,14 @@ typedef struct gdn_config {
     int isa, n_threads;
     int32_t n_k, n_v, dim, n_draft, n_conv;
     bool grouped;
-    int32_t dim_v, ssd; /* as in pi__state_layer */
+    int32_t dim_v, ssd, kda; /* as in pi__state_layer */
+    float min_decay;         /* as in pi__gdn */
 } gdn_config;
 /* Returns the values per value head. */
 static inline int32_t gdn_values(const gdn_config *c) { return c->dim_v ? c->dim_v : c->dim; }
+/* Return the values of alpha, and of alpha and beta, per token. */
+static inline size_t gdn_alphas(const gdn_config *c) { return (size_t) (c->n_v * (c->kda ? c->dim : 1)); }
+static inline size_t gdn_ab(const gdn_config *c) { return gdn_alphas(c) + (size_t) c->n_v; }
 
 typedef struct gdn_sequence {
     int len, done, slot;        /* length; tokens already in the state; state slot */
@@ -88,7 +92,7 @@ static void gdn_token(const gdn_fixture *w, float *qkv, float *z, float *ab, boo
     size_t nv = (size_t) w->c.n_v;
     for (size_t i = 0; i < w->channels; i++) qkv[i] = wrong ? 50 * gdn_normal() : gdn_normal();
     for (size_t i = 0; i < nv * (size_t) gdn_values(&w->c); i++) z[i] = gdn_normal();
-    for (size_t i = 0; i < 2 * nv; i++) ab[i] = 2 * gdn_normal();
+    for (size_t i = 0; i < gdn_ab(&w->c); i++) ab[i] = 2 * gdn_normal();
     if (!wrong || gdn_uniform() < 0.7) return;
     qkv[(size_t) (gdn_uniform() * (double) w->channels)] = gdn_uniform() < 0.5 ? NAN : INFINITY;
 }
@@ -103,7 +107,7 @@ static void gdn_init(gdn_fixture *w, const gdn_config *c, int n_seqs, const int 
     w->cpu.gdn = pi__cpu_gdn_kernels_of(c->isa);
     if (pi__pool_create(&w->cpu.pool, c->n_threads, 0, 50, NULL)) gdn_must(NULL);
     w->st = (pi__state_layer){.n_k = c->n_k, .n_v = c->n_v, .dim = c->dim, .n_conv = c->n_conv, .n_draft = c->n_draft,
-                               .dim_v = c->dim_v, .ssd = c->ssd};
+                               .dim_v = c->dim_v, .ssd = c->ssd, .kda = c->kda};
     size_t dim = (size_t) gdn_values(c), nv = (size_t) c->n_v, channels = (size_t) pi__state_channels(&w->st);
     const size_t n_norm = c->ssd ? nv * dim : dim;
     w->channels = channels;
@@ -115,11 +119,13 @@ static void gdn_init(gdn_fixture *w, const gdn_config *c, int n_seqs, const int 
     w->st.snap = gdn_nans(w->snaps_size);
     gdn_rng = 77 + (uint64_t) c->dim;
     w->conv = gdn_floats(channels * (size_t) c->n_conv);
-    w->dt = gdn_floats(nv);
+    w->dt = gdn_floats(gdn_alphas(c));
     w->a = gdn_floats(nv);
     w->norm = gdn_floats(n_norm);
     for (size_t i = 0; i < channels * (size_t) c->n_conv; i++) w->conv[i] = 0.7f * gdn_normal();
     for (size_t i = 0; i < nv; i++) w->dt[i] = gdn_normal() - 2, w->a[i] = -(float) exp(2 * gdn_normal() - 1);
+    for (size_t i = 0; i < gdn_alphas(c) && c->kda; i++) w->dt[i] = gdn_normal() - 2;
+    for (size_t i = 0; i < nv && c->min_decay < 0; i++) w->a[i] = -w->a[i];
     for (size_t i = 0; i < n_norm; i++) w->norm[i] = 1 + 0.2f * gdn_normal();
     w->bias = c->ssd ? gdn_floats(channels) : NULL;
     w->skip = c->ssd ? gdn_floats(nv) : NULL;
@@ -133,12 +139,12 @@ static void gdn_init(gdn_fixture *w, const gdn_config *c, int n_seqs, const int 
         s->slot = (i * 5 + 3) % GDN_SEQS;
         s->qkv = gdn_floats(n * channels);
         s->z = gdn_floats(n * nv * dim);
-        s->ab = gdn_floats(n * nv * 2);
+        s->ab = gdn_floats(n * gdn_ab(c));
         s->out = gdn_floats(n * nv * dim);
         memset(s->out, 0xff, n * nv * dim * 4);
         gdn_rng = 1000 + (uint64_t) i;
         for (size_t t = 0; t < n; t++)
-            gdn_token(w, s->qkv + t * channels, s->z + t * nv * dim, s->ab + t * nv * 2, false);
+            gdn_token(w, s->qkv + t * channels, s->z + t * nv * dim, s->ab + t * gdn_ab(c), false);
         most += s->len + c->n_draft;
     }
     pi__limits lim = {.max_tokens = most, .max_seqs = GDN_SEQS, .state = w->st};
@@ -176,7 +182,7 @@ typedef struct gdn_room {
 static gdn_room gdn_take(const gdn_fixture *w, size_t n)
 {
     size_t vd = (size_t) w->c.n_v * (size_t) gdn_values(&w->c);
-    gdn_room r = {gdn_floats(n * w->channels), gdn_floats(n * vd), gdn_floats(n * (size_t) w->c.n_v * 2),
+    gdn_room r = {gdn_floats(n * w->channels), gdn_floats(n * vd), gdn_floats(n * gdn_ab(&w->c)),
                   gdn_floats(n * vd), gdn_must(malloc(n * sizeof(int32_t)))};
     return r;
 }
@@ -192,17 +198,17 @@ static void gdn_drop(gdn_room *r)
 
 static void gdn_fill(const gdn_fixture *w, const gdn_sequence *s, const gdn_turn *t, gdn_room *r, size_t at)
 {
-    size_t nv = (size_t) w->c.n_v, vd = nv * (size_t) gdn_values(&w->c);
+    const size_t nab = gdn_ab(&w->c), vd = (size_t) w->c.n_v * (size_t) gdn_values(&w->c);
     for (int i = 0; i < t->n + t->right + t->wrong; i++, at++) {
         size_t p = (size_t) (s->done + i);
         r->pos[at] = (int32_t) p;
         if (i >= t->n + t->right) {
-            gdn_token(w, r->qkv + at * w->channels, r->z + at * vd, r->ab + at * nv * 2, true);
+            gdn_token(w, r->qkv + at * w->channels, r->z + at * vd, r->ab + at * nab, true);
             continue;
         }
         memcpy(r->qkv + at * w->channels, s->qkv + p * w->channels, w->channels * 4);
         memcpy(r->z + at * vd, s->z + p * vd, vd * 4);
-        memcpy(r->ab + at * nv * 2, s->ab + p * nv * 2, nv * 8);
+        memcpy(r->ab + at * nab, s->ab + p * nab, nab * sizeof(float));
     }
 }
 
@@ -242,8 +248,9 @@ static void gdn_step(gdn_fixture *w, const gdn_turn *turn)
                  .z = r.z,
                  .ld_z = (int64_t) vd,
                  .alpha = r.ab,
-                 .beta = w->c.ssd ? NULL : r.ab + w->c.n_v,
-                 .ld_ab = 2 * w->c.n_v,
+                 .beta = w->c.ssd ? NULL : r.ab + gdn_alphas(&w->c),
+                 .ld_ab = (int64_t) gdn_ab(&w->c),
+                 .min_decay = w->c.min_decay,
                  .conv = w->conv,
                  .dt_bias = w->dt,
                  .a = w->a,

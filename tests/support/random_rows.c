@@ -821,6 +821,62 @@ static const tiny_tensor ds2_layer[] = {T("", "attn_norm.weight", F32, "E"),
                                         T("z", "nextn.shared_head_norm.weight", F32, "E"),
                                         {0}};
 
+/* ---- Kimi delta attention in all layers but one, which has latent attention: layer 2, with g the last. Letters as for
+ * deepseek2; D values of a head of Kimi delta attention, s its projections are low-rank, g gates of heads, U F of the
+ * shared expert. Per layer: k Kimi delta attention, x experts. */
+
+static const int32_t kimi_kv[4] = {0, 0, 1, 0}, ling3_kv[4] = {0, 0, 0, 1};
+static const float ling3_limits[2][4] = {{0, 0.05f, 0, 0.04f}, {0, 0.06f, 0.05f, 0.03f}};
+static void kimi_per_layer(int64_t *v, int32_t i) { v['k'] = i != (v['g'] ? 3 : 2), v['x'] = i > 0; }
+static double kimi_rate(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    return (void) rng, v['s'] ? -0.1 * (double) (i + 1) : 0.5 + 0.5 * (double) i;
+}
+#define KIMI_KEYS                                                                                                      \
+    TEXT("general.name", "tiny"), NUM("", "block_count", "L"), NUM("", "context_length", "C"),                         \
+        NUM("", "embedding_length", "E"), NUM("", "feed_forward_length", "F"), NUM("", "vocab_size", "V"),             \
+        NUM("", "attention.head_count", "H"),                                                                          \
+        NUM("", "attention.key_length", "A+R"), NUM("", "attention.value_length", "A"),                                \
+        NUM("", "attention.key_length_mla", "K+R"), NUM("", "attention.value_length_mla", "O"),                        \
+        NUM("", "attention.kv_lora_rank", "A"), NUM("q", "attention.q_lora_rank", "q"),                                \
+        NUM("", "rope.dimension_count", "R"), REAL("attention.layer_norm_rms_epsilon", 1e-5f),                         \
+        NUM("", "ssm.conv_kernel", "4"), NUM("", "kda.head_dim", "D"), NUM("", "expert_count", "Y"),                   \
+        NUM("", "expert_used_count", "3"), NUM("", "expert_group_count", "I"),                                         \
+        NUM("", "expert_group_used_count", "J"), NUM("", "expert_feed_forward_length", "Z"),                           \
+        NUM("", "expert_shared_count", "S"), NUM("", "leading_dense_block_count", "1"),                                \
+        NUM("", "expert_gating_func", "2"), {"", "expert_weights_norm", PI__GGUF_BOOL, "1", 0, NULL},                  \
+        REAL("expert_weights_scale", 2.5f)
+static const tiny_key kimi_keys[] = {KIMI_KEYS, LIST("attention.head_count_kv", I32, "L", kimi_kv), {0}};
+static const tiny_key ling3_keys[] = {KIMI_KEYS,
+                                      LIST("attention.head_count_kv", I32, "L", ling3_kv),
+                                      NUM("", "expert_shared_feed_forward_length", "U"),
+                                      REAL("rope.freq_base", 1e4f),
+                                      {"", "kda.safe_gate", PI__GGUF_BOOL, "1", 0, NULL},
+                                      REAL("kda.gate_lower_bound", -5),
+                                      LIST("swiglu_clamp_exp", PI__GGUF_F32, "L", ling3_limits[0]),
+                                      LIST("swiglu_clamp_shexp", PI__GGUF_F32, "L", ling3_limits[1]),
+                                      {0}};
+static const tiny_tensor kimi_layer[] = {
+    T("", "attn_norm.weight", F32, "E"),
+    T("k", "attn_q.weight", M, "E HD"), T("k", "attn_k.weight", M, "E HD"), T("k", "attn_v.weight", M, "E HD"),
+    T("k", "ssm_conv1d_q.weight", F32, "4 1 HD"), T("k", "ssm_conv1d_k.weight", F32, "4 1 HD"),
+    T("k", "ssm_conv1d_v.weight", F32, "4 1 HD"),
+    T("ks", "ssm_f_a.weight", M, "E D"), T("ks", "ssm_f_b.weight", M, "D HD"), T("k!s", "ssm_f_a.weight", M, "E HD"),
+    T("ks", "ssm_g_a.weight", M, "E D"), T("ks", "ssm_g_b.weight", M, "D HD"), T("k!s", "ssm_g_a.weight", M, "E HD"),
+    T("k", "ssm_beta.weight", M, "E H"), {"k", "ssm_a", F32, "1 H", kimi_rate}, T("k", "ssm_dt.bias", B, "HD"),
+    T("k", "ssm_norm.weight", F32, "D"), T("k", "attn_output.weight", M, "HD E"),
+    T("!k!q", "attn_q.weight", M, "E HK+HR"), T("!kq", "attn_q_a.weight", M, "E q"),
+    T("!kq", "attn_q_a_norm.weight", F32, "q"), T("!kq", "attn_q_b.weight", M, "q HK+HR"),
+    T("!k", "attn_kv_a_mqa.weight", M, "E A+R"), T("!k", "attn_kv_a_norm.weight", F32, "A"),
+    T("!k", "attn_k_b.weight", M, "K A H"), T("!k", "attn_v_b.weight", M, "A O H"),
+    T("!kg", "attn_gate.weight", M, "E H"), T("!k", "attn_output.weight", M, "HO E"),
+    T("", "ffn_norm.weight", F32, "E"), T("!x", "ffn_gate.weight", M, "E F"), T("!x", "ffn_up.weight", M, "E F"),
+    T("!x", "ffn_down.weight", M, "F E"), T("x", "ffn_gate_inp.weight", F32, "E Y"), T("x", "exp_probs_b.bias", B, "Y"),
+    T("x", "ffn_gate_exps.weight", M, "E Z Y"), T("x", "ffn_up_exps.weight", M, "E Z Y"),
+    T("x", "ffn_down_exps.weight", M, "Z E Y"), T("x", "ffn_gate_shexp.weight", M, "E U"),
+    T("x", "ffn_up_shexp.weight", M, "E U"), T("x", "ffn_down_shexp.weight", M, "U E"), {0}};
+#define KIMI .head = ds2_head, .layer = kimi_layer, .per_layer = kimi_per_layer
+
 /* ---- LFM2: every third layer has attention, the others a short convolution */
 
 static const int32_t lfm2_kv[5] = {0, 0, 2, 0, 2};
@@ -948,7 +1004,7 @@ static const tiny_key laguna_keys[] = {TEXT("rope.scaling.type", "yarn"), REAL("
                                        REAL("rope.scaling.yarn_beta_fast", 32),
                                        REAL("rope.scaling.yarn_beta_slow", 1), {0}};
 /* limits low enough that small values reach them; 0 = no limit */
-static const float step35_limits[2][4] = {{0, 0.05f, 0, 0.04f}, {0.06f, 0, 0.05f, 0.03f}};
+static const float step35_limits[2][4] = {{0, 0.05f, 0, 0.04f}, {0, 0.06f, 0.05f, 0.03f}};
 static const tiny_key step35_keys[] = {LIST("swiglu_clamp_exp", PI__GGUF_F32, "L", step35_limits[0]),
                                        LIST("swiglu_clamp_shexp", PI__GGUF_F32, "L", step35_limits[1]), {0}};
 #define GATED .keys = gated_keys, .head = dense_head, .layer = gated_layer, .per_layer = gated_per_layer, .rng = 61
@@ -1033,6 +1089,10 @@ const tiny_row tiny_rows[] = {
      .sizes = "L=3 E=96 H=4 q=64 K=32 O=32 R=16 A=64 F=96 Y=8 Z=32 I=4 J=2 S=1 v=1 i=24 d=48 t=24"},
     {"glm-dsa", MLA, .vocab = "glm4", .rng = 71,
      .sizes = "L=4 E=96 H=4 q=64 K=48 O=64 R=16 A=64 F=96 Y=8 Z=32 I=1 J=1 S=1 v=1 i=20 d=32 t=20 g=1"},
+    {"kimi-linear", KIMI, .keys = kimi_keys, .vocab = "kimi-k2", .rng = 73,
+     .sizes = "L=4 E=96 H=3 D=32 K=32 O=32 R=16 A=64 F=96 Y=8 Z=32 I=1 J=1 S=1 U=32 s=1"},
+    {"bailingmoe3", KIMI, .keys = ling3_keys, .vocab = "bailingmoe2", .rng = 79,
+     .sizes = "L=4 E=96 H=2 D=64 q=64 K=48 O=64 R=16 A=64 F=96 Y=8 Z=32 I=4 J=2 S=1 U=64 g=1"},
     /* Llama 2, Llama 3.1 (scaled rotation, an output matrix) and 3.2 (head size differs from E/H). Mistral 7B v0.1 (a
      * window in all layers), Ministral 3, Mixtral (experts), SmolLM2; also one with biases and q, k, v stacked in one
      * matrix. */

@@ -17,7 +17,7 @@ static const char *const archs[] = {
     "qwen2vl", "qwen3vl", "qwen3vlmoe", "granitehybrid", "granitehybrid-dense", "nemotron_h", "nemotron_h_moe",
     "nemotron_h_moe-latent", "falcon-h1", "falcon-h1-norm", "mamba2", "lfm2", "lfm2moe",
     "mistral4", "deepseek32", "glm-dsa", "phimoe", "granite_swa-moe", "afmoe", "laguna",
-    "step35", "mimo2", "mimo2-stacked"};
+    "step35", "mimo2", "mimo2-stacked", "kimi-linear", "bailingmoe3"};
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 static char path[N_ARCHS][256];
 
@@ -227,7 +227,8 @@ static void test_refused_numbers(void **st)
     models_refused(&g, "gemma2.", gemma2, sizeof gemma2 / sizeof *gemma2);
 }
 
-/* Models with Mamba-2 mixers: shapes that no kernel has, layers of different sizes, missing tensors. */
+/* Models with Mamba-2 mixers or Kimi delta attention: shapes that no kernel has, layers of different sizes, missing
+ * tensors. */
 static void test_refused_hybrids(void **st)
 {
     (void) st;
@@ -249,6 +250,22 @@ static void test_refused_hybrids(void **st)
                                         "blk.2.ssm_out.weight", "blk.2.ssm_conv1d.weight"};
     static const char *const latent[] = {"blk.1.ffn_latent_up.weight", "blk.4.exp_probs_b.bias",
                                          "blk.1.ffn_up_exps.weight"};
+    static const bad_value kimi[] = {{"kda.head_dim", 4, 48, "kda.head_dim is 48, expected a multiple of 32"},
+                                     {"kda.head_dim", 4, 64, "blk.0.attn_q.weight"},
+                                     {"ssm.conv_kernel", 4, 9, "conv_kernel is 9"},
+                                     {"ssm.conv_kernel", 4, 3, "blk.0.ssm_conv1d_q.weight has shape"},
+                                     {"attention.head_count_kv", 24, 0, "is 0 in all layers"}};
+    static const bad_value ling[] = {{"kda.gate_lower_bound", 4, 0, "gate_lower_bound is 0, expected -100 to 0"},
+                                     {"kda.safe_gate", 1, 0, "safe_gate is false, expected true"},
+                                     {"swiglu_clamp_exp", 16, 0xbf800000, "swiglu_clamp_exp of layer 0 is -1"}};
+    static const char *const delta[] = {"blk.0.ssm_conv1d_k.weight", "blk.0.ssm_dt.bias", "blk.1.ssm_a",
+                                        "blk.0.ssm_g_a.weight", "blk.1.ssm_beta.weight", "blk.3.ssm_norm.weight"};
+    static const char *const gates[] = {"blk.3.attn_gate.weight", "blk.0.ssm_f_a.weight"};
+    pi__config ki = config(arch_of("kimi-linear")), li = config(arch_of("bailingmoe3"));
+    models_refused(&ki, "kimi-linear.", kimi, sizeof kimi / sizeof *kimi);
+    models_refused(&li, "bailingmoe3.", ling, sizeof ling / sizeof *ling);
+    model_needs(&ki, delta, sizeof delta / sizeof *delta);
+    model_needs(&li, gates, sizeof gates / sizeof *gates);
     pi__config gr = config(arch_of("granitehybrid")), ne = config(arch_of("nemotron_h"));
     pi__config la = config(arch_of("nemotron_h_moe-latent")), ma = config(arch_of("mamba2"));
     models_refused(&gr, "granitehybrid.", granite, sizeof granite / sizeof *granite);

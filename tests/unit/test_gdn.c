@@ -1,6 +1,6 @@
-/* The gated delta rule, Mamba-2, and their states: compared with the plain recurrence in double precision. Also
- * batch-invariant: bitwise identical for every chunking, batch composition, thread count and acceptance of drafts, for
- * each available instruction set. */
+/* The gated delta rule, Mamba-2, Kimi delta attention, and their states: compared with the plain recurrence in double
+ * precision. Also batch-invariant: bitwise identical for every chunking, batch composition, thread count and acceptance
+ * of drafts, for each available instruction set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,6 +25,7 @@ static int find_isas(void **state)
 
 static const gdn_config ssd_base = {.n_threads = 3, .n_k = 2, .n_v = 4, .dim = 32, .dim_v = 48, .n_draft = 5,
                                     .n_conv = 4, .ssd = 1, .grouped = true};
+static const gdn_config kda_base = {.n_threads = 2, .n_k = 3, .n_v = 3, .dim = 32, .n_draft = 5, .n_conv = 4, .kda = 1};
 static gdn_config base = {.n_threads = 2, .n_k = 2, .n_v = 4, .dim = 32, .n_draft = 5, .n_conv = 4};
 
 /* ------------------------------------------------------------------------------------------------------- reference */
@@ -53,13 +54,12 @@ static void ref_norm(double *x, int n, double scale)
     for (int i = 0; i < n; i++) x[i] *= scale / sqrt(ss + 1e-6);
 }
 
-/* S <- e^g S, then S <- S + k (outer) beta (v - k . S); o = q . S */
-static void ref_token(int n, double *S, const double *q, const double *k, const double *v, double g, double beta,
-                      double *o)
+/* S <- e^g S, then S <- S + k (outer) beta (v - k . S); o = q . S. g: log decay of each row of S */
+static void ref_token(int n, double *S, const double *q, const double *k, const double *v, const double *g,
+                      double beta, double *o)
 {
-    const double decay = exp(g);
     double d[256];
-    for (int i = 0; i < n * n; i++) S[i] *= decay;
+    for (int i = 0; i < n * n; i++) S[i] *= exp(g[i / n]);
     for (int b = 0; b < n; b++) {
         double p = 0;
         for (int a = 0; a < n; a++) p += k[a] * S[a * n + b];
@@ -71,25 +71,37 @@ static void ref_token(int n, double *S, const double *q, const double *k, const 
     }
 }
 
+/* Computes the log decays of a head at token t: g [dim]. */
+static void ref_decays(const gdn_fixture *w, const gdn_sequence *s, int t, int head, double *g)
+{
+    const int n = w->c.dim, each = w->c.kda ? n : 1;
+    for (int i = 0; i < n; i++) {
+        const size_t at = (size_t) (head * each + i % each);
+        const double x = (double) s->ab[(size_t) t * gdn_ab(&w->c) + at] + w->dt[at], a = w->a[head];
+        g[i] = w->c.min_decay < 0 ? w->c.min_decay * sigmoid(a * x) : a * log1p(exp(x));
+    }
+}
+
 /* Computes the outputs of one head of a sequence: [len][dim]. */
 static void reference(const gdn_fixture *w, const gdn_sequence *s, int head, double *out)
 {
     int n = w->c.dim, nv = w->c.n_v, kh = head % w->c.n_k;
     size_t dim = (size_t) n;
-    double *S = gdn_must(calloc(dim * dim, sizeof *S)), q[256], k[256], v[256];
+    double *S = gdn_must(calloc(dim * dim, sizeof *S)), q[256], k[256], v[256], g[256];
     for (int t = 0; t < s->len; t++, out += n) {
         ref_conv(w, s, t, (size_t) kh * dim, n, q);
         ref_conv(w, s, t, (size_t) (w->c.n_k + kh) * dim, n, k);
         ref_conv(w, s, t, (size_t) (2 * w->c.n_k + head) * dim, n, v);
         ref_norm(q, n, 1 / sqrt((double) n));
         ref_norm(k, n, 1);
-        double g = w->a[head] * log1p(exp((double) s->ab[t * 2 * nv + head] + w->dt[head]));
-        ref_token(n, S, q, k, v, g, sigmoid(s->ab[t * 2 * nv + nv + head]), out);
+        ref_decays(w, s, t, head, g);
+        const double beta = s->ab[(size_t) t * gdn_ab(&w->c) + gdn_alphas(&w->c) + (size_t) head];
+        ref_token(n, S, q, k, v, g, sigmoid(beta), out);
         double ss = 0;
         for (int i = 0; i < n; i++) ss += out[i] * out[i];
         for (int i = 0; i < n; i++) {
             double z = s->z[(t * nv + head) * n + i];
-            out[i] *= w->norm[i] / sqrt(ss / n + 1e-6) * z * sigmoid(z);
+            out[i] *= w->norm[i] / sqrt(ss / n + 1e-6) * (w->c.kda ? 1 : z) * sigmoid(z);
         }
     }
     free(S);
@@ -210,6 +222,28 @@ static void test_reference(void **state)
             c.n_v = shapes[k][1];
             c.dim = shapes[k][2];
             c.grouped = k == 1;
+            gdn_fixture w;
+            gdn_init(&w, &c, 4, lens);
+            run(&w, k % 2 ? 1 : 21);
+            check(&w);
+            check_gaps(&w);
+            gdn_free(&w);
+        }
+    }
+}
+
+/* Both kinds of log decays of Kimi delta attention. */
+static void test_kda_reference(void **state)
+{
+    (void) state;
+    static const int32_t dims[] = {64, 128, 256};
+    static const int lens[] = {75, 1, 32, 17};
+    for (int i = 0; i < n_isas; i++) {
+        for (int k = 0; k < 3; k += slow_vectors() ? 2 : 1) {
+            gdn_config c = kda_base;
+            c.isa = isas[i];
+            c.dim = dims[k];
+            c.min_decay = k % 2 ? -5.0f : 0;
             gdn_fixture w;
             gdn_init(&w, &c, 4, lens);
             run(&w, k % 2 ? 1 : 21);
@@ -541,6 +575,7 @@ static void test_sizes(void **state)
         {.n_k = 16, .n_v = 32, .dim = 128, .n_conv = 1, .n_draft = 4},
         {.n_k = 16, .n_v = 32, .dim = 128, .n_conv = 9, .n_draft = 4},
         {.n_k = 16, .n_v = 32, .dim = 128, .n_conv = 4, .n_draft = -1},
+        {.n_k = 16, .n_v = 32, .dim = 128, .n_conv = 4, .n_draft = 4, .kda = 1},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(pi__cpu_state_bytes(NULL, &bad[i]), 0);
@@ -553,6 +588,14 @@ static int use_ssd(void **state)
 {
     (void) state;
     base = ssd_base;
+    return 0;
+}
+
+/* Runs the following tests with Kimi delta attention. */
+static int use_kda(void **state)
+{
+    (void) state;
+    base = kda_base;
     return 0;
 }
 
@@ -569,6 +612,12 @@ int main(void)
         cmocka_unit_test(test_draft_counts), cmocka_unit_test(test_slot_reuse), cmocka_unit_test(test_snapshots),
         cmocka_unit_test(test_snapshot_after_drafts), cmocka_unit_test(test_load), cmocka_unit_test(test_taps),
     };
-    const int failed = cmocka_run_group_tests(tests, find_isas, NULL);
-    return failed + cmocka_run_group_tests(ssd_tests, use_ssd, NULL);
+    const struct CMUnitTest kda_tests[] = {
+        cmocka_unit_test(test_kda_reference), cmocka_unit_test(test_cuts), cmocka_unit_test(test_drafts),
+        cmocka_unit_test(test_slot_reuse), cmocka_unit_test(test_snapshots),
+        cmocka_unit_test(test_snapshot_after_drafts), cmocka_unit_test(test_load),
+    };
+    int failed = cmocka_run_group_tests(tests, find_isas, NULL);
+    failed += cmocka_run_group_tests(ssd_tests, use_ssd, NULL);
+    return failed + cmocka_run_group_tests(kda_tests, use_kda, NULL);
 }

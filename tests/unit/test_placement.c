@@ -10,7 +10,7 @@ static const char *const archs[] = {"gemma3",     "gemma4",    "qwen35",   "qwen
                                     "ernie4_5-moe", "hunyuan-moe", "qwen2moe", "apertus", "starcoder2", "cohere2",
                                     "qwen2vl", "qwen3vl", "qwen3vlmoe", "granitehybrid", "nemotron_h_moe-latent",
                                     "falcon-h1", "mamba2", "lfm2moe", "mistral4", "glm-dsa",
-                                    "phimoe", "afmoe", "laguna", "mimo2-stacked"};
+                                    "phimoe", "afmoe", "laguna", "mimo2-stacked", "bailingmoe3"};
 enum { DEEPSEEK4 = 4, GLM4MOE = 15, N_MODELS = sizeof archs / sizeof *archs };
 
 static char path[N_MODELS][256], head_path[256];

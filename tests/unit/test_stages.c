@@ -19,7 +19,7 @@ static const model models[] = {
     {"gemma2", NULL, 4},    {"glm4moe", NULL, 4}, {"deepseek3", NULL, 4},   {"cohere2", NULL, 4},
     {"starcoder2", "L=4", 4}, {"qwen2moe", "L=4", 4}, {"olmo3", NULL, 4},
     {"lfm2", NULL, 5},       {"glm-dsa", NULL, 4},
-    {"laguna", NULL, 4},     {"mimo2", NULL, 4},
+    {"laguna", NULL, 4},     {"mimo2", NULL, 4},     {"kimi-linear", NULL, 4},
 };
 enum { GEMMA4 = 1, QWEN35 = 2, DEEPSEEK4 = 4, GLM4MOE = 13, N_MODELS = sizeof models / sizeof *models };
 

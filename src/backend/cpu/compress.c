@@ -28,7 +28,7 @@ static void put_row(const pi__cpu *cpu, const pi__kv_layer *kv, const pi__kv_bat
 static void mla_qkv_token(const mla_qkv_job *j, int32_t t)
 {
     const pi__mla_qkv *a = j->a;
-    const float *rope = a->rope + (size_t) t * (size_t) a->n_rot;
+    const float *rope = a->n_rot ? a->rope + (size_t) t * (size_t) a->n_rot : NULL;
     pi__head_prep prep = {.head_dim = a->dim, .norm = a->q_norm, .eps = a->eps, .scale = a->q_scale};
     for (int32_t h = 0; h < a->n_head; h++) {
         float *q = a->q + t * a->ldq + (size_t) h * (size_t) a->dim;

@@ -1,5 +1,5 @@
-/* The gated delta rule and Mamba-2 on the CPU: slots, snapshots, and the distribution of a step's work. gdn.h has the
- * formulas.
+/* The gated delta rule, Mamba-2 and Kimi delta attention on the CPU: slots, snapshots, and the distribution of a step's
+ * work. gdn.h has the formulas.
  *
  * Memory: the backend's scratch; slots and snapshots are owned by the engine. Threads: called by the step thread,
  * which forks and joins the pool inside. A step has three phases:
@@ -56,6 +56,7 @@ typedef struct gdn_work {
     float *s; /* [dim * V] a head's state after chunks with unverified rows, which must not change the slot's S0 */
     float *v; /* [C][V] values of a chunk */
     float *o; /* [C][V] with ssd: outputs of a chunk */
+    float *k; /* [C][dim], then [dim], with kda: see decay_keys() */
 } gdn_work;
 
 /* One call of op gdn, state_save or state_load. */
@@ -69,7 +70,8 @@ typedef struct gdn_job {
     gdn_seq *seq;   /* [n_seqs] the sequences with tokens in the step */
     int32_t n_seqs;
     gdn_work *work; /* [threads] */
-    float *kq;      /* [n_k][n_tokens][2][dim] keys and queries of the step */
+    float *kq;      /* [n_k][n_tokens][2][dim] keys and queries of the step; with kda, times e^G_i */
+    float *kd;      /* [n_k][n_tokens][2][dim] with kda: keys and decays of the step */
     /* [n_k][n_tokens][2][C] dot products of these keys and queries with the keys of their chunk (gdn.h) */
     float *dots;
     /* state_save and state_load only: the slot, the snapshot, and the snapshot's position */
@@ -106,7 +108,7 @@ static slot_layout layout(const pi__state_layer *st)
     at.k = at.conv + align64((rows + (size_t) history(st)) * n_channels(st) * f);
     at.u = at.k + align64((size_t) st->n_k * rows * dim * f);
     at.g = at.u + align64(n_v * rows * (size_t) padded(st) * f);
-    at.size = at.g + align64(n_v * rows * f);
+    at.size = at.g + align64(n_v * rows * (size_t) pi__state_decays(st) * f);
     return at;
 }
 
@@ -115,6 +117,7 @@ static bool supported(const pi__state_layer *st)
     const int32_t dim_v = pi__state_dim_v(st);
     if (dim_v < 1 || dim_v > PI__GDN_MAX_DIM || dim_v % 16) return false;
     if (st->ssd ? st->n_k < 1 || st->n_v % st->n_k : dim_v != st->dim) return false;
+    if (st->kda && (st->ssd || st->n_v != st->n_k)) return false;
     return st->n_k > 0 && st->n_v > 0 && st->dim > 0 && st->dim % PI__GDN_PANEL == 0 && st->dim <= PI__GDN_MAX_DIM &&
            st->n_conv >= PI__MIN_CONV && st->n_conv <= PI__MAX_CONV && st->n_draft >= 0;
 }
@@ -175,6 +178,12 @@ static float *slot_g(const gdn_job *j, char *slot, int32_t head)
     return (float *) (void *) (slot + j->at.g) + (size_t) head * n_rows(j->st);
 }
 
+/* With kda: the address of a value head's decays of row i. */
+static float *slot_d(const gdn_job *j, char *slot, int32_t head, int32_t i)
+{
+    return (float *) (void *) (slot + j->at.g) + ((size_t) head * n_rows(j->st) + (size_t) i) * (size_t) j->st->dim;
+}
+
 /* ------------------------------------------------------------------------------- rows of the slot and of the step */
 
 /* Returns the raw inputs at position pos, from channel c on: in the step's qkv if pos >= s->pos, else in the slot.
@@ -198,10 +207,20 @@ static float *new_dots(const gdn_job *j, int32_t head, int32_t token)
     return j->dots + ((size_t) head * (size_t) j->b->n_tokens + (size_t) token) * 2 * C;
 }
 
+/* With kda: returns the address of a token's key without decays; its decays follow. */
+static float *new_kd(const gdn_job *j, int32_t head, int32_t token) { return new_kq(j, head, token) - j->kq + j->kd; }
+
 static const float *key_of(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t pos)
 {
-    if (pos >= s->pos) return new_kq(j, head, s->first + pos - s->pos);
+    const int32_t token = s->first + pos - s->pos;
+    if (pos >= s->pos) return j->st->kda ? new_kd(j, head, token) : new_kq(j, head, token);
     return slot_k(j, s->slot, head, pos - s->base);
+}
+
+static const float *decays_of(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t pos)
+{
+    if (pos >= s->pos) return new_kd(j, head, s->first + pos - s->pos) + j->st->dim;
+    return slot_d(j, s->slot, head, pos - s->base);
 }
 
 /* Prefetches n floats at row. Rows of adjacent tokens are far apart in memory, so the hardware prefetcher does not load
@@ -222,15 +241,40 @@ static void convolve(const gdn_job *j, const gdn_seq *s, int32_t pos, size_t cha
 
 /* -------------------------------------------------------------------------------------------------- phase 1: rows */
 
+/* With kda: computes a token's decays, the key and query k times e^G_i, and their dot products with earlier keys of the
+ * chunk. keys, decays: rows of the chunk. n: the token's row. all: e^G of row n - 1; receives that of row n. */
+static void decay_token(const gdn_job *j, int32_t head, int32_t token, int32_t n, const float *const keys[C],
+                        const float *const decays[C], float *all)
+{
+    const int32_t dim = j->st->dim;
+    const int64_t channel = (int64_t) head * dim;
+    float *k = new_kq(j, head, token), *kd = new_kd(j, head, token), *d = new_dots(j, head, token);
+    memcpy(kd, k, (size_t) dim * sizeof *k);
+    j->kn->decays(j->a->alpha + token * j->a->ld_ab + channel, j->a->dt_bias + channel, j->a->a[head],
+                  j->a->min_decay, dim, kd + dim);
+    j->kn->decayed_dots(k + dim, keys, decays, n, dim, d, d + C);
+    j->kn->decay_row(all, kd + dim, dim, k, k + dim);
+}
+
+/* Sets all[0 .. dim - 1] to its product with row; in row 0 of a chunk, to ones before. row NULL = ones. */
+static void multiply(float *all, const float *row, int32_t dim, bool begins)
+{
+    for (int32_t i = 0; i < dim; i++) all[i] = (begins ? 1.0f : all[i]) * (row ? row[i] : 1.0f);
+}
+
 /* Computes the rows of positions from .. to - 1. `from` is the sequence's first position in the step, or begins a
  * chunk. */
 static void do_rows(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t from, int32_t to)
 {
     const int32_t dim = j->st->dim;
     const size_t q_channel = (size_t) head * (size_t) dim, k_channel = key_channel(j->st, head);
-    const float *keys[C] = {0};
+    const bool kda = j->st->kda;
+    const float *keys[C] = {0}, *decays[C] = {0}, eps = kda ? PI__KDA_EPS : j->a->eps;
+    float all[PI__GDN_MAX_DIM];
     for (int32_t pos = from / C * C; pos < to; pos++) {
         keys[pos % C] = key_of(j, s, head, pos);
+        if (kda) decays[pos % C] = decays_of(j, s, head, pos);
+        if (kda) multiply(all, pos < from ? decays[pos % C] : NULL, dim, pos % C == 0);
         if (pos < from) continue;
         int32_t token = s->first + pos - s->pos;
         float *k = new_kq(j, head, token), *q = k + dim, *d = new_dots(j, head, token);
@@ -241,10 +285,14 @@ static void do_rows(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t fr
         convolve(j, s, pos, k_channel, dim, k);
         convolve(j, s, pos, q_channel, dim, q);
         if (!j->st->ssd) {
-            j->kn->l2norm(k, dim, j->a->eps, 1.0f);
-            j->kn->l2norm(q, dim, j->a->eps, 1.0f / sqrtf((float) dim));
-            j->kn->dots(k, keys, pos % C, dim, d);
+            j->kn->l2norm(k, dim, eps, 1.0f);
+            j->kn->l2norm(q, dim, eps, 1.0f / sqrtf((float) dim));
         }
+        if (kda) {
+            decay_token(j, head, token, pos % C, keys, decays, all);
+            continue;
+        }
+        if (!j->st->ssd) j->kn->dots(k, keys, pos % C, dim, d);
         j->kn->dots(q, keys, pos % C + 1, dim, d + C);
     }
 }
@@ -291,7 +339,7 @@ static void prepare(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t fr
     for (int32_t r = 0; r < C; r++) {
         beta[r] = 0;
         if (r >= n) continue;
-        alpha[r] = j->a->alpha[(token + r) * j->a->ld_ab + head];
+        if (!c->kda) alpha[r] = j->a->alpha[(token + r) * j->a->ld_ab + head];
         if (!c->ssd) beta[r] = j->a->beta[(token + r) * j->a->ld_ab + head];
         convolve(j, s, from + c->n_old + r, channel, dim, v + r * c->dim_v);
         memset(v + r * c->dim_v + dim, 0, (size_t) (c->dim_v - dim) * sizeof *v);
@@ -299,8 +347,8 @@ static void prepare(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t fr
         if (from + C + r < s->end) fetch(raw_of(j, s, from + C + r, channel), dim);
     }
     if (c->ssd) j->kn->steps(alpha, beta, j->a->dt_bias[head], j->a->a[head]);
-    else j->kn->gates(alpha, beta, j->a->dt_bias[head], j->a->a[head]);
-    for (int32_t r = 0; r < n; r++) {
+    else j->kn->gates(alpha, beta, c->kda ? 0 : j->a->dt_bias[head], j->a->a[head]);
+    for (int32_t r = 0; r < n && !c->kda; r++) {
         int32_t i = c->n_old + r;
         g[i] = i ? g[i - 1] + alpha[r] : alpha[r];
     }
@@ -313,7 +361,7 @@ static void drop_rows(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t 
     float *g = slot_g(j, s->slot, head);
     if (left <= 0) return;
     memmove(slot_u(j, s->slot, head, 0), slot_u(j, s->slot, head, C), (size_t) (left * padded(j->st)) * sizeof(float));
-    memmove(g, g + C, (size_t) left * sizeof(float));
+    if (!j->st->kda) memmove(g, g + C, (size_t) left * sizeof(float));
 }
 
 /* Returns the first column of a value head in a row of out. */
@@ -331,7 +379,7 @@ static void finish_rows(const gdn_job *j, int32_t token, int32_t n, int32_t head
     for (int32_t r = 0; r < n; r++) {
         float *out = a->out + (token + r) * a->ldo + out_column(j, head);
         const float *z = a->z + (token + r) * a->ld_z + head * dim;
-        if (!j->st->ssd) j->kn->gate_norm(out, z, a->norm, a->eps, dim);
+        if (!j->st->ssd) j->kn->gate_norm(out, z, a->norm, a->eps, dim, j->st->kda);
         else j->kn->skip_gate(w->o + r * ld, w->v + r * ld, z, a->skip ? a->skip[head] : 0, dim, out);
     }
 }
@@ -346,6 +394,27 @@ static void norm_tokens(const gdn_job *j, int32_t token, int32_t n, int32_t k_he
         j->kn->norm(a->out + t * a->ldo + k_head * width, a->norm + k_head * width, a->eps, width);
 }
 
+/* With kda: sets the keys and the decay of a chunk that is folded. key, decay: the chunk's rows. */
+static void set_decayed(const gdn_job *j, const gdn_work *w, const float *const key[C], const float *const decay[C],
+                        pi__gdn_chunk *c)
+{
+    const int32_t dim = j->st->dim;
+    j->kn->decay_keys(key, decay, dim, w->k, w->k + C * dim);
+    for (int32_t i = 0; i < C; i++) c->k[i] = w->k + i * dim;
+    c->decay = w->k + C * dim;
+}
+
+/* Sets the keys of a chunk from position `from` on, which is folded. */
+static void set_keys(const gdn_job *j, const gdn_seq *s, int32_t head, int32_t from, const gdn_work *w,
+                     pi__gdn_chunk *c)
+{
+    const float *decay[C];
+    for (int32_t i = 0; i < C; i++) c->k[i] = key_of(j, s, head % j->st->n_k, from + i);
+    if (!c->kda) return;
+    for (int32_t i = 0; i < C; i++) decay[i] = decays_of(j, s, head, from + i);
+    set_decayed(j, w, c->k, decay, c);
+}
+
 static int32_t clamp(int32_t x, int32_t lo, int32_t hi) { return x < lo ? lo : x > hi ? hi : x; }
 
 static void do_head(const gdn_job *j, const gdn_seq *s, int32_t head, const gdn_work *w)
@@ -358,14 +427,14 @@ static void do_head(const gdn_job *j, const gdn_seq *s, int32_t head, const gdn_
     save_head(j, s, head, base);
     for (int32_t from = base; from < s->end; from += C) {
         bool verified = from + C <= s->verified, fold = verified || from + C < s->end;
-        pi__gdn_chunk c = {.dim = j->st->dim, .dim_v = padded(j->st), .ssd = j->st->ssd,
+        pi__gdn_chunk c = {.dim = j->st->dim, .dim_v = padded(j->st), .ssd = j->st->ssd, .kda = j->st->kda,
                            .n_old = clamp(s->pos - from, 0, C), .n_rows = clamp(s->end - from, 0, C)};
         c.s = state;
-        float *g = slot_g(j, s->slot, head) + (from - base);
+        float *g = c.kda ? NULL : slot_g(j, s->slot, head) + (from - base);
         c.u = slot_u(j, s->slot, head, from - base);
         c.g = g;
         if (fold) c.s_out = verified ? s0 : w->s;
-        for (int32_t i = 0; fold && i < C; i++) c.k[i] = key_of(j, s, k_head, from + i);
+        if (fold) set_keys(j, s, head, from, w, &c);
         if (c.n_old < c.n_rows) {
             int32_t token = s->first + from + c.n_old - s->pos;
             prepare(j, s, head, from, &c, g, w->v, beta);
@@ -396,7 +465,7 @@ static void fetch_head(const gdn_job *j, const gdn_seq *s, int32_t head)
 {
     const size_t channel = value_channel(j->st, head);
     int32_t old = clamp(s->pos - s->base, 0, C);
-    __builtin_prefetch(slot_g(j, s->slot, head), 0, 2);
+    if (!j->st->kda) __builtin_prefetch(slot_g(j, s->slot, head), 0, 2);
     fetch(slot_u(j, s->slot, head, 0), old * padded(j->st));
     for (int32_t i = 0; i < history(j->st); i++)
         fetch(slot_conv(j, s->slot, old + i) + channel, pi__state_dim_v(j->st));
@@ -432,6 +501,8 @@ static void keep(const gdn_job *j, const gdn_seq *s, int32_t head)
         keep_raw(j, s, base, value_channel(j->st, i), pi__state_dim_v(j->st));
     for (int32_t pos = base == s->base ? s->pos : base; pos < s->end; pos++) {
         memmove(slot_k(j, s->slot, head, pos - base), key_of(j, s, head, pos), (size_t) dim * sizeof(float));
+        if (j->st->kda)
+            memmove(slot_d(j, s->slot, head, pos - base), decays_of(j, s, head, pos), (size_t) dim * sizeof(float));
     }
 }
 
@@ -479,10 +550,12 @@ static void take_scratch(gdn_job *j, pi__arena *ar, const pi__state_layer *st, i
     j->seq = pi__arena_take(ar, (size_t) n_seqs * sizeof *j->seq);
     j->work = pi__arena_take(ar, n_threads * sizeof *j->work);
     j->kq = pi__arena_take(ar, rows * dim * f);
+    j->kd = pi__arena_take(ar, st->kda ? rows * dim * f : 0);
     j->dots = pi__arena_take(ar, rows * C * f);
     for (size_t i = 0; i < n_threads; i++) {
         gdn_work w = {pi__arena_take(ar, dim * dim_v * f), pi__arena_take(ar, C * dim_v * f),
-                      pi__arena_take(ar, st->ssd ? C * dim_v * f : 0)};
+                      pi__arena_take(ar, st->ssd ? C * dim_v * f : 0),
+                      pi__arena_take(ar, st->kda ? (C + 1) * dim * f : 0)};
         if (j->work) j->work[i] = w;
     }
 }
@@ -546,13 +619,16 @@ static void save_run(void *arg, int32_t ith, int32_t nth)
         float *out = snap_s(j, j->snap, head);
         if (j->pos == base) memcpy(out, s0, head_size(j->st) * sizeof *out);
         for (int32_t from = 0; from + C <= j->pos - base; from += C) {
-            pi__gdn_chunk c = {.dim = j->st->dim, .dim_v = padded(j->st), .ssd = j->st->ssd};
+            pi__gdn_chunk c = {.dim = j->st->dim, .dim_v = padded(j->st), .ssd = j->st->ssd, .kda = j->st->kda};
+            const float *decay[C];
             c.n_old = c.n_rows = C;
             c.s = from ? out : s0;
             c.s_out = out;
             c.u = slot_u(j, j->slot, head, from);
             c.g = slot_g(j, j->slot, head) + from;
             for (int32_t i = 0; i < C; i++) c.k[i] = slot_k(j, j->slot, head % j->st->n_k, from + i);
+            for (int32_t i = 0; c.kda && i < C; i++) decay[i] = slot_d(j, j->slot, head, from + i);
+            if (c.kda) set_decayed(j, &j->work[ith], c.k, decay, &c);
             j->kn->fold(&c);
         }
     }
@@ -579,6 +655,8 @@ static void move_state(pi__backend *be, const pi__state_layer *st, int32_t slot,
     pi__cpu *cpu = (pi__cpu *) be;
     gdn_job j = {.cpu = cpu, .kn = cpu->gdn, .st = st, .at = layout(st), .slot = slot_of(st, slot),
                  .snap = snap_of(st, snap), .pos = pos};
+    pi__arena ar = {.base = cpu->scratch, .size = cpu->scratch_size};
+    take_scratch(&j, &ar, st, 0, 0);
     pi__pool_run(cpu->pool, fn, &j);
 }
 

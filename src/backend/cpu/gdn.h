@@ -1,4 +1,5 @@
-/* Internals of the gated delta rule and of Mamba-2 on the CPU: state layout, and the kernels of each instruction set.
+/* Internals of the gated delta rule, of Mamba-2 and of Kimi delta attention on the CPU: state layout, and the kernels
+ * of each instruction set.
  *
  * A sequence's state is stored as S0, the state at the last chunk boundary (position `base`, a multiple of C =
  * PI__STATE_CHUNK), plus data of the rows (tokens) after base. For one value head, with k_i, q_i, v_i the key, query
@@ -12,6 +13,11 @@
  *
  * Mamba-2 (pi__state_layer.ssd) has no prediction: u_i = dt_i v_i, and everything else is the same. So both share
  * slots, snapshots and kernels.
+ *
+ * With Kimi delta attention (pi__state_layer.kda) a decay is a vector d_i, with a value per channel of the key. The
+ * decays e^(G_i - G_l) are products of d, in one order from row i down to l + 1, and never exceed 1. Phase 1 multiplies
+ * keys and queries by e^G_i, and includes the decays in the dot products. For a fold, keys are multiplied by
+ * e^(G_15 - G_l). The other sums are then those above with all decays 1. Slots have d instead of G: [n_v][R][dim].
  *
  *     slot      | base | S0 of each value head  | raw conv inputs | k: key heads  | u: value heads | G: value heads |
  *               |      | [n_v][V/32][dim][32]   | [R + H][C']     | [n_k][R][dim] | [n_v][R][V]    | [n_v][R]       |
@@ -42,6 +48,7 @@ typedef struct pi__gdn_chunk {
     int32_t dim;                          /* values per key head */
     int32_t dim_v;                        /* V: columns of the state, a multiple of 32 */
     bool ssd;                             /* no prediction: u_i = beta_i v_i */
+    bool kda;                             /* k, kq and dots include the decays, and g is not read */
     /* rows with known u; end of the new rows (<= 16); both counted from the chunk's start */
     int32_t n_old, n_rows;
     const float *s;                       /* [V / 32][dim][32] state of the head before the chunk */
@@ -55,6 +62,7 @@ typedef struct pi__gdn_chunk {
     const float *v;                       /* [n_rows - n_old][V] new values */
     const float *beta;                    /* [n_rows - n_old] after the sigmoid; with ssd, dt */
     const float *g;                       /* [n_rows] log decay G_i */
+    const float *decay;                   /* [dim] with kda, read only if s_out is set: e^G_15 */
     /* [n_rows][V] updates u_i: rows before n_old are read, later rows are written */
     float *u;
     float *o;                             /* [n_rows - n_old] rows of [V] outputs, ldo floats apart */
@@ -72,12 +80,24 @@ struct pi__cpu_gdn_kernels {
     void (*gates)(float alpha[PI__GDN_CHUNK], float beta[PI__GDN_CHUNK], float dt, float a);
     /* For 16 rows, in place: beta = softplus(alpha + dt); alpha = a * beta, the log decay of each row. */
     void (*steps)(float alpha[PI__GDN_CHUNK], float beta[PI__GDN_CHUNK], float dt, float a);
+    /* d[i] = e^(log decay) of dim channels: a * softplus(alpha + dt), or min * sigmoid(a * (alpha + dt)) if min < 0 */
+    void (*decays)(const float *alpha, const float *dt, float a, float min, int32_t dim, float *d);
+    /* decay = decay * d, then k = k * decay and q = q * decay, for dim values in place */
+    void (*decay_row)(float *decay, const float *d, int32_t dim, float *k, float *q);
+    /* Dot products of row n's key and query with the keys of rows l < n, times the decays d of rows l + 1 .. n: kk[l],
+     * qk[l]; also qk[n], of its query and key. d: row of each decay. */
+    void (*decayed_dots)(const float *q, const float *const *key, const float *const *d, int32_t n, int32_t dim,
+                         float *kk, float *qk);
+    /* out [16][dim]: the keys of a full chunk's rows, times the decays of the rows after them. all [dim]: the decays of
+     * all rows. */
+    void (*decay_keys)(const float *const key[PI__GDN_CHUNK], const float *const d[PI__GDN_CHUNK], int32_t dim,
+                       float *out, float *all);
     /* Computes u and o of the chunk's new rows. If s_out is not NULL, also writes the state after the chunk to it. */
     void (*chunk)(const pi__gdn_chunk *c);
     /* Writes the state after the chunk to s_out. All 16 rows must be known (n_rows = 16); no u or o is computed. */
     void (*fold)(const pi__gdn_chunk *c);
-    /* o = o / sqrt(mean(o^2) + eps) * w * silu(z), for dim values in place */
-    void (*gate_norm)(float *o, const float *z, const float *w, float eps, int32_t dim);
+    /* o = o / sqrt(mean(o^2) + eps) * w * silu(z), or with kda sigmoid(z), for dim values in place */
+    void (*gate_norm)(float *o, const float *z, const float *w, float eps, int32_t dim, bool kda);
     /* out = (o + skip * v) * silu(z), for dim values */
     void (*skip_gate)(const float *o, const float *v, const float *z, float skip, int32_t dim, float *out);
     /* x = x / sqrt(mean(x^2) + eps) * w, for n values in place */

@@ -1,5 +1,5 @@
-/* The kernels of the gated delta rule and of Mamba-2, written once for all instruction sets. Each kernels_ISA.c
- * includes this file and first defines:
+/* The kernels of the gated delta rule, Mamba-2 and Kimi delta attention, written once for all instruction sets. Each
+ * kernels_ISA.c includes this file and first defines:
  *
  *     vf              vectors, by one of vec_ISA.h;
  *     PI__GDN_ROWS    rows of k and q that products() multiplies in one pass, at least 2;
@@ -82,6 +82,58 @@ static void steps(float alpha[C], float beta[C], float dt, float a)
     vf_store(alpha, vf_mul(vf_set1(a), step));
 }
 
+static void decays(const float *alpha, const float *dt, float a, float min, int32_t dim, float *d)
+{
+    const vf va = vf_set1(a), vmin = vf_set1(min);
+    for (int32_t i = 0; i < dim; i += 16) {
+        const vf x = vf_add(vf_load(alpha + i), vf_load(dt + i));
+        const vf log = min < 0 ? vf_mul(vmin, vf_sigmoid(vf_mul(va, x))) : vf_mul(va, vf_softplus(x));
+        vf_store(d + i, vf_exp(log));
+    }
+}
+
+static void decay_row(float *decay, const float *d, int32_t dim, float *k, float *q)
+{
+    for (int32_t i = 0; i < dim; i += 16) {
+        const vf e = vf_mul(vf_load(decay + i), vf_load(d + i));
+        vf_store(decay + i, e);
+        vf_store(k + i, vf_mul(vf_load(k + i), e));
+        vf_store(q + i, vf_mul(vf_load(q + i), e));
+    }
+}
+
+static void decayed_dots(const float *q, const float *const *key, const float *const *d, int32_t n, int32_t dim,
+                         float *kk, float *qk)
+{
+    float decay[PI__GDN_MAX_DIM]; /* of rows l + 1 .. n */
+    dots(q, key + n, 1, dim, qk + n);
+    for (int32_t l = n - 1; l >= 0; l--) {
+        vf k_sum = vf_zero(), q_sum = vf_zero();
+        for (int32_t i = 0; i < dim; i += 16) {
+            vf e = vf_load(d[l + 1] + i);
+            if (l < n - 1) e = vf_mul(vf_load(decay + i), e);
+            vf_store(decay + i, e);
+            const vf k = vf_mul(vf_load(key[l] + i), e);
+            k_sum = vf_fma(vf_load(key[n] + i), k, k_sum);
+            q_sum = vf_fma(vf_load(q + i), k, q_sum);
+        }
+        kk[l] = vf_hsum(k_sum);
+        qk[l] = vf_hsum(q_sum);
+    }
+}
+
+static void decay_keys(const float *const key[C], const float *const d[C], int32_t dim, float *out, float *all)
+{
+    for (int32_t i = 0; i < dim; i += 16) {
+        vf e = vf_set1(1);
+        for (int32_t l = C - 1; l >= 0; l--) {
+            vf_store(out + l * dim + i, vf_mul(vf_load(key[l] + i), e));
+            e = vf_mul(e, vf_load(d[l] + i));
+        }
+        vf_store(all + i, e);
+    }
+}
+
 static void skip_gate(const float *o, const float *v, const float *z, float skip, int32_t dim, float *out)
 {
     for (int32_t i = 0; i < dim; i += 16) {
@@ -96,12 +148,12 @@ static void norm(float *x, const float *w, float eps, int32_t n)
     for (int32_t i = 0; i < n; i += 16) vf_store(x + i, vf_mul(vf_mul(vf_load(x + i), f), vf_load(w + i)));
 }
 
-static void gate_norm(float *o, const float *z, const float *w, float eps, int32_t dim)
+static void gate_norm(float *o, const float *z, const float *w, float eps, int32_t dim, bool kda)
 {
     vf f = vf_set1(rms_factor(o, dim, eps));
     for (int32_t i = 0; i < dim; i += 16) {
         vf gate = vf_load(z + i);
-        gate = vf_mul(gate, vf_sigmoid(gate));
+        gate = kda ? vf_sigmoid(gate) : vf_mul(gate, vf_sigmoid(gate));
         vf_store(o + i, vf_mul(vf_mul(vf_mul(vf_load(o + i), f), vf_load(w + i)), gate));
     }
 }
@@ -116,10 +168,25 @@ typedef struct factors {
     float left[C];   /* e^(G_15 - G_i), the decay of row i in a fold */
 } factors;
 
+/* set_factors() with kda: the decays are in keys, queries and dot products. */
+static void set_ones(const pi__gdn_chunk *c, factors *f)
+{
+    vf_store(f->eg, vf_set1(1));
+    vf_store(f->left, vf_set1(1));
+    for (int32_t r = 0; r < c->n_rows - c->n_old; r++) {
+        vf_store(f->ck[r], vf_load(c->dots + (size_t) r * 2 * C));
+        vf_store(f->cq[r], vf_load(c->dots + (size_t) r * 2 * C + C));
+    }
+}
+
 /* Computes f. Factors of rows from n_rows on are undefined and are not read later. */
 static void set_factors(const pi__gdn_chunk *c, factors *f)
 {
     float g[C];
+    if (c->kda) {
+        set_ones(c, f);
+        return;
+    }
     for (int32_t i = 0; i < C; i++) g[i] = c->g[i < c->n_rows ? i : c->n_rows - 1];
     vf all = vf_load(g);
     vf_store(f->eg, vf_exp(all));
@@ -227,12 +294,13 @@ static void ssd_rows(const pi__gdn_chunk *c, const factors *f, int32_t panel, co
 }
 
 /* Folds the chunk into rows a .. a + A - 1 of a panel, V vectors per row: out[r] = eg * s[r] + sum over l of k[l][a +
- * r] * u[l]. u: [16][PANEL], already multiplied by the `left` factors. eg: e^G_15. */
+ * r] * u[l]. u: [16][PANEL], already multiplied by the `left` factors. eg: e^G_15, unless c->decay has one per row. */
 PI__INLINE void fold_rows(int A, int V, const pi__gdn_chunk *c, int32_t a, const float *u, float eg, const float *s,
                           float *out)
 {
-    vf acc[PI__GDN_FOLD * PI__GDN_VECS], e = vf_set1(eg);
+    vf acc[PI__GDN_FOLD * PI__GDN_VECS];
     PI__UNROLL for (int r = 0; r < A; r++) {
+        const vf e = vf_set1(c->kda ? c->decay[a + r] : eg);
         PI__UNROLL for (int i = 0; i < V; i++) acc[r * V + i] = vf_mul(e, vf_load(s + r * PANEL + i * 16));
     }
     for (int32_t l = 0; l < C; l++) {
@@ -290,8 +358,8 @@ static void fold_chunk(const pi__gdn_chunk *c)
     for (int32_t panel = 0; panel < c->dim_v; panel += PANEL) fold_panel(c, &f, panel);
 }
 
-const pi__cpu_gdn_kernels PI__KERNELS = {conv,  l2norm,     dots,      gates,     steps,
-                                         chunk, fold_chunk, gate_norm, skip_gate, norm};
+const pi__cpu_gdn_kernels PI__KERNELS = {conv,         l2norm,     dots,  gates,      steps,     decays,    decay_row,
+                                         decayed_dots, decay_keys, chunk, fold_chunk, gate_norm, skip_gate, norm};
 
 #undef PI__GDN_ROWS
 #undef PI__GDN_VECS

@@ -81,6 +81,7 @@ static inline const float *pi__row_floats(const pi__cpu *cpu, const pi__kv_layer
  * rotation. */
 static inline void pi__rotate_tail(float *x, int32_t dim, const float *rope, int32_t n, float sign)
 {
+    if (!n) return; /* rope may be NULL */
     const float *c = rope, *s = rope + n / 2;
     x += dim - n;
     for (int32_t i = 0; i < n / 2; i++) {

@@ -284,5 +284,5 @@ bool pi__gdn_has_tail(const pi__facts *f, const pi__batch *b, const pi__gdn *a)
         const int32_t n = b->seq_start[i + 1] - b->seq_start[i];
         most = n > most ? n : most;
     }
-    return most <= few || a->st->ssd;
+    return a->st->ssd || (most <= few && !a->st->kda);
 }

@@ -182,7 +182,8 @@ size_t pi__k_blocks_scratch(int32_t key_blocks, int32_t query_blocks, int32_t n_
                             int32_t head_dim);
 int pi__k_blocks_run(void *stream, const pi__k_blocks *a);
 
-/* ---- launch_gdn.cu: the gated delta rule, and Mamba-2 (kernels/gdn.cuh and ssd_kernels.cuh: layouts of states) */
+/* ---- launch_gdn.cu: the gated delta rule, Mamba-2 and Kimi delta attention (kernels/gdn.cuh and ssd_kernels.cuh:
+ * layouts of states) */
 typedef struct pi__k_state { /* as pi__state_layer of ops.h */
     /* slot i is at base + i * stride; base, stride, snap and snap_stride are multiples of 16 bytes */
     char *base;
@@ -192,7 +193,7 @@ typedef struct pi__k_state { /* as pi__state_layer of ops.h */
     int32_t n_k, n_v, dim, n_draft, n_conv;
     /* not 0: products use keys, queries and states as hi + lo sums of two F16; else one F16 (kernels/gdn.cuh) */
     int32_t exact;
-    int32_t dim_v, ssd; /* dim_v is read only with ssd */
+    int32_t dim_v, ssd, kda; /* dim_v is read only with ssd or kda */
 } pi__k_state;
 
 typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
@@ -204,6 +205,7 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
     int64_t ld_ab;
     const float *conv, *dt_bias, *a, *norm;
     const float *conv_bias, *skip; /* with ssd */
+    float min_decay;           /* with kda */
     float eps;
     float *out;                /* rows start at multiples of 16 bytes */
     int64_t ldo;
@@ -224,7 +226,7 @@ typedef struct pi__k_gdn { /* fields as in pi__gdn and pi__batch of ops.h */
 
 /* Return the bytes of a layer's state in a slot, and in a snapshot. 0 = no kernel for these heads. Supported: dim 32,
  * 64, 96 or 128, at least as many value heads as key heads, PI__MIN_CONV to PI__MAX_CONV taps. With ssd: dim 32, 64,
- * 128 or 256, dim_v a multiple of 16 up to 256. */
+ * 128 or 256, dim_v a multiple of 16 up to 256. With kda: dim 32, 64 or 128, as many value heads as key heads. */
 size_t pi__k_state_bytes(const pi__k_state *st);
 size_t pi__k_snapshot_bytes(const pi__k_state *st);
 size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens);

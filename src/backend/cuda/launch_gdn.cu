@@ -7,7 +7,7 @@
  *
  * save and load: x = SLICE columns, y = value head.
  *
- * States with `ssd` are Mamba-2's: launch_ssd.cu. */
+ * States with `ssd` or `kda`: launch_ssd.cu. */
 #include "backend/cuda/launch_states.cuh"
 #include "gdn_kernels.cuh"
 
@@ -45,21 +45,21 @@ static places places_of(const pi__k_state *st)
 
 size_t pi__k_state_bytes(const pi__k_state *st)
 {
-    if (st->ssd) return pi__k_ssd_state_bytes(st);
+    if (st->ssd || st->kda) return pi__k_ssd_state_bytes(st);
     return supported(st) ? places_of(st).size * sizeof(float) : 0;
 }
 
 size_t pi__k_snapshot_bytes(const pi__k_state *st)
 {
     size_t dim = (size_t) st->dim, n_v = (size_t) st->n_v, channels = (2 * (size_t) st->n_k + n_v) * dim, at = 0;
-    if (st->ssd) return pi__k_ssd_snapshot_bytes(st);
+    if (st->ssd || st->kda) return pi__k_ssd_snapshot_bytes(st);
     take(&at, n_v * dim * dim + (size_t) (st->n_conv - 1) * channels + n_v * dim / PATCH);
     return supported(st) ? at * sizeof(float) : 0;
 }
 
 size_t pi__k_gdn_scratch(const pi__k_state *st, int32_t n_tokens)
 {
-    if (st->ssd) return pi__k_ssd_scratch(st, n_tokens);
+    if (st->ssd || st->kda) return pi__k_ssd_scratch(st, n_tokens);
     size_t words = (size_t) st->n_k * 2 * (size_t) st->dim + (size_t) st->n_v * (2 * MIX + N_SCALARS);
     return words * (size_t) n_tokens * sizeof(float);
 }
@@ -119,12 +119,15 @@ template <int D> static int run(void *stream, const job &j)
     return fast ? run_many<D, false, true>(stream, j) : run_many<D, false, false>(stream, j);
 }
 
-int pi__k_gdn_has_tail(const pi__k_gdn *a) { return a->state.ssd || a->most <= job_of(&a->state).few; }
+int pi__k_gdn_has_tail(const pi__k_gdn *a)
+{
+    return a->state.ssd || (a->most <= job_of(&a->state).few && !a->state.kda);
+}
 
 int pi__k_gdn_run(void *stream, const pi__k_gdn *a)
 {
     if (a->n_tokens < 1) return 0;
-    if (a->state.ssd) return pi__k_ssd_run(stream, a);
+    if (a->state.ssd || a->state.kda) return pi__k_ssd_run(stream, a);
     if (!aligned(a->out, a->ldo)) return 1;
     job j = job_of(&a->state);
     j.a = *a;
@@ -142,7 +145,7 @@ int pi__k_gdn_run(void *stream, const pi__k_gdn *a)
  * reads states before it waits for its predecessors. */
 static int move_state(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)
 {
-    if (st->ssd) return pi__k_ssd_move(stream, st, is_save, slot, pos, snap);
+    if (st->ssd || st->kda) return pi__k_ssd_move(stream, st, is_save, slot, pos, snap);
     const dim3 grid((unsigned) st->dim / SLICE, (unsigned) st->n_v), block(4 * SLICE);
     if (is_save) return pi_launch(stream, save, grid, block, save_shape<128>::bytes, job_of(st), slot, pos, snap);
     return pi_launch(stream, load, grid, block, 0, job_of(st), slot, pos, snap);

@@ -9,6 +9,7 @@ static bool supported(const pi__k_state *st)
     const bool dim = st->dim == 32 || st->dim == 64 || st->dim == 128 || st->dim == 256;
     const bool dim_v = st->dim_v >= PATCH && st->dim_v <= 256 && st->dim_v % PATCH == 0;
     const bool taps = st->n_conv >= PI__MIN_CONV && st->n_conv <= PI__MAX_CONV;
+    if (st->kda && (st->ssd || st->dim > 128 || st->dim_v != st->dim || st->n_v != st->n_k)) return false;
     return dim && dim_v && taps && st->n_k > 0 && st->n_v >= st->n_k && st->n_v % st->n_k == 0 && st->n_draft >= 0;
 }
 
@@ -31,7 +32,7 @@ static gdn::places places_of(const pi__k_state *st)
     p.s = gdn::take(&at, n_v * dim * dim_v);
     p.x = gdn::take(&at, n_v * (size_t) p.rows.n * dim_v);
     p.k = gdn::take(&at, n_k * (size_t) p.rows.n * dim);
-    p.g = gdn::take(&at, n_v * (size_t) p.rows.n);
+    p.g = gdn::take(&at, n_v * (size_t) p.rows.n * (st->kda ? dim : 1));
     p.recent = gdn::take(&at, (size_t) p.recents.n * channels_of(st));
     p.size = at;
     return p;
@@ -50,7 +51,8 @@ size_t pi__k_ssd_snapshot_bytes(const pi__k_state *st)
 
 size_t pi__k_ssd_scratch(const pi__k_state *st, int32_t n_tokens)
 {
-    const size_t words = (size_t) st->n_k * (2 * (size_t) st->dim + C) + 2 * (size_t) st->n_v;
+    const size_t both = st->kda ? 2 : 1; /* with kda also keys and decays, and products of keys */
+    const size_t words = (size_t) st->n_k * both * (2 * (size_t) st->dim + C) + 2 * (size_t) st->n_v;
     return words * (size_t) n_tokens * sizeof(float);
 }
 
@@ -80,16 +82,17 @@ static unsigned blocks_of(const pi__k_state *st, int warps)
     return (unsigned) (st->n_v * (st->dim_v / PATCH / warps));
 }
 
-template <int N> static int run(void *stream, job &j)
+template <int N, bool KDA> static int run(void *stream, job &j)
 {
     const pi__k_state *st = &j.a.state;
     const unsigned seqs = (unsigned) j.a.n_seqs, tiles = (unsigned) (j.a.n_tokens / C) + 2 * seqs;
     const int warps = warps_of(st, j.a.n_seqs, j.a.n_sm);
     const dim3 rows(tiles, (unsigned) st->n_k);
-    int rc = pi_launch_dependent(stream, prepare<N>, rows, dim3(ROWS_THREADS), prepare_shape<N>::bytes, j);
+    int rc = pi_launch_dependent(stream, prepare<N, KDA>, rows, dim3(ROWS_THREADS),
+                                 prepare_shape<N, KDA>::bytes, j);
     if (!rc)
-        rc = pi_launch_dependent(stream, scan<N>, dim3(blocks_of(st, warps), seqs), dim3(32 * (unsigned) warps),
-                                 scan_shape<N>::bytes(warps), j);
+        rc = pi_launch_dependent(stream, scan<N, KDA>, dim3(blocks_of(st, warps), seqs), dim3(32 * (unsigned) warps),
+                                 scan_shape<N, KDA>::bytes(warps), j);
     if (rc) return rc;
     const size_t sums = ROWS_THREADS / 32 * sizeof(float),
                  bytes = j.tail.arrived ? tail_bytes(j.tail, ROWS_THREADS / 32, sums) : sums;
@@ -102,30 +105,31 @@ int pi__k_ssd_run(void *stream, const pi__k_gdn *a)
     j.a = *a;
     if (a->tail) j.tail = *a->tail;
     switch (a->state.dim) {
-    case 32: return run<32>(stream, j);
-    case 64: return run<64>(stream, j);
-    case 128: return run<128>(stream, j);
-    default: return run<256>(stream, j);
+    case 32: return a->state.kda ? run<32, true>(stream, j) : run<32, false>(stream, j);
+    case 64: return a->state.kda ? run<64, true>(stream, j) : run<64, false>(stream, j);
+    case 128: return a->state.kda ? run<128, true>(stream, j) : run<128, false>(stream, j);
+    default: return run<256, false>(stream, j);
     }
 }
 
 /* Copies a state (save or load). The launches are normal, not dependent, as in launch_gdn.cu. */
-template <int N>
+template <int N, bool KDA>
 static int move(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)
 {
     const int warps = warps_of(st, 1, 0);
     const dim3 grid(blocks_of(st, warps)), block(32 * (unsigned) warps);
-    const size_t shared = scan_shape<N>::bytes(warps);
+    const size_t shared = scan_shape<N, KDA>::bytes(warps);
     if (is_save) return pi_launch(stream, save, grid, block, shared, job_of(st), slot, pos, snap);
     return pi_launch(stream, load, grid, block, 0, job_of(st), slot, pos, snap);
 }
 
 int pi__k_ssd_move(void *stream, const pi__k_state *st, bool is_save, int32_t slot, int32_t pos, int32_t snap)
 {
+    const bool kda = st->kda;
     switch (st->dim) {
-    case 32: return move<32>(stream, st, is_save, slot, pos, snap);
-    case 64: return move<64>(stream, st, is_save, slot, pos, snap);
-    case 128: return move<128>(stream, st, is_save, slot, pos, snap);
-    default: return move<256>(stream, st, is_save, slot, pos, snap);
+    case 32: return (kda ? move<32, true> : move<32, false>)(stream, st, is_save, slot, pos, snap);
+    case 64: return (kda ? move<64, true> : move<64, false>)(stream, st, is_save, slot, pos, snap);
+    case 128: return (kda ? move<128, true> : move<128, false>)(stream, st, is_save, slot, pos, snap);
+    default: return move<256, false>(stream, st, is_save, slot, pos, snap);
     }
 }

@@ -1,5 +1,5 @@
-/* Layouts of recurrent states, shared by launch_gdn.cu and launch_ssd.cu; the kernels of Mamba-2, which launch_gdn.cu
- * calls for states with `ssd`. */
+/* Layouts of recurrent states, shared by launch_gdn.cu and launch_ssd.cu; the kernels of Mamba-2 and Kimi delta
+ * attention, which launch_gdn.cu calls for states with `ssd` or `kda`. */
 #ifndef PI_LAUNCH_STATES_CUH
 #define PI_LAUNCH_STATES_CUH
 

@@ -8,7 +8,7 @@ static pi__k_state layout_of(const pi__state_layer *st)
 {
     return (pi__k_state) {.base = st->base, .stride = st->stride, .snap = st->snap, .snap_stride = st->snap_stride,
                           .n_k = st->n_k, .n_v = st->n_v, .dim = st->dim, .n_draft = st->n_draft, .n_conv = st->n_conv,
-                          .dim_v = pi__state_dim_v(st), .ssd = st->ssd};
+                          .dim_v = pi__state_dim_v(st), .ssd = st->ssd, .kda = st->kda};
 }
 
 static pi__k_state state_of(const pi__cuda *c, const pi__state_layer *st)
@@ -57,6 +57,7 @@ static pi__k_gdn gdn_of(const pi__cuda *c, const pi__batch *b, const pi__gdn *a)
         .norm = a->norm,
         .conv_bias = a->conv_bias,
         .skip = a->skip,
+        .min_decay = a->min_decay,
         .eps = a->eps,
         .out = a->out,
         .ldo = a->ldo,

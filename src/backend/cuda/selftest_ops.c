@@ -108,6 +108,7 @@ typedef struct delta_try {
     float out[2][STEPS][D];            /* device results: all tokens in one step; in three steps */
     double s[D][D];                    /* the reference's state */
     bool ssd;                          /* Mamba-2: without l2 norms and the delta term, and the gate before the norm */
+    bool kda;                          /* Kimi delta attention: log decays from z, one per row of S; gate sigmoid(z) */
 } delta_try;
 
 /* Computes q (part 0), k (1) or v (2) of token t in y[D]: convolution and silu; for q and k also the l2 norm,
@@ -136,11 +137,13 @@ static bool delta_is_right(delta_try *d)
         double q[D], k[D], v[D], o[D], ss = 0;
         delta_row(d, t, 0, q), delta_row(d, t, 1, k), delta_row(d, t, 2, v);
         const float *z = d->in[t] + CHANNELS;
-        const double dt = log1p(exp((double) z[D] - 1)), g = exp(-0.5 * dt);
+        const double dt = log1p(exp((double) z[D] - 1));
+        double g[D];
+        for (int a = 0; a < D; a++) g[a] = exp(-0.5 * (d->kda ? log1p(exp((double) z[a] - 1)) : dt));
         const double beta = d->ssd ? dt : 1 / (1 + exp(-(double) z[D + 1]));
         for (int b = 0; b < D; b++) {
             double p = 0;
-            for (int a = 0; a < D; a++) p += k[a] * (d->s[a][b] *= g);
+            for (int a = 0; a < D; a++) p += k[a] * (d->s[a][b] *= g[a]);
             const double u = beta * (v[b] - (d->ssd ? 0 : p)), gate = z[b] / (1 + exp(-(double) z[b]));
             o[b] = 0;
             for (int a = 0; a < D; a++) o[b] += q[a] * (d->s[a][b] += k[a] * u);
@@ -148,7 +151,7 @@ static bool delta_is_right(delta_try *d)
             ss += o[b] * o[b];
         }
         for (int b = 0; b < D; b++) {
-            const double gate = d->ssd ? 1 : z[b] / (1 + exp(-(double) z[b]));
+            const double gate = d->ssd ? 1 : (d->kda ? 1 : z[b]) / (1 + exp(-(double) z[b]));
             const double want = o[b] * d->norm[b] / sqrt(ss / D + 1e-6) * gate;
             right = right && near(d->out[0][t][b], want, 1e-3);
         }
@@ -173,21 +176,25 @@ static void delta_step(tryout *t, pi__k_gdn k, int32_t from, int32_t to)
     t->used = used; /* safe: a later copy in the stream comes after this step */
 }
 
-/* Delta nets, and Mamba-2 with the same inputs. */
+/* Delta nets, then Mamba-2 and Kimi delta attention with the same inputs. */
 static void try_delta(tryout *t, cuda_disabled *disabled)
 {
     static const int32_t cuts[2][4] = {{0, STEPS, STEPS, STEPS}, {0, 17, 18, STEPS}};
-    const float dt_a[2] = {-1, -0.5f};
+    float dt_a[D + 1];
     delta_try *d = own(t, sizeof *d);
-    pi__k_state st = {.n_k = 1, .n_v = 1, .dim = D, .n_conv = 4, .dim_v = D}, ssd = st;
+    pi__k_state st = {.n_k = 1, .n_v = 1, .dim = D, .n_conv = 4, .dim_v = D}, ssd = st, kda = st;
     ssd.ssd = 1;
+    kda.kda = 1;
     if (!d) return;
+    for (int i = 0; i < D; i++) dt_a[i] = -1;
+    dt_a[D] = -0.5f;
     for (size_t i = 0; i < sizeof d->in / 4; i++) ((float *) d->in)[i] = next(t);
     for (size_t i = 0; i < CHANNELS * 4; i++) d->conv[i] = next(t);
     for (size_t i = 0; i < D; i++) d->norm[i] = 1 + next(t) / 4;
     const int64_t ld = CHANNELS + D + 2;
     const float *in = put(t, d->in, sizeof d->in), *small = put(t, dt_a, sizeof dt_a);
-    st.stride = pi__k_state_bytes(&st) + pi__k_state_bytes(&ssd); /* enough for both */
+    /* enough for each */
+    st.stride = pi__k_state_bytes(&st) + pi__k_state_bytes(&ssd) + pi__k_state_bytes(&kda);
     st.snap_stride = pi__k_snapshot_bytes(&st) + pi__k_snapshot_bytes(&ssd);
     st.base = take(t, st.stride), st.snap = take(t, st.snap_stride);
     pi__k_gdn k = {
@@ -200,20 +207,23 @@ static void try_delta(tryout *t, cuda_disabled *disabled)
         .ld_ab = ld,
         .conv = put(t, d->conv, sizeof d->conv),
         .dt_bias = small,
-        .a = small + 1,
+        .a = small + D,
         .norm = put(t, d->norm, sizeof d->norm),
         .eps = 1e-6f,
         .out = take(t, sizeof d->out[0]),
         .ldo = D,
         .state = st,
-        .scratch = take(t, pi__k_gdn_scratch(&st, STEPS) + pi__k_gdn_scratch(&ssd, STEPS)),
+        .scratch = take(t, pi__k_gdn_scratch(&st, STEPS) + pi__k_gdn_scratch(&ssd, STEPS) +
+                           pi__k_gdn_scratch(&kda, STEPS)),
     };
-    for (int i = t->fast ? 0 : 2; i < 6; i++) { /* first with one F16, then with hi + lo sums; then Mamba-2 */
+    for (int i = t->fast ? 0 : 2; i < 8; i++) { /* one F16; hi + lo sums; Mamba-2; Kimi delta attention */
         float (*out)[D] = d->out[i % 2];
         blank(t, k.out, out, sizeof d->out[0]);
         k.n_sm = i % 2 ? 1000 : 0;
         k.state.exact = i / 2 == 1;
         k.state.ssd = d->ssd = i / 2 == 2;
+        k.state.kda = d->kda = i / 2 == 3;
+        k.alpha = in + CHANNELS + (d->kda ? 0 : D);
         for (int c = 0; c < 3; c++)
             if (cuts[i % 2][c + 1] > cuts[i % 2][c]) delta_step(t, k, cuts[i % 2][c], cuts[i % 2][c + 1]);
         if (!get(t, out, k.out, sizeof d->out[0])) break;
