@@ -65,6 +65,7 @@ template <int D_, int GROUPS_, int WARPS_, int KIND_, int COMES_> struct shape {
     static constexpr uint32_t EXCHANGE = WARPS > 1 ? THREADS * TILE / 8 * 16 : 0; /* shared bytes to exchange scores */
     static constexpr int MIN_BLOCKS = THREADS == 256 ? 1 : 2; /* blocks per SM that the registers allow */
     static constexpr int STEP = TILE;                        /* keys of a softmax step */
+    static constexpr bool REL = D <= 128;                    /* has biases of scores (pi__k_attn::rel) */
     static constexpr int STEPS = N / 2;                      /* mma steps of 16 values of Q and K per warp */
     static constexpr int FIRST_COPIER = 0, COPIERS = THREADS; /* the first copying thread; number of copying threads */
     static constexpr uint32_t PITCH = 2 * D;                 /* bytes between the rows (keys) of a tile */

@@ -41,6 +41,26 @@ PI_FN void walk_splits(const attn_job &j, block_facts<S> &facts, int32_t tile, i
     }
 }
 
+/* Adds a.rel to the scores s of the STEP keys from position key0 (see pi__attention). */
+template <class S>
+PI_FN void add_rel(const pi__k_attn &a, const work &w, int32_t key0, float (&s)[S::STEP / 8][4])
+{
+    const int lane = S::thread() % 32, row0 = S::group() * 16 + lane / 4;
+    const int32_t reach = a.n_rel / 2;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        if (!row_there(w, row0 + 8 * r)) continue;
+        const float *rel = a.rel + (int64_t) row_head(w, row0 + 8 * r) * a.n_rel;
+        const int32_t first = key0 + lane % 4 * 2 - a.pos[row_token(w, row0 + 8 * r)];
+#pragma unroll
+        for (int i = 0; i < S::STEP / 4; i++) {
+            const int32_t d = first + i / 2 * 8 + i % 2;
+            float &x = s[i / 2][2 * r + i % 2];
+            x += a.n_rel == 1 ? -rel[0] * (float) abs(d) : rel[max(-reach, min(reach, d)) + reach];
+        }
+    }
+}
+
 /* One softmax step, in place: s holds the scores of the STEP keys from position key0, and receives P = exp2(score *
  * log2(e) - m), in f32. Masked keys get P = 0. m: maxima of the thread's two rows, raised to the new scores. c[r]:
  * exp2(old m - new m), the factor for the old sums of row r. */
@@ -50,6 +70,9 @@ PI_FN void softmax(const pi__k_attn &a, const block_facts<S> &facts, int32_t key
 {
     const int lane = S::thread() % 32, group = S::group();
     float top[2] = {PI_MINUS_INF, PI_MINUS_INF}, base[2];
+    if constexpr (S::REL) {
+        if (a.rel) add_rel<S>(a, facts.w, key0, s);
+    }
     if (a.softcap != 0) {
 #pragma unroll
         for (int i = 0; i < S::STEP / 2; i++) s[i / 4][i % 4] = capped(s[i / 4][i % 4], a.softcap);

@@ -32,6 +32,7 @@ template <int D_, int TEAMS_ = 2, int SHARE_ = (D_ > 128 ? 2 : 1)> struct wgmma_
     static constexpr int D = D_, TEAMS = TEAMS_, SHARE = SHARE_, KIND = FAST, COMES = COPIED, WARPS = 1;
     /* threads that multiply; 128 more copy */
     static constexpr int R = 64 * TEAMS / SHARE, GROUPS = R / 16, THREADS = 128 * TEAMS;
+    static constexpr bool REL = false; /* registers are full */
     static constexpr int STEP = head<D>::TILE, TILE = D <= 128 ? 64 : 32;
     static constexpr int COLS = D / 8, N = COLS / SHARE, STEPS = D / 16;
     static constexpr int PARTS = head<D>::PARTS, Q_TERMS = 1, PLANES = 1;

@@ -7,7 +7,7 @@
 #include "warp.cuh"
 
 /* Returns act(x) * up for one column. x: value of the gate projection; up: value of the up projection. kind: PI__IN_*
- * as in pi__lin_in, except GEGLU_ERF. limit: as in pi__lin_in. */
+ * as in pi__lin_in, except GEGLU_ERF and GELU. limit: as in pi__lin_in. */
 PI_FN float gated(int32_t kind, float x, float up, float limit)
 {
     /* comparisons instead of fminf: NaN stays NaN */
@@ -27,7 +27,8 @@ PI_FN float gated(int32_t kind, float x, float up, float limit)
  * quarter of their code, and only encoders need it. */
 PI_FN float gated_any(int32_t kind, float x, float up, float limit)
 {
-    if (kind == PI__IN_GEGLU_ERF) return 0.5f * x * (1.0f + erff(0.70710678118654752f * x)) * up;
+    if (kind == PI__IN_GEGLU_ERF || kind == PI__IN_GELU)
+        return 0.5f * x * (1.0f + erff(0.70710678118654752f * x)) * (kind == PI__IN_GELU ? 1.0f : up);
     return gated(kind, x, up, limit);
 }
 

@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(THREADS) w16_mid(pi__k_input in, int64_t n_in,
     /* a warp packs two blocks per iteration */
     for (int64_t i = threadIdx.x / 32 * 2; i < n_in / 32; i += THREADS / 16) {
         const int64_t b = i + threadIdx.x % 32 / 16, at = min(b, n_in / 32 - 1) * 32 + o;
-        put_mid(mid_block(mid, c, n_in / 32, b), c, o, gated(in.kind, x[at], x2[at], in.limit),
-                gated(in.kind, x[at + 16], x2[at + 16], in.limit), bf16, b < n_in / 32);
+        put_mid(mid_block(mid, c, n_in / 32, b), c, o, gated_any(in.kind, x[at], x2[at], in.limit),
+                gated_any(in.kind, x[at + 16], x2[at + 16], in.limit), bf16, b < n_in / 32);
     }
 }
 

@@ -146,6 +146,7 @@ PI_FN float activation(const pi__activate &a, float t)
     case PI__ACT_GELU_QUICK: return t / (1.0f + expf(-1.702f * t));
     case PI__ACT_RELU2: return t < 0 ? 0.0f : t * t;
     case PI__ACT_NONE: return t;
+    case PI__ACT_RELU: return t < 0 ? 0.0f : t;
     default: return (t > 0 ? a.p[0] * t * t : a.p[1] * (expm1f(fminf(t, a.p[3])) - t)) + a.p[2] * t;
     }
 }

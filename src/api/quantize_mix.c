@@ -186,11 +186,7 @@ int pi__mix_begin(pi__mix *m, const pi__gguf *g, pi_error *err)
 
 long pi__mix_layer(const pi__tensor *t)
 {
-    const char *s = t->name.p, *end = s + t->name.n;
-    long n = 0;
-    if (t->name.n < 6 || memcmp(s, "blk.", 4) != 0 || s[4] == '.') return -1;
-    for (s += 4; s < end && *s >= '0' && *s <= '9' && n < 1000000; s++) n = n * 10 + (*s - '0');
-    return s < end && *s == '.' ? n : -1;
+    return pi__gguf_layer(t->cname, NULL);
 }
 
 int pi__mix_order(const pi__tensor *a, const pi__tensor *b)

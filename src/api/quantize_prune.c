@@ -76,14 +76,16 @@ bool pi__prune_drops(const pi__prune *p, const pi__tensor *t)
 
 void pi__prune_name(const pi__prune *p, const pi__tensor *t, char *out)
 {
-    long layer = p->n_gone ? pi__mix_layer(t) : -1, now = layer;
+    const char *rest = t->cname;
+    const int32_t layer = p->n_gone ? pi__gguf_layer(t->cname, &rest) : -1;
+    int32_t now = layer;
     memcpy(out, t->name.p, t->name.n);
     out[t->name.n] = 0;
-    for (long i = 0; i < layer && i < p->n_layer; i++) now -= p->gone[i];
+    for (int32_t i = 0; i < layer && i < p->n_layer; i++) now -= p->gone[i];
     if (now == layer) return;
-    char *rest = strchr(out + 4, '.'); /* "blk.12.attn_q.weight": the new number is never longer */
-    int n = snprintf(out + 4, (size_t) (rest - out) - 3, "%ld", now);
-    out[4 + n] = '.';
-    memmove(out + 4 + n, t->name.p + (rest - out), t->name.n - (size_t) (rest - out));
-    out[4 + n + (int) (t->name.n - (size_t) (rest - out))] = 0;
+    const size_t from = (size_t) (rest - t->cname), n = t->name.n - from; /* the name may be longer than cname */
+    char *at = strstr(out, "blk.") + 4;                                    /* the new number is never longer */
+    at += snprintf(at, from, "%d.", now);
+    memcpy(at, t->name.p + from, n);
+    at[n] = 0;
 }

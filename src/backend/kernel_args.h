@@ -15,7 +15,7 @@ struct pi__kv_layer; /* defined in ops.h; kernels get its fields as separate arg
 enum { PI__MAX_LIN = 8 /* matrices per op linear */ };
 /* Prologues of the input of op linear, see pi__lin_in. */
 enum { PI__IN_PLAIN, PI__IN_RMSNORM, PI__IN_GEGLU, PI__IN_SWIGLU, PI__IN_SWIGLU_OAI, PI__IN_GEGLU_ERF,
-       PI__IN_RELU2, PI__N_IN };
+       PI__IN_RELU2, PI__IN_GELU, PI__N_IN };
 static inline bool pi__in_gated(int kind) { return kind >= PI__IN_GEGLU; }
 /* Gating functions of op moe, see pi__moe. The enum after it: max experts per layer, max experts per token, max expert
  * groups per layer. */
@@ -101,8 +101,9 @@ typedef struct pi__layer_norm {
 
 /* x = f(t), t = x + b, for activations of a single value. GELU: t/2 (1 + erf(t / sqrt(2))), the exact GELU. GELU_TANH:
  * its tanh approximation. GELU_QUICK: t sigmoid(1.702 t). RELU2: max(t, 0)^2. XIELU (arXiv 2411.13010): p[0] t^2 +
- * p[2] t if t > 0, else p[1] (e^min(t, p[3]) - 1 - t) + p[2] t. NONE: t. */
-enum { PI__ACT_GELU, PI__ACT_GELU_TANH, PI__ACT_GELU_QUICK, PI__ACT_RELU2, PI__ACT_XIELU, PI__ACT_NONE, PI__N_ACTS };
+ * p[2] t if t > 0, else p[1] (e^min(t, p[3]) - 1 - t) + p[2] t. NONE: t. RELU: max(t, 0). */
+enum { PI__ACT_GELU, PI__ACT_GELU_TANH, PI__ACT_GELU_QUICK, PI__ACT_RELU2, PI__ACT_XIELU, PI__ACT_NONE, PI__ACT_RELU,
+       PI__N_ACTS };
 typedef struct pi__activate {
     float *x;            /* [n_rows, n], changed in place */
     const float *b;      /* [n]; NULL = no bias */

@@ -241,6 +241,7 @@ static void attention(const pi__attention *a, const pi__batch *b, pi__operands *
     READ(q, n, a->ldq, width);
     READ(gate, n, a->ldq, width);
     VECTOR(sinks);
+    VECTOR(rel);
     WRITE(out, n, a->ldo, (int64_t) a->n_head * a->kv->head_dim);
 }
 

@@ -255,7 +255,7 @@ static inline bool pi__state_is_conv(const pi__state_layer *st) { return !st->n_
 typedef struct pi__lin_in {
     /* PLAIN: x. RMSNORM: x / sqrt(mean(x^2) + eps) * w. GEGLU: gelu_tanh(x) * x2. SWIGLU: silu(x) * x2.
      * SWIGLU_OAI (gpt-oss): x * sigmoid(1.702 x) * (x2 + 1). GEGLU_ERF: x/2 (1 + erf(x / sqrt(2))) * x2.
-     * RELU2: max(x, 0) * x2. */
+     * RELU2: max(x, 0) * x2. GELU: as GEGLU_ERF with 1 instead of x2, which is set but has no effect. */
     int kind;
     const float *x;  /* [n_rows, n_in] */
     int64_t ldx;     /* floats between rows of x */
@@ -396,8 +396,15 @@ typedef struct pi__attention {
     bool spans;         /* tokens also see the later keys up to pi__batch.see_to; not with block or past */
     float softcap;      /* s = cap * tanh(s / cap) before softmax; 0 = no softcap */
     const float *sinks; /* [n_head] extra logits that only enlarge the softmax sum; NULL = no sinks */
-    /* Threshold for the batch's query blocks, see PI__SPARSE_BLOCK; 0 = dense. Requires window, first, past and
-     * block to be 0. */
+    /* Bias of each score before the softcap, by the distance kpos - qpos; NULL = no bias. Only for heads of up to 128
+     * values.
+     * n_rel 1: [n_head] slopes of ALiBi (arXiv 2108.12409); the bias is -slope * |distance|. Other odd n_rel: [n_head,
+     * n_rel] biases of the distances -n_rel / 2 .. n_rel / 2; larger distances have the bias of the first or last
+     * one. */
+    const float *rel;
+    int32_t n_rel;      /* values per head in rel; 0 without rel */
+    /* Threshold for the batch's query blocks, see PI__SPARSE_BLOCK; 0 = dense. Requires window, first, past,
+     * block and rel to be 0. */
     float sparsity;
 } pi__attention;
 

@@ -502,6 +502,8 @@ static bool valid_attention(const checker *c, pi__attention *a)
            a->n_head % a->kv->n_head_kv == 0 && a->q && a->out && within(a->q_stride, 0, MAX_STEP) &&
            (!a->q_stride || a->q_stride >= a->kv->head_dim) && a->window >= 0 && a->first >= 0 && a->ahead >= 0 &&
            valid_vector(c, a->sinks, a->n_head, true) && (int64_t) a->n_head * a->kv->head_dim <= c->lim->max_n_in &&
+           within(a->n_rel, a->rel ? 1 : 0, MAX_STEP) && (!a->rel || a->n_rel % 2) &&
+           valid_vector(c, a->rel, (int64_t) a->n_head * a->n_rel, true) &&
            (a->sparsity == 0 || c->lim->key_blocks) && valid_visible(c, a->kv, a->window);
 }
 

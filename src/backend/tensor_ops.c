@@ -307,6 +307,7 @@ static void run_attention(rank *k, const call *c)
     a.q = (float *) at(k, a.q) + heads * q_stride(&own, a.q_stride);
     if (a.gate) a.gate = (float *) at(k, a.gate) + heads * q_stride(&own, a.q_stride);
     if (a.sinks) a.sinks = (float *) at(k, a.sinks) + heads;
+    if (a.rel) a.rel = (float *) at(k, a.rel) + heads * a.n_rel;
     a.out = apart ? shard_of(k, out, b->n_tokens, n) : out;
     if (apart) a.ldo = n;
     a.kv = &own;

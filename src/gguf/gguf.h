@@ -116,6 +116,9 @@ const pi__gguf_kv *pi__gguf_copy_find(const pi__gguf_copy *c, const char *key); 
 size_t pi__gguf_n_tensors(const pi__gguf *g); /* tensors of all splits */
 const pi__tensor *pi__gguf_tensor_at(const pi__gguf *g, size_t i);
 const pi__tensor *pi__gguf_find_tensor(const pi__gguf *g, const char *name); /* NULL if absent; O(1) */
+/* Returns N of a name "blk.N.REST" or "enc.blk.N.REST" (encoders of T5), at most 999999; -1 for other names. *rest
+ * receives REST; NULL = not needed. */
+int32_t pi__gguf_layer(const char *name, const char **rest);
 
 /* Returns the tensor's bytes if the file is mapped or was read into memory; NULL with PI__LOAD_DIO (use
  * pi__gguf_read). */

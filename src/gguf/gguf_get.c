@@ -34,6 +34,18 @@ const pi__tensor *pi__gguf_find_tensor(const pi__gguf *g, const char *name)
     return i < 0 ? NULL : &g->tensor[i];
 }
 
+int32_t pi__gguf_layer(const char *name, const char **rest)
+{
+    int32_t layer = 0;
+    if (!strncmp(name, "enc.", 4)) name += 4;
+    if (strncmp(name, "blk.", 4) || name[4] == '.') return -1;
+    for (name += 4; *name >= '0' && *name <= '9'; name++)
+        if ((layer = 10 * layer + (*name - '0')) > 999999) return -1;
+    if (*name != '.') return -1;
+    if (rest) *rest = name + 1;
+    return layer;
+}
+
 const char *pi__gguf_type_name(int32_t type)
 {
     static const char name[PI__GGUF_N_TYPES][5] = {"u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool",

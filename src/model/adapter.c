@@ -32,8 +32,8 @@ static int32_t add_target(pi__model *m, int kind, const pi__weight *w, const cha
 
 void pi__adapter_target(pi__model *m, pi__weight *w, const char *full, const int32_t *row, int64_t n_rows)
 {
-    int layer;
-    const bool of_layer = sscanf(full, "blk.%9d.", &layer) == 1 && layer < m->n_trunk;
+    const int32_t layer = pi__gguf_layer(full, NULL);
+    const bool of_layer = layer >= 0 && layer < m->n_trunk;
     if (!strcmp(full, embedding)) m->lora_embd = add_target(m, PI__LORA_EMBEDDING, w, full, row);
     else if ((of_layer && (w->n_mat == 1 || w->routed)) || !strcmp(full, output))
         w->target = add_target(m, PI__LORA_MATRIX, w, full, row);
@@ -148,8 +148,8 @@ static int find_target(reader *r, const pi__tensor *t, size_t n, int32_t k, bool
 /* True if the tensor's layer is left out (n-layer-exit). */
 static bool is_left_out(const reader *r, const char *name)
 {
-    int layer;
-    return r->m->n_exit && sscanf(name, "blk.%9d.", &layer) == 1 && layer >= r->m->n_trunk && layer < r->m->n_layer;
+    const int32_t layer = pi__gguf_layer(name, NULL);
+    return r->m->n_exit && layer >= r->m->n_trunk && layer < r->m->n_layer;
 }
 
 /* Fills in r->of for all tensors of the file. */

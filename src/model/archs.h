@@ -81,10 +81,15 @@
     ARCH(bert, "bert", "bert.c", "BGE, MiniLM, E5, XLM-RoBERTa, cross-encoders",                                       \
          "LayerNorm, GELU, learned positions, WordPiece and Unigram")                                                  \
     ARCH(nomic_bert, "nomic-bert", "bert.c", "Nomic Embed 1 and 1.5", "RoPE, gates")                                   \
+    ARCH(nomic_bert_moe, "nomic-bert-moe", "bert.c", "Nomic Embed 2", "RoPE, experts without a gate")                  \
+    ARCH(jina_bert_v2, "jina-bert-v2", "bert.c", "Jina Embeddings 2, for code too; Jina Reranker 1",                   \
+         "ALiBi, gates")                                                                                               \
     ARCH(jina_bert_v3, "jina-bert-v3", "bert.c", "Jina Embeddings 3", "RoPE, biases")                                  \
     ARCH(modern_bert, "modern-bert", "modern_bert.c", "ModernBERT, Granite Embedding, GTE ModernBERT",                 \
          "windows on both sides, norm of embeddings")                                                                  \
     ARCH(eurobert, "eurobert", "modern_bert.c", "EuroBERT, Jina Embeddings 5", "bidirectional attention")              \
+    ARCH(neo_bert, "neo-bert", "modern_bert.c", "NeoBERT", "bidirectional attention, stacked heads")                   \
+    ARCH(t5encoder, "t5encoder", "t5.c", "encoders of T5, Flan-T5, UMT5", "biases of scores by distance, Unigram")     \
     ARCH(dflash, "dflash", "dflash.c", "block drafters", "target features, blocks of masks")                           \
     ARCH(dflash_qwen35, "qwen35-dflash-draft", "dflash.c", "block drafters", "target features, blocks of masks")       \
     ARCH(dflash_gemma4, "gemma4-dflash-draft", "dflash.c", "block drafters", "target features, blocks of masks")

@@ -101,6 +101,9 @@ static void want_matrices(pi__model *m, pi__attn *a, int32_t n_head_kv, int32_t 
         pi__declare_heads(m, &a->wv, E, n_head_kv, kv, NULL, "attn_v.weight", layer);
         pi__declare_vec_rows(m, &a->q_norm, Q, a->order, "attn_q_norm.weight", layer);
         pi__declare_vec_rows(m, &a->k_norm, KV, a->order, "attn_k_norm.weight", layer);
+        if (!(a->flags & PI__ATTN_WIDE_LAYER)) return;
+        pi__declare_vec_rows(m, &a->q_shift, Q, a->order, "attn_q_norm.bias", layer);
+        pi__declare_vec_rows(m, &a->k_shift, KV, a->order, "attn_k_norm.bias", layer);
         return;
     }
     if (KV && pi__has_tensor(m, "attn_qkv.weight", layer)) {
@@ -129,6 +132,9 @@ void pi__attn_declare(pi__model *m, pi__attn *a, int32_t layer, pi__work *w)
     if (a->head_dim % 16 || a->head_dim > PI__MAX_HEAD_DIM)
         pi__model_refuse(m, PI_EUNSUPPORTED, "%s: heads of %d values are not supported, only multiples of 16",
                          m->arch->name, a->head_dim);
+    if (a->rel && a->head_dim > PI__MAX_REL_DIM)
+        pi__model_refuse(m, PI_EUNSUPPORTED, "%s: heads of %d values are not supported, only up to %d values",
+                         m->arch->name, a->head_dim, PI__MAX_REL_DIM);
     if (!shared) a->kv = pi__declare_kv(m, owner, layer, a->window, a->n_head_kv, a->head_dim);
     if (!pi__model_ok(m)) return;
     if (a->value_dim) want_padded(m, a, owner->kv[a->kv].n_head_kv, layer);
@@ -153,10 +159,30 @@ void pi__attn_project(pi__model *m, const pi__attn *a, const pi__stream *s)
     pi__attn_project_of(m, a, &in, s);
 }
 
-/* q, k = RMSNorms across all heads of the queries and keys in att; ld is the row stride of q and k. */
+/* out = LayerNorm of the rows of x [n, width], which is changed, after their bias. */
+static void layer_norm_wide(pi__model *m, const pi__attn *a, const pi__stream *s, const pi__layer_norm *norm,
+                            float *out)
+{
+    pi__layer_norm of = *norm;
+    of.eps = a->eps;
+    of.n_rows = s->n;
+    pi__op_layer_norm(m->be, NULL, &of);
+    pi__op_copy_2d(m->be, NULL, &(pi__copy_2d) {.x = of.x, .ldx = of.n, .n_shards = 1, .n_rows = s->n, .n = of.n,
+                                                .y = out, .ldy = pi__attn_width(a)});
+}
+
+/* q, k = norms across all heads of the queries and keys in att; ld is the row stride of q and k. */
 static void norm_wide(pi__model *m, const pi__attn *a, const pi__stream *s, float *q, float *k, int64_t ld)
 {
     const int64_t Q = q_width(a), KV = kv_width(a);
+    if (a->flags & PI__ATTN_WIDE_LAYER) {
+        const float *both = a->qkv_bias, *q_bias = both ? both : a->q_bias, *k_bias = both ? both + Q : a->k_bias;
+        const pi__layer_norm of_q = {.x = s->att, .b = q_bias, .w = a->q_norm, .shift = a->q_shift, .n = Q};
+        const pi__layer_norm of_k = {.x = s->att + s->n * Q, .b = k_bias, .w = a->k_norm, .shift = a->k_shift, .n = KV};
+        layer_norm_wide(m, a, s, &of_q, q);
+        layer_norm_wide(m, a, s, &of_k, k);
+        return;
+    }
     pi__op_norm(m->be, NULL,
                 &(pi__norm) {.out = q, .ldo = ld, .x = s->att, .w = a->q_norm, .eps = a->eps, .n_rows = s->n, .n = Q});
     pi__op_norm(m->be, NULL, &(pi__norm) {.out = k, .ldo = ld, .x = s->att + s->n * Q, .w = a->k_norm, .eps = a->eps,
@@ -172,7 +198,7 @@ void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, 
     pi__linear all = {.in = *in, .n_rows = s->n, .n_lin = !KV ? 1 : a->wv.n_out ? 3 : 2,
                       .lin = {{&a->wq, q, ld}, {&a->wk, k, ld}, {&a->wv, v, ld}}};
     if (a->wqkv.n_out) all.n_lin = 1, all.lin[0].w = &a->wqkv;
-    const bool wide = a->flags & PI__ATTN_WIDE_NORM;
+    const bool wide = a->flags & PI__ATTN_WIDE_NORM, biased = a->flags & PI__ATTN_WIDE_LAYER; /* q, k have biases */
     if (wide) all.lin[0] = (pi__lin) {&a->wq, s->att, Q}, all.lin[1] = (pi__lin) {&a->wk, s->att + s->n * Q, KV};
     if (a->wgate.n_out) all.lin[all.n_lin++] = (pi__lin) {&a->wgate, q + Q + 2 * KV, ld};
     pi__multiply(m, &all);
@@ -189,8 +215,8 @@ void pi__attn_project_of(pi__model *m, const pi__attn *a, const pi__lin_in *in, 
                           .v = KV ? v : NULL,
                           .ldv = ld,
                           .n_head = a->n_head,
-                          .q_bias = bias ? bias : a->q_bias,
-                          .k_bias = bias ? bias + Q : a->k_bias,
+                          .q_bias = biased ? NULL : bias ? bias : a->q_bias,
+                          .k_bias = biased ? NULL : bias ? bias + Q : a->k_bias,
                           .v_bias = bias ? bias + Q + KV : a->v_bias,
                           .q_norm = wide ? NULL : a->q_norm,
                           .k_norm = wide ? NULL : a->k_norm,
@@ -249,6 +275,7 @@ void pi__attn_attend(pi__model *m, const pi__attn *a, const pi__stream *s, int32
                                .window = a->window, .first = first, .past = a->flags & PI__ATTN_PAST,
                                .block = a->flags & PI__ATTN_BLOCK,
                                .spans = spans(m, a), .ahead = a->ahead, .softcap = a->softcap,
+                               .rel = a->rel ? a->rel->values : NULL, .n_rel = a->rel ? a->rel->n : 0,
                                .sinks = a->sinks, .sparsity = all ? m->sparsity : 0};
     pi__op_attention(m->be, s->b, &att);
     if (!gate_width(a) || gates_inside(a)) return;

@@ -272,7 +272,7 @@ void pi__mlp_declare(pi__model *m, pi__mlp *l, const char *kind, int32_t layer, 
         pi__declare_weight(m, &l->up, E, F, up, layer);
     }
     pi__declare_weight(m, &l->down, F, E, down, layer);
-    w->max_ff = widest(w->max_ff, 2 * F);
+    w->max_ff = widest(w->max_ff, l->ungated ? F : 2 * F);
 }
 
 void pi__mlp_gate_up(pi__model *m, const pi__mlp *l, const pi__lin_in *in, int32_t n, float *ff)

@@ -107,7 +107,20 @@ void pi__rotation_layout(pi__rotation *r, pi__arena *a, size_t n_tokens);
 /* Computes the tables of cosines and sines for the tokens of b. */
 void pi__rotation_forward(pi__model *m, const pi__rotation *r, const pi__batch *b);
 
+/* ---- biases of attention scores by distance */
+typedef struct pi__rel {
+    int32_t n;               /* values per head, as in pi__attention.n_rel; 0 = no biases */
+    float *values;           /* [n_head, n] */
+} pi__rel;
+/* Fills in r: slopes of ALiBi (arXiv 2108.12409). max_bias: the slopes are powers of 2^(-max_bias / heads). */
+void pi__rel_alibi(pi__model *m, pi__rel *r, int32_t n_head, float max_bias);
+/* Fills in r: biases of T5 (arXiv 1910.10683) from a tensor [n_bucket, n_head]. Distances above max_distance share a
+ * bucket on each side. */
+void pi__rel_buckets(pi__model *m, pi__rel *r, int32_t n_head, int32_t n_bucket, int32_t max_distance,
+                     const char *name, int layer);
+
 /* ---- attention */
+enum { PI__MAX_REL_DIM = 128 /* max head size with biases by distance */ };
 enum {
     PI__ATTN_QK_NORM = 1,    /* RMSNorm on each query and key head */
     PI__ATTN_BIAS = 2,       /* q, k and v biases are required; without the flag they are optional */
@@ -120,6 +133,7 @@ enum {
     PI__ATTN_OUT_BIAS = 256, /* the output projection has a bias; not with post_norm */
     PI__ATTN_SINKS = 512,    /* attention sinks */
     PI__ATTN_WIDE_NORM = 1024, /* one RMSNorm across all query heads, one across all key heads; not with gates */
+    PI__ATTN_WIDE_LAYER = 32768, /* with PI__ATTN_WIDE_NORM: LayerNorms, after the biases */
     PI__ATTN_NORM_LAST = 2048, /* with PI__ATTN_QK_NORM: the norms follow RoPE */
     PI__ATTN_GATES = 4096,   /* the result is multiplied by gates from a matrix of their own, one per value */
     PI__ATTN_HEAD_GATES = 8192, /* likewise, one gate per head */
@@ -136,6 +150,7 @@ typedef struct pi__attn {
     float q_scale;           /* factor of the queries */
     float softcap;           /* softcap of attention scores; 0 = none */
     const pi__rotation *rot; /* NULL or n_freq 0 = no RoPE */
+    const pi__rel *rel;      /* biases of the scores; NULL = none */
     /* [(H+2K)*D] file row of each row of the stacked q, k, v, for files with interleaved pairs (`pi__attn_order`);
      * NULL = file order */
     const int32_t *order;
@@ -150,6 +165,7 @@ typedef struct pi__attn {
     float *q_bias, *k_bias, *v_bias; /* [H*D], [K*D], [K*D], or NULL; or */
     float *qkv_bias;         /* [(H+2K)*D] bias with wqkv; or NULL */
     float *q_norm, *k_norm;  /* [D] each; with PI__ATTN_WIDE_NORM [H*D], [K*D] */
+    float *q_shift, *k_shift; /* [H*D], [K*D] biases of the norms, with PI__ATTN_WIDE_LAYER */
     float *sinks;            /* [H] see pi__attention; NULL = none */
     pi__weight wo;           /* [E, H*D] output projection; [E, H*value_dim] */
     float *out_bias;         /* [E]; NULL = none */

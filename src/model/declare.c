@@ -183,7 +183,7 @@ static const pi__tensor *find(const pi__model *m, const char *name, int layer, c
 {
     if (layer < 0) snprintf(full, 96, "%s", name);
     else if (m->blk) snprintf(full, 96, "%s.%s", m->blk, name);
-    else snprintf(full, 96, "blk.%d.%s", layer, name);
+    else snprintf(full, 96, "%sblk.%d.%s", m->encoder_names ? "enc." : "", layer, name);
     return pi__gguf_find_tensor(m->g, full);
 }
 
@@ -529,17 +529,39 @@ void pi__declare_vec_rows(pi__model *m, float **vec, int64_t n, const int32_t *r
     want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f, .row = row}, false, n, 1, name, layer);
 }
 
+static void want_gathered(pi__model *m, pi__declared want, int64_t n_file, int64_t n_file_rows, const char *name,
+                          int layer)
+{
+    char full[96];
+    *want.vec = NULL;
+    const pi__tensor *t = want.tensor = need(m, name, layer, full);
+    if (!t || !shaped(m, t, full, n_file, n_file_rows, 1)) return;
+    if (!pi__type_is_float(t->type)) pi__model_refuse(m, PI_EFORMAT, "tensor %s must be F32, F16 or BF16", full);
+    want.size = (size_t) want.n_row * sizeof(float);
+    want.placement = everywhere(m);
+    add_want(m, want);
+}
+
 void pi__declare_vec_gathered(pi__model *m, float **vec, int64_t n, const int32_t *row, int64_t n_file, float factor,
                               const char *name, int layer)
 {
-    char full[96];
     *vec = NULL;
     if (!pi__has_tensor(m, name, layer)) return;
-    const pi__tensor *t = need(m, name, layer, full);
-    if (!t || !shaped(m, t, full, n_file, 1, 1)) return;
-    if (!pi__type_is_float(t->type)) pi__model_refuse(m, PI_EFORMAT, "tensor %s must be F32, F16 or BF16", full);
-    add_want(m, (pi__declared) {.tensor = t, .vec = vec, .factor = factor, .row = row, .n_row = n,
-                                .size = (size_t) n * sizeof(float), .placement = everywhere(m)});
+    want_gathered(m, (pi__declared) {.vec = vec, .factor = factor, .row = row, .n_row = n}, n_file, 1, name, layer);
+}
+
+void pi__declare_table_gathered(pi__model *m, float **vec, int64_t n, const int32_t *at, int64_t n_file,
+                                int64_t n_file_rows, const char *name, int layer)
+{
+    want_gathered(m, (pi__declared) {.vec = vec, .factor = 1.0f, .row = at, .n_row = n}, n_file, n_file_rows, name,
+                  layer);
+}
+
+void pi__declare_values(pi__model *m, float **vec, int64_t n, const float *values)
+{
+    *vec = NULL;
+    add_want(m, (pi__declared) {.vec = vec, .values = values, .size = (size_t) n * sizeof(float),
+                                .placement = everywhere(m)});
 }
 
 void pi__declare_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer)
@@ -597,8 +619,7 @@ static bool is_wanted(const pi__model *m, const pi__tensor *t)
 /* True if the tensor belongs to a layer that is not loaded. */
 static bool is_left_out(const pi__model *m, const pi__tensor *t)
 {
-    int layer;
-    return sscanf(t->cname, "blk.%9d.", &layer) == 1 && layer >= m->n_trunk;
+    return pi__gguf_layer(t->cname, NULL) >= m->n_trunk;
 }
 
 void pi__refuse_others(pi__model *m, const char *prefix, const char *except)

@@ -111,6 +111,12 @@ void pi__declare_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, con
 /* Like pi__declare_table, reordered: value i is the file's value at[i]. NULL = file order. */
 void pi__declare_table_at(pi__model *m, float **vec, int64_t n_rows, int64_t n, const int32_t *at, const char *name,
                        int layer);
+/* Declares n values gathered from a table of n_file_rows rows of n_file floats: value i is the file's value at[i], -1 =
+ * zero. at must live until the model is loaded. */
+void pi__declare_table_gathered(pi__model *m, float **vec, int64_t n, const int32_t *at, int64_t n_file,
+                                int64_t n_file_rows, const char *name, int layer);
+/* Declares n f32 values on the device that are not in the file. values must live until the model is loaded. */
+void pi__declare_values(pi__model *m, float **vec, int64_t n, const float *values);
 /* Like pi__declare_table, for n_mat consecutive tables. */
 void pi__declare_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name,
                         int layer);

@@ -322,6 +322,7 @@ static void want_layer(pi__model *m, pi__dense *d, int32_t i)
     l->attn.window = own.window;
     l->attn.ahead = own.ahead;
     l->attn.rot = own.rot;
+    l->attn.rel = own.rel;
     l->attn.flags |= own.flags;
     if (!d->mla.n_head) set_heads(m, d, &l->attn, &own);
     if (d->single && !l->no_ffn) pi__declare_vec(m, &l->ffn_norm, E, "attn_norm.weight", i);

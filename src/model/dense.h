@@ -68,8 +68,8 @@ typedef struct pi__dense {
     /* `rot`: rotation of most layers; read from rope.* by pi__dense_declare if n_rot is 0. `rot_local`: rotation of the
      * layers with attn.rot set to it */
     pi__rotation rot, rot_local;
-    /* [n_layer]; pi__dense_declare copies `attn` to each, except for numbers of heads, window, ahead and rot, and adds
-     * `flags`. It keeps mlp.p, mlp.limit and experts.limit */
+    /* [n_layer]; pi__dense_declare copies `attn` to each, except for numbers of heads, window, ahead, rot and rel, and
+     * adds `flags`. It keeps mlp.p, mlp.limit and experts.limit */
     pi__dense_layer *layers;
     pi__work work;           /* scratch */
     float *embd_weight;      /* [E] weight of embd_norm */

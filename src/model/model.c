@@ -103,7 +103,7 @@ enum pi__kind pi__model_kind(const pi__gguf *g)
     if (is_drafter(g)) return PI__KIND_DRAFTER;
     for (size_t i = 0; i < n_tensors; i++) {
         const char *name = pi__gguf_tensor_at(g, i)->cname;
-        if (!strncmp(name, "blk.0.", 6)) trunk = true;
+        if (!pi__gguf_layer(name, NULL)) trunk = true;
         else if (!strncmp(name, "blk.", 4) ? strstr(name, ".nextn.") != NULL : !strncmp(name, "mtp.0.", 6)) head = true;
     }
     return !head ? PI__KIND_MODEL : trunk ? PI__KIND_WITH_HEAD : PI__KIND_DRAFTER;
@@ -248,6 +248,13 @@ static int check_numbers(const pi__tensor *t, const float *v, int64_t n, pi_erro
                             "tensor %.100s: value %lld is not a number: the file is damaged or was written wrongly",
                             t->cname, (long long) i);
     return PI_OK;
+}
+
+/* Uploads values that are not in the file to dst on the device. */
+static void upload_values(pi__model *m, const pi__declared *w, float *dst)
+{
+    pi__backend *be = pi__backend_at(m->be, w->placement);
+    be->dev->upload(be, dst, w->values, w->size);
 }
 
 /* Reads the f32 values of w: uploads a vec or scale to dst on the device, or stores host values at dst. */
@@ -441,7 +448,7 @@ static int load_weight(pi__model *m, const pi__declared *want, stage st[3], pi_e
 static uint64_t file_bytes(const pi__declared *want)
 {
     const pi__weight *w = want->weight;
-    if (!w) return want->tensor->size;
+    if (!w) return want->tensor ? want->tensor->size : 0;
     const int32_t type = want->turned ? w->type : want->tensor->type;
     return pi__row_size(pi__type_info_of(type), w->n_in) * (uint64_t) w->n_out * (uint64_t) w->n_mat;
 }
@@ -478,6 +485,7 @@ int pi__model_load(pi__model *m, const pi__limits *lim, pi__progress *p, pi_erro
         const bool there = m->image.complete && m->weights[w->placement].part;
         if (there && !w->host && !w->order) rc = w->weight ? pi__progress_add(p, file_bytes(w), err) : PI_OK;
         else if (w->weight) rc = load_weight(m, w, st, err);
+        else if (w->values) upload_values(m, w, values);
         else if (w->order) rc = read_numbers(m, w, w->order, st, err);
         else if (w->numbers) rc = load_numbers(m, w, *w->numbers, st, err);
         else rc = load_values(m, w, values, st, err);

@@ -21,11 +21,12 @@
 /* A tensor that the graph reads, and the place to load it to: exactly one of `weight`, `scale`, `vec`, `host`,
  * `order` and `numbers` is set. */
 typedef struct pi__declared {
-    const pi__tensor *tensor; /* entry in the file */
+    const pi__tensor *tensor; /* entry in the file; NULL with values */
     pi__weight *weight;       /* a matrix, or a stack of matrices, in the backend's layout */
     pi__weight *scale;        /* per-matrix output factors; a single factor in the file applies to all matrices */
     float **vec;              /* f32 values on the device */
     float factor;             /* with vec: factor of the file's values */
+    const float *values;      /* with vec: its contents, instead of a tensor; NULL = none */
     float *host;              /* f32 values in host memory */
     int32_t *order;           /* integers in host memory: a permutation, or if `below` is set, values < below */
     int32_t **numbers;        /* integers on the device, each < below */
@@ -171,6 +172,7 @@ struct pi__model {
     pi__model *target;         /* of a drafter: the model it drafts for; else NULL */
     pi_error error;            /* first error during declare or load; code PI_OK = no error */
     const char *blk;           /* prefix of a layer's tensor names; NULL = "blk.N" */
+    bool encoder_names;        /* the prefix is "enc.blk.N" (T5); not with blk */
     struct pi__owned *owned;   /* allocations freed with the model (pi__model_calloc) */
     bool no_draft;             /* the architecture can draft, but the file lacks the draft head's tensors */
     int32_t n_draft;           /* max drafts of a sequence in a step; 0 = no drafting */

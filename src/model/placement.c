@@ -147,13 +147,11 @@ static int apply(const rules *r, const pi__tensor *t, bool *found, uint8_t *plac
 
 /* ---------------------------------------------------------------------------------------------------------- names */
 
-/* Returns N of "blk.N.", or -1 if the tensor belongs to no layer. */
+/* Returns the tensor's layer, or -1 if it belongs to no layer. */
 static int32_t layer_of(const pi__tensor *t)
 {
-    char *end;
-    if (strncmp(t->cname, "blk.", 4) || t->cname[4] < '0' || t->cname[4] > '9') return -1;
-    long n = strtol(t->cname + 4, &end, 10);
-    return *end == '.' && n < PI__MAX_LAYERS ? (int32_t) n : -1;
+    const int32_t n = pi__gguf_layer(t->cname, NULL);
+    return n < PI__MAX_LAYERS ? n : -1;
 }
 
 /* True for names like "blk.7.ffn_gate_up_exps.weight". */

@@ -91,6 +91,10 @@ static int add_want(const pi__model *m, const pi__declared *w, pi__hasher *h, pi
     const pi__tensor *t = w->tensor;
     const pi__weight *x = w->weight;
     char text[512];
+    if (w->values) {
+        pi__hash_field(h, w->values, w->size);
+        return PI_OK;
+    }
     const int n = snprintf(text, sizeof text, "%d|%lld,%lld,%lld,%lld|%zu|%d|%d|%zu|%a|%d%d%d%d|%d|%d|%lld", t->type,
                            (long long) t->ne[0], (long long) t->ne[1], (long long) t->ne[2], (long long) t->ne[3],
                            w->size, w->placement, w->own, w->at, (double) w->factor, !!w->scale, !!w->vec, !!w->host,

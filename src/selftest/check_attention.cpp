@@ -18,6 +18,7 @@ struct config {
     /* a row at position p attends to keys `first` to p - past; past -1: to all rows of its sequence in the step;
      * past -2: to p, and to see_to() */
     int32_t first, past;
+    int32_t n_rel = 0; /* as in pi__attention */
 };
 
 /* A sequence: its length, inputs and block table. */
@@ -32,7 +33,7 @@ struct fixture {
     int32_t block_size;
     std::vector<sequence> seqs;
     std::unique_ptr<paged> cache;
-    std::vector<float> sinks;
+    std::vector<float> sinks, rel;
     bool fast;  /* fast mode: q is rounded to F16 */
     bool wgmma; /* pass enough rows to select the WGMMA kernel */
     bool tails; /* run with an epilogue if there are few rows */
@@ -40,7 +41,7 @@ struct fixture {
 
 fixture make_fixture(const config &c, const std::vector<int32_t> &lens, int32_t block_size)
 {
-    fixture w = {c, block_size, {}, nullptr, {}, false, false, true};
+    fixture w = {c, block_size, {}, nullptr, {}, {}, false, false, true};
     int32_t blocks = 1;
     for (int32_t len : lens) blocks += (len + block_size - 1) / block_size;
     w.cache.reset(new paged(c.type_k, c.type_v, c.n_head_kv, c.dim, block_size, blocks));
@@ -61,6 +62,8 @@ fixture make_fixture(const config &c, const std::vector<int32_t> &lens, int32_t 
         w.seqs.push_back(s);
     }
     for (int32_t h = 0; h < c.n_head; h++) w.sinks.push_back((float) h / 2 - 1);
+    for (int32_t i = 0; i < c.n_head * c.n_rel; i++)
+        w.rel.push_back(c.n_rel == 1 ? 0.02f * (float) (i + 1) : (float) (i * 13 % 17) / 8 - 1);
     return w;
 }
 
@@ -100,7 +103,7 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
         max_keys = std::max(max_keys, s.to - (c.window && s.from >= c.window ? s.from - c.window + 1 : 0));
     }
     if (pi__kv_rotated(c.type_k)) turn_ref(q.data(), (int32_t) q.size(), false); /* as the qkv kernel writes them */
-    buffer<float> dq(q), dg(gate), sinks(w.sinks), out(q.size());
+    buffer<float> dq(q), dg(gate), sinks(w.sinks), rel(w.rel), out(q.size());
     buffer<int32_t> dpos(pos), dstart(start), dtable(table), dsees(sees);
     buffer<char> scratch(scratch_size);
     buffer<uint32_t> arrived(std::vector<uint32_t>{0, 0});
@@ -115,6 +118,8 @@ std::vector<float> run(const fixture &w, const std::vector<span> &spans, int32_t
     a.window = c.window;
     a.softcap = c.softcap;
     a.sinks = c.sinks ? sinks.get() : nullptr;
+    a.rel = c.n_rel ? rel.get() : nullptr;
+    a.n_rel = c.n_rel;
     a.n_tokens = (int32_t) pos.size();
     a.n_seqs = (int32_t) spans.size();
     a.pos = dpos.get();
@@ -173,6 +178,9 @@ void check(const fixture &w, const std::vector<span> &spans, const std::vector<f
                     std::vector<float> k = w.cache->read(false, slot(j), kvh);
                     double dot = 0;
                     for (int32_t d = 0; d < c.dim; d++) dot += (double) q[d] * k[(size_t) d];
+                    const int32_t reach = c.n_rel / 2, far = std::max(-reach, std::min(reach, j - t));
+                    if (c.n_rel == 1) dot -= w.rel[(size_t) h] * std::abs(j - t);
+                    if (c.n_rel > 1) dot += w.rel[(size_t) (h * c.n_rel + far + reach)];
                     if (c.softcap != 0) dot = c.softcap * std::tanh(dot / c.softcap);
                     p.push_back(dot);
                     top = std::max(top, dot);
@@ -221,8 +229,8 @@ void test_shapes()
                             {PI__F16, PI__F16, 16, 1, 64, 0, 0, false, false, 0, 0},
                             {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 2, 1},
                             {PI__F16, PI__F16, 2, 1, 32, 12, 0, true, false, 1, 1},
-                            {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 0, -1},
-                            {PI__F32, PI__F16, 3, 1, 32, 11, 0, true, false, 0, -1},
+                            {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 0, -1, 33},
+                            {PI__F32, PI__F16, 3, 1, 32, 11, 0, true, false, 0, -1, 1},
                             {PI__F16, PI__F16, 2, 1, 64, 0, 0, false, false, 0, -2},
                             {PI__F16, PI__F16, 5, 1, 256, 11, 0, true, false, 0, -2},
                             {PI__Q5_1, PI__Q5_0, 1, 1, 32, 0, 0, false, false, 0, 0},
@@ -277,7 +285,7 @@ void test_same_bits()
         check_same({PI__F16, PI__F16, 1, 1, 256, 0, 0, false, false, 0, 0}, {290, 257}, 280);
         return;
     }
-    check_same({PI__F16, PI__F16, 4, 2, 64, 0, 0, false, false, 0, 0}, {600, 45}, 560);
+    check_same({PI__F16, PI__F16, 4, 2, 64, 0, 0, false, false, 0, 0, 33}, {600, 45}, 560);
     check_same({PI__F16, PI__F16, 4, 2, 64, 300, 0, true, false, 0, 0}, {600, 300}, 570);
     check_same({PI__Q8_0, PI__Q4_0, 2, 1, 32, 0, 30, false, false, 0, 0}, {530, 3}, 500);
     check_same({PI__F16, PI__F16, 1, 1, 256, 0, 0, false, false, 0, 0}, {290, 257}, 250);

@@ -83,8 +83,10 @@ void test_inputs()
         std::vector<float> v = r.normals((size_t) (rows * ld)), nw = r.normals((size_t) n);
         buffer<float> x(v), norm(nw), factor(std::vector<float>{0.5f});
         w.m.scale = factor.get();
-        for (int k = PLAIN; k <= SWIGLU + 2; k++) { /* then SWIGLU with a limit, and the exact GELU */
-            const int kind = k > SWIGLU + 1 ? (int) PI__IN_GEGLU_ERF : std::min(k, (int) SWIGLU);
+        for (int k = PLAIN; k <= SWIGLU + 3; k++) { /* then SWIGLU with a limit, and the exact GELU */
+            const int kind = k > SWIGLU + 2   ? (int) PI__IN_GELU
+                             : k > SWIGLU + 1 ? (int) PI__IN_GEGLU_ERF
+                                              : std::min(k, (int) SWIGLU);
             const float limit = k == SWIGLU + 1 ? 0.5f : 0;
             bool glu = pi__in_gated(kind);
             pi__k_input in = {kind, x.get(), ld, glu ? x.get() + n : nullptr, ld, norm.get(), 1e-5f, limit};
@@ -99,7 +101,9 @@ void test_inputs()
                     if (kind == GEGLU)
                         a = 0.5 * a * (1 + std::tanh(0.7978845608028654 * (a + 0.044715 * a * a * a))) * up;
                     if (kind == SWIGLU) a = a / (1 + std::exp(-a)) * up;
-                    if (kind == PI__IN_GEGLU_ERF) a = 0.5 * a * (1 + std::erf(a / std::sqrt(2.0))) * up;
+                    if (kind == PI__IN_GELU) up = 1;
+                    if (kind == PI__IN_GEGLU_ERF || kind == PI__IN_GELU)
+                        a = 0.5 * a * (1 + std::erf(a / std::sqrt(2.0))) * up;
                     want.push_back(a * 0.5);
                 }
             }

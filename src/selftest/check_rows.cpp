@@ -199,6 +199,7 @@ double activation_of(const pi__activate &a, double t)
     case PI__ACT_GELU_QUICK: return t / (1 + std::exp(-1.702 * t));
     case PI__ACT_RELU2: return t > 0 ? t * t : 0;
     case PI__ACT_NONE: return t;
+    case PI__ACT_RELU: return t > 0 ? t : 0;
     default:
         if (t > 0) return a.p[0] * t * t + a.p[2] * t;
         return a.p[1] * (std::expm1(std::fmin(t, a.p[3])) - t) + a.p[2] * t;

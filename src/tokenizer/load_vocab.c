@@ -281,10 +281,11 @@ static int load_rules(pi__vocab *v, const pi__gguf *g, pi_error *err)
         if (rc) return rc;
         v->ignore_merges = rules.ignore_merges;
         v->add_bos = rules.add_bos;
+        v->add_sep = rules.add_sep;
     }
     rc = pi__gguf_get_bool(g, KEY "add_bos_token", &v->add_bos, v->add_bos, err);
     if (!rc) rc = pi__gguf_get_bool(g, KEY "add_eos_token", &v->add_eos, v->add_eos, err);
-    if (!rc) rc = pi__gguf_get_bool(g, KEY "add_sep_token", &v->add_sep, false, err);
+    if (!rc) rc = pi__gguf_get_bool(g, KEY "add_sep_token", &v->add_sep, v->add_sep, err);
     if (!rc && v->kind == PI__VOCAB_UGM)
         rc = pi__gguf_get_bool(g, KEY "remove_extra_whitespaces", &v->merge_spaces, false, err);
     if (!rc && (v->kind == PI__VOCAB_SPM || v->kind == PI__VOCAB_UGM))

@@ -190,6 +190,7 @@ static const char *const sets[][MAX_STAGES] = {
 
 #define MERGES_LAST {.ignore_merges = true}
 #define MERGES_LAST_BOS {.ignore_merges = true, .add_bos = true}
+#define PAIRS {.add_sep = true}
 
 static const struct pre {
     const char *name;
@@ -209,6 +210,9 @@ static const struct pre {
     {"granite-docling", SET_GPT2, {0}},
     {"exaone4", SET_GPT2, {0}},
     {"modern-bert", SET_GPT2, {0}},
+    {"jina-v1-en", SET_GPT2, PAIRS},
+    {"jina-v2-code", SET_GPT2, PAIRS},
+    {"roberta-bpe", SET_GPT2, PAIRS},
     {"jina-es", SET_GPT2, {0}},
     {"jina-de", SET_GPT2, {0}},
     {"jina-v2-es", SET_GPT2, {0}},

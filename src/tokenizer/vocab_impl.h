@@ -113,6 +113,7 @@ int pi__vocab_load_turns(pi__vocab *v, const pi__gguf *g, pi_error *err);
 /* Settings that tokenizer.ggml.pre implies in addition to the expressions. */
 typedef struct pi__pre_rules {
     bool ignore_merges; /* a word that is a token becomes that token, without merges */
+    bool add_sep;       /* SEP separates two texts, unless the file says otherwise */
     bool add_bos;       /* default of add_bos_token */
 } pi__pre_rules;
 /* name NULL: "default". PI_EUNSUPPORTED: unknown name. */

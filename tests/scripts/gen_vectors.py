@@ -11,6 +11,8 @@ import json, os, subprocess, sys, tempfile
 
 import gguf, numpy, torch, transformers
 
+import reference_encoders
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.environ.get('PAGEDINFER_BUILD', os.path.join(HERE, '../../build'))
 TOOL, BIN = os.path.join(BUILD, 'tests', 'tool_tiny_model'), os.environ.get('PAGEDINFER_BIN', os.path.join(BUILD, 'pagedinfer'))
@@ -32,6 +34,11 @@ MODERN = {'token_embd': 'embeddings.tok_embeddings', 'token_embd_norm': 'embeddi
 GEMMA = {**LINEAR, 'token_embd': 'embed_tokens', 'output_norm': 'norm', 'attn_norm': 'input_layernorm',
          'attn_q_norm': 'self_attn.q_norm', 'attn_k_norm': 'self_attn.k_norm', 'post_attention_norm': 'post_attention_layernorm',
          'ffn_norm': 'pre_feedforward_layernorm', 'post_ffw_norm': 'post_feedforward_layernorm'}
+T5 = {'token_embd': 'shared', 'enc.output_norm': 'encoder.final_layer_norm', 'attn_norm': 'layer.0.layer_norm', 'attn_q': 'layer.0.SelfAttention.q',
+      'attn_k': 'layer.0.SelfAttention.k', 'attn_v': 'layer.0.SelfAttention.v', 'attn_output': 'layer.0.SelfAttention.o',
+      'attn_rel_b': 'layer.0.SelfAttention.relative_attention_bias', 'ffn_norm': 'layer.1.layer_norm', 'ffn_down': 'layer.1.DenseReluDense.wo'}
+RELU_T5 = {**T5, 'ffn_up': 'layer.1.DenseReluDense.wi'}
+GATED_T5 = {**T5, 'ffn_gate': 'layer.1.DenseReluDense.wi_0', 'ffn_up': 'layer.1.DenseReluDense.wi_1'}
 
 
 def bert(k, n_labels):
@@ -78,15 +85,31 @@ def modern(k, n_labels):
     return transformers.ModernBertModel(config)
 
 
+def t5(k, n_labels, gated=False):
+    family = transformers.UMT5Config if gated else transformers.T5Config
+    config = family(vocab_size=k('vocab'), d_model=k('embedding_length'), d_kv=k('attention.key_length'), d_ff=k('feed_forward_length'),
+                    num_layers=k('block_count'), num_heads=k('attention.head_count'), layer_norm_epsilon=k('attention.layer_norm_rms_epsilon'),
+                    relative_attention_num_buckets=k('attention.relative_buckets_count'), feed_forward_proj='gated-gelu' if gated else 'relu',
+                    attn_implementation='eager')
+    return (transformers.UMT5EncoderModel if gated else transformers.T5EncoderModel)(config)
+
+
+def umt5(k, n_labels): return t5(k, n_labels, True)
+
+
 def sizes(k):
     return dict(vocab_size=k('vocab'), hidden_size=k('embedding_length'), num_hidden_layers=k('block_count'),
                 num_attention_heads=k('attention.head_count'), intermediate_size=k('feed_forward_length'),
                 max_position_embeddings=k('context_length'), attn_implementation='eager')
 
 
-# NAME: (function that makes the model, names of its tensors, prefix of its layers)
+# Rows with another architecture's name in the file
+ARCHS = {'jina-bert-v2-code': 'jina-bert-v2', 't5encoder-gated': 't5encoder'}
+# NAME: (function that makes the model, names of its tensors, prefix of its layers), or None: reference_encoders.py
 MODELS = {'bert': (bert, BERT, 'encoder.layer.'), 'nomic-bert': (nomic, NOMIC, 'layers.'), 'gemma-embedding': (gemma, GEMMA, 'layers.'),
-          'jina-bert-v3': (jina, JINA, 'layers.'), 'eurobert': (euro, EURO, 'layers.'), 'modern-bert': (modern, MODERN, 'layers.')}
+          'jina-bert-v3': (jina, JINA, 'layers.'), 'eurobert': (euro, EURO, 'layers.'), 'modern-bert': (modern, MODERN, 'layers.'),
+          't5encoder': (t5, RELU_T5, 'encoder.block.'), 't5encoder-gated': (umt5, GATED_T5, 'encoder.block.'),
+          'nomic-bert-moe': None, 'jina-bert-v2': None, 'jina-bert-v2-code': None, 'neo-bert': None}
 # Parts of tensor names. A matching tensor is set to 0, or to 1 for weights of norms. (A bias of keys is missing: it
 # adds the same value to all scores of a row.)
 MUTATIONS = {'bert': ['position_embeddings.weight', 'token_type_embeddings.weight', 'query.bias', 'value.bias',
@@ -95,29 +118,40 @@ MUTATIONS = {'bert': ['position_embeddings.weight', 'token_type_embeddings.weigh
              'gemma-embedding': ['layernorm.weight', 'q_norm.weight', 'k_norm.weight'],
              'jina-bert-v3': ['token_type_embeddings.weight', 'q_proj.bias', 'v_proj.bias', 'o_proj.bias', 'fc1.bias', 'fc2.bias', 'layernorm.bias'],
              'eurobert': ['layernorm.weight', 'norm.weight'],
-             'modern-bert': ['embeddings.norm.weight', 'attn_norm.weight', 'mlp_norm.weight', 'final_norm.weight']}
+             'modern-bert': ['embeddings.norm.weight', 'attn_norm.weight', 'mlp_norm.weight', 'final_norm.weight'],
+             't5encoder': ['relative_attention_bias', 'layer_norm.weight'],
+             't5encoder-gated': ['block.0.layer.0.SelfAttention.relative_attention_bias', 'block.1.layer.0.SelfAttention.relative_attention_bias'],
+             'nomic-bert-moe': ['attn_qkv_bias', 'attn_output_bias', 'ffn_up_bias', 'ffn_down_bias', 'ffn_gate_inp', 'exps'],
+             'jina-bert-v2': ['alibi_slopes', 'token_types', 'attn_q_bias', 'attn_v_bias', 'attn_output_bias', 'ffn_gate', 'ffn_down_bias'],
+             'jina-bert-v2-code': ['alibi_slopes', 'attn_q_norm_weight', 'attn_k_norm_weight', 'attn_q_norm_bias', 'attn_q_bias', 'attn_k_bias', 'attn_norm_2_bias'],
+             'neo-bert': ['attn_norm_weight', 'ffn_norm_weight', 'output_norm_weight']}
 
 
 def load(name, path, n_labels=0):
-    make, names, layers = MODELS[name]
     reader = gguf.GGUFReader(path)
-    field = lambda key: 313 if key == 'vocab' else reader.fields[f'{name}.{key}'].contents()
+    field = lambda key: 313 if key == 'vocab' else reader.fields[f'{ARCHS.get(name, name)}.{key}'].contents()
+    tensors = {t.name: torch.from_numpy(numpy.array(t.data, dtype=numpy.float32)) for t in reader.tensors}
+    if not MODELS[name]: return reference_encoders.Encoder(ARCHS.get(name, name), field, tensors).eval()
+    make, names, layers = MODELS[name]
     model, weights = make(field, n_labels), {}
-    for t in reader.tensors:
-        stem, kind = t.name.rsplit('.', 1)
-        layer, w = '', torch.from_numpy(numpy.array(t.data, dtype=numpy.float32))
+    for full, w in tensors.items():
+        stem, kind = full.rsplit('.', 1)
+        layer = ''
+        if stem.startswith('enc.blk.'): stem = stem[4:]
         if stem.startswith('blk.'): layer, stem = layers + stem.split('.')[1] + '.', stem.split('.', 2)[2]
         if name == 'gemma-embedding' and stem.endswith('norm'): w = w - 1
         parts = dict(zip(('attn_q', 'attn_k', 'attn_v'), w.chunk(3))) if stem == 'attn_qkv' and name != 'modern-bert' else {stem: w}
         for stem, w in parts.items():
             inner = 'bert.' if n_labels and stem != 'cls.output' else ''
             weights[f'{inner}{layer}{names[stem]}.{kind}'] = w
+    if name.startswith('t5'): weights['encoder.embed_tokens.weight'] = weights['shared.weight']
     model.load_state_dict(weights, strict=True)
     return model.float().eval()
 
 
 def vectors(model, ids):
-    with torch.no_grad(): return model(torch.tensor([ids])).last_hidden_state[0].numpy()
+    with torch.no_grad(): out = model(torch.tensor([ids]))
+    return (out if torch.is_tensor(out) else out.last_hidden_state[0]).numpy()
 
 
 def tokens(path, text):

@@ -14,13 +14,14 @@
 #include "backend/cpu/attention.h"
 #include "base/alloc.h"
 
-enum { MAX_SEQS = 8 };
+enum { MAX_SEQS = 8, MAX_REL = 33 };
 
 typedef struct config {
     int isa, n_threads, block_size;
     int32_t type_k, type_v, n_head, n_head_kv, head_dim, window;
     float softcap;
     bool sinks;
+    int32_t n_rel; /* as in pi__attention; at most MAX_REL */
     bool gate;    /* queries and gates are interleaved head by head */
     int chunk;    /* tokens of a sequence per step */
     /* sparsity of query blocks from token sparse_from on, except a sequence's last two blocks; 0 = dense */
@@ -49,7 +50,7 @@ typedef struct fixture {
     size_t pool_size;
     int32_t n_blocks, n_free, *free_ids;
     int32_t table_stride;
-    float sinks[64];
+    float sinks[64], rel[64 * MAX_REL];
     sequence seq[MAX_SEQS];
     int n_seqs;
     double time_qkv, time_attention; /* seconds that the last step took */
@@ -147,6 +148,7 @@ static void fixture_init(fixture *w, const config *c, int n_seqs, const int *len
         for (size_t d = 0; d < len * nq; d++) s->gate[d] = 3 * normal();
     }
     for (int h = 0; h < c->n_head; h++) w->sinks[h] = (float) h / 2 - 1;
+    for (int i = 0; i < c->n_head * c->n_rel; i++) w->rel[i] = c->n_rel == 1 ? 0.01f * (float) (i + 1) : normal();
 }
 
 static void fixture_free(fixture *w)
@@ -262,6 +264,7 @@ static void fixture_step(fixture *w, const int *n)
     pi__attention aa = {.kv = &w->kv, .q = x, .ldq = (int64_t) ldq, .q_stride = qa.q_stride,
                         .gate = c->gate ? x + hd : NULL, .out = out,
                    .ldo = (int64_t) nq, .n_head = c->n_head, .window = c->window, .softcap = c->softcap,
+                   .rel = c->n_rel ? w->rel : NULL, .n_rel = c->n_rel,
                    .sinks = c->sinks ? w->sinks : NULL, .sparsity = c->sparsity,
                         .spans = c->span_n > 0};
     if (!w->fills) pi__cpu_attention(&w->cpu.be, &b, &aa);

@@ -107,16 +107,20 @@ static void put_spm(writer *b)
     put_bool(b, "tokenizer.ggml.add_space_prefix", 0);
 }
 
-/* Writes a WordPiece vocabulary: 5 control tokens, the letters as word starts and as continuations, digits and signs.
- * Also words, and word parts that start with the first pieces. */
-static void put_wpm(writer *b)
+/* Writes a WordPiece vocabulary, or one of T5 (unigram): 5 control tokens, the letters as word starts and as
+ * continuations, digits and signs. Also words, and word parts that start with the first pieces. The last token of T5's
+ * is a space; a longer token has a higher score. */
+static void put_words(writer *b, bool unigram)
 {
-    static const char *const control[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+    static const char *const wpm[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+    static const char *const t5[] = {"<pad>", "</s>", "<unk>", "<s>", "<mask>"};
+    const char *const *control = unigram ? t5 : wpm;
     static const char signs[] = "0123456789.,;:!?'\"()-";
     static const char *const parts[] = {"the", "ing", "er", "quick", "brown", "fox", "ed"};
     enum { N_CONTROL = 5, N_SIGNS = sizeof signs - 1, N_PARTS = sizeof parts / sizeof *parts };
     char texts[TINY_VOCAB][24];
     pi__str tokens[TINY_VOCAB];
+    float scores[TINY_VOCAB];
     int32_t types[TINY_VOCAB];
     for (int i = 0; i < TINY_VOCAB; i++) {
         const int k = i - N_CONTROL, sign = k - 52, part = sign - N_SIGNS, rest = part - N_PARTS;
@@ -127,12 +131,18 @@ static void put_wpm(writer *b)
         else if (part < N_PARTS)
             snprintf(texts[i], sizeof texts[i], "%s%s", part ? space : "\xE2\x96\x81", parts[part]);
         else snprintf(texts[i], sizeof texts[i], "%s%c%c", space, 'a' + rest % 26, 'a' + rest / 26);
+        if (unigram && i == TINY_VOCAB - 1) snprintf(texts[i], sizeof texts[i], "\xE2\x96\x81");
         tokens[i] = str(texts[i]);
-        types[i] = k < 0 ? 3 : 1;
+        types[i] = k >= 0 ? 1 : unigram && i == 2 ? 2 : 3;
+        scores[i] = k < 0 ? 0 : (float) strlen(texts[i]) - 16;
     }
-    put_text(b, "tokenizer.ggml.model", "bert");
+    put_text(b, "tokenizer.ggml.model", unigram ? "t5" : "bert");
     pi__gguf_put_arr(b->w, "tokenizer.ggml.tokens", PI__GGUF_STR, TINY_VOCAB, tokens);
     pi__gguf_put_arr(b->w, "tokenizer.ggml.token_type", PI__GGUF_I32, TINY_VOCAB, types);
+    if (unigram) pi__gguf_put_arr(b->w, "tokenizer.ggml.scores", PI__GGUF_F32, TINY_VOCAB, scores);
+    if (unigram) put_u32(b, "tokenizer.ggml.eos_token_id", 1);
+    if (unigram) put_u32(b, "tokenizer.ggml.unknown_token_id", 2);
+    if (unigram) return;
     put_u32(b, "tokenizer.ggml.unknown_token_id", 1);
     put_u32(b, "tokenizer.ggml.cls_token_id", 2);
     put_u32(b, "tokenizer.ggml.seperator_token_id", 3);
@@ -201,7 +211,7 @@ static void put_classifier(writer *b)
     put_u32(b, key, 4);
     snprintf(key, sizeof key, "%s.classifier.output_labels", arch);
     if (n > 1 && n <= MOST) pi__gguf_put_arr(b->w, key, PI__GGUF_STR, n, labels);
-    if (!strcmp(b->row->vocab, "spm")) put_bool(b, "tokenizer.ggml.add_eos_token", 1);
+    if (!strcmp(b->row->vocab, "spm") || !strcmp(b->row->vocab, "t5")) put_bool(b, "tokenizer.ggml.add_eos_token", 1);
     else if (strcmp(b->row->vocab, "wpm") != 0)
         put_text(b, "tokenizer.chat_template.rerank", "<|im_start|>q {query}\nd {document}<|im_end|>");
 }
@@ -268,7 +278,7 @@ static void put_model(writer *b, bool data)
     put_tensors(b, r->head, "");
     for (int32_t i = r->first; i < b->v['L'] && !b->rc; i++) {
         char prefix[32];
-        const bool fixed = r->prefix && strcmp(r->prefix, "v.blk.") != 0;
+        const bool fixed = r->prefix && !strstr(r->prefix, "blk.");
         snprintf(prefix, sizeof prefix, "%s%d.", r->prefix ? r->prefix : "blk.", i);
         if (r->per_layer) r->per_layer(b->v, i);
         put_tensors(b, r->layer, fixed ? r->prefix : prefix);
@@ -309,7 +319,7 @@ int tiny_write(const char *path, const tiny_spec *s, pi_error *err)
     put_keys(&b, r->more_keys);
     if (!r->vocab) ; /* a vision model has no vocabulary */
     else if (!strcmp(r->vocab, "spm")) put_spm(&b);
-    else if (!strcmp(r->vocab, "wpm")) put_wpm(&b);
+    else if (!strcmp(r->vocab, "wpm") || !strcmp(r->vocab, "t5")) put_words(&b, *r->vocab == 't');
     else put_bpe(&b, r->vocab);
     put_classifier(&b);
     if (!s->vocab_only) put_model(&b, false);

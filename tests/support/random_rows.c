@@ -257,7 +257,8 @@ static const tiny_key llama3_keys[] = {
     REAL("rope.freq_base", 5e5f), {0}};
 
 /* ---- bert: biases for all matrices (b) and a position table. nomic-bert: rotation and gates (f). jina-bert-v3: b, f,
- * and r for the rotation. A is the number of token types. */
+ * and r for the rotation. A is the number of token types. nomic-bert-moe: also X experts in each second layer (x).
+ * jina-bert-v2: b, and l for ALiBi and gates; for code also c; s: gate and up are one matrix. */
 
 static const tiny_key bert_keys[] = {TEXT("general.name", "tiny"),
                                      NUM("", "block_count", "L"),
@@ -269,10 +270,14 @@ static const tiny_key bert_keys[] = {TEXT("general.name", "tiny"),
                                      REAL("attention.layer_norm_epsilon", 1e-12f),
                                      {"f", "rope.freq_base", PI__GGUF_F32, NULL, 1000, NULL},
                                      NUM("", "tokenizer.ggml.token_type_count", "A"),
+                                     NUM("X", "moe_every_n_layers", "2"),
+                                     NUM("X", "expert_count", "X"),
+                                     NUM("X", "expert_used_count", "2"),
                                      {0}};
+static void bert_per_layer(int64_t *v, int32_t i) { v['x'] = v['X'] && i % 2; }
 
 static const tiny_tensor bert_head[] = {
-    T("", "token_embd.weight", M, "E V"),  T("b!r", "position_embd.weight", M, "E C"),
+    T("", "token_embd.weight", M, "E V"),  T("b!r!l", "position_embd.weight", M, "E C"),
     T("", "token_types.weight", M, "E A"), T("", "token_embd_norm.weight", F32, "E"),
     T("", "token_embd_norm.bias", B, "E"), {0}};
 static const tiny_tensor bert_layer[] = {T("f", "attn_qkv.weight", M, "E 3E"),
@@ -288,10 +293,21 @@ static const tiny_tensor bert_layer[] = {T("f", "attn_qkv.weight", M, "E 3E"),
                                          T("", "attn_output_norm.weight", F32, "E"),
                                          T("", "attn_output_norm.bias", B, "E"),
                                          T("f!b", "ffn_gate.weight", M, "E F"),
-                                         T("", "ffn_up.weight", M, "E F"),
-                                         T("b", "ffn_up.bias", B, "F"),
-                                         T("", "ffn_down.weight", M, "F E"),
-                                         T("b", "ffn_down.bias", B, "E"),
+                                         T("l!s", "ffn_gate.weight", M, "E F"),
+                                         T("!x!s", "ffn_up.weight", M, "E F"),
+                                         T("s", "ffn_up.weight", M, "E 2F"),
+                                         T("b!l!x", "ffn_up.bias", B, "F"),
+                                         T("!x", "ffn_down.weight", M, "F E"),
+                                         T("b!x", "ffn_down.bias", B, "E"),
+                                         T("x", "ffn_gate_inp.weight", F32, "E X"),
+                                         T("x", "ffn_up_exps.weight", M, "E F X"),
+                                         T("x", "ffn_down_exps.weight", M, "F E X"),
+                                         T("c", "attn_q_norm.weight", F32, "E"),
+                                         T("c", "attn_q_norm.bias", B, "E"),
+                                         T("c", "attn_k_norm.weight", F32, "E"),
+                                         T("c", "attn_k_norm.bias", B, "E"),
+                                         T("c", "attn_norm_2.weight", F32, "E"),
+                                         T("c", "attn_norm_2.bias", B, "E"),
                                          T("", "layer_output_norm.weight", F32, "E"),
                                          T("", "layer_output_norm.bias", B, "E"),
                                          {0}};
@@ -308,6 +324,24 @@ static const tiny_tensor modern_head[] = {T("", "token_embd.weight", M, "E V"),
 static const tiny_tensor modern_layer[] = {
     T("i", "attn_norm.weight", F32, "E"), T("", "attn_qkv.weight", M, "E 3E"), T("", "attn_output.weight", M, "E E"),
     T("", "ffn_norm.weight", F32, "E"),   T("", "ffn_up.weight", M, "E 2F"),   T("", "ffn_down.weight", M, "F E"), {0}};
+
+/* ---- neo-bert: the layers of modern-bert. */
+
+static const tiny_key neo_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-6f), REAL("rope.freq_base", 1e4f),
+                                    TEXT("rope.scaling.type", "none"), NUM("!j", "pooling_type", "2"), {0}};
+static const tiny_tensor neo_head[] = {
+    T("", "token_embd.weight", M, "E V"), T("", "enc.output_norm.weight", F32, "E"), {0}};
+
+/* ---- t5encoder: S buckets of distances; d no gate; u biases of distances in every layer (o: in this layer). */
+
+static void t5_per_layer(int64_t *v, int32_t i) { v['o'] = !i || v['u']; }
+static const tiny_key t5_keys[] = {
+    REAL("attention.layer_norm_rms_epsilon", 1e-6f), NUM("", "attention.relative_buckets_count", "S"), {0}};
+static const tiny_tensor t5_layer[] = {
+    T("", "attn_norm.weight", F32, "E"), T("o", "attn_rel_b.weight", F32, "H S"), T("", "attn_q.weight", M, "E HD"),
+    T("", "attn_k.weight", M, "E HD"), T("", "attn_v.weight", M, "E HD"), T("", "attn_output.weight", M, "HD E"),
+    T("", "ffn_norm.weight", F32, "E"), T("!d", "ffn_gate.weight", M, "E F"), T("", "ffn_up.weight", M, "E F"),
+    T("", "ffn_down.weight", M, "F E"), {0}};
 
 /* ---- gemma4: window and global layers with different head sizes, keys used as values, experts in all layers except
  * one. Also both storage layouts of gate and up, per-layer embeddings, layers that share another layer's cache, fused
@@ -1023,7 +1057,9 @@ static const tiny_key step35_keys[] = {LIST("swiglu_clamp_exp", PI__GGUF_F32, "L
 #define HYBRID .head = dense_head, .layer = hybrid_layer, .rng = 61
 #define NEMOTRON HYBRID, .keys = nemotron_keys, .per_layer = nemotron_per_layer, .vocab = "tekken"
 #define NEMOTRON_SIZES "L=5 E=96 H=4 G=2 D=32 Q=4 P=48 B=2 S=32 N=96 n=1 d=1 u=1"
-#define BERT .keys = bert_keys, .head = bert_head, .layer = bert_layer, .rng = 17
+#define BERT .keys = bert_keys, .head = bert_head, .layer = bert_layer, .per_layer = bert_per_layer, .rng = 17
+#define T5 .keys = dense_keys, .more_keys = t5_keys, .head = neo_head, .layer = t5_layer, .per_layer = t5_per_layer, \
+           .vocab = "t5", .rng = 73, .prefix = "enc.blk."
 #define Q35 .keys = q35_keys, .head = q35_head, .layer = q35_layer, .per_layer = q35_per_layer, .vocab = "spm", \
             .type = Q8, .rng = 11
 #define Q35_SIZES "L=5 E=64 H=4 G=2 D=32 T=2 U=4 F=96 X=6 Y=32 Z=64"
@@ -1049,6 +1085,15 @@ const tiny_row tiny_rows[] = {
     {"modern-bert", .keys = dense_keys, .more_keys = modern_keys, .head = modern_head, .layer = modern_layer,
      .per_layer = modern_per_layer, .vocab = "modern-bert", .rng = 41, .sizes = "L=4 E=128 H=4 G=4 D=32 F=96 W=32 P=3"},
     {"eurobert", SHELF, .vocab = "llama-bpe", .sizes = "L=3 E=128 H=4 G=2 D=32 F=96 k=1"},
+    {"nomic-bert-moe", BERT, .vocab = "t5", .sizes = "L=3 E=128 H=4 D=32 F=96 X=5 b=1 f=1 r=1 A=1"},
+    {"jina-bert-v2", BERT, .vocab = "wpm", .sizes = "L=2 E=96 H=3 D=32 F=96 b=1 l=1 A=2"},
+    {"jina-bert-v2-code", BERT, .arch = "jina-bert-v2", .vocab = "jina-v2-code",
+     .sizes = "L=2 E=128 H=4 D=32 F=96 b=1 l=1 c=1 s=1 A=2"},
+    {"neo-bert", .keys = dense_keys, .more_keys = neo_keys, .head = neo_head, .layer = modern_layer, .vocab = "wpm",
+     .rng = 79, .sizes = "L=3 E=128 H=4 G=4 D=32 F=96 i=1"},
+    /* T5 and UMT5 */
+    {"t5encoder", T5, .sizes = "L=3 E=96 H=4 G=4 D=32 F=128 S=32 k=1 d=1"},
+    {"t5encoder-gated", T5, .arch = "t5encoder", .sizes = "L=2 E=128 H=3 G=3 D=32 F=96 S=32 k=1 u=1"},
     {"gemma4", .keys = g4_keys, .head = g4_head, .layer = g4_layer, .per_layer = g4_per_layer, .vocab = "spm",
      .type = Q8, .rng = 7, .sizes = "L=6 E=64 H=4 D=64 S=32 W=40 P=32 X=5 Y=32"},
     {"gemma4-e", .arch = "gemma4", .keys = g4e_keys, .head = g4_head, .layer = g4_layer, .per_layer = g4e_per_layer,

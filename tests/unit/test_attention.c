@@ -205,6 +205,9 @@ static void reference(const fixture *w, const sequence *s, const float *k, const
         double dot = 0;
         for (int i = 0; i < d; i++)
             dot += (double) s->q[(t * c->n_head + h) * d + i] * k[(j * c->n_head_kv + kvh) * d + i];
+        const int reach = c->n_rel / 2, far = j - t < -reach ? -reach : j - t > reach ? reach : j - t;
+        if (c->n_rel == 1) dot -= (double) w->rel[h] * (t - j);
+        if (c->n_rel > 1) dot += w->rel[h * c->n_rel + far + reach];
         if (c->softcap != 0) dot = c->softcap * tanh(dot / c->softcap);
         p[j] = dot;
         if (dot > max) max = dot;
@@ -344,6 +347,7 @@ static void test_long(void **state)
         run_and_check(&c, 3, lens, 131);
         c.chunk = 400;
         c.softcap = i % 2 ? 2.0f : 30.0f;
+        c.n_rel = i < 2 ? 0 : i == 2 ? 1 : MAX_REL;
         c.sinks = true;
         run_and_check(&c, 3, lens, 211);
     }
@@ -435,6 +439,7 @@ static void test_identity(void **state)
             c.window = v % 2 ? 50 : 0;
             c.softcap = v == 3 ? 5.0f : 0;
             c.sinks = v == 4;
+            c.n_rel = v == 0 ? MAX_REL : v == 2;
             c.gate = v % 3 == 1;
             identity(&c, v ? 4 : 2, lens);
         }

@@ -179,6 +179,7 @@ static double activation_of(int kind, const float p[4], double t)
     case PI__ACT_GELU_QUICK: return t / (1 + exp(-1.702 * t));
     case PI__ACT_RELU2: return t > 0 ? t * t : 0;
     case PI__ACT_NONE: return t;
+    case PI__ACT_RELU: return t > 0 ? t : 0;
     default:
         if (t > 0) return (double) p[0] * t * t + (double) p[2] * t;
         return (double) p[1] * (expm1(t < (double) p[3] ? t : (double) p[3]) - t) + (double) p[2] * t;

@@ -281,6 +281,7 @@ static double prologue(int kind, const float *x, const float *x2, const float *w
     case PI__IN_GEGLU: return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))) * x2[k];
     case PI__IN_SWIGLU: return v / (1 + exp(-v)) * x2[k];
     case PI__IN_GEGLU_ERF: return 0.5 * v * (1 + erf(v / sqrt(2))) * x2[k];
+    case PI__IN_GELU: return 0.5 * v * (1 + erf(v / sqrt(2)));
     default: return v;
     }
 }
@@ -288,8 +289,10 @@ static double prologue(int kind, const float *x, const float *x2, const float *w
 static void prologues(const pi__cpu_linear_kernels *k)
 {
     enum { N = 333, ROWS = 3 };
-    for (int nth = PI__IN_PLAIN; nth <= PI__IN_SWIGLU + 3; nth++) { /* then two with limits, and the exact GELU */
-        const int kind = nth > PI__IN_SWIGLU + 2 ? PI__IN_GEGLU_ERF : nth > PI__IN_SWIGLU ? PI__IN_SWIGLU : nth;
+    for (int nth = PI__IN_PLAIN; nth <= PI__IN_SWIGLU + 4; nth++) { /* then two with limits, and the exact GELU */
+        const int kind = nth > PI__IN_SWIGLU + 3   ? PI__IN_GELU
+                         : nth > PI__IN_SWIGLU + 2 ? PI__IN_GEGLU_ERF
+                         : nth > PI__IN_SWIGLU ? PI__IN_SWIGLU : nth;
         const float limit = nth == PI__IN_SWIGLU + 1 ? 0.75f : nth == PI__IN_SWIGLU + 2 ? -0.75f : 0;
         fixture f = {0};
         backend_start(&f.cpu, k, 2, N, ROWS);
@@ -314,7 +317,8 @@ static void prologues(const pi__cpu_linear_kernels *k)
                 if (limit < 0) want = fmin(prologue(kind, x + r * N + i, &one, w, 1e-6, 1, 0), edge) * cut2;
                 /* in the far negative range, 1 + tanh cancels all digits, so the tolerance is absolute; erf is within
                  * 2e-7 */
-                const double most = kind == PI__IN_GEGLU_ERF ? 1e-6 : kind >= PI__IN_GEGLU ? 3e-7 : 0;
+                const bool has_erf = kind == PI__IN_GEGLU_ERF || kind == PI__IN_GELU;
+                const double most = has_erf ? 1e-6 : kind >= PI__IN_GEGLU ? 3e-7 : 0;
                 if (!(fabs(got - want) <= 1e-6 * fabs(want) + most))
                     fail_msg("kind %d, %g: %.9g, not %.9g", kind, x[r * N + i], got, want);
             }

@@ -240,7 +240,9 @@ static void damaged_encoders(void **st)
 {
     (void) st;
     static const char *const list[][2] = {{"bert", "layer_output_norm.bias"}, {"nomic-bert", "layer_output_norm.bias"},
-                                          {"gemma-embedding", "post_ffw_norm.weight"}};
+                                          {"gemma-embedding", "post_ffw_norm.weight"},
+                                          {"jina-bert-v2-code", "layer_output_norm.bias"},
+                                          {"t5encoder", "ffn_down.weight"}};
     makes_vectors = true;
     damaged_each(list, sizeof list / sizeof *list, "mutatee", N_MUTANTS / 100);
     makes_vectors = false;

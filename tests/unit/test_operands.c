@@ -22,7 +22,7 @@ static const struct { pi__op_id id; int n;
                 {PI__OP_linear, 2 + 1 + 2}, {PI__OP_lora, 2 + 1 + 2 + 1},
                 {PI__OP_lora_embed, 3},     {PI__OP_block_conv, 4},
                 {PI__OP_rope, 2},           {PI__OP_qkv, 11},
-                {PI__OP_attention, 5},      {PI__OP_moe, 3 + 11},
+                {PI__OP_attention, 6},      {PI__OP_moe, 3 + 11},
                 {PI__OP_head_linear, 3},    {PI__OP_gather_rows, 3},
                 {PI__OP_add_rows, 3},       {PI__OP_place_rows, 3},
                 {PI__OP_centroid_head, 3 + 7},
@@ -76,7 +76,8 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
                                  .v_bias = target};
         break;
     case PI__OP_attention:
-        r->args.attention = (pi__attention) {.kv = target, .q = target, .gate = target, .out = target, .sinks = target};
+        r->args.attention = (pi__attention) {.kv = target, .q = target, .gate = target, .out = target, .sinks = target,
+                                               .rel = target};
         break;
     case PI__OP_moe:
         r->args.moe = (pi__moe) {.in = {PI__IN_GEGLU, target, 1, target, 1, target, 0, 0},

@@ -116,7 +116,7 @@ static void vectors_of(pi_engine *e, size_t n, uint64_t seed, const char *const 
 /* True if the architecture's attention is bidirectional. */
 static bool bidirectional(const char *arch)
 {
-    return strstr(arch, "bert") || !strcmp(arch, "gemma-embedding");
+    return strstr(arch, "bert") || strstr(arch, "t5") || !strcmp(arch, "gemma-embedding");
 }
 
 /* Each kind of pooling matches its definition over the token vectors. */

@@ -152,7 +152,7 @@ static bool left_out(size_t i) { return getenv("PI_TEST_EMULATED") && strcmp(tin
  * cached. */
 static bool bidirectional(const char *arch)
 {
-    return strstr(arch, "bert") || !strcmp(arch, "gemma-embedding");
+    return strstr(arch, "bert") || strstr(arch, "t5") || !strcmp(arch, "gemma-embedding");
 }
 
 static void check_beside(const char *path, const values *want)

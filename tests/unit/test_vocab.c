@@ -226,6 +226,7 @@ static void test_pretokenizers(void **state)
     } cases[] = {
         {"gpt-2", "I'll go  12345 x!?\n\n a\t", "[I]['ll][ go][ ][ 12345][ x][!?][\n\n][ a][\t]"},
         {"gpt-2", "I'LL", "[I]['][LL]"},
+        {"jina-v2-code", "I'LL 12x", "[I]['][LL][ 12][x]"},
         {"gpt-2", "a\xE1\xA0\x8E" "b", "[a][\xE1\xA0\x8E][b]"}, /* U+180E is not a space */
         {"gpt-2", "e\xCC\x81", "[e][\xCC\x81]"},
         {"default", "a.b 1234", "[a][.][b][ ][123][4]"},

@@ -205,6 +205,7 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
     w->type_v = j->kv->type_v;
     w->softcap = j->a->softcap;
     w->has_sinks = j->a->sinks != NULL;
+    w->n_rel = j->a->rel ? j->a->n_rel : 0;
     int64_t q_stride = j->a->q_stride ? j->a->q_stride : w->head_dim;
     for (int32_t r = 0; r < w->n; r++) {
         int32_t token = start + (int32_t) ((first + r) / j->group),
@@ -217,6 +218,8 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
         w->gate[r] = j->a->gate ? j->a->gate + at : NULL;
         w->out[r] = j->a->out + token * j->a->ldo + (size_t) h * (size_t) w->head_dim;
         w->sink[r] = w->has_sinks ? j->a->sinks[h] : 0;
+        w->rel[r] = w->n_rel ? j->a->rel + (int64_t) h * w->n_rel : NULL;
+        w->pos[r] = pos;
     }
     return lo;
 }

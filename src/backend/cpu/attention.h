@@ -57,6 +57,7 @@ typedef struct pi__attn_rows {
     int32_t type_k, type_v; /* cache types of keys and of values */
     float softcap;          /* softcap of the scores; 0 = none */
     bool has_sinks;         /* sink[] is valid */
+    int32_t n_rel;          /* values per row in rel[], as in pi__attention; 0 = no biases of scores */
     /* positions in the sequence of the first and last key that each row attends to */
     int32_t lo[PI__ATTN_MAX_ROWS], hi[PI__ATTN_MAX_ROWS];
     const float *q[PI__ATTN_MAX_ROWS];                    /* [head_dim] query of each row, already scaled */
@@ -65,6 +66,9 @@ typedef struct pi__attn_rows {
     float *out[PI__ATTN_MAX_ROWS];                        /* [head_dim] result of each row */
     /* if has_sinks: extra logit of each row in the softmax sum, without a value */
     float sink[PI__ATTN_MAX_ROWS];
+    /* if n_rel > 0: biases of each row's scores, and the row's position in the sequence */
+    const float *rel[PI__ATTN_MAX_ROWS];
+    int32_t pos[PI__ATTN_MAX_ROWS];
 } pi__attn_rows;
 
 /* Running softmax of n_padded rows. Per row: m = maximum of the scores, l = sum of e^(score - m), acc = sum of e^(score

@@ -700,6 +700,19 @@ static void set_span(const pi__attn_rows *w, int32_t base, span *sp)
     }
 }
 
+/* Adds row r's biases (pi__attention.rel) to its scores s of keys lo..hi of the KV split that begins at position
+ * base. */
+static void add_rel(const pi__attn_rows *w, int32_t r, int32_t base, float *s, int32_t lo, int32_t hi)
+{
+    const float *restrict rel = w->rel[r];
+    const int32_t reach = w->n_rel / 2, to_key = base - w->pos[r];
+    for (int32_t i = lo; i <= hi && w->n_rel == 1; i++) s[i] -= rel[0] * fabsf((float) (to_key + i));
+    for (int32_t i = lo; i <= hi && w->n_rel > 1; i++) {
+        const int32_t d = to_key + i;
+        s[i] += rel[reach + (d < -reach ? -reach : d > reach ? reach : d)];
+    }
+}
+
 /* Replaces the scores s of keys lo..hi of one row by e^(s - *m), after the softcap `cap` (0 = none). *m = max of the
  * scores, *l = sum of the exponentials. Other scores of the same tiles become 0. */
 static void softmax(float *s, int32_t lo, int32_t hi, float cap, float *m, float *l)
@@ -758,6 +771,7 @@ static void split(const pi__attn_rows *w, const float *qt, int32_t ipart, const 
     }
     for (int32_t r = 0; r < w->n; r++) {
         if (sp.lo[r] > sp.hi[r]) continue;
+        if (w->n_rel) add_rel(w, r, ipart * PI__KV_SPLIT, s + r * PI__ATTN_S_STRIDE, sp.lo[r], sp.hi[r]);
         softmax(s + r * PI__ATTN_S_STRIDE, sp.lo[r], sp.hi[r], w->softcap, &out->m[r], &out->l[r]);
     }
     pv_table[tv][w->n_padded](&sp, s, v, w->head_dim, out->acc);
@@ -1065,6 +1079,7 @@ static vf activation(const pi__activate *a, vf x)
     case PI__ACT_GELU_QUICK: return vf_mul(x, vf_sigmoid(vf_mul(x, vf_set1(1.702f))));
     case PI__ACT_RELU2: return vf_mul(over, over);
     case PI__ACT_NONE: return x;
+    case PI__ACT_RELU: return over;
     default: return xielu(x, a->p);
     }
 }

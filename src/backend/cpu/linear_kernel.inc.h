@@ -830,6 +830,7 @@ INLINE void input_block(int digits, int kind, const pi__lin_in *in, int64_t n_in
         for (int i = 0; i < 2; i++) {
             if (kind == PI__IN_SWIGLU_OAI) v[i] = vf_mul(silu_oai(v[i]), vf_add(g[i], vf_set(1.0f)));
             else if (kind == PI__IN_GEGLU_ERF) v[i] = vf_mul(gelu_erf(v[i]), g[i]);
+            else if (kind == PI__IN_GELU) v[i] = gelu_erf(v[i]);
             else if (kind == PI__IN_RELU2) v[i] = vf_mul(vf_max(vf_set(0.0f), v[i]), g[i]);
             else if (kind == PI__IN_GEGLU) v[i] = vf_mul(gelu(v[i]), g[i]);
             else v[i] = vf_mul(in->limit < 0 ? vf_min(most, silu(v[i])) : silu(v[i]), g[i]);
@@ -865,6 +866,7 @@ INLINE void input_any(int digits, const pi__lin_in *in, int64_t n_in, int32_t ro
     case PI__IN_SWIGLU: input(digits, PI__IN_SWIGLU, in, n_in, row, n, b0, b1, x, col, want); break;
     case PI__IN_SWIGLU_OAI: input(digits, PI__IN_SWIGLU_OAI, in, n_in, row, n, b0, b1, x, col, want); break;
     case PI__IN_GEGLU_ERF: input(digits, PI__IN_GEGLU_ERF, in, n_in, row, n, b0, b1, x, col, want); break;
+    case PI__IN_GELU: input(digits, PI__IN_GELU, in, n_in, row, n, b0, b1, x, col, want); break;
     case PI__IN_RELU2: input(digits, PI__IN_RELU2, in, n_in, row, n, b0, b1, x, col, want); break;
     default: input(digits, PI__IN_PLAIN, in, n_in, row, n, b0, b1, x, col, want); break;
     }

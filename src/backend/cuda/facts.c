@@ -191,13 +191,16 @@ static bool makes_halves(const pi__linear *a, const pi__lin_in *reads, int64_t n
     return w->n_out == n && w2->n_out == n && a->lin[1].y == reads->x2 && a->lin[1].ldy == reads->ldx2;
 }
 
+/* gated() of the kernels that compute the activation of their own results has no erf. */
+static bool needs_erf(int kind) { return kind == PI__IN_GEGLU_ERF || kind == PI__IN_GELU; }
+
 bool pi__has_glu(const pi__facts *f, const pi__linear *a, const pi__linear *next)
 {
     const pi__lin_in *reads = &next->in;
     const int form = pi__form_of(f, next, 0);
     const int32_t type = packed_type(a, 0);
     const int64_t n = next->lin[0].w->n_in;
-    if (!pi__in_gated(reads->kind) || reads->kind == PI__IN_GEGLU_ERF) return false; /* gated() lacks GEGLU_ERF */
+    if (!pi__in_gated(reads->kind) || needs_erf(reads->kind)) return false;
     if (f->disabled.glu || next->n_lin != 1) return false;
     if (next->n_rows != a->n_rows || a->n_rows < 1 || !makes_halves(a, reads, n)) return false;
     if (pi__form_of(f, a, 0) != form) return false;
@@ -228,7 +231,7 @@ bool pi__experts_have_glu(const pi__facts *f, const pi__moe *a)
     const int form = pi__form(f, type, a->gate->n_in);
     const bool fp4 = (form == PI__FORM_FP4 || form == PI__FORM_W4A8) && down == type && f->fuses && !f->disabled.glu;
     if ((form != PI__FORM_W16 && !fp4) || pi__form(f, down, a->down->n_in) != form) return false;
-    return !a->shard && !a->gate_bias && (!a->up || a->up->type == a->gate->type);
+    return !needs_erf(a->act) && !a->shard && !a->gate_bias && (!a->up || a->up->type == a->gate->type);
 }
 
 /* -------------------------------------------------------------------------------------------------------

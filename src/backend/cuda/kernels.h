@@ -123,6 +123,8 @@ typedef struct pi__k_attn {
     int32_t n_head, window, first, past;
     float softcap;
     const float *sinks;         /* [n_head] or NULL */
+    const float *rel;           /* [n_head, n_rel] or NULL */
+    int32_t n_rel;
     int32_t n_tokens, n_seqs;
     const int32_t *pos;         /* [n_tokens] */
     const int32_t *seq_start;   /* [n_seqs + 1] */

@@ -1,7 +1,7 @@
 /* Launches of kernels/attention_wgmma_kernels.cuh, for prompts on sm_90: conditions, grid, shared memory (see
  * kernels.h). Grid: x = tile of S::R query rows of one sequence and KV head, y = KV head. A block has S::THREADS
  * threads that multiply, and 128 that copy K and V to shared memory. Requires F16 or BF16 caches, queries in one F16
- * (`fast`), and no epilogue. */
+ * (`fast`), no epilogue, and no biases of scores. */
 #include "backend/cuda/launch.cuh"
 #include "attention_wgmma_kernels.cuh"
 
@@ -34,7 +34,7 @@ int pi__k_attention_wgmma(void *stream, const pi__k_attn *a, int *code)
 {
     const auto copied = [](int32_t type) { return type == PI__F16 || type == PI__BF16; };
     *code = 0;
-    if (!a->fast || a->tail || !copied(a->cache.type_k) || !copied(a->cache.type_v)) return 0;
+    if (!a->fast || a->tail || a->rel || !copied(a->cache.type_k) || !copied(a->cache.type_v)) return 0;
     switch (a->cache.head_dim) {
     case 64: return run_for<64>(stream, a, code);
     case 112:

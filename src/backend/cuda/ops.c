@@ -494,6 +494,8 @@ void pi__cuda_queue_attention(pi__cuda *c, const pi__batch *b, const pi__attenti
         .past = a->past,
         .softcap = a->softcap,
         .sinks = a->sinks,
+        .rel = a->rel,
+        .n_rel = a->n_rel,
         .n_tokens = b->n_tokens,
         .n_seqs = b->n_seqs,
         .pos = d->pos,
