@@ -40,7 +40,8 @@ typedef struct grid {       /* a format */
 static const grid iq2_xxs = {pi__iq2xxs_codes, 256, 1, 4, 15, true, 0, 8, 0.35f, 2, LEVELS_IQ2};
 static const grid iq2_xs = {pi__iq2xs_codes, 512, 1, 2, 15, true, 0, 8, 0.35f, 2, LEVELS_IQ2};
 static const grid iq2_s = {pi__iq2s_codes, 1024, 1, 2, 15, false, 0, 8, 0.35f, 2, LEVELS_IQ2};
-static const grid iq3_xxs = {pi__iq3xxs_codes, 256, 2, 4, 15, true, 0, 4, 0.4f, 1.6f, 8, {4, 12, 20, 28, 36, 44, 52, 62}};
+static const grid iq3_xxs = {pi__iq3xxs_codes, 256, 2, 4, 15, true, 0, 4, 0.4f, 1.6f, 8,
+                             {4, 12, 20, 28, 36, 44, 52, 62}};
 static const grid iq3_s = {pi__iq3s_codes, 512, 2, 4, 15, false, 0, 1, 0.4f, 1.6f, 8, {1, 3, 5, 7, 9, 11, 13, 15}};
 static const grid iq1_s = {pi__iq1_codes, 2048, 1, 4, 7, false, 4, 1, 0.25f, 1.2f, LEVELS_IQ1};
 static const grid iq1_m = {pi__iq1_codes, 2048, 1, 2, 7, false, 1, 1, 0.25f, 1.2f, LEVELS_IQ1};

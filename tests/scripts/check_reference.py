@@ -11,6 +11,7 @@ tool_tiny_model writes each golden's model anew (tests/scripts/gen_reference.py 
    batch, with reused prefixes, and with a cache so small that requests are preempted. With a q8_0 cache, logits are
    met within ROUNDED on average, and are the same bytes in a batch and in other steps. With PAGEDINFER_LONG each change
    has a run of its own; without it, a run has several.
+
 3. On the emulated CUDA device, also with an f32 cache: the reference's tokens, and logits within TIGHT. A case has the
    same bytes in a batch as in a batch of one. Without an emulator in the build this part is left out, with a message.
 A refused architecture is a fault. Standard library only. Exit 77: no tool_tiny_model."""

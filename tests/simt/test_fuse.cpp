@@ -322,7 +322,8 @@ static void test_rules(void **)
         for (const std::string &rule : rules) every += (every.empty() ? "" : ",") + rule;
         std::vector<std::string> off = {every};
         if (!getenv("PI_TEST_EMULATED"))
-            off.insert(off.end(), {"glu,beside,queries,heads,routes,latent,gated", "pack,sums,streams,added,adds,split"});
+            off.insert(off.end(), {"glu,beside,queries,heads,routes,latent,gated", //
+                                   "pack,sums,streams,added,adds,split,downs,groups"});
         if (getenv("PAGEDINFER_LONG")) off.insert(off.end(), rules.begin(), rules.end());
         for (const std::string &some : off) {
             pi_engine *e = open_fused(some.c_str(), "auto", "off", "80");
