@@ -243,7 +243,7 @@ void meter::deltas(int32_t seqs, int32_t tokens)
 {
     enum { N_K = 16, N_V = 48, DIM = 128, TAPS = 4, BEFORE = 40 };
     const size_t channels = (2 * N_K + N_V) * DIM, values = N_V * DIM, ld = channels + values + 2 * N_V;
-    pi__k_state state = {nullptr, 0, nullptr, 0, N_K, N_V, DIM, 0, TAPS, 0, 0, 0};
+    pi__k_state state = {nullptr, 0, nullptr, 0, N_K, N_V, DIM, 0, TAPS, 0, 0, 0, 0};
     state.stride = pi__k_state_bytes(&state);
     const int32_t first = tokens > 1 ? tokens : BEFORE, rows = seqs * first;
     std::vector<int32_t> ints;

@@ -136,7 +136,7 @@ static pi__job ready(pi__core *e, image_job *r, int32_t logits)
     return p;
 }
 
-static void submit(pi__core *e, image_job *r, int32_t logits)
+static inline void submit(pi__core *e, image_job *r, int32_t logits)
 {
     pi_error err = {0};
     const pi__job p = ready(e, r, logits);
