@@ -42,7 +42,7 @@ static void test_model(int32_t type, const char *cache, const char *matmul = "au
     std::vector<std::string> prompts = {"the other hand and the other day on the other hand in the morning you and",
                                         "you", "once and on the"};
     char path[256], what[64];
-    if (!getenv("PAGEDINFER_LONG")) prompts[0].resize(30);
+    if (getenv("PI_TEST_EMULATED")) prompts[0].resize(30);
     const char *tmp = getenv("TMPDIR");
     snprintf(path, sizeof path, "%s/pagedinfer-emu-%ld.gguf", tmp && *tmp ? tmp : "/tmp", (long) getpid());
     snprintf(what, sizeof what, "%s, cache %s", pi__type_info_of(type)->name, cache);
