@@ -162,12 +162,12 @@ static bool delta_is_right(delta_try *d)
 /* Runs tokens `from` to `to` - 1 in one step. */
 static void delta_step(tryout *t, pi__k_gdn k, int32_t from, int32_t to)
 {
-    const int32_t n = to - from, ints[] = {0, n, 0, 0, 0, n};
-    int32_t pos[STEPS];
+    const int32_t n = to - from;
+    int32_t ints[6 + STEPS] = {0, n, 0, 0, 0, n}; /* in one copy: each costs a call */
     const size_t used = t->used;
-    for (int32_t i = 0; i < n; i++) pos[i] = from + i;
-    const int32_t *d = put(t, ints, sizeof ints);
-    k.pos = put(t, pos, (size_t) n * sizeof *pos);
+    for (int32_t i = 0; i < n; i++) ints[6 + i] = from + i;
+    const int32_t *d = put(t, ints, (size_t) (6 + n) * sizeof *ints);
+    k.pos = d + 6;
     k.seq_start = d, k.n_verified = d + 5, k.state_slot = d + 2, k.save_start = d + 3, k.save = d;
     k.n_tokens = k.least = k.most = n, k.n_seqs = 1;
     k.qkv += from * k.ld_qkv, k.z += from * k.ld_z, k.alpha += from * k.ld_ab, k.out += from * k.ldo;
