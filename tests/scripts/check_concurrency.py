@@ -4,8 +4,8 @@
 bench --shared-prefix with 4 tenants: the shared tokens are computed exactly once and stored in the cache once. With
 these counts, 32 tenants save a factor of 15 in prompt tokens and 10 in memory.
 
-eval --concurrency-suite with up to 16 concurrent requests: no faults, the model names the words, and the rounds are
-the expected ones: every size, with cancels, with and without cached tokens, and with preemptions in the small cache.
+eval --concurrency-suite with up to 8 concurrent requests (PAGEDINFER_LONG: 16): no faults, the model names the words,
+and the rounds are the expected ones: every size, with cancels, with and without cached tokens, and with preemptions in the small cache.
 test_best_rows: with a large vocabulary, requests with different sampling settings get the same tokens in a batch as in
 a batch of one.
 Standard library only. Exit 77: no model to run.
@@ -14,6 +14,7 @@ import json, os, re, subprocess, sys
 
 BIN, MODEL = os.environ.get('PAGEDINFER_BIN', 'build/pagedinfer'), os.environ.get('PAGEDINFER_MODEL', '')
 TENANTS, PREFIX, TAIL, GEN, BLOCK = 4, 1024, 16, 16, 16
+SIZES = [1, 2, 4, 8, 16] if os.environ.get('PAGEDINFER_LONG') else [1, 2, 4, 8]
 OWN = -(-(TAIL + GEN - 1) // BLOCK)  # private blocks of a tenant
 faults = []
 
@@ -49,14 +50,14 @@ def shared_prefix():
 
 
 def suite():
-    out = tool('eval', '-m', MODEL, '--concurrency-suite', '--parallel', '16', '--seed', '5')
+    out = tool('eval', '-m', MODEL, '--concurrency-suite', '--parallel', str(SIZES[-1]), '--seed', '5')
     print(out)
-    names = re.search(r'^alone: 16 conversations, .* (\d+) answers name their word$', out, re.M)
-    if not names or int(names[1]) < 12: faults.append('suite: the model does not know the words')
+    names = re.search(r'^alone: (\d+) conversations, .* (\d+) answers name their word$', out, re.M)
+    if not names or int(names[2]) < int(names[1]) * 3 / 4: faults.append('suite: the model does not know the words')
     rows = [[w.strip() for w in l.split('|')[1:-1]] for l in out.splitlines() if re.match(r'\| +\d', l)]
     for cache in ('on', 'off'):
         ample = [r for r in rows if r[1:3] == [cache, 'ample']]
-        if [int(r[0]) for r in ample] != [1, 2, 4, 8, 16]: faults.append(f'suite: other rounds with the prefix cache {cache}')
+        if [int(r[0]) for r in ample] != SIZES: faults.append(f'suite: other rounds with the prefix cache {cache}')
         if any((int(r[6]) > 0) != (cache == 'on') for r in ample): faults.append(f'suite: tokens from a cache that is {cache}')
         if not any(int(r[5]) for r in rows if r[1:3] == [cache, 'small']): faults.append('suite: no preemption')
     if any(int(r[4]) < 1 or int(r[7]) != max(8, int(r[0])) or int(r[8]) for r in rows): faults.append('suite: counts of a round')

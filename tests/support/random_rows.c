@@ -1038,7 +1038,7 @@ static const tiny_key laguna_keys[] = {TEXT("rope.scaling.type", "yarn"), REAL("
                                        REAL("rope.scaling.yarn_beta_fast", 32),
                                        REAL("rope.scaling.yarn_beta_slow", 1), {0}};
 /* limits low enough that small values reach them; 0 = no limit */
-static const float step35_limits[2][4] = {{0, 0.05f, 0, 0.04f}, {0, 0.06f, 0.05f, 0.03f}};
+static const float step35_limits[2][4] = {{0, 0.05f, 0, 0.04f}, {0.06f, 0, 0.05f, 0.03f}};
 static const tiny_key step35_keys[] = {LIST("swiglu_clamp_exp", PI__GGUF_F32, "L", step35_limits[0]),
                                        LIST("swiglu_clamp_shexp", PI__GGUF_F32, "L", step35_limits[1]), {0}};
 #define GATED .keys = gated_keys, .head = dense_head, .layer = gated_layer, .per_layer = gated_per_layer, .rng = 61
