@@ -184,14 +184,9 @@ int pi__mix_begin(pi__mix *m, const pi__gguf *g, pi_error *err)
     return PI_OK;
 }
 
-long pi__mix_layer(const pi__tensor *t)
-{
-    return pi__gguf_layer(t->cname, NULL);
-}
-
 int pi__mix_order(const pi__tensor *a, const pi__tensor *b)
 {
-    long la = pi__mix_layer(a), lb = pi__mix_layer(b);
+    const int32_t la = pi__gguf_layer(a->cname, NULL), lb = pi__gguf_layer(b->cname, NULL);
     if (la != lb) return la < lb ? -1 : 1;
     size_t n = a->name.n < b->name.n ? a->name.n : b->name.n;
     int c = memcmp(a->name.p, b->name.p, n);
@@ -273,7 +268,7 @@ static int32_t attn_v_format(pi__mix *m, int32_t type)
 
 static int32_t ffn_down_format(pi__mix *m, const pi__tensor *t, int32_t type)
 {
-    int i = m->n_expert > 1 ? (int) pi__mix_layer(t) : m->i_ffn_down, n = m->n_layer;
+    int i = m->n_expert > 1 ? pi__gguf_layer(t->cname, NULL) : m->i_ffn_down, n = m->n_layer;
     m->i_ffn_down++;
     switch (m->ftype->number) {
     case FT_Q2_K: return PI__Q3_K;
@@ -335,7 +330,7 @@ static int32_t low_format(pi__mix *m, enum category c, int32_t type)
 static int32_t other_format(const pi__mix *m, const pi__tensor *t, enum category c, int32_t type)
 {
     const int ft = m->ftype->number;
-    const long i = pi__mix_layer(t);
+    const int32_t i = pi__gguf_layer(t->cname, NULL);
     if (c == ATTN_K && m->n_expert == 8) return PI__Q8_0;
     if (c == ATTN_K || c == ATTN_Q) return ft == FT_IQ3_XS ? PI__IQ3_XXS : ft == FT_IQ3_XXS ? PI__IQ2_S : type;
     if (c != FFN_GATE && c != FFN_UP) return type;

@@ -54,8 +54,6 @@ int pi__mix_begin(pi__mix *m, const pi__gguf *g, pi_error *err);
 /* Stores the output type of t in *type; its input type if t stays unchanged. Counts t, so call it once per tensor, in
  * the order of pi__mix_order. PI_ENOMEM; PI_EINVAL: a rule's pattern exceeds the matching limit on the name. */
 int pi__mix_type(pi__mix *m, const pi__tensor *t, int32_t *type, pi_error *err);
-/* Returns the tensor's layer, or -1 if it belongs to no layer. */
-long pi__mix_layer(const pi__tensor *t);
 /* Compares tensors as for qsort: by layer, tensors without a layer first, then by name. */
 int pi__mix_order(const pi__tensor *a, const pi__tensor *b);
 /* Returns type if rows of n values are a multiple of its block size; otherwise its fallback format, or F16 if that does

@@ -70,7 +70,7 @@ void pi__prune_free(pi__prune *p)
 
 bool pi__prune_drops(const pi__prune *p, const pi__tensor *t)
 {
-    long layer = p->n_gone ? pi__mix_layer(t) : -1;
+    const int32_t layer = p->n_gone ? pi__gguf_layer(t->cname, NULL) : -1;
     return layer >= 0 && layer < p->n_layer && p->gone[layer];
 }
 
