@@ -42,8 +42,16 @@ if(flags)
     target_link_options(pi_flags INTERFACE ${flags})
 endif()
 
+# Files that a sanitizer leaves out (see below, and tests/simt/CMakeLists.txt) compile for minutes. A build with a
+# sanitizer can take their objects from a Release build of the same sources and compiler.
+set(PAGEDINFER_OBJECTS_FROM "" CACHE PATH "Release build folder whose objects of kernels to link; empty = compile them")
+if(PAGEDINFER_OBJECTS_FROM AND (NOT PAGEDINFER_SANITIZE OR PAGEDINFER_TESTS_LONG))
+    message(FATAL_ERROR "PAGEDINFER_OBJECTS_FROM needs PAGEDINFER_SANITIZE, and excludes PAGEDINFER_TESTS_LONG.")
+endif()
+
 # pi_select_isa(LIST): drops the files of LIST that are for another processor, and sets the flags of files for an
-# instruction set. The flags belong to the file; with LTO, GCC and Clang keep them per function.
+# instruction set. The flags belong to the file; with LTO, GCC and Clang keep them per function. Files with objects in
+# PAGEDINFER_OBJECTS_FROM are dropped too, and PI_LINKED_OBJECTS becomes the list of these objects.
 function(pi_select_isa list)
     set(sources ${${list}})
     set(avx2 -mavx2 -mfma -mf16c -mbmi2)
@@ -57,6 +65,7 @@ function(pi_select_isa list)
     set(armsha -march=armv8-a+crypto)
     set(all amx avx512 avxvnni avx2 shani neon i8mm sve256 armsha)
     set(drop ${all})
+    set(linked "")
     if(NOT PAGEDINFER_SIMD)
         target_compile_definitions(pi_flags INTERFACE PI_NO_SIMD)
     elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
@@ -98,7 +107,11 @@ function(pi_select_isa list)
             list(FILTER sources EXCLUDE REGEX "_${isa}\\.c$")
         else()
             foreach(f ${sources})
-                if(f MATCHES "_${isa}\\.c$")
+                if(f MATCHES "/linear_${isa}\\.c$" AND PAGEDINFER_OBJECTS_FROM)
+                    file(RELATIVE_PATH object ${PROJECT_SOURCE_DIR} ${f})
+                    list(APPEND linked ${PAGEDINFER_OBJECTS_FROM}/CMakeFiles/pi_objects.dir/${object}.o)
+                    list(REMOVE_ITEM sources ${f})
+                elseif(f MATCHES "_${isa}\\.c$")
                     set(flags ${${isa}})
                     # Hundreds of inlined instances: with instrumentation they take gigabytes and minutes to compile.
                     # linear_generic.c runs the same source with instrumentation.
@@ -117,6 +130,10 @@ function(pi_select_isa list)
             endforeach()
         endif()
     endforeach()
+    if(linked)
+        set_source_files_properties(${linked} PROPERTIES EXTERNAL_OBJECT ON)
+    endif()
+    set(PI_LINKED_OBJECTS ${linked} PARENT_SCOPE)
     set(${list} ${sources} PARENT_SCOPE)
 endfunction()
 

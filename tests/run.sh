@@ -209,7 +209,7 @@ cuda() {
         -DPI_HAVE_CUDA -Iinclude -Isrc -isystem "$(dirname "$(readlink -f "$nvcc")")/../include" \
         src/backend/cuda/*_cuda.c src/backend/devices.c
 }
-kernels='' # the folder whose emulated kernels the ASan build links: see tests/simt/CMakeLists.txt
+kernels='' # the folder whose objects of kernels the ASan build links: see cmake/PagedInferFlags.cmake
 release() {
     local labels=()
     [ $fast = 0 ] || { only=(--target pagedinfer_cli fast_tests tool_tiny_model) labels=(-L "^(fast)$"); }
@@ -218,7 +218,7 @@ release() {
     local rc=$?
     only=()
     [ $rc = 0 ] || return
-    kernels=$work/release
+    [ "$long" = ON ] || kernels=$work/release
     # A step that --only names may need the build, but not its tests.
     case ,$only_steps, in ,,|*,release,*) tests release "${labels[@]}" ;; *) return ;; esac
     local models=$work/release/tests/simt/test_models_race
@@ -230,7 +230,7 @@ abi() { check abi bash tests/scripts/check_abi.sh "$work/release"; }
 debug=("-DCMAKE_C_FLAGS_DEBUG=-g1 -O1" -DCMAKE_CXX_FLAGS_DEBUG=-g1)
 asan() {
     build asan -DCMAKE_BUILD_TYPE=Debug "${debug[@]}" -DPAGEDINFER_TESTS=ON -DPAGEDINFER_WERROR=ON \
-        -DPAGEDINFER_SANITIZE=address,undefined "-DPAGEDINFER_TESTS_LONG=$long" "-DPAGEDINFER_SIMT_KERNELS=$kernels" || return
+        -DPAGEDINFER_SANITIZE=address,undefined "-DPAGEDINFER_TESTS_LONG=$long" "-DPAGEDINFER_OBJECTS_FROM=$kernels" || return
     tests asan
 }
 
