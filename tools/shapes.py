@@ -204,6 +204,68 @@ def lfm2(e, f, h, g, order, vocab, weights):
                 attention={"attention": (h, g, e // h, 0)}, state={})
 
 
+def ssm(e, heads, d, state, groups, weights):
+    """Returns the keys and tensors of a Mamba-2 mixer with these heads of d values."""
+    inner, shared = heads * d, groups * state
+    keys = {"ssm.conv_kernel": 4, "ssm.state_size": state, "ssm.group_count": groups, "ssm.time_step_rank": heads, "ssm.inner_size": inner}
+    return keys, [("ssm_in.weight", weights, [e, 2 * inner + 2 * shared + heads]), ("ssm_conv1d.weight", F32, [4, inner + 2 * shared]),
+                  ("ssm_conv1d.bias", F32, [inner + 2 * shared]), ("ssm_dt.bias", F32, [heads]), ("ssm_a", F32, [1, heads]),
+                  ("ssm_d", F32, [1, heads]), ("ssm_norm.weight", F32, [inner // groups, groups]), ("ssm_out.weight", weights, [inner, e])]
+
+
+def self_attention(e, h, g, d, weights):
+    return [("attn_q.weight", weights, [e, h * d]), ("attn_k.weight", weights, [e, g * d]), ("attn_v.weight", weights, [e, g * d]),
+            ("attn_output.weight", weights, [h * d, e])]
+
+
+def nemotron_h_moe(e, h, g, d, mixer, x, used, y, shared, order, vocab, weights):
+    """order: kinds of the layers, "mamba", "attention" or "experts"; mixer: heads, their size, state, groups."""
+    more, tensors = ssm(e, *mixer, weights)
+
+    def keys(kinds):
+        return {"embedding_length": e, "attention.head_count": h, "attention.key_length": d, "attention.value_length": d,
+                "attention.head_count_kv": [g if k == "attention" else 0 for k in kinds], **more,
+                "feed_forward_length": [y if k == "experts" else 0 for k in kinds], "attention.layer_norm_epsilon": 1e-5,
+                "expert_count": x, "expert_used_count": used, "expert_feed_forward_length": y, "expert_shared_count": 1,
+                "expert_shared_feed_forward_length": shared, "expert_weights_norm": True, "expert_weights_scale": 2.5, "expert_group_count": 1}
+
+    def layer(kind):
+        out = [("attn_norm.weight", F32, [e])]
+        if kind == "mamba":
+            return out + tensors
+        if kind == "attention":
+            return out + self_attention(e, h, g, d, weights)
+        return out + [("ffn_gate_inp.weight", F32, [e, x]), ("exp_probs_b.bias", F32, [x]), ("ffn_up_exps.weight", weights, [e, y, x]),
+                      ("ffn_down_exps.weight", weights, [y, e, x]), ("ffn_up_shexp.weight", weights, [e, shared]),
+                      ("ffn_down_shexp.weight", weights, [shared, e])]
+
+    return dict(arch="nemotron_h_moe", keys=keys, layer=layer, order=order, e=e, vocab=vocab, tied=False, used=used, experts=x,
+                context=1048576, head=[("output_norm.weight", F32, [e])], layers=of_layers(order, len(order)),
+                attention={"attention": (h, g, d, 0)}, state={"mamba": mixer[0] * mixer[1] * mixer[2]})
+
+
+def granite_hybrid(e, h, g, d, mixer, x, used, y, shared, order, vocab, weights):
+    """Like nemotron_h_moe, but each layer also has experts."""
+    more, tensors = ssm(e, *mixer, weights)
+
+    def keys(kinds):
+        return {"embedding_length": e, "attention.head_count": h, "attention.head_count_kv": [g if k == "attention" else 0 for k in kinds],
+                **more, "feed_forward_length": y, "expert_count": x, "expert_used_count": used, "expert_shared_feed_forward_length": shared,
+                "attention.scale": 1 / 128, "embedding_scale": 12.0, "residual_scale": 0.22, "logit_scale": 6.0,
+                "rope.dimension_count": d, "rope.freq_base": 1e4, "rope.scaling.finetuned": False}
+
+    def layer(kind):
+        return [("attn_norm.weight", F32, [e]), *(tensors if kind == "mamba" else self_attention(e, h, g, d, weights)),
+                ("ffn_norm.weight", F32, [e]), ("ffn_gate_inp.weight", F32, [e, x]), ("ffn_gate_exps.weight", weights, [e, y, x]),
+                ("ffn_up_exps.weight", weights, [e, y, x]), ("ffn_down_exps.weight", weights, [y, e, x]),
+                ("ffn_gate_shexp.weight", weights, [e, shared]), ("ffn_up_shexp.weight", weights, [e, shared]),
+                ("ffn_down_shexp.weight", weights, [shared, e])]
+
+    return dict(arch="granitehybrid", keys=keys, layer=layer, order=order, e=e, vocab=vocab, tied=True, used=used, experts=x,
+                context=131072, head=[("output_norm.weight", F32, [e])], layers=of_layers(order, len(order)),
+                attention={"attention": (h, g, d, 0)}, state={"mamba": mixer[0] * mixer[1] * mixer[2]})
+
+
 def gpt_oss(layers, x, weights=MXFP4):
     """weights: type of the experts, 4 of them active; other matrices are Q8_0."""
     e, h, g, d, y = 2880, 64, 8, 64, 2880
@@ -377,6 +439,8 @@ def of_layers(order, n):
 
 DEEPSTACK = 3  # layers of Qwen3-VL's text models that add rows of images
 HYBRID, WINDOWED = ["delta"] * 3 + ["attention"], ["window"] * 5 + ["global"]
+GRANITE = (["mamba"] * 5 + ["attention"] + ["mamba"] * 4) * 4
+NEMOTRON = [{"M": "mamba", "E": "experts", "*": "attention"}[c] for c in "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME"]
 LFM2 = (["conv"] * 2 + ["attention"]) * 3 + ["conv", "attention"] * 3 + ["conv"]
 
 # Shape name: function of the matrices' type.
@@ -401,6 +465,8 @@ SHAPES = {
     "gemma-4-31b": lambda w: gemma4(5376, 21504, 32, (16, 4), of_layers(WINDOWED, 60), w),
     "gemma-4-26b-a4b": lambda w: gemma4(2816, 2112, 16, (8, 2), of_layers(WINDOWED, 30), w, 128, 704),
     "lfm2-1.2b": lambda w: lfm2(2048, 8192, 32, 8, LFM2, 65536, w),
+    "nemotron-3-nano-30b-a3b": lambda w: nemotron_h_moe(2688, 32, 2, 128, (64, 64, 128, 8), 128, 6, 1856, 3712, NEMOTRON, 131072, w),
+    "granite-4.0-h-tiny": lambda w: granite_hybrid(1536, 12, 4, 128, (48, 64, 128, 1), 64, 6, 512, 1024, GRANITE, 100352, w),
     "gpt-oss-20b": lambda w: gpt_oss(24, 32, w),
     "gpt-oss-120b": lambda w: gpt_oss(36, 128, w),
     "deepseek-v2-lite": lambda w: deepseek2(2048, 10944, 16, 0, 64, 6, 1408, 2, None, 1.0, 1, 27, 102400, False, w),

@@ -131,8 +131,8 @@ def fill(rng, model):
         if kind == I32:
             top = model["experts"] or 1
             f.write(struct.pack(f"<{dims[0] * dims[1]}i", *(rng.randrange(top) for _ in range(dims[0] * dims[1]))))
-        elif len(dims) == 1:  # norms, biases and similar vectors
-            f.write(struct.pack("<f", -0.1 if name.endswith("ssm_a") else 0.1 if "bias" in name else 1.0) * dims[0])
+        elif len(dims) == 1 or dims[0] == 1 or "norm" in name:  # norms, biases and similar vectors
+            f.write(struct.pack("<f", -0.1 if name.endswith("ssm_a") else 0.1 if "bias" in name else 1.0) * math.prod(dims))
         else:
             write_random(f, kind, dims, rng, dims[0] ** -0.5)
     return one
