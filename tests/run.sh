@@ -106,12 +106,13 @@ check() {
     judge "$name" $?
 }
 
-# start NAME COMMAND...: runs a command in the background, once fewer of them than there are cores are running. NAME is
-# added to started. NAME.status, NAME.seconds and NAME.shown in the log folder have its result.
+# start NAME COMMAND...: runs a command in the background, once at most as many of them as there are cores are running:
+# one more than cores, because they also wait for servers. NAME is added to started. NAME.status, NAME.seconds and
+# NAME.shown in the log folder have its result.
 start() {
     local name=$1 out=$log/$1.log begin
     shift
-    [ "$(jobs -rp | wc -l)" -lt "$PI_JOBS" ] || wait -n
+    [ "$(jobs -rp | wc -l)" -le "$PI_JOBS" ] || wait -n
     rm -f "$log/$name.status"
     begin=$SECONDS
     {
@@ -368,9 +369,10 @@ check_arguments() {
         check_tokenizers) [ -f "$vocab/complete" ] && printf '%s\n' --bin "$work/release/pagedinfer" "$vocab" ;;
     esac
 }
-# One script per core: most scripts use one thread most of the time.
+# Most scripts use one thread most of the time. The longest start first.
 scripts() {
-    local f name arguments started=() files=(tests/scripts/check_*.py)
+    local f name arguments started=() files=(tests/scripts/check_{reference,goldens,concurrency,emulated,gemma3}.py)
+    for f in tests/scripts/check_*.py; do [[ " ${files[*]} " = *" $f "* ]] || files+=("$f"); done
     [ $fast = 0 ] || files=(tests/scripts/check_{http,smollm,cli}.py)
     for f in "${files[@]}"; do
         [ -f "$f" ] || { fail "no tests/scripts/check_*.py"; continue; }
