@@ -1,6 +1,6 @@
-/* Runs the kernel checks (src/selftest/check_FAMILY.cpp) on the emulator. Each check is a test, run in several orders of
- * threads and of copies. The programs test_kernels_FAMILY are this file with one family each. In instrumented kernels,
- * races and out-of-bounds accesses are errors, too. */
+/* Runs the kernel checks (src/selftest/check_FAMILY.cpp) on the emulator. Each check is a test, run in several orders
+ * of threads and of copies. The programs test_kernels_FAMILY are this file with one family each. In instrumented
+ * kernels, races and out-of-bounds accesses are errors, too. */
 #include <csetjmp>
 #include <cstdarg>
 #include <cstddef>
@@ -19,8 +19,8 @@ extern "C" {
 
 static simt::config before;
 
-/* Selects modes of simt::use_mode in this order. The first two have threads in order and in random order, late and early
- * copies, one block and several at a time, and the search for races between blocks. The others follow with
+/* Selects modes of simt::use_mode in this order. The first two have threads in order and in random order, late and
+ * early copies, one block and several at a time, and the search for races between blocks. The others follow with
  * PAGEDINFER_LONG=1. */
 static bool set_mode(int i)
 {

@@ -44,9 +44,9 @@ static inline __attribute__((always_inline)) void simt_switch(void **save, void 
                  "leaq 128(%%rsp),%%rsp"
                  : "+D"(save), "+S"(load)
                  :
-                 : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm0", "xmm1", "xmm2",
-                   "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",
-                   "xmm15", "memory", "cc");
+                 : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm0", "xmm1",
+                   "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13",
+                   "xmm14", "xmm15", "memory", "cc");
 }
 /* A new fiber begins here: its call chain ends, and it jumps to the entry on its stack. */
 extern "C" void simt_begin(void);
