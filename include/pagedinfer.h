@@ -578,8 +578,8 @@ PI_API int64_t pi_tokenize(const pi_engine *e, const char *text, size_t len, int
 /* Like pi_tokenize, with a work budget; w NULL = no limit. Also returns the codes of WORK BUDGETS. */
 PI_API int64_t pi_work_tokenize(pi_work *w, const pi_engine *e, const char *text, size_t len, int flags, int32_t *out,
                                 size_t cap);
-/* Writes the text of n tokens, without a final NUL. With PI_TOK_SPECIAL in flags, control tokens are printed too.
- * Returns the number of bytes, which may exceed cap (then cap were written), or PI_E*. Thread-safe. */
+/* Writes the text of n tokens, without a final NUL; control tokens only with PI_TOK_SPECIAL. Returns the bytes, which
+ * may exceed cap (then cap were written). Errors: PI_EINVAL (also: an unknown id), PI_ENOMEM. Thread-safe. */
 PI_API int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, int flags, char *out, size_t cap);
 
 /* CHAT TEMPLATES. A chat template turns a conversation into the text that a model was trained on. The engine uses the

@@ -133,7 +133,7 @@ static void take_row(void *ud, uint32_t pos, const float *logits, size_t n_vocab
     s->n_rows++;
 }
 
-/* Starts a chunk. Its last token is only a target: nothing is computed for it. */
+/* Starts a chunk. Its last token is only a target: nothing is computed for it, unless run->every. */
 static int start_chunk(slot *s, const chunk_run *run, size_t chunk, int32_t *ids)
 {
     const cli *c = run->c;
@@ -143,7 +143,7 @@ static int start_chunk(slot *s, const chunk_run *run, size_t chunk, int32_t *ids
     if (!s->r) return cli_error(c, CLI_OS, "out of memory");
     memcpy(ids, run->tokens + chunk * run->step, (size_t) run->n_ctx * sizeof *ids);
     if (run->bos >= 0) ids[0] = run->bos;
-    snprintf(from, sizeof from, "%d", run->first);
+    snprintf(from, sizeof from, "%d", run->every ? 0 : run->first);
     int code = eval_request_set(c, s->r, "max-tokens", "0");
     if (!code) code = eval_request_set(c, s->r, "temp", "0");
     if (!code) code = eval_request_set(c, s->r, "cache", "false");
@@ -152,7 +152,7 @@ static int start_chunk(slot *s, const chunk_run *run, size_t chunk, int32_t *ids
     if (code) return code;
     pi_request_set_user(s->r, s);
     pi_request_on_logits(s->r, take_row, s);
-    if (pi_request_prompt_tokens(s->r, ids, (size_t) run->n_ctx - 1, &err)) return cli_pi_error(c, &err);
+    if (pi_request_prompt_tokens(s->r, ids, (size_t) run->n_ctx - !run->every, &err)) return cli_pi_error(c, &err);
     if (pi_request_submit(s->r, &err)) return cli_pi_error(c, &err);
     s->submitted = true;
     return CLI_OK;

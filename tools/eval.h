@@ -31,6 +31,9 @@ typedef struct chunk_run {
     size_t step;           /* distance between the starts of two chunks, tokens */
     int32_t first;         /* position of the first row that is passed on, in [0, n_ctx - 1) */
     int32_t bos;           /* replaces the first token of each chunk; -1 = no replacement */
+    /* Also computes what no row needs: the last token, and the last layers of the tokens before `first`. So that an
+     * importance matrix counts every token in every layer. */
+    bool every;
     void *ud;              /* first argument of the callbacks */
     /* Receives row i of a chunk, i in [0, n_ctx - 1 - first); row i predicts token first + 1 + i of the chunk. Runs on
      * the engine's thread. */

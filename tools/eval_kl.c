@@ -283,7 +283,8 @@ static int compare(kl *k, pi_engine *e, const pi_info *info)
     k->row = malloc(base_row_bytes(k->base.n_vocab));
     if (!k->points || !k->kld || !k->dp || !k->row) return cli_error(c, CLI_OS, "out of memory");
     const int32_t n_ctx = k->base.n_ctx;
-    const chunk_run run = {c, e, k->tokens, k->n_chunk, n_ctx, (size_t) n_ctx, n_ctx / 2, bos, k, kl_row, kl_done};
+    const chunk_run run = {c, e, k->tokens, k->n_chunk, n_ctx, (size_t) n_ctx, n_ctx / 2, bos, false, k, kl_row,
+                           kl_done};
     code = eval_chunks(&run);
     if (code) return code;
     printf("\n");

@@ -171,7 +171,8 @@ static int score(ppl *p, pi_engine *e, const pi_info *info, size_t n_tokens)
     if (cli_logs(c, PI_LOG_INFO)) fprintf(stderr, "perplexity over %zu chunks of %zu tokens\n", p->n_chunk, n_ctx);
     p->t_start = seconds();
     const int32_t first = p->n_ctx - 1 - (int32_t) p->rows;
-    const chunk_run run = {c, e, p->tokens, p->n_chunk, p->n_ctx, step_of(p), first, bos, p, ppl_row, ppl_done};
+    const bool every = cli_has_section(c->cmd, "imatrix");
+    const chunk_run run = {c, e, p->tokens, p->n_chunk, p->n_ctx, step_of(p), first, bos, every, p, ppl_row, ppl_done};
     code = eval_chunks(&run);
     return code ? code : print_estimate(p);
 }

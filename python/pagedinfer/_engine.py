@@ -240,7 +240,10 @@ class Engine:
 
     def detokenize(self, ids: Sequence[int], special: bool = False) -> bytes:
         n, flags = len(ids), abi.PI_TOK_SPECIAL if special else 0
-        array = _int32(ids)
+        array, n_vocab = _int32(ids), self.info['n_vocab']
+        outside = next((i for i in ids if i >= n_vocab), None)
+        if outside is not None:
+            raise PagedInferError(abi.PI_EINVAL, f'token {outside} is not in the vocabulary: ids go from 0 to {n_vocab - 1}')
         with self._core as e:
             return _text(8 * n + 16, lambda out, cap: lib.pi_detokenize(e, array, n, flags, out, cap))
 

@@ -10,6 +10,7 @@
 #include "api/chat.h"
 #include "api/config.h"
 #include "api/events.h"
+#include "api/ids.h"
 #include "api/lora.h"
 #include "api/objects.h"
 #include "api/rank.h"
@@ -150,7 +151,9 @@ int64_t pi_infill(const pi_engine *e, const pi_infill_parts *in, int32_t *out, s
 
 int64_t pi_detokenize(const pi_engine *e, const int32_t *ids, size_t n, int flags, char *out, size_t cap)
 {
+    pi_info info = {.size = sizeof info};
     if (!e || (!ids && n) || (!out && cap)) return PI_EINVAL;
+    if (pi__core_info(e->core, &info) || !pi__ids_below(ids, n, info.n_vocab)) return PI_EINVAL;
     char *text = NULL;
     size_t len = 0;
     int rc = pi__detokenize(pi__core_vocab(e->core), ids, n, flags & PI_TOK_SPECIAL, &text, &len);

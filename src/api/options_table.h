@@ -78,7 +78,7 @@
       "Record time, bytes and products of each op on the CPU, for pi_engine_profile; bench --ops prints them.")        \
     X(IMATRIX_FILE, "imatrix-file", STRING, "", "", "--imatrix-file", "", "model", false,                              \
       "Write an importance matrix of all computed tokens to this file at the end, for quantize --imatrix. Only on a"   \
-      " CPU, and for models without experts.")                                                                         \
+      " CPU.")                                                                                                         \
     X(IMATRIX_DATASET, "imatrix-dataset", STRING, "", "", "--imatrix-dataset", "", "model", false,                     \
       "Name of the text, for the file of imatrix-file.")                                                               \
     X(DEVICE, "device", STRING, "auto", "", "-dev --device", "", "model", true,                                        \

@@ -64,14 +64,14 @@ int pi__imatrix_weights(const pi__imatrix *m, const pi__tensor *t, float **out, 
                              *counts = find_floats(m, t, counts_suffix, &count_data);
     if (!sums && !counts) return PI_OK;
     bool fits = sums && counts && sums->type == PI__F32 && counts->type == PI__F32 && sum_data && count_data &&
-                n_values(sums) == t->ne[0] * t->ne[2] && n_values(counts) == t->ne[2];
+                n_values(sums) == t->ne[0] * t->ne[2] && (n_values(counts) == t->ne[2] || n_values(counts) == 1);
     if (!fits) return pi__fail(err, PI_EFORMAT, "imatrix: %.100s has another shape than in the model", t->cname);
     float *w = pi__realloc_array(NULL, (size_t) n_values(sums), sizeof *w);
     if (!w) return pi__fail_mem(err, "the importance values of columns");
     memcpy(w, sum_data, (size_t) n_values(sums) * sizeof *w);
     for (int64_t expert = 0; expert < t->ne[2]; expert++) {
         float count, *row = w + expert * t->ne[0];
-        memcpy(&count, count_data + (size_t) expert * sizeof count, sizeof count);
+        memcpy(&count, count_data + (n_values(counts) > 1 ? (size_t) expert * sizeof count : 0), sizeof count);
         for (int64_t i = 0; i < t->ne[0]; i++) {
             row[i] = count > 0 ? row[i] / count : 1; /* an expert that was never used: all columns weigh the same */
             if (row[i] >= 0 && row[i] < 1e30f) continue;

@@ -1,7 +1,8 @@
 /* Importance of matrix columns, measured in advance and stored in a GGUF by llama-imatrix.
  *
  * For a matrix NAME the file holds NAME.in_sum2 (per expert, the sum of squares of each column's inputs) and
- * NAME.counts (per expert, the number of inputs). Immutable after opening; any thread. */
+ * NAME.counts (per expert, the number of inputs; a stack with a matrix per head has one count for all). Immutable after
+ * opening; any thread. */
 #ifndef PI__QUANTIZE_IMATRIX_H
 #define PI__QUANTIZE_IMATRIX_H
 

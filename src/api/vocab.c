@@ -3,6 +3,7 @@
  * The file is closed after loading. Threads: any number may use one vocabulary. */
 #include <string.h>
 
+#include "api/ids.h"
 #include "base/alloc.h"
 #include "base/error.h"
 #include "tokenizer/vocab.h"
@@ -43,7 +44,7 @@ int64_t pi_vocab_tokenize(const pi_vocab *v, const char *text, size_t len, int f
 
 int64_t pi_vocab_detokenize(const pi_vocab *v, const int32_t *ids, size_t n, int flags, char *out, size_t cap)
 {
-    if (!v || (!ids && n) || (!out && cap)) return PI_EINVAL;
+    if (!v || (!ids && n) || (!out && cap) || !pi__ids_below(ids, n, pi__vocab_size(v->v))) return PI_EINVAL;
     char *text = NULL;
     size_t len = 0;
     int rc = pi__detokenize(v->v, ids, n, flags & PI_TOK_SPECIAL, &text, &len);

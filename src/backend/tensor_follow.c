@@ -163,7 +163,7 @@ static bool take_run(follower *f, bool ends)
     if (!ends) return !k->lost;
     pi__reply all[PI__MOST_RANKS],
         own = {.code = k->rc, .reached = !k->lost, .a = k->be->n_attended, .b = k->be->n_possible};
-    snprintf(own.text, sizeof own.text, "%s", k->rc ? k->err.msg : "");
+    if (k->rc) snprintf(own.text, sizeof own.text, "%.*s", (int) sizeof own.text - 1, k->err.msg);
     k->lost = k->failed = t->any_lost = false;
     return pi__ranks_reply(f->r, &own, all);
 }

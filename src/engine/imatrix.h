@@ -5,9 +5,12 @@
  *     general.type "imatrix", imatrix.datasets, imatrix.chunk_count, imatrix.chunk_size
  *     NAME.in_sum2 [n_in, 1], NAME.counts [1, 1]     of the matrix NAME, F32
  *
- * The op linear of the backend is replaced by one that reads the inputs first. So the backend must compute on the host
- * and at once: only a CPU. Matrices of experts are inputs of a fused op, so models with experts are refused. The output
- * matrix is left out, as llama-imatrix does.
+ * For a stack of experts the shapes are [n_in, n_expert] and [1, n_expert]. A stack with a matrix per head has [n_in *
+ * n_head, 1] and one count.
+ *
+ * The ops linear, moe and head_linear of the backend are replaced by ones that read the inputs. So the backend must
+ * compute on the host and at once: only a CPU. Op moe is fused: it passes the inputs of the experts' down matrices to
+ * a reader (backend/cpu/moe.h). The output matrix is left out, as llama-imatrix does.
  *
  * Memory: the sums, in doubles, not part of the plan. Threads: the step thread, then the thread that closes. */
 #ifndef PI__IMATRIX_H

@@ -14,7 +14,7 @@
  * Formats with 7 sign bits for 8 values need an even number of negative ones. If it is odd, the sign of one value is
  * wrong. That lowers A by 2 w |x| v, so each point has a second A, with the value for which this is least.
  *
- * No memory, no state; about 50 KiB of stack. */
+ * No memory, no state; about 90 KiB of stack. */
 #include "formats/formats_impl.h"
 #include "formats/iq_tables.h"
 
@@ -145,42 +145,98 @@ static int best_code(const float *a, const float *b, int n, float s)
     return at[lane];
 }
 
+typedef struct codes {     /* codes with their sums, in ascending order */
+    int n;
+    uint16_t code[MAX_CODES];
+    float a[MAX_CODES], b[MAX_CODES];
+} codes;
+
+typedef struct edge {       /* between two points of the hull */
+    float s;                /* the factor for which both cost the same; 0 = none */
+    float limit;            /* a code with a lower s b - 2 a is a point between them */
+} edge;
+
+static edge edge_of(const float *a, const float *b, int i, int j)
+{
+    const float s = b[j] > b[i] ? 2 * (a[j] - a[i]) / (b[j] - b[i]) : 0;
+    if (!(s > 0)) return (edge) {0, -3.0e38f};
+    return (edge) {s, b[i] * s - 2 * a[i] - 1e-6f * (a[i] > 0 ? a[i] : -a[i])};
+}
+
+/* Adds the codes below the edge's limit. Few are, so LANES codes are compared first. */
+static void collect(const float *a, const float *b, int n, edge e, codes *to)
+{
+    for (int c = 0; c < n; c += LANES) {
+        int any = 0;
+        for (int k = 0; k < LANES; k++) any |= b[c + k] * e.s - 2 * a[c + k] < e.limit;
+        for (int k = c; k < c + LANES && any; k++) {
+            to->code[to->n] = (uint16_t) k;
+            to->a[to->n] = a[k];
+            to->b[to->n] = b[k];
+            to->n += b[k] * e.s - 2 * a[k] < e.limit;
+        }
+    }
+}
+
+/* Returns the farthest point below the edge, of the codes from `from` on; -1 = none. */
+static int farthest(const codes *of, int from, edge e)
+{
+    float best = e.limit;
+    int k = -1;
+    for (int c = from; c < of->n; c++) {
+        const float t = of->b[c] * e.s - 2 * of->a[c];
+        if (t < best) best = t, k = of->code[c];
+    }
+    return k;
+}
+
+/* Divides the codes from `from` on between two edges: first those of `next`, then those of `now`. Drops the code k, and
+ * those that are below neither. Returns the first of `now`. */
+static int divide(codes *of, int from, int k, edge now, edge next)
+{
+    codes kept;
+    int to = from;
+    kept.n = 0;
+    for (int c = from; c < of->n; c++) {
+        const float a = of->a[c], b = of->b[c];
+        const uint16_t code = of->code[c];
+        of->code[to] = kept.code[kept.n] = code;
+        of->a[to] = kept.a[kept.n] = a;
+        of->b[to] = kept.b[kept.n] = b;
+        if (code == k) continue;
+        to += b * next.s - 2 * a < next.limit;
+        kept.n += b * now.s - 2 * a < now.limit;
+    }
+    memcpy(of->code + to, kept.code, (size_t) kept.n * sizeof *kept.code);
+    memcpy(of->a + to, kept.a, (size_t) kept.n * sizeof *kept.a);
+    memcpy(of->b + to, kept.b, (size_t) kept.n * sizeof *kept.b);
+    of->n = to + kept.n;
+    return to;
+}
+
 /* Finds the points that are the best for factors from lo to hi: first the two ends. All others lie on one side of the
- * line between them, which few codes do. Then each edge is split by its farthest point. */
+ * line between them, which few codes do. Then each edge is split by its farthest point, and only the codes on the outer
+ * side of the two new edges are kept. */
 static void make_hull(const float *a, const float *b, int n, float lo, float hi, hull *h)
 {
     int code[MAX_HULL] = {best_code(a, b, n, hi), best_code(a, b, n, lo)}, n_hull = code[0] == code[1] ? 1 : 2;
-    uint16_t left[MAX_CODES];
-    int n_left = 0;
-    for (int e = -1; e < n_hull - 1 && n_hull > 1 && n_hull < MAX_HULL;) {
-        const int i = code[e < 0 ? 0 : e], j = code[e < 0 ? 1 : e + 1];
-        const float s = b[j] > b[i] ? 2 * (a[j] - a[i]) / (b[j] - b[i]) : 0; /* both cost the same */
-        const float cost = b[i] * s - 2 * a[i], limit = cost - 1e-6f * (a[i] > 0 ? a[i] : -a[i]);
-        if (!(s > 0)) {
-            e++;
-            continue;
-        }
-        if (e < 0) { /* the line between both ends */
-            for (int c = 0; c < n; c++) {
-                left[n_left] = (uint16_t) c;
-                n_left += b[c] * s - 2 * a[c] < limit;
-            }
-            e = 0;
-            continue;
-        }
-        float best = limit;
-        int k = -1;
-        for (int c = 0; c < n_left; c++) {
-            const float t = b[left[c]] * s - 2 * a[left[c]];
-            if (t < best) best = t, k = left[c];
-        }
+    /* start: first code of each edge that is not finished, the next one last */
+    int start[MAX_HULL] = {0}, n_open = n_hull - 1;
+    codes left;
+    left.n = 0;
+    if (n_open) collect(a, b, n, edge_of(a, b, code[0], code[1]), &left);
+    for (int e = 0; n_open && n_hull < MAX_HULL;) {
+        const int i = code[e], j = code[e + 1], k = farthest(&left, start[n_open - 1], edge_of(a, b, i, j));
         if (k < 0 || k == i || k == j) {
+            left.n = start[--n_open];
             e++;
             continue;
         }
         memmove(&code[e + 2], &code[e + 1], (size_t) (n_hull - e - 1) * sizeof *code);
         code[e + 1] = k;
         n_hull++;
+        start[n_open] = divide(&left, start[n_open - 1], k, edge_of(a, b, i, k), edge_of(a, b, k, j));
+        n_open++;
     }
     h->n = n_hull;
     for (int i = 0; i < n_hull; i++) {

@@ -1,15 +1,22 @@
-/* Fuzzes the server's HTTP reader: the first byte selects how the rest is cut into reads. Any input gives complete
- * requests within their limits, or a refusal with a status and a text. The cut changes neither the requests nor the
- * occurrence of a refusal. With two reasons for a refusal, the reported one may depend on the cut. */
+/* Fuzzes the server's HTTP readers: the first byte selects the reader, and how the rest is cut into reads.
+ *
+ *     0..193      requests (http.h), in reads of 1 + byte % 97 bytes
+ *     194..224    a model process's response (front_fuzz.h), in reads of byte - 193 bytes; odd bytes: to a HEAD request
+ *     225..255    the model's name in a body or a query string (front_fuzz.h)
+ *
+ * Any input gives complete requests within their limits, or a refusal with a status and a text. The cut changes neither
+ * the requests nor the occurrence of a refusal. With two reasons for a refusal, the reported one may depend on the
+ * cut. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "front_fuzz.h"
 #include "serve/http.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { HEADER = 2048, BODY = 4096 };
+enum { HEADER = 2048, BODY = 4096, REPLIES = 194, NAMES = 225 };
 
 struct seen { /* results of one run over the bytes */
     size_t n;         /* complete requests */
@@ -94,6 +101,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!size) return 0;
     const char *p = (const char *) data + 1;
+    if (data[0] >= NAMES) return front_names(p, size - 1), 0;
+    if (data[0] >= REPLIES) return front_reply(p, size - 1, data[0] - REPLIES + 1u, data[0] & 1), 0;
     struct seen whole = run(p, size - 1, size), cut = run(p, size - 1, 1 + data[0] % 97);
     if (whole.n != cut.n || whole.sum != cut.sum || !whole.status != !cut.status) __builtin_trap();
     return 0;

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks deploy/nginx/pagedinfer.conf with Debian's nginx, two servers and a tiny random model.
 
-1. A stream reaches the client while the server still generates it.
+1. A stream reaches the client while the server still generates it. nginx does not store answers, also without the
+   server's field X-Accel-Buffering.
 2. A client that disconnects ends its generation on the server.
 3. Keys and request ids pass; a missing key gives 401; /metrics is refused for other addresses.
 4. 16 clients get the answers that the servers give without nginx.
@@ -64,6 +65,43 @@ def begin_stream(n, headers=KEY):
     while f.readline().strip(): pass
     while (line := f.readline()) and not line.startswith(b'data: '): pass
     return c, f
+
+
+class Flood(threading.Thread):
+    """A server that sends one event and then 32 MiB, unless the connection takes nothing for half a second."""
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(('127.0.0.1', 0))
+        self.port, self.stopped, self.done = self.listener.getsockname()[1], None, threading.Event()
+        self.start()
+
+    def run(self):
+        with self.listener.accept()[0] as c:
+            data = b''
+            while b'\r\n\r\n' not in data and (more := c.recv(65536)): data += more
+            c.sendall(b'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n'
+                      b'a\r\ndata: one\n\r\n')
+            c.settimeout(0.5)
+            try:
+                for _ in range(512): c.sendall(b'10000\r\n' + bytes(65536) + b'\r\n')
+                self.stopped = False
+            except TimeoutError: self.stopped = True
+            self.done.set()
+
+
+def unbuffered(folder):
+    """A client that does not read stops the server: nginx stores no answers, in memory or in files."""
+    flood = Flood()
+    os.mkdir(inner := os.path.join(folder, 'flood'))
+    n = Nginx(inner, [flood.port])
+    with connect(n, 60) as c:
+        c.sendall(request('POST', C, {'prompt': 'a'}, KEY))
+        f = c.makefile('rb')
+        while (line := f.readline()) and not line.startswith(b'data: '): pass
+        expect('the first event', line, b'data: one\n')
+        flood.done.wait(60)
+        expect('a server whose client does not read is stopped', flood.stopped, True)
+    n.end()
 
 
 def generating(servers): return sum(s.metrics()['vllm:num_requests_running'] for s in servers)
@@ -194,6 +232,7 @@ def main():
         access(n, servers)
         many(n, servers)
         n.end()
+        unbuffered(folder)
         retries(folder, model, servers, keys)
         for s in servers: s.end()
     print(f'nginx: two servers, {len(base.faults)} faults')

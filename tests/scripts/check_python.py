@@ -298,6 +298,9 @@ def llama_examples():
     expect('grammar', llm('Is the sky blue?', grammar=LlamaGrammar.from_string('root ::= "yes" | "no"'))['choices'][0]['text'] in ('yes', 'no'))
     ids = llm.tokenize(b'Hello, world')
     expect('tokens', (llm.detokenize(ids), ids), (b'Hello, world', json.loads(tool('tokenize', '-m', MODEL, '--ids', '-p', 'Hello, world'))))
+    for outside in (-1, llm.n_vocab()):
+        try: faults.append(f'detokenize: {llm.detokenize([outside])} for the id {outside}')
+        except RuntimeError as e: expect('an id outside', outside < 0 or f'token {outside} ' in str(e), True)
     expect('facts', (llm.n_ctx(), llm.n_vocab(), llm.token_bos(), llm.token_eos(), llm.metadata['general.architecture']), (1024, 49152, 1, 2, 'llama'))
     vector = llm.create_embedding(['Hello, world!', 'Goodbye'])
     expect('vectors', (vector['object'], [d['index'] for d in vector['data']], len(vector['data'][0]['embedding'])), ('list', [0, 1], llm.n_embd()))

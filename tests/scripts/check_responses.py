@@ -65,7 +65,8 @@ def read_and_deleted(s):
     path = f'{R}/{one["id"]}'
     expect('GET', ask(s, path, None, A)[::2], (200, one))
     expect('another path', ask(s, f'/responses/{one["id"]}', None, A)[0], 404)
-    expect('a wrong method', ask(s, path, {}, A)[0], 405)
+    status, h, _ = ask(s, path, {}, A)
+    expect('a wrong method, and the methods of the path', (status, h.get('allow')), (405, 'GET, HEAD, DELETE, OPTIONS'))
     expect('DELETE', ask(s, path, None, A, 'DELETE')[::2], (200, {'id': one['id'], 'object': 'response', 'deleted': True}))
     expect('after it', (ask(s, path, None, A)[0], ask(s, path, None, A, 'DELETE')[0]), (404, 404))
     status, _, got = ask(s, R, {**BASE, 'input': 'x', 'previous_response_id': one['id']}, A)

@@ -267,6 +267,9 @@ def errors(s):
         e = answer.get('error', {}) if isinstance(answer, dict) else {}
         if not e.get('message') or 'type' not in e: fault(f'{what}: {answer!r}')
     expect('a field that is named', ask(s, c, {'prompt': 'a', 'top_k': 'x'})[2]['error']['param'], 'top_k')
+    for path, allow in (c, 'POST, OPTIONS'), ('/lora-adapters', 'GET, HEAD, POST, OPTIONS'):
+        status, h, _ = ask(s, path, None, method='DELETE')
+        expect(f'methods of {path}', (status, h.get('allow')), (405, allow))
 
 
 def aligned(s):

@@ -944,6 +944,10 @@ static void test_public(void **state)
     assert_string_equal(text, "he");
     assert_int_equal(pi_vocab_detokenize(v, ids, 1, PI_TOK_SPECIAL, NULL, 0), 3);
     assert_int_equal(pi_vocab_detokenize(v, NULL, 1, 0, NULL, 0), PI_EINVAL);
+    for (int i = 0; i < 2; i++) {
+        const int32_t outside[] = {ids[0], i ? -1 : INT32_MAX};
+        assert_int_equal(pi_vocab_detokenize(v, outside, 2, 0, text, 2), PI_EINVAL);
+    }
     pi_vocab_free(v);
     pi_vocab_free(NULL);
     assert_int_equal(pi_vocab_open(&v, path, &err), PI_ENOENT);

@@ -157,21 +157,48 @@ static http_request inside(const server *s, const http_request *r)
     return in;
 }
 
-/* Finds the route. *known: a route with this path, possibly for another method. */
-static const route *find(const http_request *r, const route **known)
+/* True if the request's path belongs to this route. */
+static bool is_at(const http_request *r, const route *rt)
 {
-    enum http_method m = r->method == HTTP_HEAD ? HTTP_GET : r->method;
-    *known = NULL;
-    for (size_t i = 0; i < n_routes; i++) {
-        bool hit = path_is(r, routes[i].path);
-        if (!hit && routes[i].handle == handle_models) {
-            hit = r->path_len > 11 && !strncmp(r->target.p, "/v1/models/", 11) && !strcmp(routes[i].path, "/v1/models");
-        }
-        if (!hit) continue;
-        *known = &routes[i];
-        if (routes[i].method == m) return &routes[i];
-    }
+    if (path_is(r, rt->path)) return true;
+    return rt->handle == handle_models && r->path_len > 11 && !strncmp(r->target.p, "/v1/models/", 11) &&
+           !strcmp(rt->path, "/v1/models");
+}
+
+/* Finds the route of a request; NULL = no route for its path and method. */
+static const route *find(const http_request *r)
+{
+    const enum http_method m = r->method == HTTP_HEAD ? HTTP_GET : r->method;
+    for (size_t i = 0; i < n_routes; i++)
+        if (routes[i].method == m && is_at(r, &routes[i])) return &routes[i];
     return NULL;
+}
+
+/* Writes the field Allow with all methods of the request's path to out. Returns false if the path is unknown. */
+static bool allowed(const http_request *r, buf *out)
+{
+    unsigned seen = 0;
+    for (size_t i = 0; i < n_routes; i++) {
+        const enum http_method m = routes[i].method;
+        if (seen >> m & 1 || !is_at(r, &routes[i])) continue;
+        buf_str(out, seen ? ", " : "Allow: ");
+        buf_str(out, http_method_name(m));
+        if (m == HTTP_GET) buf_fmt(out, ", %s", http_method_name(HTTP_HEAD));
+        seen |= 1u << m;
+    }
+    if (seen) buf_fmt(out, ", %s\r\n", http_method_name(HTTP_OPTIONS));
+    return seen;
+}
+
+static void wrong_method(exchange *ex, const buf *allow)
+{
+    json_t *e = exchange_error(ex, 405, NULL, NULL, "wrong method for this path: see the header Allow");
+    char *text = json_write(e, ANSWER_DIGITS);
+    json_decref(e);
+    const bool failed = text_failed() || allow->failed;
+    answer(ex, failed ? 503 : 405, "application/json", failed ? "" : allow->p, text ? text : "",
+           text ? strlen(text) : 0);
+    free(text);
 }
 
 static const char *key_of(const http_request *r)
@@ -186,7 +213,7 @@ int route_head(void *ud, const http_request *req, const char **why)
 {
     const server *s = ud;
     const http_request in = inside(s, req);
-    const route *known, *rt = find(&in, &known);
+    const route *rt = find(&in);
     if (req->method == HTTP_OPTIONS || (rt && rt->flags & ROUTE_PUBLIC)) return 0;
     if (!keys_allow(&s->keys, key_of(req))) {
         *why = "invalid API key: send it as 'Authorization: Bearer KEY'";
@@ -228,7 +255,8 @@ void route_request(void *ud, exchange *ex)
 {
     server *s = ud;
     const http_request in = inside(s, &ex->req);
-    const route *known, *rt = find(&in, &known);
+    const route *rt = find(&in);
+    buf allow = {0};
     if (s->supervised) {
         front_names(ex);
     } else if (s->keys.n) {
@@ -238,14 +266,8 @@ void route_request(void *ud, exchange *ex)
     ex->plain_errors = in.path_len > 5 && !memcmp(in.target.p, "/api/", 5);
     if (ex->req.method == HTTP_OPTIONS) {
         preflight(s, ex);
-    } else if (!rt && known) {
-        char allow[64];
-        snprintf(allow, sizeof allow, "Allow: %s\r\n", http_method_name(known->method));
-        json_t *e = exchange_error(ex, 405, NULL, NULL, "wrong method for this path: see the header Allow");
-        char *text = json_write(e, ANSWER_DIGITS);
-        json_decref(e);
-        answer(ex, text_failed() ? 503 : 405, "application/json", allow, text ? text : "", text ? strlen(text) : 0);
-        free(text);
+    } else if (!rt && allowed(&in, &allow)) {
+        wrong_method(ex, &allow);
     } else if (!rt) {
         answer_error(ex, 404, NULL, NULL, "no such path: see /openapi.json");
     } else if (!(rt->flags & ROUTE_ANY_STATE) && s->state != SERVE_READY) {
@@ -256,4 +278,5 @@ void route_request(void *ud, exchange *ex)
         if (rt->w) reply_start(s, ex, rt->w);
         else rt->handle(s, ex);
     }
+    buf_free(&allow);
 }

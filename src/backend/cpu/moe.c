@@ -21,6 +21,7 @@
 
 #include "backend/cpu/linear.h"
 #include "backend/cpu/lora.h"
+#include "backend/cpu/moe.h"
 #include "backend/operands.h"
 #include "base/alloc.h"
 
@@ -573,7 +574,7 @@ static bool pass_add(pass *p, acts *x, const pi__weight *w)
     return pi__lin_shape_of(w, &p->shape[p->n++]);
 }
 
-void pi__cpu_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
+void pi__cpu_moe_watched(pi__backend *be, const pi__batch *b, const pi__moe *a, const pi__moe_watch *watch)
 {
     pi__cpu *cpu = (pi__cpu *) be;
     moe_job m = {.cpu = cpu, .a = a, .n_rows = a->n_rows, .n_pair = a->n_rows * a->n_used};
@@ -606,4 +607,8 @@ void pi__cpu_moe(pi__backend *be, const pi__batch *b, const pi__moe *a)
     plan_items(&m, &m.last);
     if (a->lora.rows) run_adapted(&m);
     else pi__pool_run(cpu->pool, moe_main, &m);
+    const pi__lin_in down = mid_input(&m);
+    if (watch) watch->read(watch, a, &down, m.n_pair, m.pair, m.id);
 }
+
+void pi__cpu_moe(pi__backend *be, const pi__batch *b, const pi__moe *a) { pi__cpu_moe_watched(be, b, a, NULL); }
