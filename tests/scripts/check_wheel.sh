@@ -3,7 +3,7 @@
 #     bash tests/scripts/check_wheel.sh WORK MODEL [aarch64]
 # 1. auditwheel copies the libraries into the wheel, which gets a manylinux tag: here manylinux_2_36, from Debian 12's
 #    glibc. Wheels for older systems come from the containers of cibuildwheel (pyproject.toml).
-# 2. A new environment, and as root also a new system without the libraries: pip install, a chat in three lines in less
+# 2. A new environment, and as root also a new system without the libraries: pip install, two chats in less
 #    than a minute, the tool, and an uninstall without leftovers.
 #
 # With aarch64 on another machine the wheel is built by the cross compiler, with the libraries of Debian's multiarch that
@@ -50,16 +50,18 @@ wheel=$(echo "$work"/repaired/*.whl)
 [[ $wheel == *-manylinux*.whl ]] || finding "no manylinux tag: $wheel"
 auditwheel show "$wheel" >"$work/show.log" 2>&1 && grep -q 'is consistent with' "$work/show.log" || finding "$(cat "$work/show.log")"
 
-# A chat, or under qemu the first token of an answer.
+# Two answers to a conversation, by LLM and ChatCompletions; or under qemu the first token of a text.
 cat >"$work/chat.py" <<'PYTHON'
 import sys
-from pagedinfer import LLM, SamplingParams
+from pagedinfer import LLM, ChatCompletions, SamplingParams
 llm = LLM(sys.argv[1], max_model_len=1024)
+chat, question = ChatCompletions(llm), [{"role": "user", "content": "What is the capital of France?"}]
 if sys.argv[2:]:
-    outputs = llm.generate("The capital of France is", SamplingParams(temperature=0, max_tokens=int(sys.argv[2])))
+    print(llm.generate("The capital of France is", SamplingParams(temperature=0, max_tokens=1))[0].outputs[0].text)
+    print(chat.create(question, temperature=0, max_tokens=1)["choices"][0]["message"]["content"])
 else:
-    outputs = llm.chat([{"role": "user", "content": "What is the capital of France?"}], SamplingParams(temperature=0, max_tokens=16))
-print(outputs[0].outputs[0].text)
+    print(llm.chat(question, SamplingParams(temperature=0, max_tokens=16))[0].outputs[0].text)
+    print(chat.create(question, temperature=0, max_tokens=16)["choices"][0]["message"]["content"])
 PYTHON
 
 # foreign: unpacks the wheel, numpy and an arm64 system with Python, and runs them under qemu.
@@ -76,8 +78,8 @@ foreign() {
     "$work/tools/bin/pip" install -q --target "$work/site" --only-binary :all: --implementation cp --python-version "${version#python}" \
         "${platforms[@]}" "$wheel" >>"$work/pip.log" 2>&1 || { tail -n 3 "$work/pip.log"; finding "pip cannot install the wheel"; return; }
     text=$(PYTHONHOME=$system/usr PYTHONPATH=$work/site qemu-aarch64 -cpu max -L "$system" "$system/usr/bin/$version" \
-        "$work/chat.py" "$model" 1 2>"$work/foreign.log")
-    [[ $text == *Paris* ]] || { tail -n 5 "$work/foreign.log"; finding "under qemu the answer begins with '$text'"; }
+        "$work/chat.py" "$model" one 2>"$work/foreign.log")
+    [[ $text == *Paris*$'\n'The ]] || { tail -n 5 "$work/foreign.log"; finding "under qemu the answers begin with '$text'"; }
     qemu-aarch64 -cpu max -L "$system" "$work/site/pagedinfer/bin/pagedinfer" --version >/dev/null || finding "the tool does not run under qemu"
     printf 'qemu: installed and answered in %d s\n' $((SECONDS - start))
 }
@@ -98,7 +100,7 @@ trial() {
     "$@" "$prefix/env/bin/pip" install -q --no-index --find-links "$prefix/numpy" "$prefix/$(basename "$wheel")" \
         >"$work/$name.log" 2>&1 || { tail -n 5 "$work/$name.log"; finding "$name: pip cannot install the wheel"; return; }
     text=$("$@" "$prefix/env/bin/python" "$prefix/chat.py" "$prefix/model.gguf" 2>>"$work/$name.log")
-    [[ $text == *Paris* ]] || { tail -n 5 "$work/$name.log"; finding "$name: the chat says '$text'"; }
+    [[ $text == *Paris*$'\n'*Paris* ]] || { tail -n 5 "$work/$name.log"; finding "$name: the chats say '$text'"; }
     [ $((SECONDS - start)) -lt 60 ] || finding "$name: install and chat take $((SECONDS - start)) s"
     printf '%s: installed and answered in %d s\n' "$name" $((SECONDS - start))
     "$@" "$prefix/env/bin/python" -m pagedinfer --version >/dev/null || finding "$name: the tool does not run"
