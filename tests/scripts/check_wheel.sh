@@ -24,7 +24,6 @@ if [ "$arch" != "$(uname -m)" ]; then
     [ "$arch" = aarch64 ] || { echo "no cross build for $arch: give aarch64"; exit 1; }
     pi_header aarch64-linux-gnu-gcc pcre2.h -DPCRE2_CODE_UNIT_WIDTH=8 -lpcre2-8 && pi_have qemu-aarch64 && pi_have mmdebstrap ||
         { echo "no cross compiler, arm64 libraries, qemu-user or mmdebstrap (see cmake/aarch64-linux-gnu.cmake)"; exit 77; }
-    export _PYTHON_HOST_PLATFORM=linux-aarch64 # the tag of the wheel
     cross=("--config-settings=cmake.args=--toolchain=$PWD/cmake/aarch64-linux-gnu.cmake")
 fi
 rm -rf "$work" "$work-build" && mkdir -p "$work/repaired" "$work/site" || exit 1
@@ -35,11 +34,12 @@ python3 -m venv "$work/tools" && "$work/tools/bin/pip" install -q auditwheel pat
 PATH=$work/tools/bin:$PATH
 wheel=${PAGEDINFER_WHEEL:-}
 if [ -z "$wheel" ]; then
-    launcher=()
+    launcher=() tag=()
+    [ ${#cross[@]} = 0 ] || tag=(_PYTHON_HOST_PLATFORM=linux-aarch64)
     pi_have ccache && launcher=(--config-settings=cmake.define.CMAKE_C_COMPILER_LAUNCHER=ccache)
     # ccache finds objects of other builds if CMake and the name of the compiler are the same, and the folder has the
     # same depth.
-    CC=cc pip wheel . --no-deps --no-build-isolation -w "$work" "--config-settings=build-dir=$work-build" \
+    env CC=cc "${tag[@]}" pip wheel . --no-deps --no-build-isolation -w "$work" "--config-settings=build-dir=$work-build" \
         --config-settings=cmake.define.PAGEDINFER_LTO=OFF --config-settings=cmake.define.PAGEDINFER_WERROR=ON \
         "${launcher[@]}" "${cross[@]}" >"$work/build.log" 2>&1 || { tail -n 20 "$work/build.log"; exit 1; }
     wheel=$(echo "$work"/pagedinfer-*.whl)
@@ -48,7 +48,7 @@ auditwheel repair -w "$work/repaired" "$wheel" >"$work/auditwheel.log" 2>&1 ||
     { tail -n 5 "$work/auditwheel.log"; echo "auditwheel cannot repair the wheel"; exit 1; }
 wheel=$(echo "$work"/repaired/*.whl)
 [[ $wheel == *-manylinux*.whl ]] || finding "no manylinux tag: $wheel"
-auditwheel show "$wheel" >"$work/show.log" 2>&1 && grep -q 'is consistent with' "$work/show.log" || finding "$(cat "$work/show.log")"
+auditwheel show "$wheel" >"$work/show.log" 2>&1 && tr '\n' ' ' <"$work/show.log" | grep -q 'is consistent with' || finding "$(cat "$work/show.log")"
 
 # Two answers to a conversation, by LLM and ChatCompletions; or under qemu the first token of a text.
 cat >"$work/chat.py" <<'PYTHON'
