@@ -17,6 +17,7 @@ work=${1:?usage: check_wheel.sh WORK MODEL [ARCH]} model=${2:?MODEL} arch=${3:-$
 source tools/common.sh
 # shellcheck source=tests/scripts/clean_system.sh
 source tests/scripts/clean_system.sh
+unset PAGEDINFER_LIB PAGEDINFER_BIN PYTHONPATH # they would replace the files of the wheel
 bad=0
 finding() { printf '%s\n' "$*"; bad=1; }
 cross=()
@@ -67,7 +68,7 @@ PYTHON
 # foreign: unpacks the wheel, numpy and an arm64 system with Python, and runs them under qemu.
 foreign() {
     local start=$SECONDS system=$work/system version platforms=() text
-    mmdebstrap --architectures=arm64 --variant=extract --include=python3-minimal,libpython3-stdlib \
+    mmdebstrap --architectures=arm64 --variant=extract --include=python3-minimal,libpython3-stdlib,libstdc++6 \
         "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$system.tar" >"$work/system.log" 2>&1 &&
         mkdir -p "$system" && tar -xf "$system.tar" -C "$system" --exclude='./dev/*' ||
         { tail -n 3 "$work/system.log"; echo "no arm64 system"; exit 77; }
@@ -113,7 +114,7 @@ trial() {
     files | diff "$work/$name.before" - >"$work/$name.left" || { cat "$work/$name.left"; finding "$name: uninstall leaves files"; }
 }
 mkdir -p "$work/here" && cp -r "$wheel" "$work/numpy" "$work/chat.py" "$work/here/" && ln -s "$(realpath "$model")" "$work/here/model.gguf"
-trial here '' "$work/here" env -u PYTHONPATH
+trial here '' "$work/here" env
 if [ "$(id -u)" = 0 ] && pi_have mmdebstrap && clean_system "$work/system" python3-venv; then
     mkdir -p "$work/system/wheel"
     cp -r "$work/here/." "$work/system/wheel/" && rm -rf "$work/system/wheel/env" "$work/system/wheel/model.gguf"
