@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Writes the ctypes declarations of a C header with the style of include/pagedinfer.h.
+"""Writes the ctypes declarations of C headers with the style of include/pagedinfer.h.
 
-    gen_abi.py HEADER OUTPUT
+    gen_abi.py HEADER [HEADER_NAME.h]... OUTPUT
 
 The output, pagedinfer/_abi.py, has the constants, the error table, one ctypes.Structure per complete struct, the
-function types, and FUNCTIONS: name -> (result type, argument types). A declaration that the script cannot translate
-is an error, so a new type in the header fails the build instead of giving a wrong layout. Standard library only."""
+function types, and FUNCTIONS: name -> (result type, argument types). Further headers belong to libraries of their own:
+the functions of pagedinfer_openai.h are in OPENAI_FUNCTIONS. A declaration that the script cannot translate is an error,
+so a new type in a header fails the build instead of giving a wrong layout. Standard library only."""
+import os
 import re
 import sys
 
@@ -18,8 +20,13 @@ NUMBER = re.compile(r'-?(?:0x[0-9a-fA-F]+|\d+)[uUlL]*$')
 
 class Header:
     def __init__(self, text):
-        self.constants, self.errors, self.structs, self.callbacks, self.functions = {}, [], {}, {}, {}
-        self.opaque = set()
+        self.constants, self.errors, self.structs, self.callbacks = {}, [], {}, {}
+        self.opaque, self.tables = set(), {}
+        self.read(text, 'FUNCTIONS')
+
+    def read(self, text, table):
+        """Adds the declarations of a header; its functions go to self.tables[table]."""
+        self.functions = self.tables[table] = {}
         text = re.sub(r'/\*.*?\*/|//[^\n]*', ' ', text, flags=re.S).replace('\\\n', ' ')
         for name, value in re.findall(r'^#define (PI_\w+) (-?\d+)\s*$', text, re.M): self.constants[name] = int(value)
         for name, code, message, retry in re.findall(r'X\((\w+), (-?\d+), "([^"]*)", (true|false)\)', text):
@@ -136,16 +143,22 @@ class Header:
             out += [f'        ({field!r}, {kind}),' for field, kind in fields] + ['    ]', '']
         for name, (result, arguments) in self.callbacks.items():
             out.append(f'{name} = CFUNCTYPE({", ".join([result, *arguments])})')
-        out += ['', 'STRUCTS = {' + ', '.join(f'{n!r}: {n}' for n in self.structs) + '}', 'FUNCTIONS = {']
-        for name, (result, arguments) in self.functions.items():
-            out.append(f'    {name!r}: ({result}, [{", ".join(arguments)}]),')
-        return '\n'.join(out + ['}', f'CONSTANTS = {self.constants!r}', ''])
+        out += ['', 'STRUCTS = {' + ', '.join(f'{n!r}: {n}' for n in self.structs) + '}']
+        for table, functions in self.tables.items():
+            out.append(f'{table} = {{')
+            for name, (result, arguments) in functions.items():
+                out.append(f'    {name!r}: ({result}, [{", ".join(arguments)}]),')
+            out.append('}')
+        return '\n'.join(out + [f'CONSTANTS = {self.constants!r}', ''])
 
 
 def main():
-    if len(sys.argv) != 3: raise SystemExit(__doc__)
+    if len(sys.argv) < 3: raise SystemExit(__doc__)
     with open(sys.argv[1], encoding='utf-8') as f: header = Header(f.read())
-    with open(sys.argv[2], 'w', encoding='utf-8') as f: f.write(header.python())
+    for path in sys.argv[2:-1]:
+        table = os.path.splitext(os.path.basename(path))[0].partition('_')[2].upper() + '_FUNCTIONS'
+        with open(path, encoding='utf-8') as f: header.read(f.read(), table)
+    with open(sys.argv[-1], 'w', encoding='utf-8') as f: f.write(header.python())
 
 
 if __name__ == '__main__':

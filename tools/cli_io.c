@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "cli.h"
-#include "json.h"
+#include "encoding.h"
 #include "terminal.h"
 
 /* ---------------------------------------------------------------------------------------------------------- files */

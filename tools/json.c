@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "encoding.h"
 #include "serve/buf.h"
 
 static const char NUMBER_KEY[] = "\xFF"; /* key of the object that keeps a number's text */
@@ -19,20 +20,6 @@ typedef struct reader {
 } reader;
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-size_t utf8_char(const char *text, size_t n)
-{
-    const unsigned char *p = (const unsigned char *) text;
-    if (!n) return 0;
-    size_t len = p[0] < 0x80 ? 1 : p[0] < 0xC2 ? 0 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : p[0] < 0xF5 ? 4 : 0;
-    if (len > n) return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((p[i] & 0xC0) != 0x80) return 0;
-    if (len < 3) return len;
-    bool overlong = (p[0] == 0xE0 && p[1] < 0xA0) || (p[0] == 0xF0 && p[1] < 0x90);
-    bool surrogate = p[0] == 0xED && p[1] >= 0xA0, beyond = p[0] == 0xF4 && p[1] >= 0x90;
-    return overlong || surrogate || beyond ? 0 : len;
-}
 
 bool json_is_c_string(const json_t *v)
 {

@@ -44,7 +44,5 @@ bool json_add_members(json_t *to, const json_t *from);
 bool json_is_c_string(const json_t *v);
 /* True if v is a string equal to text. */
 bool json_text_is(const json_t *v, const char *text);
-/* Returns the length of the valid UTF-8 character at p (n bytes available); 0 if there is none. */
-size_t utf8_char(const char *p, size_t n);
 
 #endif

@@ -9,26 +9,15 @@
 
 #include "predict.h"
 
+extern "C" {
+#include "encoding.h"
+}
+
 namespace localai {
 
 namespace {
 
 enum { WINDOW = 32 /* requests of one call that are submitted at the same time */ };
-
-/* Bytes of the UTF-8 character at the start of s; 0 = not valid. */
-std::size_t utf8_length(std::string_view s)
-{
-    const auto at = [&](std::size_t i) { return i < s.size() ? static_cast<unsigned char>(s[i]) : 0u; };
-    const unsigned a = at(0), b = at(1);
-    const auto more = [&](std::size_t i) { return (at(i) & 0xc0) == 0x80; };
-    if (a < 0x80) return 1;
-    if (a >= 0xc2 && a < 0xe0) return more(1) ? 2 : 0;
-    if (a >= 0xe0 && a < 0xf0)
-        return more(1) && more(2) && (a != 0xe0 || b >= 0xa0) && (a != 0xed || b < 0xa0) ? 3 : 0;
-    if (a >= 0xf0 && a < 0xf5)
-        return more(1) && more(2) && more(3) && (a != 0xf0 || b >= 0x90) && (a != 0xf4 || b < 0x90) ? 4 : 0;
-    return 0;
-}
 
 /* One text of a call that has several: its request, and the event with its result. */
 struct job {
@@ -84,32 +73,19 @@ int capped(std::uint64_t n) { return static_cast<int>(std::min<std::uint64_t>(n,
 std::string valid_utf8(std::string_view s)
 {
     std::string out;
-    while (!s.empty()) {
-        const std::size_t n = utf8_length(s);
-        if (n) out.append(s.substr(0, n));
-        else out.append("\xef\xbf\xbd");
-        s.remove_prefix(n ? n : 1);
-    }
-    return out;
+    utf8_hold h{};
+    char text[8];
+    for (const char c : s) out.append(text, utf8_step(&h, static_cast<unsigned char>(c), text));
+    return out.append(text, utf8_end(&h, text));
 }
 
 std::string decode_base64(std::string_view s)
 {
-    static constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     if (s.substr(0, 5) == "data:") s.remove_prefix(std::min(s.find(',') + 1, s.size()));
-    while (!s.empty() && s.back() == '=') s.remove_suffix(1);
-    std::string out;
-    unsigned bits = 0;
-    int n = 0;
-    for (const char ch : s) {
-        const std::size_t v = digits.find(ch);
-        if (v == digits.npos) refuse("an image is not valid base64");
-        bits = bits << 6 | static_cast<unsigned>(v);
-        n += 6;
-        if (n < 8) continue;
-        n -= 8;
-        out += static_cast<char>(bits >> n & 0xff);
-    }
+    std::string out(base64_max_bytes(s.size()), '\0');
+    std::size_t n = 0;
+    if (!base64_decode(s.data(), s.size(), out.data(), &n)) refuse("an image is not valid base64");
+    out.resize(n);
     return out;
 }
 

@@ -7,12 +7,13 @@ from ._engine import ChatParser, Engine, Event, Request
 from ._lib import PagedInferError, __version__, library_path, tool_path
 from ._llama import Llama, LlamaGrammar
 from ._llm import LLM, Tokenizer
+from ._openai import ChatCompletions, ChatStream
 from ._params import (CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, GuidedDecodingParams, Logprob, LoRARequest,
                       RequestOutput, RequestOutputKind, SamplingParams, ScoringOutput, ScoringRequestOutput,
                       StructuredOutputsParams)
 
-__all__ = ['LLM', 'AsyncEngineArgs', 'AsyncLLM', 'ChatParser', 'CompletionOutput', 'EmbeddingOutput',
-           'EmbeddingRequestOutput', 'Engine', 'EngineArgs', 'Event', 'GuidedDecodingParams', 'Llama', 'LlamaGrammar',
+__all__ = ['LLM', 'AsyncEngineArgs', 'AsyncLLM', 'ChatCompletions', 'ChatParser', 'ChatStream', 'CompletionOutput',
+           'EmbeddingOutput', 'EmbeddingRequestOutput', 'Engine', 'EngineArgs', 'Event', 'GuidedDecodingParams', 'Llama', 'LlamaGrammar',
            'LoRARequest', 'Logprob', 'PagedInferError', 'Request', 'RequestOutput', 'RequestOutputKind', 'SamplingParams',
            'ScoringOutput', 'ScoringRequestOutput', 'StructuredOutputsParams', 'Tokenizer', '__version__', 'library_path',
            'tool_path']

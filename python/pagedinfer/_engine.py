@@ -85,7 +85,7 @@ class _Core:
         self.receivers: Dict[int, Any] = {}         # request number -> weak reference to its Request
         self.running: set = set()                   # numbers of submitted requests that have not ended
         self.users = 0                              # calls in progress
-        self.parsers: set = set()                   # pi_chat_parser addresses
+        self.owned: Dict[int, Callable[[], None]] = {}  # number -> frees an object of the engine
         self.closing = self.deferred = False        # deferred: the polling thread frees the engine when its loop ends
         self.thread = threading.Thread(target=self.poll, name='pagedinfer-events', daemon=True)
         self.thread.start()
@@ -159,12 +159,18 @@ class _Core:
             if handle: lib.pi_request_free(handle)
             self.changed.notify_all()
 
-    def free_parser(self, parser: int) -> None:
+    def own(self, free: Callable[[], None]) -> int:
+        """Records the function that frees an object, and returns the number for release(). The engine's end calls it."""
+        number = next(_serial)
+        with self.changed: self.owned[number] = free
+        return number
+
+    def release(self, number: int) -> None:
+        """Frees an object of own(); no effect on a freed one."""
         if os.getpid() != self.pid: return
         with self.changed:
-            if parser in self.parsers:
-                self.parsers.discard(parser)
-                lib.pi_chat_parser_free(parser)
+            free = self.owned.pop(number, None)
+            if free: free()
 
     def close(self) -> None:
         if os.getpid() != self.pid: return
@@ -185,7 +191,7 @@ class _Core:
         with self.changed:
             self.changed.wait_for(lambda: self.users == 0)
             for number in list(self.handles): self.free(number)
-            for parser in list(self.parsers): self.free_parser(parser)
+            for number in list(self.owned): self.release(number)
             lib.pi_engine_close(self.handle)
             self.handle = None
             self.changed.notify_all()
@@ -447,9 +453,9 @@ class ChatParser:
         _, tools_json, options_json = _chat_arguments(None, tools, options)
         with engine._core as e:
             check(lib.pi_chat_parser_new(ctypes.byref(handle), e, tools_json, options_json, ctypes.byref(error)), error)
-            with engine._core.changed: engine._core.parsers.add(handle.value)
+            number = engine._core.own(lambda: lib.pi_chat_parser_free(handle))
         self._parser = handle
-        self._closer = weakref.finalize(self, engine._core.free_parser, handle.value or 0)
+        self._closer = weakref.finalize(self, engine._core.release, number)
 
     def feed(self, text: str, bound: bool = False) -> Iterator[Any]:
         data = _bytes(text)

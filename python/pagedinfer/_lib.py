@@ -4,14 +4,15 @@ The library is PAGEDINFER_LIB, or the one in the package. ctypes releases the GI
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
-from typing import Any, Optional
+from typing import Any, Mapping, Optional
 
 try:
     from . import _abi as abi
 except ImportError as e:
     raise ImportError('pagedinfer/_abi.py is missing: install the package with pip, or write the file with '
-                      'python3 python/gen_abi.py include/pagedinfer.h python/pagedinfer/_abi.py') from e
+                      'python3 python/gen_abi.py include/pagedinfer.h include/pagedinfer_openai.h python/pagedinfer/_abi.py') from e
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 
@@ -55,13 +56,30 @@ def _load() -> Any:
     if version != abi.PI_ABI_VERSION:
         raise ImportError(f'{path} has ABI version {version}; this package needs {abi.PI_ABI_VERSION}: '
                           'install a matching pair, or unset PAGEDINFER_LIB')
-    for name, (result, arguments) in abi.FUNCTIONS.items():
+    return _declare(library, abi.FUNCTIONS)
+
+
+def _declare(library: Any, functions: Mapping[str, Any]) -> Any:
+    """Sets the types of a library's functions."""
+    for name, (result, arguments) in functions.items():
         try:
             function = getattr(library, name)
         except AttributeError:
             continue  # an older library of the same ABI: only a call of the function fails
         function.restype, function.argtypes = result, arguments
     return library
+
+
+@functools.lru_cache(maxsize=None)
+def openai_library() -> Any:
+    """libpagedinfer-openai, from the folder of libpagedinfer. It uses the libpagedinfer of this process."""
+    path = os.path.join(os.path.dirname(library_path()), f'libpagedinfer-openai.so.{abi.PI_ABI_VERSION}')
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as e:
+        raise ImportError(f'cannot load libpagedinfer-openai: {e}; build it with -DPAGEDINFER_OPENAI=ON, in the folder of '
+                          'libpagedinfer') from e
+    return _declare(library, abi.OPENAI_FUNCTIONS)
 
 
 lib = _load()

@@ -2,8 +2,9 @@
 # check_deb.sh: builds the Debian packages, lints them, installs them in a clean system, runs the server and the systemd
 # service there, and purges them.
 #     bash tests/scripts/check_deb.sh WORK MODEL
-# PAGEDINFER_DEBS names a folder with built packages: then nothing is built. Needs root, dpkg-dev, debhelper, lintian and
-# mmdebstrap. Exit 77: not possible here.
+# PAGEDINFER_DEBS names a folder with built packages: then nothing is built. PAGEDINFER_QUICK=1 builds without vector
+# kernels and without Debian's hardening flags: ccache has the objects of check_rpm.sh. Needs root, dpkg-dev, debhelper,
+# lintian and mmdebstrap. Exit 77: not possible here.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 work=${1:?usage: check_deb.sh WORK MODEL} model=${2:?MODEL} debs=${PAGEDINFER_DEBS:-$1/build}
@@ -24,6 +25,7 @@ if [ -z "${PAGEDINFER_DEBS:-}" ]; then
     mkdir -p "$debs/source"
     git ls-files -z | xargs -0 tar -c | tar -x -C "$debs/source" || exit 1
     pi_have ccache && PATH=/usr/lib/ccache:$PATH
+    [ -z "${PAGEDINFER_QUICK:-}" ] || export DEB_CFLAGS_SET='' DEB_CPPFLAGS_SET='' CMAKE_MORE=-DPAGEDINFER_SIMD=OFF
     (cd "$debs/source" && DEB_BUILD_OPTIONS="nolto noautodbgsym parallel=$PI_JOBS" DEB_CFLAGS_STRIP=-g \
         dpkg-buildpackage -b -us -uc) >"$work/build.log" 2>&1 || { tail -n 20 "$work/build.log"; exit 1; }
 fi

@@ -8,6 +8,7 @@
    PyPI's helm-python-sdk is Helm's own code.
 3. deploy/kubernetes/pagedinfer.yaml is the chart's rendering with its default values; --write updates the file.
 4. Rendered objects satisfy the schemas of Kubernetes (PyPI's kubernetes-validate), and the tool accepts their arguments.
+   The InferencePool satisfies the rules of its resource definition from v1.0 to v1.6, which are in POOL and pool_faults.
 5. hadolint accepts the Dockerfiles, if it is installed.
 Exit 77: PyYAML, helm-python-sdk or kubernetes-validate is missing; versions are checked before."""
 import os, re, shutil, subprocess, sys
@@ -28,7 +29,27 @@ VALUES = [
      'storage': {'storageClassName': 'fast', 'accessModes': ['ReadOnlyMany']}, 'options': {'ctx-size': 8192, 'kv-cache-tokens': 1048576, 'memory-utilization': 0.5, 'ui': False, 'slots': True}},
 ]
 WRONG = [{'replicas': 0}, {'replica': 2}, {'model': {'path': '/etc/passwd', 'alias': 'x'}}, {'options': {'--parallel': 1}},
-         {'storage': {'accessModes': ['ReadWrite']}}, {'autoscaling': {'enabled': 'yes'}}, {'inferencePool': {'enabled': True, 'port': 0}}]
+         {'storage': {'accessModes': ['ReadWrite']}}, {'autoscaling': {'enabled': 'yes'}}, {'inferencePool': {'enabled': True, 'port': 0}},
+         {'inferencePool': {'enabled': True, 'picker': 'x' * 254}}]
+
+# The spec of an InferencePool (inference.networking.k8s.io/v1): facts of the resource definition in
+# kubernetes-sigs/gateway-api-inference-extension, config/crd/bases. v1.0 allows one target port and needs a picker; later
+# versions allow eight ports and no picker. The values here satisfy all versions.
+PORT = {'type': 'object', 'required': ['number'], 'additionalProperties': False,
+        'properties': {'number': {'type': 'integer', 'minimum': 1, 'maximum': 65535}}}
+LABEL = {'type': 'string', 'maxLength': 63, 'pattern': '^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$'}
+POOL = {'type': 'object', 'required': ['selector', 'targetPorts', 'endpointPickerRef'], 'additionalProperties': False, 'properties': {
+    'targetPorts': {'type': 'array', 'minItems': 1, 'maxItems': 1, 'items': PORT},
+    'selector': {'type': 'object', 'required': ['matchLabels'], 'additionalProperties': False, 'properties': {
+        'matchLabels': {'type': 'object', 'minProperties': 1, 'maxProperties': 64, 'additionalProperties': LABEL}}},
+    'endpointPickerRef': {'type': 'object', 'required': ['name'], 'additionalProperties': False, 'properties': {
+        'name': {'type': 'string', 'minLength': 1, 'maxLength': 253}, 'port': PORT,
+        'kind': {'type': 'string', 'minLength': 1, 'maxLength': 63, 'pattern': '^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$'},
+        'group': {'type': 'string', 'maxLength': 253},
+        'failureMode': {'enum': ['FailOpen', 'FailClose']}}}}}
+WRONG_POOLS = [{'targetPorts': []}, {'targetPorts': [{'number': 0}]}, {'targetPorts': [{'number': '8080'}]}, {'selector': {'app': 'x'}},
+               {'selector': {'matchLabels': {}}}, {'selector': {'matchLabels': {'app': '-'}}}, {'endpointPickerRef': {'name': 'x'}},
+               {'endpointPickerRef': {'name': '', 'port': {'number': 1}}}, {'targetPortNumber': 8080}]
 faults = []
 
 
@@ -60,6 +81,29 @@ def render(helm, chart, values):
     return ''.join(f'---\n{text.strip()}\n' for path, text in sorted(parts.items()) if path.endswith('.yaml') and text.strip())
 
 
+def pool_faults(pool):
+    """The rules of InferencePools that this object violates."""
+    import jsonschema
+    spec = pool['spec']
+    found = [f'{".".join(map(str, e.path))}: {e.message[:200]}' for e in jsonschema.Draft202012Validator(POOL).iter_errors(spec)]
+    if pool['apiVersion'] != 'inference.networking.k8s.io/v1': found.append(f'apiVersion {pool["apiVersion"]}')
+    picker = spec['endpointPickerRef']
+    if picker.get('kind', 'Service') == 'Service' and 'port' not in picker: found.append('a Service as picker needs a port')
+    return found
+
+
+def pools(objects):
+    """The pool is valid, selects the pods of the Deployment, and names a port of the server; wrong pools have faults."""
+    for pool in (o for o in objects if o['kind'] == 'InferencePool'):
+        for text in pool_faults(pool): fault(f'InferencePool: {text}')
+        for change in WRONG_POOLS:
+            if not pool_faults({**pool, 'spec': {**pool['spec'], **change}}): fault(f'the rules accept a pool with {change}')
+        template = next(o for o in objects if o['kind'] == 'Deployment')['spec']['template']
+        if not pool['spec']['selector']['matchLabels'].items() <= template['metadata']['labels'].items(): fault('the pool does not select the pods')
+        ports = {p['containerPort'] for p in template['spec']['containers'][0]['ports'] if p['name'] == 'http'}
+        if {p['number'] for p in pool['spec']['targetPorts']} != ports: fault(f'the pool has another port than {ports}')
+
+
 def arguments(objects):
     """The tool accepts the server's arguments, and the pod outlives its draining server."""
     for o in objects:
@@ -88,9 +132,10 @@ def chart(write):
         objects = [o for o in yaml.safe_load_all(text) if o]
         for o in objects:
             count += 1
-            if '.x-k8s.io' in o['apiVersion'] or o['apiVersion'].startswith('inference.networking'): continue  # not in the schemas
+            if o['kind'] == 'InferencePool': continue  # not in these schemas
             try: kubernetes_validate.validate(o, KUBERNETES, strict=True)
             except kubernetes_validate.ValidationError as e: fault(f'{o["kind"]}: {".".join(map(str, e.path))}: {e.message[:200]}')
+        pools(objects)
         arguments(objects)
     for values in WRONG:
         try: render(helm, loaded, values)

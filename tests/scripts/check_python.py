@@ -14,6 +14,7 @@ BUILD = os.environ.get('PAGEDINFER_BUILD', os.path.join(ROOT, 'build'))
 BIN = os.path.abspath(os.environ.get('CHECK_TOOL') or os.environ.get('PAGEDINFER_BIN', os.path.join(BUILD, 'pagedinfer')))
 LIB = os.path.abspath(os.environ.get('PAGEDINFER_LIB', os.path.join(BUILD, 'libpagedinfer.so')))
 MODEL = os.environ.get('PAGEDINFER_CHAT_MODEL', '')
+HEADERS = [os.path.join(ROOT, 'include', name) for name in ('pagedinfer.h', 'pagedinfer_openai.h')]
 SMALL = dict(max_model_len=1024, max_num_seqs=16)
 HELLO = [{'role': 'user', 'content': 'What is the capital of France?'}]
 TOOLS = [{'type': 'function', 'function': {'name': 'UserDetail', 'parameters': {
@@ -43,11 +44,12 @@ def tool(*argv):
 
 def declarations():
     """Sizes, offsets and constants of the generated declarations equal the compiler's."""
-    from pagedinfer._lib import abi, lib
-    for name in abi.FUNCTIONS:
-        if not hasattr(lib, name): faults.append(f'the library has no {name}')
-    with open(os.path.join(ROOT, 'include/pagedinfer.h')) as f: declared = f.read().count('\nPI_API ')
-    expect('functions', len(abi.FUNCTIONS), declared)
+    from pagedinfer._lib import abi, lib, openai_library
+    for path, library, functions in ((HEADERS[0], lib, abi.FUNCTIONS), (HEADERS[1], openai_library(), abi.OPENAI_FUNCTIONS)):
+        for name in functions:
+            if not hasattr(library, name): faults.append(f'the library has no {name}')
+        with open(path) as f: declared = f.read().count('\nPI_API ')
+        expect(f'functions of {os.path.basename(path)}', len(functions), declared)
     if not shutil.which('cc'): return print('no C compiler: sizes are not compared')
     lines, want = [], []
     for name, value in abi.CONSTANTS.items():
@@ -62,7 +64,7 @@ def declarations():
             want += [(f'offset of {name}.{field}', getattr(struct, field).offset), (f'size of {name}.{field}', ctypes.sizeof(kind))]
     with tempfile.TemporaryDirectory() as d:
         with open(f'{d}/a.c', 'w') as f:
-            f.write('#include <pagedinfer.h>\n#include <stdio.h>\nint main(void) {\n' +
+            f.write('#include <pagedinfer_openai.h>\n#include <stdio.h>\nint main(void) {\n' +
                     ''.join(f'printf("%ld\\n", {x});\n' for x in lines) + 'return 0; }\n')
         subprocess.run(['cc', f'-I{ROOT}/include', f'{d}/a.c', '-o', f'{d}/a'], check=True)
         got = subprocess.run([f'{d}/a'], stdout=subprocess.PIPE, check=True, text=True).stdout.split()
@@ -72,7 +74,9 @@ def declarations():
 
 def has_name(name):
     """Whether the struct has a name in C; structs within structs have none."""
-    with open(os.path.join(ROOT, 'include/pagedinfer.h')) as f: text = f.read()
+    text = ''
+    for path in HEADERS:
+        with open(path) as f: text += f.read()
     return f'}} {name};' in text or f'struct {name} {{' in text
 
 
@@ -316,6 +320,45 @@ def llama_examples():
     raises('a closed model', PagedInferError, 'closed', lambda: llm('a'))
 
 
+def completions():
+    """Chat completions of libpagedinfer-openai: responses, streams, calls, errors, and objects dropped in every order."""
+    from pagedinfer import LLM, ChatCompletions, PagedInferError, SamplingParams
+    llm = LLM(MODEL, **SMALL)
+    chat = ChatCompletions(llm, alias='a model')
+    greedy = dict(messages=HELLO, temperature=0, max_tokens=16)
+    r = chat.create(**greedy)
+    text = llm.chat(HELLO, SamplingParams(temperature=0, max_tokens=16))[0].outputs[0].text
+    expect('response', (r['object'], r['model'], r['choices'][0]['message']['content'], r['choices'][0]['finish_reason']),
+           ('chat.completion', 'a model', text, 'stop'))
+    chunks = list(chat.create(**greedy, stream=True, stream_options={'include_usage': True}))
+    expect('stream', ''.join(c['choices'][0]['delta'].get('content') or '' for c in chunks if c['choices']), text)
+    expect('usage', chunks[-1]['usage']['completion_tokens'], r['usage']['completion_tokens'])
+    call = chat.create([{'role': 'user', 'content': 'Jason is 25'}], tools=TOOLS, tool_choice='required', temperature=0, max_tokens=100)
+    expect('call', call['choices'][0]['message']['tool_calls'][0]['function']['name'], 'UserDetail')
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        same = list(pool.map(lambda i: chat.create(**greedy)['choices'][0]['message']['content'], range(16)))
+    expect('16 completions of 8 threads', same, [text] * 16)
+    expect('an error', raises('a wrong field', PagedInferError, 'max_tokens', lambda: chat.create(HELLO, max_tokens='x')).name, 'PI_EINVAL')
+    raises('an error in a stream', PagedInferError, 'messages', lambda: list(chat.create([], stream=True)))
+    raises('a wrong setting', PagedInferError, 'alias', lambda: ChatCompletions(llm, colour='red').create(**greedy))
+    raises('a wrong model', TypeError, 'Engine', lambda: ChatCompletions(MODEL))
+    long = dict(messages=HELLO, stream=True, max_tokens=900, ignore_eos=True)
+    with chat.create(**long) as stream: next(stream)
+    expect('a closed stream', list(stream), [])
+    dropped = chat.create(**long)
+    next(dropped)
+    del dropped
+    gc.collect()
+    expect('objects left', len(llm.engine._core.owned), 0)
+    streams = [chat.create(**long) for _ in range(3)]
+    for s in streams: next(s)
+    threading.Timer(0.1, llm.close).start()
+    begin = time.monotonic()
+    raises('a stream of a closed engine', PagedInferError, 'closed', lambda: list(streams[0]))
+    raises('a closed engine', PagedInferError, 'closed', lambda: chat.create(**greedy))
+    expect('seconds until the end', time.monotonic() - begin < 5)
+
+
 def harness():
     """The interface of lm-eval: log-probabilities equal the sum over rows of logits."""
     import collections, importlib
@@ -475,11 +518,16 @@ def package():
         expect(name, (_llama.QUANT.findall(name) or [None])[-1], quant)
 
 
+def link_model():
+    """The name of the model in documents and notebooks."""
+    if not os.path.exists('model.gguf'): os.symlink(os.path.abspath(MODEL), 'model.gguf')
+
+
 def documented():
     """The Python blocks of README.md and docs/PYTHON.md run."""
     import contextlib, io, re, textwrap
     n = 0
-    os.symlink(os.path.abspath(MODEL), 'model.gguf')
+    link_model()
     for page in 'README.md', 'docs/PYTHON.md':
         with open(os.path.join(ROOT, page), encoding='utf-8') as f: blocks = re.findall(r'^```python\n(.*?)^```', f.read(), re.M | re.S)
         for code in blocks:
@@ -493,7 +541,31 @@ def documented():
             except Exception as e: faults.append(f'{page}: {type(e).__name__}: {e} in: {code[:120]}')
             if 'print' in code: expect(f'{page}: prints', bool(out.getvalue().strip()))
             n += 1
-    expect('blocks', n, 4)
+    expect('blocks', n, 5)
+
+
+def notebooks():
+    """The notebooks of python/examples are valid, have no stored output, and their cells run in order. They print this."""
+    import contextlib, io
+    folder, want = os.path.join(ROOT, 'python/examples'), {
+        'batch.ipynb': ('The capital of France is Paris', '1. ', '"country": "', '[[1.'),
+        'chat.ipynb': ('capital of France is Paris', ' tokens\n', "weather {'city': ", 'PI_EINVAL')}
+    expect('notebooks', sorted(os.listdir(folder)), sorted(want))
+    link_model()
+    for name, texts in want.items():
+        with open(os.path.join(folder, name), encoding='utf-8') as f: book = json.load(f)
+        cells, out = [c for c in book['cells'] if c['cell_type'] == 'code'], io.StringIO()
+        expect(f'{name}: format', (book['nbformat'], len({c['id'] for c in book['cells']})), (4, len(book['cells'])))
+        expect(f'{name}: stored output', [c['id'] for c in cells if c['outputs'] or c['execution_count'] is not None], [])
+        scope = {'__name__': '__main__'}
+        for c in cells:
+            try:
+                with contextlib.redirect_stdout(out): exec(compile(''.join(c['source']), f'{name}, {c["id"]}', 'exec'), scope)
+            except Exception as e:
+                faults.append(f'{name}, {c["id"]}: {type(e).__name__}: {e}')
+                break
+        for text in texts:
+            if text not in out.getvalue(): faults.append(f'{name} prints no {text!r}: {out.getvalue()[-500:]!r}')
 
 
 def command():
@@ -506,7 +578,7 @@ def command():
     expect('version', pagedinfer.__version__, tool('version').split()[1].rstrip(':'))
 
 
-GROUPS = [declarations, vllm_examples, batch, stream, llama_examples, harness, lifetimes, interrupt, adapters, package, documented, command]
+GROUPS = [declarations, vllm_examples, batch, stream, llama_examples, completions, harness, lifetimes, interrupt, adapters, package, documented, notebooks, command]
 
 
 def main():
@@ -524,7 +596,7 @@ def main():
             for name in ('PAGEDINFER_LIB', 'PAGEDINFER_BIN', 'PYTHONPATH'): env.pop(name, None)
         else:
             shutil.copytree(os.path.join(ROOT, 'python/pagedinfer'), f'{folder}/pagedinfer', ignore=shutil.ignore_patterns('_abi.py', '__pycache__'))
-            subprocess.run([sys.executable, os.path.join(ROOT, 'python/gen_abi.py'), os.path.join(ROOT, 'include/pagedinfer.h'), f'{folder}/pagedinfer/_abi.py'], check=True)
+            subprocess.run([sys.executable, os.path.join(ROOT, 'python/gen_abi.py'), *HEADERS, f'{folder}/pagedinfer/_abi.py'], check=True)
             env.update(PYTHONPATH=folder, PAGEDINFER_LIB=LIB, PAGEDINFER_BIN=BIN)
         n = 0
         for group in GROUPS if MODEL else GROUPS[:1]:

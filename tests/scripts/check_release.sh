@@ -21,7 +21,7 @@ for name in a another-folder; do
     bash "$clone/tools/release.sh" --draft "$work/$name/release" >"$work/$name.log" 2>&1 || { cat "$work/$name.log"; exit 1; }
     (cd "$work/$name/release" && sha256sum --quiet -c SHA256SUMS) || finding "$name: wrong checksums"
     { CCACHE_DISABLE=1 cmake -S "$clone" -B "$work/$name/build" -DCMAKE_BUILD_TYPE=Release -DPAGEDINFER_CUDA=OFF \
-        "-DPAGEDINFER_SIMD=$simd" -DCMAKE_INSTALL_PREFIX=/usr && CCACHE_DISABLE=1 cmake --build "$work/$name/build" -j "$PI_JOBS" &&
+        -DPAGEDINFER_LOCALAI=OFF "-DPAGEDINFER_SIMD=$simd" -DCMAKE_INSTALL_PREFIX=/usr && CCACHE_DISABLE=1 cmake --build "$work/$name/build" -j "$PI_JOBS" &&
         DESTDIR=$work/$name/installed cmake --install "$work/$name/build"; } >"$work/$name.log" 2>&1 ||
         { tail -n 20 "$work/$name.log"; exit 1; }
 done

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/utf8.h"
+#include "encoding.h"
 #include "json.h"
 #include "serve/http.h"
 #include "serve/keys.h"
@@ -45,6 +46,46 @@ static void text_is_repaired_as_the_library_does(void **state)
         assert_int_equal(json_string_length(s), w);
         assert_memory_equal(json_string_value(s), want, w);
         json_decref(s);
+    }
+}
+
+/* Pieces of base64 with every padding, both alphabets and white space; and texts that are not base64. */
+static void base64_is_decoded(void **state)
+{
+    (void) state;
+    static const struct { const char *text, *bytes; } cases[] = {
+        {"", ""}, {"TQ==", "M"}, {"TWE=", "Ma"}, {"TWFu", "Man"}, {"TWFuTQ", "ManM"}, {"TW\nFu TWE", "ManMa"},
+        {"-_+/", "\xFB\xFF\xBF"}, {"T", NULL}, {"TWFuT", NULL}, {"TQ==TQ==", NULL}, {"TQ===", NULL}, {"T!==", NULL},
+        {"TWFu\xC3\xA9", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char out[16];
+        size_t n = 0;
+        const bool ok = base64_decode(cases[i].text, strlen(cases[i].text), out, &n);
+        assert_int_equal(ok, cases[i].bytes != NULL);
+        if (ok) assert_int_equal(n, strlen(cases[i].bytes));
+        if (ok) assert_memory_equal(out, cases[i].bytes, n);
+        buf b = {0};
+        buf_str(&b, "x");
+        assert_int_equal(text_put_base64(cases[i].text, strlen(cases[i].text), &b), ok);
+        assert_int_equal(b.n, 1 + (ok ? n : 0));
+        buf_free(&b);
+    }
+}
+
+/* utf8_char accepts exactly the characters that utf8_step passes unchanged. */
+static void characters_are_recognized(void **state)
+{
+    (void) state;
+    for (uint32_t i = 0; i < 1u << 24; i += i % 257 ? 1 : 63) {
+        const char in[4] = {(char) (i >> 16), (char) (i >> 8), (char) i, (char) 0x80};
+        const size_t n = 1 + i % 4;
+        utf8_hold h = {{0}, 0};
+        char out[8];
+        size_t k = 0, at = 0;
+        while (at < n && !k) k = utf8_step(&h, (unsigned char) in[at++], out);
+        const bool same = k == at && !memcmp(in, out, k);
+        assert_int_equal(utf8_char(in, n), same ? k : 0);
     }
 }
 
@@ -404,6 +445,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_repaired_as_the_library_does),
+        cmocka_unit_test(base64_is_decoded),
+        cmocka_unit_test(characters_are_recognized),
         cmocka_unit_test(json_is_written_as_it_was_read),
         cmocka_unit_test(json_keeps_numbers),
         cmocka_unit_test(wrong_json_is_located),

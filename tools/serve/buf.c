@@ -21,13 +21,20 @@ bool grow(void *pp, size_t *cap, size_t want, size_t size)
     return true;
 }
 
-void buf_put(buf *b, const void *p, size_t n)
+char *buf_reserve(buf *b, size_t n)
 {
     if (b->failed || n > SIZE_MAX - b->n - 1 || !grow(&b->p, &b->cap, b->n + n + 1, 1)) {
         b->failed = true;
-        return;
+        return NULL;
     }
-    if (n) memcpy(b->p + b->n, p, n);
+    return b->p + b->n;
+}
+
+void buf_put(buf *b, const void *p, size_t n)
+{
+    char *to = buf_reserve(b, n);
+    if (!to) return;
+    if (n) memcpy(to, p, n);
     b->n += n;
     b->p[b->n] = 0;
 }
@@ -43,9 +50,9 @@ void buf_fmt(buf *b, const char *fmt, ...)
     int n = vsnprintf(small, sizeof small, fmt, ap);
     if (n >= 0 && (size_t) n < sizeof small) {
         buf_put(b, small, (size_t) n);
-    } else if (n < 0 || b->failed || !grow(&b->p, &b->cap, b->n + (size_t) n + 1, 1)) {
+    } else if (n < 0) {
         b->failed = true;
-    } else {
+    } else if (buf_reserve(b, (size_t) n)) {
         vsnprintf(b->p + b->n, (size_t) n + 1, fmt, again);
         b->n += (size_t) n;
     }

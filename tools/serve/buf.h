@@ -12,6 +12,9 @@ typedef struct buf {
     bool failed;   /* out of memory */
 } buf;
 
+/* Returns space for n more bytes and a NUL after the last byte; the caller writes them and adds their number to b->n.
+ * Returns NULL if out of memory, and sets b->failed. */
+char *buf_reserve(buf *b, size_t n);
 void buf_put(buf *b, const void *p, size_t n);
 void buf_str(buf *b, const char *s);
 void buf_fmt(buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

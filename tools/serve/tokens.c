@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "encoding.h"
 #include "json.h"
 #include "serve/responses.h"
 #include "serve/chat.h"

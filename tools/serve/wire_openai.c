@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "encoding.h"
 #include "json.h"
 #include "serve/convert.h"
 #include "serve/fields.h"
