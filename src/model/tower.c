@@ -328,10 +328,14 @@ static double work_of(const pi__tower *t, int32_t n)
 {
     const pi__vit *v = &t->vit;
     const double E = v->n_embd, rows = n;
+    const bool windows = t->phase == PI__TOWER_IN_WINDOWS;
     if (t->phase == PI__TOWER_KEYS) return rows * 3 * E * E;
-    if (t->phase == PI__TOWER_REST || t->phase == PI__TOWER_IN_WINDOWS)
-        return rows * (E * E + (v->gated ? 3 : 2) * E * v->n_ff + 2.0 * t->n_patches * v->n_head * v->dim);
-    return rows * E * (double) (t->n_out + 4 * v->n_embd);
+    if (t->phase == PI__TOWER_REST || windows)
+        return rows * ((windows ? 4 : 1) * E * E + (v->gated ? 3 : 2) * E * v->n_ff +
+                       2.0 * (windows ? PI__TOWER_BLOCK : t->n_patches) * v->n_head * v->dim +
+                       v->layer[t->layer].after_work / (t->rules.merge * t->rules.merge));
+    if (t->phase == PI__TOWER_PROJECT) return rows * (t->project_work > 0 ? t->project_work : E * t->n_out);
+    return rows * E * 3 * t->rules.patch * t->rules.patch;
 }
 
 /* Returns the phase in which layer t->layer begins. */

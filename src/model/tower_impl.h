@@ -45,6 +45,7 @@ typedef struct pi__vit_layer {
     pi__weight gate, up, down;       /* [F, E], [F, E], [E, F]; gate.n_out 0 = no gate */
     float *gate_bias, *up_bias, *down_bias; /* [F], [F], [E], or NULL */
     float out_scale;                 /* factor of the layer's result */
+    double after_work;               /* multiply-adds of the kind's `after`, per token */
     pi__vit_clip clip[PI__N_CLIPS];  /* clamps of the matrices */
 } pi__vit_layer;
 
@@ -114,6 +115,7 @@ struct pi__tower {
     int32_t width;             /* floats of a row, see pi__tower_width */
     uint32_t wish;             /* pi__tower_use.max_tokens */
     int32_t max_patches;       /* N of the largest image */
+    double project_work;       /* multiply-adds of a token in phase PROJECT; 0 = E * O */
     int64_t max_ff, max_y;     /* row widths of ff, y: the largest that any block needs; raised by declare */
     /* scratch, on the device */
     int32_t piece;             /* P */
@@ -187,6 +189,7 @@ typedef struct pi__tower_mlp {
     pi__weight first, second; /* second.n_out is O */
     float *first_bias, *second_bias; /* NULL = none */
     int gelu;                 /* PI__ACT_* */
+    double work;              /* multiply-adds of a row; set by pi__tower_declare_mlp */
 } pi__tower_mlp;
 /* Declares the MLP with n_in columns from the tensors FIRST.weight, FIRST.bias, SECOND.weight, SECOND.bias. */
 void pi__tower_declare_mlp(pi__tower *t, pi__tower_mlp *p, int64_t n_in, const char *first, const char *second);

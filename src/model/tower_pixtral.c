@@ -86,6 +86,7 @@ static void declare(pi__tower *t)
     pi__vit_declare(t);
     declare_merger(t);
     pi__tower_declare_mlp(t, &p->mlp, v->n_embd, "mm.1", "mm.2");
+    t->project_work = p->mlp.work;
     pi__declare_vec_or_not(m, &p->row_break, t->text.n_embd, "v.token_embd.img_break", PI__OF_FILE);
     t->width = t->text.n_embd;
     pi__tower_tokens(t, NULL, "[IMG]", "[IMG_END]");

@@ -45,6 +45,7 @@ static void declare_both(pi__tower *t)
     pi__vit_declare(t);
     pi__vit_declare_norm(t, &q->post, v->n_embd, v->rms, "v.post_ln");
     pi__tower_declare_mlp(t, &q->merger, M * v->n_embd, "mm.0", "mm.2");
+    t->project_work = q->merger.work;
     t->width = t->text.n_embd;
     pi__tower_tokens(t, "<|vision_start|>", "<|image_pad|>", "<|vision_end|>");
     t->frame.placeholder = "<|vision_start|><|image_pad|><|vision_end|>";

@@ -54,6 +54,7 @@ static void declare_deepstack(pi__tower *t)
         snprintf(full, sizeof full, "v.deepstack.%d.fc1", i);
         snprintf(second, sizeof second, "v.deepstack.%d.fc2", i);
         pi__tower_declare_mlp(t, &d->mlp, merged, full, second);
+        t->vit.layer[i].after_work = d->mlp.work;
     }
     if (q->n_deep != t->text.n_deepstack)
         pi__model_refuse(t->m, PI_EINVAL, "the mmproj file has %d DeepStack layers, but the model reads %d: give the "
@@ -98,6 +99,7 @@ static void declare(pi__tower *t)
     pi__vit_declare(t);
     pi__vit_declare_norm(t, &q->post, v->n_embd, false, "v.post_ln");
     pi__tower_declare_mlp(t, &q->merger, (int64_t) t->rules.merge * t->rules.merge * v->n_embd, "mm.0", "mm.2");
+    t->project_work = q->merger.work;
     declare_deepstack(t);
     t->width = t->text.n_embd * (1 + q->n_deep);
     pi__tower_tokens(t, "<|vision_start|>", "<|image_pad|>", "<|vision_end|>");

@@ -86,5 +86,6 @@ void pi__tower_declare_mlp(pi__tower *t, pi__tower_mlp *p, int64_t n_in, const c
     snprintf(full, sizeof full, "%s.bias", first);
     pi__declare_vec_or_not(m, &p->first_bias, hidden, full, PI__OF_FILE);
     p->gelu = PI__ACT_GELU;
+    p->work = (double) hidden * (double) (n_in + t->text.n_embd);
     pi__tower_need(t, t->text.n_embd, hidden);
 }

@@ -111,6 +111,34 @@ static void test_parts(void **st)
     }
 }
 
+/* The reported work has the multiply-adds of all matrices and of attention, DeepStack's projectors included. Sizes: see
+ * vision-qwen3vl in random_towers.c; heads of 24 values are computed as 32. */
+static void test_work(void **st)
+{
+    (void) st;
+    enum { LAYERS = 3, E = 48, HEADS = 2, DIM = 32, F = 64, O = N_TEXT, PIXELS = 3 * 4 * 4, EACH = 4, N_DEEP = 2 };
+    for (int i = 0; i < N_CASES; i++) {
+        fixture f;
+        size_t n_rows;
+        double all = 0;
+        pi_error err = {0};
+        if (strcmp(tower_cases[i].tower, "vision-qwen3vl") != 0) continue;
+        make(&f, "cpu", tower_cases[i].tower, 0, 1, 64);
+        float *rows = rows_of(&f, &tower_cases[i], &n_rows);
+        pi__picture *p = picture_of(&f, &tower_cases[i]);
+        const double n = p->grid.patch_cols * p->grid.patch_rows;
+        pi__tower_begin(f.t, p);
+        for (pi__image_part part = {0}; !part.done; all += part.work)
+            assert_int_equal(pi__tower_step(f.t, rows, &part, &err), PI_OK);
+        const double layer = 4.0 * E * E + 2.0 * E * F + 2 * n * HEADS * DIM, mlp = EACH * E * (double) (EACH * E + O);
+        const double want = n * (E * PIXELS + LAYERS * layer) + n / EACH * (N_DEEP + 1) * mlp;
+        if (fabs(all - want) > 0.5) fail_msg("%g multiply-adds, expected %g", all, want);
+        f.be->dev->free(f.be, rows, n_rows * sizeof *rows);
+        pi__picture_release(p);
+        drop(&f);
+    }
+}
+
 static void refused(const char *tower, const char *sizes, const pi__tower_text *text, const char *what)
 {
     fixture f = {0};
@@ -321,6 +349,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_expected), cmocka_unit_test(test_types),
                                        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_parts),
+                                       cmocka_unit_test(test_work),
                                        cmocka_unit_test(test_refused), cmocka_unit_test(test_combined),
                                        cmocka_unit_test(test_changed),
                                        cmocka_unit_test(test_out_of_memory)};

@@ -180,6 +180,17 @@ static int32_t highest_key(const pi__attention *a, int32_t pos, int32_t n_keys, 
     return a->ahead && pos + a->ahead < n_keys ? pos + a->ahead : n_keys - 1;
 }
 
+/* Returns the number of values up to the last one that is not zero in some query row. Looks at the last 15 values only:
+ * vision models fill their heads up to a multiple of 16 with zeros. Products with zeros change no bit of a score. */
+static int32_t n_dot(const pi__attn_rows *w)
+{
+    int32_t n = w->head_dim;
+    for (; w->type_k == PI__F32 && n > w->head_dim - 15; n--)
+        for (int32_t r = 0; r < w->n; r++)
+            if (w->q[r][n - 1] != 0) return n;
+    return n;
+}
+
 /* Sets *w to the query rows of an item and *head to its KV head. Returns the index of its run. */
 static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int32_t *head)
 {
@@ -221,6 +232,7 @@ static int32_t item_rows(const attn_job *j, int32_t item, pi__attn_rows *w, int3
         w->rel[r] = w->n_rel ? j->a->rel + (int64_t) h * w->n_rel : NULL;
         w->pos[r] = pos;
     }
+    w->n_dot = n_dot(w);
     return lo;
 }
 

@@ -54,6 +54,7 @@ typedef struct pi__attn_rows {
     int32_t n;              /* rows, 1..max_rows of the kernels */
     int32_t n_padded;       /* rows that the kernels compute: n rounded up by round_rows */
     int32_t head_dim;       /* values per row */
+    int32_t n_dot;          /* values that scores are computed from: the other queries are zeros */
     int32_t type_k, type_v; /* cache types of keys and of values */
     float softcap;          /* softcap of the scores; 0 = none */
     bool has_sinks;         /* sink[] is valid */

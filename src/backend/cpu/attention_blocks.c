@@ -112,7 +112,7 @@ static void rank_blocks(const blocks_job *j, int32_t run, int32_t head, int32_t 
     const int32_t D = j->kv->head_dim, start = j->b->runs.start[run], end = j->b->runs.start[run + 1];
     const int64_t stride = a->q_stride ? a->q_stride : D;
     float *qt = j->qt + (size_t) ith * j->n_qt;
-    pi__attn_rows w = {.head_dim = D, .softcap = a->softcap};
+    pi__attn_rows w = {.head_dim = D, .n_dot = D, .softcap = a->softcap};
     memset(sum, 0, (size_t) div_up(n, PI__ATTN_TILE) * PI__ATTN_TILE * sizeof *sum);
     for (int32_t t = start; t < end; t += w.n) {
         w.n = end - t < kn->max_rows ? end - t : kn->max_rows;

@@ -533,9 +533,14 @@ PI__INLINE vf load_v(int t, const char *block, int j, int half, const float *sca
 
 /* --------------------------------------------------------------------------------------------------------- scores */
 
-/* acc[row * N + n] lane = key += products of `count` (32 or 16) dims of R query rows with the 16 keys of block b[n], n
- * < N. qt: [count][R] these dims of the queries. Returns qt + count * R. */
-PI__INLINE const float *qk_dims(int t, int R, int N, int count, const float *qt, const char *const *b, vf *acc)
+/* With up to this number of rows, attention is limited by memory. */
+enum { FEW_ROWS = 4 };
+
+/* acc[row * N + n] lane = key += products of `count` (at most 32) dims of R query rows with the 16 keys of block b[n],
+ * n < N. qt: [count][R] these dims of the queries. next: the blocks of the next call, which are prefetched. Returns qt
+ * + count * R. */
+PI__INLINE const float *qk_dims(int t, int R, int N, int count, const float *qt, const char *const *b,
+                                const char *const *next, vf *acc)
 {
     vf scale[4], min[4];
     PI__UNROLL for (int n = 0; n < N; n++) {
@@ -544,7 +549,10 @@ PI__INLINE const float *qk_dims(int t, int R, int N, int count, const float *qt,
     }
     for (int i = 0; i < count; i++) {
         vf k[4];
-        PI__UNROLL for (int n = 0; n < N; n++) k[n] = load_k(t, b[n], i, scale[n], min[n]);
+        PI__UNROLL for (int n = 0; n < N; n++) {
+            k[n] = load_k(t, b[n], i, scale[n], min[n]);
+            if (R > FEW_ROWS) __builtin_prefetch(next[n] + (size_t) i * (block_bytes(t) / 32), 0, 3);
+        }
         PI__UNROLL for (int r = 0; r < R; r++) {
             vf q = vf_set1(qt[r]);
             PI__UNROLL for (int n = 0; n < N; n++) acc[r * N + n] = vf_fma(q, k[n], acc[r * N + n]);
@@ -555,18 +563,19 @@ PI__INLINE const float *qk_dims(int t, int R, int N, int count, const float *qt,
 }
 
 /* s[r * PI__ATTN_S_STRIDE + 16 * n + lane] = dot product of query row r and key `lane` of tile[n], for R rows and N
- * tiles of cache type t. qt: packed queries [head_dim][R]. */
-PI__INLINE void qk(int t, int R, int N, const float *qt, int32_t head_dim, const char *const *tile, float *s)
+ * tiles of cache type t. qt: packed queries [n_dot][R]. next: tiles of the next call. */
+PI__INLINE void qk(int t, int R, int N, const float *qt, int32_t n_dot, const char *const *tile,
+                   const char *const *next, float *s)
 {
     vf acc[PI__ATTN_MAX_ROWS * 4];
-    const char *b[4];
+    const char *b[4], *to[4];
     PI__UNROLL for (int i = 0; i < R * N; i++) acc[i] = vf_zero();
-    PI__UNROLL for (int n = 0; n < N; n++) b[n] = tile[n];
-    for (int32_t d = 32; d <= head_dim; d += 32) {
-        qt = qk_dims(t, R, N, 32, qt, b, acc);
-        PI__UNROLL for (int n = 0; n < N; n++) b[n] += block_bytes(t);
+    PI__UNROLL for (int n = 0; n < N; n++) b[n] = tile[n], to[n] = next[n];
+    for (int32_t d = 32; d <= n_dot; d += 32) {
+        qt = qk_dims(t, R, N, 32, qt, b, to, acc);
+        PI__UNROLL for (int n = 0; n < N; n++) b[n] += block_bytes(t), to[n] += block_bytes(t);
     }
-    if (head_dim % 32 && !has_scale(t)) qk_dims(t, R, N, 16, qt, b, acc);
+    if (n_dot % 32 && !has_scale(t)) qk_dims(t, R, N, n_dot % 32, qt, b, to, acc);
     PI__UNROLL for (int r = 0; r < R; r++) {
         PI__UNROLL for (int n = 0; n < N; n++) vf_store(s + r * PI__ATTN_S_STRIDE + n * 16, acc[r * N + n]);
     }
@@ -587,6 +596,8 @@ typedef struct span {
 PI__INLINE void pv_dims(int t, int R, int V, bool half, const span *sp, const float *p, const char *const *tile, int32_t head_dim,
                         int32_t d0, float *out)
 {
+    /* bytes from one key to the next, and to the first of the 16 V dims */
+    const size_t key_bytes = block_bytes(t) / (half ? 32 : 16), at = (size_t) (d0 & 16) * block_bytes(t) / 512;
     vf acc[PI__ATTN_MAX_ROWS * 2];
     PI__UNROLL for (int i = 0; i < R * V; i++) acc[i] = vf_zero();
     for (int32_t n = sp->any_lo / 16; n <= sp->any_hi / 16; n++) {
@@ -596,10 +607,25 @@ PI__INLINE void pv_dims(int t, int R, int V, bool half, const span *sp, const fl
         if (has_min(t)) vf_store(scale + 16, vf_load_f16((const uint16_t *) block + 16));
         int32_t first = n * 16 > sp->any_lo ? n * 16 : sp->any_lo;
         int32_t last = n * 16 + 15 < sp->any_hi ? n * 16 + 15 : sp->any_hi;
+        if (R > FEW_ROWS && n * 16 >= sp->all_lo && n * 16 + 15 <= sp->all_hi) { /* all rows attend to all keys */
+            const char *next = tile[n + (last < sp->any_hi)] + (size_t) (d0 / 32) * block_bytes(t) + at;
+            const float *pk = p + n * 16;
+            for (int j = 0; j < 16; j++, pk++, next += key_bytes) {
+                vf v[2];
+                __builtin_prefetch(next, 0, 3);
+                if (half) v[0] = load_v(t, block + (size_t) j * key_bytes, 0, 0, scale);
+                else PI__UNROLL for (int i = 0; i < V; i++) v[i] = load_v(t, block, j, (d0 / 16 + i) & 1, scale);
+                PI__UNROLL for (int r = 0; r < R; r++) {
+                    vf w = vf_set1(pk[r * PI__ATTN_S_STRIDE]);
+                    PI__UNROLL for (int i = 0; i < V; i++) acc[r * V + i] = vf_fma(w, v[i], acc[r * V + i]);
+                }
+            }
+            continue;
+        }
         for (int32_t key = first; key <= last; key++) {
             const float *pk = p + key;
             vf v[2];
-            if (half) v[0] = load_v(t, block + (size_t) (key & 15) * (block_bytes(t) / 32), 0, 0, scale);
+            if (half) v[0] = load_v(t, block + (size_t) (key & 15) * key_bytes, 0, 0, scale);
             else PI__UNROLL for (int i = 0; i < V; i++) v[i] = load_v(t, block, key & 15, (d0 / 16 + i) & 1, scale);
             if (key >= sp->all_lo && key <= sp->all_hi) {
                 PI__UNROLL for (int r = 0; r < R; r++) {
@@ -629,17 +655,19 @@ PI__INLINE void pv(int t, int R, const span *sp, const float *p, const char *con
 
 /* -------------------------------------------------------- instances of qk and pv for each type and number of rows */
 
-typedef void (*qk_fn)(const float *qt, int32_t head_dim, const char *const *tile, float *s);
+typedef void (*qk_fn)(const float *qt, int32_t n_dot, const char *const *tile, const char *const *next, float *s);
 typedef void (*pv_fn)(const span *sp, const float *p, const char *const *tile, int32_t head_dim, float *out);
 
 #define PI__FN(T, R)                                                                                                   \
-    static void qk1_##T##_##R(const float *qt, int32_t head_dim, const char *const *tile, float *s)                    \
+    static void qk1_##T##_##R(const float *qt, int32_t n_dot, const char *const *tile, const char *const *next,        \
+                              float *s)                                                                                \
     {                                                                                                                  \
-        qk(PI__KV_##T, R, 1, qt, head_dim, tile, s);                                                                   \
+        qk(PI__KV_##T, R, 1, qt, n_dot, tile, next, s);                                                                \
     }                                                                                                                  \
-    static void qkn_##T##_##R(const float *qt, int32_t head_dim, const char *const *tile, float *s)                    \
+    static void qkn_##T##_##R(const float *qt, int32_t n_dot, const char *const *tile, const char *const *next,        \
+                              float *s)                                                                                \
     {                                                                                                                  \
-        qk(PI__KV_##T, R, PI__QK_TILES(R), qt, head_dim, tile, s);                                                     \
+        qk(PI__KV_##T, R, PI__QK_TILES(R), qt, n_dot, tile, next, s);                                                  \
     }                                                                                                                  \
     static void pv_##T##_##R(const span *sp, const float *p, const char *const *tile, int32_t head_dim, float *out)    \
     {                                                                                                                  \
@@ -713,32 +741,36 @@ static void add_rel(const pi__attn_rows *w, int32_t r, int32_t base, float *s, i
     }
 }
 
-/* Replaces the scores s of keys lo..hi of one row by e^(s - *m), after the softcap `cap` (0 = none). *m = max of the
- * scores, *l = sum of the exponentials. Other scores of the same tiles become 0. */
-static void softmax(float *s, int32_t lo, int32_t hi, float cap, float *m, float *l)
+/* Returns the max of the scores s of keys lo..hi of one row, after the softcap `cap` (0 = none), which it applies. Other
+ * scores of the same tiles become -INFINITY. */
+static float top_score(float *s, int32_t lo, int32_t hi, float cap)
 {
-    vf lowest = vf_set1(-INFINITY), top = lowest, sum = vf_zero();
+    vf lowest = vf_set1(-INFINITY), top = lowest;
     for (int32_t n = lo / 16; n <= hi / 16; n++) {
         vf x = vf_load(s + n * 16);
         if (cap != 0) x = vf_mul(vf_tanh(vf_div(x, vf_set1(cap))), vf_set1(cap));
-        if (n * 16 < lo || n * 16 + 15 > hi) x = vf_keep(x, lo - n * 16, hi - n * 16, lowest);
-        vf_store(s + n * 16, x);
+        const bool some = n * 16 < lo || n * 16 + 15 > hi;
+        if (some) x = vf_keep(x, lo - n * 16, hi - n * 16, lowest);
+        if (some || cap != 0) vf_store(s + n * 16, x);
         top = vf_max(top, x);
     }
-    *m = vf_hmax(top);
-    top = vf_set1(*m);
+    return vf_hmax(top);
+}
+
+/* Replaces the scores s of keys lo..hi of one row by e^(s - m), m from top_score(). Returns their sum. */
+static float exponentials(float *s, int32_t lo, int32_t hi, float m)
+{
+    vf top = vf_set1(m), sum = vf_zero();
     for (int32_t n = lo / 16; n <= hi / 16; n++) {
-        vf e = vf_exp(vf_sub(vf_load(s + n * 16), top));
+        vf e = vf_exp_down(vf_sub(vf_load(s + n * 16), top));
         vf_store(s + n * 16, e);
         sum = vf_add(sum, e);
     }
-    *l = vf_hsum(sum);
+    return vf_hsum(sum);
 }
 
-enum { FEW_ROWS = 4 };
-
-/* Prefetches tiles n..end - 1 of cache type t into the second-level cache. Used for up to FEW_ROWS rows: attention is
- * then limited by memory, and the hardware prefetcher does not cross from one tile to the next. */
+/* Prefetches tiles n..end - 1 of cache type t into the second-level cache. Used for up to FEW_ROWS rows, because the
+ * hardware prefetcher does not cross from one tile to the next. */
 PI__INLINE void fetch_tiles(int t, const char *const *tile, int32_t n, int32_t end, int32_t head_dim)
 {
     const size_t bytes = block_bytes(t) * (size_t) head_dim / 32;
@@ -750,8 +782,9 @@ PI__INLINE void fetch_tiles(int t, const char *const *tile, int32_t n, int32_t e
 static void qk_tiles(const pi__attn_rows *w, const float *qt, int tk, const char *const *k, int32_t n, int32_t end, float *s)
 {
     int32_t step = PI__QK_TILES(w->n_padded);
-    for (; n + step <= end; n += step) qkn_table[tk][w->n_padded](qt, w->head_dim, k + n, s + n * 16);
-    for (; n < end; n++) qk1_table[tk][w->n_padded](qt, w->head_dim, k + n, s + n * 16);
+    for (; n + step <= end; n += step)
+        qkn_table[tk][w->n_padded](qt, w->n_dot, k + n, k + (n + 2 * step <= end ? n + step : n), s + n * 16);
+    for (; n < end; n++) qk1_table[tk][w->n_padded](qt, w->n_dot, k + n, k + (n + 1 < end ? n + 1 : n), s + n * 16);
 }
 
 static void split(const pi__attn_rows *w, const float *qt, int32_t ipart, const char *const *k, const char *const *v,
@@ -772,8 +805,11 @@ static void split(const pi__attn_rows *w, const float *qt, int32_t ipart, const 
     for (int32_t r = 0; r < w->n; r++) {
         if (sp.lo[r] > sp.hi[r]) continue;
         if (w->n_rel) add_rel(w, r, ipart * PI__KV_SPLIT, s + r * PI__ATTN_S_STRIDE, sp.lo[r], sp.hi[r]);
-        softmax(s + r * PI__ATTN_S_STRIDE, sp.lo[r], sp.hi[r], w->softcap, &out->m[r], &out->l[r]);
+        out->m[r] = top_score(s + r * PI__ATTN_S_STRIDE, sp.lo[r], sp.hi[r], w->softcap);
     }
+    for (int32_t r = 0; r < w->n; r++) /* a loop of its own: no row waits for its maximum */
+        if (sp.lo[r] <= sp.hi[r])
+            out->l[r] = exponentials(s + r * PI__ATTN_S_STRIDE, sp.lo[r], sp.hi[r], out->m[r]);
     pv_table[tv][w->n_padded](&sp, s, v, w->head_dim, out->acc);
 }
 

@@ -4,12 +4,18 @@
  * Then each thread takes items (a range of a matrix's tiles x a span of groups) from a common counter. With few rows,
  * each thread packs all rows for itself, without a barrier. Memory: cpu->scratch, laid out here. Invariant: one kernel
  * call sums each result over all of n_in, so neither batch nor threads change it. */
-#include "backend/cpu/linear.h"
+#include "backend/cpu/linear_float.h"
 
 #include "backend/cpu/simd.h"
 #include "base/alloc.h"
 
-enum { GROUP_BYTES = 384 * 1024, ITEM_BYTES = 64 * 1024, FEW_GROUPS = 4, OWN_BLOCKS = 128 };
+enum {
+    GROUP_BYTES = 384 * 1024,
+    FLOAT_BYTES = 2 * 1024 * 1024,
+    ITEM_BYTES = 64 * 1024,
+    FEW_GROUPS = 4,
+    OWN_BLOCKS = 128,
+};
 
 static size_t up64(size_t n) { return (n + 63) & ~(size_t) 63; }
 
@@ -103,6 +109,7 @@ typedef struct lin_job {
     int32_t n_group;             /* groups that the rows are split into; their sizes differ by at most one row */
     int32_t span;                /* groups per item; an item's groups are a span */
     uint32_t want;               /* bit i set = a matrix of the op has enum pi__lin_kind i */
+    const pi__lin_wide_fns *wide; /* kernels of groups with more than k->max_cols columns; NULL = no such groups */
     bool own;                    /* true = each thread packs all rows (one group) for itself */
     bool floats;                 /* true = a matrix of the op has a float format */
     char *groups;                /* groups that all threads share */
@@ -198,7 +205,10 @@ static void run_tile(const lin_job *job, char *base, uint8_t *buf, int32_t l, in
         group_at(job, base, g, &x);
         t.next = more && g == g0 ? (const uint8_t *) lin->w->data + (size_t) (tile + 1) * s->tile : NULL;
         t.next_step = up64(s->tile / (size_t) s->n_blk);
-        pi__lin_tile_mul(&t, &x, lin->y + group_start(job, g) * lin->ldy + 16 * tile, lin->ldy, g1 - g0 == 1);
+        float *y = lin->y + group_start(job, g) * lin->ldy + 16 * tile;
+        const pi__lin_mul_fn wide = job->wide ? (*job->wide)[t.kind][x.cols] : NULL;
+        if (wide) wide(&t.w, &x, &(pi__lin_y) {.y = y, .ld = lin->ldy, .lanes = t.lanes, .scale = t.scale});
+        else pi__lin_tile_mul(&t, &x, y, lin->ldy, g1 - g0 == 1);
     }
 }
 
@@ -228,13 +238,30 @@ static void lin_main(void *arg, int32_t ith, int32_t nth)
     for (int32_t i; (i = pi__pool_next(job->cpu->pool, n)) >= 0;) run_item(job, base, buf, i);
 }
 
-/* Sets job->span so that a span's groups fit in the second-level cache (about GROUP_BYTES). Sets the tiles per item:
- * about ITEM_BYTES, and at most a quarter of a thread's part of the tiles, for load balance. */
+/* Returns the kernels of wide groups, if all matrices of the op have float formats; else NULL. */
+static const pi__lin_wide_fns *wide_of(const lin_job *job)
+{
+    if (job->want & ((1u << PI__LK_F32) - 1)) return NULL;
+#if defined(PI__SIMD_X86) && !defined(PI_NO_AVX2)
+    for (int bits = 8; bits <= 15; bits += 7) {
+        if (job->k == pi__lin_kernels_avx2(bits)) return &pi__lin_wide_avx2;
+#ifndef PI_NO_AVXVNNI
+        if (job->k == pi__lin_kernels_avxvnni(bits)) return &pi__lin_wide_avx2;
+#endif
+    }
+#endif
+    return NULL;
+}
+
+/* Sets job->span so that a span's groups fit in the second-level cache (about GROUP_BYTES). Wide groups are read in
+ * order, at the third level's speed, while a tile stays in the second level: their span is about FLOAT_BYTES. Sets the
+ * tiles per item: about ITEM_BYTES, and at most a quarter of a thread's part of the tiles, for load balance. */
 static void plan_items(lin_job *job, int32_t nth)
 {
-    size_t group = pi__lin_group(NULL, job->digits, job->n_blk, (job->n_rows + job->n_group - 1) / job->n_group, false,
-                                 NULL);
-    job->span = (int32_t) (GROUP_BYTES / group) + 1;
+    const int32_t cols = (job->n_rows + job->n_group - 1) / job->n_group;
+    const size_t group = job->wide ? (size_t) job->n_blk * (size_t) cols * 32 * sizeof(float)
+                                   : pi__lin_group(NULL, job->digits, job->n_blk, cols, false, NULL);
+    job->span = (int32_t) ((job->wide ? FLOAT_BYTES : GROUP_BYTES) / group) + 1;
     if (job->span > job->n_group) job->span = job->n_group;
     job->n_items = 0;
     for (int32_t l = 0; l < job->n_lin; l++) {
@@ -250,16 +277,18 @@ static void plan_items(lin_job *job, int32_t nth)
 void pi__lin_run(pi__cpu *cpu, const pi__cpu_linear_kernels *k, const pi__lin_in *in, int32_t n_rows,
                  const pi__lin *lin, int32_t n_lin)
 {
-    const int32_t nth = pi__pool_size(cpu->pool), max_cols = k->max_cols;
+    const int32_t nth = pi__pool_size(cpu->pool);
     lin_job job = {.cpu = cpu, .k = k, .in = in, .lin = lin, .n_lin = n_lin, .n_rows = n_rows, .n_in = lin[0].w->n_in};
     job.digits = k->digits;
     job.n_blk = (job.n_in + 31) / 32;
-    job.n_group = (n_rows + max_cols - 1) / max_cols;
     for (int32_t l = 0; l < n_lin; l++) {
         if (!pi__lin_shape_of(lin[l].w, &job.m[l].s)) return;
         job.want |= 1u << pi__lin_format_of(lin[l].w->type).kind;
     }
     job.floats = job.want >> PI__LK_F32;
+    job.wide = wide_of(&job);
+    const int32_t max_cols = job.wide ? PI__LIN_WIDE : k->max_cols;
+    job.n_group = (n_rows + max_cols - 1) / max_cols;
     const bool glu = pi__in_gated(in->kind);
     job.own = job.n_group == 1 && n_rows * job.n_blk <= (glu ? OWN_BLOCKS / 4 : OWN_BLOCKS);
     job.groups = cpu->scratch;

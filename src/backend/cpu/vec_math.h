@@ -38,6 +38,13 @@ PI__INLINE vf vf_exp(vf x)
     return vf_select_lt(x, lowest, vf_zero(), vf_select_nan(x, y));
 }
 
+/* Returns e^x for x <= 0, -INFINITY or NaN: the same bits as vf_exp. */
+PI__INLINE vf vf_exp_down(vf x)
+{
+    const vf lowest = vf_set1(-87.33654f);
+    return vf_select_lt(x, lowest, vf_zero(), vf_exp_of(vf_max(lowest, x))); /* propagates NaN */
+}
+
 PI__INLINE float exp1(float x)
 {
     float y[16];
