@@ -15,11 +15,9 @@
 
 namespace floats {
 
-/* y [n_rows][n_out] = W x, times W's factor. p.codes: x as floats [n_rows][n_in]. Grid: x = FLOAT_WARPS warps, with R
- * rows of W each; y = FLOAT_ROWS (8) rows of x. No shared memory. */
-template <int TYPE, int R> __global__ void __launch_bounds__(FLOAT_WARPS * 32) floats_many(product p)
+/* floats_many() for matrices of TYPE. */
+template <int TYPE, int R> PI_FN void floats_many_of(const product &p)
 {
-    ptx_wait_dependency();
     const int lane = (int) threadIdx.x % 32;
     const int64_t n_in = p.w.n_in, o = ((int64_t) blockIdx.x * FLOAT_WARPS + threadIdx.x / 32) * R;
     const int32_t first = (int32_t) blockIdx.y * FLOAT_ROWS;
@@ -49,6 +47,18 @@ template <int TYPE, int R> __global__ void __launch_bounds__(FLOAT_WARPS * 32) f
         const int r = k / FLOAT_ROWS, j = k % FLOAT_ROWS;
         const float sum = warp_sum(acc[r][j]);
         if (lane == 0 && o + r < p.w.n_out && first + j < p.n_rows) p.y[(first + j) * p.ldy + o + r] = sum * factor;
+    }
+}
+
+/* y [n_rows][n_out] = W x, times W's factor. p.codes: x as floats [n_rows][n_in]. Grid: x = FLOAT_WARPS warps, with R
+ * rows of W each; y = FLOAT_ROWS (8) rows of x. No shared memory. */
+template <int R> __global__ void __launch_bounds__(FLOAT_WARPS * 32) floats_many(PI_CONSTANT product p)
+{
+    ptx_wait_dependency();
+    switch (p.w.type) {
+#define RUN(t, ...) case PI__##t: return floats_many_of<PI__##t, R>(p);
+        FLOAT_TYPES(RUN)
+#undef RUN
     }
 }
 

@@ -19,17 +19,23 @@ namespace fp4 {
 
 /* --------------------------------------------------------------------------------------------------------- pack x */
 
-/* packed x */
-template <int WAY> __global__ void __launch_bounds__(THREADS) fp4_prepare(pi__k_input in, int32_t n_rows, int64_t n_in,
-                                                                          uint8_t *prepared, float *factors)
+/* Packs x. Grid: one block per row, up to the next multiple of 8 rows. X: pi__k_input; a template is compiled only in
+ * the file that launches it. */
+template <class X>
+__global__ void __launch_bounds__(THREADS)
+    fp4_prepare(X in, int32_t way, int32_t n_rows, int64_t n_in, uint8_t *prepared, float *factors)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
     const int64_t row = blockIdx.x;
     const bool there = row < n_rows;
-    float *scratch = (float *) raw;
+    float *scratch = (float *) raw, *largest = scratch + THREADS / 32;
     const input_row x = open_row(in, row, n_in, there, scratch);
-    fp4_put_row<WAY>(x, row, n_in, there, {0, 1}, prepared, factors, scratch + THREADS / 32);
+    switch (way) {
+    case FP4_NV: return fp4_put_row<FP4_NV>(x, row, n_in, there, {0, 1}, prepared, factors, largest);
+    case FP4_MX: return fp4_put_row<FP4_MX>(x, row, n_in, there, {0, 1}, prepared, factors, largest);
+    default: return fp4_put_row<FP4_MX8>(x, row, n_in, there, {0, 1}, prepared, factors, largest);
+    }
 }
 
 /* ---------------------------------------------------------------------------------------------------- the product */

@@ -12,13 +12,14 @@
 
 #include "fp4.cuh"
 
-/* e2m1_of: returns the nearest e2m1 code (values 0 0.5 1 1.5 2 3 4 6, sign in bit 3), ties to the even code.
- * e2m1_value: the value of a code without sign. */
+/* e2m1_of: returns the nearest e2m1 code (values 0 0.5 1 1.5 2 3 4 6, sign in bit 3), ties to the even code. NaN has
+ * code 0: its sign depends on the order of operands. The scale shows NaN. e2m1_value: the value of a code without
+ * sign. */
 PI_FN uint32_t e2m1_of(float v)
 {
     float a = fabsf(v);
     uint32_t c = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
-    return c | (__float_as_uint(v) >> 28 & 8);
+    return c | (v < 0 ? 8u : 0u);
 }
 PI_FN float e2m1_value(uint32_t c)
 {
@@ -26,7 +27,8 @@ PI_FN float e2m1_value(uint32_t c)
     return e ? __uint_as_float((e + 126) << 23 | m << 22) : 0.5f * (float) m;
 }
 
-/* ue4m3_of: returns the nearest ue4m3 code of v >= 0, at most 0x7e (448). e4m3_of: the same with a sign, in bit 7. */
+/* ue4m3_of: returns the nearest ue4m3 code of v >= 0, at most 0x7e (448), also for NaN. e4m3_of: the same with a sign,
+ * in bit 7; NaN has none. */
 PI_FN uint32_t ue4m3_of(float v)
 {
     uint32_t u = __float_as_uint(v);
@@ -34,7 +36,7 @@ PI_FN uint32_t ue4m3_of(float v)
     u = (u + 0x7ffff + (u >> 20 & 1)) >> 20;
     return min(u - (120u << 3), 0x7eu);
 }
-PI_FN uint32_t e4m3_of(float v) { return ue4m3_of(fabsf(v)) | (__float_as_uint(v) >> 24 & 0x80); }
+PI_FN uint32_t e4m3_of(float v) { return ue4m3_of(fabsf(v)) | (v < 0 ? 0x80u : 0u); }
 
 /* Returns |v|, or infinity if v is NaN or infinite, so that the maximum of a group shows these values. */
 PI_FN float size_of(float v)

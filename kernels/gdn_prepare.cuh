@@ -225,14 +225,11 @@ PI_FN bool one_finds_tile(const job &j, sequence &to)
     return c.n_new > 0;
 }
 
-/* Computes the input of many() for a chunk's new rows, independent of S0. Grid: x = tile (find_tile()); y = key head.
- * Block: 4 warps. Shared: prepare_shape. FAST: as for `convolution`. */
-template <int D, bool EXACT, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, FAST ? 3 : 2) prepare(job j)
+/* prepare() for heads of D values. raw: shared memory. */
+template <int D, bool EXACT, bool FAST> PI_FN void prepare_tile(const job &j, unsigned char *raw)
 {
-    ptx_wait_dependency();
     using P = planes<D, EXACT>;
     using S = prepare_shape<D, EXACT>;
-    PI_SMEM(raw);
     float *sm = (float *) raw;
     uint32_t *pl = (uint32_t *) raw;
     if (!one_finds_tile(j, *(sequence *) (sm + S::tile))) return;
@@ -275,6 +272,21 @@ template <int D, bool EXACT, bool FAST> __global__ void __launch_bounds__(ROWS_T
     }
 }
 
+/* Computes the input of many() for a chunk's new rows, independent of S0. Grid: x = tile (find_tile()); y = key head.
+ * Block: 4 warps. Shared: prepare_shape. FAST: as for `convolution`. */
+template <bool EXACT, bool FAST>
+__global__ void __launch_bounds__(ROWS_THREADS, FAST ? 3 : 2) prepare(PI_CONSTANT job j)
+{
+    ptx_wait_dependency();
+    PI_SMEM(raw);
+    switch (j.a.state.dim) {
+    case 32: return prepare_tile<32, EXACT, FAST>(j, raw);
+    case 64: return prepare_tile<64, EXACT, FAST>(j, raw);
+    case 96: return prepare_tile<96, EXACT, FAST>(j, raw);
+    default: return prepare_tile<128, EXACT, FAST>(j, raw);
+    }
+}
+
 /* Writes the chunk's new rows to the slot for later steps: decays and T of a value head; for heads below n_k also the
  * keys of key head `head`. Called by a warp. */
 template <int D> PI_FN void keep_rows(const job &j, const sequence &s, const chunk &c, int32_t head, int lane)
@@ -292,12 +304,9 @@ template <int D> PI_FN void keep_rows(const job &j, const sequence &s, const chu
     }
 }
 
-/* Completes a chunk after many(): gated norm in place in `out`, and rows to keep in the slot. Grid: x = tile
- * (find_tile()); y = FINISH_HEADS value heads, divided among 4 warps. Shared: TILE_BYTES. */
-template <int D, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, 5) finish(job j)
+/* finish() for heads of D values. */
+template <int D, bool FAST> PI_FN void finish_tile(const job &j, unsigned char *raw)
 {
-    ptx_wait_dependency();
-    PI_SMEM(raw);
     const sequence &s = *(const sequence *) raw;
     if (!one_finds_tile(j, *(sequence *) raw)) return;
     const chunk c = *(const chunk *) (&s + 1);
@@ -319,6 +328,20 @@ template <int D, bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, 5) f
             else gated_norm_of_quarter<D, FAST, false>(j.a.eps, norm, z, out, r + row < c.n_new);
         }
         if (c.from >= s.keep) keep_rows<D>(j, s, c, head, lane);
+    }
+}
+
+/* Completes a chunk after many(): gated norm in place in `out`, and rows to keep in the slot. Grid: x = tile
+ * (find_tile()); y = FINISH_HEADS value heads, divided among 4 warps. Shared: TILE_BYTES. */
+template <bool FAST> __global__ void __launch_bounds__(ROWS_THREADS, 5) finish(PI_CONSTANT job j)
+{
+    ptx_wait_dependency();
+    PI_SMEM(raw);
+    switch (j.a.state.dim) {
+    case 32: return finish_tile<32, FAST>(j, raw);
+    case 64: return finish_tile<64, FAST>(j, raw);
+    case 96: return finish_tile<96, FAST>(j, raw);
+    default: return finish_tile<128, FAST>(j, raw);
     }
 }
 

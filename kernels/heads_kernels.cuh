@@ -80,8 +80,8 @@ PI_FN void put_behind(const pi__k_heads &a, behind b, float *y, int32_t i)
 
 /* Packs a head's part of a row for heads_w16() to words and factor (w16.cuh), and writes the values after the head's
  * result to y. Grid: x = row; y = head; y == n_head: processes the token's cache row (make_row()). */
-template <bool BF16>
-__global__ void __launch_bounds__(THREADS) heads_prepare(PI_CONSTANT pi__k_heads a, uint16_t *words, float *factor)
+__global__ void __launch_bounds__(THREADS)
+    heads_prepare(PI_CONSTANT pi__k_heads a, bool bf16, uint16_t *words, float *factor)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(THREADS) heads_prepare(PI_CONSTANT pi__k_heads
         if (threadIdx.x < 32) make_row(a.prep, (int32_t) r, a.n_head, (float *) raw, (int) threadIdx.x);
         return;
     }
-    put_halves({x, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}, h * a.n_rows + r, n_in, true, BF16, {0, 1}, words,
+    put_halves({x, nullptr, nullptr, PI__IN_PLAIN, 1.0f, 0.0f}, h * a.n_rows + r, n_in, true, bf16, {0, 1}, words,
                factor, (float *) raw);
     float *y = a.y + r * a.ldy + h * a.y_step + a.w.n_out;
     for (int32_t i = (int32_t) threadIdx.x; 2 * i < a.n_tail; i += (int32_t) blockDim.x)

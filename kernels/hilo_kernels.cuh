@@ -27,10 +27,10 @@ PI_FN uint32_t block_most(uint32_t v, uint32_t *scratch)
     return v;
 }
 
-/* Packs x [n_rows][n_in] as hi + lo of TYPE (F16, BF16) to `terms`. in: x, with its norm or gate applied while it is
+/* Packs x [n_rows][n_in] as hi + lo of F16 or BF16 to `terms`. in: x, with its norm or gate applied while it is
  * read. Grid: a block of THREADS per row. Shared: one word per warp. */
-template <int TYPE>
-__global__ void __launch_bounds__(THREADS) hilo_prepare(pi__k_input in, int32_t n_rows, int64_t n_in, uint16_t *terms)
+__global__ void __launch_bounds__(THREADS)
+    hilo_prepare(pi__k_input in, bool bf16, int32_t n_rows, int64_t n_in, uint16_t *terms)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(THREADS) hilo_prepare(pi__k_input in, int32_t 
     input_row x = open_row(in, row, n_in, true, (float *) raw);
     uint16_t *p = terms + row * n_in;
     float factor = 1.0f, down = 1.0f;
-    if (TYPE == PI__F16) {
+    if (!bf16) {
         uint32_t most = 0; /* float bits, ordered like the values; infinity and NaN are the largest */
         for (int64_t i = threadIdx.x; i < n_in; i += THREADS) most = max(most, __float_as_uint(fabsf(x.at(i))));
         most = block_most(most, (uint32_t *) raw);
@@ -49,9 +49,9 @@ __global__ void __launch_bounds__(THREADS) hilo_prepare(pi__k_input in, int32_t 
     }
     for (int64_t i = threadIdx.x; i < n_in; i += THREADS) {
         float v = down == 0.0f ? 0.0f : x.at(i) * down;
-        p[i] = TYPE == PI__F16 ? ptx_half(v) : ptx_bf16(v);
-        v -= TYPE == PI__F16 ? ptx_of_half(p[i]) : ptx_of_bf16(p[i]);
-        p[next + i] = TYPE == PI__F16 ? ptx_half(v) : ptx_bf16(v);
+        p[i] = bf16 ? ptx_bf16(v) : ptx_half(v);
+        v -= bf16 ? ptx_of_bf16(p[i]) : ptx_of_half(p[i]);
+        p[next + i] = bf16 ? ptx_bf16(v) : ptx_half(v);
     }
     if (threadIdx.x == 0) ((float *) (terms + 2 * next))[row] = factor;
 }

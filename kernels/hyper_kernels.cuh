@@ -28,10 +28,22 @@ enum { MANY = 8 /* rows per block of hyper_mix with more than PI__K_HYPER_ROWS r
 static_assert(PI__K_HYPER_PIECE == 32 * HYPER_COLUMNS && (int) MANY == (int) HYPER_WARPS,
               "one warp per piece of a row");
 
+/* Loads the warp's rows of the mixing matrix of TYPE, in columns i .. i + 3 of each stream. */
+template <int TYPE>
+PI_FN void load_mixing(const pi__k_streams &k, int n_mix, int64_t i, float4 (&w)[HYPER_EACH][PI__STREAMS])
+{
+    const int first = HYPER_EACH * ((int) threadIdx.x / 32);
+#pragma unroll
+    for (int o = 0; o < HYPER_EACH; o++)
+#pragma unroll
+        for (int s = 0; s < PI__STREAMS; s++)
+            if (first + o < n_mix) w[o][s] = weights_of<TYPE>(k.w, ((first + o) * PI__STREAMS + s) * k.n, i, k.n);
+}
+
 /* Adds k.result to the streams and computes partial sums, for one piece (128 columns of each stream) of R rows. Grid: x
- * = piece; y = R rows. TYPE: of the matrix. read: number of blocks that complete the R rows (finish_streams(), with t)
+ * = piece; y = R rows. read: number of blocks that complete the R rows (finish_streams(), with t)
  * when all their sums are written; 0 = a later launch completes them. */
-template <int TYPE, int R>
+template <int R>
 __global__ void __launch_bounds__(HYPER_THREADS, 2)
 hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, int32_t smem_copy)
 {
@@ -41,14 +53,10 @@ hyper_mix(PI_CONSTANT pi__k_streams k, PI_CONSTANT pi__k_tail t, uint32_t read, 
     const int lane = (int) threadIdx.x % 32, warp = (int) threadIdx.x / 32,
               n_mix = k.n_iter ? (int) PI__HYPER_MIX : (int) PI__STREAMS;
     const int64_t i = (int64_t) blockIdx.x * PI__K_HYPER_PIECE + lane * HYPER_COLUMNS, row0 = (int64_t) blockIdx.y * R;
-    /* Load the warp's rows of the mixing matrix, in the lane's columns. */
     float4 w[HYPER_EACH][PI__STREAMS] = {};
-#pragma unroll
-    for (int o = 0; o < HYPER_EACH && k.w; o++)
-#pragma unroll
-        for (int s = 0; s < PI__STREAMS; s++)
-            if (HYPER_EACH * warp + o < n_mix)
-                w[o][s] = weights_of<TYPE>(k.w, ((HYPER_EACH * warp + o) * PI__STREAMS + s) * k.n, i, k.n);
+    if (k.w && k.type == PI__F32) load_mixing<PI__F32>(k, n_mix, i, w);
+    if (k.w && k.type == PI__F16) load_mixing<PI__F16>(k, n_mix, i, w);
+    if (k.w && k.type == PI__BF16) load_mixing<PI__BF16>(k, n_mix, i, w);
     ptx_wait_grids(); /* results of earlier launches are read from here on */
     float v[32] = {};
     /* Warp r loads row r, adds k.result (if given), and sums the row's squares. */

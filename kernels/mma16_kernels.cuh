@@ -11,15 +11,19 @@
 #include "backend/cuda/kernels_mma16.h"
 #include "mma16_rows.cuh"
 
-/* Packs x. Grid: one block per row, up to the next multiple of 8 rows; rows from n_rows on are packed as zeros. */
-template <int TYPE>
-__global__ void __launch_bounds__(THREADS) mma16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in, uint8_t *blocks)
+/* Packs x. Grid: one block per row, up to the next multiple of 8 rows; rows from n_rows on are packed as zeros. X:
+ * pi__k_input; a template is compiled only in the file that launches it. */
+template <class X>
+__global__ void __launch_bounds__(THREADS)
+    mma16_prepare(X in, int32_t type, int32_t n_rows, int64_t n_in, uint8_t *blocks)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
     const int64_t row = blockIdx.x;
     const bool there = row < n_rows;
-    put_terms<TYPE>(open_row(in, row, n_in, there, (float *) raw), row, n_in, there, {0, 1}, blocks);
+    const input_row x = open_row(in, row, n_in, there, (float *) raw);
+    if (type == PI__BF16) put_terms<PI__BF16>(x, row, n_in, there, {0, 1}, blocks);
+    else put_terms<PI__F16>(x, row, n_in, there, {0, 1}, blocks);
 }
 
 /* Packed rows of x in global memory, as argument x of mma16_add_slice(). Rows from n_rows on read as zeros. */

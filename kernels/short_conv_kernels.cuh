@@ -88,10 +88,9 @@ template <int TAPS> PI_FN void convolve(const part &p, int32_t from, int32_t to,
     }
 }
 
-/* Grid: x = groups of 4 * THREADS channels, y = sequence, z = tile of TILE tokens. */
-template <int TAPS> __global__ void __launch_bounds__(THREADS) conv(PI_CONSTANT pi__k_conv a)
+/* conv() for convolutions of TAPS taps. */
+template <int TAPS> PI_FN void conv_tile(const pi__k_conv &a)
 {
-    ptx_wait_dependency();
     const int32_t seq = (int32_t) blockIdx.y, first = a.seq_start[seq], n = a.seq_start[seq + 1] - first;
     const int32_t channel = 4 * (int32_t) (blockIdx.x * THREADS + threadIdx.x), from = (int32_t) blockIdx.z * TILE;
     if (from >= n || channel >= a.dim || a.state_slot[seq] < 0) return;
@@ -102,6 +101,20 @@ template <int TAPS> __global__ void __launch_bounds__(THREADS) conv(PI_CONSTANT 
     for (int k = 0; k + 1 < TAPS; k++) x[k] = product_at(p, p.pos + from + 1 - TAPS + k);
     if (from == 0) save_and_keep(p);
     convolve<TAPS>(p, from, from + TILE < n ? from + TILE : n, x);
+}
+
+/* Grid: x = groups of 4 * THREADS channels, y = sequence, z = tile of TILE tokens. LONG: more than four taps, with
+ * twice the registers. */
+template <bool LONG> __global__ void __launch_bounds__(THREADS) conv(PI_CONSTANT pi__k_conv a)
+{
+    ptx_wait_dependency();
+    switch (a.n_conv - (LONG ? 3 : 0)) {
+    case 2: return conv_tile<LONG ? 5 : 2>(a);
+    case 3: return conv_tile<LONG ? 6 : 3>(a);
+    case 4: return conv_tile<LONG ? 7 : 4>(a);
+    case 5:
+        if constexpr (LONG) conv_tile<8>(a);
+    }
 }
 
 /* Copies the products before pos from a slot to a snapshot, or back. Grid: x = groups of 4 * THREADS channels. */

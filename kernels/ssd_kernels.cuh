@@ -243,12 +243,11 @@ PI_FN void decay_rows(const job &j, const sequence &s, const chunk &c, int32_t h
     }
 }
 
-template <int N, bool KDA> __global__ void __launch_bounds__(ROWS_THREADS) prepare(job j)
+/* prepare() for keys of N values. */
+template <int N, bool KDA> PI_FN void prepare_tile(const job &j, float *keys)
 {
-    ptx_wait_dependency();
     constexpr int PITCH = prepare_shape<N, KDA>::PITCH;
-    PI_SMEM(raw);
-    float *keys = (float *) raw, *queries = keys + C * PITCH;
+    float *queries = keys + C * PITCH;
     const int32_t k_head = (int32_t) blockIdx.y, thread = (int32_t) threadIdx.x;
     sequence s;
     chunk c;
@@ -283,6 +282,20 @@ template <int N, bool KDA> __global__ void __launch_bounds__(ROWS_THREADS) prepa
         for (int i = 0; i < 4; i++) sum = fmaf(q[i], k[i], sum);
     }
     dots_of(j, k_head, token + row - c.n_old)[l] = sum;
+}
+
+static __global__ void __launch_bounds__(ROWS_THREADS) prepare(PI_CONSTANT job j)
+{
+    ptx_wait_dependency();
+    PI_SMEM(raw);
+    float *sm = (float *) raw;
+    const bool kda = j.a.state.kda;
+    switch (j.a.state.dim) {
+    case 32: return kda ? prepare_tile<32, true>(j, sm) : prepare_tile<32, false>(j, sm);
+    case 64: return kda ? prepare_tile<64, true>(j, sm) : prepare_tile<64, false>(j, sm);
+    case 128: return kda ? prepare_tile<128, true>(j, sm) : prepare_tile<128, false>(j, sm);
+    default: return prepare_tile<256, false>(j, sm);
+    }
 }
 
 /* ----------------------------------------------------------------------------------------------------------- scan */

@@ -138,10 +138,10 @@ PI_FN void round_row(const float *x, const row_scale &scale, int64_t row, bool t
 }
 
 /* Packs x [n_rows] rows as w16_prepare() does, but with known maxima `most`, which are reset to 0. Grid: one block per
- * row, up to a multiple of 8 rows. Rows start at multiples of 16 bytes. */
-template <bool BF16>
-__global__ void __launch_bounds__(THREADS)
-    w16_round(const float *x, int64_t ldx, uint32_t *most, int32_t n_rows, int64_t n_in, uint4 *words, float *factor)
+ * row, up to a multiple of 8 rows. Rows start at multiples of 16 bytes. WORDS: uint4, a template as w16_prepare(). */
+template <class WORDS>
+__global__ void __launch_bounds__(THREADS) w16_round(const float *x, int64_t ldx, uint32_t *most, int32_t n_rows,
+                                                     int64_t n_in, bool bf16, WORDS *words, float *factor)
 {
     ptx_wait_dependency();
     const int64_t row = blockIdx.x;
@@ -150,7 +150,8 @@ __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     if (threadIdx.x == 0) factor[row] = scale.factor;
     if (threadIdx.x == 0 && there) most[row] = 0;
-    round_row<BF16>(x + row * ldx, scale, row, there, n_in / 32, {0, 1}, words);
+    if (bf16) round_row<true>(x + row * ldx, scale, row, there, n_in / 32, {0, 1}, words);
+    else round_row<false>(x + row * ldx, scale, row, there, n_in / 32, {0, 1}, words);
 }
 
 /* ------------------------------------------------------------------------------------------------ small row counts */

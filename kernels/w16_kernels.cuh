@@ -65,17 +65,17 @@ template <int TYPE> struct w16_times {
 /* ---------------------------------------------------------------------------------------------------------- pack x */
 
 /* Packs x. Grid: one block per row, up to the next multiple of 8 rows; rows from n_rows on are packed as zeros. words,
- * factor: the parts of packed x. */
-template <bool BF16>
+ * factor: the parts of packed x. X: pi__k_input; a template is compiled only in the file that launches it. */
+template <class X>
 __global__ void __launch_bounds__(THREADS)
-    w16_prepare(pi__k_input in, int32_t n_rows, int64_t n_in, uint16_t *words, float *factor)
+    w16_prepare(X in, int32_t n_rows, int64_t n_in, bool bf16, uint16_t *words, float *factor)
 {
     ptx_wait_dependency();
     PI_SMEM(raw);
     int64_t row = blockIdx.x;
     bool there = row < n_rows;
     input_row x = open_row(in, row, n_in, there, (float *) raw);
-    put_halves(x, row, n_in, there, BF16, {0, 1}, words, factor, (float *) raw + THREADS / 32);
+    put_halves(x, row, n_in, there, bf16, {0, 1}, words, factor, (float *) raw + THREADS / 32);
 }
 
 /* ------------------------------------------------------------------------------------------------ small row counts */

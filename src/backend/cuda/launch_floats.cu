@@ -15,22 +15,18 @@ static int64_t warps_of(int64_t n_out, int32_t n_rows, int each)
     return (n_out + each - 1) / each * ((n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS);
 }
 
+static bool is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
+
 int pi__k_floats_has(int32_t type, int64_t n_out, int32_t n_rows)
 {
-    return (type == PI__F32 || type == PI__F16 || type == PI__BF16) && n_rows > FLOAT_ROWS &&
-           warps_of(n_out, n_rows, FEWER) >= ENOUGH;
+    return is_float(type) && n_rows > FLOAT_ROWS && warps_of(n_out, n_rows, FEWER) >= ENOUGH;
 }
 
-template <int TYPE, int R> static int run(void *stream, const product &p)
+template <int R> static int run(void *stream, const product &p)
 {
     const int64_t each = R * FLOAT_WARPS;
     const dim3 grid((unsigned) ((p.w.n_out + each - 1) / each), (unsigned) ((p.n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS));
-    return pi_launch_dependent(stream, floats_many<TYPE, R>, grid, dim3(FLOAT_WARPS * 32), 0, p);
-}
-
-template <int TYPE> static int run_for(void *stream, const product &p)
-{
-    return warps_of(p.w.n_out, p.n_rows, MOST) >= ENOUGH ? run<TYPE, MOST>(stream, p) : run<TYPE, FEWER>(stream, p);
+    return pi_launch_dependent(stream, floats_many<R>, grid, dim3(FLOAT_WARPS * 32), 0, p);
 }
 
 int pi__k_floats_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
@@ -38,12 +34,8 @@ int pi__k_floats_linear(void *stream, const pi__k_product *w, int32_t n, const v
     int code = 0;
     for (int32_t i = 0; i < n && n_rows > 0 && !code; i++) {
         const product p = {w[i].w, (const uint4 *) prepared, nullptr, w[i].y, w[i].ldy, n_rows};
-        switch (w[i].w.type) {
-#define RUN(t, ...) case PI__##t: code = run_for<PI__##t>(stream, p); break;
-            FLOAT_TYPES(RUN)
-#undef RUN
-        default: code = 1;
-        }
+        if (!is_float(p.w.type)) return 1;
+        code = warps_of(p.w.n_out, n_rows, MOST) >= ENOUGH ? run<MOST>(stream, p) : run<FEWER>(stream, p);
     }
     return code;
 }

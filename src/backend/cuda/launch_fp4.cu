@@ -16,27 +16,25 @@ size_t pi__k_fp4_packed_x_bytes(int32_t n_rows, int64_t n_in)
     return fp4_factors_at(FP4_MX8, n_rows, n_in) + ((size_t) n_rows + 7) / 8 * 8 * sizeof(float);
 }
 
-template <int WAY> static int prepare(void *stream, const pi__k_input *in, int32_t n_rows, int64_t n_in, uint8_t *to)
+/* way: -1 = error */
+static int prepare(void *stream, const pi__k_input *in, int32_t way, int32_t n_rows, int64_t n_in, void *prepared)
 {
-    return pi_launch_dependent(stream, fp4_prepare<WAY>, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS),
-                     2 * THREADS / 32 * sizeof(float), *in, n_rows, n_in, to,
-                     (float *) (to + fp4_factors_at(WAY, n_rows, n_in)));
+    uint8_t *to = (uint8_t *) prepared;
+    if (n_rows < 1) return 0;
+    if (way < 0) return 1;
+    return pi_launch_dependent(stream, fp4_prepare<pi__k_input>, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS),
+                               2 * THREADS / 32 * sizeof(float), *in, way, n_rows, n_in, to,
+                               (float *) (to + fp4_factors_at(way, n_rows, n_in)));
 }
 
 int pi__k_fp4_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
 {
-    if (n_rows < 1) return 0;
-    switch (way_of(type)) {
-    case FP4_NV: return prepare<FP4_NV>(stream, in, n_rows, n_in, (uint8_t *) prepared);
-    case FP4_MX: return prepare<FP4_MX>(stream, in, n_rows, n_in, (uint8_t *) prepared);
-    default: return 1;
-    }
+    return prepare(stream, in, way_of(type), n_rows, n_in, prepared);
 }
 
 int pi__k_w4a8_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
 {
-    if (n_rows < 1) return 0;
-    return type == PI__MXFP4 ? prepare<FP4_MX8>(stream, in, n_rows, n_in, (uint8_t *) prepared) : 1;
+    return prepare(stream, in, type == PI__MXFP4 ? FP4_MX8 : -1, n_rows, n_in, prepared);
 }
 
 enum { MIN_BLOCKS = 128 /* below the SM count of most devices */ };

@@ -22,12 +22,12 @@ int pi__k_heads_pack_x(void *stream, const pi__k_heads *a)
     if (a->n_rows < 1) return 0;
     uint16_t *words = (uint16_t *) a->prepared;
     float *factor = (float *) ((char *) a->prepared + w16_rows_bytes((int64_t) a->n_rows * a->n_head, a->w.n_in));
-    auto kernel = pi__k_w16_input(a->w.type) ? heads_prepare<true> : heads_prepare<false>;
     const unsigned threads = a->w.n_in <= SHORT ? (unsigned) SHORT_THREADS : (unsigned) THREADS;
     const bool row = a->prep.n_tokens && a->prep.a.row;
     const size_t width = row ? row_bytes(a->prep, 1) : 0, scratch = threads / 32 * sizeof(float);
-    return pi_launch_dependent(stream, kernel, dim3((unsigned) a->n_rows, (unsigned) (a->n_head + row)), dim3(threads),
-                               width > scratch ? width : scratch, *a, words, factor);
+    return pi_launch_dependent(stream, heads_prepare, dim3((unsigned) a->n_rows, (unsigned) (a->n_head + row)),
+                               dim3(threads), width > scratch ? width : scratch, *a,
+                               (bool) pi__k_w16_input(a->w.type), words, factor);
 }
 
 /* Launches the number of blocks that are resident at the same time: p.row_blocks blocks for the tokens' cache rows, and

@@ -10,9 +10,8 @@ size_t pi__k_hilo_bytes(int32_t n_rows, int64_t n_in) { return (size_t) n_rows *
 int pi__k_hilo_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
 {
     if (n_rows < 1) return 0;
-    auto kernel = type == PI__BF16 ? hilo_prepare<PI__BF16> : hilo_prepare<PI__F16>;
-    return pi_launch_dependent(stream, kernel, dim3((unsigned) n_rows), dim3(THREADS), THREADS / 8, *in, n_rows, n_in,
-                     (uint16_t *) prepared);
+    return pi_launch_dependent(stream, hilo_prepare, dim3((unsigned) n_rows), dim3(THREADS), THREADS / 8, *in,
+                               type == PI__BF16, n_rows, n_in, (uint16_t *) prepared);
 }
 
 int pi__k_hilo_finish(void *stream, const pi__k_matrix *w, const void *prepared, int32_t n_rows, float *y, int64_t ldy)

@@ -26,22 +26,21 @@ static int add_result(void *stream, const pi__k_streams &k)
 /* Launches hyper_mix, which also runs hyper_pre if there are few rows; with more rows hyper_read runs it in a second
  * launch. bytes: shared memory of the block that computes y of a row. smem_copy: that block keeps a copy of y in shared
  * memory. */
-template <int TYPE>
 static int run(void *stream, const pi__k_streams &k, const pi__k_tail &t, size_t bytes, bool smem_copy)
 {
     const size_t piece = PI__STREAMS * PI__K_HYPER_PIECE * sizeof(float);
     const unsigned pieces = pieces_of(k);
     if (k.n_rows <= PI__K_HYPER_ROWS)
-        return pi_launch_dependent(stream, hyper_mix<TYPE, 1>, dim3(pieces, (unsigned) k.n_rows), dim3(HYPER_THREADS),
+        return pi_launch_dependent(stream, hyper_mix<1>, dim3(pieces, (unsigned) k.n_rows), dim3(HYPER_THREADS),
                                    max(bytes, piece), k, t, 1u, (int32_t) smem_copy);
     const unsigned groups = (unsigned) ((k.n_rows + MANY - 1) / MANY);
     const dim3 grid(pieces, groups);
     if (groups <= PI__K_HYPER_GROUPS) { /* the groups divide the places; with one block per group, none waits */
         const unsigned read = max(min((unsigned) MANY, (unsigned) k.waits.places / groups), 1u);
-        return pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(HYPER_THREADS), max(bytes, MANY * piece),
+        return pi_launch_dependent(stream, hyper_mix<MANY>, grid, dim3(HYPER_THREADS), max(bytes, MANY * piece),
                                    k, t, read, (int32_t) smem_copy);
     }
-    const int code = pi_launch_dependent(stream, hyper_mix<TYPE, MANY>, grid, dim3(HYPER_THREADS), MANY * piece, k, t,
+    const int code = pi_launch_dependent(stream, hyper_mix<MANY>, grid, dim3(HYPER_THREADS), MANY * piece, k, t,
                                          0u, 0);
     if (code) return code;
     return pi_launch_dependent(stream, hyper_read, dim3((unsigned) k.n_rows), dim3(HYPER_THREADS), bytes, k, t,
@@ -56,10 +55,6 @@ int pi__k_streams_run(void *stream, const pi__k_streams *k, const pi__k_tail *th
     if (!k->w && !k->y) return k->result ? add_result(stream, *k) : 0;
     const size_t row = (size_t) k->n * sizeof(float), smem_copy = k->y && then && row <= HYPER_SMEM_COPY ? row : 0;
     const size_t bytes = HYPER_ROW * sizeof(float) + smem_copy;
-    switch (k->w ? k->type : (int32_t) PI__F32) {
-    case PI__F32: return run<PI__F32>(stream, *k, t, bytes, smem_copy > 0);
-    case PI__F16: return run<PI__F16>(stream, *k, t, bytes, smem_copy > 0);
-    case PI__BF16: return run<PI__BF16>(stream, *k, t, bytes, smem_copy > 0);
-    default: return 1;
-    }
+    if (k->w && k->type != PI__F32 && k->type != PI__F16 && k->type != PI__BF16) return 1;
+    return run(stream, *k, t, bytes, smem_copy > 0);
 }

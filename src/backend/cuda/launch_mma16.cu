@@ -14,9 +14,8 @@ size_t pi__k_mma16_packed_x_bytes(int32_t type, int32_t n_rows, int64_t n_in)
 int pi__k_mma16_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
 {
     if (n_rows < 1) return 0;
-    auto kernel = type == PI__BF16 ? mma16_prepare<PI__BF16> : mma16_prepare<PI__F16>;
-    return pi_launch_dependent(stream, kernel, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), THREADS / 8, *in,
-                               n_rows, n_in, (uint8_t *) prepared);
+    return pi_launch_dependent(stream, mma16_prepare<pi__k_input>, dim3((unsigned) ((n_rows + 7) / 8 * 8)),
+                               dim3(THREADS), THREADS / 8, *in, type, n_rows, n_in, (uint8_t *) prepared);
 }
 
 enum { FEW_GROUPS = 4 /* max groups of 8 rows in a launch of several matrices */ };

@@ -1,4 +1,4 @@
-/* Launches of kernels/short_conv_kernels.cuh (see kernels_conv.h). Variant: number of taps. */
+/* Launches of kernels/short_conv_kernels.cuh (see kernels_conv.h). Variant: more than four taps. */
 #include "backend/cuda/launch.cuh"
 #include "short_conv_kernels.cuh"
 
@@ -23,10 +23,10 @@ size_t pi__k_conv_snapshot_bytes(const pi__k_conv *a) { return bytes_of(a, a->n_
 
 static unsigned groups_of(const pi__k_conv *a) { return (unsigned) (a->dim + 4 * THREADS - 1) / (4 * THREADS); }
 
-template <int TAPS> static int run(void *stream, const pi__k_conv *a)
+template <bool LONG> static int run(void *stream, const pi__k_conv *a)
 {
     const dim3 grid(groups_of(a), (unsigned) a->n_seqs, (unsigned) (a->most + TILE - 1) / TILE);
-    return pi_launch_dependent(stream, conv<TAPS>, grid, dim3(THREADS), 0, *a);
+    return pi_launch_dependent(stream, conv<LONG>, grid, dim3(THREADS), 0, *a);
 }
 
 static bool aligned(const void *p, int64_t ld) { return (uintptr_t) p % 16 == 0 && ld % 4 == 0; }
@@ -35,15 +35,7 @@ int pi__k_conv_run(void *stream, const pi__k_conv *a)
 {
     if (a->n_seqs < 1 || a->most < 1) return 0;
     if (!supported(a) || !aligned(a->x, a->ldx) || !aligned(a->out, a->ldo)) return 1;
-    switch (a->n_conv) {
-    case 2: return run<2>(stream, a);
-    case 3: return run<3>(stream, a);
-    case 4: return run<4>(stream, a);
-    case 5: return run<5>(stream, a);
-    case 6: return run<6>(stream, a);
-    case 7: return run<7>(stream, a);
-    default: return run<8>(stream, a);
-    }
+    return a->n_conv > 4 ? run<true>(stream, a) : run<false>(stream, a);
 }
 
 /* The launches are normal, not dependent, as those of other states. */

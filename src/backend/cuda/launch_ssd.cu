@@ -88,8 +88,7 @@ template <int N, bool KDA> static int run(void *stream, job &j)
     const unsigned seqs = (unsigned) j.a.n_seqs, tiles = (unsigned) (j.a.n_tokens / C) + 2 * seqs;
     const int warps = warps_of(st, j.a.n_seqs, j.a.n_sm);
     const dim3 rows(tiles, (unsigned) st->n_k);
-    int rc = pi_launch_dependent(stream, prepare<N, KDA>, rows, dim3(ROWS_THREADS),
-                                 prepare_shape<N, KDA>::bytes, j);
+    int rc = pi_launch_dependent(stream, prepare, rows, dim3(ROWS_THREADS), prepare_shape<N, KDA>::bytes, j);
     if (!rc)
         rc = pi_launch_dependent(stream, scan<N, KDA>, dim3(blocks_of(st, warps), seqs), dim3(32 * (unsigned) warps),
                                  scan_shape<N, KDA>::bytes(warps), j);

@@ -29,9 +29,8 @@ size_t pi__k_w16_packed_x_bytes(int32_t n_rows, int64_t n_in)
 int pi__k_w16_pack_x(void *stream, const pi__k_input *in, int32_t type, int32_t n_rows, int64_t n_in, void *prepared)
 {
     if (n_rows < 1) return 0;
-    auto kernel = is_bf16(type) ? w16_prepare<true> : w16_prepare<false>;
-    return pi_launch_dependent(stream, kernel, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), THREADS / 4, *in,
-                               n_rows, n_in, (uint16_t *) prepared,
+    return pi_launch_dependent(stream, w16_prepare<pi__k_input>, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS),
+                               THREADS / 4, *in, n_rows, n_in, is_bf16(type), (uint16_t *) prepared,
                                (float *) ((char *) prepared + w16_rows_bytes(n_rows, n_in)));
 }
 

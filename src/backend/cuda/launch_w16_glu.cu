@@ -18,9 +18,9 @@ template <int TYPE> static int run_both(void *stream, const w16_both &a, const p
 int pi__k_w16_round(void *stream, const pi__k_w16_glu *a, int32_t n_rows)
 {
     const int64_t n = a->gate.n_out;
-    auto kernel = pi__k_w16_input(a->mid_type) ? w16_round<true> : w16_round<false>;
-    return pi_launch_dependent(stream, kernel, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), 0,
-                               (const float *) a->y, a->ldy, a->most, n_rows, n, (uint4 *) a->mid,
+    return pi_launch_dependent(stream, w16_round<uint4>, dim3((unsigned) ((n_rows + 7) / 8 * 8)), dim3(THREADS), 0,
+                               (const float *) a->y, a->ldy, a->most, n_rows, n,
+                               (bool) pi__k_w16_input(a->mid_type), (uint4 *) a->mid,
                                (float *) ((char *) a->mid + w16_rows_bytes(n_rows, n)));
 }
 
