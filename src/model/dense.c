@@ -164,6 +164,15 @@ int32_t pi__dense_lead(pi__model *m)
     return pi__hp_u32_or(m, "leading_dense_block_count", n < m->n_layer ? (uint32_t) n : 0, 0, (uint32_t) m->n_layer);
 }
 
+void pi__dense_read_experts(pi__model *m, pi__dense *d)
+{
+    enum { SIGMOID = 2 /* expert_gating_func */ };
+    pi__experts_read(m, &d->experts, true);
+    pi__experts_read_router(m, &d->experts, SIGMOID, true);
+    d->experts.n_ff = pi__hp_u32(m, "expert_feed_forward_length", 1, PI__MAX_EMBD);
+    d->n_lead = pi__dense_lead(m);
+}
+
 /* attention.sliding_window_pattern: one bool per layer, or a period. */
 typedef struct pattern {
     const pi__gguf_kv *array; /* NULL = a period */

@@ -92,6 +92,9 @@ pi__dense *pi__dense_read_layered(pi__model *m);
 pi__dense *pi__dense_read_narrow(pi__model *m);
 /* Returns leading_dense_block_count; if the file has no such key, the number of leading layers without a router. */
 int32_t pi__dense_lead(pi__model *m);
+/* Reads the routed experts of models with a router of sigmoid gates, unless the file has another one: counts, router,
+ * width and n_lead. */
+void pi__dense_read_experts(pi__model *m, pi__dense *d);
 /* Gives layers sliding windows of d->window tokens: as attention.sliding_window_pattern says (one bool per layer, or a
  * period P), or all layers but every `period`-th (see full_first). Layers with a window get the rotation `local`, the
  * others `full`; NULL = no RoPE. Does nothing if d->window is 0. */
