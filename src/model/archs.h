@@ -70,7 +70,7 @@
          "gates of attention, norm of embeddings, norms before and after blocks")                                      \
     ARCH(granite_swa, "granite_swa", "granite.c", "Granite with windows", "multipliers, windows, sinks")               \
     ARCH(step35, "step35", "step35.c", "Step 3.5 and 3.7 Flash", "gates of heads, numbers of heads per layer")         \
-    ARCH(hy_v3, "hy_v3", "dots1.c", "Hunyuan 3", "sigmoid gates, norms on heads")                                      \
+    ARCH(hy_v3, "hy_v3", "dots1.c", "Hunyuan 3", "sigmoid gates, norms on heads, draft head")                          \
     ARCH(mimo2, "mimo2", "mimo2.c", "MiMo V2 Flash, V2.5", "windows with sinks, small heads of values")                \
     ARCH(phimoe, "phimoe", "phimoe.c", "Phi 3.5 MoE", "SparseMixer router, LayerNorm, biases")                         \
     ARCH(qwen35, "qwen35", "qwen35.c", "Qwen 3.5, 3.6 and 3.8", "gated delta nets, draft heads (MTP)")                 \

@@ -4,7 +4,8 @@
  * Query and key heads have norms. The router uses sigmoid gates. A correction bias is added for expert selection only,
  * and the weights of the selected experts are divided by their sum. Ling 2 rotates half of each head, stacks queries,
  * keys and values, and selects groups of experts first. Hunyuan 3's files have the size of all shared experts together.
- * Draft heads ("nextn") are not loaded. After "dots.llm1" (arXiv 2506.05767) and the models' configurations. */
+ * Its files may have a draft head ("nextn", see nextn.h), whose block has the layers' structure. Draft heads of Ling 2
+ * are not loaded. After "dots.llm1" (arXiv 2506.05767) and the models' configurations. */
 #include "model/dense.h"
 
 static void declare(pi__model *m)
@@ -33,4 +34,5 @@ static const char *size_name(const pi__model *m)
 const pi__arch pi__arch_dots1 = {.name = "dots1", .declare = declare, .size_name = size_name, PI__DENSE_ARCH};
 const pi__arch pi__arch_bailingmoe2 = {
     .name = "bailingmoe2", .declare = declare, .size_name = size_name, PI__DENSE_ARCH};
-const pi__arch pi__arch_hy_v3 = {.name = "hy_v3", .declare = declare, .size_name = size_name, PI__DENSE_ARCH};
+const pi__arch pi__arch_hy_v3 = {.name = "hy_v3", .declare = declare, .size_name = size_name, PI__DENSE_ARCH,
+                                 .draft = pi__dense_draft, .draft_has_cache = true};

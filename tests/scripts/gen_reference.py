@@ -47,7 +47,7 @@ GRANITE = {'ffn_gate_inp': 'block_sparse_moe.router', 'ffn_down_exps': 'block_sp
 PHI = {'attn_qkv': 'self_attn.qkv_proj', 'ffn_up': 'mlp.gate_up_proj'}
 LLAMA3 = {'rope_type': 'llama3', 'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0,
           'original_max_position_embeddings': 256}
-HEADS = ('glm4moe', 'qwen3next', 'deepseek3') # models with a draft head that is also computed
+HEADS = ('glm4moe', 'qwen3next', 'deepseek3', 'hy_v3') # models with a draft head that is also computed
 # NAME: (class, additional configuration entries)
 MODELS = {
     'gemma3': ('Gemma3', lambda k: {'query_pre_attn_scalar': k('attention.key_length'), 'sliding_window': k('attention.sliding_window'),

@@ -232,7 +232,8 @@ MODELS = {
         rope_parameters={'full_attention': rope(k, partial_rotary_factor=0.5), 'sliding_attention': local_rope(k)})),
     'mimo2': ('MiMoV2Flash', mimo2), 'mimo2-stacked': ('MiMoV2Flash', mimo2),
     'hy_v3': ('HYV3', lambda k: routed(
-        k, num_experts=k('expert_count'), num_shared_experts=k('expert_shared_feed_forward_length') // k('expert_feed_forward_length'),
+        k, num_hidden_layers=k('block_count') - k('nextn_predict_layers'), num_experts=k('expert_count'),
+        num_shared_experts=k('expert_shared_feed_forward_length') // k('expert_feed_forward_length'),
         mlp_layer_types=['dense'] + ['sparse'] * (k('block_count') - 1), router_scaling_factor=k('expert_weights_scale'))),
     'nanbeige': ('Nanbeige', lambda k: {'num_loops': k('num_loops'), 'loop_norm': True}),
     # MiniCPM has the structure of Granite

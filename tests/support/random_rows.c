@@ -1005,7 +1005,7 @@ static void gated_per_layer(int64_t *v, int32_t i)
     v['H'] = v['w'] && v['M'] ? v['M'] : v['I'];
     v['G'] = v['w'] && v['N'] ? v['N'] : v['K'];
     v['J'] = v['g'] ? v['H'] * v['D'] : v['h'] ? v['H'] : 0;
-    v['X'] = i >= v['B'] ? v['Y'] : 0, v['F'] = v['X'] ? v['A'] : v['o'];
+    v['X'] = i >= v['B'] ? v['Y'] : 0, v['F'] = v['X'] ? v['A'] : v['o'], v['z'] = i >= v['L'] - v['T'];
 }
 /* Small outputs of blocks, so that the epsilon of the norm after them matters. */
 static double muse_output(const int64_t *v, uint64_t *rng, int64_t i)
@@ -1041,6 +1041,7 @@ static const tiny_key gated_keys[] = {TEXT("general.name", "tiny"),
                                       NUM("R", "rope.dimension_count", "R"),
                                       NUM("S", "rope.dimension_count_swa", "S"),
                                       {"S", "rope.freq_base_swa", PI__GGUF_F32, NULL, 1e3f, NULL},
+                                      NUM("T", "nextn_predict_layers", "T"),
                                       NUM("Y", "expert_count", "Y"),
                                       NUM("Y", "expert_used_count", "3"),
                                       NUM("Y", "expert_feed_forward_length", "A"),
@@ -1081,6 +1082,10 @@ static const tiny_tensor gated_layer[] = {T("", "attn_norm.weight", F32, "E"),
                                           T("XZ", "ffn_up_shexp.weight", M, "E Z"),
                                           T("XZ", "ffn_down_shexp.weight", M, "Z E"),
                                           T("p", "post_ffw_norm.weight", F32, "E"),
+                                          T("z", "nextn.eh_proj.weight", M, "2E E"),
+                                          T("z", "nextn.enorm.weight", F32, "E"),
+                                          T("z", "nextn.hnorm.weight", F32, "E"),
+                                          T("z", "nextn.shared_head_norm.weight", F32, "E"),
                                           {0}};
 static const tiny_key laguna_keys[] = {TEXT("rope.scaling.type", "yarn"), REAL("rope.scaling.factor", 8),
                                        NUM("", "rope.scaling.original_context_length", "64"),
@@ -1313,6 +1318,6 @@ const tiny_row tiny_rows[] = {
      .sizes = "L=4 E=96 I=4 K=1 N=2 D=64 O=32 R=16 S=16 o=96 Y=8 A=64 B=1 W=40 P=1 Q=1 s=1 u=1"},
     {"mimo2-stacked", GATED, .arch = "mimo2", .vocab = "qwen2",
      .sizes = "L=4 E=96 I=4 K=1 N=2 D=64 O=32 R=16 S=16 o=96 Y=8 A=64 B=1 W=40 P=1 Q=1 s=1 q=1 u=1"},
-    {"hy_v3", GATED, .vocab = "hunyuan", .sizes = "L=3 E=96 I=4 K=2 D=32 R=D o=96 Y=8 A=64 B=1 Z=128 n=1 u=1"},
+    {"hy_v3", GATED, .vocab = "hunyuan", .sizes = "L=4 T=1 E=96 I=4 K=2 D=32 R=D o=96 Y=8 A=64 B=1 Z=128 n=1 u=1"},
 };
 const size_t tiny_n_rows = sizeof tiny_rows / sizeof *tiny_rows;
