@@ -1,4 +1,5 @@
-/* Gated short convolutions (op short_conv in ops.h) and their states.
+/* Short convolutions (op short_conv in ops.h) and their states. With pi__k_conv.plain, x takes the place of the
+ * products b * u.
  *
  *     slot      [R][dim] products b * u of a sequence's last tokens; row p % R = token at position p
  *     snapshot  [H][dim] products of the H = n_conv - 1 tokens before the snapshot's position
@@ -43,6 +44,7 @@ PI_FN float4 product_at(const part &p, int32_t pos)
     if (pos < 0) return {0, 0, 0, 0};
     if (pos < p.pos) return *slot_row(p.a, p.slot, pos);
     const float *x = p.a.x + (int64_t) (p.first + pos - p.pos) * p.a.ldx + p.channel;
+    if (p.a.plain) return *(const float4 *) x;
     const float4 b = *(const float4 *) x, u = *(const float4 *) (x + 2 * p.a.dim);
     return {b.x * u.x, b.y * u.y, b.z * u.z, b.w * u.w};
 }
@@ -65,6 +67,23 @@ PI_FN void add_tap(float4 &sum, const float (&w)[4], const float4 &x)
     sum.z = fmaf(w[2], x.z, sum.z), sum.w = fmaf(w[3], x.w, sum.w);
 }
 
+PI_FN float silu(float x) { return x / (1 + expf(-x)); }
+
+/* Writes the output for the sum of the taps of the token in `row`. */
+PI_FN void put_output(const part &p, int64_t row, float4 sum)
+{
+    const pi__k_conv &a = p.a;
+    float4 *out = (float4 *) (a.out + row * a.ldo + p.channel);
+    if (a.plain) {
+        const float *bias = a.bias + p.channel;
+        if (a.bias) sum.x += bias[0], sum.y += bias[1], sum.z += bias[2], sum.w += bias[3];
+        *out = {silu(sum.x), silu(sum.y), silu(sum.z), silu(sum.w)};
+        return;
+    }
+    const float4 gate = *(const float4 *) (a.x + row * a.ldx + a.dim + p.channel);
+    *out = {gate.x * sum.x, gate.y * sum.y, gate.z * sum.z, gate.w * sum.w};
+}
+
 /* Computes outputs from..to - 1 of the sequence's tokens. TAPS: taps of the convolution. */
 template <int TAPS> PI_FN void convolve(const part &p, int32_t from, int32_t to, float4 (&x)[TAPS])
 {
@@ -75,14 +94,11 @@ template <int TAPS> PI_FN void convolve(const part &p, int32_t from, int32_t to,
         for (int c = 0; c < 4; c++) w[k][c] = a.conv[(int64_t) (p.channel + c) * TAPS + k];
 #pragma unroll 2
     for (int32_t t = from; t < to; t++) {
-        const int64_t row = p.first + t;
-        const float4 gate = *(const float4 *) (a.x + row * a.ldx + a.dim + p.channel);
         float4 sum = {0, 0, 0, 0};
         x[TAPS - 1] = product_at(p, p.pos + t);
 #pragma unroll
         for (int k = 0; k < TAPS; k++) add_tap(sum, w[k], x[k]);
-        *(float4 *) (a.out + row * a.ldo + p.channel) = {gate.x * sum.x, gate.y * sum.y, gate.z * sum.z,
-                                                         gate.w * sum.w};
+        put_output(p, p.first + t, sum);
 #pragma unroll
         for (int k = 0; k + 1 < TAPS; k++) x[k] = x[k + 1];
     }

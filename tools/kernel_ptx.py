@@ -25,7 +25,7 @@ WGMMA = [s for s in compiler.sources() if "wgmma" in s.stem]  # files with kerne
 SLOW = []
 OLDEST = ["attention.odd_heads", "centroid_head.picks", "draw.kinds", "expert_cache.steps", "gdn.launches",
           "gemm.not_numbers", "key_blocks.choice", "linear.embed", "lora.types", "mla.compress", "mma16.parts",
-          "moe.choice", "moe_w16.heads", "rows.qkv", "short_conv.sizes", "tails.mixed", "top.greedy", "w16.together"]
+          "moe.choice", "moe_w16.heads", "rows.qkv", "scan.sizes", "short_conv.sizes", "tails.mixed", "top.greedy", "w16.together"]
 RACES = ["rows", "top", "linear.inputs", "attention"]
 
 

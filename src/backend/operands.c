@@ -350,9 +350,28 @@ static void short_conv(const pi__short_conv *a, const pi__batch *b, pi__operands
 {
     o->placement = a->st->placement;
     STATE(st);
-    READ(x, b->n_tokens, a->ldx, 3 * (int64_t) a->st->dim);
+    READ(x, b->n_tokens, a->ldx, (a->plain ? 1 : 3) * (int64_t) a->st->dim);
     VECTOR(conv);
+    VECTOR(bias);
     WRITE(out, b->n_tokens, a->ldo, a->st->dim);
+}
+
+static void scan(const pi__scan *a, const pi__batch *b, pi__operands *o)
+{
+    const int64_t n = b->n_tokens, channels = a->st->n_v;
+    o->placement = a->st->placement;
+    STATE(st);
+    READ(x, n, a->ldx, channels);
+    READ(z, n, a->ldz, channels);
+    READ(dt, n, a->ld_dt, channels);
+    READ(b, n, a->ld_bc, a->st->dim);
+    READ(c, n, a->ld_bc, a->st->dim);
+    VECTOR(norm_b);
+    VECTOR(norm_c);
+    VECTOR(dt_bias);
+    VECTOR(a);
+    VECTOR(skip);
+    WRITE(out, n, a->ldo, channels);
 }
 
 static void state_copy(const pi__state_copy *a, pi__operands *o)

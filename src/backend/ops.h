@@ -218,12 +218,12 @@ typedef struct pi__kv_layer {
     bool f32;          /* rows are F32, regardless of the configured cache type */
 } pi__kv_layer;
 
-/* Recurrent state of a layer with a delta net, a Mamba-2 mixer or a short convolution: one slot per running sequence,
- * and a pool of snapshots. After a step a slot holds the state at its last chunk boundary, and the layer's inputs for
- * the later tokens. A caller drops rejected draft tokens by starting the next step at a smaller position. */
+/* Recurrent state of a layer with a delta net, a Mamba-2 mixer, a selective scan or a short convolution: one slot per
+ * running sequence, and a pool of snapshots. After a step a slot holds the state at its last chunk boundary, and the
+ * inputs of later tokens. A caller drops rejected draft tokens by starting the next step at a smaller position. */
 typedef struct pi__state_layer {
     /* key heads, value heads (value head j uses key head j % n_k). Both 0 = a short convolution (op short_conv), whose
-     * state is its last inputs */
+     * state is its last inputs. Only n_k 0 = a selective scan (op scan) of n_v channels with dim values each */
     int32_t n_k, n_v;
     int32_t dim;        /* values per key head; also per value head, if dim_v is 0; channels of a short convolution */
     int32_t dim_v;      /* values per value head, a multiple of 16; 0 = dim */
@@ -248,8 +248,10 @@ static inline int64_t pi__state_channels(const pi__state_layer *st)
     return 2 * (int64_t) st->n_k * st->dim + (int64_t) st->n_v * pi__state_dim_v(st);
 }
 
-/* True for the state of a short convolution, false for a delta net's. */
+/* True for the state of a short convolution. */
 static inline bool pi__state_is_conv(const pi__state_layer *st) { return !st->n_k && !st->n_v; }
+/* True for the state of a selective scan. */
+static inline bool pi__state_is_scan(const pi__state_layer *st) { return !st->n_k && st->n_v; }
 
 /* The input of a linear op: x, or x after a norm or gate (the prologue), which is computed once for all matrices. */
 typedef struct pi__lin_in {
@@ -569,15 +571,40 @@ static inline int32_t pi__gdn_place(int32_t n_k, int32_t n_v, bool grouped, int3
 
 /* Gated short convolution over a step's tokens (LFM2, arXiv 2511.23404). A row of x has three parts of dim channels:
  * gate b, gate c, input u. out = c * (convolution of b * u along the tokens of the sequence, channel by channel).
- * Sequences, slots, snapshots and zero states are as in op gdn. */
+ * Sequences, slots, snapshots and zero states are as in op gdn. With `plain`, a row of x has dim channels, a multiple
+ * of 16, and out = silu(convolution of x + bias). */
 typedef struct pi__short_conv {
     const pi__state_layer *st; /* the layer's states, of kind pi__state_is_conv */
-    const float *x;           /* [n_tokens, 3 * dim]: b, c, u */
+    const float *x;           /* [n_tokens, 3 * dim]: b, c, u; or [n_tokens, dim] */
     int64_t ldx;              /* floats between rows */
     const float *conv;        /* [dim, n_conv]; the last tap is for the current token */
+    const float *bias;        /* [dim], only with plain; NULL = 0 */
     float *out;               /* [n_tokens, dim] */
     int64_t ldo;              /* floats between rows */
+    bool plain;               /* see above */
 } pi__short_conv;
+
+/* Selective scan over a step's tokens (Mamba, arXiv 2312.00752). A channel's state h has N = st->dim values. With d =
+ * softplus(dt + dt_bias), h[s] becomes e^(d a[s]) h[s] + d x b[s]; out = (sum over s of c[s] h[s], plus skip x) *
+ * silu(z). b and c are shared by all channels. Sequences, slots, snapshots and zero states are as in op gdn. */
+typedef struct pi__scan {
+    const pi__state_layer *st; /* the layer's states, of kind pi__state_is_scan; C = n_v channels */
+    const float *x;           /* [n_tokens, C] */
+    int64_t ldx;              /* floats between rows */
+    const float *z;           /* [n_tokens, C] */
+    int64_t ldz;              /* floats between rows */
+    const float *dt;          /* [n_tokens, C] as projected */
+    int64_t ld_dt;            /* floats between rows */
+    const float *b, *c;       /* [n_tokens, N] */
+    int64_t ld_bc;            /* floats between rows of both */
+    const float *norm_b, *norm_c; /* [N] weights of an RMSNorm of b, and of c; NULL = no norm */
+    float eps;                /* epsilon of these norms */
+    const float *dt_bias;     /* [C] */
+    const float *a;           /* [N, C] negative */
+    const float *skip;        /* [C] */
+    float *out;               /* [n_tokens, C] */
+    int64_t ldo;              /* floats between rows */
+} pi__scan;
 
 /* The largest values of rows, for the sampler; only if opt->topk_here. out is valid after finish(). k below is the
  * largest request[r].k; with the step's own requests (pi__batch.top) it is top.k. Words of out per row:
@@ -634,6 +661,7 @@ typedef struct pi__state_copy {
     OP(centroid_head, pi__centroid_head)                                                                               \
     OP(gdn, pi__gdn)                                                                                                   \
     OP(short_conv, pi__short_conv)                                                                                     \
+    OP(scan, pi__scan)                                                                                                 \
     OP(state_save, pi__state_copy)                                                                                     \
     OP(state_load, pi__state_copy)                                                                                     \
     OP(mla_qkv, pi__mla_qkv)                                                                                           \

@@ -243,6 +243,7 @@ static const host_pointer host_pointers[] = {
     PLACE(centroid_head, HOST, order),
     PLACE(gdn, STATE, st),
     PLACE(short_conv, STATE, st),
+    PLACE(scan, STATE, st),
     PLACE(state_save, STATE, st),
     PLACE(state_load, STATE, st),
     PLACE(mla_qkv, CACHE, rows),
@@ -387,7 +388,7 @@ static bool valid_state(const checker *c, const pi__state_layer *st)
     return st && c->t->dev.state_bytes(&c->t->be, st) && st->n_k <= lim->state.n_k && st->n_v <= lim->state.n_v &&
            st->dim <= lim->state.dim && st->dim_v <= lim->state.dim_v && st->n_conv <= lim->state.n_conv &&
            st->n_draft <= lim->state.n_draft && st->ssd == lim->state.ssd && st->kda == lim->state.kda &&
-           (pi__state_is_conv(st) || st->n_v % st->n_k == 0);
+           (!st->n_k || st->n_v % st->n_k == 0);
 }
 
 /* Returns true if the state slots and snapshots that the batch names lie in regions. */
@@ -529,7 +530,7 @@ static bool valid_centroid_head(const checker *c, const pi__centroid_head *a)
 static bool valid_gdn(const checker *c, pi__gdn *a)
 {
     pi__fix_flag(&a->grouped);
-    if (!valid_state(c, a->st) || pi__state_is_conv(a->st) || !valid_states_of_batch(c, a->st)) return false;
+    if (!valid_state(c, a->st) || !a->st->n_k || !valid_states_of_batch(c, a->st)) return false;
     const pi__state_layer *st = a->st;
     const int64_t channels = pi__state_channels(st), norm = st->ssd ? (int64_t) st->n_v * pi__state_dim_v(st) : st->dim;
     if (st->ssd ? a->beta || !a->grouped : !a->beta || a->conv_bias || a->skip) return false;
@@ -541,10 +542,21 @@ static bool valid_gdn(const checker *c, pi__gdn *a)
            valid_vector(c, a->norm, norm, st->ssd);
 }
 
-static bool valid_short_conv(const checker *c, const pi__short_conv *a)
+static bool valid_short_conv(const checker *c, pi__short_conv *a)
 {
+    pi__fix_flag(&a->plain);
     return valid_state(c, a->st) && pi__state_is_conv(a->st) && valid_states_of_batch(c, a->st) && a->x && a->out &&
+           (a->plain ? a->st->dim % 16 == 0 : !a->bias) && valid_vector(c, a->bias, a->st->dim, true) &&
            valid_vector(c, a->conv, (int64_t) a->st->dim * a->st->n_conv, false);
+}
+
+static bool valid_scan(const checker *c, const pi__scan *a)
+{
+    if (!valid_state(c, a->st) || !pi__state_is_scan(a->st) || !valid_states_of_batch(c, a->st)) return false;
+    const int64_t n = a->st->dim, channels = a->st->n_v;
+    return a->x && a->z && a->dt && a->b && a->c && a->out && valid_vector(c, a->norm_b, n, true) &&
+           valid_vector(c, a->norm_c, n, true) && valid_vector(c, a->dt_bias, channels, false) &&
+           valid_vector(c, a->a, n * channels, false) && valid_vector(c, a->skip, channels, false);
 }
 
 static bool valid_state_copy(const checker *c, const pi__state_copy *a)
@@ -728,6 +740,7 @@ static bool valid_fields(const checker *c, pi__op_record *r)
     case PI__OP_centroid_head: return valid_centroid_head(c, &r->args.centroid_head);
     case PI__OP_gdn: return valid_gdn(c, &r->args.gdn);
     case PI__OP_short_conv: return valid_short_conv(c, &r->args.short_conv);
+    case PI__OP_scan: return valid_scan(c, &r->args.scan);
     case PI__OP_state_save: return valid_state_copy(c, &r->args.state_save);
     case PI__OP_state_load: return valid_state_copy(c, &r->args.state_load);
     case PI__OP_mla_qkv: return valid_mla_qkv(c, &r->args.mla_qkv);

@@ -69,6 +69,9 @@ static int size_states(pi__memory *mem, pi_error *err)
         if ((!slot || !snap) && pi__state_is_conv(&m->state[i]))
             return pi__fail(err, PI_EUNSUPPORTED, "short convolutions of %d channels with %d taps are not supported by "
                             "%s", m->state[i].dim, m->state[i].n_conv, be->dev->describe(be));
+        if ((!slot || !snap) && pi__state_is_scan(&m->state[i]))
+            return pi__fail(err, PI_EUNSUPPORTED, "selective scans of %d channels with %d values are not supported by "
+                            "%s", m->state[i].n_v, m->state[i].dim, be->dev->describe(be));
         if (!slot || !snap)
             return pi__fail(err, PI_EUNSUPPORTED,
                             "recurrent layers of %d key and %d value heads of %d values are not "

@@ -1,5 +1,6 @@
-/* Trinity (GGUF architecture "afmoe") and Laguna ("laguna"): dense transformers with gates of attention's output. Their
- * first layers have a feed-forward, the others routed experts and a shared expert.
+/* Trinity (GGUF architecture "afmoe"), Laguna ("laguna") and Muse Glimmer ("muse-glimmer"): dense transformers with
+ * gates of attention's output. The first layers of Trinity and Laguna have a feed-forward, the others routed experts
+ * and a shared expert. Muse Glimmer has no experts.
  *
  * Query and key heads have norms. Three of four layers have a sliding window. The router uses sigmoid gates. A
  * correction bias is added for expert selection only, and the weights of the selected experts are divided by their sum.
@@ -8,6 +9,9 @@
  *               embeddings are multiplied by sqrt(E)
  *     Laguna    softplus gates, one per head or per value; the layers with a window have other numbers of heads,
  *               rotated values and a RoPE base of their own; YaRN applies to full attention only
+ *     Muse      as Trinity; an RMSNorm of the embeddings without weights; interleaved pairs; an epsilon of its own for
+ *               norms after blocks, which is not in the file. The norms of queries and of keys have equal weights in
+ *               all values of a head, so they are not reordered with the pairs
  *
  * After the models' cards and configurations. */
 #include <math.h>
@@ -15,6 +19,7 @@
 #include "model/dense.h"
 
 enum { SIGMOID = 2 /* expert_gating_func */ };
+#define MUSE_POST_EPS 1e-8f
 
 static void read_routing(pi__model *m, pi__dense *d)
 {
@@ -73,6 +78,18 @@ static void laguna(pi__model *m)
     pi__dense_declare(m, d);
 }
 
+static void muse(pi__model *m)
+{
+    pi__dense *d = pi__dense_read(m, 0);
+    d->attn.flags = PI__ATTN_QK_NORM | PI__ATTN_GATES;
+    d->attn.post_eps = MUSE_POST_EPS;
+    d->post_norms = d->embd_rms = d->interleaved_rope = true;
+    d->head.logit_scale = pi__hp_f32(m, "logit_scale");
+    pi__hp_u32(m, "attention.sliding_window", 1, 1 << 28); /* required */
+    pi__dense_windows(m, d, 4, &d->rot, NULL);
+    pi__dense_declare(m, d);
+}
+
 static const char *trinity_size(const pi__model *m)
 {
     return m->n_layer == 56 ? "6B-A1B" : m->n_layer == 32 ? "26B-A3B" : NULL;
@@ -85,3 +102,6 @@ static const char *laguna_size(const pi__model *m)
 
 const pi__arch pi__arch_afmoe = {.name = "afmoe", .declare = trinity, .size_name = trinity_size, PI__DENSE_ARCH};
 const pi__arch pi__arch_laguna = {.name = "laguna", .declare = laguna, .size_name = laguna_size, PI__DENSE_ARCH};
+static const char *muse_size(const pi__model *m) { return m->n_layer == 52 ? "30B" : NULL; }
+const pi__arch pi__arch_muse_glimmer = {.name = "muse-glimmer", .declare = muse, .size_name = muse_size,
+                                        PI__DENSE_ARCH};

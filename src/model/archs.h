@@ -46,7 +46,10 @@
          "one block per layer, experts without a gate, latent experts")                                                \
     ARCH(falcon_h1, "falcon-h1", "hybrid.c", "Falcon-H1 0.5B to 34B", "Mamba-2 beside attention in each layer")        \
     ARCH(mamba2, "mamba2", "hybrid.c", "Mamba-2, Codestral Mamba", "Mamba-2 layers only")                              \
+    ARCH(mamba, "mamba", "hybrid.c", "Mamba, Falcon Mamba", "Mamba layers only (block_mamba.c)")                       \
+    ARCH(jamba, "jamba", "hybrid.c", "Jamba, Jamba Reasoning", "Mamba layers, attention without RoPE, experts")        \
     ARCH(minicpm, "minicpm", "granite.c", "MiniCPM 1B and 2B", "multipliers")                                          \
+    ARCH(nanbeige, "nanbeige", "nanbeige.c", "Nanbeige 4.2", "layers that run several times")                          \
     ARCH(seed_oss, "seed_oss", "seed_oss.c", "Seed-OSS 36B", "biases")                                                 \
     ARCH(olmo2, "olmo2", "olmo2.c", "OLMo 2, OLMo 3", "norms after blocks, one norm over all heads, windows")          \
     ARCH(exaone4, "exaone4", "exaone4.c", "EXAONE 4.0; text of 4.5", "norms after blocks, windows, NoPE layers")       \
@@ -63,9 +66,11 @@
     ARCH(mellum, "mellum", "mellum.c", "Mellum 2", "windows with a RoPE base of their own, experts")                   \
     ARCH(afmoe, "afmoe", "afmoe.c", "Trinity Nano, Mini, Large", "gates of attention, norms before and after blocks") \
     ARCH(laguna, "laguna", "afmoe.c", "Laguna XS, S, M", "softplus gates, numbers of heads per layer")                 \
+    ARCH(muse_glimmer, "muse-glimmer", "afmoe.c", "Muse Glimmer 30B, its text",                                        \
+         "gates of attention, norm of embeddings, norms before and after blocks")                                      \
     ARCH(granite_swa, "granite_swa", "granite.c", "Granite with windows", "multipliers, windows, sinks")               \
     ARCH(step35, "step35", "step35.c", "Step 3.5 and 3.7 Flash", "gates of heads, numbers of heads per layer")         \
-    ARCH(hy_v3, "hy_v3", "dots1.c", "Hunyuan 3", "sigmoid gates, norms on heads")                                      \
+    ARCH(hy_v3, "hy_v3", "dots1.c", "Hunyuan 3", "sigmoid gates, norms on heads, draft head")                          \
     ARCH(mimo2, "mimo2", "mimo2.c", "MiMo V2 Flash, V2.5", "windows with sinks, small heads of values")                \
     ARCH(phimoe, "phimoe", "phimoe.c", "Phi 3.5 MoE", "SparseMixer router, LayerNorm, biases")                         \
     ARCH(qwen35, "qwen35", "qwen35.c", "Qwen 3.5, 3.6 and 3.8", "gated delta nets, draft heads (MTP)")                 \

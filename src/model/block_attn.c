@@ -313,7 +313,7 @@ void pi__attn_output(pi__model *m, const pi__attn *a, const pi__stream *s)
                                      .y = s->y,
                                      .w = a->post_norm,
                                      .bias = a->out_bias,
-                                     .eps = a->eps,
+                                     .eps = a->post_eps > 0 ? a->post_eps : a->eps,
                                      .scale = 1.0f,
                                      .n_rows = s->n,
                                      .n = m->n_embd});

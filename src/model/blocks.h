@@ -147,6 +147,7 @@ typedef struct pi__attn {
     int32_t ahead;
     int32_t flags;           /* PI__ATTN_* */
     float eps;               /* epsilon of the RMSNorms */
+    float post_eps;          /* epsilon of post_norm; 0 = eps */
     float q_scale;           /* factor of the queries */
     float softcap;           /* softcap of attention scores; 0 = none */
     const pi__rotation *rot; /* NULL or n_freq 0 = no RoPE */

@@ -164,6 +164,15 @@ int32_t pi__dense_lead(pi__model *m)
     return pi__hp_u32_or(m, "leading_dense_block_count", n < m->n_layer ? (uint32_t) n : 0, 0, (uint32_t) m->n_layer);
 }
 
+void pi__dense_read_experts(pi__model *m, pi__dense *d)
+{
+    enum { SIGMOID = 2 /* expert_gating_func */ };
+    pi__experts_read(m, &d->experts, true);
+    pi__experts_read_router(m, &d->experts, SIGMOID, true);
+    d->experts.n_ff = pi__hp_u32(m, "expert_feed_forward_length", 1, PI__MAX_EMBD);
+    d->n_lead = pi__dense_lead(m);
+}
+
 /* attention.sliding_window_pattern: one bool per layer, or a period. */
 typedef struct pattern {
     const pi__gguf_kv *array; /* NULL = a period */
@@ -205,7 +214,6 @@ pi__dense *pi__dense_read_hybrid(pi__model *m, const char *eps_key)
     pi__dense *d = m->arch_data;
     bool *has = pi__model_calloc(m, (size_t) m->n_layer, sizeof *has, "the layers");
     read_common(m, d, eps_key);
-    pi__ssd_read(m, &d->ssd, d->attn.eps);
     d->attn.n_head = pi__hp_u32(m, "attention.head_count", 0, PI__MAX_HEADS);
     if (d->attn.n_head) d->attn.n_head_kv = read_layers(m, "attention.head_count_kv", PI__MAX_HEADS, has);
     for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) d->layers[i].no_attn = !has[i];
@@ -262,6 +270,7 @@ static void want_attention(pi__model *m, pi__dense *d, pi__dense_layer *l, int32
     if (d->layer_norms) pi__declare_vec_or_not(m, &l->attn_shift, m->n_embd, "attn_norm.bias", i);
     if (l->ssd.shape.n_v) pi__ssd_declare(m, &l->ssd, i, &d->work);
     if (l->kda.shape.n_v) pi__kda_declare(m, &l->kda, i, &d->work);
+    if (l->mamba.n_channel) pi__mamba_declare(m, &l->mamba, i, &d->work);
     if (l->no_attn) return;
     if (l->conv.n_taps) pi__conv_declare(m, &l->conv, i, &d->work);
     else if (d->mla.n_head) pi__mla_declare(m, &l->mla, i, &d->work);
@@ -274,7 +283,8 @@ static void want_feed_forward(pi__model *m, pi__dense *d, pi__dense_layer *l, in
     const pi__mlp own = l->mlp;
     if (l->no_ffn) return;
     const bool routed =
-        d->experts.n_expert && i >= d->n_lead && (d->moe_step < 2 || (i + 1) % d->moe_step == 0);
+        d->experts.n_expert && i >= d->n_lead && (d->moe_step < 2 || (i + 1) % d->moe_step == 0) &&
+        (!d->some_routed || pi__has_tensor(m, "ffn_gate_inp.weight", i));
     const float limit = l->experts.limit;
     l->mlp = (pi__mlp) {.n_ff = routed ? d->n_ff_shared : d->n_ff, .act = d->act, .fused = d->fused,
                         .ungated = d->ungated, .kind = d->kind, .limit = own.limit};
@@ -350,6 +360,26 @@ static void want_head(pi__model *m, pi__dense *d)
     pi__nextn_declare(m, &d->next, m->n_layer - 1);
 }
 
+/* Declares the caches of the layers' later runs. */
+static void declare_loops(pi__model *m, pi__dense *d)
+{
+    if (d->n_loops < 2) return;
+    d->loop_kv = pi__model_calloc(m, (size_t) d->n_loops * (size_t) m->n_layer, sizeof *d->loop_kv, "the caches");
+    for (int32_t run = 1; run < d->n_loops; run++)
+        for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) {
+            const pi__attn *a = &d->layers[i].attn;
+            d->loop_kv[run * m->n_layer + i] = pi__declare_kv(m, m, i, a->window, a->n_head_kv, a->head_dim);
+        }
+}
+
+/* Declares the weights of the RMSNorm of the embeddings, which are all 1. */
+static void declare_embd_rms(pi__model *m, pi__dense *d)
+{
+    float *ones = pi__model_calloc(m, (size_t) m->n_embd, sizeof *ones, "the weights of a norm");
+    for (int32_t i = 0; i < m->n_embd && ones; i++) ones[i] = 1;
+    pi__declare_values(m, &d->embd_weight, m->n_embd, ones);
+}
+
 void pi__dense_declare(pi__model *m, pi__dense *d)
 {
     const pi__attn *a = &d->attn;
@@ -363,8 +393,10 @@ void pi__dense_declare(pi__model *m, pi__dense *d)
     if (d->interleaved_rope) d->attn.order = pi__attn_order(m, a->n_head, a->n_head_kv, a->head_dim, d->n_rot);
     pi__head_declare(m, &d->head, true);
     if (d->embd_norm) pi__declare_vec(m, &d->embd_weight, m->n_embd, "token_embd_norm.weight", PI__OF_FILE);
+    if (d->embd_rms) declare_embd_rms(m, d);
     pi__read_trunk(m, m->n_layer - d->n_next);
     for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, d, i);
+    declare_loops(m, d);
     if (m->with_head) want_head(m, d);
     if (d->work.max_att < d->work.max_qkv) d->work.max_att = d->work.max_qkv; /* for the logits rows' queries */
     pi__refuse_unwanted(m, ".bias");
@@ -403,7 +435,7 @@ static void add(pi__model *m, const pi__dense_layer *l, const pi__stream *s, con
                                      .y = y,
                                      .w = l->post_ffn_norm,
                                      .bias = bias,
-                                     .eps = l->attn.eps,
+                                     .eps = l->attn.post_eps > 0 ? l->attn.post_eps : l->attn.eps,
                                      .scale = 1.0f,
                                      .n_rows = s->n,
                                      .n = m->n_embd});
@@ -559,14 +591,18 @@ static bool mix_states(pi__model *m, const pi__dense *d, const pi__dense_layer *
     return true;
 }
 
-/* A layer with Kimi delta attention, except for its feed-forward. s->x += its output. last, and the result: as in
- * mix_states. */
-static bool mix_delta(pi__model *m, const pi__dense *d, const pi__dense_layer *l, pi__stream *s, bool last)
+/* A layer with Kimi delta attention or a Mamba mixer, except for its feed-forward. s->x += its output. last, and the
+ * result: as in mix_states. */
+static bool mix_alone(pi__model *m, const pi__dense *d, const pi__dense_layer *l, pi__stream *s, bool last)
 {
-    pi__kda_scan(m, &l->kda, s);
+    const bool kda = l->kda.shape.n_v;
+    const pi__lin_in in = pi__normed(m, s->x, l->attn.norm, d->attn.eps);
+    if (kda) pi__kda_scan(m, &l->kda, s);
+    else pi__mamba_scan(m, &l->mamba, &in, s);
     if (last && !s->b->n_rows) return false;
-    if (last) pi__stream_result_rows(m, s, pi__kda_width(&l->kda), d->work.rows);
-    pi__kda_result(m, &l->kda, s, s->y);
+    if (last) pi__stream_result_rows(m, s, kda ? pi__kda_width(&l->kda) : l->mamba.n_channel, d->work.rows);
+    if (kda) pi__kda_result(m, &l->kda, s, s->y);
+    else pi__mamba_result(m, &l->mamba, s, s->y);
     add_mixer(m, s, s->y);
     return true;
 }
@@ -578,8 +614,8 @@ static bool run_layer(pi__model *m, const pi__dense *d, const pi__dense_layer *l
     const pi__batch *b = s->b;
     if (l->ssd.shape.n_v) {
         if (!mix_states(m, d, l, s, last)) return false;
-    } else if (l->kda.shape.n_v) {
-        if (!mix_delta(m, d, l, s, last)) return false;
+    } else if (l->kda.shape.n_v || l->mamba.n_channel) {
+        if (!mix_alone(m, d, l, s, last)) return false;
     } else if (l->no_attn) {
         if (last && !b->n_rows) return false;
         if (last) {
@@ -599,13 +635,42 @@ static bool run_layer(pi__model *m, const pi__dense *d, const pi__dense_layer *l
     return true;
 }
 
+/* Begins a later run of the layers: norms the residual stream, if the model does that. */
+static void begin_loop(pi__model *m, const pi__dense *d, pi__stream *s)
+{
+    float *x = s->x;
+    if (!d->loop_norm) return;
+    pi__op_norm(m->be, NULL, &(pi__norm) {.out = s->y, .ldo = m->n_embd, .x = x, .w = d->head.output_norm,
+                                          .eps = d->head.eps, .n_rows = s->n, .n = m->n_embd});
+    s->x = s->y;
+    s->y = x;
+}
+
+/* Runs the layers again, n_loops - 1 times. Returns as run_layer. */
+static bool run_loops(pi__model *m, const pi__dense *d, pi__stream *s, bool all)
+{
+    for (int32_t run = 1; run < d->n_loops; run++) {
+        begin_loop(m, d, s);
+        for (int32_t i = 0; i < m->n_layer; i++) {
+            pi__dense_layer l = d->layers[i];
+            l.attn.kv = d->loop_kv[run * m->n_layer + i];
+            if (!run_layer(m, d, &l, s, run == d->n_loops - 1 && i == m->n_layer - 1 && !all)) return false;
+        }
+    }
+    return true;
+}
+
 void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
 {
     pi__dense *d = m->arch_data;
     pi__stream s = pi__stream_of(&d->work, b);
     /* true = all rows are needed: by bidirectional attention, the draft head or a drafter */
     const bool all = m->bidirectional || m->with_head || pi__last_captured(m) >= n_layer;
-    pi__head_embed(m, &d->head, b, s.x);
+    const bool loops = d->n_loops > 1 && n_layer == m->n_layer;
+    pi__head_embed(m, &d->head, b, d->embd_rms ? s.y : s.x);
+    if (d->embd_rms)
+        pi__op_norm(m->be, NULL, &(pi__norm) {.out = s.x, .ldo = m->n_embd, .x = s.y, .w = d->embd_weight,
+                                              .eps = d->attn.eps, .n_rows = s.n, .n = m->n_embd});
     if (d->embd_norm)
         pi__op_layer_norm(
             m->be, NULL,
@@ -615,9 +680,10 @@ void pi__dense_forward(pi__model *m, const pi__batch *b, int32_t n_layer)
     pi__temper_forward(m, &d->temper, b);
     for (int32_t i = 0; i < n_layer; i++) {
         pi__capture(m, b, i, s.x);
-        if (!run_layer(m, d, &d->layers[i], &s, i == n_layer - 1 && !all)) return;
+        if (!run_layer(m, d, &d->layers[i], &s, i == n_layer - 1 && !all && !loops)) return;
         pi__add_deepstack(m, &s, i);
     }
+    if (loops && !run_loops(m, d, &s, all)) return;
     if (!all) return;
     pi__capture(m, b, n_layer, s.x);
     pi__gather_logits_rows(m, b, s.x, m->n_embd, d->work.rows);

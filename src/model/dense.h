@@ -1,11 +1,12 @@
 /* A dense transformer built from blocks: attention, then a gated feed-forward or experts, in each layer. Architectures
  * differ in a few fields of pi__dense, which their declare functions set (shortest: phi3.c, longest: deepseek2.c).
- * Hybrid models (hybrid.c, granite.c) have Mamba-2 mixers instead of attention, or in addition to it; or Kimi delta
- * attention in some layers (kimi.c). */
+ * Hybrid models (hybrid.c, granite.c) have mixers of Mamba or Mamba-2 instead of attention, or in addition to it; or
+ * Kimi delta attention in some layers (kimi.c). */
 #ifndef PI__DENSE_H
 #define PI__DENSE_H
 
 #include "model/block_kda.h"
+#include "model/block_mamba.h"
 #include "model/block_ssd.h"
 #include "model/nextn.h"
 
@@ -16,6 +17,7 @@ typedef struct pi__dense_layer {
     pi__conv conv;
     pi__ssd ssd;             /* Mamba-2 mixer, if its shape.n_v is not 0; added to the attention's output */
     pi__kda kda;             /* Kimi delta attention, if its shape.n_v is not 0; then no_attn is set, too */
+    pi__mamba mamba;         /* Mamba mixer, if its n_channel is not 0; then no_attn is set, too */
     bool no_attn, no_ffn;    /* the layer has no attention; no feed-forward and no experts */
     float *attn_shift;       /* [E] with layer_norms: bias of the norm before attention; NULL = none */
     float *ffn_norm;         /* [E] norm before the feed-forward; NULL = none */
@@ -35,6 +37,11 @@ typedef struct pi__dense {
     int32_t n_ff;
     int32_t n_lead;          /* leading layers without experts */
     int32_t moe_step;        /* later layers i have experts only if (i + 1) % moe_step is 0; 0 = all have */
+    bool some_routed;        /* only layers with a router in the file have experts */
+    /* The layers run this number of times, one run after another; each run has caches of its own. 0 = once. Not with
+     * states or draft heads */
+    int32_t n_loops;
+    bool loop_norm;          /* output_norm is applied between two runs, too */
     int32_t n_ff_shared;     /* F of the shared expert; 0 = none */
     bool gated_shared;       /* the shared expert's output is multiplied by the sigmoid of a gate */
     /* number of draft heads, which are the last layers of the file; at most one is loaded, if the model drafts with
@@ -47,6 +54,7 @@ typedef struct pi__dense {
     bool post_norms;         /* a norm after each block, too */
     bool no_pre_norms;       /* no norm before each block; requires post_norms */
     bool embd_norm;          /* a norm of the embeddings, and none before the first attention; requires layer_norms */
+    bool embd_rms;           /* an RMSNorm of the embeddings, without weights */
     bool single;             /* each layer is one block with one norm, attn_norm: a mixer or a feed-forward */
     bool parallel;           /* attention and feed-forward read the same norm of x; requires layer_norms */
     bool ungated;            /* feed-forward without a gate (pi__mlp); the layers' mlp.p has its parameters */
@@ -60,6 +68,7 @@ typedef struct pi__dense {
     pi__mla mla;             /* template, if its n_head is not 0; then only eps of `attn` is used */
     pi__ssd ssd;             /* template of the layers' Mamba-2 mixers; its shape.n_v 0 = none */
     pi__kda kda;             /* template of the layers' Kimi delta attention; its shape.n_v 0 = none */
+    pi__mamba mamba;         /* template of the layers' Mamba mixers; its n_channel 0 = none */
     pi__index_work index;    /* scratch of the layers' indexers */
     pi__temper temper;       /* used by the layers whose mla.temper is set to it */
     const bool *own_index;   /* [n_layer] with mla.index: the layer has an indexer of its own; NULL = all have */
@@ -71,8 +80,9 @@ typedef struct pi__dense {
     /* [n_layer]; pi__dense_declare copies `attn` to each, except for numbers of heads, window, ahead, rot and rel, and
      * adds `flags`. It keeps mlp.p, mlp.limit and experts.limit */
     pi__dense_layer *layers;
+    int32_t *loop_kv;        /* [n_loops][n_layer] indices of the layers' caches; NULL = one run */
     pi__work work;           /* scratch */
-    float *embd_weight;      /* [E] weight of embd_norm */
+    float *embd_weight;      /* [E] weight of embd_norm or embd_rms */
     /* scratch: [T, E] output of the shared expert, or of a Mamba-2 mixer in a layer with attention */
     float *shared;
     float *latent;           /* scratch: [T, 2 L] input and output of latent experts */
@@ -92,6 +102,9 @@ pi__dense *pi__dense_read_layered(pi__model *m);
 pi__dense *pi__dense_read_narrow(pi__model *m);
 /* Returns leading_dense_block_count; if the file has no such key, the number of leading layers without a router. */
 int32_t pi__dense_lead(pi__model *m);
+/* Reads the routed experts of models with a router of sigmoid gates, unless the file has another one: counts, router,
+ * width and n_lead. */
+void pi__dense_read_experts(pi__model *m, pi__dense *d);
 /* Gives layers sliding windows of d->window tokens: as attention.sliding_window_pattern says (one bool per layer, or a
  * period P), or all layers but every `period`-th (see full_first). Layers with a window get the rotation `local`, the
  * others `full`; NULL = no RoPE. Does nothing if d->window is 0. */
@@ -103,9 +116,9 @@ void pi__dense_two_sided(pi__model *m, pi__dense *d, int32_t period, const pi__r
 void pi__dense_limits(pi__model *m, pi__dense *d);
 /* Like pi__dense_read, for models with latent attention (mla). */
 pi__dense *pi__dense_read_latent(pi__model *m);
-/* Like pi__dense_read, for hybrid models: reads `ssd`. attention.head_count_kv and feed_forward_length may have a
- * number per layer; 0 = the layer has no attention, or no feed-forward. Such layers get no_attn and no_ffn. Layers with
- * different numbers of heads, or different widths, are refused. eps_key: key of the norms' epsilon. */
+/* Like pi__dense_read, for hybrid models. attention.head_count_kv and feed_forward_length may have a number per layer;
+ * 0 = the layer has no attention, or no feed-forward. Such layers get no_attn and no_ffn. Layers with different numbers
+ * of heads, or different widths, are refused. eps_key: key of the norms' epsilon. */
 pi__dense *pi__dense_read_hybrid(pi__model *m, const char *eps_key);
 /* Declares all tensors of the model, with d as the architecture has set it. */
 void pi__dense_declare(pi__model *m, pi__dense *d);

@@ -4,23 +4,19 @@
  * Query and key heads have norms. The router uses sigmoid gates. A correction bias is added for expert selection only,
  * and the weights of the selected experts are divided by their sum. Ling 2 rotates half of each head, stacks queries,
  * keys and values, and selects groups of experts first. Hunyuan 3's files have the size of all shared experts together.
- * Draft heads ("nextn") are not loaded. After "dots.llm1" (arXiv 2506.05767) and the models' configurations. */
+ * Its files may have a draft head ("nextn", see nextn.h), whose block has the layers' structure. Draft heads of Ling 2
+ * are not loaded. After "dots.llm1" (arXiv 2506.05767) and the models' configurations. */
 #include "model/dense.h"
-
-enum { SIGMOID = 2 /* expert_gating_func */ };
 
 static void declare(pi__model *m)
 {
     pi__dense *d = pi__dense_read(m, 0);
-    pi__experts *e = &d->experts;
     d->attn.flags = PI__ATTN_QK_NORM;
-    pi__experts_read(m, e, true);
-    pi__experts_read_router(m, e, SIGMOID, true);
-    e->n_ff = pi__hp_u32(m, "expert_feed_forward_length", 1, PI__MAX_EMBD);
-    const int32_t each = pi__hp_u32_or(m, "expert_shared_feed_forward_length", (uint32_t) e->n_ff, 1, PI__MAX_EMBD);
+    pi__dense_read_experts(m, d);
+    const int32_t each =
+        pi__hp_u32_or(m, "expert_shared_feed_forward_length", (uint32_t) d->experts.n_ff, 1, PI__MAX_EMBD);
     d->n_ff_shared = each * pi__hp_u32_or(m, "expert_shared_count", m->arch == &pi__arch_hy_v3, 0, 64);
     d->n_next = pi__hp_u32_or(m, "nextn_predict_layers", 0, 0, (uint32_t) m->n_layer - 1);
-    d->n_lead = pi__dense_lead(m);
     pi__dense_declare(m, d);
 }
 
@@ -38,4 +34,5 @@ static const char *size_name(const pi__model *m)
 const pi__arch pi__arch_dots1 = {.name = "dots1", .declare = declare, .size_name = size_name, PI__DENSE_ARCH};
 const pi__arch pi__arch_bailingmoe2 = {
     .name = "bailingmoe2", .declare = declare, .size_name = size_name, PI__DENSE_ARCH};
-const pi__arch pi__arch_hy_v3 = {.name = "hy_v3", .declare = declare, .size_name = size_name, PI__DENSE_ARCH};
+const pi__arch pi__arch_hy_v3 = {.name = "hy_v3", .declare = declare, .size_name = size_name, PI__DENSE_ARCH,
+                                 .draft = pi__dense_draft, .draft_has_cache = true};

@@ -61,6 +61,7 @@ static void declare(pi__model *m) { declare_granite(m, pi__dense_read(m, 0)); }
 static void hybrid(pi__model *m)
 {
     pi__dense *d = pi__dense_read_hybrid(m, "attention.layer_norm_rms_epsilon");
+    pi__ssd_read(m, &d->ssd, d->attn.eps);
     for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++)
         if (d->layers[i].no_attn) d->layers[i].ssd = d->ssd;
     declare_granite(m, d);

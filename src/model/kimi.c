@@ -12,17 +12,11 @@
 
 #include "model/dense.h"
 
-enum { SIGMOID = 2 /* expert_gating_func */ };
-
 static void read_experts(pi__model *m, pi__dense *d)
 {
-    pi__experts *e = &d->experts;
-    pi__experts_read(m, e, true);
-    pi__experts_read_router(m, e, SIGMOID, true);
-    e->n_ff = pi__hp_u32(m, "expert_feed_forward_length", 1, PI__MAX_EMBD);
-    const int32_t shared = e->n_ff * pi__hp_u32_or(m, "expert_shared_count", 1, 0, 64);
+    pi__dense_read_experts(m, d);
+    const int32_t shared = d->experts.n_ff * pi__hp_u32_or(m, "expert_shared_count", 1, 0, 64);
     d->n_ff_shared = pi__hp_u32_or(m, "expert_shared_feed_forward_length", (uint32_t) shared, 0, PI__MAX_EMBD);
-    d->n_lead = pi__dense_lead(m);
 }
 
 /* Gives Kimi delta attention to the layers without KV heads. */

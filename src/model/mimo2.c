@@ -9,8 +9,6 @@
  * sum. Draft heads ("nextn") are not loaded. After the models' cards and configurations. */
 #include "model/dense.h"
 
-enum { SIGMOID = 2 /* expert_gating_func */ };
-
 static void read_windows(pi__model *m, pi__dense *d)
 {
     const float base = pi__hp_f32_or(m, "rope.freq_base", 1e4f);
@@ -28,15 +26,11 @@ static void read_windows(pi__model *m, pi__dense *d)
 static void declare(pi__model *m)
 {
     pi__dense *d = pi__dense_read_narrow(m);
-    pi__experts *e = &d->experts;
     d->attn.out_scale = pi__hp_f32_or(m, "attention.value_scale", 0);
     if (pi__model_ok(m) && !(d->attn.out_scale >= 0 && d->attn.out_scale <= 1e6f))
         pi__model_refuse(m, PI_EFORMAT, "metadata mimo2.attention.value_scale is %g, expected 0 to 1e6",
                          (double) d->attn.out_scale);
-    pi__experts_read(m, e, true);
-    pi__experts_read_router(m, e, SIGMOID, true);
-    e->n_ff = pi__hp_u32(m, "expert_feed_forward_length", 1, PI__MAX_EMBD);
-    d->n_lead = pi__dense_lead(m);
+    pi__dense_read_experts(m, d);
     d->n_next = pi__hp_u32_or(m, "nextn_predict_layers", 0, 0, (uint32_t) m->n_layer - 1);
     read_windows(m, d);
     pi__dense_declare(m, d);

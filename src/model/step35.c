@@ -10,16 +10,10 @@
 
 #include "model/dense.h"
 
-enum { SIGMOID = 2 /* expert_gating_func */ };
-
 static void read_experts(pi__model *m, pi__dense *d)
 {
-    pi__experts *e = &d->experts;
-    pi__experts_read(m, e, true);
-    pi__experts_read_router(m, e, SIGMOID, true);
-    e->n_ff = pi__hp_u32(m, "expert_feed_forward_length", 1, PI__MAX_EMBD);
+    pi__dense_read_experts(m, d);
     d->n_ff_shared = pi__hp_u32_or(m, "expert_shared_feed_forward_length", 0, 0, PI__MAX_EMBD);
-    d->n_lead = pi__dense_lead(m);
     if (pi__hp_u32_or(m, "moe_every_n_layers", 1, 0, PI__MAX_LAYERS) > 1)
         pi__model_refuse(m, PI_EUNSUPPORTED, "metadata step35.moe_every_n_layers is more than 1, expected 1");
 }

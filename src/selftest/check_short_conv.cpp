@@ -1,6 +1,6 @@
-/* Checks kernels of short convolutions against the convolution in double precision, and that they are batch-invariant:
- * bitwise identical in every chunking and batch composition, with drafts, and after snapshots. Slots and snapshots are
- * initially NaN; the gaps between them must stay unwritten. */
+/* Checks kernels of short convolutions, gated and plain, against the convolution in double precision, and that they are
+ * batch-invariant: bitwise identical in every chunking and batch composition, with drafts, and after snapshots. Slots
+ * and snapshots are initially NaN; the gaps between them must stay unwritten. */
 #include "selftest/check.h"
 
 #include <algorithm>
@@ -95,6 +95,14 @@ public:
         done[s] = pos;
     }
 
+    /* The convolution of the first of a row's three parts, with a bias and silu. */
+    fixture &plain()
+    {
+        a_.plain = true;
+        a_.bias = conv_.get();
+        return *this;
+    }
+
     fixture &alone()
     {
         for (int32_t s = 0; s < SEQS; s++) {
@@ -113,10 +121,13 @@ public:
                     double sum = 0;
                     for (int32_t back = 0; back < n_conv && back <= t; back++) {
                         const float *x = &in[s][(size_t) ((t - back) * 3 * dim)];
-                        sum += (double) conv_[(size_t) (c * n_conv + n_conv - 1 - back)] * x[c] * x[2 * dim + c];
+                        sum += (double) conv_[(size_t) (c * n_conv + n_conv - 1 - back)] * x[c] *
+                               (a_.plain ? 1 : x[2 * dim + c]);
                     }
-                    check_near(out[s][(size_t) (t * dim + c)], sum * in[s][(size_t) (t * 3 * dim + dim + c)], 2e-5,
-                               (size_t) (t * dim + c));
+                    if (a_.plain) sum += a_.bias[c];
+                    const double gate = in[s][(size_t) (t * 3 * dim + dim + c)];
+                    const double expected = a_.plain ? sum / (1 + std::exp(-sum)) : sum * gate;
+                    check_near(out[s][(size_t) (t * dim + c)], expected, 2e-5, (size_t) (t * dim + c));
                 }
     }
 
@@ -163,6 +174,22 @@ void test_reference()
 {
     for (int32_t n_conv = PI__MIN_CONV; n_conv <= PI__MAX_CONV; n_conv++)
         in_all_modes([&] { fixture(n_conv == 3 ? 520 : 4 * n_conv, n_conv, 0, 70).alone().check_reference(); });
+}
+
+void test_plain()
+{
+    in_all_modes([&] { fixture(48, 4, 0, 40).plain().alone().check_reference(); });
+    fixture a(24, 4, 0, 60), b(24, 4, 3, 60);
+    a.plain().alone();
+    b.plain();
+    for (int32_t k = 0; b.done[0] < b.len; k++) {
+        part parts[SEQS];
+        for (int32_t s = 0; s < SEQS; s++)
+            parts[s].n = std::min(1 + (k + s) % 7, b.len - b.done[s]), parts[s].wrong = k % 4;
+        b.run(parts);
+    }
+    for (int32_t s = 0; s < SEQS; s++) same_results(a, b, 0, s, s);
+    b.check_gaps();
 }
 
 /* Random chunks with wrong drafts, the sequences in one batch, some steps padded. */
@@ -222,7 +249,8 @@ void test_sizes()
 }
 
 const entry checks[] = {
-    {"reference", test_reference}, {"cuts", test_cuts}, {"snapshots", test_snapshots}, {"sizes", test_sizes}};
+    {"reference", test_reference}, {"plain", test_plain}, {"cuts", test_cuts}, {"snapshots", test_snapshots},
+    {"sizes", test_sizes}};
 
 } // namespace
 

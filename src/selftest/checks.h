@@ -9,7 +9,7 @@ namespace selftest {
 #define PI__SELFTEST_FAMILIES(X)                                                                                       \
     X(runtime)                                                                                                         \
     X(linear) X(gemm) X(mma16) X(w16) X(wgmma) X(tails) X(fp4) X(attention) X(key_blocks) X(rows) X(gdn) X(mla) X(moe) \
-        X(moe_w16) X(expert_cache) X(experts_layer) X(lora) X(top) X(draw) X(centroid_head) X(short_conv)
+        X(moe_w16) X(expert_cache) X(experts_layer) X(lora) X(top) X(draw) X(centroid_head) X(short_conv) X(scan)
 #define PI__SELFTEST_FAMILY(name) extern const family checks_of_##name;
 PI__SELFTEST_FAMILIES(PI__SELFTEST_FAMILY)
 #undef PI__SELFTEST_FAMILY

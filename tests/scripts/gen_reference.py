@@ -47,7 +47,7 @@ GRANITE = {'ffn_gate_inp': 'block_sparse_moe.router', 'ffn_down_exps': 'block_sp
 PHI = {'attn_qkv': 'self_attn.qkv_proj', 'ffn_up': 'mlp.gate_up_proj'}
 LLAMA3 = {'rope_type': 'llama3', 'factor': 8.0, 'low_freq_factor': 1.0, 'high_freq_factor': 4.0,
           'original_max_position_embeddings': 256}
-HEADS = ('glm4moe', 'qwen3next', 'deepseek3') # models with a draft head that is also computed
+HEADS = ('glm4moe', 'qwen3next', 'deepseek3', 'hy_v3') # models with a draft head that is also computed
 # NAME: (class, additional configuration entries)
 MODELS = {
     'gemma3': ('Gemma3', lambda k: {'query_pre_attn_scalar': k('attention.key_length'), 'sliding_window': k('attention.sliding_window'),
@@ -167,7 +167,7 @@ def tensors_of(reader, arch, n_head, n_head_kv, left_out):
             if (arch.startswith('gemma') or arch == 'step35' or arch == 'qwen3next' and stem != 'ssm_norm') and stem.endswith('_norm'): w = w - 1
             out[f'{layer}{names.get(stem, stem)}.{kind}'] = torch.from_numpy(numpy.ascontiguousarray(w))
     if own.get(arch, {}).get('attn_kv_b'): return both_latent(together(out))
-    if arch in reference_hybrid.NAMES: return reference_hybrid.finish(together(out) if arch == 'granitehybrid' else both_latent(together(out)) if arch in reference_kimi.NAMES else out, arch)
+    if arch in reference_hybrid.NAMES: return reference_hybrid.finish(together(out) if arch in ('granitehybrid', 'jamba') else both_latent(together(out)) if arch in reference_kimi.NAMES else out, arch)
     return woven(out) if arch == 'gpt-oss' else by_key_head(together(out), reader) if arch == 'qwen3next' else together(out)
 
 
@@ -252,7 +252,7 @@ def load(name, path, **changes):
                   tie_word_embeddings=tied, pad_token_id=None, attn_implementation='eager', dtype=torch.float32)
     config.update(more(field))
     config.update(changes)
-    own = reference_kimi.CLASSES.get(family)
+    own = reference_kimi.CLASSES.get(family) or reference_shelf.CLASSES.get(family)
     config_class = own[0] if own else getattr(transformers, family + ('TextConfig' if family in ('Gemma3', 'Step3p7') else 'Config'))
     model_class = own[1] if own else getattr(transformers, family + 'ForCausalLM', None) or reference_shelf.causal(family)
     model = model_class(config_class(**config)).float().eval()
@@ -371,8 +371,9 @@ def mutations(model):
         for part in ('embedding_multiplier', 'residual_multiplier', 'logits_scaling', 'attention_multiplier'): yield part, {part: 1.0}, None
         yield 'eps', {'rms_norm_eps': 1e-6}, None
         if 'Shared' in type(model).__name__: yield 'shared expert', {}, zero('shared_mlp.output_linear.weight')
+    if 'Muse' in type(model).__name__: yield 'norm of embeddings', {}, lambda m: setattr(m.model.embed_tokens, 'embed_norm', torch.nn.Identity())
     for cap in ('attn_logit_softcapping', 'final_logit_softcapping'):
-        if getattr(c, cap, None): yield cap, {cap: None}, None
+        if getattr(c, cap, None) and 'Muse' not in type(model).__name__: yield cap, {cap: None}, None
 
 
 def draft_head(model, path, ids):

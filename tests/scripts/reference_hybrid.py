@@ -1,4 +1,4 @@
-"""Rows of gen_reference.py for models with Mamba-2 mixers, and those of reference_kimi.py. NAMES, MODELS and MUTATIONS: as in reference_shelf.py; these
+"""Rows of gen_reference.py for models with mixers of Mamba and Mamba-2, and those of reference_kimi.py. NAMES, MODELS and MUTATIONS: as in reference_shelf.py; these
 models have no other mutations."""
 import torch
 
@@ -7,6 +7,11 @@ import reference_kimi
 
 def mixer(to): return {'ssm_in': f'{to}.in_proj', 'ssm_conv1d': f'{to}.conv1d', 'ssm_dt': f'{to}.dt', 'ssm_a': f'{to}.A_log',
                        'ssm_d': f'{to}.D', 'ssm_norm': f'{to}.norm', 'ssm_out': f'{to}.out_proj'}
+
+
+def first_mixer(to): return {'ssm_in': f'{to}.in_proj', 'ssm_conv1d': f'{to}.conv1d', 'ssm_x': f'{to}.x_proj', 'ssm_dt': f'{to}.dt_proj',
+                             'ssm_a': f'{to}.A_log', 'ssm_d': f'{to}.D', 'ssm_out': f'{to}.out_proj',
+                             **{f'ssm_{x}_norm': f'{to}.{x}_layernorm' for x in ('dt', 'b', 'c')}}
 
 
 SHARED = {f'ffn_{part}_shexp': f'mixer.shared_experts.{part}_proj' for part in ('up', 'down')}
@@ -22,6 +27,9 @@ NAMES = {
     'falcon-h1': {**mixer('mamba'), 'ffn_norm': 'pre_ff_layernorm', 'output_norm': 'model.final_layernorm',
                   **{f'ffn_{part}': f'feed_forward.{part}_proj' for part in ('gate', 'up', 'down')}},
     'mamba2': {**mixer('mixer'), 'token_embd': 'model.embeddings', 'output_norm': 'model.norm_f', 'attn_norm': 'norm'},
+    'mamba': {**first_mixer('mixer'), 'token_embd': 'model.embeddings', 'output_norm': 'model.norm_f', 'attn_norm': 'norm'},
+    'jamba': {**first_mixer('mamba'), 'ffn_norm': 'pre_ff_layernorm', 'output_norm': 'model.final_layernorm', 'ffn_gate_inp': 'feed_forward.router',
+              'ffn_down_exps': 'mlp.experts.down_proj', **{f'ffn_{part}': f'feed_forward.{part}_proj' for part in ('gate', 'up', 'down')}},
     **reference_kimi.NAMES,
 }
 PERMUTED = ('granitehybrid', 'nemotron_h', 'nemotron_h_moe') # Nemotron's attention has no rotation
@@ -58,7 +66,18 @@ def falcon(k, norm):
             'mamba_norm_before_gate': False}
 
 
+def mamba(k): return {'state_size': k('ssm.state_size'), 'time_step_rank': k('ssm.time_step_rank'), 'conv_kernel': 4, 'expand': 2,
+                      'intermediate_size': k('ssm.inner_size'), 'layer_norm_epsilon': 1e-5}
+
+
+def jamba(k):
+    return {'mamba_d_state': k('ssm.state_size'), 'mamba_d_conv': 4, 'mamba_expand': 2, 'mamba_dt_rank': k('ssm.time_step_rank'),
+            'num_experts': k('expert_count'), 'num_experts_per_tok': k('expert_used_count'), 'expert_layer_period': 2,
+            'expert_layer_offset': 1, 'attn_layer_period': 4, 'attn_layer_offset': 2}
+
+
 MODELS = {
+    'mamba': ('Mamba', mamba), 'falcon-mamba': ('FalconMamba', mamba), 'jamba': ('Jamba', jamba), 'jamba-dense': ('Jamba', jamba),
     'granitehybrid': ('GraniteMoeHybrid', lambda k: granite(
         k, num_local_experts=k('expert_count'), num_experts_per_tok=k('expert_used_count'),
         shared_intermediate_size=k('expert_shared_feed_forward_length'), position_embedding_type='nope')),
@@ -79,7 +98,11 @@ GRANITE += [*MIXER, ('skipped values', {}, 'mamba.D'), ('norm of the mixer', {},
 NEMOTRON_H = [*MIXER, ('skipped values', {}, 'mixer.D'), ('norm of the mixer', {}, '=mixer.norm')]
 MOE = [('correction', {}, 'e_score_correction_bias'), ('scale of weights', {'routed_scaling_factor': 1.0}, None),
        ('divided weights', {'norm_topk_prob': False}, None), SHARED_EXPERT]
+MAMBA = [(part, {}, part) for part in ('dt_proj.bias', 'dt_proj.weight', 'A_log', 'conv1d.weight', 'conv1d.bias', 'x_proj')]
+MAMBA += [('skipped values', {}, '.D')]
+JAMBA = [*MAMBA, ('attention', {}, 'o_proj'), *((f'norm of {x}', {}, f'={x}_layernorm') for x in ('dt', 'b', 'c'))]
 MUTATIONS = {
+    'mamba': MAMBA, 'falcon-mamba': MAMBA, 'jamba': [*JAMBA, ('number of experts', {'num_experts_per_tok': 1}, None)], 'jamba-dense': JAMBA,
     'granitehybrid': [*GRANITE, SHARED_EXPERT, ('no rotation', {'position_embedding_type': 'rope'}, None)],
     'granitehybrid-dense': [*GRANITE, ('rotation', {'position_embedding_type': 'nope'}, None)],
     'nemotron_h': NEMOTRON_H, 'nemotron_h_moe': NEMOTRON_H + MOE, 'nemotron_h_moe-latent': NEMOTRON_H + MOE,
@@ -96,7 +119,7 @@ def finish(out, arch):
         stem = name.rsplit('.', 1)[0]
         if name.endswith('conv1d.weight'): out[name] = out[name].unsqueeze(1)
         elif name.endswith('.dt.bias'): out[stem[:-len('.dt')] + '.dt_bias'] = out.pop(name)
-        elif name.endswith('A_log.weight'): out[stem] = torch.log(-out.pop(name)).flatten()
+        elif name.endswith('A_log.weight'): out[stem] = torch.log(-out.pop(name)).squeeze(1)
         elif name.endswith('.D.weight'): out[stem] = out.pop(name).flatten()
         elif name.endswith(('mamba.norm.weight', 'mixer.norm.weight')): out[name] = out[name].flatten()
         elif name.endswith(('experts.up_proj.weight', 'experts.down_proj.weight')) and 'shared' not in name: out[stem] = out.pop(name)
@@ -104,5 +127,6 @@ def finish(out, arch):
         elif arch == 'granitehybrid' and name.endswith('mlp.gate_proj.weight'):
             both = [out.pop(name), out.pop(name.replace('gate_proj', 'up_proj'))]
             out[name.replace('mlp.gate_proj', 'shared_mlp.input_linear')] = torch.cat(both, 0)
-    if arch == 'mamba2': out = {name.replace('model.', 'backbone.'): w for name, w in out.items()}
+    if arch == 'jamba': out = {name.replace('mlp.experts', 'feed_forward.experts'): w for name, w in out.items()}
+    if arch in ('mamba', 'mamba2'): out = {name.replace('model.', 'backbone.'): w for name, w in out.items()}
     return out

@@ -33,12 +33,13 @@ NAMES = {
                     'ffn_up_shexp': 'shared_mlp.input_linear', 'ffn_down_shexp': 'shared_mlp.output_linear'},
     'afmoe': {**POST, 'ffn_norm': 'pre_mlp_layernorm', 'post_ffw_norm': 'post_mlp_layernorm', 'attn_gate': 'self_attn.gate_proj',
               'ffn_gate_inp': 'mlp.router.gate', 'exp_probs_b': 'mlp.expert_bias', **SHARED('shared_experts')},
+    'muse-glimmer': {**POST, 'ffn_norm': 'pre_feedforward_layernorm', 'post_ffw_norm': 'post_feedforward_layernorm', 'attn_gate': 'self_attn.gate_proj'},
     'laguna': {'attn_gate': 'self_attn.g_proj', **SIGMOID},
     'step35': {'attn_gate': 'self_attn.g_proj', **SIGMOID},
     'mimo2': {'attn_sinks': 'self_attn.sinks', **SIGMOID},
     'hy_v3': {**SIGMOID, 'exp_probs_b': 'mlp.e_score_correction'},
 }
-PERMUTED = ('smollm3', 'arcee', 'minicpm')
+PERMUTED = ('smollm3', 'arcee', 'minicpm', 'muse-glimmer', 'nanbeige')
 
 
 def causal(family):
@@ -55,6 +56,35 @@ def causal(family):
             return types.SimpleNamespace(logits=self.lm_head(self.model(ids, use_cache=use_cache).last_hidden_state))
     Model.__name__ = family + 'ForCausalLM'
     return Model
+
+
+class MuseGlimmerText(torch.nn.Module):
+    """The text model of Muse Glimmer, whose own class has a vision model, too."""
+    def __init__(self, config):
+        super().__init__()
+        self.model, self.config = transformers.MuseGlimmerTextModel(config), config
+        self.lm_head = torch.nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def forward(self, ids, use_cache=False):
+        cap = self.config.final_logit_softcapping
+        logits = self.lm_head(self.model(ids, use_cache=use_cache).last_hidden_state) * self.config.output_multiplier
+        return types.SimpleNamespace(logits=torch.tanh(logits / cap) * cap)
+
+
+class Nanbeige(transformers.LlamaForCausalLM):
+    """Llama whose layers run several times, with the last norm between the runs."""
+    def forward(self, ids, use_cache=False):
+        x, n, m = self.model.embed_tokens(ids), ids.shape[1], self.model
+        mask, pos = torch.full((n, n), float('-inf')).triu(1)[None, None], torch.arange(n)[None]
+        for loop in range(self.config.num_loops):
+            for layer in m.layers:
+                out = layer(x, attention_mask=mask, position_ids=pos, position_embeddings=m.rotary_emb(x, pos))
+                x = out[0] if isinstance(out, tuple) else out
+            if loop == self.config.num_loops - 1 or self.config.loop_norm: x = m.norm(x)
+        return types.SimpleNamespace(logits=self.lm_head(x))
+
+
+CLASSES = {'Nanbeige': (transformers.LlamaConfig, Nanbeige), 'MuseGlimmerText': (transformers.MuseGlimmerTextConfig, MuseGlimmerText)}
 
 
 def first(value): return value[0] if isinstance(value, list) else value
@@ -184,6 +214,9 @@ MODELS = {
         k, num_experts=k('expert_count'), num_shared_experts=k('expert_shared_count'), num_dense_layers=k('leading_dense_block_count'),
         route_scale=k('expert_weights_scale'), sliding_window=k('attention.sliding_window'), layer_types=kinds(k, 4),
         mup_enabled=True, attention_bias=False)),
+    'muse-glimmer': ('MuseGlimmerText', lambda k: {
+        'output_multiplier': k('logit_scale'), 'final_logit_softcapping': k('final_logit_softcapping'), 'qk_scale_factor': 1.5,
+        'sliding_window': k('attention.sliding_window'), 'layer_types': kinds(k, 4), 'rope_parameters': rope(k)}),
     'laguna': ('Laguna', lambda k: laguna(
         k, layer_types=full_first(k), num_attention_heads_per_layer=k('attention.head_count'), gating='per-head',
         sliding_window=k('attention.sliding_window'),
@@ -199,8 +232,10 @@ MODELS = {
         rope_parameters={'full_attention': rope(k, partial_rotary_factor=0.5), 'sliding_attention': local_rope(k)})),
     'mimo2': ('MiMoV2Flash', mimo2), 'mimo2-stacked': ('MiMoV2Flash', mimo2),
     'hy_v3': ('HYV3', lambda k: routed(
-        k, num_experts=k('expert_count'), num_shared_experts=k('expert_shared_feed_forward_length') // k('expert_feed_forward_length'),
+        k, num_hidden_layers=k('block_count') - k('nextn_predict_layers'), num_experts=k('expert_count'),
+        num_shared_experts=k('expert_shared_feed_forward_length') // k('expert_feed_forward_length'),
         mlp_layer_types=['dense'] + ['sparse'] * (k('block_count') - 1), router_scaling_factor=k('expert_weights_scale'))),
+    'nanbeige': ('Nanbeige', lambda k: {'num_loops': k('num_loops'), 'loop_norm': True}),
     # MiniCPM has the structure of Granite
     'minicpm': ('Granite', granite),
 }
@@ -210,6 +245,7 @@ MUTATIONS = {
     'glm-dsa': [('selection', {'index_topk': 4096}, None), ('last of the selection', {'index_topk': 19}, None)],
     'lfm2': [('norms of queries', {}, '=q_layernorm'), ('norms of keys', {}, '=k_layernorm'), ('convolutions', {}, 'conv.conv')],
     'lfm2moe': [('convolutions', {}, 'conv.conv'), ('correction', {}, 'expert_bias')],
+    'nanbeige': [('runs of the layers', {'num_loops': 2}, None), ('norms between runs', {'loop_norm': False}, None)],
     'smollm3': [('layers without rotation', {'no_rope_layers': [1, 1, 1, 1]}, None)],
     'phimoe': [('bias of the output', {}, 'lm_head.bias'), ('bias of attention', {}, 'o_proj.bias'),
                ('bias of the last norm', {}, 'model.norm.bias')],
@@ -219,6 +255,9 @@ MUTATIONS = {
     'afmoe': [('gates', {}, 'gate_proj'), ('factor of embeddings', {'mup_enabled': False}, None), ('correction', {}, 'expert_bias'),
               ('scale of weights', {'route_scale': 1.0}, None), ('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None),
               SHARED_EXPERT],
+    'muse-glimmer': [('gates', {}, 'gate_proj'), ('scale of logits', {'output_multiplier': 1.0}, None), ('scale of queries', {'qk_scale_factor': 1.0}, None),
+                     ('softcap', {'final_logit_softcapping': 400.0}, None), ('epsilon of norms', {'post_norm_eps': 1e-5}, None),
+                     ('all layers with a window', {'layer_types': ['sliding_attention'] * 4}, None)],
     'laguna': [('gates', {}, 'g_proj'), ('correction', {}, 'e_score_correction_bias'), SHARED_EXPERT,
                ('scale of weights', {'moe_routed_scaling_factor': 1.0}, None)],
     'laguna-full': [('gates', {}, 'g_proj')],
@@ -263,6 +302,8 @@ def finish(out, arch, field):
         if name.endswith(('self_attn.sinks.weight', '.experts.gate_up_proj.weight', 'mlp.expert_bias.bias')):
             out[name.rsplit('.', 1)[0]] = out.pop(name)
             continue
+        if arch == 'muse-glimmer' and name.endswith('layernorm.weight'): out[name] = out[name] - 1
+        if arch == 'muse-glimmer' and '_norm.' in name: del out[name]
         if name.endswith('shared_expert_gate.weight'): out[name] = out[name].reshape(1, -1)
         elif name.endswith('conv.conv.weight'): out[name] = out[name].unsqueeze(1)
         elif arch == 'lfm2moe' and '.mlp.experts.' in name: out[name.replace('mlp', 'feed_forward')] = out.pop(name)

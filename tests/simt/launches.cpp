@@ -6,6 +6,7 @@
 
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/kernels_conv.h"
+#include "backend/cuda/kernels_scan.h"
 #include "backend/cuda/kernels_draw.h"
 #include "backend/cuda/kernels_floats.h"
 #include "backend/cuda/kernels_down.h"
@@ -229,6 +230,15 @@ void short_conv(int32_t n, int32_t taps)
     CHECK(pi__k_conv_load(nullptr, &a, 0, 0, 0));
 }
 
+void scan(int32_t n, int32_t n_state)
+{
+    pi__k_scan a = {};
+    a.base = a.snap = memory, a.n_channel = 8192, a.n_state = n_state, a.n_seqs = n;
+    CHECK(pi__k_scan_run(nullptr, &a));
+    CHECK(pi__k_scan_save(nullptr, &a, 0, 0, 0));
+    CHECK(pi__k_scan_load(nullptr, &a, 0, 0, 0));
+}
+
 /* Kernels of DeepSeek V4. */
 void compressed(int32_t n, int32_t dim, int32_t type)
 {
@@ -425,6 +435,7 @@ int main()
         for (int32_t dim = 32; dim <= 256; dim *= 2) mamba2(n, dim, 128);
         for (int32_t dim = 32; dim <= 128; dim *= 2) kimi_delta(n, dim);
         for (int32_t taps = PI__MIN_CONV; taps <= PI__MAX_CONV; taps++) short_conv(n, taps);
+        for (int32_t n_state : {16, 32}) scan(n, n_state);
         for (int32_t dim : {128, 512}) {
             for (int32_t type : {PI__F16, PI__F32, PI__Q8_0}) compressed(n, dim, type);
         }

@@ -687,6 +687,39 @@ static const tiny_tensor hybrid_layer[] = {
     T("fXK", "ffn_latent_up.weight", M, "K E"), T("fXZ!d", "ffn_gate_shexp.weight", M, "E Z"),
     T("fXZ", "ffn_up_shexp.weight", M, "E Z"), T("fXZ", "ffn_down_shexp.weight", M, "Z E"), {0}};
 
+/* ---- Mamba and Jamba. Q channels of S values, time steps of rank R; n norms of time steps, B and C; i the same norms
+ * without weights. Per layer: t attention instead of a mixer, x experts. */
+
+static void mamba_per_layer(int64_t *v, int32_t i) { v['t'] = v['H'] && i == 2, v['x'] = v['X'] > 1 && i % 2; }
+
+static double mamba_decay(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    return (void) rng, -0.1 * (double) (1 + i % v['S']) * (double) (1 + i / v['S'] % 5);
+}
+
+static const int32_t jamba_kv[4] = {0, 0, 1, 0};
+#define MAMBA_KEYS                                                                                                     \
+    TEXT("general.name", "tiny"), NUM("", "block_count", "L"), NUM("", "context_length", "C"),                         \
+        NUM("", "embedding_length", "E"), NUM("", "attention.head_count", "H"), NUM("", "feed_forward_length", "F"),   \
+        NUM("", "ssm.conv_kernel", "4"), NUM("", "ssm.state_size", "S"), NUM("", "ssm.time_step_rank", "R"),           \
+        NUM("", "ssm.inner_size", "Q")
+static const tiny_key mamba_keys[] = {MAMBA_KEYS, REAL("attention.layer_norm_rms_epsilon", 1e-5f),
+                                      {"i", "ssm.dt_b_c_rms", PI__GGUF_BOOL, "1", 0, NULL}, {0}};
+static const tiny_key jamba_keys[] = {MAMBA_KEYS, REAL("attention.layer_norm_rms_epsilon", 1e-6f),
+                                      LIST("attention.head_count_kv", I32, "L", jamba_kv),
+                                      NUM("", "expert_count", "X"), NUM("", "expert_used_count", "Y"), {0}};
+static const tiny_tensor mamba_layer[] = {
+    T("", "attn_norm.weight", F32, "E"), T("t", "attn_q.weight", M, "E HD"), T("t", "attn_k.weight", M, "E GD"),
+    T("t", "attn_v.weight", M, "E GD"), T("t", "attn_output.weight", M, "HD E"), T("!t", "ssm_in.weight", M, "E 2Q"),
+    T("!t", "ssm_conv1d.weight", F32, "4 Q"), T("!t", "ssm_conv1d.bias", B, "Q"),
+    T("!t", "ssm_x.weight", M, "Q R+2S"), T("!tn", "ssm_dt_norm.weight", F32, "R"),
+    T("!tn", "ssm_b_norm.weight", F32, "S"), T("!tn", "ssm_c_norm.weight", F32, "S"),
+    T("!t", "ssm_dt.weight", M, "R Q"), T("!t", "ssm_dt.bias", B, "Q"), {"!t", "ssm_a", F32, "S Q", mamba_decay},
+    T("!t", "ssm_d", F32, "Q"), T("!t", "ssm_out.weight", M, "Q E"), T("F", "ffn_norm.weight", F32, "E"),
+    T("F!x", "ffn_gate.weight", M, "E F"), T("F!x", "ffn_up.weight", M, "E F"), T("F!x", "ffn_down.weight", M, "F E"),
+    T("x", "ffn_gate_inp.weight", F32, "E X"), T("x", "ffn_gate_exps.weight", M, "E F X"),
+    T("x", "ffn_up_exps.weight", M, "E F X"), T("x", "ffn_down_exps.weight", M, "F E X"), {0}};
+
 /* ---- deepseek4: layers without entries, with entries of 4 tokens and of 128 tokens. Experts selected by token id
  * and by a router, tables of a quantized type, an activation limit, more ratios than layers. The draft head is in its
  * own file, with the copy of the embedding that converters add, or in ds4's layout.
@@ -972,8 +1005,21 @@ static void gated_per_layer(int64_t *v, int32_t i)
     v['H'] = v['w'] && v['M'] ? v['M'] : v['I'];
     v['G'] = v['w'] && v['N'] ? v['N'] : v['K'];
     v['J'] = v['g'] ? v['H'] * v['D'] : v['h'] ? v['H'] : 0;
-    v['X'] = i >= v['B'] ? v['Y'] : 0, v['F'] = v['X'] ? v['A'] : v['o'];
+    v['X'] = i >= v['B'] ? v['Y'] : 0, v['F'] = v['X'] ? v['A'] : v['o'], v['z'] = i >= v['L'] - v['T'];
 }
+/* Small outputs of blocks, so that the epsilon of the norm after them matters. */
+static double muse_output(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    return (void) v, (void) i, 1e-3 * ((double) (tiny_random(rng) >> 7) / (1 << 23) - 1);
+}
+static double muse_query_norm(const int64_t *v, uint64_t *rng, int64_t i)
+{
+    return (void) v, (void) rng, (void) i, 1.5;
+}
+static double muse_key_norm(const int64_t *v, uint64_t *rng, int64_t i) { return (void) v, (void) rng, (void) i, 1; }
+static const tiny_key nanbeige_keys[] = {REAL("attention.layer_norm_rms_epsilon", 1e-5f), NUM("", "num_loops", "3"),
+                                         {0}};
+static const tiny_key muse_keys[] = {REAL("logit_scale", 0.375f), REAL("final_logit_softcapping", 4), {0}};
 static const tiny_key gated_keys[] = {TEXT("general.name", "tiny"),
                                       NUM("", "block_count", "L"),
                                       NUM("", "context_length", "C"),
@@ -995,6 +1041,7 @@ static const tiny_key gated_keys[] = {TEXT("general.name", "tiny"),
                                       NUM("R", "rope.dimension_count", "R"),
                                       NUM("S", "rope.dimension_count_swa", "S"),
                                       {"S", "rope.freq_base_swa", PI__GGUF_F32, NULL, 1e3f, NULL},
+                                      NUM("T", "nextn_predict_layers", "T"),
                                       NUM("Y", "expert_count", "Y"),
                                       NUM("Y", "expert_used_count", "3"),
                                       NUM("Y", "expert_feed_forward_length", "A"),
@@ -1012,16 +1059,20 @@ static const tiny_tensor gated_layer[] = {T("", "attn_norm.weight", F32, "E"),
                                           T("!qO", "attn_v.weight", M, "E GO"),
                                           T("q", "attn_qkv.weight", M, "E HD+GD+GO"),
                                           T("t", "attn_sinks.weight", B, "H"),
-                                          T("n", "attn_q_norm.weight", F32, "D"),
-                                          T("n", "attn_k_norm.weight", F32, "D"),
+                                          T("n!v", "attn_q_norm.weight", F32, "D"),
+                                          T("n!v", "attn_k_norm.weight", F32, "D"),
+                                          {"nv", "attn_q_norm.weight", F32, "D", muse_query_norm},
+                                          {"nv", "attn_k_norm.weight", F32, "D", muse_key_norm},
                                           T("J", "attn_gate.weight", M, "E J"),
-                                          T("!O", "attn_output.weight", M, "HD E"),
+                                          T("!O!v", "attn_output.weight", M, "HD E"),
+                                          {"v", "attn_output.weight", M, "HD E", muse_output},
                                           T("O", "attn_output.weight", M, "HO E"),
                                           T("p", "post_attention_norm.weight", F32, "E"),
                                           T("", "ffn_norm.weight", F32, "E"),
                                           T("!X", "ffn_gate.weight", M, "E F"),
                                           T("!X", "ffn_up.weight", M, "E F"),
-                                          T("!X", "ffn_down.weight", M, "F E"),
+                                          T("!X!v", "ffn_down.weight", M, "F E"),
+                                          {"v", "ffn_down.weight", M, "F E", muse_output},
                                           T("X", "ffn_gate_inp.weight", F32, "E X"),
                                           T("X", "exp_probs_b.bias", B, "X"),
                                           T("X", "ffn_gate_exps.weight", M, "E F X"),
@@ -1031,6 +1082,10 @@ static const tiny_tensor gated_layer[] = {T("", "attn_norm.weight", F32, "E"),
                                           T("XZ", "ffn_up_shexp.weight", M, "E Z"),
                                           T("XZ", "ffn_down_shexp.weight", M, "Z E"),
                                           T("p", "post_ffw_norm.weight", F32, "E"),
+                                          T("z", "nextn.eh_proj.weight", M, "2E E"),
+                                          T("z", "nextn.enorm.weight", F32, "E"),
+                                          T("z", "nextn.hnorm.weight", F32, "E"),
+                                          T("z", "nextn.shared_head_norm.weight", F32, "E"),
                                           {0}};
 static const tiny_key laguna_keys[] = {TEXT("rope.scaling.type", "yarn"), REAL("rope.scaling.factor", 8),
                                        NUM("", "rope.scaling.original_context_length", "64"),
@@ -1055,6 +1110,7 @@ static const tiny_key step35_keys[] = {LIST("swiglu_clamp_exp", PI__GGUF_F32, "L
 #define SHELF DENSE, .more_keys = shelf_keys
 #define SHELF_MOE SHELF, .per_layer = shelf_per_layer
 #define HYBRID .head = dense_head, .layer = hybrid_layer, .rng = 61
+#define MAMBA .head = dense_head, .layer = mamba_layer, .per_layer = mamba_per_layer, .rng = 67
 #define NEMOTRON HYBRID, .keys = nemotron_keys, .per_layer = nemotron_per_layer, .vocab = "tekken"
 #define NEMOTRON_SIZES "L=5 E=96 H=4 G=2 D=32 Q=4 P=48 B=2 S=32 N=96 n=1 d=1 u=1"
 #define BERT .keys = bert_keys, .head = bert_head, .layer = bert_layer, .per_layer = bert_per_layer, .rng = 17
@@ -1232,7 +1288,15 @@ const tiny_row tiny_rows[] = {
      .vocab = "falcon-h1", .sizes = "L=2 E=96 H=4 G=2 D=32 F=96 Q=2 P=64 B=1 S=256 N=128 h=1 u=1 n=1"},
     {"mamba2", HYBRID, .keys = mamba2_keys, .per_layer = all_per_layer, .vocab = "olmo",
      .sizes = "L=3 E=64 Q=4 P=32 B=1 S=32 N=128 H=0 F=0 n=1"},
+    {"mamba", MAMBA, .keys = mamba_keys, .vocab = "olmo", .sizes = "L=3 E=64 Q=128 S=16 R=16 H=0 F=0"},
+    {"falcon-mamba", MAMBA, .arch = "mamba", .keys = mamba_keys, .vocab = "falcon",
+     .sizes = "L=3 E=96 Q=192 S=16 R=32 H=0 F=0 i=1 u=1"},
+    {"jamba", MAMBA, .keys = jamba_keys, .vocab = "spm",
+     .sizes = "L=4 E=96 Q=192 S=16 R=32 H=3 G=1 D=32 F=64 X=5 Y=2 n=1 u=1"},
+    {"jamba-dense", MAMBA, .arch = "jamba", .keys = jamba_keys, .vocab = "spm",
+     .sizes = "L=4 E=64 Q=128 S=16 R=16 H=2 G=1 D=32 F=96 X=1 Y=1 n=1"},
     {"minicpm", DENSE, .more_keys = granite_keys, .vocab = "spm", .sizes = "L=3 E=128 H=4 G=4 D=32 F=96"},
+    {"nanbeige", DENSE, .more_keys = nanbeige_keys, .vocab = "spm", .sizes = "L=2 E=96 H=3 G=1 D=32 F=96 u=1"},
     {"gemma2", DENSE, .more_keys = gemma2_keys, .vocab = "spm", .sizes = "L=4 E=96 H=4 G=2 D=32 F=96 W=24 k=1 p=1"},
     {"phimoe", DENSE, .more_keys = phimoe_keys, .vocab = "spm",
      .sizes = "L=3 E=128 H=4 G=2 D=32 F=64 X=8 R=16 O=512 l=1 e=1 b=1 u=1"},
@@ -1242,6 +1306,8 @@ const tiny_row tiny_rows[] = {
      .sizes = "L=4 E=128 H=4 G=2 D=32 F=64 X=5 Z=96 W=40 Q=1 S=1 c=1"},
     {"afmoe", GATED, .vocab = "afmoe",
      .sizes = "L=4 E=96 I=4 K=2 D=32 R=D o=96 Y=8 A=64 B=1 U=2 Z=128 W=40 g=1 n=1 p=1 u=1"},
+    {"muse-glimmer", GATED, .vocab = "llama4", .more_keys = muse_keys,
+     .sizes = "L=4 E=96 I=4 K=2 D=32 R=D o=96 W=40 P=1 g=1 n=1 v=1 p=1 u=1"},
     {"laguna", GATED, .vocab = "laguna", .more_keys = laguna_keys,
      .sizes = "L=4 E=96 I=4 M=6 K=2 D=32 R=16 S=32 o=96 Y=8 A=64 B=1 Z=96 W=40 Q=1 h=1 n=1 u=1"},
     {"laguna-full", GATED, .arch = "laguna", .vocab = "laguna",
@@ -1252,6 +1318,6 @@ const tiny_row tiny_rows[] = {
      .sizes = "L=4 E=96 I=4 K=1 N=2 D=64 O=32 R=16 S=16 o=96 Y=8 A=64 B=1 W=40 P=1 Q=1 s=1 u=1"},
     {"mimo2-stacked", GATED, .arch = "mimo2", .vocab = "qwen2",
      .sizes = "L=4 E=96 I=4 K=1 N=2 D=64 O=32 R=16 S=16 o=96 Y=8 A=64 B=1 W=40 P=1 Q=1 s=1 q=1 u=1"},
-    {"hy_v3", GATED, .vocab = "hunyuan", .sizes = "L=3 E=96 I=4 K=2 D=32 R=D o=96 Y=8 A=64 B=1 Z=128 n=1 u=1"},
+    {"hy_v3", GATED, .vocab = "hunyuan", .sizes = "L=4 T=1 E=96 I=4 K=2 D=32 R=D o=96 Y=8 A=64 B=1 Z=128 n=1 u=1"},
 };
 const size_t tiny_n_rows = sizeof tiny_rows / sizeof *tiny_rows;

@@ -15,9 +15,9 @@ static const char *const archs[] = {
     "olmo2", "olmo3", "exaone4", "exaone4-large", "glm4", "ernie4_5", "ernie4_5-moe", "hunyuan-dense", "hunyuan-moe",
     "dots1", "bailingmoe2", "qwen2moe", "arcee", "apertus", "starcoder2", "command-r", "cohere2", "minicpm", "mellum",
     "qwen2vl", "qwen3vl", "qwen3vlmoe", "granitehybrid", "granitehybrid-dense", "nemotron_h", "nemotron_h_moe",
-    "nemotron_h_moe-latent", "falcon-h1", "falcon-h1-norm", "mamba2", "lfm2", "lfm2moe",
+    "nemotron_h_moe-latent", "falcon-h1", "falcon-h1-norm", "mamba2", "falcon-mamba", "jamba", "lfm2", "lfm2moe",
     "mistral4", "deepseek32", "glm-dsa", "phimoe", "granite_swa-moe", "afmoe", "laguna",
-    "step35", "mimo2", "mimo2-stacked", "kimi-linear", "bailingmoe3"};
+    "step35", "mimo2", "mimo2-stacked", "kimi-linear", "bailingmoe3", "nanbeige", "muse-glimmer"};
 enum { N_ARCHS = sizeof archs / sizeof *archs };
 static char path[N_ARCHS][256];
 
@@ -65,7 +65,8 @@ static void test_same_bits(void **st)
         if (emulated() && i % 12) continue;
         const uint32_t preempted = same_bits(i);
         /* if all layers have a window, or none has a cache, the cache is large enough and no request is preempted */
-        const bool fits = !strcmp(archs[i], "mistral") || !strcmp(archs[i], "phi3") || !strcmp(archs[i], "mamba2");
+        const bool fits = !strcmp(archs[i], "mistral") || !strcmp(archs[i], "phi3") || !strcmp(archs[i], "mamba2") ||
+                          !strcmp(archs[i], "falcon-mamba");
         assert_true(preempted > 0 || fits);
         jobs_all_rows(config(i));
     }
@@ -246,6 +247,21 @@ static void test_refused_hybrids(void **st)
                                          {"feed_forward_length", 16, 96, "blk.0.ffn_up.weight is missing"}};
     static const bad_value mamba[] = {{"feed_forward_length", 4, 64, "feed_forward_length 64, expected 0"},
                                       {"attention.head_count", 4, 4, "attention.head_count_kv is missing"}};
+    static const bad_value first[] = {{"ssm.inner_size", 4, 200, "inner_size 200 must be a multiple of 16"},
+                                      {"ssm.state_size", 4, 24, "state_size 24 must be 16, 32, 48 or 64"},
+                                      {"ssm.state_size", 4, 32, "blk.0.ssm_x.weight has shape"},
+                                      {"ssm.conv_kernel", 4, 9, "conv_kernel is 9"},
+                                      {"ssm.time_step_rank", 4, 0, "time_step_rank is 0"},
+                                      {"attention.head_count_kv", 24, 0, "is 0 in all layers"}};
+    static const char *const selective[] = {"blk.0.ssm_x.weight", "blk.1.ssm_dt.bias", "blk.3.ssm_b_norm.weight",
+                                            "blk.0.ssm_a", "blk.3.ffn_up_exps.weight"};
+    pi__config ja = config(arch_of("jamba"));
+    models_refused(&ja, "jamba.", first, sizeof first / sizeof *first);
+    model_needs(&ja, selective, sizeof selective / sizeof *selective);
+    static const bad_value loops[] = {{"num_loops", 4, 0, "num_loops is 0"},
+                                      {"num_loops", 4, 513, "513 runs of 2 layers"}};
+    pi__config na = config(arch_of("nanbeige"));
+    models_refused(&na, "nanbeige.", loops, sizeof loops / sizeof *loops);
     static const char *const mixer[] = {"blk.0.ssm_in.weight", "blk.0.ssm_norm.weight", "blk.0.ssm_dt.bias",
                                         "blk.2.ssm_out.weight", "blk.2.ssm_conv1d.weight"};
     static const char *const latent[] = {"blk.1.ffn_latent_up.weight", "blk.4.exp_probs_b.bias",

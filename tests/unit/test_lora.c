@@ -110,7 +110,8 @@ static const char *const archs[] = {
     "qwen3next", "gemma4",  "deepseek2", "deepseek2-lite", "deepseek2-old", "deepseek3",  "olmo2",  "glm4",
     "qwen2moe",  "apertus", "starcoder2", "cohere2",       "ernie4_5-moe",  "bailingmoe2",
     "qwen2vl",   "qwen3vl", "qwen3vlmoe", "granitehybrid", "nemotron_h_moe", "falcon-h1", "lfm2",
-    "glm-dsa",   "granite_swa-moe", "afmoe", "laguna", "mimo2", "mimo2-stacked", "kimi-linear", "bailingmoe3"};
+    "glm-dsa",   "granite_swa-moe", "afmoe", "laguna", "mimo2", "mimo2-stacked", "kimi-linear", "bailingmoe3",
+    "jamba",     "nanbeige"};
 
 static void test_merged(void **st)
 {

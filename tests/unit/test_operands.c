@@ -26,7 +26,8 @@ static const struct { pi__op_id id; int n;
                 {PI__OP_head_linear, 3},    {PI__OP_gather_rows, 3},
                 {PI__OP_add_rows, 3},       {PI__OP_place_rows, 3},
                 {PI__OP_centroid_head, 3 + 7},
-                {PI__OP_gdn, 12},           {PI__OP_short_conv, 4},
+                {PI__OP_gdn, 12},           {PI__OP_short_conv, 5},
+                {PI__OP_scan, 12},
                 {PI__OP_state_save, 1},     {PI__OP_state_load, 1},     {PI__OP_mla_qkv, 5},
                 {PI__OP_compress, 6},       {PI__OP_indexer, 4},
                 {PI__OP_sparse, 7},         {PI__OP_topk, 4}};
@@ -125,7 +126,13 @@ static void fill(pi__op_id id, pi__op_record *r, void *target)
                                  .out = target};
         break;
     case PI__OP_short_conv:
-        r->args.short_conv = (pi__short_conv) {.st = target, .x = target, .conv = target, .out = target};
+        r->args.short_conv = (pi__short_conv) {.st = target, .x = target, .conv = target, .bias = target,
+                                               .out = target};
+        break;
+    case PI__OP_scan:
+        r->args.scan = (pi__scan) {.st = target, .x = target, .z = target, .dt = target, .b = target, .c = target,
+                                   .norm_b = target, .norm_c = target, .dt_bias = target, .a = target, .skip = target,
+                                   .out = target};
         break;
     case PI__OP_state_save: r->args.state_save = (pi__state_copy) {target, 0, 0, 0}; break;
     case PI__OP_state_load: r->args.state_load = (pi__state_copy) {target, 0, 0, 0}; break;

@@ -9,7 +9,7 @@ static const char *const archs[] = {"gemma3",     "gemma4",    "qwen35",   "qwen
                                     "granitemoe", "deepseek3", "deepseek2", "olmo3",   "exaone4-large", "glm4",
                                     "ernie4_5-moe", "hunyuan-moe", "qwen2moe", "apertus", "starcoder2", "cohere2",
                                     "qwen2vl", "qwen3vl", "qwen3vlmoe", "granitehybrid", "nemotron_h_moe-latent",
-                                    "falcon-h1", "mamba2", "lfm2moe", "mistral4", "glm-dsa",
+                                    "falcon-h1", "mamba2", "jamba", "nanbeige", "lfm2moe", "mistral4", "glm-dsa",
                                     "phimoe", "afmoe", "laguna", "mimo2-stacked", "bailingmoe3"};
 enum { DEEPSEEK4 = 4, GLM4MOE = 15, N_MODELS = sizeof archs / sizeof *archs };
 

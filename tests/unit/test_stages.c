@@ -20,6 +20,7 @@ static const model models[] = {
     {"starcoder2", "L=4", 4}, {"qwen2moe", "L=4", 4}, {"olmo3", NULL, 4},
     {"lfm2", NULL, 5},       {"glm-dsa", NULL, 4},
     {"laguna", NULL, 4},     {"mimo2", NULL, 4},     {"kimi-linear", NULL, 4},
+    {"jamba", NULL, 4},
 };
 enum { GEMMA4 = 1, QWEN35 = 2, DEEPSEEK4 = 4, GLM4MOE = 13, N_MODELS = sizeof models / sizeof *models };
 
@@ -285,6 +286,10 @@ static void test_refused(void **st)
     c = config("far,far");
     c.placement = (pi__placement_rules) {.limited = true, .gpu_layers = 2};
     refused(&c, PI_EUNSUPPORTED, "unset gpu-layers");
+    pi_error err = {0};
+    written(tiny_write(path, &(tiny_spec) {.arch = "nanbeige"}, &err), &err);
+    c = config("cpu,cpu");
+    refused(&c, PI_EUNSUPPORTED, "cannot be divided between devices");
 }
 
 /* Opening with each allocation failing in turn returns an error and frees all memory. */

@@ -21,6 +21,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/cpu/scan.h"
 #include "backend/cpu/short_conv.h"
 #include "backend/cpu/simd.h"
 #include "base/alloc.h"
@@ -126,6 +127,7 @@ size_t pi__cpu_state_bytes(const pi__backend *be, const pi__state_layer *st)
 {
     (void) be;
     if (pi__state_is_conv(st)) return pi__cpu_conv_state_bytes(st);
+    if (pi__state_is_scan(st)) return pi__cpu_scan_state_bytes(st);
     return supported(st) ? layout(st).size : 0;
 }
 
@@ -133,6 +135,7 @@ size_t pi__cpu_snapshot_bytes(const pi__backend *be, const pi__state_layer *st)
 {
     (void) be;
     if (pi__state_is_conv(st)) return pi__cpu_conv_snapshot_bytes(st);
+    if (pi__state_is_scan(st)) return pi__cpu_scan_snapshot_bytes(st);
     if (!supported(st)) return 0;
     return align64(((size_t) st->n_v * head_size(st) + (size_t) history(st) * n_channels(st)) * sizeof(float));
 }
@@ -562,7 +565,7 @@ static void take_scratch(gdn_job *j, pi__arena *ar, const pi__state_layer *st, i
 
 size_t pi__cpu_gdn_scratch(const pi__cpu *cpu, const pi__limits *lim)
 {
-    if (!lim->state.dim || pi__state_is_conv(&lim->state)) return 0;
+    if (!lim->state.dim || !lim->state.n_k) return 0;
     gdn_job j = {.cpu = (pi__cpu *) cpu};
     pi__arena ar = {0};
     take_scratch(&j, &ar, &lim->state, lim->max_tokens, lim->max_seqs);
@@ -664,6 +667,7 @@ void pi__cpu_state_save(pi__backend *be, const pi__batch *b, const pi__state_cop
 {
     (void) b;
     if (pi__state_is_conv(a->st)) pi__cpu_conv_state_save(a);
+    else if (pi__state_is_scan(a->st)) pi__cpu_scan_state_save(be, a);
     else move_state(be, a->st, a->slot, a->pos, a->snap, save_run);
 }
 
@@ -671,6 +675,7 @@ void pi__cpu_state_load(pi__backend *be, const pi__batch *b, const pi__state_cop
 {
     (void) b;
     if (pi__state_is_conv(a->st)) pi__cpu_conv_state_load(a);
+    else if (pi__state_is_scan(a->st)) pi__cpu_scan_state_load(be, a);
     else move_state(be, a->st, a->slot, a->pos, a->snap, load_run);
 }
 

@@ -69,6 +69,18 @@ typedef struct pi__gdn_chunk {
     int64_t ldo;                          /* floats between rows of o */
 } pi__gdn_chunk;
 
+/* One token of a selective scan (scan.c). ld: floats between rows. */
+typedef struct pi__scan_token {
+    int32_t n, n_state;  /* channels, a multiple of 16; values per channel */
+    const float *x, *dt; /* [n] values; time steps after softplus */
+    const float *b, *c;  /* [n_state]; c NULL = no output */
+    const float *a;      /* [n_state] rows of [n] */
+    int64_t ld_a;
+    float *h;            /* [n_state] rows of [n]: the state, updated */
+    int64_t ld_h;
+    float *y;            /* [n] sum over s of c[s] h[s] */
+} pi__scan_token;
+
 struct pi__cpu_gdn_kernels {
     /* y[c] = silu(sum over taps i < n_conv of w[c][i] x[i][c], plus bias[c]) for dim channels c; bias NULL = 0 */
     void (*conv)(const float *const *x, const float *w, const float *bias, int32_t n_conv, int32_t dim, float *y);
@@ -102,6 +114,12 @@ struct pi__cpu_gdn_kernels {
     void (*skip_gate)(const float *o, const float *v, const float *z, float skip, int32_t dim, float *out);
     /* x = x / sqrt(mean(x^2) + eps) * w, for n values in place */
     void (*norm)(float *x, const float *w, float eps, int32_t n);
+    /* Updates the state by a token: h[s] = e^(dt a[s]) h[s] + dt x b[s]. Computes y. */
+    void (*scan)(const pi__scan_token *t);
+    /* dt = softplus(raw + bias), for n values */
+    void (*scan_steps)(const float *raw, const float *bias, int32_t n, float *dt);
+    /* out = (y + skip * x) * silu(z), for n values */
+    void (*scan_gate)(const float *y, const float *x, const float *skip, const float *z, int32_t n, float *out);
 };
 
 extern const pi__cpu_gdn_kernels pi__cpu_gdn_generic;

@@ -1,4 +1,4 @@
-/* The kernels of the gated delta rule, Mamba-2 and Kimi delta attention, written once for all instruction sets. Each
+/* The kernels of the gated delta rule, Mamba and Kimi delta attention, written once for all instruction sets. Each
  * kernels_ISA.c includes this file and first defines:
  *
  *     vf              vectors, by one of vec_ISA.h;
@@ -358,8 +358,40 @@ static void fold_chunk(const pi__gdn_chunk *c)
     for (int32_t panel = 0; panel < c->dim_v; panel += PANEL) fold_panel(c, &f, panel);
 }
 
-const pi__cpu_gdn_kernels PI__KERNELS = {conv,         l2norm,     dots,  gates,      steps,     decays,    decay_row,
-                                         decayed_dots, decay_keys, chunk, fold_chunk, gate_norm, skip_gate, norm};
+/* -------------------------------------------------------------------------------------------------- selective scan */
+
+static void scan(const pi__scan_token *t)
+{
+    for (int32_t i = 0; i < t->n; i += 16) {
+        const vf dt = vf_load(t->dt + i), u = vf_mul(dt, vf_load(t->x + i));
+        vf y = vf_zero();
+        for (int32_t s = 0; s < t->n_state; s++) {
+            float *h = t->h + s * t->ld_h + i;
+            const vf decay = vf_exp(vf_mul(dt, vf_load(t->a + s * t->ld_a + i)));
+            const vf next = vf_fma(decay, vf_load(h), vf_mul(u, vf_set1(t->b[s])));
+            vf_store(h, next);
+            if (t->c) y = vf_fma(vf_set1(t->c[s]), next, y);
+        }
+        if (t->c) vf_store(t->y + i, y);
+    }
+}
+
+static void scan_steps(const float *raw, const float *bias, int32_t n, float *dt)
+{
+    for (int32_t i = 0; i < n; i += 16) vf_store(dt + i, vf_softplus(vf_add(vf_load(raw + i), vf_load(bias + i))));
+}
+
+static void scan_gate(const float *y, const float *x, const float *skip, const float *z, int32_t n, float *out)
+{
+    for (int32_t i = 0; i < n; i += 16) {
+        const vf gate = vf_load(z + i), sum = vf_fma(vf_load(skip + i), vf_load(x + i), vf_load(y + i));
+        vf_store(out + i, vf_mul(sum, vf_mul(gate, vf_sigmoid(gate))));
+    }
+}
+
+const pi__cpu_gdn_kernels PI__KERNELS = {conv,      l2norm,       dots,       gates, steps,      decays,
+                                         decay_row, decayed_dots, decay_keys, chunk, fold_chunk, gate_norm,
+                                         skip_gate, norm,         scan,       scan_steps,        scan_gate};
 
 #undef PI__GDN_ROWS
 #undef PI__GDN_VECS

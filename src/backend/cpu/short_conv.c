@@ -1,4 +1,5 @@
-/* Gated short convolutions on the CPU, and their states (op short_conv in ops.h).
+/* Short convolutions on the CPU, and their states (op short_conv in ops.h). With pi__short_conv.plain, x takes the
+ * place of the products b * u.
  *
  *     slot      [R][dim] products b * u of a sequence's last tokens; row p % R = token at position p
  *     snapshot  [H][dim] products of the H tokens before the snapshot's position
@@ -15,6 +16,8 @@
 
 #include <string.h>
 
+#include "backend/cpu/gdn.h"
+
 enum {
     PART = 128,           /* channels of an item */
     SMALL_WORK = 1 << 14, /* steps with fewer outputs run on the calling thread */
@@ -24,6 +27,7 @@ enum {
 typedef struct conv_item {
     const pi__short_conv *a;
     const pi__batch *b;
+    const pi__cpu_gdn_kernels *kn;
     float *slot;         /* the sequence's slot */
     int32_t seq;         /* index in the batch */
     int32_t first, n;    /* index in the batch of its first token; number of its tokens */
@@ -35,6 +39,7 @@ typedef struct conv_job {
     const pi__short_conv *a;
     const pi__batch *b;
     pi__pool *pool;
+    const pi__cpu_gdn_kernels *kn;
 } conv_job;
 
 /* --------------------------------------------------------------------------------------------------------- states */
@@ -109,7 +114,8 @@ static void product_at(const conv_item *it, int32_t pos, float *restrict out)
         memcpy(out, row_of(it->a->st, it->slot, pos) + it->channel, (size_t) n * sizeof *out);
     } else {
         const float *b = it->a->x + (it->first + pos - it->pos) * it->a->ldx + it->channel, *u = b + 2 * it->a->st->dim;
-        for (int32_t i = 0; i < n; i++) out[i] = b[i] * u[i];
+        if (it->a->plain) memcpy(out, b, (size_t) n * sizeof *out);
+        else for (int32_t i = 0; i < n; i++) out[i] = b[i] * u[i];
     }
 }
 
@@ -148,6 +154,19 @@ static void convolve(float (*w)[PART], float *const *x, int32_t n_conv, const fl
     for (int32_t i = 0; i < n; i++) out[i] = c[i] * sum[i];
 }
 
+/* Computes the outputs of token t of the step. w, conv: the taps, by tap and by channel. */
+static void put_output(const conv_item *it, int32_t t, float (*w)[PART], const float *conv, float *const *x)
+{
+    const pi__short_conv *a = it->a;
+    const int64_t row = it->first + t;
+    float *out = a->out + row * a->ldo + it->channel;
+    if (a->plain)
+        it->kn->conv((const float *const *) x, conv, a->bias ? a->bias + it->channel : NULL, a->st->n_conv,
+                     it->n_channel, out);
+    else
+        convolve(w, x, a->st->n_conv, a->x + row * a->ldx + a->st->dim + it->channel, it->n_channel, out);
+}
+
 static void run_item(const conv_item *it)
 {
     const pi__state_layer *st = it->a->st;
@@ -158,11 +177,9 @@ static void run_item(const conv_item *it)
     for (int32_t i = 0; i < history(st); i++) product_at(it, it->pos - history(st) + i, rows[i]);
     save(it);
     for (int32_t t = 0; t < it->n; t++) {
-        const int64_t row = it->first + t;
         for (int32_t i = 0; i < n_conv; i++) x[i] = rows[(t + i) % n_conv];
         product_at(it, it->pos + t, x[n_conv - 1]);
-        convolve(w, x, n_conv, it->a->x + row * it->a->ldx + st->dim + it->channel, it->n_channel,
-                 it->a->out + row * it->a->ldo + it->channel);
+        put_output(it, t, w, conv, x);
     }
     keep(it);
 }
@@ -170,13 +187,16 @@ static void run_item(const conv_item *it)
 static int32_t n_parts(const pi__short_conv *a) { return (a->st->dim + PART - 1) / PART; }
 
 /* Runs item i: a sequence and a part of its channels. */
-static void run_at(const pi__short_conv *a, const pi__batch *b, int32_t i)
+static void run_at(const conv_job *j, int32_t i)
 {
+    const pi__short_conv *a = j->a;
+    const pi__batch *b = j->b;
     const int32_t seq = i / n_parts(a), channel = i % n_parts(a) * PART, left = a->st->dim - channel;
     const int32_t first = b->seq_start[seq], n = b->seq_start[seq + 1] - first;
     if (!n) return;
-    run_item(&(conv_item) {.a = a, .b = b, .slot = slot_of(a->st, b->state_slot[seq]), .seq = seq, .first = first,
-                           .n = n, .pos = b->pos[first], .channel = channel, .n_channel = left < PART ? left : PART});
+    run_item(&(conv_item) {.a = a, .b = b, .kn = j->kn, .slot = slot_of(a->st, b->state_slot[seq]), .seq = seq,
+                           .first = first, .n = n, .pos = b->pos[first], .channel = channel,
+                           .n_channel = left < PART ? left : PART});
 }
 
 static void conv_run(void *arg, int32_t ith, int32_t nth)
@@ -185,15 +205,15 @@ static void conv_run(void *arg, int32_t ith, int32_t nth)
     const int32_t n = j->b->n_seqs * n_parts(j->a);
     (void) ith;
     (void) nth;
-    for (int32_t i; (i = pi__pool_next(j->pool, n)) >= 0;) run_at(j->a, j->b, i);
+    for (int32_t i; (i = pi__pool_next(j->pool, n)) >= 0;) run_at(j, i);
 }
 
 void pi__cpu_short_conv(pi__backend *be, const pi__batch *b, const pi__short_conv *a)
 {
-    conv_job j = {a, b, ((pi__cpu *) be)->pool};
+    conv_job j = {a, b, ((pi__cpu *) be)->pool, ((pi__cpu *) be)->gdn};
     if ((int64_t) b->n_tokens * a->st->dim >= SMALL_WORK) {
         pi__pool_run(j.pool, conv_run, &j);
         return;
     }
-    for (int32_t i = 0; i < b->n_seqs * n_parts(a); i++) run_at(a, b, i);
+    for (int32_t i = 0; i < b->n_seqs * n_parts(a); i++) run_at(&j, i);
 }

@@ -467,8 +467,13 @@ size_t pi__cuda_conv_state_bytes(const pi__state_layer *st);
 size_t pi__cuda_conv_snapshot_bytes(const pi__state_layer *st);
 void pi__cuda_conv_move(pi__cuda *c, const pi__state_copy *a, bool is_save);
 
-/* The ops (ops.h): transformers in ops.c, delta nets in ops_gdn.c, convolutions in ops_conv.c, experts in
- * ops_moe.c, DeepSeek V4 in ops_mla.c. */
+/* ops_scan.c: states of selective scans, as those of convolutions. */
+size_t pi__cuda_scan_state_bytes(const pi__state_layer *st);
+size_t pi__cuda_scan_snapshot_bytes(const pi__state_layer *st);
+void pi__cuda_scan_move(pi__cuda *c, const pi__state_copy *a, bool is_save);
+
+/* The ops (ops.h): transformers in ops.c, delta nets in ops_gdn.c, convolutions in ops_conv.c, selective scans in
+ * ops_scan.c, experts in ops_moe.c, DeepSeek V4 in ops_mla.c. */
 #define PI__CUDA_OP(name, type) void pi__cuda_##name(pi__backend *be, const pi__batch *b, const type *a);
 PI__OPS_ALL(PI__CUDA_OP)
 PI__OPS_DEVICE(PI__CUDA_OP)

@@ -1,4 +1,4 @@
-/* Gated short convolutions (kernels/short_conv_kernels.cuh has the layout of a state). See kernels.h. */
+/* Short convolutions (kernels/short_conv_kernels.cuh has the layout of a state). See kernels.h. */
 #ifndef PI__CUDA_KERNELS_CONV_H
 #define PI__CUDA_KERNELS_CONV_H
 
@@ -19,9 +19,10 @@ typedef struct pi__k_conv { /* fields as in pi__short_conv, pi__state_layer and 
     /* rows of x and out start at multiples of 16 bytes */
     const float *x;
     int64_t ldx;
-    const float *conv;
+    const float *conv, *bias;
     float *out;
     int64_t ldo;
+    bool plain;
     const int32_t *pos;        /* [n_tokens] */
     const int32_t *seq_start;  /* [n_seqs + 1] */
     const int32_t *state_slot; /* [n_seqs]; negative = padding, nothing is done for the sequence */

@@ -27,6 +27,7 @@ void pi__cuda_short_conv(pi__backend *be, const pi__batch *b, const pi__short_co
     const cuda_batch *d = pi__cuda_batch_of(c, b);
     pi__k_conv k = layout_of(a->st);
     k.x = a->x, k.ldx = a->ldx, k.conv = a->conv, k.out = a->out, k.ldo = a->ldo;
+    k.bias = a->bias, k.plain = a->plain;
     k.pos = d->pos, k.seq_start = d->seq_start, k.state_slot = d->state_slot;
     k.save_start = d->save_start, k.save = (const int32_t *) d->save;
     k.n_seqs = b->n_seqs;

@@ -21,6 +21,7 @@ static pi__k_state state_of(const pi__cuda *c, const pi__state_layer *st)
 size_t pi__cuda_state_bytes(const pi__backend *be, const pi__state_layer *st)
 {
     if (pi__state_is_conv(st)) return pi__cuda_conv_state_bytes(st);
+    if (pi__state_is_scan(st)) return pi__cuda_scan_state_bytes(st);
     pi__k_state k = layout_of(st);
     return ((const pi__cuda *) be)->f.disabled.delta ? 0 : pi__k_state_bytes(&k);
 }
@@ -29,12 +30,14 @@ size_t pi__cuda_snapshot_bytes(const pi__backend *be, const pi__state_layer *st)
 {
     (void) be;
     if (pi__state_is_conv(st)) return pi__cuda_conv_snapshot_bytes(st);
+    if (pi__state_is_scan(st)) return pi__cuda_scan_snapshot_bytes(st);
     pi__k_state k = layout_of(st);
     return pi__k_snapshot_bytes(&k);
 }
 
 size_t pi__cuda_gdn_scratch(const pi__limits *lim)
 {
+    if (!lim->state.n_k) return 0;
     pi__k_state k = layout_of(&lim->state);
     return pi__k_gdn_scratch(&k, lim->max_tokens);
 }
@@ -103,6 +106,10 @@ void pi__cuda_state_save(pi__backend *be, const pi__batch *b, const pi__state_co
         pi__cuda_conv_move(c, a, true);
         return;
     }
+    if (pi__state_is_scan(a->st)) {
+        pi__cuda_scan_move(c, a, true);
+        return;
+    }
     pi__k_state k = state_of(c, a->st);
     PI__QUEUE(c, pi__k_state_save(pi__rt_stream(c->rt), &k, a->slot, a->pos, a->snap));
 }
@@ -113,6 +120,10 @@ void pi__cuda_state_load(pi__backend *be, const pi__batch *b, const pi__state_co
     pi__cuda *c = (pi__cuda *) be;
     if (pi__state_is_conv(a->st)) {
         pi__cuda_conv_move(c, a, false);
+        return;
+    }
+    if (pi__state_is_scan(a->st)) {
+        pi__cuda_scan_move(c, a, false);
         return;
     }
     pi__k_state k = state_of(c, a->st);
