@@ -360,16 +360,28 @@ static void want_head(pi__model *m, pi__dense *d)
     pi__nextn_declare(m, &d->next, m->n_layer - 1);
 }
 
-/* Declares the caches of the layers' later runs. */
+/* Makes the layers of the later runs, which have caches of their own. Ops may keep pointers to weights until the step
+ * ends, so each run has layers of its own, too. */
 static void declare_loops(pi__model *m, pi__dense *d)
 {
     if (d->n_loops < 2) return;
-    d->loop_kv = pi__model_calloc(m, (size_t) d->n_loops * (size_t) m->n_layer, sizeof *d->loop_kv, "the caches");
-    for (int32_t run = 1; run < d->n_loops; run++)
-        for (int32_t i = 0; i < m->n_layer && pi__model_ok(m); i++) {
-            const pi__attn *a = &d->layers[i].attn;
-            d->loop_kv[run * m->n_layer + i] = pi__declare_kv(m, m, i, a->window, a->n_head_kv, a->head_dim);
-        }
+    const int32_t n = (d->n_loops - 1) * m->n_layer;
+    d->again = pi__model_calloc(m, (size_t) n, sizeof *d->again, "the layers");
+    for (int32_t i = 0; i < n && pi__model_ok(m); i++) {
+        const int32_t layer = i % m->n_layer;
+        const pi__attn *a = &d->layers[layer].attn;
+        d->again[i].attn.kv = pi__declare_kv(m, m, layer, a->window, a->n_head_kv, a->head_dim);
+    }
+}
+
+/* Gives the loaded weights to the layers of the later runs. */
+static void loops_loaded(pi__model *m, pi__dense *d)
+{
+    for (int32_t i = 0; d->again && i < (d->n_loops - 1) * m->n_layer; i++) {
+        const int32_t kv = d->again[i].attn.kv;
+        d->again[i] = d->layers[i % m->n_layer];
+        d->again[i].attn.kv = kv;
+    }
 }
 
 /* Declares the weights of the RMSNorm of the embeddings, which are all 1. */
@@ -408,6 +420,7 @@ void pi__dense_loaded(pi__model *m)
     pi__dense *d = m->arch_data;
     pi__rotation_loaded(m, &d->rot);
     pi__rotation_loaded(m, &d->rot_local);
+    loops_loaded(m, d);
 }
 
 void pi__dense_layout(pi__model *m, const pi__limits *lim, pi__arena *a)
@@ -649,13 +662,10 @@ static void begin_loop(pi__model *m, const pi__dense *d, pi__stream *s)
 /* Runs the layers again, n_loops - 1 times. Returns as run_layer. */
 static bool run_loops(pi__model *m, const pi__dense *d, pi__stream *s, bool all)
 {
-    for (int32_t run = 1; run < d->n_loops; run++) {
-        begin_loop(m, d, s);
-        for (int32_t i = 0; i < m->n_layer; i++) {
-            pi__dense_layer l = d->layers[i];
-            l.attn.kv = d->loop_kv[run * m->n_layer + i];
-            if (!run_layer(m, d, &l, s, run == d->n_loops - 1 && i == m->n_layer - 1 && !all)) return false;
-        }
+    const int32_t n = (d->n_loops - 1) * m->n_layer;
+    for (int32_t i = 0; i < n; i++) {
+        if (i % m->n_layer == 0) begin_loop(m, d, s);
+        if (!run_layer(m, d, &d->again[i], s, i == n - 1 && !all)) return false;
     }
     return true;
 }

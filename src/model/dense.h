@@ -80,7 +80,7 @@ typedef struct pi__dense {
     /* [n_layer]; pi__dense_declare copies `attn` to each, except for numbers of heads, window, ahead, rot and rel, and
      * adds `flags`. It keeps mlp.p, mlp.limit and experts.limit */
     pi__dense_layer *layers;
-    int32_t *loop_kv;        /* [n_loops][n_layer] indices of the layers' caches; NULL = one run */
+    pi__dense_layer *again;  /* [n_loops - 1][n_layer] layers of the later runs; NULL = one run */
     pi__work work;           /* scratch */
     float *embd_weight;      /* [E] weight of embd_norm or embd_rms */
     /* scratch: [T, E] output of the shared expert, or of a Mamba-2 mixer in a layer with attention */

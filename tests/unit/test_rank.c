@@ -140,7 +140,8 @@ static void check_scores(pi_engine *e, const char *path, const char *pooling, co
             fail_msg("%s: score %d is %g, not %g", path, i, (double) got->v[i], want[i]);
         apart += fabs(want[i] - want[0]);
     }
-    assert_true(n == 1 || apart > 1e-3);
+    /* labels differ by ten times the tolerance, so that exchanged ones are found */
+    if (n > 1 && !(apart > 1e-4)) fail_msg("%s: scores are within %g", info.arch, apart);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- tests */
