@@ -34,8 +34,22 @@ void service_new_id(service *sv, const char *prefix, char out[64])
              (unsigned long long) (n & 0xFFFFFFFFu));
 }
 
+void service_put_prompt(const service *sv, const prompt *pr, int flags, buf *out)
+{
+    int32_t *ids = malloc((pr->n_ids + 1) * sizeof *ids);
+    size_t n_ids = 0;
+    for (size_t i = 0; ids && i < pr->n_ids; i++)
+        if (pr->ids[i] >= 0) ids[n_ids++] = pr->ids[i];
+    const int64_t n = ids ? pi_detokenize(sv->e, ids, n_ids, flags, NULL, 0) : PI_ENOMEM;
+    char *to = n < 0 ? NULL : buf_reserve(out, (size_t) n);
+    if (!to || pi_detokenize(sv->e, ids, n_ids, flags, to, (size_t) n) != n) out->failed = true;
+    else out->p[out->n += (size_t) n] = 0;
+    free(ids);
+}
+
 size_t service_token_text(const service *sv, int32_t id, bool special, char *out, size_t cap)
 {
+    if (id < 0) return 0;
     /* A token alone would lose the leading space that tokenizers add, so it is decoded after another token. */
     const int32_t two[] = {sv->anchor, id};
     char buf[512], *p = buf;

@@ -51,8 +51,10 @@ typedef struct service {
 void service_open(service *sv, pi_engine *e);
 /* Writes prefix and a new unique id to out, for example "chatcmpl-...". */
 void service_new_id(service *sv, const char *prefix, char out[64]);
+/* Appends the text of a prompt's ids to out, with PI_TOK_SPECIAL or 0. Images have no text. */
+void service_put_prompt(const service *sv, const prompt *pr, int flags, buf *out);
 /* Writes the text of one token, as it appears within a text, to out; at most cap bytes. Returns its full length in
- * bytes. */
+ * bytes. An image (id < 0) has no text. */
 size_t service_token_text(const service *sv, int32_t id, bool special, char *out, size_t cap);
 /* Returns the bytes of UTF-8 text that become complete if the token's bytes are added to h. Updates h, and adds the
  * number of these characters to *chars. */

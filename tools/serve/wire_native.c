@@ -58,11 +58,8 @@ static json_t *prompt_json(const gen *g, const prompt *p)
 {
     if (!p->ids) return text_json(p->text, p->len);
     buf b = {0};
-    int64_t n = pi_detokenize(g->sv->e, p->ids, p->n_ids, PI_TOK_SPECIAL, NULL, 0);
-    if (n < 0 || !grow(&b.p, &b.cap, (size_t) n + 1, 1) ||
-        pi_detokenize(g->sv->e, p->ids, p->n_ids, PI_TOK_SPECIAL, b.p, (size_t) n) != n)
-        text_no_memory();
-    else b.n = (size_t) n;
+    service_put_prompt(g->sv, p, PI_TOK_SPECIAL, &b);
+    if (b.failed) text_no_memory();
     json_t *s = text_json(b.p, b.n);
     buf_free(&b);
     return s;

@@ -393,14 +393,8 @@ static void text_finish(gen *g) { send_end(g, "text_completion"); }
 /* Appends the prompt's text for echo; out owns it. */
 static void prompt_text(const gen *g, const prompt *pr, buf *out)
 {
-    if (!pr->ids) {
-        buf_put(out, pr->text, pr->len);
-        return;
-    }
-    int64_t n = pi_detokenize(g->sv->e, pr->ids, pr->n_ids, 0, NULL, 0);
-    out->failed = n < 0 || !grow(&out->p, &out->cap, (size_t) n + 1, 1) ||
-                  pi_detokenize(g->sv->e, pr->ids, pr->n_ids, 0, out->p, (size_t) n) != n;
-    if (!out->failed) out->n = (size_t) n;
+    if (pr->ids) service_put_prompt(g->sv, pr, 0, out);
+    else buf_put(out, pr->text, pr->len);
 }
 
 /* Returns the first token of a prompt, which has no probability; -1 if none. */
