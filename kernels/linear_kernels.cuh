@@ -83,9 +83,10 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) linear
     if (p.tail.arrived) run_tail(p.tail, raw);
 }
 
-/* linear_floats() for matrices of TYPE. */
-template <int TYPE> PI_FN void linear_floats_of(const product &p)
+/* y = W x for F32, F16 and BF16 matrices. Grid: x = FLOAT_WARPS rows of W, one per warp; y = FLOAT_ROWS rows of x. */
+template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) linear_floats(product p)
 {
+    ptx_wait_dependency();
     int64_t w_row = (int64_t) blockIdx.x * FLOAT_WARPS + threadIdx.x / 32, first = (int64_t) blockIdx.y * FLOAT_ROWS;
     const float *x = (const float *) p.codes + first * p.w.n_in;
     int n = (int) min((int64_t) FLOAT_ROWS, p.n_rows - first);
@@ -93,17 +94,6 @@ template <int TYPE> PI_FN void linear_floats_of(const product &p)
     float_rows<TYPE>(
         p.w.data + (size_t) w_row * p.w.shape.tile_bytes, p.w.n_in, [&](int r) { return x + r * p.w.n_in; }, n,
         p.w.scale ? *p.w.scale : 1.0f, p.y + first * p.ldy + w_row, p.ldy);
-}
-
-/* y = W x for F32, F16 and BF16 matrices. Grid: x = FLOAT_WARPS rows of W, one per warp; y = FLOAT_ROWS rows of x. */
-__global__ void __launch_bounds__(FLOAT_WARPS * 32) linear_floats(PI_CONSTANT product p)
-{
-    ptx_wait_dependency();
-    switch (p.w.type) {
-#define RUN(t, ...) case PI__##t: return linear_floats_of<PI__##t>(p);
-        FLOAT_TYPES(RUN)
-#undef RUN
-    }
 }
 
 /* ------------------------------------------------------------------------------------------------------ embedding */

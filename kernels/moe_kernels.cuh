@@ -143,9 +143,11 @@ template <int TYPE, int NT> __global__ void __launch_bounds__(THREADS, 2) expert
              p.a.w.n_out - blockIdx.x * 16);
 }
 
-/* experts_floats() for matrices of TYPE. */
-template <int TYPE> PI_FN void experts_floats_of(const grouped &p)
+/* As experts(), for F32, F16 and BF16 matrices: a warp multiplies one row of W by the columns of a tile. Grid: x =
+ * FLOAT_WARPS rows of W, y = tile, z = matrix. */
+template <int TYPE> __global__ void __launch_bounds__(FLOAT_WARPS * 32) experts_floats(grouped p)
 {
+    ptx_wait_dependency();
     int64_t w_row = (int64_t) blockIdx.x * FLOAT_WARPS + threadIdx.x / 32, n_in = p.a.w.n_in;
     if ((int32_t) blockIdx.y >= *p.n_tile || w_row >= p.a.w.n_out) return;
     const share own = share_of(p);
@@ -156,18 +158,6 @@ template <int TYPE> PI_FN void experts_floats_of(const grouped &p)
         float_rows<TYPE>(own.data + (size_t) w_row * p.a.w.shape.tile_bytes, n_in, [&](int r) { return x[r]; },
                          min((int) FLOAT_ROWS, own.t.n - first), own.scale ? *own.scale : 1.0f,
                          own.y + first * p.a.ldy + w_row, p.a.ldy);
-    }
-}
-
-/* As experts(), for F32, F16 and BF16 matrices: a warp multiplies one row of W by the columns of a tile. Grid: x =
- * FLOAT_WARPS rows of W, y = tile, z = matrix. */
-__global__ void __launch_bounds__(FLOAT_WARPS * 32) experts_floats(PI_CONSTANT grouped p)
-{
-    ptx_wait_dependency();
-    switch (p.a.w.type) {
-#define RUN(t, ...) case PI__##t: return experts_floats_of<PI__##t>(p);
-        FLOAT_TYPES(RUN)
-#undef RUN
     }
 }
 

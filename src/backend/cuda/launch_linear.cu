@@ -41,19 +41,22 @@ template <int TYPE> static int run_packed(void *stream, products &p, unsigned ti
     return p.n_rows <= 8 ? run_few<TYPE, 1>(stream, p, tiles) : run_few<TYPE, MAX_GROUPS>(stream, p, tiles);
 }
 
-static int run_floats(void *stream, const product &p)
+template <int TYPE> static int run_floats(void *stream, const product &p)
 {
     dim3 grid((unsigned) ((p.w.n_out + FLOAT_WARPS - 1) / FLOAT_WARPS),
               (unsigned) ((p.n_rows + FLOAT_ROWS - 1) / FLOAT_ROWS));
-    return pi_launch_dependent(stream, linear_floats, grid, dim3(FLOAT_WARPS * 32), 0, p);
+    return pi_launch_dependent(stream, linear_floats<TYPE>, grid, dim3(FLOAT_WARPS * 32), 0, p);
 }
-
-static bool is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
 
 /* Queues the product of one matrix with any number of rows. */
 static int run_one(void *stream, const product &p)
 {
-    return is_float(p.w.type) ? run_floats(stream, p) : pi__k_gemm(stream, p);
+    switch (p.w.type) {
+#define RUN(t, ...) case PI__##t: return run_floats<PI__##t>(stream, p);
+        FLOAT_TYPES(RUN)
+#undef RUN
+    default: return pi__k_gemm(stream, p);
+    }
 }
 
 static bool is_packed(int32_t type)
@@ -65,6 +68,8 @@ static bool is_packed(int32_t type)
     default: return false;
     }
 }
+
+static bool is_float(int32_t type) { return type == PI__F32 || type == PI__F16 || type == PI__BF16; }
 
 int pi__k_linear(void *stream, const pi__k_product *w, int32_t n, const void *prepared, int32_t n_rows)
 {

@@ -52,11 +52,11 @@ template <int TYPE> static int run_packed(void *stream, const pi__k_routes *r, c
     });
 }
 
-static int run_floats(void *stream, const pi__k_routes *r, const grouped &p)
+template <int TYPE> static int run_floats(void *stream, const pi__k_routes *r, const grouped &p)
 {
     unsigned rows = (unsigned) ((p.a.w.n_out + FLOAT_WARPS - 1) / FLOAT_WARPS), n = p.a.data2 ? 2 : 1;
     return each_list(r, p, [=](int, unsigned most, const grouped &q) {
-        return pi_launch_dependent(stream, experts_floats, dim3(rows, most, n), dim3(FLOAT_WARPS * 32), 0, q);
+        return pi_launch_dependent(stream, experts_floats<TYPE>, dim3(rows, most, n), dim3(FLOAT_WARPS * 32), 0, q);
     });
 }
 
@@ -78,9 +78,9 @@ int pi__k_experts_run(void *stream, const pi__k_routes *r, const pi__k_experts *
 #define RUN(t, ...) case PI__##t: return run_packed<PI__##t>(stream, r, p);
         PACKED_TYPES(RUN)
 #undef RUN
-#define CASE(t, ...) case PI__##t:
-        FLOAT_TYPES(CASE) return run_floats(stream, r, p);
-#undef CASE
+#define RUN(t, ...) case PI__##t: return run_floats<PI__##t>(stream, r, p);
+        FLOAT_TYPES(RUN)
+#undef RUN
     default: return 1;
     }
 }
