@@ -272,19 +272,17 @@ template <int D, bool EXACT, bool FAST> PI_FN void prepare_tile(const job &j, un
     }
 }
 
-/* Computes the input of many() for a chunk's new rows, independent of S0. Grid: x = tile (find_tile()); y = key head.
- * Block: 4 warps. Shared: prepare_shape. FAST: as for `convolution`. */
-template <bool EXACT, bool FAST>
+/* Computes the input of many() for a chunk's new rows, independent of S0. WIDE: heads of 96 or 128 values, else of 32
+ * or 64; one kernel for all would have more than 240 KiB of code. Grid: x = tile (find_tile()); y = key head. Block: 4
+ * warps. Shared: prepare_shape. FAST: as for `convolution`. */
+template <bool WIDE, bool EXACT, bool FAST>
 __global__ void __launch_bounds__(ROWS_THREADS, FAST ? 3 : 2) prepare(PI_CONSTANT job j)
 {
+    constexpr int LESS = WIDE ? 96 : 32, MORE = WIDE ? 128 : 64;
     ptx_wait_dependency();
     PI_SMEM(raw);
-    switch (j.a.state.dim) {
-    case 32: return prepare_tile<32, EXACT, FAST>(j, raw);
-    case 64: return prepare_tile<64, EXACT, FAST>(j, raw);
-    case 96: return prepare_tile<96, EXACT, FAST>(j, raw);
-    default: return prepare_tile<128, EXACT, FAST>(j, raw);
-    }
+    if (j.a.state.dim == LESS) prepare_tile<LESS, EXACT, FAST>(j, raw);
+    else prepare_tile<MORE, EXACT, FAST>(j, raw);
 }
 
 /* Writes the chunk's new rows to the slot for later steps: decays and T of a value head; for heads below n_k also the

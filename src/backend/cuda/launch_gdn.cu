@@ -97,7 +97,7 @@ template <int D, bool EXACT, bool FAST> static int run_many(void *stream, const 
 {
     unsigned n_k = (unsigned) j.a.state.n_k, n_v = (unsigned) j.a.state.n_v, seqs = (unsigned) j.a.n_seqs;
     unsigned tiles = (unsigned) (j.a.n_tokens / C) + 2 * seqs, some = (n_v + FINISH_HEADS - 1) / FINISH_HEADS;
-    int rc = pi_launch_dependent(stream, prepare<EXACT, FAST>, dim3(tiles, n_k), dim3(ROWS_THREADS),
+    int rc = pi_launch_dependent(stream, prepare<(D > 64), EXACT, FAST>, dim3(tiles, n_k), dim3(ROWS_THREADS),
                                  prepare_shape<D, EXACT>::bytes, j);
     if (!rc)
         rc = in_parts<D>(j) ? run_chunks < D, D == 128 ? 2 : 1,
