@@ -67,6 +67,7 @@ static void test_window_type(void **st)
         plan[i].size = sizeof plan[i];
         assert_int_equal(pi__core_plan(&c[i], &plan[i], &err), PI_OK);
         assert_int_equal(plan[i].n_groups, 2);
+        plan[i].free_bytes = 0; /* other programs change it between two calls */
     }
     assert_memory_equal(&plan[0], &plan[1], sizeof plan[0]);
     for (int g = 0; g < 2; g++) {
