@@ -100,8 +100,9 @@ static const char *laguna_size(const pi__model *m)
     return m->n_layer == 40 ? "30B-A3B" : m->n_layer == 48 ? "118B-A8B" : m->n_layer == 70 ? "230B-A10B" : NULL;
 }
 
+static const char *muse_size(const pi__model *m) { return m->n_layer == 52 ? "30B" : NULL; }
+
 const pi__arch pi__arch_afmoe = {.name = "afmoe", .declare = trinity, .size_name = trinity_size, PI__DENSE_ARCH};
 const pi__arch pi__arch_laguna = {.name = "laguna", .declare = laguna, .size_name = laguna_size, PI__DENSE_ARCH};
-static const char *muse_size(const pi__model *m) { return m->n_layer == 52 ? "30B" : NULL; }
 const pi__arch pi__arch_muse_glimmer = {.name = "muse-glimmer", .declare = muse, .size_name = muse_size,
                                         PI__DENSE_ARCH};

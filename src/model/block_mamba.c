@@ -19,10 +19,6 @@ void pi__mamba_read(pi__model *m, pi__mamba *a)
     for (size_t i = 0; order && i < n; i++)
         order[i] = (int32_t) (i % (size_t) a->n_channel) * a->n_state + (int32_t) (i / (size_t) a->n_channel);
     a->order = order;
-    const int32_t widest = a->n_rank > a->n_state ? a->n_rank : a->n_state;
-    float *ones = pi__model_calloc(m, (size_t) widest, sizeof *ones, "the weights of norms");
-    for (int32_t i = 0; ones && i < widest; i++) ones[i] = 1;
-    a->ones = ones;
 }
 
 static void declare_norms(pi__model *m, pi__mamba *a, int32_t layer)
@@ -31,7 +27,7 @@ static void declare_norms(pi__model *m, pi__mamba *a, int32_t layer)
                                                                  {&a->norm_b, "ssm_b_norm.weight", a->n_state},
                                                                  {&a->norm_c, "ssm_c_norm.weight", a->n_state}};
     for (int i = 0; i < 3 && a->norms; i++) pi__declare_vec(m, norm[i].w, norm[i].n, norm[i].name, layer);
-    for (int i = 0; i < 3 && a->plain_norms; i++) pi__declare_values(m, norm[i].w, norm[i].n, a->ones);
+    for (int i = 0; i < 3 && a->plain_norms; i++) pi__declare_ones(m, norm[i].w, norm[i].n);
 }
 
 /* Floats of a row of s->qkv: x, later the time steps; z; convolved x; low-rank time steps, B and C. */

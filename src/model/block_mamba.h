@@ -12,7 +12,6 @@ typedef struct pi__mamba {
     bool norms;              /* norms of time steps, B and C, with weights in the file */
     bool plain_norms;        /* the same norms without weights */
     float norm_eps;          /* their epsilon */
-    const float *ones;       /* [max(R, N)] with plain_norms; host memory */
     const int32_t *order;    /* [N * C] place in the file of each value of `a` */
     /* tensors */
     pi__weight in;           /* [2C, E] values (x), gates (z) */

@@ -564,6 +564,13 @@ void pi__declare_values(pi__model *m, float **vec, int64_t n, const float *value
                                 .placement = everywhere(m)});
 }
 
+void pi__declare_ones(pi__model *m, float **vec, int32_t n)
+{
+    float *ones = pi__model_calloc(m, (size_t) n, sizeof *ones, "the weights of a norm");
+    for (int32_t i = 0; ones && i < n; i++) ones[i] = 1;
+    pi__declare_values(m, vec, n, ones);
+}
+
 void pi__declare_table(pi__model *m, float **vec, int64_t n_rows, int64_t n, const char *name, int layer)
 {
     want_values(m, (pi__declared) {.vec = vec, .factor = 1.0f}, false, n, n_rows, name, layer);

@@ -117,6 +117,8 @@ void pi__declare_table_gathered(pi__model *m, float **vec, int64_t n, const int3
                                 int64_t n_file_rows, const char *name, int layer);
 /* Declares n f32 values on the device that are not in the file. values must live until the model is loaded. */
 void pi__declare_values(pi__model *m, float **vec, int64_t n, const float *values);
+/* As pi__declare_values: n times 1, the weights of a norm that has none. */
+void pi__declare_ones(pi__model *m, float **vec, int32_t n);
 /* Like pi__declare_table, for n_mat consecutive tables. */
 void pi__declare_tables(pi__model *m, float **vec, int64_t n_mat, int64_t n_rows, int64_t n, const char *name,
                         int layer);

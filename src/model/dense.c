@@ -384,14 +384,6 @@ static void loops_loaded(pi__model *m, pi__dense *d)
     }
 }
 
-/* Declares the weights of the RMSNorm of the embeddings, which are all 1. */
-static void declare_embd_rms(pi__model *m, pi__dense *d)
-{
-    float *ones = pi__model_calloc(m, (size_t) m->n_embd, sizeof *ones, "the weights of a norm");
-    for (int32_t i = 0; i < m->n_embd && ones; i++) ones[i] = 1;
-    pi__declare_values(m, &d->embd_weight, m->n_embd, ones);
-}
-
 void pi__dense_declare(pi__model *m, pi__dense *d)
 {
     const pi__attn *a = &d->attn;
@@ -405,7 +397,7 @@ void pi__dense_declare(pi__model *m, pi__dense *d)
     if (d->interleaved_rope) d->attn.order = pi__attn_order(m, a->n_head, a->n_head_kv, a->head_dim, d->n_rot);
     pi__head_declare(m, &d->head, true);
     if (d->embd_norm) pi__declare_vec(m, &d->embd_weight, m->n_embd, "token_embd_norm.weight", PI__OF_FILE);
-    if (d->embd_rms) declare_embd_rms(m, d);
+    if (d->embd_rms) pi__declare_ones(m, &d->embd_weight, m->n_embd);
     pi__read_trunk(m, m->n_layer - d->n_next);
     for (int32_t i = 0; i < m->n_trunk && pi__model_ok(m); i++) want_layer(m, d, i);
     declare_loops(m, d);
