@@ -8,6 +8,7 @@
 #include "backend/device.h"
 #include "backend/cuda/kernels.h"
 #include "selftest/checks.h"
+#include "selftest/state_ref.h"
 #include "selftest/tail_ref.h"
 
 extern "C" {
@@ -266,15 +267,6 @@ private:
         verified.push_back(n_verified);
         slot.push_back(n_slot);
         save_start.push_back(n_save);
-    }
-
-    static void check_untouched(const float *p, size_t from, size_t to)
-    {
-        for (size_t k = from; k < to; k++) {
-            uint32_t u;
-            std::memcpy(&u, p + k, 4);
-            expect_equal(u, 0xffffffffu);
-        }
     }
 
     /* Writes the inputs of a token. at < 0: a wrong draft, with large, NaN or infinite inputs. */
