@@ -30,17 +30,20 @@ struct cell {
     uint32_t r_block, r_warp;        /* barriers before the last read */
     uint32_t w_time;                 /* mbarrier arrivals before the last write */
     uint32_t w_fences;               /* the writer's wgmma fences before the last write */
+    uint32_t block;                  /* the block that all this is about: older records mean nothing */
 };
 static_assert(std::has_unique_object_representations<cell>::value, "cells are compared as bytes");
 
 /* A warp's last read of 16 bytes: mbarrier arrivals before it (0 = no read), the warp's barriers before it, lanes
- * since then. */
+ * since then, the block that it belongs to. */
 struct last_read {
-    uint32_t time, epoch, lanes;
+    uint32_t time, epoch, lanes, block;
 };
-struct shadow_state { /* per block */
+/* Per resident. Records are not cleared when a block begins, because they are many times the size of shared memory. */
+struct shadow_state {
     std::vector<cell> cells;
     std::vector<last_read> reads; /* [32 warps] for each 16 bytes */
+    uint32_t block;               /* number of blocks begun so far */
     uint32_t block_epoch, warp_epoch[32];
 };
 static shadow_state states[MOST_PLACES], *sh = states;
@@ -54,8 +57,11 @@ void shadow_select(unsigned resident) { sh = &states[resident]; }
 void shadow_begin(size_t shared_size)
 {
     if (!checks()) return;
-    sh->cells.assign(shared_size, cell());
-    sh->reads.assign((shared_size + 15) / 16 * 32, last_read());
+    if (sh->cells.size() < shared_size) {
+        sh->cells.resize(shared_size);
+        sh->reads.resize((shared_size + 15) / 16 * 32);
+    }
+    sh->block++;
     sh->block_epoch = 1;
     for (uint32_t &e : sh->warp_epoch) e = 1;
 }
@@ -70,6 +76,7 @@ void shadow_arrival(const void *p, size_t size, size_t copy)
     size_t at = (size_t) (static_cast<const unsigned char *>(p) - here.shared);
     for (size_t i = at; i < at + size; i++) {
         sh->cells[i] = cell();
+        sh->cells[i].block = sh->block;
         sh->cells[i].written = true;
         sh->cells[i].bulk = (uint32_t) copy + 1;
     }
@@ -97,7 +104,7 @@ static bool readers_let_go(unsigned lin, size_t i)
     for (unsigned w = 0; w < 32; w++) {
         const last_read &r = sh->reads[i / 16 * 32 + w];
         const bool met = r.epoch < sh->warp_epoch[w] || r.lanes == 1u << lin % 32;
-        if (r.time && !(w == lin / 32 ? met : bulk_knows(lin, w, r.time))) return false;
+        if (r.block == sh->block && r.time && !(w == lin / 32 ? met : bulk_knows(lin, w, r.time))) return false;
     }
     return true;
 }
@@ -105,8 +112,8 @@ static bool readers_let_go(unsigned lin, size_t i)
 static void note_read(unsigned lin, size_t i, cell &c)
 {
     last_read &last = sh->reads[i / 16 * 32 + lin / 32];
-    const uint32_t before = last.time && last.epoch == sh->warp_epoch[lin / 32] ? last.lanes : 0;
-    last = {(uint32_t) bulk_time(), sh->warp_epoch[lin / 32], before | 1u << lin % 32};
+    const bool again = last.block == sh->block && last.time && last.epoch == sh->warp_epoch[lin / 32];
+    last = {(uint32_t) bulk_time(), sh->warp_epoch[lin / 32], (again ? last.lanes : 0) | 1u << lin % 32, sh->block};
     bool fresh = !c.reader || c.r_block != sh->block_epoch;
     bool same_warp = !fresh && (unsigned) (c.reader - 1) / 32 == lin / 32;
     if (fresh) c.many_lanes = c.many_warps = false;
@@ -135,6 +142,10 @@ static void note_write(unsigned lin, cell &c, access kind)
 static void access_cell(unsigned lin, size_t i, access kind, const char *file, int line)
 {
     cell &c = sh->cells[i];
+    if (c.block != sh->block) {
+        c = cell();
+        c.block = sh->block;
+    }
     const bool reads = kind == access::read || kind == access::wgmma_read;
     if (c.in_flight && kind != access::copy_done) {
         fail(file, line, "race: access to shared memory + %zu while an asynchronous copy to it is under way", i);
