@@ -17,7 +17,7 @@ rm -rf "$work" && mkdir -p "$work" || exit 1
 work=$(cd "$work" && pwd)
 die() { printf '%s\n' "$*"; exit 1; }
 
-declare -A stage
+declare -A stage=()
 variables=() user='' entry=() health=()
 words() { mapfile -t "$2" < <(python3 -c 'import json, sys; print("\n".join(json.loads(sys.argv[1])))' "$1"); }
 # step INSTRUCTION ARGUMENTS
