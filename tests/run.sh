@@ -196,19 +196,14 @@ layout() {
     check layout bash tests/scripts/check_layout.sh
     check language python3 tests/scripts/check_language.py
 }
-# Work of steps by counts of the emulator; kernels by nvcc; and the host code that only a build with CUDA compiles (other
-# builds compile the emulator's version of it).
+# Work of steps by counts of the emulator; kernels by nvcc; and the host code as a build with CUDA compiles it (other builds
+# compile the emulator's version of it).
 cuda() {
     check roofline python3 tools/roofline.py --check "$work/release"
     check cuda python3 tools/kernel_report.py --check "$work/release"
     [ "$long" != ON ] || check cuda-ptx python3 tools/kernel_ptx.py "$work/release"
     check cuda-toolkit bash tests/scripts/check_cuda_toolkit.sh
-    local nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
-    [ -x "$nvcc" ] || return
-    check cuda-host sh -c '"$@" && echo "host code that only a build with CUDA has: compiles"' sh \
-        "${CC:-cc}" -std=gnu11 -fsyntax-only -Wall -Wextra -Wpedantic -Werror -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 \
-        -DPI_HAVE_CUDA -Iinclude -Isrc -isystem "$(dirname "$(readlink -f "$nvcc")")/../include" \
-        src/backend/cuda/*_cuda.c src/backend/devices.c
+    check cuda-host bash tests/scripts/check_cuda_host.sh "$PI_JOBS"
 }
 kernels='' # the folder whose objects of kernels the ASan build links: see cmake/PagedInferFlags.cmake
 release() {

@@ -525,8 +525,8 @@ static bool place_indexer(planner *P, int32_t r)
         if (!q->q_norm && q->rope && q->dim == a->dim && q->n_head == a->n_head && q->ldq == a->ldq)
             raw = take_queries(P, own);
     }
-    for (int32_t i = 0; i < l->n_q && on(P, PI__RULE_queries); i++) {
-        if (i == own || !(l->parts[i] & PI__PART_QUERIES)) continue;
+    for (int32_t i = 0; i < PI__LATENT_OPS && on(P, PI__RULE_queries); i++) {
+        if (i == own || i >= l->n_q || !(l->parts[i] & PI__PART_QUERIES)) continue;
         later.parts[later.n_q] = PI__PART_QUERIES;
         later.q[later.n_q++] = take_queries(P, i);
     }
