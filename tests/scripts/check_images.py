@@ -43,16 +43,24 @@ def expect(what, ok, more=''):
 # ------------------------------------------------------------------------------------------------------------- files
 def png(w, h, seed):
     """A PNG with smooth colors that depend on the seed."""
-    row = lambda y: bytes(v for x in range(w) for v in ((x * (3 + seed) + y) & 255, (y * (5 + seed)) & 255, (x * y + 90 * seed) & 255))
+    return png_of(w, h, bytes(v for y in range(h) for x in range(w)
+                              for v in ((x * (3 + seed) + y) & 255, (y * (5 + seed)) & 255, (x * y + 90 * seed) & 255)))
+
+
+def png_of(w, h, rgb):
+    """A PNG with the pixels rgb."""
+    row = lambda y: rgb[y * w * 3:(y + 1) * w * 3]
     chunk = lambda name, data: struct.pack('>I', len(data)) + name + data + struct.pack('>I', zlib.crc32(name + data))
     return (b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', w, h, 8, 2, 0, 0, 0)) +
             chunk(b'IDAT', zlib.compress(b''.join(b'\0' + row(y) for y in range(h)))) + chunk(b'IEND', b''))
 
 
-def model(folder, kind):
-    """Writes the text model with tokens and template, and the vision part. Returns both paths."""
+def model(folder, kind, tower_sizes=None):
+    """Writes the text model with tokens and template, and the vision part. Returns both paths. tower_sizes: sizes of the
+    vision part instead of those of KINDS."""
     import gguf
     arch, vision, sizes, begin, soft, end, shown = KINDS[kind]
+    sizes = tower_sizes or sizes
     raw, text, mmproj = (os.path.join(folder, f'{kind}{x}.gguf') for x in ('-raw', '', '-mmproj'))
     subprocess.run([TINY, raw, '2048', arch, *(['0', 'F16'] if kind == 'qwen35' else [])], check=True)
     subprocess.run([TINY, mmproj, '512', vision, *(['0', 'F32', sizes] if sizes else [])], check=True)
