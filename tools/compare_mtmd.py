@@ -78,7 +78,7 @@ def peer_rows(path):
 
 
 def own_rows(o, mmproj, size, rgb, width, n_deepstack, path):
-    """The same of tool_tower. width: values per row, for the text model and the DeepStack layers."""
+    """Rows of tool_tower. width: values per row, for the text model and the DeepStack layers."""
     import numpy
     argv = [o.build / 'tests/tool_tower', mmproj, width // (1 + n_deepstack), *size, o.threads, n_deepstack, path]
     r = subprocess.run([str(a) for a in argv], input=rgb, capture_output=True)

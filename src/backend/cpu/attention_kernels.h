@@ -752,7 +752,7 @@ static float top_score(float *s, int32_t lo, int32_t hi, float cap)
         vf_store(s + n * 16, vf_mul(vf_tanh(vf_div(vf_load(s + n * 16), vf_set1(cap))), vf_set1(cap)));
     if (lo % 16) vf_store(s + first * 16, vf_keep(vf_load(s + first * 16), lo % 16, 15, lowest));
     if (hi % 16 < 15) vf_store(s + last * 16, vf_keep(vf_load(s + last * 16), 0, hi % 16, lowest));
-    for (int32_t n = first; n <= last; n++) top = vf_max(top, vf_load(s + n * 16)); /* short, so that top has registers */
+    for (int32_t n = first; n <= last; n++) top = vf_max(top, vf_load(s + n * 16)); /* alone: top stays in registers */
     return vf_hmax(top);
 }
 
