@@ -1,9 +1,11 @@
-/* tool_tower.c: runs a vision model on a random image on the CPU, and prints the time per op.
+/* tool_tower.c: runs a vision model on an image on the CPU, and prints the time per op.
  *
- *     tool_tower FILE TEXT_WIDTH WIDTH HEIGHT [THREADS [DEEPSTACK]]
+ *     tool_tower FILE TEXT_WIDTH WIDTH HEIGHT [THREADS [DEEPSTACK [ROWS]]]
  *
  * FILE is an mmproj file, for example one of tool_tiny_model with the sizes of a real model. TEXT_WIDTH is the
- * embedding length of the text model. The first number printed is a hash of the rows: runs can be compared by it. */
+ * embedding length of the text model. The first number printed is a hash of the rows: runs can be compared by it. The
+ * image is random. With ROWS its pixels (RGB, 3 bytes each) are read from stdin, and the file ROWS gets the floats of
+ * the image's rows: tools/compare_mtmd.py compares them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,13 +44,26 @@ static void print_profile(const pi__profile *p)
     }
 }
 
-static int run(pi__backend *be, pi__tower *t, uint32_t w, uint32_t h, pi_error *err)
+static int write_rows(const char *path, const float *rows, size_t size, pi_error *err)
 {
-    uint8_t *rgb = malloc((size_t) w * h * 3);
+    FILE *f = fopen(path, "wb");
+    const bool ok = f && fwrite(rows, 1, size, f) == size;
+    if (f && (fclose(f) || !ok)) f = NULL;
+    return f ? PI_OK : pi__fail(err, PI_EIO, "cannot write %s", path);
+}
+
+static int run(pi__backend *be, pi__tower *t, uint32_t w, uint32_t h, const char *rows_file, pi_error *err)
+{
+    const size_t n_bytes = (size_t) w * h * 3;
+    uint8_t *rgb = malloc(n_bytes);
     pi__picture *p = NULL;
     uint32_t s = 1;
     if (!rgb) return pi__fail(err, PI_ENOMEM, "no memory");
-    for (size_t i = 0; i < (size_t) w * h * 3; i++) rgb[i] = (uint8_t) ((s = s * 1103515245u + 12345u) >> 16);
+    for (size_t i = 0; i < n_bytes; i++) rgb[i] = (uint8_t) ((s = s * 1103515245u + 12345u) >> 16);
+    if (rows_file && fread(rgb, 1, n_bytes, stdin) != n_bytes) {
+        free(rgb);
+        return pi__fail(err, PI_EIO, "stdin has fewer than %zu bytes of pixels", n_bytes);
+    }
     double start = now();
     int rc = pi__picture_create(&p, pi__tower_rules(t), w, h, rgb, 0, 0, err);
     free(rgb);
@@ -66,6 +81,7 @@ static int run(pi__backend *be, pi__tower *t, uint32_t w, uint32_t h, pi_error *
     const double took = now() - start;
     if (!rc) printf("hash %016llx; %.3f s in %d steps\n", (unsigned long long) pi__hash64(rows, size, 0), took, n);
     print_profile(be->profile);
+    if (!rc && rows_file) rc = write_rows(rows_file, rows, size, err);
     pi__profile_free(be->profile);
     be->profile = NULL;
     be->dev->free(be, rows, size);
@@ -76,7 +92,7 @@ static int run(pi__backend *be, pi__tower *t, uint32_t w, uint32_t h, pi_error *
 int main(int argc, char **argv)
 {
     if (argc < 5) {
-        fprintf(stderr, "usage: tool_tower FILE TEXT_WIDTH WIDTH HEIGHT [THREADS [DEEPSTACK]]\n");
+        fprintf(stderr, "usage: tool_tower FILE TEXT_WIDTH WIDTH HEIGHT [THREADS [DEEPSTACK [ROWS]]]\n");
         return 1;
     }
     const pi__cpu_params params = {.n_threads = argc > 5 ? atoi(argv[5]) : 0};
@@ -93,7 +109,7 @@ int main(int argc, char **argv)
         rc = be->dev->reserve(be, &lim, &err);
     }
     if (!rc) rc = pi__model_load(pi__tower_model(t), &lim, NULL, &err);
-    if (!rc) rc = run(be, t, (uint32_t) atoi(argv[3]), (uint32_t) atoi(argv[4]), &err);
+    if (!rc) rc = run(be, t, (uint32_t) atoi(argv[3]), (uint32_t) atoi(argv[4]), argc > 7 ? argv[7] : NULL, &err);
     if (rc) fprintf(stderr, "tool_tower: %s\n", err.msg);
     pi__tower_free(t);
     if (be) be->dev->destroy(be);

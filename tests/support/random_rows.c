@@ -389,7 +389,7 @@ static const tiny_key g4e_keys[] = {
     NUM("", "attention.key_length_swa", "S"), NUM("", "attention.value_length_swa", "S"),
     NUM("", "rope.dimension_count", "D"), NUM("", "rope.dimension_count_swa", "S"),
     NUM("", "attention.sliding_window", "W"), NUM("P", "attention.shared_kv_layers", "2"),
-    NUM("P", "embedding_length_per_layer_input", "P"), NUM("", "feed_forward_length", "F"),
+    NUM("", "embedding_length_per_layer_input", "P"), NUM("", "feed_forward_length", "F"),
     LIST("attention.sliding_window_pattern", U8, "L", g4_local), REAL("attention.layer_norm_rms_epsilon", 1e-6f),
     REAL("rope.freq_base", 1e6f), REAL("rope.freq_base_swa", 1e4f), REAL("final_logit_softcapping", 30), {0}};
 

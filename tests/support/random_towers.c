@@ -6,6 +6,7 @@
 enum { F32 = PI__F32, M = TINY_OPEN, B = TINY_BIAS };
 
 #define NUM(name, size) {"", name, PI__GGUF_U32, size, 0, NULL}
+#define YES(name) {"", name, PI__GGUF_BOOL, "1", 0, NULL}
 #define REAL(name, value) {"", name, PI__GGUF_F32, NULL, value, NULL}
 #define TEXT(name, text) {"", name, PI__GGUF_STR, NULL, 0, text}
 #define LIST(name, array) {"", name, PI__GGUF_F32, "3", 0, array}
@@ -15,9 +16,9 @@ static const float half[3] = {0.5f, 0.5f, 0.5f};
 static const float clip_mean[3] = {0.48145466f, 0.4578275f, 0.40821073f},
                    clip_std[3] = {0.26862954f, 0.26130258f, 0.27577711f};
 
-/* Every kind has these keys; has_vision_encoder is a number that a reader accepts as a bool. */
+/* Keys of every kind. Activations and other bools have the type of real files: llama.cpp reads no other. */
 #define SIZES_OF(eps)                                                                                                  \
-    NUM("has_vision_encoder", "1"), NUM("vision.embedding_length", "E"), NUM("vision.feed_forward_length", "F"),       \
+    YES("has_vision_encoder"), NUM("vision.embedding_length", "E"), NUM("vision.feed_forward_length", "F"),            \
         NUM("vision.block_count", "L"), NUM("vision.projection_dim", "O"), NUM("vision.image_size", "I"),              \
         NUM("vision.patch_size", "P"), NUM("vision.attention.head_count", "H"),                                        \
         REAL("vision.attention.layer_norm_epsilon", eps)
@@ -31,7 +32,7 @@ static const float clip_mean[3] = {0.48145466f, 0.4578275f, 0.40821073f},
         T("ffn_down.bias", B, "E")
 
 static const tiny_key gemma3_keys[] = {
-    SIZES, TEXT("projector_type", "gemma3"), NUM("vision.projector.scale_factor", "K"),
+    SIZES, TEXT("projector_type", "gemma3"), YES("use_gelu"), NUM("vision.projector.scale_factor", "K"),
     LIST("vision.image_mean", half), LIST("vision.image_std", half), {0}};
 static const tiny_tensor gemma3_head[] = {T("v.patch_embd.weight", F32, "P P 3 E"), T("v.patch_embd.bias", B, "E"),
                                           T("v.position_embd.weight", F32, "E S"), NORM("v.post_ln"),
@@ -44,7 +45,7 @@ static const tiny_tensor gemma3_layer[] = {
     T("attn_k.bias", B, "E"), T("attn_v.weight", M, "E E"), T("attn_v.bias", B, "E"), {0}};
 
 static const tiny_key qwen3vl_keys[] = {
-    SIZES, TEXT("projector_type", "qwen3vl_merger"), NUM("vision.spatial_merge_size", "K"),
+    SIZES, TEXT("projector_type", "qwen3vl_merger"), YES("use_gelu"), NUM("vision.spatial_merge_size", "K"),
     LIST("vision.image_mean", half), LIST("vision.image_std", half), {0}};
 static const tiny_tensor qwen3vl_head[] = {
     T("v.patch_embd.weight", F32, "P P 3 E"), T("v.patch_embd.weight.1", F32, "P P 3 E"),
@@ -85,7 +86,7 @@ static const tiny_tensor gemma4_layer[] = {
 
 /* without layers; a patch of K * P pixels per side is a token */
 static const tiny_key gemma4u_keys[] = {
-    NUM("has_vision_encoder", "1"), NUM("vision.embedding_length", "E"), NUM("vision.block_count", "0"),
+    YES("has_vision_encoder"), NUM("vision.embedding_length", "E"), NUM("vision.block_count", "0"),
     NUM("vision.patch_size", "P"), REAL("vision.attention.layer_norm_epsilon", 1e-6f),
     TEXT("vision.projector_type", "gemma4uv"), NUM("vision.projector.scale_factor", "K"),
     LIST("vision.image_mean", zero), LIST("vision.image_std", one), {0}};
@@ -96,7 +97,7 @@ static const tiny_tensor gemma4u_head[] = {
 static const tiny_tensor gemma4u_layer[] = {{0}};
 
 static const tiny_key pixtral_keys[] = {
-    SIZES_OF(1e-5f), TEXT("projector_type", "pixtral"), NUM("vision.spatial_merge_size", "K"), NUM("use_silu", "1"),
+    SIZES_OF(1e-5f), TEXT("projector_type", "pixtral"), NUM("vision.spatial_merge_size", "K"), YES("use_silu"),
     LIST("vision.image_mean", clip_mean), LIST("vision.image_std", clip_std), {0}};
 static const tiny_tensor pixtral_head[] = {
     T("v.patch_embd.weight", F32, "P P 3 E"), T("v.pre_ln.weight", F32, "E"), T("mm.1.weight", M, "E O"),
@@ -115,7 +116,7 @@ static const tiny_tensor pixtral_layer[] = {
     T("v.patch_embd.weight", F32, "P P 3 E"), T("v.patch_embd.weight.1", F32, "P P 3 E"),                              \
         T("mm.0.weight", M, "KKE KKE"), T("mm.0.bias", B, "KKE"), T("mm.2.weight", M, "KKE O"), T("mm.2.bias", B, "O")
 static const tiny_key qwen25vl_keys[] = {
-    SIZES, TEXT("projector_type", "qwen2.5vl_merger"), NUM("vision.spatial_merge_size", "K"), NUM("use_silu", "1"),
+    SIZES, TEXT("projector_type", "qwen2.5vl_merger"), NUM("vision.spatial_merge_size", "K"), YES("use_silu"),
     NUM("vision.n_wa_pattern", "N"), NUM("vision.window_size", "W"), LIST("vision.image_mean", clip_mean),
     LIST("vision.image_std", clip_std), {0}};
 static const tiny_tensor qwen25vl_head[] = {QWEN_HEAD, T("v.post_ln.weight", F32, "E"), {0}};

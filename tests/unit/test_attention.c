@@ -368,6 +368,38 @@ static void test_decode(void **state)
     }
 }
 
+/* Small softmax weights are accurate relative to their own size: two keys with scores c and 0, of which only the first
+ * has values. Below -87 a weight is at most about e^-87. */
+static void test_small_weights(void **state)
+{
+    (void) state;
+    static const int lens[] = {2};
+    config c = base;
+    c.type_k = c.type_v = PI__F32;
+    c.n_head = 64;
+    for (int i = 0; i < n_isas; i++) {
+        c.isa = isas[i];
+        fixture w;
+        fixture_init(&w, &c, 1, lens);
+        sequence *s = &w.seq[0];
+        const size_t d = (size_t) c.head_dim, row = (size_t) c.n_head * d;
+        memset(s->q, 0, 2 * row * sizeof(float));
+        memset(s->k, 0, 2 * d * sizeof(float));
+        memset(s->v, 0, 2 * d * sizeof(float));
+        s->k[0] = 1;
+        for (size_t j = 0; j < d; j++) s->v[j] = 1;
+        for (int h = 0; h < c.n_head; h++) s->q[row + (size_t) h * d] = -1.4653f * (float) h;
+        fixture_run(&w);
+        for (int h = 0; h < c.n_head; h++) {
+            const double x = s->q[row + (size_t) h * d], want = exp(x) / (1 + exp(x));
+            const float got = s->out[row + (size_t) h * d];
+            if (x > -87 ? fabs(got - want) > (4e-7 - 7e-8 * x) * want : !(got >= 0 && got < 1.7e-38f))
+                fail_msg("isa %d: the weight of score %g is %g, not %g", c.isa, x, (double) got, want);
+        }
+        fixture_free(&w);
+    }
+}
+
 /* ----------------------------------------------------------------------------------------------- bitwise identical */
 
 static void assert_same(const fixture *a, const fixture *b, const char *what)
@@ -708,7 +740,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),    cmocka_unit_test(test_shapes), cmocka_unit_test(test_long),
         cmocka_unit_test(test_decode),   cmocka_unit_test(test_identity), cmocka_unit_test(test_waves),
-        cmocka_unit_test(test_poison),   cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_poison),   cmocka_unit_test(test_spans),    cmocka_unit_test(test_small_weights),
         cmocka_unit_test(test_kv_bytes), cmocka_unit_test(test_qkv),    cmocka_unit_test(test_stored_bits),
     };
     return cmocka_run_group_tests(tests, find_isas, NULL);

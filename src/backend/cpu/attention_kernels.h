@@ -745,15 +745,14 @@ static void add_rel(const pi__attn_rows *w, int32_t r, int32_t base, float *s, i
  * scores of the same tiles become -INFINITY. */
 static float top_score(float *s, int32_t lo, int32_t hi, float cap)
 {
-    vf lowest = vf_set1(-INFINITY), top = lowest;
-    for (int32_t n = lo / 16; n <= hi / 16; n++) {
-        vf x = vf_load(s + n * 16);
-        if (cap != 0) x = vf_mul(vf_tanh(vf_div(x, vf_set1(cap))), vf_set1(cap));
-        const bool some = n * 16 < lo || n * 16 + 15 > hi;
-        if (some) x = vf_keep(x, lo - n * 16, hi - n * 16, lowest);
-        if (some || cap != 0) vf_store(s + n * 16, x);
-        top = vf_max(top, x);
-    }
+    const int32_t first = lo / 16, last = hi / 16;
+    const vf lowest = vf_set1(-INFINITY);
+    vf top = lowest;
+    for (int32_t n = first; n <= last && cap != 0; n++)
+        vf_store(s + n * 16, vf_mul(vf_tanh(vf_div(vf_load(s + n * 16), vf_set1(cap))), vf_set1(cap)));
+    if (lo % 16) vf_store(s + first * 16, vf_keep(vf_load(s + first * 16), lo % 16, 15, lowest));
+    if (hi % 16 < 15) vf_store(s + last * 16, vf_keep(vf_load(s + last * 16), 0, hi % 16, lowest));
+    for (int32_t n = first; n <= last; n++) top = vf_max(top, vf_load(s + n * 16)); /* alone: top stays in registers */
     return vf_hmax(top);
 }
 

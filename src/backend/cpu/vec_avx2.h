@@ -50,13 +50,14 @@ static inline vf vf_round(vf x)
                 _mm256_round_ps(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
 
-static inline __m256 pow2(__m256 n)
+/* Adds n to the exponent. */
+static inline __m256 scale2(__m256 x, __m256 n)
 {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
 }
 
-/* Returns x * 2^n, for integers n in [-126, 127]. */
-static inline vf vf_scale2(vf x, vf n) { return vf_mul(x, (vf){pow2(n.a), pow2(n.b)}); }
+/* Returns x * 2^n, for integers n; x and the result are normal numbers, or x is NaN. */
+static inline vf vf_scale2(vf x, vf n) { return (vf){scale2(x.a, n.a), scale2(x.b, n.b)}; }
 
 static inline vf vf_select_lt(vf x, vf y, vf yes, vf no)
 {
