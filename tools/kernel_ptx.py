@@ -13,7 +13,6 @@ those of RACES with a search for races, and those of OLDEST, one of each family,
 import os
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,19 +28,6 @@ OLDEST = ["attention.odd_heads", "centroid_head.picks", "draw.kinds", "expert_ca
 RACES = ["rows", "top", "linear.inputs", "attention"]
 
 
-def compile_one(nvcc, build, source, target, headers):
-    """Compiles a file to PTX, unless the store has it."""
-    if compiler.is_fresh(build, target, source, headers): return False
-    relocatable = ["-rdc=true"] if source.parent == OWN or compiler.RELOCATABLE.match(source.stem) else []
-    with tempfile.TemporaryDirectory() as tmp:
-        out = f"{tmp}/out.ptx"
-        run = subprocess.run([nvcc, "-ptx", f"-arch={(target if target in compiler.TARGETS else TARGET).replace('sm', 'compute')}", *compiler.FLAGS, *relocatable,
-                              "-o", out, str(source)], capture_output=True, text=True)
-        if run.returncode: sys.exit(f"{source.name} does not compile to PTX\n{run.stdout}{run.stderr}")
-        compiler.store(build, target, source, headers, out)
-    return True
-
-
 def run(build, folder, words):
     """Runs the program; returns its exit status."""
     program = build / "tests" / "simt" / "ptx_checks"
@@ -53,13 +39,13 @@ def run(build, folder, words):
 def main():
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"): sys.exit(__doc__)
     build, words, nvcc = Path(sys.argv[1]), sys.argv[2:], compiler.find_nvcc()
-    headers, long = compiler.headers_hash(nvcc), bool(os.environ.get("PAGEDINFER_LONG"))
+    long = bool(os.environ.get("PAGEDINFER_LONG"))
     files = [(s, TARGET) for s in (*compiler.sources(), OWN / "device_math.cu")] + [(OWN / "faults.cu", "faults")]
     files += [(s, "sm_90a") for s in (*WGMMA, OWN / "device_math.cu")]
     if long and not words:
         files += [(s, "sm_80") for s in (*compiler.sources(), OWN / "device_math.cu") if s not in WGMMA]
     with ThreadPoolExecutor(max_workers=2) as pool:
-        jobs = [pool.submit(compile_one, nvcc, build, source, target, headers) for source, target in files]
+        jobs = [pool.submit(compiler.compile_one, nvcc, build, target, source) for source, target in files]
         print(f"{sum(j.result() for j in jobs)} of {len(files)} files were compiled to PTX")
     failed = run(build, "faults", ["faults"])
     failed |= run(build, TARGET, words or ([] if long else [f"-{c}" for c in SLOW]))
