@@ -8,7 +8,7 @@ Needs nvcc (CUDACXX, PATH or /usr/local/cuda/bin); without it the exit status is
 tests. Its folder ptx keeps PTX between runs (nvcc.py); after kernel_report.py --check hardly anything is compiled
 again. Mistakes in inline assembly that the host compiler cannot see (tests/simt/ptx/faults.cu) must be found. By
 default all checks run for sm_120f, and wgmma's for sm_90a. With PAGEDINFER_LONG=1, those of RACES also run with a search
-for races, and those of OLDEST, one of each family, for sm_80.
+for races, those of VARIANTS for sm_90a and sm_80, and one check of the other families for sm_80.
 
 A check that passed is run again only if its result can be different (agreed.py), so a run that was interrupted
 continues where it was. Checks that the command line names are always run.
@@ -26,9 +26,10 @@ import nvcc as compiler
 TARGET = "sm_120f"
 OWN = compiler.ROOT / "tests" / "simt" / "ptx"
 WGMMA = [s for s in compiler.sources() if "wgmma" in s.stem]  # files with kernels for sm_90a
-OLDEST = ["attention.odd_heads", "centroid_head.picks", "draw.kinds", "expert_cache.steps", "gdn.launches",
-          "gemm.not_numbers", "key_blocks.choice", "linear.embed", "lora.types", "mla.compress", "mma16.parts",
-          "moe.choice", "moe_w16.heads", "rows.qkv", "scan.sizes", "short_conv.sizes", "tails.mixed", "top.greedy", "w16.together"]
+VARIANTS = ["attention", "linear", "w16"]  # families whose kernels have code for one architecture
+OLDEST = [*VARIANTS, "centroid_head.picks", "draw.kinds", "expert_cache.steps", "gdn.launches", "gemm.not_numbers",
+          "key_blocks.choice", "lora.types", "mla.compress", "mma16.parts", "moe.choice", "moe_w16.heads", "rows.qkv",
+          "scan.sizes", "short_conv.sizes", "tails.mixed", "top.greedy"]
 RACES = ["rows", "top", "linear.inputs", "attention"]
 PROCESSES = 2
 
@@ -79,7 +80,7 @@ def main():
     build, words, nvcc = Path(sys.argv[1]), sys.argv[2:], compiler.find_nvcc()
     long = bool(os.environ.get("PAGEDINFER_LONG"))
     files = [(s, TARGET) for s in (*compiler.sources(), OWN / "device_math.cu")] + [(OWN / "faults.cu", "faults")]
-    files += [(s, "sm_90a") for s in (*WGMMA, OWN / "device_math.cu")]
+    files += [(s, "sm_90a") for s in (*(compiler.sources() if long and not words else WGMMA), OWN / "device_math.cu")]
     if long and not words:
         files += [(s, "sm_80") for s in (*compiler.sources(), OWN / "device_math.cu") if s not in WGMMA]
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -87,7 +88,7 @@ def main():
         print(f"{sum(j.result() for j in jobs)} of {len(files)} files were compiled to PTX", flush=True)
     failed = follow(start(build, "faults", ["faults"]), None)
     failed |= run_checks(build, TARGET, words, again=bool(words))
-    if not words: failed |= run_checks(build, "sm_90a", ["wgmma"])
+    if not words: failed |= run_checks(build, "sm_90a", ["wgmma", *VARIANTS * long])
     if long and not words:
         failed |= run_checks(build, TARGET, RACES, ["races"])
         failed |= run_checks(build, "sm_80", OLDEST)
