@@ -15,7 +15,7 @@ import json
 import re
 import threading
 
-from nvcc import ROOT, stored
+from nvcc import ROOT, stored, without_file
 
 SYMBOL = re.compile(r"^(?:\.\w+\s+)*\.(?:entry|func)\s+(?:\([^)]*\)\s*)?([\w$]+)[^{;]*(?:;|\{.*?^\})|"
                     r"^(?:\.\w+\s+)*\.(?:global|const|shared)\s[^=;[]*?([\w$]+)\s*(?:\[[^=;]*)?(?:=[^;]*)?;", re.M | re.S)
@@ -34,8 +34,7 @@ def hash_of_files(paths): return hash_of(x for p in sorted(paths) for x in (p.na
 def plain(text):
     """Returns PTX without comments, and without the names and numbers that depend on other parts of its file."""
     text = re.sub(r"//.*", "", text)
-    text = re.sub(r"__nv_static_\d+__[0-9a-f]{8}_\d+_\w+?_[0-9a-f]{8}_|\d+_INTERNAL_[0-9a-f]{8}_\d+_\w+?_cu_[0-9a-f]{8}", "", text)
-    return re.sub(r"\$L__BB\d+_|__local_depot\d+", "$L", text)
+    return re.sub(r"\$L__BB\d+_|__local_depot\d+", "$L", without_file(text))
 
 
 def symbols_of(text):

@@ -26,7 +26,7 @@ from pathlib import Path
 import nvcc as compiler
 import sass
 import sass_chain
-from nvcc import RELOCATABLE, ROOT, TARGETS, find_nvcc, version_of
+from nvcc import RELOCATABLE, ROOT, TARGETS, find_nvcc, version_of, without_file
 
 LOOPS = "sm_120f"  # target of the main-loop column
 # Launch files with kernels for one target only.
@@ -77,7 +77,7 @@ def compile_one(nvcc, build, source, target):
     found, numbers, name, spill, stack = {}, {}, None, 0, 0
     for line in text.splitlines():
         if m := re.search(r"Compiling entry function '(\w+)'", line):
-            name = plain(m[1])
+            name = without_file(m[1])
         elif m := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
             stack, spill = int(m[1]), int(m[2]) + int(m[3])
         elif (m := re.search(r"Used (\d+) registers", line)) and name:
@@ -115,14 +115,9 @@ def compile_and_read(nvcc, nvdisasm, build, source, target):
     the code (sass.py)."""
     cubin, found, numbers = compile_one(nvcc, build, source, target)
     if not nvdisasm or target != ELSEWHERE.get(source.stem, LOOPS): return cubin, found, numbers, {}, {}, []
-    functions = {plain(n): f for n, f in sass.read(nvdisasm, cubin).items()}
+    functions = {without_file(n): f for n, f in sass.read(nvdisasm, cubin).items()}
     faults = [f"{source.name}, {target}: {f}" for f in sass.faults_of(functions, found)]
     return cubin, found, numbers, sass.loops_of(functions), sass_chain.chains_of(functions), faults
-
-
-def plain(name):
-    """Returns the mangled name without the prefix that relocatable code gives to static kernels."""
-    return re.sub(r"^__nv_static_\d+__[0-9a-f]{8}_\d+_.*?_[0-9a-f]{8}_", "", name)
 
 
 def code_of(cubin):
@@ -133,7 +128,7 @@ def code_of(cubin):
     sections = [struct.unpack_from("<IIQQQQ", data, at + i * size) for i in range(n)]
     text_at = lambda i: sections[names][4] + sections[i][0]
     named = {data[text_at(i):data.index(0, text_at(i))].decode(): sections[i][5] for i in range(n)}
-    return {plain(name[len(".text."):]): bytes_ for name, bytes_ in named.items() if name.startswith(".text.")}
+    return {without_file(name[len(".text."):]): bytes_ for name, bytes_ in named.items() if name.startswith(".text.")}
 
 
 def link(nvcc, target, cubins, out):
@@ -145,7 +140,7 @@ def link(nvcc, target, cubins, out):
     if run.returncode: sys.exit(f"{target}: the device linker failed\n{text[-4000:]}")
     code, found = code_of(out), {}
     for name, registers, stack in re.findall(r"Function properties for '(\S+)':\n.*?used (\d+) registers.*?(\d+) stack", text):
-        if "pi_mark" not in name: found[plain(name)] = (int(registers), int(stack), code[plain(name)])
+        if "pi_mark" not in name: found[without_file(name)] = (int(registers), int(stack), code[without_file(name)])
     return found, sum(n for name, n in code.items() if name not in found)
 
 

@@ -39,6 +39,17 @@ def version_of(nvcc):
     return re.search(r"release [\d.]+, V([\d.]+)", run.stdout)[1]
 
 
+def without_file(text):
+    """Returns text without the parts of mangled names that tell functions of files apart, which nvcc gives to functions
+    with internal linkage in relocatable code: __nv_static_N__ with N characters, and N_INTERNAL_, N characters with it.
+    They may contain the number of a process."""
+    out, at = [], 0
+    for m in re.finditer(r"__nv_static_(\d+)__|(\d+)_INTERNAL_", text):
+        out.append(text[at:m.start()])
+        at = m.end(1) + 2 + int(m[1]) if m[1] else m.end(2) + int(m[2])
+    return "".join(out) + text[at:]
+
+
 def sources():
     return sorted((ROOT / "src" / "backend" / "cuda").glob("launch_*.cu"))
 

@@ -25,15 +25,15 @@ $L__BB{i}_2:
 	ret;
 }}
 """
-STATIC = "__nv_static_36__{h}_14_launch_a_cu_{h}__Z4helpPf"
+STATIC = "__nv_static_{n}__{h}_11_launch_a_cu_{h}_{process}_Z4helpPf"
 HELP = ".func {name}(\n\t.param .b64 {name}_param_0\n)\n{{\n\t{body}\n\tret;\n}}\n"
 SHARED = ".extern .func (.param .b32 func_retval0) shared\n(\n\t.param .b64 shared_param_0\n)\n;\n"
 DEFINED = ".visible .func (.param .b32 func_retval0) shared(\n\t.param .b64 shared_param_0\n)\n{{\n\t{body}\n\tret;\n}}\n"
 TABLE = ".global .align 4 .b8 codes[4] = {{{values}}};\n"
 
 
-def module_a(first=0, h="568a2123", help_body="add.s32 %r1, %r2, %r3;", values="1, 2, 3, 4", one="mov.u32 %r1, codes;"):
-    name = STATIC.format(h=h)
+def module_a(first=0, h="568a2123", process="", help_body="add.s32 %r1, %r2, %r3;", values="1, 2, 3, 4", one="mov.u32 %r1, codes;"):
+    name = STATIC.format(h=h, process=process, n=33 + len(process))
     return (HEAD + SHARED + TABLE.format(values=values) + HELP.format(name=name, body=help_body) +
             ENTRY.format(name="one", i=first, body=one) +
             ENTRY.format(name="two", i=first + 1, body=f"call.uni {name}, (param0);") +
@@ -55,7 +55,7 @@ ALL = list(CHECKS)
 # (change, file, new text, checks to run again)
 CHANGES = [
     ("nothing", CUDA.format("plan.c"), "x", []),
-    ("numbers of labels, names of a static function", PTX.format("launch_a"), module_a(first=7, h="0123abcd"), []),
+    ("numbers of labels, names of a static function", PTX.format("launch_a"), module_a(first=7, h="0123abcd", process="1234_"), []),
     ("a comment", PTX.format("launch_a"), "// comment\n" + module_a(), []),
     ("an instruction of a kernel", PTX.format("launch_a"), module_a(one="mov.u32 %r1, 7;"), ["rows.first"]),
     ("a table", PTX.format("launch_a"), module_a(values="1, 2, 3, 5"), ["rows.first"]),
