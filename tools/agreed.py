@@ -3,12 +3,13 @@
 BUILD/ptx/TARGET/agreed.json has, for each check that passed: the kernels that it launched, its processor time, and a
 hash of everything that its result depends on:
 
-- the PTX of these kernels, of the functions and variables that they name, and of nvcc's expf and others. So a change of a file that leaves the
-  PTX of a kernel as it was runs nothing again;
+- the PTX of these kernels, of the functions and variables that they name, and of nvcc's expf and others. So a change
+  of a file that leaves the PTX of a kernel as it was runs nothing again;
 - the files that launch them (launch_*.cu and launch*.cuh);
 - the check (src/selftest) and the emulator (tests/simt).
 
-Kernels from C++ are not part of the hash: the tests of the Release build run the same checks with them.
+Kernels from C++ are not part of the hash: the tests of the Release build run the same checks with them. Neither is
+other host code. If it selects other kernels for a check than before, remove BUILD/ptx/TARGET/agreed.json.
 """
 import hashlib
 import json

@@ -64,10 +64,11 @@ def run_checks(build, folder, words, mode=(), again=False):
     if not checks: sys.exit(f"no check is named {' '.join(words)}")
     record = agreed.record(build, folder, mode)
     pending = [c for c in checks if again or not record.holds(c)]
-    if len(pending) < len(checks): print(f"{len(checks) - len(pending)} of {len(checks)} checks for {folder}"
-                                         f"{' with a search for races' * bool(mode)} passed before: nothing that they depend on changed")
+    if len(pending) < len(checks):
+        print(f"{len(checks) - len(pending)} of {len(checks)} checks for {folder}{' with a search for races' * bool(mode)} "
+              "passed before: nothing that they depend on changed", flush=True)
     shares = [[] for _ in range(PROCESSES)]
-    for i, c in enumerate(sorted(pending, key=record.seconds, reverse=True)):
+    for c in sorted(pending, key=record.seconds, reverse=True):
         shares[min(range(PROCESSES), key=lambda s: sum(map(record.seconds, shares[s])))].append(c)
     # A program without checks reads the PTX: an instruction that it does not have is an error.
     programs = [start(build, folder, [*mode, *s] if s else ["read"]) for s in shares if s or not pending]

@@ -83,7 +83,7 @@ def stored(build, target, stem, suffix=".ptx"):
 def is_fresh(nvcc, build, target, source, cubin):
     ptx, key = (stored(build, target, source.stem, suffix) for suffix in (".ptx", ".key"))
     if not ptx.exists() or not key.exists() or (cubin and not ptx.with_suffix(".cubin").exists()): return False
-    first, *files = key.read_text().splitlines()
+    first, *files = key.read_text().splitlines() or [""]
     return first == hash_of(nvcc, source, files)
 
 
