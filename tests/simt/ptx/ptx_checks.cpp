@@ -1,8 +1,8 @@
 /* Runs the kernel checks (src/selftest) with kernels from nvcc's PTX, each launch next to the one from the host
  * compiler: ptx_checks DIR [FAMILY | FAMILY.CHECK].. DIR has the PTX files. With `faults` instead of names of checks,
  * runs the mistakes of faults.cu; with `read`, nothing. After `races`, accesses of kernels from PTX are checked, too.
- * `ptx_checks list` lists the checks. The line `kernels NAME..` follows a check that passed, if all its kernels are in
- * the PTX files. The caller is tools/kernel_ptx.py. */
+ * `ptx_checks list` lists the checks. The line `kernels NAME..` follows a check that passed, with the kernels that it
+ * launched; a check with a kernel that the PTX files lack has no such line. The caller is tools/kernel_ptx.py. */
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
@@ -76,7 +76,7 @@ bool set_mode(int i)
 unsigned long launched() { return n_launches; }
 long replayed() { return watch.n_replayed; }
 
-/* Only wgmma's kernels are compiled for sm_90a. */
+/* For sm_90a, DIR may have only the kernels with wgmma. */
 bool is_complete(const ptx::twin_counts &counts) { return counts.missing.empty() || options.arch == 90; }
 
 /* Returns 1 if the check fails. */

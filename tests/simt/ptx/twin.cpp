@@ -88,7 +88,8 @@ int twin::run_both(const kernel_call &c)
     const config before = options;
     picture first, expected;
     ++(d ? counts.launches : counts.missing)[name];
-    if (d) first = take_picture(), counts.recent.insert(name);
+    counts.recent.insert(name);
+    if (d) first = take_picture();
     double begin = seconds();
     options.check = false; /* kernels from C++ show no accesses in this program */
     const int code = run(c.kernel, c.grid, c.block, c.shared, c.thread, c.arg);
